@@ -1,0 +1,16 @@
+/* crc32.h - the CRC-32 of zlib and IEEE 802.3, and the CRC of two pieces from the CRCs of each.
+ *
+ * Reflected polynomial 0xEDB88320, initial value and final XOR 0xffffffff; "123456789" gives 0xcbf43926. */
+#ifndef APR_FORMATS_CRC32_H
+#define APR_FORMATS_CRC32_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The CRC of everything so far, `crc` being that of what came before (0 at the start). */
+uint32_t apr_crc32(uint32_t crc, const void *bytes, size_t n_bytes);
+
+/* CRC of A followed by B from crc(A), crc(B) and the length of B: a file can be checksummed in pieces, in any order. */
+uint32_t apr_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t n_bytes_b);
+
+#endif

@@ -1,0 +1,194 @@
+/* out.c - the part file, its bytes and its rename. */
+#define _GNU_SOURCE /* sync_file_range */
+#include "formats/out.h"
+
+#include "formats/crc32.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum {
+    PARALLEL_BYTES = 256 * 1024,     /* below this a second thread costs more than it gives */
+    WRITEBACK_BYTES = 32 * 1024 * 1024 /* start writing to the disk this often, so that the fsync at the end has little left */
+};
+
+struct apr_out {
+    char *path, *part;
+    int fd;
+    uint64_t n_written, n_flushed;
+};
+
+/* The folder that `path` lies in, malloc'ed. */
+static char *folder_of(const char *path)
+{
+    const char *const slash = strrchr(path, '/');
+    if (slash == NULL) return strdup(".");
+    return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+}
+
+apr_status apr_out_check_disk(const char *path, uint64_t total_bytes, apr_error *err)
+{
+    struct statvfs fs;
+    char *const folder = folder_of(path);
+    if (folder == NULL) return apr_no_memory(err, "a path");
+    const int failed = statvfs(folder, &fs);
+    apr_status status = APR_OK;
+
+    if (failed) {
+        status = apr_fail(err, APR_E_IO, "%s: cannot write there: %s: %s", path, folder, strerror(errno));
+    } else {
+        const uint64_t n_free = (uint64_t)fs.f_bavail * fs.f_frsize;
+        const double gib = 1024.0 * 1024 * 1024;
+        if (n_free < total_bytes)
+            status = apr_fail(err, APR_E_IO, "%s: the disk is too small: %.2f GiB needed, %.2f GiB free; free some space or write elsewhere", path,
+                              (double)total_bytes / gib, (double)n_free / gib);
+    }
+    free(folder);
+    return status;
+}
+
+static void free_out(apr_out *out)
+{
+    if (out->fd >= 0) close(out->fd);
+    free(out->path);
+    free(out->part);
+    free(out);
+}
+
+apr_status apr_out_open(apr_out **out_ptr, const char *path, uint64_t total_bytes, bool overwrite, apr_error *err)
+{
+    struct stat st;
+
+    *out_ptr = NULL;
+    if (!overwrite && lstat(path, &st) == 0) return apr_fail(err, APR_E_IO, "%s: exists already; give --force to replace it", path);
+    APR_TRY(apr_out_check_disk(path, total_bytes, err));
+
+    apr_out *const out = calloc(1, sizeof *out);
+    if (out == NULL) return apr_no_memory(err, "an output file");
+    out->fd = -1;
+    out->path = strdup(path);
+    const size_t n = strlen(path) + sizeof ".part";
+    out->part = malloc(n);
+    if (out->path == NULL || out->part == NULL) {
+        free_out(out);
+        return apr_no_memory(err, "a path");
+    }
+    snprintf(out->part, n, "%s.part", path);
+    out->fd = open(out->part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (out->fd < 0) {
+        const apr_status status = apr_fail(err, APR_E_IO, "%s: cannot create: %s", out->part, strerror(errno));
+        free_out(out);
+        return status;
+    }
+    *out_ptr = out;
+    return APR_OK;
+}
+
+static int write_all(int fd, const uint8_t *bytes, size_t n_bytes)
+{
+    while (n_bytes > 0) {
+        const ssize_t n = write(fd, bytes, n_bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return n == 0 ? EIO : errno;
+        bytes += n;
+        n_bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+/* Asks the kernel to start writing back what is complete, without waiting for it. */
+static void start_writeback(apr_out *out)
+{
+    if (out->n_written - out->n_flushed < WRITEBACK_BYTES) return;
+    sync_file_range(out->fd, (off_t)out->n_flushed, (off_t)(out->n_written - out->n_flushed), SYNC_FILE_RANGE_WRITE);
+    out->n_flushed = out->n_written;
+}
+
+apr_status apr_out_write(apr_out *out, const void *bytes, size_t n_bytes, uint32_t *crc, apr_error *err)
+{
+    int error = 0;
+
+    if (crc != NULL && n_bytes >= PARALLEL_BYTES) {
+#pragma omp parallel sections num_threads(2)
+        {
+#pragma omp section
+            error = write_all(out->fd, bytes, n_bytes);
+#pragma omp section
+            *crc = apr_crc32(*crc, bytes, n_bytes);
+        }
+    } else {
+        if (crc != NULL) *crc = apr_crc32(*crc, bytes, n_bytes);
+        error = write_all(out->fd, bytes, n_bytes);
+    }
+    if (error != 0) return apr_fail(err, APR_E_IO, "%s: writing failed after %.2f GiB: %s", out->path, (double)out->n_written / 0x1p30, strerror(error));
+    out->n_written += n_bytes;
+    start_writeback(out);
+    return APR_OK;
+}
+
+apr_status apr_out_zeros(apr_out *out, size_t n_bytes, uint32_t *crc, apr_error *err)
+{
+    static const uint8_t zeros[4096];
+
+    while (n_bytes > 0) {
+        const size_t n = n_bytes < sizeof zeros ? n_bytes : sizeof zeros;
+        APR_TRY(apr_out_write(out, zeros, n, crc, err));
+        n_bytes -= n;
+    }
+    return APR_OK;
+}
+
+apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_t n_bytes, apr_error *err)
+{
+    const uint8_t *p = bytes;
+
+    if (offset > out->n_written || n_bytes > out->n_written - offset) return apr_fail(err, APR_E_USAGE, "%s: patch outside the file", out->path);
+    while (n_bytes > 0) {
+        const ssize_t n = pwrite(out->fd, p, n_bytes, (off_t)offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return apr_fail(err, APR_E_IO, "%s: writing failed: %s", out->path, strerror(n == 0 ? EIO : errno));
+        p += n;
+        offset += (uint64_t)n;
+        n_bytes -= (size_t)n;
+    }
+    return APR_OK;
+}
+
+uint64_t apr_out_tell(const apr_out *out) { return out->n_written; }
+
+/* Makes the new name survive a power cut too. Not every file system can: a failure here is none. */
+static void sync_folder(const char *path)
+{
+    char *const folder = folder_of(path);
+    const int fd = folder != NULL ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(folder);
+}
+
+apr_status apr_out_finish(apr_out *out, apr_error *err)
+{
+    if (fsync(out->fd) != 0 || rename(out->part, out->path) != 0) {
+        const apr_status status = apr_fail(err, APR_E_IO, "%s: cannot complete: %s", out->path, strerror(errno));
+        apr_out_abandon(out);
+        return status;
+    }
+    sync_folder(out->path);
+    free_out(out);
+    return APR_OK;
+}
+
+void apr_out_abandon(apr_out *out)
+{
+    if (out == NULL) return;
+    unlink(out->part);
+    free_out(out);
+}

@@ -1,0 +1,39 @@
+/* safetensors.h - safetensors files and the Hugging Face checkpoints made of them, read and written.
+ *
+ *   0   u64 n        length of the JSON header
+ *   8   JSON         {"__metadata__": {string: string}, NAME: {"dtype", "shape", "data_offsets": [begin, end]}, ...}
+ *   8+n data         offsets count from here; no gaps, no overlaps
+ *
+ * A checkpoint is a directory: config.json, generation_config.json, tokenizer files, and model.safetensors or shards named by
+ * model.safetensors.index.json. All the small files become attachments of the model, byte for byte. */
+#ifndef APR_FORMATS_SAFETENSORS_H
+#define APR_FORMATS_SAFETENSORS_H
+
+#include "formats/model.h"
+#include "formats/sink.h"
+
+/* A directory, or a single .safetensors file (with what lies beside it: config.json, tokenizer.json, ...). */
+apr_status apr_safetensors_open(apr_model *model, const char *path, apr_error *err);
+/* A bare config.json: hyperparameters, no tensors. */
+apr_status apr_config_open(apr_model *model, const char *path, apr_error *err);
+
+/* Writes a directory: shards, index if more than one, and all attachments of the layout. Missing config.json,
+ * tokenizer.json, tokenizer_config.json, generation_config.json and chat_template.jinja are made from hparams and vocab. */
+apr_status apr_safetensors_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err);
+
+/* config.json (old style rope_theta/rope_scaling, new style rope_parameters, nested text_config) to hyperparameters and back. */
+apr_status apr_hf_config_read(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
+char *apr_hf_config_write(const apr_hparams *hparams, const apr_vocab *vocab); /* malloc'ed JSON, NULL: no memory */
+
+/* tokenizer.json and its companions to a vocabulary; missing companions are fine. */
+apr_status apr_hf_vocab_read(const apr_model *model, apr_vocab *vocab, apr_arena *arena, apr_error *err);
+/* A tokenizer.json that the `tokenizers` library loads and that encodes the same. malloc'ed; NULL: no memory. */
+char *apr_hf_tokenizer_write(const apr_vocab *vocab);
+char *apr_hf_tokenizer_config_write(const apr_vocab *vocab);
+char *apr_hf_generation_config_write(const apr_vocab *vocab);
+
+/* Binds each FP8 weight X.weight to its X.weight_scale_inv or X.weight_scale, with the block size that config.json's
+ * quantization_config states (never derived from shapes). Every reader calls it. */
+apr_status apr_bind_scales(apr_model *model, const apr_attachment *config, apr_error *err);
+
+#endif

@@ -1,0 +1,57 @@
+/* vocab.h - a tokenizer as data: tokens, merges, rules, special ids. runtime/tokenizer.h is what encodes with it.
+ *
+ * Filled from tokenizer.json (+ tokenizer_config.json, generation_config.json, chat_template.jinja), from the arrays of a
+ * GGUF, or from an APR's metadata. Strings and arrays belong to the model's arena or map. */
+#ifndef APR_FORMATS_VOCAB_H
+#define APR_FORMATS_VOCAB_H
+
+#include "formats/arena.h"
+#include "formats/kv.h"
+#include "formats/status.h"
+
+typedef enum {
+    APR_VOCAB_NONE,
+    APR_VOCAB_BPE, /* byte-level: tokens are written in GPT-2's printable alphabet ("Ġthe"), merges decide */
+    APR_VOCAB_SPM  /* SentencePiece BPE: "▁" is a space, unknown bytes are <0xNN>; scores (or merges) decide */
+} apr_vocab_kind;
+
+/* ggml's numbers */
+typedef enum { APR_TOKEN_NORMAL = 1, APR_TOKEN_UNKNOWN = 2, APR_TOKEN_CONTROL = 3, APR_TOKEN_USER = 4, APR_TOKEN_UNUSED = 5, APR_TOKEN_BYTE = 6 } apr_token_type;
+
+/* tokenizer.json's flags of an added token; what GGUF cannot say is 0 */
+enum { APR_ADDED = 1, APR_ADDED_LSTRIP = 2, APR_ADDED_RSTRIP = 4, APR_ADDED_SINGLE_WORD = 8, APR_ADDED_NORMALIZED = 16 };
+
+enum { APR_MAX_STOP_IDS = 16 };
+
+typedef struct apr_vocab {
+    apr_vocab_kind kind;
+    size_t n_tokens;
+    const apr_str *tokens;  /* [n_tokens], index = id, UTF-8; holes are "[PADn]" and APR_TOKEN_UNUSED */
+    const uint8_t *types;   /* [n_tokens] apr_token_type */
+    const uint8_t *added;   /* [n_tokens] flags above, or NULL */
+    const float *scores;    /* [n_tokens], SPM; or NULL */
+    size_t n_merges;
+    const apr_str *merges;  /* [2 * n_merges]: left, right, in order of rank; may be 0 for SPM */
+    const char *pre;        /* GGUF's name of the splitting rule ("qwen2", "llama-bpe"), or NULL */
+    const char *pattern;    /* the splitting regular expression (PCRE2 syntax, UTF), or NULL: BPE without splitting */
+    bool nfc;               /* normalise to NFC first */
+    bool ignore_merges;     /* a word that is a token is taken whole (llama 3) */
+    bool byte_fallback;     /* SPM: unknown characters become <0xNN> tokens */
+    bool add_space_prefix;  /* SPM: "▁" before the text */
+    bool escape_spaces;     /* SPM: " " becomes "▁" */
+    bool add_bos, add_eos;
+    int32_t bos_id, eos_id, pad_id, unk_id; /* -1: none */
+    int32_t stop_ids[APR_MAX_STOP_IDS];     /* every id that ends a turn: eos_token_id(s) of generation_config, GGUF's eot/eom and kin */
+    size_t n_stop_ids;
+    const char *chat_template; /* Jinja, NUL-terminated, or NULL */
+} apr_vocab;
+
+/* Adds id to stop_ids once; ids outside the vocabulary and full lists are ignored. */
+void apr_vocab_add_stop(apr_vocab *vocab, int64_t id);
+
+/* The splitting expression behind a GGUF "tokenizer.ggml.pre" name, or NULL when the name is not known. */
+const char *apr_pre_pattern(const char *pre);
+/* The GGUF name for a splitting expression of tokenizer.json, or NULL. */
+const char *apr_pre_name(const char *pattern);
+
+#endif
