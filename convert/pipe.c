@@ -204,6 +204,7 @@ static apr_status copy_tensor(pipe *p, const apr_pipe_item *item, apr_error *err
         }
         return APR_OK;
     }
+    if (t->n_bytes == 0) return APR_OK;
     const int64_t n_rows = t->rank == 1 ? t->dims[0] : apr_tensor_rows(t);
     const size_t row_bytes = (size_t)(t->n_bytes / (uint64_t)n_rows);
     const int64_t rows_at_once = row_bytes < COPY_BYTES ? (int64_t)(COPY_BYTES / row_bytes) : 1;
