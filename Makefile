@@ -18,13 +18,18 @@ LIB_C := $(sort $(wildcard $(ROOMS:=/*.c) $(ROOMS:=/ref/*.c) $(ROOMS:=/host/*.c)
 LIB   := $B/libaprkit.a
 TESTS := $(patsubst tests/%.c,$B/%,$(wildcard tests/test_*.c))
 TOOLS := $(patsubst tools/%.c,$B/%,$(wildcard tools/apr*.c))
+TOOL_LIB := $B/libaprtools.a# what the tools share; each main takes from it what it calls
+TOOL_C   := $(filter-out $(wildcard tools/apr*.c),$(wildcard tools/*.c))
 
 .DEFAULT_GOAL := all
-.PHONY: all test
+.PHONY: all test test-cli
 .SECONDARY:
 all: $(TOOLS)
 test: $(TESTS)
 	@for t in $(TESTS); do $$t || exit 1; done
+
+test-cli: $(TOOLS) ## command lines in tests/cli and their expected answers
+	tests/run_cli.sh $B
 
 $B/%.c.o: %.c
 	@mkdir -p $(@D)
@@ -32,6 +37,13 @@ $B/%.c.o: %.c
 $(LIB): $(LIB_C:%=$B/%.o)
 	@rm -f $@
 	ar rcs $@ $^
+$(TOOL_LIB): $(TOOL_C:%=$B/%.o)
+	@rm -f $@
+	ar rcs $@ $^
+$(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_LIB) $(LIB)
+	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
+$B/test_cli: $(TOOL_LIB)
+$B/test_cli: LDLIBS := $(TOOL_LIB) $(LIB) $(LDLIBS)
 $(TESTS): $B/%: $B/tests/%.c.o $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 -include $(shell find $B -name '*.d' 2>/dev/null)
