@@ -73,7 +73,8 @@ static apr_status run(const apr_call *call, apr_error *err)
 
     if (o->list) return list_types(call);
     if (call->n_operands != 2) return apr_fail(err, APR_E_USAGE, "give IN and OUT; try 'aprquant --help'");
-    if (o->to == NULL && o->tensors.n_items == 0) return apr_fail(err, APR_E_USAGE, "say what to make of it with --to TYPE; 'aprquant --list' lists the types");
+    if (o->to == NULL && o->tensors.n_items == 0)
+        return apr_fail(err, APR_E_USAGE, "say what to make of it with --to TYPE; 'aprquant --list' lists the types");
     const apr_status status = quantize(call, &arena, err);
     apr_arena_close(&arena);
     return status;
@@ -82,7 +83,12 @@ static apr_status run(const apr_call *call, apr_error *err)
 int main(int argc, char **argv)
 {
     static const apr_command commands[] = {
-        {.operands = "IN OUT", .max_operands = 2, .options = options, .options_bytes = sizeof(quant_options), .examples = examples, .run = run,
+        {.operands = "IN OUT",
+         .max_operands = 2,
+         .options = options,
+         .options_bytes = sizeof(quant_options),
+         .examples = examples,
+         .run = run,
          .summary = "quantize or dequantize a model: GGUF, safetensors or APR in, any of them out"},
         {0},
     };

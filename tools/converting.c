@@ -111,7 +111,8 @@ static void print_types(const apr_recipe *recipe)
 
 static apr_status print_recipe(const apr_recipe *recipe, apr_error *err)
 {
-    static const apr_column columns[] = {{"tensor", false}, {"shape", false}, {"from", false}, {"to", false}, {"size", true}, {"why", false}};
+    static const apr_column columns[] = {{"tensor", false}, {"shape", false}, {"from", false},
+                                         {"to", false},     {"size", true},   {"why", false}};
     apr_table table;
     char dims[128], size[APR_SMALL_TEXT];
 
@@ -134,8 +135,9 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     char in[APR_SMALL_TEXT], out[APR_SMALL_TEXT], rate[APR_SMALL_TEXT];
     int64_t n_unusual = 0;
 
-    printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)\n", o->in, apr_format_name(o->source->format), apr_size_text(in, o->bytes_in), o->out,
-           apr_format_name(c->options.format), apr_size_text(out, o->bytes_out), o->dry_run ? ", not written" : "");
+    printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)\n", o->in, apr_format_name(o->source->format),
+           apr_size_text(in, o->bytes_in), o->out, apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
+           o->dry_run ? ", not written" : "");
     print_types(&c->recipe);
     if (o->dry_run) return print_recipe(&c->recipe, err);
     for (size_t i = 0; i < c->recipe.n_lines; i++) /* never silently */
@@ -153,7 +155,8 @@ static uint64_t tensor_bytes(const apr_model *model)
     return n;
 }
 
-static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output, apr_error *err)
+static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output,
+                                 apr_error *err)
 {
     apr_meter meter;
     const double start = now_s();
@@ -175,16 +178,19 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
     return APR_OK;
 }
 
-static apr_status check_formats(const apr_model *source, const char *in, const char *out, apr_format expect, apr_format produce, apr_format *format,
-                                apr_error *err)
+static apr_status check_formats(const apr_model *source, const char *in, const char *out, apr_format expect, apr_format produce,
+                                apr_format *format, apr_error *err)
 {
     *format = apr_format_of_path(out);
     if (*format == APR_FORMAT_NONE || (produce != APR_FORMAT_NONE && *format != produce))
         return apr_fail(err, APR_E_USAGE, "%s: OUT must %s", out,
-                        produce == APR_FORMAT_APR ? "end in .apr" : produce == APR_FORMAT_GGUF ? "end in .gguf"
-                        : produce == APR_FORMAT_SAFETENSORS ? "be a directory" : "end in .apr or .gguf, or be a directory");
+                        produce == APR_FORMAT_APR           ? "end in .apr"
+                        : produce == APR_FORMAT_GGUF        ? "end in .gguf"
+                        : produce == APR_FORMAT_SAFETENSORS ? "be a directory"
+                                                            : "end in .apr or .gguf, or be a directory");
     if (expect != APR_FORMAT_NONE && source->format != expect)
-        return apr_fail(err, APR_E_USAGE, "%s is %s, not %s; 'aprconv convert IN OUT' takes any", in, apr_format_name(source->format), apr_format_name(expect));
+        return apr_fail(err, APR_E_USAGE, "%s is %s, not %s; 'aprconv convert IN OUT' takes any", in, apr_format_name(source->format),
+                        apr_format_name(expect));
     if (source->format == APR_FORMAT_CONFIG) return apr_fail(err, APR_E_USAGE, "%s is a config.json: it has no weights to convert", in);
     return APR_OK;
 }
@@ -206,7 +212,8 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     apr_convert_options options = {.recipe = *recipe, .want_metrics = output->report != NULL};
     outcome o = {.call = call, .in = in, .out = out, .source = &source, .dry_run = output->dry_run};
 
-    options.sink = (apr_sink_options){.profile = (apr_profile)output->profile, .overwrite = output->force, .max_shard_bytes = output->shard_bytes};
+    options.sink =
+        (apr_sink_options){.profile = (apr_profile)output->profile, .overwrite = output->force, .max_shard_bytes = output->shard_bytes};
     APR_TRY(check_not_same(in, out, err));
     APR_TRY(apr_model_open(&source, in, err));
     apr_status status = check_formats(&source, in, out, expect, produce, &options.format, err);
