@@ -20,14 +20,17 @@ apr_status apr_gguf_open(apr_model *model, const char *path, apr_error *err);
 apr_status apr_gguf_parse(apr_model *model, apr_error *err);
 
 /* Writes layout->kv as it is, and the tensors in layout order with rows of dims reversed, padded to general.alignment. The
- * infos follow origin.order where it names exactly the layout's tensors. APR_E_UNSUPPORTED for types outside ggml and for
+ * infos follow the order of a GGUF origin where it names exactly the layout's tensors. APR_E_UNSUPPORTED for types outside ggml and for
  * more than 4 dimensions. */
 apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err);
 
 /* Hyperparameters and tokenizer out of GGUF's keys, and keys out of them. Values that are not there stay 0 / none. */
 apr_status apr_gguf_hparams(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 apr_status apr_gguf_vocab(const apr_kv_list *kv, apr_vocab *vocab, apr_arena *arena, const char *where, apr_error *err);
-/* The rotary scaling of llama 3, which llama.cpp keeps as the tensor rope_freqs.weight: divisors of the frequencies. */
+/* The rotary scaling of llama 3 has no keys: llama.cpp keeps it as the f32 tensor rope_freqs.weight of [rotary_dim / 2] divisors
+ * of the frequencies. This is divisor i, and this finds the scaling behind such a tensor; where it is none of llama 3's,
+ * the kind becomes LONGROPE. */
+double apr_gguf_rope_divisor(const apr_rope_scaling *rope, double theta, int64_t rotary_dim, int64_t i);
 void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *hparams);
 
 /* Appends everything llama.cpp wants to see: general.*, ARCH.*, tokenizer.*. `file_type` is llama.cpp's number of the mixture. */

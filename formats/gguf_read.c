@@ -344,6 +344,8 @@ apr_status apr_gguf_parse(apr_model *model, apr_error *err)
     model->hparams.tie_word_embeddings =
         apr_model_find(model, "token_embd.weight") != NULL && apr_model_find(model, "output.weight") == NULL;
     APR_TRY(apr_hparams_complete(&model->hparams, &model->arena, model->path, err));
+    const apr_tensor *const divisors = apr_model_find(model, "rope_freqs.weight");
+    if (divisors != NULL) apr_gguf_rope_from_divisors(divisors, &model->hparams);
     return apr_gguf_vocab(&model->kv, &model->vocab, &model->arena, model->path, err);
 }
 

@@ -67,14 +67,14 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(const apr_tensor *const *)a)->name, (*(const apr_tensor *const *)b)->name);
 }
 
-/* Lists the tensors as the origin did, when that names each of them once; otherwise as they lie. */
+/* Lists the tensors as the GGUF did that they come from, when that names each of them; otherwise as they lie. */
 static apr_status order_infos(gguf_sink *s, apr_error *err)
 {
     const apr_model *const l = s->layout;
     const size_t n = l->n_tensors;
 
     for (size_t i = 0; i < n; i++) s->infos[i] = &l->tensors[i];
-    if (l->origin.order == NULL || l->origin.n_order != n || n == 0) return APR_OK;
+    if (l->origin.format != APR_FORMAT_GGUF || l->origin.order == NULL || l->origin.n_order != n || n == 0) return APR_OK;
     const apr_tensor **const sorted = malloc(n * sizeof *sorted);
     if (sorted == NULL) return apr_no_memory(err, "the list of tensors");
     memcpy(sorted, s->infos, n * sizeof *sorted);
