@@ -1,0 +1,244 @@
+/* recipe.c - walks the tensors once and writes down what each becomes, with the reason. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "quant/recipe.h"
+
+#include "kernels/rows.h"
+#include "quant/mixtures.h"
+
+#include <pcre2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Everything the choice for one tensor looks at. */
+typedef struct chooser {
+    const apr_model *model;
+    const apr_recipe_options *options;
+    const apr_mixture *mixture;
+    pcre2_code **patterns; /* one for each override */
+    pcre2_match_data *match;
+    int64_t n_v, n_down;   /* tensors of the two classes with a "more" rule */
+    bool eight_experts, is_70b;
+} chooser;
+
+/* A tensor whose place in its class counts. The counter runs in (layer, name) order, as llama.cpp's does. */
+static bool is_v_class(apr_role role) { return role == APR_ROLE_ATTN_V || role == APR_ROLE_ATTN_QKV; }
+
+static int64_t place_in_class(const apr_model *model, const apr_tensor *tensor, int64_t layer, bool v_class)
+{
+    int64_t place = 0;
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        const apr_role_of_tensor other = apr_find_role(&model->tensors[i]);
+        if (v_class ? !is_v_class(other.role) : other.role != APR_ROLE_FFN_DOWN) continue;
+        if (other.layer < layer || (other.layer == layer && strcmp(model->tensors[i].name, tensor->name) < 0)) place++;
+    }
+    return place;
+}
+
+static apr_status compile_overrides(chooser *c, apr_error *err)
+{
+    const size_t n = c->options->n_overrides;
+    c->patterns = calloc(n > 0 ? n : 1, sizeof *c->patterns);
+    c->match = pcre2_match_data_create(1, NULL);
+    if (c->patterns == NULL || c->match == NULL) return apr_no_memory(err, "the --tensor patterns");
+    for (size_t i = 0; i < n; i++) {
+        int code;
+        PCRE2_SIZE at;
+        PCRE2_UCHAR text[128];
+        const char *const regex = c->options->overrides[i].regex;
+        c->patterns[i] = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED, 0, &code, &at, NULL);
+        if (c->patterns[i] != NULL) continue;
+        pcre2_get_error_message(code, text, sizeof text);
+        return apr_fail(err, APR_E_USAGE, "--tensor '%s': %s at character %zu", regex, (const char *)text, (size_t)at);
+    }
+    return APR_OK;
+}
+
+/* The first --tensor whose expression is found in the canonical name or in the origin's; NULL when none is. */
+static const apr_recipe_override *find_override(const chooser *c, const apr_tensor *tensor)
+{
+    const char *const names[] = {tensor->name, tensor->origin_name};
+    for (size_t i = 0; i < c->options->n_overrides; i++)
+        for (size_t j = 0; j < 2; j++)
+            if (names[j] != NULL && pcre2_match(c->patterns[i], (PCRE2_SPTR)names[j], strlen(names[j]), 0, 0, c->match, NULL) >= 0)
+                return &c->options->overrides[i];
+    return NULL;
+}
+
+static void want(apr_recipe_line *line, apr_dtype to, const char *reason)
+{
+    line->to = to == APR_DTYPE_COUNT ? line->tensor->dtype : to;
+    line->reason = reason;
+}
+
+/* What the mixture says about a matrix that carries weights. */
+static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t layer)
+{
+    const apr_mixture *const m = c->mixture;
+    const bool v_class = is_v_class(line->role), down = line->role == APR_ROLE_FFN_DOWN;
+    const bool four_bit = m->base == APR_Q4_K && m->more != APR_DTYPE_COUNT;
+
+    if (line->role == APR_ROLE_EMBEDDING && !c->model->hparams.tie_word_embeddings) return want(line, m->embedding, "embedding");
+    if (line->role == APR_ROLE_EMBEDDING) return want(line, m->head, "embedding, also the head");
+    if (line->role == APR_ROLE_HEAD) return want(line, m->head, "head");
+    want(line, m->base, apr_role_name(line->role));
+    if (v_class || down) {
+        const apr_more_rule rule = v_class ? m->more_v : m->more_down;
+        const int64_t place = rule == APR_MORE_NONE ? 0
+                              : down && c->model->hparams.num_experts > 1 ? layer
+                                                                          : place_in_class(c->model, line->tensor, layer, v_class);
+        const int64_t n = v_class ? c->n_v : down && c->model->hparams.num_experts > 1 ? c->model->hparams.num_layers : c->n_down;
+        if (apr_mixture_more(rule, place, n)) want(line, m->more, v_class ? "attention v, one of those with more bits" : "ffn down, one of those with more bits");
+    }
+    if (four_bit && c->is_70b && line->role == APR_ROLE_ATTN_V && line->to == APR_Q4_K) want(line, APR_Q5_K, "attention v of a 70B, shared by many heads");
+    if (m->more != APR_DTYPE_COUNT && c->eight_experts) {
+        if (line->role == APR_ROLE_ATTN_V || line->role == APR_ROLE_ATTN_K) want(line, APR_Q8_0, "attention k and v of an 8-expert model");
+        if (line->role == APR_ROLE_ATTN_OUT && four_bit) want(line, APR_Q5_K, "attention out of an 8-expert model");
+    }
+}
+
+static bool container_has(const apr_recipe_limits *limits, apr_dtype dtype) { return limits->allows == NULL || limits->allows(dtype); }
+
+/* Columns that the type's blocks do not divide. */
+static bool divides(apr_dtype dtype, const apr_tensor *tensor) { return apr_tensor_columns(tensor) % apr_dtypes[dtype].elems_per_block == 0; }
+
+static void fall_back(const chooser *c, apr_recipe *recipe, apr_recipe_line *line)
+{
+    const apr_dtype wanted = line->to;
+    if (divides(wanted, line->tensor)) return;
+    line->to = c->options->limits.plain_fallback ? APR_F16 : apr_fallback_type(wanted, apr_tensor_columns(line->tensor));
+    if (!container_has(&c->options->limits, line->to) || !divides(line->to, line->tensor)) line->to = APR_F16;
+    line->fell_back = true;
+    const char *const reason = apr_arena_print(&recipe->arena, "%lld columns are no multiple of %d: %s instead of %s",
+                                               (long long)apr_tensor_columns(line->tensor), apr_dtypes[wanted].elems_per_block,
+                                               apr_dtypes[line->to].name, apr_dtypes[wanted].name);
+    line->reason = reason != NULL ? reason : "columns are no multiple of the block";
+}
+
+static apr_status check_possible(const chooser *c, const apr_recipe_line *line, apr_error *err)
+{
+    const apr_tensor *const t = line->tensor;
+    const char *const from = apr_dtypes[t->dtype].name, *const to = apr_dtypes[line->to].name;
+    const apr_recipe_limits *const limits = &c->options->limits;
+
+    if (!container_has(limits, line->to)) {
+        const bool is_plain = line->to == t->dtype;
+        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': %s has no place in %s; %s", t->name, to, limits->container,
+                        is_plain ? "convert it on the way: aprquant --to with a type that has" : "choose another type with --to or --tensor");
+    }
+    if (line->to == t->dtype) return APR_OK;
+    if (!apr_can_decode(t->dtype) || !apr_can_encode(line->to))
+        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': %s cannot be turned into %s", t->name, from, to);
+    /* FP8 is how some models are published; block types come out of a quantizer, and encoding them again loses twice */
+    if (!c->options->allow_requantize && t->dtype >= APR_Q4_0 && apr_dtype_is_quantized(line->to) && t->scale == NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "tensor '%s' is %s already, and %s from it would lose twice; start from the original weights, or give --allow-requantize", t->name,
+                        from, to);
+    return APR_OK;
+}
+
+/* A weight-scale tensor goes with its weight: it stays only when the weight stays FP8 as it is. */
+static const apr_tensor *weight_of_scale(const apr_model *model, const apr_tensor *scale)
+{
+    for (size_t i = 0; i < model->n_tensors; i++)
+        if (model->tensors[i].scale == scale) return &model->tensors[i];
+    return NULL;
+}
+
+static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *line, apr_error *err)
+{
+    const apr_role_of_tensor found = apr_find_role(line->tensor);
+    const apr_recipe_override *const override = find_override(c, line->tensor);
+    const bool carried = !apr_can_decode(line->tensor->dtype) || (!apr_dtype_is_float(line->tensor->dtype) && !apr_dtype_is_quantized(line->tensor->dtype));
+
+    line->role = found.role;
+    want(line, APR_DTYPE_COUNT, "kept");
+    if (override != NULL) want(line, override->to, "asked for with --tensor");
+    else if (carried) want(line, APR_DTYPE_COUNT, "no array of weights: kept");
+    else if (line->tensor->rank < 2 && c->options->limits.vectors_f32) want(line, APR_F32, "a vector: these readers want f32");
+    else if (line->role == APR_ROLE_SMALL) want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, "small: kept");
+    else if (line->role == APR_ROLE_ROUTER) want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, "router: kept");
+    else if (line->role == APR_ROLE_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
+    else if (c->mixture != NULL) choose_by_mixture(c, line, found.layer);
+    if (line->to != line->tensor->dtype) fall_back(c, recipe, line);
+    return check_possible(c, line, err);
+}
+
+uint64_t apr_recipe_bytes(const apr_tensor *tensor, apr_dtype to)
+{
+    if (to == tensor->dtype) return tensor->n_bytes;
+    const int64_t n_rows = apr_tensor_rows(tensor);
+    return (uint64_t)n_rows * (uint64_t)apr_row_bytes(to, apr_tensor_columns(tensor)) + (to == APR_F8_E4M3 ? (uint64_t)n_rows * sizeof(float) : 0);
+}
+
+static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
+{
+    const apr_model *const model = c->model;
+
+    recipe->lines = apr_arena_array(&recipe->arena, model->n_tensors, sizeof *recipe->lines);
+    if (recipe->lines == NULL) return apr_no_memory(err, "a recipe");
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        const apr_role role = apr_find_role(&model->tensors[i]).role;
+        c->n_v += is_v_class(role);
+        c->n_down += role == APR_ROLE_FFN_DOWN;
+    }
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        apr_recipe_line *const line = &recipe->lines[recipe->n_lines];
+        *line = (apr_recipe_line){.tensor = &model->tensors[i]};
+        APR_TRY(choose(c, recipe, line, err));
+        recipe->n_lines++;
+    }
+    return APR_OK;
+}
+
+/* Leaves out the scales of FP8 weights that become something else, and adds up what is left. */
+static apr_status drop_stale_scales(const apr_model *model, apr_recipe *recipe, apr_error *err)
+{
+    bool *const stale = apr_arena_alloc(&recipe->arena, recipe->n_lines);
+    if (stale == NULL) return apr_no_memory(err, "a recipe");
+    for (size_t i = 0; i < recipe->n_lines; i++) { /* lines and tensors still run in parallel */
+        const apr_tensor *const weight = weight_of_scale(model, recipe->lines[i].tensor);
+        stale[i] = weight != NULL && recipe->lines[weight - model->tensors].to != weight->dtype;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < recipe->n_lines; i++) {
+        if (stale[i]) continue;
+        recipe->lines[n] = recipe->lines[i];
+        recipe->n_bytes += apr_recipe_bytes(recipe->lines[n].tensor, recipe->lines[n].to);
+        recipe->n_elems += apr_tensor_elems(recipe->lines[n].tensor);
+        n++;
+    }
+    recipe->n_lines = n;
+    return APR_OK;
+}
+
+apr_status apr_recipe_make(apr_recipe *recipe, const apr_model *model, const apr_recipe_options *options, apr_error *err)
+{
+    const apr_hparams *const h = &model->hparams;
+    chooser c = {.model = model,
+                 .options = options,
+                 .eight_experts = h->num_experts == 8,
+                 .is_70b = h->num_layers == 80 && h->num_heads != h->num_kv_heads};
+
+    *recipe = (apr_recipe){.mixture = "", .file_type = -1};
+    if (options->mixture != NULL) {
+        c.mixture = apr_mixture_find(options->mixture);
+        if (c.mixture == NULL) return apr_fail(err, APR_E_USAGE, "'%s' is no type aprquant can write; see aprquant --help for the list", options->mixture);
+        recipe->mixture = c.mixture->name;
+        recipe->file_type = c.mixture->file_type;
+    }
+    apr_status status = compile_overrides(&c, err);
+    if (status == APR_OK) status = make_lines(&c, recipe, err);
+    if (status == APR_OK) status = drop_stale_scales(model, recipe, err);
+    for (size_t i = 0; c.patterns != NULL && i < options->n_overrides; i++) pcre2_code_free(c.patterns[i]);
+    free(c.patterns);
+    pcre2_match_data_free(c.match);
+    if (status != APR_OK) apr_recipe_close(recipe);
+    return status;
+}
+
+void apr_recipe_close(apr_recipe *recipe)
+{
+    apr_arena_close(&recipe->arena);
+    *recipe = (apr_recipe){0};
+}
