@@ -99,7 +99,7 @@ $(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
 $(TESTS): $B/%: $B/tests/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
-$B/bench_%: $B/tests/bench_%.c.o $(SUPPORT_C:%=$B/%.o) $(LIB)
+$B/bench_%: $B/tests/bench_%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
 $B/replay_fuzz_%: $B/tests/fuzz_%.c.o $B/tests/fuzz_replay.c.o $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
