@@ -192,18 +192,24 @@ static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
 }
 
 /* Leaves out the scales of FP8 weights that become something else, and adds up what is left. */
-static void drop_stale_scales(const apr_model *model, apr_recipe *recipe)
+static apr_status drop_stale_scales(const apr_model *model, apr_recipe *recipe, apr_error *err)
 {
+    bool *const stale = apr_arena_alloc(&recipe->arena, recipe->n_lines);
+    if (stale == NULL) return apr_no_memory(err, "a recipe");
+    for (size_t i = 0; i < recipe->n_lines; i++) { /* lines and tensors still run in parallel */
+        const apr_tensor *const weight = weight_of_scale(model, recipe->lines[i].tensor);
+        stale[i] = weight != NULL && recipe->lines[weight - model->tensors].to != weight->dtype;
+    }
     size_t n = 0;
     for (size_t i = 0; i < recipe->n_lines; i++) {
-        const apr_recipe_line line = recipe->lines[i];
-        const apr_tensor *const weight = weight_of_scale(model, line.tensor);
-        if (weight != NULL && recipe->lines[weight - model->tensors].to != weight->dtype) continue;
-        recipe->n_bytes += apr_recipe_bytes(line.tensor, line.to);
-        recipe->n_elems += apr_tensor_elems(line.tensor);
-        recipe->lines[n++] = line;
+        if (stale[i]) continue;
+        recipe->lines[n] = recipe->lines[i];
+        recipe->n_bytes += apr_recipe_bytes(recipe->lines[n].tensor, recipe->lines[n].to);
+        recipe->n_elems += apr_tensor_elems(recipe->lines[n].tensor);
+        n++;
     }
     recipe->n_lines = n;
+    return APR_OK;
 }
 
 apr_status apr_recipe_make(apr_recipe *recipe, const apr_model *model, const apr_recipe_options *options, apr_error *err)
@@ -223,7 +229,7 @@ apr_status apr_recipe_make(apr_recipe *recipe, const apr_model *model, const apr
     }
     apr_status status = compile_overrides(&c, err);
     if (status == APR_OK) status = make_lines(&c, recipe, err);
-    if (status == APR_OK) drop_stale_scales(model, recipe);
+    if (status == APR_OK) status = drop_stale_scales(model, recipe, err);
     for (size_t i = 0; c.patterns != NULL && i < options->n_overrides; i++) pcre2_code_free(c.patterns[i]);
     free(c.patterns);
     pcre2_match_data_free(c.match);

@@ -1,0 +1,22 @@
+/* convert/dialect.h - canonical in the middle: any model as Hugging Face names and orders, and out again in either dialect.
+ *
+ * Nothing is copied: the result is a view whose tensors borrow the source's bytes, with a pending step where rows must move.
+ * The source must outlive the view; close the view with apr_model_close. Each tensor records where it came from
+ * (origin_name, origin_step), which an APR file keeps, so that the way back is exact whatever these tables say later. */
+#ifndef APR_CONVERT_DIALECT_H
+#define APR_CONVERT_DIALECT_H
+
+#include "formats/model.h"
+
+/* A family without a table keeps its names, orders and dialect. */
+apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *err);
+
+/* Gives every tensor the name and order it must have in `dialect`, in the origin's order where the origin was of that
+ * dialect. APR_E_UNSUPPORTED when the family's steps into that dialect are not known. `view` starts as apr_canonical's
+ * result is copied by apr_view_copy; tensors may since have changed their dtype. */
+apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err);
+
+/* A view with its own tensor table (room for n_extra more) that borrows everything else. Scale pointers point into the new table. */
+apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extra, apr_error *err);
+
+#endif
