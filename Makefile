@@ -3,7 +3,6 @@
 CC      ?= cc
 PREFIX  ?= /usr/local
 FLAVOR  ?= release#      release | debug | asan | tsan
-VERSION := 0.1.0
 
 # A room includes only what it stands on; `make layers` checks it.
 may_formats := formats
@@ -19,7 +18,7 @@ clang_ := $(findstring clang,$(CC))
 B      := build/$(FLAVOR)$(if $(clang_),-clang)
 
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
-CPPFLAGS += -I. -MMD -MP -D_POSIX_C_SOURCE=200809L -DAPRKIT_VERSION='"$(VERSION)"'
+CPPFLAGS += -I. -MMD -MP -D_POSIX_C_SOURCE=200809L
 CFLAGS   += -std=c11 $(WARN) -fopenmp $(flags_$(FLAVOR))
 LDLIBS   += -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -lm
 # No fast-math and no contraction: bytes must be reproducible.
