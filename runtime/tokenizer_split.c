@@ -2,8 +2,10 @@
  *
  * Matches and what lies between them are words ("isolated" in tokenizer.json). PCRE2 with UTF and UCP reads \s, \p{L} and
  * (?i:...) as tokenizer.json's engine does, but for U+180E, a space here and not there. Steps, memory and depth of one match
- * are limited, so that an expression from a hostile file ends in APR_E_UNSUPPORTED and not never. */
+ * are limited, and so is the time of all, so that an expression from a hostile file ends in APR_E_UNSUPPORTED and not never. */
 #include "runtime/tokenizer_internal.h"
+
+#include <time.h>
 
 enum {
     MAX_PATTERN_BYTES = 16 * 1024,
@@ -12,6 +14,16 @@ enum {
     MAX_HEAP_KIB = 64 * 1024,
     JIT_STACK_BYTES = 512 * 1024
 };
+
+/* A hundred times what the expressions in use take. The steps of one match bound how far this is overshot. */
+static const double max_seconds = 5.0, max_seconds_per_byte = 20e-6;
+
+static double seconds_now(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
 
 apr_status apr_split_open(apr_tokenizer *tokenizer, apr_error *err)
 {
@@ -41,6 +53,7 @@ apr_status apr_split_open(apr_tokenizer *tokenizer, apr_error *err)
 static apr_status open_work(const apr_tokenizer *tokenizer, apr_token_work *work)
 {
     if (work->match_data != NULL) return APR_OK;
+    work->split_until = seconds_now() + max_seconds;
     work->match_data = pcre2_match_data_create_from_pattern(tokenizer->pattern, NULL);
     work->match_context = pcre2_match_context_create(NULL);
     work->jit_stack = pcre2_jit_stack_create(32 * 1024, JIT_STACK_BYTES, NULL); /* NULL without JIT, which is fine */
@@ -76,7 +89,12 @@ apr_status apr_split(const apr_tokenizer *tokenizer, apr_token_work *work, const
     const size_t steps = MIN_MATCH_STEPS + MATCH_STEPS_PER_BYTE * n_bytes;
     pcre2_set_match_limit(work->match_context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
 
+    work->split_until += max_seconds_per_byte * (double)n_bytes;
+
     while (from < n_bytes) {
+        if (seconds_now() > work->split_until)
+            return apr_fail(work->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern takes too long for %zu bytes of text",
+                            n_bytes);
         const int code =
             pcre2_match(tokenizer->pattern, (PCRE2_SPTR)text, n_bytes, from, PCRE2_NO_UTF_CHECK, work->match_data, work->match_context);
         if (code == PCRE2_ERROR_NOMATCH) break;
