@@ -36,8 +36,9 @@ apr_status apr_split_open(apr_tokenizer *tokenizer, apr_error *err)
     pcre2_compile_context *const context = pcre2_compile_context_create(NULL);
     if (context == NULL) return apr_no_memory(err, "the tokenizer's pattern");
     pcre2_set_max_pattern_length(context, MAX_PATTERN_BYTES);
-    tokenizer->pattern =
-        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
+    /* anchored: the steps of a match are counted anew from each position, so the positions are walked here */
+    const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C;
+    tokenizer->pattern = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, &code, &at, context);
     if (tokenizer->pattern == NULL) {
         PCRE2_UCHAR why[128] = "";
         pcre2_get_error_message(code, why, sizeof why);
@@ -79,9 +80,16 @@ static apr_status match_failed(apr_token_work *work, int code, size_t at)
                     (const char *)why);
 }
 
+static size_t next_char(const char *text, size_t n_bytes, size_t at)
+{
+    do at++;
+    while (at < n_bytes && ((uint8_t)text[at] & 0xc0) == 0x80);
+    return at;
+}
+
 apr_status apr_split(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, apr_encode_step *step)
 {
-    size_t done = 0, from = 0; /* handed out, and where to look next: they differ after an empty match */
+    size_t done = 0, from = 0; /* handed out, and where to look next */
 
     if (n_bytes == 0) return APR_OK;
     if (tokenizer->pattern == NULL) return step(tokenizer, work, text, n_bytes);
@@ -90,25 +98,22 @@ apr_status apr_split(const apr_tokenizer *tokenizer, apr_token_work *work, const
     pcre2_set_match_limit(work->match_context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
 
     work->split_until += max_seconds_per_byte * (double)n_bytes;
-
     while (from < n_bytes) {
         if (seconds_now() > work->split_until)
             return apr_fail(work->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern takes too long for %zu bytes of text",
                             n_bytes);
         const int code =
             pcre2_match(tokenizer->pattern, (PCRE2_SPTR)text, n_bytes, from, PCRE2_NO_UTF_CHECK, work->match_data, work->match_context);
-        if (code == PCRE2_ERROR_NOMATCH) break;
-        if (code < 0) return match_failed(work, code, from);
+        if (code < 0 && code != PCRE2_ERROR_NOMATCH) return match_failed(work, code, from);
         const PCRE2_SIZE *const span = pcre2_get_ovector_pointer(work->match_data);
-        if (span[0] < from || span[1] < span[0] || span[1] > n_bytes)
-            return apr_fail(work->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern matches backwards");
+        if (code >= 0 && (span[0] != from || span[1] < from || span[1] > n_bytes)) /* \K can do that */
+            return apr_fail(work->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern moves the start of its matches");
 
-        if (span[0] > done) APR_TRY(step(tokenizer, work, text + done, span[0] - done));
-        if (span[1] > span[0]) APR_TRY(step(tokenizer, work, text + span[0], span[1] - span[0]));
-        done = from = span[1];
-        if (span[1] == span[0]) /* an empty match cuts; the next one begins a character later */
-            do from++;
-            while (from < n_bytes && ((uint8_t)text[from] & 0xc0) == 0x80);
+        const size_t end = code >= 0 ? span[1] : from;
+        if (code >= 0 && from > done) APR_TRY(step(tokenizer, work, text + done, from - done));
+        if (end > from) APR_TRY(step(tokenizer, work, text + from, end - from));
+        if (code >= 0) done = end;
+        from = end > from ? end : next_char(text, n_bytes, from); /* an empty match cuts here; none does not */
     }
     return done < n_bytes ? step(tokenizer, work, text + done, n_bytes - done) : APR_OK;
 }
