@@ -92,11 +92,20 @@ apr_role_of_tensor apr_find_role(const apr_tensor *tensor)
 const char *apr_role_name(apr_role role)
 {
     static const char *const names[APR_ROLE_COUNT] = {
-        [APR_ROLE_OTHER] = "other",          [APR_ROLE_EMBEDDING] = "embedding", [APR_ROLE_HEAD] = "head",
-        [APR_ROLE_ATTN_Q] = "attention q",   [APR_ROLE_ATTN_K] = "attention k",  [APR_ROLE_ATTN_V] = "attention v",
-        [APR_ROLE_ATTN_QKV] = "attention qkv", [APR_ROLE_ATTN_OUT] = "attention out", [APR_ROLE_ATTN_GATE] = "attention gate",
-        [APR_ROLE_FFN_GATE] = "ffn gate",    [APR_ROLE_FFN_UP] = "ffn up",       [APR_ROLE_FFN_DOWN] = "ffn down",
-        [APR_ROLE_ROUTER] = "router",        [APR_ROLE_SMALL] = "small",
+        [APR_ROLE_OTHER] = "other",
+        [APR_ROLE_EMBEDDING] = "embedding",
+        [APR_ROLE_HEAD] = "head",
+        [APR_ROLE_ATTN_Q] = "attention q",
+        [APR_ROLE_ATTN_K] = "attention k",
+        [APR_ROLE_ATTN_V] = "attention v",
+        [APR_ROLE_ATTN_QKV] = "attention qkv",
+        [APR_ROLE_ATTN_OUT] = "attention out",
+        [APR_ROLE_ATTN_GATE] = "attention gate",
+        [APR_ROLE_FFN_GATE] = "ffn gate",
+        [APR_ROLE_FFN_UP] = "ffn up",
+        [APR_ROLE_FFN_DOWN] = "ffn down",
+        [APR_ROLE_ROUTER] = "router",
+        [APR_ROLE_SMALL] = "small",
     };
     return names[role];
 }

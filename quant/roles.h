@@ -11,12 +11,17 @@ typedef enum {
     APR_ROLE_OTHER,     /* unknown: kept */
     APR_ROLE_EMBEDDING, /* token id -> row */
     APR_ROLE_HEAD,      /* hidden state -> logits */
-    APR_ROLE_ATTN_Q, APR_ROLE_ATTN_K, APR_ROLE_ATTN_V,
-    APR_ROLE_ATTN_QKV,  /* fused; counts as a V in llama.cpp's mixtures */
-    APR_ROLE_ATTN_OUT, APR_ROLE_ATTN_GATE,
-    APR_ROLE_FFN_GATE, APR_ROLE_FFN_UP, APR_ROLE_FFN_DOWN, /* dense, experts and shared experts alike */
-    APR_ROLE_ROUTER,    /* chooses experts: tiny and sensitive */
-    APR_ROLE_SMALL,     /* norms, biases, convolutions, decay rates, position tables: never quantized */
+    APR_ROLE_ATTN_Q,
+    APR_ROLE_ATTN_K,
+    APR_ROLE_ATTN_V,
+    APR_ROLE_ATTN_QKV, /* fused; counts as a V in llama.cpp's mixtures */
+    APR_ROLE_ATTN_OUT,
+    APR_ROLE_ATTN_GATE,
+    APR_ROLE_FFN_GATE,
+    APR_ROLE_FFN_UP,
+    APR_ROLE_FFN_DOWN, /* dense, experts and shared experts alike */
+    APR_ROLE_ROUTER,   /* chooses experts: tiny and sensitive */
+    APR_ROLE_SMALL,    /* norms, biases, convolutions, decay rates, position tables: never quantized */
     APR_ROLE_COUNT
 } apr_role;
 
