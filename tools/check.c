@@ -211,7 +211,7 @@ static apr_status verdict(const report *r, apr_error *err)
     return APR_OK;
 }
 
-apr_status apr_check(const apr_call *call, apr_error *err)
+static apr_status run_check(const apr_call *call, apr_error *err)
 {
     apr_model model;
     apr_meter meter;
@@ -235,3 +235,13 @@ done:
     apr_model_close(&model);
     return status;
 }
+
+static const char *const examples[] = {"aprconv check model.apr", "aprconv check Qwen2.5-7B/ --json", NULL};
+const apr_command apr_check_command = {.verb = "check",
+                                       .operands = "FILE",
+                                       .min_operands = 1,
+                                       .max_operands = 1,
+                                       .summary =
+                                           "read all of a model: its structure, its checksums, and whether every value is a finite number",
+                                       .examples = examples,
+                                       .run = run_check};

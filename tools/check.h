@@ -5,6 +5,6 @@
 #include "tools/cli.h"
 
 /* APR_E_DAMAGED when a checksum does not match (or the reader found damage), APR_E_NO when only values are not finite. */
-apr_status apr_check(const apr_call *call, apr_error *err);
+extern const apr_command apr_check_command;
 
 #endif

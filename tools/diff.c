@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const apr_option apr_diff_option_table[] = {
+static const apr_option option_table[] = {
     {"tolerance", 't', APR_OPTION_REAL, "X", NULL,
      "count tensors as equal when no value is off by more than X times the root mean square of A's; types may then differ", .min = 0,
      .max = 1e30, APR_TO(apr_diff_options, tolerance)},
@@ -155,7 +155,7 @@ static apr_status compare(const apr_call *call, const apr_model *a, const apr_mo
     return status;
 }
 
-apr_status apr_diff(const apr_call *call, apr_error *err)
+static apr_status run_diff(const apr_call *call, apr_error *err)
 {
     apr_model source_a, source_b = {0}, a = {0}, b = {0};
 
@@ -170,3 +170,16 @@ apr_status apr_diff(const apr_call *call, apr_error *err)
     apr_model_close(&source_b);
     return status;
 }
+
+static const char *const examples[] = {"aprconv diff Qwen2.5-7B/ model.apr", "aprconv diff model-bf16.gguf model-q8_0.apr --tolerance 0.05",
+                                       NULL};
+const apr_command apr_diff_command = {.verb = "diff",
+                                      .operands = "A B",
+                                      .min_operands = 2,
+                                      .max_operands = 2,
+                                      .summary =
+                                          "compare two models, also across formats: hyperparameters, tokenizer, metadata, tensors, values",
+                                      .options = option_table,
+                                      .options_bytes = sizeof(apr_diff_options),
+                                      .examples = examples,
+                                      .run = run_diff};

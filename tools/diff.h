@@ -11,10 +11,8 @@ typedef struct apr_diff_options {
     double tolerance; /* NaN: bytes and types must be the same */
 } apr_diff_options;
 
-extern const apr_option apr_diff_option_table[];
-
 /* APR_OK when they are the same (or within the tolerance), APR_E_NO when not. */
-apr_status apr_diff(const apr_call *call, apr_error *err);
+extern const apr_command apr_diff_command;
 
 /* --- what is found out, and how it is printed --- */
 

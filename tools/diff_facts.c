@@ -90,8 +90,9 @@ static apr_status diff_hparams(apr_model_diff *diff, apr_error *err)
     }
     if (a->layer_kinds == NULL || b->layer_kinds == NULL || a->num_layers != b->num_layers) return APR_OK;
     for (int64_t i = 0; i < a->num_layers; i++) {
-        snprintf(text_a, sizeof text_a, "kind of layer %lld", (long long)i);
-        APR_TRY(add_texts(diff, topic, text_a, apr_layer_kind_name(a->layer_kinds[i]), apr_layer_kind_name(b->layer_kinds[i]), err));
+        char name[48];
+        snprintf(name, sizeof name, "kind of layer %lld", (long long)i);
+        APR_TRY(add_texts(diff, topic, name, apr_layer_kind_name(a->layer_kinds[i]), apr_layer_kind_name(b->layer_kinds[i]), err));
     }
     return APR_OK;
 }

@@ -3,7 +3,7 @@
 
 #include "formats/sink.h"
 
-const apr_option apr_show_option_table[] = {
+static const apr_option option_table[] = {
     {"tensors", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the list of tensors", APR_TO(apr_show_options, tensors)},
     {"metadata", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the list of metadata keys", APR_TO(apr_show_options, metadata)},
     {"filter", 'f', APR_OPTION_STRING, "REGEX", NULL, "list only tensors whose name matches this extended regular expression",
@@ -67,7 +67,7 @@ static apr_status compile_filter(regex_t *filter, const char *pattern, apr_error
     return apr_fail(err, APR_E_USAGE, "--filter: '%s' is no regular expression: %s", pattern, reason);
 }
 
-apr_status apr_show(const apr_call *call, apr_error *err)
+static apr_status run_show(const apr_call *call, apr_error *err)
 {
     const apr_show_options *const options = call->options;
     apr_model model;
@@ -84,3 +84,15 @@ apr_status apr_show(const apr_call *call, apr_error *err)
     if (options->filter != NULL) regfree(&filter);
     return status;
 }
+
+static const char *const examples[] = {"aprconv show model.gguf", "aprconv show Qwen2.5-7B/ --no-metadata --filter 'layers\\.0\\.'",
+                                       "aprconv show model.apr --json | jq .hyperparameters", NULL};
+const apr_command apr_show_command = {.verb = "show",
+                                      .operands = "FILE",
+                                      .min_operands = 1,
+                                      .max_operands = 1,
+                                      .summary = "what is in a model: header, hyperparameters, tokenizer, metadata, tensors",
+                                      .options = option_table,
+                                      .options_bytes = sizeof(apr_show_options),
+                                      .examples = examples,
+                                      .run = run_show};

@@ -12,8 +12,7 @@ typedef struct apr_show_options {
     const char *filter; /* extended regular expression on tensor names, or NULL */
 } apr_show_options;
 
-extern const apr_option apr_show_option_table[];
-apr_status apr_show(const apr_call *call, apr_error *err);
+extern const apr_command apr_show_command;
 
 /* --- what both forms are made from --- */
 
