@@ -30,6 +30,10 @@ apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab,
         return apr_fail(err, APR_E_UNSUPPORTED, "the model has no vocabulary of a known kind; text cannot be encoded");
     if (vocab->n_tokens > INT32_MAX / 4 || vocab->tokens == NULL)
         return apr_fail(err, APR_E_DAMAGED, "the vocabulary says it has %zu tokens, which no vocabulary has", vocab->n_tokens);
+    if (vocab->kind == APR_VOCAB_BPE && vocab->pattern == NULL && vocab->pre != NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "the vocabulary's splitting rule \"%s\" is not known; take the model with its tokenizer.json, which spells it out",
+                        vocab->pre);
 
     apr_tokenizer *const made = calloc(1, sizeof *made);
     if (made == NULL) return apr_no_memory(err, "the tokenizer");
