@@ -62,7 +62,8 @@ static apr_status encode_normalized(const apr_tokenizer *tokenizer, apr_token_wo
     for (size_t done = 0; done < n_bytes;) {
         const apr_added_match match = apr_added_next(&tokenizer->normalized, text, n_bytes, done, work->options->parse_special);
         if (match.start > done)
-            APR_TRY(kinds[tokenizer->vocab->kind].encode(tokenizer, work, text + done, match.start - done, at_start && done == 0));
+            APR_TRY(kinds[tokenizer->vocab->kind].encode(tokenizer, work, text + done, match.start - done,
+                                                         done == 0 ? at_start : tokenizer->vocab->space_after_added));
         if (match.token != NULL) APR_TRY(apr_push_id(work, match.token->id));
         done = match.end;
     }
@@ -112,7 +113,8 @@ static apr_status encode_all(const apr_tokenizer *tokenizer, apr_token_work *wor
     if (add_special && vocab->add_bos && is_special_id(vocab, vocab->bos_id)) APR_TRY(apr_push_id(work, vocab->bos_id));
     for (size_t done = 0; done < n_bytes;) {
         const apr_added_match match = apr_added_next(&tokenizer->raw, text, n_bytes, done, work->options->parse_special);
-        if (match.start > done) APR_TRY(encode_raw(tokenizer, work, text + done, match.start - done, done == 0));
+        if (match.start > done)
+            APR_TRY(encode_raw(tokenizer, work, text + done, match.start - done, done == 0 || vocab->space_after_added));
         if (match.token != NULL) APR_TRY(apr_push_id(work, match.token->id));
         done = match.end;
     }

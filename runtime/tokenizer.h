@@ -24,7 +24,7 @@ typedef struct apr_encode_options {
 
 /* ids is malloc'ed, also when there are none; the caller frees it. Text that is not UTF-8 is APR_E_DAMAGED, and so is text
  * that the vocabulary has no token for, not even an unknown one. A pattern that takes too long is APR_E_UNSUPPORTED.
- * SentencePiece's space in front is for the start of the whole text only, not for what follows an added token. */
+ * SentencePiece's space in front is for the start of the text, and for what follows an added token if the vocabulary says so. */
 apr_status apr_tokenizer_encode(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes, const apr_encode_options *options,
                                 int32_t **ids, size_t *n_ids, apr_error *err);
 

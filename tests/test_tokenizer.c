@@ -202,6 +202,35 @@ static void tokens_give_their_bytes_and_stops_are_known(void **state)
     close_fixture(&f);
 }
 
+/* U+00A0 is the bytes c2 a0, letters U+00C2 and U+0142. Only where it is a space does it stay apart from the "a". */
+static void spaces_of_a_pattern_are_those_of_unicode(void **state)
+{
+    (void)state;
+    const apr_str tokens[] = {{"\xc3\x82", 2}, {"\xc5\x82", 2}, {"a", 1}, {"\xc5\x82\x61", 3}};
+    const apr_str merge[] = {tokens[1], tokens[2]};
+    const apr_vocab vocab = {.kind = APR_VOCAB_BPE,
+                             .n_tokens = COUNT(tokens),
+                             .tokens = tokens,
+                             .n_merges = 1,
+                             .merges = merge,
+                             .pattern = "\\s|\\S+",
+                             .unk_id = -1};
+    apr_tokenizer *const tokenizer = open_tokenizer(&vocab);
+    int32_t *ids;
+    size_t n_ids = 0;
+    encode_bytes(tokenizer,
+                 "\xc2\xa0"
+                 "a",
+                 3, &plain, &ids, &n_ids);
+    assert_int_equal(n_ids, 3);
+    for (int i = 0; i < 3; i++) assert_int_equal(ids[i], i);
+    check_decoded(tokenizer, ids, n_ids, true,
+                  "\xc2\xa0"
+                  "a");
+    free(ids);
+    apr_tokenizer_close(tokenizer);
+}
+
 /* A vocabulary as GGUF gives it has no flags: the types say which tokens are added. */
 static void types_stand_in_for_flags_and_bos_and_eos_are_added(void **state)
 {
@@ -256,9 +285,13 @@ static void merges_with_byte_fallback_agree_with_tokenizers(void **state)
     }
     p.vocab.merges = p.merges;
     p.vocab.scores = NULL;
-    apr_tokenizer *const tokenizer = open_tokenizer(&p.vocab);
+    apr_tokenizer *tokenizer = open_tokenizer(&p.vocab);
     check_texts("spm merges", tokenizer, &plain, apr_json_get(p.json, "hf_texts"), apr_json_get(p.json, "hf_ids"),
                 apr_json_get(p.json, "hf_decoded"));
+    apr_tokenizer_close(tokenizer);
+    p.vocab.space_after_added = true;
+    tokenizer = open_tokenizer(&p.vocab);
+    check_texts("spm prepend", tokenizer, &parsed, apr_json_get(p.json, "hf_added_texts"), apr_json_get(p.json, "hf_added_ids"), NULL);
     apr_tokenizer_close(tokenizer);
     cJSON_Delete(p.json);
 }
@@ -283,6 +316,26 @@ static void only_the_start_of_the_text_gets_a_space(void **state)
     }
     check_decoded(tokenizer, ids, n_ids, false, "aa");
     free(ids);
+    apr_tokenizer_close(tokenizer);
+    cJSON_Delete(p.json);
+}
+
+static void many_spaces_come_back(void **state)
+{
+    (void)state;
+    pieces p;
+    size_t n_bytes, n_ids = 0;
+    int32_t *ids;
+    open_pieces(&p);
+    apr_tokenizer *const tokenizer = open_tokenizer(&p.vocab);
+    char *const text = repeat(" ", 5000, &n_bytes), *back;
+    encode_bytes(tokenizer, text, n_bytes, &plain, &ids, &n_ids);
+    assert_int_equal(apr_tokenizer_decode(tokenizer, ids, n_ids, false, &back, &n_bytes, NULL), APR_OK);
+    assert_int_equal(n_bytes, 5000);
+    assert_memory_equal(back, text, 5000);
+    free(back);
+    free(ids);
+    free(text);
     apr_tokenizer_close(tokenizer);
     cJSON_Delete(p.json);
 }
@@ -321,10 +374,12 @@ int main(void)
         cmocka_unit_test(added_tokens_follow_their_flags),
         cmocka_unit_test(long_runs_agree_with_tokenizers),
         cmocka_unit_test(tokens_give_their_bytes_and_stops_are_known),
+        cmocka_unit_test(spaces_of_a_pattern_are_those_of_unicode),
         cmocka_unit_test(types_stand_in_for_flags_and_bos_and_eos_are_added),
         cmocka_unit_test(scores_agree_with_sentencepiece),
         cmocka_unit_test(merges_with_byte_fallback_agree_with_tokenizers),
         cmocka_unit_test(only_the_start_of_the_text_gets_a_space),
+        cmocka_unit_test(many_spaces_come_back),
         cmocka_unit_test(without_bytes_a_run_of_unknown_text_is_one_unknown_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
