@@ -78,7 +78,8 @@ typedef struct apr_token_work {
     pcre2_match_data *match_data;
     pcre2_match_context *match_context;
     pcre2_jit_stack *jit_stack;
-    char *escaped; /* a text as tokens are written: spaces as U+2581, or a word in the alphabet of bytes */
+    double split_until; /* when splitting has taken too long, seconds of the monotonic clock; 0: not begun */
+    char *escaped;      /* a text as tokens are written: spaces as U+2581, or a word in the alphabet of bytes */
     size_t escaped_capacity;
 } apr_token_work;
 

@@ -2,8 +2,10 @@
  *
  * Matches and what lies between them are words ("isolated" in tokenizer.json). PCRE2 with UTF and UCP reads \s, \p{L} and
  * (?i:...) as tokenizer.json's engine does, but for U+180E, a space here and not there. Steps, memory and depth of one match
- * are limited, so that an expression from a hostile file ends in APR_E_UNSUPPORTED and not never. */
+ * are limited, and so is the time of all, so that an expression from a hostile file ends in APR_E_UNSUPPORTED and not never. */
 #include "runtime/tokenizer_internal.h"
+
+#include <time.h>
 
 enum {
     MAX_PATTERN_BYTES = 16 * 1024,
@@ -12,6 +14,16 @@ enum {
     MAX_HEAP_KIB = 64 * 1024,
     JIT_STACK_BYTES = 512 * 1024
 };
+
+/* A hundred times what the expressions in use take. The steps of one match bound how far this is overshot. */
+static const double max_seconds = 5.0, max_seconds_per_byte = 20e-6;
+
+static double seconds_now(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
 
 apr_status apr_split_open(apr_tokenizer *tokenizer, apr_error *err)
 {
@@ -24,8 +36,9 @@ apr_status apr_split_open(apr_tokenizer *tokenizer, apr_error *err)
     pcre2_compile_context *const context = pcre2_compile_context_create(NULL);
     if (context == NULL) return apr_no_memory(err, "the tokenizer's pattern");
     pcre2_set_max_pattern_length(context, MAX_PATTERN_BYTES);
-    tokenizer->pattern =
-        pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
+    /* anchored: the steps of a match are counted anew from each position, so the positions are walked here */
+    const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C;
+    tokenizer->pattern = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, &code, &at, context);
     if (tokenizer->pattern == NULL) {
         PCRE2_UCHAR why[128] = "";
         pcre2_get_error_message(code, why, sizeof why);
@@ -41,6 +54,7 @@ apr_status apr_split_open(apr_tokenizer *tokenizer, apr_error *err)
 static apr_status open_work(const apr_tokenizer *tokenizer, apr_token_work *work)
 {
     if (work->match_data != NULL) return APR_OK;
+    work->split_until = seconds_now() + max_seconds;
     work->match_data = pcre2_match_data_create_from_pattern(tokenizer->pattern, NULL);
     work->match_context = pcre2_match_context_create(NULL);
     work->jit_stack = pcre2_jit_stack_create(32 * 1024, JIT_STACK_BYTES, NULL); /* NULL without JIT, which is fine */
@@ -66,9 +80,16 @@ static apr_status match_failed(apr_token_work *work, int code, size_t at)
                     (const char *)why);
 }
 
+static size_t next_char(const char *text, size_t n_bytes, size_t at)
+{
+    do at++;
+    while (at < n_bytes && ((uint8_t)text[at] & 0xc0) == 0x80);
+    return at;
+}
+
 apr_status apr_split(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, apr_encode_step *step)
 {
-    size_t done = 0, from = 0; /* handed out, and where to look next: they differ after an empty match */
+    size_t done = 0, from = 0; /* handed out, and where to look next */
 
     if (n_bytes == 0) return APR_OK;
     if (tokenizer->pattern == NULL) return step(tokenizer, work, text, n_bytes);
@@ -76,21 +97,23 @@ apr_status apr_split(const apr_tokenizer *tokenizer, apr_token_work *work, const
     const size_t steps = MIN_MATCH_STEPS + MATCH_STEPS_PER_BYTE * n_bytes;
     pcre2_set_match_limit(work->match_context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
 
+    work->split_until += max_seconds_per_byte * (double)n_bytes;
     while (from < n_bytes) {
+        if (seconds_now() > work->split_until)
+            return apr_fail(work->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern takes too long for %zu bytes of text",
+                            n_bytes);
         const int code =
             pcre2_match(tokenizer->pattern, (PCRE2_SPTR)text, n_bytes, from, PCRE2_NO_UTF_CHECK, work->match_data, work->match_context);
-        if (code == PCRE2_ERROR_NOMATCH) break;
-        if (code < 0) return match_failed(work, code, from);
+        if (code < 0 && code != PCRE2_ERROR_NOMATCH) return match_failed(work, code, from);
         const PCRE2_SIZE *const span = pcre2_get_ovector_pointer(work->match_data);
-        if (span[0] < from || span[1] < span[0] || span[1] > n_bytes)
-            return apr_fail(work->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern matches backwards");
+        if (code >= 0 && (span[0] != from || span[1] < from || span[1] > n_bytes)) /* \K can do that */
+            return apr_fail(work->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern moves the start of its matches");
 
-        if (span[0] > done) APR_TRY(step(tokenizer, work, text + done, span[0] - done));
-        if (span[1] > span[0]) APR_TRY(step(tokenizer, work, text + span[0], span[1] - span[0]));
-        done = from = span[1];
-        if (span[1] == span[0]) /* an empty match cuts; the next one begins a character later */
-            do from++;
-            while (from < n_bytes && ((uint8_t)text[from] & 0xc0) == 0x80);
+        const size_t end = code >= 0 ? span[1] : from;
+        if (code >= 0 && from > done) APR_TRY(step(tokenizer, work, text + done, from - done));
+        if (end > from) APR_TRY(step(tokenizer, work, text + from, end - from));
+        if (code >= 0) done = end;
+        from = end > from ? end : next_char(text, n_bytes, from); /* an empty match cuts here; none does not */
     }
     return done < n_bytes ? step(tokenizer, work, text + done, n_bytes - done) : APR_OK;
 }

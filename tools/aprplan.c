@@ -172,7 +172,7 @@ static void plan_json(apr_json_text *json, const apr_plan *plan)
     apr_json_uint(json, "host_bytes", plan->host_bytes);
     apr_json_uint(json, "short_bytes", plan->short_bytes);
     apr_json_int(json, "max_ctx", plan->max_ctx);
-    if (plan->breaking != NULL) apr_json_string(json, "breaking", plan->breaking->key, strlen(plan->breaking->key));
+    if (plan->breaking >= 0) apr_json_string(json, "breaking", plan->lines[plan->breaking].key, strlen(plan->lines[plan->breaking].key));
     apr_json_open(json, "lines", '[');
     for (size_t i = 0; i < plan->n_lines; i++) {
         const apr_plan_line *const line = &plan->lines[i];
@@ -211,7 +211,7 @@ static apr_status plan_text(const question *q, const char *path, const apr_plan 
     if (plan->budget_bytes == 0) return APR_OK;
     apr_size_text(budget, plan->budget_bytes);
     if (plan->fits) printf("\nfits %s; the largest context that does: %lld\n", budget, (long long)plan->max_ctx);
-    else printf("\ndoes not fit %s: %s too much, at '%s'\n", budget, apr_size_text(size, plan->short_bytes), plan->breaking->label);
+    else printf("\ndoes not fit %s: %s too much, at '%s'\n", budget, apr_size_text(size, plan->short_bytes), plan->breaking >= 0 ? plan->lines[plan->breaking].label : "?");
     return APR_OK;
 }
 
