@@ -10,8 +10,9 @@
 static void print_model(const char *letter, const apr_model *model)
 {
     char path[512];
-    printf("%s%s%s  %s: %s, %zu tensors\n", apr_bold(stdout), letter, apr_plain(stdout),
-           apr_clean_text(path, sizeof path, model->path, strlen(model->path)), apr_format_name(model->format), model->n_tensors);
+    printf("%s%s%s  %s: %s, %zu tensor%s\n", apr_bold(stdout), letter, apr_plain(stdout),
+           apr_clean_text(path, sizeof path, model->path, strlen(model->path)), apr_format_name(model->format), model->n_tensors,
+           model->n_tensors == 1 ? "" : "s");
 }
 
 static apr_status print_facts(const apr_model_diff *diff, apr_error *err)
@@ -85,22 +86,29 @@ static apr_status print_tensors(const apr_model_diff *diff, bool all, apr_error 
 
 static bool is_same(const apr_model_diff *diff) { return diff->n_facts == 0 && diff->n_differing == 0; }
 
+static void print_summary(const apr_model_diff *diff)
+{
+    const size_t n_both = diff->n_tensors - diff->n_only_a - diff->n_only_b, n_other = n_both - diff->n_same_bytes - diff->n_same_values;
+
+    printf("\n%zu tensor%s in both: %zu with the same bytes", n_both, n_both == 1 ? "" : "s", diff->n_same_bytes);
+    if (diff->n_same_values > 0) printf(", %zu with the same values in another type", diff->n_same_values);
+    if (diff->n_close > 0) printf(", %zu within the tolerance", diff->n_close);
+    if (n_other > diff->n_close) printf(", %zu different", n_other - diff->n_close);
+    if (diff->n_only_a > 0) printf("; %zu only in A", diff->n_only_a);
+    if (diff->n_only_b > 0) printf("; %zu only in B", diff->n_only_b);
+    if (diff->n_facts > 0) printf("; %zu other difference%s", diff->n_facts, diff->n_facts == 1 ? "" : "s");
+    printf("\n%s\n", !is_same(diff)      ? "A and B differ"
+                     : diff->n_close > 0 ? "A and B are the same within the tolerance"
+                                         : "A and B are the same model");
+}
+
 apr_status apr_diff_print(const apr_model_diff *diff, bool all, apr_error *err)
 {
-    const size_t n_both = diff->n_tensors - diff->n_only_a - diff->n_only_b, n_other = n_both - diff->n_same_bytes;
-    const size_t n_differing = diff->n_differing - diff->n_only_a - diff->n_only_b;
-
     print_model("A", diff->a);
     print_model("B", diff->b);
     APR_TRY(print_facts(diff, err));
     APR_TRY(print_tensors(diff, all, err));
-    printf("\n%zu tensors in both: %zu the same bytes", n_both, diff->n_same_bytes);
-    if (n_other > n_differing) printf(", %zu within the tolerance", n_other - n_differing);
-    if (n_differing > 0) printf(", %zu different", n_differing);
-    if (diff->n_only_a > 0) printf("; %zu only in A", diff->n_only_a);
-    if (diff->n_only_b > 0) printf("; %zu only in B", diff->n_only_b);
-    if (diff->n_facts > 0) printf("; %zu other difference%s", diff->n_facts, diff->n_facts == 1 ? "" : "s");
-    printf("\n%s\n", is_same(diff) ? "A and B are the same model" : "A and B differ");
+    print_summary(diff);
     return APR_OK;
 }
 
@@ -159,6 +167,7 @@ void apr_diff_json(const apr_model_diff *diff, apr_json_text *out)
     put_model(out, "a", diff->a);
     put_model(out, "b", diff->b);
     apr_json_uint(out, "n_same_bytes", diff->n_same_bytes);
+    apr_json_uint(out, "n_same_values", diff->n_same_values);
     apr_json_uint(out, "n_differing", diff->n_differing);
     apr_json_open(out, "differences", '[');
     for (size_t i = 0; i < diff->n_facts; i++) {

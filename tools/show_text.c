@@ -108,6 +108,7 @@ static void add_rope(apr_table *table, const apr_rope_scaling *rope)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].value != 0.0)
             snprintf(text + strlen(text), sizeof text - strlen(text), ", %s %.6g", numbers[i].name, numbers[i].value);
+    if (rope->no_truncate) snprintf(text + strlen(text), sizeof text - strlen(text), ", not truncated");
     add_fact(table, "rope_scaling", text);
 }
 
