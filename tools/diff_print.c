@@ -10,9 +10,10 @@
 static void print_model(const char *letter, const apr_model *model)
 {
     char path[512];
-    printf("%s%s%s  %s: %s, %zu tensor%s\n", apr_bold(stdout), letter, apr_plain(stdout),
+    printf("%s%s%s  %s: %s, %zu tensor%s%s\n", apr_bold(stdout), letter, apr_plain(stdout),
            apr_clean_text(path, sizeof path, model->path, strlen(model->path)), apr_format_name(model->format), model->n_tensors,
-           model->n_tensors == 1 ? "" : "s");
+           model->n_tensors == 1 ? "" : "s",
+           model->dialect == APR_DIALECT_GGML ? ", llama.cpp's names: this family has no table of them" : "");
 }
 
 static apr_status print_facts(const apr_model_diff *diff, apr_error *err)
