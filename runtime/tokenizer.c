@@ -30,6 +30,10 @@ apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab,
         return apr_fail(err, APR_E_UNSUPPORTED, "the model has no vocabulary of a known kind; text cannot be encoded");
     if (vocab->n_tokens > INT32_MAX / 4 || vocab->tokens == NULL)
         return apr_fail(err, APR_E_DAMAGED, "the vocabulary says it has %zu tokens, which no vocabulary has", vocab->n_tokens);
+    if (vocab->kind == APR_VOCAB_BPE && vocab->pattern == NULL && vocab->pre != NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "the vocabulary's splitting rule \"%s\" is not known; take the model with its tokenizer.json, which spells it out",
+                        vocab->pre);
 
     apr_tokenizer *const made = calloc(1, sizeof *made);
     if (made == NULL) return apr_no_memory(err, "the tokenizer");
@@ -58,7 +62,8 @@ static apr_status encode_normalized(const apr_tokenizer *tokenizer, apr_token_wo
     for (size_t done = 0; done < n_bytes;) {
         const apr_added_match match = apr_added_next(&tokenizer->normalized, text, n_bytes, done, work->options->parse_special);
         if (match.start > done)
-            APR_TRY(kinds[tokenizer->vocab->kind].encode(tokenizer, work, text + done, match.start - done, at_start && done == 0));
+            APR_TRY(kinds[tokenizer->vocab->kind].encode(tokenizer, work, text + done, match.start - done,
+                                                         done == 0 ? at_start : tokenizer->vocab->space_after_added));
         if (match.token != NULL) APR_TRY(apr_push_id(work, match.token->id));
         done = match.end;
     }
@@ -108,7 +113,8 @@ static apr_status encode_all(const apr_tokenizer *tokenizer, apr_token_work *wor
     if (add_special && vocab->add_bos && is_special_id(vocab, vocab->bos_id)) APR_TRY(apr_push_id(work, vocab->bos_id));
     for (size_t done = 0; done < n_bytes;) {
         const apr_added_match match = apr_added_next(&tokenizer->raw, text, n_bytes, done, work->options->parse_special);
-        if (match.start > done) APR_TRY(encode_raw(tokenizer, work, text + done, match.start - done, done == 0));
+        if (match.start > done)
+            APR_TRY(encode_raw(tokenizer, work, text + done, match.start - done, done == 0 || vocab->space_after_added));
         if (match.token != NULL) APR_TRY(apr_push_id(work, match.token->id));
         done = match.end;
     }

@@ -133,7 +133,7 @@ apr_status apr_merge_symbols(const apr_tokenizer *tokenizer, apr_token_work *wor
 void *apr_grow(void *array, size_t *capacity, size_t n, size_t elem_bytes);
 apr_status apr_grow_escaped(apr_token_work *work, size_t n_bytes);
 
-/* tokenizer_bpe.c, tokenizer_spm.c: tables of the kind; ids of a text between added tokens (`at_start`: of the whole text);
+/* tokenizer_bpe.c, tokenizer_spm.c: tables of the kind; ids of a text between added tokens (`at_start`: where a space goes in front);
  * the bytes of an ordinary token (returns how many, writes at most `capacity`) */
 apr_status apr_bpe_open(apr_tokenizer *tokenizer, apr_error *err);
 apr_status apr_bpe_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);

@@ -73,7 +73,6 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
     return APR_OK;
 }
 
-/* The space in front belongs to the whole text alone, not to what follows an added token. */
 apr_status apr_spm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
