@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { MAX_KEY_BYTES = 160, MAX_ARCH_BYTES = 64 };
 
@@ -71,7 +72,23 @@ static bool get_int(arch_keys *k, const char *name, int64_t *value)
     return true;
 }
 
-static void get_real(arch_keys *k, const char *name, double *value) { apr_kv_get_real(k->kv, key_of(k, name), value); }
+/* The shortest decimal number that is this f32: what config.json said before llama.cpp rounded it ("1e-06", not 9.99999997e-07). */
+static double as_written(double f32)
+{
+    char text[32];
+
+    for (int n_digits = 1; n_digits <= 9; n_digits++) {
+        snprintf(text, sizeof text, "%.*g", n_digits, f32);
+        if (strtof(text, NULL) == (float)f32) return strtod(text, NULL);
+    }
+    return f32; /* NaN */
+}
+
+static void get_real(arch_keys *k, const char *name, double *value)
+{
+    const apr_kv *const item = apr_kv_find(k->kv, key_of(k, name));
+    if (apr_kv_get_real(k->kv, k->key, value) && item->type == APR_KV_F32) *value = as_written(*value);
+}
 
 static void read_table(arch_keys *k, apr_hparams *h)
 {

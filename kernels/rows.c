@@ -5,7 +5,7 @@
 
 const apr_codec apr_ref_codecs[APR_DTYPE_COUNT] = {
 #define DECODER(id, name) [APR_##id] = {apr_ref_decode_##name, NULL},
-#define BOTH(id, name) [APR_##id] = {apr_ref_decode_##name, apr_ref_encode_##name},
+#define BOTH(id, name)    [APR_##id] = {apr_ref_decode_##name, apr_ref_encode_##name},
     APR_REF_CODEC_LIST(DECODER, BOTH)
 #undef BOTH
 #undef DECODER
@@ -110,7 +110,7 @@ void apr_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_
         amax = bounded > amax ? bounded : amax;
     }
     *scale = amax > 0.0f ? amax / 448.0f : 1.0f;
-    if (*scale == 0.0f) *scale = 0x1p-149f; /* a row of the smallest denormals */
+    if (*scale == 0.0f) *scale = 0x1p-149f;                                          /* a row of the smallest denormals */
     for (int64_t i = 0; i < n_elems; i++) dst[i] = apr_f32_to_e4m3(src[i] / *scale); /* infinity saturates */
 }
 

@@ -22,14 +22,14 @@ typedef struct chooser {
 } chooser;
 
 /* A tensor whose place in its class counts. The counter runs in (layer, name) order, as llama.cpp's does. */
-static bool is_v_class(apr_role role) { return role == APR_ROLE_ATTN_V || role == APR_ROLE_ATTN_QKV; }
+static bool is_v_class(apr_purpose purpose) { return purpose == APR_FOR_ATTN_V || purpose == APR_FOR_ATTN_QKV; }
 
 static int64_t place_in_class(const apr_model *model, const apr_tensor *tensor, int64_t layer, bool v_class)
 {
     int64_t place = 0;
     for (size_t i = 0; i < model->n_tensors; i++) {
-        const apr_role_of_tensor other = apr_find_role(&model->tensors[i]);
-        if (v_class ? !is_v_class(other.role) : other.role != APR_ROLE_FFN_DOWN) continue;
+        const apr_purpose_of_tensor other = apr_find_purpose(&model->tensors[i]);
+        if (v_class ? !is_v_class(other.purpose) : other.purpose != APR_FOR_FFN_DOWN) continue;
         if (other.layer < layer || (other.layer == layer && strcmp(model->tensors[i].name, tensor->name) < 0)) place++;
     }
     return place;
@@ -75,13 +75,13 @@ static void want(apr_recipe_line *line, apr_dtype to, const char *reason)
 static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t layer)
 {
     const apr_mixture *const m = c->mixture;
-    const bool v_class = is_v_class(line->role), down = line->role == APR_ROLE_FFN_DOWN;
+    const bool v_class = is_v_class(line->purpose), down = line->purpose == APR_FOR_FFN_DOWN;
     const bool four_bit = m->base == APR_Q4_K && m->more != APR_DTYPE_COUNT;
 
-    if (line->role == APR_ROLE_EMBEDDING && !c->model->hparams.tie_word_embeddings) return want(line, m->embedding, "embedding");
-    if (line->role == APR_ROLE_EMBEDDING) return want(line, m->head, "embedding, also the head");
-    if (line->role == APR_ROLE_HEAD) return want(line, m->head, "head");
-    want(line, m->base, apr_role_name(line->role));
+    if (line->purpose == APR_FOR_EMBEDDING && !c->model->hparams.tie_word_embeddings) return want(line, m->embedding, "embedding");
+    if (line->purpose == APR_FOR_EMBEDDING) return want(line, m->head, "embedding, also the head");
+    if (line->purpose == APR_FOR_HEAD) return want(line, m->head, "head");
+    want(line, m->base, apr_purpose_name(line->purpose));
     if (v_class || down) {
         const apr_more_rule rule = v_class ? m->more_v : m->more_down;
         const int64_t place = rule == APR_MORE_NONE                       ? 0
@@ -91,11 +91,11 @@ static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t l
         if (apr_mixture_more(rule, place, n))
             want(line, m->more, v_class ? "attention v, one of those with more bits" : "ffn down, one of those with more bits");
     }
-    if (four_bit && c->is_70b && line->role == APR_ROLE_ATTN_V && line->to == APR_Q4_K)
+    if (four_bit && c->is_70b && line->purpose == APR_FOR_ATTN_V && line->to == APR_Q4_K)
         want(line, APR_Q5_K, "attention v of a 70B, shared by many heads");
     if (m->more != APR_DTYPE_COUNT && c->eight_experts) {
-        if (line->role == APR_ROLE_ATTN_V || line->role == APR_ROLE_ATTN_K) want(line, APR_Q8_0, "attention k and v of an 8-expert model");
-        if (line->role == APR_ROLE_ATTN_OUT && four_bit) want(line, APR_Q5_K, "attention out of an 8-expert model");
+        if (line->purpose == APR_FOR_ATTN_V || line->purpose == APR_FOR_ATTN_K) want(line, APR_Q8_0, "attention k and v of an 8-expert model");
+        if (line->purpose == APR_FOR_ATTN_OUT && four_bit) want(line, APR_Q5_K, "attention out of an 8-expert model");
     }
 }
 
@@ -154,21 +154,21 @@ static const apr_tensor *weight_of_scale(const apr_model *model, const apr_tenso
 
 static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *line, apr_error *err)
 {
-    const apr_role_of_tensor found = apr_find_role(line->tensor);
+    const apr_purpose_of_tensor found = apr_find_purpose(line->tensor);
     const apr_recipe_override *const override = find_override(c, line->tensor);
     const bool carried =
         !apr_can_decode(line->tensor->dtype) || (!apr_dtype_is_float(line->tensor->dtype) && !apr_dtype_is_quantized(line->tensor->dtype));
 
-    line->role = found.role;
+    line->purpose = found.purpose;
     want(line, APR_DTYPE_COUNT, "kept");
     if (override != NULL) want(line, override->to, "asked for with --tensor");
     else if (carried) want(line, APR_DTYPE_COUNT, "no array of weights: kept");
     else if (line->tensor->rank < 2 && c->options->limits.vectors_f32) want(line, APR_F32, "a vector: these readers want f32");
-    else if (line->role == APR_ROLE_SMALL)
+    else if (line->purpose == APR_FOR_SMALL)
         want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, "small: kept");
-    else if (line->role == APR_ROLE_ROUTER)
+    else if (line->purpose == APR_FOR_ROUTER)
         want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, "router: kept");
-    else if (line->role == APR_ROLE_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
+    else if (line->purpose == APR_FOR_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
     else if (c->mixture != NULL) choose_by_mixture(c, line, found.layer);
     if (line->to != line->tensor->dtype) fall_back(c, recipe, line);
     return check_possible(c, line, err);
@@ -189,9 +189,9 @@ static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
     recipe->lines = apr_arena_array(&recipe->arena, model->n_tensors, sizeof *recipe->lines);
     if (recipe->lines == NULL) return apr_no_memory(err, "a recipe");
     for (size_t i = 0; i < model->n_tensors; i++) {
-        const apr_role role = apr_find_role(&model->tensors[i]).role;
-        c->n_v += is_v_class(role);
-        c->n_down += role == APR_ROLE_FFN_DOWN;
+        const apr_purpose purpose = apr_find_purpose(&model->tensors[i]).purpose;
+        c->n_v += is_v_class(purpose);
+        c->n_down += purpose == APR_FOR_FFN_DOWN;
     }
     for (size_t i = 0; i < model->n_tensors; i++) {
         apr_recipe_line *const line = &recipe->lines[recipe->n_lines];

@@ -1,17 +1,17 @@
 /* quant/recipe.h - which tensor becomes which type, and why. Made from a model (or a bare list of shapes), printed by
  * --dry-run, run by convert/pipe.
  *
- * A mixture is a table row: a type for each role, plus llama.cpp's rule for the tensors that get more bits. A tensor whose
+ * A mixture is a table row: a type for each purpose, plus llama.cpp's rule for the tensors that get more bits. A tensor whose
  * columns the wanted type does not divide, or whose container has no such type, falls back, and its line says so. */
 #ifndef APR_QUANT_RECIPE_H
 #define APR_QUANT_RECIPE_H
 
 #include "formats/model.h"
-#include "quant/roles.h"
+#include "quant/purpose.h"
 
 typedef struct apr_recipe_line {
     const apr_tensor *tensor; /* of the model the recipe was made for */
-    apr_role role;
+    apr_purpose purpose;
     apr_dtype to;
     bool fell_back;     /* not the type the mixture asked for */
     const char *reason; /* one phrase, always there */

@@ -213,7 +213,7 @@ static void hostile_items_are_refused_with_a_sentence(void **state)
         {"unknown type 16777216", 1, APR_E_DAMAGED, 14, {KEY('a'), 0, 0, 0, 1, 0}},
         {"array of arrays", 1, APR_E_UNSUPPORTED, 29, {KEY('a'), 9, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}},
         {"unknown type 99", 1, APR_E_DAMAGED, 29, {KEY('a'), 9, 0, 0, 0, 99, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}},
-        {"ends early", 1, APR_E_DAMAGED, 29, {KEY('a'), 9, 0, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x20}}, /* 8 * 2^61 wraps to 8 */
+        {"ends early", 1, APR_E_DAMAGED, 33, {KEY('a'), 9, 0, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x20}}, /* 8 * 2^61 wraps to 8 */
         {"ends early", 1, APR_E_DAMAGED, 29, {KEY('a'), 9, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10}},
         {"ends early", 1, APR_E_DAMAGED, 29, {KEY('a'), 8, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255}},
         {"ends early", 1, APR_E_DAMAGED, 14, {255, 255, 255, 255, 255, 255, 255, 255, 'a'}},

@@ -1,10 +1,11 @@
 /* q4_q5_k.c - Q4_K and Q5_K: 256 values in 8 sub-blocks of 32, value = d * scale * code - dmin * min.
  *
  * The layouts are ggml's, the search is ours and minimises the plain squared error:
- *   1. each sub-block alone: trial grids laid over its range, each followed by the least-squares scale and minimum;
- *   2. d and dmin from the largest of them, rounded to half; everything after uses these stored numbers;
- *   3. each sub-block again: 6-bit scales and minimums near the ideal ones, judged by the error of the rounded codes;
- *   4. d and dmin once more by least squares over the block with the codes held; kept when 3. with them gives less error.
+ *   1. each sub-block alone: trial grids laid over its range, each followed by the least-squares step and offset; the best
+ *      is polished by choosing codes and fitting again;
+ *   2. d and dmin from the largest step and offset, rounded to half; everything after uses these stored numbers;
+ *   3. each sub-block again: 6-bit scales and minimums near the ideal ones, judged by the error that a decoder will see;
+ *   4. d and dmin once more by least squares over the block with the codes held, then 3. again, while it helps.
  * Ties go to what was tried first. */
 #include "kernels/ref/codecs.h"
 
@@ -68,253 +69,240 @@ void apr_ref_decode_q5_k(const void *restrict src, float *restrict dst, int64_t 
 
 /* ---- the search ---- */
 
-/* A way to lay the grid: value = step * code - offset, with its squared error. */
+/* A grid is value = step * code - offset. */
 typedef struct grid {
-    float step, offset, error;
+    float step, offset;
 } grid;
 
-/* Sums over a sub-block that least squares needs, beside those of the codes. */
+/* Sums over a sub-block that least squares needs: of the values, and of the codes that a grid gave them. */
 typedef struct sums {
-    float x, xx;       /* of the values, and of their squares */
-    float q, qq, qx;   /* of the codes */
+    float x, xx, q, qq, qx;
 } sums;
 
-/* Codes of a grid whose value 0 of the code lies at -offset: nearest((x + offset) * inverse), 0 to max_code. */
-static inline float code_of(float x, float offset, float inverse, float max_code)
+static float inverse_of(float step) { return step > 0.0f ? 1.0f / step : 0.0f; }
+
+static inline float code_of(float x, float inverse, float offset, float max_code)
 {
     return apr_clamp(apr_round_even((x + offset) * inverse), 0.0f, max_code);
 }
 
-static void sum_values(const float *restrict x, sums *s)
+/* Sum of 32 products in 8 lanes. */
+static inline float dot(const float *restrict a, const float *restrict b)
 {
-    float sx[8] = {0}, sxx[8] = {0};
-    for (int j = 0; j < SUB_ELEMS; j += 8)
-        for (int l = 0; l < 8; l++) {
-            sx[l] += x[j + l];
-            sxx[l] += x[j + l] * x[j + l];
-        }
-    s->x = apr_sum8(sx);
-    s->xx = apr_sum8(sxx);
+    float lane[8];
+    for (int l = 0; l < 8; l++) lane[l] = a[l] * b[l] + a[8 + l] * b[8 + l] + a[16 + l] * b[16 + l] + a[24 + l] * b[24 + l];
+    return apr_sum8(lane);
 }
 
-static void sum_codes(const float *restrict x, float offset, float inverse, float max_code, sums *s)
+static inline float sum(const float *restrict a)
 {
-    float sq[8] = {0}, sqq[8] = {0}, sqx[8] = {0};
-    for (int j = 0; j < SUB_ELEMS; j += 8)
-        for (int l = 0; l < 8; l++) {
-            const float q = code_of(x[j + l], offset, inverse, max_code);
-            sq[l] += q;
-            sqq[l] += q * q;
-            sqx[l] += q * x[j + l];
-        }
-    s->q = apr_sum8(sq);
-    s->qq = apr_sum8(sqq);
-    s->qx = apr_sum8(sqx);
+    float lane[8];
+    for (int l = 0; l < 8; l++) lane[l] = a[l] + a[8 + l] + a[16 + l] + a[24 + l];
+    return apr_sum8(lane);
 }
 
-/* Error of a grid with the codes held: sum of (x - step * q + offset)^2, multiplied out. */
-static float error_of(const sums *s, float step, float offset)
+/* Gives every value the grid's nearest code, sums them up, and returns the squared error of what a decoder will see. */
+static float try_grid(const float *restrict x, grid g, float max_code, sums *restrict s)
 {
-    return s->xx + step * (step * s->qq - 2.0f * s->qx) + offset * (2.0f * (s->x - step * s->q) + offset * (float)SUB_ELEMS);
+    const float inverse = inverse_of(g.step);
+    float q[SUB_ELEMS], e[SUB_ELEMS];
+    for (int j = 0; j < SUB_ELEMS; j++) {
+        q[j] = code_of(x[j], inverse, g.offset, max_code);
+        e[j] = g.step * q[j] - g.offset - x[j];
+    }
+    s->q = sum(q);
+    s->qq = dot(q, q);
+    s->qx = dot(q, x);
+    return dot(e, e);
 }
 
-/* The least-squares grid for held codes; offsets are not negative in the file. */
-static grid fit(const sums *s)
+/* The least-squares grid for the codes summed up in s, and its squared error (the sum of (x - step * q + offset)^2, multiplied
+ * out). Offsets in the file are not negative. */
+static grid fit(const sums *s, float *error)
 {
     const float n = (float)SUB_ELEMS, det = n * s->qq - s->q * s->q;
-    grid g = {0};
+    grid g = {0.0f, -1.0f};
     if (det > 0.0f) {
         g.step = (n * s->qx - s->q * s->x) / det;
         g.offset = (s->q * s->qx - s->qq * s->x) / det;
     }
-    if (g.offset < 0.0f || det <= 0.0f) {
+    if (g.offset < 0.0f) { /* or all codes are equal */
         g.offset = 0.0f;
         g.step = s->qq > 0.0f ? s->qx / s->qq : 0.0f;
     }
     if (g.step < 0.0f) g.step = 0.0f;
-    g.error = error_of(s, g.step, g.offset);
+    *error = s->xx + g.step * (g.step * s->qq - 2.0f * s->qx) + g.offset * (2.0f * (s->x - g.step * s->q) + n * g.offset);
     return g;
 }
 
-/* Trial grids: the range of values gets max_code + r steps, r from `first` in steps of `delta`. */
-typedef struct search {
-    float max_code, first, delta;
-    int n_trials;
-} search;
-
-static const search search_q4 = {15.0f, -1.0f, 0.1f, 21};
-static const search search_q5 = {31.0f, -0.5f, 0.1f, 16};
-
-static grid search_sub_block(const float *restrict x, const search *how)
+/* Step 1. Trial grids give the range max_code - 1 to max_code + 2 steps, and start at the lowest value or half a step above. */
+static grid search_sub_block(const float *restrict x, float max_code)
 {
-    float low = 0.0f, high = x[0]; /* the grid reaches 0 from below at most */
+    enum { STRETCHES = 11, POLISHES = 3 };
+    float low = 0.0f, high = x[0]; /* code 0 stands for 0 or less */
     for (int j = 0; j < SUB_ELEMS; j++) {
         low = x[j] < low ? x[j] : low;
         high = x[j] > high ? x[j] : high;
     }
-    grid best = {0.0f, -low, 0.0f};
-    if (!(high - low > 0x1p-40f)) return best; /* below any half: one value for all */
+    grid best = {0.0f, -low};
+    if (!(high - low > 0x1p-40f)) return best; /* equal, or closer than any half can tell */
 
-    sums s;
-    sum_values(x, &s);
-    for (int t = 0; t < how->n_trials; t++) {
-        const float inverse = (how->max_code + how->first + how->delta * (float)t) / (high - low);
-        sum_codes(x, -low, inverse, how->max_code, &s);
-        const grid g = fit(&s);
-        if (t == 0 || g.error < best.error) best = g;
+    float least = FLT_MAX, error;
+    sums s = {.x = sum(x), .xx = dot(x, x)};
+    for (int stretch = 0; stretch < STRETCHES; stretch++)
+        for (int shift = 0; shift < 2; shift++) {
+            const float step = (high - low) / (max_code - 1.0f + 0.3f * (float)stretch);
+            try_grid(x, (grid){step, -low - 0.5f * (float)shift * step}, max_code, &s);
+            const grid g = fit(&s, &error);
+            if (error < least) least = error, best = g;
+        }
+    for (int polish = 0; polish < POLISHES; polish++) {
+        try_grid(x, best, max_code, &s);
+        const grid g = fit(&s, &error);
+        if (error < least) least = error, best = g;
+        else break;
     }
     return best;
 }
 
-/* What the file says of a block, codes excepted. */
+/* What the file says of a block, codes excepted, and its squared error. */
 typedef struct layout {
     uint16_t d, dmin; /* halves */
     int scale[SUBS], min[SUBS];
     float error;
 } layout;
 
+/* Sums over the block for step 4, with value = d * a - dmin * b, a = scale * code, b = min. */
+typedef struct block_sums {
+    float aa, ab, bb, ax, bx;
+} block_sums;
+
 static int nearest_scale(float x) { return (int)apr_clamp(apr_round_even(x), 0.0f, (float)MAX_SCALE); }
 
-static float inverse_of(float step) { return step > 0.0f ? 1.0f / step : 0.0f; }
-
-/* Codes for a stored grid, their sums, and the squared error of what a decoder will read. */
-static float judge(const float *restrict x, float step, float offset, float max_code, sums *s)
+/* To half; what is not 0 stays so, what is too large becomes the largest. */
+static uint16_t stored_scale(float x)
 {
-    const float inverse = inverse_of(step);
-    float sq[8] = {0}, sqq[8] = {0}, sqx[8] = {0}, see[8] = {0};
-    for (int j = 0; j < SUB_ELEMS; j += 8)
-        for (int l = 0; l < 8; l++) {
-            const float q = code_of(x[j + l], offset, inverse, max_code), e = step * q - offset - x[j + l];
-            sq[l] += q;
-            sqq[l] += q * q;
-            sqx[l] += q * x[j + l];
-            see[l] += e * e;
-        }
-    s->q = apr_sum8(sq);
-    s->qq = apr_sum8(sqq);
-    s->qx = apr_sum8(sqx);
-    return apr_sum8(see);
+    const uint16_t half = apr_f32_to_f16(x < APR_F16_MAX ? x : APR_F16_MAX);
+    return half == 0 && x > 0.0f ? 1 : half;
 }
 
-#ifndef R
-#define R 1
-#define NP 2
-#define NR 2
-#endif
-/* Tries 6-bit scales around the ideal step; each with the minimum that suits its codes best. */
-static float choose_scales(const float *restrict x, int middle, int min0, float max_code, float d, float dmin, int *bs, int *bm, sums *best_sums)
+/* Step 3 for one sub-block: the scale given and two neighbours on each side, each with the minimum given and then with the one that
+ * suits its codes. Leaves the best in *scale and *min, adds its sums to *all, and returns its error. */
+static float choose_scale(const float *restrict x, float d, float dmin, float max_code, int *scale, int *min, block_sums *all)
 {
-    const float inv_dmin = inverse_of(dmin);
+    enum { REACH = 2 };
+    const int middle = *scale, first_min = *min;
+    const float inverse_dmin = inverse_of(dmin);
     float least = -1.0f;
-    sums s;
+    sums s = {.x = sum(x)}, best = {0};
 
-    sum_values(x, &s);
-    for (int scale = middle > R ? middle - R : 0; scale <= middle + R && scale <= MAX_SCALE; scale++) {
-        const float step = d * (float)scale;
-        int min = min0;
-        for (int pass = 0; pass < NP; pass++) {
-            const float error = judge(x, step, dmin * (float)min, max_code, &s);
-            if (least < 0.0f || error < least) least = error, *bs = scale, *bm = min, *best_sums = s;
-            const int better = nearest_scale((step * s.q - s.x) / (float)SUB_ELEMS * inv_dmin);
-            if (better == min) break;
-            min = better;
+    for (int t = middle > REACH ? middle - REACH : 0; t <= middle + REACH && t <= MAX_SCALE; t++)
+        for (int pass = 0, m = first_min; pass < 2; pass++) {
+            const grid g = {d * (float)t, dmin * (float)m};
+            const float error = try_grid(x, g, max_code, &s);
+            if (least < 0.0f || error < least) least = error, best = s, *scale = t, *min = m;
+            const int suited = nearest_scale((g.step * s.q - s.x) / (float)SUB_ELEMS * inverse_dmin);
+            if (suited == m) break;
+            m = suited;
         }
-    }
+    const float a = (float)*scale, b = (float)*min;
+    all->aa += a * a * best.qq;
+    all->ab += a * b * best.q;
+    all->bb += b * b * (float)SUB_ELEMS;
+    all->ax += a * best.qx;
+    all->bx += b * best.x;
     return least;
 }
 
-static float half_up(float v, uint16_t *h)
+/* Step 4: d and dmin where the sum of (x - d * a + dmin * b)^2 is least. False when there is no such pair to store. */
+static bool fit_block(const block_sums *s, uint16_t *d, uint16_t *dmin)
 {
-    *h = apr_f32_to_f16(v < APR_F16_MAX ? v : APR_F16_MAX);
-    if (*h == 0 && v > 0) *h = 1;
-    return apr_f16_to_f32(*h);
+    const float det = s->aa * s->bb - s->ab * s->ab;
+    const float fit_d = det > 0.0f ? (s->ax * s->bb - s->bx * s->ab) / det : s->aa > 0.0f ? s->ax / s->aa : 0.0f;
+    const float fit_dmin = det > 0.0f ? (s->ax * s->ab - s->bx * s->aa) / det : 0.0f;
+
+    if (!(fit_d > 0.0f && fit_dmin >= 0.0f)) return false;
+    *d = stored_scale(fit_d);
+    *dmin = stored_scale(fit_dmin);
+    return true;
 }
 
-static void search_block(const float *restrict x, const search *how, layout *out)
+static layout search_block(const float *restrict x, float max_code)
 {
+    enum { ROUNDS = 4 };
     grid ideal[SUBS];
-    float ms = 0, mm = 0;
-    for (int j = 0; j < SUBS; j++) {
-        ideal[j] = search_sub_block(x + 32 * j, how);
-        ms = ideal[j].step > ms ? ideal[j].step : ms;
-        mm = ideal[j].offset > mm ? ideal[j].offset : mm;
+    float max_step = 0.0f, max_offset = 0.0f;
+    for (int sub = 0; sub < SUBS; sub++) {
+        ideal[sub] = search_sub_block(x + sub * SUB_ELEMS, max_code);
+        max_step = ideal[sub].step > max_step ? ideal[sub].step : max_step;
+        max_offset = ideal[sub].offset > max_offset ? ideal[sub].offset : max_offset;
     }
-    layout cur;
-    float d = half_up(ms / 63, &cur.d), dmin = half_up(mm / 63, &cur.dmin);
-    int mid[SUBS], mi[SUBS];
-    for (int j = 0; j < SUBS; j++) mid[j] = nearest_scale(ideal[j].step * inverse_of(d)), mi[j] = nearest_scale(ideal[j].offset * inverse_of(dmin));
-    for (int r = 0; r <= NR; r++) {
-        cur.error = 0;
-        sums s;
-        float aa = 0, ab = 0, bb = 0, ax = 0, bx = 0;
-        for (int j = 0; j < SUBS; j++) {
-            cur.error += choose_scales(x + 32 * j, mid[j], mi[j], how->max_code, d, dmin, &cur.scale[j], &cur.min[j], &s);
-            float a = cur.scale[j], b = cur.min[j];
-            aa += a * a * s.qq;
-            ab += a * b * s.q;
-            bb += b * b * 32;
-            ax += a * s.qx;
-            bx += b * s.x;
-            mid[j] = cur.scale[j], mi[j] = cur.min[j];
-        }
-        if (r == 0 || cur.error < out->error) *out = cur;
-        else break;
-        /* minimise sum (x - d a + dmin b)^2: d aa - dmin ab = ax; d ab - dmin bb = bx */
-        float det = aa * bb - ab * ab;
-        float nd, nm;
-        if (det > 0) {
-            nd = (ax * bb - bx * ab) / det;
-            nm = (ax * ab - bx * aa) / det;
-        } else if (aa > 0) nd = ax / aa, nm = dmin;
-        else break;
-        if (!(nd > 0) || !(nm >= 0)) break;
-        d = half_up(nd, &cur.d), dmin = half_up(nm, &cur.dmin);
-        if (cur.d == out->d && cur.dmin == out->dmin) break;
+    layout now = {.d = stored_scale(max_step / (float)MAX_SCALE), .dmin = stored_scale(max_offset / (float)MAX_SCALE)}, best = now;
+    for (int sub = 0; sub < SUBS; sub++) {
+        now.scale[sub] = nearest_scale(ideal[sub].step * inverse_of(apr_f16_to_f32(now.d)));
+        now.min[sub] = nearest_scale(ideal[sub].offset * inverse_of(apr_f16_to_f32(now.dmin)));
     }
+    for (int round = 0; round < ROUNDS; round++) {
+        const float d = apr_f16_to_f32(now.d), dmin = apr_f16_to_f32(now.dmin);
+        block_sums all = {0};
+        now.error = 0.0f;
+        for (int sub = 0; sub < SUBS; sub++)
+            now.error += choose_scale(x + sub * SUB_ELEMS, d, dmin, max_code, &now.scale[sub], &now.min[sub], &all);
+        if (round > 0 && !(now.error < best.error)) break;
+        best = now;
+        if (!fit_block(&all, &now.d, &now.dmin) || (now.d == best.d && now.dmin == best.dmin)) break;
+    }
+    return best;
 }
 
-static void final_codes(const float *restrict x, const layout *l, float max_code, uint8_t *restrict code)
+/* Values that a block can hold, its layout, and their codes. */
+static layout encode_block(const float *restrict src, float max_code, uint8_t *restrict code)
 {
-    const float d = apr_f16_to_f32(l->d), dmin = apr_f16_to_f32(l->dmin);
+    float x[ELEMS];
+    for (int i = 0; i < ELEMS; i++) x[i] = apr_tame(src[i], APR_F16_MAX * (float)MAX_SCALE * max_code);
+    const layout best = search_block(x, max_code);
+    const float d = apr_f16_to_f32(best.d), dmin = apr_f16_to_f32(best.dmin);
     for (int sub = 0; sub < SUBS; sub++) {
-        const float inverse = inverse_of(d * (float)l->scale[sub]), offset = dmin * (float)l->min[sub];
-        for (int i = 0; i < SUB_ELEMS; i++) code[32 * sub + i] = (uint8_t)code_of(x[32 * sub + i], offset, inverse, max_code);
+        const float inverse = inverse_of(d * (float)best.scale[sub]), offset = dmin * (float)best.min[sub];
+        for (int i = sub * SUB_ELEMS; i < (sub + 1) * SUB_ELEMS; i++) code[i] = (uint8_t)code_of(x[i], inverse, offset, max_code);
     }
+    return best;
+}
+
+/* The low nibbles of 256 codes, two sub-blocks to 32 bytes. */
+static void pack_nibbles(const uint8_t *restrict code, uint8_t *restrict qs)
+{
+    for (int pair = 0; pair < SUBS / 2; pair++, code += 2 * SUB_ELEMS, qs += SUB_ELEMS)
+        for (int l = 0; l < SUB_ELEMS; l++) qs[l] = (uint8_t)((code[l] & 0x0f) | (code[SUB_ELEMS + l] & 0x0f) << 4);
 }
 
 void apr_ref_encode_q4_k(const float *restrict src, void *restrict dst, int64_t n_elems)
 {
     apr_block_Q4_K *block = dst;
+    uint8_t code[ELEMS];
     for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
-        float x[ELEMS];
-        uint8_t code[ELEMS];
-        layout l;
-        for (int j = 0; j < ELEMS; j++) x[j] = apr_tame(src[i + j], APR_F16_MAX * 63 * 15);
-        search_block(x, &search_q4, &l);
-        final_codes(x, &l, 15.0f, code);
-        block->d = l.d, block->dmin = l.dmin;
-        pack_scales(l.scale, l.min, block->scales);
-        for (int k = 0; k < 4; k++)
-            for (int j = 0; j < 32; j++) block->qs[32 * k + j] = (uint8_t)(code[64 * k + j] | code[64 * k + 32 + j] << 4);
+        const layout best = encode_block(src + i, 15.0f, code);
+        block->d = best.d;
+        block->dmin = best.dmin;
+        pack_scales(best.scale, best.min, block->scales);
+        pack_nibbles(code, block->qs);
     }
 }
 
 void apr_ref_encode_q5_k(const float *restrict src, void *restrict dst, int64_t n_elems)
 {
     apr_block_Q5_K *block = dst;
+    uint8_t code[ELEMS];
     for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
-        float x[ELEMS];
-        uint8_t code[ELEMS];
-        layout l;
-        for (int j = 0; j < ELEMS; j++) x[j] = apr_tame(src[i + j], APR_F16_MAX * 63 * 31);
-        search_block(x, &search_q5, &l);
-        final_codes(x, &l, 31.0f, code);
-        block->d = l.d, block->dmin = l.dmin;
-        pack_scales(l.scale, l.min, block->scales);
-        memset(block->qh, 0, 32);
-        for (int k = 0; k < 4; k++)
-            for (int j = 0; j < 32; j++) block->qs[32 * k + j] = (uint8_t)((code[64 * k + j] & 15) | code[64 * k + 32 + j] << 4);
-        for (int k = 0; k < 8; k++)
-            for (int j = 0; j < 32; j++) block->qh[j] |= (uint8_t)(code[32 * k + j] >> 4 << k);
+        const layout best = encode_block(src + i, 31.0f, code);
+        block->d = best.d;
+        block->dmin = best.dmin;
+        pack_scales(best.scale, best.min, block->scales);
+        pack_nibbles(code, block->qs);
+        for (int l = 0; l < SUB_ELEMS; l++) {
+            unsigned fifth_bits = 0;
+            for (int sub = 0; sub < SUBS; sub++) fifth_bits |= (unsigned)(code[SUB_ELEMS * sub + l] >> 4) << sub;
+            block->qh[l] = (uint8_t)fifth_bits;
+        }
     }
 }

@@ -29,131 +29,140 @@ void apr_ref_decode_q6_k(const void *restrict src, float *restrict dst, int64_t 
 
 /* ---- the search ---- */
 
+enum { MIN_CODE = -32, MAX_CODE = 31, MIN_SCALE = -128, MAX_SCALE = 127 };
+
+/* Sums over a sub-block that least squares needs. */
 typedef struct sums {
     float qq, qx;
 } sums;
 
-static inline float code_of(float x, float inverse) { return apr_clamp(apr_round_even(x * inverse), -32.0f, 31.0f); }
+static float inverse_of(float step) { return step != 0.0f ? 1.0f / step : 0.0f; }
 
-static void sum_codes(const float *restrict x, float inverse, sums *s)
+static inline float code_of(float x, float inverse) { return apr_clamp(apr_round_even(x * inverse), (float)MIN_CODE, (float)MAX_CODE); }
+
+/* Sum of 16 products in 8 lanes. */
+static inline float dot(const float *restrict a, const float *restrict b)
 {
-    float sqq[8] = {0}, sqx[8] = {0};
-    for (int j = 0; j < SUB_ELEMS; j += 8)
-        for (int l = 0; l < 8; l++) {
-            const float q = code_of(x[j + l], inverse);
-            sqq[l] += q * q;
-            sqx[l] += q * x[j + l];
-        }
-    s->qq = apr_sum8(sqq);
-    s->qx = apr_sum8(sqx);
+    float lane[8];
+    for (int l = 0; l < 8; l++) lane[l] = a[l] * b[l] + a[8 + l] * b[8 + l];
+    return apr_sum8(lane);
 }
 
-/* The best step of a sub-block, any sign: with codes held, the error falls by (sum qx)^2 / sum qq. */
+/* Gives every value the nearest code, sums them up, and returns the squared error of what a decoder will see. */
+static float try_step(const float *restrict x, float step, sums *restrict s)
+{
+    const float inverse = inverse_of(step);
+    float q[SUB_ELEMS], e[SUB_ELEMS];
+    for (int j = 0; j < SUB_ELEMS; j++) {
+        q[j] = code_of(x[j], inverse);
+        e[j] = step * q[j] - x[j];
+    }
+    s->qq = dot(q, q);
+    s->qx = dot(q, x);
+    return dot(e, e);
+}
+
+/* Step 1: the best step of a sub-block, of either sign. With codes held, the error is least for step = qx / qq, by qx^2 / qq less
+ * than with no codes at all. */
 static float search_sub_block(const float *restrict x)
 {
-    float amax = 0.0f, extreme = 0.0f;
+    enum { TRIALS = 19 };
+    float amax = 0.0f, extreme = 0.0f, gain = 0.0f, best = 0.0f;
     for (int j = 0; j < SUB_ELEMS; j++) {
-        const float a = x[j] < 0.0f ? -x[j] : x[j];
-        if (a > amax) amax = a, extreme = x[j];
+        const float magnitude = x[j] < 0.0f ? -x[j] : x[j];
+        if (magnitude > amax) amax = magnitude, extreme = x[j];
     }
-    if (!(amax > 0x1p-40f)) return 0.0f;
+    if (!(amax > 0x1p-40f)) return 0.0f; /* closer to 0 than any half can tell */
 
-    float gain = -1.0f, step = 0.0f;
-    for (int t = -9; t <= 9; t++) {
+    for (int t = 0; t < TRIALS; t++) {
         sums s;
-        sum_codes(x, -(32.0f + 0.1f * (float)t) / extreme, &s);
-        if (s.qq > 0.0f && s.qx * s.qx > gain * s.qq) gain = s.qx * s.qx / s.qq, step = s.qx / s.qq;
+        try_step(x, extreme / ((float)MIN_CODE + 0.1f * (float)(TRIALS / 2 - t)), &s);
+        const float fit = s.qx / s.qq; /* qq is not 0: the extreme value has a code */
+        if (s.qx * fit > gain) gain = s.qx * fit, best = fit;
     }
-    return step;
+    return best;
 }
 
-static float judge(const float *restrict x, float step, sums *s)
-{
-    const float inverse = step != 0.0f ? 1.0f / step : 0.0f;
-    float sqq[8] = {0}, sqx[8] = {0}, see[8] = {0};
-    for (int j = 0; j < SUB_ELEMS; j += 8)
-        for (int l = 0; l < 8; l++) {
-            const float q = code_of(x[j + l], inverse), e = step * q - x[j + l];
-            sqq[l] += q * q;
-            sqx[l] += q * x[j + l];
-            see[l] += e * e;
-        }
-    s->qq = apr_sum8(sqq);
-    s->qx = apr_sum8(sqx);
-    return apr_sum8(see);
-}
-#ifndef R6
-#define R6 1
-#define NR6 2
-#endif
-
+/* What the file says of a block, codes excepted, and its squared error. */
 typedef struct layout {
-    uint16_t d;
+    uint16_t d; /* half */
     int scale[SUBS];
     float error;
 } layout;
 
-static void search_block(const float *restrict x, layout *out)
+/* To half; what is not 0 stays so, what is too large becomes the largest. */
+static uint16_t stored_scale(float x)
 {
-    float ideal[SUBS], best = 0, bs = 0;
-    for (int j = 0; j < SUBS; j++) {
-        ideal[j] = search_sub_block(x + 16 * j);
-        float a = ideal[j] < 0 ? -ideal[j] : ideal[j];
-        if (a > best) best = a, bs = ideal[j];
+    const uint16_t half = apr_f32_to_f16(apr_clamp(x, -APR_F16_MAX, APR_F16_MAX));
+    return (half & 0x7fff) == 0 && x != 0.0f ? (uint16_t)(half | 1) : half;
+}
+
+/* Step 3 for one sub-block: the scale given and two neighbours on each side. Leaves the best in *scale, adds its sums for step 4,
+ * with value = d * a, a = scale * code, and returns its error. */
+static float choose_scale(const float *restrict x, float d, int *scale, float *aa, float *ax)
+{
+    enum { REACH = 2 };
+    const int middle = *scale, first = middle - REACH < MIN_SCALE ? MIN_SCALE : middle - REACH;
+    const int last = middle + REACH > MAX_SCALE ? MAX_SCALE : middle + REACH;
+    float least = -1.0f;
+    sums s, best = {0};
+
+    for (int t = first; t <= last; t++) {
+        const float error = try_step(x, d * (float)t, &s);
+        if (least < 0.0f || error < least) least = error, best = s, *scale = t;
     }
-    layout cur = {0};
-    cur.d = apr_f32_to_f16(apr_clamp(bs / -128.0f, -APR_F16_MAX, APR_F16_MAX));
-    if ((cur.d & 0x7fff) == 0 && best > 0) cur.d = bs < 0 ? 1 : 0x8001;
-    float d = apr_f16_to_f32(cur.d);
-    int mid[SUBS];
-    for (int j = 0; j < SUBS; j++) mid[j] = (int)apr_clamp(apr_round_even(d != 0 ? ideal[j] / d : 0), -128, 127);
-    for (int r = 0; r <= NR6; r++) {
-        cur.error = 0;
-        float aa = 0, ax = 0;
-        for (int j = 0; j < SUBS; j++) {
-            float least = -1;
-            sums bsum = {0};
-            for (int sc = mid[j] - R6; sc <= mid[j] + R6; sc++) {
-                if (sc < -128 || sc > 127) continue;
-                sums s;
-                float e = judge(x + 16 * j, d * (float)sc, &s);
-                if (least < 0 || e < least) least = e, bsum = s, cur.scale[j] = sc;
-            }
-            cur.error += least;
-            float a = cur.scale[j];
-            aa += a * a * bsum.qq;
-            ax += a * bsum.qx;
-            mid[j] = cur.scale[j];
-        }
-        if (r == 0 || cur.error < out->error) *out = cur;
-        else break;
-        if (!(aa > 0)) break;
-        cur.d = apr_f32_to_f16(apr_clamp(ax / aa, -APR_F16_MAX, APR_F16_MAX));
-        if (cur.d == out->d || (cur.d & 0x7fff) == 0) break;
-        d = apr_f16_to_f32(cur.d);
+    const float a = (float)*scale;
+    *aa += a * a * best.qq;
+    *ax += a * best.qx;
+    return least;
+}
+
+static layout search_block(const float *restrict x)
+{
+    enum { ROUNDS = 4 };
+    float ideal[SUBS], largest = 0.0f, signed_largest = 0.0f;
+    for (int sub = 0; sub < SUBS; sub++) {
+        ideal[sub] = search_sub_block(x + sub * SUB_ELEMS);
+        const float magnitude = ideal[sub] < 0.0f ? -ideal[sub] : ideal[sub];
+        if (magnitude > largest) largest = magnitude, signed_largest = ideal[sub];
     }
+    layout now = {.d = stored_scale(signed_largest / (float)MIN_SCALE)}, best = now;
+    for (int sub = 0; sub < SUBS; sub++)
+        now.scale[sub] = (int)apr_clamp(apr_round_even(ideal[sub] * inverse_of(apr_f16_to_f32(now.d))), (float)MIN_SCALE, (float)MAX_SCALE);
+
+    for (int round = 0; round < ROUNDS; round++) {
+        const float d = apr_f16_to_f32(now.d);
+        float aa = 0.0f, ax = 0.0f;
+        now.error = 0.0f;
+        for (int sub = 0; sub < SUBS; sub++) now.error += choose_scale(x + sub * SUB_ELEMS, d, &now.scale[sub], &aa, &ax);
+        if (round > 0 && !(now.error < best.error)) break;
+        best = now;
+        if (!(aa > 0.0f)) break;
+        now.d = stored_scale(ax / aa);
+        if (now.d == best.d) break;
+    }
+    return best;
 }
 
 void apr_ref_encode_q6_k(const float *restrict src, void *restrict dst, int64_t n_elems)
 {
     apr_block_Q6_K *block = dst;
+    float x[ELEMS];
+
     for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
-        float x[ELEMS];
-        layout l;
-        for (int j = 0; j < ELEMS; j++) x[j] = apr_tame(src[i + j], APR_F16_MAX * 127 * 31);
-        search_block(x, &l);
-        const float d = apr_f16_to_f32(l.d);
-        memset(block, 0, sizeof *block);
-        block->d = l.d;
+        for (int j = 0; j < ELEMS; j++) x[j] = apr_tame(src[i + j], APR_F16_MAX * (float)MAX_SCALE * (float)MAX_CODE);
+        const layout best = search_block(x);
+        const float d = apr_f16_to_f32(best.d);
+        *block = (apr_block_Q6_K){.d = best.d};
         for (int sub = 0; sub < SUBS; sub++) {
             const int half = sub / 8, k = sub % 8 / 2, first = sub % 2 * SUB_ELEMS;
             uint8_t *const ql = block->ql + 64 * half + k % 2 * 32 + first, *const qh = block->qh + 32 * half + first;
-            const float step = d * (float)l.scale[sub], inverse = step != 0 ? 1 / step : 0;
-            block->scales[sub] = (int8_t)l.scale[sub];
-            for (int j = 0; j < SUB_ELEMS; j++) {
-                const int q = (int)code_of(x[16 * sub + j], inverse) + 32;
-                ql[j] |= (uint8_t)((q & 15) << k / 2 * 4);
-                qh[j] |= (uint8_t)(q >> 4 << 2 * k);
+            const float inverse = inverse_of(d * (float)best.scale[sub]);
+            block->scales[sub] = (int8_t)best.scale[sub];
+            for (int l = 0; l < SUB_ELEMS; l++) {
+                const int code = (int)code_of(x[SUB_ELEMS * sub + l], inverse) - MIN_CODE;
+                ql[l] |= (uint8_t)((code & 0x0f) << k / 2 * 4);
+                qh[l] |= (uint8_t)(code >> 4 << 2 * k);
             }
         }
     }
