@@ -69,6 +69,15 @@ char *apr_arena_print(apr_arena *arena, const char *format, ...)
     return text;
 }
 
+void apr_arena_adopt(apr_arena *arena, apr_arena *from)
+{
+    struct apr_arena_chunk **last = &arena->chunks;
+    while (*last != NULL) last = &(*last)->next;
+    *last = from->chunks;
+    arena->total_bytes += from->total_bytes;
+    *from = (apr_arena){0};
+}
+
 void apr_arena_close(apr_arena *arena)
 {
     for (struct apr_arena_chunk *chunk = arena->chunks, *next; chunk != NULL; chunk = next) {

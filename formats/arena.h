@@ -18,6 +18,8 @@ void *apr_arena_array(apr_arena *arena, size_t n, size_t size);
 /* A NUL-terminated copy of n bytes. */
 char *apr_arena_copy(apr_arena *arena, const char *text, size_t n);
 char *apr_arena_print(apr_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Moves everything in `from` into `arena`; `from` is then empty. */
+void apr_arena_adopt(apr_arena *arena, apr_arena *from);
 void apr_arena_close(apr_arena *arena);
 
 #endif

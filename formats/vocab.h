@@ -38,6 +38,7 @@ typedef struct apr_vocab {
     bool ignore_merges;     /* a word that is a token is taken whole (llama 3) */
     bool byte_fallback;     /* SPM: unknown characters become <0xNN> tokens */
     bool add_space_prefix;  /* SPM: "▁" before the text */
+    bool space_after_added; /* SPM: and after each added token too, as tokenizer.json's Prepend, Metaspace(always) and llama.cpp do */
     bool escape_spaces;     /* SPM: " " becomes "▁" */
     bool add_bos, add_eos;
     int32_t bos_id, eos_id, pad_id, unk_id; /* -1: none */

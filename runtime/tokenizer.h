@@ -11,7 +11,8 @@
 
 typedef struct apr_tokenizer apr_tokenizer;
 
-/* APR_E_UNSUPPORTED when there is no vocabulary, or the pattern does not compile. */
+/* APR_E_UNSUPPORTED when there is no vocabulary, the splitting rule's name is not known, the pattern does not compile, or an
+ * added token is longer than 1,024 bytes; APR_E_DAMAGED when a merge names tokens that are not there. */
 apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab, apr_error *err);
 void apr_tokenizer_close(apr_tokenizer *tokenizer);
 
@@ -21,17 +22,20 @@ typedef struct apr_encode_options {
                            tokens that are not control tokens are always recognised */
 } apr_encode_options;
 
-/* ids is malloc'ed; the caller frees it. Text that is not UTF-8 is APR_E_DAMAGED. */
-apr_status apr_tokenizer_encode(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes,
-                                const apr_encode_options *options, int32_t **ids, size_t *n_ids, apr_error *err);
+/* ids is malloc'ed, also when there are none; the caller frees it. Text that is not UTF-8 is APR_E_DAMAGED, and so is text
+ * that the vocabulary has no token for, not even an unknown one. A pattern that takes too long is APR_E_UNSUPPORTED.
+ * SentencePiece's space in front is for the start of the text, and for what follows an added token if the vocabulary says so. */
+apr_status apr_tokenizer_encode(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes, const apr_encode_options *options,
+                                int32_t **ids, size_t *n_ids, apr_error *err);
 
 /* The bytes of one token (they may end inside a UTF-8 character). Control tokens give their written form when
- * `show_special`, else nothing. Returns the number of bytes; writes at most `capacity` of them. */
+ * `show_special`, else nothing; so do
+ * ids outside the vocabulary and its holes. Returns the number of bytes; writes at most `capacity` of them. */
 size_t apr_tokenizer_token_bytes(const apr_tokenizer *tokenizer, int32_t id, bool show_special, char *dst, size_t capacity);
 
 /* All ids to text (NUL-terminated, malloc'ed). SentencePiece's leading space is dropped as its own decoder does. */
-apr_status apr_tokenizer_decode(const apr_tokenizer *tokenizer, const int32_t *ids, size_t n_ids, bool show_special,
-                                char **text, size_t *n_bytes, apr_error *err);
+apr_status apr_tokenizer_decode(const apr_tokenizer *tokenizer, const int32_t *ids, size_t n_ids, bool show_special, char **text,
+                                size_t *n_bytes, apr_error *err);
 
 /* Is this id one that ends a turn? */
 bool apr_tokenizer_is_stop(const apr_tokenizer *tokenizer, int32_t id);

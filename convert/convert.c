@@ -1,0 +1,138 @@
+/* convert.c - puts the parts together: view, recipe, layout, pipe. */
+#include "convert/convert.h"
+
+#include "convert/dialect.h"
+
+#include <string.h>
+
+static bool gguf_has(apr_dtype dtype) { return apr_dtypes[dtype].ggml_id >= 0; }
+static bool safetensors_has(apr_dtype dtype) { return apr_dtypes[dtype].safetensors_name != NULL; }
+static bool aprender_has(apr_dtype dtype)
+{
+    return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16 || dtype == APR_Q4_K || dtype == APR_Q6_K;
+}
+
+static apr_recipe_limits limits_of(const apr_convert_options *options, const apr_model *view)
+{
+    if (options->format == APR_FORMAT_GGUF)
+        return (apr_recipe_limits){.allows = gguf_has, .container = "GGUF", .vectors_f32 = view->origin.format != APR_FORMAT_GGUF};
+    if (options->format == APR_FORMAT_SAFETENSORS) return (apr_recipe_limits){.allows = safetensors_has, .container = "safetensors"};
+    if (options->sink.profile == APR_PROFILE_APRENDER)
+        return (apr_recipe_limits){.allows = aprender_has,
+                                   .container = "the aprender profile (f32, f16, bf16, q4_k, q6_k)",
+                                   .vectors_f32 = true,
+                                   .plain_fallback = true};
+    return (apr_recipe_limits){.container = "APR"};
+}
+
+/* aprender and realizar have no tied heads: the embedding appears a second time as lm_head.weight. */
+static apr_status add_tied_head(apr_model *view, apr_error *err)
+{
+    const apr_tensor *const embedding = apr_model_find(view, "model.embed_tokens.weight");
+    if (embedding == NULL || apr_model_find(view, "lm_head.weight") != NULL) return APR_OK;
+    apr_tensor *const head = &view->tensors[view->n_tensors++];
+    *head = *embedding;
+    head->name = "lm_head.weight";
+    head->origin_name = NULL;
+    return apr_model_index_names(view, err);
+}
+
+static apr_status make_view(apr_model *view, const apr_model *source, const apr_convert_options *options, apr_error *err)
+{
+    apr_model canonical;
+    apr_status status = apr_canonical(&canonical, source, err);
+
+    if (status == APR_OK && options->format == APR_FORMAT_GGUF) status = apr_translate(view, &canonical, APR_DIALECT_GGML, err);
+    else if (status == APR_OK && options->format == APR_FORMAT_SAFETENSORS) status = apr_translate(view, &canonical, APR_DIALECT_HF, err);
+    else if (status == APR_OK) {
+        status = apr_view_copy(view, &canonical, 1, err);
+        if (status == APR_OK && options->sink.profile == APR_PROFILE_APRENDER) status = add_tied_head(view, err);
+    }
+    if (status != APR_OK) {
+        apr_model_close(&canonical);
+        return status;
+    }
+    /* names and the way back live in the canonical view's arena: hand it on */
+    apr_arena_adopt(&view->arena, &canonical.arena);
+    return APR_OK;
+}
+
+/* One line becomes one tensor of the layout, or two: FP8 weights bring their row scales. */
+static apr_status lay_out(apr_conversion *c, apr_error *err)
+{
+    apr_model *const layout = &c->layout;
+    apr_arena *const arena = &layout->arena;
+    const apr_recipe *const recipe = &c->recipe;
+
+    *layout = c->view;
+    layout->arena = (apr_arena){0};
+    layout->index = NULL;
+    layout->n_tensors = 0;
+    layout->tensors = apr_arena_array(arena, 2 * recipe->n_lines + 1, sizeof *layout->tensors);
+    c->items = apr_arena_array(arena, 2 * recipe->n_lines + 1, sizeof *c->items);
+    const apr_tensor **const moved =
+        apr_arena_array(arena, c->view.n_tensors + 1, sizeof *moved); /* view -> layout, for scales that stay */
+    if (layout->tensors == NULL || c->items == NULL || moved == NULL) return apr_no_memory(err, "the layout of the output");
+    for (size_t i = 0; i < recipe->n_lines; i++) {
+        const apr_recipe_line *const line = &recipe->lines[i];
+        const bool changed = line->to != line->tensor->dtype;
+        apr_tensor *const t = &layout->tensors[layout->n_tensors];
+        *t = *line->tensor;
+        moved[line->tensor - c->view.tensors] = t;
+        c->items[layout->n_tensors++] = (apr_pipe_item){.from = line->tensor, .to = line->to};
+        t->dtype = line->to;
+        t->data = NULL;
+        t->pending = (apr_step){0};
+        APR_TRY(apr_tensor_size(t, c->view.path, err));
+        if (!changed) continue;
+        t->scale = NULL;
+        layout->origin.requantized = true;
+        if (line->to != APR_F8_E4M3) continue;
+        apr_tensor *const scale = &layout->tensors[layout->n_tensors];
+        *scale =
+            (apr_tensor){.name = apr_arena_print(arena, "%s_scale", t->name), .dtype = APR_F32, .rank = 2, .dims = {apr_tensor_rows(t), 1}};
+        if (scale->name == NULL) return apr_no_memory(err, "a tensor's name");
+        APR_TRY(apr_tensor_size(scale, c->view.path, err));
+        t->scale = scale;
+        t->scale_rows = 1;
+        t->scale_columns = apr_tensor_columns(t);
+        c->items[layout->n_tensors++] = (apr_pipe_item){.from = line->tensor, .to = APR_F32, .is_scales = true};
+    }
+    for (size_t i = 0; i < layout->n_tensors; i++) { /* FP8 kept as it was: point at the scale's new place */
+        const apr_tensor *const old = layout->tensors[i].scale;
+        if (old >= c->view.tensors && old < c->view.tensors + c->view.n_tensors) layout->tensors[i].scale = moved[old - c->view.tensors];
+    }
+    return apr_model_index_names(layout, err);
+}
+
+apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const apr_convert_options *options, apr_error *err)
+{
+    *c = (apr_conversion){.options = *options};
+    APR_TRY(make_view(&c->view, source, options, err));
+    c->options.recipe.limits = limits_of(options, &c->view);
+    APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
+    return lay_out(c, err);
+}
+
+apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *file_bytes, apr_error *err)
+{
+    const apr_pipe_options pipe = {.want_metrics = c->options.want_metrics, .progress = c->options.progress};
+    apr_sink *sink;
+
+    APR_TRY(apr_sink_open(&sink, c->options.format, path, &c->layout, &c->options.sink, err));
+    if (file_bytes != NULL) *file_bytes = apr_sink_total_bytes(sink);
+    const apr_status status = apr_pipe_run(sink, c->items, c->layout.n_tensors, &pipe, err);
+    if (status != APR_OK) {
+        apr_sink_abandon(sink);
+        return status;
+    }
+    return apr_sink_finish(sink, err);
+}
+
+void apr_conversion_close(apr_conversion *c)
+{
+    apr_model_close(&c->layout);
+    apr_recipe_close(&c->recipe);
+    apr_model_close(&c->view);
+    *c = (apr_conversion){0};
+}

@@ -1,0 +1,36 @@
+/* convert/convert.h - from any model to any container, with or without a change of type: what aprconv and aprquant run.
+ *
+ *     source -> canonical view -> [ggml's dialect] -> recipe -> layout -> pipe -> sink
+ *
+ * apr_conversion_plan does everything up to the layout and reads no weights, so a dry run is a plan without a run. Neither
+ * step knows one file format from another: the sink does. The source must outlive the conversion. */
+#ifndef APR_CONVERT_CONVERT_H
+#define APR_CONVERT_CONVERT_H
+
+#include "convert/pipe.h"
+#include "formats/model.h"
+#include "formats/sink.h"
+#include "quant/recipe.h"
+
+typedef struct apr_convert_options {
+    apr_format format; /* of the output */
+    apr_sink_options sink;
+    apr_recipe_options recipe; /* limits are filled in from format and profile */
+    bool want_metrics;
+    apr_progress progress;
+} apr_convert_options;
+
+typedef struct apr_conversion {
+    apr_convert_options options;
+    apr_model view;       /* the source's tensors under the output's names and orders */
+    apr_recipe recipe;    /* its lines point into view */
+    apr_model layout;     /* what the sink will write, FP8 scale tensors included */
+    apr_pipe_item *items; /* [layout.n_tensors], metrics filled by the run */
+} apr_conversion;
+
+/* A zeroed conversion may be closed; a failed plan must be. */
+apr_status apr_conversion_plan(apr_conversion *conversion, const apr_model *source, const apr_convert_options *options, apr_error *err);
+apr_status apr_conversion_run(apr_conversion *conversion, const char *path, uint64_t *file_bytes, apr_error *err);
+void apr_conversion_close(apr_conversion *conversion);
+
+#endif

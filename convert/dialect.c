@@ -1,0 +1,140 @@
+/* dialect.c - views of a model under other names and orders; no weight is touched here. */
+#include "convert/dialect.h"
+
+#include "convert/families.h"
+
+#include <string.h>
+
+apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extra, apr_error *err)
+{
+    *view = *source;
+    view->arena = (apr_arena){0};
+    view->maps = NULL;
+    view->n_maps = 0;
+    view->index = NULL;
+    view->tensors = apr_arena_array(&view->arena, source->n_tensors + n_extra + 1, sizeof *view->tensors);
+    if (view->tensors == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < source->n_tensors; i++) {
+        view->tensors[i] = source->tensors[i];
+        if (source->tensors[i].scale != NULL) view->tensors[i].scale = view->tensors + (source->tensors[i].scale - source->tensors);
+    }
+    return apr_model_index_names(view, err);
+}
+
+static bool same_step(apr_step a, apr_step b) { return a.kind == b.kind && (a.kind == APR_STEP_NONE || a.n_heads == b.n_heads); }
+
+/* One more step behind what is pending. The two that exist are each other's inverse. */
+static apr_status add_step(apr_tensor *tensor, apr_step step, const char *where, apr_error *err)
+{
+    if (step.kind == APR_STEP_NONE) return APR_OK;
+    const int64_t n_rows = tensor->rank == 1 ? tensor->dims[0] : apr_tensor_rows(tensor);
+    if (step.n_heads <= 0 || n_rows % (2 * step.n_heads) != 0)
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has %lld rows, which are not pairs for %lld heads", where, tensor->name,
+                        (long long)n_rows, (long long)step.n_heads);
+    if (tensor->pending.kind == APR_STEP_NONE) tensor->pending = step;
+    else if (same_step(tensor->pending, apr_step_inverse(step))) tensor->pending = (apr_step){0};
+    else return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' would need two row orders at once", where, tensor->name);
+    return APR_OK;
+}
+
+apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *err)
+{
+    const apr_family *const family = apr_family_find(source->hparams.architecture);
+
+    APR_TRY(apr_view_copy(view, source, 0, err));
+    if (source->dialect == APR_DIALECT_HF || family == NULL) return APR_OK;
+    for (size_t i = 0; i < view->n_tensors; i++) {
+        apr_tensor *const tensor = &view->tensors[i];
+        const char *name = NULL;
+        apr_step step;
+        if (!apr_family_translate(family, APR_DIALECT_GGML, tensor->name, &source->hparams, &view->arena, &name, &step)) continue;
+        if (name == NULL) return apr_no_memory(err, "a tensor's name");
+        APR_TRY(add_step(tensor, step, source->path, err));
+        tensor->origin_name = tensor->name;
+        tensor->origin_step = step;
+        tensor->name = name;
+    }
+    view->dialect = APR_DIALECT_HF;
+    return apr_model_index_names(view, err);
+}
+
+/* A buffer that old checkpoints carry and every program computes for itself. */
+static bool is_derived(const char *name)
+{
+    static const char ending[] = "rotary_emb.inv_freq";
+    const size_t n = strlen(name), m = sizeof ending - 1;
+    return n >= m && strcmp(name + n - m, ending) == 0;
+}
+
+/* The copy of a tied embedding that some readers need: the way back leaves it out. */
+static bool is_tied_copy(const apr_model *model, const apr_tensor *tensor)
+{
+    const apr_tensor *const embedding = apr_model_find(model, "model.embed_tokens.weight");
+    return model->hparams.tie_word_embeddings && strcmp(tensor->name, "lm_head.weight") == 0 && tensor->origin_name == NULL &&
+           embedding != NULL && embedding->n_bytes == tensor->n_bytes && embedding->dtype == tensor->dtype &&
+           memcmp(embedding->data, tensor->data, tensor->n_bytes) == 0;
+}
+
+static bool is_scale(const apr_model *model, const apr_tensor *tensor)
+{
+    for (size_t i = 0; i < model->n_tensors; i++)
+        if (model->tensors[i].scale == tensor) return true;
+    return false;
+}
+
+/* Name and pending step of one canonical tensor in ggml's dialect. */
+static apr_status to_ggml(apr_model *view, const apr_model *canonical, apr_tensor *tensor, apr_error *err)
+{
+    const apr_family *const family = apr_family_find(canonical->hparams.architecture);
+    const char *name = tensor->name;
+    apr_step step = apr_step_inverse(tensor->origin_step);
+
+    if (tensor->origin_name != NULL && canonical->origin.format == APR_FORMAT_GGUF) name = tensor->origin_name; /* the recorded way back */
+    else if (canonical->origin.format == APR_FORMAT_GGUF) step = (apr_step){0};                                 /* was never renamed */
+    else if (family == NULL)
+        return apr_fail(
+            err, APR_E_UNSUPPORTED,
+            "%s: the way from Hugging Face's names to ggml's is not known for architecture '%s'; keep it as .apr or safetensors",
+            canonical->path, canonical->hparams.architecture);
+    else if (!apr_family_translate(family, APR_DIALECT_HF, tensor->name, &canonical->hparams, &view->arena, &name, &step) &&
+             !is_scale(view, tensor) && strcmp(tensor->name, "rope_freqs.weight") != 0)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' has no name in ggml's dialect for architecture '%s'", canonical->path,
+                        tensor->name, canonical->hparams.architecture);
+    if (name == NULL) return apr_no_memory(err, "a tensor's name");
+    APR_TRY(add_step(tensor, step, canonical->path, err));
+    tensor->origin_name = tensor->name; /* from here on the canonical name is the origin */
+    tensor->origin_step = step;
+    tensor->name = name;
+    return APR_OK;
+}
+
+/* Removes what the target dialect does not keep; scale pointers move along. */
+static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err)
+{
+    apr_tensor **const moved = apr_arena_array(&view->arena, canonical->n_tensors + 1, sizeof *moved); /* old place -> new place */
+    if (moved == NULL) return apr_no_memory(err, "a table of tensors");
+    view->n_tensors = 0;
+    for (size_t i = 0; i < canonical->n_tensors; i++) {
+        if (is_tied_copy(canonical, &canonical->tensors[i]) || (dialect == APR_DIALECT_GGML && is_derived(canonical->tensors[i].name)))
+            continue;
+        moved[i] = &view->tensors[view->n_tensors++];
+        *moved[i] = canonical->tensors[i];
+    }
+    for (size_t i = 0; i < view->n_tensors; i++)
+        if (view->tensors[i].scale != NULL) view->tensors[i].scale = moved[view->tensors[i].scale - canonical->tensors];
+    return APR_OK;
+}
+
+apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err)
+{
+    APR_TRY(apr_view_copy(view, canonical, 0, err));
+    APR_TRY(drop_tensors(view, canonical, dialect, err));
+    if (canonical->dialect == dialect) return apr_model_index_names(view, err);
+    if (dialect == APR_DIALECT_HF)
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "%s: the way from ggml's names to Hugging Face's is not known for architecture '%s'; keep it as .apr or .gguf",
+                        canonical->path, canonical->hparams.architecture);
+    for (size_t i = 0; i < view->n_tensors; i++) APR_TRY(to_ggml(view, canonical, &view->tensors[i], err));
+    view->dialect = dialect;
+    return apr_model_index_names(view, err);
+}

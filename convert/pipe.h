@@ -1,0 +1,31 @@
+/* convert/pipe.h - the bytes' way: tensors of a view, decoded, encoded and put into a sink, in constant memory.
+ *
+ * A tensor that keeps its type and order is copied as it is. Everything else goes through float32 in pieces of about
+ * 64 Ki values, on all cores, while the pieces before are being written. The bytes do not depend on the number of threads. */
+#ifndef APR_CONVERT_PIPE_H
+#define APR_CONVERT_PIPE_H
+
+#include "formats/model.h"
+#include "formats/progress.h"
+#include "formats/sink.h"
+#include "quant/metrics.h"
+
+/* One tensor of the sink's layout. */
+typedef struct apr_pipe_item {
+    const apr_tensor *from; /* readable: data, pending step and scales as they are */
+    apr_dtype to;
+    bool is_scales; /* not the weights but the FP8 row scales of the item before (f32) */
+
+    /* filled by the run */
+    apr_metrics metrics; /* of `to` against `from`, when asked for and the types differ */
+    int64_t n_unusual;   /* NaN and infinite values met while encoding */
+} apr_pipe_item;
+
+typedef struct apr_pipe_options {
+    bool want_metrics; /* decode again and compare: costs about as much as the encoding of a plain type */
+    apr_progress progress;
+} apr_pipe_options;
+
+apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, const apr_pipe_options *options, apr_error *err);
+
+#endif

@@ -1,0 +1,308 @@
+/* q4_q5_k.c - Q4_K and Q5_K: 256 values in 8 sub-blocks of 32, value = d * scale * code - dmin * min.
+ *
+ * The layouts are ggml's, the search is ours and minimises the plain squared error:
+ *   1. each sub-block alone: trial grids laid over its range, each followed by the least-squares step and offset; the best
+ *      is polished by choosing codes and fitting again;
+ *   2. d and dmin from the largest step and offset, rounded to half; everything after uses these stored numbers;
+ *   3. each sub-block again: 6-bit scales and minimums near the ideal ones, judged by the error that a decoder will see;
+ *   4. d and dmin once more by least squares over the block with the codes held, then 3. again, while it helps.
+ * Ties go to what was tried first. */
+#include "kernels/ref/codecs.h"
+
+enum { ELEMS = 256, SUBS = 8, SUB_ELEMS = 32, MAX_SCALE = 63 };
+
+/*  byte   0..3         4..7         8..11      6-bit scale d and minimum m of 8 sub-blocks. For 4..7 the low
+ *         |hh dddddd|  |hh mmmmmm|  |mmmm dddd|  nibbles are in 8..11, the upper two bits in the hh. */
+static void unpack_scales(const uint8_t *restrict bytes, uint8_t *restrict scale, uint8_t *restrict min)
+{
+    for (int j = 0; j < 4; j++) {
+        scale[j] = bytes[j] & 63;
+        min[j] = bytes[4 + j] & 63;
+        scale[4 + j] = (uint8_t)((bytes[8 + j] & 0x0f) | bytes[j] >> 6 << 4);
+        min[4 + j] = (uint8_t)(bytes[8 + j] >> 4 | bytes[4 + j] >> 6 << 4);
+    }
+}
+
+static void pack_scales(const int *restrict scale, const int *restrict min, uint8_t *restrict bytes)
+{
+    for (int j = 0; j < 4; j++) {
+        bytes[j] = (uint8_t)(scale[j] | scale[4 + j] >> 4 << 6);
+        bytes[4 + j] = (uint8_t)(min[j] | min[4 + j] >> 4 << 6);
+        bytes[8 + j] = (uint8_t)((scale[4 + j] & 0x0f) | (min[4 + j] & 0x0f) << 4);
+    }
+}
+
+/* 32 bytes carry two sub-blocks: low nibbles the even one, high nibbles the odd one. */
+void apr_ref_decode_q4_k(const void *restrict src, float *restrict dst, int64_t n_elems)
+{
+    const apr_block_Q4_K *block = src;
+    for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
+        const float d = apr_f16_to_f32(block->d), dmin = apr_f16_to_f32(block->dmin);
+        uint8_t scale[SUBS], min[SUBS];
+        unpack_scales(block->scales, scale, min);
+        for (int sub = 0; sub < SUBS; sub++) {
+            const float step = d * (float)scale[sub], offset = dmin * (float)min[sub];
+            const uint8_t *const qs = block->qs + sub / 2 * SUB_ELEMS;
+            float *const y = dst + i + sub * SUB_ELEMS;
+            for (int l = 0; l < SUB_ELEMS; l++) y[l] = step * (float)(qs[l] >> sub % 2 * 4 & 0x0f) - offset;
+        }
+    }
+}
+
+/* As Q4_K; the fifth bit of code l of sub-block s is bit s of qh[l]. */
+void apr_ref_decode_q5_k(const void *restrict src, float *restrict dst, int64_t n_elems)
+{
+    const apr_block_Q5_K *block = src;
+    for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
+        const float d = apr_f16_to_f32(block->d), dmin = apr_f16_to_f32(block->dmin);
+        uint8_t scale[SUBS], min[SUBS];
+        unpack_scales(block->scales, scale, min);
+        for (int sub = 0; sub < SUBS; sub++) {
+            const float step = d * (float)scale[sub], offset = dmin * (float)min[sub];
+            const uint8_t *const qs = block->qs + sub / 2 * SUB_ELEMS;
+            float *const y = dst + i + sub * SUB_ELEMS;
+            for (int l = 0; l < SUB_ELEMS; l++)
+                y[l] = step * (float)((qs[l] >> sub % 2 * 4 & 0x0f) | (block->qh[l] >> sub & 1) << 4) - offset;
+        }
+    }
+}
+
+/* ---- the search ---- */
+
+/* A grid is value = step * code - offset. */
+typedef struct grid {
+    float step, offset;
+} grid;
+
+/* Sums over a sub-block that least squares needs: of the values, and of the codes that a grid gave them. */
+typedef struct sums {
+    float x, xx, q, qq, qx;
+} sums;
+
+static float inverse_of(float step) { return step > 0.0f ? 1.0f / step : 0.0f; }
+
+static inline float code_of(float x, float inverse, float offset, float max_code)
+{
+    return apr_clamp(apr_round_even((x + offset) * inverse), 0.0f, max_code);
+}
+
+/* Sum of 32 products in 8 lanes. */
+static inline float dot(const float *restrict a, const float *restrict b)
+{
+    float lane[8];
+    for (int l = 0; l < 8; l++) lane[l] = a[l] * b[l] + a[8 + l] * b[8 + l] + a[16 + l] * b[16 + l] + a[24 + l] * b[24 + l];
+    return apr_sum8(lane);
+}
+
+static inline float sum(const float *restrict a)
+{
+    float lane[8];
+    for (int l = 0; l < 8; l++) lane[l] = a[l] + a[8 + l] + a[16 + l] + a[24 + l];
+    return apr_sum8(lane);
+}
+
+/* Gives every value the grid's nearest code, sums them up, and returns the squared error of what a decoder will see. */
+static float try_grid(const float *restrict x, grid g, float max_code, sums *restrict s)
+{
+    const float inverse = inverse_of(g.step);
+    float q[SUB_ELEMS], e[SUB_ELEMS];
+    for (int j = 0; j < SUB_ELEMS; j++) {
+        q[j] = code_of(x[j], inverse, g.offset, max_code);
+        e[j] = g.step * q[j] - g.offset - x[j];
+    }
+    s->q = sum(q);
+    s->qq = dot(q, q);
+    s->qx = dot(q, x);
+    return dot(e, e);
+}
+
+/* The least-squares grid for the codes summed up in s, and its squared error (the sum of (x - step * q + offset)^2, multiplied
+ * out). Offsets in the file are not negative. */
+static grid fit(const sums *s, float *error)
+{
+    const float n = (float)SUB_ELEMS, det = n * s->qq - s->q * s->q;
+    grid g = {0.0f, -1.0f};
+    if (det > 0.0f) {
+        g.step = (n * s->qx - s->q * s->x) / det;
+        g.offset = (s->q * s->qx - s->qq * s->x) / det;
+    }
+    if (g.offset < 0.0f) { /* or all codes are equal */
+        g.offset = 0.0f;
+        g.step = s->qq > 0.0f ? s->qx / s->qq : 0.0f;
+    }
+    if (g.step < 0.0f) g.step = 0.0f;
+    *error = s->xx + g.step * (g.step * s->qq - 2.0f * s->qx) + g.offset * (2.0f * (s->x - g.step * s->q) + n * g.offset);
+    return g;
+}
+
+/* Step 1. Trial grids give the range max_code - 1 to max_code + 2 steps, and start at the lowest value or half a step above. */
+static grid search_sub_block(const float *restrict x, float max_code)
+{
+    enum { STRETCHES = 11, POLISHES = 3 };
+    float low = 0.0f, high = x[0]; /* code 0 stands for 0 or less */
+    for (int j = 0; j < SUB_ELEMS; j++) {
+        low = x[j] < low ? x[j] : low;
+        high = x[j] > high ? x[j] : high;
+    }
+    grid best = {0.0f, -low};
+    if (!(high - low > 0x1p-40f)) return best; /* equal, or closer than any half can tell */
+
+    float least = FLT_MAX, error;
+    sums s = {.x = sum(x), .xx = dot(x, x)};
+    for (int stretch = 0; stretch < STRETCHES; stretch++)
+        for (int shift = 0; shift < 2; shift++) {
+            const float step = (high - low) / (max_code - 1.0f + 0.3f * (float)stretch);
+            try_grid(x, (grid){step, -low - 0.5f * (float)shift * step}, max_code, &s);
+            const grid g = fit(&s, &error);
+            if (error < least) least = error, best = g;
+        }
+    for (int polish = 0; polish < POLISHES; polish++) {
+        try_grid(x, best, max_code, &s);
+        const grid g = fit(&s, &error);
+        if (error < least) least = error, best = g;
+        else break;
+    }
+    return best;
+}
+
+/* What the file says of a block, codes excepted, and its squared error. */
+typedef struct layout {
+    uint16_t d, dmin; /* halves */
+    int scale[SUBS], min[SUBS];
+    float error;
+} layout;
+
+/* Sums over the block for step 4, with value = d * a - dmin * b, a = scale * code, b = min. */
+typedef struct block_sums {
+    float aa, ab, bb, ax, bx;
+} block_sums;
+
+static int nearest_scale(float x) { return (int)apr_clamp(apr_round_even(x), 0.0f, (float)MAX_SCALE); }
+
+/* To half; what is not 0 stays so, what is too large becomes the largest. */
+static uint16_t stored_scale(float x)
+{
+    const uint16_t half = apr_f32_to_f16(x < APR_F16_MAX ? x : APR_F16_MAX);
+    return half == 0 && x > 0.0f ? 1 : half;
+}
+
+/* Step 3 for one sub-block: the scale given and two neighbours on each side, each with the minimum given and then with the one that
+ * suits its codes. Leaves the best in *scale and *min, adds its sums to *all, and returns its error. */
+static float choose_scale(const float *restrict x, float d, float dmin, float max_code, int *scale, int *min, block_sums *all)
+{
+    enum { REACH = 2 };
+    const int middle = *scale, first_min = *min;
+    const float inverse_dmin = inverse_of(dmin);
+    float least = -1.0f;
+    sums s = {.x = sum(x)}, best = {0};
+
+    for (int t = middle > REACH ? middle - REACH : 0; t <= middle + REACH && t <= MAX_SCALE; t++)
+        for (int pass = 0, m = first_min; pass < 2; pass++) {
+            const grid g = {d * (float)t, dmin * (float)m};
+            const float error = try_grid(x, g, max_code, &s);
+            if (least < 0.0f || error < least) least = error, best = s, *scale = t, *min = m;
+            const int suited = nearest_scale((g.step * s.q - s.x) / (float)SUB_ELEMS * inverse_dmin);
+            if (suited == m) break;
+            m = suited;
+        }
+    const float a = (float)*scale, b = (float)*min;
+    all->aa += a * a * best.qq;
+    all->ab += a * b * best.q;
+    all->bb += b * b * (float)SUB_ELEMS;
+    all->ax += a * best.qx;
+    all->bx += b * best.x;
+    return least;
+}
+
+/* Step 4: d and dmin where the sum of (x - d * a + dmin * b)^2 is least. False when there is no such pair to store. */
+static bool fit_block(const block_sums *s, uint16_t *d, uint16_t *dmin)
+{
+    const float det = s->aa * s->bb - s->ab * s->ab;
+    const float fit_d = det > 0.0f ? (s->ax * s->bb - s->bx * s->ab) / det : s->aa > 0.0f ? s->ax / s->aa : 0.0f;
+    const float fit_dmin = det > 0.0f ? (s->ax * s->ab - s->bx * s->aa) / det : 0.0f;
+
+    if (!(fit_d > 0.0f && fit_dmin >= 0.0f)) return false;
+    *d = stored_scale(fit_d);
+    *dmin = stored_scale(fit_dmin);
+    return true;
+}
+
+static layout search_block(const float *restrict x, float max_code)
+{
+    enum { ROUNDS = 4 };
+    grid ideal[SUBS];
+    float max_step = 0.0f, max_offset = 0.0f;
+    for (int sub = 0; sub < SUBS; sub++) {
+        ideal[sub] = search_sub_block(x + sub * SUB_ELEMS, max_code);
+        max_step = ideal[sub].step > max_step ? ideal[sub].step : max_step;
+        max_offset = ideal[sub].offset > max_offset ? ideal[sub].offset : max_offset;
+    }
+    layout now = {.d = stored_scale(max_step / (float)MAX_SCALE), .dmin = stored_scale(max_offset / (float)MAX_SCALE)}, best = now;
+    for (int sub = 0; sub < SUBS; sub++) {
+        now.scale[sub] = nearest_scale(ideal[sub].step * inverse_of(apr_f16_to_f32(now.d)));
+        now.min[sub] = nearest_scale(ideal[sub].offset * inverse_of(apr_f16_to_f32(now.dmin)));
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        const float d = apr_f16_to_f32(now.d), dmin = apr_f16_to_f32(now.dmin);
+        block_sums all = {0};
+        now.error = 0.0f;
+        for (int sub = 0; sub < SUBS; sub++)
+            now.error += choose_scale(x + sub * SUB_ELEMS, d, dmin, max_code, &now.scale[sub], &now.min[sub], &all);
+        if (round > 0 && !(now.error < best.error)) break;
+        best = now;
+        if (!fit_block(&all, &now.d, &now.dmin) || (now.d == best.d && now.dmin == best.dmin)) break;
+    }
+    return best;
+}
+
+/* Values that a block can hold, its layout, and their codes. */
+static layout encode_block(const float *restrict src, float max_code, uint8_t *restrict code)
+{
+    float x[ELEMS];
+    for (int i = 0; i < ELEMS; i++) x[i] = apr_tame(src[i], APR_F16_MAX * (float)MAX_SCALE * max_code);
+    const layout best = search_block(x, max_code);
+    const float d = apr_f16_to_f32(best.d), dmin = apr_f16_to_f32(best.dmin);
+    for (int sub = 0; sub < SUBS; sub++) {
+        const float inverse = inverse_of(d * (float)best.scale[sub]), offset = dmin * (float)best.min[sub];
+        for (int i = sub * SUB_ELEMS; i < (sub + 1) * SUB_ELEMS; i++) code[i] = (uint8_t)code_of(x[i], inverse, offset, max_code);
+    }
+    return best;
+}
+
+/* The low nibbles of 256 codes, two sub-blocks to 32 bytes. */
+static void pack_nibbles(const uint8_t *restrict code, uint8_t *restrict qs)
+{
+    for (int pair = 0; pair < SUBS / 2; pair++, code += 2 * SUB_ELEMS, qs += SUB_ELEMS)
+        for (int l = 0; l < SUB_ELEMS; l++) qs[l] = (uint8_t)((code[l] & 0x0f) | (code[SUB_ELEMS + l] & 0x0f) << 4);
+}
+
+void apr_ref_encode_q4_k(const float *restrict src, void *restrict dst, int64_t n_elems)
+{
+    apr_block_Q4_K *block = dst;
+    uint8_t code[ELEMS];
+    for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
+        const layout best = encode_block(src + i, 15.0f, code);
+        block->d = best.d;
+        block->dmin = best.dmin;
+        pack_scales(best.scale, best.min, block->scales);
+        pack_nibbles(code, block->qs);
+    }
+}
+
+void apr_ref_encode_q5_k(const float *restrict src, void *restrict dst, int64_t n_elems)
+{
+    apr_block_Q5_K *block = dst;
+    uint8_t code[ELEMS];
+    for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
+        const layout best = encode_block(src + i, 31.0f, code);
+        block->d = best.d;
+        block->dmin = best.dmin;
+        pack_scales(best.scale, best.min, block->scales);
+        pack_nibbles(code, block->qs);
+        for (int l = 0; l < SUB_ELEMS; l++) {
+            unsigned fifth_bits = 0;
+            for (int sub = 0; sub < SUBS; sub++) fifth_bits |= (unsigned)(code[SUB_ELEMS * sub + l] >> 4) << sub;
+            block->qh[l] = (uint8_t)fifth_bits;
+        }
+    }
+}

@@ -1,0 +1,122 @@
+/* rows.c - the table of codecs, and rows of whole tensors: pending steps, FP8 scales, flat types. */
+#include "kernels/ref/codecs.h"
+
+#include <math.h>
+
+const apr_codec apr_ref_codecs[APR_DTYPE_COUNT] = {
+#define DECODER(id, name) [APR_##id] = {apr_ref_decode_##name, NULL},
+#define BOTH(id, name)    [APR_##id] = {apr_ref_decode_##name, apr_ref_encode_##name},
+    APR_REF_CODEC_LIST(DECODER, BOTH)
+#undef BOTH
+#undef DECODER
+};
+
+const apr_codec *apr_host_codecs(void) { return apr_ref_codecs; }
+
+bool apr_can_decode(apr_dtype dtype) { return (unsigned)dtype < APR_DTYPE_COUNT && apr_ref_codecs[dtype].decode != NULL; }
+bool apr_can_encode(apr_dtype dtype) { return (unsigned)dtype < APR_DTYPE_COUNT && apr_ref_codecs[dtype].encode != NULL; }
+
+static bool is_flat(apr_dtype dtype) { return dtype == APR_APR_Q4 || dtype == APR_APR_Q8; }
+
+/* n elements from element `first` on, for any first and n: whole blocks go straight to dst, a block used in part through a
+ * buffer. `data` is the start of the tensor or of a row. */
+static void decode_span(apr_dtype dtype, const uint8_t *data, int64_t first, int64_t n, float *dst)
+{
+    enum { MOST = 256 }; /* elements of the largest block */
+    const apr_decode_fn decode = apr_host_codecs()[dtype].decode;
+    const int64_t elems = apr_dtypes[dtype].elems_per_block, bytes = apr_dtypes[dtype].bytes_per_block;
+
+    while (n > 0) {
+        const uint8_t *const block = data + first / elems * bytes;
+        const int64_t skip = first % elems, whole = n - n % elems;
+        if (skip == 0 && whole > 0) {
+            decode(block, dst, whole);
+            dst += whole, first += whole, n -= whole;
+            continue;
+        }
+        float part[MOST];
+        const int64_t take = n < elems - skip ? n : elems - skip;
+        decode(block, part, elems);
+        memcpy(dst, part + skip, (size_t)take * sizeof *dst);
+        dst += take, first += take, n -= take;
+    }
+}
+
+/* Elements [first, first + n) of a flat tensor. */
+static void decode_flat(const apr_tensor *tensor, int64_t first, int64_t n, float *dst)
+{
+    float scale;
+
+    if (tensor->dtype == APR_APR_Q4) {
+        decode_span(APR_APR_Q4, tensor->data, first, n, dst);
+        return;
+    }
+    memcpy(&scale, tensor->data, sizeof scale);
+    apr_host_codecs()[APR_I8].decode(tensor->data + sizeof scale + first, dst, n);
+    for (int64_t i = 0; i < n; i++) dst[i] *= scale;
+}
+
+/* Multiplies a row by the scales of its blocks. In a stack of matrices each has its own rows of scales; a single scale is
+ * for all. Scales belong to the rows as stored. */
+static void apply_scales(const apr_tensor *tensor, int64_t stored_row, float *row)
+{
+    const apr_tensor *const scale = tensor->scale;
+    const int64_t columns = apr_tensor_columns(tensor), n_scales = apr_tensor_elems(scale);
+    const int64_t per_matrix = tensor->rank >= 2 ? tensor->dims[tensor->rank - 2] : 1;
+    const int64_t high = (per_matrix + tensor->scale_rows - 1) / tensor->scale_rows;
+    const int64_t wide = (columns + tensor->scale_columns - 1) / tensor->scale_columns;
+    const int64_t scale_row = stored_row / per_matrix * high + stored_row % per_matrix / tensor->scale_rows;
+
+    for (int64_t block = 0; block < wide; block++) {
+        const int64_t first = block * tensor->scale_columns, left = columns - first;
+        const int64_t n = left < tensor->scale_columns ? left : tensor->scale_columns;
+        float factor;
+        decode_span(scale->dtype, scale->data, n_scales == 1 ? 0 : scale_row * wide + block, 1, &factor);
+        for (int64_t i = 0; i < n; i++) row[first + i] *= factor;
+    }
+}
+
+void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, float *dst)
+{
+    const int64_t columns = apr_tensor_columns(tensor), all_rows = apr_tensor_rows(tensor);
+    const bool moved = tensor->pending.kind != APR_STEP_NONE;
+
+    if (columns == 0 || n_rows <= 0) return;
+    if (tensor->rank == 1 && moved) { /* a vector's elements are what moves */
+        for (int64_t i = 0; i < columns; i++) {
+            const int64_t at = apr_step_row(tensor->pending, columns, i);
+            if (is_flat(tensor->dtype)) decode_flat(tensor, at, 1, dst + i);
+            else decode_span(tensor->dtype, tensor->data, at, 1, dst + i);
+        }
+        return;
+    }
+    const int64_t at_once = moved ? 1 : n_rows; /* rows that lie one after another */
+    for (int64_t r = 0; r < n_rows; r += at_once) {
+        const int64_t stored = apr_step_row(tensor->pending, all_rows, row + r);
+        float *const y = dst + r * columns;
+        if (is_flat(tensor->dtype)) decode_flat(tensor, stored * columns, at_once * columns, y);
+        else decode_span(tensor->dtype, tensor->data, stored * columns, at_once * columns, y);
+        if (tensor->scale != NULL)
+            for (int64_t k = 0; k < at_once; k++) apply_scales(tensor, stored + k, y + k * columns);
+    }
+}
+
+void apr_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems)
+{
+    float amax = 0.0f;
+    for (int64_t i = 0; i < n_elems; i++) {
+        const float magnitude = src[i] < 0.0f ? -src[i] : src[i]; /* of NaN, NaN: never larger */
+        const float bounded = magnitude < FLT_MAX ? magnitude : magnitude > FLT_MAX ? FLT_MAX : magnitude;
+        amax = bounded > amax ? bounded : amax;
+    }
+    *scale = amax > 0.0f ? amax / 448.0f : 1.0f;
+    if (*scale == 0.0f) *scale = 0x1p-149f;                                          /* a row of the smallest denormals */
+    for (int64_t i = 0; i < n_elems; i++) dst[i] = apr_f32_to_e4m3(src[i] / *scale); /* infinity saturates */
+}
+
+int64_t apr_count_unusual(const float *x, int64_t n_elems)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < n_elems; i++) n += (apr_f32_bits(x[i]) & 0x7f800000) == 0x7f800000; /* NaN and infinities */
+    return n;
+}

@@ -1,0 +1,498 @@
+/* formats/gguf.h: hyperparameters and tokenizers, out of GGUF's keys and into them. */
+#include "formats/gguf.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define BUNDLED "tests/data/tiny-qwen2/tiny-qwen2-Q4_K_M.gguf"
+
+typedef struct fixture {
+    apr_arena arena;
+    apr_kv_list kv;
+    apr_hparams h;
+    apr_vocab v;
+    apr_error err;
+} fixture;
+
+static int setup(void **state)
+{
+    fixture *const f = calloc(1, sizeof *f);
+    f->kv.arena = &f->arena;
+    *state = f;
+    return f == NULL;
+}
+
+static int teardown(void **state)
+{
+    fixture *const f = *state;
+    apr_arena_close(&f->arena);
+    free(f);
+    return 0;
+}
+
+static void set_u32(fixture *f, const char *key, uint32_t value)
+{
+    assert_int_equal(apr_kv_set_int(&f->kv, key, APR_KV_U32, value, &f->err), APR_OK);
+}
+static void set_f32(fixture *f, const char *key, float value) { assert_int_equal(apr_kv_set_f32(&f->kv, key, value, &f->err), APR_OK); }
+static void set_text(fixture *f, const char *key, const char *text)
+{
+    assert_int_equal(apr_kv_set_string(&f->kv, key, apr_str_of(text), &f->err), APR_OK);
+}
+static void set_numbers(fixture *f, const char *key, apr_kv_type type, size_t n, const void *numbers)
+{
+    const apr_kv item = {.key = apr_str_of(key), .type = APR_KV_ARRAY, .elem_type = type, .n_elems = n, .value.numbers = numbers};
+    assert_int_equal(apr_kv_set(&f->kv, &item, &f->err), APR_OK);
+}
+static void set_strings(fixture *f, const char *key, size_t n, const apr_str *strings)
+{
+    const apr_kv item = {.key = apr_str_of(key), .type = APR_KV_ARRAY, .elem_type = APR_KV_STRING, .n_elems = n, .value.strings = strings};
+    assert_int_equal(apr_kv_set(&f->kv, &item, &f->err), APR_OK);
+}
+
+static apr_status read_hparams(fixture *f) { return apr_gguf_hparams(&f->kv, &f->h, &f->arena, "keys.gguf", &f->err); }
+static apr_status read_vocab(fixture *f) { return apr_gguf_vocab(&f->kv, &f->v, &f->arena, "keys.gguf", &f->err); }
+
+/* --- hyperparameters --- */
+
+static void the_bundled_model_says_what_it_is(void **state)
+{
+    apr_model m;
+    apr_error err = {0};
+
+    (void)state;
+    assert_int_equal(apr_gguf_open(&m, BUNDLED, &err), APR_OK);
+    assert_string_equal(m.hparams.architecture, "qwen2");
+    assert_int_equal(m.hparams.hidden_size, 256);
+    assert_int_equal(m.hparams.num_layers, 2);
+    assert_int_equal(m.hparams.num_heads, 4);
+    assert_int_equal(m.hparams.num_kv_heads, 2);
+    assert_int_equal(m.hparams.head_dim, 64); /* not in the file: 256 / 4 */
+    assert_int_equal(m.hparams.intermediate_size, 512);
+    assert_int_equal(m.hparams.max_position_embeddings, 1024);
+    assert_int_equal(m.hparams.vocab_size, 2048); /* from the tokens */
+    assert_true(m.hparams.rope_theta == 1e6);
+    assert_true(m.hparams.rms_norm_eps == 1e-6); /* as config.json has it, not as an f32 looks in a double */
+    assert_true(m.hparams.tie_word_embeddings);
+
+    assert_int_equal(m.vocab.kind, APR_VOCAB_BPE);
+    assert_int_equal(m.vocab.n_tokens, 2048);
+    assert_true(apr_str_is(m.vocab.tokens[2046], "<|im_end|>"));
+    assert_int_equal(m.vocab.types[2046], APR_TOKEN_CONTROL);
+    assert_int_equal(m.vocab.types[0], APR_TOKEN_NORMAL);
+    assert_int_equal(m.vocab.n_merges, 1789);
+    assert_true(apr_str_is(m.vocab.merges[0], "Ġ") && apr_str_is(m.vocab.merges[1], "t"));
+    assert_string_equal(m.vocab.pre, "qwen2");
+    assert_non_null(m.vocab.pattern);
+    assert_true(m.vocab.nfc);
+    assert_false(m.vocab.add_bos || m.vocab.add_eos || m.vocab.byte_fallback);
+    assert_int_equal(m.vocab.bos_id, -1);
+    assert_int_equal(m.vocab.eos_id, 2046);
+    assert_int_equal(m.vocab.pad_id, 2045);
+    assert_int_equal(m.vocab.n_stop_ids, 2);
+    assert_int_equal(m.vocab.stop_ids[0], 2046);
+    assert_int_equal(m.vocab.stop_ids[1], 2045);
+    assert_non_null(strstr(m.vocab.chat_template, "<|im_start|>"));
+    apr_model_close(&m);
+}
+
+static void arrays_by_layer_give_their_largest_entry(void **state)
+{
+    static const uint32_t kv_heads[] = {0, 8, 0, 4};
+    fixture *const f = *state;
+    set_text(f, "general.architecture", "lfm2");
+    set_u32(f, "lfm2.block_count", 4);
+    set_u32(f, "lfm2.attention.head_count", 16);
+    set_numbers(f, "lfm2.attention.head_count_kv", APR_KV_U32, 4, kv_heads);
+    assert_int_equal(read_hparams(f), APR_OK);
+    assert_int_equal(f->h.num_kv_heads, 8);
+    assert_int_equal(f->h.num_heads, 16);
+}
+
+static void sliding_layers_come_from_the_file_or_the_architecture(void **state)
+{
+    static const uint8_t by_layer[] = {1, 1, 0, 1};
+    fixture *const f = *state;
+    set_text(f, "general.architecture", "gpt-oss");
+    set_u32(f, "gpt-oss.block_count", 4);
+    assert_int_equal(read_hparams(f), APR_OK);
+    assert_null(f->h.layer_kinds); /* no window, no sliding */
+    assert_string_equal(f->h.architecture, "gpt_oss");
+    set_u32(f, "gpt-oss.attention.sliding_window", 128);
+    assert_int_equal(read_hparams(f), APR_OK);
+    for (int i = 0; i < 4; i++) assert_int_equal(f->h.layer_kinds[i], i % 2 == 0 ? APR_LAYER_SLIDING : APR_LAYER_FULL);
+    set_numbers(f, "gpt-oss.attention.sliding_window_pattern", APR_KV_BOOL, 4, by_layer);
+    assert_int_equal(read_hparams(f), APR_OK);
+    for (int i = 0; i < 4; i++) assert_int_equal(f->h.layer_kinds[i], by_layer[i] ? APR_LAYER_SLIDING : APR_LAYER_FULL);
+    set_u32(f, "gpt-oss.attention.sliding_window_pattern", 4);
+    assert_int_equal(read_hparams(f), APR_OK);
+    for (int i = 0; i < 4; i++) assert_int_equal(f->h.layer_kinds[i], i < 3 ? APR_LAYER_SLIDING : APR_LAYER_FULL);
+}
+
+static void hostile_numbers_are_kept_from_loops_and_divisions(void **state)
+{
+    fixture *const f = *state;
+    set_text(f, "general.architecture", "gpt-oss");
+    apr_kv_set_int(&f->kv, "gpt-oss.block_count", APR_KV_I64, INT64_MAX, &f->err);
+    apr_kv_set_int(&f->kv, "gpt-oss.attention.sliding_window_pattern", APR_KV_I64, -5, &f->err);
+    apr_kv_set_int(&f->kv, "gpt-oss.ssm.time_step_rank", APR_KV_I64, -1, &f->err);
+    apr_kv_set_int(&f->kv, "gpt-oss.ssm.inner_size", APR_KV_I64, INT64_MIN, &f->err);
+    set_u32(f, "gpt-oss.attention.sliding_window", 1);
+    set_f32(f, "gpt-oss.rope.freq_base", NAN);
+    assert_int_equal(read_hparams(f), APR_OK);
+    assert_int_equal(apr_hparams_complete(&f->h, &f->arena, "keys.gguf", &f->err), APR_E_DAMAGED);
+
+    f->err = (apr_error){0};
+    apr_kv_set_string(&f->kv, "general.architecture", (apr_str){"a\0b", 3}, &f->err);
+    assert_int_equal(read_hparams(f), APR_E_DAMAGED);
+    assert_non_null(strstr(f->err.text, "keys.gguf: general.architecture"));
+    apr_kv_remove(&f->kv, "general.architecture");
+    assert_int_equal(read_hparams(f), APR_OK); /* bare tensors */
+    assert_string_equal(f->h.architecture, "");
+}
+
+static void scalings_go_out_and_come_back(void **state)
+{
+    static const apr_rope_scaling rows[] = {
+        {.kind = APR_ROPE_PLAIN},
+        {.kind = APR_ROPE_LINEAR, .factor = 4},
+        {.kind = APR_ROPE_YARN,
+         .factor = 32,
+         .original_context = 4096,
+         .beta_fast = 32,
+         .beta_slow = 1,
+         .attention_factor = 0.7,
+         .no_truncate = true},
+    };
+    fixture *const f = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const apr_vocab none = {.kind = APR_VOCAB_NONE};
+        const apr_hparams h = {.architecture = "gpt_oss",
+                               .num_layers = 2,
+                               .hidden_size = 64,
+                               .num_heads = 4,
+                               .head_dim = 16,
+                               .rope = rows[i],
+                               .rope_theta = 150000,
+                               .rms_norm_eps = 1e-5,
+                               .intermediate_size = 96,
+                               .num_experts = 4};
+        f->kv.n_items = 0;
+        assert_int_equal(apr_gguf_keys(&h, &none, "x", 38, &f->kv, &f->err), APR_OK);
+        assert_int_equal(read_hparams(f), APR_OK);
+        assert_int_equal(f->h.rope.kind, rows[i].kind);
+        assert_true(f->h.rope.factor == rows[i].factor);
+        assert_int_equal(f->h.rope.original_context, rows[i].original_context);
+        assert_true(f->h.rope.beta_fast == rows[i].beta_fast && f->h.rope.beta_slow == rows[i].beta_slow);
+        assert_true(f->h.rope.attention_factor == rows[i].attention_factor);
+        assert_int_equal(f->h.rope.no_truncate, rows[i].no_truncate);
+        assert_true(f->h.rms_norm_eps == 1e-5);
+        assert_int_equal(f->h.moe_intermediate_size, 96); /* gpt-oss: config.json's intermediate_size is an expert's */
+    }
+}
+
+/* Llama 3.2 1B: theta 500,000, head 64, factor 32. The three divisors between 1 and 32 were computed in Python, from the rule as
+ * transformers states it (by wavelengths). */
+static void llama3_scaling_is_found_behind_its_divisors(void **state)
+{
+    static const apr_rope_scaling llama32 = {
+        .kind = APR_ROPE_LLAMA3, .factor = 32, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 8192};
+    float divisors[32];
+    apr_tensor t = {.name = "rope_freqs.weight",
+                    .dtype = APR_F32,
+                    .rank = 1,
+                    .dims = {32},
+                    .data = (const uint8_t *)divisors,
+                    .n_bytes = sizeof divisors};
+    apr_hparams h = {.head_dim = 64, .rope_theta = 500000};
+
+    (void)state;
+    for (int i = 0; i < 32; i++) divisors[i] = (float)apr_gguf_rope_divisor(&llama32, 500000, 64, i);
+    assert_true(divisors[0] == 1.0f && divisors[14] == 1.0f && divisors[18] == 32.0f && divisors[31] == 32.0f);
+    assert_float_equal(divisors[15], 1.6513292457638982, 1e-6);
+    assert_float_equal(divisors[16], 3.2922621029408843, 1e-6);
+    assert_float_equal(divisors[17], 9.66672897875329, 1e-5);
+    apr_gguf_rope_from_divisors(&t, &h);
+    assert_int_equal(h.rope.kind, APR_ROPE_LLAMA3);
+    assert_true(h.rope.factor == 32 && h.rope.high_freq_factor == 4);
+    assert_int_equal(h.rope.original_context, 8192);
+
+    h.rope = (apr_rope_scaling){0};
+    divisors[16] = 2.5f;
+    apr_gguf_rope_from_divisors(&t, &h);
+    assert_int_equal(h.rope.kind, APR_ROPE_LONGROPE);
+
+    h.rope = (apr_rope_scaling){0};
+    divisors[0] = NAN;
+    apr_gguf_rope_from_divisors(&t, &h);
+    assert_int_equal(h.rope.kind, APR_ROPE_LONGROPE);
+}
+
+static void numbers_that_32_bits_cannot_say_are_refused(void **state)
+{
+    const apr_vocab none = {.kind = APR_VOCAB_NONE};
+    const apr_hparams h = {.architecture = "llama", .hidden_size = (int64_t)1 << 33};
+    fixture *const f = *state;
+    assert_int_equal(apr_gguf_keys(&h, &none, NULL, 0, &f->kv, &f->err), APR_E_UNSUPPORTED);
+    assert_non_null(strstr(f->err.text, "llama.embedding_length is 8589934592"));
+}
+
+/* --- keys as llama.cpp writes them --- */
+
+static void assert_same_value(const apr_kv *a, const apr_kv *b)
+{
+    const apr_kv_list one = {.items = (apr_kv *)(uintptr_t)a, .n_items = 1}, other = {.items = (apr_kv *)(uintptr_t)b, .n_items = 1};
+    const size_t n = (size_t)apr_kv_bytes(&one);
+    if (apr_kv_bytes(&other) != n) fail_msg("'%s' has another type or length", a->key.text);
+    uint8_t *const x = malloc(n), *const y = malloc(n);
+    apr_kv_write(&one, x);
+    apr_kv_write(&other, y);
+    if (memcmp(x, y, n) != 0) fail_msg("'%s' has another value", a->key.text);
+    free(x);
+    free(y);
+}
+
+/* Makes the keys anew from what was understood of them: nothing that llama.cpp needs may be missing or different. */
+static void assert_keys_can_be_made_anew(const char *path)
+{
+    static const char *const not_ours[] = {"general.size_label"}; /* a count of parameters, for people */
+    apr_model m;
+    apr_error err = {0};
+    apr_str name;
+    int64_t file_type = 0;
+
+    assert_int_equal(apr_gguf_open(&m, path, &err), APR_OK);
+    apr_kv_list made = {.arena = &m.arena};
+    assert_true(apr_kv_get_string(&m.kv, "general.name", &name));
+    assert_true(apr_kv_get_int(&m.kv, "general.file_type", &file_type));
+    const char *const name_text = apr_arena_copy(&m.arena, name.text, name.n_bytes);
+    assert_int_equal(apr_gguf_keys(&m.hparams, &m.vocab, name_text, file_type, &made, &err), APR_OK);
+    for (size_t i = 0; i < m.kv.n_items; i++) {
+        const apr_kv *const theirs = &m.kv.items[i], *const ours = apr_kv_find(&made, theirs->key.text);
+        if (apr_str_is(theirs->key, not_ours[0])) continue;
+        if (ours == NULL) fail_msg("%s: '%s' is not made", path, theirs->key.text);
+        assert_same_value(ours, theirs);
+    }
+    for (size_t i = 0; i < made.n_items; i++)
+        if (apr_kv_find(&m.kv, made.items[i].key.text) == NULL) assert_string_equal(made.items[i].key.text, "tokenizer.aprkit.stop_ids");
+    apr_model_close(&m);
+}
+
+static void the_keys_of_the_bundled_model_can_be_made_anew(void **state)
+{
+    (void)state;
+    assert_keys_can_be_made_anew(BUNDLED);
+}
+
+static void the_keys_of_the_golden_models_can_be_made_anew(void **state)
+{
+    static const char *const paths[] = {
+        "../shared/models/tiny-qwen2/tiny-qwen2-bf16.gguf",
+        "../shared/models/tiny-qwen3/tiny-qwen3-Q4_K_M.gguf",
+        "../shared/models/tiny-gptoss/tiny-gptoss-mxfp4.gguf",
+        "../shared/models/tiny-qwen35/tiny-qwen35-Q8_0.gguf",
+    };
+    (void)state;
+    if (access("../shared/models", R_OK) != 0) skip();
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) assert_keys_can_be_made_anew(paths[i]);
+}
+
+/* --- tokenizers --- */
+
+#define S(text)                                                                                                                            \
+    {                                                                                                                                      \
+        text, sizeof(text) - 1                                                                                                             \
+    }
+
+static void a_sentencepiece_vocabulary_goes_out_and_comes_back(void **state)
+{
+    static const apr_str tokens[] = {S("<unk>"), S("<s>"), S("</s>"), S("<0x0A>"), S("▁the")};
+    static const uint8_t types[] = {2, 3, 3, 6, 1};
+    static const float scores[] = {0, 0, 0, 0, -1.5f};
+    const apr_vocab v = {.kind = APR_VOCAB_SPM,
+                         .n_tokens = 5,
+                         .tokens = tokens,
+                         .types = types,
+                         .scores = scores,
+                         .byte_fallback = true,
+                         .escape_spaces = true,
+                         .add_bos = true,
+                         .bos_id = 1,
+                         .eos_id = 2,
+                         .unk_id = 0,
+                         .pad_id = -1,
+                         .stop_ids = {2},
+                         .n_stop_ids = 1,
+                         .chat_template = "{{ x }}"};
+    const apr_hparams h = {.architecture = "llama"};
+    fixture *const f = *state;
+
+    assert_int_equal(apr_gguf_keys(&h, &v, "spm", 1, &f->kv, &f->err), APR_OK);
+    assert_null(apr_kv_find(&f->kv, "tokenizer.aprkit.stop_ids"));
+    assert_int_equal(read_vocab(f), APR_OK);
+    assert_int_equal(f->v.kind, APR_VOCAB_SPM);
+    assert_int_equal(f->v.n_tokens, 5);
+    assert_memory_equal(f->v.types, types, 5);
+    assert_memory_equal(f->v.scores, scores, sizeof scores);
+    assert_true(f->v.byte_fallback && f->v.escape_spaces && f->v.add_bos && !f->v.add_eos);
+    assert_false(f->v.add_space_prefix); /* written, because the default is true */
+    assert_int_equal(f->v.unk_id, 0);
+    assert_int_equal(f->v.pad_id, -1);
+    assert_int_equal(f->v.n_stop_ids, 1);
+    assert_string_equal(f->v.chat_template, "{{ x }}");
+}
+
+static void what_gguf_has_no_key_for_is_kept_under_our_own(void **state)
+{
+    static const apr_str tokens[] = {S("a"), S("b"), S("ab"), S("<e1>"), S("<e2>")};
+    static const apr_str merges[] = {S("a"), S("b")};
+    static const uint8_t types[] = {1, 1, 1, 3, 3};
+    const apr_vocab v = {.kind = APR_VOCAB_BPE,
+                         .n_tokens = 5,
+                         .tokens = tokens,
+                         .types = types,
+                         .merges = merges,
+                         .n_merges = 1,
+                         .pattern = "\\w+|nobody's",
+                         .bos_id = -1,
+                         .eos_id = 3,
+                         .unk_id = -1,
+                         .pad_id = -1,
+                         .stop_ids = {4, 3},
+                         .n_stop_ids = 2};
+    fixture *const f = *state;
+
+    assert_int_equal(apr_gguf_vocab_keys(&v, &f->kv, &f->err), APR_OK);
+    assert_int_equal(read_vocab(f), APR_OK);
+    assert_string_equal(f->v.pre, "default");
+    assert_string_equal(f->v.pattern, "\\w+|nobody's");
+    assert_int_equal(f->v.n_stop_ids, 2);
+    assert_int_equal(f->v.stop_ids[0], 3); /* the eos first */
+    assert_int_equal(f->v.stop_ids[1], 4);
+    assert_int_equal(f->v.n_merges, 1);
+    assert_true(apr_str_is(f->v.merges[0], "a") && apr_str_is(f->v.merges[1], "b"));
+}
+
+/* Which special tokens end a turn, by their texts. */
+static void turns_end_where_llama_cpp_ends_them(void **state)
+{
+    static const struct {
+        apr_str tokens[4];
+        uint8_t types[4];
+        size_t n_stops;
+        int32_t stops[3];
+    } rows[] = {
+        {{S("a"), S("<|end|>"), S("<|return|>"), S("<|call|>")}, {1, 3, 3, 3}, 2, {2, 3}}, /* gpt-oss: <|end|> ends a message only */
+        {{S("a"), S("<|end|>"), S("<|user|>"), S("b")}, {1, 3, 3, 1}, 1, {1}},             /* phi-3: it ends the turn */
+        {{S("<|eot_id|>"), S("<|eom_id|>"), S("<|im_start|>"), S("b")}, {3, 3, 3, 1}, 2, {0, 1}},
+        {{S("<|endoftext|>"), S("<|im_end|>"), S("c"), S("b")}, {1, 4, 1, 1}, 1, {1}}, /* a normal token is only text */
+    };
+    fixture *const f = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint32_t types[4];
+        f->kv.n_items = 0;
+        for (int t = 0; t < 4; t++) types[t] = rows[i].types[t];
+        set_text(f, "tokenizer.ggml.model", "gpt2");
+        set_strings(f, "tokenizer.ggml.tokens", 4, rows[i].tokens);
+        set_numbers(f, "tokenizer.ggml.token_type", APR_KV_I32, 4, types);
+        assert_int_equal(read_vocab(f), APR_OK);
+        assert_int_equal(f->v.n_stop_ids, rows[i].n_stops);
+        for (size_t k = 0; k < rows[i].n_stops; k++) assert_int_equal(f->v.stop_ids[k], rows[i].stops[k]);
+    }
+}
+
+static void ids_outside_the_vocabulary_are_none(void **state)
+{
+    static const apr_str tokens[] = {S("a"), S("b")};
+    fixture *const f = *state;
+    set_text(f, "tokenizer.ggml.model", "gpt2");
+    set_text(f, "tokenizer.ggml.pre", "llama-bpe");
+    set_strings(f, "tokenizer.ggml.tokens", 2, tokens);
+    set_u32(f, "tokenizer.ggml.bos_token_id", 2);
+    set_u32(f, "tokenizer.ggml.eos_token_id", UINT32_MAX);
+    set_u32(f, "tokenizer.ggml.eot_token_id", 1);
+    assert_int_equal(read_vocab(f), APR_OK);
+    assert_int_equal(f->v.bos_id, -1);
+    assert_int_equal(f->v.eos_id, -1);
+    assert_int_equal(f->v.n_stop_ids, 1);
+    assert_int_equal(f->v.stop_ids[0], 1);
+    assert_true(f->v.add_bos && f->v.ignore_merges); /* what llama-bpe leaves unsaid */
+    assert_int_equal(f->v.types[1], APR_TOKEN_NORMAL);
+}
+
+static void an_unknown_tokenizer_is_none_and_no_failure(void **state)
+{
+    fixture *const f = *state;
+    set_text(f, "tokenizer.ggml.model", "bert");
+    set_u32(f, "tokenizer.ggml.tokens", 1);
+    assert_int_equal(read_vocab(f), APR_OK);
+    assert_int_equal(f->v.kind, APR_VOCAB_NONE);
+}
+
+static void broken_tokenizers_are_refused_with_a_sentence(void **state)
+{
+    static const apr_str tokens[] = {S("a"), S("b")}, no_pair[] = {S("a b"), S("ab")}, no_left[] = {S(" b")}, no_right[] = {S("ab ")};
+    static const uint32_t three[3] = {1, 1, 1};
+    static const struct {
+        const char *key;
+        apr_kv item;
+        const char *says;
+    } rows[] = {
+        {"tokenizer.ggml.tokens", {.type = APR_KV_U32}, "tokenizer.ggml.tokens is u32; an array of strings"},
+        {"tokenizer.ggml.tokens",
+         {.type = APR_KV_ARRAY, .elem_type = APR_KV_I32, .n_elems = 3, .value.numbers = three},
+         "is an array of i32"},
+        {"tokenizer.ggml.tokens", {.type = APR_KV_ARRAY, .elem_type = APR_KV_STRING}, "has none"},
+        {"tokenizer.ggml.token_type",
+         {.type = APR_KV_ARRAY, .elem_type = APR_KV_I32, .n_elems = 3, .value.numbers = three},
+         "has 3 entries for 2 tokens"},
+        {"tokenizer.ggml.scores",
+         {.type = APR_KV_ARRAY, .elem_type = APR_KV_F32, .n_elems = 1, .value.numbers = three},
+         "has 1 entries for 2 tokens"},
+        {"tokenizer.ggml.merges", {.type = APR_KV_ARRAY, .elem_type = APR_KV_STRING, .n_elems = 2, .value.strings = no_pair}, "merge 1"},
+        {"tokenizer.ggml.merges", {.type = APR_KV_ARRAY, .elem_type = APR_KV_STRING, .n_elems = 1, .value.strings = no_left}, "merge 0"},
+        {"tokenizer.ggml.merges", {.type = APR_KV_ARRAY, .elem_type = APR_KV_STRING, .n_elems = 1, .value.strings = no_right}, "merge 0"},
+    };
+    fixture *const f = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        apr_kv item = rows[i].item;
+        f->kv.n_items = 0;
+        f->err = (apr_error){0};
+        set_text(f, "tokenizer.ggml.model", "gpt2");
+        set_strings(f, "tokenizer.ggml.tokens", 2, tokens);
+        item.key = apr_str_of(rows[i].key);
+        apr_kv_set(&f->kv, &item, &f->err);
+        assert_int_equal(read_vocab(f), APR_E_DAMAGED);
+        if (strstr(f->err.text, rows[i].says) == NULL) fail_msg("row %zu: '%s' does not say '%s'", i, f->err.text, rows[i].says);
+        assert_non_null(strstr(f->err.text, "keys.gguf"));
+    }
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_bundled_model_says_what_it_is),
+        TEST(arrays_by_layer_give_their_largest_entry),
+        TEST(sliding_layers_come_from_the_file_or_the_architecture),
+        TEST(hostile_numbers_are_kept_from_loops_and_divisions),
+        TEST(scalings_go_out_and_come_back),
+        TEST(llama3_scaling_is_found_behind_its_divisors),
+        TEST(numbers_that_32_bits_cannot_say_are_refused),
+        TEST(the_keys_of_the_bundled_model_can_be_made_anew),
+        TEST(the_keys_of_the_golden_models_can_be_made_anew),
+        TEST(a_sentencepiece_vocabulary_goes_out_and_comes_back),
+        TEST(what_gguf_has_no_key_for_is_kept_under_our_own),
+        TEST(turns_end_where_llama_cpp_ends_them),
+        TEST(ids_outside_the_vocabulary_are_none),
+        TEST(an_unknown_tokenizer_is_none_and_no_failure),
+        TEST(broken_tokenizers_are_refused_with_a_sentence),
+    };
+    return cmocka_run_group_tests_name("gguf keys", tests, NULL, NULL);
+}

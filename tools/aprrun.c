@@ -1,0 +1,245 @@
+/* aprrun.c - runs a model: text from a prompt, or figures against a recorded truth. */
+#include "runtime/evaluate.h"
+#include "runtime/generate.h"
+#include "tools/golden.h"
+#include "tools/meter.h"
+#include "tools/running.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct generate_options {
+    apr_run_options run;
+    const char *prompt, *file, *system;
+    bool chat, special, no_bos;
+    int64_t n, seed;
+    double temp, top_p;
+} generate_options;
+
+static const apr_option generate_table[] = {
+    {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "the prompt", APR_TO(generate_options, prompt), .group = "Prompt"},
+    {"file", 'f', APR_OPTION_STRING, "FILE", NULL, "the prompt from a file", APR_TO(generate_options, file)},
+    {"chat", 0, APR_OPTION_FLAG, NULL, NULL, "as a user's message, in the model's own chat template", APR_TO(generate_options, chat)},
+    {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message before it (with --chat)", APR_TO(generate_options, system)},
+    {"no-bos", 0, APR_OPTION_FLAG, NULL, NULL, "do not put the begin token in front, even if the model asks for it", APR_TO(generate_options, no_bos)},
+    {"tokens", 'n', APR_OPTION_INT, "N", "256", "at most this many new tokens", APR_TO(generate_options, n), .min = 1, .max = 1e9, .group = "Sampling"},
+    {"temp", 0, APR_OPTION_REAL, "T", "0", "temperature; 0 takes the most likely token", APR_TO(generate_options, temp), .min = 0, .max = 100},
+    {"top-p", 0, APR_OPTION_REAL, "P", "1", "the smallest set of tokens with this much probability", APR_TO(generate_options, top_p), .min = 0, .max = 1},
+    {"seed", 0, APR_OPTION_INT, "N", "0", "the same seed gives the same text", APR_TO(generate_options, seed), .min = -9e18, .max = 9e18},
+    {"special", 0, APR_OPTION_FLAG, NULL, NULL, "show control tokens", APR_TO(generate_options, special)},
+    APR_RUN_OPTIONS(generate_options, run),
+    {0},
+};
+
+static const char *const generate_examples[] = {
+    "aprrun model.apr -p 'In the beginning'",
+    "aprrun model.gguf --chat -p 'Why is the sky blue?' --temp 0.7 --top-p 0.9 --seed 1",
+    "aprrun checkpoint/ -f prompt.txt -n 1000 --json",
+    NULL,
+};
+
+/* Text as it comes: to stdout at once, or collected for the JSON document. */
+typedef struct stream {
+    const apr_running *running;
+    bool show_special, print;
+    int32_t *ids;
+    size_t n_ids, capacity;
+    bool failed;
+} stream;
+
+static bool on_token(void *user, int32_t id, bool is_stop)
+{
+    stream *const s = user;
+    char bytes[1024];
+
+    if (s->n_ids == s->capacity) {
+        s->capacity = s->capacity ? 2 * s->capacity : 256;
+        int32_t *const more = realloc(s->ids, s->capacity * sizeof *more);
+        if (more == NULL) {
+            s->failed = true;
+            return false;
+        }
+        s->ids = more;
+    }
+    s->ids[s->n_ids++] = id;
+    if (!s->print || (is_stop && !s->show_special)) return true;
+    size_t n = apr_tokenizer_token_bytes(s->running->tokenizer, id, s->show_special, bytes, sizeof bytes);
+    if (n > sizeof bytes) n = sizeof bytes;
+    return fwrite(bytes, 1, n, stdout) == n && fflush(stdout) == 0;
+}
+
+static void ids_json(apr_json_text *json, const char *key, const int32_t *ids, size_t n)
+{
+    apr_json_open(json, key, '[');
+    for (size_t i = 0; i < n; i++) apr_json_int(json, NULL, ids[i]);
+    apr_json_close(json, ']');
+}
+
+static apr_status answer_generated(const apr_call *call, const apr_running *r, const stream *s, const int32_t *prompt, const apr_generation *g, apr_error *err)
+{
+    const generate_options *const o = call->options;
+    apr_json_text *const json = &call->answer->body;
+    const bool stopped = g->finish == APR_FINISH_STOP;
+    char *text;
+    size_t n;
+
+    if (call->answer->json) {
+        APR_TRY(apr_tokenizer_decode(r->tokenizer, s->ids, s->n_ids - (stopped && !o->special && s->n_ids > 0), o->special, &text, &n, err));
+        apr_json_string(json, "text", text, n);
+        free(text);
+        apr_json_string(json, "finish", apr_finish_name(g->finish), strlen(apr_finish_name(g->finish)));
+        ids_json(json, "prompt_ids", prompt, (size_t)g->n_prompt);
+        ids_json(json, "ids", s->ids, s->n_ids);
+        apr_json_real(json, "prompt_tokens_per_second", (double)g->n_prompt / g->prompt_seconds);
+        apr_json_real(json, "tokens_per_second", g->generate_seconds > 0 ? (double)g->n_generated / g->generate_seconds : 0);
+    } else {
+        putchar('\n');
+    }
+    if (!o->run.stats) return APR_OK;
+    apr_print_stats(r, call);
+    if (!call->answer->json)
+        fprintf(stderr, "  prompt: %lld tokens, %.1f/s; generated: %lld tokens, %.1f/s; ended by %s\n", (long long)g->n_prompt, (double)g->n_prompt / g->prompt_seconds,
+                (long long)g->n_generated, g->generate_seconds > 0 ? (double)g->n_generated / g->generate_seconds : 0.0, apr_finish_name(g->finish));
+    return APR_OK;
+}
+
+static apr_status make_prompt(const apr_running *r, const generate_options *o, int32_t **ids, size_t *n_ids, apr_error *err)
+{
+    char *text = NULL, *rendered = NULL;
+    size_t n = 0;
+    apr_status status = APR_OK;
+
+    if ((o->prompt == NULL) == (o->file == NULL)) return apr_fail(err, APR_E_USAGE, "give a prompt, with -p TEXT or -f FILE");
+    if (o->file != NULL) APR_TRY(apr_read_text(o->file, &text, &n, err));
+    const char *prompt = o->file != NULL ? text : o->prompt;
+    if (o->file == NULL) n = strlen(prompt);
+    if (o->chat) {
+        status = apr_render_chat(r, o->system, prompt, &rendered, &n, err);
+        prompt = rendered;
+    }
+    if (status == APR_OK) status = apr_encode_prompt(r, prompt, n, !o->chat && !o->no_bos, ids, n_ids, err);
+    free(text);
+    free(rendered);
+    return status;
+}
+
+static apr_status generate_with(apr_running *r, const apr_call *call, apr_error *err)
+{
+    const generate_options *const o = call->options;
+    const apr_sample_options sampling = {.temperature = (float)o->temp, .top_p = (float)o->top_p, .seed = (uint64_t)o->seed};
+    stream s = {.running = r, .show_special = o->special, .print = !call->answer->json};
+    const apr_generate_options options = {.max_tokens = o->n, .stop_ids = r->model.vocab.stop_ids, .n_stop_ids = r->model.vocab.n_stop_ids, .on_token = on_token, .user = &s};
+    apr_generation generation;
+    apr_sampler sampler = {0};
+    int32_t *prompt = NULL;
+    size_t n_prompt = 0;
+
+    apr_status status = make_prompt(r, o, &prompt, &n_prompt, err);
+    if (status == APR_OK) status = apr_sampler_open(&sampler, apr_session_program(r->session)->vocab_size, &sampling, err);
+    if (status == APR_OK) status = apr_generate(r->session, &sampler, prompt, n_prompt, &options, &generation, err);
+    if (status == APR_OK && s.failed) status = apr_no_memory(err, "the text");
+    if (status == APR_OK) status = answer_generated(call, r, &s, prompt, &generation, err);
+    apr_sampler_close(&sampler);
+    free(prompt);
+    free(s.ids);
+    return status;
+}
+
+static apr_status run_generate(const apr_call *call, apr_error *err)
+{
+    const generate_options *const o = call->options;
+    apr_running r;
+
+    apr_status status = apr_running_open(&r, call->operands[0], &o->run, 1, err);
+    if (status == APR_OK) status = generate_with(&r, call, err);
+    apr_running_close(&r);
+    return status;
+}
+
+typedef struct ppl_options {
+    apr_run_options run;
+    int64_t window;
+} ppl_options;
+
+static const apr_option ppl_table[] = {
+    {"window", 'w', APR_OPTION_INT, "N", "256", "tokens of a window; every one but the first is scored", APR_TO(ppl_options, window), .min = 2, .max = 1e9, .group = "Text"},
+    APR_RUN_OPTIONS(ppl_options, run),
+    {0},
+};
+
+static const char *const ppl_examples[] = {"aprrun ppl model.apr heldout.txt", "aprrun ppl --window 2048 --json model.gguf wiki.test.raw", NULL};
+
+typedef struct window_meter {
+    apr_progress progress;
+} window_meter;
+
+static void on_window(void *user, int64_t n_done, int64_t n_windows)
+{
+    const window_meter *const m = user;
+    apr_progress_report(&m->progress, (uint64_t)n_done, (uint64_t)n_windows, "windows");
+}
+
+static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error *err)
+{
+    const ppl_options *const o = call->options;
+    apr_json_text *const json = &call->answer->body;
+    apr_perplexity result;
+    apr_meter meter;
+    window_meter on = {0};
+    char *text = NULL;
+    int32_t *ids = NULL;
+    size_t n = 0, n_ids = 0;
+
+    apr_status status = apr_read_text(call->operands[1], &text, &n, err);
+    if (status == APR_OK) status = apr_encode_prompt(r, text, n, false, &ids, &n_ids, err);
+    if (status == APR_OK) {
+        on.progress = apr_meter_start(&meter, call->quiet);
+        status = apr_evaluate_perplexity(r->session, ids, n_ids, o->window, on_window, &on, &result, err);
+        apr_meter_end(&meter);
+    }
+    free(text);
+    free(ids);
+    if (status != APR_OK) return status;
+    if (call->answer->json) {
+        apr_json_real(json, "perplexity", result.perplexity);
+        apr_json_real(json, "nll_per_token", result.nll_per_token);
+        apr_json_int(json, "tokens_scored", result.n_scored);
+        apr_json_int(json, "windows", result.n_windows);
+    } else {
+        printf("perplexity %.4f  (%lld tokens scored in %lld windows of %lld, %.6f nats a token)\n", result.perplexity, (long long)result.n_scored,
+               (long long)result.n_windows, (long long)o->window, result.nll_per_token);
+    }
+    if (o->run.stats) apr_print_stats(r, call);
+    return APR_OK;
+}
+
+static apr_status run_ppl(const apr_call *call, apr_error *err)
+{
+    const ppl_options *const o = call->options;
+    apr_running r;
+    apr_run_options run = o->run;
+
+    if (run.ctx == 0) run.ctx = o->window;
+    apr_status status = apr_running_open(&r, call->operands[0], &run, 64, err);
+    if (status == APR_OK) status = perplexity_of(&r, call, err);
+    apr_running_close(&r);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    const apr_command commands[] = {
+        {.verb = "golden", .operands = "MODEL golden.json", .min_operands = 2, .max_operands = 2, .options = apr_golden_options, .options_bytes = apr_golden_options_bytes,
+         .examples = apr_golden_examples, .run = apr_run_golden, .summary = "token ids, answers, logits, hidden states, perplexity against a recorded truth"},
+        {.verb = "ppl", .operands = "MODEL FILE", .min_operands = 2, .max_operands = 2, .options = ppl_table, .options_bytes = sizeof(ppl_options), .examples = ppl_examples,
+         .run = run_ppl, .summary = "perplexity on a text"},
+        {.operands = "MODEL", .min_operands = 1, .max_operands = 1, .options = generate_table, .options_bytes = sizeof(generate_options), .examples = generate_examples,
+         .run = run_generate, .summary = "text from a prompt"},
+        {0},
+    };
+    static const apr_tool tool_facts = {"aprrun", "runs a model on the host and proves that it is still the model", NULL};
+    apr_tool tool = tool_facts;
+    tool.commands = commands;
+    return apr_cli_main(&tool, argc, argv);
+}

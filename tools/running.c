@@ -1,0 +1,134 @@
+/* running.c - opens what a run needs, in order, and closes it backwards. */
+#include "tools/running.h"
+
+#include "convert/dialect.h"
+#include "runtime/template.h"
+#include "tools/text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+apr_status apr_running_open(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
+{
+    static const apr_dtype kv_dtypes[] = {APR_F16, APR_F32, APR_Q8_0};
+    apr_session_options session = apr_session_defaults;
+
+    *r = (apr_running){0};
+    APR_TRY(apr_model_open(&r->source, path, err));
+    if (r->source.n_tensors == 0) return apr_fail(err, APR_E_USAGE, "%s has no weights to run", path);
+    APR_TRY(apr_canonical(&r->model, &r->source, err));
+    session.n_ctx = options->ctx;
+    session.n_batch = options->batch;
+    session.n_logits = n_logits;
+    session.kv_dtype = kv_dtypes[options->kv];
+    session.n_threads = (int)options->threads;
+    session.budget_bytes = options->memory;
+    APR_TRY(apr_session_open(&r->session, &r->model, &session, err));
+    return apr_tokenizer_open(&r->tokenizer, &r->model.vocab, err);
+}
+
+void apr_running_close(apr_running *r)
+{
+    apr_session_close(r->session);
+    apr_tokenizer_close(r->tokenizer);
+    apr_model_close(&r->model);
+    apr_model_close(&r->source);
+    *r = (apr_running){0};
+}
+
+static bool add_message(cJSON *messages, const char *role, const char *content)
+{
+    cJSON *const message = cJSON_CreateObject();
+    if (!cJSON_AddItemToArray(messages, message)) {
+        cJSON_Delete(message);
+        return false;
+    }
+    return cJSON_AddStringToObject(message, "role", role) != NULL && cJSON_AddStringToObject(message, "content", content) != NULL;
+}
+
+/* "bos_token": "<s>"; left out when the model has none. */
+static bool add_token(cJSON *variables, const char *key, const apr_vocab *vocab, int32_t id)
+{
+    if (id < 0 || (size_t)id >= vocab->n_tokens) return true;
+    char *const text = strndup(vocab->tokens[id].text, vocab->tokens[id].n_bytes);
+    const bool ok = text != NULL && cJSON_AddStringToObject(variables, key, text) != NULL;
+    free(text);
+    return ok;
+}
+
+static cJSON *chat_variables(const apr_vocab *vocab, const char *system, const char *user)
+{
+    cJSON *const variables = cJSON_CreateObject();
+    cJSON *const messages = cJSON_AddArrayToObject(variables, "messages");
+    const bool ok = messages != NULL && (system == NULL || add_message(messages, "system", system)) && add_message(messages, "user", user) &&
+                    cJSON_AddTrueToObject(variables, "add_generation_prompt") != NULL && add_token(variables, "bos_token", vocab, vocab->bos_id) &&
+                    add_token(variables, "eos_token", vocab, vocab->eos_id) && add_token(variables, "pad_token", vocab, vocab->pad_id);
+    if (ok) return variables;
+    cJSON_Delete(variables);
+    return NULL;
+}
+
+apr_status apr_render_chat(const apr_running *r, const char *system, const char *user, char **text, size_t *n_bytes, apr_error *err)
+{
+    const apr_vocab *const vocab = &r->model.vocab;
+
+    *text = NULL;
+    if (vocab->chat_template == NULL) return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template; run without --chat", r->source.path);
+    cJSON *const variables = chat_variables(vocab, system, user);
+    if (variables == NULL) return apr_no_memory(err, "the chat");
+    const apr_status status = apr_template_render(vocab->chat_template, variables, text, n_bytes, err);
+    cJSON_Delete(variables);
+    return status;
+}
+
+apr_status apr_encode_prompt(const apr_running *r, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids, apr_error *err)
+{
+    const apr_encode_options options = {.add_special = add_special, .parse_special = true};
+    return apr_tokenizer_encode(r->tokenizer, text, n_bytes, &options, ids, n_ids, err);
+}
+
+static void stats_json(apr_json_text *json, const apr_plan *plan, const apr_session_usage *used)
+{
+    apr_json_open(json, "memory", '{');
+    apr_json_uint(json, "predicted_bytes", plan->host_bytes);
+    apr_json_uint(json, "measured_bytes", used->total);
+    apr_json_open(json, "lines", '[');
+    for (size_t i = 0; i < plan->n_lines; i++) {
+        apr_json_open(json, NULL, '{');
+        apr_json_string(json, "id", plan->lines[i].key, strlen(plan->lines[i].key));
+        apr_json_uint(json, "bytes", plan->lines[i].bytes);
+        apr_json_close(json, '}');
+    }
+    apr_json_close(json, ']');
+    apr_json_close(json, '}');
+}
+
+void apr_print_stats(const apr_running *r, const apr_call *call)
+{
+    const apr_plan *const plan = apr_session_plan(r->session);
+    const apr_session_usage used = apr_session_used(r->session);
+    char predicted[APR_SMALL_TEXT], measured[APR_SMALL_TEXT];
+
+    if (call->answer->json) {
+        stats_json(&call->answer->body, plan, &used);
+        return;
+    }
+    for (size_t i = 0; i < plan->n_lines; i++)
+        fprintf(stderr, "  %-32s %12s\n", plan->lines[i].label, apr_size_text(predicted, plan->lines[i].bytes));
+    fprintf(stderr, "  memory: predicted %s, measured %s\n", apr_size_text(predicted, plan->host_bytes), apr_size_text(measured, used.total));
+}
+
+apr_status apr_read_text(const char *path, char **text, size_t *n_bytes, apr_error *err)
+{
+    apr_map map;
+    APR_TRY(apr_map_open(&map, path, err));
+    *text = malloc(map.n_bytes + 1);
+    if (*text != NULL) {
+        if (map.n_bytes > 0) memcpy(*text, map.data, map.n_bytes);
+        (*text)[map.n_bytes] = '\0';
+        *n_bytes = map.n_bytes;
+    }
+    apr_map_close(&map);
+    return *text != NULL ? APR_OK : apr_no_memory(err, "a text");
+}
