@@ -18,7 +18,10 @@ static apr_recipe_limits limits_of(const apr_convert_options *options, const apr
         return (apr_recipe_limits){.allows = gguf_has, .container = "GGUF", .vectors_f32 = view->origin.format != APR_FORMAT_GGUF};
     if (options->format == APR_FORMAT_SAFETENSORS) return (apr_recipe_limits){.allows = safetensors_has, .container = "safetensors"};
     if (options->sink.profile == APR_PROFILE_APRENDER)
-        return (apr_recipe_limits){.allows = aprender_has, .container = "the aprender profile (f32, f16, bf16, q4_k, q6_k)", .vectors_f32 = true, .plain_fallback = true};
+        return (apr_recipe_limits){.allows = aprender_has,
+                                   .container = "the aprender profile (f32, f16, bf16, q4_k, q6_k)",
+                                   .vectors_f32 = true,
+                                   .plain_fallback = true};
     return (apr_recipe_limits){.container = "APR"};
 }
 
@@ -67,7 +70,8 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
     layout->n_tensors = 0;
     layout->tensors = apr_arena_array(arena, 2 * recipe->n_lines + 1, sizeof *layout->tensors);
     c->items = apr_arena_array(arena, 2 * recipe->n_lines + 1, sizeof *c->items);
-    const apr_tensor **const moved = apr_arena_array(arena, c->view.n_tensors + 1, sizeof *moved); /* view -> layout, for scales that stay */
+    const apr_tensor **const moved =
+        apr_arena_array(arena, c->view.n_tensors + 1, sizeof *moved); /* view -> layout, for scales that stay */
     if (layout->tensors == NULL || c->items == NULL || moved == NULL) return apr_no_memory(err, "the layout of the output");
     for (size_t i = 0; i < recipe->n_lines; i++) {
         const apr_recipe_line *const line = &recipe->lines[i];
@@ -85,7 +89,8 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
         layout->origin.requantized = true;
         if (line->to != APR_F8_E4M3) continue;
         apr_tensor *const scale = &layout->tensors[layout->n_tensors];
-        *scale = (apr_tensor){.name = apr_arena_print(arena, "%s_scale", t->name), .dtype = APR_F32, .rank = 2, .dims = {apr_tensor_rows(t), 1}};
+        *scale =
+            (apr_tensor){.name = apr_arena_print(arena, "%s_scale", t->name), .dtype = APR_F32, .rank = 2, .dims = {apr_tensor_rows(t), 1}};
         if (scale->name == NULL) return apr_no_memory(err, "a tensor's name");
         APR_TRY(apr_tensor_size(scale, c->view.path, err));
         t->scale = scale;

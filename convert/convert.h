@@ -13,19 +13,19 @@
 #include "quant/recipe.h"
 
 typedef struct apr_convert_options {
-    apr_format format;          /* of the output */
+    apr_format format; /* of the output */
     apr_sink_options sink;
-    apr_recipe_options recipe;  /* limits are filled in from format and profile */
+    apr_recipe_options recipe; /* limits are filled in from format and profile */
     bool want_metrics;
     apr_progress progress;
 } apr_convert_options;
 
 typedef struct apr_conversion {
     apr_convert_options options;
-    apr_model view;             /* the source's tensors under the output's names and orders */
-    apr_recipe recipe;          /* its lines point into view */
-    apr_model layout;           /* what the sink will write, FP8 scale tensors included */
-    apr_pipe_item *items;       /* [layout.n_tensors], metrics filled by the run */
+    apr_model view;       /* the source's tensors under the output's names and orders */
+    apr_recipe recipe;    /* its lines point into view */
+    apr_model layout;     /* what the sink will write, FP8 scale tensors included */
+    apr_pipe_item *items; /* [layout.n_tensors], metrics filled by the run */
 } apr_conversion;
 
 /* A zeroed conversion may be closed; a failed plan must be. */

@@ -70,8 +70,8 @@ static bool is_derived(const char *name)
 static bool is_tied_copy(const apr_model *model, const apr_tensor *tensor)
 {
     const apr_tensor *const embedding = apr_model_find(model, "model.embed_tokens.weight");
-    return model->hparams.tie_word_embeddings && strcmp(tensor->name, "lm_head.weight") == 0 && tensor->origin_name == NULL && embedding != NULL &&
-           embedding->n_bytes == tensor->n_bytes && embedding->dtype == tensor->dtype &&
+    return model->hparams.tie_word_embeddings && strcmp(tensor->name, "lm_head.weight") == 0 && tensor->origin_name == NULL &&
+           embedding != NULL && embedding->n_bytes == tensor->n_bytes && embedding->dtype == tensor->dtype &&
            memcmp(embedding->data, tensor->data, tensor->n_bytes) == 0;
 }
 
@@ -90,14 +90,16 @@ static apr_status to_ggml(apr_model *view, const apr_model *canonical, apr_tenso
     apr_step step = apr_step_inverse(tensor->origin_step);
 
     if (tensor->origin_name != NULL && canonical->origin.format == APR_FORMAT_GGUF) name = tensor->origin_name; /* the recorded way back */
-    else if (canonical->origin.format == APR_FORMAT_GGUF) step = (apr_step){0}; /* was never renamed */
+    else if (canonical->origin.format == APR_FORMAT_GGUF) step = (apr_step){0};                                 /* was never renamed */
     else if (family == NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the way from Hugging Face's names to ggml's is not known for architecture '%s'; keep it as .apr or safetensors",
-                        canonical->path, canonical->hparams.architecture);
+        return apr_fail(
+            err, APR_E_UNSUPPORTED,
+            "%s: the way from Hugging Face's names to ggml's is not known for architecture '%s'; keep it as .apr or safetensors",
+            canonical->path, canonical->hparams.architecture);
     else if (!apr_family_translate(family, APR_DIALECT_HF, tensor->name, &canonical->hparams, &view->arena, &name, &step) &&
              !is_scale(view, tensor) && strcmp(tensor->name, "rope_freqs.weight") != 0)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' has no name in ggml's dialect for architecture '%s'", canonical->path, tensor->name,
-                        canonical->hparams.architecture);
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' has no name in ggml's dialect for architecture '%s'", canonical->path,
+                        tensor->name, canonical->hparams.architecture);
     if (name == NULL) return apr_no_memory(err, "a tensor's name");
     APR_TRY(add_step(tensor, step, canonical->path, err));
     tensor->origin_name = tensor->name; /* from here on the canonical name is the origin */
@@ -113,7 +115,8 @@ static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_
     if (moved == NULL) return apr_no_memory(err, "a table of tensors");
     view->n_tensors = 0;
     for (size_t i = 0; i < canonical->n_tensors; i++) {
-        if (is_tied_copy(canonical, &canonical->tensors[i]) || (dialect == APR_DIALECT_GGML && is_derived(canonical->tensors[i].name))) continue;
+        if (is_tied_copy(canonical, &canonical->tensors[i]) || (dialect == APR_DIALECT_GGML && is_derived(canonical->tensors[i].name)))
+            continue;
         moved[i] = &view->tensors[view->n_tensors++];
         *moved[i] = canonical->tensors[i];
     }
@@ -128,7 +131,8 @@ apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialec
     APR_TRY(drop_tensors(view, canonical, dialect, err));
     if (canonical->dialect == dialect) return apr_model_index_names(view, err);
     if (dialect == APR_DIALECT_HF)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the way from ggml's names to Hugging Face's is not known for architecture '%s'; keep it as .apr or .gguf",
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "%s: the way from ggml's names to Hugging Face's is not known for architecture '%s'; keep it as .apr or .gguf",
                         canonical->path, canonical->hparams.architecture);
     for (size_t i = 0; i < view->n_tensors; i++) APR_TRY(to_ggml(view, canonical, &view->tensors[i], err));
     view->dialect = dialect;

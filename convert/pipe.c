@@ -14,8 +14,8 @@ static int omp_get_thread_num(void) { return 0; }
 #endif
 
 enum {
-    PIECE_ELEMS = 64 * 1024,       /* a multiple of every block; 256 KiB of floats stay in a core's cache */
-    WINDOW_PIECES = 32,            /* 8 MiB of floats a window */
+    PIECE_ELEMS = 64 * 1024, /* a multiple of every block; 256 KiB of floats stay in a core's cache */
+    WINDOW_PIECES = 32,      /* 8 MiB of floats a window */
     COPY_BYTES = 8 * 1024 * 1024
 };
 
@@ -25,16 +25,16 @@ typedef struct pipe {
     uint64_t done_bytes, total_bytes; /* of source data, for the progress line */
     uint8_t *windows[2];              /* encoded bytes: one being filled, one being written */
     size_t window_bytes;
-    float *values;                    /* [threads][2 * piece_elems]: decoded source, decoded result */
-    size_t piece_elems;               /* capacity of `values` */
-    float *row_scales;                /* of the FP8 tensor just written */
+    float *values;      /* [threads][2 * piece_elems]: decoded source, decoded result */
+    size_t piece_elems; /* capacity of `values` */
+    float *row_scales;  /* of the FP8 tensor just written */
     size_t n_row_scales;
 } pipe;
 
 /* How a tensor is cut. A plain tensor is one long array and pieces may cross rows; where rows move, have scales or a flat
  * type, a piece is whole rows. */
 typedef struct cut {
-    apr_tensor array;     /* the tensor, or its flat view of rank 1 */
+    apr_tensor array; /* the tensor, or its flat view of rank 1 */
     bool whole_rows;
     int64_t n_units, units_per_piece; /* a unit is a row, or one value of the array */
     int64_t unit_elems;
@@ -45,7 +45,8 @@ static cut cut_tensor(const apr_pipe_item *item)
     const apr_tensor *const t = item->from;
     cut c = {.array = *t, .unit_elems = apr_tensor_columns(t), .n_units = apr_tensor_rows(t)};
 
-    c.whole_rows = t->pending.kind != APR_STEP_NONE || t->scale != NULL || t->dtype == APR_APR_Q4 || t->dtype == APR_APR_Q8 || item->to == APR_F8_E4M3;
+    c.whole_rows =
+        t->pending.kind != APR_STEP_NONE || t->scale != NULL || t->dtype == APR_APR_Q4 || t->dtype == APR_APR_Q8 || item->to == APR_F8_E4M3;
     if (c.whole_rows) {
         c.units_per_piece = c.unit_elems < PIECE_ELEMS && c.unit_elems > 0 ? PIECE_ELEMS / c.unit_elems : 1;
         return c;

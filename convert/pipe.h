@@ -14,11 +14,11 @@
 typedef struct apr_pipe_item {
     const apr_tensor *from; /* readable: data, pending step and scales as they are */
     apr_dtype to;
-    bool is_scales;         /* not the weights but the FP8 row scales of the item before (f32) */
+    bool is_scales; /* not the weights but the FP8 row scales of the item before (f32) */
 
     /* filled by the run */
-    apr_metrics metrics;    /* of `to` against `from`, when asked for and the types differ */
-    int64_t n_unusual;      /* NaN and infinite values met while encoding */
+    apr_metrics metrics; /* of `to` against `from`, when asked for and the types differ */
+    int64_t n_unusual;   /* NaN and infinite values met while encoding */
 } apr_pipe_item;
 
 typedef struct apr_pipe_options {

@@ -18,8 +18,8 @@ static uint32_t multiply(uint32_t a, uint32_t b)
 
 uint32_t apr_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t n_bytes_b)
 {
-    uint32_t power = 1u << 23;   /* x^8: one byte of shift */
-    uint32_t shift = 1u << 31;   /* x^0 */
+    uint32_t power = 1u << 23; /* x^8: one byte of shift */
+    uint32_t shift = 1u << 31; /* x^0 */
 
     for (; n_bytes_b != 0; n_bytes_b >>= 1) {
         if (n_bytes_b & 1) shift = multiply(shift, power);

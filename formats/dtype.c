@@ -78,17 +78,11 @@ int64_t apr_row_bytes(apr_dtype dtype, int64_t n_elems)
     return n_bytes;
 }
 
-bool apr_dtype_is_float(apr_dtype dtype)
-{
-    return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16 || dtype == APR_F64;
-}
+bool apr_dtype_is_float(apr_dtype dtype) { return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16 || dtype == APR_F64; }
 
 bool apr_dtype_is_quantized(apr_dtype dtype)
 {
     return (unsigned)dtype < APR_DTYPE_COUNT && (dtype >= APR_Q4_0 || (dtype >= APR_F8_E4M3 && dtype <= APR_F6_E3M2 && dtype != APR_E8M0));
 }
 
-double apr_dtype_bits(apr_dtype dtype)
-{
-    return 8.0 * apr_dtypes[dtype].bytes_per_block / apr_dtypes[dtype].elems_per_block;
-}
+double apr_dtype_bits(apr_dtype dtype) { return 8.0 * apr_dtypes[dtype].bytes_per_block / apr_dtypes[dtype].elems_per_block; }

@@ -11,13 +11,31 @@
 #include "formats/model.h"
 #include "formats/sink.h"
 
+/* A file, or any shard of a split model (PREFIX-00001-of-00005.gguf): all its siblings are opened with it. On failure the
+ * model is closed. tensors[] are in the order of their data; where the file lists them otherwise, origin.order keeps the
+ * list. A big-endian file's numbers are swapped into the arena; block types in such a file are refused. */
 apr_status apr_gguf_open(apr_model *model, const char *path, apr_error *err);
+/* The same from memory: model->path and maps[0..n_maps), all shards in order, are set, the rest is zero. The caller closes
+ * the model on failure too, and takes maps that apr_map_open did not make out of it first. */
+apr_status apr_gguf_parse(apr_model *model, apr_error *err);
+
+/* Writes layout->kv as it is, and the tensors in layout order with rows of dims reversed, padded to general.alignment. The
+ * infos follow the order of a GGUF origin where it names exactly the layout's tensors. APR_E_UNSUPPORTED for types outside ggml and for
+ * more than 4 dimensions. */
 apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err);
 
 /* Hyperparameters and tokenizer out of GGUF's keys, and keys out of them. Values that are not there stay 0 / none. */
 apr_status apr_gguf_hparams(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 apr_status apr_gguf_vocab(const apr_kv_list *kv, apr_vocab *vocab, apr_arena *arena, const char *where, apr_error *err);
+/* The rotary scaling of llama 3 has no keys: llama.cpp keeps it as the f32 tensor rope_freqs.weight of [rotary_dim / 2] divisors
+ * of the frequencies. This is divisor i, and this finds the scaling behind such a tensor; where it is none of llama 3's,
+ * the kind becomes LONGROPE. */
+double apr_gguf_rope_divisor(const apr_rope_scaling *rope, double theta, int64_t rotary_dim, int64_t i);
+void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *hparams);
+
 /* Appends everything llama.cpp wants to see: general.*, ARCH.*, tokenizer.*. `file_type` is llama.cpp's number of the mixture. */
 apr_status apr_gguf_keys(const apr_hparams *hparams, const apr_vocab *vocab, const char *name, int64_t file_type, apr_kv_list *kv, apr_error *err);
+/* The tokenizer's part of it. What GGUF has no key for is kept under tokenizer.aprkit.pattern and tokenizer.aprkit.stop_ids. */
+apr_status apr_gguf_vocab_keys(const apr_vocab *vocab, apr_kv_list *kv, apr_error *err);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#define INT true
+#define INT  true
 #define REAL false
 const apr_hparam_field apr_hparam_fields[] = {
 #define X(field, type, apr, hf, gguf) {#field, apr, hf, gguf, type, offsetof(apr_hparams, field)},
@@ -15,16 +15,27 @@ const apr_hparam_field apr_hparam_fields[] = {
 #undef REAL
 const size_t apr_n_hparam_fields = sizeof apr_hparam_fields / sizeof *apr_hparam_fields;
 
-int64_t *apr_hparam_int(apr_hparams *hparams, const apr_hparam_field *field) { return (int64_t *)(void *)((char *)hparams + field->offset); }
+int64_t *apr_hparam_int(apr_hparams *hparams, const apr_hparam_field *field)
+{
+    return (int64_t *)(void *)((char *)hparams + field->offset);
+}
 double *apr_hparam_real(apr_hparams *hparams, const apr_hparam_field *field) { return (double *)(void *)((char *)hparams + field->offset); }
 
 /* Only where the two worlds disagree. "qwen3_5_text" is the text part of a multimodal config. */
 static const struct {
     const char *ggml, *hf;
 } architectures[] = {
-    {"gpt-oss", "gpt_oss"},     {"qwen2moe", "qwen2_moe"},      {"qwen3moe", "qwen3_moe"}, {"qwen35", "qwen3_5_text"},
-    {"qwen35", "qwen3_5"},      {"qwen35moe", "qwen3_5_moe_text"}, {"qwen35moe", "qwen3_5_moe"}, {"qwen3next", "qwen3_next"},
-    {"deepseek2", "deepseek_v3"}, {"gemma3", "gemma3_text"},    {"phi3", "phi3"},
+    {"gpt-oss", "gpt_oss"},
+    {"qwen2moe", "qwen2_moe"},
+    {"qwen3moe", "qwen3_moe"},
+    {"qwen35", "qwen3_5_text"},
+    {"qwen35", "qwen3_5"},
+    {"qwen35moe", "qwen3_5_moe_text"},
+    {"qwen35moe", "qwen3_5_moe"},
+    {"qwen3next", "qwen3_next"},
+    {"deepseek2", "deepseek_v3"},
+    {"gemma3", "gemma3_text"},
+    {"phi3", "phi3"},
 };
 
 const char *apr_architecture_from_ggml(const char *ggml)
@@ -58,7 +69,8 @@ static apr_status check_ranges(apr_hparams *h, const char *where, apr_error *err
         }
     }
     if (h->num_layers > max_layers)
-        return apr_fail(err, APR_E_DAMAGED, "%s: num_layers is %lld, more than %lld", where, (long long)h->num_layers, (long long)max_layers);
+        return apr_fail(err, APR_E_DAMAGED, "%s: num_layers is %lld, more than %lld", where, (long long)h->num_layers,
+                        (long long)max_layers);
     if (h->num_kv_heads > 0 && h->num_heads % h->num_kv_heads != 0)
         return apr_fail(err, APR_E_DAMAGED, "%s: %lld attention heads cannot share %lld key/value heads", where, (long long)h->num_heads,
                         (long long)h->num_kv_heads);
@@ -83,14 +95,15 @@ apr_status apr_hparams_complete(apr_hparams *h, apr_arena *arena, const char *wh
     if (h->num_kv_heads == 0) h->num_kv_heads = h->num_heads;
     if (h->head_dim == 0 && h->num_heads > 0) {
         if (h->hidden_size % h->num_heads != 0)
-            return apr_fail(err, APR_E_DAMAGED, "%s: hidden size %lld is no multiple of %lld attention heads, and no head_dim is given", where,
-                            (long long)h->hidden_size, (long long)h->num_heads);
+            return apr_fail(err, APR_E_DAMAGED, "%s: hidden size %lld is no multiple of %lld attention heads, and no head_dim is given",
+                            where, (long long)h->hidden_size, (long long)h->num_heads);
         h->head_dim = h->hidden_size / h->num_heads;
     }
     if (h->rope_theta == 0.0) h->rope_theta = 10000.0;
     if (h->rotary_dim == 0) h->rotary_dim = h->head_dim;
     if (h->rotary_dim > h->head_dim || h->rotary_dim % 2 != 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: rotary dimension %lld does not fit a head of %lld", where, (long long)h->rotary_dim, (long long)h->head_dim);
+        return apr_fail(err, APR_E_DAMAGED, "%s: rotary dimension %lld does not fit a head of %lld", where, (long long)h->rotary_dim,
+                        (long long)h->head_dim);
     if (h->layer_kinds == NULL && h->full_attention_interval > 1) APR_TRY(layers_from_interval(h, arena, err));
     return APR_OK;
 }

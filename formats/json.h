@@ -1,8 +1,8 @@
 /* json.h - cJSON with the strictness that a file from a stranger needs.
  *
  * apr_json_parse refuses: text after the document, nesting deeper than APR_JSON_MAX_DEPTH, invalid UTF-8, duplicate keys in
- * one object, and \u0000 in a string (a C string cannot hold it). The caller frees with cJSON_Delete. Lookups are exact
- * and case-sensitive; numbers are asked for as what they must be. `where` names the file in messages. */
+ * one object, more than APR_JSON_MAX_VALUES values, and \u0000 in a string (a C string cannot hold it). The caller frees with cJSON_Delete.
+ * Lookups are exact and case-sensitive; numbers are asked for as what they must be. `where` names the file in messages. */
 #ifndef APR_FORMATS_JSON_H
 #define APR_FORMATS_JSON_H
 
@@ -14,7 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { APR_JSON_MAX_DEPTH = 64 };
+enum {
+    APR_JSON_MAX_DEPTH = 64,
+    APR_JSON_MAX_VALUES = 8 << 20 /* about 0.6 GB of cJSON items; the largest tokenizers have two million */
+};
 
 apr_status apr_json_parse(cJSON **json, const void *text, size_t n_bytes, const char *where, apr_error *err);
 
@@ -35,12 +38,13 @@ typedef struct apr_json_text {
     bool failed, need_comma;
 } apr_json_text;
 
-void apr_json_open(apr_json_text *out, const char *key, char bracket);  /* '{' or '['; key NULL inside an array or at the top */
-void apr_json_close(apr_json_text *out, char bracket);                  /* '}' or ']' */
+void apr_json_open(apr_json_text *out, const char *key, char bracket); /* '{' or '['; key NULL inside an array or at the top */
+void apr_json_close(apr_json_text *out, char bracket);                 /* '}' or ']' */
 void apr_json_string(apr_json_text *out, const char *key, const char *text, size_t n_bytes);
 void apr_json_int(apr_json_text *out, const char *key, int64_t value);
 void apr_json_uint(apr_json_text *out, const char *key, uint64_t value);
-void apr_json_real(apr_json_text *out, const char *key, double value);  /* shortest text that reads back equal; always with '.' or 'e'; null if not finite */
+void apr_json_real(apr_json_text *out, const char *key,
+                   double value); /* shortest text that reads back equal; always with '.' or 'e'; null if not finite */
 void apr_json_bool(apr_json_text *out, const char *key, bool value);
 void apr_json_null(apr_json_text *out, const char *key);
 void apr_json_raw(apr_json_text *out, const char *key, const char *text, size_t n_bytes); /* already JSON */

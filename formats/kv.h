@@ -53,6 +53,9 @@ const char *apr_kv_type_name(apr_kv_type type);
 static inline apr_str apr_str_of(const char *text) { return (apr_str){text, strlen(text)}; }
 static inline bool apr_str_is(apr_str s, const char *text) { return s.n_bytes == strlen(text) && memcmp(s.text, text, s.n_bytes) == 0; }
 
+/* Well-formed UTF-8: no overlong forms, no surrogates. The empty string is. */
+bool apr_str_is_utf8(apr_str s);
+
 const apr_kv *apr_kv_find(const apr_kv_list *list, const char *key);
 
 /* Scalars as numbers. False when the key is missing or holds no number (integers do not come from floats). */
@@ -60,7 +63,7 @@ bool apr_kv_get_int(const apr_kv_list *list, const char *key, int64_t *value);
 bool apr_kv_get_real(const apr_kv_list *list, const char *key, double *value); /* also from integers */
 bool apr_kv_get_bool(const apr_kv_list *list, const char *key, bool *value);
 bool apr_kv_get_string(const apr_kv_list *list, const char *key, apr_str *value);
-/* Element i of an array of integers or bools / reals. */
+/* Element i of an array of integers or bools / reals and integers; 0 for other arrays and indices outside. */
 int64_t apr_kv_elem_int(const apr_kv *array, uint64_t i);
 double apr_kv_elem_real(const apr_kv *array, uint64_t i);
 
@@ -74,8 +77,9 @@ apr_status apr_kv_set_string(apr_kv_list *list, const char *key, apr_str value, 
 void apr_kv_remove(apr_kv_list *list, const char *key);
 
 /* The binary form of GGUF: for each item {string key, u32 type, value}. Reads n_items at the cursor (either endian; big-endian
- * numbers are swapped into the arena). Refuses duplicate keys, nested arrays, bools other than 0 and 1, and counts that
- * the bytes left cannot hold. `where` names the file in messages. */
+ * numbers are swapped into the arena) and replaces what was in the list, whose arena must be set. Keys become NUL-terminated
+ * copies; strings and arrays borrow from the cursor's bytes. Refuses duplicate keys, keys that are no UTF-8, nested arrays, bools
+ * other than 0 and 1, and counts that the bytes left cannot hold. `where` names the file in messages. */
 apr_status apr_kv_read(apr_cursor *cursor, uint64_t n_items, const char *where, apr_kv_list *list, apr_error *err);
 /* Bytes that apr_kv_write will write, and the writing (little-endian). */
 uint64_t apr_kv_bytes(const apr_kv_list *list);

@@ -22,7 +22,8 @@ apr_status apr_map_open(apr_map *map, const char *path, apr_error *err)
         status = apr_fail(err, APR_E_IO, "%s: not a regular file", path);
     } else if (st.st_size > 0) {
         void *const p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (p == MAP_FAILED) status = apr_fail(err, APR_E_IO, "%s: cannot map %lld bytes: %s", path, (long long)st.st_size, strerror(errno));
+        if (p == MAP_FAILED)
+            status = apr_fail(err, APR_E_IO, "%s: cannot map %lld bytes: %s", path, (long long)st.st_size, strerror(errno));
         else *map = (apr_map){.data = p, .n_bytes = (size_t)st.st_size};
     }
     close(fd);

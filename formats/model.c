@@ -90,16 +90,19 @@ apr_status apr_tensor_size(apr_tensor *tensor, const char *where, apr_error *err
 
     for (int i = 0; i < tensor->rank; i++)
         if (tensor->dims[i] < 0 || __builtin_mul_overflow(n_elems, tensor->dims[i], &n_elems))
-            return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has an impossible shape %s", where, tensor->name, apr_dims_text(tensor, dims, sizeof dims));
+            return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has an impossible shape %s", where, tensor->name,
+                            apr_dims_text(tensor, dims, sizeof dims));
     const bool flat = tensor->dtype == APR_APR_Q4 || tensor->dtype == APR_APR_Q8;
     const int64_t n_columns = flat ? n_elems : apr_tensor_columns(tensor), n_rows = flat ? 1 : apr_tensor_rows(tensor);
     const int64_t row_bytes = apr_row_bytes(tensor->dtype, n_columns);
 
     if (row_bytes < 0)
         return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' %s: a row is no whole number of %s blocks of %d", where, tensor->name,
-                        apr_dims_text(tensor, dims, sizeof dims), apr_dtypes[tensor->dtype].name, apr_dtypes[tensor->dtype].elems_per_block);
+                        apr_dims_text(tensor, dims, sizeof dims), apr_dtypes[tensor->dtype].name,
+                        apr_dtypes[tensor->dtype].elems_per_block);
     if (__builtin_mul_overflow(row_bytes, n_rows, &n_bytes))
-        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has an impossible shape %s", where, tensor->name, apr_dims_text(tensor, dims, sizeof dims));
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has an impossible shape %s", where, tensor->name,
+                        apr_dims_text(tensor, dims, sizeof dims));
     tensor->n_bytes = (uint64_t)n_bytes;
     return APR_OK;
 }

@@ -74,6 +74,7 @@ typedef struct apr_model {
     apr_origin origin;
     apr_tensor *tensors;         /* [n_tensors] in the order of their data */
     size_t n_tensors;
+    const uint32_t *stated_crcs; /* [n_tensors] CRC-32 of each tensor as an APR file states it, or NULL: it states none */
     apr_hparams hparams;
     apr_vocab vocab;
     apr_kv_list kv;              /* all metadata of the origin: GGUF's keys, safetensors' __metadata__ */

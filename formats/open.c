@@ -24,7 +24,9 @@ static apr_status reader_of_file(const char *path, open_fn *open, apr_error *err
     else if (n >= 9 && head[8] == '{') *open = apr_safetensors_open;
     else if (n >= 1 && (head[0] == '{' || head[0] == ' ' || head[0] == '\n')) *open = apr_config_open;
     else if (n == 0) return apr_fail(err, APR_E_DAMAGED, "%s: the file is empty", path);
-    else return apr_fail(err, APR_E_DAMAGED, "%s: neither GGUF, safetensors, APR nor a config.json (first bytes %02x %02x %02x %02x)", path, head[0], head[1], head[2], head[3]);
+    else
+        return apr_fail(err, APR_E_DAMAGED, "%s: neither GGUF, safetensors, APR nor a config.json (first bytes %02x %02x %02x %02x)", path,
+                        head[0], head[1], head[2], head[3]);
     return APR_OK;
 }
 
@@ -54,8 +56,11 @@ apr_format apr_format_of_path(const char *path)
 
 const char *apr_format_name(apr_format format)
 {
-    static const char *const names[] = {[APR_FORMAT_NONE] = "none", [APR_FORMAT_GGUF] = "GGUF", [APR_FORMAT_SAFETENSORS] = "safetensors",
-                                        [APR_FORMAT_APR] = "APR", [APR_FORMAT_CONFIG] = "config.json"};
+    static const char *const names[] = {[APR_FORMAT_NONE] = "none",
+                                        [APR_FORMAT_GGUF] = "GGUF",
+                                        [APR_FORMAT_SAFETENSORS] = "safetensors",
+                                        [APR_FORMAT_APR] = "APR",
+                                        [APR_FORMAT_CONFIG] = "config.json"};
     return names[format];
 }
 
@@ -76,7 +81,10 @@ apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, c
     return apr_fail(err, APR_E_USAGE, "%s: give an output ending in .apr or .gguf, or a directory", path);
 }
 
-apr_status apr_sink_put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_error *err) { return sink->ops->put(sink, bytes, n_bytes, err); }
+apr_status apr_sink_put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_error *err)
+{
+    return sink->ops->put(sink, bytes, n_bytes, err);
+}
 apr_status apr_sink_finish(apr_sink *sink, apr_error *err) { return sink->ops->finish(sink, err); }
 uint64_t apr_sink_total_bytes(const apr_sink *sink) { return sink->ops->total_bytes(sink); }
 void apr_sink_abandon(apr_sink *sink)

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-    PARALLEL_BYTES = 256 * 1024,     /* below this a second thread costs more than it gives */
+    PARALLEL_BYTES = 256 * 1024,       /* below this a second thread costs more than it gives */
     WRITEBACK_BYTES = 32 * 1024 * 1024 /* start writing to the disk this often, so that the fsync at the end has little left */
 };
 
@@ -46,8 +46,9 @@ apr_status apr_out_check_disk(const char *path, uint64_t total_bytes, apr_error 
         const uint64_t n_free = (uint64_t)fs.f_bavail * fs.f_frsize;
         const double gib = 1024.0 * 1024 * 1024;
         if (n_free < total_bytes)
-            status = apr_fail(err, APR_E_IO, "%s: the disk is too small: %.2f GiB needed, %.2f GiB free; free some space or write elsewhere", path,
-                              (double)total_bytes / gib, (double)n_free / gib);
+            status =
+                apr_fail(err, APR_E_IO, "%s: the disk is too small: %.2f GiB needed, %.2f GiB free; free some space or write elsewhere",
+                         path, (double)total_bytes / gib, (double)n_free / gib);
     }
     free(folder);
     return status;
@@ -126,7 +127,9 @@ apr_status apr_out_write(apr_out *out, const void *bytes, size_t n_bytes, uint32
         if (crc != NULL) *crc = apr_crc32(*crc, bytes, n_bytes);
         error = write_all(out->fd, bytes, n_bytes);
     }
-    if (error != 0) return apr_fail(err, APR_E_IO, "%s: writing failed after %.2f GiB: %s", out->path, (double)out->n_written / 0x1p30, strerror(error));
+    if (error != 0)
+        return apr_fail(err, APR_E_IO, "%s: writing failed after %.2f GiB: %s", out->path, (double)out->n_written / 0x1p30,
+                        strerror(error));
     out->n_written += n_bytes;
     start_writeback(out);
     return APR_OK;
@@ -148,7 +151,8 @@ apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_
 {
     const uint8_t *p = bytes;
 
-    if (offset > out->n_written || n_bytes > out->n_written - offset) return apr_fail(err, APR_E_USAGE, "%s: patch outside the file", out->path);
+    if (offset > out->n_written || n_bytes > out->n_written - offset)
+        return apr_fail(err, APR_E_USAGE, "%s: patch outside the file", out->path);
     while (n_bytes > 0) {
         const ssize_t n = pwrite(out->fd, p, n_bytes, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;

@@ -17,9 +17,17 @@ apr_status apr_safetensors_open(apr_model *model, const char *path, apr_error *e
 /* A bare config.json: hyperparameters, no tensors. */
 apr_status apr_config_open(apr_model *model, const char *path, apr_error *err);
 
+/* The bytes of one file: checks all of the header and appends the tensors (in the order of their data, borrowing `data`)
+ * and the metadata to the model. What is left of a failed model is for apr_model_close. */
+apr_status apr_safetensors_parse(apr_model *model, const uint8_t *data, size_t n_bytes, const char *where, apr_error *err);
+
+/* Is this the name of a file that belongs to a checkpoint: weights, their index, or one of the small files? */
+bool apr_is_checkpoint_file(const char *name);
+
 /* Writes a directory: shards, index if more than one, and all attachments of the layout. Missing config.json,
  * tokenizer.json, tokenizer_config.json, generation_config.json and chat_template.jinja are made from hparams and vocab. */
-apr_status apr_safetensors_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err);
+apr_status apr_safetensors_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options,
+                                     apr_error *err);
 
 /* config.json (old style rope_theta/rope_scaling, new style rope_parameters, nested text_config) to hyperparameters and back. */
 apr_status apr_hf_config_read(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);

@@ -7,7 +7,7 @@
 const char *apr_status_text(apr_status status)
 {
     switch (status) {
-#define X(id, value, text) \
+#define X(id, value, text)                                                                                                                 \
     case APR_##id: return text;
         APR_STATUS_LIST(X)
 #undef X
@@ -27,7 +27,4 @@ apr_status apr_fail(apr_error *err, apr_status status, const char *format, ...)
     return status;
 }
 
-apr_status apr_no_memory(apr_error *err, const char *what)
-{
-    return apr_fail(err, APR_E_MEMORY, "not enough memory for %s", what);
-}
+apr_status apr_no_memory(apr_error *err, const char *what) { return apr_fail(err, APR_E_MEMORY, "not enough memory for %s", what); }

@@ -49,9 +49,20 @@ typedef struct apr_vocab {
 /* Adds id to stop_ids once; ids outside the vocabulary and full lists are ignored. */
 void apr_vocab_add_stop(apr_vocab *vocab, int64_t id);
 
+/* What a GGUF "tokenizer.ggml.pre" name stands for, besides the expression: what the file may leave unsaid. */
+typedef struct apr_pre_rule {
+    const char *name, *pattern;
+    bool nfc;           /* the model's tokenizer.json normalises to NFC; GGUF has no key for it */
+    bool ignore_merges; /* GGUF has no key for it either */
+    bool add_bos;       /* when "tokenizer.ggml.add_bos_token" is missing */
+} apr_pre_rule;
+
+/* NULL when the name is not known. */
+const apr_pre_rule *apr_pre_find(const char *pre);
 /* The splitting expression behind a GGUF "tokenizer.ggml.pre" name, or NULL when the name is not known. */
 const char *apr_pre_pattern(const char *pre);
-/* The GGUF name for a splitting expression of tokenizer.json, or NULL. */
+/* The GGUF name for a splitting expression of tokenizer.json, or NULL. tokenizer.json's ByteLevel(use_regex) is "gpt-2",
+ * Digits(individual_digits) before it "starcoder". */
 const char *apr_pre_name(const char *pattern);
 
 #endif

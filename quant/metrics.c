@@ -41,10 +41,7 @@ void apr_metrics_merge(apr_metrics *m, const apr_metrics *later)
 
 double apr_metrics_rmse(const apr_metrics *m) { return m->n > 0 ? sqrt(m->sum_sq_err / (double)m->n) : 0.0; }
 
-double apr_metrics_relative_error(const apr_metrics *m)
-{
-    return m->sum_sq_err == 0.0 ? 0.0 : sqrt(m->sum_sq_err / m->sum_sq_a);
-}
+double apr_metrics_relative_error(const apr_metrics *m) { return m->sum_sq_err == 0.0 ? 0.0 : sqrt(m->sum_sq_err / m->sum_sq_a); }
 
 double apr_metrics_snr_db(const apr_metrics *m) { return m->sum_sq_err == 0.0 ? INFINITY : 10.0 * log10(m->sum_sq_a / m->sum_sq_err); }
 

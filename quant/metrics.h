@@ -8,11 +8,11 @@
 #include <stdint.h>
 
 typedef struct apr_metrics {
-    int64_t n;                           /* values compared, non-finite ones included */
+    int64_t n; /* values compared, non-finite ones included */
     int64_t n_nonfinite;
     double sum_sq_a, sum_sq_b, sum_sq_err, dot; /* of a (the truth), b, a - b, a * b */
-    float max_error;                     /* largest |a - b| */
-    int64_t max_at;                      /* its index, counted from the first value added; -1: all equal */
+    float max_error;                            /* largest |a - b| */
+    int64_t max_at;                             /* its index, counted from the first value added; -1: all equal */
 } apr_metrics;
 
 /* A zeroed apr_metrics with max_at = -1 is empty. */

@@ -3,7 +3,7 @@
 #define APR_QUANT_MIXTURES_H
 
 #include "formats/dtype.h"
-#include "quant/roles.h"
+#include "quant/purpose.h"
 
 /* Which tensors of a class get the mixture's `more` type: llama.cpp's use_more_bits(i, n) is the first and last eighth
  * and every third between. (llama.cpp, src/llama-quant.cpp, llama_tensor_get_type_impl) */
@@ -11,12 +11,12 @@ typedef enum { APR_MORE_NONE, APR_MORE_EIGHTHS, APR_MORE_FIRST_FOUR, APR_MORE_FI
 
 typedef struct apr_mixture {
     const char *name, *about;
-    apr_dtype base;       /* attention and feed-forward matrices */
-    apr_dtype embedding;  /* untied */
-    apr_dtype head;       /* and tied embeddings */
-    apr_dtype more;       /* for attention V and ffn down where the rules say so */
+    apr_dtype base;      /* attention and feed-forward matrices */
+    apr_dtype embedding; /* untied */
+    apr_dtype head;      /* and tied embeddings */
+    apr_dtype more;      /* for attention V and ffn down where the rules say so */
     apr_more_rule more_v, more_down;
-    int64_t file_type;    /* general.file_type, -1 none */
+    int64_t file_type; /* general.file_type, -1 none */
 } apr_mixture;
 
 const apr_mixture *apr_mixture_find(const char *name); /* NULL: unknown */

@@ -17,19 +17,19 @@ typedef struct chooser {
     const apr_mixture *mixture;
     pcre2_code **patterns; /* one for each override */
     pcre2_match_data *match;
-    int64_t n_v, n_down;   /* tensors of the two classes with a "more" rule */
+    int64_t n_v, n_down; /* tensors of the two classes with a "more" rule */
     bool eight_experts, is_70b;
 } chooser;
 
 /* A tensor whose place in its class counts. The counter runs in (layer, name) order, as llama.cpp's does. */
-static bool is_v_class(apr_role role) { return role == APR_ROLE_ATTN_V || role == APR_ROLE_ATTN_QKV; }
+static bool is_v_class(apr_purpose purpose) { return purpose == APR_FOR_ATTN_V || purpose == APR_FOR_ATTN_QKV; }
 
 static int64_t place_in_class(const apr_model *model, const apr_tensor *tensor, int64_t layer, bool v_class)
 {
     int64_t place = 0;
     for (size_t i = 0; i < model->n_tensors; i++) {
-        const apr_role_of_tensor other = apr_find_role(&model->tensors[i]);
-        if (v_class ? !is_v_class(other.role) : other.role != APR_ROLE_FFN_DOWN) continue;
+        const apr_purpose_of_tensor other = apr_find_purpose(&model->tensors[i]);
+        if (v_class ? !is_v_class(other.purpose) : other.purpose != APR_FOR_FFN_DOWN) continue;
         if (other.layer < layer || (other.layer == layer && strcmp(model->tensors[i].name, tensor->name) < 0)) place++;
     }
     return place;
@@ -75,32 +75,37 @@ static void want(apr_recipe_line *line, apr_dtype to, const char *reason)
 static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t layer)
 {
     const apr_mixture *const m = c->mixture;
-    const bool v_class = is_v_class(line->role), down = line->role == APR_ROLE_FFN_DOWN;
+    const bool v_class = is_v_class(line->purpose), down = line->purpose == APR_FOR_FFN_DOWN;
     const bool four_bit = m->base == APR_Q4_K && m->more != APR_DTYPE_COUNT;
 
-    if (line->role == APR_ROLE_EMBEDDING && !c->model->hparams.tie_word_embeddings) return want(line, m->embedding, "embedding");
-    if (line->role == APR_ROLE_EMBEDDING) return want(line, m->head, "embedding, also the head");
-    if (line->role == APR_ROLE_HEAD) return want(line, m->head, "head");
-    want(line, m->base, apr_role_name(line->role));
+    if (line->purpose == APR_FOR_EMBEDDING && !c->model->hparams.tie_word_embeddings) return want(line, m->embedding, "embedding");
+    if (line->purpose == APR_FOR_EMBEDDING) return want(line, m->head, "embedding, also the head");
+    if (line->purpose == APR_FOR_HEAD) return want(line, m->head, "head");
+    want(line, m->base, apr_purpose_name(line->purpose));
     if (v_class || down) {
         const apr_more_rule rule = v_class ? m->more_v : m->more_down;
-        const int64_t place = rule == APR_MORE_NONE ? 0
+        const int64_t place = rule == APR_MORE_NONE                       ? 0
                               : down && c->model->hparams.num_experts > 1 ? layer
                                                                           : place_in_class(c->model, line->tensor, layer, v_class);
         const int64_t n = v_class ? c->n_v : down && c->model->hparams.num_experts > 1 ? c->model->hparams.num_layers : c->n_down;
-        if (apr_mixture_more(rule, place, n)) want(line, m->more, v_class ? "attention v, one of those with more bits" : "ffn down, one of those with more bits");
+        if (apr_mixture_more(rule, place, n))
+            want(line, m->more, v_class ? "attention v, one of those with more bits" : "ffn down, one of those with more bits");
     }
-    if (four_bit && c->is_70b && line->role == APR_ROLE_ATTN_V && line->to == APR_Q4_K) want(line, APR_Q5_K, "attention v of a 70B, shared by many heads");
+    if (four_bit && c->is_70b && line->purpose == APR_FOR_ATTN_V && line->to == APR_Q4_K)
+        want(line, APR_Q5_K, "attention v of a 70B, shared by many heads");
     if (m->more != APR_DTYPE_COUNT && c->eight_experts) {
-        if (line->role == APR_ROLE_ATTN_V || line->role == APR_ROLE_ATTN_K) want(line, APR_Q8_0, "attention k and v of an 8-expert model");
-        if (line->role == APR_ROLE_ATTN_OUT && four_bit) want(line, APR_Q5_K, "attention out of an 8-expert model");
+        if (line->purpose == APR_FOR_ATTN_V || line->purpose == APR_FOR_ATTN_K) want(line, APR_Q8_0, "attention k and v of an 8-expert model");
+        if (line->purpose == APR_FOR_ATTN_OUT && four_bit) want(line, APR_Q5_K, "attention out of an 8-expert model");
     }
 }
 
 static bool container_has(const apr_recipe_limits *limits, apr_dtype dtype) { return limits->allows == NULL || limits->allows(dtype); }
 
 /* Columns that the type's blocks do not divide. */
-static bool divides(apr_dtype dtype, const apr_tensor *tensor) { return apr_tensor_columns(tensor) % apr_dtypes[dtype].elems_per_block == 0; }
+static bool divides(apr_dtype dtype, const apr_tensor *tensor)
+{
+    return apr_tensor_columns(tensor) % apr_dtypes[dtype].elems_per_block == 0;
+}
 
 static void fall_back(const chooser *c, apr_recipe *recipe, apr_recipe_line *line)
 {
@@ -109,9 +114,9 @@ static void fall_back(const chooser *c, apr_recipe *recipe, apr_recipe_line *lin
     line->to = c->options->limits.plain_fallback ? APR_F16 : apr_fallback_type(wanted, apr_tensor_columns(line->tensor));
     if (!container_has(&c->options->limits, line->to) || !divides(line->to, line->tensor)) line->to = APR_F16;
     line->fell_back = true;
-    const char *const reason = apr_arena_print(&recipe->arena, "%lld columns are no multiple of %d: %s instead of %s",
-                                               (long long)apr_tensor_columns(line->tensor), apr_dtypes[wanted].elems_per_block,
-                                               apr_dtypes[line->to].name, apr_dtypes[wanted].name);
+    const char *const reason =
+        apr_arena_print(&recipe->arena, "%lld columns are no multiple of %d: %s instead of %s", (long long)apr_tensor_columns(line->tensor),
+                        apr_dtypes[wanted].elems_per_block, apr_dtypes[line->to].name, apr_dtypes[wanted].name);
     line->reason = reason != NULL ? reason : "columns are no multiple of the block";
 }
 
@@ -124,16 +129,18 @@ static apr_status check_possible(const chooser *c, const apr_recipe_line *line, 
     if (!container_has(limits, line->to)) {
         const bool is_plain = line->to == t->dtype;
         return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': %s has no place in %s; %s", t->name, to, limits->container,
-                        is_plain ? "convert it on the way: aprquant --to with a type that has" : "choose another type with --to or --tensor");
+                        is_plain ? "convert it on the way: aprquant --to with a type that has"
+                                 : "choose another type with --to or --tensor");
     }
     if (line->to == t->dtype) return APR_OK;
     if (!apr_can_decode(t->dtype) || !apr_can_encode(line->to))
         return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': %s cannot be turned into %s", t->name, from, to);
     /* FP8 is how some models are published; block types come out of a quantizer, and encoding them again loses twice */
     if (!c->options->allow_requantize && t->dtype >= APR_Q4_0 && apr_dtype_is_quantized(line->to) && t->scale == NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED,
-                        "tensor '%s' is %s already, and %s from it would lose twice; start from the original weights, or give --allow-requantize", t->name,
-                        from, to);
+        return apr_fail(
+            err, APR_E_UNSUPPORTED,
+            "tensor '%s' is %s already, and %s from it would lose twice; start from the original weights, or give --allow-requantize",
+            t->name, from, to);
     return APR_OK;
 }
 
@@ -147,18 +154,21 @@ static const apr_tensor *weight_of_scale(const apr_model *model, const apr_tenso
 
 static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *line, apr_error *err)
 {
-    const apr_role_of_tensor found = apr_find_role(line->tensor);
+    const apr_purpose_of_tensor found = apr_find_purpose(line->tensor);
     const apr_recipe_override *const override = find_override(c, line->tensor);
-    const bool carried = !apr_can_decode(line->tensor->dtype) || (!apr_dtype_is_float(line->tensor->dtype) && !apr_dtype_is_quantized(line->tensor->dtype));
+    const bool carried =
+        !apr_can_decode(line->tensor->dtype) || (!apr_dtype_is_float(line->tensor->dtype) && !apr_dtype_is_quantized(line->tensor->dtype));
 
-    line->role = found.role;
+    line->purpose = found.purpose;
     want(line, APR_DTYPE_COUNT, "kept");
     if (override != NULL) want(line, override->to, "asked for with --tensor");
     else if (carried) want(line, APR_DTYPE_COUNT, "no array of weights: kept");
     else if (line->tensor->rank < 2 && c->options->limits.vectors_f32) want(line, APR_F32, "a vector: these readers want f32");
-    else if (line->role == APR_ROLE_SMALL) want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, "small: kept");
-    else if (line->role == APR_ROLE_ROUTER) want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, "router: kept");
-    else if (line->role == APR_ROLE_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
+    else if (line->purpose == APR_FOR_SMALL)
+        want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, "small: kept");
+    else if (line->purpose == APR_FOR_ROUTER)
+        want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, "router: kept");
+    else if (line->purpose == APR_FOR_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
     else if (c->mixture != NULL) choose_by_mixture(c, line, found.layer);
     if (line->to != line->tensor->dtype) fall_back(c, recipe, line);
     return check_possible(c, line, err);
@@ -168,7 +178,8 @@ uint64_t apr_recipe_bytes(const apr_tensor *tensor, apr_dtype to)
 {
     if (to == tensor->dtype) return tensor->n_bytes;
     const int64_t n_rows = apr_tensor_rows(tensor);
-    return (uint64_t)n_rows * (uint64_t)apr_row_bytes(to, apr_tensor_columns(tensor)) + (to == APR_F8_E4M3 ? (uint64_t)n_rows * sizeof(float) : 0);
+    return (uint64_t)n_rows * (uint64_t)apr_row_bytes(to, apr_tensor_columns(tensor)) +
+           (to == APR_F8_E4M3 ? (uint64_t)n_rows * sizeof(float) : 0);
 }
 
 static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
@@ -178,9 +189,9 @@ static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
     recipe->lines = apr_arena_array(&recipe->arena, model->n_tensors, sizeof *recipe->lines);
     if (recipe->lines == NULL) return apr_no_memory(err, "a recipe");
     for (size_t i = 0; i < model->n_tensors; i++) {
-        const apr_role role = apr_find_role(&model->tensors[i]).role;
-        c->n_v += is_v_class(role);
-        c->n_down += role == APR_ROLE_FFN_DOWN;
+        const apr_purpose purpose = apr_find_purpose(&model->tensors[i]).purpose;
+        c->n_v += is_v_class(purpose);
+        c->n_down += purpose == APR_FOR_FFN_DOWN;
     }
     for (size_t i = 0; i < model->n_tensors; i++) {
         apr_recipe_line *const line = &recipe->lines[recipe->n_lines];
@@ -223,7 +234,8 @@ apr_status apr_recipe_make(apr_recipe *recipe, const apr_model *model, const apr
     *recipe = (apr_recipe){.mixture = "", .file_type = -1};
     if (options->mixture != NULL) {
         c.mixture = apr_mixture_find(options->mixture);
-        if (c.mixture == NULL) return apr_fail(err, APR_E_USAGE, "'%s' is no type aprquant can write; see aprquant --help for the list", options->mixture);
+        if (c.mixture == NULL)
+            return apr_fail(err, APR_E_USAGE, "'%s' is no type aprquant can write; see aprquant --help for the list", options->mixture);
         recipe->mixture = c.mixture->name;
         recipe->file_type = c.mixture->file_type;
     }

@@ -1,29 +1,29 @@
 /* quant/recipe.h - which tensor becomes which type, and why. Made from a model (or a bare list of shapes), printed by
  * --dry-run, run by convert/pipe.
  *
- * A mixture is a table row: a type for each role, plus llama.cpp's rule for the tensors that get more bits. A tensor whose
+ * A mixture is a table row: a type for each purpose, plus llama.cpp's rule for the tensors that get more bits. A tensor whose
  * columns the wanted type does not divide, or whose container has no such type, falls back, and its line says so. */
 #ifndef APR_QUANT_RECIPE_H
 #define APR_QUANT_RECIPE_H
 
 #include "formats/model.h"
-#include "quant/roles.h"
+#include "quant/purpose.h"
 
 typedef struct apr_recipe_line {
     const apr_tensor *tensor; /* of the model the recipe was made for */
-    apr_role role;
+    apr_purpose purpose;
     apr_dtype to;
-    bool fell_back;           /* not the type the mixture asked for */
-    const char *reason;       /* one phrase, always there */
+    bool fell_back;     /* not the type the mixture asked for */
+    const char *reason; /* one phrase, always there */
 } apr_recipe_line;
 
 typedef struct apr_recipe {
     apr_recipe_line *lines; /* one a tensor, in the model's order; scale tensors of FP8 weights that are re-encoded are left out */
     size_t n_lines;
-    uint64_t n_bytes;       /* of all tensors as they will be, FP8 scales included, padding not */
+    uint64_t n_bytes; /* of all tensors as they will be, FP8 scales included, padding not */
     int64_t n_elems;
-    const char *mixture;    /* its name, "" when types are kept */
-    int64_t file_type;      /* llama.cpp's number of the mixture (general.file_type); -1: none fits */
+    const char *mixture; /* its name, "" when types are kept */
+    int64_t file_type;   /* llama.cpp's number of the mixture (general.file_type); -1: none fits */
     apr_arena arena;
 } apr_recipe;
 

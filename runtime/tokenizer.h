@@ -22,16 +22,16 @@ typedef struct apr_encode_options {
 } apr_encode_options;
 
 /* ids is malloc'ed; the caller frees it. Text that is not UTF-8 is APR_E_DAMAGED. */
-apr_status apr_tokenizer_encode(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes,
-                                const apr_encode_options *options, int32_t **ids, size_t *n_ids, apr_error *err);
+apr_status apr_tokenizer_encode(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes, const apr_encode_options *options,
+                                int32_t **ids, size_t *n_ids, apr_error *err);
 
 /* The bytes of one token (they may end inside a UTF-8 character). Control tokens give their written form when
  * `show_special`, else nothing. Returns the number of bytes; writes at most `capacity` of them. */
 size_t apr_tokenizer_token_bytes(const apr_tokenizer *tokenizer, int32_t id, bool show_special, char *dst, size_t capacity);
 
 /* All ids to text (NUL-terminated, malloc'ed). SentencePiece's leading space is dropped as its own decoder does. */
-apr_status apr_tokenizer_decode(const apr_tokenizer *tokenizer, const int32_t *ids, size_t n_ids, bool show_special,
-                                char **text, size_t *n_bytes, apr_error *err);
+apr_status apr_tokenizer_decode(const apr_tokenizer *tokenizer, const int32_t *ids, size_t n_ids, bool show_special, char **text,
+                                size_t *n_bytes, apr_error *err);
 
 /* Is this id one that ends a turn? */
 bool apr_tokenizer_is_stop(const apr_tokenizer *tokenizer, int32_t id);

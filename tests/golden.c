@@ -1,43 +1,57 @@
-/* golden.c - a minimal reader of golden safetensors files. */
+/* golden.c - a bundled model and what transformers computed with it, for tests. */
 #include "tests/golden.h"
 
-#include "formats/bytes.h"
-
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-bool golden_open(golden *file, const char *path)
+apr_status golden_open(golden *g, const char *dir, apr_error *err)
 {
-    apr_error err = {0};
+    char path[256];
+    apr_map map;
 
-    *file = (golden){0};
-    if (apr_map_open(&file->map, path, &err) != APR_OK || file->map.n_bytes < 8) return false;
-    const uint64_t n_header = apr_load_le64(file->map.data);
-    if (n_header > file->map.n_bytes - 8) return false;
-    file->header = cJSON_ParseWithLength((const char *)file->map.data + 8, (size_t)n_header);
-    return file->header != NULL;
+    *g = (golden){0};
+    snprintf(path, sizeof path, "%s/golden.json", dir);
+    APR_TRY(apr_map_open(&map, path, err));
+    apr_status status = apr_json_parse(&g->json, map.data, map.n_bytes, path, err);
+    apr_map_close(&map);
+    if (status == APR_OK) status = apr_model_open(&g->model, dir, err);
+    snprintf(path, sizeof path, "%s/golden.safetensors", dir);
+    if (status == APR_OK) status = apr_model_open(&g->outputs, path, err);
+    return status;
 }
 
-void golden_close(golden *file)
+void golden_close(golden *g)
 {
-    cJSON_Delete(file->header);
-    apr_map_close(&file->map);
-    *file = (golden){0};
+    apr_model_close(&g->model);
+    apr_model_close(&g->outputs);
+    cJSON_Delete(g->json);
 }
 
-const void *golden_find(const golden *file, const char *name, size_t *n_bytes)
+const float *golden_floats(const golden *g, const char *name, int64_t n_elems)
 {
-    const cJSON *const offsets = cJSON_GetObjectItem(cJSON_GetObjectItem(file->header, name), "data_offsets");
-    if (cJSON_GetArraySize(offsets) != 2) return NULL;
-    const size_t first = (size_t)cJSON_GetArrayItem(offsets, 0)->valuedouble, last = (size_t)cJSON_GetArrayItem(offsets, 1)->valuedouble;
-    const size_t data = 8 + (size_t)apr_load_le64(file->map.data);
-    if (first > last || last > file->map.n_bytes - data) return NULL;
-    if (n_bytes != NULL) *n_bytes = last - first;
-    return file->map.data + data + first;
+    const apr_tensor *const tensor = apr_model_find(&g->outputs, name);
+    if (tensor == NULL || tensor->dtype != APR_F32 || apr_tensor_elems(tensor) != n_elems) return NULL;
+    return (const float *)(const void *)tensor->data;
 }
 
-const void *golden_part(const golden *file, const char *name, const char *suffix, size_t *n_bytes)
+int32_t *golden_ids(const cJSON *array, size_t *n_ids)
 {
-    char whole[128];
-    snprintf(whole, sizeof whole, "%s.%s", name, suffix);
-    return golden_find(file, whole, n_bytes);
+    const cJSON *item;
+    int32_t *const ids = malloc(((size_t)cJSON_GetArraySize(array) + 1) * sizeof *ids);
+
+    *n_ids = 0;
+    if (ids == NULL) return NULL;
+    cJSON_ArrayForEach(item, array) ids[(*n_ids)++] = (int32_t)item->valuedouble;
+    return ids;
+}
+
+double largest_difference(const float *a, const float *b, size_t n)
+{
+    double largest = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        const double d = fabs((double)a[i] - (double)b[i]);
+        if (!(d <= largest)) largest = d; /* NaN is the largest of all */
+    }
+    return largest;
 }

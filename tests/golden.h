@@ -1,25 +1,26 @@
-/* golden.h - reads the tensors of a safetensors file that a test trusts: golden data, not input to be defended against. */
+/* golden.h - a bundled model and what transformers computed with it, for tests. */
 #ifndef APR_TESTS_GOLDEN_H
 #define APR_TESTS_GOLDEN_H
 
-#include "formats/map.h"
-
-#include <cjson/cJSON.h>
-#include <stdbool.h>
-#include <stdint.h>
+#include "formats/json.h"
+#include "formats/bytes.h"
+#include "formats/model.h"
 
 typedef struct golden {
-    apr_map map;
-    cJSON *header;
+    apr_model model;   /* DIR/model.safetensors with its companions */
+    apr_model outputs; /* DIR/golden.safetensors: ids, logits, hidden */
+    cJSON *json;       /* DIR/golden.json */
 } golden;
 
-/* False when there is no such file or it is no safetensors file. A failed or zeroed golden may be closed. */
-bool golden_open(golden *file, const char *path);
-void golden_close(golden *file);
+/* APR_E_IO when DIR is not there. */
+apr_status golden_open(golden *g, const char *dir, apr_error *err);
+void golden_close(golden *g);
 
-/* The bytes of a tensor, or NULL; n_bytes may be NULL. Names match without regard to case (ggml writes q4_K, we q4_k). */
-const void *golden_find(const golden *file, const char *name, size_t *n_bytes);
-/* NAME.suffix */
-const void *golden_part(const golden *file, const char *name, const char *suffix, size_t *n_bytes);
+/* NULL when it is not there, not float32 or not of that size. */
+const float *golden_floats(const golden *g, const char *name, int64_t n_elems);
+/* malloc'ed */
+int32_t *golden_ids(const cJSON *array, size_t *n_ids);
+/* Largest difference. */
+double largest_difference(const float *a, const float *b, size_t n);
 
 #endif

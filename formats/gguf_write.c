@@ -1,0 +1,235 @@
+/* gguf_write.c - a GGUF file from a layout: header at once, then the tensors as they come, each padded to the alignment. */
+#include "formats/gguf.h"
+#include "formats/out.h"
+
+#include <stdlib.h>
+
+enum { MAX_RANK = 4, DEFAULT_ALIGNMENT = 32, HEAD_BYTES = 4 + 4 + 8 + 8 };
+
+typedef struct gguf_sink {
+    apr_sink base;
+    apr_out *out;
+    const char *path;
+    const apr_model *layout;
+    uint64_t alignment, total_bytes;
+    size_t i_tensor;          /* the tensor that the next byte belongs to */
+    uint64_t n_put;           /* bytes of it that are written */
+    const apr_tensor **infos; /* [n_tensors] in the order of the file's list */
+    uint64_t *offsets;        /* [n_tensors] in layout order */
+} gguf_sink;
+
+/* --- what can be written --- */
+
+static const char *advice_for(apr_dtype dtype)
+{
+    static const struct {
+        apr_dtype dtype;
+        const char *advice;
+    } rows[] = {
+        {APR_F8_E4M3, "quantize it: --to q8_0 is nearest"}, {APR_F8_E5M2, "quantize it: --to q8_0 is nearest"},
+        {APR_F4, "quantize it: --to mxfp4 is nearest"},     {APR_APR_Q8, "quantize it: --to q8_0 is nearest"},
+        {APR_APR_Q4, "quantize it: --to q4_0 is nearest"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].dtype == dtype) return rows[i].advice;
+    return "write an .apr file or a safetensors directory instead";
+}
+
+static apr_status check_layout(const apr_model *layout, const char *path, apr_error *err)
+{
+    for (size_t i = 0; i < layout->n_tensors; i++) {
+        const apr_tensor *const t = &layout->tensors[i];
+        if (apr_dtypes[t->dtype].ggml_id < 0)
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%.200s' is %s, which has no place in GGUF; %s", path, t->name,
+                            apr_dtypes[t->dtype].name, advice_for(t->dtype));
+        if (t->rank > MAX_RANK)
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%.200s' has %d dimensions, GGUF allows %d; %s", path, t->name, t->rank,
+                            MAX_RANK, advice_for(APR_DTYPE_COUNT));
+    }
+    return APR_OK;
+}
+
+static apr_status find_alignment(gguf_sink *s, apr_error *err)
+{
+    int64_t stated = DEFAULT_ALIGNMENT;
+
+    apr_kv_get_int(&s->layout->kv, "general.alignment", &stated);
+    if (stated <= 0 || stated > UINT32_MAX || (stated & (stated - 1)) != 0)
+        return apr_fail(err, APR_E_USAGE, "%s: general.alignment is %lld, it must be a power of two", s->path, (long long)stated);
+    s->alignment = (uint64_t)stated;
+    return APR_OK;
+}
+
+/* --- the header --- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const apr_tensor *const *)a)->name, (*(const apr_tensor *const *)b)->name);
+}
+
+/* Lists the tensors as the GGUF did that they come from, when that names each of them; otherwise as they lie. */
+static apr_status order_infos(gguf_sink *s, apr_error *err)
+{
+    const apr_model *const l = s->layout;
+    const size_t n = l->n_tensors;
+
+    for (size_t i = 0; i < n; i++) s->infos[i] = &l->tensors[i];
+    if (l->origin.format != APR_FORMAT_GGUF || l->origin.order == NULL || l->origin.n_order != n || n == 0) return APR_OK;
+    const apr_tensor **const sorted = malloc(n * sizeof *sorted);
+    if (sorted == NULL) return apr_no_memory(err, "the list of tensors");
+    memcpy(sorted, s->infos, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, by_name);
+    bool complete = true;
+    for (size_t i = 0; i < n && complete; i++) {
+        const apr_tensor wanted = {.name = l->origin.order[i]}, *const key = &wanted;
+        const apr_tensor *const *const found = bsearch(&key, sorted, n, sizeof *sorted, by_name);
+        complete = found != NULL;
+        if (complete) s->infos[i] = *found;
+    }
+    for (size_t i = 0; i < n && !complete; i++) s->infos[i] = &l->tensors[i];
+    free(sorted);
+    return APR_OK;
+}
+
+static uint64_t infos_bytes(const apr_model *layout)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < layout->n_tensors; i++)
+        n += 8 + strlen(layout->tensors[i].name) + 4 + 8 * (uint64_t)layout->tensors[i].rank + 4 + 8;
+    return n;
+}
+
+static uint8_t *write_info(uint8_t *p, const apr_tensor *t, uint64_t offset)
+{
+    const size_t n_name = strlen(t->name);
+
+    apr_store_le64(p, n_name);
+    memcpy(p + 8, t->name, n_name);
+    p += 8 + n_name;
+    apr_store_le32(p, (uint32_t)t->rank);
+    p += 4;
+    for (int i = t->rank - 1; i >= 0; i--, p += 8) apr_store_le64(p, (uint64_t)t->dims[i]);
+    apr_store_le32(p, (uint32_t)apr_dtypes[t->dtype].ggml_id);
+    apr_store_le64(p + 4, offset);
+    return p + 12;
+}
+
+static void write_head(const gguf_sink *s, uint8_t *p)
+{
+    const apr_model *const l = s->layout;
+    const uint32_t version = l->origin.gguf_version == 2 ? 2 : 3;
+
+    memcpy(p, "GGUF", 4);
+    apr_store_le32(p + 4, version);
+    apr_store_le64(p + 8, l->n_tensors);
+    apr_store_le64(p + 16, l->kv.n_items);
+    apr_kv_write(&l->kv, p + HEAD_BYTES);
+    p += HEAD_BYTES + apr_kv_bytes(&l->kv);
+    for (size_t i = 0; i < l->n_tensors; i++) p = write_info(p, s->infos[i], s->offsets[s->infos[i] - l->tensors]);
+}
+
+/* Offsets of the tensors, and the size of the file. */
+static apr_status lay_out(gguf_sink *s, uint64_t head_bytes, apr_error *err)
+{
+    uint64_t offset = 0;
+
+    for (size_t i = 0; i < s->layout->n_tensors; i++) {
+        const uint64_t n = s->layout->tensors[i].n_bytes;
+        s->offsets[i] = offset;
+        if (n > (uint64_t)INT64_MAX - offset - head_bytes - 2 * s->alignment)
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: the tensors are too large for a file", s->path);
+        offset = apr_align_up(offset + n, s->alignment);
+    }
+    s->total_bytes = head_bytes + offset;
+    return APR_OK;
+}
+
+static apr_status begin(gguf_sink *s, bool overwrite, apr_error *err)
+{
+    const apr_model *const l = s->layout;
+
+    APR_TRY(check_layout(l, s->path, err));
+    APR_TRY(find_alignment(s, err));
+    APR_TRY(order_infos(s, err));
+    const uint64_t head_bytes = apr_align_up(HEAD_BYTES + apr_kv_bytes(&l->kv) + infos_bytes(l), s->alignment);
+    APR_TRY(lay_out(s, head_bytes, err));
+    uint8_t *const head = calloc(1, (size_t)head_bytes); /* zeros, so that the padding is written */
+    if (head == NULL) return apr_no_memory(err, "the header of the GGUF file");
+    write_head(s, head);
+    apr_status status = apr_out_open(&s->out, s->path, s->total_bytes, overwrite, err);
+    if (status == APR_OK) status = apr_out_write(s->out, head, (size_t)head_bytes, NULL, err);
+    free(head);
+    return status;
+}
+
+/* --- the data --- */
+
+static apr_status gguf_put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_error *err)
+{
+    gguf_sink *const s = (gguf_sink *)sink;
+    const uint8_t *p = bytes;
+
+    while (n_bytes > 0) {
+        while (s->i_tensor < s->layout->n_tensors && s->layout->tensors[s->i_tensor].n_bytes == 0) s->i_tensor++;
+        if (s->i_tensor == s->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more bytes than the layout has", s->path);
+        const uint64_t n_tensor = s->layout->tensors[s->i_tensor].n_bytes, n_left = n_tensor - s->n_put;
+        const size_t n = n_bytes < n_left ? n_bytes : (size_t)n_left;
+        APR_TRY(apr_out_write(s->out, p, n, NULL, err));
+        s->n_put += n;
+        p += n;
+        n_bytes -= n;
+        if (s->n_put == n_tensor) {
+            APR_TRY(apr_out_zeros(s->out, (size_t)(apr_align_up(n_tensor, s->alignment) - n_tensor), NULL, err));
+            s->n_put = 0;
+            s->i_tensor++;
+        }
+    }
+    return APR_OK;
+}
+
+static void gguf_abandon(apr_sink *sink)
+{
+    gguf_sink *const s = (gguf_sink *)sink;
+    apr_out_abandon(s->out);
+    free(s->infos);
+    free(s->offsets);
+    free(s);
+}
+
+static apr_status gguf_finish(apr_sink *sink, apr_error *err)
+{
+    gguf_sink *const s = (gguf_sink *)sink;
+    apr_status status;
+
+    if (apr_out_tell(s->out) != s->total_bytes) {
+        status = apr_fail(err, APR_E_USAGE, "%s: only %llu of %llu bytes were given", s->path, (unsigned long long)apr_out_tell(s->out),
+                          (unsigned long long)s->total_bytes);
+    } else {
+        status = apr_out_finish(s->out, err);
+        s->out = NULL; /* freed in any case */
+    }
+    gguf_abandon(sink);
+    return status;
+}
+
+static uint64_t gguf_total_bytes(const apr_sink *sink) { return ((const gguf_sink *)sink)->total_bytes; }
+
+apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err)
+{
+    static const apr_sink_ops ops = {gguf_put, gguf_finish, gguf_abandon, gguf_total_bytes};
+
+    *sink = NULL;
+    gguf_sink *const s = calloc(1, sizeof *s);
+    if (s == NULL) return apr_no_memory(err, "an output file");
+    s->base.ops = &ops;
+    s->path = path;
+    s->layout = layout;
+    const size_t n = layout->n_tensors > 0 ? layout->n_tensors : 1;
+    s->infos = calloc(n, sizeof *s->infos);
+    s->offsets = calloc(n, sizeof *s->offsets);
+    const apr_status status =
+        s->infos != NULL && s->offsets != NULL ? begin(s, options->overwrite, err) : apr_no_memory(err, "the list of tensors");
+    if (status != APR_OK) gguf_abandon(&s->base);
+    else *sink = &s->base;
+    return status;
+}

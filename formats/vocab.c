@@ -1,0 +1,92 @@
+/* vocab.c - the splitting rules that GGUF knows by name, and the list of ids that end a turn. */
+#include "formats/vocab.h"
+
+#include <string.h>
+
+#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define SPACES       "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+/* A word of o200k: an upper-case head and a lower-case tail, one of which may be missing. */
+#define UPPER       "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER       "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define CASED(tail) "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" tail "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" tail
+
+#define GPT2   "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define LLAMA3 CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES
+#define QWEN2  CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES
+#define QWEN35 CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES
+#define O200K  CASED(CONTRACTIONS "?") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES
+#define TEKKEN CASED("") "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES
+/* tokenizer.json says this in two steps, Digits(individual_digits) and then ByteLevel(use_regex). In one: a digit stands
+ * alone, and the spaces before a digit stay together, because for the second step the text ends there. */
+#define DIGITS_GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+|\\s+(?![^\\s\\p{N}])|\\s+"
+
+/* Names that share an expression stand together, the one to write first. Rules that need more than one expression
+ * ("default", "falcon", "deepseek-llm") are not here: such a file is refused rather than tokenized almost right. */
+static const apr_pre_rule rules[] = {
+    {.name = "gpt-2", .pattern = GPT2},
+    {.name = "phi-2", .pattern = GPT2},
+    {.name = "mpt", .pattern = GPT2},
+    {.name = "olmo", .pattern = GPT2},
+    {.name = "jais", .pattern = GPT2},
+    {.name = "exaone4", .pattern = GPT2},
+    {.name = "trillion", .pattern = GPT2},
+    {.name = "granite-docling", .pattern = GPT2},
+    {.name = "llama-bpe", .pattern = LLAMA3, .ignore_merges = true, .add_bos = true},
+    {.name = "llama3", .pattern = LLAMA3, .ignore_merges = true, .add_bos = true},
+    {.name = "llama-v3", .pattern = LLAMA3, .ignore_merges = true, .add_bos = true},
+    {.name = "falcon3", .pattern = LLAMA3, .ignore_merges = true, .add_bos = true},
+    {.name = "falcon-h1", .pattern = LLAMA3, .ignore_merges = true, .add_bos = true},
+    {.name = "pixtral", .pattern = LLAMA3, .ignore_merges = true, .add_bos = true},
+    {.name = "lfm2", .pattern = LLAMA3, .ignore_merges = true, .add_bos = true},
+    {.name = "dbrx", .pattern = LLAMA3},
+    {.name = "smaug-bpe", .pattern = LLAMA3},
+    {.name = "glm4", .pattern = LLAMA3},
+    {.name = "chatglm-bpe", .pattern = LLAMA3},
+    {.name = "qwen2", .pattern = QWEN2, .nfc = true},
+    {.name = "deepseek-r1-qwen", .pattern = QWEN2},
+    {.name = "stablelm2", .pattern = QWEN2},
+    {.name = "megrez", .pattern = QWEN2},
+    {.name = "hunyuan", .pattern = QWEN2},
+    {.name = "grok-2", .pattern = QWEN2},
+    {.name = "qwen35", .pattern = QWEN35, .nfc = true},
+    {.name = "gpt-4o", .pattern = O200K},
+    {.name = "llama4", .pattern = O200K},
+    {.name = "kanana2", .pattern = O200K},
+    {.name = "tekken", .pattern = TEKKEN, .ignore_merges = true, .add_bos = true},
+    {.name = "starcoder", .pattern = DIGITS_GPT2},
+    {.name = "refact", .pattern = DIGITS_GPT2},
+    {.name = "smollm", .pattern = DIGITS_GPT2},
+    {.name = "command-r", .pattern = DIGITS_GPT2},
+    {.name = "codeshell", .pattern = DIGITS_GPT2},
+    {.name = "exaone", .pattern = DIGITS_GPT2},
+    {.name = "minerva-7b", .pattern = DIGITS_GPT2},
+};
+static const size_t n_rules = sizeof rules / sizeof rules[0];
+
+void apr_vocab_add_stop(apr_vocab *vocab, int64_t id)
+{
+    if (id < 0 || (uint64_t)id >= vocab->n_tokens || id > INT32_MAX) return;
+    for (size_t i = 0; i < vocab->n_stop_ids; i++)
+        if (vocab->stop_ids[i] == id) return;
+    if (vocab->n_stop_ids < APR_MAX_STOP_IDS) vocab->stop_ids[vocab->n_stop_ids++] = (int32_t)id;
+}
+
+const apr_pre_rule *apr_pre_find(const char *pre)
+{
+    for (size_t i = 0; pre != NULL && i < n_rules; i++)
+        if (strcmp(rules[i].name, pre) == 0) return &rules[i];
+    return NULL;
+}
+
+const char *apr_pre_pattern(const char *pre)
+{
+    const apr_pre_rule *const rule = apr_pre_find(pre);
+    return rule != NULL ? rule->pattern : NULL;
+}
+
+const char *apr_pre_name(const char *pattern)
+{
+    for (size_t i = 0; pattern != NULL && i < n_rules; i++)
+        if (strcmp(rules[i].pattern, pattern) == 0) return rules[i].name;
+    return NULL;
+}

@@ -1,0 +1,72 @@
+/* lanes.h - sixteen float32 lanes, and sums of products in register tiles; shared by matmul.c and attention.c.
+ *
+ * Everything here is inlined into functions that are compiled once for each instruction set (LANES_CLONES), so the same
+ * source becomes AVX-512, AVX2 + FMA and baseline code, and the machine is asked at run time. The files that include this
+ * are compiled with -ffp-contract=fast: a fused multiply-add is welcome here, where results are held to bounds. */
+#ifndef APR_KERNELS_HOST_LANES_H
+#define APR_KERNELS_HOST_LANES_H
+
+#include <stdint.h>
+
+typedef float lanes __attribute__((vector_size(64)));
+typedef float lanes_unaligned __attribute__((vector_size(64), aligned(4), may_alias));
+
+#define LANES_INLINE   static inline __attribute__((always_inline))
+#define LANES_LOAD(p)  (*(const lanes_unaligned *)(p))
+#define LANES_STORE(p) (*(lanes_unaligned *)(p))
+
+enum { N_LANES = 16 };
+
+/* Defines NAME(parameters) as the fastest clone of the inline function BODY that this machine can run. The tile is how many
+ * rows and tokens keep their sums in registers. */
+#if defined(__x86_64__)
+#define LANES_CLONES(NAME, BODY, PARAMETERS, ...)                                                                                          \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))) static void NAME##_avx512 PARAMETERS { BODY(4, __VA_ARGS__); }  \
+    __attribute__((target("avx2,fma"))) static void NAME##_avx2 PARAMETERS { BODY(2, __VA_ARGS__); }                                       \
+    static void NAME##_baseline PARAMETERS { BODY(2, __VA_ARGS__); }                                                                       \
+    static void NAME PARAMETERS                                                                                                            \
+    {                                                                                                                                      \
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&               \
+            __builtin_cpu_supports("avx512dq"))                                                                                            \
+            NAME##_avx512(__VA_ARGS__);                                                                                                    \
+        else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) NAME##_avx2(__VA_ARGS__);                                \
+        else NAME##_baseline(__VA_ARGS__);                                                                                                 \
+    }
+#else
+#define LANES_CLONES(NAME, BODY, PARAMETERS, ...)                                                                                          \
+    static void NAME PARAMETERS { BODY(2, __VA_ARGS__); }
+#endif
+
+LANES_INLINE float lanes_sum(const lanes *v)
+{
+    float s[N_LANES];
+    LANES_STORE(s) = *v;
+    for (int width = N_LANES / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; i++) s[i] += s[i + width];
+    return s[0];
+}
+
+/* sums[r][t] of rows[r] . x[t] over n numbers, n_rows and n_tokens <= 4 known at compile time. */
+LANES_INLINE void lanes_dots(int n_rows, int n_tokens, const float *rows, int64_t row_stride, const float *x, int64_t x_stride, int64_t n,
+                             float sums[4][4])
+{
+    lanes acc[4][4] = {0};
+    int64_t k = 0;
+
+    for (; k + N_LANES <= n; k += N_LANES) {
+        lanes w[4];
+        for (int r = 0; r < n_rows; r++) w[r] = LANES_LOAD(rows + r * row_stride + k);
+        for (int t = 0; t < n_tokens; t++) {
+            const lanes v = LANES_LOAD(x + t * x_stride + k);
+            for (int r = 0; r < n_rows; r++) acc[r][t] += w[r] * v;
+        }
+    }
+    for (int r = 0; r < n_rows; r++)
+        for (int t = 0; t < n_tokens; t++) {
+            float tail = 0.0f;
+            for (int64_t i = k; i < n; i++) tail += rows[r * row_stride + i] * x[t * x_stride + i];
+            sums[r][t] = lanes_sum(&acc[r][t]) + tail;
+        }
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* matmul.c - linear layers on the host: a thread decodes a few rows of weights and multiplies them with all tokens. */
+#include "kernels/host/host_ops.h"
+#include "kernels/host/lanes.h"
+
+/* out[t][r] for one tile of rows and tokens. */
+LANES_INLINE void multiply_tile(int n_rows, int n_tokens, const float *rows, const apr_linear_args *a, int64_t first_row, int64_t token)
+{
+    float sums[4][4];
+    lanes_dots(n_rows, n_tokens, rows, a->n_in, a->x + token * a->n_in, a->n_in, a->n_in, sums);
+    for (int t = 0; t < n_tokens; t++)
+        for (int r = 0; r < n_rows; r++)
+            a->out[(token + t) * a->n_out + first_row + r] = a->bias != NULL ? sums[r][t] + a->bias[first_row + r] : sums[r][t];
+}
+
+/* All tokens against n_rows decoded rows. Tokens outside, rows inside: the rows stay in the cache. */
+LANES_INLINE void multiply_body(const int tile, const apr_linear_args *a, const float *rows, int64_t first_row, int64_t n_rows)
+{
+    int64_t t = 0;
+    for (; t + tile <= a->n_tokens; t += tile) {
+        int64_t r = 0;
+        for (; r + tile <= n_rows; r += tile) multiply_tile(tile, tile, rows + r * a->n_in, a, first_row + r, t);
+        for (; r < n_rows; r++) multiply_tile(1, tile, rows + r * a->n_in, a, first_row + r, t);
+    }
+    for (; t < a->n_tokens; t++) {
+        int64_t r = 0;
+        for (; r + 4 <= n_rows; r += 4) multiply_tile(4, 1, rows + r * a->n_in, a, first_row + r, t);
+        for (; r < n_rows; r++) multiply_tile(1, 1, rows + r * a->n_in, a, first_row + r, t);
+    }
+}
+
+LANES_CLONES(multiply, multiply_body, (const apr_linear_args *a, const float *rows, int64_t first_row, int64_t n_rows), a, rows, first_row,
+             n_rows)
+
+/* Stored as float32, in order and aligned: there is nothing to decode. */
+static const float *plain_rows(const apr_tensor *weight)
+{
+    const bool is_plain = weight->dtype == APR_F32 && weight->pending.kind == APR_STEP_NONE && (uintptr_t)weight->data % sizeof(float) == 0;
+    return is_plain ? (const float *)(const void *)weight->data : NULL;
+}
+
+void apr_host_linear(const apr_op_args *args)
+{
+    const apr_linear_args *const a = &args->linear;
+    const float *const plain = plain_rows(a->weight);
+    /* few tokens: a block that stays in the first-level cache; many: read the tokens less often */
+    const int64_t block = a->n_tokens < 4 ? 4 : APR_LINEAR_ROWS;
+    const int64_t n_blocks = (a->n_out + block - 1) / block;
+
+#pragma omp parallel for schedule(dynamic, 4) num_threads(a->work.n_threads)
+    for (int64_t b = 0; b < n_blocks; b++) {
+        const int64_t first = b * block, n_rows = a->n_out - first < block ? a->n_out - first : block;
+        float *const decoded = a->work.data + apr_host_slice(&a->work);
+        if (plain == NULL) apr_decode_rows(a->weight, first, n_rows, decoded);
+        multiply(a, plain != NULL ? plain + first * a->n_in : decoded, first, n_rows);
+    }
+}

@@ -1,0 +1,16 @@
+/* aprconv.c - converts models between GGUF, safetensors and APR, shows what is in them, checks and compares them. */
+#include "tools/check.h"
+#include "tools/convert_verbs.h"
+#include "tools/diff.h"
+#include "tools/show.h"
+
+int main(int argc, char **argv)
+{
+    const apr_command commands[] = {
+        apr_gguf2apr_command, apr_st2apr_command,  apr_apr2gguf_command,
+        apr_apr2st_command,   apr_convert_command, apr_show_command,
+        apr_check_command,    apr_diff_command,    {0},
+    };
+    const apr_tool tool = {"aprconv", "converts models between GGUF, safetensors and APR, shows, checks and compares them", commands};
+    return apr_cli_main(&tool, argc, argv);
+}

@@ -1,0 +1,97 @@
+/* aprquant.c - any model to another type: decides by recipe, converts in one pass, reports what it cost. */
+#include "tools/converting.h"
+
+#include <string.h>
+
+typedef struct quant_options {
+    apr_output_options output;
+    const char *to;
+    apr_strings tensors;
+    bool allow_requantize;
+    bool list;
+} quant_options;
+
+static const apr_option options[] = {
+    {"to", 't', APR_OPTION_STRING, "TYPE", NULL, "a type or mixture: q4_k_m, q4_k, q6_k, q8_0, mxfp4, fp8, f16, bf16, f32, ... (--list)",
+     APR_TO(quant_options, to), .group = "What"},
+    {"tensor", 0, APR_OPTION_LIST, "REGEX=TYPE", NULL, "this type for tensors whose name matches; may be repeated, the first match counts",
+     APR_TO(quant_options, tensors)},
+    {"allow-requantize", 0, APR_OPTION_FLAG, NULL, NULL, "also from one quantized type to another, which loses twice",
+     APR_TO(quant_options, allow_requantize)},
+    {"list", 0, APR_OPTION_FLAG, NULL, NULL, "list the types and mixtures", APR_TO(quant_options, list)},
+    APR_OUTPUT_OPTIONS(quant_options, output),
+    {0},
+};
+
+static const char *const examples[] = {
+    "aprquant --to q4_k_m Qwen2.5-7B-Instruct qwen.apr       # a checkpoint to quantized APR in one pass",
+    "aprquant --to mxfp4 model.gguf model-mxfp4.gguf",
+    "aprquant --to q4_k_m --tensor 'down_proj=q6_k' model.apr better.apr",
+    "aprquant --to fp8 --dry-run checkpoint/ out.apr         # what would become what, and how large",
+    NULL,
+};
+
+/* "REGEX=TYPE": the type stands behind the last '='. */
+static apr_status parse_override(const char *text, apr_recipe_override *override, apr_arena *arena, apr_error *err)
+{
+    const char *const equals = strrchr(text, '=');
+    if (equals == NULL || equals == text) return apr_fail(err, APR_E_USAGE, "--tensor '%s': give REGEX=TYPE, as in 'down_proj=q6_k'", text);
+    override->to = apr_dtype_by_name(equals + 1);
+    if (override->to == APR_DTYPE_COUNT) return apr_fail(err, APR_E_USAGE, "--tensor '%s': '%s' is no type; see --list", text, equals + 1);
+    override->regex = apr_arena_copy(arena, text, (size_t)(equals - text));
+    return override->regex != NULL ? APR_OK : apr_no_memory(err, "an option");
+}
+
+static apr_status list_types(const apr_call *call)
+{
+    apr_json_text *const json = &call->answer->body;
+    if (call->answer->json) apr_json_open(json, "types", '{');
+    for (const apr_mixture_name *m = apr_mixture_names; m->name != NULL; m++) {
+        if (call->answer->json) apr_json_string(json, m->name, m->about, strlen(m->about));
+        else printf("  %-8s %s\n", m->name, m->about);
+    }
+    if (call->answer->json) apr_json_close(json, '}');
+    return APR_OK;
+}
+
+static apr_status quantize(const apr_call *call, apr_arena *arena, apr_error *err)
+{
+    const quant_options *const o = call->options;
+    apr_recipe_options recipe = {.mixture = o->to, .n_overrides = o->tensors.n_items, .allow_requantize = o->allow_requantize};
+    apr_recipe_override *const overrides = apr_arena_array(arena, o->tensors.n_items + 1, sizeof *overrides);
+
+    if (overrides == NULL) return apr_no_memory(err, "the options");
+    for (size_t i = 0; i < o->tensors.n_items; i++) APR_TRY(parse_override(o->tensors.items[i], &overrides[i], arena, err));
+    recipe.overrides = overrides;
+    return apr_run_conversion(call, call->operands[0], call->operands[1], APR_FORMAT_NONE, APR_FORMAT_NONE, &o->output, &recipe, err);
+}
+
+static apr_status run(const apr_call *call, apr_error *err)
+{
+    const quant_options *const o = call->options;
+    apr_arena arena = {0};
+
+    if (o->list) return list_types(call);
+    if (call->n_operands != 2) return apr_fail(err, APR_E_USAGE, "give IN and OUT; try 'aprquant --help'");
+    if (o->to == NULL && o->tensors.n_items == 0)
+        return apr_fail(err, APR_E_USAGE, "say what to make of it with --to TYPE; 'aprquant --list' lists the types");
+    const apr_status status = quantize(call, &arena, err);
+    apr_arena_close(&arena);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static const apr_command commands[] = {
+        {.operands = "IN OUT",
+         .max_operands = 2,
+         .options = options,
+         .options_bytes = sizeof(quant_options),
+         .examples = examples,
+         .run = run,
+         .summary = "quantize or dequantize a model: GGUF, safetensors or APR in, any of them out"},
+        {0},
+    };
+    static const apr_tool tool = {"aprquant", "decides a type for every tensor and converts in one pass", commands};
+    return apr_cli_main(&tool, argc, argv);
+}

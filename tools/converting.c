@@ -1,0 +1,224 @@
+/* converting.c - one conversion from open to answer. */
+#include "tools/converting.h"
+
+#include "tools/meter.h"
+#include "tools/table.h"
+#include "tools/text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+typedef struct outcome {
+    const apr_call *call;
+    const char *in, *out;
+    const apr_model *source;
+    const apr_conversion *conversion;
+    uint64_t bytes_in, bytes_out; /* tensor data */
+    uint64_t file_bytes;          /* 0 in a dry run */
+    double seconds;
+    bool dry_run;
+} outcome;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const apr_pipe_item *item)
+{
+    const bool measured = item->metrics.n > 0;
+
+    apr_json_open(json, NULL, '{');
+    apr_json_string(json, "name", line->tensor->name, strlen(line->tensor->name));
+    apr_json_string(json, "from", apr_dtypes[line->tensor->dtype].name, strlen(apr_dtypes[line->tensor->dtype].name));
+    apr_json_string(json, "to", apr_dtypes[line->to].name, strlen(apr_dtypes[line->to].name));
+    apr_json_string(json, "reason", line->reason, strlen(line->reason));
+    apr_json_bool(json, "fell_back", line->fell_back);
+    apr_json_open(json, "shape", '[');
+    for (int i = 0; i < line->tensor->rank; i++) apr_json_int(json, NULL, line->tensor->dims[i]);
+    apr_json_close(json, ']');
+    apr_json_uint(json, "bytes", apr_recipe_bytes(line->tensor, line->to));
+    if (item->n_unusual > 0) apr_json_int(json, "nan_or_infinite", item->n_unusual);
+    if (measured) {
+        apr_json_real(json, "rmse", apr_metrics_rmse(&item->metrics));
+        apr_json_real(json, "relative_error", apr_metrics_relative_error(&item->metrics));
+        apr_json_real(json, "max_error", (double)item->metrics.max_error);
+        apr_json_real(json, "snr_db", apr_metrics_snr_db(&item->metrics));
+        apr_json_real(json, "cosine", apr_metrics_cosine(&item->metrics));
+    }
+    apr_json_close(json, '}');
+}
+
+static void outcome_json(apr_json_text *json, const outcome *o)
+{
+    const apr_conversion *const c = o->conversion;
+
+    apr_json_string(json, "input", o->in, strlen(o->in));
+    apr_json_string(json, "input_format", apr_format_name(o->source->format), strlen(apr_format_name(o->source->format)));
+    apr_json_string(json, "output", o->out, strlen(o->out));
+    apr_json_string(json, "output_format", apr_format_name(c->options.format), strlen(apr_format_name(c->options.format)));
+    apr_json_bool(json, "dry_run", o->dry_run);
+    apr_json_uint(json, "tensor_bytes_in", o->bytes_in);
+    apr_json_uint(json, "tensor_bytes_out", o->bytes_out);
+    if (o->file_bytes > 0) apr_json_uint(json, "file_bytes", o->file_bytes);
+    apr_json_real(json, "bits_per_weight", c->recipe.n_elems > 0 ? 8.0 * (double)c->recipe.n_bytes / (double)c->recipe.n_elems : 0.0);
+    apr_json_real(json, "seconds", o->seconds);
+    apr_json_open(json, "tensors", '[');
+    size_t item = 0;
+    for (size_t i = 0; i < c->recipe.n_lines; i++, item++) {
+        while (c->items[item].is_scales) item++;
+        tensor_json(json, &c->recipe.lines[i], &c->items[item]);
+    }
+    apr_json_close(json, ']');
+}
+
+static apr_status write_report(const outcome *o, const char *path, apr_error *err)
+{
+    apr_json_text json = {0};
+    size_t n = 0;
+
+    apr_json_open(&json, NULL, '{');
+    outcome_json(&json, o);
+    apr_json_close(&json, '}');
+    char *const text = apr_json_text_take(&json, &n);
+    if (text == NULL) return apr_no_memory(err, "the report");
+    FILE *const f = fopen(path, "wb");
+    const bool ok = f != NULL && fwrite(text, 1, n, f) == n && fputc('\n', f) != EOF;
+    const bool closed = f != NULL && fclose(f) == 0;
+    free(text);
+    return ok && closed ? APR_OK : apr_fail(err, APR_E_IO, "%s: cannot write the report: %s", path, strerror(errno));
+}
+
+/* "339 tensors: 169 q4_k, 29 q6_k, 141 f32" */
+static void print_types(const apr_recipe *recipe)
+{
+    const char *separator = ": ";
+    printf("  %zu tensors", recipe->n_lines);
+    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
+        size_t n = 0;
+        for (size_t i = 0; i < recipe->n_lines; i++) n += recipe->lines[i].to == (apr_dtype)d;
+        if (n == 0) continue;
+        printf("%s%zu %s", separator, n, apr_dtypes[d].name);
+        separator = ", ";
+    }
+    printf(", %.2f bits per weight\n", recipe->n_elems > 0 ? 8.0 * (double)recipe->n_bytes / (double)recipe->n_elems : 0.0);
+}
+
+static apr_status print_recipe(const apr_recipe *recipe, apr_error *err)
+{
+    static const apr_column columns[] = {{"tensor", false}, {"shape", false}, {"from", false},
+                                         {"to", false},     {"size", true},   {"why", false}};
+    apr_table table;
+    char dims[128], size[APR_SMALL_TEXT];
+
+    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < recipe->n_lines; i++) {
+        const apr_recipe_line *const line = &recipe->lines[i];
+        apr_table_cell(&table, "%s", line->tensor->name);
+        apr_table_cell(&table, "%s", apr_dims_text(line->tensor, dims, sizeof dims));
+        apr_table_cell(&table, "%s", apr_dtypes[line->tensor->dtype].name);
+        apr_table_cell(&table, "%s", apr_dtypes[line->to].name);
+        apr_table_cell(&table, "%s", apr_size_text(size, apr_recipe_bytes(line->tensor, line->to)));
+        apr_table_cell(&table, "%s", line->reason);
+    }
+    return apr_table_print(&table, stdout, 2, err);
+}
+
+static apr_status outcome_text(const outcome *o, apr_error *err)
+{
+    const apr_conversion *const c = o->conversion;
+    char in[APR_SMALL_TEXT], out[APR_SMALL_TEXT], rate[APR_SMALL_TEXT];
+    int64_t n_unusual = 0;
+
+    printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)\n", o->in, apr_format_name(o->source->format),
+           apr_size_text(in, o->bytes_in), o->out, apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
+           o->dry_run ? ", not written" : "");
+    print_types(&c->recipe);
+    if (o->dry_run) return print_recipe(&c->recipe, err);
+    for (size_t i = 0; i < c->recipe.n_lines; i++) /* never silently */
+        if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", c->recipe.lines[i].tensor->name, c->recipe.lines[i].reason);
+    for (size_t i = 0; i < c->layout.n_tensors; i++) n_unusual += c->items[i].n_unusual;
+    if (n_unusual > 0) printf("  warning: %lld NaN or infinite values met; see the table of values in README\n", (long long)n_unusual);
+    printf("  %.2f s, %s/s\n", o->seconds, apr_size_text(rate, o->seconds > 0 ? (uint64_t)((double)o->bytes_in / o->seconds) : 0));
+    return APR_OK;
+}
+
+static uint64_t tensor_bytes(const apr_model *model)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < model->n_tensors; i++) n += model->tensors[i].n_bytes;
+    return n;
+}
+
+static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output,
+                                 apr_error *err)
+{
+    apr_meter meter;
+    const double start = now_s();
+
+    APR_TRY(apr_conversion_plan(c, o->source, options, err));
+    o->conversion = c;
+    o->bytes_in = tensor_bytes(o->source);
+    o->bytes_out = tensor_bytes(&c->layout);
+    if (!output->dry_run) {
+        c->options.progress = apr_meter_start(&meter, o->call->quiet);
+        const apr_status status = apr_conversion_run(c, o->out, &o->file_bytes, err);
+        apr_meter_end(&meter);
+        APR_TRY(status);
+    }
+    o->seconds = now_s() - start;
+    if (output->report != NULL) APR_TRY(write_report(o, output->report, err));
+    if (!o->call->answer->json) return outcome_text(o, err);
+    outcome_json(&o->call->answer->body, o);
+    return APR_OK;
+}
+
+static apr_status check_formats(const apr_model *source, const char *in, const char *out, apr_format expect, apr_format produce,
+                                apr_format *format, apr_error *err)
+{
+    *format = apr_format_of_path(out);
+    if (*format == APR_FORMAT_NONE || (produce != APR_FORMAT_NONE && *format != produce))
+        return apr_fail(err, APR_E_USAGE, "%s: OUT must %s", out,
+                        produce == APR_FORMAT_APR           ? "end in .apr"
+                        : produce == APR_FORMAT_GGUF        ? "end in .gguf"
+                        : produce == APR_FORMAT_SAFETENSORS ? "be a directory"
+                                                            : "end in .apr or .gguf, or be a directory");
+    if (expect != APR_FORMAT_NONE && source->format != expect)
+        return apr_fail(err, APR_E_USAGE, "%s is %s, not %s; 'aprconv convert IN OUT' takes any", in, apr_format_name(source->format),
+                        apr_format_name(expect));
+    if (source->format == APR_FORMAT_CONFIG) return apr_fail(err, APR_E_USAGE, "%s is a config.json: it has no weights to convert", in);
+    return APR_OK;
+}
+
+/* Writing over the file that is being read would pull the pages away from under the reader. */
+static apr_status check_not_same(const char *in, const char *out, apr_error *err)
+{
+    struct stat a, b;
+    if (stat(in, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return apr_fail(err, APR_E_USAGE, "%s: IN and OUT are the same file", out);
+    return APR_OK;
+}
+
+apr_status apr_run_conversion(const apr_call *call, const char *in, const char *out, apr_format expect, apr_format produce,
+                              const apr_output_options *output, const apr_recipe_options *recipe, apr_error *err)
+{
+    apr_model source;
+    apr_conversion conversion = {0};
+    apr_convert_options options = {.recipe = *recipe, .want_metrics = output->report != NULL};
+    outcome o = {.call = call, .in = in, .out = out, .source = &source, .dry_run = output->dry_run};
+
+    options.sink =
+        (apr_sink_options){.profile = (apr_profile)output->profile, .overwrite = output->force, .max_shard_bytes = output->shard_bytes};
+    APR_TRY(check_not_same(in, out, err));
+    APR_TRY(apr_model_open(&source, in, err));
+    apr_status status = check_formats(&source, in, out, expect, produce, &options.format, err);
+    if (status == APR_OK) status = convert_opened(&o, &conversion, &options, output, err);
+    apr_conversion_close(&conversion);
+    apr_model_close(&source);
+    return status;
+}

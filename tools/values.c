@@ -1,0 +1,81 @@
+/* values.c - the values of options from text, strictly: all of the text, nothing but the value. */
+#include "tools/values.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char digits[] = "0123456789";
+
+bool apr_parse_int(const char *text, int64_t *value)
+{
+    const char *const first = text + (*text == '-');
+    if (*first == '\0' || strspn(first, digits) != strlen(first)) return false;
+    errno = 0;
+    const long long number = strtoll(text, NULL, 10);
+    *value = number;
+    return errno == 0;
+}
+
+/* The length of "12", "12.5", ".5" or "12." at the start of text; 0 when there is no digit. */
+static size_t decimal_length(const char *text)
+{
+    const size_t n_whole = strspn(text, digits);
+    const bool has_point = text[n_whole] == '.';
+    const size_t n_fraction = has_point ? strspn(text + n_whole + 1, digits) : 0;
+    return n_whole + n_fraction == 0 ? 0 : n_whole + has_point + n_fraction;
+}
+
+bool apr_parse_real(const char *text, double *value)
+{
+    const char *const number = text + (*text == '-');
+    const size_t n = decimal_length(number);
+    const char *exponent = number + n;
+
+    if (n == 0) return false;
+    if (*exponent == 'e' || *exponent == 'E') {
+        exponent++;
+        exponent += *exponent == '-' || *exponent == '+';
+        const size_t n_digits = strspn(exponent, digits);
+        if (n_digits == 0) return false;
+        exponent += n_digits;
+    }
+    if (*exponent != '\0') return false;
+    *value = strtod(text, NULL);
+    return isfinite(*value);
+}
+
+bool apr_parse_size(const char *text, uint64_t *value)
+{
+    static const struct {
+        const char *suffix;
+        double bytes;
+    } units[] = {
+        {"", 1},         {"B", 1},      {"K", 0x1p10},   {"KiB", 0x1p10}, {"M", 0x1p20}, {"MiB", 0x1p20}, {"G", 0x1p30},
+        {"GiB", 0x1p30}, {"T", 0x1p40}, {"TiB", 0x1p40}, {"KB", 1e3},     {"MB", 1e6},   {"GB", 1e9},     {"TB", 1e12},
+    };
+    const size_t n = decimal_length(text);
+    if (n == 0) return false;
+
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcasecmp(text + n, units[i].suffix) != 0) continue;
+        const double bytes = strtod(text, NULL) * units[i].bytes;
+        if (!(bytes < 0x1p63)) return false;
+        *value = (uint64_t)llround(bytes);
+        return true;
+    }
+    return false;
+}
+
+int apr_parse_choice(const char *text, const char *choices)
+{
+    const size_t n = strlen(text);
+    for (int i = 0;; i++) {
+        const size_t n_choice = strcspn(choices, "|");
+        if (n_choice == n && strncmp(text, choices, n) == 0) return i;
+        if (choices[n_choice] == '\0') return -1;
+        choices += n_choice + 1;
+    }
+}

@@ -1,0 +1,16 @@
+/* values.h - the values of options from text, strictly: all of the text, nothing but the value. */
+#ifndef APR_TOOLS_VALUES_H
+#define APR_TOOLS_VALUES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* False when the text is not exactly one such value, or it is out of range of the type. */
+bool apr_parse_int(const char *text, int64_t *value);   /* decimal digits, perhaps a minus */
+bool apr_parse_real(const char *text, double *value);   /* decimal, finite: no hex, no "inf" */
+bool apr_parse_size(const char *text, uint64_t *value); /* 4096, 512M, 1.5G, 32GiB (1024^n), 32GB (1000^n), no sign */
+/* Index of text in "a|b|c", or -1. */
+int apr_parse_choice(const char *text, const char *choices);
+
+#endif
