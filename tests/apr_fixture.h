@@ -207,7 +207,7 @@ static inline char *make_path(void)
     char *const path = malloc(sizeof folder + 16);
     assert_non_null(mkdtemp(folder));
     assert_non_null(path);
-    sprintf(path, "%s/model.apr", folder);
+    snprintf(path, sizeof folder + 16, "%s/model.apr", folder);
     return path;
 }
 
