@@ -18,7 +18,7 @@ static const uint64_t DEFAULT_SHARD_BYTES = 5000000000u;
 #define INDEX_NAME "model.safetensors.index.json"
 
 typedef struct shard {
-    char name[48];
+    char name[64];
     size_t first, n_tensors; /* of the layout */
     uint64_t n_data;
     char *header; /* JSON padded to a multiple of 8 */
