@@ -111,6 +111,7 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     APR_TRY(make_view(&c->view, source, options, err));
     c->options.recipe.limits = limits_of(options, &c->view);
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
+    if (c->recipe.file_type > 0) c->options.sink.file_type = c->recipe.file_type;
     return lay_out(c, err);
 }
 

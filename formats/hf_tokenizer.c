@@ -26,7 +26,7 @@ typedef struct pipeline {
     bool byte_level, byte_level_words, digits;
     int n_patterns;
     const char *pattern; /* of the tree; copied later */
-    bool nfc, add_space_prefix, escape_spaces;
+    bool nfc, add_space_prefix, space_after_added, escape_spaces;
     bool has_template;
     const char *first_token, *last_token; /* what the post-processor puts around a text */
 } pipeline;
@@ -83,6 +83,7 @@ static void metaspace_step(const cJSON *step, pipeline *p)
     if (!is_string(step, "replacement", SPM_SPACE)) p->strange = true;
     p->escape_spaces = true;
     if (scheme != NULL ? strcmp(scheme, "never") != 0 : flag_of(step, "add_prefix_space", true)) p->add_space_prefix = true;
+    if (scheme != NULL && strcmp(scheme, "always") == 0) p->space_after_added = true;
 }
 
 static void nfc_step(const cJSON *step, pipeline *p)
@@ -94,7 +95,7 @@ static void nfc_step(const cJSON *step, pipeline *p)
 static void prepend_step(const cJSON *step, pipeline *p)
 {
     if (!is_string(step, "prepend", SPM_SPACE)) p->strange = true;
-    p->add_space_prefix = true;
+    p->add_space_prefix = p->space_after_added = true; /* a normalizer runs on every piece between added tokens */
 }
 
 static void replace_step(const cJSON *step, pipeline *p)
@@ -448,6 +449,7 @@ static apr_status read_bpe(reading *r)
     v->ignore_merges = flag_of(model, "ignore_merges", false);
     v->byte_fallback = byte_fallback;
     v->add_space_prefix = p.add_space_prefix;
+    v->space_after_added = p.space_after_added;
     v->escape_spaces = p.escape_spaces;
     if (p.pattern != NULL) {
         v->pattern = apr_arena_copy(r->arena, p.pattern, strlen(p.pattern));

@@ -17,6 +17,7 @@ typedef struct apr_sink_options {
     apr_profile profile;        /* APR only: see apr-format.md section 10 and formats/apr.h */
     bool overwrite;             /* replace what exists under the final name; otherwise that is APR_E_IO */
     uint64_t max_shard_bytes;   /* safetensors: start a new shard above this; 0 is 5 GB */
+    int64_t file_type;          /* GGUF: general.file_type, llama.cpp's number of the mixture; 0: by what most weights are */
 } apr_sink_options;
 
 typedef struct apr_sink apr_sink;

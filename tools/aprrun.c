@@ -28,7 +28,7 @@ static const apr_option generate_table[] = {
     {"top-p", 0, APR_OPTION_REAL, "P", "1", "the smallest set of tokens with this much probability", APR_TO(generate_options, top_p), .min = 0, .max = 1},
     {"seed", 0, APR_OPTION_INT, "N", "0", "the same seed gives the same text", APR_TO(generate_options, seed), .min = -9e18, .max = 9e18},
     {"special", 0, APR_OPTION_FLAG, NULL, NULL, "show control tokens", APR_TO(generate_options, special)},
-    APR_RUN_OPTIONS(generate_options, run),
+    APR_RUN_OPTIONS(generate_options, run, "f16"),
     {0},
 };
 
@@ -164,7 +164,7 @@ typedef struct ppl_options {
 
 static const apr_option ppl_table[] = {
     {"window", 'w', APR_OPTION_INT, "N", "256", "tokens of a window; every one but the first is scored", APR_TO(ppl_options, window), .min = 2, .max = 1e9, .group = "Text"},
-    APR_RUN_OPTIONS(ppl_options, run),
+    APR_RUN_OPTIONS(ppl_options, run, "f16"),
     {0},
 };
 

@@ -27,7 +27,7 @@ const apr_option apr_golden_options[] = {
     {"margin", 0, APR_OPTION_REAL, "X", "0.02", "greedy answers with a smaller margin are not judged", APR_TO(golden_options, margin), .min = 0, .max = 1e9},
     {"min-recite", 0, APR_OPTION_INT, "N", "-1", "verses that must be exact; -1: all", APR_TO(golden_options, min_recite), .min = -1, .max = 1e6},
     {"text", 0, APR_OPTION_STRING, "FILE", NULL, "the text of the perplexity; otherwise looked for beside golden.json and above it", APR_TO(golden_options, text)},
-    APR_RUN_OPTIONS(golden_options, run),
+    APR_RUN_OPTIONS(golden_options, run, "f32"),
     {0},
 };
 const size_t apr_golden_options_bytes = sizeof(golden_options);
