@@ -221,7 +221,7 @@ static apr_status type_tensor(const reader *r, entry *e)
             dtype = ambiguous_ids[i].meanings[!fits(e, ambiguous_ids[i].meanings[0]) && fits(e, ambiguous_ids[i].meanings[1])];
     if (dtype == APR_DTYPE_COUNT)
         return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: tensor '%s' has the unknown type id %u", path, t->name, e->type_id);
-    if (has_padded_rows(e, dtype))
+    if (!fits(e, dtype) && has_padded_rows(e, dtype))
         return apr_fail(
             r->err, APR_E_UNSUPPORTED,
             "%s: tensor '%s' %s: its rows are padded to blocks of %d %s, which readers disagree about: convert it again from its source",

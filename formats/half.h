@@ -62,14 +62,12 @@ static inline uint16_t apr_f32_to_bf16(float f)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* Without branches, so that loops over it become SIMD: the seven bits, put where float32 has them, are the value times 2^-120. */
 static inline float apr_e4m3_to_f32(uint8_t v)
 {
-    const uint32_t sign = (uint32_t)(v & 0x80) << 24, exponent = v >> 3 & 0xf, mantissa = v & 7;
-
-    if ((v & 0x7f) == 0x7f) return apr_f32_from_bits(sign | 0x7fc00000u);
-    if (exponent != 0) return apr_f32_from_bits(sign | (exponent + 120) << 23 | mantissa << 20);
-    const float subnormal = (float)mantissa * 0x1p-9f;
-    return sign ? -subnormal : subnormal;
+    const uint32_t sign = (uint32_t)(v & 0x80) << 24, magnitude = v & 0x7f;
+    const uint32_t value = apr_f32_bits(apr_f32_from_bits(magnitude << 20) * 0x1p120f); /* exact, subnormals too */
+    return apr_f32_from_bits(sign | (magnitude == 0x7f ? 0x7fc00000u : value));
 }
 
 static inline uint8_t apr_f32_to_e4m3(float f)

@@ -2,8 +2,8 @@
 #ifndef APR_TESTS_GOLDEN_H
 #define APR_TESTS_GOLDEN_H
 
-#include "formats/json.h"
 #include "formats/bytes.h"
+#include "formats/json.h"
 #include "formats/model.h"
 
 typedef struct golden {

@@ -64,8 +64,13 @@ static apr_status parse(const apr_tool *tool, const char *line, apr_parsed *pars
     char *argv[32];
     int argc = 0;
 
-    strcpy(words, line);
-    for (char *word = strtok(words, " "); word != NULL; word = strtok(NULL, " ")) argv[argc++] = word;
+    snprintf(words, sizeof words, "%s", line);
+    for (char *word = words; word != NULL && *word != '\0';) {
+        char *const space = strchr(word, ' ');
+        argv[argc++] = word;
+        if (space != NULL) *space = '\0';
+        word = space != NULL ? space + 1 : NULL;
+    }
     argv[argc] = NULL;
     return apr_cli_parse(tool, argc, argv, parsed, err);
 }

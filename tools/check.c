@@ -189,8 +189,9 @@ static apr_status print_text(const report *r, apr_error *err)
     const bool is_apr = r->model->format == APR_FORMAT_APR;
     char path[512], size[APR_SMALL_TEXT], count[APR_SMALL_TEXT];
 
-    printf("%s%s%s: %s, %zu tensors, %s\n", apr_bold(stdout), apr_clean_text(path, sizeof path, r->model->path, strlen(r->model->path)),
-           apr_plain(stdout), apr_format_name(r->model->format), r->model->n_tensors, apr_size_text(size, r->file_bytes));
+    printf("%s%s%s: %s, %zu tensor%s, %s\n", apr_bold(stdout), apr_clean_text(path, sizeof path, r->model->path, strlen(r->model->path)),
+           apr_plain(stdout), apr_format_name(r->model->format), r->model->n_tensors, r->model->n_tensors == 1 ? "" : "s",
+           apr_size_text(size, r->file_bytes));
     printf("  structure  good: every count, extent, size and name\n");
     if (is_apr && r->n_stated == 0) printf("  checksums  none for tensors; the file's own is %s\n", footer_name(r));
     else if (is_apr) printf("  checksums  %zu of %zu tensors good; the file's own is %s\n", r->n_good, r->n_stated, footer_name(r));
@@ -204,10 +205,11 @@ static apr_status print_text(const report *r, apr_error *err)
 static apr_status verdict(const report *r, apr_error *err)
 {
     if (r->n_of[DAMAGED_CHECKSUM] > 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: %zu checksums do not match: the file has changed since it was written, get it again",
-                        r->model->path, r->n_of[DAMAGED_CHECKSUM]);
+        return apr_fail(err, APR_E_DAMAGED, "%s: %zu checksum%s not match: the file has changed since it was written, get it again",
+                        r->model->path, r->n_of[DAMAGED_CHECKSUM], r->n_of[DAMAGED_CHECKSUM] == 1 ? " does" : "s do");
     if (r->n_of[NOT_FINITE] > 0)
-        return apr_fail(err, APR_E_NO, "%s: %zu tensors hold values that are not finite", r->model->path, r->n_of[NOT_FINITE]);
+        return apr_fail(err, APR_E_NO, "%s: %zu %s values that are not finite", r->model->path, r->n_of[NOT_FINITE],
+                        r->n_of[NOT_FINITE] == 1 ? "tensor holds" : "tensors hold");
     return APR_OK;
 }
 

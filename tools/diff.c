@@ -132,7 +132,10 @@ static apr_status compare_tensors(apr_model_diff *diff, double tolerance, const 
         apr_progress_report(progress, done, total, named->name);
         APR_TRY(compare_pair(pair, tolerance, err));
         diff->n_differing += pair->differs;
+        const bool same_values = pair->has_metrics && !pair->same_bytes && pair->metrics.max_at < 0 && pair->metrics.n_nonfinite == 0;
         diff->n_same_bytes += pair->same_bytes;
+        diff->n_same_values += same_values;
+        diff->n_close += !pair->differs && !pair->same_bytes && !same_values;
         done += pair->a != NULL ? pair->a->n_bytes : 0;
     }
     return APR_OK;

@@ -36,7 +36,11 @@ typedef struct apr_model_diff {
     apr_fact_diff *facts;
     size_t n_facts, facts_capacity;
     apr_tensor_diff *tensors;
-    size_t n_tensors, n_differing, n_same_bytes, n_only_a, n_only_b;
+    size_t n_tensors, n_only_a, n_only_b;
+    size_t n_differing; /* under the given tolerance; those of only one model included */
+    size_t n_same_bytes;
+    size_t n_same_values; /* of another type, or stored in another way */
+    size_t n_close;       /* neither, but within the tolerance */
     apr_arena arena;
 } apr_model_diff;
 

@@ -50,6 +50,16 @@ static apr_status add_numbers(apr_model_diff *diff, const char *topic, const cha
     return add_texts(diff, topic, name, apr_count_text(text_a, a), apr_count_text(text_b, b), err);
 }
 
+/* Ids below 0 are none. */
+static apr_status add_ids(apr_model_diff *diff, const char *name, int32_t a, int32_t b, apr_error *err)
+{
+    char text_a[APR_SMALL_TEXT], text_b[APR_SMALL_TEXT];
+
+    snprintf(text_a, sizeof text_a, "%d", a);
+    snprintf(text_b, sizeof text_b, "%d", b);
+    return add_texts(diff, "tokenizer", name, a >= 0 ? text_a : NULL, b >= 0 ? text_b : NULL, err);
+}
+
 /* --- hyperparameters --- */
 
 /* A value that one side does not state (0) is no difference. GGUF keeps reals as float32: they are compared as such. */
@@ -119,22 +129,16 @@ static apr_status diff_vocab(apr_model_diff *diff, apr_error *err)
 {
     static const char topic[] = "tokenizer";
     const apr_vocab *const a = &diff->a->vocab, *const b = &diff->b->vocab;
-    const struct {
-        const char *name;
-        int64_t a, b;
-    } numbers[] = {{"tokens", (int64_t)a->n_tokens, (int64_t)b->n_tokens},
-                   {"merges", (int64_t)a->n_merges, (int64_t)b->n_merges},
-                   {"bos id", a->bos_id, b->bos_id},
-                   {"eos id", a->eos_id, b->eos_id},
-                   {"pad id", a->pad_id, b->pad_id},
-                   {"unknown id", a->unk_id, b->unk_id},
-                   {"adds bos", a->add_bos, b->add_bos},
-                   {"adds eos", a->add_eos, b->add_eos}};
-
     APR_TRY(add_texts(diff, topic, "kind", apr_vocab_kind_name(a->kind), apr_vocab_kind_name(b->kind), err));
     if (a->kind == APR_VOCAB_NONE || a->kind != b->kind) return APR_OK;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        APR_TRY(add_numbers(diff, topic, numbers[i].name, numbers[i].a, numbers[i].b, err));
+    APR_TRY(add_numbers(diff, topic, "tokens", (int64_t)a->n_tokens, (int64_t)b->n_tokens, err));
+    APR_TRY(add_numbers(diff, topic, "merges", (int64_t)a->n_merges, (int64_t)b->n_merges, err));
+    APR_TRY(add_ids(diff, "bos id", a->bos_id, b->bos_id, err));
+    APR_TRY(add_ids(diff, "eos id", a->eos_id, b->eos_id, err));
+    APR_TRY(add_ids(diff, "pad id", a->pad_id, b->pad_id, err));
+    APR_TRY(add_ids(diff, "unknown id", a->unk_id, b->unk_id, err));
+    APR_TRY(add_texts(diff, topic, "adds bos", a->add_bos ? "yes" : "no", b->add_bos ? "yes" : "no", err));
+    APR_TRY(add_texts(diff, topic, "adds eos", a->add_eos ? "yes" : "no", b->add_eos ? "yes" : "no", err));
     if (a->n_tokens == b->n_tokens) APR_TRY(diff_strings(diff, "token", a->tokens, b->tokens, a->n_tokens, 1, err));
     if (a->n_merges == b->n_merges) APR_TRY(diff_strings(diff, "merge", a->merges, b->merges, 2 * a->n_merges, 2, err));
     return add_texts(diff, topic, "chat template", a->chat_template, b->chat_template, err);

@@ -10,8 +10,10 @@
 static void print_model(const char *letter, const apr_model *model)
 {
     char path[512];
-    printf("%s%s%s  %s: %s, %zu tensors\n", apr_bold(stdout), letter, apr_plain(stdout),
-           apr_clean_text(path, sizeof path, model->path, strlen(model->path)), apr_format_name(model->format), model->n_tensors);
+    printf("%s%s%s  %s: %s, %zu tensor%s%s\n", apr_bold(stdout), letter, apr_plain(stdout),
+           apr_clean_text(path, sizeof path, model->path, strlen(model->path)), apr_format_name(model->format), model->n_tensors,
+           model->n_tensors == 1 ? "" : "s",
+           model->dialect == APR_DIALECT_GGML ? ", llama.cpp's names: this family has no table of them" : "");
 }
 
 static apr_status print_facts(const apr_model_diff *diff, apr_error *err)
@@ -31,36 +33,39 @@ static apr_status print_facts(const apr_model_diff *diff, apr_error *err)
     return apr_table_print(&table, stdout, 2, err);
 }
 
+/* Largest error and where, SNR, cosine, remark. */
 static void add_metrics(apr_table *table, const apr_metrics *m)
 {
-    apr_table_cell(table, "%.3g", (double)m->max_error);
-    if (m->max_at >= 0) apr_table_cell(table, "%lld", (long long)m->max_at);
-    else apr_table_cell(table, "-");
-    if (isfinite(apr_metrics_snr_db(m))) apr_table_cell(table, "%.1f", apr_metrics_snr_db(m));
-    else apr_table_cell(table, "-");
-    apr_table_cell(table, "%.6f", apr_metrics_cosine(m));
+    const bool is_equal = m->max_at < 0;
+
+    apr_table_cell(table, is_equal ? "-" : "%.3g", (double)m->max_error);
+    apr_table_cell(table, is_equal ? "-" : "%lld", (long long)m->max_at);
+    apr_table_cell(table, is_equal ? "equal" : "%.1f", apr_metrics_snr_db(m));
+    apr_table_cell(table, is_equal ? "-" : "%.6f", apr_metrics_cosine(m));
     if (m->n_nonfinite > 0) apr_table_cell(table, "%lld not finite", (long long)m->n_nonfinite);
-    else apr_table_cell(table, "%s", m->max_at < 0 ? "same values" : "");
+    else apr_table_cell(table, "%s", "");
+}
+
+/* The same five cells where there is nothing to measure. */
+static void add_remark(apr_table *table, const apr_tensor_diff *pair)
+{
+    const bool in_both = pair->a != NULL && pair->b != NULL;
+    char dims_a[128], dims_b[128];
+
+    for (int i = 0; i < 4; i++) apr_table_cell(table, "%s", !in_both ? "" : i == 2 && pair->same_bytes ? "same" : "-");
+    if (in_both && !pair->same_dims)
+        apr_table_cell(table, "%s against %s", apr_dims_text(pair->a, dims_a, sizeof dims_a),
+                       apr_dims_text(pair->b, dims_b, sizeof dims_b));
+    else apr_table_cell(table, "%s", in_both && !pair->same_bytes ? "other bytes" : "");
 }
 
 static void add_tensor(apr_table *table, const apr_tensor_diff *pair)
 {
-    const apr_tensor *const named = pair->a != NULL ? pair->a : pair->b;
-    char dims_a[128], dims_b[128];
-
-    apr_table_cell(table, "%s", named->name);
+    apr_table_cell(table, "%s", pair->a != NULL ? pair->a->name : pair->b->name);
     apr_table_cell(table, "%s", pair->a != NULL ? apr_dtypes[pair->a->dtype].name : "absent");
     apr_table_cell(table, "%s", pair->b != NULL ? apr_dtypes[pair->b->dtype].name : "absent");
-    if (pair->has_metrics) {
-        add_metrics(table, &pair->metrics);
-        return;
-    }
-    for (int i = 0; i < 4; i++) apr_table_cell(table, "%s", pair->a != NULL && pair->b != NULL ? "-" : "");
-    if (pair->a == NULL || pair->b == NULL) apr_table_cell(table, "%s", "");
-    else if (!pair->same_dims)
-        apr_table_cell(table, "%s against %s", apr_dims_text(pair->a, dims_a, sizeof dims_a),
-                       apr_dims_text(pair->b, dims_b, sizeof dims_b));
-    else apr_table_cell(table, "%s", pair->same_bytes ? "same bytes" : "other bytes");
+    if (pair->has_metrics) add_metrics(table, &pair->metrics);
+    else add_remark(table, pair);
 }
 
 static apr_status print_tensors(const apr_model_diff *diff, bool all, apr_error *err)
@@ -82,22 +87,29 @@ static apr_status print_tensors(const apr_model_diff *diff, bool all, apr_error 
 
 static bool is_same(const apr_model_diff *diff) { return diff->n_facts == 0 && diff->n_differing == 0; }
 
+static void print_summary(const apr_model_diff *diff)
+{
+    const size_t n_both = diff->n_tensors - diff->n_only_a - diff->n_only_b, n_other = n_both - diff->n_same_bytes - diff->n_same_values;
+
+    printf("\n%zu tensor%s in both: %zu with the same bytes", n_both, n_both == 1 ? "" : "s", diff->n_same_bytes);
+    if (diff->n_same_values > 0) printf(", %zu with the same values in another type", diff->n_same_values);
+    if (diff->n_close > 0) printf(", %zu within the tolerance", diff->n_close);
+    if (n_other > diff->n_close) printf(", %zu different", n_other - diff->n_close);
+    if (diff->n_only_a > 0) printf("; %zu only in A", diff->n_only_a);
+    if (diff->n_only_b > 0) printf("; %zu only in B", diff->n_only_b);
+    if (diff->n_facts > 0) printf("; %zu other difference%s", diff->n_facts, diff->n_facts == 1 ? "" : "s");
+    printf("\n%s\n", !is_same(diff)      ? "A and B differ"
+                     : diff->n_close > 0 ? "A and B are the same within the tolerance"
+                                         : "A and B are the same model");
+}
+
 apr_status apr_diff_print(const apr_model_diff *diff, bool all, apr_error *err)
 {
-    const size_t n_both = diff->n_tensors - diff->n_only_a - diff->n_only_b, n_other = n_both - diff->n_same_bytes;
-    const size_t n_differing = diff->n_differing - diff->n_only_a - diff->n_only_b;
-
     print_model("A", diff->a);
     print_model("B", diff->b);
     APR_TRY(print_facts(diff, err));
     APR_TRY(print_tensors(diff, all, err));
-    printf("\n%zu tensors in both: %zu the same bytes", n_both, diff->n_same_bytes);
-    if (n_other > n_differing) printf(", %zu within the tolerance", n_other - n_differing);
-    if (n_differing > 0) printf(", %zu different", n_differing);
-    if (diff->n_only_a > 0) printf("; %zu only in A", diff->n_only_a);
-    if (diff->n_only_b > 0) printf("; %zu only in B", diff->n_only_b);
-    if (diff->n_facts > 0) printf("; %zu other differences", diff->n_facts);
-    printf("\n%s\n", is_same(diff) ? "A and B are the same model" : "A and B differ");
+    print_summary(diff);
     return APR_OK;
 }
 
@@ -156,6 +168,7 @@ void apr_diff_json(const apr_model_diff *diff, apr_json_text *out)
     put_model(out, "a", diff->a);
     put_model(out, "b", diff->b);
     apr_json_uint(out, "n_same_bytes", diff->n_same_bytes);
+    apr_json_uint(out, "n_same_values", diff->n_same_values);
     apr_json_uint(out, "n_differing", diff->n_differing);
     apr_json_open(out, "differences", '[');
     for (size_t i = 0; i < diff->n_facts; i++) {

@@ -38,6 +38,7 @@ static void elem_text(const apr_kv *array, uint64_t i, char text[APR_KV_TEXT])
 char *apr_kv_text(const apr_kv *kv, char text[APR_KV_TEXT])
 {
     const apr_kv array = as_array(kv);
+    const char *const quote = kv->type == APR_KV_ARRAY && kv->elem_type == APR_KV_STRING ? "\"" : "";
     char element[APR_KV_TEXT];
     size_t at = 0;
     int columns = 0;
@@ -45,12 +46,12 @@ char *apr_kv_text(const apr_kv *kv, char text[APR_KV_TEXT])
     *text = '\0';
     for (uint64_t i = 0; i < array.n_elems; i++) {
         elem_text(&array, i, element);
-        columns += apr_text_columns(element) + (i > 0);
-        if (columns > APR_VALUE_COLUMNS - (array.n_elems > 1 ? 4 : 0) || at + strlen(element) + 6 > APR_KV_TEXT) {
-            snprintf(text + at, APR_KV_TEXT - at, " ...");
+        columns += apr_text_columns(element) + 2 * (*quote != '\0') + (i > 0);
+        if (columns > APR_VALUE_COLUMNS - (array.n_elems > 1 ? 4 : 0) || at + strlen(element) + 8 > APR_KV_TEXT) {
+            snprintf(text + at, APR_KV_TEXT - at, "%s...", i > 0 ? " " : "");
             break;
         }
-        at += (size_t)snprintf(text + at, APR_KV_TEXT - at, "%s%s", i > 0 ? " " : "", element);
+        at += (size_t)snprintf(text + at, APR_KV_TEXT - at, "%s%s%s%s", i > 0 ? " " : "", quote, element, quote);
     }
     return text;
 }

@@ -6,7 +6,7 @@
 static const apr_option option_table[] = {
     {"tensors", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the list of tensors", APR_TO(apr_show_options, tensors)},
     {"metadata", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the list of metadata keys", APR_TO(apr_show_options, metadata)},
-    {"filter", 'f', APR_OPTION_STRING, "REGEX", NULL, "list only tensors whose name matches this extended regular expression",
+    {"filter", 0, APR_OPTION_STRING, "REGEX", NULL, "list only tensors whose name matches this extended regular expression",
      APR_TO(apr_show_options, filter)},
     {0},
 };

@@ -16,7 +16,6 @@ static void put_header(const apr_model *model, const apr_model_facts *facts, apr
 {
     put_string(out, "path", model->path);
     put_string(out, "container", apr_format_name(model->format));
-    if (model->origin.format == APR_FORMAT_GGUF) apr_json_uint(out, "gguf_version", model->origin.gguf_version);
     put_string(out, "names", apr_dialect_name(model->dialect));
     apr_json_uint(out, "file_bytes", facts->file_bytes);
     apr_json_uint(out, "tensor_bytes", facts->tensor_bytes);
@@ -25,6 +24,7 @@ static void put_header(const apr_model *model, const apr_model_facts *facts, apr
     apr_json_real(out, "bits_per_weight", apr_bits_per_weight(facts->tensor_bytes, facts->n_weights));
     apr_json_open(out, "origin", '{');
     put_string(out, "format", apr_format_name(model->origin.format));
+    if (model->origin.format == APR_FORMAT_GGUF) apr_json_uint(out, "gguf_version", model->origin.gguf_version);
     apr_json_bool(out, "requantized", model->origin.requantized);
     apr_json_uint(out, "n_reordered", facts->n_reordered);
     apr_json_close(out, '}');

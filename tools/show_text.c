@@ -57,10 +57,20 @@ static void add_apr_flags(apr_table *table, const apr_model *model)
     apr_table_cell(table, "0x%04x%s%s", flags, *text ? ": " : "", text);
 }
 
+static void add_size(apr_table *table, uint64_t n_bytes)
+{
+    char count[APR_SMALL_TEXT], size[APR_SMALL_TEXT];
+
+    if (n_bytes == 0) return;
+    apr_table_cell(table, "size");
+    if (n_bytes < 1024) apr_table_cell(table, "%s", apr_size_text(size, n_bytes));
+    else apr_table_cell(table, "%s (%s bytes)", apr_size_text(size, n_bytes), apr_count_text(count, (int64_t)n_bytes));
+}
+
 static apr_status show_header(const apr_model *model, const apr_model_facts *facts, apr_error *err)
 {
     const bool is_gguf = model->format == APR_FORMAT_GGUF, is_apr = model->format == APR_FORMAT_APR;
-    char count[APR_SMALL_TEXT], size[APR_SMALL_TEXT], path[512], version[16] = "";
+    char count[APR_SMALL_TEXT], magnitude[APR_SMALL_TEXT], path[512], version[16] = "";
     apr_table table;
 
     printf("%s%s%s\n", apr_bold(stdout), apr_clean_text(path, sizeof path, model->path, strlen(model->path)), apr_plain(stdout));
@@ -70,20 +80,19 @@ static apr_status show_header(const apr_model *model, const apr_model_facts *fac
     apr_table_cell(&table, "%s%s", apr_format_name(model->format), is_apr ? " v2" : version);
     add_origin(&table, model);
     add_apr_flags(&table, model);
-    apr_table_cell(&table, "names");
-    apr_table_cell(&table, "%s", model->dialect == APR_DIALECT_GGML ? "llama.cpp's" : "Hugging Face's");
+    if (model->n_tensors > 0) add_fact(&table, "names", model->dialect == APR_DIALECT_GGML ? "llama.cpp's" : "Hugging Face's");
     if (facts->n_reordered > 0) {
         apr_table_cell(&table, "steps");
         apr_table_cell(&table, "%zu tensors have their rows in another order than the origin's", facts->n_reordered);
     }
-    if (facts->file_bytes > 0) {
-        apr_table_cell(&table, "size");
-        apr_table_cell(&table, "%s (%s bytes)", apr_size_text(size, facts->file_bytes), apr_count_text(count, (int64_t)facts->file_bytes));
-    }
+    add_size(&table, facts->file_bytes);
     add_count(&table, "tensors", (int64_t)model->n_tensors);
     if (facts->n_weights > 0) {
+        const bool is_large = facts->n_weights >= 1000;
+        apr_magnitude_text(magnitude, facts->n_weights);
         apr_table_cell(&table, "weights");
-        apr_table_cell(&table, "%s (%s)", apr_count_text(count, facts->n_weights), apr_magnitude_text(size, facts->n_weights));
+        apr_table_cell(&table, "%s%s%s%s", apr_count_text(count, facts->n_weights), is_large ? " (" : "", is_large ? magnitude : "",
+                       is_large ? ")" : "");
         apr_table_cell(&table, "bits per weight");
         apr_table_cell(&table, "%.2f", apr_bits_per_weight(facts->tensor_bytes, facts->n_weights));
     }
@@ -108,6 +117,7 @@ static void add_rope(apr_table *table, const apr_rope_scaling *rope)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].value != 0.0)
             snprintf(text + strlen(text), sizeof text - strlen(text), ", %s %.6g", numbers[i].name, numbers[i].value);
+    if (rope->no_truncate) snprintf(text + strlen(text), sizeof text - strlen(text), ", not truncated");
     add_fact(table, "rope_scaling", text);
 }
 

@@ -66,8 +66,8 @@ static size_t clean_character(const char *text, size_t n_bytes, char shown[8])
             return (size_t)n;
         }
     }
-    if (first == '\n') strcpy(shown, "\\n");
-    else if (first == '\t') strcpy(shown, "\\t");
+    if (first == '\n') snprintf(shown, 8, "\\n");
+    else if (first == '\t') snprintf(shown, 8, "\\t");
     else snprintf(shown, 8, "\\x%02x", first);
     return 1; /* the other bytes of a hidden character are no start of one and are shown one by one */
 }
@@ -101,7 +101,7 @@ char *apr_short_text(char *dst, size_t capacity, const char *text, size_t n_byte
 {
     if (clean_within(dst, capacity, text, n_bytes, max_columns) == n_bytes) return dst;
     clean_within(dst, capacity - 3, text, n_bytes, max_columns - 3);
-    strcat(dst, "...");
+    memcpy(dst + strlen(dst), "...", 4);
     return dst;
 }
 

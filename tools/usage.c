@@ -27,18 +27,20 @@ static void left_text(const apr_option *option, char *text, size_t n_bytes)
              option->value_name != NULL ? " " : "", option->value_name != NULL ? option->value_name : "");
 }
 
-/* Words from column `left` on, broken at PAGE_COLUMNS. */
-static void print_wrapped(const char *text, int left, FILE *out)
+/* Words from `column` on, broken at PAGE_COLUMNS; what follows starts at column `left`. */
+static void print_wrapped(const char *text, int column, int left, FILE *out)
 {
-    int column = left;
+    const char *space = "";
 
     while (*text != '\0') {
         const int n = (int)strcspn(text, " ");
-        if (column > left && column + 1 + n > PAGE_COLUMNS) {
+        if (*space != '\0' && column + 1 + n > PAGE_COLUMNS) {
             fprintf(out, "\n%*s", left, "");
             column = left;
+            space = "";
         }
-        column += fprintf(out, "%s%.*s", column > left ? " " : "", n, text);
+        column += fprintf(out, "%s%.*s", space, n, text);
+        space = " ";
         text += n + (text[n] == ' ');
     }
     fputs("\n", out);
@@ -55,7 +57,7 @@ static void print_option(const apr_option *option, int left, FILE *out)
     const int width = fprintf(out, "%s", name);
     if (width + 2 > left) fprintf(out, "\n%*s", left, "");
     else fprintf(out, "%*s", left - width, "");
-    print_wrapped(help, left, out);
+    print_wrapped(help, left, left, out);
 }
 
 static int left_width(const apr_option *options)
@@ -86,8 +88,8 @@ static void print_command(const apr_tool *tool, const apr_command *command, FILE
     const char *const space = command->verb != NULL ? " " : "", *const verb = command->verb != NULL ? command->verb : "";
     const int own = left_width(command->options), common = left_width(apr_common_options), left = own > common ? own : common;
 
-    fprintf(out, "%s%s%s - ", tool->name, space, verb);
-    print_wrapped(command->summary, 0, out);
+    const int column = fprintf(out, "%s%s%s - ", tool->name, space, verb);
+    print_wrapped(command->summary, column, 2, out);
     fprintf(out, "\n%sUsage%s\n  %s%s%s [options] %s\n", apr_bold(out), apr_plain(out), tool->name, space, verb, command->operands);
     print_options(command->options, left, out);
     print_options(apr_common_options, left, out);
@@ -110,7 +112,7 @@ static void print_verbs(const apr_tool *tool, FILE *out)
         if (c->verb == NULL) continue;
         snprintf(line, sizeof line, "  %s %s", c->verb, c->operands);
         fprintf(out, "%-*s", left, line);
-        print_wrapped(c->summary, left, out);
+        print_wrapped(c->summary, left, left, out);
     }
 }
 

@@ -12,23 +12,22 @@
 #include <float.h>
 
 /* D(dtype, name) has a decoder, B(dtype, name) a decoder and an encoder. What is not listed is only carried. */
-#define APR_REF_CODEC_LIST(D, B)                                                                                                           \
-    B(F32, f32)                                                                                                                            \
-    B(F16, f16) B(BF16, bf16) B(F64, f64) D(I8, i8) D(I16, i16) D(I32, i32) D(I64, i64) D(U8, u8) D(U16, u16) D(U32, u32) D(U64, u64)      \
-        D(BOOL, bool) B(F8_E4M3, f8_e4m3) D(F8_E5M2, f8_e5m2) D(E8M0, e8m0) B(Q4_0, q4_0) B(Q4_1, q4_1) B(Q5_0, q5_0) B(Q5_1, q5_1)        \
-            B(Q8_0, q8_0) D(Q8_1, q8_1) D(Q2_K, q2_k) D(Q3_K, q3_k) B(Q4_K, q4_k) B(Q5_K, q5_k) B(Q6_K, q6_k) D(Q8_K, q8_k)                \
-                D(IQ1_S, iq1_s) D(IQ1_M, iq1_m) D(IQ2_XXS, iq2_xxs) D(IQ2_XS, iq2_xs) D(IQ2_S, iq2_s) D(IQ3_XXS, iq3_xxs) D(IQ3_S, iq3_s)  \
-                    D(IQ4_NL, iq4_nl) D(IQ4_XS, iq4_xs) D(TQ1_0, tq1_0) D(TQ2_0, tq2_0) B(MXFP4, mxfp4) D(NVFP4, nvfp4) D(Q1_0, q1_0)      \
-                        D(Q2_0, q2_0) D(APR_Q4, apr_q4) D(APR_Q8, apr_q8)
+/* clang-format off */
+#define APR_REF_CODEC_LIST(D, B) \
+    B(F32, f32) B(F16, f16) B(BF16, bf16) B(F64, f64) D(I8, i8) D(I16, i16) D(I32, i32) D(I64, i64) \
+    D(U8, u8) D(U16, u16) D(U32, u32) D(U64, u64) D(BOOL, bool) B(F8_E4M3, f8_e4m3) D(F8_E5M2, f8_e5m2) D(E8M0, e8m0) \
+    B(Q4_0, q4_0) B(Q4_1, q4_1) B(Q5_0, q5_0) B(Q5_1, q5_1) B(Q8_0, q8_0) D(Q8_1, q8_1) \
+    D(Q2_K, q2_k) D(Q3_K, q3_k) B(Q4_K, q4_k) B(Q5_K, q5_k) B(Q6_K, q6_k) D(Q8_K, q8_k) \
+    D(IQ1_S, iq1_s) D(IQ1_M, iq1_m) D(IQ2_XXS, iq2_xxs) D(IQ2_XS, iq2_xs) D(IQ2_S, iq2_s) D(IQ3_XXS, iq3_xxs) D(IQ3_S, iq3_s) \
+    D(IQ4_NL, iq4_nl) D(IQ4_XS, iq4_xs) D(TQ1_0, tq1_0) D(TQ2_0, tq2_0) B(MXFP4, mxfp4) D(NVFP4, nvfp4) D(Q1_0, q1_0) D(Q2_0, q2_0) \
+    D(APR_Q4, apr_q4) D(APR_Q8, apr_q8)
+/* clang-format on */
 
 #define APR_DECLARE_DECODER(id, name) void apr_ref_decode_##name(const void *src, float *dst, int64_t n_elems);
 #define APR_DECLARE_BOTH(id, name)    APR_DECLARE_DECODER(id, name) void apr_ref_encode_##name(const float *src, void *dst, int64_t n_elems);
 APR_REF_CODEC_LIST(APR_DECLARE_DECODER, APR_DECLARE_BOTH)
 #undef APR_DECLARE_BOTH
 #undef APR_DECLARE_DECODER
-
-/* E2M1 doubled, shared by MXFP4 and NVFP4: 0 .5 1 1.5 2 3 4 6 times two, then the negatives (8 is -0 and reads as 0). */
-extern const int8_t apr_e2m1_doubled[16];
 
 /* The largest half: what a scale may be at most. */
 #define APR_F16_MAX 65504.0f

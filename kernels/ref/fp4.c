@@ -1,7 +1,8 @@
 /* fp4.c - MXFP4 and NVFP4: 4-bit floats (E2M1) with a shared scale a block. */
 #include "kernels/ref/codecs.h"
 
-const int8_t apr_e2m1_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+/* E2M1 doubled: 0 .5 1 1.5 2 3 4 6 times two, then the negatives. Code 8 is -0 and reads as 0. */
+static const int8_t e2m1_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 enum {
     MX_ELEMS = 32,
@@ -17,8 +18,8 @@ void apr_ref_decode_mxfp4(const void *restrict src, float *restrict dst, int64_t
     const apr_block_MXFP4 *block = src;
     for (int64_t i = 0; i < n_elems; i += MX_ELEMS, block++) {
         const float d = half_scale(block->e);
-        for (int j = 0; j < 16; j++) dst[i + j] = (float)apr_e2m1_doubled[block->qs[j] & 0x0f] * d;
-        for (int j = 0; j < 16; j++) dst[i + 16 + j] = (float)apr_e2m1_doubled[block->qs[j] >> 4] * d;
+        for (int j = 0; j < 16; j++) dst[i + j] = (float)e2m1_doubled[block->qs[j] & 0x0f] * d;
+        for (int j = 0; j < 16; j++) dst[i + 16 + j] = (float)e2m1_doubled[block->qs[j] >> 4] * d;
     }
 }
 
@@ -33,8 +34,8 @@ void apr_ref_decode_nvfp4(const void *restrict src, float *restrict dst, int64_t
             const float d = nv_scale(block->d[sub]);
             const uint8_t *const qs = block->qs + 8 * sub;
             float *const y = dst + i + 16 * sub;
-            for (int j = 0; j < 8; j++) y[j] = d * (float)apr_e2m1_doubled[qs[j] & 0x0f];
-            for (int j = 0; j < 8; j++) y[8 + j] = d * (float)apr_e2m1_doubled[qs[j] >> 4];
+            for (int j = 0; j < 8; j++) y[j] = d * (float)e2m1_doubled[qs[j] & 0x0f];
+            for (int j = 0; j < 8; j++) y[8 + j] = d * (float)e2m1_doubled[qs[j] >> 4];
         }
 }
 

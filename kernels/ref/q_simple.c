@@ -177,8 +177,8 @@ void apr_ref_encode_q5_1(const float *restrict src, void *restrict dst, int64_t 
     }
 }
 
-/* d = max|x| / 127, code = x / d rounded to nearest, halves away from zero (truncation after adding half, made exact by
- * looking at the remainder: x / d + 0.5 can round up by itself just below a half). */
+/* d = max|x| / 127, code = x / d rounded to nearest, halves away from zero. Cutting off and looking at the rest is exact; adding a
+ * half first is not, since the sum rounds too. */
 void apr_ref_encode_q8_0(const float *restrict src, void *restrict dst, int64_t n_elems)
 {
     apr_block_Q8_0 *block = dst;

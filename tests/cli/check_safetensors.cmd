@@ -1,0 +1,1 @@
+aprconv check data/tiny-qwen2

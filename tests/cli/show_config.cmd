@@ -1,0 +1,1 @@
+aprconv show data/tiny-qwen2/config.json

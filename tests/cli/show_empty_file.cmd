@@ -1,0 +1,1 @@
+: >empty.apr; aprconv show empty.apr

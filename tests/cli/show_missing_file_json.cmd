@@ -1,0 +1,1 @@
+aprconv show nowhere.gguf --json

@@ -1,0 +1,1 @@
+echo hello there >letter.txt; aprconv show letter.txt

@@ -1,0 +1,1 @@
+aprconv diff a b --tolerance=-1

@@ -1,0 +1,1 @@
+aprconv diff -h

@@ -1,0 +1,1 @@
+aprconv --help | head -n 1
