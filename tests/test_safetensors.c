@@ -549,6 +549,7 @@ static void what_is_not_attached_is_made(void **state)
     model.n_attachments = 0;
     model.origin.format = APR_FORMAT_GGUF;
     model.kv.n_items = 0;
+    model.hparams.torch_dtype = NULL;
     if (write_model(&model, in_work("made"), &options, &err) != APR_OK) fail_msg("%s", err.text);
     assert_same_file(BUNDLED, in_work("made"), "model.safetensors"); /* format: pt is written for every origin */
     assert_same_file(BUNDLED, in_work("made"), "chat_template.jinja");
@@ -557,6 +558,7 @@ static void what_is_not_attached_is_made(void **state)
     assert_string_equal(copy.hparams.architecture, "qwen2");
     assert_int_equal(copy.hparams.num_kv_heads, 2);
     assert_true(copy.hparams.rope_theta == 1e6);
+    assert_string_equal(copy.hparams.torch_dtype, "bfloat16");
     assert_int_equal(copy.vocab.kind, APR_VOCAB_BPE);
     assert_int_equal(copy.vocab.n_tokens, model.vocab.n_tokens);
     assert_int_equal(copy.vocab.n_merges, model.vocab.n_merges);
