@@ -131,7 +131,7 @@ static apr_status run_for(apr_tpl_vm *vm, const apr_tpl_node *node)
     if (items->n_items == 0) return node->c != NULL ? run_in_new(vm, node->c) : APR_OK;
 
     APR_TRY(apr_tpl_alloc(vm, 1, sizeof *loop, &loop));
-    *loop = (apr_tpl_loop){.items = items, .depth = vm->loop_depth++};
+    *loop = (apr_tpl_loop){.items = items};
     for (size_t i = 0; i < items->n_items; i++) { /* the list may grow under way: append() */
         const apr_tpl_value item = items->items[i];
         loop->index0 = i;
@@ -144,7 +144,6 @@ static apr_status run_for(apr_tpl_vm *vm, const apr_tpl_node *node)
         vm->flow = FLOW_ON;
         if (flow == FLOW_BREAK) break;
     }
-    vm->loop_depth--;
     return APR_OK;
 }
 
@@ -307,18 +306,16 @@ apr_status apr_tpl_call_macro(apr_tpl_vm *vm, const apr_tpl_macro *macro, const 
 {
     apr_tpl_scope *const outer = vm->scope;
     apr_tpl_scope *scope;
-    const int outer_loops = vm->loop_depth, line = vm->line;
+    const int line = vm->line;
     if (++vm->n_calls > APR_TEMPLATE_MAX_NESTING)
         return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "macros call each other more than %d deep", APR_TEMPLATE_MAX_NESTING);
     APR_TRY(apr_tpl_scope_make(vm, macro->scope, &scope));
-    vm->loop_depth = 0;
     vm->scope = scope;
     if (macro->caller.kind == TPL_MACRO) APR_TRY(apr_tpl_scope_set(vm, scope, (apr_tpl_text){"caller", 6}, macro->caller));
     APR_TRY(set_extra_args(vm, macro->def, args, scope));
     APR_TRY(set_params(vm, macro->def, args, scope));
     APR_TRY(capture(vm, macro->def->body, scope, out));
     vm->scope = outer;
-    vm->loop_depth = outer_loops;
     vm->line = line;
     vm->n_calls--;
     return APR_OK;

@@ -132,7 +132,7 @@ static bool spells_number(apr_tpl_text text, int base, bool as_real, apr_tpl_val
     for (size_t i = 0; i < text.n_bytes; i++) {
         const char c = text.bytes[i];
         if (c == '_' && i > 0 && i + 1 < text.n_bytes && text.bytes[i + 1] != '_') continue;
-        if (c == '\0' || strchr("xXpP(", c) != NULL) return false; /* what C reads and Python does not */
+        if (c == '\0' || strchr(base == 16 && !as_real ? "(" : "xXpP(", c) != NULL) return false; /* what C reads and Python does not */
         digits[n++] = c;
     }
     digits[n] = '\0';

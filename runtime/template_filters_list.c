@@ -6,12 +6,17 @@
 #define FILTER(name)                                                                                                             \
     static apr_status name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args __attribute__((unused)), apr_tpl_value *out)
 
-/* item.a.b for "a.b", item[2] for "2" or 2; the item itself when no path is given. */
-static apr_status member(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tpl_value *path, apr_tpl_value *out)
+/* item.a.b for "a.b", item[2] for "2" or 2; the item itself when no path is given. The fallback (may be NULL) stands in for any
+ * member on the way that is undefined. */
+static apr_status member_or(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tpl_value *path, const apr_tpl_value *fallback, apr_tpl_value *out)
 {
     *out = *item;
     if (path->kind == TPL_ABSENT || path->kind == TPL_NONE) return APR_OK;
-    if (path->kind != TPL_STRING) return apr_tpl_subscript(vm, item, path, out);
+    if (path->kind != TPL_STRING) {
+        APR_TRY(apr_tpl_subscript(vm, item, path, out));
+        if (out->kind == TPL_UNDEFINED && fallback != NULL) *out = *fallback;
+        return APR_OK;
+    }
     for (apr_tpl_text rest = path->as.text; rest.n_bytes > 0;) {
         const char *const dot = memchr(rest.bytes, '.', rest.n_bytes);
         const size_t n = dot != NULL ? (size_t)(dot - rest.bytes) : rest.n_bytes;
@@ -22,10 +27,16 @@ static apr_status member(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tp
         while (n_digits < n && n_digits < 9 && rest.bytes[n_digits] >= '0' && rest.bytes[n_digits] <= '9') index = index * 10 + rest.bytes[n_digits++] - '0';
         if (n > 0 && n_digits == n) key = apr_tpl_int(index);
         APR_TRY(apr_tpl_subscript(vm, &object, &key, out));
+        if (out->kind == TPL_UNDEFINED && fallback != NULL) *out = *fallback;
         rest.bytes += dot != NULL ? n + 1 : n;
         rest.n_bytes -= dot != NULL ? n + 1 : n;
     }
     return APR_OK;
+}
+
+static apr_status member(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tpl_value *path, apr_tpl_value *out)
+{
+    return member_or(vm, item, path, NULL, out);
 }
 
 /* How two values compare in sort, min, unique: strings without regard to case unless asked for. */
@@ -267,8 +278,7 @@ FILTER(do_map)
     APR_TRY(apr_tpl_list_make(vm, TPL_LIST, items->n_items, out));
     for (size_t i = 0; i < items->n_items; i++) {
         apr_tpl_value item;
-        APR_TRY(f != NULL ? apr_tpl_builtin_call(vm, f, &items->items[i], &rest, &item) : member(vm, &items->items[i], path, &item));
-        if (f == NULL && item.kind == TPL_UNDEFINED && fallback != NULL) item = *fallback;
+        APR_TRY(f != NULL ? apr_tpl_builtin_call(vm, f, &items->items[i], &rest, &item) : member_or(vm, &items->items[i], path, fallback, &item));
         APR_TRY(apr_tpl_list_add(vm, out->as.list, item));
     }
     return APR_OK;

@@ -119,7 +119,6 @@ typedef struct apr_tpl_macro {
 typedef struct apr_tpl_loop {
     const apr_tpl_list *items;
     size_t index0;
-    int depth;
 } apr_tpl_loop;
 
 typedef enum { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } apr_tpl_flow;
@@ -130,7 +129,7 @@ typedef struct apr_tpl_vm {
     apr_tpl_out out;
     apr_tpl_scope *scope;
     int64_t n_steps;
-    int line, depth, n_calls, loop_depth;
+    int line, depth, n_calls;
     apr_tpl_flow flow;
     apr_tpl_value block_text; /* what the innermost filter of a filter block works on */
     bool has_now;

@@ -107,7 +107,8 @@ static apr_status lex_number(lexer *lex)
 {
     size_t end = skip_digits(lex, lex->at);
     bool is_float = false;
-    if (byte_at(lex, end) == '.' && isdigit((unsigned char)byte_at(lex, end + 1))) {
+    const bool is_member = lex->at > 0 && lex->source.bytes[lex->at - 1] == '.'; /* list.0.1 */
+    if (!is_member && byte_at(lex, end) == '.' && isdigit((unsigned char)byte_at(lex, end + 1))) {
         end = skip_digits(lex, end + 1);
         is_float = true;
     }

@@ -172,7 +172,8 @@ apr_status apr_tpl_compare(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a
 
 /* ---- members ---- */
 
-static apr_status loop_attribute(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_text name, apr_tpl_value *out)
+/* depth counts recursive loops, which there are none of here. */
+static apr_tpl_value loop_attribute(const apr_tpl_value *a, apr_tpl_text name)
 {
     const apr_tpl_loop *const loop = a->as.loop;
     const int64_t i = (int64_t)loop->index0, n = (int64_t)loop->items->n_items;
@@ -181,19 +182,15 @@ static apr_status loop_attribute(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl
         apr_tpl_value value;
     } members[] = {
         {"index", apr_tpl_int(i + 1)},   {"index0", apr_tpl_int(i)},         {"first", apr_tpl_bool(i == 0)},        {"last", apr_tpl_bool(i == n - 1)},
-        {"length", apr_tpl_int(n)},      {"revindex", apr_tpl_int(n - i)},   {"revindex0", apr_tpl_int(n - i - 1)},  {"depth", apr_tpl_int(loop->depth + 1)},
-        {"depth0", apr_tpl_int(loop->depth)},
+        {"length", apr_tpl_int(n)},      {"revindex", apr_tpl_int(n - i)},   {"revindex0", apr_tpl_int(n - i - 1)},  {"depth", apr_tpl_int(1)},
+        {"depth0", apr_tpl_int(0)},
         {"previtem", i > 0 ? loop->items->items[i - 1] : apr_tpl_undefined(name)},
         {"nextitem", i + 1 < n ? loop->items->items[i + 1] : apr_tpl_undefined(name)},
     };
     for (size_t k = 0; k < sizeof members / sizeof *members; k++) {
-        if (!apr_tpl_text_is(name, members[k].name)) continue;
-        *out = members[k].value;
-        return APR_OK;
+        if (apr_tpl_text_is(name, members[k].name)) return members[k].value;
     }
-    (void)vm;
-    *out = apr_tpl_undefined(name);
-    return APR_OK;
+    return apr_tpl_undefined(name);
 }
 
 static apr_status bind_method(apr_tpl_vm *vm, const apr_tpl_value *self, const apr_tpl_builtin *function, apr_tpl_value *out)
@@ -225,8 +222,7 @@ apr_status apr_tpl_attribute(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_tex
     const apr_tpl_builtin *const method = find_method(a, name);
     if (method != NULL) return bind_method(vm, a, method, out);
     if (a->kind == TPL_UNDEFINED) return fail_undefined(vm, a);
-    if (a->kind == TPL_LOOP) return loop_attribute(vm, a, name, out);
-    *out = apr_tpl_undefined(name);
+    *out = a->kind == TPL_LOOP ? loop_attribute(a, name) : apr_tpl_undefined(name);
     if (a->kind == TPL_MACRO && apr_tpl_text_is(name, "name")) *out = apr_tpl_string(a->as.macro->def->name.bytes, a->as.macro->def->name.n_bytes);
     if (a->kind == TPL_DICT || a->kind == TPL_NAMESPACE) {
         const apr_tpl_value key = apr_tpl_string(name.bytes, name.n_bytes);

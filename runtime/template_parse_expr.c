@@ -487,8 +487,7 @@ static apr_status parse_test(apr_tpl_parser *p, apr_tpl_node **node)
     APR_TRY(apr_tpl_expect_name(p, &outer->text));
     outer->builtin = apr_tpl_builtin_find(apr_tpl_tests, outer->text);
     const apr_tpl_token_kind kind = p->at->kind;
-    const bool is_word = apr_tpl_at_name(p, "else") || apr_tpl_at_name(p, "or") || apr_tpl_at_name(p, "and") || apr_tpl_at_name(p, "is") ||
-                         apr_tpl_at_name(p, "if");
+    const bool is_word = apr_tpl_at_name(p, "else") || apr_tpl_at_name(p, "or") || apr_tpl_at_name(p, "and") || apr_tpl_at_name(p, "is");
     if (apr_tpl_skip_op(p, "(")) {
         APR_TRY(parse_args(p, &outer->args));
     } else if (!is_word && (kind == TOK_NAME || kind == TOK_STRING || kind == TOK_INT || kind == TOK_FLOAT || apr_tpl_at_op(p, "[") || apr_tpl_at_op(p, "{"))) {
