@@ -69,7 +69,8 @@ static void templates_render_as_jinja2_renders_them(void **state)
         char *got;
         size_t n_bytes;
         apr_error err = {0};
-        const apr_status status = apr_template_render(string_of(item, "template"), cJSON_GetObjectItemCaseSensitive(item, "variables"), &got, &n_bytes, &err);
+        const apr_status status =
+            apr_template_render(string_of(item, "template"), cJSON_GetObjectItemCaseSensitive(item, "variables"), &got, &n_bytes, &err);
         if (status != APR_OK) fail_msg("%s: %s", string_of(item, "name"), err.text);
         if (strcmp(got, string_of(item, "expected")) != 0)
             fail_msg("%s:\nexpected: %s\ngot:      %s", string_of(item, "name"), string_of(item, "expected"), got);
@@ -187,6 +188,7 @@ static void a_failure_names_its_line_and_its_reason(void **state)
         {"{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", APR_E_DAMAGED, "'m' takes not more than 1"},
         {"{% macro m(a) %}{% endmacro %}{{ m(b=2) }}", APR_E_DAMAGED, "'b'"},
         {"{% macro m(a) %}{% endmacro %}{{ m(1, a=2) }}", APR_E_DAMAGED, "twice"},
+        {"{{ none.strip() }}", APR_E_DAMAGED, "a 'NoneType' has no method 'strip'"},
         {"{{ 5() }}", APR_E_DAMAGED, "'int' cannot be called"},
         /* what is not known here */
         {"{% include 'x' %}", APR_E_UNSUPPORTED, "the tag 'include'"},
@@ -230,13 +232,18 @@ static void a_template_without_end_is_stopped(void **state)
         {"{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}", APR_E_UNSUPPORTED, "steps"},
         {"{% for i in range(1000000000) %}{% endfor %}", APR_E_DAMAGED, "range()"},
         {"{% for i in range(100000) %}{% for j in range(100000) %}x{% endfor %}{% endfor %}", APR_E_UNSUPPORTED, "steps"},
-        {"{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s }}", APR_E_UNSUPPORTED, "MiB"},
-        {"{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s.replace('x', 'xx') %}{% endfor %}", APR_E_UNSUPPORTED, ""},
+        {"{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s }}", APR_E_UNSUPPORTED,
+         "MiB"},
+        {"{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s.replace('x', 'xx') %}{% endfor %}", APR_E_UNSUPPORTED,
+         ""},
         {"{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = ns.l + ns.l %}{% endfor %}", APR_E_UNSUPPORTED, ""},
-        {"{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}", APR_E_UNSUPPORTED, ""},
-        {"{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l == [ns.l] + [] }}{{ ns.l | tojson }}",
+        {"{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}", APR_E_UNSUPPORTED,
+         ""},
+        {"{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l == [ns.l] + [] }}{{ "
+         "ns.l | tojson }}",
          APR_E_UNSUPPORTED, ""},
-        {"{% set ns = namespace(l=[]) %}{% for i in range(50000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}", APR_E_UNSUPPORTED, "too deeply"},
+        {"{% set ns = namespace(l=[]) %}{% for i in range(50000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}", APR_E_UNSUPPORTED,
+         "too deeply"},
         {"{% set l = [] %}{% set _ = l.append(l) %}{{ l }}", APR_E_UNSUPPORTED, "too deeply"},
         {"{% set l = [] %}{% set _ = l.append(l) %}{{ l | tojson }}", APR_E_UNSUPPORTED, "too deeply"},
         {"{% set l = [] %}{% set k = [] %}{% set _ = l.append(l) %}{% set _ = k.append(k) %}{{ l == k }}", APR_E_UNSUPPORTED, "too deeply"},
@@ -246,8 +253,8 @@ static void a_template_without_end_is_stopped(void **state)
         {"{{ [0] * 1000000000000 }}", APR_E_UNSUPPORTED, ""},
         {"{{ 'x' | indent(1000000000000) }}", APR_E_UNSUPPORTED, ""},
         {"{% set s = 'a' * 4000000 %}{% for i in range(1000) %}{{ 'b' in s }}{% endfor %}", APR_E_UNSUPPORTED, "steps"},
-        {"{% set s = 'a' * 4000000 %}{{ ('a' * 2000000 + 'b') in s }}{{ s.find('a' * 2000000 + 'b') }}{{ s.rfind('a' * 2000000 + 'b') }}", APR_E_UNSUPPORTED,
-         "steps"},
+        {"{% set s = 'a' * 4000000 %}{{ ('a' * 2000000 + 'b') in s }}{{ s.find('a' * 2000000 + 'b') }}{{ s.rfind('a' * 2000000 + 'b') }}",
+         APR_E_UNSUPPORTED, "steps"},
     };
     (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
@@ -276,10 +283,18 @@ static void deep_nesting_is_refused_and_moderate_nesting_is_not(void **state)
     static const struct {
         const char *before, *open, *middle, *close, *after;
     } cases[] = {
-        {"{{ ", "(", "1", ")", " }}"},          {"{{ ", "[", "1", "]", " }}"},     {"{{ ", "{1:", "1", "}", " }}"},
-        {"{{ ", "not ", "1", "", " }}"},        {"{{ ", "- ", "1", "", " }}"},     {"{{ x", "", "", "[0]", " | default(1) }}"},
-        {"", "{% if 1 %}", "x", "{% endif %}", ""}, {"", "{% for i in [1] %}", "x", "{% endfor %}", ""}, {"{{ 'a'", "", "", " | upper", " }}"},
-        {"{{ 1", "", "", " + 1", " }}"},        {"{{ ", "1 if 1 else ", "2", "", " }}"}, {"{{ range(", "range(", "1", ") | length", ") }}"},
+        {"{{ ", "(", "1", ")", " }}"},
+        {"{{ ", "[", "1", "]", " }}"},
+        {"{{ ", "{1:", "1", "}", " }}"},
+        {"{{ ", "not ", "1", "", " }}"},
+        {"{{ ", "- ", "1", "", " }}"},
+        {"{{ x", "", "", "[0]", " | default(1) }}"},
+        {"", "{% if 1 %}", "x", "{% endif %}", ""},
+        {"", "{% for i in [1] %}", "x", "{% endfor %}", ""},
+        {"{{ 'a'", "", "", " | upper", " }}"},
+        {"{{ 1", "", "", " + 1", " }}"},
+        {"{{ ", "1 if 1 else ", "2", "", " }}"},
+        {"{{ range(", "range(", "1", ") | length", ") }}"},
         {"{% if 0 %}", "", "", "{% elif 0 %}", "{% endif %}"},
     };
     (void)state;
@@ -305,8 +320,10 @@ static void every_prefix_of_a_template_ends_well(void **state)
 {
     static const char source[] =
         "{%- macro m(a, b=[1, {'k': 'v\\n'}]) -%}{%- endmacro -%}{% macro f(x, y=1.5) %}{{ x[1:-1] ~ y }}{% endmacro %}\n"
-        "{%- for k, v in d.items() if v is not none %}{# note #}{{ f(v, y=k | upper) }}{% if loop.last and not 1 in [2] %}\n{% break %}{% endif %}"
-        "{% endfor %}{% set ns = namespace(a=0) %}{% set ns.a = -1 %}{% raw %}{{{% endraw %}{% set t | trim %} x {% endset %}{% call f(1) %}{% endcall %}";
+        "{%- for k, v in d.items() if v is not none %}{# note #}{{ f(v, y=k | upper) }}{% if loop.last and not 1 in [2] %}\n{% break %}{% "
+        "endif %}"
+        "{% endfor %}{% set ns = namespace(a=0) %}{% set ns.a = -1 %}{% raw %}{{{% endraw %}{% set t | trim %} x {% endset %}{% call f(1) "
+        "%}{% endcall %}";
     (void)state;
     for (size_t n = 0; n < sizeof source; n++) {
         char *const prefix = malloc(n + 1);
@@ -365,7 +382,8 @@ static void variables_from_json_keep_their_types(void **state)
     char *text;
     apr_error err;
     (void)state;
-    assert_int_equal(render("{{ a }} {{ b }} {{ c }} {{ d }} {{ e }} {{ f }}", "{\"a\": 3, \"b\": 3.5, \"c\": null, \"d\": true, \"e\": 1e300, \"f\": {\"k\": []}}", &text, &err),
+    assert_int_equal(render("{{ a }} {{ b }} {{ c }} {{ d }} {{ e }} {{ f }}",
+                            "{\"a\": 3, \"b\": 3.5, \"c\": null, \"d\": true, \"e\": 1e300, \"f\": {\"k\": []}}", &text, &err),
                      APR_OK);
     assert_string_equal(text, "3 3.5 None True 1e+300 {'k': []}");
     free(text);
@@ -373,7 +391,8 @@ static void variables_from_json_keep_their_types(void **state)
     assert_int_equal(render("x", "{\"a\": \"\xff\"}", &text, &err), APR_E_DAMAGED);
     assert_int_equal(render("{{ strftime_now('%Y') }}", "{\"strftime_now_unix\": 1e300}", &text, &err), APR_E_DAMAGED);
     assert_int_equal(render("{{ strftime_now('%5000Y') }}", "{\"strftime_now_unix\": 0}", &text, &err), APR_E_UNSUPPORTED);
-    assert_int_equal(render("{{ strftime_now('%Y-%m-%d') }}{{ strftime_now_unix }}", "{\"strftime_now_unix\": 951782400}", &text, &err), APR_OK);
+    assert_int_equal(render("{{ strftime_now('%Y-%m-%d') }}{{ strftime_now_unix }}", "{\"strftime_now_unix\": 951782400}", &text, &err),
+                     APR_OK);
     assert_string_equal(text, "2000-02-29");
     free(text);
 }
@@ -383,7 +402,8 @@ static void a_list_can_be_appended_to(void **state)
     char *text;
     apr_error err;
     (void)state;
-    assert_int_equal(render("{% set l = [] %}{% for i in range(3) %}{% set _ = l.append(i) %}{% endfor %}{{ l }}", "{}", &text, &err), APR_OK);
+    assert_int_equal(render("{% set l = [] %}{% for i in range(3) %}{% set _ = l.append(i) %}{% endfor %}{{ l }}", "{}", &text, &err),
+                     APR_OK);
     assert_string_equal(text, "[0, 1, 2]");
     free(text);
 }
