@@ -91,7 +91,8 @@ static apr_status choose_keys(gguf_sink *s, int64_t file_type, apr_error *err)
 
     if (file_type == 0) file_type = file_type_of(l);
     s->kv = (apr_kv_list){.arena = &s->arena};
-    if (l->origin.format != APR_FORMAT_SAFETENSORS) {
+    const bool has_keys = l->origin.format == APR_FORMAT_GGUF || (l->origin.format == APR_FORMAT_NONE && l->format != APR_FORMAT_APR);
+    if (has_keys) {
         for (size_t i = 0; i < l->kv.n_items; i++) APR_TRY(apr_kv_set(&s->kv, &l->kv.items[i], err));
         if (l->origin.requantized) APR_TRY(apr_kv_set_int(&s->kv, "general.file_type", APR_KV_U32, file_type, err));
         return APR_OK;
