@@ -84,12 +84,22 @@ uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype)
     return apr_pad64(apr_saturating_mul(n_rows, (uint64_t)row_bytes));
 }
 
+static uint64_t tensor_bytes(const apr_model *model, const char *name, const char *suffix)
+{
+    char full[256];
+    snprintf(full, sizeof full, "%s%s", name, suffix);
+    const apr_tensor *const tensor = apr_model_find(model, full);
+    if (tensor == NULL) return 0;
+    return apr_saturating_add(apr_pad64(tensor->n_bytes), tensor->scale != NULL ? apr_pad64(tensor->scale->n_bytes) : 0);
+}
+
 void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes)
 {
     for (size_t i = 0; i < program->n_weights; i++) {
-        const apr_tensor *const tensor = apr_model_find(model, program->weights[i].name);
-        bytes[i] = tensor == NULL ? 0 : apr_pad64(tensor->n_bytes);
-        if (tensor != NULL && tensor->scale != NULL) bytes[i] = apr_saturating_add(bytes[i], apr_pad64(tensor->scale->n_bytes));
+        const char *const name = program->weights[i].name;
+        bytes[i] = tensor_bytes(model, name, "");
+        /* gpt-oss keeps the codes and the scales of its experts apart */
+        if (bytes[i] == 0) bytes[i] = apr_saturating_add(tensor_bytes(model, name, "_blocks"), tensor_bytes(model, name, "_scales"));
     }
 }
 
