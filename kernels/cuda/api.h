@@ -23,11 +23,13 @@ typedef struct apr_cuda_device apr_cuda_device;
 /* What is known of a device before a context exists on it. Versions as CUDA counts them: 13000 is 13.0. */
 typedef struct apr_cuda_facts {
     char name[256], bus[32];
+    char driver[80]; /* "580.95.05"; "" when NVML is not there */
     int ordinal, major, minor, n_sms, threads_per_sm;
     uint64_t total_bytes;
+    uint64_t used_bytes; /* of the whole card, by all processes, as NVML says; UINT64_MAX: unknown */
     int l2_bytes, memory_bus_bits;
     bool is_integrated; /* shares the host's memory */
-    int driver_version, runtime_version;
+    int driver_version, runtime_version; /* the newest CUDA that the driver knows; the one that is linked */
 } apr_cuda_facts;
 
 typedef struct apr_cuda_options {
