@@ -12,8 +12,8 @@ static const struct {
     const char *family;
     bool fp8_units, fp4_units;
 } families[] = {
-    {75, 79, "Turing", false, false}, {80, 88, "Ampere", false, false},  {89, 89, "Ada", true, false},
-    {90, 99, "Hopper", true, false},  {100, 109, "Blackwell", true, true}, {110, 119, "Blackwell (Thor)", true, true},
+    {75, 79, "Turing", false, false},    {80, 88, "Ampere", false, false},    {89, 89, "Ada", true, false},
+    {90, 99, "Hopper", true, false},     {100, 109, "Blackwell", true, true}, {110, 119, "Blackwell (Thor)", true, true},
     {120, 129, "Blackwell", true, true},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };

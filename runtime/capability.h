@@ -13,10 +13,10 @@
 typedef enum { APR_CODE_NATIVE, APR_CODE_PTX } apr_code_kind;
 
 typedef struct apr_capability {
-    const char *family;   /* "Hopper" */
-    apr_code_kind code;   /* what will run: machine code, or PTX that the driver compiles at the first start */
-    bool fp8_units;       /* matrix products of FP8 */
-    bool fp4_units;       /* and of FP4 with scales of blocks */
+    const char *family;    /* "Hopper" */
+    apr_code_kind code;    /* what will run: machine code, or PTX that the driver compiles at the first start */
+    bool fp8_units;        /* matrix products of FP8 */
+    bool fp4_units;        /* and of FP4 with scales of blocks */
     const char *fp8_fault; /* why FP8 through cuBLASLt is off unless asked for; NULL: no fault is known */
 } apr_capability;
 
