@@ -1,6 +1,7 @@
 /* aprrun.c - runs a model: text from a prompt, or figures against a recorded truth. */
 #include "runtime/evaluate.h"
 #include "runtime/generate.h"
+#include "tools/doctor.h"
 #include "tools/golden.h"
 #include "tools/meter.h"
 #include "tools/running.h"
@@ -249,6 +250,15 @@ int main(int argc, char **argv)
          .examples = apr_golden_examples,
          .run = apr_run_golden,
          .summary = "token ids, answers, logits, hidden states, perplexity against a recorded truth"},
+        {.verb = "doctor",
+         .operands = "",
+         .min_operands = 0,
+         .max_operands = 0,
+         .options = apr_doctor_options,
+         .options_bytes = apr_doctor_options_bytes,
+         .examples = apr_doctor_examples,
+         .run = apr_run_doctor,
+         .summary = "GPUs, driver, what they can do and what was found out by trying"},
         {.verb = "ppl",
          .operands = "MODEL FILE",
          .min_operands = 2,
@@ -268,7 +278,7 @@ int main(int argc, char **argv)
          .summary = "text from a prompt"},
         {0},
     };
-    static const apr_tool tool_facts = {"aprrun", "runs a model on the host and proves that it is still the model", NULL};
+    static const apr_tool tool_facts = {"aprrun", "runs a model on the host or a GPU and proves that it is still the model", NULL};
     apr_tool tool = tool_facts;
     tool.commands = commands;
     return apr_cli_main(&tool, argc, argv);
