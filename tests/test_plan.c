@@ -1,4 +1,5 @@
 /* runtime/plan.h: known totals of public models, layouts without overlaps, and the verdict at its edge. */
+#include "kernels/cuda/api.h"
 #include "runtime/plan.h"
 
 #include <math.h>
@@ -209,10 +210,10 @@ static void a_device_pays_for_context_and_cublas_and_the_sums_add_up(void **stat
     planned p = make(&llama_8b, &options);
 
     assert_int_equal(p.plan.budget_bytes, apr_gpu_vram_bytes(options.gpu));
-    assert_int_equal(line_bytes(&p.plan, APR_LINE_CONTEXT), apr_gpu_context_bytes(options.gpu, 1024));
+    assert_int_equal(line_bytes(&p.plan, APR_LINE_CONTEXT), apr_gpu_context_bytes(options.gpu, APR_DEFAULT_STACK_BYTES));
     assert_int_equal(line_bytes(&p.plan, APR_LINE_CUBLAS_WORKSPACE), 4 << 20);
     assert_int_equal(line_bytes(&p.plan, APR_LINE_HEADROOM), 1 << 30);
-    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE), 0);
+    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE), apr_cuda_linear_bytes(512, 14336, 4096, false)); /* down_proj */
     for (size_t i = 0; i < p.plan.n_lines; i++) {
         assert_true(p.plan.lines[i].bytes > 0);
         assert_non_null(p.plan.lines[i].reason);
