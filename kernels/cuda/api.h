@@ -48,6 +48,45 @@ typedef enum {
     APR_CUDA_DRILL_COUNT
 } apr_cuda_drill;
 
+/* --- codecs: kernels/ref's bytes, made on the device --- */
+
+/* One lane of a pipeline: a stream, pinned host memory and as much on the device. What is started on it runs while others are
+ * filled. A lane belongs to one thread at a time; lanes may be used side by side. */
+typedef struct apr_cuda_lane {
+    uint8_t *in;       /* [sizes.in_bytes] the source's blocks */
+    float *factors;    /* [sizes.n_factors] of decoded values, see apr_cuda_piece */
+    uint8_t *out;      /* [sizes.out_bytes] the encoded blocks */
+    float *row_scales; /* [sizes.n_rows] of FP8 rows */
+} apr_cuda_lane;
+
+typedef struct apr_cuda_lane_sizes {
+    size_t in_bytes, out_bytes;
+    int64_t n_elems, n_factors, n_rows; /* at most, in one piece */
+} apr_cuda_lane_sizes;
+
+/* Values to decode and encode: n_elems of them in in_bytes, whole blocks of `to`. Decoded value i is multiplied by
+ * factors[i / columns * factors_wide + i % columns / factors_group]. FP8 is made of rows of `columns` with a scale each. */
+typedef struct apr_cuda_piece {
+    apr_dtype from, to;
+    int64_t n_elems, columns;
+    size_t in_bytes;
+    int64_t factors_wide, factors_group; /* 0: no factors */
+} apr_cuda_piece;
+
+typedef struct apr_cuda_codecs {
+    bool (*decodes)(apr_dtype dtype);
+    bool (*encodes)(apr_dtype dtype);
+    apr_status (*open_lane)(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, apr_cuda_lane **lane, apr_error *err);
+    void (*close_lane)(apr_cuda_lane *lane); /* NULL is fine */
+    /* Queues upload, decoding, encoding and download, and returns. */
+    apr_status (*start)(apr_cuda_lane *lane, const apr_cuda_piece *piece, apr_error *err);
+    /* Until out and row_scales are there. n_unusual: NaN and infinities among the decoded values. */
+    apr_status (*wait)(apr_cuda_lane *lane, int64_t *n_unusual, apr_error *err);
+    /* For figures: seconds of decoding and of encoding the last piece once more, without the way there and back, and bytes per
+     * second (read and written) of a copy on the device. Medians of n_times. */
+    apr_status (*measure)(apr_cuda_lane *lane, int n_times, double *decode_s, double *encode_s, double *copy_bytes_per_s, apr_error *err);
+} apr_cuda_codecs;
+
 typedef struct apr_cuda_api {
     uint32_t abi;
     const char *architectures; /* native code inside: "75 80 86 89 90 100 103 120 121" */
@@ -85,6 +124,8 @@ typedef struct apr_cuda_api {
     /* Bytes per second of a large read, and of host to device from pinned memory; takes 512 MiB for the moment. */
     apr_status (*bandwidth)(apr_cuda_device *device, double *read, double *upload, apr_error *err);
     apr_status (*drill)(apr_cuda_device *device, apr_cuda_drill which, apr_error *err);
+
+    const apr_cuda_codecs *codecs;
 } apr_cuda_api;
 
 typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint32_t abi);

@@ -230,6 +230,7 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         apr_cuda_run_probe,
         apr_cuda_measure_bandwidth,
         apr_cuda_run_drill,
+        &apr_cuda_codec_table,
     };
     return abi == APR_CUDA_ABI ? &api : NULL;
 }
