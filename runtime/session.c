@@ -1,6 +1,7 @@
 /* session.c - binds a program to a model's tensors, allocates what the plan says, runs the operations. */
 #include "runtime/session.h"
 #include "formats/bytes.h"
+#include "runtime/steps.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -434,3 +435,83 @@ apr_status apr_session_eval(apr_session *s, const int32_t *ids, size_t n_ids, co
     }
     return APR_OK;
 }
+
+/* --- operation by operation --- */
+
+apr_status apr_steps_begin(apr_session *s, const int32_t *ids, int64_t n_ids, apr_error *err)
+{
+    if (n_ids > s->plan.n_ctx - s->position)
+        return apr_fail(err, APR_E_NO, "the context of %lld tokens has no room for %lld more", (long long)s->plan.n_ctx, (long long)n_ids);
+    if (n_ids < 1 || n_ids > s->plan.n_batch || n_ids > s->plan.n_logits)
+        return apr_fail(err, APR_E_USAGE, "%lld tokens are no batch of this session", (long long)n_ids);
+    for (int64_t i = 0; i < n_ids; i++)
+        if (ids[i] < 0 || ids[i] >= s->program.vocab_size)
+            return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)ids[i],
+                            (long long)s->program.vocab_size);
+    s->ids = ids;
+    s->n_tokens = s->n_rows = n_ids;
+    s->first_row = 0;
+    return APR_OK;
+}
+
+apr_status apr_steps_run(apr_session *s, size_t op, apr_error *err)
+{
+    (void)err;
+    run_op(s, &s->program.ops[op]);
+    return APR_OK;
+}
+
+apr_status apr_steps_read(apr_session *s, int value, float *to, apr_error *err)
+{
+    (void)err;
+    memcpy(to, value_at(s, value), (size_t)(s->n_tokens * s->program.values[value].width) * sizeof *to);
+    return APR_OK;
+}
+
+apr_status apr_steps_write(apr_session *s, int value, const float *from, apr_error *err)
+{
+    (void)err;
+    memcpy(value_at(s, value), from, (size_t)(s->n_tokens * s->program.values[value].width) * sizeof *from);
+    return APR_OK;
+}
+
+void apr_steps_end(apr_session *s) { s->position += s->n_tokens; }
+
+size_t apr_steps_cell_bytes(const apr_session *s, int state)
+{
+    const apr_state *const facts = &s->program.states[state];
+    return (size_t)(apr_kv_row_bytes(s->plan.kv_dtype, facts->head_dim) * facts->n_heads);
+}
+
+/* Positions in order, in as few pieces as the ring of cells allows. */
+static void copy_cells(const apr_session *s, int state, int64_t first, int64_t n, uint8_t *host, bool to_host)
+{
+    const size_t cell = apr_steps_cell_bytes(s, state);
+    for (int which = 0; which < 2; which++) {
+        const apr_cache cache = cache_at(s, state, which);
+        for (int64_t i = 0; i < n;) {
+            const int64_t at = (first + i) % cache.n_cells, left = cache.n_cells - at, piece = left < n - i ? left : n - i;
+            uint8_t *const here = host + (size_t)(which * n + i) * cell, *const there = cache.data + (size_t)at * cell;
+            memcpy(to_host ? here : there, to_host ? there : here, (size_t)piece * cell);
+            i += piece;
+        }
+    }
+}
+
+apr_status apr_steps_read_cells(apr_session *s, int state, int64_t first, int64_t n, uint8_t *to, apr_error *err)
+{
+    (void)err;
+    copy_cells(s, state, first, n, to, true);
+    return APR_OK;
+}
+
+apr_status apr_steps_write_cells(apr_session *s, int state, int64_t first, int64_t n, const uint8_t *from, apr_error *err)
+{
+    (void)err;
+    copy_cells(s, state, first, n, (uint8_t *)(uintptr_t)from, false);
+    return APR_OK;
+}
+
+void apr_steps_seek(apr_session *s, int64_t position) { s->position = position; }
+const apr_tensor *apr_steps_tensor(const apr_session *s, int slot) { return slot >= 0 ? s->tensors[slot] : NULL; }
+const char *apr_steps_backend(const apr_session *s) { return s->backend->name; }

@@ -3,6 +3,7 @@
 #include "runtime/generate.h"
 #include "tools/golden.h"
 #include "tools/meter.h"
+#include "tools/parity.h"
 #include "tools/running.h"
 
 #include <stdlib.h>
@@ -234,6 +235,8 @@ int main(int argc, char **argv)
          .examples = apr_golden_examples, .run = apr_run_golden, .summary = "token ids, answers, logits, hidden states, perplexity against a recorded truth"},
         {.verb = "ppl", .operands = "MODEL FILE", .min_operands = 2, .max_operands = 2, .options = ppl_table, .options_bytes = sizeof(ppl_options), .examples = ppl_examples,
          .run = run_ppl, .summary = "perplexity on a text"},
+        {.verb = "parity", .operands = "MODEL", .min_operands = 1, .max_operands = 1, .options = apr_parity_verb_options, .options_bytes = apr_parity_verb_options_bytes,
+         .examples = apr_parity_verb_examples, .run = apr_run_parity, .summary = "every operation on the reference and on another backend, from the same input"},
         {.operands = "MODEL", .min_operands = 1, .max_operands = 1, .options = generate_table, .options_bytes = sizeof(generate_options), .examples = generate_examples,
          .run = run_generate, .summary = "text from a prompt"},
         {0},
