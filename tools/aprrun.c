@@ -4,6 +4,7 @@
 #include "tools/doctor.h"
 #include "tools/golden.h"
 #include "tools/meter.h"
+#include "tools/parity.h"
 #include "tools/running.h"
 
 #include <stdlib.h>
@@ -268,6 +269,15 @@ int main(int argc, char **argv)
          .examples = ppl_examples,
          .run = run_ppl,
          .summary = "perplexity on a text"},
+        {.verb = "parity",
+         .operands = "MODEL",
+         .min_operands = 1,
+         .max_operands = 1,
+         .options = apr_parity_verb_options,
+         .options_bytes = apr_parity_verb_options_bytes,
+         .examples = apr_parity_verb_examples,
+         .run = apr_run_parity,
+         .summary = "every operation on the reference and on another backend, from the same input"},
         {.operands = "MODEL",
          .min_operands = 1,
          .max_operands = 1,
