@@ -167,6 +167,50 @@ apr_status apr_compare_models(apr_session *truth, apr_session *other, const int3
     return status;
 }
 
+/* --- tensors --- */
+
+static void scan_rows(const apr_tensor *tensor, int64_t first, int64_t n_rows, float *rows, apr_tensor_scan *scan)
+{
+    const int64_t columns = apr_tensor_columns(tensor);
+
+    apr_decode_rows(tensor, first, n_rows, rows);
+    for (int64_t i = 0; i < n_rows * columns; i++) {
+        if (rows[i] != 0.0f) scan->all_zero = false;
+        if (isfinite(rows[i])) continue;
+        const int64_t at = first * columns + i;
+        if (scan->first_nonfinite < 0 || at < scan->first_nonfinite) scan->first_nonfinite = at;
+        scan->n_nonfinite++;
+    }
+}
+
+apr_status apr_scan_tensor(const apr_tensor *tensor, apr_tensor_scan *scan, apr_error *err)
+{
+    const int64_t n_rows = apr_tensor_rows(tensor), columns = apr_tensor_columns(tensor);
+    const int64_t block = columns > 0 && columns < 16384 ? 16384 / columns : 1;
+    bool failed = false;
+
+    *scan = (apr_tensor_scan){.first_nonfinite = -1, .all_zero = n_rows > 0 && columns > 0};
+    if (!apr_can_decode(tensor->dtype)) return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s' is %s, which cannot be decoded", tensor->name, apr_dtypes[tensor->dtype].name);
+#pragma omp parallel
+    {
+        apr_tensor_scan own = *scan;
+        float *const rows = malloc((size_t)(block * columns) * sizeof *rows + 1);
+#pragma omp barrier
+#pragma omp for schedule(dynamic)
+        for (int64_t first = 0; first < n_rows; first += block)
+            if (rows != NULL) scan_rows(tensor, first, n_rows - first < block ? n_rows - first : block, rows, &own);
+#pragma omp critical
+        {
+            failed |= rows == NULL;
+            scan->n_nonfinite += own.n_nonfinite;
+            scan->all_zero &= own.all_zero;
+            if (own.first_nonfinite >= 0 && (scan->first_nonfinite < 0 || own.first_nonfinite < scan->first_nonfinite)) scan->first_nonfinite = own.first_nonfinite;
+        }
+        free(rows);
+    }
+    return failed ? apr_no_memory(err, "a block of decoded rows") : APR_OK;
+}
+
 /* --- allowances --- */
 
 const apr_allowance apr_allowance_same = {"same", 1e-9, 1.0, 1e-6, 1.000001};

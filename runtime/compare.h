@@ -38,6 +38,16 @@ void apr_divergence_close(apr_divergence *d);
 apr_status apr_compare_models(apr_session *truth, apr_session *other, const int32_t *ids, int64_t n_ids, int64_t window,
                               void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err);
 
+/* --- tensors --- */
+
+typedef struct apr_tensor_scan {
+    int64_t n_nonfinite, first_nonfinite; /* NaN and infinities; index of the first, -1: none */
+    bool all_zero;                        /* no number but 0 (an empty tensor is not) */
+} apr_tensor_scan;
+
+/* Decodes all of it. APR_E_UNSUPPORTED for a type that cannot be decoded. */
+apr_status apr_scan_tensor(const apr_tensor *tensor, apr_tensor_scan *scan, apr_error *err);
+
 /* --- how much is too much --- */
 
 /* What the weights' worst type may cost. Models of a few million parameters lose more than large ones: the bounds are about

@@ -5,6 +5,7 @@
 #include "tools/meter.h"
 #include "tools/parity.h"
 #include "tools/running.h"
+#include "tools/verify.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -237,6 +238,8 @@ int main(int argc, char **argv)
          .run = run_ppl, .summary = "perplexity on a text"},
         {.verb = "parity", .operands = "MODEL", .min_operands = 1, .max_operands = 1, .options = apr_parity_verb_options, .options_bytes = apr_parity_verb_options_bytes,
          .examples = apr_parity_verb_examples, .run = apr_run_parity, .summary = "every operation on the reference and on another backend, from the same input"},
+        {.verb = "verify", .operands = "MODEL", .min_operands = 1, .max_operands = 1, .options = apr_verify_options, .options_bytes = apr_verify_options_bytes,
+         .examples = apr_verify_examples, .run = apr_run_verify, .summary = "is it still the model that it was made from?"},
         {.operands = "MODEL", .min_operands = 1, .max_operands = 1, .options = generate_table, .options_bytes = sizeof(generate_options), .examples = generate_examples,
          .run = run_generate, .summary = "text from a prompt"},
         {0},
