@@ -20,7 +20,7 @@ B      := build/$(FLAVOR)$(if $(clang_),-clang)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 CPPFLAGS += -I. -MMD -MP -D_POSIX_C_SOURCE=200809L
 CFLAGS   += -std=c11 $(WARN) -fopenmp $(flags_$(FLAVOR))
-LDLIBS   += -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -lm
+LDLIBS   += -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -ldl -lm
 # No fast-math and no contraction: bytes must be reproducible.
 flags_release := -O3 -g -ffp-contract=off
 flags_debug   := -O0 -g -ffp-contract=off
@@ -34,12 +34,12 @@ TOOL_C := $(filter-out $(MAINS),$(wildcard tools/*.c))
 TOOLS  := $(MAINS:tools/%.c=$B/%)
 TESTS  := $(patsubst tests/%.c,$B/%,$(wildcard tests/test_*.c))
 FUZZ   := $(patsubst tests/%.c,%,$(filter-out tests/fuzz_replay.c,$(wildcard tests/fuzz_*.c)))
-SUPPORT_C := $(filter-out tests/test_%.c tests/fuzz_%.c tests/bench_%.c,$(wildcard tests/*.c))
+SUPPORT_C := $(filter-out tests/test_%.c tests/gpu_%.c tests/fuzz_%.c tests/bench_%.c,$(wildcard tests/*.c))
 SOURCES = $(shell git ls-files '*.c' '*.h')
 
 .DEFAULT_GOAL := all
 .SECONDARY:
-.PHONY: all demo test unit cli fuzz-replay asan fuzz bench deps deps-dev doctor layers format lint install clean help
+.PHONY: all demo test unit cli fuzz-replay asan fuzz bench deps deps-dev doctor layers format lint install clean help cuda check-archs check-gpu FORCE
 
 all: $(TOOLS) ## build the four tools into build/release
 
@@ -107,6 +107,53 @@ $B/replay_fuzz_%: $B/tests/fuzz_%.c.o $B/tests/fuzz_replay.c.o $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
 build/asan-clang/fuzz_%: tests/fuzz_%.c build/asan-clang/libaprkit.a
 	$(CC) $(CPPFLAGS) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) $^ $(LDLIBS) -o $@
+
+# CUDA: every kernels/cuda/*.cu goes into libaprkit-cuda.so, which the tools load at run time when it lies beside them.
+# Built when nvcc is here; CUDA=0 leaves it out; ARCHS=90 builds for one architecture, quickly.
+NVCC  ?= nvcc
+CUDA  ?= $(if $(shell command -v $(NVCC) 2>/dev/null),1,0)
+ARCHS ?= 75 80 86 89 90 100 103 120 121
+CUDA_LIB  := $B/libaprkit-cuda.so
+CUDA_CU   := $(sort $(wildcard kernels/cuda/*.cu))
+# what of the floor below the kernels stand on, compiled once more for a shared object
+CUDA_C    := formats/status.c formats/dtype.c kernels/ref/iq_codebooks.c
+CUDA_HOME := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC) 2>/dev/null))))
+newest    := $(lastword $(ARCHS))
+gencode   := $(foreach a,$(ARCHS),-gencode arch=compute_$a,code=sm_$a) -gencode arch=compute_$(newest),code=compute_$(newest)
+# No fast-math. Spills cost local memory for every thread that can be resident: check-archs fails when there are any.
+NVFLAGS   := -O3 -std=c++17 -I. -MMD -MP --threads 2 $(gencode) -DAPR_CUDA_ARCHITECTURES='"$(ARCHS)"' \
+             -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Xptxas -v --expt-relaxed-constexpr
+GPU_TESTS := $(patsubst tests/%.c,$B/%,$(wildcard tests/gpu_*.c))
+
+ifeq ($(CUDA),1)
+all: $(CUDA_LIB)
+endif
+cuda: $(CUDA_LIB) ## build libaprkit-cuda.so (ARCHS=90 for one architecture)
+$B/cuda/archs: FORCE
+	@mkdir -p $(@D); [ "$$(cat $@ 2>/dev/null)" = "$(ARCHS)" ] || echo "$(ARCHS)" >$@
+FORCE:
+# bytes must reproduce there: no contraction of multiply-add
+$B/cuda/codec%.cu.o $B/cuda/decode_%.cu.o $B/cuda/encode_%.cu.o: NVFLAGS += -fmad=false
+$B/cuda/%.cu.o: kernels/cuda/%.cu $B/cuda/archs
+	@mkdir -p $(@D)
+	$(NVCC) $(NVFLAGS) -c $< -o $@ 2>$@.ptxas || { grep -v 'ptxas info' $@.ptxas; exit 1; }
+	@grep -E 'warning' $@.ptxas || true
+$B/cuda/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
+$(CUDA_LIB): $(CUDA_CU:kernels/cuda/%.cu=$B/cuda/%.cu.o) $(CUDA_C:%=$B/cuda/%.o)
+	$(NVCC) -shared -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64,--no-undefined $^ -lcublas -lcublasLt -ldl -lpthread -o $@
+$(GPU_TESTS): $B/%: $B/tests/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
+	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+
+check-archs: $(CUDA_LIB) ## fail unless the CUDA library has code for every architecture, and nothing spills
+	@listing="$$(cuobjdump --list-elf $(CUDA_LIB))"; for a in $(ARCHS); do \
+	  echo "$$listing" | grep -q "sm_$$a\." || { echo "no code for sm_$$a"; exit 1; }; done; echo "code for: $(ARCHS)"
+	@! grep -hE '[1-9][0-9]* bytes spill' $B/cuda/*.ptxas || { echo "kernels spill"; exit 1; }
+check-gpu: deps ## the tests that need a GPU; says so where there is none
+	@$(MAKE) --no-print-directory all $(GPU_TESTS)
+	@tests/run_gpu.sh $B $(GPU_TESTS)
+
 -include $(shell find $B -name '*.d' 2>/dev/null)
 
 layers: $(ROOMS:%=layers-%) ## fail if a room includes a room it may not
@@ -119,9 +166,9 @@ lint: layers ## layers, format, function and file length, banned calls
 	@tests/lint.sh
 install: all ## copy the tools to $(PREFIX)/bin
 	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(TOOLS) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(TOOLS) $(if $(filter 1,$(CUDA)),$(CUDA_LIB)) $(DESTDIR)$(PREFIX)/bin
 clean: ## remove build/
 	rm -rf build
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
-	@echo; echo '  Variables: CC, FLAVOR=release|debug|asan|tsan, PREFIX, DESTDIR, FUZZ_SECONDS'
+	@echo; echo '  Variables: CC, FLAVOR=release|debug|asan|tsan, PREFIX, DESTDIR, FUZZ_SECONDS, CUDA=0|1, ARCHS'

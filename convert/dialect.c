@@ -139,7 +139,8 @@ static apr_status add_rope_divisors(apr_model *view, apr_error *err)
         apr_store_le32(&divisors[i], apr_f32_bits(divisor));
     }
     apr_tensor *const tensor = &view->tensors[view->n_tensors++];
-    *tensor = (apr_tensor){.name = "rope_freqs.weight", .dtype = APR_F32, .rank = 1, .dims = {h->rotary_dim / 2}, .data = (const uint8_t *)divisors};
+    *tensor = (apr_tensor){
+        .name = "rope_freqs.weight", .dtype = APR_F32, .rank = 1, .dims = {h->rotary_dim / 2}, .data = (const uint8_t *)divisors};
     return apr_tensor_size(tensor, view->path, err);
 }
 

@@ -59,8 +59,8 @@ static int64_t file_type_of(const apr_model *layout)
     static const struct {
         apr_dtype dtype;
         int64_t file_type;
-    } rows[] = {{APR_F32, 0},   {APR_F16, 1},   {APR_BF16, 32}, {APR_Q4_0, 2},  {APR_Q4_1, 3},  {APR_Q8_0, 7},
-                {APR_Q5_0, 8},  {APR_Q5_1, 9},  {APR_Q2_K, 10}, {APR_Q3_K, 12}, {APR_Q4_K, 15}, {APR_Q5_K, 17},
+    } rows[] = {{APR_F32, 0},   {APR_F16, 1},     {APR_BF16, 32},   {APR_Q4_0, 2},   {APR_Q4_1, 3},  {APR_Q8_0, 7},
+                {APR_Q5_0, 8},  {APR_Q5_1, 9},    {APR_Q2_K, 10},   {APR_Q3_K, 12},  {APR_Q4_K, 15}, {APR_Q5_K, 17},
                 {APR_Q6_K, 18}, {APR_IQ4_NL, 25}, {APR_IQ4_XS, 30}, {APR_MXFP4, 38}, {APR_NVFP4, 39}};
     uint64_t elems[APR_DTYPE_COUNT] = {0};
     apr_dtype most = APR_F32;
@@ -282,8 +282,7 @@ apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model
     const size_t n = layout->n_tensors > 0 ? layout->n_tensors : 1;
     s->infos = calloc(n, sizeof *s->infos);
     s->offsets = calloc(n, sizeof *s->offsets);
-    const apr_status status =
-        s->infos != NULL && s->offsets != NULL ? begin(s, options, err) : apr_no_memory(err, "the list of tensors");
+    const apr_status status = s->infos != NULL && s->offsets != NULL ? begin(s, options, err) : apr_no_memory(err, "the list of tensors");
     if (status != APR_OK) gguf_abandon(&s->base);
     else *sink = &s->base;
     return status;

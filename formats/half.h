@@ -15,10 +15,17 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t apr_f32_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
-static inline float apr_f32_from_bits(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
+/* CUDA code uses the same functions on the device. */
+#ifdef __CUDACC__
+#define APR_ANYWHERE __host__ __device__
+#else
+#define APR_ANYWHERE
+#endif
 
-static inline float apr_f16_to_f32(uint16_t h)
+APR_ANYWHERE static inline uint32_t apr_f32_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
+APR_ANYWHERE static inline float apr_f32_from_bits(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
+
+APR_ANYWHERE static inline float apr_f16_to_f32(uint16_t h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 0x1f, mantissa = h & 0x3ff;
 
@@ -31,7 +38,7 @@ static inline float apr_f16_to_f32(uint16_t h)
 /* Rounds the magnitude bits of a float to `mantissa_bits`, in an exponent range that ends below at `min_exponent` (the
  * unbiased exponent of the smallest normal number). The result counts in units of the format's own encoding, so that
  * overflow shows as a number above the largest one. */
-static inline uint32_t apr_round_magnitude(uint32_t bits, int mantissa_bits, int min_exponent)
+APR_ANYWHERE static inline uint32_t apr_round_magnitude(uint32_t bits, int mantissa_bits, int min_exponent)
 {
     const int exponent = (int)(bits >> 23) - 127;
     const uint32_t significand = bits >> 23 ? (bits & 0x7fffff) | 0x800000 : bits & 0x7fffff;
@@ -43,7 +50,7 @@ static inline uint32_t apr_round_magnitude(uint32_t bits, int mantissa_bits, int
     return exponent < min_exponent ? rounded : rounded + ((uint32_t)(exponent - min_exponent) << mantissa_bits);
 }
 
-static inline uint16_t apr_f32_to_f16(float f)
+APR_ANYWHERE static inline uint16_t apr_f32_to_f16(float f)
 {
     const uint32_t bits = apr_f32_bits(f), magnitude = bits & 0x7fffffff;
     const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
@@ -53,9 +60,9 @@ static inline uint16_t apr_f32_to_f16(float f)
     return (uint16_t)(sign | rounded);
 }
 
-static inline float apr_bf16_to_f32(uint16_t b) { return apr_f32_from_bits((uint32_t)b << 16); }
+APR_ANYWHERE static inline float apr_bf16_to_f32(uint16_t b) { return apr_f32_from_bits((uint32_t)b << 16); }
 
-static inline uint16_t apr_f32_to_bf16(float f)
+APR_ANYWHERE static inline uint16_t apr_f32_to_bf16(float f)
 {
     const uint32_t bits = apr_f32_bits(f);
     if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40); /* NaN, made quiet */
@@ -63,14 +70,14 @@ static inline uint16_t apr_f32_to_bf16(float f)
 }
 
 /* Without branches, so that loops over it become SIMD: the seven bits, put where float32 has them, are the value times 2^-120. */
-static inline float apr_e4m3_to_f32(uint8_t v)
+APR_ANYWHERE static inline float apr_e4m3_to_f32(uint8_t v)
 {
     const uint32_t sign = (uint32_t)(v & 0x80) << 24, magnitude = v & 0x7f;
     const uint32_t value = apr_f32_bits(apr_f32_from_bits(magnitude << 20) * 0x1p120f); /* exact, subnormals too */
     return apr_f32_from_bits(sign | (magnitude == 0x7f ? 0x7fc00000u : value));
 }
 
-static inline uint8_t apr_f32_to_e4m3(float f)
+APR_ANYWHERE static inline uint8_t apr_f32_to_e4m3(float f)
 {
     const uint32_t bits = apr_f32_bits(f), magnitude = bits & 0x7fffffff;
     const uint8_t sign = (uint8_t)(bits >> 24 & 0x80);
@@ -80,9 +87,9 @@ static inline uint8_t apr_f32_to_e4m3(float f)
     return (uint8_t)(sign | rounded);
 }
 
-static inline float apr_e5m2_to_f32(uint8_t v) { return apr_f16_to_f32((uint16_t)(v << 8)); }
+APR_ANYWHERE static inline float apr_e5m2_to_f32(uint8_t v) { return apr_f16_to_f32((uint16_t)(v << 8)); }
 
-static inline uint8_t apr_f32_to_e5m2(float f)
+APR_ANYWHERE static inline uint8_t apr_f32_to_e5m2(float f)
 {
     const uint32_t bits = apr_f32_bits(f), magnitude = bits & 0x7fffffff;
     const uint8_t sign = (uint8_t)(bits >> 24 & 0x80);
@@ -93,7 +100,7 @@ static inline uint8_t apr_f32_to_e5m2(float f)
 }
 
 /* 2^(e-127); 0xff is NaN, 0 is the subnormal 2^-127. */
-static inline float apr_e8m0_to_f32(uint8_t e)
+APR_ANYWHERE static inline float apr_e8m0_to_f32(uint8_t e)
 {
     return apr_f32_from_bits(e == 0xff ? 0x7fc00000u : e == 0 ? 0x00400000u : (uint32_t)e << 23);
 }

@@ -37,9 +37,13 @@ void apr_emit_tap(apr_emitter *e, int value);
 
 /* Operations with their output value, which they return. */
 int apr_emit_norm(apr_emitter *e, int x, const char *weight, const char *out); /* over the whole row */
-/* weight "NAME.weight"; bias: -1 or the slot of it */
+/* Heads of head_dim numbers, each on its own. */
+int apr_emit_head_norm(apr_emitter *e, int x, int64_t head_dim, const char *weight, const char *out);
+/* weight: a slot; bias: -1 or the slot of it */
 int apr_emit_linear(apr_emitter *e, int x, int weight, int bias, const char *out);
 int apr_emit_add(apr_emitter *e, int a, int b, const char *out);
+/* An operation of two inputs as wide as the first. */
+int apr_emit_pair(apr_emitter *e, apr_op_kind kind, int a, int b, const char *out);
 int apr_emit_glu(apr_emitter *e, int gate, int up, const char *out);
 
 /* Parts that families share. */
@@ -47,6 +51,8 @@ typedef struct apr_attention_style {
     bool require_bias; /* q, k, v (and o with o_bias) */
     bool require_o_bias;
     bool qk_norm; /* q_norm, k_norm over each head */
+    bool sinks;   /* a learned logit for each head */
+    bool gated;   /* q_proj makes a gate as well: the output is multiplied with its sigmoid */
 } apr_attention_style;
 
 /* Token embeddings and rotary angles; x is the hidden state. */
@@ -56,6 +62,8 @@ typedef struct apr_stream {
 apr_stream apr_emit_start(apr_emitter *e);
 /* x + attention(norm(x)) of the current layer. */
 void apr_emit_attention(apr_emitter *e, apr_stream *s, const apr_attention_style *style);
+/* down(silu(gate(n)) * up(n)), the matrices under PREFIX. */
+int apr_emit_mlp_of(apr_emitter *e, int n, const char *prefix, int64_t width);
 /* x + down(silu(gate(norm(x))) * up(norm(x))) of the current layer; marks the hidden state. */
 void apr_emit_mlp(apr_emitter *e, apr_stream *s, int64_t width);
 /* Final norm and output head. */
@@ -67,5 +75,17 @@ void apr_emit_llama(apr_emitter *e);
 void apr_emit_qwen2(apr_emitter *e);
 void apr_emit_qwen3(apr_emitter *e);
 void apr_emit_mistral(apr_emitter *e);
+void apr_emit_qwen3_moe(apr_emitter *e);
+void apr_emit_gpt_oss(apr_emitter *e);
+void apr_emit_qwen3_5(apr_emitter *e);
+void apr_emit_qwen3_5_moe(apr_emitter *e);
+
+/* Of family_moe.c: the routed experts of the current layer on the normed hidden state n. */
+typedef struct apr_experts_style {
+    const char *router; /* "mlp.gate" */
+    bool stacked;       /* one tensor of all experts, gate and up in one; otherwise three tensors an expert */
+    bool biases;
+} apr_experts_style;
+int apr_emit_experts(apr_emitter *e, int n, const apr_experts_style *style);
 
 #endif

@@ -19,16 +19,16 @@ int apr_emit_norm(apr_emitter *e, int x, const char *weight, const char *out)
     return op.out;
 }
 
-/* Each head on its own: weight has head_dim numbers. */
-static int emit_head_norm(apr_emitter *e, int x, int64_t n_heads, const char *weight, const char *out)
+int apr_emit_head_norm(apr_emitter *e, int x, int64_t head_dim, const char *weight, const char *out)
 {
+    if (e->status != APR_OK) return -1;
     apr_op op = apr_no_op;
     op.kind = APR_OP_RMSNORM;
     op.in[0] = x;
-    op.weight[0] = apr_emit_vector(e, weight, e->hparams->head_dim, false);
-    op.chunk = e->hparams->head_dim;
+    op.weight[0] = apr_emit_vector(e, weight, head_dim, false);
+    op.chunk = head_dim;
     op.eps = e->hparams->rms_norm_eps > 0.0 ? (float)e->hparams->rms_norm_eps : 1e-6f;
-    op.out = apr_emit_value(e, out, n_heads * e->hparams->head_dim);
+    op.out = apr_emit_value(e, out, e->status == APR_OK ? e->program->values[x].width : 0);
     apr_emit_op(e, op);
     return op.out;
 }
@@ -46,7 +46,7 @@ int apr_emit_linear(apr_emitter *e, int x, int weight, int bias, const char *out
     return op.out;
 }
 
-static int emit_pair(apr_emitter *e, apr_op_kind kind, int a, int b, const char *out)
+int apr_emit_pair(apr_emitter *e, apr_op_kind kind, int a, int b, const char *out)
 {
     if (e->status != APR_OK) return -1;
     apr_op op = apr_no_op;
@@ -58,8 +58,8 @@ static int emit_pair(apr_emitter *e, apr_op_kind kind, int a, int b, const char 
     return op.out;
 }
 
-int apr_emit_add(apr_emitter *e, int a, int b, const char *out) { return emit_pair(e, APR_OP_ADD, a, b, out); }
-int apr_emit_glu(apr_emitter *e, int gate, int up, const char *out) { return emit_pair(e, APR_OP_GLU, gate, up, out); }
+int apr_emit_add(apr_emitter *e, int a, int b, const char *out) { return apr_emit_pair(e, APR_OP_ADD, a, b, out); }
+int apr_emit_glu(apr_emitter *e, int gate, int up, const char *out) { return apr_emit_pair(e, APR_OP_GLU, gate, up, out); }
 
 apr_layer_kind apr_emit_layer_kind(const apr_emitter *e)
 {
@@ -102,20 +102,19 @@ static int emit_rope(apr_emitter *e, int x, int angles, int64_t n_heads, const c
 }
 
 /* q, k or v of the normed hidden state n. */
-static int emit_projection(apr_emitter *e, int n, const char *which, int64_t n_heads, bool require_bias)
+static int emit_projection(apr_emitter *e, int n, const char *which, int64_t width, bool require_bias)
 {
-    const apr_hparams *const h = e->hparams;
     char weight[64], bias[64];
 
     snprintf(weight, sizeof weight, "self_attn.%s_proj.weight", which);
     snprintf(bias, sizeof bias, "self_attn.%s_proj.bias", which);
-    const int weight_slot = apr_emit_weight(e, weight, APR_ROLE_ATTENTION, n_heads * h->head_dim, h->hidden_size);
-    const int bias_slot = apr_emit_vector(e, bias, n_heads * h->head_dim, !require_bias);
+    const int weight_slot = apr_emit_weight(e, weight, APR_ROLE_ATTENTION, width, e->hparams->hidden_size);
+    const int bias_slot = apr_emit_vector(e, bias, width, !require_bias);
     return apr_emit_linear(e, n, weight_slot, bias_slot, which);
 }
 
 /* Stores k and v, attends with q. */
-static int emit_attend(apr_emitter *e, int q, int k, int v)
+static int emit_attend(apr_emitter *e, int q, int k, int v, bool sinks)
 {
     const apr_hparams *const h = e->hparams;
     const bool slides = apr_emit_layer_kind(e) == APR_LAYER_SLIDING && h->sliding_window > 0;
@@ -132,7 +131,7 @@ static int emit_attend(apr_emitter *e, int q, int k, int v)
                                                 .window = slides ? h->sliding_window : 0});
     apr_emit_op(e, store);
 
-    attend.kind = APR_OP_ATTEND;
+    attend.kind = sinks ? APR_OP_ATTEND_SINKS : APR_OP_ATTEND;
     attend.in[0] = q;
     attend.state = store.state;
     attend.n_heads = h->num_heads;
@@ -140,43 +139,73 @@ static int emit_attend(apr_emitter *e, int q, int k, int v)
     attend.head_dim = h->head_dim;
     attend.window = slides ? h->sliding_window : 0;
     attend.scale = (float)(1.0 / sqrt((double)h->head_dim));
+    if (sinks) attend.weight[0] = apr_emit_vector(e, "self_attn.sinks", h->num_heads, false);
     attend.out = apr_emit_value(e, "attended", h->num_heads * h->head_dim);
     apr_emit_op(e, attend);
     return attend.out;
 }
 
+/* The first or second half of every head of a projection that is twice as wide. */
+static int emit_half(apr_emitter *e, int x, int which, const char *out)
+{
+    apr_op op = apr_no_op;
+    op.kind = APR_OP_HALF;
+    op.in[0] = x;
+    op.chunk = which;
+    op.n_heads = e->hparams->num_heads;
+    op.head_dim = e->hparams->head_dim;
+    op.out = apr_emit_value(e, out, op.n_heads * op.head_dim);
+    apr_emit_op(e, op);
+    return op.out;
+}
+
 void apr_emit_attention(apr_emitter *e, apr_stream *s, const apr_attention_style *style)
 {
     const apr_hparams *const h = e->hparams;
+    const int64_t q_width = h->num_heads * h->head_dim, kv_width = h->num_kv_heads * h->head_dim;
     const int n = apr_emit_norm(e, s->x, "input_layernorm.weight", "attention.normed");
-    int q = emit_projection(e, n, "q", h->num_heads, style->require_bias);
-    int k = emit_projection(e, n, "k", h->num_kv_heads, style->require_bias);
-    const int v = emit_projection(e, n, "v", h->num_kv_heads, style->require_bias);
+    int q = emit_projection(e, n, "q", style->gated ? 2 * q_width : q_width, style->require_bias);
+    int k = emit_projection(e, n, "k", kv_width, style->require_bias);
+    const int v = emit_projection(e, n, "v", kv_width, style->require_bias);
+    const int gate = style->gated ? emit_half(e, q, 1, "q.gate") : -1;
 
+    if (style->gated) q = emit_half(e, q, 0, "q.query");
     if (style->qk_norm) {
-        q = emit_head_norm(e, q, h->num_heads, "self_attn.q_norm.weight", "q.normed");
-        k = emit_head_norm(e, k, h->num_kv_heads, "self_attn.k_norm.weight", "k.normed");
+        q = apr_emit_head_norm(e, q, h->head_dim, "self_attn.q_norm.weight", "q.normed");
+        k = apr_emit_head_norm(e, k, h->head_dim, "self_attn.k_norm.weight", "k.normed");
     }
     q = emit_rope(e, q, s->angles, h->num_heads, "q.rotated");
     k = emit_rope(e, k, s->angles, h->num_kv_heads, "k.rotated");
-    const int attended = emit_attend(e, q, k, v);
-    const int weight = apr_emit_weight(e, "self_attn.o_proj.weight", APR_ROLE_ATTENTION, h->hidden_size, h->num_heads * h->head_dim);
+    int attended = emit_attend(e, q, k, v, style->sinks);
+    if (style->gated) attended = apr_emit_pair(e, APR_OP_GATE, attended, gate, "attended.gated");
+    const int weight = apr_emit_weight(e, "self_attn.o_proj.weight", APR_ROLE_ATTENTION, h->hidden_size, q_width);
     const int bias = apr_emit_vector(e, "self_attn.o_proj.bias", h->hidden_size, !style->require_o_bias);
     const int o = apr_emit_linear(e, attended, weight, bias, "o");
     s->x = apr_emit_add(e, s->x, o, "attention.out");
 }
 
-void apr_emit_mlp(apr_emitter *e, apr_stream *s, int64_t width)
+static int emit_matrix(apr_emitter *e, const char *prefix, const char *which, int64_t rows, int64_t columns)
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s_proj.weight", prefix, which);
+    return apr_emit_weight(e, name, APR_ROLE_FEED_FORWARD, rows, columns);
+}
+
+int apr_emit_mlp_of(apr_emitter *e, int n, const char *prefix, int64_t width)
 {
     const int64_t hidden = e->hparams->hidden_size;
 
     if (width <= 0) apr_emit_fail(e, APR_E_DAMAGED, "the model does not say its intermediate_size");
-    const int n = apr_emit_norm(e, s->x, "post_attention_layernorm.weight", "mlp.normed");
-    const int gate = apr_emit_linear(e, n, apr_emit_weight(e, "mlp.gate_proj.weight", APR_ROLE_FEED_FORWARD, width, hidden), -1, "gate");
-    const int up = apr_emit_linear(e, n, apr_emit_weight(e, "mlp.up_proj.weight", APR_ROLE_FEED_FORWARD, width, hidden), -1, "up");
+    const int gate = apr_emit_linear(e, n, emit_matrix(e, prefix, "gate", width, hidden), -1, "gate");
+    const int up = apr_emit_linear(e, n, emit_matrix(e, prefix, "up", width, hidden), -1, "up");
     const int product = apr_emit_glu(e, gate, up, "gated");
-    const int down =
-        apr_emit_linear(e, product, apr_emit_weight(e, "mlp.down_proj.weight", APR_ROLE_FEED_FORWARD, hidden, width), -1, "down");
+    return apr_emit_linear(e, product, emit_matrix(e, prefix, "down", hidden, width), -1, "down");
+}
+
+void apr_emit_mlp(apr_emitter *e, apr_stream *s, int64_t width)
+{
+    const int n = apr_emit_norm(e, s->x, "post_attention_layernorm.weight", "mlp.normed");
+    const int down = apr_emit_mlp_of(e, n, "mlp", width);
     s->x = apr_emit_add(e, s->x, down, "out");
     apr_emit_tap(e, s->x);
 }

@@ -39,6 +39,6 @@ uint64_t apr_gpu_context_bytes(const apr_gpu *gpu, uint64_t stack_bytes);
 /* cublasSetWorkspace's size that reaches full speed: 32 MiB from compute capability 9.0 on, 4 MiB before. */
 uint64_t apr_gpu_cublas_workspace_bytes(const apr_gpu *gpu);
 
-enum { APR_CUBLAS_HANDLE_MIB = 68, APR_DEFAULT_STACK_BYTES = 1024 };
+enum { APR_CUBLAS_HANDLE_MIB = 68, APR_DEFAULT_STACK_BYTES = 256 }; /* the stack that a run asks for; CUDA's own default is 1024 */
 
 #endif

@@ -1,5 +1,6 @@
 /* plan.c - the lines of a plan, their sum, and the verdict. */
 #include "runtime/plan.h"
+#include "kernels/cuda/api.h"
 #include "runtime/layout.h"
 
 #include <stdarg.h>
@@ -84,12 +85,22 @@ uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype)
     return apr_pad64(apr_saturating_mul(n_rows, (uint64_t)row_bytes));
 }
 
+static uint64_t tensor_bytes(const apr_model *model, const char *name, const char *suffix)
+{
+    char full[256];
+    snprintf(full, sizeof full, "%s%s", name, suffix);
+    const apr_tensor *const tensor = apr_model_find(model, full);
+    if (tensor == NULL) return 0;
+    return apr_saturating_add(apr_pad64(tensor->n_bytes), tensor->scale != NULL ? apr_pad64(tensor->scale->n_bytes) : 0);
+}
+
 void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes)
 {
     for (size_t i = 0; i < program->n_weights; i++) {
-        const apr_tensor *const tensor = apr_model_find(model, program->weights[i].name);
-        bytes[i] = tensor == NULL ? 0 : apr_pad64(tensor->n_bytes);
-        if (tensor != NULL && tensor->scale != NULL) bytes[i] = apr_saturating_add(bytes[i], apr_pad64(tensor->scale->n_bytes));
+        const char *const name = program->weights[i].name;
+        bytes[i] = tensor_bytes(model, name, "");
+        /* gpt-oss keeps the codes and the scales of its experts apart */
+        if (bytes[i] == 0) bytes[i] = apr_saturating_add(tensor_bytes(model, name, "_blocks"), tensor_bytes(model, name, "_scales"));
     }
 }
 
@@ -103,6 +114,7 @@ static void weight_lines(draft *d)
         bytes[role] = apr_saturating_add(bytes[role], apr_pad64(d->weight_bytes[i]));
         n_tensors[role] += d->weight_bytes[i] > 0;
     }
+    if (d->plan->judged == APR_ON_DEVICE) bytes[APR_ROLE_VECTORS] = 0; /* only as float32 are they there */
     for (int role = 0; role < APR_ROLE_COUNT; role++)
         set_line(d, (apr_line_id)(APR_LINE_WEIGHTS_EMBEDDING + role), bytes[role], d->plan->judged,
                  "%lld tensor%s as stored, each padded to 64 bytes%s", (long long)n_tensors[role], n_tensors[role] == 1 ? "" : "s",
@@ -165,6 +177,27 @@ static size_t workspace_slice(const apr_program *program)
     return (slice + 15) / 16 * 16;
 }
 
+/* Of a device's one buffer, in bytes, as kernels/cuda/api.h cuts it up; the tokens' ids lie there as well. */
+static uint64_t device_workspace(const draft *d)
+{
+    const apr_program *const program = d->program;
+    uint64_t most = apr_cuda_round((size_t)d->plan->n_batch * sizeof(int32_t));
+
+    for (size_t i = 0; i < program->n_ops; i++) {
+        const apr_op *const op = &program->ops[i];
+        uint64_t wanted = 0;
+        if (op->kind == APR_OP_LINEAR) {
+            const apr_value *const out = &program->values[op->out];
+            const int64_t n_tokens = out->is_logits ? d->plan->n_logits : d->plan->n_batch;
+            const bool is_f16 = d->options->weight_dtypes != NULL && d->options->weight_dtypes[op->weight[0]] == APR_F16;
+            wanted = apr_cuda_linear_bytes(n_tokens, program->values[op->in[0]].width, out->width, is_f16);
+        }
+        if (op->kind == APR_OP_ATTEND) wanted = apr_cuda_attend_bytes(op->n_heads, op->head_dim);
+        if (wanted > most) most = wanted;
+    }
+    return most;
+}
+
 static void working_lines(draft *d, int64_t n_vector_floats)
 {
     apr_plan *const p = d->plan;
@@ -185,6 +218,11 @@ static void working_lines(draft *d, int64_t n_vector_floats)
                  p->workspace_slice);
         return;
     }
+    const uint64_t workspace = device_workspace(d);
+    p->workspace_slice = workspace / sizeof(float);
+    set_line(d, APR_LINE_WORKSPACE, workspace, APR_ON_DEVICE,
+             "FP16 inputs of %lld tokens and a tile of decoded FP16 weights (%d MiB at most), or parts of a long context's attention",
+             (long long)p->n_batch, APR_CUDA_TILE_BYTES >> 20);
     set_line(d, APR_LINE_HOST_LOGITS, logits_bytes, APR_ON_HOST, "where the logits are read");
 }
 

@@ -28,9 +28,10 @@ typedef struct apr_plan_options {
     /* [program->n_weights] bytes of each slot in the file (scales included), 0: not there. NULL: 16-bit numbers, and
      * nothing optional. */
     const uint64_t *weight_bytes;
+    const apr_dtype *weight_dtypes; /* [program->n_weights] on a device; NULL: none is F16, all are decoded in tiles */
 } apr_plan_options;
 
-/* n_batch 512, n_logits 16, 1 sequence, f16, 1 GiB of headroom, 1024 bytes of stack, 1 thread */
+/* n_batch 512, n_logits 16, 1 sequence, f16, 1 GiB of headroom, the default stack of gpus.h, 1 thread */
 extern const apr_plan_options apr_plan_defaults;
 
 /* X(id, key, label), after the weights of APR_ROLE_LIST; the order in which a plan lists them */
@@ -44,7 +45,7 @@ extern const apr_plan_options apr_plan_defaults;
     X(RECURRENT, "recurrent", "recurrent state")                                                                                           \
     X(ACTIVATIONS, "activations", "activations")                                                                                           \
     X(LOGITS, "logits", "logits")                                                                                                          \
-    X(WORKSPACE, "workspace", "workspace of the threads")                                                                                  \
+    X(WORKSPACE, "workspace", "workspace")                                                                                                 \
     X(HEADROOM, "headroom", "headroom")                                                                                                    \
     X(HOST_LOGITS, "host.logits", "copy of the logits")
 
@@ -89,7 +90,7 @@ typedef struct apr_plan {
     uint64_t states_bytes;
     int64_t *vector_offsets; /* [n_weights] floats into the float32 vectors; -1: not a vector, or not there */
     int64_t *rope_offsets;   /* [n_ropes] floats into the float32 vectors */
-    size_t workspace_slice;  /* floats of each thread, on the host */
+    size_t workspace_slice;  /* floats of each thread on the host, of the one buffer on a device */
     apr_arena arena;
 } apr_plan;
 

@@ -14,9 +14,15 @@ static const struct {
     {"mistral", apr_emit_mistral},
     {"qwen2", apr_emit_qwen2},
     {"qwen3", apr_emit_qwen3},
+    {"qwen3_moe", apr_emit_qwen3_moe},
+    {"gpt_oss", apr_emit_gpt_oss},
+    {"qwen3_5", apr_emit_qwen3_5},
+    {"qwen3_5_text", apr_emit_qwen3_5},
+    {"qwen3_5_moe", apr_emit_qwen3_5_moe},
+    {"qwen3_5_moe_text", apr_emit_qwen3_5_moe},
 };
 
-const char *apr_program_families(void) { return "llama, mistral, qwen2, qwen3"; }
+const char *apr_program_families(void) { return "llama, mistral, qwen2, qwen3; to plan also qwen3_moe, gpt_oss, qwen3_5, qwen3_5_moe"; }
 
 const apr_op apr_no_op = {.layer = -1, .in = {-1, -1, -1}, .out = -1, .weight = {-1, -1}, .state = -1, .rope = -1};
 
@@ -145,8 +151,12 @@ static void check_hparams(apr_emitter *e)
     if (h->num_kv_heads > 0 && h->num_heads % h->num_kv_heads != 0)
         apr_emit_fail(e, APR_E_DAMAGED, "%lld heads cannot share %lld key/value heads", (long long)h->num_heads,
                       (long long)h->num_kv_heads);
-    if (h->intermediate_size > max_size || h->moe_intermediate_size > max_size || h->num_experts > 65536)
+    if (h->intermediate_size > max_size || h->moe_intermediate_size > max_size || h->shared_expert_intermediate_size > max_size ||
+        h->num_experts > 4096)
         apr_emit_fail(e, APR_E_UNSUPPORTED, "the feed-forward sizes are larger than can be run");
+    if (h->linear_num_key_heads > 4096 || h->linear_num_value_heads > 4096 || h->linear_key_head_dim > 4096 ||
+        h->linear_value_head_dim > 4096 || h->linear_conv_kernel_dim > 4096)
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "the sizes of the linear attention are larger than can be run");
 }
 
 apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, apr_error *err)

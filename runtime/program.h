@@ -71,12 +71,14 @@ typedef struct apr_op {
     apr_op_kind kind;
     int layer; /* -1: of no layer */
     int in[APR_OP_MAX_IN], out;
-    int weight[APR_OP_MAX_WEIGHTS]; /* LINEAR: matrix, bias */
+    int weight[APR_OP_MAX_WEIGHTS]; /* LINEAR, ROUTE: matrix, bias; EXPERTS_GLU: gate, up (or both in one) */
     int state, rope;
     float eps, scale;
     int64_t chunk; /* RMSNORM */
     int64_t n_heads, n_kv_heads, head_dim, window;
-    int64_t n_experts, n_experts_used; /* ROUTE, EXPERTS */
+    /* ROUTE, EXPERTS: expert e's matrix is the slot weight[i] + e * expert_stride; stride 0: all experts are stacked in one */
+    int64_t n_experts, n_experts_used;
+    int expert_stride;
 } apr_op;
 
 typedef struct apr_program {
@@ -99,7 +101,7 @@ void apr_program_close(apr_program *program);
 /* The first operation that the backend lacks, or NULL: everything can run. */
 const apr_op *apr_program_missing_op(const apr_program *program, const apr_backend *backend);
 
-/* The families that can be emitted, "llama, qwen2, ..." for messages. */
+/* The families that can be emitted, "llama, mistral, ..." for messages; some can be planned only. */
 const char *apr_program_families(void);
 
 #endif

@@ -1,175 +1,18 @@
-/* session.c - binds a program to a model's tensors, allocates what the plan says, runs the operations. */
-#include "runtime/session.h"
-#include "formats/bytes.h"
-#include "runtime/steps.h"
+/* session.c - opens a model for running, and runs its program over tokens; goes on on the host when a device fails. */
+#include "runtime/session_parts.h"
 
 #include <omp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const apr_session_options apr_session_defaults = {.n_batch = 512, .n_logits = 16, .kv_dtype = APR_F16};
-
-struct apr_session {
-    const apr_model *model;
-    const apr_backend *backend;
-    apr_program program;
-    apr_plan plan;
-    const apr_tensor **tensors; /* [n_weights]; NULL: optional and not there */
-    float *vectors, *activations, *logits;
-    uint8_t *states;
-    apr_workspace work;
-    apr_session_usage used;
-    int64_t position;
-    const float *last_logits;
-
-    /* of the batch that is being evaluated */
-    const int32_t *ids;
-    int64_t n_tokens;
-    int64_t first_row, n_rows; /* tokens of the batch whose logits are computed */
-};
+const apr_session_options apr_session_defaults = {
+    .n_batch = 512, .n_logits = 16, .kv_dtype = APR_F16, .headroom_bytes = (uint64_t)1 << 30, .stack_bytes = 256};
 
 /* --- opening --- */
 
-static apr_status check_tensor(const apr_session *s, const apr_weight_slot *slot, const apr_tensor *tensor, apr_error *err)
-{
-    apr_tensor wanted = {.rank = slot->rank, .dims = {slot->dims[0], slot->dims[1], slot->dims[2]}};
-    char have[96], want[96];
-
-    if (tensor->rank != slot->rank || memcmp(tensor->dims, wanted.dims, (size_t)slot->rank * sizeof *wanted.dims) != 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is %s where the hyperparameters say %s", s->model->path, slot->name,
-                        apr_dims_text(tensor, have, sizeof have), apr_dims_text(&wanted, want, sizeof want));
-    if (!apr_can_decode(tensor->dtype) || !(apr_dtype_is_float(tensor->dtype) || apr_dtype_is_quantized(tensor->dtype)))
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' is %s, which is no type of weights that can be run", s->model->path,
-                        slot->name, apr_dtypes[tensor->dtype].name);
-    if (tensor->data == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has no data", s->model->path, slot->name);
-    return APR_OK;
-}
-
-/* Numbers that go with a layer but change nothing here: precomputed frequencies, scales of quantized activations. */
-static bool is_idle(const char *name)
-{
-    static const char *const endings[] = {"rotary_emb.inv_freq", ".input_scale", ".k_scale", ".v_scale"};
-    const size_t n = strlen(name);
-
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const size_t n_ending = strlen(endings[i]);
-        if (n >= n_ending && strcmp(name + n - n_ending, endings[i]) == 0) return true;
-    }
-    return false;
-}
-
-/* A layer's tensor that the program does not use means another model than the one that would be run. */
-static apr_status check_leftovers(const apr_session *s, apr_error *err)
-{
-    apr_status status = APR_OK;
-    bool *const is_used = calloc(s->model->n_tensors + 1, sizeof *is_used);
-
-    if (is_used == NULL) return apr_no_memory(err, "the names of the tensors");
-    for (size_t i = 0; i < s->program.n_weights; i++) {
-        if (s->tensors[i] == NULL) continue;
-        is_used[s->tensors[i] - s->model->tensors] = true;
-        if (s->tensors[i]->scale != NULL) is_used[s->tensors[i]->scale - s->model->tensors] = true;
-    }
-    for (size_t i = 0; i < s->model->n_tensors && status == APR_OK; i++) {
-        const char *const name = s->model->tensors[i].name;
-        if (!is_used[i] && strncmp(name, "model.layers.", 13) == 0 && !is_idle(name))
-            status = apr_fail(err, APR_E_UNSUPPORTED,
-                              "%s: tensor '%s' has no place in a %s model of %lld layers; leaving it out would give wrong results",
-                              s->model->path, name, s->program.architecture, (long long)s->program.num_layers);
-    }
-    free(is_used);
-    return status;
-}
-
-static apr_status bind_tensors(apr_session *s, apr_error *err)
-{
-    if (s->model->n_tensors == 0) return apr_fail(err, APR_E_UNSUPPORTED, "%s: there are no weights to run", s->model->path);
-    s->tensors = calloc(s->program.n_weights + 1, sizeof *s->tensors);
-    if (s->tensors == NULL) return apr_no_memory(err, "the table of tensors");
-    for (size_t i = 0; i < s->program.n_weights; i++) {
-        const apr_weight_slot *const slot = &s->program.weights[i];
-        s->tensors[i] = apr_model_find(s->model, slot->name);
-        if (s->tensors[i] == NULL && slot->optional) continue;
-        if (s->tensors[i] == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is missing", s->model->path, slot->name);
-        APR_TRY(check_tensor(s, slot, s->tensors[i], err));
-    }
-    return check_leftovers(s, err);
-}
-
-static apr_status make_plan(apr_session *s, const apr_session_options *o, apr_error *err)
-{
-    apr_plan_options options = apr_plan_defaults;
-    uint64_t *const bytes = malloc((s->program.n_weights + 1) * sizeof *bytes);
-
-    if (bytes == NULL) return apr_no_memory(err, "the sizes of the weights");
-    apr_plan_model_weights(&s->program, s->model, bytes);
-    options.n_ctx = o->n_ctx;
-    options.n_batch = o->n_batch;
-    options.n_logits = o->n_logits;
-    options.kv_dtype = o->kv_dtype;
-    options.budget_bytes = o->budget_bytes;
-    options.n_threads = s->work.n_threads;
-    options.weight_bytes = bytes;
-    const apr_status status = apr_plan_make(&s->plan, &s->program, &options, err);
-    free(bytes);
-    if (status != APR_OK || s->plan.fits) return status;
-    const apr_plan_line *const line = &s->plan.lines[s->plan.breaking];
-    return apr_fail(err, APR_E_MEMORY,
-                    "%s: needs %.1f MiB, %.1f MiB more than the budget; '%s' (%s) goes over it, and the longest context that fits is %lld",
-                    s->model->path, (double)s->plan.host_bytes / 0x1p20, (double)s->plan.short_bytes / 0x1p20, line->label, line->reason,
-                    (long long)s->plan.max_ctx);
-}
-
-/* n_bytes at a multiple of 64, counted in *used. */
-static void *allocate(uint64_t n_bytes, uint64_t *used)
-{
-    if (n_bytes > SIZE_MAX - 64) return NULL;
-    void *const p = aligned_alloc(64, (size_t)apr_align_up(n_bytes > 0 ? n_bytes : 1, 64));
-    if (p != NULL) *used = n_bytes;
-    return p;
-}
-
-static uint64_t line_bytes(const apr_session *s, apr_line_id id)
-{
-    const apr_plan_line *const line = apr_plan_line_of(&s->plan, id);
-    return line != NULL ? line->bytes : 0;
-}
-
-static apr_status allocate_plan(apr_session *s, apr_error *err)
-{
-    s->vectors = allocate(line_bytes(s, APR_LINE_F32_VECTORS), &s->used.vectors);
-    s->states = allocate(s->plan.states_bytes, &s->used.states);
-    s->activations = allocate(line_bytes(s, APR_LINE_ACTIVATIONS), &s->used.activations);
-    s->logits = allocate(line_bytes(s, APR_LINE_LOGITS), &s->used.logits);
-    s->work.slice = s->plan.workspace_slice;
-    s->work.data = allocate(line_bytes(s, APR_LINE_WORKSPACE), &s->used.workspace);
-    if (s->vectors == NULL || s->states == NULL || s->activations == NULL || s->logits == NULL || s->work.data == NULL)
-        return apr_fail(err, APR_E_MEMORY,
-                        "%s: not enough memory for the %.1f MiB beside the weights; a shorter context or batch needs less", s->model->path,
-                        (double)(s->plan.host_bytes) / 0x1p20);
-    for (size_t i = 0; i < s->program.n_weights; i++) {
-        const apr_tensor *const tensor = s->tensors[i];
-        if (tensor == NULL) continue;
-        s->used.weights += apr_align_up(tensor->n_bytes, 64) + (tensor->scale != NULL ? apr_align_up(tensor->scale->n_bytes, 64) : 0);
-    }
-    s->used.total = s->used.weights + s->used.vectors + s->used.states + s->used.activations + s->used.logits + s->used.workspace;
-    return APR_OK;
-}
-
-/* Norms, biases and rotary frequencies as float32. */
-static void fill_vectors(apr_session *s)
-{
-    for (size_t i = 0; i < s->program.n_weights; i++)
-        if (s->plan.vector_offsets[i] >= 0) apr_decode_rows(s->tensors[i], 0, 1, s->vectors + s->plan.vector_offsets[i]);
-    for (size_t i = 0; i < s->program.n_ropes; i++) {
-        const apr_rope_table *const rope = &s->program.ropes[i];
-        const int64_t divisors = rope->divisors >= 0 ? s->plan.vector_offsets[rope->divisors] : -1;
-        float *const freqs = s->vectors + s->plan.rope_offsets[i];
-        for (int64_t j = 0; j < rope->n_freqs; j++) freqs[j] = divisors >= 0 ? rope->freqs[j] / s->vectors[divisors + j] : rope->freqs[j];
-    }
-}
-
-static apr_status open_session(apr_session *s, const apr_session_options *options, apr_error *err)
+/* Program and tensors are the model's, and stay when the ground changes; the plan and the memory are the ground's. */
+static apr_status open_program(apr_session *s, apr_error *err)
 {
     if (s->model->dialect != APR_DIALECT_HF)
         return apr_fail(err, APR_E_USAGE, "%s: the tensors must have Hugging Face's names before the model can be run", s->model->path);
@@ -178,11 +21,60 @@ static apr_status open_session(apr_session *s, const apr_session_options *option
     if (missing != NULL)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: a %s model needs the operation '%s' (layer %d), which the %s backend does not have",
                         s->model->path, s->program.architecture, apr_op_name(missing->kind), missing->layer, s->backend->name);
-    APR_TRY(bind_tensors(s, err));
-    APR_TRY(make_plan(s, options, err));
-    APR_TRY(allocate_plan(s, err));
-    fill_vectors(s);
-    return APR_OK;
+    return apr_session_bind_tensors(s, err);
+}
+
+static apr_status open_ground(apr_session *s, apr_error *err)
+{
+    if (s->options.cuda != NULL) APR_TRY(apr_session_open_device(s, err));
+    APR_TRY(apr_session_make_plan(s, err));
+    return apr_session_allocate(s, err);
+}
+
+/* Leaves the device, whatever state it is in, and takes the host's memory instead. */
+static apr_status move_to_host(apr_session *s, apr_error *err)
+{
+    apr_session_release(s);
+    apr_plan_close(&s->plan);
+    s->options.cuda = NULL;
+    s->backend = &apr_host_backend;
+    s->used = (apr_session_usage){0};
+    s->position = 0;
+    s->last_logits = NULL;
+    s->work.n_threads = s->options.n_threads > 0 ? s->options.n_threads : omp_get_max_threads();
+    for (size_t i = 0; i < s->program.n_weights; i++) s->bound[i] = s->tensors[i];
+    return open_ground(s, err);
+}
+
+static bool may_fall_back(const apr_session *s, apr_status status)
+{
+    const bool is_of_device = status == APR_E_DEVICE || status == APR_E_MEMORY || status == APR_E_UNSUPPORTED;
+    return s->options.fall_back && s->options.cuda != NULL && is_of_device;
+}
+
+/* The failure is told, and forgotten. */
+static void tell_fall_back(const apr_session *s, apr_error *err)
+{
+    char text[sizeof err->text + 64];
+    snprintf(text, sizeof text, "the GPU is given up, the run goes on on the host: %s", err->text);
+    *err = (apr_error){0};
+    if (s->options.on_warning != NULL) s->options.on_warning(s->options.user, text);
+}
+
+static apr_status open_session(apr_session *s, apr_error *err)
+{
+    apr_error own = {0};
+
+    APR_TRY(open_program(s, err));
+    apr_status status = open_ground(s, &own);
+    if (may_fall_back(s, status)) {
+        tell_fall_back(s, &own);
+        status = move_to_host(s, &own);
+    }
+    if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
+    if (s->options.cuda == NULL || !s->options.fall_back) return APR_OK;
+    s->history = malloc((size_t)s->plan.n_ctx * sizeof *s->history);
+    return s->history != NULL ? APR_OK : apr_no_memory(err, "the tokens so far");
 }
 
 apr_status apr_session_open(apr_session **session, const apr_model *model, const apr_session_options *options, apr_error *err)
@@ -191,9 +83,10 @@ apr_status apr_session_open(apr_session **session, const apr_model *model, const
     apr_session *const s = calloc(1, sizeof *s);
     if (s == NULL) return apr_no_memory(err, "the session");
     s->model = model;
-    s->backend = options->backend != NULL ? options->backend : &apr_host_backend;
+    s->options = *options;
+    s->backend = options->cuda != NULL ? options->cuda->backend : options->backend != NULL ? options->backend : &apr_host_backend;
     s->work.n_threads = options->n_threads > 0 ? options->n_threads : omp_get_max_threads();
-    const apr_status status = open_session(s, options, err);
+    const apr_status status = open_session(s, err);
     if (status != APR_OK) {
         apr_session_close(s);
         return status;
@@ -205,12 +98,10 @@ apr_status apr_session_open(apr_session **session, const apr_model *model, const
 void apr_session_close(apr_session *s)
 {
     if (s == NULL) return;
-    free(s->vectors);
-    free(s->states);
-    free(s->activations);
-    free(s->logits);
-    free(s->work.data);
+    apr_session_release(s);
+    free(s->history);
     free(s->tensors);
+    free(s->bound);
     apr_plan_close(&s->plan);
     apr_program_close(&s->program);
     free(s);
@@ -220,7 +111,18 @@ const apr_plan *apr_session_plan(const apr_session *session) { return &session->
 const apr_program *apr_session_program(const apr_session *session) { return &session->program; }
 int64_t apr_session_position(const apr_session *session) { return session->position; }
 const float *apr_session_logits(const apr_session *session) { return session->last_logits; }
-apr_session_usage apr_session_used(const apr_session *session) { return session->used; }
+const char *apr_session_backend_name(const apr_session *session) { return session->backend->name; }
+
+apr_session_usage apr_session_used(const apr_session *session)
+{
+    apr_session_usage used = session->used;
+    apr_cuda_facts facts;
+
+    if (session->device == NULL || session->used_before == UINT64_MAX) return used;
+    if (session->options.cuda->facts(session->options.ordinal, &facts, NULL) == APR_OK && facts.used_bytes != UINT64_MAX)
+        used.driver = facts.used_bytes > session->used_before ? facts.used_bytes - session->used_before : 0;
+    return used;
+}
 
 void apr_session_reset(apr_session *session)
 {
@@ -228,164 +130,42 @@ void apr_session_reset(apr_session *session)
     session->last_logits = NULL;
 }
 
-/* --- running: an operation's indices become pointers --- */
-
-static float *value_at(const apr_session *s, int value)
-{
-    if (s->program.values[value].is_logits) return s->logits;
-    return s->activations + s->plan.value_offsets[value] * s->plan.n_batch;
-}
-
-static const float *vector_at(const apr_session *s, int slot)
-{
-    return slot >= 0 && s->plan.vector_offsets[slot] >= 0 ? s->vectors + s->plan.vector_offsets[slot] : NULL;
-}
-
-/* Keys (which = 0) or values (1) of a state. */
-static apr_cache cache_at(const apr_session *s, int state, int which)
-{
-    const apr_state *const facts = &s->program.states[state];
-    const int64_t row_bytes = apr_kv_row_bytes(s->plan.kv_dtype, facts->head_dim);
-    const uint64_t each = apr_align_up((uint64_t)(row_bytes * facts->n_heads * s->plan.state_cells[state]), 64);
-    return (apr_cache){.dtype = s->plan.kv_dtype,
-                       .data = s->states + s->plan.state_offsets[state] + (uint64_t)which * each,
-                       .n_cells = s->plan.state_cells[state],
-                       .row_bytes = row_bytes};
-}
-
-static void bind_embed(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    args->embed = (apr_embed_args){.n_tokens = s->n_tokens,
-                                   .width = s->program.values[op->out].width,
-                                   .ids = s->ids,
-                                   .table = s->tensors[op->weight[0]],
-                                   .out = value_at(s, op->out)};
-}
-
-static void bind_angles(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    const apr_rope_table *const rope = &s->program.ropes[op->rope];
-    args->angles = (apr_angles_args){.n_tokens = s->n_tokens,
-                                     .position = s->position,
-                                     .n_freqs = rope->n_freqs,
-                                     .freqs = s->vectors + s->plan.rope_offsets[op->rope],
-                                     .magnitude = rope->magnitude,
-                                     .out = value_at(s, op->out)};
-}
-
-static void bind_rmsnorm(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    args->rmsnorm = (apr_rmsnorm_args){.n_tokens = s->n_tokens,
-                                       .width = s->program.values[op->out].width,
-                                       .chunk = op->chunk,
-                                       .eps = op->eps,
-                                       .x = value_at(s, op->in[0]),
-                                       .weight = vector_at(s, op->weight[0]),
-                                       .out = value_at(s, op->out)};
-}
-
-static void bind_linear(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    const int64_t n_in = s->program.values[op->in[0]].width;
-    const bool is_logits = s->program.values[op->out].is_logits;
-    args->linear = (apr_linear_args){.n_tokens = is_logits ? s->n_rows : s->n_tokens,
-                                     .n_in = n_in,
-                                     .n_out = s->program.values[op->out].width,
-                                     .x = value_at(s, op->in[0]) + (is_logits ? s->first_row * n_in : 0),
-                                     .weight = s->tensors[op->weight[0]],
-                                     .bias = vector_at(s, op->weight[1]),
-                                     .out = value_at(s, op->out),
-                                     .work = s->work};
-}
-
-static void bind_rope(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    args->rope = (apr_rope_args){.n_tokens = s->n_tokens,
-                                 .n_heads = op->n_heads,
-                                 .head_dim = op->head_dim,
-                                 .n_freqs = s->program.ropes[op->rope].n_freqs,
-                                 .x = value_at(s, op->in[0]),
-                                 .angles = value_at(s, op->in[1]),
-                                 .out = value_at(s, op->out)};
-}
-
-static void bind_kv_store(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    args->kv_store = (apr_kv_store_args){.n_tokens = s->n_tokens,
-                                         .position = s->position,
-                                         .n_kv_heads = op->n_kv_heads,
-                                         .head_dim = op->head_dim,
-                                         .k = value_at(s, op->in[0]),
-                                         .v = value_at(s, op->in[1]),
-                                         .keys = cache_at(s, op->state, 0),
-                                         .values = cache_at(s, op->state, 1)};
-}
-
-static void bind_attend(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    args->attend = (apr_attend_args){.n_tokens = s->n_tokens,
-                                     .position = s->position,
-                                     .n_heads = op->n_heads,
-                                     .n_kv_heads = op->n_kv_heads,
-                                     .head_dim = op->head_dim,
-                                     .window = op->window,
-                                     .scale = op->scale,
-                                     .q = value_at(s, op->in[0]),
-                                     .keys = cache_at(s, op->state, 0),
-                                     .values = cache_at(s, op->state, 1),
-                                     .out = value_at(s, op->out),
-                                     .work = s->work};
-}
-
-static void bind_glu(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    args->glu = (apr_glu_args){.n_tokens = s->n_tokens,
-                               .width = s->program.values[op->out].width,
-                               .gate = value_at(s, op->in[0]),
-                               .up = value_at(s, op->in[1]),
-                               .out = value_at(s, op->out),
-                               .n_threads = s->work.n_threads};
-}
-
-static void bind_add(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    args->add = (apr_add_args){.n_tokens = s->n_tokens,
-                               .width = s->program.values[op->out].width,
-                               .a = value_at(s, op->in[0]),
-                               .b = value_at(s, op->in[1]),
-                               .out = value_at(s, op->out)};
-}
-
-static void (*const bind[APR_OP_COUNT])(const apr_session *s, const apr_op *op, apr_op_args *args) = {
-    [APR_OP_EMBED] = bind_embed,   [APR_OP_ANGLES] = bind_angles, [APR_OP_RMSNORM] = bind_rmsnorm,
-    [APR_OP_LINEAR] = bind_linear, [APR_OP_ROPE] = bind_rope,     [APR_OP_KV_STORE] = bind_kv_store,
-    [APR_OP_ATTEND] = bind_attend, [APR_OP_GLU] = bind_glu,       [APR_OP_ADD] = bind_add,
-};
-
-static void run_op(const apr_session *s, const apr_op *op)
-{
-    apr_op_args args;
-    bind[op->kind](s, op, &args);
-    s->backend->ops[op->kind](&args);
-}
+/* --- running --- */
 
 /* A marked value into the caller's hidden states: token `first` of n_ids and on. */
-static void copy_tap(const apr_session *s, int value, float *hidden, size_t first, size_t n_ids)
+static apr_status copy_tap(apr_session *s, int value, float *hidden, size_t first, size_t n_ids, apr_error *err)
 {
     const apr_value *const v = &s->program.values[value];
     const size_t row = (size_t)v->tap * n_ids + first;
-    memcpy(hidden + row * (size_t)v->width, value_at(s, value), (size_t)(s->n_tokens * v->width) * sizeof *hidden);
+    return apr_session_fetch(s, hidden + row * (size_t)v->width, apr_session_value_at(s, value), (size_t)(s->n_tokens * v->width), err);
 }
 
 /* Everything but the logits, for the tokens of the batch. */
-static void run_batch(const apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids)
+static apr_status run_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, apr_error *err)
 {
     for (size_t i = 0; i < s->program.n_ops; i++) {
         const apr_op *const op = &s->program.ops[i];
         if (op->out >= 0 && s->program.values[op->out].is_logits) continue;
-        run_op(s, op);
-        if (out->hidden != NULL && op->out >= 0 && s->program.values[op->out].tap >= 0) copy_tap(s, op->out, out->hidden, first, n_ids);
+        APR_TRY(apr_session_run_op(s, op, err));
+        if (out->hidden != NULL && op->out >= 0 && s->program.values[op->out].tap >= 0)
+            APR_TRY(copy_tap(s, op->out, out->hidden, first, n_ids, err));
     }
+    return APR_OK;
+}
+
+/* Rows of logits that were computed go to the caller, but for those it has already. */
+static apr_status hand_out(apr_session *s, const apr_eval_output *out, size_t first, apr_error *err)
+{
+    const size_t width = (size_t)s->program.vocab_size;
+    const int64_t known = s->n_skipped < s->n_rows ? s->n_skipped : s->n_rows;
+
+    s->n_skipped -= known;
+    if (out->logits != NULL)
+        memcpy(out->logits + (out->all_logits ? (first + (size_t)s->first_row) * width : 0), s->host_logits,
+               (size_t)s->n_rows * width * sizeof *s->host_logits);
+    if (out->on_logits == NULL || known == s->n_rows) return APR_OK;
+    s->n_handed += s->n_rows - known;
+    return out->on_logits(out->user, (int64_t)first + s->first_row + known, s->n_rows - known, s->host_logits + (size_t)known * width, err);
 }
 
 /* Logits of the batch's tokens [begin, end), a few rows at a time, handed out; `first` is the batch's place in the call. */
@@ -397,35 +177,22 @@ static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t 
         s->n_rows = end - s->first_row < s->plan.n_logits ? end - s->first_row : s->plan.n_logits;
         for (size_t i = 0; i < s->program.n_ops; i++) {
             const apr_op *const op = &s->program.ops[i];
-            if (op->out >= 0 && s->program.values[op->out].is_logits) run_op(s, op);
+            if (op->out >= 0 && s->program.values[op->out].is_logits) APR_TRY(apr_session_run_op(s, op, err));
         }
-        s->last_logits = s->logits + (size_t)(s->n_rows - 1) * width;
-        if (out->logits != NULL)
-            memcpy(out->logits + (out->all_logits ? (first + (size_t)s->first_row) * width : 0), s->logits,
-                   (size_t)s->n_rows * width * sizeof *s->logits);
-        if (out->on_logits != NULL) APR_TRY(out->on_logits(out->user, (int64_t)first + s->first_row, s->n_rows, s->logits, err));
+        APR_TRY(apr_session_fetch(s, s->host_logits, s->logits, (size_t)s->n_rows * width, err));
+        s->last_logits = s->host_logits + (size_t)(s->n_rows - 1) * width;
+        APR_TRY(hand_out(s, out, first, err));
     }
     return APR_OK;
 }
 
-apr_status apr_session_eval(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
+static apr_status run_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
-    static const apr_eval_output nothing = {0};
-
-    if (out == NULL) out = &nothing;
-    if (n_ids > (size_t)(s->plan.n_ctx - s->position))
-        return apr_fail(err, APR_E_NO, "the context of %lld tokens is full: %zu more do not fit behind the first %lld",
-                        (long long)s->plan.n_ctx, n_ids, (long long)s->position);
-    for (size_t i = 0; i < n_ids; i++)
-        if (ids[i] < 0 || ids[i] >= s->program.vocab_size)
-            return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)ids[i],
-                            (long long)s->program.vocab_size);
-
     for (size_t first = 0; first < n_ids;) {
         const size_t left = n_ids - first;
         s->n_tokens = left < (size_t)s->plan.n_batch ? (int64_t)left : s->plan.n_batch;
         s->ids = ids + first;
-        run_batch(s, out, first, n_ids);
+        APR_TRY(run_batch(s, out, first, n_ids, err));
         const bool is_last = left == (size_t)s->n_tokens;
         const int64_t begin = out->all_logits ? 0 : is_last ? s->n_tokens - 1 : s->n_tokens;
         const apr_status status = run_logits(s, out, first, begin, s->n_tokens, err);
@@ -436,82 +203,54 @@ apr_status apr_session_eval(apr_session *s, const int32_t *ids, size_t n_ids, co
     return APR_OK;
 }
 
-/* --- operation by operation --- */
-
-apr_status apr_steps_begin(apr_session *s, const int32_t *ids, int64_t n_ids, apr_error *err)
+/* The first prompt and the first decode on a device wait after every operation, so that a fault has its name. */
+static apr_status run_stage(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
-    if (n_ids > s->plan.n_ctx - s->position)
-        return apr_fail(err, APR_E_NO, "the context of %lld tokens has no room for %lld more", (long long)s->plan.n_ctx, (long long)n_ids);
-    if (n_ids < 1 || n_ids > s->plan.n_batch || n_ids > s->plan.n_logits)
-        return apr_fail(err, APR_E_USAGE, "%lld tokens are no batch of this session", (long long)n_ids);
-    for (int64_t i = 0; i < n_ids; i++)
+    if (s->device == NULL) return run_tokens(s, ids, n_ids, out, err);
+    bool *const checked = n_ids > 1 ? &s->prompt_checked : &s->decode_checked;
+    const bool is_first = !*checked;
+
+    if (is_first) s->options.cuda->check_each(s->device, true);
+    APR_TRY(run_tokens(s, ids, n_ids, out, err));
+    if (is_first) s->options.cuda->check_each(s->device, false);
+    *checked = true;
+    return s->options.cuda->check(s->device, n_ids > 1 ? "a prompt" : "a decoded token", err);
+}
+
+/* The device failed in the middle: on the host, all tokens before, then these. */
+static apr_status start_over(apr_session *s, const int32_t *ids, size_t n_ids, int64_t position, const apr_eval_output *out, apr_error *err)
+{
+    static const apr_eval_output nothing = {0};
+    const int64_t n_handed = s->n_handed;
+
+    APR_TRY(move_to_host(s, err));
+    APR_TRY(run_tokens(s, s->history, (size_t)position, &nothing, err));
+    s->n_skipped = n_handed;
+    return run_tokens(s, ids, n_ids, out, err);
+}
+
+apr_status apr_session_eval(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
+{
+    static const apr_eval_output nothing = {0};
+    const int64_t position = s->position;
+    apr_error own = {0};
+
+    if (out == NULL) out = &nothing;
+    if (n_ids > (size_t)(s->plan.n_ctx - s->position))
+        return apr_fail(err, APR_E_NO, "the context of %lld tokens is full: %zu more do not fit behind the first %lld",
+                        (long long)s->plan.n_ctx, n_ids, (long long)s->position);
+    for (size_t i = 0; i < n_ids; i++)
         if (ids[i] < 0 || ids[i] >= s->program.vocab_size)
             return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)ids[i],
                             (long long)s->program.vocab_size);
-    s->ids = ids;
-    s->n_tokens = s->n_rows = n_ids;
-    s->first_row = 0;
-    return APR_OK;
-}
 
-apr_status apr_steps_run(apr_session *s, size_t op, apr_error *err)
-{
-    (void)err;
-    run_op(s, &s->program.ops[op]);
-    return APR_OK;
-}
-
-apr_status apr_steps_read(apr_session *s, int value, float *to, apr_error *err)
-{
-    (void)err;
-    memcpy(to, value_at(s, value), (size_t)(s->n_tokens * s->program.values[value].width) * sizeof *to);
-    return APR_OK;
-}
-
-apr_status apr_steps_write(apr_session *s, int value, const float *from, apr_error *err)
-{
-    (void)err;
-    memcpy(value_at(s, value), from, (size_t)(s->n_tokens * s->program.values[value].width) * sizeof *from);
-    return APR_OK;
-}
-
-void apr_steps_end(apr_session *s) { s->position += s->n_tokens; }
-
-size_t apr_steps_cell_bytes(const apr_session *s, int state)
-{
-    const apr_state *const facts = &s->program.states[state];
-    return (size_t)(apr_kv_row_bytes(s->plan.kv_dtype, facts->head_dim) * facts->n_heads);
-}
-
-/* Positions in order, in as few pieces as the ring of cells allows. */
-static void copy_cells(const apr_session *s, int state, int64_t first, int64_t n, uint8_t *host, bool to_host)
-{
-    const size_t cell = apr_steps_cell_bytes(s, state);
-    for (int which = 0; which < 2; which++) {
-        const apr_cache cache = cache_at(s, state, which);
-        for (int64_t i = 0; i < n;) {
-            const int64_t at = (first + i) % cache.n_cells, left = cache.n_cells - at, piece = left < n - i ? left : n - i;
-            uint8_t *const here = host + (size_t)(which * n + i) * cell, *const there = cache.data + (size_t)at * cell;
-            memcpy(to_host ? here : there, to_host ? there : here, (size_t)piece * cell);
-            i += piece;
-        }
+    s->n_handed = s->n_skipped = 0;
+    apr_status status = run_stage(s, ids, n_ids, out, &own);
+    if (may_fall_back(s, status)) {
+        tell_fall_back(s, &own);
+        status = start_over(s, ids, n_ids, position, out, &own);
     }
-}
-
-apr_status apr_steps_read_cells(apr_session *s, int state, int64_t first, int64_t n, uint8_t *to, apr_error *err)
-{
-    (void)err;
-    copy_cells(s, state, first, n, to, true);
+    if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
+    if (s->history != NULL) memcpy(s->history + position, ids, n_ids * sizeof *ids);
     return APR_OK;
 }
-
-apr_status apr_steps_write_cells(apr_session *s, int state, int64_t first, int64_t n, const uint8_t *from, apr_error *err)
-{
-    (void)err;
-    copy_cells(s, state, first, n, (uint8_t *)(uintptr_t)from, false);
-    return APR_OK;
-}
-
-void apr_steps_seek(apr_session *s, int64_t position) { s->position = position; }
-const apr_tensor *apr_steps_tensor(const apr_session *s, int slot) { return slot >= 0 ? s->tensors[slot] : NULL; }
-const char *apr_steps_backend(const apr_session *s) { return s->backend->name; }

@@ -1,10 +1,12 @@
 /* runtime/session.h - a model that can be run: program, plan, memory, and the position in one sequence of tokens.
  *
  * Opening emits the program, makes the plan and refuses what does not fit before the first allocation; then it allocates
- * exactly the plan's lines. Weights stay in the model's map, which must outlive the session. One thread at a time. */
+ * exactly the plan's lines. Weights stay in the model's map, which must outlive the session; a device has its own copy of
+ * them. One thread at a time. */
 #ifndef APR_RUNTIME_SESSION_H
 #define APR_RUNTIME_SESSION_H
 
+#include "kernels/cuda/api.h"
 #include "runtime/plan.h"
 
 typedef struct apr_session apr_session;
@@ -17,15 +19,28 @@ typedef struct apr_session_options {
     uint64_t budget_bytes;      /* host memory; 0: not judged */
     int n_threads;              /* 0: all */
     const apr_backend *backend; /* NULL: the host's */
+
+    /* A CUDA device, when cuda is not NULL: weights are copied there and everything is computed there. */
+    const apr_cuda_api *cuda;
+    int ordinal;
+    uint64_t headroom_bytes;                              /* of the device's free memory, left free */
+    uint64_t stack_bytes;                                 /* of the CUDA context */
+    bool force;                                           /* run what does not fit, with a warning */
+    bool fall_back;                                       /* when the device fails, warn and go on on the host */
+    int64_t fail_allocation;                              /* drills: see apr_cuda_options */
+    void (*on_warning)(void *user, const char *sentence); /* may be NULL */
+    void *user;
 } apr_session_options;
 
-extern const apr_session_options apr_session_defaults; /* those of apr_plan_defaults, all threads, host */
+extern const apr_session_options apr_session_defaults; /* those of apr_plan_defaults but 256 bytes of stack, all threads, host */
 
 /* The model must be canonical (Hugging Face's names). APR_E_DAMAGED: a tensor is missing or has another shape;
  * APR_E_UNSUPPORTED: family, operation, dtype or tensor that cannot be run; APR_E_MEMORY: does not fit. */
 apr_status apr_session_open(apr_session **session, const apr_model *model, const apr_session_options *options, apr_error *err);
 void apr_session_close(apr_session *session); /* NULL is fine */
 
+/* "host", "ref", "cuda": what the next evaluation will run on. */
+const char *apr_session_backend_name(const apr_session *session);
 const apr_plan *apr_session_plan(const apr_session *session);
 const apr_program *apr_session_program(const apr_session *session);
 /* Tokens evaluated so far: the position of the next one. */
@@ -53,6 +68,8 @@ const float *apr_session_logits(const apr_session *session);
 /* Bytes that were allocated (or mapped, for the weights), to hold against the plan's lines. */
 typedef struct apr_session_usage {
     uint64_t weights, vectors, states, activations, logits, workspace, total;
+    uint64_t driver;  /* what the card's memory in use has grown by since before the context; 0: no device, or not known */
+    int blas_version; /* cuBLAS, as 130002; 0: not used */
 } apr_session_usage;
 apr_session_usage apr_session_used(const apr_session *session);
 

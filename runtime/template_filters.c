@@ -41,10 +41,7 @@ FILTER(do_trim)
 {
     apr_tpl_text text;
     APR_TRY(apr_tpl_to_str(vm, a, &text));
-    const apr_tpl_text trimmed = apr_tpl_strip(text, &a[1], true, true);
-    const size_t n_chars = a[1].kind == TPL_STRING ? a[1].as.text.n_bytes : 0;
-    *out = apr_tpl_string(trimmed.bytes, trimmed.n_bytes);
-    return apr_tpl_steps(vm, (text.n_bytes - trimmed.n_bytes) * (1 + n_chars) / 16);
+    return apr_tpl_strip_chars(vm, text, &a[1], true, true, out);
 }
 
 FILTER(do_length)

@@ -44,6 +44,16 @@ apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool l
     return text;
 }
 
+apr_status apr_tpl_strip_chars(apr_tpl_vm *vm, apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right, apr_tpl_value *out)
+{
+    apr_tpl_text set = {"", 0};
+    if (chars->kind != TPL_ABSENT && chars->kind != TPL_NONE) APR_TRY(apr_tpl_want_text(vm, chars, "what is stripped", &set));
+    APR_TRY(apr_tpl_steps(vm, text.n_bytes / 32 * (set.n_bytes / 4))); /* before the work: each character may be compared with all */
+    const apr_tpl_text stripped = apr_tpl_strip(text, chars, left, right);
+    *out = apr_tpl_string(stripped.bytes, stripped.n_bytes);
+    return apr_tpl_steps(vm, (text.n_bytes - stripped.n_bytes) / 16);
+}
+
 static bool is_cased(uint32_t c)
 {
     const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
@@ -118,11 +128,7 @@ apr_status apr_tpl_split_lines(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value 
 
 static apr_status strip(apr_tpl_vm *vm, const apr_tpl_value *a, bool left, bool right, apr_tpl_value *out)
 {
-    apr_tpl_text chars = {"", 0};
-    if (a[1].kind != TPL_ABSENT && a[1].kind != TPL_NONE) APR_TRY(apr_tpl_want_text(vm, &a[1], "the argument of strip()", &chars));
-    const apr_tpl_text text = apr_tpl_strip(a->as.text, &a[1], left, right);
-    *out = apr_tpl_string(text.bytes, text.n_bytes);
-    return apr_tpl_steps(vm, (a->as.text.n_bytes - text.n_bytes) * (1 + chars.n_bytes) / 16);
+    return apr_tpl_strip_chars(vm, a->as.text, &a[1], left, right, out);
 }
 
 METHOD(str_strip) { return strip(vm, a, true, true, out); }

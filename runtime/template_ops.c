@@ -281,6 +281,7 @@ apr_status apr_tpl_subscript(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_t
 static apr_status slice_indices(apr_tpl_vm *vm, const apr_tpl_value bounds[3], int64_t n, int64_t *start, int64_t *stop, int64_t *step)
 {
     int64_t *const results[2] = {start, stop};
+    *start = *stop = 0;
     *step = 1;
     for (int i = 0; i < 3; i++)
         if (bounds[i].kind != TPL_NONE && !apr_tpl_is_int(&bounds[i]))

@@ -35,6 +35,7 @@ apr_status apr_tpl_alloc(apr_tpl_vm *vm, size_t n, size_t size, void *out)
 {
     size_t n_bytes;
     void *p = NULL;
+    memcpy(out, &p, sizeof p);
     if (__builtin_mul_overflow(n, size, &n_bytes) || n_bytes > APR_TEMPLATE_MAX_MEMORY - vm->arena.total_bytes)
         return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "rendering needs more than %d MiB", APR_TEMPLATE_MAX_MEMORY >> 20);
     if ((p = apr_arena_alloc(&vm->arena, n_bytes)) == NULL) return apr_no_memory(vm->err, "rendering the chat template");

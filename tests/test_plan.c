@@ -1,4 +1,5 @@
 /* runtime/plan.h: known totals of public models, layouts without overlaps, and the verdict at its edge. */
+#include "kernels/cuda/api.h"
 #include "runtime/plan.h"
 
 #include <math.h>
@@ -209,10 +210,10 @@ static void a_device_pays_for_context_and_cublas_and_the_sums_add_up(void **stat
     planned p = make(&llama_8b, &options);
 
     assert_int_equal(p.plan.budget_bytes, apr_gpu_vram_bytes(options.gpu));
-    assert_int_equal(line_bytes(&p.plan, APR_LINE_CONTEXT), apr_gpu_context_bytes(options.gpu, 1024));
+    assert_int_equal(line_bytes(&p.plan, APR_LINE_CONTEXT), apr_gpu_context_bytes(options.gpu, APR_DEFAULT_STACK_BYTES));
     assert_int_equal(line_bytes(&p.plan, APR_LINE_CUBLAS_WORKSPACE), 4 << 20);
     assert_int_equal(line_bytes(&p.plan, APR_LINE_HEADROOM), 1 << 30);
-    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE), 0);
+    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE), apr_cuda_linear_bytes(512, 14336, 4096, false)); /* down_proj */
     for (size_t i = 0; i < p.plan.n_lines; i++) {
         assert_true(p.plan.lines[i].bytes > 0);
         assert_non_null(p.plan.lines[i].reason);
@@ -260,6 +261,46 @@ static void the_verdict_turns_at_the_byte(void **state)
     assert_int_equal(p.plan.max_ctx, 0);
     assert_int_equal(p.plan.lines[p.plan.breaking].id, APR_LINE_WEIGHTS_HEAD);
     drop(&p);
+}
+
+/* Public configurations (../shared/configs) and the totals that are known of them. */
+static void mixtures_and_hybrids_take_what_is_known_of_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        int64_t n_ctx, n_sequences;
+        uint64_t kv_bytes, recurrent_bytes, least_weights, most_weights; /* weights in 16 bits */
+    } cases[] = {
+        {"../shared/configs/qwen3-30b-a3b.json", 4096, 1, 4096 * 98304ull, 0, 60900000000, 61200000000},
+        {"../shared/configs/gpt-oss-20b.json", 4096, 1, 4096 * 24576ull, 0, 41600000000, 42000000000},
+        {"../shared/configs/qwen3.5-27b.json", 262144, 4, (uint64_t)65536 << 20, (uint64_t)(598.5 * 0x1p20), 53000000000, 55000000000},
+        {"../shared/configs/qwen3.5-35b-a3b.json", 4096, 1, 4096 * 20480ull, 0, 68000000000, 71000000000},
+        {"../shared/configs/llama-3.1-70b.json", 4096, 1, 4096 * 327680ull, 0, 141000000000, 141300000000},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_model model;
+        apr_error err = {0};
+        apr_plan_options options = apr_plan_defaults;
+        uint64_t weights = 0;
+        const apr_status status = apr_model_open(&model, cases[i].path, &err);
+
+        if (status == APR_E_IO) skip();
+        if (status != APR_OK) fail_msg("%s", err.text);
+        options.n_ctx = cases[i].n_ctx;
+        options.n_sequences = cases[i].n_sequences;
+        planned p = make(&model.hparams, &options);
+        for (int role = 0; role < APR_ROLE_COUNT; role++) weights += line_bytes(&p.plan, (apr_line_id)role);
+        print_message("%s: %.2f GB of weights, %.1f MiB kv, %.1f MiB window, %.1f MiB recurrent\n", cases[i].path, (double)weights * 1e-9,
+                      (double)line_bytes(&p.plan, APR_LINE_KV) / 0x1p20, (double)line_bytes(&p.plan, APR_LINE_KV_WINDOW) / 0x1p20,
+                      (double)line_bytes(&p.plan, APR_LINE_RECURRENT) / 0x1p20);
+        assert_int_equal(line_bytes(&p.plan, APR_LINE_KV), cases[i].kv_bytes);
+        if (cases[i].recurrent_bytes > 0) assert_int_equal(line_bytes(&p.plan, APR_LINE_RECURRENT), cases[i].recurrent_bytes);
+        assert_in_range(weights, cases[i].least_weights, cases[i].most_weights);
+        check_overlaps(&p);
+        drop(&p);
+        apr_model_close(&model);
+    }
 }
 
 static void senseless_options_are_refused_and_huge_ones_do_not_overflow(void **state)
@@ -311,6 +352,7 @@ int main(void)
         cmocka_unit_test(a_window_bounds_the_cells_of_its_layers),
         cmocka_unit_test(a_device_pays_for_context_and_cublas_and_the_sums_add_up),
         cmocka_unit_test(the_verdict_turns_at_the_byte),
+        cmocka_unit_test(mixtures_and_hybrids_take_what_is_known_of_them),
         cmocka_unit_test(senseless_options_are_refused_and_huge_ones_do_not_overflow),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);

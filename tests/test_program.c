@@ -76,6 +76,38 @@ static void every_family_emits_a_program_in_order(void **state)
     }
 }
 
+static void families_that_can_only_be_planned_name_what_is_missing(void **state)
+{
+    (void)state;
+    static const uint8_t kinds[3] = {APR_LAYER_LINEAR, APR_LAYER_FULL, APR_LAYER_LINEAR};
+    static const struct {
+        const char *architecture;
+        apr_op_kind missing;
+        int layer;
+    } cases[] = {
+        {"qwen3_moe", APR_OP_ROUTE, 0}, {"gpt_oss", APR_OP_ATTEND_SINKS, 0}, {"qwen3_5", APR_OP_CONV, 0}, {"qwen3_5_moe", APR_OP_CONV, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_hparams h = small_model(cases[i].architecture);
+        h.num_experts = 5;
+        h.num_experts_per_tok = 2;
+        h.moe_intermediate_size = 24;
+        h.shared_expert_intermediate_size = 40;
+        h.linear_num_key_heads = 2;
+        h.linear_num_value_heads = 4;
+        h.linear_key_head_dim = h.linear_value_head_dim = 16;
+        h.linear_conv_kernel_dim = 4;
+        if (cases[i].missing == APR_OP_CONV) h.layer_kinds = kinds;
+        apr_program p = emit(&h);
+        check_order(&p);
+        assert_int_equal(p.n_taps, 4);
+        const apr_op *const missing = apr_program_missing_op(&p, &apr_host_backend);
+        assert_non_null(missing);
+        assert_int_equal(missing->kind, cases[i].missing);
+        assert_int_equal(missing->layer, cases[i].layer);
+        apr_program_close(&p);
+    }
+}
+
 static void families_differ_in_biases_norms_and_heads(void **state)
 {
     (void)state;
@@ -219,6 +251,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_emits_a_program_in_order),
+        cmocka_unit_test(families_that_can_only_be_planned_name_what_is_missing),
         cmocka_unit_test(families_differ_in_biases_norms_and_heads),
         cmocka_unit_test(windows_come_from_the_layers_or_for_mistral_from_the_config),
         cmocka_unit_test(rotary_frequencies_are_those_of_transformers),

@@ -2,7 +2,7 @@
 #include "runtime/evaluate.h"
 #include "runtime/generate.h"
 #include "runtime/tokenizer.h"
-#include "tests/golden.h"
+#include "tests/golden_model.h"
 
 #include <math.h>
 #include <setjmp.h>

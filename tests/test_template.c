@@ -253,6 +253,7 @@ static void a_template_without_end_is_stopped(void **state)
         {"{{ [0] * 1000000000000 }}", APR_E_UNSUPPORTED, ""},
         {"{{ 'x' | indent(1000000000000) }}", APR_E_UNSUPPORTED, ""},
         {"{% set s = 'a' * 4000000 %}{% for i in range(1000) %}{{ 'b' in s }}{% endfor %}", APR_E_UNSUPPORTED, "steps"},
+        {"{{ ('a' * 4000000).strip('b' * 3000 + 'a') }}", APR_E_UNSUPPORTED, "steps"},
         {"{% set s = 'a' * 4000000 %}{{ ('a' * 2000000 + 'b') in s }}{{ s.find('a' * 2000000 + 'b') }}{{ s.rfind('a' * 2000000 + 'b') }}",
          APR_E_UNSUPPORTED, "steps"},
     };

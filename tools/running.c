@@ -24,6 +24,7 @@ apr_status apr_running_open(apr_running *r, const char *path, const apr_run_opti
     session.kv_dtype = kv_dtypes[options->kv];
     session.n_threads = (int)options->threads;
     session.budget_bytes = options->memory;
+    APR_TRY(apr_device_choose(&options->where, &session, err));
     APR_TRY(apr_session_open(&r->session, &r->model, &session, err));
     return apr_tokenizer_open(&r->tokenizer, &r->model.vocab, err);
 }
@@ -61,9 +62,10 @@ static cJSON *chat_variables(const apr_vocab *vocab, const char *system, const c
 {
     cJSON *const variables = cJSON_CreateObject();
     cJSON *const messages = cJSON_AddArrayToObject(variables, "messages");
-    const bool ok = messages != NULL && (system == NULL || add_message(messages, "system", system)) && add_message(messages, "user", user) &&
-                    cJSON_AddTrueToObject(variables, "add_generation_prompt") != NULL && add_token(variables, "bos_token", vocab, vocab->bos_id) &&
-                    add_token(variables, "eos_token", vocab, vocab->eos_id) && add_token(variables, "pad_token", vocab, vocab->pad_id);
+    const bool ok = messages != NULL && (system == NULL || add_message(messages, "system", system)) &&
+                    add_message(messages, "user", user) && cJSON_AddTrueToObject(variables, "add_generation_prompt") != NULL &&
+                    add_token(variables, "bos_token", vocab, vocab->bos_id) && add_token(variables, "eos_token", vocab, vocab->eos_id) &&
+                    add_token(variables, "pad_token", vocab, vocab->pad_id);
     if (ok) return variables;
     cJSON_Delete(variables);
     return NULL;
@@ -74,7 +76,8 @@ apr_status apr_render_chat(const apr_running *r, const char *system, const char 
     const apr_vocab *const vocab = &r->model.vocab;
 
     *text = NULL;
-    if (vocab->chat_template == NULL) return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template; run without --chat", r->source.path);
+    if (vocab->chat_template == NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template; run without --chat", r->source.path);
     cJSON *const variables = chat_variables(vocab, system, user);
     if (variables == NULL) return apr_no_memory(err, "the chat");
     const apr_status status = apr_template_render(vocab->chat_template, variables, text, n_bytes, err);
@@ -82,17 +85,20 @@ apr_status apr_render_chat(const apr_running *r, const char *system, const char 
     return status;
 }
 
-apr_status apr_encode_prompt(const apr_running *r, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids, apr_error *err)
+apr_status apr_encode_prompt(const apr_running *r, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids,
+                             apr_error *err)
 {
     const apr_encode_options options = {.add_special = add_special, .parse_special = true};
     return apr_tokenizer_encode(r->tokenizer, text, n_bytes, &options, ids, n_ids, err);
 }
 
-static void stats_json(apr_json_text *json, const apr_plan *plan, const apr_session_usage *used)
+static void stats_json(apr_json_text *json, const apr_plan *plan, const apr_session_usage *used, const char *backend)
 {
+    const bool on_device = plan->judged == APR_ON_DEVICE;
+    apr_json_string(json, "backend", backend, strlen(backend));
     apr_json_open(json, "memory", '{');
-    apr_json_uint(json, "predicted_bytes", plan->host_bytes);
-    apr_json_uint(json, "measured_bytes", used->total);
+    apr_json_uint(json, "predicted_bytes", on_device ? apr_planned_device_bytes(plan) : plan->host_bytes);
+    apr_json_uint(json, "measured_bytes", on_device ? used->driver : used->total);
     apr_json_open(json, "lines", '[');
     for (size_t i = 0; i < plan->n_lines; i++) {
         apr_json_open(json, NULL, '{');
@@ -104,19 +110,33 @@ static void stats_json(apr_json_text *json, const apr_plan *plan, const apr_sess
     apr_json_close(json, '}');
 }
 
+uint64_t apr_planned_device_bytes(const apr_plan *plan)
+{
+    const apr_plan_line *const headroom = apr_plan_line_of(plan, APR_LINE_HEADROOM);
+    return plan->device_bytes - (headroom != NULL ? headroom->bytes : 0);
+}
+
 void apr_print_stats(const apr_running *r, const apr_call *call)
 {
     const apr_plan *const plan = apr_session_plan(r->session);
     const apr_session_usage used = apr_session_used(r->session);
+    const char *const backend = apr_session_backend_name(r->session);
+    const bool on_device = plan->judged == APR_ON_DEVICE;
     char predicted[APR_SMALL_TEXT], measured[APR_SMALL_TEXT];
 
     if (call->answer->json) {
-        stats_json(&call->answer->body, plan, &used);
+        stats_json(&call->answer->body, plan, &used, backend);
         return;
     }
     for (size_t i = 0; i < plan->n_lines; i++)
         fprintf(stderr, "  %-32s %12s\n", plan->lines[i].label, apr_size_text(predicted, plan->lines[i].bytes));
-    fprintf(stderr, "  memory: predicted %s, measured %s\n", apr_size_text(predicted, plan->host_bytes), apr_size_text(measured, used.total));
+    apr_size_text(predicted, on_device ? apr_planned_device_bytes(plan) : plan->host_bytes);
+    apr_size_text(measured, on_device ? used.driver : used.total);
+    if (on_device && used.driver == 0)
+        fprintf(stderr, "  memory of the GPU: predicted %s (without the headroom), not measured: the driver does not say\n", predicted);
+    else if (on_device)
+        fprintf(stderr, "  memory of the GPU: predicted %s (without the headroom), the driver says %s\n", predicted, measured);
+    else fprintf(stderr, "  memory: predicted %s, measured %s\n", predicted, measured);
 }
 
 apr_status apr_read_text(const char *path, char **text, size_t *n_bytes, apr_error *err)

@@ -6,21 +6,26 @@
 #include "runtime/session.h"
 #include "runtime/tokenizer.h"
 #include "tools/cli.h"
+#include "tools/device.h"
 
 typedef struct apr_run_options {
     int64_t ctx, batch, threads;
     int kv;          /* index of "f16|f32|q8_0" */
     uint64_t memory; /* budget in bytes, 0: not judged */
     bool stats;
+    apr_device_options where;
 } apr_run_options;
 
-#define APR_RUN_OPTIONS(type, member, kv_default)                                                                                                      \
-    {"ctx", 'c', APR_OPTION_INT, "N", "0", "tokens of context; 0: the model's own, at most 4096", APR_TO(type, member.ctx), .min = 0, .max = 1e9, .group = "Run"}, \
-    {"batch", 'b', APR_OPTION_INT, "N", "512", "tokens of a prompt evaluated at a time", APR_TO(type, member.batch), .min = 1, .max = 1e6}, \
-    {"kv", 0, APR_OPTION_CHOICE, "f16|f32|q8_0", kv_default, "type of keys and values", APR_TO(type, member.kv)},                               \
-    {"threads", 0, APR_OPTION_INT, "N", "0", "threads; 0: all", APR_TO(type, member.threads), .min = 0, .max = 4096},                      \
-    {"memory", 0, APR_OPTION_SIZE, "SIZE", NULL, "refuse to start if the plan needs more", APR_TO(type, member.memory)},                   \
-    {"stats", 0, APR_OPTION_FLAG, NULL, NULL, "print the plan, predicted against measured, and the speed", APR_TO(type, member.stats)}
+#define APR_RUN_OPTIONS(type, member, kv_default)                                                                                           \
+    {"ctx",    'c',        APR_OPTION_INT, "N", "0", "tokens of context; 0: the model's own, at most 4096", APR_TO(type, member.ctx),       \
+     .min = 0, .max = 1e9, .group = "Run"},                                                                                                 \
+        {"batch",  'b',       APR_OPTION_INT, "N", "512", "tokens of a prompt evaluated at a time", APR_TO(type, member.batch),             \
+         .min = 1, .max = 1e6},                                                                                                             \
+        {"kv", 0, APR_OPTION_CHOICE, "f16|f32|q8_0", kv_default, "type of keys and values", APR_TO(type, member.kv)},                       \
+        {"threads", 0, APR_OPTION_INT, "N", "0", "threads; 0: all", APR_TO(type, member.threads), .min = 0, .max = 4096},                   \
+        {"memory", 0, APR_OPTION_SIZE, "SIZE", NULL, "refuse to start if the plan needs more", APR_TO(type, member.memory)},                \
+        {"stats", 0, APR_OPTION_FLAG, NULL, NULL, "print the plan, predicted against measured, and the speed", APR_TO(type, member.stats)}, \
+        APR_DEVICE_OPTIONS(type, member.where)
 
 typedef struct apr_running {
     apr_model source, model; /* as read; canonical view of it */
@@ -37,7 +42,11 @@ void apr_running_close(apr_running *running);
 apr_status apr_render_chat(const apr_running *running, const char *system, const char *user, char **text, size_t *n_bytes, apr_error *err);
 
 /* Text with control tokens written out (as a rendered chat is) to ids, malloc'ed. */
-apr_status apr_encode_prompt(const apr_running *running, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids, apr_error *err);
+apr_status apr_encode_prompt(const apr_running *running, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids,
+                             apr_error *err);
+
+/* What a run takes of the device: the plan's lines without the headroom. */
+uint64_t apr_planned_device_bytes(const apr_plan *plan);
 
 /* --stats: plan lines, predicted against measured. JSON goes into the answer, text to stderr. */
 void apr_print_stats(const apr_running *running, const apr_call *call);

@@ -109,6 +109,7 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
     /* the context holds a window, an answer, and the last position where backends are compared */
     if (run.ctx == 0) run.ctx = o->window > 4352 ? o->window : 4352;
     apr_status status = apr_running_open(&other, call->operands[0], &run, 64, err);
+    if (status == APR_OK) report->used = apr_session_used(other.session);
     if (status == APR_OK) status = apr_running_open(&truth, o->ref, &run, 64, err);
     if (status == APR_OK) {
         report->truth = &truth;

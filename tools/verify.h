@@ -38,6 +38,7 @@ typedef struct apr_verify_answer {
 typedef struct apr_verify_report {
     const apr_running *truth, *other;
     const char *backend; /* that runs both */
+    apr_session_usage used; /* by the model's session, before the reference's was opened */
     apr_allowance allowance;
     apr_verify_check checks[APR_VERIFY_MAX_CHECKS];
     size_t n_checks;
@@ -79,8 +80,9 @@ typedef struct apr_verify_memory_part {
     uint64_t predicted, measured;
 } apr_verify_memory_part;
 enum { APR_VERIFY_MEMORY_PARTS = 6 };
-void apr_verify_memory_parts(const apr_session *session, apr_verify_memory_part parts[APR_VERIFY_MEMORY_PARTS]);
-uint64_t apr_verify_predicted_total(const apr_session *session);
+void apr_verify_memory_parts(const apr_verify_report *report, apr_verify_memory_part parts[APR_VERIFY_MEMORY_PARTS]);
+/* Of the whole run: on a device as the driver says; 0 measured: it does not say. */
+apr_verify_memory_part apr_verify_memory_total(const apr_verify_report *report);
 
 /* --- printers --- */
 

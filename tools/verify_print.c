@@ -114,10 +114,11 @@ static void memory_json(apr_json_text *json, const apr_verify_report *report)
 {
     apr_verify_memory_part parts[APR_VERIFY_MEMORY_PARTS];
 
-    apr_verify_memory_parts(report->other->session, parts);
+    const apr_verify_memory_part total = apr_verify_memory_total(report);
+    apr_verify_memory_parts(report, parts);
     apr_json_open(json, "memory", '{');
-    apr_json_uint(json, "predicted_bytes", apr_verify_predicted_total(report->other->session));
-    apr_json_uint(json, "measured_bytes", apr_session_used(report->other->session).total);
+    apr_json_uint(json, "predicted_bytes", total.predicted);
+    apr_json_uint(json, "measured_bytes", total.measured);
     apr_json_open(json, "parts", '[');
     for (size_t i = 0; i < APR_VERIFY_MEMORY_PARTS; i++) {
         apr_json_open(json, NULL, '{');

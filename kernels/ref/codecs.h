@@ -33,23 +33,23 @@ APR_REF_CODEC_LIST(APR_DECLARE_DECODER, APR_DECLARE_BOTH)
 #define APR_F16_MAX 65504.0f
 
 /* x for a block format that can hold values up to `limit`: NaN becomes 0, larger magnitudes (infinities too) the limit. */
-static inline float apr_tame(float x, float limit)
+APR_ANYWHERE static inline float apr_tame(float x, float limit)
 {
     const float number = x == x ? x : 0.0f;
     const float bounded = number < limit ? number : limit;
     return bounded > -limit ? bounded : -limit;
 }
 
-static inline float apr_sum8(const float lane[8])
+APR_ANYWHERE static inline float apr_sum8(const float lane[8])
 {
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
 /* To the nearest whole number, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no bits for a fraction. */
-static inline float apr_round_even(float x) { return (x + 12582912.0f) - 12582912.0f; }
+APR_ANYWHERE static inline float apr_round_even(float x) { return (x + 12582912.0f) - 12582912.0f; }
 
 /* Between bounds; comparisons as MINPS and MAXPS do them. */
-static inline float apr_clamp(float x, float low, float high)
+APR_ANYWHERE static inline float apr_clamp(float x, float low, float high)
 {
     const float bounded = x > low ? x : low;
     return bounded < high ? bounded : high;

@@ -1,5 +1,5 @@
-/* golden.c - a bundled model and what transformers computed with it, for tests. */
-#include "tests/golden.h"
+/* golden_model.c - a bundled model and what transformers computed with it, for tests. */
+#include "tests/golden_model.h"
 
 #include <math.h>
 #include <stdio.h>

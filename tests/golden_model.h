@@ -1,6 +1,6 @@
-/* golden.h - a bundled model and what transformers computed with it, for tests. */
-#ifndef APR_TESTS_GOLDEN_H
-#define APR_TESTS_GOLDEN_H
+/* golden_model.h - a bundled model and what transformers computed with it, for tests. */
+#ifndef APR_TESTS_GOLDEN_MODEL_H
+#define APR_TESTS_GOLDEN_MODEL_H
 
 #include "formats/bytes.h"
 #include "formats/json.h"

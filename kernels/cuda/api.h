@@ -1,0 +1,164 @@
+/* api.h - what libaprkit-cuda.so offers: plain C, no CUDA header needed, one exported symbol that returns a table of functions.
+ *
+ * A device is opened once: context (with a small stack limit), one stream, no allocation. Memory is only what alloc() gives;
+ * cuBLAS gets its workspace from there too. Operations take the argument structs of kernels/ops.h with device pointers
+ * (apr_tensor.data and apr_tensor.scale->data as well; the structs themselves stay on the host) and run in order on the
+ * device's stream; upload() and download() are ordered with them and have finished when they return.
+ *
+ * Errors on a GPU come late and stick: after the first one nothing works in that process. Every function then answers
+ * APR_E_DEVICE with the first sentence (stage, operation, tensor, types, dimensions), and is_lost() says so. */
+#ifndef APR_KERNELS_CUDA_API_H
+#define APR_KERNELS_CUDA_API_H
+
+#include "kernels/ops.h"
+
+/* Grows with every change of this header: a library of another number is refused. */
+enum { APR_CUDA_ABI = 1 };
+
+/* The one exported symbol. NULL when the library was built for another number. */
+#define APR_CUDA_ENTRY "apr_cuda_plugin"
+
+typedef struct apr_cuda_device apr_cuda_device;
+
+/* What is known of a device before a context exists on it. Versions as CUDA counts them: 13000 is 13.0. */
+typedef struct apr_cuda_facts {
+    char name[256], bus[32];
+    char driver[80]; /* "580.95.05"; "" when NVML is not there */
+    int ordinal, major, minor, n_sms, threads_per_sm;
+    uint64_t total_bytes;
+    uint64_t used_bytes; /* of the whole card, by all processes, as NVML says; UINT64_MAX: unknown */
+    int l2_bytes, memory_bus_bits;
+    bool is_integrated; /* shares the host's memory */
+    int driver_version, runtime_version; /* the newest CUDA that the driver knows; the one that is linked */
+} apr_cuda_facts;
+
+typedef struct apr_cuda_options {
+    uint32_t stack_bytes;    /* of every thread: see runtime/gpus.h for what it costs; 0: CUDA's own */
+    bool check_each;         /* wait after every operation, so that an error names the one that made it */
+    int64_t fail_allocation; /* drills: the n-th allocation (from 1) fails as if the memory were full; 0: none */
+} apr_cuda_options;
+
+typedef enum { APR_CUDA_PROBE_FP16, APR_CUDA_PROBE_FP8, APR_CUDA_PROBE_COUNT } apr_cuda_probe;
+
+/* Faults on purpose, for tests. */
+typedef enum {
+    APR_CUDA_DRILL_OUT_OF_BOUNDS, /* a kernel writes where nothing is */
+    APR_CUDA_DRILL_BAD_GEMM,      /* a matrix product of impossible dimensions */
+    APR_CUDA_DRILL_HANG,          /* a kernel that does not end */
+    APR_CUDA_DRILL_COUNT
+} apr_cuda_drill;
+
+/* --- codecs: kernels/ref's bytes, made on the device --- */
+
+/* One lane of a pipeline: a stream, pinned host memory and as much on the device. What is started on it runs while others are
+ * filled. A lane belongs to one thread at a time; lanes may be used side by side. */
+typedef struct apr_cuda_lane {
+    uint8_t *in;       /* [sizes.in_bytes] the source's blocks */
+    float *factors;    /* [sizes.n_factors] of decoded values, see apr_cuda_piece */
+    uint8_t *out;      /* [sizes.out_bytes] the encoded blocks */
+    float *row_scales; /* [sizes.n_rows] of FP8 rows */
+} apr_cuda_lane;
+
+typedef struct apr_cuda_lane_sizes {
+    size_t in_bytes, out_bytes;
+    int64_t n_elems, n_factors, n_rows; /* at most, in one piece */
+} apr_cuda_lane_sizes;
+
+/* Values to decode and encode: n_elems of them in in_bytes, whole blocks of `to`. Decoded value i is multiplied by
+ * factors[i / columns * factors_wide + i % columns / factors_group]. FP8 is made of rows of `columns` with a scale each. */
+typedef struct apr_cuda_piece {
+    apr_dtype from, to;
+    int64_t n_elems, columns;
+    size_t in_bytes;
+    int64_t factors_wide, factors_group; /* 0: no factors */
+} apr_cuda_piece;
+
+typedef struct apr_cuda_codecs {
+    bool (*decodes)(apr_dtype dtype);
+    bool (*encodes)(apr_dtype dtype);
+    apr_status (*open_lane)(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, apr_cuda_lane **lane, apr_error *err);
+    void (*close_lane)(apr_cuda_lane *lane); /* NULL is fine */
+    /* Queues upload, decoding, encoding and download, and returns. */
+    apr_status (*start)(apr_cuda_lane *lane, const apr_cuda_piece *piece, apr_error *err);
+    /* Until out and row_scales are there. n_unusual: NaN and infinities among the decoded values. */
+    apr_status (*wait)(apr_cuda_lane *lane, int64_t *n_unusual, apr_error *err);
+    /* For figures: seconds of decoding and of encoding the last piece once more, without the way there and back, and bytes per
+     * second (read and written) of a copy on the device. Medians of n_times. */
+    apr_status (*measure)(apr_cuda_lane *lane, int n_times, double *decode_s, double *encode_s, double *copy_bytes_per_s, apr_error *err);
+} apr_cuda_codecs;
+
+typedef struct apr_cuda_api {
+    uint32_t abi;
+    const char *architectures; /* native code inside: "75 80 86 89 90 100 103 120 121" */
+
+    /* Devices that the driver shows; APR_E_DEVICE (and *n = 0) without a driver or a device, with the driver's words. */
+    apr_status (*count)(int *n, apr_error *err);
+    apr_status (*facts)(int ordinal, apr_cuda_facts *facts, apr_error *err);
+
+    apr_status (*open)(apr_cuda_device **device, int ordinal, const apr_cuda_options *options, apr_error *err);
+    void (*close)(apr_cuda_device *device); /* NULL is fine; what was allocated is freed */
+    bool (*is_lost)(const apr_cuda_device *device);
+
+    /* As the driver reports them, of the whole card. */
+    apr_status (*memory)(apr_cuda_device *device, uint64_t *free_bytes, uint64_t *total_bytes, apr_error *err);
+    /* n_bytes at a multiple of 256; `what` is the plan's line, for the sentence. 0 bytes give NULL. */
+    apr_status (*alloc)(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err);
+    void (*release)(apr_cuda_device *device, void *p);
+    apr_status (*upload)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
+    apr_status (*download)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
+
+    /* Makes the cuBLAS handle and gives it `workspace` (device memory); needed before the first linear of many tokens. */
+    apr_status (*start_blas)(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err);
+
+    /* Can weights of that type be used as they are stored? Where not, the caller stores them as F16. */
+    bool (*takes)(apr_dtype dtype);
+    /* Operations that are here: the table of apr_program_missing_op; its functions do nothing. */
+    const apr_backend *backend;
+    apr_status (*run)(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
+    /* Waits for everything; what went wrong, with the stage's name in front. */
+    apr_status (*check)(apr_cuda_device *device, const char *stage, apr_error *err);
+    void (*check_each)(apr_cuda_device *device, bool on); /* as in the options */
+
+    /* Multiplies small matrices and compares with the host: APR_OK right, APR_E_NO wrong, APR_E_UNSUPPORTED not here. */
+    apr_status (*probe)(apr_cuda_device *device, apr_cuda_probe which, apr_error *err);
+    /* Bytes per second of a large read, and of host to device from pinned memory; takes 512 MiB for the moment. */
+    apr_status (*bandwidth)(apr_cuda_device *device, double *read, double *upload, apr_error *err);
+    apr_status (*drill)(apr_cuda_device *device, apr_cuda_drill which, apr_error *err);
+
+    const apr_cuda_codecs *codecs;
+} apr_cuda_api;
+
+typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint32_t abi);
+
+/* --- workspace: linear and attend get the plan's one buffer in args.work (n_threads 1, slice floats) --- */
+
+enum {
+    APR_CUDA_FEW_TOKENS = 8,       /* up to here weights are read packed; more go through cuBLAS on FP16 tiles */
+    APR_CUDA_TILE_BYTES = 1 << 26, /* of FP16 weights decoded at a time */
+    APR_CUDA_ATTEND_SPLITS = 64,   /* parts at most that a long context is read in when the queries are few */
+};
+
+static inline size_t apr_cuda_round(size_t n_bytes) { return (n_bytes + 255) / 256 * 256; }
+
+/* Rows of a matrix of n_in columns that are decoded at a time: a multiple of 64 where not all. */
+static inline int64_t apr_cuda_tile_rows(int64_t n_in, int64_t n_out)
+{
+    const int64_t rows = APR_CUDA_TILE_BYTES / 2 / n_in;
+    const int64_t tile = rows < 64 ? 64 : rows / 64 * 64;
+    return tile < n_out ? tile : n_out;
+}
+
+/* FP16 inputs [n_tokens, n_in], one float32 scale a token, a tile of FP16 weights (none for weights stored as F16). */
+static inline size_t apr_cuda_linear_bytes(int64_t n_tokens, int64_t n_in, int64_t n_out, bool is_f16)
+{
+    const size_t inputs = apr_cuda_round((size_t)n_tokens * (size_t)n_in * 2) + apr_cuda_round((size_t)n_tokens * 4);
+    return inputs + (is_f16 ? 0 : apr_cuda_round((size_t)apr_cuda_tile_rows(n_in, n_out) * (size_t)n_in * 2));
+}
+
+/* Of each part of the context: sums of values, maximum, sum of weights, for each query row of at most FEW_TOKENS tokens. */
+static inline size_t apr_cuda_attend_bytes(int64_t n_heads, int64_t head_dim)
+{
+    return apr_cuda_round((size_t)APR_CUDA_ATTEND_SPLITS * APR_CUDA_FEW_TOKENS * (size_t)n_heads * ((size_t)head_dim + 2) * 4);
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* device.cuh - what the files of the plug-in share: an open device, and errors turned into sentences. */
+#ifndef APR_KERNELS_CUDA_DEVICE_CUH
+#define APR_KERNELS_CUDA_DEVICE_CUH
+
+extern "C" {
+#include "kernels/cuda/api.h"
+}
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+struct apr_cuda_device {
+    apr_cuda_options options;
+    apr_cuda_facts facts;
+    cudaStream_t stream;
+    cublasHandle_t blas; /* NULL before start_blas */
+    void *workspace;
+    uint64_t workspace_bytes;
+    void **allocations; /* [n_allocations], NULL where released */
+    size_t n_allocations;
+    int64_t n_asked;      /* allocations, for the drill that lets one fail */
+    char operation[512];  /* the last that was started, for sentences */
+    bool lost;            /* a sticky error: nothing works any more */
+    char lost_text[1024]; /* the sentence about it */
+};
+
+/* Errors after which the context is of no use. */
+bool apr_cuda_is_sticky(cudaError_t error);
+
+/* APR_OK for cudaSuccess; else APR_E_DEVICE with "<doing>: <CUDA's words>", APR_E_UNSUPPORTED when there is no code for the
+ * device. A sticky error makes the device lost. */
+apr_status apr_cuda_result(apr_cuda_device *device, cudaError_t error, const char *doing, apr_error *err);
+/* A lost device's own sentence again. */
+apr_status apr_cuda_alive(const apr_cuda_device *device, apr_error *err);
+
+/* gemm.cu */
+apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);
+apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err);
+apr_status apr_cuda_bad_gemm(apr_cuda_device *device, apr_error *err);
+
+/* run.cu */
+extern const apr_backend apr_cuda_backend;
+bool apr_cuda_takes(apr_dtype dtype);
+apr_status apr_cuda_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
+
+/* probe.cu */
+apr_status apr_cuda_run_probe(apr_cuda_device *device, apr_cuda_probe which, apr_error *err);
+apr_status apr_cuda_measure_bandwidth(apr_cuda_device *device, double *read, double *upload, apr_error *err);
+apr_status apr_cuda_run_drill(apr_cuda_device *device, apr_cuda_drill which, apr_error *err);
+
+/* codec_lanes.cu */
+extern const apr_cuda_codecs apr_cuda_codec_table;
+
+/* nvml.cu */
+void apr_cuda_nvml_facts(apr_cuda_facts *facts);
+
+#endif

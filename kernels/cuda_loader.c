@@ -1,0 +1,45 @@
+/* cuda_loader.c - loads the CUDA plug-in from beside the program. */
+#include "kernels/cuda_loader.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* "/usr/bin/aprrun" to "/usr/bin/libaprkit-cuda.so"; false when the program's own path is not to be had. */
+static bool beside_program(char *path, size_t n_bytes)
+{
+    const ssize_t n = readlink("/proc/self/exe", path, n_bytes);
+    if (n <= 0 || (size_t)n >= n_bytes) return false;
+    path[n] = '\0';
+    char *const slash = strrchr(path, '/');
+    if (slash == NULL || (size_t)(slash + 1 - path) + sizeof APR_CUDA_LIBRARY > n_bytes) return false;
+    memcpy(slash + 1, APR_CUDA_LIBRARY, sizeof APR_CUDA_LIBRARY);
+    return true;
+}
+
+apr_status apr_cuda_load(const apr_cuda_api **api, apr_error *err)
+{
+    char path[4096];
+    union {
+        void *object;
+        apr_cuda_plugin_fn function;
+    } entry; /* POSIX lets a pointer from dlsym be a function's; C has no cast for it */
+    void *library;
+
+    *api = NULL;
+    if (beside_program(path, sizeof path) && access(path, R_OK) == 0) {
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    } else {
+        snprintf(path, sizeof path, "%s", APR_CUDA_LIBRARY);
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    if (library == NULL) return apr_fail(err, APR_E_DEVICE, "there is no CUDA here: %s", dlerror());
+    entry.object = dlsym(library, APR_CUDA_ENTRY);
+    if (entry.object == NULL) return apr_fail(err, APR_E_DEVICE, "%s is not aprkit's CUDA library: it has no %s", path, APR_CUDA_ENTRY);
+    *api = entry.function(APR_CUDA_ABI);
+    if (*api == NULL)
+        return apr_fail(err, APR_E_DEVICE, "%s belongs to another version of aprkit (this one needs its interface %d); build both together",
+                        path, APR_CUDA_ABI);
+    return APR_OK;
+}
