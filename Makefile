@@ -133,7 +133,7 @@ $B/cuda/archs: FORCE
 	@mkdir -p $(@D); [ "$$(cat $@ 2>/dev/null)" = "$(ARCHS)" ] || echo "$(ARCHS)" >$@
 FORCE:
 # bytes must reproduce there: no contraction of multiply-add
-$B/cuda/codec%.cu.o: NVFLAGS += -fmad=false
+$B/cuda/codec%.cu.o $B/cuda/decode_%.cu.o $B/cuda/encode_%.cu.o: NVFLAGS += -fmad=false
 $B/cuda/%.cu.o: kernels/cuda/%.cu $B/cuda/archs
 	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) -c $< -o $@ 2>$@.ptxas || { grep -v 'ptxas info' $@.ptxas; exit 1; }
