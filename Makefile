@@ -120,7 +120,7 @@ CUDA_C    := formats/status.c formats/dtype.c kernels/ref/iq_codebooks.c
 CUDA_HOME := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC) 2>/dev/null))))
 newest    := $(lastword $(ARCHS))
 gencode   := $(foreach a,$(ARCHS),-gencode arch=compute_$a,code=sm_$a) -gencode arch=compute_$(newest),code=compute_$(newest)
-# No fast-math. Spills cost local memory for every thread that can be resident: they are reported as errors by check-spills.
+# No fast-math. Spills cost local memory for every thread that can be resident: check-archs fails when there are any.
 NVFLAGS   := -O3 -std=c++17 -I. -MMD -MP --threads 2 $(gencode) -DAPR_CUDA_ARCHITECTURES='"$(ARCHS)"' \
              -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Xptxas -v --expt-relaxed-constexpr
 GPU_TESTS := $(patsubst tests/%.c,$B/%,$(wildcard tests/gpu_*.c))

@@ -89,7 +89,7 @@ static const float *vector_at(const apr_session *s, int slot)
 }
 
 /* Keys (which = 0) or values (1) of a state. */
-static apr_cache cache_at(const apr_session *s, int state, int which)
+apr_cache apr_session_cache_at(const apr_session *s, int state, int which)
 {
     const apr_state *const facts = &s->program.states[state];
     const int64_t row_bytes = apr_kv_row_bytes(s->plan.kv_dtype, facts->head_dim);
@@ -164,8 +164,8 @@ static void bind_kv_store(const apr_session *s, const apr_op *op, apr_op_args *a
                                          .head_dim = op->head_dim,
                                          .k = apr_session_value_at(s, op->in[0]),
                                          .v = apr_session_value_at(s, op->in[1]),
-                                         .keys = cache_at(s, op->state, 0),
-                                         .values = cache_at(s, op->state, 1)};
+                                         .keys = apr_session_cache_at(s, op->state, 0),
+                                         .values = apr_session_cache_at(s, op->state, 1)};
 }
 
 static void bind_attend(const apr_session *s, const apr_op *op, apr_op_args *args)
@@ -178,8 +178,8 @@ static void bind_attend(const apr_session *s, const apr_op *op, apr_op_args *arg
                                      .window = op->window,
                                      .scale = op->scale,
                                      .q = apr_session_value_at(s, op->in[0]),
-                                     .keys = cache_at(s, op->state, 0),
-                                     .values = cache_at(s, op->state, 1),
+                                     .keys = apr_session_cache_at(s, op->state, 0),
+                                     .values = apr_session_cache_at(s, op->state, 1),
                                      .out = apr_session_value_at(s, op->out),
                                      .work = s->work};
 }

@@ -46,6 +46,8 @@ apr_status apr_session_bind_tensors(apr_session *s, apr_error *err);
 apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err);
 /* Where a value lies, on the session's ground. */
 float *apr_session_value_at(const apr_session *s, int value);
+/* Keys (which = 0) or values (1) of a state. */
+apr_cache apr_session_cache_at(const apr_session *s, int state, int which);
 
 /* --- session_ground.c: memory --- */
 

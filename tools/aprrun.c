@@ -1,8 +1,10 @@
 /* aprrun.c - runs a model: text from a prompt, or figures against a recorded truth. */
 #include "runtime/evaluate.h"
 #include "runtime/generate.h"
+#include "tools/doctor.h"
 #include "tools/golden.h"
 #include "tools/meter.h"
+#include "tools/parity.h"
 #include "tools/running.h"
 
 #include <stdlib.h>
@@ -249,6 +251,15 @@ int main(int argc, char **argv)
          .examples = apr_golden_examples,
          .run = apr_run_golden,
          .summary = "token ids, answers, logits, hidden states, perplexity against a recorded truth"},
+        {.verb = "doctor",
+         .operands = "",
+         .min_operands = 0,
+         .max_operands = 0,
+         .options = apr_doctor_options,
+         .options_bytes = apr_doctor_options_bytes,
+         .examples = apr_doctor_examples,
+         .run = apr_run_doctor,
+         .summary = "GPUs, driver, what they can do and what was found out by trying"},
         {.verb = "ppl",
          .operands = "MODEL FILE",
          .min_operands = 2,
@@ -258,6 +269,15 @@ int main(int argc, char **argv)
          .examples = ppl_examples,
          .run = run_ppl,
          .summary = "perplexity on a text"},
+        {.verb = "parity",
+         .operands = "MODEL",
+         .min_operands = 1,
+         .max_operands = 1,
+         .options = apr_parity_verb_options,
+         .options_bytes = apr_parity_verb_options_bytes,
+         .examples = apr_parity_verb_examples,
+         .run = apr_run_parity,
+         .summary = "every operation on the reference and on another backend, from the same input"},
         {.operands = "MODEL",
          .min_operands = 1,
          .max_operands = 1,
@@ -268,7 +288,7 @@ int main(int argc, char **argv)
          .summary = "text from a prompt"},
         {0},
     };
-    static const apr_tool tool_facts = {"aprrun", "runs a model on the host and proves that it is still the model", NULL};
+    static const apr_tool tool_facts = {"aprrun", "runs a model on the host or a GPU and proves that it is still the model", NULL};
     apr_tool tool = tool_facts;
     tool.commands = commands;
     return apr_cli_main(&tool, argc, argv);

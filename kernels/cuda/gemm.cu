@@ -82,7 +82,7 @@ static cudaError_t without_blas(const apr_cuda_device *device, const apr_linear_
     cudaError_t error = cudaSuccess;
     for (int64_t first = 0; first < a->n_tokens && error == cudaSuccess; first += APR_CUDA_FEW_TOKENS) {
         apr_linear_args few = *a;
-        few.n_tokens = a->n_tokens - first < APR_CUDA_FEW_TOKENS ? a->n_tokens - first : APR_CUDA_FEW_TOKENS;
+        few.n_tokens = a->n_tokens - first < APR_CUDA_FEW_TOKENS ? a->n_tokens - first : (int64_t)APR_CUDA_FEW_TOKENS;
         few.x = a->x + first * a->n_in;
         few.out = a->out + first * a->n_out;
         error = apr_cuda_linear_few(&few, device->stream);
@@ -115,7 +115,7 @@ static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_e
 
 static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
-    gemm_buffers b;
+    gemm_buffers b = {};
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     APR_TRY(cut_workspace(a, &b, err));

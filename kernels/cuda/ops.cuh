@@ -1,0 +1,47 @@
+/* ops.cuh - the kernels of the forward pass: what each launcher takes and promises.
+ *
+ * Arguments are those of kernels/ops.h with device pointers; apr_tensor structs stay on the host, their data (and their
+ * scale's data) is on the device, as stored: pending steps and FP8 scales are taken care of here. Weights begin at
+ * multiples of 16 bytes and may be read up to the next multiple of 16 past their end (arenas round lines up to 256).
+ *
+ * A launcher starts its kernels on the stream, waits for nothing, allocates nothing, and answers what CUDA says of the
+ * launch. Activations, sums, scores and softmax are float32. Sums are made in an order that depends on the shapes alone
+ * (no atomics): the same inputs give the same bits. */
+#ifndef APR_KERNELS_CUDA_OPS_CUH
+#define APR_KERNELS_CUDA_OPS_CUH
+
+extern "C" {
+#include "kernels/cuda/api.h"
+}
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+/* True for types that linear_few, decode and embed read as they are stored. */
+bool apr_cuda_has_kernel(apr_dtype dtype);
+
+/* The table's rows, any type that has a kernel. */
+cudaError_t apr_cuda_embed(const apr_embed_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_angles(const apr_angles_args *args, cudaStream_t stream);
+/* out may be x. */
+cudaError_t apr_cuda_rmsnorm(const apr_rmsnorm_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_rope(const apr_rope_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_kv_store(const apr_kv_store_args *args, cudaStream_t stream);
+/* Up to APR_CUDA_FEW_TOKENS tokens: the context may be read in parts, in args->work (one slice of apr_cuda_attend_bytes at
+ * most; with less, or none, in fewer parts). More tokens need no workspace. */
+cudaError_t apr_cuda_attend(const apr_attend_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_glu(const apr_glu_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_add(const apr_add_args *args, cudaStream_t stream);
+
+/* Linear of 1 to APR_CUDA_FEW_TOKENS tokens straight from the packed weights; needs no workspace. */
+cudaError_t apr_cuda_linear_few(const apr_linear_args *args, cudaStream_t stream);
+
+/* Logical rows [first, first + n_rows) of a matrix as numbers: F16, BF16 or F32, rows without gaps. `out` begins at a
+ * multiple of 16 bytes. F32 has the bits of apr_decode_rows, the others are rounded to nearest. */
+cudaError_t apr_cuda_decode(const apr_tensor *matrix, int64_t first, int64_t n_rows, apr_dtype to, void *out, cudaStream_t stream);
+static inline cudaError_t apr_cuda_decode_half(const apr_tensor *matrix, int64_t first, int64_t n_rows, __half *out, cudaStream_t stream)
+{
+    return apr_cuda_decode(matrix, first, n_rows, APR_F16, out, stream);
+}
+
+#endif

@@ -1,0 +1,19 @@
+/* verify_texts.h - what `aprrun verify` tries on every model: a text, strings that tokenizers stumble over, prompts. */
+#ifndef APR_TOOLS_VERIFY_TEXTS_H
+#define APR_TOOLS_VERIFY_TEXTS_H
+
+#include <stddef.h>
+
+/* Public-domain English prose, verse, a list and a little code: about 700 tokens. */
+extern const char apr_verify_text[];
+
+typedef struct apr_hard_string {
+    const char *what, *text;
+} apr_hard_string;
+extern const apr_hard_string apr_hard_strings[];
+extern const size_t apr_n_hard_strings;
+
+extern const char *const apr_verify_prompts[];
+extern const size_t apr_n_verify_prompts;
+
+#endif
