@@ -4,6 +4,7 @@
 
 #include "convert/convert.h"
 #include "tools/cli.h"
+#include "tools/encoder.h"
 
 typedef struct apr_output_options {
     bool force;
@@ -11,6 +12,7 @@ typedef struct apr_output_options {
     uint64_t shard_bytes;
     bool dry_run;
     const char *report; /* path of a JSON report, or NULL */
+    apr_encoder_options encoder;
 } apr_output_options;
 
 /* Rows of an option table; `type` is the command's struct and `member` its apr_output_options. */
