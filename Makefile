@@ -92,8 +92,8 @@ doctor: ## what was found here
 $B/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
-# sums of products that are held to bounds, not to bits
-$B/kernels/host/matmul.c.o $B/kernels/host/attention.c.o: CFLAGS += -ffp-contract=fast
+# Sums of products that are held to bounds, not to bits
+$B/kernels/host/matmul.c.o $B/kernels/host/attention.c.o $B/kernels/host/packed.c.o: CFLAGS += -ffp-contract=fast
 $(LIB): $(LIB_C:%=$B/%.o)
 	@rm -f $@
 	@ar rcs $@ $^

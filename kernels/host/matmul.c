@@ -1,6 +1,7 @@
 /* matmul.c - linear layers on the host: a thread decodes a few rows of weights and multiplies them with all tokens. */
 #include "kernels/host/host_ops.h"
 #include "kernels/host/lanes.h"
+#include "kernels/host/packed.h"
 
 /* out[t][r] for one tile of rows and tokens. */
 LANES_INLINE void multiply_tile(int n_rows, int n_tokens, const float *rows, const apr_linear_args *a, int64_t first_row, int64_t token)
@@ -38,9 +39,29 @@ static const float *plain_rows(const apr_tensor *weight)
     return is_plain ? (const float *)(const void *)weight->data : NULL;
 }
 
+/* One or two tokens: each row is read once and never written decoded. */
+static void multiply_packed(const apr_linear_args *a, apr_packed_dot_fn dot)
+{
+#pragma omp parallel for schedule(dynamic, 32) num_threads(a->work.n_threads)
+    for (int64_t r = 0; r < a->n_out; r++) {
+        const uint8_t *const row = apr_tensor_row(a->weight, r);
+        for (int64_t t = 0; t < a->n_tokens; t++) {
+            float sum;
+            dot(row, a->x + t * a->n_in, a->n_in, &sum);
+            a->out[t * a->n_out + r] = a->bias != NULL ? sum + a->bias[r] : sum;
+        }
+    }
+}
+
 void apr_host_linear(const apr_op_args *args)
 {
     const apr_linear_args *const a = &args->linear;
+    const apr_packed_dot_fn dot = apr_host_packed_dot(a->weight->dtype);
+
+    if (dot != NULL && a->n_tokens <= 2) {
+        multiply_packed(a, dot);
+        return;
+    }
     const float *const plain = plain_rows(a->weight);
     /* few tokens: a block that stays in the first-level cache; many: read the tokens less often */
     const int64_t block = a->n_tokens < 4 ? 4 : APR_LINEAR_ROWS;
