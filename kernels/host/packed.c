@@ -24,12 +24,12 @@ LANES_INLINE float scale_of(const uint8_t *p)
     return apr_f32_from_bits((uint32_t)(h & 0x7fff) << 13 | (uint32_t)(h & 0x8000) << 16) * 0x1p112f;
 }
 
-LANES_INLINE void dot_bf16_body(const int tile, const uint8_t *row, const float *x, int64_t n, float *sum)
+LANES_INLINE void dot_bf16_body(const int row_tile, const int token_tile, const uint8_t *row, const float *x, int64_t n, float *sum)
 {
     lanes acc[2] = {0};
     int64_t i = 0;
 
-    (void)tile;
+    (void)row_tile, (void)token_tile;
     for (; i + 2 * N_LANES <= n; i += 2 * N_LANES)
         for (int half = 0; half < 2; half++) {
             const ints bits = INTS(LOAD_HALVES(row + 2 * (i + half * N_LANES))) << 16;
@@ -40,12 +40,12 @@ LANES_INLINE void dot_bf16_body(const int tile, const uint8_t *row, const float 
     for (; i < n; i++) *sum += apr_bf16_to_f32(apr_load_le16(row + 2 * i)) * x[i];
 }
 
-LANES_INLINE void dot_f16_body(const int tile, const uint8_t *row, const float *x, int64_t n, float *sum)
+LANES_INLINE void dot_f16_body(const int row_tile, const int token_tile, const uint8_t *row, const float *x, int64_t n, float *sum)
 {
     lanes acc[2] = {0};
     int64_t i = 0;
 
-    (void)tile;
+    (void)row_tile, (void)token_tile;
     for (; i + 2 * N_LANES <= n; i += 2 * N_LANES)
         for (int half = 0; half < 2; half++) {
             const ints h = INTS(LOAD_HALVES(row + 2 * (i + half * N_LANES)));
@@ -58,11 +58,11 @@ LANES_INLINE void dot_f16_body(const int tile, const uint8_t *row, const float *
     for (; i < n; i++) *sum += apr_f16_to_f32(apr_load_le16(row + 2 * i)) * x[i];
 }
 
-LANES_INLINE void dot_q8_0_body(const int tile, const uint8_t *row, const float *x, int64_t n, float *sum)
+LANES_INLINE void dot_q8_0_body(const int row_tile, const int token_tile, const uint8_t *row, const float *x, int64_t n, float *sum)
 {
     lanes acc = {0};
 
-    (void)tile;
+    (void)row_tile, (void)token_tile;
     for (const uint8_t *const end = row + n / 32 * 34; row < end; row += 34, x += 32) {
         const lanes low = FLOATS(INTS(LOAD_BYTES(row + 2) ^ 0x80) - 128), high = FLOATS(INTS(LOAD_BYTES(row + 18) ^ 0x80) - 128);
         acc += scale_of(row) * (low * LANES_LOAD(x) + high * LANES_LOAD(x + N_LANES));
@@ -78,11 +78,11 @@ LANES_INLINE void e2m1_lanes(const bytes *codes, lanes *out)
     *out = (lanes)((ints)FLOATS(magnitude) | (c & 8) << 28);
 }
 
-LANES_INLINE void dot_mxfp4_body(const int tile, const uint8_t *row, const float *x, int64_t n, float *sum)
+LANES_INLINE void dot_mxfp4_body(const int row_tile, const int token_tile, const uint8_t *row, const float *x, int64_t n, float *sum)
 {
     lanes acc = {0};
 
-    (void)tile;
+    (void)row_tile, (void)token_tile;
     for (const uint8_t *const end = row + n / 32 * 17; row < end; row += 17, x += 32) {
         const bytes codes = LOAD_BYTES(row + 1), low_codes = codes & 15, high_codes = codes >> 4;
         lanes low, high;
@@ -113,11 +113,11 @@ LANES_INLINE void add_q4_k(const uint8_t *row, int pair, const int upper, float 
     acc[1] += (FLOATS(INTS(high)) * step - offset) * LANES_LOAD(x + N_LANES);
 }
 
-LANES_INLINE void dot_q4_k_body(const int tile, const uint8_t *row, const float *x, int64_t n, float *sum)
+LANES_INLINE void dot_q4_k_body(const int row_tile, const int token_tile, const uint8_t *row, const float *x, int64_t n, float *sum)
 {
     lanes acc[2] = {0};
 
-    (void)tile;
+    (void)row_tile, (void)token_tile;
     for (const uint8_t *const end = row + n / 256 * 144; row < end; row += 144) {
         const float d = scale_of(row), d_min = scale_of(row + 2);
         for (int pair = 0; pair < 4; pair++, x += 64) {
@@ -138,11 +138,11 @@ LANES_INLINE void add_q6_k(const uint8_t *row, int h, const int k, int g, float 
     *acc += scale * (FLOATS(INTS(q) - 32) * LANES_LOAD(x + 128 * h + 32 * k + 16 * g));
 }
 
-LANES_INLINE void dot_q6_k_body(const int tile, const uint8_t *row, const float *x, int64_t n, float *sum)
+LANES_INLINE void dot_q6_k_body(const int row_tile, const int token_tile, const uint8_t *row, const float *x, int64_t n, float *sum)
 {
     lanes acc[2] = {0};
 
-    (void)tile;
+    (void)row_tile, (void)token_tile;
     for (const uint8_t *const end = row + n / 256 * 210; row < end; row += 210, x += 256) {
         const float d = scale_of(row + 208);
         for (int i = 0; i < 4; i++) {
