@@ -40,7 +40,7 @@ SOURCES = $(shell git ls-files '*.c' '*.h')
 
 .DEFAULT_GOAL := all
 .SECONDARY:
-.PHONY: all demo test unit cli fuzz-replay asan fuzz bench deps deps-dev doctor layers format lint install clean help
+.PHONY: all demo test unit cli fuzz-replay asan fuzz check-memory bench deps deps-dev doctor layers format lint install clean help
 
 all: $(TOOLS) ## build the four tools into build/release
 
@@ -65,7 +65,9 @@ fuzz: deps-dev ## fuzz every parser for FUZZ_SECONDS (60) each; finds are kept i
 	  build/fuzz-clang/$$f -max_total_time=$(or $(FUZZ_SECONDS),60) -rss_limit_mb=4096 -timeout=10 -print_final_stats=1 \
 	  -artifact_prefix=build/fuzz/$$f- build/fuzz/$$f tests/corpus/$${f#fuzz_} 2>&1 | tail -n 12 || exit 1; done
 
-bench: all $B/bench_host ## figures: conversion against cp, host decoding and prompt speed
+check-memory: all $B/bench_synth ## a 4 GB checkpoint in under 128 MiB, and killed on the way (needs 9 GB of disk)
+	@tests/memory.sh $B
+bench: all $B/bench_synth $B/bench_host ## figures: conversion against cp, host decoding and prompt speed
 	@tests/bench.sh $B
 
 PACKAGES     := build-essential libcjson-dev libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev libdeflate-dev
