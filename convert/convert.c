@@ -2,7 +2,9 @@
 #include "convert/convert.h"
 
 #include "convert/dialect.h"
+#include "formats/safetensors.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool gguf_has(apr_dtype dtype) { return apr_dtypes[dtype].ggml_id >= 0; }
@@ -105,13 +107,68 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
     return apr_model_index_names(layout, err);
 }
 
+/* What a config.json would call the type of plain weights; NULL for others. */
+static const char *torch_name(apr_dtype dtype)
+{
+    return dtype == APR_F32 ? "float32" : dtype == APR_F16 ? "float16" : dtype == APR_BF16 ? "bfloat16" : NULL;
+}
+
+/* The type that most plain weights change to, or NULL: then config.json keeps its word about it. */
+static const char *new_torch_dtype(const apr_conversion *c)
+{
+    uint64_t elems[APR_DTYPE_COUNT] = {0}, most = 0;
+    const char *name = NULL;
+    for (size_t i = 0; i < c->recipe.n_lines; i++)
+        if (c->recipe.lines[i].to != c->recipe.lines[i].tensor->dtype)
+            elems[c->recipe.lines[i].to] += (uint64_t)apr_tensor_elems(c->recipe.lines[i].tensor);
+    for (int d = 0; d < APR_DTYPE_COUNT; d++)
+        if (elems[d] > most) {
+            most = elems[d];
+            name = torch_name((apr_dtype)d);
+        }
+    return name;
+}
+
+static bool has_fp8(const apr_model *model)
+{
+    for (size_t i = 0; i < model->n_tensors; i++)
+        if (model->tensors[i].dtype == APR_F8_E4M3 && model->tensors[i].scale != NULL) return true;
+    return false;
+}
+
+/* config.json travels byte for byte, except where it would say something that is no longer so. */
+static apr_status correct_config(apr_conversion *c, apr_error *err)
+{
+    const apr_attachment *const config = apr_model_attachment(&c->view, "config.json");
+    bool makes_fp8 = false;
+    for (size_t i = 0; i < c->layout.n_tensors; i++) makes_fp8 |= c->items[i].is_scales;
+    const apr_config_quantization quantization = makes_fp8                                   ? APR_CONFIG_FP8_CHANNEL
+                                                 : has_fp8(&c->view) && !has_fp8(&c->layout) ? APR_CONFIG_UNQUANTIZED
+                                                                                             : APR_CONFIG_KEEP;
+    const char *const torch_dtype = new_torch_dtype(c);
+
+    if (config == NULL || (quantization == APR_CONFIG_KEEP && torch_dtype == NULL)) return APR_OK;
+    char *const text = apr_hf_config_edit(config, torch_dtype, quantization);
+    apr_attachment *const attachments = apr_arena_array(&c->layout.arena, c->view.n_attachments, sizeof *attachments);
+    char *const kept = text != NULL ? apr_arena_copy(&c->layout.arena, text, strlen(text)) : NULL;
+    free(text);
+    if (attachments == NULL || kept == NULL) return apr_no_memory(err, "config.json");
+    memcpy(attachments, c->view.attachments, c->view.n_attachments * sizeof *attachments);
+    attachments[config - c->view.attachments] = (apr_attachment){config->name, (const uint8_t *)kept, strlen(kept)};
+    c->layout.attachments = attachments;
+    if (torch_dtype != NULL) c->layout.hparams.torch_dtype = torch_dtype;
+    return APR_OK;
+}
+
 apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const apr_convert_options *options, apr_error *err)
 {
     *c = (apr_conversion){.options = *options};
     APR_TRY(make_view(&c->view, source, options, err));
     c->options.recipe.limits = limits_of(options, &c->view);
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
-    return lay_out(c, err);
+    if (c->recipe.file_type > 0) c->options.sink.file_type = c->recipe.file_type;
+    APR_TRY(lay_out(c, err));
+    return correct_config(c, err);
 }
 
 apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *file_bytes, apr_error *err)

@@ -2,6 +2,8 @@
 #include "convert/dialect.h"
 
 #include "convert/families.h"
+#include "formats/gguf.h"
+#include "formats/half.h"
 
 #include <string.h>
 
@@ -125,9 +127,26 @@ static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_
     return APR_OK;
 }
 
+/* ggml has no key for llama 3's rotary scaling: the divisors of the frequencies travel as a tensor. */
+static apr_status add_rope_divisors(apr_model *view, apr_error *err)
+{
+    const apr_hparams *const h = &view->hparams;
+    if (h->rope.kind != APR_ROPE_LLAMA3 || h->rotary_dim < 2 || apr_model_find(view, "rope_freqs.weight") != NULL) return APR_OK;
+    float *const divisors = apr_arena_array(&view->arena, (size_t)h->rotary_dim / 2, sizeof *divisors);
+    if (divisors == NULL) return apr_no_memory(err, "rotary divisors");
+    for (int64_t i = 0; i < h->rotary_dim / 2; i++) {
+        const float divisor = (float)apr_gguf_rope_divisor(&h->rope, h->rope_theta, h->rotary_dim, i);
+        apr_store_le32(&divisors[i], apr_f32_bits(divisor));
+    }
+    apr_tensor *const tensor = &view->tensors[view->n_tensors++];
+    *tensor = (apr_tensor){
+        .name = "rope_freqs.weight", .dtype = APR_F32, .rank = 1, .dims = {h->rotary_dim / 2}, .data = (const uint8_t *)divisors};
+    return apr_tensor_size(tensor, view->path, err);
+}
+
 apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err)
 {
-    APR_TRY(apr_view_copy(view, canonical, 0, err));
+    APR_TRY(apr_view_copy(view, canonical, 1, err));
     APR_TRY(drop_tensors(view, canonical, dialect, err));
     if (canonical->dialect == dialect) return apr_model_index_names(view, err);
     if (dialect == APR_DIALECT_HF)
@@ -135,6 +154,7 @@ apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialec
                         "%s: the way from ggml's names to Hugging Face's is not known for architecture '%s'; keep it as .apr or .gguf",
                         canonical->path, canonical->hparams.architecture);
     for (size_t i = 0; i < view->n_tensors; i++) APR_TRY(to_ggml(view, canonical, &view->tensors[i], err));
+    if (canonical->origin.format != APR_FORMAT_GGUF) APR_TRY(add_rope_divisors(view, err));
     view->dialect = dialect;
     return apr_model_index_names(view, err);
 }

@@ -76,9 +76,6 @@ static apr_status check_hparams(const apr_hparams *h, apr_error *err)
         if (ranges[i].value < 1 || ranges[i].value > ranges[i].max)
             return apr_fail(err, APR_E_UNSUPPORTED, "%s is %lld, and realizar wants 1 to %lld", ranges[i].key, (long long)ranges[i].value,
                             (long long)ranges[i].max);
-    if (h->hidden_size % h->num_heads != 0)
-        return apr_fail(err, APR_E_UNSUPPORTED, "hidden_size %lld is no multiple of %lld heads, as realizar wants it",
-                        (long long)h->hidden_size, (long long)h->num_heads);
     if (h->rope_theta != 0.0 && !(h->rope_theta >= 1.0 && h->rope_theta <= 1e8))
         return apr_fail(err, APR_E_UNSUPPORTED, "rope_theta is %g, and realizar wants 1 to 1e8", h->rope_theta);
     if (h->rms_norm_eps != 0.0 && !(h->rms_norm_eps >= 1e-10 && h->rms_norm_eps <= 0.01))

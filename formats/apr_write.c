@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADER_BYTES = 64, HEADER_CRC_AT = 40, FOOTER_BYTES = 4, ALIGNMENT = 64, MAX_NAME_BYTES = 256 };
+enum { HEADER_BYTES = 64, HEADER_CRC_AT = 40, FOOTER_BYTES = 4, ALIGNMENT = 64, MAX_NAME_BYTES = 256, MAX_APRENDER_HEAD_BYTES = 256 << 20 };
 
 typedef struct writer {
     apr_sink base;
@@ -277,6 +277,9 @@ apr_status apr_apr_sink_open(apr_sink **sink, const char *path, const apr_model 
     w->base.ops = &ops;
     w->layout = layout;
     apr_status status = prepare(w, path, err);
+    if (status == APR_OK && options->profile == APR_PROFILE_APRENDER && w->head_bytes > MAX_APRENDER_HEAD_BYTES)
+        status = apr_fail(err, APR_E_UNSUPPORTED, "%s: metadata and index take %zu bytes, more than the %d that aprender reads", path,
+                          w->head_bytes, MAX_APRENDER_HEAD_BYTES);
     if (status == APR_OK) status = apr_out_open(&w->out, path, w->total_bytes, options->overwrite, err);
     if (status == APR_OK) status = apr_out_write(w->out, w->head, w->head_bytes, NULL, err);
     if (status != APR_OK) {

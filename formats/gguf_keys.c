@@ -193,9 +193,7 @@ void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *h)
     for (int64_t i = 0; i < n; i++) llama3.factor = fmax(llama3.factor, divisor_at(divisors, i));
     for (int64_t i = 0; i < n; i++) {
         const double expected = apr_gguf_rope_divisor(&llama3, h->rope_theta, 2 * n, i);
-        if (fabs(divisor_at(divisors, i) - expected) <= tolerance * expected) continue;
-        h->rope.kind = APR_ROPE_LONGROPE; /* divisors of some other kind: not to be passed over in silence */
-        return;
+        if (!(fabs(divisor_at(divisors, i) - expected) <= tolerance * expected)) return;
     }
     h->rope = llama3;
 }

@@ -11,6 +11,8 @@ typedef struct gguf_sink {
     apr_out *out;
     const char *path;
     const apr_model *layout;
+    apr_kv_list kv; /* what the header says: the origin's keys, or keys made from hyperparameters and vocabulary */
+    apr_arena arena;
     uint64_t alignment, total_bytes;
     size_t i_tensor;          /* the tensor that the next byte belongs to */
     uint64_t n_put;           /* bytes of it that are written */
@@ -49,11 +51,62 @@ static apr_status check_layout(const apr_model *layout, const char *path, apr_er
     return APR_OK;
 }
 
+/* --- the keys --- */
+
+/* llama.cpp's name for a file whose weights are mostly of this type (LlamaFileType); other types: 1024, "guessed". */
+static int64_t file_type_of(const apr_model *layout)
+{
+    static const struct {
+        apr_dtype dtype;
+        int64_t file_type;
+    } rows[] = {{APR_F32, 0},   {APR_F16, 1},     {APR_BF16, 32},   {APR_Q4_0, 2},   {APR_Q4_1, 3},  {APR_Q8_0, 7},
+                {APR_Q5_0, 8},  {APR_Q5_1, 9},    {APR_Q2_K, 10},   {APR_Q3_K, 12},  {APR_Q4_K, 15}, {APR_Q5_K, 17},
+                {APR_Q6_K, 18}, {APR_IQ4_NL, 25}, {APR_IQ4_XS, 30}, {APR_MXFP4, 38}, {APR_NVFP4, 39}};
+    uint64_t elems[APR_DTYPE_COUNT] = {0};
+    apr_dtype most = APR_F32;
+
+    for (size_t i = 0; i < layout->n_tensors; i++) elems[layout->tensors[i].dtype] += (uint64_t)apr_tensor_elems(&layout->tensors[i]);
+    for (int d = 0; d < APR_DTYPE_COUNT; d++)
+        if (elems[d] > elems[most]) most = (apr_dtype)d;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].dtype == most) return rows[i].file_type;
+    return 1024;
+}
+
+/* "path/to/Qwen2.5-7B/" is called "Qwen2.5-7B". */
+static const char *name_of(const char *path, apr_arena *arena)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') end--;
+    size_t begin_at = end;
+    while (begin_at > 0 && path[begin_at - 1] != '/') begin_at--;
+    if (end - begin_at > 4 && memcmp(path + end - 4, ".apr", 4) == 0) end -= 4;
+    return apr_arena_copy(arena, path + begin_at, end - begin_at);
+}
+
+/* What came from a GGUF keeps its keys, but for the mixture's number where types changed; the rest gets keys of its own. */
+static apr_status choose_keys(gguf_sink *s, int64_t file_type, apr_error *err)
+{
+    const apr_model *const l = s->layout;
+
+    if (file_type == 0) file_type = file_type_of(l);
+    s->kv = (apr_kv_list){.arena = &s->arena};
+    const bool has_keys = l->origin.format == APR_FORMAT_GGUF || (l->origin.format == APR_FORMAT_NONE && l->format != APR_FORMAT_APR);
+    if (has_keys) {
+        for (size_t i = 0; i < l->kv.n_items; i++) APR_TRY(apr_kv_set(&s->kv, &l->kv.items[i], err));
+        if (l->origin.requantized) APR_TRY(apr_kv_set_int(&s->kv, "general.file_type", APR_KV_U32, file_type, err));
+        return APR_OK;
+    }
+    const char *const name = name_of(l->path != NULL ? l->path : "", &s->arena);
+    if (name == NULL) return apr_no_memory(err, "the name of the model");
+    return apr_gguf_keys(&l->hparams, &l->vocab, name, file_type, &s->kv, err);
+}
+
 static apr_status find_alignment(gguf_sink *s, apr_error *err)
 {
     int64_t stated = DEFAULT_ALIGNMENT;
 
-    apr_kv_get_int(&s->layout->kv, "general.alignment", &stated);
+    apr_kv_get_int(&s->kv, "general.alignment", &stated);
     if (stated <= 0 || stated > UINT32_MAX || (stated & (stated - 1)) != 0)
         return apr_fail(err, APR_E_USAGE, "%s: general.alignment is %lld, it must be a power of two", s->path, (long long)stated);
     s->alignment = (uint64_t)stated;
@@ -122,9 +175,9 @@ static void write_head(const gguf_sink *s, uint8_t *p)
     memcpy(p, "GGUF", 4);
     apr_store_le32(p + 4, version);
     apr_store_le64(p + 8, l->n_tensors);
-    apr_store_le64(p + 16, l->kv.n_items);
-    apr_kv_write(&l->kv, p + HEAD_BYTES);
-    p += HEAD_BYTES + apr_kv_bytes(&l->kv);
+    apr_store_le64(p + 16, s->kv.n_items);
+    apr_kv_write(&s->kv, p + HEAD_BYTES);
+    p += HEAD_BYTES + apr_kv_bytes(&s->kv);
     for (size_t i = 0; i < l->n_tensors; i++) p = write_info(p, s->infos[i], s->offsets[s->infos[i] - l->tensors]);
 }
 
@@ -144,19 +197,20 @@ static apr_status lay_out(gguf_sink *s, uint64_t head_bytes, apr_error *err)
     return APR_OK;
 }
 
-static apr_status begin(gguf_sink *s, bool overwrite, apr_error *err)
+static apr_status begin(gguf_sink *s, const apr_sink_options *options, apr_error *err)
 {
     const apr_model *const l = s->layout;
 
     APR_TRY(check_layout(l, s->path, err));
+    APR_TRY(choose_keys(s, options->file_type, err));
     APR_TRY(find_alignment(s, err));
     APR_TRY(order_infos(s, err));
-    const uint64_t head_bytes = apr_align_up(HEAD_BYTES + apr_kv_bytes(&l->kv) + infos_bytes(l), s->alignment);
+    const uint64_t head_bytes = apr_align_up(HEAD_BYTES + apr_kv_bytes(&s->kv) + infos_bytes(l), s->alignment);
     APR_TRY(lay_out(s, head_bytes, err));
     uint8_t *const head = calloc(1, (size_t)head_bytes); /* zeros, so that the padding is written */
     if (head == NULL) return apr_no_memory(err, "the header of the GGUF file");
     write_head(s, head);
-    apr_status status = apr_out_open(&s->out, s->path, s->total_bytes, overwrite, err);
+    apr_status status = apr_out_open(&s->out, s->path, s->total_bytes, options->overwrite, err);
     if (status == APR_OK) status = apr_out_write(s->out, head, (size_t)head_bytes, NULL, err);
     free(head);
     return status;
@@ -193,6 +247,7 @@ static void gguf_abandon(apr_sink *sink)
     apr_out_abandon(s->out);
     free(s->infos);
     free(s->offsets);
+    apr_arena_close(&s->arena);
     free(s);
 }
 
@@ -227,8 +282,7 @@ apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model
     const size_t n = layout->n_tensors > 0 ? layout->n_tensors : 1;
     s->infos = calloc(n, sizeof *s->infos);
     s->offsets = calloc(n, sizeof *s->offsets);
-    const apr_status status =
-        s->infos != NULL && s->offsets != NULL ? begin(s, options->overwrite, err) : apr_no_memory(err, "the list of tensors");
+    const apr_status status = s->infos != NULL && s->offsets != NULL ? begin(s, options, err) : apr_no_memory(err, "the list of tensors");
     if (status != APR_OK) gguf_abandon(&s->base);
     else *sink = &s->base;
     return status;

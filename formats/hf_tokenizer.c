@@ -26,7 +26,7 @@ typedef struct pipeline {
     bool byte_level, byte_level_words, digits;
     int n_patterns;
     const char *pattern; /* of the tree; copied later */
-    bool nfc, add_space_prefix, escape_spaces;
+    bool nfc, add_space_prefix, space_after_added, escape_spaces;
     bool has_template;
     const char *first_token, *last_token; /* what the post-processor puts around a text */
 } pipeline;
@@ -77,12 +77,16 @@ static void digits_step(const cJSON *step, pipeline *p)
     p->digits = true;
 }
 
+/* Splitting at the spaces would keep merges from crossing them, which the vocabulary cannot express. (With a text that begins
+ * with a space this step adds none, SentencePiece and the vocabulary do.) */
 static void metaspace_step(const cJSON *step, pipeline *p)
 {
-    const char *const scheme = apr_json_get_string(step, "prepend_scheme");
-    if (!is_string(step, "replacement", SPM_SPACE)) p->strange = true;
+    const char *scheme = apr_json_get_string(step, "prepend_scheme");
+    if (scheme == NULL) scheme = flag_of(step, "add_prefix_space", true) ? "always" : "never";
+    if (!is_string(step, "replacement", SPM_SPACE) || flag_of(step, "split", true)) p->strange = true;
     p->escape_spaces = true;
-    if (scheme != NULL ? strcmp(scheme, "never") != 0 : flag_of(step, "add_prefix_space", true)) p->add_space_prefix = true;
+    if (strcmp(scheme, "never") != 0) p->add_space_prefix = true;
+    if (strcmp(scheme, "always") == 0) p->space_after_added = true;
 }
 
 static void nfc_step(const cJSON *step, pipeline *p)
@@ -94,7 +98,7 @@ static void nfc_step(const cJSON *step, pipeline *p)
 static void prepend_step(const cJSON *step, pipeline *p)
 {
     if (!is_string(step, "prepend", SPM_SPACE)) p->strange = true;
-    p->add_space_prefix = true;
+    p->add_space_prefix = p->space_after_added = true;
 }
 
 static void replace_step(const cJSON *step, pipeline *p)
@@ -448,6 +452,7 @@ static apr_status read_bpe(reading *r)
     v->ignore_merges = flag_of(model, "ignore_merges", false);
     v->byte_fallback = byte_fallback;
     v->add_space_prefix = p.add_space_prefix;
+    v->space_after_added = p.space_after_added;
     v->escape_spaces = p.escape_spaces;
     if (p.pattern != NULL) {
         v->pattern = apr_arena_copy(r->arena, p.pattern, strlen(p.pattern));

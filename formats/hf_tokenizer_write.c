@@ -47,9 +47,15 @@ static void put_added_tokens(apr_json_text *out, const apr_vocab *v)
     apr_json_close(out, ']');
 }
 
+/* Metaspace(first) puts a space before the text alone, Prepend before every piece between added tokens. */
+static bool is_metaspace(const apr_vocab *v)
+{
+    return v->kind == APR_VOCAB_SPM && v->add_space_prefix && !v->space_after_added && v->escape_spaces;
+}
+
 static void put_normalizer(apr_json_text *out, const apr_vocab *v)
 {
-    const bool spm = v->kind == APR_VOCAB_SPM;
+    const bool spm = v->kind == APR_VOCAB_SPM && !is_metaspace(v);
 
     apr_json_open(out, "normalizer", '{');
     put_text(out, "type", "Sequence");
@@ -63,6 +69,11 @@ static void put_normalizer(apr_json_text *out, const apr_vocab *v)
 
 static void put_pre_tokenizer(apr_json_text *out, const apr_vocab *v)
 {
+    if (is_metaspace(v)) {
+        put_raw(out, "pre_tokenizer",
+                "{\"type\":\"Metaspace\",\"replacement\":\"" SPM_SPACE "\",\"prepend_scheme\":\"first\",\"split\":false}");
+        return;
+    }
     if (v->kind != APR_VOCAB_BPE) {
         apr_json_null(out, "pre_tokenizer");
         return;

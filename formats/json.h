@@ -16,7 +16,7 @@
 
 enum {
     APR_JSON_MAX_DEPTH = 64,
-    APR_JSON_MAX_VALUES = 8 << 20 /* about 0.6 GB of cJSON items; the largest tokenizers have two million */
+    APR_JSON_MAX_VALUES = 4 << 20 /* at most some 0.4 GB of cJSON items; the largest tokenizers have two million */
 };
 
 apr_status apr_json_parse(cJSON **json, const void *text, size_t n_bytes, const char *where, apr_error *err);

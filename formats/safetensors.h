@@ -33,6 +33,11 @@ apr_status apr_safetensors_sink_open(apr_sink **sink, const char *path, const ap
 apr_status apr_hf_config_read(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 char *apr_hf_config_write(const apr_hparams *hparams, const apr_vocab *vocab); /* malloc'ed JSON, NULL: no memory */
 
+/* config.json after a change of types: only the members that change are touched, every other byte stays. torch_dtype NULL
+ * and KEEP leave theirs as they are. `config` must have passed apr_json_parse. malloc'ed; NULL: no memory. */
+typedef enum { APR_CONFIG_KEEP, APR_CONFIG_UNQUANTIZED, APR_CONFIG_FP8_CHANNEL } apr_config_quantization;
+char *apr_hf_config_edit(const apr_attachment *config, const char *torch_dtype, apr_config_quantization quantization);
+
 /* tokenizer.json and its companions to a vocabulary; missing companions are fine. */
 apr_status apr_hf_vocab_read(const apr_model *model, apr_vocab *vocab, apr_arena *arena, apr_error *err);
 /* A tokenizer.json that the `tokenizers` library loads and that encodes the same. malloc'ed; NULL: no memory. */

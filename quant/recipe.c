@@ -94,7 +94,8 @@ static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t l
     if (four_bit && c->is_70b && line->purpose == APR_FOR_ATTN_V && line->to == APR_Q4_K)
         want(line, APR_Q5_K, "attention v of a 70B, shared by many heads");
     if (m->more != APR_DTYPE_COUNT && c->eight_experts) {
-        if (line->purpose == APR_FOR_ATTN_V || line->purpose == APR_FOR_ATTN_K) want(line, APR_Q8_0, "attention k and v of an 8-expert model");
+        if (line->purpose == APR_FOR_ATTN_V || line->purpose == APR_FOR_ATTN_K)
+            want(line, APR_Q8_0, "attention k and v of an 8-expert model");
         if (line->purpose == APR_FOR_ATTN_OUT && four_bit) want(line, APR_Q5_K, "attention out of an 8-expert model");
     }
 }
@@ -120,6 +121,17 @@ static void fall_back(const chooser *c, apr_recipe *recipe, apr_recipe_line *lin
     line->reason = reason != NULL ? reason : "columns are no multiple of the block";
 }
 
+/* The smallest type of the container that loses no bits against `wanted`; f32 when all are smaller. */
+static apr_dtype nearest_type(const apr_recipe_limits *limits, const apr_tensor *tensor, apr_dtype wanted)
+{
+    apr_dtype nearest = APR_F32;
+    for (int d = 0; d < APR_DTYPE_COUNT; d++)
+        if (container_has(limits, (apr_dtype)d) && apr_can_encode((apr_dtype)d) && divides((apr_dtype)d, tensor) &&
+            apr_dtype_bits((apr_dtype)d) >= apr_dtype_bits(wanted) && apr_dtype_bits((apr_dtype)d) < apr_dtype_bits(nearest))
+            nearest = (apr_dtype)d;
+    return nearest;
+}
+
 static apr_status check_possible(const chooser *c, const apr_recipe_line *line, apr_error *err)
 {
     const apr_tensor *const t = line->tensor;
@@ -127,10 +139,10 @@ static apr_status check_possible(const chooser *c, const apr_recipe_line *line, 
     const apr_recipe_limits *const limits = &c->options->limits;
 
     if (!container_has(limits, line->to)) {
-        const bool is_plain = line->to == t->dtype;
-        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': %s has no place in %s; %s", t->name, to, limits->container,
-                        is_plain ? "convert it on the way: aprquant --to with a type that has"
-                                 : "choose another type with --to or --tensor");
+        const apr_dtype nearest = nearest_type(limits, t, line->to);
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "tensor '%s': %s has no place in %s; the nearest type that has is %s (aprquant --to or --tensor)", t->name, to,
+                        limits->container, apr_dtypes[nearest].name);
     }
     if (line->to == t->dtype) return APR_OK;
     if (!apr_can_decode(t->dtype) || !apr_can_encode(line->to))

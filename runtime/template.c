@@ -11,7 +11,8 @@ static apr_status normalize(apr_tpl_vm *vm, const char *source, apr_tpl_text *ou
 {
     const size_t n = strlen(source);
     char *text;
-    if (n > APR_TEMPLATE_MAX_BYTES) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the template has %zu bytes, more than %d", n, APR_TEMPLATE_MAX_BYTES);
+    if (n > APR_TEMPLATE_MAX_BYTES)
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the template has %zu bytes, more than %d", n, APR_TEMPLATE_MAX_BYTES);
     if (!apr_tpl_is_utf8(source, n)) return apr_tpl_fail(vm, APR_E_DAMAGED, "the template is not valid UTF-8");
     APR_TRY(apr_tpl_alloc(vm, n + 1, 1, &text));
     size_t n_bytes = 0;

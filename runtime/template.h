@@ -17,11 +17,11 @@
 #include <stddef.h>
 
 enum {
-    APR_TEMPLATE_MAX_BYTES = 1 << 20,         /* of the template */
-    APR_TEMPLATE_MAX_NESTING = 100,           /* of tags and of brackets, and of macro calls */
+    APR_TEMPLATE_MAX_BYTES = 1 << 20,          /* of the template */
+    APR_TEMPLATE_MAX_NESTING = 100,            /* of tags and of brackets, and of macro calls */
     APR_TEMPLATE_MAX_STEPS = 10 * 1000 * 1000, /* nodes evaluated; long strings and lists count by their length */
-    APR_TEMPLATE_MAX_OUTPUT = 64 << 20,       /* bytes */
-    APR_TEMPLATE_MAX_MEMORY = 256 << 20       /* bytes of values, the variables included */
+    APR_TEMPLATE_MAX_OUTPUT = 64 << 20,        /* bytes */
+    APR_TEMPLATE_MAX_MEMORY = 256 << 20        /* bytes of values, the variables included */
 };
 
 /* variables: a JSON object with messages [{role, content}], add_generation_prompt, bos_token, eos_token, ... Each member

@@ -43,7 +43,8 @@ static apr_status bind(apr_tpl_vm *vm, const apr_tpl_builtin *f, const apr_tpl_a
     return APR_OK;
 }
 
-apr_status apr_tpl_builtin_call(apr_tpl_vm *vm, const apr_tpl_builtin *f, const apr_tpl_value *self, const apr_tpl_args *args, apr_tpl_value *out)
+apr_status apr_tpl_builtin_call(apr_tpl_vm *vm, const apr_tpl_builtin *f, const apr_tpl_value *self, const apr_tpl_args *args,
+                                apr_tpl_value *out)
 {
     apr_tpl_value a[APR_TPL_MAX_PARAMS + 1] = {*self};
     if (f->params != NULL) APR_TRY(bind(vm, f, args, a));
@@ -68,13 +69,13 @@ apr_status apr_tpl_want_text(apr_tpl_vm *vm, const apr_tpl_value *v, const char 
 
 /* ---- tests ---- */
 
-#define TEST(name, condition)                                                                                                    \
-    static apr_status test_##name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)          \
-    {                                                                                                                            \
-        (void)vm;                                                                                                                \
-        (void)args;                                                                                                              \
-        *out = apr_tpl_bool(condition);                                                                                          \
-        return APR_OK;                                                                                                           \
+#define TEST(name, condition)                                                                                           \
+    static apr_status test_##name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out) \
+    {                                                                                                                   \
+        (void)vm;                                                                                                       \
+        (void)args;                                                                                                     \
+        *out = apr_tpl_bool(condition);                                                                                 \
+        return APR_OK;                                                                                                  \
     }
 
 TEST(defined, a->kind != TPL_UNDEFINED)
@@ -95,14 +96,14 @@ TEST(escaped, a->kind == TPL_KIND_COUNT) /* there is no marked-up text here */
 TEST(filter, a->kind == TPL_STRING && apr_tpl_filter_find(a->as.text) != NULL)
 TEST(test, a->kind == TPL_STRING && apr_tpl_builtin_find(apr_tpl_tests, a->as.text) != NULL)
 
-#define COMPARISON(name, op)                                                                                                     \
-    static apr_status test_##name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)          \
-    {                                                                                                                            \
-        bool holds;                                                                                                              \
-        (void)args;                                                                                                              \
-        APR_TRY(apr_tpl_compare(vm, op, &a[0], &a[1], &holds));                                                                  \
-        *out = apr_tpl_bool(holds);                                                                                              \
-        return APR_OK;                                                                                                           \
+#define COMPARISON(name, op)                                                                                            \
+    static apr_status test_##name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out) \
+    {                                                                                                                   \
+        bool holds;                                                                                                     \
+        (void)args;                                                                                                     \
+        APR_TRY(apr_tpl_compare(vm, op, &a[0], &a[1], &holds));                                                         \
+        *out = apr_tpl_bool(holds);                                                                                     \
+        return APR_OK;                                                                                                  \
     }
 
 COMPARISON(eq, OP_EQ)
@@ -266,11 +267,13 @@ static apr_status make_dict(apr_tpl_vm *vm, apr_tpl_kind kind, const apr_tpl_arg
         APR_TRY(apr_tpl_iterate(vm, &items, &pairs));
         for (size_t i = 0; i < pairs->n_items; i++) {
             const apr_tpl_value *const pair = &pairs->items[i];
-            if (!apr_tpl_is_list(pair) || pair->as.list->n_items != 2) return apr_tpl_fail(vm, APR_E_DAMAGED, "dict() is made of what are no pairs");
+            if (!apr_tpl_is_list(pair) || pair->as.list->n_items != 2)
+                return apr_tpl_fail(vm, APR_E_DAMAGED, "dict() is made of what are no pairs");
             APR_TRY(apr_tpl_dict_set(vm, out->as.dict, &pair->as.list->items[0], &pair->as.list->items[1]));
         }
     }
-    for (size_t i = 0; i < args->named.n_items; i++) APR_TRY(apr_tpl_dict_set(vm, out->as.dict, &args->named.keys[i], &args->named.values[i]));
+    for (size_t i = 0; i < args->named.n_items; i++)
+        APR_TRY(apr_tpl_dict_set(vm, out->as.dict, &args->named.keys[i], &args->named.values[i]));
     return APR_OK;
 }
 
@@ -322,10 +325,7 @@ static apr_status fn_strftime_now(apr_tpl_vm *vm, const apr_tpl_value *a, const 
 }
 
 const apr_tpl_builtin apr_tpl_functions[] = {
-    {"range", "start stop? step?", fn_range},
-    {"dict", NULL, fn_dict},
-    {"namespace", NULL, fn_namespace},
-    {"raise_exception", "message", fn_raise_exception},
-    {"strftime_now", "format", fn_strftime_now},
-    {NULL, NULL, NULL},
+    {"range", "start stop? step?", fn_range},    {"dict", NULL, fn_dict},
+    {"namespace", NULL, fn_namespace},           {"raise_exception", "message", fn_raise_exception},
+    {"strftime_now", "format", fn_strftime_now}, {NULL, NULL, NULL},
 };

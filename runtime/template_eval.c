@@ -99,7 +99,8 @@ static apr_status run_if(apr_tpl_vm *vm, const apr_tpl_node *node)
 }
 
 /* The items that the loop's `if` lets through. */
-static apr_status filter_items(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_scope *scope, const apr_tpl_list *items, apr_tpl_list **out)
+static apr_status filter_items(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_scope *scope, const apr_tpl_list *items,
+                               apr_tpl_list **out)
 {
     apr_tpl_value kept;
     apr_tpl_scope *const outer = vm->scope;
@@ -131,7 +132,7 @@ static apr_status run_for(apr_tpl_vm *vm, const apr_tpl_node *node)
     if (items->n_items == 0) return node->c != NULL ? run_in_new(vm, node->c) : APR_OK;
 
     APR_TRY(apr_tpl_alloc(vm, 1, sizeof *loop, &loop));
-    *loop = (apr_tpl_loop){.items = items, .depth = vm->loop_depth++};
+    *loop = (apr_tpl_loop){.items = items};
     for (size_t i = 0; i < items->n_items; i++) { /* the list may grow under way: append() */
         const apr_tpl_value item = items->items[i];
         loop->index0 = i;
@@ -144,7 +145,6 @@ static apr_status run_for(apr_tpl_vm *vm, const apr_tpl_node *node)
         vm->flow = FLOW_ON;
         if (flow == FLOW_BREAK) break;
     }
-    vm->loop_depth--;
     return APR_OK;
 }
 
@@ -241,11 +241,20 @@ static apr_status run_break(apr_tpl_vm *vm, const apr_tpl_node *node)
 apr_status apr_tpl_run(apr_tpl_vm *vm, const apr_tpl_node *node)
 {
     static apr_status (*const run[NODE_KIND_COUNT])(apr_tpl_vm *, const apr_tpl_node *) = {
-        [NODE_DATA] = run_data,           [NODE_PRINT] = run_print,     [NODE_BLOCK] = run_block,
-        [NODE_IF] = run_if,               [NODE_FOR] = run_for,         [NODE_SET] = run_set,
-        [NODE_SET_BLOCK] = run_set_block, [NODE_WITH] = run_with,       [NODE_MACRO] = run_macro,
-        [NODE_CALL_BLOCK] = run_call_block, [NODE_FILTER_BLOCK] = run_filter_block, [NODE_SCOPE] = run_scope,
-        [NODE_BREAK] = run_break,         [NODE_CONTINUE] = run_break,
+        [NODE_DATA] = run_data,
+        [NODE_PRINT] = run_print,
+        [NODE_BLOCK] = run_block,
+        [NODE_IF] = run_if,
+        [NODE_FOR] = run_for,
+        [NODE_SET] = run_set,
+        [NODE_SET_BLOCK] = run_set_block,
+        [NODE_WITH] = run_with,
+        [NODE_MACRO] = run_macro,
+        [NODE_CALL_BLOCK] = run_call_block,
+        [NODE_FILTER_BLOCK] = run_filter_block,
+        [NODE_SCOPE] = run_scope,
+        [NODE_BREAK] = run_break,
+        [NODE_CONTINUE] = run_break,
     };
     vm->line = node->line;
     APR_TRY(apr_tpl_steps(vm, 1));
@@ -272,9 +281,11 @@ static apr_status set_extra_args(apr_tpl_vm *vm, const apr_tpl_macro_def *def, c
     APR_TRY(apr_tpl_dict_make(vm, TPL_DICT, &kwargs));
     for (size_t i = def->n_params; i < args->list.n_items; i++) APR_TRY(apr_tpl_list_add(vm, varargs.as.list, args->list.items[i]));
     for (size_t i = 0; i < args->named.n_items; i++)
-        if (!is_param(def, args->named.keys[i].as.text)) APR_TRY(apr_tpl_dict_add(vm, kwargs.as.dict, args->named.keys[i], args->named.values[i]));
+        if (!is_param(def, args->named.keys[i].as.text))
+            APR_TRY(apr_tpl_dict_add(vm, kwargs.as.dict, args->named.keys[i], args->named.values[i]));
     if (varargs.as.list->n_items > 0 && !def->uses_varargs)
-        return apr_tpl_fail(vm, APR_E_DAMAGED, "the macro '%.*s' takes not more than %zu arguments", apr_tpl_short(def->name), def->name.bytes, def->n_params);
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "the macro '%.*s' takes not more than %zu arguments", apr_tpl_short(def->name),
+                            def->name.bytes, def->n_params);
     if (kwargs.as.dict->n_items > 0 && !def->uses_kwargs)
         return apr_tpl_fail(vm, APR_E_DAMAGED, "a macro takes no argument '%.*s'", apr_tpl_short(kwargs.as.dict->keys[0].as.text),
                             kwargs.as.dict->keys[0].as.text.bytes);
@@ -291,7 +302,8 @@ static apr_status set_params(apr_tpl_vm *vm, const apr_tpl_macro_def *def, const
         apr_tpl_value value = apr_tpl_undefined(name);
         APR_TRY(apr_tpl_dict_find(vm, &args->named, &key, &named));
         if (i < args->list.n_items) {
-            if (named != NULL) return apr_tpl_fail(vm, APR_E_DAMAGED, "a macro's argument '%.*s' is given twice", apr_tpl_short(name), name.bytes);
+            if (named != NULL)
+                return apr_tpl_fail(vm, APR_E_DAMAGED, "a macro's argument '%.*s' is given twice", apr_tpl_short(name), name.bytes);
             value = args->list.items[i];
         } else if (named != NULL) {
             value = *named;
@@ -307,18 +319,16 @@ apr_status apr_tpl_call_macro(apr_tpl_vm *vm, const apr_tpl_macro *macro, const 
 {
     apr_tpl_scope *const outer = vm->scope;
     apr_tpl_scope *scope;
-    const int outer_loops = vm->loop_depth, line = vm->line;
+    const int line = vm->line;
     if (++vm->n_calls > APR_TEMPLATE_MAX_NESTING)
         return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "macros call each other more than %d deep", APR_TEMPLATE_MAX_NESTING);
     APR_TRY(apr_tpl_scope_make(vm, macro->scope, &scope));
-    vm->loop_depth = 0;
     vm->scope = scope;
     if (macro->caller.kind == TPL_MACRO) APR_TRY(apr_tpl_scope_set(vm, scope, (apr_tpl_text){"caller", 6}, macro->caller));
     APR_TRY(set_extra_args(vm, macro->def, args, scope));
     APR_TRY(set_params(vm, macro->def, args, scope));
     APR_TRY(capture(vm, macro->def->body, scope, out));
     vm->scope = outer;
-    vm->loop_depth = outer_loops;
     vm->line = line;
     vm->n_calls--;
     return APR_OK;

@@ -121,6 +121,18 @@ apr_status apr_tpl_call(apr_tpl_vm *vm, const apr_tpl_value *callee, const apr_t
     return apr_tpl_fail(vm, APR_E_DAMAGED, "a '%s' cannot be called", apr_tpl_type_name(callee));
 }
 
+/* Strings, lists and dicts have more methods in Python than here; other values have none that templates call. */
+static apr_status fail_callee(apr_tpl_vm *vm, const apr_tpl_value *callee)
+{
+    const apr_tpl_text name = callee->as.text;
+    const apr_tpl_value owner = {.kind = callee->owner};
+    if (owner.kind == TPL_ABSENT)
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the function '%.*s' is not known here", apr_tpl_short(name), name.bytes);
+    const bool is_ours = owner.kind == TPL_STRING || owner.kind == TPL_DICT || apr_tpl_is_list(&owner);
+    return apr_tpl_fail(vm, is_ours ? APR_E_UNSUPPORTED : APR_E_DAMAGED, "a '%s' has no method '%.*s'%s", apr_tpl_type_name(&owner),
+                        apr_tpl_short(name), name.bytes, is_ours ? " here" : "");
+}
+
 static apr_status eval_call(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_value *out)
 {
     apr_tpl_value callee;
@@ -128,11 +140,7 @@ static apr_status eval_call(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_va
     APR_TRY(apr_tpl_eval(vm, node->a, &callee));
     APR_TRY(apr_tpl_eval_args(vm, &node->args, &args));
     vm->line = node->line;
-    if (callee.kind == TPL_UNDEFINED) {
-        const apr_tpl_text name = callee.as.text;
-        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the function or method '%.*s' is not defined or not known here",
-                            apr_tpl_short(name), name.bytes);
-    }
+    if (callee.kind == TPL_UNDEFINED) return fail_callee(vm, &callee);
     return apr_tpl_call(vm, &callee, &args, out);
 }
 
@@ -202,9 +210,9 @@ static apr_status eval_choice(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_
 apr_status apr_tpl_eval(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_value *out)
 {
     static eval_fn *const eval[NODE_KIND_COUNT] = {
-        [NODE_CONST] = eval_const, [NODE_NAME] = eval_name,     [NODE_LIST] = eval_list,     [NODE_TUPLE] = eval_list,
-        [NODE_DICT] = eval_dict,   [NODE_ATTR] = eval_attr,     [NODE_ITEM] = eval_item,     [NODE_SLICE] = eval_slice,
-        [NODE_CALL] = eval_call,   [NODE_FILTER] = eval_filter, [NODE_TEST] = eval_filter,   [NODE_UNARY] = eval_unary,
+        [NODE_CONST] = eval_const,   [NODE_NAME] = eval_name,       [NODE_LIST] = eval_list,     [NODE_TUPLE] = eval_list,
+        [NODE_DICT] = eval_dict,     [NODE_ATTR] = eval_attr,       [NODE_ITEM] = eval_item,     [NODE_SLICE] = eval_slice,
+        [NODE_CALL] = eval_call,     [NODE_FILTER] = eval_filter,   [NODE_TEST] = eval_filter,   [NODE_UNARY] = eval_unary,
         [NODE_BINARY] = eval_binary, [NODE_COMPARE] = eval_compare, [NODE_CHOICE] = eval_choice,
     };
     vm->line = node->line;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILTER(name)                                                                                                             \
+#define FILTER(name) \
     static apr_status name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args __attribute__((unused)), apr_tpl_value *out)
 
 static apr_status change_case(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_case how, apr_tpl_value *out)
@@ -41,10 +41,7 @@ FILTER(do_trim)
 {
     apr_tpl_text text;
     APR_TRY(apr_tpl_to_str(vm, a, &text));
-    const apr_tpl_text trimmed = apr_tpl_strip(text, &a[1], true, true);
-    const size_t n_chars = a[1].kind == TPL_STRING ? a[1].as.text.n_bytes : 0;
-    *out = apr_tpl_string(trimmed.bytes, trimmed.n_bytes);
-    return apr_tpl_steps(vm, (text.n_bytes - trimmed.n_bytes) * (1 + n_chars) / 16);
+    return apr_tpl_strip_chars(vm, text, &a[1], true, true, out);
 }
 
 FILTER(do_length)
@@ -132,7 +129,7 @@ static bool spells_number(apr_tpl_text text, int base, bool as_real, apr_tpl_val
     for (size_t i = 0; i < text.n_bytes; i++) {
         const char c = text.bytes[i];
         if (c == '_' && i > 0 && i + 1 < text.n_bytes && text.bytes[i + 1] != '_') continue;
-        if (c == '\0' || strchr("xXpP(", c) != NULL) return false; /* what C reads and Python does not */
+        if (c == '\0' || strchr(base == 16 && !as_real ? "(" : "xXpP(", c) != NULL) return false; /* what C reads and Python does not */
         digits[n++] = c;
     }
     digits[n] = '\0';
@@ -175,7 +172,10 @@ FILTER(do_abs)
 }
 
 /* Python rounds an int to an int. */
-static apr_tpl_value rounded(const apr_tpl_value *a, double x) { return apr_tpl_is_int(a) && fabs(x) < 9.2e18 ? apr_tpl_int((int64_t)x) : apr_tpl_real(x); }
+static apr_tpl_value rounded(const apr_tpl_value *a, double x)
+{
+    return apr_tpl_is_int(a) && fabs(x) < 9.2e18 ? apr_tpl_int((int64_t)x) : apr_tpl_real(x);
+}
 
 FILTER(do_round)
 {
@@ -205,7 +205,8 @@ FILTER(do_round)
 FILTER(do_tojson)
 {
     const size_t mark = vm->out.n_bytes;
-    apr_tpl_json_style style = {.ascii = apr_tpl_truth(&a[1]), .sort_keys = apr_tpl_truth(&a[4]), .item_separator = {", ", 2}, .key_separator = {": ", 2}};
+    apr_tpl_json_style style = {
+        .ascii = apr_tpl_truth(&a[1]), .sort_keys = apr_tpl_truth(&a[4]), .item_separator = {", ", 2}, .key_separator = {": ", 2}};
     if (a[2].kind != TPL_ABSENT && a[2].kind != TPL_NONE) {
         char *indent;
         int64_t width = 0;
@@ -221,7 +222,8 @@ FILTER(do_tojson)
         style.item_separator = (apr_tpl_text){",", 1};
     }
     if (a[3].kind != TPL_ABSENT && a[3].kind != TPL_NONE) {
-        if (!apr_tpl_is_list(&a[3]) || a[3].as.list->n_items != 2) return apr_tpl_fail(vm, APR_E_DAMAGED, "the separators of tojson are no pair");
+        if (!apr_tpl_is_list(&a[3]) || a[3].as.list->n_items != 2)
+            return apr_tpl_fail(vm, APR_E_DAMAGED, "the separators of tojson are no pair");
         APR_TRY(apr_tpl_want_text(vm, &a[3].as.list->items[0], "a separator of tojson", &style.item_separator));
         APR_TRY(apr_tpl_want_text(vm, &a[3].as.list->items[1], "a separator of tojson", &style.key_separator));
     }

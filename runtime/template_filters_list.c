@@ -3,15 +3,21 @@
 
 #include <string.h>
 
-#define FILTER(name)                                                                                                             \
+#define FILTER(name) \
     static apr_status name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args __attribute__((unused)), apr_tpl_value *out)
 
-/* item.a.b for "a.b", item[2] for "2" or 2; the item itself when no path is given. */
-static apr_status member(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tpl_value *path, apr_tpl_value *out)
+/* item.a.b for "a.b", item[2] for "2" or 2; the item itself when no path is given. The fallback (may be NULL) stands in for any
+ * member on the way that is undefined. */
+static apr_status member_or(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tpl_value *path, const apr_tpl_value *fallback,
+                            apr_tpl_value *out)
 {
     *out = *item;
     if (path->kind == TPL_ABSENT || path->kind == TPL_NONE) return APR_OK;
-    if (path->kind != TPL_STRING) return apr_tpl_subscript(vm, item, path, out);
+    if (path->kind != TPL_STRING) {
+        APR_TRY(apr_tpl_subscript(vm, item, path, out));
+        if (out->kind == TPL_UNDEFINED && fallback != NULL) *out = *fallback;
+        return APR_OK;
+    }
     for (apr_tpl_text rest = path->as.text; rest.n_bytes > 0;) {
         const char *const dot = memchr(rest.bytes, '.', rest.n_bytes);
         const size_t n = dot != NULL ? (size_t)(dot - rest.bytes) : rest.n_bytes;
@@ -19,13 +25,20 @@ static apr_status member(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tp
         apr_tpl_value key = apr_tpl_string(rest.bytes, n);
         int64_t index = 0;
         size_t n_digits = 0;
-        while (n_digits < n && n_digits < 9 && rest.bytes[n_digits] >= '0' && rest.bytes[n_digits] <= '9') index = index * 10 + rest.bytes[n_digits++] - '0';
+        while (n_digits < n && n_digits < 9 && rest.bytes[n_digits] >= '0' && rest.bytes[n_digits] <= '9')
+            index = index * 10 + rest.bytes[n_digits++] - '0';
         if (n > 0 && n_digits == n) key = apr_tpl_int(index);
         APR_TRY(apr_tpl_subscript(vm, &object, &key, out));
+        if (out->kind == TPL_UNDEFINED && fallback != NULL) *out = *fallback;
         rest.bytes += dot != NULL ? n + 1 : n;
         rest.n_bytes -= dot != NULL ? n + 1 : n;
     }
     return APR_OK;
+}
+
+static apr_status member(apr_tpl_vm *vm, const apr_tpl_value *item, const apr_tpl_value *path, apr_tpl_value *out)
+{
+    return member_or(vm, item, path, NULL, out);
 }
 
 /* How two values compare in sort, min, unique: strings without regard to case unless asked for. */
@@ -63,7 +76,8 @@ static apr_status merge_sort(apr_tpl_vm *vm, apr_tpl_value *pairs, apr_tpl_value
     return merge(vm, pairs, spare, n / 2, n, reverse);
 }
 
-static apr_status sort_items(apr_tpl_vm *vm, const apr_tpl_list *items, const apr_tpl_value *path, bool case_sensitive, bool reverse, apr_tpl_value *out)
+static apr_status sort_items(apr_tpl_vm *vm, const apr_tpl_list *items, const apr_tpl_value *path, bool case_sensitive, bool reverse,
+                             apr_tpl_value *out)
 {
     apr_tpl_value *pairs, *spare;
     const size_t n = items->n_items;
@@ -181,7 +195,8 @@ static apr_status copy_items(apr_tpl_vm *vm, const apr_tpl_value *a, bool revers
     apr_tpl_list *items;
     APR_TRY(apr_tpl_iterate(vm, a, &items));
     APR_TRY(apr_tpl_list_make(vm, TPL_LIST, items->n_items, out));
-    for (size_t i = 0; i < items->n_items; i++) APR_TRY(apr_tpl_list_add(vm, out->as.list, items->items[reverse ? items->n_items - 1 - i : i]));
+    for (size_t i = 0; i < items->n_items; i++)
+        APR_TRY(apr_tpl_list_add(vm, out->as.list, items->items[reverse ? items->n_items - 1 - i : i]));
     return APR_OK;
 }
 
@@ -198,14 +213,6 @@ FILTER(do_items)
     if (a->kind == TPL_DICT) return apr_tpl_dict_items(vm, a->as.dict, out);
     if (a->kind == TPL_UNDEFINED) return apr_tpl_list_make(vm, TPL_LIST, 0, out);
     return apr_tpl_fail(vm, APR_E_DAMAGED, "items gets a '%s'", apr_tpl_type_name(a));
-}
-
-FILTER(do_attr)
-{
-    apr_tpl_text name;
-    APR_TRY(apr_tpl_want_text(vm, &a[1], "the name of attr", &name));
-    *out = apr_tpl_undefined(name); /* attributes are not keys: a dict has none that templates use */
-    return APR_OK;
 }
 
 FILTER(do_batch)
@@ -248,7 +255,8 @@ static apr_status find_named(apr_tpl_vm *vm, const apr_tpl_value *name, bool is_
     APR_TRY(apr_tpl_want_text(vm, name, is_test ? "the name of a test" : "the name of a filter", &text));
     *f = is_test ? apr_tpl_builtin_find(apr_tpl_tests, text) : apr_tpl_filter_find(text);
     if (*f != NULL) return APR_OK;
-    return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the %s '%.*s' is not known here", is_test ? "test" : "filter", apr_tpl_short(text), text.bytes);
+    return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the %s '%.*s' is not known here", is_test ? "test" : "filter", apr_tpl_short(text),
+                        text.bytes);
 }
 
 /* map(attribute='a.b', default=x) or map('filter', arguments) */
@@ -267,15 +275,16 @@ FILTER(do_map)
     APR_TRY(apr_tpl_list_make(vm, TPL_LIST, items->n_items, out));
     for (size_t i = 0; i < items->n_items; i++) {
         apr_tpl_value item;
-        APR_TRY(f != NULL ? apr_tpl_builtin_call(vm, f, &items->items[i], &rest, &item) : member(vm, &items->items[i], path, &item));
-        if (f == NULL && item.kind == TPL_UNDEFINED && fallback != NULL) item = *fallback;
+        APR_TRY(f != NULL ? apr_tpl_builtin_call(vm, f, &items->items[i], &rest, &item)
+                          : member_or(vm, &items->items[i], path, fallback, &item));
         APR_TRY(apr_tpl_list_add(vm, out->as.list, item));
     }
     return APR_OK;
 }
 
 /* Items for which the test (or their truth) is `wanted`. with_path: the first argument names the member to look at. */
-static apr_status select_items(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, bool with_path, bool wanted, apr_tpl_value *out)
+static apr_status select_items(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, bool with_path, bool wanted,
+                               apr_tpl_value *out)
 {
     const size_t n_before = with_path ? 1 : 0;
     const apr_tpl_value no_path = {.kind = TPL_ABSENT};
@@ -320,6 +329,5 @@ const apr_tpl_builtin apr_tpl_list_filters[] = {
     {"max", "case_sensitive? attribute?", do_max},
     {"sum", "attribute? start?", do_sum},
     {"batch", "linecount fill_with?", do_batch},
-    {"attr", "name", do_attr},
     {NULL, NULL, NULL},
 };

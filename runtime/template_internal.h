@@ -7,7 +7,19 @@
 
 /* ---- tokens ---- */
 
-typedef enum { TOK_DATA, TOK_BLOCK_BEGIN, TOK_BLOCK_END, TOK_PRINT_BEGIN, TOK_PRINT_END, TOK_NAME, TOK_STRING, TOK_INT, TOK_FLOAT, TOK_OP, TOK_END } apr_tpl_token_kind;
+typedef enum {
+    TOK_DATA,
+    TOK_BLOCK_BEGIN,
+    TOK_BLOCK_END,
+    TOK_PRINT_BEGIN,
+    TOK_PRINT_END,
+    TOK_NAME,
+    TOK_STRING,
+    TOK_INT,
+    TOK_FLOAT,
+    TOK_OP,
+    TOK_END
+} apr_tpl_token_kind;
 
 typedef struct apr_tpl_token {
     apr_tpl_token_kind kind;
@@ -19,43 +31,63 @@ typedef struct apr_tpl_token {
 
 typedef enum {
     /* expressions */
-    NODE_CONST,     /* value */
-    NODE_NAME,      /* text */
-    NODE_LIST,      /* list */
-    NODE_TUPLE,     /* list */
-    NODE_DICT,      /* list: key, value, key, value, ... */
-    NODE_ATTR,      /* a.text */
-    NODE_ITEM,      /* a[b] */
-    NODE_SLICE,     /* a[list[0]:list[1]:list[2]], each may be NULL */
-    NODE_CALL,      /* a(args) */
-    NODE_FILTER,    /* a | text(args); a is NULL in a filter block */
-    NODE_TEST,      /* a is text(args) */
-    NODE_UNARY,     /* op a */
-    NODE_BINARY,    /* a op b */
-    NODE_COMPARE,   /* a, then list of NODE_OPERAND: a < b < c */
-    NODE_OPERAND,   /* op a */
-    NODE_CHOICE,    /* a if b else c; c may be NULL */
+    NODE_CONST,   /* value */
+    NODE_NAME,    /* text */
+    NODE_LIST,    /* list */
+    NODE_TUPLE,   /* list */
+    NODE_DICT,    /* list: key, value, key, value, ... */
+    NODE_ATTR,    /* a.text */
+    NODE_ITEM,    /* a[b] */
+    NODE_SLICE,   /* a[list[0]:list[1]:list[2]], each may be NULL */
+    NODE_CALL,    /* a(args) */
+    NODE_FILTER,  /* a | text(args); a is NULL in a filter block */
+    NODE_TEST,    /* a is text(args) */
+    NODE_UNARY,   /* op a */
+    NODE_BINARY,  /* a op b */
+    NODE_COMPARE, /* a, then list of NODE_OPERAND: a < b < c */
+    NODE_OPERAND, /* op a */
+    NODE_CHOICE,  /* a if b else c; c may be NULL */
     /* statements */
-    NODE_DATA,      /* text */
-    NODE_PRINT,     /* a */
-    NODE_BLOCK,     /* list */
-    NODE_IF,        /* a: condition, b: then, c: else or NULL */
-    NODE_FOR,       /* list[0] target; a: iterable, b: body, c: else or NULL, d: filter or NULL */
-    NODE_SET,       /* list[0] target; a: value */
-    NODE_SET_BLOCK, /* list[0] target; b: body, a: filters over NULL, or NULL */
-    NODE_WITH,      /* list: target, value, ...; b: body */
-    NODE_MACRO,     /* text, macro */
-    NODE_CALL_BLOCK,/* a: the call, macro: the caller */
+    NODE_DATA,         /* text */
+    NODE_PRINT,        /* a */
+    NODE_BLOCK,        /* list */
+    NODE_IF,           /* a: condition, b: then, c: else or NULL */
+    NODE_FOR,          /* list[0] target; a: iterable, b: body, c: else or NULL, d: filter or NULL */
+    NODE_SET,          /* list[0] target; a: value */
+    NODE_SET_BLOCK,    /* list[0] target; b: body, a: filters over NULL, or NULL */
+    NODE_WITH,         /* list: target, value, ...; b: body */
+    NODE_MACRO,        /* text, macro */
+    NODE_CALL_BLOCK,   /* a: the call, macro: the caller */
     NODE_FILTER_BLOCK, /* a: filters, b: body */
-    NODE_SCOPE,     /* b: body, in a scope of its own (generation) */
+    NODE_SCOPE,        /* b: body, in a scope of its own (generation) */
     NODE_BREAK,
     NODE_CONTINUE,
     NODE_KIND_COUNT
 } apr_tpl_node_kind;
 
 typedef enum {
-    OP_NOT, OP_NEG, OP_POS, OP_AND, OP_OR, OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW, OP_CONCAT,
-    OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_IN, OP_NOT_IN, OP_NONE
+    OP_NOT,
+    OP_NEG,
+    OP_POS,
+    OP_AND,
+    OP_OR,
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_DIV,
+    OP_FLOORDIV,
+    OP_MOD,
+    OP_POW,
+    OP_CONCAT,
+    OP_EQ,
+    OP_NE,
+    OP_LT,
+    OP_LE,
+    OP_GT,
+    OP_GE,
+    OP_IN,
+    OP_NOT_IN,
+    OP_NONE
 } apr_tpl_op;
 
 typedef struct apr_tpl_node_list {
@@ -119,7 +151,6 @@ typedef struct apr_tpl_macro {
 typedef struct apr_tpl_loop {
     const apr_tpl_list *items;
     size_t index0;
-    int depth;
 } apr_tpl_loop;
 
 typedef enum { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } apr_tpl_flow;
@@ -130,7 +161,7 @@ typedef struct apr_tpl_vm {
     apr_tpl_out out;
     apr_tpl_scope *scope;
     int64_t n_steps;
-    int line, depth, n_calls, loop_depth;
+    int line, depth, n_calls;
     apr_tpl_flow flow;
     apr_tpl_value block_text; /* what the innermost filter of a filter block works on */
     bool has_now;
@@ -143,8 +174,8 @@ enum { APR_TPL_MAX_DEPTH = 1200, APR_TPL_MAX_HEIGHT = 250 };
 apr_status apr_tpl_fail(apr_tpl_vm *vm, apr_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* For %.*s of a name in a sentence: not more than 60 bytes of it. */
 static inline int apr_tpl_short(apr_tpl_text text) { return text.n_bytes > 60 ? 60 : (int)text.n_bytes; }
-apr_status apr_tpl_steps(apr_tpl_vm *vm, size_t n); /* UNSUPPORTED when the budget is spent */
-apr_status apr_tpl_descend(apr_tpl_vm *vm); /* one level of recursion deeper; vm->depth-- comes back */
+apr_status apr_tpl_steps(apr_tpl_vm *vm, size_t n);                         /* UNSUPPORTED when the budget is spent */
+apr_status apr_tpl_descend(apr_tpl_vm *vm);                                 /* one level of recursion deeper; vm->depth-- comes back */
 apr_status apr_tpl_alloc(apr_tpl_vm *vm, size_t n, size_t size, void *out); /* out: a pointer to a pointer */
 
 apr_status apr_tpl_lex(apr_tpl_vm *vm, apr_tpl_text source, apr_tpl_token **tokens, size_t *n_tokens);
@@ -228,7 +259,8 @@ apr_status apr_tpl_want_int(apr_tpl_vm *vm, const apr_tpl_value *v, const char *
 apr_status apr_tpl_want_text(apr_tpl_vm *vm, const apr_tpl_value *v, const char *what, apr_tpl_text *out);
 
 /* Shared by filters and methods. */
-apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right);
+apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right); /* chars: a STRING, or else blanks */
+apr_status apr_tpl_strip_chars(apr_tpl_vm *vm, apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right, apr_tpl_value *out);
 typedef enum { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER } apr_tpl_case;
 apr_status apr_tpl_change_case(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_case how, apr_tpl_value *out);
 apr_status apr_tpl_replace(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_text old, apr_tpl_text new, int64_t max, apr_tpl_value *out);

@@ -107,7 +107,8 @@ static apr_status lex_number(lexer *lex)
 {
     size_t end = skip_digits(lex, lex->at);
     bool is_float = false;
-    if (byte_at(lex, end) == '.' && isdigit((unsigned char)byte_at(lex, end + 1))) {
+    const bool is_member = lex->at > 0 && lex->source.bytes[lex->at - 1] == '.'; /* list.0.1 */
+    if (!is_member && byte_at(lex, end) == '.' && isdigit((unsigned char)byte_at(lex, end + 1))) {
         end = skip_digits(lex, end + 1);
         is_float = true;
     }
@@ -141,8 +142,8 @@ static apr_status lex_string(lexer *lex)
 
 static apr_status lex_operator(lexer *lex)
 {
-    static const char *const operators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~", "[", "]",
-                                            "(",  ")",  "{",  "}",  ">",  "<",  "=", ".", ":", "|", ",", ";"};
+    static const char *const operators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~", "[",
+                                            "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
     for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
         if (!starts_with(lex, lex->at, operators[i])) continue;
         APR_TRY(add(lex, TOK_OP, lex->at, lex->at + strlen(operators[i])));
@@ -160,7 +161,8 @@ static apr_status lex_tag(lexer *lex, bool is_print)
     APR_TRY(add(lex, is_print ? TOK_PRINT_BEGIN : TOK_BLOCK_BEGIN, lex->at, lex->at));
     for (;;) {
         advance(lex, skip_space(lex, lex->at));
-        if (lex->at >= lex->source.n_bytes) return apr_tpl_fail(lex->vm, APR_E_DAMAGED, "the template ends inside a tag; %s is missing", close);
+        if (lex->at >= lex->source.n_bytes)
+            return apr_tpl_fail(lex->vm, APR_E_DAMAGED, "the template ends inside a tag; %s is missing", close);
         const char c = byte_at(lex, lex->at);
         const bool has_sign = (c == '-' || (c == '+' && !is_print)) && starts_with(lex, lex->at + 1, close);
         if (n_open == 0 && (has_sign || starts_with(lex, lex->at, close))) {
@@ -220,7 +222,9 @@ apr_status apr_tpl_lex(apr_tpl_vm *vm, apr_tpl_text source, apr_tpl_token **toke
     while (lex.at < source.n_bytes) {
         size_t tag = lex.at, close;
         char sign;
-        while (tag < source.n_bytes && !(source.bytes[tag] == '{' && byte_at(&lex, tag + 1) != '\0' && strchr("{%#", byte_at(&lex, tag + 1)))) tag++;
+        while (tag < source.n_bytes &&
+               !(source.bytes[tag] == '{' && byte_at(&lex, tag + 1) != '\0' && strchr("{%#", byte_at(&lex, tag + 1))))
+            tag++;
         if (tag == source.n_bytes) {
             APR_TRY(add(&lex, TOK_DATA, lex.at, tag));
             break;
@@ -273,7 +277,7 @@ static bool numbered_escape(apr_tpl_text text, size_t at, uint32_t *code_point, 
 
 static apr_status put_escape(apr_tpl_vm *vm, apr_tpl_text text, size_t at, size_t *n_taken)
 {
-    static const char plain[128] = {['n'] = '\n', ['t'] = '\t', ['r'] = '\r', ['a'] = '\a', ['b'] = '\b',
+    static const char plain[128] = {['n'] = '\n', ['t'] = '\t', ['r'] = '\r',  ['a'] = '\a',  ['b'] = '\b',
                                     ['f'] = '\f', ['v'] = '\v', ['\\'] = '\\', ['\''] = '\'', ['"'] = '"'};
     const unsigned char c = (unsigned char)text.bytes[at];
     uint32_t code_point;

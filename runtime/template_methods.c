@@ -4,7 +4,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define METHOD(name)                                                                                                             \
+#define METHOD(name) \
     static apr_status name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args __attribute__((unused)), apr_tpl_value *out)
 
 static uint32_t code_point_at(const char *p)
@@ -44,6 +44,16 @@ apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool l
     return text;
 }
 
+apr_status apr_tpl_strip_chars(apr_tpl_vm *vm, apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right, apr_tpl_value *out)
+{
+    apr_tpl_text set = {"", 0};
+    if (chars->kind != TPL_ABSENT && chars->kind != TPL_NONE) APR_TRY(apr_tpl_want_text(vm, chars, "what is stripped", &set));
+    APR_TRY(apr_tpl_steps(vm, text.n_bytes / 32 * (set.n_bytes / 4))); /* before the work: each character may be compared with all */
+    const apr_tpl_text stripped = apr_tpl_strip(text, chars, left, right);
+    *out = apr_tpl_string(stripped.bytes, stripped.n_bytes);
+    return apr_tpl_steps(vm, (text.n_bytes - stripped.n_bytes) / 16);
+}
+
 static bool is_cased(uint32_t c)
 {
     const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
@@ -60,7 +70,9 @@ apr_status apr_tpl_change_case(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_case h
         const uint32_t c = code_point_at(text.bytes + at);
         const bool up = how == CASE_UPPER || (how != CASE_LOWER && starts_word);
         APR_TRY(apr_tpl_put_char(vm, (uint32_t)(up ? utf8proc_toupper((utf8proc_int32_t)c) : utf8proc_tolower((utf8proc_int32_t)c))));
-        if (how == CASE_TITLE_FILTER) starts_word = c == '-' || (c < 128 && strchr("({[<", (int)c) != NULL && c != 0) || apr_tpl_is_space(text.bytes + at, apr_tpl_char_bytes(text.bytes + at));
+        if (how == CASE_TITLE_FILTER)
+            starts_word = c == '-' || (c < 128 && strchr("({[<", (int)c) != NULL && c != 0) ||
+                          apr_tpl_is_space(text.bytes + at, apr_tpl_char_bytes(text.bytes + at));
         else starts_word = how == CASE_TITLE && !is_cased(c);
     }
     return apr_tpl_take(vm, mark, out);
@@ -75,7 +87,8 @@ apr_status apr_tpl_replace(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_text old, 
         const char *const found = apr_tpl_find(text, at, old);
         if (found == NULL || at > text.n_bytes) break;
         size_t end = (size_t)(found - text.bytes);
-        if (old.n_bytes == 0 && n > 0) end = at + (at < text.n_bytes ? apr_tpl_char_bytes(text.bytes + at) : 1); /* between the characters */
+        if (old.n_bytes == 0 && n > 0)
+            end = at + (at < text.n_bytes ? apr_tpl_char_bytes(text.bytes + at) : 1); /* between the characters */
         if (end > text.n_bytes) break;
         APR_TRY(apr_tpl_steps(vm, 1));
         APR_TRY(apr_tpl_put(vm, text.bytes + at, end - at));
@@ -115,11 +128,7 @@ apr_status apr_tpl_split_lines(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value 
 
 static apr_status strip(apr_tpl_vm *vm, const apr_tpl_value *a, bool left, bool right, apr_tpl_value *out)
 {
-    apr_tpl_text chars = {"", 0};
-    if (a[1].kind != TPL_ABSENT && a[1].kind != TPL_NONE) APR_TRY(apr_tpl_want_text(vm, &a[1], "the argument of strip()", &chars));
-    const apr_tpl_text text = apr_tpl_strip(a->as.text, &a[1], left, right);
-    *out = apr_tpl_string(text.bytes, text.n_bytes);
-    return apr_tpl_steps(vm, (a->as.text.n_bytes - text.n_bytes) * (1 + chars.n_bytes) / 16);
+    return apr_tpl_strip_chars(vm, a->as.text, &a[1], left, right, out);
 }
 
 METHOD(str_strip) { return strip(vm, a, true, true, out); }
@@ -153,7 +162,8 @@ static apr_status split_words(apr_tpl_vm *vm, apr_tpl_text text, int64_t max, ap
             text = apr_tpl_strip(text, &blanks, false, true);
             return apr_tpl_list_add(vm, list, apr_tpl_string(text.bytes, text.n_bytes));
         }
-        while (end < text.n_bytes && !apr_tpl_is_space(text.bytes + end, apr_tpl_char_bytes(text.bytes + end))) end += apr_tpl_char_bytes(text.bytes + end);
+        while (end < text.n_bytes && !apr_tpl_is_space(text.bytes + end, apr_tpl_char_bytes(text.bytes + end)))
+            end += apr_tpl_char_bytes(text.bytes + end);
         APR_TRY(apr_tpl_list_add(vm, list, apr_tpl_string(text.bytes, end)));
         text.bytes += end;
         text.n_bytes -= end;
@@ -218,7 +228,8 @@ METHOD(str_rsplit)
 
 static bool has_affix(apr_tpl_text text, apr_tpl_text affix, bool at_end)
 {
-    return text.n_bytes >= affix.n_bytes && memcmp(text.bytes + (at_end ? text.n_bytes - affix.n_bytes : 0), affix.bytes, affix.n_bytes) == 0;
+    return text.n_bytes >= affix.n_bytes &&
+           memcmp(text.bytes + (at_end ? text.n_bytes - affix.n_bytes : 0), affix.bytes, affix.n_bytes) == 0;
 }
 
 /* startswith and endswith; a tuple asks for any of its strings. */
@@ -385,12 +396,13 @@ METHOD(dict_get)
 METHOD(dict_copy)
 {
     APR_TRY(apr_tpl_dict_make(vm, TPL_DICT, out));
-    for (size_t i = 0; i < a->as.dict->n_items; i++) APR_TRY(apr_tpl_dict_add(vm, out->as.dict, a->as.dict->keys[i], a->as.dict->values[i]));
+    for (size_t i = 0; i < a->as.dict->n_items; i++)
+        APR_TRY(apr_tpl_dict_add(vm, out->as.dict, a->as.dict->keys[i], a->as.dict->values[i]));
     return APR_OK;
 }
 
 const apr_tpl_builtin apr_tpl_dict_methods[] = {
-    {"items", "", dict_items}, {"keys", "", dict_keys}, {"values", "", dict_values},
+    {"items", "", dict_items},         {"keys", "", dict_keys}, {"values", "", dict_values},
     {"get", "key default?", dict_get}, {"copy", "", dict_copy}, {NULL, NULL, NULL},
 };
 
@@ -429,7 +441,8 @@ METHOD(list_count)
 }
 
 const apr_tpl_builtin apr_tpl_list_methods[] = {
-    {"append", "item", list_append}, {"copy", "", list_copy}, {"index", "item", list_index}, {"count", "item", list_count}, {NULL, NULL, NULL},
+    {"append", "item", list_append}, {"copy", "", list_copy}, {"index", "item", list_index},
+    {"count", "item", list_count},   {NULL, NULL, NULL},
 };
 
 /* ---- loop ---- */

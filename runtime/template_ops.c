@@ -22,7 +22,8 @@ apr_status apr_tpl_unary(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a, 
 }
 
 static const char *const op_names[] = {
-    [OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/", [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "**", [OP_CONCAT] = "~",
+    [OP_ADD] = "+",       [OP_SUB] = "-", [OP_MUL] = "*",  [OP_DIV] = "/",
+    [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "**", [OP_CONCAT] = "~",
 };
 
 /* Python's // and % round towards minus infinity. */
@@ -143,11 +144,12 @@ apr_status apr_tpl_binary(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a,
     if (op == OP_ADD && apr_tpl_is_list(a) && a->kind == b->kind) return join_lists(vm, a, b, out);
     if (op == OP_MUL && (a->kind == TPL_STRING || apr_tpl_is_list(a)) && apr_tpl_is_int(b)) return repeat(vm, a, apr_tpl_as_int(b), out);
     if (op == OP_MUL && (b->kind == TPL_STRING || apr_tpl_is_list(b)) && apr_tpl_is_int(a)) return repeat(vm, b, apr_tpl_as_int(a), out);
-    if (op == OP_MOD && a->kind == TPL_STRING) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "formatting with 'text' %% values is not supported");
+    if (op == OP_MOD && a->kind == TPL_STRING)
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "formatting with 'text' %% values is not supported");
     const apr_tpl_value *const bad = a->kind == TPL_UNDEFINED ? a : b;
     if (bad->kind == TPL_UNDEFINED)
-        return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined, and %s needs it", apr_tpl_short(bad->as.text),
-                            bad->as.text.bytes, op_names[op]);
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined, and %s needs it", apr_tpl_short(bad->as.text), bad->as.text.bytes,
+                            op_names[op]);
     return apr_tpl_fail(vm, APR_E_DAMAGED, "%s does not work on '%s' and '%s'", op_names[op], apr_tpl_type_name(a), apr_tpl_type_name(b));
 }
 
@@ -172,7 +174,8 @@ apr_status apr_tpl_compare(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a
 
 /* ---- members ---- */
 
-static apr_status loop_attribute(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_text name, apr_tpl_value *out)
+/* depth counts recursive loops, which there are none of here. */
+static apr_tpl_value loop_attribute(const apr_tpl_value *a, apr_tpl_text name)
 {
     const apr_tpl_loop *const loop = a->as.loop;
     const int64_t i = (int64_t)loop->index0, n = (int64_t)loop->items->n_items;
@@ -180,20 +183,22 @@ static apr_status loop_attribute(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl
         const char *name;
         apr_tpl_value value;
     } members[] = {
-        {"index", apr_tpl_int(i + 1)},   {"index0", apr_tpl_int(i)},         {"first", apr_tpl_bool(i == 0)},        {"last", apr_tpl_bool(i == n - 1)},
-        {"length", apr_tpl_int(n)},      {"revindex", apr_tpl_int(n - i)},   {"revindex0", apr_tpl_int(n - i - 1)},  {"depth", apr_tpl_int(loop->depth + 1)},
-        {"depth0", apr_tpl_int(loop->depth)},
+        {"index", apr_tpl_int(i + 1)},
+        {"index0", apr_tpl_int(i)},
+        {"first", apr_tpl_bool(i == 0)},
+        {"last", apr_tpl_bool(i == n - 1)},
+        {"length", apr_tpl_int(n)},
+        {"revindex", apr_tpl_int(n - i)},
+        {"revindex0", apr_tpl_int(n - i - 1)},
+        {"depth", apr_tpl_int(1)},
+        {"depth0", apr_tpl_int(0)},
         {"previtem", i > 0 ? loop->items->items[i - 1] : apr_tpl_undefined(name)},
         {"nextitem", i + 1 < n ? loop->items->items[i + 1] : apr_tpl_undefined(name)},
     };
     for (size_t k = 0; k < sizeof members / sizeof *members; k++) {
-        if (!apr_tpl_text_is(name, members[k].name)) continue;
-        *out = members[k].value;
-        return APR_OK;
+        if (apr_tpl_text_is(name, members[k].name)) return members[k].value;
     }
-    (void)vm;
-    *out = apr_tpl_undefined(name);
-    return APR_OK;
+    return apr_tpl_undefined(name);
 }
 
 static apr_status bind_method(apr_tpl_vm *vm, const apr_tpl_value *self, const apr_tpl_builtin *function, apr_tpl_value *out)
@@ -208,7 +213,7 @@ static apr_status bind_method(apr_tpl_vm *vm, const apr_tpl_value *self, const a
 static const apr_tpl_builtin *find_method(const apr_tpl_value *a, apr_tpl_text name)
 {
     static const apr_tpl_builtin *const tables[TPL_KIND_COUNT] = {
-        [TPL_STRING] = apr_tpl_string_methods, [TPL_DICT] = apr_tpl_dict_methods,  [TPL_LIST] = apr_tpl_list_methods,
+        [TPL_STRING] = apr_tpl_string_methods, [TPL_DICT] = apr_tpl_dict_methods, [TPL_LIST] = apr_tpl_list_methods,
         [TPL_TUPLE] = apr_tpl_list_methods,    [TPL_LOOP] = apr_tpl_loop_methods,
     };
     return tables[a->kind] != NULL ? apr_tpl_builtin_find(tables[a->kind], name) : NULL;
@@ -225,9 +230,10 @@ apr_status apr_tpl_attribute(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_tex
     const apr_tpl_builtin *const method = find_method(a, name);
     if (method != NULL) return bind_method(vm, a, method, out);
     if (a->kind == TPL_UNDEFINED) return fail_undefined(vm, a);
-    if (a->kind == TPL_LOOP) return loop_attribute(vm, a, name, out);
-    *out = apr_tpl_undefined(name);
-    if (a->kind == TPL_MACRO && apr_tpl_text_is(name, "name")) *out = apr_tpl_string(a->as.macro->def->name.bytes, a->as.macro->def->name.n_bytes);
+    *out = a->kind == TPL_LOOP ? loop_attribute(a, name) : apr_tpl_undefined(name);
+    if (out->kind == TPL_UNDEFINED) out->owner = a->kind;
+    if (a->kind == TPL_MACRO && apr_tpl_text_is(name, "name"))
+        *out = apr_tpl_string(a->as.macro->def->name.bytes, a->as.macro->def->name.n_bytes);
     if (a->kind == TPL_DICT || a->kind == TPL_NAMESPACE) {
         const apr_tpl_value key = apr_tpl_string(name.bytes, name.n_bytes);
         const apr_tpl_value *value;
@@ -240,6 +246,7 @@ apr_status apr_tpl_attribute(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_tex
 apr_status apr_tpl_subscript(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value *key, apr_tpl_value *out)
 {
     *out = apr_tpl_undefined(key->kind == TPL_STRING ? key->as.text : (apr_tpl_text){"the item", 8});
+    out->owner = a->kind;
     if (a->kind == TPL_UNDEFINED) return fail_undefined(vm, a);
     if (a->kind == TPL_DICT) {
         const apr_tpl_value *value = NULL;
@@ -274,6 +281,7 @@ apr_status apr_tpl_subscript(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_t
 static apr_status slice_indices(apr_tpl_vm *vm, const apr_tpl_value bounds[3], int64_t n, int64_t *start, int64_t *stop, int64_t *step)
 {
     int64_t *const results[2] = {start, stop};
+    *start = *stop = 0;
     *step = 1;
     for (int i = 0; i < 3; i++)
         if (bounds[i].kind != TPL_NONE && !apr_tpl_is_int(&bounds[i]))

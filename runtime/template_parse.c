@@ -259,9 +259,16 @@ static const struct {
     const char *name;
     tag_fn *parse;
 } tags[] = {
-    {"if", parse_if},       {"for", parse_for},         {"set", parse_set},           {"macro", parse_macro},
-    {"with", parse_with},   {"call", parse_call_block}, {"filter", parse_filter_block}, {"generation", parse_generation},
-    {"break", parse_break}, {"continue", parse_continue},
+    {"if", parse_if},
+    {"for", parse_for},
+    {"set", parse_set},
+    {"macro", parse_macro},
+    {"with", parse_with},
+    {"call", parse_call_block},
+    {"filter", parse_filter_block},
+    {"generation", parse_generation},
+    {"break", parse_break},
+    {"continue", parse_continue},
 };
 
 static apr_status parse_tag(apr_tpl_parser *p, apr_tpl_node **out)

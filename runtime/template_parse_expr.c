@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,11 +16,11 @@ static const struct {
     int level;
     bool is_word;
 } operators[] = {
-    {"or", OP_OR, LEVEL_OR, true},       {"and", OP_AND, LEVEL_AND, true},   {"==", OP_EQ, LEVEL_COMPARE, false},
+    {"or", OP_OR, LEVEL_OR, true},       {"and", OP_AND, LEVEL_AND, true},    {"==", OP_EQ, LEVEL_COMPARE, false},
     {"!=", OP_NE, LEVEL_COMPARE, false}, {"<=", OP_LE, LEVEL_COMPARE, false}, {">=", OP_GE, LEVEL_COMPARE, false},
-    {"<", OP_LT, LEVEL_COMPARE, false},  {">", OP_GT, LEVEL_COMPARE, false}, {"in", OP_IN, LEVEL_COMPARE, true},
-    {"+", OP_ADD, LEVEL_ADD, false},     {"-", OP_SUB, LEVEL_ADD, false},    {"~", OP_CONCAT, LEVEL_CONCAT, false},
-    {"*", OP_MUL, LEVEL_MUL, false},     {"/", OP_DIV, LEVEL_MUL, false},    {"//", OP_FLOORDIV, LEVEL_MUL, false},
+    {"<", OP_LT, LEVEL_COMPARE, false},  {">", OP_GT, LEVEL_COMPARE, false},  {"in", OP_IN, LEVEL_COMPARE, true},
+    {"+", OP_ADD, LEVEL_ADD, false},     {"-", OP_SUB, LEVEL_ADD, false},     {"~", OP_CONCAT, LEVEL_CONCAT, false},
+    {"*", OP_MUL, LEVEL_MUL, false},     {"/", OP_DIV, LEVEL_MUL, false},     {"//", OP_FLOORDIV, LEVEL_MUL, false},
     {"%", OP_MOD, LEVEL_MUL, false},     {"**", OP_POW, LEVEL_POW, false},
 };
 
@@ -113,10 +114,10 @@ apr_status apr_tpl_unexpected(apr_tpl_parser *p, const char *wanted)
 
 apr_status apr_tpl_expect_op(apr_tpl_parser *p, const char *op)
 {
-    char wanted[8] = "'";
+    char wanted[8];
     if (apr_tpl_skip_op(p, op)) return APR_OK;
-    strncat(wanted, op, 3);
-    return apr_tpl_unexpected(p, strcat(wanted, "'"));
+    snprintf(wanted, sizeof wanted, "'%.3s'", op);
+    return apr_tpl_unexpected(p, wanted);
 }
 
 apr_status apr_tpl_expect_name(apr_tpl_parser *p, apr_tpl_text *name)
@@ -222,8 +223,8 @@ static apr_status parse_choice(apr_tpl_parser *p, apr_tpl_node **out)
 
 static bool at_tuple_end(const apr_tpl_parser *p)
 {
-    return p->at->kind == TOK_BLOCK_END || p->at->kind == TOK_PRINT_END || p->at->kind == TOK_END || apr_tpl_at_op(p, ")") || apr_tpl_at_op(p, "=") ||
-           apr_tpl_at_name(p, "in");
+    return p->at->kind == TOK_BLOCK_END || p->at->kind == TOK_PRINT_END || p->at->kind == TOK_END || apr_tpl_at_op(p, ")") ||
+           apr_tpl_at_op(p, "=") || apr_tpl_at_name(p, "in");
 }
 
 static apr_status parse_one(apr_tpl_parser *p, int flags, apr_tpl_node **out)
@@ -295,9 +296,12 @@ static apr_status parse_name(apr_tpl_parser *p, apr_tpl_node *node)
         const char *name;
         apr_tpl_value value;
     } constants[] = {
-        {"true", {.kind = TPL_BOOL, .as.boolean = true}},   {"True", {.kind = TPL_BOOL, .as.boolean = true}},
-        {"false", {.kind = TPL_BOOL, .as.boolean = false}}, {"False", {.kind = TPL_BOOL, .as.boolean = false}},
-        {"none", {.kind = TPL_NONE}},                       {"None", {.kind = TPL_NONE}},
+        {"true", {.kind = TPL_BOOL, .as.boolean = true}},
+        {"True", {.kind = TPL_BOOL, .as.boolean = true}},
+        {"false", {.kind = TPL_BOOL, .as.boolean = false}},
+        {"False", {.kind = TPL_BOOL, .as.boolean = false}},
+        {"none", {.kind = TPL_NONE}},
+        {"None", {.kind = TPL_NONE}},
     };
     node->kind = NODE_NAME;
     APR_TRY(apr_tpl_expect_name(p, &node->text));
@@ -487,11 +491,11 @@ static apr_status parse_test(apr_tpl_parser *p, apr_tpl_node **node)
     APR_TRY(apr_tpl_expect_name(p, &outer->text));
     outer->builtin = apr_tpl_builtin_find(apr_tpl_tests, outer->text);
     const apr_tpl_token_kind kind = p->at->kind;
-    const bool is_word = apr_tpl_at_name(p, "else") || apr_tpl_at_name(p, "or") || apr_tpl_at_name(p, "and") || apr_tpl_at_name(p, "is") ||
-                         apr_tpl_at_name(p, "if");
+    const bool is_word = apr_tpl_at_name(p, "else") || apr_tpl_at_name(p, "or") || apr_tpl_at_name(p, "and") || apr_tpl_at_name(p, "is");
     if (apr_tpl_skip_op(p, "(")) {
         APR_TRY(parse_args(p, &outer->args));
-    } else if (!is_word && (kind == TOK_NAME || kind == TOK_STRING || kind == TOK_INT || kind == TOK_FLOAT || apr_tpl_at_op(p, "[") || apr_tpl_at_op(p, "{"))) {
+    } else if (!is_word && (kind == TOK_NAME || kind == TOK_STRING || kind == TOK_INT || kind == TOK_FLOAT || apr_tpl_at_op(p, "[") ||
+                            apr_tpl_at_op(p, "{"))) {
         apr_tpl_node *value;
         APR_TRY(parse_primary(p, &value));
         APR_TRY(parse_postfix(p, &value));

@@ -129,7 +129,7 @@ static apr_status put_real(apr_tpl_vm *vm, double x, const char *infinity, const
         if (strtod(text, NULL) == x) break;
     }
     exponent_at = strchr(text, 'e');
-    const int exponent = atoi(exponent_at + 1);
+    const int exponent = (int)strtol(exponent_at + 1, NULL, 10);
     int n = 0;
     for (const char *p = text; p < exponent_at; p++)
         if (*p != '.') digits[n++] = *p;
@@ -143,7 +143,8 @@ static apr_status put_real(apr_tpl_vm *vm, double x, const char *infinity, const
     } else {
         const int n_whole = exponent + 1;
         const int n_taken = n < n_whole ? n : n_whole;
-        snprintf(text, sizeof text, "%.*s%.*s.%s", n_taken, digits, n_whole - n_taken, "0000000000000000", n > n_whole ? digits + n_whole : "0");
+        snprintf(text, sizeof text, "%.*s%.*s.%s", n_taken, digits, n_whole - n_taken, "0000000000000000",
+                 n > n_whole ? digits + n_whole : "0");
     }
     return put(vm, text);
 }
@@ -276,7 +277,8 @@ static apr_status put_json_break(apr_tpl_vm *vm, const apr_tpl_json_style *style
 static apr_status put_json_key(apr_tpl_vm *vm, const apr_tpl_value *key, const apr_tpl_json_style *style)
 {
     if (key->kind == TPL_STRING) return put_json_string(vm, key->as.text, style->ascii);
-    if (key->kind > TPL_FLOAT || key->kind < TPL_NONE) return apr_tpl_fail(vm, APR_E_DAMAGED, "a '%s' cannot be a key in JSON", apr_tpl_type_name(key));
+    if (key->kind > TPL_FLOAT || key->kind < TPL_NONE)
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "a '%s' cannot be a key in JSON", apr_tpl_type_name(key));
     APR_TRY(put(vm, "\""));
     APR_TRY(apr_tpl_put_json(vm, key, style, 0));
     return put(vm, "\"");

@@ -35,6 +35,7 @@ apr_status apr_tpl_alloc(apr_tpl_vm *vm, size_t n, size_t size, void *out)
 {
     size_t n_bytes;
     void *p = NULL;
+    memcpy(out, &p, sizeof p);
     if (__builtin_mul_overflow(n, size, &n_bytes) || n_bytes > APR_TEMPLATE_MAX_MEMORY - vm->arena.total_bytes)
         return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "rendering needs more than %d MiB", APR_TEMPLATE_MAX_MEMORY >> 20);
     if ((p = apr_arena_alloc(&vm->arena, n_bytes)) == NULL) return apr_no_memory(vm->err, "rendering the chat template");
@@ -50,10 +51,10 @@ bool apr_tpl_text_is(apr_tpl_text text, const char *expected)
 const char *apr_tpl_type_name(const apr_tpl_value *v)
 {
     static const char *const names[TPL_KIND_COUNT] = {
-        [TPL_ABSENT] = "nothing", [TPL_UNDEFINED] = "Undefined",   [TPL_NONE] = "NoneType",  [TPL_BOOL] = "bool",
-        [TPL_INT] = "int",        [TPL_FLOAT] = "float",           [TPL_STRING] = "str",     [TPL_LIST] = "list",
-        [TPL_TUPLE] = "tuple",    [TPL_DICT] = "dict",             [TPL_NAMESPACE] = "Namespace", [TPL_LOOP] = "LoopContext",
-        [TPL_MACRO] = "Macro",    [TPL_FUNCTION] = "function",     [TPL_METHOD] = "method",
+        [TPL_ABSENT] = "nothing", [TPL_UNDEFINED] = "Undefined", [TPL_NONE] = "NoneType",       [TPL_BOOL] = "bool",
+        [TPL_INT] = "int",        [TPL_FLOAT] = "float",         [TPL_STRING] = "str",          [TPL_LIST] = "list",
+        [TPL_TUPLE] = "tuple",    [TPL_DICT] = "dict",           [TPL_NAMESPACE] = "Namespace", [TPL_LOOP] = "LoopContext",
+        [TPL_MACRO] = "Macro",    [TPL_FUNCTION] = "function",   [TPL_METHOD] = "method",
     };
     return names[v->kind];
 }
@@ -140,10 +141,8 @@ apr_status apr_tpl_order(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_v
         size_t i = 0;
         APR_TRY(apr_tpl_descend(vm));
         for (; equal && i < s->n_items && i < t->n_items; i++) APR_TRY(apr_tpl_equal(vm, &s->items[i], &t->items[i], &equal));
-        if (!equal)
-            status = apr_tpl_order(vm, &s->items[i - 1], &t->items[i - 1], order);
-        else
-            *order = (s->n_items > t->n_items) - (s->n_items < t->n_items);
+        if (!equal) status = apr_tpl_order(vm, &s->items[i - 1], &t->items[i - 1], order);
+        else *order = (s->n_items > t->n_items) - (s->n_items < t->n_items);
         vm->depth--;
     } else {
         return apr_tpl_fail(vm, APR_E_DAMAGED, "'%s' and '%s' have no order", apr_tpl_type_name(a), apr_tpl_type_name(b));
@@ -297,8 +296,7 @@ apr_status apr_tpl_contains(apr_tpl_vm *vm, const apr_tpl_value *container, cons
 {
     *found = false;
     if (container->kind == TPL_STRING) {
-        if (item->kind != TPL_STRING)
-            return apr_tpl_fail(vm, APR_E_DAMAGED, "'in' looks for a '%s' in a string", apr_tpl_type_name(item));
+        if (item->kind != TPL_STRING) return apr_tpl_fail(vm, APR_E_DAMAGED, "'in' looks for a '%s' in a string", apr_tpl_type_name(item));
         *found = apr_tpl_find(container->as.text, 0, item->as.text) != NULL;
         return apr_tpl_steps(vm, container->as.text.n_bytes / 64);
     }

@@ -36,11 +36,12 @@ typedef struct apr_tpl_text {
 
 typedef struct apr_tpl_value {
     apr_tpl_kind kind;
+    apr_tpl_kind owner; /* UNDEFINED: what has no such member; ABSENT for a variable */
     union {
         bool boolean;
         int64_t integer;
         double real;
-        apr_tpl_text text; /* STRING; UNDEFINED: the name that was not found */
+        apr_tpl_text text;         /* STRING; UNDEFINED: the name that was not found */
         struct apr_tpl_list *list; /* LIST, TUPLE */
         struct apr_tpl_dict *dict; /* DICT, NAMESPACE */
         struct apr_tpl_loop *loop;

@@ -187,17 +187,17 @@ static inline void make_golden_model(apr_model *m)
 static inline apr_status write_model(const apr_model *m, const char *path, const apr_sink_options *options, size_t n_piece, apr_error *err)
 {
     apr_sink *sink;
-    APR_TRY(apr_apr_sink_open(&sink, path, m, options, err));
+    APR_TRY(apr_sink_open(&sink, APR_FORMAT_APR, path, m, options, err));
     for (size_t i = 0; i < m->n_tensors; i++) {
         for (uint64_t at = 0; at < m->tensors[i].n_bytes; at += n_piece) {
             const uint64_t left = m->tensors[i].n_bytes - at;
-            const apr_status status = sink->ops->put(sink, m->tensors[i].data + at, left < n_piece ? (size_t)left : n_piece, err);
+            const apr_status status = apr_sink_put(sink, m->tensors[i].data + at, left < n_piece ? (size_t)left : n_piece, err);
             if (status == APR_OK) continue;
-            sink->ops->abandon(sink);
+            apr_sink_abandon(sink);
             return status;
         }
     }
-    return sink->ops->finish(sink, err);
+    return apr_sink_finish(sink, err);
 }
 
 /* A path in a fresh folder; free it with drop_path. */
@@ -207,7 +207,7 @@ static inline char *make_path(void)
     char *const path = malloc(sizeof folder + 16);
     assert_non_null(mkdtemp(folder));
     assert_non_null(path);
-    sprintf(path, "%s/model.apr", folder);
+    snprintf(path, sizeof folder + 16, "%s/model.apr", folder);
     return path;
 }
 

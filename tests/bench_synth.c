@@ -34,8 +34,7 @@ static apr_status put_tensor(apr_sink *sink, const apr_tensor *tensor, uint16_t 
         const size_t n = left < CHUNK_VALUES ? (size_t)left : CHUNK_VALUES;
         if (is_norm)
             for (size_t i = 0; i < n; i++) values[i] = 0x3f80; /* 1.0 */
-        else
-            fill(values, n, seed);
+        else fill(values, n, seed);
         APR_TRY(apr_sink_put(sink, values, 2 * n, err));
         left -= n;
     }

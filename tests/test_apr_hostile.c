@@ -330,15 +330,16 @@ static apr_status read_zeros(size_t n_bytes, long long n_stated, apr_error *err)
     assert_non_null(zeros);
     assert_non_null(packed);
     size_t n_packed = ZSTD_compress(packed, bound, zeros, n_bytes, 3);
-    char *const json = malloc(n_packed * 2 + 300);
+    const size_t n_json = n_packed * 2 + 300;
+    char *const json = malloc(n_json);
     assert_non_null(json);
-    int at =
-        sprintf(json, "{\"aprkit\":{" KIT ",\"files\":[{\"name\":\"a\",\"bytes\":%lld,\"encoding\":\"zstd+base64\",\"data\":\"", n_stated);
+    int at = snprintf(json, n_json,
+                      "{\"aprkit\":{" KIT ",\"files\":[{\"name\":\"a\",\"bytes\":%lld,\"encoding\":\"zstd+base64\",\"data\":\"", n_stated);
     for (size_t i = 0; i < n_packed; i += 3) {
         const uint32_t bits = (uint32_t)packed[i] << 16 | (uint32_t)packed[i + 1] << 8 | packed[i + 2];
         for (int k = 0; k < 4; k++) json[at++] = i + (size_t)k > n_packed ? '=' : alphabet[bits >> (18 - 6 * k) & 63];
     }
-    sprintf(json + at, "\"}]}}");
+    snprintf(json + at, n_json - (size_t)at, "\"}]}}");
     const apr_status status = read_metadata(json, err);
     free(zeros);
     free(packed);

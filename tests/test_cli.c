@@ -1,5 +1,6 @@
-/* test_cli.c - tools/cli.h, values.h, text.h, table.h, meter.h: arguments in, values, sentences and tables out. */
+/* test_cli.c - tools/cli.h, values.h, text.h, table.h, kv_text.h, meter.h: arguments in, values, sentences and tables out. */
 #include "tools/cli.h"
+#include "tools/kv_text.h"
 #include "tools/meter.h"
 #include "tools/table.h"
 #include "tools/text.h"
@@ -416,6 +417,52 @@ static void tables_are_aligned_by_terminal_columns(void **state)
                                               "  x\\n     100\n");
 }
 
+static void metadata_is_shortened_for_people_and_whole_for_programs(void **state)
+{
+    static const uint16_t small[] = {1, 2, 65535};
+    static const uint64_t large[] = {UINT64_MAX};
+    static const apr_str words[] = {{"a b", 3}, {"\xff\"", 2}};
+    static const apr_str long_word = {"0123456789012345678901234567890123456789012345678901234567890123456789", 70};
+    const struct {
+        apr_kv kv;
+        const char *type, *text, *json;
+    } cases[] = {
+        {{.type = APR_KV_U32, .value.bits = 7}, "u32", "7", "7"},
+        {{.type = APR_KV_I32, .value.bits = 0xffffffff}, "i32", "-1", "-1"},
+        {{.type = APR_KV_U64, .value.bits = UINT64_MAX}, "u64", "18446744073709551615", "18446744073709551615"},
+        {{.type = APR_KV_F32, .value.bits = 0x3f000000}, "f32", "0.5", "0.5"},
+        {{.type = APR_KV_BOOL, .value.bits = 1}, "bool", "true", "true"},
+        {{.type = APR_KV_STRING, .value.string = {"x\033", 2}}, "string", "x\\x1b", "\"x\\u001b\""},
+        {{.type = APR_KV_STRING, .value.string = long_word},
+         "string",
+         "012345678901234567890123456789012345678901234...",
+         "\"0123456789012345678901234567890123456789012345678901234567890123456789\""},
+        {{.type = APR_KV_ARRAY, .elem_type = APR_KV_U16, .n_elems = 3, .value.numbers = small}, "u16[3]", "1 2 65535", "[1,2,65535]"},
+        {{.type = APR_KV_ARRAY, .elem_type = APR_KV_U64, .n_elems = 1, .value.numbers = large},
+         "u64[1]",
+         "18446744073709551615",
+         "[18446744073709551615]"},
+        {{.type = APR_KV_ARRAY, .elem_type = APR_KV_STRING, .n_elems = 2, .value.strings = words},
+         "string[2]",
+         "\"a b\" \"\\xff\"\"",
+         "[\"a b\",\"\xef\xbf\xbd\\\"\"]"},
+        {{.type = APR_KV_ARRAY, .elem_type = APR_KV_U8}, "u8[0]", "", "[]"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        apr_json_text out = {0};
+        char text[APR_KV_TEXT];
+
+        assert_string_equal(apr_kv_type_text(&cases[i].kv, text, sizeof text), cases[i].type);
+        assert_string_equal(apr_kv_text(&cases[i].kv, text), cases[i].text);
+        apr_kv_json(&out, NULL, &cases[i].kv);
+        char *const json = apr_json_text_take(&out, NULL);
+        assert_non_null(json);
+        assert_string_equal(json, cases[i].json);
+        free(json);
+    }
+}
+
 static void progress_says_how_much_is_left(void **state)
 {
     static const struct {
@@ -451,6 +498,7 @@ int main(void)
         cmocka_unit_test(foreign_text_cannot_move_the_cursor),
         cmocka_unit_test(long_text_is_shortened_between_characters),
         cmocka_unit_test(tables_are_aligned_by_terminal_columns),
+        cmocka_unit_test(metadata_is_shortened_for_people_and_whole_for_programs),
         cmocka_unit_test(progress_says_how_much_is_left),
     };
     return cmocka_run_group_tests_name("cli", tests, NULL, NULL);

@@ -223,14 +223,12 @@ static void llama3_scaling_is_found_behind_its_divisors(void **state)
     assert_int_equal(h.rope.original_context, 8192);
 
     h.rope = (apr_rope_scaling){0};
-    divisors[16] = 2.5f;
+    divisors[16] = 2.5f; /* not by the rule: only the tensor knows */
     apr_gguf_rope_from_divisors(&t, &h);
-    assert_int_equal(h.rope.kind, APR_ROPE_LONGROPE);
-
-    h.rope = (apr_rope_scaling){0};
-    divisors[0] = NAN;
+    assert_int_equal(h.rope.kind, APR_ROPE_PLAIN);
+    divisors[16] = NAN;
     apr_gguf_rope_from_divisors(&t, &h);
-    assert_int_equal(h.rope.kind, APR_ROPE_LONGROPE);
+    assert_int_equal(h.rope.kind, APR_ROPE_PLAIN);
 }
 
 static void numbers_that_32_bits_cannot_say_are_refused(void **state)
@@ -304,9 +302,9 @@ static void the_keys_of_the_golden_models_can_be_made_anew(void **state)
 
 /* --- tokenizers --- */
 
-#define S(text)                                                                                                                            \
-    {                                                                                                                                      \
-        text, sizeof(text) - 1                                                                                                             \
+#define S(text)                \
+    {                          \
+        text, sizeof(text) - 1 \
     }
 
 static void a_sentencepiece_vocabulary_goes_out_and_comes_back(void **state)

@@ -19,17 +19,20 @@ typedef struct plan_options {
 
 static const apr_option options[] = {
     {"vram", 0, APR_OPTION_SIZE, "SIZE", NULL, "memory of the device, as in 32G", APR_TO(plan_options, vram), .group = "Device"},
-    {"gpu", 'g', APR_OPTION_STRING, "NAME", NULL, "a GPU by name, as in rtx5090 or h200 (--list-gpus); counts its CUDA context", APR_TO(plan_options, gpu)},
+    {"gpu", 'g', APR_OPTION_STRING, "NAME", NULL, "a GPU by name, as in rtx5090 or h200 (--list-gpus); counts its CUDA context",
+     APR_TO(plan_options, gpu)},
     {"host", 0, APR_OPTION_FLAG, NULL, NULL, "plan a run on the host", APR_TO(plan_options, host)},
     {"headroom", 0, APR_OPTION_SIZE, "SIZE", "1G", "memory to leave free on the device", APR_TO(plan_options, headroom)},
-    {"stack", 0, APR_OPTION_INT, "BYTES", "1024", "stack limit of the CUDA context", APR_TO(plan_options, stack), .min = 256, .max = 1 << 20},
+    {"stack", 0, APR_OPTION_INT, "BYTES", "1024", "stack limit of the CUDA context", APR_TO(plan_options, stack), .min = 256,
+     .max = 1 << 20},
     {"list-gpus", 0, APR_OPTION_FLAG, NULL, NULL, "list the GPUs known by name", APR_TO(plan_options, list_gpus)},
-    {"ctx", 'c', APR_OPTION_INT, "N", "0", "tokens of context a sequence; 0: the model's own, at most 4096", APR_TO(plan_options, ctx), .min = 0, .max = 1e9,
-     .group = "Run"},
+    {"ctx", 'c', APR_OPTION_INT, "N", "0", "tokens of context a sequence; 0: the model's own, at most 4096", APR_TO(plan_options, ctx),
+     .min = 0, .max = 1e9, .group = "Run"},
     {"batch", 'b', APR_OPTION_INT, "N", "512", "tokens of a prompt evaluated at a time", APR_TO(plan_options, batch), .min = 1, .max = 1e6},
     {"sequences", 's', APR_OPTION_INT, "N", "1", "sequences side by side", APR_TO(plan_options, sequences), .min = 1, .max = 1e6},
     {"kv", 0, APR_OPTION_CHOICE, "f16|f32|q8_0", "f16", "type of keys and values", APR_TO(plan_options, kv)},
-    {"dtype", 't', APR_OPTION_STRING, "TYPE", NULL, "plan as if quantized to TYPE (aprquant --list); for a bare config.json too", APR_TO(plan_options, dtype)},
+    {"dtype", 't', APR_OPTION_STRING, "TYPE", NULL, "plan as if quantized to TYPE (aprquant --list); for a bare config.json too",
+     APR_TO(plan_options, dtype)},
     {0},
 };
 
@@ -54,7 +57,8 @@ static const apr_dtype kv_dtypes[] = {APR_F16, APR_F32, APR_Q8_0};
 
 static apr_status list_gpus(const apr_call *call, apr_error *err)
 {
-    static const apr_column columns[] = {{"name", false}, {"GPU", false}, {"memory", true}, {"SMs", true}, {"capability", true}, {"GB/s", true}, {"context", true}};
+    static const apr_column columns[] = {{"name", false},      {"GPU", false}, {"memory", true}, {"SMs", true},
+                                         {"capability", true}, {"GB/s", true}, {"context", true}};
     apr_json_text *const json = &call->answer->body;
     apr_table table;
     char size[APR_SMALL_TEXT];
@@ -121,7 +125,9 @@ static apr_status choose_device(question *q, apr_error *err)
     if (o->host) return APR_OK;
     if (o->gpu != NULL) {
         q->gpu = apr_gpu_find(o->gpu);
-        if (q->gpu == NULL) return apr_fail(err, APR_E_USAGE, "no GPU called '%s' is known here; --list-gpus lists them, --vram SIZE plans for any", o->gpu);
+        if (q->gpu == NULL)
+            return apr_fail(err, APR_E_USAGE, "no GPU called '%s' is known here; --list-gpus lists them, --vram SIZE plans for any",
+                            o->gpu);
         return APR_OK;
     }
     if (o->vram == 0) return apr_fail(err, APR_E_USAGE, "say for what: --gpu NAME, --vram SIZE or --host");
@@ -193,8 +199,8 @@ static apr_status plan_text(const question *q, const char *path, const apr_plan 
     char size[APR_SMALL_TEXT], budget[APR_SMALL_TEXT];
 
     printf("%s: %s, %s, context %lld, batch %lld, %lld sequence%s, %s keys and values\n\n", path, q->program.architecture,
-           q->asked->dtype != NULL ? q->asked->dtype : "types as stored", (long long)plan->n_ctx, (long long)plan->n_batch, (long long)plan->n_sequences,
-           plan->n_sequences == 1 ? "" : "s", apr_dtypes[plan->kv_dtype].name);
+           q->asked->dtype != NULL ? q->asked->dtype : "types as stored", (long long)plan->n_ctx, (long long)plan->n_batch,
+           (long long)plan->n_sequences, plan->n_sequences == 1 ? "" : "s", apr_dtypes[plan->kv_dtype].name);
     apr_table_start(&table, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < plan->n_lines; i++) {
         const apr_plan_line *const line = &plan->lines[i];
@@ -211,7 +217,9 @@ static apr_status plan_text(const question *q, const char *path, const apr_plan 
     if (plan->budget_bytes == 0) return APR_OK;
     apr_size_text(budget, plan->budget_bytes);
     if (plan->fits) printf("\nfits %s; the largest context that does: %lld\n", budget, (long long)plan->max_ctx);
-    else printf("\ndoes not fit %s: %s too much, at '%s'\n", budget, apr_size_text(size, plan->short_bytes), plan->breaking >= 0 ? plan->lines[plan->breaking].label : "?");
+    else
+        printf("\ndoes not fit %s: %s too much, at '%s'\n", budget, apr_size_text(size, plan->short_bytes),
+               plan->breaking >= 0 ? plan->lines[plan->breaking].label : "?");
     return APR_OK;
 }
 
@@ -269,7 +277,12 @@ static apr_status run(const apr_call *call, apr_error *err)
 int main(int argc, char **argv)
 {
     static const apr_command commands[] = {
-        {.operands = "MODEL", .max_operands = 1, .options = options, .options_bytes = sizeof(plan_options), .examples = examples, .run = run,
+        {.operands = "MODEL",
+         .max_operands = 1,
+         .options = options,
+         .options_bytes = sizeof(plan_options),
+         .examples = examples,
+         .run = run,
          .summary = "every byte a run will allocate, and whether it fits: exit 0 it does, 1 it does not"},
         {0},
     };

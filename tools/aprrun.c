@@ -22,13 +22,17 @@ static const apr_option generate_table[] = {
     {"file", 'f', APR_OPTION_STRING, "FILE", NULL, "the prompt from a file", APR_TO(generate_options, file)},
     {"chat", 0, APR_OPTION_FLAG, NULL, NULL, "as a user's message, in the model's own chat template", APR_TO(generate_options, chat)},
     {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message before it (with --chat)", APR_TO(generate_options, system)},
-    {"no-bos", 0, APR_OPTION_FLAG, NULL, NULL, "do not put the begin token in front, even if the model asks for it", APR_TO(generate_options, no_bos)},
-    {"tokens", 'n', APR_OPTION_INT, "N", "256", "at most this many new tokens", APR_TO(generate_options, n), .min = 1, .max = 1e9, .group = "Sampling"},
-    {"temp", 0, APR_OPTION_REAL, "T", "0", "temperature; 0 takes the most likely token", APR_TO(generate_options, temp), .min = 0, .max = 100},
-    {"top-p", 0, APR_OPTION_REAL, "P", "1", "the smallest set of tokens with this much probability", APR_TO(generate_options, top_p), .min = 0, .max = 1},
+    {"no-bos", 0, APR_OPTION_FLAG, NULL, NULL, "do not put the begin token in front, even if the model asks for it",
+     APR_TO(generate_options, no_bos)},
+    {"tokens", 'n', APR_OPTION_INT, "N", "256", "at most this many new tokens", APR_TO(generate_options, n), .min = 1, .max = 1e9,
+     .group = "Sampling"},
+    {"temp", 0, APR_OPTION_REAL, "T", "0", "temperature; 0 takes the most likely token", APR_TO(generate_options, temp), .min = 0,
+     .max = 100},
+    {"top-p", 0, APR_OPTION_REAL, "P", "1", "the smallest set of tokens with this much probability", APR_TO(generate_options, top_p),
+     .min = 0, .max = 1},
     {"seed", 0, APR_OPTION_INT, "N", "0", "the same seed gives the same text", APR_TO(generate_options, seed), .min = -9e18, .max = 9e18},
     {"special", 0, APR_OPTION_FLAG, NULL, NULL, "show control tokens", APR_TO(generate_options, special)},
-    APR_RUN_OPTIONS(generate_options, run),
+    APR_RUN_OPTIONS(generate_options, run, "f16"),
     {0},
 };
 
@@ -76,7 +80,8 @@ static void ids_json(apr_json_text *json, const char *key, const int32_t *ids, s
     apr_json_close(json, ']');
 }
 
-static apr_status answer_generated(const apr_call *call, const apr_running *r, const stream *s, const int32_t *prompt, const apr_generation *g, apr_error *err)
+static apr_status answer_generated(const apr_call *call, const apr_running *r, const stream *s, const int32_t *prompt,
+                                   const apr_generation *g, apr_error *err)
 {
     const generate_options *const o = call->options;
     apr_json_text *const json = &call->answer->body;
@@ -85,7 +90,8 @@ static apr_status answer_generated(const apr_call *call, const apr_running *r, c
     size_t n;
 
     if (call->answer->json) {
-        APR_TRY(apr_tokenizer_decode(r->tokenizer, s->ids, s->n_ids - (stopped && !o->special && s->n_ids > 0), o->special, &text, &n, err));
+        APR_TRY(
+            apr_tokenizer_decode(r->tokenizer, s->ids, s->n_ids - (stopped && !o->special && s->n_ids > 0), o->special, &text, &n, err));
         apr_json_string(json, "text", text, n);
         free(text);
         apr_json_string(json, "finish", apr_finish_name(g->finish), strlen(apr_finish_name(g->finish)));
@@ -99,8 +105,9 @@ static apr_status answer_generated(const apr_call *call, const apr_running *r, c
     if (!o->run.stats) return APR_OK;
     apr_print_stats(r, call);
     if (!call->answer->json)
-        fprintf(stderr, "  prompt: %lld tokens, %.1f/s; generated: %lld tokens, %.1f/s; ended by %s\n", (long long)g->n_prompt, (double)g->n_prompt / g->prompt_seconds,
-                (long long)g->n_generated, g->generate_seconds > 0 ? (double)g->n_generated / g->generate_seconds : 0.0, apr_finish_name(g->finish));
+        fprintf(stderr, "  prompt: %lld tokens, %.1f/s; generated: %lld tokens, %.1f/s; ended by %s\n", (long long)g->n_prompt,
+                (double)g->n_prompt / g->prompt_seconds, (long long)g->n_generated,
+                g->generate_seconds > 0 ? (double)g->n_generated / g->generate_seconds : 0.0, apr_finish_name(g->finish));
     return APR_OK;
 }
 
@@ -129,7 +136,8 @@ static apr_status generate_with(apr_running *r, const apr_call *call, apr_error 
     const generate_options *const o = call->options;
     const apr_sample_options sampling = {.temperature = (float)o->temp, .top_p = (float)o->top_p, .seed = (uint64_t)o->seed};
     stream s = {.running = r, .show_special = o->special, .print = !call->answer->json};
-    const apr_generate_options options = {.max_tokens = o->n, .stop_ids = r->model.vocab.stop_ids, .n_stop_ids = r->model.vocab.n_stop_ids, .on_token = on_token, .user = &s};
+    const apr_generate_options options = {
+        .max_tokens = o->n, .stop_ids = r->model.vocab.stop_ids, .n_stop_ids = r->model.vocab.n_stop_ids, .on_token = on_token, .user = &s};
     apr_generation generation;
     apr_sampler sampler = {0};
     int32_t *prompt = NULL;
@@ -163,12 +171,14 @@ typedef struct ppl_options {
 } ppl_options;
 
 static const apr_option ppl_table[] = {
-    {"window", 'w', APR_OPTION_INT, "N", "256", "tokens of a window; every one but the first is scored", APR_TO(ppl_options, window), .min = 2, .max = 1e9, .group = "Text"},
-    APR_RUN_OPTIONS(ppl_options, run),
+    {"window", 'w', APR_OPTION_INT, "N", "256", "tokens of a window; every one but the first is scored", APR_TO(ppl_options, window),
+     .min = 2, .max = 1e9, .group = "Text"},
+    APR_RUN_OPTIONS(ppl_options, run, "f16"),
     {0},
 };
 
-static const char *const ppl_examples[] = {"aprrun ppl model.apr heldout.txt", "aprrun ppl --window 2048 --json model.gguf wiki.test.raw", NULL};
+static const char *const ppl_examples[] = {"aprrun ppl model.apr heldout.txt", "aprrun ppl --window 2048 --json model.gguf wiki.test.raw",
+                                           NULL};
 
 typedef struct window_meter {
     apr_progress progress;
@@ -207,8 +217,8 @@ static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error 
         apr_json_int(json, "tokens_scored", result.n_scored);
         apr_json_int(json, "windows", result.n_windows);
     } else {
-        printf("perplexity %.4f  (%lld tokens scored in %lld windows of %lld, %.6f nats a token)\n", result.perplexity, (long long)result.n_scored,
-               (long long)result.n_windows, (long long)o->window, result.nll_per_token);
+        printf("perplexity %.4f  (%lld tokens scored in %lld windows of %lld, %.6f nats a token)\n", result.perplexity,
+               (long long)result.n_scored, (long long)result.n_windows, (long long)o->window, result.nll_per_token);
     }
     if (o->run.stats) apr_print_stats(r, call);
     return APR_OK;
@@ -230,12 +240,32 @@ static apr_status run_ppl(const apr_call *call, apr_error *err)
 int main(int argc, char **argv)
 {
     const apr_command commands[] = {
-        {.verb = "golden", .operands = "MODEL golden.json", .min_operands = 2, .max_operands = 2, .options = apr_golden_options, .options_bytes = apr_golden_options_bytes,
-         .examples = apr_golden_examples, .run = apr_run_golden, .summary = "token ids, answers, logits, hidden states, perplexity against a recorded truth"},
-        {.verb = "ppl", .operands = "MODEL FILE", .min_operands = 2, .max_operands = 2, .options = ppl_table, .options_bytes = sizeof(ppl_options), .examples = ppl_examples,
-         .run = run_ppl, .summary = "perplexity on a text"},
-        {.operands = "MODEL", .min_operands = 1, .max_operands = 1, .options = generate_table, .options_bytes = sizeof(generate_options), .examples = generate_examples,
-         .run = run_generate, .summary = "text from a prompt"},
+        {.verb = "golden",
+         .operands = "MODEL golden.json",
+         .min_operands = 2,
+         .max_operands = 2,
+         .options = apr_golden_options,
+         .options_bytes = apr_golden_options_bytes,
+         .examples = apr_golden_examples,
+         .run = apr_run_golden,
+         .summary = "token ids, answers, logits, hidden states, perplexity against a recorded truth"},
+        {.verb = "ppl",
+         .operands = "MODEL FILE",
+         .min_operands = 2,
+         .max_operands = 2,
+         .options = ppl_table,
+         .options_bytes = sizeof(ppl_options),
+         .examples = ppl_examples,
+         .run = run_ppl,
+         .summary = "perplexity on a text"},
+        {.operands = "MODEL",
+         .min_operands = 1,
+         .max_operands = 1,
+         .options = generate_table,
+         .options_bytes = sizeof(generate_options),
+         .examples = generate_examples,
+         .run = run_generate,
+         .summary = "text from a prompt"},
         {0},
     };
     static const apr_tool tool_facts = {"aprrun", "runs a model on the host and proves that it is still the model", NULL};

@@ -70,7 +70,7 @@ static apr_status crc_of(const apr_tensor *tensor, uint32_t *crc, apr_error *err
 
 static apr_status check_crc(report *r, const apr_tensor *tensor, apr_error *err)
 {
-    uint32_t stated, actual;
+    uint32_t stated = 0, actual = 0;
 
     if (r->model->format != APR_FORMAT_APR || !apr_apr_stated_crc(r->model, tensor->name, &stated)) return APR_OK;
     APR_TRY(crc_of(tensor, &actual, err));

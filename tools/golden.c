@@ -20,14 +20,19 @@ typedef struct golden_options {
 } golden_options;
 
 const apr_option apr_golden_options[] = {
-    {"checks", 0, APR_OPTION_STRING, "LIST", "template,tokens,greedy,top,recite,logits,hidden,perplexity", "what to check, separated by commas",
-     APR_TO(golden_options, checks), .group = "Checks"},
-    {"tolerance", 0, APR_OPTION_REAL, "X", "0.002", "largest absolute difference of logits and hidden states", APR_TO(golden_options, tolerance), .min = 0, .max = 1e9},
-    {"ppl-tolerance", 0, APR_OPTION_REAL, "X", "0.0005", "largest relative difference of perplexity", APR_TO(golden_options, ppl_tolerance), .min = 0, .max = 1e9},
-    {"margin", 0, APR_OPTION_REAL, "X", "0.02", "greedy answers with a smaller margin are not judged", APR_TO(golden_options, margin), .min = 0, .max = 1e9},
-    {"min-recite", 0, APR_OPTION_INT, "N", "-1", "verses that must be exact; -1: all", APR_TO(golden_options, min_recite), .min = -1, .max = 1e6},
-    {"text", 0, APR_OPTION_STRING, "FILE", NULL, "the text of the perplexity; otherwise looked for beside golden.json and above it", APR_TO(golden_options, text)},
-    APR_RUN_OPTIONS(golden_options, run),
+    {"checks", 0, APR_OPTION_STRING, "LIST", "template,tokens,greedy,top,recite,logits,hidden,perplexity",
+     "what to check, separated by commas", APR_TO(golden_options, checks), .group = "Checks"},
+    {"tolerance", 0, APR_OPTION_REAL, "X", "0.002", "largest absolute difference of logits and hidden states",
+     APR_TO(golden_options, tolerance), .min = 0, .max = 1e9},
+    {"ppl-tolerance", 0, APR_OPTION_REAL, "X", "0.0005", "largest relative difference of perplexity", APR_TO(golden_options, ppl_tolerance),
+     .min = 0, .max = 1e9},
+    {"margin", 0, APR_OPTION_REAL, "X", "0.02", "greedy answers with a smaller margin are not judged", APR_TO(golden_options, margin),
+     .min = 0, .max = 1e9},
+    {"min-recite", 0, APR_OPTION_INT, "N", "-1", "verses that must be exact; -1: all", APR_TO(golden_options, min_recite), .min = -1,
+     .max = 1e6},
+    {"text", 0, APR_OPTION_STRING, "FILE", NULL, "the text of the perplexity; otherwise looked for beside golden.json and above it",
+     APR_TO(golden_options, text)},
+    APR_RUN_OPTIONS(golden_options, run, "f32"),
     {0},
 };
 const size_t apr_golden_options_bytes = sizeof(golden_options);
@@ -216,7 +221,9 @@ static apr_status check_top(const golden *g, check *c, apr_error *err)
         double worst = 0;
         for (size_t i = 0; i < n_top; i++) {
             const cJSON *const value = cJSON_GetArrayItem(values, (int)i);
-            const double difference = value != NULL && top[i] < apr_session_program(g->r->session)->vocab_size ? fabs((double)logits[top[i]] - value->valuedouble) : NAN;
+            const double difference = value != NULL && top[i] < apr_session_program(g->r->session)->vocab_size
+                                          ? fabs((double)logits[top[i]] - value->valuedouble)
+                                          : NAN;
             if (!(difference <= worst)) worst = difference;
         }
         free(top);
@@ -272,7 +279,8 @@ static apr_status open_arrays(const golden *g, apr_model *arrays, apr_error *err
     return apr_model_open(arrays, path, err);
 }
 
-static apr_status find_array(const apr_model *arrays, const char *name, apr_dtype dtype, int64_t n_elems, const apr_tensor **array, apr_error *err)
+static apr_status find_array(const apr_model *arrays, const char *name, apr_dtype dtype, int64_t n_elems, const apr_tensor **array,
+                             apr_error *err)
 {
     *array = apr_model_find(arrays, name);
     if (*array == NULL || (*array)->dtype != dtype || (n_elems > 0 && apr_tensor_elems(*array) != n_elems))
@@ -288,13 +296,16 @@ static apr_status compare_arrays(const golden *g, const apr_model *arrays, bool 
     char which[64];
 
     ids = apr_model_find(arrays, "ids");
-    if (ids == NULL || (ids->dtype != APR_I32 && ids->dtype != APR_I64)) return apr_fail(err, APR_E_DAMAGED, "%s: no array 'ids' of integers", arrays->path);
-    const size_t n = (size_t)apr_tensor_elems(ids), width = (size_t)(hidden ? program->hidden_size : program->vocab_size), n_rows = hidden ? program->n_taps * n : n;
+    if (ids == NULL || (ids->dtype != APR_I32 && ids->dtype != APR_I64))
+        return apr_fail(err, APR_E_DAMAGED, "%s: no array 'ids' of integers", arrays->path);
+    const size_t n = (size_t)apr_tensor_elems(ids), width = (size_t)(hidden ? program->hidden_size : program->vocab_size),
+                 n_rows = hidden ? program->n_taps * n : n;
     APR_TRY(find_array(arrays, hidden ? "hidden" : "logits", APR_F32, (int64_t)(n_rows * width), &truth, err));
     int32_t *const tokens = malloc(n * sizeof *tokens + 1);
     float *const values = malloc(n_rows * width * sizeof *values + 1);
     apr_status status = tokens != NULL && values != NULL ? APR_OK : apr_no_memory(err, "rows to compare");
-    for (size_t i = 0; i < n && status == APR_OK; i++) tokens[i] = (int32_t)(ids->dtype == APR_I32 ? apr_load_le32(ids->data + 4 * i) : apr_load_le64(ids->data + 8 * i));
+    for (size_t i = 0; i < n && status == APR_OK; i++)
+        tokens[i] = (int32_t)(ids->dtype == APR_I32 ? apr_load_le32(ids->data + 4 * i) : apr_load_le64(ids->data + 8 * i));
     const apr_eval_output out = {.all_logits = true, .logits = hidden ? NULL : values, .hidden = hidden ? values : NULL};
     apr_session_reset(g->r->session);
     if (status == APR_OK) status = apr_session_eval(g->r->session, tokens, n, &out, err);
@@ -353,7 +364,8 @@ static apr_status check_perplexity(const golden *g, check *c, apr_error *err)
     int32_t *ids;
     apr_perplexity result;
 
-    if (!apr_json_get_real(heldout, "perplexity", &truth) || !apr_json_get_int(heldout, "window", &window) || !apr_json_get_int(heldout, "tokens_scored", &n_scored))
+    if (!apr_json_get_real(heldout, "perplexity", &truth) || !apr_json_get_int(heldout, "window", &window) ||
+        !apr_json_get_int(heldout, "tokens_scored", &n_scored))
         return apr_fail(err, APR_E_DAMAGED, "%s: 'heldout' lacks perplexity, window or tokens_scored", g->path);
     APR_TRY(read_heldout(g, text_of(heldout, "file"), &text, &n, err));
     apr_status status = apr_encode_prompt(g->r, text, n, false, &ids, &n_ids, err);
@@ -364,7 +376,8 @@ static apr_status check_perplexity(const golden *g, check *c, apr_error *err)
     APR_TRY(status);
     c->bound = g->options->ppl_tolerance;
     c->worst = fabs(result.perplexity / truth - 1);
-    snprintf(found, sizeof found, "%.4f over %lld tokens, recorded %.4f over %lld", result.perplexity, (long long)result.n_scored, truth, (long long)n_scored);
+    snprintf(found, sizeof found, "%.4f over %lld tokens, recorded %.4f over %lld", result.perplexity, (long long)result.n_scored, truth,
+             (long long)n_scored);
     judge(c, c->worst <= c->bound && result.n_scored == n_scored, found);
     return APR_OK;
 }

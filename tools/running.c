@@ -61,9 +61,10 @@ static cJSON *chat_variables(const apr_vocab *vocab, const char *system, const c
 {
     cJSON *const variables = cJSON_CreateObject();
     cJSON *const messages = cJSON_AddArrayToObject(variables, "messages");
-    const bool ok = messages != NULL && (system == NULL || add_message(messages, "system", system)) && add_message(messages, "user", user) &&
-                    cJSON_AddTrueToObject(variables, "add_generation_prompt") != NULL && add_token(variables, "bos_token", vocab, vocab->bos_id) &&
-                    add_token(variables, "eos_token", vocab, vocab->eos_id) && add_token(variables, "pad_token", vocab, vocab->pad_id);
+    const bool ok = messages != NULL && (system == NULL || add_message(messages, "system", system)) &&
+                    add_message(messages, "user", user) && cJSON_AddTrueToObject(variables, "add_generation_prompt") != NULL &&
+                    add_token(variables, "bos_token", vocab, vocab->bos_id) && add_token(variables, "eos_token", vocab, vocab->eos_id) &&
+                    add_token(variables, "pad_token", vocab, vocab->pad_id);
     if (ok) return variables;
     cJSON_Delete(variables);
     return NULL;
@@ -74,7 +75,8 @@ apr_status apr_render_chat(const apr_running *r, const char *system, const char 
     const apr_vocab *const vocab = &r->model.vocab;
 
     *text = NULL;
-    if (vocab->chat_template == NULL) return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template; run without --chat", r->source.path);
+    if (vocab->chat_template == NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template; run without --chat", r->source.path);
     cJSON *const variables = chat_variables(vocab, system, user);
     if (variables == NULL) return apr_no_memory(err, "the chat");
     const apr_status status = apr_template_render(vocab->chat_template, variables, text, n_bytes, err);
@@ -82,7 +84,8 @@ apr_status apr_render_chat(const apr_running *r, const char *system, const char 
     return status;
 }
 
-apr_status apr_encode_prompt(const apr_running *r, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids, apr_error *err)
+apr_status apr_encode_prompt(const apr_running *r, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids,
+                             apr_error *err)
 {
     const apr_encode_options options = {.add_special = add_special, .parse_special = true};
     return apr_tokenizer_encode(r->tokenizer, text, n_bytes, &options, ids, n_ids, err);
@@ -116,7 +119,8 @@ void apr_print_stats(const apr_running *r, const apr_call *call)
     }
     for (size_t i = 0; i < plan->n_lines; i++)
         fprintf(stderr, "  %-32s %12s\n", plan->lines[i].label, apr_size_text(predicted, plan->lines[i].bytes));
-    fprintf(stderr, "  memory: predicted %s, measured %s\n", apr_size_text(predicted, plan->host_bytes), apr_size_text(measured, used.total));
+    fprintf(stderr, "  memory: predicted %s, measured %s\n", apr_size_text(predicted, plan->host_bytes),
+            apr_size_text(measured, used.total));
 }
 
 apr_status apr_read_text(const char *path, char **text, size_t *n_bytes, apr_error *err)

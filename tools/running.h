@@ -14,13 +14,17 @@ typedef struct apr_run_options {
     bool stats;
 } apr_run_options;
 
-#define APR_RUN_OPTIONS(type, member)                                                                                                      \
-    {"ctx", 'c', APR_OPTION_INT, "N", "0", "tokens of context; 0: the model's own, at most 4096", APR_TO(type, member.ctx), .min = 0, .max = 1e9, .group = "Run"}, \
-    {"batch", 'b', APR_OPTION_INT, "N", "512", "tokens of a prompt evaluated at a time", APR_TO(type, member.batch), .min = 1, .max = 1e6}, \
-    {"kv", 0, APR_OPTION_CHOICE, "f16|f32|q8_0", "f16", "type of keys and values", APR_TO(type, member.kv)},                               \
-    {"threads", 0, APR_OPTION_INT, "N", "0", "threads; 0: all", APR_TO(type, member.threads), .min = 0, .max = 4096},                      \
-    {"memory", 0, APR_OPTION_SIZE, "SIZE", NULL, "refuse to start if the plan needs more", APR_TO(type, member.memory)},                   \
-    {"stats", 0, APR_OPTION_FLAG, NULL, NULL, "print the plan, predicted against measured, and the speed", APR_TO(type, member.stats)}
+#define APR_RUN_OPTIONS(type, member, kv_default)                                                                                        \
+    {"ctx",    'c',        APR_OPTION_INT, "N", "0", "tokens of context; 0: the model's own, at most 4096", APR_TO(type, member.ctx),    \
+     .min = 0, .max = 1e9, .group = "Run"},                                                                                              \
+        {"batch",  'b',       APR_OPTION_INT, "N", "512", "tokens of a prompt evaluated at a time", APR_TO(type, member.batch),          \
+         .min = 1, .max = 1e6},                                                                                                          \
+        {"kv", 0, APR_OPTION_CHOICE, "f16|f32|q8_0", kv_default, "type of keys and values", APR_TO(type, member.kv)},                    \
+        {"threads", 0, APR_OPTION_INT, "N", "0", "threads; 0: all", APR_TO(type, member.threads), .min = 0, .max = 4096},                \
+        {"memory", 0, APR_OPTION_SIZE, "SIZE", NULL, "refuse to start if the plan needs more", APR_TO(type, member.memory)},             \
+    {                                                                                                                                    \
+        "stats", 0, APR_OPTION_FLAG, NULL, NULL, "print the plan, predicted against measured, and the speed", APR_TO(type, member.stats) \
+    }
 
 typedef struct apr_running {
     apr_model source, model; /* as read; canonical view of it */
@@ -37,7 +41,8 @@ void apr_running_close(apr_running *running);
 apr_status apr_render_chat(const apr_running *running, const char *system, const char *user, char **text, size_t *n_bytes, apr_error *err);
 
 /* Text with control tokens written out (as a rendered chat is) to ids, malloc'ed. */
-apr_status apr_encode_prompt(const apr_running *running, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids, apr_error *err);
+apr_status apr_encode_prompt(const apr_running *running, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids,
+                             apr_error *err);
 
 /* --stats: plan lines, predicted against measured. JSON goes into the answer, text to stderr. */
 void apr_print_stats(const apr_running *running, const apr_call *call);

@@ -20,23 +20,23 @@ enum { N_LANES = 16 };
 /* Defines NAME(parameters) as the fastest clone of the inline function BODY that this machine can run. BODY's
  * first two arguments say how many rows and tokens can keep their sums in registers. */
 #if defined(__x86_64__)
-#define LANES_CLONES(NAME, BODY, PARAMETERS, ...)                                                                                          \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))) static void NAME##_avx512 PARAMETERS                            \
-    {                                                                                                                                      \
-        BODY(4, 6, __VA_ARGS__);                                                                                                           \
-    }                                                                                                                                      \
-    __attribute__((target("avx2,fma"))) static void NAME##_avx2 PARAMETERS { BODY(2, 2, __VA_ARGS__); }                                    \
-    static void NAME##_baseline PARAMETERS { BODY(2, 2, __VA_ARGS__); }                                                                    \
-    static void NAME PARAMETERS                                                                                                            \
-    {                                                                                                                                      \
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&               \
-            __builtin_cpu_supports("avx512dq"))                                                                                            \
-            NAME##_avx512(__VA_ARGS__);                                                                                                    \
-        else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) NAME##_avx2(__VA_ARGS__);                                \
-        else NAME##_baseline(__VA_ARGS__);                                                                                                 \
+#define LANES_CLONES(NAME, BODY, PARAMETERS, ...)                                                                            \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))) static void NAME##_avx512 PARAMETERS              \
+    {                                                                                                                        \
+        BODY(4, 6, __VA_ARGS__);                                                                                             \
+    }                                                                                                                        \
+    __attribute__((target("avx2,fma"))) static void NAME##_avx2 PARAMETERS { BODY(2, 2, __VA_ARGS__); }                      \
+    static void NAME##_baseline PARAMETERS { BODY(2, 2, __VA_ARGS__); }                                                      \
+    static void NAME PARAMETERS                                                                                              \
+    {                                                                                                                        \
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && \
+            __builtin_cpu_supports("avx512dq"))                                                                              \
+            NAME##_avx512(__VA_ARGS__);                                                                                      \
+        else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) NAME##_avx2(__VA_ARGS__);                  \
+        else NAME##_baseline(__VA_ARGS__);                                                                                   \
     }
 #else
-#define LANES_CLONES(NAME, BODY, PARAMETERS, ...)                                                                                          \
+#define LANES_CLONES(NAME, BODY, PARAMETERS, ...) \
     static void NAME PARAMETERS { BODY(2, 2, __VA_ARGS__); }
 #endif
 

@@ -156,7 +156,7 @@ LANES_INLINE void dot_q6_k_body(const int row_tile, const int token_tile, const 
     *sum = lanes_sum(&acc[0]);
 }
 
-#define PACKED_DOT(name)                                                                                                                   \
+#define PACKED_DOT(name) \
     LANES_CLONES(dot_##name, dot_##name##_body, (const uint8_t *row, const float *x, int64_t n, float *sum), row, x, n, sum)
 PACKED_DOT(bf16)
 PACKED_DOT(f16)
