@@ -170,13 +170,13 @@ static void fill_vectors(apr_session *s)
 
 static apr_status open_session(apr_session *s, const apr_session_options *options, apr_error *err)
 {
-    if (s->model->dialect != APR_DIALECT_HF)
-        return apr_fail(err, APR_E_USAGE, "%s: the tensors must have Hugging Face's names before the model can be run", s->model->path);
     APR_TRY(apr_program_emit(&s->program, &s->model->hparams, err));
     const apr_op *const missing = apr_program_missing_op(&s->program, s->backend);
     if (missing != NULL)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: a %s model needs the operation '%s' (layer %d), which the %s backend does not have",
                         s->model->path, s->program.architecture, apr_op_name(missing->kind), missing->layer, s->backend->name);
+    if (s->model->dialect != APR_DIALECT_HF)
+        return apr_fail(err, APR_E_USAGE, "%s: the tensors must have Hugging Face's names before the model can be run", s->model->path);
     APR_TRY(bind_tensors(s, err));
     APR_TRY(make_plan(s, options, err));
     APR_TRY(allocate_plan(s, err));
@@ -191,7 +191,9 @@ apr_status apr_session_open(apr_session **session, const apr_model *model, const
     if (s == NULL) return apr_no_memory(err, "the session");
     s->model = model;
     s->backend = options->backend != NULL ? options->backend : &apr_host_backend;
+    const int most = 4 * omp_get_num_procs();
     s->work.n_threads = options->n_threads > 0 ? options->n_threads : omp_get_max_threads();
+    if (s->work.n_threads > most) s->work.n_threads = most; /* OpenMP ends the process when it cannot start a thread */
     const apr_status status = open_session(s, options, err);
     if (status != APR_OK) {
         apr_session_close(s);

@@ -306,6 +306,8 @@ static void what_does_not_fit_or_is_not_known_is_refused(void **state)
     assert_int_equal(apr_session_open(&s, &g.model, &options, &err), APR_E_MEMORY);
     assert_null(s);
     assert_non_null(strstr(err.text, "goes over it"));
+    g.model.dialect = APR_DIALECT_GGML;
+    assert_int_equal(apr_session_open(&s, &g.model, &apr_session_defaults, NULL), APR_E_USAGE);
     err = (apr_error){0};
     g.model.hparams.architecture = "mamba";
     assert_int_equal(apr_session_open(&s, &g.model, &apr_session_defaults, &err), APR_E_UNSUPPORTED);
