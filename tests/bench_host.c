@@ -60,8 +60,8 @@ static apr_status bench(const char *path, size_t n_prompt, size_t n_new, apr_err
 
     const double prompt = measure(session, ids, n_prompt, n_prompt, err), decode = measure(session, ids, n_new, 1, err);
     if (prompt < 0 || decode < 0) return err->status;
-    printf("%-40s prompt of %zu: %8.1f tokens/s   decoding %zu: %7.2f tokens/s, %6.2f GB/s of weights\n", path, n_prompt, (double)n_prompt / prompt,
-           n_new, (double)n_new / decode, (double)weight_bytes * (double)n_new / decode * 1e-9);
+    printf("%-40s prompt of %zu: %8.1f tokens/s   decoding %zu: %7.2f tokens/s, %6.2f GB/s of weights\n", path, n_prompt,
+           (double)n_prompt / prompt, n_new, (double)n_new / decode, (double)weight_bytes * (double)n_new / decode * 1e-9);
     free(ids);
     apr_session_close(session);
     apr_model_close(&model);
