@@ -188,7 +188,7 @@ static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *er
 #pragma omp task shared(status)
             if (n_ready > 0) status = apr_sink_put(p->sink, ready, n_ready, err);
 #pragma omp taskloop grainsize(1) shared(found)
-            for (int64_t i = 0; i < n; i++) convert_piece(p, &c, item, first + i, window + (size_t)i * piece_bytes, &found[i]);
+            for (size_t i = 0; i < (size_t)n; i++) convert_piece(p, &c, item, first + (int64_t)i, window + i * piece_bytes, &found[i]);
         }
         n_ready = 0;
         for (int64_t i = 0; i < n; i++) {

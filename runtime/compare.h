@@ -18,9 +18,9 @@ typedef struct apr_row_difference {
 apr_row_difference apr_compare_logits(const float *truth, const float *other, int64_t vocab_size, int32_t next);
 
 typedef struct apr_divergence {
-    int64_t n_rows;   /* positions compared: all of each window */
-    int64_t n_scored; /* of them, those with a next token */
-    int64_t window;   /* tokens of a window */
+    int64_t n_rows;                    /* positions compared: all of each window */
+    int64_t n_scored;                  /* of them, those with a next token */
+    int64_t window;                    /* tokens of a window */
     double mean, median, p99, largest; /* KL */
     double second_half;                /* mean KL over the second half of each window, as llama-perplexity scores */
     double same_top, second_half_top;  /* fractions */
@@ -38,6 +38,21 @@ void apr_divergence_close(apr_divergence *d);
 apr_status apr_compare_models(apr_session *truth, apr_session *other, const int32_t *ids, int64_t n_ids, int64_t window,
                               void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err);
 
+/* --- tensors --- */
+
+typedef struct apr_tensor_scan {
+    int64_t n_nonfinite, first_nonfinite; /* NaN and infinities; index of the first, -1: none */
+    bool all_zero;                        /* no number but 0 (an empty tensor is not) */
+    /* against the reference's tensor, 0 without one: root of sum (truth - other)^2 / sum truth^2 of all, and of the worst row (a
+     * vector is one row; a row's own size counts as a hundredth of the average at least) */
+    double relative, worst_row;
+    int64_t worst_row_at; /* -1: none differs */
+} apr_tensor_scan;
+
+/* Decodes all of it. truth may be NULL; otherwise it has the same shape (APR_E_NO). APR_E_UNSUPPORTED for a type that cannot
+ * be decoded. */
+apr_status apr_scan_tensor(const apr_tensor *tensor, const apr_tensor *truth, apr_tensor_scan *scan, apr_error *err);
+
 /* --- how much is too much --- */
 
 /* What the weights' worst type may cost. Models of a few million parameters lose more than large ones: the bounds are about
@@ -46,7 +61,8 @@ typedef struct apr_allowance {
     const char *type;  /* "q4_k", or "same": every weight has the bits of the reference */
     double kl;         /* mean KL divergence */
     double same_top;   /* fraction, at least */
-    double op_error;   /* relative error of one linear operation from the same input */
+    double op_error;   /* relative error of one linear operation from the same input, and of a tensor */
+    double row_error;  /* relative error of one row of weights: one that was zeroed or moved has 1 or more */
     double perplexity; /* ratio to the reference's, at most */
 } apr_allowance;
 
@@ -56,7 +72,8 @@ apr_allowance apr_allowance_of(apr_dtype dtype);
 extern const apr_allowance apr_allowance_same;
 
 /* The allowance for `other`, made from `truth` (both canonical): that of the most lossy type among the matrices that have not
- * the type they have in `truth`, if it has 2 % of the parameters of all matrices at least. Names that are missing in `truth` count as changed. */
+ * the type they have in `truth`, if it has 2 % of the parameters of all matrices at least. Names that are missing in `truth` count as
+ * changed. */
 apr_allowance apr_allowance_for(const apr_model *truth, const apr_model *other);
 
 #endif

@@ -35,18 +35,18 @@ typedef struct apr_plan_options {
 extern const apr_plan_options apr_plan_defaults;
 
 /* X(id, key, label), after the weights of APR_ROLE_LIST; the order in which a plan lists them */
-#define APR_PLAN_LIST(X)                                                                                                                   \
-    X(CONTEXT, "context", "CUDA context")                                                                                                  \
-    X(CUBLAS_HANDLE, "cublas.handle", "cuBLAS handle")                                                                                     \
-    X(CUBLAS_WORKSPACE, "cublas.workspace", "cuBLAS workspace")                                                                            \
-    X(F32_VECTORS, "vectors", "norms and biases as float32")                                                                               \
-    X(KV, "kv", "keys and values")                                                                                                         \
-    X(KV_WINDOW, "kv.window", "keys and values, sliding window")                                                                           \
-    X(RECURRENT, "recurrent", "recurrent state")                                                                                           \
-    X(ACTIVATIONS, "activations", "activations")                                                                                           \
-    X(LOGITS, "logits", "logits")                                                                                                          \
-    X(WORKSPACE, "workspace", "workspace")                                                                                                 \
-    X(HEADROOM, "headroom", "headroom")                                                                                                    \
+#define APR_PLAN_LIST(X)                                         \
+    X(CONTEXT, "context", "CUDA context")                        \
+    X(CUBLAS_HANDLE, "cublas.handle", "cuBLAS handle")           \
+    X(CUBLAS_WORKSPACE, "cublas.workspace", "cuBLAS workspace")  \
+    X(F32_VECTORS, "vectors", "norms and biases as float32")     \
+    X(KV, "kv", "keys and values")                               \
+    X(KV_WINDOW, "kv.window", "keys and values, sliding window") \
+    X(RECURRENT, "recurrent", "recurrent state")                 \
+    X(ACTIVATIONS, "activations", "activations")                 \
+    X(LOGITS, "logits", "logits")                                \
+    X(WORKSPACE, "workspace", "workspace")                       \
+    X(HEADROOM, "headroom", "headroom")                          \
     X(HOST_LOGITS, "host.logits", "copy of the logits")
 
 typedef enum {

@@ -17,7 +17,7 @@ typedef struct apr_session_options {
     int64_t n_logits;           /* rows of logits kept at a time */
     apr_dtype kv_dtype;         /* F16, F32 or Q8_0 */
     uint64_t budget_bytes;      /* host memory; 0: not judged */
-    int n_threads;              /* 0: all */
+    int n_threads;              /* 0: all; at most 4 for each processor are used */
     const apr_backend *backend; /* NULL: the host's */
 
     /* A CUDA device, when cuda is not NULL: weights are copied there and everything is computed there. */

@@ -6,6 +6,7 @@
 #include "tools/meter.h"
 #include "tools/parity.h"
 #include "tools/running.h"
+#include "tools/verify.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -278,6 +279,15 @@ int main(int argc, char **argv)
          .examples = apr_parity_verb_examples,
          .run = apr_run_parity,
          .summary = "every operation on the reference and on another backend, from the same input"},
+        {.verb = "verify",
+         .operands = "MODEL",
+         .min_operands = 1,
+         .max_operands = 1,
+         .options = apr_verify_options,
+         .options_bytes = apr_verify_options_bytes,
+         .examples = apr_verify_examples,
+         .run = apr_run_verify,
+         .summary = "is it still the model that it was made from?"},
         {.operands = "MODEL",
          .min_operands = 1,
          .max_operands = 1,

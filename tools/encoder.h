@@ -10,17 +10,17 @@ typedef struct apr_encoder_options {
     int64_t ordinal;
 } apr_encoder_options;
 
-#define APR_ENCODER_OPTIONS(type, member)                                                                                                  \
-    {"device",                                                                                                                             \
-     0,                                                                                                                                    \
-     APR_OPTION_CHOICE,                                                                                                                    \
-     "host|cuda|auto",                                                                                                                     \
-     "auto",                                                                                                                               \
-     "where to encode; auto: on a GPU where there is one and the model is large enough; the bytes are the same",                           \
-     APR_TO(type, member.device),                                                                                                          \
-     .group = "Device"},                                                                                                                   \
-    {                                                                                                                                      \
-        "gpu", 0, APR_OPTION_INT, "N", "0", "which GPU, as CUDA counts them", APR_TO(type, member.ordinal), .min = 0, .max = 1024          \
+#define APR_ENCODER_OPTIONS(type, member)                                                                                         \
+    {"device",                                                                                                                    \
+     0,                                                                                                                           \
+     APR_OPTION_CHOICE,                                                                                                           \
+     "host|cuda|auto",                                                                                                            \
+     "auto",                                                                                                                      \
+     "where to encode; auto: on a GPU where there is one and the model is large enough; the bytes are the same",                  \
+     APR_TO(type, member.device),                                                                                                 \
+     .group = "Device"},                                                                                                          \
+    {                                                                                                                             \
+        "gpu", 0, APR_OPTION_INT, "N", "0", "which GPU, as CUDA counts them", APR_TO(type, member.ordinal), .min = 0, .max = 1024 \
     }
 
 typedef struct apr_encoder {

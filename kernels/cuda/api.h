@@ -28,7 +28,7 @@ typedef struct apr_cuda_facts {
     uint64_t total_bytes;
     uint64_t used_bytes; /* of the whole card, by all processes, as NVML says; UINT64_MAX: unknown */
     int l2_bytes, memory_bus_bits;
-    bool is_integrated; /* shares the host's memory */
+    bool is_integrated;                  /* shares the host's memory */
     int driver_version, runtime_version; /* the newest CUDA that the driver knows; the one that is linked */
 } apr_cuda_facts;
 

@@ -18,6 +18,12 @@ static apr_backend make_backend(void)
 
 extern const apr_backend apr_cuda_backend = make_backend();
 
+static const char *const operation_names[APR_OP_COUNT] = {
+#define X(id, name) name,
+    APR_OP_LIST(X)
+#undef X
+};
+
 bool apr_cuda_takes(apr_dtype dtype) { return apr_cuda_has_kernel(dtype); }
 
 static void describe_tensor(char *text, size_t n, const char *operation, const apr_tensor *tensor, int64_t n_tokens)
@@ -48,7 +54,7 @@ static void describe(char *text, size_t n, apr_op_kind kind, const apr_op_args *
                  apr_dtypes[args->kv_store.keys.dtype].name);
         return;
     default: /* the rest begin with the number of tokens, and work on float32 alone */
-        snprintf(text, n, "%s (f32, %lld tokens)", apr_op_name(kind), (long long)args->add.n_tokens);
+        snprintf(text, n, "%s (f32, %lld tokens)", operation_names[kind], (long long)args->add.n_tokens);
     }
 }
 

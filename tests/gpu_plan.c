@@ -1,0 +1,123 @@
+/* runtime/plan.h against the driver: shapes of real models, three types, three contexts; each in a process of its own.
+ *
+ * usage: gpu_plan [CONFIG DTYPE CTX]. Without operands it is the test and runs itself for each row of its table. The weights
+ * are one region of zeros that all tensors share: memory does not ask what is in it. */
+#include "kernels/cuda_loader.h"
+#include "runtime/session.h"
+#include "tools/sizes.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { N_PROMPT = 600 };
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "gpu_plan: %s\n", what);
+    return 1;
+}
+
+/* Every matrix as dtype (q8_0 where its rows are no whole blocks of that), all of them in the same zeros. */
+static apr_status fill_model(apr_model *model, apr_dtype dtype, apr_error *err)
+{
+    uint64_t most = 0;
+
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        apr_tensor *const t = &model->tensors[i];
+        t->dtype = t->rank < 2 ? APR_F32 : apr_row_bytes(dtype, t->dims[t->rank - 1]) > 0 ? dtype : APR_Q8_0;
+        APR_TRY(apr_tensor_size(t, "a shape", err));
+        if (t->n_bytes > most) most = t->n_bytes;
+    }
+    const int file = open("/dev/zero", O_RDONLY);
+    void *const zeros = mmap(NULL, most, PROT_READ, MAP_PRIVATE, file, 0);
+    close(file);
+    if (zeros == MAP_FAILED) return apr_no_memory(err, "zeros");
+    for (size_t i = 0; i < model->n_tensors; i++) model->tensors[i].data = zeros;
+    return APR_OK;
+}
+
+static apr_status run(const apr_cuda_api *cuda, const apr_model *model, int64_t n_ctx, double *planned, double *driver, apr_error *err)
+{
+    apr_session_options options = apr_session_defaults;
+    int32_t ids[N_PROMPT] = {0};
+    apr_session *s;
+
+    options.cuda = cuda;
+    options.n_ctx = n_ctx;
+    APR_TRY(apr_session_open(&s, model, &options, err));
+    apr_status status = apr_session_eval(s, ids, N_PROMPT, NULL, err);
+    if (status == APR_OK) status = apr_session_eval(s, ids, 1, NULL, err);
+    const apr_plan *const plan = apr_session_plan(s);
+    *planned = (double)(plan->device_bytes - apr_plan_line_of(plan, APR_LINE_HEADROOM)->bytes);
+    *driver = (double)apr_session_used(s).driver;
+    apr_session_close(s);
+    return status;
+}
+
+static int measure(const apr_cuda_api *cuda, const char *path, const char *dtype, int64_t n_ctx)
+{
+    apr_error err = {0};
+    apr_model source, model;
+    apr_program program;
+    double planned = 0, driver = 0;
+
+    if (apr_model_open(&source, path, &err) != APR_OK || apr_program_emit(&program, &source.hparams, &err) != APR_OK) return fail(err.text);
+    apr_status status = apr_skeleton_model(&model, &program, &source.hparams, &err);
+    if (status == APR_OK) {
+        model.path = path;
+        status = fill_model(&model, apr_dtype_by_name(dtype), &err);
+        if (status == APR_OK) status = run(cuda, &model, n_ctx, &planned, &driver, &err);
+        apr_model_close(&model);
+    }
+    apr_program_close(&program);
+    apr_model_close(&source);
+    if (status != APR_OK) return fail(err.text);
+    const double off = driver - planned, allowed = fmax(64 * 0x1p20, 0.01 * driver);
+    printf("%-36s %-5s ctx %6lld: planned %9.1f MiB, driver %9.1f MiB, off by %+6.1f MiB (%.1f allowed)%s\n", path, dtype, (long long)n_ctx,
+           planned / 0x1p20, driver / 0x1p20, off / 0x1p20, allowed / 0x1p20, driver > 0 ? "" : ": NOT MEASURED");
+    return driver > 0 && fabs(off) <= allowed ? 0 : 1;
+}
+
+static int run_self(const char *path, const char *dtype, const char *n_ctx)
+{
+    int status = 0;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        execl("/proc/self/exe", "gpu_plan", path, dtype, n_ctx, (char *)NULL);
+        _exit(127);
+    }
+    if (child < 0 || waitpid(child, &status, 0) < 0) return 1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const shapes[] = {"qwen2.5-0.5b", "qwen2.5-7b", "qwen2.5-32b"};
+    static const char *const dtypes[] = {"f16", "q8_0", "q4_k"};
+    static const char *const contexts[] = {"1024", "8192", "32768"};
+    const apr_cuda_api *cuda;
+    apr_error err = {0};
+    int n, n_bad = 0;
+
+    /* counting devices makes no context: the children have the card to themselves */
+    if (apr_cuda_load(&cuda, &err) != APR_OK || cuda->count(&n, &err) != APR_OK) {
+        printf("skipped: no device (%s)\n", err.text);
+        return 0;
+    }
+    if (argc == 4) return measure(cuda, argv[1], argv[2], atoll(argv[3]));
+    for (size_t i = 0; i < 27; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "../shared/configs/%s.json", shapes[i / 9]);
+        if (access(path, R_OK) != 0) continue; /* not bundled */
+        n_bad += run_self(path, dtypes[i / 3 % 3], contexts[i % 3]) != 0;
+    }
+    printf("%d of the plans are off\n", n_bad);
+    return n_bad != 0;
+}

@@ -1,0 +1,250 @@
+/* runtime/session.h on a CUDA device: the bundled model, in many types, does what it does on the host. */
+#include "formats/half.h"
+#include "kernels/cuda_loader.h"
+#include "runtime/generate.h"
+#include "runtime/session.h"
+#include "tests/golden_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_TOKENS = 64 };
+
+static const char tiny_qwen2[] = "tests/data/tiny-qwen2";
+static const apr_cuda_api *cuda;
+
+static apr_session *open_session(const apr_model *model, const apr_session_options *options)
+{
+    apr_error err = {0};
+    apr_session *session;
+    if (apr_session_open(&session, model, options, &err) != APR_OK) fail_msg("%s", err.text);
+    return session;
+}
+
+static void read_ids(const golden *g, int32_t *ids)
+{
+    const apr_tensor *const stored = apr_model_find(&g->outputs, "ids");
+    assert_non_null(stored);
+    for (int i = 0; i < N_TOKENS; i++) ids[i] = (int32_t)apr_load_le32(stored->data + (size_t)i * (size_t)(stored->n_bytes / N_TOKENS));
+}
+
+static void open_golden(golden *g)
+{
+    apr_error err = {0};
+    if (golden_open(g, tiny_qwen2, &err) != APR_OK) fail_msg("%s", err.text);
+}
+
+/* Logits [N_TOKENS, vocab] and hidden states [n_taps, N_TOKENS, hidden] of the golden text, malloc'ed. */
+static void evaluate(const golden *g, const apr_model *model, const apr_session_options *options, float **logits, float **hidden)
+{
+    apr_session *const s = open_session(model, options);
+    const apr_program *const p = apr_session_program(s);
+    int32_t ids[N_TOKENS];
+    apr_error err = {0};
+
+    *logits = malloc(N_TOKENS * (size_t)p->vocab_size * sizeof **logits);
+    *hidden = malloc(p->n_taps * N_TOKENS * (size_t)p->hidden_size * sizeof **hidden);
+    const apr_eval_output out = {.all_logits = true, .logits = *logits, .hidden = *hidden};
+    read_ids(g, ids);
+    if (apr_session_eval(s, ids, N_TOKENS, &out, &err) != APR_OK) fail_msg("%s", err.text);
+    apr_session_close(s);
+}
+
+static void hidden_states_and_logits_are_those_of_transformers(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n_batch;
+        apr_dtype kv;
+        double bound;
+    } cases[] = {{1, APR_F32, 2e-3},  {7, APR_F32, 2e-3},  {64, APR_F32, 0.05}, {40, APR_F32, 0.05},
+                 {64, APR_F16, 0.06}, {64, APR_Q8_0, 0.6}, {1, APR_F16, 0.02},  {1, APR_Q8_0, 0.6}};
+    golden g;
+
+    open_golden(&g);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_session_options options = apr_session_defaults;
+        float *logits, *hidden;
+        options.cuda = cuda;
+        options.n_batch = cases[i].n_batch;
+        options.kv_dtype = cases[i].kv;
+        evaluate(&g, &g.model, &options, &logits, &hidden);
+        const size_t n_logits = N_TOKENS * (size_t)g.model.hparams.vocab_size;
+        const size_t n_hidden = (size_t)(g.model.hparams.num_layers + 1) * N_TOKENS * (size_t)g.model.hparams.hidden_size;
+        const double off = largest_difference(logits, golden_floats(&g, "logits", (int64_t)n_logits), n_logits);
+        const double hidden_off = largest_difference(hidden, golden_floats(&g, "hidden", (int64_t)n_hidden), n_hidden);
+        print_message("batches of %lld, cache %s: largest difference of hidden states %.2e, of logits %.2e\n", (long long)cases[i].n_batch,
+                      apr_dtypes[cases[i].kv].name, hidden_off, off);
+        assert_true(off < cases[i].bound);
+        assert_true(hidden_off < cases[i].bound);
+        free(logits);
+        free(hidden);
+    }
+    golden_close(&g);
+}
+
+/* --- types --- */
+
+/* The model with every matrix of whole blocks as dtype. Close with free_requantized. */
+static apr_model requantized(const apr_model *model, apr_dtype dtype)
+{
+    apr_model made = *model;
+    apr_error err = {0};
+
+    made.tensors = calloc(model->n_tensors, sizeof *made.tensors);
+    made.index = NULL;
+    made.arena = (apr_arena){0};
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        apr_tensor *const t = &made.tensors[i];
+        *t = model->tensors[i];
+        const int64_t n_rows = apr_tensor_rows(t), n_columns = apr_tensor_columns(t), row_bytes = apr_row_bytes(dtype, n_columns);
+        if (t->rank != 2 || row_bytes < 0) continue;
+        float *const values = malloc((size_t)(n_rows * n_columns) * sizeof *values);
+        uint8_t *const bytes = malloc((size_t)(n_rows * row_bytes));
+        apr_decode_rows(t, 0, n_rows, values);
+        for (int64_t r = 0; r < n_rows; r++) apr_ref_codecs[dtype].encode(values + r * n_columns, bytes + r * row_bytes, n_columns);
+        free(values);
+        t->dtype = dtype;
+        t->data = bytes;
+        t->n_bytes = (uint64_t)(n_rows * row_bytes);
+    }
+    if (apr_model_index_names(&made, &err) != APR_OK) fail_msg("%s", err.text);
+    return made;
+}
+
+static void free_requantized(const apr_model *model, apr_model *made)
+{
+    for (size_t i = 0; i < model->n_tensors; i++)
+        if (made->tensors[i].data != model->tensors[i].data) free((void *)(uintptr_t)made->tensors[i].data);
+    free(made->tensors);
+    apr_arena_close(&made->arena);
+}
+
+/* Mean KL divergence of b from a, and how many rows have the same largest number. */
+static double divergence(const float *a, const float *b, size_t n_rows, size_t width, size_t *n_same)
+{
+    double total = 0.0;
+    *n_same = 0;
+    for (size_t r = 0; r < n_rows; r++, a += width, b += width) {
+        double max_a = -INFINITY, max_b = -INFINITY, sum_a = 0.0, sum_b = 0.0, kl = 0.0;
+        size_t top_a = 0, top_b = 0;
+        for (size_t i = 0; i < width; i++) {
+            if ((double)a[i] > max_a) max_a = (double)a[top_a = i];
+            if ((double)b[i] > max_b) max_b = (double)b[top_b = i];
+        }
+        for (size_t i = 0; i < width; i++) {
+            sum_a += exp((double)a[i] - max_a);
+            sum_b += exp((double)b[i] - max_b);
+        }
+        for (size_t i = 0; i < width; i++) {
+            const double log_a = (double)a[i] - max_a - log(sum_a), log_b = (double)b[i] - max_b - log(sum_b);
+            kl += exp(log_a) * (log_a - log_b);
+        }
+        total += kl;
+        *n_same += top_a == top_b;
+    }
+    return total / (double)n_rows;
+}
+
+static void weights_of_every_type_agree_with_the_host(void **state)
+{
+    (void)state;
+    golden g;
+
+    open_golden(&g);
+    const size_t width = (size_t)g.model.hparams.vocab_size;
+    for (int dtype = 0; dtype < APR_DTYPE_COUNT; dtype++) {
+        const bool is_weights = apr_dtype_is_float((apr_dtype)dtype) || apr_dtype_is_quantized((apr_dtype)dtype);
+        if (!is_weights || !apr_can_encode((apr_dtype)dtype) || !apr_can_decode((apr_dtype)dtype)) continue;
+        if (dtype == APR_APR_Q4 || dtype == APR_APR_Q8 || apr_row_bytes((apr_dtype)dtype, g.model.hparams.hidden_size) < 0) continue;
+        apr_model model = requantized(&g.model, (apr_dtype)dtype);
+        for (int64_t n_batch = 1; n_batch <= N_TOKENS; n_batch *= N_TOKENS) { /* packed weights; tiles through cuBLAS */
+            apr_session_options options = apr_session_defaults;
+            float *logits[2], *hidden[2];
+            size_t n_same;
+            options.n_batch = n_batch;
+            evaluate(&g, &model, &options, &logits[0], &hidden[0]);
+            options.cuda = cuda;
+            evaluate(&g, &model, &options, &logits[1], &hidden[1]);
+            const double kl = divergence(logits[0], logits[1], N_TOKENS, width, &n_same);
+            print_message("%-8s batches of %2lld: mean KL divergence %.1e, same top token %zu of %d\n", apr_dtypes[dtype].name,
+                          (long long)n_batch, kl, n_same, N_TOKENS);
+            assert_true(kl < 1e-4);
+            assert_true(n_same >= N_TOKENS - 1);
+            for (int i = 0; i < 2; i++) {
+                free(logits[i]);
+                free(hidden[i]);
+            }
+        }
+        free_requantized(&g.model, &model);
+    }
+    golden_close(&g);
+}
+
+static void ten_runs_give_the_same_bits(void **state)
+{
+    (void)state;
+    golden g;
+    apr_session_options options = apr_session_defaults;
+    float *first, *hidden;
+
+    open_golden(&g);
+    options.cuda = cuda;
+    evaluate(&g, &g.model, &options, &first, &hidden);
+    free(hidden);
+    for (int run = 1; run < 10; run++) {
+        float *again;
+        evaluate(&g, &g.model, &options, &again, &hidden);
+        assert_memory_equal(first, again, N_TOKENS * (size_t)g.model.hparams.vocab_size * sizeof *first);
+        free(again);
+        free(hidden);
+    }
+    free(first);
+    golden_close(&g);
+}
+
+static void the_driver_reports_what_was_planned(void **state)
+{
+    (void)state;
+    golden g;
+    apr_session_options options = apr_session_defaults;
+    int32_t ids[N_TOKENS];
+
+    open_golden(&g);
+    options.cuda = cuda;
+    options.n_ctx = 512;
+    apr_session *const s = open_session(&g.model, &options);
+    read_ids(&g, ids);
+    assert_int_equal(apr_session_eval(s, ids, N_TOKENS, NULL, NULL), APR_OK);
+    assert_int_equal(apr_session_eval(s, ids, 1, NULL, NULL), APR_OK);
+    const apr_plan *const plan = apr_session_plan(s);
+    const uint64_t planned = plan->device_bytes - apr_plan_line_of(plan, APR_LINE_HEADROOM)->bytes, driver = apr_session_used(s).driver;
+    print_message("planned %.1f MiB, the driver reports %.1f MiB\n", (double)planned / 0x1p20, (double)driver / 0x1p20);
+    if (driver > 0) assert_true(fabs((double)planned - (double)driver) < 64 * 0x1p20);
+    apr_session_close(s);
+    golden_close(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        /* first: contexts and modules of a process stay, so later growth would be less than planned */
+        cmocka_unit_test(the_driver_reports_what_was_planned),
+        cmocka_unit_test(hidden_states_and_logits_are_those_of_transformers),
+        cmocka_unit_test(weights_of_every_type_agree_with_the_host),
+        cmocka_unit_test(ten_runs_give_the_same_bits),
+    };
+    apr_error err = {0};
+    int n;
+    if (apr_cuda_load(&cuda, &err) != APR_OK || cuda->count(&n, &err) != APR_OK) {
+        printf("skipped: no device (%s)\n", err.text);
+        return 0;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
