@@ -55,6 +55,9 @@ static apr_status start(apr_cuda_lane *lane, const apr_cuda_piece *piece, apr_er
 {
     fake_lane *const l = (fake_lane *)lane;
     if (__atomic_add_fetch(&n_started, 1, __ATOMIC_RELAXED) == fail_at) return apr_fail(err, APR_E_DEVICE, "the device broke");
+    const bool flat = piece->from == APR_APR_Q8; /* without the scale that apr_row_bytes counts */
+    if (piece->in_bytes != (size_t)(flat ? piece->n_elems : apr_row_bytes(piece->from, piece->n_elems)))
+        return apr_fail(err, APR_E_USAGE, "not the bytes of the piece");
     if (piece->n_elems > l->sizes.n_elems || piece->in_bytes > l->sizes.in_bytes)
         return apr_fail(err, APR_E_USAGE, "too large for the lane");
     l->piece = *piece;
