@@ -147,11 +147,11 @@ apr_status apr_compare_models(apr_session *truth, apr_session *other, const int3
 
     *d = (apr_divergence){0};
     if (apr_session_program(other)->vocab_size != vocab_size)
-        return apr_fail(err, APR_E_NO, "the vocabularies have %lld and %lld entries: their logits cannot be compared", (long long)vocab_size,
-                        (long long)apr_session_program(other)->vocab_size);
+        return apr_fail(err, APR_E_NO, "the vocabularies have %lld and %lld entries: their logits cannot be compared",
+                        (long long)vocab_size, (long long)apr_session_program(other)->vocab_size);
     if (window < 1 || window > n_ctx || window > apr_session_plan(other)->n_ctx || n_ids < 1)
-        return apr_fail(err, APR_E_USAGE, "windows of %lld tokens of a text of %lld cannot be compared in a context of %lld", (long long)window,
-                        (long long)n_ids, (long long)n_ctx);
+        return apr_fail(err, APR_E_USAGE, "windows of %lld tokens of a text of %lld cannot be compared in a context of %lld",
+                        (long long)window, (long long)n_ids, (long long)n_ctx);
     apr_row_difference *const rows = malloc((size_t)n_ids * sizeof *rows);
     float *const logits = malloc(CHUNK * (size_t)vocab_size * sizeof *logits);
     if (rows == NULL || logits == NULL) status = apr_no_memory(err, "logits to compare");
@@ -210,7 +210,8 @@ static void sum_rows(const scan *s, int64_t n_rows, apr_tensor_scan *found)
     if (sq_error == 0.0) return;
     found->relative = sqrt(sq_error / sq);
     for (int64_t r = 0; r < n_rows; r++) {
-        const double error = s->sq_errors[r] > 0.0 ? sqrt(s->sq_errors[r] / fmax(s->sq_rows[r], 1e-4 * sq / (double)n_rows)) : s->sq_errors[r];
+        const double error =
+            s->sq_errors[r] > 0.0 ? sqrt(s->sq_errors[r] / fmax(s->sq_rows[r], 1e-4 * sq / (double)n_rows)) : s->sq_errors[r];
         if (!(error <= found->worst_row) && !isnan(found->worst_row)) found->worst_row = error, found->worst_row_at = r;
     }
 }
@@ -250,7 +251,8 @@ apr_status apr_scan_tensor(const apr_tensor *tensor, const apr_tensor *truth, ap
     *found = (apr_tensor_scan){.first_nonfinite = -1, .all_zero = n_rows > 0, .worst_row_at = -1};
     if (!apr_can_decode(tensor->dtype) || (truth != NULL && !apr_can_decode(truth->dtype)))
         return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s' is %s, which cannot be decoded", tensor->name, apr_dtypes[tensor->dtype].name);
-    if (truth != NULL && (tensor->rank != truth->rank || memcmp(tensor->dims, truth->dims, (size_t)tensor->rank * sizeof *tensor->dims) != 0))
+    if (truth != NULL &&
+        (tensor->rank != truth->rank || memcmp(tensor->dims, truth->dims, (size_t)tensor->rank * sizeof *tensor->dims) != 0))
         return apr_fail(err, APR_E_NO, "tensor '%s' is %s, the reference's %s", tensor->name, apr_dims_text(tensor, have, sizeof have),
                         apr_dims_text(truth, want, sizeof want));
     if (truth != NULL) {
@@ -274,33 +276,26 @@ static const struct {
     apr_dtype dtype;
     double kl, same_top, op_error, row_error, perplexity;
 } allowances[] = {
-    {APR_F32, 1e-5, 0.995, 1e-3, 1e-6, 1.001},
-    {APR_F64, 1e-5, 0.995, 1e-3, 1e-6, 1.001},
-    {APR_F16, 1e-4, 0.99, 2e-3, 0.05, 1.002},    /* 11 bits: rounding of 2^-12; small weights are lost below 2^-24 */
-    {APR_BF16, 1e-3, 0.98, 1e-2, 0.02, 1.005},   /* 8 bits: 2^-9 */
-    {APR_Q8_0, 6e-3, 0.94, 0.03, 0.10, 1.02},    /* KL seen 0.0005 to 0.0020 */
-    {APR_Q8_1, 6e-3, 0.94, 0.03, 0.10, 1.02},
-    {APR_Q8_K, 6e-3, 0.94, 0.03, 0.10, 1.02},
-    {APR_Q6_K, 0.03, 0.88, 0.08, 0.20, 1.05},    /* 0.006 to 0.011 */
-    {APR_F8_E4M3, 0.07, 0.84, 0.12, 0.25, 1.06}, /* 0.008 to 0.022 */
-    {APR_F8_E5M2, 0.20, 0.76, 0.24, 0.50, 1.15},
-    {APR_Q5_K, 0.12, 0.78, 0.15, 0.35, 1.12},    /* 0.015 to 0.048 */
-    {APR_Q5_0, 0.16, 0.76, 0.20, 0.45, 1.15},
-    {APR_Q5_1, 0.14, 0.78, 0.16, 0.40, 1.15},
-    {APR_Q4_K, 0.40, 0.65, 0.25, 0.60, 1.35},    /* 0.05 to 0.18 */
-    {APR_IQ4_XS, 0.40, 0.65, 0.30, 0.60, 1.35},
-    {APR_IQ4_NL, 0.40, 0.65, 0.30, 0.60, 1.35},
-    {APR_Q4_1, 0.55, 0.60, 0.30, 0.70, 1.5},
-    {APR_Q4_0, 0.70, 0.58, 0.32, 0.75, 1.6},     /* 0.09 to 0.29 */
-    {APR_NVFP4, 0.60, 0.60, 0.32, 0.75, 1.6},
-    {APR_MXFP4, 0.90, 0.52, 0.38, 0.80, 1.9},    /* 0.15 to 0.33 */
+    {APR_F32, 1e-5, 0.995, 1e-3, 1e-6, 1.001},   {APR_F64, 1e-5, 0.995, 1e-3, 1e-6, 1.001},
+    {APR_F16, 1e-4, 0.99, 2e-3, 0.05, 1.002},  /* 11 bits: rounding of 2^-12; small weights are lost below 2^-24 */
+    {APR_BF16, 1e-3, 0.98, 1e-2, 0.02, 1.005}, /* 8 bits: 2^-9 */
+    {APR_Q8_0, 6e-3, 0.94, 0.03, 0.10, 1.02},  /* KL seen 0.0005 to 0.0020 */
+    {APR_Q8_1, 6e-3, 0.94, 0.03, 0.10, 1.02},    {APR_Q8_K, 6e-3, 0.94, 0.03, 0.10, 1.02},
+    {APR_Q6_K, 0.03, 0.88, 0.08, 0.20, 1.05},                                              /* 0.006 to 0.011 */
+    {APR_F8_E4M3, 0.07, 0.84, 0.12, 0.25, 1.06},                                           /* 0.008 to 0.022 */
+    {APR_F8_E5M2, 0.20, 0.76, 0.24, 0.50, 1.15}, {APR_Q5_K, 0.12, 0.78, 0.15, 0.35, 1.12}, /* 0.015 to 0.048 */
+    {APR_Q5_0, 0.16, 0.76, 0.20, 0.45, 1.15},    {APR_Q5_1, 0.14, 0.78, 0.16, 0.40, 1.15},
+    {APR_Q4_K, 0.40, 0.65, 0.25, 0.60, 1.35}, /* 0.05 to 0.18 */
+    {APR_IQ4_XS, 0.40, 0.65, 0.30, 0.60, 1.35},  {APR_IQ4_NL, 0.40, 0.65, 0.30, 0.60, 1.35},
+    {APR_Q4_1, 0.55, 0.60, 0.30, 0.70, 1.5},     {APR_Q4_0, 0.70, 0.58, 0.32, 0.75, 1.6},  /* 0.09 to 0.29 */
+    {APR_NVFP4, 0.60, 0.60, 0.32, 0.75, 1.6},    {APR_MXFP4, 0.90, 0.52, 0.38, 0.80, 1.9}, /* 0.15 to 0.33 */
 };
 
 apr_allowance apr_allowance_of(apr_dtype dtype)
 {
     for (size_t i = 0; i < sizeof allowances / sizeof *allowances; i++)
         if (allowances[i].dtype == dtype)
-            return (apr_allowance){apr_dtypes[dtype].name,   allowances[i].kl,        allowances[i].same_top,
+            return (apr_allowance){apr_dtypes[dtype].name, allowances[i].kl,        allowances[i].same_top,
                                    allowances[i].op_error, allowances[i].row_error, allowances[i].perplexity};
     if (apr_dtype_bits(dtype) >= 4.0) return (apr_allowance){apr_dtypes[dtype].name, 0.7, 0.58, 0.32, 0.75, 1.6};
     return (apr_allowance){apr_dtypes[dtype].name, 2.5, 0.25, 0.7, 0.95, 8.0}; /* below 4 bits a model of this size is hardly itself */

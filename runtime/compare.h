@@ -18,9 +18,9 @@ typedef struct apr_row_difference {
 apr_row_difference apr_compare_logits(const float *truth, const float *other, int64_t vocab_size, int32_t next);
 
 typedef struct apr_divergence {
-    int64_t n_rows;   /* positions compared: all of each window */
-    int64_t n_scored; /* of them, those with a next token */
-    int64_t window;   /* tokens of a window */
+    int64_t n_rows;                    /* positions compared: all of each window */
+    int64_t n_scored;                  /* of them, those with a next token */
+    int64_t window;                    /* tokens of a window */
     double mean, median, p99, largest; /* KL */
     double second_half;                /* mean KL over the second half of each window, as llama-perplexity scores */
     double same_top, second_half_top;  /* fractions */
@@ -72,7 +72,8 @@ apr_allowance apr_allowance_of(apr_dtype dtype);
 extern const apr_allowance apr_allowance_same;
 
 /* The allowance for `other`, made from `truth` (both canonical): that of the most lossy type among the matrices that have not
- * the type they have in `truth`, if it has 2 % of the parameters of all matrices at least. Names that are missing in `truth` count as changed. */
+ * the type they have in `truth`, if it has 2 % of the parameters of all matrices at least. Names that are missing in `truth` count as
+ * changed. */
 apr_allowance apr_allowance_for(const apr_model *truth, const apr_model *other);
 
 #endif

@@ -89,7 +89,8 @@ static apr_parity_bound bound_of(const parity *p, const apr_op *op)
     const apr_tensor *const weight = apr_steps_tensor(p->other, op->weight[0]), *const was = apr_steps_tensor(p->truth, op->weight[0]);
     const bool same = was != NULL && weight->dtype == was->dtype;
     const apr_allowance own = same ? apr_allowance_same : apr_allowance_of(weight->dtype);
-    return (apr_parity_bound){INFINITY, fmax(own.op_error, backend.relative), same ? "the weights are said to be the same" : "the error of the weights' type"};
+    return (apr_parity_bound){INFINITY, fmax(own.op_error, backend.relative),
+                              same ? "the weights are said to be the same" : "the error of the weights' type"};
 }
 
 /* --- one operation --- */
@@ -198,26 +199,28 @@ static apr_status run_batch(parity *p, int64_t n)
 
 enum { COPY_CELLS = 256 };
 
-/* Evaluates up to `position` with the other session and gives the truth the same keys and values. */
+/* Evaluates up to `position` with one session and gives the other the same keys and values. Of two models the truth does it;
+ * of two backends the other one, which is the fast one. */
 static apr_status go_to(parity *p, int64_t position)
 {
-    const int64_t from = p->position;
+    apr_session *const from = p->options->allowance != NULL ? p->truth : p->other, *const to = from == p->truth ? p->other : p->truth;
+    const int64_t begin = p->position;
 
-    if (position == from) return APR_OK;
-    APR_TRY(apr_session_eval(p->other, p->ids + from, (size_t)(position - from), NULL, p->err));
+    if (position == begin) return APR_OK;
+    APR_TRY(apr_session_eval(from, p->ids + begin, (size_t)(position - begin), NULL, p->err));
     for (size_t state = 0; state < p->program->n_states; state++) {
         const size_t n_bytes = 2 * COPY_CELLS * apr_steps_cell_bytes(p->truth, (int)state);
         uint8_t *const cells = malloc(n_bytes);
         apr_status status = cells != NULL ? APR_OK : apr_no_memory(p->err, "keys and values");
-        for (int64_t first = from; first < position && status == APR_OK; first += COPY_CELLS) {
+        for (int64_t first = begin; first < position && status == APR_OK; first += COPY_CELLS) {
             const int64_t n = position - first < COPY_CELLS ? position - first : COPY_CELLS;
-            status = apr_steps_read_cells(p->other, (int)state, first, n, cells, p->err);
-            if (status == APR_OK) status = apr_steps_write_cells(p->truth, (int)state, first, n, cells, p->err);
+            status = apr_steps_read_cells(from, (int)state, first, n, cells, p->err);
+            if (status == APR_OK) status = apr_steps_write_cells(to, (int)state, first, n, cells, p->err);
         }
         free(cells);
         APR_TRY(status);
     }
-    apr_steps_seek(p->truth, position);
+    apr_steps_seek(to, position);
     p->position = position;
     return APR_OK;
 }
@@ -227,19 +230,21 @@ static apr_status check_programs(const apr_session *truth, const apr_session *ot
     const apr_program *const a = apr_session_program(truth), *const b = apr_session_program(other);
 
     if (a->n_ops != b->n_ops || a->n_values != b->n_values || a->n_states != b->n_states)
-        return apr_fail(err, APR_E_NO, "the models are different programs: %s of %zu operations and %s of %zu", a->architecture, a->n_ops, b->architecture, b->n_ops);
+        return apr_fail(err, APR_E_NO, "the models are different programs: %s of %zu operations and %s of %zu", a->architecture, a->n_ops,
+                        b->architecture, b->n_ops);
     for (size_t i = 0; i < a->n_ops; i++)
         if (a->ops[i].kind != b->ops[i].kind || a->ops[i].out != b->ops[i].out)
-            return apr_fail(err, APR_E_NO, "operation %zu is '%s' in the one model and '%s' in the other", i, apr_op_name(a->ops[i].kind), apr_op_name(b->ops[i].kind));
+            return apr_fail(err, APR_E_NO, "operation %zu is '%s' in the one model and '%s' in the other", i, apr_op_name(a->ops[i].kind),
+                            apr_op_name(b->ops[i].kind));
     for (size_t i = 0; i < a->n_values; i++)
         if (a->values[i].width != b->values[i].width)
-            return apr_fail(err, APR_E_NO, "'%s' is %lld numbers wide in the one model and %lld in the other", a->values[i].name, (long long)a->values[i].width,
-                            (long long)b->values[i].width);
+            return apr_fail(err, APR_E_NO, "'%s' is %lld numbers wide in the one model and %lld in the other", a->values[i].name,
+                            (long long)a->values[i].width, (long long)b->values[i].width);
     for (size_t i = 0; i < a->n_states; i++) {
         const apr_state *const x = &a->states[i], *const y = &b->states[i];
         if (x->n_heads != y->n_heads || x->head_dim != y->head_dim || x->window != y->window)
-            return apr_fail(err, APR_E_NO, "layer %d keeps %lld heads of %lld in the one model and %lld of %lld in the other", x->layer, (long long)x->n_heads,
-                            (long long)x->head_dim, (long long)y->n_heads, (long long)y->head_dim);
+            return apr_fail(err, APR_E_NO, "layer %d keeps %lld heads of %lld in the one model and %lld of %lld in the other", x->layer,
+                            (long long)x->n_heads, (long long)x->head_dim, (long long)y->n_heads, (long long)y->head_dim);
     }
     if (apr_session_plan(truth)->kv_dtype != apr_session_plan(other)->kv_dtype)
         return apr_fail(err, APR_E_USAGE, "the two sessions keep keys and values in different types");
@@ -267,8 +272,8 @@ static apr_status allocate(parity *p, const int32_t *ids, int64_t n_ids, int64_t
     result->n_layers = p->program->num_layers;
     result->worst_peak = calloc((size_t)result->n_layers + 1, sizeof *result->worst_peak);
     result->worst_relative = calloc((size_t)result->n_layers + 1, sizeof *result->worst_relative);
-    if (*text == NULL || p->rows[0] == NULL || p->rows[1] == NULL || p->cells[0] == NULL || p->cells[1] == NULL || result->worst_peak == NULL ||
-        result->worst_relative == NULL)
+    if (*text == NULL || p->rows[0] == NULL || p->rows[1] == NULL || p->cells[0] == NULL || p->cells[1] == NULL ||
+        result->worst_peak == NULL || result->worst_relative == NULL)
         return apr_no_memory(p->err, "values to compare");
     for (int64_t i = 0; i < n_ctx; i++) (*text)[i] = ids[i % n_ids];
     p->ids = *text;
@@ -289,7 +294,9 @@ static apr_status run_positions(parity *p, int64_t n_ctx)
         p->result->last_position = p->position - 1;
     }
     if (p->result->n_judged == 0)
-        return apr_fail(p->err, APR_E_USAGE, "no operation was compared: the context of %lld has no room at those positions, or none has that layer and name",
+        return apr_fail(p->err, APR_E_USAGE,
+                        "no operation was compared: the context of %lld tokens has no room at those positions, or the model has no such "
+                        "layer or operation",
                         (long long)n_ctx);
     return APR_OK;
 }
@@ -298,7 +305,8 @@ apr_status apr_parity_run(apr_session *truth, apr_session *other, const int32_t 
                           apr_parity_result *result, apr_error *err)
 {
     parity p = {.truth = truth, .other = other, .program = apr_session_program(truth), .options = options, .result = result, .err = err};
-    const int64_t n_truth = apr_session_plan(truth)->n_ctx, n_other = apr_session_plan(other)->n_ctx, n_ctx = n_truth < n_other ? n_truth : n_other;
+    const int64_t n_truth = apr_session_plan(truth)->n_ctx, n_other = apr_session_plan(other)->n_ctx,
+                  n_ctx = n_truth < n_other ? n_truth : n_other;
     int32_t *text = NULL;
 
     *result = (apr_parity_result){0};

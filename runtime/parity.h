@@ -5,8 +5,8 @@
  * the operation that shows it. The sessions may be two backends of one model, or two models of one program.
  *
  * At each position first a batch of tokens is run, then a single token, because backends have other kernels for each. What
- * lies before the position is evaluated by the other session (which is the fast one, and was compared at earlier positions)
- * and copied to the truth. */
+ * lies before the position is evaluated by one session and copied to the other: of two models by the truth, of two backends by
+ * the other one (it is the fast one, and was compared at the earlier positions). */
 #ifndef APR_RUNTIME_PARITY_H
 #define APR_RUNTIME_PARITY_H
 
@@ -14,12 +14,12 @@
 #include "runtime/steps.h"
 
 typedef struct apr_difference {
-    double cosine;      /* of all numbers; 1 when both are zero */
-    double largest;     /* |truth - other| */
-    double peak;        /* the largest difference of a row divided by the row's root mean square, worst row */
-    double relative;    /* root of sum (truth - other)^2 / sum truth^2 */
-    int64_t largest_at; /* index of `largest`; of the first number that is not finite on one side */
-    bool finite;        /* all numbers, on both sides; otherwise the figures above are NaN */
+    double cosine;                 /* of all numbers; 1 when both are zero */
+    double largest;                /* |truth - other| */
+    double peak;                   /* the largest difference of a row divided by the row's root mean square, worst row */
+    double relative;               /* root of sum (truth - other)^2 / sum truth^2 */
+    int64_t largest_at;            /* index of `largest`; of the first number that is not finite on one side */
+    bool finite;                   /* all numbers, on both sides; otherwise the figures above are NaN */
     uint32_t crc_truth, crc_other; /* CRC-32 of the float32 numbers, in memory order */
 } apr_difference;
 
@@ -38,10 +38,10 @@ apr_parity_bound apr_parity_backend_bound(apr_op_kind kind, bool fp16_products);
 typedef struct apr_parity_record {
     const apr_op *op;
     size_t op_index;
-    const char *name;          /* of the value, or of the weight where there is one */
+    const char *name; /* of the value, or of the weight where there is one */
     int64_t position, n_tokens;
-    const apr_tensor *weight;  /* of `other`; NULL: the operation has none */
-    int64_t n_rows, width;     /* of the output; a store's rows are its keys, then its values */
+    const apr_tensor *weight;   /* of `other`; NULL: the operation has none */
+    int64_t n_rows, width;      /* of the output; a store's rows are its keys, then its values */
     const float *truth, *other; /* [n_rows, width] */
     apr_difference difference;
     apr_parity_bound bound;
@@ -49,13 +49,13 @@ typedef struct apr_parity_record {
 } apr_parity_record;
 
 typedef struct apr_parity_options {
-    const int64_t *positions;  /* [n_positions], ascending; those without room in the context are left out */
+    const int64_t *positions; /* [n_positions], ascending; those without room in the context are left out */
     size_t n_positions;
-    int64_t n_batch;           /* tokens of the batch; the single token follows it */
-    int64_t fp16_above;        /* linear operations of more tokens multiply FP16 numbers; INT64_MAX: none */
+    int64_t n_batch;                /* tokens of the batch; the single token follows it */
+    int64_t fp16_above;             /* linear operations of more tokens multiply FP16 numbers; INT64_MAX: none */
     const apr_allowance *allowance; /* NULL: two backends. Otherwise two models: the bounds of operations with weights */
-    int layer;                 /* only this one; APR_PARITY_ALL_LAYERS: all; -1: embeddings and head */
-    const char *op;            /* only operations of that kind ("linear") or value ("gate"); NULL: all */
+    int layer;                      /* only this one; APR_PARITY_ALL_LAYERS: all; -1: embeddings and head */
+    const char *op;                 /* only operations of that kind ("linear") or value ("gate"); NULL: all */
     apr_status (*on_record)(void *user, const apr_parity_record *record, apr_error *err); /* may be NULL */
     void *user;
 } apr_parity_options;

@@ -1,8 +1,8 @@
 /* parity.c - `aprrun parity`: options, JSON lines, dumps. What is compared and how stands in runtime/parity.h. */
 #include "tools/parity.h"
 
-#include "formats/out.h"
 #include "formats/bytes.h"
+#include "formats/out.h"
 #include "tools/meter.h"
 #include "tools/text.h"
 #include "tools/verify_texts.h"
@@ -23,13 +23,17 @@ typedef struct parity_options {
 } parity_options;
 
 const apr_option apr_parity_verb_options[] = {
-    {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "the text to compare on, repeated when it is short; otherwise a built-in one", APR_TO(parity_options, prompt),
-     .group = "Comparison"},
+    {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "the text to compare on, repeated when it is short; otherwise a built-in one",
+     APR_TO(parity_options, prompt), .group = "Comparison"},
     {"positions", 0, APR_OPTION_STRING, "LIST", "0,100,1000,4100", "where, separated by commas", APR_TO(parity_options, positions)},
-    {"tokens", 'n', APR_OPTION_INT, "N", "16", "tokens evaluated together at each position; one more follows alone", APR_TO(parity_options, tokens), .min = 1, .max = 4096},
-    {"layer", 'l', APR_OPTION_INT, "N", "-2", "only this layer; -1: embeddings and head; -2: all", APR_TO(parity_options, layer), .min = -2, .max = 10000},
-    {"op", 0, APR_OPTION_STRING, "NAME", NULL, "only this operation: a kind as in 'linear', or what it makes as in 'gate' or 'q.rotated'", APR_TO(parity_options, op)},
-    {"dump", 0, APR_OPTION_STRING, "DIR", NULL, "keep what both made: one .safetensors file a layer and position", APR_TO(parity_options, dump)},
+    {"tokens", 'n', APR_OPTION_INT, "N", "16", "tokens evaluated together at each position; one more follows alone",
+     APR_TO(parity_options, tokens), .min = 1, .max = 4096},
+    {"layer", 'l', APR_OPTION_INT, "N", "-2", "only this layer; -1: embeddings and head; -2: all", APR_TO(parity_options, layer), .min = -2,
+     .max = 10000},
+    {"op", 0, APR_OPTION_STRING, "NAME", NULL, "only this operation: a kind as in 'linear', or what it makes as in 'gate' or 'q.rotated'",
+     APR_TO(parity_options, op)},
+    {"dump", 0, APR_OPTION_STRING, "DIR", NULL, "keep what both made: one .safetensors file a layer and position",
+     APR_TO(parity_options, dump)},
     APR_RUN_OPTIONS(parity_options, run, "f16"),
     {0},
 };
@@ -45,8 +49,8 @@ const char *const apr_parity_verb_examples[] = {
 /* --- dumps: safetensors files with the names OPERATION.ref.NAME and OPERATION.BACKEND.NAME --- */
 
 typedef struct dump {
-    const char *dir;     /* NULL: nothing is kept */
-    char path[4096];     /* of the file that is being collected; empty: none */
+    const char *dir; /* NULL: nothing is kept */
+    char path[4096]; /* of the file that is being collected; empty: none */
     apr_json_text header;
     uint8_t *data;
     size_t n_bytes, capacity;
@@ -113,7 +117,8 @@ static apr_status dump_record(dump *d, const apr_parity_record *r, const char *b
     if (d->dir == NULL) return APR_OK;
     if (r->op->layer >= 0) snprintf(layer, sizeof layer, "layer-%03d", r->op->layer);
     else snprintf(layer, sizeof layer, "%s", r->op_index < 2 ? "embeddings" : "head");
-    snprintf(path, sizeof path, "%s/position-%06lld-tokens-%lld-%s.safetensors", d->dir, (long long)r->position, (long long)r->n_tokens, layer);
+    snprintf(path, sizeof path, "%s/position-%06lld-tokens-%lld-%s.safetensors", d->dir, (long long)r->position, (long long)r->n_tokens,
+             layer);
     if (strcmp(path, d->path) != 0) {
         APR_TRY(dump_flush(d, err));
         memcpy(d->path, path, sizeof path);
@@ -228,8 +233,8 @@ static apr_status parse_positions(const char *list, int64_t positions[64], size_
     }
 }
 
-apr_status apr_parity_with_ref(const apr_running *r, const int32_t *ids, int64_t n_ids, apr_parity_options *options, apr_parity_result *result,
-                               apr_error *err)
+apr_status apr_parity_with_ref(const apr_running *r, const int32_t *ids, int64_t n_ids, apr_parity_options *options,
+                               apr_parity_result *result, apr_error *err)
 {
     const apr_plan *const plan = apr_session_plan(r->session);
     apr_session_options ref = apr_session_defaults;
@@ -256,15 +261,17 @@ char *apr_parity_sentence(char *text, size_t capacity, const apr_parity_result *
     const apr_difference *const d = &result->first.difference;
 
     if (result->first.layer >= 0) snprintf(layer, sizeof layer, "layer %d, ", result->first.layer);
-    const int n = snprintf(text, capacity, "%s%s '%s' at position %lld (%lld token%s): ", layer, apr_op_name(result->first.kind), result->first.name,
-                           (long long)result->first.position, (long long)result->first.n_tokens, result->first.n_tokens == 1 ? "" : "s");
+    const int n =
+        snprintf(text, capacity, "%s%s '%s' at position %lld (%lld token%s): ", layer, apr_op_name(result->first.kind), result->first.name,
+                 (long long)result->first.position, (long long)result->first.n_tokens, result->first.n_tokens == 1 ? "" : "s");
     if (n < 0 || (size_t)n >= capacity) return text;
     if (!d->finite) snprintf(text + n, capacity - (size_t)n, "number %lld is not finite", (long long)d->largest_at);
     else if (!(d->relative <= result->first.bound.relative))
-        snprintf(text + n, capacity - (size_t)n, "relative error %.3g where %.3g is allowed (%s)", d->relative, result->first.bound.relative, result->first.bound.reason);
+        snprintf(text + n, capacity - (size_t)n, "relative error %.3g where %.3g is allowed (%s)", d->relative,
+                 result->first.bound.relative, result->first.bound.reason);
     else
-        snprintf(text + n, capacity - (size_t)n, "number %lld is off by %.3g times the row's root mean square where %.3g is allowed (%s)", (long long)d->largest_at, d->peak,
-                 result->first.bound.peak, result->first.bound.reason);
+        snprintf(text + n, capacity - (size_t)n, "number %lld is off by %.3g times the row's root mean square where %.3g is allowed (%s)",
+                 (long long)d->largest_at, d->peak, result->first.bound.peak, result->first.bound.reason);
     return text;
 }
 
@@ -280,8 +287,9 @@ static void summary(const output *o, const apr_parity_result *result)
         apr_json_int(json, "last_position", result->last_position);
         return;
     }
-    fprintf(stderr, "parity: %lld of %lld operations on %s within their bounds, at %lld positions up to %lld\n", (long long)result->n_passed, (long long)result->n_judged,
-            o->backend, (long long)result->n_positions, (long long)result->last_position);
+    fprintf(stderr, "parity: %lld of %lld operations on %s within their bounds, at %lld positions up to %lld\n",
+            (long long)result->n_passed, (long long)result->n_judged, o->backend, (long long)result->n_positions,
+            (long long)result->last_position);
 }
 
 static apr_status compare(const apr_running *r, const apr_call *call, const int64_t *positions, size_t n_positions, apr_error *err)
@@ -289,7 +297,13 @@ static apr_status compare(const apr_running *r, const apr_call *call, const int6
     const parity_options *const o = call->options;
     const char *const text = o->prompt != NULL ? o->prompt : apr_verify_text;
     output out = {.call = call, .backend = apr_steps_backend(r->session), .session = r->session, .dump = {.dir = o->dump}};
-    apr_parity_options options = {.positions = positions, .n_positions = n_positions, .n_batch = o->tokens, .layer = (int)o->layer, .op = o->op, .on_record = on_record, .user = &out};
+    apr_parity_options options = {.positions = positions,
+                                  .n_positions = n_positions,
+                                  .n_batch = o->tokens,
+                                  .layer = (int)o->layer,
+                                  .op = o->op,
+                                  .on_record = on_record,
+                                  .user = &out};
     apr_parity_result result = {0};
     char sentence[512];
     int32_t *ids;

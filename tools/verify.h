@@ -37,7 +37,7 @@ typedef struct apr_verify_answer {
 
 typedef struct apr_verify_report {
     const apr_running *truth, *other;
-    const char *backend; /* that runs both */
+    const char *backend;    /* that runs both */
     apr_session_usage used; /* by the model's session, before the reference's was opened */
     apr_allowance allowance;
     apr_verify_check checks[APR_VERIFY_MAX_CHECKS];

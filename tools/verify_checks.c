@@ -23,8 +23,10 @@ static int32_t *encode(const apr_running *r, const char *text, bool parse_specia
 static bool same_tokens(const apr_verify_report *report, const char *text, bool parse_special)
 {
     size_t n_truth, n_other;
-    int32_t *const truth = encode(report->truth, text, parse_special, &n_truth), *const other = encode(report->other, text, parse_special, &n_other);
-    const bool same = (truth == NULL) == (other == NULL) && n_truth == n_other && (truth == NULL || memcmp(truth, other, n_truth * sizeof *truth) == 0);
+    int32_t *const truth = encode(report->truth, text, parse_special, &n_truth), *const other =
+                                                                                     encode(report->other, text, parse_special, &n_other);
+    const bool same =
+        (truth == NULL) == (other == NULL) && n_truth == n_other && (truth == NULL || memcmp(truth, other, n_truth * sizeof *truth) == 0);
     free(truth);
     free(other);
     return same;
@@ -66,7 +68,8 @@ static void check_stops(apr_verify_report *report)
         if (c->where[0] == '\0') snprintf(c->where, sizeof c->where, "%d ends a turn, and is an ordinary token", (int)id);
     }
     for (size_t i = 0; i < other->n_stop_ids && n_written < sizeof c->found - 24; i++)
-        n_written += (size_t)snprintf(c->found + n_written, sizeof c->found - n_written, "%s%d", i > 0 ? ", " : "", (int)other->stop_ids[i]);
+        n_written +=
+            (size_t)snprintf(c->found + n_written, sizeof c->found - n_written, "%s%d", i > 0 ? ", " : "", (int)other->stop_ids[i]);
     if (other->n_stop_ids == 0) snprintf(c->found, sizeof c->found, "none");
     apr_verify_pass(report, c, n_known == truth->n_stop_ids && n_words == 0 && (other->n_stop_ids > 0 || truth->n_stop_ids == 0));
 }
@@ -77,7 +80,11 @@ static void check_template(apr_verify_report *report)
     const bool same = (truth == NULL) == (other == NULL) && (truth == NULL || strcmp(truth, other) == 0);
     apr_verify_check *const c = apr_verify_add(report, "template", "chat template");
 
-    snprintf(c->found, sizeof c->found, "%s", same ? truth != NULL ? "the same" : "neither has one" : other == NULL ? "lost" : truth == NULL ? "added" : "another one");
+    snprintf(c->found, sizeof c->found, "%s",
+             same            ? truth != NULL ? "the same" : "neither has one"
+             : other == NULL ? "lost"
+             : truth == NULL ? "added"
+                             : "another one");
     apr_verify_pass(report, c, same);
 }
 
@@ -99,7 +106,8 @@ char *apr_verify_types_text(const apr_model *model, char *text, size_t capacity)
 
     text[0] = '\0';
     for (size_t i = 0; i < model->n_tensors; i++) {
-        if (model->tensors[i].rank < 2 || !(apr_dtype_is_float(model->tensors[i].dtype) || apr_dtype_is_quantized(model->tensors[i].dtype))) continue;
+        if (model->tensors[i].rank < 2 || !(apr_dtype_is_float(model->tensors[i].dtype) || apr_dtype_is_quantized(model->tensors[i].dtype)))
+            continue;
         elems[model->tensors[i].dtype] += apr_tensor_elems(&model->tensors[i]);
         n_all += apr_tensor_elems(&model->tensors[i]);
     }
@@ -131,8 +139,8 @@ static void judge_tensor(tensor_findings *f, const apr_tensor *tensor, const apr
         if (f->n_damaged++ == 0 && f->n_missing == 0) {
             if (zero) snprintf(damaged, sizeof f->present->where, "'%s' is all zeros", tensor->name);
             else
-                snprintf(damaged, sizeof f->present->where, "'%s' has %lld numbers that are not finite, the first at %lld", tensor->name, (long long)scan->n_nonfinite,
-                         (long long)scan->first_nonfinite);
+                snprintf(damaged, sizeof f->present->where, "'%s' has %lld numbers that are not finite, the first at %lld", tensor->name,
+                         (long long)scan->n_nonfinite, (long long)scan->first_nonfinite);
         }
         if (!zero) return; /* its error would be no number */
     }
@@ -141,7 +149,8 @@ static void judge_tensor(tensor_findings *f, const apr_tensor *tensor, const apr
     if (scan->worst_row > f->worst) f->worst = scan->worst_row, f->worst_name = tensor->name;
     if (scan->relative <= a.op_error && scan->worst_row <= a.row_error) return;
     if (f->n_far++ == 0)
-        snprintf(far, sizeof f->values->where, "'%s': row %lld is off by %.3g of its size where %.2g is allowed for %s (the whole tensor: %.3g, %.2g)", tensor->name,
+        snprintf(far, sizeof f->values->where,
+                 "'%s': row %lld is off by %.3g of its size where %.2g is allowed for %s (the whole tensor: %.3g, %.2g)", tensor->name,
                  (long long)scan->worst_row_at, scan->worst_row, a.row_error, a.type, scan->relative, a.op_error);
 }
 
@@ -177,9 +186,11 @@ apr_status apr_verify_tensors(apr_verify_report *report, const apr_verify_input 
         apr_progress_report(&input->progress, i + 1, model->n_tensors, "tensors");
     }
     if (f.n_damaged + f.n_missing == 0) snprintf(f.present->found, sizeof f.present->found, "all %zu", model->n_tensors);
-    else snprintf(f.present->found, sizeof f.present->found, "%zu missing and %zu damaged, of %zu", f.n_missing, f.n_damaged, truth->n_tensors);
+    else
+        snprintf(f.present->found, sizeof f.present->found, "%zu missing and %zu damaged, of %zu", f.n_missing, f.n_damaged,
+                 truth->n_tensors);
     apr_verify_pass(report, f.present, f.n_damaged + f.n_missing == 0);
-    if (f.n_far > 0) snprintf(f.values->found, sizeof f.values->found, "%zu tensors too far off", f.n_far);
+    if (f.n_far > 0) snprintf(f.values->found, sizeof f.values->found, "%zu of %zu tensors too far off", f.n_far, model->n_tensors);
     else if (f.worst == 0.0) snprintf(f.values->found, sizeof f.values->found, "the same numbers");
     else snprintf(f.values->found, sizeof f.values->found, "worst relative error %.2g, in '%.100s'", f.worst, f.worst_name);
     snprintf(f.values->bound, sizeof f.values->bound, "by type, %s: %.2g", report->allowance.type, report->allowance.row_error);
@@ -202,7 +213,8 @@ static apr_status measure_drift(apr_verify_report *report, const int32_t *ids, s
 {
     const apr_program *const program = apr_session_program(report->truth->session);
     const size_t row = n * (size_t)program->hidden_size;
-    float *const truth = malloc(program->n_taps * row * sizeof *truth + 1), *const other = malloc(program->n_taps * row * sizeof *other + 1);
+    float *const truth = malloc(program->n_taps * row * sizeof *truth + 1), *const other =
+                                                                                malloc(program->n_taps * row * sizeof *other + 1);
 
     report->drift = calloc(program->n_taps + 1, sizeof *report->drift);
     apr_status status = truth != NULL && other != NULL && report->drift != NULL ? APR_OK : apr_no_memory(err, "hidden states");
@@ -247,7 +259,8 @@ apr_status apr_verify_operations(apr_verify_report *report, apr_error *err)
     }
     double worst = 0.0;
     for (int64_t i = 0; i <= report->weights.n_layers; i++) worst = fmax(worst, report->weights.worst_relative[i]);
-    snprintf(c->found, sizeof c->found, "%lld of %lld, worst relative error %.2g", (long long)report->weights.n_passed, (long long)report->weights.n_judged, worst);
+    snprintf(c->found, sizeof c->found, "%lld of %lld, worst relative error %.2g", (long long)report->weights.n_passed,
+             (long long)report->weights.n_judged, worst);
     snprintf(c->bound, sizeof c->bound, "by type, %s: %.2g", report->allowance.type, report->allowance.op_error);
     if (report->weights.failed) apr_parity_sentence(c->where, sizeof c->where, &report->weights);
     apr_verify_pass(report, c, !report->weights.failed);
@@ -276,7 +289,8 @@ static void say_where(const apr_verify_report *report, const int32_t *ids, const
     size_t n;
 
     if (apr_tokenizer_decode(report->truth->tokenizer, ids + first, (size_t)(at - first + 1), true, &text, &n, NULL) != APR_OK) return;
-    snprintf(where, capacity, "largest %.3g at token %lld, after '%s'", d->largest, (long long)at, apr_short_text(clean, sizeof clean, text, n, 48));
+    snprintf(where, capacity, "largest %.3g at token %lld, after '%s'", d->largest, (long long)at,
+             apr_short_text(clean, sizeof clean, text, n, 48));
     free(text);
 }
 
@@ -301,7 +315,8 @@ static void judge_divergence(apr_verify_report *report, const apr_verify_text_re
     apr_verify_pass(report, c, t->d.perplexity_other <= a->perplexity * t->d.perplexity_truth);
 }
 
-static apr_status compare_text(apr_verify_report *report, const apr_verify_input *input, const char *name, const char *text, size_t n_bytes, apr_error *err)
+static apr_status compare_text(apr_verify_report *report, const apr_verify_input *input, const char *name, const char *text, size_t n_bytes,
+                               apr_error *err)
 {
     apr_verify_text_result *const t = &report->texts[report->n_texts];
     rows_meter meter = {&input->progress};
@@ -324,7 +339,8 @@ static apr_status compare_text(apr_verify_report *report, const apr_verify_input
 
 apr_status apr_verify_divergence(apr_verify_report *report, const apr_verify_input *input, apr_error *err)
 {
-    const int64_t n_truth = apr_session_program(report->truth->session)->vocab_size, n_other = apr_session_program(report->other->session)->vocab_size;
+    const int64_t n_truth = apr_session_program(report->truth->session)->vocab_size,
+                  n_other = apr_session_program(report->other->session)->vocab_size;
     char *text;
     size_t n;
 
@@ -360,8 +376,11 @@ static bool collect(void *user, int32_t id, bool is_stop)
 
 static apr_status answer_of(const apr_running *r, const int32_t *prompt, size_t n_prompt, answer *a, char **text, apr_error *err)
 {
-    const apr_generate_options options = {
-        .max_tokens = (int64_t)a->limit, .stop_ids = r->model.vocab.stop_ids, .n_stop_ids = r->model.vocab.n_stop_ids, .on_token = collect, .user = a};
+    const apr_generate_options options = {.max_tokens = (int64_t)a->limit,
+                                          .stop_ids = r->model.vocab.stop_ids,
+                                          .n_stop_ids = r->model.vocab.n_stop_ids,
+                                          .on_token = collect,
+                                          .user = a};
     static const apr_sample_options greedy;
     apr_generation generation;
     apr_sampler sampler = {0};
@@ -384,7 +403,8 @@ static apr_status prompt_ids(const apr_running *r, size_t which, int32_t **ids, 
     char *rendered = NULL;
     size_t n_bytes;
 
-    if (which < 2 || apr_render_chat(r, NULL, text, &rendered, &n_bytes, NULL) != APR_OK) return apr_encode_prompt(r, text, strlen(text), true, ids, n, err);
+    if (which < 2 || apr_render_chat(r, NULL, text, &rendered, &n_bytes, NULL) != APR_OK)
+        return apr_encode_prompt(r, text, strlen(text), true, ids, n, err);
     const apr_status status = apr_encode_prompt(r, rendered, n_bytes, false, ids, n, err);
     free(rendered);
     return status;
@@ -446,8 +466,8 @@ apr_status apr_verify_backends(apr_verify_report *report, apr_error *err)
     const apr_status status = apr_parity_with_ref(report->other, ids, (int64_t)n, &options, &report->backends, err);
     free(ids);
     APR_TRY(status);
-    snprintf(c->found, sizeof c->found, "%lld of %lld operations on %s, up to position %lld", (long long)report->backends.n_passed, (long long)report->backends.n_judged,
-             report->backend, (long long)report->backends.last_position);
+    snprintf(c->found, sizeof c->found, "%lld of %lld operations on %s, up to position %lld", (long long)report->backends.n_passed,
+             (long long)report->backends.n_judged, report->backend, (long long)report->backends.last_position);
     if (report->backends.failed) apr_parity_sentence(c->where, sizeof c->where, &report->backends);
     apr_verify_pass(report, c, !report->backends.failed);
     return APR_OK;

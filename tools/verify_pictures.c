@@ -39,11 +39,13 @@ static void draw_decades(FILE *out, const plane *p)
 {
     for (int d = p->low; d <= p->high; d++) {
         const double y = height_of(p, pow(10.0, d));
-        fprintf(out, "<line class=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", d == p->low ? "axis" : "grid", p->left, p->right, y, y);
-        if (d >= -2 && d <= 2) fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", p->left - 8, y + 4, pow(10.0, d));
+        fprintf(out, "<line class=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", d == p->low ? "axis" : "grid", p->left,
+                p->right, y, y);
+        if (d >= -2 && d <= 2)
+            fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", p->left - 8, y + 4, pow(10.0, d));
         else
-            fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">10<tspan dy=\"-5\" font-size=\"9\">%s%d</tspan></text>\n", p->left - 8, y + 4,
-                    d < 0 ? "\u2212" : "", abs(d));
+            fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">10<tspan dy=\"-5\" font-size=\"9\">%s%d</tspan></text>\n",
+                    p->left - 8, y + 4, d < 0 ? "\u2212" : "", abs(d));
     }
 }
 
@@ -51,7 +53,9 @@ static void draw_bound(FILE *out, const plane *p, double bound, const char *what
 {
     if (!(bound > pow(10.0, p->low)) || bound > pow(10.0, p->high)) return;
     const double y = height_of(p, bound);
-    fprintf(out, "<line class=\"bound\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/><text class=\"bound-text\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s %.2g</text>\n",
+    fprintf(out,
+            "<line class=\"bound\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/><text class=\"bound-text\" x=\"%.1f\" y=\"%.1f\" "
+            "text-anchor=\"end\">%s %.2g</text>\n",
             p->left, p->right, y, y, p->right, y - 5, what, bound);
 }
 
@@ -60,7 +64,7 @@ static void say_nothing(FILE *out, const char *sentence) { fprintf(out, "<p clas
 /* --- divergence --- */
 
 typedef struct bin {
-    double mean, low, high;
+    double mean, high;
     int64_t first, last;
 } bin;
 
@@ -72,11 +76,10 @@ static size_t make_bins(const apr_divergence *d, bin bins[MAX_BINS])
 
     for (size_t b = 0; b < n; b++) {
         const int64_t first = d->n_rows * (int64_t)b / (int64_t)n, last = d->n_rows * ((int64_t)b + 1) / (int64_t)n;
-        bins[b] = (bin){.low = INFINITY, .first = first, .last = last - 1};
+        bins[b] = (bin){.first = first, .last = last - 1};
         for (int64_t i = first; i < last; i++) {
             const double kl = isfinite(d->kl[i]) ? (double)d->kl[i] : INFINITY;
             bins[b].mean += kl / (double)(last - first);
-            bins[b].low = fmin(bins[b].low, kl);
             bins[b].high = fmax(bins[b].high, kl);
         }
     }
@@ -109,15 +112,18 @@ void apr_picture_divergence(FILE *out, const apr_divergence *d, double bound)
     }
     const size_t n = make_bins(d, bins);
     for (size_t b = 0; b < n; b++)
-        if (bins[b].mean > 0.0) smallest = fmin(smallest, fmax(bins[b].low, bins[b].mean * 1e-2));
+        if (bins[b].mean > 0.0) smallest = fmin(smallest, bins[b].mean);
     set_decades(&p, smallest, isfinite(d->largest) ? fmax(d->largest, bound) : 100.0, 6);
     open_picture(out, 960, 276, "KL divergence by position");
     draw_decades(out, &p);
     const double step = (p.right - p.left) / (double)n;
     for (size_t b = 0; b < n; b++) {
-        const double top = height_of(&p, bins[b].high), bottom = height_of(&p, bins[b].low);
-        fprintf(out, "<rect class=\"fill-soft\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"1\"><title>tokens %lld to %lld: mean %.3g, largest %.3g</title></rect>\n",
-                p.left + step * (double)b, top, fmax(step - 0.6, 0.6), fmax(bottom - top, 1.0), (long long)bins[b].first, (long long)bins[b].last, bins[b].mean, bins[b].high);
+        const double top = height_of(&p, bins[b].high), bottom = height_of(&p, bins[b].mean);
+        fprintf(out,
+                "<rect class=\"fill-soft\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"1\"><title>tokens %lld to %lld: mean "
+                "%.3g, largest %.3g</title></rect>\n",
+                p.left + step * (double)b, top, fmax(step - 0.6, 0.6), fmax(bottom - top, 1.0), (long long)bins[b].first,
+                (long long)bins[b].last, bins[b].mean, bins[b].high);
     }
     fputs("<polyline class=\"line-one\" points=\"", out);
     for (size_t b = 0; b < n; b++) fprintf(out, "%.1f,%.1f ", p.left + step * ((double)b + 0.5), height_of(&p, bins[b].mean));
@@ -137,8 +143,10 @@ static void draw_layer_names(FILE *out, const plane *p, double step, int64_t n_l
 
     fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">ends</text>\n", p->left + 0.5 * step, p->bottom + 18);
     for (int64_t i = 0; i < n_layers; i += every)
-        fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%lld</text>\n", p->left + step * ((double)i + 1.5), p->bottom + 18, (long long)i);
-    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">layer (ends: embeddings and output head)</text>\n", p->right, p->bottom + 34);
+        fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%lld</text>\n", p->left + step * ((double)i + 1.5), p->bottom + 18,
+                (long long)i);
+    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">layer (ends: embeddings and output head)</text>\n", p->right,
+            p->bottom + 34);
 }
 
 static void draw_line(FILE *out, const plane *p, double step, const double *line, size_t n_line)
@@ -147,8 +155,8 @@ static void draw_line(FILE *out, const plane *p, double step, const double *line
     for (size_t i = 0; i < n_line; i++) fprintf(out, "%.1f,%.1f ", p->left + step * ((double)i + 0.5), height_of(p, line[i]));
     fputs("\"/>\n", out);
     for (size_t i = 0; i < n_line; i++)
-        fprintf(out, "<circle class=\"fill-two\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"><title>hidden states: %.3g</title></circle>\n", p->left + step * ((double)i + 0.5),
-                height_of(p, line[i]), line[i]);
+        fprintf(out, "<circle class=\"fill-two\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"><title>hidden states: %.3g</title></circle>\n",
+                p->left + step * ((double)i + 0.5), height_of(p, line[i]), line[i]);
 }
 
 static void span_of(const double *values, int64_t n, double *smallest, double *largest)
@@ -163,7 +171,7 @@ static void span_of(const double *values, int64_t n, double *smallest, double *l
 void apr_picture_layers(FILE *out, const double *bars, int64_t n_layers, const double *line, size_t n_line, double bound)
 {
     plane p = {.left = 52, .right = 940, .top = 14, .bottom = 216};
-    const double step = (p.right - p.left) / (double)(n_layers + 1), wide = fmin(0.62 * step, 56.0);
+    const double step = (p.right - p.left) / (double)(n_layers + 1), wide = fmin(0.62 * step, 64.0);
     double smallest = INFINITY, largest = 0.0;
     bool any = false;
 
@@ -181,9 +189,12 @@ void apr_picture_layers(FILE *out, const double *bars, int64_t n_layers, const d
         const double value = c == 0 ? bars[n_layers] : bars[c - 1], y = height_of(&p, value), x = p.left + step * ((double)c + 0.5);
         char text[64];
         if (value == 0.0) continue;
-        snprintf(text, sizeof text, isfinite(value) ? "%.3g" : "not finite", value);
-        fprintf(out, "<rect class=\"fill-one\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"2\"><title>%s</title></rect>\n", x - wide / 2, y, wide, p.bottom - y, text);
-        if (step >= 46) fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", x, y > p.top + 14 ? y - 6 : y + 14, text);
+        if (isfinite(value)) snprintf(text, sizeof text, "%.2g", value);
+        else snprintf(text, sizeof text, "not finite");
+        fprintf(out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"2\"><title>%s</title></rect>\n",
+                value <= bound || isnan(bound) ? "fill-one" : "fill-fail", x - wide / 2, y, wide, p.bottom - y, text);
+        if (step >= 60 && p.bottom - y > 20)
+            fprintf(out, "<text class=\"on-bar\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", x, p.bottom - 7, text);
     }
     if (line != NULL && n_line > 0) draw_line(out, &p, step, line, n_line < (size_t)n_layers + 1 ? n_line : (size_t)n_layers + 1);
     if (!isnan(bound)) draw_bound(out, &p, bound, "bound");
@@ -206,10 +217,14 @@ void apr_picture_memory(FILE *out, const apr_verify_memory_part *parts, size_t n
     open_picture(out, 960, row * (double)n_parts + 4, "memory, predicted and measured");
     for (size_t i = 0; i < n_parts; i++) {
         const double y = row * (double)i + 5;
-        const double predicted = (right - left) * (double)parts[i].predicted / (double)largest, measured = (right - left) * (double)parts[i].measured / (double)largest;
+        const double predicted = (right - left) * (double)parts[i].predicted / (double)largest,
+                     measured = (right - left) * (double)parts[i].measured / (double)largest;
         fprintf(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", left - 12, y + 16, parts[i].label);
-        if (parts[i].measured > 0) fprintf(out, "<rect class=\"fill-one\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"12\" rx=\"2\"/>\n", left, y + 6, fmax(measured, 1.0));
-        fprintf(out, "<rect class=\"hollow\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" rx=\"3\"/>\n", left, y + 2, fmax(predicted, 1.0));
+        if (parts[i].measured > 0)
+            fprintf(out, "<rect class=\"fill-one\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"12\" rx=\"2\"/>\n", left, y + 6,
+                    fmax(measured, 1.0));
+        fprintf(out, "<rect class=\"hollow\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" rx=\"3\"/>\n", left, y + 2,
+                fmax(predicted, 1.0));
         apr_size_text(text[0], parts[i].predicted);
         apr_size_text(text[1], parts[i].measured);
         fprintf(out, "<text x=\"%.1f\" y=\"%.1f\">%s predicted, %s</text>\n", left + fmax(predicted, measured) + 12, y + 16, text[0],

@@ -62,9 +62,15 @@ static void texts_json(apr_json_text *json, const apr_verify_report *report)
             const char *key;
             double value;
         } figures[] = {
-            {"kl_mean", d->mean}, {"kl_median", d->median}, {"kl_p99", d->p99}, {"kl_max", d->largest}, {"same_top", d->same_top},
-            {"kl_mean_second_half", d->second_half}, {"same_top_second_half", d->second_half_top},
-            {"perplexity", d->perplexity_other}, {"perplexity_ref", d->perplexity_truth},
+            {"kl_mean", d->mean},
+            {"kl_median", d->median},
+            {"kl_p99", d->p99},
+            {"kl_max", d->largest},
+            {"same_top", d->same_top},
+            {"kl_mean_second_half", d->second_half},
+            {"same_top_second_half", d->second_half_top},
+            {"perplexity", d->perplexity_other},
+            {"perplexity_ref", d->perplexity_truth},
         };
         apr_json_open(json, NULL, '{');
         string_json(json, "text", report->texts[i].name);
@@ -104,8 +110,10 @@ static void reals_json(apr_json_text *json, const char *key, const double *value
 static void layers_json(apr_json_text *json, const apr_verify_report *report)
 {
     apr_json_open(json, "layers", '{');
-    if (report->weights.n_judged > 0) reals_json(json, "worst_operation", report->weights.worst_relative, (size_t)report->weights.n_layers + 1);
-    if (report->backends.n_judged > 0) reals_json(json, "worst_operation_of_backend", report->backends.worst_relative, (size_t)report->backends.n_layers + 1);
+    if (report->weights.n_judged > 0)
+        reals_json(json, "worst_operation", report->weights.worst_relative, (size_t)report->weights.n_layers + 1);
+    if (report->backends.n_judged > 0)
+        reals_json(json, "worst_operation_of_backend", report->backends.worst_relative, (size_t)report->backends.n_layers + 1);
     reals_json(json, "hidden_states", report->drift, report->n_drift);
     apr_json_close(json, '}');
 }

@@ -4,13 +4,15 @@
 /* The opening of Genesis and of Ecclesiastes 3 (King James Bible, 1611), of Pride and Prejudice (Austen, 1813), of A Tale of Two
  * Cities (Dickens, 1859), Sonnet 18 (Shakespeare, 1609), and a few lines in the manner of a manual page. */
 const char apr_verify_text[] =
-    "In the beginning God created the heaven and the earth. And the earth was without form, and void; and darkness was upon the face of the "
+    "In the beginning God created the heaven and the earth. And the earth was without form, and void; and darkness was upon the face of "
+    "the "
     "deep. And the Spirit of God moved upon the face of the waters. And God said, Let there be light: and there was light. And God saw the "
     "light, that it was good: and God divided the light from the darkness. And God called the light Day, and the darkness he called Night. "
     "And the evening and the morning were the first day.\n"
     "\n"
     "It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in want of a wife. However little "
-    "known the feelings or views of such a man may be on his first entering a neighbourhood, this truth is so well fixed in the minds of the "
+    "known the feelings or views of such a man may be on his first entering a neighbourhood, this truth is so well fixed in the minds of "
+    "the "
     "surrounding families, that he is considered the rightful property of some one or other of their daughters.\n"
     "\n"
     "Shall I compare thee to a summer's day?\n"
@@ -22,8 +24,10 @@ const char apr_verify_text[] =
     "And every fair from fair sometime declines,\n"
     "By chance, or nature's changing course, untrimm'd;\n"
     "\n"
-    "To every thing there is a season, and a time to every purpose under the heaven: A time to be born, and a time to die; a time to plant, "
-    "and a time to pluck up that which is planted; A time to kill, and a time to heal; a time to break down, and a time to build up; A time "
+    "To every thing there is a season, and a time to every purpose under the heaven: A time to be born, and a time to die; a time to "
+    "plant, "
+    "and a time to pluck up that which is planted; A time to kill, and a time to heal; a time to break down, and a time to build up; A "
+    "time "
     "to weep, and a time to laugh; a time to mourn, and a time to dance.\n"
     "\n"
     "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness, it was the epoch of "
@@ -62,7 +66,8 @@ const apr_hard_string apr_hard_strings[] = {
     {"Hindi", "\u0928\u092e\u0938\u094d\u0924\u0947 \u0926\u0941\u0928\u093f\u092f\u093e"},
     {"Thai", "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35\u0e0a\u0e32\u0e27\u0e42\u0e25\u0e01"},
     {"Russian and Greek", "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440! \u039a\u03b1\u03bb\u03b7\u03bc\u03ad\u03c1\u03b1."},
-    {"emoji", "\U0001f600\U0001f44d\U0001f3fd \U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 \U0001f1e9\U0001f1ea \u2764\ufe0f"},
+    {"emoji",
+     "\U0001f600\U0001f44d\U0001f3fd \U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 \U0001f1e9\U0001f1ea \u2764\ufe0f"},
     {"invisible characters", "zero\u200bwidth soft\u00adhyphen no\u00a0break \u2028line \ufeffmark \u202eright"},
     {"outside the plane", "\U00010348 \U0001d49c\U0001d4b7 \U00020000 \U000e0041"},
     {"one letter many times", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"},
