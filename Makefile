@@ -2,7 +2,7 @@
 
 CC      ?= cc
 PREFIX  ?= /usr/local
-FLAVOR  ?= release#      release | debug | asan | tsan
+FLAVOR  ?= release#      release | debug | asan | tsan | fuzz
 
 # A room includes only what it stands on; `make layers` checks it.
 may_formats := formats
@@ -25,6 +25,7 @@ LDLIBS   += -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -ldl -lm
 flags_release := -O3 -g -ffp-contract=off
 flags_debug   := -O0 -g -ffp-contract=off
 flags_asan    := -O1 -g -ffp-contract=off -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer
+flags_fuzz    := $(flags_asan) -fsanitize=fuzzer-no-link
 flags_tsan    := -O1 -g -ffp-contract=off -fsanitize=thread
 
 LIB_C  := $(sort $(wildcard $(ROOMS:=/*.c) $(ROOMS:=/ref/*.c) $(ROOMS:=/host/*.c)))
@@ -39,7 +40,7 @@ SOURCES = $(shell git ls-files '*.c' '*.h')
 
 .DEFAULT_GOAL := all
 .SECONDARY:
-.PHONY: all demo test unit cli fuzz-replay asan fuzz bench deps deps-dev doctor layers format lint install clean help cuda check-archs check-gpu FORCE
+.PHONY: all demo test unit cli fuzz-replay asan fuzz check-memory bench deps deps-dev doctor layers format lint install clean help cuda check-archs check-gpu FORCE
 
 all: $(TOOLS) ## build the four tools into build/release
 
@@ -59,12 +60,14 @@ fuzz-replay: $(FUZZ:%=$B/replay_%)
 asan: ## the same tests under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory FLAVOR=asan unit cli fuzz-replay
 fuzz: deps-dev ## fuzz every parser for FUZZ_SECONDS (60) each; finds are kept in build/fuzz
-	@$(MAKE) --no-print-directory CC=clang FLAVOR=asan $(FUZZ:%=build/asan-clang/%)
+	@$(MAKE) --no-print-directory CC=clang FLAVOR=fuzz $(FUZZ:%=build/fuzz-clang/%)
 	@for f in $(FUZZ); do mkdir -p build/fuzz/$$f && echo "== $$f" && \
-	  build/asan-clang/$$f -max_total_time=$(or $(FUZZ_SECONDS),60) -rss_limit_mb=4096 -timeout=10 -print_final_stats=1 \
+	  build/fuzz-clang/$$f -max_total_time=$(or $(FUZZ_SECONDS),60) -rss_limit_mb=4096 -timeout=10 -print_final_stats=1 \
 	  -artifact_prefix=build/fuzz/$$f- build/fuzz/$$f tests/corpus/$${f#fuzz_} 2>&1 | tail -n 12 || exit 1; done
 
-bench: all $B/bench_host ## figures: conversion against cp, host decoding and prompt speed
+check-memory: all $B/bench_synth ## a 4 GB checkpoint in under 128 MiB, and killed on the way (needs 9 GB of disk)
+	@tests/memory.sh $B
+bench: all $B/bench_synth $B/bench_host ## figures: conversion against cp, host decoding and prompt speed
 	@tests/bench.sh $B
 
 PACKAGES     := build-essential libcjson-dev libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev libdeflate-dev
@@ -92,8 +95,8 @@ doctor: ## what was found here
 $B/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
-# sums of products that are held to bounds, not to bits
-$B/kernels/host/matmul.c.o $B/kernels/host/attention.c.o: CFLAGS += -ffp-contract=fast
+# Sums of products that are held to bounds, not to bits
+$B/kernels/host/matmul.c.o $B/kernels/host/attention.c.o $B/kernels/host/packed.c.o: CFLAGS += -ffp-contract=fast
 $(LIB): $(LIB_C:%=$B/%.o)
 	@rm -f $@
 	@ar rcs $@ $^
@@ -105,7 +108,7 @@ $B/bench_%: $B/tests/bench_%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
 $B/replay_fuzz_%: $B/tests/fuzz_%.c.o $B/tests/fuzz_replay.c.o $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
-build/asan-clang/fuzz_%: tests/fuzz_%.c build/asan-clang/libaprkit.a
+build/fuzz-clang/fuzz_%: tests/fuzz_%.c build/fuzz-clang/libaprkit.a
 	$(CC) $(CPPFLAGS) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # CUDA: every kernels/cuda/*.cu goes into libaprkit-cuda.so, which the tools load at run time when it lies beside them.

@@ -18,6 +18,8 @@ typedef struct apr_convert_options {
     apr_recipe_options recipe; /* limits are filled in from format and profile */
     bool want_metrics;
     apr_progress progress;
+    const apr_cuda_codecs *codecs; /* see apr_pipe_options; NULL: the host encodes */
+    apr_cuda_device *device;
 } apr_convert_options;
 
 typedef struct apr_conversion {

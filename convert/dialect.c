@@ -60,12 +60,24 @@ apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *er
     return apr_model_index_names(view, err);
 }
 
-/* A buffer that old checkpoints carry and every program computes for itself. */
-static bool is_derived(const char *name)
+/* A buffer that the target dialect's readers compute for themselves: inv_freq of old checkpoints; llama 3's rotary divisors
+ * where config.json states the scaling. */
+static bool is_derived(const apr_model *model, const char *name, apr_dialect dialect)
 {
     static const char ending[] = "rotary_emb.inv_freq";
     const size_t n = strlen(name), m = sizeof ending - 1;
-    return n >= m && strcmp(name + n - m, ending) == 0;
+    if (dialect == APR_DIALECT_GGML) return n >= m && strcmp(name + n - m, ending) == 0;
+    return strcmp(name, "rope_freqs.weight") == 0 && model->hparams.rope.kind == APR_ROPE_LLAMA3;
+}
+
+/* Rotary divisors that no known scaling explains cannot be said in a config.json: a reader of it would compute something else. */
+static apr_status check_divisors(const apr_model *model, apr_error *err)
+{
+    if (apr_model_find(model, "rope_freqs.weight") == NULL || model->hparams.rope.kind == APR_ROPE_LLAMA3) return APR_OK;
+    return apr_fail(err, APR_E_UNSUPPORTED,
+                    "%s: the rotary divisors of tensor 'rope_freqs.weight' are those of no known scaling, and a config.json cannot state "
+                    "them; keep it as .apr or .gguf",
+                    model->path);
 }
 
 /* The copy of a tied embedding that some readers need: the way back leaves it out. */
@@ -117,8 +129,7 @@ static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_
     if (moved == NULL) return apr_no_memory(err, "a table of tensors");
     view->n_tensors = 0;
     for (size_t i = 0; i < canonical->n_tensors; i++) {
-        if (is_tied_copy(canonical, &canonical->tensors[i]) || (dialect == APR_DIALECT_GGML && is_derived(canonical->tensors[i].name)))
-            continue;
+        if (is_tied_copy(canonical, &canonical->tensors[i]) || is_derived(canonical, canonical->tensors[i].name, dialect)) continue;
         moved[i] = &view->tensors[view->n_tensors++];
         *moved[i] = canonical->tensors[i];
     }
@@ -146,6 +157,7 @@ static apr_status add_rope_divisors(apr_model *view, apr_error *err)
 
 apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err)
 {
+    if (dialect == APR_DIALECT_HF) APR_TRY(check_divisors(canonical, err));
     APR_TRY(apr_view_copy(view, canonical, 1, err));
     APR_TRY(drop_tensors(view, canonical, dialect, err));
     if (canonical->dialect == dialect) return apr_model_index_names(view, err);

@@ -1,5 +1,5 @@
 /* pipe.c - windows of pieces: all threads encode one window while one of them writes the window before. */
-#include "convert/pipe.h"
+#include "convert/pipe_internal.h"
 
 #include "kernels/rows.h"
 
@@ -13,63 +13,38 @@ static int omp_get_max_threads(void) { return 1; }
 static int omp_get_thread_num(void) { return 0; }
 #endif
 
-enum {
-    PIECE_ELEMS = 64 * 1024, /* a multiple of every block; 256 KiB of floats stay in a core's cache */
-    WINDOW_PIECES = 32,      /* 8 MiB of floats a window */
-    COPY_BYTES = 8 * 1024 * 1024
-};
+enum { COPY_BYTES = 8 * 1024 * 1024 };
 
-typedef struct pipe {
-    apr_sink *sink;
-    const apr_pipe_options *options;
-    uint64_t done_bytes, total_bytes; /* of source data, for the progress line */
-    uint8_t *windows[2];              /* encoded bytes: one being filled, one being written */
-    size_t window_bytes;
-    float *values;      /* [threads][2 * piece_elems]: decoded source, decoded result */
-    size_t piece_elems; /* capacity of `values` */
-    float *row_scales;  /* of the FP8 tensor just written */
-    size_t n_row_scales;
-} pipe;
-
-/* How a tensor is cut. A plain tensor is one long array and pieces may cross rows; where rows move, have scales or a flat
- * type, a piece is whole rows. */
-typedef struct cut {
-    apr_tensor array; /* the tensor, or its flat view of rank 1 */
-    bool whole_rows;
-    int64_t n_units, units_per_piece; /* a unit is a row, or one value of the array */
-    int64_t unit_elems;
-} cut;
-
-static cut cut_tensor(const apr_pipe_item *item)
+apr_cut apr_cut_tensor(const apr_pipe_item *item)
 {
     const apr_tensor *const t = item->from;
-    cut c = {.array = *t, .unit_elems = apr_tensor_columns(t), .n_units = apr_tensor_rows(t)};
+    apr_cut c = {.array = *t, .unit_elems = apr_tensor_columns(t), .n_units = apr_tensor_rows(t)};
 
     c.whole_rows =
         t->pending.kind != APR_STEP_NONE || t->scale != NULL || t->dtype == APR_APR_Q4 || t->dtype == APR_APR_Q8 || item->to == APR_F8_E4M3;
     if (c.whole_rows) {
-        c.units_per_piece = c.unit_elems < PIECE_ELEMS && c.unit_elems > 0 ? PIECE_ELEMS / c.unit_elems : 1;
+        c.units_per_piece = c.unit_elems < APR_PIECE_ELEMS && c.unit_elems > 0 ? APR_PIECE_ELEMS / c.unit_elems : 1;
         return c;
     }
     c.n_units = apr_tensor_elems(t);
     c.unit_elems = 1;
-    c.units_per_piece = PIECE_ELEMS;
+    c.units_per_piece = APR_PIECE_ELEMS;
     c.array.rank = 1;
     c.array.dims[0] = c.n_units;
     return c;
 }
 
-static int64_t n_pieces(const cut *c) { return (c->n_units + c->units_per_piece - 1) / c->units_per_piece; }
-static int64_t units_of_piece(const cut *c, int64_t piece)
+int64_t apr_cut_pieces(const apr_cut *c) { return (c->n_units + c->units_per_piece - 1) / c->units_per_piece; }
+int64_t apr_cut_units(const apr_cut *c, int64_t piece)
 {
     const int64_t left = c->n_units - piece * c->units_per_piece;
     return left < c->units_per_piece ? left : c->units_per_piece;
 }
 
 /* Values of one piece as floats. */
-static void decode_piece(const cut *c, int64_t piece, float *dst)
+static void decode_piece(const apr_cut *c, int64_t piece, float *dst)
 {
-    const int64_t first = piece * c->units_per_piece, n = units_of_piece(c, piece);
+    const int64_t first = piece * c->units_per_piece, n = apr_cut_units(c, piece);
     if (c->whole_rows) {
         apr_decode_rows(&c->array, first, n, dst);
         return;
@@ -81,9 +56,9 @@ static void decode_piece(const cut *c, int64_t piece, float *dst)
     apr_decode_rows(&slice, 0, 1, dst);
 }
 
-static void encode_piece(const pipe *p, const cut *c, const apr_pipe_item *item, int64_t piece, const float *src, uint8_t *dst)
+static void encode_piece(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t piece, const float *src, uint8_t *dst)
 {
-    const int64_t n = units_of_piece(c, piece);
+    const int64_t n = apr_cut_units(c, piece);
     if (item->to != APR_F8_E4M3) {
         apr_host_codecs()[item->to].encode(src, dst, n * c->unit_elems);
         return;
@@ -93,9 +68,9 @@ static void encode_piece(const pipe *p, const cut *c, const apr_pipe_item *item,
 }
 
 /* The encoded piece as floats again, to measure what encoding cost. */
-static void decode_encoded(const pipe *p, const cut *c, const apr_pipe_item *item, int64_t piece, const uint8_t *bytes, float *dst)
+static void decode_encoded(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t piece, const uint8_t *bytes, float *dst)
 {
-    const int64_t n = units_of_piece(c, piece) * c->unit_elems;
+    const int64_t n = apr_cut_units(c, piece) * c->unit_elems;
     apr_ref_codecs[item->to].decode(bytes, dst, n);
     if (item->to == APR_F8_E4M3)
         for (int64_t i = 0; i < n; i++) dst[i] *= p->row_scales[piece * c->units_per_piece + i / c->unit_elems];
@@ -107,9 +82,9 @@ typedef struct finding {
     int64_t n_unusual;
 } finding;
 
-static void convert_piece(const pipe *p, const cut *c, const apr_pipe_item *item, int64_t piece, uint8_t *dst, finding *found)
+static void convert_piece(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t piece, uint8_t *dst, finding *found)
 {
-    const int64_t n = units_of_piece(c, piece) * c->unit_elems;
+    const int64_t n = apr_cut_units(c, piece) * c->unit_elems;
     float *const values = p->values + 2 * p->piece_elems * (size_t)omp_get_thread_num(), *const again = values + p->piece_elems;
 
     decode_piece(c, piece, values);
@@ -121,17 +96,25 @@ static void convert_piece(const pipe *p, const cut *c, const apr_pipe_item *item
     apr_metrics_add(&found->metrics, values, again, n);
 }
 
-static void report_progress(pipe *p, const apr_tensor *tensor, uint64_t more_bytes)
+void apr_pipe_progress(apr_pipe *p, const apr_tensor *tensor, uint64_t more_bytes)
 {
     p->done_bytes += more_bytes;
     apr_progress_report(&p->options->progress, p->done_bytes, p->total_bytes, tensor->name);
 }
 
-/* Makes room for pieces of this tensor. */
-static apr_status reserve(pipe *p, const cut *c, const apr_pipe_item *item, apr_error *err)
+apr_status apr_pipe_reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err)
+{
+    if (item->to != APR_F8_E4M3) return APR_OK;
+    free(p->row_scales);
+    p->n_row_scales = (size_t)c->n_units;
+    p->row_scales = malloc(p->n_row_scales * sizeof(float) + 1);
+    return p->row_scales != NULL ? APR_OK : apr_no_memory(err, "the scales of a tensor's rows");
+}
+
+/* Makes room for floats of this tensor's pieces. */
+static apr_status reserve_values(apr_pipe *p, const apr_cut *c, apr_error *err)
 {
     const size_t elems = (size_t)(c->units_per_piece < c->n_units ? c->units_per_piece : c->n_units) * (size_t)c->unit_elems;
-    const size_t window_bytes = WINDOW_PIECES * (size_t)apr_row_bytes(item->to, (int64_t)elems);
     size_t n_values;
 
     if (elems > p->piece_elems) {
@@ -139,6 +122,16 @@ static apr_status reserve(pipe *p, const cut *c, const apr_pipe_item *item, apr_
         p->piece_elems = elems;
         p->values = __builtin_mul_overflow(elems, 2 * sizeof(float) * (size_t)omp_get_max_threads(), &n_values) ? NULL : malloc(n_values);
     }
+    return p->values != NULL ? APR_OK : apr_no_memory(err, "a window of a tensor");
+}
+
+/* Makes room for pieces of this tensor. */
+static apr_status reserve(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err)
+{
+    const size_t elems = (size_t)(c->units_per_piece < c->n_units ? c->units_per_piece : c->n_units) * (size_t)c->unit_elems;
+    const size_t window_bytes = APR_WINDOW_PIECES * (size_t)apr_row_bytes(item->to, (int64_t)elems);
+
+    APR_TRY(reserve_values(p, c, err));
     if (window_bytes > p->window_bytes) {
         p->window_bytes = window_bytes;
         for (int i = 0; i < 2; i++) {
@@ -146,30 +139,47 @@ static apr_status reserve(pipe *p, const cut *c, const apr_pipe_item *item, apr_
             p->windows[i] = malloc(window_bytes);
         }
     }
-    if (item->to == APR_F8_E4M3) {
-        free(p->row_scales);
-        p->n_row_scales = (size_t)c->n_units;
-        p->row_scales = malloc(p->n_row_scales * sizeof(float) + 1);
-        if (p->row_scales == NULL) return apr_no_memory(err, "the scales of a tensor's rows");
-    }
-    if (p->values == NULL || p->windows[0] == NULL || p->windows[1] == NULL) return apr_no_memory(err, "a window of a tensor");
+    APR_TRY(apr_pipe_reserve_scales(p, c, item, err));
+    if (p->windows[0] == NULL || p->windows[1] == NULL) return apr_no_memory(err, "a window of a tensor");
     return APR_OK;
 }
 
-static apr_status convert_tensor(pipe *p, apr_pipe_item *item, apr_error *err)
+apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, int64_t first, int64_t n, const uint8_t *bytes,
+                            apr_error *err)
 {
-    const cut c = cut_tensor(item);
-    const int64_t total = n_pieces(&c);
+    const size_t piece_bytes = (size_t)apr_row_bytes(item->to, c->units_per_piece * c->unit_elems);
+    finding found[APR_WINDOW_PIECES];
+
+    APR_TRY(reserve_values(p, c, err));
+    for (int64_t done = 0; done < n; done += APR_WINDOW_PIECES) {
+        const int64_t now = n - done < APR_WINDOW_PIECES ? n - done : APR_WINDOW_PIECES;
+#pragma omp parallel for schedule(dynamic)
+        for (int64_t i = 0; i < now; i++) {
+            float *const values = p->values + 2 * p->piece_elems * (size_t)omp_get_thread_num(), *const again = values + p->piece_elems;
+            decode_piece(c, first + done + i, values);
+            decode_encoded(p, c, item, first + done + i, bytes + (size_t)(done + i) * piece_bytes, again);
+            found[i].metrics = apr_metrics_empty();
+            apr_metrics_add(&found[i].metrics, values, again, apr_cut_units(c, first + done + i) * c->unit_elems);
+        }
+        for (int64_t i = 0; i < now; i++) apr_metrics_merge(&item->metrics, &found[i].metrics);
+    }
+    return APR_OK;
+}
+
+static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *err)
+{
+    const apr_cut c = apr_cut_tensor(item);
+    const int64_t total = apr_cut_pieces(&c);
     const size_t piece_bytes = (size_t)apr_row_bytes(item->to, c.units_per_piece * c.unit_elems);
-    finding found[WINDOW_PIECES];
+    finding found[APR_WINDOW_PIECES];
     apr_status status = APR_OK;
     size_t n_ready = 0; /* bytes of the window before, waiting to be written */
     int filling = 0;
 
     if (c.n_units == 0 || c.unit_elems == 0) return APR_OK;
     APR_TRY(reserve(p, &c, item, err));
-    for (int64_t first = 0; first < total || n_ready > 0; first += WINDOW_PIECES) {
-        const int64_t n = first >= total ? 0 : total - first < WINDOW_PIECES ? total - first : WINDOW_PIECES;
+    for (int64_t first = 0; first < total || n_ready > 0; first += APR_WINDOW_PIECES) {
+        const int64_t n = first >= total ? 0 : total - first < APR_WINDOW_PIECES ? total - first : APR_WINDOW_PIECES;
         uint8_t *const window = p->windows[filling], *const ready = p->windows[!filling];
         if (status != APR_OK) return status;
 #pragma omp parallel
@@ -178,30 +188,30 @@ static apr_status convert_tensor(pipe *p, apr_pipe_item *item, apr_error *err)
 #pragma omp task shared(status)
             if (n_ready > 0) status = apr_sink_put(p->sink, ready, n_ready, err);
 #pragma omp taskloop grainsize(1) shared(found)
-            for (int64_t i = 0; i < n; i++) convert_piece(p, &c, item, first + i, window + (size_t)i * piece_bytes, &found[i]);
+            for (size_t i = 0; i < (size_t)n; i++) convert_piece(p, &c, item, first + (int64_t)i, window + i * piece_bytes, &found[i]);
         }
         n_ready = 0;
         for (int64_t i = 0; i < n; i++) {
-            const int64_t elems = units_of_piece(&c, first + i) * c.unit_elems;
+            const int64_t elems = apr_cut_units(&c, first + i) * c.unit_elems;
             n_ready += (size_t)apr_row_bytes(item->to, elems);
             item->n_unusual += found[i].n_unusual;
             apr_metrics_merge(&item->metrics, &found[i].metrics);
         }
-        if (n > 0) report_progress(p, item->from, item->from->n_bytes / (uint64_t)total * (uint64_t)n);
+        if (n > 0) apr_pipe_progress(p, item->from, item->from->n_bytes / (uint64_t)total * (uint64_t)n);
         filling = !filling;
     }
     return status;
 }
 
 /* Same type: the bytes as they are, or row by row where the order changes. */
-static apr_status copy_tensor(pipe *p, const apr_pipe_item *item, apr_error *err)
+static apr_status copy_tensor(apr_pipe *p, const apr_pipe_item *item, apr_error *err)
 {
     const apr_tensor *const t = item->from;
     if (t->pending.kind == APR_STEP_NONE) {
         for (uint64_t at = 0; at < t->n_bytes; at += COPY_BYTES) {
             const size_t n = t->n_bytes - at < COPY_BYTES ? (size_t)(t->n_bytes - at) : COPY_BYTES;
             APR_TRY(apr_sink_put(p->sink, t->data + at, n, err));
-            report_progress(p, t, n);
+            apr_pipe_progress(p, t, n);
         }
         return APR_OK;
     }
@@ -216,28 +226,34 @@ static apr_status copy_tensor(pipe *p, const apr_pipe_item *item, apr_error *err
         const int64_t n = n_rows - row < rows_at_once ? n_rows - row : rows_at_once;
         for (int64_t i = 0; i < n; i++) memcpy(rows + (size_t)i * row_bytes, apr_tensor_row(t, row + i), row_bytes);
         status = apr_sink_put(p->sink, rows, (size_t)n * row_bytes, err);
-        report_progress(p, t, (uint64_t)n * row_bytes);
+        apr_pipe_progress(p, t, (uint64_t)n * row_bytes);
     }
     free(rows);
     return status;
 }
 
-static apr_status run_item(pipe *p, apr_pipe_item *item, apr_error *err)
+static apr_status run_item(apr_pipe *p, apr_pipe_item *item, apr_error *err)
 {
-    item->metrics = apr_metrics_empty();
-    item->n_unusual = 0;
     if (item->is_scales) return apr_sink_put(p->sink, p->row_scales, p->n_row_scales * sizeof(float), err);
     return item->to == item->from->dtype ? copy_tensor(p, item, err) : convert_tensor(p, item, err);
 }
 
 apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, const apr_pipe_options *options, apr_error *err)
 {
-    pipe p = {.sink = sink, .options = options};
+    apr_pipe p = {.sink = sink, .options = options};
+    apr_pipe_device *device = NULL;
     apr_status status = APR_OK;
 
-    for (size_t i = 0; i < n_items; i++)
+    for (size_t i = 0; i < n_items; i++) {
         if (!items[i].is_scales) p.total_bytes += items[i].from->n_bytes;
-    for (size_t i = 0; i < n_items && status == APR_OK; i++) status = run_item(&p, &items[i], err);
+        items[i].metrics = apr_metrics_empty();
+        items[i].n_unusual = 0;
+        items[i].on_device = false;
+    }
+    if (options->codecs != NULL) status = apr_pipe_device_start(&device, &p, items, n_items, err);
+    for (size_t i = 0; i < n_items && status == APR_OK; i++)
+        status = apr_pipe_device_takes(device, i) ? apr_pipe_device_item(device, i, err) : run_item(&p, &items[i], err);
+    apr_pipe_device_stop(device);
     free(p.values);
     free(p.windows[0]);
     free(p.windows[1]);

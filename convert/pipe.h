@@ -1,13 +1,15 @@
 /* convert/pipe.h - the bytes' way: tensors of a view, decoded, encoded and put into a sink, in constant memory.
  *
  * A tensor that keeps its type and order is copied as it is. Everything else goes through float32 in pieces of about
- * 64 Ki values, on all cores, while the pieces before are being written. The bytes do not depend on the number of threads. */
+ * 64 Ki values, on all cores, while the pieces before are being written. The bytes do not depend on the number of threads,
+ * nor on whether a GPU makes them. */
 #ifndef APR_CONVERT_PIPE_H
 #define APR_CONVERT_PIPE_H
 
 #include "formats/model.h"
 #include "formats/progress.h"
 #include "formats/sink.h"
+#include "kernels/cuda/api.h"
 #include "quant/metrics.h"
 
 /* One tensor of the sink's layout. */
@@ -19,11 +21,14 @@ typedef struct apr_pipe_item {
     /* filled by the run */
     apr_metrics metrics; /* of `to` against `from`, when asked for and the types differ */
     int64_t n_unusual;   /* NaN and infinite values met while encoding */
+    bool on_device;      /* a GPU encoded it */
 } apr_pipe_item;
 
 typedef struct apr_pipe_options {
     bool want_metrics; /* decode again and compare: costs about as much as the encoding of a plain type */
     apr_progress progress;
+    const apr_cuda_codecs *codecs; /* of the library that opened `device`; NULL: all on the host */
+    apr_cuda_device *device;
 } apr_pipe_options;
 
 apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, const apr_pipe_options *options, apr_error *err);

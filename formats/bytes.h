@@ -10,12 +10,37 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint16_t apr_load_le16(const void *p) { const uint8_t *b = (const uint8_t *)p; return (uint16_t)(b[0] | b[1] << 8); }
-static inline uint32_t apr_load_le32(const void *p) { const uint8_t *b = (const uint8_t *)p; return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24; }
-static inline uint64_t apr_load_le64(const void *p) { const uint8_t *b = (const uint8_t *)p; return (uint64_t)apr_load_le32(b) | (uint64_t)apr_load_le32(b + 4) << 32; }
-static inline void apr_store_le16(void *p, uint16_t v) { uint8_t *b = (uint8_t *)p; b[0] = (uint8_t)v; b[1] = (uint8_t)(v >> 8); }
-static inline void apr_store_le32(void *p, uint32_t v) { apr_store_le16(p, (uint16_t)v); apr_store_le16((uint8_t *)p + 2, (uint16_t)(v >> 16)); }
-static inline void apr_store_le64(void *p, uint64_t v) { apr_store_le32(p, (uint32_t)v); apr_store_le32((uint8_t *)p + 4, (uint32_t)(v >> 32)); }
+static inline uint16_t apr_load_le16(const void *p)
+{
+    const uint8_t *b = (const uint8_t *)p;
+    return (uint16_t)(b[0] | b[1] << 8);
+}
+static inline uint32_t apr_load_le32(const void *p)
+{
+    const uint8_t *b = (const uint8_t *)p;
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+static inline uint64_t apr_load_le64(const void *p)
+{
+    const uint8_t *b = (const uint8_t *)p;
+    return (uint64_t)apr_load_le32(b) | (uint64_t)apr_load_le32(b + 4) << 32;
+}
+static inline void apr_store_le16(void *p, uint16_t v)
+{
+    uint8_t *b = (uint8_t *)p;
+    b[0] = (uint8_t)v;
+    b[1] = (uint8_t)(v >> 8);
+}
+static inline void apr_store_le32(void *p, uint32_t v)
+{
+    apr_store_le16(p, (uint16_t)v);
+    apr_store_le16((uint8_t *)p + 2, (uint16_t)(v >> 16));
+}
+static inline void apr_store_le64(void *p, uint64_t v)
+{
+    apr_store_le32(p, (uint32_t)v);
+    apr_store_le32((uint8_t *)p + 4, (uint32_t)(v >> 32));
+}
 
 typedef struct apr_cursor {
     const uint8_t *data;
@@ -37,7 +62,11 @@ static inline const uint8_t *apr_cursor_take(apr_cursor *c, uint64_t n)
     return p;
 }
 
-static inline uint8_t apr_cursor_u8(apr_cursor *c) { const uint8_t *const p = apr_cursor_take(c, 1); return p ? *p : 0; }
+static inline uint8_t apr_cursor_u8(apr_cursor *c)
+{
+    const uint8_t *const p = apr_cursor_take(c, 1);
+    return p ? *p : 0;
+}
 static inline uint16_t apr_cursor_u16(apr_cursor *c)
 {
     const uint8_t *const p = apr_cursor_take(c, 2);

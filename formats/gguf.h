@@ -34,7 +34,8 @@ double apr_gguf_rope_divisor(const apr_rope_scaling *rope, double theta, int64_t
 void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *hparams);
 
 /* Appends everything llama.cpp wants to see: general.*, ARCH.*, tokenizer.*. `file_type` is llama.cpp's number of the mixture. */
-apr_status apr_gguf_keys(const apr_hparams *hparams, const apr_vocab *vocab, const char *name, int64_t file_type, apr_kv_list *kv, apr_error *err);
+apr_status apr_gguf_keys(const apr_hparams *hparams, const apr_vocab *vocab, const char *name, int64_t file_type, apr_kv_list *kv,
+                         apr_error *err);
 /* The tokenizer's part of it. What GGUF has no key for is kept under tokenizer.aprkit.pattern and tokenizer.aprkit.stop_ids. */
 apr_status apr_gguf_vocab_keys(const apr_vocab *vocab, apr_kv_list *kv, apr_error *err);
 

@@ -341,8 +341,9 @@ apr_status apr_gguf_parse(apr_model *model, apr_error *err)
 
     APR_TRY(apr_model_index_names(model, err));
     APR_TRY(apr_gguf_hparams(&model->kv, &model->hparams, &model->arena, model->path, err));
-    model->hparams.tie_word_embeddings =
-        apr_model_find(model, "token_embd.weight") != NULL && apr_model_find(model, "output.weight") == NULL;
+    const apr_tensor *const embedding = apr_model_find(model, "token_embd.weight");
+    model->hparams.tie_word_embeddings = embedding != NULL && apr_model_find(model, "output.weight") == NULL;
+    if (model->hparams.vocab_size == 0 && embedding != NULL && embedding->rank == 2) model->hparams.vocab_size = embedding->dims[0];
     APR_TRY(apr_hparams_complete(&model->hparams, &model->arena, model->path, err));
     const apr_tensor *const divisors = apr_model_find(model, "rope_freqs.weight");
     if (divisors != NULL) apr_gguf_rope_from_divisors(divisors, &model->hparams);

@@ -126,7 +126,8 @@ static apr_status read_rules(const apr_kv_list *kv, apr_vocab *v, apr_arena *are
     apr_kv_get_bool(kv, "tokenizer.ggml.add_eos_token", &v->add_eos);
     apr_kv_get_bool(kv, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix);
     v->space_after_added = is_spm && v->add_space_prefix; /* as llama.cpp does behind special tokens */
-    if (v->kind == APR_VOCAB_BPE && v->pre == NULL && v->pattern == NULL) v->pre = "default"; /* unknown splitting is refused, not left out */
+    if (v->kind == APR_VOCAB_BPE && v->pre == NULL && v->pattern == NULL)
+        v->pre = "default"; /* unknown splitting is refused, not left out */
     return APR_OK;
 }
 

@@ -22,8 +22,18 @@
 #define APR_ANYWHERE
 #endif
 
-APR_ANYWHERE static inline uint32_t apr_f32_bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
-APR_ANYWHERE static inline float apr_f32_from_bits(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
+APR_ANYWHERE static inline uint32_t apr_f32_bits(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+APR_ANYWHERE static inline float apr_f32_from_bits(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
 
 APR_ANYWHERE static inline float apr_f16_to_f32(uint16_t h)
 {
@@ -55,7 +65,7 @@ APR_ANYWHERE static inline uint16_t apr_f32_to_f16(float f)
     const uint32_t bits = apr_f32_bits(f), magnitude = bits & 0x7fffffff;
     const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
 
-    if (magnitude > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff)); /* NaN, made quiet */
+    if (magnitude > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));            /* NaN, made quiet */
     const uint32_t rounded = magnitude >= 0x47800000 ? 0x7c00 : apr_round_magnitude(magnitude, 10, -14); /* 0x47800000 is 2^16 */
     return (uint16_t)(sign | rounded);
 }

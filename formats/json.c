@@ -409,7 +409,7 @@ void apr_json_real(apr_json_text *out, const char *key, double value)
         int n_digits = 1; /* 17 always read back equal */
         do snprintf(text, sizeof text, "%.*g", n_digits, value);
         while (strtod(text, NULL) != value && ++n_digits <= 17);
-        if (strpbrk(text, ".e") == NULL) strcat(text, ".0");
+        if (strpbrk(text, ".e") == NULL) snprintf(text, sizeof text, "%.*g.0", n_digits, value);
     }
     append_word(out, key, text);
 }

@@ -10,16 +10,26 @@
 #include "formats/status.h"
 
 /* X(id, GGUF's number, bytes of one element or 0, name) */
-#define APR_KV_TYPE_LIST(X)                                                                                              \
-    X(U8, 0, 1, "u8") X(I8, 1, 1, "i8") X(U16, 2, 2, "u16") X(I16, 3, 2, "i16") X(U32, 4, 4, "u32") X(I32, 5, 4, "i32")  \
-    X(F32, 6, 4, "f32") X(BOOL, 7, 1, "bool") X(STRING, 8, 0, "string") X(ARRAY, 9, 0, "array")                         \
-    X(U64, 10, 8, "u64") X(I64, 11, 8, "i64") X(F64, 12, 8, "f64")
+#define APR_KV_TYPE_LIST(X)   \
+    X(U8, 0, 1, "u8")         \
+    X(I8, 1, 1, "i8")         \
+    X(U16, 2, 2, "u16")       \
+    X(I16, 3, 2, "i16")       \
+    X(U32, 4, 4, "u32")       \
+    X(I32, 5, 4, "i32")       \
+    X(F32, 6, 4, "f32")       \
+    X(BOOL, 7, 1, "bool")     \
+    X(STRING, 8, 0, "string") \
+    X(ARRAY, 9, 0, "array")   \
+    X(U64, 10, 8, "u64")      \
+    X(I64, 11, 8, "i64")      \
+    X(F64, 12, 8, "f64")
 
 typedef enum {
 #define X(id, number, bytes, name) APR_KV_##id = number,
     APR_KV_TYPE_LIST(X)
 #undef X
-    APR_KV_TYPE_COUNT
+        APR_KV_TYPE_COUNT
 } apr_kv_type;
 
 /* Text with a length: GGUF strings are not terminated and may hold any byte. */
@@ -34,9 +44,9 @@ typedef struct apr_kv {
     apr_kv_type elem_type; /* arrays only; never ARRAY */
     uint64_t n_elems;      /* arrays only */
     union {
-        uint64_t bits;        /* scalars: the value's bytes, little-endian, zero-extended */
-        apr_str string;       /* STRING */
-        const void *numbers;  /* arrays of numbers: packed little-endian elements */
+        uint64_t bits;          /* scalars: the value's bytes, little-endian, zero-extended */
+        apr_str string;         /* STRING */
+        const void *numbers;    /* arrays of numbers: packed little-endian elements */
         const apr_str *strings; /* arrays of STRING */
     } value;
 } apr_kv;

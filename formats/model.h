@@ -34,17 +34,17 @@ typedef struct apr_step {
 
 typedef struct apr_tensor apr_tensor;
 struct apr_tensor {
-    const char *name;            /* NUL-terminated UTF-8, unique in its model */
+    const char *name; /* NUL-terminated UTF-8, unique in its model */
     apr_dtype dtype;
-    int rank;                    /* 0 is a scalar */
-    int64_t dims[APR_MAX_RANK];  /* outermost first, [out, in]; the last one is contiguous */
-    const uint8_t *data;         /* borrowed; NULL in a layout or when n_bytes is 0 */
+    int rank;                   /* 0 is a scalar */
+    int64_t dims[APR_MAX_RANK]; /* outermost first, [out, in]; the last one is contiguous */
+    const uint8_t *data;        /* borrowed; NULL in a layout or when n_bytes is 0 */
     uint64_t n_bytes;
-    apr_step pending;            /* not yet applied: logical row r lies at apr_tensor_row(t, r) */
+    apr_step pending; /* not yet applied: logical row r lies at apr_tensor_row(t, r) */
 
     /* Where it came from, when name or order was changed on the way (NULL and NONE otherwise). */
     const char *origin_name;
-    apr_step origin_step;        /* what was applied to the origin's rows to get these */
+    apr_step origin_step; /* what was applied to the origin's rows to get these */
 
     /* FP8: value = weight * scale[row / scale_rows][column / scale_columns]; the scale tensor is of the same model. */
     const apr_tensor *scale;
@@ -60,29 +60,29 @@ typedef struct apr_attachment {
 
 /* What the weights were before they became an APR file; for the other formats it describes the file itself. */
 typedef struct apr_origin {
-    apr_format format;           /* GGUF or SAFETENSORS; NONE when made from nothing */
-    uint32_t gguf_version;       /* 2 or 3 */
-    bool requantized;            /* some tensor's type is no longer the origin's */
-    const char *const *order;    /* [n_order] canonical names in the origin's order, or NULL: as in tensors[] */
+    apr_format format;        /* GGUF or SAFETENSORS; NONE when made from nothing */
+    uint32_t gguf_version;    /* 2 or 3 */
+    bool requantized;         /* some tensor's type is no longer the origin's */
+    const char *const *order; /* [n_order] canonical names in the origin's order, or NULL: as in tensors[] */
     size_t n_order;
 } apr_origin;
 
 typedef struct apr_model {
     const char *path;
-    apr_format format;           /* the container it was read from */
+    apr_format format; /* the container it was read from */
     apr_dialect dialect;
     apr_origin origin;
-    apr_tensor *tensors;         /* [n_tensors] in the order of their data */
+    apr_tensor *tensors; /* [n_tensors] in the order of their data */
     size_t n_tensors;
     const uint32_t *stated_crcs; /* [n_tensors] CRC-32 of each tensor as an APR file states it, or NULL: it states none */
     apr_hparams hparams;
     apr_vocab vocab;
-    apr_kv_list kv;              /* all metadata of the origin: GGUF's keys, safetensors' __metadata__ */
+    apr_kv_list kv; /* all metadata of the origin: GGUF's keys, safetensors' __metadata__ */
     const apr_attachment *attachments;
     size_t n_attachments;
     struct apr_name_index *index; /* see apr_model_find */
     apr_arena arena;
-    apr_map *maps;               /* [n_maps], one a shard */
+    apr_map *maps; /* [n_maps], one a shard */
     size_t n_maps;
 } apr_model;
 

@@ -1,27 +1,42 @@
 /* out.c - the part file, its bytes and its rename. */
-#define _GNU_SOURCE /* sync_file_range */
+#define _GNU_SOURCE /* sync_file_range, fallocate */
 #include "formats/out.h"
 
 #include "formats/crc32.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#else
+static int omp_in_parallel(void) { return 0; }
+static int omp_get_max_threads(void) { return 1; }
+#endif
 
 enum {
     PARALLEL_BYTES = 256 * 1024,       /* below this a second thread costs more than it gives */
+    WINDOW_BYTES = 256 * 1024 * 1024,  /* of a file in memory, mapped at a time */
+    SLICE_BYTES = 1024 * 1024,         /* of a window, copied by one thread */
     WRITEBACK_BYTES = 32 * 1024 * 1024 /* start writing to the disk this often, so that the fsync at the end has little left */
 };
 
 struct apr_out {
     char *path, *part;
     int fd;
-    uint64_t n_written, n_flushed;
+    uint64_t n_written, n_flushed, total_bytes;
+    bool in_memory;  /* the file system is RAM: one thread writes slower than several copy */
+    uint8_t *window; /* mapped part of such a file, allocated beforehand; NULL: none yet */
+    uint64_t window_at, window_bytes;
 };
 
 /* The folder that `path` lies in, malloc'ed. */
@@ -56,6 +71,7 @@ apr_status apr_out_check_disk(const char *path, uint64_t total_bytes, apr_error 
 
 static void free_out(apr_out *out)
 {
+    if (out->window != NULL) munmap(out->window, out->window_bytes);
     if (out->fd >= 0) close(out->fd);
     free(out->path);
     free(out->part);
@@ -87,18 +103,71 @@ apr_status apr_out_open(apr_out **out_ptr, const char *path, uint64_t total_byte
         free_out(out);
         return status;
     }
+    struct statfs fs;
+    out->total_bytes = total_bytes;
+    out->in_memory = fstatfs(out->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
     *out_ptr = out;
     return APR_OK;
 }
 
-static int write_all(int fd, const uint8_t *bytes, size_t n_bytes)
+static int write_all(const apr_out *out, const uint8_t *bytes, size_t n_bytes)
 {
-    while (n_bytes > 0) {
-        const ssize_t n = write(fd, bytes, n_bytes);
+    for (uint64_t at = out->n_written; n_bytes > 0;) {
+        const ssize_t n = pwrite(out->fd, bytes, n_bytes, (off_t)at);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return n == 0 ? EIO : errno;
         bytes += n;
+        at += (uint64_t)n;
         n_bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+/* Maps the part of the file that begins at `at`. Its pages are allocated first: a full file system is an error here, and no
+ * signal later. */
+static int next_window(apr_out *out, uint64_t at)
+{
+    const uint64_t start = at - at % 4096, left = out->total_bytes > start ? out->total_bytes - start : 0;
+    const uint64_t n_bytes = left > 0 && left < WINDOW_BYTES ? left : WINDOW_BYTES;
+
+    if (out->window != NULL) munmap(out->window, out->window_bytes);
+    out->window = NULL;
+    if (fallocate(out->fd, 0, (off_t)start, (off_t)n_bytes) != 0) return errno;
+    void *const p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, out->fd, (off_t)start);
+    if (p == MAP_FAILED) return errno;
+    out->window = p;
+    out->window_at = start;
+    out->window_bytes = n_bytes;
+    return 0;
+}
+
+/* write_all for a file in memory, on several threads, with the checksum of what they copy. */
+static int copy_all(apr_out *out, const uint8_t *bytes, size_t n_bytes, uint32_t *crc)
+{
+    enum { MOST_SLICES = 64, THREADS = 8 };
+    uint32_t crcs[MOST_SLICES];
+
+    for (size_t done = 0; done < n_bytes;) {
+        const uint64_t at = out->n_written + done;
+        if (out->window == NULL || at < out->window_at || at >= out->window_at + out->window_bytes) {
+            const int error = next_window(out, at);
+            if (error != 0) return error;
+        }
+        const uint64_t room = out->window_at + out->window_bytes - at, most = (uint64_t)MOST_SLICES * SLICE_BYTES;
+        const size_t left = n_bytes - done, n = left < room ? (left < most ? left : most) : (room < most ? room : most);
+        const size_t n_slices = (n + SLICE_BYTES - 1) / SLICE_BYTES;
+        uint8_t *const to = out->window + (at - out->window_at);
+#pragma omp parallel for num_threads(THREADS) schedule(dynamic)
+        for (size_t i = 0; i < n_slices; i++) {
+            const size_t first = i * SLICE_BYTES, size = n - first < SLICE_BYTES ? n - first : SLICE_BYTES;
+            memcpy(to + first, bytes + done + first, size);
+            if (crc != NULL) crcs[i] = apr_crc32(0, bytes + done + first, size);
+        }
+        for (size_t i = 0; i < n_slices && crc != NULL; i++) {
+            const size_t first = i * SLICE_BYTES;
+            *crc = apr_crc32_combine(*crc, crcs[i], n - first < SLICE_BYTES ? n - first : SLICE_BYTES);
+        }
+        done += n;
     }
     return 0;
 }
@@ -115,17 +184,19 @@ apr_status apr_out_write(apr_out *out, const void *bytes, size_t n_bytes, uint32
 {
     int error = 0;
 
-    if (crc != NULL && n_bytes >= PARALLEL_BYTES) {
+    if (out->in_memory && n_bytes >= 2 * SLICE_BYTES && !omp_in_parallel() && omp_get_max_threads() > 2) {
+        error = copy_all(out, bytes, n_bytes, crc);
+    } else if (crc != NULL && n_bytes >= PARALLEL_BYTES) {
 #pragma omp parallel sections num_threads(2)
         {
 #pragma omp section
-            error = write_all(out->fd, bytes, n_bytes);
+            error = write_all(out, bytes, n_bytes);
 #pragma omp section
             *crc = apr_crc32(*crc, bytes, n_bytes);
         }
     } else {
         if (crc != NULL) *crc = apr_crc32(*crc, bytes, n_bytes);
-        error = write_all(out->fd, bytes, n_bytes);
+        error = write_all(out, bytes, n_bytes);
     }
     if (error != 0)
         return apr_fail(err, APR_E_IO, "%s: writing failed after %.2f GiB: %s", out->path, (double)out->n_written / 0x1p30,
@@ -180,7 +251,8 @@ static void sync_folder(const char *path)
 
 apr_status apr_out_finish(apr_out *out, apr_error *err)
 {
-    if (fsync(out->fd) != 0 || rename(out->part, out->path) != 0) {
+    const bool cut = out->window == NULL || ftruncate(out->fd, (off_t)out->n_written) == 0; /* a window may reach too far */
+    if (!cut || fsync(out->fd) != 0 || rename(out->part, out->path) != 0) {
         const apr_status status = apr_fail(err, APR_E_IO, "%s: cannot complete: %s", out->path, strerror(errno));
         apr_out_abandon(out);
         return status;

@@ -218,15 +218,25 @@ static apr_status plan_shards(safetensors_sink *sink, uint64_t max_bytes, apr_er
     return APR_OK;
 }
 
-/* The origin's own metadata, or the one entry that loaders ask for. */
+/* Does this key of the origin's travel? All of a checkpoint's; of a GGUF's the texts about the model (name, author, licence,
+ * links): its numbers are in config.json, its tokenizer in tokenizer.json. */
+static bool travels(const apr_model *layout, const apr_kv *item)
+{
+    static const char about[] = "general.";
+    if (item->type != APR_KV_STRING) return false;
+    return layout->origin.format == APR_FORMAT_SAFETENSORS ||
+           (item->key.n_bytes >= sizeof about - 1 && memcmp(item->key.text, about, sizeof about - 1) == 0);
+}
+
+/* The origin's own metadata, or what loaders ask for and what a GGUF says about the model. */
 static void put_metadata(apr_json_text *out, const apr_model *layout)
 {
     if (layout->origin.format == APR_FORMAT_SAFETENSORS && layout->kv.n_items == 0) return;
     apr_json_open(out, "__metadata__", '{');
     if (layout->origin.format != APR_FORMAT_SAFETENSORS) apr_json_string(out, "format", "pt", 2);
-    for (size_t i = 0; layout->origin.format == APR_FORMAT_SAFETENSORS && i < layout->kv.n_items; i++) {
+    for (size_t i = 0; i < layout->kv.n_items; i++) {
         const apr_kv *const item = &layout->kv.items[i];
-        if (item->type == APR_KV_STRING) apr_json_string(out, item->key.text, item->value.string.text, item->value.string.n_bytes);
+        if (travels(layout, item)) apr_json_string(out, item->key.text, item->value.string.text, item->value.string.n_bytes);
     }
     apr_json_close(out, '}');
 }

@@ -14,18 +14,18 @@
 typedef enum { APR_PROFILE_DEFAULT, APR_PROFILE_APRENDER } apr_profile;
 
 typedef struct apr_sink_options {
-    apr_profile profile;        /* APR only: see apr-format.md section 10 and formats/apr.h */
-    bool overwrite;             /* replace what exists under the final name; otherwise that is APR_E_IO */
-    uint64_t max_shard_bytes;   /* safetensors: start a new shard above this; 0 is 5 GB */
-    int64_t file_type;          /* GGUF: general.file_type, llama.cpp's number of the mixture; 0: by what most weights are */
+    apr_profile profile;      /* APR only: see apr-format.md section 10 and formats/apr.h */
+    bool overwrite;           /* replace what exists under the final name; otherwise that is APR_E_IO */
+    uint64_t max_shard_bytes; /* safetensors: start a new shard above this; 0 is 5 GB */
+    int64_t file_type;        /* GGUF: general.file_type, llama.cpp's number of the mixture; 0: by what most weights are */
 } apr_sink_options;
 
 typedef struct apr_sink apr_sink;
 
 /* Lays the file out, checks that the disk has room for all of it, creates NAME.part, writes what comes before the data.
  * `path` is the final name. A stale NAME.part of a killed run is replaced. */
-apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, const apr_model *layout,
-                         const apr_sink_options *options, apr_error *err);
+apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, const apr_model *layout, const apr_sink_options *options,
+                         apr_error *err);
 
 /* The next n bytes of tensor data, in layout order; the sink finds the boundaries and pads by itself. More bytes than the
  * layout has is a bug of the caller (APR_E_USAGE). */

@@ -7,7 +7,7 @@
 const char *apr_status_text(apr_status status)
 {
     switch (status) {
-#define X(id, value, text)                                                                                                                 \
+#define X(id, value, text) \
     case APR_##id: return text;
         APR_STATUS_LIST(X)
 #undef X

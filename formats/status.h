@@ -7,14 +7,14 @@
 #define APR_FORMATS_STATUS_H
 
 /* X(id, value = exit code, text) */
-#define APR_STATUS_LIST(X)                             \
-    X(OK, 0, "ok")                                     \
-    X(E_NO, 1, "the answer is no")                     \
-    X(E_USAGE, 2, "usage")                             \
-    X(E_IO, 3, "file or I/O error")                    \
-    X(E_DAMAGED, 4, "damaged input")                   \
-    X(E_UNSUPPORTED, 5, "unsupported")                 \
-    X(E_MEMORY, 6, "not enough memory")                \
+#define APR_STATUS_LIST(X)              \
+    X(OK, 0, "ok")                      \
+    X(E_NO, 1, "the answer is no")      \
+    X(E_USAGE, 2, "usage")              \
+    X(E_IO, 3, "file or I/O error")     \
+    X(E_DAMAGED, 4, "damaged input")    \
+    X(E_UNSUPPORTED, 5, "unsupported")  \
+    X(E_MEMORY, 6, "not enough memory") \
     X(E_DEVICE, 7, "device error")
 
 typedef enum {
@@ -37,9 +37,9 @@ apr_status apr_fail(apr_error *err, apr_status status, const char *format, ...) 
 apr_status apr_no_memory(apr_error *err, const char *what);
 
 /* Hands a failure up. */
-#define APR_TRY(call)                                  \
-    do {                                               \
-        const apr_status apr_try_status_ = (call);     \
+#define APR_TRY(call)                                          \
+    do {                                                       \
+        const apr_status apr_try_status_ = (call);             \
         if (apr_try_status_ != APR_OK) return apr_try_status_; \
     } while (0)
 

@@ -16,7 +16,14 @@ typedef enum {
 } apr_vocab_kind;
 
 /* ggml's numbers */
-typedef enum { APR_TOKEN_NORMAL = 1, APR_TOKEN_UNKNOWN = 2, APR_TOKEN_CONTROL = 3, APR_TOKEN_USER = 4, APR_TOKEN_UNUSED = 5, APR_TOKEN_BYTE = 6 } apr_token_type;
+typedef enum {
+    APR_TOKEN_NORMAL = 1,
+    APR_TOKEN_UNKNOWN = 2,
+    APR_TOKEN_CONTROL = 3,
+    APR_TOKEN_USER = 4,
+    APR_TOKEN_UNUSED = 5,
+    APR_TOKEN_BYTE = 6
+} apr_token_type;
 
 /* tokenizer.json's flags of an added token; what GGUF cannot say is 0 */
 enum { APR_ADDED = 1, APR_ADDED_LSTRIP = 2, APR_ADDED_RSTRIP = 4, APR_ADDED_SINGLE_WORD = 8, APR_ADDED_NORMALIZED = 16 };
@@ -26,10 +33,10 @@ enum { APR_MAX_STOP_IDS = 16 };
 typedef struct apr_vocab {
     apr_vocab_kind kind;
     size_t n_tokens;
-    const apr_str *tokens;  /* [n_tokens], index = id, UTF-8; holes are "[PADn]" and APR_TOKEN_UNUSED */
-    const uint8_t *types;   /* [n_tokens] apr_token_type */
-    const uint8_t *added;   /* [n_tokens] flags above, or NULL */
-    const float *scores;    /* [n_tokens], SPM; or NULL */
+    const apr_str *tokens; /* [n_tokens], index = id, UTF-8; holes are "[PADn]" and APR_TOKEN_UNUSED */
+    const uint8_t *types;  /* [n_tokens] apr_token_type */
+    const uint8_t *added;  /* [n_tokens] flags above, or NULL */
+    const float *scores;   /* [n_tokens], SPM; or NULL */
     size_t n_merges;
     const apr_str *merges;  /* [2 * n_merges]: left, right, in order of rank; may be 0 for SPM */
     const char *pre;        /* GGUF's name of the splitting rule ("qwen2", "llama-bpe"), or NULL */

@@ -12,23 +12,23 @@
 #include "kernels/rows.h"
 
 /* X(id, name). The second group can be planned, but no backend here executes it. */
-#define APR_OP_LIST(X)                                                                                                                     \
-    X(EMBED, "embed")                                                                                                                      \
-    X(ANGLES, "rotary angles")                                                                                                             \
-    X(RMSNORM, "rmsnorm")                                                                                                                  \
-    X(LINEAR, "linear")                                                                                                                    \
-    X(ROPE, "rope")                                                                                                                        \
-    X(KV_STORE, "kv store")                                                                                                                \
-    X(ATTEND, "attend")                                                                                                                    \
-    X(GLU, "glu")                                                                                                                          \
-    X(ADD, "add")                                                                                                                          \
-    X(ATTEND_SINKS, "attend with sinks") /* one learned logit a head takes part in the softmax */                                          \
-    X(HALF, "half of each head")         /* the first (chunk 0) or second (1) half of every head's numbers */                              \
-    X(GATE, "gate")                      /* out = x * sigmoid(gate); a gate of one number scales the whole row */                          \
-    X(ROUTE, "route")                    /* router logits, the chosen experts and their weights */                                         \
-    X(EXPERTS_GLU, "experts glu")        /* the chosen experts' silu(gate) * up, one after the other */                                    \
-    X(EXPERTS_SUM, "experts sum")        /* their down projections, summed by weight */                                                    \
-    X(CONV, "conv")                      /* causal depthwise convolution over time, then silu */                                           \
+#define APR_OP_LIST(X)                                                                                            \
+    X(EMBED, "embed")                                                                                             \
+    X(ANGLES, "rotary angles")                                                                                    \
+    X(RMSNORM, "rmsnorm")                                                                                         \
+    X(LINEAR, "linear")                                                                                           \
+    X(ROPE, "rope")                                                                                               \
+    X(KV_STORE, "kv store")                                                                                       \
+    X(ATTEND, "attend")                                                                                           \
+    X(GLU, "glu")                                                                                                 \
+    X(ADD, "add")                                                                                                 \
+    X(ATTEND_SINKS, "attend with sinks") /* one learned logit a head takes part in the softmax */                 \
+    X(HALF, "half of each head")         /* the first (chunk 0) or second (1) half of every head's numbers */     \
+    X(GATE, "gate")                      /* out = x * sigmoid(gate); a gate of one number scales the whole row */ \
+    X(ROUTE, "route")                    /* router logits, the chosen experts and their weights */                \
+    X(EXPERTS_GLU, "experts glu")        /* the chosen experts' silu(gate) * up, one after the other */           \
+    X(EXPERTS_SUM, "experts sum")        /* their down projections, summed by weight */                           \
+    X(CONV, "conv")                      /* causal depthwise convolution over time, then silu */                  \
     X(DELTA_RULE, "delta rule")          /* gated delta-net: a matrix of state for each value head */
 
 typedef enum {

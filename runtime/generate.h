@@ -6,10 +6,10 @@
 #include "runtime/session.h"
 
 /* X(id, text) */
-#define APR_FINISH_LIST(X)                                                                                                                 \
-    X(STOP, "stop")       /* a stop id */                                                                                                  \
-    X(LIMIT, "limit")     /* max_tokens */                                                                                                 \
-    X(CONTEXT, "context") /* no room */                                                                                                    \
+#define APR_FINISH_LIST(X)                 \
+    X(STOP, "stop")       /* a stop id */  \
+    X(LIMIT, "limit")     /* max_tokens */ \
+    X(CONTEXT, "context") /* no room */    \
     X(CALLER, "caller")   /* on_token said so */
 
 typedef enum {

@@ -17,12 +17,12 @@
 enum { APR_OP_MAX_IN = 3, APR_OP_MAX_WEIGHTS = 2, APR_MAX_HEAD_DIM = 1024 };
 
 /* X(id, key, label): how a plan groups the weights */
-#define APR_ROLE_LIST(X)                                                                                                                   \
-    X(EMBEDDING, "weights.embeddings", "token embeddings")                                                                                 \
-    X(ATTENTION, "weights.attention", "attention")                                                                                         \
-    X(FEED_FORWARD, "weights.feed_forward", "feed-forward")                                                                                \
-    X(EXPERTS, "weights.experts", "experts")                                                                                               \
-    X(VECTORS, "weights.vectors", "norms and biases")                                                                                      \
+#define APR_ROLE_LIST(X)                                    \
+    X(EMBEDDING, "weights.embeddings", "token embeddings")  \
+    X(ATTENTION, "weights.attention", "attention")          \
+    X(FEED_FORWARD, "weights.feed_forward", "feed-forward") \
+    X(EXPERTS, "weights.experts", "experts")                \
+    X(VECTORS, "weights.vectors", "norms and biases")       \
     X(HEAD, "weights.head", "output head")
 
 typedef enum {

@@ -14,13 +14,13 @@ const apr_session_options apr_session_defaults = {
 /* Program and tensors are the model's, and stay when the ground changes; the plan and the memory are the ground's. */
 static apr_status open_program(apr_session *s, apr_error *err)
 {
-    if (s->model->dialect != APR_DIALECT_HF)
-        return apr_fail(err, APR_E_USAGE, "%s: the tensors must have Hugging Face's names before the model can be run", s->model->path);
     APR_TRY(apr_program_emit(&s->program, &s->model->hparams, err));
     const apr_op *const missing = apr_program_missing_op(&s->program, s->backend);
     if (missing != NULL)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: a %s model needs the operation '%s' (layer %d), which the %s backend does not have",
                         s->model->path, s->program.architecture, apr_op_name(missing->kind), missing->layer, s->backend->name);
+    if (s->model->dialect != APR_DIALECT_HF)
+        return apr_fail(err, APR_E_USAGE, "%s: the tensors must have Hugging Face's names before the model can be run", s->model->path);
     return apr_session_bind_tensors(s, err);
 }
 
@@ -42,7 +42,7 @@ static apr_status move_to_host(apr_session *s, apr_error *err)
     s->position = 0;
     s->last_logits = NULL;
     s->work.n_threads = s->options.n_threads > 0 ? s->options.n_threads : omp_get_max_threads();
-    for (size_t i = 0; i < s->program.n_weights; i++) s->bound[i] = s->tensors[i];
+    for (size_t i = 0; i < s->program.n_weights; i++) s->bound[i] = s->multiplied[i] = s->tensors[i];
     return open_ground(s, err);
 }
 
@@ -102,6 +102,7 @@ void apr_session_close(apr_session *s)
     free(s->history);
     free(s->tensors);
     free(s->bound);
+    free(s->multiplied);
     apr_plan_close(&s->plan);
     apr_program_close(&s->program);
     free(s);

@@ -69,13 +69,13 @@ apr_status apr_tpl_want_text(apr_tpl_vm *vm, const apr_tpl_value *v, const char 
 
 /* ---- tests ---- */
 
-#define TEST(name, condition)                                                                                                              \
-    static apr_status test_##name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)                    \
-    {                                                                                                                                      \
-        (void)vm;                                                                                                                          \
-        (void)args;                                                                                                                        \
-        *out = apr_tpl_bool(condition);                                                                                                    \
-        return APR_OK;                                                                                                                     \
+#define TEST(name, condition)                                                                                           \
+    static apr_status test_##name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out) \
+    {                                                                                                                   \
+        (void)vm;                                                                                                       \
+        (void)args;                                                                                                     \
+        *out = apr_tpl_bool(condition);                                                                                 \
+        return APR_OK;                                                                                                  \
     }
 
 TEST(defined, a->kind != TPL_UNDEFINED)
@@ -96,14 +96,14 @@ TEST(escaped, a->kind == TPL_KIND_COUNT) /* there is no marked-up text here */
 TEST(filter, a->kind == TPL_STRING && apr_tpl_filter_find(a->as.text) != NULL)
 TEST(test, a->kind == TPL_STRING && apr_tpl_builtin_find(apr_tpl_tests, a->as.text) != NULL)
 
-#define COMPARISON(name, op)                                                                                                               \
-    static apr_status test_##name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)                    \
-    {                                                                                                                                      \
-        bool holds;                                                                                                                        \
-        (void)args;                                                                                                                        \
-        APR_TRY(apr_tpl_compare(vm, op, &a[0], &a[1], &holds));                                                                            \
-        *out = apr_tpl_bool(holds);                                                                                                        \
-        return APR_OK;                                                                                                                     \
+#define COMPARISON(name, op)                                                                                            \
+    static apr_status test_##name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out) \
+    {                                                                                                                   \
+        bool holds;                                                                                                     \
+        (void)args;                                                                                                     \
+        APR_TRY(apr_tpl_compare(vm, op, &a[0], &a[1], &holds));                                                         \
+        *out = apr_tpl_bool(holds);                                                                                     \
+        return APR_OK;                                                                                                  \
     }
 
 COMPARISON(eq, OP_EQ)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILTER(name)                                                                                                                       \
+#define FILTER(name) \
     static apr_status name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args __attribute__((unused)), apr_tpl_value *out)
 
 static apr_status change_case(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_case how, apr_tpl_value *out)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define FILTER(name)                                                                                                                       \
+#define FILTER(name) \
     static apr_status name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args __attribute__((unused)), apr_tpl_value *out)
 
 /* item.a.b for "a.b", item[2] for "2" or 2; the item itself when no path is given. The fallback (may be NULL) stands in for any

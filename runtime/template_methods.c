@@ -4,7 +4,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define METHOD(name)                                                                                                                       \
+#define METHOD(name) \
     static apr_status name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args __attribute__((unused)), apr_tpl_value *out)
 
 static uint32_t code_point_at(const char *p)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,10 +114,10 @@ apr_status apr_tpl_unexpected(apr_tpl_parser *p, const char *wanted)
 
 apr_status apr_tpl_expect_op(apr_tpl_parser *p, const char *op)
 {
-    char wanted[8] = "'";
+    char wanted[8];
     if (apr_tpl_skip_op(p, op)) return APR_OK;
-    strncat(wanted, op, 3);
-    return apr_tpl_unexpected(p, strcat(wanted, "'"));
+    snprintf(wanted, sizeof wanted, "'%.3s'", op);
+    return apr_tpl_unexpected(p, wanted);
 }
 
 apr_status apr_tpl_expect_name(apr_tpl_parser *p, apr_tpl_text *name)

@@ -129,7 +129,7 @@ static apr_status put_real(apr_tpl_vm *vm, double x, const char *infinity, const
         if (strtod(text, NULL) == x) break;
     }
     exponent_at = strchr(text, 'e');
-    const int exponent = atoi(exponent_at + 1);
+    const int exponent = (int)strtol(exponent_at + 1, NULL, 10);
     int n = 0;
     for (const char *p = text; p < exponent_at; p++)
         if (*p != '.') digits[n++] = *p;

@@ -302,9 +302,9 @@ static void the_keys_of_the_golden_models_can_be_made_anew(void **state)
 
 /* --- tokenizers --- */
 
-#define S(text)                                                                                                                            \
-    {                                                                                                                                      \
-        text, sizeof(text) - 1                                                                                                             \
+#define S(text)                \
+    {                          \
+        text, sizeof(text) - 1 \
     }
 
 static void a_sentencepiece_vocabulary_goes_out_and_comes_back(void **state)

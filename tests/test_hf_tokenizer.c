@@ -54,17 +54,17 @@ static void read_ok(files f, apr_vocab *vocab, apr_arena *arena)
 #define SPLIT(r)        "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" r "\"},\"behavior\":\"Isolated\",\"invert\":false}"
 #define SEQUENCE(steps) "{\"type\":\"Sequence\",\"pretokenizers\":[" steps "]}"
 #define MODEL           "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<s>\":3,\"</s>\":4},\"merges\":[\"a b\"]}"
-#define SPM_MODEL                                                                                                                          \
-    "{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<unk>\",\"vocab\":{\"<unk>\":0,\"<0x41>\":1,\"\xe2\x96\x81\":2,\"a\":3,"     \
-    "\"\xe2\x96\x81"                                                                                                                       \
+#define SPM_MODEL                                                                                                                      \
+    "{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<unk>\",\"vocab\":{\"<unk>\":0,\"<0x41>\":1,\"\xe2\x96\x81\":2,\"a\":3," \
+    "\"\xe2\x96\x81"                                                                                                                   \
     "a\":4},\"merges\":[[\"\xe2\x96\x81\",\"a\"]]}"
-#define WHOLE(normalizer, pre, post, model)                                                                                                \
+#define WHOLE(normalizer, pre, post, model) \
     "{\"normalizer\":" normalizer ",\"pre_tokenizer\":" pre ",\"post_processor\":" post ",\"added_tokens\":[],\"model\":" model "}"
 #define BPE                WHOLE("null", SEQUENCE(SPLIT("x+") "," BYTE_LEVEL), "null", MODEL)
 #define PREPEND            "{\"type\":\"Prepend\",\"prepend\":\"\xe2\x96\x81\"}"
 #define REPLACE            "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xe2\x96\x81\"}"
 #define NORMALIZERS(steps) "{\"type\":\"Sequence\",\"normalizers\":[" steps "]}"
-#define METASPACE(scheme, split)                                                                                                           \
+#define METASPACE(scheme, split) \
     "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"" scheme "\",\"split\":" split "}"
 
 /* --- which tokenizers are understood --- */

@@ -34,14 +34,21 @@ static void make_model(apr_model *m, shape s)
         const char *hf, *ggml;
         int64_t rows, columns;
     } matrices[] = {
-        {"self_attn.q_proj", "attn_q", s.heads * s.head_dim, s.hidden},         {"self_attn.k_proj", "attn_k", s.kv_heads * s.head_dim, s.hidden},
-        {"self_attn.v_proj", "attn_v", s.kv_heads * s.head_dim, s.hidden},      {"self_attn.o_proj", "attn_output", s.hidden, s.heads * s.head_dim},
-        {"mlp.gate_proj", "ffn_gate", s.intermediate, s.hidden},                {"mlp.up_proj", "ffn_up", s.intermediate, s.hidden},
+        {"self_attn.q_proj", "attn_q", s.heads * s.head_dim, s.hidden},
+        {"self_attn.k_proj", "attn_k", s.kv_heads * s.head_dim, s.hidden},
+        {"self_attn.v_proj", "attn_v", s.kv_heads * s.head_dim, s.hidden},
+        {"self_attn.o_proj", "attn_output", s.hidden, s.heads * s.head_dim},
+        {"mlp.gate_proj", "ffn_gate", s.intermediate, s.hidden},
+        {"mlp.up_proj", "ffn_up", s.intermediate, s.hidden},
         {"mlp.down_proj", "ffn_down", s.hidden, s.intermediate},
     };
 
-    *m = (apr_model){.path = "test", .hparams = {.architecture = "qwen3", .num_layers = s.layers, .num_heads = s.heads, .num_kv_heads = s.kv_heads,
-                                                 .tie_word_embeddings = s.tied}};
+    *m = (apr_model){.path = "test",
+                     .hparams = {.architecture = "qwen3",
+                                 .num_layers = s.layers,
+                                 .num_heads = s.heads,
+                                 .num_kv_heads = s.kv_heads,
+                                 .tie_word_embeddings = s.tied}};
     m->tensors = apr_arena_array(&m->arena, (size_t)(s.layers * 10 + 3), sizeof *m->tensors);
     add(m, s.ggml_names ? "token_embd.weight" : "model.embed_tokens.weight", 2, s.vocab, s.hidden);
     if (!s.tied) add(m, s.ggml_names ? "output.weight" : "lm_head.weight", 2, s.vocab, s.hidden);
@@ -151,8 +158,11 @@ static void vectors_are_kept_or_widened(void **state)
     assert_int_equal(apr_recipe_make(&r, &m, &(apr_recipe_options){.mixture = "q8_0"}, NULL), APR_OK);
     assert_int_equal(type_of(&r, "model.layers.0.input_layernorm.weight"), APR_BF16);
     apr_recipe_close(&r);
-    assert_int_equal(apr_recipe_make(&r, &m, &(apr_recipe_options){.mixture = "q8_0", .limits = {.container = "GGUF", .allows = gguf_like, .vectors_f32 = true}}, NULL),
-                     APR_OK);
+    assert_int_equal(
+        apr_recipe_make(&r, &m,
+                        &(apr_recipe_options){.mixture = "q8_0", .limits = {.container = "GGUF", .allows = gguf_like, .vectors_f32 = true}},
+                        NULL),
+        APR_OK);
     assert_int_equal(type_of(&r, "model.layers.0.input_layernorm.weight"), APR_F32);
     apr_recipe_close(&r);
     apr_model_close(&m);
@@ -165,7 +175,8 @@ static void an_override_wins_over_the_mixture(void **state)
     apr_recipe r;
     const apr_recipe_override overrides[] = {{"layers\\.[01]\\.mlp\\.down", APR_Q8_0}, {"down_proj", APR_F16}};
     make_model(&m, tiny_qwen3);
-    assert_int_equal(apr_recipe_make(&r, &m, &(apr_recipe_options){.mixture = "q4_k", .overrides = overrides, .n_overrides = 2}, NULL), APR_OK);
+    assert_int_equal(apr_recipe_make(&r, &m, &(apr_recipe_options){.mixture = "q4_k", .overrides = overrides, .n_overrides = 2}, NULL),
+                     APR_OK);
     assert_int_equal(type_of(&r, "model.layers.1.mlp.down_proj.weight"), APR_Q8_0);
     assert_int_equal(type_of(&r, "model.layers.2.mlp.down_proj.weight"), APR_F16);
     assert_int_equal(type_of(&r, "model.layers.2.mlp.up_proj.weight"), APR_Q4_K);

@@ -306,11 +306,91 @@ static void what_does_not_fit_or_is_not_known_is_refused(void **state)
     assert_int_equal(apr_session_open(&s, &g.model, &options, &err), APR_E_MEMORY);
     assert_null(s);
     assert_non_null(strstr(err.text, "goes over it"));
+    g.model.dialect = APR_DIALECT_GGML;
+    assert_int_equal(apr_session_open(&s, &g.model, &apr_session_defaults, NULL), APR_E_USAGE);
     err = (apr_error){0};
     g.model.hparams.architecture = "mamba";
     assert_int_equal(apr_session_open(&s, &g.model, &apr_session_defaults, &err), APR_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "'mamba'"));
     assert_non_null(strstr(err.text, "qwen2"));
+    golden_close(&g);
+}
+
+/* Logits of 64 tokens, malloc'ed. */
+static float *logits_of(const apr_model *model, int64_t n_batch, const apr_backend *backend)
+{
+    apr_session_options options = apr_session_defaults;
+    int32_t ids[64];
+    float *const logits = malloc(64 * 2048 * sizeof *logits);
+    apr_error err = {0};
+
+    assert_non_null(logits);
+    for (int i = 0; i < 64; i++) ids[i] = (i * 37 + 11) % 2000;
+    options.kv_dtype = APR_F32;
+    options.n_batch = n_batch;
+    options.backend = backend;
+    apr_session *const s = open_session(model, &options);
+    const apr_eval_output out = {.all_logits = true, .logits = logits};
+    if (apr_session_eval(s, ids, 64, &out, &err) != APR_OK) fail_msg("%s", err.text);
+    apr_session_close(s);
+    return logits;
+}
+
+static void a_sliding_window_gives_the_same_in_batches_of_any_size(void **state)
+{
+    (void)state;
+    static const uint8_t kinds[2] = {APR_LAYER_SLIDING, APR_LAYER_FULL};
+    static const int64_t batches[] = {64, 16, 7, 1}; /* of 10 + batch cells: the ring turns over */
+    golden g;
+    open_golden(&g, tiny_qwen2);
+    float *const full = logits_of(&g.model, 64, NULL);
+    g.model.hparams.layer_kinds = kinds;
+    g.model.hparams.sliding_window = 10;
+    float *const truth = logits_of(&g.model, 64, &apr_ref_backend);
+
+    assert_true(largest_difference(full, truth, 10 * 2048) < 1e-4); /* inside the window nothing changes */
+    assert_true(largest_difference(full, truth, 64 * 2048) > 0.1);
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        float *const logits = logits_of(&g.model, batches[i], NULL);
+        assert_true(largest_difference(logits, truth, 64 * 2048) < 1e-4);
+        free(logits);
+    }
+    free(full);
+    free(truth);
+    golden_close(&g);
+}
+
+static void rope_freqs_of_two_are_linear_scaling_by_two(void **state)
+{
+    (void)state;
+    float divisors[32];
+    golden g;
+    open_golden(&g, tiny_qwen2);
+    apr_model copy = g.model;
+    copy.arena = (apr_arena){0};
+    copy.index = NULL;
+    copy.tensors = malloc((g.model.n_tensors + 1) * sizeof *copy.tensors);
+    assert_non_null(copy.tensors);
+    memcpy(copy.tensors, g.model.tensors, g.model.n_tensors * sizeof *copy.tensors);
+    for (int i = 0; i < 32; i++) divisors[i] = 2.0f;
+    copy.tensors[copy.n_tensors++] = (apr_tensor){.name = "rope_freqs.weight",
+                                                  .dtype = APR_F32,
+                                                  .rank = 1,
+                                                  .dims = {32},
+                                                  .data = (const uint8_t *)divisors,
+                                                  .n_bytes = sizeof divisors};
+    assert_int_equal(apr_model_index_names(&copy, NULL), APR_OK);
+
+    float *const plain = logits_of(&g.model, 64, NULL), *const divided = logits_of(&copy, 64, NULL);
+    g.model.hparams.rope = (apr_rope_scaling){.kind = APR_ROPE_LINEAR, .factor = 2.0};
+    float *const scaled = logits_of(&g.model, 64, NULL);
+    assert_true(largest_difference(divided, scaled, 64 * 2048) == 0.0);
+    assert_true(largest_difference(divided, plain, 64 * 2048) > 0.01);
+    free(plain);
+    free(divided);
+    free(scaled);
+    free(copy.tensors);
+    apr_arena_close(&copy.arena);
     golden_close(&g);
 }
 
@@ -324,6 +404,8 @@ int main(void)
         cmocka_unit_test(what_is_allocated_is_what_was_planned),
         cmocka_unit_test(a_full_context_is_refused_and_a_reset_frees_it),
         cmocka_unit_test(a_model_that_does_not_match_is_refused_with_the_tensor_s_name),
+        cmocka_unit_test(a_sliding_window_gives_the_same_in_batches_of_any_size),
+        cmocka_unit_test(rope_freqs_of_two_are_linear_scaling_by_two),
         cmocka_unit_test(what_does_not_fit_or_is_not_known_is_refused),
     };
     return cmocka_run_group_tests_name("session", tests, NULL, NULL);

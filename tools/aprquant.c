@@ -20,6 +20,7 @@ static const apr_option options[] = {
      APR_TO(quant_options, allow_requantize)},
     {"list", 0, APR_OPTION_FLAG, NULL, NULL, "list the types and mixtures", APR_TO(quant_options, list)},
     APR_OUTPUT_OPTIONS(quant_options, output),
+    APR_ENCODER_OPTIONS(quant_options, output.encoder),
     {0},
 };
 

@@ -17,26 +17,26 @@ static apr_status run(const apr_call *call, apr_format expect, apr_format produc
 }
 
 /* X(verb, format it takes, format it makes, operands, summary, first example) */
-#define VERB_LIST(X)                                                                                                                       \
-    X(gguf2apr, GGUF, APR, "IN.gguf OUT.apr", "GGUF (also split files: name the first) to APR",                                            \
-      "aprconv gguf2apr model-Q4_K_M.gguf model.apr")                                                                                      \
-    X(st2apr, SAFETENSORS, APR, "DIR OUT.apr", "a Hugging Face checkpoint to APR", "aprconv st2apr Qwen2.5-7B-Instruct model.apr")         \
-    X(apr2gguf, APR, GGUF, "IN.apr OUT.gguf", "APR to GGUF; what came from a GGUF comes back byte for byte",                               \
-      "aprconv apr2gguf model.apr model.gguf")                                                                                             \
-    X(apr2st, APR, SAFETENSORS, "IN.apr DIR", "APR to a Hugging Face checkpoint", "aprconv apr2st model.apr Qwen2.5-7B-Instruct")          \
+#define VERB_LIST(X)                                                                                                               \
+    X(gguf2apr, GGUF, APR, "IN.gguf OUT.apr", "GGUF (also split files: name the first) to APR",                                    \
+      "aprconv gguf2apr model-Q4_K_M.gguf model.apr")                                                                              \
+    X(st2apr, SAFETENSORS, APR, "DIR OUT.apr", "a Hugging Face checkpoint to APR", "aprconv st2apr Qwen2.5-7B-Instruct model.apr") \
+    X(apr2gguf, APR, GGUF, "IN.apr OUT.gguf", "APR to GGUF; what came from a GGUF comes back byte for byte",                       \
+      "aprconv apr2gguf model.apr model.gguf")                                                                                     \
+    X(apr2st, APR, SAFETENSORS, "IN.apr DIR", "APR to a Hugging Face checkpoint", "aprconv apr2st model.apr Qwen2.5-7B-Instruct")  \
     X(convert, NONE, NONE, "IN OUT", "anything to anything: IN by content, OUT by name", "aprconv convert model.gguf checkpoint/")
 
-#define X(id, takes, makes, words, about, example)                                                                                         \
-    static apr_status run_##id(const apr_call *call, apr_error *err) { return run(call, APR_FORMAT_##takes, APR_FORMAT_##makes, err); }    \
-    static const char *const examples_##id[] = {example, NULL};                                                                            \
-    const apr_command apr_##id##_command = {.verb = #id,                                                                                   \
-                                            .operands = words,                                                                             \
-                                            .min_operands = 2,                                                                             \
-                                            .max_operands = 2,                                                                             \
-                                            .summary = about,                                                                              \
-                                            .options = options,                                                                            \
-                                            .options_bytes = sizeof(verb_options),                                                         \
-                                            .examples = examples_##id,                                                                     \
+#define X(id, takes, makes, words, about, example)                                                                                      \
+    static apr_status run_##id(const apr_call *call, apr_error *err) { return run(call, APR_FORMAT_##takes, APR_FORMAT_##makes, err); } \
+    static const char *const examples_##id[] = {example, NULL};                                                                         \
+    const apr_command apr_##id##_command = {.verb = #id,                                                                                \
+                                            .operands = words,                                                                          \
+                                            .min_operands = 2,                                                                          \
+                                            .max_operands = 2,                                                                          \
+                                            .summary = about,                                                                           \
+                                            .options = options,                                                                         \
+                                            .options_bytes = sizeof(verb_options),                                                      \
+                                            .examples = examples_##id,                                                                  \
                                             .run = run_##id};
 VERB_LIST(X)
 #undef X

@@ -19,6 +19,7 @@ typedef struct outcome {
     uint64_t bytes_in, bytes_out; /* tensor data */
     uint64_t file_bytes;          /* 0 in a dry run */
     double seconds;
+    char device[256]; /* the GPU that encoded; empty: the host */
     bool dry_run;
 } outcome;
 
@@ -68,6 +69,7 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     if (o->file_bytes > 0) apr_json_uint(json, "file_bytes", o->file_bytes);
     apr_json_real(json, "bits_per_weight", c->recipe.n_elems > 0 ? 8.0 * (double)c->recipe.n_bytes / (double)c->recipe.n_elems : 0.0);
     apr_json_real(json, "seconds", o->seconds);
+    apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
     apr_json_open(json, "tensors", '[');
     size_t item = 0;
     for (size_t i = 0; i < c->recipe.n_lines; i++, item++) {
@@ -129,6 +131,27 @@ static apr_status print_recipe(const apr_recipe *recipe, apr_error *err)
     return apr_table_print(&table, stdout, 2, err);
 }
 
+/* Which tensors the GPU encoded, and which of the large ones it could not. */
+static void print_device(const outcome *o)
+{
+    const apr_conversion *const c = o->conversion;
+    size_t n_device = 0, n_host = 0;
+    const char *example = NULL;
+
+    if (*o->device == '\0') return;
+    for (size_t i = 0; i < c->layout.n_tensors; i++) {
+        const apr_pipe_item *const item = &c->items[i];
+        if (item->is_scales || item->to == item->from->dtype) continue;
+        n_device += item->on_device;
+        if (item->on_device) continue;
+        n_host++;
+        example = item->from->name;
+    }
+    printf("  encoded on %s: %zu tensors", o->device, n_device);
+    if (n_host > 0) printf("; on the host: %zu (small ones, or of types that only the host reads: %s)", n_host, example);
+    printf("\n");
+}
+
 static apr_status outcome_text(const outcome *o, apr_error *err)
 {
     const apr_conversion *const c = o->conversion;
@@ -144,6 +167,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
         if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", c->recipe.lines[i].tensor->name, c->recipe.lines[i].reason);
     for (size_t i = 0; i < c->layout.n_tensors; i++) n_unusual += c->items[i].n_unusual;
     if (n_unusual > 0) printf("  warning: %lld NaN or infinite values met; see the table of values in README\n", (long long)n_unusual);
+    print_device(o);
     printf("  %.2f s, %s/s\n", o->seconds, apr_size_text(rate, o->seconds > 0 ? (uint64_t)((double)o->bytes_in / o->seconds) : 0));
     return APR_OK;
 }
@@ -153,6 +177,24 @@ static uint64_t tensor_bytes(const apr_model *model)
     uint64_t n = 0;
     for (size_t i = 0; i < model->n_tensors; i++) n += model->tensors[i].n_bytes;
     return n;
+}
+
+/* On the chosen device; with auto, once more on the host where the device fails. */
+static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_options *output, apr_error *err)
+{
+    apr_encoder encoder;
+    apr_error own = {0};
+
+    APR_TRY(apr_encoder_open(&encoder, &output->encoder, c, err));
+    snprintf(o->device, sizeof o->device, "%s", encoder.name);
+    apr_status status = apr_conversion_run(c, o->out, &o->file_bytes, &own);
+    apr_encoder_close(&encoder, c);
+    if (status == APR_E_DEVICE && encoder.may_fall_back) {
+        fprintf(stderr, "WARNING: starting over on the host: %s\n", own.text);
+        *o->device = '\0';
+        return apr_conversion_run(c, o->out, &o->file_bytes, err);
+    }
+    return status == APR_OK ? APR_OK : apr_fail(err, status, "%s", own.text);
 }
 
 static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output,
@@ -167,7 +209,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
     o->bytes_out = tensor_bytes(&c->layout);
     if (!output->dry_run) {
         c->options.progress = apr_meter_start(&meter, o->call->quiet);
-        const apr_status status = apr_conversion_run(c, o->out, &o->file_bytes, err);
+        const apr_status status = run_somewhere(o, c, output, err);
         apr_meter_end(&meter);
         APR_TRY(status);
     }

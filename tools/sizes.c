@@ -1,6 +1,7 @@
 /* sizes.c - a model of names and shapes, and its weights' sizes by recipe. */
 #include "tools/sizes.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static apr_dtype stored_dtype(const apr_hparams *hparams)
@@ -43,6 +44,17 @@ static uint64_t stored_bytes(const apr_tensor *tensor, apr_dtype to)
     return pad(apr_recipe_bytes(tensor, to) - scales) + pad(scales) + pad(kept_scales);
 }
 
+/* Bytes of the tensor called `name` + `ending` once the recipe is done with it; 0 when there is none. */
+static uint64_t bytes_by_name(const apr_model *model, const apr_recipe *recipe, const char *name, const char *ending)
+{
+    char whole[512];
+    snprintf(whole, sizeof whole, "%s%s", name, ending);
+    const apr_tensor *const tensor = apr_model_find(model, whole);
+    for (size_t i = 0; tensor != NULL && i < recipe->n_lines; i++)
+        if (recipe->lines[i].tensor == tensor) return stored_bytes(tensor, recipe->lines[i].to);
+    return 0;
+}
+
 apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, const char *mixture, uint64_t *bytes, apr_error *err)
 {
     const apr_recipe_options options = {.mixture = mixture, .allow_requantize = true, .limits = {.container = "APR"}};
@@ -50,11 +62,15 @@ apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, 
     apr_status status = apr_recipe_make(&recipe, model, &options, err);
 
     if (status != APR_OK) return status;
-    for (size_t i = 0; i < program->n_weights; i++) {
-        const apr_tensor *const tensor = apr_model_find(model, program->weights[i].name);
-        bytes[i] = 0;
-        for (size_t j = 0; tensor != NULL && j < recipe.n_lines; j++)
-            if (recipe.lines[j].tensor == tensor) bytes[i] = stored_bytes(tensor, recipe.lines[j].to);
+    for (size_t i = 0; i < program->n_weights && status == APR_OK; i++) {
+        const apr_weight_slot *const slot = &program->weights[i];
+        bytes[i] = bytes_by_name(model, &recipe, slot->name, "");
+        /* gpt-oss keeps the codes and the scales of its experts apart */
+        if (bytes[i] == 0)
+            bytes[i] = bytes_by_name(model, &recipe, slot->name, "_blocks") + bytes_by_name(model, &recipe, slot->name, "_scales");
+        if (bytes[i] == 0 && !slot->optional)
+            status = apr_fail(err, APR_E_UNSUPPORTED, "%s: no tensor '%s', which a %s model has; plan from its config.json instead",
+                              model->path, slot->name, program->architecture);
     }
     apr_recipe_close(&recipe);
     return status;

@@ -13,7 +13,7 @@
 #include "kernels/ops.h"
 
 /* Grows with every change of this header: a library of another number is refused. */
-enum { APR_CUDA_ABI = 1 };
+enum { APR_CUDA_ABI = 2 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
@@ -28,7 +28,7 @@ typedef struct apr_cuda_facts {
     uint64_t total_bytes;
     uint64_t used_bytes; /* of the whole card, by all processes, as NVML says; UINT64_MAX: unknown */
     int l2_bytes, memory_bus_bits;
-    bool is_integrated; /* shares the host's memory */
+    bool is_integrated;                  /* shares the host's memory */
     int driver_version, runtime_version; /* the newest CUDA that the driver knows; the one that is linked */
 } apr_cuda_facts;
 
@@ -112,6 +112,10 @@ typedef struct apr_cuda_api {
 
     /* Can weights of that type be used as they are stored? Where not, the caller stores them as F16. */
     bool (*takes)(apr_dtype dtype);
+    /* Logical rows of a matrix as FP16, into device memory. */
+    apr_status (*decode_f16)(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err);
+    /* No linear reads packed weights directly any more: all go through FP16 tiles, a single token's too. */
+    void (*use_tiles)(apr_cuda_device *device, bool on);
     /* Operations that are here: the table of apr_program_missing_op; its functions do nothing. */
     const apr_backend *backend;
     apr_status (*run)(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);

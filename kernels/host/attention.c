@@ -52,7 +52,7 @@ static void decode_tile(const share *s, int64_t position, int64_t n_cells)
 /* scores[c] = q . key[c] * scale */
 LANES_INLINE void score_cells(const float *q, const float *keys, int64_t n_cells, int64_t head_dim, float scale, float *scores)
 {
-    float dots[4][4];
+    float dots[4][6];
     int64_t c = 0;
     for (; c + 4 <= n_cells; c += 4) {
         lanes_dots(4, 1, keys + c * head_dim, head_dim, q, head_dim, head_dim, dots);
@@ -101,13 +101,13 @@ LANES_INLINE void attend_tile(const share *s, int64_t row, int64_t begin, int64_
     s->weights[row] = s->weights[row] * shrink + total;
 }
 
-LANES_INLINE void attend_share_body(const int tile, const share *s)
+LANES_INLINE void attend_share_body(const int row_tile, const int token_tile, const share *s)
 {
     const apr_attend_args *const a = s->a;
     const int64_t n_rows = s->n_tokens * s->group, last = a->position + s->token + s->n_tokens - 1;
     const int64_t lowest = a->position + s->token - a->window + 1, first = a->window > 0 && lowest > 0 ? lowest : 0;
 
-    (void)tile;
+    (void)row_tile, (void)token_tile;
     for (int64_t i = 0; i < n_rows * a->head_dim; i++) s->sums[i] = 0.0f;
     for (int64_t row = 0; row < n_rows; row++) {
         s->largest[row] = -INFINITY;

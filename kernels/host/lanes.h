@@ -17,24 +17,27 @@ typedef float lanes_unaligned __attribute__((vector_size(64), aligned(4), may_al
 
 enum { N_LANES = 16 };
 
-/* Defines NAME(parameters) as the fastest clone of the inline function BODY that this machine can run. The tile is how many
- * rows and tokens keep their sums in registers. */
+/* Defines NAME(parameters) as the fastest clone of the inline function BODY that this machine can run. BODY's
+ * first two arguments say how many rows and tokens can keep their sums in registers. */
 #if defined(__x86_64__)
-#define LANES_CLONES(NAME, BODY, PARAMETERS, ...)                                                                                          \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))) static void NAME##_avx512 PARAMETERS { BODY(4, __VA_ARGS__); }  \
-    __attribute__((target("avx2,fma"))) static void NAME##_avx2 PARAMETERS { BODY(2, __VA_ARGS__); }                                       \
-    static void NAME##_baseline PARAMETERS { BODY(2, __VA_ARGS__); }                                                                       \
-    static void NAME PARAMETERS                                                                                                            \
-    {                                                                                                                                      \
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&               \
-            __builtin_cpu_supports("avx512dq"))                                                                                            \
-            NAME##_avx512(__VA_ARGS__);                                                                                                    \
-        else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) NAME##_avx2(__VA_ARGS__);                                \
-        else NAME##_baseline(__VA_ARGS__);                                                                                                 \
+#define LANES_CLONES(NAME, BODY, PARAMETERS, ...)                                                                            \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))) static void NAME##_avx512 PARAMETERS              \
+    {                                                                                                                        \
+        BODY(4, 6, __VA_ARGS__);                                                                                             \
+    }                                                                                                                        \
+    __attribute__((target("avx2,fma"))) static void NAME##_avx2 PARAMETERS { BODY(2, 2, __VA_ARGS__); }                      \
+    static void NAME##_baseline PARAMETERS { BODY(2, 2, __VA_ARGS__); }                                                      \
+    static void NAME PARAMETERS                                                                                              \
+    {                                                                                                                        \
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && \
+            __builtin_cpu_supports("avx512dq"))                                                                              \
+            NAME##_avx512(__VA_ARGS__);                                                                                      \
+        else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) NAME##_avx2(__VA_ARGS__);                  \
+        else NAME##_baseline(__VA_ARGS__);                                                                                   \
     }
 #else
-#define LANES_CLONES(NAME, BODY, PARAMETERS, ...)                                                                                          \
-    static void NAME PARAMETERS { BODY(2, __VA_ARGS__); }
+#define LANES_CLONES(NAME, BODY, PARAMETERS, ...) \
+    static void NAME PARAMETERS { BODY(2, 2, __VA_ARGS__); }
 #endif
 
 LANES_INLINE float lanes_sum(const lanes *v)
@@ -46,11 +49,11 @@ LANES_INLINE float lanes_sum(const lanes *v)
     return s[0];
 }
 
-/* sums[r][t] of rows[r] . x[t] over n numbers, n_rows and n_tokens <= 4 known at compile time. */
+/* sums[r][t] of rows[r] . x[t] over n numbers, n_rows <= 4 and n_tokens <= 6 known at compile time. */
 LANES_INLINE void lanes_dots(int n_rows, int n_tokens, const float *rows, int64_t row_stride, const float *x, int64_t x_stride, int64_t n,
-                             float sums[4][4])
+                             float sums[4][6])
 {
-    lanes acc[4][4] = {0};
+    lanes acc[4][6] = {0};
     int64_t k = 0;
 
     for (; k + N_LANES <= n; k += N_LANES) {

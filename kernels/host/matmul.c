@@ -1,31 +1,35 @@
 /* matmul.c - linear layers on the host: a thread decodes a few rows of weights and multiplies them with all tokens. */
 #include "kernels/host/host_ops.h"
 #include "kernels/host/lanes.h"
+#include "kernels/host/packed.h"
 
 /* out[t][r] for one tile of rows and tokens. */
 LANES_INLINE void multiply_tile(int n_rows, int n_tokens, const float *rows, const apr_linear_args *a, int64_t first_row, int64_t token)
 {
-    float sums[4][4];
+    float sums[4][6];
     lanes_dots(n_rows, n_tokens, rows, a->n_in, a->x + token * a->n_in, a->n_in, a->n_in, sums);
     for (int t = 0; t < n_tokens; t++)
         for (int r = 0; r < n_rows; r++)
             a->out[(token + t) * a->n_out + first_row + r] = a->bias != NULL ? sums[r][t] + a->bias[first_row + r] : sums[r][t];
 }
 
-/* All tokens against n_rows decoded rows. Tokens outside, rows inside: the rows stay in the cache. */
-LANES_INLINE void multiply_body(const int tile, const apr_linear_args *a, const float *rows, int64_t first_row, int64_t n_rows)
+/* A tile of tokens against n_rows decoded rows. */
+LANES_INLINE void multiply_tokens(int row_tile, int n_tokens, const apr_linear_args *a, const float *rows, int64_t first_row,
+                                  int64_t n_rows, int64_t token)
+{
+    int64_t r = 0;
+    for (; r + row_tile <= n_rows; r += row_tile) multiply_tile(row_tile, n_tokens, rows + r * a->n_in, a, first_row + r, token);
+    for (; r < n_rows; r++) multiply_tile(1, n_tokens, rows + r * a->n_in, a, first_row + r, token);
+}
+
+/* All tokens. Tokens outside, rows inside: the rows stay in the cache. */
+LANES_INLINE void multiply_body(const int row_tile, const int token_tile, const apr_linear_args *a, const float *rows, int64_t first_row,
+                                int64_t n_rows)
 {
     int64_t t = 0;
-    for (; t + tile <= a->n_tokens; t += tile) {
-        int64_t r = 0;
-        for (; r + tile <= n_rows; r += tile) multiply_tile(tile, tile, rows + r * a->n_in, a, first_row + r, t);
-        for (; r < n_rows; r++) multiply_tile(1, tile, rows + r * a->n_in, a, first_row + r, t);
-    }
-    for (; t < a->n_tokens; t++) {
-        int64_t r = 0;
-        for (; r + 4 <= n_rows; r += 4) multiply_tile(4, 1, rows + r * a->n_in, a, first_row + r, t);
-        for (; r < n_rows; r++) multiply_tile(1, 1, rows + r * a->n_in, a, first_row + r, t);
-    }
+    for (; t + token_tile <= a->n_tokens; t += token_tile) multiply_tokens(row_tile, token_tile, a, rows, first_row, n_rows, t);
+    for (; t + 2 <= a->n_tokens; t += 2) multiply_tokens(row_tile, 2, a, rows, first_row, n_rows, t);
+    for (; t < a->n_tokens; t++) multiply_tokens(4, 1, a, rows, first_row, n_rows, t);
 }
 
 LANES_CLONES(multiply, multiply_body, (const apr_linear_args *a, const float *rows, int64_t first_row, int64_t n_rows), a, rows, first_row,
@@ -38,9 +42,29 @@ static const float *plain_rows(const apr_tensor *weight)
     return is_plain ? (const float *)(const void *)weight->data : NULL;
 }
 
+/* One or two tokens: each row is read once and never written decoded. */
+static void multiply_packed(const apr_linear_args *a, apr_packed_dot_fn dot)
+{
+#pragma omp parallel for schedule(dynamic, 32) num_threads(a->work.n_threads)
+    for (int64_t r = 0; r < a->n_out; r++) {
+        const uint8_t *const row = apr_tensor_row(a->weight, r);
+        for (int64_t t = 0; t < a->n_tokens; t++) {
+            float sum;
+            dot(row, a->x + t * a->n_in, a->n_in, &sum);
+            a->out[t * a->n_out + r] = a->bias != NULL ? sum + a->bias[r] : sum;
+        }
+    }
+}
+
 void apr_host_linear(const apr_op_args *args)
 {
     const apr_linear_args *const a = &args->linear;
+    const apr_packed_dot_fn dot = apr_host_packed_dot(a->weight->dtype);
+
+    if (dot != NULL && a->n_tokens <= 2) {
+        multiply_packed(a, dot);
+        return;
+    }
     const float *const plain = plain_rows(a->weight);
     /* few tokens: a block that stays in the first-level cache; many: read the tokens less often */
     const int64_t block = a->n_tokens < 4 ? 4 : APR_LINEAR_ROWS;

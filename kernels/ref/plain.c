@@ -2,15 +2,15 @@
 #include "kernels/ref/codecs.h"
 
 /* One element at a time, read by memcpy since a tensor may lie at any address. */
-#define DECODE_NUMBERS(name, type)                                                                                                         \
-    void apr_ref_decode_##name(const void *restrict src, float *restrict dst, int64_t n_elems)                                             \
-    {                                                                                                                                      \
-        const uint8_t *const bytes = src;                                                                                                  \
-        for (int64_t i = 0; i < n_elems; i++) {                                                                                            \
-            type value;                                                                                                                    \
-            memcpy(&value, bytes + i * (int64_t)sizeof value, sizeof value);                                                               \
-            dst[i] = (float)value;                                                                                                         \
-        }                                                                                                                                  \
+#define DECODE_NUMBERS(name, type)                                                             \
+    void apr_ref_decode_##name(const void *restrict src, float *restrict dst, int64_t n_elems) \
+    {                                                                                          \
+        const uint8_t *const bytes = src;                                                      \
+        for (int64_t i = 0; i < n_elems; i++) {                                                \
+            type value;                                                                        \
+            memcpy(&value, bytes + i * (int64_t)sizeof value, sizeof value);                   \
+            dst[i] = (float)value;                                                             \
+        }                                                                                      \
     }
 
 DECODE_NUMBERS(f64, double)
@@ -23,15 +23,15 @@ DECODE_NUMBERS(u16, uint16_t)
 DECODE_NUMBERS(u32, uint32_t)
 DECODE_NUMBERS(u64, uint64_t)
 
-#define DECODE_SMALL_FLOATS(name, type, to_f32)                                                                                            \
-    void apr_ref_decode_##name(const void *restrict src, float *restrict dst, int64_t n_elems)                                             \
-    {                                                                                                                                      \
-        const uint8_t *const bytes = src;                                                                                                  \
-        for (int64_t i = 0; i < n_elems; i++) {                                                                                            \
-            type bits;                                                                                                                     \
-            memcpy(&bits, bytes + i * (int64_t)sizeof bits, sizeof bits);                                                                  \
-            dst[i] = to_f32(bits);                                                                                                         \
-        }                                                                                                                                  \
+#define DECODE_SMALL_FLOATS(name, type, to_f32)                                                \
+    void apr_ref_decode_##name(const void *restrict src, float *restrict dst, int64_t n_elems) \
+    {                                                                                          \
+        const uint8_t *const bytes = src;                                                      \
+        for (int64_t i = 0; i < n_elems; i++) {                                                \
+            type bits;                                                                         \
+            memcpy(&bits, bytes + i * (int64_t)sizeof bits, sizeof bits);                      \
+            dst[i] = to_f32(bits);                                                             \
+        }                                                                                      \
     }
 
 DECODE_SMALL_FLOATS(f16, uint16_t, apr_f16_to_f32)
@@ -40,14 +40,14 @@ DECODE_SMALL_FLOATS(f8_e4m3, uint8_t, apr_e4m3_to_f32)
 DECODE_SMALL_FLOATS(f8_e5m2, uint8_t, apr_e5m2_to_f32)
 DECODE_SMALL_FLOATS(e8m0, uint8_t, apr_e8m0_to_f32)
 
-#define ENCODE_NUMBERS(name, type, from_f32)                                                                                               \
-    void apr_ref_encode_##name(const float *restrict src, void *restrict dst, int64_t n_elems)                                             \
-    {                                                                                                                                      \
-        uint8_t *const bytes = dst;                                                                                                        \
-        for (int64_t i = 0; i < n_elems; i++) {                                                                                            \
-            const type value = from_f32(src[i]);                                                                                           \
-            memcpy(bytes + i * (int64_t)sizeof value, &value, sizeof value);                                                               \
-        }                                                                                                                                  \
+#define ENCODE_NUMBERS(name, type, from_f32)                                                   \
+    void apr_ref_encode_##name(const float *restrict src, void *restrict dst, int64_t n_elems) \
+    {                                                                                          \
+        uint8_t *const bytes = dst;                                                            \
+        for (int64_t i = 0; i < n_elems; i++) {                                                \
+            const type value = from_f32(src[i]);                                               \
+            memcpy(bytes + i * (int64_t)sizeof value, &value, sizeof value);                   \
+        }                                                                                      \
     }
 
 ENCODE_NUMBERS(f64, double, (double))

@@ -1,0 +1,285 @@
+/* pipe_device.c - the bytes' way through a GPU: threads fill lanes, the device encodes, the caller's thread writes, all at once.
+ *
+ * A job is up to 4 Mi values of one tensor. Jobs are numbered through all tensors that the device converts; job k uses lane
+ * k % LANES. Fillers take the next number, wait for its lane to be written out, copy the source into it and start it. The
+ * thread of the pipe waits for the jobs in their order and puts their bytes into the sink. Memory is the lanes', whatever the
+ * model's size. */
+#include "convert/pipe_internal.h"
+
+#include "kernels/rows.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LANES = 8, FILLERS = 6, JOB_ELEMS = 4 * 1024 * 1024, SMALL_ELEMS = APR_PIECE_ELEMS }; /* small tensors are not worth a trip */
+
+/* What the device does with one item. */
+typedef struct task {
+    bool taken;
+    apr_cut cut;
+    int64_t pieces_per_job;
+    int64_t first_job, n_jobs;
+    int64_t factors_wide, factors_group; /* factors a row, and columns that share one; 0: none */
+} task;
+
+typedef struct lane {
+    apr_cuda_lane *lane;
+    int64_t job; /* started, or failed to start; -1: none yet */
+    apr_status status;
+    apr_error err;
+} lane;
+
+struct apr_pipe_device {
+    apr_pipe *pipe;
+    const apr_cuda_codecs *codecs;
+    apr_pipe_item *items;
+    task *tasks; /* [n_items] */
+    size_t n_items;
+    int64_t n_jobs;
+    lane lanes[LANES];
+    pthread_t fillers[FILLERS];
+    int n_fillers;
+    pthread_mutex_t mutex; /* for all below, and the lanes' job, status and err */
+    pthread_cond_t changed;
+    int64_t next_job, n_written;
+    bool stop;
+};
+
+/* ---- what the device takes ---- */
+
+static bool is_flat(apr_dtype dtype) { return dtype == APR_APR_Q4 || dtype == APR_APR_Q8; }
+
+/* Rows go to the device as bytes, so they must start where bytes do; scales are looked up as plain numbers. */
+static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
+{
+    const apr_tensor *const t = item->from;
+    if (item->is_scales || item->to == t->dtype || apr_tensor_elems(t) < SMALL_ELEMS) return false;
+    if (!codecs->decodes(t->dtype) || !codecs->encodes(item->to)) return false;
+    if (t->rank == 1 && t->pending.kind != APR_STEP_NONE) return false;
+    if (is_flat(t->dtype) && apr_tensor_columns(t) % 32 != 0) return false;
+    return t->scale == NULL || apr_dtypes[t->scale->dtype].elems_per_block == 1;
+}
+
+static task plan_task(const apr_cuda_codecs *codecs, const apr_pipe_item *item, int64_t first_job)
+{
+    const apr_tensor *const t = item->from;
+    task k = {.taken = can_take(codecs, item), .first_job = first_job};
+    if (!k.taken) return k;
+    k.cut = apr_cut_tensor(item);
+    const int64_t piece_elems = k.cut.units_per_piece * k.cut.unit_elems;
+    k.pieces_per_job = piece_elems < JOB_ELEMS ? JOB_ELEMS / piece_elems : 1;
+    k.n_jobs = (apr_cut_pieces(&k.cut) + k.pieces_per_job - 1) / k.pieces_per_job;
+    if (t->scale != NULL) {
+        k.factors_group = t->scale_columns;
+        k.factors_wide = (apr_tensor_columns(t) + t->scale_columns - 1) / t->scale_columns;
+    } else if (t->dtype == APR_APR_Q8) {
+        k.factors_group = apr_tensor_columns(t);
+        k.factors_wide = 1;
+    }
+    return k;
+}
+
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Lanes for the largest job there is. */
+static apr_cuda_lane_sizes sizes_of(const apr_pipe_device *d)
+{
+    apr_cuda_lane_sizes s = {0};
+    for (size_t i = 0; i < d->n_items; i++) {
+        const task *const k = &d->tasks[i];
+        if (!k->taken) continue;
+        const int64_t units = k->pieces_per_job * k->cut.units_per_piece, n_units = units < k->cut.n_units ? units : k->cut.n_units;
+        const int64_t n_elems = n_units * k->cut.unit_elems, rows = k->cut.whole_rows ? n_units : 0;
+        s.n_elems = most(s.n_elems, n_elems);
+        s.in_bytes = (size_t)most((int64_t)s.in_bytes, apr_row_bytes(d->items[i].from->dtype, n_elems));
+        s.out_bytes = (size_t)most((int64_t)s.out_bytes, apr_row_bytes(d->items[i].to, n_elems));
+        s.n_factors = most(s.n_factors, rows * k->factors_wide);
+        s.n_rows = most(s.n_rows, rows);
+    }
+    return s;
+}
+
+/* ---- filling ---- */
+
+/* Factors of stored row `row`, one a group of columns: see apr_tensor. */
+static void row_factors(const apr_tensor *t, int64_t row, int64_t wide, float *factors)
+{
+    if (t->scale == NULL) { /* APR_Q8: one for the tensor, in front of it */
+        memcpy(factors, t->data, sizeof *factors);
+        return;
+    }
+    const int64_t per_matrix = t->rank >= 2 ? t->dims[t->rank - 2] : 1, high = (per_matrix + t->scale_rows - 1) / t->scale_rows;
+    const int64_t scale_row = row / per_matrix * high + row % per_matrix / t->scale_rows;
+    const bool only_one = apr_tensor_elems(t->scale) == 1;
+    apr_tensor slice = *t->scale;
+    slice.rank = 1;
+    slice.dims[0] = only_one ? 1 : wide;
+    if (!only_one) slice.data += apr_row_bytes(slice.dtype, scale_row * wide);
+    apr_decode_rows(&slice, 0, 1, factors);
+    for (int64_t i = 1; i < wide && only_one; i++) factors[i] = factors[0];
+}
+
+/* Copies the source of units [first, first + n) into the lane, rows in their logical order. Returns its bytes. */
+static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_lane *to)
+{
+    const apr_tensor *const t = &k->cut.array;
+    const size_t unit_bytes = (size_t)apr_row_bytes(t->dtype, k->cut.unit_elems);
+    const size_t head = t->dtype == APR_APR_Q8 ? sizeof(float) : 0;
+    const bool moved = t->pending.kind != APR_STEP_NONE;
+
+    if (!k->cut.whole_rows) {
+        const size_t n_bytes = (size_t)apr_row_bytes(t->dtype, n);
+        memcpy(to->in, t->data + apr_row_bytes(t->dtype, first), n_bytes);
+        return n_bytes;
+    }
+    if (!moved) memcpy(to->in, t->data + head + (size_t)first * unit_bytes, (size_t)n * unit_bytes);
+    for (int64_t i = 0; i < n && (moved || k->factors_wide > 0); i++) {
+        const int64_t row = apr_step_row(t->pending, k->cut.n_units, first + i);
+        if (moved) memcpy(to->in + (size_t)i * unit_bytes, t->data + head + (size_t)row * unit_bytes, unit_bytes);
+        if (k->factors_wide > 0) row_factors(t, row, k->factors_wide, to->factors + i * k->factors_wide);
+    }
+    return (size_t)n * unit_bytes;
+}
+
+static int64_t first_unit(const task *k, int64_t job) { return (job - k->first_job) * k->pieces_per_job * k->cut.units_per_piece; }
+
+static int64_t units_of_job(const task *k, int64_t job)
+{
+    const int64_t all = k->pieces_per_job * k->cut.units_per_piece, left = k->cut.n_units - first_unit(k, job);
+    return left < all ? left : all;
+}
+
+static apr_status start_job(apr_pipe_device *d, size_t item, int64_t job, apr_error *err)
+{
+    const task *const k = &d->tasks[item];
+    apr_cuda_lane *const to = d->lanes[job % LANES].lane;
+    const int64_t n = units_of_job(k, job);
+    const apr_cuda_piece piece = {.from = d->items[item].from->dtype,
+                                  .to = d->items[item].to,
+                                  .n_elems = n * k->cut.unit_elems,
+                                  .columns = k->cut.whole_rows ? k->cut.unit_elems : 0,
+                                  .in_bytes = fill(k, first_unit(k, job), n, to),
+                                  .factors_wide = k->factors_wide,
+                                  .factors_group = k->factors_group};
+    return d->codecs->start(to, &piece, err);
+}
+
+/* Waits until the next job may use its lane; -1 when there is no more. */
+static int64_t take_job(apr_pipe_device *d)
+{
+    pthread_mutex_lock(&d->mutex);
+    const int64_t job = d->next_job < d->n_jobs ? d->next_job++ : -1;
+    while (job >= 0 && !d->stop && job - d->n_written >= LANES) pthread_cond_wait(&d->changed, &d->mutex);
+    const bool stop = d->stop;
+    pthread_mutex_unlock(&d->mutex);
+    return stop ? -1 : job;
+}
+
+static void *fill_lanes(void *context)
+{
+    apr_pipe_device *const d = context;
+    size_t item = 0;
+
+    for (int64_t job; (job = take_job(d)) >= 0;) {
+        apr_error err = {0};
+        while (!d->tasks[item].taken || job >= d->tasks[item].first_job + d->tasks[item].n_jobs) item++;
+        const apr_status status = start_job(d, item, job, &err);
+        lane *const l = &d->lanes[job % LANES];
+        pthread_mutex_lock(&d->mutex);
+        l->job = job;
+        l->status = status;
+        l->err = err;
+        pthread_cond_broadcast(&d->changed);
+        pthread_mutex_unlock(&d->mutex);
+    }
+    return NULL;
+}
+
+/* ---- the pipe's side ---- */
+
+apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe_item *items, size_t n_items, apr_error *err)
+{
+    apr_pipe_device *const d = *device = calloc(1, sizeof *d);
+    if (d == NULL) return apr_no_memory(err, "the way through the device");
+    *d = (apr_pipe_device){.pipe = p, .codecs = p->options->codecs, .items = items, .n_items = n_items};
+    pthread_mutex_init(&d->mutex, NULL);
+    pthread_cond_init(&d->changed, NULL);
+    for (int i = 0; i < LANES; i++) d->lanes[i].job = -1;
+    d->tasks = calloc(n_items + 1, sizeof *d->tasks);
+    if (d->tasks == NULL) return apr_no_memory(err, "the way through the device");
+    for (size_t i = 0; i < n_items; i++) {
+        d->tasks[i] = plan_task(d->codecs, &items[i], d->n_jobs);
+        d->n_jobs += d->tasks[i].n_jobs;
+    }
+    const apr_cuda_lane_sizes sizes = sizes_of(d);
+    for (int i = 0; i < LANES && i < d->n_jobs; i++) APR_TRY(d->codecs->open_lane(p->options->device, &sizes, &d->lanes[i].lane, err));
+    while (d->n_fillers < FILLERS && d->n_fillers < d->n_jobs) {
+        if (pthread_create(&d->fillers[d->n_fillers], NULL, fill_lanes, d) != 0)
+            return apr_fail(err, APR_E_MEMORY, "no thread could be started for the conversion");
+        d->n_fillers++;
+    }
+    return APR_OK;
+}
+
+bool apr_pipe_device_takes(const apr_pipe_device *device, size_t item) { return device != NULL && device->tasks[item].taken; }
+
+/* Waits until a job has been started, and then for its end. */
+static apr_status await_job(apr_pipe_device *d, int64_t job, int64_t *n_unusual, apr_error *err)
+{
+    lane *const l = &d->lanes[job % LANES];
+    pthread_mutex_lock(&d->mutex);
+    while (l->job != job) pthread_cond_wait(&d->changed, &d->mutex);
+    const apr_status status = l->status;
+    if (status != APR_OK && err != NULL) *err = l->err;
+    pthread_mutex_unlock(&d->mutex);
+    return status != APR_OK ? status : d->codecs->wait(l->lane, n_unusual, err);
+}
+
+static apr_status put_job(apr_pipe_device *d, size_t item_number, int64_t job, apr_error *err)
+{
+    const task *const k = &d->tasks[item_number];
+    apr_pipe_item *const item = &d->items[item_number];
+    const apr_cuda_lane *const l = d->lanes[job % LANES].lane;
+    const int64_t first = first_unit(k, job), n = units_of_job(k, job), first_piece = (job - k->first_job) * k->pieces_per_job;
+    const int64_t pieces = (n + k->cut.units_per_piece - 1) / k->cut.units_per_piece;
+    int64_t n_unusual;
+
+    APR_TRY(await_job(d, job, &n_unusual, err));
+    item->n_unusual += n_unusual;
+    if (item->to == APR_F8_E4M3) memcpy(d->pipe->row_scales + first, l->row_scales, (size_t)n * sizeof(float));
+    if (d->pipe->options->want_metrics) APR_TRY(apr_pipe_measure(d->pipe, &k->cut, item, first_piece, pieces, l->out, err));
+    return apr_sink_put(d->pipe->sink, l->out, (size_t)apr_row_bytes(item->to, n * k->cut.unit_elems), err);
+}
+
+apr_status apr_pipe_device_item(apr_pipe_device *d, size_t item, apr_error *err)
+{
+    const task *const k = &d->tasks[item];
+
+    APR_TRY(apr_pipe_reserve_scales(d->pipe, &k->cut, &d->items[item], err));
+    d->items[item].on_device = true;
+    for (int64_t job = k->first_job; job < k->first_job + k->n_jobs; job++) {
+        APR_TRY(put_job(d, item, job, err));
+        pthread_mutex_lock(&d->mutex);
+        d->n_written++;
+        pthread_cond_broadcast(&d->changed);
+        pthread_mutex_unlock(&d->mutex);
+        apr_pipe_progress(d->pipe, d->items[item].from, d->items[item].from->n_bytes / (uint64_t)k->n_jobs);
+    }
+    return APR_OK;
+}
+
+void apr_pipe_device_stop(apr_pipe_device *d)
+{
+    if (d == NULL) return;
+    pthread_mutex_lock(&d->mutex);
+    d->stop = true;
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->mutex);
+    for (int i = 0; i < d->n_fillers; i++) pthread_join(d->fillers[i], NULL);
+    for (int i = 0; i < LANES; i++) d->codecs->close_lane(d->lanes[i].lane);
+    pthread_cond_destroy(&d->changed);
+    pthread_mutex_destroy(&d->mutex);
+    free(d->tasks);
+    free(d);
+}

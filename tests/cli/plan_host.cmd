@@ -1,0 +1,1 @@
+aprplan --host data/tiny-qwen2

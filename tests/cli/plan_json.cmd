@@ -1,0 +1,1 @@
+aprplan --gpu h200 --json data/tiny-qwen2

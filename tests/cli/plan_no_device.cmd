@@ -1,0 +1,1 @@
+aprplan data/shapes/qwen3-8b.json

@@ -1,0 +1,1 @@
+aprplan --gpu rtx9999 data/shapes/qwen3-8b.json

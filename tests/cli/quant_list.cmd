@@ -1,0 +1,1 @@
+aprquant --list

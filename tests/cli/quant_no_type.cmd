@@ -1,0 +1,1 @@
+aprquant data/tiny-qwen2 out.apr

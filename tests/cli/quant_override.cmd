@@ -1,0 +1,1 @@
+aprquant --to q4_k --tensor 'layers\.1\.mlp=q8_0' --report r.json --quiet data/tiny-qwen2 out.apr >/dev/null && aprconv show --no-tensors out.apr | sed -n '/^Types/,$p' && grep -o 'snr_db' r.json | sort | uniq -c | tr -s ' '

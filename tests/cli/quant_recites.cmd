@@ -1,0 +1,1 @@
+aprquant --to q8_0 data/tiny-qwen2 q8.apr >/dev/null && aprrun golden --checks tokens,recite q8.apr data/tiny-qwen2/golden.json && aprquant --to q4_k_m data/tiny-qwen2 q4.apr >/dev/null && aprrun golden --checks recite --min-recite 36 q4.apr data/tiny-qwen2/golden.json

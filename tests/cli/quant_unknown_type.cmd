@@ -1,0 +1,1 @@
+aprquant --to q9 data/tiny-qwen2 out.apr

@@ -1,0 +1,1 @@
+aprrun data/tiny-qwen2 --chat -p 'Recite Ge1:1'

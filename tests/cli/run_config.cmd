@@ -1,0 +1,1 @@
+aprrun data/shapes/qwen3-8b.json -p a

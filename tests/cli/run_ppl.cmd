@@ -1,0 +1,1 @@
+aprrun ppl data/tiny-qwen2 data/heldout.txt --kv f32

@@ -1,0 +1,1 @@
+aprrun data/tiny-qwen2 -p 'And the' --temp 1 --seed 7 -n 20 >a && aprrun data/tiny-qwen2 -p 'And the' --temp 1 --seed 7 -n 20 >b && aprrun data/tiny-qwen2 -p 'And the' --temp 1 --seed 8 -n 20 >c && cmp a b && ! cmp -s a c && echo same seed, same text
