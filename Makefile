@@ -147,7 +147,7 @@ $B/cuda/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
 $(CUDA_LIB): $(CUDA_O) $(CUDA_C:%=$B/cuda/%.o)
-	$(NVCC) -shared -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64,--no-undefined $^ -lcublas -lcublasLt -ldl -lpthread -o $@
+	$(NVCC) -shared $(gencode) -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64,--no-undefined $^ -lcublas -lcublasLt -ldl -lpthread -o $@
 $(GPU_TESTS): $B/%: $B/tests/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 
@@ -156,7 +156,7 @@ $B/cuda/tests/%.cu.o: tests/%.cu $B/cuda/archs
 	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) -c $< -o $@ 2>$@.ptxas || { grep -v 'ptxas info' $@.ptxas; exit 1; }
 $(GPU_CU_TESTS): $B/%: $B/cuda/tests/%.cu.o $(CUDA_O) $(LIB)
-	$(NVCC) -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64 $^ -Xcompiler -fopenmp $(LDLIBS) -lcublas -lcublasLt -lpthread -o $@
+	$(NVCC) $(gencode) -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64 $^ -Xcompiler -fopenmp $(LDLIBS) -lcublas -lcublasLt -lpthread -o $@
 
 check-archs: $(CUDA_LIB) $B/gpu_archs ## fail unless the CUDA library has code for every architecture, and nothing spills
 	@$B/gpu_archs $(ARCHS)
