@@ -168,6 +168,7 @@ template <apr_dtype D, int ROWS, int TOKENS> cudaError_t start_gemv(gemv_args a,
 /* One type's launcher: one token, or four at a time. */
 template <apr_dtype D> cudaError_t gemv_of(const gemv_args &a, cudaStream_t stream)
 {
+    constexpr int ROWS = piece<D>::SCALES <= 4 ? 2 : 1; /* as many as the registers hold */
     if (a.n_tokens == 1) return start_gemv<D, 4, 1>(a, stream);
     gemv_args some = a;
     cudaError_t error = cudaSuccess;
@@ -175,7 +176,7 @@ template <apr_dtype D> cudaError_t gemv_of(const gemv_args &a, cudaStream_t stre
         some.n_tokens = a.n_tokens - first < 4 ? a.n_tokens - first : 4;
         some.x = a.x + first * a.weight.n_in;
         some.out = a.out + first * a.n_out;
-        error = start_gemv<D, piece<D>::SCALES> 4 ? 1 : 2, 4 > (some, stream); /* no more rows than registers hold */
+        error = start_gemv<D, ROWS, 4>(some, stream);
     }
     return error;
 }
