@@ -1,7 +1,7 @@
 /* gpu_ops.cu - every launcher of kernels/cuda/ops.cuh against kernels/ref on random inputs, and how fast the large ones are.
  *
- * gpu_ops [quick]: prints the worst error of each operation; "quick" leaves the timings out. Exit code 0: all within bounds, 1: not,
- * 77: no device. Outputs begin as NaN, and so does what the cache does not hold yet. */
+ * gpu_ops [quick|times]: prints the worst error of each operation; "quick" leaves the timings out, "times" the tests. Exit code 0: all
+ * within bounds, 1: not, 77: no device. Outputs begin as NaN, and so does what the cache does not hold yet. */
 #include "kernels/cuda/ops.cuh"
 
 extern "C" {
@@ -119,8 +119,16 @@ static void half_fields(apr_dtype dtype, int *a, int *b)
 {
     *a = *b = -1;
     switch ((int)dtype) {
-    case APR_Q4_1: case APR_Q5_1: case APR_Q4_K: case APR_Q5_K: *a = 0, *b = 2; break;
-    case APR_Q4_0: case APR_Q5_0: case APR_Q8_0: case APR_IQ4_NL: case APR_IQ4_XS: case APR_APR_Q4: *a = 0; break;
+    case APR_Q4_1:
+    case APR_Q5_1:
+    case APR_Q4_K:
+    case APR_Q5_K: *a = 0, *b = 2; break;
+    case APR_Q4_0:
+    case APR_Q5_0:
+    case APR_Q8_0:
+    case APR_IQ4_NL:
+    case APR_IQ4_XS:
+    case APR_APR_Q4: *a = 0; break;
     case APR_Q2_K: *a = 80, *b = 82; break;
     case APR_Q3_K: *a = 108; break;
     case APR_Q6_K: *a = 208; break;
@@ -348,7 +356,9 @@ static void test_matrices(void)
 static void test_angles_and_rope(void)
 {
     static const int64_t positions[] = {0, 5, 4095, 131071, 1000003};
-    static const struct { int64_t n_heads, head_dim, n_freqs; } shapes[] = {{4, 64, 32}, {3, 128, 64}, {2, 80, 16}, {1, 6, 3}};
+    static const struct {
+        int64_t n_heads, head_dim, n_freqs;
+    } shapes[] = {{4, 64, 32}, {3, 128, 64}, {2, 80, 16}, {1, 6, 3}};
     for (auto s : shapes)
         for (int64_t position : positions) {
             const int64_t n_tokens = 5;
@@ -381,7 +391,9 @@ static void test_angles_and_rope(void)
 
 static void test_norm(void)
 {
-    static const struct { int64_t width, chunk; } shapes[] = {{7, 7}, {896, 896}, {3584, 3584}, {5120, 5120}, {1001, 1001}, {8 * 128, 128}, {14 * 64, 64}, {3 * 80, 80}};
+    static const struct {
+        int64_t width, chunk;
+    } shapes[] = {{7, 7}, {896, 896}, {3584, 3584}, {5120, 5120}, {1001, 1001}, {8 * 128, 128}, {14 * 64, 64}, {3 * 80, 80}};
     for (auto s : shapes)
         for (int64_t n_tokens : {1, 13}) {
             const std::vector<float> x = normals(n_tokens * s.width), weight = normals(s.chunk);
@@ -428,10 +440,14 @@ typedef struct attend_case {
     int64_t n_heads, n_kv_heads, head_dim, n_tokens, position, window, n_cells;
 } attend_case;
 
-static int64_t row_bytes_of(apr_dtype dtype, int64_t n) { return n / apr_dtypes[dtype].elems_per_block * apr_dtypes[dtype].bytes_per_block; }
+static int64_t row_bytes_of(apr_dtype dtype, int64_t n)
+{
+    return n / apr_dtypes[dtype].elems_per_block * apr_dtypes[dtype].bytes_per_block;
+}
 
 /* Stores the keys and values of `n_tokens` tokens from `position` on, on host and device, and compares the bytes. */
-static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64_t n_tokens, std::vector<uint8_t> *host, twin<uint8_t> *const *device)
+static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64_t n_tokens, std::vector<uint8_t> *host,
+                  twin<uint8_t> *const *device)
 {
     const int64_t row_bytes = row_bytes_of(dtype, c.head_dim);
     std::vector<float> k = normals(n_tokens * c.n_kv_heads * c.head_dim), v = normals(n_tokens * c.n_kv_heads * c.head_dim);
@@ -442,8 +458,14 @@ static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64
         k[0] = dtype == APR_Q8_0 ? NAN : 4.0f;
     }
     apr_op_args args;
-    args.kv_store = apr_kv_store_args{position >= 0 ? n_tokens : 0, position, c.n_kv_heads, c.head_dim, k.data(), v.data(),
-                                      apr_cache{dtype, host[0].data(), c.n_cells, row_bytes}, apr_cache{dtype, host[1].data(), c.n_cells, row_bytes}};
+    args.kv_store = apr_kv_store_args{position >= 0 ? n_tokens : 0,
+                                      position,
+                                      c.n_kv_heads,
+                                      c.head_dim,
+                                      k.data(),
+                                      v.data(),
+                                      apr_cache{dtype, host[0].data(), c.n_cells, row_bytes},
+                                      apr_cache{dtype, host[1].data(), c.n_cells, row_bytes}};
     apr_ref_kv_store(&args);
     twin<float> dk(k), dv(v);
     args.kv_store.k = dk.device;
@@ -468,16 +490,26 @@ static void test_attend(const attend_case &c, apr_dtype dtype)
 
     const int64_t begin = n_seen > c.n_cells ? n_seen - c.n_cells : 0;
     for (int64_t p = begin; p < n_seen; p += 1000) store(c, dtype, p, n_seen - p < 1000 ? n_seen - p : 1000, host, device);
-    note("kv store (bytes that differ)", differing(keys.get().data(), host[0].data(), cache_bytes) + differing(values.get().data(), host[1].data(), cache_bytes), 0, what);
+    note("kv store (bytes that differ)",
+         differing(keys.get().data(), host[0].data(), cache_bytes) + differing(values.get().data(), host[1].data(), cache_bytes), 0, what);
 
     const int64_t n = c.n_tokens * c.n_heads * c.head_dim;
     std::vector<float> q = normals(n), ref((size_t)n), scratch((size_t)c.head_dim);
     for (float &x : q) x *= 2.0f;
     apr_op_args args;
     memset(&args, 0, sizeof args);
-    args.attend = apr_attend_args{c.n_tokens, c.position, c.n_heads, c.n_kv_heads, c.head_dim, c.window, 1.0f / sqrtf((float)c.head_dim), q.data(),
-                                  apr_cache{dtype, host[0].data(), c.n_cells, row_bytes}, apr_cache{dtype, host[1].data(), c.n_cells, row_bytes},
-                                  ref.data(), apr_workspace{scratch.data(), scratch.size(), 1}};
+    args.attend = apr_attend_args{c.n_tokens,
+                                  c.position,
+                                  c.n_heads,
+                                  c.n_kv_heads,
+                                  c.head_dim,
+                                  c.window,
+                                  1.0f / sqrtf((float)c.head_dim),
+                                  q.data(),
+                                  apr_cache{dtype, host[0].data(), c.n_cells, row_bytes},
+                                  apr_cache{dtype, host[1].data(), c.n_cells, row_bytes},
+                                  ref.data(),
+                                  apr_workspace{scratch.data(), scratch.size(), 1}};
     apr_ref_attend(&args);
     const size_t floats = apr_cuda_attend_bytes(c.n_heads, c.head_dim) / 4;
     twin<float> dq(q), out((size_t)n), work(floats);
@@ -503,13 +535,14 @@ static void test_attend(const attend_case &c, apr_dtype dtype)
 static void test_attends(bool quick)
 {
     static const attend_case cases[] = {
-        {4, 4, 64, 1, 0, 0, 64},       {7, 1, 64, 1, 299, 0, 512},    {14, 2, 64, 3, 5, 0, 64},     {14, 2, 64, 70, 0, 0, 128},
-        {28, 4, 128, 1, 1000, 0, 1024}, {28, 4, 128, 40, 77, 0, 256},  {8, 1, 128, 8, 63, 0, 128},   {16, 1, 128, 2, 200, 0, 256},
-        {5, 5, 96, 33, 10, 0, 64},     {6, 3, 256, 1, 100, 0, 128},   {6, 3, 256, 21, 30, 0, 64},   {4, 2, 32, 9, 9, 0, 32},
-        {8, 2, 128, 1, 700, 100, 1024}, {8, 2, 64, 20, 700, 100, 128}, {8, 2, 128, 5, 250, 64, 70},  {4, 2, 512, 3, 40, 0, 64},
+        {4, 4, 64, 1, 0, 0, 64},        {7, 1, 64, 1, 299, 0, 512},    {14, 2, 64, 3, 5, 0, 64},    {14, 2, 64, 70, 0, 0, 128},
+        {28, 4, 128, 1, 1000, 0, 1024}, {28, 4, 128, 40, 77, 0, 256},  {8, 1, 128, 8, 63, 0, 128},  {16, 1, 128, 2, 200, 0, 256},
+        {5, 5, 96, 33, 10, 0, 64},      {6, 3, 256, 1, 100, 0, 128},   {6, 3, 256, 21, 30, 0, 64},  {4, 2, 32, 9, 9, 0, 32},
+        {8, 2, 128, 1, 700, 100, 1024}, {8, 2, 64, 20, 700, 100, 128}, {8, 2, 128, 5, 250, 64, 70}, {4, 2, 512, 3, 40, 0, 64},
         {2, 1, 1024, 2, 33, 16, 64},
     };
-    static const attend_case far[] = {{14, 2, 64, 1, 4500, 0, 4608}, {8, 2, 128, 3, 5000, 0, 5120}, {8, 1, 128, 9, 4200, 0, 4352}, {4, 2, 256, 2, 4100, 4000, 4200}};
+    static const attend_case far[] = {
+        {14, 2, 64, 1, 4500, 0, 4608}, {8, 2, 128, 3, 5000, 0, 5120}, {8, 1, 128, 9, 4200, 0, 4352}, {4, 2, 256, 2, 4100, 4000, 4200}};
     for (apr_dtype dtype : {APR_F16, APR_F32, APR_Q8_0}) {
         for (const attend_case &c : cases) test_attend(c, dtype);
         for (const attend_case &c : far)
@@ -587,11 +620,14 @@ static void time_linear(apr_dtype dtype, int64_t rows, int64_t columns)
 static void time_attend(int64_t n_tokens, int64_t position)
 {
     const int64_t n_heads = 28, n_kv = 4, dim = 128, cells = position + n_tokens;
-    twin<uint16_t> keys(std::vector<uint16_t>((size_t)(cells * n_kv * dim), 0x3000)), values(std::vector<uint16_t>((size_t)(cells * n_kv * dim), 0x3400));
-    twin<float> q(normals(n_tokens * n_heads * dim)), out((size_t)(n_tokens * n_heads * dim)), work(apr_cuda_attend_bytes(n_heads, dim) / 4);
+    twin<uint16_t> keys(std::vector<uint16_t>((size_t)(cells * n_kv * dim), 0x3000)),
+        values(std::vector<uint16_t>((size_t)(cells * n_kv * dim), 0x3400));
+    twin<float> q(normals(n_tokens * n_heads * dim)), out((size_t)(n_tokens * n_heads * dim)),
+        work(apr_cuda_attend_bytes(n_heads, dim) / 4);
     apr_attend_args a;
     memset(&a, 0, sizeof a);
-    a.n_tokens = n_tokens, a.position = position, a.n_heads = n_heads, a.n_kv_heads = n_kv, a.head_dim = dim, a.scale = 0.088f, a.q = q.device;
+    a.n_tokens = n_tokens, a.position = position, a.n_heads = n_heads, a.n_kv_heads = n_kv, a.head_dim = dim, a.scale = 0.088f,
+    a.q = q.device;
     a.keys = apr_cache{APR_F16, (uint8_t *)keys.device, cells, dim * 2};
     a.values = apr_cache{APR_F16, (uint8_t *)values.device, cells, dim * 2};
     a.out = out.device;
@@ -604,29 +640,32 @@ static void time_attend(int64_t n_tokens, int64_t position)
         if (ms < best) best = ms;
     }
     const double seen = (double)n_tokens * position + 0.5 * n_tokens * (n_tokens + 1);
-    printf("attend 28 on 4 heads of 128, %lld tokens at %lld: %9.2f us %6.1f TFLOP/s %7.0f GB/s\n", (long long)n_tokens, (long long)position,
-           best * 1e3, seen * n_heads * dim * 4 / best / 1e9, (double)cells * n_kv * dim * 4 / best / 1e6);
+    printf("attend 28 on 4 heads of 128, %lld tokens at %lld: %9.2f us %6.1f TFLOP/s %7.0f GB/s\n", (long long)n_tokens,
+           (long long)position, best * 1e3, seen * n_heads * dim * 4 / best / 1e9, (double)cells * n_kv * dim * 4 / best / 1e6);
 }
 
 int main(int argc, char **argv)
 {
     int n_devices = 0;
-    const bool quick = argc > 1 && strcmp(argv[1], "quick") == 0;
+    const bool quick = argc > 1 && strcmp(argv[1], "quick") == 0, only_times = argc > 1 && strcmp(argv[1], "times") == 0;
     if (cudaGetDeviceCount(&n_devices) != cudaSuccess || n_devices == 0) {
         printf("skipped: no device\n");
         return 77;
     }
     must(cudaDeviceSetLimit(cudaLimitStackSize, 256), "stack limit");
-    test_elementwise();
-    test_norm();
-    test_angles_and_rope();
-    test_matrices();
-    test_attends(quick);
+    if (!only_times) {
+        test_elementwise();
+        test_norm();
+        test_angles_and_rope();
+        test_matrices();
+        test_attends(quick);
+    }
     for (int i = 0; i < n_worsts; i++)
         printf("%-40s worst %-10.3g bound %-8.2g %lld checks\n", worsts[i].name, worsts[i].error, worsts[i].bound, (long long)worsts[i].n);
     printf("%d of %d checks failed\n", n_failed, n_checks);
     if (!quick && n_failed == 0) {
-        for (apr_dtype dtype : {APR_Q8_0, APR_Q4_K, APR_MXFP4, APR_F16, APR_BF16, APR_Q6_K, APR_Q4_0, APR_F8_E4M3, APR_Q5_K, APR_NVFP4, APR_F32}) {
+        for (apr_dtype dtype :
+             {APR_Q8_0, APR_Q4_K, APR_MXFP4, APR_F16, APR_BF16, APR_Q6_K, APR_Q4_0, APR_F8_E4M3, APR_Q5_K, APR_NVFP4, APR_F32}) {
             time_linear(dtype, 18944, 3584);
             time_linear(dtype, 3584, 18944 / 256 * 256);
         }

@@ -56,7 +56,8 @@ static __global__ void __launch_bounds__(THREADS) k_rows(const __grid_constant__
             weight += one;
 #pragma unroll
             for (int i = 0; i < EACH; i++)
-                if (threadIdx.x + i * THREADS < a.head_dim) sums[i] = fmaf(one, cache_value(a.values.dtype, value, threadIdx.x + i * THREADS), sums[i]);
+                if (threadIdx.x + i * THREADS < a.head_dim)
+                    sums[i] = fmaf(one, cache_value(a.values.dtype, value, threadIdx.x + i * THREADS), sums[i]);
         }
         __syncthreads();
     }
@@ -73,7 +74,8 @@ static bool is_readable(apr_dtype dtype)
 cudaError_t apr_cuda_attend(const apr_attend_args *args, cudaStream_t stream)
 {
     if (args->n_tokens == 0) return cudaSuccess;
-    if (args->n_kv_heads < 1 || args->n_heads % args->n_kv_heads != 0 || args->head_dim < 1 || args->head_dim > MAX_DIM) return cudaErrorInvalidValue;
+    if (args->n_kv_heads < 1 || args->n_heads % args->n_kv_heads != 0 || args->head_dim < 1 || args->head_dim > MAX_DIM)
+        return cudaErrorInvalidValue;
     const cudaError_t error = apr_cuda_attend_tiles(args, stream);
     if (error != cudaErrorNotSupported) return error;
     if (!is_readable(args->keys.dtype) || !is_readable(args->values.dtype)) return cudaErrorNotSupported;

@@ -144,7 +144,8 @@ static __device__ __forceinline__ void weigh(float (&dots)[ROW_EACH][CELL_EACH],
 
 /* blockIdx.x: a tile of rows (the last ones, which see most, first) and a key/value head; blockIdx.y: a part of the context. */
 template <apr_dtype KV, int DIM, int ROWS, int CELLS>
-static __global__ void __launch_bounds__(THREADS, 1) k_tiles(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
+static __global__ void __launch_bounds__(THREADS, 1)
+    k_tiles(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
 {
     typedef tiles<KV, DIM, ROWS, CELLS> T;
     __shared__ __align__(16) float queries[ROWS * T::STRIDE];
@@ -152,7 +153,8 @@ static __global__ void __launch_bounds__(THREADS, 1) k_tiles(const __grid_consta
     __shared__ __align__(16) float weights[ROWS * T::WEIGHT_STRIDE];
     const int x = threadIdx.x % 16, y = threadIdx.x / 16;
     const int64_t group = a.n_heads / a.n_kv_heads, n_rows = a.n_tokens * group, kv_head = blockIdx.x % a.n_kv_heads;
-    const int64_t begin = ((n_rows + ROWS - 1) / ROWS - 1 - blockIdx.x / a.n_kv_heads) * ROWS, end = begin + ROWS < n_rows ? begin + ROWS : n_rows;
+    const int64_t begin = ((n_rows + ROWS - 1) / ROWS - 1 - blockIdx.x / a.n_kv_heads) * ROWS,
+                  end = begin + ROWS < n_rows ? begin + ROWS : n_rows;
     const int64_t from = first_seen(a, begin / group), to = a.position + (end - 1) / group;
     const int64_t n_tiles = (to - from) / CELLS + 1, share = (n_tiles + parts.n_parts - 1) / parts.n_parts;
     const int64_t tile_begin = blockIdx.y * share, tile_end = tile_begin + share < n_tiles ? tile_begin + share : n_tiles;
@@ -186,7 +188,8 @@ static __global__ void __launch_bounds__(THREADS, 1) k_tiles(const __grid_consta
         __syncthreads();
         T::fetch(a, a.values, kv_head, position, to, next);
         T::score(queries, tile, dots);
-        weigh<T::ROW_EACH, T::CELL_EACH, T::FOURS, T::WEIGHT_STRIDE>(dots, first, last, position, a.scale * 1.44269504088896341f, weights, s);
+        weigh<T::ROW_EACH, T::CELL_EACH, T::FOURS, T::WEIGHT_STRIDE>(dots, first, last, position, a.scale * 1.44269504088896341f, weights,
+                                                                     s);
         __syncthreads();
         T::put(a, position, to, next, tile);
         __syncthreads();
@@ -211,16 +214,26 @@ static __global__ void __launch_bounds__(THREADS, 1) k_tiles(const __grid_consta
 }
 
 /* A block a row: its parts, in order, weighted by how their largest scores compare. */
-static __global__ void __launch_bounds__(THREADS) k_join(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
+static __global__ void __launch_bounds__(THREADS)
+    k_join(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
 {
+    __shared__ float factors[APR_CUDA_ATTEND_SPLITS], weights[APR_CUDA_ATTEND_SPLITS];
     const int64_t n_rows = a.n_tokens * a.n_heads, row = blockIdx.x;
+    if (threadIdx.x < parts.n_parts) {
+        factors[threadIdx.x] = parts.largest[threadIdx.x * n_rows + row];
+        weights[threadIdx.x] = parts.weight[threadIdx.x * n_rows + row];
+    }
+    __syncthreads();
     float most = ATTEND_LOWEST, weight = 0.0f;
-    for (int i = 0; i < parts.n_parts; i++) most = fmaxf(most, parts.largest[i * n_rows + row]);
-    for (int i = 0; i < parts.n_parts; i++) weight = fmaf(exp2f(parts.largest[i * n_rows + row] - most), parts.weight[i * n_rows + row], weight);
+    for (int i = 0; i < parts.n_parts; i++) most = fmaxf(most, factors[i]);
+    __syncthreads();
+    if (threadIdx.x < parts.n_parts) factors[threadIdx.x] = exp2f(factors[threadIdx.x] - most);
+    __syncthreads();
+    for (int i = 0; i < parts.n_parts; i++) weight = fmaf(factors[i], weights[i], weight);
     for (int64_t d = threadIdx.x; d < a.head_dim; d += THREADS) {
         float sum = 0.0f;
-        for (int i = 0; i < parts.n_parts; i++)
-            sum = fmaf(exp2f(parts.largest[i * n_rows + row] - most), parts.sums[(i * n_rows + row) * a.head_dim + d], sum);
+#pragma unroll 8
+        for (int i = 0; i < parts.n_parts; i++) sum = fmaf(factors[i], __ldg(parts.sums + (i * n_rows + row) * a.head_dim + d), sum);
         a.out[row * a.head_dim + d] = sum / weight;
     }
 }
@@ -264,7 +277,10 @@ template <apr_dtype KV> static cudaError_t start_cache(const apr_attend_args *a,
     return few ? start_tiles<KV, 256, 8, 16>(a, stream) : start_tiles<KV, 256, 16, 16>(a, stream);
 }
 
-static bool is_aligned(const apr_cache *cache, int64_t n) { return ((uintptr_t)cache->data | (uintptr_t)cache->row_bytes) % (uintptr_t)n == 0; }
+static bool is_aligned(const apr_cache *cache, int64_t n)
+{
+    return ((uintptr_t)cache->data | (uintptr_t)cache->row_bytes) % (uintptr_t)n == 0;
+}
 
 cudaError_t apr_cuda_attend_tiles(const apr_attend_args *a, cudaStream_t stream)
 {

@@ -6,6 +6,9 @@
  * where each product and the difference is rounded: the bits of kernels/ref. Codes up to 7 bits wide are put straight into the
  * mantissa of 1.0: q = 1 + code / 128, one instruction a code and exact; sums of q * x are set right by the sum of x.
  *
+ * So that the lanes of a quarter warp read inputs from different banks, some lanes take their runs in another order: after
+ * twist(t), t = twist_of(block, lane), codes(run) are those of the columns of run ^ t, in the same group.
+ *
  * Bytes are read as whole aligned words: at most up to the next multiple of 4 beyond a block. */
 #ifndef APR_KERNELS_CUDA_DTYPE_CUH
 #define APR_KERNELS_CUDA_DTYPE_CUH
@@ -42,7 +45,7 @@ static __device__ __forceinline__ uint2 load_64_any(const uint8_t *p)
     return make_uint2(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift));
 }
 
-static __device__ __forceinline__ uint32_t byte_of(uint32_t word, int i) { return word >> 8 * i & 0xff; }
+static __device__ __forceinline__ uint2 swapped_if(uint2 pair, bool swap) { return swap ? make_uint2(pair.y, pair.x) : pair; }
 
 /* Byte i as a number. The magic: 0x4b000000 is 2^23, whose last bit counts ones. */
 static __device__ __forceinline__ float byte_float(uint32_t word, int i)
@@ -67,15 +70,20 @@ static __device__ __forceinline__ float4 signed_codes(uint32_t word)
 {
     const uint32_t w = word ^ 0x80808080u;
     const float zero = 8388608.0f + 128.0f;
-    return make_float4(__uint_as_float(__byte_perm(w, 0x4b000000u, 0x7440u)) - zero,
-                       __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7441u)) - zero,
-                       __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7442u)) - zero,
-                       __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7443u)) - zero);
+    return make_float4(
+        __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7440u)) - zero, __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7441u)) - zero,
+        __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7442u)) - zero, __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7443u)) - zero);
 }
 
 static __device__ __forceinline__ uint32_t low_nibbles(uint32_t word) { return (word & 0x0f0f0f0fu) | 0x80808080u; }
 static __device__ __forceinline__ uint32_t high_nibbles(uint32_t word) { return (word >> 4 & 0x0f0f0f0fu) | 0x80808080u; }
 static __device__ __forceinline__ uint32_t nibbles(uint32_t word, bool high) { return high ? high_nibbles(word) : low_nibbles(word); }
+
+/* Low (or high) nibbles, or with turned the others. */
+static __device__ __forceinline__ uint32_t nibbles_turned(uint32_t word, bool high, bool turned)
+{
+    return low_nibbles(word >> (high != turned ? 4 : 0));
+}
 
 /* Bits i of four become bits 4 of four bytes. */
 static __device__ __forceinline__ uint32_t fifth_bits(uint32_t four) { return (four & 0x0f) * 0x02040810u & 0x10101010u; }
@@ -92,6 +100,8 @@ static __device__ __forceinline__ uint32_t look_up(uint32_t four, uint32_t t0, u
 struct piece_base {
     static constexpr float UNIT = 1.0f, BIAS = 0.0f;
     static constexpr bool HAS_MIN = false;
+    static __device__ __forceinline__ int twist_of(int, int) { return 0; }
+    __device__ __forceinline__ void twist(int) {}
     __device__ __forceinline__ float common() const { return 1.0f; }
     __device__ __forceinline__ float common_min() const { return 0.0f; }
     __device__ __forceinline__ float min(int) const { return 0.0f; }
@@ -153,6 +163,8 @@ template <__nv_fp8_interpretation_t KIND> struct piece_fp8 : piece_base {
     uint2 bits;
     __device__ __forceinline__ void load(const uint8_t *block, int) { bits = load_64(block); }
     static __device__ __forceinline__ int column(int, int run) { return 4 * run; }
+    static __device__ __forceinline__ int twist_of(int block, int) { return block >> 2 & 1; }
+    __device__ __forceinline__ void twist(int t) { bits = swapped_if(bits, t); }
     __device__ __forceinline__ float4 codes(int run) const
     {
         const uint32_t word = run ? bits.y : bits.x;
@@ -161,8 +173,10 @@ template <__nv_fp8_interpretation_t KIND> struct piece_fp8 : piece_base {
     }
     __device__ __forceinline__ float scale(int) const { return 1.0f; }
 };
-template <> struct piece<APR_F8_E4M3> : piece_fp8<__NV_E4M3> {};
-template <> struct piece<APR_F8_E5M2> : piece_fp8<__NV_E5M2> {};
+template <> struct piece<APR_F8_E4M3> : piece_fp8<__NV_E4M3> {
+};
+template <> struct piece<APR_F8_E5M2> : piece_fp8<__NV_E5M2> {
+};
 
 /* The tensor's one scale is a factor of the matrix: see weights.cuh. */
 template <> struct piece<APR_APR_Q8> : piece_base {
@@ -176,15 +190,35 @@ template <> struct piece<APR_APR_Q8> : piece_base {
 
 /* --- blocks of 32: half a block a piece for 4 and 5 bits, a quarter for 8 --- */
 
-/* Low nibbles of 8 bytes are columns 8 * lane on, high nibbles 16 further: runs 0 and 1, runs 2 and 3. */
-struct halves_of_32 {
-    static constexpr int ELEMS = 32, LANES = 2, RUNS = 4, SCALES = 1;
+/* 8 bytes of nibbles: bit 0 of a run is the word, bit 1 says low or high nibbles. */
+struct two_words {
     uint2 qs;
-    static __device__ __forceinline__ int column(int lane, int run) { return 8 * lane + 4 * (run % 2) + 16 * (run / 2); }
-    __device__ __forceinline__ uint32_t nibble_codes(int run) const { return nibbles(run % 2 ? qs.y : qs.x, run / 2); }
+    int turn = 0; /* the runs' twist */
+    __device__ __forceinline__ void twist(int t)
+    {
+        turn = t;
+        qs = swapped_if(qs, t & 1);
+    }
+    __device__ __forceinline__ uint32_t nibble_codes(int run) const { return nibbles_turned(run % 2 ? qs.y : qs.x, run / 2, turn & 2); }
 };
 
-template <> struct piece<APR_Q4_0> : piece_units<8>, halves_of_32 {
+/* Low nibbles are columns 8 * lane on, high nibbles 16 further. */
+struct halves_of_32 : two_words {
+    static constexpr int ELEMS = 32, LANES = 2, RUNS = 4, SCALES = 1;
+    static __device__ __forceinline__ int column(int lane, int run) { return 8 * lane + 4 * (run % 2) + 16 * (run / 2); }
+    static __device__ __forceinline__ int twist_of(int block, int) { return block & 3; }
+};
+
+/* The same with what types of a unit code have in common, and for types with levels of their own. */
+template <int ZERO> struct unit_halves : halves_of_32 {
+    static constexpr float UNIT = 128.0f, BIAS = 1.0f + ZERO / 128.0f;
+    static constexpr bool HAS_MIN = false;
+    __device__ __forceinline__ float common() const { return 1.0f; }
+    __device__ __forceinline__ float common_min() const { return 1.0f; }
+    __device__ __forceinline__ float min(int) const { return 0.0f; }
+};
+
+template <> struct piece<APR_Q4_0> : unit_halves<8> {
     static constexpr int BYTES = 18;
     uint32_t d;
     __device__ __forceinline__ void load(const uint8_t *block, int lane)
@@ -196,7 +230,7 @@ template <> struct piece<APR_Q4_0> : piece_units<8>, halves_of_32 {
     __device__ __forceinline__ float scale(int) const { return half_float(d); }
 };
 
-template <> struct piece<APR_Q4_1> : piece_units<0>, halves_of_32 {
+template <> struct piece<APR_Q4_1> : unit_halves<0> {
     static constexpr int BYTES = 20;
     static constexpr bool HAS_MIN = true;
     uint32_t dm;
@@ -207,11 +241,10 @@ template <> struct piece<APR_Q4_1> : piece_units<0>, halves_of_32 {
     }
     __device__ __forceinline__ float4 codes(int run) const { return unit_codes(nibble_codes(run)); }
     __device__ __forceinline__ float scale(int) const { return half_float(dm); }
-    __device__ __forceinline__ float common_min() const { return 1.0f; }
     __device__ __forceinline__ float min(int) const { return -half_float(dm >> 16); }
 };
 
-template <> struct piece<APR_Q5_0> : piece_units<16>, halves_of_32 {
+template <> struct piece<APR_Q5_0> : unit_halves<16> {
     static constexpr int BYTES = 22;
     uint32_t d, high; /* fifth bits, those of this lane's first column lowest */
     __device__ __forceinline__ void load(const uint8_t *block, int lane)
@@ -220,11 +253,14 @@ template <> struct piece<APR_Q5_0> : piece_units<16>, halves_of_32 {
         high = load_32_any(block + 2) >> 8 * lane;
         qs = load_64_any(block + 6 + 8 * lane);
     }
-    __device__ __forceinline__ float4 codes(int run) const { return unit_codes(nibble_codes(run) | fifth_bits(high >> column(0, run))); }
+    __device__ __forceinline__ float4 codes(int run) const
+    {
+        return unit_codes(nibble_codes(run) | fifth_bits(high >> column(0, run ^ turn)));
+    }
     __device__ __forceinline__ float scale(int) const { return half_float(d); }
 };
 
-template <> struct piece<APR_Q5_1> : piece_units<0>, halves_of_32 {
+template <> struct piece<APR_Q5_1> : unit_halves<0> {
     static constexpr int BYTES = 24;
     static constexpr bool HAS_MIN = true;
     uint32_t dm, high;
@@ -235,9 +271,11 @@ template <> struct piece<APR_Q5_1> : piece_units<0>, halves_of_32 {
         high = head.y >> 8 * lane;
         qs = load_64(block + 8 + 8 * lane);
     }
-    __device__ __forceinline__ float4 codes(int run) const { return unit_codes(nibble_codes(run) | fifth_bits(high >> column(0, run))); }
+    __device__ __forceinline__ float4 codes(int run) const
+    {
+        return unit_codes(nibble_codes(run) | fifth_bits(high >> column(0, run ^ turn)));
+    }
     __device__ __forceinline__ float scale(int) const { return half_float(dm); }
-    __device__ __forceinline__ float common_min() const { return 1.0f; }
     __device__ __forceinline__ float min(int) const { return -half_float(dm >> 16); }
 };
 
@@ -251,6 +289,8 @@ template <> struct piece<APR_Q8_0> : piece_base {
         qs = load_64_any(block + 2 + 8 * lane);
     }
     static __device__ __forceinline__ int column(int lane, int run) { return 8 * lane + 4 * run; }
+    static __device__ __forceinline__ int twist_of(int block, int) { return block & 1; }
+    __device__ __forceinline__ void twist(int t) { qs = swapped_if(qs, t); }
     __device__ __forceinline__ float4 codes(int run) const { return signed_codes(run ? qs.y : qs.x); }
     __device__ __forceinline__ float scale(int) const { return half_float(d); }
 };
@@ -276,27 +316,19 @@ template <> struct piece<APR_APR_Q4> : piece_units<8> {
 
 /* --- 4-bit codes into tables of 16 --- */
 
-/* Byte k of these holds nibbles k: low ones of bytes 0 and 2, high ones of bytes 1 and 3 belong to one run. */
-struct table_pair {
-    uint32_t a, b;
-};
+/* Neighbouring bytes swapped, so that the codes of high nibbles come where those of low ones are. */
+static __device__ __forceinline__ uint32_t turned(uint32_t word, bool turn) { return __byte_perm(word, 0, turn ? 0x2301 : 0x3210); }
 
-/* E2M1 doubled (0 1 2 3 4 6 8 12 and the negatives), 16 more, top bits set. */
-static __device__ __forceinline__ table_pair e2m1_pair(uint32_t word)
+/* Of four looked up bytes in a word the first and third are from low nibbles. The table: E2M1 doubled (0 1 2 3 4 6 8 12 and the
+ * negatives), 16 more, top bits set. */
+static __device__ __forceinline__ float4 e2m1_codes(uint32_t word, int high, bool turn)
 {
-    table_pair pair;
-    pair.a = look_up(word, 0x93929190u, 0x9c989694u, 0x8d8e8f90u, 0x84888a8cu);
-    pair.b = look_up(word >> 16, 0x93929190u, 0x9c989694u, 0x8d8e8f90u, 0x84888a8cu);
-    return pair;
+    const uint32_t a = turned(look_up(word, 0x93929190u, 0x9c989694u, 0x8d8e8f90u, 0x84888a8cu), turn);
+    const uint32_t b = turned(look_up(word >> 16, 0x93929190u, 0x9c989694u, 0x8d8e8f90u, 0x84888a8cu), turn);
+    return make_float4(unit_float(a, high), unit_float(a, 2 + high), unit_float(b, high), unit_float(b, 2 + high));
 }
 
-static __device__ __forceinline__ float4 e2m1_codes(uint32_t word, int high)
-{
-    const table_pair pair = e2m1_pair(word);
-    return make_float4(unit_float(pair.a, high), unit_float(pair.a, 2 + high), unit_float(pair.b, high), unit_float(pair.b, 2 + high));
-}
-
-template <> struct piece<APR_MXFP4> : piece_units<16>, halves_of_32 {
+template <> struct piece<APR_MXFP4> : unit_halves<16> {
     static constexpr int BYTES = 17;
     uint32_t e;
     __device__ __forceinline__ void load(const uint8_t *block, int lane)
@@ -304,23 +336,28 @@ template <> struct piece<APR_MXFP4> : piece_units<16>, halves_of_32 {
         e = __ldg(block);
         qs = load_64_any(block + 1 + 8 * lane);
     }
-    __device__ __forceinline__ float4 codes(int run) const { return e2m1_codes(run % 2 ? qs.y : qs.x, run / 2); }
+    __device__ __forceinline__ float4 codes(int run) const { return e2m1_codes(run % 2 ? qs.y : qs.x, run / 2, turn & 2); }
     /* 2^(e - 128): half of what the byte says, since the table is doubled */
     __device__ __forceinline__ float scale(int) const { return __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23); }
 };
 
 /* A piece is a sub-block of 16: low nibbles of its 8 bytes, then the high ones. */
-template <> struct piece<APR_NVFP4> : piece_units<16> {
+template <> struct piece<APR_NVFP4> : two_words {
+    static constexpr float UNIT = 128.0f, BIAS = 1.0f + 16 / 128.0f;
+    static constexpr bool HAS_MIN = false;
     static constexpr int ELEMS = 64, BYTES = 36, LANES = 4, RUNS = 4, SCALES = 1;
     uint32_t d;
-    uint2 qs;
+    __device__ __forceinline__ float common() const { return 1.0f; }
+    __device__ __forceinline__ float common_min() const { return 0.0f; }
+    __device__ __forceinline__ float min(int) const { return 0.0f; }
     __device__ __forceinline__ void load(const uint8_t *block, int lane)
     {
         d = __ldg(block + lane);
         qs = make_uint2(load_32(block + 4 + 8 * lane), load_32(block + 8 + 8 * lane));
     }
     static __device__ __forceinline__ int column(int lane, int run) { return 16 * lane + 4 * run; }
-    __device__ __forceinline__ float4 codes(int run) const { return e2m1_codes(run % 2 ? qs.y : qs.x, run / 2); }
+    static __device__ __forceinline__ int twist_of(int block, int lane) { return lane >> 1 | (block & 1) << 1; }
+    __device__ __forceinline__ float4 codes(int run) const { return e2m1_codes(run % 2 ? qs.y : qs.x, run / 2, turn & 2); }
     /* Unsigned E4M3, halved; 0x7f is 0 (0xff is NaN). Its seven bits, put where float32 has them, are the value times 2^-120. */
     __device__ __forceinline__ float scale(int) const
     {
@@ -330,15 +367,16 @@ template <> struct piece<APR_NVFP4> : piece_units<16> {
 };
 
 /* -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113, 128 more: the bytes that signed_codes makes of signed ones. */
-static __device__ __forceinline__ float4 iq4_codes(uint32_t word, int high)
+static __device__ __forceinline__ float4 iq4_codes(uint32_t word, int high, bool turn)
 {
-    const uint32_t a = look_up(word, 0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u);
-    const uint32_t b = look_up(word >> 16, 0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u);
+    const uint32_t a = turned(look_up(word, 0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u), turn);
+    const uint32_t b = turned(look_up(word >> 16, 0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u), turn);
     return make_float4(byte_float(a, high) - 128.0f, byte_float(a, 2 + high) - 128.0f, byte_float(b, high) - 128.0f,
                        byte_float(b, 2 + high) - 128.0f);
 }
 
-template <> struct piece<APR_IQ4_NL> : piece_base, halves_of_32 {
+template <> struct piece<APR_IQ4_NL> : unit_halves<0> {
+    static constexpr float UNIT = 1.0f, BIAS = 0.0f;
     static constexpr int BYTES = 18;
     uint32_t d;
     __device__ __forceinline__ void load(const uint8_t *block, int lane)
@@ -346,7 +384,7 @@ template <> struct piece<APR_IQ4_NL> : piece_base, halves_of_32 {
         d = load_16(block);
         qs = load_64_any(block + 2 + 8 * lane);
     }
-    __device__ __forceinline__ float4 codes(int run) const { return iq4_codes(run % 2 ? qs.y : qs.x, run / 2); }
+    __device__ __forceinline__ float4 codes(int run) const { return iq4_codes(run % 2 ? qs.y : qs.x, run / 2, turn & 2); }
     __device__ __forceinline__ float scale(int) const { return half_float(d); }
 };
 

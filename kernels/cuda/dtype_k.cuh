@@ -9,6 +9,15 @@
 struct quarters_of_128 {
     static constexpr int ELEMS = 256, LANES = 8, RUNS = 8, SCALES = 4;
     static __device__ __forceinline__ int column(int lane, int run) { return lane / 4 * 128 + run / 2 * 32 + lane % 4 * 8 + run % 2 * 4; }
+    static __device__ __forceinline__ int twist_of(int, int lane) { return lane / 4; }
+};
+
+/* Unit codes in them. */
+template <int ZERO> struct unit_quarters : quarters_of_128 {
+    static constexpr float UNIT = 128.0f, BIAS = 1.0f + ZERO / 128.0f;
+    static constexpr bool HAS_MIN = false;
+    __device__ __forceinline__ float common_min() const { return 0.0f; }
+    __device__ __forceinline__ float min(int) const { return 0.0f; }
 };
 
 /* The 6-bit scales and minimums of 8 sub-blocks, one a byte. */
@@ -30,6 +39,12 @@ struct subs_of_256 {
     uint4 head; /* d, dmin; 12 bytes of scales */
     uint2 qs[4];
     static __device__ __forceinline__ int column(int lane, int run) { return run / 2 * 32 + lane * 8 + run % 2 * 4; }
+    static __device__ __forceinline__ int twist_of(int block, int) { return block & 1; }
+    __device__ __forceinline__ void twist(int t)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) qs[i] = swapped_if(qs[i], t);
+    }
     __device__ __forceinline__ void load_parts(const uint8_t *block, const uint8_t *codes, int lane)
     {
         head = load_128(block);
@@ -74,6 +89,11 @@ template <> struct piece<APR_Q5_K> : subs_of_256 {
         load_parts(block, block + 48, lane);
         qh = load_64(block + 16 + 8 * lane);
     }
+    __device__ __forceinline__ void twist(int t)
+    {
+        subs_of_256::twist(t);
+        qh = swapped_if(qh, t);
+    }
     __device__ __forceinline__ float4 codes(int run) const
     {
         const uint32_t word = run % 2 ? qh.y : qh.x;
@@ -83,7 +103,7 @@ template <> struct piece<APR_Q5_K> : subs_of_256 {
     }
 };
 
-template <> struct piece<APR_Q6_K> : piece_units<32>, quarters_of_128 {
+template <> struct piece<APR_Q6_K> : unit_quarters<32> {
     static constexpr int BYTES = 210;
     uint2 ql[2], qh;
     uint32_t scales; /* of the four groups */
@@ -98,6 +118,12 @@ template <> struct piece<APR_Q6_K> : piece_units<32>, quarters_of_128 {
         scales = __byte_perm(bytes.x, bytes.y, i < 2 ? 0x6420 : 0x7531) ^ 0x80808080u;
         d = load_16(block + 208);
     }
+    __device__ __forceinline__ void twist(int t)
+    {
+        ql[0] = swapped_if(ql[0], t);
+        ql[1] = swapped_if(ql[1], t);
+        qh = swapped_if(qh, t);
+    }
     __device__ __forceinline__ float4 codes(int run) const
     {
         const int k = run / 2;
@@ -110,7 +136,7 @@ template <> struct piece<APR_Q6_K> : piece_units<32>, quarters_of_128 {
     __device__ __forceinline__ float scale(int group) const { return byte_float(scales, group) - 128.0f; }
 };
 
-template <> struct piece<APR_Q2_K> : piece_units<0>, quarters_of_128 {
+template <> struct piece<APR_Q2_K> : unit_quarters<0> {
     static constexpr int BYTES = 84;
     static constexpr bool HAS_MIN = true;
     uint2 qs;
@@ -122,6 +148,7 @@ template <> struct piece<APR_Q2_K> : piece_units<0>, quarters_of_128 {
         scales = __byte_perm(load_32(block + 8 * half), load_32(block + 8 * half + 4), i < 2 ? 0x6420 : 0x7531);
         dm = load_32(block + 80);
     }
+    __device__ __forceinline__ void twist(int t) { qs = swapped_if(qs, t); }
     __device__ __forceinline__ float4 codes(int run) const
     {
         return unit_codes(((run % 2 ? qs.y : qs.x) >> run / 2 * 2 & 0x03030303u) | 0x80808080u);
@@ -132,7 +159,7 @@ template <> struct piece<APR_Q2_K> : piece_units<0>, quarters_of_128 {
     __device__ __forceinline__ float min(int group) const { return byte_float(scales >> 4 & 0x0f0f0f0fu, group); }
 };
 
-template <> struct piece<APR_Q3_K> : piece_units<4>, quarters_of_128 {
+template <> struct piece<APR_Q3_K> : unit_quarters<4> {
     static constexpr int BYTES = 110;
     uint2 qs, mask; /* bit k of mask: the third bit of group k */
     uint32_t scales, d;
@@ -148,6 +175,11 @@ template <> struct piece<APR_Q3_K> : piece_units<4>, quarters_of_128 {
         const uint32_t upper = __byte_perm(top, top, i < 2 ? 0x2020 : 0x3131) >> 4 * half; /* groups 0, 1; for 2, 3 two bits further */
         scales = picked | (upper << 4 & 0x00003030u) | (upper << 2 & 0x30300000u);
         d = load_16(block + 108);
+    }
+    __device__ __forceinline__ void twist(int t)
+    {
+        qs = swapped_if(qs, t);
+        mask = swapped_if(mask, t);
     }
     __device__ __forceinline__ float4 codes(int run) const
     {
@@ -166,6 +198,14 @@ template <> struct piece<APR_IQ4_XS> : piece_base {
     uint2 qs[2];
     uint32_t d;      /* and the scales' upper bits, those of this piece in bits 16 to 19 */
     uint32_t scales; /* the two lower nibbles */
+    int turn = 0;
+    static __device__ __forceinline__ int twist_of(int, int lane) { return lane / 2; }
+    __device__ __forceinline__ void twist(int t)
+    {
+        turn = t;
+        qs[0] = swapped_if(qs[0], t & 1);
+        qs[1] = swapped_if(qs[1], t & 1);
+    }
     __device__ __forceinline__ void load(const uint8_t *block, int lane)
     {
         const int pair = lane / 2;
@@ -182,7 +222,7 @@ template <> struct piece<APR_IQ4_XS> : piece_base {
     __device__ __forceinline__ float4 codes(int run) const
     {
         const uint2 pair = qs[run / 4];
-        return iq4_codes(run % 2 ? pair.y : pair.x, run / 2 % 2);
+        return iq4_codes(run % 2 ? pair.y : pair.x, run / 2 % 2, turn & 2);
     }
     __device__ __forceinline__ float common() const { return half_float(d); }
     __device__ __forceinline__ float scale(int group) const
@@ -192,7 +232,7 @@ template <> struct piece<APR_IQ4_XS> : piece_base {
     }
 };
 
-template <> struct piece<APR_TQ2_0> : piece_units<1>, quarters_of_128 {
+template <> struct piece<APR_TQ2_0> : unit_quarters<1> {
     static constexpr int BYTES = 66;
     uint2 qs;
     uint32_t d;
@@ -201,6 +241,7 @@ template <> struct piece<APR_TQ2_0> : piece_units<1>, quarters_of_128 {
         qs = load_64_any(block + 8 * lane);
         d = load_16(block + 64);
     }
+    __device__ __forceinline__ void twist(int t) { qs = swapped_if(qs, t); }
     __device__ __forceinline__ float4 codes(int run) const
     {
         return unit_codes(((run % 2 ? qs.y : qs.x) >> run / 2 * 2 & 0x03030303u) | 0x80808080u);

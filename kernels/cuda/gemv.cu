@@ -1,7 +1,10 @@
 /* gemv.cu - linear of a few tokens: a matrix as kernels see it, and the kernel of its type. */
 #include "kernels/cuda/gemv.cuh"
 
-static bool has_plain_factors(const apr_tensor *scale) { return scale->dtype == APR_F32 || scale->dtype == APR_F16 || scale->dtype == APR_BF16; }
+static bool has_plain_factors(const apr_tensor *scale)
+{
+    return scale->dtype == APR_F32 || scale->dtype == APR_F16 || scale->dtype == APR_BF16;
+}
 
 bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
 {

@@ -28,7 +28,7 @@ static __device__ __forceinline__ float dot_4(float4 a, float4 b, float sum)
 /* Adds the products of one piece of ROWS rows with the inputs at its columns (x, the tokens n_in apart) to total. */
 template <apr_dtype D, int ROWS, int TOKENS>
 static __device__ __forceinline__ void multiply_piece(const piece<D> (&q)[ROWS], const float *x, const int64_t (&token)[TOKENS], int lane,
-                                                      const float (&factor)[ROWS], float (&total)[ROWS][TOKENS])
+                                                      int twist, const float (&factor)[ROWS], float (&total)[ROWS][TOKENS])
 {
     typedef piece<D> P;
     constexpr bool NEEDS_SUM = P::BIAS != 0.0f || P::HAS_MIN;
@@ -48,7 +48,7 @@ static __device__ __forceinline__ void multiply_piece(const piece<D> (&q)[ROWS],
         }
 #pragma unroll
         for (int i = 0; i < P::RUNS / P::SCALES; i++) {
-            const int run = group * (P::RUNS / P::SCALES) + i, column = P::column(lane, run);
+            const int run = group * (P::RUNS / P::SCALES) + i, column = P::column(lane, run ^ twist);
             float4 codes[ROWS];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) codes[r] = q[r].codes(run);
@@ -102,7 +102,8 @@ static __device__ __forceinline__ void finish_rows(const gemv_args &a, int64_t f
     a.out[t * a.n_out + first + r] = a.bias != NULL ? sum + a.bias[first + r] : sum;
 }
 
-template <apr_dtype D, int ROWS, int TOKENS> __global__ void __launch_bounds__(GEMV_WARPS * 32, TOKENS == 1 ? 4 : 3) k_gemv(const __grid_constant__ gemv_args a)
+template <apr_dtype D, int ROWS, int TOKENS>
+__global__ void __launch_bounds__(GEMV_WARPS * 32, TOKENS == 1 ? 4 : 2) k_gemv(const __grid_constant__ gemv_args a)
 {
     typedef piece<D> P;
     const int warp = threadIdx.x / 32, part = warp % a.n_parts;
@@ -122,20 +123,24 @@ template <apr_dtype D, int ROWS, int TOKENS> __global__ void __launch_bounds__(G
     for (int t = 0; t < TOKENS; t++) token[t] = (t < a.n_tokens ? t : a.n_tokens - 1) * a.weight.n_in;
 
     for (int p = part * 32 + threadIdx.x % 32; p < n_pieces; p += 32 * a.n_parts) {
-        const int block = p / P::LANES, lane = p % P::LANES;
+        const int block = p / P::LANES, lane = p % P::LANES, twist = TOKENS > 1 ? P::twist_of(block, lane) : 0;
         P q[ROWS];
         float factor[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++) q[r].load(rows[r] + (int64_t)block * P::BYTES, lane);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) factor[r] = has_factors<D>::value ? factor_at(a.weight, stored[r], (int64_t)block * P::ELEMS) : 1.0f;
-        multiply_piece<D, ROWS, TOKENS>(q, a.x + (int64_t)block * P::ELEMS, token, lane, factor, total);
+        if (TOKENS > 1) { /* where inputs are read more often than codes are decoded */
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) q[r].twist(twist);
+        }
+        multiply_piece<D, ROWS, TOKENS>(q, a.x + (int64_t)block * P::ELEMS, token, lane, twist, factor, total);
     }
     finish_rows<ROWS, TOKENS>(a, first, part, total);
 }
 
 /* Rows of any length, an element a lane at a time. */
-template <apr_dtype D> __global__ void __launch_bounds__(GEMV_WARPS * 32) k_gemv_elements(const __grid_constant__ gemv_args a)
+template <apr_dtype D> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_gemv_elements(const __grid_constant__ gemv_args a)
 {
     const int64_t row = (int64_t)blockIdx.x * GEMV_WARPS + threadIdx.x / 32, stored = stored_row(a.weight, row < a.n_out ? row : 0);
     if (row >= a.n_out) return;
@@ -160,12 +165,19 @@ template <apr_dtype D, int ROWS, int TOKENS> cudaError_t start_gemv(gemv_args a,
     return cudaGetLastError();
 }
 
-/* One type's launcher. */
+/* One type's launcher: one token, or four at a time. */
 template <apr_dtype D> cudaError_t gemv_of(const gemv_args &a, cudaStream_t stream)
 {
     if (a.n_tokens == 1) return start_gemv<D, 4, 1>(a, stream);
-    if (a.n_tokens <= 4) return start_gemv<D, 2, 4>(a, stream);
-    return start_gemv<D, 2, 8>(a, stream);
+    gemv_args some = a;
+    cudaError_t error = cudaSuccess;
+    for (int first = 0; first < a.n_tokens && error == cudaSuccess; first += 4) {
+        some.n_tokens = a.n_tokens - first < 4 ? a.n_tokens - first : 4;
+        some.x = a.x + first * a.weight.n_in;
+        some.out = a.out + first * a.n_out;
+        error = start_gemv<D, piece<D>::SCALES> 4 ? 1 : 2, 4 > (some, stream); /* no more rows than registers hold */
+    }
+    return error;
 }
 
 template <apr_dtype D> cudaError_t gemv_of_plain(const gemv_args &a, cudaStream_t stream)
@@ -182,7 +194,9 @@ gemv_fn gemv_of_blocks_type(apr_dtype dtype);
 gemv_fn gemv_of_k_type(apr_dtype dtype);
 gemv_fn gemv_of_plain_type(apr_dtype dtype);
 
-#define GEMV_CASE(id) case APR_##id: return gemv_of<APR_##id>;
+/* clang-format off */
+#define GEMV_CASE(id)       case APR_##id: return gemv_of<APR_##id>;
 #define GEMV_PLAIN_CASE(id) case APR_##id: return gemv_of_plain<APR_##id>;
+/* clang-format on */
 
 #endif

@@ -7,7 +7,8 @@
 enum { BLOCK = 256 };
 
 /* A thread a number, of keys (blockIdx.y 0) or of values (1). */
-template <typename OUT, OUT (*FROM)(float)> static __global__ void __launch_bounds__(BLOCK) k_store(const __grid_constant__ apr_kv_store_args a)
+template <typename OUT, OUT (*FROM)(float)>
+static __global__ void __launch_bounds__(BLOCK) k_store(const __grid_constant__ apr_kv_store_args a)
 {
     const apr_cache &cache = blockIdx.y ? a.values : a.keys;
     const float *const x = blockIdx.y ? a.v : a.k;

@@ -11,7 +11,8 @@ static __device__ __forceinline__ float sum_of_squares(const float *x, int64_t c
     return sum;
 }
 
-static __device__ __forceinline__ void put_norm(const float *x, const float *weight, float *out, float scale, int64_t chunk, int lane, int n_lanes)
+static __device__ __forceinline__ void put_norm(const float *x, const float *weight, float *out, float scale, int64_t chunk, int lane,
+                                                int n_lanes)
 {
     for (int64_t i = lane; i < chunk; i += n_lanes) out[i] = x[i] * scale * weight[i];
 }

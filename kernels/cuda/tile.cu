@@ -3,18 +3,19 @@
 
 typedef cudaError_t (*tile_fn)(const tile_args &args, apr_dtype to, cudaStream_t stream);
 
+/* clang-format off */
+#define TILE_CASE(id)       case APR_##id: return tile_of<APR_##id>;
+#define TILE_PLAIN_CASE(id) case APR_##id: return tile_of_plain<APR_##id>;
+/* clang-format on */
+
 static tile_fn tile_of_type(apr_dtype dtype)
 {
-#define CASE(id) case APR_##id: return tile_of<APR_##id>;
-#define PLAIN_CASE(id) case APR_##id: return tile_of_plain<APR_##id>;
     switch ((int)dtype) {
-        APR_CUDA_BLOCKS(CASE)
-        APR_CUDA_K(CASE)
-        APR_CUDA_PLAIN(PLAIN_CASE)
+        APR_CUDA_BLOCKS(TILE_CASE)
+        APR_CUDA_K(TILE_CASE)
+        APR_CUDA_PLAIN(TILE_PLAIN_CASE)
     default: return NULL;
     }
-#undef PLAIN_CASE
-#undef CASE
 }
 
 cudaError_t apr_cuda_tile(const tile_args &args, apr_dtype from, apr_dtype to, cudaStream_t stream)

@@ -10,9 +10,9 @@ enum { TILE_THREADS = 256 };
 
 typedef struct tile_args {
     weight_view weight;
-    const int32_t *ids;     /* row i of the tile is logical row ids[i] ... */
-    int64_t first, n_rows;  /* ... or, without ids, first + i */
-    void *out;              /* [n_rows, n_in] */
+    const int32_t *ids;    /* row i of the tile is logical row ids[i] ... */
+    int64_t first, n_rows; /* ... or, without ids, first + i */
+    void *out;             /* [n_rows, n_in] */
 } tile_args;
 
 static __device__ __forceinline__ void put_4(float *out, float4 v) { *(float4 *)out = v; }

@@ -9,7 +9,7 @@ struct weight_view {
     const uint8_t *data;
     int64_t row_bytes, n_rows, n_in;
     apr_step_kind step;
-    int64_t head_rows; /* rows of a head, for the step */
+    int64_t head_rows;      /* rows of a head, for the step */
     const uint8_t *factors; /* NULL: none */
     apr_dtype factor_dtype; /* F32, F16 or BF16 */
     bool one_factor;
@@ -67,14 +67,14 @@ template <apr_dtype D> static __device__ __forceinline__ float element(const wei
 
 /* The types that have kernels: blocks of numbers a row ends with, and types whose rows may have any length. */
 #define APR_CUDA_BLOCKS(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(MXFP4) X(NVFP4) X(IQ4_NL)
-#define APR_CUDA_K(X) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_XS) X(TQ2_0)
-#define APR_CUDA_PLAIN(X) X(F32) X(F16) X(BF16) X(F8_E4M3) X(F8_E5M2) X(APR_Q4) X(APR_Q8)
+#define APR_CUDA_K(X)      X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_XS) X(TQ2_0)
+#define APR_CUDA_PLAIN(X)  X(F32) X(F16) X(BF16) X(F8_E4M3) X(F8_E5M2) X(APR_Q4) X(APR_Q8)
 
 /* Can rows be read in whole pieces, with aligned vectors? */
 template <apr_dtype D> static inline bool in_pieces(const weight_view &v)
 {
-    return v.n_in % piece<D>::ELEMS == 0 && (v.factors == NULL || v.one_factor || v.factor_columns % piece<D>::ELEMS == 0 ||
-                                             v.factor_columns >= v.n_in);
+    return v.n_in % piece<D>::ELEMS == 0 &&
+           (v.factors == NULL || v.one_factor || v.factor_columns % piece<D>::ELEMS == 0 || v.factor_columns >= v.n_in);
 }
 
 #endif
