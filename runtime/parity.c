@@ -199,26 +199,28 @@ static apr_status run_batch(parity *p, int64_t n)
 
 enum { COPY_CELLS = 256 };
 
-/* Evaluates up to `position` with the other session and gives the truth the same keys and values. */
+/* Evaluates up to `position` with one session and gives the other the same keys and values. Of two models the truth does it;
+ * of two backends the other one, which is the fast one. */
 static apr_status go_to(parity *p, int64_t position)
 {
-    const int64_t from = p->position;
+    apr_session *const from = p->options->allowance != NULL ? p->truth : p->other, *const to = from == p->truth ? p->other : p->truth;
+    const int64_t begin = p->position;
 
-    if (position == from) return APR_OK;
-    APR_TRY(apr_session_eval(p->other, p->ids + from, (size_t)(position - from), NULL, p->err));
+    if (position == begin) return APR_OK;
+    APR_TRY(apr_session_eval(from, p->ids + begin, (size_t)(position - begin), NULL, p->err));
     for (size_t state = 0; state < p->program->n_states; state++) {
         const size_t n_bytes = 2 * COPY_CELLS * apr_steps_cell_bytes(p->truth, (int)state);
         uint8_t *const cells = malloc(n_bytes);
         apr_status status = cells != NULL ? APR_OK : apr_no_memory(p->err, "keys and values");
-        for (int64_t first = from; first < position && status == APR_OK; first += COPY_CELLS) {
+        for (int64_t first = begin; first < position && status == APR_OK; first += COPY_CELLS) {
             const int64_t n = position - first < COPY_CELLS ? position - first : COPY_CELLS;
-            status = apr_steps_read_cells(p->other, (int)state, first, n, cells, p->err);
-            if (status == APR_OK) status = apr_steps_write_cells(p->truth, (int)state, first, n, cells, p->err);
+            status = apr_steps_read_cells(from, (int)state, first, n, cells, p->err);
+            if (status == APR_OK) status = apr_steps_write_cells(to, (int)state, first, n, cells, p->err);
         }
         free(cells);
         APR_TRY(status);
     }
-    apr_steps_seek(p->truth, position);
+    apr_steps_seek(to, position);
     p->position = position;
     return APR_OK;
 }
@@ -293,7 +295,8 @@ static apr_status run_positions(parity *p, int64_t n_ctx)
     }
     if (p->result->n_judged == 0)
         return apr_fail(p->err, APR_E_USAGE,
-                        "no operation was compared: the context of %lld has no room at those positions, or none has that layer and name",
+                        "no operation was compared: the context of %lld tokens has no room at those positions, or the model has no such "
+                        "layer or operation",
                         (long long)n_ctx);
     return APR_OK;
 }

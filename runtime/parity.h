@@ -5,8 +5,8 @@
  * the operation that shows it. The sessions may be two backends of one model, or two models of one program.
  *
  * At each position first a batch of tokens is run, then a single token, because backends have other kernels for each. What
- * lies before the position is evaluated by the other session (which is the fast one, and was compared at earlier positions)
- * and copied to the truth. */
+ * lies before the position is evaluated by one session and copied to the other: of two models by the truth, of two backends by
+ * the other one (it is the fast one, and was compared at the earlier positions). */
 #ifndef APR_RUNTIME_PARITY_H
 #define APR_RUNTIME_PARITY_H
 

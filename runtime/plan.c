@@ -31,7 +31,8 @@ static const apr_line_id line_order[] = {
 #define X(id, key, label) APR_LINE_WEIGHTS_##id,
     APR_ROLE_LIST(X)
 #undef X
-        APR_LINE_F32_VECTORS,
+        APR_LINE_COPIES,
+    APR_LINE_F32_VECTORS,
     APR_LINE_KV,
     APR_LINE_KV_WINDOW,
     APR_LINE_RECURRENT,
@@ -119,6 +120,42 @@ static void weight_lines(draft *d)
         set_line(d, (apr_line_id)(APR_LINE_WEIGHTS_EMBEDDING + role), bytes[role], d->plan->judged,
                  "%lld tensor%s as stored, each padded to 64 bytes%s", (long long)n_tensors[role], n_tensors[role] == 1 ? "" : "s",
                  d->plan->judged == APR_ON_HOST ? ", mapped from the file" : "");
+}
+
+/* Does anything multiply with it? Rows that are only looked up need no copy. */
+static bool is_multiplied(const apr_program *program, size_t slot)
+{
+    for (size_t i = 0; i < program->n_ops; i++) {
+        const apr_op *const op = &program->ops[i];
+        if (op->kind == APR_OP_EMBED) continue;
+        for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++)
+            if (op->weight[j] == (int)slot) return true;
+    }
+    return false;
+}
+
+static void copies_line(draft *d)
+{
+    apr_plan *const p = d->plan;
+    const apr_program *const program = d->program;
+    uint64_t total = 0;
+    int64_t n_copies = 0;
+
+    p->copy_offsets = apr_arena_array(&p->arena, program->n_weights + 1, sizeof *p->copy_offsets);
+    if (p->copy_offsets == NULL) d->no_memory = true;
+    for (size_t i = 0; i < program->n_weights && p->copy_offsets != NULL; i++) {
+        const uint64_t as_f16 = apr_plan_slot_bytes(&program->weights[i], APR_F16);
+        const bool is_f16 = d->options->weight_dtypes != NULL ? d->options->weight_dtypes[i] == APR_F16 : d->weight_bytes[i] == as_f16;
+        p->copy_offsets[i] = -1;
+        if (!d->options->copies || d->weight_bytes[i] == 0 || program->weights[i].rank < 2 || is_f16 || !is_multiplied(program, i))
+            continue;
+        p->copy_offsets[i] = (int64_t)total;
+        total = apr_saturating_add(total, as_f16);
+        n_copies++;
+    }
+    set_line(d, APR_LINE_COPIES, p->judged == APR_ON_DEVICE ? total : 0, p->judged,
+             "%lld matrices decoded, 2 bytes a number, beside the packed ones: without kernels that read those directly",
+             (long long)n_copies);
 }
 
 static uint64_t state_bytes(const draft *d, apr_line_id id, int64_t n_ctx, int64_t n_batch)
@@ -331,6 +368,7 @@ static apr_status draft_plan(draft *d, apr_error *err)
     APR_TRY(apr_layout_states(p, d->program, err));
     device_lines(d);
     weight_lines(d);
+    copies_line(d);
     state_lines(d);
     working_lines(d, n_vector_floats);
     if (d->no_memory) return apr_no_memory(err, "the plan");

@@ -28,6 +28,7 @@ typedef struct apr_plan_options {
     /* [program->n_weights] bytes of each slot in the file (scales included), 0: not there. NULL: 16-bit numbers, and
      * nothing optional. */
     const uint64_t *weight_bytes;
+    bool copies; /* on a device: an FP16 copy of each packed matrix beside it, for kernels that cannot read the packed one */
     const apr_dtype *weight_dtypes; /* [program->n_weights] on a device; NULL: none is F16, all are decoded in tiles */
 } apr_plan_options;
 
@@ -39,6 +40,7 @@ extern const apr_plan_options apr_plan_defaults;
     X(CONTEXT, "context", "CUDA context")                        \
     X(CUBLAS_HANDLE, "cublas.handle", "cuBLAS handle")           \
     X(CUBLAS_WORKSPACE, "cublas.workspace", "cuBLAS workspace")  \
+    X(COPIES, "weights.copies", "FP16 copies of packed weights") \
     X(F32_VECTORS, "vectors", "norms and biases as float32")     \
     X(KV, "kv", "keys and values")                               \
     X(KV_WINDOW, "kv.window", "keys and values, sliding window") \
@@ -89,6 +91,7 @@ typedef struct apr_plan {
     int64_t *state_cells;     /* [n_states] cells of KV kinds */
     uint64_t states_bytes;
     int64_t *vector_offsets; /* [n_weights] floats into the float32 vectors; -1: not a vector, or not there */
+    int64_t *copy_offsets;   /* [n_weights] bytes into the FP16 copies; -1: has none */
     int64_t *rope_offsets;   /* [n_ropes] floats into the float32 vectors */
     size_t workspace_slice;  /* floats of each thread on the host, of the one buffer on a device */
     apr_arena arena;

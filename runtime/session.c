@@ -42,7 +42,7 @@ static apr_status move_to_host(apr_session *s, apr_error *err)
     s->position = 0;
     s->last_logits = NULL;
     s->work.n_threads = s->options.n_threads > 0 ? s->options.n_threads : omp_get_max_threads();
-    for (size_t i = 0; i < s->program.n_weights; i++) s->bound[i] = s->tensors[i];
+    for (size_t i = 0; i < s->program.n_weights; i++) s->bound[i] = s->multiplied[i] = s->tensors[i];
     return open_ground(s, err);
 }
 
@@ -102,6 +102,7 @@ void apr_session_close(apr_session *s)
     free(s->history);
     free(s->tensors);
     free(s->bound);
+    free(s->multiplied);
     apr_plan_close(&s->plan);
     apr_program_close(&s->program);
     free(s);

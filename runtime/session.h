@@ -23,11 +23,12 @@ typedef struct apr_session_options {
     /* A CUDA device, when cuda is not NULL: weights are copied there and everything is computed there. */
     const apr_cuda_api *cuda;
     int ordinal;
-    uint64_t headroom_bytes;                              /* of the device's free memory, left free */
-    uint64_t stack_bytes;                                 /* of the CUDA context */
-    bool force;                                           /* run what does not fit, with a warning */
-    bool fall_back;                                       /* when the device fails, warn and go on on the host */
-    int64_t fail_allocation;                              /* drills: see apr_cuda_options */
+    uint64_t headroom_bytes; /* of the device's free memory, left free */
+    uint64_t stack_bytes;    /* of the CUDA context */
+    bool no_direct;          /* without kernels that read packed weights: FP16 copies where they fit, else tile by tile */
+    bool force;              /* run what does not fit, with a warning */
+    bool fall_back;          /* when the device fails, warn and go on on the host */
+    int64_t fail_allocation; /* drills: see apr_cuda_options */
     void (*on_warning)(void *user, const char *sentence); /* may be NULL */
     void *user;
 } apr_session_options;
@@ -67,7 +68,7 @@ const float *apr_session_logits(const apr_session *session);
 
 /* Bytes that were allocated (or mapped, for the weights), to hold against the plan's lines. */
 typedef struct apr_session_usage {
-    uint64_t weights, vectors, states, activations, logits, workspace, total;
+    uint64_t weights, copies, vectors, states, activations, logits, workspace, total;
     uint64_t driver;  /* what the card's memory in use has grown by since before the context; 0: no device, or not known */
     int blas_version; /* cuBLAS, as 130002; 0: not used */
 } apr_session_usage;

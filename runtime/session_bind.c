@@ -63,14 +63,15 @@ apr_status apr_session_bind_tensors(apr_session *s, apr_error *err)
     if (s->model->n_tensors == 0) return apr_fail(err, APR_E_UNSUPPORTED, "%s: there are no weights to run", s->model->path);
     s->tensors = calloc(s->program.n_weights + 1, sizeof *s->tensors);
     s->bound = calloc(s->program.n_weights + 1, sizeof *s->bound);
-    if (s->tensors == NULL || s->bound == NULL) return apr_no_memory(err, "the table of tensors");
+    s->multiplied = calloc(s->program.n_weights + 1, sizeof *s->multiplied);
+    if (s->tensors == NULL || s->bound == NULL || s->multiplied == NULL) return apr_no_memory(err, "the table of tensors");
     for (size_t i = 0; i < s->program.n_weights; i++) {
         const apr_weight_slot *const slot = &s->program.weights[i];
         s->tensors[i] = apr_model_find(s->model, slot->name);
         if (s->tensors[i] == NULL && slot->optional) continue;
         if (s->tensors[i] == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is missing", s->model->path, slot->name);
         APR_TRY(check_tensor(s, slot, s->tensors[i], err));
-        s->bound[i] = s->tensors[i];
+        s->bound[i] = s->multiplied[i] = s->tensors[i];
     }
     return check_leftovers(s, err);
 }
@@ -139,7 +140,7 @@ static void bind_linear(const apr_session *s, const apr_op *op, apr_op_args *arg
                                      .n_in = n_in,
                                      .n_out = s->program.values[op->out].width,
                                      .x = apr_session_value_at(s, op->in[0]) + (is_logits ? s->first_row * n_in : 0),
-                                     .weight = s->bound[op->weight[0]],
+                                     .weight = s->multiplied[op->weight[0]],
                                      .bias = vector_at(s, op->weight[1]),
                                      .out = apr_session_value_at(s, op->out),
                                      .work = s->work};

@@ -94,7 +94,7 @@ static apr_status upload_weight(apr_session *s, size_t slot, uint8_t *to, apr_er
     *twin = *tensor;
     twin->data = to;
     twin->pending = (apr_step){0};
-    s->bound[slot] = twin;
+    s->bound[slot] = s->multiplied[slot] = twin;
     if (!as_stored) {
         twin->dtype = APR_F16;
         twin->n_bytes = (uint64_t)apr_tensor_elems(tensor) * 2;
@@ -109,6 +109,21 @@ static apr_status upload_weight(apr_session *s, size_t slot, uint8_t *to, apr_er
     return s->options.cuda->upload(s->device, to + apr_align_up(tensor->n_bytes, 64), tensor->scale->data, tensor->scale->n_bytes, err);
 }
 
+/* The decoded FP16 twin takes the packed one's place in products; the embedding's rows are still looked up packed. */
+static apr_status make_copy(apr_session *s, size_t slot, apr_error *err)
+{
+    apr_tensor *const packed = &s->device_tensors[2 * slot], *const copy = &s->device_tensors[2 * s->program.n_weights + slot];
+
+    if (s->copies == NULL || s->plan.copy_offsets[slot] < 0) return APR_OK;
+    *copy = *packed;
+    copy->dtype = APR_F16;
+    copy->scale = NULL;
+    copy->n_bytes = (uint64_t)apr_tensor_elems(copy) * 2;
+    copy->data = s->copies + s->plan.copy_offsets[slot];
+    s->multiplied[slot] = copy;
+    return s->options.cuda->decode_f16(s->device, packed, 0, apr_tensor_rows(packed), s->copies + s->plan.copy_offsets[slot], err);
+}
+
 apr_status apr_session_upload_weights(apr_session *s, apr_error *err)
 {
     const size_t n = s->program.n_weights;
@@ -116,7 +131,7 @@ apr_status apr_session_upload_weights(apr_session *s, apr_error *err)
     apr_dtype *const dtypes = malloc((n + 1) * sizeof *dtypes);
     apr_status status = APR_OK;
 
-    s->device_tensors = calloc(2 * n + 1, sizeof *s->device_tensors);
+    s->device_tensors = calloc(3 * n + 1, sizeof *s->device_tensors);
     if (bytes == NULL || dtypes == NULL || s->device_tensors == NULL) {
         status = apr_no_memory(err, "the table of tensors");
     } else {
@@ -125,6 +140,7 @@ apr_status apr_session_upload_weights(apr_session *s, apr_error *err)
     for (size_t i = 0; i < n && status == APR_OK; i++) {
         if (s->tensors[i] == NULL || s->program.weights[i].role == APR_ROLE_VECTORS) continue; /* those are float32 already */
         status = upload_weight(s, i, s->weights + at, err);
+        if (status == APR_OK) status = make_copy(s, i, err);
         at += bytes[i];
     }
     free(bytes);

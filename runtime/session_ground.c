@@ -80,7 +80,14 @@ apr_status apr_session_make_plan(apr_session *s, apr_error *err)
         else apr_plan_model_weights(&s->program, s->model, bytes);
         options.weight_bytes = bytes;
         options.weight_dtypes = s->device != NULL ? dtypes : NULL;
+        options.copies = s->device != NULL && s->options.no_direct;
         status = apr_plan_make(&s->plan, &s->program, &options, err);
+        if (status == APR_OK && options.copies && !s->plan.fits) {
+            apr_plan_close(&s->plan);
+            options.copies = false;
+            status = apr_plan_make(&s->plan, &s->program, &options, err);
+        }
+        if (status == APR_OK && s->device != NULL) s->options.cuda->use_tiles(s->device, s->options.no_direct && !options.copies);
     }
     free(bytes);
     free(dtypes);
@@ -145,7 +152,7 @@ static apr_status allocate_on_device(apr_session *s, apr_error *err)
     APR_TRY(cuda->start_blas(s->device, blas, blas_bytes, &s->used.blas_version, err));
     for (int role = 0; role < APR_ROLE_COUNT; role++)
         s->used.weights += apr_session_line_bytes(s, (apr_line_id)(APR_LINE_WEIGHTS_EMBEDDING + role));
-    APR_TRY(allocate(s, APR_LINE_WEIGHTS_FEED_FORWARD, s->used.weights, (void **)&s->weights, &s->used.weights, err));
+    APR_TRY(cuda->alloc(s->device, s->used.weights, "weights", (void **)&s->weights, err));
     s->used.total += s->used.weights + blas_bytes;
     s->host_logits = malloc((size_t)apr_session_line_bytes(s, APR_LINE_HOST_LOGITS) + 1);
     return s->host_logits != NULL ? APR_OK : apr_no_memory(err, "the logits");
@@ -169,6 +176,7 @@ apr_status apr_session_allocate(apr_session *s, apr_error *err)
         void **p;
         uint64_t *used;
     } lines[] = {
+        {APR_LINE_COPIES, apr_session_line_bytes(s, APR_LINE_COPIES), (void **)&s->copies, &s->used.copies},
         {APR_LINE_F32_VECTORS, apr_session_line_bytes(s, APR_LINE_F32_VECTORS), (void **)&s->vectors, &s->used.vectors},
         {APR_LINE_KV, s->plan.states_bytes, (void **)&s->states, &s->used.states},
         {APR_LINE_ACTIVATIONS, apr_session_line_bytes(s, APR_LINE_ACTIVATIONS), (void **)&s->activations, &s->used.activations},
@@ -180,6 +188,7 @@ apr_status apr_session_allocate(apr_session *s, apr_error *err)
     if (s->device != NULL) APR_TRY(allocate_on_device(s, err));
     else count_mapped_weights(s);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        if (lines[i].id == APR_LINE_COPIES && lines[i].n_bytes == 0) continue;
         APR_TRY(allocate(s, lines[i].id, lines[i].n_bytes, lines[i].p, lines[i].used, err));
         s->used.total += *lines[i].used;
     }
@@ -209,7 +218,7 @@ void apr_session_release(apr_session *s)
     s->device = NULL;
     s->device_tensors = NULL;
     s->vectors = s->activations = s->logits = s->host_logits = s->work.data = NULL;
-    s->states = s->weights = NULL;
+    s->states = s->weights = s->copies = NULL;
 }
 
 apr_status apr_session_fetch(apr_session *s, float *to, const float *from, size_t n_floats, apr_error *err)

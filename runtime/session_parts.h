@@ -10,8 +10,9 @@ struct apr_session {
     const apr_backend *backend;
     apr_program program;
     apr_plan plan;
-    const apr_tensor **tensors; /* [n_weights] of the model; NULL: optional and not there */
-    const apr_tensor **bound;   /* [n_weights] what operations are given: the same, or their copies on the device */
+    const apr_tensor **tensors;    /* [n_weights] of the model; NULL: optional and not there */
+    const apr_tensor **bound;      /* [n_weights] what operations are given: the same, or their twins on the device */
+    const apr_tensor **multiplied; /* [n_weights] what products are given: bound's, or decoded copies */
 
     /* On the host, or on the device when there is one. */
     float *vectors, *activations, *logits;
@@ -21,7 +22,8 @@ struct apr_session {
 
     apr_cuda_device *device;    /* NULL: everything is on the host */
     uint8_t *weights;           /* on the device: as stored, each at a multiple of 64 bytes */
-    apr_tensor *device_tensors; /* [2 * n_weights] weights and their scales */
+    uint8_t *copies;            /* on the device: decoded FP16 twins of packed matrices, or NULL */
+    apr_tensor *device_tensors; /* [3 * n_weights]: a weight and its scale for each slot, then the decoded copies */
     float *host_logits;         /* where the logits are read; the host's logits themselves without a device */
     uint64_t used_before;       /* of the whole card, before the context */
     bool prompt_checked, decode_checked;

@@ -187,6 +187,51 @@ static void weights_of_every_type_agree_with_the_host(void **state)
     golden_close(&g);
 }
 
+/* FP16 copies where they fit; where not, every product decodes tile by tile. */
+static void without_kernels_for_packed_weights_copies_or_tiles_do(void **state)
+{
+    (void)state;
+    golden g;
+    apr_session_options options = apr_session_defaults;
+    float *logits[2], *hidden[2];
+    bool saw[2] = {false, false}; /* tiles, copies */
+
+    open_golden(&g);
+    apr_model model = requantized(&g.model, APR_Q4_K);
+    options.n_ctx = N_TOKENS;
+    options.n_batch = 1;
+    evaluate(&g, &model, &options, &logits[0], &hidden[0]);
+    options.cuda = cuda;
+    apr_session *s = open_session(&model, &options);
+    const apr_plan *plan = apr_session_plan(s);
+    const uint64_t free_bytes = plan->budget_bytes - (plan->device_bytes - options.headroom_bytes);
+    apr_session_close(s);
+    options.no_direct = true;
+    /* less and less is left: at first for copies, then not */
+    for (uint64_t less = (uint64_t)40 << 20; !(saw[0] && saw[1]) && less < free_bytes; less -= (uint64_t)1 << 20) {
+        apr_error err = {0};
+        size_t n_same;
+        options.headroom_bytes = free_bytes - less;
+        if (apr_session_open(&s, &model, &options, &err) != APR_OK) break; /* nothing fits any more */
+        const bool has_copies = apr_plan_line_of(apr_session_plan(s), APR_LINE_COPIES) != NULL;
+        apr_session_close(s);
+        if (saw[has_copies]) continue;
+        saw[has_copies] = true;
+        evaluate(&g, &model, &options, &logits[1], &hidden[1]);
+        const double kl = divergence(logits[0], logits[1], N_TOKENS, (size_t)g.model.hparams.vocab_size, &n_same);
+        print_message("%s: mean KL divergence %.1e, same top token %zu of %d\n", has_copies ? "copies" : "tiles", kl, n_same, N_TOKENS);
+        assert_true(kl < 1e-4);
+        assert_true(n_same >= N_TOKENS - 1);
+        free(logits[1]);
+        free(hidden[1]);
+    }
+    assert_true(saw[0] && saw[1]);
+    free(logits[0]);
+    free(hidden[0]);
+    free_requantized(&g.model, &model);
+    golden_close(&g);
+}
+
 static void ten_runs_give_the_same_bits(void **state)
 {
     (void)state;
@@ -238,6 +283,7 @@ int main(void)
         cmocka_unit_test(the_driver_reports_what_was_planned),
         cmocka_unit_test(hidden_states_and_logits_are_those_of_transformers),
         cmocka_unit_test(weights_of_every_type_agree_with_the_host),
+        cmocka_unit_test(without_kernels_for_packed_weights_copies_or_tiles_do),
         cmocka_unit_test(ten_runs_give_the_same_bits),
     };
     apr_error err = {0};

@@ -14,7 +14,7 @@ typedef struct plan_options {
     const char *gpu, *dtype;
     int64_t ctx, batch, sequences, stack;
     int kv;
-    bool list_gpus, host;
+    bool list_gpus, host, direct;
 } plan_options;
 
 static const apr_option options[] = {
@@ -25,6 +25,8 @@ static const apr_option options[] = {
     {"headroom", 0, APR_OPTION_SIZE, "SIZE", "1G", "memory to leave free on the device", APR_TO(plan_options, headroom)},
     {"stack", 0, APR_OPTION_INT, "BYTES", "256", "stack limit of the CUDA context", APR_TO(plan_options, stack), .min = 256,
      .max = 1 << 20},
+    {"direct", 0, APR_OPTION_FLAG, NULL, "yes", "packed weights are read directly; --no-direct: a run that needs FP16 copies of them",
+     APR_TO(plan_options, direct)},
     {"list-gpus", 0, APR_OPTION_FLAG, NULL, NULL, "list the GPUs known by name", APR_TO(plan_options, list_gpus)},
     {"ctx", 'c', APR_OPTION_INT, "N", "0", "tokens of context a sequence; 0: the model's own, at most 4096", APR_TO(plan_options, ctx),
      .min = 0, .max = 1e9, .group = "Run"},
@@ -136,7 +138,7 @@ static apr_status choose_device(question *q, apr_error *err)
     return APR_OK;
 }
 
-static apr_status make_plan(question *q, const char *dtype, apr_plan *plan, apr_error *err)
+static apr_status make_plan(question *q, const char *dtype, bool direct, apr_plan *plan, apr_error *err)
 {
     apr_plan_options o = apr_plan_defaults;
 
@@ -149,6 +151,7 @@ static apr_status make_plan(question *q, const char *dtype, apr_plan *plan, apr_
     o.gpu = q->gpu;
     o.budget_bytes = q->asked->vram;
     o.weight_bytes = q->bytes;
+    o.copies = !direct && q->gpu != NULL;
     APR_TRY(apr_weight_sizes(&q->model, &q->program, dtype, q->bytes, err));
     return apr_plan_make(plan, &q->program, &o, err);
 }
@@ -159,11 +162,20 @@ static const char *const ladder[] = {"bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m",
 static const char *best_fitting_type(question *q, apr_plan *plan)
 {
     for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
-        if (make_plan(q, ladder[i], plan, NULL) != APR_OK) continue;
+        if (make_plan(q, ladder[i], q->asked->direct, plan, NULL) != APR_OK) continue;
         if (plan->fits) return ladder[i];
         apr_plan_close(plan);
     }
     return NULL;
+}
+
+static bool fits_directly(question *q)
+{
+    apr_plan plan;
+    if (make_plan(q, q->asked->dtype, true, &plan, NULL) != APR_OK) return false;
+    const bool fits = plan.fits;
+    apr_plan_close(&plan);
+    return fits;
 }
 
 static void plan_json(apr_json_text *json, const apr_plan *plan)
@@ -229,14 +241,18 @@ static void advise(question *q, const apr_call *call, const apr_plan *plan)
     apr_json_text *const json = &call->answer->body;
     apr_plan other;
     const char *const type = best_fitting_type(q, &other);
+    const bool without_copies = !q->asked->direct && fits_directly(q);
 
     if (call->answer->json) {
         if (type != NULL) apr_json_string(json, "best_type", type, strlen(type));
         else apr_json_null(json, "best_type");
+        if (!q->asked->direct) apr_json_bool(json, "fits_without_copies", without_copies);
     } else {
+        if (without_copies) printf("  without the FP16 copies it fits: with kernels that read packed weights, or decoding tile by tile\n");
         if (plan->max_ctx > 0) printf("  at this type, a context of %lld fits\n", (long long)plan->max_ctx);
         if (type != NULL) printf("  at this context, --dtype %s fits\n", type);
-        if (plan->max_ctx == 0 && type == NULL) printf("  nothing here does: no context at this type, no type at this context\n");
+        if (plan->max_ctx == 0 && type == NULL && !without_copies)
+            printf("  nothing here does: no context at this type, no type at this context\n");
     }
     if (type != NULL) apr_plan_close(&other);
 }
@@ -248,7 +264,7 @@ static apr_status answer(question *q, const apr_call *call, apr_error *err)
 
     APR_TRY(choose_device(q, err));
     APR_TRY(open_question(q, path, err));
-    APR_TRY(make_plan(q, q->asked->dtype, &plan, err));
+    APR_TRY(make_plan(q, q->asked->dtype, q->asked->direct, &plan, err));
     apr_status status = APR_OK;
     if (call->answer->json) plan_json(&call->answer->body, &plan);
     else status = plan_text(q, path, &plan, err);

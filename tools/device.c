@@ -35,6 +35,7 @@ apr_status apr_device_choose(const apr_device_options *options, apr_session_opti
     session->ordinal = (int)options->ordinal;
     session->headroom_bytes = options->headroom;
     session->force = options->force;
+    session->no_direct = !options->direct;
     session->fall_back = options->device == APR_DEVICE_AUTO;
     return APR_OK;
 }

@@ -11,7 +11,7 @@ typedef struct apr_device_options {
     int device; /* apr_device_choice */
     int64_t ordinal;
     uint64_t headroom;
-    bool force;
+    bool force, direct;
 } apr_device_options;
 
 #define APR_DEVICE_OPTIONS(type, member)                                                                                             \
@@ -24,6 +24,13 @@ typedef struct apr_device_options {
      APR_TO(type, member.device),                                                                                                    \
      .group = "Device"},                                                                                                             \
         {"gpu", 0, APR_OPTION_INT, "N", "0", "which GPU, as CUDA counts them", APR_TO(type, member.ordinal), .min = 0, .max = 1024}, \
+        {"direct",                                                                                                                   \
+         0,                                                                                                                          \
+         APR_OPTION_FLAG,                                                                                                            \
+         NULL,                                                                                                                       \
+         "yes",                                                                                                                      \
+         "read packed weights directly; --no-direct: as FP16 copies, or tile by tile",                                               \
+         APR_TO(type, member.direct)},                                                                                               \
         {"headroom", 0, APR_OPTION_SIZE, "SIZE", "1G", "memory of the GPU to leave free", APR_TO(type, member.headroom)},            \
     {                                                                                                                                \
         "force", 0, APR_OPTION_FLAG, NULL, NULL, "run on the GPU even when the plan does not fit", APR_TO(type, member.force)        \

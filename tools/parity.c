@@ -13,9 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-const int64_t apr_parity_positions[] = {0, 100, 1000, 4100};
-const size_t apr_n_parity_positions = sizeof apr_parity_positions / sizeof *apr_parity_positions;
-
 typedef struct parity_options {
     apr_run_options run;
     const char *prompt, *positions, *dump, *op;

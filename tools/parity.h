@@ -22,8 +22,4 @@ apr_status apr_parity_with_ref(const apr_running *running, const int32_t *ids, i
 /* "layer 1, linear 'model.layers.1.mlp.up_proj.weight', position 17 of 16 tokens: ..." Returns text. */
 char *apr_parity_sentence(char *text, size_t capacity, const apr_parity_result *result);
 
-/* Positions that are compared when none are asked for: the start, the middle, beyond 4,000. */
-extern const int64_t apr_parity_positions[];
-extern const size_t apr_n_parity_positions;
-
 #endif

@@ -20,7 +20,7 @@ const apr_option apr_verify_options[] = {
     {"window", 'w', APR_OPTION_INT, "N", "256", "tokens of a window; each begins from nothing", APR_TO(verify_options, window), .min = 2,
      .max = 1e6},
     {"tokens", 'n', APR_OPTION_INT, "N", "48", "tokens of a greedy answer at most", APR_TO(verify_options, tokens), .min = 1, .max = 4096},
-    {"parity", 0, APR_OPTION_FLAG, NULL, "yes", "compare the backend with the reference, operation by operation",
+    {"parity", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the comparison of the backend with the reference, operation by operation",
      APR_TO(verify_options, parity)},
     {"html", 0, APR_OPTION_STRING, "FILE", NULL, "write the report as one HTML page with pictures", APR_TO(verify_options, html)},
     APR_RUN_OPTIONS(verify_options, run, "f16"),

@@ -144,7 +144,7 @@ static __device__ __forceinline__ void weigh(float (&dots)[ROW_EACH][CELL_EACH],
 
 /* blockIdx.x: a tile of rows (the last ones, which see most, first) and a key/value head; blockIdx.y: a part of the context. */
 template <apr_dtype KV, int DIM, int ROWS, int CELLS>
-static __global__ void __launch_bounds__(THREADS) k_tiles(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
+static __global__ void __launch_bounds__(THREADS, 1) k_tiles(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
 {
     typedef tiles<KV, DIM, ROWS, CELLS> T;
     __shared__ __align__(16) float queries[ROWS * T::STRIDE];

@@ -202,6 +202,8 @@ static apr_status check(apr_cuda_device *device, const char *stage, apr_error *e
 
 static void check_each(apr_cuda_device *device, bool on) { device->options.check_each = on; }
 
+static void use_tiles(apr_cuda_device *device, bool on) { device->tiles = on; }
+
 #ifndef APR_CUDA_ARCHITECTURES
 #define APR_CUDA_ARCHITECTURES ""
 #endif
@@ -223,6 +225,8 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         download,
         apr_cuda_start_blas,
         apr_cuda_takes,
+        apr_cuda_decode_f16,
+        use_tiles,
         &apr_cuda_backend,
         apr_cuda_run,
         check,

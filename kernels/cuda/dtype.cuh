@@ -321,11 +321,11 @@ template <> struct piece<APR_NVFP4> : piece_units<16> {
     }
     static __device__ __forceinline__ int column(int lane, int run) { return 16 * lane + 4 * run; }
     __device__ __forceinline__ float4 codes(int run) const { return e2m1_codes(run % 2 ? qs.y : qs.x, run / 2); }
-    /* Unsigned E4M3, halved; 0x7f is 0. Its seven bits, put where float32 has them, are the value times 2^-120. */
+    /* Unsigned E4M3, halved; 0x7f is 0 (0xff is NaN). Its seven bits, put where float32 has them, are the value times 2^-120. */
     __device__ __forceinline__ float scale(int) const
     {
-        const uint32_t magnitude = d & 0x7f;
-        return magnitude == 0x7f ? 0.0f : __uint_as_float(magnitude << 20) * 0x1p119f;
+        if (d == 0x7f) return 0.0f;
+        return d == 0xff ? __uint_as_float(0x7fc00000u) : __uint_as_float((d & 0x7f) << 20) * 0x1p119f;
     }
 };
 

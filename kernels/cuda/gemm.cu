@@ -142,9 +142,17 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
 
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
-    if (a->n_tokens <= APR_CUDA_FEW_TOKENS || device->blas == NULL)
+    const bool few = a->n_tokens <= APR_CUDA_FEW_TOKENS && !(device->tiles && a->weight->dtype != APR_F16);
+    if (few || device->blas == NULL)
         return apr_cuda_result(device, without_blas(device, a), device->operation, err);
     return linear_many(device, a, err);
+}
+
+apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err)
+{
+    APR_TRY(apr_cuda_alive(device, err));
+    snprintf(device->operation, sizeof device->operation, "decoding '%s' (%s) to FP16", matrix->name, apr_dtypes[matrix->dtype].name);
+    return apr_cuda_result(device, apr_cuda_decode_half(matrix, first, n_rows, (__half *)out, device->stream), device->operation, err);
 }
 
 apr_status apr_cuda_bad_gemm(apr_cuda_device *device, apr_error *err)

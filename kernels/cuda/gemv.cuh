@@ -102,7 +102,7 @@ static __device__ __forceinline__ void finish_rows(const gemv_args &a, int64_t f
     a.out[t * a.n_out + first + r] = a.bias != NULL ? sum + a.bias[first + r] : sum;
 }
 
-template <apr_dtype D, int ROWS, int TOKENS> __global__ void __launch_bounds__(GEMV_WARPS * 32) k_gemv(const __grid_constant__ gemv_args a)
+template <apr_dtype D, int ROWS, int TOKENS> __global__ void __launch_bounds__(GEMV_WARPS * 32, TOKENS == 1 ? 4 : 3) k_gemv(const __grid_constant__ gemv_args a)
 {
     typedef piece<D> P;
     const int warp = threadIdx.x / 32, part = warp % a.n_parts;

@@ -1,0 +1,1 @@
+aprrun parity --positions 5,5 data/tiny-qwen2

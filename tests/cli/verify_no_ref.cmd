@@ -1,0 +1,1 @@
+aprrun verify data/tiny-qwen2
