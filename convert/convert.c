@@ -173,10 +173,8 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
 
 apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *file_bytes, apr_error *err)
 {
-    const apr_pipe_options pipe = {.want_metrics = c->options.want_metrics,
-                                   .progress = c->options.progress,
-                                   .codecs = c->options.codecs,
-                                   .device = c->options.device};
+    const apr_pipe_options pipe = {
+        .want_metrics = c->options.want_metrics, .progress = c->options.progress, .codecs = c->options.codecs, .device = c->options.device};
     apr_sink *sink;
 
     APR_TRY(apr_sink_open(&sink, c->options.format, path, &c->layout, &c->options.sink, err));

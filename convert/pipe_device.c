@@ -124,8 +124,8 @@ static void row_factors(const apr_tensor *t, int64_t row, int64_t wide, float *f
 static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_lane *to)
 {
     const apr_tensor *const t = &k->cut.array;
-    const size_t unit_bytes = (size_t)apr_row_bytes(t->dtype, k->cut.unit_elems);
-    const size_t head = t->dtype == APR_APR_Q8 ? sizeof(float) : 0;
+    const size_t head = t->dtype == APR_APR_Q8 ? sizeof(float) : 0; /* before the first row; counted once by apr_row_bytes */
+    const size_t unit_bytes = (size_t)apr_row_bytes(t->dtype, k->cut.unit_elems) - head;
     const bool moved = t->pending.kind != APR_STEP_NONE;
 
     if (!k->cut.whole_rows) {

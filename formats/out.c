@@ -24,9 +24,10 @@ static int omp_get_max_threads(void) { return 1; }
 #endif
 
 enum {
-    PARALLEL_BYTES = 256 * 1024,       /* below this a second thread costs more than it gives */
-    WINDOW_BYTES = 256 * 1024 * 1024,  /* of a file in memory, mapped at a time */
-    SLICE_BYTES = 1024 * 1024,         /* of a window, copied by one thread */
+    PARALLEL_BYTES = 256 * 1024,    /* below this a second thread costs more than it gives */
+    COPY_BYTES = 1024 * 1024,       /* into a file in memory: from here on several threads copy */
+    AHEAD_BYTES = 64 * 1024 * 1024, /* of such a file, allocated before its bytes come */
+    REMAP_BYTES = 256 * 1024 * 1024,
     WRITEBACK_BYTES = 32 * 1024 * 1024 /* start writing to the disk this often, so that the fsync at the end has little left */
 };
 
@@ -35,8 +36,8 @@ struct apr_out {
     int fd;
     uint64_t n_written, n_flushed, total_bytes;
     bool in_memory;  /* the file system is RAM: one thread writes slower than several copy */
-    uint8_t *window; /* mapped part of such a file, allocated beforehand; NULL: none yet */
-    uint64_t window_at, window_bytes;
+    uint8_t *mapped; /* of such a file: the bytes from mapped_at to total_bytes; NULL: not yet */
+    uint64_t mapped_at, n_allocated;
 };
 
 /* The folder that `path` lies in, malloc'ed. */
@@ -71,7 +72,7 @@ apr_status apr_out_check_disk(const char *path, uint64_t total_bytes, apr_error 
 
 static void free_out(apr_out *out)
 {
-    if (out->window != NULL) munmap(out->window, out->window_bytes);
+    if (out->mapped != NULL) munmap(out->mapped, out->total_bytes - out->mapped_at);
     if (out->fd >= 0) close(out->fd);
     free(out->path);
     free(out->part);
@@ -123,53 +124,59 @@ static int write_all(const apr_out *out, const uint8_t *bytes, size_t n_bytes)
     return 0;
 }
 
-/* Maps the part of the file that begins at `at`. Its pages are allocated first: a full file system is an error here, and no
- * signal later. */
-static int next_window(apr_out *out, uint64_t at)
+/* Pages for the file's bytes up to `end`: a full file system is an error here, and no signal later. */
+static int allocate_until(apr_out *out, uint64_t end)
 {
-    const uint64_t start = at - at % 4096, left = out->total_bytes > start ? out->total_bytes - start : 0;
-    const uint64_t n_bytes = left > 0 && left < WINDOW_BYTES ? left : WINDOW_BYTES;
-
-    if (out->window != NULL) munmap(out->window, out->window_bytes);
-    out->window = NULL;
-    if (fallocate(out->fd, 0, (off_t)start, (off_t)n_bytes) != 0) return errno;
-    void *const p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, out->fd, (off_t)start);
-    if (p == MAP_FAILED) return errno;
-    out->window = p;
-    out->window_at = start;
-    out->window_bytes = n_bytes;
+    if (end <= out->n_allocated) return 0;
+    if (fallocate(out->fd, 0, (off_t)out->n_allocated, (off_t)(end - out->n_allocated)) != 0) return errno;
+    out->n_allocated = end;
     return 0;
 }
 
-/* write_all for a file in memory, on several threads, with the checksum of what they copy. */
+/* Maps what is still to come, in place of what is done: pages that stay mapped count as ours. */
+static int map_rest(apr_out *out)
+{
+    const uint64_t start = out->n_written - out->n_written % (uint64_t)sysconf(_SC_PAGESIZE);
+
+    if (out->mapped != NULL) munmap(out->mapped, out->total_bytes - out->mapped_at);
+    out->mapped = NULL;
+    void *const p = mmap(NULL, out->total_bytes - start, PROT_READ | PROT_WRITE, MAP_SHARED, out->fd, (off_t)start);
+    if (p == MAP_FAILED) return errno;
+    out->mapped = p;
+    out->mapped_at = start;
+    return 0;
+}
+
+/* write_all for a file in memory: several threads copy, with the checksum of what they copy, while one allocates further on. */
 static int copy_all(apr_out *out, const uint8_t *bytes, size_t n_bytes, uint32_t *crc)
 {
-    enum { MOST_SLICES = 64, THREADS = 8 };
-    uint32_t crcs[MOST_SLICES];
+    enum { COPIERS = 8 };
+    const uint64_t end = out->n_written + n_bytes, wanted = end + AHEAD_BYTES;
+    const uint64_t ahead = wanted < out->total_bytes ? wanted : out->total_bytes, step = out->n_allocated + 2 * n_bytes;
+    const size_t slice = n_bytes / COPIERS + 1;
+    uint32_t crcs[COPIERS];
+    size_t sizes[COPIERS];
+    int error = 0, ahead_error = 0;
 
-    for (size_t done = 0; done < n_bytes;) {
-        const uint64_t at = out->n_written + done;
-        if (out->window == NULL || at < out->window_at || at >= out->window_at + out->window_bytes) {
-            const int error = next_window(out, at);
-            if (error != 0) return error;
+    if (out->mapped == NULL || out->n_written - out->mapped_at > REMAP_BYTES) error = map_rest(out);
+    if (error == 0) error = allocate_until(out, end);
+    if (error != 0) return error;
+    uint8_t *const to = out->mapped + (out->n_written - out->mapped_at);
+#pragma omp parallel for num_threads(COPIERS + 1) schedule(dynamic)
+    for (int i = -1; i < COPIERS; i++) {
+        if (i < 0) {
+            ahead_error = allocate_until(out, step < ahead ? step : ahead);
+            continue;
         }
-        const uint64_t room = out->window_at + out->window_bytes - at, most = (uint64_t)MOST_SLICES * SLICE_BYTES;
-        const size_t left = n_bytes - done, n = left < room ? (left < most ? left : most) : (room < most ? room : most);
-        const size_t n_slices = (n + SLICE_BYTES - 1) / SLICE_BYTES;
-        uint8_t *const to = out->window + (at - out->window_at);
-#pragma omp parallel for num_threads(THREADS) schedule(dynamic)
-        for (size_t i = 0; i < n_slices; i++) {
-            const size_t first = i * SLICE_BYTES, size = n - first < SLICE_BYTES ? n - first : SLICE_BYTES;
-            memcpy(to + first, bytes + done + first, size);
-            if (crc != NULL) crcs[i] = apr_crc32(0, bytes + done + first, size);
-        }
-        for (size_t i = 0; i < n_slices && crc != NULL; i++) {
-            const size_t first = i * SLICE_BYTES;
-            *crc = apr_crc32_combine(*crc, crcs[i], n - first < SLICE_BYTES ? n - first : SLICE_BYTES);
-        }
-        done += n;
+        const size_t first = (size_t)i * slice;
+        sizes[i] = first >= n_bytes ? 0 : n_bytes - first < slice ? n_bytes - first : slice;
+        if (sizes[i] == 0) continue;
+        memcpy(to + first, bytes + first, sizes[i]);
+        if (crc != NULL) crcs[i] = apr_crc32(0, bytes + first, sizes[i]);
     }
-    return 0;
+    for (int i = 0; i < COPIERS && crc != NULL; i++)
+        if (sizes[i] > 0) *crc = apr_crc32_combine(*crc, crcs[i], sizes[i]);
+    return ahead_error;
 }
 
 /* Asks the kernel to start writing back what is complete, without waiting for it. */
@@ -184,7 +191,8 @@ apr_status apr_out_write(apr_out *out, const void *bytes, size_t n_bytes, uint32
 {
     int error = 0;
 
-    if (out->in_memory && n_bytes >= 2 * SLICE_BYTES && !omp_in_parallel() && omp_get_max_threads() > 2) {
+    const bool expected = n_bytes <= out->total_bytes && out->n_written <= out->total_bytes - n_bytes;
+    if (out->in_memory && expected && n_bytes >= COPY_BYTES && !omp_in_parallel() && omp_get_max_threads() > 2) {
         error = copy_all(out, bytes, n_bytes, crc);
     } else if (crc != NULL && n_bytes >= PARALLEL_BYTES) {
 #pragma omp parallel sections num_threads(2)
@@ -251,7 +259,7 @@ static void sync_folder(const char *path)
 
 apr_status apr_out_finish(apr_out *out, apr_error *err)
 {
-    const bool cut = out->window == NULL || ftruncate(out->fd, (off_t)out->n_written) == 0; /* a window may reach too far */
+    const bool cut = out->n_allocated <= out->n_written || ftruncate(out->fd, (off_t)out->n_written) == 0;
     if (!cut || fsync(out->fd) != 0 || rename(out->part, out->path) != 0) {
         const apr_status status = apr_fail(err, APR_E_IO, "%s: cannot complete: %s", out->path, strerror(errno));
         apr_out_abandon(out);

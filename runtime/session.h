@@ -26,9 +26,11 @@ typedef struct apr_session_options {
     uint64_t headroom_bytes; /* of the device's free memory, left free */
     uint64_t stack_bytes;    /* of the CUDA context */
     bool no_direct;          /* without kernels that read packed weights: FP16 copies where they fit, else tile by tile */
-    bool force;              /* run what does not fit, with a warning */
-    bool fall_back;          /* when the device fails, warn and go on on the host */
-    int64_t fail_allocation; /* drills: see apr_cuda_options */
+    /* NULL: never. Asked once, when there are FP8 weights and a device: may products be made in FP8? (A probe knows.) */
+    bool (*may_use_fp8)(void *user, const apr_cuda_facts *facts);
+    bool force;                                           /* run what does not fit, with a warning */
+    bool fall_back;                                       /* when the device fails, warn and go on on the host */
+    int64_t fail_allocation;                              /* drills: see apr_cuda_options */
     void (*on_warning)(void *user, const char *sentence); /* may be NULL */
     void *user;
 } apr_session_options;

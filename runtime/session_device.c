@@ -124,6 +124,18 @@ static apr_status make_copy(apr_session *s, size_t slot, apr_error *err)
     return s->options.cuda->decode_f16(s->device, packed, 0, apr_tensor_rows(packed), s->copies + s->plan.copy_offsets[slot], err);
 }
 
+/* FP8 units are used only for weights that are FP8, and only with the caller's consent. */
+static void choose_fp8(const apr_session *s)
+{
+    apr_cuda_facts facts;
+    bool has_fp8 = false;
+
+    for (size_t i = 0; i < s->program.n_weights; i++) has_fp8 |= s->multiplied[i] != NULL && s->multiplied[i]->dtype == APR_F8_E4M3;
+    if (!has_fp8 || s->options.may_use_fp8 == NULL) return;
+    if (s->options.cuda->facts(s->options.ordinal, &facts, NULL) != APR_OK) return;
+    s->options.cuda->use_fp8(s->device, s->options.may_use_fp8(s->options.user, &facts));
+}
+
 apr_status apr_session_upload_weights(apr_session *s, apr_error *err)
 {
     const size_t n = s->program.n_weights;
@@ -145,5 +157,6 @@ apr_status apr_session_upload_weights(apr_session *s, apr_error *err)
     }
     free(bytes);
     free(dtypes);
+    if (status == APR_OK) choose_fp8(s);
     return status;
 }

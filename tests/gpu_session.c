@@ -232,6 +232,42 @@ static void without_kernels_for_packed_weights_copies_or_tiles_do(void **state)
     golden_close(&g);
 }
 
+static bool yes(void *user, const apr_cuda_facts *facts)
+{
+    (void)user;
+    return facts->major > 8 || (facts->major == 8 && facts->minor >= 9);
+}
+
+static void products_in_fp8_cost_what_rounding_to_it_costs(void **state)
+{
+    (void)state;
+    golden g;
+    apr_session_options options = apr_session_defaults;
+    float *logits[3], *hidden[3];
+    size_t n_same;
+
+    open_golden(&g);
+    const size_t width = (size_t)g.model.hparams.vocab_size;
+    apr_model model = requantized(&g.model, APR_F8_E4M3);
+    evaluate(&g, &model, &options, &logits[0], &hidden[0]);
+    options.cuda = cuda;
+    evaluate(&g, &model, &options, &logits[1], &hidden[1]);
+    options.may_use_fp8 = yes;
+    evaluate(&g, &model, &options, &logits[2], &hidden[2]);
+    for (int i = 1; i < 3; i++) {
+        const double kl = divergence(logits[0], logits[i], N_TOKENS, width, &n_same);
+        print_message("fp8 weights, products in %s: mean KL divergence %.1e, same top token %zu of %d\n", i == 1 ? "FP16" : "FP8", kl,
+                      n_same, N_TOKENS);
+        assert_true(kl < (i == 1 ? 1e-4 : 0.1));
+    }
+    for (int i = 0; i < 3; i++) {
+        free(logits[i]);
+        free(hidden[i]);
+    }
+    free_requantized(&g.model, &model);
+    golden_close(&g);
+}
+
 static void ten_runs_give_the_same_bits(void **state)
 {
     (void)state;
@@ -284,6 +320,7 @@ int main(void)
         cmocka_unit_test(hidden_states_and_logits_are_those_of_transformers),
         cmocka_unit_test(weights_of_every_type_agree_with_the_host),
         cmocka_unit_test(without_kernels_for_packed_weights_copies_or_tiles_do),
+        cmocka_unit_test(products_in_fp8_cost_what_rounding_to_it_costs),
         cmocka_unit_test(ten_runs_give_the_same_bits),
     };
     apr_error err = {0};

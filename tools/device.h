@@ -11,6 +11,7 @@ typedef struct apr_device_options {
     int device; /* apr_device_choice */
     int64_t ordinal;
     uint64_t headroom;
+    int fp8; /* apr_fp8_choice */
     bool force, direct;
 } apr_device_options;
 
@@ -31,6 +32,13 @@ typedef struct apr_device_options {
          "yes",                                                                                                                      \
          "read packed weights directly; --no-direct: as FP16 copies, or tile by tile",                                               \
          APR_TO(type, member.direct)},                                                                                               \
+        {"fp8",                                                                                                                      \
+         0,                                                                                                                          \
+         APR_OPTION_CHOICE,                                                                                                          \
+         "auto|on|off",                                                                                                              \
+         "auto",                                                                                                                     \
+         "products of FP8 weights in FP8: on rounds what is multiplied with them, too; auto: as exact as others",                    \
+         APR_TO(type, member.fp8)},                                                                                                  \
         {"headroom", 0, APR_OPTION_SIZE, "SIZE", "1G", "memory of the GPU to leave free", APR_TO(type, member.headroom)},            \
     {                                                                                                                                \
         "force", 0, APR_OPTION_FLAG, NULL, NULL, "run on the GPU even when the plan does not fit", APR_TO(type, member.force)        \

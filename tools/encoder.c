@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 /* Values below which starting a GPU takes longer than the host's encoding. */
-static const int64_t FEW_VALUES = 50 * 1000 * 1000;
+static const int64_t FEW_VALUES = 300 * 1000 * 1000;
 
 static int64_t values_that_change(const apr_conversion *c)
 {

@@ -202,6 +202,7 @@ static apr_status check(apr_cuda_device *device, const char *stage, apr_error *e
 
 static void check_each(apr_cuda_device *device, bool on) { device->options.check_each = on; }
 
+static void use_fp8(apr_cuda_device *device, bool on) { device->fp8 = on; }
 static void use_tiles(apr_cuda_device *device, bool on) { device->tiles = on; }
 
 #ifndef APR_CUDA_ARCHITECTURES
@@ -227,6 +228,7 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         apr_cuda_takes,
         apr_cuda_decode_f16,
         use_tiles,
+        use_fp8,
         &apr_cuda_backend,
         apr_cuda_run,
         check,

@@ -21,6 +21,7 @@ struct apr_cuda_device {
     int64_t n_asked;      /* allocations, for the drill that lets one fail */
     char operation[512];  /* the last that was started, for sentences */
     bool tiles;           /* see use_tiles */
+    bool fp8;             /* see use_fp8 */
     bool lost;            /* a sticky error: nothing works any more */
     char lost_text[1024]; /* the sentence about it */
 };
@@ -36,6 +37,8 @@ apr_status apr_cuda_alive(const apr_cuda_device *device, apr_error *err);
 
 /* gemm.cu */
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);
+/* fp8.cu; done: false where the product must go another way */
+apr_status apr_cuda_linear_fp8(apr_cuda_device *device, const apr_linear_args *args, bool *done, apr_error *err);
 apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err);
 apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err);
 apr_status apr_cuda_bad_gemm(apr_cuda_device *device, apr_error *err);

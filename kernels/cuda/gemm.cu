@@ -53,6 +53,8 @@ apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_
         device->blas = NULL;
         return blas_failed(status, "starting cuBLAS", err);
     }
+    device->workspace = workspace;
+    device->workspace_bytes = n_bytes;
     status = cublasSetStream(device->blas, device->stream);
     if (status == CUBLAS_STATUS_SUCCESS) status = cublasSetWorkspace(device->blas, workspace, n_bytes);
     if (status == CUBLAS_STATUS_SUCCESS) status = cublasGetVersion(device->blas, version);
@@ -145,7 +147,9 @@ apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, ap
     const bool few = a->n_tokens <= APR_CUDA_FEW_TOKENS && !(device->tiles && a->weight->dtype != APR_F16);
     if (few || device->blas == NULL)
         return apr_cuda_result(device, without_blas(device, a), device->operation, err);
-    return linear_many(device, a, err);
+    bool done = false;
+    APR_TRY(apr_cuda_linear_fp8(device, a, &done, err));
+    return done ? APR_OK : linear_many(device, a, err);
 }
 
 apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err)
