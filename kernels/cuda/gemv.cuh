@@ -169,13 +169,14 @@ template <apr_dtype D, int ROWS, int TOKENS> cudaError_t start_gemv(gemv_args a,
 template <apr_dtype D> cudaError_t gemv_of(const gemv_args &a, cudaStream_t stream)
 {
     if (a.n_tokens == 1) return start_gemv<D, 4, 1>(a, stream);
+    constexpr int rows = piece<D>::SCALES <= 4 ? 2 : 1; /* no more than registers hold */
     gemv_args some = a;
     cudaError_t error = cudaSuccess;
     for (int first = 0; first < a.n_tokens && error == cudaSuccess; first += 4) {
         some.n_tokens = a.n_tokens - first < 4 ? a.n_tokens - first : 4;
         some.x = a.x + first * a.weight.n_in;
         some.out = a.out + first * a.n_out;
-        error = start_gemv<D, piece<D>::SCALES> 4 ? 1 : 2, 4 > (some, stream); /* no more rows than registers hold */
+        error = start_gemv<D, rows, 4>(some, stream);
     }
     return error;
 }
