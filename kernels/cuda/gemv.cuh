@@ -103,7 +103,7 @@ static __device__ __forceinline__ void finish_rows(const gemv_args &a, int64_t f
 }
 
 template <apr_dtype D, int ROWS, int TOKENS>
-__global__ void __launch_bounds__(GEMV_WARPS * 32, TOKENS == 1 ? 4 : D == APR_Q5_K ? 1 : 2) k_gemv(const __grid_constant__ gemv_args a)
+__global__ void __launch_bounds__(GEMV_WARPS * 32, TOKENS == 1 ? 4 : 2) k_gemv(const __grid_constant__ gemv_args a)
 {
     typedef piece<D> P;
     const int warp = threadIdx.x / 32, part = warp % a.n_parts;
@@ -165,18 +165,18 @@ template <apr_dtype D, int ROWS, int TOKENS> cudaError_t start_gemv(gemv_args a,
     return cudaGetLastError();
 }
 
-/* One type's launcher: one token, or four at a time. */
+/* One type's launcher: one token, or a few at a time, with as many rows as the registers hold. */
 template <apr_dtype D> cudaError_t gemv_of(const gemv_args &a, cudaStream_t stream)
 {
-    constexpr int ROWS = piece<D>::SCALES <= 4 ? 2 : 1; /* as many as the registers hold */
+    constexpr int ROWS = piece<D>::SCALES <= 4 ? 2 : 1, TOKENS = D == APR_Q5_K ? 2 : 4;
     if (a.n_tokens == 1) return start_gemv<D, 4, 1>(a, stream);
     gemv_args some = a;
     cudaError_t error = cudaSuccess;
-    for (int first = 0; first < a.n_tokens && error == cudaSuccess; first += 4) {
-        some.n_tokens = a.n_tokens - first < 4 ? a.n_tokens - first : 4;
+    for (int first = 0; first < a.n_tokens && error == cudaSuccess; first += TOKENS) {
+        some.n_tokens = a.n_tokens - first < TOKENS ? a.n_tokens - first : TOKENS;
         some.x = a.x + first * a.weight.n_in;
         some.out = a.out + first * a.n_out;
-        error = start_gemv<D, ROWS, 4>(some, stream);
+        error = start_gemv<D, ROWS, TOKENS>(some, stream);
     }
     return error;
 }
