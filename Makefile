@@ -112,9 +112,9 @@ build/fuzz-clang/fuzz_%: tests/fuzz_%.c build/fuzz-clang/libaprkit.a
 	$(CC) $(CPPFLAGS) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # CUDA: every kernels/cuda/*.cu goes into libaprkit-cuda.so, which the tools load at run time when it lies beside them.
-# Built when nvcc is here; CUDA=0 leaves it out; ARCHS=90 builds for one architecture, quickly.
+# Built when nvcc is here (once, into build/release); CUDA=0 leaves it out; ARCHS=90 builds for one architecture, quickly.
 NVCC  ?= nvcc
-CUDA  ?= $(if $(shell command -v $(NVCC) 2>/dev/null),1,0)
+CUDA  ?= $(if $(and $(filter build/release,$B),$(shell command -v $(NVCC) 2>/dev/null)),1,0)
 ARCHS ?= 75 80 86 89 90 100 103 120 121
 CUDA_LIB  := $B/libaprkit-cuda.so
 CUDA_CU   := $(sort $(wildcard kernels/cuda/*.cu))

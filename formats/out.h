@@ -1,6 +1,7 @@
 /* out.h - a file that appears whole or not at all: NAME.part, then fsync, then rename.
  *
- * Bytes are checksummed while they are written, on a second thread where there is one. Messages name the final file. */
+ * Bytes are checksummed while they are written, on a second thread where there is one; into a file system in memory, several
+ * threads copy large pieces. Messages name the final file. */
 #ifndef APR_FORMATS_OUT_H
 #define APR_FORMATS_OUT_H
 

@@ -232,6 +232,53 @@ static void without_kernels_for_packed_weights_copies_or_tiles_do(void **state)
     golden_close(&g);
 }
 
+/* The same tensor, its rows in the order of the pairs of rotary embedding, as a GGUF of llama has them. */
+static void put_in_pairs(apr_tensor *t, int64_t n_heads)
+{
+    const int64_t n_rows = apr_tensor_rows(t);
+    const size_t row_bytes = (size_t)(t->n_bytes / (uint64_t)n_rows);
+    uint8_t *const data = malloc((size_t)t->n_bytes);
+    const apr_step step = {.kind = APR_STEP_PAIRS_TO_HALVES, .n_heads = n_heads};
+
+    for (int64_t r = 0; r < n_rows; r++)
+        memcpy(data + (size_t)apr_step_row(step, n_rows, r) * row_bytes, t->data + (size_t)r * row_bytes, row_bytes);
+    t->data = data;
+    t->pending = step;
+}
+
+static void rows_that_lie_in_another_order_are_put_in_order(void **state)
+{
+    (void)state;
+    static const apr_dtype dtypes[] = {APR_BF16, APR_Q8_0, APR_Q4_K};
+    golden g;
+
+    open_golden(&g);
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        apr_session_options options = apr_session_defaults;
+        apr_model model = requantized(&g.model, dtypes[i]);
+        float *logits[2], *hidden[2];
+        size_t n_moved = 0;
+        options.cuda = cuda;
+        evaluate(&g, &model, &options, &logits[0], &hidden[0]);
+        for (size_t k = 0; k < model.n_tensors; k++) {
+            if (strstr(model.tensors[k].name, "q_proj.weight") == NULL) continue;
+            uint8_t *const before = (uint8_t *)(uintptr_t)model.tensors[k].data;
+            put_in_pairs(&model.tensors[k], g.model.hparams.num_heads);
+            if (before != g.model.tensors[k].data) free(before);
+            n_moved++;
+        }
+        evaluate(&g, &model, &options, &logits[1], &hidden[1]);
+        assert_int_equal(n_moved, g.model.hparams.num_layers);
+        assert_memory_equal(logits[0], logits[1], N_TOKENS * (size_t)g.model.hparams.vocab_size * sizeof *logits[0]);
+        for (int k = 0; k < 2; k++) {
+            free(logits[k]);
+            free(hidden[k]);
+        }
+        free_requantized(&g.model, &model);
+    }
+    golden_close(&g);
+}
+
 static bool yes(void *user, const apr_cuda_facts *facts)
 {
     (void)user;
@@ -320,6 +367,7 @@ int main(void)
         cmocka_unit_test(hidden_states_and_logits_are_those_of_transformers),
         cmocka_unit_test(weights_of_every_type_agree_with_the_host),
         cmocka_unit_test(without_kernels_for_packed_weights_copies_or_tiles_do),
+        cmocka_unit_test(rows_that_lie_in_another_order_are_put_in_order),
         cmocka_unit_test(products_in_fp8_cost_what_rounding_to_it_costs),
         cmocka_unit_test(ten_runs_give_the_same_bits),
     };

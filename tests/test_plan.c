@@ -225,6 +225,46 @@ static void a_device_pays_for_context_and_cublas_and_the_sums_add_up(void **stat
     drop(&p);
 }
 
+static void fp16_copies_are_a_line_of_their_own_for_what_is_packed_and_multiplied(void **state)
+{
+    (void)state;
+    apr_program program;
+    apr_plan plan;
+    apr_plan_options options = apr_plan_defaults;
+    uint64_t embedding = 0, all = 0;
+
+    assert_int_equal(apr_program_emit(&program, &llama_8b, NULL), APR_OK);
+    uint64_t *const bytes = malloc(program.n_weights * sizeof *bytes);
+    apr_dtype *const dtypes = malloc(program.n_weights * sizeof *dtypes);
+    for (size_t i = 0; i < program.n_weights; i++) {
+        const apr_weight_slot *const slot = &program.weights[i];
+        bytes[i] = slot->optional ? 0 : apr_plan_slot_bytes(slot, APR_MXFP4);
+        dtypes[i] = APR_MXFP4;
+        if (slot->rank == 2) all += apr_plan_slot_bytes(slot, APR_F16);
+        if (slot->role == APR_ROLE_EMBEDDING) embedding = apr_plan_slot_bytes(slot, APR_F16);
+    }
+    options.gpu = apr_gpu_find("rtx4060ti-16g");
+    options.weight_bytes = bytes;
+    options.weight_dtypes = dtypes;
+    assert_int_equal(apr_plan_make(&plan, &program, &options, NULL), APR_OK);
+    assert_int_equal(line_bytes(&plan, APR_LINE_COPIES), 0);
+    assert_true(plan.fits);
+    apr_plan_close(&plan);
+    options.copies = true;
+    assert_int_equal(apr_plan_make(&plan, &program, &options, NULL), APR_OK);
+    assert_int_equal(line_bytes(&plan, APR_LINE_COPIES), all - embedding); /* rows of the embedding are only looked up */
+    assert_false(plan.fits);
+    assert_int_equal(plan.lines[plan.breaking].id, APR_LINE_COPIES);
+    apr_plan_close(&plan);
+    for (size_t i = 0; i < program.n_weights; i++) dtypes[i] = APR_F16;
+    assert_int_equal(apr_plan_make(&plan, &program, &options, NULL), APR_OK);
+    assert_int_equal(line_bytes(&plan, APR_LINE_COPIES), 0); /* nothing is packed */
+    apr_plan_close(&plan);
+    free(bytes);
+    free(dtypes);
+    apr_program_close(&program);
+}
+
 static void the_verdict_turns_at_the_byte(void **state)
 {
     (void)state;
@@ -351,6 +391,7 @@ int main(void)
         cmocka_unit_test(activations_share_memory_only_when_they_do_not_meet),
         cmocka_unit_test(a_window_bounds_the_cells_of_its_layers),
         cmocka_unit_test(a_device_pays_for_context_and_cublas_and_the_sums_add_up),
+        cmocka_unit_test(fp16_copies_are_a_line_of_their_own_for_what_is_packed_and_multiplied),
         cmocka_unit_test(the_verdict_turns_at_the_byte),
         cmocka_unit_test(mixtures_and_hybrids_take_what_is_known_of_them),
         cmocka_unit_test(senseless_options_are_refused_and_huge_ones_do_not_overflow),

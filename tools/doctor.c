@@ -161,7 +161,8 @@ static void device_text(const findings *f, const doctor_options *o)
     }
     snprintf(text, sizeof text, "units: %s; FP4 units: %s; %s", f->capability.fp8_units ? "yes" : "no",
              f->capability.fp4_units ? "yes" : "no",
-             apr_capability_uses_fp8(&f->capability, (apr_fp8_choice)o->fp8, f->probed[APR_CUDA_PROBE_FP8].verdict) ? "may be used"
+             apr_capability_uses_fp8(&f->capability, (apr_fp8_choice)o->fp8, f->probed[APR_CUDA_PROBE_FP8].verdict)
+                 ? "may be used, with --fp8 on"
              : f->capability.fp8_fault != NULL && o->fp8 == APR_FP8_AUTO ? f->capability.fp8_fault
                                                                          : "weights of FP8 are decoded");
     line("FP8", text);

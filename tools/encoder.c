@@ -25,9 +25,8 @@ static apr_status open_device(apr_encoder *encoder, int ordinal, apr_error *err)
 
     APR_TRY(apr_cuda_load(&encoder->cuda, err));
     APR_TRY(encoder->cuda->facts(ordinal, &facts, err));
-    APR_TRY(encoder->cuda->open(&encoder->device, ordinal, &options, err));
     snprintf(encoder->name, sizeof encoder->name, "%s", facts.name);
-    return APR_OK;
+    return encoder->cuda->open(&encoder->device, ordinal, &options, err);
 }
 
 apr_status apr_encoder_open(apr_encoder *encoder, const apr_encoder_options *options, apr_conversion *conversion, apr_error *err)
@@ -40,7 +39,10 @@ apr_status apr_encoder_open(apr_encoder *encoder, const apr_encoder_options *opt
     const apr_status status = open_device(encoder, (int)options->ordinal, &own);
     if (status != APR_OK) {
         encoder->cuda = NULL;
-        return encoder->may_fall_back ? APR_OK : apr_fail(err, status, "%s", own.text);
+        if (!encoder->may_fall_back) return apr_fail(err, status, "%s", own.text);
+        if (*encoder->name != '\0') fprintf(stderr, "WARNING: encoding on the host: %s\n", own.text); /* a GPU there is */
+        *encoder->name = '\0';
+        return APR_OK;
     }
     conversion->options.codecs = encoder->cuda->codecs;
     conversion->options.device = encoder->device;

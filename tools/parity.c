@@ -15,7 +15,7 @@
 
 typedef struct parity_options {
     apr_run_options run;
-    const char *prompt, *positions, *dump, *op;
+    const char *prompt, *positions, *dump, *op, *text;
     int64_t layer, tokens;
 } parity_options;
 
@@ -31,6 +31,8 @@ const apr_option apr_parity_verb_options[] = {
      APR_TO(parity_options, op)},
     {"dump", 0, APR_OPTION_STRING, "DIR", NULL, "keep what both made: one .safetensors file a layer and position",
      APR_TO(parity_options, dump)},
+    {"text", 't', APR_OPTION_STRING, "FILE", NULL, "then compare the logits after each token of this text, in windows of 256",
+     APR_TO(parity_options, text)},
     APR_RUN_OPTIONS(parity_options, run, "f16"),
     {0},
 };
@@ -39,6 +41,7 @@ const size_t apr_parity_verb_options_bytes = sizeof(parity_options);
 const char *const apr_parity_verb_examples[] = {
     "aprrun parity model.apr",
     "aprrun parity --positions 0,4100,16000 model.apr | grep '\"passed\":false'",
+    "aprrun parity --device cuda --text heldout.txt model.apr",
     "aprrun parity --layer 12 --op attend --dump seen/ model.apr",
     NULL,
 };
@@ -230,25 +233,32 @@ static apr_status parse_positions(const char *list, int64_t positions[64], size_
     }
 }
 
+/* The reference backend on the same model, with the same plan. */
+static apr_status open_ref(const apr_running *r, apr_session **ref, apr_error *err)
+{
+    const apr_plan *const plan = apr_session_plan(r->session);
+    apr_session_options options = apr_session_defaults;
+
+    options.n_ctx = plan->n_ctx;
+    options.n_batch = plan->n_batch;
+    options.n_logits = plan->n_logits;
+    options.kv_dtype = plan->kv_dtype;
+    options.backend = &apr_ref_backend;
+    options.n_threads = 1;
+    return apr_session_open(ref, &r->model, &options, err);
+}
+
 apr_status apr_parity_with_ref(const apr_running *r, const int32_t *ids, int64_t n_ids, apr_parity_options *options,
                                apr_parity_result *result, apr_error *err)
 {
-    const apr_plan *const plan = apr_session_plan(r->session);
-    apr_session_options ref = apr_session_defaults;
-    apr_session *truth = NULL;
+    apr_session *ref = NULL;
 
     *result = (apr_parity_result){0};
-    ref.n_ctx = plan->n_ctx;
-    ref.n_batch = plan->n_batch;
-    ref.n_logits = plan->n_logits;
-    ref.kv_dtype = plan->kv_dtype;
-    ref.backend = &apr_ref_backend;
-    ref.n_threads = 1;
     options->allowance = NULL;
-    options->fp16_above = plan->judged == APR_ON_DEVICE ? 8 : INT64_MAX; /* APR_CUDA_FEW_TOKENS */
-    APR_TRY(apr_session_open(&truth, &r->model, &ref, err));
-    const apr_status status = apr_parity_run(truth, r->session, ids, n_ids, options, result, err);
-    apr_session_close(truth);
+    options->fp16_above = apr_session_plan(r->session)->judged == APR_ON_DEVICE ? APR_CUDA_FEW_TOKENS : INT64_MAX;
+    APR_TRY(open_ref(r, &ref, err));
+    const apr_status status = apr_parity_run(ref, r->session, ids, n_ids, options, result, err);
+    apr_session_close(ref);
     return status;
 }
 
@@ -322,6 +332,69 @@ static apr_status compare(const apr_running *r, const apr_call *call, const int6
     return status;
 }
 
+/* --- logits on a text: all of the program at once, so that drift adds up as it does in a run --- */
+
+static const double max_text_kl = 1e-4, min_text_top = 0.995;
+
+static void on_rows(void *user, int64_t n_done, int64_t n_rows)
+{
+    apr_progress_report(user, (uint64_t)n_done, (uint64_t)n_rows, "tokens compared");
+}
+
+static apr_status judge_text(const apr_call *call, const apr_divergence *d, const char *backend, apr_error *err)
+{
+    apr_json_text line = {0}, *const json = call->answer->json ? &call->answer->body : &line;
+    const bool passed = d->mean <= max_text_kl && d->same_top >= min_text_top;
+
+    apr_json_open(json, call->answer->json ? "text" : NULL, '{');
+    apr_json_int(json, "text_positions", d->n_rows);
+    apr_json_real(json, "kl_mean", d->mean);
+    apr_json_real(json, "kl_max", d->largest);
+    apr_json_real(json, "same_top", d->same_top);
+    apr_json_real(json, "perplexity", d->perplexity_other);
+    apr_json_real(json, "perplexity_ref", d->perplexity_truth);
+    apr_json_bool(json, "passed", passed);
+    apr_json_close(json, '}');
+    if (!call->answer->json) {
+        char *const text = apr_json_text_take(&line, NULL);
+        if (text == NULL) return apr_no_memory(err, "a line of JSON");
+        puts(text);
+        free(text);
+    }
+    if (passed) return APR_OK;
+    return apr_fail(
+        err, APR_E_NO,
+        "on the text, %s and the reference diverge by %.3g (at most %.0e) and agree on %.2f %% of the tokens (at least %.1f %%)", backend,
+        d->mean, max_text_kl, 100.0 * d->same_top, 100.0 * min_text_top);
+}
+
+static apr_status compare_on_text(const apr_running *r, const apr_call *call, const char *path, apr_error *err)
+{
+    const int64_t n_ctx = apr_session_plan(r->session)->n_ctx;
+    apr_divergence d = {0};
+    apr_session *ref = NULL;
+    int32_t *ids = NULL;
+    apr_meter meter;
+    char *text;
+    size_t n, n_ids;
+
+    APR_TRY(apr_read_text(path, &text, &n, err));
+    apr_status status = apr_encode_prompt(r, text, n, false, &ids, &n_ids, err);
+    free(text);
+    APR_TRY(status);
+    status = open_ref(r, &ref, err);
+    if (status == APR_OK) {
+        apr_progress progress = apr_meter_start(&meter, call->quiet);
+        status = apr_compare_models(ref, r->session, ids, (int64_t)n_ids, n_ctx < 256 ? n_ctx : 256, on_rows, &progress, &d, err);
+        apr_meter_end(&meter);
+    }
+    if (status == APR_OK) status = judge_text(call, &d, apr_steps_backend(r->session), err);
+    apr_divergence_close(&d);
+    apr_session_close(ref);
+    free(ids);
+    return status;
+}
+
 apr_status apr_run_parity(const apr_call *call, apr_error *err)
 {
     const parity_options *const o = call->options;
@@ -333,9 +406,11 @@ apr_status apr_run_parity(const apr_call *call, apr_error *err)
     APR_TRY(parse_positions(o->positions, positions, &n_positions, err));
     /* room for the last position; operations can be compared beyond what the model was trained for */
     if (run.ctx == 0) run.ctx = positions[n_positions - 1] + o->tokens + 1;
+    if (o->text != NULL && run.ctx < 256) run.ctx = 256;
     if (run.batch < o->tokens) run.batch = o->tokens;
     apr_status status = apr_running_open(&r, call->operands[0], &run, o->tokens, err);
     if (status == APR_OK) status = compare(&r, call, positions, n_positions, err);
+    if (status == APR_OK && o->text != NULL) status = compare_on_text(&r, call, o->text, err);
     if (status <= APR_E_NO && run.stats) apr_print_stats(&r, call);
     apr_running_close(&r);
     return status;

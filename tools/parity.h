@@ -1,5 +1,8 @@
 /* parity.h - `aprrun parity`: every operation on the reference and on another backend, from the same input.
  *
+ * With --text also the logits after every token of a text, where drift adds up as it does in a run: mean KL divergence at most
+ * 1e-4, the same most likely token at 99.5 % of the positions at least.
+ *
  * On stdout one JSON line for each operation and position (with --json all of them in one object); the first operation outside
  * its bound is named on stderr and is exit code 1. */
 #ifndef APR_TOOLS_PARITY_H

@@ -190,7 +190,8 @@ apr_status apr_verify_tensors(apr_verify_report *report, const apr_verify_input 
                  truth->n_tensors);
     apr_verify_pass(report, f.present, f.n_damaged + f.n_missing == 0);
     if (f.n_far > 0) snprintf(f.values->found, sizeof f.values->found, "%zu of %zu tensors too far off", f.n_far, model->n_tensors);
-    else if (f.worst == 0.0) snprintf(f.values->found, sizeof f.values->found, "the same numbers");
+    else if (f.worst == 0.0)
+        snprintf(f.values->found, sizeof f.values->found, "the same numbers%s", f.n_damaged > 0 ? " where they are numbers" : "");
     else snprintf(f.values->found, sizeof f.values->found, "worst relative error %.2g, in '%.100s'", f.worst, f.worst_name);
     snprintf(f.values->bound, sizeof f.values->bound, "by type, %s: %.2g", report->allowance.type, report->allowance.row_error);
     apr_verify_pass(report, f.values, f.n_far == 0);

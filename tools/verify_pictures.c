@@ -110,6 +110,12 @@ void apr_picture_divergence(FILE *out, const apr_divergence *d, double bound)
         free(bins);
         return;
     }
+    if (isnan(d->largest)) {
+        fprintf(out, "<p class=\"soft\">Logits that are not finite, first after token %lld: there is nothing to draw.</p>\n",
+                (long long)d->largest_at);
+        free(bins);
+        return;
+    }
     const size_t n = make_bins(d, bins);
     for (size_t b = 0; b < n; b++)
         if (bins[b].mean > 0.0) smallest = fmin(smallest, bins[b].mean);

@@ -1,0 +1,181 @@
+/* kernels/cuda/gemm.cu through the table of functions: products of many tokens, tile by tile, against a few tokens at a time. */
+#include "formats/half.h"
+#include "kernels/cuda_loader.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_TOKENS = 40, BLAS_BYTES = 32 << 20 };
+
+static const apr_cuda_api *cuda;
+static apr_cuda_device *device;
+
+static void must(apr_status status, const apr_error *err)
+{
+    if (status != APR_OK) fail_msg("%s", err->text);
+}
+
+static void *on_device(const void *from, size_t n_bytes)
+{
+    apr_error err = {0};
+    void *p;
+    must(cuda->alloc(device, n_bytes, "a test", &p, &err), &err);
+    if (from != NULL) must(cuda->upload(device, p, from, n_bytes, &err), &err);
+    return p;
+}
+
+static uint64_t seed = 88172645463325252u;
+static float noise(void)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (float)(int32_t)(seed >> 32) * 0x1p-31f;
+}
+
+static float *noises(size_t n, float scale)
+{
+    float *const x = malloc(n * sizeof *x);
+    for (size_t i = 0; i < n; i++) x[i] = noise() * scale;
+    return x;
+}
+
+/* [n_out, n_in] of noise as dtype, on the device. */
+static apr_tensor matrix(apr_dtype dtype, int64_t n_out, int64_t n_in)
+{
+    apr_tensor t = {.name = "weights", .dtype = dtype, .rank = 2, .dims = {n_out, n_in}};
+    const size_t row_bytes = (size_t)apr_row_bytes(dtype, n_in);
+    uint8_t *const bytes = malloc((size_t)n_out * row_bytes);
+    float *const row = malloc((size_t)n_in * sizeof *row);
+
+    for (int64_t r = 0; r < n_out; r++) {
+        for (int64_t i = 0; i < n_in; i++) row[i] = noise();
+        apr_ref_codecs[dtype].encode(row, bytes + (size_t)r * row_bytes, n_in);
+    }
+    t.n_bytes = (uint64_t)n_out * row_bytes;
+    t.data = on_device(bytes, t.n_bytes);
+    free(row);
+    free(bytes);
+    return t;
+}
+
+static void run_linear(apr_linear_args args, float *out, size_t n_out_bytes)
+{
+    apr_op_args all = {.linear = args};
+    apr_error err = {0};
+    must(cuda->run(device, APR_OP_LINEAR, &all, &err), &err);
+    must(cuda->download(device, out, args.out, n_out_bytes, &err), &err);
+}
+
+/* Largest difference of a token's outputs, over the token's largest output. */
+static double worst_difference(const float *a, const float *b, int64_t n_tokens, int64_t n_out)
+{
+    double worst = 0.0;
+    for (int64_t t = 0; t < n_tokens; t++, a += n_out, b += n_out) {
+        double most = 0.0, off = 0.0;
+        for (int64_t r = 0; r < n_out; r++) {
+            assert_true(isfinite(a[r]) && isfinite(b[r]));
+            most = fmax(most, fabs((double)a[r]));
+            off = fmax(off, fabs((double)a[r] - (double)b[r]));
+        }
+        if (most > 0.0) worst = fmax(worst, off / most);
+    }
+    return worst;
+}
+
+static void compare(apr_dtype dtype, int64_t n_out, int64_t n_in)
+{
+    const size_t n_x = N_TOKENS * (size_t)n_in, out_bytes = N_TOKENS * (size_t)n_out * sizeof(float);
+    float *const x = noises(n_x, 1.0f), *const bias = noises((size_t)n_out, 0.1f);
+    float *const many = malloc(out_bytes), *const few = malloc(out_bytes);
+    const size_t work_bytes = apr_cuda_linear_bytes(N_TOKENS, n_in, n_out, dtype == APR_F16);
+
+    /* tokens that FP16 could not hold, and whose numbers it would lose: each has its own power of two */
+    for (int64_t i = 0; i < n_in; i++) {
+        x[1 * n_in + i] *= 1e9f;
+        x[2 * n_in + i] *= 1e-9f;
+        x[3 * n_in + i] = 0.0f;
+    }
+    x[4 * n_in + n_in / 2] = 30000.0f; /* one large number among small ones */
+    const apr_tensor weight = matrix(dtype, n_out, n_in);
+    apr_linear_args args = {.n_tokens = N_TOKENS, .n_in = n_in, .n_out = n_out, .weight = &weight};
+    args.x = on_device(x, n_x * sizeof *x);
+    args.bias = on_device(bias, (size_t)n_out * sizeof *bias);
+    args.out = on_device(NULL, out_bytes);
+    args.work = (apr_workspace){.data = on_device(NULL, work_bytes), .slice = work_bytes / sizeof(float), .n_threads = 1};
+    run_linear(args, many, out_bytes);
+    for (int64_t t = 0; t < N_TOKENS; t += APR_CUDA_FEW_TOKENS) {
+        apr_linear_args part = args;
+        part.n_tokens = APR_CUDA_FEW_TOKENS;
+        part.x += t * n_in;
+        part.out += t * n_out;
+        run_linear(part, few + t * n_out, APR_CUDA_FEW_TOKENS * (size_t)n_out * sizeof(float));
+    }
+    const double off = worst_difference(few, many, N_TOKENS, n_out);
+    print_message("%-6s [%lld, %lld], %lld tiles: largest difference %.1e of a token's largest output\n", apr_dtypes[dtype].name,
+                  (long long)n_out, (long long)n_in, (long long)((n_out - 1) / apr_cuda_tile_rows(n_in, n_out) + 1), off);
+    assert_true(off < 1e-3); /* FP16 has 11 bits */
+    for (void **p = (void *[]){(void *)(uintptr_t)args.x, (void *)(uintptr_t)args.bias, args.out, args.work.data,
+                               (void *)(uintptr_t)weight.data, NULL};
+         *p != NULL; p++)
+        cuda->release(device, *p);
+    free(x);
+    free(bias);
+    free(many);
+    free(few);
+}
+
+static void products_through_tiles_are_those_from_packed_weights(void **state)
+{
+    (void)state;
+    static const struct {
+        apr_dtype dtype;
+        int64_t n_out, n_in;
+    } cases[] = {
+        {APR_Q8_0, 18944, 3584},   {APR_Q4_K, 3584, 18944}, {APR_MXFP4, 18944, 3584}, {APR_F16, 18944, 3584}, {APR_BF16, 9409, 3584},
+        {APR_F8_E4M3, 9344, 3584}, {APR_F16, 77, 1001},     {APR_BF16, 130, 33},      {APR_F32, 40, 7},       {APR_Q4_0, 65, 32},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) compare(cases[i].dtype, cases[i].n_out, cases[i].n_in);
+}
+
+static void a_workspace_that_is_too_small_is_refused(void **state)
+{
+    (void)state;
+    apr_error err = {0};
+    const apr_tensor weight = matrix(APR_Q8_0, 64, 64);
+    apr_op_args args = {.linear = {.n_tokens = N_TOKENS, .n_in = 64, .n_out = 64, .weight = &weight, .work = {.slice = 16}}};
+    assert_int_equal(cuda->run(device, APR_OP_LINEAR, &args, &err), APR_E_USAGE);
+    assert_non_null(strstr(err.text, "'weights'"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_through_tiles_are_those_from_packed_weights),
+        cmocka_unit_test(a_workspace_that_is_too_small_is_refused),
+    };
+    const apr_cuda_options options = {.stack_bytes = 256};
+    apr_error err = {0};
+    int n, version;
+    if (apr_cuda_load(&cuda, &err) != APR_OK || cuda->count(&n, &err) != APR_OK) {
+        printf("skipped: no device (%s)\n", err.text);
+        return 0;
+    }
+    apr_status status = cuda->open(&device, 0, &options, &err);
+    void *blas = NULL;
+    if (status == APR_OK) status = cuda->alloc(device, BLAS_BYTES, "workspace", &blas, &err);
+    if (status == APR_OK) status = cuda->start_blas(device, blas, BLAS_BYTES, &version, &err);
+    if (status != APR_OK) {
+        printf("%s\n", err.text);
+        return 1;
+    }
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    cuda->close(device);
+    return failed;
+}
