@@ -93,7 +93,7 @@ typedef struct apr_rope_args {
 
 /* One layer's keys or values: cell c, head h begins at data + (c * n_heads + h) * row_bytes. */
 typedef struct apr_cache {
-    apr_dtype dtype; /* F16, F32 or Q8_0 */
+    apr_dtype dtype; /* F16, F32, Q8_0 or F8_E4M3 */
     uint8_t *data;   /* [n_cells, n_kv_heads, head_dim] */
     int64_t n_cells, row_bytes;
 } apr_cache;

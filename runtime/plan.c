@@ -71,9 +71,13 @@ __attribute__((format(printf, 5, 6))) static void set_line(draft *d, apr_line_id
     if (d->lines[id].reason == NULL) d->no_memory = true;
 }
 
+const apr_dtype apr_kv_dtypes[APR_KV_DTYPES] = {APR_F16, APR_F32, APR_Q8_0, APR_F8_E4M3};
+
 int64_t apr_kv_row_bytes(apr_dtype dtype, int64_t head_dim)
 {
-    return dtype == APR_F16 || dtype == APR_F32 || dtype == APR_Q8_0 ? apr_row_bytes(dtype, head_dim) : -1;
+    for (int i = 0; i < APR_KV_DTYPES; i++)
+        if (apr_kv_dtypes[i] == dtype) return apr_row_bytes(dtype, head_dim);
+    return -1;
 }
 
 uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype)

@@ -19,7 +19,7 @@ typedef struct apr_plan_options {
     int64_t n_batch;  /* tokens evaluated at a time */
     int64_t n_logits; /* rows of logits kept at a time */
     int64_t n_sequences;
-    apr_dtype kv_dtype;      /* F16, F32 or Q8_0 */
+    apr_dtype kv_dtype;      /* one of apr_kv_dtypes */
     const apr_gpu *gpu;      /* NULL: everything is on the host */
     uint64_t budget_bytes;   /* where the weights go: host memory (0: not judged) or the device's (0: all its VRAM) */
     uint64_t headroom_bytes; /* left free on a device */
@@ -107,6 +107,12 @@ const apr_plan_line *apr_plan_line_of(const apr_plan *plan, apr_line_id id);
 void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
 /* Bytes of a slot when it is stored as dtype (16-bit floats for a dtype that its rows do not divide into), padded. */
 uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype);
+
+/* What keys and values can be kept as, and the names of these in the same order. FP8 is plain E4M3, without scales: it
+ * saturates at 448. */
+#define APR_KV_NAMES "f16|f32|q8_0|fp8"
+enum { APR_KV_DTYPES = 4 };
+extern const apr_dtype apr_kv_dtypes[APR_KV_DTYPES];
 
 /* Bytes of one head's row in the cache, or -1. */
 int64_t apr_kv_row_bytes(apr_dtype dtype, int64_t head_dim);

@@ -15,7 +15,7 @@ typedef struct apr_session_options {
     int64_t n_ctx;              /* 0: the model's own, at most 4096 */
     int64_t n_batch;            /* tokens of a prompt evaluated at a time */
     int64_t n_logits;           /* rows of logits kept at a time */
-    apr_dtype kv_dtype;         /* F16, F32 or Q8_0 */
+    apr_dtype kv_dtype;         /* one of apr_kv_dtypes */
     uint64_t budget_bytes;      /* host memory; 0: not judged */
     int n_threads;              /* 0: all; at most 4 for each processor are used */
     const apr_backend *backend; /* NULL: the host's */

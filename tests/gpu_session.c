@@ -63,8 +63,8 @@ static void hidden_states_and_logits_are_those_of_transformers(void **state)
         int64_t n_batch;
         apr_dtype kv;
         double bound;
-    } cases[] = {{1, APR_F32, 2e-3},  {7, APR_F32, 2e-3},  {64, APR_F32, 0.05}, {40, APR_F32, 0.05},
-                 {64, APR_F16, 0.06}, {64, APR_Q8_0, 0.6}, {1, APR_F16, 0.02},  {1, APR_Q8_0, 0.6}};
+    } cases[] = {{1, APR_F32, 2e-3},  {7, APR_F32, 2e-3}, {64, APR_F32, 0.05}, {40, APR_F32, 0.05},    {64, APR_F16, 0.06},
+                 {64, APR_Q8_0, 0.6}, {1, APR_F16, 0.02}, {1, APR_Q8_0, 0.6},  {64, APR_F8_E4M3, 2.0}, {1, APR_F8_E4M3, 2.0}};
     golden g;
 
     open_golden(&g);

@@ -78,13 +78,13 @@ static void hidden_states_and_logits_are_those_of_transformers(void **state)
     }
 }
 
-static void an_f16_cache_costs_little_and_a_q8_0_cache_not_much_more(void **state)
+static void an_f16_cache_costs_little_q8_0_more_fp8_most(void **state)
 {
     (void)state;
     static const struct {
         apr_dtype dtype;
         double bound; /* seen: see the message; the logits reach to about 25 */
-    } cases[] = {{APR_F16, 0.02}, {APR_Q8_0, 0.6}};
+    } cases[] = {{APR_F16, 0.02}, {APR_Q8_0, 0.6}, {APR_F8_E4M3, 2.0}};
     golden g;
 
     open_golden(&g, tiny_qwen2);
@@ -398,7 +398,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hidden_states_and_logits_are_those_of_transformers),
-        cmocka_unit_test(an_f16_cache_costs_little_and_a_q8_0_cache_not_much_more),
+        cmocka_unit_test(an_f16_cache_costs_little_q8_0_more_fp8_most),
         cmocka_unit_test(greedy_continuations_are_those_of_transformers),
         cmocka_unit_test(the_perplexity_of_the_held_out_text_is_that_of_transformers),
         cmocka_unit_test(what_is_allocated_is_what_was_planned),

@@ -32,7 +32,7 @@ static const apr_option options[] = {
      .min = 0, .max = 1e9, .group = "Run"},
     {"batch", 'b', APR_OPTION_INT, "N", "512", "tokens of a prompt evaluated at a time", APR_TO(plan_options, batch), .min = 1, .max = 1e6},
     {"sequences", 's', APR_OPTION_INT, "N", "1", "sequences side by side", APR_TO(plan_options, sequences), .min = 1, .max = 1e6},
-    {"kv", 0, APR_OPTION_CHOICE, "f16|f32|q8_0", "f16", "type of keys and values", APR_TO(plan_options, kv)},
+    {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, "f16", "type of keys and values", APR_TO(plan_options, kv)},
     {"dtype", 't', APR_OPTION_STRING, "TYPE", NULL, "plan as if quantized to TYPE (aprquant --list); for a bare config.json too",
      APR_TO(plan_options, dtype)},
     {0},
@@ -54,8 +54,6 @@ typedef struct question {
     apr_program program;
     uint64_t *bytes; /* [program.n_weights] */
 } question;
-
-static const apr_dtype kv_dtypes[] = {APR_F16, APR_F32, APR_Q8_0};
 
 static apr_status list_gpus(const apr_call *call, apr_error *err)
 {
@@ -145,7 +143,7 @@ static apr_status make_plan(question *q, const char *dtype, bool direct, apr_pla
     o.n_ctx = q->asked->ctx;
     o.n_batch = q->asked->batch;
     o.n_sequences = q->asked->sequences;
-    o.kv_dtype = kv_dtypes[q->asked->kv];
+    o.kv_dtype = apr_kv_dtypes[q->asked->kv];
     o.headroom_bytes = q->asked->headroom;
     o.stack_bytes = (uint64_t)q->asked->stack;
     o.gpu = q->gpu;

@@ -11,7 +11,6 @@
 
 apr_status apr_running_open(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
 {
-    static const apr_dtype kv_dtypes[] = {APR_F16, APR_F32, APR_Q8_0};
     apr_session_options session = apr_session_defaults;
 
     *r = (apr_running){0};
@@ -21,7 +20,7 @@ apr_status apr_running_open(apr_running *r, const char *path, const apr_run_opti
     session.n_ctx = options->ctx;
     session.n_batch = options->batch;
     session.n_logits = n_logits;
-    session.kv_dtype = kv_dtypes[options->kv];
+    session.kv_dtype = apr_kv_dtypes[options->kv];
     session.n_threads = (int)options->threads;
     session.budget_bytes = options->memory;
     APR_TRY(apr_device_choose(&options->where, &session, err));

@@ -10,7 +10,7 @@
 
 typedef struct apr_run_options {
     int64_t ctx, batch, threads;
-    int kv;          /* index of "f16|f32|q8_0" */
+    int kv;          /* index of APR_KV_NAMES */
     uint64_t memory; /* budget in bytes, 0: not judged */
     bool stats;
     apr_device_options where;
@@ -21,7 +21,7 @@ typedef struct apr_run_options {
      .min = 0, .max = 1e9, .group = "Run"},                                                                                                 \
         {"batch",  'b',       APR_OPTION_INT, "N", "512", "tokens of a prompt evaluated at a time", APR_TO(type, member.batch),             \
          .min = 1, .max = 1e6},                                                                                                             \
-        {"kv", 0, APR_OPTION_CHOICE, "f16|f32|q8_0", kv_default, "type of keys and values", APR_TO(type, member.kv)},                       \
+        {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, kv_default, "type of keys and values", APR_TO(type, member.kv)},                         \
         {"threads", 0, APR_OPTION_INT, "N", "0", "threads; 0: all", APR_TO(type, member.threads), .min = 0, .max = 4096},                   \
         {"memory", 0, APR_OPTION_SIZE, "SIZE", NULL, "refuse to start if the plan needs more", APR_TO(type, member.memory)},                \
         {"stats", 0, APR_OPTION_FLAG, NULL, NULL, "print the plan, predicted against measured, and the speed", APR_TO(type, member.stats)}, \
