@@ -45,7 +45,7 @@ SOURCES = $(shell git ls-files '*.c' '*.h')
 all: $(TOOLS) ## build the four tools into build/release
 
 demo: deps ## the whole story on the bundled model: convert, quantize, plan, run, verify
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory CUDA=0 all
 	@tests/demo.sh $B
 
 test: deps ## all tests; no GPU needed
