@@ -6,10 +6,12 @@
 #include "tools/text.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct outcome {
     const apr_call *call;
@@ -172,6 +174,24 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     return APR_OK;
 }
 
+/* An interrupted run takes its unfinished file with it. A folder's is left, and replaced by the next run. */
+static char unfinished[4096];
+
+static void on_signal(int number)
+{
+    if (unfinished[0] != '\0') unlink(unfinished);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void guard_unfinished(const char *out)
+{
+    const int n = snprintf(unfinished, sizeof unfinished, "%s.part", out);
+    if (n < 0 || (size_t)n >= sizeof unfinished) unfinished[0] = '\0';
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+}
+
 static uint64_t tensor_bytes(const apr_model *model)
 {
     uint64_t n = 0;
@@ -187,6 +207,7 @@ static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_
 
     APR_TRY(apr_encoder_open(&encoder, &output->encoder, c, err));
     snprintf(o->device, sizeof o->device, "%s", encoder.name);
+    guard_unfinished(o->out);
     apr_status status = apr_conversion_run(c, o->out, &o->file_bytes, &own);
     apr_encoder_close(&encoder, c);
     if (status == APR_E_DEVICE && encoder.may_fall_back) {
