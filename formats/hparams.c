@@ -93,15 +93,11 @@ apr_status apr_hparams_complete(apr_hparams *h, apr_arena *arena, const char *wh
     APR_TRY(check_ranges(h, where, err));
     if (h->hidden_size == 0) return APR_OK; /* nothing is known: the weights can still be converted */
     if (h->num_kv_heads == 0) h->num_kv_heads = h->num_heads;
-    if (h->head_dim == 0 && h->num_heads > 0) {
-        if (h->hidden_size % h->num_heads != 0)
-            return apr_fail(err, APR_E_DAMAGED, "%s: hidden size %lld is no multiple of %lld attention heads, and no head_dim is given",
-                            where, (long long)h->hidden_size, (long long)h->num_heads);
-        h->head_dim = h->hidden_size / h->num_heads;
-    }
+    /* Where nothing says how wide a head is, it stays unknown: the weights can be converted, only a program refuses them. */
+    if (h->head_dim == 0 && h->num_heads > 0 && h->hidden_size % h->num_heads == 0) h->head_dim = h->hidden_size / h->num_heads;
     if (h->rope_theta == 0.0) h->rope_theta = 10000.0;
     if (h->rotary_dim == 0) h->rotary_dim = h->head_dim;
-    if (h->rotary_dim > h->head_dim || h->rotary_dim % 2 != 0)
+    if (h->head_dim > 0 && (h->rotary_dim > h->head_dim || h->rotary_dim % 2 != 0))
         return apr_fail(err, APR_E_DAMAGED, "%s: rotary dimension %lld does not fit a head of %lld", where, (long long)h->rotary_dim,
                         (long long)h->head_dim);
     if (h->layer_kinds == NULL && h->full_attention_interval > 1) APR_TRY(layers_from_interval(h, arena, err));
