@@ -14,6 +14,7 @@ struct weight_view {
     apr_dtype factor_dtype; /* F32, F16 or BF16 */
     bool one_factor;
     int64_t factor_rows, factor_columns, matrix_rows; /* rows and columns that share one; rows of a matrix in a stack */
+    int64_t factors_high, factors_wide;               /* factors down and across one matrix */
 };
 
 /* Fills the view. False: the shape or a type cannot be handled (no whole rows, scales of a strange type). */
@@ -27,15 +28,16 @@ static __device__ __forceinline__ int64_t stored_row(const weight_view &v, int64
     return head * d + (v.step == APR_STEP_PAIRS_TO_HALVES ? 2 * (r % (d / 2)) + r / (d / 2) : r % 2 * (d / 2) + r / 2);
 }
 
-/* The factor of one column of a stored row. */
+/* The factor of one column of a stored row. The shapes that checkpoints have (one factor a tensor, one a row, blocks of one
+ * matrix) need no division, or short ones. */
 static __device__ __forceinline__ float factor_at(const weight_view &v, int64_t stored, int64_t column)
 {
     if (v.factors == NULL) return 1.0f;
     int64_t at = 0;
     if (!v.one_factor) {
-        const int64_t high = (v.matrix_rows + v.factor_rows - 1) / v.factor_rows;
-        const int64_t wide = (v.n_in + v.factor_columns - 1) / v.factor_columns;
-        at = (stored / v.matrix_rows * high + stored % v.matrix_rows / v.factor_rows) * wide + column / v.factor_columns;
+        at = v.factor_rows == 1 ? stored : v.matrix_rows >= v.n_rows ? (int64_t)((uint32_t)stored / (uint32_t)v.factor_rows)
+                                         : stored / v.matrix_rows * v.factors_high + stored % v.matrix_rows / v.factor_rows;
+        if (v.factors_wide > 1) at = at * v.factors_wide + (uint32_t)column / (uint32_t)v.factor_columns;
     }
     if (v.factor_dtype == APR_F32) return __uint_as_float(load_32_any(v.factors + 4 * at));
     const uint32_t bits = load_16(v.factors + 2 * at);
