@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 apr_status apr_running_open(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
 {
@@ -57,12 +58,23 @@ static bool add_token(cJSON *variables, const char *key, const apr_vocab *vocab,
     return ok;
 }
 
+/* What the clock on the wall says, as seconds of UTC: templates print today's date with strftime_now. */
+static double local_seconds(void)
+{
+    const time_t now = time(NULL);
+    struct tm local, utc;
+    if (localtime_r(&now, &local) == NULL || gmtime_r(&now, &utc) == NULL) return (double)now;
+    local.tm_isdst = utc.tm_isdst = 0;
+    return (double)now + difftime(mktime(&local), mktime(&utc));
+}
+
 static cJSON *chat_variables(const apr_vocab *vocab, const char *system, const char *user)
 {
     cJSON *const variables = cJSON_CreateObject();
     cJSON *const messages = cJSON_AddArrayToObject(variables, "messages");
     const bool ok = messages != NULL && (system == NULL || add_message(messages, "system", system)) &&
                     add_message(messages, "user", user) && cJSON_AddTrueToObject(variables, "add_generation_prompt") != NULL &&
+                    cJSON_AddNumberToObject(variables, "strftime_now_unix", local_seconds()) != NULL &&
                     add_token(variables, "bos_token", vocab, vocab->bos_id) && add_token(variables, "eos_token", vocab, vocab->eos_id) &&
                     add_token(variables, "pad_token", vocab, vocab->pad_id);
     if (ok) return variables;
