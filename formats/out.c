@@ -60,11 +60,11 @@ apr_status apr_out_check_disk(const char *path, uint64_t total_bytes, apr_error 
         status = apr_fail(err, APR_E_IO, "%s: cannot write there: %s: %s", path, folder, strerror(errno));
     } else {
         const uint64_t n_free = (uint64_t)fs.f_bavail * fs.f_frsize;
-        const double gib = 1024.0 * 1024 * 1024;
+        const double mib = 0x1p20;
         if (n_free < total_bytes)
             status =
-                apr_fail(err, APR_E_IO, "%s: the disk is too small: %.2f GiB needed, %.2f GiB free; free some space or write elsewhere",
-                         path, (double)total_bytes / gib, (double)n_free / gib);
+                apr_fail(err, APR_E_IO, "%s: the disk is too small: %.1f MiB needed, %.1f MiB free; free some space or write elsewhere",
+                         path, (double)total_bytes / mib, (double)n_free / mib);
     }
     free(folder);
     return status;
@@ -207,7 +207,7 @@ apr_status apr_out_write(apr_out *out, const void *bytes, size_t n_bytes, uint32
         error = write_all(out, bytes, n_bytes);
     }
     if (error != 0)
-        return apr_fail(err, APR_E_IO, "%s: writing failed after %.2f GiB: %s", out->path, (double)out->n_written / 0x1p30,
+        return apr_fail(err, APR_E_IO, "%s: writing failed after %.1f MiB: %s", out->path, (double)out->n_written / 0x1p20,
                         strerror(error));
     out->n_written += n_bytes;
     start_writeback(out);

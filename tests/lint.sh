@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a reader would stumble over: files over 700 lines, functions over 100, calls that are banned, unformatted code.
+# What a reader would stumble over: files over 700 lines, functions over 70, calls that are banned, unformatted code.
 bad=0
 say() { echo "lint: $*"; bad=1; }
 sources=$(git ls-files '*.c' '*.h')
@@ -11,7 +11,7 @@ for f in $sources; do
 done
 # A function runs from a '{' in the first column to a '}' in the first column.
 for f in $(git ls-files '*.c'); do
-    awk -v f="$f" '/^\{/ {start = NR} /^\}/ {if (start && NR - start > 100) {printf "lint: %s:%d: a function of %d lines\n", f, start, NR - start; bad = 1} start = 0} END {exit bad}' "$f" || bad=1
+    awk -v f="$f" '/^\{/ {start = NR} /^\}/ {if (start && NR - start > 70) {printf "lint: %s:%d: a function of %d lines\n", f, start, NR - start; bad = 1} start = 0} END {exit bad}' "$f" || bad=1
 done
 out=$(grep -nE '\b(strcpy|strcat|sprintf|vsprintf|gets|atoi|atol|atof|strtok|alloca)\(' $(git ls-files '*.[ch]' | grep -v '^tests/')) && say "banned calls:
 $out"
