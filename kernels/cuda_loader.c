@@ -18,6 +18,14 @@ static bool beside_program(char *path, size_t n_bytes)
     return true;
 }
 
+/* Without a driver the plug-in, and with it cuBLAS, need not be loaded at all: it would take 90 MiB to say no. */
+static bool has_driver(void)
+{
+    void *const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL); /* what the CUDA runtime itself looks for */
+    if (driver != NULL) dlclose(driver);
+    return driver != NULL;
+}
+
 apr_status apr_cuda_load(const apr_cuda_api **api, apr_error *err)
 {
     char path[4096];
@@ -28,6 +36,7 @@ apr_status apr_cuda_load(const apr_cuda_api **api, apr_error *err)
     void *library;
 
     *api = NULL;
+    if (!has_driver()) return apr_fail(err, APR_E_DEVICE, "there is no NVIDIA driver here (libcuda.so.1 is not to be found)");
     if (beside_program(path, sizeof path) && access(path, R_OK) == 0) {
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     } else {
