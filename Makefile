@@ -4,6 +4,19 @@ CC      ?= cc
 PREFIX  ?= /usr/local
 FLAVOR  ?= release#      release | debug | asan | tsan | fuzz
 
+# One line a file; V=1 prints whole commands. WERROR=1 makes warnings errors.
+Q   := $(if $(filter 1,$(V)),,@)
+say  = $(if $Q,@printf '  %-4s %s\n' '$(1)' '$(2)')
+# All cores, unless -j says otherwise (command lines win over this, and -j1 means one). What a compiler says about one file
+# stays together. Goals that run something build first (make $$(build)), speak at once, and follow one another.
+ifeq ($(MAKELEVEL)$(filter -j% --jobserver%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+build     := --no-print-directory -Otarget $(if $Q,-s)
+run_goals := demo test unit cli fuzz-replay asan fuzz check-memory bench check-archs check-gpu
+before    :=
+$(foreach goal,$(filter $(run_goals),$(MAKECMDGOALS)),$(eval $(goal): | $(before))$(eval before := $(goal)))
+
 # A room includes only what it stands on; `make layers` checks it.
 may_formats := formats
 may_kernels := formats kernels
@@ -12,6 +25,7 @@ may_convert := formats kernels quant convert
 may_runtime := formats kernels runtime
 ROOMS := formats kernels quant convert runtime
 empty :=
+, := ,
 space := $(empty) $(empty)
 
 clang_ := $(findstring clang,$(CC))
@@ -19,10 +33,10 @@ B      := build/$(FLAVOR)$(if $(clang_),-clang)
 
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 CPPFLAGS += -I. -MMD -MP -D_POSIX_C_SOURCE=200809L
-CFLAGS   += -std=c11 $(WARN) -fopenmp $(flags_$(FLAVOR))
+CFLAGS   += -std=c11 $(WARN) $(if $(filter 1,$(WERROR)),-Werror) -fopenmp $(flags_$(FLAVOR))
 LDLIBS   += -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -ldl -lm
 # No fast-math and no contraction: bytes must be reproducible.
-flags_release := -O3 -g -ffp-contract=off
+flags_release := -O3 -g1 -ffp-contract=off
 flags_debug   := -O0 -g -ffp-contract=off
 flags_asan    := -O1 -g -ffp-contract=off -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer
 flags_fuzz    := $(flags_asan) -fsanitize=fuzzer-no-link
@@ -35,39 +49,48 @@ TOOL_C := $(filter-out $(MAINS),$(wildcard tools/*.c))
 TOOLS  := $(MAINS:tools/%.c=$B/%)
 TESTS  := $(patsubst tests/%.c,$B/%,$(wildcard tests/test_*.c))
 FUZZ   := $(patsubst tests/%.c,%,$(filter-out tests/fuzz_replay.c,$(wildcard tests/fuzz_*.c)))
+REPLAYS := $(FUZZ:%=$B/replay_%)
 SUPPORT_C := $(filter-out tests/test_%.c tests/gpu_%.c tests/fuzz_%.c tests/bench_%.c,$(wildcard tests/*.c))
 SOURCES = $(shell git ls-files '*.c' '*.h')
 
 .DEFAULT_GOAL := all
 .SECONDARY:
-.PHONY: all demo test unit cli fuzz-replay asan fuzz check-memory bench deps deps-dev doctor layers format lint install clean help cuda check-archs check-gpu FORCE
+.PHONY: all $(run_goals) fuzz-build test-programs deps deps-dev doctor layers format lint install clean help cuda FORCE
 
 all: $(TOOLS) ## build the four tools into build/release
 
 demo: deps ## the whole story on the bundled model: convert, quantize, plan, run, verify
-	@$(MAKE) --no-print-directory CUDA=0 all
+	@$(MAKE) $(build) CUDA=0 all
 	@tests/demo.sh $B
 
-test: deps ## all tests; no GPU needed
-	@$(MAKE) --no-print-directory unit cli fuzz-replay
-unit: $(TESTS)
+test: deps ## all tests but those that need a GPU
+	@$(MAKE) $(build) CUDA=0 all test-programs
+	@tests/run_all.sh $B "$(TESTS)" "$(REPLAYS)" "$(patsubst tests/%,%,$(basename $(GPU_SOURCES)))"
+test-programs: $(TOOLS) $(TESTS) $(REPLAYS)
+unit:
+	@$(MAKE) $(build) $(TESTS)
 	@tests/run_units.sh $(TESTS)
-cli: $(TOOLS)
+cli:
+	@$(MAKE) $(build) $(TOOLS)
 	@tests/run_cli.sh $B
-fuzz-replay: $(FUZZ:%=$B/replay_%)
-	@for f in $(FUZZ); do $B/replay_$$f tests/corpus/$${f#fuzz_}/* || exit 1; done
+fuzz-replay:
+	@$(MAKE) $(build) $(REPLAYS)
+	@tests/run_replays.sh $(REPLAYS)
 
 asan: ## the same tests under the address and undefined-behaviour sanitizers
-	@$(MAKE) --no-print-directory FLAVOR=asan unit cli fuzz-replay
-fuzz: deps-dev ## fuzz every parser for FUZZ_SECONDS (60) each; finds are kept in build/fuzz
-	@$(MAKE) --no-print-directory CC=clang FLAVOR=fuzz $(FUZZ:%=build/fuzz-clang/%)
-	@for f in $(FUZZ); do mkdir -p build/fuzz/$$f && echo "== $$f" && \
-	  build/fuzz-clang/$$f -max_total_time=$(or $(FUZZ_SECONDS),60) -rss_limit_mb=4096 -timeout=10 -print_final_stats=1 \
-	  -artifact_prefix=build/fuzz/$$f- build/fuzz/$$f tests/corpus/$${f#fuzz_} 2>&1 | tail -n 12 || exit 1; done
+	@$(MAKE) --no-print-directory FLAVOR=asan test
+fuzz-build: deps-dev ## every fuzz target with the libraries it needs: build/fuzz-clang can be copied to another machine
+	@$(MAKE) $(build) CC=clang FLAVOR=fuzz $(FUZZ:%=build/fuzz-clang/%)
+	@mkdir -p build/fuzz-clang/lib && ldd $(FUZZ:%=build/fuzz-clang/%) | \
+	  awk '/lib(cjson|zstd|deflate|pcre2-8|utf8proc|omp)\.so/ && $$3 ~ "^/" {print $$3}' | sort -u | xargs -r cp -uL -t build/fuzz-clang/lib
+fuzz: fuzz-build ## fuzz everything that reads foreign bytes, FUZZ_SECONDS (60) each; finds are kept in build/fuzz
+	@tests/fuzz_all.sh build/fuzz-clang build/fuzz -s $(or $(FUZZ_SECONDS),60)
 
-check-memory: all $B/bench_synth ## a 4 GB checkpoint in under 128 MiB, and killed on the way (needs 9 GB of disk)
+check-memory: ## a 4 GB checkpoint in under 128 MiB, and killed on the way (needs 9 GB of disk)
+	@$(MAKE) $(build) all $B/bench_synth
 	@tests/memory.sh $B
-bench: all $B/bench_synth $B/bench_host ## figures: conversion against cp, host decoding and prompt speed
+bench: ## figures: conversion against cp, host decoding and prompt speed
+	@$(MAKE) $(build) all $B/bench_synth $B/bench_host
 	@tests/bench.sh $B
 
 PACKAGES     := build-essential libcjson-dev libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev libdeflate-dev
@@ -93,23 +116,31 @@ doctor: ## what was found here
 	  "missing (dev)" "$(or $(strip $(call missing,$(PACKAGES_DEV))),nothing)"
 
 $B/%.c.o: %.c
+	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+	$Q$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 # Sums of products that are held to bounds, not to bits
 $B/kernels/host/matmul.c.o $B/kernels/host/attention.c.o $B/kernels/host/packed.c.o: CFLAGS += -ffp-contract=fast
+# Tests run once
+$B/tests/test_%.c.o $B/tests/fuzz_%.c.o: CFLAGS += $(if $(filter release,$(FLAVOR)),-O1)
 $(LIB): $(LIB_C:%=$B/%.o)
+	$(call say,AR,$(@F))
 	@rm -f $@
-	@ar rcs $@ $^
+	$Qar rcs $@ $^
+define link
+	$(call say,LD,$(@F))
+	$Q$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) $(1) -o $@
+endef
 $(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
-	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
+	$(call link)
 $(TESTS): $B/%: $B/tests/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
-	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+	$(call link,-lcmocka)
 $B/bench_%: $B/tests/bench_%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
-	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
-$B/replay_fuzz_%: $B/tests/fuzz_%.c.o $B/tests/fuzz_replay.c.o $(LIB)
-	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
-build/fuzz-clang/fuzz_%: tests/fuzz_%.c build/fuzz-clang/libaprkit.a
-	$(CC) $(CPPFLAGS) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) $^ $(LDLIBS) -o $@
+	$(call link)
+$B/replay_fuzz_%: $B/tests/fuzz_%.c.o $B/tests/fuzz_replay.c.o $(TOOL_C:%=$B/%.o) $(LIB)
+	$(call link)
+build/fuzz-clang/fuzz_%: build/fuzz-clang/tests/fuzz_%.c.o $(TOOL_C:%=build/fuzz-clang/%.o) build/fuzz-clang/libaprkit.a
+	$(call link,-fsanitize=fuzzer -Wl$(,)-rpath$(,)'$$ORIGIN/lib')
 
 # CUDA: every kernels/cuda/*.cu goes into libaprkit-cuda.so, which the tools load at run time when it lies beside them.
 # Built when nvcc is here (once, into build/release); CUDA=0 leaves it out; ARCHS=90 builds for one architecture, quickly.
@@ -126,6 +157,7 @@ gencode   := $(foreach a,$(ARCHS),-gencode arch=compute_$a,code=sm_$a) -gencode 
 # No fast-math. Spills cost local memory for every thread that can be resident: check-archs fails when there are any.
 NVFLAGS   := -O3 -std=c++17 -I. -MMD -MP --threads 2 $(gencode) -DAPR_CUDA_ARCHITECTURES='"$(ARCHS)"' \
              -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Xptxas -v --expt-relaxed-constexpr
+GPU_SOURCES := $(wildcard tests/gpu_*.c tests/gpu_*.cu)
 GPU_TESTS := $(patsubst tests/%.c,$B/%,$(wildcard tests/gpu_*.c))
 GPU_CU_TESTS := $(patsubst tests/%.cu,$B/%,$(wildcard tests/gpu_*.cu))
 CUDA_O    := $(CUDA_CU:kernels/cuda/%.cu=$B/cuda/%.cu.o)
@@ -140,30 +172,36 @@ FORCE:
 # bytes must reproduce there: no contraction of multiply-add
 $B/cuda/codec%.cu.o $B/cuda/decode_%.cu.o $B/cuda/encode_%.cu.o: NVFLAGS += -fmad=false
 $B/cuda/%.cu.o: kernels/cuda/%.cu $B/cuda/archs
+	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
-	$(NVCC) $(NVFLAGS) -c $< -o $@ 2>$@.ptxas || { grep -v 'ptxas info' $@.ptxas; exit 1; }
+	$Q$(NVCC) $(NVFLAGS) -c $< -o $@ 2>$@.ptxas || { grep -v 'ptxas info' $@.ptxas; exit 1; }
 	@grep -E 'warning' $@.ptxas || true
 $B/cuda/%.c.o: %.c
+	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
+	$Q$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
 $(CUDA_LIB): $(CUDA_O) $(CUDA_C:%=$B/cuda/%.o)
-	$(NVCC) -shared $(gencode) -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64,--no-undefined $^ -lcublas -lcublasLt -ldl -lpthread -o $@
+	$(call say,LD,$(@F))
+	$Q$(NVCC) -shared $(gencode) -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64,--no-undefined $^ -lcublas -lcublasLt -ldl -lpthread -o $@
 $(GPU_TESTS): $B/%: $B/tests/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
-	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+	$(call link,-lcmocka)
 
 # launchers are not exported: these tests link what the library is made of
 $B/cuda/tests/%.cu.o: tests/%.cu $B/cuda/archs
+	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
-	$(NVCC) $(NVFLAGS) -c $< -o $@ 2>$@.ptxas || { grep -v 'ptxas info' $@.ptxas; exit 1; }
+	$Q$(NVCC) $(NVFLAGS) -c $< -o $@ 2>$@.ptxas || { grep -v 'ptxas info' $@.ptxas; exit 1; }
 $(GPU_CU_TESTS): $B/%: $B/cuda/tests/%.cu.o $(CUDA_O) $(LIB)
-	$(NVCC) $(gencode) -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64 $^ -Xcompiler -fopenmp $(LDLIBS) -lcublas -lcublasLt -lpthread -o $@
+	$(call say,LD,$(@F))
+	$Q$(NVCC) $(gencode) -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64 $^ -Xcompiler -fopenmp $(LDLIBS) -lcublas -lcublasLt -lpthread -o $@
 
-check-archs: $(CUDA_LIB) $B/gpu_archs ## fail unless the CUDA library has code for every architecture, and nothing spills
+check-archs: ## fail unless the CUDA library has code for every architecture, and nothing spills
+	@$(MAKE) $(build) $(CUDA_LIB) $B/gpu_archs
 	@$B/gpu_archs $(ARCHS)
 	@! grep -HE '[1-9][0-9]* bytes spill' $B/cuda/*.ptxas || { echo "kernels spill"; exit 1; }
 check-gpu: deps ## the tests that need a GPU; says so where there is none
-	@$(MAKE) --no-print-directory all $(GPU_TESTS) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
-	@tests/run_gpu.sh $B $(GPU_TESTS:$B/gpu_archs=) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
+	@$(MAKE) $(build) all $(GPU_TESTS) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
+	@CUDA=$(CUDA) tests/run_gpu.sh $B $(GPU_TESTS:$B/gpu_archs=) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
 
 -include $(shell find $B -name '*.d' 2>/dev/null)
 
@@ -182,4 +220,4 @@ clean: ## remove build/
 	rm -rf build
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
-	@echo; echo '  Variables: CC, FLAVOR=release|debug|asan|tsan, PREFIX, DESTDIR, FUZZ_SECONDS, CUDA=0|1, ARCHS'
+	@echo; echo '  Variables: CC, FLAVOR=release|debug|asan|tsan, PREFIX, DESTDIR, FUZZ_SECONDS, CUDA=0|1, ARCHS, V=1, WERROR=1'

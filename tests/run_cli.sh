@@ -1,5 +1,6 @@
 #!/bin/sh
-# run_cli.sh BUILD_DIR [NAME...] - runs tests/cli/NAME.cmd with the built tools and compares what they answer.
+# run_cli.sh BUILD_DIR [NAME...] - runs tests/cli/NAME.cmd with the built tools, as many at once as there are cores, and
+# compares what they answer.
 #
 #   NAME.cmd   shell lines, run in an empty folder with the tools in PATH and tests/data as data/
 #   NAME.out   what stdout must be, exactly; missing: not looked at
@@ -9,37 +10,44 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd) || exit 2
 shift
 PATH=$build:$PATH
-export PATH
+OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+work=$(mktemp -d) || exit 2
+trap 'rm -rf "$work"' EXIT
+export PATH OMP_WAIT_POLICY root work
 unset NO_COLOR
-passed=0 failed=0
 
+# One case, in a folder of its own: out, err and code are left there.
+run_case='
+    mkdir -p "$work/$1/in" && ln -s "$root/tests/data" "$work/$1/in/data"
+    (cd "$work/$1/in" && exec timeout 120 sh "$root/tests/cli/$1.cmd") >"$work/$1/out" 2>"$work/$1/err" </dev/null
+    echo $? >"$work/$1/code"
+    rm -rf "$work/$1/in"'
 [ $# -gt 0 ] || set -- $(cd "$root/tests/cli" && ls -- *.cmd | sed 's/\.cmd$//')
+printf '%s\n' "$@" | xargs -r -P "$(nproc 2>/dev/null || echo 2)" -I{} sh -c "$run_case" - {}
+
+. "$root/tests/counts.sh"
 for name in "$@"; do
     case=$root/tests/cli/$name
-    scratch=$(mktemp -d) || exit 2
-    mkdir "$scratch/in" && ln -s "$root/tests/data" "$scratch/in/data"
-    (cd "$scratch/in" && exec timeout 120 sh "$case.cmd") >"$scratch/out" 2>"$scratch/err" </dev/null
-    code=$?
+    got=$work/$name
     wanted=0 bad=
     [ ! -f "$case.exit" ] || wanted=$(cat "$case.exit")
-    [ "$code" = "$wanted" ] || bad="exit code $code instead of $wanted"
-    if [ -f "$case.out" ] && ! cmp -s "$case.out" "$scratch/out"; then
+    code=$(cat "$got/code" 2>/dev/null)
+    [ "$code" = "$wanted" ] || bad="exit code ${code:-none} instead of $wanted"
+    if [ -f "$case.out" ] && ! cmp -s "$case.out" "$got/out"; then
         bad="$bad${bad:+, }other output"
-        diff -u "$case.out" "$scratch/out" | head -n 40
+        diff -u "$case.out" "$got/out" | head -n 40
     fi
     if [ -f "$case.err" ]; then
-        grep -qE -e "$(cat "$case.err")" "$scratch/err" || bad="$bad${bad:+, }stderr does not match '$(cat "$case.err")'"
-    elif [ -s "$scratch/err" ]; then
+        grep -qE -e "$(cat "$case.err")" "$got/err" || bad="$bad${bad:+, }stderr does not match '$(cat "$case.err")'"
+    elif [ -s "$got/err" ]; then
         bad="$bad${bad:+, }unexpected stderr"
     fi
     if [ -z "$bad" ]; then
-        passed=$((passed + 1))
+        count 1 0 0
     else
-        failed=$((failed + 1))
+        count 0 1 0
         echo "FAILED $name: $bad"
-        head -n 20 "$scratch/err"
+        head -n 20 "$got/err"
     fi
-    rm -rf "$scratch"
 done
-echo "command-line tests: $passed passed, $failed failed"
-[ $failed -eq 0 ]
+close_counts 'command-line tests'

@@ -1,15 +1,33 @@
 #!/bin/sh
-# Runs each unit test program, shows what failed and every line of figures, closes with the count.
-passed=0 failed=0
+# run_units.sh PROGRAM... - runs each unit test program, as many at once as there are cores, shows what failed, was skipped
+# and every line of figures, in the order they were named, and closes with the count. Nothing may be skipped here: what a
+# unit test needs lies in tests/, so a skip is a failure; and so is having no test to run.
+counts=$(dirname "$0")/counts.sh
+work=$(mktemp -d) || exit 2
+trap 'rm -rf "$work"' EXIT
+# Threads that wait must not spin: the cores belong to the tests beside.
+OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+export OMP_WAIT_POLICY work
+
+# A failed program must not end the others, so xargs sees none fail.
+printf '%s\n' "$@" | xargs -r -P "$(nproc 2>/dev/null || echo 2)" -I{} sh -c \
+    'name=$(basename "$1"); "$1" >"$work/$name.out" 2>&1; echo $? >"$work/$name.code"' - {}
+. "$counts"
 for t in "$@"; do
-    out=$("$t" 2>&1)
-    code=$?
+    name=$(basename "$t")
+    out=$(cat "$work/$name.out" 2>/dev/null)
+    code=$(cat "$work/$name.code" 2>/dev/null || echo 'nothing: it did not run')
+    summed() { printf '%s\n' "$out" | sed -n "s/^\[  $1 *\] \([0-9][0-9]*\) test(s).*/\1/p" | awk '{n += $1} END {print n + 0}'; }
+    ok=$(summed PASSED) bad=$(summed FAILED) left_out=$(summed SKIPPED)
     printf '%s\n' "$out" | grep -vE '^\[ *(RUN|OK|=*|PASSED) *\]|^ *$'
-    passed=$((passed + $(printf '%s\n' "$out" | grep -c '^\[       OK \]')))
-    if [ $code -ne 0 ]; then
-        failed=$((failed + 1))
-        echo "$(basename "$t") failed with exit code $code"
+    [ "$left_out" -eq 0 ] || echo "$name: $left_out skipped, which counts as failed"
+    # a program that fails or ends early without saying which test it was still counts
+    if [ "$code" != 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
+    [ "$code" = 0 ] || echo "$name failed with exit code $code"
+    if [ "$code" = 0 ] && [ "$ok" -eq 0 ] && [ "$left_out" -eq 0 ]; then
+        bad=$((bad + 1))
+        echo "$name ran no test"
     fi
+    count "$ok" $((bad + left_out)) 0
 done
-echo "unit tests: $passed passed, $failed failed"
-[ $failed -eq 0 ]
+close_counts 'unit tests'
