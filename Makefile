@@ -50,8 +50,9 @@ TOOLS  := $(MAINS:tools/%.c=$B/%)
 TESTS  := $(patsubst tests/%.c,$B/%,$(wildcard tests/test_*.c))
 FUZZ   := $(patsubst tests/%.c,%,$(filter-out tests/fuzz_replay.c,$(wildcard tests/fuzz_*.c)))
 REPLAYS := $(FUZZ:%=$B/replay_%)
-SUPPORT_C := $(filter-out tests/test_%.c tests/gpu_%.c tests/fuzz_%.c tests/bench_%.c,$(wildcard tests/*.c))
-SOURCES = $(shell git ls-files '*.c' '*.h')
+SUPPORT_C := $(filter-out tests/test_%.c tests/gpu_%.c tests/fuzz_%.c tests/bench_%.c tests/make_%.c,$(wildcard tests/*.c))
+MAKERS := $(patsubst tests/%.c,$B/%,$(wildcard tests/make_*.c))#  programs that make what command-line tests read
+SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 
 .DEFAULT_GOAL := all
 .SECONDARY:
@@ -66,12 +67,12 @@ demo: deps ## the whole story on the bundled model: convert, quantize, plan, run
 test: deps ## all tests but those that need a GPU
 	@$(MAKE) $(build) CUDA=0 all test-programs
 	@tests/run_all.sh $B "$(TESTS)" "$(REPLAYS)" "$(patsubst tests/%,%,$(basename $(GPU_SOURCES)))"
-test-programs: $(TOOLS) $(TESTS) $(REPLAYS)
+test-programs: $(TOOLS) $(MAKERS) $(TESTS) $(REPLAYS)
 unit:
 	@$(MAKE) $(build) $(TESTS)
 	@tests/run_units.sh $(TESTS)
 cli:
-	@$(MAKE) $(build) $(TOOLS)
+	@$(MAKE) $(build) $(TOOLS) $(MAKERS)
 	@tests/run_cli.sh $B
 fuzz-replay:
 	@$(MAKE) $(build) $(REPLAYS)
@@ -133,7 +134,7 @@ define link
 endef
 $(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
-$(TESTS): $B/%: $B/tests/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
+$(TESTS) $(MAKERS): $B/%: $B/tests/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link,-lcmocka)
 $B/bench_%: $B/tests/bench_%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)

@@ -1,31 +1,81 @@
 #!/bin/sh
-# Runs the tests that need a GPU; where there is none, or no driver, says so and is content.
+# run_gpu.sh BUILD_DIR TEST... - runs the tests that need a GPU. With CUDA=1 in the environment the CUDA library was built.
+#
+# Two things excuse a machine, and are said: the library was not built (no nvcc), and there is no driver or no device. A
+# library that was built and does not load, lacks a symbol or belongs to another version is a failure, also without a GPU.
 bin=$1
 shift
-if ! why=$("$bin/aprrun" doctor --quick 2>&1); then
-    echo "skipped: no device ($why)"
-    exit 0
+here=$(dirname "$0")
+lib=$bin/libaprkit-cuda.so
+. "$here/counts.sh"
+
+skip_all() {
+    for t in "$@"; do count 0 0 1; done
+    echo "skipped, because $why: $(for t in "$@"; do basename "$t"; done | tr '\n' ' ')"
+    close_counts 'GPU tests'
+    exit
+}
+fail() {
+    echo "$1"
+    count 0 1 0
+    close_counts 'GPU tests'
+    exit 1
+}
+
+[ $# -gt 0 ] || fail "there is no GPU test to run"
+if [ "$CUDA" != 1 ]; then
+    why="the CUDA library was not built (no nvcc, or CUDA=0)"
+    skip_all "$@"
 fi
-printf '%s\n' "$why"
+[ -f "$lib" ] || fail "$lib was to be built, and is not there"
+# Without a driver nobody opens the library; what it misses shows all the same.
+missing=$(ldd -r "$lib" 2>&1 | grep -E 'not found|undefined symbol|not a dynamic')
+[ -z "$missing" ] || fail "$lib cannot be loaded:
+$missing"
+nm -D --defined-only "$lib" | grep -q ' T apr_cuda_plugin$' || fail "$lib does not export apr_cuda_plugin"
+if ! said=$("$bin/aprrun" doctor --quick 2>&1); then
+    case $said in
+    *'there is no NVIDIA driver here'* | *'there is no CUDA device'*) why=$said && skip_all "$@" ;;
+    *) fail "there is a driver, but: $said" ;;
+    esac
+fi
+printf '%s\n' "$said"
+
 CUDA_DISABLE_PTX_JIT=1
 export CUDA_DISABLE_PTX_JIT
-bad=0
 for t in "$@"; do
+    name=$(basename "$t")
     out=$("$t" 2>&1)
     code=$?
     printf '%s\n' "$out" | grep -vE '^\[ *(RUN|=*|PASSED) *\]|^ *$'
-    [ $code -eq 77 ] && echo "$(basename "$t"): skipped"
-    [ $code -eq 0 ] || [ $code -eq 77 ] || { bad=1; echo "$(basename "$t") failed with exit code $code"; }
+    case $code in
+    0) count 1 0 0 ;;
+    *) # also "no device": there is one
+        count 0 1 0
+        echo "$name failed with exit code $code"
+        ;;
+    esac
+    ! printf '%s\n' "$out" | grep -q '^skipped: no device' || fail "$name finds no device, though doctor does"
 done
 mkdir -p build
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do
-        compute-sanitizer --tool $tool --error-exitcode 1 "$bin/aprrun" --device cuda tests/data/tiny-qwen2 -n 8 -p \
-            'In the beginning God created the heaven and the earth. And the earth was' >build/sanitizer.log 2>&1 || bad=1
-        echo "$tool: $(grep 'SUMMARY' build/sanitizer.log)"
+        if compute-sanitizer --tool $tool --error-exitcode 1 "$bin/aprrun" --device cuda tests/data/tiny-qwen2 -n 8 -p \
+            'In the beginning God created the heaven and the earth. And the earth was' >build/sanitizer.log 2>&1; then
+            count 1 0 0
+        else
+            count 0 1 0
+        fi
+        echo "$tool: $(grep 'SUMMARY' build/sanitizer.log || echo 'failed; see build/sanitizer.log')"
     done
+else
+    count 0 0 2
+    echo "skipped, because compute-sanitizer is not here: memcheck racecheck"
 fi
 # prompts go through FP16: logits that reach to 25 are held to 0.05
-"$bin/aprrun" golden --device cuda --tolerance 0.05 tests/data/tiny-qwen2 tests/data/tiny-qwen2/golden.json || bad=1
-[ $bad -eq 0 ] && echo "GPU tests: all passed"
-exit $bad
+if "$bin/aprrun" golden --device cuda --tolerance 0.05 tests/data/tiny-qwen2 tests/data/tiny-qwen2/golden.json; then
+    count 1 0 0
+else
+    count 0 1 0
+fi
+close_counts 'GPU tests'

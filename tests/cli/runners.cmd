@@ -1,0 +1,28 @@
+# What runs the tests must not pass when there is nothing to run, when a program runs no test, skips one, or dies.
+tests=$(dirname "$(readlink -f data)")
+say() { printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod +x "$1"; }
+run() {
+    echo "== $*"
+    "$tests/$@" >said 2>/dev/null
+    code=$?
+    grep -vE '^Killed|not found' said # what shells say, each in its own words
+    echo "exit code $code"
+}
+unset TALLY CUDA
+say quiet 'exit 0'
+say dies 'kill -9 $$'
+say good 'echo "[       OK ] a"; echo "[  PASSED  ] 1 test(s)."'
+say skips 'echo "[  PASSED  ] 1 test(s)."; echo "[  SKIPPED ] 1 test(s), listed below:"'
+say fails 'echo "[  PASSED  ] 1 test(s)."; echo "[  FAILED  ] 2 test(s), listed below:"; exit 2'
+run run_units.sh
+run run_units.sh ./good
+run run_units.sh ./quiet
+run run_units.sh ./dies
+run run_units.sh ./skips ./good
+run run_units.sh ./fails
+run run_units.sh ./missing
+run run_replays.sh
+run run_replays.sh ./replay_fuzz_nothing | sed 's|in .*/tests/|in tests/|'
+run run_gpu.sh . ./gpu_a ./gpu_b
+export CUDA=1
+run run_gpu.sh . ./gpu_a
