@@ -37,10 +37,10 @@ launch_encode_fn encoder_of_q6_k(apr_dtype dtype);
 cudaError_t launch_encode_fp8_rows(const float *src, uint8_t *dst, float *scales, int64_t n_rows, int64_t columns, cudaStream_t stream);
 
 template <apr_dtype D> struct block_of;
-#define X(id, name, elems, bytes, ggml, apr, st)                                                                                           \
-    template <> struct block_of<APR_##id> {                                                                                                \
-        typedef apr_block_##id type;                                                                                                       \
-        enum { ELEMS = elems };                                                                                                            \
+#define X(id, name, elems, bytes, ggml, apr, st) \
+    template <> struct block_of<APR_##id> {      \
+        typedef apr_block_##id type;             \
+        enum { ELEMS = elems };                  \
     };
 APR_DTYPE_LIST(X)
 #undef X

@@ -34,13 +34,14 @@ cudaError_t launch_decode(const void *src, float *dst, int64_t n_elems, const co
                           cudaStream_t stream)
 {
     const int64_t per_grid_block = DECODE_THREADS * DECODE_EACH;
-    k_decode<D><<<(unsigned)((n_elems + per_grid_block - 1) / per_grid_block), DECODE_THREADS, 0, stream>>>(
-        src, dst, n_elems, *factors, n_unusual);
+    k_decode<D><<<(unsigned)((n_elems + per_grid_block - 1) / per_grid_block), DECODE_THREADS, 0, stream>>>(src, dst, n_elems, *factors,
+                                                                                                            n_unusual);
     return cudaGetLastError();
 }
 
+#define DECODER_CASE(id) \
+    case APR_##id:       \
+        return launch_decode<APR_##id>;
 #define VALUE_AT(id) template <> __device__ __forceinline__ float value_at<APR_##id>(const apr_block_##id &block, int j)
-#define DECODER_CASE(id)                                                                                                                   \
-    case APR_##id: return launch_decode<APR_##id>;
 
 #endif

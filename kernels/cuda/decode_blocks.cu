@@ -7,10 +7,7 @@ static __device__ __forceinline__ int nibble(const uint8_t *qs, int j) { return 
 VALUE_AT(Q4_0) { return (float)(nibble(block.qs, j) - 8) * apr_f16_to_f32(block.d); }
 VALUE_AT(Q4_1) { return (float)nibble(block.qs, j) * apr_f16_to_f32(block.d) + apr_f16_to_f32(block.m); }
 VALUE_AT(Q5_0) { return (float)((nibble(block.qs, j) | (int)(block.qh >> j & 1) << 4) - 16) * apr_f16_to_f32(block.d); }
-VALUE_AT(Q5_1)
-{
-    return (float)(nibble(block.qs, j) | (int)(block.qh >> j & 1) << 4) * apr_f16_to_f32(block.d) + apr_f16_to_f32(block.m);
-}
+VALUE_AT(Q5_1) { return (float)(nibble(block.qs, j) | (int)(block.qh >> j & 1) << 4) * apr_f16_to_f32(block.d) + apr_f16_to_f32(block.m); }
 VALUE_AT(Q8_0) { return (float)block.qs[j] * apr_f16_to_f32(block.d); }
 VALUE_AT(Q8_1) { return (float)block.qs[j] * apr_f16_to_f32(block.d); }
 VALUE_AT(APR_Q4) { return (float)((block.qs[j / 2] >> j % 2 * 4 & 0x0f) - 8) * apr_f16_to_f32(block.d); }

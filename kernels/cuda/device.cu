@@ -8,10 +8,22 @@
 bool apr_cuda_is_sticky(cudaError_t error)
 {
     static const cudaError_t sticky[] = {
-        cudaErrorIllegalAddress,      cudaErrorLaunchTimeout,      cudaErrorHardwareStackError,  cudaErrorIllegalInstruction,
-        cudaErrorMisalignedAddress,   cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,          cudaErrorLaunchFailure,
-        cudaErrorAssert,              cudaErrorECCUncorrectable,   cudaErrorNvlinkUncorrectable, cudaErrorContained,
-        cudaErrorTensorMemoryLeak,    cudaErrorUnknown,            cudaErrorContextIsDestroyed,  cudaErrorMpsClientTerminated,
+        cudaErrorIllegalAddress,
+        cudaErrorLaunchTimeout,
+        cudaErrorHardwareStackError,
+        cudaErrorIllegalInstruction,
+        cudaErrorMisalignedAddress,
+        cudaErrorInvalidAddressSpace,
+        cudaErrorInvalidPc,
+        cudaErrorLaunchFailure,
+        cudaErrorAssert,
+        cudaErrorECCUncorrectable,
+        cudaErrorNvlinkUncorrectable,
+        cudaErrorContained,
+        cudaErrorTensorMemoryLeak,
+        cudaErrorUnknown,
+        cudaErrorContextIsDestroyed,
+        cudaErrorMpsClientTerminated,
     };
     for (size_t i = 0; i < sizeof sticky / sizeof *sticky; i++)
         if (sticky[i] == error) return true;

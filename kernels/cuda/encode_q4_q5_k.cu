@@ -212,8 +212,7 @@ static __device__ layout search_block(unsigned group, const float (&x)[SUB_ELEMS
 #pragma unroll 1
     for (int round = 0; round < ROUNDS; round++) {
         block_sums mine, all;
-        const float error =
-            choose_scale(x, apr_f16_to_f32(now.d), apr_f16_to_f32(now.dmin), max_code, &now.scale, &now.min, &mine);
+        const float error = choose_scale(x, apr_f16_to_f32(now.d), apr_f16_to_f32(now.dmin), max_code, &now.scale, &now.min, &mine);
         __syncwarp(group);
         now.error = sum_in_order(group, error);
         if (round > 0 && !(now.error < best.error)) break;

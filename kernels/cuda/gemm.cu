@@ -71,8 +71,8 @@ static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         status = cublasGemmEx(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)n_rows, (int)a->n_tokens, (int)a->n_in, &one, weights,
-                              CUDA_R_16F, (int)a->n_in, halves, CUDA_R_16F, (int)a->n_in, &zero, a->out + first, CUDA_R_32F,
-                              (int)a->n_out, ways[i], CUBLAS_GEMM_DEFAULT);
+                              CUDA_R_16F, (int)a->n_in, halves, CUDA_R_16F, (int)a->n_in, &zero, a->out + first, CUDA_R_32F, (int)a->n_out,
+                              ways[i], CUBLAS_GEMM_DEFAULT);
         if (status == CUBLAS_STATUS_SUCCESS) break;
     }
     return status;
@@ -145,8 +145,7 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
     const bool few = a->n_tokens <= APR_CUDA_FEW_TOKENS && !(device->tiles && a->weight->dtype != APR_F16);
-    if (few || device->blas == NULL)
-        return apr_cuda_result(device, without_blas(device, a), device->operation, err);
+    if (few || device->blas == NULL) return apr_cuda_result(device, without_blas(device, a), device->operation, err);
     bool done = false;
     APR_TRY(apr_cuda_linear_fp8(device, a, &done, err));
     return done ? APR_OK : linear_many(device, a, err);

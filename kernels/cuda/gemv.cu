@@ -38,7 +38,8 @@ bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
     if (v->factor_rows > v->matrix_rows) v->factor_rows = v->matrix_rows > 0 ? v->matrix_rows : 1; /* the same, and it fits 32 bits */
     v->factors_high = (v->matrix_rows + v->factor_rows - 1) / v->factor_rows;
     v->factors_wide = (v->n_in + v->factor_columns - 1) / v->factor_columns;
-    return v->n_in > 0 && v->n_in < INT32_MAX && v->n_rows <= UINT32_MAX && (is_flat || v->n_in % apr_dtypes[matrix->dtype].elems_per_block == 0);
+    return v->n_in > 0 && v->n_in < INT32_MAX && v->n_rows <= UINT32_MAX &&
+           (is_flat || v->n_in % apr_dtypes[matrix->dtype].elems_per_block == 0);
 }
 
 static gemv_fn gemv_of_type(apr_dtype dtype)

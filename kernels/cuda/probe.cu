@@ -174,7 +174,8 @@ static cudaError_t best_time(apr_cuda_device *device, void *data, const void *pi
         float ms = 0.0f;
         cudaEventRecord(begin, device->stream);
         if (is_upload) e = cudaMemcpyAsync(data, pinned, n_bytes, cudaMemcpyHostToDevice, device->stream);
-        else read_all<<<(unsigned)device->facts.n_sms * 4, READ_THREADS, 0, device->stream>>>((const uint4 *)data, n_bytes / 16 - 1,
+        else
+            read_all<<<(unsigned)device->facts.n_sms * 4, READ_THREADS, 0, device->stream>>>((const uint4 *)data, n_bytes / 16 - 1,
                                                                                              (uint32_t *)data + n_bytes / 4 - 1);
         if (e == cudaSuccess) e = cudaGetLastError();
         cudaEventRecord(end, device->stream);
@@ -215,13 +216,15 @@ apr_status apr_cuda_measure_bandwidth(apr_cuda_device *device, double *read, dou
 static __global__ void write_far_away(uint8_t *near) { near[(size_t)1 << 45] = 1; }
 static __global__ void wait_for(volatile int *never)
 {
-    while (*never == 0) {}
+    while (*never == 0) {
+    }
 }
 
 static apr_status drill_kernel(apr_cuda_device *device, bool hangs, apr_error *err)
 {
     void *data = NULL;
-    snprintf(device->operation, sizeof device->operation, "%s", hangs ? "a kernel that does not end" : "a kernel that writes out of bounds");
+    snprintf(device->operation, sizeof device->operation, "%s",
+             hangs ? "a kernel that does not end" : "a kernel that writes out of bounds");
     cudaError_t e = cudaMalloc(&data, 256);
     if (e == cudaSuccess) e = cudaMemset(data, 0, 256);
     if (e == cudaSuccess && hangs) wait_for<<<1, 1, 0, device->stream>>>((volatile int *)data);

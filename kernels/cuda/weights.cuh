@@ -35,7 +35,8 @@ static __device__ __forceinline__ float factor_at(const weight_view &v, int64_t 
     if (v.factors == NULL) return 1.0f;
     int64_t at = 0;
     if (!v.one_factor) {
-        at = v.factor_rows == 1 ? stored : v.matrix_rows >= v.n_rows ? (int64_t)((uint32_t)stored / (uint32_t)v.factor_rows)
+        at = v.factor_rows == 1          ? stored
+             : v.matrix_rows >= v.n_rows ? (int64_t)((uint32_t)stored / (uint32_t)v.factor_rows)
                                          : stored / v.matrix_rows * v.factors_high + stored % v.matrix_rows / v.factor_rows;
         if (v.factors_wide > 1) at = at * v.factors_wide + (uint32_t)column / (uint32_t)v.factor_columns;
     }
