@@ -89,7 +89,7 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
         if (!changed) continue;
         t->scale = NULL;
         layout->origin.requantized = true;
-        if (line->to != APR_F8_E4M3) continue;
+        if (line->to != APR_F8_E4M3 || apr_tensor_elems(t) == 0) continue; /* rows without values have no scales */
         apr_tensor *const scale = &layout->tensors[layout->n_tensors];
         *scale =
             (apr_tensor){.name = apr_arena_print(arena, "%s_scale", t->name), .dtype = APR_F32, .rank = 2, .dims = {apr_tensor_rows(t), 1}};
@@ -173,8 +173,11 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
 
 apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *file_bytes, apr_error *err)
 {
-    const apr_pipe_options pipe = {
-        .want_metrics = c->options.want_metrics, .progress = c->options.progress, .codecs = c->options.codecs, .device = c->options.device};
+    const apr_pipe_options pipe = {.saturate = c->options.saturate,
+                                   .want_metrics = c->options.want_metrics,
+                                   .progress = c->options.progress,
+                                   .codecs = c->options.codecs,
+                                   .device = c->options.device};
     apr_sink *sink;
 
     APR_TRY(apr_sink_open(&sink, c->options.format, path, &c->layout, &c->options.sink, err));

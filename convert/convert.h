@@ -17,6 +17,7 @@ typedef struct apr_convert_options {
     apr_sink_options sink;
     apr_recipe_options recipe; /* limits are filled in from format and profile */
     bool want_metrics;
+    bool saturate; /* see apr_pipe_options */
     apr_progress progress;
     const apr_cuda_codecs *codecs; /* see apr_pipe_options; NULL: the host encodes */
     apr_cuda_device *device;

@@ -79,7 +79,7 @@ static void decode_encoded(const apr_pipe *p, const apr_cut *c, const apr_pipe_i
 /* What one piece found out; added up in order, so that sums do not depend on threads. */
 typedef struct finding {
     apr_metrics metrics;
-    int64_t n_unusual;
+    apr_misfits misfits;
 } finding;
 
 static void convert_piece(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t piece, uint8_t *dst, finding *found)
@@ -88,8 +88,10 @@ static void convert_piece(const apr_pipe *p, const apr_cut *c, const apr_pipe_it
     float *const values = p->values + 2 * p->piece_elems * (size_t)omp_get_thread_num(), *const again = values + p->piece_elems;
 
     decode_piece(c, piece, values);
-    found->n_unusual = apr_count_unusual(values, n);
-    encode_piece(p, c, item, piece, values, dst);
+    found->misfits = apr_find_misfits(values, n, item->to);
+    const bool cut_off = p->options->saturate && found->misfits.n_beyond > 0;
+    if (cut_off) apr_saturate(values, again, n, item->to);
+    encode_piece(p, c, item, piece, cut_off ? again : values, dst);
     found->metrics = apr_metrics_empty();
     if (!p->options->want_metrics) return;
     decode_encoded(p, c, item, piece, dst, again);
@@ -194,7 +196,7 @@ static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *er
         for (int64_t i = 0; i < n; i++) {
             const int64_t elems = apr_cut_units(&c, first + i) * c.unit_elems;
             n_ready += (size_t)apr_row_bytes(item->to, elems);
-            item->n_unusual += found[i].n_unusual;
+            apr_misfits_merge(&item->misfits, &found[i].misfits);
             apr_metrics_merge(&item->metrics, &found[i].metrics);
         }
         if (n > 0) apr_pipe_progress(p, item->from, item->from->n_bytes / (uint64_t)total * (uint64_t)n);
@@ -238,6 +240,43 @@ static apr_status run_item(apr_pipe *p, apr_pipe_item *item, apr_error *err)
     return item->to == item->from->dtype ? copy_tensor(p, item, err) : convert_tensor(p, item, err);
 }
 
+/* Everything is encoded through float32, so a double beyond it can only be kept as it is. */
+static apr_status check_doubles(const apr_pipe_item *item, apr_error *err)
+{
+    const apr_tensor *const t = item->from;
+    double worst;
+
+    if (t->dtype != APR_F64 || item->to == APR_F64 || item->is_scales) return APR_OK;
+    const int64_t n = apr_count_beyond_f32(t->data, apr_tensor_elems(t), &worst);
+    if (n == 0) return APR_OK;
+    return apr_fail(err, APR_E_UNSUPPORTED,
+                    "tensor '%s': %lld of its %lld values are beyond float32 (the largest is %g), and %s is made from that; it can only be "
+                    "kept as f64",
+                    t->name, (long long)n, (long long)apr_tensor_elems(t), worst, apr_dtypes[item->to].name);
+}
+
+/* A type for a tensor whose values `to` cannot hold. */
+static const char *roomier_type(float worst)
+{
+    const apr_range bf16 = apr_encode_range(APR_BF16);
+    return worst > bf16.high || worst < bf16.low ? "f32" : "bf16";
+}
+
+static apr_status check_misfits(const apr_pipe_item *item, const apr_pipe_options *options, apr_error *err)
+{
+    const apr_misfits *const m = &item->misfits;
+    const char *const type = apr_dtypes[item->to].name;
+    const double bound = (double)apr_encode_bound(item->to, m->worst);
+
+    if (m->n_beyond == 0 || options->saturate) return APR_OK;
+    return apr_fail(err, APR_E_UNSUPPORTED,
+                    "tensor '%s': %lld of its %lld values are beyond what %s holds (the largest is %g, %s ends at %g)%s; "
+                    "keep it wider, as with --tensor '%s=%s', or give --saturate for %g in their place",
+                    item->from->name, (long long)m->n_beyond, (long long)apr_tensor_elems(item->from), type, (double)m->worst, type, bound,
+                    apr_encode_range(item->to).overflows ? " and would become infinite" : "", item->from->name, roomier_type(m->worst),
+                    bound);
+}
+
 apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, const apr_pipe_options *options, apr_error *err)
 {
     apr_pipe p = {.sink = sink, .options = options};
@@ -247,12 +286,16 @@ apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, co
     for (size_t i = 0; i < n_items; i++) {
         if (!items[i].is_scales) p.total_bytes += items[i].from->n_bytes;
         items[i].metrics = apr_metrics_empty();
-        items[i].n_unusual = 0;
+        items[i].misfits = (apr_misfits){0};
         items[i].on_device = false;
     }
     if (options->codecs != NULL) status = apr_pipe_device_start(&device, &p, items, n_items, err);
-    for (size_t i = 0; i < n_items && status == APR_OK; i++)
+    for (size_t i = 0; i < n_items && status == APR_OK; i++) {
+        status = check_doubles(&items[i], err);
+        if (status != APR_OK) break;
         status = apr_pipe_device_takes(device, i) ? apr_pipe_device_item(device, i, err) : run_item(&p, &items[i], err);
+        if (status == APR_OK) status = check_misfits(&items[i], options, err);
+    }
     apr_pipe_device_stop(device);
     free(p.values);
     free(p.windows[0]);

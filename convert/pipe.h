@@ -2,7 +2,10 @@
  *
  * A tensor that keeps its type and order is copied as it is. Everything else goes through float32 in pieces of about
  * 64 Ki values, on all cores, while the pieces before are being written. The bytes do not depend on the number of threads,
- * nor on whether a GPU makes them. */
+ * nor on whether a GPU makes them.
+ *
+ * A finite value that the new type cannot hold ends the run with APR_E_UNSUPPORTED and a sentence that names its tensor, unless
+ * the options ask for the nearest value that it can (see kernels/misfits.h). */
 #ifndef APR_CONVERT_PIPE_H
 #define APR_CONVERT_PIPE_H
 
@@ -10,6 +13,7 @@
 #include "formats/progress.h"
 #include "formats/sink.h"
 #include "kernels/cuda/api.h"
+#include "kernels/misfits.h"
 #include "quant/metrics.h"
 
 /* One tensor of the sink's layout. */
@@ -20,11 +24,12 @@ typedef struct apr_pipe_item {
 
     /* filled by the run */
     apr_metrics metrics; /* of `to` against `from`, when asked for and the types differ */
-    int64_t n_unusual;   /* NaN and infinite values met while encoding */
+    apr_misfits misfits; /* values met while encoding that `to` cannot hold */
     bool on_device;      /* a GPU encoded it */
 } apr_pipe_item;
 
 typedef struct apr_pipe_options {
+    bool saturate;     /* what `to` cannot hold becomes the nearest that it can */
     bool want_metrics; /* decode again and compare: costs about as much as the encoding of a plain type */
     apr_progress progress;
     const apr_cuda_codecs *codecs; /* of the library that opened `device`; NULL: all on the host */

@@ -161,7 +161,9 @@ static apr_status start_job(apr_pipe_device *d, size_t item, int64_t job, apr_er
                                   .columns = k->cut.whole_rows ? k->cut.unit_elems : 0,
                                   .in_bytes = fill(k, first_unit(k, job), n, to),
                                   .factors_wide = k->factors_wide,
-                                  .factors_group = k->factors_group};
+                                  .factors_group = k->factors_group,
+                                  .range = apr_encode_range(d->items[item].to),
+                                  .saturate = d->pipe->options->saturate};
     return d->codecs->start(to, &piece, err);
 }
 
@@ -213,7 +215,9 @@ apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe
         d->n_jobs += d->tasks[i].n_jobs;
     }
     const apr_cuda_lane_sizes sizes = sizes_of(d);
-    for (int i = 0; i < LANES && i < d->n_jobs; i++) APR_TRY(d->codecs->open_lane(p->options->device, &sizes, &d->lanes[i].lane, err));
+    const int n_lanes = d->n_jobs < LANES ? (int)d->n_jobs : LANES;
+    if (n_lanes > 0) APR_TRY(d->codecs->room(p->options->device, &sizes, n_lanes, err));
+    for (int i = 0; i < n_lanes; i++) APR_TRY(d->codecs->open_lane(p->options->device, &sizes, &d->lanes[i].lane, err));
     while (d->n_fillers < FILLERS && d->n_fillers < d->n_jobs) {
         if (pthread_create(&d->fillers[d->n_fillers], NULL, fill_lanes, d) != 0)
             return apr_fail(err, APR_E_MEMORY, "no thread could be started for the conversion");
@@ -225,7 +229,7 @@ apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe
 bool apr_pipe_device_takes(const apr_pipe_device *device, size_t item) { return device != NULL && device->tasks[item].taken; }
 
 /* Waits until a job has been started, and then for its end. */
-static apr_status await_job(apr_pipe_device *d, int64_t job, int64_t *n_unusual, apr_error *err)
+static apr_status await_job(apr_pipe_device *d, int64_t job, apr_misfits *misfits, apr_error *err)
 {
     lane *const l = &d->lanes[job % LANES];
     pthread_mutex_lock(&d->mutex);
@@ -233,7 +237,7 @@ static apr_status await_job(apr_pipe_device *d, int64_t job, int64_t *n_unusual,
     const apr_status status = l->status;
     if (status != APR_OK && err != NULL) *err = l->err;
     pthread_mutex_unlock(&d->mutex);
-    return status != APR_OK ? status : d->codecs->wait(l->lane, n_unusual, err);
+    return status != APR_OK ? status : d->codecs->wait(l->lane, misfits, err);
 }
 
 static apr_status put_job(apr_pipe_device *d, size_t item_number, int64_t job, apr_error *err)
@@ -243,10 +247,10 @@ static apr_status put_job(apr_pipe_device *d, size_t item_number, int64_t job, a
     const apr_cuda_lane *const l = d->lanes[job % LANES].lane;
     const int64_t first = first_unit(k, job), n = units_of_job(k, job), first_piece = (job - k->first_job) * k->pieces_per_job;
     const int64_t pieces = (n + k->cut.units_per_piece - 1) / k->cut.units_per_piece;
-    int64_t n_unusual;
+    apr_misfits misfits;
 
-    APR_TRY(await_job(d, job, &n_unusual, err));
-    item->n_unusual += n_unusual;
+    APR_TRY(await_job(d, job, &misfits, err));
+    apr_misfits_merge(&item->misfits, &misfits);
     if (item->to == APR_F8_E4M3) memcpy(d->pipe->row_scales + first, l->row_scales, (size_t)n * sizeof(float));
     if (d->pipe->options->want_metrics) APR_TRY(apr_pipe_measure(d->pipe, &k->cut, item, first_piece, pieces, l->out, err));
     return apr_sink_put(d->pipe->sink, l->out, (size_t)apr_row_bytes(item->to, n * k->cut.unit_elems), err);

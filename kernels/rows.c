@@ -18,11 +18,15 @@ bool apr_can_encode(apr_dtype dtype) { return (unsigned)dtype < APR_DTYPE_COUNT 
 
 static bool is_flat(apr_dtype dtype) { return dtype == APR_APR_Q4 || dtype == APR_APR_Q8; }
 
+enum { MOST = 256 }; /* elements of the largest block */
+#define X(id, name, elems, bytes, ggml, apr, st) _Static_assert((elems) <= MOST, "a block of " name " is larger than any before");
+APR_DTYPE_LIST(X)
+#undef X
+
 /* n elements from element `first` on, for any first and n: whole blocks go straight to dst, a block used in part through a
  * buffer. `data` is the start of the tensor or of a row. */
 static void decode_span(apr_dtype dtype, const uint8_t *data, int64_t first, int64_t n, float *dst)
 {
-    enum { MOST = 256 }; /* elements of the largest block */
     const apr_decode_fn decode = apr_host_codecs()[dtype].decode;
     const int64_t elems = apr_dtypes[dtype].elems_per_block, bytes = apr_dtypes[dtype].bytes_per_block;
 

@@ -6,7 +6,8 @@
  * need no alignment beyond float's for the float side.
  *
  * Values outside a format's range: NaN encodes like 0 in block formats (and stays NaN in f16, bf16, fp8); infinities are
- * taken as the largest finite float32 of their sign. apr_count_unusual says how many there were, so that a tool can tell. */
+ * taken as the largest finite float32 of their sign. apr_count_unusual says how many there were, so that a tool can tell. Finite
+ * values beyond a format's range become infinite in f16 and bf16, and in blocks the bound: see kernels/misfits.h. */
 #ifndef APR_KERNELS_ROWS_H
 #define APR_KERNELS_ROWS_H
 
@@ -36,7 +37,7 @@ void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, floa
 /* One row of FP8 with one scale: scale = max|x| / 448 (1 for a row of zeros), dst = e4m3(x / scale); value = dst * scale. */
 void apr_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems);
 
-/* Values that the policy above changes. */
+/* NaN and infinities. */
 int64_t apr_count_unusual(const float *x, int64_t n_elems);
 
 #endif

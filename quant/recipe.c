@@ -191,7 +191,7 @@ uint64_t apr_recipe_bytes(const apr_tensor *tensor, apr_dtype to)
     if (to == tensor->dtype) return tensor->n_bytes;
     const int64_t n_rows = apr_tensor_rows(tensor);
     return (uint64_t)n_rows * (uint64_t)apr_row_bytes(to, apr_tensor_columns(tensor)) +
-           (to == APR_F8_E4M3 ? (uint64_t)n_rows * sizeof(float) : 0);
+           (to == APR_F8_E4M3 && apr_tensor_elems(tensor) > 0 ? (uint64_t)n_rows * sizeof(float) : 0);
 }
 
 static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)

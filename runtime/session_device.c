@@ -3,6 +3,7 @@
 #include "runtime/capability.h"
 #include "runtime/session_parts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,8 +46,10 @@ void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype
     }
 }
 
-/* Rows [row, row + n) into the staging memory: in logical order, or decoded to FP16 (what is larger becomes the largest). */
-static void stage_rows(const apr_tensor *tensor, bool as_stored, int64_t row, int64_t n, uint8_t *staging, float *decoded)
+/* Rows [row, row + n) into the staging memory: in logical order, or decoded to FP16; what that cannot hold becomes the largest it
+ * can, and is counted. */
+static void stage_rows(const apr_tensor *tensor, bool as_stored, int64_t row, int64_t n, uint8_t *staging, float *decoded,
+                       apr_misfits *misfits)
 {
     const int64_t n_columns = apr_tensor_columns(tensor);
 
@@ -56,11 +59,21 @@ static void stage_rows(const apr_tensor *tensor, bool as_stored, int64_t row, in
         return;
     }
     apr_decode_rows(tensor, row, n, decoded);
-    for (int64_t i = 0; i < n * n_columns; i++) {
-        if (decoded[i] > 65504.0f) decoded[i] = 65504.0f;
-        if (decoded[i] < -65504.0f) decoded[i] = -65504.0f;
-    }
+    const apr_misfits found = apr_find_misfits(decoded, n * n_columns, APR_F16);
+    apr_misfits_merge(misfits, &found);
+    if (found.n_beyond > 0) apr_saturate(decoded, decoded, n * n_columns, APR_F16);
     apr_host_codecs()[APR_F16].encode(decoded, staging, n * n_columns);
+}
+
+/* The device computes with other weights then: never silently. */
+static void warn_of_misfits(const apr_session *s, const apr_tensor *tensor, const apr_misfits *m)
+{
+    char text[512];
+    if (m->n_beyond == 0 || s->options.on_warning == NULL) return;
+    snprintf(text, sizeof text,
+             "tensor '%s': %lld values are beyond FP16 (the largest is %g), as which the device keeps it; they became %g", tensor->name,
+             (long long)m->n_beyond, (double)m->worst, (double)apr_encode_bound(APR_F16, m->worst));
+    s->options.on_warning(s->options.user, text);
 }
 
 /* A tensor that cannot go as it lies in the file. */
@@ -72,15 +85,17 @@ static apr_status upload_rows(apr_session *s, const apr_tensor *tensor, bool as_
     const int64_t block = most < 1 ? 1 : most < n_rows ? most : n_rows;
     uint8_t *const staging = malloc((size_t)block * row_bytes);
     float *const decoded = as_stored ? NULL : malloc((size_t)(block * n_columns) * sizeof *decoded);
+    apr_misfits misfits = {0};
     apr_status status = staging != NULL && (as_stored || decoded != NULL) ? APR_OK : apr_no_memory(err, "the upload of a tensor");
 
     for (int64_t row = 0; row < n_rows && status == APR_OK; row += block) {
         const int64_t n = n_rows - row < block ? n_rows - row : block;
-        stage_rows(tensor, as_stored, row, n, staging, decoded);
+        stage_rows(tensor, as_stored, row, n, staging, decoded, &misfits);
         status = s->options.cuda->upload(s->device, to + (size_t)row * row_bytes, staging, (size_t)n * row_bytes, err);
     }
     free(staging);
     free(decoded);
+    warn_of_misfits(s, tensor, &misfits);
     return status;
 }
 

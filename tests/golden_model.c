@@ -35,6 +35,15 @@ const float *golden_floats(const golden *g, const char *name, int64_t n_elems)
     return (const float *)(const void *)tensor->data;
 }
 
+bool golden_text(const golden *g, int32_t *ids, size_t n)
+{
+    const apr_tensor *const stored = apr_model_find(&g->outputs, "ids");
+    if (stored == NULL || apr_tensor_elems(stored) < (int64_t)n) return false;
+    const size_t each = (size_t)(stored->n_bytes / (uint64_t)apr_tensor_elems(stored)); /* int32 or int64, little-endian */
+    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)apr_load_le32(stored->data + i * each);
+    return true;
+}
+
 int32_t *golden_ids(const cJSON *array, size_t *n_ids)
 {
     const cJSON *item;

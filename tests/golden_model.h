@@ -18,6 +18,8 @@ void golden_close(golden *g);
 
 /* NULL when it is not there, not float32 or not of that size. */
 const float *golden_floats(const golden *g, const char *name, int64_t n_elems);
+/* The ids of the golden text, whose logits and hidden states are known: its first n. False when there are not so many. */
+bool golden_text(const golden *g, int32_t *ids, size_t n);
 /* malloc'ed */
 int32_t *golden_ids(const cJSON *array, size_t *n_ids);
 /* Largest difference. */

@@ -1,6 +1,7 @@
 /* gpu_codecs.c - the codecs on a CUDA device against kernels/ref, byte for byte, and how fast their kernels are.
  *
- * usage: gpu_codecs [MILLIONS of values for each type and distribution, default 4]. Exit 0: all equal, or no device; 1: not. */
+ * usage: gpu_codecs [MILLIONS of values for each type and distribution, default 4]. Exit 0: all equal, 1: not, 77: no
+ * device. */
 #include "kernels/cuda_loader.h"
 #include "kernels/rows.h"
 
@@ -11,6 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { PIECE = 1 << 20, COLUMNS = 1024, MEASURED = 1 << 26 };
 
@@ -21,7 +23,7 @@ typedef struct bench {
     float *values;       /* [PIECE] */
     uint8_t *bytes;      /* [PIECE * 8] what the reference makes */
     int n_failed;
-    int64_t n_compared; /* values */
+    int64_t n_compared, n_beyond; /* values */
 } bench;
 
 static apr_error err;
@@ -109,19 +111,25 @@ static void fill(float *values, const struct distribution *of, uint64_t seed)
 
 /* ---- comparisons ---- */
 
-static void run_piece(const bench *b, const apr_cuda_piece *piece, const void *in)
+static apr_misfits run_piece(const bench *b, const apr_cuda_piece *piece, const void *in)
 {
-    int64_t n_unusual;
+    apr_misfits misfits;
     memcpy(b->lane->in, in, piece->in_bytes);
     memset(b->lane->out, 0xa5, (size_t)apr_row_bytes(piece->to, piece->n_elems));
     must(b->codecs->start(b->lane, piece, &err));
-    must(b->codecs->wait(b->lane, &n_unusual, &err));
+    must(b->codecs->wait(b->lane, &misfits, &err));
+    return misfits;
 }
 
 static void say_different(bench *b, const char *what, apr_dtype dtype, const char *of, size_t at)
 {
     printf("DIFFERENT: %s %s of %s, first at %zu\n", what, apr_dtypes[dtype].name, of, at);
     b->n_failed++;
+}
+
+static bool same_misfits(const apr_misfits *a, const apr_misfits *b)
+{
+    return a->n_unusual == b->n_unusual && a->n_beyond == b->n_beyond && a->worst == b->worst;
 }
 
 static void reference_encode(const bench *b, apr_dtype to, float *row_scales)
@@ -134,14 +142,24 @@ static void reference_encode(const bench *b, apr_dtype to, float *row_scales)
     }
 }
 
-static void check_encode(bench *b, apr_dtype to, const char *of)
+/* saturate: the values, too, have the type's bounds where they were beyond; those that were are counted all the same. */
+static void check_encode(bench *b, apr_dtype to, bool saturate, const char *of)
 {
-    const apr_cuda_piece piece = {.from = APR_F32, .to = to, .n_elems = PIECE, .columns = COLUMNS, .in_bytes = PIECE * sizeof(float)};
+    const apr_cuda_piece piece = {.from = APR_F32,
+                                  .to = to,
+                                  .n_elems = PIECE,
+                                  .columns = COLUMNS,
+                                  .in_bytes = PIECE * sizeof(float),
+                                  .range = apr_encode_range(to),
+                                  .saturate = saturate};
     const size_t n_bytes = (size_t)apr_row_bytes(to, PIECE);
     float row_scales[PIECE / COLUMNS];
 
+    const apr_misfits counted = run_piece(b, &piece, b->values), expected = apr_find_misfits(b->values, PIECE, to);
+    if (!same_misfits(&counted, &expected)) say_different(b, "what cannot be held by", to, of, 0);
+    b->n_beyond += expected.n_beyond;
+    if (saturate) apr_saturate(b->values, b->values, PIECE, to);
     reference_encode(b, to, row_scales);
-    run_piece(b, &piece, b->values);
     b->n_compared += PIECE;
     for (size_t i = 0; i < n_bytes; i++)
         if (b->bytes[i] != b->lane->out[i]) {
@@ -158,7 +176,8 @@ static bool same_value(const float *a, const float *b) { return memcmp(a, b, siz
 
 static void check_decode(bench *b, apr_dtype from, const uint8_t *bytes, int64_t n, const char *of)
 {
-    const apr_cuda_piece piece = {.from = from, .to = APR_F32, .n_elems = n, .in_bytes = (size_t)apr_row_bytes(from, n)};
+    const apr_cuda_piece piece = {
+        .from = from, .to = APR_F32, .n_elems = n, .in_bytes = (size_t)apr_row_bytes(from, n), .range = apr_encode_range(APR_F32)};
     apr_ref_codecs[from].decode(bytes, b->values, n);
     run_piece(b, &piece, bytes);
     b->n_compared += n;
@@ -212,12 +231,37 @@ static void check_golden(bench *b)
         const void *const bytes = vectors_part(&golden, apr_dtypes[d].name, "bytes", NULL);
         if (bytes != NULL && apr_can_decode(d)) check_decode(b, d, bytes, n, "ggml's vectors");
         if (!apr_can_encode(d) || d == APR_F8_E4M3) continue;
-        const apr_cuda_piece piece = {.from = APR_F32, .to = d, .n_elems = n, .in_bytes = n_bytes};
+        const apr_cuda_piece piece = {.from = APR_F32, .to = d, .n_elems = n, .in_bytes = n_bytes, .range = apr_encode_range(d)};
         apr_ref_codecs[d].encode(x, b->bytes, n);
         run_piece(b, &piece, x);
         if (memcmp(b->bytes, b->lane->out, (size_t)apr_row_bytes(d, n)) != 0) say_different(b, "encoding", d, "ggml's vectors", 0);
     }
     vectors_close(&golden);
+}
+
+/* Each type twice: as it is, and cut off at its bounds. */
+static void check_distribution(bench *b, const struct distribution *of, uint64_t seed)
+{
+    fill(b->values, of, seed);
+    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
+        if (!b->codecs->encodes(d)) continue;
+        const int64_t before = b->n_beyond;
+        check_encode(b, d, false, of->name);
+        if (b->n_beyond == before) continue;
+        check_encode(b, d, true, of->name);
+        fill(b->values, of, seed);
+    }
+}
+
+/* More than any card has is refused with both numbers, before anything is allocated. */
+static void check_room(bench *b)
+{
+    const apr_cuda_lane_sizes huge = {.in_bytes = (size_t)1 << 42, .out_bytes = 1, .n_elems = 1}, small = {.n_elems = 1};
+    apr_error refused = {0};
+    if (b->codecs->room(b->device, &huge, 1, &refused) != APR_E_MEMORY || strstr(refused.text, "MiB are free") == NULL)
+        say_different(b, "the refusal of a lane of 4 TiB as", APR_F32, refused.text, 0);
+    printf("%s\n", refused.text);
+    must(b->codecs->room(b->device, &small, 1, &err));
 }
 
 /* ---- figures ---- */
@@ -229,9 +273,10 @@ static void measure(const bench *b, apr_dtype from, apr_dtype to)
                                        .out_bytes = (size_t)apr_row_bytes(to, MEASURED),
                                        .n_elems = MEASURED,
                                        .n_rows = MEASURED / COLUMNS};
-    const apr_cuda_piece piece = {.from = from, .to = to, .n_elems = MEASURED, .columns = COLUMNS, .in_bytes = sizes.in_bytes};
+    const apr_cuda_piece piece = {
+        .from = from, .to = to, .n_elems = MEASURED, .columns = COLUMNS, .in_bytes = sizes.in_bytes, .range = apr_encode_range(to)};
     double decode_s = 0, encode_s = 0, copy = 1;
-    int64_t n_unusual;
+    apr_misfits misfits;
     apr_cuda_lane *lane;
 
     must(b->codecs->open_lane(b->device, &sizes, &lane, &err));
@@ -241,7 +286,7 @@ static void measure(const bench *b, apr_dtype from, apr_dtype to)
         memcpy(lane->in + 2 * i, &half, sizeof half);
     }
     must(b->codecs->start(lane, &piece, &err));
-    must(b->codecs->wait(lane, &n_unusual, &err));
+    must(b->codecs->wait(lane, &misfits, &err));
     must(b->codecs->measure(lane, 9, &decode_s, &encode_s, &copy, &err));
     b->codecs->close_lane(lane);
     const double n = (double)MEASURED, read = (double)sizes.in_bytes, written = (double)sizes.out_bytes;
@@ -271,23 +316,22 @@ int main(int argc, char **argv)
 
     if (apr_cuda_load(&api, &err) != APR_OK || api->count(&n_devices, &err) != APR_OK) {
         printf("gpu_codecs: skipped: no device (%s)\n", err.text);
-        return 0;
+        return 77;
     }
     open_bench(&b, api);
     check_golden(&b);
     check_factors(&b);
+    check_room(&b);
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {
         if (apr_can_decode(d) != b.codecs->decodes(d) || apr_can_encode(d) != b.codecs->encodes(d))
             say_different(&b, "what can be done with", d, "the device", 0);
         if (b.codecs->decodes(d) && d != APR_APR_Q8) check_random_bytes(&b, d);
     }
     for (size_t k = 0; k < sizeof distributions / sizeof *distributions; k++)
-        for (int p = 0; p < n_pieces; p++) {
-            fill(b.values, &distributions[k], 1000 * k + (uint64_t)p);
-            for (int d = 0; d < APR_DTYPE_COUNT; d++)
-                if (b.codecs->encodes(d)) check_encode(&b, d, distributions[k].name);
-        }
-    printf("gpu_codecs: %lld M values compared, %d differences\n", (long long)(b.n_compared / 1000000), b.n_failed);
+        for (int p = 0; p < n_pieces; p++) check_distribution(&b, &distributions[k], 1000 * k + (uint64_t)p);
+    printf("gpu_codecs: %lld M values compared, %lld of them beyond a type's range, %d differences\n", (long long)(b.n_compared / 1000000),
+           (long long)b.n_beyond, b.n_failed);
+    if (b.n_compared == 0 || b.n_beyond == 0) b.n_failed++; /* nothing was checked */
     for (int d = 0; d < APR_DTYPE_COUNT; d++)
         if (b.codecs->encodes(d)) measure(&b, APR_F16, d);
     b.codecs->close_lane(b.lane);

@@ -3,6 +3,7 @@
 #include "kernels/cuda_loader.h"
 #include "runtime/generate.h"
 #include "runtime/session.h"
+#include "tests/cache_bounds.h"
 #include "tests/golden_model.h"
 
 #include <math.h>
@@ -27,18 +28,15 @@ static apr_session *open_session(const apr_model *model, const apr_session_optio
     return session;
 }
 
-static void read_ids(const golden *g, int32_t *ids)
-{
-    const apr_tensor *const stored = apr_model_find(&g->outputs, "ids");
-    assert_non_null(stored);
-    for (int i = 0; i < N_TOKENS; i++) ids[i] = (int32_t)apr_load_le32(stored->data + (size_t)i * (size_t)(stored->n_bytes / N_TOKENS));
-}
+static void read_ids(const golden *g, int32_t *ids) { assert_true(golden_text(g, ids, N_TOKENS)); }
 
-static void open_golden(golden *g)
+static void open_golden_of(golden *g, const char *dir)
 {
     apr_error err = {0};
-    if (golden_open(g, tiny_qwen2, &err) != APR_OK) fail_msg("%s", err.text);
+    if (golden_open(g, dir, &err) != APR_OK) fail_msg("%s", err.text);
 }
+
+static void open_golden(golden *g) { open_golden_of(g, tiny_qwen2); }
 
 /* Logits [N_TOKENS, vocab] and hidden states [n_taps, N_TOKENS, hidden] of the golden text, malloc'ed. */
 static void evaluate(const golden *g, const apr_model *model, const apr_session_options *options, float **logits, float **hidden)
@@ -56,33 +54,65 @@ static void evaluate(const golden *g, const apr_model *model, const apr_session_
     apr_session_close(s);
 }
 
-static void hidden_states_and_logits_are_those_of_transformers(void **state)
+/* What products cost: float32 sums in another order; inputs rounded to FP16, once for each product, where there are many tokens. */
+static double roundoff_of_products(int64_t n_batch) { return n_batch <= APR_CUDA_FEW_TOKENS ? 1e-5 : 2.0 * cache_roundoff(APR_F16); }
+
+/* Bounds from the precision of the cache's type, as in cache_bounds.h: test_cache shows that broken caches are beyond them. */
+static void check_logits(const char *dir)
+{
+    static const int64_t batches[] = {1, 7, 40, 64};
+    golden g;
+
+    open_golden_of(&g, dir);
+    const size_t n = N_TOKENS * (size_t)g.model.hparams.vocab_size;
+    for (size_t i = 0; i < APR_KV_DTYPES * sizeof batches / sizeof *batches; i++) {
+        apr_session_options options = apr_session_defaults;
+        float *logits, *hidden;
+        options.cuda = cuda;
+        options.n_batch = batches[i / APR_KV_DTYPES];
+        options.kv_dtype = apr_kv_dtypes[i % APR_KV_DTYPES];
+        if (apr_kv_row_bytes(options.kv_dtype, g.model.hparams.head_dim) < 0) continue; /* heads of 16 are no blocks of 32 */
+        evaluate(&g, &g.model, &options, &logits, &hidden);
+        const double off = relative_distance(logits, golden_floats(&g, "logits", (int64_t)n), n);
+        const double of_cache = cache_roundoff(options.kv_dtype), bound = 1.5 * hypot(of_cache, roundoff_of_products(options.n_batch));
+        print_message("%s, batches of %2lld, cache %-4s: logits move by %.2e, bound %.2e\n", dir, (long long)options.n_batch,
+                      apr_dtypes[options.kv_dtype].name, off, bound);
+        assert_true(off <= bound);
+        if (of_cache > 1e-3) assert_true(off >= 0.5 * of_cache);
+        free(logits);
+        free(hidden);
+    }
+    golden_close(&g);
+}
+
+static void logits_are_those_of_transformers_as_far_as_the_cache_keeps_them(void **state)
+{
+    (void)state;
+    check_logits(tiny_qwen2);
+    check_logits("tests/data/tiny-llama");
+}
+
+static void hidden_states_are_those_of_transformers(void **state)
 {
     (void)state;
     static const struct {
         int64_t n_batch;
-        apr_dtype kv;
-        double bound;
-    } cases[] = {{1, APR_F32, 2e-3},  {7, APR_F32, 2e-3}, {64, APR_F32, 0.05}, {40, APR_F32, 0.05},    {64, APR_F16, 0.06},
-                 {64, APR_Q8_0, 0.6}, {1, APR_F16, 0.02}, {1, APR_Q8_0, 0.6},  {64, APR_F8_E4M3, 2.0}, {1, APR_F8_E4M3, 2.0}};
+        double bound; /* of numbers that reach to 30 */
+    } cases[] = {{1, 2e-3}, {7, 2e-3}, {40, 0.05}, {64, 0.05}};
     golden g;
 
     open_golden(&g);
+    const size_t n = (size_t)(g.model.hparams.num_layers + 1) * N_TOKENS * (size_t)g.model.hparams.hidden_size;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         apr_session_options options = apr_session_defaults;
         float *logits, *hidden;
         options.cuda = cuda;
         options.n_batch = cases[i].n_batch;
-        options.kv_dtype = cases[i].kv;
+        options.kv_dtype = APR_F32;
         evaluate(&g, &g.model, &options, &logits, &hidden);
-        const size_t n_logits = N_TOKENS * (size_t)g.model.hparams.vocab_size;
-        const size_t n_hidden = (size_t)(g.model.hparams.num_layers + 1) * N_TOKENS * (size_t)g.model.hparams.hidden_size;
-        const double off = largest_difference(logits, golden_floats(&g, "logits", (int64_t)n_logits), n_logits);
-        const double hidden_off = largest_difference(hidden, golden_floats(&g, "hidden", (int64_t)n_hidden), n_hidden);
-        print_message("batches of %lld, cache %s: largest difference of hidden states %.2e, of logits %.2e\n", (long long)cases[i].n_batch,
-                      apr_dtypes[cases[i].kv].name, hidden_off, off);
+        const double off = largest_difference(hidden, golden_floats(&g, "hidden", (int64_t)n), n);
+        print_message("batches of %2lld: largest difference of hidden states %.2e\n", (long long)cases[i].n_batch, off);
         assert_true(off < cases[i].bound);
-        assert_true(hidden_off < cases[i].bound);
         free(logits);
         free(hidden);
     }
@@ -156,6 +186,7 @@ static void weights_of_every_type_agree_with_the_host(void **state)
 {
     (void)state;
     golden g;
+    int n_types = 0;
 
     open_golden(&g);
     const size_t width = (size_t)g.model.hparams.vocab_size;
@@ -163,6 +194,7 @@ static void weights_of_every_type_agree_with_the_host(void **state)
         const bool is_weights = apr_dtype_is_float((apr_dtype)dtype) || apr_dtype_is_quantized((apr_dtype)dtype);
         if (!is_weights || !apr_can_encode((apr_dtype)dtype) || !apr_can_decode((apr_dtype)dtype)) continue;
         if (dtype == APR_APR_Q4 || dtype == APR_APR_Q8 || apr_row_bytes((apr_dtype)dtype, g.model.hparams.hidden_size) < 0) continue;
+        n_types++;
         apr_model model = requantized(&g.model, (apr_dtype)dtype);
         for (int64_t n_batch = 1; n_batch <= N_TOKENS; n_batch *= N_TOKENS) { /* packed weights; tiles through cuBLAS */
             apr_session_options options = apr_session_defaults;
@@ -184,6 +216,8 @@ static void weights_of_every_type_agree_with_the_host(void **state)
         }
         free_requantized(&g.model, &model);
     }
+    print_message("%d types of weights\n", n_types);
+    assert_true(n_types >= 13);
     golden_close(&g);
 }
 
@@ -279,10 +313,13 @@ static void rows_that_lie_in_another_order_are_put_in_order(void **state)
     golden_close(&g);
 }
 
+static bool has_fp8_units;
+
 static bool yes(void *user, const apr_cuda_facts *facts)
 {
     (void)user;
-    return facts->major > 8 || (facts->major == 8 && facts->minor >= 9);
+    has_fp8_units = facts->major > 8 || (facts->major == 8 && facts->minor >= 9);
+    return has_fp8_units;
 }
 
 static void products_in_fp8_cost_what_rounding_to_it_costs(void **state)
@@ -303,8 +340,11 @@ static void products_in_fp8_cost_what_rounding_to_it_costs(void **state)
     evaluate(&g, &model, &options, &logits[2], &hidden[2]);
     for (int i = 1; i < 3; i++) {
         const double kl = divergence(logits[0], logits[i], N_TOKENS, width, &n_same);
-        print_message("fp8 weights, products in %s: mean KL divergence %.1e, same top token %zu of %d\n", i == 1 ? "FP16" : "FP8", kl,
-                      n_same, N_TOKENS);
+        print_message("fp8 weights, products in %s: mean KL divergence %.1e, same top token %zu of %d\n",
+                      i == 1          ? "FP16"
+                      : has_fp8_units ? "FP8"
+                                      : "FP16, since there are no FP8 units",
+                      kl, n_same, N_TOKENS);
         assert_true(kl < (i == 1 ? 1e-4 : 0.1));
     }
     for (int i = 0; i < 3; i++) {
@@ -354,7 +394,8 @@ static void the_driver_reports_what_was_planned(void **state)
     const apr_plan *const plan = apr_session_plan(s);
     const uint64_t planned = plan->device_bytes - apr_plan_line_of(plan, APR_LINE_HEADROOM)->bytes, driver = apr_session_used(s).driver;
     print_message("planned %.1f MiB, the driver reports %.1f MiB\n", (double)planned / 0x1p20, (double)driver / 0x1p20);
-    if (driver > 0) assert_true(fabs((double)planned - (double)driver) < 64 * 0x1p20);
+    assert_true(driver > 0); /* the driver must say, or nothing is checked */
+    assert_true(fabs((double)planned - (double)driver) <= 4 * 0x1p20);
     apr_session_close(s);
     golden_close(&g);
 }
@@ -364,7 +405,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         /* first: contexts and modules of a process stay, so later growth would be less than planned */
         cmocka_unit_test(the_driver_reports_what_was_planned),
-        cmocka_unit_test(hidden_states_and_logits_are_those_of_transformers),
+        cmocka_unit_test(logits_are_those_of_transformers_as_far_as_the_cache_keeps_them),
+        cmocka_unit_test(hidden_states_are_those_of_transformers),
         cmocka_unit_test(weights_of_every_type_agree_with_the_host),
         cmocka_unit_test(without_kernels_for_packed_weights_copies_or_tiles_do),
         cmocka_unit_test(rows_that_lie_in_another_order_are_put_in_order),
@@ -375,7 +417,7 @@ int main(void)
     int n;
     if (apr_cuda_load(&cuda, &err) != APR_OK || cuda->count(&n, &err) != APR_OK) {
         printf("skipped: no device (%s)\n", err.text);
-        return 0;
+        return 77;
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

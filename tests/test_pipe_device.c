@@ -2,8 +2,10 @@
  * bounded memory, and failures that come out as their sentence. */
 #include "convert/pipe.h"
 
+#include "formats/half.h"
 #include "kernels/rows.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,6 +26,14 @@ typedef struct fake_lane {
 static int n_open, n_most, n_started, fail_at; /* fail_at: the piece whose start fails; 0: none */
 
 static bool decodes(apr_dtype dtype) { return apr_can_decode(dtype) && dtype != APR_IQ4_NL; }
+
+static int lanes_free = 1000; /* room for so many on the device */
+
+static apr_status room(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, int n_lanes, apr_error *err)
+{
+    (void)device, (void)sizes;
+    return n_lanes <= lanes_free ? APR_OK : apr_fail(err, APR_E_MEMORY, "the device is full");
+}
 
 static apr_status open_lane(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, apr_cuda_lane **lane, apr_error *err)
 {
@@ -64,7 +74,7 @@ static apr_status start(apr_cuda_lane *lane, const apr_cuda_piece *piece, apr_er
     return APR_OK;
 }
 
-static apr_status wait_lane(apr_cuda_lane *lane, int64_t *n_unusual, apr_error *err)
+static apr_status wait_lane(apr_cuda_lane *lane, apr_misfits *misfits, apr_error *err)
 {
     fake_lane *const l = (fake_lane *)lane;
     const apr_cuda_piece *const p = &l->piece;
@@ -75,7 +85,9 @@ static apr_status wait_lane(apr_cuda_lane *lane, int64_t *n_unusual, apr_error *
     apr_ref_codecs[from].decode(lane->in, values, p->n_elems);
     for (int64_t i = 0; i < p->n_elems && p->factors_wide > 0; i++)
         values[i] *= lane->factors[i / p->columns * p->factors_wide + i % p->columns / p->factors_group];
-    *n_unusual = apr_count_unusual(values, p->n_elems);
+    *misfits = apr_find_misfits(values, p->n_elems, p->to);
+    assert_memory_equal(&p->range, &(apr_range[]){apr_encode_range(p->to)}, 2 * sizeof(float));
+    if (p->saturate) apr_saturate(values, values, p->n_elems, p->to);
     if (p->to != APR_F8_E4M3) apr_ref_codecs[p->to].encode(values, lane->out, p->n_elems);
     for (int64_t r = 0; p->to == APR_F8_E4M3 && r < p->n_elems / p->columns; r++)
         apr_encode_fp8_row(values + r * p->columns, lane->out + r * p->columns, &lane->row_scales[r], p->columns);
@@ -83,8 +95,13 @@ static apr_status wait_lane(apr_cuda_lane *lane, int64_t *n_unusual, apr_error *
     return APR_OK;
 }
 
-static const apr_cuda_codecs fake = {
-    .decodes = decodes, .encodes = apr_can_encode, .open_lane = open_lane, .close_lane = close_lane, .start = start, .wait = wait_lane};
+static const apr_cuda_codecs fake = {.decodes = decodes,
+                                     .encodes = apr_can_encode,
+                                     .room = room,
+                                     .open_lane = open_lane,
+                                     .close_lane = close_lane,
+                                     .start = start,
+                                     .wait = wait_lane};
 
 /* ---- a sink that remembers ---- */
 
@@ -205,7 +222,7 @@ static void the_device_gives_the_hosts_bytes_and_figures(void **state)
     assert_int_equal(a.n, b.n);
     assert_memory_equal(a.bytes, b.bytes, a.n);
     for (size_t i = 0; i < f.n_items; i++) {
-        assert_int_equal(on_host[i].n_unusual, f.items[i].n_unusual);
+        assert_int_equal(on_host[i].misfits.n_unusual, f.items[i].misfits.n_unusual);
         assert_memory_equal(&on_host[i].metrics, &f.items[i].metrics, sizeof f.items[i].metrics);
         const char *const name = f.items[i].from->name;
         const bool stays = strcmp(name, "small") == 0 || strcmp(name, "copied") == 0 || strcmp(name, "unreadable") == 0;
@@ -236,6 +253,138 @@ static void a_failing_device_ends_in_its_sentence(void **state)
     close_fixture(&f);
 }
 
+static void a_full_device_is_refused_before_anything_is_allocated(void **state)
+{
+    fixture f;
+    apr_error err = {0};
+    memory_sink s = new_sink(1 << 25);
+    (void)state;
+    make_fixture(&f);
+    lanes_free = 3;
+    n_most = 0;
+    assert_int_equal(run(&f, &s, true, false, &err), APR_E_MEMORY);
+    assert_string_equal(err.text, "the device is full");
+    assert_int_equal(n_most, 0);
+    assert_int_equal(s.n, 0);
+    lanes_free = 1000;
+    free(s.bytes);
+    close_fixture(&f);
+}
+
+/* ---- values that a type cannot hold ---- */
+
+enum { WIDE_ROWS = 512, WIDE_COLUMNS = 256 };
+
+/* float32 that halves hold, but for four values and an infinity. */
+static apr_tensor wide_tensor(void)
+{
+    apr_tensor t = make_tensor("wide.weight", APR_F32, WIDE_ROWS, WIDE_COLUMNS);
+    float *const x = (float *)(uintptr_t)t.data;
+    for (int i = 0; i < WIDE_ROWS * WIDE_COLUMNS; i++) x[i] = (float)(i % 401 - 200) * 0.125f;
+    x[3] = 7e4f;
+    x[70000] = -3e9f;
+    x[70001] = 3e9f;
+    x[131071] = 65520.0f;
+    x[131070] = -INFINITY;
+    return t;
+}
+
+static apr_status run_one(const apr_tensor *t, apr_dtype to, memory_sink *s, bool device, bool saturate, apr_pipe_item *item,
+                          apr_error *err)
+{
+    const apr_pipe_options options = {.want_metrics = true, .saturate = saturate, .codecs = device ? &fake : NULL};
+    *item = (apr_pipe_item){.from = t, .to = to};
+    s->n = 0;
+    return apr_pipe_run(&s->base, item, 1, &options, err);
+}
+
+static void a_finite_value_that_would_be_lost_ends_the_run(void **state)
+{
+    static const struct {
+        apr_dtype to;
+        int64_t n_beyond;
+        const char *says;
+    } cases[] = {{APR_F16, 4, "ends at 65504) and would become infinite"},
+                 {APR_Q8_0, 2, "q8_0 ends at"},
+                 {APR_Q4_K, 2, "q4_k ends at"},
+                 {APR_BF16, 0, NULL},
+                 {APR_F32, 0, NULL}};
+    const apr_tensor t = wide_tensor();
+    memory_sink s = new_sink(1 << 22);
+    apr_pipe_item item;
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        apr_error err = {0};
+        const apr_dtype to = cases[i / 2].to;
+        if (to == APR_F32) continue; /* a copy */
+        const apr_status status = run_one(&t, to, &s, i % 2 == 1, false, &item, &err);
+        assert_int_equal(item.misfits.n_unusual, 1);
+        assert_int_equal(item.misfits.n_beyond, cases[i / 2].n_beyond);
+        assert_int_equal(status, cases[i / 2].says != NULL ? APR_E_UNSUPPORTED : APR_OK);
+        if (cases[i / 2].says == NULL) continue;
+        assert_true(item.misfits.worst == 3e9f);
+        assert_non_null(strstr(err.text, "tensor 'wide.weight'"));
+        assert_non_null(strstr(err.text, cases[i / 2].says));
+        assert_non_null(strstr(err.text, "--tensor 'wide.weight=bf16'"));
+        assert_non_null(strstr(err.text, "--saturate"));
+    }
+    free(s.bytes);
+    free((void *)(uintptr_t)t.data);
+}
+
+static void asked_to_saturate_it_becomes_the_largest_and_is_counted(void **state)
+{
+    const apr_tensor t = wide_tensor();
+    memory_sink a = new_sink(1 << 22), b = new_sink(1 << 22);
+    apr_pipe_item on_host, on_device;
+    (void)state;
+    for (int to = 0; to < APR_DTYPE_COUNT; to++) {
+        if (!apr_can_encode((apr_dtype)to) || to == APR_F32 || to == APR_F8_E4M3) continue;
+        assert_int_equal(run_one(&t, (apr_dtype)to, &a, false, true, &on_host, NULL), APR_OK);
+        assert_int_equal(run_one(&t, (apr_dtype)to, &b, true, true, &on_device, NULL), APR_OK);
+        assert_int_equal(a.n, b.n);
+        assert_memory_equal(a.bytes, b.bytes, a.n);
+        assert_int_equal(on_host.misfits.n_beyond, on_device.misfits.n_beyond);
+        assert_true(on_device.on_device && on_host.misfits.worst == on_device.misfits.worst);
+        assert_memory_equal(&on_host.metrics, &on_device.metrics, sizeof on_host.metrics);
+    }
+    assert_int_equal(run_one(&t, APR_F16, &a, false, true, &on_host, NULL), APR_OK);
+    const uint16_t *const half = (const uint16_t *)(const void *)a.bytes;
+    assert_int_equal(half[3], 0x7bff);
+    assert_int_equal(half[70000], 0xfbff);
+    assert_int_equal(half[70001], 0x7bff);
+    assert_int_equal(half[131071], 0x7bff);
+    assert_int_equal(half[131070], 0xfc00); /* was infinite, and is */
+    assert_int_equal(half[4], apr_f32_to_f16((4 - 200) * 0.125f));
+    assert_true(on_host.metrics.max_error >= 3e9f - 65504.0f); /* of what was given, not of what was cut off */
+    free(a.bytes);
+    free(b.bytes);
+    free((void *)(uintptr_t)t.data);
+}
+
+static void doubles_beyond_float32_can_only_be_kept(void **state)
+{
+    apr_tensor t = make_tensor("double", APR_F64, 256, 512);
+    double *const x = (double *)(uintptr_t)t.data;
+    memory_sink s = new_sink(1 << 22);
+    apr_pipe_item item;
+    (void)state;
+    for (int i = 0; i < 256 * 512; i++) x[i] = 1.0;
+    x[9] = -1e300;
+    for (int i = 0; i < 4; i++) {
+        apr_error err = {0};
+        assert_int_equal(run_one(&t, APR_BF16, &s, i % 2, i / 2, &item, &err), APR_E_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "tensor 'double': 1 of its 131072 values"));
+        assert_non_null(strstr(err.text, "-1e+300"));
+    }
+    assert_int_equal(run_one(&t, APR_F64, &s, false, false, &item, NULL), APR_OK);
+    x[9] = -INFINITY;
+    assert_int_equal(run_one(&t, APR_BF16, &s, false, false, &item, NULL), APR_OK);
+    assert_int_equal(item.misfits.n_unusual, 1);
+    free(s.bytes);
+    free(x);
+}
+
 static void a_full_disk_stops_the_fillers(void **state)
 {
     fixture f;
@@ -256,6 +405,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_device_gives_the_hosts_bytes_and_figures),
         cmocka_unit_test(a_failing_device_ends_in_its_sentence),
+        cmocka_unit_test(a_full_device_is_refused_before_anything_is_allocated),
+        cmocka_unit_test(a_finite_value_that_would_be_lost_ends_the_run),
+        cmocka_unit_test(asked_to_saturate_it_becomes_the_largest_and_is_counted),
+        cmocka_unit_test(doubles_beyond_float32_can_only_be_kept),
         cmocka_unit_test(a_full_disk_stops_the_fillers),
     };
     return cmocka_run_group_tests_name("pipe_device", tests, NULL, NULL);

@@ -46,7 +46,12 @@ static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const 
     for (int i = 0; i < line->tensor->rank; i++) apr_json_int(json, NULL, line->tensor->dims[i]);
     apr_json_close(json, ']');
     apr_json_uint(json, "bytes", apr_recipe_bytes(line->tensor, line->to));
-    if (item->n_unusual > 0) apr_json_int(json, "nan_or_infinite", item->n_unusual);
+    if (item->misfits.n_unusual > 0) apr_json_int(json, "nan_or_infinite", item->misfits.n_unusual);
+    if (item->misfits.n_beyond > 0) {
+        apr_json_int(json, "beyond_range", item->misfits.n_beyond);
+        apr_json_real(json, "worst_beyond_range", (double)item->misfits.worst);
+        apr_json_real(json, "saturated_at", (double)apr_encode_bound(item->to, item->misfits.worst));
+    }
     if (measured) {
         apr_json_real(json, "rmse", apr_metrics_rmse(&item->metrics));
         apr_json_real(json, "relative_error", apr_metrics_relative_error(&item->metrics));
@@ -154,11 +159,37 @@ static void print_device(const outcome *o)
     printf("\n");
 }
 
+/* What a type could not hold, tensor by tensor. */
+static void print_misfits(const apr_conversion *c)
+{
+    enum { MOST = 20 };
+    size_t n_named = 0, n_more = 0;
+
+    for (size_t i = 0; i < c->layout.n_tensors; i++) {
+        const apr_pipe_item *const item = &c->items[i];
+        const apr_misfits *const m = &item->misfits;
+        const char *const name = item->from->name, *const type = apr_dtypes[item->to].name;
+        if (m->n_unusual + m->n_beyond == 0) continue;
+        if (n_named == MOST) {
+            n_more++;
+            continue;
+        }
+        n_named++;
+        if (m->n_unusual > 0)
+            printf("  warning: tensor '%s' has %lld NaN or infinite values; see the table of values in README\n", name,
+                   (long long)m->n_unusual);
+        if (m->n_beyond > 0)
+            printf("  warning: tensor '%s' has %lld values beyond what %s holds (the largest is %g); they became %g, as asked with "
+                   "--saturate\n",
+                   name, (long long)m->n_beyond, type, (double)m->worst, (double)apr_encode_bound(item->to, m->worst));
+    }
+    if (n_more > 0) printf("  warning: and so have %zu more tensors; --report names them all\n", n_more);
+}
+
 static apr_status outcome_text(const outcome *o, apr_error *err)
 {
     const apr_conversion *const c = o->conversion;
     char in[APR_SMALL_TEXT], out[APR_SMALL_TEXT], rate[APR_SMALL_TEXT];
-    int64_t n_unusual = 0;
 
     printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)\n", o->in, apr_format_name(o->source->format),
            apr_size_text(in, o->bytes_in), o->out, apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
@@ -167,8 +198,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     if (o->dry_run) return print_recipe(&c->recipe, err);
     for (size_t i = 0; i < c->recipe.n_lines; i++) /* never silently */
         if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", c->recipe.lines[i].tensor->name, c->recipe.lines[i].reason);
-    for (size_t i = 0; i < c->layout.n_tensors; i++) n_unusual += c->items[i].n_unusual;
-    if (n_unusual > 0) printf("  warning: %lld NaN or infinite values met; see the table of values in README\n", (long long)n_unusual);
+    print_misfits(c);
     print_device(o);
     printf("  %.2f s, %s/s\n", o->seconds, apr_size_text(rate, o->seconds > 0 ? (uint64_t)((double)o->bytes_in / o->seconds) : 0));
     return APR_OK;
@@ -210,7 +240,8 @@ static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_
     guard_unfinished(o->out);
     apr_status status = apr_conversion_run(c, o->out, &o->file_bytes, &own);
     apr_encoder_close(&encoder, c);
-    if (status == APR_E_DEVICE && encoder.may_fall_back) {
+    const bool is_of_device = status == APR_E_DEVICE || (status == APR_E_MEMORY && *o->device != '\0');
+    if (is_of_device && encoder.may_fall_back) {
         fprintf(stderr, "WARNING: starting over on the host: %s\n", own.text);
         *o->device = '\0';
         return apr_conversion_run(c, o->out, &o->file_bytes, err);
@@ -272,7 +303,7 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
 {
     apr_model source;
     apr_conversion conversion = {0};
-    apr_convert_options options = {.recipe = *recipe, .want_metrics = output->report != NULL};
+    apr_convert_options options = {.recipe = *recipe, .want_metrics = output->report != NULL, .saturate = output->saturate};
     outcome o = {.call = call, .in = in, .out = out, .source = &source, .dry_run = output->dry_run};
 
     options.sink =

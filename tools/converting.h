@@ -11,6 +11,7 @@ typedef struct apr_output_options {
     int profile; /* apr_profile */
     uint64_t shard_bytes;
     bool dry_run;
+    bool saturate;
     const char *report; /* path of a JSON report, or NULL */
     apr_encoder_options encoder;
 } apr_output_options;
@@ -26,6 +27,13 @@ typedef struct apr_output_options {
          "aprender: only what aprender and realizar load (.apr)",                                                                         \
          APR_TO(type, member.profile)},                                                                                                   \
         {"max-shard", 0, APR_OPTION_SIZE, "SIZE", "5GB", "largest .safetensors file of a directory", APR_TO(type, member.shard_bytes)},   \
+        {"saturate",                                                                                                                      \
+         0,                                                                                                                               \
+         APR_OPTION_FLAG,                                                                                                                 \
+         NULL,                                                                                                                            \
+         NULL,                                                                                                                            \
+         "values that the new type cannot hold become the largest that it can",                                                           \
+         APR_TO(type, member.saturate)},                                                                                                  \
         {"dry-run", 'n', APR_OPTION_FLAG, NULL, NULL, "say what would be written, write nothing", APR_TO(type, member.dry_run)},          \
     {                                                                                                                                     \
         "report", 0, APR_OPTION_STRING, "FILE", NULL, "write type, reason and error of every tensor as JSON", APR_TO(type, member.report) \

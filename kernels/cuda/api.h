@@ -10,10 +10,11 @@
 #ifndef APR_KERNELS_CUDA_API_H
 #define APR_KERNELS_CUDA_API_H
 
+#include "kernels/misfits.h"
 #include "kernels/ops.h"
 
 /* Grows with every change of this header: a library of another number is refused. */
-enum { APR_CUDA_ABI = 3 };
+enum { APR_CUDA_ABI = 4 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
@@ -71,17 +72,21 @@ typedef struct apr_cuda_piece {
     int64_t n_elems, columns;
     size_t in_bytes;
     int64_t factors_wide, factors_group; /* 0: no factors */
+    apr_range range;                     /* of `to`: apr_encode_range */
+    bool saturate;                       /* finite values outside become its bounds */
 } apr_cuda_piece;
 
 typedef struct apr_cuda_codecs {
     bool (*decodes)(apr_dtype dtype);
     bool (*encodes)(apr_dtype dtype);
+    /* Are so many lanes of these sizes free on the device? APR_E_MEMORY: no, with both numbers. */
+    apr_status (*room)(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, int n_lanes, apr_error *err);
     apr_status (*open_lane)(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, apr_cuda_lane **lane, apr_error *err);
     void (*close_lane)(apr_cuda_lane *lane); /* NULL is fine */
     /* Queues upload, decoding, encoding and download, and returns. */
     apr_status (*start)(apr_cuda_lane *lane, const apr_cuda_piece *piece, apr_error *err);
-    /* Until out and row_scales are there. n_unusual: NaN and infinities among the decoded values. */
-    apr_status (*wait)(apr_cuda_lane *lane, int64_t *n_unusual, apr_error *err);
+    /* Until out and row_scales are there. misfits: among the decoded values. */
+    apr_status (*wait)(apr_cuda_lane *lane, apr_misfits *misfits, apr_error *err);
     /* For figures: seconds of decoding and of encoding the last piece once more, without the way there and back, and bytes per
      * second (read and written) of a copy on the device. Medians of n_times. */
     apr_status (*measure)(apr_cuda_lane *lane, int n_times, double *decode_s, double *encode_s, double *copy_bytes_per_s, apr_error *err);

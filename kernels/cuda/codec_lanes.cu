@@ -12,7 +12,7 @@ struct lane {
     cudaStream_t stream;
     uint8_t *pinned, *mirror; /* host, device */
     float *values;            /* decoded, on the device */
-    unsigned long long *n_unusual;
+    codec_misfits *found;
     apr_cuda_lane_sizes sizes;
     apr_cuda_piece piece; /* started last */
 };
@@ -40,7 +40,8 @@ static apr_status result(cudaError_t error, const char *doing, const apr_cuda_pi
 {
     if (error == cudaSuccess) return APR_OK;
     if (!apr_cuda_is_sticky(error)) cudaGetLastError();
-    if (piece == nullptr) return apr_fail(err, APR_E_DEVICE, "%s: %s (%s)", doing, cudaGetErrorString(error), cudaGetErrorName(error));
+    if (piece == nullptr)
+        return apr_fail(err, error == cudaErrorMemoryAllocation ? APR_E_MEMORY : APR_E_DEVICE, "%s: %s (%s)", doing, cudaGetErrorString(error), cudaGetErrorName(error));
     return apr_fail(err, APR_E_DEVICE, "%s %lld values from %s to %s: %s (%s)", doing, (long long)piece->n_elems,
                     apr_dtypes[piece->from].name, apr_dtypes[piece->to].name, cudaGetErrorString(error), cudaGetErrorName(error));
 }
@@ -63,23 +64,55 @@ static void close_lane(apr_cuda_lane *host)
     free(l);
 }
 
+/* Where things lie in the pinned memory and its mirror, and the bytes of the decoded values. */
+struct places {
+    size_t factors, out, scales, found, total;
+    size_t values_bytes;
+};
+
+static places places_of(const apr_cuda_lane_sizes *s)
+{
+    places p;
+    p.factors = apr_cuda_round(s->in_bytes);
+    p.out = p.factors + apr_cuda_round(4 * (size_t)s->n_factors);
+    p.scales = p.out + apr_cuda_round(s->out_bytes);
+    p.found = p.scales + apr_cuda_round(4 * (size_t)s->n_rows);
+    p.total = p.found + apr_cuda_round(sizeof(codec_misfits));
+    p.values_bytes = 4 * (size_t)s->n_elems + 256;
+    return p;
+}
+
+/* The driver gives out pages of 2 MiB. */
+static size_t in_pages(size_t n_bytes) { return (n_bytes + (1 << 21) - 1) >> 21 << 21; }
+
+static apr_status room(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, int n_lanes, apr_error *err)
+{
+    const places p = places_of(sizes);
+    const size_t wanted = (size_t)n_lanes * (in_pages(p.total) + in_pages(p.values_bytes));
+    size_t n_free = 0, n_total = 0;
+
+    cudaError_t error = cudaSetDevice(device->facts.ordinal);
+    if (error == cudaSuccess) error = cudaMemGetInfo(&n_free, &n_total);
+    APR_TRY(result(error, "asking for the free memory", nullptr, err));
+    if (wanted <= n_free) return APR_OK;
+    return apr_fail(err, APR_E_MEMORY, "encoding on the GPU takes %.0f MiB of its memory, and %.0f MiB are free; --device host needs none",
+                    (double)wanted / 0x1p20, (double)n_free / 0x1p20);
+}
+
 static apr_status allocate(lane *l, apr_error *err)
 {
-    const apr_cuda_lane_sizes *const s = &l->sizes;
-    const size_t factors_at = apr_cuda_round(s->in_bytes), out_at = factors_at + apr_cuda_round(4 * (size_t)s->n_factors);
-    const size_t scales_at = out_at + apr_cuda_round(s->out_bytes), unusual_at = scales_at + apr_cuda_round(4 * (size_t)s->n_rows);
-    const size_t total = unusual_at + 256;
+    const places p = places_of(&l->sizes);
 
     APR_TRY(result(cudaSetDevice(l->ordinal), "choosing the CUDA device", nullptr, err));
     APR_TRY(result(cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), "making a stream", nullptr, err));
-    APR_TRY(result(cudaHostAlloc((void **)&l->pinned, total, cudaHostAllocPortable), "pinning memory for a conversion", nullptr, err));
-    APR_TRY(result(cudaMalloc((void **)&l->mirror, total), "device memory for a conversion", nullptr, err));
-    APR_TRY(result(cudaMalloc((void **)&l->values, 4 * (size_t)s->n_elems + 256), "device memory for a conversion", nullptr, err));
+    APR_TRY(result(cudaHostAlloc((void **)&l->pinned, p.total, cudaHostAllocPortable), "pinning memory for a conversion", nullptr, err));
+    APR_TRY(result(cudaMalloc((void **)&l->mirror, p.total), "device memory for a conversion", nullptr, err));
+    APR_TRY(result(cudaMalloc((void **)&l->values, p.values_bytes), "device memory for a conversion", nullptr, err));
     l->host.in = l->pinned;
-    l->host.factors = (float *)(l->pinned + factors_at);
-    l->host.out = l->pinned + out_at;
-    l->host.row_scales = (float *)(l->pinned + scales_at);
-    l->n_unusual = (unsigned long long *)(l->pinned + unusual_at);
+    l->host.factors = (float *)(l->pinned + p.factors);
+    l->host.out = l->pinned + p.out;
+    l->host.row_scales = (float *)(l->pinned + p.scales);
+    l->found = (codec_misfits *)(l->pinned + p.found);
     return APR_OK;
 }
 
@@ -104,7 +137,7 @@ static cudaError_t decode(const lane *l)
     const apr_cuda_piece *const p = &l->piece;
     const bool scaled = p->factors_wide > 0;
     const codec_factors factors = {scaled ? mirrored(l, l->host.factors) : nullptr, p->columns, p->factors_wide, p->factors_group};
-    return decoder_of(p->from)(mirrored(l, l->host.in), l->values, p->n_elems, &factors, mirrored(l, l->n_unusual), l->stream);
+    return decoder_of(p->from)(mirrored(l, l->host.in), l->values, p->n_elems, &factors, &mirrored(l, l->found)->n_unusual, l->stream);
 }
 
 static cudaError_t encode(const lane *l)
@@ -150,20 +183,23 @@ static apr_status start(apr_cuda_lane *host, const apr_cuda_piece *piece, apr_er
     cudaError_t error = cudaSetDevice(l->ordinal);
     if (error == cudaSuccess) error = copy_up(l, host->in, piece->in_bytes);
     if (error == cudaSuccess) error = copy_up(l, host->factors, 4 * (size_t)(n_rows * piece->factors_wide));
-    if (error == cudaSuccess) error = cudaMemsetAsync(mirrored(l, l->n_unusual), 0, sizeof *l->n_unusual, l->stream);
+    if (error == cudaSuccess) error = cudaMemsetAsync(mirrored(l, l->found), 0, sizeof *l->found, l->stream);
     if (error == cudaSuccess) error = decode(l);
+    if (error == cudaSuccess)
+        error = launch_find_misfits(l->values, piece->n_elems, piece->range, piece->saturate, mirrored(l, l->found), l->stream);
     if (error == cudaSuccess) error = encode(l);
     if (error == cudaSuccess) error = copy_down(l, host->out, (size_t)apr_row_bytes(piece->to, piece->n_elems));
     if (error == cudaSuccess && piece->to == APR_F8_E4M3) error = copy_down(l, host->row_scales, 4 * (size_t)n_rows);
-    if (error == cudaSuccess) error = copy_down(l, l->n_unusual, sizeof *l->n_unusual);
+    if (error == cudaSuccess) error = copy_down(l, l->found, sizeof *l->found);
     return result(error, "converting", piece, err);
 }
 
-static apr_status wait_lane(apr_cuda_lane *host, int64_t *n_unusual, apr_error *err)
+static apr_status wait_lane(apr_cuda_lane *host, apr_misfits *misfits, apr_error *err)
 {
     lane *const l = (lane *)host;
     const cudaError_t error = cudaStreamSynchronize(l->stream);
-    *n_unusual = error == cudaSuccess ? (int64_t)*l->n_unusual : 0;
+    const codec_misfits none = {};
+    *misfits = misfits_of(error == cudaSuccess ? l->found : &none);
     return result(error, "converting", &l->piece, err);
 }
 
@@ -214,4 +250,4 @@ static apr_status measure(apr_cuda_lane *host, int n_times, double *decode_s, do
     return result(error, "measuring", &l->piece, err);
 }
 
-const apr_cuda_codecs apr_cuda_codec_table = {decodes, encodes, open_lane, close_lane, start, wait_lane, measure};
+const apr_cuda_codecs apr_cuda_codec_table = {decodes, encodes, room, open_lane, close_lane, start, wait_lane, measure};

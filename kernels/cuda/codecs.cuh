@@ -7,6 +7,7 @@
 #define APR_KERNELS_CUDA_CODECS_CUH
 
 extern "C" {
+#include "kernels/misfits.h"
 #include "kernels/ref/codecs.h"
 }
 
@@ -35,6 +36,15 @@ launch_encode_fn encoder_of_q6_k(apr_dtype dtype);
 
 /* Rows with a scale each, as apr_encode_fp8_row. */
 cudaError_t launch_encode_fp8_rows(const float *src, uint8_t *dst, float *scales, int64_t n_rows, int64_t columns, cudaStream_t stream);
+
+/* As apr_misfits; of the worst, twice its magnitude's bits, and one more when it is positive. */
+typedef struct codec_misfits {
+    unsigned long long n_unusual, n_beyond, worst;
+} codec_misfits;
+
+/* Adds finite values outside the range to *found, and puts its bounds in their place where asked for. */
+cudaError_t launch_find_misfits(float *values, int64_t n_elems, apr_range range, bool saturate, codec_misfits *found, cudaStream_t stream);
+apr_misfits misfits_of(const codec_misfits *found); /* both on the host */
 
 template <apr_dtype D> struct block_of;
 #define X(id, name, elems, bytes, ggml, apr, st) \
