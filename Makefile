@@ -35,7 +35,7 @@ TOOL_C := $(filter-out $(MAINS),$(wildcard tools/*.c))
 TOOLS  := $(MAINS:tools/%.c=$B/%)
 TESTS  := $(patsubst tests/%.c,$B/%,$(wildcard tests/test_*.c))
 FUZZ   := $(patsubst tests/%.c,%,$(filter-out tests/fuzz_replay.c,$(wildcard tests/fuzz_*.c)))
-SUPPORT_C := $(filter-out tests/test_%.c tests/gpu_%.c tests/fuzz_%.c tests/bench_%.c,$(wildcard tests/*.c))
+SUPPORT_C := $(filter-out tests/test_%.c tests/gpu_%.c tests/fuzz_%.c tests/bench_%.c tests/make_%.c,$(wildcard tests/*.c))
 SOURCES = $(shell git ls-files '*.c' '*.h')
 
 .DEFAULT_GOAL := all
@@ -52,7 +52,7 @@ test: deps ## all tests; no GPU needed
 	@$(MAKE) --no-print-directory unit cli fuzz-replay
 unit: $(TESTS)
 	@tests/run_units.sh $(TESTS)
-cli: $(TOOLS)
+cli: $(TOOLS) $B/make_family
 	@tests/run_cli.sh $B
 fuzz-replay: $(FUZZ:%=$B/replay_%)
 	@for f in $(FUZZ); do $B/replay_$$f tests/corpus/$${f#fuzz_}/* || exit 1; done
@@ -105,6 +105,8 @@ $(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 $(TESTS): $B/%: $B/tests/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 $B/bench_%: $B/tests/bench_%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
+	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
+$B/make_%: $B/tests/make_%.c.o $B/tests/%_model.c.o $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
 $B/replay_fuzz_%: $B/tests/fuzz_%.c.o $B/tests/fuzz_replay.c.o $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
