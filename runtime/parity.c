@@ -68,6 +68,42 @@ apr_parity_bound apr_parity_backend_bound(apr_op_kind kind, bool fp16_products)
     return backend_bounds[kind].reason != NULL ? backend_bounds[kind] : other_ops;
 }
 
+/* Shares of the largest logit. Weights in 16 bits are exact on both sides, so only sums and the roundings below differ. The truth
+ * itself is float32 sums in a third order. */
+static const apr_run_bound run_bounds[] = {
+    [APR_RUNS_ON_REF] = {5e-5, "float32 sums, one after the other"},
+    [APR_RUNS_ON_HOST] = {2e-4, "float32 sums in another order"},
+    [APR_RUNS_ON_DEVICE] = {2e-4, "float32 sums in another order"},
+};
+/* A product's inputs are off by at most 2^-12 of themselves, 2^-12 / sqrt(3) in the mean; seven products a layer add up like their
+ * root, and the worst of thousands of numbers is off by four times the mean: 3e-3 after four layers, seen on weights at random (where
+ * nothing is as well-behaved as after training), 5e-4 on trained ones. Twice that. */
+static const apr_run_bound run_fp16 = {6e-3, "products of more than 8 tokens round their inputs to FP16 (2^-12)"};
+/* The same for other roundings, from what was seen on weights at random (1.8e-3 for FP16 caches, 0.14 for FP8 ones), doubled. */
+static const apr_run_bound run_fp8 = {0.3, "products round their inputs to FP8 (2^-4)"};
+static const struct {
+    apr_dtype dtype;
+    apr_run_bound bound;
+} run_kv[] = {
+    {APR_F16, {4e-3, "keys and values are kept in FP16 (2^-12)"}},
+    {APR_Q8_0, {4e-2, "keys and values are kept in 8 bits (1/254 of a block's largest)"}},
+    {APR_F8_E4M3, {0.3, "keys and values are kept in FP8 (2^-4)"}},
+};
+
+apr_run_bound apr_run_bound_of(apr_run_facts facts)
+{
+    apr_run_bound bound = run_bounds[facts.on];
+
+    if (facts.fp16_products && run_fp16.relative > bound.relative) bound = run_fp16;
+    for (size_t i = 0; i < sizeof run_kv / sizeof *run_kv; i++)
+        if (run_kv[i].dtype == facts.kv_dtype && run_kv[i].bound.relative > bound.relative) bound = run_kv[i].bound;
+    if (facts.fp8_products && run_fp8.relative > bound.relative) bound = run_fp8;
+    return bound;
+}
+
+/* Seen: 0.3 % to 1 % of the bound of logits. */
+double apr_run_perplexity_bound(apr_run_facts facts) { return fmax(5e-4, apr_run_bound_of(facts).relative / 20.0); }
+
 typedef struct parity {
     apr_session *truth, *other;
     const apr_program *program; /* the truth's */

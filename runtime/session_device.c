@@ -140,7 +140,7 @@ static apr_status make_copy(apr_session *s, size_t slot, apr_error *err)
 }
 
 /* FP8 units are used only for weights that are FP8, and only with the caller's consent. */
-static void choose_fp8(const apr_session *s)
+static void choose_fp8(apr_session *s)
 {
     apr_cuda_facts facts;
     bool has_fp8 = false;
@@ -148,7 +148,8 @@ static void choose_fp8(const apr_session *s)
     for (size_t i = 0; i < s->program.n_weights; i++) has_fp8 |= s->multiplied[i] != NULL && s->multiplied[i]->dtype == APR_F8_E4M3;
     if (!has_fp8 || s->options.may_use_fp8 == NULL) return;
     if (s->options.cuda->facts(s->options.ordinal, &facts, NULL) != APR_OK) return;
-    s->options.cuda->use_fp8(s->device, s->options.may_use_fp8(s->options.user, &facts));
+    s->fp8_products = s->options.may_use_fp8(s->options.user, &facts);
+    s->options.cuda->use_fp8(s->device, s->fp8_products);
 }
 
 apr_status apr_session_upload_weights(apr_session *s, apr_error *err)

@@ -27,6 +27,7 @@ struct apr_session {
     float *host_logits;         /* where the logits are read; the host's logits themselves without a device */
     uint64_t used_before;       /* of the whole card, before the context */
     bool prompt_checked, decode_checked;
+    bool fp8_products; /* the device multiplies FP8 weights in FP8 */
 
     int64_t position;
     const float *last_logits;

@@ -1,5 +1,6 @@
 /* steps.c - a session operation by operation, on the host or a device. */
 #include "runtime/steps.h"
+#include "runtime/parity.h"
 #include "runtime/session_parts.h"
 
 #include <string.h>
@@ -91,3 +92,21 @@ apr_status apr_steps_write_cells(apr_session *s, int state, int64_t first, int64
 void apr_steps_seek(apr_session *s, int64_t position) { s->position = position; }
 const apr_tensor *apr_steps_tensor(const apr_session *s, int slot) { return slot >= 0 ? s->tensors[slot] : NULL; }
 const char *apr_steps_backend(const apr_session *s) { return s->backend->name; }
+
+int64_t apr_steps_fp16_above(const apr_session *s)
+{
+    if (s->device == NULL) return INT64_MAX;
+    return s->options.no_direct ? 0 : APR_CUDA_FEW_TOKENS;
+}
+
+apr_run_facts apr_steps_run_facts(const apr_session *s, int64_t n_together)
+{
+    const int64_t most = n_together < s->plan.n_batch ? n_together : s->plan.n_batch;
+    const bool on_device = s->device != NULL;
+    return (apr_run_facts){.on = on_device                        ? APR_RUNS_ON_DEVICE
+                                 : s->backend == &apr_ref_backend ? APR_RUNS_ON_REF
+                                                                  : APR_RUNS_ON_HOST,
+                           .fp16_products = most > apr_steps_fp16_above(s),
+                           .fp8_products = on_device && s->fp8_products,
+                           .kv_dtype = s->plan.kv_dtype};
+}

@@ -244,7 +244,7 @@ int main(int argc, char **argv)
 {
     const apr_command commands[] = {
         {.verb = "golden",
-         .operands = "MODEL golden.json",
+         .operands = "MODEL golden.json|golden.safetensors",
          .min_operands = 2,
          .max_operands = 2,
          .options = apr_golden_options,

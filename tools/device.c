@@ -43,7 +43,8 @@ apr_status apr_device_choose(const apr_device_options *options, apr_session_opti
     const apr_cuda_api *cuda;
 
     session->on_warning = warn;
-    if (options->device == APR_DEVICE_HOST) return APR_OK;
+    if (options->device == APR_DEVICE_REF) session->backend = &apr_ref_backend;
+    if (options->device == APR_DEVICE_HOST || options->device == APR_DEVICE_REF) return APR_OK;
     const apr_status status = find_gpu(options, &cuda, &own);
     if (status != APR_OK && options->device == APR_DEVICE_AUTO) {
         char text[sizeof own.text + 64];

@@ -1,11 +1,9 @@
 /* golden.c - the checks of a recorded truth, one function each, and their table. */
 #include "tools/golden.h"
 
-#include "formats/bytes.h"
-#include "formats/half.h"
 #include "runtime/evaluate.h"
 #include "runtime/generate.h"
-#include "tools/running.h"
+#include "tools/golden_arrays.h"
 #include "tools/table.h"
 
 #include <math.h>
@@ -22,10 +20,11 @@ typedef struct golden_options {
 const apr_option apr_golden_options[] = {
     {"checks", 0, APR_OPTION_STRING, "LIST", "template,tokens,greedy,top,recite,logits,hidden,perplexity",
      "what to check, separated by commas", APR_TO(golden_options, checks), .group = "Checks"},
-    {"tolerance", 0, APR_OPTION_REAL, "X", "0.002", "largest absolute difference of logits and hidden states",
+    {"tolerance", 0, APR_OPTION_REAL, "X", "0",
+     "largest absolute difference of logits and hidden states; 0: what the backend and the grouping of tokens may bring about",
      APR_TO(golden_options, tolerance), .min = 0, .max = 1e9},
-    {"ppl-tolerance", 0, APR_OPTION_REAL, "X", "0.0005", "largest relative difference of perplexity", APR_TO(golden_options, ppl_tolerance),
-     .min = 0, .max = 1e9},
+    {"ppl-tolerance", 0, APR_OPTION_REAL, "X", "0", "largest relative difference of perplexity; 0: likewise",
+     APR_TO(golden_options, ppl_tolerance), .min = 0, .max = 1e9},
     {"margin", 0, APR_OPTION_REAL, "X", "0.02", "greedy answers with a smaller margin are not judged", APR_TO(golden_options, margin),
      .min = 0, .max = 1e9},
     {"min-recite", 0, APR_OPTION_INT, "N", "-1", "verses that must be exact; -1: all", APR_TO(golden_options, min_recite), .min = -1,
@@ -39,6 +38,7 @@ const size_t apr_golden_options_bytes = sizeof(golden_options);
 
 const char *const apr_golden_examples[] = {
     "aprrun golden model.apr golden.json",
+    "aprrun golden --device ref model.apr golden.safetensors",
     "aprrun golden --checks tokens,recite --min-recite 36 model-q4_k_m.apr golden.json",
     NULL,
 };
@@ -55,8 +55,8 @@ typedef struct golden {
 /* What a check found out. It passes when all that was judged is good. */
 struct check {
     int64_t n_good, n_judged, n_total;
-    double worst, bound; /* NaN: the check has no such figure */
-    const char *what;    /* of worst */
+    double worst, bound;  /* NaN: the check has no such figure */
+    apr_run_bound reason; /* of bound; relative 0: it was given */
     char first_bad[160];
 };
 
@@ -200,35 +200,57 @@ static void worst_of(check *c, double difference)
     if (!(difference <= c->worst)) c->worst = difference; /* NaN is the worst of all */
 }
 
+/* Of the recorded best logits of one prompt. */
+typedef struct top_found {
+    double worst, peak;
+} top_found;
+
+static apr_status compare_top(const golden *g, const cJSON *prompt, size_t *n_ids, top_found *found, apr_error *err)
+{
+    const cJSON *const values = apr_json_get(prompt, "top5_logits");
+    int32_t *ids, *top;
+    size_t n_top;
+
+    *found = (top_found){0};
+    APR_TRY(ids_of(g, apr_json_get(prompt, "ids"), &ids, n_ids, err));
+    apr_session_reset(g->r->session);
+    const apr_status status = apr_session_eval(g->r->session, ids, *n_ids, NULL, err);
+    free(ids);
+    APR_TRY(status);
+    APR_TRY(ids_of(g, apr_json_get(prompt, "top5_ids"), &top, &n_top, err));
+    const float *const logits = apr_session_logits(g->r->session);
+    for (size_t i = 0; i < n_top; i++) {
+        const cJSON *const value = cJSON_GetArrayItem(values, (int)i);
+        const bool known = value != NULL && top[i] < apr_session_program(g->r->session)->vocab_size;
+        const double difference = known ? fabs((double)logits[top[i]] - value->valuedouble) : NAN;
+        if (!(difference <= found->worst)) found->worst = difference;
+        if (known) found->peak = fmax(found->peak, fabs(value->valuedouble));
+    }
+    free(top);
+    return APR_OK;
+}
+
 /* The best logits after each prompt. */
 static apr_status check_top(const golden *g, check *c, apr_error *err)
 {
     const cJSON *prompt;
+
     c->worst = 0;
     c->bound = g->options->tolerance;
     cJSON_ArrayForEach(prompt, apr_json_get(g->json, "prompts"))
     {
-        const cJSON *const values = apr_json_get(prompt, "top5_logits");
-        int32_t *ids, *top;
-        size_t n_ids, n_top;
-        APR_TRY(ids_of(g, apr_json_get(prompt, "ids"), &ids, &n_ids, err));
-        apr_session_reset(g->r->session);
-        apr_status status = apr_session_eval(g->r->session, ids, n_ids, NULL, err);
-        free(ids);
-        APR_TRY(status);
-        APR_TRY(ids_of(g, apr_json_get(prompt, "top5_ids"), &top, &n_top, err));
-        const float *const logits = apr_session_logits(g->r->session);
-        double worst = 0;
-        for (size_t i = 0; i < n_top; i++) {
-            const cJSON *const value = cJSON_GetArrayItem(values, (int)i);
-            const double difference = value != NULL && top[i] < apr_session_program(g->r->session)->vocab_size
-                                          ? fabs((double)logits[top[i]] - value->valuedouble)
-                                          : NAN;
-            if (!(difference <= worst)) worst = difference;
+        top_found found;
+        size_t n_ids;
+        APR_TRY(compare_top(g, prompt, &n_ids, &found, err));
+        double bound = g->options->tolerance;
+        if (bound == 0.0) {
+            const apr_run_bound b = apr_run_bound_of(apr_steps_run_facts(g->r->session, (int64_t)n_ids));
+            bound = b.relative * found.peak;
+            if (b.relative > c->reason.relative) c->reason = b;
         }
-        free(top);
-        worst_of(c, worst);
-        judge(c, worst <= c->bound, text_of(prompt, "text"));
+        worst_of(c, found.worst);
+        c->bound = fmax(c->bound, bound);
+        judge(c, found.worst <= bound, text_of(prompt, "text"));
     }
     return APR_OK;
 }
@@ -270,75 +292,32 @@ static apr_status check_recite(const golden *g, check *c, apr_error *err)
     return APR_OK;
 }
 
-/* golden.safetensors beside golden.json. */
-static apr_status open_arrays(const golden *g, apr_model *arrays, apr_error *err)
+/* golden.safetensors beside golden.json, its ids as one prompt. */
+static apr_status check_arrays(const golden *g, int which, check *c, apr_error *err)
 {
+    apr_golden_arrays arrays;
+    apr_golden_figure figures[2];
     char path[4096];
     const char *const dot = strrchr(g->path, '.');
-    snprintf(path, sizeof path, "%.*s.safetensors", dot != NULL ? (int)(dot - g->path) : (int)strlen(g->path), g->path);
-    return apr_model_open(arrays, path, err);
-}
 
-static apr_status find_array(const apr_model *arrays, const char *name, apr_dtype dtype, int64_t n_elems, const apr_tensor **array,
-                             apr_error *err)
-{
-    *array = apr_model_find(arrays, name);
-    if (*array == NULL || (*array)->dtype != dtype || (n_elems > 0 && apr_tensor_elems(*array) != n_elems))
-        return apr_fail(err, APR_E_DAMAGED, "%s: no array '%s' of the right type and size", arrays->path, name);
+    snprintf(path, sizeof path, "%.*s.safetensors", dot != NULL ? (int)(dot - g->path) : (int)strlen(g->path), g->path);
+    apr_status status = apr_golden_open(&arrays, path, err);
+    if (status == APR_OK) status = apr_golden_compare(g->r->session, &arrays, arrays.n_ids, g->options->tolerance, figures, err);
+    apr_golden_close(&arrays);
+    APR_TRY(status);
+    const apr_golden_figure *const f = &figures[which];
+    if (f->n_rows == 0) return apr_fail(err, APR_E_DAMAGED, "%s: there is no array '%s'", path, which == 0 ? "logits" : "hidden");
+    c->n_judged = f->n_rows;
+    c->n_good = f->n_good;
+    c->worst = f->worst;
+    c->bound = f->bound;
+    c->reason = f->reason;
+    snprintf(c->first_bad, sizeof c->first_bad, "%s", f->first_bad);
     return APR_OK;
 }
 
-/* Evaluates the recorded ids and compares logits or hidden states row by row. */
-static apr_status compare_arrays(const golden *g, const apr_model *arrays, bool hidden, check *c, apr_error *err)
-{
-    const apr_program *const program = apr_session_program(g->r->session);
-    const apr_tensor *ids, *truth;
-    char which[64];
-
-    ids = apr_model_find(arrays, "ids");
-    if (ids == NULL || (ids->dtype != APR_I32 && ids->dtype != APR_I64))
-        return apr_fail(err, APR_E_DAMAGED, "%s: no array 'ids' of integers", arrays->path);
-    const size_t n = (size_t)apr_tensor_elems(ids), width = (size_t)(hidden ? program->hidden_size : program->vocab_size),
-                 n_rows = hidden ? program->n_taps * n : n;
-    APR_TRY(find_array(arrays, hidden ? "hidden" : "logits", APR_F32, (int64_t)(n_rows * width), &truth, err));
-    int32_t *const tokens = malloc(n * sizeof *tokens + 1);
-    float *const values = malloc(n_rows * width * sizeof *values + 1);
-    apr_status status = tokens != NULL && values != NULL ? APR_OK : apr_no_memory(err, "rows to compare");
-    for (size_t i = 0; i < n && status == APR_OK; i++)
-        tokens[i] = (int32_t)(ids->dtype == APR_I32 ? apr_load_le32(ids->data + 4 * i) : apr_load_le64(ids->data + 8 * i));
-    const apr_eval_output out = {.all_logits = true, .logits = hidden ? NULL : values, .hidden = hidden ? values : NULL};
-    apr_session_reset(g->r->session);
-    if (status == APR_OK) status = apr_session_eval(g->r->session, tokens, n, &out, err);
-    for (size_t row = 0; row < n_rows && status == APR_OK; row++) {
-        double worst = 0;
-        for (size_t i = 0; i < width; i++) {
-            const float recorded = apr_f32_from_bits(apr_load_le32(truth->data + 4 * (row * width + i)));
-            const double difference = fabs((double)values[row * width + i] - (double)recorded);
-            if (!(difference <= worst)) worst = difference;
-        }
-        worst_of(c, worst);
-        if (hidden) snprintf(which, sizeof which, "after layer %zu, token %zu", row / n, row % n);
-        else snprintf(which, sizeof which, "token %zu", row);
-        judge(c, worst <= c->bound, which);
-    }
-    free(tokens);
-    free(values);
-    return status;
-}
-
-static apr_status check_arrays(const golden *g, bool hidden, check *c, apr_error *err)
-{
-    apr_model arrays;
-    c->worst = 0;
-    c->bound = g->options->tolerance;
-    apr_status status = open_arrays(g, &arrays, err);
-    if (status == APR_OK) status = compare_arrays(g, &arrays, hidden, c, err);
-    apr_model_close(&arrays);
-    return status;
-}
-
-static apr_status check_logits(const golden *g, check *c, apr_error *err) { return check_arrays(g, false, c, err); }
-static apr_status check_hidden(const golden *g, check *c, apr_error *err) { return check_arrays(g, true, c, err); }
+static apr_status check_logits(const golden *g, check *c, apr_error *err) { return check_arrays(g, 0, c, err); }
+static apr_status check_hidden(const golden *g, check *c, apr_error *err) { return check_arrays(g, 1, c, err); }
 
 /* heldout.file, beside golden.json or one folder up. */
 static apr_status read_heldout(const golden *g, const char *name, char **text, size_t *n, apr_error *err)
@@ -375,6 +354,7 @@ static apr_status check_perplexity(const golden *g, check *c, apr_error *err)
     free(ids);
     APR_TRY(status);
     c->bound = g->options->ppl_tolerance;
+    if (c->bound == 0.0) c->bound = apr_run_perplexity_bound(apr_steps_run_facts(g->r->session, window));
     c->worst = fabs(result.perplexity / truth - 1);
     snprintf(found, sizeof found, "%.4f over %lld tokens, recorded %.4f over %lld", result.perplexity, (long long)result.n_scored, truth,
              (long long)n_scored);
@@ -435,6 +415,7 @@ static void answer_json(apr_json_text *json, size_t i, const check *c, bool good
     if (!isnan(c->bound)) {
         apr_json_real(json, "worst", c->worst);
         apr_json_real(json, "bound", c->bound);
+        apr_golden_reason_json(json, &c->reason);
     }
     if (c->first_bad[0] != '\0') apr_json_string(json, "first_bad", c->first_bad, strlen(c->first_bad));
     apr_json_close(json, '}');
@@ -454,6 +435,7 @@ static void answer_row(apr_table *table, size_t i, const check *c, bool good)
 static apr_status run_checks(const golden *g, const apr_call *call, bool *all_good, apr_error *err)
 {
     static const apr_column columns[5];
+    apr_golden_reasons reasons = {0};
     apr_table table;
     apr_status status = APR_OK;
 
@@ -465,10 +447,15 @@ static apr_status run_checks(const golden *g, const apr_call *call, bool *all_go
         status = checks[i].run(g, &c, err);
         const bool good = passed(g, i, &c);
         *all_good &= good;
+        apr_golden_add_reason(&reasons, &c.reason);
         if (call->answer->json) answer_json(&call->answer->body, i, &c, good);
         else answer_row(&table, i, &c, good);
     }
-    if (status == APR_OK && !call->answer->json) return apr_table_print(&table, stdout, 2, err);
+    if (status == APR_OK && !call->answer->json) {
+        status = apr_table_print(&table, stdout, 2, err);
+        apr_golden_print_reasons(&reasons);
+        return status;
+    }
     apr_table_close(&table);
     return status;
 }
@@ -482,6 +469,7 @@ apr_status apr_run_golden(const apr_call *call, apr_error *err)
     size_t n = 0;
     bool all_good = false;
 
+    if (apr_is_golden_arrays(g.path)) return apr_run_golden_arrays(call, &run, g.options->tolerance, err);
     APR_TRY(check_list(g.options->checks, err));
     apr_status status = apr_read_text(g.path, &text, &n, err);
     if (status == APR_OK) status = apr_json_parse(&g.json, text, n, g.path, err);

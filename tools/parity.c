@@ -255,7 +255,7 @@ apr_status apr_parity_with_ref(const apr_running *r, const int32_t *ids, int64_t
 
     *result = (apr_parity_result){0};
     options->allowance = NULL;
-    options->fp16_above = apr_session_plan(r->session)->judged == APR_ON_DEVICE ? APR_CUDA_FEW_TOKENS : INT64_MAX;
+    options->fp16_above = apr_steps_fp16_above(r->session);
     APR_TRY(open_ref(r, &ref, err));
     const apr_status status = apr_parity_run(ref, r->session, ids, n_ids, options, result, err);
     apr_session_close(ref);
@@ -404,6 +404,8 @@ apr_status apr_run_parity(const apr_call *call, apr_error *err)
     size_t n_positions;
 
     APR_TRY(parse_positions(o->positions, positions, &n_positions, err));
+    if (run.where.device == APR_DEVICE_REF)
+        return apr_fail(err, APR_E_USAGE, "parity compares a backend with the reference: choose --device host, cuda or auto");
     /* room for the last position; operations can be compared beyond what the model was trained for */
     if (run.ctx == 0) run.ctx = positions[n_positions - 1] + o->tokens + 1;
     if (o->text != NULL && run.ctx < 256) run.ctx = 256;

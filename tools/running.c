@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-apr_status apr_running_open(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
+apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
 {
     apr_session_options session = apr_session_defaults;
 
@@ -25,7 +25,12 @@ apr_status apr_running_open(apr_running *r, const char *path, const apr_run_opti
     session.n_threads = (int)options->threads;
     session.budget_bytes = options->memory;
     APR_TRY(apr_device_choose(&options->where, &session, err));
-    APR_TRY(apr_session_open(&r->session, &r->model, &session, err));
+    return apr_session_open(&r->session, &r->model, &session, err);
+}
+
+apr_status apr_running_open(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
+{
+    APR_TRY(apr_running_open_weights(r, path, options, n_logits, err));
     return apr_tokenizer_open(&r->tokenizer, &r->model.vocab, err);
 }
 

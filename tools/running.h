@@ -35,6 +35,9 @@ typedef struct apr_running {
 
 /* A zeroed apr_running may be closed; a failed open must be. n_logits: rows of logits kept at a time. */
 apr_status apr_running_open(apr_running *running, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err);
+/* Without the tokenizer, for what goes by token ids: a model that has none can be run. */
+apr_status apr_running_open_weights(apr_running *running, const char *path, const apr_run_options *options, int64_t n_logits,
+                                    apr_error *err);
 void apr_running_close(apr_running *running);
 
 /* The model's own chat template around one user message (and a system message, or NULL), ready for the answer. malloc'ed.

@@ -1,0 +1,1 @@
+aprrun parity --device ref data/tiny-qwen2
