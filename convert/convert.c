@@ -168,7 +168,9 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
     if (c->recipe.file_type > 0) c->options.sink.file_type = c->recipe.file_type;
     APR_TRY(lay_out(c, err));
-    return correct_config(c, err);
+    APR_TRY(correct_config(c, err));
+    APR_TRY(apr_sink_losses(options->format, &c->layout, &c->losses, err));
+    return options->sink.allow_loss ? APR_OK : apr_losses_refuse(&c->losses, source->path, err);
 }
 
 apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *file_bytes, apr_error *err)
@@ -192,6 +194,7 @@ apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *fil
 
 void apr_conversion_close(apr_conversion *c)
 {
+    apr_losses_close(&c->losses);
     apr_model_close(&c->layout);
     apr_recipe_close(&c->recipe);
     apr_model_close(&c->view);

@@ -28,6 +28,7 @@ typedef struct apr_conversion {
     apr_model view;       /* the source's tensors under the output's names and orders */
     apr_recipe recipe;    /* its lines point into view */
     apr_model layout;     /* what the sink will write, FP8 scale tensors included */
+    apr_losses losses;    /* what the output cannot say; only notes unless options.sink.allow_loss */
     apr_pipe_item *items; /* [layout.n_tensors], metrics filled by the run */
 } apr_conversion;
 

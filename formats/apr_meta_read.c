@@ -348,6 +348,7 @@ static apr_status read_kit_head(apr_model *model, const cJSON *kit, apr_error *e
     }
     apr_json_get_bool(origin, "requantized", &model->origin.requantized);
     apr_json_get_bool(extras, "attention_bias", &model->hparams.attention_bias);
+    apr_json_get_bool(extras, "mlp_bias", &model->hparams.mlp_bias);
     if (!copy_string(model, extras, "torch_dtype", &model->hparams.torch_dtype)) return apr_no_memory(err, "the metadata");
     APR_TRY(read_rope(model, apr_json_get(extras, "rope"), err));
     return read_layer_kinds(model, extras, err);

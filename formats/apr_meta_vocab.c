@@ -148,6 +148,7 @@ void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab)
     if (vocab->pattern != NULL) apr_json_string(out, "pattern", vocab->pattern, strlen(vocab->pattern));
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         apr_json_bool(out, rules[i].key, *(const bool *)((const char *)vocab + rules[i].offset));
+    if (vocab->space_after_added) apr_json_bool(out, "space_after_added", true);
     write_id(out, "unk_id", vocab->unk_id);
     apr_json_open(out, "stop_ids", '[');
     for (size_t i = 0; i < vocab->n_stop_ids; i++) apr_json_int(out, NULL, vocab->stop_ids[i]);
@@ -348,6 +349,7 @@ static apr_status read_rules(apr_model *model, const cJSON *rules_json, apr_voca
 
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         apr_json_get_bool(rules_json, rules[i].key, (bool *)((char *)vocab + rules[i].offset));
+    apr_json_get_bool(rules_json, "space_after_added", &vocab->space_after_added);
     vocab->unk_id = read_id(rules_json, "unk_id", vocab->n_tokens);
     cJSON_ArrayForEach(item, apr_json_get(rules_json, "stop_ids"))
     {

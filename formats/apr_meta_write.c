@@ -21,16 +21,19 @@ static bool is_typed(apr_str key)
     return false;
 }
 
+/* What a JSON string that reads back equal can hold. */
+static bool is_json_text(apr_str s) { return apr_str_is_utf8(s) && (s.n_bytes == 0 || memchr(s.text, '\0', s.n_bytes) == NULL); }
+
 /* Stands at the top of the JSON under its own name and reads back equal. */
 static bool is_free_item(const apr_kv *item)
 {
     double real;
 
-    if (memchr(item->key.text, '\0', item->key.n_bytes) != NULL || !apr_str_is_utf8(item->key) || item->key.n_bytes == 0) return false;
+    if (!is_json_text(item->key) || item->key.n_bytes == 0) return false;
     switch (item->type) {
     case APR_KV_BOOL: break;
     case APR_KV_STRING:
-        if (!apr_str_is_utf8(item->value.string) || memchr(item->value.string.text, '\0', item->value.string.n_bytes) != NULL) return false;
+        if (!is_json_text(item->value.string)) return false;
         break;
     case APR_KV_I64:
         if ((int64_t)item->value.bits > (int64_t)1 << 53 || (int64_t)item->value.bits < -((int64_t)1 << 53)) return false;
@@ -107,11 +110,12 @@ static apr_str typed_value(const apr_model *layout, const char *key)
     const bool plain = apr_meta_is_plain(layout);
     apr_str value = {"", 0};
 
-    if (layout->origin.format == APR_FORMAT_NONE && apr_kv_get_string(&layout->kv, key, &value)) return value;
+    if (layout->origin.format == APR_FORMAT_NONE && apr_kv_get_string(&layout->kv, key, &value) && is_json_text(value)) return value;
     for (size_t i = 0; i < sizeof gguf_keys / sizeof *gguf_keys; i++)
         if (layout->origin.format == APR_FORMAT_GGUF && strcmp(gguf_keys[i].key, key) == 0 &&
-            apr_kv_get_string(&layout->kv, gguf_keys[i].gguf_key, &value))
+            apr_kv_get_string(&layout->kv, gguf_keys[i].gguf_key, &value) && is_json_text(value))
             return value;
+    value = (apr_str){"", 0};
     if (strcmp(key, "model_type") == 0 || strcmp(key, "name") == 0) return apr_str_of(architecture);
     if (strcmp(key, "version") == 0 && !plain) return apr_str_of("1.0.0");
     if (strcmp(key, "original_format") == 0 && layout->origin.format == APR_FORMAT_GGUF) return apr_str_of("gguf");
@@ -227,6 +231,7 @@ static void write_extra_hparams(apr_json_text *out, const apr_hparams *h)
     if (!has_hparams(h)) return;
     apr_json_open(out, "hparams", '{');
     apr_json_bool(out, "attention_bias", h->attention_bias);
+    if (h->mlp_bias) apr_json_bool(out, "mlp_bias", true);
     write_string(out, "torch_dtype", h->torch_dtype);
     write_rope(out, &h->rope);
     if (h->layer_kinds != NULL && h->num_layers > 0) {

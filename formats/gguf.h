@@ -8,6 +8,7 @@
 #ifndef APR_FORMATS_GGUF_H
 #define APR_FORMATS_GGUF_H
 
+#include "formats/losses.h"
 #include "formats/model.h"
 #include "formats/sink.h"
 
@@ -24,6 +25,13 @@ apr_status apr_gguf_parse(apr_model *model, apr_error *err);
  * more than 4 dimensions. */
 apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err);
 
+/* Is the header made of the layout's own keys, because they are a GGUF's? Otherwise it is made of hyperparameters and tokenizer, */
+bool apr_gguf_keeps_keys(const apr_model *layout);
+/* and what that cannot say is listed here. */
+apr_status apr_gguf_losses(const apr_model *layout, apr_losses *losses, apr_error *err);
+/* Why that tokenizer cannot stand in a GGUF at all (a clause, of the arena), or NULL. */
+apr_status apr_gguf_vocab_obstacle(const apr_vocab *vocab, apr_arena *arena, const char **obstacle, apr_error *err);
+
 /* Hyperparameters and tokenizer out of GGUF's keys, and keys out of them. Values that are not there stay 0 / none. */
 apr_status apr_gguf_hparams(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 apr_status apr_gguf_vocab(const apr_kv_list *kv, apr_vocab *vocab, apr_arena *arena, const char *where, apr_error *err);
@@ -36,7 +44,11 @@ void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *hparam
 /* Appends everything llama.cpp wants to see: general.*, ARCH.*, tokenizer.*. `file_type` is llama.cpp's number of the mixture. */
 apr_status apr_gguf_keys(const apr_hparams *hparams, const apr_vocab *vocab, const char *name, int64_t file_type, apr_kv_list *kv,
                          apr_error *err);
-/* The tokenizer's part of it. What GGUF has no key for is kept under tokenizer.aprkit.pattern and tokenizer.aprkit.stop_ids. */
+/* Hyperparameters that those keys cannot say, as "aprkit.*": read last, and written for all that the keys written so far do
+ * not give back. n_tokens: of the tokenizer that will follow. */
+apr_status apr_gguf_extras_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
+apr_status apr_gguf_extras_write(const apr_hparams *hparams, size_t n_tokens, apr_kv_list *kv, apr_error *err);
+/* The tokenizer's part of it. What GGUF has no key for is kept under tokenizer.aprkit.*. */
 apr_status apr_gguf_vocab_keys(const apr_vocab *vocab, apr_kv_list *kv, apr_error *err);
 
 #endif

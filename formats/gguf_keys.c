@@ -20,7 +20,7 @@ typedef struct arch_facts {
 } arch_facts;
 
 static const arch_facts archs[] = {
-    {.ggml = "llama", .writes_rotary_dim = true, .writes_vocab_size = true},
+    {.ggml = "llama", .writes_rotary_dim = true, .writes_vocab_size = true}, /* mistral too */
     {.ggml = "qwen2"},
     {.ggml = "qwen2moe"},
     {.ggml = "gpt-oss", .sliding_period = 2, .no_truncate = true, .writes_head_dim = true, .ff_is_expert = true},
@@ -158,7 +158,8 @@ apr_status apr_gguf_hparams(const apr_kv_list *kv, apr_hparams *h, apr_arena *ar
     const apr_kv *const tokens = apr_kv_find(kv, "tokenizer.ggml.tokens");
     if (h->vocab_size == 0 && tokens != NULL && tokens->type == APR_KV_ARRAY && tokens->n_elems <= INT32_MAX)
         h->vocab_size = (int64_t)tokens->n_elems;
-    return read_layer_kinds(&k, h, arena, err);
+    APR_TRY(read_layer_kinds(&k, h, arena, err));
+    return apr_gguf_extras_read(kv, h, arena, where, err);
 }
 
 /* --- llama 3's rotary scaling --- */
@@ -203,6 +204,7 @@ void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *h)
 typedef struct key_writer {
     const char *arch;
     const arch_facts *facts;
+    bool lacks_vocab; /* no list of tokens says how many there are */
     apr_kv_list *kv;
     apr_error *err;
 } key_writer;
@@ -286,7 +288,7 @@ static apr_status put_special(const key_writer *w, const apr_hparams *h)
     if (__builtin_mul_overflow(h->linear_num_value_heads, h->linear_value_head_dim, &inner_size)) inner_size = -1; /* refused below */
     const bool partial_rotation = h->rotary_dim > 0 && h->rotary_dim != h->head_dim;
 
-    if (w->facts->writes_vocab_size) APR_TRY(put_int(w, "vocab_size", h->vocab_size));
+    if (w->facts->writes_vocab_size || w->lacks_vocab) APR_TRY(put_int(w, "vocab_size", h->vocab_size));
     APR_TRY(put_int(w, "attention.sliding_window", h->sliding_window));
     APR_TRY(put_int(w, "expert_feed_forward_length", expert_size));
     APR_TRY(put_int(w, "expert_shared_feed_forward_length", h->shared_expert_intermediate_size));
@@ -302,7 +304,8 @@ static apr_status put_special(const key_writer *w, const apr_hparams *h)
 apr_status apr_gguf_keys(const apr_hparams *h, const apr_vocab *vocab, const char *name, int64_t file_type, apr_kv_list *kv, apr_error *err)
 {
     const char *const arch = apr_architecture_to_ggml(h->architecture != NULL ? h->architecture : "");
-    const key_writer w = {.arch = arch, .facts = facts_of(arch), .kv = kv, .err = err};
+    const bool lacks_vocab = vocab->kind == APR_VOCAB_NONE || vocab->n_tokens == 0;
+    const key_writer w = {.arch = arch, .facts = facts_of(arch), .lacks_vocab = lacks_vocab, .kv = kv, .err = err};
 
     if (arch[0] != '\0') APR_TRY(apr_kv_set_string(kv, "general.architecture", apr_str_of(arch), err));
     APR_TRY(apr_kv_set_string(kv, "general.type", apr_str_of("model"), err));
@@ -311,5 +314,6 @@ apr_status apr_gguf_keys(const apr_hparams *h, const apr_vocab *vocab, const cha
     APR_TRY(apr_kv_set_int(kv, "general.file_type", APR_KV_U32, file_type, err));
     if (arch[0] != '\0') APR_TRY(put_special(&w, h));
     APR_TRY(apr_kv_set_int(kv, "general.quantization_version", APR_KV_U32, 2, err));
+    if (arch[0] != '\0') APR_TRY(apr_gguf_extras_write(h, lacks_vocab ? 0 : vocab->n_tokens, kv, err));
     return apr_gguf_vocab_keys(vocab, kv, err);
 }

@@ -1,10 +1,13 @@
 /* gguf_vocab.c - a tokenizer out of GGUF's tokenizer.* keys, and into them. */
 #include "formats/gguf.h"
+#include "formats/spm_scores.h"
 
 static const struct {
     apr_vocab_kind kind;
     const char *model; /* tokenizer.ggml.model */
 } kinds[] = {{APR_VOCAB_BPE, "gpt2"}, {APR_VOCAB_SPM, "llama"}, {APR_VOCAB_NONE, "none"}};
+
+#define NO_SPLITTING "" /* tokenizer.aprkit.pattern of a tokenizer that merges across the whole text */
 
 /* Keys of single tokens, and where their ids lie in apr_vocab; those of turn_keys only end a turn. */
 static const struct {
@@ -107,6 +110,52 @@ static apr_status copy_string(const apr_kv_list *kv, const char *key, apr_arena 
     return *text != NULL ? APR_OK : apr_no_memory(err, "the tokenizer");
 }
 
+/* What a name or a kind of tokenizer stands for and a file of ours may say otherwise, under keys that others do not know. */
+static const struct {
+    const char *key;
+    size_t offset;
+} own_flags[] = {
+    {"tokenizer.aprkit.nfc", offsetof(apr_vocab, nfc)},
+    {"tokenizer.aprkit.ignore_merges", offsetof(apr_vocab, ignore_merges)},
+    {"tokenizer.aprkit.byte_fallback", offsetof(apr_vocab, byte_fallback)},
+    {"tokenizer.aprkit.escape_spaces", offsetof(apr_vocab, escape_spaces)},
+    {"tokenizer.aprkit.space_after_added", offsetof(apr_vocab, space_after_added)},
+};
+enum { N_OWN_FLAGS = sizeof own_flags / sizeof *own_flags };
+
+static bool *flag_at(apr_vocab *v, size_t i) { return (bool *)(void *)((char *)v + own_flags[i].offset); }
+
+/* tokenizer.aprkit.added: [id, flags, ...] of every added token. Without the key there is no table of flags. */
+static apr_status read_added(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena, const char *where, apr_error *err)
+{
+    const apr_kv *pairs;
+
+    APR_TRY(find_array(kv, "tokenizer.aprkit.added", false, 0, &pairs, where, err));
+    if (pairs == NULL) return APR_OK;
+    uint8_t *const added = apr_arena_alloc(arena, v->n_tokens);
+    if (added == NULL) return apr_no_memory(err, "the vocabulary");
+    for (uint64_t i = 0; i + 1 < pairs->n_elems; i += 2) {
+        const int64_t id = apr_kv_elem_int(pairs, i), flags = apr_kv_elem_int(pairs, i + 1);
+        if (id < 0 || (uint64_t)id >= v->n_tokens || flags < 0 || flags > UINT8_MAX)
+            return apr_fail(err, APR_E_DAMAGED, "%s: tokenizer.aprkit.added speaks of token %lld, of %zu", where, (long long)id,
+                            v->n_tokens);
+        added[id] = (uint8_t)flags;
+    }
+    v->added = added;
+    return APR_OK;
+}
+
+/* What the file's keys and the name of the splitting rule leave open, as every reader of GGUF takes it. */
+static void set_defaults(apr_vocab *v, const apr_pre_rule *rule)
+{
+    const bool is_spm = v->kind == APR_VOCAB_SPM;
+
+    v->nfc = !is_spm && rule != NULL && rule->nfc;
+    v->ignore_merges = !is_spm && rule != NULL && rule->ignore_merges;
+    v->byte_fallback = v->escape_spaces = is_spm;
+    v->space_after_added = is_spm && v->add_space_prefix; /* as llama.cpp does behind special tokens */
+}
+
 static apr_status read_rules(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena, apr_error *err)
 {
     const bool is_spm = v->kind == APR_VOCAB_SPM;
@@ -114,20 +163,16 @@ static apr_status read_rules(const apr_kv_list *kv, apr_vocab *v, apr_arena *are
     APR_TRY(copy_string(kv, "tokenizer.ggml.pre", arena, &v->pre, err));
     APR_TRY(copy_string(kv, "tokenizer.aprkit.pattern", arena, &v->pattern, err));
     const apr_pre_rule *const rule = apr_pre_find(v->pre);
-    if (!is_spm && rule != NULL) {
-        if (v->pattern == NULL) v->pattern = rule->pattern;
-        v->nfc = rule->nfc;
-        v->ignore_merges = rule->ignore_merges;
-        v->add_bos = rule->add_bos;
-    }
-    v->byte_fallback = v->escape_spaces = v->add_space_prefix = is_spm;
-    if (is_spm) v->add_bos = true;
+    if (!is_spm && rule != NULL && v->pattern == NULL) v->pattern = rule->pattern;
+    v->add_bos = is_spm || (rule != NULL && rule->add_bos);
+    v->add_space_prefix = is_spm;
     apr_kv_get_bool(kv, "tokenizer.ggml.add_bos_token", &v->add_bos);
     apr_kv_get_bool(kv, "tokenizer.ggml.add_eos_token", &v->add_eos);
     apr_kv_get_bool(kv, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix);
-    v->space_after_added = is_spm && v->add_space_prefix; /* as llama.cpp does behind special tokens */
-    if (v->kind == APR_VOCAB_BPE && v->pre == NULL && v->pattern == NULL)
-        v->pre = "default"; /* unknown splitting is refused, not left out */
+    set_defaults(v, rule);
+    for (size_t i = 0; i < N_OWN_FLAGS; i++) apr_kv_get_bool(kv, own_flags[i].key, flag_at(v, i));
+    if (v->pattern != NULL && strcmp(v->pattern, NO_SPLITTING) == 0) v->pattern = v->pre = NULL;
+    else if (v->kind == APR_VOCAB_BPE && v->pre == NULL && v->pattern == NULL) v->pre = "default"; /* unknown: refused, not left out */
     return APR_OK;
 }
 
@@ -193,6 +238,7 @@ apr_status apr_gguf_vocab(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena,
     APR_TRY(read_scores(scores, v, arena, err));
     APR_TRY(read_merges(merges, v, arena, where, err));
     APR_TRY(read_rules(kv, v, arena, err));
+    APR_TRY(read_added(kv, v, arena, where, err));
     return read_ids(kv, v, where, err);
 }
 
@@ -240,43 +286,107 @@ static apr_status put_merges(const apr_vocab *v, apr_kv_list *kv, apr_error *err
     return put_strings(kv, "tokenizer.ggml.merges", joined, v->n_merges, err);
 }
 
+/* Does a reader find just these stop ids by itself, by eos and by the texts of tokens? More than one are stated in any case. */
+static bool stops_are_guessed(const apr_vocab *v)
+{
+    apr_vocab guessed = {.n_tokens = v->n_tokens, .tokens = v->tokens, .types = v->types};
+
+    if (v->n_stop_ids > 1) return false;
+    apr_vocab_add_stop(&guessed, v->eos_id);
+    if (v->types != NULL) add_turn_texts(&guessed);
+    return guessed.n_stop_ids == v->n_stop_ids && (v->n_stop_ids == 0 || guessed.stop_ids[0] == v->stop_ids[0]);
+}
+
 static apr_status put_ids(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
 {
     for (size_t i = 0; i < sizeof id_keys / sizeof *id_keys; i++) {
         const int32_t id = *(const int32_t *)(const void *)((const char *)v + id_keys[i].offset);
         if (id >= 0) APR_TRY(apr_kv_set_int(kv, id_keys[i].key, APR_KV_U32, id, err));
     }
-    const bool only_eos = v->n_stop_ids == 0 || (v->n_stop_ids == 1 && v->stop_ids[0] == v->eos_id);
-    return only_eos ? APR_OK : put_numbers(kv, "tokenizer.aprkit.stop_ids", APR_KV_I32, v->n_stop_ids, load_stop, v, err);
+    return stops_are_guessed(v) ? APR_OK : put_numbers(kv, "tokenizer.aprkit.stop_ids", APR_KV_I32, v->n_stop_ids, load_stop, v, err);
+}
+
+/* Does a reader that knows no flags treat this token as the table of flags says? */
+static bool is_added_by_type(const apr_vocab *v, size_t id)
+{
+    const int type = v->types != NULL ? v->types[id] : APR_TOKEN_NORMAL;
+    return type == APR_TOKEN_CONTROL || type == APR_TOKEN_USER || type == APR_TOKEN_UNKNOWN;
+}
+
+static apr_status put_added(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
+{
+    size_t n = 0;
+    bool as_guessed = true;
+
+    for (size_t id = 0; v->added != NULL && id < v->n_tokens; id++) {
+        n += v->added[id] != 0;
+        as_guessed = as_guessed && v->added[id] == (is_added_by_type(v, id) ? APR_ADDED : 0);
+    }
+    if (v->added == NULL || as_guessed) return APR_OK;
+    uint8_t *const pairs = apr_arena_array(kv->arena, n, 8);
+    if (pairs == NULL) return apr_no_memory(err, "the vocabulary");
+    uint8_t *p = pairs;
+    for (size_t id = 0; id < v->n_tokens; id++) {
+        if (v->added[id] == 0) continue;
+        apr_store_le32(p, (uint32_t)id);
+        apr_store_le32(p + 4, v->added[id]);
+        p += 8;
+    }
+    const apr_kv item = {.key = apr_str_of("tokenizer.aprkit.added"),
+                         .type = APR_KV_ARRAY,
+                         .elem_type = APR_KV_I32,
+                         .n_elems = 2 * n,
+                         .value.numbers = pairs};
+    return apr_kv_set(kv, &item, err);
 }
 
 /* Flags are written where the reader would not guess them. */
 static apr_status put_flags(const apr_vocab *v, const apr_pre_rule *rule, apr_kv_list *kv, apr_error *err)
 {
     const bool is_spm = v->kind == APR_VOCAB_SPM, bos_by_rule = rule != NULL && rule->add_bos;
+    const bool add_bos = v->add_bos && v->bos_id >= 0, add_eos = v->add_eos && v->eos_id >= 0; /* llama.cpp stops at a missing one */
+    apr_vocab guessed = {.kind = v->kind, .add_space_prefix = v->add_space_prefix}, stated = *v;
 
-    if (is_spm || v->add_bos != bos_by_rule) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_bos_token", v->add_bos, err));
-    if (is_spm || v->add_eos) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_eos_token", v->add_eos, err));
-    if (is_spm) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_space_prefix", v->add_space_prefix, err));
-    return APR_OK;
+    if (is_spm || add_bos != bos_by_rule) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_bos_token", add_bos, err));
+    if (is_spm || add_eos) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_eos_token", add_eos, err));
+    if (is_spm || v->add_space_prefix) APR_TRY(apr_kv_set_bool(kv, "tokenizer.ggml.add_space_prefix", v->add_space_prefix, err));
+    set_defaults(&guessed, rule);
+    for (size_t i = 0; i < N_OWN_FLAGS; i++)
+        if (*flag_at(&guessed, i) != *flag_at(&stated, i)) APR_TRY(apr_kv_set_bool(kv, own_flags[i].key, *flag_at(&stated, i), err));
+    return put_added(v, kv, err);
+}
+
+/* SentencePiece's merges say what scores say; every reader of GGUF but ours knows the scores alone. */
+static apr_status put_scores(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
+{
+    apr_vocab scored = *v;
+    apr_spm_scores made;
+
+    if (v->scores == NULL && v->kind == APR_VOCAB_SPM) {
+        APR_TRY(apr_spm_scores_make(v, kv->arena, &made, err));
+        scored.scores = made.scores;
+    }
+    if (scored.scores == NULL) return APR_OK;
+    return put_numbers(kv, "tokenizer.ggml.scores", APR_KV_F32, v->n_tokens, load_score, &scored, err);
 }
 
 apr_status apr_gguf_vocab_keys(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
 {
-    const char *pre = v->pre != NULL ? v->pre : apr_pre_name(v->pattern);
+    const bool is_bpe = v->kind == APR_VOCAB_BPE, is_none = v->kind == APR_VOCAB_NONE || v->n_tokens == 0;
+    const apr_pre_rule *const rule = is_bpe ? apr_pre_of(v) : NULL;
+    const char *const own = v->pre != NULL && (!is_bpe || v->pattern == NULL) ? v->pre : "default";
+    const char *const pre = rule != NULL ? rule->name : own, *const pattern = v->pattern != NULL ? v->pattern : NO_SPLITTING;
+    const bool states_pattern = is_bpe && rule == NULL && (v->pattern != NULL || v->pre == NULL);
     const char *model = "none";
 
-    if (pre == NULL) pre = "default";
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (kinds[i].kind == v->kind) model = kinds[i].model;
+        if (!is_none && kinds[i].kind == v->kind) model = kinds[i].model;
     APR_TRY(apr_kv_set_string(kv, "tokenizer.ggml.model", apr_str_of(model), err));
-    if (v->kind != APR_VOCAB_NONE) {
-        const apr_pre_rule *const rule = v->kind == APR_VOCAB_BPE ? apr_pre_find(pre) : NULL;
+    if (!is_none) {
         APR_TRY(apr_kv_set_string(kv, "tokenizer.ggml.pre", apr_str_of(pre), err));
-        if (v->pattern != NULL && (rule == NULL || strcmp(rule->pattern, v->pattern) != 0))
-            APR_TRY(apr_kv_set_string(kv, "tokenizer.aprkit.pattern", apr_str_of(v->pattern), err));
+        if (states_pattern) APR_TRY(apr_kv_set_string(kv, "tokenizer.aprkit.pattern", apr_str_of(pattern), err));
         APR_TRY(put_strings(kv, "tokenizer.ggml.tokens", v->tokens, v->n_tokens, err));
-        if (v->scores != NULL) APR_TRY(put_numbers(kv, "tokenizer.ggml.scores", APR_KV_F32, v->n_tokens, load_score, v, err));
+        APR_TRY(put_scores(v, kv, err));
         APR_TRY(put_numbers(kv, "tokenizer.ggml.token_type", APR_KV_I32, v->n_tokens, load_type, v, err));
         if (v->n_merges > 0) APR_TRY(put_merges(v, kv, err));
         APR_TRY(put_ids(v, kv, err));

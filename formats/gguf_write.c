@@ -84,6 +84,29 @@ static const char *name_of(const char *path, apr_arena *arena)
     return apr_arena_copy(arena, path + begin_at, end - begin_at);
 }
 
+bool apr_gguf_keeps_keys(const apr_model *layout)
+{
+    return layout->origin.format == APR_FORMAT_GGUF || (layout->origin.format == APR_FORMAT_NONE && layout->format != APR_FORMAT_APR);
+}
+
+/* Texts about the model (author, licence, links) that a checkpoint brought in its __metadata__, as a GGUF left them there. */
+static apr_status keep_texts(gguf_sink *s, apr_error *err)
+{
+    static const char about[] = "general.", *const made[] = {"general.architecture", "general.type"};
+    const apr_kv_list *const kv = &s->layout->kv;
+
+    for (size_t i = 0; i < kv->n_items && s->layout->origin.format == APR_FORMAT_SAFETENSORS; i++) {
+        const apr_kv *const item = &kv->items[i];
+        const bool is_about =
+            item->type == APR_KV_STRING && item->key.n_bytes >= sizeof about - 1 && memcmp(item->key.text, about, sizeof about - 1) == 0;
+        bool is_made = false;
+        for (size_t m = 0; m < sizeof made / sizeof *made; m++) is_made = is_made || apr_str_is(item->key, made[m]);
+        const apr_kv *const there = apr_kv_find(&s->kv, item->key.text);
+        if (is_about && !is_made && (there == NULL || there->type == APR_KV_STRING)) APR_TRY(apr_kv_set(&s->kv, item, err));
+    }
+    return APR_OK;
+}
+
 /* What came from a GGUF keeps its keys, but for the mixture's number where types changed; the rest gets keys of its own. */
 static apr_status choose_keys(gguf_sink *s, int64_t file_type, apr_error *err)
 {
@@ -91,15 +114,19 @@ static apr_status choose_keys(gguf_sink *s, int64_t file_type, apr_error *err)
 
     if (file_type == 0) file_type = file_type_of(l);
     s->kv = (apr_kv_list){.arena = &s->arena};
-    const bool has_keys = l->origin.format == APR_FORMAT_GGUF || (l->origin.format == APR_FORMAT_NONE && l->format != APR_FORMAT_APR);
-    if (has_keys) {
+    if (apr_gguf_keeps_keys(l)) {
         for (size_t i = 0; i < l->kv.n_items; i++) APR_TRY(apr_kv_set(&s->kv, &l->kv.items[i], err));
         if (l->origin.requantized) APR_TRY(apr_kv_set_int(&s->kv, "general.file_type", APR_KV_U32, file_type, err));
         return APR_OK;
     }
     const char *const name = name_of(l->path != NULL ? l->path : "", &s->arena);
     if (name == NULL) return apr_no_memory(err, "the name of the model");
-    return apr_gguf_keys(&l->hparams, &l->vocab, name, file_type, &s->kv, err);
+    apr_vocab vocab = l->vocab;
+    const char *obstacle;
+    APR_TRY(apr_gguf_vocab_obstacle(&vocab, &s->arena, &obstacle, err));
+    if (obstacle != NULL) vocab.kind = APR_VOCAB_NONE;
+    APR_TRY(apr_gguf_keys(&l->hparams, &vocab, name, file_type, &s->kv, err));
+    return keep_texts(s, err);
 }
 
 static apr_status find_alignment(gguf_sink *s, apr_error *err)

@@ -262,6 +262,7 @@ static apr_status read_all(const reading *r)
     APR_TRY(read_layers(r));
     APR_TRY(read_bool(r, "tie_word_embeddings", &r->h->tie_word_embeddings));
     APR_TRY(read_bool(r, "attention_bias", &r->h->attention_bias));
+    APR_TRY(read_bool(r, "mlp_bias", &r->h->mlp_bias));
     return read_bool(r, "norm_topk_prob", &r->h->norm_topk_prob);
 }
 
@@ -372,6 +373,7 @@ char *apr_hf_config_write(const apr_hparams *h, const apr_vocab *vocab)
     put_layers(&out, h);
     put_ids(&out, vocab);
     apr_json_bool(&out, "attention_bias", h->attention_bias);
+    if (h->mlp_bias) apr_json_bool(&out, "mlp_bias", true);
     if (h->num_experts > 0) apr_json_bool(&out, "norm_topk_prob", h->norm_topk_prob);
     apr_json_bool(&out, "tie_word_embeddings", h->tie_word_embeddings);
     if (h->torch_dtype != NULL) {

@@ -1,6 +1,7 @@
 /* hf_tokenizer_write.c - a vocabulary as tokenizer.json, tokenizer_config.json and generation_config.json. */
 #include "formats/json.h"
 #include "formats/safetensors.h"
+#include "formats/vocab_index.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -188,29 +189,10 @@ typedef struct scored_merge {
 } scored_merge;
 
 typedef struct merge_list {
-    uint32_t *slots; /* id + 1 by text; open addressing */
-    size_t mask;
+    apr_vocab_index index; /* of the ordinary tokens */
     scored_merge *items;
     size_t n, capacity;
 } merge_list;
-
-static size_t hash_text(apr_str text)
-{
-    uint64_t h = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < text.n_bytes; i++) h = (h ^ (uint8_t)text.text[i]) * 1099511628211u;
-    return (size_t)(h ^ h >> 29);
-}
-
-/* The slot of that text, or the empty one where it belongs. */
-static uint32_t *slot_of(const merge_list *list, const apr_vocab *v, apr_str text)
-{
-    size_t at = hash_text(text) & list->mask;
-    for (; list->slots[at] != 0; at = (at + 1) & list->mask) {
-        const apr_str other = v->tokens[list->slots[at] - 1];
-        if (other.n_bytes == text.n_bytes && memcmp(other.text, text.text, text.n_bytes) == 0) break;
-    }
-    return &list->slots[at];
-}
 
 static bool add_merge(merge_list *list, scored_merge item)
 {
@@ -241,10 +223,10 @@ static bool cut_token(merge_list *list, const apr_vocab *v, uint32_t id)
     const apr_str token = v->tokens[id];
     for (size_t n = 1; n < token.n_bytes; n++) {
         if (((uint8_t)token.text[n] & 0xc0) == 0x80) continue; /* inside a character */
-        const uint32_t left = *slot_of(list, v, (apr_str){token.text, n});
-        const uint32_t right = *slot_of(list, v, (apr_str){token.text + n, token.n_bytes - n});
-        if (left == 0 || right == 0) continue;
-        if (!add_merge(list, (scored_merge){left - 1, right - 1, (uint32_t)n, v->scores[id]})) return false;
+        const int64_t left = apr_vocab_index_find(&list->index, token.text, n);
+        const int64_t right = apr_vocab_index_find(&list->index, token.text + n, token.n_bytes - n);
+        if (left < 0 || right < 0) continue;
+        if (!add_merge(list, (scored_merge){(uint32_t)left, (uint32_t)right, (uint32_t)n, v->scores[id]})) return false;
     }
     return true;
 }
@@ -252,13 +234,7 @@ static bool cut_token(merge_list *list, const apr_vocab *v, uint32_t id)
 /* SentencePiece joins, again and again, the neighbours whose union has the best score: as merges, all cuts by score. */
 static bool merges_from_scores(merge_list *list, const apr_vocab *v)
 {
-    size_t n_slots = 16;
-    while (n_slots < 2 * v->n_tokens) n_slots *= 2;
-    list->mask = n_slots - 1;
-    list->slots = calloc(n_slots, sizeof *list->slots);
-    if (list->slots == NULL) return false;
-    for (size_t id = 0; id < v->n_tokens; id++)
-        if (v->types[id] == APR_TOKEN_NORMAL) *slot_of(list, v, v->tokens[id]) = (uint32_t)id + 1;
+    if (!apr_vocab_index_open(&list->index, v, 1 << APR_TOKEN_NORMAL)) return false;
     for (size_t id = 0; id < v->n_tokens; id++)
         if (v->types[id] == APR_TOKEN_NORMAL && !cut_token(list, v, (uint32_t)id)) return false;
     if (list->n > 0) qsort(list->items, list->n, sizeof *list->items, by_score);
@@ -286,7 +262,7 @@ static void put_merges(apr_json_text *out, const apr_vocab *v)
         for (size_t i = 0; i < list.n; i++) put_pair(out, v->tokens[list.items[i].left], v->tokens[list.items[i].right]);
     }
     apr_json_close(out, ']');
-    free(list.slots);
+    apr_vocab_index_close(&list.index);
     free(list.items);
 }
 

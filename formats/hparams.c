@@ -15,6 +15,21 @@ const apr_hparam_field apr_hparam_fields[] = {
 #undef REAL
 const size_t apr_n_hparam_fields = sizeof apr_hparam_fields / sizeof *apr_hparam_fields;
 
+const apr_rope_field apr_rope_fields[] = {
+    {"factor", offsetof(apr_rope_scaling, factor)},
+    {"low_freq_factor", offsetof(apr_rope_scaling, low_freq_factor)},
+    {"high_freq_factor", offsetof(apr_rope_scaling, high_freq_factor)},
+    {"beta_fast", offsetof(apr_rope_scaling, beta_fast)},
+    {"beta_slow", offsetof(apr_rope_scaling, beta_slow)},
+    {"attention_factor", offsetof(apr_rope_scaling, attention_factor)},
+};
+const size_t apr_n_rope_fields = sizeof apr_rope_fields / sizeof *apr_rope_fields;
+const char *const apr_rope_names[] = {
+    [APR_ROPE_PLAIN] = "default", [APR_ROPE_LINEAR] = "linear",     [APR_ROPE_LLAMA3] = "llama3",
+    [APR_ROPE_YARN] = "yarn",     [APR_ROPE_LONGROPE] = "longrope", [APR_ROPE_DYNAMIC] = "dynamic",
+};
+const char apr_layer_letters[] = {[APR_LAYER_FULL] = 'f', [APR_LAYER_SLIDING] = 's', [APR_LAYER_LINEAR] = 'l'};
+
 int64_t *apr_hparam_int(apr_hparams *hparams, const apr_hparam_field *field)
 {
     return (int64_t *)(void *)((char *)hparams + field->offset);
@@ -25,17 +40,10 @@ double *apr_hparam_real(apr_hparams *hparams, const apr_hparam_field *field) { r
 static const struct {
     const char *ggml, *hf;
 } architectures[] = {
-    {"gpt-oss", "gpt_oss"},
-    {"qwen2moe", "qwen2_moe"},
-    {"qwen3moe", "qwen3_moe"},
-    {"qwen35", "qwen3_5_text"},
-    {"qwen35", "qwen3_5"},
-    {"qwen35moe", "qwen3_5_moe_text"},
-    {"qwen35moe", "qwen3_5_moe"},
-    {"qwen3next", "qwen3_next"},
-    {"deepseek2", "deepseek_v3"},
-    {"gemma3", "gemma3_text"},
-    {"phi3", "phi3"},
+    {"llama", "llama"}, /* the first of a name is what ggml's stands for */
+    {"llama", "mistral"},        {"gpt-oss", "gpt_oss"},       {"qwen2moe", "qwen2_moe"},         {"qwen3moe", "qwen3_moe"},
+    {"qwen35", "qwen3_5_text"},  {"qwen35", "qwen3_5"},        {"qwen35moe", "qwen3_5_moe_text"}, {"qwen35moe", "qwen3_5_moe"},
+    {"qwen3next", "qwen3_next"}, {"deepseek2", "deepseek_v3"}, {"gemma3", "gemma3_text"},         {"phi3", "phi3"},
 };
 
 const char *apr_architecture_from_ggml(const char *ggml)

@@ -65,6 +65,7 @@ typedef struct apr_hparams {
     apr_rope_scaling rope;
     bool tie_word_embeddings;
     bool attention_bias; /* as config.json says; the tensors decide what is computed */
+    bool mlp_bias;       /* likewise */
     bool norm_topk_prob;
     const uint8_t *layer_kinds; /* num_layers entries of apr_layer_kind, or NULL: all APR_LAYER_FULL */
     const char *torch_dtype;    /* "bfloat16", or NULL */
@@ -82,6 +83,18 @@ extern const size_t apr_n_hparam_fields;
 
 int64_t *apr_hparam_int(apr_hparams *hparams, const apr_hparam_field *field);
 double *apr_hparam_real(apr_hparams *hparams, const apr_hparam_field *field);
+
+/* Fields of apr_rope_scaling that are numbers, named as in config.json. */
+typedef struct apr_rope_field {
+    const char *name;
+    size_t offset; /* of a double in apr_rope_scaling */
+} apr_rope_field;
+
+extern const apr_rope_field apr_rope_fields[];
+extern const size_t apr_n_rope_fields;
+extern const char *const apr_rope_names[]; /* by apr_rope_kind: "default", "linear", ..., as in config.json */
+extern const char apr_layer_letters[];     /* by apr_layer_kind: 'f', 's', 'l' */
+enum { APR_N_ROPE_KINDS = APR_ROPE_DYNAMIC + 1, APR_N_LAYER_KINDS = APR_LAYER_LINEAR + 1 };
 
 /* ggml's architecture name for Hugging Face's and back ("gpt-oss" / "gpt_oss"); the name itself when they agree. */
 const char *apr_architecture_from_ggml(const char *ggml);

@@ -64,6 +64,22 @@ const char *apr_format_name(apr_format format)
     return names[format];
 }
 
+apr_status apr_sink_losses(apr_format format, const apr_model *layout, apr_losses *losses, apr_error *err)
+{
+    if (format == APR_FORMAT_GGUF) return apr_gguf_losses(layout, losses, err);
+    if (format == APR_FORMAT_SAFETENSORS) return apr_hf_losses(layout, losses, err);
+    return APR_OK; /* an APR file holds all of a model */
+}
+
+static apr_status refuse_losses(apr_format format, const char *path, const apr_model *layout, apr_error *err)
+{
+    apr_losses losses = {0};
+    apr_status status = apr_sink_losses(format, layout, &losses, err);
+    if (status == APR_OK) status = apr_losses_refuse(&losses, path, err);
+    apr_losses_close(&losses);
+    return status;
+}
+
 apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, const apr_model *layout, const apr_sink_options *options,
                          apr_error *err)
 {
@@ -71,6 +87,7 @@ apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, c
 
     *sink = NULL;
     if (options == NULL) options = &defaults;
+    if (!options->allow_loss) APR_TRY(refuse_losses(format, path, layout, err));
     switch (format) {
     case APR_FORMAT_GGUF: return apr_gguf_sink_open(sink, path, layout, options, err);
     case APR_FORMAT_SAFETENSORS: return apr_safetensors_sink_open(sink, path, layout, options, err);

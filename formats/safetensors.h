@@ -32,6 +32,13 @@ apr_status apr_safetensors_sink_open(apr_sink **sink, const char *path, const ap
 /* config.json (old style rope_theta/rope_scaling, new style rope_parameters, nested text_config) to hyperparameters and back. */
 apr_status apr_hf_config_read(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 char *apr_hf_config_write(const apr_hparams *hparams, const apr_vocab *vocab); /* malloc'ed JSON, NULL: no memory */
+/* The same for a whole model, with what its tensors show: biases, and the type of the weights where nothing states it. */
+char *apr_hf_config_make(const apr_model *model);
+
+/* What a checkpoint made of the layout cannot say: see apr_sink_losses. */
+apr_status apr_hf_losses(const apr_model *layout, apr_losses *losses, apr_error *err);
+/* Why no tokenizer.json can be made of that vocabulary (a clause, of the arena or static), or NULL. */
+apr_status apr_hf_vocab_obstacle(const apr_vocab *vocab, apr_arena *arena, const char **obstacle, apr_error *err);
 
 /* config.json after a change of types: only the members that change are touched, every other byte stays. torch_dtype NULL
  * and KEEP leave theirs as they are. `config` must have passed apr_json_parse. malloc'ed; NULL: no memory. */

@@ -223,7 +223,9 @@ static apr_status plan_shards(safetensors_sink *sink, uint64_t max_bytes, apr_er
 static bool travels(const apr_model *layout, const apr_kv *item)
 {
     static const char about[] = "general.";
-    if (item->type != APR_KV_STRING) return false;
+    const apr_str text = item->value.string;
+    if (item->type != APR_KV_STRING || !apr_str_is_utf8(text) || (text.n_bytes > 0 && memchr(text.text, '\0', text.n_bytes) != NULL))
+        return false;
     return layout->origin.format == APR_FORMAT_SAFETENSORS ||
            (item->key.n_bytes >= sizeof about - 1 && memcmp(item->key.text, about, sizeof about - 1) == 0);
 }
@@ -319,26 +321,6 @@ static apr_status add_attachment(safetensors_sink *sink, const apr_attachment *a
     return APR_OK;
 }
 
-/* config.json out of hparams; its dtype, when nobody said it, is that of most of the weights. */
-static char *make_config(const apr_model *m)
-{
-    static const struct {
-        apr_dtype dtype;
-        const char *name;
-    } floats[] = {{APR_BF16, "bfloat16"}, {APR_F16, "float16"}, {APR_F32, "float32"}};
-    apr_hparams hparams = m->hparams;
-    uint64_t most = 0;
-
-    for (size_t f = 0; m->hparams.torch_dtype == NULL && f < sizeof floats / sizeof *floats; f++) {
-        uint64_t n_bytes = 0;
-        for (size_t i = 0; i < m->n_tensors; i++)
-            if (m->tensors[i].dtype == floats[f].dtype) n_bytes += m->tensors[i].n_bytes;
-        if (n_bytes > most) hparams.torch_dtype = floats[f].name;
-        if (n_bytes > most) most = n_bytes;
-    }
-    return apr_hf_config_write(&hparams, &m->vocab);
-}
-
 /* What came along is complete; what did not is made: a config, and a tokenizer with all its companions. */
 static apr_status collect_files(safetensors_sink *sink, apr_error *err)
 {
@@ -349,9 +331,14 @@ static apr_status collect_files(safetensors_sink *sink, apr_error *err)
     for (size_t i = 0; i < m->n_attachments; i++) APR_TRY(add_attachment(sink, &m->attachments[i], err));
     const bool lacks_config =
         apr_model_attachment(m, "config.json") == NULL && m->hparams.architecture != NULL && m->hparams.architecture[0] != '\0';
+    apr_arena arena = {0};
+    const char *obstacle;
+    const apr_status status = apr_hf_vocab_obstacle(&m->vocab, &arena, &obstacle, err);
     const bool lacks_tokenizer =
-        apr_model_attachment(m, "tokenizer.json") == NULL && m->vocab.kind != APR_VOCAB_NONE && m->vocab.n_tokens > 0;
-    if (lacks_config) APR_TRY(add_made(sink, "config.json", make_config(m), err));
+        apr_model_attachment(m, "tokenizer.json") == NULL && m->vocab.kind != APR_VOCAB_NONE && m->vocab.n_tokens > 0 && obstacle == NULL;
+    apr_arena_close(&arena);
+    APR_TRY(status);
+    if (lacks_config) APR_TRY(add_made(sink, "config.json", apr_hf_config_make(m), err));
     if (lacks_tokenizer) {
         APR_TRY(add_made(sink, "tokenizer.json", apr_hf_tokenizer_write(&m->vocab), err));
         if (apr_model_attachment(m, "tokenizer_config.json") == NULL)

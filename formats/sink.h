@@ -9,6 +9,7 @@
 #ifndef APR_FORMATS_SINK_H
 #define APR_FORMATS_SINK_H
 
+#include "formats/losses.h"
 #include "formats/model.h"
 
 typedef enum { APR_PROFILE_DEFAULT, APR_PROFILE_APRENDER } apr_profile;
@@ -17,10 +18,14 @@ typedef struct apr_sink_options {
     apr_profile profile;      /* APR only: see apr-format.md section 10 and formats/apr.h */
     bool overwrite;           /* replace what exists under the final name; otherwise that is APR_E_IO */
     uint64_t max_shard_bytes; /* safetensors: start a new shard above this; 0 is 5 GB */
+    bool allow_loss;          /* write what the format cannot say completely, too; otherwise that is APR_E_UNSUPPORTED */
     int64_t file_type;        /* GGUF: general.file_type, llama.cpp's number of the mixture; 0: by what most weights are */
 } apr_sink_options;
 
 typedef struct apr_sink apr_sink;
+
+/* What a file of that format cannot say of the layout: apr_sink_open refuses it unless options allow it. Reads no weights. */
+apr_status apr_sink_losses(apr_format format, const apr_model *layout, apr_losses *losses, apr_error *err);
 
 /* Lays the file out, checks that the disk has room for all of it, creates NAME.part, writes what comes before the data.
  * `path` is the final name. A stale NAME.part of a killed run is replaced. */

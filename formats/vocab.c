@@ -90,3 +90,23 @@ const char *apr_pre_name(const char *pattern)
         if (strcmp(rules[i].pattern, pattern) == 0) return rules[i].name;
     return NULL;
 }
+
+/* 0: another expression. A reader of the file alone cannot correct the first bit, so it weighs more than the second. */
+static int agreement(const apr_pre_rule *rule, const apr_vocab *v)
+{
+    if (v->pattern == NULL || strcmp(rule->pattern, v->pattern) != 0) return 0;
+    return 1 + 2 * (rule->ignore_merges == v->ignore_merges) + (rule->nfc == v->nfc);
+}
+
+const apr_pre_rule *apr_pre_of(const apr_vocab *vocab)
+{
+    const apr_pre_rule *const own = apr_pre_find(vocab->pre), *best = own;
+    int most = own != NULL ? agreement(own, vocab) : 0;
+
+    for (size_t i = 0; i < n_rules; i++)
+        if (agreement(&rules[i], vocab) > most) {
+            best = &rules[i];
+            most = agreement(best, vocab);
+        }
+    return most > 0 ? best : NULL;
+}

@@ -72,5 +72,8 @@ const char *apr_pre_pattern(const char *pre);
 /* The GGUF name for a splitting expression of tokenizer.json, or NULL. tokenizer.json's ByteLevel(use_regex) is "gpt-2",
  * Digits(individual_digits) before it "starcoder". */
 const char *apr_pre_name(const char *pattern);
+/* The rule to name for a byte-level vocabulary: its own name's if that says what it does, else one of the same expression
+ * that agrees in the most of what a name stands for (whole words first, then NFC). NULL: no name has its expression. */
+const apr_pre_rule *apr_pre_of(const apr_vocab *vocab);
 
 #endif

@@ -62,6 +62,15 @@ static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const 
     apr_json_close(json, '}');
 }
 
+/* Under "lost" what was allowed to get lost, under "notes" what changes nobody's numbers. */
+static void losses_json(apr_json_text *json, const apr_losses *losses, const char *key, bool is_note)
+{
+    apr_json_open(json, key, '[');
+    for (size_t i = 0; i < losses->n_items; i++)
+        if (losses->items[i].is_note == is_note) apr_json_string(json, NULL, losses->items[i].text, strlen(losses->items[i].text));
+    apr_json_close(json, ']');
+}
+
 static void outcome_json(apr_json_text *json, const outcome *o)
 {
     const apr_conversion *const c = o->conversion;
@@ -77,6 +86,8 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_real(json, "bits_per_weight", c->recipe.n_elems > 0 ? 8.0 * (double)c->recipe.n_bytes / (double)c->recipe.n_elems : 0.0);
     apr_json_real(json, "seconds", o->seconds);
     apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
+    losses_json(json, &c->losses, "lost", false);
+    losses_json(json, &c->losses, "notes", true);
     apr_json_open(json, "tensors", '[');
     size_t item = 0;
     for (size_t i = 0; i < c->recipe.n_lines; i++, item++) {
@@ -195,6 +206,8 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
            apr_size_text(in, o->bytes_in), o->out, apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
            o->dry_run ? ", not written" : "");
     print_types(&c->recipe);
+    for (size_t i = 0; i < c->losses.n_items; i++)
+        printf("  %s: %s\n", c->losses.items[i].is_note ? "note" : "lost", c->losses.items[i].text);
     if (o->dry_run) return print_recipe(&c->recipe, err);
     for (size_t i = 0; i < c->recipe.n_lines; i++) /* never silently */
         if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", c->recipe.lines[i].tensor->name, c->recipe.lines[i].reason);
@@ -306,8 +319,10 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     apr_convert_options options = {.recipe = *recipe, .want_metrics = output->report != NULL, .saturate = output->saturate};
     outcome o = {.call = call, .in = in, .out = out, .source = &source, .dry_run = output->dry_run};
 
-    options.sink =
-        (apr_sink_options){.profile = (apr_profile)output->profile, .overwrite = output->force, .max_shard_bytes = output->shard_bytes};
+    options.sink = (apr_sink_options){.profile = (apr_profile)output->profile,
+                                      .overwrite = output->force,
+                                      .allow_loss = output->allow_loss,
+                                      .max_shard_bytes = output->shard_bytes};
     APR_TRY(check_not_same(in, out, err));
     APR_TRY(apr_model_open(&source, in, err));
     apr_status status = check_formats(&source, in, out, expect, produce, &options.format, err);

@@ -7,7 +7,7 @@
 #include "tools/encoder.h"
 
 typedef struct apr_output_options {
-    bool force;
+    bool force, allow_loss;
     int profile; /* apr_profile */
     uint64_t shard_bytes;
     bool dry_run;
@@ -19,6 +19,13 @@ typedef struct apr_output_options {
 /* Rows of an option table; `type` is the command's struct and `member` its apr_output_options. */
 #define APR_OUTPUT_OPTIONS(type, member)                                                                                                  \
     {"force", 'f', APR_OPTION_FLAG, NULL, NULL, "replace OUT where it exists", APR_TO(type, member.force), .group = "Output"},            \
+        {"allow-loss",                                                                                                                    \
+         0,                                                                                                                               \
+         APR_OPTION_FLAG,                                                                                                                 \
+         NULL,                                                                                                                            \
+         NULL,                                                                                                                            \
+         "write what OUT's format cannot say completely, too, and list what is lost",                                                     \
+         APR_TO(type, member.allow_loss)},                                                                                                \
         {"profile",                                                                                                                       \
          0,                                                                                                                               \
          APR_OPTION_CHOICE,                                                                                                               \
