@@ -227,6 +227,7 @@ static void write_extra_hparams(apr_json_text *out, const apr_hparams *h)
     if (!has_hparams(h)) return;
     apr_json_open(out, "hparams", '{');
     apr_json_bool(out, "attention_bias", h->attention_bias);
+    if (h->mlp_bias) apr_json_bool(out, "mlp_bias", true);
     write_string(out, "torch_dtype", h->torch_dtype);
     write_rope(out, &h->rope);
     if (h->layer_kinds != NULL && h->num_layers > 0) {
