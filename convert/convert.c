@@ -148,13 +148,15 @@ static apr_status correct_config(apr_conversion *c, apr_error *err)
     const char *const torch_dtype = new_torch_dtype(c);
 
     if (config == NULL || (quantization == APR_CONFIG_KEEP && torch_dtype == NULL)) return APR_OK;
-    char *const text = apr_hf_config_edit(config, torch_dtype, quantization);
+    char *text;
+    size_t n_bytes;
+    APR_TRY(apr_hf_config_edit(config, torch_dtype, quantization, &text, &n_bytes, err));
     apr_attachment *const attachments = apr_arena_array(&c->layout.arena, c->view.n_attachments, sizeof *attachments);
-    char *const kept = text != NULL ? apr_arena_copy(&c->layout.arena, text, strlen(text)) : NULL;
+    char *const kept = apr_arena_copy(&c->layout.arena, text, n_bytes);
     free(text);
     if (attachments == NULL || kept == NULL) return apr_no_memory(err, "config.json");
     memcpy(attachments, c->view.attachments, c->view.n_attachments * sizeof *attachments);
-    attachments[config - c->view.attachments] = (apr_attachment){config->name, (const uint8_t *)kept, strlen(kept)};
+    attachments[config - c->view.attachments] = (apr_attachment){config->name, (const uint8_t *)kept, n_bytes};
     c->layout.attachments = attachments;
     if (torch_dtype != NULL) c->layout.hparams.torch_dtype = torch_dtype;
     return APR_OK;

@@ -456,6 +456,16 @@ static void check_tie(apr_model *model)
     if (!same_type || (n > 0 && memcmp(head->data, embedding->data, n) != 0)) model->hparams.tie_word_embeddings = false;
 }
 
+/* The numbers are ours, but conversions edit the config.json that came along, and it may ask for what no program does. */
+static apr_status judge_config(apr_model *model, apr_error *err)
+{
+    const apr_attachment *const config = apr_model_attachment(model, "config.json");
+    const char *const where = apr_arena_print(&model->arena, "%s: its config.json", model->path);
+
+    if (where == NULL) return apr_no_memory(err, "a path");
+    return config != NULL ? apr_hf_config_judge(config, &model->hparams, &model->arena, where, err) : APR_OK;
+}
+
 apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *err)
 {
     const cJSON *const kit = apr_meta_kit(root), *const packed = apr_json_get(kit, "kv");
@@ -465,6 +475,7 @@ apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *er
     if (packed != NULL) APR_TRY(read_packed_keys(&r, packed));
     else if (model->origin.format == APR_FORMAT_NONE) APR_TRY(read_plain_keys(model, root, err));
     APR_TRY(read_files(&r, kit));
+    if (kit != NULL) APR_TRY(judge_config(model, err));
     APR_TRY(read_tensors(model, kit, err));
     APR_TRY(read_order(model, kit, err));
     if (kit == NULL) check_tie(model);

@@ -1,114 +1,220 @@
-/* hf_config_edit.c - a config.json that says what the weights have become, all else byte for byte as it was. */
+/* hf_config_edit.c - a config.json that says what the weights have become, all else byte for byte as it was.
+ *
+ * The text is parsed as strictly as any other first; the tree says which members there are (keys decoded), a walk over the
+ * text beside it where they lie. The walk looks at no byte outside the text, whatever is in it. */
+#include "formats/json.h"
 #include "formats/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a top-level member lies in valid JSON: from its key's quote to behind its value. */
+typedef struct document {
+    char *text; /* malloc'ed, NUL-terminated */
+    size_t n_bytes;
+    const char *where;
+    apr_error *err;
+} document;
+
+/* A member of an object: from its key's quote to behind its value. */
 typedef struct span {
-    size_t begin, end;
+    size_t begin, value, end;
 } span;
 
-static size_t skip_space(const char *text, size_t at)
+/* --- where things lie --- */
+
+typedef struct cursor {
+    const char *text;
+    size_t n_bytes, at;
+} cursor;
+
+static int peek(const cursor *c) { return c->at < c->n_bytes ? (unsigned char)c->text[c->at] : -1; }
+static bool is_space(int c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+static void skip_space(cursor *c)
 {
-    while (text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r') at++;
-    return at;
+    while (is_space(peek(c))) c->at++;
 }
 
-static size_t skip_string(const char *text, size_t at)
+static void skip_string(cursor *c)
 {
-    for (at++; text[at] != '"'; at++) at += text[at] == '\\';
-    return at + 1;
+    for (c->at++; peek(c) >= 0 && peek(c) != '"'; c->at++)
+        if (peek(c) == '\\') c->at++;
+    c->at++;
 }
 
-/* Behind the value at `at`: up to the comma or bracket that ends it. */
-static size_t skip_value(const char *text, size_t at)
+static bool is_one_of(const cursor *c, const char *characters) { return peek(c) > 0 && strchr(characters, peek(c)) != NULL; }
+
+/* Behind the value at the cursor: a string, a bracket with all in it, or a word up to what may follow one. */
+static void skip_value(cursor *c)
 {
-    int depth = 0;
-    while (depth > 0 || (text[at] != ',' && text[at] != '}' && text[at] != ']')) {
-        if (text[at] == '"') {
-            at = skip_string(text, at);
-            continue;
+    size_t depth = 0;
+    do {
+        if (peek(c) == '"') {
+            skip_string(c);
+        } else if (is_one_of(c, "{[")) {
+            depth++;
+            c->at++;
+        } else if (depth > 0 && is_one_of(c, "}]")) {
+            depth--;
+            c->at++;
+        } else {
+            c->at++; /* a comma, a colon, the first character of a word */
+            while (peek(c) >= 0 && !is_one_of(c, ",:{}[]\" \n\t\r")) c->at++;
         }
-        depth += (text[at] == '{' || text[at] == '[') - (text[at] == '}' || text[at] == ']');
-        at++;
-    }
-    while (text[at - 1] == ' ' || text[at - 1] == '\n' || text[at - 1] == '\t' || text[at - 1] == '\r') at--;
-    return at;
+        if (depth > 0) skip_space(c);
+    } while (depth > 0 && peek(c) >= 0);
 }
 
-static bool find_member(const char *text, const char *key, span *found)
+static span next_member(cursor *c)
 {
-    size_t at = skip_space(text, 0) + 1; /* behind the object's '{' */
-    const size_t n_key = strlen(key);
+    span s;
 
-    for (at = skip_space(text, at); text[at] == '"'; at = skip_space(text, at)) {
-        const size_t begin = at, end_of_key = skip_string(text, at);
-        at = skip_space(text, end_of_key) + 1; /* behind ':' */
-        at = skip_value(text, skip_space(text, at));
-        if (end_of_key - begin == n_key + 2 && memcmp(text + begin + 1, key, n_key) == 0) {
-            *found = (span){begin, at};
-            return true;
+    skip_space(c);
+    s.begin = c->at;
+    skip_string(c);
+    skip_space(c);
+    c->at++; /* the colon */
+    skip_space(c);
+    s.value = c->at;
+    skip_value(c);
+    s.end = c->at;
+    return s;
+}
+
+/* An object and the text it was read from. */
+typedef struct place {
+    const cJSON *object;
+    size_t begin; /* of its '{' */
+} place;
+
+typedef struct member_place {
+    bool exists;
+    span self, before;         /* before: the member in front, when has_before */
+    bool has_before, has_next; /* next: a comma follows */
+} member_place;
+
+/* Where the member lies, or (exists false) behind which one a new one goes. */
+static member_place find_member(const document *d, const place *where, const char *key)
+{
+    cursor c = {d->text, d->n_bytes, where->begin + 1};
+    member_place m = {0};
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, where->object)
+    {
+        m.self = next_member(&c);
+        skip_space(&c);
+        m.has_next = peek(&c) == ',';
+        if (m.has_next) c.at++;
+        if (strcmp(item->string, key) == 0) {
+            m.exists = true;
+            return m;
         }
-        at = skip_space(text, at);
-        if (text[at] == ',') at++;
+        m.before = m.self;
+        m.has_before = true;
     }
-    return false;
+    return m;
 }
 
-/* Replaces text[where) by `with`; frees the old text. NULL: no memory. */
-static char *splice(char *text, span where, const char *with)
+/* --- changes --- */
+
+/* Replaces text[begin, end) by `with`. */
+static apr_status splice(document *d, size_t begin, size_t end, const char *with)
 {
-    const size_t n = strlen(text), n_with = strlen(with);
-    char *const out = malloc(n - (where.end - where.begin) + n_with + 1);
-    if (out != NULL) {
-        memcpy(out, text, where.begin);
-        memcpy(out + where.begin, with, n_with);
-        memcpy(out + where.begin + n_with, text + where.end, n - where.end + 1);
-    }
-    free(text);
-    return out;
+    const size_t n_with = strlen(with);
+
+    if (begin > end || end > d->n_bytes) return apr_fail(d->err, APR_E_DAMAGED, "%s: not understood at byte %zu", d->where, begin);
+    char *const out = malloc(d->n_bytes - (end - begin) + n_with + 1);
+    if (out == NULL) return apr_no_memory(d->err, d->where);
+    memcpy(out, d->text, begin);
+    memcpy(out + begin, with, n_with);
+    memcpy(out + begin + n_with, d->text + end, d->n_bytes - end);
+    d->n_bytes += n_with;
+    d->n_bytes -= end - begin;
+    out[d->n_bytes] = '\0';
+    free(d->text);
+    d->text = out;
+    return APR_OK;
 }
 
 /* Sets "key": value (JSON text); a member that is not there becomes the last one. */
-static char *set_member(char *text, const char *key, const char *value)
+static apr_status set_member(document *d, const place *where, const char *key, const char *value)
 {
-    span where;
-    const bool exists = find_member(text, key, &where);
-    const size_t n = strlen(key) + strlen(value) + 16;
-    char *const member = malloc(n);
+    const member_place m = find_member(d, where, key);
+    if (m.exists) return splice(d, m.self.value, m.self.end, value);
 
-    if (member == NULL) {
-        free(text);
-        return NULL;
-    }
-    if (!exists) { /* before the last '}' and the space in front of it */
-        where.end = strrchr(text, '}') != NULL ? (size_t)(strrchr(text, '}') - text) : strlen(text);
-        while (where.end > 0 && (text[where.end - 1] == ' ' || text[where.end - 1] == '\n')) where.end--;
-        where.begin = where.end;
-    }
-    const bool first = !exists && where.begin > 0 && text[where.begin - 1] == '{';
-    snprintf(member, n, "%s\"%s\": %s", exists ? "" : first ? "\n  " : ",\n  ", key, value);
-    char *const out = splice(text, where, member);
+    const size_t n = strlen(key) + strlen(value) + 16, at = m.has_before ? m.before.end : where->begin + 1;
+    char *const member = malloc(n);
+    if (member == NULL) return apr_no_memory(d->err, d->where);
+    snprintf(member, n, "%s\"%s\": %s", m.has_before ? ",\n  " : "\n  ", key, value);
+    const apr_status status = splice(d, at, at, member);
     free(member);
-    return out;
+    return status;
 }
 
 /* Removes a member with the comma that set it off. */
-static char *remove_member(char *text, const char *key)
+static apr_status remove_member(document *d, const place *where, const char *key)
 {
-    span where;
+    const member_place m = find_member(d, where, key);
 
-    if (!find_member(text, key, &where)) return text;
-    const size_t behind = skip_space(text, where.end);
-    if (text[behind] == ',') {
-        where.end = skip_space(text, behind + 1);
-    } else {
-        while (where.begin > 0 && text[where.begin - 1] != ',' && text[where.begin - 1] != '{') where.begin--;
-        if (where.begin > 0 && text[where.begin - 1] == ',') where.begin--;
+    if (!m.exists) return APR_OK;
+    if (!m.has_next) return splice(d, m.has_before ? m.before.end : m.self.begin, m.self.end, "");
+    cursor c = {d->text, d->n_bytes, m.self.end};
+    skip_space(&c);
+    c.at++; /* the comma */
+    skip_space(&c);
+    return splice(d, m.self.begin, c.at, "");
+}
+
+/* One change: "key" gets `value`, or goes where that is NULL; in the object itself or in its text_config. */
+static apr_status change_in(document *d, const cJSON *root, bool nested, const char *key, const char *value)
+{
+    cursor c = {d->text, d->n_bytes, 0};
+    skip_space(&c);
+    place where = {root, c.at};
+
+    if (nested) {
+        const member_place m = find_member(d, &where, "text_config");
+        where = (place){apr_json_get(root, "text_config"), m.self.value};
     }
-    return splice(text, where, "");
+    return value != NULL ? set_member(d, &where, key, value) : remove_member(d, &where, key);
+}
+
+typedef enum { WHERE_IT_STANDS, AT_LEAST_AT_THE_TOP } extent;
+
+/* Wherever the key stands already, and at the top if it must stand somewhere. Each change moves the rest: parse anew. */
+static apr_status change(document *d, const char *key, const char *value, extent wanted)
+{
+    bool stood = false;
+
+    for (int nested = 1; nested >= 0; nested--) {
+        cJSON *root;
+        APR_TRY(apr_json_parse(&root, d->text, d->n_bytes, d->where, d->err));
+        const cJSON *const object = nested ? apr_json_get(root, "text_config") : root;
+        const bool stands = apr_json_get(object, key) != NULL;
+        apr_status status = APR_OK;
+        if (!cJSON_IsObject(root)) status = apr_fail(d->err, APR_E_DAMAGED, "%s: no JSON object", d->where);
+        else if (stands || (!nested && !stood && wanted == AT_LEAST_AT_THE_TOP)) status = change_in(d, root, nested, key, value);
+        cJSON_Delete(root);
+        APR_TRY(status);
+        stood = stood || stands;
+    }
+    return APR_OK;
+}
+
+/* "dtype" where it is called that, else "torch_dtype"; both where both are. */
+static apr_status change_dtype(document *d, const char *torch_dtype)
+{
+    char quoted[64];
+    cJSON *root;
+
+    snprintf(quoted, sizeof quoted, "\"%s\"", torch_dtype);
+    APR_TRY(apr_json_parse(&root, d->text, d->n_bytes, d->where, d->err));
+    const bool new_style = apr_json_get(root, "dtype") != NULL || apr_json_get(apr_json_get(root, "text_config"), "dtype") != NULL;
+    cJSON_Delete(root);
+    APR_TRY(change(d, "dtype", quoted, WHERE_IT_STANDS));
+    return change(d, "torch_dtype", quoted, new_style ? WHERE_IT_STANDS : AT_LEAST_AT_THE_TOP);
 }
 
 /* What vLLM, SGLang and transformers read as FP8 weights with one scale for each output row. */
@@ -125,17 +231,30 @@ static const char fp8_channel[] =
     "    \"ignore\": [\"lm_head\"]\n"
     "  }";
 
-char *apr_hf_config_edit(const apr_attachment *config, const char *torch_dtype, apr_config_quantization quantization)
+static apr_status edit(document *d, const char *torch_dtype, apr_config_quantization quantization)
 {
-    span where;
-    char *text = strndup((const char *)config->data, config->n_bytes);
+    if (torch_dtype != NULL) APR_TRY(change_dtype(d, torch_dtype));
+    if (quantization == APR_CONFIG_UNQUANTIZED) return change(d, "quantization_config", NULL, WHERE_IT_STANDS);
+    if (quantization == APR_CONFIG_FP8_CHANNEL) return change(d, "quantization_config", fp8_channel, AT_LEAST_AT_THE_TOP);
+    return APR_OK;
+}
 
-    if (text != NULL && torch_dtype != NULL) {
-        char quoted[64];
-        snprintf(quoted, sizeof quoted, "\"%s\"", torch_dtype);
-        text = set_member(text, find_member(text, "dtype", &where) ? "dtype" : "torch_dtype", quoted);
+apr_status apr_hf_config_edit(const apr_attachment *config, const char *torch_dtype, apr_config_quantization quantization, char **text,
+                              size_t *n_bytes, apr_error *err)
+{
+    document d = {.text = malloc(config->n_bytes + 1), .n_bytes = config->n_bytes, .where = config->name, .err = err};
+
+    *text = NULL;
+    *n_bytes = 0;
+    if (d.text == NULL) return apr_no_memory(err, config->name);
+    if (config->n_bytes > 0) memcpy(d.text, config->data, config->n_bytes);
+    d.text[d.n_bytes] = '\0';
+    const apr_status status = edit(&d, torch_dtype, quantization);
+    if (status != APR_OK) {
+        free(d.text);
+        return status;
     }
-    if (text != NULL && quantization == APR_CONFIG_UNQUANTIZED) text = remove_member(text, "quantization_config");
-    if (text != NULL && quantization == APR_CONFIG_FP8_CHANNEL) text = set_member(text, "quantization_config", fp8_channel);
-    return text;
+    *text = d.text;
+    *n_bytes = d.n_bytes;
+    return APR_OK;
 }

@@ -64,11 +64,13 @@ typedef struct apr_hparams {
 #undef REAL
     apr_rope_scaling rope;
     bool tie_word_embeddings;
-    bool attention_bias; /* as config.json says; the tensors decide what is computed */
-    bool mlp_bias;       /* likewise */
+    bool attention_bias, mlp_bias; /* as config.json says; the tensors decide what is computed */
     bool norm_topk_prob;
     const uint8_t *layer_kinds; /* num_layers entries of apr_layer_kind, or NULL: all APR_LAYER_FULL */
     const char *torch_dtype;    /* "bfloat16", or NULL */
+    /* Of config.json alone, for who computes or translates: */
+    const char *refusal;        /* a clause naming the field and value that no program here does, or NULL */
+    const char *unknown_fields; /* "a, b": fields nobody here has heard of, which may or may not matter; or NULL */
 } apr_hparams;
 
 /* The table behind the list, for loops. The field lies `offset` bytes into apr_hparams. */

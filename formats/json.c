@@ -28,6 +28,7 @@ typedef struct scan {
     const uint8_t *text;
     size_t n_bytes, at;
     size_t depth, n_values;
+    size_t n_python;     /* NaN and Infinity */
     const char *problem; /* NULL while all is well; then `at` says where */
 } scan;
 
@@ -126,13 +127,15 @@ static bool scan_number(scan *s)
     return true;
 }
 
+/* NaN, Infinity and -Infinity are no JSON, but Python writes and reads them: see replace_infinities. */
 static bool scan_word(scan *s)
 {
-    static const char *const words[] = {"true", "false", "null"};
+    static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const size_t n = strlen(words[i]);
         if (s->n_bytes - s->at >= n && memcmp(s->text + s->at, words[i], n) == 0) {
             s->at += n;
+            s->n_python += i >= 3;
             return true;
         }
     }
@@ -168,7 +171,8 @@ static bool scan_token(scan *s)
         return true;
     }
     if (c == '"') return scan_string(s);
-    return c == '-' || is_digit(c) ? scan_number(s) : scan_word(s);
+    const bool is_minus_infinity = c == '-' && s->n_bytes - s->at > 1 && s->text[s->at + 1] == 'I';
+    return (c == '-' && !is_minus_infinity) || is_digit(c) ? scan_number(s) : scan_word(s);
 }
 
 /* --- duplicate keys --- */
@@ -221,24 +225,61 @@ static const char *duplicate_key(const cJSON *item, bool *no_memory)
     return duplicate;
 }
 
+/* In a copy of scanned text, as long as before: an infinity becomes a number that overflows to it, NaN a list, which no
+ * field takes for a number and no object for a key. */
+static void replace_infinities(char *text, size_t n_bytes)
+{
+    static const struct {
+        const char *word, *instead;
+    } words[] = {{"NaN", "[0]"}, {"Infinity", "1e999   "}};
+
+    for (size_t at = 0; at < n_bytes; at++) {
+        if (text[at] == '"') { /* well-formed, as scan_string has seen */
+            for (at++; text[at] != '"'; at++) at += text[at] == '\\';
+            continue;
+        }
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+            const size_t n = strlen(words[i].word);
+            if (n_bytes - at >= n && memcmp(text + at, words[i].word, n) == 0) memcpy(text + at, words[i].instead, n);
+        }
+    }
+}
+
+static cJSON *build_tree(const scan *s, size_t *end, bool *no_memory)
+{
+    const char *stop = NULL, *text = (const char *)s->text;
+    char *const copy = s->n_python > 0 ? malloc(s->n_bytes) : NULL;
+
+    *no_memory = s->n_python > 0 && copy == NULL;
+    if (*no_memory) return NULL;
+    if (copy != NULL) {
+        memcpy(copy, text, s->n_bytes);
+        replace_infinities(copy, s->n_bytes);
+        text = copy;
+    }
+    cJSON *const root = cJSON_ParseWithLengthOpts(text, s->n_bytes, &stop, 0);
+    *end = stop != NULL ? (size_t)(stop - text) : 0;
+    free(copy);
+    return root;
+}
+
 apr_status apr_json_parse(cJSON **json, const void *text, size_t n_bytes, const char *where, apr_error *err)
 {
     scan s = {.text = text, .n_bytes = n_bytes};
-    const char *end = NULL;
     bool no_memory = false;
+    size_t at;
 
     *json = NULL;
+    if (n_bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+        return apr_fail(err, APR_E_DAMAGED, "%s: not valid JSON: it begins with a byte order mark; remove its first three bytes", where);
     while (s.at < n_bytes && scan_token(&s)) {
     }
     if (s.problem != NULL) return apr_fail(err, APR_E_DAMAGED, "%s: not valid JSON: %s at byte %zu", where, s.problem, s.at);
     if (s.n_values == 0) return apr_fail(err, APR_E_DAMAGED, "%s: not valid JSON: there is no value in it", where);
 
-    cJSON *const root = cJSON_ParseWithLengthOpts(text, n_bytes, &end, 0);
-    if (root == NULL) {
-        const size_t at = end != NULL ? (size_t)(end - (const char *)text) : 0;
-        return apr_fail(err, APR_E_DAMAGED, "%s: not valid JSON: cannot be understood at byte %zu", where, at);
-    }
-    size_t at = (size_t)(end - (const char *)text);
+    cJSON *const root = build_tree(&s, &at, &no_memory);
+    if (no_memory) return apr_no_memory(err, where);
+    if (root == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: not valid JSON: cannot be understood at byte %zu", where, at);
     while (at < n_bytes && strchr(" \t\n\r", ((const char *)text)[at]) != NULL && ((const char *)text)[at] != '\0') at++;
     const char *const duplicate = at == n_bytes ? duplicate_key(root, &no_memory) : NULL;
     apr_status status = APR_OK;

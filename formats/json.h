@@ -2,7 +2,8 @@
  *
  * apr_json_parse refuses: text after the document, nesting deeper than APR_JSON_MAX_DEPTH, invalid UTF-8, duplicate keys in
  * one object, more than APR_JSON_MAX_VALUES values, and \u0000 in a string (a C string cannot hold it). The caller frees with cJSON_Delete.
- * Lookups are exact and case-sensitive; numbers are asked for as what they must be. `where` names the file in messages. */
+ * Python's NaN and Infinity are let through, as values that are no number to anyone who asks for one. Lookups are exact and
+ * case-sensitive; numbers are asked for as what they must be. `where` names the file in messages. */
 #ifndef APR_FORMATS_JSON_H
 #define APR_FORMATS_JSON_H
 

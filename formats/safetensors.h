@@ -29,8 +29,11 @@ bool apr_is_checkpoint_file(const char *name);
 apr_status apr_safetensors_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options,
                                      apr_error *err);
 
-/* config.json (old style rope_theta/rope_scaling, new style rope_parameters, nested text_config) to hyperparameters and back. */
+/* config.json (old style rope_theta/rope_scaling, new style rope_parameters, nested text_config) to hyperparameters and back.
+ * What is damaged fails; what is merely not done here becomes hparams->refusal, so that such a model can still be shown and carried. */
 apr_status apr_hf_config_read(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
+/* For hyperparameters that came another way (an APR file's): checks config.json as above and fills refusal and unknown_fields alone. */
+apr_status apr_hf_config_judge(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 char *apr_hf_config_write(const apr_hparams *hparams, const apr_vocab *vocab); /* malloc'ed JSON, NULL: no memory */
 /* The same for a whole model, with what its tensors show: biases, and the type of the weights where nothing states it. */
 char *apr_hf_config_make(const apr_model *model);
@@ -40,10 +43,12 @@ apr_status apr_hf_losses(const apr_model *layout, apr_losses *losses, apr_error 
 /* Why no tokenizer.json can be made of that vocabulary (a clause, of the arena or static), or NULL. */
 apr_status apr_hf_vocab_obstacle(const apr_vocab *vocab, apr_arena *arena, const char **obstacle, apr_error *err);
 
-/* config.json after a change of types: only the members that change are touched, every other byte stays. torch_dtype NULL
- * and KEEP leave theirs as they are. `config` must have passed apr_json_parse. malloc'ed; NULL: no memory. */
+/* config.json after a change of types: only the members that change are touched, at the top and in text_config; every other
+ * byte stays. torch_dtype NULL and KEEP leave theirs as they are. APR_E_DAMAGED when it is no JSON object. The text is
+ * malloc'ed, n_bytes long and NUL-terminated. */
 typedef enum { APR_CONFIG_KEEP, APR_CONFIG_UNQUANTIZED, APR_CONFIG_FP8_CHANNEL } apr_config_quantization;
-char *apr_hf_config_edit(const apr_attachment *config, const char *torch_dtype, apr_config_quantization quantization);
+apr_status apr_hf_config_edit(const apr_attachment *config, const char *torch_dtype, apr_config_quantization quantization, char **text,
+                              size_t *n_bytes, apr_error *err);
 
 /* tokenizer.json and its companions to a vocabulary; missing companions are fine. */
 apr_status apr_hf_vocab_read(const apr_model *model, apr_vocab *vocab, apr_arena *arena, apr_error *err);

@@ -55,6 +55,8 @@ typedef struct apr_attention_style {
     bool gated;   /* q_proj makes a gate as well: the output is multiplied with its sigmoid */
 } apr_attention_style;
 
+typedef enum { APR_NO_BIAS, APR_MAY_HAVE_BIAS, APR_MUST_HAVE_BIAS } apr_bias_style;
+
 /* Token embeddings and rotary angles; x is the hidden state. */
 typedef struct apr_stream {
     int x, angles;
@@ -63,9 +65,9 @@ apr_stream apr_emit_start(apr_emitter *e);
 /* x + attention(norm(x)) of the current layer. */
 void apr_emit_attention(apr_emitter *e, apr_stream *s, const apr_attention_style *style);
 /* down(silu(gate(n)) * up(n)), the matrices under PREFIX. */
-int apr_emit_mlp_of(apr_emitter *e, int n, const char *prefix, int64_t width);
+int apr_emit_mlp_of(apr_emitter *e, int n, const char *prefix, int64_t width, apr_bias_style biases);
 /* x + down(silu(gate(norm(x))) * up(norm(x))) of the current layer; marks the hidden state. */
-void apr_emit_mlp(apr_emitter *e, apr_stream *s, int64_t width);
+void apr_emit_mlp(apr_emitter *e, apr_stream *s, int64_t width, apr_bias_style biases);
 /* Final norm and output head. */
 void apr_emit_end(apr_emitter *e, apr_stream *s);
 

@@ -73,7 +73,7 @@ static void emit_shared_mixture(apr_emitter *e, apr_stream *s)
     int sum = apr_emit_experts(e, n, &(apr_experts_style){.router = "mlp.gate", .stacked = true});
 
     if (h->shared_expert_intermediate_size > 0) {
-        const int shared = apr_emit_mlp_of(e, n, "mlp.shared_expert", h->shared_expert_intermediate_size);
+        const int shared = apr_emit_mlp_of(e, n, "mlp.shared_expert", h->shared_expert_intermediate_size, APR_NO_BIAS);
         const int gate = apr_emit_linear(
             e, n, apr_emit_weight(e, "mlp.shared_expert_gate.weight", APR_ROLE_FEED_FORWARD, 1, h->hidden_size), -1, "shared.gate");
         sum = apr_emit_add(e, sum, apr_emit_pair(e, APR_OP_GATE, shared, gate, "shared"), "mlp.out");
@@ -89,7 +89,7 @@ static void emit_hybrid(apr_emitter *e, bool mixture)
         if (apr_emit_layer_kind(e) == APR_LAYER_LINEAR) emit_linear_attention(e, &s);
         else apr_emit_attention(e, &s, &(apr_attention_style){.qk_norm = true, .gated = true});
         if (mixture) emit_shared_mixture(e, &s);
-        else apr_emit_mlp(e, &s, e->hparams->intermediate_size);
+        else apr_emit_mlp(e, &s, e->hparams->intermediate_size, APR_NO_BIAS);
     }
     apr_emit_end(e, &s);
 }

@@ -184,28 +184,33 @@ void apr_emit_attention(apr_emitter *e, apr_stream *s, const apr_attention_style
     s->x = apr_emit_add(e, s->x, o, "attention.out");
 }
 
-static int emit_matrix(apr_emitter *e, const char *prefix, const char *which, int64_t rows, int64_t columns)
+/* One matrix of the feed-forward, with its bias where the family has one. */
+static int emit_mlp_linear(apr_emitter *e, int n, const char *prefix, const char *which, int64_t rows, int64_t columns,
+                           apr_bias_style biases)
 {
     char name[96];
+
     snprintf(name, sizeof name, "%s.%s_proj.weight", prefix, which);
-    return apr_emit_weight(e, name, APR_ROLE_FEED_FORWARD, rows, columns);
+    const int weight = apr_emit_weight(e, name, APR_ROLE_FEED_FORWARD, rows, columns);
+    snprintf(name, sizeof name, "%s.%s_proj.bias", prefix, which);
+    const int bias = biases == APR_NO_BIAS ? -1 : apr_emit_vector(e, name, rows, biases == APR_MAY_HAVE_BIAS);
+    return apr_emit_linear(e, n, weight, bias, which);
 }
 
-int apr_emit_mlp_of(apr_emitter *e, int n, const char *prefix, int64_t width)
+int apr_emit_mlp_of(apr_emitter *e, int n, const char *prefix, int64_t width, apr_bias_style biases)
 {
     const int64_t hidden = e->hparams->hidden_size;
 
     if (width <= 0) apr_emit_fail(e, APR_E_DAMAGED, "the model does not say its intermediate_size");
-    const int gate = apr_emit_linear(e, n, emit_matrix(e, prefix, "gate", width, hidden), -1, "gate");
-    const int up = apr_emit_linear(e, n, emit_matrix(e, prefix, "up", width, hidden), -1, "up");
-    const int product = apr_emit_glu(e, gate, up, "gated");
-    return apr_emit_linear(e, product, emit_matrix(e, prefix, "down", hidden, width), -1, "down");
+    const int gate = emit_mlp_linear(e, n, prefix, "gate", width, hidden, biases);
+    const int up = emit_mlp_linear(e, n, prefix, "up", width, hidden, biases);
+    return emit_mlp_linear(e, apr_emit_glu(e, gate, up, "gated"), prefix, "down", hidden, width, biases);
 }
 
-void apr_emit_mlp(apr_emitter *e, apr_stream *s, int64_t width)
+void apr_emit_mlp(apr_emitter *e, apr_stream *s, int64_t width, apr_bias_style biases)
 {
     const int n = apr_emit_norm(e, s->x, "post_attention_layernorm.weight", "mlp.normed");
-    const int down = apr_emit_mlp_of(e, n, "mlp", width);
+    const int down = apr_emit_mlp_of(e, n, "mlp", width, biases);
     s->x = apr_emit_add(e, s->x, down, "out");
     apr_emit_tap(e, s->x);
 }
@@ -227,27 +232,42 @@ void apr_emit_end(apr_emitter *e, apr_stream *s)
     if (logits >= 0) e->program->values[logits].is_logits = true;
 }
 
-static void emit_dense(apr_emitter *e, const apr_attention_style *style)
+static void emit_dense(apr_emitter *e, const apr_attention_style *style, apr_bias_style mlp_biases)
 {
+    if (e->hparams->num_experts > 0)
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "a mixture of %lld experts under this name is not done here",
+                      (long long)e->hparams->num_experts);
     apr_stream s = apr_emit_start(e);
     for (e->layer = 0; e->layer < e->hparams->num_layers && e->status == APR_OK; e->layer++) {
         apr_emit_attention(e, &s, style);
-        apr_emit_mlp(e, &s, e->hparams->intermediate_size);
+        apr_emit_mlp(e, &s, e->hparams->intermediate_size, mlp_biases);
     }
     apr_emit_end(e, &s);
 }
 
-void apr_emit_llama(apr_emitter *e)
+/* llama.cpp turns neighbours, transformers rows half a head apart: in a part of the head these are not the same rows. */
+static void require_whole_rotation(apr_emitter *e)
 {
-    emit_dense(e, &(apr_attention_style){.require_bias = e->hparams->attention_bias, .require_o_bias = e->hparams->attention_bias});
+    if (e->hparams->rotary_dim != e->hparams->head_dim)
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "rotating %lld of a head's %lld dimensions is not done here", (long long)e->hparams->rotary_dim,
+                      (long long)e->hparams->head_dim);
 }
 
-void apr_emit_qwen2(apr_emitter *e) { emit_dense(e, &(apr_attention_style){.require_bias = true}); }
+void apr_emit_llama(apr_emitter *e)
+{
+    const apr_hparams *const h = e->hparams;
+
+    require_whole_rotation(e);
+    emit_dense(e, &(apr_attention_style){.require_bias = h->attention_bias, .require_o_bias = h->attention_bias},
+               h->mlp_bias ? APR_MUST_HAVE_BIAS : APR_MAY_HAVE_BIAS);
+}
+
+void apr_emit_qwen2(apr_emitter *e) { emit_dense(e, &(apr_attention_style){.require_bias = true}, APR_NO_BIAS); }
 
 void apr_emit_qwen3(apr_emitter *e)
 {
-    emit_dense(e, &(apr_attention_style){
-                      .require_bias = e->hparams->attention_bias, .require_o_bias = e->hparams->attention_bias, .qk_norm = true});
+    const bool bias = e->hparams->attention_bias;
+    emit_dense(e, &(apr_attention_style){.require_bias = bias, .require_o_bias = bias, .qk_norm = true}, APR_NO_BIAS);
 }
 
 /* Mistral's config.json has no layer_types: a stated window holds for every layer. */
@@ -266,6 +286,7 @@ void apr_emit_mistral(apr_emitter *e)
         hparams.layer_kinds = kinds;
     }
     e->hparams = &hparams;
-    emit_dense(e, &(apr_attention_style){0});
+    require_whole_rotation(e);
+    emit_dense(e, &(apr_attention_style){0}, APR_NO_BIAS);
     e->hparams = stated;
 }

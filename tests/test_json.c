@@ -66,10 +66,13 @@ static void what_is_not_json_is_refused_with_a_sentence(void **state)
         {"+1", "neither a value"},
         {".5", "neither a value"},
         {"1.2.3", "malformed number"},
-        {"NaN", "neither a value"},
-        {"Infinity", "neither a value"},
+        {"Nan", "neither a value"},
+        {"Infinit", "neither a value"},
+        {"-Inf", "neither a value"},
+        {"{NaN: 1}", "cannot be understood"},
+        {"NaNInfinity", "text after its end"},
         {"tru", "neither a value"},
-        {"\xef\xbb\xbf{}", "neither a value"},
+        {"\xef\xbb\xbf{}", "byte order mark"},
     };
 
     (void)state;
@@ -83,6 +86,26 @@ static void what_is_not_json_is_refused_with_a_sentence(void **state)
     }
     cJSON *json = NULL;
     assert_int_equal(parse(&json, "[1,\0 2]", 7, NULL), APR_E_DAMAGED); /* a NUL is no white space */
+}
+
+static void what_python_writes_is_no_number_to_anyone(void **state)
+{
+    static const char text[] = "{\"a\": NaN, \"b\": [Infinity, -Infinity], \"NaN\": \"Infinity \\\" NaN\", \"c\": 1}";
+    cJSON *json;
+    int64_t n;
+    double x;
+
+    (void)state;
+    assert_int_equal(parse(&json, text, strlen(text), NULL), APR_OK);
+    static const char *const keys[] = {"a", "b", "NaN"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        assert_false(apr_json_get_int(json, keys[i], &n));
+        assert_false(apr_json_get_real(json, keys[i], &x));
+    }
+    assert_false(apr_json_as_int(apr_json_get(json, "b")->child, &n));
+    assert_string_equal(apr_json_get_string(json, "NaN"), "Infinity \" NaN"); /* texts are left alone */
+    assert_true(apr_json_get_int(json, "c", &n) && n == 1);
+    cJSON_Delete(json);
 }
 
 static void nesting_ends_at_the_limit(void **state)
@@ -231,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_json_is_refused_with_a_sentence),
+        cmocka_unit_test(what_python_writes_is_no_number_to_anyone),
         cmocka_unit_test(nesting_ends_at_the_limit),
         cmocka_unit_test(a_document_cut_anywhere_is_refused),
         cmocka_unit_test(lookups_are_exact_and_typed),
