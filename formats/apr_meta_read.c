@@ -1,6 +1,7 @@
 /* apr_meta_read.c - an APR file's metadata to the model: hyperparameters, origin, steps, scales, keys, files. */
 #include "formats/apr_meta.h"
 #include "formats/base64.h"
+#include "formats/hf_quantization.h"
 #include "formats/safetensors.h"
 
 #include <stdlib.h>
@@ -476,6 +477,7 @@ apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *er
     else if (model->origin.format == APR_FORMAT_NONE) APR_TRY(read_plain_keys(model, root, err));
     APR_TRY(read_files(&r, kit));
     if (kit != NULL) APR_TRY(judge_config(model, err));
+    APR_TRY(apr_quantization_read(model, &model->arena, &model->quantization, err));
     APR_TRY(read_tensors(model, kit, err));
     APR_TRY(read_order(model, kit, err));
     if (kit == NULL) check_tie(model);

@@ -76,6 +76,7 @@ typedef struct apr_model {
     size_t n_tensors;
     const uint32_t *stated_crcs; /* [n_tensors] CRC-32 of each tensor as an APR file states it, or NULL: it states none */
     apr_hparams hparams;
+    const struct apr_quantization *quantization; /* what config.json says of quantized weights (hf_quantization.h); NULL: nothing */
     apr_vocab vocab;
     apr_kv_list kv; /* all metadata of the origin: GGUF's keys, safetensors' __metadata__ */
     const apr_attachment *attachments;

@@ -1,4 +1,5 @@
 /* safetensors_read.c - one file's header to tensors, and a checkpoint directory to a model; decodes no weights. */
+#include "formats/hf_quantization.h"
 #include "formats/json.h"
 #include "formats/safetensors.h"
 
@@ -355,6 +356,7 @@ static apr_status complete_model(apr_model *model, const char *folder, apr_error
     APR_TRY(apr_hf_vocab_read(model, &model->vocab, &model->arena, err));
     APR_TRY(apr_model_index_names(model, err));
     find_tied_output(model);
+    APR_TRY(apr_quantization_read(model, &model->arena, &model->quantization, err));
     return apr_bind_scales(model, config, err);
 }
 
@@ -429,6 +431,7 @@ static apr_status read_config(apr_model *model, const char *path, apr_error *err
     if (model->hparams.hidden_size == 0)
         return apr_fail(err, APR_E_DAMAGED, "%s: there is no hidden_size in it: not the config.json of a model", path);
     APR_TRY(apr_hparams_complete(&model->hparams, &model->arena, path, err));
+    APR_TRY(apr_quantization_read(model, &model->arena, &model->quantization, err));
     return apr_model_index_names(model, err);
 }
 
