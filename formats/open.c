@@ -4,7 +4,6 @@
 #include "formats/safetensors.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -14,10 +13,11 @@ typedef apr_status (*open_fn)(apr_model *, const char *, apr_error *);
 static apr_status reader_of_file(const char *path, open_fn *open, apr_error *err)
 {
     unsigned char head[16] = {0};
-    FILE *const f = fopen(path, "rb");
-    if (f == NULL) return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
-    const size_t n = fread(head, 1, sizeof head, f);
-    fclose(f);
+    apr_map map;
+    APR_TRY(apr_map_open(&map, path, err));
+    const size_t n = map.n_bytes < sizeof head ? map.n_bytes : sizeof head;
+    if (n > 0) memcpy(head, map.data, n);
+    apr_map_forget(&map); /* the reader opens it again */
 
     if (n >= 4 && memcmp(head, "GGUF", 4) == 0) *open = apr_gguf_open;
     else if (n >= 4 && memcmp(head, "APR", 3) == 0) *open = apr_apr_open;

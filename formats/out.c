@@ -1,8 +1,8 @@
-/* out.c - the part file, its bytes and its rename. */
-#define _GNU_SOURCE /* sync_file_range, fallocate */
-#include "formats/out.h"
-
+/* out.c - a file: it grows without a name or under a temporary one, and takes its final name. */
+#define _GNU_SOURCE /* O_TMPFILE, renameat2, sync_file_range, fallocate */
 #include "formats/crc32.h"
+#include "formats/map.h"
+#include "formats/out_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -32,7 +32,9 @@ enum {
 };
 
 struct apr_out {
-    char *path, *part;
+    apr_target target; /* of a file in an unfinished folder: only its path, name, folder and what it replaces */
+    bool is_in_folder;
+    char temporary[APR_NAME_BYTES]; /* empty: it has no name yet */
     int fd;
     uint64_t n_written, n_flushed, total_bytes;
     bool in_memory;  /* the file system is RAM: one thread writes slower than several copy */
@@ -40,76 +42,121 @@ struct apr_out {
     uint64_t mapped_at, n_allocated;
 };
 
-/* The folder that `path` lies in, malloc'ed. */
-static char *folder_of(const char *path)
-{
-    const char *const slash = strrchr(path, '/');
-    if (slash == NULL) return strdup(".");
-    return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
-}
-
-apr_status apr_out_check_disk(const char *path, uint64_t total_bytes, apr_error *err)
-{
-    struct statvfs fs;
-    char *const folder = folder_of(path);
-    if (folder == NULL) return apr_no_memory(err, "a path");
-    const int failed = statvfs(folder, &fs);
-    apr_status status = APR_OK;
-
-    if (failed) {
-        status = apr_fail(err, APR_E_IO, "%s: cannot write there: %s: %s", path, folder, strerror(errno));
-    } else {
-        const uint64_t n_free = (uint64_t)fs.f_bavail * fs.f_frsize;
-        const double mib = 0x1p20;
-        if (n_free < total_bytes)
-            status =
-                apr_fail(err, APR_E_IO, "%s: the disk is too small: %.1f MiB needed, %.1f MiB free; free some space or write elsewhere",
-                         path, (double)total_bytes / mib, (double)n_free / mib);
-    }
-    free(folder);
-    return status;
-}
+bool apr_out_is_poor;
 
 static void free_out(apr_out *out)
 {
     if (out->mapped != NULL) munmap(out->mapped, out->total_bytes - out->mapped_at);
     if (out->fd >= 0) close(out->fd);
-    free(out->path);
-    free(out->part);
+    apr_target_close(&out->target);
     free(out);
 }
 
-apr_status apr_out_open(apr_out **out_ptr, const char *path, uint64_t total_bytes, bool overwrite, apr_error *err)
+/* --- making it --- */
+
+enum { FD_PATH_BYTES = 40 };
+
+/* The name by which an open file without one is linked. */
+static const char *fd_path(char path[FD_PATH_BYTES], int fd)
 {
-    struct stat st;
+    snprintf(path, FD_PATH_BYTES, "/proc/self/fd/%d", fd);
+    return path;
+}
 
-    *out_ptr = NULL;
-    if (!overwrite && lstat(path, &st) == 0) return apr_fail(err, APR_E_IO, "%s: exists already; give --force to replace it", path);
-    APR_TRY(apr_out_check_disk(path, total_bytes, err));
+static int open_nameless(int folder, mode_t mode)
+{
+    char path[FD_PATH_BYTES];
+    const int fd = apr_out_is_poor ? -1 : openat(folder, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, mode);
 
-    apr_out *const out = calloc(1, sizeof *out);
-    if (out == NULL) return apr_no_memory(err, "an output file");
+    if (fd >= 0 && access(fd_path(path, fd), F_OK) != 0) { /* no /proc: it could not be linked */
+        close(fd);
+        return -1;
+    }
+    if (fd >= 0) flock(fd, LOCK_EX | LOCK_NB); /* for the moment in which it has a temporary name */
+    return fd;
+}
+
+static apr_status make_file(apr_out *out, apr_error *err)
+{
+    const apr_target *const t = &out->target;
+    const mode_t mode = t->exists ? 0600 : apr_target_mode(t); /* the replaced one's comes at the end */
+    bool is_busy = false;
+
+    out->fd = open_nameless(t->folder, mode);
+    if (out->fd >= 0) return APR_OK;
+    const int error = apr_temporary_make(t->folder, t->name, false, mode, &out->fd, out->temporary, &is_busy);
+    if (error == 0) return APR_OK;
     out->fd = -1;
-    out->path = strdup(path);
-    const size_t n = strlen(path) + sizeof ".part";
-    out->part = malloc(n);
-    if (out->path == NULL || out->part == NULL) {
-        free_out(out);
-        return apr_no_memory(err, "a path");
-    }
-    snprintf(out->part, n, "%s.part", path);
-    out->fd = open(out->part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (out->fd < 0) {
-        const apr_status status = apr_fail(err, APR_E_IO, "%s: cannot create: %s", out->part, strerror(errno));
-        free_out(out);
-        return status;
-    }
+    out->temporary[0] = '\0';
+    if (is_busy) return apr_fail(err, APR_E_IO, "%s: is being written by another process; wait for it or choose another name", t->path);
+    return apr_fail(err, APR_E_IO, "%s: cannot create: %s", t->path, strerror(error));
+}
+
+static apr_out *start(apr_out *out, uint64_t total_bytes)
+{
     struct statfs fs;
     out->total_bytes = total_bytes;
     out->in_memory = fstatfs(out->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
-    *out_ptr = out;
-    return APR_OK;
+    return out;
 }
+
+static apr_status open_out(apr_out **out_ptr, const char *path, uint64_t total_bytes, apr_replace_rule rule, apr_error *err)
+{
+    *out_ptr = NULL;
+    apr_out *const out = calloc(1, sizeof *out);
+    if (out == NULL) return apr_no_memory(err, "an output file");
+    out->fd = -1;
+    apr_status status = apr_target_open(&out->target, path, false, rule, err);
+    if (status != APR_OK) {
+        free(out);
+        return status;
+    }
+    status = apr_target_check_disk(&out->target, total_bytes, err);
+    if (status == APR_OK) status = apr_check_file_limit(path, total_bytes, err);
+    if (status == APR_OK) status = make_file(out, err);
+    if (status == APR_OK) *out_ptr = start(out, total_bytes);
+    else free_out(out);
+    return status;
+}
+
+apr_status apr_out_open(apr_out **out, const char *path, uint64_t total_bytes, bool overwrite, apr_error *err)
+{
+    return open_out(out, path, total_bytes, (apr_replace_rule){.overwrite = overwrite}, err);
+}
+
+apr_status apr_out_renew(apr_out **out, const char *path, const char *mark, apr_error *err)
+{
+    return open_out(out, path, 0, (apr_replace_rule){.mark = mark}, err);
+}
+
+apr_status apr_out_open_in(apr_out **out_ptr, int folder, const char *name, const char *path, uint64_t total_bytes, const struct stat *keep,
+                           apr_error *err)
+{
+    *out_ptr = NULL;
+    APR_TRY(apr_check_file_limit(path, total_bytes, err));
+    apr_out *const out = calloc(1, sizeof *out);
+    if (out == NULL) return apr_no_memory(err, "an output file");
+    out->fd = -1;
+    out->is_in_folder = true;
+    apr_target *const t = &out->target;
+    *t = (apr_target){.path = strdup(path), .folder = dup(folder), .exists = keep != NULL};
+    if (keep != NULL) t->old = *keep;
+    snprintf(t->name, sizeof t->name, "%s", name);
+    apr_status status = APR_OK;
+    if (t->path == NULL) status = apr_no_memory(err, "a path");
+    else if (t->folder < 0 || fstat(t->folder, &t->folder_st) != 0)
+        status = apr_fail(err, APR_E_IO, "%s: cannot create: %s", path, strerror(errno));
+    if (status == APR_OK) {
+        const mode_t mode = t->exists ? 0600 : apr_target_mode(t);
+        out->fd = openat(t->folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+        if (out->fd < 0) status = apr_fail(err, APR_E_IO, "%s: cannot create: %s", path, strerror(errno));
+    }
+    if (status == APR_OK) *out_ptr = start(out, total_bytes);
+    else free_out(out);
+    return status;
+}
+
+/* --- its bytes --- */
 
 static int write_all(const apr_out *out, const uint8_t *bytes, size_t n_bytes)
 {
@@ -206,8 +253,9 @@ apr_status apr_out_write(apr_out *out, const void *bytes, size_t n_bytes, uint32
         if (crc != NULL) *crc = apr_crc32(*crc, bytes, n_bytes);
         error = write_all(out, bytes, n_bytes);
     }
+    if (error == EFAULT) APR_TRY(apr_inputs_check(err)); /* bytes straight from an input that was cut short */
     if (error != 0)
-        return apr_fail(err, APR_E_IO, "%s: writing failed after %.1f MiB: %s", out->path, (double)out->n_written / 0x1p20,
+        return apr_fail(err, APR_E_IO, "%s: writing failed after %.1f MiB: %s", out->target.path, (double)out->n_written / 0x1p20,
                         strerror(error));
     out->n_written += n_bytes;
     start_writeback(out);
@@ -231,11 +279,11 @@ apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_
     const uint8_t *p = bytes;
 
     if (offset > out->n_written || n_bytes > out->n_written - offset)
-        return apr_fail(err, APR_E_USAGE, "%s: patch outside the file", out->path);
+        return apr_fail(err, APR_E_USAGE, "%s: patch outside the file", out->target.path);
     while (n_bytes > 0) {
         const ssize_t n = pwrite(out->fd, p, n_bytes, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return apr_fail(err, APR_E_IO, "%s: writing failed: %s", out->path, strerror(n == 0 ? EIO : errno));
+        if (n <= 0) return apr_fail(err, APR_E_IO, "%s: writing failed: %s", out->target.path, strerror(n == 0 ? EIO : errno));
         p += n;
         offset += (uint64_t)n;
         n_bytes -= (size_t)n;
@@ -245,34 +293,79 @@ apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_
 
 uint64_t apr_out_tell(const apr_out *out) { return out->n_written; }
 
-/* Makes the new name survive a power cut too. Not every file system can: a failure here is none. */
-static void sync_folder(const char *path)
+/* --- its name --- */
+
+/* The final name for a file that must not replace anything. 0 or errno. */
+static int link_new(const apr_out *out)
 {
-    char *const folder = folder_of(path);
-    const int fd = folder != NULL ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (fd >= 0) {
-        fsync(fd);
-        close(fd);
+    const apr_target *const t = &out->target;
+    char path[FD_PATH_BYTES];
+
+    if (out->temporary[0] == '\0') return linkat(AT_FDCWD, fd_path(path, out->fd), t->folder, t->name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+    if (!apr_out_is_poor && renameat2(t->folder, out->temporary, t->folder, t->name, RENAME_NOREPLACE) == 0) return 0;
+    if (!apr_out_is_poor && errno != EINVAL && errno != ENOSYS) return errno;
+    if (linkat(t->folder, out->temporary, t->folder, t->name, 0) == 0) return unlinkat(t->folder, out->temporary, 0) == 0 ? 0 : errno;
+    if (errno == EEXIST) return errno;
+    return renameat(t->folder, out->temporary, t->folder, t->name) == 0 ? 0 : errno; /* no hard links there */
+}
+
+/* A file without a name can be linked, but not over another: it gets a temporary one for a moment. */
+static int rename_over(apr_out *out)
+{
+    const apr_target *const t = &out->target;
+    char path[FD_PATH_BYTES];
+
+    if (out->temporary[0] == '\0') {
+        const int error = apr_temporary_name(t->folder, t->name, out->temporary);
+        if (error != 0) return error;
+        if (linkat(AT_FDCWD, fd_path(path, out->fd), t->folder, out->temporary, AT_SYMLINK_FOLLOW) != 0) return errno;
     }
-    free(folder);
+    return renameat(t->folder, out->temporary, t->folder, t->name) == 0 ? 0 : errno;
+}
+
+/* With the signals held. */
+static apr_status take_final_name(apr_out *out, apr_error *err)
+{
+    const apr_target *const t = &out->target;
+
+    APR_TRY(apr_target_recheck(t, err));
+    int error = link_new(out);
+    if (error == EEXIST && t->overwrite) error = rename_over(out);
+    if (error == EEXIST) return apr_fail(err, APR_E_IO, "%s: exists by now, made by another program; it is kept", t->path);
+    if (error != 0) return apr_fail(err, APR_E_IO, "%s: cannot complete: %s", t->path, strerror(error));
+    if (out->temporary[0] != '\0') apr_temporary_done(t->folder, out->temporary);
+    out->temporary[0] = '\0';
+    return APR_OK;
+}
+
+static apr_status complete(apr_out *out, apr_error *err)
+{
+    const apr_target *const t = &out->target;
+    sigset_t before;
+
+    if (t->exists) apr_keep_mode(out->fd, &t->old);
+    const bool cut = out->n_allocated <= out->n_written || ftruncate(out->fd, (off_t)out->n_written) == 0;
+    if (!cut || fsync(out->fd) != 0) return apr_fail(err, APR_E_IO, "%s: cannot complete: %s", t->path, strerror(errno));
+    if (out->is_in_folder) return APR_OK;
+    apr_signals_hold(&before);
+    const apr_status status = take_final_name(out, err);
+    apr_signals_release(&before);
+    if (status == APR_OK) apr_sync_folder(t->folder);
+    return status;
 }
 
 apr_status apr_out_finish(apr_out *out, apr_error *err)
 {
-    const bool cut = out->n_allocated <= out->n_written || ftruncate(out->fd, (off_t)out->n_written) == 0;
-    if (!cut || fsync(out->fd) != 0 || rename(out->part, out->path) != 0) {
-        const apr_status status = apr_fail(err, APR_E_IO, "%s: cannot complete: %s", out->path, strerror(errno));
-        apr_out_abandon(out);
-        return status;
-    }
-    sync_folder(out->path);
-    free_out(out);
-    return APR_OK;
+    const apr_status status = complete(out, err);
+    if (status == APR_OK) free_out(out);
+    else apr_out_abandon(out);
+    return status;
 }
 
 void apr_out_abandon(apr_out *out)
 {
     if (out == NULL) return;
-    unlink(out->part);
+    if (out->is_in_folder) unlinkat(out->target.folder, out->target.name, 0);
+    else if (out->temporary[0] != '\0') apr_temporary_remove(out->target.folder, out->temporary);
     free_out(out);
 }

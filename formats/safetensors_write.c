@@ -1,21 +1,16 @@
-/* safetensors_write.c - a checkpoint directory: grows as DIR.part/, then takes DIR's place; touches no file it does not know. */
-#define _GNU_SOURCE /* renameat2 */
+/* safetensors_write.c - a checkpoint directory: what its files are, and their bytes. */
 #include "formats/json.h"
 #include "formats/out.h"
 #include "formats/safetensors.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const uint64_t DEFAULT_SHARD_BYTES = 5000000000u;
 #define INDEX_NAME "model.safetensors.index.json"
+#define SHARD_NAME "model-%05zu-of-%05zu.safetensors"
 
 typedef struct shard {
     char name[64];
@@ -37,144 +32,34 @@ enum { MAX_MADE_FILES = 6 };
 
 typedef struct safetensors_sink {
     apr_sink base;
-    char *path, *part; /* of the directories */
+    char *path; /* of the directory */
     const apr_model *layout;
-    bool overwrite;
     shard *shards;
     size_t n_shards, at_shard;
     small_file *files;
     size_t n_files;
     uint64_t total_bytes, n_put; /* n_put: data of the current shard */
-    apr_out *out;
+    apr_folder *folder;
+    apr_out *out; /* the current shard */
 } safetensors_sink;
 
-static char *join(const char *folder, const char *separator, const char *name)
+/* May a file of this name go when the directory is replaced? Only what checkpoints of ours consist of: "model.safetensors",
+ * "model-00001-of-00004.safetensors" and their small files; and what is written anew. */
+static bool may_go(const void *context, const char *name)
 {
-    const size_t n = strlen(folder) + strlen(separator) + strlen(name) + 1;
-    char *const text = malloc(n);
-    if (text != NULL) snprintf(text, n, "%s%s%s", folder, separator, name);
-    return text;
-}
+    const safetensors_sink *const sink = context;
+    char made[sizeof((shard *)0)->name];
+    unsigned at, n;
 
-/* --- directories --- */
-
-/* Is all that lies in the folder of a checkpoint's making (or half-made)? The name of the first stranger otherwise. */
-static apr_status check_folder(const char *folder, const char *what, apr_error *err)
-{
-    DIR *const dir = opendir(folder);
-    const struct dirent *entry;
-    apr_status status = APR_OK;
-
-    if (dir == NULL) return apr_fail(err, APR_E_IO, "%s: %s", folder, strerror(errno));
-    while (status == APR_OK && (entry = readdir(dir)) != NULL) {
-        char name[sizeof entry->d_name];
-        struct stat st;
-        snprintf(name, sizeof name, "%s", entry->d_name);
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
-        char *const dot = strrchr(name, '.');
-        if (dot != NULL && strcmp(dot, ".part") == 0) *dot = '\0';
-        const bool is_file = fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode);
-        if (!is_file || !apr_is_checkpoint_file(name))
-            status = apr_fail(err, APR_E_IO, "%s: %s '%s', which is no file of a checkpoint; move it away or choose another name", folder,
-                              what, entry->d_name);
+    for (size_t i = 0; i < sink->n_files; i++)
+        if (strcmp(sink->files[i].name, name) == 0) return true;
+    if (strcmp(name, "model.safetensors") == 0) return true;
+    if (sscanf(name, "model-%5u-of-%5u.", &at, &n) == 2) {
+        snprintf(made, sizeof made, SHARD_NAME, (size_t)at, (size_t)n);
+        return strcmp(name, made) == 0;
     }
-    closedir(dir);
-    return status;
-}
-
-/* Removes the folder and what is of a checkpoint in it; a stranger in it keeps it alive. */
-static void remove_folder(const char *folder)
-{
-    DIR *const dir = opendir(folder);
-    const struct dirent *entry;
-
-    if (dir == NULL) return;
-    while ((entry = readdir(dir)) != NULL) {
-        char name[sizeof entry->d_name];
-        snprintf(name, sizeof name, "%s", entry->d_name);
-        char *const dot = strrchr(name, '.');
-        if (dot != NULL && strcmp(dot, ".part") == 0) *dot = '\0';
-        if (apr_is_checkpoint_file(name)) unlinkat(dirfd(dir), entry->d_name, 0);
-    }
-    closedir(dir);
-    rmdir(folder);
-}
-
-static apr_status prepare_folders(const safetensors_sink *sink, apr_error *err)
-{
-    struct stat st;
-
-    if (lstat(sink->path, &st) == 0) {
-        if (!sink->overwrite) return apr_fail(err, APR_E_IO, "%s: exists already; give --force to replace it", sink->path);
-        if (!S_ISDIR(st.st_mode))
-            return apr_fail(err, APR_E_IO, "%s: is no folder, but a checkpoint is one; choose another name", sink->path);
-        APR_TRY(check_folder(sink->path, "cannot be replaced: it holds", err));
-    }
-    APR_TRY(apr_out_check_disk(sink->path, sink->total_bytes, err));
-    if (lstat(sink->part, &st) == 0) {
-        if (!S_ISDIR(st.st_mode)) return apr_fail(err, APR_E_IO, "%s: is in the way", sink->part);
-        APR_TRY(check_folder(sink->part, "is in the way: it holds", err));
-        remove_folder(sink->part);
-    }
-    if (mkdir(sink->part, 0777) != 0) return apr_fail(err, APR_E_IO, "%s: cannot create: %s", sink->part, strerror(errno));
-    return APR_OK;
-}
-
-static void sync_folder(const char *folder)
-{
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    fsync(fd); /* not every file system can: a failure is none */
-    close(fd);
-}
-
-static void sync_folder_of(const char *path)
-{
-    char *const slash_dot = join(path, "/", "..");
-    if (slash_dot != NULL) sync_folder(slash_dot);
-    free(slash_dot);
-}
-
-/* Where the two names cannot be exchanged in one step, the old folder is set aside first and comes back on failure. */
-static apr_status replace_in_two_steps(const safetensors_sink *sink, apr_error *err)
-{
-    char *const aside = join(sink->path, "", ".old");
-    apr_status status = APR_OK;
-
-    if (aside == NULL) return apr_no_memory(err, "a path");
-    if (rename(sink->path, aside) != 0) {
-        status = apr_fail(err, APR_E_IO, "%s: cannot be replaced: %s", sink->path, strerror(errno));
-    } else if (rename(sink->part, sink->path) != 0) {
-        status = apr_fail(err, APR_E_IO, "%s: cannot complete: %s", sink->path, strerror(errno));
-        rename(aside, sink->path);
-    } else {
-        remove_folder(aside);
-    }
-    free(aside);
-    return status;
-}
-
-static apr_status take_final_name(const safetensors_sink *sink, apr_error *err)
-{
-    apr_status status = APR_OK;
-
-    sync_folder(sink->part);
-    if (renameat2(AT_FDCWD, sink->part, AT_FDCWD, sink->path, RENAME_NOREPLACE) != 0) {
-        const bool cannot = errno == EINVAL || errno == ENOSYS; /* a file system without the flags */
-        const bool exists = access(sink->path, F_OK) == 0;
-        if (cannot && !exists) {
-            if (rename(sink->part, sink->path) != 0)
-                status = apr_fail(err, APR_E_IO, "%s: cannot complete: %s", sink->path, strerror(errno));
-        } else if (!exists || !sink->overwrite) {
-            status = apr_fail(err, APR_E_IO, "%s: cannot complete: %s", sink->path, exists ? "it exists by now" : strerror(errno));
-        } else if (renameat2(AT_FDCWD, sink->part, AT_FDCWD, sink->path, RENAME_EXCHANGE) == 0) {
-            remove_folder(sink->part); /* the old one */
-        } else {
-            status = replace_in_two_steps(sink, err);
-        }
-    }
-    if (status == APR_OK) sync_folder_of(sink->path);
-    return status;
+    const char *const dot = strrchr(name, '.');
+    return apr_is_checkpoint_file(name) && (dot == NULL || strcmp(dot, ".safetensors") != 0);
 }
 
 /* --- laying out --- */
@@ -213,7 +98,7 @@ static apr_status plan_shards(safetensors_sink *sink, uint64_t max_bytes, apr_er
     }
     for (size_t i = 0; i < sink->n_shards; i++) {
         if (sink->n_shards == 1) snprintf(sink->shards[i].name, sizeof sink->shards[i].name, "model.safetensors");
-        else snprintf(sink->shards[i].name, sizeof sink->shards[i].name, "model-%05zu-of-%05zu.safetensors", i + 1, sink->n_shards);
+        else snprintf(sink->shards[i].name, sizeof sink->shards[i].name, SHARD_NAME, i + 1, sink->n_shards);
     }
     return APR_OK;
 }
@@ -312,7 +197,7 @@ static apr_status add_attachment(safetensors_sink *sink, const apr_attachment *a
     if (*name == '\0' || *name == '.' || strlen(name) > 200 || strchr(name, '/') != NULL)
         return apr_fail(err, APR_E_DAMAGED, "%s: an attached file is called '%.100s', which is no name of a file in a checkpoint",
                         sink->path, name);
-    if (strcmp(name, INDEX_NAME) == 0 || strstr(name, ".safetensors") != NULL || strstr(name, ".part") != NULL)
+    if (strcmp(name, INDEX_NAME) == 0 || strstr(name, ".safetensors") != NULL)
         return apr_fail(err, APR_E_DAMAGED, "%s: an attached file is called '%.100s', like the weights themselves", sink->path, name);
     for (size_t i = 0; i < sink->n_files; i++)
         if (strcmp(sink->files[i].name, name) == 0)
@@ -370,13 +255,9 @@ static apr_status lay_out(safetensors_sink *sink, uint64_t max_shard_bytes, apr_
 static apr_status write_file(const safetensors_sink *sink, const small_file *file, apr_error *err)
 {
     apr_out *out;
-    char *const path = join(sink->part, "/", file->name);
 
-    if (path == NULL) return apr_no_memory(err, "a path");
-    apr_status status = apr_out_open(&out, path, file->n_bytes, false, err);
-    free(path);
-    if (status != APR_OK) return status;
-    status = apr_out_write(out, file->data, file->n_bytes, NULL, err);
+    APR_TRY(apr_folder_file(sink->folder, file->name, file->n_bytes, &out, err));
+    const apr_status status = apr_out_write(out, file->data, file->n_bytes, NULL, err);
     if (status == APR_OK) return apr_out_finish(out, err);
     apr_out_abandon(out);
     return status;
@@ -386,13 +267,9 @@ static apr_status open_shard(safetensors_sink *sink, apr_error *err)
 {
     const shard *const s = &sink->shards[sink->at_shard];
     uint8_t length[8];
-    char *const path = join(sink->part, "/", s->name);
 
-    if (path == NULL) return apr_no_memory(err, "a path");
     sink->n_put = 0;
-    apr_status status = apr_out_open(&sink->out, path, 8 + s->n_header + s->n_data, false, err);
-    free(path);
-    if (status != APR_OK) return status;
+    APR_TRY(apr_folder_file(sink->folder, s->name, 8 + s->n_header + s->n_data, &sink->out, err));
     apr_store_le64(length, s->n_header);
     APR_TRY(apr_out_write(sink->out, length, sizeof length, NULL, err));
     return apr_out_write(sink->out, s->header, s->n_header, NULL, err);
@@ -437,7 +314,6 @@ static void free_sink(safetensors_sink *sink)
     free(sink->files);
     free(sink->shards);
     free(sink->path);
-    free(sink->part);
     free(sink);
 }
 
@@ -445,12 +321,7 @@ static void sink_abandon(apr_sink *base)
 {
     safetensors_sink *const sink = (safetensors_sink *)base;
     apr_out_abandon(sink->out);
-    for (size_t i = 0; i < sink->n_files; i++) { /* also those whose names say nothing to remove_folder */
-        char *const path = join(sink->part, "/", sink->files[i].name);
-        if (path != NULL) unlink(path);
-        free(path);
-    }
-    remove_folder(sink->part);
+    apr_folder_abandon(sink->folder);
     free_sink(sink);
 }
 
@@ -461,9 +332,12 @@ static apr_status finish(safetensors_sink *sink, apr_error *err)
         if (sink->n_put != s->n_data)
             return apr_fail(err, APR_E_USAGE, "%s: %s has %" PRIu64 " of %" PRIu64 " bytes", sink->path, s->name, sink->n_put, s->n_data);
         APR_TRY(close_shard(sink, err));
-        if (sink->at_shard == sink->n_shards) return take_final_name(sink, err);
+        if (sink->at_shard == sink->n_shards) break;
         APR_TRY(open_shard(sink, err));
     }
+    apr_folder *const folder = sink->folder;
+    sink->folder = NULL; /* freed in any case */
+    return apr_folder_finish(folder, err);
 }
 
 static apr_status sink_finish(apr_sink *base, apr_error *err)
@@ -479,17 +353,6 @@ static uint64_t sink_total_bytes(const apr_sink *base) { return ((const safetens
 
 static const apr_sink_ops sink_ops = {sink_put, sink_finish, sink_abandon, sink_total_bytes};
 
-/* The final name without slashes at its end, and the name to grow under. */
-static apr_status name_folders(safetensors_sink *sink, const char *path, apr_error *err)
-{
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
-    sink->path = strndup(path, n);
-    if (sink->path == NULL) return apr_no_memory(err, "a path");
-    sink->part = join(sink->path, "", ".part");
-    return sink->part != NULL ? APR_OK : apr_no_memory(err, "a path");
-}
-
 apr_status apr_safetensors_sink_open(apr_sink **sink_ptr, const char *path, const apr_model *layout, const apr_sink_options *options,
                                      apr_error *err)
 {
@@ -498,13 +361,11 @@ apr_status apr_safetensors_sink_open(apr_sink **sink_ptr, const char *path, cons
     if (sink == NULL) return apr_no_memory(err, "an output folder");
     sink->base.ops = &sink_ops;
     sink->layout = layout;
-    sink->overwrite = options->overwrite;
-    apr_status status = name_folders(sink, path, err);
-    if (status == APR_OK) status = lay_out(sink, options->max_shard_bytes, err);
-    if (status == APR_OK) status = prepare_folders(sink, err);
-    if (status != APR_OK) {
-        free_sink(sink);
-        return status;
+    sink->path = strdup(path);
+    apr_status status = sink->path != NULL ? lay_out(sink, options->max_shard_bytes, err) : apr_no_memory(err, "a path");
+    if (status == APR_OK) {
+        const apr_folder_rule rule = {may_go, sink};
+        status = apr_folder_open(&sink->folder, path, sink->total_bytes, options->overwrite, rule, err);
     }
     for (size_t i = 0; status == APR_OK && i < sink->n_files; i++) status = write_file(sink, &sink->files[i], err);
     if (status == APR_OK) status = open_shard(sink, err);

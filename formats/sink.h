@@ -1,8 +1,8 @@
 /* sink.h - where a written model goes: begin(layout), put(bytes) in layout order, finish or abandon.
  *
  * The layout is an apr_model whose tensors have name, dtype, dims and n_bytes but whose data is not looked at; it, and all
- * it borrows from, must outlive the sink. The file grows under NAME.part (a directory NAME.part/ for safetensors); finish
- * writes checksums, fsyncs and renames. Until then nothing exists under the final name, and abandon leaves nothing at all.
+ * it borrows from, must outlive the sink. The file or directory grows out of sight (formats/out.h); finish writes checksums,
+ * fsyncs and gives it its name. Until then nothing exists under the final name, and abandon leaves nothing at all.
  *
  * A sink writes what the layout says, in its own container; names and orders must already be its dialect's
  * (convert/dialect.h does that). Metadata comes from layout->kv (GGUF, __metadata__), hparams, vocab and attachments. */
@@ -27,8 +27,8 @@ typedef struct apr_sink apr_sink;
 /* What a file of that format cannot say of the layout: apr_sink_open refuses it unless options allow it. Reads no weights. */
 apr_status apr_sink_losses(apr_format format, const apr_model *layout, apr_losses *losses, apr_error *err);
 
-/* Lays the file out, checks that the disk has room for all of it, creates NAME.part, writes what comes before the data.
- * `path` is the final name. A stale NAME.part of a killed run is replaced. */
+/* Lays the file out, refuses what may not be a target, checks that the disk has room for all of it, writes what comes before
+ * the data. `path` is the final name. */
 apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, const apr_model *layout, const apr_sink_options *options,
                          apr_error *err);
 

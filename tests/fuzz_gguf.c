@@ -9,7 +9,7 @@ static void touch(volatile uint8_t byte) { (void)byte; }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
-    apr_map map = {data, n_bytes};
+    apr_map map = {.data = data, .n_bytes = n_bytes};
     apr_model model = {.path = "fuzz.gguf", .maps = &map, .n_maps = 1};
     apr_error err = {0};
 

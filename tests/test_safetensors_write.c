@@ -54,8 +54,7 @@ static void assert_round_trip(const char *folder)
     assert_same_file(folder, copy, "model.safetensors");
     for (size_t i = 0; i < model.n_attachments; i++) assert_same_file(folder, copy, model.attachments[i].name);
     apr_model_close(&model);
-    assert_int_not_equal(access(in_work("copy.part"), F_OK), 0);
-    assert_int_not_equal(access(in_work("copy.old"), F_OK), 0);
+    assert_int_equal(count_temporaries(work), 0);
 }
 
 static void what_was_read_is_written_byte_for_byte(void **state)
@@ -169,24 +168,67 @@ static void an_abandoned_or_short_write_leaves_nothing(void **state)
 
     (void)state;
     open_ok(&model, BUNDLED);
-    mkdir(in_work("left.part"), 0777); /* of a killed run */
-    write_file(in_work("left.part/model.safetensors.part"), "x", 1);
     assert_int_equal(apr_safetensors_sink_open(&sink, in_work("left"), &model, &options, &err), APR_OK);
     assert_int_equal(sink->ops->put(sink, model.tensors[0].data, 1000, &err), APR_OK);
     assert_int_not_equal(access(in_work("left"), F_OK), 0);
+    assert_int_equal(count_temporaries(work), 1);
     sink->ops->abandon(sink);
-    assert_int_not_equal(access(in_work("left.part"), F_OK), 0);
+    assert_int_equal(count_temporaries(work), 0);
 
     assert_int_equal(apr_safetensors_sink_open(&sink, in_work("left"), &model, &options, &err), APR_OK);
     assert_int_equal(sink->ops->put(sink, model.tensors[0].data, 1000, &err), APR_OK);
     assert_int_equal(sink->ops->finish(sink, &err), APR_E_USAGE);
     assert_int_not_equal(access(in_work("left"), F_OK), 0);
-    assert_int_not_equal(access(in_work("left.part"), F_OK), 0);
+    assert_int_equal(count_temporaries(work), 0);
+    apr_model_close(&model);
+}
 
-    mkdir(in_work("left.part"), 0777);
-    write_file(in_work("left.part/notes"), "x", 1); /* not ours */
-    assert_int_equal(apr_safetensors_sink_open(&sink, in_work("left"), &model, &options, NULL), APR_E_IO);
-    assert_int_equal(access(in_work("left.part/notes"), F_OK), 0);
+/* What looked like a leftover of ours by its name alone is anybody's. */
+static void a_folder_called_part_is_nothing_special(void **state)
+{
+    static const apr_sink_options options = {0};
+    apr_error err = {0};
+    apr_model model;
+
+    (void)state;
+    open_ok(&model, BUNDLED);
+    mkdir(in_work("some.part"), 0777);
+    write_file(in_work("some.part/model.safetensors"), "x", 1);
+    write_file(in_work("some.part/model.safetensors.part"), "x", 1);
+    if (write_model(&model, in_work("some"), &options, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_int_equal(access(in_work("some.part/model.safetensors"), F_OK), 0);
+    assert_int_equal(access(in_work("some.part/model.safetensors.part"), F_OK), 0);
+    apr_model_close(&model);
+}
+
+/* Only names that a checkpoint of ours consists of may go with the old folder. */
+static void a_folder_with_anything_else_is_not_replaced(void **state)
+{
+    static const char *const strangers[] = {
+        "adapter_model.safetensors", "model-1-of-2.safetensors",    "model-00001-of-00002.safetensors.bak",
+        "pytorch_model.bin",         "consolidated.00.safetensors", ".git",
+        "model.safetensors.part"};
+    static const apr_sink_options forced = {.overwrite = true};
+    apr_model model;
+
+    (void)state;
+    open_ok(&model, BUNDLED);
+    assert_int_equal(write_model(&model, in_work("strict"), &forced, NULL), APR_OK);
+    write_file(in_work("strict/model-00001-of-00002.safetensors"), "x", 1); /* of an older, sharded one: goes */
+    assert_int_equal(write_model(&model, in_work("strict"), &forced, NULL), APR_OK);
+    assert_int_not_equal(access(in_work("strict/model-00001-of-00002.safetensors"), F_OK), 0);
+    for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++) {
+        char path[256];
+        apr_error err = {0};
+        snprintf(path, sizeof path, "%s/strict/%s", work, strangers[i]);
+        write_file(path, "x", 1);
+        assert_int_equal(write_model(&model, in_work("strict"), &forced, &err), APR_E_IO);
+        if (strstr(err.text, strangers[i]) == NULL) fail_msg("'%s' does not name %s", err.text, strangers[i]);
+        assert_int_equal(access(path, F_OK), 0);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(symlink("config.json", in_work("strict/vocab.json")), 0); /* the name of one of ours, but a link */
+    assert_int_equal(write_model(&model, in_work("strict"), &forced, NULL), APR_E_IO);
     apr_model_close(&model);
 }
 
@@ -201,7 +243,7 @@ static void more_bytes_than_laid_out_are_refused(void **state)
     assert_int_equal(apr_safetensors_sink_open(&sink, in_work("few"), &layout, &options, NULL), APR_OK);
     assert_int_equal(sink->ops->put(sink, "12345", 5, NULL), APR_E_USAGE);
     sink->ops->abandon(sink);
-    assert_int_not_equal(access(in_work("few.part"), F_OK), 0);
+    assert_int_not_equal(access(in_work("few"), F_OK), 0);
 }
 
 static void block_formats_have_no_place(void **state)
@@ -215,13 +257,13 @@ static void block_formats_have_no_place(void **state)
     (void)state;
     assert_int_equal(apr_safetensors_sink_open(&sink, in_work("q4"), &layout, &options, &err), APR_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "q4_k has no place in safetensors; convert with aprquant --to bf16"));
-    assert_int_not_equal(access(in_work("q4.part"), F_OK), 0);
+    assert_int_not_equal(access(in_work("q4"), F_OK), 0);
 }
 
 static void attached_names_stay_in_the_folder(void **state)
 {
     static const char *const names[] = {
-        "../x", "/tmp/x", "a/b", "..", ".", "", ".bashrc", "model.safetensors", "model.safetensors.index.json", "x.part"};
+        "../x", "/tmp/x", "a/b", "..", ".", "", ".bashrc", "model.safetensors", "model.safetensors.index.json"};
     static const apr_sink_options options = {0};
 
     (void)state;
@@ -230,18 +272,19 @@ static void attached_names_stay_in_the_folder(void **state)
         const apr_model layout = {.attachments = &attachment, .n_attachments = 1};
         apr_sink *sink;
         assert_int_equal(apr_safetensors_sink_open(&sink, in_work("names"), &layout, &options, NULL), APR_E_DAMAGED);
-        assert_int_not_equal(access(in_work("names.part"), F_OK), 0);
+        assert_int_not_equal(access(in_work("names"), F_OK), 0);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_read_is_written_byte_for_byte),  cmocka_unit_test(so_are_the_other_families),
-        cmocka_unit_test(a_large_model_is_written_in_shards),      cmocka_unit_test(what_is_not_attached_is_made),
-        cmocka_unit_test(nothing_is_replaced_without_being_asked), cmocka_unit_test(an_abandoned_or_short_write_leaves_nothing),
-        cmocka_unit_test(more_bytes_than_laid_out_are_refused),    cmocka_unit_test(block_formats_have_no_place),
-        cmocka_unit_test(attached_names_stay_in_the_folder),
+        cmocka_unit_test(what_was_read_is_written_byte_for_byte),      cmocka_unit_test(so_are_the_other_families),
+        cmocka_unit_test(a_large_model_is_written_in_shards),          cmocka_unit_test(what_is_not_attached_is_made),
+        cmocka_unit_test(nothing_is_replaced_without_being_asked),     cmocka_unit_test(an_abandoned_or_short_write_leaves_nothing),
+        cmocka_unit_test(more_bytes_than_laid_out_are_refused),        cmocka_unit_test(block_formats_have_no_place),
+        cmocka_unit_test(attached_names_stay_in_the_folder),           cmocka_unit_test(a_folder_called_part_is_nothing_special),
+        cmocka_unit_test(a_folder_with_anything_else_is_not_replaced),
     };
     return cmocka_run_group_tests_name("safetensors_write", tests, make_work, remove_work);
 }

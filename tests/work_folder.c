@@ -2,7 +2,9 @@
 #define _XOPEN_SOURCE 700 /* nftw */
 #include "tests/work_folder.h"
 
+#include <dirent.h>
 #include <ftw.h>
+#include <string.h>
 
 char work[64];
 
@@ -32,6 +34,17 @@ const char *in_work(const char *name)
     char *const path = paths[next++ % 4];
     snprintf(path, sizeof paths[0], "%s/%s", work, name);
     return path;
+}
+
+int count_temporaries(const char *folder)
+{
+    DIR *const dir = opendir(folder);
+    const struct dirent *entry;
+    int n = 0;
+    assert_non_null(dir);
+    while ((entry = readdir(dir)) != NULL) n += strstr(entry->d_name, ".aprkit-") != NULL;
+    closedir(dir);
+    return n;
 }
 
 void write_file(const char *path, const void *bytes, size_t n_bytes)

@@ -20,6 +20,8 @@ int make_work(void **state);
 int remove_work(void **state);
 /* A path in the folder; good for four more calls. */
 const char *in_work(const char *name);
+/* Entries of the folder that are unfinished outputs: ".NAME.aprkit-...". */
+int count_temporaries(const char *folder);
 void write_file(const char *path, const void *bytes, size_t n_bytes);
 
 #endif

@@ -1,6 +1,8 @@
 /* cli.c - the command line of a tool: parses arguments against tables of options, runs the command, ends with its status. */
 #include "tools/cli.h"
 
+#include "formats/map.h"
+#include "tools/guard.h"
 #include "tools/usage.h"
 #include "tools/values.h"
 
@@ -216,6 +218,15 @@ static bool wants_json(int argc, char **argv)
     return false;
 }
 
+/* What was found out about files that changed meanwhile is worth nothing, a file that looks damaged above all. */
+static apr_status check_inputs(apr_status status, apr_error *err)
+{
+    apr_error changed = {0};
+    if (status == APR_E_IO || status == APR_E_USAGE || apr_inputs_check(&changed) == APR_OK) return status;
+    *err = changed;
+    return changed.status;
+}
+
 int apr_cli_main(const apr_tool *tool, int argc, char **argv)
 {
     apr_error err = {0};
@@ -225,13 +236,17 @@ int apr_cli_main(const apr_tool *tool, int argc, char **argv)
     apr_status status = apr_cli_parse(tool, argc, argv, &parsed, &err);
     const bool is_text = status == APR_OK && (parsed.common.help || parsed.common.version);
     apr_answer_start(&answer, !is_text && wants_json(argc, argv));
+    apr_guard_start(tool->name, answer.json);
     if (status == APR_OK && parsed.common.help) apr_cli_usage(tool, parsed.command, stdout);
     else if (status == APR_OK && parsed.common.version) printf("%s %s\n", tool->name, APR_VERSION);
     else if (status == APR_OK) {
         const apr_call call = {parsed.operands, parsed.n_operands, parsed.options, parsed.common.quiet, &answer};
-        status = parsed.command->run(&call, &err);
+        apr_inputs_start();
+        status = check_inputs(parsed.command->run(&call, &err), &err);
+        apr_inputs_end();
     }
     const int exit_code = apr_answer_end(&answer, tool->name, status, &err);
     apr_parsed_close(&parsed);
+    apr_guard_answered();
     return exit_code;
 }

@@ -1,17 +1,14 @@
 /* converting.c - one conversion from open to answer. */
 #include "tools/converting.h"
 
+#include "formats/out.h"
 #include "tools/meter.h"
 #include "tools/table.h"
 #include "tools/text.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 typedef struct outcome {
     const apr_call *call;
@@ -23,6 +20,7 @@ typedef struct outcome {
     double seconds;
     char device[256]; /* the GPU that encoded; empty: the host */
     bool dry_run;
+    apr_out *report; /* NULL: none was asked for */
 } outcome;
 
 static double now_s(void)
@@ -97,7 +95,10 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_close(json, ']');
 }
 
-static apr_status write_report(const outcome *o, const char *path, apr_error *err)
+/* How a report begins: one may take the place of another, but of nothing else. */
+static const char report_mark[] = "{\"input\":\"";
+
+static apr_status write_report(const outcome *o, apr_out *out, apr_error *err)
 {
     apr_json_text json = {0};
     size_t n = 0;
@@ -107,11 +108,10 @@ static apr_status write_report(const outcome *o, const char *path, apr_error *er
     apr_json_close(&json, '}');
     char *const text = apr_json_text_take(&json, &n);
     if (text == NULL) return apr_no_memory(err, "the report");
-    FILE *const f = fopen(path, "wb");
-    const bool ok = f != NULL && fwrite(text, 1, n, f) == n && fputc('\n', f) != EOF;
-    const bool closed = f != NULL && fclose(f) == 0;
+    apr_status status = apr_out_write(out, text, n, NULL, err);
+    if (status == APR_OK) status = apr_out_write(out, "\n", 1, NULL, err);
     free(text);
-    return ok && closed ? APR_OK : apr_fail(err, APR_E_IO, "%s: cannot write the report: %s", path, strerror(errno));
+    return status;
 }
 
 /* "339 tensors: 169 q4_k, 29 q6_k, 141 f32" */
@@ -217,24 +217,6 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     return APR_OK;
 }
 
-/* An interrupted run takes its unfinished file with it. A folder's is left, and replaced by the next run. */
-static char unfinished[4096];
-
-static void on_signal(int number)
-{
-    if (unfinished[0] != '\0') unlink(unfinished);
-    signal(number, SIG_DFL);
-    raise(number);
-}
-
-static void guard_unfinished(const char *out)
-{
-    const int n = snprintf(unfinished, sizeof unfinished, "%s.part", out);
-    if (n < 0 || (size_t)n >= sizeof unfinished) unfinished[0] = '\0';
-    signal(SIGINT, on_signal);
-    signal(SIGTERM, on_signal);
-}
-
 static uint64_t tensor_bytes(const apr_model *model)
 {
     uint64_t n = 0;
@@ -250,7 +232,6 @@ static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_
 
     APR_TRY(apr_encoder_open(&encoder, &output->encoder, c, err));
     snprintf(o->device, sizeof o->device, "%s", encoder.name);
-    guard_unfinished(o->out);
     apr_status status = apr_conversion_run(c, o->out, &o->file_bytes, &own);
     apr_encoder_close(&encoder, c);
     const bool is_of_device = status == APR_E_DEVICE || (status == APR_E_MEMORY && *o->device != '\0');
@@ -279,7 +260,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
         APR_TRY(status);
     }
     o->seconds = now_s() - start;
-    if (output->report != NULL) APR_TRY(write_report(o, output->report, err));
+    if (o->report != NULL) APR_TRY(write_report(o, o->report, err));
     if (!o->call->answer->json) return outcome_text(o, err);
     outcome_json(&o->call->answer->body, o);
     return APR_OK;
@@ -302,13 +283,18 @@ static apr_status check_formats(const apr_model *source, const char *in, const c
     return APR_OK;
 }
 
-/* Writing over the file that is being read would pull the pages away from under the reader. */
-static apr_status check_not_same(const char *in, const char *out, apr_error *err)
+/* Opened before the work: a report that cannot be written, or would take the place of something else, is known at once. */
+static apr_status open_outputs(outcome *o, const apr_output_options *output, apr_format format, apr_error *err)
 {
-    struct stat a, b;
-    if (stat(in, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-        return apr_fail(err, APR_E_USAGE, "%s: IN and OUT are the same file", out);
-    return APR_OK;
+    if (output->report != NULL) APR_TRY(apr_out_renew(&o->report, output->report, report_mark, err));
+    return output->dry_run ? apr_out_may_be(o->out, format == APR_FORMAT_SAFETENSORS, err) : APR_OK;
+}
+
+static apr_status close_report(outcome *o, apr_status status, apr_error *err)
+{
+    if (o->report != NULL && status == APR_OK) return apr_out_finish(o->report, err);
+    apr_out_abandon(o->report);
+    return status;
 }
 
 apr_status apr_run_conversion(const apr_call *call, const char *in, const char *out, apr_format expect, apr_format produce,
@@ -323,10 +309,11 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
                                       .overwrite = output->force,
                                       .allow_loss = output->allow_loss,
                                       .max_shard_bytes = output->shard_bytes};
-    APR_TRY(check_not_same(in, out, err));
     APR_TRY(apr_model_open(&source, in, err));
     apr_status status = check_formats(&source, in, out, expect, produce, &options.format, err);
+    if (status == APR_OK) status = open_outputs(&o, output, options.format, err);
     if (status == APR_OK) status = convert_opened(&o, &conversion, &options, output, err);
+    status = close_report(&o, status, err);
     apr_conversion_close(&conversion);
     apr_model_close(&source);
     return status;

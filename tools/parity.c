@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct parity_options {
     apr_run_options run;
@@ -29,8 +29,8 @@ const apr_option apr_parity_verb_options[] = {
      .max = 10000},
     {"op", 0, APR_OPTION_STRING, "NAME", NULL, "only this operation: a kind as in 'linear', or what it makes as in 'gate' or 'q.rotated'",
      APR_TO(parity_options, op)},
-    {"dump", 0, APR_OPTION_STRING, "DIR", NULL, "keep what both made: one .safetensors file a layer and position",
-     APR_TO(parity_options, dump)},
+    {"dump", 0, APR_OPTION_STRING, "DIR", NULL,
+     "keep what both made: one .safetensors file a layer and position; takes the place of older ones only", APR_TO(parity_options, dump)},
     {"text", 't', APR_OPTION_STRING, "FILE", NULL, "then compare the logits after each token of this text, in windows of 256",
      APR_TO(parity_options, text)},
     APR_RUN_OPTIONS(parity_options, run, "f16"),
@@ -56,6 +56,20 @@ typedef struct dump {
     size_t n_bytes, capacity;
 } dump;
 
+/* In the head of such a file; one of these may replace another. */
+static const char dump_mark[] = ".ref.";
+
+/* Can the files be written there? Known before the work. */
+static apr_status dump_check(const char *dir, apr_error *err)
+{
+    char path[4096];
+
+    if (dir == NULL) return APR_OK;
+    APR_TRY(apr_folder_ensure(dir, false, err));
+    snprintf(path, sizeof path, "%s/position.safetensors", dir);
+    return access(dir, F_OK) == 0 ? apr_out_may_be(path, false, err) : APR_OK;
+}
+
 static apr_status dump_flush(dump *d, apr_error *err)
 {
     uint8_t length[8];
@@ -67,7 +81,8 @@ static apr_status dump_flush(dump *d, apr_error *err)
     char *const header = apr_json_text_take(&d->header, &n_header);
     if (header == NULL) return apr_no_memory(err, "a dump");
     apr_store_le64(length, n_header);
-    apr_status status = apr_out_open(&out, d->path, 8 + n_header + d->n_bytes, true, err);
+    apr_status status = apr_folder_ensure(d->dir, true, err);
+    if (status == APR_OK) status = apr_out_renew(&out, d->path, dump_mark, err);
     if (status == APR_OK) {
         status = apr_out_write(out, length, sizeof length, NULL, err);
         if (status == APR_OK) status = apr_out_write(out, header, n_header, NULL, err);
@@ -316,7 +331,7 @@ static apr_status compare(const apr_running *r, const apr_call *call, const int6
     int32_t *ids;
     size_t n_ids;
 
-    if (o->dump != NULL && mkdir(o->dump, 0777) != 0 && errno != EEXIST) return apr_fail(err, APR_E_IO, "%s: %s", o->dump, strerror(errno));
+    APR_TRY(dump_check(o->dump, err));
     APR_TRY(apr_encode_prompt(r, text, strlen(text), true, &ids, &n_ids, err));
     out.progress = apr_meter_start(&out.meter, call->quiet || !call->answer->json);
     if (call->answer->json) apr_json_open(&call->answer->body, "operations", '[');

@@ -1,6 +1,9 @@
 /* probe.c - a probe's child process, and the cache of verdicts. */
 #include "tools/probe.h"
 
+#include "formats/map.h"
+#include "formats/out.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -106,25 +109,29 @@ static bool cache_path(const apr_cuda_facts *facts, apr_cuda_probe which, char *
 static bool read_verdict(const char *path, apr_probed *probed)
 {
     char line[300] = "";
-    FILE *const file = fopen(path, "r");
+    apr_map map;
 
-    if (file == NULL) return false;
-    const bool got = fgets(line, sizeof line, file) != NULL;
-    fclose(file);
+    if (apr_map_open(&map, path, NULL) != APR_OK) return false;
+    if (map.n_bytes > 0) snprintf(line, sizeof line, "%.*s", (int)(map.n_bytes < 300 ? map.n_bytes : 299), (const char *)map.data);
+    apr_map_forget(&map);
     line[strcspn(line, "\n")] = '\0';
-    if (!got || (strncmp(line, "right ", 6) != 0 && strncmp(line, "wrong ", 6) != 0)) return false;
+    if (strncmp(line, "right ", 6) != 0 && strncmp(line, "wrong ", 6) != 0) return false;
     probed->verdict = line[0] == 'r' ? APR_PROBE_RIGHT : APR_PROBE_WRONG;
     probed->from_cache = true;
     snprintf(probed->story, sizeof probed->story, "%.250s", line + 6);
     return true;
 }
 
+/* A cache: when it cannot be written, the probe is asked again. */
 static void write_verdict(const char *path, const apr_probed *probed)
 {
-    FILE *const file = fopen(path, "w"); /* a cache: when it cannot be written, the probe is asked again */
-    if (file == NULL) return;
-    fprintf(file, "%s %s\n", probed->verdict == APR_PROBE_RIGHT ? "right" : "wrong", probed->story);
-    fclose(file);
+    char line[300];
+    apr_out *out;
+
+    const int n = snprintf(line, sizeof line, "%s %s\n", probed->verdict == APR_PROBE_RIGHT ? "right" : "wrong", probed->story);
+    if (n <= 0 || (size_t)n >= sizeof line || apr_out_open(&out, path, (uint64_t)n, true, NULL) != APR_OK) return;
+    if (apr_out_write(out, line, (size_t)n, NULL, NULL) == APR_OK) apr_out_finish(out, NULL);
+    else apr_out_abandon(out);
 }
 
 apr_status apr_probe_ask(const apr_cuda_facts *facts, apr_cuda_probe which, bool again, apr_probed *probed, apr_error *err)

@@ -22,7 +22,8 @@ const apr_option apr_verify_options[] = {
     {"tokens", 'n', APR_OPTION_INT, "N", "48", "tokens of a greedy answer at most", APR_TO(verify_options, tokens), .min = 1, .max = 4096},
     {"parity", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the comparison of the backend with the reference, operation by operation",
      APR_TO(verify_options, parity)},
-    {"html", 0, APR_OPTION_STRING, "FILE", NULL, "write the report as one HTML page with pictures", APR_TO(verify_options, html)},
+    {"html", 0, APR_OPTION_STRING, "FILE", NULL, "write the report as one HTML page with pictures; takes the place of an older page only",
+     APR_TO(verify_options, html)},
     APR_RUN_OPTIONS(verify_options, run, "f16"),
     {0},
 };
@@ -85,15 +86,29 @@ static apr_status verdict(const apr_verify_report *report, apr_error *err)
     return APR_OK;
 }
 
-static apr_status show(const apr_verify_report *report, const apr_call *call, apr_error *err)
+static apr_status show(const apr_verify_report *report, const apr_call *call, apr_out *page, apr_error *err)
 {
     const verify_options *const o = call->options;
 
     if (call->answer->json) apr_verify_json(report, &call->answer->body);
     else APR_TRY(apr_verify_print(report, err));
     if (o->run.stats && !call->answer->json) apr_print_stats(report->other, call);
-    if (o->html != NULL) APR_TRY(apr_verify_html(report, o->html, err));
+    if (page != NULL) APR_TRY(apr_verify_html(report, page, err));
     return verdict(report, err);
+}
+
+/* A page says why, too, when the answer is no. */
+static apr_status close_page(apr_out *page, apr_status status, apr_error *err)
+{
+    apr_error own = {0};
+
+    if (page == NULL || status > APR_E_NO) {
+        apr_out_abandon(page);
+        return status;
+    }
+    if (apr_out_finish(page, &own) == APR_OK) return status;
+    *err = own;
+    return own.status;
 }
 
 apr_status apr_run_verify(const apr_call *call, apr_error *err)
@@ -102,6 +117,7 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
     apr_running truth = {0}, other = {0};
     apr_verify_report *const report = calloc(1, sizeof *report);
     apr_run_options run = o->run;
+    apr_out *page = NULL;
     apr_meter meter;
 
     if (report == NULL) return apr_no_memory(err, "the report");
@@ -114,6 +130,7 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
     apr_status status = apr_running_open(&other, call->operands[0], &run, 64, err);
     if (status == APR_OK) report->used = apr_session_used(other.session);
     if (status == APR_OK) status = apr_running_open(&truth, o->ref, &run, 64, err);
+    if (status == APR_OK && o->html != NULL) status = apr_out_renew(&page, o->html, APR_VERIFY_PAGE_MARK, err);
     if (status == APR_OK) {
         report->truth = &truth;
         report->other = &other;
@@ -123,7 +140,8 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
         status = run_checks(report, o, progress, err);
         apr_meter_end(&meter);
     }
-    if (status == APR_OK) status = show(report, call, err);
+    if (status == APR_OK) status = show(report, call, page, err);
+    status = close_page(page, status, err);
     apr_verify_close(report);
     free(report);
     apr_running_close(&truth);

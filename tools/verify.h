@@ -2,6 +2,7 @@
 #ifndef APR_TOOLS_VERIFY_H
 #define APR_TOOLS_VERIFY_H
 
+#include "formats/out.h"
 #include "formats/progress.h"
 #include "runtime/parity.h"
 #include "tools/running.h"
@@ -88,8 +89,10 @@ apr_verify_memory_part apr_verify_memory_total(const apr_verify_report *report);
 
 apr_status apr_verify_print(const apr_verify_report *report, apr_error *err);
 void apr_verify_json(const apr_verify_report *report, apr_json_text *json);
-/* One page that needs nothing else, replaced where it exists. */
-apr_status apr_verify_html(const apr_verify_report *report, const char *path, apr_error *err);
+/* One page that needs nothing else, into an opened file. */
+apr_status apr_verify_html(const apr_verify_report *report, apr_out *page, apr_error *err);
+/* By these words in its head a page is known to be one, which the next may replace. */
+#define APR_VERIFY_PAGE_MARK "content=\"aprrun verify\""
 
 /* Types of the model's matrices with their share of the parameters, most first: "q4_k 71 %, q6_k 29 %". Returns text. */
 char *apr_verify_types_text(const apr_model *model, char *text, size_t capacity);

@@ -1,5 +1,4 @@
 /* verify_html.c - the report as one HTML page: no script, nothing from elsewhere, light and dark. */
-#include "formats/out.h"
 #include "tools/text.h"
 #include "tools/verify.h"
 #include "tools/verify_pictures.h"
@@ -78,7 +77,8 @@ static void write_head(FILE *out, const apr_verify_report *r)
 {
     char types[256];
 
-    fputs("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+    fputs("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"generator\" " APR_VERIFY_PAGE_MARK
+          "><meta name=\"viewport\" "
           "content=\"width=device-width,initial-scale=1\">\n"
           "<meta name=\"color-scheme\" content=\"light dark\"><title>",
           out);
@@ -254,26 +254,20 @@ static void write_page(FILE *out, const apr_verify_report *r)
             APR_VERSION);
 }
 
-apr_status apr_verify_html(const apr_verify_report *report, const char *path, apr_error *err)
+apr_status apr_verify_html(const apr_verify_report *report, apr_out *page, apr_error *err)
 {
-    char *page = NULL;
+    char *text = NULL;
     size_t n_bytes = 0;
-    apr_out *out = NULL;
-    FILE *const stream = open_memstream(&page, &n_bytes);
+    FILE *const stream = open_memstream(&text, &n_bytes);
 
     if (stream == NULL) return apr_no_memory(err, "the page");
     write_page(stream, report);
     const bool failed = ferror(stream) != 0;
     if (fclose(stream) != 0 || failed) {
-        free(page);
+        free(text);
         return apr_no_memory(err, "the page");
     }
-    apr_status status = apr_out_open(&out, path, n_bytes, true, err);
-    if (status == APR_OK) {
-        status = apr_out_write(out, page, n_bytes, NULL, err);
-        if (status == APR_OK) status = apr_out_finish(out, err);
-        else apr_out_abandon(out);
-    }
-    free(page);
+    const apr_status status = apr_out_write(page, text, n_bytes, NULL, err);
+    free(text);
     return status;
 }

@@ -4,4 +4,4 @@ cut -c 1-41 table
 head -c 15 m.html
 echo
 grep -qiE 'src=|<script|<link|http' m.html && echo 'the page needs something from elsewhere'
-[ ! -e m.html.part ]
+ls -A
