@@ -3,7 +3,8 @@
  *   "model_type", "name", ..., "hidden_size", ..., "tokenizer.vocabulary", ...    what aprender and realizar know
  *   "aprkit": {                                                                   what they do not
  *     "version": 1, "dialect": "hf" | "ggml",
- *     "origin": {"format", "gguf_version", "requantized", "order": [name, ...]},
+ *     "origin": {"format", "gguf_version", "requantized", "order": [name, ...],
+ *                "gaps": {"tensors": n, "places": [{"place", "bytes", "encoding": "zeros" | ..., "data"}, ...]}},
  *     "kv": {"n_items", "bytes", "encoding", "data"}                              GGUF's binary form (kv.h)
  *     "hparams": {...}, "vocab": {...},                                           what the standard keys cannot say
  *     "tensors": [{"name", "origin", "step": "pairs_to_halves:14", "scale", "scale_rows", "scale_columns"}, ...]
@@ -17,6 +18,10 @@
 #include "formats/model.h"
 
 enum { APR_META_VERSION = 1, APR_META_CRC_CHARS = 8 };
+
+/* What packed bytes may become, all together, and how much more than they are where that is not little: no file of a model is
+ * larger or shrinks more, and a reader need not believe it. The writer keeps what shrinks more as plain base64. */
+static const uint64_t apr_meta_max_unpacked = (uint64_t)1 << 30, apr_meta_always_unpacked = (uint64_t)1 << 20, apr_meta_max_ratio = 2000;
 
 /* Nothing that needs "aprkit": see apr.h. */
 bool apr_meta_is_plain(const apr_model *layout);

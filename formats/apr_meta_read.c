@@ -8,9 +8,6 @@
 #include <string.h>
 #include <zstd.h>
 
-/* What compressed bytes may become: no tokenizer is as large, and no text shrinks more. */
-static const uint64_t max_unpacked_bytes = (uint64_t)1 << 30, always_unpacked_bytes = (uint64_t)1 << 20, max_ratio = 2000;
-
 enum { MAX_FILES = 1000 };
 
 const char *const apr_meta_typed_keys[] = {"model_type",  "name",         "description", "author", "license",
@@ -102,7 +99,8 @@ static apr_status unpack_base64(blob_reader *r, const char *text, uint64_t n_byt
     else if (ZSTD_getFrameContentSize(packed, n_packed) != n_bytes || ZSTD_findFrameCompressedSize(packed, n_packed) != n_packed)
         status = apr_fail(r->err, APR_E_DAMAGED, "%s: metadata '%s' is not one zstd frame of the %llu bytes stated", r->model->path, what,
                           (unsigned long long)n_bytes);
-    else if (n_bytes > max_unpacked_bytes - r->n_unpacked || (n_bytes > always_unpacked_bytes && n_bytes / n_packed > max_ratio))
+    else if (n_bytes > apr_meta_max_unpacked - r->n_unpacked ||
+             (n_bytes > apr_meta_always_unpacked && n_bytes / n_packed > apr_meta_max_ratio))
         status = apr_fail(r->err, APR_E_DAMAGED, "%s: metadata '%s' would unpack from %zu to %llu bytes, which no file of a model does",
                           r->model->path, what, n_packed, (unsigned long long)n_bytes);
     else if ((*bytes = apr_arena_alloc(&r->model->arena, (size_t)n_bytes + 1)) == NULL) status = apr_no_memory(r->err, what);
@@ -110,6 +108,21 @@ static apr_status unpack_base64(blob_reader *r, const char *text, uint64_t n_byt
     if (status == APR_OK) r->n_unpacked += n_bytes;
     free(packed);
     return status;
+}
+
+static apr_status copy_base64(blob_reader *r, const char *text, uint64_t n_bytes, const char *what, uint8_t **bytes)
+{
+    const size_t n_chars = strlen(text);
+
+    if (apr_base64_bytes(text, n_chars) != n_bytes || n_bytes > apr_meta_max_unpacked - r->n_unpacked)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: metadata '%s' is not base64 of %llu bytes", r->model->path, what,
+                        (unsigned long long)n_bytes);
+    *bytes = apr_arena_alloc(&r->model->arena, (size_t)n_bytes + 1);
+    if (*bytes == NULL) return apr_no_memory(r->err, what);
+    if (!apr_base64_decode(text, n_chars, *bytes))
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: metadata '%s' is not base64", r->model->path, what);
+    r->n_unpacked += n_bytes;
+    return APR_OK;
 }
 
 /* {"bytes", "encoding", "data"}. */
@@ -128,6 +141,8 @@ static apr_status read_blob(blob_reader *r, const cJSON *object, const char *wha
         if (copy == NULL) return apr_no_memory(r->err, what);
     } else if (strcmp(encoding, "zstd+base64") == 0) {
         APR_TRY(unpack_base64(r, data, (uint64_t)n, what, &copy));
+    } else if (strcmp(encoding, "base64") == 0) {
+        APR_TRY(copy_base64(r, data, (uint64_t)n, what, &copy));
     } else {
         return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: metadata '%s' is encoded as '%.40s', which this program does not know",
                         r->model->path, what, encoding);
@@ -444,6 +459,38 @@ static apr_status read_order(apr_model *model, const cJSON *kit, apr_error *err)
     return APR_OK;
 }
 
+/* Places rise; a GGUF's writer checks what follows from the lengths. */
+static apr_status read_gaps(blob_reader *r, const cJSON *kit)
+{
+    apr_model *const model = r->model;
+    const cJSON *const gaps = apr_json_get(apr_json_get(kit, "origin"), "gaps"), *const places = apr_json_get(gaps, "places"), *item;
+    int64_t n_tensors = -1, last = -1;
+    size_t n = 0;
+
+    if (gaps == NULL) return APR_OK;
+    if (!apr_json_get_int(gaps, "tensors", &n_tensors) || n_tensors < 0 || !cJSON_IsArray(places))
+        return bad(model, r->err, "aprkit.origin.gaps");
+    apr_gap *const list = apr_arena_array(&model->arena, (size_t)cJSON_GetArraySize(places), sizeof *list);
+    if (list == NULL) return apr_no_memory(r->err, "the gaps of the origin");
+    cJSON_ArrayForEach(item, places)
+    {
+        const char *const encoding = apr_json_get_string(item, "encoding");
+        int64_t place, n_bytes = -1;
+        size_t n_read = 0;
+        if (!apr_json_get_int(item, "place", &place) || place <= last || place > n_tensors + 1 || encoding == NULL ||
+            !apr_json_get_int(item, "bytes", &n_bytes) || n_bytes < 0)
+            return bad(model, r->err, "aprkit.origin.gaps");
+        list[n] = (apr_gap){.place = (size_t)place, .n_bytes = (uint64_t)n_bytes};
+        if (strcmp(encoding, "zeros") != 0) APR_TRY(read_blob(r, item, "aprkit.origin.gaps", &list[n].bytes, &n_read));
+        last = place;
+        n++;
+    }
+    model->origin.gaps = list;
+    model->origin.n_gaps = n;
+    model->origin.n_gap_tensors = (size_t)n_tensors;
+    return APR_OK;
+}
+
 /* The newest aprender says "tied" of some models whose head is their own: a head that begins differently is none. */
 static void check_tie(apr_model *model)
 {
@@ -480,6 +527,7 @@ apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *er
     APR_TRY(apr_quantization_read(model, &model->arena, &model->quantization, err));
     APR_TRY(read_tensors(model, kit, err));
     APR_TRY(read_order(model, kit, err));
+    APR_TRY(read_gaps(&r, kit));
     if (kit == NULL) check_tie(model);
     for (size_t i = 0; i < model->n_tensors; i++) has_scales |= model->tensors[i].scale != NULL;
     if (!has_scales) APR_TRY(apr_bind_scales(model, apr_model_attachment(model, "config.json"), err));

@@ -244,6 +244,39 @@ static void write_extra_hparams(apr_json_text *out, const apr_hparams *h)
     apr_json_close(out, '}');
 }
 
+/* --- bytes --- */
+
+static void write_quoted_base64(apr_json_text *out, const void *bytes, size_t n_bytes)
+{
+    const size_t n_chars = apr_base64_chars(n_bytes);
+    char *const text = malloc(n_chars + 2);
+
+    if (text == NULL) {
+        out->failed = true;
+        return;
+    }
+    text[0] = text[n_chars + 1] = '"'; /* nothing in base64 needs an escape */
+    apr_base64_encode(bytes, n_bytes, text + 1);
+    apr_json_raw(out, "data", text, n_chars + 2);
+    free(text);
+}
+
+/* Compressed, unless the reader would not believe how much. */
+static void write_packed(apr_json_text *out, const void *bytes, size_t n_bytes)
+{
+    const size_t bound = ZSTD_compressBound(n_bytes);
+    uint8_t *const packed = malloc(bound);
+    const size_t n_packed = packed != NULL ? ZSTD_compress(packed, bound, bytes, n_bytes, ZSTD_LEVEL) : 0;
+    const bool packs = packed != NULL && !ZSTD_isError(n_packed);
+    const bool is_believed = packs && (n_bytes <= apr_meta_always_unpacked || n_bytes / n_packed <= apr_meta_max_ratio);
+
+    apr_json_uint(out, "bytes", n_bytes);
+    write_string(out, "encoding", is_believed ? "zstd+base64" : "base64");
+    if (packs) write_quoted_base64(out, is_believed ? packed : bytes, is_believed ? n_packed : n_bytes);
+    else out->failed = true;
+    free(packed);
+}
+
 /* --- origin, steps, scales --- */
 
 static bool order_is_data_order(const apr_model *layout)
@@ -253,6 +286,36 @@ static bool order_is_data_order(const apr_model *layout)
     for (size_t i = 0; i < origin->n_order; i++)
         if (strcmp(origin->order[i], layout->tensors[i].name) != 0) return false;
     return true;
+}
+
+static bool is_zero(const apr_gap *gap)
+{
+    uint64_t i = 0;
+    while (gap->bytes != NULL && i < gap->n_bytes && gap->bytes[i] == 0) i++;
+    return gap->bytes == NULL || i == gap->n_bytes;
+}
+
+/* A gap of the origin's, of zeros for the most part. */
+static void write_gaps(apr_json_text *out, const apr_origin *origin)
+{
+    if (origin->n_gaps == 0 || origin->requantized) return;
+    apr_json_open(out, "gaps", '{');
+    apr_json_uint(out, "tensors", origin->n_gap_tensors);
+    apr_json_open(out, "places", '[');
+    for (size_t i = 0; i < origin->n_gaps; i++) {
+        const apr_gap *const gap = &origin->gaps[i];
+        apr_json_open(out, NULL, '{');
+        apr_json_uint(out, "place", gap->place);
+        if (is_zero(gap)) {
+            apr_json_uint(out, "bytes", gap->n_bytes);
+            write_string(out, "encoding", "zeros");
+        } else {
+            write_packed(out, gap->bytes, (size_t)gap->n_bytes);
+        }
+        apr_json_close(out, '}');
+    }
+    apr_json_close(out, ']');
+    apr_json_close(out, '}');
 }
 
 static void write_origin(apr_json_text *out, const apr_model *layout)
@@ -269,6 +332,7 @@ static void write_origin(apr_json_text *out, const apr_model *layout)
         for (size_t i = 0; i < origin->n_order; i++) apr_json_string(out, NULL, origin->order[i], strlen(origin->order[i]));
         apr_json_close(out, ']');
     }
+    write_gaps(out, origin);
     apr_json_close(out, '}');
 }
 
@@ -305,30 +369,6 @@ static void write_tensors(apr_json_text *out, const apr_model *layout)
         write_tensor(out, t);
     }
     if (any) apr_json_close(out, ']');
-}
-
-/* --- bytes --- */
-
-static void write_packed(apr_json_text *out, const void *bytes, size_t n_bytes)
-{
-    const size_t bound = ZSTD_compressBound(n_bytes);
-    uint8_t *const packed = malloc(bound);
-    const size_t n_packed = packed != NULL ? ZSTD_compress(packed, bound, bytes, n_bytes, ZSTD_LEVEL) : 0;
-    const bool packs = packed != NULL && !ZSTD_isError(n_packed);
-    const size_t n_chars = packs ? apr_base64_chars(n_packed) : 0;
-    char *const text = packs ? malloc(n_chars + 2) : NULL;
-
-    apr_json_uint(out, "bytes", n_bytes);
-    write_string(out, "encoding", "zstd+base64");
-    if (text != NULL) {
-        text[0] = text[n_chars + 1] = '"'; /* nothing in base64 needs an escape */
-        apr_base64_encode(packed, n_packed, text + 1);
-        apr_json_raw(out, "data", text, n_chars + 2);
-    } else {
-        out->failed = true;
-    }
-    free(packed);
-    free(text);
 }
 
 static void write_kv(apr_json_text *out, const apr_model *layout)
@@ -398,11 +438,23 @@ static void write_kit(apr_json_text *out, const apr_model *layout)
     free(zeros);
 }
 
+/* All that a reader will have to believe. */
+static uint64_t unpacked_bytes(const apr_model *layout)
+{
+    uint64_t n = apr_kv_bytes(&layout->kv);
+    for (size_t i = 0; i < layout->n_attachments; i++) n += layout->attachments[i].n_bytes;
+    for (size_t i = 0; i < layout->origin.n_gaps; i++) n += is_zero(&layout->origin.gaps[i]) ? 0 : layout->origin.gaps[i].n_bytes;
+    return n;
+}
+
 apr_status apr_meta_write(const apr_model *layout, char **text, size_t *n_bytes, size_t *crc_at, apr_error *err)
 {
     const bool plain = apr_meta_is_plain(layout);
     apr_json_text out = {0};
 
+    if (unpacked_bytes(layout) > apr_meta_max_unpacked)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: keys, files and gaps of more than %llu MiB cannot travel in an APR file",
+                        layout->path != NULL ? layout->path : "", (unsigned long long)(apr_meta_max_unpacked >> 20));
     apr_json_open(&out, NULL, '{');
     write_head(&out, layout);
     if (!plain) {

@@ -25,6 +25,12 @@ apr_status apr_gguf_parse(apr_model *model, apr_error *err);
  * more than 4 dimensions. */
 apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err);
 
+/* Fills origin.gaps of a model read from one little-endian file. offsets[i]: of tensors[i], behind the start of the data;
+ * head_at: the byte behind the list of tensors. */
+apr_status apr_gguf_find_gaps(apr_model *model, const uint64_t *offsets, uint64_t head_at, uint64_t alignment, apr_error *err);
+/* What the layout's origin had at that place; NULL: the usual zeros, or another file by now. */
+const apr_gap *apr_gguf_gap(const apr_model *layout, size_t place);
+
 /* Is the header made of the layout's own keys, because they are a GGUF's? Otherwise it is made of hyperparameters and tokenizer, */
 bool apr_gguf_keeps_keys(const apr_model *layout);
 /* and what that cannot say is listed here. */

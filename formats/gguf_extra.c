@@ -83,12 +83,14 @@ static apr_status read_layers(const apr_kv_list *kv, apr_hparams *h, apr_arena *
 
 apr_status apr_gguf_extras_read(const apr_kv_list *kv, apr_hparams *h, apr_arena *arena, const char *where, apr_error *err)
 {
-    const char *architecture, *hf_class;
+    const char *architecture, *hf_class, *refusal;
 
     APR_TRY(copy_text(kv, PREFIX "architecture", arena, &architecture, where, err));
     APR_TRY(copy_text(kv, PREFIX "hf_class", arena, &hf_class, where, err));
+    APR_TRY(copy_text(kv, PREFIX "refusal", arena, &refusal, where, err));
     if (architecture != NULL) h->architecture = architecture;
     if (hf_class != NULL) h->hf_class = hf_class;
+    if (refusal != NULL) h->refusal = refusal;
     APR_TRY(read_numbers(kv, h, arena, err));
     APR_TRY(read_rope(kv, h, arena, where, err));
     APR_TRY(read_layers(kv, h, arena, where, err));
@@ -192,6 +194,7 @@ apr_status apr_gguf_extras_write(const apr_hparams *h, size_t n_tokens, apr_kv_l
         APR_TRY(apr_kv_set_string(kv, PREFIX "architecture", apr_str_of(h->architecture), err));
     if (h->hf_class != NULL && !is_usual_class(h->hf_class))
         APR_TRY(apr_kv_set_string(kv, PREFIX "hf_class", apr_str_of(h->hf_class), err));
+    if (h->refusal != NULL) APR_TRY(apr_kv_set_string(kv, PREFIX "refusal", apr_str_of(h->refusal), err));
     APR_TRY(put_numbers(kv, h, &seen, err));
     APR_TRY(put_rope(kv, &h->rope, &seen.rope, err));
     APR_TRY(put_layers(kv, h, &seen, err));

@@ -85,6 +85,8 @@ static apr_status check_hparams(const checking *c)
 {
     const apr_hparams *const h = &c->layout->hparams;
 
+    if (h->refusal != NULL) LOSS(c, "%s, which GGUF does not say", h->refusal);
+    if (h->unknown_fields != NULL) NOTE(c, "fields of config.json that nobody here knows are left behind: %s", h->unknown_fields);
     APR_TRY(check_missing(c));
     APR_TRY(check_rope(c));
     APR_TRY(check_window(c));

@@ -246,8 +246,8 @@ static apr_status place_tensors(const shard *s, const place *places, apr_arena *
     return APR_OK;
 }
 
-/* `order` gets the names as listed in the file. */
-static apr_status read_tensors(shard *s, apr_arena *arena, const char **order, bool *was_sorted, apr_error *err)
+/* `order` gets the names as listed in the file, `offsets` the places in the order of the data. */
+static apr_status read_tensors(shard *s, apr_arena *arena, const char **order, bool *was_sorted, uint64_t *offsets, apr_error *err)
 {
     const size_t n = (size_t)s->n_tensors;
     apr_status status = APR_OK;
@@ -262,6 +262,7 @@ static apr_status read_tensors(shard *s, apr_arena *arena, const char **order, b
     }
     if (status == APR_OK) status = sort_tensors(s, places, was_sorted, err);
     if (status == APR_OK) status = place_tensors(s, places, arena, err);
+    for (size_t i = 0; i < n && status == APR_OK; i++) offsets[i] = places[i].offset;
     free(places);
     return status;
 }
@@ -314,10 +315,11 @@ static apr_status read_shards(apr_model *model, shard *shards, apr_error *err)
     APR_TRY(read_heads(model, shards, err));
     model->tensors = apr_arena_array(&model->arena, model->n_tensors, sizeof *model->tensors);
     const char **const order = apr_arena_array(&model->arena, model->n_tensors, sizeof *order);
-    if (model->tensors == NULL || order == NULL) return apr_no_memory(err, "the list of tensors");
+    uint64_t *const offsets = apr_arena_array(&model->arena, model->n_tensors, sizeof *offsets);
+    if (model->tensors == NULL || order == NULL || offsets == NULL) return apr_no_memory(err, "the list of tensors");
     for (size_t i = 0; i < model->n_maps; i++) {
         shards[i].tensors = model->tensors + n_done;
-        APR_TRY(read_tensors(&shards[i], &model->arena, order + n_done, &was_sorted, err));
+        APR_TRY(read_tensors(&shards[i], &model->arena, order + n_done, &was_sorted, offsets + n_done, err));
         all_sorted = all_sorted && was_sorted;
         n_done += (size_t)shards[i].n_tensors;
     }
@@ -326,7 +328,8 @@ static apr_status read_shards(apr_model *model, shard *shards, apr_error *err)
         model->origin.order = order;
         model->origin.n_order = model->n_tensors;
     }
-    return APR_OK;
+    const bool is_plain = model->n_maps == 1 && !shards[0].cursor.big_endian;
+    return is_plain ? apr_gguf_find_gaps(model, offsets, shards[0].cursor.at, shards[0].alignment, err) : APR_OK;
 }
 
 apr_status apr_gguf_parse(apr_model *model, apr_error *err)

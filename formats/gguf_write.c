@@ -14,6 +14,7 @@ typedef struct gguf_sink {
     apr_kv_list kv; /* what the header says: the origin's keys, or keys made from hyperparameters and vocabulary */
     apr_arena arena;
     uint64_t alignment, total_bytes;
+    uint64_t head_bytes;      /* up to the data, a gap of the origin's there included */
     size_t i_tensor;          /* the tensor that the next byte belongs to */
     uint64_t n_put;           /* bytes of it that are written */
     const apr_tensor **infos; /* [n_tensors] in the order of the file's list */
@@ -208,19 +209,54 @@ static void write_head(const gguf_sink *s, uint8_t *p)
     for (size_t i = 0; i < l->n_tensors; i++) p = write_info(p, s->infos[i], s->offsets[s->infos[i] - l->tensors]);
 }
 
-/* Offsets of the tensors, and the size of the file. */
-static apr_status lay_out(gguf_sink *s, uint64_t head_bytes, apr_error *err)
+/* What lies at a place (see apr_gap) in front of which `at` bytes of header or data are. */
+static apr_gap gap_at(const gguf_sink *s, size_t place, uint64_t at)
 {
+    const apr_gap *const kept = apr_gguf_gap(s->layout, place);
+    return kept != NULL ? *kept : (apr_gap){place, NULL, apr_align_up(at, s->alignment) - at};
+}
+
+/* Offsets of the tensors, and the size of the file. A gap that an APR file brought must leave the tensors aligned. */
+static apr_status lay_out(gguf_sink *s, uint64_t head_at, apr_error *err)
+{
+    static const uint64_t limit = (uint64_t)1 << 62;
+    const size_t n = s->layout->n_tensors;
     uint64_t offset = 0;
 
-    for (size_t i = 0; i < s->layout->n_tensors; i++) {
-        const uint64_t n = s->layout->tensors[i].n_bytes;
+    const uint64_t head_gap = gap_at(s, 0, head_at).n_bytes;
+    bool fits = head_gap < limit, is_aligned = n == 0 || (head_at + head_gap) % s->alignment == 0;
+    for (size_t i = 0; i < n && fits && is_aligned; i++) {
+        const uint64_t gap = gap_at(s, i + 1, offset).n_bytes, n_bytes = s->layout->tensors[i].n_bytes;
+        fits = gap < limit && n_bytes < limit && (offset += gap) < limit;
+        is_aligned = offset % s->alignment == 0;
         s->offsets[i] = offset;
-        if (n > (uint64_t)INT64_MAX - offset - head_bytes - 2 * s->alignment)
-            return apr_fail(err, APR_E_UNSUPPORTED, "%s: the tensors are too large for a file", s->path);
-        offset = apr_align_up(offset + n, s->alignment);
+        offset += n_bytes;
     }
-    s->total_bytes = head_bytes + offset;
+    const uint64_t tail = n > 0 || apr_gguf_gap(s->layout, 1) != NULL ? gap_at(s, n + 1, offset).n_bytes : 0;
+    if (!fits || offset >= limit || tail >= limit)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the tensors are too large for a file", s->path);
+    if (!is_aligned)
+        return apr_fail(err, APR_E_DAMAGED, "%s: the gaps that the APR file remembers do not leave the tensors at multiples of %llu",
+                        s->path, (unsigned long long)s->alignment);
+    s->head_bytes = head_at + head_gap;
+    s->total_bytes = s->head_bytes + offset + tail;
+    return APR_OK;
+}
+
+static apr_status write_gap(gguf_sink *s, size_t place, uint64_t at, apr_error *err)
+{
+    const apr_gap gap = gap_at(s, place, at);
+    if (gap.bytes != NULL) return apr_out_write(s->out, gap.bytes, (size_t)gap.n_bytes, NULL, err);
+    return apr_out_zeros(s->out, (size_t)gap.n_bytes, NULL, err);
+}
+
+/* Closes tensors that are complete, empty ones among them, with what lies behind each. */
+static apr_status close_tensors(gguf_sink *s, apr_error *err)
+{
+    for (; s->i_tensor < s->layout->n_tensors && s->n_put == s->layout->tensors[s->i_tensor].n_bytes; s->i_tensor++) {
+        APR_TRY(write_gap(s, s->i_tensor + 2, s->offsets[s->i_tensor] + s->n_put, err));
+        s->n_put = 0;
+    }
     return APR_OK;
 }
 
@@ -232,15 +268,17 @@ static apr_status begin(gguf_sink *s, const apr_sink_options *options, apr_error
     APR_TRY(choose_keys(s, options->file_type, err));
     APR_TRY(find_alignment(s, err));
     APR_TRY(order_infos(s, err));
-    const uint64_t head_bytes = apr_align_up(HEAD_BYTES + apr_kv_bytes(&s->kv) + infos_bytes(l), s->alignment);
-    APR_TRY(lay_out(s, head_bytes, err));
-    uint8_t *const head = calloc(1, (size_t)head_bytes); /* zeros, so that the padding is written */
+    const uint64_t head_at = HEAD_BYTES + apr_kv_bytes(&s->kv) + infos_bytes(l);
+    APR_TRY(lay_out(s, head_at, err));
+    uint8_t *const head = malloc((size_t)head_at);
     if (head == NULL) return apr_no_memory(err, "the header of the GGUF file");
     write_head(s, head);
     apr_status status = apr_out_open(&s->out, s->path, s->total_bytes, options->overwrite, err);
-    if (status == APR_OK) status = apr_out_write(s->out, head, (size_t)head_bytes, NULL, err);
+    if (status == APR_OK) status = apr_out_write(s->out, head, (size_t)head_at, NULL, err);
     free(head);
-    return status;
+    if (status == APR_OK) status = write_gap(s, 0, head_at, err);
+    if (status == APR_OK && (l->n_tensors > 0 || apr_gguf_gap(l, 1) != NULL)) status = write_gap(s, 1, 0, err);
+    return status == APR_OK ? close_tensors(s, err) : status;
 }
 
 /* --- the data --- */
@@ -251,7 +289,6 @@ static apr_status gguf_put(apr_sink *sink, const void *bytes, size_t n_bytes, ap
     const uint8_t *p = bytes;
 
     while (n_bytes > 0) {
-        while (s->i_tensor < s->layout->n_tensors && s->layout->tensors[s->i_tensor].n_bytes == 0) s->i_tensor++;
         if (s->i_tensor == s->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more bytes than the layout has", s->path);
         const uint64_t n_tensor = s->layout->tensors[s->i_tensor].n_bytes, n_left = n_tensor - s->n_put;
         const size_t n = n_bytes < n_left ? n_bytes : (size_t)n_left;
@@ -259,11 +296,7 @@ static apr_status gguf_put(apr_sink *sink, const void *bytes, size_t n_bytes, ap
         s->n_put += n;
         p += n;
         n_bytes -= n;
-        if (s->n_put == n_tensor) {
-            APR_TRY(apr_out_zeros(s->out, (size_t)(apr_align_up(n_tensor, s->alignment) - n_tensor), NULL, err));
-            s->n_put = 0;
-            s->i_tensor++;
-        }
+        APR_TRY(close_tensors(s, err));
     }
     return APR_OK;
 }

@@ -58,6 +58,13 @@ typedef struct apr_attachment {
     size_t n_bytes;
 } apr_attachment;
 
+/* Bytes of a GGUF beside header and tensors, where they are not simply zeros up to the alignment. */
+typedef struct apr_gap {
+    size_t place;         /* 0: behind the list of tensors; i + 1: before tensors[i]; n_tensors + 1: behind the last */
+    const uint8_t *bytes; /* NULL: all zero */
+    uint64_t n_bytes;
+} apr_gap;
+
 /* What the weights were before they became an APR file; for the other formats it describes the file itself. */
 typedef struct apr_origin {
     apr_format format;        /* GGUF or SAFETENSORS; NONE when made from nothing */
@@ -65,6 +72,8 @@ typedef struct apr_origin {
     bool requantized;         /* some tensor's type is no longer the origin's */
     const char *const *order; /* [n_order] canonical names in the origin's order, or NULL: as in tensors[] */
     size_t n_order;
+    const apr_gap *gaps; /* [n_gaps] of a GGUF with n_gap_tensors tensors, in the order of their places */
+    size_t n_gaps, n_gap_tensors;
 } apr_origin;
 
 typedef struct apr_model {
