@@ -1,4 +1,5 @@
 /* session.c - opens a model for running, and runs its program over tokens; goes on on the host when a device fails. */
+#include "runtime/heap.h"
 #include "runtime/session_parts.h"
 
 #include <omp.h>
@@ -27,8 +28,11 @@ static apr_status open_program(apr_session *s, apr_error *err)
 static apr_status open_ground(apr_session *s, apr_error *err)
 {
     if (s->options.cuda != NULL) APR_TRY(apr_session_open_device(s, err));
+    const uint64_t before = apr_heap_in_use();
     APR_TRY(apr_session_make_plan(s, err));
-    return apr_session_allocate(s, err);
+    APR_TRY(apr_session_allocate(s, err));
+    apr_session_count_heap(&s->heap_ground, before);
+    return APR_OK;
 }
 
 /* Leaves the device, whatever state it is in, and takes the host's memory instead. */
@@ -39,6 +43,7 @@ static apr_status move_to_host(apr_session *s, apr_error *err)
     s->options.cuda = NULL;
     s->backend = &apr_host_backend;
     s->used = (apr_session_usage){0};
+    s->heap_ground = s->heap_runs = 0;
     s->position = 0;
     s->last_logits = NULL;
     s->work.n_threads = s->options.n_threads > 0 ? s->options.n_threads : omp_get_max_threads();
@@ -63,9 +68,11 @@ static void tell_fall_back(const apr_session *s, apr_error *err)
 
 static apr_status open_session(apr_session *s, apr_error *err)
 {
+    const uint64_t before = apr_heap_in_use();
     apr_error own = {0};
 
     APR_TRY(open_program(s, err));
+    apr_session_count_heap(&s->heap_program, before);
     apr_status status = open_ground(s, &own);
     if (may_fall_back(s, status)) {
         tell_fall_back(s, &own);
@@ -114,17 +121,6 @@ int64_t apr_session_position(const apr_session *session) { return session->posit
 const float *apr_session_logits(const apr_session *session) { return session->last_logits; }
 const char *apr_session_backend_name(const apr_session *session) { return session->backend->name; }
 
-apr_session_usage apr_session_used(const apr_session *session)
-{
-    apr_session_usage used = session->used;
-    apr_cuda_facts facts;
-
-    if (session->device == NULL || session->used_before == UINT64_MAX) return used;
-    if (session->options.cuda->facts(session->options.ordinal, &facts, NULL) == APR_OK && facts.used_bytes != UINT64_MAX)
-        used.driver = facts.used_bytes > session->used_before ? facts.used_bytes - session->used_before : 0;
-    return used;
-}
-
 void apr_session_reset(apr_session *session)
 {
     session->position = 0;
@@ -166,7 +162,13 @@ static apr_status hand_out(apr_session *s, const apr_eval_output *out, size_t fi
                (size_t)s->n_rows * width * sizeof *s->host_logits);
     if (out->on_logits == NULL || known == s->n_rows) return APR_OK;
     s->n_handed += s->n_rows - known;
-    return out->on_logits(out->user, (int64_t)first + s->first_row + known, s->n_rows - known, s->host_logits + (size_t)known * width, err);
+    const uint64_t before = apr_heap_in_use();
+    int64_t callers = 0; /* what the caller allocates is none of the session's */
+    const apr_status status =
+        out->on_logits(out->user, (int64_t)first + s->first_row + known, s->n_rows - known, s->host_logits + (size_t)known * width, err);
+    apr_session_count_heap(&callers, before);
+    s->heap_runs -= callers;
+    return status;
 }
 
 /* Logits of the batch's tokens [begin, end), a few rows at a time, handed out; `first` is the batch's place in the call. */
@@ -187,7 +189,7 @@ static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t 
     return APR_OK;
 }
 
-static apr_status run_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
+static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
     for (size_t first = 0; first < n_ids;) {
         const size_t left = n_ids - first;
@@ -202,6 +204,14 @@ static apr_status run_tokens(apr_session *s, const int32_t *ids, size_t n_ids, c
         first += (size_t)s->n_tokens;
     }
     return APR_OK;
+}
+
+static apr_status run_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
+{
+    const uint64_t before = apr_heap_in_use();
+    const apr_status status = run_all_tokens(s, ids, n_ids, out, err);
+    apr_session_count_heap(&s->heap_runs, before);
+    return status;
 }
 
 /* The first prompt and the first decode on a device wait after every operation, so that a fault has its name. */

@@ -2,7 +2,10 @@
  *
  * Opening emits the program, makes the plan and refuses what does not fit before the first allocation; then it allocates
  * exactly the plan's lines. Weights stay in the model's map, which must outlive the session; a device has its own copy of
- * them. One thread at a time. */
+ * them. One thread at a time.
+ *
+ * What was allocated is not taken from the plan: on the host the C library's own count of its heap is read before and after the
+ * session allocates or evaluates, on a device the driver's. So a buffer that no line of the plan names is seen. */
 #ifndef APR_RUNTIME_SESSION_H
 #define APR_RUNTIME_SESSION_H
 
@@ -68,12 +71,29 @@ apr_status apr_session_eval(apr_session *session, const int32_t *ids, size_t n_i
 /* [vocab_size] logits of the last token; valid until the next evaluation. */
 const float *apr_session_logits(const apr_session *session);
 
-/* Bytes that were allocated (or mapped, for the weights), to hold against the plan's lines. */
+/* Bytes that were allocated (or mapped, for the weights), to hold against the plan's lines: of a device as asked for, of the host
+ * as the blocks really are. */
 typedef struct apr_session_usage {
-    uint64_t weights, copies, vectors, states, activations, logits, workspace, total;
+    uint64_t weights, copies, vectors, states, activations, logits, workspace;
     uint64_t driver;  /* what the card's memory in use has grown by since before the context; 0: no device, or not known */
     int blas_version; /* cuBLAS, as 130002; 0: not used */
 } apr_session_usage;
 apr_session_usage apr_session_used(const apr_session *session);
+
+/* The verdict about memory so far: on the host about what was allocated, on a device about all that the card reports. */
+typedef struct apr_session_memory {
+    apr_place on;
+    uint64_t mapped;   /* on the host: the weights, which are read where the file is mapped; part of neither of the next two */
+    uint64_t tables;   /* on the host: program, plan and bindings, which no plan knows beforehand; part of `planned` */
+    uint64_t planned;  /* the lines that are allocated, without the headroom */
+    uint64_t measured; /* what the heap grew by in opening and evaluating, or the card's memory; UINT64_MAX: nobody counts */
+    uint64_t allowed;  /* between the two, for rounding */
+    bool as_planned;   /* false too when nobody counts */
+} apr_session_memory;
+
+/* What rounding may cost: arenas grow by chunks and large blocks by pages; a driver gives out 2 MiB at a time. */
+enum { APR_HOST_SLACK_BYTES = 1 << 18, APR_DEVICE_SLACK_BYTES = 1 << 22 };
+
+apr_session_memory apr_session_check_memory(const apr_session *session);
 
 #endif

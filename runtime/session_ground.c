@@ -1,5 +1,6 @@
 /* session_ground.c - a session's memory: the plan is made, and exactly its lines are allocated, on the host or a device. */
 #include "formats/bytes.h"
+#include "runtime/heap.h"
 #include "runtime/session_parts.h"
 
 #include <stdio.h>
@@ -112,7 +113,7 @@ static apr_status allocate(const apr_session *s, apr_line_id id, uint64_t n_byte
                             "%s: not enough memory for the %.1f MiB beside the weights; a shorter context or batch needs less",
                             s->model->path, (double)(s->plan.host_bytes) / 0x1p20);
     }
-    *used = n_bytes;
+    *used = s->device != NULL ? n_bytes : apr_heap_block(*p);
     return APR_OK;
 }
 
@@ -153,7 +154,6 @@ static apr_status allocate_on_device(apr_session *s, apr_error *err)
     for (int role = 0; role < APR_ROLE_COUNT; role++)
         s->used.weights += apr_session_line_bytes(s, (apr_line_id)(APR_LINE_WEIGHTS_EMBEDDING + role));
     APR_TRY(cuda->alloc(s->device, s->used.weights, "weights", (void **)&s->weights, err));
-    s->used.total += s->used.weights + blas_bytes;
     s->host_logits = malloc((size_t)apr_session_line_bytes(s, APR_LINE_HOST_LOGITS) + 1);
     return s->host_logits != NULL ? APR_OK : apr_no_memory(err, "the logits");
 }
@@ -165,7 +165,6 @@ static void count_mapped_weights(apr_session *s)
         if (tensor == NULL) continue;
         s->used.weights += apr_align_up(tensor->n_bytes, 64) + (tensor->scale != NULL ? apr_align_up(tensor->scale->n_bytes, 64) : 0);
     }
-    s->used.total += s->used.weights;
 }
 
 apr_status apr_session_allocate(apr_session *s, apr_error *err)
@@ -190,7 +189,6 @@ apr_status apr_session_allocate(apr_session *s, apr_error *err)
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         if (lines[i].id == APR_LINE_COPIES && lines[i].n_bytes == 0) continue;
         APR_TRY(allocate(s, lines[i].id, lines[i].n_bytes, lines[i].p, lines[i].used, err));
-        s->used.total += *lines[i].used;
     }
     if (s->device == NULL) {
         s->host_logits = s->logits;

@@ -20,12 +20,13 @@ struct apr_session {
     apr_workspace work;
     apr_session_usage used;
 
-    apr_cuda_device *device;    /* NULL: everything is on the host */
-    uint8_t *weights;           /* on the device: as stored, each at a multiple of 64 bytes */
-    uint8_t *copies;            /* on the device: decoded FP16 twins of packed matrices, or NULL */
-    apr_tensor *device_tensors; /* [3 * n_weights]: a weight and its scale for each slot, then the decoded copies */
-    float *host_logits;         /* where the logits are read; the host's logits themselves without a device */
-    uint64_t used_before;       /* of the whole card, before the context */
+    apr_cuda_device *device;                      /* NULL: everything is on the host */
+    uint8_t *weights;                             /* on the device: as stored, each at a multiple of 64 bytes */
+    uint8_t *copies;                              /* on the device: decoded FP16 twins of packed matrices, or NULL */
+    apr_tensor *device_tensors;                   /* [3 * n_weights]: a weight and its scale for each slot, then the decoded copies */
+    float *host_logits;                           /* where the logits are read; the host's logits themselves without a device */
+    uint64_t used_before;                         /* of the whole card, before the context */
+    int64_t heap_program, heap_ground, heap_runs; /* what the heap grew by: program and bindings; plan and memory; evaluations */
     bool prompt_checked, decode_checked;
     bool fp8_products; /* the device multiplies FP8 weights in FP8 */
 
@@ -61,6 +62,11 @@ apr_status apr_session_allocate(apr_session *s, apr_error *err);
 void apr_session_release(apr_session *s);
 /* From the session's ground into host memory; has happened when it returns. */
 apr_status apr_session_fetch(apr_session *s, float *to, const float *from, size_t n_floats, apr_error *err);
+
+/* --- session_memory.c --- */
+
+/* Adds what the heap has grown by since it was `before` to *grown. */
+void apr_session_count_heap(int64_t *grown, uint64_t before);
 
 /* --- session_device.c --- */
 

@@ -2,7 +2,9 @@
 #include "tools/running.h"
 
 #include "convert/dialect.h"
+#include "runtime/heap.h"
 #include "runtime/template.h"
+#include "tools/process.h"
 #include "tools/text.h"
 
 #include <errno.h>
@@ -10,14 +12,23 @@
 #include <string.h>
 #include <time.h>
 
+static uint64_t heap_growth(uint64_t before)
+{
+    const uint64_t now = apr_heap_in_use();
+    return now == UINT64_MAX ? UINT64_MAX : now > before ? now - before : 0;
+}
+
 apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
 {
     apr_session_options session = apr_session_defaults;
 
-    *r = (apr_running){0};
+    const uint64_t before = apr_heap_in_use();
+
+    *r = (apr_running){.names_bytes = UINT64_MAX, .tokenizer_bytes = UINT64_MAX};
     APR_TRY(apr_model_open(&r->source, path, err));
     if (r->source.n_tensors == 0) return apr_fail(err, APR_E_USAGE, "%s has no weights to run", path);
     APR_TRY(apr_canonical(&r->model, &r->source, err));
+    r->names_bytes = heap_growth(before);
     session.n_ctx = options->ctx;
     session.n_batch = options->batch;
     session.n_logits = n_logits;
@@ -31,7 +42,10 @@ apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_
 apr_status apr_running_open(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
 {
     APR_TRY(apr_running_open_weights(r, path, options, n_logits, err));
-    return apr_tokenizer_open(&r->tokenizer, &r->model.vocab, err);
+    const uint64_t before = apr_heap_in_use();
+    APR_TRY(apr_tokenizer_open(&r->tokenizer, &r->model.vocab, err));
+    r->tokenizer_bytes = heap_growth(before);
+    return APR_OK;
 }
 
 void apr_running_close(apr_running *r)
@@ -108,13 +122,35 @@ apr_status apr_encode_prompt(const apr_running *r, const char *text, size_t n_by
     return apr_tokenizer_encode(r->tokenizer, text, n_bytes, &options, ids, n_ids, err);
 }
 
-static void stats_json(apr_json_text *json, const apr_plan *plan, const apr_session_usage *used, const char *backend)
+static void memory_json(apr_json_text *json, const apr_running *r, const apr_session_memory *m)
 {
-    const bool on_device = plan->judged == APR_ON_DEVICE;
+    const apr_process_memory process = apr_process_memory_now();
+
+    apr_json_uint(json, "predicted_bytes", m->planned);
+    if (m->measured != UINT64_MAX) apr_json_uint(json, "measured_bytes", m->measured);
+    apr_json_bool(json, "as_planned", m->as_planned);
+    if (m->on == APR_ON_HOST) {
+        apr_json_uint(json, "mapped_bytes", m->mapped);
+        apr_json_uint(json, "tables_bytes", m->tables);
+        if (r->names_bytes != UINT64_MAX) apr_json_uint(json, "names_bytes", r->names_bytes);
+        if (r->tokenizer_bytes != UINT64_MAX) apr_json_uint(json, "tokenizer_bytes", r->tokenizer_bytes);
+    }
+    if (!process.known) return;
+    apr_json_open(json, "process", '{');
+    apr_json_uint(json, "anonymous_bytes", process.anonymous);
+    apr_json_uint(json, "file_bytes", process.file);
+    apr_json_uint(json, "peak_bytes", process.peak);
+    apr_json_close(json, '}');
+}
+
+static void stats_json(apr_json_text *json, const apr_running *r, const apr_session_memory *memory)
+{
+    const apr_plan *const plan = apr_session_plan(r->session);
+    const char *const backend = apr_session_backend_name(r->session);
+
     apr_json_string(json, "backend", backend, strlen(backend));
     apr_json_open(json, "memory", '{');
-    apr_json_uint(json, "predicted_bytes", on_device ? apr_planned_device_bytes(plan) : plan->host_bytes);
-    apr_json_uint(json, "measured_bytes", on_device ? used->driver : used->total);
+    memory_json(json, r, memory);
     apr_json_open(json, "lines", '[');
     for (size_t i = 0; i < plan->n_lines; i++) {
         apr_json_open(json, NULL, '{');
@@ -132,27 +168,49 @@ uint64_t apr_planned_device_bytes(const apr_plan *plan)
     return plan->device_bytes - (headroom != NULL ? headroom->bytes : 0);
 }
 
+/* Predicted against measured, whoever measures. */
+static void print_verdict(const apr_session_memory *m)
+{
+    const bool on_host = m->on == APR_ON_HOST, known = m->measured != UINT64_MAX;
+    char predicted[APR_SMALL_TEXT], measured[APR_SMALL_TEXT], mapped[APR_SMALL_TEXT];
+
+    apr_size_text(predicted, m->planned);
+    apr_size_text(measured, m->measured);
+    fprintf(stderr, "  memory%s: predicted %s (without %s%s), ", on_host ? "" : " of the GPU", predicted,
+            on_host ? apr_size_text(mapped, m->mapped) : "the headroom", on_host ? " mapped from the file" : "");
+    if (!known) fprintf(stderr, "not measured: the %s does not say\n", on_host ? "C library" : "driver");
+    else fprintf(stderr, "the %s says %s%s\n", on_host ? "heap" : "driver", measured, m->as_planned ? "" : ": NOT AS PLANNED");
+}
+
+/* What is there beside the plan, and the kernel's view of all of it. */
+static void print_process(const apr_running *r, const apr_session_memory *m)
+{
+    const apr_process_memory process = apr_process_memory_now();
+    char text[3][APR_SMALL_TEXT];
+
+    if (m->on == APR_ON_HOST && r->names_bytes != UINT64_MAX)
+        fprintf(stderr, "  beside the plan: names and metadata %s, tokenizer %s\n", apr_size_text(text[0], r->names_bytes),
+                apr_size_text(text[1], r->tokenizer_bytes));
+    if (process.known)
+        fprintf(stderr, "  process: %s of its own and %s of files resident, %s at most\n", apr_size_text(text[0], process.anonymous),
+                apr_size_text(text[1], process.file), apr_size_text(text[2], process.peak));
+}
+
 void apr_print_stats(const apr_running *r, const apr_call *call)
 {
     const apr_plan *const plan = apr_session_plan(r->session);
-    const apr_session_usage used = apr_session_used(r->session);
-    const char *const backend = apr_session_backend_name(r->session);
-    const bool on_device = plan->judged == APR_ON_DEVICE;
-    char predicted[APR_SMALL_TEXT], measured[APR_SMALL_TEXT];
+    const apr_session_memory memory = apr_session_check_memory(r->session);
+    char size[APR_SMALL_TEXT];
 
     if (call->answer->json) {
-        stats_json(&call->answer->body, plan, &used, backend);
+        stats_json(&call->answer->body, r, &memory);
         return;
     }
     for (size_t i = 0; i < plan->n_lines; i++)
-        fprintf(stderr, "  %-32s %12s\n", plan->lines[i].label, apr_size_text(predicted, plan->lines[i].bytes));
-    apr_size_text(predicted, on_device ? apr_planned_device_bytes(plan) : plan->host_bytes);
-    apr_size_text(measured, on_device ? used.driver : used.total);
-    if (on_device && used.driver == 0)
-        fprintf(stderr, "  memory of the GPU: predicted %s (without the headroom), not measured: the driver does not say\n", predicted);
-    else if (on_device)
-        fprintf(stderr, "  memory of the GPU: predicted %s (without the headroom), the driver says %s\n", predicted, measured);
-    else fprintf(stderr, "  memory: predicted %s, measured %s\n", predicted, measured);
+        fprintf(stderr, "  %-32s %12s\n", plan->lines[i].label, apr_size_text(size, plan->lines[i].bytes));
+    if (memory.on == APR_ON_HOST) fprintf(stderr, "  %-32s %12s\n", "program, plan and bindings", apr_size_text(size, memory.tables));
+    print_verdict(&memory);
+    print_process(r, &memory);
 }
 
 apr_status apr_read_text(const char *path, char **text, size_t *n_bytes, apr_error *err)

@@ -31,6 +31,7 @@ typedef struct apr_running {
     apr_model source, model; /* as read; canonical view of it */
     apr_tokenizer *tokenizer;
     apr_session *session;
+    uint64_t names_bytes, tokenizer_bytes; /* of heap that these took beside the plan; UINT64_MAX: not known */
 } apr_running;
 
 /* A zeroed apr_running may be closed; a failed open must be. n_logits: rows of logits kept at a time. */
