@@ -2,10 +2,12 @@
 #include "tools/cli.h"
 #include "tools/kv_text.h"
 #include "tools/meter.h"
+#include "tools/nearest.h"
 #include "tools/table.h"
 #include "tools/text.h"
 #include "tools/values.h"
 
+#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -228,7 +230,7 @@ static void bad_usage_gets_a_sentence_that_says_what_to_try(void **state)
         {"kitchen bake", "CAKE [TIN] is missing; try 'kitchen bake --help'"},
         {"kitchen bake a b c", "'c' is one operand too many; try 'kitchen bake --help'"},
         {"kitchen bake a --sugar", "unknown option '--sugar'; try 'kitchen bake --help'"},
-        {"kitchen bake a --lay 3", "unknown option '--lay'; try 'kitchen bake --help'"},
+        {"kitchen bake a --lay 3", "unknown option '--lay', the nearest is '--layers'; try 'kitchen bake --help'"},
         {"kitchen bake a -il", "unknown option '-il'; try 'kitchen bake --help'"},
         {"kitchen bake a --layers", "--layers needs a value: N; try 'kitchen bake --help'"},
         {"kitchen bake a --layers --ice", "--layers needs a value: N; try 'kitchen bake --help'"},
@@ -239,14 +241,27 @@ static void bad_usage_gets_a_sentence_that_says_what_to_try(void **state)
         {"kitchen bake a --oven big", "--oven: 'big' is not a size such as 512M, 1.5G or 32GiB; try 'kitchen bake --help'"},
         {"kitchen bake a --flour corn", "--flour: 'corn' is not one of rye|wheat|oat; try 'kitchen bake --help'"},
         {"kitchen bake a --ice=yes", "--ice takes no value; try 'kitchen bake --help'"},
-        {"kitchen bake a --no-layers", "unknown option '--no-layers'; try 'kitchen bake --help'"},
+        {"kitchen bake a --no-layers", "unknown option '--no-layers', the nearest is '--layers'; try 'kitchen bake --help'"},
         {"kitchen wash --ice a", "unknown option '--ice'; try 'kitchen wash --help'"},
+        {"kitchen bkae egg", "unknown verb 'bkae', the nearest is 'bake'; try 'kitchen --help'"},
+        {"kitchen wish --help", "unknown verb 'wish', the nearest is 'wash'; try 'kitchen --help'"},
+        {"kitchen quantize", "unknown verb 'quantize', that is 'aprquant'; try 'kitchen --help'"},
+        {"kitchen help hlep", "unknown verb 'hlep', the nearest is 'help'; try 'kitchen --help'"},
+        {"kitchen help bake wash", "'wash' is one operand too many; try 'kitchen --help'"},
+        {"kitchen help --ice", "unknown option '--ice'; try 'kitchen --help'"},
+        {"kitchen bake a --flour=rye --fruits=fig", "unknown option '--fruits=fig', the nearest is '--fruit'; try 'kitchen bake --help'"},
+        {"oven wahs plate", "unknown verb 'wahs', the nearest is 'wash'; try 'oven --help'"},
+        {"oven wahs", "unknown verb 'wahs', the nearest is 'wash'; try 'oven --help'"},
+        {"oven lemon tin", "unknown verb 'lemon'; try 'oven --help'"},
+        {"oven tests tin", "'tin' is one operand too many; try 'oven --help'"},
+        {"oven ./lemon tin", "'tin' is one operand too many; try 'oven --help'"},
+        {"oven -- lemon tin", "'tin' is one operand too many; try 'oven --help'"},
     };
     (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
         apr_parsed parsed;
         apr_error err = {0};
-        assert_int_equal(parse(&kitchen, cases[i].line, &parsed, &err), APR_E_USAGE);
+        assert_int_equal(parse(strncmp(cases[i].line, "oven", 4) == 0 ? &oven : &kitchen, cases[i].line, &parsed, &err), APR_E_USAGE);
         assert_string_equal(err.text, cases[i].sentence);
         apr_parsed_close(&parsed);
     }
@@ -276,7 +291,8 @@ static void a_tool_may_work_without_a_verb(void **state)
 
 static void asking_for_help_excuses_missing_operands(void **state)
 {
-    static const char *const lines[] = {"kitchen --help", "kitchen bake -h", "kitchen --version", "oven --help"};
+    static const char *const lines[] = {"kitchen --help", "kitchen bake -h",   "kitchen --version", "oven --help",
+                                        "kitchen help",   "kitchen help bake", "kitchen help help", "oven help wash"};
     (void)state;
     for (size_t i = 0; i < COUNT(lines); i++) {
         apr_parsed parsed;
@@ -285,6 +301,60 @@ static void asking_for_help_excuses_missing_operands(void **state)
         assert_true(parsed.common.help || parsed.common.version);
         apr_parsed_close(&parsed);
     }
+}
+
+static void help_is_a_verb_of_every_tool(void **state)
+{
+    static const struct {
+        const apr_tool *tool;
+        const char *line;
+        const apr_command *command; /* whose page */
+        bool help;
+    } cases[] = {
+        {&kitchen, "kitchen help", NULL, true},
+        {&kitchen, "kitchen help wash", &verbs[1], true},
+        {&kitchen, "kitchen --json help wash", &verbs[1], true},
+        {&oven, "oven help", &plain_and_verb[1], true},
+        {&oven, "oven help wash", &plain_and_verb[0], true},
+        {&oven, "oven -- help", &plain_and_verb[1], false}, /* a cake of that name */
+        {&oven, "oven -i help", &plain_and_verb[1], false},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        apr_parsed parsed;
+        apr_error err = {0};
+        assert_int_equal(parse(cases[i].tool, cases[i].line, &parsed, &err), APR_OK);
+        assert_ptr_equal(parsed.command, cases[i].command);
+        assert_int_equal(parsed.common.help, cases[i].help);
+        apr_parsed_close(&parsed);
+    }
+}
+
+static void edits_are_counted_and_only_near_words_are_named(void **state)
+{
+    static const struct {
+        const char *a, *b;
+        int edits;
+    } cases[] = {{"", "", 0},      {"", "abc", 3},     {"abc", "abc", 0},   {"abc", "abd", 1},         {"abc", "acb", 1},
+                 {"abc", "ab", 1}, {"abc", "xabc", 1}, {"show", "shwo", 1}, {"convert", "covnret", 2}, {"kitten", "sitting", 3},
+                 {"ca", "abc", 3}};
+    static const char *const words[] = {"convert", "check", "diff"};
+    char long_word[APR_NEAREST_MAX + 2];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        assert_int_equal(apr_edit_distance(cases[i].a, cases[i].b), cases[i].edits);
+        assert_int_equal(apr_edit_distance(cases[i].b, cases[i].a), cases[i].edits);
+    }
+    assert_string_equal(apr_nearest("conv", words, 3), "convert");
+    assert_string_equal(apr_nearest("chekc", words, 3), "check");
+    assert_string_equal(apr_nearest("dif", words, 3), "diff");
+    assert_null(apr_nearest("bake", words, 3));
+    assert_null(apr_nearest("", words, 3));
+    memset(long_word, 'c', sizeof long_word - 1);
+    long_word[sizeof long_word - 1] = '\0';
+    assert_null(apr_nearest(long_word, words, 3));
+    assert_int_equal(apr_edit_distance(long_word, "c"), INT_MAX);
 }
 
 /* What print writes, as one string. */
@@ -493,6 +563,8 @@ int main(void)
         cmocka_unit_test(bad_usage_gets_a_sentence_that_says_what_to_try),
         cmocka_unit_test(a_tool_may_work_without_a_verb),
         cmocka_unit_test(asking_for_help_excuses_missing_operands),
+        cmocka_unit_test(help_is_a_verb_of_every_tool),
+        cmocka_unit_test(edits_are_counted_and_only_near_words_are_named),
         cmocka_unit_test(help_is_grouped_aligned_and_names_the_defaults),
         cmocka_unit_test(sizes_and_counts_read_well),
         cmocka_unit_test(foreign_text_cannot_move_the_cursor),

@@ -5,6 +5,7 @@
 #include "tools/golden.h"
 #include "tools/meter.h"
 #include "tools/parity.h"
+#include "tools/prompt.h"
 #include "tools/running.h"
 #include "tools/verify.h"
 
@@ -21,8 +22,10 @@ typedef struct generate_options {
 } generate_options;
 
 static const apr_option generate_table[] = {
-    {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "the prompt", APR_TO(generate_options, prompt), .group = "Prompt"},
-    {"file", 'f', APR_OPTION_STRING, "FILE", NULL, "the prompt from a file", APR_TO(generate_options, file)},
+    {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "the prompt; - reads stdin, as does a pipe into aprrun",
+     APR_TO(generate_options, prompt), .group = "Prompt"},
+    {"file", 'f', APR_OPTION_STRING, "FILE", NULL, "the prompt from a file or a pipe; - reads stdin", APR_TO(generate_options, file)},
+    {"prompt-file", 0, APR_OPTION_STRING, "FILE", NULL, "the same as --file", APR_TO(generate_options, file)},
     {"chat", 0, APR_OPTION_FLAG, NULL, NULL, "as a user's message, in the model's own chat template", APR_TO(generate_options, chat)},
     {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message before it (with --chat)", APR_TO(generate_options, system)},
     {"no-bos", 0, APR_OPTION_FLAG, NULL, NULL, "do not put the begin token in front, even if the model asks for it",
@@ -43,6 +46,7 @@ static const char *const generate_examples[] = {
     "aprrun model.apr -p 'In the beginning'",
     "aprrun model.gguf --chat -p 'Why is the sky blue?' --temp 0.7 --top-p 0.9 --seed 1",
     "aprrun checkpoint/ -f prompt.txt -n 1000 --json",
+    "git diff | aprrun model.apr --chat --system 'Review this change.'",
     NULL,
 };
 
@@ -114,27 +118,27 @@ static apr_status answer_generated(const apr_call *call, const apr_running *r, c
     return APR_OK;
 }
 
-static apr_status make_prompt(const apr_running *r, const generate_options *o, int32_t **ids, size_t *n_ids, apr_error *err)
-{
-    char *text = NULL, *rendered = NULL;
-    size_t n = 0;
-    apr_status status = APR_OK;
+typedef struct prompt_text {
+    char *bytes;
+    size_t n_bytes;
+} prompt_text;
 
-    if ((o->prompt == NULL) == (o->file == NULL)) return apr_fail(err, APR_E_USAGE, "give a prompt, with -p TEXT or -f FILE");
-    if (o->file != NULL) APR_TRY(apr_read_text(o->file, &text, &n, err));
-    const char *prompt = o->file != NULL ? text : o->prompt;
-    if (o->file == NULL) n = strlen(prompt);
-    if (o->chat) {
-        status = apr_render_chat(r, o->system, prompt, &rendered, &n, err);
-        prompt = rendered;
-    }
-    if (status == APR_OK) status = apr_encode_prompt(r, prompt, n, !o->chat && !o->no_bos, ids, n_ids, err);
-    free(text);
+static apr_status encode_prompt(const apr_running *r, const generate_options *o, const prompt_text *prompt, int32_t **ids, size_t *n_ids,
+                                apr_error *err)
+{
+    char *rendered = NULL;
+    size_t n = 0;
+
+    if (!o->chat) return apr_encode_prompt(r, prompt->bytes, prompt->n_bytes, !o->no_bos, ids, n_ids, err);
+    if (strlen(prompt->bytes) != prompt->n_bytes)
+        return apr_fail(err, APR_E_UNSUPPORTED, "the prompt has a NUL at byte %zu, which no chat template takes", strlen(prompt->bytes));
+    apr_status status = apr_render_chat(r, o->system, prompt->bytes, &rendered, &n, err);
+    if (status == APR_OK) status = apr_encode_prompt(r, rendered, n, false, ids, n_ids, err);
     free(rendered);
     return status;
 }
 
-static apr_status generate_with(apr_running *r, const apr_call *call, apr_error *err)
+static apr_status generate_with(apr_running *r, const apr_call *call, const prompt_text *text, apr_error *err)
 {
     const generate_options *const o = call->options;
     const apr_sample_options sampling = {.temperature = (float)o->temp, .top_p = (float)o->top_p, .seed = (uint64_t)o->seed};
@@ -146,7 +150,7 @@ static apr_status generate_with(apr_running *r, const apr_call *call, apr_error 
     int32_t *prompt = NULL;
     size_t n_prompt = 0;
 
-    apr_status status = make_prompt(r, o, &prompt, &n_prompt, err);
+    apr_status status = encode_prompt(r, o, text, &prompt, &n_prompt, err);
     if (status == APR_OK) status = apr_sampler_open(&sampler, apr_session_program(r->session)->vocab_size, &sampling, err);
     if (status == APR_OK) status = apr_generate(r->session, &sampler, prompt, n_prompt, &options, &generation, err);
     if (status == APR_OK && s.failed) status = apr_no_memory(err, "the text");
@@ -160,11 +164,14 @@ static apr_status generate_with(apr_running *r, const apr_call *call, apr_error 
 static apr_status run_generate(const apr_call *call, apr_error *err)
 {
     const generate_options *const o = call->options;
-    apr_running r;
+    prompt_text prompt = {0};
+    apr_running r = {0};
 
+    APR_TRY(apr_read_prompt(o->prompt, o->file, &prompt.bytes, &prompt.n_bytes, err)); /* what is to be read comes before the work */
     apr_status status = apr_running_open(&r, call->operands[0], &o->run, 1, err);
-    if (status == APR_OK) status = generate_with(&r, call, err);
+    if (status == APR_OK) status = generate_with(&r, call, &prompt, err);
     apr_running_close(&r);
+    free(prompt.bytes);
     return status;
 }
 
@@ -204,7 +211,7 @@ static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error 
     int32_t *ids = NULL;
     size_t n = 0, n_ids = 0;
 
-    apr_status status = apr_read_text(call->operands[1], &text, &n, err);
+    apr_status status = apr_read_stream(call->operands[1], &text, &n, err);
     if (status == APR_OK) status = apr_encode_prompt(r, text, n, false, &ids, &n_ids, err);
     if (status == APR_OK) {
         on.progress = apr_meter_start(&meter, call->quiet);

@@ -100,7 +100,7 @@ static void print_command(const apr_tool *tool, const apr_command *command, FILE
 
 static void print_verbs(const apr_tool *tool, FILE *out)
 {
-    int left = 0;
+    int left = (int)sizeof "  help [VERB]" + 1;
     char line[128];
 
     for (const apr_command *c = tool->commands; c->run != NULL; c++) {
@@ -114,6 +114,7 @@ static void print_verbs(const apr_tool *tool, FILE *out)
         fprintf(out, "%-*s", left, line);
         print_wrapped(c->summary, left, left, out);
     }
+    fprintf(out, "%-*s%s\n", left, "  help [VERB]", "this page, or that of a verb");
 }
 
 void apr_cli_usage(const apr_tool *tool, const apr_command *command, FILE *out)

@@ -1,0 +1,1 @@
+aprrun data/tiny-qwen2 -f data --json

@@ -1,0 +1,1 @@
+printf 'a\0b' | aprrun data/tiny-qwen2 --chat
