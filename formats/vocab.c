@@ -63,6 +63,56 @@ static const apr_pre_rule rules[] = {
 };
 static const size_t n_rules = sizeof rules / sizeof rules[0];
 
+static const struct {
+    const char *name, *line; /* in tokenizer.json, in a line of text */
+} behaviors[] = {
+    [APR_SPLIT_ISOLATED] = {"Isolated", "isolated"},
+    [APR_SPLIT_REMOVED] = {"Removed", "removed"},
+    [APR_SPLIT_MERGED_WITH_PREVIOUS] = {"MergedWithPrevious", "merged_with_previous"},
+    [APR_SPLIT_MERGED_WITH_NEXT] = {"MergedWithNext", "merged_with_next"},
+    [APR_SPLIT_CONTIGUOUS] = {"Contiguous", "contiguous"},
+};
+static const size_t n_behaviors = sizeof behaviors / sizeof behaviors[0];
+
+const char *apr_split_behavior_name(apr_split_behavior behavior) { return behaviors[behavior].name; }
+
+bool apr_split_behavior_find(const char *name, apr_split_behavior *behavior)
+{
+    for (size_t i = 0; name != NULL && i < n_behaviors; i++)
+        if (strcmp(behaviors[i].name, name) == 0) {
+            *behavior = (apr_split_behavior)i;
+            return true;
+        }
+    return false;
+}
+
+const char *apr_split_print(const apr_split *split, apr_arena *arena)
+{
+    return apr_arena_print(arena, "%s%s%s %s", behaviors[split->behavior].line, split->invert ? ",inverted" : "",
+                           split->letters ? ",letters" : "", split->pattern);
+}
+
+static bool take_word(const char **text, const char *word)
+{
+    const size_t n = strlen(word);
+    if (strncmp(*text, word, n) != 0 || ((*text)[n] != ',' && (*text)[n] != ' ')) return false;
+    *text += n;
+    return true;
+}
+
+bool apr_split_parse(const char *text, apr_split *split)
+{
+    size_t i = 0;
+
+    while (i < n_behaviors && !take_word(&text, behaviors[i].line)) i++;
+    if (i == n_behaviors) return false;
+    *split = (apr_split){.behavior = (apr_split_behavior)i};
+    split->invert = take_word(&text, ",inverted");
+    split->letters = take_word(&text, ",letters");
+    split->pattern = text + 1;
+    return *text == ' ';
+}
+
 void apr_vocab_add_stop(apr_vocab *vocab, int64_t id)
 {
     if (id < 0 || (uint64_t)id >= vocab->n_tokens || id > INT32_MAX) return;

@@ -93,7 +93,7 @@ apr_status apr_spm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, 
         memcpy(work->escaped + n, is_space ? space : text + i, is_space ? space_bytes : 1);
         n += is_space ? space_bytes : 1;
     }
-    return apr_split(tokenizer, work, work->escaped, n, encode_word);
+    return apr_split_text(tokenizer, work, work->escaped, n, encode_word);
 }
 
 /* "<0xNN>" -> the byte, or -1. */
