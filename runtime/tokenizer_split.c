@@ -170,7 +170,7 @@ static apr_status find_spans(const apr_splitter *splitter, apr_token_work *work,
 
     split->n_spans = 0;
     while (from <= n_bytes) {
-        apr_span found;
+        apr_span found = {0};
         APR_TRY(find_match(splitter, work, split, text, n_bytes, from, &found));
         if (found.start > n_bytes) break;
         if (found.end == found.start && after_match && found.end == done) {
