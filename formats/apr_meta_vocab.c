@@ -141,11 +141,29 @@ static const struct {
     {"add_eos", offsetof(apr_vocab, add_eos)},
 };
 
+/* One line of text a step. */
+static void write_splits(apr_json_text *out, const apr_vocab *vocab)
+{
+    apr_arena arena = {0};
+
+    if (vocab->n_splits == 0) return;
+    apr_json_open(out, "splits", '[');
+    for (size_t i = 0; i < vocab->n_splits; i++) {
+        const char *const line = apr_split_print(&vocab->splits[i], &arena);
+        if (line == NULL) out->failed = true;
+        else apr_json_string(out, NULL, line, strlen(line));
+    }
+    apr_json_close(out, ']');
+    apr_arena_close(&arena);
+}
+
 void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab)
 {
     if (vocab->kind == APR_VOCAB_NONE) return;
     apr_json_open(out, "vocab", '{');
     if (vocab->pattern != NULL) apr_json_string(out, "pattern", vocab->pattern, strlen(vocab->pattern));
+    write_splits(out, vocab);
+    if (vocab->prefix_unless_space) apr_json_bool(out, "prefix_unless_space", true);
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         apr_json_bool(out, rules[i].key, *(const bool *)((const char *)vocab + rules[i].offset));
     if (vocab->space_after_added) apr_json_bool(out, "space_after_added", true);
@@ -342,6 +360,26 @@ static apr_status read_added(apr_model *model, const cJSON *rules_json, apr_voca
     return APR_OK;
 }
 
+static apr_status read_splits(apr_model *model, const cJSON *rules_json, apr_vocab *vocab, apr_error *err)
+{
+    const cJSON *const lines = apr_json_get(rules_json, "splits"), *item;
+
+    if (lines == NULL) return APR_OK;
+    if (!cJSON_IsArray(lines) || cJSON_GetArraySize(lines) > APR_MAX_SPLITS) return bad(model, err, "aprkit.vocab.splits");
+    apr_split *const splits = apr_arena_array(&model->arena, APR_MAX_SPLITS, sizeof *splits);
+    if (splits == NULL) return apr_no_memory(err, "the vocabulary");
+    cJSON_ArrayForEach(item, lines)
+    {
+        if (!cJSON_IsString(item)) return bad(model, err, "aprkit.vocab.splits");
+        const char *const text = apr_arena_copy(&model->arena, item->valuestring, strlen(item->valuestring));
+        if (text == NULL) return apr_no_memory(err, "the vocabulary");
+        if (!apr_split_parse(text, &splits[vocab->n_splits])) return bad(model, err, "aprkit.vocab.splits");
+        vocab->n_splits++;
+    }
+    vocab->splits = splits;
+    return APR_OK;
+}
+
 static apr_status read_rules(apr_model *model, const cJSON *rules_json, apr_vocab *vocab, apr_error *err)
 {
     const char *const pattern = apr_json_get_string(rules_json, "pattern");
@@ -362,6 +400,8 @@ static apr_status read_rules(apr_model *model, const cJSON *rules_json, apr_voca
         vocab->pattern = apr_arena_copy(&model->arena, pattern, strlen(pattern));
         if (vocab->pattern == NULL) return apr_no_memory(err, "the vocabulary");
     }
+    apr_json_get_bool(rules_json, "prefix_unless_space", &vocab->prefix_unless_space);
+    APR_TRY(read_splits(model, rules_json, vocab, err));
     return read_added(model, rules_json, vocab, err);
 }
 

@@ -179,7 +179,10 @@ static apr_status check_splitting(const checking *c)
     const apr_pre_rule *const rule = apr_pre_of(v);
 
     if (rule == NULL) {
-        LOSS(c, "the tokenizer splits text by a rule that GGUF has no name for (%.80s)", v->pattern != NULL ? v->pattern : "none at all");
+        LOSS(c, "the tokenizer splits text by a rule that GGUF has no name for (%.80s)",
+             v->pattern != NULL ? v->pattern
+             : v->n_splits > 0  ? "several expressions"
+                                : "none at all");
         return APR_OK;
     }
     if (rule->ignore_merges != v->ignore_merges)
@@ -197,6 +200,10 @@ static apr_status check_sentencepiece(const checking *c)
 
     if (!v->escape_spaces) LOSS(c, "the tokenizer keeps spaces as they are, and llama.cpp makes them U+2581");
     if (v->nfc) LOSS(c, "the tokenizer normalises text to NFC, and llama.cpp does not");
+    if (v->n_splits > 0 || v->pattern != NULL)
+        LOSS(c, "the tokenizer splits text before it merges, and llama.cpp's SentencePiece does not");
+    if (v->add_space_prefix && v->prefix_unless_space)
+        LOSS(c, "the tokenizer puts no space before a text that begins with one, where llama.cpp puts one");
     if (v->add_space_prefix && !v->space_after_added)
         LOSS(c, "the tokenizer puts a space before a text but not behind special tokens, where llama.cpp puts one too");
     if (v->scores != NULL) return APR_OK;

@@ -120,6 +120,7 @@ static const struct {
     {"tokenizer.aprkit.byte_fallback", offsetof(apr_vocab, byte_fallback)},
     {"tokenizer.aprkit.escape_spaces", offsetof(apr_vocab, escape_spaces)},
     {"tokenizer.aprkit.space_after_added", offsetof(apr_vocab, space_after_added)},
+    {"tokenizer.aprkit.prefix_unless_space", offsetof(apr_vocab, prefix_unless_space)},
 };
 enum { N_OWN_FLAGS = sizeof own_flags / sizeof *own_flags };
 
@@ -156,36 +157,68 @@ static void set_defaults(apr_vocab *v, const apr_pre_rule *rule)
     v->space_after_added = is_spm && v->add_space_prefix; /* as llama.cpp does behind special tokens */
 }
 
-static apr_status read_rules(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena, apr_error *err)
+/* tokenizer.aprkit.splits: one line of text a step. */
+static apr_status read_splits(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena, const char *where, apr_error *err)
+{
+    const apr_kv *lines;
+
+    APR_TRY(find_array(kv, "tokenizer.aprkit.splits", true, 0, &lines, where, err));
+    if (lines == NULL || lines->n_elems == 0) return APR_OK;
+    if (lines->n_elems > APR_MAX_SPLITS)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tokenizer.aprkit.splits has more than %d steps", where, (int)APR_MAX_SPLITS);
+    apr_split *const splits = apr_arena_array(arena, (size_t)lines->n_elems, sizeof *splits);
+    if (splits == NULL) return apr_no_memory(err, "the tokenizer");
+    for (uint64_t i = 0; i < lines->n_elems; i++) {
+        const apr_str line = lines->value.strings[i];
+        const char *const text = apr_arena_copy(arena, line.text, line.n_bytes);
+        if (text == NULL) return apr_no_memory(err, "the tokenizer");
+        if (strlen(text) != line.n_bytes || !apr_split_parse(text, &splits[i]))
+            return apr_fail(err, APR_E_DAMAGED, "%s: step %llu of tokenizer.aprkit.splits is not understood", where, (unsigned long long)i);
+    }
+    v->splits = splits;
+    v->n_splits = (size_t)lines->n_elems;
+    v->pattern = NULL;
+    return APR_OK;
+}
+
+static apr_status read_rules(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena, const char *where, apr_error *err)
 {
     const bool is_spm = v->kind == APR_VOCAB_SPM;
 
     APR_TRY(copy_string(kv, "tokenizer.ggml.pre", arena, &v->pre, err));
     APR_TRY(copy_string(kv, "tokenizer.aprkit.pattern", arena, &v->pattern, err));
     const apr_pre_rule *const rule = apr_pre_find(v->pre);
-    if (!is_spm && rule != NULL && v->pattern == NULL) v->pattern = rule->pattern;
+    if (!is_spm && rule != NULL && v->pattern == NULL) {
+        v->pattern = rule->pattern;
+        v->splits = rule->splits;
+        v->n_splits = rule->n_splits;
+    }
     v->add_bos = is_spm || (rule != NULL && rule->add_bos);
     v->add_space_prefix = is_spm;
     apr_kv_get_bool(kv, "tokenizer.ggml.add_bos_token", &v->add_bos);
     apr_kv_get_bool(kv, "tokenizer.ggml.add_eos_token", &v->add_eos);
     apr_kv_get_bool(kv, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix);
+    APR_TRY(read_splits(kv, v, arena, where, err));
     set_defaults(v, rule);
     for (size_t i = 0; i < N_OWN_FLAGS; i++) apr_kv_get_bool(kv, own_flags[i].key, flag_at(v, i));
     if (v->pattern != NULL && strcmp(v->pattern, NO_SPLITTING) == 0) v->pattern = v->pre = NULL;
-    else if (v->kind == APR_VOCAB_BPE && v->pre == NULL && v->pattern == NULL) v->pre = "default"; /* unknown: refused, not left out */
+    else if (v->kind == APR_VOCAB_BPE && v->pre == NULL && v->pattern == NULL && v->n_splits == 0)
+        v->pre = "default"; /* unknown: refused, not left out */
     return APR_OK;
 }
 
 static int32_t *id_of(apr_vocab *v, size_t offset) { return (int32_t *)(void *)((char *)v + offset); }
 
-/* In gpt-oss' harmony format <|end|> only ends a message; elsewhere (phi-3) it ends the turn. */
+/* In gpt-oss' harmony format <|end|> only ends a message; elsewhere (phi-3) it ends the turn. Where keys have named an end, the
+ * padding token may be another one by its text (Qwen's <|endoftext|>); where they named none, it pads and no more. */
 static void add_turn_texts(apr_vocab *v)
 {
+    const int64_t only_pads = v->n_stop_ids == 0 ? v->pad_id : -1;
     int64_t end = -1;
     bool is_harmony = false;
 
     for (size_t i = 0; i < v->n_tokens; i++) {
-        if (v->types[i] != APR_TOKEN_CONTROL && v->types[i] != APR_TOKEN_USER) continue;
+        if ((v->types[i] != APR_TOKEN_CONTROL && v->types[i] != APR_TOKEN_USER) || (int64_t)i == only_pads) continue;
         const apr_str token = v->tokens[i];
         if (apr_str_is(token, "<|end|>")) end = (int64_t)i;
         if (apr_str_is(token, "<|return|>")) is_harmony = true;
@@ -237,7 +270,7 @@ apr_status apr_gguf_vocab(const apr_kv_list *kv, apr_vocab *v, apr_arena *arena,
     APR_TRY(read_types(types, v, arena, err));
     APR_TRY(read_scores(scores, v, arena, err));
     APR_TRY(read_merges(merges, v, arena, where, err));
-    APR_TRY(read_rules(kv, v, arena, err));
+    APR_TRY(read_rules(kv, v, arena, where, err));
     APR_TRY(read_added(kv, v, arena, where, err));
     return read_ids(kv, v, where, err);
 }
@@ -289,7 +322,7 @@ static apr_status put_merges(const apr_vocab *v, apr_kv_list *kv, apr_error *err
 /* Does a reader find just these stop ids by itself, by eos and by the texts of tokens? More than one are stated in any case. */
 static bool stops_are_guessed(const apr_vocab *v)
 {
-    apr_vocab guessed = {.n_tokens = v->n_tokens, .tokens = v->tokens, .types = v->types};
+    apr_vocab guessed = {.n_tokens = v->n_tokens, .tokens = v->tokens, .types = v->types, .pad_id = v->pad_id};
 
     if (v->n_stop_ids > 1) return false;
     apr_vocab_add_stop(&guessed, v->eos_id);
@@ -340,6 +373,18 @@ static apr_status put_added(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
     return apr_kv_set(kv, &item, err);
 }
 
+static apr_status put_splits(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
+{
+    apr_str *const lines = apr_arena_array(kv->arena, v->n_splits, sizeof *lines);
+    if (lines == NULL) return apr_no_memory(err, "the vocabulary");
+    for (size_t i = 0; i < v->n_splits; i++) {
+        const char *const line = apr_split_print(&v->splits[i], kv->arena);
+        if (line == NULL) return apr_no_memory(err, "the vocabulary");
+        lines[i] = apr_str_of(line);
+    }
+    return put_strings(kv, "tokenizer.aprkit.splits", lines, v->n_splits, err);
+}
+
 /* Flags are written where the reader would not guess them. */
 static apr_status put_flags(const apr_vocab *v, const apr_pre_rule *rule, apr_kv_list *kv, apr_error *err)
 {
@@ -374,9 +419,9 @@ apr_status apr_gguf_vocab_keys(const apr_vocab *v, apr_kv_list *kv, apr_error *e
 {
     const bool is_bpe = v->kind == APR_VOCAB_BPE, is_none = v->kind == APR_VOCAB_NONE || v->n_tokens == 0;
     const apr_pre_rule *const rule = is_bpe ? apr_pre_of(v) : NULL;
-    const char *const own = v->pre != NULL && (!is_bpe || v->pattern == NULL) ? v->pre : "default";
+    const char *const own = v->pre != NULL && (!is_bpe || (v->pattern == NULL && v->n_splits == 0)) ? v->pre : "default";
     const char *const pre = rule != NULL ? rule->name : own, *const pattern = v->pattern != NULL ? v->pattern : NO_SPLITTING;
-    const bool states_pattern = is_bpe && rule == NULL && (v->pattern != NULL || v->pre == NULL);
+    const bool states_pattern = is_bpe && rule == NULL && v->n_splits == 0 && (v->pattern != NULL || v->pre == NULL);
     const char *model = "none";
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -384,6 +429,7 @@ apr_status apr_gguf_vocab_keys(const apr_vocab *v, apr_kv_list *kv, apr_error *e
     APR_TRY(apr_kv_set_string(kv, "tokenizer.ggml.model", apr_str_of(model), err));
     if (!is_none) {
         APR_TRY(apr_kv_set_string(kv, "tokenizer.ggml.pre", apr_str_of(pre), err));
+        if (rule == NULL && v->n_splits > 0) APR_TRY(put_splits(v, kv, err));
         if (states_pattern) APR_TRY(apr_kv_set_string(kv, "tokenizer.aprkit.pattern", apr_str_of(pattern), err));
         APR_TRY(put_strings(kv, "tokenizer.ggml.tokens", v->tokens, v->n_tokens, err));
         APR_TRY(put_scores(v, kv, err));

@@ -1,12 +1,11 @@
 /* hf_tokenizer.c - tokenizer.json and its companions to a vocabulary; a tokenizer that the vocabulary cannot express exactly
  * stays APR_VOCAB_NONE, because a text tokenized almost right is worse than one refused. */
+#include "formats/hf_pipeline.h"
 #include "formats/json.h"
 #include "formats/safetensors.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-#define SPM_SPACE "\xe2\x96\x81" /* U+2581, SentencePiece's visible space */
 
 typedef struct reading {
     const apr_model *model;
@@ -20,19 +19,6 @@ typedef struct reading {
     uint8_t *types, *added;
 } reading;
 
-/* What the steps before the merges do. */
-typedef struct pipeline {
-    bool strange; /* something the vocabulary cannot express */
-    bool byte_level, byte_level_words, digits;
-    int n_patterns;
-    const char *pattern; /* of the tree; copied later */
-    bool nfc, add_space_prefix, space_after_added, escape_spaces;
-    bool has_template;
-    const char *first_token, *last_token; /* what the post-processor puts around a text */
-} pipeline;
-
-/* --- the steps --- */
-
 static bool is_string(const cJSON *object, const char *key, const char *text)
 {
     const char *const found = apr_json_get_string(object, key);
@@ -45,154 +31,18 @@ static bool flag_of(const cJSON *object, const char *key, bool otherwise)
     return otherwise;
 }
 
-/* "Isolated": matches and what lies between them are pieces. "Removed" and inverted keeps the matches alone: the same for
- * the patterns in use, which match everything. */
-static void split_step(const cJSON *step, pipeline *p)
+/* Byte-level BPE has its spaces in the alphabet of bytes; SentencePiece's are U+2581, or its bytes a last resort. */
+static apr_vocab_kind kind_of(const apr_hf_pipeline *p, bool byte_fallback, const char **why)
 {
-    const cJSON *const pattern = apr_json_get(step, "pattern");
-    const char *const regex = apr_json_get_string(pattern, "Regex");
-    const bool invert = flag_of(step, "invert", false);
+    const bool spaces = p->add_space_prefix || p->escape_spaces;
 
-    if (regex == NULL) {
-        /* gemma: a split at spaces, of which the normalizer has left none */
-        if (!is_string(pattern, "String", " ") || !p->escape_spaces) p->strange = true;
-        return;
-    }
-    if (!(is_string(step, "behavior", "Isolated") && !invert) && !(is_string(step, "behavior", "Removed") && invert)) p->strange = true;
-    if (p->byte_level) p->strange = true;
-    p->n_patterns++;
-    p->pattern = regex;
-}
-
-static void byte_level_step(const cJSON *step, pipeline *p)
-{
-    if (p->byte_level || flag_of(step, "add_prefix_space", true)) p->strange = true;
-    p->byte_level = true;
-    p->byte_level_words = flag_of(step, "use_regex", true);
-}
-
-static void digits_step(const cJSON *step, pipeline *p)
-{
-    if (p->byte_level || !flag_of(step, "individual_digits", false)) p->strange = true;
-    p->digits = true;
-}
-
-/* Splitting at the spaces would keep merges from crossing them, which the vocabulary cannot express. (With a text that begins
- * with a space this step adds none, SentencePiece and the vocabulary do.) */
-static void metaspace_step(const cJSON *step, pipeline *p)
-{
-    const char *scheme = apr_json_get_string(step, "prepend_scheme");
-    if (scheme == NULL) scheme = flag_of(step, "add_prefix_space", true) ? "always" : "never";
-    if (!is_string(step, "replacement", SPM_SPACE) || flag_of(step, "split", true)) p->strange = true;
-    p->escape_spaces = true;
-    if (strcmp(scheme, "never") != 0) p->add_space_prefix = true;
-    if (strcmp(scheme, "always") == 0) p->space_after_added = true;
-}
-
-static void nfc_step(const cJSON *step, pipeline *p)
-{
-    (void)step;
-    p->nfc = true;
-}
-
-static void prepend_step(const cJSON *step, pipeline *p)
-{
-    if (!is_string(step, "prepend", SPM_SPACE)) p->strange = true;
-    p->add_space_prefix = p->space_after_added = true;
-}
-
-static void replace_step(const cJSON *step, pipeline *p)
-{
-    if (!is_string(apr_json_get(step, "pattern"), "String", " ") || !is_string(step, "content", SPM_SPACE)) p->strange = true;
-    p->escape_spaces = true;
-}
-
-/* Nothing but one token before the text and one behind it can be expressed. */
-static void template_step(const cJSON *step, pipeline *p)
-{
-    const cJSON *part;
-    bool behind = false;
-
-    if (p->has_template) p->strange = true;
-    p->has_template = true;
-    cJSON_ArrayForEach(part, apr_json_get(step, "single"))
-    {
-        if (apr_json_get(part, "Sequence") != NULL) {
-            behind = true;
-            continue;
-        }
-        const char **const token = behind ? &p->last_token : &p->first_token;
-        if (*token != NULL) p->strange = true;
-        *token = apr_json_get_string(apr_json_get(part, "SpecialToken"), "id");
-        if (*token == NULL) p->strange = true;
-    }
-}
-
-/* Offsets only; the ids are not touched. */
-static void no_step(const cJSON *step, pipeline *p)
-{
-    (void)step;
-    (void)p;
-}
-
-typedef struct step_rule {
-    const char *type;
-    void (*apply)(const cJSON *step, pipeline *p);
-} step_rule;
-
-static const step_rule normalizer_rules[] = {{"NFC", nfc_step}, {"Prepend", prepend_step}, {"Replace", replace_step}, {NULL, NULL}};
-static const step_rule pre_tokenizer_rules[] = {
-    {"Split", split_step}, {"ByteLevel", byte_level_step}, {"Digits", digits_step}, {"Metaspace", metaspace_step}, {NULL, NULL}};
-static const step_rule post_processor_rules[] = {{"TemplateProcessing", template_step}, {"ByteLevel", no_step}, {NULL, NULL}};
-
-/* One step, or a Sequence of them under `list`. A type without a rule is strange. */
-static void walk(const cJSON *step, const char *list, const step_rule *rules, pipeline *p)
-{
-    const char *const type = apr_json_get_string(step, "type");
-    const cJSON *inner;
-
-    if (step == NULL || cJSON_IsNull(step)) return;
-    if (type != NULL && strcmp(type, "Sequence") == 0) {
-        cJSON_ArrayForEach(inner, apr_json_get(step, list)) walk(inner, list, rules, p);
-        return;
-    }
-    for (; type != NULL && rules->type != NULL; rules++)
-        if (strcmp(rules->type, type) == 0) {
-            rules->apply(step, p);
-            return;
-        }
-    p->strange = true;
-}
-
-static bool has_text(const cJSON *object, const char *key)
-{
-    const char *const text = apr_json_get_string(object, key);
-    return text != NULL && *text != '\0';
-}
-
-static pipeline read_pipeline(const cJSON *tokenizer)
-{
-    pipeline p = {0};
-    const cJSON *const model = apr_json_get(tokenizer, "model");
-    double dropout = 0;
-
-    walk(apr_json_get(tokenizer, "normalizer"), "normalizers", normalizer_rules, &p);
-    walk(apr_json_get(tokenizer, "pre_tokenizer"), "pretokenizers", pre_tokenizer_rules, &p);
-    walk(apr_json_get(tokenizer, "post_processor"), "processors", post_processor_rules, &p);
-    if (apr_json_get(model, "type") != NULL && !is_string(model, "type", "BPE")) p.strange = true;
-    if (has_text(model, "continuing_subword_prefix") || has_text(model, "end_of_word_suffix")) p.strange = true;
-    if (apr_json_get_real(model, "dropout", &dropout) && dropout > 0) p.strange = true;
-    if (p.n_patterns + p.byte_level_words > 1) p.strange = true;
-    if (p.digits && !p.byte_level_words) p.strange = true;
-    if (p.byte_level_words) p.pattern = apr_pre_pattern(p.digits ? "starcoder" : "gpt-2");
-    return p;
-}
-
-static apr_vocab_kind kind_of(const pipeline *p, bool byte_fallback)
-{
-    if (p->strange) return APR_VOCAB_NONE;
-    if (p->byte_level) return p->add_space_prefix || p->escape_spaces || byte_fallback ? APR_VOCAB_NONE : APR_VOCAB_BPE;
-    return (byte_fallback || p->escape_spaces) && p->n_patterns == 0 ? APR_VOCAB_SPM : APR_VOCAB_NONE;
+    *why = p->strange;
+    if (p->strange[0] != '\0') return APR_VOCAB_NONE;
+    if (p->byte_level && !spaces && !byte_fallback) return APR_VOCAB_BPE;
+    if (!p->byte_level && (byte_fallback || p->escape_spaces)) return APR_VOCAB_SPM;
+    *why =
+        p->byte_level ? "ByteLevel together with SentencePiece's spaces or bytes" : "neither ByteLevel nor SentencePiece's spaces or bytes";
+    return APR_VOCAB_NONE;
 }
 
 /* --- the tables --- */
@@ -367,7 +217,8 @@ static int32_t token_under(const apr_vocab *vocab, const cJSON *config, const ch
     return id_of(vocab, cJSON_IsString(item) ? item->valuestring : apr_json_get_string(item, "content"));
 }
 
-/* The first of an id or a list of ids; -1 when there is none in the vocabulary. All of them end a turn if `stops`. */
+/* The first of an id or a list of ids, the padding token only where there is no other; -1 when there is none in the vocabulary. All
+ * of them end a turn if `stops`. */
 static int32_t ids_under(apr_vocab *vocab, const cJSON *config, const char *key, bool stops)
 {
     const cJSON *const item = apr_json_get(config, key);
@@ -376,28 +227,30 @@ static int32_t ids_under(apr_vocab *vocab, const cJSON *config, const char *key,
     for (const cJSON *one = cJSON_IsArray(item) ? item->child : item; one != NULL; one = cJSON_IsArray(item) ? one->next : NULL) {
         int64_t id;
         if (!apr_json_as_int(one, &id) || id < 0 || (uint64_t)id >= vocab->n_tokens) continue;
-        if (first < 0) first = (int32_t)id;
+        if (first < 0 || first == vocab->pad_id) first = (int32_t)id;
         if (stops) apr_vocab_add_stop(vocab, id);
     }
     return first;
 }
 
+/* A tokenizer_config.json that says null has no such token: what generation_config.json lists then is not it. */
 static int32_t special_id(const reading *r, const char *token_key, const char *id_key)
 {
     int32_t id = token_under(r->vocab, r->config, token_key);
     if (id < 0) id = token_under(r->vocab, r->special_map, token_key);
     if (id < 0) id = ids_under(r->vocab, r->model_config, id_key, false);
-    return id >= 0 ? id : ids_under(r->vocab, r->generation, id_key, false);
+    if (id < 0 && !cJSON_IsNull(apr_json_get(r->config, token_key))) id = ids_under(r->vocab, r->generation, id_key, false);
+    return id;
 }
 
-static void read_specials(reading *r, const pipeline *p)
+static void read_specials(reading *r, const apr_hf_pipeline *p)
 {
     apr_vocab *const v = r->vocab;
     const cJSON *const text_config = apr_json_get(r->model_config, "text_config");
 
+    v->pad_id = special_id(r, "pad_token", "pad_token_id"); /* first: the end is another where there is one */
     v->bos_id = special_id(r, "bos_token", "bos_token_id");
     v->eos_id = special_id(r, "eos_token", "eos_token_id");
-    v->pad_id = special_id(r, "pad_token", "pad_token_id");
     v->unk_id = token_under(v, apr_json_get(r->tokenizer, "model"), "unk_token");
     if (v->unk_id >= 0) r->types[v->unk_id] = APR_TOKEN_UNKNOWN;
 
@@ -439,26 +292,51 @@ static apr_status read_template(reading *r)
 
 /* --- all of it --- */
 
+/* The splitting expression or steps, out of the JSON's memory. */
+static apr_status copy_splits(reading *r, const apr_hf_pipeline *p)
+{
+    apr_vocab *const v = r->vocab;
+
+    if (p->pattern != NULL) {
+        v->pattern = apr_arena_copy(r->arena, p->pattern, strlen(p->pattern));
+        if (v->pattern == NULL) return apr_no_memory(r->err, "the splitting expression");
+    }
+    apr_split *const splits = apr_arena_array(r->arena, p->n_splits, sizeof *splits);
+    if (splits == NULL) return apr_no_memory(r->err, "the splitting expressions");
+    for (size_t i = 0; i < p->n_splits; i++) {
+        splits[i] = p->splits[i];
+        splits[i].pattern = apr_arena_copy(r->arena, p->splits[i].pattern, strlen(p->splits[i].pattern));
+        if (splits[i].pattern == NULL) return apr_no_memory(r->err, "the splitting expressions");
+    }
+    v->splits = splits;
+    v->n_splits = p->n_splits;
+    const apr_pre_rule *const rule = v->n_splits > 0 ? apr_pre_of(v) : NULL;
+    v->pre = rule != NULL ? rule->name : apr_pre_name(v->pattern);
+    return APR_OK;
+}
+
 static apr_status read_bpe(reading *r)
 {
     apr_vocab *const v = r->vocab;
     const cJSON *const model = apr_json_get(r->tokenizer, "model");
     const bool byte_fallback = flag_of(model, "byte_fallback", false);
-    const pipeline p = read_pipeline(r->tokenizer);
+    apr_hf_pipeline p;
+    const char *why;
 
-    v->kind = kind_of(&p, byte_fallback);
-    if (v->kind == APR_VOCAB_NONE) return APR_OK;
+    APR_TRY(apr_hf_pipeline_read(&p, r->tokenizer, r->arena, r->err));
+    v->kind = kind_of(&p, byte_fallback, &why);
+    if (v->kind == APR_VOCAB_NONE) {
+        v->unsupported = apr_arena_copy(r->arena, why, strlen(why));
+        return v->unsupported != NULL ? APR_OK : apr_no_memory(r->err, "the tokenizer");
+    }
     v->nfc = p.nfc;
     v->ignore_merges = flag_of(model, "ignore_merges", false);
     v->byte_fallback = byte_fallback;
     v->add_space_prefix = p.add_space_prefix;
+    v->prefix_unless_space = p.prefix_unless_space;
     v->space_after_added = p.space_after_added;
     v->escape_spaces = p.escape_spaces;
-    if (p.pattern != NULL) {
-        v->pattern = apr_arena_copy(r->arena, p.pattern, strlen(p.pattern));
-        if (v->pattern == NULL) return apr_no_memory(r->err, "the splitting expression");
-        v->pre = apr_pre_name(v->pattern);
-    }
+    APR_TRY(copy_splits(r, &p));
     APR_TRY(read_tokens(r));
     APR_TRY(read_merges(r));
     read_specials(r, &p);

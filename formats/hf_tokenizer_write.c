@@ -48,10 +48,11 @@ static void put_added_tokens(apr_json_text *out, const apr_vocab *v)
     apr_json_close(out, ']');
 }
 
-/* Metaspace(first) puts a space before the text alone, Prepend before every piece between added tokens. */
+/* Metaspace, which puts no space before a text that begins with one, before the text alone (first) or before every piece between
+ * added tokens too (always); Prepend puts one before each such piece whatever it begins with. */
 static bool is_metaspace(const apr_vocab *v)
 {
-    return v->kind == APR_VOCAB_SPM && v->add_space_prefix && !v->space_after_added && v->escape_spaces;
+    return v->kind == APR_VOCAB_SPM && v->add_space_prefix && (!v->space_after_added || v->prefix_unless_space) && v->escape_spaces;
 }
 
 static void put_normalizer(apr_json_text *out, const apr_vocab *v)
@@ -68,31 +69,53 @@ static void put_normalizer(apr_json_text *out, const apr_vocab *v)
     apr_json_close(out, '}');
 }
 
+static void put_split(apr_json_text *out, const apr_split *split)
+{
+    apr_json_open(out, NULL, '{');
+    put_text(out, "type", "Split");
+    apr_json_open(out, "pattern", '{');
+    put_text(out, "Regex", split->pattern);
+    apr_json_close(out, '}');
+    put_text(out, "behavior", apr_split_behavior_name(split->behavior));
+    apr_json_bool(out, "invert", split->invert);
+    apr_json_close(out, '}');
+}
+
+/* Steps before ByteLevel, or behind it. */
+static void put_splits(apr_json_text *out, const apr_vocab *v, bool letters)
+{
+    if (v->pattern != NULL && !letters) put_split(out, &(apr_split){.pattern = v->pattern});
+    for (size_t i = 0; i < v->n_splits; i++)
+        if (v->splits[i].letters == letters) put_split(out, &v->splits[i]);
+}
+
 static void put_pre_tokenizer(apr_json_text *out, const apr_vocab *v)
 {
-    if (is_metaspace(v)) {
-        put_raw(out, "pre_tokenizer",
-                "{\"type\":\"Metaspace\",\"replacement\":\"" SPM_SPACE "\",\"prepend_scheme\":\"first\",\"split\":false}");
-        return;
-    }
-    if (v->kind != APR_VOCAB_BPE) {
+    const bool alone = is_metaspace(v) && v->pattern == NULL && v->n_splits == 0;
+
+    if (v->kind != APR_VOCAB_BPE && v->pattern == NULL && v->n_splits == 0 && !alone) {
         apr_json_null(out, "pre_tokenizer");
         return;
     }
-    apr_json_open(out, "pre_tokenizer", '{');
-    put_text(out, "type", "Sequence");
-    apr_json_open(out, "pretokenizers", '[');
-    if (v->pattern != NULL) {
-        apr_json_open(out, NULL, '{');
-        put_text(out, "type", "Split");
-        apr_json_open(out, "pattern", '{');
-        put_text(out, "Regex", v->pattern);
-        apr_json_close(out, '}');
-        put_text(out, "behavior", "Isolated");
-        apr_json_bool(out, "invert", false);
+    if (!alone) {
+        apr_json_open(out, "pre_tokenizer", '{');
+        put_text(out, "type", "Sequence");
+        apr_json_open(out, "pretokenizers", '[');
+    }
+    if (is_metaspace(v)) {
+        apr_json_open(out, alone ? "pre_tokenizer" : NULL, '{');
+        put_text(out, "type", "Metaspace");
+        put_text(out, "replacement", SPM_SPACE);
+        put_text(out, "prepend_scheme", v->space_after_added ? "always" : "first");
+        apr_json_bool(out, "split", false);
         apr_json_close(out, '}');
     }
-    put_raw(out, NULL, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}");
+    if (alone) return;
+    put_splits(out, v, false);
+    if (v->kind == APR_VOCAB_BPE) {
+        put_raw(out, NULL, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}");
+        put_splits(out, v, true);
+    }
     apr_json_close(out, ']');
     apr_json_close(out, '}');
 }

@@ -27,10 +27,13 @@ apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab,
 {
     *tokenizer = NULL;
     if (vocab == NULL || (vocab->kind != APR_VOCAB_BPE && vocab->kind != APR_VOCAB_SPM) || vocab->n_tokens == 0)
-        return apr_fail(err, APR_E_UNSUPPORTED, "the model has no vocabulary of a known kind; text cannot be encoded");
+        return vocab != NULL && vocab->unsupported != NULL
+                   ? apr_fail(err, APR_E_UNSUPPORTED, "the model's tokenizer has %s, which is not supported; text cannot be encoded",
+                              vocab->unsupported)
+                   : apr_fail(err, APR_E_UNSUPPORTED, "the model has no vocabulary of a known kind; text cannot be encoded");
     if (vocab->n_tokens > INT32_MAX / 4 || vocab->tokens == NULL)
         return apr_fail(err, APR_E_DAMAGED, "the vocabulary says it has %zu tokens, which no vocabulary has", vocab->n_tokens);
-    if (vocab->kind == APR_VOCAB_BPE && vocab->pattern == NULL && vocab->pre != NULL)
+    if (vocab->kind == APR_VOCAB_BPE && vocab->pattern == NULL && vocab->n_splits == 0 && vocab->pre != NULL)
         return apr_fail(err, APR_E_UNSUPPORTED,
                         "the vocabulary's splitting rule \"%s\" is not known; take the model with its tokenizer.json, which spells it out",
                         vocab->pre);
@@ -47,7 +50,7 @@ apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab,
 void apr_tokenizer_close(apr_tokenizer *tokenizer)
 {
     if (tokenizer == NULL) return;
-    pcre2_code_free(tokenizer->pattern);
+    apr_split_close(tokenizer);
     apr_arena_close(&tokenizer->arena);
     free(tokenizer);
 }

@@ -146,12 +146,15 @@ static bool is_space(utf8proc_int32_t c)
     return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
 }
 
-/* A regular expression's \w: letters, marks, digits and connectors. */
+/* \w as tokenizer.json's single_word means it: alphabetic characters (circled and squared letters too), marks, decimal digits,
+ * connectors, joiners. */
 static bool is_word(utf8proc_int32_t c)
 {
     const utf8proc_category_t category = utf8proc_category(c);
-    return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_ME) || category == UTF8PROC_CATEGORY_ND ||
-           category == UTF8PROC_CATEGORY_PC;
+    const bool is_letter_sign =
+        (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
+    return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) || category == UTF8PROC_CATEGORY_PC || is_letter_sign ||
+           c == 0x200c || c == 0x200d;
 }
 
 static bool stands_alone(const char *text, size_t n_bytes, size_t start, size_t end)

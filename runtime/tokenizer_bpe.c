@@ -4,7 +4,7 @@
 #include <utf8proc.h>
 
 /* Bytes that print in Latin-1 stand for themselves; the other 68 take the code points from 256 on, in order. */
-static void make_alphabet(apr_tokenizer *tokenizer)
+void apr_bpe_make_alphabet(apr_tokenizer *tokenizer)
 {
     uint16_t next = 256;
 
@@ -28,9 +28,16 @@ static size_t write_letter(uint16_t code_point, char dst[2])
     return 2;
 }
 
+size_t apr_bpe_write_letters(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes, char *dst)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < n_bytes; i++) n += write_letter(tokenizer->code_points[(uint8_t)text[i]], dst + n);
+    return n;
+}
+
 apr_status apr_bpe_open(apr_tokenizer *tokenizer, apr_error *err)
 {
-    make_alphabet(tokenizer);
+    apr_bpe_make_alphabet(tokenizer);
     for (int byte = 0; byte < 256; byte++) {
         char letter[2];
         const size_t n = write_letter(tokenizer->code_points[byte], letter);
@@ -42,12 +49,10 @@ apr_status apr_bpe_open(apr_tokenizer *tokenizer, apr_error *err)
 /* ignore_merges: a word that is a token is that token, whatever the merges would make of it. *id = -1: it is not. */
 static apr_status find_whole(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, int32_t *id)
 {
-    size_t n = 0;
-
     *id = -1;
     if (n_bytes > tokenizer->tokens.max_bytes) return APR_OK;
     APR_TRY(apr_grow_escaped(work, 2 * n_bytes));
-    for (size_t i = 0; i < n_bytes; i++) n += write_letter(tokenizer->code_points[(uint8_t)text[i]], work->escaped + n);
+    const size_t n = apr_bpe_write_letters(tokenizer, text, n_bytes, work->escaped);
     *id = apr_token_table_find(&tokenizer->tokens, tokenizer->vocab, work->escaped, n);
     if (*id >= 0 && apr_token_is_added(tokenizer->vocab, (size_t)*id)) *id = -1;
     return APR_OK;
@@ -79,7 +84,7 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
 apr_status apr_bpe_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
     (void)at_start;
-    return apr_split(tokenizer, work, text, n_bytes, encode_word);
+    return apr_split_text(tokenizer, work, text, n_bytes, encode_word);
 }
 
 /* A token with a character outside the alphabet is not written in it: its own bytes count. */

@@ -2,7 +2,8 @@
  *
  *   tokenizer.c        open, close, encode in order, decode
  *   tokenizer_added.c  tokens that are cut out of the text before anything else
- *   tokenizer_split.c  the regular expression that cuts text into words
+ *   tokenizer_split.c  the steps that cut text into words, each a regular expression
+ *   tokenizer_regex.c  such an expression, from the dialect it is written in to PCRE2's (tokenizer_regex.h)
  *   tokenizer_table.c  text -> id, (id, id) -> merge
  *   tokenizer_merge.c  symbols merged by priority, for both kinds
  *   tokenizer_bpe.c    byte-level BPE: the alphabet of bytes
@@ -65,6 +66,28 @@ typedef struct apr_merge_candidate {
     int32_t merged;
 } apr_merge_candidate;
 
+/* A step that cuts text, ready to run. */
+typedef struct apr_splitter {
+    pcre2_code *code;
+    apr_split_behavior behavior;
+    bool invert, letters;
+} apr_splitter;
+
+/* A piece of a text: bytes [start, end). */
+typedef struct apr_span {
+    uint32_t start, end;
+    bool is_match;
+} apr_span;
+
+/* Pieces that one step made, and the piece in GPT-2's alphabet where it wants that. */
+typedef struct apr_split_work {
+    pcre2_match_data *match_data;
+    apr_span *spans;
+    size_t n_spans, capacity;
+    char *letters;
+    size_t letters_capacity;
+} apr_split_work;
+
 /* Scratch memory of one call to encode, and its result. */
 typedef struct apr_token_work {
     const apr_encode_options *options;
@@ -75,10 +98,10 @@ typedef struct apr_token_work {
     size_t n_symbols, symbols_capacity;
     apr_merge_candidate *heap;
     size_t n_heap, heap_capacity;
-    pcre2_match_data *match_data;
-    pcre2_match_context *match_context;
+    apr_split_work splits[APR_MAX_SPLITS]; /* one a step */
+    pcre2_match_context *match_context;    /* NULL: splitting has not begun */
     pcre2_jit_stack *jit_stack;
-    double split_until; /* when splitting has taken too long, seconds of the monotonic clock; 0: not begun */
+    double split_until; /* when splitting has taken too long, seconds of the monotonic clock */
     char *escaped;      /* a text as tokens are written: spaces as U+2581, or a word in the alphabet of bytes */
     size_t escaped_capacity;
 } apr_token_work;
@@ -89,10 +112,11 @@ struct apr_tokenizer {
     apr_token_table tokens;
     apr_merge_table merges;
     apr_added_set raw, normalized; /* matched before and after normalisation */
-    pcre2_code *pattern;           /* NULL: text is not split */
-    int32_t byte_ids[256];         /* the token of each byte, -1: none */
-    uint16_t code_points[256];     /* BPE: byte -> its letter in GPT-2's alphabet */
-    int16_t letters[512];          /* BPE: and back; -1: no letter of it */
+    apr_splitter splitters[APR_MAX_SPLITS];
+    size_t n_splitters;        /* 0: text is not split */
+    int32_t byte_ids[256];     /* the token of each byte, -1: none */
+    uint16_t code_points[256]; /* BPE: byte -> its letter in GPT-2's alphabet */
+    int16_t letters[512];      /* BPE: and back; -1: no letter of it */
 };
 
 /* Text without added tokens -> symbols -> ids. */
@@ -119,8 +143,9 @@ apr_added_match apr_added_next(const apr_added_set *set, const char *text, size_
 
 /* tokenizer_split.c */
 apr_status apr_split_open(apr_tokenizer *tokenizer, apr_error *err);
-/* Hands each word of the text to `step`, and what lies between matches too. */
-apr_status apr_split(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, apr_encode_step *step);
+void apr_split_close(apr_tokenizer *tokenizer);
+/* Hands each word of the text to `step`. */
+apr_status apr_split_text(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, apr_encode_step *step);
 void apr_split_close_work(apr_token_work *work);
 
 /* tokenizer_merge.c */
@@ -132,6 +157,11 @@ apr_status apr_merge_symbols(const apr_tokenizer *tokenizer, apr_token_work *wor
 /* The array with room for `n` elements at least; NULL, and the array as it was, when memory is out. */
 void *apr_grow(void *array, size_t *capacity, size_t n, size_t elem_bytes);
 apr_status apr_grow_escaped(apr_token_work *work, size_t n_bytes);
+
+/* The alphabet of bytes: letters[], code_points[]. */
+void apr_bpe_make_alphabet(apr_tokenizer *tokenizer);
+/* Bytes as letters of it; dst has room for two bytes each. Returns how many were written. */
+size_t apr_bpe_write_letters(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes, char *dst);
 
 /* tokenizer_bpe.c, tokenizer_spm.c: tables of the kind; ids of a text between added tokens (`at_start`: where a space goes in front);
  * the bytes of an ordinary token (returns how many, writes at most `capacity`) */

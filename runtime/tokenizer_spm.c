@@ -76,7 +76,8 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
 apr_status apr_spm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
-    const bool has_prefix = vocab->add_space_prefix && at_start;
+    const bool begins_with_space = n_bytes > 0 && (text[0] == ' ' || (n_bytes >= MARK_BYTES && memcmp(text, space_mark, MARK_BYTES) == 0));
+    const bool has_prefix = vocab->add_space_prefix && at_start && !(vocab->prefix_unless_space && begins_with_space);
     size_t n = 0, n_spaces = has_prefix;
 
     for (size_t i = 0; i < n_bytes; i++) n_spaces += text[i] == ' ';
@@ -93,7 +94,7 @@ apr_status apr_spm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, 
         memcpy(work->escaped + n, is_space ? space : text + i, is_space ? space_bytes : 1);
         n += is_space ? space_bytes : 1;
     }
-    return apr_split(tokenizer, work, work->escaped, n, encode_word);
+    return apr_split_text(tokenizer, work, work->escaped, n, encode_word);
 }
 
 /* "<0xNN>" -> the byte, or -1. */

@@ -102,6 +102,11 @@ static inline void add_vocab(apr_vocab *v)
     v->merges = merges;
     v->pre = "qwen2";
     v->pattern = "\\p{L}+|\\s+(?!\\S)|[^\r\n]\"";
+    static const apr_split splits[] = {{.pattern = "a b", .behavior = APR_SPLIT_REMOVED, .invert = true},
+                                       {.pattern = "\xe2\x9c\x93\\n", .behavior = APR_SPLIT_CONTIGUOUS, .letters = true}};
+    v->splits = splits;
+    v->n_splits = COUNT(splits);
+    v->prefix_unless_space = true;
     v->nfc = v->byte_fallback = v->escape_spaces = v->add_bos = true;
     v->bos_id = 0;
     v->eos_id = 6;

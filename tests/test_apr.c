@@ -74,6 +74,13 @@ static void assert_same_vocab(const apr_vocab *a, const apr_vocab *b)
     for (size_t i = 0; i < 2 * a->n_merges; i++) assert_same_str(a->merges[i], b->merges[i]);
     assert_same_text(a->pre, b->pre);
     assert_same_text(a->pattern, b->pattern);
+    assert_int_equal(a->prefix_unless_space, b->prefix_unless_space);
+    assert_int_equal(a->n_splits, b->n_splits);
+    for (size_t i = 0; i < a->n_splits; i++) {
+        assert_same_text(a->splits[i].pattern, b->splits[i].pattern);
+        assert_int_equal(a->splits[i].behavior, b->splits[i].behavior);
+        assert_true(a->splits[i].invert == b->splits[i].invert && a->splits[i].letters == b->splits[i].letters);
+    }
     assert_same_text(a->chat_template, b->chat_template);
     const bool flags_a[] = {a->nfc, a->ignore_merges, a->byte_fallback, a->add_space_prefix, a->escape_spaces, a->add_bos, a->add_eos};
     const bool flags_b[] = {b->nfc, b->ignore_merges, b->byte_fallback, b->add_space_prefix, b->escape_spaces, b->add_bos, b->add_eos};

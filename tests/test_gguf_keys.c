@@ -376,6 +376,93 @@ static void what_gguf_has_no_key_for_is_kept_under_our_own(void **state)
     assert_true(apr_str_is(f->v.merges[0], "a") && apr_str_is(f->v.merges[1], "b"));
 }
 
+/* Steps have a key of ours, unless GGUF has a name for them; a name brings its steps. */
+static void steps_that_split_text_travel(void **state)
+{
+    static const apr_str tokens[] = {S("a"), S("b")}, merges[] = {S("a"), S("b")};
+    static const apr_split splits[] = {{.pattern = "x+"}, {.pattern = "[ ,]", .behavior = APR_SPLIT_MERGED_WITH_NEXT, .letters = true}};
+    apr_vocab v = {.kind = APR_VOCAB_BPE,
+                   .n_tokens = 2,
+                   .tokens = tokens,
+                   .merges = merges,
+                   .splits = splits,
+                   .n_splits = 2,
+                   .bos_id = -1,
+                   .eos_id = 0,
+                   .unk_id = -1,
+                   .pad_id = -1,
+                   .stop_ids = {0},
+                   .n_stop_ids = 1};
+    fixture *const f = *state;
+
+    assert_int_equal(apr_gguf_vocab_keys(&v, &f->kv, &f->err), APR_OK);
+    assert_int_equal(read_vocab(f), APR_OK);
+    assert_null(f->v.pattern);
+    assert_int_equal(f->v.n_splits, 2);
+    assert_string_equal(f->v.splits[1].pattern, "[ ,]");
+    assert_true(f->v.splits[1].behavior == APR_SPLIT_MERGED_WITH_NEXT && f->v.splits[1].letters && !f->v.splits[0].letters);
+
+    static const apr_str odd[] = {S("isolated x"), S("odd y")};
+    const apr_kv item = {
+        .key = S("tokenizer.aprkit.splits"), .type = APR_KV_ARRAY, .elem_type = APR_KV_STRING, .n_elems = 2, .value.strings = odd};
+    assert_int_equal(apr_kv_set(&f->kv, &item, &f->err), APR_OK);
+    assert_int_equal(read_vocab(f), APR_E_DAMAGED);
+    assert_non_null(strstr(f->err.text, "step 1 of tokenizer.aprkit.splits"));
+}
+
+static void a_name_brings_its_steps(void **state)
+{
+    static const apr_str tokens[] = {S("a"), S("b")}, merges[] = {S("a"), S("b")};
+    const apr_pre_rule *const rule = apr_pre_find("deepseek-coder");
+    apr_vocab v = {.kind = APR_VOCAB_BPE,
+                   .n_tokens = 2,
+                   .tokens = tokens,
+                   .merges = merges,
+                   .splits = rule->splits,
+                   .n_splits = rule->n_splits,
+                   .bos_id = -1,
+                   .eos_id = 0,
+                   .unk_id = -1,
+                   .pad_id = -1,
+                   .stop_ids = {0},
+                   .n_stop_ids = 1};
+    fixture *const f = *state;
+
+    assert_int_equal(apr_gguf_vocab_keys(&v, &f->kv, &f->err), APR_OK);
+    assert_null(apr_kv_find(&f->kv, "tokenizer.aprkit.splits"));
+    assert_int_equal(read_vocab(f), APR_OK);
+    assert_string_equal(f->v.pre, "deepseek-coder");
+    assert_int_equal(f->v.n_splits, 5);
+}
+
+/* Padding ends nothing by its text, unless another end is named beside it. */
+static void padding_is_a_stop_only_beside_a_stated_end(void **state)
+{
+    static const apr_str tokens[] = {S("a"), S("<|endoftext|>"), S("<|im_end|>"), S("<|eot_id|>")};
+    static const uint32_t types[] = {1, 3, 3, 3};
+    static const struct {
+        int64_t eos, eot; /* -1: no key */
+        size_t n_stops;
+        int32_t stops[3];
+    } rows[] = {{-1, -1, 2, {2, 3}}, {2, -1, 3, {2, 1, 3}}, {1, -1, 3, {1, 2, 3}}, {-1, 3, 3, {3, 1, 2}}};
+    fixture *const f = *state;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        f->kv.n_items = 0;
+        set_text(f, "tokenizer.ggml.model", "gpt2");
+        set_strings(f, "tokenizer.ggml.tokens", 4, tokens);
+        set_numbers(f, "tokenizer.ggml.token_type", APR_KV_I32, 4, types);
+        set_u32(f, "tokenizer.ggml.padding_token_id", 1);
+        if (rows[i].eos >= 0) set_u32(f, "tokenizer.ggml.eos_token_id", (uint32_t)rows[i].eos);
+        if (rows[i].eot >= 0) set_u32(f, "tokenizer.ggml.eot_token_id", (uint32_t)rows[i].eot);
+        assert_int_equal(read_vocab(f), APR_OK);
+        assert_int_equal(f->v.pad_id, 1);
+        assert_int_equal(f->v.eos_id, rows[i].eos);
+        assert_int_equal(f->v.n_stop_ids, rows[i].n_stops);
+        for (size_t k = 0; k < rows[i].n_stops; k++) assert_int_equal(f->v.stop_ids[k], rows[i].stops[k]);
+    }
+}
+
 /* Which special tokens end a turn, by their texts. */
 static void turns_end_where_llama_cpp_ends_them(void **state)
 {
@@ -488,6 +575,9 @@ int main(void)
         TEST(a_sentencepiece_vocabulary_goes_out_and_comes_back),
         TEST(what_gguf_has_no_key_for_is_kept_under_our_own),
         TEST(turns_end_where_llama_cpp_ends_them),
+        TEST(steps_that_split_text_travel),
+        TEST(a_name_brings_its_steps),
+        TEST(padding_is_a_stop_only_beside_a_stated_end),
         TEST(ids_outside_the_vocabulary_are_none),
         TEST(an_unknown_tokenizer_is_none_and_no_failure),
         TEST(broken_tokenizers_are_refused_with_a_sentence),

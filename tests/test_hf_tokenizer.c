@@ -87,15 +87,8 @@ static void only_what_can_be_expressed_has_a_kind(void **state)
         {WHOLE("null", METASPACE("always", "false"), "null", SPM_MODEL), APR_VOCAB_SPM, NULL, false, true, true, true},
         {WHOLE("null", METASPACE("first", "false"), "null", SPM_MODEL), APR_VOCAB_SPM, NULL, false, true, false, true},
         {WHOLE("null", METASPACE("never", "false"), "null", SPM_MODEL), APR_VOCAB_SPM, NULL, false, false, false, true},
-        {WHOLE("null", METASPACE("never", "true"), "null", SPM_MODEL), APR_VOCAB_NONE, NULL, false, false, false, false},
-        {WHOLE("null", SEQUENCE(SPLIT("x+") "," SPLIT("y+") "," BYTE_LEVEL), "null", MODEL), APR_VOCAB_NONE, NULL, false, false, false,
-         false},
-        {WHOLE("null", SEQUENCE(SPLIT("x+") ",{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"), "null", MODEL), APR_VOCAB_NONE, NULL,
-         false, false, false, false},
-        {WHOLE("null", SEQUENCE(BYTE_LEVEL "," SPLIT("x+")), "null", MODEL), APR_VOCAB_NONE, NULL, false, false, false, false},
         {WHOLE("null", "{\"type\":\"ByteLevel\"}", "null", MODEL), APR_VOCAB_NONE, NULL, false, false, false,
          false}, /* prefix space is the default */
-        {WHOLE("null", "{\"type\":\"Whitespace\"}", "null", MODEL), APR_VOCAB_NONE, NULL, false, false, false, false},
         {WHOLE("{\"type\":\"Lowercase\"}", BYTE_LEVEL, "null", MODEL), APR_VOCAB_NONE, NULL, false, false, false, false},
         {WHOLE("null", BYTE_LEVEL, "{\"type\":\"BertProcessing\"}", MODEL), APR_VOCAB_NONE, NULL, false, false, false, false},
         {WHOLE("null", "null", "null", MODEL), APR_VOCAB_NONE, NULL, false, false, false, false},
@@ -120,6 +113,113 @@ static void only_what_can_be_expressed_has_a_kind(void **state)
         if (cases[i].pattern == NULL) assert_null(v.pattern);
         else assert_string_equal(v.pattern, cases[i].pattern);
         assert_int_equal(v.n_tokens, v.kind != APR_VOCAB_NONE ? 5 : 0);
+        apr_arena_close(&arena);
+    }
+}
+
+#define STEP(type) "{\"type\":\"" type "\"}"
+#define GPT2       "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define WORDS      "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"
+
+static void several_steps_are_kept_in_order(void **state)
+{
+    static const struct {
+        const char *pre_tokenizer, *model, *lines;
+    } cases[] = {
+        {SEQUENCE(SPLIT("x+") "," SPLIT("y+") "," BYTE_LEVEL), MODEL, "isolated x+\nisolated y+\n"},
+        {SEQUENCE(SPLIT("x+") "," WORDS), MODEL, "isolated x+\nisolated " GPT2 "\n"},
+        {SEQUENCE(BYTE_LEVEL "," SPLIT("x+")), MODEL, "isolated,letters x+\n"},
+        {SEQUENCE("{\"type\":\"Split\",\"pattern\":{\"String\":\"a.b\"},\"behavior\":\"MergedWithPrevious\",\"invert\":true}," BYTE_LEVEL),
+         MODEL, "merged_with_previous,inverted a\\.b\n"},
+        {SEQUENCE("{\"type\":\"Punctuation\",\"behavior\":\"Contiguous\"}," WORDS ",{\"type\":\"Digits\"}," SPLIT("[0-9]{3}")), MODEL,
+         "contiguous [\\p{P}$+<=>^`|~]\nisolated " GPT2 "\ncontiguous,letters \\p{N}\nisolated,letters [0-9]{3}\n"},
+        {SEQUENCE(
+             STEP("WhitespaceSplit") ",{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"|\"}," STEP("BertPreTokenizer") "," BYTE_LEVEL),
+         MODEL, "removed \\s\nremoved \\|\nremoved \\s\nisolated [\\p{P}$+<=>^`|~]\n"},
+        {"{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x\"},\"behavior\":\"Removed\",\"invert\":false}", SPM_MODEL, "removed x\n"},
+        {METASPACE("never", "true"), SPM_MODEL, "merged_with_next \\x{2581}\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1000], lines[1000] = "";
+        apr_arena arena = {0};
+        apr_vocab v;
+        snprintf(text, sizeof text, WHOLE("null", "%s", "null", "%s"), cases[i].pre_tokenizer, cases[i].model);
+        read_ok((files){.tokenizer = text}, &v, &arena);
+        assert_int_not_equal(v.kind, APR_VOCAB_NONE);
+        assert_null(v.pattern);
+        for (size_t k = 0; k < v.n_splits; k++) {
+            const size_t n = strlen(lines);
+            snprintf(lines + n, sizeof lines - n, "%s\n", apr_split_print(&v.splits[k], &arena));
+        }
+        assert_string_equal(lines, cases[i].lines);
+        apr_arena_close(&arena);
+    }
+}
+
+/* GGUF's names are found for steps, too, whether a line break is written or escaped. */
+static void steps_that_have_a_name_get_it(void **state)
+{
+    apr_arena arena = {0};
+    apr_vocab v;
+
+    (void)state;
+    read_ok((files){.tokenizer = WHOLE("null",
+                                       SEQUENCE(SPLIT("[\\r\\n]") "," SPLIT("\\\\s?\\\\p{L}+") "," SPLIT("\\\\s?\\\\p{P}+") "," SPLIT(
+                                           "[一-龥ࠀ-一가-퟿]+") ",{\"type\":\"Digits\",\"individual_digits\":true}," BYTE_LEVEL),
+                                       "null", MODEL)},
+            &v, &arena);
+    assert_int_equal(v.n_splits, 5);
+    assert_string_equal(v.pre, "deepseek-coder");
+    apr_arena_close(&arena);
+}
+
+/* Metaspace puts no space before a text that begins with one; Prepend does. */
+static void metaspace_and_prepend_differ(void **state)
+{
+    static const struct {
+        const char *text;
+        bool unless_space, after_added;
+    } cases[] = {{WHOLE("null", METASPACE("always", "false"), "null", SPM_MODEL), true, true},
+                 {WHOLE("null", METASPACE("first", "false"), "null", SPM_MODEL), true, false},
+                 {WHOLE(NORMALIZERS(PREPEND "," REPLACE), "null", "null", SPM_MODEL), false, true}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_arena arena = {0};
+        apr_vocab v;
+        read_ok((files){.tokenizer = cases[i].text}, &v, &arena);
+        assert_true(v.add_space_prefix);
+        assert_int_equal(v.prefix_unless_space, cases[i].unless_space);
+        assert_int_equal(v.space_after_added, cases[i].after_added);
+        apr_arena_close(&arena);
+    }
+}
+
+static void what_cannot_be_expressed_is_named(void **state)
+{
+    static const struct {
+        const char *text, *name;
+    } cases[] = {
+        {WHOLE("{\"type\":\"Lowercase\"}", BYTE_LEVEL, "null", MODEL), "the normalizer Lowercase"},
+        {WHOLE("null", STEP("UnicodeScripts"), "null", MODEL), "the pre-tokenizer UnicodeScripts"},
+        {WHOLE("null", BYTE_LEVEL, STEP("BertProcessing"), MODEL), "the post-processor BertProcessing"},
+        {WHOLE("null", BYTE_LEVEL, "null", "{\"type\":\"Unigram\"}"), "the model Unigram"},
+        {WHOLE("null", STEP("ByteLevel"), "null", MODEL), "ByteLevel with add_prefix_space"},
+        {WHOLE("null", SEQUENCE(SPLIT("x") "," METASPACE("first", "false")), "null", SPM_MODEL), "Metaspace behind another pre-tokenizer"},
+        {WHOLE("null", "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x\"},\"behavior\":\"Odd\"}", "null", SPM_MODEL), "a known behavior"},
+        {WHOLE("null", "null", "null", MODEL), "neither ByteLevel nor"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_arena arena = {0};
+        apr_vocab v;
+        read_ok((files){.tokenizer = cases[i].text}, &v, &arena);
+        assert_int_equal(v.kind, APR_VOCAB_NONE);
+        if (v.unsupported == NULL || strstr(v.unsupported, cases[i].name) == NULL)
+            fail_msg("%s: expected \"%s\", got \"%s\"", cases[i].text, cases[i].name, v.unsupported != NULL ? v.unsupported : "");
         apr_arena_close(&arena);
     }
 }
@@ -233,6 +333,16 @@ static void special_ids_come_from_wherever_they_are_said(void **state)
          {4, 1}},
         {{.tokenizer = BPE, .tokenizer_config = "{\"eos_token\":\"</s>\"}", .generation_config = "{\"eos_token_id\":2}"}, -1, 4, 2, {4, 2}},
         {{.tokenizer = BPE, .config = "{\"text_config\":{\"eos_token_id\":4}}"}, -1, -1, 1, {4}},
+        /* padding is an end only where it is listed, and is never the one end among several */
+        {{.tokenizer = BPE, .tokenizer_config = "{\"pad_token\":\"</s>\"}"}, -1, -1, 0, {0}},
+        {{.tokenizer = BPE, .config = "{\"pad_token_id\":4}", .generation_config = "{\"eos_token_id\":[4,3]}"}, -1, 3, 2, {3, 4}},
+        {{.tokenizer = BPE, .config = "{\"pad_token_id\":4}", .generation_config = "{\"eos_token_id\":[4]}"}, -1, 4, 1, {4}},
+        /* eos_token null: there is none, though there are stop ids */
+        {{.tokenizer = BPE, .tokenizer_config = "{\"eos_token\":null}", .generation_config = "{\"eos_token_id\":[4,3]}"},
+         -1,
+         -1,
+         2,
+         {4, 3}},
     };
 
     (void)state;
@@ -329,6 +439,13 @@ static void assert_same_vocab(const apr_vocab *a, const apr_vocab *b)
     }
     assert_int_equal(a->pattern != NULL, b->pattern != NULL);
     if (a->pattern != NULL) assert_string_equal(a->pattern, b->pattern);
+    assert_int_equal(a->n_splits, b->n_splits);
+    for (size_t i = 0; i < a->n_splits; i++) {
+        assert_string_equal(a->splits[i].pattern, b->splits[i].pattern);
+        assert_int_equal(a->splits[i].behavior, b->splits[i].behavior);
+        assert_true(a->splits[i].invert == b->splits[i].invert && a->splits[i].letters == b->splits[i].letters);
+    }
+    assert_int_equal(a->prefix_unless_space, b->prefix_unless_space);
     const bool flags[] = {a->nfc, a->ignore_merges, a->byte_fallback, a->add_space_prefix, a->escape_spaces, a->add_bos, a->add_eos,
                           b->nfc, b->ignore_merges, b->byte_fallback, b->add_space_prefix, b->escape_spaces, b->add_bos, b->add_eos};
     for (size_t i = 0; i < 7; i++) assert_int_equal(flags[i], flags[i + 7]);
@@ -373,6 +490,13 @@ static void what_is_written_reads_back_the_same(void **state)
                                  "\"<0x41>\":1,\"a\":2,\"<s>\":3,\"</s>\":4},\"merges\":[]}",
         "{\"pre_tokenizer\":" METASPACE(
             "first", "false") ",\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"<s>\":3,\"</s>\":4},\"merges\":[]}",
+        "{\"pre_tokenizer\":" METASPACE(
+            "always", "true") ",\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"<s>\":3,\"</s>\":4},\"merges\":[]}",
+        "{\"pre_tokenizer\":" SEQUENCE("{\"type\":\"Punctuation\",\"behavior\":\"MergedWithNext\"}," BYTE_LEVEL
+                                       "," SPLIT("x+")) ",\"model\":" MODEL,
+        "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x\"},\"behavior\":\"Removed\",\"invert\":true},\"model\":{"
+        "\"type\":\"BPE\","
+        "\"byte_fallback\":true,\"vocab\":{\"<s>\":3,\"</s>\":4},\"merges\":[]}",
     };
 
     (void)state;
@@ -439,6 +563,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_can_be_expressed_has_a_kind),
+        cmocka_unit_test(several_steps_are_kept_in_order),
+        cmocka_unit_test(steps_that_have_a_name_get_it),
+        cmocka_unit_test(metaspace_and_prepend_differ),
+        cmocka_unit_test(what_cannot_be_expressed_is_named),
         cmocka_unit_test(a_damaged_tokenizer_is_refused_with_a_sentence),
         cmocka_unit_test(a_vocab_size_beyond_reason_is_refused),
         cmocka_unit_test(tokens_have_types_flags_and_fillers),

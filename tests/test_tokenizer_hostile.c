@@ -134,9 +134,8 @@ static void catastrophic_patterns_give_up(void **state)
     static const struct {
         const char *pattern;
         size_t n_bytes;
-    } cases[] = {{"(a+)+$", 64},        {"(a|aa)+c", 64},        {"(a+)+b|.", 64},        {"(?<!x)(a|a)*\\z", 64},
-                 {"(a*a*a*a*)$", 8000}, {"(a(?1)?)+b", 1000000}, {"(?=((a+)+b))a", 8000}, {"((a|b|c|d)(?2)*)*e", 8000},
-                 {"a\\Kd|a", 64}};
+    } cases[] = {{"(a+)+$", 64},        {"(a|aa)+c", 64},          {"(a+)+b|.", 64},        {"(?<!x)(a|a)*\\z", 64},
+                 {"(a*a*a*a*)$", 8000}, {"(?:(?:a{1,9})+)+b", 64}, {"(?=((a+)+b))a", 8000}, {"[a&&\\w]+(?:(?:[a-c&&[^c]]+)+)+e", 64}};
     fixture f = open_qwen2();
     for (size_t i = 0; i < COUNT(cases); i++) {
         const size_t n = cases[i].n_bytes;
