@@ -25,7 +25,14 @@ typedef struct apr_output_options {
          "default",                                                                                                                       \
          "aprender: only what aprender and realizar load (.apr)",                                                                         \
          APR_TO(type, member.profile)},                                                                                                   \
-        {"max-shard", 0, APR_OPTION_SIZE, "SIZE", "5GB", "largest .safetensors file of a directory", APR_TO(type, member.shard_bytes)},   \
+        {"max-shard",                                                                                                                     \
+         0,                                                                                                                               \
+         APR_OPTION_SIZE,                                                                                                                 \
+         "SIZE",                                                                                                                          \
+         "5GB",                                                                                                                           \
+         "largest .safetensors file of a directory",                                                                                      \
+         APR_TO(type, member.shard_bytes),                                                                                                \
+         .min = APR_LEAST_SIZE},                                                                                                          \
         {"dry-run", 'n', APR_OPTION_FLAG, NULL, NULL, "say what would be written, write nothing", APR_TO(type, member.dry_run)},          \
     {                                                                                                                                     \
         "report", 0, APR_OPTION_STRING, "FILE", NULL, "write type, reason and error of every tensor as JSON", APR_TO(type, member.report) \
