@@ -6,55 +6,57 @@
 #include <string.h>
 
 /* The first rule whose text ends the name (before ".weight") decides. */
+#define ENDING(text) text, sizeof text - 1
 static const struct {
     const char *ending;
+    size_t n;
     apr_purpose purpose;
 } rules[] = {
-    {"embed_tokens", APR_FOR_EMBEDDING},
-    {"token_embd", APR_FOR_EMBEDDING},
-    {"lm_head", APR_FOR_HEAD},
-    {"output", APR_FOR_HEAD}, /* whole name only: see below */
-    {".q_proj", APR_FOR_ATTN_Q},
-    {".attn_q", APR_FOR_ATTN_Q},
-    {".k_proj", APR_FOR_ATTN_K},
-    {".attn_k", APR_FOR_ATTN_K},
-    {".v_proj", APR_FOR_ATTN_V},
-    {".attn_v", APR_FOR_ATTN_V},
-    {".qkv_proj", APR_FOR_ATTN_QKV},
-    {".in_proj_qkv", APR_FOR_ATTN_QKV},
-    {".in_proj_qkvz", APR_FOR_ATTN_QKV},
-    {".attn_qkv", APR_FOR_ATTN_QKV},
-    {".o_proj", APR_FOR_ATTN_OUT},
-    {".linear_attn.out_proj", APR_FOR_ATTN_OUT},
-    {".attn_output", APR_FOR_ATTN_OUT},
-    {".ssm_out", APR_FOR_ATTN_OUT},
-    {".in_proj_z", APR_FOR_ATTN_GATE},
-    {".attn_gate", APR_FOR_ATTN_GATE},
-    {".gate_up_proj", APR_FOR_FFN_UP},
-    {".gate_proj", APR_FOR_FFN_GATE},
-    {".up_proj", APR_FOR_FFN_UP},
-    {".down_proj", APR_FOR_FFN_DOWN},
-    {".ffn_gate", APR_FOR_FFN_GATE},
-    {".ffn_up", APR_FOR_FFN_UP},
-    {".ffn_down", APR_FOR_FFN_DOWN},
-    {".ffn_gate_exps", APR_FOR_FFN_GATE},
-    {".ffn_up_exps", APR_FOR_FFN_UP},
-    {".ffn_gate_up_exps", APR_FOR_FFN_UP},
-    {".ffn_down_exps", APR_FOR_FFN_DOWN},
-    {".ffn_gate_shexp", APR_FOR_FFN_GATE},
-    {".ffn_up_shexp", APR_FOR_FFN_UP},
-    {".ffn_down_shexp", APR_FOR_FFN_DOWN},
-    {".mlp.gate", APR_FOR_ROUTER},
-    {".mlp.router", APR_FOR_ROUTER},
-    {".block_sparse_moe.gate", APR_FOR_ROUTER},
-    {".ffn_gate_inp", APR_FOR_ROUTER},
-    {".shared_expert_gate", APR_FOR_ROUTER},
-    {".ffn_gate_inp_shexp", APR_FOR_ROUTER},
-    {"norm", APR_FOR_SMALL},
-    {"layernorm", APR_FOR_SMALL},
-    {"conv1d", APR_FOR_SMALL},
-    {"rope_freqs", APR_FOR_SMALL},
-    {"sinks", APR_FOR_SMALL},
+    {ENDING("embed_tokens"), APR_FOR_EMBEDDING},
+    {ENDING("token_embd"), APR_FOR_EMBEDDING},
+    {ENDING("lm_head"), APR_FOR_HEAD},
+    {ENDING("output"), APR_FOR_HEAD}, /* whole name only: see below */
+    {ENDING(".q_proj"), APR_FOR_ATTN_Q},
+    {ENDING(".attn_q"), APR_FOR_ATTN_Q},
+    {ENDING(".k_proj"), APR_FOR_ATTN_K},
+    {ENDING(".attn_k"), APR_FOR_ATTN_K},
+    {ENDING(".v_proj"), APR_FOR_ATTN_V},
+    {ENDING(".attn_v"), APR_FOR_ATTN_V},
+    {ENDING(".qkv_proj"), APR_FOR_ATTN_QKV},
+    {ENDING(".in_proj_qkv"), APR_FOR_ATTN_QKV},
+    {ENDING(".in_proj_qkvz"), APR_FOR_ATTN_QKV},
+    {ENDING(".attn_qkv"), APR_FOR_ATTN_QKV},
+    {ENDING(".o_proj"), APR_FOR_ATTN_OUT},
+    {ENDING(".linear_attn.out_proj"), APR_FOR_ATTN_OUT},
+    {ENDING(".attn_output"), APR_FOR_ATTN_OUT},
+    {ENDING(".ssm_out"), APR_FOR_ATTN_OUT},
+    {ENDING(".in_proj_z"), APR_FOR_ATTN_GATE},
+    {ENDING(".attn_gate"), APR_FOR_ATTN_GATE},
+    {ENDING(".gate_up_proj"), APR_FOR_FFN_UP},
+    {ENDING(".gate_proj"), APR_FOR_FFN_GATE},
+    {ENDING(".up_proj"), APR_FOR_FFN_UP},
+    {ENDING(".down_proj"), APR_FOR_FFN_DOWN},
+    {ENDING(".ffn_gate"), APR_FOR_FFN_GATE},
+    {ENDING(".ffn_up"), APR_FOR_FFN_UP},
+    {ENDING(".ffn_down"), APR_FOR_FFN_DOWN},
+    {ENDING(".ffn_gate_exps"), APR_FOR_FFN_GATE},
+    {ENDING(".ffn_up_exps"), APR_FOR_FFN_UP},
+    {ENDING(".ffn_gate_up_exps"), APR_FOR_FFN_UP},
+    {ENDING(".ffn_down_exps"), APR_FOR_FFN_DOWN},
+    {ENDING(".ffn_gate_shexp"), APR_FOR_FFN_GATE},
+    {ENDING(".ffn_up_shexp"), APR_FOR_FFN_UP},
+    {ENDING(".ffn_down_shexp"), APR_FOR_FFN_DOWN},
+    {ENDING(".mlp.gate"), APR_FOR_ROUTER},
+    {ENDING(".mlp.router"), APR_FOR_ROUTER},
+    {ENDING(".block_sparse_moe.gate"), APR_FOR_ROUTER},
+    {ENDING(".ffn_gate_inp"), APR_FOR_ROUTER},
+    {ENDING(".shared_expert_gate"), APR_FOR_ROUTER},
+    {ENDING(".ffn_gate_inp_shexp"), APR_FOR_ROUTER},
+    {ENDING("norm"), APR_FOR_SMALL},
+    {ENDING("layernorm"), APR_FOR_SMALL},
+    {ENDING("conv1d"), APR_FOR_SMALL},
+    {ENDING("rope_freqs"), APR_FOR_SMALL},
+    {ENDING("sinks"), APR_FOR_SMALL},
 };
 
 /* The number behind "layers." or "blk.", or -1. */
@@ -80,8 +82,8 @@ apr_purpose_of_tensor apr_find_purpose(const apr_tensor *tensor)
     }
     if (n > 7 && strcmp(name + n - 7, ".weight") == 0) n -= 7;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        const size_t m = strlen(rules[i].ending);
-        if (n < m || memcmp(name + n - m, rules[i].ending, m) != 0) continue;
+        const size_t m = rules[i].n;
+        if (n < m || name[n - 1] != rules[i].ending[m - 1] || memcmp(name + n - m, rules[i].ending, m) != 0) continue;
         if (strcmp(rules[i].ending, "output") == 0 && n != m) continue;
         found.purpose = rules[i].purpose;
         return found;

@@ -18,21 +18,49 @@ typedef struct chooser {
     pcre2_code **patterns; /* one for each override */
     pcre2_match_data *match;
     int64_t n_v, n_down; /* tensors of the two classes with a "more" rule */
+    int64_t *places;     /* [n_tensors] of each such tensor in its class */
     bool eight_experts, is_70b;
 } chooser;
 
-/* A tensor whose place in its class counts. The counter runs in (layer, name) order, as llama.cpp's does. */
 static bool is_v_class(apr_purpose purpose) { return purpose == APR_FOR_ATTN_V || purpose == APR_FOR_ATTN_QKV; }
 
-static int64_t place_in_class(const apr_model *model, const apr_tensor *tensor, int64_t layer, bool v_class)
+typedef struct member {
+    const char *name;
+    int64_t layer;
+    size_t tensor;
+} member;
+
+static int by_layer_and_name(const void *a, const void *b)
 {
-    int64_t place = 0;
-    for (size_t i = 0; i < model->n_tensors; i++) {
-        const apr_purpose_of_tensor other = apr_find_purpose(&model->tensors[i]);
-        if (v_class ? !is_v_class(other.purpose) : other.purpose != APR_FOR_FFN_DOWN) continue;
-        if (other.layer < layer || (other.layer == layer && strcmp(model->tensors[i].name, tensor->name) < 0)) place++;
+    const member *const x = a, *const y = b;
+    return x->layer != y->layer ? (x->layer < y->layer ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+static void count_places(chooser *c, member *members, size_t n)
+{
+    qsort(members, n, sizeof *members, by_layer_and_name);
+    for (size_t i = 0; i < n; i++) c->places[members[i].tensor] = (int64_t)i;
+}
+
+/* The tensors whose place in their class counts: the counter runs in (layer, name) order, as llama.cpp's does. */
+static apr_status find_places(chooser *c, apr_recipe *recipe, apr_error *err)
+{
+    const apr_model *const model = c->model;
+    member *const v = malloc((model->n_tensors + 1) * sizeof *v), *const down = malloc((model->n_tensors + 1) * sizeof *down);
+
+    c->places = apr_arena_array(&recipe->arena, model->n_tensors + 1, sizeof *c->places);
+    const bool ok = v != NULL && down != NULL && c->places != NULL;
+    for (size_t i = 0; ok && i < model->n_tensors; i++) {
+        const apr_purpose_of_tensor found = apr_find_purpose(&model->tensors[i]);
+        const member m = {model->tensors[i].name, found.layer, i};
+        if (is_v_class(found.purpose)) v[c->n_v++] = m;
+        if (found.purpose == APR_FOR_FFN_DOWN) down[c->n_down++] = m;
     }
-    return place;
+    if (ok) count_places(c, v, (size_t)c->n_v);
+    if (ok) count_places(c, down, (size_t)c->n_down);
+    free(v);
+    free(down);
+    return ok ? APR_OK : apr_no_memory(err, "a recipe");
 }
 
 static apr_status compile_overrides(chooser *c, apr_error *err)
@@ -86,7 +114,7 @@ static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t l
         const apr_more_rule rule = v_class ? m->more_v : m->more_down;
         const int64_t place = rule == APR_MORE_NONE                       ? 0
                               : down && c->model->hparams.num_experts > 1 ? layer
-                                                                          : place_in_class(c->model, line->tensor, layer, v_class);
+                                                                          : c->places[line->tensor - c->model->tensors];
         const int64_t n = v_class ? c->n_v : down && c->model->hparams.num_experts > 1 ? c->model->hparams.num_layers : c->n_down;
         if (apr_mixture_more(rule, place, n))
             want(line, m->more, v_class ? "attention v, one of those with more bits" : "ffn down, one of those with more bits");
@@ -156,14 +184,6 @@ static apr_status check_possible(const chooser *c, const apr_recipe_line *line, 
     return APR_OK;
 }
 
-/* A weight-scale tensor goes with its weight: it stays only when the weight stays FP8 as it is. */
-static const apr_tensor *weight_of_scale(const apr_model *model, const apr_tensor *scale)
-{
-    for (size_t i = 0; i < model->n_tensors; i++)
-        if (model->tensors[i].scale == scale) return &model->tensors[i];
-    return NULL;
-}
-
 static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *line, apr_error *err)
 {
     const apr_purpose_of_tensor found = apr_find_purpose(line->tensor);
@@ -200,11 +220,8 @@ static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
 
     recipe->lines = apr_arena_array(&recipe->arena, model->n_tensors, sizeof *recipe->lines);
     if (recipe->lines == NULL) return apr_no_memory(err, "a recipe");
-    for (size_t i = 0; i < model->n_tensors; i++) {
-        const apr_purpose purpose = apr_find_purpose(&model->tensors[i]).purpose;
-        c->n_v += is_v_class(purpose);
-        c->n_down += purpose == APR_FOR_FFN_DOWN;
-    }
+    if (c->mixture != NULL && (c->mixture->more_v != APR_MORE_NONE || c->mixture->more_down != APR_MORE_NONE))
+        APR_TRY(find_places(c, recipe, err));
     for (size_t i = 0; i < model->n_tensors; i++) {
         apr_recipe_line *const line = &recipe->lines[recipe->n_lines];
         *line = (apr_recipe_line){.tensor = &model->tensors[i]};
@@ -220,8 +237,8 @@ static apr_status drop_stale_scales(const apr_model *model, apr_recipe *recipe, 
     bool *const stale = apr_arena_alloc(&recipe->arena, recipe->n_lines);
     if (stale == NULL) return apr_no_memory(err, "a recipe");
     for (size_t i = 0; i < recipe->n_lines; i++) { /* lines and tensors still run in parallel */
-        const apr_tensor *const weight = weight_of_scale(model, recipe->lines[i].tensor);
-        stale[i] = weight != NULL && recipe->lines[weight - model->tensors].to != weight->dtype;
+        const apr_tensor *const scale = recipe->lines[i].tensor->scale;
+        if (scale != NULL && recipe->lines[i].to != recipe->lines[i].tensor->dtype) stale[scale - model->tensors] = true;
     }
     size_t n = 0;
     for (size_t i = 0; i < recipe->n_lines; i++) {

@@ -22,6 +22,8 @@ void apr_emit_fail(apr_emitter *e, apr_status status, const char *format, ...) _
 int apr_emit_value(apr_emitter *e, const char *name, int64_t width);
 int apr_emit_weight(apr_emitter *e, const char *name, apr_role role, int64_t rows, int64_t columns);
 int apr_emit_stacked(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns);
+/* n equal matrices in tensors of their own; the name has '*' where their numbers stand. */
+int apr_emit_equals(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns);
 int apr_emit_vector(apr_emitter *e, const char *name, int64_t n, bool optional);
 int apr_emit_state(apr_emitter *e, apr_state state);
 int apr_emit_rope(apr_emitter *e, int divisors);

@@ -25,49 +25,35 @@ static int emit_route(apr_emitter *e, int n, const apr_experts_style *style)
     return op.out;
 }
 
-/* The slots of all experts: of gate, up and down of the first one. */
+/* The slots of a layer's experts. */
 typedef struct expert_slots {
-    int gate, up, down, stride;
+    int gate, up, down;       /* up -1: gate and up are one tensor */
+    int gate_bias, down_bias; /* -1: none */
 } expert_slots;
 
 static expert_slots emit_stacked_slots(apr_emitter *e, bool biases)
 {
     const apr_hparams *const h = e->hparams;
-    const int64_t width = expert_width(h);
-    expert_slots slots = {.up = -1};
+    const int64_t n = h->num_experts, width = expert_width(h);
+    expert_slots slots = {.up = -1, .gate_bias = -1, .down_bias = -1};
 
-    slots.gate = apr_emit_stacked(e, "mlp.experts.gate_up_proj", APR_ROLE_EXPERTS, h->num_experts, 2 * width, h->hidden_size);
-    slots.down = apr_emit_stacked(e, "mlp.experts.down_proj", APR_ROLE_EXPERTS, h->num_experts, h->hidden_size, width);
-    if (biases) {
-        apr_emit_weight(e, "mlp.experts.gate_up_proj_bias", APR_ROLE_VECTORS, h->num_experts, 2 * width);
-        apr_emit_weight(e, "mlp.experts.down_proj_bias", APR_ROLE_VECTORS, h->num_experts, h->hidden_size);
-    }
+    slots.gate = apr_emit_stacked(e, "mlp.experts.gate_up_proj", APR_ROLE_EXPERTS, n, 2 * width, h->hidden_size);
+    slots.down = apr_emit_stacked(e, "mlp.experts.down_proj", APR_ROLE_EXPERTS, n, h->hidden_size, width);
+    if (!biases) return slots;
+    slots.gate_bias = apr_emit_weight(e, "mlp.experts.gate_up_proj_bias", APR_ROLE_VECTORS, n, 2 * width);
+    slots.down_bias = apr_emit_weight(e, "mlp.experts.down_proj_bias", APR_ROLE_VECTORS, n, h->hidden_size);
     return slots;
 }
 
 static expert_slots emit_separate_slots(apr_emitter *e)
 {
     const apr_hparams *const h = e->hparams;
-    const int64_t width = expert_width(h), hidden = h->hidden_size;
-    expert_slots slots = {.stride = 3};
+    const int64_t n = h->num_experts, width = expert_width(h), hidden = h->hidden_size;
+    expert_slots slots = {.gate_bias = -1, .down_bias = -1};
 
-    for (int64_t i = 0; i < h->num_experts; i++) {
-        const struct {
-            const char *name;
-            int64_t rows, columns;
-        } matrices[] = {{"gate", width, hidden}, {"up", width, hidden}, {"down", hidden, width}};
-        int of_expert[3];
-        for (int m = 0; m < 3; m++) {
-            char name[96];
-            snprintf(name, sizeof name, "mlp.experts.%lld.%s_proj.weight", (long long)i, matrices[m].name);
-            of_expert[m] = apr_emit_weight(e, name, APR_ROLE_EXPERTS, matrices[m].rows, matrices[m].columns);
-        }
-        if (i == 0) {
-            slots.gate = of_expert[0];
-            slots.up = of_expert[1];
-            slots.down = of_expert[2];
-        }
-    }
+    slots.gate = apr_emit_equals(e, "mlp.experts.*.gate_proj.weight", APR_ROLE_EXPERTS, n, width, hidden);
+    slots.up = apr_emit_equals(e, "mlp.experts.*.up_proj.weight", APR_ROLE_EXPERTS, n, width, hidden);
+    slots.down = apr_emit_equals(e, "mlp.experts.*.down_proj.weight", APR_ROLE_EXPERTS, n, hidden, width);
     return slots;
 }
 
@@ -86,7 +72,7 @@ int apr_emit_experts(apr_emitter *e, int n, const apr_experts_style *style)
     glu.in[1] = routes;
     glu.weight[0] = slots.gate;
     glu.weight[1] = slots.up;
-    glu.expert_stride = slots.stride;
+    glu.weight[2] = slots.gate_bias;
     glu.n_experts = h->num_experts;
     glu.n_experts_used = h->num_experts_per_tok;
     glu.out = apr_emit_value(e, "experts.gated", h->num_experts_per_tok * expert_width(h));
@@ -96,7 +82,7 @@ int apr_emit_experts(apr_emitter *e, int n, const apr_experts_style *style)
     sum.in[0] = glu.out;
     sum.in[1] = routes;
     sum.weight[0] = slots.down;
-    sum.expert_stride = slots.stride;
+    sum.weight[1] = slots.down_bias;
     sum.n_experts = h->num_experts;
     sum.n_experts_used = h->num_experts_per_tok;
     sum.out = apr_emit_value(e, "experts", h->hidden_size);

@@ -111,9 +111,9 @@ apr_status apr_layout_vectors(apr_plan *plan, const apr_program *program, const 
     plan->rope_offsets = apr_arena_array(&plan->arena, program->n_ropes + 1, sizeof *plan->rope_offsets);
     if (plan->vector_offsets == NULL || plan->rope_offsets == NULL) return apr_no_memory(err, "the layout of the vectors");
     for (size_t i = 0; i < program->n_weights; i++) {
-        const bool is_here = program->weights[i].rank == 1 && weight_bytes[i] > 0;
+        const bool is_here = program->weights[i].role == APR_ROLE_VECTORS && weight_bytes[i] > 0;
         plan->vector_offsets[i] = is_here ? *n_floats : -1;
-        if (is_here) *n_floats += rounded_width(program->weights[i].dims[0]);
+        if (is_here) *n_floats += rounded_width(apr_slot_elems(&program->weights[i])); /* biases of experts are rows of one */
     }
     for (size_t i = 0; i < program->n_ropes; i++) {
         plan->rope_offsets[i] = *n_floats;

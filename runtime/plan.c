@@ -54,6 +54,7 @@ typedef struct draft {
     const apr_program *program;
     const apr_plan_options *options;
     const uint64_t *weight_bytes;
+    bool *is_multiplied; /* [n_weights] a matrix that some operation multiplies with; rows that are only looked up are not */
     apr_plan_line lines[APR_LINE_COUNT];
     bool no_memory;
 } draft;
@@ -82,12 +83,13 @@ int64_t apr_kv_row_bytes(apr_dtype dtype, int64_t head_dim)
 
 uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype)
 {
+    const uint64_t n_tensors = (uint64_t)slot->count;
     uint64_t n_rows = 1;
     int64_t row_bytes = apr_row_bytes(dtype, slot->dims[slot->rank - 1]);
 
     for (int i = 0; i + 1 < slot->rank; i++) n_rows = apr_saturating_mul(n_rows, (uint64_t)slot->dims[i]);
     if (row_bytes < 0) row_bytes = apr_row_bytes(APR_F16, slot->dims[slot->rank - 1]);
-    return apr_pad64(apr_saturating_mul(n_rows, (uint64_t)row_bytes));
+    return apr_saturating_mul(n_tensors, apr_pad64(apr_saturating_mul(n_rows, (uint64_t)row_bytes)));
 }
 
 static uint64_t tensor_bytes(const apr_model *model, const char *name, const char *suffix)
@@ -102,10 +104,16 @@ static uint64_t tensor_bytes(const apr_model *model, const char *name, const cha
 void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes)
 {
     for (size_t i = 0; i < program->n_weights; i++) {
-        const char *const name = program->weights[i].name;
-        bytes[i] = tensor_bytes(model, name, "");
+        const apr_weight_slot *const slot = &program->weights[i];
+        bytes[i] = 0;
+        for (int64_t j = 0; j < slot->count; j++) {
+            char name[256];
+            apr_slot_name(slot, j, name, sizeof name);
+            bytes[i] = apr_saturating_add(bytes[i], tensor_bytes(model, name, ""));
+        }
         /* gpt-oss keeps the codes and the scales of its experts apart */
-        if (bytes[i] == 0) bytes[i] = apr_saturating_add(tensor_bytes(model, name, "_blocks"), tensor_bytes(model, name, "_scales"));
+        if (bytes[i] == 0)
+            bytes[i] = apr_saturating_add(tensor_bytes(model, slot->name, "_blocks"), tensor_bytes(model, slot->name, "_scales"));
     }
 }
 
@@ -117,7 +125,7 @@ static void weight_lines(draft *d)
     for (size_t i = 0; i < d->program->n_weights; i++) {
         const apr_role role = d->program->weights[i].role;
         bytes[role] = apr_saturating_add(bytes[role], apr_pad64(d->weight_bytes[i]));
-        n_tensors[role] += d->weight_bytes[i] > 0;
+        n_tensors[role] += d->weight_bytes[i] > 0 ? d->program->weights[i].count : 0;
     }
     if (d->plan->judged == APR_ON_DEVICE) bytes[APR_ROLE_VECTORS] = 0; /* only as float32 are they there */
     for (int role = 0; role < APR_ROLE_COUNT; role++)
@@ -126,16 +134,29 @@ static void weight_lines(draft *d)
                  d->plan->judged == APR_ON_HOST ? ", mapped from the file" : "");
 }
 
-/* Does anything multiply with it? Rows that are only looked up need no copy. */
-static bool is_multiplied(const apr_program *program, size_t slot)
+/* Operations that are products of matrices: their weights that are no vectors. */
+static bool multiplies(apr_op_kind kind)
 {
-    for (size_t i = 0; i < program->n_ops; i++) {
-        const apr_op *const op = &program->ops[i];
-        if (op->kind == APR_OP_EMBED) continue;
+    return kind == APR_OP_LINEAR || kind == APR_OP_ROUTE || kind == APR_OP_EXPERTS_GLU || kind == APR_OP_EXPERTS_SUM;
+}
+
+/* The op's weight j when that is a matrix it multiplies with, else NULL. */
+static const apr_weight_slot *matrix_of(const apr_program *program, const apr_op *op, int j)
+{
+    const apr_weight_slot *const slot = multiplies(op->kind) && op->weight[j] >= 0 ? &program->weights[op->weight[j]] : NULL;
+    return slot != NULL && slot->role != APR_ROLE_VECTORS ? slot : NULL;
+}
+
+static apr_status find_multiplied(draft *d, apr_error *err)
+{
+    const apr_program *const program = d->program;
+
+    d->is_multiplied = apr_arena_array(&d->plan->arena, program->n_weights + 1, sizeof *d->is_multiplied);
+    if (d->is_multiplied == NULL) return apr_no_memory(err, "the plan");
+    for (size_t i = 0; i < program->n_ops; i++)
         for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++)
-            if (op->weight[j] == (int)slot) return true;
-    }
-    return false;
+            if (matrix_of(program, &program->ops[i], j) != NULL) d->is_multiplied[program->ops[i].weight[j]] = true;
+    return APR_OK;
 }
 
 static void copies_line(draft *d)
@@ -151,11 +172,10 @@ static void copies_line(draft *d)
         const uint64_t as_f16 = apr_plan_slot_bytes(&program->weights[i], APR_F16);
         const bool is_f16 = d->options->weight_dtypes != NULL ? d->options->weight_dtypes[i] == APR_F16 : d->weight_bytes[i] == as_f16;
         p->copy_offsets[i] = -1;
-        if (!d->options->copies || d->weight_bytes[i] == 0 || program->weights[i].rank < 2 || is_f16 || !is_multiplied(program, i))
-            continue;
+        if (!d->options->copies || d->weight_bytes[i] == 0 || is_f16 || !d->is_multiplied[i]) continue;
         p->copy_offsets[i] = (int64_t)total;
         total = apr_saturating_add(total, as_f16);
-        n_copies++;
+        n_copies += program->weights[i].count;
     }
     set_line(d, APR_LINE_COPIES, p->judged == APR_ON_DEVICE ? total : 0, p->judged,
              "%lld matrices decoded, 2 bytes a number, beside the packed ones: without kernels that read those directly",
@@ -204,18 +224,33 @@ static uint64_t activation_bytes(const draft *d, int64_t n_batch)
     return apr_saturating_mul(apr_saturating_mul((uint64_t)d->plan->activation_width, (uint64_t)n_batch), sizeof(float));
 }
 
+static bool attends(apr_op_kind kind) { return kind == APR_OP_ATTEND || kind == APR_OP_ATTEND_SINKS; }
+
 /* The largest slice that any operation of the program asks for, 64-byte aligned. */
 static size_t workspace_slice(const apr_program *program)
 {
     size_t slice = 16;
     for (size_t i = 0; i < program->n_ops; i++) {
         const apr_op *const op = &program->ops[i];
-        size_t wanted = 0;
-        if (op->kind == APR_OP_LINEAR) wanted = apr_linear_slice(program->values[op->in[0]].width);
-        if (op->kind == APR_OP_ATTEND) wanted = apr_attend_slice(op->n_heads, op->n_kv_heads, op->head_dim);
+        size_t wanted = attends(op->kind) ? apr_attend_slice(op->n_heads, op->n_kv_heads, op->head_dim) : 0;
+        for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
+            const apr_weight_slot *const slot = matrix_of(program, op, j);
+            if (slot != NULL && apr_linear_slice(slot->dims[slot->rank - 1]) > wanted)
+                wanted = apr_linear_slice(slot->dims[slot->rank - 1]);
+        }
         if (wanted > slice) slice = wanted;
     }
     return (slice + 15) / 16 * 16;
+}
+
+/* A product of all tokens with one matrix; of experts one at a time, which all tokens may have chosen. */
+static uint64_t device_product(const draft *d, const apr_op *op, int j)
+{
+    const apr_weight_slot *const slot = matrix_of(d->program, op, j);
+    if (slot == NULL) return 0;
+    const int64_t n_tokens = d->program->values[op->out].is_logits ? d->plan->n_logits : d->plan->n_batch;
+    const bool is_f16 = d->options->weight_dtypes != NULL && d->options->weight_dtypes[op->weight[j]] == APR_F16;
+    return apr_cuda_linear_bytes(n_tokens, slot->dims[slot->rank - 1], slot->dims[slot->rank - 2], is_f16);
 }
 
 /* Of a device's one buffer, in bytes, as kernels/cuda/api.h cuts it up; the tokens' ids lie there as well. */
@@ -226,15 +261,10 @@ static uint64_t device_workspace(const draft *d)
 
     for (size_t i = 0; i < program->n_ops; i++) {
         const apr_op *const op = &program->ops[i];
-        uint64_t wanted = 0;
-        if (op->kind == APR_OP_LINEAR) {
-            const apr_value *const out = &program->values[op->out];
-            const int64_t n_tokens = out->is_logits ? d->plan->n_logits : d->plan->n_batch;
-            const bool is_f16 = d->options->weight_dtypes != NULL && d->options->weight_dtypes[op->weight[0]] == APR_F16;
-            wanted = apr_cuda_linear_bytes(n_tokens, program->values[op->in[0]].width, out->width, is_f16);
-        }
-        if (op->kind == APR_OP_ATTEND) wanted = apr_cuda_attend_bytes(op->n_heads, op->head_dim);
-        if (wanted > most) most = wanted;
+        const uint64_t scores = attends(op->kind) ? apr_cuda_attend_bytes(op->n_heads, op->head_dim) : 0;
+        if (scores > most) most = scores;
+        for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++)
+            if (device_product(d, op, j) > most) most = device_product(d, op, j);
     }
     return most;
 }
@@ -367,6 +397,7 @@ static apr_status draft_plan(draft *d, apr_error *err)
     int64_t n_vector_floats;
 
     if (d->weight_bytes == NULL) APR_TRY(default_weights(d->program, &p->arena, &d->weight_bytes, err));
+    APR_TRY(find_multiplied(d, err));
     APR_TRY(apr_layout_activations(p, d->program, err));
     APR_TRY(apr_layout_vectors(p, d->program, d->weight_bytes, &n_vector_floats, err));
     APR_TRY(apr_layout_states(p, d->program, err));

@@ -24,7 +24,7 @@ static const struct {
 
 const char *apr_program_families(void) { return "llama, mistral, qwen2, qwen3; to plan also qwen3_moe, gpt_oss, qwen3_5, qwen3_5_moe"; }
 
-const apr_op apr_no_op = {.layer = -1, .in = {-1, -1, -1}, .out = -1, .weight = {-1, -1}, .state = -1, .rope = -1};
+const apr_op apr_no_op = {.layer = -1, .in = {-1, -1, -1}, .out = -1, .weight = {-1, -1, -1, -1}, .state = -1, .rope = -1};
 
 void apr_emit_fail(apr_emitter *e, apr_status status, const char *format, ...)
 {
@@ -79,6 +79,7 @@ static int emit_slot(apr_emitter *e, const char *name, apr_weight_slot slot)
     if (weight == NULL) return -1;
     slot.name = layer_name(e, "model.", name);
     slot.layer = e->layer;
+    if (slot.count == 0) slot.count = 1;
     *weight = slot;
     return (int)e->program->n_weights - 1;
 }
@@ -91,6 +92,11 @@ int apr_emit_weight(apr_emitter *e, const char *name, apr_role role, int64_t row
 int apr_emit_stacked(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns)
 {
     return emit_slot(e, name, (apr_weight_slot){.role = role, .rank = 3, .dims = {n, rows, columns}});
+}
+
+int apr_emit_equals(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns)
+{
+    return emit_slot(e, name, (apr_weight_slot){.role = role, .rank = 2, .dims = {rows, columns}, .count = n});
 }
 
 int apr_emit_vector(apr_emitter *e, const char *name, int64_t n, bool optional)
@@ -179,6 +185,23 @@ apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, ap
     }
     return apr_fail(err, APR_E_UNSUPPORTED, "architecture '%s' cannot be run or planned; these can: %s",
                     hparams->architecture[0] != '\0' ? hparams->architecture : "(not stated)", apr_program_families());
+}
+
+char *apr_slot_name(const apr_weight_slot *slot, int64_t index, char *text, size_t n_bytes)
+{
+    const char *const star = strchr(slot->name, '*');
+
+    if (star == NULL) snprintf(text, n_bytes, "%s", slot->name);
+    else snprintf(text, n_bytes, "%.*s%lld%s", (int)(star - slot->name), slot->name, (long long)index, star + 1);
+    return text;
+}
+
+int64_t apr_slot_elems(const apr_weight_slot *slot)
+{
+    int64_t n = slot->count;
+    for (int i = 0; i < slot->rank; i++)
+        if (__builtin_mul_overflow(n, slot->dims[i], &n)) return INT64_MAX;
+    return n;
 }
 
 void apr_program_close(apr_program *program)

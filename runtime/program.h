@@ -14,7 +14,7 @@
 #include "formats/model.h"
 #include "kernels/ops.h"
 
-enum { APR_OP_MAX_IN = 3, APR_OP_MAX_WEIGHTS = 2, APR_MAX_HEAD_DIM = 1024 };
+enum { APR_OP_MAX_IN = 3, APR_OP_MAX_WEIGHTS = 4, APR_MAX_HEAD_DIM = 1024 };
 
 /* X(id, key, label): how a plan groups the weights */
 #define APR_ROLE_LIST(X)                                    \
@@ -32,11 +32,14 @@ typedef enum {
         APR_ROLE_COUNT
 } apr_role;
 
+/* What an operation multiplies with or adds. The experts of a layer are one slot, however many they are: stacked in one tensor
+ * (rank 3), or `count` tensors of their own, whose names have the expert's number where the slot's has '*'. */
 typedef struct apr_weight_slot {
     const char *name; /* canonical (Hugging Face) */
-    apr_role role;
+    apr_role role;    /* VECTORS: added or multiplied number by number, kept as float32; the others are matrices */
     int rank;
-    int64_t dims[3]; /* outermost first, [out, in] */
+    int64_t dims[3]; /* of one tensor; outermost first, [out, in] */
+    int64_t count;   /* tensors */
     int layer;       /* -1: of no layer */
     bool optional;   /* what is missing is not computed (a bias) */
 } apr_weight_slot;
@@ -71,14 +74,13 @@ typedef struct apr_op {
     apr_op_kind kind;
     int layer; /* -1: of no layer */
     int in[APR_OP_MAX_IN], out;
-    int weight[APR_OP_MAX_WEIGHTS]; /* LINEAR, ROUTE: matrix, bias; EXPERTS_GLU: gate, up (or both in one) */
+    /* LINEAR, ROUTE: matrix, bias; EXPERTS_GLU: gate, up (-1: both in gate), their biases; EXPERTS_SUM: down, its bias */
+    int weight[APR_OP_MAX_WEIGHTS];
     int state, rope;
     float eps, scale;
     int64_t chunk; /* RMSNORM */
     int64_t n_heads, n_kv_heads, head_dim, window;
-    /* ROUTE, EXPERTS: expert e's matrix is the slot weight[i] + e * expert_stride; stride 0: all experts are stacked in one */
-    int64_t n_experts, n_experts_used;
-    int expert_stride;
+    int64_t n_experts, n_experts_used; /* ROUTE, EXPERTS */
 } apr_op;
 
 typedef struct apr_program {
@@ -97,6 +99,11 @@ typedef struct apr_program {
  * have gone through apr_hparams_complete. */
 apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, apr_error *err);
 void apr_program_close(apr_program *program);
+
+/* The name of the slot's tensor `index` (of slot->count) into text, which it returns. */
+char *apr_slot_name(const apr_weight_slot *slot, int64_t index, char *text, size_t n_bytes);
+/* Numbers of all its tensors; INT64_MAX stands for more than can be counted. */
+int64_t apr_slot_elems(const apr_weight_slot *slot);
 
 /* The first operation that the backend lacks, or NULL: everything can run. */
 const apr_op *apr_program_missing_op(const apr_program *program, const apr_backend *backend);

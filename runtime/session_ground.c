@@ -121,7 +121,8 @@ static apr_status allocate(const apr_session *s, apr_line_id id, uint64_t n_byte
 static void fill_vectors(const apr_session *s, float *vectors)
 {
     for (size_t i = 0; i < s->program.n_weights; i++)
-        if (s->plan.vector_offsets[i] >= 0) apr_decode_rows(s->tensors[i], 0, 1, vectors + s->plan.vector_offsets[i]);
+        if (s->plan.vector_offsets[i] >= 0)
+            apr_decode_rows(s->tensors[i], 0, apr_tensor_rows(s->tensors[i]), vectors + s->plan.vector_offsets[i]);
     for (size_t i = 0; i < s->program.n_ropes; i++) {
         const apr_rope_table *const rope = &s->program.ropes[i];
         const int64_t divisors = rope->divisors >= 0 ? s->plan.vector_offsets[rope->divisors] : -1;

@@ -62,7 +62,7 @@ static apr_status write_checkpoint(const char *config, const char *out, apr_erro
     if (values == NULL) return apr_no_memory(err, "a chunk");
     APR_TRY(apr_model_open(&source, config, err));
     APR_TRY(apr_program_emit(&program, &source.hparams, err));
-    APR_TRY(apr_skeleton_model(&skeleton, &program, &source.hparams, err));
+    APR_TRY(apr_skeleton_model(&skeleton, &program, &source, err));
     skeleton.attachments = source.attachments;
     skeleton.n_attachments = source.n_attachments;
     APR_TRY(apr_sink_open(&sink, APR_FORMAT_SAFETENSORS, out, &skeleton, &options, err));

@@ -70,7 +70,7 @@ static int measure(const apr_cuda_api *cuda, const char *path, const char *dtype
     double planned = 0, driver = 0;
 
     if (apr_model_open(&source, path, &err) != APR_OK || apr_program_emit(&program, &source.hparams, &err) != APR_OK) return fail(err.text);
-    apr_status status = apr_skeleton_model(&model, &program, &source.hparams, &err);
+    apr_status status = apr_skeleton_model(&model, &program, &source, &err);
     if (status == APR_OK) {
         model.path = path;
         status = fill_model(&model, apr_dtype_by_name(dtype), &err);

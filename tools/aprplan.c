@@ -1,5 +1,7 @@
 /* aprplan.c - does it fit? Every byte of a run on a GPU that need not be here, and what would fit if it does not. */
 #include "convert/dialect.h"
+#include "formats/hf_quantization.h"
+#include "formats/packed_weights.h"
 #include "runtime/plan.h"
 #include "tools/cli.h"
 #include "tools/sizes.h"
@@ -18,11 +20,13 @@ typedef struct plan_options {
 } plan_options;
 
 static const apr_option options[] = {
-    {"vram", 0, APR_OPTION_SIZE, "SIZE", NULL, "memory of the device, as in 32G", APR_TO(plan_options, vram), .group = "Device"},
+    {"vram", 0, APR_OPTION_SIZE, "SIZE", NULL, "memory of the device, as in 32G", APR_TO(plan_options, vram), .min = 1 << 20,
+     .group = "Device"},
     {"gpu", 'g', APR_OPTION_STRING, "NAME", NULL, "a GPU by name, as in rtx5090 or h200 (--list-gpus); counts its CUDA context",
      APR_TO(plan_options, gpu)},
     {"host", 0, APR_OPTION_FLAG, NULL, NULL, "plan a run on the host", APR_TO(plan_options, host)},
-    {"headroom", 0, APR_OPTION_SIZE, "SIZE", "1G", "memory to leave free on the device", APR_TO(plan_options, headroom)},
+    {"headroom", 0, APR_OPTION_SIZE, "SIZE", "1G", "memory to leave free on the device", APR_TO(plan_options, headroom),
+     .min = APR_LEAST_SIZE},
     {"stack", 0, APR_OPTION_INT, "BYTES", "256", "stack limit of the CUDA context", APR_TO(plan_options, stack), .min = 256,
      .max = 1 << 20},
     {"direct", 0, APR_OPTION_FLAG, NULL, "yes", "packed weights are read directly; --no-direct: a run that needs FP16 copies of them",
@@ -49,8 +53,9 @@ static const char *const examples[] = {
 typedef struct question {
     const plan_options *asked;
     const apr_gpu *gpu;
-    bool is_guess; /* --vram without --gpu: the GPU of that size stands in */
-    apr_model source, model;
+    bool is_guess;           /* --vram without --gpu: the GPU of that size stands in */
+    apr_model source, model; /* model: its canonical view, or a skeleton when there is only a config.json */
+    apr_model skeleton;      /* for types of one's own where the weights are in a layout that is not read; else empty */
     apr_program program;
     uint64_t *bytes; /* [program.n_weights] */
 } question;
@@ -98,8 +103,10 @@ static apr_status open_question(question *q, const char *path, apr_error *err)
 {
     APR_TRY(apr_model_open(&q->source, path, err));
     APR_TRY(apr_program_emit(&q->program, &q->source.hparams, err));
+    const char *layout;
     if (q->source.n_tensors > 0) APR_TRY(apr_canonical(&q->model, &q->source, err));
-    else APR_TRY(apr_skeleton_model(&q->model, &q->program, &q->source.hparams, err));
+    else APR_TRY(apr_skeleton_model(&q->model, &q->program, &q->source, err));
+    if (apr_find_packed(&q->source, &layout) != NULL) APR_TRY(apr_skeleton_model(&q->skeleton, &q->program, &q->source, err));
     q->bytes = calloc(q->program.n_weights + 1, sizeof *q->bytes);
     return q->bytes != NULL ? APR_OK : apr_no_memory(err, "the sizes of the weights");
 }
@@ -150,7 +157,8 @@ static apr_status make_plan(question *q, const char *dtype, bool direct, apr_pla
     o.budget_bytes = q->asked->vram;
     o.weight_bytes = q->bytes;
     o.copies = !direct && q->gpu != NULL;
-    APR_TRY(apr_weight_sizes(&q->model, &q->program, dtype, q->bytes, err));
+    const apr_model *const sized = dtype != NULL && q->skeleton.tensors != NULL ? &q->skeleton : &q->model;
+    APR_TRY(apr_weight_sizes(sized, &q->program, dtype, q->bytes, err));
     return apr_plan_make(plan, &q->program, &o, err);
 }
 
@@ -202,15 +210,28 @@ static void plan_json(apr_json_text *json, const apr_plan *plan)
     apr_json_close(json, ']');
 }
 
+/* "q4_k_m" as asked for; "types as stored", with what config.json says about them where nothing else does. */
+static const char *types_text(const question *q, char *text, size_t n_bytes)
+{
+    const apr_quantization *const stated = q->source.n_tensors == 0 ? q->source.quantization : NULL;
+    char scheme[96];
+
+    if (q->asked->dtype != NULL) return q->asked->dtype;
+    if (stated == NULL || stated->n_schemes == 0) return "types as stored";
+    snprintf(text, n_bytes, "types as stored (%s: %s%s)", stated->method, apr_quant_text(&stated->schemes[0], scheme, sizeof scheme),
+             stated->n_schemes > 1 ? ", and others" : "");
+    return text;
+}
+
 static apr_status plan_text(const question *q, const char *path, const apr_plan *plan, apr_error *err)
 {
     static const apr_column columns[] = {{"line", false}, {"size", true}, {"on", false}, {"why", false}};
     apr_table table;
-    char size[APR_SMALL_TEXT], budget[APR_SMALL_TEXT];
+    char size[APR_SMALL_TEXT], budget[APR_SMALL_TEXT], types[256];
 
     printf("%s: %s, %s, context %lld, batch %lld, %lld sequence%s, %s keys and values\n\n", path, q->program.architecture,
-           q->asked->dtype != NULL ? q->asked->dtype : "types as stored", (long long)plan->n_ctx, (long long)plan->n_batch,
-           (long long)plan->n_sequences, plan->n_sequences == 1 ? "" : "s", apr_dtypes[plan->kv_dtype].name);
+           types_text(q, types, sizeof types), (long long)plan->n_ctx, (long long)plan->n_batch, (long long)plan->n_sequences,
+           plan->n_sequences == 1 ? "" : "s", apr_dtypes[plan->kv_dtype].name);
     apr_table_start(&table, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < plan->n_lines; i++) {
         const apr_plan_line *const line = &plan->lines[i];
@@ -283,6 +304,7 @@ static apr_status run(const apr_call *call, apr_error *err)
     const apr_status status = answer(&q, call, err);
     free(q.bytes);
     apr_program_close(&q.program);
+    apr_model_close(&q.skeleton);
     apr_model_close(&q.model);
     apr_model_close(&q.source);
     return status;

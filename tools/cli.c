@@ -85,6 +85,15 @@ static bool is_in_range(const apr_option *option, double value)
     return (option->min == 0.0 && option->max == 0.0) || (value >= option->min && value <= option->max);
 }
 
+/* "24" where gigabytes are counted: says what was probably meant. */
+static apr_status small_size(const parser *p, const apr_option *option, const char *text, uint64_t value)
+{
+    const size_t n_digits = strspn(text, "0123456789.");
+    const int n = (int)(n_digits < 40 ? n_digits : 40);
+    return bad_usage(p, "--%s: %.60s is %llu bytes, too few to be meant; write %.*sG for GiB, %.*sM for MiB", option->name, text,
+                     (unsigned long long)value, n, text, n, text);
+}
+
 static apr_status store_number(const parser *p, const apr_option *option, const char *text, void *field)
 {
     static const char *const expected[] = {
@@ -96,6 +105,8 @@ static apr_status store_number(const parser *p, const apr_option *option, const 
     if (option->kind == APR_OPTION_SIZE && (is_good = apr_parse_size(text, field))) value = (double)*(uint64_t *)field;
     if (option->kind == APR_OPTION_REAL && (is_good = apr_parse_real(text, field))) value = *(double *)field;
     if (!is_good) return bad_usage(p, "--%s: '%.60s' is not %s", option->name, text, expected[option->kind]);
+    if (option->kind == APR_OPTION_SIZE)
+        return value == 0 || value >= option->min ? APR_OK : small_size(p, option, text, *(uint64_t *)field);
     if (!is_in_range(option, value))
         return bad_usage(p, "--%s: %.60s is not between %.12g and %.12g", option->name, text, option->min, option->max);
     return APR_OK;

@@ -49,9 +49,12 @@ typedef struct apr_option {
     const char *standard;   /* the default, parsed like a given value ("yes" for a flag); NULL: none */
     const char *help;       /* what it does, one sentence without capital and full stop */
     size_t offset;          /* of the field in the command's struct of options */
-    double min, max;        /* INT, REAL, SIZE: the allowed range; none when both are 0 */
+    double min, max;        /* INT, REAL: the allowed range, none when both are 0. SIZE: 0, or at least min bytes: see APR_LEAST_SIZE */
     const char *group;      /* heading in --help; NULL: that of the option before, at first "Options" */
 } apr_option;
+
+/* The least that a memory or a file of weights can be meant to be: "--vram 24" is no 24 bytes. */
+#define APR_LEAST_SIZE 65536
 
 #define APR_TO(type, field) .offset = offsetof(type, field)
 

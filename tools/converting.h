@@ -34,7 +34,14 @@ typedef struct apr_output_options {
          "default",                                                                                                                      \
          "aprender: only what aprender and realizar load (.apr)",                                                                        \
          APR_TO(type, member.profile)},                                                                                                  \
-        {"max-shard", 0, APR_OPTION_SIZE, "SIZE", "5GB", "largest .safetensors file of a directory", APR_TO(type, member.shard_bytes)},  \
+        {"max-shard",                                                                                                                    \
+         0,                                                                                                                              \
+         APR_OPTION_SIZE,                                                                                                                \
+         "SIZE",                                                                                                                         \
+         "5GB",                                                                                                                          \
+         "largest .safetensors file of a directory",                                                                                     \
+         APR_TO(type, member.shard_bytes),                                                                                               \
+         .min = APR_LEAST_SIZE},                                                                                                         \
         {"saturate",                                                                                                                     \
          0,                                                                                                                              \
          APR_OPTION_FLAG,                                                                                                                \

@@ -23,7 +23,14 @@ typedef struct apr_run_options {
          .min = 1, .max = 1e6},                                                                                                             \
         {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, kv_default, "type of keys and values", APR_TO(type, member.kv)},                         \
         {"threads", 0, APR_OPTION_INT, "N", "0", "threads; 0: all", APR_TO(type, member.threads), .min = 0, .max = 4096},                   \
-        {"memory", 0, APR_OPTION_SIZE, "SIZE", NULL, "refuse to start if the plan needs more", APR_TO(type, member.memory)},                \
+        {"memory",                                                                                                                          \
+         0,                                                                                                                                 \
+         APR_OPTION_SIZE,                                                                                                                   \
+         "SIZE",                                                                                                                            \
+         NULL,                                                                                                                              \
+         "refuse to start if the plan needs more",                                                                                          \
+         APR_TO(type, member.memory),                                                                                                       \
+         .min = APR_LEAST_SIZE},                                                                                                            \
         {"stats", 0, APR_OPTION_FLAG, NULL, NULL, "print the plan, predicted against measured, and the speed", APR_TO(type, member.stats)}, \
         APR_DEVICE_OPTIONS(type, member.where)
 

@@ -8,12 +8,14 @@
 #include "quant/recipe.h"
 #include "runtime/program.h"
 
-/* The tensors that a checkpoint of this program has, by name and shape, with 16-bit floats: for a bare config.json. Close
- * with apr_model_close; hparams must outlive it. */
-apr_status apr_skeleton_model(apr_model *model, const apr_program *program, const apr_hparams *hparams, apr_error *err);
+/* The tensors that a checkpoint of this program has, by name and shape, as floats of the type that `source` states: for a bare
+ * config.json, or weights in a layout that is not read. One tensor stands for all of a slot. Close with apr_model_close; source
+ * must outlive it. */
+apr_status apr_skeleton_model(apr_model *model, const apr_program *program, const apr_model *source, apr_error *err);
 
-/* bytes[program->n_weights]: each weight as `mixture` would store it in an APR file, padded to 64 bytes; NULL keeps the
- * types. 0 for weights the model does not have. */
+/* bytes[program->n_weights]: each weight as `mixture` would store it in an APR file, padded to 64 bytes; NULL keeps the types: of
+ * a skeleton those of its quantization_config, and APR_E_UNSUPPORTED when that is not understood. 0 for weights the model does
+ * not have. */
 apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, const char *mixture, uint64_t *bytes, apr_error *err);
 
 #endif

@@ -1,0 +1,1 @@
+aprplan --gpu rtx4090 data/shapes/gpt-oss-20b.json
