@@ -20,9 +20,8 @@ static uint64_t heap_growth(uint64_t before)
 
 apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
 {
-    apr_session_options session = apr_session_defaults;
-
     const uint64_t before = apr_heap_in_use();
+    apr_session_options session = apr_session_defaults;
 
     *r = (apr_running){.names_bytes = UINT64_MAX, .tokenizer_bytes = UINT64_MAX};
     APR_TRY(apr_model_open(&r->source, path, err));
@@ -190,7 +189,7 @@ static void print_process(const apr_running *r, const apr_session_memory *m)
 
     if (m->on == APR_ON_HOST && r->names_bytes != UINT64_MAX)
         fprintf(stderr, "  beside the plan: names and metadata %s, tokenizer %s\n", apr_size_text(text[0], r->names_bytes),
-                apr_size_text(text[1], r->tokenizer_bytes));
+                r->tokenizer_bytes != UINT64_MAX ? apr_size_text(text[1], r->tokenizer_bytes) : "none");
     if (process.known)
         fprintf(stderr, "  process: %s of its own and %s of files resident, %s at most\n", apr_size_text(text[0], process.anonymous),
                 apr_size_text(text[1], process.file), apr_size_text(text[2], process.peak));

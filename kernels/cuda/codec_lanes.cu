@@ -41,7 +41,8 @@ static apr_status result(cudaError_t error, const char *doing, const apr_cuda_pi
     if (error == cudaSuccess) return APR_OK;
     if (!apr_cuda_is_sticky(error)) cudaGetLastError();
     if (piece == nullptr)
-        return apr_fail(err, error == cudaErrorMemoryAllocation ? APR_E_MEMORY : APR_E_DEVICE, "%s: %s (%s)", doing, cudaGetErrorString(error), cudaGetErrorName(error));
+        return apr_fail(err, error == cudaErrorMemoryAllocation ? APR_E_MEMORY : APR_E_DEVICE, "%s: %s (%s)", doing,
+                        cudaGetErrorString(error), cudaGetErrorName(error));
     return apr_fail(err, APR_E_DEVICE, "%s %lld values from %s to %s: %s (%s)", doing, (long long)piece->n_elems,
                     apr_dtypes[piece->from].name, apr_dtypes[piece->to].name, cudaGetErrorString(error), cudaGetErrorName(error));
 }
