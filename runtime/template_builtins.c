@@ -13,8 +13,10 @@ const apr_tpl_builtin *apr_tpl_builtin_find(const apr_tpl_builtin *table, apr_tp
 
 const apr_tpl_builtin *apr_tpl_filter_find(apr_tpl_text name)
 {
-    const apr_tpl_builtin *const found = apr_tpl_builtin_find(apr_tpl_filters, name);
-    return found != NULL ? found : apr_tpl_builtin_find(apr_tpl_list_filters, name);
+    static const apr_tpl_builtin *const tables[] = {apr_tpl_filters, apr_tpl_list_filters, apr_tpl_text_filters};
+    const apr_tpl_builtin *found = NULL;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables && found == NULL; i++) found = apr_tpl_builtin_find(tables[i], name);
+    return found;
 }
 
 /* Puts positional and named arguments into a[1], a[2], ... by the names in f->params. */
@@ -43,12 +45,22 @@ static apr_status bind(apr_tpl_vm *vm, const apr_tpl_builtin *f, const apr_tpl_a
     return APR_OK;
 }
 
+/* A text, or each of a list of texts. */
+static void mark_safe(apr_tpl_value *v)
+{
+    if (v->kind == TPL_STRING) v->owner = TPL_STRING;
+    for (size_t i = 0; apr_tpl_is_list(v) && i < v->as.list->n_items; i++)
+        if (v->as.list->items[i].kind == TPL_STRING) v->as.list->items[i].owner = TPL_STRING;
+}
+
 apr_status apr_tpl_builtin_call(apr_tpl_vm *vm, const apr_tpl_builtin *f, const apr_tpl_value *self, const apr_tpl_args *args,
                                 apr_tpl_value *out)
 {
     apr_tpl_value a[APR_TPL_MAX_PARAMS + 1] = {*self};
     if (f->params != NULL) APR_TRY(bind(vm, f, args, a));
-    return f->fn(vm, a, args, out);
+    APR_TRY(f->fn(vm, a, args, out));
+    if (f->keeps_markup && apr_tpl_is_markup(self)) mark_safe(out);
+    return APR_OK;
 }
 
 apr_status apr_tpl_want_int(apr_tpl_vm *vm, const apr_tpl_value *v, const char *what, int64_t fallback, int64_t *out)
@@ -92,7 +104,7 @@ TEST(mapping, a->kind == TPL_DICT)
 TEST(sequence, a->kind == TPL_STRING || a->kind == TPL_DICT || a->kind == TPL_UNDEFINED || apr_tpl_is_list(a))
 TEST(iterable, a->kind == TPL_STRING || a->kind == TPL_DICT || a->kind == TPL_UNDEFINED || a->kind == TPL_LOOP || apr_tpl_is_list(a))
 TEST(callable, a->kind >= TPL_MACRO || a->kind == TPL_UNDEFINED)
-TEST(escaped, a->kind == TPL_KIND_COUNT) /* there is no marked-up text here */
+TEST(escaped, apr_tpl_is_markup(a))
 TEST(filter, a->kind == TPL_STRING && apr_tpl_filter_find(a->as.text) != NULL)
 TEST(test, a->kind == TPL_STRING && apr_tpl_builtin_find(apr_tpl_tests, a->as.text) != NULL)
 

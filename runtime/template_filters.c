@@ -32,8 +32,8 @@ FILTER(do_string)
 
 FILTER(do_safe)
 {
-    (void)vm;
-    *out = a[0];
+    APR_TRY(do_string(vm, a, args, out));
+    out->owner = TPL_STRING;
     return APR_OK;
 }
 
@@ -71,22 +71,45 @@ FILTER(do_replace)
     return apr_tpl_replace(vm, text, old, new, max, out);
 }
 
-FILTER(do_escape)
+apr_status apr_tpl_escape(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value *out)
 {
     static const struct {
         char c;
         const char *text;
     } entities[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
     const size_t mark = vm->out.n_bytes;
-    apr_tpl_text text;
-    APR_TRY(apr_tpl_to_str(vm, a, &text));
     APR_TRY(apr_tpl_steps(vm, text.n_bytes / 16));
     for (size_t i = 0; i < text.n_bytes; i++) {
         size_t k = 0;
         while (k < 5 && entities[k].c != text.bytes[i]) k++;
         APR_TRY(k < 5 ? apr_tpl_put(vm, entities[k].text, strlen(entities[k].text)) : apr_tpl_put(vm, text.bytes + i, 1));
     }
-    return apr_tpl_take(vm, mark, out);
+    APR_TRY(apr_tpl_take(vm, mark, out));
+    out->owner = TPL_STRING;
+    return APR_OK;
+}
+
+apr_status apr_tpl_escape_other(apr_tpl_vm *vm, const apr_tpl_value *v, apr_tpl_text *out)
+{
+    apr_tpl_value escaped;
+    APR_TRY(apr_tpl_to_str(vm, v, out));
+    if (apr_tpl_is_markup(v)) return APR_OK;
+    APR_TRY(apr_tpl_escape(vm, *out, &escaped));
+    *out = escaped.as.text;
+    return APR_OK;
+}
+
+FILTER(do_forceescape)
+{
+    apr_tpl_text text;
+    APR_TRY(apr_tpl_to_str(vm, a, &text));
+    return apr_tpl_escape(vm, text, out);
+}
+
+FILTER(do_escape)
+{
+    *out = a[0];
+    return apr_tpl_is_markup(a) ? APR_OK : do_forceescape(vm, a, args, out);
 }
 
 FILTER(do_indent)
@@ -96,7 +119,7 @@ FILTER(do_indent)
     const apr_tpl_value blank = apr_tpl_string(" ", 1);
     apr_tpl_text text;
     apr_tpl_value margin = a[1], lines;
-    APR_TRY(apr_tpl_to_str(vm, a, &text));
+    APR_TRY(apr_tpl_want_text(vm, a, "what indent gets", &text));
     if (margin.kind != TPL_STRING) {
         int64_t width;
         APR_TRY(apr_tpl_want_int(vm, &a[1], "the width of indent", 4, &width));
@@ -106,7 +129,7 @@ FILTER(do_indent)
     APR_TRY(apr_tpl_put_text(vm, text)); /* as Jinja does: the newline makes the last, empty line count */
     APR_TRY(apr_tpl_put(vm, "\n", 1));
     APR_TRY(apr_tpl_take(vm, mark, &lines));
-    APR_TRY(apr_tpl_split_lines(vm, lines.as.text, &lines));
+    APR_TRY(apr_tpl_split_lines(vm, lines.as.text, false, &lines));
     for (size_t i = 0; i < lines.as.list->n_items; i++) {
         const apr_tpl_text line = lines.as.list->items[i].as.text;
         if (i > 0) APR_TRY(apr_tpl_put(vm, "\n", 1));
@@ -140,6 +163,8 @@ static bool spells_number(apr_tpl_text text, int base, bool as_real, apr_tpl_val
 
 FILTER(do_float)
 {
+    if (a->kind == TPL_UNDEFINED)
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined", apr_tpl_short(a->as.text), a->as.text.bytes);
     *out = a[1].kind != TPL_ABSENT ? a[1] : apr_tpl_real(0);
     if (apr_tpl_is_number(a)) *out = apr_tpl_real(apr_tpl_as_real(a));
     apr_tpl_value number;
@@ -151,6 +176,8 @@ FILTER(do_int)
 {
     int64_t base;
     apr_tpl_value number = a[0];
+    if (a->kind == TPL_UNDEFINED)
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined", apr_tpl_short(a->as.text), a->as.text.bytes);
     APR_TRY(apr_tpl_want_int(vm, &a[2], "the base of int", 10, &base));
     if (base < 2 || base > 36) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the base of int is not within 2 and 36");
     *out = a[1].kind != TPL_ABSENT ? a[1] : apr_tpl_int(0);
@@ -232,22 +259,23 @@ FILTER(do_tojson)
 }
 
 const apr_tpl_builtin apr_tpl_filters[] = {
-    {"trim", "chars?", do_trim},
+    {"trim", "chars?", do_trim, true},
     {"length", "", do_length},
     {"count", "", do_length},
     {"tojson", "ensure_ascii? indent? separators? sort_keys?", do_tojson},
     {"default", "default_value? boolean?", do_default},
     {"d", "default_value? boolean?", do_default},
-    {"string", "", do_string},
-    {"upper", "", do_upper},
-    {"lower", "", do_lower},
+    {"string", "", do_string, true},
+    {"upper", "", do_upper, true},
+    {"lower", "", do_lower, true},
     {"title", "", do_title},
-    {"capitalize", "", do_capitalize},
+    {"capitalize", "", do_capitalize, true},
     {"replace", "old new count?", do_replace},
     {"safe", "", do_safe},
     {"e", "", do_escape},
     {"escape", "", do_escape},
-    {"indent", "width? first? blank?", do_indent},
+    {"forceescape", "", do_forceescape},
+    {"indent", "width? first? blank?", do_indent, true},
     {"int", "default? base?", do_int},
     {"float", "default?", do_float},
     {"abs", "", do_abs},

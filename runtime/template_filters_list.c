@@ -236,6 +236,55 @@ FILTER(do_batch)
     return APR_OK;
 }
 
+/* n columns of nearly equal length; the later ones get fill_with where they are one short. */
+FILTER(do_slice)
+{
+    apr_tpl_list *items;
+    int64_t n;
+    size_t at = 0;
+    APR_TRY(apr_tpl_want_int(vm, &a[1], "the number of slice", 0, &n));
+    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    if (n < 1) return apr_tpl_fail(vm, APR_E_DAMAGED, "the number of slice is not positive");
+    const size_t per = items->n_items / (size_t)n, n_longer = items->n_items % (size_t)n;
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, out));
+    for (size_t i = 0; i < (size_t)n; i++) {
+        apr_tpl_value column;
+        APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &column));
+        for (size_t k = per + (i < n_longer); k > 0; k--) APR_TRY(apr_tpl_list_add(vm, column.as.list, items->items[at++]));
+        if (i >= n_longer && a[2].kind != TPL_ABSENT && a[2].kind != TPL_NONE) APR_TRY(apr_tpl_list_add(vm, column.as.list, a[2]));
+        APR_TRY(apr_tpl_list_add(vm, out->as.list, column));
+    }
+    return APR_OK;
+}
+
+/* [(key, items), ...] by key, in order; strings count without regard to case unless asked for. */
+FILTER(do_groupby)
+{
+    apr_tpl_list *items;
+    apr_tpl_value sorted, key, last = {.kind = TPL_ABSENT}, pair, group = {.kind = TPL_ABSENT};
+    const apr_tpl_value *const fallback = a[2].kind != TPL_ABSENT && a[2].kind != TPL_NONE ? &a[2] : NULL;
+    if (fallback != NULL) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "a default of groupby is not supported");
+    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    APR_TRY(sort_items(vm, items, &a[1], apr_tpl_truth(&a[3]), false, &sorted));
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, out));
+    for (size_t i = 0; i < sorted.as.list->n_items; i++) {
+        const apr_tpl_value *const item = &sorted.as.list->items[i];
+        bool same = false;
+        APR_TRY(sort_key(vm, item, &a[1], apr_tpl_truth(&a[3]), &key));
+        if (i > 0) APR_TRY(apr_tpl_equal(vm, &key, &last, &same));
+        last = key;
+        if (!same) {
+            apr_tpl_value shown; /* as the first item of the group writes it */
+            APR_TRY(member(vm, item, &a[1], &shown));
+            APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &group));
+            APR_TRY(apr_tpl_pair(vm, shown, group, &pair));
+            APR_TRY(apr_tpl_list_add(vm, out->as.list, pair));
+        }
+        APR_TRY(apr_tpl_list_add(vm, group.as.list, *item));
+    }
+    return APR_OK;
+}
+
 /* ---- map, select, reject ---- */
 
 /* The arguments behind the first n. */
@@ -259,6 +308,16 @@ static apr_status find_named(apr_tpl_vm *vm, const apr_tpl_value *name, bool is_
                         text.bytes);
 }
 
+/* map, select and their kin make nothing of whatever is false, none and 0 included. */
+static apr_status iterate_true(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_list **items)
+{
+    apr_tpl_value none_of_it;
+    if (apr_tpl_truth(a)) return apr_tpl_iterate(vm, a, items);
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &none_of_it));
+    *items = none_of_it.as.list;
+    return APR_OK;
+}
+
 /* map(attribute='a.b', default=x) or map('filter', arguments) */
 FILTER(do_map)
 {
@@ -271,7 +330,7 @@ FILTER(do_map)
     APR_TRY(apr_tpl_dict_find(vm, &args->named, &default_key, &fallback));
     if (path == NULL && args->list.n_items == 0) return apr_tpl_fail(vm, APR_E_DAMAGED, "map needs a filter or an attribute");
     if (args->list.n_items > 0) APR_TRY(find_named(vm, &args->list.items[0], false, &f));
-    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    APR_TRY(iterate_true(vm, a, &items));
     APR_TRY(apr_tpl_list_make(vm, TPL_LIST, items->n_items, out));
     for (size_t i = 0; i < items->n_items; i++) {
         apr_tpl_value item;
@@ -293,7 +352,7 @@ static apr_status select_items(apr_tpl_vm *vm, const apr_tpl_value *a, const apr
     apr_tpl_list *items;
     if (args->list.n_items < n_before) return apr_tpl_fail(vm, APR_E_DAMAGED, "selectattr and rejectattr need the name of an attribute");
     if (args->list.n_items > n_before) APR_TRY(find_named(vm, &args->list.items[n_before], true, &test));
-    APR_TRY(apr_tpl_iterate(vm, a, &items));
+    APR_TRY(iterate_true(vm, a, &items));
     APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, out));
     for (size_t i = 0; i < items->n_items; i++) {
         apr_tpl_value item, verdict;
@@ -313,7 +372,7 @@ FILTER(do_rejectattr) { return select_items(vm, a, args, true, false, out); }
 const apr_tpl_builtin apr_tpl_list_filters[] = {
     {"join", "d? attribute?", do_join},
     {"first", "", do_first},
-    {"last", "", do_last},
+    {"last", "", do_last, true},
     {"list", "", do_list},
     {"items", "", do_items},
     {"map", NULL, do_map},
@@ -324,10 +383,12 @@ const apr_tpl_builtin apr_tpl_list_filters[] = {
     {"sort", "reverse? case_sensitive? attribute?", do_sort},
     {"dictsort", "case_sensitive? by? reverse?", do_dictsort},
     {"unique", "case_sensitive? attribute?", do_unique},
-    {"reverse", "", do_reverse},
+    {"reverse", "", do_reverse, true},
     {"min", "case_sensitive? attribute?", do_min},
     {"max", "case_sensitive? attribute?", do_max},
     {"sum", "attribute? start?", do_sum},
     {"batch", "linecount fill_with?", do_batch},
+    {"slice", "slices fill_with?", do_slice},
+    {"groupby", "attribute default? case_sensitive?", do_groupby},
     {NULL, NULL, NULL},
 };

@@ -244,11 +244,12 @@ typedef struct apr_tpl_builtin {
     const char *name;
     const char *params; /* names, separated by spaces; `?` after a name: may be left out; NULL: takes args as they come */
     apr_tpl_builtin_fn *fn;
+    bool keeps_markup; /* text made of text marked safe is marked, too */
 } apr_tpl_builtin;
 
 /* Tables end with a row without a name. */
-extern const apr_tpl_builtin apr_tpl_filters[], apr_tpl_list_filters[], apr_tpl_tests[], apr_tpl_functions[], apr_tpl_string_methods[],
-    apr_tpl_dict_methods[], apr_tpl_list_methods[], apr_tpl_loop_methods[];
+extern const apr_tpl_builtin apr_tpl_filters[], apr_tpl_list_filters[], apr_tpl_text_filters[], apr_tpl_tests[], apr_tpl_functions[],
+    apr_tpl_string_methods[], apr_tpl_more_string_methods[], apr_tpl_dict_methods[], apr_tpl_list_methods[], apr_tpl_loop_methods[];
 const apr_tpl_builtin *apr_tpl_builtin_find(const apr_tpl_builtin *table, apr_tpl_text name);
 const apr_tpl_builtin *apr_tpl_filter_find(apr_tpl_text name);
 apr_status apr_tpl_builtin_call(apr_tpl_vm *vm, const apr_tpl_builtin *f, const apr_tpl_value *self, const apr_tpl_args *args,
@@ -261,9 +262,16 @@ apr_status apr_tpl_want_text(apr_tpl_vm *vm, const apr_tpl_value *v, const char 
 /* Shared by filters and methods. */
 apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right); /* chars: a STRING, or else blanks */
 apr_status apr_tpl_strip_chars(apr_tpl_vm *vm, apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right, apr_tpl_value *out);
-typedef enum { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER } apr_tpl_case;
+typedef enum { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER, CASE_SWAP, CASE_FOLD } apr_tpl_case;
 apr_status apr_tpl_change_case(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_case how, apr_tpl_value *out);
 apr_status apr_tpl_replace(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_text old, apr_tpl_text new, int64_t max, apr_tpl_value *out);
-apr_status apr_tpl_split_lines(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value *out);
+apr_status apr_tpl_escape(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value *out);           /* & < > ' " as entities; marked safe */
+apr_status apr_tpl_escape_other(apr_tpl_vm *vm, const apr_tpl_value *v, apr_tpl_text *out); /* text that is marked safe stays */
+apr_status apr_tpl_center(apr_tpl_vm *vm, apr_tpl_text text, int64_t width, apr_tpl_text fill, apr_tpl_value *out);
+bool apr_tpl_is_cased(uint32_t c);
+/* template_format.c: text % values, text.format(args) */
+apr_status apr_tpl_format_percent(apr_tpl_vm *vm, const apr_tpl_value *text, const apr_tpl_value *values, apr_tpl_value *out);
+apr_status apr_tpl_format_braces(apr_tpl_vm *vm, const apr_tpl_value *text, const apr_tpl_args *args, apr_tpl_value *out);
+apr_status apr_tpl_split_lines(apr_tpl_vm *vm, apr_tpl_text text, bool keep_ends, apr_tpl_value *out);
 
 #endif

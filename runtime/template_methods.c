@@ -54,30 +54,6 @@ apr_status apr_tpl_strip_chars(apr_tpl_vm *vm, apr_tpl_text text, const apr_tpl_
     return apr_tpl_steps(vm, (text.n_bytes - stripped.n_bytes) / 16);
 }
 
-static bool is_cased(uint32_t c)
-{
-    const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-    return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT;
-}
-
-/* One to one: Python's few letters that grow (the German sharp s) stay. */
-apr_status apr_tpl_change_case(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_case how, apr_tpl_value *out)
-{
-    const size_t mark = vm->out.n_bytes;
-    bool starts_word = true;
-    APR_TRY(apr_tpl_steps(vm, text.n_bytes / 16));
-    for (size_t at = 0; at < text.n_bytes; at += apr_tpl_char_bytes(text.bytes + at)) {
-        const uint32_t c = code_point_at(text.bytes + at);
-        const bool up = how == CASE_UPPER || (how != CASE_LOWER && starts_word);
-        APR_TRY(apr_tpl_put_char(vm, (uint32_t)(up ? utf8proc_toupper((utf8proc_int32_t)c) : utf8proc_tolower((utf8proc_int32_t)c))));
-        if (how == CASE_TITLE_FILTER)
-            starts_word = c == '-' || (c < 128 && strchr("({[<", (int)c) != NULL && c != 0) ||
-                          apr_tpl_is_space(text.bytes + at, apr_tpl_char_bytes(text.bytes + at));
-        else starts_word = how == CASE_TITLE && !is_cased(c);
-    }
-    return apr_tpl_take(vm, mark, out);
-}
-
 apr_status apr_tpl_replace(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_text old, apr_tpl_text new, int64_t max, apr_tpl_value *out)
 {
     const size_t mark = vm->out.n_bytes;
@@ -113,13 +89,13 @@ static size_t line_end(apr_tpl_text text, size_t at, size_t *next)
     return at;
 }
 
-apr_status apr_tpl_split_lines(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value *out)
+apr_status apr_tpl_split_lines(apr_tpl_vm *vm, apr_tpl_text text, bool keep_ends, apr_tpl_value *out)
 {
     APR_TRY(apr_tpl_steps(vm, text.n_bytes / 16));
     APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, out));
     for (size_t at = 0, next; at < text.n_bytes; at = next) {
         const size_t end = line_end(text, at, &next);
-        APR_TRY(apr_tpl_list_add(vm, out->as.list, apr_tpl_string(text.bytes + at, end - at)));
+        APR_TRY(apr_tpl_list_add(vm, out->as.list, apr_tpl_string(text.bytes + at, (keep_ends ? next : end) - at)));
     }
     return APR_OK;
 }
@@ -138,7 +114,7 @@ METHOD(str_upper) { return apr_tpl_change_case(vm, a->as.text, CASE_UPPER, out);
 METHOD(str_lower) { return apr_tpl_change_case(vm, a->as.text, CASE_LOWER, out); }
 METHOD(str_title) { return apr_tpl_change_case(vm, a->as.text, CASE_TITLE, out); }
 METHOD(str_capitalize) { return apr_tpl_change_case(vm, a->as.text, CASE_CAPITALIZE, out); }
-METHOD(str_splitlines) { return apr_tpl_split_lines(vm, a->as.text, out); }
+METHOD(str_splitlines) { return apr_tpl_split_lines(vm, a->as.text, apr_tpl_truth(&a[1]), out); }
 
 METHOD(str_replace)
 {
@@ -147,6 +123,7 @@ METHOD(str_replace)
     APR_TRY(apr_tpl_want_text(vm, &a[1], "the first argument of replace()", &old));
     APR_TRY(apr_tpl_want_text(vm, &a[2], "the second argument of replace()", &new));
     APR_TRY(apr_tpl_want_int(vm, &a[3], "the count of replace()", -1, &max));
+    if (apr_tpl_is_markup(a)) APR_TRY(apr_tpl_escape_other(vm, &a[2], &new));
     return apr_tpl_replace(vm, a->as.text, old, new, max, out);
 }
 
@@ -308,6 +285,7 @@ METHOD(str_join)
     for (size_t i = 0; i < items->n_items; i++) {
         apr_tpl_text item;
         APR_TRY(apr_tpl_want_text(vm, &items->items[i], "an item of join()", &item));
+        if (apr_tpl_is_markup(a)) APR_TRY(apr_tpl_escape_other(vm, &items->items[i], &item));
         if (i > 0) APR_TRY(apr_tpl_put_text(vm, a->as.text));
         APR_TRY(apr_tpl_put_text(vm, item));
     }
@@ -342,26 +320,26 @@ METHOD(str_isalnum) { return all_are(vm, a, is_letter_or_digit, out); }
 METHOD(str_isspace) { return all_are(vm, a, is_blank, out); }
 
 const apr_tpl_builtin apr_tpl_string_methods[] = {
-    {"strip", "chars?", str_strip},
-    {"lstrip", "chars?", str_lstrip},
-    {"rstrip", "chars?", str_rstrip},
-    {"split", "sep? maxsplit?", str_split},
-    {"rsplit", "sep? maxsplit?", str_rsplit},
-    {"splitlines", "", str_splitlines},
+    {"strip", "chars?", str_strip, true},
+    {"lstrip", "chars?", str_lstrip, true},
+    {"rstrip", "chars?", str_rstrip, true},
+    {"split", "sep? maxsplit?", str_split, true},
+    {"rsplit", "sep? maxsplit?", str_rsplit, true},
+    {"splitlines", "keepends?", str_splitlines, true},
     {"startswith", "prefix", str_startswith},
     {"endswith", "suffix", str_endswith},
-    {"removeprefix", "prefix", str_removeprefix},
-    {"removesuffix", "suffix", str_removesuffix},
-    {"replace", "old new count?", str_replace},
-    {"upper", "", str_upper},
-    {"lower", "", str_lower},
-    {"title", "", str_title},
-    {"capitalize", "", str_capitalize},
+    {"removeprefix", "prefix", str_removeprefix, true},
+    {"removesuffix", "suffix", str_removesuffix, true},
+    {"replace", "old new count?", str_replace, true},
+    {"upper", "", str_upper, true},
+    {"lower", "", str_lower, true},
+    {"title", "", str_title, true},
+    {"capitalize", "", str_capitalize, true},
     {"find", "sub", str_find},
     {"rfind", "sub", str_rfind},
     {"index", "sub", str_index},
     {"count", "sub", str_count},
-    {"join", "iterable", str_join},
+    {"join", "iterable", str_join, true},
     {"isdigit", "", str_isdigit},
     {"isnumeric", "", str_isdigit},
     {"isdecimal", "", str_isdigit},

@@ -88,6 +88,9 @@ static apr_status real_binary(apr_tpl_vm *vm, apr_tpl_op op, double a, double b,
         x = fmod(a, b);
         if (x != 0 && (x < 0) != (b < 0)) x += b;
     }
+    if (op == OP_POW && isnan(x) && !isnan(a) && !isnan(b))
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the result of ** is no real number");
+    if (op == OP_POW && isinf(x) && !isinf(a) && !isinf(b)) return apr_tpl_fail(vm, APR_E_DAMAGED, "the result of ** is too large");
     *out = apr_tpl_real(x);
     return APR_OK;
 }
@@ -100,6 +103,20 @@ static apr_status concat(apr_tpl_vm *vm, apr_tpl_text a, apr_tpl_text b, apr_tpl
     if (a.n_bytes > 0) memcpy(text, a.bytes, a.n_bytes);
     if (b.n_bytes > 0) memcpy(text + a.n_bytes, b.bytes, b.n_bytes);
     *out = apr_tpl_string(text, a.n_bytes + b.n_bytes);
+    return APR_OK;
+}
+
+/* Where one of them is marked safe the other one is escaped. */
+static apr_status add_texts(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value *b, apr_tpl_value *out)
+{
+    apr_tpl_text s = a->as.text, t = b->as.text;
+    const bool is_safe = apr_tpl_is_markup(a) || apr_tpl_is_markup(b);
+    if (is_safe) {
+        APR_TRY(apr_tpl_escape_other(vm, a, &s));
+        APR_TRY(apr_tpl_escape_other(vm, b, &t));
+    }
+    APR_TRY(concat(vm, s, t, out));
+    if (is_safe) out->owner = TPL_STRING;
     return APR_OK;
 }
 
@@ -122,7 +139,9 @@ static apr_status repeat(apr_tpl_vm *vm, const apr_tpl_value *a, int64_t n, apr_
             APR_TRY(apr_tpl_steps(vm, 1));
             APR_TRY(apr_tpl_put_text(vm, s));
         }
-        return apr_tpl_take(vm, mark, out);
+        APR_TRY(apr_tpl_take(vm, mark, out));
+        out->owner = a->owner;
+        return APR_OK;
     }
     APR_TRY(apr_tpl_list_make(vm, a->kind, 0, out));
     for (int64_t i = 0; i < n && a->as.list->n_items > 0; i++)
@@ -140,12 +159,15 @@ apr_status apr_tpl_binary(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a,
     }
     if (apr_tpl_is_int(a) && apr_tpl_is_int(b)) return int_binary(vm, op, apr_tpl_as_int(a), apr_tpl_as_int(b), out);
     if (apr_tpl_is_number(a) && apr_tpl_is_number(b)) return real_binary(vm, op, apr_tpl_as_real(a), apr_tpl_as_real(b), out);
-    if (op == OP_ADD && a->kind == TPL_STRING && b->kind == TPL_STRING) return concat(vm, a->as.text, b->as.text, out);
+    if (op == OP_ADD && a->kind == TPL_STRING && b->kind == TPL_STRING) return add_texts(vm, a, b, out);
     if (op == OP_ADD && apr_tpl_is_list(a) && a->kind == b->kind) return join_lists(vm, a, b, out);
     if (op == OP_MUL && (a->kind == TPL_STRING || apr_tpl_is_list(a)) && apr_tpl_is_int(b)) return repeat(vm, a, apr_tpl_as_int(b), out);
     if (op == OP_MUL && (b->kind == TPL_STRING || apr_tpl_is_list(b)) && apr_tpl_is_int(a)) return repeat(vm, b, apr_tpl_as_int(a), out);
-    if (op == OP_MOD && a->kind == TPL_STRING)
-        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "formatting with 'text' %% values is not supported");
+    if (op == OP_MOD && a->kind == TPL_STRING) {
+        APR_TRY(apr_tpl_format_percent(vm, a, b, out));
+        out->owner = a->owner;
+        return APR_OK;
+    }
     const apr_tpl_value *const bad = a->kind == TPL_UNDEFINED ? a : b;
     if (bad->kind == TPL_UNDEFINED)
         return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined, and %s needs it", apr_tpl_short(bad->as.text), bad->as.text.bytes,
@@ -216,7 +238,8 @@ static const apr_tpl_builtin *find_method(const apr_tpl_value *a, apr_tpl_text n
         [TPL_STRING] = apr_tpl_string_methods, [TPL_DICT] = apr_tpl_dict_methods, [TPL_LIST] = apr_tpl_list_methods,
         [TPL_TUPLE] = apr_tpl_list_methods,    [TPL_LOOP] = apr_tpl_loop_methods,
     };
-    return tables[a->kind] != NULL ? apr_tpl_builtin_find(tables[a->kind], name) : NULL;
+    const apr_tpl_builtin *const found = tables[a->kind] != NULL ? apr_tpl_builtin_find(tables[a->kind], name) : NULL;
+    return found != NULL || a->kind != TPL_STRING ? found : apr_tpl_builtin_find(apr_tpl_more_string_methods, name);
 }
 
 static apr_status fail_undefined(apr_tpl_vm *vm, const apr_tpl_value *a)
@@ -269,6 +292,7 @@ apr_status apr_tpl_subscript(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_t
     if (a->kind == TPL_STRING) {
         const char *const c = a->as.text.bytes + apr_tpl_char_offset(a->as.text, (size_t)i);
         *out = apr_tpl_string(c, apr_tpl_char_bytes(c));
+        out->owner = a->owner;
     } else {
         *out = a->as.list->items[i];
     }
@@ -322,13 +346,14 @@ apr_status apr_tpl_slice(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_v
 {
     int64_t n, start, stop, step;
     if (a->kind == TPL_UNDEFINED) return fail_undefined(vm, a);
-    if (a->kind != TPL_STRING && !apr_tpl_is_list(a)) {
-        *out = apr_tpl_undefined((apr_tpl_text){"the slice", 9});
-        return APR_OK;
-    }
+    if (a->kind != TPL_STRING && !apr_tpl_is_list(a)) return apr_tpl_fail(vm, APR_E_DAMAGED, "a '%s' has no slices", apr_tpl_type_name(a));
     APR_TRY(apr_tpl_length(vm, a, &n));
     APR_TRY(slice_indices(vm, bounds, n, &start, &stop, &step));
-    if (a->kind == TPL_STRING) return slice_text(vm, a->as.text, start, stop, step, out);
+    if (a->kind == TPL_STRING) {
+        APR_TRY(slice_text(vm, a->as.text, start, stop, step, out));
+        out->owner = a->owner;
+        return APR_OK;
+    }
     APR_TRY(apr_tpl_list_make(vm, a->kind, 0, out));
     for (int64_t i = start; step > 0 ? i < stop : i > stop; i += step) APR_TRY(apr_tpl_list_add(vm, out->as.list, a->as.list->items[i]));
     return APR_OK;

@@ -204,6 +204,11 @@ static apr_status put_dict(apr_tpl_vm *vm, const apr_tpl_dict *dict)
 apr_status apr_tpl_put_repr(apr_tpl_vm *vm, const apr_tpl_value *v)
 {
     apr_status status;
+    if (apr_tpl_is_markup(v)) {
+        APR_TRY(put(vm, "Markup("));
+        APR_TRY(put_quoted(vm, v->as.text));
+        return put(vm, ")");
+    }
     if (v->kind == TPL_STRING) return put_quoted(vm, v->as.text);
     if (v->kind == TPL_UNDEFINED) return put(vm, "Undefined");
     if (!apr_tpl_is_list(v) && v->kind != TPL_DICT) return apr_tpl_put_str(vm, v);

@@ -36,7 +36,7 @@ typedef struct apr_tpl_text {
 
 typedef struct apr_tpl_value {
     apr_tpl_kind kind;
-    apr_tpl_kind owner; /* UNDEFINED: what has no such member; ABSENT for a variable */
+    apr_tpl_kind owner; /* UNDEFINED: what has no such member, ABSENT for a variable; STRING: STRING when it is marked safe */
     union {
         bool boolean;
         int64_t integer;
@@ -76,6 +76,8 @@ static inline apr_tpl_value apr_tpl_string(const char *bytes, size_t n)
 {
     return (apr_tpl_value){.kind = TPL_STRING, .as.text = {bytes, n}};
 }
+/* Text marked safe (|safe, |escape): adding other text to it escapes that. Python's Markup. */
+static inline bool apr_tpl_is_markup(const apr_tpl_value *v) { return v->kind == TPL_STRING && v->owner == TPL_STRING; }
 static inline apr_tpl_value apr_tpl_undefined(apr_tpl_text name) { return (apr_tpl_value){.kind = TPL_UNDEFINED, .as.text = name}; }
 static inline bool apr_tpl_is_list(const apr_tpl_value *v) { return v->kind == TPL_LIST || v->kind == TPL_TUPLE; }
 /* BOOL and INT are Python's int. */

@@ -82,6 +82,32 @@ static void templates_render_as_jinja2_renders_them(void **state)
     free(text);
 }
 
+/* tests/data/template/snippets.json: every filter, test, method and operator on values of every kind, as Jinja2 writes them. */
+static void snippets_render_as_jinja2_renders_them(void **state)
+{
+    (void)state;
+    char *const text = read_text("tests/data/template/snippets.json");
+    assert_non_null(text);
+    cJSON *const golden = parse(text);
+    const cJSON *item;
+    int n = 0;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(golden, "cases"))
+    {
+        const char *const source = cJSON_GetArrayItem(item, 0)->valuestring, *const expected = cJSON_GetArrayItem(item, 1)->valuestring;
+        char *got;
+        size_t n_bytes;
+        apr_error err = {0};
+        if (apr_template_render(source, cJSON_GetObjectItemCaseSensitive(golden, "variables"), &got, &n_bytes, &err) != APR_OK)
+            fail_msg("%s: %s", source, err.text);
+        if (strcmp(got, expected) != 0) fail_msg("%s:\nexpected: %s\ngot:      %s", source, expected, got);
+        free(got);
+        n++;
+    }
+    assert_in_range(n, 300, 1000);
+    cJSON_Delete(golden);
+    free(text);
+}
+
 /* golden.json: prompts rendered by transformers with the model's own template. */
 static void a_models_template_renders_its_golden_prompts(void **state)
 {
@@ -198,7 +224,28 @@ static const struct {
     {"{{ [1] | select('notest') }}", APR_E_UNSUPPORTED, "the test 'notest'"},
     {"{{ nofunction() }}", APR_E_UNSUPPORTED, "'nofunction'"},
     {"{{ 'a'.encode() }}", APR_E_UNSUPPORTED, "'encode'"},
-    {"{{ '%s' % 1 }}", APR_E_UNSUPPORTED, "formatting"},
+    {"{{ '%c' % 65 }}", APR_E_UNSUPPORTED, "this kind of % field"},
+    {"{{ '%s %s' % 'a' }}", APR_E_DAMAGED, "not enough values"},
+    {"{{ '%s' % ('a', 'b') }}", APR_E_DAMAGED, "more values than fields"},
+    {"{{ '%d' % 'a' }}", APR_E_DAMAGED, "%d needs a number, not a 'str'"},
+    {"{{ '%(x)s' % {} }}", APR_E_DAMAGED, "% gets no 'x'"},
+    {"{{ '%(x' % {} }}", APR_E_DAMAGED, "no end"},
+    {"{{ '%9999999999d' % 1 }}", APR_E_UNSUPPORTED, "this large"},
+    {"{{ '%' % 1 }}", APR_E_UNSUPPORTED, "this kind of % field"},
+    {"{{ '{}'.format() }}", APR_E_DAMAGED, "not enough values"},
+    {"{{ '{'.format(1) }}", APR_E_DAMAGED, "no end"},
+    {"{{ '}'.format(1) }}", APR_E_DAMAGED, "single '}'"},
+    {"{{ '{0}{}'.format(1, 2) }}", APR_E_DAMAGED, "mixed"},
+    {"{{ '{x}'.format(1) }}", APR_E_DAMAGED, "format() gets no 'x'"},
+    {"{{ '{:{}}'.format(1, 2) }}", APR_E_UNSUPPORTED, "a field within a field"},
+    {"{{ '{:d}'.format('a') }}", APR_E_DAMAGED, "cannot be formatted"},
+    {"{{ '{!a}'.format('a') }}", APR_E_UNSUPPORTED, "a conversion"},
+    {"{{ 5 | indent }}", APR_E_DAMAGED, "what indent gets is a 'int'"},
+    {"{{ nothing | int }}", APR_E_DAMAGED, "'nothing' is undefined"},
+    {"{{ 5[1:] }}", APR_E_DAMAGED, "a 'int' has no slices"},
+    {"{{ (-8) ** 0.5 }}", APR_E_UNSUPPORTED, "no real number"},
+    {"{{ 'a&b' | striptags }}", APR_E_UNSUPPORTED, "striptags"},
+    {"{{ 'a'.ljust(9, 'xy') }}", APR_E_DAMAGED, "not exactly one"},
     {"{{ strftime_now('%Y') }}", APR_E_UNSUPPORTED, "strftime_now_unix"},
     {"{{ 9223372036854775807 + 1 }}", APR_E_UNSUPPORTED, "64 bits"},
     {"{{ 99999999999999999999 }}", APR_E_UNSUPPORTED, "64 bits"},
@@ -255,6 +302,15 @@ static void a_template_without_end_is_stopped(void **state)
         {"{{ ('x' * 1000000) * 1000000 }}", APR_E_UNSUPPORTED, "MiB"},
         {"{{ [0] * 1000000000000 }}", APR_E_UNSUPPORTED, ""},
         {"{{ 'x' | indent(1000000000000) }}", APR_E_UNSUPPORTED, ""},
+        {"{{ 'x' | center(1000000000000) }}", APR_E_UNSUPPORTED, ""},
+        {"{{ 'x'.zfill(1000000000000) }}", APR_E_UNSUPPORTED, ""},
+        {"{{ '\t'.expandtabs(1000000000000) }}", APR_E_UNSUPPORTED, ""},
+        {"{{ [1] | slice(1000000000000) }}", APR_E_UNSUPPORTED, ""},
+        {"{{ ('<' * 4000000) | striptags }}", APR_E_UNSUPPORTED, "steps"},
+        {"{{ ('{0:99999}' * 100000).format(1) }}", APR_E_UNSUPPORTED, ""},
+        {"{% set ns = namespace(s='<' | safe) %}{% for i in range(100) %}{% set ns.s = ns.s + (ns.s | string | forceescape | string) %}{% "
+         "endfor %}",
+         APR_E_UNSUPPORTED, ""},
         {"{% set s = 'a' * 4000000 %}{% for i in range(1000) %}{{ 'b' in s }}{% endfor %}", APR_E_UNSUPPORTED, "steps"},
         {"{{ ('a' * 4000000).strip('b' * 3000 + 'a') }}", APR_E_UNSUPPORTED, "steps"},
         {"{% set s = 'a' * 4000000 %}{{ ('a' * 2000000 + 'b') in s }}{{ s.find('a' * 2000000 + 'b') }}{{ s.rfind('a' * 2000000 + 'b') }}",
@@ -416,6 +472,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(templates_render_as_jinja2_renders_them),
+        cmocka_unit_test(snippets_render_as_jinja2_renders_them),
         cmocka_unit_test(a_models_template_renders_its_golden_prompts),
         cmocka_unit_test(a_failure_names_its_line_and_its_reason),
         cmocka_unit_test(a_template_without_end_is_stopped),
