@@ -316,7 +316,7 @@ static void activation_scales_are_left_out_when_the_weights_change_and_that_is_s
     snprintf(fp8, sizeof fp8, "%s", in_work("fp8"));
     assert_int_equal(convert(bundled, fp8, "fp8", &told, &err), APR_OK);
     for (size_t i = 0; i < sizeof static_fp8 / sizeof *static_fp8; i++)
-        for (size_t j = 0; j < sizeof cases / sizeof *cases; j++) {
+        for (size_t j = 0; j < (i == 0 ? sizeof cases / sizeof *cases : 1); j++) {
             const size_t n_each = static_fp8[i].parts[1].ending != NULL ? 2 : 1;
             snprintf(with, sizeof with, "%s", in_work("static"));
             snprintf(a, sizeof a, "%s", in_work(cases[j].without));
