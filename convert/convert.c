@@ -2,6 +2,7 @@
 #include "convert/convert.h"
 
 #include "convert/dialect.h"
+#include "formats/packed_weights.h"
 #include "formats/safetensors.h"
 
 #include <stdlib.h>
@@ -132,8 +133,18 @@ static const char *new_torch_dtype(const apr_conversion *c)
 static bool has_fp8(const apr_model *model)
 {
     for (size_t i = 0; i < model->n_tensors; i++)
-        if (model->tensors[i].dtype == APR_F8_E4M3 && model->tensors[i].scale != NULL) return true;
+        if (model->tensors[i].dtype == APR_F8_E4M3 || model->tensors[i].dtype == APR_F8_E5M2) return true;
     return false;
+}
+
+/* modelopt's file about the quantization says nothing else: it goes when that does. */
+static void drop_quantization_file(apr_model *layout, apr_attachment *attachments)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < layout->n_attachments; i++)
+        if (strcmp(layout->attachments[i].name, "hf_quant_config.json") != 0) attachments[n++] = layout->attachments[i];
+    layout->attachments = attachments;
+    layout->n_attachments = n;
 }
 
 /* config.json travels byte for byte, except where it would say something that is no longer so. */
@@ -151,20 +162,48 @@ static apr_status correct_config(apr_conversion *c, apr_error *err)
     char *text;
     size_t n_bytes;
     APR_TRY(apr_hf_config_edit(config, torch_dtype, quantization, &text, &n_bytes, err));
-    apr_attachment *const attachments = apr_arena_array(&c->layout.arena, c->view.n_attachments, sizeof *attachments);
+    apr_attachment *const attachments = apr_arena_array(&c->layout.arena, 2 * c->view.n_attachments, sizeof *attachments);
     char *const kept = apr_arena_copy(&c->layout.arena, text, n_bytes);
     free(text);
     if (attachments == NULL || kept == NULL) return apr_no_memory(err, "config.json");
     memcpy(attachments, c->view.attachments, c->view.n_attachments * sizeof *attachments);
     attachments[config - c->view.attachments] = (apr_attachment){config->name, (const uint8_t *)kept, n_bytes};
     c->layout.attachments = attachments;
+    if (quantization != APR_CONFIG_KEEP) drop_quantization_file(&c->layout, attachments + c->view.n_attachments);
     if (torch_dtype != NULL) c->layout.hparams.torch_dtype = torch_dtype;
     return APR_OK;
+}
+
+/* Packed weights go to where the same bytes can be read again, and nowhere else. */
+static apr_status check_packed(const apr_convert_options *options, const apr_model *source, apr_error *err)
+{
+    if (options->format == APR_FORMAT_GGUF) APR_TRY(apr_refuse_packed(source, "written as GGUF", err));
+    if (options->sink.profile == APR_PROFILE_APRENDER) APR_TRY(apr_refuse_packed(source, "written for aprender", err));
+    return APR_OK;
+}
+
+/* Packed weights that go through as they are, and scales of activations that the output does not have. */
+static apr_status note_what_is_not_read(apr_conversion *c, const apr_model *source, apr_error *err)
+{
+    const char *layout, *first = NULL;
+    size_t n = 0;
+
+    if (apr_find_packed(source, &layout) != NULL)
+        APR_TRY(apr_note_add(&c->losses, err, "carried as they are: %s weights, which nothing here reads yet", layout));
+    for (size_t i = 0; i < source->n_tensors; i++) {
+        const char *const name = source->tensors[i].name;
+        if (!apr_is_activation_scale(name, NULL, 0) || apr_model_find(&c->layout, name) != NULL) continue;
+        if (n++ == 0) first = name;
+    }
+    if (n == 0) return APR_OK;
+    return apr_note_add(&c->losses, err, "left out: %zu scale%s of activations (%s%s), of use to FP8 products alone", n, n == 1 ? "" : "s",
+                        first, n == 1 ? "" : ", ...");
 }
 
 apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const apr_convert_options *options, apr_error *err)
 {
     *c = (apr_conversion){.options = *options};
+    APR_TRY(check_packed(options, source, err));
     APR_TRY(make_view(&c->view, source, options, err));
     c->options.recipe.limits = limits_of(options, &c->view);
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
@@ -172,6 +211,7 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     APR_TRY(lay_out(c, err));
     APR_TRY(correct_config(c, err));
     APR_TRY(apr_sink_losses(options->format, &c->layout, &c->losses, err));
+    APR_TRY(note_what_is_not_read(c, source, err));
     return options->sink.allow_loss ? APR_OK : apr_losses_refuse(&c->losses, source->path, err);
 }
 

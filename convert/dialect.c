@@ -4,6 +4,7 @@
 #include "convert/families.h"
 #include "formats/gguf.h"
 #include "formats/half.h"
+#include "formats/packed_weights.h"
 
 #include <string.h>
 
@@ -61,11 +62,13 @@ apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *er
 }
 
 /* A buffer that the target dialect's readers compute for themselves: inv_freq of old checkpoints; llama 3's rotary divisors
- * where config.json states the scaling. */
+ * where config.json states the scaling. And what they have no use for: scales of the activations of FP8 weights, a type that GGUF
+ * has not. */
 static bool is_derived(const apr_model *model, const char *name, apr_dialect dialect)
 {
     static const char ending[] = "rotary_emb.inv_freq";
     const size_t n = strlen(name), m = sizeof ending - 1;
+    if (dialect == APR_DIALECT_GGML && model->origin.format != APR_FORMAT_GGUF && apr_is_activation_scale(name, NULL, 0)) return true;
     if (dialect == APR_DIALECT_GGML) return n >= m && strcmp(name + n - m, ending) == 0;
     return strcmp(name, "rope_freqs.weight") == 0 && model->hparams.rope.kind == APR_ROPE_LLAMA3;
 }

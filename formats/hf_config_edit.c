@@ -234,6 +234,7 @@ static const char fp8_channel[] =
 static apr_status edit(document *d, const char *torch_dtype, apr_config_quantization quantization)
 {
     if (torch_dtype != NULL) APR_TRY(change_dtype(d, torch_dtype));
+    if (quantization != APR_CONFIG_KEEP) APR_TRY(change(d, "compression_config", NULL, WHERE_IT_STANDS));
     if (quantization == APR_CONFIG_UNQUANTIZED) return change(d, "quantization_config", NULL, WHERE_IT_STANDS);
     if (quantization == APR_CONFIG_FP8_CHANNEL) return change(d, "quantization_config", fp8_channel, AT_LEAST_AT_THE_TOP);
     return APR_OK;

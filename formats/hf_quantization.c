@@ -234,6 +234,20 @@ static void read_strategy(reading *r, const cJSON *weights, apr_quant_scheme *s)
     else if (strcmp(strategy, "tensor") != 0 && strcmp(strategy, "channel") != 0) problem(r, "scales by \"%.40s\"", strategy);
 }
 
+/* Does the layout hold numbers of that type and width? */
+static void check_layout(reading *r, apr_quant_layout layout, const char *type, int bits)
+{
+    static const struct {
+        const char *type;
+        int bits; /* 0: any */
+    } holds[APR_QUANT_LAYOUT_COUNT] = {
+        [APR_QUANT_FP8] = {"float", 8},   [APR_QUANT_MXFP8] = {"float", 8}, [APR_QUANT_MXFP4] = {"float", 4},
+        [APR_QUANT_NVFP4] = {"float", 4}, [APR_QUANT_INT8] = {"int", 8},    [APR_QUANT_INT_PACKED] = {"int", 0},
+    };
+    const bool fits = strcmp(type, holds[layout].type) == 0 && (holds[layout].bits == 0 || holds[layout].bits == bits);
+    if (!fits) problem(r, "weights of type \"%.40s\" with %d bits in a format for others", type, bits);
+}
+
 static bool scheme_of_group(reading *r, const cJSON *group, const char *format, apr_quant_scheme *s)
 {
     const cJSON *const weights = apr_json_get(group, "weights"), *const activations = apr_json_get(group, "input_activations");
@@ -243,8 +257,8 @@ static bool scheme_of_group(reading *r, const cJSON *group, const char *format, 
     if (!cJSON_IsObject(weights)) return false; /* about activations alone */
     *s = (apr_quant_scheme){.bits = (int)int_of(r, weights, "num_bits", 8), .scale_bytes = r->float_bytes};
     if (s->bits < 2 || s->bits > 8) problem(r, "weights of %d bits", s->bits);
-    if (strcmp(type, "float") != 0 && strcmp(type, "int") != 0) problem(r, "weights of type \"%.40s\"", type);
     s->layout = layout_of_format(r, *own_format != '\0' ? own_format : format, weights, activations);
+    check_layout(r, s->layout, type, s->bits);
     read_strategy(r, weights, s);
     if (s->layout == APR_QUANT_MXFP4 || s->layout == APR_QUANT_MXFP8) s->block_rows = 1, s->block_columns = 32, s->scale_bytes = 1;
     if (s->layout == APR_QUANT_NVFP4) s->block_rows = 1, s->block_columns = 16, s->scale_bytes = 1;

@@ -60,7 +60,7 @@ static const char *name_weight_packed(const apr_model *model, const apr_tensor *
     return t->dtype == APR_U8 ? "MXFP4 (compressed-tensors)" : "integers, pack-quantized (compressed-tensors)";
 }
 
-/* A matrix of integers is no matrix of weights: its scales say of what kind it is. */
+/* A matrix of bytes is no matrix of weights, nor one of wider integers with scales: they say of what kind it is. */
 static const char *name_integers(const apr_model *model, const apr_tensor *t, size_t stem)
 {
     if (t->rank < 2 || !is_integer(t->dtype)) return NULL;
@@ -68,7 +68,8 @@ static const char *name_integers(const apr_model *model, const apr_tensor *t, si
     if (sibling(model, t->name, stem, ".weight.absmax") != NULL) return "4-bit bitsandbytes (nf4 or fp4)";
     if (sibling(model, t->name, stem, ".SCB") != NULL) return "8-bit bitsandbytes (LLM.int8)";
     if (t->dtype == APR_I8) return "INT8";
-    return "packed integers";
+    const bool has_scales = sibling(model, t->name, stem, ".weight_scale") != NULL || sibling(model, t->name, stem, ".scales") != NULL;
+    return t->dtype == APR_U8 || has_scales ? "packed integers" : NULL;
 }
 
 static const char *name_scale_2(const apr_model *model, const apr_tensor *t, size_t stem)
@@ -111,6 +112,8 @@ static const struct {
 
 const apr_tensor *apr_find_packed(const apr_model *model, const char **layout)
 {
+    *layout = NULL;
+    if (model->origin.format == APR_FORMAT_GGUF) return NULL; /* its types say what they are */
     for (size_t i = 0; i < model->n_tensors; i++)
         for (size_t j = 0; j < sizeof signs / sizeof *signs; j++) {
             const apr_tensor *const tensor = &model->tensors[i];
@@ -118,7 +121,6 @@ const apr_tensor *apr_find_packed(const apr_model *model, const char **layout)
             *layout = stem > 0 ? signs[j].name(model, tensor, stem) : NULL;
             if (*layout != NULL) return tensor;
         }
-    *layout = NULL;
     return NULL;
 }
 

@@ -417,9 +417,24 @@ apr_status apr_safetensors_open(apr_model *model, const char *path, apr_error *e
     return status;
 }
 
+/* modelopt says what it did to the weights in a file beside config.json. */
+static apr_status read_quantization_file(apr_model *model, const char *config_path, apr_attachment *file, apr_error *err)
+{
+    static const char quantization[] = "hf_quant_config.json";
+    const char *folder, *name, *path;
+
+    APR_TRY(split_path(config_path, &model->arena, &folder, &name, err));
+    if (strcmp(name, "config.json") != 0 || !file_exists(folder, quantization, &model->arena)) return APR_OK;
+    APR_TRY(map_file(model, folder, quantization, &path, err));
+    const apr_map *const map = &model->maps[model->n_maps - 1];
+    *file = (apr_attachment){quantization, map->data, map->n_bytes};
+    model->n_attachments++;
+    return APR_OK;
+}
+
 static apr_status read_config(apr_model *model, const char *path, apr_error *err)
 {
-    apr_attachment *const config = apr_arena_alloc(&model->arena, sizeof *config);
+    apr_attachment *const config = apr_arena_array(&model->arena, 2, sizeof *config);
     if (config == NULL) return apr_no_memory(err, "a config");
     APR_TRY(allocate_maps(model, 1, err));
     APR_TRY(apr_map_open(&model->maps[0], path, err));
@@ -427,6 +442,7 @@ static apr_status read_config(apr_model *model, const char *path, apr_error *err
     *config = (apr_attachment){"config.json", model->maps[0].data, model->maps[0].n_bytes};
     model->attachments = config;
     model->n_attachments = 1;
+    APR_TRY(read_quantization_file(model, path, &config[1], err));
     APR_TRY(apr_hf_config_read(config, &model->hparams, &model->arena, path, err));
     if (model->hparams.hidden_size == 0)
         return apr_fail(err, APR_E_DAMAGED, "%s: there is no hidden_size in it: not the config.json of a model", path);

@@ -2,6 +2,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "quant/recipe.h"
 
+#include "formats/packed_weights.h"
 #include "kernels/rows.h"
 #include "quant/mixtures.h"
 
@@ -231,6 +232,17 @@ static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
     return APR_OK;
 }
 
+static bool changes(const apr_recipe_line *line) { return line->to != line->tensor->dtype; }
+
+/* Is it a scale for the activations of an FP8 weight that becomes something else? Lines and tensors run in parallel. */
+static bool is_stale_activation_scale(const apr_model *model, const apr_recipe *recipe, const apr_tensor *tensor)
+{
+    char name[1024];
+    if (model->origin.format == APR_FORMAT_GGUF || !apr_is_activation_scale(tensor->name, name, sizeof name)) return false;
+    const apr_tensor *const weight = apr_model_find(model, name);
+    return weight != NULL && changes(&recipe->lines[weight - model->tensors]);
+}
+
 /* Leaves out the scales of FP8 weights that become something else, and adds up what is left. */
 static apr_status drop_stale_scales(const apr_model *model, apr_recipe *recipe, apr_error *err)
 {
@@ -238,7 +250,8 @@ static apr_status drop_stale_scales(const apr_model *model, apr_recipe *recipe, 
     if (stale == NULL) return apr_no_memory(err, "a recipe");
     for (size_t i = 0; i < recipe->n_lines; i++) { /* lines and tensors still run in parallel */
         const apr_tensor *const scale = recipe->lines[i].tensor->scale;
-        if (scale != NULL && recipe->lines[i].to != recipe->lines[i].tensor->dtype) stale[scale - model->tensors] = true;
+        if (scale != NULL && changes(&recipe->lines[i])) stale[scale - model->tensors] = true;
+        if (is_stale_activation_scale(model, recipe, recipe->lines[i].tensor)) stale[i] = true;
     }
     size_t n = 0;
     for (size_t i = 0; i < recipe->n_lines; i++) {
@@ -268,6 +281,7 @@ apr_status apr_recipe_make(apr_recipe *recipe, const apr_model *model, const apr
         recipe->mixture = c.mixture->name;
         recipe->file_type = c.mixture->file_type;
     }
+    if (options->mixture != NULL || options->n_overrides > 0) APR_TRY(apr_refuse_packed(model, "brought to another type", err));
     apr_status status = compile_overrides(&c, err);
     if (status == APR_OK) status = make_lines(&c, recipe, err);
     if (status == APR_OK) status = drop_stale_scales(model, recipe, err);

@@ -18,7 +18,7 @@ typedef struct apr_recipe_line {
 } apr_recipe_line;
 
 typedef struct apr_recipe {
-    apr_recipe_line *lines; /* one a tensor, in the model's order; scale tensors of FP8 weights that are re-encoded are left out */
+    apr_recipe_line *lines; /* one a tensor, in the model's order; all scales of FP8 weights that are re-encoded are left out */
     size_t n_lines;
     uint64_t n_bytes; /* of all tensors as they will be, FP8 scales included, padding not */
     int64_t n_elems;
@@ -50,7 +50,8 @@ typedef struct apr_recipe_options {
 } apr_recipe_options;
 
 /* APR_E_USAGE: unknown mixture or a regular expression that does not compile. APR_E_UNSUPPORTED: a tensor that cannot become what
- * was asked (no decoder, requantizing not allowed, container without the type); the sentence names it and a way out. */
+ * was asked (packed in a layout that is not read, no decoder, requantizing not allowed, container without the type); the sentence
+ * names it and a way out. */
 apr_status apr_recipe_make(apr_recipe *recipe, const apr_model *model, const apr_recipe_options *options, apr_error *err);
 void apr_recipe_close(apr_recipe *recipe);
 

@@ -1,5 +1,6 @@
 /* session_bind.c - binds a program to a model's tensors, and an operation's indices to pointers. */
 #include "formats/bytes.h"
+#include "formats/packed_weights.h"
 #include "runtime/session_parts.h"
 
 #include <stdlib.h>
@@ -25,14 +26,9 @@ static apr_status check_tensor(const apr_session *s, const apr_weight_slot *slot
 /* Numbers that go with a layer but change nothing here: precomputed frequencies, scales of quantized activations. */
 static bool is_idle(const char *name)
 {
-    static const char *const endings[] = {"rotary_emb.inv_freq", ".input_scale", ".k_scale", ".v_scale"};
-    const size_t n = strlen(name);
-
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const size_t n_ending = strlen(endings[i]);
-        if (n >= n_ending && strcmp(name + n - n_ending, endings[i]) == 0) return true;
-    }
-    return false;
+    static const char ending[] = "rotary_emb.inv_freq";
+    const size_t n = strlen(name), n_ending = sizeof ending - 1;
+    return apr_is_activation_scale(name, NULL, 0) || (n >= n_ending && strcmp(name + n - n_ending, ending) == 0);
 }
 
 /* A layer's tensor that the program does not use means another model than the one that would be run. */
@@ -61,6 +57,7 @@ static apr_status check_leftovers(const apr_session *s, apr_error *err)
 apr_status apr_session_bind_tensors(apr_session *s, apr_error *err)
 {
     if (s->model->n_tensors == 0) return apr_fail(err, APR_E_UNSUPPORTED, "%s: there are no weights to run", s->model->path);
+    APR_TRY(apr_refuse_packed(s->model, "run", err));
     s->tensors = calloc(s->program.n_weights + 1, sizeof *s->tensors);
     s->bound = calloc(s->program.n_weights + 1, sizeof *s->bound);
     s->multiplied = calloc(s->program.n_weights + 1, sizeof *s->multiplied);

@@ -118,6 +118,8 @@ static void what_is_not_understood_is_named(void **state)
         {"{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"a\": {\"targets\": [\"re:(\"], \"weights\": {\"num_bits\": 8, "
          "\"type\": \"float\"}}}}",
          "compressed-tensors", "the pattern \"re:(\""},
+        {CT_GROUP("\"num_bits\": 4, \"type\": \"float\", \"strategy\": \"channel\"", "\"format\": \"float-quantized\", "),
+         "compressed-tensors", "weights of type \"float\" with 4 bits in a format for others"},
         {"{\"quant_algo\": \"W4A8_AWQ\"}", "modelopt", "the algorithm \"W4A8_AWQ\""},
         {"{\"quant_method\": \"modelopt\", \"quant_algo\": \"MIXED_PRECISION\"}", "modelopt",
          "mixed precision without a list of quantized_layers"},

@@ -223,6 +223,13 @@ static const char *types_text(const question *q, char *text, size_t n_bytes)
     return text;
 }
 
+/* "Qwen3_5ForConditionalGeneration": a language model with eyes or ears. */
+static bool is_multimodal(const question *q)
+{
+    const char *const hf_class = q->source.hparams.hf_class;
+    return hf_class != NULL && strstr(hf_class, "ForConditionalGeneration") != NULL;
+}
+
 static apr_status plan_text(const question *q, const char *path, const apr_plan *plan, apr_error *err)
 {
     static const apr_column columns[] = {{"line", false}, {"size", true}, {"on", false}, {"why", false}};
@@ -244,6 +251,8 @@ static apr_status plan_text(const question *q, const char *path, const apr_plan 
     apr_table_cell(&table, "%s", apr_size_text(size, plan->judged == APR_ON_DEVICE ? plan->device_bytes : plan->host_bytes));
     apr_table_cell(&table, "%s", plan->judged == APR_ON_DEVICE ? "device" : "host");
     APR_TRY(apr_table_print(&table, stdout, 2, err));
+    if (is_multimodal(q))
+        printf("\n  the plan is of the text part alone: towers for images or sound are not counted\n");
     if (q->is_guess) printf("\n  the context is that of %s, the card nearest in size; name yours with --gpu\n", q->gpu->label);
     if (plan->budget_bytes == 0) return APR_OK;
     apr_size_text(budget, plan->budget_bytes);
