@@ -1,6 +1,7 @@
 /* parity.c - runs two sessions in step and compares what each operation makes of the same input. */
 #include "runtime/parity.h"
 #include "formats/crc32.h"
+#include "runtime/facts.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -113,20 +114,47 @@ typedef struct parity {
     const int32_t *ids; /* [n_ctx] */
     int64_t position, n_tokens;
     float *rows[2];    /* what the operation made: truth, other */
+    float *input;      /* what it read */
     uint8_t *cells[2]; /* and what it stored */
 } parity;
 
-/* Weights of another type: their own error decides, on the whole; a single number may be further off. */
-static apr_parity_bound bound_of(const parity *p, const apr_op *op)
+/* What the difference of two matrices makes of this input: were the errors of its columns unrelated, sum over columns of |x_j|^2 times
+ * the column's error, as sums of squares; were they all a loss of size, the share that is lost. Three times both. */
+static double linear_error(const parity *p, const apr_weight_pair *pair, const apr_parity_record *r)
 {
-    const apr_parity_bound backend = apr_parity_backend_bound(op->kind, p->n_tokens > p->options->fp16_above);
-    if (p->options->allowance == NULL) return backend;
-    if (op->weight[0] < 0) return (apr_parity_bound){INFINITY, fmax(backend.relative, 1e-6), backend.reason};
-    const apr_tensor *const weight = apr_steps_tensor(p->other, op->weight[0]), *const was = apr_steps_tensor(p->truth, op->weight[0]);
-    const bool same = was != NULL && weight->dtype == was->dtype;
-    const apr_allowance own = same ? apr_allowance_same : apr_allowance_of(weight->dtype);
-    return (apr_parity_bound){INFINITY, fmax(own.op_error, backend.relative),
-                              same ? "the weights are said to be the same" : "the error of the weights' type"};
+    const int64_t columns = apr_tensor_columns(pair->other);
+    double sq_error = 0.0, sq_out = 0.0;
+
+    for (int64_t t = 0; t < p->n_tokens; t++)
+        for (int64_t j = 0; j < columns; j++) {
+            const double x = (double)p->input[t * columns + j];
+            sq_error += x * x * pair->column_errors[j];
+        }
+    for (int64_t i = 0; i < r->n_rows * r->width; i++) sq_out += (double)r->truth[i] * (double)r->truth[i];
+    return sq_out > 0.0 ? 3.0 * (sqrt(sq_error / sq_out) + pair->scan.relative) : INFINITY;
+}
+
+/* Two models: their weights' own difference decides, on the whole; a single number may be further off. */
+static apr_parity_bound model_bound(const parity *p, const apr_parity_record *r, apr_parity_bound backend)
+{
+    const apr_weight_pair *const pair = apr_weights_pair(p->options->weights, r->op_index, 0);
+    const double same = fmax(backend.relative, 1e-6);
+
+    /* the same angles by another way: frequencies within 8 units in the last place, times the position */
+    if (r->op->kind == APR_OP_ANGLES)
+        return (apr_parity_bound){INFINITY, same + 8 * 0x1p-24 * (double)(p->position + p->n_tokens), backend.reason};
+    if (pair == NULL) return (apr_parity_bound){INFINITY, same, backend.reason};
+    if (pair->scan.relative == 0.0) return (apr_parity_bound){INFINITY, same, "the weights are the same"};
+    const double error = r->op->kind == APR_OP_LINEAR  ? linear_error(p, pair, r)
+                         : r->op->kind == APR_OP_EMBED ? 1.5 * pair->scan.worst_row
+                                                       : 10.0 * pair->scan.relative;
+    return (apr_parity_bound){INFINITY, same + error, "what the weights differ by, for this input"};
+}
+
+static apr_parity_bound bound_of(const parity *p, const apr_parity_record *r)
+{
+    const apr_parity_bound backend = apr_parity_backend_bound(r->op->kind, p->n_tokens > p->options->fp16_above);
+    return p->options->weights == NULL ? backend : model_bound(p, r, backend);
 }
 
 /* --- one operation --- */
@@ -168,12 +196,13 @@ static apr_status judge(parity *p, size_t index, int64_t n_rows, int64_t width)
     const apr_op *const op = &p->program->ops[index];
     apr_parity_record r = {.op = op, .op_index = index, .position = p->position, .n_tokens = p->n_tokens, .n_rows = n_rows, .width = width};
 
-    if (op->weight[0] >= 0) r.weight = apr_steps_tensor(p->other, op->weight[0]);
+    /* slots are each program's own: what is optional in the one may have none in the other */
+    r.weight = apr_steps_tensor(p->other, apr_session_program(p->other)->ops[index].weight[0]);
     r.name = r.weight != NULL ? r.weight->name : op->out >= 0 ? p->program->values[op->out].name : apr_op_name(op->kind);
     r.truth = p->rows[0];
     r.other = p->rows[1];
     r.difference = apr_difference_of(r.truth, r.other, n_rows, width);
-    r.bound = bound_of(p, op);
+    r.bound = bound_of(p, &r);
     r.passed = r.difference.finite && r.difference.peak <= r.bound.peak && r.difference.relative <= r.bound.relative;
     note(p, &r);
     return p->options->on_record != NULL ? p->options->on_record(p->options->user, &r, p->err) : APR_OK;
@@ -181,8 +210,10 @@ static apr_status judge(parity *p, size_t index, int64_t n_rows, int64_t width)
 
 static apr_status step_value(parity *p, size_t index, bool asked)
 {
-    const int out = p->program->ops[index].out;
+    const int out = p->program->ops[index].out, in = p->program->ops[index].in[0];
 
+    if (asked && in >= 0) APR_TRY(apr_steps_read(p->truth, in, p->input, p->err));
+    APR_TRY(apr_steps_run(p->truth, index, p->err));
     APR_TRY(apr_steps_read(p->truth, out, p->rows[0], p->err));
     if (asked) {
         APR_TRY(apr_steps_run(p->other, index, p->err));
@@ -201,6 +232,7 @@ static apr_status step_store(parity *p, size_t index, bool asked)
     const int64_t n_rows = 2 * p->n_tokens, width = facts->n_heads * facts->head_dim;
     apr_session *const sessions[2] = {p->truth, p->other};
 
+    APR_TRY(apr_steps_run(p->truth, index, p->err));
     if (asked) APR_TRY(apr_steps_run(p->other, index, p->err));
     for (int side = 0; side < (asked ? 2 : 1); side++) {
         APR_TRY(apr_steps_read_cells(sessions[side], state, p->position, p->n_tokens, p->cells[side], p->err));
@@ -221,7 +253,6 @@ static apr_status run_batch(parity *p, int64_t n)
     for (size_t i = 0; i < p->program->n_ops; i++) {
         const apr_op *const op = &p->program->ops[i];
         const bool asked = is_asked(p, op);
-        APR_TRY(apr_steps_run(p->truth, i, p->err));
         if (op->out >= 0) APR_TRY(step_value(p, i, asked));
         else APR_TRY(step_store(p, i, asked));
     }
@@ -239,7 +270,7 @@ enum { COPY_CELLS = 256 };
  * of two backends the other one, which is the fast one. */
 static apr_status go_to(parity *p, int64_t position)
 {
-    apr_session *const from = p->options->allowance != NULL ? p->truth : p->other, *const to = from == p->truth ? p->other : p->truth;
+    apr_session *const from = p->options->weights != NULL ? p->truth : p->other, *const to = from == p->truth ? p->other : p->truth;
     const int64_t begin = p->position;
 
     if (position == begin) return APR_OK;
@@ -261,32 +292,6 @@ static apr_status go_to(parity *p, int64_t position)
     return APR_OK;
 }
 
-static apr_status check_programs(const apr_session *truth, const apr_session *other, apr_error *err)
-{
-    const apr_program *const a = apr_session_program(truth), *const b = apr_session_program(other);
-
-    if (a->n_ops != b->n_ops || a->n_values != b->n_values || a->n_states != b->n_states)
-        return apr_fail(err, APR_E_NO, "the models are different programs: %s of %zu operations and %s of %zu", a->architecture, a->n_ops,
-                        b->architecture, b->n_ops);
-    for (size_t i = 0; i < a->n_ops; i++)
-        if (a->ops[i].kind != b->ops[i].kind || a->ops[i].out != b->ops[i].out)
-            return apr_fail(err, APR_E_NO, "operation %zu is '%s' in the one model and '%s' in the other", i, apr_op_name(a->ops[i].kind),
-                            apr_op_name(b->ops[i].kind));
-    for (size_t i = 0; i < a->n_values; i++)
-        if (a->values[i].width != b->values[i].width)
-            return apr_fail(err, APR_E_NO, "'%s' is %lld numbers wide in the one model and %lld in the other", a->values[i].name,
-                            (long long)a->values[i].width, (long long)b->values[i].width);
-    for (size_t i = 0; i < a->n_states; i++) {
-        const apr_state *const x = &a->states[i], *const y = &b->states[i];
-        if (x->n_heads != y->n_heads || x->head_dim != y->head_dim || x->window != y->window)
-            return apr_fail(err, APR_E_NO, "layer %d keeps %lld heads of %lld in the one model and %lld of %lld in the other", x->layer,
-                            (long long)x->n_heads, (long long)x->head_dim, (long long)y->n_heads, (long long)y->head_dim);
-    }
-    if (apr_session_plan(truth)->kv_dtype != apr_session_plan(other)->kv_dtype)
-        return apr_fail(err, APR_E_USAGE, "the two sessions keep keys and values in different types");
-    return APR_OK;
-}
-
 static apr_status allocate(parity *p, const int32_t *ids, int64_t n_ids, int64_t n_ctx, int32_t **text)
 {
     size_t n_floats = 1, n_cells = 1;
@@ -301,6 +306,7 @@ static apr_status allocate(parity *p, const int32_t *ids, int64_t n_ids, int64_t
         if (n_bytes > n_cells) n_cells = n_bytes;
     }
     *text = malloc((size_t)n_ctx * sizeof **text);
+    p->input = malloc(n_floats * (size_t)p->options->n_batch * sizeof(float));
     for (int side = 0; side < 2; side++) {
         p->rows[side] = malloc(n_floats * (size_t)p->options->n_batch * sizeof(float));
         p->cells[side] = malloc(n_cells * (size_t)p->options->n_batch);
@@ -308,7 +314,7 @@ static apr_status allocate(parity *p, const int32_t *ids, int64_t n_ids, int64_t
     result->n_layers = p->program->num_layers;
     result->worst_peak = calloc((size_t)result->n_layers + 1, sizeof *result->worst_peak);
     result->worst_relative = calloc((size_t)result->n_layers + 1, sizeof *result->worst_relative);
-    if (*text == NULL || p->rows[0] == NULL || p->rows[1] == NULL || p->cells[0] == NULL || p->cells[1] == NULL ||
+    if (*text == NULL || p->input == NULL || p->rows[0] == NULL || p->rows[1] == NULL || p->cells[0] == NULL || p->cells[1] == NULL ||
         result->worst_peak == NULL || result->worst_relative == NULL)
         return apr_no_memory(p->err, "values to compare");
     for (int64_t i = 0; i < n_ctx; i++) (*text)[i] = ids[i % n_ids];
@@ -347,12 +353,15 @@ apr_status apr_parity_run(apr_session *truth, apr_session *other, const int32_t 
 
     *result = (apr_parity_result){0};
     if (n_ids < 1 || options->n_batch < 1) return apr_fail(err, APR_E_USAGE, "there are no tokens to compare");
-    APR_TRY(check_programs(truth, other, err));
+    APR_TRY(apr_facts_same_shape(truth, other, err));
+    if (apr_session_plan(truth)->kv_dtype != apr_session_plan(other)->kv_dtype)
+        return apr_fail(err, APR_E_USAGE, "the two sessions keep keys and values in different types");
     apr_session_reset(truth);
     apr_session_reset(other);
     apr_status status = allocate(&p, ids, n_ids, n_ctx, &text);
     if (status == APR_OK) status = run_positions(&p, n_ctx);
     free(text);
+    free(p.input);
     for (int side = 0; side < 2; side++) {
         free(p.rows[side]);
         free(p.cells[side]);

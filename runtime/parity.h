@@ -10,8 +10,7 @@
 #ifndef APR_RUNTIME_PARITY_H
 #define APR_RUNTIME_PARITY_H
 
-#include "runtime/compare.h"
-#include "runtime/steps.h"
+#include "runtime/weights.h"
 
 typedef struct apr_difference {
     double cosine;                 /* of all numbers; 1 when both are zero */
@@ -77,11 +76,11 @@ typedef struct apr_parity_record {
 typedef struct apr_parity_options {
     const int64_t *positions; /* [n_positions], ascending; those without room in the context are left out */
     size_t n_positions;
-    int64_t n_batch;                /* tokens of the batch; the single token follows it */
-    int64_t fp16_above;             /* linear operations of more tokens multiply FP16 numbers; INT64_MAX: none */
-    const apr_allowance *allowance; /* NULL: two backends. Otherwise two models: the bounds of operations with weights */
-    int layer;                      /* only this one; APR_PARITY_ALL_LAYERS: all; -1: embeddings and head */
-    const char *op;                 /* only operations of that kind ("linear") or value ("gate"); NULL: all */
+    int64_t n_batch;            /* tokens of the batch; the single token follows it */
+    int64_t fp16_above;         /* linear operations of more tokens multiply FP16 numbers; INT64_MAX: none */
+    const apr_weights *weights; /* NULL: two backends. Otherwise two models, and what their weights differ by */
+    int layer;                  /* only this one; APR_PARITY_ALL_LAYERS: all; -1: embeddings and head */
+    const char *op;             /* only operations of that kind ("linear") or value ("gate"); NULL: all */
     apr_status (*on_record)(void *user, const apr_parity_record *record, apr_error *err); /* may be NULL */
     void *user;
 } apr_parity_options;

@@ -102,6 +102,13 @@ apr_status apr_session_open(apr_session **session, const apr_model *model, const
     return APR_OK;
 }
 
+apr_status apr_session_open_like(apr_session **session, const apr_model *model, const apr_session *like, apr_error *err)
+{
+    apr_session_options options = like->options;
+    options.n_ctx = like->plan.n_ctx;
+    return apr_session_open(session, model, &options, err);
+}
+
 void apr_session_close(apr_session *s)
 {
     if (s == NULL) return;

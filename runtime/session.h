@@ -43,6 +43,8 @@ extern const apr_session_options apr_session_defaults; /* those of apr_plan_defa
 /* The model must be canonical (Hugging Face's names). APR_E_DAMAGED: a tensor is missing or has another shape;
  * APR_E_UNSUPPORTED: family, operation, dtype or tensor that cannot be run; APR_E_MEMORY: does not fit. */
 apr_status apr_session_open(apr_session **session, const apr_model *model, const apr_session_options *options, apr_error *err);
+/* With the options of another session, its plan's sizes among them. */
+apr_status apr_session_open_like(apr_session **session, const apr_model *model, const apr_session *like, apr_error *err);
 void apr_session_close(apr_session *session); /* NULL is fine */
 
 /* "host", "ref", "cuda": what the next evaluation will run on. */

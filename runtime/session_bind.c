@@ -41,7 +41,8 @@ static apr_status check_leftovers(const apr_session *s, apr_error *err)
     for (size_t i = 0; i < s->program.n_weights; i++) {
         if (s->tensors[i] == NULL) continue;
         is_used[s->tensors[i] - s->model->tensors] = true;
-        if (s->tensors[i]->scale != NULL) is_used[s->tensors[i]->scale - s->model->tensors] = true;
+        const apr_tensor *const scale = s->tensors[i]->scale != NULL ? apr_model_find(s->model, s->tensors[i]->scale->name) : NULL;
+        if (scale != NULL) is_used[scale - s->model->tensors] = true;
     }
     for (size_t i = 0; i < s->model->n_tensors && status == APR_OK; i++) {
         const char *const name = s->model->tensors[i].name;

@@ -2,6 +2,7 @@
 #include "formats/bytes.h"
 #include "runtime/heap.h"
 #include "runtime/session_parts.h"
+#include "runtime/steps.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,12 +124,7 @@ static void fill_vectors(const apr_session *s, float *vectors)
     for (size_t i = 0; i < s->program.n_weights; i++)
         if (s->plan.vector_offsets[i] >= 0)
             apr_decode_rows(s->tensors[i], 0, apr_tensor_rows(s->tensors[i]), vectors + s->plan.vector_offsets[i]);
-    for (size_t i = 0; i < s->program.n_ropes; i++) {
-        const apr_rope_table *const rope = &s->program.ropes[i];
-        const int64_t divisors = rope->divisors >= 0 ? s->plan.vector_offsets[rope->divisors] : -1;
-        float *const freqs = vectors + s->plan.rope_offsets[i];
-        for (int64_t j = 0; j < rope->n_freqs; j++) freqs[j] = divisors >= 0 ? rope->freqs[j] / vectors[divisors + j] : rope->freqs[j];
-    }
+    for (size_t i = 0; i < s->program.n_ropes; i++) apr_steps_frequencies(s, (int)i, vectors + s->plan.rope_offsets[i]);
 }
 
 static apr_status upload_vectors(apr_session *s, apr_error *err)

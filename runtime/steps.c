@@ -93,6 +93,17 @@ void apr_steps_seek(apr_session *s, int64_t position) { s->position = position; 
 const apr_tensor *apr_steps_tensor(const apr_session *s, int slot) { return slot >= 0 ? s->tensors[slot] : NULL; }
 const char *apr_steps_backend(const apr_session *s) { return s->backend->name; }
 
+const apr_model *apr_steps_model(const apr_session *s) { return s->model; }
+
+void apr_steps_frequencies(const apr_session *s, int rope, float *freqs)
+{
+    const apr_rope_table *const table = &s->program.ropes[rope];
+    const apr_tensor *const divisors = table->divisors >= 0 ? s->tensors[table->divisors] : NULL;
+
+    if (divisors != NULL) apr_decode_rows(divisors, 0, 1, freqs);
+    for (int64_t j = 0; j < table->n_freqs; j++) freqs[j] = divisors != NULL ? table->freqs[j] / freqs[j] : table->freqs[j];
+}
+
 int64_t apr_steps_fp16_above(const apr_session *s)
 {
     if (s->device == NULL) return INT64_MAX;

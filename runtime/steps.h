@@ -31,5 +31,8 @@ void apr_steps_seek(apr_session *session, int64_t position);
 /* The tensor of a weight slot, or NULL where an optional one is not there; the name of the backend. */
 const apr_tensor *apr_steps_tensor(const apr_session *session, int slot);
 const char *apr_steps_backend(const apr_session *session);
+const apr_model *apr_steps_model(const apr_session *session);
+/* [n_freqs] of a rotary table, its divisors (where the model has some) applied. */
+void apr_steps_frequencies(const apr_session *session, int rope, float *freqs);
 
 #endif

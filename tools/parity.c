@@ -3,6 +3,7 @@
 
 #include "formats/bytes.h"
 #include "formats/out.h"
+#include "runtime/compare.h"
 #include "tools/meter.h"
 #include "tools/text.h"
 #include "tools/verify_texts.h"
@@ -269,7 +270,7 @@ apr_status apr_parity_with_ref(const apr_running *r, const int32_t *ids, int64_t
     apr_session *ref = NULL;
 
     *result = (apr_parity_result){0};
-    options->allowance = NULL;
+    options->weights = NULL;
     options->fp16_above = apr_steps_fp16_above(r->session);
     APR_TRY(open_ref(r, &ref, err));
     const apr_status status = apr_parity_run(ref, r->session, ids, n_ids, options, result, err);

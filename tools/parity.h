@@ -17,7 +17,7 @@ extern const char *const apr_parity_verb_examples[];
 
 apr_status apr_run_parity(const apr_call *call, apr_error *err);
 
-/* The running model's session against a session of the reference backend with the same plan. allowance and fp16_above of the
+/* The running model's session against a session of the reference backend with the same plan. weights and fp16_above of the
  * options are set here. */
 apr_status apr_parity_with_ref(const apr_running *running, const int32_t *ids, int64_t n_ids, apr_parity_options *options,
                                apr_parity_result *result, apr_error *err);

@@ -10,6 +10,7 @@ typedef struct verify_options {
     apr_run_options run;
     const char *ref, *text, *html;
     int64_t window, tokens;
+    uint64_t control;
     bool parity;
 } verify_options;
 
@@ -22,6 +23,9 @@ const apr_option apr_verify_options[] = {
     {"tokens", 'n', APR_OPTION_INT, "N", "48", "tokens of a greedy answer at most", APR_TO(verify_options, tokens), .min = 1, .max = 4096},
     {"parity", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the comparison of the backend with the reference, operation by operation",
      APR_TO(verify_options, parity)},
+    {"control", 0, APR_OPTION_SIZE, "SIZE", "8G",
+     "memory for SOURCE with its weights brought to MODEL's types here, by which MODEL's divergence is judged; 0: not judged",
+     APR_TO(verify_options, control)},
     {"html", 0, APR_OPTION_STRING, "FILE", NULL, "write the report as one HTML page with pictures; takes the place of an older page only",
      APR_TO(verify_options, html)},
     APR_RUN_OPTIONS(verify_options, run, "f16"),
@@ -51,7 +55,11 @@ void apr_verify_pass(apr_verify_report *report, apr_verify_check *check, bool pa
 
 void apr_verify_close(apr_verify_report *report)
 {
-    for (size_t i = 0; i < report->n_texts; i++) apr_divergence_close(&report->texts[i].d);
+    for (size_t i = 0; i < report->n_texts; i++) {
+        apr_divergence_close(&report->texts[i].d);
+        apr_divergence_close(&report->texts[i].control);
+    }
+    apr_weights_close(&report->tensors);
     for (size_t i = 0; i < report->n_answers; i++) {
         free(report->answers[i].prompt);
         free(report->answers[i].truth);
@@ -64,9 +72,11 @@ void apr_verify_close(apr_verify_report *report)
 
 static apr_status run_checks(apr_verify_report *report, const verify_options *o, apr_progress progress, apr_error *err)
 {
-    const apr_verify_input input = {.text_path = o->text, .window = o->window, .n_answer = o->tokens, .progress = progress};
+    const apr_verify_input input = {
+        .text_path = o->text, .window = o->window, .n_answer = o->tokens, .control_limit = o->control, .progress = progress};
 
     APR_TRY(apr_verify_vocabulary(report, err));
+    APR_TRY(apr_verify_facts(report, err));
     APR_TRY(apr_verify_tensors(report, &input, err));
     APR_TRY(apr_verify_operations(report, err));
     APR_TRY(apr_verify_divergence(report, &input, err));
@@ -135,7 +145,6 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
         report->truth = &truth;
         report->other = &other;
         report->backend = apr_steps_backend(other.session);
-        report->allowance = apr_allowance_for(&truth.model, &other.model);
         const apr_progress progress = apr_meter_start(&meter, call->quiet);
         status = run_checks(report, o, progress, err);
         apr_meter_end(&meter);

@@ -4,6 +4,7 @@
 
 #include "formats/out.h"
 #include "formats/progress.h"
+#include "runtime/compare.h"
 #include "runtime/parity.h"
 #include "tools/running.h"
 
@@ -28,6 +29,9 @@ typedef struct apr_verify_check {
 typedef struct apr_verify_text_result {
     char name[128];
     apr_divergence d;
+    apr_divergence control; /* the reference against itself in the model's types; has_control */
+    bool has_control;
+    double bound; /* of the mean; NAN: not judged */
 } apr_verify_text_result;
 
 typedef struct apr_verify_answer {
@@ -40,13 +44,14 @@ typedef struct apr_verify_report {
     const apr_running *truth, *other;
     const char *backend;    /* that runs both */
     apr_session_usage used; /* by the model's session, before the reference's was opened */
-    apr_allowance allowance;
+    apr_weights tensors;    /* pairs of weights, and the control */
     apr_verify_check checks[APR_VERIFY_MAX_CHECKS];
     size_t n_checks;
     apr_verify_text_result texts[APR_VERIFY_MAX_TEXTS];
     size_t n_texts;
     apr_verify_answer answers[APR_VERIFY_MAX_ANSWERS];
     size_t n_answers;
+    bool same_shape;            /* both can be run in step */
     apr_parity_result weights;  /* the two models from the same input; n_judged 0: not comparable */
     apr_parity_result backends; /* reference and backend on the model */
     double *drift;              /* [n_drift] relative error of the hidden states after each layer, both models on their own */
@@ -64,10 +69,12 @@ void apr_verify_close(apr_verify_report *report);
 typedef struct apr_verify_input {
     const char *text_path; /* NULL: only the built-in text */
     int64_t window, n_answer;
+    uint64_t control_limit; /* memory for the control */
     apr_progress progress;
 } apr_verify_input;
 
 apr_status apr_verify_vocabulary(apr_verify_report *report, apr_error *err);
+apr_status apr_verify_facts(apr_verify_report *report, apr_error *err);
 apr_status apr_verify_tensors(apr_verify_report *report, const apr_verify_input *input, apr_error *err);
 apr_status apr_verify_operations(apr_verify_report *report, apr_error *err);
 apr_status apr_verify_divergence(apr_verify_report *report, const apr_verify_input *input, apr_error *err);

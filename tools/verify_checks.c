@@ -1,4 +1,5 @@
 /* verify_checks.c - the checks of `aprrun verify` on two models that are open. */
+#include "runtime/facts.h"
 #include "runtime/generate.h"
 #include "tools/parity.h"
 #include "tools/text.h"
@@ -122,79 +123,48 @@ char *apr_verify_types_text(const apr_model *model, char *text, size_t capacity)
     }
 }
 
-/* What is known of all tensors, and the first that is not as it should be. */
-typedef struct tensor_findings {
-    apr_verify_check *present, *values;
-    size_t n_missing, n_damaged, n_far;
-    double worst;
-    const char *worst_name;
-} tensor_findings;
-
-static void judge_tensor(tensor_findings *f, const apr_tensor *tensor, const apr_tensor *truth, const apr_tensor_scan *scan)
+static void finish_check(apr_verify_report *report, apr_verify_check *c, bool passed, const char *where)
 {
-    char *const damaged = f->present->where, *const far = f->values->where;
-    const bool zero = scan->all_zero && tensor->rank >= 2; /* a bias may well be zero */
-
-    if (scan->n_nonfinite > 0 || zero) {
-        if (f->n_damaged++ == 0 && f->n_missing == 0) {
-            if (zero) snprintf(damaged, sizeof f->present->where, "'%s' is all zeros", tensor->name);
-            else
-                snprintf(damaged, sizeof f->present->where, "'%s' has %lld numbers that are not finite, the first at %lld", tensor->name,
-                         (long long)scan->n_nonfinite, (long long)scan->first_nonfinite);
-        }
-        if (!zero) return; /* its error would be no number */
-    }
-    if (truth == NULL) return;
-    const apr_allowance a = tensor->dtype == truth->dtype ? apr_allowance_same : apr_allowance_of(tensor->dtype);
-    if (scan->worst_row > f->worst) f->worst = scan->worst_row, f->worst_name = tensor->name;
-    if (scan->relative <= a.op_error && scan->worst_row <= a.row_error) return;
-    if (f->n_far++ == 0)
-        snprintf(far, sizeof f->values->where,
-                 "'%s': row %lld is off by %.3g of its size where %.2g is allowed for %s (the whole tensor: %.3g, %.2g)", tensor->name,
-                 (long long)scan->worst_row_at, scan->worst_row, a.row_error, a.type, scan->relative, a.op_error);
+    snprintf(c->where, sizeof c->where, "%.500s", passed ? "" : where);
+    apr_verify_pass(report, c, passed);
 }
 
-/* The reference's tensor to compare with; NULL: there is none, or not of that shape (which the program's check says). */
-static const apr_tensor *find_truth(const apr_model *truth, const apr_tensor *tensor)
+/* Operations and what they are told: sizes, windows, epsilons, rotary frequencies. */
+apr_status apr_verify_facts(apr_verify_report *report, apr_error *err)
 {
-    const apr_tensor *const was = apr_model_find(truth, tensor->name);
-    const bool fits = was != NULL && apr_can_decode(was->dtype) && was->rank == tensor->rank &&
-                      memcmp(was->dims, tensor->dims, (size_t)was->rank * sizeof *was->dims) == 0;
-    return fits ? was : NULL;
+    const apr_session *const truth = report->truth->session, *const other = report->other->session;
+    apr_verify_check *const c = apr_verify_add(report, "facts", "the same computation");
+    apr_error shape = {0}, fact = {0};
+
+    const apr_status status = apr_facts_compare(truth, other, &fact);
+    if (status > APR_E_NO) return apr_fail(err, status, "%s", fact.text);
+    report->same_shape = apr_facts_same_shape(truth, other, &shape) == APR_OK;
+    if (status == APR_OK) snprintf(c->found, sizeof c->found, "all %zu operations", apr_session_program(other)->n_ops);
+    else snprintf(c->found, sizeof c->found, "%s", report->same_shape ? "told other things" : "another program");
+    finish_check(report, c, status == APR_OK, fact.text);
+    return APR_OK;
 }
 
 apr_status apr_verify_tensors(apr_verify_report *report, const apr_verify_input *input, apr_error *err)
 {
-    const apr_model *const model = &report->other->model, *const truth = &report->truth->model;
-    const apr_program *const program = apr_session_program(report->truth->session);
-    tensor_findings f = {.present = apr_verify_add(report, "tensors", "tensors present and finite"),
-                         .values = apr_verify_add(report, "weights", "each row of weights"),
-                         .worst_name = "none differs"};
+    apr_weights *const w = &report->tensors;
 
-    for (size_t i = 0; i < program->n_weights; i++) {
-        if (apr_steps_tensor(report->truth->session, (int)i) == NULL || apr_model_find(model, program->weights[i].name) != NULL) continue;
-        if (f.n_missing++ == 0) snprintf(f.present->where, sizeof f.present->where, "'%s' is missing", program->weights[i].name);
-    }
-    for (size_t i = 0; i < model->n_tensors; i++) {
-        const apr_tensor *const tensor = &model->tensors[i];
-        apr_tensor_scan scan;
-        if (!(apr_dtype_is_float(tensor->dtype) || apr_dtype_is_quantized(tensor->dtype)) || !apr_can_decode(tensor->dtype)) continue;
-        const apr_tensor *const was = find_truth(truth, tensor);
-        APR_TRY(apr_scan_tensor(tensor, was, &scan, err));
-        judge_tensor(&f, tensor, was, &scan);
-        apr_progress_report(&input->progress, i + 1, model->n_tensors, "tensors");
-    }
-    if (f.n_damaged + f.n_missing == 0) snprintf(f.present->found, sizeof f.present->found, "all %zu", model->n_tensors);
+    if (!report->same_shape) return APR_OK; /* which has been said */
+    APR_TRY(apr_weights_compare(w, report->truth->session, report->other->session, input->control_limit, &input->progress, err));
+    apr_verify_check *c = apr_verify_add(report, "tensors", "tensors present and finite");
+    const size_t n_bad = w->n_missing + w->n_damaged;
+    if (n_bad == 0) snprintf(c->found, sizeof c->found, "all %zu", w->n_pairs);
+    else snprintf(c->found, sizeof c->found, "%zu missing and %zu damaged, of %zu", w->n_missing, w->n_damaged, w->n_pairs);
+    finish_check(report, c, n_bad == 0, w->n_missing > 0 ? w->missing : w->damaged);
+
+    c = apr_verify_add(report, "weights", "each row of weights");
+    if (w->n_far > 0) snprintf(c->found, sizeof c->found, "%zu of %zu tensors too far off", w->n_far, w->n_pairs);
+    else if (w->worst == NULL) snprintf(c->found, sizeof c->found, "the same numbers%s", w->n_damaged > 0 ? " where they are numbers" : "");
     else
-        snprintf(f.present->found, sizeof f.present->found, "%zu missing and %zu damaged, of %zu", f.n_missing, f.n_damaged,
-                 truth->n_tensors);
-    apr_verify_pass(report, f.present, f.n_damaged + f.n_missing == 0);
-    if (f.n_far > 0) snprintf(f.values->found, sizeof f.values->found, "%zu of %zu tensors too far off", f.n_far, model->n_tensors);
-    else if (f.worst == 0.0)
-        snprintf(f.values->found, sizeof f.values->found, "the same numbers%s", f.n_damaged > 0 ? " where they are numbers" : "");
-    else snprintf(f.values->found, sizeof f.values->found, "worst relative error %.2g, in '%.100s'", f.worst, f.worst_name);
-    snprintf(f.values->bound, sizeof f.values->bound, "by type, %s: %.2g", report->allowance.type, report->allowance.row_error);
-    apr_verify_pass(report, f.values, f.n_far == 0);
+        snprintf(c->found, sizeof c->found, "%.0f %% of what is allowed at most, in '%.90s'", 100.0 * w->worst->scan.excess,
+                 w->worst->other->name);
+    snprintf(c->bound, sizeof c->bound, "what its type needs on these numbers");
+    finish_check(report, c, w->n_far == 0, w->far);
     return APR_OK;
 }
 
@@ -233,35 +203,28 @@ static apr_status measure_drift(apr_verify_report *report, const int32_t *ids, s
 apr_status apr_verify_operations(apr_verify_report *report, apr_error *err)
 {
     static const int64_t positions[] = {0, 64};
-    apr_verify_check *const c = apr_verify_add(report, "operations", "each operation, from the same input");
     const apr_parity_options options = {.positions = positions,
                                         .n_positions = sizeof positions / sizeof *positions,
                                         .n_batch = APR_PARITY_BATCH,
-                                        .fp16_above = apr_session_plan(report->other->session)->judged == APR_ON_DEVICE ? 8 : INT64_MAX,
-                                        .allowance = &report->allowance,
+                                        .fp16_above = apr_steps_fp16_above(report->other->session),
+                                        .weights = &report->tensors,
                                         .layer = APR_PARITY_ALL_LAYERS};
-    apr_error local = {0};
+    double worst = 0.0;
     int32_t *ids;
     size_t n;
 
+    if (!report->same_shape) return APR_OK;
     APR_TRY(encode_text(report, apr_verify_text, strlen(apr_verify_text), &ids, &n, err));
-    apr_status status = apr_parity_run(report->truth->session, report->other->session, ids, (int64_t)n, &options, &report->weights, &local);
-    if (status == APR_E_NO) { /* not even the same program: that is the answer */
-        snprintf(c->found, sizeof c->found, "cannot be compared");
-        snprintf(c->where, sizeof c->where, "%.500s", local.text);
-        apr_verify_pass(report, c, false);
-        free(ids);
-        return APR_OK;
-    }
+    apr_status status = apr_parity_run(report->truth->session, report->other->session, ids, (int64_t)n, &options, &report->weights, err);
     if (status != APR_OK) {
         free(ids);
-        return apr_fail(err, status, "%s", local.text);
+        return status;
     }
-    double worst = 0.0;
+    apr_verify_check *const c = apr_verify_add(report, "operations", "each operation, from the same input");
     for (int64_t i = 0; i <= report->weights.n_layers; i++) worst = fmax(worst, report->weights.worst_relative[i]);
     snprintf(c->found, sizeof c->found, "%lld of %lld, worst relative error %.2g", (long long)report->weights.n_passed,
              (long long)report->weights.n_judged, worst);
-    snprintf(c->bound, sizeof c->bound, "by type, %s: %.2g", report->allowance.type, report->allowance.op_error);
+    snprintf(c->bound, sizeof c->bound, "what the weights differ by");
     if (report->weights.failed) apr_parity_sentence(c->where, sizeof c->where, &report->weights);
     apr_verify_pass(report, c, !report->weights.failed);
     status = measure_drift(report, ids, n < 64 ? n : 64, err);
@@ -294,25 +257,50 @@ static void say_where(const apr_verify_report *report, const int32_t *ids, const
     free(text);
 }
 
-static void judge_divergence(apr_verify_report *report, const apr_verify_text_result *t, const int32_t *ids)
+static void judge_divergence(apr_verify_report *report, apr_verify_text_result *t, const int32_t *ids)
 {
-    const apr_allowance *const a = &report->allowance;
+    const apr_divergence *const control = t->has_control ? &t->control : NULL;
+    const bool is_judged = !isnan(t->bound);
     apr_verify_check *c = apr_verify_add(report, "kl", "KL divergence");
 
     snprintf(c->found, sizeof c->found, "mean %.3g, median %.3g, largest %.3g (%s)", t->d.mean, t->d.median, t->d.largest, t->name);
-    snprintf(c->bound, sizeof c->bound, "mean %.2g", a->kl);
-    if (!(t->d.mean <= a->kl)) say_where(report, ids, &t->d, c->where, sizeof c->where);
-    apr_verify_pass(report, c, t->d.mean <= a->kl);
+    if (control != NULL) snprintf(c->bound, sizeof c->bound, "mean %.2g: 3 times that of these types, made here", t->bound);
+    else if (is_judged) snprintf(c->bound, sizeof c->bound, "mean %.2g", t->bound);
+    else snprintf(c->bound, sizeof c->bound, "not judged: no memory for a control");
+    if (is_judged && !(t->d.mean <= t->bound)) say_where(report, ids, &t->d, c->where, sizeof c->where);
+    if (is_judged) apr_verify_pass(report, c, t->d.mean <= t->bound);
 
     c = apr_verify_add(report, "same_top", "same most likely token");
     snprintf(c->found, sizeof c->found, "%.2f %% of %lld positions", 100.0 * t->d.same_top, (long long)t->d.n_rows);
-    snprintf(c->bound, sizeof c->bound, "at least %.3g %%", 100.0 * a->same_top);
-    apr_verify_pass(report, c, t->d.same_top >= a->same_top);
+    if (control != NULL) snprintf(c->bound, sizeof c->bound, "not judged; the control: %.2f %%", 100.0 * control->same_top);
 
     c = apr_verify_add(report, "perplexity", "perplexity");
     snprintf(c->found, sizeof c->found, "%.4f, reference %.4f", t->d.perplexity_other, t->d.perplexity_truth);
-    snprintf(c->bound, sizeof c->bound, "at most %.7g times", a->perplexity);
-    apr_verify_pass(report, c, t->d.perplexity_other <= a->perplexity * t->d.perplexity_truth);
+    if (control != NULL) snprintf(c->bound, sizeof c->bound, "not judged; the control: %.4f", control->perplexity_other);
+}
+
+/* The reference against itself in the model's types, on the same text. Where there is no memory for it, there is no bound. */
+static apr_status compare_control(apr_verify_report *report, const apr_verify_input *input, const int32_t *ids, int64_t n,
+                                  apr_verify_text_result *t, apr_error *err)
+{
+    apr_session *const truth = report->truth->session;
+    apr_session *control = NULL;
+    apr_error own = {0};
+
+    t->bound = NAN;
+    if (!report->same_shape || report->tensors.unchanged) {
+        t->bound = apr_divergence_bound(NULL);
+        return APR_OK;
+    }
+    if (!report->tensors.has_control) return APR_OK;
+    apr_status status = apr_session_open_like(&control, &report->tensors.control, truth, &own);
+    if (status == APR_OK) status = apr_compare_models(truth, control, ids, n, input->window, NULL, NULL, &t->control, &own);
+    apr_session_close(control);
+    if (status == APR_E_MEMORY) return APR_OK;
+    if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
+    t->has_control = true;
+    t->bound = apr_divergence_bound(&t->control);
+    return APR_OK;
 }
 
 static apr_status compare_text(apr_verify_report *report, const apr_verify_input *input, const char *name, const char *text, size_t n_bytes,
@@ -325,14 +313,11 @@ static apr_status compare_text(apr_verify_report *report, const apr_verify_input
 
     snprintf(t->name, sizeof t->name, "%s", name);
     APR_TRY(encode_text(report, text, n_bytes, &ids, &n, err));
-    const apr_status status =
+    report->n_texts++;
+    apr_status status =
         apr_compare_models(report->truth->session, report->other->session, ids, (int64_t)n, input->window, on_rows, &meter, &t->d, err);
-    if (status == APR_OK) {
-        report->n_texts++;
-        judge_divergence(report, t, ids);
-    } else {
-        apr_divergence_close(&t->d);
-    }
+    if (status == APR_OK) status = compare_control(report, input, ids, (int64_t)n, t, err);
+    if (status == APR_OK) judge_divergence(report, t, ids);
     free(ids);
     return status;
 }
@@ -445,7 +430,7 @@ apr_status apr_verify_answers(apr_verify_report *report, const apr_verify_input 
     }
     apr_verify_check *const c = apr_verify_add(report, "answers", "greedy answers");
     snprintf(c->found, sizeof c->found, "%zu of %zu word for word", n_same, report->n_answers);
-    if (report->allowance.kl <= apr_allowance_same.kl) apr_verify_pass(report, c, n_same == report->n_answers);
+    if (report->same_shape && report->tensors.unchanged) apr_verify_pass(report, c, n_same == report->n_answers);
     else snprintf(c->bound, sizeof c->bound, "not judged");
     return APR_OK;
 }

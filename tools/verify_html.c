@@ -91,8 +91,8 @@ static void write_head(FILE *out, const apr_verify_report *r)
     apr_html_text(out, r->other->source.path);
     fprintf(out, "</code> (%s)<br>against <code>", apr_verify_types_text(&r->other->model, types, sizeof types));
     apr_html_text(out, r->truth->source.path);
-    fprintf(out, "</code> (%s)<br>%s, run on %s; bounds for %s weights</p>\n", apr_verify_types_text(&r->truth->model, types, sizeof types),
-            apr_session_program(r->other->session)->architecture, r->backend, r->allowance.type);
+    fprintf(out, "</code> (%s)<br>%s, run on %s</p>\n", apr_verify_types_text(&r->truth->model, types, sizeof types),
+            apr_session_program(r->other->session)->architecture, r->backend);
 }
 
 static void write_first_failure(FILE *out, const apr_verify_report *r)
@@ -173,7 +173,7 @@ static void write_texts(FILE *out, const apr_verify_report *r)
                 "style=\"background:var(--one-soft)\"></i>up to the largest</span><span><i style=\"background:var(--fail);height:2px;"
                 "vertical-align:4px\"></i>bound of the mean</span></div>\n",
                 (long long)d->n_rows, (long long)d->window, d->mean, d->median, d->p99, d->largest);
-        apr_picture_divergence(out, d, r->allowance.kl);
+        apr_picture_divergence(out, d, r->texts[i].bound);
         fputs("</div>\n", out);
     }
 }
@@ -189,7 +189,7 @@ static void write_layers(FILE *out, const apr_verify_report *r)
               "style=\"background:var(--two)\"></i>hidden states, adding "
               "up</span></div>\n",
               out);
-        apr_picture_layers(out, r->weights.worst_relative, r->weights.n_layers, r->drift, r->n_drift, r->allowance.op_error);
+        apr_picture_layers(out, r->weights.worst_relative, r->weights.n_layers, r->drift, r->n_drift, NAN);
         fputs("</div>\n", out);
     }
     if (r->backends.n_judged > 0) {

@@ -13,9 +13,9 @@ apr_status apr_verify_print(const apr_verify_report *report, apr_error *err)
     char types[2][256], clean[1024];
     apr_table table;
 
-    printf("%s%s%s  %s\n  against  %s  %s\n  run on %s; bounds for %s\n\n", apr_bold(stdout), report->other->source.path, apr_plain(stdout),
+    printf("%s%s%s  %s\n  against  %s  %s\n  run on %s\n\n", apr_bold(stdout), report->other->source.path, apr_plain(stdout),
            apr_verify_types_text(&report->other->model, types[0], sizeof types[0]), report->truth->source.path,
-           apr_verify_types_text(&report->truth->model, types[1], sizeof types[1]), report->backend, report->allowance.type);
+           apr_verify_types_text(&report->truth->model, types[1], sizeof types[1]), report->backend);
     apr_table_start(&table, columns, 4);
     for (size_t i = 0; i < report->n_checks; i++) {
         const apr_verify_check *const c = &report->checks[i];
@@ -78,6 +78,12 @@ static void texts_json(apr_json_text *json, const apr_verify_report *report)
         apr_json_int(json, "window", d->window);
         for (size_t f = 0; f < sizeof figures / sizeof *figures; f++) apr_json_real(json, figures[f].key, figures[f].value);
         apr_json_int(json, "kl_max_at", d->largest_at);
+        if (report->texts[i].has_control) {
+            apr_json_real(json, "kl_mean_control", report->texts[i].control.mean);
+            apr_json_real(json, "same_top_control", report->texts[i].control.same_top);
+            apr_json_real(json, "perplexity_control", report->texts[i].control.perplexity_other);
+        }
+        apr_json_real(json, "kl_mean_bound", report->texts[i].bound);
         apr_json_close(json, '}');
     }
     apr_json_close(json, ']');
@@ -149,7 +155,7 @@ void apr_verify_json(const apr_verify_report *report, apr_json_text *json)
     string_json(json, "ref", report->truth->source.path);
     string_json(json, "ref_types", apr_verify_types_text(&report->truth->model, types, sizeof types));
     string_json(json, "backend", report->backend);
-    string_json(json, "bounds_for", report->allowance.type);
+    apr_json_bool(json, "weights_unchanged", report->same_shape && report->tensors.unchanged);
     checks_json(json, report);
     texts_json(json, report);
     answers_json(json, report);
