@@ -129,6 +129,30 @@ static void a_window_is_refused_or_carried_for_our_own_reader(void **state)
     apr_model_close(&m);
 }
 
+/* What no program here does stays known through every format. */
+static void a_refused_activation_stays_refused(void **state)
+{
+    static const char *const paths[] = {"gelu.gguf", "gelu.apr", "gelu-2.gguf"};
+    char config[256];
+    apr_model m;
+
+    (void)state;
+    make_family("llama", in_work("gelu"));
+    snprintf(config, sizeof config, "%s/config.json", in_work("gelu"));
+    edit_file(config, "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"");
+    must_not(in_work("gelu"), in_work("gelu.gguf"), "hidden_act");
+    must(in_work("gelu"), in_work("gelu.gguf"), true);
+    must(in_work("gelu.gguf"), in_work("gelu.apr"), false);
+    must(in_work("gelu.apr"), in_work("gelu-2.gguf"), false);
+    for (size_t i = 0; i < 3; i++) {
+        open_or_fail(&m, in_work(paths[i]));
+        assert_non_null(m.hparams.refusal);
+        assert_non_null(strstr(m.hparams.refusal, "hidden_act"));
+        apr_model_close(&m);
+    }
+    must_not(in_work("gelu.gguf"), in_work("gelu-back"), "hidden_act");
+}
+
 /* --- models made here --- */
 
 /* Writes the layout as it is; its tensors have their data. */
@@ -376,6 +400,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistral_goes_out_as_llama_and_comes_back_as_mistral),
         cmocka_unit_test(a_window_is_refused_or_carried_for_our_own_reader),
+        cmocka_unit_test(a_refused_activation_stays_refused),
         cmocka_unit_test(biases_in_the_tensors_stand_in_config_json),
         cmocka_unit_test(what_lies_between_tensors_comes_back),
         cmocka_unit_test(gaps_that_do_not_fit_are_refused),
