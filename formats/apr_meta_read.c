@@ -1,6 +1,7 @@
 /* apr_meta_read.c - an APR file's metadata to the model: hyperparameters, origin, steps, scales, keys, files. */
 #include "formats/apr_meta.h"
 #include "formats/base64.h"
+#include "formats/gguf.h"
 #include "formats/hf_quantization.h"
 #include "formats/safetensors.h"
 
@@ -511,6 +512,8 @@ static apr_status judge_config(apr_model *model, apr_error *err)
     const char *const where = apr_arena_print(&model->arena, "%s: its config.json", model->path);
 
     if (where == NULL) return apr_no_memory(err, "a path");
+    if (model->origin.format == APR_FORMAT_GGUF)
+        APR_TRY(apr_gguf_refusal_read(&model->kv, &model->hparams, &model->arena, model->path, err));
     return config != NULL ? apr_hf_config_judge(config, &model->hparams, &model->arena, where, err) : APR_OK;
 }
 

@@ -54,6 +54,8 @@ apr_status apr_gguf_keys(const apr_hparams *hparams, const apr_vocab *vocab, con
  * not give back. n_tokens: of the tokenizer that will follow. */
 apr_status apr_gguf_extras_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 apr_status apr_gguf_extras_write(const apr_hparams *hparams, size_t n_tokens, apr_kv_list *kv, apr_error *err);
+/* Of these the one that says what no program here does: an APR file has it in its keys alone. */
+apr_status apr_gguf_refusal_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 /* The tokenizer's part of it. What GGUF has no key for is kept under tokenizer.aprkit.*. */
 apr_status apr_gguf_vocab_keys(const apr_vocab *vocab, apr_kv_list *kv, apr_error *err);
 

@@ -81,16 +81,23 @@ static apr_status read_layers(const apr_kv_list *kv, apr_hparams *h, apr_arena *
     return APR_OK;
 }
 
+apr_status apr_gguf_refusal_read(const apr_kv_list *kv, apr_hparams *h, apr_arena *arena, const char *where, apr_error *err)
+{
+    const char *refusal;
+    APR_TRY(copy_text(kv, PREFIX "refusal", arena, &refusal, where, err));
+    if (refusal != NULL) h->refusal = refusal;
+    return APR_OK;
+}
+
 apr_status apr_gguf_extras_read(const apr_kv_list *kv, apr_hparams *h, apr_arena *arena, const char *where, apr_error *err)
 {
-    const char *architecture, *hf_class, *refusal;
+    const char *architecture, *hf_class;
 
     APR_TRY(copy_text(kv, PREFIX "architecture", arena, &architecture, where, err));
     APR_TRY(copy_text(kv, PREFIX "hf_class", arena, &hf_class, where, err));
-    APR_TRY(copy_text(kv, PREFIX "refusal", arena, &refusal, where, err));
     if (architecture != NULL) h->architecture = architecture;
     if (hf_class != NULL) h->hf_class = hf_class;
-    if (refusal != NULL) h->refusal = refusal;
+    APR_TRY(apr_gguf_refusal_read(kv, h, arena, where, err));
     APR_TRY(read_numbers(kv, h, arena, err));
     APR_TRY(read_rope(kv, h, arena, where, err));
     APR_TRY(read_layers(kv, h, arena, where, err));

@@ -3,6 +3,7 @@
 #include "formats/json.h"
 #include "formats/safetensors.h"
 
+#include <math.h>
 #include <string.h>
 
 static void put_text(apr_json_text *out, const char *key, const char *text) { apr_json_string(out, key, text, strlen(text)); }
@@ -10,6 +11,13 @@ static void put_text(apr_json_text *out, const char *key, const char *text) { ap
 static void put_positive(apr_json_text *out, const char *key, double value)
 {
     if (value > 0) apr_json_real(out, key, value);
+}
+
+/* Readers multiply it by head_dim and cut: what would come out one too small gets the next larger number. */
+static double rotary_part(const apr_hparams *h)
+{
+    const double part = (double)h->rotary_dim / (double)h->head_dim;
+    return (int64_t)(part * (double)h->head_dim) == h->rotary_dim ? part : nextafter(part, 2.0);
 }
 
 /* One object in both styles: transformers 4 finds the base beside it, transformers 5 inside it. */
@@ -20,8 +28,7 @@ static void put_rope_object(apr_json_text *out, const char *key, const apr_hpara
     apr_json_open(out, key, '{');
     put_text(out, "rope_type", apr_rope_names[s->kind]);
     if (with_base) put_positive(out, "rope_theta", h->rope_theta);
-    if (with_base && h->rotary_dim > 0 && h->rotary_dim < h->head_dim)
-        apr_json_real(out, "partial_rotary_factor", (double)h->rotary_dim / (double)h->head_dim);
+    if (with_base && h->rotary_dim > 0 && h->rotary_dim < h->head_dim) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
     if (s->kind != APR_ROPE_PLAIN) {
         put_positive(out, "factor", s->factor);
         put_positive(out, "low_freq_factor", s->low_freq_factor);
@@ -40,8 +47,7 @@ static void put_rope(apr_json_text *out, const apr_hparams *h)
     if (h->rope.kind != APR_ROPE_PLAIN) put_rope_object(out, "rope_scaling", h, false);
     else apr_json_null(out, "rope_scaling");
     put_rope_object(out, "rope_parameters", h, true);
-    if (h->rotary_dim > 0 && h->rotary_dim < h->head_dim)
-        apr_json_real(out, "partial_rotary_factor", (double)h->rotary_dim / (double)h->head_dim);
+    if (h->rotary_dim > 0 && h->rotary_dim < h->head_dim) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
 }
 
 static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_hf_family *f)
@@ -60,8 +66,11 @@ static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_hf_f
     }
 }
 
-static void put_layers(apr_json_text *out, const apr_hparams *h)
+/* Where a class supposes a window, none must be said. */
+static void put_layers(apr_json_text *out, const apr_hparams *h, const apr_hf_family *f)
 {
+    if (h->sliding_window == 0 && (f->window == APR_WINDOW_ALL || f->window == APR_WINDOW_EVEN) && f->sliding_window > 0)
+        apr_json_null(out, "sliding_window");
     if (h->layer_kinds == NULL) return;
     if (h->sliding_window > 0) apr_json_bool(out, "use_sliding_window", true);
     apr_json_open(out, "layer_types", '[');
@@ -94,7 +103,7 @@ char *apr_hf_config_write(const apr_hparams *h, const apr_vocab *vocab)
     put_text(&out, "hidden_act", f->activation);
     put_numbers(&out, h, f);
     put_rope(&out, h);
-    put_layers(&out, h);
+    put_layers(&out, h, f);
     put_ids(&out, vocab);
     apr_json_bool(&out, "attention_bias", h->attention_bias);
     if (h->mlp_bias) apr_json_bool(&out, "mlp_bias", true);

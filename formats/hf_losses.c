@@ -65,6 +65,7 @@ static apr_status check_config(const checking *c)
     if (apr_model_attachment(c->layout, "config.json") != NULL || c->layout->hparams.architecture == NULL ||
         c->layout->hparams.architecture[0] == '\0')
         return APR_OK;
+    if (c->layout->hparams.refusal != NULL) LOSS(c, "%s, which a config.json made here does not say", c->layout->hparams.refusal);
     char *const text = apr_hf_config_make(c->layout);
     if (text == NULL) return apr_no_memory(c->err, "config.json");
     const apr_attachment made = {.name = "config.json", .data = (const uint8_t *)text, .n_bytes = strlen(text)};

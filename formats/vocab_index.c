@@ -25,6 +25,7 @@ static uint32_t *slot_of(const apr_vocab_index *index, const char *text, size_t 
 bool apr_vocab_index_open(apr_vocab_index *index, const apr_vocab *vocab, int type_mask)
 {
     size_t n_slots = 16;
+    bool has_empty = false;
 
     while (n_slots < 2 * vocab->n_tokens) n_slots *= 2;
     *index = (apr_vocab_index){.vocab = vocab, .mask = n_slots - 1, .twin = -1};
@@ -33,7 +34,12 @@ bool apr_vocab_index_open(apr_vocab_index *index, const apr_vocab *vocab, int ty
     for (size_t id = 0; id < vocab->n_tokens; id++) {
         const apr_str token = vocab->tokens[id];
         const int type = vocab->types != NULL ? vocab->types[id] : APR_TOKEN_NORMAL;
-        if (token.n_bytes == 0 || (type_mask & 1 << (type & 15)) == 0) continue;
+        if ((type_mask & 1 << (type & 15)) == 0) continue;
+        if (token.n_bytes == 0) { /* cannot be found, and two of them are twins */
+            if (has_empty && index->twin < 0) index->twin = (int64_t)id;
+            has_empty = true;
+            continue;
+        }
         uint32_t *const slot = slot_of(index, token.text, token.n_bytes);
         if (*slot == 0) *slot = (uint32_t)id + 1;
         else if (index->twin < 0) index->twin = (int64_t)id;
