@@ -48,8 +48,9 @@ MAINS  := $(wildcard tools/apr*.c)
 TOOL_C := $(filter-out $(MAINS),$(wildcard tools/*.c))
 TOOLS  := $(MAINS:tools/%.c=$B/%)
 TESTS  := $(patsubst tests/%.c,$B/%,$(wildcard tests/test_*.c))
-FUZZ   := $(patsubst tests/%.c,%,$(filter-out tests/fuzz_replay.c,$(wildcard tests/fuzz_*.c)))
-REPLAYS := $(FUZZ:%=$B/replay_%)
+FUZZ   := $(patsubst tests/fuzz_%.c,%,$(filter-out tests/fuzz_replay.c tests/fuzz_dispatch.c,$(wildcard tests/fuzz_*.c)))
+FUZZ_O := $(FUZZ:%=$B/tests/fuzz_%.c.o) $B/tests/fuzz_dispatch.c.o
+REPLAY := $B/fuzz_replay
 SUPPORT_C := $(filter-out tests/test_%.c tests/gpu_%.c tests/fuzz_%.c tests/bench_%.c tests/make_%.c,$(wildcard tests/*.c))
 MAKERS := $(patsubst tests/%.c,$B/%,$(wildcard tests/make_*.c))#  programs that make what command-line tests read
 SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh')
@@ -66,8 +67,8 @@ demo: deps ## the whole story on the bundled model: convert, quantize, plan, run
 
 test: deps ## all tests but those that need a GPU
 	@$(MAKE) $(build) CUDA=0 all test-programs
-	@tests/run_all.sh $B "$(TESTS)" "$(REPLAYS)" "$(patsubst tests/%,%,$(basename $(GPU_SOURCES)))"
-test-programs: $(TOOLS) $(MAKERS) $(TESTS) $(REPLAYS)
+	@tests/run_all.sh $B "$(TESTS)" $(REPLAY) "$(patsubst tests/%,%,$(basename $(GPU_SOURCES)))"
+test-programs: $(TOOLS) $(MAKERS) $(TESTS) $(REPLAY)
 unit:
 	@$(MAKE) $(build) $(TESTS)
 	@tests/run_units.sh $(TESTS)
@@ -75,17 +76,17 @@ cli:
 	@$(MAKE) $(build) $(TOOLS) $(MAKERS)
 	@tests/run_cli.sh $B
 fuzz-replay:
-	@$(MAKE) $(build) $(REPLAYS)
-	@tests/run_replays.sh $(REPLAYS)
+	@$(MAKE) $(build) $(REPLAY)
+	@tests/run_replays.sh $(REPLAY)
 
 asan: ## the same tests under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory FLAVOR=asan test
-fuzz-build: deps-dev ## every fuzz target with the libraries it needs: build/fuzz-clang can be copied to another machine
-	@$(MAKE) $(build) CC=clang FLAVOR=fuzz $(FUZZ:%=build/fuzz-clang/%)
-	@mkdir -p build/fuzz-clang/lib && ldd $(FUZZ:%=build/fuzz-clang/%) | \
-	  awk '/lib(cjson|zstd|deflate|pcre2-8|utf8proc|omp)\.so/ && $$3 ~ "^/" {print $$3}' | sort -u | xargs -r cp -uL -t build/fuzz-clang/lib
+fuzz-build: deps-dev ## all fuzz targets and the libraries they need: build/fuzz-clang/{fuzz,lib} can be copied to another machine
+	@$(MAKE) $(build) CC='$(if $(clang_),$(CC),clang)' FLAVOR=fuzz build/fuzz-clang/fuzz
+	@mkdir -p build/fuzz-clang/lib && ldd build/fuzz-clang/fuzz | \
+	  awk '/lib(cjson|zstd|deflate|pcre2-8|utf8proc|omp|stdc\+\+|gcc_s)\.so/ && $$3 ~ "^/" {print $$3}' | xargs -r cp -uL -t build/fuzz-clang/lib
 fuzz: fuzz-build ## fuzz everything that reads foreign bytes, FUZZ_SECONDS (60) each; finds are kept in build/fuzz
-	@tests/fuzz_all.sh build/fuzz-clang build/fuzz -s $(or $(FUZZ_SECONDS),60)
+	@tests/fuzz_all.sh build/fuzz-clang/fuzz build/fuzz -s $(or $(FUZZ_SECONDS),60)
 
 check-memory: ## a 4 GB checkpoint in under 128 MiB, and killed on the way (needs 9 GB of disk)
 	@$(MAKE) $(build) all $B/bench_synth
@@ -138,10 +139,13 @@ $(TESTS) $(MAKERS): $B/%: $B/tests/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o
 	$(call link,-lcmocka)
 $B/bench_%: $B/tests/bench_%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
-$B/replay_fuzz_%: $B/tests/fuzz_%.c.o $B/tests/fuzz_replay.c.o $(TOOL_C:%=$B/%.o) $(LIB)
+$(FUZZ:%=$B/tests/fuzz_%.c.o): CPPFLAGS += -DLLVMFuzzerTestOneInput=$(basename $(basename $(@F)))
+$B/tests/fuzz_dispatch.c.o: CPPFLAGS += '-DFUZZ_LIST=$(patsubst %,X(%),$(FUZZ))'
+$(FUZZ_O): Makefile # a target more or less changes what they are compiled with
+$(REPLAY): $B/tests/fuzz_replay.c.o $(FUZZ_O) $B/tests/scratch.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
-build/fuzz-clang/fuzz_%: build/fuzz-clang/tests/fuzz_%.c.o $(TOOL_C:%=build/fuzz-clang/%.o) build/fuzz-clang/libaprkit.a
-	$(call link,-fsanitize=fuzzer -Wl$(,)-rpath$(,)'$$ORIGIN/lib')
+$B/fuzz: $(FUZZ_O) $B/tests/scratch.c.o $(TOOL_C:%=$B/%.o) $(LIB)
+	$(call link,-fsanitize=fuzzer '-Wl$(,)-rpath$(,)$$ORIGIN/lib')
 
 # CUDA: every kernels/cuda/*.cu goes into libaprkit-cuda.so, which the tools load at run time when it lies beside them.
 # Built when nvcc is here (once, into build/release); CUDA=0 leaves it out; ARCHS=90 builds for one architecture, quickly.

@@ -1,9 +1,8 @@
 /* fuzz_gguf.c - any bytes as a GGUF file: a model or a sentence, and every byte of a model's tensors can be read. */
 #include "formats/gguf.h"
+#include "tests/fuzz_target.h"
 
 #include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 static void touch(volatile uint8_t byte) { (void)byte; }
 

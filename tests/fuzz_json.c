@@ -1,10 +1,9 @@
 /* fuzz_json.c - libFuzzer target: any bytes as JSON, as a config.json and as a tokenizer.json. */
 #include "formats/json.h"
 #include "formats/safetensors.h"
+#include "tests/fuzz_target.h"
 
 #include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 static void read_config(const apr_attachment *file)
 {

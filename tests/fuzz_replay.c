@@ -1,14 +1,10 @@
 /* fuzz_replay.c - runs a fuzz target over files without a fuzzer: every find stays a test. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
+#include "tests/fuzz_target.h"
 
 static int replay(const char *path)
 {
     FILE *const f = fopen(path, "rb");
-    if (f == NULL) return 0; /* an empty corpus: the pattern itself */
+    if (f == NULL) return 0;
     fseek(f, 0, SEEK_END);
     const long n = ftell(f);
     uint8_t *const bytes = malloc(n > 0 ? (size_t)n : 1); /* exact, so that the sanitizer guards the end */
@@ -23,7 +19,9 @@ static int replay(const char *path)
 int main(int argc, char **argv)
 {
     int n = 0;
+
+    LLVMFuzzerInitialize(&argc, &argv);
     for (int i = 1; i < argc; i++) n += replay(argv[i]);
-    printf("%s: %d inputs replayed\n", argv[0], n);
-    return 0;
+    printf("%s: %d inputs replayed\n", getenv("FUZZ_TARGET"), n);
+    return n == argc - 1 ? 0 : 1;
 }

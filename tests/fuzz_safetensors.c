@@ -1,9 +1,8 @@
 /* fuzz_safetensors.c - libFuzzer target: any bytes as a safetensors file. What is accepted must lie inside the file. */
 #include "formats/safetensors.h"
+#include "tests/fuzz_target.h"
 
 #include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {

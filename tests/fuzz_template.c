@@ -3,12 +3,11 @@
  * clang -g -O1 -std=c11 -D_POSIX_C_SOURCE=200809L -I. -fsanitize=fuzzer,address,undefined tests/fuzz_template.c runtime/template*.c
  *       formats/status.c formats/arena.c -lcjson -lutf8proc -lm */
 #include "runtime/template.h"
+#include "tests/fuzz_target.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {

@@ -567,22 +567,6 @@ static void the_profile_names_what_cannot_be_expressed(void **state)
     apr_model_close(&m);
 }
 
-static void the_independent_reader_has_nothing_against_the_profile(void **state)
-{
-    (void)state;
-    char command[512];
-    apr_model m;
-    apr_error err = {0};
-    if (access("../shared/tools/apr_reader.py", R_OK) != 0) skip();
-    char *const path = make_path();
-    make_runnable_model(&m);
-    if (write_model(&m, path, &(apr_sink_options){.profile = APR_PROFILE_APRENDER}, 100, &err) != APR_OK) fail_msg("%s", err.text);
-    snprintf(command, sizeof command, "python3 ../shared/tools/apr_reader.py --run %s > /dev/null", path);
-    assert_int_equal(system(command), 0);
-    drop_path(path);
-    apr_model_close(&m);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -599,7 +583,6 @@ int main(void)
         cmocka_unit_test(a_sink_wants_all_bytes_and_no_more),
         cmocka_unit_test(what_apr_cannot_hold_is_refused),
         cmocka_unit_test(the_profile_names_what_cannot_be_expressed),
-        cmocka_unit_test(the_independent_reader_has_nothing_against_the_profile),
     };
     return cmocka_run_group_tests_name("apr", tests, NULL, NULL);
 }

@@ -152,6 +152,10 @@ static void sizes_know_their_units(void **state)
         {"1 G", false, 0},
         {"8388607T", true, (uint64_t)8388607 << 40},
         {"8388608T", false, 0},
+        {"9007199254740993", true, 9007199254740993}, /* 2^53 + 1: no double */
+        {"9223372036854775807", true, INT64_MAX},
+        {"9223372036854775808", false, 0},
+        {"99999999999999999999", false, 0},
         {"1GG", false, 0},
         {"1e3", false, 0},
     };

@@ -160,7 +160,7 @@ static void searching_encoders_lose_less_than_ggml(void **state)
     }
 }
 
-/* The figure of shared/vectors/README.md: mean over eight rows (all but zeros, tiny, large and the second plain one) of squared
+/* The figure that is known of ggml's encoder: mean over eight rows (all but zeros, tiny, large and the second plain one) of squared
  * error over power; ggml's MXFP4 has 1.328e-2, the best exponent for each block 8.91e-3. */
 static double mean_relative_error(const float *values)
 {

@@ -75,24 +75,6 @@ static void the_readers_vocabularies_give_the_golden_ids(void **state)
     check_golden_ids(apr_gguf_open, "tests/data/tiny-qwen2/tiny-qwen2-Q4_K_M.gguf", "tests/data/tiny-qwen2/golden.json");
 }
 
-static void so_do_those_of_the_other_tiny_models(void **state)
-{
-    (void)state;
-    static const struct {
-        open_fn open;
-        const char *folder, *file;
-    } models[] = {{apr_safetensors_open, "tiny-qwen3", ""},  {apr_gguf_open, "tiny-qwen3", "/tiny-qwen3-Q4_K_M.gguf"},
-                  {apr_safetensors_open, "tiny-gptoss", ""}, {apr_gguf_open, "tiny-gptoss", "/tiny-gptoss-mxfp4.gguf"},
-                  {apr_safetensors_open, "tiny-qwen35", ""}, {apr_gguf_open, "tiny-qwen35", "/tiny-qwen35-Q8_0.gguf"}};
-    if (access("../shared/models/README.md", R_OK) != 0) skip();
-    for (size_t i = 0; i < COUNT(models); i++) {
-        char path[200], golden[200];
-        snprintf(path, sizeof path, "../shared/models/%s%s", models[i].folder, models[i].file);
-        snprintf(golden, sizeof golden, "../shared/models/%s/golden.json", models[i].folder);
-        check_golden_ids(models[i].open, path, golden);
-    }
-}
-
 static void seven_splitting_rules_agree_with_tokenizers_on_hard_texts(void **state)
 {
     (void)state;
@@ -369,7 +351,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_prompts_of_the_bundled_model_encode_and_decode),
         cmocka_unit_test(the_readers_vocabularies_give_the_golden_ids),
-        cmocka_unit_test(so_do_those_of_the_other_tiny_models),
         cmocka_unit_test(seven_splitting_rules_agree_with_tokenizers_on_hard_texts),
         cmocka_unit_test(added_tokens_follow_their_flags),
         cmocka_unit_test(long_runs_agree_with_tokenizers),

@@ -47,25 +47,46 @@ bool apr_parse_real(const char *text, double *value)
     return isfinite(*value);
 }
 
+/* A whole number of units, exactly; a fraction of one through double, whose 53 bits are more than its digits say. */
+static bool scale_size(const char *text, size_t n_number, uint64_t unit, uint64_t *value)
+{
+    if (strspn(text, digits) >= n_number) {
+        errno = 0;
+        const unsigned long long number = strtoull(text, NULL, 10);
+        return errno == 0 && !__builtin_mul_overflow((uint64_t)number, unit, value) && *value <= INT64_MAX;
+    }
+    const double bytes = strtod(text, NULL) * (double)unit;
+    if (!(bytes < 0x1p63)) return false;
+    *value = (uint64_t)llround(bytes);
+    return true;
+}
+
 bool apr_parse_size(const char *text, uint64_t *value)
 {
     static const struct {
         const char *suffix;
-        double bytes;
+        uint64_t bytes;
     } units[] = {
-        {"", 1},         {"B", 1},      {"K", 0x1p10},   {"KiB", 0x1p10}, {"M", 0x1p20}, {"MiB", 0x1p20}, {"G", 0x1p30},
-        {"GiB", 0x1p30}, {"T", 0x1p40}, {"TiB", 0x1p40}, {"KB", 1e3},     {"MB", 1e6},   {"GB", 1e9},     {"TB", 1e12},
+        {"", 1},
+        {"B", 1},
+        {"K", (uint64_t)1 << 10},
+        {"KiB", (uint64_t)1 << 10},
+        {"M", (uint64_t)1 << 20},
+        {"MiB", (uint64_t)1 << 20},
+        {"G", (uint64_t)1 << 30},
+        {"GiB", (uint64_t)1 << 30},
+        {"T", (uint64_t)1 << 40},
+        {"TiB", (uint64_t)1 << 40},
+        {"KB", 1000},
+        {"MB", 1000000},
+        {"GB", 1000000000},
+        {"TB", 1000000000000},
     };
     const size_t n = decimal_length(text);
     if (n == 0) return false;
 
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (strcasecmp(text + n, units[i].suffix) != 0) continue;
-        const double bytes = strtod(text, NULL) * units[i].bytes;
-        if (!(bytes < 0x1p63)) return false;
-        *value = (uint64_t)llround(bytes);
-        return true;
-    }
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcasecmp(text + n, units[i].suffix) == 0) return scale_size(text, n, units[i].bytes, value);
     return false;
 }
 

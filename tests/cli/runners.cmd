@@ -21,8 +21,12 @@ run run_units.sh ./dies
 run run_units.sh ./skips ./good
 run run_units.sh ./fails
 run run_units.sh ./missing
-run run_replays.sh
-run run_replays.sh ./replay_fuzz_nothing | sed 's|in .*/tests/|in tests/|'
+say no_target 'exit 0'
+say has_no_corpus 'echo nothing'
+say finds '[ "$1" = --list ] && echo json || kill -6 $$'
+run run_replays.sh ./no_target
+run run_replays.sh ./has_no_corpus | sed 's|in .*/tests/|in tests/|'
+run run_replays.sh ./finds
 run run_gpu.sh . ./gpu_a ./gpu_b
 export CUDA=1
 run run_gpu.sh . ./gpu_a
