@@ -14,15 +14,12 @@
 #include <cmocka.h>
 
 static const char tiny_qwen2[] = "tests/data/tiny-qwen2";
-static const char *const all_models[] = {tiny_qwen2, "../shared/models/tiny-qwen3"};
+static const char *const all_models[] = {tiny_qwen2, "tests/data/tiny-llama"};
 
-/* False when it is not there. */
-static bool open_golden(golden *g, const char *dir)
+static void open_golden(golden *g, const char *dir)
 {
     apr_error err = {0};
-    const apr_status status = golden_open(g, dir, &err);
-    if (status != APR_OK && (status != APR_E_IO || dir == tiny_qwen2)) fail_msg("%s", err.text);
-    return status == APR_OK;
+    if (golden_open(g, dir, &err) != APR_OK) fail_msg("%s", err.text);
 }
 
 static apr_session *open_session(const apr_model *model, const apr_session_options *options)
@@ -66,7 +63,7 @@ static void hidden_states_and_logits_are_those_of_transformers(void **state)
     for (size_t i = 0; i < sizeof all_models / sizeof *all_models; i++) {
         golden g;
         apr_session_options options = apr_session_defaults;
-        if (!open_golden(&g, all_models[i])) continue; /* only the first is bundled */
+        open_golden(&g, all_models[i]);
         options.kv_dtype = APR_F32;
         compare_with_golden(&g, &options, 2e-3); /* float32 sums in another order */
         options.n_batch = 7;
@@ -121,15 +118,20 @@ static void check_prompt(apr_session *s, const apr_model *model, const cJSON *pr
 static void greedy_continuations_are_those_of_transformers(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof all_models / sizeof *all_models; i++) {
-        golden g;
-        const cJSON *prompt;
-        if (!open_golden(&g, all_models[i])) continue;
-        apr_session *const s = open_session(&g.model, &apr_session_defaults);
-        cJSON_ArrayForEach(prompt, cJSON_GetObjectItemCaseSensitive(g.json, "prompts")) check_prompt(s, &g.model, prompt);
-        apr_session_close(s);
-        golden_close(&g);
+    golden g;
+    const cJSON *prompt;
+    int n = 0;
+
+    open_golden(&g, tiny_qwen2);
+    apr_session *const s = open_session(&g.model, &apr_session_defaults);
+    cJSON_ArrayForEach(prompt, cJSON_GetObjectItemCaseSensitive(g.json, "prompts"))
+    {
+        check_prompt(s, &g.model, prompt);
+        n++;
     }
+    assert_true(n >= 4);
+    apr_session_close(s);
+    golden_close(&g);
 }
 
 static void the_perplexity_of_the_held_out_text_is_that_of_transformers(void **state)
