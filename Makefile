@@ -31,7 +31,7 @@ space := $(empty) $(empty)
 clang_ := $(findstring clang,$(CC))
 B      := build/$(FLAVOR)$(if $(clang_),-clang)
 
-WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
+WARN     := -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 CPPFLAGS += -I. -MMD -MP -D_POSIX_C_SOURCE=200809L
 CFLAGS   += -std=c11 $(WARN) $(if $(filter 1,$(WERROR)),-Werror) -fopenmp $(flags_$(FLAVOR))
 LDLIBS   += -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -ldl -lm
