@@ -87,7 +87,7 @@ static char sign_of(bool negative, const format_spec *s) { return negative ? '-'
 
 static apr_status put_number(filling *f, bool negative, const char *prefix, const char *digits, const format_spec *s)
 {
-    char body[2 * NUMBER_BYTES], grouped[2 * NUMBER_BYTES];
+    char body[2 * NUMBER_BYTES + 8], grouped[2 * NUMBER_BYTES];
     const char sign = sign_of(negative, s);
     const size_t n_whole = strspn(digits, "0123456789abcdefABCDEF");
     const bool is_decimal = s->type == 0 || strchr("bBoxXc", s->type) == NULL;

@@ -44,7 +44,7 @@ METHOD(str_rjust) { return justify(vm, a, true, out); }
 METHOD(str_center)
 {
     apr_tpl_text fill;
-    int64_t width;
+    int64_t width = 0;
     APR_TRY(read_padding(vm, a, &width, &fill));
     return apr_tpl_center(vm, a->as.text, width, fill, out);
 }
