@@ -87,7 +87,7 @@ static char sign_of(bool negative, const format_spec *s) { return negative ? '-'
 
 static apr_status put_number(filling *f, bool negative, const char *prefix, const char *digits, const format_spec *s)
 {
-    char body[2 * NUMBER_BYTES], grouped[2 * NUMBER_BYTES];
+    char body[2 * NUMBER_BYTES + 8], grouped[2 * NUMBER_BYTES];
     const char sign = sign_of(negative, s);
     const size_t n_whole = strspn(digits, "0123456789abcdefABCDEF");
     const bool is_decimal = s->type == 0 || strchr("bBoxXc", s->type) == NULL;
@@ -135,8 +135,8 @@ static apr_status put_real(filling *f, double x, const format_spec *s)
         APR_TRY(apr_tpl_take(f->vm, mark, &text));
         snprintf(digits, sizeof digits, "%.*s", (int)text.as.text.n_bytes, text.as.text.bytes);
     } else {
-        snprintf(digits, sizeof digits - 1, form, precision, magnitude);
-        if (s->type == '%') strcat(digits, "%");
+        const int n = snprintf(digits, sizeof digits - 1, form, precision, magnitude);
+        if (s->type == '%') memcpy(digits + n, "%", 2); /* there is room: 309 digits and MAX_PRECISION at most */
     }
     return put_number(f, signbit(x) && !isnan(x), "", digits, s);
 }
@@ -354,7 +354,7 @@ static apr_status put_percent(filling *f, const apr_tpl_value *v, format_spec *s
         s->fill = space; /* zeros are for numbers */
         return put_text(f, text.as.text, s, '>');
     }
-    if (!is_one_of(type, "diuoxXeEfFgG")) return unknown(f, "this kind of %% field");
+    if (!is_one_of(type, "diuoxXeEfFgG")) return unknown(f, "this kind of % field");
     if (!apr_tpl_is_number(v)) return apr_tpl_fail(f->vm, APR_E_DAMAGED, "%%%c needs a number, not a '%s'", type, apr_tpl_type_name(v));
     if (is_one_of(type, "eEfFgG")) return put_real(f, apr_tpl_as_real(v), s);
     if (is_one_of(type, "diu")) s->type = 'd';

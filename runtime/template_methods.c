@@ -326,8 +326,8 @@ const apr_tpl_builtin apr_tpl_string_methods[] = {
     {"split", "sep? maxsplit?", str_split, true},
     {"rsplit", "sep? maxsplit?", str_rsplit, true},
     {"splitlines", "keepends?", str_splitlines, true},
-    {"startswith", "prefix", str_startswith},
-    {"endswith", "suffix", str_endswith},
+    {"startswith", "prefix", str_startswith, false},
+    {"endswith", "suffix", str_endswith, false},
     {"removeprefix", "prefix", str_removeprefix, true},
     {"removesuffix", "suffix", str_removesuffix, true},
     {"replace", "old new count?", str_replace, true},
@@ -335,18 +335,18 @@ const apr_tpl_builtin apr_tpl_string_methods[] = {
     {"lower", "", str_lower, true},
     {"title", "", str_title, true},
     {"capitalize", "", str_capitalize, true},
-    {"find", "sub", str_find},
-    {"rfind", "sub", str_rfind},
-    {"index", "sub", str_index},
-    {"count", "sub", str_count},
+    {"find", "sub", str_find, false},
+    {"rfind", "sub", str_rfind, false},
+    {"index", "sub", str_index, false},
+    {"count", "sub", str_count, false},
     {"join", "iterable", str_join, true},
-    {"isdigit", "", str_isdigit},
-    {"isnumeric", "", str_isdigit},
-    {"isdecimal", "", str_isdigit},
-    {"isalpha", "", str_isalpha},
-    {"isalnum", "", str_isalnum},
-    {"isspace", "", str_isspace},
-    {NULL, NULL, NULL},
+    {"isdigit", "", str_isdigit, false},
+    {"isnumeric", "", str_isdigit, false},
+    {"isdecimal", "", str_isdigit, false},
+    {"isalpha", "", str_isalpha, false},
+    {"isalnum", "", str_isalnum, false},
+    {"isspace", "", str_isspace, false},
+    {NULL, NULL, NULL, false},
 };
 
 /* ---- dicts ---- */
@@ -380,8 +380,8 @@ METHOD(dict_copy)
 }
 
 const apr_tpl_builtin apr_tpl_dict_methods[] = {
-    {"items", "", dict_items},         {"keys", "", dict_keys}, {"values", "", dict_values},
-    {"get", "key default?", dict_get}, {"copy", "", dict_copy}, {NULL, NULL, NULL},
+    {"items", "", dict_items, false},         {"keys", "", dict_keys, false}, {"values", "", dict_values, false},
+    {"get", "key default?", dict_get, false}, {"copy", "", dict_copy, false}, {NULL, NULL, NULL, false},
 };
 
 /* ---- lists ---- */
@@ -419,8 +419,8 @@ METHOD(list_count)
 }
 
 const apr_tpl_builtin apr_tpl_list_methods[] = {
-    {"append", "item", list_append}, {"copy", "", list_copy}, {"index", "item", list_index},
-    {"count", "item", list_count},   {NULL, NULL, NULL},
+    {"append", "item", list_append, false}, {"copy", "", list_copy, false}, {"index", "item", list_index, false},
+    {"count", "item", list_count, false},   {NULL, NULL, NULL, false},
 };
 
 /* ---- loop ---- */
@@ -433,4 +433,4 @@ METHOD(loop_cycle)
     return APR_OK;
 }
 
-const apr_tpl_builtin apr_tpl_loop_methods[] = {{"cycle", NULL, loop_cycle}, {NULL, NULL, NULL}};
+const apr_tpl_builtin apr_tpl_loop_methods[] = {{"cycle", NULL, loop_cycle, false}, {NULL, NULL, NULL, false}};
