@@ -13,7 +13,7 @@ ifeq ($(MAKELEVEL)$(filter -j% --jobserver%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 build     := --no-print-directory -Otarget $(if $Q,-s)
-run_goals := demo test unit cli fuzz-replay asan fuzz check-memory bench check-archs check-gpu
+run_goals := demo test unit cli fuzz-replay asan fuzz check-memory check-kills bench check-archs check-gpu
 before    :=
 $(foreach goal,$(filter $(run_goals),$(MAKECMDGOALS)),$(eval $(goal): | $(before))$(eval before := $(goal)))
 
@@ -75,6 +75,7 @@ unit:
 cli:
 	@$(MAKE) $(build) $(TOOLS) $(MAKERS)
 	@tests/run_cli.sh $B
+	@tests/files.sh $B
 fuzz-replay:
 	@$(MAKE) $(build) $(REPLAY)
 	@tests/run_replays.sh $(REPLAY)
@@ -91,6 +92,9 @@ fuzz: fuzz-build ## fuzz everything that reads foreign bytes, FUZZ_SECONDS (60) 
 check-memory: ## a 4 GB checkpoint in under 128 MiB, and killed on the way (needs 9 GB of disk)
 	@$(MAKE) $(build) all $B/bench_synth
 	@tests/memory.sh $B
+check-kills: ## KILLS (1000) kills and SIGNALS (200) other signals during every kind of write
+	@$(MAKE) $(build) all
+	@tests/kills.sh $B $(or $(KILLS),1000) $(or $(SIGNALS),200)
 bench: ## figures: conversion against cp, host decoding and prompt speed
 	@$(MAKE) $(build) all $B/bench_synth $B/bench_host
 	@tests/bench.sh $B
@@ -225,4 +229,4 @@ clean: ## remove build/
 	rm -rf build
 help: ## this text
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
-	@echo; echo '  Variables: CC, FLAVOR=release|debug|asan|tsan, PREFIX, DESTDIR, FUZZ_SECONDS, CUDA=0|1, ARCHS, V=1, WERROR=1'
+	@echo; echo '  Variables: CC, FLAVOR=release|debug|asan|tsan, PREFIX, DESTDIR, FUZZ_SECONDS, KILLS, SIGNALS, CUDA=0|1, ARCHS, V=1, WERROR=1'

@@ -122,15 +122,16 @@ static bool joins(const apr_target *target, const apr_input *input)
 
 static apr_status refuse_inputs(const apr_target *target, apr_error *err)
 {
-    for (const apr_input *input = apr_inputs(); input != NULL; input = input->next) {
-        if (target->exists && same_file(&target->old, &input->at_open))
+    for (const apr_input *input = apr_inputs(); input != NULL && target->exists; input = input->next) {
+        if (same_file(&target->old, &input->at_open))
             return apr_fail(err, APR_E_USAGE, "%s: is the same file as the input %s; choose another name", target->path, input->path);
-        if (target->exists && target->is_folder && input_lies_within(input, &target->old))
+        if (target->is_folder && input_lies_within(input, &target->old))
             return apr_fail(err, APR_E_USAGE, "%s: holds the input %s; choose another name", target->path, input->path);
+    }
+    for (const apr_input *input = apr_inputs(); input != NULL; input = input->next)
         if (joins(target, input))
             return apr_fail(err, APR_E_USAGE, "%s: would become a part of the checkpoint that is being read; choose another name or folder",
                             target->path);
-    }
     return APR_OK;
 }
 

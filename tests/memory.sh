@@ -22,7 +22,7 @@ peak_of() {
     echo "$peak"
 }
 
-mkdir -p "$work"
+mkdir -p "$work" && work_path=$(cd "$work" && pwd -P) || exit 2
 [ -d "$work/checkpoint" ] || "$build/bench_synth" tests/data/shapes/synthetic-2b.json "$work/checkpoint" || exit 1
 for command in "aprconv st2apr -f" "aprquant --to q8_0 -f" "aprquant --to fp8 -f" "aprquant --to q4_k_m -f"; do
     peak=$(peak_of "$build/"$command "$work/checkpoint" "$work/out.apr")
@@ -37,11 +37,14 @@ for seconds in 0.3 0.7 1.5 2.5; do
     "$build/aprquant" --to q8_0 "$work/checkpoint" "$work/killed.apr" >/dev/null 2>&1 &
     pid=$!
     sleep $seconds
-    [ -s "$work/killed.apr.part" ] && kill -9 $pid 2>/dev/null
+    written=$(find /proc/$pid/fd -lname "$work_path/*(deleted)" -size +0 -exec stat -Lc %s {} + 2>/dev/null) # it has no name yet
+    [ "${written:-0}" -gt 0 ] && kill -9 $pid 2>/dev/null
     check "it was writing when killed after $seconds s" $?
     wait $pid 2>/dev/null
     [ ! -e "$work/killed.apr" ]
     check "no file under the final name when killed after $seconds s" $?
+    [ "$(ls -A "$work")" = checkpoint ]
+    check "nothing else is left when killed after $seconds s" $?
 done
 rm -rf "$work"
 echo "memory: $passed passed, $failed failed"

@@ -101,13 +101,14 @@ static void on_end(int number)
 static void on_bus(int number, siginfo_t *info, void *context)
 {
     static line sentence;
-    const apr_input *const input = apr_inputs_at(info->si_addr);
+    const apr_input *const input = info->si_code > 0 ? apr_inputs_at(info->si_addr) : NULL;
     struct stat now;
 
     (void)context;
     if (input == NULL) { /* not a page of a file: as it would have been */
         apr_out_remove_unfinished();
         sigaction(number, &bus_before, NULL);
+        if (info->si_code <= 0) raise(number); /* sent by a process: it does not come again by itself */
         return;
     }
     if (atomic_flag_test_and_set(&is_ending))
