@@ -37,7 +37,7 @@ for seconds in 0.3 0.7 1.5 2.5; do
     "$build/aprquant" --to q8_0 "$work/checkpoint" "$work/killed.apr" >/dev/null 2>&1 &
     pid=$!
     sleep $seconds
-    written=$(find /proc/$pid/fd -lname "$work_path/*(deleted)" -size +0 -exec stat -Lc %s {} + 2>/dev/null) # it has no name yet
+    written=$(find /proc/$pid/fd -lname "$work_path/*(deleted)" -exec stat -Lc %s {} + 2>/dev/null) # it has no name yet
     [ "${written:-0}" -gt 0 ] && kill -9 $pid 2>/dev/null
     check "it was writing when killed after $seconds s" $?
     wait $pid 2>/dev/null

@@ -474,6 +474,23 @@ static void any_shard_opens_them_all(void **state)
     remove_shards();
 }
 
+static void no_shard_of_what_is_read_is_written_over(void **state)
+{
+    apr_model m;
+    (void)state;
+    write_shards(2, 2);
+    assert_int_equal(apr_gguf_open(&m, in_folder(shard_names[0]), NULL), APR_OK);
+    for (int i = 0; i < 3; i++) {
+        const apr_sink_options options = {.overwrite = true};
+        apr_error err = {0};
+        apr_sink *sink;
+        assert_int_equal(apr_gguf_sink_open(&sink, in_folder(shard_names[i]), &m, &options, &err), APR_E_USAGE);
+        assert_non_null(strstr(err.text, "is the same file as the input"));
+    }
+    apr_model_close(&m);
+    remove_shards();
+}
+
 static void shards_that_do_not_belong_together_are_refused(void **state)
 {
     apr_model m;
@@ -586,6 +603,7 @@ int main(void)
         cmocka_unit_test(no_flipped_bit_gets_further_than_a_status),
         cmocka_unit_test(other_files_are_told_apart),
         cmocka_unit_test(any_shard_opens_them_all),
+        cmocka_unit_test(no_shard_of_what_is_read_is_written_over),
         cmocka_unit_test(shards_that_do_not_belong_together_are_refused),
         cmocka_unit_test(a_whole_file_with_the_name_of_a_shard_is_whole),
         cmocka_unit_test(what_gguf_cannot_hold_is_refused_before_anything_is_written),
