@@ -165,7 +165,7 @@ static apr_status compare_slots(comparison *c, int slot, int other_slot, int64_t
 {
     const apr_tensor *const truth = apr_steps_tensor(c->truth, slot), *const other = apr_steps_tensor(c->other, other_slot);
 
-    if (truth == NULL && other == NULL) return APR_OK;
+    if (truth == NULL && other == NULL) return APR_OK; /* slots are each program's own: -1 in the one may be an empty one in the other */
     if (truth == NULL || other == NULL) return judge_single(c, truth != NULL ? truth : other, truth != NULL);
     const int64_t last = c->last_of[slot];
     if (last >= 0 && c->w->pairs[last].other == other) {
@@ -176,12 +176,6 @@ static apr_status compare_slots(comparison *c, int slot, int other_slot, int64_t
     if (pair == NULL) return apr_no_memory(c->err, "the pairs of weights");
     *pair_of = c->last_of[slot] = (int64_t)c->w->n_pairs - 1;
     return scan_pair(c, pair);
-}
-
-static apr_status compare_weight(comparison *c, size_t op, int which)
-{
-    int64_t *const pair = &c->w->pair_of[op * APR_OP_MAX_WEIGHTS + (size_t)which];
-    return compare_slots(c, c->a->ops[op].weight[which], c->b->ops[op].weight[which], pair);
 }
 
 static uint64_t bytes_of_control(const comparison *c)
@@ -202,7 +196,8 @@ static apr_status compare_all(comparison *c, uint64_t control_limit, const apr_p
     w->has_control = control_limit > 0 && w->control_bytes <= control_limit;
     if (w->has_control) APR_TRY(start_control(c));
     for (size_t op = 0; op < c->a->n_ops; op++) {
-        for (int which = 0; which < APR_OP_MAX_WEIGHTS; which++) APR_TRY(compare_weight(c, op, which));
+        for (size_t i = 0; i < APR_OP_MAX_WEIGHTS; i++)
+            APR_TRY(compare_slots(c, c->a->ops[op].weight[i], c->b->ops[op].weight[i], &w->pair_of[op * APR_OP_MAX_WEIGHTS + i]));
         if (progress != NULL) apr_progress_report(progress, op + 1, c->a->n_ops, "operations' weights");
     }
     for (size_t i = 0; i < w->n_pairs; i++)

@@ -19,7 +19,7 @@ typedef struct apr_weight_pair {
 typedef struct apr_weights {
     apr_weight_pair *pairs;
     size_t n_pairs;
-    int64_t *pair_of; /* [n_ops * APR_OP_MAX_WEIGHTS] of an operation's (first expert's) weights; -1: not there */
+    int64_t *pair_of; /* [n_ops * APR_OP_MAX_WEIGHTS] of an operation's weights; -1: not in both */
     bool unchanged;   /* every number is the same */
 
     size_t n_missing, n_damaged, n_far;        /* not in both (and not zero); not finite or lost; further off than the type needs */
