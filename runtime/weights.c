@@ -178,19 +178,13 @@ static apr_status compare_slots(comparison *c, int slot, int other_slot, int64_t
     return scan_pair(c, pair);
 }
 
-/* Weight `which` of an operation, of all its experts. */
+/* Weight `which` of an operation: one slot, also where it stands for all experts of a layer. */
 static apr_status compare_weight(comparison *c, size_t op, int which)
 {
-    const apr_op *const x = &c->a->ops[op], *const y = &c->b->ops[op];
-    const int64_t n = x->expert_stride > 0 ? x->n_experts : 1;
+    int64_t pair = -1;
 
-    for (int64_t e = 0; e < n; e++) {
-        const int slot = x->weight[which] < 0 ? -1 : x->weight[which] + (int)e * x->expert_stride,
-                  other = y->weight[which] < 0 ? -1 : y->weight[which] + (int)e * y->expert_stride;
-        int64_t pair = -1;
-        APR_TRY(compare_slots(c, slot, other, &pair));
-        if (e == 0) c->w->pair_of[op * APR_OP_MAX_WEIGHTS + (size_t)which] = pair;
-    }
+    APR_TRY(compare_slots(c, c->a->ops[op].weight[which], c->b->ops[op].weight[which], &pair));
+    c->w->pair_of[op * APR_OP_MAX_WEIGHTS + (size_t)which] = pair;
     return APR_OK;
 }
 
