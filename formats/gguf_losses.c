@@ -257,6 +257,8 @@ static apr_status check_vocab(const checking *c)
 
     if (v->kind == APR_VOCAB_NONE || v->n_tokens == 0) {
         if (!has_tokenizer_file(c->layout, &name)) NOTE(c, "there is no tokenizer: the GGUF takes ids, not text");
+        else if (v->unsupported != NULL)
+            LOSS(c, "the tokenizer in %s has %s, which is not understood here, so the GGUF would have none", name, v->unsupported);
         else LOSS(c, "the tokenizer in %s is none that GGUF can say, so the GGUF would have none", name);
         return APR_OK;
     }

@@ -80,5 +80,17 @@ for m in $models; do
     printf '%-14s %-9s %-16s %-9s %-9s %-9s%s\n' "${m%-*}" "${m#*-}" "$same/$n" $offs "$back"
     [ $ok -eq 1 ] || echo "  (see above)"
 done
+# Every rule that we know by a name of GGUF's, on one vocabulary: does llama.cpp mean the same by it?
+echo
+printf '%-18s %s\n' "splitting rule" "ids (same/texts)"
+for pre in $(sed -n 's/.*{\.name = "\([^"]*\)".*/\1/p' "$root/formats/vocab.c"); do
+    rm -f pre.gguf
+    ./ours pre qwen2-bytes-f16.gguf "$pre" pre.gguf || { fail "$pre: cannot be written"; continue; }
+    ./theirs ids pre.gguf made/texts-nfc.bin >theirs.ids && ./ours ids pre.gguf made/texts-nfc.bin >ours.ids || { fail "$pre"; continue; }
+    n=$(wc -l <ours.ids)
+    same=$(paste -d'|' ours.ids theirs.ids | awk -F'|' '$1 == $2' | wc -l)
+    printf '%-18s %s\n' "$pre" "$same/$n"
+    [ "$same" -eq "$n" ] || fail "$pre: $same of $n texts have the same ids"
+done
 echo "llamacpp: $failed failed"
 [ $failed -eq 0 ]

@@ -370,6 +370,14 @@ static void qwen_whole_words(apr_vocab *v)
 }
 static void normalised(apr_vocab *v) { v->nfc = true; }
 static void prefix_first(apr_vocab *v) { v->space_after_added = false; }
+static void prefix_unless_space(apr_vocab *v) { v->prefix_unless_space = true; }
+static void two_steps(apr_vocab *v)
+{
+    static const apr_split splits[] = {{.pattern = "\\d", .behavior = APR_SPLIT_MERGED_WITH_NEXT, .invert = true}, {.pattern = "x+"}};
+    no_split(v);
+    v->splits = splits;
+    v->n_splits = 2;
+}
 static void no_prefix(apr_vocab *v) { v->add_space_prefix = v->space_after_added = false; }
 static void raw_spaces(apr_vocab *v) { v->escape_spaces = v->add_space_prefix = v->space_after_added = false; }
 static void no_fallback(apr_vocab *v) { v->byte_fallback = false; }
@@ -407,6 +415,7 @@ static const struct {
     {"bpe", false, nothing, NULL, false},
     {"bpe", false, no_split, "no name for (none at all)", false},
     {"bpe", false, own_split, "no name for (\\w+|nobody's)", false},
+    {"bpe", false, two_steps, "several expressions", false},
     {"bpe", false, qwen, "normalises text to NFC; llama.cpp does not", false}, /* a note */
     {"bpe", false, qwen_raw, NULL, false},
     {"bpe", false, whole_words, NULL, false}, /* llama-bpe */
@@ -420,6 +429,7 @@ static const struct {
     {"bpe", false, no_tokens, "no tokenizer", true}, /* a note */
     {"spm", true, nothing, NULL, false},
     {"spm", true, prefix_first, "behind special tokens", false},
+    {"spm", true, prefix_unless_space, "before a text that begins with one", false},
     {"spm", true, no_prefix, NULL, false},
     {"spm", true, raw_spaces, "U+2581", false},
     {"spm", true, no_fallback, "single bytes", false},
@@ -451,13 +461,20 @@ static void assert_same_vocab(const apr_vocab *a, const apr_vocab *b, const char
 {
     const bool same = a->kind == b->kind && a->n_tokens == b->n_tokens && a->nfc == b->nfc && a->ignore_merges == b->ignore_merges &&
                       a->byte_fallback == b->byte_fallback && a->add_space_prefix == b->add_space_prefix &&
-                      a->space_after_added == b->space_after_added && a->escape_spaces == b->escape_spaces && a->add_bos == b->add_bos &&
-                      a->add_eos == b->add_eos && a->bos_id == b->bos_id && a->eos_id == b->eos_id && a->pad_id == b->pad_id &&
-                      a->unk_id == b->unk_id && a->n_stop_ids == b->n_stop_ids && a->n_merges == b->n_merges;
+                      a->space_after_added == b->space_after_added && a->prefix_unless_space == b->prefix_unless_space &&
+                      a->escape_spaces == b->escape_spaces && a->add_bos == b->add_bos && a->add_eos == b->add_eos &&
+                      a->bos_id == b->bos_id && a->eos_id == b->eos_id && a->pad_id == b->pad_id && a->unk_id == b->unk_id &&
+                      a->n_stop_ids == b->n_stop_ids && a->n_merges == b->n_merges;
     if (!same) fail_msg("row %zu (%s) comes back otherwise", row, name);
     assert_memory_equal(a->stop_ids, b->stop_ids, a->n_stop_ids * sizeof *a->stop_ids);
     assert_true((a->pattern == NULL) == (b->pattern == NULL));
     if (a->pattern != NULL) assert_string_equal(a->pattern, b->pattern);
+    assert_int_equal(a->n_splits, b->n_splits);
+    for (size_t i = 0; i < a->n_splits; i++) {
+        assert_string_equal(a->splits[i].pattern, b->splits[i].pattern);
+        assert_true(a->splits[i].behavior == b->splits[i].behavior && a->splits[i].invert == b->splits[i].invert &&
+                    a->splits[i].letters == b->splits[i].letters);
+    }
     assert_memory_equal(a->types, b->types, a->n_tokens);
     for (size_t i = 0; i < a->n_tokens; i++) {
         assert_int_equal(a->tokens[i].n_bytes, b->tokens[i].n_bytes);

@@ -1,5 +1,6 @@
-/* ours.c - the same two answers as theirs.cpp, from the library: ids of texts, logits of ids. */
+/* ours.c - the same two answers as theirs.cpp, from the library: ids of texts, logits of ids; and "ours pre MODEL NAME OUT". */
 #include "convert/dialect.h"
+#include "formats/sink.h"
 #include "runtime/session.h"
 #include "runtime/tokenizer.h"
 
@@ -71,6 +72,21 @@ static int logits_of(const apr_model *model, const char *ids_path, const char *o
     return fclose(out) == 0 && written ? 0 : 3;
 }
 
+/* The same GGUF, whose tokenizer says that it splits by another rule. */
+static int rename_rule(apr_model *model, const char *pre, const char *out)
+{
+    apr_error err = {0};
+    apr_sink *sink;
+
+    if (apr_kv_set_string(&model->kv, "tokenizer.ggml.pre", apr_str_of(pre), &err) != APR_OK ||
+        apr_kv_set_bool(&model->kv, "tokenizer.ggml.add_bos_token", false, &err) != APR_OK || /* the vocabulary has none */
+        apr_sink_open(&sink, APR_FORMAT_GGUF, out, model, NULL, &err) != APR_OK)
+        return complain(&err);
+    for (size_t i = 0; i < model->n_tensors; i++)
+        if (apr_sink_put(sink, model->tensors[i].data, (size_t)model->tensors[i].n_bytes, &err) != APR_OK) return complain(&err);
+    return apr_sink_finish(sink, &err) == APR_OK ? 0 : complain(&err);
+}
+
 int main(int argc, char **argv)
 {
     apr_error err = {0};
@@ -81,6 +97,7 @@ int main(int argc, char **argv)
     if (apr_model_open(&model, argv[2], &err) != APR_OK) return complain(&err);
     if (argc == 4 && strcmp(argv[1], "ids") == 0) code = ids_of(&model, argv[3]);
     if (argc == 5 && strcmp(argv[1], "logits") == 0) code = logits_of(&model, argv[3], argv[4]);
+    if (argc == 5 && strcmp(argv[1], "pre") == 0) code = rename_rule(&model, argv[3], argv[4]);
     apr_model_close(&model);
     return code;
 }
