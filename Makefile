@@ -84,7 +84,7 @@ asan: ## the same tests under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory FLAVOR=asan test
 fuzz-build: deps-dev ## all fuzz targets and the libraries they need: build/fuzz-clang/{fuzz,lib} can be copied to another machine
 	@$(MAKE) $(build) CC='$(if $(clang_),$(CC),clang)' FLAVOR=fuzz build/fuzz-clang/fuzz
-	@mkdir -p build/fuzz-clang/lib && ldd build/fuzz-clang/fuzz | \
+	@rm -rf build/fuzz-clang/lib && mkdir -p build/fuzz-clang/lib && ldd build/fuzz-clang/fuzz | \
 	  awk '/lib(cjson|zstd|deflate|pcre2-8|utf8proc|omp|stdc\+\+|gcc_s)\.so/ && $$3 ~ "^/" {print $$3}' | xargs -r cp -uL -t build/fuzz-clang/lib
 fuzz: fuzz-build ## fuzz everything that reads foreign bytes, FUZZ_SECONDS (60) each; finds are kept in build/fuzz
 	@tests/fuzz_all.sh build/fuzz-clang/fuzz build/fuzz -s $(or $(FUZZ_SECONDS),60)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # fuzz_all.sh FUZZ FINDS_DIR [-s SECONDS] [-r RUNS] [-j JOBS] [TARGET...] - runs fuzz targets and prints a table.
 #
-#   -s   CPU seconds for each target (60); -r: executions for each target (no limit); whichever comes first ends it
+#   -s   seconds for each target (60), of CPU where there are cores for all jobs; -r: executions for each target (no limit); whichever comes first ends it
 #   -j   processes at a time (as many as there are cores): a target's seconds and runs are split over that many parts, which
 #        read each other's corpus
 # FUZZ is the program of all targets (make fuzz-build); a TARGET begins from tests/corpus/TARGET, by default each does. What
@@ -29,10 +29,10 @@ part_seconds=$(((seconds + jobs - 1) / jobs)) part_runs=$runs
 run_part='
     target=${0%:*}
     mkdir -p "$finds/corpus/$target"
-    begin=$(date +%s)
     "$fuzz" "$target" -max_total_time=$part_seconds -runs=$part_runs -rss_limit_mb=4096 -timeout=10 -print_final_stats=1 \
         -artifact_prefix="$finds/$target-" "$finds/corpus/$target" "$here/corpus/$target" >"$finds/log/$0" 2>&1
-    echo "exit_code: $? seconds: $(($(date +%s) - begin))" >>"$finds/log/$0"'
+    echo "exit_code: $?" >>"$finds/log/$0"
+    times >>"$finds/log/$0"'
 export fuzz finds here part_seconds part_runs
 # The parts have the cores: no threads inside a target.
 OMP_NUM_THREADS=1 ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
@@ -43,13 +43,16 @@ for target in "$@"; do
 done | xargs -P "$jobs" -n 1 sh -c "$run_part"
 
 bad=0
-printf '%-14s %14s %12s %10s %6s\n' target executions seconds a\ second finds
+printf '%-14s %14s %12s %10s %6s\n' target executions 'CPU seconds' a\ second finds
 for target in "$@"; do
-    # executions, seconds of all parts, executions a second, parts that did not end well
-    set -- $(cat "$finds/log/$target:"* 2>/dev/null | awk '
+    # executions, CPU seconds of all parts, executions a second, parts that did not end well
+    set -- $(awk '
         /^stat::number_of_executed_units:/ {n += $2}
-        /^exit_code:/ {s += $4; bad += $2 != 0}
-        END {printf "%.0f %.0f %.0f %d", n, s, n / (s > 0 ? s : 1), bad}')
+        function of_time(t) {split(t, part, /[ms]/); return 60 * part[1] + part[2]}
+        /^exit_code:/ {bad += $2 != 0; ended = FNR}
+        ended && FNR == ended + 2 {s += of_time($1) + of_time($2)} # times: the second line is that of the children
+        FNR == 1 {ended = 0}
+        END {printf "%.0f %.0f %.0f %d", n, s, n / (s > 0 ? s : 1), bad}' "$finds/log/$target:"* 2>/dev/null)
     n_finds=$(ls "$finds" | grep -cE "^$target-(crash|leak|oom|timeout|slow-unit)-")
     [ "$n_finds" -gt 0 ] || n_finds=$4
     printf '%-14s %14s %12s %10s %6s\n' "$target" "$1" "$2" "$3" "$n_finds"
