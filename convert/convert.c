@@ -28,15 +28,15 @@ static apr_recipe_limits limits_of(const apr_convert_options *options, const apr
     return (apr_recipe_limits){.container = "APR"};
 }
 
-/* aprender and realizar have no tied heads: the embedding appears a second time as lm_head.weight. */
+/* aprender and realizar have no tied heads: the embedding appears a second time as lm_head.weight, in place of an idle one. */
 static apr_status add_tied_head(apr_model *view, apr_error *err)
 {
-    const apr_tensor *const embedding = apr_model_find(view, "model.embed_tokens.weight");
-    if (embedding == NULL || apr_model_find(view, "lm_head.weight") != NULL) return APR_OK;
-    apr_tensor *const head = &view->tensors[view->n_tensors++];
+    const apr_tensor *const embedding = apr_model_find(view, "model.embed_tokens.weight"), *const own = apr_model_find(view, "lm_head.weight");
+    if (embedding == NULL || (own != NULL && !view->hparams.tie_word_embeddings)) return APR_OK;
+    apr_tensor *const head = own != NULL ? &view->tensors[own - view->tensors] : &view->tensors[view->n_tensors++];
     *head = *embedding;
     head->name = "lm_head.weight";
-    head->origin_name = NULL;
+    head->origin_name = embedding->origin_name != NULL ? embedding->origin_name : embedding->name; /* so the way back knows it */
     return apr_model_index_names(view, err);
 }
 

@@ -28,6 +28,9 @@ apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_
     if (r->source.n_tensors == 0) return apr_fail(err, APR_E_USAGE, "%s has no weights to run", path);
     APR_TRY(apr_canonical(&r->model, &r->source, err));
     r->names_bytes = heap_growth(before);
+    if (r->source.hparams.unknown_fields != NULL)
+        fprintf(stderr, "warning: %s: config.json has fields that are not known here, and are not computed: %s\n", path,
+                r->source.hparams.unknown_fields);
     session.n_ctx = options->ctx;
     session.n_batch = options->batch;
     session.n_logits = n_logits;
