@@ -34,21 +34,29 @@ bool apr_is_checkpoint_file(const char *name)
 static bool ends_with(const char *name, const char *ending)
 {
     const size_t n = strlen(name), n_ending = strlen(ending);
-    return n > n_ending && strcasecmp(name + n - n_ending, ending) == 0;
+    return n >= n_ending && strcasecmp(name + n - n_ending, ending) == 0;
+}
+
+/* README.py would be a program all the same. */
+static bool is_code(const char *name)
+{
+    static const char *const endings[] = {".py", ".sh", ".so", ".exe", ".bat", ".ps1", ".js", ".pkl", ".pickle", ".pt", ".pth", ".bin"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (ends_with(name, endings[i])) return true;
+    return false;
 }
 
 static bool is_to_be_read(const char *name)
 {
     static const char *const heads[] = {"README", "LICENSE", "LICENCE", "NOTICE", "COPYING", "USE_POLICY", "CITATION", "AUTHORS"};
-    static const char *const endings[] = {".md", ".txt", ".json", ".jinja", ".jsonl", ".yaml", ".yml", ".model", ".tiktoken", ".cff"};
-    static const char *const never[] = {".py", ".sh", ".bin", ".so", ".exe", ".pkl", ".pickle", ".pt", ".pth", ".index.json"};
+    static const char *const endings[] = {".md",           ".txt",        ".jinja",         ".model",         ".tiktoken",   ".cff",
+                                          "config.json",   "params.json", "_map.json",      "processor.json", "tekken.json", "tokens.json",
+                                          "template.json", "vocab.json",  "tokenizer.json", "modules.json",   ".yaml",       ".yml"};
 
-    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
-        if (ends_with(name, never[i])) return false;
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (ends_with(name, endings[i])) return true;
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-        if (strncasecmp(name, heads[i], strlen(heads[i])) == 0) return true;
+        if (strncasecmp(name, heads[i], strlen(heads[i])) == 0 && !is_code(name)) return true;
     return false;
 }
 
