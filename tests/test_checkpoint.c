@@ -318,6 +318,43 @@ static void no_tensor_is_left_out_silently(void **state)
     assert_int_equal(logits_of("extra", logits, NULL), APR_OK);
 }
 
+/* Each once made the editor of config.json read behind its end, in files that were found to be good. */
+static void a_damaged_config_inside_an_apr_is_found_on_opening(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t n; /* 0: strlen */
+    } cases[] = {{"", 0},
+                 {"{", 0},
+                 {"{\"", 0},
+                 {"{\"dtype\": \"x", 0},
+                 {"{\"a\": [[[", 0},
+                 {"{\"a\":1}\0{", 9},
+                 {"[]", 0},
+                 {"{\"a\":1,\"a\":2}", 0}};
+    const checkpoint c = tensors_of(false, false, false);
+    const apr_convert_options options = {.format = APR_FORMAT_APR, .sink = {.overwrite = true}};
+
+    (void)state;
+    make_checkpoint("sound", &c, LLAMA "}");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const size_t n = cases[i].n > 0 ? cases[i].n : strlen(cases[i].text);
+        const apr_attachment config = {"config.json", (const uint8_t *)cases[i].text, n};
+        apr_conversion conversion;
+        apr_error err = {0};
+        apr_model m;
+        assert_int_equal(apr_model_open(&m, in_work("sound"), NULL), APR_OK);
+        m.attachments = &config;
+        m.n_attachments = 1;
+        assert_int_equal(apr_conversion_plan(&conversion, &m, &options, &err), APR_OK);
+        assert_int_equal(apr_conversion_run(&conversion, in_work("damaged.apr"), NULL, &err), APR_OK);
+        apr_conversion_close(&conversion);
+        apr_model_close(&m);
+        assert_int_equal(apr_model_open(&m, in_work("damaged.apr"), &err), APR_E_DAMAGED);
+        if (strstr(err.text, "its config.json") == NULL) fail_msg("%s gave: %s", cases[i].text, err.text);
+    }
+}
+
 /* --- a tied model with an output head of its own: transformers computes with the embedding --- */
 
 static bool has_tensor(const char *path, const char *name)
@@ -504,6 +541,7 @@ int main(void)
         cmocka_unit_test(scaled_and_windowed_attention_is_that_of_transformers),
         cmocka_unit_test(what_is_not_done_is_refused_by_name),
         cmocka_unit_test(no_tensor_is_left_out_silently),
+        cmocka_unit_test(a_damaged_config_inside_an_apr_is_found_on_opening),
         cmocka_unit_test(an_idle_head_travels_and_computes_nothing),
         cmocka_unit_test(an_equal_head_comes_back_too),
         cmocka_unit_test(files_to_be_read_travel_and_the_others_are_named),

@@ -135,7 +135,8 @@ static apr_status check_attachment(report *r, const apr_attachment *file, apr_er
         const apr_status status = apr_json_parse(&tree, file->data, file->n_bytes, file->name, &why);
         cJSON_Delete(tree);
         if (status == APR_E_MEMORY) return apr_no_memory(err, file->name);
-        if (status != APR_OK) add_finding(r, file->name, DAMAGED_FILE, "%.250s", why.text);
+        const char *const colon = strstr(why.text, ": "); /* behind the name, which has a column of its own */
+        if (status != APR_OK) add_finding(r, file->name, DAMAGED_FILE, "%.250s", colon != NULL ? colon + 2 : why.text);
     } else if (ends_with(file->name, ".jinja") && file->n_bytes > 0) {
         const apr_str text = {(const char *)file->data, file->n_bytes};
         if (!apr_str_is_utf8(text) || memchr(text.text, '\0', text.n_bytes) != NULL) add_finding(r, file->name, DAMAGED_FILE, "is no text");
