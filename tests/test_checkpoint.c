@@ -273,6 +273,22 @@ static void scaled_and_windowed_attention_is_that_of_transformers(void **state)
     assert_logits("window.apr", qwen2_window);
 }
 
+/* A GGUF may hold biases of q, k and v alone; transformers' llama has those of o beside them, or none. */
+static void biases_that_no_config_can_say_are_named(void **state)
+{
+    const checkpoint c = tensors_of(true, false, false);
+    char config[600], notes[1000], from[128];
+    apr_error err = {0};
+
+    (void)state;
+    snprintf(config, sizeof config, "%s}", LLAMA ",\"attention_bias\":true");
+    make_checkpoint("qkv", &c, config);
+    must_convert("qkv", "qkv.gguf", NULL, 0);
+    snprintf(from, sizeof from, "%s", in_work("qkv.gguf"));
+    assert_int_equal(convert_with(from, in_work("qkv2"), APR_PROFILE_DEFAULT, notes, sizeof notes, &err), APR_E_UNSUPPORTED);
+    assert_non_null(strstr(notes, "none called '*.self_attn.o_proj.bias'"));
+}
+
 static void what_is_not_done_is_refused_by_name(void **state)
 {
     static const char *const words[] = {"gelu", "relu"};
@@ -539,6 +555,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_biases_of_a_llama_are_added),
         cmocka_unit_test(scaled_and_windowed_attention_is_that_of_transformers),
+        cmocka_unit_test(biases_that_no_config_can_say_are_named),
         cmocka_unit_test(what_is_not_done_is_refused_by_name),
         cmocka_unit_test(no_tensor_is_left_out_silently),
         cmocka_unit_test(a_damaged_config_inside_an_apr_is_found_on_opening),

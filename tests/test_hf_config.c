@@ -479,6 +479,28 @@ static void a_config_names_the_class_of_its_family(void **state)
     }
 }
 
+/* Absent fields are the class's own in transformers: what must not be them is written out. */
+static void a_written_config_leaves_no_window_to_the_class(void **state)
+{
+    static const uint8_t last_two[] = {APR_LAYER_FULL, APR_LAYER_SLIDING, APR_LAYER_SLIDING};
+    static const uint8_t first[] = {APR_LAYER_SLIDING, APR_LAYER_FULL, APR_LAYER_FULL};
+    const apr_hparams none = {.architecture = "mistral", .hidden_size = 64};
+    apr_hparams h = {.architecture = "qwen2", .hidden_size = 64, .num_layers = 3, .sliding_window = 8, .layer_kinds = last_two};
+    char *text = apr_hf_config_write(&none, NULL);
+
+    (void)state;
+    assert_non_null(strstr(text, "\"sliding_window\":null"));
+    free(text);
+    text = apr_hf_config_write(&h, NULL);
+    assert_non_null(strstr(text, "\"max_window_layers\":1")); /* for transformers before layer_types */
+    assert_non_null(strstr(text, "\"use_sliding_window\":true"));
+    free(text);
+    h.layer_kinds = first;
+    text = apr_hf_config_write(&h, NULL);
+    assert_null(strstr(text, "max_window_layers"));
+    free(text);
+}
+
 static void what_is_no_config_is_not_opened_as_one(void **state)
 {
     apr_model model;
@@ -506,6 +528,7 @@ int main(void)
         cmocka_unit_test(what_is_absent_is_what_the_class_supposes),
         cmocka_unit_test(yarn_takes_its_magnitude_from_the_pair_of_scales),
         cmocka_unit_test(a_config_names_the_class_of_its_family),
+        cmocka_unit_test(a_written_config_leaves_no_window_to_the_class),
         cmocka_unit_test(what_is_no_config_is_not_opened_as_one),
     };
     return cmocka_run_group_tests_name("hf_config", tests, NULL, NULL);
