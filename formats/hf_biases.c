@@ -32,6 +32,14 @@ static const bias biases[] = {
     {".mlp.down_proj.bias", "mlp_bias", true, false},
 };
 
+/* Has the model any bias of this one's group: attention, or feed-forward? */
+static bool has_group(const apr_model *model, bool is_mlp)
+{
+    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
+        if (biases[i].is_mlp == is_mlp && find_ending(model, biases[i].ending) != NULL) return true;
+    return false;
+}
+
 const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *h, bool want_all, apr_arena *arena)
 {
     const apr_hf_family *const f = apr_hf_family_find(h->architecture);
@@ -47,7 +55,7 @@ const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *h, b
         if (found != NULL && !expected)
             return apr_arena_print(arena, "it has the bias '%.150s', which transformers' %s has no place for", found->name,
                                    h->architecture);
-        if (found == NULL && expected && want_all)
+        if (found == NULL && expected && want_all && has_group(model, b->is_mlp))
             return apr_arena_print(arena, "it has biases, but none called '*%s', which transformers' %s has beside them", b->ending,
                                    h->architecture);
     }

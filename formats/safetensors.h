@@ -44,7 +44,8 @@ apr_status apr_hf_losses(const apr_model *layout, apr_losses *losses, apr_error 
 apr_status apr_hf_vocab_obstacle(const apr_vocab *vocab, apr_arena *arena, const char **obstacle, apr_error *err);
 
 /* Where the model's bias tensors are not those that transformers' class has under these hyperparameters: a clause that names one;
- * NULL when they agree, or when the family is unknown. Those that are missing count only with want_all. In the arena. */
+ * NULL when they agree, or when the family is unknown. With want_all, those that are missing
+ * beside others of their group count, too. In the arena. */
 const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *hparams, bool want_all, apr_arena *arena);
 
 /* config.json after a change of types: only the members that change are touched, at the top and in text_config; every other
