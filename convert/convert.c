@@ -28,15 +28,16 @@ static apr_recipe_limits limits_of(const apr_convert_options *options, const apr
     return (apr_recipe_limits){.container = "APR"};
 }
 
-/* aprender and realizar have no tied heads: the embedding appears a second time as lm_head.weight. */
+/* aprender and realizar have no tied heads: the embedding appears a second time as lm_head.weight, in place of an idle one. */
 static apr_status add_tied_head(apr_model *view, apr_error *err)
 {
-    const apr_tensor *const embedding = apr_model_find(view, "model.embed_tokens.weight");
-    if (embedding == NULL || apr_model_find(view, "lm_head.weight") != NULL) return APR_OK;
-    apr_tensor *const head = &view->tensors[view->n_tensors++];
+    const apr_tensor *const embedding = apr_model_find(view, "model.embed_tokens.weight"), *const own =
+                                                                                               apr_model_find(view, "lm_head.weight");
+    if (embedding == NULL || (own != NULL && !view->hparams.tie_word_embeddings)) return APR_OK;
+    apr_tensor *const head = own != NULL ? &view->tensors[own - view->tensors] : &view->tensors[view->n_tensors++];
     *head = *embedding;
     head->name = "lm_head.weight";
-    head->origin_name = NULL;
+    head->origin_name = embedding->origin_name != NULL ? embedding->origin_name : embedding->name; /* so the way back knows it */
     return apr_model_index_names(view, err);
 }
 
@@ -200,6 +201,16 @@ static apr_status note_what_is_not_read(apr_conversion *c, const apr_model *sour
                         first, n == 1 ? "" : ", ...");
 }
 
+static apr_status note_idle_head(apr_conversion *c, const apr_model *source, apr_error *err)
+{
+    const apr_tensor *const head = apr_model_find(source, "lm_head.weight");
+    const bool drops = c->options.format == APR_FORMAT_GGUF || c->options.sink.profile == APR_PROFILE_APRENDER;
+
+    if (!drops || head == NULL || source->origin.format != APR_FORMAT_SAFETENSORS || !apr_is_idle_head(source, head)) return APR_OK;
+    return apr_note_add(&c->losses, err,
+                        "lm_head.weight stays behind: config.json ties the output to the embedding, so nothing computes with it");
+}
+
 apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const apr_convert_options *options, apr_error *err)
 {
     *c = (apr_conversion){.options = *options};
@@ -212,6 +223,7 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     APR_TRY(correct_config(c, err));
     APR_TRY(apr_sink_losses(options->format, &c->layout, &c->losses, err));
     APR_TRY(note_what_is_not_read(c, source, err));
+    APR_TRY(note_idle_head(c, source, err));
     return options->sink.allow_loss ? APR_OK : apr_losses_refuse(&c->losses, source->path, err);
 }
 

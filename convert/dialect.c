@@ -83,13 +83,26 @@ static apr_status check_divisors(const apr_model *model, apr_error *err)
                     model->path);
 }
 
-/* The copy of a tied embedding that some readers need: the way back leaves it out. */
-static bool is_tied_copy(const apr_model *model, const apr_tensor *tensor)
+static bool are_equal(const apr_tensor *a, const apr_tensor *b)
+{
+    return a->dtype == b->dtype && a->n_bytes == b->n_bytes && memcmp(a->data, b->data, a->n_bytes) == 0;
+}
+
+/* The copy of a tied embedding that some readers need, made by us (it bears the embedding's story, not its own) or by aprender. */
+static bool is_made_copy(const apr_model *model, const apr_tensor *tensor)
 {
     const apr_tensor *const embedding = apr_model_find(model, "model.embed_tokens.weight");
-    return model->hparams.tie_word_embeddings && strcmp(tensor->name, "lm_head.weight") == 0 && tensor->origin_name == NULL &&
-           embedding != NULL && embedding->n_bytes == tensor->n_bytes && embedding->dtype == tensor->dtype &&
-           memcmp(embedding->data, tensor->data, tensor->n_bytes) == 0;
+    if (embedding == NULL || strcmp(tensor->name, "lm_head.weight") != 0) return false;
+    if (model->origin.format == APR_FORMAT_NONE) return model->hparams.tie_word_embeddings && are_equal(tensor, embedding);
+    const char *const story = embedding->origin_name != NULL ? embedding->origin_name : embedding->name;
+    return tensor->origin_name != NULL && strcmp(tensor->origin_name, story) == 0;
+}
+
+bool apr_is_idle_head(const apr_model *model, const apr_tensor *tensor)
+{
+    static const char head[] = "lm_head.weight";
+    if (!model->hparams.tie_word_embeddings || apr_model_find(model, "model.embed_tokens.weight") == NULL) return false;
+    return strncmp(tensor->name, head, sizeof head - 1) == 0; /* with the scales of it */
 }
 
 static bool is_scale(const apr_model *model, const apr_tensor *tensor)
@@ -132,7 +145,9 @@ static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_
     if (moved == NULL) return apr_no_memory(err, "a table of tensors");
     view->n_tensors = 0;
     for (size_t i = 0; i < canonical->n_tensors; i++) {
-        if (is_tied_copy(canonical, &canonical->tensors[i]) || is_derived(canonical, canonical->tensors[i].name, dialect)) continue;
+        const apr_tensor *const tensor = &canonical->tensors[i];
+        const bool is_idle = dialect == APR_DIALECT_GGML && apr_is_idle_head(canonical, tensor);
+        if (is_made_copy(canonical, tensor) || is_idle || is_derived(canonical, tensor->name, dialect)) continue;
         moved[i] = &view->tensors[view->n_tensors++];
         *moved[i] = canonical->tensors[i];
     }

@@ -16,6 +16,10 @@ apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *er
  * result is copied by apr_view_copy; tensors may since have changed their dtype. */
 apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err);
 
+/* An output head of its own in a model whose config.json ties it to the embedding: transformers computes with the embedding,
+ * so this one travels within checkpoints and APR files, and stays out of GGUF, whose readers would compute with it. */
+bool apr_is_idle_head(const apr_model *model, const apr_tensor *tensor);
+
 /* A view with its own tensor table (room for n_extra more) that borrows everything else. Scale pointers point into the new table. */
 apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extra, apr_error *err);
 

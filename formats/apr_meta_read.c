@@ -514,7 +514,10 @@ static apr_status judge_config(apr_model *model, apr_error *err)
     if (where == NULL) return apr_no_memory(err, "a path");
     if (model->origin.format == APR_FORMAT_GGUF)
         APR_TRY(apr_gguf_refusal_read(&model->kv, &model->hparams, &model->arena, model->path, err));
-    return config != NULL ? apr_hf_config_judge(config, &model->hparams, &model->arena, where, err) : APR_OK;
+    if (config == NULL) return APR_OK;
+    APR_TRY(apr_hf_config_judge(config, &model->hparams, &model->arena, where, err));
+    if (model->hparams.refusal == NULL) model->hparams.refusal = apr_hf_bias_conflict(model, &model->hparams, false, &model->arena);
+    return APR_OK;
 }
 
 apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *err)

@@ -273,6 +273,25 @@ static apr_status check_vocab(const checking *c)
     return check_ids(c);
 }
 
+/* --- files --- */
+
+/* The files whose content is not in the keys: a GGUF has no place for them. */
+static apr_status note_files(const checking *c)
+{
+    static const char *const said[] = {
+        "config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json", "vocab.json",         "merges.txt",
+        "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",   "chat_template.json", NULL};
+    const char *list = NULL;
+
+    for (size_t i = 0; i < c->layout->n_attachments; i++) {
+        const char *const name = c->layout->attachments[i].name;
+        if (is_any_of(name, said)) continue;
+        list = apr_arena_print(&c->losses->arena, "%s%s%s", list != NULL ? list : "", list != NULL ? ", " : "", name);
+        if (list == NULL) return apr_no_memory(c->err, "the names of files");
+    }
+    return list != NULL ? apr_note_add(c->losses, c->err, "a GGUF holds no files, so these stay behind: %s", list) : APR_OK;
+}
+
 apr_status apr_gguf_losses(const apr_model *layout, apr_losses *losses, apr_error *err)
 {
     const checking c = {layout, apr_architecture_to_ggml(layout->hparams.architecture != NULL ? layout->hparams.architecture : ""), losses,
@@ -280,5 +299,6 @@ apr_status apr_gguf_losses(const apr_model *layout, apr_losses *losses, apr_erro
 
     if (apr_gguf_keeps_keys(layout)) return APR_OK;
     if (c.arch[0] != '\0') APR_TRY(check_hparams(&c));
+    APR_TRY(note_files(&c));
     return check_vocab(&c);
 }

@@ -66,6 +66,17 @@ static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_hf_f
     }
 }
 
+/* For transformers before layer_types: from which layer on all attend within the window; -1: they do not lie so. */
+static int64_t first_sliding(const apr_hparams *h)
+{
+    int64_t first = 0;
+
+    while (first < h->num_layers && h->layer_kinds[first] == APR_LAYER_FULL) first++;
+    for (int64_t i = first; i < h->num_layers; i++)
+        if (h->layer_kinds[i] != APR_LAYER_SLIDING) return -1;
+    return first;
+}
+
 /* Where a class supposes a window, none must be said. */
 static void put_layers(apr_json_text *out, const apr_hparams *h, const apr_hf_family *f)
 {
@@ -73,6 +84,8 @@ static void put_layers(apr_json_text *out, const apr_hparams *h, const apr_hf_fa
         apr_json_null(out, "sliding_window");
     if (h->layer_kinds == NULL) return;
     if (h->sliding_window > 0) apr_json_bool(out, "use_sliding_window", true);
+    if (h->sliding_window > 0 && f->window == APR_WINDOW_FROM_LAYER && first_sliding(h) >= 0)
+        apr_json_int(out, "max_window_layers", first_sliding(h));
     apr_json_open(out, "layer_types", '[');
     for (int64_t i = 0; i < h->num_layers; i++) put_text(out, NULL, apr_layer_names[h->layer_kinds[i]]);
     apr_json_close(out, ']');

@@ -53,6 +53,9 @@ static apr_status compare_rest(const checking *c, const apr_hparams *seen)
                           (seen->layer_kinds != NULL ? seen->layer_kinds[i] : APR_LAYER_FULL);
     }
     if (!same_layers) LOSS(c, "config.json cannot say which layers have an attention window");
+    if (seen->refusal != NULL) LOSS(c, "in the config.json made of it, %s", seen->refusal);
+    const char *const biases = apr_hf_bias_conflict(c->layout, seen, true, &c->losses->arena);
+    if (biases != NULL) LOSS(c, "%s", biases);
     return APR_OK;
 }
 

@@ -90,6 +90,7 @@ typedef struct apr_model {
     apr_kv_list kv; /* all metadata of the origin: GGUF's keys, safetensors' __metadata__ */
     const apr_attachment *attachments;
     size_t n_attachments;
+    const char *left_behind;      /* "modeling_x.py, pytorch_model.bin": what lies beside the weights and is no attachment, or NULL */
     struct apr_name_index *index; /* see apr_model_find */
     apr_arena arena;
     apr_map *maps; /* [n_maps], one a shard */

@@ -43,6 +43,11 @@ apr_status apr_hf_losses(const apr_model *layout, apr_losses *losses, apr_error 
 /* Why no tokenizer.json can be made of that vocabulary (a clause, of the arena or static), or NULL. */
 apr_status apr_hf_vocab_obstacle(const apr_vocab *vocab, apr_arena *arena, const char **obstacle, apr_error *err);
 
+/* Where the model's bias tensors are not those that transformers' class has under these hyperparameters: a clause that names one;
+ * NULL when they agree, or when the family is unknown. With want_all, those that are missing
+ * beside others of their group count, too. In the arena. */
+const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *hparams, bool want_all, apr_arena *arena);
+
 /* config.json after a change of types: only the members that change are touched, at the top and in text_config; every other
  * byte stays. torch_dtype NULL and KEEP leave theirs as they are. APR_E_DAMAGED when it is no JSON object. The text is
  * malloc'ed, n_bytes long and NUL-terminated. */

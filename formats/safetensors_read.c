@@ -1,4 +1,5 @@
 /* safetensors_read.c - one file's header to tensors, and a checkpoint directory to a model; decodes no weights. */
+#include "formats/checkpoint_files.h"
 #include "formats/hf_quantization.h"
 #include "formats/json.h"
 #include "formats/safetensors.h"
@@ -185,22 +186,6 @@ apr_status apr_safetensors_parse(apr_model *model, const uint8_t *data, size_t n
 
 #define INDEX_NAME "model.safetensors.index.json"
 
-static const char *const attachment_names[] = {
-    "config.json",          "generation_config.json",  "tokenizer.json",     "tokenizer_config.json",
-    "chat_template.jinja",  "special_tokens_map.json", "added_tokens.json",  "vocab.json",
-    "merges.txt",           "tokenizer.model",         "chat_template.json", "preprocessor_config.json",
-    "hf_quant_config.json",
-};
-enum { N_ATTACHMENT_NAMES = sizeof attachment_names / sizeof *attachment_names };
-
-bool apr_is_checkpoint_file(const char *name)
-{
-    const char *const dot = strrchr(name, '.');
-    for (size_t i = 0; i < N_ATTACHMENT_NAMES; i++)
-        if (strcmp(attachment_names[i], name) == 0) return true;
-    return strcmp(name, INDEX_NAME) == 0 || (dot != NULL && strcmp(dot, ".safetensors") == 0);
-}
-
 /* The next free place among the model's maps; the caller counts it when the map is open. */
 static apr_status map_file(apr_model *model, const char *folder, const char *name, const char **path, apr_error *err)
 {
@@ -217,17 +202,26 @@ static bool file_exists(const char *folder, const char *name, apr_arena *arena)
     return path != NULL && access(path, F_OK) == 0;
 }
 
-static apr_status read_attachments(apr_model *model, const char *folder, apr_error *err)
+/* The files of weights that were read, by their names in the folder. */
+typedef struct weight_files {
+    const char **names;
+    size_t n;
+} weight_files;
+
+static apr_status read_attachments(apr_model *model, const char *folder, const weight_files *weights, apr_error *err)
 {
-    apr_attachment *const found = apr_arena_array(&model->arena, N_ATTACHMENT_NAMES, sizeof *found);
+    apr_file_list list;
+
+    APR_TRY(apr_checkpoint_files(folder, weights->names, weights->n, &list, &model->arena, err));
+    apr_attachment *const found = apr_arena_array(&model->arena, list.n, sizeof *found);
     if (found == NULL) return apr_no_memory(err, "the small files");
     model->attachments = found;
-    for (size_t i = 0; i < N_ATTACHMENT_NAMES; i++) {
+    model->left_behind = list.left_behind;
+    for (size_t i = 0; i < list.n; i++) {
         const char *path;
-        if (!file_exists(folder, attachment_names[i], &model->arena)) continue;
-        APR_TRY(map_file(model, folder, attachment_names[i], &path, err));
+        APR_TRY(map_file(model, folder, list.names[i], &path, err));
         const apr_map *const map = &model->maps[model->n_maps - 1];
-        found[model->n_attachments++] = (apr_attachment){attachment_names[i], map->data, map->n_bytes};
+        found[model->n_attachments++] = (apr_attachment){list.names[i], map->data, map->n_bytes};
     }
     return APR_OK;
 }
@@ -284,7 +278,7 @@ static apr_status check_weight_map(const apr_model *model, const cJSON *index, c
 /* Room for the maps of n weight files and all attachments. */
 static apr_status allocate_maps(apr_model *model, size_t n, apr_error *err)
 {
-    model->maps = apr_arena_array(&model->arena, n + N_ATTACHMENT_NAMES, sizeof *model->maps);
+    model->maps = apr_arena_array(&model->arena, n + APR_MAX_CHECKPOINT_FILES, sizeof *model->maps);
     return model->maps != NULL ? APR_OK : apr_no_memory(err, "the table of files");
 }
 
@@ -296,17 +290,22 @@ static apr_status read_weights(apr_model *model, const char *folder, const char 
     return apr_safetensors_parse(model, map->data, map->n_bytes, path, err);
 }
 
-static apr_status read_shards(apr_model *model, const char *folder, const cJSON *index, const char *where, apr_error *err)
+static apr_status read_shards(apr_model *model, const char *folder, const cJSON *index, const char *where, weight_files *weights,
+                              apr_error *err)
 {
     shard_list shards = {0};
 
     APR_TRY(list_shards(index, where, &model->arena, &shards, err));
     APR_TRY(allocate_maps(model, shards.n, err));
+    weights->names = apr_arena_array(&model->arena, shards.n + 1, sizeof *weights->names);
+    if (weights->names == NULL) return apr_no_memory(err, "the names of the shards");
     for (size_t i = 0; i < shards.n; i++) {
         if (!file_exists(folder, shards.names[i], &model->arena))
             return apr_fail(err, APR_E_IO, "%s/%s: the file is missing, though " INDEX_NAME " names it; fetch it again", folder,
                             shards.names[i]);
         shards.first_tensor[i] = model->n_tensors;
+        weights->names[weights->n++] = apr_arena_copy(&model->arena, shards.names[i], strlen(shards.names[i])); /* the index goes */
+        if (weights->names[i] == NULL) return apr_no_memory(err, "the names of the shards");
         APR_TRY(read_weights(model, folder, shards.names[i], err));
     }
     shards.first_tensor[shards.n] = model->n_tensors;
@@ -314,7 +313,7 @@ static apr_status read_shards(apr_model *model, const char *folder, const cJSON 
     return check_weight_map(model, index, &shards, where, err);
 }
 
-static apr_status read_indexed(apr_model *model, const char *folder, apr_error *err)
+static apr_status read_indexed(apr_model *model, const char *folder, weight_files *weights, apr_error *err)
 {
     apr_map map = {0};
     cJSON *index = NULL;
@@ -323,7 +322,7 @@ static apr_status read_indexed(apr_model *model, const char *folder, apr_error *
     if (path == NULL) return apr_no_memory(err, "a path");
     APR_TRY(apr_map_open(&map, path, err));
     apr_status status = apr_json_parse(&index, map.data, map.n_bytes, path, err);
-    if (status == APR_OK) status = read_shards(model, folder, index, path, err);
+    if (status == APR_OK) status = read_shards(model, folder, index, path, weights, err);
     cJSON_Delete(index);
     apr_map_close(&map);
     return status;
@@ -343,9 +342,9 @@ static void find_tied_output(apr_model *model)
 }
 
 /* What the small files say about the weights. */
-static apr_status complete_model(apr_model *model, const char *folder, apr_error *err)
+static apr_status complete_model(apr_model *model, const char *folder, const weight_files *weights, apr_error *err)
 {
-    APR_TRY(read_attachments(model, folder, err));
+    APR_TRY(read_attachments(model, folder, weights, err));
     const apr_attachment *const config = apr_model_attachment(model, "config.json");
     if (config != NULL) {
         const char *const where = apr_arena_print(&model->arena, "%s/config.json", folder);
@@ -357,20 +356,26 @@ static apr_status complete_model(apr_model *model, const char *folder, apr_error
     APR_TRY(apr_model_index_names(model, err));
     find_tied_output(model);
     APR_TRY(apr_quantization_read(model, &model->arena, &model->quantization, err));
+    if (config != NULL && model->hparams.refusal == NULL)
+        model->hparams.refusal = apr_hf_bias_conflict(model, &model->hparams, false, &model->arena);
     return apr_bind_scales(model, config, err);
 }
 
 static apr_status read_folder(apr_model *model, const char *folder, apr_error *err)
 {
+    static const char *single[] = {"model.safetensors"};
+    weight_files weights = {single, 1};
+
     if (file_exists(folder, "model.safetensors", &model->arena)) {
         APR_TRY(allocate_maps(model, 1, err));
-        APR_TRY(read_weights(model, folder, "model.safetensors", err));
+        APR_TRY(read_weights(model, folder, single[0], err));
     } else if (file_exists(folder, INDEX_NAME, &model->arena)) {
-        APR_TRY(read_indexed(model, folder, err));
+        weights.n = 0;
+        APR_TRY(read_indexed(model, folder, &weights, err));
     } else {
         return apr_fail(err, APR_E_IO, "%s: neither model.safetensors nor " INDEX_NAME " is in this folder", folder);
     }
-    return complete_model(model, folder, err);
+    return complete_model(model, folder, &weights, err);
 }
 
 /* Folder and name of a path, in the arena. */
@@ -406,7 +411,7 @@ static apr_status read_checkpoint(apr_model *model, const char *path, apr_error 
     APR_TRY(split_path(path, &model->arena, &folder, &name, err));
     APR_TRY(allocate_maps(model, 1, err));
     APR_TRY(read_weights(model, folder, name, err));
-    return complete_model(model, folder, err);
+    return complete_model(model, folder, &(weight_files){0}, err);
 }
 
 apr_status apr_safetensors_open(apr_model *model, const char *path, apr_error *err)

@@ -177,8 +177,7 @@ apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, ap
         if (strcmp(families[i].architecture, hparams->architecture) != 0) continue;
         program->architecture = families[i].architecture;
         check_hparams(&e);
-        if (hparams->refusal != NULL)
-            apr_emit_fail(&e, APR_E_UNSUPPORTED, "%s, which is not done here; it would compute something else", hparams->refusal);
+        if (hparams->refusal != NULL) apr_emit_fail(&e, APR_E_UNSUPPORTED, "%s; that is not done here", hparams->refusal);
         if (e.status == APR_OK) families[i].emit(&e);
         if (e.status != APR_OK) apr_program_close(program);
         return e.status;

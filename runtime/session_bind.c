@@ -23,15 +23,31 @@ static apr_status check_tensor(const apr_session *s, const apr_weight_slot *slot
     return APR_OK;
 }
 
-/* Numbers that go with a layer but change nothing here: precomputed frequencies, scales of quantized activations. */
-static bool is_idle(const char *name)
+static bool begins_with(const char *name, const char *head) { return strncmp(name, head, strlen(head)) == 0; }
+
+/* What changes nothing here: precomputed frequencies and scales of quantized activations; towers for pictures and sound, and heads
+ * that guess ahead; the output head of a model that is tied to its embedding. */
+static bool is_idle(const apr_session *s, const char *name)
 {
     static const char ending[] = "rotary_emb.inv_freq";
+    static const char *const heads[] = {"mtp.",
+                                        "visual.",
+                                        "model.visual.",
+                                        "vision_tower.",
+                                        "model.vision_tower.",
+                                        "multi_modal_projector.",
+                                        "model.multi_modal_projector.",
+                                        "audio_tower.",
+                                        "rope_freqs.weight"};
     const size_t n = strlen(name), n_ending = sizeof ending - 1;
-    return apr_is_activation_scale(name, NULL, 0) || (n >= n_ending && strcmp(name + n - n_ending, ending) == 0);
+
+    if (apr_is_activation_scale(name, NULL, 0) || (n >= n_ending && strcmp(name + n - n_ending, ending) == 0)) return true;
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (begins_with(name, heads[i])) return true;
+    return s->model->hparams.tie_word_embeddings && begins_with(name, "lm_head.weight");
 }
 
-/* A layer's tensor that the program does not use means another model than the one that would be run. */
+/* A tensor that the program does not use means another model than the one that would be run. */
 static apr_status check_leftovers(const apr_session *s, apr_error *err)
 {
     apr_status status = APR_OK;
@@ -46,7 +62,7 @@ static apr_status check_leftovers(const apr_session *s, apr_error *err)
     }
     for (size_t i = 0; i < s->model->n_tensors && status == APR_OK; i++) {
         const char *const name = s->model->tensors[i].name;
-        if (!is_used[i] && strncmp(name, "model.layers.", 13) == 0 && !is_idle(name))
+        if (!is_used[i] && !is_idle(s, name))
             status = apr_fail(err, APR_E_UNSUPPORTED,
                               "%s: tensor '%s' has no place in a %s model of %lld layers; leaving it out would give wrong results",
                               s->model->path, name, s->program.architecture, (long long)s->program.num_layers);

@@ -184,7 +184,8 @@ static void biases_in_the_tensors_stand_in_config_json(void **state)
     static const struct {
         const char *name;
         int64_t n;
-    } biases[] = {{"blk.0.attn_q.bias", 48}, {"blk.0.attn_output.bias", 32}, {"blk.0.ffn_up.bias", 56}};
+    } biases[] = {{"blk.0.attn_q.bias", 48},   {"blk.0.attn_k.bias", 24}, {"blk.0.attn_v.bias", 24},  {"blk.0.attn_output.bias", 32},
+                  {"blk.0.ffn_gate.bias", 56}, {"blk.0.ffn_up.bias", 56}, {"blk.0.ffn_down.bias", 32}};
     apr_model m, back;
 
     (void)state;
@@ -194,7 +195,7 @@ static void biases_in_the_tensors_stand_in_config_json(void **state)
     open_or_fail(&back, in_work("plain"));
     assert_false(back.hparams.attention_bias || back.hparams.mlp_bias);
     apr_model_close(&back);
-    for (size_t n = 1; n <= 3; n++) {
+    for (size_t n = 4; n <= 7; n += 3) { /* of the attention; of the feed-forward too */
         open_or_fail(&m, in_work("plain.gguf"));
         apr_tensor *const tensors = apr_arena_array(&m.arena, m.n_tensors + n, sizeof *tensors);
         memcpy(tensors, m.tensors, m.n_tensors * sizeof *tensors);
@@ -211,7 +212,7 @@ static void biases_in_the_tensors_stand_in_config_json(void **state)
         must(in_work("biased.gguf"), in_work("biased"), false);
         open_or_fail(&back, in_work("biased"));
         assert_true(back.hparams.attention_bias);
-        assert_int_equal(back.hparams.mlp_bias, n == 3);
+        assert_int_equal(back.hparams.mlp_bias, n == 7);
         apr_model_close(&back);
     }
 }

@@ -314,80 +314,78 @@ static void so_do_the_public_configs(void **state)
 
 /* --- what is not done is named --- */
 
+static const struct {
+    const char *architecture, *field, *part_of_refusal; /* NULL: none */
+} asked_for[] = {
+    {"llama", "\"hidden_act\":\"gelu\"", "\"hidden_act\" is \"gelu\""},
+    {"llama", "\"hidden_act\":\"relu\"", "\"relu\""},
+    {"llama", "\"hidden_act\":\"silu\"", NULL},
+    {"llama", "\"hidden_act\":null", NULL},
+    {"llama", "\"hidden_act\":\"swish\"", NULL},
+    {"qwen2", "\"hidden_activation\":\"gelu_pytorch_tanh\"", "hidden_activation"},
+    {"gemma2", "\"hidden_activation\":\"gelu_pytorch_tanh\",\"final_logit_softcapping\":30.0", NULL},
+    {"llama", "\"mlp_bias\":true,\"attention_bias\":true", NULL},
+    {"mistral", "\"attention_bias\":true", "attention_bias"},
+    {"qwen2", "\"attention_bias\":false", NULL},
+    {"qwen3", "\"attention_bias\":true", NULL},
+    {"qwen3", "\"mlp_bias\":true", "mlp_bias"},
+    {"llama", "\"attention_multiplier\":0.25", NULL}, /* 1 / sqrt(16): what is computed anyway */
+    {"llama", "\"attention_multiplier\":0.5", "\"attention_multiplier\" is 0.5"},
+    {"llama", "\"residual_multiplier\":1", NULL},
+    {"llama", "\"residual_multiplier\":0.22", "residual_multiplier"},
+    {"llama", "\"embedding_multiplier\":12", "embedding_multiplier"},
+    {"llama", "\"logits_scaling\":8", "logits_scaling"},
+    {"llama", "\"logits_scaling\":NaN", "logits_scaling"},
+    {"llama", "\"logits_scaling\":Infinity", "logits_scaling"},
+    {"qwen2", "\"final_logit_softcapping\":30.0", "final_logit_softcapping"},
+    {"qwen2", "\"attn_logit_softcapping\":null", NULL},
+    {"qwen3", "\"query_pre_attn_scalar\":128", NULL}, /* qwen3's head_dim unless stated */
+    {"qwen3", "\"query_pre_attn_scalar\":256", "query_pre_attn_scalar"},
+    {"llama", "\"clip_qkv\":8.0", "clip_qkv"},
+    {"llama", "\"qk_layernorm\":true", "qk_layernorm"},
+    {"llama", "\"use_qk_norm\":false", NULL},
+    {"qwen3", "\"use_qk_norm\":true", NULL},
+    {"llama", "\"partial_rotary_factor\":0.5", "partial_rotary_factor"},
+    {"llama", "\"partial_rotary_factor\":1.0", NULL},
+    {"qwen2", "\"partial_rotary_factor\":0.5", NULL},
+    {"llama", "\"pretraining_tp\":2", NULL}, /* the same sums in pieces */
+    {"llama", "\"no_rope_layers\":[1,1,1,0]", "no_rope_layers"},
+    {"llama", "\"no_rope_layers\":[1,1,1,1]", NULL},
+    {"llama", "\"attn_temperature_tuning\":true", "attn_temperature_tuning"},
+    {"llama", "\"attention_chunk_size\":8192", "attention_chunk_size"},
+    {"llama", "\"sliding_window\":16", "sliding_window"},
+    {"llama", "\"sliding_window\":2048", NULL}, /* all of the context */
+    {"llama", "\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\",\"full_attention\"]", "layer_types"},
+    {"mistral", "\"sliding_window\":16,\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\",\"full_attention\"]",
+     "layer_types"},
+    {"llama", "\"layer_types\":[\"x\",\"x\",\"x\",\"x\"]", "unknown type \"x\""},
+    {"llama", "\"intermediate_size\":[1,2,3,4]", "\"intermediate_size\" differs from layer to layer"},
+    {"llama", "\"rope_scaling\":{\"rope_type\":\"magic\"}", "rope_type is \"magic\""},
+    {"llama", "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,\"llama_4_scaling_beta\":0.1}", "llama_4_scaling_beta"},
+    {"llama", "\"rope_parameters\":{\"rope_type\":\"dynamic\",\"factor\":1,\"alpha\":1000}", "\"alpha\" is 1000"},
+    {"llama", "\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e6},\"sliding_attention\":{\"rope_theta\":1e4}}", "differ between"},
+    {"llama", "\"rope_parameters\":{\"rope_type\":\"default\"},\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}",
+     "but its rope_parameters"},
+    {"llama", "\"rope_parameters\":{\"factor\":4,\"type\":\"linear\"},\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}",
+     "differ in \"factor\""},
+    {"llama", "\"norm_eps\":1e-6", NULL},
+    {"llama", "\"layer_norm_eps\":1e-5", "layer_norm_eps"},
+    {"llama", "\"num_local_experts\":8", "num_local_experts"},
+    {"qwen3_moe", "\"num_experts\":8,\"decoder_sparse_step\":2", "decoder_sparse_step"},
+    {"qwen3_moe", "\"num_experts\":8,\"mlp_only_layers\":[0]", "mlp_only_layers"},
+    {"llama", "\"is_encoder_decoder\":true", "is_encoder_decoder"},
+};
+
 static void what_would_compute_something_else_is_named(void **state)
 {
-    static const struct {
-        const char *architecture, *field, *part_of_refusal; /* NULL: none */
-    } cases[] = {
-        {"llama", "\"hidden_act\":\"gelu\"", "\"hidden_act\" is \"gelu\""},
-        {"llama", "\"hidden_act\":\"relu\"", "\"relu\""},
-        {"llama", "\"hidden_act\":\"silu\"", NULL},
-        {"llama", "\"hidden_act\":null", NULL},
-        {"llama", "\"hidden_act\":\"swish\"", NULL},
-        {"qwen2", "\"hidden_activation\":\"gelu_pytorch_tanh\"", "hidden_activation"},
-        {"gemma2", "\"hidden_activation\":\"gelu_pytorch_tanh\",\"final_logit_softcapping\":30.0", NULL},
-        {"llama", "\"mlp_bias\":true,\"attention_bias\":true", NULL},
-        {"mistral", "\"attention_bias\":true", "attention_bias"},
-        {"qwen2", "\"attention_bias\":false", NULL},
-        {"qwen3", "\"attention_bias\":true", NULL},
-        {"qwen3", "\"mlp_bias\":true", "mlp_bias"},
-        {"llama", "\"attention_multiplier\":0.25", NULL}, /* 1 / sqrt(16): what is computed anyway */
-        {"llama", "\"attention_multiplier\":0.5", "\"attention_multiplier\" is 0.5"},
-        {"llama", "\"residual_multiplier\":1", NULL},
-        {"llama", "\"residual_multiplier\":0.22", "residual_multiplier"},
-        {"llama", "\"embedding_multiplier\":12", "embedding_multiplier"},
-        {"llama", "\"logits_scaling\":8", "logits_scaling"},
-        {"llama", "\"logits_scaling\":NaN", "logits_scaling"},
-        {"llama", "\"logits_scaling\":Infinity", "logits_scaling"},
-        {"qwen2", "\"final_logit_softcapping\":30.0", "final_logit_softcapping"},
-        {"qwen2", "\"attn_logit_softcapping\":null", NULL},
-        {"qwen3", "\"query_pre_attn_scalar\":128", NULL}, /* qwen3's head_dim unless stated */
-        {"qwen3", "\"query_pre_attn_scalar\":256", "query_pre_attn_scalar"},
-        {"llama", "\"clip_qkv\":8.0", "clip_qkv"},
-        {"llama", "\"qk_layernorm\":true", "qk_layernorm"},
-        {"llama", "\"use_qk_norm\":false", NULL},
-        {"qwen3", "\"use_qk_norm\":true", NULL},
-        {"llama", "\"partial_rotary_factor\":0.5", "partial_rotary_factor"},
-        {"llama", "\"partial_rotary_factor\":1.0", NULL},
-        {"qwen2", "\"partial_rotary_factor\":0.5", NULL},
-        {"llama", "\"pretraining_tp\":2", NULL}, /* the same sums in pieces */
-        {"llama", "\"no_rope_layers\":[1,1,1,0]", "no_rope_layers"},
-        {"llama", "\"no_rope_layers\":[1,1,1,1]", NULL},
-        {"llama", "\"attn_temperature_tuning\":true", "attn_temperature_tuning"},
-        {"llama", "\"attention_chunk_size\":8192", "attention_chunk_size"},
-        {"llama", "\"sliding_window\":16", "sliding_window"},
-        {"llama", "\"sliding_window\":2048", NULL}, /* all of the context */
-        {"llama", "\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\",\"full_attention\"]", "layer_types"},
-        {"mistral",
-         "\"sliding_window\":16,\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\",\"full_attention\"]",
-         "layer_types"},
-        {"llama", "\"layer_types\":[\"x\",\"x\",\"x\",\"x\"]", "unknown type \"x\""},
-        {"llama", "\"intermediate_size\":[1,2,3,4]", "\"intermediate_size\" differs from layer to layer"},
-        {"llama", "\"rope_scaling\":{\"rope_type\":\"magic\"}", "rope_type is \"magic\""},
-        {"llama", "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,\"llama_4_scaling_beta\":0.1}", "llama_4_scaling_beta"},
-        {"llama", "\"rope_parameters\":{\"rope_type\":\"dynamic\",\"factor\":1,\"alpha\":1000}", "\"alpha\" is 1000"},
-        {"llama", "\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e6},\"sliding_attention\":{\"rope_theta\":1e4}}",
-         "differ between"},
-        {"llama", "\"rope_parameters\":{\"rope_type\":\"default\"},\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}",
-         "but its rope_parameters"},
-        {"llama", "\"rope_parameters\":{\"factor\":4,\"type\":\"linear\"},\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}",
-         "differ in \"factor\""},
-        {"llama", "\"norm_eps\":1e-6", NULL},
-        {"llama", "\"layer_norm_eps\":1e-5", "layer_norm_eps"},
-        {"llama", "\"num_local_experts\":8", "num_local_experts"},
-        {"qwen3_moe", "\"num_experts\":8,\"decoder_sparse_step\":2", "decoder_sparse_step"},
-        {"qwen3_moe", "\"num_experts\":8,\"mlp_only_layers\":[0]", "mlp_only_layers"},
-        {"llama", "\"is_encoder_decoder\":true", "is_encoder_decoder"},
-    };
-
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof asked_for / sizeof *asked_for; i++) {
         char text[600];
         apr_arena arena = {0};
         apr_hparams h;
-        snprintf(text, sizeof text, "{\"model_type\":\"%s\"," BASE ",%s}", cases[i].architecture, cases[i].field);
+        snprintf(text, sizeof text, "{\"model_type\":\"%s\"," BASE ",%s}", asked_for[i].architecture, asked_for[i].field);
         read_ok(text, &h, &arena);
-        const char *const part = cases[i].part_of_refusal;
+        const char *const part = asked_for[i].part_of_refusal;
         if ((part == NULL) != (h.refusal == NULL) || (part != NULL && strstr(h.refusal, part) == NULL))
             fail_msg("%s gave: %s", text, h.refusal != NULL ? h.refusal : "no refusal");
         assert_null(h.unknown_fields);
@@ -481,6 +479,28 @@ static void a_config_names_the_class_of_its_family(void **state)
     }
 }
 
+/* Absent fields are the class's own in transformers: what must not be them is written out. */
+static void a_written_config_leaves_no_window_to_the_class(void **state)
+{
+    static const uint8_t last_two[] = {APR_LAYER_FULL, APR_LAYER_SLIDING, APR_LAYER_SLIDING};
+    static const uint8_t first[] = {APR_LAYER_SLIDING, APR_LAYER_FULL, APR_LAYER_FULL};
+    const apr_hparams none = {.architecture = "mistral", .hidden_size = 64};
+    apr_hparams h = {.architecture = "qwen2", .hidden_size = 64, .num_layers = 3, .sliding_window = 8, .layer_kinds = last_two};
+    char *text = apr_hf_config_write(&none, NULL);
+
+    (void)state;
+    assert_non_null(strstr(text, "\"sliding_window\":null"));
+    free(text);
+    text = apr_hf_config_write(&h, NULL);
+    assert_non_null(strstr(text, "\"max_window_layers\":1")); /* for transformers before layer_types */
+    assert_non_null(strstr(text, "\"use_sliding_window\":true"));
+    free(text);
+    h.layer_kinds = first;
+    text = apr_hf_config_write(&h, NULL);
+    assert_null(strstr(text, "max_window_layers"));
+    free(text);
+}
+
 static void what_is_no_config_is_not_opened_as_one(void **state)
 {
     apr_model model;
@@ -508,6 +528,7 @@ int main(void)
         cmocka_unit_test(what_is_absent_is_what_the_class_supposes),
         cmocka_unit_test(yarn_takes_its_magnitude_from_the_pair_of_scales),
         cmocka_unit_test(a_config_names_the_class_of_its_family),
+        cmocka_unit_test(a_written_config_leaves_no_window_to_the_class),
         cmocka_unit_test(what_is_no_config_is_not_opened_as_one),
     };
     return cmocka_run_group_tests_name("hf_config", tests, NULL, NULL);

@@ -3,6 +3,7 @@
 
 #include "formats/apr.h"
 #include "formats/crc32.h"
+#include "formats/json.h"
 #include "kernels/rows.h"
 #include "tools/meter.h"
 #include "tools/row_blocks.h"
@@ -14,19 +15,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum { DAMAGED_CHECKSUM, NOT_FINITE } finding_kind;
-static const char *const finding_names[] = {[DAMAGED_CHECKSUM] = "checksum", [NOT_FINITE] = "not finite"};
+typedef enum { DAMAGED_CHECKSUM, DAMAGED_FILE, NOT_FINITE, N_FINDING_KINDS } finding_kind;
+static const char *const finding_names[] = {[DAMAGED_CHECKSUM] = "checksum", [DAMAGED_FILE] = "attached file", [NOT_FINITE] = "not finite"};
 
 typedef struct finding {
-    const char *tensor; /* NULL: the file as a whole */
+    const char *tensor; /* or the attached file; NULL: the file as a whole */
     finding_kind kind;
-    char text[128];
+    char text[256];
 } finding;
 
 typedef struct report {
     const apr_model *model;
-    finding *findings; /* room for two a tensor, and one of the file */
-    size_t n_findings, n_of[2];
+    finding *findings; /* room for two a tensor, one an attached file, and one of the file */
+    size_t n_findings, n_of[N_FINDING_KINDS];
     size_t n_stated, n_good; /* checksums of tensors */
     apr_footer footer;       /* APR only */
     int64_t n_values, n_nonfinite;
@@ -118,6 +119,31 @@ static apr_status check_values(report *r, const apr_tensor *tensor, apr_error *e
     return APR_OK;
 }
 
+static bool ends_with(const char *name, const char *ending)
+{
+    const size_t n = strlen(name), n_ending = strlen(ending);
+    return n >= n_ending && strcmp(name + n - n_ending, ending) == 0;
+}
+
+/* Opening parses what it needs; the others are found out here, before a loader does. */
+static apr_status check_attachment(report *r, const apr_attachment *file, apr_error *err)
+{
+    apr_error why = {0};
+    cJSON *tree = NULL;
+
+    if (ends_with(file->name, ".json")) {
+        const apr_status status = apr_json_parse(&tree, file->data, file->n_bytes, file->name, &why);
+        cJSON_Delete(tree);
+        if (status == APR_E_MEMORY) return apr_no_memory(err, file->name);
+        const char *const colon = strstr(why.text, ": "); /* behind the name, which has a column of its own */
+        if (status != APR_OK) add_finding(r, file->name, DAMAGED_FILE, "%.250s", colon != NULL ? colon + 2 : why.text);
+    } else if (ends_with(file->name, ".jinja") && file->n_bytes > 0) {
+        const apr_str text = {(const char *)file->data, file->n_bytes};
+        if (!apr_str_is_utf8(text) || memchr(text.text, '\0', text.n_bytes) != NULL) add_finding(r, file->name, DAMAGED_FILE, "is no text");
+    }
+    return APR_OK;
+}
+
 static apr_status check_model(report *r, const apr_progress *progress, apr_error *err)
 {
     uint64_t total = 0, done = 0;
@@ -128,6 +154,7 @@ static apr_status check_model(report *r, const apr_progress *progress, apr_error
         if (r->footer == APR_FOOTER_BAD)
             add_finding(r, NULL, DAMAGED_CHECKSUM, "the checksum at the end of the file is not that of its bytes");
     }
+    for (size_t i = 0; i < r->model->n_attachments; i++) APR_TRY(check_attachment(r, &r->model->attachments[i], err));
     for (size_t i = 0; i < r->model->n_tensors; i++) total += r->model->tensors[i].n_bytes;
     for (size_t i = 0; i < r->model->n_tensors; i++) {
         const apr_tensor *const tensor = &r->model->tensors[i];
@@ -162,7 +189,7 @@ static void put_json(const report *r, apr_json_text *out)
         const finding *const f = &r->findings[i];
         apr_json_open(out, NULL, '{');
         apr_json_string(out, "kind", finding_names[f->kind], strlen(finding_names[f->kind]));
-        if (f->tensor != NULL) apr_json_string(out, "tensor", f->tensor, strlen(f->tensor));
+        if (f->tensor != NULL) apr_json_string(out, f->kind == DAMAGED_FILE ? "file" : "tensor", f->tensor, strlen(f->tensor));
         apr_json_string(out, "text", f->text, strlen(f->text));
         apr_json_close(out, '}');
     }
@@ -207,6 +234,9 @@ static apr_status verdict(const report *r, apr_error *err)
     if (r->n_of[DAMAGED_CHECKSUM] > 0)
         return apr_fail(err, APR_E_DAMAGED, "%s: %zu checksum%s not match: the file has changed since it was written, get it again",
                         r->model->path, r->n_of[DAMAGED_CHECKSUM], r->n_of[DAMAGED_CHECKSUM] == 1 ? " does" : "s do");
+    if (r->n_of[DAMAGED_FILE] > 0)
+        return apr_fail(err, APR_E_DAMAGED, "%s: %zu attached file%s damaged: loaders will stumble over %s", r->model->path,
+                        r->n_of[DAMAGED_FILE], r->n_of[DAMAGED_FILE] == 1 ? " is" : "s are", r->n_of[DAMAGED_FILE] == 1 ? "it" : "them");
     if (r->n_of[NOT_FINITE] > 0)
         return apr_fail(err, APR_E_NO, "%s: %zu %s values that are not finite", r->model->path, r->n_of[NOT_FINITE],
                         r->n_of[NOT_FINITE] == 1 ? "tensor holds" : "tensors hold");
@@ -221,7 +251,7 @@ static apr_status run_check(const apr_call *call, apr_error *err)
 
     apr_status status = apr_model_open(&model, call->operands[0], err);
     if (status != APR_OK) goto done;
-    r.findings = calloc(2 * model.n_tensors + 1, sizeof *r.findings);
+    r.findings = calloc(2 * model.n_tensors + model.n_attachments + 1, sizeof *r.findings);
     if (r.findings == NULL) {
         status = apr_no_memory(err, "the findings");
         goto done;

@@ -200,14 +200,15 @@ static void print_misfits(const apr_conversion *c)
 static apr_status outcome_text(const outcome *o, apr_error *err)
 {
     const apr_conversion *const c = o->conversion;
-    char in[APR_SMALL_TEXT], out[APR_SMALL_TEXT], rate[APR_SMALL_TEXT];
+    char in[APR_SMALL_TEXT], out[APR_SMALL_TEXT], rate[APR_SMALL_TEXT], clean[4096];
 
     printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)\n", o->in, apr_format_name(o->source->format),
            apr_size_text(in, o->bytes_in), o->out, apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
            o->dry_run ? ", not written" : "");
     print_types(&c->recipe);
     for (size_t i = 0; i < c->losses.n_items; i++)
-        printf("  %s: %s\n", c->losses.items[i].is_note ? "note" : "lost", c->losses.items[i].text);
+        printf("  %s: %s\n", c->losses.items[i].is_note ? "note" : "lost",
+               apr_clean_text(clean, sizeof clean, c->losses.items[i].text, strlen(c->losses.items[i].text)));
     if (o->dry_run) return print_recipe(&c->recipe, err);
     for (size_t i = 0; i < c->recipe.n_lines; i++) /* never silently */
         if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", c->recipe.lines[i].tensor->name, c->recipe.lines[i].reason);

@@ -12,6 +12,17 @@
 #include <string.h>
 #include <time.h>
 
+/* They may change nothing, or everything. */
+static void warn_of_unknown_fields(const apr_model *model)
+{
+    const char *const fields = model->hparams.unknown_fields;
+    char clean[1024];
+
+    if (fields == NULL) return;
+    fprintf(stderr, "warning: config.json has fields that are not known here; what they ask for is not done: %s\n",
+            apr_clean_text(clean, sizeof clean, fields, strlen(fields)));
+}
+
 static uint64_t heap_growth(uint64_t before)
 {
     const uint64_t now = apr_heap_in_use();
@@ -28,6 +39,7 @@ apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_
     if (r->source.n_tensors == 0) return apr_fail(err, APR_E_USAGE, "%s has no weights to run", path);
     APR_TRY(apr_canonical(&r->model, &r->source, err));
     r->names_bytes = heap_growth(before);
+    warn_of_unknown_fields(&r->source);
     session.n_ctx = options->ctx;
     session.n_batch = options->batch;
     session.n_logits = n_logits;
