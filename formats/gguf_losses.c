@@ -16,6 +16,7 @@ typedef struct checking {
 } checking;
 
 #define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, (c)->err, __VA_ARGS__))
+#define OURS(c, ...) APR_TRY(apr_loss_to_others_add((c)->losses, (c)->err, __VA_ARGS__)) /* see gguf_extra.c */
 #define NOTE(c, ...) APR_TRY(apr_note_add((c)->losses, (c)->err, __VA_ARGS__))
 
 static bool is_any_of(const char *name, const char *const *names)
@@ -52,17 +53,17 @@ static apr_status check_rope(const checking *c)
     const apr_rope_scaling *const s = &h->rope;
 
     if (s->kind == APR_ROPE_DYNAMIC)
-        LOSS(c, "GGUF has no rotary scaling \"dynamic\" (factor %g), which follows the length of the text", s->factor);
+        OURS(c, "GGUF has no rotary scaling \"dynamic\" (factor %g), which follows the length of the text", s->factor);
     if (s->kind == APR_ROPE_LONGROPE) LOSS(c, "the factors of the rotary scaling \"longrope\" are not carried into GGUF");
     if (s->kind == APR_ROPE_LLAMA3 && !is_any_of(c->arch, with_divisors))
-        LOSS(c, "llama.cpp's %s has no rotary scaling \"llama3\"", c->arch);
+        OURS(c, "llama.cpp's %s has no rotary scaling \"llama3\"", c->arch);
     if (s->kind == APR_ROPE_YARN && s->attention_factor > 0 && fabs(s->attention_factor - usual_attention_factor(s)) > 1e-6)
-        LOSS(c, "llama.cpp computes YaRN's attention factor itself (%g), config.json says %g", usual_attention_factor(s),
+        OURS(c, "llama.cpp computes YaRN's attention factor itself (%g), config.json says %g", usual_attention_factor(s),
              s->attention_factor);
     if (s->kind == APR_ROPE_YARN && s->no_truncate)
-        LOSS(c, "GGUF has no key for YaRN's \"truncate\": false, and llama.cpp rounds the range");
+        OURS(c, "GGUF has no key for YaRN's \"truncate\": false, and llama.cpp rounds the range");
     if (h->head_dim > 0 && h->rotary_dim != h->head_dim)
-        LOSS(c, "llama.cpp's %s rotates whole heads; here %lld of %lld dimensions are", c->arch, (long long)h->rotary_dim,
+        OURS(c, "llama.cpp's %s rotates whole heads; here %lld of %lld dimensions are", c->arch, (long long)h->rotary_dim,
              (long long)h->head_dim);
     return APR_OK;
 }
@@ -76,7 +77,7 @@ static apr_status check_window(const checking *c)
     if (h->sliding_window <= 0 || h->layer_kinds == NULL) return APR_OK;
     for (int64_t i = 0; i < h->num_layers; i++) n_sliding += h->layer_kinds[i] == APR_LAYER_SLIDING;
     if (n_sliding == 0 || (h->max_position_embeddings > 0 && h->sliding_window >= h->max_position_embeddings)) return APR_OK;
-    LOSS(c, "llama.cpp's %s has no attention window; here %lld of %lld layers see the last %lld tokens only", c->arch, n_sliding,
+    OURS(c, "llama.cpp's %s has no attention window; here %lld of %lld layers see the last %lld tokens only", c->arch, n_sliding,
          (long long)h->num_layers, (long long)h->sliding_window);
     return APR_OK;
 }
@@ -91,7 +92,7 @@ static apr_status check_hparams(const checking *c)
     APR_TRY(check_rope(c));
     APR_TRY(check_window(c));
     if (strcmp(c->arch, "qwen2") == 0 && h->head_dim * h->num_heads != h->hidden_size)
-        LOSS(c, "llama.cpp's qwen2 has heads of hidden_size / heads only; here %lld heads of %lld make %lld of %lld",
+        OURS(c, "llama.cpp's qwen2 has heads of hidden_size / heads only; here %lld heads of %lld make %lld of %lld",
              (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
     return APR_OK;
 }

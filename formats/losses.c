@@ -7,7 +7,7 @@
 
 enum { MAX_TEXT_BYTES = 600 }; /* longer ones are cut: they quote names of somebody else's */
 
-static apr_status add(apr_losses *l, bool is_note, apr_error *err, const char *format, va_list args)
+static apr_status add(apr_losses *l, apr_loss_kind kind, apr_error *err, const char *format, va_list args)
 {
     char text[MAX_TEXT_BYTES];
 
@@ -22,7 +22,7 @@ static apr_status add(apr_losses *l, bool is_note, apr_error *err, const char *f
     }
     const char *const copy = apr_arena_copy(&l->arena, text, strlen(text));
     if (copy == NULL) return apr_no_memory(err, "the list of losses");
-    l->items[l->n_items++] = (apr_loss){copy, is_note};
+    l->items[l->n_items++] = (apr_loss){copy, kind};
     return APR_OK;
 }
 
@@ -30,7 +30,16 @@ apr_status apr_loss_add(apr_losses *losses, apr_error *err, const char *format, 
 {
     va_list args;
     va_start(args, format);
-    const apr_status status = add(losses, false, err, format, args);
+    const apr_status status = add(losses, APR_LOST, err, format, args);
+    va_end(args);
+    return status;
+}
+
+apr_status apr_loss_to_others_add(apr_losses *losses, apr_error *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const apr_status status = add(losses, APR_LOST_TO_OTHERS, err, format, args);
     va_end(args);
     return status;
 }
@@ -39,7 +48,7 @@ apr_status apr_note_add(apr_losses *losses, apr_error *err, const char *format, 
 {
     va_list args;
     va_start(args, format);
-    const apr_status status = add(losses, true, err, format, args);
+    const apr_status status = add(losses, APR_NOTE, err, format, args);
     va_end(args);
     return status;
 }
@@ -47,7 +56,7 @@ apr_status apr_note_add(apr_losses *losses, apr_error *err, const char *format, 
 size_t apr_losses_count(const apr_losses *losses)
 {
     size_t n = 0;
-    for (size_t i = 0; i < losses->n_items; i++) n += !losses->items[i].is_note;
+    for (size_t i = 0; i < losses->n_items; i++) n += losses->items[i].kind == APR_LOST;
     return n;
 }
 
@@ -58,7 +67,7 @@ apr_status apr_losses_refuse(const apr_losses *losses, const char *where, apr_er
 
     if (n == 0) return APR_OK;
     size_t first = 0;
-    while (losses->items[first].is_note) first++;
+    while (losses->items[first].kind != APR_LOST) first++;
     if (n > 1) snprintf(others, sizeof others, " (and %zu more)", n - 1);
     return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s%s; --allow-loss writes it all the same and lists what is lost", where,
                     losses->items[first].text, others);

@@ -1,7 +1,8 @@
 /* losses.h - what an output's format cannot say of a model: named before anything is written, and refused unless asked for.
  *
- * A loss changes what somebody computes with the output: it is refused, or said where the user allows it. A note does not
- * (a checkpoint that has no tokenizer gives a GGUF without one): it is said. Texts are clauses without a full stop. */
+ * A loss changes what everybody computes with the output: it is refused, or said where the user allows it. What only our own
+ * reader finds again (under keys that others ignore) is said as a warning. A note changes no numbers (a checkpoint that has no
+ * tokenizer gives a GGUF without one): it is said. Texts are clauses without a full stop. */
 #ifndef APR_FORMATS_LOSSES_H
 #define APR_FORMATS_LOSSES_H
 
@@ -10,9 +11,11 @@
 
 #include <stdbool.h>
 
+typedef enum { APR_LOST, APR_LOST_TO_OTHERS, APR_NOTE } apr_loss_kind;
+
 typedef struct apr_loss {
     const char *text;
-    bool is_note;
+    apr_loss_kind kind;
 } apr_loss;
 
 /* A zeroed list is empty; close it with apr_losses_close. */
@@ -23,8 +26,9 @@ typedef struct apr_losses {
 } apr_losses;
 
 apr_status apr_loss_add(apr_losses *losses, apr_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
+apr_status apr_loss_to_others_add(apr_losses *losses, apr_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
 apr_status apr_note_add(apr_losses *losses, apr_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
-size_t apr_losses_count(const apr_losses *losses); /* without the notes */
+size_t apr_losses_count(const apr_losses *losses); /* of the kind LOST */
 /* APR_E_UNSUPPORTED with the first loss and the number of the others; APR_OK when there is none. `where` names the output. */
 apr_status apr_losses_refuse(const apr_losses *losses, const char *where, apr_error *err);
 void apr_losses_close(apr_losses *losses);

@@ -60,12 +60,18 @@ static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const 
     apr_json_close(json, '}');
 }
 
-/* Under "lost" what was allowed to get lost, under "notes" what changes nobody's numbers. */
-static void losses_json(apr_json_text *json, const apr_losses *losses, const char *key, bool is_note)
+/* How each kind of apr_loss_kind is said. */
+static const struct {
+    const char *key, *word;
+} loss_names[] = {[APR_LOST] = {"lost", "lost"},
+                  [APR_LOST_TO_OTHERS] = {"lost_to_others", "WARNING: kept for aprkit only"},
+                  [APR_NOTE] = {"notes", "note"}};
+
+static void losses_json(apr_json_text *json, const apr_losses *losses, apr_loss_kind kind)
 {
-    apr_json_open(json, key, '[');
+    apr_json_open(json, loss_names[kind].key, '[');
     for (size_t i = 0; i < losses->n_items; i++)
-        if (losses->items[i].is_note == is_note) apr_json_string(json, NULL, losses->items[i].text, strlen(losses->items[i].text));
+        if (losses->items[i].kind == kind) apr_json_string(json, NULL, losses->items[i].text, strlen(losses->items[i].text));
     apr_json_close(json, ']');
 }
 
@@ -84,8 +90,7 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_real(json, "bits_per_weight", c->recipe.n_elems > 0 ? 8.0 * (double)c->recipe.n_bytes / (double)c->recipe.n_elems : 0.0);
     apr_json_real(json, "seconds", o->seconds);
     apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
-    losses_json(json, &c->losses, "lost", false);
-    losses_json(json, &c->losses, "notes", true);
+    for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
     apr_json_open(json, "tensors", '[');
     size_t item = 0;
     for (size_t i = 0; i < c->recipe.n_lines; i++, item++) {
@@ -207,7 +212,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
            o->dry_run ? ", not written" : "");
     print_types(&c->recipe);
     for (size_t i = 0; i < c->losses.n_items; i++)
-        printf("  %s: %s\n", c->losses.items[i].is_note ? "note" : "lost",
+        printf("  %s: %s\n", loss_names[c->losses.items[i].kind].word,
                apr_clean_text(clean, sizeof clean, c->losses.items[i].text, strlen(c->losses.items[i].text)));
     if (o->dry_run) return print_recipe(&c->recipe, err);
     for (size_t i = 0; i < c->recipe.n_lines; i++) /* never silently */

@@ -3,7 +3,7 @@ for family in llama mistral qwen2 qwen3; do
     golden="data/families/$family/golden.safetensors"
     make_family "data/families/$family" "$family" || exit 1
     aprconv convert "$family" "$family.apr" >/dev/null 2>&1 || exit 1
-    aprconv convert --allow-loss "$family" "$family.gguf" >/dev/null 2>&1 || exit 1
+    aprconv convert "$family" "$family.gguf" >/dev/null 2>&1 || exit 1
     for model in "$family" "$family.apr" "$family.gguf"; do
         for device in ref host; do
             aprrun golden --device $device "$model" "$golden" >figures && echo "$model on $device: $(grep -c ' pass ' figures) figures"
