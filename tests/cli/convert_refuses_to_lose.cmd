@@ -1,5 +1,5 @@
 # a splitting rule that GGUF has no name for is named, and written only when asked for
-mkdir odd && cp data/tiny-llama/*.json data/tiny-llama/model.safetensors odd/ && chmod u+w odd/*
+mkdir odd && cp data/tiny-llama/config.json data/tiny-llama/tokenizer.json data/tiny-llama/model.safetensors odd/ && chmod u+w odd/*
 sed -i 's/"Regex": *"/"Regex":"[0-9]|/' odd/tokenizer.json
 aprconv convert odd odd.gguf
 code=$?
