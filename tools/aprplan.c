@@ -251,8 +251,7 @@ static apr_status plan_text(const question *q, const char *path, const apr_plan 
     apr_table_cell(&table, "%s", apr_size_text(size, plan->judged == APR_ON_DEVICE ? plan->device_bytes : plan->host_bytes));
     apr_table_cell(&table, "%s", plan->judged == APR_ON_DEVICE ? "device" : "host");
     APR_TRY(apr_table_print(&table, stdout, 2, err));
-    if (is_multimodal(q))
-        printf("\n  the plan is of the text part alone: towers for images or sound are not counted\n");
+    if (is_multimodal(q)) printf("\n  the plan is of the text part alone: towers for images or sound are not counted\n");
     if (q->is_guess) printf("\n  the context is that of %s, the card nearest in size; name yours with --gpu\n", q->gpu->label);
     if (plan->budget_bytes == 0) return APR_OK;
     apr_size_text(budget, plan->budget_bytes);
