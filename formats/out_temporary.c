@@ -207,12 +207,14 @@ static bool remove_leftovers(int folder, const char *name)
 
 /* --- making --- */
 
+/* EEXIST: another name, please; a folder may have been removed as a leftover before it could be opened. */
 static int make_entry(int folder, const char *name, bool is_folder, mode_t mode, int *fd)
 {
     if (is_folder && mkdirat(folder, name, mode | S_IRWXU) != 0) return errno;
     *fd = is_folder ? openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
                     : openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-    return *fd >= 0 ? 0 : errno;
+    if (*fd >= 0) return 0;
+    return is_folder && errno == ENOENT ? EEXIST : errno;
 }
 
 /* Locked, and not removed as a leftover in the moment before it was. Where locks do not work nobody removes anything. */
