@@ -495,7 +495,10 @@ static void files_to_be_read_travel_and_the_others_are_named(void **state)
     write_file(in_work("beside/.gitattributes"), "x", 1);
     assert_int_equal(truncate(in_work("beside/big.txt"), (16 << 20) + 1), 0);
     write_file(in_work("secret"), "my key", 6);
-    assert_int_equal(symlink("../secret", in_work("beside/stolen.md")), 0);
+    assert_int_equal(symlink(".."
+                             "/secret",
+                             in_work("beside/stolen.md")),
+                     0);
     mkdir(in_work("blobs"), 0777); /* a hub's cache keeps files elsewhere, under their checksums */
 
     must_convert("beside", "beside.apr", notes, sizeof notes);
@@ -541,8 +544,14 @@ static void links_of_a_hubs_cache_are_files(void **state)
     mkdir(in_work("snapshots"), 0777);
     make_checkpoint("snapshots/1234", &c, LLAMA "}");
     write_file(in_work("blobs/abcd"), "read me", 7);
-    assert_int_equal(symlink("../../blobs/abcd", in_work("snapshots/1234/README.md")), 0);
-    assert_int_equal(symlink("../../blobs/../secret", in_work("snapshots/1234/LICENSE")), 0);
+    assert_int_equal(symlink(".."
+                             "/../blobs/abcd",
+                             in_work("snapshots/1234/README.md")),
+                     0);
+    assert_int_equal(symlink(".."
+                             "/../blobs/../secret",
+                             in_work("snapshots/1234/LICENSE")),
+                     0);
     assert_int_equal(apr_model_open(&m, in_work("snapshots/1234"), NULL), APR_OK);
     assert_non_null(apr_model_attachment(&m, "README.md"));
     assert_null(apr_model_attachment(&m, "LICENSE"));
