@@ -60,6 +60,8 @@ static bool is_to_be_read(const char *name)
     return false;
 }
 
+bool apr_joins_checkpoint(const char *name) { return apr_is_checkpoint_file(name) || is_to_be_read(name); }
+
 typedef struct sorting {
     const char *const *weights;
     size_t n_weights;

@@ -112,7 +112,7 @@ static bool joins(const apr_target *target, const apr_input *input)
     const char *const slash = strrchr(input->path, '/');
     struct stat st;
 
-    if (target->is_folder || !apr_is_checkpoint_file(target->name) || !apr_is_checkpoint_file(slash != NULL ? slash + 1 : input->path))
+    if (target->is_folder || !apr_joins_checkpoint(target->name) || !apr_is_checkpoint_file(slash != NULL ? slash + 1 : input->path))
         return false;
     const int fd = folder_of(input->path);
     const bool same = fd >= 0 && fstat(fd, &st) == 0 && same_file(&st, &target->folder_st);

@@ -94,7 +94,10 @@ for n in -q -n; do
     answers 2 'same file as the input' aprquant $n -t q8_0 shards o.apr --report shards/model-00002-of-00004.safetensors
     answers 2 'same file as the input' aprquant $n -t q8_0 shards o.apr --report shards/model.safetensors.index.json
     answers 2 'same file as the input' aprquant $n -t q8_0 ck o.apr --report ck/tokenizer.json
-    answers 2 'part of the checkpoint' aprquant $n -t q8_0 ck o.apr --report ck/vocab.json
+    for f in vocab.json README.md extra_config.json; do
+        answers 2 'part of the checkpoint' aprquant $n -t q8_0 ck o.apr --report ck/$f
+        absent ck/$f
+    done
     answers 2 'two outputs of this run' aprquant $n -t q8_0 ck o.apr --report ./o.apr
     answers 3 'exists already and is something else' aprquant $n -f -t q8_0 ck o.apr --report m.apr
     answers 3 'No such file' aprquant $n -t q8_0 ck o.apr --report no/report.json
@@ -117,7 +120,6 @@ holds grep -q '"dry_run":true' r.json
 answers 0 '' aprquant -t q8_0 m.gguf o.apr --report r.json
 holds grep -q '"dry_run":false' r.json
 for f in m.gguf m.apr shards/model-00002-of-00004.safetensors shards/model.safetensors.index.json ck/tokenizer.json; do same $f "$kept/$f"; done
-absent ck/vocab.json
 clean
 
 start "what is no file is not waited for"
