@@ -127,8 +127,9 @@ $B/%.c.o: %.c
 	$Q$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 # Sums of products that are held to bounds, not to bits
 $B/kernels/host/matmul.c.o $B/kernels/host/attention.c.o $B/kernels/host/packed.c.o: CFLAGS += -ffp-contract=fast
-# Tests run once
-$B/tests/test_%.c.o $B/tests/fuzz_%.c.o: CFLAGS += $(if $(filter release,$(FLAVOR)),-O1)
+# What prints, reads words or renders templates, and what runs once, takes longer to compile than it would ever win back.
+light := $(filter-out tools/check.c tools/diff%.c,$(wildcard tools/*.c)) $(wildcard runtime/template*.c tests/test_*.c tests/fuzz_*.c)
+$(light:%=$B/%.o): CFLAGS += $(if $(filter release,$(FLAVOR)),-O1)
 $(LIB): $(LIB_C:%=$B/%.o)
 	$(call say,AR,$(@F))
 	@rm -f $@
