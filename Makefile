@@ -36,7 +36,7 @@ CPPFLAGS += -I. -MMD -MP -D_POSIX_C_SOURCE=200809L
 CFLAGS   += -std=c11 $(WARN) $(if $(filter 1,$(WERROR)),-Werror) -fopenmp $(flags_$(FLAVOR))
 LDLIBS   += -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -ldl -lm
 # No fast-math and no contraction: bytes must be reproducible.
-flags_release := -O3 -g1 -ffp-contract=off
+flags_release := -O2 -g1 -ffp-contract=off
 flags_debug   := -O0 -g -ffp-contract=off
 flags_asan    := -O1 -g -ffp-contract=off -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer
 flags_fuzz    := $(flags_asan) -fsanitize=fuzzer-no-link
@@ -125,6 +125,8 @@ $B/%.c.o: %.c
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$Q$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+# What loops over weights
+$B/kernels/%.c.o $B/quant/%.c.o: CFLAGS += $(if $(filter release,$(FLAVOR)),-O3)
 # Sums of products that are held to bounds, not to bits
 $B/kernels/host/matmul.c.o $B/kernels/host/attention.c.o $B/kernels/host/packed.c.o: CFLAGS += -ffp-contract=fast
 # What prints, reads words or renders templates, and what runs once, takes longer to compile than it would ever win back.
