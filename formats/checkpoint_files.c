@@ -1,67 +1,18 @@
 /* checkpoint_files.c - sorts what lies in a checkpoint's folder into what travels and what stays; opens none of it. */
 #include "formats/checkpoint_files.h"
-#include "formats/safetensors.h"
+
+#include "formats/checkpoint_names.h"
+#include "formats/kv.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 static const int64_t MAX_BYTES = 16 << 20; /* of a file that no loader asks for by name */
-#define INDEX_NAME "model.safetensors.index.json"
-
-/* In this order: that of APR files written before others travelled. */
-static const char *const known[] = {
-    "config.json",          "generation_config.json",  "tokenizer.json",     "tokenizer_config.json",
-    "chat_template.jinja",  "special_tokens_map.json", "added_tokens.json",  "vocab.json",
-    "merges.txt",           "tokenizer.model",         "chat_template.json", "preprocessor_config.json",
-    "hf_quant_config.json",
-};
-enum { N_KNOWN = sizeof known / sizeof *known };
-
-bool apr_is_checkpoint_file(const char *name)
-{
-    const char *const dot = strrchr(name, '.');
-    for (size_t i = 0; i < N_KNOWN; i++)
-        if (strcmp(known[i], name) == 0) return true;
-    return strcmp(name, INDEX_NAME) == 0 || (dot != NULL && strcmp(dot, ".safetensors") == 0);
-}
-
-static bool ends_with(const char *name, const char *ending)
-{
-    const size_t n = strlen(name), n_ending = strlen(ending);
-    return n >= n_ending && strcasecmp(name + n - n_ending, ending) == 0;
-}
-
-/* README.py would be a program all the same. */
-static bool is_code(const char *name)
-{
-    static const char *const endings[] = {".py", ".sh", ".so", ".exe", ".bat", ".ps1", ".js", ".pkl", ".pickle", ".pt", ".pth", ".bin"};
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (ends_with(name, endings[i])) return true;
-    return false;
-}
-
-static bool is_to_be_read(const char *name)
-{
-    static const char *const heads[] = {"README", "LICENSE", "LICENCE", "NOTICE", "COPYING", "USE_POLICY", "CITATION", "AUTHORS"};
-    static const char *const endings[] = {".md",           ".txt",        ".jinja",         ".model",         ".tiktoken",   ".cff",
-                                          "config.json",   "params.json", "_map.json",      "processor.json", "tekken.json", "tokens.json",
-                                          "template.json", "vocab.json",  "tokenizer.json", "modules.json",   ".yaml",       ".yml"};
-
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (ends_with(name, endings[i])) return true;
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-        if (strncasecmp(name, heads[i], strlen(heads[i])) == 0 && !is_code(name)) return true;
-    return false;
-}
-
-bool apr_joins_checkpoint(const char *name) { return apr_is_checkpoint_file(name) || is_to_be_read(name); }
-
 typedef struct sorting {
     const char *const *weights;
     size_t n_weights;
@@ -74,16 +25,9 @@ typedef struct sorting {
 
 static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-static bool is_known(const char *name)
-{
-    for (size_t i = 0; i < N_KNOWN; i++)
-        if (strcmp(known[i], name) == 0) return true;
-    return false;
-}
-
 static bool goes_unnoticed(const sorting *s, const char *name)
 {
-    if (name[0] == '.' || strcmp(name, INDEX_NAME) == 0 || is_known(name)) return true;
+    if (name[0] == '.' || strcmp(name, APR_CHECKPOINT_INDEX) == 0 || apr_is_checkpoint_name(name)) return true;
     for (size_t i = 0; i < s->n_weights; i++)
         if (strcmp(s->weights[i], name) == 0) return true;
     return false;
@@ -124,8 +68,9 @@ static apr_status sort_name(sorting *s, const char *name, apr_arena *arena, apr_
     if (goes_unnoticed(s, name)) return APR_OK;
     const char *const copy = apr_arena_copy(arena, name, strlen(name));
     if (copy == NULL) return apr_no_memory(err, "the small files");
-    const bool travels = is_to_be_read(name) && is_plain_name(name) && is_own_file(s->folder, name, &n_bytes) && n_bytes <= MAX_BYTES;
-    if (travels && s->n + N_KNOWN < APR_MAX_CHECKPOINT_FILES) s->names[s->n++] = copy;
+    const bool travels =
+        apr_is_checkpoint_text(name) && is_plain_name(name) && is_own_file(s->folder, name, &n_bytes) && n_bytes <= MAX_BYTES;
+    if (travels && s->n + APR_N_CHECKPOINT_NAMES < APR_MAX_CHECKPOINT_FILES) s->names[s->n++] = copy;
     else if (s->n_stays < APR_MAX_CHECKPOINT_FILES) s->stays[s->n_stays++] = copy;
     else s->n_uncounted++;
     return APR_OK;
@@ -154,10 +99,10 @@ static apr_status sort_all(sorting *s, DIR *dir, apr_file_list *list, apr_arena 
 
     s->folder = dirfd(dir);
     while (s->weights != NULL && (entry = readdir(dir)) != NULL) APR_TRY(sort_name(s, entry->d_name, arena, err));
-    list->names = apr_arena_array(arena, N_KNOWN + s->n, sizeof *list->names);
+    list->names = apr_arena_array(arena, APR_N_CHECKPOINT_NAMES + s->n, sizeof *list->names);
     if (list->names == NULL) return apr_no_memory(err, "the small files");
-    for (size_t i = 0; i < N_KNOWN; i++) /* whatever it is: opening says what is wrong with it */
-        if (fstatat(s->folder, known[i], &st, 0) == 0) list->names[list->n++] = known[i];
+    for (size_t i = 0; i < APR_N_CHECKPOINT_NAMES; i++) /* whatever it is: opening says what is wrong with it */
+        if (fstatat(s->folder, apr_checkpoint_names[i], &st, 0) == 0) list->names[list->n++] = apr_checkpoint_names[i];
     qsort(s->names, s->n, sizeof *s->names, by_text);
     for (size_t i = 0; i < s->n; i++) list->names[list->n++] = s->names[i];
     return name_the_rest(s, &list->left_behind, arena, err);

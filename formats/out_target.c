@@ -1,8 +1,8 @@
 /* out_target.c - what may be the target of an output, and what becomes of the file that lies there. */
 #define _GNU_SOURCE /* O_PATH, memmem */
+#include "formats/checkpoint_names.h"
 #include "formats/map.h"
 #include "formats/out_internal.h"
-#include "formats/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -21,11 +21,6 @@ apr_status apr_config_open(apr_model *model, const char *path, apr_error *err);
  * and the metadata to the model. What is left of a failed model is for apr_model_close. */
 apr_status apr_safetensors_parse(apr_model *model, const uint8_t *data, size_t n_bytes, const char *where, apr_error *err);
 
-/* Is this the name of a file that belongs to a checkpoint: weights, their index, or one of the small files? */
-bool apr_is_checkpoint_file(const char *name);
-/* Would a new file of this name beside a checkpoint be read, or travel, as a part of it? */
-bool apr_joins_checkpoint(const char *name);
-
 /* Writes a directory: shards, index if more than one, and all attachments of the layout. Missing config.json,
  * tokenizer.json, tokenizer_config.json, generation_config.json and chat_template.jinja are made from hparams and vocab. */
 apr_status apr_safetensors_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options,

@@ -1,4 +1,5 @@
 /* safetensors_write.c - a checkpoint directory: what its files are, and their bytes. */
+#include "formats/checkpoint_names.h"
 #include "formats/json.h"
 #include "formats/out.h"
 #include "formats/safetensors.h"
@@ -9,7 +10,6 @@
 #include <string.h>
 
 static const uint64_t DEFAULT_SHARD_BYTES = 5000000000u;
-#define INDEX_NAME "model.safetensors.index.json"
 #define SHARD_NAME "model-%05zu-of-%05zu.safetensors"
 
 typedef struct shard {
@@ -197,7 +197,7 @@ static apr_status add_attachment(safetensors_sink *sink, const apr_attachment *a
     if (*name == '\0' || *name == '.' || strlen(name) > 200 || strchr(name, '/') != NULL)
         return apr_fail(err, APR_E_DAMAGED, "%s: an attached file is called '%.100s', which is no name of a file in a checkpoint",
                         sink->path, name);
-    if (strcmp(name, INDEX_NAME) == 0 || strstr(name, ".safetensors") != NULL)
+    if (strcmp(name, APR_CHECKPOINT_INDEX) == 0 || strstr(name, ".safetensors") != NULL)
         return apr_fail(err, APR_E_DAMAGED, "%s: an attached file is called '%.100s', like the weights themselves", sink->path, name);
     for (size_t i = 0; i < sink->n_files; i++)
         if (strcmp(sink->files[i].name, name) == 0)
@@ -233,7 +233,7 @@ static apr_status collect_files(safetensors_sink *sink, apr_error *err)
         if (apr_model_attachment(m, "generation_config.json") == NULL)
             APR_TRY(add_made(sink, "generation_config.json", apr_hf_generation_config_write(&m->vocab), err));
     }
-    return sink->n_shards > 1 ? add_made(sink, INDEX_NAME, make_index(sink), err) : APR_OK;
+    return sink->n_shards > 1 ? add_made(sink, APR_CHECKPOINT_INDEX, make_index(sink), err) : APR_OK;
 }
 
 static apr_status lay_out(safetensors_sink *sink, uint64_t max_shard_bytes, apr_error *err)

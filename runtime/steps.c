@@ -1,6 +1,6 @@
 /* steps.c - a session operation by operation, on the host or a device. */
 #include "runtime/steps.h"
-#include "runtime/parity.h"
+
 #include "runtime/session_parts.h"
 
 #include <string.h>
