@@ -1,5 +1,6 @@
 /* safetensors_read.c - one file's header to tensors, and a checkpoint directory to a model; decodes no weights. */
 #include "formats/checkpoint_files.h"
+#include "formats/checkpoint_names.h"
 #include "formats/hf_quantization.h"
 #include "formats/json.h"
 #include "formats/safetensors.h"
@@ -184,8 +185,6 @@ apr_status apr_safetensors_parse(apr_model *model, const uint8_t *data, size_t n
 
 /* --- a directory --- */
 
-#define INDEX_NAME "model.safetensors.index.json"
-
 /* The next free place among the model's maps; the caller counts it when the map is open. */
 static apr_status map_file(apr_model *model, const char *folder, const char *name, const char **path, apr_error *err)
 {
@@ -301,7 +300,7 @@ static apr_status read_shards(apr_model *model, const char *folder, const cJSON 
     if (weights->names == NULL) return apr_no_memory(err, "the names of the shards");
     for (size_t i = 0; i < shards.n; i++) {
         if (!file_exists(folder, shards.names[i], &model->arena))
-            return apr_fail(err, APR_E_IO, "%s/%s: the file is missing, though " INDEX_NAME " names it; fetch it again", folder,
+            return apr_fail(err, APR_E_IO, "%s/%s: the file is missing, though " APR_CHECKPOINT_INDEX " names it; fetch it again", folder,
                             shards.names[i]);
         shards.first_tensor[i] = model->n_tensors;
         weights->names[weights->n++] = apr_arena_copy(&model->arena, shards.names[i], strlen(shards.names[i])); /* the index goes */
@@ -317,7 +316,7 @@ static apr_status read_indexed(apr_model *model, const char *folder, weight_file
 {
     apr_map map = {0};
     cJSON *index = NULL;
-    const char *const path = apr_arena_print(&model->arena, "%s/" INDEX_NAME, folder);
+    const char *const path = apr_arena_print(&model->arena, "%s/" APR_CHECKPOINT_INDEX, folder);
 
     if (path == NULL) return apr_no_memory(err, "a path");
     APR_TRY(apr_map_open(&map, path, err));
@@ -369,11 +368,11 @@ static apr_status read_folder(apr_model *model, const char *folder, apr_error *e
     if (file_exists(folder, "model.safetensors", &model->arena)) {
         APR_TRY(allocate_maps(model, 1, err));
         APR_TRY(read_weights(model, folder, single[0], err));
-    } else if (file_exists(folder, INDEX_NAME, &model->arena)) {
+    } else if (file_exists(folder, APR_CHECKPOINT_INDEX, &model->arena)) {
         weights.n = 0;
         APR_TRY(read_indexed(model, folder, &weights, err));
     } else {
-        return apr_fail(err, APR_E_IO, "%s: neither model.safetensors nor " INDEX_NAME " is in this folder", folder);
+        return apr_fail(err, APR_E_IO, "%s: neither model.safetensors nor " APR_CHECKPOINT_INDEX " is in this folder", folder);
     }
     return complete_model(model, folder, &weights, err);
 }

@@ -36,15 +36,6 @@ apr_parity_bound apr_parity_backend_bound(apr_op_kind kind, bool fp16_products);
 
 /* A whole run: from token ids to logits. Its bound is a share of the largest number of what is compared, because errors come from
  * sums over many numbers and do not shrink with a small result. */
-typedef enum { APR_RUNS_ON_REF, APR_RUNS_ON_HOST, APR_RUNS_ON_DEVICE } apr_runs_on;
-
-typedef struct apr_run_facts {
-    apr_runs_on on;
-    bool fp16_products; /* some products round their inputs to FP16: a device's of more than a few tokens, or all without direct kernels */
-    bool fp8_products;  /* or to FP8 */
-    apr_dtype kv_dtype;
-} apr_run_facts;
-
 typedef struct apr_run_bound {
     double relative;
     const char *reason;
@@ -54,11 +45,6 @@ typedef struct apr_run_bound {
 apr_run_bound apr_run_bound_of(apr_run_facts facts);
 /* Of a perplexity, relative to itself: a mean over thousands of tokens in which differences all but cancel. */
 double apr_run_perplexity_bound(apr_run_facts facts);
-
-/* Of a session that evaluates n_together tokens at a time (at most; larger batches are cut by the session). */
-/* Batches of more tokens than this round the inputs of products to FP16; INT64_MAX: none does. */
-int64_t apr_steps_fp16_above(const apr_session *session);
-apr_run_facts apr_steps_run_facts(const apr_session *session, int64_t n_together);
 
 typedef struct apr_parity_record {
     const apr_op *op;

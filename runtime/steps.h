@@ -35,4 +35,19 @@ const apr_model *apr_steps_model(const apr_session *session);
 /* [n_freqs] of a rotary table, its divisors (where the model has some) applied. */
 void apr_steps_frequencies(const apr_session *session, int rope, float *freqs);
 
+/* What the numbers of a run depend on, besides the model. */
+typedef enum { APR_RUNS_ON_REF, APR_RUNS_ON_HOST, APR_RUNS_ON_DEVICE } apr_runs_on;
+
+typedef struct apr_run_facts {
+    apr_runs_on on;
+    bool fp16_products; /* some products round their inputs to FP16: a device's of more than a few tokens, or all without direct kernels */
+    bool fp8_products;  /* or to FP8 */
+    apr_dtype kv_dtype;
+} apr_run_facts;
+
+/* Of a session that evaluates n_together tokens at a time (at most; larger batches are cut by the session). */
+apr_run_facts apr_steps_run_facts(const apr_session *session, int64_t n_together);
+/* Batches of more tokens than this round the inputs of products to FP16; INT64_MAX: none does. */
+int64_t apr_steps_fp16_above(const apr_session *session);
+
 #endif
