@@ -17,16 +17,9 @@ run_goals := demo test unit cli fuzz-replay asan fuzz check-memory check-kills b
 before    :=
 $(foreach goal,$(filter $(run_goals),$(MAKECMDGOALS)),$(eval $(goal): | $(before))$(eval before := $(goal)))
 
-# A room includes only what it stands on; `make layers` checks it.
-may_formats := formats
-may_kernels := formats kernels
-may_quant   := formats kernels quant
-may_convert := formats kernels quant convert
-may_runtime := formats kernels runtime
+# A room includes only what it stands on: tests/layers.sh has the table.
 ROOMS := formats kernels quant convert runtime
-empty :=
 , := ,
-space := $(empty) $(empty)
 
 clang_ := $(findstring clang,$(CC))
 B      := build/$(FLAVOR)$(if $(clang_),-clang)
@@ -42,10 +35,10 @@ flags_asan    := -O1 -g -ffp-contract=off -fsanitize=address,undefined,float-cas
 flags_fuzz    := $(flags_asan) -fsanitize=fuzzer-no-link
 flags_tsan    := -O1 -g -ffp-contract=off -fsanitize=thread
 
-LIB_C  := $(sort $(wildcard $(ROOMS:=/*.c) $(ROOMS:=/ref/*.c) $(ROOMS:=/host/*.c)))
+LIB_C  := $(sort $(shell find $(ROOMS) -name '*.c'))
 LIB    := $B/libaprkit.a
 MAINS  := $(wildcard tools/apr*.c)
-TOOL_C := $(filter-out $(MAINS),$(wildcard tools/*.c))
+TOOL_C := $(sort $(wildcard tools/*/*.c))
 TOOLS  := $(MAINS:tools/%.c=$B/%)
 TESTS  := $(patsubst tests/%.c,$B/%,$(wildcard tests/test_*.c))
 FUZZ   := $(patsubst tests/fuzz_%.c,%,$(filter-out tests/fuzz_replay.c tests/fuzz_dispatch.c,$(wildcard tests/fuzz_*.c)))
@@ -130,7 +123,7 @@ $B/kernels/%.c.o $B/quant/%.c.o: CFLAGS += $(if $(filter release,$(FLAVOR)),-O3)
 # Sums of products that are held to bounds, not to bits
 $B/kernels/host/matmul.c.o $B/kernels/host/attention.c.o $B/kernels/host/packed.c.o: CFLAGS += -ffp-contract=fast
 # What prints, reads words or renders templates, and what runs once, takes longer to compile than it would ever win back.
-light := $(filter-out tools/check.c tools/diff%.c,$(wildcard tools/*.c)) $(wildcard runtime/template*.c tests/test_*.c tests/fuzz_*.c)
+light := $(filter-out tools/conv/check.c tools/conv/diff%.c,$(MAINS) $(TOOL_C)) $(wildcard runtime/template/*.c tests/test_*.c tests/fuzz_*.c)
 $(light:%=$B/%.o): CFLAGS += $(if $(filter release,$(FLAVOR)),-O1)
 $(LIB): $(LIB_C:%=$B/%.o)
 	$(call say,AR,$(@F))
@@ -154,15 +147,15 @@ $(REPLAY): $B/tests/fuzz_replay.c.o $(FUZZ_O) $B/tests/scratch.c.o $(TOOL_C:%=$B
 $B/fuzz: $(FUZZ_O) $B/tests/scratch.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link,-fsanitize=fuzzer '-Wl$(,)-rpath$(,)$$ORIGIN/lib')
 
-# CUDA: every kernels/cuda/*.cu goes into libaprkit-cuda.so, which the tools load at run time when it lies beside them.
+# CUDA: every kernels/cuda/*/*.cu goes into libaprkit-cuda.so, which the tools load at run time when it lies beside them.
 # Built when nvcc is here (once, into build/release); CUDA=0 leaves it out; ARCHS=90 builds for one architecture, quickly.
 NVCC  ?= nvcc
 CUDA  ?= $(if $(and $(filter build/release,$B),$(shell command -v $(NVCC) 2>/dev/null)),1,0)
 ARCHS ?= 75 80 86 89 90 100 103 120 121
 CUDA_LIB  := $B/libaprkit-cuda.so
-CUDA_CU   := $(sort $(wildcard kernels/cuda/*.cu))
+CUDA_CU   := $(sort $(wildcard kernels/cuda/*/*.cu))
 # what of the floor below the kernels stand on, compiled once more for a shared object
-CUDA_C    := formats/status.c formats/dtype.c kernels/ref/iq_codebooks.c
+CUDA_C    := formats/base/status.c formats/number/dtype.c kernels/ref/iq_codebooks.c
 CUDA_HOME := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC) 2>/dev/null))))
 newest    := $(lastword $(ARCHS))
 gencode   := $(foreach a,$(ARCHS),-gencode arch=compute_$a,code=sm_$a) -gencode arch=compute_$(newest),code=compute_$(newest)
@@ -182,7 +175,7 @@ $B/cuda/archs: FORCE
 	@mkdir -p $(@D); [ "$$(cat $@ 2>/dev/null)" = "$(ARCHS)" ] || echo "$(ARCHS)" >$@
 FORCE:
 # bytes must reproduce there: no contraction of multiply-add
-$B/cuda/codec%.cu.o $B/cuda/decode_%.cu.o $B/cuda/encode_%.cu.o: NVFLAGS += -fmad=false
+$B/cuda/codecs/%.cu.o: NVFLAGS += -fmad=false
 $B/cuda/%.cu.o: kernels/cuda/%.cu $B/cuda/archs
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
@@ -217,9 +210,8 @@ check-gpu: deps ## the tests that need a GPU; says so where there is none
 
 -include $(shell find $B -name '*.d' 2>/dev/null)
 
-layers: $(ROOMS:%=layers-%) ## fail if a room includes a room it may not
-layers-%:
-	@! grep -rnE '# *include "($(subst $(space),|,$(filter-out $(may_$*),$(ROOMS) tools tests)))/' $*
+layers: ## fail if a room includes what it may not, or files include each other in a circle
+	@tests/layers.sh
 
 format: ## rewrite the sources in the project's style
 	clang-format -i $(SOURCES)

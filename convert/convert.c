@@ -2,8 +2,8 @@
 #include "convert/convert.h"
 
 #include "convert/dialect.h"
-#include "formats/packed_weights.h"
-#include "formats/safetensors.h"
+#include "formats/hf/safetensors.h"
+#include "formats/model/packed_weights.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 #define APR_CONVERT_CONVERT_H
 
 #include "convert/pipe.h"
-#include "formats/model.h"
-#include "formats/sink.h"
+#include "formats/model/model.h"
+#include "formats/model/sink.h"
 #include "quant/recipe.h"
 
 typedef struct apr_convert_options {

@@ -2,9 +2,9 @@
 #include "convert/dialect.h"
 
 #include "convert/families.h"
-#include "formats/gguf.h"
-#include "formats/half.h"
-#include "formats/packed_weights.h"
+#include "formats/gguf/gguf.h"
+#include "formats/model/packed_weights.h"
+#include "formats/number/half.h"
 
 #include <string.h>
 

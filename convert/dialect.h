@@ -6,7 +6,7 @@
 #ifndef APR_CONVERT_DIALECT_H
 #define APR_CONVERT_DIALECT_H
 
-#include "formats/model.h"
+#include "formats/model/model.h"
 
 /* A family without a table keeps its names, orders and dialect. */
 apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *err);

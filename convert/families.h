@@ -1,10 +1,10 @@
 /* convert/families.h - names and orders of a model family in both dialects, as one table a family.
  *
- * A new family is one file with a table like convert/family_llama.c and one line in families.c. */
+ * A new family is one file with a table like convert/families/family_llama.c and one line in families.c. */
 #ifndef APR_CONVERT_FAMILIES_H
 #define APR_CONVERT_FAMILIES_H
 
-#include "formats/model.h"
+#include "formats/model/model.h"
 
 /* Whose heads a rotary reordering runs over; NONE: rows keep their order. */
 typedef enum { APR_HEADS_NONE, APR_HEADS_QUERY, APR_HEADS_KEY } apr_heads;

@@ -9,9 +9,9 @@
 #ifndef APR_CONVERT_PIPE_H
 #define APR_CONVERT_PIPE_H
 
-#include "formats/model.h"
-#include "formats/progress.h"
-#include "formats/sink.h"
+#include "formats/base/progress.h"
+#include "formats/model/model.h"
+#include "formats/model/sink.h"
 #include "kernels/cuda/api.h"
 #include "kernels/misfits.h"
 #include "quant/metrics.h"

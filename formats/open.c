@@ -1,7 +1,7 @@
 /* open.c - which reader a path is for, by what the file says, not by what it is called; and which writer. */
-#include "formats/apr.h"
-#include "formats/gguf.h"
-#include "formats/safetensors.h"
+#include "formats/apr/apr.h"
+#include "formats/gguf/gguf.h"
+#include "formats/hf/safetensors.h"
 
 #include <errno.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #ifndef APR_KERNELS_MISFITS_H
 #define APR_KERNELS_MISFITS_H
 
-#include "formats/dtype.h"
+#include "formats/number/dtype.h"
 
 typedef struct apr_range {
     float low, high;

@@ -11,7 +11,7 @@
 #ifndef APR_KERNELS_ROWS_H
 #define APR_KERNELS_ROWS_H
 
-#include "formats/model.h"
+#include "formats/model/model.h"
 
 typedef void (*apr_decode_fn)(const void *src, float *dst, int64_t n_elems);
 typedef void (*apr_encode_fn)(const float *src, void *dst, int64_t n_elems);

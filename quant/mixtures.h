@@ -2,7 +2,7 @@
 #ifndef APR_QUANT_MIXTURES_H
 #define APR_QUANT_MIXTURES_H
 
-#include "formats/dtype.h"
+#include "formats/number/dtype.h"
 #include "quant/purpose.h"
 
 /* Which tensors of a class get the mixture's `more` type: llama.cpp's use_more_bits(i, n) is the first and last eighth

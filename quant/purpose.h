@@ -5,7 +5,7 @@
 #ifndef APR_QUANT_PURPOSE_H
 #define APR_QUANT_PURPOSE_H
 
-#include "formats/model.h"
+#include "formats/model/model.h"
 
 typedef enum {
     APR_FOR_OTHER,     /* unknown: kept */

@@ -2,7 +2,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "quant/recipe.h"
 
-#include "formats/packed_weights.h"
+#include "formats/model/packed_weights.h"
 #include "kernels/rows.h"
 #include "quant/mixtures.h"
 

@@ -6,7 +6,7 @@
 #ifndef APR_QUANT_RECIPE_H
 #define APR_QUANT_RECIPE_H
 
-#include "formats/model.h"
+#include "formats/model/model.h"
 #include "quant/purpose.h"
 
 typedef struct apr_recipe_line {

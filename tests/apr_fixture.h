@@ -9,10 +9,10 @@
 
 #include <cmocka.h>
 
-#include "formats/apr.h"
-#include "formats/bytes.h"
-#include "formats/crc32.h"
-#include "formats/map.h"
+#include "formats/apr/apr.h"
+#include "formats/base/bytes.h"
+#include "formats/base/crc32.h"
+#include "formats/base/map.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  *
  * usage: bench_host MODEL [PROMPT_TOKENS [NEW_TOKENS]]. Each figure is the median of five runs after a warm-up. */
 #include "convert/dialect.h"
-#include "formats/model.h"
-#include "runtime/session.h"
+#include "formats/model/model.h"
+#include "runtime/session/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>

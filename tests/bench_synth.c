@@ -1,10 +1,10 @@
 /* bench_synth.c - writes a checkpoint of random 16-bit weights in the shape of a config.json, for figures and for tests of size.
  *
  * usage: bench_synth CONFIG.json OUT_DIR. Bytes depend on nothing but the config, so that runs can be compared. */
-#include "formats/half.h"
-#include "formats/safetensors.h"
-#include "runtime/program.h"
-#include "tools/sizes.h"
+#include "formats/hf/safetensors.h"
+#include "formats/number/half.h"
+#include "runtime/program/program.h"
+#include "tools/plan/sizes.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #ifndef APR_TESTS_CACHE_BOUNDS_H
 #define APR_TESTS_CACHE_BOUNDS_H
 
-#include "formats/dtype.h"
+#include "formats/number/dtype.h"
 
 #include <stddef.h>
 

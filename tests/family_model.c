@@ -1,9 +1,9 @@
 /* family_model.c - writes model.safetensors by formula, with nothing of the product but its JSON and its roundings. */
 #include "tests/family_model.h"
 
-#include "formats/half.h"
-#include "formats/json.h"
-#include "formats/map.h"
+#include "formats/base/json.h"
+#include "formats/base/map.h"
+#include "formats/number/half.h"
 
 #include <errno.h>
 #include <stdio.h>

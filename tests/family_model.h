@@ -6,7 +6,7 @@
 #ifndef APR_TESTS_FAMILY_MODEL_H
 #define APR_TESTS_FAMILY_MODEL_H
 
-#include "formats/status.h"
+#include "formats/base/status.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* fuzz_apr.c - any bytes as an APR file: read, touched everywhere, and its metadata written again and parsed. */
-#include "formats/apr.h"
-#include "formats/apr_meta.h"
-#include "formats/bytes.h"
-#include "formats/crc32.h"
+#include "formats/apr/apr.h"
+#include "formats/apr/apr_meta.h"
+#include "formats/base/bytes.h"
+#include "formats/base/crc32.h"
 #include "tests/fuzz_target.h"
 
 /* What was accepted can be written, and what is written is JSON. */

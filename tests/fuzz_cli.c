@@ -2,9 +2,9 @@
  *
  * Each line of the input is an argument. */
 #include "tests/fuzz_target.h"
-#include "tools/cli.h"
-#include "tools/usage.h"
-#include "tools/values.h"
+#include "tools/cli/cli.h"
+#include "tools/cli/usage.h"
+#include "tools/cli/values.h"
 
 #include <math.h>
 

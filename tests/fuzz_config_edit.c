@@ -1,7 +1,7 @@
 /* fuzz_config_edit.c - any bytes as config.json, edited as a conversion edits it: refused with a sentence, or JSON in which
  * only what is to change has changed. */
-#include "formats/json.h"
-#include "formats/safetensors.h"
+#include "formats/base/json.h"
+#include "formats/hf/safetensors.h"
 #include "tests/fuzz_target.h"
 
 static bool is_touched(const cJSON *item)

@@ -4,8 +4,8 @@
  * The input: a letter for the output (a: APR, g: GGUF, other: safetensors), a byte for the type (0: kept, else a mixture),
  * then one file, or a bundle of files (fuzz_target.h). */
 #include "convert/convert.h"
-#include "formats/bytes.h"
-#include "formats/crc32.h"
+#include "formats/base/bytes.h"
+#include "formats/base/crc32.h"
 #include "tests/fuzz_target.h"
 
 #include <unistd.h>

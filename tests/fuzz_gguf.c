@@ -1,5 +1,5 @@
 /* fuzz_gguf.c - any bytes as a GGUF file: a model or a sentence, and every byte of a model's tensors can be read. */
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "tests/fuzz_target.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* fuzz_json.c - libFuzzer target: any bytes as JSON, as a config.json and as a tokenizer.json. */
-#include "formats/json.h"
-#include "formats/safetensors.h"
+#include "formats/base/json.h"
+#include "formats/hf/safetensors.h"
 #include "tests/fuzz_target.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* fuzz_plan.c - any config.json as a plan: hyperparameters, program, plan on the host and on a GPU, or a sentence. */
-#include "formats/safetensors.h"
-#include "runtime/plan.h"
+#include "formats/hf/safetensors.h"
+#include "runtime/plan/plan.h"
 #include "tests/fuzz_target.h"
 
 enum { MOST_WEIGHTS = 4096 }; /* larger programs only cost time */

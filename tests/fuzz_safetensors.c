@@ -1,5 +1,5 @@
 /* fuzz_safetensors.c - libFuzzer target: any bytes as a safetensors file. What is accepted must lie inside the file. */
-#include "formats/safetensors.h"
+#include "formats/hf/safetensors.h"
 #include "tests/fuzz_target.h"
 
 #include <stdlib.h>

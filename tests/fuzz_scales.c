@@ -2,8 +2,8 @@
  * decoded, row by row.
  *
  * The input is the config.json, and behind the first NUL the header of a safetensors file, whose data is made here. */
-#include "formats/json.h"
-#include "formats/safetensors.h"
+#include "formats/base/json.h"
+#include "formats/hf/safetensors.h"
 #include "kernels/rows.h"
 #include "tests/fuzz_target.h"
 

@@ -1,8 +1,8 @@
 /* fuzz_template.c - libFuzzer: any bytes as a template, rendered with fixed variables, end in a text or a sentence.
  *
  * clang -g -O1 -std=c11 -D_POSIX_C_SOURCE=200809L -I. -fsanitize=fuzzer,address,undefined tests/fuzz_template.c runtime/template*.c
- *       formats/status.c formats/arena.c -lcjson -lutf8proc -lm */
-#include "runtime/template.h"
+ *       formats/base/status.c formats/base/arena.c -lcjson -lutf8proc -lm */
+#include "runtime/template/template.h"
 #include "tests/fuzz_target.h"
 
 #include <stdint.h>

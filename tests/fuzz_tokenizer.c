@@ -1,8 +1,8 @@
 /* fuzz_tokenizer.c - any tokenizer.json and any text: ids of the vocabulary or a sentence, and ids become text again.
  *
  * The input is the tokenizer.json; behind the bytes 01 02, where they occur, the text. */
-#include "formats/safetensors.h"
-#include "runtime/tokenizer.h"
+#include "formats/hf/safetensors.h"
+#include "runtime/tokenizer/tokenizer.h"
 #include "tests/fuzz_target.h"
 
 /* "<s>" and "don't" ask for what splitting expressions and added tokens get wrong */

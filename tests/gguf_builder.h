@@ -2,7 +2,7 @@
 #ifndef APR_TESTS_GGUF_BUILDER_H
 #define APR_TESTS_GGUF_BUILDER_H
 
-#include "formats/dtype.h"
+#include "formats/number/dtype.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,9 +2,9 @@
 #ifndef APR_TESTS_GOLDEN_MODEL_H
 #define APR_TESTS_GOLDEN_MODEL_H
 
-#include "formats/bytes.h"
-#include "formats/json.h"
-#include "formats/model.h"
+#include "formats/base/bytes.h"
+#include "formats/base/json.h"
+#include "formats/model/model.h"
 
 typedef struct golden {
     apr_model model;   /* DIR/model.safetensors with its companions */

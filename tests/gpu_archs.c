@@ -4,8 +4,8 @@
  *     u32 magic 0xba55ed50, u16 version, u16 header bytes, u64 bytes of entries behind the header
  * and each entry
  *     u16 kind (1 PTX, 2 machine code), u16, u32 header bytes, u64 bytes of data behind the header, 12 bytes, u32 architecture */
-#include "formats/bytes.h"
-#include "formats/map.h"
+#include "formats/base/bytes.h"
+#include "formats/base/map.h"
 
 #include <libgen.h>
 #include <stdio.h>

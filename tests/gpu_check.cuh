@@ -3,10 +3,10 @@
 #ifndef APR_TESTS_GPU_CHECK_CUH
 #define APR_TESTS_GPU_CHECK_CUH
 
-#include "kernels/cuda/ops.cuh"
+#include "kernels/cuda/ops/ops.cuh"
 
 extern "C" {
-#include "formats/half.h"
+#include "formats/number/half.h"
 #include "kernels/ref/ref_ops.h"
 }
 

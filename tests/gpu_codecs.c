@@ -5,7 +5,7 @@
 #include "kernels/cuda_loader.h"
 #include "kernels/rows.h"
 
-#include "formats/half.h"
+#include "formats/number/half.h"
 #include "tests/vectors.h"
 
 #include <float.h>

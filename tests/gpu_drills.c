@@ -1,8 +1,8 @@
 /* Faults on purpose: each ends in its sentence, or in the loud fall-back to the host; never in a crash or a wrong answer. */
 #include "kernels/cuda_loader.h"
-#include "runtime/session_parts.h"
+#include "runtime/session/session_parts.h"
 #include "tests/golden_model.h"
-#include "tools/probe.h"
+#include "tools/device/probe.h"
 
 #include <libgen.h>
 #include <setjmp.h>

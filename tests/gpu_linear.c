@@ -1,5 +1,5 @@
-/* kernels/cuda/gemm.cu through the table of functions: products of many tokens, tile by tile, against a few tokens at a time. */
-#include "formats/half.h"
+/* kernels/cuda/ops/gemm.cu through the table of functions: products of many tokens, tile by tile, against a few tokens at a time. */
+#include "formats/number/half.h"
 #include "kernels/cuda_loader.h"
 
 #include <math.h>

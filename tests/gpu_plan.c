@@ -1,11 +1,11 @@
-/* runtime/plan.h against the driver: shapes of real models, three types, three contexts; each in a process of its own.
+/* runtime/plan/plan.h against the driver: shapes of real models, three types, three contexts; each in a process of its own.
  *
  * usage: gpu_plan [CONFIG DTYPE CTX]. Without operands it is the test and runs itself for each row of its table. The weights
  * are one region of zeros that all tensors share: memory does not ask what is in it. Plans that are too large for the card that is
  * here are counted apart; the test fails when a plan is off, or cannot be measured, or when none was measured. */
 #include "kernels/cuda_loader.h"
-#include "runtime/session.h"
-#include "tools/sizes.h"
+#include "runtime/session/session.h"
+#include "tools/plan/sizes.h"
 
 #include <fcntl.h>
 #include <math.h>

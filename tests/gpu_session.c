@@ -1,8 +1,8 @@
-/* runtime/session.h on a CUDA device: the bundled model, in many types, does what it does on the host. */
-#include "formats/half.h"
+/* runtime/session/session.h on a CUDA device: the bundled model, in many types, does what it does on the host. */
+#include "formats/number/half.h"
 #include "kernels/cuda_loader.h"
-#include "runtime/generate.h"
-#include "runtime/session.h"
+#include "runtime/session/generate.h"
+#include "runtime/session/session.h"
 #include "tests/cache_bounds.h"
 #include "tests/golden_model.h"
 

@@ -2,7 +2,7 @@
 #define _XOPEN_SOURCE 700 /* nftw */
 #include "tests/fuzz_target.h"
 
-#include "formats/crc32.h"
+#include "formats/base/crc32.h"
 
 #include <fcntl.h>
 #include <ftw.h>

@@ -1,4 +1,4 @@
-/* formats/apr.h: what is written is read back, byte for byte, and means the same to others. */
+/* formats/apr/apr.h: what is written is read back, byte for byte, and means the same to others. */
 #include "tests/apr_fixture.h"
 
 /* --- equality --- */

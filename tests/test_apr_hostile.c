@@ -1,4 +1,4 @@
-/* formats/apr.h: damaged and hostile files end in a sentence, never in a crash, a hang or a huge allocation. */
+/* formats/apr/apr.h: damaged and hostile files end in a sentence, never in a crash, a hang or a huge allocation. */
 #include "tests/apr_fixture.h"
 
 #include <zstd.h>

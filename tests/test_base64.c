@@ -1,4 +1,4 @@
-/* formats/base64.h: RFC 4648's vectors, every length, and what is refused. */
+/* formats/base/base64.h: RFC 4648's vectors, every length, and what is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "formats/base64.h"
+#include "formats/base/base64.h"
 
 #include <stdlib.h>
 #include <string.h>

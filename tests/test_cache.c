@@ -1,8 +1,8 @@
 /* tests/cache_bounds.h on the host: keys and values in every type cost what the type's rounding costs, and a cache that is broken in
  * any of many ways costs more. The tests on a GPU rely on the same bounds. */
-#include "formats/half.h"
+#include "formats/number/half.h"
 #include "kernels/rows.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "tests/cache_bounds.h"
 #include "tests/golden_model.h"
 

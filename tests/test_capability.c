@@ -1,5 +1,5 @@
-/* runtime/capability.h: devices are judged by family, so that those of tomorrow run too. */
-#include "runtime/capability.h"
+/* runtime/program/capability.h: devices are judged by family, so that those of tomorrow run too. */
+#include "runtime/program/capability.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

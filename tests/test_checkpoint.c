@@ -2,10 +2,10 @@
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
 #include "convert/dialect.h"
-#include "formats/bytes.h"
-#include "formats/half.h"
-#include "formats/json.h"
-#include "runtime/session.h"
+#include "formats/base/bytes.h"
+#include "formats/base/json.h"
+#include "formats/number/half.h"
+#include "runtime/session/session.h"
 #include "tests/golden_model.h"
 #include "tests/work_folder.h"
 

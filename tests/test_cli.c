@@ -1,11 +1,11 @@
-/* test_cli.c - tools/cli.h, values.h, text.h, table.h, kv_text.h, meter.h: arguments in, values, sentences and tables out. */
-#include "tools/cli.h"
-#include "tools/kv_text.h"
-#include "tools/meter.h"
-#include "tools/nearest.h"
-#include "tools/table.h"
-#include "tools/text.h"
-#include "tools/values.h"
+/* test_cli.c - tools/cli/cli.h, values.h, text.h, table.h, kv_text.h, meter.h: arguments in, values, sentences and tables out. */
+#include "tools/cli/cli.h"
+#include "tools/cli/meter.h"
+#include "tools/cli/nearest.h"
+#include "tools/cli/table.h"
+#include "tools/cli/text.h"
+#include "tools/cli/values.h"
+#include "tools/conv/kv_text.h"
 
 #include <limits.h>
 #include <math.h>

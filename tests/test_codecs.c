@@ -1,8 +1,8 @@
 /* test_codecs.c - every dtype's codec against ggml's own blocks, its formula, and rows that were made to break it. */
 #include "kernels/rows.h"
 
-#include "formats/blocks.h"
-#include "formats/half.h"
+#include "formats/number/blocks.h"
+#include "formats/number/half.h"
 #include "tests/vectors.h"
 
 #include <float.h>

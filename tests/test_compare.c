@@ -1,5 +1,5 @@
-/* runtime/compare.h: figures that were worked out by hand, and models that are or are not the same. */
-#include "runtime/compare.h"
+/* runtime/check/compare.h: figures that were worked out by hand, and models that are or are not the same. */
+#include "runtime/check/compare.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
-/* formats/safetensors.h, apr_hf_config_edit: only the members that change are touched. */
-#include "formats/json.h"
-#include "formats/safetensors.h"
+/* formats/hf/safetensors.h, apr_hf_config_edit: only the members that change are touched. */
+#include "formats/base/json.h"
+#include "formats/hf/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #include "convert/convert.h"
 #include "convert/dialect.h"
 #include "convert/families.h"
-#include "formats/half.h"
+#include "formats/number/half.h"
 #include "kernels/rows.h"
 #include "tests/work_folder.h"
 

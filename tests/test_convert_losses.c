@@ -2,7 +2,7 @@
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
 #include "convert/dialect.h"
-#include "formats/half.h"
+#include "formats/number/half.h"
 #include "tests/family_model.h"
 #include "tests/work_folder.h"
 

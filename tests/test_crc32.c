@@ -1,4 +1,4 @@
-/* formats/crc32.h: zlib's CRC-32, and the CRC of two pieces from the CRCs of each. */
+/* formats/base/crc32.h: zlib's CRC-32, and the CRC of two pieces from the CRCs of each. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "formats/crc32.h"
+#include "formats/base/crc32.h"
 
 #include <string.h>
 

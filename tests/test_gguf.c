@@ -1,5 +1,5 @@
-/* formats/gguf.h: what is read can be written back byte for byte, and no broken file gets through. */
-#include "formats/gguf.h"
+/* formats/gguf/gguf.h: what is read can be written back byte for byte, and no broken file gets through. */
+#include "formats/gguf/gguf.h"
 
 #include "tests/gguf_builder.h"
 

@@ -1,5 +1,5 @@
-/* formats/gguf.h: hyperparameters and tokenizers, out of GGUF's keys and into them. */
-#include "formats/gguf.h"
+/* formats/gguf/gguf.h: hyperparameters and tokenizers, out of GGUF's keys and into them. */
+#include "formats/gguf/gguf.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,7 @@
-/* runtime/golden.h and the bounds of whole runs: recorded outputs are met in every grouping, and a wrong model is not taken for them. */
-#include "formats/half.h"
-#include "runtime/golden.h"
+/* runtime/check/golden.h and the bounds of whole runs: recorded outputs are met in every grouping, and a wrong model is not taken for them.
+ */
+#include "formats/number/half.h"
+#include "runtime/check/golden.h"
 #include "tests/family_model.h"
 #include "tests/work_folder.h"
 

@@ -1,5 +1,5 @@
-/* runtime/gpus.h: the formula of a context against every measurement there is, and sane entries. */
-#include "runtime/gpus.h"
+/* runtime/plan/gpus.h: the formula of a context against every measurement there is, and sane entries. */
+#include "runtime/plan/gpus.h"
 
 #include <math.h>
 #include <setjmp.h>

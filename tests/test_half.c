@@ -1,5 +1,5 @@
 /* test_half.c - the small floats, value by value, against their definition in powers of two. */
-#include "formats/half.h"
+#include "formats/number/half.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
-/* formats/safetensors.h: config.json in its old, new and nested styles, to hyperparameters and back. */
-#include "formats/json.h"
-#include "formats/map.h"
-#include "formats/safetensors.h"
+/* formats/hf/safetensors.h: config.json in its old, new and nested styles, to hyperparameters and back. */
+#include "formats/base/json.h"
+#include "formats/base/map.h"
+#include "formats/hf/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* formats/safetensors.h: tokenizer.json and its companions to a vocabulary and back; what cannot be expressed is not guessed. */
-#include "formats/json.h"
-#include "formats/safetensors.h"
+/* formats/hf/safetensors.h: tokenizer.json and its companions to a vocabulary and back; what cannot be expressed is not guessed. */
+#include "formats/base/json.h"
+#include "formats/hf/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

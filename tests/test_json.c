@@ -1,5 +1,5 @@
-/* formats/json.h: what a strict parser refuses, what lookups answer, and what the writer writes. */
-#include "formats/json.h"
+/* formats/base/json.h: what a strict parser refuses, what lookups answer, and what the writer writes. */
+#include "formats/base/json.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* formats/kv.h: metadata keeps its types, order and bits; hostile bytes end in a sentence. */
-#include "formats/kv.h"
+/* formats/model/kv.h: metadata keeps its types, order and bits; hostile bytes end in a sentence. */
+#include "formats/model/kv.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
-/* formats/losses.h and its two lists: every field of a model survives the way into GGUF and into a checkpoint, or is named. */
-#include "formats/gguf.h"
-#include "formats/safetensors.h"
+/* formats/model/losses.h and its two lists: every field of a model survives the way into GGUF and into a checkpoint, or is named. */
+#include "formats/gguf/gguf.h"
+#include "formats/hf/safetensors.h"
 #include "tests/work_folder.h"
 
 static apr_hparams plain(const char *architecture)

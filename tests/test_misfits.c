@@ -1,7 +1,7 @@
 /* kernels/misfits.h: the stated ranges are what the encoders really hold, and what is outside is counted. */
 #include "kernels/misfits.h"
 
-#include "formats/half.h"
+#include "formats/number/half.h"
 #include "kernels/rows.h"
 
 #include <float.h>

@@ -1,9 +1,9 @@
-/* test_out.c - formats/out.h in a folder on a disk and in one in memory: small and large pieces, checksums, patches, files that
+/* test_out.c - formats/base/out.h in a folder on a disk and in one in memory: small and large pieces, checksums, patches, files that
  * end sooner or later than announced. */
-#include "formats/out.h"
+#include "formats/base/out.h"
 
-#include "formats/crc32.h"
-#include "formats/map.h"
+#include "formats/base/crc32.h"
+#include "formats/base/map.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
-/* test_out_targets.c - formats/out.h: what may be a target, what becomes of what lies there, and that nothing else is touched; on
+/* test_out_targets.c - formats/base/out.h: what may be a target, what becomes of what lies there, and that nothing else is touched; on
  * file systems with and without nameless files and exchanges of names. */
 #define _GNU_SOURCE /* flock */
-#include "formats/map.h"
-#include "formats/out_internal.h"
+#include "formats/base/map.h"
+#include "formats/base/out_internal.h"
 #include "tests/work_folder.h"
 
 #include <errno.h>

@@ -1,11 +1,11 @@
-/* formats/packed_weights.h: weights in layouts that are not read are recognised by their tensors alone, refused by name where they
+/* formats/model/packed_weights.h: weights in layouts that are not read are recognised by their tensors alone, refused by name where they
  * would have to be read, and carried byte for byte; scales of activations stay with FP8 weights and go, with a word, without them. */
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
 #include "convert/dialect.h"
-#include "formats/packed_weights.h"
-#include "formats/safetensors.h"
-#include "runtime/session.h"
+#include "formats/hf/safetensors.h"
+#include "formats/model/packed_weights.h"
+#include "runtime/session/session.h"
 #include "tests/work_folder.h"
 
 static const char bundled[] = "tests/data/tiny-qwen2";

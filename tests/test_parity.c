@@ -1,5 +1,5 @@
-/* runtime/parity.h and steps.h: backends agree operation by operation, and what is damaged is named, alone. */
-#include "runtime/parity.h"
+/* runtime/check/parity.h and steps.h: backends agree operation by operation, and what is damaged is named, alone. */
+#include "runtime/check/parity.h"
 
 #include <math.h>
 #include <setjmp.h>

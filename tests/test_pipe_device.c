@@ -2,7 +2,7 @@
  * bounded memory, and failures that come out as their sentence. */
 #include "convert/pipe.h"
 
-#include "formats/half.h"
+#include "formats/number/half.h"
 #include "kernels/rows.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* runtime/plan.h: known totals of public models, layouts without overlaps, and the verdict at its edge. */
+/* runtime/plan/plan.h: known totals of public models, layouts without overlaps, and the verdict at its edge. */
 #include "kernels/cuda/api.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* test_rows.c - rows of whole tensors: pending steps, scales of FP8 checkpoints, formats that run flat over a tensor. */
 #include "kernels/rows.h"
 
-#include "formats/blocks.h"
-#include "formats/half.h"
+#include "formats/number/blocks.h"
+#include "formats/number/half.h"
 #include "tests/vectors.h"
 
 #include <setjmp.h>

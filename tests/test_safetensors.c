@@ -1,6 +1,6 @@
-/* formats/safetensors.h: checkpoints come in whole, and hostile files end in a sentence. */
+/* formats/hf/safetensors.h: checkpoints come in whole, and hostile files end in a sentence. */
 #define _GNU_SOURCE /* nftw, mkdtemp */
-#include "formats/safetensors.h"
+#include "formats/hf/safetensors.h"
 #include "tests/work_folder.h"
 
 #define BUNDLED "tests/data/tiny-qwen2"

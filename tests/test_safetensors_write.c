@@ -1,7 +1,7 @@
-/* formats/safetensors.h: checkpoints go out as they came in, whole or not at all, and nothing of the user's is lost. */
+/* formats/hf/safetensors.h: checkpoints go out as they came in, whole or not at all, and nothing of the user's is lost. */
 #define _GNU_SOURCE /* nftw, mkdtemp */
-#include "formats/safetensors.h"
-#include "formats/sink.h"
+#include "formats/hf/safetensors.h"
+#include "formats/model/sink.h"
 #include "tests/family_model.h"
 #include "tests/work_folder.h"
 

@@ -1,5 +1,5 @@
-/* runtime/sample.h: greedy ties, what top-p leaves, and that a seed is a promise. */
-#include "runtime/sample.h"
+/* runtime/session/sample.h: greedy ties, what top-p leaves, and that a seed is a promise. */
+#include "runtime/session/sample.h"
 
 #include <math.h>
 #include <setjmp.h>

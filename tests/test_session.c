@@ -1,7 +1,7 @@
-/* runtime/session.h, generate.h, evaluate.h: the bundled models do what transformers computed with them. */
-#include "runtime/evaluate.h"
-#include "runtime/generate.h"
-#include "runtime/tokenizer.h"
+/* runtime/session/session.h, generate.h, evaluate.h: the bundled models do what transformers computed with them. */
+#include "runtime/session/evaluate.h"
+#include "runtime/session/generate.h"
+#include "runtime/tokenizer/tokenizer.h"
 #include "tests/golden_model.h"
 
 #include <math.h>

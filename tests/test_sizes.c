@@ -1,9 +1,9 @@
-/* tools/sizes.h: the sizes a plan counts are the sizes of the files that are written. */
+/* tools/plan/sizes.h: the sizes a plan counts are the sizes of the files that are written. */
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
 #include "quant/recipe.h"
 #include "tests/work_folder.h"
-#include "tools/sizes.h"
+#include "tools/plan/sizes.h"
 
 static const char checkpoint[] = "tests/data/tiny-qwen2", config[] = "tests/data/tiny-qwen2/config.json";
 

@@ -1,8 +1,8 @@
-/* formats/spm_scores.h: scores that say what merges say, and the word when there are none. */
-#include "formats/json.h"
-#include "formats/map.h"
-#include "formats/spm_scores.h"
-#include "runtime/tokenizer.h"
+/* formats/model/spm_scores.h: scores that say what merges say, and the word when there are none. */
+#include "formats/base/json.h"
+#include "formats/base/map.h"
+#include "formats/model/spm_scores.h"
+#include "runtime/tokenizer/tokenizer.h"
 #include "tests/work_folder.h"
 
 enum { MAX_TOKENS = 32, MAX_MERGES = 24, MAX_TEXT = 7, N_LETTERS = 3 };

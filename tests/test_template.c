@@ -1,5 +1,5 @@
-/* runtime/template.h: templates render as Jinja2 renders them, and hostile ones end in a sentence. */
-#include "runtime/template.h"
+/* runtime/template/template.h: templates render as Jinja2 renders them, and hostile ones end in a sentence. */
+#include "runtime/template/template.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

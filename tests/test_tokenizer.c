@@ -1,7 +1,7 @@
 /* test_tokenizer.c - ids against Hugging Face's tokenizers and Google's sentencepiece. */
-#include "formats/crc32.h"
-#include "formats/gguf.h"
-#include "formats/safetensors.h"
+#include "formats/base/crc32.h"
+#include "formats/gguf/gguf.h"
+#include "formats/hf/safetensors.h"
 #include "tests/tokenizer_fixture.h"
 
 #include <stdio.h>

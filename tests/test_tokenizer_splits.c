@@ -1,6 +1,6 @@
 /* runtime/tokenizer_split.h, tokenizer_regex.h - text cut by expressions in Oniguruma's dialect, against Hugging Face's tokenizers. */
-#include "runtime/tokenizer_internal.h"
-#include "runtime/tokenizer_regex.h"
+#include "runtime/tokenizer/tokenizer_internal.h"
+#include "runtime/tokenizer/tokenizer_regex.h"
 #include "tests/tokenizer_fixture.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
-/* runtime/facts.h, weights.h, tensor_scan.h: a model that was brought to another type well is still the model, for every type that can be
- * made; one that was broken a little is not, for any. */
-#include "runtime/compare.h"
-#include "runtime/facts.h"
-#include "runtime/parity.h"
+/* runtime/check/facts.h, weights.h, tensor_scan.h: a model that was brought to another type well is still the model, for every type that
+ * can be made; one that was broken a little is not, for any. */
+#include "runtime/check/compare.h"
+#include "runtime/check/facts.h"
+#include "runtime/check/parity.h"
 #include "tests/family_model.h"
 #include "tests/work_folder.h"
 

@@ -2,9 +2,9 @@
 #ifndef APR_TESTS_TOKENIZER_FIXTURE_H
 #define APR_TESTS_TOKENIZER_FIXTURE_H
 
-#include "formats/json.h"
-#include "formats/map.h"
-#include "runtime/tokenizer.h"
+#include "formats/base/json.h"
+#include "formats/base/map.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

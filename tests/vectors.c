@@ -1,7 +1,7 @@
 /* vectors.c - a minimal reader of golden safetensors files. */
 #include "tests/vectors.h"
 
-#include "formats/bytes.h"
+#include "formats/base/bytes.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 #ifndef APR_TESTS_VECTORS_H
 #define APR_TESTS_VECTORS_H
 
-#include "formats/map.h"
+#include "formats/base/map.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>

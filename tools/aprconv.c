@@ -1,8 +1,8 @@
 /* aprconv.c - converts models between GGUF, safetensors and APR, shows what is in them, checks and compares them. */
-#include "tools/check.h"
-#include "tools/convert_verbs.h"
-#include "tools/diff.h"
-#include "tools/show.h"
+#include "tools/conv/check.h"
+#include "tools/conv/convert_verbs.h"
+#include "tools/conv/diff.h"
+#include "tools/conv/show.h"
 
 int main(int argc, char **argv)
 {

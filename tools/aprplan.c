@@ -1,12 +1,12 @@
 /* aprplan.c - does it fit? Every byte of a run on a GPU that need not be here, and what would fit if it does not. */
 #include "convert/dialect.h"
-#include "formats/hf_quantization.h"
-#include "formats/packed_weights.h"
-#include "runtime/plan.h"
-#include "tools/cli.h"
-#include "tools/sizes.h"
-#include "tools/table.h"
-#include "tools/text.h"
+#include "formats/hf/hf_quantization.h"
+#include "formats/model/packed_weights.h"
+#include "runtime/plan/plan.h"
+#include "tools/cli/cli.h"
+#include "tools/cli/table.h"
+#include "tools/cli/text.h"
+#include "tools/plan/sizes.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* aprquant.c - any model to another type: decides by recipe, converts in one pass, reports what it cost. */
-#include "tools/converting.h"
+#include "tools/conv/converting.h"
 
 #include <string.h>
 

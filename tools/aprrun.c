@@ -1,13 +1,13 @@
 /* aprrun.c - runs a model: text from a prompt, or figures against a recorded truth. */
-#include "runtime/evaluate.h"
-#include "runtime/generate.h"
-#include "tools/doctor.h"
-#include "tools/golden.h"
-#include "tools/meter.h"
-#include "tools/parity.h"
-#include "tools/prompt.h"
-#include "tools/running.h"
-#include "tools/verify.h"
+#include "runtime/session/evaluate.h"
+#include "runtime/session/generate.h"
+#include "tools/cli/meter.h"
+#include "tools/cli/prompt.h"
+#include "tools/run/doctor.h"
+#include "tools/run/golden_verb.h"
+#include "tools/run/parity_verb.h"
+#include "tools/run/running.h"
+#include "tools/run/verify.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -34,7 +34,7 @@ typedef struct apr_cuda_facts {
 } apr_cuda_facts;
 
 typedef struct apr_cuda_options {
-    uint32_t stack_bytes;    /* of every thread: see runtime/gpus.h for what it costs; 0: CUDA's own */
+    uint32_t stack_bytes;    /* of every thread: see runtime/plan/gpus.h for what it costs; 0: CUDA's own */
     bool check_each;         /* wait after every operation, so that an error names the one that made it */
     int64_t fail_allocation; /* drills: the n-th allocation (from 1) fails as if the memory were full; 0: none */
 } apr_cuda_options;

@@ -1,7 +1,7 @@
 /* packed.c - products of packed rows with a vector, sixteen numbers at a time. The layouts are told in kernels/ref. */
 #include "kernels/host/packed.h"
-#include "formats/bytes.h"
-#include "formats/half.h"
+#include "formats/base/bytes.h"
+#include "formats/number/half.h"
 #include "kernels/host/lanes.h"
 
 #include <stddef.h>

@@ -2,7 +2,7 @@
 #ifndef APR_KERNELS_HOST_PACKED_H
 #define APR_KERNELS_HOST_PACKED_H
 
-#include "formats/dtype.h"
+#include "formats/number/dtype.h"
 
 /* Sum of row[i] * x[i], i < n; n is whole blocks. */
 typedef void (*apr_packed_dot_fn)(const uint8_t *row, const float *x, int64_t n, float *sum);

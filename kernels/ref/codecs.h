@@ -5,8 +5,8 @@
 #ifndef APR_KERNELS_REF_CODECS_H
 #define APR_KERNELS_REF_CODECS_H
 
-#include "formats/blocks.h"
-#include "formats/half.h"
+#include "formats/number/blocks.h"
+#include "formats/number/half.h"
 #include "kernels/rows.h"
 
 #include <float.h>

@@ -1,8 +1,8 @@
 /* ours.c - the same two answers as theirs.cpp, from the library: ids of texts, logits of ids; and "ours pre MODEL NAME OUT". */
 #include "convert/dialect.h"
-#include "formats/sink.h"
-#include "runtime/session.h"
-#include "runtime/tokenizer.h"
+#include "formats/model/sink.h"
+#include "runtime/session/session.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

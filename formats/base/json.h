@@ -1,0 +1,56 @@
+/* json.h - cJSON with the strictness that a file from a stranger needs.
+ *
+ * apr_json_parse refuses: text after the document, nesting deeper than APR_JSON_MAX_DEPTH, invalid UTF-8, duplicate keys in
+ * one object, more than APR_JSON_MAX_VALUES values, and \u0000 in a string (a C string cannot hold it). The caller frees with cJSON_Delete.
+ * Python's NaN and Infinity are let through, as values that are no number to anyone who asks for one. Lookups are exact and
+ * case-sensitive; numbers are asked for as what they must be. `where` names the file in messages. */
+#ifndef APR_FORMATS_JSON_H
+#define APR_FORMATS_JSON_H
+
+#include "formats/base/arena.h"
+#include "formats/base/status.h"
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    APR_JSON_MAX_DEPTH = 64,
+    APR_JSON_MAX_VALUES = 4 << 20 /* at most some 0.4 GB of cJSON items; the largest tokenizers have two million */
+};
+
+apr_status apr_json_parse(cJSON **json, const void *text, size_t n_bytes, const char *where, apr_error *err);
+
+/* NULL when absent or when `object` is no object (NULL included). Linear: use cJSON_ArrayForEach for large objects. */
+const cJSON *apr_json_get(const cJSON *object, const char *key);
+/* False when absent or not exactly that: an integer within +-2^53, a finite number, a string, a bool. */
+bool apr_json_get_int(const cJSON *object, const char *key, int64_t *value);
+bool apr_json_get_real(const cJSON *object, const char *key, double *value);
+const char *apr_json_get_string(const cJSON *object, const char *key);
+bool apr_json_get_bool(const cJSON *object, const char *key, bool *value);
+bool apr_json_as_int(const cJSON *item, int64_t *value);
+
+/* Writing: a growing text buffer. Strings are escaped; invalid UTF-8 bytes are written as U+FFFD. Commas are the builder's
+ * business. A failed allocation is remembered and reported once, by apr_json_text_take. */
+typedef struct apr_json_text {
+    char *text;
+    size_t n_bytes, capacity;
+    bool failed, need_comma;
+} apr_json_text;
+
+void apr_json_open(apr_json_text *out, const char *key, char bracket); /* '{' or '['; key NULL inside an array or at the top */
+void apr_json_close(apr_json_text *out, char bracket);                 /* '}' or ']' */
+void apr_json_string(apr_json_text *out, const char *key, const char *text, size_t n_bytes);
+void apr_json_int(apr_json_text *out, const char *key, int64_t value);
+void apr_json_uint(apr_json_text *out, const char *key, uint64_t value);
+void apr_json_real(apr_json_text *out, const char *key,
+                   double value); /* shortest text that reads back equal; always with '.' or 'e'; null if not finite */
+void apr_json_bool(apr_json_text *out, const char *key, bool value);
+void apr_json_null(apr_json_text *out, const char *key);
+void apr_json_raw(apr_json_text *out, const char *key, const char *text, size_t n_bytes); /* already JSON */
+/* Hands the text (NUL-terminated, malloc'ed) to the caller and empties the builder; NULL when memory ran out. */
+char *apr_json_text_take(apr_json_text *out, size_t *n_bytes);
+void apr_json_text_free(apr_json_text *out);
+
+#endif

@@ -1,0 +1,305 @@
+/* gguf_losses.c - what a GGUF made from a checkpoint cannot tell its readers, llama.cpp above all.
+ *
+ * Our own reader obeys the keys of gguf_extra.c and gguf_vocab.c; what is listed here is lost for everybody else. */
+#include "formats/gguf/gguf.h"
+#include "formats/model/spm_scores.h"
+#include "formats/model/vocab_index.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct checking {
+    const apr_model *layout;
+    const char *arch; /* ggml's name */
+    apr_losses *losses;
+    apr_error *err;
+} checking;
+
+#define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, (c)->err, __VA_ARGS__))
+#define OURS(c, ...) APR_TRY(apr_loss_to_others_add((c)->losses, (c)->err, __VA_ARGS__)) /* see gguf_extra.c */
+#define NOTE(c, ...) APR_TRY(apr_note_add((c)->losses, (c)->err, __VA_ARGS__))
+
+static bool is_any_of(const char *name, const char *const *names)
+{
+    while (*names != NULL && strcmp(*names, name) != 0) names++;
+    return *names != NULL;
+}
+
+/* --- hyperparameters --- */
+
+/* Without these keys llama.cpp does not open the file. */
+static apr_status check_missing(const checking *c)
+{
+    static const char *const wanted[] = {"hidden_size",  "num_layers", "num_heads", "intermediate_size", "max_position_embeddings",
+                                         "rms_norm_eps", NULL};
+    apr_hparams h = c->layout->hparams;
+
+    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
+        const apr_hparam_field *const field = &apr_hparam_fields[i];
+        const bool is_there = field->is_int ? *apr_hparam_int(&h, field) > 0 : *apr_hparam_real(&h, field) > 0;
+        if (!is_there && is_any_of(field->name, wanted))
+            LOSS(c, "config.json states no %s, and without %s.%s llama.cpp opens no GGUF", field->hf_key, c->arch, field->gguf_key);
+    }
+    return APR_OK;
+}
+
+/* The factor that transformers computes where config.json states none, and llama.cpp in any case. */
+static double usual_attention_factor(const apr_rope_scaling *s) { return 0.1 * log(s->factor) + 1.0; }
+
+static apr_status check_rope(const checking *c)
+{
+    static const char *const with_divisors[] = {"llama", NULL}; /* llama.cpp looks for rope_freqs.weight */
+    const apr_hparams *const h = &c->layout->hparams;
+    const apr_rope_scaling *const s = &h->rope;
+
+    if (s->kind == APR_ROPE_DYNAMIC)
+        OURS(c, "GGUF has no rotary scaling \"dynamic\" (factor %g), which follows the length of the text", s->factor);
+    if (s->kind == APR_ROPE_LONGROPE) LOSS(c, "the factors of the rotary scaling \"longrope\" are not carried into GGUF");
+    if (s->kind == APR_ROPE_LLAMA3 && !is_any_of(c->arch, with_divisors))
+        OURS(c, "llama.cpp's %s has no rotary scaling \"llama3\"", c->arch);
+    if (s->kind == APR_ROPE_YARN && s->attention_factor > 0 && fabs(s->attention_factor - usual_attention_factor(s)) > 1e-6)
+        OURS(c, "llama.cpp computes YaRN's attention factor itself (%g), config.json says %g", usual_attention_factor(s),
+             s->attention_factor);
+    if (s->kind == APR_ROPE_YARN && s->no_truncate)
+        OURS(c, "GGUF has no key for YaRN's \"truncate\": false, and llama.cpp rounds the range");
+    if (h->head_dim > 0 && h->rotary_dim != h->head_dim)
+        OURS(c, "llama.cpp's %s rotates whole heads; here %lld of %lld dimensions are", c->arch, (long long)h->rotary_dim,
+             (long long)h->head_dim);
+    return APR_OK;
+}
+
+/* llama.cpp's llama, qwen2 and qwen3 attend to everything. A window that the longest text fits into changes nothing. */
+static apr_status check_window(const checking *c)
+{
+    const apr_hparams *const h = &c->layout->hparams;
+    long long n_sliding = 0;
+
+    if (h->sliding_window <= 0 || h->layer_kinds == NULL) return APR_OK;
+    for (int64_t i = 0; i < h->num_layers; i++) n_sliding += h->layer_kinds[i] == APR_LAYER_SLIDING;
+    if (n_sliding == 0 || (h->max_position_embeddings > 0 && h->sliding_window >= h->max_position_embeddings)) return APR_OK;
+    OURS(c, "llama.cpp's %s has no attention window; here %lld of %lld layers see the last %lld tokens only", c->arch, n_sliding,
+         (long long)h->num_layers, (long long)h->sliding_window);
+    return APR_OK;
+}
+
+static apr_status check_hparams(const checking *c)
+{
+    const apr_hparams *const h = &c->layout->hparams;
+
+    if (h->refusal != NULL) LOSS(c, "%s, which GGUF does not say", h->refusal);
+    if (h->unknown_fields != NULL) NOTE(c, "fields of config.json that nobody here knows are left behind: %s", h->unknown_fields);
+    APR_TRY(check_missing(c));
+    APR_TRY(check_rope(c));
+    APR_TRY(check_window(c));
+    if (strcmp(c->arch, "qwen2") == 0 && h->head_dim * h->num_heads != h->hidden_size)
+        OURS(c, "llama.cpp's qwen2 has heads of hidden_size / heads only; here %lld heads of %lld make %lld of %lld",
+             (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
+    return APR_OK;
+}
+
+/* --- tokenizer --- */
+
+static bool has_tokenizer_file(const apr_model *layout, const char **name)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tekken.json", "spiece.model", "vocab.json", "vocab.txt"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (apr_model_attachment(layout, names[i]) != NULL) {
+            *name = names[i];
+            return true;
+        }
+    return false;
+}
+
+static int text_length(apr_str s) { return s.n_bytes < 60 ? (int)s.n_bytes : 60; }
+
+apr_status apr_gguf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const char **obstacle, apr_error *err)
+{
+    apr_vocab_index index;
+
+    *obstacle = NULL;
+    if (v->kind == APR_VOCAB_NONE || v->n_tokens == 0) return APR_OK;
+    const bool opened = apr_vocab_index_open(&index, v, APR_ALL_TYPES);
+    const int64_t twin = index.twin;
+    apr_vocab_index_close(&index);
+    if (!opened) return apr_no_memory(err, "the vocabulary");
+    if (twin >= 0) {
+        const apr_str token = v->tokens[twin];
+        *obstacle =
+            apr_arena_print(arena, "two tokens of the tokenizer are \"%.*s\", which GGUF does not allow", text_length(token), token.text);
+        return *obstacle != NULL ? APR_OK : apr_no_memory(err, "the vocabulary");
+    }
+    for (size_t i = 0; i < v->n_merges && *obstacle == NULL; i++) {
+        const apr_str left = v->merges[2 * i], right = v->merges[2 * i + 1];
+        const bool reads_back = left.n_bytes > 0 && right.n_bytes > 0 && memchr(left.text + 1, ' ', left.n_bytes - 1) == NULL;
+        if (reads_back) continue;
+        *obstacle = apr_arena_print(arena, "the tokenizer's merge %zu holds a space, which GGUF's \"left right\" cannot say", i);
+        if (*obstacle == NULL) return apr_no_memory(err, "the vocabulary");
+    }
+    return APR_OK;
+}
+
+/* The bytes of GPT-2's alphabet that no token is: text with them is unknown. */
+static bool has_all_bytes(const apr_vocab *v, const apr_vocab_index *index)
+{
+    char text[8];
+    unsigned n_other = 0;
+
+    for (unsigned byte = 0; byte < 256; byte++) {
+        if (v->kind == APR_VOCAB_SPM) {
+            snprintf(text, sizeof text, "<0x%02X>", byte);
+        } else {
+            const bool is_itself = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
+            const unsigned code = is_itself ? byte : 256 + n_other++;
+            if (code < 0x80) snprintf(text, sizeof text, "%c", (int)code);
+            else snprintf(text, sizeof text, "%c%c", (int)(0xc0 | code >> 6), (int)(0x80 | (code & 0x3f)));
+        }
+        if (apr_vocab_index_find(index, text, strlen(text)) < 0) return false;
+    }
+    return true;
+}
+
+static apr_status check_bytes(const checking *c)
+{
+    const apr_vocab *const v = &c->layout->vocab;
+    const bool matters = v->kind == APR_VOCAB_SPM || v->unk_id >= 0; /* llama.cpp drops what a byte-level tokenizer does not know */
+    apr_vocab_index index;
+
+    if (!matters) return APR_OK;
+    const bool opened = apr_vocab_index_open(&index, v, APR_ALL_TYPES), complete = opened && has_all_bytes(v, &index);
+    apr_vocab_index_close(&index);
+    if (!opened) return apr_no_memory(c->err, "the vocabulary");
+    const bool falls_back = v->kind != APR_VOCAB_SPM || v->byte_fallback;
+    if (!complete || !falls_back) LOSS(c, "the tokenizer has no tokens for single bytes, and llama.cpp has no other word for unknown text");
+    return APR_OK;
+}
+
+static apr_status check_splitting(const checking *c)
+{
+    const apr_vocab *const v = &c->layout->vocab;
+    const apr_pre_rule *const rule = apr_pre_of(v);
+
+    if (rule == NULL) {
+        LOSS(c, "the tokenizer splits text by a rule that GGUF has no name for (%.80s)",
+             v->pattern != NULL ? v->pattern
+             : v->n_splits > 0  ? "several expressions"
+                                : "none at all");
+        return APR_OK;
+    }
+    if (rule->ignore_merges != v->ignore_merges)
+        LOSS(c, "the tokenizer %s whole words that are tokens, which GGUF's '%s' does%s", v->ignore_merges ? "takes" : "does not take",
+             rule->name, v->ignore_merges ? " not" : "");
+    if (v->nfc && !rule->nfc) LOSS(c, "the tokenizer normalises text to NFC, which no reader of '%s' in GGUF does", rule->name);
+    else if (v->nfc) NOTE(c, "the tokenizer normalises text to NFC; llama.cpp does not");
+    return APR_OK;
+}
+
+static apr_status check_sentencepiece(const checking *c)
+{
+    const apr_vocab *const v = &c->layout->vocab;
+    apr_spm_scores made;
+
+    if (!v->escape_spaces) LOSS(c, "the tokenizer keeps spaces as they are, and llama.cpp makes them U+2581");
+    if (v->nfc) LOSS(c, "the tokenizer normalises text to NFC, and llama.cpp does not");
+    if (v->n_splits > 0 || v->pattern != NULL)
+        LOSS(c, "the tokenizer splits text before it merges, and llama.cpp's SentencePiece does not");
+    if (v->add_space_prefix && v->prefix_unless_space)
+        LOSS(c, "the tokenizer puts no space before a text that begins with one, where llama.cpp puts one");
+    if (v->add_space_prefix && !v->space_after_added)
+        LOSS(c, "the tokenizer puts a space before a text but not behind special tokens, where llama.cpp puts one too");
+    if (v->scores != NULL) return APR_OK;
+    APR_TRY(apr_spm_scores_make(v, &c->losses->arena, &made, c->err));
+    if (made.bad_merge >= 0) LOSS(c, "the tokenizer's merge %lld is of tokens that it does not have", (long long)made.bad_merge);
+    if (made.inexact >= 0) {
+        const apr_str token = v->tokens[made.inexact];
+        LOSS(c, "no scores give the ids that the tokenizer's merges give: scores would make the token \"%.*s\"", text_length(token),
+             token.text);
+    }
+    return APR_OK;
+}
+
+/* tokenizer.json's flags of added tokens; GGUF knows that a token is one. */
+static apr_status check_added(const checking *c)
+{
+    const apr_vocab *const v = &c->layout->vocab;
+    const bool normalises = v->nfc || v->kind == APR_VOCAB_SPM;
+    const int matter = APR_ADDED_LSTRIP | APR_ADDED_RSTRIP | APR_ADDED_SINGLE_WORD | (normalises ? APR_ADDED_NORMALIZED : 0);
+
+    for (size_t id = 0; v->added != NULL && id < v->n_tokens; id++) {
+        const apr_str token = v->tokens[id];
+        if ((v->added[id] & matter) == 0) continue;
+        LOSS(c, "the added token \"%.*s\" takes spaces, words or normalised text in a way that GGUF has no key for", text_length(token),
+             token.text);
+        return APR_OK; /* one says it */
+    }
+    return APR_OK;
+}
+
+/* Where the keys are missing llama.cpp assumes an id. */
+static apr_status check_ids(const checking *c)
+{
+    const apr_vocab *const v = &c->layout->vocab;
+    const int assumed = v->kind == APR_VOCAB_SPM ? 2 : 11;
+    const apr_tensor *const embedding = apr_model_find(c->layout, "token_embd.weight");
+
+    if (v->eos_id < 0 && v->n_tokens > (size_t)assumed)
+        LOSS(c, "the tokenizer has no end token, and llama.cpp then takes token %d (\"%.*s\") for it", assumed,
+             text_length(v->tokens[assumed]), v->tokens[assumed].text);
+    if (embedding != NULL && embedding->rank == 2 && embedding->dims[0] != (int64_t)v->n_tokens)
+        LOSS(c, "the tokenizer has %zu tokens, the embedding %lld rows: llama.cpp opens no such GGUF", v->n_tokens,
+             (long long)embedding->dims[0]);
+    return APR_OK;
+}
+
+static apr_status check_vocab(const checking *c)
+{
+    const apr_vocab *const v = &c->layout->vocab;
+    const char *name, *obstacle;
+
+    if (v->kind == APR_VOCAB_NONE || v->n_tokens == 0) {
+        if (!has_tokenizer_file(c->layout, &name)) NOTE(c, "there is no tokenizer: the GGUF takes ids, not text");
+        else if (v->unsupported != NULL)
+            LOSS(c, "the tokenizer in %s has %s, which is not understood here, so the GGUF would have none", name, v->unsupported);
+        else LOSS(c, "the tokenizer in %s is none that GGUF can say, so the GGUF would have none", name);
+        return APR_OK;
+    }
+    APR_TRY(apr_gguf_vocab_obstacle(v, &c->losses->arena, &obstacle, c->err));
+    if (obstacle != NULL) {
+        LOSS(c, "%s, so the GGUF would have no tokenizer", obstacle);
+        return APR_OK;
+    }
+    APR_TRY(v->kind == APR_VOCAB_BPE ? check_splitting(c) : check_sentencepiece(c));
+    APR_TRY(check_bytes(c));
+    APR_TRY(check_added(c));
+    return check_ids(c);
+}
+
+/* --- files --- */
+
+/* The files whose content is not in the keys: a GGUF has no place for them. */
+static apr_status note_files(const checking *c)
+{
+    static const char *const said[] = {
+        "config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json", "vocab.json",         "merges.txt",
+        "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",   "chat_template.json", NULL};
+    const char *list = NULL;
+
+    for (size_t i = 0; i < c->layout->n_attachments; i++) {
+        const char *const name = c->layout->attachments[i].name;
+        if (is_any_of(name, said)) continue;
+        list = apr_arena_print(&c->losses->arena, "%s%s%s", list != NULL ? list : "", list != NULL ? ", " : "", name);
+        if (list == NULL) return apr_no_memory(c->err, "the names of files");
+    }
+    return list != NULL ? apr_note_add(c->losses, c->err, "a GGUF holds no files, so these stay behind: %s", list) : APR_OK;
+}
+
+apr_status apr_gguf_losses(const apr_model *layout, apr_losses *losses, apr_error *err)
+{
+    const checking c = {layout, apr_architecture_to_ggml(layout->hparams.architecture != NULL ? layout->hparams.architecture : ""), losses,
+                        err};
+
+    if (apr_gguf_keeps_keys(layout)) return APR_OK;
+    if (c.arch[0] != '\0') APR_TRY(check_hparams(&c));
+    APR_TRY(note_files(&c));
+    return check_vocab(&c);
+}

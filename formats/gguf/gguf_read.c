@@ -1,0 +1,408 @@
+/* gguf_read.c - GGUF files and their shards as a model: header, keys, tensor infos, extents. Trusts no number of the file. */
+#include "formats/gguf/gguf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    MAX_RANK = 4,
+    MAX_NAME_BYTES = 65535,
+    DEFAULT_ALIGNMENT = 32,
+    MIN_INFO_BYTES = 8 + 1 + 4 + 4 + 8, /* length, one letter, rank 0, type, offset */
+    SHARD_TAIL = sizeof "-00001-of-00005.gguf" - 1
+};
+
+/* One file while it is being read. Its tensors are written to the model's table from `tensors` on. */
+typedef struct shard {
+    const char *path;
+    apr_cursor cursor;
+    uint32_t version;
+    uint64_t n_tensors, alignment;
+    apr_kv_list kv;
+    apr_tensor *tensors;
+} shard;
+
+/* Where a tensor's bytes lie behind the start of the data; `index` is its place in the file's list. */
+typedef struct place {
+    uint64_t offset;
+    size_t index;
+} place;
+
+static const char *const split_keys[] = {"split.no", "split.count", "split.tensors.count"};
+
+/* --- names of split files: PREFIX-00001-of-00005.gguf --- */
+
+static bool five_digits(const char *text, int64_t *value)
+{
+    *value = 0;
+    for (int i = 0; i < 5; i++) {
+        if (text[i] < '0' || text[i] > '9') return false;
+        *value = *value * 10 + (text[i] - '0');
+    }
+    return true;
+}
+
+/* The number of shards that the name speaks of; 1 for every other name. */
+static int64_t shards_by_name(const char *path)
+{
+    const size_t n = strlen(path);
+    int64_t no, count;
+    if (n < SHARD_TAIL) return 1;
+    const char *const tail = path + n - SHARD_TAIL;
+    const bool fits = tail[0] == '-' && memcmp(tail + 6, "-of-", 4) == 0 && strcmp(tail + 15, ".gguf") == 0;
+    return fits && five_digits(tail + 1, &no) && five_digits(tail + 10, &count) && no >= 1 && no <= count ? count : 1;
+}
+
+static const char *shard_path(apr_arena *arena, const char *path, size_t i, size_t n_shards)
+{
+    const int n_prefix = (int)(strlen(path) - SHARD_TAIL);
+    return apr_arena_print(arena, "%.*s-%05zu-of-%05zu.gguf", n_prefix, path, i + 1, n_shards);
+}
+
+/* --- header and keys --- */
+
+/* A big-endian file shows its version byte-swapped; everything behind it is swapped too. */
+static apr_status read_version(shard *s, apr_error *err)
+{
+    uint32_t version = apr_cursor_u32(&s->cursor);
+
+    if (version > 0xffff) {
+        s->cursor.big_endian = true;
+        version = __builtin_bswap32(version);
+    }
+    s->version = version;
+    if (s->cursor.failed)
+        return apr_fail(err, APR_E_DAMAGED, "%s: the file ends within its header, after %zu bytes", s->path, s->cursor.n_bytes);
+    if (version == 1)
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "%s: GGUF version 1 (of August 2023) counts in 32 bits; convert the model anew with a current tool", s->path);
+    if (version == 0) return apr_fail(err, APR_E_DAMAGED, "%s: GGUF version 0 does not exist", s->path);
+    if (version > 3)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: GGUF version %u is not known here; versions 2 and 3 are", s->path, version);
+    return APR_OK;
+}
+
+static apr_status read_alignment(shard *s, apr_error *err)
+{
+    const apr_kv *const item = apr_kv_find(&s->kv, "general.alignment");
+
+    s->alignment = DEFAULT_ALIGNMENT;
+    if (item == NULL) return APR_OK;
+    s->alignment = item->value.bits;
+    if (item->type != APR_KV_U32)
+        return apr_fail(err, APR_E_DAMAGED, "%s: general.alignment is %s, it must be u32", s->path, apr_kv_type_name(item->type));
+    if (s->alignment == 0 || (s->alignment & (s->alignment - 1)) != 0)
+        return apr_fail(err, APR_E_DAMAGED, "%s: general.alignment is %llu, it must be a power of two", s->path,
+                        (unsigned long long)s->alignment);
+    return APR_OK;
+}
+
+static apr_status read_head(shard *s, const apr_map *map, apr_arena *arena, apr_error *err)
+{
+    s->cursor = (apr_cursor){.data = map->data, .n_bytes = map->n_bytes};
+    s->kv = (apr_kv_list){.arena = arena};
+    const uint8_t *const magic = apr_cursor_take(&s->cursor, 4);
+    if (magic == NULL || memcmp(magic, "GGUF", 4) != 0)
+        return apr_fail(err, APR_E_DAMAGED, "%s: no GGUF file: it does not begin with \"GGUF\"", s->path);
+    APR_TRY(read_version(s, err));
+    s->n_tensors = apr_cursor_u64(&s->cursor);
+    const uint64_t n_kv = apr_cursor_u64(&s->cursor);
+    if (s->cursor.failed)
+        return apr_fail(err, APR_E_DAMAGED, "%s: the file ends within its header, after %zu bytes", s->path, s->cursor.n_bytes);
+    APR_TRY(apr_kv_read(&s->cursor, n_kv, s->path, &s->kv, err));
+    if (s->n_tensors > apr_cursor_left(&s->cursor) / MIN_INFO_BYTES)
+        return apr_fail(err, APR_E_DAMAGED, "%s: %llu tensors cannot be in the %zu bytes that are left behind the keys", s->path,
+                        (unsigned long long)s->n_tensors, apr_cursor_left(&s->cursor));
+    return read_alignment(s, err);
+}
+
+/* --- tensor infos --- */
+
+static apr_status read_name(shard *s, size_t i, apr_arena *arena, const char **name, apr_error *err)
+{
+    const size_t at = s->cursor.at;
+    const uint64_t n = apr_cursor_u64(&s->cursor);
+    const apr_str raw = {(const char *)apr_cursor_take(&s->cursor, n), (size_t)n};
+
+    if (s->cursor.failed)
+        return apr_fail(err, APR_E_DAMAGED,
+                        "%s: the list of tensors ends early: tensor %zu at byte %zu needs more than the %zu bytes of the file", s->path, i,
+                        at, s->cursor.n_bytes);
+    if (n == 0 || n > MAX_NAME_BYTES)
+        return apr_fail(err, APR_E_DAMAGED, "%s: the name of tensor %zu at byte %zu has %llu bytes; 1 to %d are allowed", s->path, i, at,
+                        (unsigned long long)n, MAX_NAME_BYTES);
+    if (memchr(raw.text, '\0', raw.n_bytes) != NULL || !apr_str_is_utf8(raw))
+        return apr_fail(err, APR_E_DAMAGED, "%s: the name of tensor %zu at byte %zu is no UTF-8 text", s->path, i, at);
+    *name = apr_arena_copy(arena, raw.text, raw.n_bytes);
+    return *name != NULL ? APR_OK : apr_no_memory(err, "the names of the tensors");
+}
+
+/* GGUF counts dims from the contiguous one, we from the outermost. */
+static apr_status read_dims(shard *s, apr_tensor *t, apr_error *err)
+{
+    const uint32_t rank = apr_cursor_u32(&s->cursor);
+
+    if (rank > MAX_RANK)
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%.200s' has %u dimensions; GGUF allows %d", s->path, t->name, rank, MAX_RANK);
+    t->rank = (int)rank;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        const uint64_t n = apr_cursor_u64(&s->cursor);
+        if (n > INT64_MAX)
+            return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%.200s' has a dimension of %llu", s->path, t->name, (unsigned long long)n);
+        t->dims[i] = (int64_t)n;
+    }
+    return APR_OK;
+}
+
+static apr_status read_info(shard *s, size_t i, apr_arena *arena, place *where, apr_error *err)
+{
+    apr_tensor *const t = &s->tensors[i];
+
+    APR_TRY(read_name(s, i, arena, &t->name, err));
+    APR_TRY(read_dims(s, t, err));
+    const uint32_t id = apr_cursor_u32(&s->cursor);
+    *where = (place){apr_cursor_u64(&s->cursor), i};
+    if (s->cursor.failed)
+        return apr_fail(err, APR_E_DAMAGED, "%s: the list of tensors ends early, within tensor '%.200s'", s->path, t->name);
+    t->dtype = apr_dtype_by_ggml_id(id);
+    if (t->dtype == APR_DTYPE_COUNT)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%.200s' has type %u: %s", s->path, t->name, id, apr_ggml_id_story(id));
+    if (where->offset % s->alignment != 0)
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%.200s' is at offset %llu, no multiple of the alignment %llu", s->path, t->name,
+                        (unsigned long long)where->offset, (unsigned long long)s->alignment);
+    return apr_tensor_size(t, s->path, err);
+}
+
+/* --- extents --- */
+
+static int by_offset(const void *a, const void *b)
+{
+    const place *const x = a, *const y = b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+/* Puts the tensors in the order of their data. Says in *was_sorted whether the file had them so. */
+static apr_status sort_tensors(shard *s, place *places, bool *was_sorted, apr_error *err)
+{
+    const size_t n = (size_t)s->n_tensors;
+
+    *was_sorted = true;
+    for (size_t i = 1; i < n; i++)
+        if (places[i].offset < places[i - 1].offset) *was_sorted = false;
+    if (*was_sorted) return APR_OK;
+    apr_tensor *const as_listed = malloc(n * sizeof *as_listed);
+    if (as_listed == NULL) return apr_no_memory(err, "the list of tensors");
+    memcpy(as_listed, s->tensors, n * sizeof *as_listed);
+    qsort(places, n, sizeof *places, by_offset);
+    for (size_t i = 0; i < n; i++) s->tensors[i] = as_listed[places[i].index];
+    free(as_listed);
+    return APR_OK;
+}
+
+/* Copies a big-endian tensor's numbers in our order. The insides of blocks are not swapped: nobody writes such files. */
+static apr_status swap_tensor(const shard *s, apr_tensor *t, apr_arena *arena, apr_error *err)
+{
+    const apr_dtype_facts *const facts = &apr_dtypes[t->dtype];
+    const size_t n_each = (size_t)facts->bytes_per_block, n_bytes = (size_t)t->n_bytes;
+
+    if (facts->elems_per_block > 1)
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "%s: tensor '%.200s' holds big-endian %s blocks; only plain numbers are read from a big-endian file", s->path,
+                        t->name, facts->name);
+    if (n_each == 1) return APR_OK;
+    uint8_t *const swapped = apr_arena_alloc(arena, n_bytes);
+    if (swapped == NULL) return apr_no_memory(err, "the tensors of a big-endian file");
+    for (size_t i = 0; i < n_bytes; i += n_each)
+        for (size_t k = 0; k < n_each; k++) swapped[i + k] = t->data[i + n_each - 1 - k];
+    t->data = swapped;
+    return APR_OK;
+}
+
+/* Gives each tensor its bytes. `places` are in the order of the tensors, that is by offset. */
+static apr_status place_tensors(const shard *s, const place *places, apr_arena *arena, apr_error *err)
+{
+    const uint64_t start = apr_align_up(s->cursor.at, s->alignment), n_file = s->cursor.n_bytes;
+    const uint64_t n_data = n_file > start ? n_file - start : 0;
+    uint64_t end = 0; /* of the tensor before */
+    const char *before = NULL;
+
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        apr_tensor *const t = &s->tensors[i];
+        const uint64_t offset = places[i].offset;
+        if (offset > n_data || t->n_bytes > n_data - offset)
+            return apr_fail(err, APR_E_DAMAGED,
+                            "%s: tensor '%.200s' needs %llu bytes at offset %llu of the data, which has only %llu; the file is cut short "
+                            "or its header is wrong",
+                            s->path, t->name, (unsigned long long)t->n_bytes, (unsigned long long)offset, (unsigned long long)n_data);
+        if (t->n_bytes == 0) continue;
+        if (before != NULL && offset < end)
+            return apr_fail(err, APR_E_DAMAGED, "%s: tensors '%.200s' and '%.200s' overlap", s->path, before, t->name);
+        before = t->name;
+        end = offset + t->n_bytes;
+        t->data = s->cursor.data + start + offset;
+        if (s->cursor.big_endian) APR_TRY(swap_tensor(s, t, arena, err));
+    }
+    return APR_OK;
+}
+
+/* `order` gets the names as listed in the file, `offsets` the places in the order of the data. */
+static apr_status read_tensors(shard *s, apr_arena *arena, const char **order, bool *was_sorted, uint64_t *offsets, apr_error *err)
+{
+    const size_t n = (size_t)s->n_tensors;
+    apr_status status = APR_OK;
+
+    *was_sorted = true;
+    if (n == 0) return APR_OK;
+    place *const places = calloc(n, sizeof *places);
+    if (places == NULL) return apr_no_memory(err, "the list of tensors");
+    for (size_t i = 0; i < n && status == APR_OK; i++) {
+        status = read_info(s, i, arena, &places[i], err);
+        order[i] = s->tensors[i].name;
+    }
+    if (status == APR_OK) status = sort_tensors(s, places, was_sorted, err);
+    if (status == APR_OK) status = place_tensors(s, places, arena, err);
+    for (size_t i = 0; i < n && status == APR_OK; i++) offsets[i] = places[i].offset;
+    free(places);
+    return status;
+}
+
+/* --- the model --- */
+
+/* What a shard says about itself must agree with the place it was found at. */
+static apr_status check_split(const shard *s, size_t i, size_t n_shards, apr_error *err)
+{
+    int64_t no = 0, count = 1;
+
+    apr_kv_get_int(&s->kv, "split.no", &no);
+    apr_kv_get_int(&s->kv, "split.count", &count);
+    if (count <= 1 && n_shards == 1) return APR_OK;
+    if (n_shards == 1)
+        return apr_fail(err, APR_E_IO,
+                        "%s: this is shard %lld of %lld; the others are found only by names of the form PREFIX-%05lld-of-%05lld.gguf",
+                        s->path, (long long)no + 1, (long long)count, (long long)no + 1, (long long)count);
+    if (no != (int64_t)i || count != (int64_t)n_shards)
+        return apr_fail(err, APR_E_DAMAGED, "%s: the file says it is shard %lld of %lld; its name says %zu of %zu", s->path,
+                        (long long)no + 1, (long long)count, i + 1, n_shards);
+    return APR_OK;
+}
+
+static apr_status read_heads(apr_model *model, shard *shards, apr_error *err)
+{
+    int64_t stated;
+
+    for (size_t i = 0; i < model->n_maps; i++) {
+        shards[i].path = model->n_maps == 1 ? model->path : shard_path(&model->arena, model->path, i, model->n_maps);
+        if (shards[i].path == NULL) return apr_no_memory(err, "a path");
+        APR_TRY(read_head(&shards[i], &model->maps[i], &model->arena, err));
+        APR_TRY(check_split(&shards[i], i, model->n_maps, err));
+        model->n_tensors += (size_t)shards[i].n_tensors;
+    }
+    if (model->n_maps > 1 && apr_kv_get_int(&shards[0].kv, "split.tensors.count", &stated) && stated != (int64_t)model->n_tensors)
+        return apr_fail(err, APR_E_DAMAGED, "%s: the shards hold %zu tensors, split.tensors.count says %lld", model->path, model->n_tensors,
+                        (long long)stated);
+    model->kv = shards[0].kv;
+    if (model->n_maps > 1)
+        for (size_t i = 0; i < sizeof split_keys / sizeof *split_keys; i++) apr_kv_remove(&model->kv, split_keys[i]);
+    return APR_OK;
+}
+
+static apr_status read_shards(apr_model *model, shard *shards, apr_error *err)
+{
+    bool all_sorted = true, was_sorted;
+    size_t n_done = 0;
+
+    APR_TRY(read_heads(model, shards, err));
+    model->tensors = apr_arena_array(&model->arena, model->n_tensors, sizeof *model->tensors);
+    const char **const order = apr_arena_array(&model->arena, model->n_tensors, sizeof *order);
+    uint64_t *const offsets = apr_arena_array(&model->arena, model->n_tensors, sizeof *offsets);
+    if (model->tensors == NULL || order == NULL || offsets == NULL) return apr_no_memory(err, "the list of tensors");
+    for (size_t i = 0; i < model->n_maps; i++) {
+        shards[i].tensors = model->tensors + n_done;
+        APR_TRY(read_tensors(&shards[i], &model->arena, order + n_done, &was_sorted, offsets + n_done, err));
+        all_sorted = all_sorted && was_sorted;
+        n_done += (size_t)shards[i].n_tensors;
+    }
+    model->origin = (apr_origin){.format = APR_FORMAT_GGUF, .gguf_version = shards[0].version};
+    if (!all_sorted) {
+        model->origin.order = order;
+        model->origin.n_order = model->n_tensors;
+    }
+    const bool is_plain = model->n_maps == 1 && !shards[0].cursor.big_endian;
+    return is_plain ? apr_gguf_find_gaps(model, offsets, shards[0].cursor.at, shards[0].alignment, err) : APR_OK;
+}
+
+apr_status apr_gguf_parse(apr_model *model, apr_error *err)
+{
+    model->format = APR_FORMAT_GGUF;
+    model->dialect = APR_DIALECT_GGML;
+    shard *const shards = calloc(model->n_maps, sizeof *shards);
+    if (shards == NULL) return apr_no_memory(err, "the shards");
+    const apr_status status = read_shards(model, shards, err);
+    free(shards);
+    if (status != APR_OK) return status;
+
+    APR_TRY(apr_model_index_names(model, err));
+    APR_TRY(apr_gguf_hparams(&model->kv, &model->hparams, &model->arena, model->path, err));
+    const apr_tensor *const embedding = apr_model_find(model, "token_embd.weight");
+    model->hparams.tie_word_embeddings = embedding != NULL && apr_model_find(model, "output.weight") == NULL;
+    if (model->hparams.vocab_size == 0 && embedding != NULL && embedding->rank == 2) model->hparams.vocab_size = embedding->dims[0];
+    APR_TRY(apr_hparams_complete(&model->hparams, &model->arena, model->path, err));
+    const apr_tensor *const divisors = apr_model_find(model, "rope_freqs.weight");
+    if (divisors != NULL) apr_gguf_rope_from_divisors(divisors, &model->hparams);
+    return apr_gguf_vocab(&model->kv, &model->vocab, &model->arena, model->path, err);
+}
+
+/* The number of files that belong together, as the keys of the one that was opened say. Only a file whose name is a shard's is asked. */
+static apr_status count_shards(const apr_model *model, size_t *n_shards, apr_error *err)
+{
+    const int64_t by_name = shards_by_name(model->path);
+    int64_t by_keys = 1;
+    apr_arena arena = {0};
+    shard s = {.path = model->path};
+
+    *n_shards = 1;
+    if (by_name <= 1) return APR_OK;
+    const apr_status status = read_head(&s, &model->maps[0], &arena, err);
+    if (status == APR_OK) apr_kv_get_int(&s.kv, "split.count", &by_keys);
+    if (by_keys == by_name) *n_shards = (size_t)by_name;
+    apr_arena_close(&arena);
+    return status;
+}
+
+static apr_status open_shards(apr_model *model, size_t n_shards, apr_error *err)
+{
+    apr_map_close(&model->maps[0]);
+    model->maps = apr_arena_array(&model->arena, n_shards, sizeof *model->maps);
+    model->n_maps = 0;
+    if (model->maps == NULL) return apr_no_memory(err, "the shards");
+    for (size_t i = 0; i < n_shards; i++) {
+        const char *const path = shard_path(&model->arena, model->path, i, n_shards);
+        if (path == NULL) return apr_no_memory(err, "a path");
+        APR_TRY(apr_map_open(&model->maps[model->n_maps], path, err));
+        model->n_maps++;
+    }
+    return APR_OK;
+}
+
+static apr_status open_files(apr_model *model, apr_error *err)
+{
+    size_t n_shards;
+
+    model->maps = apr_arena_alloc(&model->arena, sizeof *model->maps);
+    if (model->maps == NULL) return apr_no_memory(err, "a file");
+    APR_TRY(apr_map_open(model->maps, model->path, err));
+    model->n_maps = 1;
+    APR_TRY(count_shards(model, &n_shards, err));
+    return n_shards > 1 ? open_shards(model, n_shards, err) : APR_OK;
+}
+
+apr_status apr_gguf_open(apr_model *model, const char *path, apr_error *err)
+{
+    *model = (apr_model){0};
+    model->path = apr_arena_copy(&model->arena, path, strlen(path));
+    apr_status status = model->path != NULL ? open_files(model, err) : apr_no_memory(err, "a path");
+    if (status == APR_OK) status = apr_gguf_parse(model, err);
+    if (status != APR_OK) apr_model_close(model);
+    return status;
+}

@@ -1,0 +1,349 @@
+/* gguf_write.c - a GGUF file from a layout: header at once, then the tensors as they come, each padded to the alignment. */
+#include "formats/base/out.h"
+#include "formats/gguf/gguf.h"
+
+#include <stdlib.h>
+
+enum { MAX_RANK = 4, DEFAULT_ALIGNMENT = 32, HEAD_BYTES = 4 + 4 + 8 + 8 };
+
+typedef struct gguf_sink {
+    apr_sink base;
+    apr_out *out;
+    const char *path;
+    const apr_model *layout;
+    apr_kv_list kv; /* what the header says: the origin's keys, or keys made from hyperparameters and vocabulary */
+    apr_arena arena;
+    uint64_t alignment, total_bytes;
+    uint64_t head_bytes;      /* up to the data, a gap of the origin's there included */
+    size_t i_tensor;          /* the tensor that the next byte belongs to */
+    uint64_t n_put;           /* bytes of it that are written */
+    const apr_tensor **infos; /* [n_tensors] in the order of the file's list */
+    uint64_t *offsets;        /* [n_tensors] in layout order */
+} gguf_sink;
+
+/* --- what can be written --- */
+
+static const char *advice_for(apr_dtype dtype)
+{
+    static const struct {
+        apr_dtype dtype;
+        const char *advice;
+    } rows[] = {
+        {APR_F8_E4M3, "quantize it: --to q8_0 is nearest"}, {APR_F8_E5M2, "quantize it: --to q8_0 is nearest"},
+        {APR_F4, "quantize it: --to mxfp4 is nearest"},     {APR_APR_Q8, "quantize it: --to q8_0 is nearest"},
+        {APR_APR_Q4, "quantize it: --to q4_0 is nearest"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].dtype == dtype) return rows[i].advice;
+    return "write an .apr file or a safetensors directory instead";
+}
+
+static apr_status check_layout(const apr_model *layout, const char *path, apr_error *err)
+{
+    for (size_t i = 0; i < layout->n_tensors; i++) {
+        const apr_tensor *const t = &layout->tensors[i];
+        if (apr_dtypes[t->dtype].ggml_id < 0)
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%.200s' is %s, which has no place in GGUF; %s", path, t->name,
+                            apr_dtypes[t->dtype].name, advice_for(t->dtype));
+        if (t->rank > MAX_RANK)
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%.200s' has %d dimensions, GGUF allows %d; %s", path, t->name, t->rank,
+                            MAX_RANK, advice_for(APR_DTYPE_COUNT));
+    }
+    return APR_OK;
+}
+
+/* --- the keys --- */
+
+/* llama.cpp's name for a file whose weights are mostly of this type (LlamaFileType); other types: 1024, "guessed". */
+static int64_t file_type_of(const apr_model *layout)
+{
+    static const struct {
+        apr_dtype dtype;
+        int64_t file_type;
+    } rows[] = {{APR_F32, 0},   {APR_F16, 1},     {APR_BF16, 32},   {APR_Q4_0, 2},   {APR_Q4_1, 3},  {APR_Q8_0, 7},
+                {APR_Q5_0, 8},  {APR_Q5_1, 9},    {APR_Q2_K, 10},   {APR_Q3_K, 12},  {APR_Q4_K, 15}, {APR_Q5_K, 17},
+                {APR_Q6_K, 18}, {APR_IQ4_NL, 25}, {APR_IQ4_XS, 30}, {APR_MXFP4, 38}, {APR_NVFP4, 39}};
+    uint64_t elems[APR_DTYPE_COUNT] = {0};
+    apr_dtype most = APR_F32;
+
+    for (size_t i = 0; i < layout->n_tensors; i++) elems[layout->tensors[i].dtype] += (uint64_t)apr_tensor_elems(&layout->tensors[i]);
+    for (int d = 0; d < APR_DTYPE_COUNT; d++)
+        if (elems[d] > elems[most]) most = (apr_dtype)d;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].dtype == most) return rows[i].file_type;
+    return 1024;
+}
+
+/* "path/to/Qwen2.5-7B/" is called "Qwen2.5-7B". */
+static const char *name_of(const char *path, apr_arena *arena)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') end--;
+    size_t begin_at = end;
+    while (begin_at > 0 && path[begin_at - 1] != '/') begin_at--;
+    if (end - begin_at > 4 && memcmp(path + end - 4, ".apr", 4) == 0) end -= 4;
+    return apr_arena_copy(arena, path + begin_at, end - begin_at);
+}
+
+bool apr_gguf_keeps_keys(const apr_model *layout)
+{
+    return layout->origin.format == APR_FORMAT_GGUF || (layout->origin.format == APR_FORMAT_NONE && layout->format != APR_FORMAT_APR);
+}
+
+/* Texts about the model (author, licence, links) that a checkpoint brought in its __metadata__, as a GGUF left them there. */
+static apr_status keep_texts(gguf_sink *s, apr_error *err)
+{
+    static const char about[] = "general.", *const made[] = {"general.architecture", "general.type"};
+    const apr_kv_list *const kv = &s->layout->kv;
+
+    for (size_t i = 0; i < kv->n_items && s->layout->origin.format == APR_FORMAT_SAFETENSORS; i++) {
+        const apr_kv *const item = &kv->items[i];
+        const bool is_about =
+            item->type == APR_KV_STRING && item->key.n_bytes >= sizeof about - 1 && memcmp(item->key.text, about, sizeof about - 1) == 0;
+        bool is_made = false;
+        for (size_t m = 0; m < sizeof made / sizeof *made; m++) is_made = is_made || apr_str_is(item->key, made[m]);
+        const apr_kv *const there = apr_kv_find(&s->kv, item->key.text);
+        if (is_about && !is_made && (there == NULL || there->type == APR_KV_STRING)) APR_TRY(apr_kv_set(&s->kv, item, err));
+    }
+    return APR_OK;
+}
+
+/* What came from a GGUF keeps its keys, but for the mixture's number where types changed; the rest gets keys of its own. */
+static apr_status choose_keys(gguf_sink *s, int64_t file_type, apr_error *err)
+{
+    const apr_model *const l = s->layout;
+
+    if (file_type == 0) file_type = file_type_of(l);
+    s->kv = (apr_kv_list){.arena = &s->arena};
+    if (apr_gguf_keeps_keys(l)) {
+        for (size_t i = 0; i < l->kv.n_items; i++) APR_TRY(apr_kv_set(&s->kv, &l->kv.items[i], err));
+        if (l->origin.requantized) APR_TRY(apr_kv_set_int(&s->kv, "general.file_type", APR_KV_U32, file_type, err));
+        return APR_OK;
+    }
+    const char *const name = name_of(l->path != NULL ? l->path : "", &s->arena);
+    if (name == NULL) return apr_no_memory(err, "the name of the model");
+    apr_vocab vocab = l->vocab;
+    const char *obstacle;
+    APR_TRY(apr_gguf_vocab_obstacle(&vocab, &s->arena, &obstacle, err));
+    if (obstacle != NULL) vocab.kind = APR_VOCAB_NONE;
+    APR_TRY(apr_gguf_keys(&l->hparams, &vocab, name, file_type, &s->kv, err));
+    return keep_texts(s, err);
+}
+
+static apr_status find_alignment(gguf_sink *s, apr_error *err)
+{
+    int64_t stated = DEFAULT_ALIGNMENT;
+
+    apr_kv_get_int(&s->kv, "general.alignment", &stated);
+    if (stated <= 0 || stated > UINT32_MAX || (stated & (stated - 1)) != 0)
+        return apr_fail(err, APR_E_USAGE, "%s: general.alignment is %lld, it must be a power of two", s->path, (long long)stated);
+    s->alignment = (uint64_t)stated;
+    return APR_OK;
+}
+
+/* --- the header --- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const apr_tensor *const *)a)->name, (*(const apr_tensor *const *)b)->name);
+}
+
+/* Lists the tensors as the GGUF did that they come from, when that names each of them; otherwise as they lie. */
+static apr_status order_infos(gguf_sink *s, apr_error *err)
+{
+    const apr_model *const l = s->layout;
+    const size_t n = l->n_tensors;
+
+    for (size_t i = 0; i < n; i++) s->infos[i] = &l->tensors[i];
+    if (l->origin.format != APR_FORMAT_GGUF || l->origin.order == NULL || l->origin.n_order != n || n == 0) return APR_OK;
+    const apr_tensor **const sorted = malloc(n * sizeof *sorted);
+    if (sorted == NULL) return apr_no_memory(err, "the list of tensors");
+    memcpy(sorted, s->infos, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, by_name);
+    bool complete = true;
+    for (size_t i = 0; i < n && complete; i++) {
+        const apr_tensor wanted = {.name = l->origin.order[i]}, *const key = &wanted;
+        const apr_tensor *const *const found = bsearch(&key, sorted, n, sizeof *sorted, by_name);
+        complete = found != NULL;
+        if (complete) s->infos[i] = *found;
+    }
+    for (size_t i = 0; i < n && !complete; i++) s->infos[i] = &l->tensors[i];
+    free(sorted);
+    return APR_OK;
+}
+
+static uint64_t infos_bytes(const apr_model *layout)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < layout->n_tensors; i++)
+        n += 8 + strlen(layout->tensors[i].name) + 4 + 8 * (uint64_t)layout->tensors[i].rank + 4 + 8;
+    return n;
+}
+
+static uint8_t *write_info(uint8_t *p, const apr_tensor *t, uint64_t offset)
+{
+    const size_t n_name = strlen(t->name);
+
+    apr_store_le64(p, n_name);
+    memcpy(p + 8, t->name, n_name);
+    p += 8 + n_name;
+    apr_store_le32(p, (uint32_t)t->rank);
+    p += 4;
+    for (int i = t->rank - 1; i >= 0; i--, p += 8) apr_store_le64(p, (uint64_t)t->dims[i]);
+    apr_store_le32(p, (uint32_t)apr_dtypes[t->dtype].ggml_id);
+    apr_store_le64(p + 4, offset);
+    return p + 12;
+}
+
+static void write_head(const gguf_sink *s, uint8_t *p)
+{
+    const apr_model *const l = s->layout;
+    const uint32_t version = l->origin.gguf_version == 2 ? 2 : 3;
+
+    memcpy(p, "GGUF", 4);
+    apr_store_le32(p + 4, version);
+    apr_store_le64(p + 8, l->n_tensors);
+    apr_store_le64(p + 16, s->kv.n_items);
+    apr_kv_write(&s->kv, p + HEAD_BYTES);
+    p += HEAD_BYTES + apr_kv_bytes(&s->kv);
+    for (size_t i = 0; i < l->n_tensors; i++) p = write_info(p, s->infos[i], s->offsets[s->infos[i] - l->tensors]);
+}
+
+/* What lies at a place (see apr_gap) in front of which `at` bytes of header or data are. */
+static apr_gap gap_at(const gguf_sink *s, size_t place, uint64_t at)
+{
+    const apr_gap *const kept = apr_gguf_gap(s->layout, place);
+    return kept != NULL ? *kept : (apr_gap){place, NULL, apr_align_up(at, s->alignment) - at};
+}
+
+/* Offsets of the tensors, and the size of the file. A gap that an APR file brought must leave the tensors aligned. */
+static apr_status lay_out(gguf_sink *s, uint64_t head_at, apr_error *err)
+{
+    static const uint64_t limit = (uint64_t)1 << 62;
+    const size_t n = s->layout->n_tensors;
+    uint64_t offset = 0;
+
+    const uint64_t head_gap = gap_at(s, 0, head_at).n_bytes;
+    bool fits = head_gap < limit, is_aligned = n == 0 || (head_at + head_gap) % s->alignment == 0;
+    for (size_t i = 0; i < n && fits && is_aligned; i++) {
+        const uint64_t gap = gap_at(s, i + 1, offset).n_bytes, n_bytes = s->layout->tensors[i].n_bytes;
+        fits = gap < limit && n_bytes < limit && (offset += gap) < limit;
+        is_aligned = offset % s->alignment == 0;
+        s->offsets[i] = offset;
+        offset += n_bytes;
+    }
+    const uint64_t tail = n > 0 || apr_gguf_gap(s->layout, 1) != NULL ? gap_at(s, n + 1, offset).n_bytes : 0;
+    if (!fits || offset >= limit || tail >= limit)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the tensors are too large for a file", s->path);
+    if (!is_aligned)
+        return apr_fail(err, APR_E_DAMAGED, "%s: the gaps that the APR file remembers do not leave the tensors at multiples of %llu",
+                        s->path, (unsigned long long)s->alignment);
+    s->head_bytes = head_at + head_gap;
+    s->total_bytes = s->head_bytes + offset + tail;
+    return APR_OK;
+}
+
+static apr_status write_gap(gguf_sink *s, size_t place, uint64_t at, apr_error *err)
+{
+    const apr_gap gap = gap_at(s, place, at);
+    if (gap.bytes != NULL) return apr_out_write(s->out, gap.bytes, (size_t)gap.n_bytes, NULL, err);
+    return apr_out_zeros(s->out, (size_t)gap.n_bytes, NULL, err);
+}
+
+/* Closes tensors that are complete, empty ones among them, with what lies behind each. */
+static apr_status close_tensors(gguf_sink *s, apr_error *err)
+{
+    for (; s->i_tensor < s->layout->n_tensors && s->n_put == s->layout->tensors[s->i_tensor].n_bytes; s->i_tensor++) {
+        APR_TRY(write_gap(s, s->i_tensor + 2, s->offsets[s->i_tensor] + s->n_put, err));
+        s->n_put = 0;
+    }
+    return APR_OK;
+}
+
+static apr_status begin(gguf_sink *s, const apr_sink_options *options, apr_error *err)
+{
+    const apr_model *const l = s->layout;
+
+    APR_TRY(check_layout(l, s->path, err));
+    APR_TRY(choose_keys(s, options->file_type, err));
+    APR_TRY(find_alignment(s, err));
+    APR_TRY(order_infos(s, err));
+    const uint64_t head_at = HEAD_BYTES + apr_kv_bytes(&s->kv) + infos_bytes(l);
+    APR_TRY(lay_out(s, head_at, err));
+    uint8_t *const head = malloc((size_t)head_at);
+    if (head == NULL) return apr_no_memory(err, "the header of the GGUF file");
+    write_head(s, head);
+    apr_status status = apr_out_open(&s->out, s->path, s->total_bytes, options->overwrite, err);
+    if (status == APR_OK) status = apr_out_write(s->out, head, (size_t)head_at, NULL, err);
+    free(head);
+    if (status == APR_OK) status = write_gap(s, 0, head_at, err);
+    if (status == APR_OK && (l->n_tensors > 0 || apr_gguf_gap(l, 1) != NULL)) status = write_gap(s, 1, 0, err);
+    return status == APR_OK ? close_tensors(s, err) : status;
+}
+
+/* --- the data --- */
+
+static apr_status gguf_put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_error *err)
+{
+    gguf_sink *const s = (gguf_sink *)sink;
+    const uint8_t *p = bytes;
+
+    while (n_bytes > 0) {
+        if (s->i_tensor == s->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more bytes than the layout has", s->path);
+        const uint64_t n_tensor = s->layout->tensors[s->i_tensor].n_bytes, n_left = n_tensor - s->n_put;
+        const size_t n = n_bytes < n_left ? n_bytes : (size_t)n_left;
+        APR_TRY(apr_out_write(s->out, p, n, NULL, err));
+        s->n_put += n;
+        p += n;
+        n_bytes -= n;
+        APR_TRY(close_tensors(s, err));
+    }
+    return APR_OK;
+}
+
+static void gguf_abandon(apr_sink *sink)
+{
+    gguf_sink *const s = (gguf_sink *)sink;
+    apr_out_abandon(s->out);
+    free(s->infos);
+    free(s->offsets);
+    apr_arena_close(&s->arena);
+    free(s);
+}
+
+static apr_status gguf_finish(apr_sink *sink, apr_error *err)
+{
+    gguf_sink *const s = (gguf_sink *)sink;
+    apr_status status;
+
+    if (apr_out_tell(s->out) != s->total_bytes) {
+        status = apr_fail(err, APR_E_USAGE, "%s: only %llu of %llu bytes were given", s->path, (unsigned long long)apr_out_tell(s->out),
+                          (unsigned long long)s->total_bytes);
+    } else {
+        status = apr_out_finish(s->out, err);
+        s->out = NULL; /* freed in any case */
+    }
+    gguf_abandon(sink);
+    return status;
+}
+
+static uint64_t gguf_total_bytes(const apr_sink *sink) { return ((const gguf_sink *)sink)->total_bytes; }
+
+apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err)
+{
+    static const apr_sink_ops ops = {gguf_put, gguf_finish, gguf_abandon, gguf_total_bytes};
+
+    *sink = NULL;
+    gguf_sink *const s = calloc(1, sizeof *s);
+    if (s == NULL) return apr_no_memory(err, "an output file");
+    s->base.ops = &ops;
+    s->path = path;
+    s->layout = layout;
+    const size_t n = layout->n_tensors > 0 ? layout->n_tensors : 1;
+    s->infos = calloc(n, sizeof *s->infos);
+    s->offsets = calloc(n, sizeof *s->offsets);
+    const apr_status status = s->infos != NULL && s->offsets != NULL ? begin(s, options, err) : apr_no_memory(err, "the list of tensors");
+    if (status != APR_OK) gguf_abandon(&s->base);
+    else *sink = &s->base;
+    return status;
+}

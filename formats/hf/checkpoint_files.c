@@ -1,0 +1,131 @@
+/* checkpoint_files.c - sorts what lies in a checkpoint's folder into what travels and what stays; opens none of it. */
+#include "formats/hf/checkpoint_files.h"
+
+#include "formats/base/checkpoint_names.h"
+#include "formats/model/kv.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const int64_t MAX_BYTES = 16 << 20; /* of a file that no loader asks for by name */
+typedef struct sorting {
+    const char *const *weights;
+    size_t n_weights;
+    int folder;
+    const char *names[APR_MAX_CHECKPOINT_FILES]; /* behind the known ones */
+    size_t n;
+    const char *stays[APR_MAX_CHECKPOINT_FILES];
+    size_t n_stays, n_uncounted;
+} sorting;
+
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+static bool goes_unnoticed(const sorting *s, const char *name)
+{
+    if (name[0] == '.' || strcmp(name, APR_CHECKPOINT_INDEX) == 0 || apr_is_checkpoint_name(name)) return true;
+    for (size_t i = 0; i < s->n_weights; i++)
+        if (strcmp(s->weights[i], name) == 0) return true;
+    return false;
+}
+
+/* A name that every container and terminal can bear, and that is none of a sink's own. */
+static bool is_plain_name(const char *name)
+{
+    for (const char *c = name; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) return false;
+    return apr_str_is_utf8(apr_str_of(name)) && strlen(name) <= 200 && strstr(name, ".safetensors") == NULL &&
+           strstr(name, ".part") == NULL;
+}
+
+/* A file of this folder. A link is none: it could lead to anything of the user's, except where the hub's own cache makes it. */
+static bool is_own_file(int folder, const char *name, int64_t *n_bytes)
+{
+    static const char cache[] = "../../blobs/";
+    char target[256];
+    struct stat st;
+
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return false;
+    if (S_ISLNK(st.st_mode)) {
+        const ssize_t n = readlinkat(folder, name, target, sizeof target - 1);
+        if (n < 0) return false;
+        target[n] = '\0';
+        if (strncmp(target, cache, sizeof cache - 1) != 0 || strchr(target + sizeof cache - 1, '/') != NULL) return false;
+        if (fstatat(folder, name, &st, 0) != 0) return false;
+    }
+    *n_bytes = st.st_size;
+    return S_ISREG(st.st_mode);
+}
+
+static apr_status sort_name(sorting *s, const char *name, apr_arena *arena, apr_error *err)
+{
+    int64_t n_bytes = 0;
+
+    if (goes_unnoticed(s, name)) return APR_OK;
+    const char *const copy = apr_arena_copy(arena, name, strlen(name));
+    if (copy == NULL) return apr_no_memory(err, "the small files");
+    const bool travels =
+        apr_is_checkpoint_text(name) && is_plain_name(name) && is_own_file(s->folder, name, &n_bytes) && n_bytes <= MAX_BYTES;
+    if (travels && s->n + APR_N_CHECKPOINT_NAMES < APR_MAX_CHECKPOINT_FILES) s->names[s->n++] = copy;
+    else if (s->n_stays < APR_MAX_CHECKPOINT_FILES) s->stays[s->n_stays++] = copy;
+    else s->n_uncounted++;
+    return APR_OK;
+}
+
+/* "a, b, c and 4 more" */
+static apr_status name_the_rest(sorting *s, const char **text, apr_arena *arena, apr_error *err)
+{
+    enum { MAX_NAMED = 8 };
+
+    *text = NULL;
+    qsort(s->stays, s->n_stays, sizeof *s->stays, by_text);
+    for (size_t i = 0; i < s->n_stays && i < MAX_NAMED; i++) {
+        *text = apr_arena_print(arena, "%s%s%.80s", *text != NULL ? *text : "", *text != NULL ? ", " : "", s->stays[i]);
+        if (*text == NULL) return apr_no_memory(err, "the small files");
+    }
+    const size_t n_more = s->n_uncounted + (s->n_stays > MAX_NAMED ? s->n_stays - MAX_NAMED : 0);
+    if (n_more > 0) *text = apr_arena_print(arena, "%s and %zu more", *text, n_more);
+    return n_more == 0 || *text != NULL ? APR_OK : apr_no_memory(err, "the small files");
+}
+
+static apr_status sort_all(sorting *s, DIR *dir, apr_file_list *list, apr_arena *arena, apr_error *err)
+{
+    const struct dirent *entry;
+    struct stat st;
+
+    s->folder = dirfd(dir);
+    while (s->weights != NULL && (entry = readdir(dir)) != NULL) APR_TRY(sort_name(s, entry->d_name, arena, err));
+    list->names = apr_arena_array(arena, APR_N_CHECKPOINT_NAMES + s->n, sizeof *list->names);
+    if (list->names == NULL) return apr_no_memory(err, "the small files");
+    for (size_t i = 0; i < APR_N_CHECKPOINT_NAMES; i++) /* whatever it is: opening says what is wrong with it */
+        if (fstatat(s->folder, apr_checkpoint_names[i], &st, 0) == 0) list->names[list->n++] = apr_checkpoint_names[i];
+    qsort(s->names, s->n, sizeof *s->names, by_text);
+    for (size_t i = 0; i < s->n; i++) list->names[list->n++] = s->names[i];
+    return name_the_rest(s, &list->left_behind, arena, err);
+}
+
+apr_status apr_checkpoint_files(const char *folder, const char *const *weights, size_t n_weights, apr_file_list *list, apr_arena *arena,
+                                apr_error *err)
+{
+    sorting *const s = calloc(1, sizeof *s);
+    DIR *const dir = opendir(*folder != '\0' ? folder : "/");
+    apr_status status = APR_OK;
+
+    *list = (apr_file_list){0};
+    if (s == NULL) {
+        status = apr_no_memory(err, "the small files");
+    } else if (dir == NULL) {
+        status = apr_fail(err, APR_E_IO, "%s: %s", folder, strerror(errno));
+    } else {
+        s->weights = weights;
+        s->n_weights = n_weights;
+        status = sort_all(s, dir, list, arena, err);
+    }
+    if (dir != NULL) closedir(dir);
+    free(s);
+    return status;
+}

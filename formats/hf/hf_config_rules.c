@@ -1,0 +1,276 @@
+/* hf_config_rules.c - which fields of a config.json change the arithmetic, and what they must say where no program does them.
+ *
+ * Three lists. A field that `computing` names is refused unless its value asks for nothing, or its family does it. A field of
+ * `harmless` (and of the table of hyperparameters) passes. Any other field of a family that we know is told to the user. */
+#include "formats/hf/hf_config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Values that leave the arithmetic as it is; null always does. */
+typedef enum { OFF, ONE, SILU, ROTARY, RMS, ALL_ONES, HEAD_DIM, INVERSE_ROOT, EPS, FULL_CONTEXT, ALL_FULL, ALL_ALIKE } neutral_value;
+
+typedef struct rule {
+    const char *field;
+    neutral_value neutral;
+    const char *only_in;   /* " a b ": families the rule is for; NULL: all */
+    const char *except_in; /* families that do the field; NULL: none */
+} rule;
+
+#define DENSE     " llama mistral qwen2 qwen3 "
+#define QWEN35    " qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text qwen3_next "
+#define QK_NORMED " qwen3 qwen3_moe" QWEN35
+#define GEMMAS    " gemma gemma2 gemma3_text "
+
+static const rule computing[] = {
+    {"hidden_act", SILU, NULL, GEMMAS},
+    {"hidden_activation", SILU, NULL, GEMMAS},
+    {"activation_function", SILU, NULL, NULL},
+    {"mlp_hidden_act", SILU, NULL, NULL},
+    {"hidden_act_param", OFF, NULL, NULL},
+    {"attention_bias", OFF, " mistral mixtral phi3 ", NULL}, /* their classes have no biases */
+    {"mlp_bias", OFF, NULL, " llama "},
+    {"attention_multiplier", INVERSE_ROOT, NULL, NULL},
+    {"residual_multiplier", ONE, NULL, NULL},
+    {"embedding_multiplier", ONE, NULL, NULL},
+    {"embedding_scale", ONE, NULL, NULL},
+    {"scale_embedding", OFF, NULL, NULL},
+    {"scale_emb", ONE, NULL, NULL},
+    {"scale_depth", OFF, NULL, NULL},
+    {"dim_model_base", OFF, NULL, NULL},
+    {"logits_scaling", ONE, NULL, NULL},
+    {"logits_scale", ONE, NULL, NULL},
+    {"logit_scale", ONE, NULL, NULL},
+    {"lm_head_multiplier", ONE, NULL, NULL},
+    {"key_multiplier", ONE, NULL, NULL},
+    {"attention_in_multiplier", ONE, NULL, NULL},
+    {"attention_out_multiplier", ONE, NULL, NULL},
+    {"mlp_multipliers", ALL_ONES, NULL, NULL},
+    {"mup_width_multiplier", ONE, NULL, NULL},
+    {"use_mup", OFF, NULL, NULL},
+    {"final_logit_softcapping", OFF, NULL, GEMMAS},
+    {"attn_logit_softcapping", OFF, NULL, GEMMAS},
+    {"logits_soft_cap", OFF, NULL, NULL},
+    {"attn_logit_softcap", OFF, NULL, NULL},
+    {"query_pre_attn_scalar", HEAD_DIM, NULL, GEMMAS},
+    {"clip_qkv", OFF, NULL, NULL},
+    {"qk_layernorm", OFF, NULL, QK_NORMED},
+    {"use_qk_norm", OFF, NULL, QK_NORMED},
+    {"qk_norm", OFF, NULL, QK_NORMED},
+    {"attn_output_gate", OFF, NULL, QWEN35},
+    {"use_gated_attention", OFF, NULL, QWEN35},
+    {"partial_rotary_factor", ONE, " llama mistral ", NULL}, /* llama.cpp's rotary pairs and ours would part ways */
+    {"rotary_pct", ONE, NULL, NULL},
+    {"rope_pct", ONE, NULL, NULL},
+    {"rotary_emb_fraction", ONE, NULL, NULL},
+    {"rotary_dim", HEAD_DIM, NULL, NULL},
+    {"rope_ratio", ONE, NULL, NULL},
+    {"rope_interleave", OFF, NULL, NULL},
+    {"rope_interleaved", OFF, NULL, NULL},
+    {"rotary_interleaved", OFF, NULL, NULL},
+    {"rope_local_base_freq", OFF, NULL, " gemma3_text "},
+    {"position_embedding_type", ROTARY, NULL, NULL},
+    {"alibi", OFF, NULL, NULL},
+    {"use_alibi", OFF, NULL, NULL},
+    {"no_rope_layers", ALL_ONES, NULL, NULL},
+    {"no_rope_layer_interval", OFF, NULL, NULL},
+    {"nope_layer_interval", OFF, NULL, NULL},
+    {"attn_temperature_tuning", OFF, NULL, NULL},
+    {"attention_chunk_size", OFF, NULL, NULL},
+    {"attention_sink_size", OFF, NULL, NULL},
+    {"use_bidirectional_attention", OFF, NULL, NULL},
+    {"is_encoder_decoder", OFF, NULL, NULL},
+    {"add_cross_attention", OFF, NULL, NULL},
+    {"use_parallel_residual", OFF, NULL, NULL},
+    {"parallel_attn", OFF, NULL, NULL},
+    {"norm_type", RMS, NULL, NULL},
+    {"normalization_type", RMS, NULL, NULL},
+    {"rmsnorm", OFF, NULL, DENSE},
+    {"layer_norm_eps", EPS, NULL, NULL},
+    {"layer_norm_epsilon", EPS, NULL, NULL},
+    {"norm_eps", EPS, NULL, NULL},
+    {"norm_epsilon", EPS, NULL, NULL},
+    {"num_kv_shared_layers", OFF, NULL, NULL},
+    {"layer_scale", OFF, NULL, NULL},
+    {"decoder_sparse_step", ONE, NULL, NULL},
+    {"mlp_only_layers", OFF, NULL, NULL},
+    {"routed_scaling_factor", ONE, NULL, NULL},
+    {"n_group", ONE, NULL, NULL},
+    {"first_k_dense_replace", OFF, NULL, NULL},
+    {"n_shared_experts", OFF, NULL, NULL},
+    {"kv_lora_rank", OFF, NULL, NULL},
+    {"q_lora_rank", OFF, NULL, NULL},
+    /* transformers' llama has no window (but its cache drops what lies outside one), its mistral knows only one for all layers */
+    {"sliding_window", FULL_CONTEXT, " llama ", NULL},
+    {"layer_types", ALL_FULL, " llama ", NULL},
+    {"layer_types", ALL_ALIKE, " mistral mixtral ", NULL},
+    {"use_sliding_window", OFF, " qwen3_moe ", NULL}, /* transformers' versions disagree about which layers */
+    {"num_local_experts", OFF, DENSE, NULL},
+    {"num_experts", OFF, DENSE, NULL},
+};
+
+/* What transformers, trainers and hubs write that no logit depends on. "attn_scale" and "floor_scale" act with
+ * attn_temperature_tuning alone; pretraining_tp cuts products into sums of the same; biases are where their tensors are. */
+static const char harmless[] =
+    " architectures model_type text_config vision_config audio_config transformers_version torch_dtype dtype auto_map name_or_path"
+    " bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id mask_token_id eod_token_id decoder_start_token_id tokenizer_class"
+    " image_token_id video_token_id audio_token_id image_token_index vision_start_token_id vision_end_token_id vision_token_id"
+    " use_cache initializer_range initializer_std attention_dropout attn_dropout hidden_dropout hidden_dropout_prob resid_pdrop embd_pdrop"
+    " attn_pdrop residual_dropout attention_probs_dropout_prob attention_dropout_prob mlp_dropout dropout classifier_dropout"
+    " output_attentions output_hidden_states return_dict return_dict_in_generate torchscript use_bfloat16 tf_legacy_loss pruned_heads"
+    " tie_encoder_decoder tie_word_embeddings is_decoder cross_attention_hidden_size chunk_size_feed_forward finetuning_task id2label"
+    " label2id task_specific_params problem_type prefix num_labels max_length min_length do_sample early_stopping num_beams"
+    " num_beam_groups diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size"
+    " encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores forced_bos_token_id forced_eos_token_id"
+    " remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens output_router_logits"
+    " router_aux_loss_coef router_jitter_noise router_z_loss_coef aux_loss_alpha seq_aux pretraining_tp quantization_config "
+    "compression_config"
+    " attn_implementation cache_implementation unsloth_fixed unsloth_version model_max_length seq_length max_seq_len seq_len"
+    " max_sequence_length original_max_position_embeddings rope_scaling rope_parameters rope_theta partial_rotary_factor use_mrope"
+    " mrope_section mrope_interleaved layer_types use_sliding_window max_window_layers sliding_window attention_bias mlp_bias qkv_bias"
+    " use_bias bias use_qkv_bias attention_qkv_bias attention_out_bias attention_o_bias attn_bias add_bias_linear norm_topk_prob"
+    " num_local_experts n_routed_experts num_experts attn_scale floor_scale mtp_num_hidden_layers mtp_use_dedicated_embeddings"
+    " num_nextn_predict_layers num_mtp_layers num_mtp_modules topk_group topk_method language_model_only"
+    " mamba_ssm_dtype gradient_checkpointing use_flash_attn use_flash_attention use_flash_attention_2 flash_attn training_args"
+    " ep_size moe_intermediate_size hidden_size_per_head torch_compile ";
+
+/* Of gpt_oss and qwen3_5, which are only planned: done in the plan. */
+static const char harmless_planned[] = " swiglu_limit swiglu_alpha experts_per_token initial_context_length attn_output_gate ";
+
+static const char rope_fields[] =
+    " rope_type type rope_theta factor low_freq_factor high_freq_factor original_max_position_embeddings beta_fast beta_slow"
+    " attention_factor mscale mscale_all_dim truncate partial_rotary_factor mrope_section mrope_interleaved short_factor long_factor"
+    " short_mscale long_mscale finetuned full_attention sliding_attention ";
+
+/* Is `word` one of the space-separated words of `list`, which begins and ends with a space? */
+static bool has_word(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+
+    if (list == NULL || n == 0 || strchr(word, ' ') != NULL) return false;
+    for (const char *at = strstr(list, word); at != NULL; at = strstr(at + 1, word))
+        if (at[-1] == ' ' && at[n] == ' ') return true;
+    return false;
+}
+
+static bool is_number(const cJSON *item, double value)
+{
+    return cJSON_IsNumber(item) && fabs(item->valuedouble - value) <= 1e-6 * fabs(value);
+}
+
+static bool is_off(const cJSON *item)
+{
+    if (cJSON_IsArray(item) || cJSON_IsObject(item)) return item->child == NULL;
+    if (cJSON_IsString(item)) return item->valuestring[0] == '\0' || strcmp(item->valuestring, "none") == 0;
+    return cJSON_IsFalse(item) || (cJSON_IsNumber(item) && item->valuedouble == 0);
+}
+
+static bool is_text_of(const cJSON *item, const char *list) { return cJSON_IsString(item) && has_word(list, item->valuestring); }
+
+static bool all_are(const cJSON *list, const char *layer_type)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list) if (layer_type != NULL ? !is_text_of(item, layer_type) : !is_number(item, 1.0)) return false;
+    return cJSON_IsArray(list);
+}
+
+static bool is_neutral(const apr_config_reading *r, const cJSON *item, neutral_value value)
+{
+    const apr_hparams *const h = r->h;
+    const int64_t head_dim = h->head_dim > 0 ? h->head_dim : h->num_heads > 0 ? h->hidden_size / h->num_heads : 0;
+
+    switch (value) {
+    case OFF: return is_off(item);
+    case ONE: return is_number(item, 1.0);
+    case SILU: return is_text_of(item, " silu swish ");
+    case ROTARY: return is_text_of(item, " rope rotary absolute ");
+    case RMS: return is_text_of(item, " rms_norm rmsnorm RMSNorm ");
+    case ALL_ONES: return is_off(item) || all_are(item, NULL);
+    case HEAD_DIM: return is_number(item, (double)head_dim);
+    case INVERSE_ROOT: return head_dim > 0 && is_number(item, 1.0 / sqrt((double)head_dim));
+    case EPS: return is_number(item, h->rms_norm_eps);
+    case FULL_CONTEXT:
+        return is_off(item) ||
+               (cJSON_IsNumber(item) && h->max_position_embeddings > 0 && item->valuedouble >= (double)h->max_position_embeddings);
+    case ALL_FULL: return is_off(item) || all_are(item, " full_attention ");
+    case ALL_ALIKE: return is_off(item) || all_are(item, h->sliding_window > 0 ? " sliding_attention " : " full_attention ");
+    }
+    return false;
+}
+
+static apr_status refuse_value(const apr_config_reading *r, const char *field, const cJSON *item)
+{
+    char *const value = cJSON_PrintUnformatted(item);
+    if (value == NULL) return apr_no_memory(r->err, "a config");
+    const apr_status status = apr_config_refuse(r, "its \"%.60s\" is %.60s%s", field, value, strlen(value) > 60 ? "..." : "");
+    cJSON_free(value);
+    return status;
+}
+
+static apr_status judge_computing(const apr_config_reading *r)
+{
+    for (size_t i = 0; i < sizeof computing / sizeof *computing; i++) {
+        const rule *const one = &computing[i];
+        const cJSON *const item = apr_config_find(r, one->field);
+        if (item == NULL || has_word(one->except_in, r->h->architecture)) continue;
+        if (one->only_in != NULL && !has_word(one->only_in, r->h->architecture)) continue;
+        if (!is_neutral(r, item, one->neutral)) APR_TRY(refuse_value(r, one->field, item));
+    }
+    return APR_OK;
+}
+
+/* Everything in there turns angles: a word we do not know is refused unless it says nothing. */
+static apr_status judge_rope(const apr_config_reading *r, const char *key)
+{
+    const cJSON *const rope = apr_config_find(r, key), *item;
+
+    if (!cJSON_IsObject(rope)) return APR_OK;
+    cJSON_ArrayForEach(item, rope)
+    {
+        if (!has_word(rope_fields, item->string) && !cJSON_IsNull(item) && !is_off(item)) APR_TRY(refuse_value(r, item->string, item));
+    }
+    return APR_OK;
+}
+
+static bool is_known_field(const char *name)
+{
+    if (name[0] == '_' || has_word(harmless, name) || has_word(harmless_planned, name)) return true;
+    for (size_t i = 0; i < sizeof computing / sizeof *computing; i++)
+        if (strcmp(computing[i].field, name) == 0) return true;
+    for (size_t i = 0; i < apr_n_hparam_fields; i++)
+        if (strcmp(apr_hparam_fields[i].hf_key, name) == 0) return true;
+    return false;
+}
+
+/* "a, b, c": at most as many as a sentence bears. */
+static apr_status list_unknown(const apr_config_reading *r)
+{
+    enum { MAX_NAMED = 12 };
+    const cJSON *item;
+    const char *list = NULL;
+    int n = 0;
+
+    cJSON_ArrayForEach(item, r->text)
+    {
+        if (is_known_field(item->string) || cJSON_IsNull(item) || ++n > MAX_NAMED) continue;
+        list = apr_arena_print(r->arena, "%s%s%.60s", list != NULL ? list : "", list != NULL ? ", " : "", item->string);
+        if (list == NULL) return apr_no_memory(r->err, "a config");
+    }
+    if (n > MAX_NAMED) list = apr_arena_print(r->arena, "%s and %d more", list, n - MAX_NAMED);
+    r->h->unknown_fields = list;
+    return n == 0 || list != NULL ? APR_OK : apr_no_memory(r->err, "a config");
+}
+
+apr_status apr_config_judge(const apr_config_reading *r)
+{
+    const apr_hf_family *const f = apr_hf_family_find(r->h->architecture);
+
+    if (f == NULL) return APR_OK; /* nobody computes it: nothing to promise */
+    APR_TRY(judge_computing(r));
+    APR_TRY(judge_rope(r, "rope_scaling"));
+    APR_TRY(judge_rope(r, "rope_parameters"));
+    /* a llama's window that spans the whole context is none */
+    if (strcmp(r->h->architecture, "llama") == 0 && r->h->layer_kinds == NULL) r->h->sliding_window = 0;
+    return list_unknown(r);
+}

@@ -1,0 +1,264 @@
+/* hf_losses.c - what a checkpoint made from a GGUF cannot say: numbers, keys, names, texts, tokenizer. */
+#include "formats/gguf/gguf.h"
+#include "formats/hf/safetensors.h"
+#include "formats/model/vocab_index.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct checking {
+    const apr_model *layout;
+    apr_losses *losses;
+    apr_error *err;
+} checking;
+
+#define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, (c)->err, __VA_ARGS__))
+
+static bool is_text(apr_str s) { return apr_str_is_utf8(s) && (s.n_bytes == 0 || memchr(s.text, '\0', s.n_bytes) == NULL); }
+static bool begins_with(apr_str s, const char *head) { return s.n_bytes >= strlen(head) && memcmp(s.text, head, strlen(head)) == 0; }
+static int shown(apr_str s) { return s.n_bytes < 100 ? (int)s.n_bytes : 100; }
+
+static bool is_any_of(apr_str s, const char *const *texts)
+{
+    while (*texts != NULL && !apr_str_is(s, *texts)) texts++;
+    return *texts != NULL;
+}
+
+/* --- config.json: made, read back and compared --- */
+
+static apr_status compare_numbers(const checking *c, apr_hparams *seen)
+{
+    apr_hparams h = c->layout->hparams;
+
+    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
+        const apr_hparam_field *const field = &apr_hparam_fields[i];
+        const double stated = field->is_int ? (double)*apr_hparam_int(&h, field) : *apr_hparam_real(&h, field);
+        const double read = field->is_int ? (double)*apr_hparam_int(seen, field) : *apr_hparam_real(seen, field);
+        if (stated != 0.0 && stated != read) LOSS(c, "config.json cannot say that %s is %g", field->name, stated);
+    }
+    return APR_OK;
+}
+
+static apr_status compare_rest(const checking *c, const apr_hparams *seen)
+{
+    const apr_hparams *const h = &c->layout->hparams;
+    bool same_layers = h->layer_kinds == NULL && seen->layer_kinds == NULL;
+
+    if (h->rope.kind == APR_ROPE_LONGROPE) LOSS(c, "the factors of the rotary scaling \"longrope\" are not carried into config.json");
+    else if (h->rope.kind != seen->rope.kind) LOSS(c, "config.json cannot say the rotary scaling \"%s\"", apr_rope_names[h->rope.kind]);
+    if (!same_layers && h->num_layers == seen->num_layers) {
+        same_layers = true;
+        for (int64_t i = 0; i < h->num_layers && same_layers; i++)
+            same_layers = (h->layer_kinds != NULL ? h->layer_kinds[i] : APR_LAYER_FULL) ==
+                          (seen->layer_kinds != NULL ? seen->layer_kinds[i] : APR_LAYER_FULL);
+    }
+    if (!same_layers) LOSS(c, "config.json cannot say which layers have an attention window");
+    if (seen->refusal != NULL) LOSS(c, "in the config.json made of it, %s", seen->refusal);
+    const char *const biases = apr_hf_bias_conflict(c->layout, seen, true, &c->losses->arena);
+    if (biases != NULL) LOSS(c, "%s", biases);
+    return APR_OK;
+}
+
+static apr_status check_config(const checking *c)
+{
+    apr_arena *const arena = &c->losses->arena;
+    apr_hparams seen;
+    apr_error why = {0};
+
+    if (apr_model_attachment(c->layout, "config.json") != NULL || c->layout->hparams.architecture == NULL ||
+        c->layout->hparams.architecture[0] == '\0')
+        return APR_OK;
+    if (c->layout->hparams.refusal != NULL) LOSS(c, "%s, which a config.json made here does not say", c->layout->hparams.refusal);
+    char *const text = apr_hf_config_make(c->layout);
+    if (text == NULL) return apr_no_memory(c->err, "config.json");
+    const apr_attachment made = {.name = "config.json", .data = (const uint8_t *)text, .n_bytes = strlen(text)};
+    apr_status status = apr_hf_config_read(&made, &seen, arena, "config.json", &why);
+    if (status == APR_OK) status = apr_hparams_complete(&seen, arena, "config.json", &why);
+    free(text);
+    if (status == APR_E_MEMORY) return apr_no_memory(c->err, "config.json");
+    if (status != APR_OK) return apr_loss_add(c->losses, c->err, "no config.json can be made of it: %s", why.text);
+    APR_TRY(compare_numbers(c, &seen));
+    return compare_rest(c, &seen);
+}
+
+/* --- GGUF's keys --- */
+
+/* "ARCH.NAME" that hyperparameters are made of, beside those of their table. */
+static const char *const understood[] = {"vocab_size",
+                                         "attention.value_length",
+                                         "attention.sliding_window_pattern",
+                                         "rope.dimension_sections",
+                                         "rope.scaling.type",
+                                         "rope.scaling.factor",
+                                         "rope.scaling.original_context_length",
+                                         "rope.scaling.finetuned",
+                                         "rope.scaling.attn_factor",
+                                         "rope.scaling.yarn_attn_factor",
+                                         "rope.scaling.yarn_beta_fast",
+                                         "rope.scaling.yarn_beta_slow",
+                                         "ssm.inner_size",
+                                         NULL};
+static const char *const understood_of_tokenizer[] = {"tokenizer.ggml.model",
+                                                      "tokenizer.ggml.pre",
+                                                      "tokenizer.ggml.tokens",
+                                                      "tokenizer.ggml.token_type",
+                                                      "tokenizer.ggml.scores",
+                                                      "tokenizer.ggml.merges",
+                                                      "tokenizer.ggml.bos_token_id",
+                                                      "tokenizer.ggml.eos_token_id",
+                                                      "tokenizer.ggml.unknown_token_id",
+                                                      "tokenizer.ggml.padding_token_id",
+                                                      "tokenizer.ggml.eot_token_id",
+                                                      "tokenizer.ggml.eom_token_id",
+                                                      "tokenizer.ggml.add_bos_token",
+                                                      "tokenizer.ggml.add_eos_token",
+                                                      "tokenizer.ggml.add_space_prefix",
+                                                      "tokenizer.chat_template",
+                                                      NULL};
+static const char *const about_the_file[] = {"general.file_type", "general.quantization_version", "general.alignment", NULL};
+
+static bool is_in_table(apr_str name)
+{
+    for (size_t i = 0; i < apr_n_hparam_fields; i++)
+        if (apr_hparam_fields[i].gguf_key[0] != '\0' && apr_str_is(name, apr_hparam_fields[i].gguf_key)) return true;
+    return false;
+}
+
+static bool is_uniform(const apr_kv *item)
+{
+    for (uint64_t i = 1; item->type == APR_KV_ARRAY && i < item->n_elems; i++)
+        if (apr_kv_elem_int(item, i) != apr_kv_elem_int(item, 0)) return false;
+    return true;
+}
+
+static apr_status check_architecture_key(const checking *c, const apr_kv *item, apr_str name)
+{
+    const bool in_table = is_in_table(name), is_zero = item->type != APR_KV_ARRAY && item->type != APR_KV_STRING && item->value.bits == 0;
+    int64_t value_length;
+
+    if (in_table && !is_uniform(item)) LOSS(c, "'%s' differs from layer to layer, which config.json cannot say", item->key.text);
+    if (apr_str_is(name, "attention.value_length") && apr_kv_get_int(&c->layout->kv, item->key.text, &value_length) &&
+        value_length != c->layout->hparams.head_dim)
+        LOSS(c, "'%s' is %lld and heads are %lld wide, which config.json cannot say", item->key.text, (long long)value_length,
+             (long long)c->layout->hparams.head_dim);
+    if (!in_table && !is_zero && !is_any_of(name, understood)) LOSS(c, "config.json has no place for '%.100s'", item->key.text);
+    return APR_OK;
+}
+
+/* Keys that nothing in a checkpoint is made of, and that change no number. */
+typedef struct left_out {
+    char text[300];
+    size_t n;
+} left_out;
+
+static void leave_out(left_out *l, apr_str key)
+{
+    const size_t at = strlen(l->text);
+    if (l->n++ < 5)
+        snprintf(l->text + at, sizeof l->text - at, "%s%.*s", l->n > 1 ? ", " : "", key.n_bytes < 50 ? (int)key.n_bytes : 50, key.text);
+}
+
+static apr_status check_key(const checking *c, const apr_kv *item, apr_str arch, left_out *left)
+{
+    const apr_str key = item->key;
+    const bool is_arch =
+        key.n_bytes > arch.n_bytes && arch.n_bytes > 0 && memcmp(key.text, arch.text, arch.n_bytes) == 0 && key.text[arch.n_bytes] == '.';
+
+    if (is_arch) return check_architecture_key(c, item, (apr_str){key.text + arch.n_bytes + 1, key.n_bytes - arch.n_bytes - 1});
+    if (begins_with(key, "general.") && item->type == APR_KV_STRING) {
+        if (!is_text(item->value.string)) LOSS(c, "'%.100s' holds bytes that are no text, which JSON cannot say", key.text);
+        return APR_OK;
+    }
+    if (apr_str_is(key, "tokenizer.chat_template") && item->type == APR_KV_STRING && !is_text(item->value.string))
+        LOSS(c, "the chat template holds bytes that are no text");
+    const bool is_known = begins_with(key, "aprkit.") || begins_with(key, "tokenizer.aprkit.") || is_any_of(key, about_the_file) ||
+                          is_any_of(key, understood_of_tokenizer);
+    if (!is_known) leave_out(left, key);
+    return APR_OK;
+}
+
+static apr_status check_keys(const checking *c)
+{
+    const apr_kv_list *const kv = &c->layout->kv;
+    apr_str arch = {"", 0};
+    left_out left = {{0}, 0};
+    char others[40] = "";
+
+    if (c->layout->origin.format != APR_FORMAT_GGUF || apr_model_attachment(c->layout, "config.json") != NULL) return APR_OK;
+    apr_kv_get_string(kv, "general.architecture", &arch);
+    for (size_t i = 0; i < kv->n_items; i++) APR_TRY(check_key(c, &kv->items[i], arch, &left));
+    if (left.n > 5) snprintf(others, sizeof others, " and %zu more", left.n - 5);
+    return left.n > 0 ? apr_note_add(c->losses, c->err, "a checkpoint has no place for the keys %s%s", left.text, others) : APR_OK;
+}
+
+/* --- names --- */
+
+static apr_status check_names(const checking *c)
+{
+    for (size_t i = 0; i < c->layout->n_tensors; i++) {
+        const char *const name = c->layout->tensors[i].name;
+        if (strncmp(name, "blk.", 4) == 0) LOSS(c, "tensor '%.200s' has no name in a checkpoint of this architecture", name);
+    }
+    return APR_OK;
+}
+
+/* --- tokenizer --- */
+
+apr_status apr_hf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const char **obstacle, apr_error *err)
+{
+    enum { USED = APR_ALL_TYPES & ~(1 << APR_TOKEN_UNUSED) };
+    apr_vocab_index index;
+
+    *obstacle = NULL;
+    if (v->kind == APR_VOCAB_NONE || v->n_tokens == 0) return APR_OK;
+    if (v->kind == APR_VOCAB_BPE && v->pattern == NULL && v->n_splits == 0 && v->pre != NULL) {
+        *obstacle = apr_arena_print(arena, "the tokenizer's splitting rule '%.60s' is not known here", v->pre);
+        return *obstacle != NULL ? APR_OK : apr_no_memory(err, "the vocabulary");
+    }
+    if (v->kind == APR_VOCAB_SPM && v->scores == NULL && v->n_merges == 0)
+        *obstacle = "the SentencePiece tokenizer has neither scores nor merges";
+    for (size_t i = 0; i < v->n_tokens + 2 * v->n_merges && *obstacle == NULL; i++) {
+        const bool is_token = i < v->n_tokens;
+        const apr_str text = is_token ? v->tokens[i] : v->merges[i - v->n_tokens];
+        if (is_text(text) && (text.n_bytes > 0 || is_token)) continue;
+        *obstacle = is_token ? apr_arena_print(arena, "token %zu of the tokenizer is no text", i)
+                             : apr_arena_print(arena, "merge %zu of the tokenizer is no pair of texts", (i - v->n_tokens) / 2);
+        if (*obstacle == NULL) return apr_no_memory(err, "the vocabulary");
+    }
+    const bool opened = apr_vocab_index_open(&index, v, USED);
+    const int64_t twin = index.twin;
+    apr_vocab_index_close(&index);
+    if (!opened) return apr_no_memory(err, "the vocabulary");
+    if (twin >= 0 && *obstacle == NULL) {
+        *obstacle = apr_arena_print(arena, "two tokens of the tokenizer are \"%.*s\", and tokenizer.json lists each once",
+                                    shown(v->tokens[twin]), v->tokens[twin].text);
+        if (*obstacle == NULL) return apr_no_memory(err, "the vocabulary");
+    }
+    return APR_OK;
+}
+
+static apr_status check_vocab(const checking *c)
+{
+    const apr_model *const m = c->layout;
+    const char *obstacle;
+    apr_str model;
+
+    if (apr_model_attachment(m, "tokenizer.json") != NULL) return APR_OK;
+    const bool is_gguf = m->origin.format == APR_FORMAT_GGUF && apr_kv_get_string(&m->kv, "tokenizer.ggml.model", &model);
+    if (is_gguf && m->vocab.kind == APR_VOCAB_NONE && !apr_str_is(model, "none") && !apr_str_is(model, "no_vocab"))
+        LOSS(c, "a tokenizer of the kind '%.*s' is not understood here, so the checkpoint would have none", shown(model), model.text);
+    APR_TRY(apr_hf_vocab_obstacle(&m->vocab, &c->losses->arena, &obstacle, c->err));
+    if (obstacle != NULL) LOSS(c, "%s, so the checkpoint would have no tokenizer", obstacle);
+    return APR_OK;
+}
+
+apr_status apr_hf_losses(const apr_model *layout, apr_losses *losses, apr_error *err)
+{
+    const checking c = {layout, losses, err};
+
+    if (layout->origin.format == APR_FORMAT_SAFETENSORS) return APR_OK; /* what came along goes back as it came */
+    APR_TRY(check_config(&c));
+    APR_TRY(check_keys(&c));
+    APR_TRY(check_names(&c));
+    return check_vocab(&c);
+}

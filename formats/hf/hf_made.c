@@ -1,0 +1,46 @@
+/* hf_made.c - config.json for a model that brought none: what its tensors show is said, whatever its source could say. */
+#include "formats/hf/safetensors.h"
+
+#include <string.h>
+
+static bool has_name(const apr_model *m, const char *part, const char *ending)
+{
+    const size_t n_ending = strlen(ending);
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        const char *const name = m->tensors[i].name;
+        const size_t n = strlen(name);
+        if (strstr(name, part) != NULL && n >= n_ending && strcmp(name + n - n_ending, ending) == 0) return true;
+    }
+    return false;
+}
+
+/* What a config.json would call the type of most of the weights; NULL when they are of none that it has a word for. */
+static const char *most_common_dtype(const apr_model *m)
+{
+    static const struct {
+        apr_dtype dtype;
+        const char *name;
+    } floats[] = {{APR_BF16, "bfloat16"}, {APR_F16, "float16"}, {APR_F32, "float32"}};
+    const char *name = NULL;
+    uint64_t most = 0;
+
+    for (size_t f = 0; f < sizeof floats / sizeof *floats; f++) {
+        uint64_t n_bytes = 0;
+        for (size_t i = 0; i < m->n_tensors; i++)
+            if (m->tensors[i].dtype == floats[f].dtype) n_bytes += m->tensors[i].n_bytes;
+        if (n_bytes <= most) continue;
+        name = floats[f].name;
+        most = n_bytes;
+    }
+    return name;
+}
+
+char *apr_hf_config_make(const apr_model *m)
+{
+    apr_hparams hparams = m->hparams;
+
+    if (hparams.torch_dtype == NULL) hparams.torch_dtype = most_common_dtype(m);
+    hparams.attention_bias |= has_name(m, ".self_attn.", "_proj.bias");
+    hparams.mlp_bias |= has_name(m, ".mlp.", "_proj.bias");
+    return apr_hf_config_write(&hparams, &m->vocab);
+}

@@ -1,0 +1,172 @@
+/* hf_quantization_names.c - which pattern of a list covers a module's name: whole names by hash, '*' and "re:" one by one. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "formats/hf/hf_quantization.h"
+
+#include <pcre2.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_NAME = 512, MATCH_LIMIT = 200000 /* steps of one expression: names are short, hostile expressions are not */ };
+
+typedef struct pattern {
+    const char *text; /* without "language_model." */
+    pcre2_code *regex;
+    bool is_glob;
+    uint32_t next; /* in its bucket, 1-based; 0: the last */
+} pattern;
+
+struct apr_name_patterns {
+    pattern *items;
+    size_t n;
+    size_t n_others; /* of globs and regular expressions */
+    uint32_t *others;
+    uint32_t *buckets; /* [n_buckets] 1-based heads of chains of plain names */
+    size_t n_buckets;  /* a power of two */
+    pcre2_match_context *limits;
+};
+
+static void *from_arena(size_t n_bytes, void *arena) { return apr_arena_alloc(arena, n_bytes); }
+static void keep(void *memory, void *arena) { (void)memory, (void)arena; } /* goes with the arena */
+
+static size_t hash_of(const char *text, size_t n)
+{
+    uint64_t h = 0xcbf29ce484222325;
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)text[i]) * 0x100000001b3;
+    return (size_t)(h ^ h >> 32);
+}
+
+/* "model.language_model.layers.0" is "model.layers.0" here: the text part of a larger model, under its own names. */
+static const char *look_through(const char *text, apr_arena *arena)
+{
+    static const char part[] = "language_model.";
+    const char *const at = strstr(text, part);
+    if (at == NULL || (at != text && at[-1] != '.')) return text;
+    return apr_arena_print(arena, "%.*s%s", (int)(at - text), text, at + sizeof part - 1);
+}
+
+static apr_status add_regex(apr_name_patterns *p, pattern *item, pcre2_general_context *memory, apr_error *err)
+{
+    int code;
+    PCRE2_SIZE at;
+    pcre2_compile_context *const context = pcre2_compile_context_create(memory);
+
+    if (p->limits == NULL) p->limits = pcre2_match_context_create(memory);
+    if (context == NULL || p->limits == NULL) return apr_no_memory(err, "a list of module names");
+    pcre2_set_match_limit(p->limits, MATCH_LIMIT);
+    item->regex = pcre2_compile((PCRE2_SPTR)item->text + 3, PCRE2_ZERO_TERMINATED, PCRE2_ANCHORED | PCRE2_UTF, &code, &at, context);
+    return APR_OK;
+}
+
+static void add_plain(apr_name_patterns *p, size_t at)
+{
+    uint32_t *const bucket = &p->buckets[hash_of(p->items[at].text, strlen(p->items[at].text)) & (p->n_buckets - 1)];
+    p->items[at].next = *bucket;
+    *bucket = (uint32_t)at + 1;
+}
+
+apr_status apr_name_patterns_make(const char *const *texts, size_t n, apr_arena *arena, const apr_name_patterns **patterns,
+                                  const char **bad, apr_error *err)
+{
+    apr_name_patterns *const p = apr_arena_alloc(arena, sizeof *p);
+    pcre2_general_context *const memory = pcre2_general_context_create(from_arena, keep, arena);
+
+    *patterns = p;
+    *bad = NULL;
+    if (p == NULL || memory == NULL) return apr_no_memory(err, "a list of module names");
+    for (p->n_buckets = 8; p->n_buckets < 2 * n;) p->n_buckets *= 2;
+    p->items = apr_arena_array(arena, n + 1, sizeof *p->items);
+    p->others = apr_arena_array(arena, n + 1, sizeof *p->others);
+    p->buckets = apr_arena_array(arena, p->n_buckets, sizeof *p->buckets);
+    if (p->items == NULL || p->others == NULL || p->buckets == NULL) return apr_no_memory(err, "a list of module names");
+    p->n = n;
+    for (size_t i = n; i-- > 0;) { /* backwards: the first of equals is found first */
+        const bool is_regex = strncmp(texts[i], "re:", 3) == 0;
+        p->items[i].text = is_regex ? texts[i] : look_through(texts[i], arena);
+        if (p->items[i].text == NULL) return apr_no_memory(err, "a list of module names");
+        p->items[i].is_glob = !is_regex && strchr(texts[i], '*') != NULL;
+        if (is_regex) APR_TRY(add_regex(p, &p->items[i], memory, err));
+        if (is_regex && p->items[i].regex == NULL) *bad = texts[i];
+        if (!is_regex && !p->items[i].is_glob) add_plain(p, i);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (p->items[i].is_glob || p->items[i].regex != NULL) p->others[p->n_others++] = (uint32_t)i;
+    return APR_OK;
+}
+
+/* Does the glob cover text[0, n)? '*' is any text, dots included. */
+static bool glob_covers(const char *glob, const char *text, size_t n)
+{
+    const char *star = NULL;
+    size_t i = 0, after_star = 0;
+
+    while (i < n) {
+        if (*glob == '*') {
+            star = glob++;
+            after_star = i;
+        } else if (*glob != '\0' && *glob == text[i]) {
+            glob++;
+            i++;
+        } else if (star != NULL) {
+            glob = star + 1;
+            i = ++after_star;
+        } else {
+            return false;
+        }
+    }
+    while (*glob == '*') glob++;
+    return *glob == '\0';
+}
+
+/* Does it cover some run of whole names? */
+static bool glob_contains(const char *glob, const char *module, size_t n)
+{
+    for (size_t begin = 0; begin < n; begin++) {
+        if (begin > 0 && module[begin - 1] != '.') continue;
+        for (size_t end = begin + 1; end <= n; end++)
+            if ((end == n || module[end] == '.') && glob_covers(glob, module + begin, end - begin)) return true;
+    }
+    return false;
+}
+
+/* The module's name as a checkpoint of a larger model may have it: expressions are written for that. */
+static bool regex_covers(const apr_name_patterns *p, const pcre2_code *regex, const char *module)
+{
+    char names[3][MAX_NAME];
+    bool found = false;
+    pcre2_match_data *const match = pcre2_match_data_create(1, NULL);
+
+    if (match == NULL) return false;
+    snprintf(names[0], MAX_NAME, "%s", module);
+    snprintf(names[1], MAX_NAME, "model.language_model.%s", strncmp(module, "model.", 6) == 0 ? module + 6 : module);
+    snprintf(names[2], MAX_NAME, "language_model.%s", module);
+    for (int i = 0; i < 3 && !found; i++) found = pcre2_match(regex, (PCRE2_SPTR)names[i], strlen(names[i]), 0, 0, match, p->limits) >= 0;
+    pcre2_match_data_free(match);
+    return found;
+}
+
+/* The first plain pattern that is the run text[0, n). */
+static int64_t find_run(const apr_name_patterns *p, const char *text, size_t n)
+{
+    for (uint32_t i = p->buckets[hash_of(text, n) & (p->n_buckets - 1)]; i > 0; i = p->items[i - 1].next)
+        if (strlen(p->items[i - 1].text) == n && memcmp(p->items[i - 1].text, text, n) == 0) return i - 1;
+    return -1;
+}
+
+int64_t apr_name_patterns_find(const apr_name_patterns *p, const char *module)
+{
+    const size_t n = strlen(module);
+    int64_t first = INT64_MAX;
+
+    for (size_t begin = 0; begin < n; begin++) {
+        if (begin > 0 && module[begin - 1] != '.') continue;
+        for (size_t end = begin + 1; end <= n; end++) {
+            const int64_t found = end == n || module[end] == '.' ? find_run(p, module + begin, end - begin) : -1;
+            if (found >= 0 && found < first) first = found;
+        }
+    }
+    for (size_t i = 0; i < p->n_others && p->others[i] < first; i++) {
+        const pattern *const item = &p->items[p->others[i]];
+        if (item->is_glob ? glob_contains(item->text, module, n) : regex_covers(p, item->regex, module)) first = p->others[i];
+    }
+    return first < INT64_MAX ? first : -1;
+}

@@ -1,0 +1,379 @@
+/* hf_tokenizer.c - tokenizer.json and its companions to a vocabulary; a tokenizer that the vocabulary cannot express exactly
+ * stays APR_VOCAB_NONE, because a text tokenized almost right is worse than one refused. */
+#include "formats/base/json.h"
+#include "formats/hf/hf_pipeline.h"
+#include "formats/hf/safetensors.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct reading {
+    const apr_model *model;
+    apr_vocab *vocab;
+    apr_arena *arena;
+    apr_error *err;
+    const char *where;         /* the tokenizer.json, in messages */
+    cJSON *tokenizer, *config; /* tokenizer.json, tokenizer_config.json; NULL: not there */
+    cJSON *generation, *model_config, *special_map, *template_json;
+    apr_str *tokens; /* what vocab will point to */
+    uint8_t *types, *added;
+} reading;
+
+static bool is_string(const cJSON *object, const char *key, const char *text)
+{
+    const char *const found = apr_json_get_string(object, key);
+    return found != NULL && strcmp(found, text) == 0;
+}
+
+static bool flag_of(const cJSON *object, const char *key, bool otherwise)
+{
+    apr_json_get_bool(object, key, &otherwise);
+    return otherwise;
+}
+
+/* Byte-level BPE has its spaces in the alphabet of bytes; SentencePiece's are U+2581, or its bytes a last resort. */
+static apr_vocab_kind kind_of(const apr_hf_pipeline *p, bool byte_fallback, const char **why)
+{
+    const bool spaces = p->add_space_prefix || p->escape_spaces;
+
+    *why = p->strange;
+    if (p->strange[0] != '\0') return APR_VOCAB_NONE;
+    if (p->byte_level && !spaces && !byte_fallback) return APR_VOCAB_BPE;
+    if (!p->byte_level && (byte_fallback || p->escape_spaces)) return APR_VOCAB_SPM;
+    *why =
+        p->byte_level ? "ByteLevel together with SentencePiece's spaces or bytes" : "neither ByteLevel nor SentencePiece's spaces or bytes";
+    return APR_VOCAB_NONE;
+}
+
+/* --- the tables --- */
+
+static apr_str copy_string(const reading *r, const char *text, size_t n_bytes)
+{
+    return (apr_str){apr_arena_copy(r->arena, text, n_bytes), n_bytes};
+}
+
+/* Raises *n_tokens above `id`; ids far beyond the number of tokens are damage, not a vocabulary with holes. */
+static apr_status count_id(const reading *r, const cJSON *id_item, const char *text, size_t n_entries, size_t *n_tokens)
+{
+    int64_t id;
+    if (!apr_json_as_int(id_item, &id) || id < 0)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: token '%.100s' has no id", r->where, text != NULL ? text : "");
+    if (text == NULL) return apr_fail(r->err, APR_E_DAMAGED, "%s: the added token %" PRId64 " has no content", r->where, id);
+    if ((uint64_t)id > 2 * n_entries + 65536)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: token '%.100s' has the id %" PRId64 ", but there are only %zu tokens", r->where, text,
+                        id, n_entries);
+    if ((size_t)id >= *n_tokens) *n_tokens = (size_t)id + 1;
+    return APR_OK;
+}
+
+static apr_status count_tokens(const reading *r, const cJSON *entries, const cJSON *added, size_t *n_tokens)
+{
+    const cJSON *item;
+    const size_t n_entries = (size_t)cJSON_GetArraySize(entries) + (size_t)cJSON_GetArraySize(added);
+    const int64_t vocab_size = r->model->hparams.vocab_size;
+
+    *n_tokens = 0;
+    cJSON_ArrayForEach(item, entries) APR_TRY(count_id(r, item, item->string, n_entries, n_tokens));
+    cJSON_ArrayForEach(item, added)
+        APR_TRY(count_id(r, apr_json_get(item, "id"), apr_json_get_string(item, "content"), n_entries, n_tokens));
+    if (vocab_size > 0 && (uint64_t)vocab_size > 4 * n_entries + 65536)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: there are %zu tokens, but config.json says %" PRId64, r->where, n_entries, vocab_size);
+    if (vocab_size > 0 && (size_t)vocab_size > *n_tokens) *n_tokens = (size_t)vocab_size;
+    return APR_OK;
+}
+
+static apr_status set_token(reading *r, int64_t id, const char *text)
+{
+    apr_str *const token = &r->tokens[id];
+    const size_t n_bytes = strlen(text);
+
+    if (token->text != NULL && !apr_str_is(*token, text))
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: the tokens '%.100s' and '%.100s' have the same id %" PRId64, r->where, token->text,
+                        text, id);
+    if (token->text != NULL) return APR_OK;
+    *token = copy_string(r, text, n_bytes);
+    r->types[id] = APR_TOKEN_NORMAL;
+    return token->text != NULL ? APR_OK : apr_no_memory(r->err, "the tokens");
+}
+
+/* A byte of SentencePiece's fallback: "<0xNN>". */
+static bool is_byte_token(apr_str token)
+{
+    return token.n_bytes == 6 && memcmp(token.text, "<0x", 3) == 0 && token.text[5] == '>' &&
+           strspn(token.text + 3, "0123456789ABCDEFabcdef") == 2;
+}
+
+static apr_status read_added(reading *r, const cJSON *item)
+{
+    static const struct {
+        const char *key;
+        uint8_t flag;
+    } flags[] = {{"lstrip", APR_ADDED_LSTRIP},
+                 {"rstrip", APR_ADDED_RSTRIP},
+                 {"single_word", APR_ADDED_SINGLE_WORD},
+                 {"normalized", APR_ADDED_NORMALIZED}};
+    int64_t id = 0;
+
+    apr_json_get_int(item, "id", &id);
+    APR_TRY(set_token(r, id, apr_json_get_string(item, "content")));
+    r->types[id] = flag_of(item, "special", false) ? APR_TOKEN_CONTROL : APR_TOKEN_USER;
+    r->added[id] = APR_ADDED;
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (flag_of(item, flags[i].key, false)) r->added[id] |= flags[i].flag;
+    return APR_OK;
+}
+
+/* Ids that nothing claims: the embedding has rows for them, no text has. */
+static apr_status fill_holes(reading *r, size_t n_tokens)
+{
+    for (size_t id = 0; id < n_tokens; id++) {
+        if (r->tokens[id].text != NULL) continue;
+        const char *const text = apr_arena_print(r->arena, "[PAD%zu]", id);
+        if (text == NULL) return apr_no_memory(r->err, "the tokens");
+        r->tokens[id] = apr_str_of(text);
+        r->types[id] = APR_TOKEN_UNUSED;
+    }
+    return APR_OK;
+}
+
+static apr_status read_tokens(reading *r)
+{
+    const cJSON *const entries = apr_json_get(apr_json_get(r->tokenizer, "model"), "vocab"),
+                       *const added = apr_json_get(r->tokenizer, "added_tokens"), *item;
+    size_t n_tokens;
+
+    if (!cJSON_IsObject(entries)) return apr_fail(r->err, APR_E_DAMAGED, "%s: there is no model.vocab in it", r->where);
+    APR_TRY(count_tokens(r, entries, added, &n_tokens));
+    r->tokens = apr_arena_array(r->arena, n_tokens, sizeof *r->tokens);
+    r->types = apr_arena_alloc(r->arena, n_tokens);
+    r->added = apr_arena_alloc(r->arena, n_tokens);
+    if (r->tokens == NULL || r->types == NULL || r->added == NULL) return apr_no_memory(r->err, "the tokens");
+    cJSON_ArrayForEach(item, entries)
+    {
+        int64_t id = 0;
+        apr_json_as_int(item, &id); /* counted and checked before */
+        APR_TRY(set_token(r, id, item->string));
+        if (r->vocab->kind == APR_VOCAB_SPM && is_byte_token(r->tokens[id])) r->types[id] = APR_TOKEN_BYTE;
+    }
+    cJSON_ArrayForEach(item, added) APR_TRY(read_added(r, item));
+    APR_TRY(fill_holes(r, n_tokens));
+    r->vocab->tokens = r->tokens;
+    r->vocab->types = r->types;
+    r->vocab->added = r->added;
+    r->vocab->n_tokens = n_tokens;
+    return APR_OK;
+}
+
+/* "left right", or ["left", "right"] in newer files. */
+static bool read_merge(const reading *r, const cJSON *item, apr_str pair[2])
+{
+    if (cJSON_IsString(item)) {
+        const char *const text = item->valuestring, *const space = strchr(text, ' ');
+        if (space == NULL || strchr(space + 1, ' ') != NULL) return false;
+        pair[0] = copy_string(r, text, (size_t)(space - text));
+        pair[1] = copy_string(r, space + 1, strlen(space + 1));
+    } else {
+        const cJSON *const left = cJSON_IsArray(item) ? item->child : NULL, *const right = left != NULL ? left->next : NULL;
+        if (!cJSON_IsString(left) || !cJSON_IsString(right) || right->next != NULL) return false;
+        pair[0] = copy_string(r, left->valuestring, strlen(left->valuestring));
+        pair[1] = copy_string(r, right->valuestring, strlen(right->valuestring));
+    }
+    return pair[0].n_bytes > 0 && pair[1].n_bytes > 0;
+}
+
+static apr_status read_merges(reading *r)
+{
+    const cJSON *const list = apr_json_get(apr_json_get(r->tokenizer, "model"), "merges"), *item;
+    size_t n = 0;
+
+    if (!cJSON_IsArray(list)) return apr_fail(r->err, APR_E_DAMAGED, "%s: there is no list model.merges in it", r->where);
+    apr_str *const merges = apr_arena_array(r->arena, 2 * (size_t)cJSON_GetArraySize(list), sizeof *merges);
+    if (merges == NULL) return apr_no_memory(r->err, "the merges");
+    cJSON_ArrayForEach(item, list)
+    {
+        apr_str *const pair = &merges[2 * n];
+        if (!read_merge(r, item, pair)) return apr_fail(r->err, APR_E_DAMAGED, "%s: merge %zu is no pair of tokens", r->where, n);
+        if (pair[0].text == NULL || pair[1].text == NULL) return apr_no_memory(r->err, "the merges");
+        n++;
+    }
+    r->vocab->merges = merges;
+    r->vocab->n_merges = n;
+    return APR_OK;
+}
+
+/* --- special tokens --- */
+
+static int32_t id_of(const apr_vocab *vocab, const char *text)
+{
+    for (size_t id = 0; text != NULL && id < vocab->n_tokens; id++)
+        if (apr_str_is(vocab->tokens[id], text)) return (int32_t)id;
+    return -1;
+}
+
+/* A token is named by its text, or by an object like those of added_tokens. */
+static int32_t token_under(const apr_vocab *vocab, const cJSON *config, const char *key)
+{
+    const cJSON *const item = apr_json_get(config, key);
+    return id_of(vocab, cJSON_IsString(item) ? item->valuestring : apr_json_get_string(item, "content"));
+}
+
+/* The first of an id or a list of ids, the padding token only where there is no other; -1 when there is none in the vocabulary. All
+ * of them end a turn if `stops`. */
+static int32_t ids_under(apr_vocab *vocab, const cJSON *config, const char *key, bool stops)
+{
+    const cJSON *const item = apr_json_get(config, key);
+    int32_t first = -1;
+
+    for (const cJSON *one = cJSON_IsArray(item) ? item->child : item; one != NULL; one = cJSON_IsArray(item) ? one->next : NULL) {
+        int64_t id;
+        if (!apr_json_as_int(one, &id) || id < 0 || (uint64_t)id >= vocab->n_tokens) continue;
+        if (first < 0 || first == vocab->pad_id) first = (int32_t)id;
+        if (stops) apr_vocab_add_stop(vocab, id);
+    }
+    return first;
+}
+
+/* A tokenizer_config.json that says null has no such token: what generation_config.json lists then is not it. */
+static int32_t special_id(const reading *r, const char *token_key, const char *id_key)
+{
+    int32_t id = token_under(r->vocab, r->config, token_key);
+    if (id < 0) id = token_under(r->vocab, r->special_map, token_key);
+    if (id < 0) id = ids_under(r->vocab, r->model_config, id_key, false);
+    if (id < 0 && !cJSON_IsNull(apr_json_get(r->config, token_key))) id = ids_under(r->vocab, r->generation, id_key, false);
+    return id;
+}
+
+static void read_specials(reading *r, const apr_hf_pipeline *p)
+{
+    apr_vocab *const v = r->vocab;
+    const cJSON *const text_config = apr_json_get(r->model_config, "text_config");
+
+    v->pad_id = special_id(r, "pad_token", "pad_token_id"); /* first: the end is another where there is one */
+    v->bos_id = special_id(r, "bos_token", "bos_token_id");
+    v->eos_id = special_id(r, "eos_token", "eos_token_id");
+    v->unk_id = token_under(v, apr_json_get(r->tokenizer, "model"), "unk_token");
+    if (v->unk_id >= 0) r->types[v->unk_id] = APR_TOKEN_UNKNOWN;
+
+    apr_vocab_add_stop(v, v->eos_id);
+    ids_under(v, r->generation, "eos_token_id", true);
+    ids_under(v, r->model_config, "eos_token_id", true);
+    ids_under(v, text_config, "eos_token_id", true);
+
+    if (p->has_template) {
+        const int32_t first = id_of(v, p->first_token), last = id_of(v, p->last_token);
+        v->add_bos = first >= 0;
+        v->add_eos = last >= 0;
+        if (first >= 0) v->bos_id = first;
+        if (last >= 0) v->eos_id = last;
+    } else {
+        v->add_bos = flag_of(r->config, "add_bos_token", false) && v->bos_id >= 0;
+        v->add_eos = flag_of(r->config, "add_eos_token", false) && v->eos_id >= 0;
+    }
+}
+
+static apr_status read_template(reading *r)
+{
+    const apr_attachment *const file = apr_model_attachment(r->model, "chat_template.jinja");
+    const cJSON *const item = apr_json_get(r->config, "chat_template"), *named;
+    const char *text = cJSON_IsString(item) ? item->valuestring : apr_json_get_string(r->template_json, "chat_template");
+
+    if (file != NULL) {
+        if (file->n_bytes > 0 && memchr(file->data, '\0', file->n_bytes) != NULL)
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: there is a NUL in chat_template.jinja", r->model->path);
+        r->vocab->chat_template = apr_arena_copy(r->arena, (const char *)file->data, file->n_bytes);
+        return r->vocab->chat_template != NULL ? APR_OK : apr_no_memory(r->err, "the chat template");
+    }
+    if (cJSON_IsArray(item))
+        cJSON_ArrayForEach(named, item) if (is_string(named, "name", "default")) text = apr_json_get_string(named, "template");
+    if (text == NULL) return APR_OK;
+    r->vocab->chat_template = apr_arena_copy(r->arena, text, strlen(text));
+    return r->vocab->chat_template != NULL ? APR_OK : apr_no_memory(r->err, "the chat template");
+}
+
+/* --- all of it --- */
+
+/* The splitting expression or steps, out of the JSON's memory. */
+static apr_status copy_splits(reading *r, const apr_hf_pipeline *p)
+{
+    apr_vocab *const v = r->vocab;
+
+    if (p->pattern != NULL) {
+        v->pattern = apr_arena_copy(r->arena, p->pattern, strlen(p->pattern));
+        if (v->pattern == NULL) return apr_no_memory(r->err, "the splitting expression");
+    }
+    apr_split *const splits = apr_arena_array(r->arena, p->n_splits, sizeof *splits);
+    if (splits == NULL) return apr_no_memory(r->err, "the splitting expressions");
+    for (size_t i = 0; i < p->n_splits; i++) {
+        splits[i] = p->splits[i];
+        splits[i].pattern = apr_arena_copy(r->arena, p->splits[i].pattern, strlen(p->splits[i].pattern));
+        if (splits[i].pattern == NULL) return apr_no_memory(r->err, "the splitting expressions");
+    }
+    v->splits = splits;
+    v->n_splits = p->n_splits;
+    const apr_pre_rule *const rule = v->n_splits > 0 ? apr_pre_of(v) : NULL;
+    v->pre = rule != NULL ? rule->name : apr_pre_name(v->pattern);
+    return APR_OK;
+}
+
+static apr_status read_bpe(reading *r)
+{
+    apr_vocab *const v = r->vocab;
+    const cJSON *const model = apr_json_get(r->tokenizer, "model");
+    const bool byte_fallback = flag_of(model, "byte_fallback", false);
+    apr_hf_pipeline p;
+    const char *why;
+
+    APR_TRY(apr_hf_pipeline_read(&p, r->tokenizer, r->arena, r->err));
+    v->kind = kind_of(&p, byte_fallback, &why);
+    if (v->kind == APR_VOCAB_NONE) {
+        v->unsupported = apr_arena_copy(r->arena, why, strlen(why));
+        return v->unsupported != NULL ? APR_OK : apr_no_memory(r->err, "the tokenizer");
+    }
+    v->nfc = p.nfc;
+    v->ignore_merges = flag_of(model, "ignore_merges", false);
+    v->byte_fallback = byte_fallback;
+    v->add_space_prefix = p.add_space_prefix;
+    v->prefix_unless_space = p.prefix_unless_space;
+    v->space_after_added = p.space_after_added;
+    v->escape_spaces = p.escape_spaces;
+    APR_TRY(copy_splits(r, &p));
+    APR_TRY(read_tokens(r));
+    APR_TRY(read_merges(r));
+    read_specials(r, &p);
+    return APR_OK;
+}
+
+/* An attachment's JSON; NULL and OK when there is no such attachment. */
+static apr_status parse_attachment(const reading *r, const char *name, cJSON **json)
+{
+    const apr_attachment *const file = apr_model_attachment(r->model, name);
+    if (file == NULL) return APR_OK;
+    const char *const where = apr_arena_print(r->arena, "%s: %s", r->model->path, name);
+    if (where == NULL) return apr_no_memory(r->err, "a path");
+    return apr_json_parse(json, file->data, file->n_bytes, where, r->err);
+}
+
+static apr_status read_vocab(reading *r)
+{
+    r->where = apr_arena_print(r->arena, "%s: tokenizer.json", r->model->path);
+    if (r->where == NULL) return apr_no_memory(r->err, "a path");
+    APR_TRY(parse_attachment(r, "tokenizer.json", &r->tokenizer));
+    APR_TRY(parse_attachment(r, "tokenizer_config.json", &r->config));
+    APR_TRY(parse_attachment(r, "generation_config.json", &r->generation));
+    APR_TRY(parse_attachment(r, "config.json", &r->model_config));
+    APR_TRY(parse_attachment(r, "special_tokens_map.json", &r->special_map));
+    APR_TRY(parse_attachment(r, "chat_template.json", &r->template_json));
+    APR_TRY(read_template(r));
+    return r->tokenizer != NULL ? read_bpe(r) : APR_OK;
+}
+
+apr_status apr_hf_vocab_read(const apr_model *model, apr_vocab *vocab, apr_arena *arena, apr_error *err)
+{
+    reading r = {.model = model, .vocab = vocab, .arena = arena, .err = err};
+
+    *vocab = (apr_vocab){.bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1};
+    const apr_status status = read_vocab(&r);
+    cJSON *const trees[] = {r.tokenizer, r.config, r.generation, r.model_config, r.special_map, r.template_json};
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) cJSON_Delete(trees[i]);
+    return status;
+}

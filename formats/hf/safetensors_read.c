@@ -1,0 +1,464 @@
+/* safetensors_read.c - one file's header to tensors, and a checkpoint directory to a model; decodes no weights. */
+#include "formats/base/checkpoint_names.h"
+#include "formats/base/json.h"
+#include "formats/hf/checkpoint_files.h"
+#include "formats/hf/hf_quantization.h"
+#include "formats/hf/safetensors.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const uint64_t MAX_HEADER_BYTES = 100000000; /* the format's own limit */
+
+/* --- one file --- */
+
+typedef struct entry {
+    const cJSON *item; /* its key is the tensor's name */
+    uint64_t begin, end;
+    size_t position; /* in the header: settles ties between empty tensors */
+} entry;
+
+static int by_offset(const void *a, const void *b)
+{
+    const entry *const x = a, *const y = b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    if (x->end != y->end) return x->end < y->end ? -1 : 1;
+    return x->position < y->position ? -1 : x->position > y->position;
+}
+
+static apr_status read_offsets(entry *e, uint64_t n_data, const char *where, apr_error *err)
+{
+    const cJSON *const offsets = apr_json_get(e->item, "data_offsets");
+    int64_t begin, end;
+
+    if (!cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2 || !apr_json_as_int(offsets->child, &begin) ||
+        !apr_json_as_int(offsets->child->next, &end))
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has no data_offsets [begin, end]", where, e->item->string);
+    if (begin < 0 || end < begin || (uint64_t)end > n_data)
+        return apr_fail(err, APR_E_DAMAGED,
+                        "%s: tensor '%s' lies at bytes %" PRId64 " to %" PRId64 " of %" PRIu64 " bytes of data; is the file complete?",
+                        where, e->item->string, begin, end, n_data);
+    e->begin = (uint64_t)begin;
+    e->end = (uint64_t)end;
+    return APR_OK;
+}
+
+/* Of several shards the first one's metadata counts; they all carry the same. */
+static apr_status read_metadata(const cJSON *metadata, apr_model *model, const char *where, apr_error *err)
+{
+    const cJSON *item;
+
+    if (!cJSON_IsObject(metadata)) return apr_fail(err, APR_E_DAMAGED, "%s: __metadata__ is no object", where);
+    if (model->kv.n_items > 0) return APR_OK;
+    const size_t n_items = (size_t)cJSON_GetArraySize(metadata);
+    model->kv.items = apr_arena_array(&model->arena, n_items, sizeof *model->kv.items);
+    if (model->kv.items == NULL) return apr_no_memory(err, "metadata");
+    model->kv.capacity = n_items;
+    cJSON_ArrayForEach(item, metadata)
+    {
+        if (!cJSON_IsString(item)) return apr_fail(err, APR_E_DAMAGED, "%s: __metadata__ '%s' is no string", where, item->string);
+        const size_t n_key = strlen(item->string), n_text = strlen(item->valuestring);
+        const char *const key = apr_arena_copy(&model->arena, item->string, n_key);
+        const char *const text = apr_arena_copy(&model->arena, item->valuestring, n_text);
+        if (key == NULL || text == NULL) return apr_no_memory(err, "metadata");
+        model->kv.items[model->kv.n_items++] = (apr_kv){.key = {key, n_key}, .type = APR_KV_STRING, .value.string = {text, n_text}};
+    }
+    return APR_OK;
+}
+
+static apr_status read_tensor(apr_tensor *tensor, const entry *e, const uint8_t *data, apr_arena *arena, const char *where, apr_error *err)
+{
+    const char *const name = e->item->string, *const dtype = apr_json_get_string(e->item, "dtype");
+    const cJSON *const shape = apr_json_get(e->item, "shape"), *dim;
+
+    if (dtype == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has no dtype", where, name);
+    tensor->dtype = apr_dtype_by_safetensors_name(dtype);
+    if (tensor->dtype == APR_DTYPE_COUNT || strcmp(apr_dtypes[tensor->dtype].safetensors_name, dtype) != 0)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' has the unknown dtype '%.40s'", where, name, dtype);
+    if (!cJSON_IsArray(shape)) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has no shape", where, name);
+    cJSON_ArrayForEach(dim, shape)
+    {
+        if (tensor->rank == APR_MAX_RANK)
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' has more than %d dimensions", where, name, APR_MAX_RANK);
+        if (!apr_json_as_int(dim, &tensor->dims[tensor->rank]) || tensor->dims[tensor->rank] < 0)
+            return apr_fail(err, APR_E_DAMAGED, "%s: dimension %d of tensor '%s' is no size", where, tensor->rank, name);
+        tensor->rank++;
+    }
+    tensor->name = apr_arena_copy(arena, name, strlen(name));
+    if (tensor->name == NULL) return apr_no_memory(err, "the names of the tensors");
+    APR_TRY(apr_tensor_size(tensor, where, err));
+    if (tensor->n_bytes != e->end - e->begin) {
+        char dims[128];
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' %s of %s needs %" PRIu64 " bytes, its data_offsets give %" PRIu64, where, name,
+                        apr_dims_text(tensor, dims, sizeof dims), dtype, tensor->n_bytes, e->end - e->begin);
+    }
+    tensor->data = tensor->n_bytes > 0 ? data + e->begin : NULL;
+    return APR_OK;
+}
+
+/* Room for n more tensors. The table's capacity is always n_tensors rounded up to a power of two. */
+static apr_status grow_tensors(apr_model *model, size_t n_more, apr_error *err)
+{
+    size_t capacity = 1, needed;
+    if (__builtin_add_overflow(model->n_tensors, n_more, &needed)) return apr_no_memory(err, "the table of tensors");
+    while (capacity < model->n_tensors) capacity *= 2;
+    if (needed <= capacity && model->tensors != NULL) return APR_OK;
+    while (capacity < needed) capacity *= 2;
+    apr_tensor *const grown = apr_arena_array(&model->arena, capacity, sizeof *grown);
+    if (grown == NULL) return apr_no_memory(err, "the table of tensors");
+    if (model->n_tensors > 0) memcpy(grown, model->tensors, model->n_tensors * sizeof *grown);
+    model->tensors = grown;
+    return APR_OK;
+}
+
+/* The entries sorted by offset, which must follow each other from the first byte of the data to the last. */
+static apr_status read_tensors(apr_model *model, entry *entries, size_t n, const uint8_t *data, uint64_t n_data, const char *where,
+                               apr_error *err)
+{
+    uint64_t at = 0;
+
+    APR_TRY(grow_tensors(model, n, err));
+    for (size_t i = 0; i < n; i++) APR_TRY(read_offsets(&entries[i], n_data, where, err));
+    if (n > 0) qsort(entries, n, sizeof *entries, by_offset);
+    for (size_t i = 0; i < n; i++) {
+        const entry *const e = &entries[i];
+        if (e->begin != at)
+            return apr_fail(err, APR_E_DAMAGED,
+                            "%s: tensor '%s' begins at byte %" PRIu64 " of the data, but the one before it ends at %" PRIu64, where,
+                            e->item->string, e->begin, at);
+        apr_tensor *const tensor = &model->tensors[model->n_tensors];
+        *tensor = (apr_tensor){0};
+        APR_TRY(read_tensor(tensor, e, data, &model->arena, where, err));
+        model->n_tensors++;
+        at = e->end;
+    }
+    if (at != n_data)
+        return apr_fail(err, APR_E_DAMAGED, "%s: the tensors end at byte %" PRIu64 " of the data, the file at %" PRIu64, where, at, n_data);
+    return APR_OK;
+}
+
+static apr_status read_header(apr_model *model, const cJSON *header, const uint8_t *data, uint64_t n_data, const char *where,
+                              apr_error *err)
+{
+    size_t n = 0;
+    const cJSON *item;
+
+    if (!cJSON_IsObject(header)) return apr_fail(err, APR_E_DAMAGED, "%s: the header is no JSON object", where);
+    entry *const entries = calloc((size_t)cJSON_GetArraySize(header) + 1, sizeof *entries);
+    if (entries == NULL) return apr_no_memory(err, "the table of tensors");
+    apr_status status = APR_OK;
+    cJSON_ArrayForEach(item, header)
+    {
+        if (strcmp(item->string, "__metadata__") != 0) {
+            entries[n] = (entry){.item = item, .position = n};
+            n++;
+        } else if (status == APR_OK) {
+            status = read_metadata(item, model, where, err);
+        }
+    }
+    if (status == APR_OK) status = read_tensors(model, entries, n, data, n_data, where, err);
+    free(entries);
+    return status;
+}
+
+apr_status apr_safetensors_parse(apr_model *model, const uint8_t *data, size_t n_bytes, const char *where, apr_error *err)
+{
+    cJSON *header;
+
+    model->kv.arena = &model->arena;
+    if (n_bytes < 8) return apr_fail(err, APR_E_DAMAGED, "%s: %zu bytes are too few for a safetensors file", where, n_bytes);
+    const uint64_t n_header = apr_load_le64(data), n_left = n_bytes - 8;
+    if (n_header > n_left)
+        return apr_fail(err, APR_E_DAMAGED,
+                        "%s: the header should have %" PRIu64 " bytes, the file has %" PRIu64 " behind its first 8; is it complete?", where,
+                        n_header, n_left);
+    if (n_header > MAX_HEADER_BYTES)
+        return apr_fail(err, APR_E_DAMAGED, "%s: the header has %" PRIu64 " bytes, the format allows %" PRIu64, where, n_header,
+                        MAX_HEADER_BYTES);
+    APR_TRY(apr_json_parse(&header, data + 8, (size_t)n_header, where, err));
+    const apr_status status = read_header(model, header, data + 8 + n_header, n_left - n_header, where, err);
+    cJSON_Delete(header);
+    return status;
+}
+
+/* --- a directory --- */
+
+/* The next free place among the model's maps; the caller counts it when the map is open. */
+static apr_status map_file(apr_model *model, const char *folder, const char *name, const char **path, apr_error *err)
+{
+    *path = apr_arena_print(&model->arena, "%s/%s", folder, name);
+    if (*path == NULL) return apr_no_memory(err, "a path");
+    APR_TRY(apr_map_open(&model->maps[model->n_maps], *path, err));
+    model->n_maps++;
+    return APR_OK;
+}
+
+static bool file_exists(const char *folder, const char *name, apr_arena *arena)
+{
+    const char *const path = apr_arena_print(arena, "%s/%s", folder, name);
+    return path != NULL && access(path, F_OK) == 0;
+}
+
+/* The files of weights that were read, by their names in the folder. */
+typedef struct weight_files {
+    const char **names;
+    size_t n;
+} weight_files;
+
+static apr_status read_attachments(apr_model *model, const char *folder, const weight_files *weights, apr_error *err)
+{
+    apr_file_list list;
+
+    APR_TRY(apr_checkpoint_files(folder, weights->names, weights->n, &list, &model->arena, err));
+    apr_attachment *const found = apr_arena_array(&model->arena, list.n, sizeof *found);
+    if (found == NULL) return apr_no_memory(err, "the small files");
+    model->attachments = found;
+    model->left_behind = list.left_behind;
+    for (size_t i = 0; i < list.n; i++) {
+        const char *path;
+        APR_TRY(map_file(model, folder, list.names[i], &path, err));
+        const apr_map *const map = &model->maps[model->n_maps - 1];
+        found[model->n_attachments++] = (apr_attachment){list.names[i], map->data, map->n_bytes};
+    }
+    return APR_OK;
+}
+
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+typedef struct shard_list {
+    const char **names;   /* sorted, each once */
+    size_t *first_tensor; /* [n + 1] */
+    size_t n;
+} shard_list;
+
+/* The shards that the index names; a name from a stranger must not lead out of the folder. */
+static apr_status list_shards(const cJSON *index, const char *where, apr_arena *arena, shard_list *shards, apr_error *err)
+{
+    const cJSON *const map = apr_json_get(index, "weight_map"), *item;
+    size_t n = 0;
+
+    if (!cJSON_IsObject(map)) return apr_fail(err, APR_E_DAMAGED, "%s: there is no weight_map in it", where);
+    const size_t n_entries = (size_t)cJSON_GetArraySize(map);
+    shards->names = apr_arena_array(arena, n_entries + 1, sizeof *shards->names);
+    if (shards->names == NULL) return apr_no_memory(err, "the names of the shards");
+    cJSON_ArrayForEach(item, map)
+    {
+        const char *const name = cJSON_IsString(item) ? item->valuestring : "";
+        if (*name == '\0' || *name == '.' || strlen(name) > 255 || strpbrk(name, "/\\") != NULL)
+            return apr_fail(err, APR_E_DAMAGED, "%s: the file of tensor '%s' is called '%.100s', which is no name of a file beside it",
+                            where, item->string, name);
+        if (n == 0 || strcmp(shards->names[n - 1], name) != 0) shards->names[n++] = name;
+    }
+    if (n > 0) qsort(shards->names, n, sizeof *shards->names, by_text);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(shards->names[shards->n - 1], shards->names[i]) != 0) shards->names[shards->n++] = shards->names[i];
+    shards->first_tensor = apr_arena_array(arena, shards->n + 1, sizeof *shards->first_tensor);
+    return shards->first_tensor != NULL ? APR_OK : apr_no_memory(err, "the names of the shards");
+}
+
+static apr_status check_weight_map(const apr_model *model, const cJSON *index, const shard_list *shards, const char *where, apr_error *err)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, apr_json_get(index, "weight_map"))
+    {
+        const apr_tensor *const tensor = apr_model_find(model, item->string);
+        const char *const name = item->valuestring;
+        const char *const *const shard = bsearch(&name, shards->names, shards->n, sizeof *shards->names, by_text);
+        const size_t s = (size_t)(shard - shards->names), at = tensor != NULL ? (size_t)(tensor - model->tensors) : 0;
+        if (tensor == NULL || at < shards->first_tensor[s] || at >= shards->first_tensor[s + 1])
+            return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' should be in %s, but is not", where, item->string, name);
+    }
+    return APR_OK;
+}
+
+/* Room for the maps of n weight files and all attachments. */
+static apr_status allocate_maps(apr_model *model, size_t n, apr_error *err)
+{
+    model->maps = apr_arena_array(&model->arena, n + APR_MAX_CHECKPOINT_FILES, sizeof *model->maps);
+    return model->maps != NULL ? APR_OK : apr_no_memory(err, "the table of files");
+}
+
+static apr_status read_weights(apr_model *model, const char *folder, const char *name, apr_error *err)
+{
+    const char *path;
+    APR_TRY(map_file(model, folder, name, &path, err));
+    const apr_map *const map = &model->maps[model->n_maps - 1];
+    return apr_safetensors_parse(model, map->data, map->n_bytes, path, err);
+}
+
+static apr_status read_shards(apr_model *model, const char *folder, const cJSON *index, const char *where, weight_files *weights,
+                              apr_error *err)
+{
+    shard_list shards = {0};
+
+    APR_TRY(list_shards(index, where, &model->arena, &shards, err));
+    APR_TRY(allocate_maps(model, shards.n, err));
+    weights->names = apr_arena_array(&model->arena, shards.n + 1, sizeof *weights->names);
+    if (weights->names == NULL) return apr_no_memory(err, "the names of the shards");
+    for (size_t i = 0; i < shards.n; i++) {
+        if (!file_exists(folder, shards.names[i], &model->arena))
+            return apr_fail(err, APR_E_IO, "%s/%s: the file is missing, though " APR_CHECKPOINT_INDEX " names it; fetch it again", folder,
+                            shards.names[i]);
+        shards.first_tensor[i] = model->n_tensors;
+        weights->names[weights->n++] = apr_arena_copy(&model->arena, shards.names[i], strlen(shards.names[i])); /* the index goes */
+        if (weights->names[i] == NULL) return apr_no_memory(err, "the names of the shards");
+        APR_TRY(read_weights(model, folder, shards.names[i], err));
+    }
+    shards.first_tensor[shards.n] = model->n_tensors;
+    APR_TRY(apr_model_index_names(model, err));
+    return check_weight_map(model, index, &shards, where, err);
+}
+
+static apr_status read_indexed(apr_model *model, const char *folder, weight_files *weights, apr_error *err)
+{
+    apr_map map = {0};
+    cJSON *index = NULL;
+    const char *const path = apr_arena_print(&model->arena, "%s/" APR_CHECKPOINT_INDEX, folder);
+
+    if (path == NULL) return apr_no_memory(err, "a path");
+    APR_TRY(apr_map_open(&map, path, err));
+    apr_status status = apr_json_parse(&index, map.data, map.n_bytes, path, err);
+    if (status == APR_OK) status = read_shards(model, folder, index, path, weights, err);
+    cJSON_Delete(index);
+    apr_map_close(&map);
+    return status;
+}
+
+/* Output and embedding are one matrix when the config says so, or when there is no other output matrix. */
+static void find_tied_output(apr_model *model)
+{
+    static const char *const embeddings[] = {"model.embed_tokens.weight", "model.language_model.embed_tokens.weight",
+                                             "language_model.model.embed_tokens.weight"};
+    static const char *const outputs[] = {"lm_head.weight", "model.lm_head.weight", "language_model.lm_head.weight"};
+
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
+        if (apr_model_find(model, outputs[i]) != NULL) return;
+    for (size_t i = 0; i < sizeof embeddings / sizeof *embeddings; i++)
+        if (apr_model_find(model, embeddings[i]) != NULL) model->hparams.tie_word_embeddings = true;
+}
+
+/* What the small files say about the weights. */
+static apr_status complete_model(apr_model *model, const char *folder, const weight_files *weights, apr_error *err)
+{
+    APR_TRY(read_attachments(model, folder, weights, err));
+    const apr_attachment *const config = apr_model_attachment(model, "config.json");
+    if (config != NULL) {
+        const char *const where = apr_arena_print(&model->arena, "%s/config.json", folder);
+        if (where == NULL) return apr_no_memory(err, "a path");
+        APR_TRY(apr_hf_config_read(config, &model->hparams, &model->arena, where, err));
+    }
+    APR_TRY(apr_hparams_complete(&model->hparams, &model->arena, model->path, err));
+    APR_TRY(apr_hf_vocab_read(model, &model->vocab, &model->arena, err));
+    APR_TRY(apr_model_index_names(model, err));
+    find_tied_output(model);
+    APR_TRY(apr_quantization_read(model, &model->arena, &model->quantization, err));
+    if (config != NULL && model->hparams.refusal == NULL)
+        model->hparams.refusal = apr_hf_bias_conflict(model, &model->hparams, false, &model->arena);
+    return apr_bind_scales(model, config, err);
+}
+
+static apr_status read_folder(apr_model *model, const char *folder, apr_error *err)
+{
+    static const char *single[] = {"model.safetensors"};
+    weight_files weights = {single, 1};
+
+    if (file_exists(folder, "model.safetensors", &model->arena)) {
+        APR_TRY(allocate_maps(model, 1, err));
+        APR_TRY(read_weights(model, folder, single[0], err));
+    } else if (file_exists(folder, APR_CHECKPOINT_INDEX, &model->arena)) {
+        weights.n = 0;
+        APR_TRY(read_indexed(model, folder, &weights, err));
+    } else {
+        return apr_fail(err, APR_E_IO, "%s: neither model.safetensors nor " APR_CHECKPOINT_INDEX " is in this folder", folder);
+    }
+    return complete_model(model, folder, &weights, err);
+}
+
+/* Folder and name of a path, in the arena. */
+static apr_status split_path(const char *path, apr_arena *arena, const char **folder, const char **name, apr_error *err)
+{
+    const char *const slash = strrchr(path, '/');
+    *folder = slash == NULL ? "." : slash == path ? "" : apr_arena_copy(arena, path, (size_t)(slash - path));
+    *name = slash == NULL ? path : slash + 1;
+    return *folder != NULL ? APR_OK : apr_no_memory(err, "a path");
+}
+
+static apr_status start_model(apr_model *model, const char *path, apr_format format, apr_error *err)
+{
+    *model = (apr_model){.format = format, .dialect = APR_DIALECT_HF};
+    if (format == APR_FORMAT_SAFETENSORS) model->origin.format = APR_FORMAT_SAFETENSORS;
+    model->kv.arena = &model->arena;
+    model->path = apr_arena_copy(&model->arena, path, strlen(path));
+    return model->path != NULL ? APR_OK : apr_no_memory(err, "a path");
+}
+
+static apr_status read_checkpoint(apr_model *model, const char *path, apr_error *err)
+{
+    const char *folder, *name;
+    const char *const inside = apr_arena_print(&model->arena, "%s/.", path); /* exists when `path` is a folder */
+
+    if (inside == NULL) return apr_no_memory(err, "a path");
+    if (access(inside, F_OK) == 0) {
+        size_t n = strlen(path);
+        while (n > 1 && path[n - 1] == '/') n--;
+        folder = apr_arena_copy(&model->arena, path, n);
+        return folder != NULL ? read_folder(model, folder, err) : apr_no_memory(err, "a path");
+    }
+    APR_TRY(split_path(path, &model->arena, &folder, &name, err));
+    APR_TRY(allocate_maps(model, 1, err));
+    APR_TRY(read_weights(model, folder, name, err));
+    return complete_model(model, folder, &(weight_files){0}, err);
+}
+
+apr_status apr_safetensors_open(apr_model *model, const char *path, apr_error *err)
+{
+    apr_status status = start_model(model, path, APR_FORMAT_SAFETENSORS, err);
+    if (status == APR_OK) status = read_checkpoint(model, path, err);
+    if (status != APR_OK) apr_model_close(model);
+    return status;
+}
+
+/* modelopt says what it did to the weights in a file beside config.json. */
+static apr_status read_quantization_file(apr_model *model, const char *config_path, apr_attachment *file, apr_error *err)
+{
+    static const char quantization[] = "hf_quant_config.json";
+    const char *folder, *name, *path;
+
+    APR_TRY(split_path(config_path, &model->arena, &folder, &name, err));
+    if (strcmp(name, "config.json") != 0 || !file_exists(folder, quantization, &model->arena)) return APR_OK;
+    APR_TRY(map_file(model, folder, quantization, &path, err));
+    const apr_map *const map = &model->maps[model->n_maps - 1];
+    *file = (apr_attachment){quantization, map->data, map->n_bytes};
+    model->n_attachments++;
+    return APR_OK;
+}
+
+static apr_status read_config(apr_model *model, const char *path, apr_error *err)
+{
+    apr_attachment *const config = apr_arena_array(&model->arena, 2, sizeof *config);
+    if (config == NULL) return apr_no_memory(err, "a config");
+    APR_TRY(allocate_maps(model, 1, err));
+    APR_TRY(apr_map_open(&model->maps[0], path, err));
+    model->n_maps = 1;
+    *config = (apr_attachment){"config.json", model->maps[0].data, model->maps[0].n_bytes};
+    model->attachments = config;
+    model->n_attachments = 1;
+    APR_TRY(read_quantization_file(model, path, &config[1], err));
+    APR_TRY(apr_hf_config_read(config, &model->hparams, &model->arena, path, err));
+    if (model->hparams.hidden_size == 0)
+        return apr_fail(err, APR_E_DAMAGED, "%s: there is no hidden_size in it: not the config.json of a model", path);
+    APR_TRY(apr_hparams_complete(&model->hparams, &model->arena, path, err));
+    APR_TRY(apr_quantization_read(model, &model->arena, &model->quantization, err));
+    return apr_model_index_names(model, err);
+}
+
+apr_status apr_config_open(apr_model *model, const char *path, apr_error *err)
+{
+    apr_status status = start_model(model, path, APR_FORMAT_CONFIG, err);
+    if (status == APR_OK) status = read_config(model, path, err);
+    if (status != APR_OK) apr_model_close(model);
+    return status;
+}

@@ -1,0 +1,36 @@
+/* losses.h - what an output's format cannot say of a model: named before anything is written, and refused unless asked for.
+ *
+ * A loss changes what everybody computes with the output: it is refused, or said where the user allows it. What only our own
+ * reader finds again (under keys that others ignore) is said as a warning. A note changes no numbers (a checkpoint that has no
+ * tokenizer gives a GGUF without one): it is said. Texts are clauses without a full stop. */
+#ifndef APR_FORMATS_LOSSES_H
+#define APR_FORMATS_LOSSES_H
+
+#include "formats/base/arena.h"
+#include "formats/base/status.h"
+
+#include <stdbool.h>
+
+typedef enum { APR_LOST, APR_LOST_TO_OTHERS, APR_NOTE } apr_loss_kind;
+
+typedef struct apr_loss {
+    const char *text;
+    apr_loss_kind kind;
+} apr_loss;
+
+/* A zeroed list is empty; close it with apr_losses_close. */
+typedef struct apr_losses {
+    apr_loss *items;
+    size_t n_items, capacity;
+    apr_arena arena; /* owns items and texts */
+} apr_losses;
+
+apr_status apr_loss_add(apr_losses *losses, apr_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
+apr_status apr_loss_to_others_add(apr_losses *losses, apr_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
+apr_status apr_note_add(apr_losses *losses, apr_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
+size_t apr_losses_count(const apr_losses *losses); /* of the kind LOST */
+/* APR_E_UNSUPPORTED with the first loss and the number of the others; APR_OK when there is none. `where` names the output. */
+apr_status apr_losses_refuse(const apr_losses *losses, const char *where, apr_error *err);
+void apr_losses_close(apr_losses *losses);
+
+#endif

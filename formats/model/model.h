@@ -1,0 +1,129 @@
+/* model.h - the nouns: a tensor is a view, a model is what any reader returns.
+ *
+ * A model is immutable once opened and owns its maps and its arena; every pointer in it lives until apr_model_close.
+ * Readers check everything (counts, extents, sizes, names) before they hand a model out, so that the rest of the house
+ * may trust `data`, `n_bytes` and `dims` of a tensor to agree. */
+#ifndef APR_FORMATS_MODEL_H
+#define APR_FORMATS_MODEL_H
+
+#include "formats/base/arena.h"
+#include "formats/base/map.h"
+#include "formats/base/status.h"
+#include "formats/model/hparams.h"
+#include "formats/model/kv.h"
+#include "formats/model/vocab.h"
+#include "formats/number/dtype.h"
+
+enum { APR_MAX_RANK = 8 };
+
+typedef enum { APR_FORMAT_NONE, APR_FORMAT_GGUF, APR_FORMAT_SAFETENSORS, APR_FORMAT_APR, APR_FORMAT_CONFIG } apr_format;
+
+/* Whose names and orders the tensors follow. HF is the canonical one: q_proj, [out, in], rotary halves. GGML is llama.cpp's:
+ * attn_q, rotary pairs in llama's Q and K. */
+typedef enum { APR_DIALECT_HF, APR_DIALECT_GGML } apr_dialect;
+
+/* One reversible reordering of a tensor's rows. Rotary embedding turns pairs of rows of each head: Hugging Face keeps a
+ * pair's members half a head apart ("halves"), llama.cpp's converter puts llama's next to each other ("pairs"):
+ *     pairs[h*d + 2*j + s] = halves[h*d + s*d/2 + j]        h < n_heads, j < d/2, s < 2, d = rows / n_heads */
+typedef enum { APR_STEP_NONE, APR_STEP_PAIRS_TO_HALVES, APR_STEP_HALVES_TO_PAIRS } apr_step_kind;
+
+typedef struct apr_step {
+    apr_step_kind kind;
+    int64_t n_heads;
+} apr_step;
+
+typedef struct apr_tensor apr_tensor;
+struct apr_tensor {
+    const char *name; /* NUL-terminated UTF-8, unique in its model */
+    apr_dtype dtype;
+    int rank;                   /* 0 is a scalar */
+    int64_t dims[APR_MAX_RANK]; /* outermost first, [out, in]; the last one is contiguous */
+    const uint8_t *data;        /* borrowed; NULL in a layout or when n_bytes is 0 */
+    uint64_t n_bytes;
+    apr_step pending; /* not yet applied: logical row r lies at apr_tensor_row(t, r) */
+
+    /* Where it came from, when name or order was changed on the way (NULL and NONE otherwise). */
+    const char *origin_name;
+    apr_step origin_step; /* what was applied to the origin's rows to get these */
+
+    /* FP8: value = weight * scale[row / scale_rows][column / scale_columns]; the scale tensor is of the same model. */
+    const apr_tensor *scale;
+    int64_t scale_rows, scale_columns;
+};
+
+/* A file that travels with the weights byte for byte: config.json, tokenizer.json, chat_template.jinja, ... */
+typedef struct apr_attachment {
+    const char *name;
+    const uint8_t *data;
+    size_t n_bytes;
+} apr_attachment;
+
+/* Bytes of a GGUF beside header and tensors, where they are not simply zeros up to the alignment. */
+typedef struct apr_gap {
+    size_t place;         /* 0: behind the list of tensors; i + 1: before tensors[i]; n_tensors + 1: behind the last */
+    const uint8_t *bytes; /* NULL: all zero */
+    uint64_t n_bytes;
+} apr_gap;
+
+/* What the weights were before they became an APR file; for the other formats it describes the file itself. */
+typedef struct apr_origin {
+    apr_format format;        /* GGUF or SAFETENSORS; NONE when made from nothing */
+    uint32_t gguf_version;    /* 2 or 3 */
+    bool requantized;         /* some tensor's type is no longer the origin's */
+    const char *const *order; /* [n_order] canonical names in the origin's order, or NULL: as in tensors[] */
+    size_t n_order;
+    const apr_gap *gaps; /* [n_gaps] of a GGUF with n_gap_tensors tensors, in the order of their places */
+    size_t n_gaps, n_gap_tensors;
+} apr_origin;
+
+typedef struct apr_model {
+    const char *path;
+    apr_format format; /* the container it was read from */
+    apr_dialect dialect;
+    apr_origin origin;
+    apr_tensor *tensors; /* [n_tensors] in the order of their data */
+    size_t n_tensors;
+    const uint32_t *stated_crcs; /* [n_tensors] CRC-32 of each tensor as an APR file states it, or NULL: it states none */
+    apr_hparams hparams;
+    const struct apr_quantization *quantization; /* what config.json says of quantized weights (hf_quantization.h); NULL: nothing */
+    apr_vocab vocab;
+    apr_kv_list kv; /* all metadata of the origin: GGUF's keys, safetensors' __metadata__ */
+    const apr_attachment *attachments;
+    size_t n_attachments;
+    const char *left_behind;      /* "modeling_x.py, pytorch_model.bin": what lies beside the weights and is no attachment, or NULL */
+    struct apr_name_index *index; /* see apr_model_find */
+    apr_arena arena;
+    apr_map *maps; /* [n_maps], one a shard */
+    size_t n_maps;
+} apr_model;
+
+/* Recognises the format by content: GGUF (also the first of split files), APR, .safetensors, a directory with
+ * model.safetensors or its index, or a bare config.json (a model with hyperparameters and no tensors). */
+apr_status apr_model_open(apr_model *model, const char *path, apr_error *err);
+void apr_model_close(apr_model *model);
+
+/* By exact name; NULL when there is none. Needs apr_model_index_names, which every reader calls last and which refuses
+ * duplicates (APR_E_DAMAGED). */
+const apr_tensor *apr_model_find(const apr_model *model, const char *name);
+apr_status apr_model_index_names(apr_model *model, apr_error *err);
+const apr_attachment *apr_model_attachment(const apr_model *model, const char *name);
+
+/* Product of dims (1 for a scalar); rows = product of all but the last; columns = the last (1 for a scalar). */
+int64_t apr_tensor_elems(const apr_tensor *tensor);
+int64_t apr_tensor_rows(const apr_tensor *tensor);
+int64_t apr_tensor_columns(const apr_tensor *tensor);
+
+/* Sets n_bytes from dtype and dims. APR_E_DAMAGED when rows are no whole blocks or the size overflows; `where` names the file. */
+apr_status apr_tensor_size(apr_tensor *tensor, const char *where, apr_error *err);
+
+/* Address of logical row r, the pending step taken into account. Row length in bytes is n_bytes / rows. A pending step on
+ * a vector (a bias) permutes its elements: treat it as one column. */
+const uint8_t *apr_tensor_row(const apr_tensor *tensor, int64_t row);
+/* The row of the stored tensor where logical row r lies. */
+int64_t apr_step_row(apr_step step, int64_t n_rows, int64_t row);
+apr_step apr_step_inverse(apr_step step);
+
+/* "[2048, 256]" into text; returns text. */
+char *apr_dims_text(const apr_tensor *tensor, char *text, size_t n_bytes);
+
+#endif

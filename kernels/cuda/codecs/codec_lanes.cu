@@ -1,0 +1,254 @@
+/* codec_lanes.cu - lanes: pinned buffers, their twins on the device, and a stream on which pieces are decoded and encoded. */
+#include "kernels/cuda/codecs/codecs.cuh"
+#include "kernels/cuda/device/device.cuh"
+
+#include <algorithm>
+#include <stdlib.h>
+
+/* Memory on both sides laid out alike: a place is the same distance from either start. */
+struct lane {
+    apr_cuda_lane host; /* first: what the caller sees */
+    int ordinal;
+    cudaStream_t stream;
+    uint8_t *pinned, *mirror; /* host, device */
+    float *values;            /* decoded, on the device */
+    codec_misfits *found;
+    apr_cuda_lane_sizes sizes;
+    apr_cuda_piece piece; /* started last */
+};
+
+static launch_decode_fn decoder_of(apr_dtype dtype)
+{
+    const launch_decode_fn found[] = {decoder_of_plain(dtype), decoder_of_blocks(dtype), decoder_of_k(dtype), decoder_of_iq(dtype)};
+    for (launch_decode_fn launch : found)
+        if (launch != nullptr) return launch;
+    return nullptr;
+}
+
+static launch_encode_fn encoder_of(apr_dtype dtype)
+{
+    const launch_encode_fn found[] = {encoder_of_plain(dtype), encoder_of_blocks(dtype), encoder_of_q4_q5_k(dtype), encoder_of_q6_k(dtype)};
+    for (launch_encode_fn launch : found)
+        if (launch != nullptr) return launch;
+    return nullptr;
+}
+
+static bool decodes(apr_dtype dtype) { return decoder_of(dtype) != nullptr; }
+static bool encodes(apr_dtype dtype) { return encoder_of(dtype) != nullptr; }
+
+static apr_status result(cudaError_t error, const char *doing, const apr_cuda_piece *piece, apr_error *err)
+{
+    if (error == cudaSuccess) return APR_OK;
+    if (!apr_cuda_is_sticky(error)) cudaGetLastError();
+    if (piece == nullptr)
+        return apr_fail(err, error == cudaErrorMemoryAllocation ? APR_E_MEMORY : APR_E_DEVICE, "%s: %s (%s)", doing,
+                        cudaGetErrorString(error), cudaGetErrorName(error));
+    return apr_fail(err, APR_E_DEVICE, "%s %lld values from %s to %s: %s (%s)", doing, (long long)piece->n_elems,
+                    apr_dtypes[piece->from].name, apr_dtypes[piece->to].name, cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+/* Where the mirror has what the host has at p. */
+template <class T> static T *mirrored(const lane *l, T *p) { return (T *)(l->mirror + ((uint8_t *)p - l->pinned)); }
+
+static void close_lane(apr_cuda_lane *host)
+{
+    lane *const l = (lane *)host;
+    if (l == nullptr) return;
+    cudaSetDevice(l->ordinal);
+    if (l->stream != nullptr) {
+        cudaStreamSynchronize(l->stream);
+        cudaStreamDestroy(l->stream);
+    }
+    cudaFreeHost(l->pinned);
+    cudaFree(l->mirror);
+    cudaFree(l->values);
+    free(l);
+}
+
+/* Where things lie in the pinned memory and its mirror, and the bytes of the decoded values. */
+struct places {
+    size_t factors, out, scales, found, total;
+    size_t values_bytes;
+};
+
+static places places_of(const apr_cuda_lane_sizes *s)
+{
+    places p;
+    p.factors = apr_cuda_round(s->in_bytes);
+    p.out = p.factors + apr_cuda_round(4 * (size_t)s->n_factors);
+    p.scales = p.out + apr_cuda_round(s->out_bytes);
+    p.found = p.scales + apr_cuda_round(4 * (size_t)s->n_rows);
+    p.total = p.found + apr_cuda_round(sizeof(codec_misfits));
+    p.values_bytes = 4 * (size_t)s->n_elems + 256;
+    return p;
+}
+
+/* The driver gives out pages of 2 MiB. */
+static size_t in_pages(size_t n_bytes) { return (n_bytes + (1 << 21) - 1) >> 21 << 21; }
+
+static apr_status room(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, int n_lanes, apr_error *err)
+{
+    const places p = places_of(sizes);
+    const size_t wanted = (size_t)n_lanes * (in_pages(p.total) + in_pages(p.values_bytes));
+    size_t n_free = 0, n_total = 0;
+
+    cudaError_t error = cudaSetDevice(device->facts.ordinal);
+    if (error == cudaSuccess) error = cudaMemGetInfo(&n_free, &n_total);
+    APR_TRY(result(error, "asking for the free memory", nullptr, err));
+    if (wanted <= n_free) return APR_OK;
+    return apr_fail(err, APR_E_MEMORY, "encoding on the GPU takes %.0f MiB of its memory, and %.0f MiB are free; --device host needs none",
+                    (double)wanted / 0x1p20, (double)n_free / 0x1p20);
+}
+
+static apr_status allocate(lane *l, apr_error *err)
+{
+    const places p = places_of(&l->sizes);
+
+    APR_TRY(result(cudaSetDevice(l->ordinal), "choosing the CUDA device", nullptr, err));
+    APR_TRY(result(cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), "making a stream", nullptr, err));
+    APR_TRY(result(cudaHostAlloc((void **)&l->pinned, p.total, cudaHostAllocPortable), "pinning memory for a conversion", nullptr, err));
+    APR_TRY(result(cudaMalloc((void **)&l->mirror, p.total), "device memory for a conversion", nullptr, err));
+    APR_TRY(result(cudaMalloc((void **)&l->values, p.values_bytes), "device memory for a conversion", nullptr, err));
+    l->host.in = l->pinned;
+    l->host.factors = (float *)(l->pinned + p.factors);
+    l->host.out = l->pinned + p.out;
+    l->host.row_scales = (float *)(l->pinned + p.scales);
+    l->found = (codec_misfits *)(l->pinned + p.found);
+    return APR_OK;
+}
+
+static apr_status open_lane(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, apr_cuda_lane **opened, apr_error *err)
+{
+    *opened = nullptr;
+    lane *const l = (lane *)calloc(1, sizeof *l);
+    if (l == nullptr) return apr_no_memory(err, "a lane of the conversion");
+    l->ordinal = device->facts.ordinal;
+    l->sizes = *sizes;
+    const apr_status status = allocate(l, err);
+    if (status != APR_OK) {
+        close_lane(&l->host);
+        return status;
+    }
+    *opened = &l->host;
+    return APR_OK;
+}
+
+static cudaError_t decode(const lane *l)
+{
+    const apr_cuda_piece *const p = &l->piece;
+    const bool scaled = p->factors_wide > 0;
+    const codec_factors factors = {scaled ? mirrored(l, l->host.factors) : nullptr, p->columns, p->factors_wide, p->factors_group};
+    return decoder_of(p->from)(mirrored(l, l->host.in), l->values, p->n_elems, &factors, &mirrored(l, l->found)->n_unusual, l->stream);
+}
+
+static cudaError_t encode(const lane *l)
+{
+    const apr_cuda_piece *const p = &l->piece;
+    uint8_t *const out = mirrored(l, l->host.out);
+    if (p->to != APR_F8_E4M3) return encoder_of(p->to)(l->values, out, p->n_elems, l->stream);
+    return launch_encode_fp8_rows(l->values, out, mirrored(l, l->host.row_scales), p->n_elems / p->columns, p->columns, l->stream);
+}
+
+/* Between equal places of host and device. */
+static cudaError_t copy_up(const lane *l, const void *host, size_t n_bytes)
+{
+    return n_bytes == 0 ? cudaSuccess : cudaMemcpyAsync(mirrored(l, (uint8_t *)host), host, n_bytes, cudaMemcpyHostToDevice, l->stream);
+}
+
+static cudaError_t copy_down(const lane *l, void *host, size_t n_bytes)
+{
+    return n_bytes == 0 ? cudaSuccess : cudaMemcpyAsync(host, mirrored(l, (uint8_t *)host), n_bytes, cudaMemcpyDeviceToHost, l->stream);
+}
+
+static apr_status check_piece(const lane *l, apr_error *err)
+{
+    const apr_cuda_piece *const p = &l->piece;
+    const apr_cuda_lane_sizes *const s = &l->sizes;
+    const int64_t n_rows = p->columns > 0 ? (p->n_elems + p->columns - 1) / p->columns : 0;
+    const bool fits = p->n_elems > 0 && p->n_elems <= s->n_elems && p->in_bytes <= s->in_bytes &&
+                      (size_t)apr_row_bytes(p->to, p->n_elems) <= s->out_bytes && n_rows * p->factors_wide <= s->n_factors &&
+                      (p->to != APR_F8_E4M3 || (n_rows > 0 && n_rows <= s->n_rows));
+    if (!fits || !decodes(p->from) || !encodes(p->to))
+        return apr_fail(err, APR_E_USAGE, "a piece of %lld values from %s to %s does not fit its lane", (long long)p->n_elems,
+                        apr_dtypes[p->from].name, apr_dtypes[p->to].name);
+    return APR_OK;
+}
+
+static apr_status start(apr_cuda_lane *host, const apr_cuda_piece *piece, apr_error *err)
+{
+    lane *const l = (lane *)host;
+    const int64_t n_rows = piece->columns > 0 ? (piece->n_elems + piece->columns - 1) / piece->columns : 0;
+
+    l->piece = *piece;
+    APR_TRY(check_piece(l, err));
+    cudaError_t error = cudaSetDevice(l->ordinal);
+    if (error == cudaSuccess) error = copy_up(l, host->in, piece->in_bytes);
+    if (error == cudaSuccess) error = copy_up(l, host->factors, 4 * (size_t)(n_rows * piece->factors_wide));
+    if (error == cudaSuccess) error = cudaMemsetAsync(mirrored(l, l->found), 0, sizeof *l->found, l->stream);
+    if (error == cudaSuccess) error = decode(l);
+    if (error == cudaSuccess)
+        error = launch_find_misfits(l->values, piece->n_elems, piece->range, piece->saturate, mirrored(l, l->found), l->stream);
+    if (error == cudaSuccess) error = encode(l);
+    if (error == cudaSuccess) error = copy_down(l, host->out, (size_t)apr_row_bytes(piece->to, piece->n_elems));
+    if (error == cudaSuccess && piece->to == APR_F8_E4M3) error = copy_down(l, host->row_scales, 4 * (size_t)n_rows);
+    if (error == cudaSuccess) error = copy_down(l, l->found, sizeof *l->found);
+    return result(error, "converting", piece, err);
+}
+
+static apr_status wait_lane(apr_cuda_lane *host, apr_misfits *misfits, apr_error *err)
+{
+    lane *const l = (lane *)host;
+    const cudaError_t error = cudaStreamSynchronize(l->stream);
+    const codec_misfits none = {};
+    *misfits = misfits_of(error == cudaSuccess ? l->found : &none);
+    return result(error, "converting", &l->piece, err);
+}
+
+/* ---- figures ---- */
+
+enum measured { DECODE, ENCODE, COPY };
+
+static cudaError_t launch_measured(const lane *l, measured what)
+{
+    if (what == DECODE) return decode(l);
+    if (what == ENCODE) return encode(l);
+    const size_t half = 2 * (size_t)l->sizes.n_elems / 256 * 256; /* of the values' bytes */
+    return cudaMemcpyAsync((uint8_t *)l->values + half, l->values, half, cudaMemcpyDeviceToDevice, l->stream);
+}
+
+static cudaError_t median_seconds(const lane *l, measured what, int n_times, double *seconds)
+{
+    enum { MOST = 64 };
+    float ms[MOST];
+    cudaEvent_t begin = nullptr, end = nullptr;
+    const int n = std::max(1, std::min(n_times, (int)MOST));
+    cudaError_t error = cudaEventCreate(&begin);
+
+    if (error == cudaSuccess) error = cudaEventCreate(&end);
+    for (int i = 0; i < n && error == cudaSuccess; i++) {
+        cudaEventRecord(begin, l->stream);
+        error = launch_measured(l, what);
+        cudaEventRecord(end, l->stream);
+        if (error == cudaSuccess) error = cudaEventSynchronize(end);
+        if (error == cudaSuccess) error = cudaEventElapsedTime(&ms[i], begin, end);
+    }
+    if (begin != nullptr) cudaEventDestroy(begin);
+    if (end != nullptr) cudaEventDestroy(end);
+    if (error != cudaSuccess) return error;
+    std::sort(ms, ms + n);
+    *seconds = ms[n / 2] * 1e-3;
+    return cudaSuccess;
+}
+
+static apr_status measure(apr_cuda_lane *host, int n_times, double *decode_s, double *encode_s, double *copy_bytes_per_s, apr_error *err)
+{
+    const lane *const l = (const lane *)host;
+    double copy_s = 1.0;
+    cudaError_t error = median_seconds(l, DECODE, n_times, decode_s);
+    if (error == cudaSuccess) error = median_seconds(l, ENCODE, n_times, encode_s);
+    if (error == cudaSuccess) error = median_seconds(l, COPY, n_times, &copy_s);
+    *copy_bytes_per_s = 4.0 * (double)l->sizes.n_elems / copy_s; /* half of the values read, half written */
+    return result(error, "measuring", &l->piece, err);
+}
+
+const apr_cuda_codecs apr_cuda_codec_table = {decodes, encodes, room, open_lane, close_lane, start, wait_lane, measure};

@@ -1,0 +1,254 @@
+/* device.cu - devices, their contexts and memory, and what becomes of errors. */
+#include "kernels/cuda/device/device.cuh"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool apr_cuda_is_sticky(cudaError_t error)
+{
+    static const cudaError_t sticky[] = {
+        cudaErrorIllegalAddress,
+        cudaErrorLaunchTimeout,
+        cudaErrorHardwareStackError,
+        cudaErrorIllegalInstruction,
+        cudaErrorMisalignedAddress,
+        cudaErrorInvalidAddressSpace,
+        cudaErrorInvalidPc,
+        cudaErrorLaunchFailure,
+        cudaErrorAssert,
+        cudaErrorECCUncorrectable,
+        cudaErrorNvlinkUncorrectable,
+        cudaErrorContained,
+        cudaErrorTensorMemoryLeak,
+        cudaErrorUnknown,
+        cudaErrorContextIsDestroyed,
+        cudaErrorMpsClientTerminated,
+    };
+    for (size_t i = 0; i < sizeof sticky / sizeof *sticky; i++)
+        if (sticky[i] == error) return true;
+    return false;
+}
+
+apr_status apr_cuda_alive(const apr_cuda_device *device, apr_error *err)
+{
+    return device->lost ? apr_fail(err, APR_E_DEVICE, "%s", device->lost_text) : APR_OK;
+}
+
+apr_status apr_cuda_result(apr_cuda_device *device, cudaError_t error, const char *doing, apr_error *err)
+{
+    if (error == cudaSuccess) return APR_OK;
+    cudaGetLastError(); /* what is not sticky is forgotten */
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s has compute capability %d.%d, for which the library has no code", doing,
+                        device->facts.name, device->facts.major, device->facts.minor);
+    if (!apr_cuda_is_sticky(error))
+        return apr_fail(err, APR_E_DEVICE, "%s: %s (%s)", doing, cudaGetErrorString(error), cudaGetErrorName(error));
+    device->lost = true;
+    snprintf(device->lost_text, sizeof device->lost_text, "%s: %s (%s); the device is of no use to this process any more", doing,
+             cudaGetErrorString(error), cudaGetErrorName(error));
+    return apr_cuda_alive(device, err);
+}
+
+static apr_status count_devices(int *n, apr_error *err)
+{
+    *n = 0;
+    const cudaError_t error = cudaGetDeviceCount(n);
+    if (error == cudaSuccess && *n > 0) return APR_OK;
+    *n = 0;
+    cudaGetLastError();
+    if (error == cudaSuccess || error == cudaErrorNoDevice) return apr_fail(err, APR_E_DEVICE, "there is no CUDA device");
+    return apr_fail(err, APR_E_DEVICE, "CUDA does not start: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+static apr_status read_facts(int ordinal, apr_cuda_facts *facts, apr_error *err)
+{
+    cudaDeviceProp p;
+    int n;
+
+    memset(facts, 0, sizeof *facts);
+    const apr_status status = count_devices(&n, err);
+    if (status != APR_OK) return status;
+    if (ordinal < 0 || ordinal >= n)
+        return apr_fail(err, APR_E_USAGE, "there is no CUDA device %d; those here are 0 to %d", ordinal, n - 1);
+    const cudaError_t error = cudaGetDeviceProperties(&p, ordinal);
+    if (error != cudaSuccess) {
+        cudaGetLastError();
+        return apr_fail(err, APR_E_DEVICE, "CUDA device %d does not answer: %s", ordinal, cudaGetErrorString(error));
+    }
+    snprintf(facts->name, sizeof facts->name, "%s", p.name);
+    snprintf(facts->bus, sizeof facts->bus, "%08X:%02X:%02X.0", p.pciDomainID, p.pciBusID, p.pciDeviceID);
+    facts->ordinal = ordinal;
+    facts->major = p.major;
+    facts->minor = p.minor;
+    facts->n_sms = p.multiProcessorCount;
+    facts->threads_per_sm = p.maxThreadsPerMultiProcessor;
+    facts->total_bytes = p.totalGlobalMem;
+    facts->l2_bytes = p.l2CacheSize;
+    facts->memory_bus_bits = p.memoryBusWidth;
+    facts->is_integrated = p.integrated != 0;
+    cudaDriverGetVersion(&facts->driver_version);
+    cudaRuntimeGetVersion(&facts->runtime_version);
+    apr_cuda_nvml_facts(facts);
+    return APR_OK;
+}
+
+static void close_device(apr_cuda_device *device)
+{
+    if (device == NULL) return;
+    /* a lost context answers every call with its error; the driver frees what it holds when the process ends */
+    if (!device->lost) {
+        cudaStreamSynchronize(device->stream);
+        if (device->blas != NULL) cublasDestroy(device->blas);
+        for (size_t i = 0; i < device->n_allocations; i++)
+            if (device->allocations[i] != NULL) cudaFree(device->allocations[i]);
+        if (device->stream != NULL) cudaStreamDestroy(device->stream);
+    }
+    free(device->allocations);
+    free(device);
+}
+
+static apr_status start_context(apr_cuda_device *device, apr_error *err)
+{
+    apr_status status = apr_cuda_result(device, cudaSetDevice(device->facts.ordinal), "making the CUDA context", err);
+    /* before the first launch: afterwards the stacks of all threads are there, and stay */
+    if (status == APR_OK && device->options.stack_bytes > 0)
+        status = apr_cuda_result(device, cudaDeviceSetLimit(cudaLimitStackSize, device->options.stack_bytes), "setting the stack", err);
+    if (status == APR_OK)
+        status = apr_cuda_result(device, cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking), "making a stream", err);
+    return status;
+}
+
+static apr_status open_device(apr_cuda_device **opened, int ordinal, const apr_cuda_options *options, apr_error *err)
+{
+    *opened = NULL;
+    apr_cuda_device *const device = (apr_cuda_device *)calloc(1, sizeof *device);
+    if (device == NULL) return apr_no_memory(err, "the device");
+    device->options = *options;
+    apr_status status = read_facts(ordinal, &device->facts, err);
+    if (status == APR_OK) status = start_context(device, err);
+    if (status != APR_OK) {
+        close_device(device);
+        return status;
+    }
+    *opened = device;
+    return APR_OK;
+}
+
+static bool is_lost(const apr_cuda_device *device) { return device->lost; }
+
+static apr_status memory(apr_cuda_device *device, uint64_t *free_bytes, uint64_t *total_bytes, apr_error *err)
+{
+    size_t n_free = 0, n_total = 0;
+    apr_status status = apr_cuda_alive(device, err);
+    if (status == APR_OK) status = apr_cuda_result(device, cudaMemGetInfo(&n_free, &n_total), "asking for the free memory", err);
+    *free_bytes = n_free;
+    *total_bytes = n_total;
+    return status;
+}
+
+static apr_status allocate(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err)
+{
+    *p = NULL;
+    if (n_bytes == 0) return APR_OK;
+    const apr_status status = apr_cuda_alive(device, err);
+    if (status != APR_OK) return status;
+    void **const more = (void **)realloc(device->allocations, (device->n_allocations + 1) * sizeof *more);
+    if (more == NULL) return apr_no_memory(err, "the list of allocations");
+    device->allocations = more;
+    const bool drill = ++device->n_asked == device->options.fail_allocation;
+    const cudaError_t error = drill ? cudaErrorMemoryAllocation : cudaMalloc(p, n_bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        size_t n_free = 0, n_total = 0;
+        cudaGetLastError();
+        cudaMemGetInfo(&n_free, &n_total);
+        return apr_fail(err, APR_E_DEVICE, "%s: the %.1f MiB of '%s' could not be had, %.1f MiB are free", device->facts.name,
+                        (double)n_bytes / 0x1p20, what, (double)n_free / 0x1p20);
+    }
+    if (error != cudaSuccess) return apr_cuda_result(device, error, what, err);
+    device->allocations[device->n_allocations++] = *p;
+    return APR_OK;
+}
+
+static void release(apr_cuda_device *device, void *p)
+{
+    for (size_t i = 0; i < device->n_allocations && p != NULL; i++)
+        if (device->allocations[i] == p) {
+            if (!device->lost) cudaFree(p);
+            device->allocations[i] = NULL;
+            return;
+        }
+}
+
+static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, cudaMemcpyKind kind, apr_error *err)
+{
+    const char *const doing = kind == cudaMemcpyHostToDevice ? "copying to the device" : "copying from the device";
+    apr_status status = apr_cuda_alive(device, err);
+    if (status != APR_OK || n_bytes == 0) return status;
+    status = apr_cuda_result(device, cudaMemcpyAsync(to, from, n_bytes, kind, device->stream), doing, err);
+    if (status != APR_OK) return status;
+    char after[640];
+    snprintf(after, sizeof after, "%s, after %s", doing, device->operation[0] != '\0' ? device->operation : "no operation");
+    return apr_cuda_result(device, cudaStreamSynchronize(device->stream), after, err);
+}
+
+static apr_status upload(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err)
+{
+    return copy(device, to, from, n_bytes, cudaMemcpyHostToDevice, err);
+}
+
+static apr_status download(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err)
+{
+    return copy(device, to, from, n_bytes, cudaMemcpyDeviceToHost, err);
+}
+
+static apr_status check(apr_cuda_device *device, const char *stage, apr_error *err)
+{
+    char doing[640];
+    const apr_status status = apr_cuda_alive(device, err);
+    if (status != APR_OK) return status;
+    snprintf(doing, sizeof doing, "%s, in or before %s", stage, device->operation[0] != '\0' ? device->operation : "the first operation");
+    const cudaError_t done = cudaStreamSynchronize(device->stream), last = cudaGetLastError();
+    return apr_cuda_result(device, done != cudaSuccess ? done : last, doing, err);
+}
+
+static void check_each(apr_cuda_device *device, bool on) { device->options.check_each = on; }
+
+static void use_fp8(apr_cuda_device *device, bool on) { device->fp8 = on; }
+static void use_tiles(apr_cuda_device *device, bool on) { device->tiles = on; }
+
+#ifndef APR_CUDA_ARCHITECTURES
+#define APR_CUDA_ARCHITECTURES ""
+#endif
+
+extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_plugin(uint32_t abi)
+{
+    static const apr_cuda_api api = {
+        APR_CUDA_ABI,
+        APR_CUDA_ARCHITECTURES,
+        count_devices,
+        read_facts,
+        open_device,
+        close_device,
+        is_lost,
+        memory,
+        allocate,
+        release,
+        upload,
+        download,
+        apr_cuda_start_blas,
+        apr_cuda_takes,
+        apr_cuda_decode_f16,
+        use_tiles,
+        use_fp8,
+        &apr_cuda_backend,
+        apr_cuda_run,
+        check,
+        check_each,
+        apr_cuda_run_probe,
+        apr_cuda_measure_bandwidth,
+        apr_cuda_run_drill,
+        &apr_cuda_codec_table,
+    };
+    return abi == APR_CUDA_ABI ? &api : NULL;
+}

@@ -1,0 +1,172 @@
+/* gemm.cu - linear layers of many tokens: FP16 inputs and tiles of FP16 weights decoded from the packed ones, through cuBLAS.
+ *
+ * A token's inputs are divided by a power of two of their own before they become FP16, so that none overflows and small ones
+ * keep their bits; the sums, float32, are multiplied by it again. Powers of two change no mantissa. */
+#include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/ops/ops.cuh"
+
+#include <cuda_fp16.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { THREADS = 256, TOP_EXPONENT = 13 }; /* the largest of a token's inputs lies in [2^13, 2^14) */
+
+/* One block a token: its largest magnitude, the power of two that brings it to TOP_EXPONENT, and the FP16 numbers. */
+static __global__ void __launch_bounds__(THREADS) halve_inputs(const float *x, __half *halves, float *scales, int64_t n_in)
+{
+    __shared__ float largest[THREADS / 32];
+    const float *const row = x + blockIdx.x * n_in;
+    float most = 0.0f;
+
+    for (int64_t i = threadIdx.x; i < n_in; i += THREADS) most = fmaxf(most, fabsf(row[i]));
+    for (int lanes = 16; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+    if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
+    __syncthreads();
+    for (int i = 0; i < THREADS / 32; i++) most = fmaxf(most, largest[i]);
+    /* zeros, subnormals and infinities stay as they are, divided by 1 */
+    const int biased = (int)(__float_as_uint(most) >> 23);
+    const int exponent = biased > 20 && biased < 240 ? biased - 127 - TOP_EXPONENT : 0;
+    const float inverse = __uint_as_float((uint32_t)(127 - exponent) << 23);
+    if (threadIdx.x == 0) scales[blockIdx.x] = __uint_as_float((uint32_t)(127 + exponent) << 23);
+    for (int64_t i = threadIdx.x; i < n_in; i += THREADS) halves[blockIdx.x * n_in + i] = __float2half_rn(row[i] * inverse);
+}
+
+/* out[t][r] = out[t][r] * scales[t] + bias[r] */
+static __global__ void __launch_bounds__(THREADS) finish_outputs(float *out, const float *scales, const float *bias, int64_t n_out)
+{
+    const int64_t r = (int64_t)blockIdx.y * THREADS + threadIdx.x;
+    if (r >= n_out) return;
+    float *const at = out + blockIdx.x * n_out + r;
+    *at = bias != NULL ? *at * scales[blockIdx.x] + bias[r] : *at * scales[blockIdx.x];
+}
+
+static apr_status blas_failed(cublasStatus_t status, const char *doing, apr_error *err)
+{
+    return apr_fail(err, APR_E_DEVICE, "%s: cuBLAS says %s (%s)", doing, cublasGetStatusString(status), cublasGetStatusName(status));
+}
+
+apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err)
+{
+    APR_TRY(apr_cuda_alive(device, err));
+    cublasStatus_t status = cublasCreate(&device->blas);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        device->blas = NULL;
+        return blas_failed(status, "starting cuBLAS", err);
+    }
+    device->workspace = workspace;
+    device->workspace_bytes = n_bytes;
+    status = cublasSetStream(device->blas, device->stream);
+    if (status == CUBLAS_STATUS_SUCCESS) status = cublasSetWorkspace(device->blas, workspace, n_bytes);
+    if (status == CUBLAS_STATUS_SUCCESS) status = cublasGetVersion(device->blas, version);
+    return status == CUBLAS_STATUS_SUCCESS ? APR_OK : blas_failed(status, "giving cuBLAS its stream and workspace", err);
+}
+
+/* out[t][first + r] for r < n_rows, with the ways to compute it that cuBLAS has, the fastest first. */
+static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a, const void *weights, const void *halves, int64_t first,
+                               int64_t n_rows)
+{
+    static const cublasComputeType_t ways[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
+    const float one = 1.0f, zero = 0.0f;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        status = cublasGemmEx(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)n_rows, (int)a->n_tokens, (int)a->n_in, &one, weights,
+                              CUDA_R_16F, (int)a->n_in, halves, CUDA_R_16F, (int)a->n_in, &zero, a->out + first, CUDA_R_32F, (int)a->n_out,
+                              ways[i], CUBLAS_GEMM_DEFAULT);
+        if (status == CUBLAS_STATUS_SUCCESS) break;
+    }
+    return status;
+}
+
+/* Without cuBLAS: a few tokens at a time from the packed weights. Slower, and right. */
+static cudaError_t without_blas(const apr_cuda_device *device, const apr_linear_args *a)
+{
+    cudaError_t error = cudaSuccess;
+    for (int64_t first = 0; first < a->n_tokens && error == cudaSuccess; first += APR_CUDA_FEW_TOKENS) {
+        apr_linear_args few = *a;
+        few.n_tokens = a->n_tokens - first < APR_CUDA_FEW_TOKENS ? a->n_tokens - first : (int64_t)APR_CUDA_FEW_TOKENS;
+        few.x = a->x + first * a->n_in;
+        few.out = a->out + first * a->n_out;
+        error = apr_cuda_linear_few(&few, device->stream);
+    }
+    return error;
+}
+
+typedef struct gemm_buffers {
+    __half *halves, *tile;
+    float *scales;
+    bool is_f16;
+} gemm_buffers;
+
+/* Cuts the workspace up as apr_cuda_linear_bytes counts it. */
+static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_error *err)
+{
+    b->is_f16 = a->weight->dtype == APR_F16;
+    const size_t needed = apr_cuda_linear_bytes(a->n_tokens, a->n_in, a->n_out, b->is_f16);
+    if (needed > a->work.slice * sizeof(float))
+        return apr_fail(err, APR_E_USAGE, "linear '%s' of %lld tokens needs %zu bytes of workspace and got %zu", a->weight->name,
+                        (long long)a->n_tokens, needed, a->work.slice * sizeof(float));
+    uint8_t *at = (uint8_t *)a->work.data;
+    b->halves = (__half *)at;
+    at += apr_cuda_round((size_t)a->n_tokens * (size_t)a->n_in * 2);
+    b->scales = (float *)at;
+    at += apr_cuda_round((size_t)a->n_tokens * 4);
+    b->tile = (__half *)at;
+    return APR_OK;
+}
+
+static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
+{
+    gemm_buffers b = {};
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+
+    APR_TRY(cut_workspace(a, &b, err));
+    halve_inputs<<<(unsigned)a->n_tokens, THREADS, 0, device->stream>>>(a->x, b.halves, b.scales, a->n_in);
+    cudaError_t error = cudaGetLastError();
+    const int64_t tile = b.is_f16 ? a->n_out : apr_cuda_tile_rows(a->n_in, a->n_out);
+    for (int64_t first = 0; first < a->n_out && error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS; first += tile) {
+        const int64_t n_rows = a->n_out - first < tile ? a->n_out - first : tile;
+        if (!b.is_f16) error = apr_cuda_decode_half(a->weight, first, n_rows, b.tile, device->stream);
+        if (error == cudaSuccess) status = multiply(device, a, b.is_f16 ? (const void *)a->weight->data : b.tile, b.halves, first, n_rows);
+    }
+    if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) {
+        error = without_blas(device, a);
+        if (error != cudaSuccess) return blas_failed(status, device->operation, err);
+        return APR_OK;
+    }
+    if (error == cudaSuccess) {
+        const dim3 grid((unsigned)a->n_tokens, (unsigned)((a->n_out + THREADS - 1) / THREADS));
+        finish_outputs<<<grid, THREADS, 0, device->stream>>>(a->out, b.scales, a->bias, a->n_out);
+        error = cudaGetLastError();
+    }
+    return apr_cuda_result(device, error, device->operation, err);
+}
+
+apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
+{
+    const bool few = a->n_tokens <= APR_CUDA_FEW_TOKENS && !(device->tiles && a->weight->dtype != APR_F16);
+    if (few || device->blas == NULL) return apr_cuda_result(device, without_blas(device, a), device->operation, err);
+    bool done = false;
+    APR_TRY(apr_cuda_linear_fp8(device, a, &done, err));
+    return done ? APR_OK : linear_many(device, a, err);
+}
+
+apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err)
+{
+    APR_TRY(apr_cuda_alive(device, err));
+    snprintf(device->operation, sizeof device->operation, "decoding '%s' (%s) to FP16", matrix->name, apr_dtypes[matrix->dtype].name);
+    return apr_cuda_result(device, apr_cuda_decode_half(matrix, first, n_rows, (__half *)out, device->stream), device->operation, err);
+}
+
+apr_status apr_cuda_bad_gemm(apr_cuda_device *device, apr_error *err)
+{
+    apr_linear_args a;
+    memset(&a, 0, sizeof a);
+    a.n_tokens = 16;
+    a.n_in = -64; /* what no matrix has */
+    a.n_out = 64;
+    if (device->blas == NULL) return apr_fail(err, APR_E_USAGE, "cuBLAS has not been started");
+    const cublasStatus_t status = multiply(device, &a, NULL, NULL, 0, a.n_out);
+    if (status == CUBLAS_STATUS_SUCCESS) return APR_OK;
+    return blas_failed(status, "linear f16 x f16, 16 tokens x [64, -64]", err);
+}

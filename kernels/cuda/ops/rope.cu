@@ -1,0 +1,53 @@
+/* rope.cu - rotary angles, and heads turned by them. */
+#include "kernels/cuda/ops/ops.cuh"
+
+enum { BLOCK = 256 };
+
+/* The angle is a float32 product, as on the host. Its turns are counted in double, so that no position is too far. */
+static __global__ void __launch_bounds__(BLOCK) k_angles(const __grid_constant__ apr_angles_args a)
+{
+    const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (at >= a.n_tokens * a.n_freqs) return;
+    const int64_t t = at / a.n_freqs, j = at % a.n_freqs;
+    const float angle = __fmul_rn((float)(a.position + t), a.freqs[j]);
+    const double half_turns = (double)angle * 0.31830988618379067154; /* 1 / pi */
+    const float rest = (float)(half_turns - 2.0 * rint(half_turns * 0.5));
+    a.out[t * 2 * a.n_freqs + j] = cospif(rest) * a.magnitude;
+    a.out[t * 2 * a.n_freqs + a.n_freqs + j] = sinpif(rest) * a.magnitude;
+}
+
+/* A thread a pair of numbers; those that do not turn are copied by the threads after the pairs. */
+static __global__ void __launch_bounds__(BLOCK) k_rope(const __grid_constant__ apr_rope_args a)
+{
+    const int64_t each = a.head_dim - a.n_freqs, at = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (at >= a.n_tokens * a.n_heads * each) return;
+    const int64_t row = at / each, j = at % each;
+    const float *const x = a.x + row * a.head_dim;
+    float *const out = a.out + row * a.head_dim;
+    if (j >= a.n_freqs) {
+        out[j + a.n_freqs] = x[j + a.n_freqs];
+        return;
+    }
+    const float *const angles = a.angles + row / a.n_heads * 2 * a.n_freqs;
+    const float cosine = angles[j], sine = angles[j + a.n_freqs], first = x[j], second = x[j + a.n_freqs];
+    out[j] = first * cosine - second * sine;
+    out[j + a.n_freqs] = second * cosine + first * sine;
+}
+
+static unsigned blocks_of(int64_t n) { return (unsigned)((n + BLOCK - 1) / BLOCK); }
+
+cudaError_t apr_cuda_angles(const apr_angles_args *args, cudaStream_t stream)
+{
+    if (args->n_tokens * args->n_freqs == 0) return cudaSuccess;
+    k_angles<<<blocks_of(args->n_tokens * args->n_freqs), BLOCK, 0, stream>>>(*args);
+    return cudaGetLastError();
+}
+
+cudaError_t apr_cuda_rope(const apr_rope_args *args, cudaStream_t stream)
+{
+    if (args->n_freqs * 2 > args->head_dim) return cudaErrorInvalidValue;
+    const int64_t n = args->n_tokens * args->n_heads * (args->head_dim - args->n_freqs);
+    if (n == 0) return cudaSuccess;
+    k_rope<<<blocks_of(n), BLOCK, 0, stream>>>(*args);
+    return cudaGetLastError();
+}

@@ -1,0 +1,83 @@
+/* weights.cuh - a matrix on the device as kernels see it: where its rows lie, and the factors that FP8 and APR_Q8 have. */
+#ifndef APR_KERNELS_CUDA_WEIGHTS_CUH
+#define APR_KERNELS_CUDA_WEIGHTS_CUH
+
+#include "kernels/cuda/codecs/dtype_k.cuh"
+#include "kernels/cuda/ops/ops.cuh"
+
+struct weight_view {
+    const uint8_t *data;
+    int64_t row_bytes, n_rows, n_in;
+    apr_step_kind step;
+    int64_t head_rows;      /* rows of a head, for the step */
+    const uint8_t *factors; /* NULL: none */
+    apr_dtype factor_dtype; /* F32, F16 or BF16 */
+    bool one_factor;
+    int64_t factor_rows, factor_columns, matrix_rows; /* rows and columns that share one; rows of a matrix in a stack */
+    int64_t factors_high, factors_wide;               /* factors down and across one matrix */
+};
+
+/* Fills the view. False: the shape or a type cannot be handled (no whole rows, scales of a strange type). */
+bool apr_cuda_view(const apr_tensor *matrix, weight_view *view);
+
+/* Where logical row r lies: as apr_step_row. */
+static __device__ __forceinline__ int64_t stored_row(const weight_view &v, int64_t row)
+{
+    if (v.step == APR_STEP_NONE) return row;
+    const int64_t d = v.head_rows, head = row / d, r = row % d;
+    return head * d + (v.step == APR_STEP_PAIRS_TO_HALVES ? 2 * (r % (d / 2)) + r / (d / 2) : r % 2 * (d / 2) + r / 2);
+}
+
+/* The factor of one column of a stored row. The shapes that checkpoints have (one factor a tensor, one a row, blocks of one
+ * matrix) need no division, or short ones. */
+static __device__ __forceinline__ float factor_at(const weight_view &v, int64_t stored, int64_t column)
+{
+    if (v.factors == NULL) return 1.0f;
+    int64_t at = 0;
+    if (!v.one_factor) {
+        at = v.factor_rows == 1          ? stored
+             : v.matrix_rows >= v.n_rows ? (int64_t)((uint32_t)stored / (uint32_t)v.factor_rows)
+                                         : stored / v.matrix_rows * v.factors_high + stored % v.matrix_rows / v.factor_rows;
+        if (v.factors_wide > 1) at = at * v.factors_wide + (uint32_t)column / (uint32_t)v.factor_columns;
+    }
+    if (v.factor_dtype == APR_F32) return __uint_as_float(load_32_any(v.factors + 4 * at));
+    const uint32_t bits = load_16(v.factors + 2 * at);
+    return v.factor_dtype == APR_F16 ? half_float(bits) : __uint_as_float(bits << 16);
+}
+
+/* Types whose values have factors beside them. */
+template <apr_dtype D> struct has_factors {
+    static constexpr bool value = D == APR_F8_E4M3 || D == APR_F8_E5M2 || D == APR_APR_Q8;
+};
+
+/* One value of a plain type at any address, for rows that are no whole pieces. APR_Q4 counts from the start of the tensor. */
+template <apr_dtype D> static __device__ __forceinline__ float element(const weight_view &v, int64_t stored, int64_t column)
+{
+    const int64_t i = stored * v.n_in + column;
+    if constexpr (D == APR_F32) return __ldg((const float *)v.data + i);
+    else if constexpr (D == APR_F16) return half_float(load_16(v.data + 2 * i));
+    else if constexpr (D == APR_BF16) return __uint_as_float(load_16(v.data + 2 * i) << 16);
+    else if constexpr (D == APR_F8_E4M3) return fp8_pair<__NV_E4M3>(__ldg(v.data + i)).x;
+    else if constexpr (D == APR_F8_E5M2) return fp8_pair<__NV_E5M2>(__ldg(v.data + i)).x;
+    else if constexpr (D == APR_APR_Q8) return (float)(int8_t)__ldg(v.data + i);
+    else {
+        static_assert(D == APR_APR_Q4, "blocks never end inside a row");
+        const uint8_t *const block = v.data + i / 32 * 18;
+        const int code = __ldg(block + 2 + i % 32 / 2) >> i % 2 * 4 & 0x0f;
+        return (float)(code - 8) * half_float(load_16(block));
+    }
+}
+
+/* The types that have kernels: blocks of numbers a row ends with, and types whose rows may have any length. */
+#define APR_CUDA_BLOCKS(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(MXFP4) X(NVFP4) X(IQ4_NL)
+#define APR_CUDA_K(X)      X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_XS) X(TQ2_0)
+#define APR_CUDA_PLAIN(X)  X(F32) X(F16) X(BF16) X(F8_E4M3) X(F8_E5M2) X(APR_Q4) X(APR_Q8)
+
+/* Can rows be read in whole pieces, with aligned vectors? */
+template <apr_dtype D> static inline bool in_pieces(const weight_view &v)
+{
+    return v.n_in % piece<D>::ELEMS == 0 &&
+           (v.factors == NULL || v.one_factor || v.factor_columns % piece<D>::ELEMS == 0 || v.factor_columns >= v.n_in);
+}
+
+#endif

@@ -1,0 +1,174 @@
+/* compare.c - KL divergence, same top token and perplexity of two models on one text. */
+#include "runtime/check/compare.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- rows --- */
+
+/* log of the sum of exp(logit - max), max added; NaN when a logit is NaN or the best is infinite. */
+static double log_sum(const float *logits, int64_t n, int64_t *top)
+{
+    double sum = 0.0;
+
+    *top = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (logits[i] > logits[*top]) *top = i;
+    for (int64_t i = 0; i < n; i++) sum += exp((double)logits[i] - (double)logits[*top]);
+    return (double)logits[*top] + log(sum);
+}
+
+apr_row_difference apr_compare_logits(const float *truth, const float *other, int64_t vocab_size, int32_t next)
+{
+    apr_row_difference d = {0};
+    int64_t top_truth, top_other;
+    const double log_truth = log_sum(truth, vocab_size, &top_truth), log_other = log_sum(other, vocab_size, &top_other);
+
+    for (int64_t i = 0; i < vocab_size; i++) {
+        const double log_p = (double)truth[i] - log_truth, log_q = (double)other[i] - log_other, p = exp(log_p);
+        if (p > 0.0 || isnan(p)) d.kl += p * (log_p - log_q); /* p of 0 counts nothing, whatever log p is */
+    }
+    if (d.kl < 0.0) d.kl = 0.0; /* rounding: the true sum is never negative */
+    d.same_top = top_truth == top_other && isfinite(log_truth) && isfinite(log_other);
+    if (next >= 0) {
+        d.nll_truth = log_truth - (double)truth[next];
+        d.nll_other = log_other - (double)other[next];
+    }
+    return d;
+}
+
+/* --- all rows --- */
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    if (isnan(x) || isnan(y)) return isnan(x) - isnan(y);
+    return (x > y) - (x < y);
+}
+
+/* Median and 99th percentile; NaN sorts last. */
+static apr_status order_statistics(apr_divergence *d, const apr_row_difference *rows, apr_error *err)
+{
+    double *const sorted = malloc((size_t)d->n_rows * sizeof *sorted + 1);
+    const int64_t n = d->n_rows;
+
+    if (sorted == NULL) return apr_no_memory(err, "the divergences");
+    for (int64_t i = 0; i < n; i++) sorted[i] = rows[i].kl;
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    d->median = n % 2 != 0 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
+    d->p99 = sorted[(int64_t)ceil(0.99 * (double)n) - 1];
+    free(sorted);
+    return APR_OK;
+}
+
+static bool is_scored(const apr_divergence *d, int64_t i) { return i % d->window != d->window - 1 && i != d->n_rows - 1; }
+
+apr_status apr_divergence_of(apr_divergence *d, const apr_row_difference *rows, int64_t n_rows, int64_t window, apr_error *err)
+{
+    double nll_truth = 0.0, nll_other = 0.0;
+    int64_t n_second = 0, n_top = 0, n_second_top = 0;
+
+    *d = (apr_divergence){.n_rows = n_rows, .window = window};
+    if (n_rows < 1 || window < 1) return apr_fail(err, APR_E_USAGE, "there are no positions to compare");
+    d->kl = malloc((size_t)n_rows * sizeof *d->kl);
+    if (d->kl == NULL) return apr_no_memory(err, "the divergences");
+    for (int64_t i = 0; i < n_rows; i++) {
+        const apr_row_difference *const r = &rows[i];
+        d->kl[i] = (float)r->kl;
+        d->mean += r->kl;
+        n_top += r->same_top;
+        if (!(r->kl <= d->largest) && !isnan(d->largest)) d->largest = r->kl, d->largest_at = i;
+        if (i % window >= window / 2) d->second_half += r->kl, n_second_top += r->same_top, n_second++;
+        if (!is_scored(d, i)) continue;
+        nll_truth += r->nll_truth;
+        nll_other += r->nll_other;
+        d->n_scored++;
+    }
+    d->mean /= (double)n_rows;
+    d->same_top = (double)n_top / (double)n_rows;
+    d->second_half = n_second > 0 ? d->second_half / (double)n_second : d->mean;
+    d->second_half_top = n_second > 0 ? (double)n_second_top / (double)n_second : d->same_top;
+    d->perplexity_truth = d->n_scored > 0 ? exp(nll_truth / (double)d->n_scored) : NAN;
+    d->perplexity_other = d->n_scored > 0 ? exp(nll_other / (double)d->n_scored) : NAN;
+    return order_statistics(d, rows, err);
+}
+
+void apr_divergence_close(apr_divergence *d)
+{
+    free(d->kl);
+    d->kl = NULL;
+}
+
+/* --- both models, a few tokens at a time --- */
+
+enum { CHUNK = 32 }; /* rows of the truth's logits that are held */
+
+typedef struct comparison {
+    const int32_t *ids; /* of the window, from the chunk's first token on */
+    int64_t n_left, vocab_size;
+    const float *truth;       /* [CHUNK, vocab_size] */
+    apr_row_difference *rows; /* of the chunk */
+} comparison;
+
+static apr_status compare_rows(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err)
+{
+    const comparison *const c = user;
+    (void)err;
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t i = 0; i < n_rows; i++) {
+        const int32_t next = first + i + 1 < c->n_left ? c->ids[first + i + 1] : -1;
+        c->rows[first + i] = apr_compare_logits(c->truth + (first + i) * c->vocab_size, logits + i * c->vocab_size, c->vocab_size, next);
+    }
+    return APR_OK;
+}
+
+static apr_status compare_window(apr_session *truth, apr_session *other, comparison *c, int64_t n, float *logits, apr_error *err)
+{
+    const apr_eval_output keep = {.all_logits = true, .logits = logits};
+    const apr_eval_output compare = {.all_logits = true, .on_logits = compare_rows, .user = c};
+
+    apr_session_reset(truth);
+    apr_session_reset(other);
+    for (c->n_left = n; c->n_left > 0;) {
+        const int64_t take = c->n_left < CHUNK ? c->n_left : CHUNK;
+        APR_TRY(apr_session_eval(truth, c->ids, (size_t)take, &keep, err));
+        APR_TRY(apr_session_eval(other, c->ids, (size_t)take, &compare, err));
+        c->ids += take, c->rows += take, c->n_left -= take;
+    }
+    return APR_OK;
+}
+
+apr_status apr_compare_models(apr_session *truth, apr_session *other, const int32_t *ids, int64_t n_ids, int64_t window,
+                              void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err)
+{
+    const int64_t vocab_size = apr_session_program(truth)->vocab_size, n_ctx = apr_session_plan(truth)->n_ctx;
+    apr_status status = APR_OK;
+
+    *d = (apr_divergence){0};
+    if (apr_session_program(other)->vocab_size != vocab_size)
+        return apr_fail(err, APR_E_NO, "the vocabularies have %lld and %lld entries: their logits cannot be compared",
+                        (long long)vocab_size, (long long)apr_session_program(other)->vocab_size);
+    if (window < 1 || window > n_ctx || window > apr_session_plan(other)->n_ctx || n_ids < 1)
+        return apr_fail(err, APR_E_USAGE, "windows of %lld tokens of a text of %lld cannot be compared in a context of %lld",
+                        (long long)window, (long long)n_ids, (long long)n_ctx);
+    apr_row_difference *const rows = malloc((size_t)n_ids * sizeof *rows);
+    float *const logits = malloc(CHUNK * (size_t)vocab_size * sizeof *logits);
+    if (rows == NULL || logits == NULL) status = apr_no_memory(err, "logits to compare");
+    for (int64_t first = 0; first < n_ids && status == APR_OK; first += window) {
+        const int64_t n = n_ids - first < window ? n_ids - first : window;
+        comparison c = {.ids = ids + first, .vocab_size = vocab_size, .truth = logits, .rows = rows + first};
+        status = compare_window(truth, other, &c, n, logits, err);
+        if (on_rows != NULL) on_rows(user, first + n, n_ids);
+    }
+    if (status == APR_OK) status = apr_divergence_of(d, rows, n_ids, window, err);
+    free(rows);
+    free(logits);
+    return status;
+}
+
+double apr_divergence_bound(const apr_divergence *control)
+{
+    static const double noise = 1e-7; /* float32 sums in another order, on the worst of models */
+    return control != NULL ? 3.0 * control->mean + noise : noise;
+}

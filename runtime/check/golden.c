@@ -1,0 +1,278 @@
+/* golden.c - reads recorded arrays, evaluates their ids in every grouping, judges by the bounds of runtime/check/parity.h. */
+#include "runtime/check/golden.h"
+
+#include "formats/base/bytes.h"
+#include "formats/number/half.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- arrays --- */
+
+static apr_status read_ids(const apr_model *file, const char *name, int32_t **ids, int64_t *n, apr_error *err)
+{
+    const apr_tensor *const array = apr_model_find(file, name);
+
+    if (array == NULL) return APR_OK;
+    if ((array->dtype != APR_I32 && array->dtype != APR_I64) || apr_tensor_elems(array) < 1)
+        return apr_fail(err, APR_E_DAMAGED, "%s: '%s' is no array of integers", file->path, name);
+    *n = apr_tensor_elems(array);
+    *ids = malloc((size_t)*n * sizeof **ids);
+    if (*ids == NULL) return apr_no_memory(err, "recorded ids");
+    for (int64_t i = 0; i < *n; i++) {
+        const int64_t id =
+            array->dtype == APR_I32 ? (int32_t)apr_load_le32(array->data + 4 * i) : (int64_t)apr_load_le64(array->data + 8 * i);
+        if (id < 0 || id > INT32_MAX)
+            return apr_fail(err, APR_E_DAMAGED, "%s: number %lld of '%s' is no id", file->path, (long long)i, name);
+        (*ids)[i] = (int32_t)id;
+    }
+    return APR_OK;
+}
+
+/* Float32 numbers of the dims [.., n_rows, width]; a dimension that is -1 becomes what it is. */
+static apr_status read_floats(const apr_model *file, const char *name, int rank, int64_t *const dims[], float **values, apr_error *err)
+{
+    const apr_tensor *const array = apr_model_find(file, name);
+    char shape[96];
+
+    if (array == NULL) return APR_OK;
+    bool fits = array->dtype == APR_F32 && array->rank == rank && apr_tensor_elems(array) > 0;
+    for (int i = 0; i < rank && fits; i++) {
+        if (*dims[i] <= 0) *dims[i] = array->dims[i];
+        fits = *dims[i] == array->dims[i];
+    }
+    if (!fits)
+        return apr_fail(err, APR_E_DAMAGED, "%s: '%s' is %s %s, which does not go with the other arrays", file->path, name,
+                        apr_dtypes[array->dtype].name, apr_dims_text(array, shape, sizeof shape));
+    const int64_t n = apr_tensor_elems(array);
+    *values = malloc((size_t)n * sizeof **values);
+    if (*values == NULL) return apr_no_memory(err, "recorded outputs");
+    for (int64_t i = 0; i < n; i++) (*values)[i] = apr_f32_from_bits(apr_load_le32(array->data + 4 * i));
+    return APR_OK;
+}
+
+static apr_status read_arrays(apr_golden_arrays *a, const apr_model *file, apr_error *err)
+{
+    APR_TRY(read_ids(file, "ids", &a->ids, &a->n_ids, err));
+    if (a->ids == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: there is no array 'ids' of integers", file->path);
+    APR_TRY(read_floats(file, "logits", 2, (int64_t *const[]){&a->n_ids, &a->vocab_size}, &a->logits, err));
+    APR_TRY(read_floats(file, "hidden", 3, (int64_t *const[]){&a->n_taps, &a->n_ids, &a->hidden_size}, &a->hidden, err));
+    APR_TRY(read_ids(file, "ids2", &a->ids2, &a->n_ids2, err));
+    APR_TRY(read_floats(file, "last2", 1, (int64_t *const[]){&a->vocab_size}, &a->last2, err));
+    if ((a->ids2 == NULL) != (a->last2 == NULL))
+        return apr_fail(err, APR_E_DAMAGED, "%s: of 'ids2' and 'last2' one is missing", file->path);
+    if (a->logits == NULL && a->hidden == NULL && a->last2 == NULL)
+        return apr_fail(err, APR_E_DAMAGED, "%s: there is nothing to compare with: no array 'logits', 'hidden' or 'last2'", file->path);
+    return APR_OK;
+}
+
+apr_status apr_golden_open(apr_golden_arrays *arrays, const char *path, apr_error *err)
+{
+    apr_model file;
+
+    *arrays = (apr_golden_arrays){0};
+    APR_TRY(apr_model_open(&file, path, err));
+    const apr_status status = read_arrays(arrays, &file, err);
+    apr_model_close(&file);
+    return status;
+}
+
+void apr_golden_close(apr_golden_arrays *a)
+{
+    free(a->ids);
+    free(a->ids2);
+    free(a->logits);
+    free(a->hidden);
+    free(a->last2);
+    *a = (apr_golden_arrays){0};
+}
+
+int64_t apr_golden_context(const apr_golden_arrays *a) { return a->n_ids > a->n_ids2 ? a->n_ids : a->n_ids2; }
+
+/* --- evaluation --- */
+
+typedef struct outputs {
+    float *logits, *hidden; /* [n_ids, vocab], [n_taps, n_ids, width]; NULL: not recorded */
+    float *piece;           /* hidden states of one piece */
+} outputs;
+
+static void close_outputs(outputs *o)
+{
+    free(o->logits);
+    free(o->hidden);
+    free(o->piece);
+}
+
+static apr_status open_outputs(outputs *o, const apr_golden_arrays *a, apr_error *err)
+{
+    const size_t n_hidden = (size_t)(a->n_taps * a->n_ids * a->hidden_size);
+
+    *o = (outputs){0};
+    if (a->logits != NULL) o->logits = malloc((size_t)(a->n_ids * a->vocab_size) * sizeof(float));
+    if (a->hidden != NULL) o->hidden = malloc(n_hidden * sizeof(float));
+    if (a->hidden != NULL) o->piece = malloc(n_hidden * sizeof(float));
+    if ((a->logits == NULL || o->logits != NULL) && (a->hidden == NULL || (o->hidden != NULL && o->piece != NULL))) return APR_OK;
+    close_outputs(o);
+    return apr_no_memory(err, "outputs to compare");
+}
+
+/* The text from nothing, n_together tokens at a time. */
+static apr_status evaluate(apr_session *session, const apr_golden_arrays *a, int64_t n_together, const outputs *o, apr_error *err)
+{
+    apr_session_reset(session);
+    for (int64_t first = 0; first < a->n_ids; first += n_together) {
+        const int64_t n = a->n_ids - first < n_together ? a->n_ids - first : n_together;
+        const apr_eval_output out = {
+            .all_logits = true, .logits = o->logits != NULL ? o->logits + first * a->vocab_size : NULL, .hidden = o->piece};
+        APR_TRY(apr_session_eval(session, a->ids + first, (size_t)n, &out, err));
+        for (int64_t tap = 0; o->hidden != NULL && tap < a->n_taps; tap++)
+            memcpy(o->hidden + (tap * a->n_ids + first) * a->hidden_size, o->piece + tap * n * a->hidden_size,
+                   (size_t)(n * a->hidden_size) * sizeof(float));
+    }
+    return APR_OK;
+}
+
+static apr_status evaluate_ids(apr_session *session, const int32_t *ids, int64_t n_ids, int64_t n_together, apr_error *err)
+{
+    apr_session_reset(session);
+    for (int64_t first = 0; first < n_ids; first += n_together)
+        APR_TRY(apr_session_eval(session, ids + first, (size_t)(n_ids - first < n_together ? n_ids - first : n_together), NULL, err));
+    return APR_OK;
+}
+
+/* --- judging --- */
+
+/* A difference that is no number is the largest of all. */
+static double largest_difference(const float *truth, const float *found, int64_t n)
+{
+    double worst = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        const double difference = fabs((double)truth[i] - (double)found[i]);
+        if (!(difference <= worst)) worst = difference;
+        if (isnan(worst)) break;
+    }
+    return worst;
+}
+
+static double largest_number(const float *values, int64_t n)
+{
+    double largest = 0.0;
+    for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs((double)values[i]));
+    return largest;
+}
+
+static void set_bound(apr_golden_figure *f, const apr_session *session, double tolerance)
+{
+    f->bound = tolerance;
+    if (tolerance > 0.0) return;
+    f->reason = apr_run_bound_of(apr_steps_run_facts(session, f->n_together));
+    f->bound = f->reason.relative * f->peak;
+}
+
+/* n_rows rows more of the figure; row i is the text's token first_token + i % n_tokens. */
+static void judge_rows(apr_golden_figure *f, const float *truth, const float *found, int64_t n_rows, int64_t width, int64_t first_token)
+{
+    for (int64_t row = 0; row < n_rows; row++) {
+        const double worst = largest_difference(truth + row * width, found + row * width, width);
+        const bool good = worst <= f->bound;
+        f->n_rows++;
+        f->n_good += good;
+        if (!(worst <= f->worst) && !isnan(f->worst)) f->worst = worst;
+        if (good || f->first_bad[0] != '\0') continue;
+        const long long token = (long long)(first_token + row % f->n_tokens), tap = (long long)(row / f->n_tokens);
+        if (f->what != APR_GOLDEN_HIDDEN) snprintf(f->first_bad, sizeof f->first_bad, "token %lld", token);
+        else if (tap == 0) snprintf(f->first_bad, sizeof f->first_bad, "embeddings, token %lld", token);
+        else snprintf(f->first_bad, sizeof f->first_bad, "after layer %lld, token %lld", tap, token);
+    }
+}
+
+static apr_status check_widths(const apr_session *session, const apr_golden_arrays *a, apr_error *err)
+{
+    const apr_program *const p = apr_session_program(session);
+
+    if ((a->logits != NULL || a->last2 != NULL) && a->vocab_size != p->vocab_size)
+        return apr_fail(err, APR_E_NO, "the recorded logits are %lld wide, the model's %lld", (long long)a->vocab_size,
+                        (long long)p->vocab_size);
+    if (a->hidden != NULL && (a->hidden_size != p->hidden_size || a->n_taps != (int64_t)p->n_taps))
+        return apr_fail(err, APR_E_NO, "the recorded hidden states are %lld of width %lld, the model's %zu of %lld", (long long)a->n_taps,
+                        (long long)a->hidden_size, p->n_taps, (long long)p->hidden_size);
+    if (apr_golden_context(a) > apr_session_plan(session)->n_ctx)
+        return apr_fail(err, APR_E_USAGE, "the recorded texts have %lld tokens; a context of %lld has no room for them",
+                        (long long)apr_golden_context(a), (long long)apr_session_plan(session)->n_ctx);
+    return APR_OK;
+}
+
+apr_status apr_golden_compare(apr_session *session, const apr_golden_arrays *a, int64_t n_together, double tolerance,
+                              apr_golden_figure figures[2], apr_error *err)
+{
+    const int64_t n_logits = a->n_ids * a->vocab_size, tap = a->n_ids * a->hidden_size;
+    apr_golden_figure *const logits = &figures[0], *const hidden = &figures[1];
+    outputs o;
+
+    *logits = *hidden = (apr_golden_figure){.n_together = n_together, .n_tokens = a->n_ids};
+    hidden->what = APR_GOLDEN_HIDDEN;
+    APR_TRY(check_widths(session, a, err));
+    APR_TRY(open_outputs(&o, a, err));
+    const apr_status status = evaluate(session, a, n_together, &o, err);
+    if (status == APR_OK && a->logits != NULL) {
+        logits->peak = largest_number(a->logits, n_logits);
+        set_bound(logits, session, tolerance);
+        judge_rows(logits, a->logits, o.logits, a->n_ids, a->vocab_size, 0);
+    }
+    if (status == APR_OK && a->hidden != NULL) {
+        hidden->peak = largest_number(a->hidden, a->n_taps * tap);
+        set_bound(hidden, session, tolerance);
+        judge_rows(hidden, a->hidden, o.hidden, a->n_taps * a->n_ids, a->hidden_size, 0);
+    }
+    close_outputs(&o);
+    return status;
+}
+
+static apr_status judge_last(apr_session *session, apr_golden_what what, const float *truth, int64_t width, int64_t n_tokens,
+                             int64_t n_together, double tolerance, apr_golden_fn on_figure, void *user, apr_error *err)
+{
+    apr_golden_figure f = {.what = what, .n_together = n_together, .n_tokens = n_tokens, .peak = largest_number(truth, width)};
+
+    set_bound(&f, session, tolerance);
+    judge_rows(&f, truth, apr_session_logits(session), 1, width, n_tokens - 1);
+    return on_figure(user, &f, err);
+}
+
+/* The first text, then the second from nothing, then the first once more: each as if it were alone. */
+static apr_status two_in_turn(apr_session *session, const apr_golden_arrays *a, int64_t n_together, double tolerance,
+                              apr_golden_fn on_figure, void *user, apr_error *err)
+{
+    const int64_t n = n_together < a->n_ids ? n_together : a->n_ids, n2 = n_together < a->n_ids2 ? n_together : a->n_ids2;
+
+    APR_TRY(evaluate_ids(session, a->ids, a->n_ids, n, err));
+    APR_TRY(evaluate_ids(session, a->ids2, a->n_ids2, n2, err));
+    APR_TRY(judge_last(session, APR_GOLDEN_SECOND, a->last2, a->vocab_size, a->n_ids2, n2, tolerance, on_figure, user, err));
+    if (a->logits == NULL) return APR_OK;
+    APR_TRY(evaluate_ids(session, a->ids, a->n_ids, n, err));
+    return judge_last(session, APR_GOLDEN_AGAIN, a->logits + (a->n_ids - 1) * a->vocab_size, a->vocab_size, a->n_ids, n, tolerance,
+                      on_figure, user, err);
+}
+
+apr_status apr_golden_run(apr_session *session, const apr_golden_arrays *a, double tolerance, apr_golden_fn on_figure, void *user,
+                          apr_error *err)
+{
+    const int64_t longest = apr_golden_context(a);
+    apr_golden_figure figures[2];
+
+    APR_TRY(check_widths(session, a, err));
+    /* 1, 2, 3, 5, 8, ...: pieces whose ends fall everywhere in windows, tiles and rings of cells; then all at once */
+    for (int64_t n = 1, next = 2; a->logits != NULL || a->hidden != NULL;) {
+        const int64_t together = n < a->n_ids ? n : a->n_ids, sum = n + next;
+        APR_TRY(apr_golden_compare(session, a, together, tolerance, figures, err));
+        for (int i = 0; i < 2; i++)
+            if (figures[i].n_rows > 0) APR_TRY(on_figure(user, &figures[i], err));
+        if (together == a->n_ids) break;
+        n = next;
+        next = sum;
+    }
+    if (a->last2 == NULL) return APR_OK;
+    APR_TRY(two_in_turn(session, a, longest, tolerance, on_figure, user, err));
+    return two_in_turn(session, a, 1, tolerance, on_figure, user, err);
+}

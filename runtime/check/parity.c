@@ -1,0 +1,379 @@
+/* parity.c - runs two sessions in step and compares what each operation makes of the same input. */
+#include "runtime/check/parity.h"
+#include "formats/base/crc32.h"
+#include "runtime/check/facts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- differences --- */
+
+static apr_difference not_finite(apr_difference d, int64_t at)
+{
+    d.cosine = d.largest = d.peak = d.relative = NAN;
+    d.largest_at = at;
+    d.finite = false;
+    return d;
+}
+
+apr_difference apr_difference_of(const float *truth, const float *other, int64_t n_rows, int64_t width)
+{
+    const size_t n_bytes = (size_t)(n_rows * width) * sizeof *truth;
+    apr_difference d = {.finite = true, .crc_truth = apr_crc32(0, truth, n_bytes), .crc_other = apr_crc32(0, other, n_bytes)};
+    double sq_truth = 0.0, sq_other = 0.0, sq_error = 0.0, dot = 0.0;
+
+    for (int64_t row = 0; row < n_rows; row++) {
+        double sq_row = 0.0, largest = 0.0;
+        for (int64_t i = row * width; i < (row + 1) * width; i++) {
+            const double a = (double)truth[i], b = (double)other[i], error = fabs(a - b);
+            if (!isfinite(a) || !isfinite(b)) return not_finite(d, i);
+            sq_row += a * a;
+            sq_other += b * b;
+            sq_error += error * error;
+            dot += a * b;
+            largest = fmax(largest, error);
+            if (error > d.largest) d.largest = error, d.largest_at = i;
+        }
+        sq_truth += sq_row;
+        if (largest > 0.0) d.peak = fmax(d.peak, largest / sqrt(sq_row / (double)width)); /* a row of zeros that is none: inf */
+    }
+    if (sq_error == 0.0) d.cosine = 1.0;
+    else d.cosine = sq_truth > 0.0 && sq_other > 0.0 ? dot / sqrt(sq_truth * sq_other) : 0.0;
+    d.relative = sq_error > 0.0 ? sqrt(sq_error / sq_truth) : 0.0;
+    return d;
+}
+
+/* --- bounds --- */
+
+/* Peaks, in units of the row's root mean square. Seen between ref and host: see the test; the bounds leave a factor of ten
+ * for the order of sums over wider models. */
+static const apr_parity_bound backend_bounds[APR_OP_COUNT] = {
+    [APR_OP_EMBED] = {2e-3, 5e-4, "a table decoded to float32 is the same bits; kept as FP16 on a device it is rounded to 2^-11"},
+    [APR_OP_ANGLES] = {1e-5, 1e-6, "cosf and sinf of the same float32 angle: a few units in the last place"},
+    [APR_OP_RMSNORM] = {1e-4, 1e-5, "a float32 sum of squares in another order"},
+    [APR_OP_LINEAR] = {1e-3, 1e-4, "float32 sums in another order"},
+    [APR_OP_ROPE] = {1e-5, 1e-6, "two products and a sum, fused or not"},
+    [APR_OP_KV_STORE] = {0.0, 0.0, "rounding to the type of the cache is defined to the bit"},
+    [APR_OP_ATTEND] = {2e-3, 2e-4, "float32 scores, softmax and sums in another order"},
+    [APR_OP_GLU] = {1e-4, 1e-5, "expf to a few units in the last place"},
+    [APR_OP_ADD] = {0.0, 0.0, "one rounded sum"},
+};
+static const apr_parity_bound fp16_linear = {3e-2, 3e-3, "inputs and weights rounded to FP16 (2^-11 each), summed in float32"};
+static const apr_parity_bound other_ops = {1e-3, 1e-4, "float32 sums in another order"};
+
+apr_parity_bound apr_parity_backend_bound(apr_op_kind kind, bool fp16_products)
+{
+    if (kind == APR_OP_LINEAR && fp16_products) return fp16_linear;
+    return backend_bounds[kind].reason != NULL ? backend_bounds[kind] : other_ops;
+}
+
+/* Shares of the largest logit. Weights in 16 bits are exact on both sides, so only sums and the roundings below differ. The truth
+ * itself is float32 sums in a third order. */
+static const apr_run_bound run_bounds[] = {
+    [APR_RUNS_ON_REF] = {5e-5, "float32 sums, one after the other"},
+    [APR_RUNS_ON_HOST] = {2e-4, "float32 sums in another order"},
+    [APR_RUNS_ON_DEVICE] = {2e-4, "float32 sums in another order"},
+};
+/* A product's inputs are off by at most 2^-12 of themselves, 2^-12 / sqrt(3) in the mean; seven products a layer add up like their
+ * root, and the worst of thousands of numbers is off by four times the mean: 3e-3 after four layers, seen on weights at random (where
+ * nothing is as well-behaved as after training), 5e-4 on trained ones. Twice that. */
+static const apr_run_bound run_fp16 = {6e-3, "products of more than 8 tokens round their inputs to FP16 (2^-12)"};
+/* The same for other roundings, from what was seen on weights at random (1.8e-3 for FP16 caches, 0.14 for FP8 ones), doubled. */
+static const apr_run_bound run_fp8 = {0.3, "products round their inputs to FP8 (2^-4)"};
+static const struct {
+    apr_dtype dtype;
+    apr_run_bound bound;
+} run_kv[] = {
+    {APR_F16, {4e-3, "keys and values are kept in FP16 (2^-12)"}},
+    {APR_Q8_0, {4e-2, "keys and values are kept in 8 bits (1/254 of a block's largest)"}},
+    {APR_F8_E4M3, {0.3, "keys and values are kept in FP8 (2^-4)"}},
+};
+
+apr_run_bound apr_run_bound_of(apr_run_facts facts)
+{
+    apr_run_bound bound = run_bounds[facts.on];
+
+    if (facts.fp16_products && run_fp16.relative > bound.relative) bound = run_fp16;
+    for (size_t i = 0; i < sizeof run_kv / sizeof *run_kv; i++)
+        if (run_kv[i].dtype == facts.kv_dtype && run_kv[i].bound.relative > bound.relative) bound = run_kv[i].bound;
+    if (facts.fp8_products && run_fp8.relative > bound.relative) bound = run_fp8;
+    return bound;
+}
+
+/* Seen: 0.3 % to 1 % of the bound of logits. */
+double apr_run_perplexity_bound(apr_run_facts facts) { return fmax(5e-4, apr_run_bound_of(facts).relative / 20.0); }
+
+typedef struct parity {
+    apr_session *truth, *other;
+    const apr_program *program; /* the truth's */
+    const apr_parity_options *options;
+    apr_parity_result *result;
+    apr_error *err;
+    const int32_t *ids; /* [n_ctx] */
+    int64_t position, n_tokens;
+    float *rows[2];    /* what the operation made: truth, other */
+    float *input;      /* what it read */
+    uint8_t *cells[2]; /* and what it stored */
+} parity;
+
+/* What the difference of two matrices makes of this input: were the errors of its columns unrelated, sum over columns of |x_j|^2 times
+ * the column's error, as sums of squares; were they all a loss of size, the share that is lost. Three times both. */
+static double linear_error(const parity *p, const apr_weight_pair *pair, const apr_parity_record *r)
+{
+    const int64_t columns = apr_tensor_columns(pair->other);
+    double sq_error = 0.0, sq_out = 0.0;
+
+    for (int64_t t = 0; t < p->n_tokens; t++)
+        for (int64_t j = 0; j < columns; j++) {
+            const double x = (double)p->input[t * columns + j];
+            sq_error += x * x * pair->column_errors[j];
+        }
+    for (int64_t i = 0; i < r->n_rows * r->width; i++) sq_out += (double)r->truth[i] * (double)r->truth[i];
+    return sq_out > 0.0 ? 3.0 * (sqrt(sq_error / sq_out) + pair->scan.relative) : INFINITY;
+}
+
+/* Two models: their weights' own difference decides, on the whole; a single number may be further off. */
+static apr_parity_bound model_bound(const parity *p, const apr_parity_record *r, apr_parity_bound backend)
+{
+    const apr_weight_pair *const pair = apr_weights_pair(p->options->weights, r->op_index, 0);
+    const double same = fmax(backend.relative, 1e-6);
+
+    /* the same angles by another way: frequencies within 8 units in the last place, times the position */
+    if (r->op->kind == APR_OP_ANGLES)
+        return (apr_parity_bound){INFINITY, same + 8 * 0x1p-24 * (double)(p->position + p->n_tokens), backend.reason};
+    if (pair == NULL) return (apr_parity_bound){INFINITY, same, backend.reason};
+    if (pair->scan.relative == 0.0) return (apr_parity_bound){INFINITY, same, "the weights are the same"};
+    const double error = r->op->kind == APR_OP_LINEAR  ? linear_error(p, pair, r)
+                         : r->op->kind == APR_OP_EMBED ? 1.5 * pair->scan.worst_row
+                                                       : 10.0 * pair->scan.relative;
+    return (apr_parity_bound){INFINITY, same + error, "what the weights differ by, for this input"};
+}
+
+static apr_parity_bound bound_of(const parity *p, const apr_parity_record *r)
+{
+    const apr_parity_bound backend = apr_parity_backend_bound(r->op->kind, p->n_tokens > p->options->fp16_above);
+    return p->options->weights == NULL ? backend : model_bound(p, r, backend);
+}
+
+/* --- one operation --- */
+
+static bool is_asked(const parity *p, const apr_op *op)
+{
+    const apr_parity_options *const o = p->options;
+    if (o->layer != APR_PARITY_ALL_LAYERS && o->layer != op->layer) return false;
+    if (o->op == NULL || strcmp(o->op, apr_op_name(op->kind)) == 0) return true;
+    if (op->out < 0) return false;
+    const char *const name = p->program->values[op->out].name;
+    const size_t n_name = strlen(name), n_asked = strlen(o->op); /* all of it, or what follows a dot */
+    return n_name >= n_asked && strcmp(name + n_name - n_asked, o->op) == 0 && (n_name == n_asked || name[n_name - n_asked - 1] == '.');
+}
+
+static void note(parity *p, const apr_parity_record *r)
+{
+    apr_parity_result *const result = p->result;
+    const int64_t layer = r->op->layer >= 0 ? r->op->layer : result->n_layers;
+    const apr_difference *const d = &r->difference;
+
+    result->n_judged++;
+    result->n_passed += r->passed;
+    result->worst_peak[layer] = d->finite ? fmax(result->worst_peak[layer], d->peak) : INFINITY;
+    result->worst_relative[layer] = d->finite ? fmax(result->worst_relative[layer], d->relative) : INFINITY;
+    if (r->passed || result->failed) return;
+    result->failed = true;
+    result->first.kind = r->op->kind;
+    result->first.layer = r->op->layer;
+    snprintf(result->first.name, sizeof result->first.name, "%s", r->name);
+    result->first.position = r->position;
+    result->first.n_tokens = r->n_tokens;
+    result->first.difference = *d;
+    result->first.bound = r->bound;
+}
+
+static apr_status judge(parity *p, size_t index, int64_t n_rows, int64_t width)
+{
+    const apr_op *const op = &p->program->ops[index];
+    apr_parity_record r = {.op = op, .op_index = index, .position = p->position, .n_tokens = p->n_tokens, .n_rows = n_rows, .width = width};
+
+    /* slots are each program's own: what is optional in the one may have none in the other */
+    r.weight = apr_steps_tensor(p->other, apr_session_program(p->other)->ops[index].weight[0]);
+    r.name = r.weight != NULL ? r.weight->name : op->out >= 0 ? p->program->values[op->out].name : apr_op_name(op->kind);
+    r.truth = p->rows[0];
+    r.other = p->rows[1];
+    r.difference = apr_difference_of(r.truth, r.other, n_rows, width);
+    r.bound = bound_of(p, &r);
+    r.passed = r.difference.finite && r.difference.peak <= r.bound.peak && r.difference.relative <= r.bound.relative;
+    note(p, &r);
+    return p->options->on_record != NULL ? p->options->on_record(p->options->user, &r, p->err) : APR_OK;
+}
+
+static apr_status step_value(parity *p, size_t index, bool asked)
+{
+    const int out = p->program->ops[index].out, in = p->program->ops[index].in[0];
+
+    if (asked && in >= 0) APR_TRY(apr_steps_read(p->truth, in, p->input, p->err));
+    APR_TRY(apr_steps_run(p->truth, index, p->err));
+    APR_TRY(apr_steps_read(p->truth, out, p->rows[0], p->err));
+    if (asked) {
+        APR_TRY(apr_steps_run(p->other, index, p->err));
+        APR_TRY(apr_steps_read(p->other, out, p->rows[1], p->err));
+        APR_TRY(judge(p, index, p->n_tokens, p->program->values[out].width));
+    }
+    return apr_steps_write(p->other, out, p->rows[0], p->err);
+}
+
+/* The cells that a store wrote, decoded: keys of the tokens, then their values. */
+static apr_status step_store(parity *p, size_t index, bool asked)
+{
+    const int state = p->program->ops[index].state;
+    const apr_state *const facts = &p->program->states[state];
+    const apr_dtype dtype = apr_session_plan(p->truth)->kv_dtype;
+    const int64_t n_rows = 2 * p->n_tokens, width = facts->n_heads * facts->head_dim;
+    apr_session *const sessions[2] = {p->truth, p->other};
+
+    APR_TRY(apr_steps_run(p->truth, index, p->err));
+    if (asked) APR_TRY(apr_steps_run(p->other, index, p->err));
+    for (int side = 0; side < (asked ? 2 : 1); side++) {
+        APR_TRY(apr_steps_read_cells(sessions[side], state, p->position, p->n_tokens, p->cells[side], p->err));
+        const int64_t row_bytes = apr_kv_row_bytes(dtype, facts->head_dim);
+        for (int64_t r = 0; r < n_rows * facts->n_heads; r++)
+            apr_ref_codecs[dtype].decode(p->cells[side] + r * row_bytes, p->rows[side] + r * facts->head_dim, facts->head_dim);
+    }
+    if (asked) APR_TRY(judge(p, index, n_rows, width));
+    return apr_steps_write_cells(p->other, state, p->position, p->n_tokens, p->cells[0], p->err);
+}
+
+/* The next n tokens of both sessions. */
+static apr_status run_batch(parity *p, int64_t n)
+{
+    p->n_tokens = n;
+    APR_TRY(apr_steps_begin(p->truth, p->ids + p->position, n, p->err));
+    APR_TRY(apr_steps_begin(p->other, p->ids + p->position, n, p->err));
+    for (size_t i = 0; i < p->program->n_ops; i++) {
+        const apr_op *const op = &p->program->ops[i];
+        const bool asked = is_asked(p, op);
+        if (op->out >= 0) APR_TRY(step_value(p, i, asked));
+        else APR_TRY(step_store(p, i, asked));
+    }
+    apr_steps_end(p->truth);
+    apr_steps_end(p->other);
+    p->position += n;
+    return APR_OK;
+}
+
+/* --- positions --- */
+
+enum { COPY_CELLS = 256 };
+
+/* Evaluates up to `position` with one session and gives the other the same keys and values. Of two models the truth does it;
+ * of two backends the other one, which is the fast one. */
+static apr_status go_to(parity *p, int64_t position)
+{
+    apr_session *const from = p->options->weights != NULL ? p->truth : p->other, *const to = from == p->truth ? p->other : p->truth;
+    const int64_t begin = p->position;
+
+    if (position == begin) return APR_OK;
+    APR_TRY(apr_session_eval(from, p->ids + begin, (size_t)(position - begin), NULL, p->err));
+    for (size_t state = 0; state < p->program->n_states; state++) {
+        const size_t n_bytes = 2 * COPY_CELLS * apr_steps_cell_bytes(p->truth, (int)state);
+        uint8_t *const cells = malloc(n_bytes);
+        apr_status status = cells != NULL ? APR_OK : apr_no_memory(p->err, "keys and values");
+        for (int64_t first = begin; first < position && status == APR_OK; first += COPY_CELLS) {
+            const int64_t n = position - first < COPY_CELLS ? position - first : COPY_CELLS;
+            status = apr_steps_read_cells(from, (int)state, first, n, cells, p->err);
+            if (status == APR_OK) status = apr_steps_write_cells(to, (int)state, first, n, cells, p->err);
+        }
+        free(cells);
+        APR_TRY(status);
+    }
+    apr_steps_seek(to, position);
+    p->position = position;
+    return APR_OK;
+}
+
+static apr_status allocate(parity *p, const int32_t *ids, int64_t n_ids, int64_t n_ctx, int32_t **text)
+{
+    size_t n_floats = 1, n_cells = 1;
+    apr_parity_result *const result = p->result;
+
+    for (size_t i = 0; i < p->program->n_values; i++)
+        if ((size_t)p->program->values[i].width > n_floats) n_floats = (size_t)p->program->values[i].width;
+    for (size_t i = 0; i < p->program->n_states; i++) {
+        const apr_state *const s = &p->program->states[i];
+        const size_t width = 2 * (size_t)(s->n_heads * s->head_dim), n_bytes = 2 * apr_steps_cell_bytes(p->truth, (int)i);
+        if (width > n_floats) n_floats = width;
+        if (n_bytes > n_cells) n_cells = n_bytes;
+    }
+    *text = malloc((size_t)n_ctx * sizeof **text);
+    p->input = malloc(n_floats * (size_t)p->options->n_batch * sizeof(float));
+    for (int side = 0; side < 2; side++) {
+        p->rows[side] = malloc(n_floats * (size_t)p->options->n_batch * sizeof(float));
+        p->cells[side] = malloc(n_cells * (size_t)p->options->n_batch);
+    }
+    result->n_layers = p->program->num_layers;
+    result->worst_peak = calloc((size_t)result->n_layers + 1, sizeof *result->worst_peak);
+    result->worst_relative = calloc((size_t)result->n_layers + 1, sizeof *result->worst_relative);
+    if (*text == NULL || p->input == NULL || p->rows[0] == NULL || p->rows[1] == NULL || p->cells[0] == NULL || p->cells[1] == NULL ||
+        result->worst_peak == NULL || result->worst_relative == NULL)
+        return apr_no_memory(p->err, "values to compare");
+    for (int64_t i = 0; i < n_ctx; i++) (*text)[i] = ids[i % n_ids];
+    p->ids = *text;
+    return APR_OK;
+}
+
+static apr_status run_positions(parity *p, int64_t n_ctx)
+{
+    const apr_parity_options *const o = p->options;
+
+    for (size_t i = 0; i < o->n_positions; i++) {
+        const int64_t position = o->positions[i];
+        if (position < p->position || position > n_ctx - o->n_batch - 1) continue;
+        APR_TRY(go_to(p, position));
+        APR_TRY(run_batch(p, o->n_batch));
+        APR_TRY(run_batch(p, 1));
+        p->result->n_positions++;
+        p->result->last_position = p->position - 1;
+    }
+    if (p->result->n_judged == 0)
+        return apr_fail(p->err, APR_E_USAGE,
+                        "no operation was compared: the context of %lld tokens has no room at those positions, or the model has no such "
+                        "layer or operation",
+                        (long long)n_ctx);
+    return APR_OK;
+}
+
+apr_status apr_parity_run(apr_session *truth, apr_session *other, const int32_t *ids, int64_t n_ids, const apr_parity_options *options,
+                          apr_parity_result *result, apr_error *err)
+{
+    parity p = {.truth = truth, .other = other, .program = apr_session_program(truth), .options = options, .result = result, .err = err};
+    const int64_t n_truth = apr_session_plan(truth)->n_ctx, n_other = apr_session_plan(other)->n_ctx,
+                  n_ctx = n_truth < n_other ? n_truth : n_other;
+    int32_t *text = NULL;
+
+    *result = (apr_parity_result){0};
+    if (n_ids < 1 || options->n_batch < 1) return apr_fail(err, APR_E_USAGE, "there are no tokens to compare");
+    APR_TRY(apr_facts_same_shape(truth, other, err));
+    if (apr_session_plan(truth)->kv_dtype != apr_session_plan(other)->kv_dtype)
+        return apr_fail(err, APR_E_USAGE, "the two sessions keep keys and values in different types");
+    apr_session_reset(truth);
+    apr_session_reset(other);
+    apr_status status = allocate(&p, ids, n_ids, n_ctx, &text);
+    if (status == APR_OK) status = run_positions(&p, n_ctx);
+    free(text);
+    free(p.input);
+    for (int side = 0; side < 2; side++) {
+        free(p.rows[side]);
+        free(p.cells[side]);
+    }
+    apr_session_reset(truth);
+    apr_session_reset(other);
+    return status;
+}
+
+void apr_parity_result_close(apr_parity_result *result)
+{
+    free(result->worst_peak);
+    free(result->worst_relative);
+    result->worst_peak = result->worst_relative = NULL;
+}

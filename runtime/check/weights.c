@@ -1,0 +1,241 @@
+/* weights.c - pairs and scans the weights of two programs, and builds the control on the way. */
+#include "runtime/check/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct comparison {
+    apr_weights *w;
+    const apr_session *truth, *other;
+    const apr_program *a, *b;
+    int64_t *last_of; /* [a->n_weights] the last pair of a slot of the truth; -1 */
+    size_t capacity;
+    apr_error *err;
+} comparison;
+
+/* --- the control --- */
+
+/* Memory that lives as long as the result. */
+static void *keep_buffer(comparison *c, size_t n_bytes)
+{
+    void **const grown = realloc(c->w->buffers, (c->w->n_buffers + 1) * sizeof *grown);
+    if (grown == NULL) return NULL;
+    c->w->buffers = grown;
+    return grown[c->w->n_buffers++] = malloc(n_bytes + 1);
+}
+
+/* The control begins with the tensors that the truth's program reads. */
+static apr_status start_control(comparison *c)
+{
+    const apr_model *const truth = apr_steps_model(c->truth);
+    apr_model *const control = &c->w->control;
+
+    *control = (apr_model){.path = truth->path, .format = truth->format, .dialect = truth->dialect, .hparams = truth->hparams};
+    control->tensors = apr_arena_array(&control->arena, c->a->n_weights + 1, sizeof *control->tensors);
+    if (control->tensors == NULL) return apr_no_memory(c->err, "the control");
+    for (size_t i = 0; i < c->a->n_weights; i++)
+        if (apr_steps_tensor(c->truth, (int)i) != NULL) control->tensors[control->n_tensors++] = *apr_steps_tensor(c->truth, (int)i);
+    return apr_model_index_names(control, c->err);
+}
+
+/* Room for the control's rows. A type without an encoder is taken over as it is: it was judged by its bits. */
+static apr_status make_room(comparison *c, const apr_weight_pair *pair, apr_tensor *twin, apr_scan_keep *keep)
+{
+    const apr_tensor *const other = pair->other;
+
+    *twin = (apr_tensor){.name = pair->truth->name, .dtype = other->dtype, .rank = other->rank};
+    memcpy(twin->dims, other->dims, sizeof twin->dims);
+    if (!apr_has_control(other)) {
+        *twin = *other;
+        twin->name = pair->truth->name;
+        return APR_OK;
+    }
+    twin->n_bytes = apr_control_bytes(other);
+    twin->data = keep->control = keep_buffer(c, (size_t)twin->n_bytes);
+    if (twin->data == NULL) return apr_no_memory(c->err, "the control");
+    if (other->scale == NULL) return APR_OK;
+    apr_tensor *const scale = keep_buffer(c, sizeof *scale);
+    const int64_t n_rows = apr_tensor_rows(other);
+    keep->control_scales = keep_buffer(c, (size_t)n_rows * sizeof(float));
+    if (scale == NULL || keep->control_scales == NULL) return apr_no_memory(c->err, "the control");
+    *scale = (apr_tensor){.name = "scales",
+                          .dtype = APR_F32,
+                          .rank = 2,
+                          .dims = {n_rows, 1},
+                          .data = (const uint8_t *)keep->control_scales,
+                          .n_bytes = (uint64_t)n_rows * sizeof(float)};
+    twin->scale = scale;
+    twin->scale_rows = 1;
+    twin->scale_columns = apr_tensor_columns(other);
+    return APR_OK;
+}
+
+/* --- pairs --- */
+
+static void say_damaged(apr_weights *w, const apr_tensor *tensor, const apr_tensor_scan *scan)
+{
+    if (w->n_damaged++ > 0) return;
+    if (scan->n_nonfinite == 0) snprintf(w->damaged, sizeof w->damaged, "'%.200s' is all zeros", tensor->name);
+    else
+        snprintf(w->damaged, sizeof w->damaged, "'%.200s' has %lld numbers that are not finite, the first at %lld", tensor->name,
+                 (long long)scan->n_nonfinite, (long long)scan->first_nonfinite);
+}
+
+static void say_far(apr_weights *w, const apr_weight_pair *pair)
+{
+    const apr_tensor_scan *const scan = &pair->scan;
+    char place[48] = "the whole tensor";
+
+    if (w->n_far++ > 0) return;
+    if (scan->excess_at >= 0 && pair->other->rank >= 2) snprintf(place, sizeof place, "row %lld", (long long)scan->excess_at);
+    if (scan->excess_allowed == 0.0)
+        snprintf(w->far, sizeof w->far, "'%.200s': %s is off by %.3g of its size, and %s holds the reference's numbers exactly",
+                 pair->other->name, place, scan->excess_error, apr_dtypes[pair->other->dtype].name);
+    else
+        snprintf(w->far, sizeof w->far, "'%.200s': %s is off by %.3g of its size, where %s needs at most %.2g on these numbers",
+                 pair->other->name, place, scan->excess_error, apr_dtypes[pair->other->dtype].name, scan->excess_allowed);
+}
+
+static void judge_pair(apr_weights *w, const apr_weight_pair *pair)
+{
+    const apr_tensor_scan *const scan = &pair->scan;
+
+    w->unchanged &= scan->relative == 0.0 && scan->n_nonfinite == 0;
+    if (scan->n_nonfinite > 0 || (scan->all_zero && scan->relative > 0.0 && pair->other->rank >= 2)) say_damaged(w, pair->other, scan);
+    if (scan->n_nonfinite > 0) return; /* its error would be no number */
+    if (!(scan->excess <= 1.0)) say_far(w, pair);
+}
+
+static apr_weight_pair *add_pair(comparison *c, const apr_tensor *truth, const apr_tensor *other)
+{
+    apr_weights *const w = c->w;
+
+    if (w->n_pairs == c->capacity) {
+        c->capacity = c->capacity > 0 ? 2 * c->capacity : 64;
+        apr_weight_pair *const grown = realloc(w->pairs, c->capacity * sizeof *grown);
+        if (grown == NULL) return NULL;
+        w->pairs = grown;
+    }
+    apr_weight_pair *const pair = &w->pairs[w->n_pairs++];
+    *pair = (apr_weight_pair){.truth = truth, .other = other};
+    return pair;
+}
+
+static bool same_bytes(const apr_tensor *a, const apr_tensor *b)
+{
+    return a->dtype == b->dtype && a->n_bytes == b->n_bytes && a->scale == NULL && b->scale == NULL && a->pending.kind == b->pending.kind &&
+           a->pending.n_heads == b->pending.n_heads && memcmp(a->data, b->data, (size_t)a->n_bytes) == 0;
+}
+
+static apr_status scan_pair(comparison *c, apr_weight_pair *pair)
+{
+    apr_model *const control = &c->w->control;
+    apr_scan_keep keep = {0};
+    apr_tensor twin = *pair->truth;
+
+    if (!same_bytes(pair->truth, pair->other)) {
+        if (pair->other->rank >= 2) {
+            pair->column_errors = calloc((size_t)apr_tensor_columns(pair->other) + 1, sizeof *pair->column_errors);
+            if (pair->column_errors == NULL) return apr_no_memory(c->err, "the errors of the columns");
+        }
+        keep.column_errors = pair->column_errors;
+        if (c->w->has_control) APR_TRY(make_room(c, pair, &twin, &keep));
+    }
+    APR_TRY(apr_scan_tensor(pair->other, pair->truth, &keep, &pair->scan, c->err));
+    const apr_tensor *const own = c->w->has_control ? apr_model_find(control, pair->truth->name) : NULL;
+    if (own != NULL && !same_bytes(pair->truth, pair->other)) control->tensors[own - control->tensors] = twin;
+    judge_pair(c->w, pair);
+    return APR_OK;
+}
+
+/* Only one model has it: nothing is lost when it is zeros, as a bias may be. */
+static apr_status judge_single(comparison *c, const apr_tensor *tensor, bool is_truths)
+{
+    apr_tensor_scan scan;
+    APR_TRY(apr_scan_tensor(tensor, NULL, NULL, &scan, c->err));
+    if (scan.all_zero) return APR_OK;
+    if (c->w->n_missing++ == 0)
+        snprintf(c->w->missing, sizeof c->w->missing, is_truths ? "'%.200s' is missing" : "'%.200s' is not in the reference", tensor->name);
+    return APR_OK;
+}
+
+static apr_status compare_slots(comparison *c, int slot, int other_slot, int64_t *pair_of)
+{
+    const apr_tensor *const truth = apr_steps_tensor(c->truth, slot), *const other = apr_steps_tensor(c->other, other_slot);
+
+    if (truth == NULL && other == NULL) return APR_OK; /* slots are each program's own: -1 in the one may be an empty one in the other */
+    if (truth == NULL || other == NULL) return judge_single(c, truth != NULL ? truth : other, truth != NULL);
+    const int64_t last = c->last_of[slot];
+    if (last >= 0 && c->w->pairs[last].other == other) {
+        *pair_of = last;
+        return APR_OK;
+    }
+    apr_weight_pair *const pair = add_pair(c, truth, other);
+    if (pair == NULL) return apr_no_memory(c->err, "the pairs of weights");
+    *pair_of = c->last_of[slot] = (int64_t)c->w->n_pairs - 1;
+    return scan_pair(c, pair);
+}
+
+static uint64_t bytes_of_control(const comparison *c)
+{
+    uint64_t n_bytes = 0;
+    for (size_t i = 0; i < c->b->n_weights; i++) {
+        const apr_tensor *const tensor = apr_steps_tensor(c->other, (int)i);
+        if (tensor != NULL && apr_has_control(tensor)) n_bytes += tensor->n_bytes;
+    }
+    return n_bytes;
+}
+
+static apr_status compare_all(comparison *c, uint64_t control_limit, const apr_progress *progress)
+{
+    apr_weights *const w = c->w;
+
+    w->control_bytes = bytes_of_control(c);
+    w->has_control = control_limit > 0 && w->control_bytes <= control_limit;
+    if (w->has_control) APR_TRY(start_control(c));
+    for (size_t op = 0; op < c->a->n_ops; op++) {
+        for (size_t i = 0; i < APR_OP_MAX_WEIGHTS; i++)
+            APR_TRY(compare_slots(c, c->a->ops[op].weight[i], c->b->ops[op].weight[i], &w->pair_of[op * APR_OP_MAX_WEIGHTS + i]));
+        if (progress != NULL) apr_progress_report(progress, op + 1, c->a->n_ops, "operations' weights");
+    }
+    for (size_t i = 0; i < w->n_pairs; i++)
+        if (w->pairs[i].scan.excess > (w->worst != NULL ? w->worst->scan.excess : 0.0)) w->worst = &w->pairs[i];
+    return APR_OK;
+}
+
+apr_status apr_weights_compare(apr_weights *w, const apr_session *truth, const apr_session *other, uint64_t control_limit,
+                               const apr_progress *progress, apr_error *err)
+{
+    comparison c = {.w = w, .truth = truth, .other = other, .a = apr_session_program(truth), .b = apr_session_program(other), .err = err};
+
+    *w = (apr_weights){.unchanged = true};
+    w->pair_of = malloc((c.a->n_ops * APR_OP_MAX_WEIGHTS + 1) * sizeof *w->pair_of);
+    c.last_of = malloc((c.a->n_weights + 1) * sizeof *c.last_of);
+    apr_status status = w->pair_of != NULL && c.last_of != NULL ? APR_OK : apr_no_memory(err, "the pairs of weights");
+    if (status == APR_OK) {
+        for (size_t i = 0; i < c.a->n_ops * APR_OP_MAX_WEIGHTS; i++) w->pair_of[i] = -1;
+        for (size_t i = 0; i < c.a->n_weights; i++) c.last_of[i] = -1;
+        status = compare_all(&c, control_limit, progress);
+    }
+    free(c.last_of);
+    return status;
+}
+
+void apr_weights_close(apr_weights *w)
+{
+    for (size_t i = 0; i < w->n_pairs; i++) free(w->pairs[i].column_errors);
+    for (size_t i = 0; i < w->n_buffers; i++) free(w->buffers[i]);
+    free(w->pairs);
+    free(w->pair_of);
+    free(w->buffers);
+    apr_model_close(&w->control);
+    *w = (apr_weights){0};
+}
+
+const apr_weight_pair *apr_weights_pair(const apr_weights *w, size_t op, int which)
+{
+    const int64_t pair = w->pair_of[op * APR_OP_MAX_WEIGHTS + (size_t)which];
+    return pair >= 0 ? &w->pairs[pair] : NULL;
+}

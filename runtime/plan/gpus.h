@@ -1,0 +1,44 @@
+/* runtime/plan/gpus.h - what a plan must know of a GPU that need not be here.
+ *
+ * A CUDA context costs a fixed part and the local-memory stacks of all threads that can be resident. Measured on an H200
+ * (132 SMs x 2048 threads, driver 580): 527 MiB with the default stack limit of 1024 bytes and 329 MiB with 256, so
+ *     264 KiB x 1024 = 264 MiB for the stacks at 1024 bytes, and 263 MiB fixed.
+ * The fixed part grows with the resident threads as well (about 1 KiB each): context = threads x (263 MiB / 270336 + stack).
+ *
+ *                             SMs x threads   stack   measured   this formula
+ *     H200                    132 x 2048      1024    527 MiB    527
+ *     H200                    132 x 2048       256    329        329
+ *     RTX PRO 6000 Blackwell  188 x 1536      1024    555        563
+ *     RTX 6000 Ada            142 x 1536      1024    426        425
+ *     RTX 4060 Ti              34 x 1536      1024    107        102
+ *
+ * VRAM is what the driver reports on that card, not the number on the box. */
+#ifndef APR_RUNTIME_GPUS_H
+#define APR_RUNTIME_GPUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct apr_gpu {
+    const char *name;  /* "rtx4090", as in --gpu */
+    const char *label; /* "RTX 4090" */
+    int64_t vram_mib;
+    int n_sms, threads_per_sm;
+    int major, minor;  /* compute capability */
+    int bandwidth_gbs; /* memory bandwidth, 10^9 bytes/s */
+} apr_gpu;
+
+extern const apr_gpu apr_gpus[];
+extern const size_t apr_n_gpus;
+
+/* By name, without regard to case, spaces, '-' and '_'; NULL: not in the table. */
+const apr_gpu *apr_gpu_find(const char *name);
+
+uint64_t apr_gpu_vram_bytes(const apr_gpu *gpu);
+uint64_t apr_gpu_context_bytes(const apr_gpu *gpu, uint64_t stack_bytes);
+/* cublasSetWorkspace's size that reaches full speed: 32 MiB from compute capability 9.0 on, 4 MiB before. */
+uint64_t apr_gpu_cublas_workspace_bytes(const apr_gpu *gpu);
+
+enum { APR_CUBLAS_HANDLE_MIB = 68, APR_DEFAULT_STACK_BYTES = 256 }; /* the stack that a run asks for; CUDA's own default is 1024 */
+
+#endif

@@ -1,0 +1,167 @@
+/* layout.c - where a plan puts things: activations by lifetime, states one after the other, float32 vectors. */
+#include "runtime/plan/layout.h"
+
+#include <stdlib.h>
+
+enum { WIDTH_STEP = 16 }; /* floats: 64 bytes */
+
+static int64_t rounded_width(int64_t width) { return (width + WIDTH_STEP - 1) / WIDTH_STEP * WIDTH_STEP; }
+
+/* Operations whose output may lie on their first input, when that dies there. */
+static const bool runs_in_place[APR_OP_COUNT] = {[APR_OP_ROPE] = true, [APR_OP_GLU] = true, [APR_OP_ADD] = true};
+
+typedef struct lifetime {
+    int value;
+    int64_t begin, end; /* floats a token, half-open */
+} lifetime;
+
+/* What is alive, ordered by place. */
+typedef struct live_set {
+    lifetime *items; /* [n_values] of room */
+    size_t n;
+} live_set;
+
+static void live_remove(live_set *live, size_t at)
+{
+    live->n--;
+    for (size_t i = at; i < live->n; i++) live->items[i] = live->items[i + 1];
+}
+
+/* The smallest gap that holds `width`; else behind the last. Returns the place. */
+static int64_t live_insert(live_set *live, int value, int64_t width)
+{
+    size_t best = live->n;
+    int64_t best_gap = INT64_MAX, end = 0, place;
+
+    for (size_t i = 0; i < live->n; i++) {
+        const int64_t gap = live->items[i].begin - end;
+        if (gap >= width && gap < best_gap) {
+            best = i;
+            best_gap = gap;
+        }
+        end = live->items[i].end;
+    }
+    place = best == 0 ? 0 : live->items[best - 1].end;
+    for (size_t i = live->n; i > best; i--) live->items[i] = live->items[i - 1];
+    live->items[best] = (lifetime){value, place, place + width};
+    live->n++;
+    return place;
+}
+
+/* last[v]: the last operation that reads v (or makes it, when none reads it). */
+static void last_uses(const apr_program *program, size_t *last)
+{
+    for (size_t i = 0; i < program->n_ops; i++) {
+        const apr_op *const op = &program->ops[i];
+        if (op->out >= 0) last[op->out] = i;
+        for (int j = 0; j < APR_OP_MAX_IN; j++)
+            if (op->in[j] >= 0) last[op->in[j]] = i;
+    }
+}
+
+/* Takes over the place of the first input, if the operation allows it and nobody reads that again. */
+static bool take_over(const apr_program *program, const apr_op *op, size_t at, const size_t *last, live_set *live, apr_plan *plan)
+{
+    const int from = op->in[0];
+    if (!runs_in_place[op->kind] || last[from] != at || program->values[from].width != program->values[op->out].width) return false;
+    for (size_t i = 0; i < live->n; i++)
+        if (live->items[i].value == from) {
+            live->items[i].value = op->out;
+            plan->value_offsets[op->out] = plan->value_offsets[from];
+            return true;
+        }
+    return false;
+}
+
+apr_status apr_layout_activations(apr_plan *plan, const apr_program *program, apr_error *err)
+{
+    const size_t n = program->n_values;
+    size_t *const last = calloc(n + 1, sizeof *last);
+    live_set live = {.items = malloc((n + 1) * sizeof *live.items)};
+    apr_status status = APR_OK;
+
+    plan->value_offsets = apr_arena_array(&plan->arena, n + 1, sizeof *plan->value_offsets);
+    if (last == NULL || live.items == NULL || plan->value_offsets == NULL) {
+        status = apr_no_memory(err, "the layout of the activations");
+        goto done;
+    }
+    for (size_t v = 0; v < n; v++) plan->value_offsets[v] = -1;
+    last_uses(program, last);
+    for (size_t i = 0; i < program->n_ops; i++) {
+        const apr_op *const op = &program->ops[i];
+        if (op->out >= 0 && !program->values[op->out].is_logits && !take_over(program, op, i, last, &live, plan)) {
+            const int64_t place = live_insert(&live, op->out, rounded_width(program->values[op->out].width));
+            plan->value_offsets[op->out] = place;
+            const int64_t end = place + rounded_width(program->values[op->out].width);
+            if (end > plan->activation_width) plan->activation_width = end;
+        }
+        for (size_t j = live.n; j-- > 0;)
+            if (last[live.items[j].value] <= i) live_remove(&live, j);
+    }
+done:
+    free(last);
+    free(live.items);
+    return status;
+}
+
+apr_status apr_layout_vectors(apr_plan *plan, const apr_program *program, const uint64_t *weight_bytes, int64_t *n_floats, apr_error *err)
+{
+    *n_floats = 0;
+    plan->vector_offsets = apr_arena_array(&plan->arena, program->n_weights + 1, sizeof *plan->vector_offsets);
+    plan->rope_offsets = apr_arena_array(&plan->arena, program->n_ropes + 1, sizeof *plan->rope_offsets);
+    if (plan->vector_offsets == NULL || plan->rope_offsets == NULL) return apr_no_memory(err, "the layout of the vectors");
+    for (size_t i = 0; i < program->n_weights; i++) {
+        const bool is_here = program->weights[i].role == APR_ROLE_VECTORS && weight_bytes[i] > 0;
+        plan->vector_offsets[i] = is_here ? *n_floats : -1;
+        if (is_here) *n_floats += rounded_width(apr_slot_elems(&program->weights[i])); /* biases of experts are rows of one */
+    }
+    for (size_t i = 0; i < program->n_ropes; i++) {
+        plan->rope_offsets[i] = *n_floats;
+        *n_floats += rounded_width(program->ropes[i].n_freqs);
+    }
+    return APR_OK;
+}
+
+int64_t apr_layout_cells(const apr_state *state, int64_t n_ctx, int64_t n_batch)
+{
+    if (state->kind == APR_STATE_KV) return n_ctx;
+    /* a batch is stored before its first token looks back: window - 1 cells before it stay */
+    const int64_t wanted = state->window + n_batch;
+    return wanted < n_ctx ? wanted : n_ctx;
+}
+
+uint64_t apr_saturating_mul(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+uint64_t apr_saturating_add(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+uint64_t apr_pad64(uint64_t n_bytes) { return n_bytes > UINT64_MAX - 63 ? UINT64_MAX : apr_align_up(n_bytes, 64); }
+
+uint64_t apr_layout_state_bytes(const apr_state *state, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch)
+{
+    if (state->kind == APR_STATE_CONV || state->kind == APR_STATE_DELTA) return apr_pad64(apr_saturating_mul((uint64_t)state->n_floats, 4));
+    const uint64_t cell_bytes = apr_saturating_mul((uint64_t)state->n_heads, (uint64_t)apr_kv_row_bytes(kv_dtype, state->head_dim));
+    return apr_saturating_mul(2, apr_pad64(apr_saturating_mul(cell_bytes, (uint64_t)apr_layout_cells(state, n_ctx, n_batch))));
+}
+
+apr_status apr_layout_states(apr_plan *plan, const apr_program *program, apr_error *err)
+{
+    plan->state_offsets = apr_arena_array(&plan->arena, program->n_states + 1, sizeof *plan->state_offsets);
+    plan->state_cells = apr_arena_array(&plan->arena, program->n_states + 1, sizeof *plan->state_cells);
+    if (plan->state_offsets == NULL || plan->state_cells == NULL) return apr_no_memory(err, "the layout of the states");
+    for (size_t i = 0; i < program->n_states; i++) {
+        const apr_state *const state = &program->states[i];
+        plan->state_offsets[i] = plan->states_bytes;
+        plan->state_cells[i] = apr_layout_cells(state, plan->n_ctx, plan->n_batch);
+        const uint64_t each = apr_layout_state_bytes(state, plan->kv_dtype, plan->n_ctx, plan->n_batch);
+        plan->states_bytes = apr_saturating_add(plan->states_bytes, apr_saturating_mul(each, (uint64_t)plan->n_sequences));
+    }
+    return APR_OK;
+}

@@ -1,0 +1,444 @@
+/* plan.c - the lines of a plan, their sum, and the verdict. */
+#include "runtime/plan/plan.h"
+#include "kernels/cuda/api.h"
+#include "runtime/plan/layout.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+const apr_plan_options apr_plan_defaults = {.n_batch = 512,
+                                            .n_logits = 16,
+                                            .n_sequences = 1,
+                                            .kv_dtype = APR_F16,
+                                            .headroom_bytes = (uint64_t)1 << 30,
+                                            .stack_bytes = APR_DEFAULT_STACK_BYTES,
+                                            .n_threads = 1};
+
+static const struct {
+    const char *key, *label;
+} line_facts[APR_LINE_COUNT] = {
+#define X(id, key, label) {key, label},
+    APR_ROLE_LIST(X) APR_PLAN_LIST(X)
+#undef X
+};
+
+/* The order of the list; weights after what a device takes before the first of them. */
+static const apr_line_id line_order[] = {
+    APR_LINE_CONTEXT,
+    APR_LINE_CUBLAS_HANDLE,
+    APR_LINE_CUBLAS_WORKSPACE,
+#define X(id, key, label) APR_LINE_WEIGHTS_##id,
+    APR_ROLE_LIST(X)
+#undef X
+        APR_LINE_COPIES,
+    APR_LINE_F32_VECTORS,
+    APR_LINE_KV,
+    APR_LINE_KV_WINDOW,
+    APR_LINE_RECURRENT,
+    APR_LINE_ACTIVATIONS,
+    APR_LINE_LOGITS,
+    APR_LINE_WORKSPACE,
+    APR_LINE_HEADROOM,
+    APR_LINE_HOST_LOGITS,
+};
+
+static const apr_line_id line_of_state[] = {[APR_STATE_KV] = APR_LINE_KV,
+                                            [APR_STATE_KV_WINDOW] = APR_LINE_KV_WINDOW,
+                                            [APR_STATE_CONV] = APR_LINE_RECURRENT,
+                                            [APR_STATE_DELTA] = APR_LINE_RECURRENT};
+
+/* Everything that is needed while a plan is made. `lines` is indexed by id. */
+typedef struct draft {
+    apr_plan *plan;
+    const apr_program *program;
+    const apr_plan_options *options;
+    const uint64_t *weight_bytes;
+    bool *is_multiplied; /* [n_weights] a matrix that some operation multiplies with; rows that are only looked up are not */
+    apr_plan_line lines[APR_LINE_COUNT];
+    bool no_memory;
+} draft;
+
+__attribute__((format(printf, 5, 6))) static void set_line(draft *d, apr_line_id id, uint64_t bytes, apr_place on, const char *format, ...)
+{
+    char text[400];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    d->lines[id] = (apr_plan_line){.id = id, .key = line_facts[id].key, .label = line_facts[id].label, .bytes = bytes, .on = on};
+    d->lines[id].reason = apr_arena_print(&d->plan->arena, "%s", text);
+    if (d->lines[id].reason == NULL) d->no_memory = true;
+}
+
+const apr_dtype apr_kv_dtypes[APR_KV_DTYPES] = {APR_F16, APR_F32, APR_Q8_0, APR_F8_E4M3};
+
+int64_t apr_kv_row_bytes(apr_dtype dtype, int64_t head_dim)
+{
+    for (int i = 0; i < APR_KV_DTYPES; i++)
+        if (apr_kv_dtypes[i] == dtype) return apr_row_bytes(dtype, head_dim);
+    return -1;
+}
+
+uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype)
+{
+    const uint64_t n_tensors = (uint64_t)slot->count;
+    uint64_t n_rows = 1;
+    int64_t row_bytes = apr_row_bytes(dtype, slot->dims[slot->rank - 1]);
+
+    for (int i = 0; i + 1 < slot->rank; i++) n_rows = apr_saturating_mul(n_rows, (uint64_t)slot->dims[i]);
+    if (row_bytes < 0) row_bytes = apr_row_bytes(APR_F16, slot->dims[slot->rank - 1]);
+    return apr_saturating_mul(n_tensors, apr_pad64(apr_saturating_mul(n_rows, (uint64_t)row_bytes)));
+}
+
+static uint64_t tensor_bytes(const apr_model *model, const char *name, const char *suffix)
+{
+    char full[256];
+    snprintf(full, sizeof full, "%s%s", name, suffix);
+    const apr_tensor *const tensor = apr_model_find(model, full);
+    if (tensor == NULL) return 0;
+    return apr_saturating_add(apr_pad64(tensor->n_bytes), tensor->scale != NULL ? apr_pad64(tensor->scale->n_bytes) : 0);
+}
+
+void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes)
+{
+    for (size_t i = 0; i < program->n_weights; i++) {
+        const apr_weight_slot *const slot = &program->weights[i];
+        bytes[i] = 0;
+        for (int64_t j = 0; j < slot->count; j++) {
+            char name[256];
+            apr_slot_name(slot, j, name, sizeof name);
+            bytes[i] = apr_saturating_add(bytes[i], tensor_bytes(model, name, ""));
+        }
+        /* gpt-oss keeps the codes and the scales of its experts apart */
+        if (bytes[i] == 0)
+            bytes[i] = apr_saturating_add(tensor_bytes(model, slot->name, "_blocks"), tensor_bytes(model, slot->name, "_scales"));
+    }
+}
+
+static void weight_lines(draft *d)
+{
+    uint64_t bytes[APR_ROLE_COUNT] = {0};
+    int64_t n_tensors[APR_ROLE_COUNT] = {0};
+
+    for (size_t i = 0; i < d->program->n_weights; i++) {
+        const apr_role role = d->program->weights[i].role;
+        bytes[role] = apr_saturating_add(bytes[role], apr_pad64(d->weight_bytes[i]));
+        n_tensors[role] += d->weight_bytes[i] > 0 ? d->program->weights[i].count : 0;
+    }
+    if (d->plan->judged == APR_ON_DEVICE) bytes[APR_ROLE_VECTORS] = 0; /* only as float32 are they there */
+    for (int role = 0; role < APR_ROLE_COUNT; role++)
+        set_line(d, (apr_line_id)(APR_LINE_WEIGHTS_EMBEDDING + role), bytes[role], d->plan->judged,
+                 "%lld tensor%s as stored, each padded to 64 bytes%s", (long long)n_tensors[role], n_tensors[role] == 1 ? "" : "s",
+                 d->plan->judged == APR_ON_HOST ? ", mapped from the file" : "");
+}
+
+/* Operations that are products of matrices: their weights that are no vectors. */
+static bool multiplies(apr_op_kind kind)
+{
+    return kind == APR_OP_LINEAR || kind == APR_OP_ROUTE || kind == APR_OP_EXPERTS_GLU || kind == APR_OP_EXPERTS_SUM;
+}
+
+/* The op's weight j when that is a matrix it multiplies with, else NULL. */
+static const apr_weight_slot *matrix_of(const apr_program *program, const apr_op *op, int j)
+{
+    const apr_weight_slot *const slot = multiplies(op->kind) && op->weight[j] >= 0 ? &program->weights[op->weight[j]] : NULL;
+    return slot != NULL && slot->role != APR_ROLE_VECTORS ? slot : NULL;
+}
+
+static apr_status find_multiplied(draft *d, apr_error *err)
+{
+    const apr_program *const program = d->program;
+
+    d->is_multiplied = apr_arena_array(&d->plan->arena, program->n_weights + 1, sizeof *d->is_multiplied);
+    if (d->is_multiplied == NULL) return apr_no_memory(err, "the plan");
+    for (size_t i = 0; i < program->n_ops; i++)
+        for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++)
+            if (matrix_of(program, &program->ops[i], j) != NULL) d->is_multiplied[program->ops[i].weight[j]] = true;
+    return APR_OK;
+}
+
+static void copies_line(draft *d)
+{
+    apr_plan *const p = d->plan;
+    const apr_program *const program = d->program;
+    uint64_t total = 0;
+    int64_t n_copies = 0;
+
+    p->copy_offsets = apr_arena_array(&p->arena, program->n_weights + 1, sizeof *p->copy_offsets);
+    if (p->copy_offsets == NULL) d->no_memory = true;
+    for (size_t i = 0; i < program->n_weights && p->copy_offsets != NULL; i++) {
+        const uint64_t as_f16 = apr_plan_slot_bytes(&program->weights[i], APR_F16);
+        const bool is_f16 = d->options->weight_dtypes != NULL ? d->options->weight_dtypes[i] == APR_F16 : d->weight_bytes[i] == as_f16;
+        p->copy_offsets[i] = -1;
+        if (!d->options->copies || d->weight_bytes[i] == 0 || is_f16 || !d->is_multiplied[i]) continue;
+        p->copy_offsets[i] = (int64_t)total;
+        total = apr_saturating_add(total, as_f16);
+        n_copies += program->weights[i].count;
+    }
+    set_line(d, APR_LINE_COPIES, p->judged == APR_ON_DEVICE ? total : 0, p->judged,
+             "%lld matrices decoded, 2 bytes a number, beside the packed ones: without kernels that read those directly",
+             (long long)n_copies);
+}
+
+static uint64_t state_bytes(const draft *d, apr_line_id id, int64_t n_ctx, int64_t n_batch)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < d->program->n_states; i++)
+        if (line_of_state[d->program->states[i].kind] == id)
+            bytes = apr_saturating_add(bytes, apr_layout_state_bytes(&d->program->states[i], d->options->kv_dtype, n_ctx, n_batch));
+    return apr_saturating_mul(bytes, (uint64_t)d->plan->n_sequences);
+}
+
+static void state_lines(draft *d)
+{
+    apr_plan *const p = d->plan;
+    const apr_state *first[APR_LINE_COUNT] = {NULL};
+    int64_t n_layers[APR_LINE_COUNT] = {0};
+    char sequences[48] = "";
+
+    if (p->n_sequences > 1) snprintf(sequences, sizeof sequences, " x %lld sequences", (long long)p->n_sequences);
+    for (size_t i = 0; i < d->program->n_states; i++) {
+        const apr_line_id id = line_of_state[d->program->states[i].kind];
+        if (first[id] == NULL) first[id] = &d->program->states[i];
+        n_layers[id] += d->program->states[i].kind != APR_STATE_CONV; /* a recurrent layer has two states */
+    }
+    for (apr_line_id id = APR_LINE_KV; id <= APR_LINE_KV_WINDOW; id++) {
+        if (first[id] == NULL) continue;
+        const int64_t cells = apr_layout_cells(first[id], p->n_ctx, p->n_batch);
+        set_line(d, id, state_bytes(d, id, p->n_ctx, p->n_batch), p->judged,
+                 "%lld layers x 2 (keys, values) x %lld positions x %lld heads x %lld bytes (%lld numbers as %s)%s",
+                 (long long)n_layers[id], (long long)cells, (long long)first[id]->n_heads,
+                 (long long)apr_kv_row_bytes(p->kv_dtype, first[id]->head_dim), (long long)first[id]->head_dim,
+                 apr_dtypes[p->kv_dtype].name, sequences);
+    }
+    if (first[APR_LINE_RECURRENT] != NULL)
+        set_line(d, APR_LINE_RECURRENT, state_bytes(d, APR_LINE_RECURRENT, p->n_ctx, p->n_batch), p->judged,
+                 "%lld layers, convolution and delta rule in float32, independent of the context%s",
+                 (long long)n_layers[APR_LINE_RECURRENT], sequences);
+}
+
+static uint64_t activation_bytes(const draft *d, int64_t n_batch)
+{
+    return apr_saturating_mul(apr_saturating_mul((uint64_t)d->plan->activation_width, (uint64_t)n_batch), sizeof(float));
+}
+
+static bool attends(apr_op_kind kind) { return kind == APR_OP_ATTEND || kind == APR_OP_ATTEND_SINKS; }
+
+/* The largest slice that any operation of the program asks for, 64-byte aligned. */
+static size_t workspace_slice(const apr_program *program)
+{
+    size_t slice = 16;
+    for (size_t i = 0; i < program->n_ops; i++) {
+        const apr_op *const op = &program->ops[i];
+        size_t wanted = attends(op->kind) ? apr_attend_slice(op->n_heads, op->n_kv_heads, op->head_dim) : 0;
+        for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
+            const apr_weight_slot *const slot = matrix_of(program, op, j);
+            if (slot != NULL && apr_linear_slice(slot->dims[slot->rank - 1]) > wanted)
+                wanted = apr_linear_slice(slot->dims[slot->rank - 1]);
+        }
+        if (wanted > slice) slice = wanted;
+    }
+    return (slice + 15) / 16 * 16;
+}
+
+/* A product of all tokens with one matrix; of experts one at a time, which all tokens may have chosen. */
+static uint64_t device_product(const draft *d, const apr_op *op, int j)
+{
+    const apr_weight_slot *const slot = matrix_of(d->program, op, j);
+    if (slot == NULL) return 0;
+    const int64_t n_tokens = d->program->values[op->out].is_logits ? d->plan->n_logits : d->plan->n_batch;
+    const bool is_f16 = d->options->weight_dtypes != NULL && d->options->weight_dtypes[op->weight[j]] == APR_F16;
+    return apr_cuda_linear_bytes(n_tokens, slot->dims[slot->rank - 1], slot->dims[slot->rank - 2], is_f16);
+}
+
+/* Of a device's one buffer, in bytes, as kernels/cuda/api.h cuts it up; the tokens' ids lie there as well. */
+static uint64_t device_workspace(const draft *d)
+{
+    const apr_program *const program = d->program;
+    uint64_t most = apr_cuda_round((size_t)d->plan->n_batch * sizeof(int32_t));
+
+    for (size_t i = 0; i < program->n_ops; i++) {
+        const apr_op *const op = &program->ops[i];
+        const uint64_t scores = attends(op->kind) ? apr_cuda_attend_bytes(op->n_heads, op->head_dim) : 0;
+        if (scores > most) most = scores;
+        for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++)
+            if (device_product(d, op, j) > most) most = device_product(d, op, j);
+    }
+    return most;
+}
+
+static void working_lines(draft *d, int64_t n_vector_floats)
+{
+    apr_plan *const p = d->plan;
+    const uint64_t logits_bytes =
+        apr_saturating_mul(apr_saturating_mul((uint64_t)d->program->vocab_size, (uint64_t)p->n_logits), sizeof(float));
+
+    set_line(d, APR_LINE_F32_VECTORS, (uint64_t)n_vector_floats * sizeof(float), p->judged,
+             "%lld numbers: norms, biases, rotary frequencies", (long long)n_vector_floats);
+    set_line(d, APR_LINE_ACTIVATIONS, activation_bytes(d, p->n_batch), p->judged, "%lld tokens x %lld numbers alive at once x 4 bytes",
+             (long long)p->n_batch, (long long)p->activation_width);
+    set_line(d, APR_LINE_LOGITS, logits_bytes, p->judged, "%lld rows x %lld tokens of the vocabulary x 4 bytes", (long long)p->n_logits,
+             (long long)d->program->vocab_size);
+    if (p->judged == APR_ON_HOST) {
+        p->workspace_slice = workspace_slice(d->program);
+        const uint64_t threads = (uint64_t)(d->options->n_threads > 0 ? d->options->n_threads : 1);
+        set_line(d, APR_LINE_WORKSPACE, apr_saturating_mul(threads, p->workspace_slice * sizeof(float)), APR_ON_HOST,
+                 "%llu threads x %zu numbers: decoded rows of weights, tiles of the cache", (unsigned long long)threads,
+                 p->workspace_slice);
+        return;
+    }
+    const uint64_t workspace = device_workspace(d);
+    p->workspace_slice = workspace / sizeof(float);
+    set_line(d, APR_LINE_WORKSPACE, workspace, APR_ON_DEVICE,
+             "FP16 inputs of %lld tokens and a tile of decoded FP16 weights (%d MiB at most), or parts of a long context's attention",
+             (long long)p->n_batch, APR_CUDA_TILE_BYTES >> 20);
+    set_line(d, APR_LINE_HOST_LOGITS, logits_bytes, APR_ON_HOST, "where the logits are read");
+}
+
+static void device_lines(draft *d)
+{
+    const apr_gpu *const gpu = d->options->gpu;
+    if (gpu == NULL) return;
+    set_line(d, APR_LINE_CONTEXT, apr_gpu_context_bytes(gpu, d->options->stack_bytes), APR_ON_DEVICE,
+             "%s: %d SMs x %d threads x (about 1 KiB + %llu bytes of stack)", gpu->label, gpu->n_sms, gpu->threads_per_sm,
+             (unsigned long long)d->options->stack_bytes);
+    set_line(d, APR_LINE_CUBLAS_HANDLE, (uint64_t)APR_CUBLAS_HANDLE_MIB << 20, APR_ON_DEVICE, "what cublasCreate takes, measured");
+    set_line(d, APR_LINE_CUBLAS_WORKSPACE, apr_gpu_cublas_workspace_bytes(gpu), APR_ON_DEVICE,
+             "given to cuBLAS; NVIDIA's size for compute capability %d.%d", gpu->major, gpu->minor);
+    set_line(d, APR_LINE_HEADROOM, d->options->headroom_bytes, APR_ON_DEVICE,
+             "left free for the display, other processes and fragmentation");
+}
+
+/* Lines in order, sums, and the line that breaks the budget. */
+static void judge(draft *d)
+{
+    apr_plan *const p = d->plan;
+    uint64_t sums[2] = {0, 0};
+
+    for (size_t i = 0; i < sizeof line_order / sizeof *line_order; i++) {
+        const apr_plan_line *const line = &d->lines[line_order[i]];
+        if (line->bytes == 0) continue;
+        p->lines[p->n_lines] = *line;
+        sums[line->on] = apr_saturating_add(sums[line->on], line->bytes);
+        if (p->budget_bytes > 0 && line->on == p->judged && sums[line->on] > p->budget_bytes && p->breaking < 0)
+            p->breaking = (int)p->n_lines;
+        p->n_lines++;
+    }
+    p->host_bytes = sums[APR_ON_HOST];
+    p->device_bytes = sums[APR_ON_DEVICE];
+    p->fits = p->breaking < 0;
+    p->short_bytes = p->fits ? 0 : sums[p->judged] - p->budget_bytes;
+}
+
+/* Would the plan fit with that context? Only states and activations depend on it. */
+static bool fits_with(const draft *d, int64_t n_ctx)
+{
+    const apr_plan *const p = d->plan;
+    const int64_t n_batch = d->options->n_batch < n_ctx ? d->options->n_batch : n_ctx;
+    uint64_t sum = activation_bytes(d, n_batch);
+
+    for (size_t i = 0; i < p->n_lines; i++) {
+        const apr_plan_line *const line = &p->lines[i];
+        if (line->on != p->judged || line->id == APR_LINE_ACTIVATIONS) continue;
+        const bool is_state = line->id == APR_LINE_KV || line->id == APR_LINE_KV_WINDOW;
+        sum = apr_saturating_add(sum, is_state ? state_bytes(d, line->id, n_ctx, n_batch) : line->bytes);
+    }
+    return sum <= p->budget_bytes;
+}
+
+static int64_t largest_context(const draft *d)
+{
+    int64_t most = d->program->max_context > 0 ? d->program->max_context : (int64_t)1 << 20;
+
+    if (d->plan->n_ctx > most) most = d->plan->n_ctx;
+    if (d->plan->budget_bytes == 0 || fits_with(d, most)) return most;
+    int64_t good = 0, bad = most;
+    while (bad - good > 1) {
+        const int64_t middle = good + (bad - good) / 2;
+        if (fits_with(d, middle)) good = middle;
+        else bad = middle;
+    }
+    return good > 256 ? good / 256 * 256 : good;
+}
+
+static apr_status check_options(const apr_program *program, const apr_plan_options *o, apr_error *err)
+{
+    static const int64_t max_ctx = (int64_t)1 << 31;
+
+    if (o->n_ctx < 0 || o->n_ctx > max_ctx || o->n_batch < 1 || o->n_batch > max_ctx || o->n_logits < 1 || o->n_logits > max_ctx ||
+        o->n_sequences < 1 || o->n_sequences > 65536)
+        return apr_fail(err, APR_E_USAGE,
+                        "context, batch, rows of logits and sequences must be at least 1 and at most 2^31 (65536 sequences)");
+    for (size_t i = 0; i < program->n_states; i++) {
+        const apr_state *const state = &program->states[i];
+        if (state->kind <= APR_STATE_KV_WINDOW && apr_kv_row_bytes(o->kv_dtype, state->head_dim) < 0)
+            return apr_fail(err, APR_E_UNSUPPORTED,
+                            "keys and values of %lld numbers a head cannot be kept as %s; f16, f32 and (for multiples of 32) q8_0 can",
+                            (long long)state->head_dim, apr_dtypes[o->kv_dtype].name);
+    }
+    return APR_OK;
+}
+
+static apr_status default_weights(const apr_program *program, apr_arena *arena, const uint64_t **weight_bytes, apr_error *err)
+{
+    uint64_t *const bytes = apr_arena_array(arena, program->n_weights + 1, sizeof *bytes);
+    if (bytes == NULL) return apr_no_memory(err, "the sizes of the weights");
+    for (size_t i = 0; i < program->n_weights; i++)
+        bytes[i] = program->weights[i].optional ? 0 : apr_plan_slot_bytes(&program->weights[i], APR_F16);
+    *weight_bytes = bytes;
+    return APR_OK;
+}
+
+static apr_status draft_plan(draft *d, apr_error *err)
+{
+    apr_plan *const p = d->plan;
+    int64_t n_vector_floats;
+
+    if (d->weight_bytes == NULL) APR_TRY(default_weights(d->program, &p->arena, &d->weight_bytes, err));
+    APR_TRY(find_multiplied(d, err));
+    APR_TRY(apr_layout_activations(p, d->program, err));
+    APR_TRY(apr_layout_vectors(p, d->program, d->weight_bytes, &n_vector_floats, err));
+    APR_TRY(apr_layout_states(p, d->program, err));
+    device_lines(d);
+    weight_lines(d);
+    copies_line(d);
+    state_lines(d);
+    working_lines(d, n_vector_floats);
+    if (d->no_memory) return apr_no_memory(err, "the plan");
+    judge(d);
+    p->max_ctx = largest_context(d);
+    return APR_OK;
+}
+
+apr_status apr_plan_make(apr_plan *plan, const apr_program *program, const apr_plan_options *options, apr_error *err)
+{
+    draft d = {.plan = plan, .program = program, .options = options, .weight_bytes = options->weight_bytes};
+
+    *plan = (apr_plan){.breaking = -1, .n_logits = options->n_logits, .n_sequences = options->n_sequences, .kv_dtype = options->kv_dtype};
+    APR_TRY(check_options(program, options, err));
+    plan->n_ctx = options->n_ctx > 0                                        ? options->n_ctx
+                  : program->max_context > 0 && program->max_context < 4096 ? program->max_context
+                                                                            : 4096;
+    plan->n_batch = options->n_batch < plan->n_ctx ? options->n_batch : plan->n_ctx;
+    if (plan->n_logits > plan->n_batch) plan->n_logits = plan->n_batch;
+    plan->judged = options->gpu != NULL ? APR_ON_DEVICE : APR_ON_HOST;
+    plan->budget_bytes = options->budget_bytes > 0 || options->gpu == NULL ? options->budget_bytes : apr_gpu_vram_bytes(options->gpu);
+    const apr_status status = draft_plan(&d, err);
+    if (status != APR_OK) apr_plan_close(plan);
+    return status;
+}
+
+void apr_plan_close(apr_plan *plan)
+{
+    apr_arena_close(&plan->arena);
+    *plan = (apr_plan){0};
+}
+
+const apr_plan_line *apr_plan_line_of(const apr_plan *plan, apr_line_id id)
+{
+    for (size_t i = 0; i < plan->n_lines; i++)
+        if (plan->lines[i].id == id) return &plan->lines[i];
+    return NULL;
+}

@@ -1,0 +1,120 @@
+/* runtime/plan/plan.h - every byte that a run will allocate, each line with its reason.
+ *
+ * A plan needs a program, not a model: aprplan makes one for a config.json and a GPU that is somewhere else. A session
+ * makes the same plan and allocates exactly its lines, so every run checks the prediction.
+ *
+ * Layout: weights as in an APR file's data section (each padded to 64 bytes); states (keys and values) in one arena;
+ * activations in one arena where values share memory when they do not live at the same time. An activation's offset and
+ * size are multiples of its share of one token, so the layout is found once and scales with the batch. */
+#ifndef APR_RUNTIME_PLAN_H
+#define APR_RUNTIME_PLAN_H
+
+#include "runtime/plan/gpus.h"
+#include "runtime/program/program.h"
+
+typedef enum { APR_ON_HOST, APR_ON_DEVICE } apr_place;
+
+typedef struct apr_plan_options {
+    int64_t n_ctx;    /* positions a sequence can have; 0: the model's own, at most 4096 */
+    int64_t n_batch;  /* tokens evaluated at a time */
+    int64_t n_logits; /* rows of logits kept at a time */
+    int64_t n_sequences;
+    apr_dtype kv_dtype;      /* one of apr_kv_dtypes */
+    const apr_gpu *gpu;      /* NULL: everything is on the host */
+    uint64_t budget_bytes;   /* where the weights go: host memory (0: not judged) or the device's (0: all its VRAM) */
+    uint64_t headroom_bytes; /* left free on a device */
+    uint64_t stack_bytes;    /* of the CUDA context */
+    int n_threads;           /* host workspace */
+    /* [program->n_weights] bytes of each slot in the file (scales included), 0: not there. NULL: 16-bit numbers, and
+     * nothing optional. */
+    const uint64_t *weight_bytes;
+    bool copies; /* on a device: an FP16 copy of each packed matrix beside it, for kernels that cannot read the packed one */
+    const apr_dtype *weight_dtypes; /* [program->n_weights] on a device; NULL: none is F16, all are decoded in tiles */
+} apr_plan_options;
+
+/* n_batch 512, n_logits 16, 1 sequence, f16, 1 GiB of headroom, the default stack of gpus.h, 1 thread */
+extern const apr_plan_options apr_plan_defaults;
+
+/* X(id, key, label), after the weights of APR_ROLE_LIST; the order in which a plan lists them */
+#define APR_PLAN_LIST(X)                                         \
+    X(CONTEXT, "context", "CUDA context")                        \
+    X(CUBLAS_HANDLE, "cublas.handle", "cuBLAS handle")           \
+    X(CUBLAS_WORKSPACE, "cublas.workspace", "cuBLAS workspace")  \
+    X(COPIES, "weights.copies", "FP16 copies of packed weights") \
+    X(F32_VECTORS, "vectors", "norms and biases as float32")     \
+    X(KV, "kv", "keys and values")                               \
+    X(KV_WINDOW, "kv.window", "keys and values, sliding window") \
+    X(RECURRENT, "recurrent", "recurrent state")                 \
+    X(ACTIVATIONS, "activations", "activations")                 \
+    X(LOGITS, "logits", "logits")                                \
+    X(WORKSPACE, "workspace", "workspace")                       \
+    X(HEADROOM, "headroom", "headroom")                          \
+    X(HOST_LOGITS, "host.logits", "copy of the logits")
+
+typedef enum {
+#define X(id, key, label) APR_LINE_WEIGHTS_##id,
+    APR_ROLE_LIST(X)
+#undef X
+#define X(id, key, label) APR_LINE_##id,
+        APR_PLAN_LIST(X)
+#undef X
+            APR_LINE_COUNT
+} apr_line_id;
+
+typedef struct apr_plan_line {
+    apr_line_id id;
+    const char *key, *label;
+    uint64_t bytes;
+    apr_place on;
+    const char *reason; /* how the number comes about */
+} apr_plan_line;
+
+typedef struct apr_plan {
+    apr_plan_line lines[APR_LINE_COUNT]; /* [n_lines], without those of 0 bytes */
+    size_t n_lines;
+    int64_t n_ctx, n_batch, n_logits, n_sequences; /* as decided */
+    apr_dtype kv_dtype;
+
+    /* the verdict, about the place where the weights are */
+    apr_place judged;
+    uint64_t host_bytes, device_bytes; /* sums of the lines */
+    uint64_t budget_bytes;             /* 0: not judged, fits */
+    bool fits;
+    uint64_t short_bytes; /* missing when it does not fit */
+    int breaking;         /* index of the first line that goes over the budget; -1 when it fits */
+    int64_t max_ctx;      /* the largest n_ctx that fits, at most the model's own; 0: none */
+
+    /* the layout */
+    int64_t *value_offsets;   /* [n_values] floats a token into the activations; -1: logits, or never used */
+    int64_t activation_width; /* floats a token of the whole arena */
+    uint64_t *state_offsets;  /* [n_states] bytes into the states */
+    int64_t *state_cells;     /* [n_states] cells of KV kinds */
+    uint64_t states_bytes;
+    int64_t *vector_offsets; /* [n_weights] floats into the float32 vectors; -1: not a vector, or not there */
+    int64_t *copy_offsets;   /* [n_weights] bytes into the FP16 copies; -1: has none */
+    int64_t *rope_offsets;   /* [n_ropes] floats into the float32 vectors */
+    size_t workspace_slice;  /* floats of each thread on the host, of the one buffer on a device */
+    apr_arena arena;
+} apr_plan;
+
+apr_status apr_plan_make(apr_plan *plan, const apr_program *program, const apr_plan_options *options, apr_error *err);
+void apr_plan_close(apr_plan *plan);
+
+/* The line of that id, or NULL. */
+const apr_plan_line *apr_plan_line_of(const apr_plan *plan, apr_line_id id);
+
+/* Fills bytes[program->n_weights] from a model's tensors: each padded to 64 bytes, FP8 scales added, 0 for missing ones. */
+void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
+/* Bytes of a slot when it is stored as dtype (16-bit floats for a dtype that its rows do not divide into), padded. */
+uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype);
+
+/* What keys and values can be kept as, and the names of these in the same order. FP8 is plain E4M3, without scales: it
+ * saturates at 448. */
+#define APR_KV_NAMES "f16|f32|q8_0|fp8"
+enum { APR_KV_DTYPES = 4 };
+extern const apr_dtype apr_kv_dtypes[APR_KV_DTYPES];
+
+/* Bytes of one head's row in the cache, or -1. */
+int64_t apr_kv_row_bytes(apr_dtype dtype, int64_t head_dim);
+
+#endif

@@ -1,0 +1,222 @@
+/* program.c - makes programs: the table of families, and the tools they write with. */
+#include "runtime/program/emit.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *architecture;
+    apr_family_fn emit;
+} families[] = {
+    {"llama", apr_emit_llama},
+    {"mistral", apr_emit_mistral},
+    {"qwen2", apr_emit_qwen2},
+    {"qwen3", apr_emit_qwen3},
+    {"qwen3_moe", apr_emit_qwen3_moe},
+    {"gpt_oss", apr_emit_gpt_oss},
+    {"qwen3_5", apr_emit_qwen3_5},
+    {"qwen3_5_text", apr_emit_qwen3_5},
+    {"qwen3_5_moe", apr_emit_qwen3_5_moe},
+    {"qwen3_5_moe_text", apr_emit_qwen3_5_moe},
+};
+
+const char *apr_program_families(void) { return "llama, mistral, qwen2, qwen3; to plan also qwen3_moe, gpt_oss, qwen3_5, qwen3_5_moe"; }
+
+const apr_op apr_no_op = {.layer = -1, .in = {-1, -1, -1}, .out = -1, .weight = {-1, -1, -1, -1}, .state = -1, .rope = -1};
+
+void apr_emit_fail(apr_emitter *e, apr_status status, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+
+    if (e->status != APR_OK) return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    e->status = apr_fail(e->err, status, "%s: %s", e->hparams->architecture, text);
+}
+
+/* Room for one more element of `size` bytes: arrays double when they are full. NULL (and failed): nothing is to be emitted. */
+static void *append(apr_emitter *e, void **array, size_t *n, size_t size)
+{
+    if (e->status != APR_OK) return NULL;
+    if ((*n & (*n - 1)) == 0) {
+        void *const grown = realloc(*array, (*n == 0 ? 1 : *n * 2) * size);
+        if (grown == NULL) {
+            e->status = apr_no_memory(e->err, "the program of the model");
+            return NULL;
+        }
+        *array = grown;
+    }
+    void *const element = (char *)*array + size * (*n)++;
+    memset(element, 0, size);
+    return element;
+}
+
+#define APPEND(e, field) append(e, (void **)&(e)->program->field, &(e)->program->n_##field, sizeof *(e)->program->field)
+
+static const char *layer_name(apr_emitter *e, const char *prefix, const char *name)
+{
+    const char *const text = e->layer < 0 ? apr_arena_print(&e->program->arena, "%s", name)
+                                          : apr_arena_print(&e->program->arena, "%slayers.%d.%s", prefix, e->layer, name);
+    if (text == NULL && e->status == APR_OK) e->status = apr_no_memory(e->err, "the program of the model");
+    return text;
+}
+
+int apr_emit_value(apr_emitter *e, const char *name, int64_t width)
+{
+    apr_value *const value = APPEND(e, values);
+    if (value == NULL) return -1;
+    *value = (apr_value){.name = layer_name(e, "", name), .width = width, .tap = -1};
+    return (int)e->program->n_values - 1;
+}
+
+static int emit_slot(apr_emitter *e, const char *name, apr_weight_slot slot)
+{
+    apr_weight_slot *const weight = APPEND(e, weights);
+    if (weight == NULL) return -1;
+    slot.name = layer_name(e, "model.", name);
+    slot.layer = e->layer;
+    if (slot.count == 0) slot.count = 1;
+    *weight = slot;
+    return (int)e->program->n_weights - 1;
+}
+
+int apr_emit_weight(apr_emitter *e, const char *name, apr_role role, int64_t rows, int64_t columns)
+{
+    return emit_slot(e, name, (apr_weight_slot){.role = role, .rank = 2, .dims = {rows, columns}});
+}
+
+int apr_emit_stacked(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns)
+{
+    return emit_slot(e, name, (apr_weight_slot){.role = role, .rank = 3, .dims = {n, rows, columns}});
+}
+
+int apr_emit_equals(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns)
+{
+    return emit_slot(e, name, (apr_weight_slot){.role = role, .rank = 2, .dims = {rows, columns}, .count = n});
+}
+
+int apr_emit_vector(apr_emitter *e, const char *name, int64_t n, bool optional)
+{
+    return emit_slot(e, name, (apr_weight_slot){.role = APR_ROLE_VECTORS, .rank = 1, .dims = {n}, .optional = optional});
+}
+
+int apr_emit_state(apr_emitter *e, apr_state state)
+{
+    apr_state *const slot = APPEND(e, states);
+    if (slot == NULL) return -1;
+    *slot = state;
+    slot->layer = e->layer;
+    return (int)e->program->n_states - 1;
+}
+
+int apr_emit_rope(apr_emitter *e, int divisors)
+{
+    apr_rope_table *const table = APPEND(e, ropes);
+    if (table == NULL) return -1;
+    table->divisors = divisors;
+    e->status = apr_rope_table_fill(table, e->hparams, &e->program->arena, e->err);
+    return (int)e->program->n_ropes - 1;
+}
+
+void apr_emit_op(apr_emitter *e, apr_op op)
+{
+    apr_op *const slot = APPEND(e, ops);
+    if (slot == NULL) return;
+    *slot = op;
+    slot->layer = e->layer;
+}
+
+void apr_emit_tap(apr_emitter *e, int value)
+{
+    if (e->status == APR_OK) e->program->values[value].tap = (int)e->program->n_taps++;
+}
+
+static void check_hparams(apr_emitter *e)
+{
+    const apr_hparams *const h = e->hparams;
+    const struct {
+        const char *name;
+        int64_t value;
+    } needed[] = {
+        {"hidden_size", h->hidden_size},   {"num_layers", h->num_layers}, {"num_heads", h->num_heads},
+        {"num_kv_heads", h->num_kv_heads}, {"head_dim", h->head_dim},     {"vocab_size", h->vocab_size},
+    };
+    static const int64_t max_size = (int64_t)1 << 31; /* so that products of two sizes stay inside int64_t */
+
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        if (needed[i].value <= 0) apr_emit_fail(e, APR_E_DAMAGED, "the model does not say its %s", needed[i].name);
+        if (needed[i].value > max_size)
+            apr_emit_fail(e, APR_E_UNSUPPORTED, "%s is %lld, more than can be run", needed[i].name, (long long)needed[i].value);
+    }
+    if (h->head_dim > APR_MAX_HEAD_DIM || h->num_heads > 65536)
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "%lld heads of %lld are more than can be run", (long long)h->num_heads, (long long)h->head_dim);
+    if (h->num_kv_heads > 0 && h->num_heads % h->num_kv_heads != 0)
+        apr_emit_fail(e, APR_E_DAMAGED, "%lld heads cannot share %lld key/value heads", (long long)h->num_heads,
+                      (long long)h->num_kv_heads);
+    if (h->intermediate_size > max_size || h->moe_intermediate_size > max_size || h->shared_expert_intermediate_size > max_size ||
+        h->num_experts > 4096)
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "the feed-forward sizes are larger than can be run");
+    if (h->linear_num_key_heads > 4096 || h->linear_num_value_heads > 4096 || h->linear_key_head_dim > 4096 ||
+        h->linear_value_head_dim > 4096 || h->linear_conv_kernel_dim > 4096)
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "the sizes of the linear attention are larger than can be run");
+}
+
+apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, apr_error *err)
+{
+    apr_emitter e = {.program = program, .hparams = hparams, .err = err, .layer = -1};
+
+    *program = (apr_program){.hidden_size = hparams->hidden_size,
+                             .vocab_size = hparams->vocab_size,
+                             .num_layers = hparams->num_layers,
+                             .max_context = hparams->max_position_embeddings};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        if (strcmp(families[i].architecture, hparams->architecture) != 0) continue;
+        program->architecture = families[i].architecture;
+        check_hparams(&e);
+        if (hparams->refusal != NULL) apr_emit_fail(&e, APR_E_UNSUPPORTED, "%s; that is not done here", hparams->refusal);
+        if (e.status == APR_OK) families[i].emit(&e);
+        if (e.status != APR_OK) apr_program_close(program);
+        return e.status;
+    }
+    return apr_fail(err, APR_E_UNSUPPORTED, "architecture '%s' cannot be run or planned; these can: %s",
+                    hparams->architecture[0] != '\0' ? hparams->architecture : "(not stated)", apr_program_families());
+}
+
+char *apr_slot_name(const apr_weight_slot *slot, int64_t index, char *text, size_t n_bytes)
+{
+    const char *const star = strchr(slot->name, '*');
+
+    if (star == NULL) snprintf(text, n_bytes, "%s", slot->name);
+    else snprintf(text, n_bytes, "%.*s%lld%s", (int)(star - slot->name), slot->name, (long long)index, star + 1);
+    return text;
+}
+
+int64_t apr_slot_elems(const apr_weight_slot *slot)
+{
+    int64_t n = slot->count;
+    for (int i = 0; i < slot->rank; i++)
+        if (__builtin_mul_overflow(n, slot->dims[i], &n)) return INT64_MAX;
+    return n;
+}
+
+void apr_program_close(apr_program *program)
+{
+    free(program->weights);
+    free(program->values);
+    free(program->states);
+    free(program->ropes);
+    free(program->ops);
+    apr_arena_close(&program->arena);
+    *program = (apr_program){0};
+}
+
+const apr_op *apr_program_missing_op(const apr_program *program, const apr_backend *backend)
+{
+    for (size_t i = 0; i < program->n_ops; i++)
+        if (backend->ops[program->ops[i].kind] == NULL) return &program->ops[i];
+    return NULL;
+}

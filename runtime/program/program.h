@@ -1,0 +1,114 @@
+/* runtime/program/program.h - a model as a straight list of operations on named values, emitted once for each model family.
+ *
+ * Four parts read the same program: the executors, the planner (lifetimes of values, sizes of weights and states) and the
+ * comparison of backends. Values are assigned once, in order: an operation reads only what came before it. Everything is
+ * an index: op.in[] and op.out are values, op.weight[] are weight slots, op.state is a state, op.rope a rotary table; -1 is none.
+ *
+ *     embed -> h                                     angles -> a (once)
+ *     layer:  rmsnorm(h) -> n;  linear(n) -> q, k, v;  rope(q, a), rope(k, a);  kv store(k, v);  attend(q) -> o
+ *             linear(o) -> p;  add(h, p) -> h;  rmsnorm(h) -> n;  linear(n) -> gate, up;  glu -> m;  linear(m) -> d;  add -> h
+ *     rmsnorm(h) -> n;  linear(n) -> logits */
+#ifndef APR_RUNTIME_PROGRAM_H
+#define APR_RUNTIME_PROGRAM_H
+
+#include "formats/model/model.h"
+#include "kernels/ops.h"
+
+enum { APR_OP_MAX_IN = 3, APR_OP_MAX_WEIGHTS = 4, APR_MAX_HEAD_DIM = 1024 };
+
+/* X(id, key, label): how a plan groups the weights */
+#define APR_ROLE_LIST(X)                                    \
+    X(EMBEDDING, "weights.embeddings", "token embeddings")  \
+    X(ATTENTION, "weights.attention", "attention")          \
+    X(FEED_FORWARD, "weights.feed_forward", "feed-forward") \
+    X(EXPERTS, "weights.experts", "experts")                \
+    X(VECTORS, "weights.vectors", "norms and biases")       \
+    X(HEAD, "weights.head", "output head")
+
+typedef enum {
+#define X(id, key, label) APR_ROLE_##id,
+    APR_ROLE_LIST(X)
+#undef X
+        APR_ROLE_COUNT
+} apr_role;
+
+/* What an operation multiplies with or adds. The experts of a layer are one slot, however many they are: stacked in one tensor
+ * (rank 3), or `count` tensors of their own, whose names have the expert's number where the slot's has '*'. */
+typedef struct apr_weight_slot {
+    const char *name; /* canonical (Hugging Face) */
+    apr_role role;    /* VECTORS: added or multiplied number by number, kept as float32; the others are matrices */
+    int rank;
+    int64_t dims[3]; /* of one tensor; outermost first, [out, in] */
+    int64_t count;   /* tensors */
+    int layer;       /* -1: of no layer */
+    bool optional;   /* what is missing is not computed (a bias) */
+} apr_weight_slot;
+
+typedef struct apr_value {
+    const char *name;
+    int64_t width;  /* float32 numbers a token */
+    bool is_logits; /* rows only for the tokens whose logits are wanted */
+    int tap;        /* row of the hidden states: 0 the embeddings, i after layer i, num_layers after the final norm; -1: none */
+} apr_value;
+
+typedef enum { APR_STATE_KV, APR_STATE_KV_WINDOW, APR_STATE_CONV, APR_STATE_DELTA } apr_state_kind;
+
+/* What a layer remembers from token to token, for each sequence. */
+typedef struct apr_state {
+    apr_state_kind kind;
+    int layer;
+    int64_t n_heads, head_dim; /* KV kinds: rows of one cell, for keys and again for values */
+    int64_t window;            /* KV_WINDOW: positions that stay visible */
+    int64_t n_floats;          /* CONV, DELTA: constant size */
+} apr_state;
+
+/* Rotary frequencies, scaling applied, as transformers computes them (float32). */
+typedef struct apr_rope_table {
+    int64_t n_freqs; /* half of the rotary dimension */
+    const float *freqs;
+    float magnitude; /* on cosines and sines; 1 but for YaRN */
+    int divisors;    /* slot of llama's optional rope_freqs.weight: freqs[j] /= divisors[j]; or -1 */
+} apr_rope_table;
+
+typedef struct apr_op {
+    apr_op_kind kind;
+    int layer; /* -1: of no layer */
+    int in[APR_OP_MAX_IN], out;
+    /* LINEAR, ROUTE: matrix, bias; EXPERTS_GLU: gate, up (-1: both in gate), their biases; EXPERTS_SUM: down, its bias */
+    int weight[APR_OP_MAX_WEIGHTS];
+    int state, rope;
+    float eps, scale;
+    int64_t chunk; /* RMSNORM */
+    int64_t n_heads, n_kv_heads, head_dim, window;
+    int64_t n_experts, n_experts_used; /* ROUTE, EXPERTS */
+} apr_op;
+
+typedef struct apr_program {
+    const char *architecture;
+    int64_t hidden_size, vocab_size, num_layers, max_context;
+    apr_weight_slot *weights;
+    apr_value *values;
+    apr_state *states;
+    apr_rope_table *ropes;
+    apr_op *ops;
+    size_t n_weights, n_values, n_states, n_ropes, n_ops, n_taps;
+    apr_arena arena; /* names and frequencies */
+} apr_program;
+
+/* APR_E_UNSUPPORTED for a family or scaling that is not known, APR_E_DAMAGED when hyperparameters are missing. hparams must
+ * have gone through apr_hparams_complete. */
+apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, apr_error *err);
+void apr_program_close(apr_program *program);
+
+/* The name of the slot's tensor `index` (of slot->count) into text, which it returns. */
+char *apr_slot_name(const apr_weight_slot *slot, int64_t index, char *text, size_t n_bytes);
+/* Numbers of all its tensors; INT64_MAX stands for more than can be counted. */
+int64_t apr_slot_elems(const apr_weight_slot *slot);
+
+/* The first operation that the backend lacks, or NULL: everything can run. */
+const apr_op *apr_program_missing_op(const apr_program *program, const apr_backend *backend);
+
+/* The families that can be emitted, "llama, mistral, ..." for messages; some can be planned only. */
+const char *apr_program_families(void);
+
+#endif

@@ -1,0 +1,31 @@
+/* runtime/session/sample.h - one token out of a row of logits. The same seed and logits give the same tokens, everywhere. */
+#ifndef APR_RUNTIME_SAMPLE_H
+#define APR_RUNTIME_SAMPLE_H
+
+#include "formats/base/status.h"
+
+#include <stdint.h>
+
+typedef struct apr_sample_options {
+    float temperature; /* 0: the most likely token */
+    float top_p;       /* the smallest set of tokens with this much probability; 0 or 1: all */
+    uint64_t seed;
+} apr_sample_options;
+
+typedef struct apr_sampler {
+    apr_sample_options options;
+    uint64_t state;                   /* of the generator */
+    struct apr_candidate *candidates; /* [vocab_size], NULL for greedy sampling */
+    int64_t vocab_size;
+} apr_sampler;
+
+apr_status apr_sampler_open(apr_sampler *sampler, int64_t vocab_size, const apr_sample_options *options, apr_error *err);
+void apr_sampler_close(apr_sampler *sampler);
+
+/* logits: [vocab_size]. The lowest id wins a tie. */
+int32_t apr_sample(apr_sampler *sampler, const float *logits);
+
+/* The largest logit's id; NaN loses against every number. */
+int32_t apr_greedy(const float *logits, int64_t vocab_size);
+
+#endif

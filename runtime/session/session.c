@@ -1,0 +1,274 @@
+/* session.c - opens a model for running, and runs its program over tokens; goes on on the host when a device fails. */
+#include "runtime/session/heap.h"
+#include "runtime/session/session_parts.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const apr_session_options apr_session_defaults = {
+    .n_batch = 512, .n_logits = 16, .kv_dtype = APR_F16, .headroom_bytes = (uint64_t)1 << 30, .stack_bytes = 256};
+
+/* --- opening --- */
+
+/* Program and tensors are the model's, and stay when the ground changes; the plan and the memory are the ground's. */
+static apr_status open_program(apr_session *s, apr_error *err)
+{
+    APR_TRY(apr_program_emit(&s->program, &s->model->hparams, err));
+    const apr_op *const missing = apr_program_missing_op(&s->program, s->backend);
+    if (missing != NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: a %s model needs the operation '%s' (layer %d), which the %s backend does not have",
+                        s->model->path, s->program.architecture, apr_op_name(missing->kind), missing->layer, s->backend->name);
+    if (s->model->dialect != APR_DIALECT_HF)
+        return apr_fail(err, APR_E_USAGE, "%s: the tensors must have Hugging Face's names before the model can be run", s->model->path);
+    return apr_session_bind_tensors(s, err);
+}
+
+static apr_status open_ground(apr_session *s, apr_error *err)
+{
+    if (s->options.cuda != NULL) APR_TRY(apr_session_open_device(s, err));
+    const uint64_t before = apr_heap_in_use();
+    APR_TRY(apr_session_make_plan(s, err));
+    APR_TRY(apr_session_allocate(s, err));
+    apr_session_count_heap(&s->heap_ground, before);
+    return APR_OK;
+}
+
+/* Leaves the device, whatever state it is in, and takes the host's memory instead. */
+static apr_status move_to_host(apr_session *s, apr_error *err)
+{
+    apr_session_release(s);
+    apr_plan_close(&s->plan);
+    s->options.cuda = NULL;
+    s->backend = &apr_host_backend;
+    s->used = (apr_session_usage){0};
+    s->heap_ground = s->heap_runs = 0;
+    s->position = 0;
+    s->last_logits = NULL;
+    s->work.n_threads = s->options.n_threads > 0 ? s->options.n_threads : omp_get_max_threads();
+    for (size_t i = 0; i < s->program.n_weights; i++) s->bound[i] = s->multiplied[i] = s->tensors[i];
+    return open_ground(s, err);
+}
+
+static bool may_fall_back(const apr_session *s, apr_status status)
+{
+    const bool is_of_device = status == APR_E_DEVICE || status == APR_E_MEMORY || status == APR_E_UNSUPPORTED;
+    return s->options.fall_back && s->options.cuda != NULL && is_of_device;
+}
+
+/* The failure is told, and forgotten. */
+static void tell_fall_back(const apr_session *s, apr_error *err)
+{
+    char text[sizeof err->text + 64];
+    snprintf(text, sizeof text, "the GPU is given up, the run goes on on the host: %s", err->text);
+    *err = (apr_error){0};
+    if (s->options.on_warning != NULL) s->options.on_warning(s->options.user, text);
+}
+
+static apr_status open_session(apr_session *s, apr_error *err)
+{
+    const uint64_t before = apr_heap_in_use();
+    apr_error own = {0};
+
+    APR_TRY(open_program(s, err));
+    apr_session_count_heap(&s->heap_program, before);
+    apr_status status = open_ground(s, &own);
+    if (may_fall_back(s, status)) {
+        tell_fall_back(s, &own);
+        status = move_to_host(s, &own);
+    }
+    if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
+    if (s->options.cuda == NULL || !s->options.fall_back) return APR_OK;
+    s->history = malloc((size_t)s->plan.n_ctx * sizeof *s->history);
+    return s->history != NULL ? APR_OK : apr_no_memory(err, "the tokens so far");
+}
+
+apr_status apr_session_open(apr_session **session, const apr_model *model, const apr_session_options *options, apr_error *err)
+{
+    *session = NULL;
+    apr_session *const s = calloc(1, sizeof *s);
+    if (s == NULL) return apr_no_memory(err, "the session");
+    s->model = model;
+    s->options = *options;
+    s->backend = options->cuda != NULL ? options->cuda->backend : options->backend != NULL ? options->backend : &apr_host_backend;
+    s->work.n_threads = options->n_threads > 0 ? options->n_threads : omp_get_max_threads();
+    const apr_status status = open_session(s, err);
+    if (status != APR_OK) {
+        apr_session_close(s);
+        return status;
+    }
+    *session = s;
+    return APR_OK;
+}
+
+apr_status apr_session_open_like(apr_session **session, const apr_model *model, const apr_session *like, apr_error *err)
+{
+    apr_session_options options = like->options;
+    options.n_ctx = like->plan.n_ctx;
+    return apr_session_open(session, model, &options, err);
+}
+
+void apr_session_close(apr_session *s)
+{
+    if (s == NULL) return;
+    apr_session_release(s);
+    free(s->history);
+    free(s->tensors);
+    free(s->bound);
+    free(s->multiplied);
+    apr_plan_close(&s->plan);
+    apr_program_close(&s->program);
+    free(s);
+}
+
+const apr_plan *apr_session_plan(const apr_session *session) { return &session->plan; }
+const apr_program *apr_session_program(const apr_session *session) { return &session->program; }
+int64_t apr_session_position(const apr_session *session) { return session->position; }
+const float *apr_session_logits(const apr_session *session) { return session->last_logits; }
+const char *apr_session_backend_name(const apr_session *session) { return session->backend->name; }
+
+void apr_session_reset(apr_session *session)
+{
+    session->position = 0;
+    session->last_logits = NULL;
+}
+
+/* --- running --- */
+
+/* A marked value into the caller's hidden states: token `first` of n_ids and on. */
+static apr_status copy_tap(apr_session *s, int value, float *hidden, size_t first, size_t n_ids, apr_error *err)
+{
+    const apr_value *const v = &s->program.values[value];
+    const size_t row = (size_t)v->tap * n_ids + first;
+    return apr_session_fetch(s, hidden + row * (size_t)v->width, apr_session_value_at(s, value), (size_t)(s->n_tokens * v->width), err);
+}
+
+/* Everything but the logits, for the tokens of the batch. */
+static apr_status run_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, apr_error *err)
+{
+    for (size_t i = 0; i < s->program.n_ops; i++) {
+        const apr_op *const op = &s->program.ops[i];
+        if (op->out >= 0 && s->program.values[op->out].is_logits) continue;
+        APR_TRY(apr_session_run_op(s, op, err));
+        if (out->hidden != NULL && op->out >= 0 && s->program.values[op->out].tap >= 0)
+            APR_TRY(copy_tap(s, op->out, out->hidden, first, n_ids, err));
+    }
+    return APR_OK;
+}
+
+/* Rows of logits that were computed go to the caller, but for those it has already. */
+static apr_status hand_out(apr_session *s, const apr_eval_output *out, size_t first, apr_error *err)
+{
+    const size_t width = (size_t)s->program.vocab_size;
+    const int64_t known = s->n_skipped < s->n_rows ? s->n_skipped : s->n_rows;
+
+    s->n_skipped -= known;
+    if (out->logits != NULL)
+        memcpy(out->logits + (out->all_logits ? (first + (size_t)s->first_row) * width : 0), s->host_logits,
+               (size_t)s->n_rows * width * sizeof *s->host_logits);
+    if (out->on_logits == NULL || known == s->n_rows) return APR_OK;
+    s->n_handed += s->n_rows - known;
+    const uint64_t before = apr_heap_in_use();
+    int64_t callers = 0; /* what the caller allocates is none of the session's */
+    const apr_status status =
+        out->on_logits(out->user, (int64_t)first + s->first_row + known, s->n_rows - known, s->host_logits + (size_t)known * width, err);
+    apr_session_count_heap(&callers, before);
+    s->heap_runs -= callers;
+    return status;
+}
+
+/* Logits of the batch's tokens [begin, end), a few rows at a time, handed out; `first` is the batch's place in the call. */
+static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t first, int64_t begin, int64_t end, apr_error *err)
+{
+    const size_t width = (size_t)s->program.vocab_size;
+
+    for (s->first_row = begin; s->first_row < end; s->first_row += s->n_rows) {
+        s->n_rows = end - s->first_row < s->plan.n_logits ? end - s->first_row : s->plan.n_logits;
+        for (size_t i = 0; i < s->program.n_ops; i++) {
+            const apr_op *const op = &s->program.ops[i];
+            if (op->out >= 0 && s->program.values[op->out].is_logits) APR_TRY(apr_session_run_op(s, op, err));
+        }
+        APR_TRY(apr_session_fetch(s, s->host_logits, s->logits, (size_t)s->n_rows * width, err));
+        s->last_logits = s->host_logits + (size_t)(s->n_rows - 1) * width;
+        APR_TRY(hand_out(s, out, first, err));
+    }
+    return APR_OK;
+}
+
+static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
+{
+    for (size_t first = 0; first < n_ids;) {
+        const size_t left = n_ids - first;
+        s->n_tokens = left < (size_t)s->plan.n_batch ? (int64_t)left : s->plan.n_batch;
+        s->ids = ids + first;
+        APR_TRY(run_batch(s, out, first, n_ids, err));
+        const bool is_last = left == (size_t)s->n_tokens;
+        const int64_t begin = out->all_logits ? 0 : is_last ? s->n_tokens - 1 : s->n_tokens;
+        const apr_status status = run_logits(s, out, first, begin, s->n_tokens, err);
+        s->position += s->n_tokens; /* the batch's keys and values are stored, whatever became of its logits */
+        if (status != APR_OK) return status;
+        first += (size_t)s->n_tokens;
+    }
+    return APR_OK;
+}
+
+static apr_status run_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
+{
+    const uint64_t before = apr_heap_in_use();
+    const apr_status status = run_all_tokens(s, ids, n_ids, out, err);
+    apr_session_count_heap(&s->heap_runs, before);
+    return status;
+}
+
+/* The first prompt and the first decode on a device wait after every operation, so that a fault has its name. */
+static apr_status run_stage(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
+{
+    if (s->device == NULL) return run_tokens(s, ids, n_ids, out, err);
+    bool *const checked = n_ids > 1 ? &s->prompt_checked : &s->decode_checked;
+    const bool is_first = !*checked;
+
+    if (is_first) s->options.cuda->check_each(s->device, true);
+    APR_TRY(run_tokens(s, ids, n_ids, out, err));
+    if (is_first) s->options.cuda->check_each(s->device, false);
+    *checked = true;
+    return s->options.cuda->check(s->device, n_ids > 1 ? "a prompt" : "a decoded token", err);
+}
+
+/* The device failed in the middle: on the host, all tokens before, then these. */
+static apr_status start_over(apr_session *s, const int32_t *ids, size_t n_ids, int64_t position, const apr_eval_output *out, apr_error *err)
+{
+    static const apr_eval_output nothing = {0};
+    const int64_t n_handed = s->n_handed;
+
+    APR_TRY(move_to_host(s, err));
+    APR_TRY(run_tokens(s, s->history, (size_t)position, &nothing, err));
+    s->n_skipped = n_handed;
+    return run_tokens(s, ids, n_ids, out, err);
+}
+
+apr_status apr_session_eval(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
+{
+    static const apr_eval_output nothing = {0};
+    const int64_t position = s->position;
+    apr_error own = {0};
+
+    if (out == NULL) out = &nothing;
+    if (n_ids > (size_t)(s->plan.n_ctx - s->position))
+        return apr_fail(err, APR_E_NO, "the context of %lld tokens is full: %zu more do not fit behind the first %lld",
+                        (long long)s->plan.n_ctx, n_ids, (long long)s->position);
+    for (size_t i = 0; i < n_ids; i++)
+        if (ids[i] < 0 || ids[i] >= s->program.vocab_size)
+            return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)ids[i],
+                            (long long)s->program.vocab_size);
+
+    s->n_handed = s->n_skipped = 0;
+    apr_status status = run_stage(s, ids, n_ids, out, &own);
+    if (may_fall_back(s, status)) {
+        tell_fall_back(s, &own);
+        status = start_over(s, ids, n_ids, position, out, &own);
+    }
+    if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
+    if (s->history != NULL) memcpy(s->history + position, ids, n_ids * sizeof *ids);
+    return APR_OK;
+}

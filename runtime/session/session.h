@@ -1,0 +1,101 @@
+/* runtime/session/session.h - a model that can be run: program, plan, memory, and the position in one sequence of tokens.
+ *
+ * Opening emits the program, makes the plan and refuses what does not fit before the first allocation; then it allocates
+ * exactly the plan's lines. Weights stay in the model's map, which must outlive the session; a device has its own copy of
+ * them. One thread at a time.
+ *
+ * What was allocated is not taken from the plan: on the host the C library's own count of its heap is read before and after the
+ * session allocates or evaluates, on a device the driver's. So a buffer that no line of the plan names is seen. */
+#ifndef APR_RUNTIME_SESSION_H
+#define APR_RUNTIME_SESSION_H
+
+#include "kernels/cuda/api.h"
+#include "runtime/plan/plan.h"
+
+typedef struct apr_session apr_session;
+
+typedef struct apr_session_options {
+    int64_t n_ctx;              /* 0: the model's own, at most 4096 */
+    int64_t n_batch;            /* tokens of a prompt evaluated at a time */
+    int64_t n_logits;           /* rows of logits kept at a time */
+    apr_dtype kv_dtype;         /* one of apr_kv_dtypes */
+    uint64_t budget_bytes;      /* host memory; 0: not judged */
+    int n_threads;              /* 0: all; at most 4 for each processor are used */
+    const apr_backend *backend; /* NULL: the host's */
+
+    /* A CUDA device, when cuda is not NULL: weights are copied there and everything is computed there. */
+    const apr_cuda_api *cuda;
+    int ordinal;
+    uint64_t headroom_bytes; /* of the device's free memory, left free */
+    uint64_t stack_bytes;    /* of the CUDA context */
+    bool no_direct;          /* without kernels that read packed weights: FP16 copies where they fit, else tile by tile */
+    /* NULL: never. Asked once, when there are FP8 weights and a device: may products be made in FP8? (A probe knows.) */
+    bool (*may_use_fp8)(void *user, const apr_cuda_facts *facts);
+    bool force;                                           /* run what does not fit, with a warning */
+    bool fall_back;                                       /* when the device fails, warn and go on on the host */
+    int64_t fail_allocation;                              /* drills: see apr_cuda_options */
+    void (*on_warning)(void *user, const char *sentence); /* may be NULL */
+    void *user;
+} apr_session_options;
+
+extern const apr_session_options apr_session_defaults; /* those of apr_plan_defaults but 256 bytes of stack, all threads, host */
+
+/* The model must be canonical (Hugging Face's names). APR_E_DAMAGED: a tensor is missing or has another shape;
+ * APR_E_UNSUPPORTED: family, operation, dtype or tensor that cannot be run; APR_E_MEMORY: does not fit. */
+apr_status apr_session_open(apr_session **session, const apr_model *model, const apr_session_options *options, apr_error *err);
+/* With the options of another session, its plan's sizes among them. */
+apr_status apr_session_open_like(apr_session **session, const apr_model *model, const apr_session *like, apr_error *err);
+void apr_session_close(apr_session *session); /* NULL is fine */
+
+/* "host", "ref", "cuda": what the next evaluation will run on. */
+const char *apr_session_backend_name(const apr_session *session);
+const apr_plan *apr_session_plan(const apr_session *session);
+const apr_program *apr_session_program(const apr_session *session);
+/* Tokens evaluated so far: the position of the next one. */
+int64_t apr_session_position(const apr_session *session);
+/* Forgets all tokens. */
+void apr_session_reset(apr_session *session);
+
+/* What is wanted besides the last token's logits; a zeroed one, or NULL, wants nothing. */
+typedef struct apr_eval_output {
+    bool all_logits; /* of every token; otherwise of the last */
+    float *logits;   /* NULL, or room for [all_logits ? n_ids : 1, vocab_size] */
+    float *hidden;   /* NULL, or room for [program->n_taps, n_ids, hidden_size] */
+    /* NULL, or called with rows of logits as they come: token `first` of this call onwards. Its failure ends the call. */
+    apr_status (*on_logits)(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err);
+    void *user;
+} apr_eval_output;
+
+/* Evaluates the next n_ids tokens of the sequence. APR_E_NO when the context has no room for them (nothing is evaluated
+ * then), APR_E_USAGE for ids outside the vocabulary. n_ids 0 is nothing to do. */
+apr_status apr_session_eval(apr_session *session, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err);
+
+/* [vocab_size] logits of the last token; valid until the next evaluation. */
+const float *apr_session_logits(const apr_session *session);
+
+/* Bytes that were allocated (or mapped, for the weights), to hold against the plan's lines: of a device as asked for, of the host
+ * as the blocks really are. */
+typedef struct apr_session_usage {
+    uint64_t weights, copies, vectors, states, activations, logits, workspace;
+    uint64_t driver;  /* what the card's memory in use has grown by since before the context; 0: no device, or not known */
+    int blas_version; /* cuBLAS, as 130002; 0: not used */
+} apr_session_usage;
+apr_session_usage apr_session_used(const apr_session *session);
+
+/* The verdict about memory so far: on the host about what was allocated, on a device about all that the card reports. */
+typedef struct apr_session_memory {
+    apr_place on;
+    uint64_t mapped;   /* on the host: the weights, which are read where the file is mapped; part of neither of the next two */
+    uint64_t tables;   /* on the host: program, plan and bindings, which no plan knows beforehand; part of `planned` */
+    uint64_t planned;  /* the lines that are allocated, without the headroom */
+    uint64_t measured; /* what the heap grew by in opening and evaluating, or the card's memory; UINT64_MAX: nobody counts */
+    uint64_t allowed;  /* between the two, for rounding */
+    bool as_planned;   /* false too when nobody counts */
+} apr_session_memory;
+
+/* What rounding may cost: arenas grow by chunks and large blocks by pages; a driver gives out 2 MiB at a time. */
+enum { APR_HOST_SLACK_BYTES = 1 << 18, APR_DEVICE_SLACK_BYTES = 1 << 22 };
+
+apr_session_memory apr_session_check_memory(const apr_session *session);
+
+#endif

@@ -1,0 +1,178 @@
+/* session_device.c - a session's CUDA device: opened, its weights laid out and uploaded. */
+#include "formats/base/bytes.h"
+#include "runtime/program/capability.h"
+#include "runtime/session/session_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STAGING_BYTES = 1 << 24 }; /* of rows that are put in order, or decoded, before they are uploaded */
+
+apr_status apr_session_open_device(apr_session *s, apr_error *err)
+{
+    const apr_cuda_options options = {.stack_bytes = (uint32_t)s->options.stack_bytes, .fail_allocation = s->options.fail_allocation};
+    apr_cuda_facts facts;
+    apr_capability capability;
+
+    APR_TRY(s->options.cuda->facts(s->options.ordinal, &facts, err));
+    APR_TRY(apr_capability_of(&capability, facts.major, facts.minor, s->options.cuda->architectures, err));
+    s->used_before = facts.used_bytes;
+    return s->options.cuda->open(&s->device, s->options.ordinal, &options, err);
+}
+
+static bool is_flat(apr_dtype dtype) { return dtype == APR_APR_Q4 || dtype == APR_APR_Q8; }
+
+/* Rows must be put in order on the way to the device; not so where a row has no bytes of its own. */
+static bool can_reorder(const apr_tensor *tensor) { return tensor->scale == NULL && !is_flat(tensor->dtype); }
+
+static apr_dtype device_dtype(const apr_session *s, const apr_tensor *tensor)
+{
+    const bool in_order = tensor->pending.kind == APR_STEP_NONE || can_reorder(tensor);
+    return in_order && s->options.cuda->takes(tensor->dtype) ? tensor->dtype : APR_F16;
+}
+
+void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype *dtypes)
+{
+    for (size_t i = 0; i < s->program.n_weights; i++) {
+        const apr_tensor *const tensor = s->tensors[i];
+        bytes[i] = 0;
+        dtypes[i] = APR_F16;
+        if (tensor == NULL) continue;
+        dtypes[i] = device_dtype(s, tensor);
+        const bool as_stored = dtypes[i] == tensor->dtype;
+        bytes[i] = as_stored ? apr_align_up(tensor->n_bytes, 64) : apr_plan_slot_bytes(&s->program.weights[i], APR_F16);
+        if (as_stored && tensor->scale != NULL) bytes[i] += apr_align_up(tensor->scale->n_bytes, 64);
+    }
+}
+
+/* Rows [row, row + n) into the staging memory: in logical order, or decoded to FP16; what that cannot hold becomes the largest it
+ * can, and is counted. */
+static void stage_rows(const apr_tensor *tensor, bool as_stored, int64_t row, int64_t n, uint8_t *staging, float *decoded,
+                       apr_misfits *misfits)
+{
+    const int64_t n_columns = apr_tensor_columns(tensor);
+
+    if (as_stored) {
+        const size_t row_bytes = (size_t)(tensor->n_bytes / (uint64_t)apr_tensor_rows(tensor));
+        for (int64_t i = 0; i < n; i++) memcpy(staging + (size_t)i * row_bytes, apr_tensor_row(tensor, row + i), row_bytes);
+        return;
+    }
+    apr_decode_rows(tensor, row, n, decoded);
+    const apr_misfits found = apr_find_misfits(decoded, n * n_columns, APR_F16);
+    apr_misfits_merge(misfits, &found);
+    if (found.n_beyond > 0) apr_saturate(decoded, decoded, n * n_columns, APR_F16);
+    apr_host_codecs()[APR_F16].encode(decoded, staging, n * n_columns);
+}
+
+/* The device computes with other weights then: never silently. */
+static void warn_of_misfits(const apr_session *s, const apr_tensor *tensor, const apr_misfits *m)
+{
+    char text[512];
+    if (m->n_beyond == 0 || s->options.on_warning == NULL) return;
+    snprintf(text, sizeof text,
+             "tensor '%s': %lld values are beyond FP16 (the largest is %g), as which the device keeps it; they became %g", tensor->name,
+             (long long)m->n_beyond, (double)m->worst, (double)apr_encode_bound(APR_F16, m->worst));
+    s->options.on_warning(s->options.user, text);
+}
+
+/* A tensor that cannot go as it lies in the file. */
+static apr_status upload_rows(apr_session *s, const apr_tensor *tensor, bool as_stored, uint8_t *to, apr_error *err)
+{
+    const int64_t n_rows = apr_tensor_rows(tensor), n_columns = apr_tensor_columns(tensor);
+    const size_t row_bytes = as_stored ? (size_t)(tensor->n_bytes / (uint64_t)n_rows) : (size_t)n_columns * 2;
+    const int64_t most = STAGING_BYTES / (int64_t)row_bytes;
+    const int64_t block = most < 1 ? 1 : most < n_rows ? most : n_rows;
+    uint8_t *const staging = malloc((size_t)block * row_bytes);
+    float *const decoded = as_stored ? NULL : malloc((size_t)(block * n_columns) * sizeof *decoded);
+    apr_misfits misfits = {0};
+    apr_status status = staging != NULL && (as_stored || decoded != NULL) ? APR_OK : apr_no_memory(err, "the upload of a tensor");
+
+    for (int64_t row = 0; row < n_rows && status == APR_OK; row += block) {
+        const int64_t n = n_rows - row < block ? n_rows - row : block;
+        stage_rows(tensor, as_stored, row, n, staging, decoded, &misfits);
+        status = s->options.cuda->upload(s->device, to + (size_t)row * row_bytes, staging, (size_t)n * row_bytes, err);
+    }
+    free(staging);
+    free(decoded);
+    warn_of_misfits(s, tensor, &misfits);
+    return status;
+}
+
+/* The twin of a weight on the device, at `to`. */
+static apr_status upload_weight(apr_session *s, size_t slot, uint8_t *to, apr_error *err)
+{
+    const apr_tensor *const tensor = s->tensors[slot];
+    apr_tensor *const twin = &s->device_tensors[2 * slot], *const scale = twin + 1;
+    const bool as_stored = device_dtype(s, tensor) == tensor->dtype;
+
+    *twin = *tensor;
+    twin->data = to;
+    twin->pending = (apr_step){0};
+    s->bound[slot] = s->multiplied[slot] = twin;
+    if (!as_stored) {
+        twin->dtype = APR_F16;
+        twin->n_bytes = (uint64_t)apr_tensor_elems(tensor) * 2;
+        twin->scale = NULL;
+    }
+    if (!as_stored || tensor->pending.kind != APR_STEP_NONE) return upload_rows(s, tensor, as_stored, to, err);
+    APR_TRY(s->options.cuda->upload(s->device, to, tensor->data, tensor->n_bytes, err));
+    if (tensor->scale == NULL) return APR_OK;
+    *scale = *tensor->scale;
+    scale->data = to + apr_align_up(tensor->n_bytes, 64);
+    twin->scale = scale;
+    return s->options.cuda->upload(s->device, to + apr_align_up(tensor->n_bytes, 64), tensor->scale->data, tensor->scale->n_bytes, err);
+}
+
+/* The decoded FP16 twin takes the packed one's place in products; the embedding's rows are still looked up packed. */
+static apr_status make_copy(apr_session *s, size_t slot, apr_error *err)
+{
+    apr_tensor *const packed = &s->device_tensors[2 * slot], *const copy = &s->device_tensors[2 * s->program.n_weights + slot];
+
+    if (s->copies == NULL || s->plan.copy_offsets[slot] < 0) return APR_OK;
+    *copy = *packed;
+    copy->dtype = APR_F16;
+    copy->scale = NULL;
+    copy->n_bytes = (uint64_t)apr_tensor_elems(copy) * 2;
+    copy->data = s->copies + s->plan.copy_offsets[slot];
+    s->multiplied[slot] = copy;
+    return s->options.cuda->decode_f16(s->device, packed, 0, apr_tensor_rows(packed), s->copies + s->plan.copy_offsets[slot], err);
+}
+
+/* FP8 units are used only for weights that are FP8, and only with the caller's consent. */
+static void choose_fp8(apr_session *s)
+{
+    apr_cuda_facts facts;
+    bool has_fp8 = false;
+
+    for (size_t i = 0; i < s->program.n_weights; i++) has_fp8 |= s->multiplied[i] != NULL && s->multiplied[i]->dtype == APR_F8_E4M3;
+    if (!has_fp8 || s->options.may_use_fp8 == NULL) return;
+    if (s->options.cuda->facts(s->options.ordinal, &facts, NULL) != APR_OK) return;
+    s->fp8_products = s->options.may_use_fp8(s->options.user, &facts);
+    s->options.cuda->use_fp8(s->device, s->fp8_products);
+}
+
+apr_status apr_session_upload_weights(apr_session *s, apr_error *err)
+{
+    const size_t n = s->program.n_weights;
+    uint64_t *const bytes = malloc((n + 1) * sizeof *bytes), at = 0;
+    apr_dtype *const dtypes = malloc((n + 1) * sizeof *dtypes);
+    apr_status status = APR_OK;
+
+    s->device_tensors = calloc(3 * n + 1, sizeof *s->device_tensors);
+    if (bytes == NULL || dtypes == NULL || s->device_tensors == NULL) {
+        status = apr_no_memory(err, "the table of tensors");
+    } else {
+        apr_session_device_weights(s, bytes, dtypes);
+    }
+    for (size_t i = 0; i < n && status == APR_OK; i++) {
+        if (s->tensors[i] == NULL || s->program.weights[i].role == APR_ROLE_VECTORS) continue; /* those are float32 already */
+        status = upload_weight(s, i, s->weights + at, err);
+        if (status == APR_OK) status = make_copy(s, i, err);
+        at += bytes[i];
+    }
+    free(bytes);
+    free(dtypes);
+    if (status == APR_OK) choose_fp8(s);
+    return status;
+}

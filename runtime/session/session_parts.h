@@ -1,0 +1,78 @@
+/* session_parts.h - what the session's own files share: its insides, and the ground it stands on. */
+#ifndef APR_RUNTIME_SESSION_PARTS_H
+#define APR_RUNTIME_SESSION_PARTS_H
+
+#include "runtime/session/session.h"
+
+struct apr_session {
+    apr_session_options options;
+    const apr_model *model;
+    const apr_backend *backend;
+    apr_program program;
+    apr_plan plan;
+    const apr_tensor **tensors;    /* [n_weights] of the model; NULL: optional and not there */
+    const apr_tensor **bound;      /* [n_weights] what operations are given: the same, or their twins on the device */
+    const apr_tensor **multiplied; /* [n_weights] what products are given: bound's, or decoded copies */
+
+    /* On the host, or on the device when there is one. */
+    float *vectors, *activations, *logits;
+    uint8_t *states;
+    apr_workspace work;
+    apr_session_usage used;
+
+    apr_cuda_device *device;                      /* NULL: everything is on the host */
+    uint8_t *weights;                             /* on the device: as stored, each at a multiple of 64 bytes */
+    uint8_t *copies;                              /* on the device: decoded FP16 twins of packed matrices, or NULL */
+    apr_tensor *device_tensors;                   /* [3 * n_weights]: a weight and its scale for each slot, then the decoded copies */
+    float *host_logits;                           /* where the logits are read; the host's logits themselves without a device */
+    uint64_t used_before;                         /* of the whole card, before the context */
+    int64_t heap_program, heap_ground, heap_runs; /* what the heap grew by: program and bindings; plan and memory; evaluations */
+    bool prompt_checked, decode_checked;
+    bool fp8_products; /* the device multiplies FP8 weights in FP8 */
+
+    int64_t position;
+    const float *last_logits;
+    int32_t *history;  /* [n_ctx] tokens so far, to begin again on the host; NULL: no fall-back */
+    int64_t n_handed;  /* rows of logits that the caller of this evaluation has */
+    int64_t n_skipped; /* of them, rows computed once more after a fall-back */
+
+    /* of the batch that is being evaluated */
+    const int32_t *ids;
+    int64_t n_tokens;
+    int64_t first_row, n_rows; /* tokens of the batch whose logits are computed */
+};
+
+/* --- session_bind.c --- */
+
+/* Finds each slot's tensor in the model and checks what was found. */
+apr_status apr_session_bind_tensors(apr_session *s, apr_error *err);
+/* Runs one operation on the batch. */
+apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err);
+/* Where a value lies, on the session's ground. */
+float *apr_session_value_at(const apr_session *s, int value);
+/* Keys (which = 0) or values (1) of a state. */
+apr_cache apr_session_cache_at(const apr_session *s, int state, int which);
+
+/* --- session_ground.c: memory --- */
+
+uint64_t apr_session_line_bytes(const apr_session *s, apr_line_id id);
+apr_status apr_session_make_plan(apr_session *s, apr_error *err);
+/* Everything of the plan, its weights and vectors filled. */
+apr_status apr_session_allocate(apr_session *s, apr_error *err);
+void apr_session_release(apr_session *s);
+/* From the session's ground into host memory; has happened when it returns. */
+apr_status apr_session_fetch(apr_session *s, float *to, const float *from, size_t n_floats, apr_error *err);
+
+/* --- session_memory.c --- */
+
+/* Adds what the heap has grown by since it was `before` to *grown. */
+void apr_session_count_heap(int64_t *grown, uint64_t before);
+
+/* --- session_device.c --- */
+
+apr_status apr_session_open_device(apr_session *s, apr_error *err);
+/* Each slot's bytes (0: not there) and type on the device. */
+void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype *dtypes);
+apr_status apr_session_upload_weights(apr_session *s, apr_error *err);
+
+#endif

@@ -1,0 +1,123 @@
+/* steps.c - a session operation by operation, on the host or a device. */
+#include "runtime/session/steps.h"
+
+#include "runtime/session/session_parts.h"
+
+#include <string.h>
+
+apr_status apr_steps_begin(apr_session *s, const int32_t *ids, int64_t n_ids, apr_error *err)
+{
+    if (n_ids > s->plan.n_ctx - s->position)
+        return apr_fail(err, APR_E_NO, "the context of %lld tokens has no room for %lld more", (long long)s->plan.n_ctx, (long long)n_ids);
+    if (n_ids < 1 || n_ids > s->plan.n_batch || n_ids > s->plan.n_logits)
+        return apr_fail(err, APR_E_USAGE, "%lld tokens are no batch of this session", (long long)n_ids);
+    for (int64_t i = 0; i < n_ids; i++)
+        if (ids[i] < 0 || ids[i] >= s->program.vocab_size)
+            return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)ids[i],
+                            (long long)s->program.vocab_size);
+    s->ids = ids;
+    s->n_tokens = s->n_rows = n_ids;
+    s->first_row = 0;
+    return APR_OK;
+}
+
+apr_status apr_steps_run(apr_session *s, size_t op, apr_error *err)
+{
+    APR_TRY(apr_session_run_op(s, &s->program.ops[op], err));
+    return s->device != NULL ? s->options.cuda->check(s->device, "one operation", err) : APR_OK;
+}
+
+/* Between the host's memory and the session's ground. */
+static apr_status copy(apr_session *s, void *to, const void *from, size_t n_bytes, bool to_host, apr_error *err)
+{
+    if (s->device == NULL) {
+        memcpy(to, from, n_bytes);
+        return APR_OK;
+    }
+    return to_host ? s->options.cuda->download(s->device, to, from, n_bytes, err)
+                   : s->options.cuda->upload(s->device, to, from, n_bytes, err);
+}
+
+static size_t value_bytes(const apr_session *s, int value)
+{
+    return (size_t)(s->n_tokens * s->program.values[value].width) * sizeof(float);
+}
+
+apr_status apr_steps_read(apr_session *s, int value, float *to, apr_error *err)
+{
+    return copy(s, to, apr_session_value_at(s, value), value_bytes(s, value), true, err);
+}
+
+apr_status apr_steps_write(apr_session *s, int value, const float *from, apr_error *err)
+{
+    return copy(s, apr_session_value_at(s, value), from, value_bytes(s, value), false, err);
+}
+
+void apr_steps_end(apr_session *s) { s->position += s->n_tokens; }
+
+size_t apr_steps_cell_bytes(const apr_session *s, int state)
+{
+    const apr_state *const facts = &s->program.states[state];
+    return (size_t)(apr_kv_row_bytes(s->plan.kv_dtype, facts->head_dim) * facts->n_heads);
+}
+
+/* Positions in order, in as few pieces as the ring of cells allows: into `to`, or out of `from` when that is not NULL. */
+static apr_status copy_cells(apr_session *s, int state, int64_t first, int64_t n, uint8_t *to, const uint8_t *from, apr_error *err)
+{
+    const size_t cell = apr_steps_cell_bytes(s, state);
+    for (int which = 0; which < 2; which++) {
+        const apr_cache cache = apr_session_cache_at(s, state, which);
+        for (int64_t i = 0; i < n;) {
+            const int64_t at = (first + i) % cache.n_cells, left = cache.n_cells - at, piece = left < n - i ? left : n - i;
+            const size_t here = (size_t)(which * n + i) * cell;
+            uint8_t *const there = cache.data + (size_t)at * cell;
+            if (from != NULL) APR_TRY(copy(s, there, from + here, (size_t)piece * cell, false, err));
+            else APR_TRY(copy(s, to + here, there, (size_t)piece * cell, true, err));
+            i += piece;
+        }
+    }
+    return APR_OK;
+}
+
+apr_status apr_steps_read_cells(apr_session *s, int state, int64_t first, int64_t n, uint8_t *to, apr_error *err)
+{
+    return copy_cells(s, state, first, n, to, NULL, err);
+}
+
+apr_status apr_steps_write_cells(apr_session *s, int state, int64_t first, int64_t n, const uint8_t *from, apr_error *err)
+{
+    return copy_cells(s, state, first, n, NULL, from, err);
+}
+
+void apr_steps_seek(apr_session *s, int64_t position) { s->position = position; }
+const apr_tensor *apr_steps_tensor(const apr_session *s, int slot) { return slot >= 0 ? s->tensors[slot] : NULL; }
+const char *apr_steps_backend(const apr_session *s) { return s->backend->name; }
+
+const apr_model *apr_steps_model(const apr_session *s) { return s->model; }
+
+void apr_steps_frequencies(const apr_session *s, int rope, float *freqs)
+{
+    const apr_rope_table *const table = &s->program.ropes[rope];
+    const apr_tensor *const divisors = table->divisors >= 0 ? s->tensors[table->divisors] : NULL;
+
+    if (divisors != NULL) apr_decode_rows(divisors, 0, 1, freqs);
+    for (int64_t j = 0; j < table->n_freqs; j++) freqs[j] = divisors != NULL ? table->freqs[j] / freqs[j] : table->freqs[j];
+}
+
+int64_t apr_steps_fp16_above(const apr_session *s)
+{
+    if (s->device == NULL) return INT64_MAX;
+    return s->options.no_direct ? 0 : APR_CUDA_FEW_TOKENS;
+}
+
+apr_run_facts apr_steps_run_facts(const apr_session *s, int64_t n_together)
+{
+    const int64_t most = n_together < s->plan.n_batch ? n_together : s->plan.n_batch;
+    const bool on_device = s->device != NULL;
+    return (apr_run_facts){.on = on_device                        ? APR_RUNS_ON_DEVICE
+                                 : s->backend == &apr_ref_backend ? APR_RUNS_ON_REF
+                                                                  : APR_RUNS_ON_HOST,
+                           .fp16_products = most > apr_steps_fp16_above(s),
+                           .fp8_products = on_device && s->fp8_products,
+                           .kv_dtype = s->plan.kv_dtype};
+}

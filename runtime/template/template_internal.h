@@ -1,0 +1,277 @@
+/* template_internal.h - what the parts of the template renderer share: tokens, nodes, the machine that walks them. */
+#ifndef APR_RUNTIME_TEMPLATE_INTERNAL_H
+#define APR_RUNTIME_TEMPLATE_INTERNAL_H
+
+#include "runtime/template/template.h"
+#include "runtime/template/template_value.h"
+
+/* ---- tokens ---- */
+
+typedef enum {
+    TOK_DATA,
+    TOK_BLOCK_BEGIN,
+    TOK_BLOCK_END,
+    TOK_PRINT_BEGIN,
+    TOK_PRINT_END,
+    TOK_NAME,
+    TOK_STRING,
+    TOK_INT,
+    TOK_FLOAT,
+    TOK_OP,
+    TOK_END
+} apr_tpl_token_kind;
+
+typedef struct apr_tpl_token {
+    apr_tpl_token_kind kind;
+    int line;
+    apr_tpl_text text; /* the source; of a STRING: without quotes, escapes not yet replaced */
+} apr_tpl_token;
+
+/* ---- nodes ---- */
+
+typedef enum {
+    /* expressions */
+    NODE_CONST,   /* value */
+    NODE_NAME,    /* text */
+    NODE_LIST,    /* list */
+    NODE_TUPLE,   /* list */
+    NODE_DICT,    /* list: key, value, key, value, ... */
+    NODE_ATTR,    /* a.text */
+    NODE_ITEM,    /* a[b] */
+    NODE_SLICE,   /* a[list[0]:list[1]:list[2]], each may be NULL */
+    NODE_CALL,    /* a(args) */
+    NODE_FILTER,  /* a | text(args); a is NULL in a filter block */
+    NODE_TEST,    /* a is text(args) */
+    NODE_UNARY,   /* op a */
+    NODE_BINARY,  /* a op b */
+    NODE_COMPARE, /* a, then list of NODE_OPERAND: a < b < c */
+    NODE_OPERAND, /* op a */
+    NODE_CHOICE,  /* a if b else c; c may be NULL */
+    /* statements */
+    NODE_DATA,         /* text */
+    NODE_PRINT,        /* a */
+    NODE_BLOCK,        /* list */
+    NODE_IF,           /* a: condition, b: then, c: else or NULL */
+    NODE_FOR,          /* list[0] target; a: iterable, b: body, c: else or NULL, d: filter or NULL */
+    NODE_SET,          /* list[0] target; a: value */
+    NODE_SET_BLOCK,    /* list[0] target; b: body, a: filters over NULL, or NULL */
+    NODE_WITH,         /* list: target, value, ...; b: body */
+    NODE_MACRO,        /* text, macro */
+    NODE_CALL_BLOCK,   /* a: the call, macro: the caller */
+    NODE_FILTER_BLOCK, /* a: filters, b: body */
+    NODE_SCOPE,        /* b: body, in a scope of its own (generation) */
+    NODE_BREAK,
+    NODE_CONTINUE,
+    NODE_KIND_COUNT
+} apr_tpl_node_kind;
+
+typedef enum {
+    OP_NOT,
+    OP_NEG,
+    OP_POS,
+    OP_AND,
+    OP_OR,
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_DIV,
+    OP_FLOORDIV,
+    OP_MOD,
+    OP_POW,
+    OP_CONCAT,
+    OP_EQ,
+    OP_NE,
+    OP_LT,
+    OP_LE,
+    OP_GT,
+    OP_GE,
+    OP_IN,
+    OP_NOT_IN,
+    OP_NONE
+} apr_tpl_op;
+
+typedef struct apr_tpl_node_list {
+    struct apr_tpl_node **items;
+    size_t n_items, capacity;
+} apr_tpl_node_list;
+
+typedef struct apr_tpl_arg {
+    apr_tpl_text name; /* n_bytes 0: positional */
+    char spread;       /* '*' for *list, '2' for **dict, 0 else */
+    const struct apr_tpl_node *value;
+} apr_tpl_arg;
+
+typedef struct apr_tpl_arg_nodes {
+    apr_tpl_arg *items;
+    size_t n_items, capacity;
+} apr_tpl_arg_nodes;
+
+typedef struct apr_tpl_node {
+    apr_tpl_node_kind kind;
+    apr_tpl_op op;
+    int line;
+    int height; /* of the tree below: bounds the recursion that walks it */
+    apr_tpl_text text;
+    apr_tpl_value value;
+    struct apr_tpl_node *a, *b, *c, *d;
+    apr_tpl_node_list list;
+    apr_tpl_arg_nodes args;
+    const struct apr_tpl_builtin *builtin; /* FILTER, TEST */
+    struct apr_tpl_macro_def *macro;
+} apr_tpl_node;
+
+typedef struct apr_tpl_macro_def {
+    apr_tpl_text name;
+    apr_tpl_text *params;
+    apr_tpl_node **defaults; /* NULL: none */
+    size_t n_params, capacity;
+    bool uses_varargs, uses_kwargs;
+    apr_tpl_node *body;
+} apr_tpl_macro_def;
+
+/* ---- the machine ---- */
+
+typedef struct apr_tpl_variable {
+    struct apr_tpl_variable *next;
+    apr_tpl_text name;
+    apr_tpl_value value; /* ABSENT: forgotten, the slot waits for the same name */
+} apr_tpl_variable;
+
+typedef struct apr_tpl_scope {
+    struct apr_tpl_scope *parent;
+    apr_tpl_variable *variables;
+} apr_tpl_scope;
+
+typedef struct apr_tpl_macro {
+    const apr_tpl_macro_def *def;
+    apr_tpl_scope *scope; /* where it was defined */
+    apr_tpl_value caller; /* for the body of a call block's macro: ABSENT or a MACRO */
+} apr_tpl_macro;
+
+typedef struct apr_tpl_loop {
+    const apr_tpl_list *items;
+    size_t index0;
+} apr_tpl_loop;
+
+typedef enum { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } apr_tpl_flow;
+
+typedef struct apr_tpl_vm {
+    apr_arena arena;
+    apr_error *err;
+    apr_tpl_out out;
+    apr_tpl_scope *scope;
+    int64_t n_steps;
+    int line, depth, n_calls;
+    apr_tpl_flow flow;
+    apr_tpl_value block_text; /* what the innermost filter of a filter block works on */
+    bool has_now;
+    int64_t now; /* seconds since 1970 */
+} apr_tpl_vm;
+
+/* C recursion of the machine: expressions, statements, macros, and values within values. */
+enum { APR_TPL_MAX_DEPTH = 1200, APR_TPL_MAX_HEIGHT = 250 };
+
+apr_status apr_tpl_fail(apr_tpl_vm *vm, apr_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* For %.*s of a name in a sentence: not more than 60 bytes of it. */
+static inline int apr_tpl_short(apr_tpl_text text) { return text.n_bytes > 60 ? 60 : (int)text.n_bytes; }
+apr_status apr_tpl_steps(apr_tpl_vm *vm, size_t n);                         /* UNSUPPORTED when the budget is spent */
+apr_status apr_tpl_descend(apr_tpl_vm *vm);                                 /* one level of recursion deeper; vm->depth-- comes back */
+apr_status apr_tpl_alloc(apr_tpl_vm *vm, size_t n, size_t size, void *out); /* out: a pointer to a pointer */
+
+apr_status apr_tpl_lex(apr_tpl_vm *vm, apr_tpl_text source, apr_tpl_token **tokens, size_t *n_tokens);
+apr_status apr_tpl_unescape(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value *out);
+
+/* ---- parsing: template_parse.c (statements), template_parse_expr.c ---- */
+
+typedef struct apr_tpl_parser {
+    apr_tpl_vm *vm;
+    const apr_tpl_token *at;
+    int depth, loops;
+    apr_tpl_macro_def *macro; /* that is being read, or NULL */
+} apr_tpl_parser;
+
+apr_status apr_tpl_parse(apr_tpl_vm *vm, const apr_tpl_token *tokens, apr_tpl_node **root);
+
+enum { PARSE_TUPLES = 1, PARSE_NO_CHOICE = 2 };
+apr_status apr_tpl_parse_expr(apr_tpl_parser *p, int flags, apr_tpl_node **out);
+apr_status apr_tpl_parse_target(apr_tpl_parser *p, bool members, apr_tpl_node **out); /* a name, a tuple of names, ns.member */
+apr_status apr_tpl_parse_filters(apr_tpl_parser *p, apr_tpl_node **node);             /* | name(args) ... at p */
+apr_status apr_tpl_parse_filter(apr_tpl_parser *p, apr_tpl_node **node);              /* name(args) at p */
+apr_status apr_tpl_node_make(apr_tpl_parser *p, apr_tpl_node_kind kind, apr_tpl_node **out);
+apr_status apr_tpl_node_add(apr_tpl_parser *p, apr_tpl_node *parent, apr_tpl_node *child);
+apr_status apr_tpl_node_done(apr_tpl_parser *p, apr_tpl_node *node); /* sets and checks the height */
+apr_status apr_tpl_enter(apr_tpl_parser *p);                         /* one nesting deeper; p->depth-- leaves */
+bool apr_tpl_at_op(const apr_tpl_parser *p, const char *op);
+bool apr_tpl_at_name(const apr_tpl_parser *p, const char *name);
+bool apr_tpl_skip_op(apr_tpl_parser *p, const char *op);
+bool apr_tpl_skip_name(apr_tpl_parser *p, const char *name);
+apr_status apr_tpl_expect_op(apr_tpl_parser *p, const char *op);
+apr_status apr_tpl_expect_name(apr_tpl_parser *p, apr_tpl_text *name);
+apr_status apr_tpl_unexpected(apr_tpl_parser *p, const char *wanted);
+
+/* ---- evaluating: template_eval.c (statements), template_eval_expr.c, template_ops.c ---- */
+
+/* The arguments of a call, evaluated. */
+typedef struct apr_tpl_args {
+    apr_tpl_list list;
+    apr_tpl_dict named; /* keys are STRINGs */
+} apr_tpl_args;
+
+apr_status apr_tpl_run(apr_tpl_vm *vm, const apr_tpl_node *node);
+apr_status apr_tpl_eval(apr_tpl_vm *vm, const apr_tpl_node *node, apr_tpl_value *out);
+apr_status apr_tpl_call(apr_tpl_vm *vm, const apr_tpl_value *callee, const apr_tpl_args *args, apr_tpl_value *out);
+apr_status apr_tpl_call_macro(apr_tpl_vm *vm, const apr_tpl_macro *macro, const apr_tpl_args *args, apr_tpl_value *out);
+apr_status apr_tpl_eval_args(apr_tpl_vm *vm, const apr_tpl_arg_nodes *nodes, apr_tpl_args *args);
+apr_status apr_tpl_scope_make(apr_tpl_vm *vm, apr_tpl_scope *parent, apr_tpl_scope **scope);
+apr_status apr_tpl_scope_set(apr_tpl_vm *vm, apr_tpl_scope *scope, apr_tpl_text name, apr_tpl_value value);
+
+apr_status apr_tpl_unary(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a, apr_tpl_value *out);
+apr_status apr_tpl_binary(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a, const apr_tpl_value *b, apr_tpl_value *out);
+apr_status apr_tpl_compare(apr_tpl_vm *vm, apr_tpl_op op, const apr_tpl_value *a, const apr_tpl_value *b, bool *out);
+apr_status apr_tpl_attribute(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_text name, apr_tpl_value *out);
+apr_status apr_tpl_subscript(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value *key, apr_tpl_value *out);
+apr_status apr_tpl_slice(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value bounds[3], apr_tpl_value *out);
+
+/* ---- filters, tests, functions, methods ---- */
+
+enum { APR_TPL_MAX_PARAMS = 6 };
+
+/* a[0] is the value that is filtered, tested, or whose method it is (ABSENT for functions); then the parameters in the order of
+ * `params`, ABSENT where not given. `args` are all arguments as they came. */
+typedef apr_status apr_tpl_builtin_fn(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out);
+
+typedef struct apr_tpl_builtin {
+    const char *name;
+    const char *params; /* names, separated by spaces; `?` after a name: may be left out; NULL: takes args as they come */
+    apr_tpl_builtin_fn *fn;
+    bool keeps_markup; /* text made of text marked safe is marked, too */
+} apr_tpl_builtin;
+
+/* Tables end with a row without a name. */
+extern const apr_tpl_builtin apr_tpl_filters[], apr_tpl_list_filters[], apr_tpl_text_filters[], apr_tpl_tests[], apr_tpl_functions[],
+    apr_tpl_string_methods[], apr_tpl_more_string_methods[], apr_tpl_dict_methods[], apr_tpl_list_methods[], apr_tpl_loop_methods[];
+const apr_tpl_builtin *apr_tpl_builtin_find(const apr_tpl_builtin *table, apr_tpl_text name);
+const apr_tpl_builtin *apr_tpl_filter_find(apr_tpl_text name);
+apr_status apr_tpl_builtin_call(apr_tpl_vm *vm, const apr_tpl_builtin *f, const apr_tpl_value *self, const apr_tpl_args *args,
+                                apr_tpl_value *out);
+
+/* Parameters that must be of a type; `what` names the parameter in the sentence. ABSENT and none give the fallback. */
+apr_status apr_tpl_want_int(apr_tpl_vm *vm, const apr_tpl_value *v, const char *what, int64_t fallback, int64_t *out);
+apr_status apr_tpl_want_text(apr_tpl_vm *vm, const apr_tpl_value *v, const char *what, apr_tpl_text *out);
+
+/* Shared by filters and methods. */
+apr_tpl_text apr_tpl_strip(apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right); /* chars: a STRING, or else blanks */
+apr_status apr_tpl_strip_chars(apr_tpl_vm *vm, apr_tpl_text text, const apr_tpl_value *chars, bool left, bool right, apr_tpl_value *out);
+typedef enum { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER, CASE_SWAP, CASE_FOLD } apr_tpl_case;
+apr_status apr_tpl_change_case(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_case how, apr_tpl_value *out);
+apr_status apr_tpl_replace(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_text old, apr_tpl_text new, int64_t max, apr_tpl_value *out);
+apr_status apr_tpl_escape(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_value *out);           /* & < > ' " as entities; marked safe */
+apr_status apr_tpl_escape_other(apr_tpl_vm *vm, const apr_tpl_value *v, apr_tpl_text *out); /* text that is marked safe stays */
+apr_status apr_tpl_center(apr_tpl_vm *vm, apr_tpl_text text, int64_t width, apr_tpl_text fill, apr_tpl_value *out);
+bool apr_tpl_is_cased(uint32_t c);
+/* template_format.c: text % values, text.format(args) */
+apr_status apr_tpl_format_percent(apr_tpl_vm *vm, const apr_tpl_value *text, const apr_tpl_value *values, apr_tpl_value *out);
+apr_status apr_tpl_format_braces(apr_tpl_vm *vm, const apr_tpl_value *text, const apr_tpl_args *args, apr_tpl_value *out);
+apr_status apr_tpl_split_lines(apr_tpl_vm *vm, apr_tpl_text text, bool keep_ends, apr_tpl_value *out);
+
+#endif

@@ -1,0 +1,313 @@
+/* template_value.c - lists, dicts, equality, order and membership of a template's values, as Python has them. */
+#include "runtime/template/template_value.h"
+#include "runtime/template/template_internal.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+apr_status apr_tpl_fail(apr_tpl_vm *vm, apr_status status, const char *format, ...)
+{
+    char text[800];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return apr_fail(vm->err, status, "chat template, line %d: %s", vm->line, text);
+}
+
+apr_status apr_tpl_steps(apr_tpl_vm *vm, size_t n)
+{
+    if (n > (size_t)(APR_TEMPLATE_MAX_STEPS - vm->n_steps))
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "rendering takes more than %d steps; the template may not end", APR_TEMPLATE_MAX_STEPS);
+    vm->n_steps += (int64_t)n;
+    return APR_OK;
+}
+
+apr_status apr_tpl_descend(apr_tpl_vm *vm)
+{
+    if (++vm->depth > APR_TPL_MAX_DEPTH) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "macros, tags or values are nested too deeply");
+    return APR_OK;
+}
+
+apr_status apr_tpl_alloc(apr_tpl_vm *vm, size_t n, size_t size, void *out)
+{
+    size_t n_bytes;
+    void *p = NULL;
+    memcpy(out, &p, sizeof p);
+    if (__builtin_mul_overflow(n, size, &n_bytes) || n_bytes > APR_TEMPLATE_MAX_MEMORY - vm->arena.total_bytes)
+        return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "rendering needs more than %d MiB", APR_TEMPLATE_MAX_MEMORY >> 20);
+    if ((p = apr_arena_alloc(&vm->arena, n_bytes)) == NULL) return apr_no_memory(vm->err, "rendering the chat template");
+    memcpy(out, &p, sizeof p);
+    return APR_OK;
+}
+
+bool apr_tpl_text_is(apr_tpl_text text, const char *expected)
+{
+    return text.n_bytes == strlen(expected) && memcmp(text.bytes, expected, text.n_bytes) == 0;
+}
+
+const char *apr_tpl_type_name(const apr_tpl_value *v)
+{
+    static const char *const names[TPL_KIND_COUNT] = {
+        [TPL_ABSENT] = "nothing", [TPL_UNDEFINED] = "Undefined", [TPL_NONE] = "NoneType",       [TPL_BOOL] = "bool",
+        [TPL_INT] = "int",        [TPL_FLOAT] = "float",         [TPL_STRING] = "str",          [TPL_LIST] = "list",
+        [TPL_TUPLE] = "tuple",    [TPL_DICT] = "dict",           [TPL_NAMESPACE] = "Namespace", [TPL_LOOP] = "LoopContext",
+        [TPL_MACRO] = "Macro",    [TPL_FUNCTION] = "function",   [TPL_METHOD] = "method",
+    };
+    return names[v->kind];
+}
+
+bool apr_tpl_truth(const apr_tpl_value *v)
+{
+    switch (v->kind) {
+    case TPL_ABSENT:
+    case TPL_UNDEFINED:
+    case TPL_NONE: return false;
+    case TPL_BOOL: return v->as.boolean;
+    case TPL_INT: return v->as.integer != 0;
+    case TPL_FLOAT: return v->as.real != 0.0;
+    case TPL_STRING: return v->as.text.n_bytes > 0;
+    case TPL_LIST:
+    case TPL_TUPLE: return v->as.list->n_items > 0;
+    case TPL_DICT: return v->as.dict->n_items > 0;
+    default: return true;
+    }
+}
+
+static apr_status equal_lists(apr_tpl_vm *vm, const apr_tpl_list *a, const apr_tpl_list *b, bool *equal)
+{
+    *equal = a->n_items == b->n_items;
+    for (size_t i = 0; *equal && i < a->n_items; i++) APR_TRY(apr_tpl_equal(vm, &a->items[i], &b->items[i], equal));
+    return APR_OK;
+}
+
+static apr_status equal_dicts(apr_tpl_vm *vm, const apr_tpl_dict *a, const apr_tpl_dict *b, bool *equal)
+{
+    *equal = a->n_items == b->n_items;
+    for (size_t i = 0; *equal && i < a->n_items; i++) {
+        const apr_tpl_value *other;
+        APR_TRY(apr_tpl_dict_find(vm, b, &a->keys[i], &other));
+        *equal = other != NULL;
+        if (other != NULL) APR_TRY(apr_tpl_equal(vm, &a->values[i], other, equal));
+    }
+    return APR_OK;
+}
+
+apr_status apr_tpl_equal(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value *b, bool *equal)
+{
+    apr_status status = APR_OK;
+    APR_TRY(apr_tpl_steps(vm, 1));
+    if (apr_tpl_is_int(a) && apr_tpl_is_int(b)) {
+        *equal = apr_tpl_as_int(a) == apr_tpl_as_int(b);
+    } else if (apr_tpl_is_number(a) && apr_tpl_is_number(b)) {
+        *equal = apr_tpl_as_real(a) == apr_tpl_as_real(b);
+    } else if (a->kind != b->kind) {
+        *equal = false;
+    } else if (a->kind == TPL_STRING) {
+        const apr_tpl_text s = a->as.text, t = b->as.text;
+        *equal = s.n_bytes == t.n_bytes && memcmp(s.bytes, t.bytes, s.n_bytes) == 0;
+        status = apr_tpl_steps(vm, *equal ? s.n_bytes / 64 : 0);
+    } else if (apr_tpl_is_list(a) || a->kind == TPL_DICT) {
+        APR_TRY(apr_tpl_descend(vm));
+        status = a->kind == TPL_DICT ? equal_dicts(vm, a->as.dict, b->as.dict, equal) : equal_lists(vm, a->as.list, b->as.list, equal);
+        vm->depth--;
+    } else {
+        *equal = a->kind == TPL_NONE || a->kind == TPL_UNDEFINED || a->as.dict == b->as.dict; /* objects: the same one */
+    }
+    return status;
+}
+
+apr_status apr_tpl_order(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_value *b, int *order)
+{
+    apr_status status = APR_OK;
+    APR_TRY(apr_tpl_steps(vm, 1));
+    if (apr_tpl_is_int(a) && apr_tpl_is_int(b)) {
+        const int64_t x = apr_tpl_as_int(a), y = apr_tpl_as_int(b);
+        *order = (x > y) - (x < y);
+    } else if (apr_tpl_is_number(a) && apr_tpl_is_number(b)) {
+        const double x = apr_tpl_as_real(a), y = apr_tpl_as_real(b);
+        *order = (x > y) - (x < y);
+    } else if (a->kind == TPL_STRING && b->kind == TPL_STRING) { /* bytes of UTF-8 sort as code points do */
+        const apr_tpl_text s = a->as.text, t = b->as.text;
+        const size_t n = s.n_bytes < t.n_bytes ? s.n_bytes : t.n_bytes;
+        const int c = n > 0 ? memcmp(s.bytes, t.bytes, n) : 0;
+        *order = c != 0 ? (c > 0) - (c < 0) : (s.n_bytes > t.n_bytes) - (s.n_bytes < t.n_bytes);
+        status = apr_tpl_steps(vm, n / 64);
+    } else if (apr_tpl_is_list(a) && a->kind == b->kind) {
+        const apr_tpl_list *const s = a->as.list, *const t = b->as.list;
+        bool equal = true;
+        size_t i = 0;
+        APR_TRY(apr_tpl_descend(vm));
+        for (; equal && i < s->n_items && i < t->n_items; i++) APR_TRY(apr_tpl_equal(vm, &s->items[i], &t->items[i], &equal));
+        if (!equal) status = apr_tpl_order(vm, &s->items[i - 1], &t->items[i - 1], order);
+        else *order = (s->n_items > t->n_items) - (s->n_items < t->n_items);
+        vm->depth--;
+    } else {
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "'%s' and '%s' have no order", apr_tpl_type_name(a), apr_tpl_type_name(b));
+    }
+    return status;
+}
+
+/* Room for one more of two parallel arrays (the second may be NULL). */
+static apr_status grow(apr_tpl_vm *vm, size_t n_items, size_t *capacity, apr_tpl_value **items, apr_tpl_value **others)
+{
+    if (n_items < *capacity) return APR_OK;
+    const size_t wanted = *capacity < 4 ? 4 : *capacity * 2;
+    apr_tpl_value **const arrays[2] = {items, others};
+    for (int i = 0; i < 2; i++) {
+        apr_tpl_value *bigger;
+        if (arrays[i] == NULL) continue;
+        APR_TRY(apr_tpl_alloc(vm, wanted, sizeof *bigger, &bigger));
+        if (n_items > 0) memcpy(bigger, *arrays[i], n_items * sizeof *bigger);
+        *arrays[i] = bigger;
+    }
+    *capacity = wanted;
+    return APR_OK;
+}
+
+apr_status apr_tpl_list_make(apr_tpl_vm *vm, apr_tpl_kind kind, size_t capacity, apr_tpl_value *out)
+{
+    apr_tpl_list *list;
+    APR_TRY(apr_tpl_alloc(vm, 1, sizeof *list, &list));
+    if (capacity > 0) APR_TRY(apr_tpl_alloc(vm, capacity, sizeof *list->items, &list->items));
+    list->capacity = capacity;
+    *out = (apr_tpl_value){.kind = kind, .as.list = list};
+    return APR_OK;
+}
+
+apr_status apr_tpl_list_add(apr_tpl_vm *vm, apr_tpl_list *list, apr_tpl_value item)
+{
+    APR_TRY(apr_tpl_steps(vm, 1));
+    APR_TRY(grow(vm, list->n_items, &list->capacity, &list->items, NULL));
+    list->items[list->n_items++] = item;
+    return APR_OK;
+}
+
+apr_status apr_tpl_pair(apr_tpl_vm *vm, apr_tpl_value a, apr_tpl_value b, apr_tpl_value *out)
+{
+    APR_TRY(apr_tpl_list_make(vm, TPL_TUPLE, 2, out));
+    APR_TRY(apr_tpl_list_add(vm, out->as.list, a));
+    return apr_tpl_list_add(vm, out->as.list, b);
+}
+
+apr_status apr_tpl_dict_make(apr_tpl_vm *vm, apr_tpl_kind kind, apr_tpl_value *out)
+{
+    apr_tpl_dict *dict;
+    APR_TRY(apr_tpl_alloc(vm, 1, sizeof *dict, &dict));
+    *out = (apr_tpl_value){.kind = kind, .as.dict = dict};
+    return APR_OK;
+}
+
+apr_status apr_tpl_dict_find(apr_tpl_vm *vm, const apr_tpl_dict *dict, const apr_tpl_value *key, const apr_tpl_value **value)
+{
+    *value = NULL;
+    if (key->kind == TPL_LIST || key->kind == TPL_DICT)
+        return apr_tpl_fail(vm, APR_E_DAMAGED, "a '%s' cannot be a key (unhashable type)", apr_tpl_type_name(key));
+    for (size_t i = 0; i < dict->n_items; i++) {
+        bool equal = false;
+        if (key->kind == TPL_STRING && dict->keys[i].kind == TPL_STRING) { /* nearly always: spares the call */
+            const apr_tpl_text s = key->as.text, t = dict->keys[i].as.text;
+            equal = s.n_bytes == t.n_bytes && memcmp(s.bytes, t.bytes, s.n_bytes) == 0;
+        } else {
+            APR_TRY(apr_tpl_equal(vm, key, &dict->keys[i], &equal));
+        }
+        if (equal) {
+            *value = &dict->values[i];
+            return apr_tpl_steps(vm, i / 8);
+        }
+    }
+    return apr_tpl_steps(vm, dict->n_items / 8);
+}
+
+apr_status apr_tpl_dict_add(apr_tpl_vm *vm, apr_tpl_dict *dict, apr_tpl_value key, apr_tpl_value value)
+{
+    APR_TRY(apr_tpl_steps(vm, 1));
+    APR_TRY(grow(vm, dict->n_items, &dict->capacity, &dict->keys, &dict->values));
+    dict->keys[dict->n_items] = key;
+    dict->values[dict->n_items++] = value;
+    return APR_OK;
+}
+
+apr_status apr_tpl_dict_set(apr_tpl_vm *vm, apr_tpl_dict *dict, const apr_tpl_value *key, const apr_tpl_value *value)
+{
+    const apr_tpl_value *found;
+    APR_TRY(apr_tpl_dict_find(vm, dict, key, &found));
+    if (found == NULL) return apr_tpl_dict_add(vm, dict, *key, *value);
+    dict->values[found - dict->values] = *value;
+    return APR_OK;
+}
+
+apr_status apr_tpl_dict_items(apr_tpl_vm *vm, const apr_tpl_dict *dict, apr_tpl_value *out)
+{
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, dict->n_items, out));
+    for (size_t i = 0; i < dict->n_items; i++) {
+        apr_tpl_value pair;
+        APR_TRY(apr_tpl_pair(vm, dict->keys[i], dict->values[i], &pair));
+        APR_TRY(apr_tpl_list_add(vm, out->as.list, pair));
+    }
+    return APR_OK;
+}
+
+static apr_status list_of_chars(apr_tpl_vm *vm, apr_tpl_text text, apr_tpl_list *list)
+{
+    for (size_t at = 0; at < text.n_bytes;) {
+        const size_t n = apr_tpl_char_bytes(text.bytes + at);
+        APR_TRY(apr_tpl_list_add(vm, list, apr_tpl_string(text.bytes + at, n)));
+        at += n;
+    }
+    return APR_OK;
+}
+
+apr_status apr_tpl_iterate(apr_tpl_vm *vm, const apr_tpl_value *v, apr_tpl_list **items)
+{
+    apr_tpl_value list;
+    if (apr_tpl_is_list(v)) {
+        *items = v->as.list;
+        return APR_OK;
+    }
+    APR_TRY(apr_tpl_list_make(vm, TPL_LIST, 0, &list));
+    *items = list.as.list;
+    if (v->kind == TPL_STRING) return list_of_chars(vm, v->as.text, *items);
+    if (v->kind == TPL_DICT) {
+        for (size_t i = 0; i < v->as.dict->n_items; i++) APR_TRY(apr_tpl_list_add(vm, *items, v->as.dict->keys[i]));
+        return APR_OK;
+    }
+    if (v->kind == TPL_UNDEFINED) return APR_OK;
+    return apr_tpl_fail(vm, APR_E_DAMAGED, "a '%s' is not iterable", apr_tpl_type_name(v));
+}
+
+apr_status apr_tpl_length(apr_tpl_vm *vm, const apr_tpl_value *v, int64_t *length)
+{
+    *length = 0;
+    if (v->kind == TPL_STRING) {
+        *length = (int64_t)apr_tpl_n_chars(v->as.text);
+        return apr_tpl_steps(vm, v->as.text.n_bytes / 64);
+    }
+    if (apr_tpl_is_list(v)) *length = (int64_t)v->as.list->n_items;
+    else if (v->kind == TPL_DICT) *length = (int64_t)v->as.dict->n_items;
+    else if (v->kind == TPL_LOOP) *length = (int64_t)v->as.loop->items->n_items;
+    else if (v->kind != TPL_UNDEFINED) return apr_tpl_fail(vm, APR_E_DAMAGED, "a '%s' has no length", apr_tpl_type_name(v));
+    return APR_OK;
+}
+
+apr_status apr_tpl_contains(apr_tpl_vm *vm, const apr_tpl_value *container, const apr_tpl_value *item, bool *found)
+{
+    *found = false;
+    if (container->kind == TPL_STRING) {
+        if (item->kind != TPL_STRING) return apr_tpl_fail(vm, APR_E_DAMAGED, "'in' looks for a '%s' in a string", apr_tpl_type_name(item));
+        *found = apr_tpl_find(container->as.text, 0, item->as.text) != NULL;
+        return apr_tpl_steps(vm, container->as.text.n_bytes / 64);
+    }
+    if (container->kind == TPL_DICT) {
+        const apr_tpl_value *value;
+        APR_TRY(apr_tpl_dict_find(vm, container->as.dict, item, &value));
+        *found = value != NULL;
+        return APR_OK;
+    }
+    apr_tpl_list *items;
+    APR_TRY(apr_tpl_iterate(vm, container, &items));
+    for (size_t i = 0; !*found && i < items->n_items; i++) APR_TRY(apr_tpl_equal(vm, &items->items[i], item, found));
+    return APR_OK;
+}

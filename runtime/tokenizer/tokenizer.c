@@ -1,0 +1,197 @@
+/* tokenizer.c - text to ids and back: added tokens first, then normalisation, then the vocabulary's own kind of merging. */
+#include "runtime/tokenizer/tokenizer_internal.h"
+
+#include <stdlib.h>
+#include <utf8proc.h>
+
+static const struct {
+    apr_status (*open)(apr_tokenizer *tokenizer, apr_error *err);
+    apr_status (*encode)(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
+    size_t (*bytes)(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
+} kinds[] = {
+    [APR_VOCAB_BPE] = {apr_bpe_open, apr_bpe_encode, apr_bpe_bytes},
+    [APR_VOCAB_SPM] = {apr_spm_open, apr_spm_encode, apr_spm_bytes},
+};
+
+static apr_status fill(apr_tokenizer *tokenizer, apr_error *err)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+
+    APR_TRY(apr_token_table_open(&tokenizer->tokens, vocab, &tokenizer->arena, err));
+    APR_TRY(apr_added_open(tokenizer, err));
+    APR_TRY(apr_split_open(tokenizer, err));
+    return kinds[vocab->kind].open(tokenizer, err);
+}
+
+apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab, apr_error *err)
+{
+    *tokenizer = NULL;
+    if (vocab == NULL || (vocab->kind != APR_VOCAB_BPE && vocab->kind != APR_VOCAB_SPM) || vocab->n_tokens == 0)
+        return vocab != NULL && vocab->unsupported != NULL
+                   ? apr_fail(err, APR_E_UNSUPPORTED, "the model's tokenizer has %s, which is not supported; text cannot be encoded",
+                              vocab->unsupported)
+                   : apr_fail(err, APR_E_UNSUPPORTED, "the model has no vocabulary of a known kind; text cannot be encoded");
+    if (vocab->n_tokens > INT32_MAX / 4 || vocab->tokens == NULL)
+        return apr_fail(err, APR_E_DAMAGED, "the vocabulary says it has %zu tokens, which no vocabulary has", vocab->n_tokens);
+    if (vocab->kind == APR_VOCAB_BPE && vocab->pattern == NULL && vocab->n_splits == 0 && vocab->pre != NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "the vocabulary's splitting rule \"%s\" is not known; take the model with its tokenizer.json, which spells it out",
+                        vocab->pre);
+
+    apr_tokenizer *const made = calloc(1, sizeof *made);
+    if (made == NULL) return apr_no_memory(err, "the tokenizer");
+    made->vocab = vocab;
+    const apr_status status = fill(made, err);
+    if (status != APR_OK) apr_tokenizer_close(made);
+    else *tokenizer = made;
+    return status;
+}
+
+void apr_tokenizer_close(apr_tokenizer *tokenizer)
+{
+    if (tokenizer == NULL) return;
+    apr_split_close(tokenizer);
+    apr_arena_close(&tokenizer->arena);
+    free(tokenizer);
+}
+
+/* ---- encoding ---- */
+
+static bool is_special_id(const apr_vocab *vocab, int32_t id) { return id >= 0 && (size_t)id < vocab->n_tokens; }
+
+/* Text between tokens that were cut out of the raw text; `text` is normalised. */
+static apr_status encode_normalized(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
+{
+    for (size_t done = 0; done < n_bytes;) {
+        const apr_added_match match = apr_added_next(&tokenizer->normalized, text, n_bytes, done, work->options->parse_special);
+        if (match.start > done)
+            APR_TRY(kinds[tokenizer->vocab->kind].encode(tokenizer, work, text + done, match.start - done,
+                                                         done == 0 ? at_start : tokenizer->vocab->space_after_added));
+        if (match.token != NULL) APR_TRY(apr_push_id(work, match.token->id));
+        done = match.end;
+    }
+    return APR_OK;
+}
+
+/* Below U+0300, whose UTF-8 begins with 0xcc, nothing composes. */
+static bool is_nfc_surely(const char *text, size_t n_bytes)
+{
+    for (size_t i = 0; i < n_bytes; i++)
+        if ((uint8_t)text[i] >= 0xcc) return false;
+    return true;
+}
+
+static apr_status encode_raw(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
+{
+    if (!tokenizer->vocab->nfc || is_nfc_surely(text, n_bytes)) return encode_normalized(tokenizer, work, text, n_bytes, at_start);
+
+    utf8proc_uint8_t *nfc = NULL;
+    const utf8proc_ssize_t n =
+        utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n_bytes, &nfc, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    if (n < 0) return apr_fail(work->err, APR_E_MEMORY, "cannot normalise %zu bytes of text: %s", n_bytes, utf8proc_errmsg(n));
+    const apr_status status = encode_normalized(tokenizer, work, (const char *)nfc, (size_t)n, at_start);
+    free(nfc);
+    return status;
+}
+
+static apr_status check_text(const char *text, size_t n_bytes, apr_error *err)
+{
+    if (n_bytes > INT32_MAX / 8)
+        return apr_fail(err, APR_E_UNSUPPORTED, "the text has %zu bytes; at most %d can be encoded at once", n_bytes, INT32_MAX / 8);
+    for (size_t at = 0; at < n_bytes;) {
+        utf8proc_int32_t c;
+        const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(n_bytes - at), &c);
+        if (n <= 0) return apr_fail(err, APR_E_DAMAGED, "the text is not UTF-8: its byte %zu begins no character", at);
+        at += (size_t)n;
+    }
+    return APR_OK;
+}
+
+static apr_status encode_all(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+    const bool add_special = work->options->add_special;
+
+    APR_TRY(check_text(text, n_bytes, work->err));
+    if (add_special && vocab->add_bos && is_special_id(vocab, vocab->bos_id)) APR_TRY(apr_push_id(work, vocab->bos_id));
+    for (size_t done = 0; done < n_bytes;) {
+        const apr_added_match match = apr_added_next(&tokenizer->raw, text, n_bytes, done, work->options->parse_special);
+        if (match.start > done)
+            APR_TRY(encode_raw(tokenizer, work, text + done, match.start - done, done == 0 || vocab->space_after_added));
+        if (match.token != NULL) APR_TRY(apr_push_id(work, match.token->id));
+        done = match.end;
+    }
+    if (add_special && vocab->add_eos && is_special_id(vocab, vocab->eos_id)) APR_TRY(apr_push_id(work, vocab->eos_id));
+    return APR_OK;
+}
+
+apr_status apr_tokenizer_encode(const apr_tokenizer *tokenizer, const char *text, size_t n_bytes, const apr_encode_options *options,
+                                int32_t **ids, size_t *n_ids, apr_error *err)
+{
+    apr_token_work work = {.options = options, .err = err};
+
+    *ids = NULL;
+    *n_ids = 0;
+    apr_status status = encode_all(tokenizer, &work, text, n_bytes);
+    if (status == APR_OK && work.ids == NULL && (work.ids = malloc(sizeof work.ids[0])) == NULL)
+        status = apr_no_memory(err, "the tokens of a text"); /* no ids are not a NULL either */
+    if (status == APR_OK) {
+        *ids = work.ids;
+        *n_ids = work.n_ids;
+    } else {
+        free(work.ids);
+    }
+    free(work.symbols);
+    free(work.heap);
+    free(work.escaped);
+    apr_split_close_work(&work);
+    return status;
+}
+
+/* ---- decoding ---- */
+
+size_t apr_tokenizer_token_bytes(const apr_tokenizer *tokenizer, int32_t id, bool show_special, char *dst, size_t capacity)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+
+    if (id < 0 || (size_t)id >= vocab->n_tokens) return 0;
+    if (vocab->types != NULL && vocab->types[id] == APR_TOKEN_UNUSED) return 0;
+    if (apr_token_is_control(vocab, (size_t)id) && !show_special) return 0;
+    if (!apr_token_is_added(vocab, (size_t)id) && !apr_token_is_control(vocab, (size_t)id))
+        return kinds[vocab->kind].bytes(tokenizer, id, dst, capacity);
+    const apr_str token = vocab->tokens[id];
+    const size_t n = token.n_bytes < capacity ? token.n_bytes : capacity;
+    if (n > 0) memcpy(dst, token.text, n);
+    return token.n_bytes;
+}
+
+apr_status apr_tokenizer_decode(const apr_tokenizer *tokenizer, const int32_t *ids, size_t n_ids, bool show_special, char **text,
+                                size_t *n_bytes, apr_error *err)
+{
+    size_t n_total = 0, at = 0;
+
+    *text = NULL;
+    *n_bytes = 0;
+    for (size_t i = 0; i < n_ids; i++)
+        if (__builtin_add_overflow(n_total, apr_tokenizer_token_bytes(tokenizer, ids[i], show_special, NULL, 0), &n_total))
+            return apr_no_memory(err, "the text of the tokens");
+    char *const out = n_total < SIZE_MAX ? malloc(n_total + 1) : NULL;
+    if (out == NULL) return apr_no_memory(err, "the text of the tokens");
+    for (size_t i = 0; i < n_ids; i++) at += apr_tokenizer_token_bytes(tokenizer, ids[i], show_special, out + at, n_total - at);
+
+    const apr_vocab *const vocab = tokenizer->vocab;
+    if (vocab->kind == APR_VOCAB_SPM && vocab->add_space_prefix && at > 0 && out[0] == ' ') memmove(out, out + 1, --at);
+    out[at] = '\0';
+    *text = out;
+    *n_bytes = at;
+    return APR_OK;
+}
+
+bool apr_tokenizer_is_stop(const apr_tokenizer *tokenizer, int32_t id)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+    if (id < 0) return false;
+    for (size_t i = 0; i < vocab->n_stop_ids; i++)
+        if (vocab->stop_ids[i] == id) return true;
+    return id == vocab->eos_id;
+}

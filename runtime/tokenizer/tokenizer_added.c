@@ -1,0 +1,187 @@
+/* tokenizer_added.c - added tokens: found in the text before it is split, the leftmost and then the longest one first.
+ *
+ * tokenizer.json flags them; GGUF does not, there control, user-defined and unknown tokens are the added ones. Tokens with
+ * the flag APR_ADDED_NORMALIZED are looked for in normalised text, all others in the text as it came. */
+#include "runtime/tokenizer/tokenizer_internal.h"
+
+#include <stdlib.h>
+#include <utf8proc.h>
+
+enum { MAX_ADDED_BYTES = 1024 }; /* bounds the time to look at one position of the text */
+
+static unsigned type_of(const apr_vocab *vocab, size_t id) { return vocab->types != NULL ? vocab->types[id] : APR_TOKEN_NORMAL; }
+
+bool apr_token_is_control(const apr_vocab *vocab, size_t id)
+{
+    const unsigned type = type_of(vocab, id);
+    return type == APR_TOKEN_CONTROL || type == APR_TOKEN_UNKNOWN;
+}
+
+bool apr_token_is_added(const apr_vocab *vocab, size_t id)
+{
+    if (vocab->added != NULL) return (vocab->added[id] & APR_ADDED) != 0;
+    return apr_token_is_control(vocab, id) || type_of(vocab, id) == APR_TOKEN_USER;
+}
+
+/* By bytes, a prefix before what it begins; equal texts by id. */
+static int compare_added(const void *pa, const void *pb)
+{
+    const apr_added_token *const a = pa, *const b = pb;
+    const size_t n = a->text.n_bytes < b->text.n_bytes ? a->text.n_bytes : b->text.n_bytes;
+    const int order = memcmp(a->text.text, b->text.text, n);
+
+    if (order != 0) return order;
+    if (a->text.n_bytes != b->text.n_bytes) return a->text.n_bytes < b->text.n_bytes ? -1 : 1;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+static apr_status normalize(apr_str *text, apr_arena *arena, apr_error *err)
+{
+    utf8proc_uint8_t *nfc = NULL;
+    const utf8proc_ssize_t n =
+        utf8proc_map((const utf8proc_uint8_t *)text->text, (utf8proc_ssize_t)text->n_bytes, &nfc, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    if (n == UTF8PROC_ERROR_NOMEM) return apr_no_memory(err, "the added tokens");
+    if (n < 0) return APR_OK; /* not UTF-8, so no text will match it */
+    char *const copy = apr_arena_copy(arena, (const char *)nfc, (size_t)n);
+    free(nfc);
+    if (copy == NULL) return apr_no_memory(err, "the added tokens");
+    *text = (apr_str){copy, (size_t)n};
+    return APR_OK;
+}
+
+static void index_set(apr_added_set *set)
+{
+    size_t i = 0;
+    if (set->n_tokens > 1) qsort(set->tokens, set->n_tokens, sizeof set->tokens[0], compare_added);
+    for (unsigned byte = 0; byte < 256; byte++) {
+        while (i < set->n_tokens && (uint8_t)set->tokens[i].text.text[0] < byte) i++;
+        set->first[byte] = i;
+    }
+    set->first[256] = set->n_tokens;
+}
+
+apr_status apr_added_open(apr_tokenizer *tokenizer, apr_error *err)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+    size_t n = 0;
+
+    for (size_t id = 0; id < vocab->n_tokens; id++) n += apr_token_is_added(vocab, id);
+    tokenizer->raw.tokens = apr_arena_array(&tokenizer->arena, n, sizeof(apr_added_token));
+    tokenizer->normalized.tokens = apr_arena_array(&tokenizer->arena, n, sizeof(apr_added_token));
+    if (tokenizer->raw.tokens == NULL || tokenizer->normalized.tokens == NULL) return apr_no_memory(err, "the added tokens");
+
+    for (size_t id = 0; id < vocab->n_tokens; id++) {
+        if (!apr_token_is_added(vocab, id) || vocab->tokens[id].n_bytes == 0) continue;
+        if (vocab->tokens[id].n_bytes > MAX_ADDED_BYTES)
+            return apr_fail(err, APR_E_UNSUPPORTED, "added token %zu is %zu bytes long; at most %d are supported", id,
+                            vocab->tokens[id].n_bytes, (int)MAX_ADDED_BYTES);
+        const uint8_t flags = vocab->added != NULL ? vocab->added[id] : APR_ADDED;
+        apr_added_token token = {.text = vocab->tokens[id], .id = (int32_t)id, .flags = flags, .control = apr_token_is_control(vocab, id)};
+        const bool in_normalized = vocab->nfc && (flags & APR_ADDED_NORMALIZED) != 0;
+        if (in_normalized) APR_TRY(normalize(&token.text, &tokenizer->arena, err));
+        apr_added_set *const set = in_normalized ? &tokenizer->normalized : &tokenizer->raw;
+        set->tokens[set->n_tokens++] = token;
+    }
+    index_set(&tokenizer->raw);
+    index_set(&tokenizer->normalized);
+    return APR_OK;
+}
+
+/* The part of [*low, *high) whose byte `depth` is `byte`; all of it is longer than `depth` and equal before. */
+static void narrow(const apr_added_set *set, size_t depth, uint8_t byte, size_t *low, size_t *high)
+{
+    const unsigned bounds[2] = {byte, byte + 1u};
+    size_t found[2];
+
+    for (int i = 0; i < 2; i++) {
+        size_t a = *low, b = *high;
+        while (a < b) {
+            const size_t middle = a + (b - a) / 2;
+            if ((uint8_t)set->tokens[middle].text.text[depth] < bounds[i]) a = middle + 1;
+            else b = middle;
+        }
+        found[i] = a;
+    }
+    *low = found[0];
+    *high = found[1];
+}
+
+/* The longest token that the text begins with, or NULL. */
+static const apr_added_token *longest_at(const apr_added_set *set, const char *text, size_t n_bytes, bool parse_special)
+{
+    const apr_added_token *best = NULL;
+    size_t low = set->first[(uint8_t)text[0]], high = set->first[(uint8_t)text[0] + 1];
+
+    for (size_t depth = 1; low < high; depth++) {
+        for (; low < high && set->tokens[low].text.n_bytes == depth; low++) { /* ends here; equal texts stand together */
+            const apr_added_token *const token = &set->tokens[low];
+            if ((parse_special || !token->control) && (best == NULL || best->text.n_bytes < depth)) best = token;
+        }
+        if (depth == n_bytes) break;
+        narrow(set, depth, (uint8_t)text[depth], &low, &high);
+    }
+    return best;
+}
+
+static utf8proc_int32_t char_at(const char *text, size_t n_bytes, size_t at, size_t *used)
+{
+    utf8proc_int32_t c;
+    const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(n_bytes - at), &c);
+    *used = n > 0 ? (size_t)n : 1;
+    return n > 0 ? c : -1;
+}
+
+static utf8proc_int32_t char_before(const char *text, size_t at, size_t *used)
+{
+    size_t start = at - 1;
+    while (start > 0 && at - start < 4 && ((uint8_t)text[start] & 0xc0) == 0x80) start--;
+    return char_at(text, at, start, used);
+}
+
+/* Unicode's White_Space. */
+static bool is_space(utf8proc_int32_t c)
+{
+    if ((c >= 9 && c <= 13) || c == 0x85) return true;
+    const utf8proc_category_t category = utf8proc_category(c);
+    return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
+}
+
+/* \w as tokenizer.json's single_word means it: alphabetic characters (circled and squared letters too), marks, decimal digits,
+ * connectors, joiners. */
+static bool is_word(utf8proc_int32_t c)
+{
+    const utf8proc_category_t category = utf8proc_category(c);
+    const bool is_letter_sign =
+        (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
+    return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) || category == UTF8PROC_CATEGORY_PC || is_letter_sign ||
+           c == 0x200c || c == 0x200d;
+}
+
+static bool stands_alone(const char *text, size_t n_bytes, size_t start, size_t end)
+{
+    size_t used;
+    return (start == 0 || !is_word(char_before(text, start, &used))) && (end == n_bytes || !is_word(char_at(text, n_bytes, end, &used)));
+}
+
+apr_added_match apr_added_next(const apr_added_set *set, const char *text, size_t n_bytes, size_t from, bool parse_special)
+{
+    for (size_t at = from; set->n_tokens > 0 && at < n_bytes;) {
+        const apr_added_token *const token = longest_at(set, text + at, n_bytes - at, parse_special);
+        if (token == NULL) {
+            at++;
+            continue;
+        }
+        apr_added_match match = {.start = at, .end = at + token->text.n_bytes, .token = token};
+        if ((token->flags & APR_ADDED_SINGLE_WORD) && !stands_alone(text, n_bytes, match.start, match.end)) {
+            at = match.end;
+            continue;
+        }
+        size_t used;
+        if (token->flags & APR_ADDED_LSTRIP)
+            while (match.start > from && is_space(char_before(text, match.start, &used))) match.start -= used;
+        if (token->flags & APR_ADDED_RSTRIP)
+            while (match.end < n_bytes && is_space(char_at(text, n_bytes, match.end, &used))) match.end += used;
+        return match;
+    }
+    return (apr_added_match){.start = n_bytes, .end = n_bytes};
+}

@@ -1,0 +1,131 @@
+/* tokenizer_merge.c - neighbouring symbols are merged, the best pair first, with a heap of candidates.
+ *
+ * A candidate stays in the heap when one of its symbols is merged elsewhere; it is recognised as stale when it comes up. The
+ * time is n log n in the symbols of a word, so that a word as long as the text is no trap. */
+#include "runtime/tokenizer/tokenizer_internal.h"
+
+#include <stdlib.h>
+
+void *apr_grow(void *array, size_t *capacity, size_t n, size_t elem_bytes)
+{
+    if (n <= *capacity) return array;
+    const size_t wanted = n < 64 ? 64 : n + n / 2;
+    size_t n_bytes;
+    void *const grown = __builtin_mul_overflow(wanted, elem_bytes, &n_bytes) ? NULL : realloc(array, n_bytes);
+    if (grown != NULL) *capacity = wanted;
+    return grown;
+}
+
+static apr_status no_memory(const apr_token_work *work) { return apr_no_memory(work->err, "the tokens of a text"); }
+
+apr_status apr_grow_escaped(apr_token_work *work, size_t n_bytes)
+{
+    char *const escaped = apr_grow(work->escaped, &work->escaped_capacity, n_bytes + 1, 1);
+    if (escaped == NULL) return no_memory(work);
+    work->escaped = escaped;
+    return APR_OK;
+}
+
+apr_status apr_push_id(apr_token_work *work, int32_t id)
+{
+    int32_t *const ids = apr_grow(work->ids, &work->ids_capacity, work->n_ids + 1, sizeof work->ids[0]);
+    if (ids == NULL) return no_memory(work);
+    work->ids = ids;
+    work->ids[work->n_ids++] = id;
+    return APR_OK;
+}
+
+apr_status apr_push_symbol(apr_token_work *work, int32_t id, size_t start, size_t n_bytes)
+{
+    apr_symbol *const symbols = apr_grow(work->symbols, &work->symbols_capacity, work->n_symbols + 1, sizeof work->symbols[0]);
+    if (symbols == NULL) return no_memory(work);
+    work->symbols = symbols;
+    const int32_t i = (int32_t)work->n_symbols++;
+    if (i > 0) symbols[i - 1].next = i;
+    symbols[i] = (apr_symbol){.prev = i - 1, .next = -1, .id = id, .start = (uint32_t)start, .n_bytes = (uint32_t)n_bytes};
+    return APR_OK;
+}
+
+static bool goes_before(const apr_merge_candidate *a, const apr_merge_candidate *b)
+{
+    return a->key != b->key ? a->key < b->key : a->left < b->left;
+}
+
+static void push_candidate(apr_token_work *work, apr_merge_candidate candidate)
+{
+    size_t i = work->n_heap++;
+    for (; i > 0 && goes_before(&candidate, &work->heap[(i - 1) / 2]); i = (i - 1) / 2) work->heap[i] = work->heap[(i - 1) / 2];
+    work->heap[i] = candidate;
+}
+
+static apr_merge_candidate pop_candidate(apr_token_work *work)
+{
+    const apr_merge_candidate top = work->heap[0], last = work->heap[--work->n_heap];
+    size_t i = 0;
+
+    for (size_t child; (child = 2 * i + 1) < work->n_heap; i = child) {
+        if (child + 1 < work->n_heap && goes_before(&work->heap[child + 1], &work->heap[child])) child++;
+        if (!goes_before(&work->heap[child], &last)) break;
+        work->heap[i] = work->heap[child];
+    }
+    work->heap[i] = last;
+    return top;
+}
+
+/* With merges: their rank. Without (SentencePiece): the score of the token that both texts make. */
+static bool find_candidate(const apr_tokenizer *tokenizer, const apr_token_work *work, const char *text, int32_t left,
+                           apr_merge_candidate *candidate)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+    const apr_symbol *const a = &work->symbols[left], *const b = &work->symbols[a->next];
+
+    *candidate = (apr_merge_candidate){.left = left, .n_bytes = a->n_bytes + b->n_bytes};
+    if (tokenizer->merges.slots != NULL) {
+        const apr_merge_slot *const merge = apr_merge_table_find(&tokenizer->merges, a->id, b->id);
+        if (merge == NULL) return false;
+        candidate->key = merge->rank;
+        candidate->merged = merge->merged;
+        return true;
+    }
+    if (vocab->scores == NULL) return false;
+    candidate->merged = apr_token_table_find(&tokenizer->tokens, vocab, text + a->start, candidate->n_bytes);
+    if (candidate->merged < 0 || apr_token_is_control(vocab, (size_t)candidate->merged)) return false;
+    if (vocab->types != NULL && vocab->types[candidate->merged] == APR_TOKEN_BYTE) return false; /* "<0x41>" written out */
+    candidate->key = apr_score_key(vocab->scores[candidate->merged]);
+    return true;
+}
+
+static void consider(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, int32_t left)
+{
+    apr_merge_candidate candidate;
+    if (left < 0 || work->symbols[left].next < 0) return;
+    if (find_candidate(tokenizer, work, text, left, &candidate)) push_candidate(work, candidate);
+}
+
+apr_status apr_merge_symbols(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text)
+{
+    if (work->n_symbols < 2) return APR_OK;
+    /* at most one candidate for each pair of neighbours at first, and two more for each of the n - 1 merges */
+    apr_merge_candidate *const heap = apr_grow(work->heap, &work->heap_capacity, 3 * work->n_symbols, sizeof work->heap[0]);
+    if (heap == NULL) return no_memory(work);
+    work->heap = heap;
+
+    work->n_heap = 0;
+    for (size_t i = 0; i + 1 < work->n_symbols; i++) consider(tokenizer, work, text, (int32_t)i);
+    while (work->n_heap > 0) {
+        const apr_merge_candidate best = pop_candidate(work);
+        apr_symbol *const left = &work->symbols[best.left];
+        if (left->n_bytes == 0 || left->next < 0) continue;
+        apr_symbol *const right = &work->symbols[left->next];
+        if (left->n_bytes + right->n_bytes != best.n_bytes) continue;
+
+        left->id = best.merged;
+        left->n_bytes = best.n_bytes;
+        left->next = right->next;
+        right->n_bytes = 0;
+        if (left->next >= 0) work->symbols[left->next].prev = best.left;
+        consider(tokenizer, work, text, left->prev);
+        consider(tokenizer, work, text, best.left);
+    }
+    return APR_OK;
+}

@@ -1,0 +1,127 @@
+/* tokenizer_spm.c - SentencePiece BPE: spaces are U+2581, scores (or merges) decide, bytes are the last resort. */
+#include "runtime/tokenizer/tokenizer_internal.h"
+
+#include <stdio.h>
+
+static const char space_mark[] = "\xe2\x96\x81"; /* U+2581 */
+enum { MARK_BYTES = 3 };
+
+apr_status apr_spm_open(apr_tokenizer *tokenizer, apr_error *err)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+
+    for (int byte = 0; byte < 256; byte++) {
+        char text[8];
+        snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte);
+        tokenizer->byte_ids[byte] = vocab->byte_fallback ? apr_token_table_find(&tokenizer->tokens, vocab, text, 6) : -1;
+    }
+    if (vocab->scores == NULL && vocab->n_merges == 0)
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "the SentencePiece vocabulary has neither scores nor merges, so nothing says what to merge");
+    return apr_merge_table_open(&tokenizer->merges, vocab, &tokenizer->tokens, &tokenizer->arena, err);
+}
+
+/* IEEE floats order like integers once negative ones are turned around; here the other way, so that high scores go first. */
+uint32_t apr_score_key(float score)
+{
+    uint32_t bits;
+    memcpy(&bits, &score, sizeof bits);
+    if (bits == 0x80000000u) bits = 0; /* -0 is 0 */
+    return bits >> 31 ? bits : ~(bits | 0x80000000u);
+}
+
+static size_t char_bytes(const char *text)
+{
+    const uint8_t lead = (uint8_t)*text;
+    return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+/* Text that is no token: its bytes, or the unknown token once for a run of it. */
+static apr_status push_unknown(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool after_unknown)
+{
+    const int32_t unk = tokenizer->vocab->unk_id;
+    bool has_bytes = true;
+
+    for (size_t i = 0; i < n_bytes; i++) has_bytes = has_bytes && tokenizer->byte_ids[(uint8_t)text[i]] >= 0;
+    if (has_bytes) {
+        for (size_t i = 0; i < n_bytes; i++) APR_TRY(apr_push_id(work, tokenizer->byte_ids[(uint8_t)text[i]]));
+        return APR_OK;
+    }
+    if (unk < 0)
+        return apr_fail(work->err, APR_E_DAMAGED, "the vocabulary has no token for \"%.*s\" and none for unknown text",
+                        n_bytes < 80 ? (int)n_bytes : 80, text);
+    return after_unknown && work->n_ids > 0 && work->ids[work->n_ids - 1] == unk ? APR_OK : apr_push_id(work, unk);
+}
+
+static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+
+    work->n_symbols = 0;
+    for (size_t i = 0; i < n_bytes; i += char_bytes(text + i)) {
+        const size_t n = char_bytes(text + i);
+        const int32_t id = apr_token_table_find(&tokenizer->tokens, vocab, text + i, n);
+        APR_TRY(apr_push_symbol(work, id >= 0 && !apr_token_is_control(vocab, (size_t)id) ? id : -1, i, n));
+    }
+    APR_TRY(apr_merge_symbols(tokenizer, work, text));
+    for (int32_t i = 0; i >= 0; i = work->symbols[i].next) {
+        const apr_symbol *const symbol = &work->symbols[i];
+        const bool after_unknown = symbol->prev >= 0 && work->symbols[symbol->prev].id < 0;
+        if (symbol->id >= 0) APR_TRY(apr_push_id(work, symbol->id));
+        else APR_TRY(push_unknown(tokenizer, work, text + symbol->start, symbol->n_bytes, after_unknown));
+    }
+    return APR_OK;
+}
+
+apr_status apr_spm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+    const bool begins_with_space = n_bytes > 0 && (text[0] == ' ' || (n_bytes >= MARK_BYTES && memcmp(text, space_mark, MARK_BYTES) == 0));
+    const bool has_prefix = vocab->add_space_prefix && at_start && !(vocab->prefix_unless_space && begins_with_space);
+    size_t n = 0, n_spaces = has_prefix;
+
+    for (size_t i = 0; i < n_bytes; i++) n_spaces += text[i] == ' ';
+    APR_TRY(apr_grow_escaped(work, n_bytes + n_spaces * MARK_BYTES));
+
+    const char *const space = vocab->escape_spaces ? space_mark : " ";
+    const size_t space_bytes = vocab->escape_spaces ? MARK_BYTES : 1;
+    if (has_prefix) {
+        memcpy(work->escaped, space, space_bytes);
+        n = space_bytes;
+    }
+    for (size_t i = 0; i < n_bytes; i++) {
+        const bool is_space = text[i] == ' ';
+        memcpy(work->escaped + n, is_space ? space : text + i, is_space ? space_bytes : 1);
+        n += is_space ? space_bytes : 1;
+    }
+    return apr_split_text(tokenizer, work, work->escaped, n, encode_word);
+}
+
+/* "<0xNN>" -> the byte, or -1. */
+static int parse_byte_token(apr_str token)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    if (token.n_bytes != 6 || memcmp(token.text, "<0x", 3) != 0 || token.text[5] != '>') return -1;
+    const char *const high = memchr(digits, token.text[3], 16), *const low = memchr(digits, token.text[4], 16);
+    return high != NULL && low != NULL ? (int)(high - digits) * 16 + (int)(low - digits) : -1;
+}
+
+size_t apr_spm_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+    const apr_str token = vocab->tokens[id];
+    const int byte = vocab->byte_fallback ? parse_byte_token(token) : -1;
+    size_t n = 0;
+
+    if (byte >= 0) {
+        if (capacity > 0) dst[0] = (char)byte;
+        return 1;
+    }
+    for (size_t at = 0; at < token.n_bytes; n++) {
+        const bool is_mark =
+            vocab->escape_spaces && token.n_bytes - at >= MARK_BYTES && memcmp(token.text + at, space_mark, MARK_BYTES) == 0;
+        if (n < capacity) dst[n] = is_mark ? ' ' : token.text[at];
+        at += is_mark ? MARK_BYTES : 1;
+    }
+    return n;
+}

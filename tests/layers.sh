@@ -1,0 +1,54 @@
+#!/bin/sh
+# layers.sh [--table] - fails when a file includes a room that its own may not, or when files include each other in a circle.
+#
+# A room is a folder with sources; a line says what it may include besides itself, and a name stands for that folder alone.
+# A room that has rooms of its own is also what they share: its headers lie below them, its other files above.
+table='
+formats/base
+formats/number           formats/base
+formats/model            formats/base formats/number
+formats/gguf             formats/base formats/number formats/model
+formats/hf               formats/base formats/number formats/model formats/gguf
+formats/apr              formats/base formats/number formats/model formats/gguf formats/hf
+formats                  formats/base formats/number formats/model formats/gguf formats/hf formats/apr
+kernels                  formats/base formats/number formats/model kernels/ref kernels/cuda
+kernels/ref              formats/base formats/number formats/model kernels
+kernels/host             formats/base formats/number formats/model kernels kernels/ref
+kernels/cuda             formats/base formats/number formats/model kernels
+kernels/cuda/device      formats/base formats/number formats/model kernels kernels/cuda
+kernels/cuda/codecs      formats/base formats/number formats/model kernels kernels/ref kernels/cuda kernels/cuda/device
+kernels/cuda/ops         formats/base formats/number formats/model kernels kernels/cuda kernels/cuda/device kernels/cuda/codecs
+quant                    formats/base formats/number formats/model kernels
+convert                  formats/base formats/number formats/model formats/gguf formats/hf kernels kernels/cuda quant
+convert/families         formats/base formats/number formats/model convert
+runtime/tokenizer        formats/base formats/number formats/model
+runtime/template         formats/base formats/number formats/model
+runtime/program          formats/base formats/number formats/model kernels
+runtime/program/families formats/base formats/number formats/model kernels runtime/program
+runtime/plan             formats/base formats/number formats/model kernels kernels/cuda runtime/program
+runtime/session          formats/base formats/number formats/model kernels kernels/cuda runtime/program runtime/plan
+runtime/check            formats/base formats/number formats/model kernels runtime/program runtime/plan runtime/session
+'
+cd "$(dirname "$0")/.." || exit 2
+[ "$1" != --table ] || { printf '%s' "$table"; exit 0; }
+bad=$(mktemp) && edges=$(mktemp) || exit 2
+trap 'rm -f "$bad" "$edges"' EXIT
+grep -rnE '^ *# *include "' --include='*.c' --include='*.h' --include='*.cu' --include='*.cuh' formats kernels quant convert runtime tools |
+    sed -nE 's/^([^:]+):([0-9]+): *# *include "([^"]+)".*/\1 \2 \3/p' >"$edges"
+printf '%s' "$table" | awk -v edges="$edges" '
+    function folder(path) {sub(/\/[^\/]*$/, "", path); return path}
+    NF {known[$1] = 1; for (i = 2; i <= NF; i++) may[$1, $i] = 1}
+    END {
+        while ((getline line < edges) > 0) {
+            split(line, e, " ")
+            from = folder(e[1]); to = folder(e[3])
+            if (from ~ /^tools/ || from == to) {
+                if (from !~ /^tools/ && !(from in known)) printf "%s: the room %s is in no table\n", e[1], from
+                continue
+            }
+            if (!((from, to) in may)) printf "%s:%s: %s may not include %s\n", e[1], e[2], from, e[3]
+        }
+    }' >"$bad"
+awk '$1 != $3 {print $1, $3}' "$edges" | tsort 2>&1 >/dev/null | sed -n 's/^tsort: -: input contains a loop:/files include each other in a circle:/p; s/^tsort: \([^-]\)/  \1/p' >>"$bad"
+[ ! -s "$bad" ] || { cat "$bad"; exit 1; }
+echo "layers: nothing found"

@@ -1,0 +1,58 @@
+/* answer.c - how a tool answers: text on stdout, or exactly one JSON object; the sentence on stderr; the exit code. */
+#include "tools/cli/answer.h"
+
+#include "tools/cli/text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void apr_answer_start(apr_answer *answer, bool json)
+{
+    *answer = (apr_answer){.json = json};
+    if (json) apr_json_open(&answer->body, NULL, '{');
+}
+
+static const char *sentence_of(apr_status status, const apr_error *err)
+{
+    return err->text[0] != '\0' ? err->text : apr_status_text(status);
+}
+
+/* The head is an object that is not closed; the members of the body and its closing bracket go on from there. */
+static void print_json(apr_answer *answer, apr_status status, const apr_error *err)
+{
+    apr_json_text head = {0};
+
+    apr_json_open(&head, NULL, '{');
+    apr_json_bool(&head, "ok", status == APR_OK);
+    apr_json_string(&head, "status", apr_status_text(status), strlen(apr_status_text(status)));
+    apr_json_int(&head, "exit", status);
+    if (status > APR_E_NO || err->text[0] != '\0')
+        apr_json_string(&head, "error", sentence_of(status, err), strlen(sentence_of(status, err)));
+    apr_json_close(&answer->body, '}');
+
+    char *const opened = apr_json_text_take(&head, NULL), *const body = apr_json_text_take(&answer->body, NULL);
+    if (opened == NULL || body == NULL) printf("{\"ok\":false,\"status\":\"not enough memory\",\"exit\":%d}\n", APR_E_MEMORY);
+    else printf("%s%s%s\n", opened, body[1] == '}' ? "" : ",", body + 1);
+    free(opened);
+    free(body);
+}
+
+int apr_answer_end(apr_answer *answer, const char *tool, apr_status status, const apr_error *err)
+{
+    char sentence[2 * sizeof err->text];
+
+    if (answer->json && answer->body.failed) status = APR_E_MEMORY;
+    if (answer->json) print_json(answer, status, err);
+    else if (status > APR_E_NO || err->text[0] != '\0')
+        fprintf(stderr, "%s: %s\n", tool,
+                apr_clean_text(sentence, sizeof sentence, sentence_of(status, err), strlen(sentence_of(status, err))));
+    apr_json_text_free(&answer->body);
+
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "%s: cannot write the answer: %s\n", tool, strerror(errno));
+        return APR_E_IO;
+    }
+    return (int)status;
+}

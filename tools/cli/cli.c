@@ -1,0 +1,373 @@
+/* cli.c - the command line of a tool: parses arguments against tables of options, runs the command, ends with its status. */
+#include "tools/cli/cli.h"
+
+#include "formats/base/map.h"
+#include "tools/cli/guard.h"
+#include "tools/cli/nearest.h"
+#include "tools/cli/usage.h"
+#include "tools/cli/values.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct parser {
+    const apr_tool *tool;
+    apr_parsed *parsed;
+    int argc;
+    char **argv;
+    int at; /* the argument at hand */
+    apr_error *err;
+} parser;
+
+static apr_status bad_usage(const parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static apr_status bad_usage(const parser *p, const char *format, ...)
+{
+    const apr_command *const command = p->parsed->command;
+    char problem[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(problem, sizeof problem, format, args);
+    va_end(args);
+    const bool has_verb = command != NULL && command->verb != NULL;
+    return apr_fail(p->err, APR_E_USAGE, "%s; try '%s%s%s --help'", problem, p->tool->name, has_verb ? " " : "",
+                    has_verb ? command->verb : "");
+}
+
+static const apr_option *option_in(const apr_option *table, const char *name, size_t n, char letter)
+{
+    for (; table != NULL && table->name != NULL; table++)
+        if (name != NULL ? strlen(table->name) == n && strncmp(table->name, name, n) == 0 : table->letter == letter) return table;
+    return NULL;
+}
+
+/* Where the option's value goes, or NULL when there is no such option. */
+static void *find_option(const parser *p, const char *name, size_t n, char letter, const apr_option **option)
+{
+    const apr_command *const command = p->parsed->command;
+
+    *option = option_in(apr_common_options, name, n, letter);
+    if (*option != NULL) return (char *)&p->parsed->common + (*option)->offset;
+    *option = command != NULL ? option_in(command->options, name, n, letter) : NULL;
+    return *option != NULL ? (char *)p->parsed->options + (*option)->offset : NULL;
+}
+
+/* The option that was probably meant by "--name", or NULL. */
+static const char *nearest_option(const parser *p, const char *name)
+{
+    enum { MOST = 128 };
+    const char *names[MOST];
+    size_t n = 0;
+
+    const apr_option *const tables[] = {p->parsed->command != NULL ? p->parsed->command->options : NULL, apr_common_options};
+    for (size_t t = 0; t < 2; t++)
+        for (const apr_option *o = tables[t]; o != NULL && o->name != NULL && n < MOST; o++) names[n++] = o->name;
+    return apr_nearest(name, names, n);
+}
+
+static apr_status unknown_option(const parser *p, const char *argument)
+{
+    const char *const name = argument[0] == '-' && argument[1] == '-' ? argument + 2 : "", *const equals = strchr(name, '=');
+    char word[APR_NEAREST_MAX + 1] = "";
+
+    if (equals == NULL) snprintf(word, sizeof word, "%s", name);
+    else if ((size_t)(equals - name) < sizeof word) memcpy(word, name, (size_t)(equals - name));
+    const char *const near = nearest_option(p, word);
+    if (near != NULL) return bad_usage(p, "unknown option '%.60s', the nearest is '--%s'", argument, near);
+    return bad_usage(p, "unknown option '%.60s'", argument);
+}
+
+static bool is_in_range(const apr_option *option, double value)
+{
+    return (option->min == 0.0 && option->max == 0.0) || (value >= option->min && value <= option->max);
+}
+
+/* "24" where gigabytes are counted: says what was probably meant. */
+static apr_status small_size(const parser *p, const apr_option *option, const char *text, uint64_t value)
+{
+    const size_t n_digits = strspn(text, "0123456789.");
+    const int n = (int)(n_digits < 40 ? n_digits : 40);
+    return bad_usage(p, "--%s: %.60s is %llu bytes, too few to be meant; write %.*sG for GiB, %.*sM for MiB", option->name, text,
+                     (unsigned long long)value, n, text, n, text);
+}
+
+static apr_status store_number(const parser *p, const apr_option *option, const char *text, void *field)
+{
+    static const char *const expected[] = {
+        [APR_OPTION_INT] = "a whole number", [APR_OPTION_SIZE] = "a size such as 512M, 1.5G or 32GiB", [APR_OPTION_REAL] = "a number"};
+    bool is_good = false;
+    double value = 0.0;
+
+    if (option->kind == APR_OPTION_INT && (is_good = apr_parse_int(text, field))) value = (double)*(int64_t *)field;
+    if (option->kind == APR_OPTION_SIZE && (is_good = apr_parse_size(text, field))) value = (double)*(uint64_t *)field;
+    if (option->kind == APR_OPTION_REAL && (is_good = apr_parse_real(text, field))) value = *(double *)field;
+    if (!is_good) return bad_usage(p, "--%s: '%.60s' is not %s", option->name, text, expected[option->kind]);
+    if (option->kind == APR_OPTION_SIZE)
+        return value == 0 || value >= option->min ? APR_OK : small_size(p, option, text, *(uint64_t *)field);
+    if (!is_in_range(option, value))
+        return bad_usage(p, "--%s: %.60s is not between %.12g and %.12g", option->name, text, option->min, option->max);
+    return APR_OK;
+}
+
+static apr_status append_string(const parser *p, apr_strings *list, const char *text)
+{
+    if (list->items == NULL) list->items = apr_arena_array(&p->parsed->arena, (size_t)p->argc, sizeof *list->items);
+    if (list->items == NULL) return apr_no_memory(p->err, "the command line");
+    list->items[list->n_items++] = text;
+    return APR_OK;
+}
+
+static apr_status store_value(const parser *p, const apr_option *option, const char *text, void *field)
+{
+    switch (option->kind) {
+    case APR_OPTION_FLAG: *(bool *)field = strcmp(text, "yes") == 0; return APR_OK;
+    case APR_OPTION_STRING: *(const char **)field = text; return APR_OK;
+    case APR_OPTION_LIST: return append_string(p, field, text);
+    case APR_OPTION_CHOICE:
+        *(int *)field = apr_parse_choice(text, option->value_name);
+        return *(int *)field >= 0 ? APR_OK : bad_usage(p, "--%s: '%.60s' is not one of %s", option->name, text, option->value_name);
+    case APR_OPTION_INT:
+    case APR_OPTION_SIZE:
+    case APR_OPTION_REAL: break;
+    }
+    return store_number(p, option, text, field);
+}
+
+static apr_status set_defaults(const parser *p, const apr_command *command)
+{
+    char *const fields = p->parsed->options = apr_arena_alloc(&p->parsed->arena, command->options_bytes + 1);
+    if (fields == NULL) return apr_no_memory(p->err, "the command line");
+
+    for (const apr_option *o = command->options; o != NULL && o->name != NULL; o++) {
+        if (o->kind == APR_OPTION_REAL) *(double *)(void *)(fields + o->offset) = NAN;
+        if (o->kind == APR_OPTION_CHOICE) *(int *)(void *)(fields + o->offset) = -1;
+        if (o->standard != NULL) APR_TRY(store_value(p, o, o->standard, fields + o->offset));
+    }
+    return APR_OK;
+}
+
+/* The value after '=', or the next argument. An argument that looks like an option is no value: write --name=--value. */
+static apr_status take_value(parser *p, const apr_option *option, const char *inline_value, void *field)
+{
+    if (inline_value == NULL && p->at + 1 < p->argc && strncmp(p->argv[p->at + 1], "--", 2) != 0) inline_value = p->argv[++p->at];
+    if (inline_value == NULL) return bad_usage(p, "--%s needs a value: %s", option->name, option->value_name);
+    return store_value(p, option, inline_value, field);
+}
+
+static apr_status parse_long(parser *p, const char *argument)
+{
+    const char *const name = argument + 2, *const equals = strchr(name, '=');
+    const size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
+    const apr_option *option;
+    void *field = find_option(p, name, n, 0, &option);
+
+    if (field == NULL && strncmp(name, "no-", 3) == 0) {
+        field = find_option(p, name + 3, n - 3, 0, &option);
+        if (field != NULL && option->kind == APR_OPTION_FLAG && equals == NULL) return store_value(p, option, "no", field);
+        field = NULL;
+    }
+    if (field == NULL) return unknown_option(p, argument);
+    if (option->kind != APR_OPTION_FLAG) return take_value(p, option, equals != NULL ? equals + 1 : NULL, field);
+    if (equals != NULL) return bad_usage(p, "--%s takes no value", option->name);
+    return store_value(p, option, "yes", field);
+}
+
+static apr_status parse_short(parser *p, const char *argument)
+{
+    const apr_option *option = NULL;
+    void *const field = argument[2] == '\0' ? find_option(p, NULL, 0, argument[1], &option) : NULL;
+
+    if (field == NULL) return unknown_option(p, argument);
+    if (option->kind == APR_OPTION_FLAG) return store_value(p, option, "yes", field);
+    return take_value(p, option, NULL, field);
+}
+
+static const apr_command *command_named(const apr_tool *tool, const char *verb)
+{
+    for (const apr_command *c = tool->commands; c->run != NULL; c++)
+        if (verb == NULL ? c->verb == NULL : c->verb != NULL && strcmp(c->verb, verb) == 0) return c;
+    return NULL;
+}
+
+/* Where the word stands that may be a verb: it is the first argument that is no option; beside a command without a verb it
+ * must be the very first, because an operand or a value may look like one. 0: nowhere. */
+static int first_word(const apr_tool *tool, int argc, char **argv)
+{
+    const int last = command_named(tool, NULL) == NULL ? argc - 1 : argc > 1 ? 1 : 0;
+
+    for (int i = 1; i <= last && strcmp(argv[i], "--") != 0; i++)
+        if (argv[i][0] != '-') return i;
+    return 0;
+}
+
+/* "help" is a verb of every tool. */
+static const char help_verb[] = "help";
+
+/* What else people say, and the command that does it. */
+static const struct {
+    const char *word, *does_it;
+} elsewhere[] = {
+    {"info", "aprconv show"},    {"show", "aprconv show"},     {"inspect", "aprconv show"}, {"check", "aprconv check"},
+    {"diff", "aprconv diff"},    {"convert", "aprconv"},       {"quantize", "aprquant"},    {"quantise", "aprquant"},
+    {"dequantize", "aprquant"},  {"plan", "aprplan"},          {"fit", "aprplan"},          {"run", "aprrun"},
+    {"chat", "aprrun --chat"},   {"generate", "aprrun"},       {"golden", "aprrun golden"}, {"ppl", "aprrun ppl"},
+    {"parity", "aprrun parity"}, {"perplexity", "aprrun ppl"}, {"verify", "aprrun verify"}, {"doctor", "aprrun doctor"},
+};
+
+static const char *nearest_verb(const apr_tool *tool, const char *word)
+{
+    enum { MOST = 32 };
+    const char *verbs[MOST];
+    size_t n = 0;
+
+    for (const apr_command *c = tool->commands; c->run != NULL && n + 1 < MOST; c++)
+        if (c->verb != NULL) verbs[n++] = c->verb;
+    verbs[n++] = help_verb;
+    return apr_nearest(word, verbs, n);
+}
+
+static apr_status unknown_verb(const parser *p, const char *word)
+{
+    const char *const near = nearest_verb(p->tool, word);
+
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        if (strcmp(elsewhere[i].word, word) == 0) return bad_usage(p, "unknown verb '%.60s', that is '%s'", word, elsewhere[i].does_it);
+    if (near != NULL) return bad_usage(p, "unknown verb '%.60s', the nearest is '%s'", word, near);
+    return bad_usage(p, "unknown verb '%.60s'", word);
+}
+
+/* Beside a command without a verb: was the first operand meant as a verb? It is written like one, is nothing that exists,
+ * and makes the operands too many or is near to a verb. */
+static bool looks_like_a_verb(const parser *p)
+{
+    const apr_parsed *const parsed = p->parsed;
+    const char *const word = parsed->n_operands > 0 ? parsed->operands[0] : "";
+
+    if (p->tool->commands->verb == NULL || p->argc < 2 || word != p->argv[1]) return false;
+    if (word[0] == '\0' || word[strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789")] != '\0' || access(word, F_OK) == 0) return false;
+    return parsed->n_operands > parsed->command->max_operands || nearest_verb(p->tool, word) != NULL;
+}
+
+static apr_status check_operands(const parser *p)
+{
+    const apr_parsed *const parsed = p->parsed;
+    const apr_command *const command = parsed->command;
+
+    if (parsed->common.version) return APR_OK;
+    if (command == NULL && parsed->n_operands > 0) return unknown_verb(p, parsed->operands[0]);
+    if (parsed->common.help) return APR_OK;
+    if (command == NULL) return bad_usage(p, "say what to do");
+    if (command->verb == NULL && looks_like_a_verb(p)) return unknown_verb(p, parsed->operands[0]);
+    if (parsed->n_operands < command->min_operands)
+        return bad_usage(p, "%s is missing", parsed->n_operands == 0 ? command->operands : "an operand");
+    if (parsed->n_operands > command->max_operands)
+        return bad_usage(p, "'%.60s' is one operand too many", parsed->operands[command->max_operands]);
+    return APR_OK;
+}
+
+/* "help" or "help VERB": the same as --help and VERB --help. */
+static apr_status turn_to_help(parser *p)
+{
+    apr_parsed *const parsed = p->parsed;
+
+    parsed->common.help = true;
+    parsed->command = command_named(p->tool, NULL);
+    if (parsed->n_operands == 0) return APR_OK;
+    if (parsed->n_operands > 1) return bad_usage(p, "'%.60s' is one operand too many", parsed->operands[1]);
+    const apr_command *const named = command_named(p->tool, parsed->operands[0]);
+    if (named == NULL && strcmp(parsed->operands[0], help_verb) != 0) return unknown_verb(p, parsed->operands[0]);
+    if (named != NULL) parsed->command = named;
+    return APR_OK;
+}
+
+static apr_status parse_arguments(parser *p, int verb_at)
+{
+    apr_parsed *const parsed = p->parsed;
+    bool only_operands = false;
+
+    for (; p->at < p->argc; p->at++) {
+        const char *const argument = p->argv[p->at];
+        if (verb_at > 0 && p->at == verb_at) continue;
+        if (!only_operands && strcmp(argument, "--") == 0) only_operands = true;
+        else if (!only_operands && strncmp(argument, "--", 2) == 0) APR_TRY(parse_long(p, argument));
+        else if (!only_operands && argument[0] == '-' && argument[1] != '\0') APR_TRY(parse_short(p, argument));
+        else parsed->operands[parsed->n_operands++] = argument;
+    }
+    return APR_OK;
+}
+
+apr_status apr_cli_parse(const apr_tool *tool, int argc, char **argv, apr_parsed *parsed, apr_error *err)
+{
+    parser p = {tool, parsed, argc, argv, 1, err};
+
+    *parsed = (apr_parsed){0};
+    const int word_at = first_word(tool, argc, argv);
+    const char *const word = word_at > 0 ? argv[word_at] : NULL;
+    const bool wants_help = word != NULL && strcmp(word, help_verb) == 0;
+    const apr_command *const named = word != NULL ? command_named(tool, word) : NULL;
+    if (!wants_help) parsed->command = named != NULL ? named : command_named(tool, NULL);
+    parsed->operands = apr_arena_array(&parsed->arena, (size_t)argc + 1, sizeof *parsed->operands);
+    if (parsed->operands == NULL) return apr_no_memory(err, "the command line");
+    if (parsed->command != NULL) APR_TRY(set_defaults(&p, parsed->command));
+
+    APR_TRY(parse_arguments(&p, wants_help || named != NULL ? word_at : 0));
+    return wants_help ? turn_to_help(&p) : check_operands(&p);
+}
+
+void apr_parsed_close(apr_parsed *parsed)
+{
+    apr_arena_close(&parsed->arena);
+    *parsed = (apr_parsed){0};
+}
+
+/* Is --json anywhere before "--"? Also arguments that cannot be parsed are answered in the form that was asked for. */
+static bool wants_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0) return true;
+    return false;
+}
+
+/* What was found out about files that changed meanwhile is worth nothing, a file that looks damaged above all. */
+static apr_status check_inputs(apr_status status, apr_error *err)
+{
+    apr_error changed = {0};
+    if (status == APR_E_IO || status == APR_E_USAGE || apr_inputs_check(&changed) == APR_OK) return status;
+    *err = changed;
+    return changed.status;
+}
+
+/* --help and --version, in the form that was asked for. */
+static void answer_about(const apr_tool *tool, const apr_parsed *parsed, apr_answer *answer)
+{
+    if (parsed->common.help && answer->json) apr_cli_usage_json(tool, parsed->command, &answer->body);
+    else if (parsed->common.help) apr_cli_usage(tool, parsed->command, stdout);
+    else if (answer->json) apr_cli_version_json(tool, &answer->body);
+    else printf("%s %s\n", tool->name, APR_VERSION);
+}
+
+int apr_cli_main(const apr_tool *tool, int argc, char **argv)
+{
+    apr_error err = {0};
+    apr_answer answer;
+    apr_parsed parsed;
+
+    apr_status status = apr_cli_parse(tool, argc, argv, &parsed, &err);
+    apr_answer_start(&answer, wants_json(argc, argv));
+    apr_guard_start(tool->name, answer.json);
+    if (status == APR_OK && (parsed.common.help || parsed.common.version)) {
+        answer_about(tool, &parsed, &answer);
+    } else if (status == APR_OK) {
+        const apr_call call = {parsed.operands, parsed.n_operands, parsed.options, parsed.common.quiet, &answer};
+        apr_inputs_start();
+        status = check_inputs(parsed.command->run(&call, &err), &err);
+        apr_inputs_end();
+    }
+    const int exit_code = apr_answer_end(&answer, tool->name, status, &err);
+    apr_parsed_close(&parsed);
+    apr_guard_answered();
+    return exit_code;
+}

@@ -1,0 +1,111 @@
+/* cli.h - the command line of a tool: tables of options go in, parsed values and usage texts come out.
+ *
+ * A tool is a list of commands: verbs ("show"), or one command without a name, or both. A command states its operands, its
+ * options and its examples; the frame parses strictly, prints --help and --version, runs the command and ends the process
+ * with its status. Options and operands may stand in any order; after "--" everything is an operand; "--name=value" and
+ * "--name value" are the same; "-x value" is the only short form; the last of two equal options wins. Every command also
+ * has --json, --quiet, --help and --version.
+ *
+ *     static const apr_option options[] = {
+ *         {"ctx", 'c', APR_OPTION_INT, "N", "4096", "tokens of context", .min = 1, .max = 1e7, APR_TO(struct plan_options, ctx)},
+ *         {0},
+ *     };
+ */
+#ifndef APR_TOOLS_CLI_H
+#define APR_TOOLS_CLI_H
+
+#include "formats/base/arena.h"
+#include "formats/base/status.h"
+#include "tools/cli/answer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define APR_VERSION "0.1.0"
+
+/* kind: the type of the field it fills; what the field holds when the option is absent and has no default */
+typedef enum {
+    APR_OPTION_FLAG,   /* bool: false. --name says yes, --no-name says no */
+    APR_OPTION_INT,    /* int64_t: 0 */
+    APR_OPTION_SIZE,   /* uint64_t, bytes: 0. 512M, 1.5G, 32GiB are powers of 1024; 32GB is 32 * 10^9 */
+    APR_OPTION_REAL,   /* double: NaN */
+    APR_OPTION_STRING, /* const char *: NULL */
+    APR_OPTION_CHOICE, /* int, index into value_name's "f16|f32|q8_0": -1 */
+    APR_OPTION_LIST    /* apr_strings: none. May be given many times */
+} apr_option_kind;
+
+typedef struct apr_strings {
+    const char **items;
+    size_t n_items;
+} apr_strings;
+
+typedef struct apr_option {
+    const char *name; /* long, without dashes; NULL ends the table */
+    char letter;      /* short, or 0 */
+    apr_option_kind kind;
+    const char *value_name; /* "N", "FILE"; the choices of a CHOICE; NULL for a FLAG */
+    const char *standard;   /* the default, parsed like a given value ("yes" for a flag); NULL: none */
+    const char *help;       /* what it does, one sentence without capital and full stop */
+    size_t offset;          /* of the field in the command's struct of options */
+    double min, max;        /* INT, REAL: the allowed range, none when both are 0. SIZE: 0, or at least min bytes: see APR_LEAST_SIZE */
+    const char *group;      /* heading in --help; NULL: that of the option before, at first "Options" */
+} apr_option;
+
+/* The least that a memory or a file of weights can be meant to be: "--vram 24" is no 24 bytes. */
+#define APR_LEAST_SIZE 65536
+
+#define APR_TO(type, field) .offset = offsetof(type, field)
+
+/* What a running command is given. */
+typedef struct apr_call {
+    const char *const *operands;
+    size_t n_operands;
+    const void *options; /* the command's struct, filled */
+    bool quiet;          /* no progress */
+    apr_answer *answer;  /* json or not; the JSON goes there, text goes to stdout */
+} apr_call;
+
+typedef apr_status (*apr_command_fn)(const apr_call *call, apr_error *err);
+
+typedef struct apr_command {
+    const char *verb;     /* NULL: what the tool does without a verb (last in the list) */
+    const char *operands; /* "FILE", "IN OUT", as printed */
+    size_t min_operands, max_operands;
+    const char *summary;
+    const apr_option *options;   /* ends with {0}; NULL: none */
+    size_t options_bytes;        /* size of the struct they fill */
+    const char *const *examples; /* command lines, ends with NULL; may be NULL */
+    apr_command_fn run;          /* NULL ends the list of commands */
+} apr_command;
+
+typedef struct apr_tool {
+    const char *name, *summary;
+    const apr_command *commands; /* ends with {0} */
+} apr_tool;
+
+/* The whole main of a tool. Returns the exit code. */
+int apr_cli_main(const apr_tool *tool, int argc, char **argv);
+
+/* --- the pieces, for tests --- */
+
+typedef struct apr_parsed {
+    const apr_command *command; /* NULL: no verb was named (help or version was asked for) */
+    const char **operands;
+    size_t n_operands;
+    void *options;
+    struct {
+        bool json, quiet, help, version;
+    } common;
+    apr_arena arena; /* owns all of the above */
+} apr_parsed;
+
+/* APR_E_USAGE with a sentence that ends in what to try. */
+apr_status apr_cli_parse(const apr_tool *tool, int argc, char **argv, apr_parsed *parsed, apr_error *err);
+void apr_parsed_close(apr_parsed *parsed);
+
+/* command NULL: the page of the whole tool. */
+void apr_cli_usage(const apr_tool *tool, const apr_command *command, FILE *out);
+
+#endif

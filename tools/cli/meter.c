@@ -1,0 +1,60 @@
+/* meter.c - one line on stderr, at most ten times a second, only on a terminal. */
+#include "tools/cli/meter.h"
+
+#include "tools/cli/text.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double seconds_between_lines = 0.1;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+char *apr_meter_line(char *text, size_t capacity, uint64_t done_bytes, uint64_t total_bytes, double elapsed_s, const char *what)
+{
+    const double rate = elapsed_s > 0.0 ? (double)done_bytes / elapsed_s : 0.0;
+    char shown[128], done[APR_SMALL_TEXT] = "";
+
+    apr_short_text(shown, sizeof shown, what, strlen(what), 32);
+    if (total_bytes > 0) snprintf(done, sizeof done, " of %.2f", (double)total_bytes / 0x1p30);
+    size_t at = (size_t)snprintf(text, capacity, "%s  %.2f%s GiB  %.2f GiB/s", shown, (double)done_bytes / 0x1p30, done, rate / 0x1p30);
+    if (at < capacity && total_bytes >= done_bytes && total_bytes > 0 && rate > 0.0) {
+        const double left_s = (double)(total_bytes - done_bytes) / rate;
+        if (left_s < 360000.0) snprintf(text + at, capacity - at, "  %d:%02d left", (int)left_s / 60, (int)left_s % 60);
+    }
+    return text;
+}
+
+static void report(void *context, uint64_t done_bytes, uint64_t total_bytes, const char *what)
+{
+    apr_meter *const meter = context;
+    char line[256];
+
+    if (!meter->is_shown) return;
+    const double now = now_s();
+    if (now - meter->printed_s < seconds_between_lines) return;
+    meter->printed_s = now;
+    meter->has_line = true;
+    /* return, text, erase what is left of the line before */
+    fprintf(stderr, "\r%s\033[K", apr_meter_line(line, sizeof line, done_bytes, total_bytes, now - meter->started_s, what));
+}
+
+apr_progress apr_meter_start(apr_meter *meter, bool quiet)
+{
+    const double now = now_s();
+    *meter = (apr_meter){.is_shown = !quiet && isatty(STDERR_FILENO), .started_s = now, .printed_s = now};
+    return (apr_progress){report, meter};
+}
+
+void apr_meter_end(apr_meter *meter)
+{
+    if (meter->has_line) fputs("\r\033[K", stderr);
+    meter->has_line = false;
+}

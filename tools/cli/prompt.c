@@ -1,0 +1,87 @@
+/* prompt.c - reads prompts to their end; what gives no size beforehand is read into a buffer that grows. */
+#include "tools/cli/prompt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct growing {
+    char *bytes;
+    size_t n_bytes, capacity;
+} growing;
+
+/* Room for one more byte at least, and for the NUL. */
+static bool grow(growing *g)
+{
+    if (g->n_bytes + 1 < g->capacity) return true;
+    const size_t capacity = g->capacity > 0 ? 2 * g->capacity : 65536;
+    char *const more = realloc(g->bytes, capacity);
+    if (more == NULL) return false;
+    g->bytes = more;
+    g->capacity = capacity;
+    return true;
+}
+
+static apr_status read_all(int fd, const char *name, growing *g, apr_error *err)
+{
+    for (;;) {
+        if (!grow(g)) return apr_no_memory(err, "a text");
+        const ssize_t n = read(fd, g->bytes + g->n_bytes, g->capacity - g->n_bytes - 1);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return apr_fail(err, APR_E_IO, "%s: %s", name, strerror(errno));
+        if (n == 0) break;
+        g->n_bytes += (size_t)n;
+        if (g->n_bytes > APR_PROMPT_MAX_BYTES)
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: a text of more than %zu MiB", name, APR_PROMPT_MAX_BYTES >> 20);
+    }
+    g->bytes[g->n_bytes] = '\0';
+    return APR_OK;
+}
+
+apr_status apr_read_stream(const char *path, char **text, size_t *n_bytes, apr_error *err)
+{
+    const bool is_stdin = strcmp(path, "-") == 0;
+    growing g = {0};
+
+    const int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0) return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
+    const apr_status status = read_all(fd, is_stdin ? "stdin" : path, &g, err);
+    if (!is_stdin) close(fd);
+    if (status != APR_OK) {
+        free(g.bytes);
+        return status;
+    }
+    *text = g.bytes;
+    *n_bytes = g.n_bytes;
+    return APR_OK;
+}
+
+static size_t without_line_end(const char *text, size_t n)
+{
+    if (n > 0 && text[n - 1] == '\n') n -= n > 1 && text[n - 2] == '\r' ? 2 : 1;
+    return n;
+}
+
+apr_status apr_read_prompt(const char *text, const char *file, char **prompt, size_t *n_bytes, apr_error *err)
+{
+    static const char usage[] = "give one prompt: -p TEXT, -f FILE, or through a pipe";
+
+    if (text != NULL && file != NULL) return apr_fail(err, APR_E_USAGE, "%s", usage);
+    const bool is_stated = text != NULL || file != NULL;
+    if (!is_stated && isatty(STDIN_FILENO)) return apr_fail(err, APR_E_USAGE, "%s", usage);
+    const char *const path = file != NULL ? file : "-";
+    if (text != NULL && strcmp(text, "-") != 0) {
+        *n_bytes = strlen(text);
+        *prompt = strdup(text);
+        return *prompt != NULL ? APR_OK : apr_no_memory(err, "the prompt");
+    }
+    APR_TRY(apr_read_stream(path, prompt, n_bytes, err));
+    if (strcmp(path, "-") == 0) (*prompt)[ *n_bytes = without_line_end(*prompt, *n_bytes)] = '\0';
+    if (is_stated || *n_bytes > 0) return APR_OK;
+    free(*prompt); /* nobody wrote to stdin: as good as no prompt */
+    *prompt = NULL;
+    return apr_fail(err, APR_E_USAGE, "%s", usage);
+}

@@ -1,0 +1,130 @@
+/* text.c - numbers and foreign strings as a person reads them on a terminal. */
+#include "tools/cli/text.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <utf8proc.h>
+
+char *apr_size_text(char text[APR_SMALL_TEXT], uint64_t n_bytes)
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    double size = (double)n_bytes / 1024.0;
+    size_t unit = 0;
+
+    if (n_bytes < 1024) {
+        snprintf(text, APR_SMALL_TEXT, "%llu B", (unsigned long long)n_bytes);
+        return text;
+    }
+    /* 1023.995 would be printed as 1024.00 */
+    for (; size >= 1023.995 && unit + 1 < sizeof units / sizeof *units; unit++) size /= 1024.0;
+    snprintf(text, APR_SMALL_TEXT, "%.2f %s", size, units[unit]);
+    return text;
+}
+
+char *apr_count_text(char text[APR_SMALL_TEXT], int64_t n)
+{
+    char plain[APR_SMALL_TEXT];
+    const int length = snprintf(plain, sizeof plain, "%lld", (long long)n), first = plain[0] == '-';
+    size_t at = 0;
+
+    for (int i = 0; i < length; i++) {
+        if (i > first && (length - i) % 3 == 0) text[at++] = ',';
+        text[at++] = plain[i];
+    }
+    text[at] = '\0';
+    return text;
+}
+
+char *apr_magnitude_text(char text[APR_SMALL_TEXT], int64_t n)
+{
+    static const char *const units[] = {"K", "M", "B", "T"};
+    double size = (double)n / 1e3;
+    size_t unit = 0;
+
+    if (n < 1000) return apr_count_text(text, n);
+    for (; size >= 999.995 && unit + 1 < sizeof units / sizeof *units; unit++) size /= 1e3;
+    snprintf(text, APR_SMALL_TEXT, "%.2f %s", size, units[unit]);
+    return text;
+}
+
+/* The visible form of the character (or bad byte) at the start of text; returns the bytes it took. */
+static size_t clean_character(const char *text, size_t n_bytes, char shown[8])
+{
+    const uint8_t first = (uint8_t)*text;
+    utf8proc_int32_t code;
+    const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n_bytes, &code);
+
+    if (n > 0 && n <= 4) {
+        const utf8proc_category_t category = utf8proc_category(code);
+        const bool is_hidden = category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_ZL ||
+                               category == UTF8PROC_CATEGORY_ZP;
+        if (!is_hidden) {
+            memcpy(shown, text, (size_t)n);
+            shown[n] = '\0';
+            return (size_t)n;
+        }
+    }
+    if (first == '\n') snprintf(shown, 8, "\\n");
+    else if (first == '\t') snprintf(shown, 8, "\\t");
+    else snprintf(shown, 8, "\\x%02x", first);
+    return 1; /* the other bytes of a hidden character are no start of one and are shown one by one */
+}
+
+/* Cleans while both the bytes and the columns suffice; returns how many bytes of text were taken. */
+static size_t clean_within(char *dst, size_t capacity, const char *text, size_t n_bytes, int max_columns)
+{
+    size_t at = 0, taken = 0;
+    int columns = 0;
+
+    while (taken < n_bytes) {
+        char shown[8];
+        const size_t n = clean_character(text + taken, n_bytes - taken, shown), n_shown = strlen(shown);
+        columns += apr_text_columns(shown);
+        if (at + n_shown >= capacity || columns > max_columns) break;
+        memcpy(dst + at, shown, n_shown);
+        at += n_shown;
+        taken += n;
+    }
+    dst[at] = '\0';
+    return taken;
+}
+
+char *apr_clean_text(char *dst, size_t capacity, const char *text, size_t n_bytes)
+{
+    clean_within(dst, capacity, text, n_bytes, INT32_MAX);
+    return dst;
+}
+
+char *apr_short_text(char *dst, size_t capacity, const char *text, size_t n_bytes, int max_columns)
+{
+    if (clean_within(dst, capacity, text, n_bytes, max_columns) == n_bytes) return dst;
+    clean_within(dst, capacity - 3, text, n_bytes, max_columns - 3);
+    memcpy(dst + strlen(dst), "...", 4);
+    return dst;
+}
+
+int apr_text_columns(const char *text)
+{
+    utf8proc_ssize_t left = (utf8proc_ssize_t)strlen(text);
+    int columns = 0;
+
+    while (left > 0) {
+        utf8proc_int32_t code;
+        const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text, left, &code);
+        columns += n > 0 ? utf8proc_charwidth(code) : 1;
+        text += n > 0 ? n : 1;
+        left -= n > 0 ? n : 1;
+    }
+    return columns;
+}
+
+static bool has_style(FILE *out)
+{
+    const char *const no_color = getenv("NO_COLOR"); /* no-color.org: set and not empty */
+    return isatty(fileno(out)) && (no_color == NULL || *no_color == '\0');
+}
+
+const char *apr_bold(FILE *out) { return has_style(out) ? "\033[1m" : ""; }
+const char *apr_plain(FILE *out) { return has_style(out) ? "\033[0m" : ""; }

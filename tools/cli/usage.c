@@ -1,0 +1,137 @@
+/* usage.c - --help out of the same tables that the arguments are parsed with, at most 100 columns wide. */
+#include "tools/cli/usage.h"
+
+#include "tools/cli/text.h"
+
+#include <string.h>
+
+enum { PAGE_COLUMNS = 100, MAX_LEFT_COLUMNS = 34 };
+
+#define COMMON(field) .offset = offsetof(apr_parsed, common.field) - offsetof(apr_parsed, common)
+
+const apr_option apr_common_options[] = {
+    {"json", 0, APR_OPTION_FLAG, NULL, NULL, "answer with one JSON object on stdout, also on failure", COMMON(json), .group = "Common"},
+    {"quiet", 'q', APR_OPTION_FLAG, NULL, NULL, "no progress on the terminal", COMMON(quiet)},
+    {"help", 'h', APR_OPTION_FLAG, NULL, NULL, "this page", COMMON(help)},
+    {"version", 0, APR_OPTION_FLAG, NULL, NULL, "name and version", COMMON(version)},
+    {0},
+};
+
+/* "  -c, --ctx N" */
+static void left_text(const apr_option *option, char *text, size_t n_bytes)
+{
+    const bool says_no = option->kind == APR_OPTION_FLAG && option->standard != NULL && strcmp(option->standard, "yes") == 0;
+    const char letter[] = {'-', option->letter, ',', ' ', '\0'};
+
+    snprintf(text, n_bytes, "  %s--%s%s%s%s", option->letter ? letter : "    ", says_no ? "no-" : "", option->name,
+             option->value_name != NULL ? " " : "", option->value_name != NULL ? option->value_name : "");
+}
+
+/* Words from `column` on, broken at PAGE_COLUMNS; what follows starts at column `left`. */
+static void print_wrapped(const char *text, int column, int left, FILE *out)
+{
+    const char *space = "";
+
+    while (*text != '\0') {
+        const int n = (int)strcspn(text, " ");
+        if (*space != '\0' && column + 1 + n > PAGE_COLUMNS) {
+            fprintf(out, "\n%*s", left, "");
+            column = left;
+            space = "";
+        }
+        column += fprintf(out, "%s%.*s", space, n, text);
+        space = " ";
+        text += n + (text[n] == ' ');
+    }
+    fputs("\n", out);
+}
+
+static void print_option(const apr_option *option, int left, FILE *out)
+{
+    char name[128], help[512];
+
+    left_text(option, name, sizeof name);
+    const bool has_default = option->standard != NULL && option->kind != APR_OPTION_FLAG;
+    snprintf(help, sizeof help, "%s%s%s%s%s", option->help, option->kind == APR_OPTION_LIST ? " (may be repeated)" : "",
+             has_default ? " (default " : "", has_default ? option->standard : "", has_default ? ")" : "");
+    const int width = fprintf(out, "%s", name);
+    if (width + 2 > left) fprintf(out, "\n%*s", left, "");
+    else fprintf(out, "%*s", left - width, "");
+    print_wrapped(help, left, left, out);
+}
+
+static int left_width(const apr_option *options)
+{
+    int width = 0;
+    for (; options != NULL && options->name != NULL; options++) {
+        char name[128];
+        left_text(options, name, sizeof name);
+        const int n = (int)strlen(name) + 2;
+        if (n > width && n <= MAX_LEFT_COLUMNS) width = n;
+    }
+    return width;
+}
+
+static void print_options(const apr_option *options, int left, FILE *out)
+{
+    const char *group = NULL;
+    for (; options != NULL && options->name != NULL; options++) {
+        const char *const heading = options->group != NULL ? options->group : group != NULL ? group : "Options";
+        if (group == NULL || strcmp(group, heading) != 0) fprintf(out, "\n%s%s%s\n", apr_bold(out), heading, apr_plain(out));
+        group = heading;
+        print_option(options, left, out);
+    }
+}
+
+static void print_command(const apr_tool *tool, const apr_command *command, FILE *out)
+{
+    const char *const space = command->verb != NULL ? " " : "", *const verb = command->verb != NULL ? command->verb : "";
+    const int own = left_width(command->options), common = left_width(apr_common_options), left = own > common ? own : common;
+
+    const int column = fprintf(out, "%s%s%s - ", tool->name, space, verb);
+    print_wrapped(command->summary, column, 2, out);
+    fprintf(out, "\n%sUsage%s\n  %s%s%s [options] %s\n", apr_bold(out), apr_plain(out), tool->name, space, verb, command->operands);
+    print_options(command->options, left, out);
+    print_options(apr_common_options, left, out);
+    if (command->examples == NULL) return;
+    fprintf(out, "\n%sExamples%s\n", apr_bold(out), apr_plain(out));
+    for (const char *const *example = command->examples; *example != NULL; example++) fprintf(out, "  %s\n", *example);
+}
+
+static void print_verbs(const apr_tool *tool, FILE *out)
+{
+    int left = (int)sizeof "  help [VERB]" + 1;
+    char line[128];
+
+    for (const apr_command *c = tool->commands; c->run != NULL; c++) {
+        const int n = c->verb != NULL ? 2 + (int)(strlen(c->verb) + 1 + strlen(c->operands)) + 2 : 0;
+        if (n > left) left = n;
+    }
+    fprintf(out, "\n%sVerbs%s (aprkit %s; '%s VERB --help' says more)\n", apr_bold(out), apr_plain(out), APR_VERSION, tool->name);
+    for (const apr_command *c = tool->commands; c->run != NULL; c++) {
+        if (c->verb == NULL) continue;
+        snprintf(line, sizeof line, "  %s %s", c->verb, c->operands);
+        fprintf(out, "%-*s", left, line);
+        print_wrapped(c->summary, left, left, out);
+    }
+    fprintf(out, "%-*s%s\n", left, "  help [VERB]", "this page, or that of a verb");
+}
+
+void apr_cli_usage(const apr_tool *tool, const apr_command *command, FILE *out)
+{
+    const bool has_verbs = tool->commands->verb != NULL;
+
+    if (command != NULL && (command->verb != NULL || !has_verbs)) {
+        print_command(tool, command, out);
+        return;
+    }
+    if (command != NULL) print_command(tool, command, out);
+    else fprintf(out, "%s - %s\n", tool->name, tool->summary);
+    print_verbs(tool, out);
+    if (command != NULL) return;
+    print_options(apr_common_options, left_width(apr_common_options), out);
+    const bool has_examples = tool->commands->examples != NULL;
+    if (has_examples) fprintf(out, "\n%sExamples%s\n", apr_bold(out), apr_plain(out));
+    for (const apr_command *c = tool->commands; c->run != NULL; c++)
+        if (c->examples != NULL) fprintf(out, "  %s\n", c->examples[0]);
+}

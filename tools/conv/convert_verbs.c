@@ -1,0 +1,42 @@
+/* convert_verbs.c - the same conversion under five names: each says what it takes and what it makes. Types are kept. */
+#include "tools/conv/convert_verbs.h"
+
+#include "tools/conv/converting.h"
+
+typedef struct verb_options {
+    apr_output_options output;
+} verb_options;
+
+static const apr_option options[] = {APR_OUTPUT_OPTIONS(verb_options, output), {0}};
+
+static apr_status run(const apr_call *call, apr_format expect, apr_format produce, apr_error *err)
+{
+    static const apr_recipe_options keep;
+    const verb_options *const o = call->options;
+    return apr_run_conversion(call, call->operands[0], call->operands[1], expect, produce, &o->output, &keep, err);
+}
+
+/* X(verb, format it takes, format it makes, operands, summary, first example) */
+#define VERB_LIST(X)                                                                                                               \
+    X(gguf2apr, GGUF, APR, "IN.gguf OUT.apr", "GGUF (also split files: name the first) to APR",                                    \
+      "aprconv gguf2apr model-Q4_K_M.gguf model.apr")                                                                              \
+    X(st2apr, SAFETENSORS, APR, "DIR OUT.apr", "a Hugging Face checkpoint to APR", "aprconv st2apr Qwen2.5-7B-Instruct model.apr") \
+    X(apr2gguf, APR, GGUF, "IN.apr OUT.gguf", "APR to GGUF; what came from a GGUF comes back byte for byte",                       \
+      "aprconv apr2gguf model.apr model.gguf")                                                                                     \
+    X(apr2st, APR, SAFETENSORS, "IN.apr DIR", "APR to a Hugging Face checkpoint", "aprconv apr2st model.apr Qwen2.5-7B-Instruct")  \
+    X(convert, NONE, NONE, "IN OUT", "anything to anything: IN by content, OUT by name", "aprconv convert model.gguf checkpoint/")
+
+#define X(id, takes, makes, words, about, example)                                                                                      \
+    static apr_status run_##id(const apr_call *call, apr_error *err) { return run(call, APR_FORMAT_##takes, APR_FORMAT_##makes, err); } \
+    static const char *const examples_##id[] = {example, NULL};                                                                         \
+    const apr_command apr_##id##_command = {.verb = #id,                                                                                \
+                                            .operands = words,                                                                          \
+                                            .min_operands = 2,                                                                          \
+                                            .max_operands = 2,                                                                          \
+                                            .summary = about,                                                                           \
+                                            .options = options,                                                                         \
+                                            .options_bytes = sizeof(verb_options),                                                      \
+                                            .examples = examples_##id,                                                                  \
+                                            .run = run_##id};
+VERB_LIST(X)
+#undef X

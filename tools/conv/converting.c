@@ -1,0 +1,326 @@
+/* converting.c - one conversion from open to answer. */
+#include "tools/conv/converting.h"
+
+#include "formats/base/out.h"
+#include "tools/cli/meter.h"
+#include "tools/cli/table.h"
+#include "tools/cli/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct outcome {
+    const apr_call *call;
+    const char *in, *out;
+    const apr_model *source;
+    const apr_conversion *conversion;
+    uint64_t bytes_in, bytes_out; /* tensor data */
+    uint64_t file_bytes;          /* 0 in a dry run */
+    double seconds;
+    char device[256]; /* the GPU that encoded; empty: the host */
+    bool dry_run;
+    apr_out *report; /* NULL: none was asked for */
+} outcome;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const apr_pipe_item *item)
+{
+    const bool measured = item->metrics.n > 0;
+
+    apr_json_open(json, NULL, '{');
+    apr_json_string(json, "name", line->tensor->name, strlen(line->tensor->name));
+    apr_json_string(json, "from", apr_dtypes[line->tensor->dtype].name, strlen(apr_dtypes[line->tensor->dtype].name));
+    apr_json_string(json, "to", apr_dtypes[line->to].name, strlen(apr_dtypes[line->to].name));
+    apr_json_string(json, "reason", line->reason, strlen(line->reason));
+    apr_json_bool(json, "fell_back", line->fell_back);
+    apr_json_open(json, "shape", '[');
+    for (int i = 0; i < line->tensor->rank; i++) apr_json_int(json, NULL, line->tensor->dims[i]);
+    apr_json_close(json, ']');
+    apr_json_uint(json, "bytes", apr_recipe_bytes(line->tensor, line->to));
+    if (item->misfits.n_unusual > 0) apr_json_int(json, "nan_or_infinite", item->misfits.n_unusual);
+    if (item->misfits.n_beyond > 0) {
+        apr_json_int(json, "beyond_range", item->misfits.n_beyond);
+        apr_json_real(json, "worst_beyond_range", (double)item->misfits.worst);
+        apr_json_real(json, "saturated_at", (double)apr_encode_bound(item->to, item->misfits.worst));
+    }
+    if (measured) {
+        apr_json_real(json, "rmse", apr_metrics_rmse(&item->metrics));
+        apr_json_real(json, "relative_error", apr_metrics_relative_error(&item->metrics));
+        apr_json_real(json, "max_error", (double)item->metrics.max_error);
+        apr_json_real(json, "snr_db", apr_metrics_snr_db(&item->metrics));
+        apr_json_real(json, "cosine", apr_metrics_cosine(&item->metrics));
+    }
+    apr_json_close(json, '}');
+}
+
+/* How each kind of apr_loss_kind is said. */
+static const struct {
+    const char *key, *word;
+} loss_names[] = {[APR_LOST] = {"lost", "lost"},
+                  [APR_LOST_TO_OTHERS] = {"lost_to_others", "WARNING: kept for aprkit only"},
+                  [APR_NOTE] = {"notes", "note"}};
+
+static void losses_json(apr_json_text *json, const apr_losses *losses, apr_loss_kind kind)
+{
+    apr_json_open(json, loss_names[kind].key, '[');
+    for (size_t i = 0; i < losses->n_items; i++)
+        if (losses->items[i].kind == kind) apr_json_string(json, NULL, losses->items[i].text, strlen(losses->items[i].text));
+    apr_json_close(json, ']');
+}
+
+static void outcome_json(apr_json_text *json, const outcome *o)
+{
+    const apr_conversion *const c = o->conversion;
+
+    apr_json_string(json, "input", o->in, strlen(o->in));
+    apr_json_string(json, "input_format", apr_format_name(o->source->format), strlen(apr_format_name(o->source->format)));
+    apr_json_string(json, "output", o->out, strlen(o->out));
+    apr_json_string(json, "output_format", apr_format_name(c->options.format), strlen(apr_format_name(c->options.format)));
+    apr_json_bool(json, "dry_run", o->dry_run);
+    apr_json_uint(json, "tensor_bytes_in", o->bytes_in);
+    apr_json_uint(json, "tensor_bytes_out", o->bytes_out);
+    if (o->file_bytes > 0) apr_json_uint(json, "file_bytes", o->file_bytes);
+    apr_json_real(json, "bits_per_weight", c->recipe.n_elems > 0 ? 8.0 * (double)c->recipe.n_bytes / (double)c->recipe.n_elems : 0.0);
+    apr_json_real(json, "seconds", o->seconds);
+    apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
+    for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
+    apr_json_open(json, "tensors", '[');
+    size_t item = 0;
+    for (size_t i = 0; i < c->recipe.n_lines; i++, item++) {
+        while (c->items[item].is_scales) item++;
+        tensor_json(json, &c->recipe.lines[i], &c->items[item]);
+    }
+    apr_json_close(json, ']');
+}
+
+/* How a report begins: one may take the place of another, but of nothing else. */
+static const char report_mark[] = "{\"input\":\"";
+
+static apr_status write_report(const outcome *o, apr_out *out, apr_error *err)
+{
+    apr_json_text json = {0};
+    size_t n = 0;
+
+    apr_json_open(&json, NULL, '{');
+    outcome_json(&json, o);
+    apr_json_close(&json, '}');
+    char *const text = apr_json_text_take(&json, &n);
+    if (text == NULL) return apr_no_memory(err, "the report");
+    apr_status status = apr_out_write(out, text, n, NULL, err);
+    if (status == APR_OK) status = apr_out_write(out, "\n", 1, NULL, err);
+    free(text);
+    return status;
+}
+
+/* "339 tensors: 169 q4_k, 29 q6_k, 141 f32" */
+static void print_types(const apr_recipe *recipe)
+{
+    const char *separator = ": ";
+    printf("  %zu tensors", recipe->n_lines);
+    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
+        size_t n = 0;
+        for (size_t i = 0; i < recipe->n_lines; i++) n += recipe->lines[i].to == (apr_dtype)d;
+        if (n == 0) continue;
+        printf("%s%zu %s", separator, n, apr_dtypes[d].name);
+        separator = ", ";
+    }
+    printf(", %.2f bits per weight\n", recipe->n_elems > 0 ? 8.0 * (double)recipe->n_bytes / (double)recipe->n_elems : 0.0);
+}
+
+static apr_status print_recipe(const apr_recipe *recipe, apr_error *err)
+{
+    static const apr_column columns[] = {{"tensor", false}, {"shape", false}, {"from", false},
+                                         {"to", false},     {"size", true},   {"why", false}};
+    apr_table table;
+    char dims[128], size[APR_SMALL_TEXT];
+
+    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < recipe->n_lines; i++) {
+        const apr_recipe_line *const line = &recipe->lines[i];
+        apr_table_cell(&table, "%s", line->tensor->name);
+        apr_table_cell(&table, "%s", apr_dims_text(line->tensor, dims, sizeof dims));
+        apr_table_cell(&table, "%s", apr_dtypes[line->tensor->dtype].name);
+        apr_table_cell(&table, "%s", apr_dtypes[line->to].name);
+        apr_table_cell(&table, "%s", apr_size_text(size, apr_recipe_bytes(line->tensor, line->to)));
+        apr_table_cell(&table, "%s", line->reason);
+    }
+    return apr_table_print(&table, stdout, 2, err);
+}
+
+/* Which tensors the GPU encoded, and which of the large ones it could not. */
+static void print_device(const outcome *o)
+{
+    const apr_conversion *const c = o->conversion;
+    size_t n_device = 0, n_host = 0;
+    const char *example = NULL;
+
+    if (*o->device == '\0') return;
+    for (size_t i = 0; i < c->layout.n_tensors; i++) {
+        const apr_pipe_item *const item = &c->items[i];
+        if (item->is_scales || item->to == item->from->dtype) continue;
+        n_device += item->on_device;
+        if (item->on_device) continue;
+        n_host++;
+        example = item->from->name;
+    }
+    printf("  encoded on %s: %zu tensors", o->device, n_device);
+    if (n_host > 0) printf("; on the host: %zu (small ones, or of types that only the host reads: %s)", n_host, example);
+    printf("\n");
+}
+
+/* What a type could not hold, tensor by tensor. */
+static void print_misfits(const apr_conversion *c)
+{
+    enum { MOST = 20 };
+    size_t n_named = 0, n_more = 0;
+
+    for (size_t i = 0; i < c->layout.n_tensors; i++) {
+        const apr_pipe_item *const item = &c->items[i];
+        const apr_misfits *const m = &item->misfits;
+        const char *const name = item->from->name, *const type = apr_dtypes[item->to].name;
+        if (m->n_unusual + m->n_beyond == 0) continue;
+        if (n_named == MOST) {
+            n_more++;
+            continue;
+        }
+        n_named++;
+        if (m->n_unusual > 0)
+            printf("  warning: tensor '%s' has %lld NaN or infinite values; see the table of values in README\n", name,
+                   (long long)m->n_unusual);
+        if (m->n_beyond > 0)
+            printf("  warning: tensor '%s' has %lld values beyond what %s holds (the largest is %g); they became %g, as asked with "
+                   "--saturate\n",
+                   name, (long long)m->n_beyond, type, (double)m->worst, (double)apr_encode_bound(item->to, m->worst));
+    }
+    if (n_more > 0) printf("  warning: and so have %zu more tensors; --report names them all\n", n_more);
+}
+
+static apr_status outcome_text(const outcome *o, apr_error *err)
+{
+    const apr_conversion *const c = o->conversion;
+    char in[APR_SMALL_TEXT], out[APR_SMALL_TEXT], rate[APR_SMALL_TEXT], clean[4096];
+
+    printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)\n", o->in, apr_format_name(o->source->format),
+           apr_size_text(in, o->bytes_in), o->out, apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
+           o->dry_run ? ", not written" : "");
+    print_types(&c->recipe);
+    for (size_t i = 0; i < c->losses.n_items; i++)
+        printf("  %s: %s\n", loss_names[c->losses.items[i].kind].word,
+               apr_clean_text(clean, sizeof clean, c->losses.items[i].text, strlen(c->losses.items[i].text)));
+    if (o->dry_run) return print_recipe(&c->recipe, err);
+    for (size_t i = 0; i < c->recipe.n_lines; i++) /* never silently */
+        if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", c->recipe.lines[i].tensor->name, c->recipe.lines[i].reason);
+    print_misfits(c);
+    print_device(o);
+    printf("  %.2f s, %s/s\n", o->seconds, apr_size_text(rate, o->seconds > 0 ? (uint64_t)((double)o->bytes_in / o->seconds) : 0));
+    return APR_OK;
+}
+
+static uint64_t tensor_bytes(const apr_model *model)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < model->n_tensors; i++) n += model->tensors[i].n_bytes;
+    return n;
+}
+
+/* On the chosen device; with auto, once more on the host where the device fails. */
+static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_options *output, apr_error *err)
+{
+    apr_encoder encoder;
+    apr_error own = {0};
+
+    APR_TRY(apr_encoder_open(&encoder, &output->encoder, c, err));
+    snprintf(o->device, sizeof o->device, "%s", encoder.name);
+    apr_status status = apr_conversion_run(c, o->out, &o->file_bytes, &own);
+    apr_encoder_close(&encoder, c);
+    const bool is_of_device = status == APR_E_DEVICE || (status == APR_E_MEMORY && *o->device != '\0');
+    if (is_of_device && encoder.may_fall_back) {
+        fprintf(stderr, "WARNING: starting over on the host: %s\n", own.text);
+        *o->device = '\0';
+        return apr_conversion_run(c, o->out, &o->file_bytes, err);
+    }
+    return status == APR_OK ? APR_OK : apr_fail(err, status, "%s", own.text);
+}
+
+static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output,
+                                 apr_error *err)
+{
+    apr_meter meter;
+    const double start = now_s();
+
+    APR_TRY(apr_conversion_plan(c, o->source, options, err));
+    o->conversion = c;
+    o->bytes_in = tensor_bytes(o->source);
+    o->bytes_out = tensor_bytes(&c->layout);
+    if (!output->dry_run) {
+        c->options.progress = apr_meter_start(&meter, o->call->quiet);
+        const apr_status status = run_somewhere(o, c, output, err);
+        apr_meter_end(&meter);
+        APR_TRY(status);
+    }
+    o->seconds = now_s() - start;
+    if (o->report != NULL) APR_TRY(write_report(o, o->report, err));
+    if (!o->call->answer->json) return outcome_text(o, err);
+    outcome_json(&o->call->answer->body, o);
+    return APR_OK;
+}
+
+static apr_status check_formats(const apr_model *source, const char *in, const char *out, apr_format expect, apr_format produce,
+                                apr_format *format, apr_error *err)
+{
+    *format = apr_format_of_path(out);
+    if (*format == APR_FORMAT_NONE || (produce != APR_FORMAT_NONE && *format != produce))
+        return apr_fail(err, APR_E_USAGE, "%s: OUT must %s", out,
+                        produce == APR_FORMAT_APR           ? "end in .apr"
+                        : produce == APR_FORMAT_GGUF        ? "end in .gguf"
+                        : produce == APR_FORMAT_SAFETENSORS ? "be a directory"
+                                                            : "end in .apr or .gguf, or be a directory");
+    if (expect != APR_FORMAT_NONE && source->format != expect)
+        return apr_fail(err, APR_E_USAGE, "%s is %s, not %s; 'aprconv convert IN OUT' takes any", in, apr_format_name(source->format),
+                        apr_format_name(expect));
+    if (source->format == APR_FORMAT_CONFIG) return apr_fail(err, APR_E_USAGE, "%s is a config.json: it has no weights to convert", in);
+    return APR_OK;
+}
+
+/* Opened before the work: a report that cannot be written, or would take the place of something else, is known at once. */
+static apr_status open_outputs(outcome *o, const apr_output_options *output, apr_format format, apr_error *err)
+{
+    if (output->report != NULL) APR_TRY(apr_out_renew(&o->report, output->report, report_mark, err));
+    return output->dry_run ? apr_out_may_be(o->out, format == APR_FORMAT_SAFETENSORS, err) : APR_OK;
+}
+
+static apr_status close_report(outcome *o, apr_status status, apr_error *err)
+{
+    if (o->report != NULL && status == APR_OK) return apr_out_finish(o->report, err);
+    apr_out_abandon(o->report);
+    return status;
+}
+
+apr_status apr_run_conversion(const apr_call *call, const char *in, const char *out, apr_format expect, apr_format produce,
+                              const apr_output_options *output, const apr_recipe_options *recipe, apr_error *err)
+{
+    apr_model source;
+    apr_conversion conversion = {0};
+    apr_convert_options options = {.recipe = *recipe, .want_metrics = output->report != NULL, .saturate = output->saturate};
+    outcome o = {.call = call, .in = in, .out = out, .source = &source, .dry_run = output->dry_run};
+
+    options.sink = (apr_sink_options){.profile = (apr_profile)output->profile,
+                                      .overwrite = output->force,
+                                      .allow_loss = output->allow_loss,
+                                      .max_shard_bytes = output->shard_bytes};
+    APR_TRY(apr_model_open(&source, in, err));
+    apr_status status = check_formats(&source, in, out, expect, produce, &options.format, err);
+    if (status == APR_OK) status = open_outputs(&o, output, options.format, err);
+    if (status == APR_OK) status = convert_opened(&o, &conversion, &options, output, err);
+    status = close_report(&o, status, err);
+    apr_conversion_close(&conversion);
+    apr_model_close(&source);
+    return status;
+}

@@ -1,0 +1,62 @@
+/* converting.h - what aprconv's verbs and aprquant share: options of the output, one run, its answer. */
+#ifndef APR_TOOLS_CONVERTING_H
+#define APR_TOOLS_CONVERTING_H
+
+#include "convert/convert.h"
+#include "tools/cli/cli.h"
+#include "tools/conv/encoder.h"
+
+typedef struct apr_output_options {
+    bool force, allow_loss;
+    int profile; /* apr_profile */
+    uint64_t shard_bytes;
+    bool dry_run;
+    bool saturate;
+    const char *report; /* path of a JSON report, or NULL */
+    apr_encoder_options encoder;
+} apr_output_options;
+
+/* Rows of an option table; `type` is the command's struct and `member` its apr_output_options. */
+#define APR_OUTPUT_OPTIONS(type, member)                                                                                                 \
+    {"force",          'f', APR_OPTION_FLAG, NULL, NULL, "replace OUT where it exists (no other file)", APR_TO(type, member.force),      \
+     .group = "Output"},                                                                                                                 \
+        {"allow-loss",                                                                                                                   \
+         0,                                                                                                                              \
+         APR_OPTION_FLAG,                                                                                                                \
+         NULL,                                                                                                                           \
+         NULL,                                                                                                                           \
+         "write what OUT's format cannot say completely, too, and list what is lost",                                                    \
+         APR_TO(type, member.allow_loss)},                                                                                               \
+        {"profile",                                                                                                                      \
+         0,                                                                                                                              \
+         APR_OPTION_CHOICE,                                                                                                              \
+         "default|aprender",                                                                                                             \
+         "default",                                                                                                                      \
+         "aprender: only what aprender and realizar load (.apr)",                                                                        \
+         APR_TO(type, member.profile)},                                                                                                  \
+        {"max-shard",                                                                                                                    \
+         0,                                                                                                                              \
+         APR_OPTION_SIZE,                                                                                                                \
+         "SIZE",                                                                                                                         \
+         "5GB",                                                                                                                          \
+         "largest .safetensors file of a directory",                                                                                     \
+         APR_TO(type, member.shard_bytes),                                                                                               \
+         .min = APR_LEAST_SIZE},                                                                                                         \
+        {"saturate",                                                                                                                     \
+         0,                                                                                                                              \
+         APR_OPTION_FLAG,                                                                                                                \
+         NULL,                                                                                                                           \
+         NULL,                                                                                                                           \
+         "values that the new type cannot hold become the largest that it can",                                                          \
+         APR_TO(type, member.saturate)},                                                                                                 \
+        {"dry-run", 'n', APR_OPTION_FLAG, NULL, NULL, "say what would be written, write nothing", APR_TO(type, member.dry_run)},         \
+    {                                                                                                                                    \
+        "report", 0, APR_OPTION_STRING, "FILE", NULL,                                                                                    \
+            "write type, reason and error of every tensor as JSON; takes the place of an older report only", APR_TO(type, member.report) \
+    }
+
+/* Opens IN, converts it to OUT (whose name decides the format), answers. expect: the format IN must have, or NONE. */
+apr_status apr_run_conversion(const apr_call *call, const char *in, const char *out, apr_format expect, apr_format produce,
+                              const apr_output_options *output, const apr_recipe_options *recipe, apr_error *err);
+
+#endif

@@ -1,0 +1,188 @@
+/* diff.c - aprconv diff: pairs the tensors of two models by canonical name and compares bytes and decoded values. */
+#include "tools/conv/diff.h"
+
+#include "convert/dialect.h"
+#include "kernels/rows.h"
+#include "tools/cli/meter.h"
+#include "tools/conv/row_blocks.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const apr_option option_table[] = {
+    {"tolerance", 't', APR_OPTION_REAL, "X", NULL,
+     "count tensors as equal when no value is off by more than X times the root mean square of A's; types may then differ", .min = 0,
+     .max = 1e30, APR_TO(apr_diff_options, tolerance)},
+    {"metadata", 0, APR_OPTION_FLAG, NULL, "yes", "leave out metadata keys and small files (they are compared only within one format)",
+     APR_TO(apr_diff_options, metadata)},
+    {"all", 'a', APR_OPTION_FLAG, NULL, NULL, "list equal tensors too", APR_TO(apr_diff_options, all)},
+    {0},
+};
+
+double apr_diff_relative_max(const apr_metrics *metrics)
+{
+    const int64_t n = metrics->n - metrics->n_nonfinite;
+    if (metrics->max_error == 0.0f || n <= 0) return 0.0;
+    const double rms = sqrt(metrics->sum_sq_a / (double)n);
+    return rms > 0.0 ? (double)metrics->max_error / rms : INFINITY;
+}
+
+static bool same_dims(const apr_tensor *a, const apr_tensor *b)
+{
+    return a->rank == b->rank && memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
+}
+
+/* Is every logical row stored as the same bytes? Shapes agree. */
+static bool same_bytes(const apr_tensor *a, const apr_tensor *b)
+{
+    if (a->dtype != b->dtype || a->n_bytes != b->n_bytes) return false;
+    if (a->n_bytes == 0) return true;
+    if (a->pending.kind == b->pending.kind && a->pending.n_heads == b->pending.n_heads) return memcmp(a->data, b->data, a->n_bytes) == 0;
+    const int64_t n_rows = a->rank == 1 ? a->dims[0] : apr_tensor_rows(a); /* a step moves the elements of a vector */
+    const uint64_t row_bytes = a->n_bytes / (uint64_t)n_rows;
+    for (int64_t r = 0; r < n_rows; r++) {
+        const uint8_t *const row_a = a->data + (uint64_t)apr_step_row(a->pending, n_rows, r) * row_bytes;
+        const uint8_t *const row_b = b->data + (uint64_t)apr_step_row(b->pending, n_rows, r) * row_bytes;
+        if (memcmp(row_a, row_b, row_bytes) != 0) return false;
+    }
+    return true;
+}
+
+/* False: out of memory. */
+static bool compare_block(const apr_tensor_diff *pair, const apr_row_blocks *blocks, int64_t i, apr_metrics *metrics)
+{
+    const int64_t row = i * blocks->rows_per_block, n_rows = apr_block_rows(blocks, i);
+    float *const a = malloc(apr_block_bytes(blocks)), *const b = malloc(apr_block_bytes(blocks));
+    const bool has_memory = a != NULL && b != NULL;
+
+    *metrics = apr_metrics_empty();
+    if (has_memory) {
+        apr_decode_rows(pair->a, row, n_rows, a);
+        apr_decode_rows(pair->b, row, n_rows, b);
+        apr_metrics_add(metrics, a, b, n_rows * blocks->n_columns);
+    }
+    free(a);
+    free(b);
+    return has_memory;
+}
+
+/* Blocks are measured on all cores and added in order, so that the figures do not depend on the number of threads. */
+static apr_status compare_values(apr_tensor_diff *pair, apr_error *err)
+{
+    const apr_row_blocks blocks = apr_row_blocks_of(pair->a);
+    apr_metrics *const pieces = calloc((size_t)blocks.n_blocks + 1, sizeof *pieces);
+    bool no_memory = pieces == NULL;
+
+    if (pieces == NULL) return apr_no_memory(err, "the comparison");
+#pragma omp parallel for schedule(dynamic) reduction(|| : no_memory)
+    for (int64_t i = 0; i < blocks.n_blocks; i++) no_memory = !compare_block(pair, &blocks, i, &pieces[i]) || no_memory;
+    pair->metrics = apr_metrics_empty();
+    for (int64_t i = 0; i < blocks.n_blocks; i++) apr_metrics_merge(&pair->metrics, &pieces[i]);
+    pair->has_metrics = true;
+    free(pieces);
+    return no_memory ? apr_no_memory(err, "decoded values") : APR_OK;
+}
+
+static apr_status compare_pair(apr_tensor_diff *pair, double tolerance, apr_error *err)
+{
+    pair->differs = true;
+    if (pair->a == NULL || pair->b == NULL) return APR_OK;
+    pair->same_dims = same_dims(pair->a, pair->b);
+    if (!pair->same_dims) return APR_OK;
+    pair->same_bytes = same_bytes(pair->a, pair->b);
+    const bool has_scales = pair->a->scale != NULL || pair->b->scale != NULL; /* then equal bytes need not be equal values */
+    pair->differs = !pair->same_bytes;
+    if ((pair->same_bytes && !has_scales) || !apr_can_decode(pair->a->dtype) || !apr_can_decode(pair->b->dtype)) return APR_OK;
+    APR_TRY(compare_values(pair, err));
+    const bool is_close =
+        pair->metrics.n_nonfinite == 0 && apr_diff_relative_max(&pair->metrics) <= tolerance; /* false without a tolerance */
+    if (!isnan(tolerance)) pair->differs = !is_close;
+    return APR_OK;
+}
+
+/* The tensors of A in A's order, then those that only B has. */
+static apr_status pair_tensors(apr_model_diff *diff, apr_error *err)
+{
+    diff->tensors = apr_arena_array(&diff->arena, diff->a->n_tensors + diff->b->n_tensors + 1, sizeof *diff->tensors);
+    if (diff->tensors == NULL) return apr_no_memory(err, "the list of tensors");
+    for (size_t i = 0; i < diff->a->n_tensors; i++) {
+        const apr_tensor *const a = &diff->a->tensors[i], *const b = apr_model_find(diff->b, a->name);
+        diff->tensors[diff->n_tensors++] = (apr_tensor_diff){.a = a, .b = b};
+        diff->n_only_a += b == NULL;
+    }
+    for (size_t i = 0; i < diff->b->n_tensors; i++) {
+        const apr_tensor *const b = &diff->b->tensors[i];
+        if (apr_model_find(diff->a, b->name) != NULL) continue;
+        diff->tensors[diff->n_tensors++] = (apr_tensor_diff){.b = b};
+        diff->n_only_b++;
+    }
+    return APR_OK;
+}
+
+static apr_status compare_tensors(apr_model_diff *diff, double tolerance, const apr_progress *progress, apr_error *err)
+{
+    uint64_t total = 0, done = 0;
+
+    APR_TRY(pair_tensors(diff, err));
+    for (size_t i = 0; i < diff->a->n_tensors; i++) total += diff->a->tensors[i].n_bytes;
+    for (size_t i = 0; i < diff->n_tensors; i++) {
+        apr_tensor_diff *const pair = &diff->tensors[i];
+        const apr_tensor *const named = pair->a != NULL ? pair->a : pair->b;
+        apr_progress_report(progress, done, total, named->name);
+        APR_TRY(compare_pair(pair, tolerance, err));
+        diff->n_differing += pair->differs;
+        const bool same_values = pair->has_metrics && !pair->same_bytes && pair->metrics.max_at < 0 && pair->metrics.n_nonfinite == 0;
+        diff->n_same_bytes += pair->same_bytes;
+        diff->n_same_values += same_values;
+        diff->n_close += !pair->differs && !pair->same_bytes && !same_values;
+        done += pair->a != NULL ? pair->a->n_bytes : 0;
+    }
+    return APR_OK;
+}
+
+static apr_status compare(const apr_call *call, const apr_model *a, const apr_model *b, apr_error *err)
+{
+    const apr_diff_options *const options = call->options;
+    apr_model_diff diff = {.a = a, .b = b};
+    apr_meter meter;
+
+    const apr_progress progress = apr_meter_start(&meter, call->quiet);
+    apr_status status = apr_diff_facts(&diff, options->metadata, err);
+    if (status == APR_OK) status = compare_tensors(&diff, options->tolerance, &progress, err);
+    apr_meter_end(&meter);
+    if (status == APR_OK && call->answer->json) apr_diff_json(&diff, &call->answer->body);
+    else if (status == APR_OK) status = apr_diff_print(&diff, options->all, err);
+    if (status == APR_OK && (diff.n_facts > 0 || diff.n_differing > 0)) status = APR_E_NO; /* the answer itself says why */
+    apr_arena_close(&diff.arena);
+    return status;
+}
+
+static apr_status run_diff(const apr_call *call, apr_error *err)
+{
+    apr_model source_a, source_b = {0}, a = {0}, b = {0};
+
+    apr_status status = apr_model_open(&source_a, call->operands[0], err);
+    if (status == APR_OK) status = apr_model_open(&source_b, call->operands[1], err);
+    if (status == APR_OK) status = apr_canonical(&a, &source_a, err);
+    if (status == APR_OK) status = apr_canonical(&b, &source_b, err);
+    if (status == APR_OK) status = compare(call, &a, &b, err);
+    apr_model_close(&a);
+    apr_model_close(&b);
+    apr_model_close(&source_a);
+    apr_model_close(&source_b);
+    return status;
+}
+
+static const char *const examples[] = {"aprconv diff Qwen2.5-7B/ model.apr", "aprconv diff model-bf16.gguf model-q8_0.apr --tolerance 0.05",
+                                       NULL};
+const apr_command apr_diff_command = {.verb = "diff",
+                                      .operands = "A B",
+                                      .min_operands = 2,
+                                      .max_operands = 2,
+                                      .summary =
+                                          "compare two models, also across formats: hyperparameters, tokenizer, metadata, tensors, values",
+                                      .options = option_table,
+                                      .options_bytes = sizeof(apr_diff_options),
+                                      .examples = examples,
+                                      .run = run_diff};

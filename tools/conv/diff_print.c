@@ -1,0 +1,186 @@
+/* diff_print.c - the answer of aprconv diff, for a person and as JSON. */
+#include "formats/model/sink.h"
+#include "tools/cli/table.h"
+#include "tools/cli/text.h"
+#include "tools/conv/diff.h"
+
+#include <math.h>
+#include <string.h>
+
+static void print_model(const char *letter, const apr_model *model)
+{
+    char path[512];
+    printf("%s%s%s  %s: %s, %zu tensor%s%s\n", apr_bold(stdout), letter, apr_plain(stdout),
+           apr_clean_text(path, sizeof path, model->path, strlen(model->path)), apr_format_name(model->format), model->n_tensors,
+           model->n_tensors == 1 ? "" : "s",
+           model->dialect == APR_DIALECT_GGML ? ", llama.cpp's names: this family has no table of them" : "");
+}
+
+static apr_status print_facts(const apr_model_diff *diff, apr_error *err)
+{
+    static const apr_column columns[] = {{"", false}, {"", false}, {"A", false}, {"B", false}};
+    apr_table table;
+
+    if (diff->n_facts == 0) return APR_OK;
+    printf("\n");
+    apr_table_start(&table, columns, 4);
+    for (size_t i = 0; i < diff->n_facts; i++) {
+        apr_table_cell(&table, "%s", diff->facts[i].topic);
+        apr_table_cell(&table, "%s", diff->facts[i].name);
+        apr_table_cell(&table, "%s", diff->facts[i].a);
+        apr_table_cell(&table, "%s", diff->facts[i].b);
+    }
+    return apr_table_print(&table, stdout, 2, err);
+}
+
+/* Largest error and where, SNR, cosine, remark. */
+static void add_metrics(apr_table *table, const apr_metrics *m)
+{
+    const bool is_equal = m->max_at < 0;
+
+    apr_table_cell(table, is_equal ? "-" : "%.3g", (double)m->max_error);
+    apr_table_cell(table, is_equal ? "-" : "%lld", (long long)m->max_at);
+    apr_table_cell(table, is_equal ? "equal" : "%.1f", apr_metrics_snr_db(m));
+    apr_table_cell(table, is_equal ? "-" : "%.6f", apr_metrics_cosine(m));
+    if (m->n_nonfinite > 0) apr_table_cell(table, "%lld not finite", (long long)m->n_nonfinite);
+    else apr_table_cell(table, "%s", "");
+}
+
+/* The same five cells where there is nothing to measure. */
+static void add_remark(apr_table *table, const apr_tensor_diff *pair)
+{
+    const bool in_both = pair->a != NULL && pair->b != NULL;
+    char dims_a[128], dims_b[128];
+
+    for (int i = 0; i < 4; i++) apr_table_cell(table, "%s", !in_both ? "" : i == 2 && pair->same_bytes ? "same" : "-");
+    if (in_both && !pair->same_dims)
+        apr_table_cell(table, "%s against %s", apr_dims_text(pair->a, dims_a, sizeof dims_a),
+                       apr_dims_text(pair->b, dims_b, sizeof dims_b));
+    else apr_table_cell(table, "%s", in_both && !pair->same_bytes ? "other bytes" : "");
+}
+
+static void add_tensor(apr_table *table, const apr_tensor_diff *pair)
+{
+    apr_table_cell(table, "%s", pair->a != NULL ? pair->a->name : pair->b->name);
+    apr_table_cell(table, "%s", pair->a != NULL ? apr_dtypes[pair->a->dtype].name : "absent");
+    apr_table_cell(table, "%s", pair->b != NULL ? apr_dtypes[pair->b->dtype].name : "absent");
+    if (pair->has_metrics) add_metrics(table, &pair->metrics);
+    else add_remark(table, pair);
+}
+
+static apr_status print_tensors(const apr_model_diff *diff, bool all, apr_error *err)
+{
+    static const apr_column columns[] = {{"tensor", false}, {"A", false},     {"B", false},     {"max error", true},
+                                         {"at", true},      {"SNR dB", true}, {"cosine", true}, {"", false}};
+    apr_table table;
+
+    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < diff->n_tensors; i++)
+        if (all || !diff->tensors[i].same_bytes) add_tensor(&table, &diff->tensors[i]);
+    if (table.n_cells == 0) {
+        apr_table_close(&table);
+        return APR_OK;
+    }
+    printf("\n");
+    return apr_table_print(&table, stdout, 2, err);
+}
+
+static bool is_same(const apr_model_diff *diff) { return diff->n_facts == 0 && diff->n_differing == 0; }
+
+static void print_summary(const apr_model_diff *diff)
+{
+    const size_t n_both = diff->n_tensors - diff->n_only_a - diff->n_only_b, n_other = n_both - diff->n_same_bytes - diff->n_same_values;
+
+    printf("\n%zu tensor%s in both: %zu with the same bytes", n_both, n_both == 1 ? "" : "s", diff->n_same_bytes);
+    if (diff->n_same_values > 0) printf(", %zu with the same values in another type", diff->n_same_values);
+    if (diff->n_close > 0) printf(", %zu within the tolerance", diff->n_close);
+    if (n_other > diff->n_close) printf(", %zu different", n_other - diff->n_close);
+    if (diff->n_only_a > 0) printf("; %zu only in A", diff->n_only_a);
+    if (diff->n_only_b > 0) printf("; %zu only in B", diff->n_only_b);
+    if (diff->n_facts > 0) printf("; %zu other difference%s", diff->n_facts, diff->n_facts == 1 ? "" : "s");
+    printf("\n%s\n", !is_same(diff)      ? "A and B differ"
+                     : diff->n_close > 0 ? "A and B are the same within the tolerance"
+                                         : "A and B are the same model");
+}
+
+apr_status apr_diff_print(const apr_model_diff *diff, bool all, apr_error *err)
+{
+    print_model("A", diff->a);
+    print_model("B", diff->b);
+    APR_TRY(print_facts(diff, err));
+    APR_TRY(print_tensors(diff, all, err));
+    print_summary(diff);
+    return APR_OK;
+}
+
+/* --- JSON --- */
+
+static void put_string(apr_json_text *out, const char *key, const char *text) { apr_json_string(out, key, text, strlen(text)); }
+
+static void put_model(apr_json_text *out, const char *key, const apr_model *model)
+{
+    apr_json_open(out, key, '{');
+    put_string(out, "path", model->path);
+    put_string(out, "container", apr_format_name(model->format));
+    apr_json_uint(out, "n_tensors", model->n_tensors);
+    apr_json_close(out, '}');
+}
+
+static void put_tensor(apr_json_text *out, const char *key, const apr_tensor *tensor)
+{
+    if (tensor == NULL) {
+        apr_json_null(out, key);
+        return;
+    }
+    apr_json_open(out, key, '{');
+    put_string(out, "dtype", apr_dtypes[tensor->dtype].name);
+    apr_json_open(out, "shape", '[');
+    for (int i = 0; i < tensor->rank; i++) apr_json_int(out, NULL, tensor->dims[i]);
+    apr_json_close(out, ']');
+    apr_json_close(out, '}');
+}
+
+static void put_pair(apr_json_text *out, const apr_tensor_diff *pair)
+{
+    const apr_metrics *const m = &pair->metrics;
+
+    apr_json_open(out, NULL, '{');
+    put_string(out, "name", pair->a != NULL ? pair->a->name : pair->b->name);
+    put_tensor(out, "a", pair->a);
+    put_tensor(out, "b", pair->b);
+    apr_json_bool(out, "same_bytes", pair->same_bytes);
+    apr_json_bool(out, "differs", pair->differs);
+    if (pair->has_metrics) {
+        apr_json_real(out, "max_error", m->max_error);
+        apr_json_int(out, "max_error_at", m->max_at);
+        apr_json_real(out, "max_error_over_rms", apr_diff_relative_max(m));
+        apr_json_real(out, "rmse", apr_metrics_rmse(m));
+        apr_json_real(out, "snr_db", apr_metrics_snr_db(m));
+        apr_json_real(out, "cosine", apr_metrics_cosine(m));
+        apr_json_int(out, "n_nonfinite", m->n_nonfinite);
+    }
+    apr_json_close(out, '}');
+}
+
+void apr_diff_json(const apr_model_diff *diff, apr_json_text *out)
+{
+    apr_json_bool(out, "same", is_same(diff));
+    put_model(out, "a", diff->a);
+    put_model(out, "b", diff->b);
+    apr_json_uint(out, "n_same_bytes", diff->n_same_bytes);
+    apr_json_uint(out, "n_same_values", diff->n_same_values);
+    apr_json_uint(out, "n_differing", diff->n_differing);
+    apr_json_open(out, "differences", '[');
+    for (size_t i = 0; i < diff->n_facts; i++) {
+        apr_json_open(out, NULL, '{');
+        put_string(out, "topic", diff->facts[i].topic);
+        put_string(out, "name", diff->facts[i].name);
+        put_string(out, "a", diff->facts[i].a);
+        put_string(out, "b", diff->facts[i].b);
+        apr_json_close(out, '}');
+    }
+    apr_json_close(out, ']');
+    apr_json_open(out, "tensors", '[');
+    for (size_t i = 0; i < diff->n_tensors; i++) put_pair(out, &diff->tensors[i]);
+    apr_json_close(out, ']');
+}

@@ -1,0 +1,98 @@
+/* show.c - aprconv show: opens a model, counts what is in it, and hands it to the text or the JSON form. */
+#include "tools/conv/show.h"
+
+#include "formats/model/sink.h"
+
+static const apr_option option_table[] = {
+    {"tensors", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the list of tensors", APR_TO(apr_show_options, tensors)},
+    {"metadata", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the list of metadata keys", APR_TO(apr_show_options, metadata)},
+    {"filter", 0, APR_OPTION_STRING, "REGEX", NULL, "list only tensors whose name matches this extended regular expression",
+     APR_TO(apr_show_options, filter)},
+    {0},
+};
+
+void apr_model_count(const apr_model *model, apr_model_facts *facts)
+{
+    *facts = (apr_model_facts){0};
+    for (size_t i = 0; i < model->n_maps; i++) facts->file_bytes += model->maps[i].n_bytes;
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        const apr_tensor *const tensor = &model->tensors[i];
+        apr_type_share *const share = &facts->types[tensor->dtype];
+        share->n_tensors++;
+        share->n_weights += apr_tensor_elems(tensor);
+        share->n_bytes += tensor->n_bytes;
+        facts->n_weights += apr_tensor_elems(tensor) - (tensor->scale != NULL ? apr_tensor_elems(tensor->scale) : 0);
+        facts->tensor_bytes += tensor->n_bytes;
+        facts->n_reordered += tensor->origin_step.kind != APR_STEP_NONE;
+    }
+}
+
+double apr_bits_per_weight(uint64_t n_bytes, int64_t n_weights) { return n_weights > 0 ? 8.0 * (double)n_bytes / (double)n_weights : 0.0; }
+
+const char *apr_dialect_name(apr_dialect dialect) { return dialect == APR_DIALECT_GGML ? "ggml" : "hf"; }
+
+const char *apr_step_name(apr_step_kind kind)
+{
+    static const char *const names[] = {
+        [APR_STEP_NONE] = "none", [APR_STEP_PAIRS_TO_HALVES] = "pairs_to_halves", [APR_STEP_HALVES_TO_PAIRS] = "halves_to_pairs"};
+    return names[kind];
+}
+
+const char *apr_rope_name(apr_rope_kind kind)
+{
+    static const char *const names[] = {[APR_ROPE_PLAIN] = "none", [APR_ROPE_LINEAR] = "linear",     [APR_ROPE_LLAMA3] = "llama3",
+                                        [APR_ROPE_YARN] = "yarn",  [APR_ROPE_LONGROPE] = "longrope", [APR_ROPE_DYNAMIC] = "dynamic"};
+    return names[kind];
+}
+
+const char *apr_layer_kind_name(uint8_t kind)
+{
+    static const char *const names[] = {[APR_LAYER_FULL] = "full", [APR_LAYER_SLIDING] = "sliding", [APR_LAYER_LINEAR] = "linear"};
+    return names[kind];
+}
+
+const char *apr_vocab_kind_name(apr_vocab_kind kind)
+{
+    static const char *const names[] = {
+        [APR_VOCAB_NONE] = "none", [APR_VOCAB_BPE] = "byte-level BPE", [APR_VOCAB_SPM] = "SentencePiece BPE"};
+    return names[kind];
+}
+
+static apr_status compile_filter(regex_t *filter, const char *pattern, apr_error *err)
+{
+    char reason[128];
+    const int failure = regcomp(filter, pattern, REG_EXTENDED | REG_NOSUB);
+    if (failure == 0) return APR_OK;
+    regerror(failure, filter, reason, sizeof reason);
+    return apr_fail(err, APR_E_USAGE, "--filter: '%s' is no regular expression: %s", pattern, reason);
+}
+
+static apr_status run_show(const apr_call *call, apr_error *err)
+{
+    const apr_show_options *const options = call->options;
+    apr_model model;
+    regex_t filter;
+
+    if (options->filter != NULL) APR_TRY(compile_filter(&filter, options->filter, err));
+    apr_status status = apr_model_open(&model, call->operands[0], err);
+    if (status == APR_OK) {
+        const regex_t *const wanted = options->filter != NULL ? &filter : NULL;
+        if (call->answer->json) apr_show_json(&model, options, wanted, &call->answer->body);
+        else status = apr_show_text(&model, options, wanted, err);
+    }
+    apr_model_close(&model);
+    if (options->filter != NULL) regfree(&filter);
+    return status;
+}
+
+static const char *const examples[] = {"aprconv show model.gguf", "aprconv show Qwen2.5-7B/ --no-metadata --filter 'layers\\.0\\.'",
+                                       "aprconv show model.apr --json | jq .hyperparameters", NULL};
+const apr_command apr_show_command = {.verb = "show",
+                                      .operands = "FILE",
+                                      .min_operands = 1,
+                                      .max_operands = 1,
+                                      .summary = "what is in a model: header, hyperparameters, tokenizer, metadata, tensors",
+                                      .options = option_table,
+                                      .options_bytes = sizeof(apr_show_options),
+                                      .examples = examples,
+                                      .run = run_show};

@@ -1,0 +1,173 @@
+/* show_json.c - aprconv show --json: everything that show knows, complete. */
+#include "tools/conv/show.h"
+
+#include "formats/model/sink.h"
+#include "tools/conv/kv_text.h"
+
+#include <string.h>
+
+/* Absent strings are left out. */
+static void put_string(apr_json_text *out, const char *key, const char *text)
+{
+    if (text != NULL) apr_json_string(out, key, text, strlen(text));
+}
+
+static void put_header(const apr_model *model, const apr_model_facts *facts, apr_json_text *out)
+{
+    put_string(out, "path", model->path);
+    put_string(out, "container", apr_format_name(model->format));
+    put_string(out, "names", apr_dialect_name(model->dialect));
+    apr_json_uint(out, "file_bytes", facts->file_bytes);
+    apr_json_uint(out, "tensor_bytes", facts->tensor_bytes);
+    apr_json_uint(out, "n_tensors", model->n_tensors);
+    apr_json_int(out, "n_weights", facts->n_weights);
+    apr_json_real(out, "bits_per_weight", apr_bits_per_weight(facts->tensor_bytes, facts->n_weights));
+    apr_json_open(out, "origin", '{');
+    put_string(out, "format", apr_format_name(model->origin.format));
+    if (model->origin.format == APR_FORMAT_GGUF) apr_json_uint(out, "gguf_version", model->origin.gguf_version);
+    apr_json_bool(out, "requantized", model->origin.requantized);
+    apr_json_uint(out, "n_reordered", facts->n_reordered);
+    apr_json_close(out, '}');
+}
+
+static void put_rope(const apr_rope_scaling *rope, apr_json_text *out)
+{
+    apr_json_open(out, "rope_scaling", '{');
+    put_string(out, "kind", apr_rope_name(rope->kind));
+    if (rope->kind != APR_ROPE_PLAIN) {
+        apr_json_real(out, "factor", rope->factor);
+        apr_json_real(out, "low_freq_factor", rope->low_freq_factor);
+        apr_json_real(out, "high_freq_factor", rope->high_freq_factor);
+        apr_json_int(out, "original_context", rope->original_context);
+        apr_json_real(out, "beta_fast", rope->beta_fast);
+        apr_json_real(out, "beta_slow", rope->beta_slow);
+        apr_json_real(out, "attention_factor", rope->attention_factor);
+        apr_json_bool(out, "truncate", !rope->no_truncate);
+    }
+    apr_json_close(out, '}');
+}
+
+/* Numbers that the file does not say are left out. */
+static void put_hparams(const apr_model *model, apr_json_text *out)
+{
+    apr_hparams hparams = model->hparams; /* a copy: the table's accessors want to be able to write */
+
+    apr_json_open(out, "hyperparameters", '{');
+    put_string(out, "architecture", hparams.architecture);
+    put_string(out, "hf_class", hparams.hf_class);
+    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
+        const apr_hparam_field *const field = &apr_hparam_fields[i];
+        if (field->is_int && *apr_hparam_int(&hparams, field) != 0) apr_json_int(out, field->name, *apr_hparam_int(&hparams, field));
+        if (!field->is_int && *apr_hparam_real(&hparams, field) != 0.0) apr_json_real(out, field->name, *apr_hparam_real(&hparams, field));
+    }
+    put_rope(&hparams.rope, out);
+    apr_json_bool(out, "tie_word_embeddings", hparams.tie_word_embeddings);
+    apr_json_bool(out, "attention_bias", hparams.attention_bias);
+    apr_json_bool(out, "norm_topk_prob", hparams.norm_topk_prob);
+    put_string(out, "torch_dtype", hparams.torch_dtype);
+    if (hparams.layer_kinds != NULL) {
+        apr_json_open(out, "layer_kinds", '[');
+        for (int64_t i = 0; i < hparams.num_layers; i++) put_string(out, NULL, apr_layer_kind_name(hparams.layer_kinds[i]));
+        apr_json_close(out, ']');
+    }
+    apr_json_close(out, '}');
+}
+
+static void put_id(apr_json_text *out, const char *key, int32_t id)
+{
+    if (id < 0) apr_json_null(out, key);
+    else apr_json_int(out, key, id);
+}
+
+/* The tokens themselves are in the metadata of a GGUF and in tokenizer.json. */
+static void put_vocab(const apr_vocab *vocab, apr_json_text *out)
+{
+    apr_json_open(out, "tokenizer", '{');
+    put_string(out, "kind", apr_vocab_kind_name(vocab->kind));
+    put_string(out, "pre", vocab->pre);
+    put_string(out, "pattern", vocab->pattern);
+    apr_json_uint(out, "n_tokens", vocab->n_tokens);
+    apr_json_uint(out, "n_merges", vocab->n_merges);
+    put_id(out, "bos_id", vocab->bos_id);
+    put_id(out, "eos_id", vocab->eos_id);
+    put_id(out, "pad_id", vocab->pad_id);
+    put_id(out, "unk_id", vocab->unk_id);
+    apr_json_bool(out, "add_bos", vocab->add_bos);
+    apr_json_bool(out, "add_eos", vocab->add_eos);
+    apr_json_open(out, "stop_ids", '[');
+    for (size_t i = 0; i < vocab->n_stop_ids; i++) apr_json_int(out, NULL, vocab->stop_ids[i]);
+    apr_json_close(out, ']');
+    put_string(out, "chat_template", vocab->chat_template);
+    apr_json_close(out, '}');
+}
+
+static void put_metadata(const apr_kv_list *list, apr_json_text *out)
+{
+    apr_json_open(out, "metadata", '[');
+    for (size_t i = 0; i < list->n_items; i++) {
+        const apr_kv *const kv = &list->items[i];
+        apr_json_open(out, NULL, '{');
+        apr_json_string(out, "key", kv->key.text, kv->key.n_bytes);
+        put_string(out, "type", apr_kv_type_name(kv->type));
+        if (kv->type == APR_KV_ARRAY) put_string(out, "elem_type", apr_kv_type_name(kv->elem_type));
+        apr_kv_json(out, "value", kv);
+        apr_json_close(out, '}');
+    }
+    apr_json_close(out, ']');
+}
+
+static void put_types(const apr_model_facts *facts, apr_json_text *out)
+{
+    apr_json_open(out, "types", '[');
+    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
+        const apr_type_share *const share = &facts->types[d];
+        if (share->n_tensors == 0) continue;
+        apr_json_open(out, NULL, '{');
+        put_string(out, "dtype", apr_dtypes[d].name);
+        apr_json_int(out, "n_tensors", share->n_tensors);
+        apr_json_int(out, "n_weights", share->n_weights);
+        apr_json_uint(out, "n_bytes", share->n_bytes);
+        apr_json_close(out, '}');
+    }
+    apr_json_close(out, ']');
+}
+
+static void put_tensor(const apr_tensor *tensor, apr_json_text *out)
+{
+    apr_json_open(out, NULL, '{');
+    put_string(out, "name", tensor->name);
+    put_string(out, "dtype", apr_dtypes[tensor->dtype].name);
+    apr_json_open(out, "shape", '[');
+    for (int i = 0; i < tensor->rank; i++) apr_json_int(out, NULL, tensor->dims[i]);
+    apr_json_close(out, ']');
+    apr_json_uint(out, "n_bytes", tensor->n_bytes);
+    put_string(out, "origin_name", tensor->origin_name);
+    if (tensor->origin_step.kind != APR_STEP_NONE) put_string(out, "step", apr_step_name(tensor->origin_step.kind));
+    if (tensor->scale != NULL) put_string(out, "scale", tensor->scale->name);
+    apr_json_close(out, '}');
+}
+
+void apr_show_json(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_json_text *out)
+{
+    apr_model_facts facts;
+
+    apr_model_count(model, &facts);
+    put_header(model, &facts, out);
+    put_hparams(model, out);
+    put_vocab(&model->vocab, out);
+    if (options->metadata) put_metadata(&model->kv, out);
+    apr_json_open(out, "attachments", '[');
+    for (size_t i = 0; i < model->n_attachments; i++) {
+        apr_json_open(out, NULL, '{');
+        put_string(out, "name", model->attachments[i].name);
+        apr_json_uint(out, "n_bytes", model->attachments[i].n_bytes);
+        apr_json_close(out, '}');
+    }
+    apr_json_close(out, ']');
+    put_types(&facts, out);
+    if (!options->tensors) return;
+    apr_json_open(out, "tensors", '[');
+    for (size_t i = 0; i < model->n_tensors; i++)
+        if (apr_is_shown(filter, &model->tensors[i])) put_tensor(&model->tensors[i], out);
+    apr_json_close(out, ']');
+}

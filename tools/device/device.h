@@ -1,0 +1,51 @@
+/* device.h - --device host|cuda|auto|ref: where a session is to run, and the words for what is given up. */
+#ifndef APR_TOOLS_DEVICE_H
+#define APR_TOOLS_DEVICE_H
+
+#include "runtime/session/session.h"
+#include "tools/cli/cli.h"
+
+typedef enum { APR_DEVICE_HOST, APR_DEVICE_CUDA, APR_DEVICE_AUTO, APR_DEVICE_REF } apr_device_choice;
+
+typedef struct apr_device_options {
+    int device; /* apr_device_choice */
+    int64_t ordinal;
+    uint64_t headroom;
+    int fp8; /* apr_fp8_choice */
+    bool force, direct;
+} apr_device_options;
+
+#define APR_DEVICE_OPTIONS(type, member)                                                                                              \
+    {"device",                                                                                                                        \
+     0,                                                                                                                               \
+     APR_OPTION_CHOICE,                                                                                                               \
+     "host|cuda|auto|ref",                                                                                                            \
+     "host",                                                                                                                          \
+     "where to run; auto: on the GPU, and on the host when that fails; ref: on the host, in the plain loops that others are held to", \
+     APR_TO(type, member.device),                                                                                                     \
+     .group = "Device"},                                                                                                              \
+        {"gpu", 0, APR_OPTION_INT, "N", "0", "which GPU, as CUDA counts them", APR_TO(type, member.ordinal), .min = 0, .max = 1024},  \
+        {"direct",                                                                                                                    \
+         0,                                                                                                                           \
+         APR_OPTION_FLAG,                                                                                                             \
+         NULL,                                                                                                                        \
+         "yes",                                                                                                                       \
+         "read packed weights directly; --no-direct: as FP16 copies, or tile by tile",                                                \
+         APR_TO(type, member.direct)},                                                                                                \
+        {"fp8",                                                                                                                       \
+         0,                                                                                                                           \
+         APR_OPTION_CHOICE,                                                                                                           \
+         "auto|on|off",                                                                                                               \
+         "auto",                                                                                                                      \
+         "products of FP8 weights in FP8: on rounds what is multiplied with them, too; auto: as exact as others",                     \
+         APR_TO(type, member.fp8)},                                                                                                   \
+        {"headroom",           0, APR_OPTION_SIZE, "SIZE", "1G", "memory of the GPU to leave free", APR_TO(type, member.headroom),    \
+         .min = APR_LEAST_SIZE},                                                                                                      \
+    {                                                                                                                                 \
+        "force", 0, APR_OPTION_FLAG, NULL, NULL, "run on the GPU even when the plan does not fit", APR_TO(type, member.force)         \
+    }
+
+/* Sets what a session must know to run there. With auto and no usable GPU it stays on the host, and says so on stderr. */
+apr_status apr_device_choose(const apr_device_options *options, apr_session_options *session, apr_error *err);
+
+#endif

@@ -1,0 +1,30 @@
+/* probe.h - tries a risky feature of a GPU in a child process with a time limit, and remembers what came of it.
+ *
+ * A kernel that was never meant for a card can take its process along, or hang. So the child does it, and the verdict is
+ * kept for that device, driver and library in $XDG_CACHE_HOME/aprkit (or ~/.cache/aprkit), one small file each. */
+#ifndef APR_TOOLS_PROBE_H
+#define APR_TOOLS_PROBE_H
+
+#include "kernels/cuda/api.h"
+#include "runtime/program/capability.h"
+
+#include <stdbool.h>
+
+enum { APR_PROBE_SECONDS = 20 };
+
+typedef struct apr_probed {
+    apr_probe_verdict verdict;
+    bool from_cache;
+    char story[256]; /* "right", or what went wrong */
+} apr_probed;
+
+extern const char *const apr_probe_names[APR_CUDA_PROBE_COUNT]; /* "fp16", "fp8" */
+
+/* again: asks the device even when there is a verdict. APR_E_IO when no child could be started. */
+apr_status apr_probe_ask(const apr_cuda_facts *facts, apr_cuda_probe which, bool again, apr_probed *probed, apr_error *err);
+
+/* Runs argv (ends with NULL) as a child, its stderr collected as text, and kills it after so many seconds: *exit_code is
+ * then -1; -2 when a signal ended it. */
+apr_status apr_probe_child(const char *const *argv, int seconds, int *exit_code, char *text, size_t n_text, apr_error *err);
+
+#endif

@@ -1,0 +1,162 @@
+/* sizes.c - a model of names and shapes, and its weights' sizes by recipe. */
+#include "tools/plan/sizes.h"
+
+#include "formats/base/bytes.h"
+#include "formats/hf/hf_quantization.h"
+#include "formats/model/packed_weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static apr_dtype stored_dtype(const apr_hparams *hparams)
+{
+    static const struct {
+        const char *name;
+        apr_dtype dtype;
+    } names[] = {{"float32", APR_F32}, {"float16", APR_F16}, {"bfloat16", APR_BF16}};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (hparams->torch_dtype != NULL && strcmp(hparams->torch_dtype, names[i].name) == 0) return names[i].dtype;
+    return APR_BF16;
+}
+
+apr_status apr_skeleton_model(apr_model *model, const apr_program *program, const apr_model *source, apr_error *err)
+{
+    *model =
+        (apr_model){.path = source->path, .format = APR_FORMAT_CONFIG, .hparams = source->hparams, .quantization = source->quantization};
+    model->tensors = apr_arena_array(&model->arena, program->n_weights + 1, sizeof *model->tensors);
+    if (model->tensors == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < program->n_weights; i++) {
+        const apr_weight_slot *const slot = &program->weights[i];
+        apr_tensor *const tensor = &model->tensors[model->n_tensors];
+        if (slot->optional) continue; /* a config that means it says so: the slot is then required */
+        *tensor = (apr_tensor){.name = slot->name, .dtype = stored_dtype(&source->hparams), .rank = slot->rank};
+        for (int d = 0; d < slot->rank; d++) tensor->dims[d] = slot->dims[d];
+        APR_TRY(apr_tensor_size(tensor, source->path, err));
+        model->n_tensors++;
+    }
+    return apr_model_index_names(model, err);
+}
+
+static uint64_t pad(uint64_t n_bytes) { return apr_align_up(n_bytes, 64); }
+
+/* Weights and FP8 row scales are two tensors of the file. */
+static uint64_t stored_bytes(const apr_tensor *tensor, apr_dtype to)
+{
+    const bool new_scales = to == APR_F8_E4M3 && tensor->dtype != to;
+    const uint64_t scales = new_scales ? (uint64_t)apr_tensor_rows(tensor) * sizeof(float) : 0;
+    const uint64_t kept_scales = tensor->dtype == to && tensor->scale != NULL ? tensor->scale->n_bytes : 0;
+    return pad(apr_recipe_bytes(tensor, to) - scales) + pad(scales) + pad(kept_scales);
+}
+
+/* --- of a skeleton, by its quantization_config --- */
+
+static apr_module_kind module_kind(const apr_weight_slot *slot, const apr_tensor *tensor)
+{
+    const apr_purpose purpose = apr_find_purpose(tensor).purpose;
+
+    if (slot->role == APR_ROLE_VECTORS || purpose == APR_FOR_EMBEDDING || purpose == APR_FOR_ROUTER || purpose == APR_FOR_SMALL)
+        return APR_MODULE_OTHER; /* no producer quantizes these */
+    if (slot->role == APR_ROLE_HEAD) return APR_MODULE_HEAD;
+    return slot->role == APR_ROLE_EXPERTS ? APR_MODULE_EXPERTS : APR_MODULE_LINEAR;
+}
+
+static uint64_t published_bytes(const apr_model *skeleton, const apr_weight_slot *slot, const apr_tensor *tensor)
+{
+    char module[512];
+    apr_slot_name(slot, 0, module, sizeof module);
+    const size_t n = strlen(module);
+    if (n > 7 && strcmp(module + n - 7, ".weight") == 0) module[n - 7] = '\0';
+    const apr_quant_scheme *const scheme = apr_quantization_of(skeleton->quantization, module, module_kind(slot, tensor));
+    if (scheme == NULL) return stored_bytes(tensor, tensor->dtype);
+    return apr_quant_bytes(scheme, slot->rank == 3 ? slot->dims[0] : 1, slot->dims[slot->rank - 2], slot->dims[slot->rank - 1]);
+}
+
+static apr_status check_understood(const apr_model *skeleton, apr_error *err)
+{
+    const apr_quantization *const q = skeleton->quantization;
+    if (q == NULL || q->problem == NULL) return APR_OK;
+    return apr_fail(err, APR_E_UNSUPPORTED,
+                    "%s: the weights are quantized by '%s', of which one thing is not understood: %s; give --dtype TYPE to plan a type of "
+                    "your own",
+                    skeleton->path, q->method, q->problem);
+}
+
+/* --- by recipe --- */
+
+typedef struct sizing {
+    const apr_model *model;
+    const apr_tensor *next;        /* of a skeleton: the tensor of the next slot that has one */
+    const apr_recipe_line **lines; /* [n_tensors] of each tensor; NULL: it is left out */
+} sizing;
+
+static uint64_t bytes_by_recipe(const sizing *s, const apr_tensor *tensor)
+{
+    const apr_recipe_line *const line = tensor != NULL ? s->lines[tensor - s->model->tensors] : NULL;
+    return line != NULL ? stored_bytes(tensor, line->to) : 0;
+}
+
+static uint64_t bytes_by_name(const sizing *s, const char *name) { return bytes_by_recipe(s, apr_model_find(s->model, name)); }
+
+/* One tensor of a slot: itself, or the parts of it when it is packed. */
+static uint64_t bytes_of_tensor(const sizing *s, const apr_weight_slot *slot, int64_t index)
+{
+    char name[512], part[576];
+    uint64_t bytes;
+
+    apr_slot_name(slot, index, name, sizeof name);
+    bytes = bytes_by_name(s, name);
+    size_t n = strlen(name);
+    if (n > 7 && strcmp(name + n - 7, ".weight") == 0) n -= 7;
+    const apr_tensor *const whole = apr_model_find(s->model, name);
+    const bool is_whole = whole != NULL && (apr_dtype_is_float(whole->dtype) || apr_dtype_is_quantized(whole->dtype));
+    for (size_t i = 0; !is_whole && apr_packed_endings[i] != NULL; i++) {
+        snprintf(part, sizeof part, "%.*s%s", (int)n, name, apr_packed_endings[i]);
+        bytes += bytes_by_name(s, part);
+    }
+    return bytes;
+}
+
+/* Of a skeleton, whose tensors stand in the order of the slots; nothing optional is there. */
+static uint64_t skeleton_bytes(sizing *s, const apr_weight_slot *slot, const char *mixture)
+{
+    if (slot->optional) return 0;
+    const apr_tensor *const tensor = s->next++;
+    const uint64_t each = mixture == NULL ? published_bytes(s->model, slot, tensor) : bytes_by_recipe(s, tensor);
+    return each > UINT64_MAX / (uint64_t)slot->count ? UINT64_MAX : each * (uint64_t)slot->count;
+}
+
+static apr_status slot_bytes(const sizing *s, const apr_weight_slot *slot, uint64_t *bytes, apr_error *err)
+{
+    *bytes = 0;
+    for (int64_t i = 0; i < slot->count; i++) {
+        const uint64_t each = bytes_of_tensor(s, slot, i);
+        char name[512];
+        if (each == 0 && !slot->optional)
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: no tensor '%s', which a %s model has; plan from its config.json instead",
+                            s->model->path, apr_slot_name(slot, i, name, sizeof name), s->model->hparams.architecture);
+        *bytes += each;
+    }
+    return APR_OK;
+}
+
+apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, const char *mixture, uint64_t *bytes, apr_error *err)
+{
+    const apr_recipe_options options = {.mixture = mixture, .allow_requantize = true, .limits = {.container = "APR"}};
+    apr_recipe recipe;
+    sizing s = {.model = model, .next = model->tensors};
+    const bool is_skeleton = model->format == APR_FORMAT_CONFIG;
+
+    if (is_skeleton && mixture == NULL) APR_TRY(check_understood(model, err));
+    APR_TRY(apr_recipe_make(&recipe, model, &options, err));
+    apr_status status = APR_OK;
+    s.lines = apr_arena_array(&recipe.arena, model->n_tensors + 1, sizeof *s.lines);
+    if (s.lines == NULL) status = apr_no_memory(err, "the sizes of the weights");
+    for (size_t i = 0; status == APR_OK && i < recipe.n_lines; i++) s.lines[recipe.lines[i].tensor - model->tensors] = &recipe.lines[i];
+    for (size_t i = 0; status == APR_OK && i < program->n_weights; i++) {
+        if (is_skeleton) bytes[i] = skeleton_bytes(&s, &program->weights[i], mixture);
+        else status = slot_bytes(&s, &program->weights[i], &bytes[i], err);
+    }
+    apr_recipe_close(&recipe);
+    return status;
+}

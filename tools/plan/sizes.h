@@ -1,0 +1,21 @@
+/* sizes.h - how many bytes each weight of a program takes: as a file has it, or as a recipe would make it.
+ *
+ * The one place where the plan's question (runtime) meets the recipe's answer (quant); neither knows the other. */
+#ifndef APR_TOOLS_SIZES_H
+#define APR_TOOLS_SIZES_H
+
+#include "formats/model/model.h"
+#include "quant/recipe.h"
+#include "runtime/program/program.h"
+
+/* The tensors that a checkpoint of this program has, by name and shape, as floats of the type that `source` states: for a bare
+ * config.json, or weights in a layout that is not read. One tensor stands for all of a slot. Close with apr_model_close; source
+ * must outlive it. */
+apr_status apr_skeleton_model(apr_model *model, const apr_program *program, const apr_model *source, apr_error *err);
+
+/* bytes[program->n_weights]: each weight as `mixture` would store it in an APR file, padded to 64 bytes; NULL keeps the types: of
+ * a skeleton those of its quantization_config, and APR_E_UNSUPPORTED when that is not understood. 0 for weights the model does
+ * not have. */
+apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, const char *mixture, uint64_t *bytes, apr_error *err);
+
+#endif

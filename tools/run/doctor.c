@@ -1,0 +1,211 @@
+/* doctor.c - the CUDA library, the driver, each device with its capabilities, probes and bandwidths. */
+#include "tools/run/doctor.h"
+
+#include "kernels/cuda_loader.h"
+#include "runtime/plan/gpus.h"
+#include "tools/cli/text.h"
+#include "tools/device/probe.h"
+
+#include <string.h>
+
+typedef struct doctor_options {
+    int probe, drill; /* index, or -1 */
+    int64_t ordinal;
+    int fp8; /* apr_fp8_choice */
+    bool again, no_measure;
+} doctor_options;
+
+const apr_option apr_doctor_options[] = {
+    {"gpu", 0, APR_OPTION_INT, "N", "-1", "only this GPU, as CUDA counts them; -1: all", APR_TO(doctor_options, ordinal), .min = -1,
+     .max = 1024},
+    {"fp8", 0, APR_OPTION_CHOICE, "auto|on|off", "auto", "matrix products of FP8: where nothing speaks against them, always, never",
+     APR_TO(doctor_options, fp8)},
+    {"again", 0, APR_OPTION_FLAG, NULL, NULL, "probe once more, even where there is a verdict", APR_TO(doctor_options, again)},
+    {"quick", 0, APR_OPTION_FLAG, NULL, NULL, "measure no bandwidth", APR_TO(doctor_options, no_measure)},
+    {"probe", 0, APR_OPTION_CHOICE, "fp16|fp8", NULL, "run one probe in this very process; exit code 0: right",
+     APR_TO(doctor_options, probe), .group = "What the probes' child processes are started with"},
+    {"drill", 0, APR_OPTION_CHOICE, "out-of-bounds|bad-gemm|hang", NULL, "make that fault happen, and see it reported",
+     APR_TO(doctor_options, drill)},
+    {0},
+};
+const size_t apr_doctor_options_bytes = sizeof(doctor_options);
+
+const char *const apr_doctor_examples[] = {"aprrun doctor", "aprrun doctor --again --json", NULL};
+
+static const apr_cuda_options small_context = {.stack_bytes = APR_DEFAULT_STACK_BYTES};
+
+/* "13.0" */
+static const char *version_text(int version, char *text, size_t n)
+{
+    snprintf(text, n, "%d.%d", version / 1000, version % 1000 / 10);
+    return text;
+}
+
+static apr_status run_one_probe(const apr_cuda_api *cuda, int ordinal, apr_cuda_probe which, apr_error *err)
+{
+    apr_cuda_device *device;
+    APR_TRY(cuda->open(&device, ordinal, &small_context, err));
+    const apr_status status = cuda->probe(device, which, err);
+    cuda->close(device);
+    return status;
+}
+
+static apr_status run_one_drill(const apr_cuda_api *cuda, int ordinal, apr_cuda_drill which, apr_error *err)
+{
+    static const uint64_t workspace_bytes = (uint64_t)32 << 20;
+    apr_cuda_device *device;
+    void *workspace;
+    int version;
+
+    APR_TRY(cuda->open(&device, ordinal, &small_context, err));
+    apr_status status = cuda->alloc(device, workspace_bytes, "workspace", &workspace, err);
+    if (status == APR_OK && which == APR_CUDA_DRILL_BAD_GEMM) status = cuda->start_blas(device, workspace, workspace_bytes, &version, err);
+    if (status == APR_OK) status = cuda->drill(device, which, err);
+    cuda->close(device);
+    return status;
+}
+
+/* One device, gathered before anything is printed. */
+typedef struct findings {
+    apr_cuda_facts facts;
+    apr_capability capability;
+    apr_probed probed[APR_CUDA_PROBE_COUNT];
+    double read, upload; /* bytes/s; 0: not measured */
+    char complaint[1024];
+} findings;
+
+static apr_status examine(const apr_cuda_api *cuda, int ordinal, const doctor_options *o, findings *f, apr_error *err)
+{
+    apr_error own = {0};
+    apr_cuda_device *device;
+
+    *f = (findings){0};
+    APR_TRY(cuda->facts(ordinal, &f->facts, err));
+    if (apr_capability_of(&f->capability, f->facts.major, f->facts.minor, cuda->architectures, &own) != APR_OK) {
+        snprintf(f->complaint, sizeof f->complaint, "%s", own.text);
+        return APR_OK;
+    }
+    APR_TRY(apr_probe_ask(&f->facts, APR_CUDA_PROBE_FP16, o->again, &f->probed[APR_CUDA_PROBE_FP16], err));
+    if (apr_capability_wants_probe(&f->capability, (apr_fp8_choice)o->fp8))
+        APR_TRY(apr_probe_ask(&f->facts, APR_CUDA_PROBE_FP8, o->again, &f->probed[APR_CUDA_PROBE_FP8], err));
+    if (o->no_measure) return APR_OK;
+    apr_status status = cuda->open(&device, ordinal, &small_context, &own);
+    if (status == APR_OK) {
+        status = cuda->bandwidth(device, &f->read, &f->upload, &own);
+        cuda->close(device);
+    }
+    if (status != APR_OK) snprintf(f->complaint, sizeof f->complaint, "%s", own.text);
+    return APR_OK;
+}
+
+static const char *verdict_name(const apr_probed *p)
+{
+    static const char *const names[] = {[APR_PROBE_UNKNOWN] = "not tried", [APR_PROBE_RIGHT] = "right", [APR_PROBE_WRONG] = "wrong"};
+    return names[p->verdict];
+}
+
+static void put(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
+
+static void device_json(apr_json_text *json, const findings *f, const doctor_options *o)
+{
+    apr_json_open(json, NULL, '{');
+    put(json, "name", f->facts.name);
+    apr_json_int(json, "ordinal", f->facts.ordinal);
+    apr_json_int(json, "major", f->facts.major);
+    apr_json_int(json, "minor", f->facts.minor);
+    apr_json_int(json, "sms", f->facts.n_sms);
+    apr_json_uint(json, "memory_bytes", f->facts.total_bytes);
+    if (f->facts.used_bytes != UINT64_MAX) apr_json_uint(json, "memory_used_bytes", f->facts.used_bytes);
+    put(json, "driver", f->facts.driver);
+    if (f->complaint[0] != '\0') put(json, "error", f->complaint);
+    if (f->capability.family != NULL) {
+        put(json, "family", f->capability.family);
+        put(json, "code", f->capability.code == APR_CODE_NATIVE ? "native" : "ptx");
+        apr_json_bool(json, "fp8_units", f->capability.fp8_units);
+        apr_json_bool(json, "fp4_units", f->capability.fp4_units);
+    }
+    apr_json_bool(json, "fp8_used", apr_capability_uses_fp8(&f->capability, (apr_fp8_choice)o->fp8, f->probed[APR_CUDA_PROBE_FP8].verdict));
+    apr_json_open(json, "probes", '{');
+    for (int i = 0; i < APR_CUDA_PROBE_COUNT; i++) put(json, apr_probe_names[i], verdict_name(&f->probed[i]));
+    apr_json_close(json, '}');
+    if (f->read > 0) apr_json_real(json, "read_bytes_per_second", f->read);
+    if (f->upload > 0) apr_json_real(json, "upload_bytes_per_second", f->upload);
+    apr_json_close(json, '}');
+}
+
+static void line(const char *label, const char *text) { printf("  %-14s %s\n", label, text); }
+
+static void device_text(const findings *f, const doctor_options *o)
+{
+    static const char *const labels[APR_CUDA_PROBE_COUNT] = {"FP16 probe", "FP8 probe"};
+    char text[600], size[2][APR_SMALL_TEXT];
+
+    printf("GPU %d: %s\n", f->facts.ordinal, f->facts.name);
+    snprintf(text, sizeof text, "%d.%d, %s%s", f->facts.major, f->facts.minor,
+             f->capability.family != NULL ? f->capability.family : "unknown",
+             f->capability.code == APR_CODE_PTX ? ", by PTX: the driver compiles it at the first start" : ", native code");
+    line("capability", text);
+    snprintf(text, sizeof text, "%s%s%s, %d SMs", apr_size_text(size[0], f->facts.total_bytes),
+             f->facts.used_bytes != UINT64_MAX ? ", in use " : "",
+             f->facts.used_bytes != UINT64_MAX ? apr_size_text(size[1], f->facts.used_bytes) : "", f->facts.n_sms);
+    line("memory", text);
+    if (f->read > 0) {
+        snprintf(text, sizeof text, "read %.0f GB/s, from pinned host memory %.1f GB/s", f->read / 1e9, f->upload / 1e9);
+        line("bandwidth", text);
+    }
+    for (int i = 0; i < APR_CUDA_PROBE_COUNT; i++) {
+        const apr_probed *const p = &f->probed[i];
+        snprintf(text, sizeof text, "%s%s%s%s", verdict_name(p), p->story[0] != '\0' ? ": " : "", p->story,
+                 p->from_cache ? " (as seen before)" : "");
+        line(labels[i], text);
+    }
+    snprintf(text, sizeof text, "units: %s; FP4 units: %s; %s", f->capability.fp8_units ? "yes" : "no",
+             f->capability.fp4_units ? "yes" : "no",
+             apr_capability_uses_fp8(&f->capability, (apr_fp8_choice)o->fp8, f->probed[APR_CUDA_PROBE_FP8].verdict)
+                 ? "may be used, with --fp8 on"
+             : f->capability.fp8_fault != NULL && o->fp8 == APR_FP8_AUTO ? f->capability.fp8_fault
+                                                                         : "weights of FP8 are decoded");
+    line("FP8", text);
+    if (f->complaint[0] != '\0') line("but", f->complaint);
+}
+
+static apr_status examine_all(const apr_call *call, const apr_cuda_api *cuda, apr_error *err)
+{
+    const doctor_options *const o = call->options;
+    apr_json_text *const json = &call->answer->body;
+    char versions[2][16], text[200];
+    findings f;
+    int n;
+
+    APR_TRY(cuda->count(&n, err));
+    const int first = o->ordinal >= 0 ? (int)o->ordinal : 0, end = o->ordinal >= 0 ? (int)o->ordinal + 1 : n;
+    if (call->answer->json) apr_json_open(json, "devices", '[');
+    apr_status status = APR_OK;
+    for (int i = first; i < end && status == APR_OK; i++) {
+        status = examine(cuda, i, o, &f, err);
+        if (status != APR_OK) break;
+        if (i == first && !call->answer->json) {
+            snprintf(text, sizeof text, "%s, which knows CUDA %s; linked with CUDA %s",
+                     f.facts.driver[0] != '\0' ? f.facts.driver : "unknown",
+                     version_text(f.facts.driver_version, versions[0], sizeof versions[0]),
+                     version_text(f.facts.runtime_version, versions[1], sizeof versions[1]));
+            printf("driver           %s\nnative code for  %s\n", text, cuda->architectures);
+        }
+        if (call->answer->json) device_json(json, &f, o);
+        else device_text(&f, o);
+    }
+    if (call->answer->json) apr_json_close(json, ']');
+    return status;
+}
+
+apr_status apr_run_doctor(const apr_call *call, apr_error *err)
+{
+    const doctor_options *const o = call->options;
+    const int ordinal = o->ordinal >= 0 ? (int)o->ordinal : 0;
+    const apr_cuda_api *cuda;
+
+    APR_TRY(apr_cuda_load(&cuda, err));
+    if (o->probe >= 0) return run_one_probe(cuda, ordinal, (apr_cuda_probe)o->probe, err);
+    if (o->drill >= 0) return run_one_drill(cuda, ordinal, (apr_cuda_drill)o->drill, err);
+    return examine_all(call, cuda, err);
+}

@@ -1,0 +1,150 @@
+/* golden_arrays.c - opens model and arrays, prints a line for each array and grouping. */
+#include "tools/run/golden_arrays.h"
+
+#include "tools/cli/table.h"
+
+#include <string.h>
+
+bool apr_is_golden_arrays(const char *path)
+{
+    static const char ending[] = ".safetensors";
+    const size_t n = strlen(path), n_ending = sizeof ending - 1;
+    return n >= n_ending && strcmp(path + n - n_ending, ending) == 0;
+}
+
+/* --- why a bound is what it is --- */
+
+void apr_golden_add_reason(apr_golden_reasons *reasons, const apr_run_bound *reason)
+{
+    if (reason->relative == 0.0) return;
+    for (size_t i = 0; i < reasons->n; i++)
+        if (reasons->seen[i].relative == reason->relative) return;
+    if (reasons->n < sizeof reasons->seen / sizeof *reasons->seen) reasons->seen[reasons->n++] = *reason;
+}
+
+void apr_golden_print_reasons(const apr_golden_reasons *reasons)
+{
+    for (size_t i = 0; i < reasons->n; i++)
+        printf("  bound: %g of the largest recorded number: %s\n", reasons->seen[i].relative, reasons->seen[i].reason);
+}
+
+void apr_golden_reason_json(apr_json_text *json, const apr_run_bound *reason)
+{
+    if (reason->relative == 0.0) return;
+    apr_json_real(json, "bound_relative", reason->relative);
+    apr_json_string(json, "bound_reason", reason->reason, strlen(reason->reason));
+}
+
+/* --- figures --- */
+
+typedef struct printing {
+    const apr_call *call;
+    apr_table table;
+    apr_golden_reasons reasons;
+    bool all_good;
+} printing;
+
+static const struct {
+    const char *id, *title;
+} whats[] = {
+    [APR_GOLDEN_LOGITS] = {"logits", "logits"},
+    [APR_GOLDEN_HIDDEN] = {"hidden", "hidden states"},
+    [APR_GOLDEN_SECOND] = {"second_text", "a second text after the first"},
+    [APR_GOLDEN_AGAIN] = {"first_text_again", "the first text again"},
+};
+
+static void figure_json(apr_json_text *json, const apr_golden_figure *f)
+{
+    apr_json_open(json, NULL, '{');
+    apr_json_string(json, "what", whats[f->what].id, strlen(whats[f->what].id));
+    apr_json_int(json, "tokens_at_a_time", f->n_together);
+    apr_json_bool(json, "passed", f->n_good == f->n_rows);
+    apr_json_int(json, "good", f->n_good);
+    apr_json_int(json, "judged", f->n_rows);
+    apr_json_real(json, "worst", f->worst);
+    apr_json_real(json, "worst_relative", f->peak > 0 ? f->worst / f->peak : f->worst);
+    apr_json_real(json, "bound", f->bound);
+    apr_golden_reason_json(json, &f->reason);
+    if (f->first_bad[0] != '\0') apr_json_string(json, "first_bad", f->first_bad, strlen(f->first_bad));
+    apr_json_close(json, '}');
+}
+
+static void figure_row(apr_table *table, const apr_golden_figure *f)
+{
+    apr_table_cell(table, "%s", f->n_good == f->n_rows ? "pass" : "FAIL");
+    apr_table_cell(table, "%s", whats[f->what].title);
+    if (f->n_together == f->n_tokens) apr_table_cell(table, "as one prompt");
+    else if (f->n_together == 1) apr_table_cell(table, "token by token");
+    else apr_table_cell(table, "in pieces of %lld", (long long)f->n_together);
+    apr_table_cell(table, "%lld of %lld", (long long)f->n_good, (long long)f->n_rows);
+    apr_table_cell(table, "off by %.2g of the largest, bound %.2g", f->peak > 0 ? f->worst / f->peak : f->worst,
+                   f->peak > 0 ? f->bound / f->peak : f->bound);
+    if (f->first_bad[0] != '\0') apr_table_cell(table, "first: %s", f->first_bad);
+    else apr_table_cell(table, "%s", "");
+}
+
+static apr_status on_figure(void *user, const apr_golden_figure *f, apr_error *err)
+{
+    printing *const p = user;
+    (void)err;
+    p->all_good &= f->n_good == f->n_rows;
+    apr_golden_add_reason(&p->reasons, &f->reason);
+    if (p->call->answer->json) figure_json(&p->call->answer->body, f);
+    else figure_row(&p->table, f);
+    return APR_OK;
+}
+
+/* What was not recorded is not judged, and that is said. */
+static void say_absent(const apr_golden_arrays *a, const apr_call *call)
+{
+    const struct {
+        const char *name;
+        bool absent;
+    } arrays[] = {{"logits", a->logits == NULL}, {"hidden", a->hidden == NULL}, {"ids2, last2", a->last2 == NULL}};
+
+    if (call->answer->json) apr_json_open(&call->answer->body, "not_recorded", '[');
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        if (!arrays[i].absent) continue;
+        if (call->answer->json) apr_json_string(&call->answer->body, NULL, arrays[i].name, strlen(arrays[i].name));
+        else printf("  not recorded, not judged: %s\n", arrays[i].name);
+    }
+    if (call->answer->json) apr_json_close(&call->answer->body, ']');
+}
+
+static apr_status print_figures(const apr_running *r, const apr_golden_arrays *a, const apr_call *call, double tolerance, bool *all_good,
+                                apr_error *err)
+{
+    static const apr_column columns[6];
+    printing p = {.call = call, .all_good = true};
+
+    apr_table_start(&p.table, columns, 6);
+    if (call->answer->json) apr_json_open(&call->answer->body, "figures", '[');
+    apr_status status = apr_golden_run(r->session, a, tolerance, on_figure, &p, err);
+    if (call->answer->json) apr_json_close(&call->answer->body, ']');
+    *all_good = p.all_good;
+    if (status != APR_OK || call->answer->json) apr_table_close(&p.table);
+    else status = apr_table_print(&p.table, stdout, 2, err);
+    if (status != APR_OK) return status;
+    if (!call->answer->json) apr_golden_print_reasons(&p.reasons);
+    say_absent(a, call);
+    return APR_OK;
+}
+
+apr_status apr_run_golden_arrays(const apr_call *call, const apr_run_options *options, double tolerance, apr_error *err)
+{
+    apr_run_options run = *options;
+    apr_golden_arrays arrays;
+    apr_running r = {0};
+    bool all_good = false;
+
+    apr_status status = apr_golden_open(&arrays, call->operands[1], err);
+    if (status == APR_OK) {
+        if (run.ctx == 0) run.ctx = apr_golden_context(&arrays);
+        status = apr_running_open_weights(&r, call->operands[0], &run, 64, err);
+    }
+    if (status == APR_OK) status = print_figures(&r, &arrays, call, tolerance, &all_good, err);
+    if (status == APR_OK && run.stats) apr_print_stats(&r, call);
+    apr_golden_close(&arrays);
+    apr_running_close(&r);
+    return status != APR_OK ? status : all_good ? APR_OK : APR_E_NO;
+}

@@ -1,0 +1,26 @@
+/* golden_arrays.h - `aprrun golden MODEL golden.safetensors`: token ids in, logits and hidden states out, with no tokenizer.
+ *
+ * What is compared and by which bounds stands in runtime/check/golden.h and runtime/check/parity.h; this prints it. */
+#ifndef APR_TOOLS_GOLDEN_ARRAYS_H
+#define APR_TOOLS_GOLDEN_ARRAYS_H
+
+#include "runtime/check/golden.h"
+#include "tools/run/running.h"
+
+/* Named as a safetensors file, not as golden.json? */
+bool apr_is_golden_arrays(const char *path);
+
+/* operands: the model, the arrays. A context of 0 tokens becomes what the texts need. */
+apr_status apr_run_golden_arrays(const apr_call *call, const apr_run_options *run, double tolerance, apr_error *err);
+
+/* The reasons of bounds, each once. */
+typedef struct apr_golden_reasons {
+    apr_run_bound seen[8];
+    size_t n;
+} apr_golden_reasons;
+
+void apr_golden_add_reason(apr_golden_reasons *reasons, const apr_run_bound *reason);
+void apr_golden_print_reasons(const apr_golden_reasons *reasons); /* lines below a table */
+void apr_golden_reason_json(apr_json_text *json, const apr_run_bound *reason);
+
+#endif

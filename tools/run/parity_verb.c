@@ -1,0 +1,435 @@
+/* parity.c - `aprrun parity`: options, JSON lines, dumps. What is compared and how stands in runtime/check/parity.h. */
+#include "tools/run/parity_verb.h"
+
+#include "formats/base/bytes.h"
+#include "formats/base/out.h"
+#include "runtime/check/compare.h"
+#include "tools/cli/meter.h"
+#include "tools/cli/text.h"
+#include "tools/run/verify_texts.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct parity_options {
+    apr_run_options run;
+    const char *prompt, *positions, *dump, *op, *text;
+    int64_t layer, tokens;
+} parity_options;
+
+const apr_option apr_parity_verb_options[] = {
+    {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "the text to compare on, repeated when it is short; otherwise a built-in one",
+     APR_TO(parity_options, prompt), .group = "Comparison"},
+    {"positions", 0, APR_OPTION_STRING, "LIST", "0,100,1000,4100", "where, separated by commas", APR_TO(parity_options, positions)},
+    {"tokens", 'n', APR_OPTION_INT, "N", "16", "tokens evaluated together at each position; one more follows alone",
+     APR_TO(parity_options, tokens), .min = 1, .max = 4096},
+    {"layer", 'l', APR_OPTION_INT, "N", "-2", "only this layer; -1: embeddings and head; -2: all", APR_TO(parity_options, layer), .min = -2,
+     .max = 10000},
+    {"op", 0, APR_OPTION_STRING, "NAME", NULL, "only this operation: a kind as in 'linear', or what it makes as in 'gate' or 'q.rotated'",
+     APR_TO(parity_options, op)},
+    {"dump", 0, APR_OPTION_STRING, "DIR", NULL,
+     "keep what both made: one .safetensors file a layer and position; takes the place of older ones only", APR_TO(parity_options, dump)},
+    {"text", 't', APR_OPTION_STRING, "FILE", NULL, "then compare the logits after each token of this text, in windows of 256",
+     APR_TO(parity_options, text)},
+    APR_RUN_OPTIONS(parity_options, run, "f16"),
+    {0},
+};
+const size_t apr_parity_verb_options_bytes = sizeof(parity_options);
+
+const char *const apr_parity_verb_examples[] = {
+    "aprrun parity model.apr",
+    "aprrun parity --positions 0,4100,16000 model.apr | grep '\"passed\":false'",
+    "aprrun parity --device cuda --text heldout.txt model.apr",
+    "aprrun parity --layer 12 --op attend --dump seen/ model.apr",
+    NULL,
+};
+
+/* --- dumps: safetensors files with the names OPERATION.ref.NAME and OPERATION.BACKEND.NAME --- */
+
+typedef struct dump {
+    const char *dir; /* NULL: nothing is kept */
+    char path[4096]; /* of the file that is being collected; empty: none */
+    apr_json_text header;
+    uint8_t *data;
+    size_t n_bytes, capacity;
+} dump;
+
+/* In the head of such a file; one of these may replace another. */
+static const char dump_mark[] = ".ref.";
+
+/* Can the files be written there? Known before the work. */
+static apr_status dump_check(const char *dir, apr_error *err)
+{
+    char path[4096];
+
+    if (dir == NULL) return APR_OK;
+    APR_TRY(apr_folder_ensure(dir, false, err));
+    snprintf(path, sizeof path, "%s/position.safetensors", dir);
+    return access(dir, F_OK) == 0 ? apr_out_may_be(path, false, err) : APR_OK;
+}
+
+static apr_status dump_flush(dump *d, apr_error *err)
+{
+    uint8_t length[8];
+    size_t n_header;
+    apr_out *out;
+
+    if (d->path[0] == '\0') return APR_OK;
+    apr_json_close(&d->header, '}');
+    char *const header = apr_json_text_take(&d->header, &n_header);
+    if (header == NULL) return apr_no_memory(err, "a dump");
+    apr_store_le64(length, n_header);
+    apr_status status = apr_folder_ensure(d->dir, true, err);
+    if (status == APR_OK) status = apr_out_renew(&out, d->path, dump_mark, err);
+    if (status == APR_OK) {
+        status = apr_out_write(out, length, sizeof length, NULL, err);
+        if (status == APR_OK) status = apr_out_write(out, header, n_header, NULL, err);
+        if (status == APR_OK) status = apr_out_write(out, d->data, d->n_bytes, NULL, err);
+        if (status == APR_OK) status = apr_out_finish(out, err);
+        else apr_out_abandon(out);
+    }
+    free(header);
+    d->path[0] = '\0';
+    d->n_bytes = 0;
+    return status;
+}
+
+static apr_status dump_add(dump *d, const apr_parity_record *r, const char *side, const float *values, apr_error *err)
+{
+    const size_t n = (size_t)(r->n_rows * r->width) * sizeof *values;
+    char name[256];
+
+    if (n > d->capacity - d->n_bytes) {
+        const size_t capacity = 2 * d->capacity + n;
+        uint8_t *const more = realloc(d->data, capacity);
+        if (more == NULL) return apr_no_memory(err, "a dump");
+        d->data = more;
+        d->capacity = capacity;
+    }
+    memcpy(d->data + d->n_bytes, values, n);
+    snprintf(name, sizeof name, "%03zu.%s.%s", r->op_index, side, r->name);
+    apr_json_open(&d->header, name, '{');
+    apr_json_string(&d->header, "dtype", "F32", 3);
+    apr_json_open(&d->header, "shape", '[');
+    apr_json_int(&d->header, NULL, r->n_rows);
+    apr_json_int(&d->header, NULL, r->width);
+    apr_json_close(&d->header, ']');
+    apr_json_open(&d->header, "data_offsets", '[');
+    apr_json_uint(&d->header, NULL, d->n_bytes);
+    apr_json_uint(&d->header, NULL, d->n_bytes + n);
+    apr_json_close(&d->header, ']');
+    apr_json_close(&d->header, '}');
+    d->n_bytes += n;
+    return APR_OK;
+}
+
+static apr_status dump_record(dump *d, const apr_parity_record *r, const char *backend, apr_error *err)
+{
+    char path[sizeof d->path], layer[32];
+
+    if (d->dir == NULL) return APR_OK;
+    if (r->op->layer >= 0) snprintf(layer, sizeof layer, "layer-%03d", r->op->layer);
+    else snprintf(layer, sizeof layer, "%s", r->op_index < 2 ? "embeddings" : "head");
+    snprintf(path, sizeof path, "%s/position-%06lld-tokens-%lld-%s.safetensors", d->dir, (long long)r->position, (long long)r->n_tokens,
+             layer);
+    if (strcmp(path, d->path) != 0) {
+        APR_TRY(dump_flush(d, err));
+        memcpy(d->path, path, sizeof path);
+        apr_json_open(&d->header, NULL, '{');
+    }
+    APR_TRY(dump_add(d, r, "ref", r->truth, err));
+    return dump_add(d, r, backend, r->other, err);
+}
+
+static void dump_close(dump *d)
+{
+    apr_json_text_free(&d->header);
+    free(d->data);
+}
+
+/* --- JSON lines --- */
+
+typedef struct output {
+    const apr_call *call;
+    const char *backend;
+    const apr_session *session;
+    dump dump;
+    apr_meter meter;
+    apr_progress progress;
+    uint64_t n_done;
+} output;
+
+static void string_json(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
+
+static void crc_json(apr_json_text *json, const char *key, uint32_t crc)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%08x", (unsigned)crc);
+    string_json(json, key, text);
+}
+
+static void shape_json(apr_json_text *json, const char *key, int rank, const int64_t *dims)
+{
+    apr_json_open(json, key, '[');
+    for (int i = 0; i < rank; i++) apr_json_int(json, NULL, dims[i]);
+    apr_json_close(json, ']');
+}
+
+static void record_json(apr_json_text *json, const output *o, const apr_parity_record *r)
+{
+    const apr_difference *const d = &r->difference;
+    const char *const stored = r->op->state >= 0 ? apr_dtypes[apr_session_plan(o->session)->kv_dtype].name : NULL;
+
+    apr_json_open(json, NULL, '{');
+    string_json(json, "op", apr_op_name(r->op->kind));
+    apr_json_int(json, "layer", r->op->layer);
+    string_json(json, "name", r->name);
+    apr_json_int(json, "position", r->position);
+    apr_json_int(json, "tokens", r->n_tokens);
+    shape_json(json, "shape", 2, (const int64_t[]){r->n_rows, r->width});
+    apr_json_open(json, "types", '{');
+    string_json(json, "values", "f32");
+    if (r->weight != NULL) string_json(json, "weight", apr_dtypes[r->weight->dtype].name);
+    if (stored != NULL) string_json(json, "cache", stored);
+    apr_json_close(json, '}');
+    if (r->weight != NULL) shape_json(json, "weight_shape", r->weight->rank, r->weight->dims);
+    apr_json_open(json, "crc32", '{');
+    crc_json(json, "ref", d->crc_truth);
+    crc_json(json, o->backend, d->crc_other);
+    apr_json_close(json, '}');
+    apr_json_real(json, "cosine", d->cosine);
+    apr_json_real(json, "largest_error", d->largest);
+    apr_json_int(json, "largest_at", d->largest_at);
+    apr_json_real(json, "peak", d->peak);
+    apr_json_real(json, "relative", d->relative);
+    apr_json_bool(json, "finite", d->finite);
+    apr_json_real(json, "peak_bound", r->bound.peak);
+    apr_json_real(json, "relative_bound", r->bound.relative);
+    apr_json_bool(json, "passed", r->passed);
+    apr_json_close(json, '}');
+}
+
+static apr_status on_record(void *user, const apr_parity_record *r, apr_error *err)
+{
+    output *const o = user;
+
+    APR_TRY(dump_record(&o->dump, r, o->backend, err));
+    if (o->call->answer->json) {
+        record_json(&o->call->answer->body, o, r);
+    } else {
+        apr_json_text json = {0};
+        record_json(&json, o, r);
+        char *const line = apr_json_text_take(&json, NULL);
+        if (line == NULL) return apr_no_memory(err, "a line of JSON");
+        puts(line);
+        free(line);
+    }
+    apr_progress_report(&o->progress, ++o->n_done, 0, "operations");
+    return APR_OK;
+}
+
+/* --- the command --- */
+
+static apr_status parse_positions(const char *list, int64_t positions[64], size_t *n, apr_error *err)
+{
+    *n = 0;
+    for (const char *at = list;; at++) {
+        char *end;
+        errno = 0;
+        const long long value = strtoll(at, &end, 10);
+        if (end == at || (*end != ',' && *end != '\0') || errno != 0 || value < 0 || value > 1000000000 || *n == 64 ||
+            (*n > 0 && value <= positions[*n - 1]))
+            return apr_fail(err, APR_E_USAGE, "--positions: '%s' is no list of at most 64 ascending positions, as in 0,100,4100", list);
+        positions[(*n)++] = value;
+        if (*end == '\0') return APR_OK;
+        at = end;
+    }
+}
+
+/* The reference backend on the same model, with the same plan. */
+static apr_status open_ref(const apr_running *r, apr_session **ref, apr_error *err)
+{
+    const apr_plan *const plan = apr_session_plan(r->session);
+    apr_session_options options = apr_session_defaults;
+
+    options.n_ctx = plan->n_ctx;
+    options.n_batch = plan->n_batch;
+    options.n_logits = plan->n_logits;
+    options.kv_dtype = plan->kv_dtype;
+    options.backend = &apr_ref_backend;
+    options.n_threads = 1;
+    return apr_session_open(ref, &r->model, &options, err);
+}
+
+apr_status apr_parity_with_ref(const apr_running *r, const int32_t *ids, int64_t n_ids, apr_parity_options *options,
+                               apr_parity_result *result, apr_error *err)
+{
+    apr_session *ref = NULL;
+
+    *result = (apr_parity_result){0};
+    options->weights = NULL;
+    options->fp16_above = apr_steps_fp16_above(r->session);
+    APR_TRY(open_ref(r, &ref, err));
+    const apr_status status = apr_parity_run(ref, r->session, ids, n_ids, options, result, err);
+    apr_session_close(ref);
+    return status;
+}
+
+char *apr_parity_sentence(char *text, size_t capacity, const apr_parity_result *result)
+{
+    char layer[64] = "";
+    const apr_difference *const d = &result->first.difference;
+
+    if (result->first.layer >= 0) snprintf(layer, sizeof layer, "layer %d, ", result->first.layer);
+    const int n =
+        snprintf(text, capacity, "%s%s '%s' at position %lld (%lld token%s): ", layer, apr_op_name(result->first.kind), result->first.name,
+                 (long long)result->first.position, (long long)result->first.n_tokens, result->first.n_tokens == 1 ? "" : "s");
+    if (n < 0 || (size_t)n >= capacity) return text;
+    if (!d->finite) snprintf(text + n, capacity - (size_t)n, "number %lld is not finite", (long long)d->largest_at);
+    else if (!(d->relative <= result->first.bound.relative))
+        snprintf(text + n, capacity - (size_t)n, "relative error %.3g where %.3g is allowed (%s)", d->relative,
+                 result->first.bound.relative, result->first.bound.reason);
+    else
+        snprintf(text + n, capacity - (size_t)n, "number %lld is off by %.3g times the row's root mean square where %.3g is allowed (%s)",
+                 (long long)d->largest_at, d->peak, result->first.bound.peak, result->first.bound.reason);
+    return text;
+}
+
+static void summary(const output *o, const apr_parity_result *result)
+{
+    apr_json_text *const json = &o->call->answer->body;
+
+    if (o->call->answer->json) {
+        string_json(json, "backend", o->backend);
+        apr_json_int(json, "judged", result->n_judged);
+        apr_json_int(json, "passed", result->n_passed);
+        apr_json_int(json, "positions", result->n_positions);
+        apr_json_int(json, "last_position", result->last_position);
+        return;
+    }
+    fprintf(stderr, "parity: %lld of %lld operations on %s within their bounds, at %lld positions up to %lld\n",
+            (long long)result->n_passed, (long long)result->n_judged, o->backend, (long long)result->n_positions,
+            (long long)result->last_position);
+}
+
+static apr_status compare(const apr_running *r, const apr_call *call, const int64_t *positions, size_t n_positions, apr_error *err)
+{
+    const parity_options *const o = call->options;
+    const char *const text = o->prompt != NULL ? o->prompt : apr_verify_text;
+    output out = {.call = call, .backend = apr_steps_backend(r->session), .session = r->session, .dump = {.dir = o->dump}};
+    apr_parity_options options = {.positions = positions,
+                                  .n_positions = n_positions,
+                                  .n_batch = o->tokens,
+                                  .layer = (int)o->layer,
+                                  .op = o->op,
+                                  .on_record = on_record,
+                                  .user = &out};
+    apr_parity_result result = {0};
+    char sentence[512];
+    int32_t *ids;
+    size_t n_ids;
+
+    APR_TRY(dump_check(o->dump, err));
+    APR_TRY(apr_encode_prompt(r, text, strlen(text), true, &ids, &n_ids, err));
+    out.progress = apr_meter_start(&out.meter, call->quiet || !call->answer->json);
+    if (call->answer->json) apr_json_open(&call->answer->body, "operations", '[');
+    apr_status status = apr_parity_with_ref(r, ids, (int64_t)n_ids, &options, &result, err);
+    if (call->answer->json) apr_json_close(&call->answer->body, ']');
+    apr_meter_end(&out.meter);
+    if (status == APR_OK) status = dump_flush(&out.dump, err);
+    if (status == APR_OK) summary(&out, &result);
+    if (status == APR_OK && result.failed) status = apr_fail(err, APR_E_NO, "%s", apr_parity_sentence(sentence, sizeof sentence, &result));
+    apr_parity_result_close(&result);
+    dump_close(&out.dump);
+    free(ids);
+    return status;
+}
+
+/* --- logits on a text: all of the program at once, so that drift adds up as it does in a run --- */
+
+static const double max_text_kl = 1e-4, min_text_top = 0.995;
+
+static void on_rows(void *user, int64_t n_done, int64_t n_rows)
+{
+    apr_progress_report(user, (uint64_t)n_done, (uint64_t)n_rows, "tokens compared");
+}
+
+static apr_status judge_text(const apr_call *call, const apr_divergence *d, const char *backend, apr_error *err)
+{
+    apr_json_text line = {0}, *const json = call->answer->json ? &call->answer->body : &line;
+    const bool passed = d->mean <= max_text_kl && d->same_top >= min_text_top;
+
+    apr_json_open(json, call->answer->json ? "text" : NULL, '{');
+    apr_json_int(json, "text_positions", d->n_rows);
+    apr_json_real(json, "kl_mean", d->mean);
+    apr_json_real(json, "kl_max", d->largest);
+    apr_json_real(json, "same_top", d->same_top);
+    apr_json_real(json, "perplexity", d->perplexity_other);
+    apr_json_real(json, "perplexity_ref", d->perplexity_truth);
+    apr_json_bool(json, "passed", passed);
+    apr_json_close(json, '}');
+    if (!call->answer->json) {
+        char *const text = apr_json_text_take(&line, NULL);
+        if (text == NULL) return apr_no_memory(err, "a line of JSON");
+        puts(text);
+        free(text);
+    }
+    if (passed) return APR_OK;
+    return apr_fail(
+        err, APR_E_NO,
+        "on the text, %s and the reference diverge by %.3g (at most %.0e) and agree on %.2f %% of the tokens (at least %.1f %%)", backend,
+        d->mean, max_text_kl, 100.0 * d->same_top, 100.0 * min_text_top);
+}
+
+static apr_status compare_on_text(const apr_running *r, const apr_call *call, const char *path, apr_error *err)
+{
+    const int64_t n_ctx = apr_session_plan(r->session)->n_ctx;
+    apr_divergence d = {0};
+    apr_session *ref = NULL;
+    int32_t *ids = NULL;
+    apr_meter meter;
+    char *text;
+    size_t n, n_ids;
+
+    APR_TRY(apr_read_text(path, &text, &n, err));
+    apr_status status = apr_encode_prompt(r, text, n, false, &ids, &n_ids, err);
+    free(text);
+    APR_TRY(status);
+    status = open_ref(r, &ref, err);
+    if (status == APR_OK) {
+        apr_progress progress = apr_meter_start(&meter, call->quiet);
+        status = apr_compare_models(ref, r->session, ids, (int64_t)n_ids, n_ctx < 256 ? n_ctx : 256, on_rows, &progress, &d, err);
+        apr_meter_end(&meter);
+    }
+    if (status == APR_OK) status = judge_text(call, &d, apr_steps_backend(r->session), err);
+    apr_divergence_close(&d);
+    apr_session_close(ref);
+    free(ids);
+    return status;
+}
+
+apr_status apr_run_parity(const apr_call *call, apr_error *err)
+{
+    const parity_options *const o = call->options;
+    apr_run_options run = o->run;
+    apr_running r = {0};
+    int64_t positions[64];
+    size_t n_positions;
+
+    APR_TRY(parse_positions(o->positions, positions, &n_positions, err));
+    if (run.where.device == APR_DEVICE_REF)
+        return apr_fail(err, APR_E_USAGE, "parity compares a backend with the reference: choose --device host, cuda or auto");
+    /* room for the last position; operations can be compared beyond what the model was trained for */
+    if (run.ctx == 0) run.ctx = positions[n_positions - 1] + o->tokens + 1;
+    if (o->text != NULL && run.ctx < 256) run.ctx = 256;
+    if (run.batch < o->tokens) run.batch = o->tokens;
+    apr_status status = apr_running_open(&r, call->operands[0], &run, o->tokens, err);
+    if (status == APR_OK) status = compare(&r, call, positions, n_positions, err);
+    if (status == APR_OK && o->text != NULL) status = compare_on_text(&r, call, o->text, err);
+    if (status <= APR_E_NO && run.stats) apr_print_stats(&r, call);
+    apr_running_close(&r);
+    return status;
+}

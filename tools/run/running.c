@@ -1,0 +1,239 @@
+/* running.c - opens what a run needs, in order, and closes it backwards. */
+#include "tools/run/running.h"
+
+#include "convert/dialect.h"
+#include "runtime/session/heap.h"
+#include "runtime/template/template.h"
+#include "tools/cli/process.h"
+#include "tools/cli/text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* They may change nothing, or everything. */
+static void warn_of_unknown_fields(const apr_model *model)
+{
+    const char *const fields = model->hparams.unknown_fields;
+    char clean[1024];
+
+    if (fields == NULL) return;
+    fprintf(stderr, "warning: config.json has fields that are not known here; what they ask for is not done: %s\n",
+            apr_clean_text(clean, sizeof clean, fields, strlen(fields)));
+}
+
+static uint64_t heap_growth(uint64_t before)
+{
+    const uint64_t now = apr_heap_in_use();
+    return now == UINT64_MAX ? UINT64_MAX : now > before ? now - before : 0;
+}
+
+apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
+{
+    const uint64_t before = apr_heap_in_use();
+    apr_session_options session = apr_session_defaults;
+
+    *r = (apr_running){.names_bytes = UINT64_MAX, .tokenizer_bytes = UINT64_MAX};
+    APR_TRY(apr_model_open(&r->source, path, err));
+    if (r->source.n_tensors == 0) return apr_fail(err, APR_E_USAGE, "%s has no weights to run", path);
+    APR_TRY(apr_canonical(&r->model, &r->source, err));
+    r->names_bytes = heap_growth(before);
+    warn_of_unknown_fields(&r->source);
+    session.n_ctx = options->ctx;
+    session.n_batch = options->batch;
+    session.n_logits = n_logits;
+    session.kv_dtype = apr_kv_dtypes[options->kv];
+    session.n_threads = (int)options->threads;
+    session.budget_bytes = options->memory;
+    APR_TRY(apr_device_choose(&options->where, &session, err));
+    return apr_session_open(&r->session, &r->model, &session, err);
+}
+
+apr_status apr_running_open(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
+{
+    APR_TRY(apr_running_open_weights(r, path, options, n_logits, err));
+    const uint64_t before = apr_heap_in_use();
+    APR_TRY(apr_tokenizer_open(&r->tokenizer, &r->model.vocab, err));
+    r->tokenizer_bytes = heap_growth(before);
+    return APR_OK;
+}
+
+void apr_running_close(apr_running *r)
+{
+    apr_session_close(r->session);
+    apr_tokenizer_close(r->tokenizer);
+    apr_model_close(&r->model);
+    apr_model_close(&r->source);
+    *r = (apr_running){0};
+}
+
+static bool add_message(cJSON *messages, const char *role, const char *content)
+{
+    cJSON *const message = cJSON_CreateObject();
+    if (!cJSON_AddItemToArray(messages, message)) {
+        cJSON_Delete(message);
+        return false;
+    }
+    return cJSON_AddStringToObject(message, "role", role) != NULL && cJSON_AddStringToObject(message, "content", content) != NULL;
+}
+
+/* "bos_token": "<s>"; left out when the model has none. */
+static bool add_token(cJSON *variables, const char *key, const apr_vocab *vocab, int32_t id)
+{
+    if (id < 0 || (size_t)id >= vocab->n_tokens) return true;
+    char *const text = strndup(vocab->tokens[id].text, vocab->tokens[id].n_bytes);
+    const bool ok = text != NULL && cJSON_AddStringToObject(variables, key, text) != NULL;
+    free(text);
+    return ok;
+}
+
+/* What the clock on the wall says, as seconds of UTC: templates print today's date with strftime_now. */
+static double local_seconds(void)
+{
+    const time_t now = time(NULL);
+    struct tm local, utc;
+    if (localtime_r(&now, &local) == NULL || gmtime_r(&now, &utc) == NULL) return (double)now;
+    local.tm_isdst = utc.tm_isdst = 0;
+    return (double)now + difftime(mktime(&local), mktime(&utc));
+}
+
+static cJSON *chat_variables(const apr_vocab *vocab, const char *system, const char *user)
+{
+    cJSON *const variables = cJSON_CreateObject();
+    cJSON *const messages = cJSON_AddArrayToObject(variables, "messages");
+    const bool ok = messages != NULL && (system == NULL || add_message(messages, "system", system)) &&
+                    add_message(messages, "user", user) && cJSON_AddTrueToObject(variables, "add_generation_prompt") != NULL &&
+                    cJSON_AddNumberToObject(variables, "strftime_now_unix", local_seconds()) != NULL &&
+                    add_token(variables, "bos_token", vocab, vocab->bos_id) && add_token(variables, "eos_token", vocab, vocab->eos_id) &&
+                    add_token(variables, "pad_token", vocab, vocab->pad_id);
+    if (ok) return variables;
+    cJSON_Delete(variables);
+    return NULL;
+}
+
+apr_status apr_render_chat(const apr_running *r, const char *system, const char *user, char **text, size_t *n_bytes, apr_error *err)
+{
+    const apr_vocab *const vocab = &r->model.vocab;
+
+    *text = NULL;
+    if (vocab->chat_template == NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template; run without --chat", r->source.path);
+    cJSON *const variables = chat_variables(vocab, system, user);
+    if (variables == NULL) return apr_no_memory(err, "the chat");
+    const apr_status status = apr_template_render(vocab->chat_template, variables, text, n_bytes, err);
+    cJSON_Delete(variables);
+    return status;
+}
+
+apr_status apr_encode_prompt(const apr_running *r, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids,
+                             apr_error *err)
+{
+    const apr_encode_options options = {.add_special = add_special, .parse_special = true};
+    return apr_tokenizer_encode(r->tokenizer, text, n_bytes, &options, ids, n_ids, err);
+}
+
+static void memory_json(apr_json_text *json, const apr_running *r, const apr_session_memory *m)
+{
+    const apr_process_memory process = apr_process_memory_now();
+
+    apr_json_uint(json, "predicted_bytes", m->planned);
+    if (m->measured != UINT64_MAX) apr_json_uint(json, "measured_bytes", m->measured);
+    apr_json_bool(json, "as_planned", m->as_planned);
+    if (m->on == APR_ON_HOST) {
+        apr_json_uint(json, "mapped_bytes", m->mapped);
+        apr_json_uint(json, "tables_bytes", m->tables);
+        if (r->names_bytes != UINT64_MAX) apr_json_uint(json, "names_bytes", r->names_bytes);
+        if (r->tokenizer_bytes != UINT64_MAX) apr_json_uint(json, "tokenizer_bytes", r->tokenizer_bytes);
+    }
+    if (!process.known) return;
+    apr_json_open(json, "process", '{');
+    apr_json_uint(json, "anonymous_bytes", process.anonymous);
+    apr_json_uint(json, "file_bytes", process.file);
+    apr_json_uint(json, "peak_bytes", process.peak);
+    apr_json_close(json, '}');
+}
+
+static void stats_json(apr_json_text *json, const apr_running *r, const apr_session_memory *memory)
+{
+    const apr_plan *const plan = apr_session_plan(r->session);
+    const char *const backend = apr_session_backend_name(r->session);
+
+    apr_json_string(json, "backend", backend, strlen(backend));
+    apr_json_open(json, "memory", '{');
+    memory_json(json, r, memory);
+    apr_json_open(json, "lines", '[');
+    for (size_t i = 0; i < plan->n_lines; i++) {
+        apr_json_open(json, NULL, '{');
+        apr_json_string(json, "id", plan->lines[i].key, strlen(plan->lines[i].key));
+        apr_json_uint(json, "bytes", plan->lines[i].bytes);
+        apr_json_close(json, '}');
+    }
+    apr_json_close(json, ']');
+    apr_json_close(json, '}');
+}
+
+uint64_t apr_planned_device_bytes(const apr_plan *plan)
+{
+    const apr_plan_line *const headroom = apr_plan_line_of(plan, APR_LINE_HEADROOM);
+    return plan->device_bytes - (headroom != NULL ? headroom->bytes : 0);
+}
+
+/* Predicted against measured, whoever measures. */
+static void print_verdict(const apr_session_memory *m)
+{
+    const bool on_host = m->on == APR_ON_HOST, known = m->measured != UINT64_MAX;
+    char predicted[APR_SMALL_TEXT], measured[APR_SMALL_TEXT], mapped[APR_SMALL_TEXT];
+
+    apr_size_text(predicted, m->planned);
+    apr_size_text(measured, m->measured);
+    fprintf(stderr, "  memory%s: predicted %s (without %s%s), ", on_host ? "" : " of the GPU", predicted,
+            on_host ? apr_size_text(mapped, m->mapped) : "the headroom", on_host ? " mapped from the file" : "");
+    if (!known) fprintf(stderr, "not measured: the %s does not say\n", on_host ? "C library" : "driver");
+    else fprintf(stderr, "the %s says %s%s\n", on_host ? "heap" : "driver", measured, m->as_planned ? "" : ": NOT AS PLANNED");
+}
+
+/* What is there beside the plan, and the kernel's view of all of it. */
+static void print_process(const apr_running *r, const apr_session_memory *m)
+{
+    const apr_process_memory process = apr_process_memory_now();
+    char text[3][APR_SMALL_TEXT];
+
+    if (m->on == APR_ON_HOST && r->names_bytes != UINT64_MAX)
+        fprintf(stderr, "  beside the plan: names and metadata %s, tokenizer %s\n", apr_size_text(text[0], r->names_bytes),
+                r->tokenizer_bytes != UINT64_MAX ? apr_size_text(text[1], r->tokenizer_bytes) : "none");
+    if (process.known)
+        fprintf(stderr, "  process: %s of its own and %s of files resident, %s at most\n", apr_size_text(text[0], process.anonymous),
+                apr_size_text(text[1], process.file), apr_size_text(text[2], process.peak));
+}
+
+void apr_print_stats(const apr_running *r, const apr_call *call)
+{
+    const apr_plan *const plan = apr_session_plan(r->session);
+    const apr_session_memory memory = apr_session_check_memory(r->session);
+    char size[APR_SMALL_TEXT];
+
+    if (call->answer->json) {
+        stats_json(&call->answer->body, r, &memory);
+        return;
+    }
+    for (size_t i = 0; i < plan->n_lines; i++)
+        fprintf(stderr, "  %-32s %12s\n", plan->lines[i].label, apr_size_text(size, plan->lines[i].bytes));
+    if (memory.on == APR_ON_HOST) fprintf(stderr, "  %-32s %12s\n", "program, plan and bindings", apr_size_text(size, memory.tables));
+    print_verdict(&memory);
+    print_process(r, &memory);
+}
+
+apr_status apr_read_text(const char *path, char **text, size_t *n_bytes, apr_error *err)
+{
+    apr_map map;
+    APR_TRY(apr_map_open(&map, path, err));
+    *text = malloc(map.n_bytes + 1);
+    if (*text != NULL) {
+        if (map.n_bytes > 0) memcpy(*text, map.data, map.n_bytes);
+        (*text)[map.n_bytes] = '\0';
+        *n_bytes = map.n_bytes;
+    }
+    apr_map_close(&map);
+    return *text != NULL ? APR_OK : apr_no_memory(err, "a text");
+}

@@ -1,0 +1,68 @@
+/* running.h - a model ready to run: file, canonical view, tokenizer, session; and its chat template applied. */
+#ifndef APR_TOOLS_RUNNING_H
+#define APR_TOOLS_RUNNING_H
+
+#include "formats/model/model.h"
+#include "runtime/session/session.h"
+#include "runtime/tokenizer/tokenizer.h"
+#include "tools/cli/cli.h"
+#include "tools/device/device.h"
+
+typedef struct apr_run_options {
+    int64_t ctx, batch, threads;
+    int kv;          /* index of APR_KV_NAMES */
+    uint64_t memory; /* budget in bytes, 0: not judged */
+    bool stats;
+    apr_device_options where;
+} apr_run_options;
+
+#define APR_RUN_OPTIONS(type, member, kv_default)                                                                                           \
+    {"ctx",    'c',        APR_OPTION_INT, "N", "0", "tokens of context; 0: the model's own, at most 4096", APR_TO(type, member.ctx),       \
+     .min = 0, .max = 1e9, .group = "Run"},                                                                                                 \
+        {"batch",  'b',       APR_OPTION_INT, "N", "512", "tokens of a prompt evaluated at a time", APR_TO(type, member.batch),             \
+         .min = 1, .max = 1e6},                                                                                                             \
+        {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, kv_default, "type of keys and values", APR_TO(type, member.kv)},                         \
+        {"threads", 0, APR_OPTION_INT, "N", "0", "threads; 0: all", APR_TO(type, member.threads), .min = 0, .max = 4096},                   \
+        {"memory",                                                                                                                          \
+         0,                                                                                                                                 \
+         APR_OPTION_SIZE,                                                                                                                   \
+         "SIZE",                                                                                                                            \
+         NULL,                                                                                                                              \
+         "refuse to start if the plan needs more",                                                                                          \
+         APR_TO(type, member.memory),                                                                                                       \
+         .min = APR_LEAST_SIZE},                                                                                                            \
+        {"stats", 0, APR_OPTION_FLAG, NULL, NULL, "print the plan, predicted against measured, and the speed", APR_TO(type, member.stats)}, \
+        APR_DEVICE_OPTIONS(type, member.where)
+
+typedef struct apr_running {
+    apr_model source, model; /* as read; canonical view of it */
+    apr_tokenizer *tokenizer;
+    apr_session *session;
+    uint64_t names_bytes, tokenizer_bytes; /* of heap that these took beside the plan; UINT64_MAX: not known */
+} apr_running;
+
+/* A zeroed apr_running may be closed; a failed open must be. n_logits: rows of logits kept at a time. */
+apr_status apr_running_open(apr_running *running, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err);
+/* Without the tokenizer, for what goes by token ids: a model that has none can be run. */
+apr_status apr_running_open_weights(apr_running *running, const char *path, const apr_run_options *options, int64_t n_logits,
+                                    apr_error *err);
+void apr_running_close(apr_running *running);
+
+/* The model's own chat template around one user message (and a system message, or NULL), ready for the answer. malloc'ed.
+ * APR_E_UNSUPPORTED when the model has no template. */
+apr_status apr_render_chat(const apr_running *running, const char *system, const char *user, char **text, size_t *n_bytes, apr_error *err);
+
+/* Text with control tokens written out (as a rendered chat is) to ids, malloc'ed. */
+apr_status apr_encode_prompt(const apr_running *running, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids,
+                             apr_error *err);
+
+/* What a run takes of the device: the plan's lines without the headroom. */
+uint64_t apr_planned_device_bytes(const apr_plan *plan);
+
+/* --stats: plan lines, predicted against measured. JSON goes into the answer, text to stderr. */
+void apr_print_stats(const apr_running *running, const apr_call *call);
+
+/* The whole file as text, malloc'ed and NUL-terminated. */
+apr_status apr_read_text(const char *path, char **text, size_t *n_bytes, apr_error *err);
+
+#endif

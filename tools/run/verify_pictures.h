@@ -1,0 +1,18 @@
+/* verify_pictures.h - the pictures of the report's page, as SVG in its colours. */
+#ifndef APR_TOOLS_VERIFY_PICTURES_H
+#define APR_TOOLS_VERIFY_PICTURES_H
+
+#include "tools/run/verify.h"
+
+#include <stdio.h>
+
+/* Text with what HTML reserves written out. */
+void apr_html_text(FILE *out, const char *text);
+
+void apr_picture_divergence(FILE *out, const apr_divergence *d, double bound);
+/* bars: [n_layers + 1], the last of embeddings and head. line: [n_line] after the embeddings and after each layer, or NULL.
+ * bound NaN: none. */
+void apr_picture_layers(FILE *out, const double *bars, int64_t n_layers, const double *line, size_t n_line, double bound);
+void apr_picture_memory(FILE *out, const apr_verify_memory_part *parts, size_t n_parts);
+
+#endif
