@@ -1,5 +1,5 @@
 #!/bin/sh
-# kills.sh BUILD_DIR [KILLS] [SIGNALS] - runs of every kind of write, new and in place of an old one, are killed at random moments
+# kills.sh BUILD_DIR [KILLS [SIGNALS]] - runs of every kind of write, new and in place of an old one, are killed at random moments
 # (1000 times) and sent other signals (200 times). Under the final name there is then nothing, the old one or a complete new one;
 # neighbours are untouched; a signal that can be caught leaves nothing else, and what a kill leaves goes with the next run.
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -81,7 +81,10 @@ send() { # how many, signal names
             kill -$signal $pid 2>/dev/null
             wait $pid 2>/dev/null
             code=$?
-            if [ $code -gt 128 ]; then met=$((met + 1)); else n_early=$((n_early + 1)); [ $code = 0 ] || bad "exit code $code: $(cat err)"; fi
+            # the span follows what else the machine has to do
+            if [ $code -gt 128 ]; then met=$((met + 1)) span=$((span + span / 32))
+            else n_early=$((n_early + 1)) span=$((span - span / 8)); [ $code = 0 ] || bad "exit code $code: $(cat err)"
+            fi
             judge $code $signal
         done 2>/dev/null
         [ $signal = KILL ] && n_killed=$((n_killed + met)) || n_signalled=$((n_signalled + met))
