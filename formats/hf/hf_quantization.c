@@ -61,6 +61,15 @@ static void add_rule(reading *r, const char *target, apr_quant_scheme scheme)
     r->targets[r->n++] = *target != '\0' ? keep_text(r, target) : "";
 }
 
+/* A member whose own members have names; anything else but null and false is something that we do not understand. */
+static const cJSON *object_of(reading *r, const char *key)
+{
+    const cJSON *const item = apr_json_get(r->config, key);
+    if (cJSON_IsObject(item)) return item;
+    if (item != NULL && !cJSON_IsNull(item) && !cJSON_IsFalse(item)) problem(r, "\"%s\" that is no object", key);
+    return NULL;
+}
+
 /* A whole number of `object`, `missing` where there is none. */
 static int64_t int_of(reading *r, const cJSON *object, const char *key, int64_t missing)
 {
@@ -139,7 +148,7 @@ static void check_group(reading *r, int64_t group)
 static void read_gptq(reading *r)
 {
     const int64_t bits = int_of(r, r->config, "bits", 4), group = int_of(r, r->config, "group_size", 128);
-    const cJSON *const dynamic = apr_json_get(r->config, "dynamic"), *item;
+    const cJSON *const dynamic = object_of(r, "dynamic"), *item;
     apr_quant_scheme s = {.layout = APR_QUANT_GPTQ, .bits = (int)bits, .block_rows = 1, .scale_bytes = 2, .zero_points = true};
 
     check_int_bits(r, bits);
@@ -278,7 +287,7 @@ static void read_groups(reading *r)
     apr_quant_scheme s;
 
     if (strcmp(format, "dense") == 0) return;
-    cJSON_ArrayForEach(group, apr_json_get(r->config, "config_groups"))
+    cJSON_ArrayForEach(group, object_of(r, "config_groups"))
     {
         if (cJSON_IsString(group)) problem(r, "a named scheme"); /* {"W4A16": ["Linear"]}: recipes, not checkpoints */
         if (cJSON_IsArray(group)) problem(r, "the scheme \"%.40s\" by its name", group->string);
@@ -335,7 +344,7 @@ static bool scheme_of_algo(reading *r, const cJSON *object, const char *algo, ap
 
 static void read_modelopt(reading *r)
 {
-    const cJSON *const layers = apr_json_get(r->config, "quantized_layers"), *layer;
+    const cJSON *const layers = object_of(r, "quantized_layers"), *layer;
     const char *const algo = text_of(r->config, "quant_algo");
     apr_quant_scheme s;
 
@@ -412,7 +421,7 @@ static void read_skipped(reading *r, const char ***texts, size_t *n)
 {
     static const char *const keys[] = {"modules_to_not_convert", "ignored_layers",        "ignore",
                                        "exclude_modules",        "llm_int8_skip_modules", "exclude"};
-    const cJSON *const dynamic = apr_json_get(r->config, "dynamic"), *item;
+    const cJSON *const dynamic = object_of(r, "dynamic"), *item;
     size_t room = (size_t)cJSON_GetArraySize(dynamic);
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) room += (size_t)cJSON_GetArraySize(apr_json_get(r->config, keys[i]));
