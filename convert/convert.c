@@ -2,30 +2,17 @@
 #include "convert/convert.h"
 
 #include "convert/dialect.h"
-#include "formats/hf/safetensors.h"
 #include "formats/model/packed_weights.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static bool gguf_has(apr_dtype dtype) { return apr_dtypes[dtype].ggml_id >= 0; }
-static bool safetensors_has(apr_dtype dtype) { return apr_dtypes[dtype].safetensors_name != NULL; }
-static bool aprender_has(apr_dtype dtype)
-{
-    return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16 || dtype == APR_Q4_K || dtype == APR_Q6_K;
-}
-
 static apr_recipe_limits limits_of(const apr_convert_options *options, const apr_model *view)
 {
-    if (options->format == APR_FORMAT_GGUF)
-        return (apr_recipe_limits){.allows = gguf_has, .container = "GGUF", .vectors_f32 = view->origin.format != APR_FORMAT_GGUF};
-    if (options->format == APR_FORMAT_SAFETENSORS) return (apr_recipe_limits){.allows = safetensors_has, .container = "safetensors"};
-    if (options->sink.profile == APR_PROFILE_APRENDER)
-        return (apr_recipe_limits){.allows = aprender_has,
-                                   .container = "the aprender profile (f32, f16, bf16, q4_k, q6_k)",
-                                   .vectors_f32 = true,
-                                   .plain_fallback = true};
-    return (apr_recipe_limits){.container = "APR"};
+    const apr_container *const c = apr_container_of(options->format, options->sink.profile);
+    const bool keeps_vectors = options->format == APR_FORMAT_GGUF && view->origin.format == APR_FORMAT_GGUF;
+    return (apr_recipe_limits){
+        .allows = c->holds, .container = c->name, .vectors_f32 = c->vectors_f32 && !keeps_vectors, .plain_fallback = c->few_types};
 }
 
 /* aprender and realizar have no tied heads: the embedding appears a second time as lm_head.weight, in place of an idle one. */
@@ -131,48 +118,11 @@ static const char *new_torch_dtype(const apr_conversion *c)
     return name;
 }
 
-static bool has_fp8(const apr_model *model)
+static apr_status restate_types(apr_conversion *c, apr_error *err)
 {
-    for (size_t i = 0; i < model->n_tensors; i++)
-        if (model->tensors[i].dtype == APR_F8_E4M3 || model->tensors[i].dtype == APR_F8_E5M2) return true;
-    return false;
-}
-
-/* modelopt's file about the quantization says nothing else: it goes when that does. */
-static void drop_quantization_file(apr_model *layout, apr_attachment *attachments)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < layout->n_attachments; i++)
-        if (strcmp(layout->attachments[i].name, "hf_quant_config.json") != 0) attachments[n++] = layout->attachments[i];
-    layout->attachments = attachments;
-    layout->n_attachments = n;
-}
-
-/* config.json travels byte for byte, except where it would say something that is no longer so. */
-static apr_status correct_config(apr_conversion *c, apr_error *err)
-{
-    const apr_attachment *const config = apr_model_attachment(&c->view, "config.json");
     bool makes_fp8 = false;
     for (size_t i = 0; i < c->layout.n_tensors; i++) makes_fp8 |= c->items[i].is_scales;
-    const apr_config_quantization quantization = makes_fp8                                   ? APR_CONFIG_FP8_CHANNEL
-                                                 : has_fp8(&c->view) && !has_fp8(&c->layout) ? APR_CONFIG_UNQUANTIZED
-                                                                                             : APR_CONFIG_KEEP;
-    const char *const torch_dtype = new_torch_dtype(c);
-
-    if (config == NULL || (quantization == APR_CONFIG_KEEP && torch_dtype == NULL)) return APR_OK;
-    char *text;
-    size_t n_bytes;
-    APR_TRY(apr_hf_config_edit(config, torch_dtype, quantization, &text, &n_bytes, err));
-    apr_attachment *const attachments = apr_arena_array(&c->layout.arena, 2 * c->view.n_attachments, sizeof *attachments);
-    char *const kept = apr_arena_copy(&c->layout.arena, text, n_bytes);
-    free(text);
-    if (attachments == NULL || kept == NULL) return apr_no_memory(err, "config.json");
-    memcpy(attachments, c->view.attachments, c->view.n_attachments * sizeof *attachments);
-    attachments[config - c->view.attachments] = (apr_attachment){config->name, (const uint8_t *)kept, n_bytes};
-    c->layout.attachments = attachments;
-    if (quantization != APR_CONFIG_KEEP) drop_quantization_file(&c->layout, attachments + c->view.n_attachments);
-    if (torch_dtype != NULL) c->layout.hparams.torch_dtype = torch_dtype;
-    return APR_OK;
+    return apr_restate_types(&c->layout, &c->view, makes_fp8, new_torch_dtype(c), err);
 }
 
 /* Packed weights go to where the same bytes can be read again, and nowhere else. */
@@ -220,7 +170,7 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
     if (c->recipe.file_type > 0) c->options.sink.file_type = c->recipe.file_type;
     APR_TRY(lay_out(c, err));
-    APR_TRY(correct_config(c, err));
+    APR_TRY(restate_types(c, err));
     APR_TRY(apr_sink_losses(options->format, &c->layout, &c->losses, err));
     APR_TRY(note_what_is_not_read(c, source, err));
     APR_TRY(note_idle_head(c, source, err));

@@ -2,7 +2,6 @@
 #include "convert/dialect.h"
 
 #include "convert/families.h"
-#include "formats/gguf/gguf.h"
 #include "formats/model/packed_weights.h"
 #include "formats/number/half.h"
 
@@ -164,7 +163,7 @@ static apr_status add_rope_divisors(apr_model *view, apr_error *err)
     float *const divisors = apr_arena_array(&view->arena, (size_t)h->rotary_dim / 2, sizeof *divisors);
     if (divisors == NULL) return apr_no_memory(err, "rotary divisors");
     for (int64_t i = 0; i < h->rotary_dim / 2; i++) {
-        const float divisor = (float)apr_gguf_rope_divisor(&h->rope, h->rope_theta, h->rotary_dim, i);
+        const float divisor = (float)apr_rope_divisor(&h->rope, h->rope_theta, h->rotary_dim, i);
         apr_store_le32(&divisors[i], apr_f32_bits(divisor));
     }
     apr_tensor *const tensor = &view->tensors[view->n_tensors++];

@@ -54,6 +54,21 @@ apr_format apr_format_of_path(const char *path)
     return APR_FORMAT_SAFETENSORS; /* "Qwen2.5-7B" ends in no file ending */
 }
 
+static bool gguf_holds(apr_dtype dtype) { return apr_dtypes[dtype].ggml_id >= 0; }
+static bool safetensors_holds(apr_dtype dtype) { return apr_dtypes[dtype].safetensors_name != NULL; }
+
+const apr_container *apr_container_of(apr_format format, apr_profile profile)
+{
+    static const apr_container gguf = {.name = "GGUF", .holds = gguf_holds, .vectors_f32 = true};
+    static const apr_container safetensors = {.name = "safetensors", .holds = safetensors_holds};
+    static const apr_container apr = {.name = "APR"};
+    static const apr_container aprender = {
+        .name = "the aprender profile (f32, f16, bf16, q4_k, q6_k)", .holds = apr_aprender_holds, .vectors_f32 = true, .few_types = true};
+    if (format == APR_FORMAT_GGUF) return &gguf;
+    if (format == APR_FORMAT_SAFETENSORS) return &safetensors;
+    return profile == APR_PROFILE_APRENDER ? &aprender : &apr;
+}
+
 const char *apr_format_name(apr_format format)
 {
     static const char *const names[] = {[APR_FORMAT_NONE] = "none",

@@ -19,7 +19,7 @@ kernels/cuda/device      formats/base formats/number formats/model kernels kerne
 kernels/cuda/codecs      formats/base formats/number formats/model kernels kernels/ref kernels/cuda kernels/cuda/device
 kernels/cuda/ops         formats/base formats/number formats/model kernels kernels/cuda kernels/cuda/device kernels/cuda/codecs
 quant                    formats/base formats/number formats/model kernels
-convert                  formats/base formats/number formats/model formats/gguf formats/hf kernels kernels/cuda quant
+convert                  formats/base formats/number formats/model kernels kernels/cuda quant
 convert/families         formats/base formats/number formats/model convert
 runtime/tokenizer        formats/base formats/number formats/model
 runtime/template         formats/base formats/number formats/model

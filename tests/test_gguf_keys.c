@@ -212,7 +212,7 @@ static void llama3_scaling_is_found_behind_its_divisors(void **state)
     apr_hparams h = {.head_dim = 64, .rope_theta = 500000};
 
     (void)state;
-    for (int i = 0; i < 32; i++) divisors[i] = (float)apr_gguf_rope_divisor(&llama32, 500000, 64, i);
+    for (int i = 0; i < 32; i++) divisors[i] = (float)apr_rope_divisor(&llama32, 500000, 64, i);
     assert_true(divisors[0] == 1.0f && divisors[14] == 1.0f && divisors[18] == 32.0f && divisors[31] == 32.0f);
     assert_float_equal(divisors[15], 1.6513292457638982, 1e-6);
     assert_float_equal(divisors[16], 3.2922621029408843, 1e-6);

@@ -48,4 +48,7 @@ apr_footer apr_apr_check_footer(const apr_model *model);
  * cannot be expressed and the nearest type that can. */
 apr_status apr_check_aprender(const apr_model *layout, apr_error *err);
 
+/* One of the types that both projects read alike? */
+bool apr_aprender_holds(apr_dtype dtype);
+
 #endif

@@ -42,9 +42,8 @@ apr_status apr_gguf_vocab_obstacle(const apr_vocab *vocab, apr_arena *arena, con
 apr_status apr_gguf_hparams(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 apr_status apr_gguf_vocab(const apr_kv_list *kv, apr_vocab *vocab, apr_arena *arena, const char *where, apr_error *err);
 /* The rotary scaling of llama 3 has no keys: llama.cpp keeps it as the f32 tensor rope_freqs.weight of [rotary_dim / 2] divisors
- * of the frequencies. The first gives divisor i; the second finds the scaling behind such a tensor, and leaves PLAIN where
- * it is none of llama 3's: then only the tensor knows. */
-double apr_gguf_rope_divisor(const apr_rope_scaling *rope, double theta, int64_t rotary_dim, int64_t i);
+ * of the frequencies (apr_rope_divisor). Finds the scaling behind such a tensor, and leaves PLAIN where it is none of llama
+ * 3's: then only the tensor knows. */
 void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *hparams);
 
 /* Appends everything llama.cpp wants to see: general.*, ARCH.*, tokenizer.*. `file_type` is llama.cpp's number of the mixture. */

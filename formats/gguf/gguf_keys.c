@@ -164,17 +164,6 @@ apr_status apr_gguf_hparams(const apr_kv_list *kv, apr_hparams *h, apr_arena *ar
 
 /* --- llama 3's rotary scaling --- */
 
-/* By how much frequency i is divided: by nothing where it turns more than high_freq_factor times in the original context, by
- * `factor` where less than low_freq_factor times, in between by a mixture that is linear in the turns. */
-double apr_gguf_rope_divisor(const apr_rope_scaling *rope, double theta, int64_t rotary_dim, int64_t i)
-{
-    static const double two_pi = 6.283185307179586;
-    const double turns = (double)rope->original_context * pow(theta, -2.0 * (double)i / (double)rotary_dim) / two_pi;
-    const double low = rope->low_freq_factor, high = rope->high_freq_factor;
-    const double kept = turns <= low ? 0.0 : turns >= high ? 1.0 : (turns - low) / (high - low);
-    return 1.0 / ((1.0 - kept) / rope->factor + kept);
-}
-
 static double divisor_at(const apr_tensor *divisors, int64_t i)
 {
     const uint32_t bits = apr_load_le32(divisors->data + 4 * i);
@@ -193,7 +182,7 @@ void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *h)
     if (divisors->dtype != APR_F32 || n == 0 || h->rope.kind != APR_ROPE_PLAIN) return;
     for (int64_t i = 0; i < n; i++) llama3.factor = fmax(llama3.factor, divisor_at(divisors, i));
     for (int64_t i = 0; i < n; i++) {
-        const double expected = apr_gguf_rope_divisor(&llama3, h->rope_theta, 2 * n, i);
+        const double expected = apr_rope_divisor(&llama3, h->rope_theta, 2 * n, i);
         if (!(fabs(divisor_at(divisors, i) - expected) <= tolerance * expected)) return;
     }
     h->rope = llama3;

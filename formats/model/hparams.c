@@ -1,6 +1,7 @@
 /* hparams.c - the table of hyperparameters, and what follows from the ones a file states. */
 #include "formats/model/hparams.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -110,4 +111,15 @@ apr_status apr_hparams_complete(apr_hparams *h, apr_arena *arena, const char *wh
                         (long long)h->head_dim);
     if (h->layer_kinds == NULL && h->full_attention_interval > 1) APR_TRY(layers_from_interval(h, arena, err));
     return APR_OK;
+}
+
+/* By how much frequency i is divided: by nothing where it turns more than high_freq_factor times in the original context, by
+ * `factor` where less than low_freq_factor times, in between by a mixture that is linear in the turns. */
+double apr_rope_divisor(const apr_rope_scaling *rope, double theta, int64_t rotary_dim, int64_t i)
+{
+    static const double two_pi = 6.283185307179586;
+    const double turns = (double)rope->original_context * pow(theta, -2.0 * (double)i / (double)rotary_dim) / two_pi;
+    const double low = rope->low_freq_factor, high = rope->high_freq_factor;
+    const double kept = turns <= low ? 0.0 : turns >= high ? 1.0 : (turns - low) / (high - low);
+    return 1.0 / ((1.0 - kept) / rope->factor + kept);
 }

@@ -107,4 +107,8 @@ const char *apr_architecture_to_ggml(const char *hf);
  * head count that does not divide, more than 10,000 layers, 2^40 for a size. `where` names the file. */
 apr_status apr_hparams_complete(apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 
+/* llama 3's scaling as divisors of the frequencies, for rope->kind APR_ROPE_LLAMA3: what frequency i (of rotary_dim / 2) is
+ * divided by. */
+double apr_rope_divisor(const apr_rope_scaling *rope, double theta, int64_t rotary_dim, int64_t i);
+
 #endif

@@ -48,6 +48,20 @@ uint64_t apr_sink_total_bytes(const apr_sink *sink);
 apr_format apr_format_of_path(const char *path);
 const char *apr_format_name(apr_format format); /* "APR", "GGUF", "safetensors", ... */
 
+/* What a file of that format and profile can hold, for whoever decides types. */
+typedef struct apr_container {
+    const char *name;               /* for sentences: "GGUF" */
+    bool (*holds)(apr_dtype dtype); /* NULL: everything */
+    bool vectors_f32;               /* its readers want vectors in f32 */
+    bool few_types;                 /* what does not fit becomes plain at once: there is hardly another block type */
+} apr_container;
+
+const apr_container *apr_container_of(apr_format format, apr_profile profile);
+
+/* What is said of the weights' types in files that travel (config.json) is made to say what the layout's types are now. What
+ * was said before is in `before`, of which `layout` is the new version; torch_dtype: the new type of plain weights, or NULL. */
+apr_status apr_restate_types(apr_model *layout, const apr_model *before, bool makes_fp8, const char *torch_dtype, apr_error *err);
+
 /* --- for the writers in this room --- */
 
 struct apr_sink {
