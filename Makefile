@@ -40,12 +40,13 @@ LIB    := $B/libaprkit.a
 MAINS  := $(wildcard tools/apr*.c)
 TOOL_C := $(sort $(wildcard tools/*/*.c))
 TOOLS  := $(MAINS:tools/%.c=$B/%)
-TESTS  := $(patsubst tests/%.c,$B/%,$(wildcard tests/test_*.c))
-FUZZ   := $(patsubst tests/fuzz_%.c,%,$(filter-out tests/fuzz_replay.c tests/fuzz_dispatch.c,$(wildcard tests/fuzz_*.c)))
-FUZZ_O := $(FUZZ:%=$B/tests/fuzz_%.c.o) $B/tests/fuzz_dispatch.c.o
+TEST_C := $(wildcard tests/*/test_*.c)
+TESTS  := $(patsubst %.c,$B/%,$(notdir $(TEST_C)))
+FUZZ   := $(patsubst tests/fuzz/fuzz_%.c,%,$(filter-out tests/fuzz/fuzz_replay.c tests/fuzz/fuzz_dispatch.c,$(wildcard tests/fuzz/fuzz_*.c)))
+FUZZ_O := $(FUZZ:%=$B/tests/fuzz/fuzz_%.c.o) $B/tests/fuzz/fuzz_dispatch.c.o
 REPLAY := $B/fuzz_replay
-SUPPORT_C := $(filter-out tests/test_%.c tests/gpu_%.c tests/fuzz_%.c tests/bench_%.c tests/make_%.c,$(wildcard tests/*.c))
-MAKERS := $(patsubst tests/%.c,$B/%,$(wildcard tests/make_*.c))#  programs that make what command-line tests read
+SUPPORT_C := $(filter-out tests/support/test_%.c tests/support/make_%.c,$(wildcard tests/support/*.c))
+MAKERS := $(patsubst tests/support/%.c,$B/%,$(wildcard tests/support/make_*.c))#  programs that make what command-line tests read
 SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 
 .DEFAULT_GOAL := all
@@ -60,7 +61,7 @@ demo: deps ## the whole story on the bundled model: convert, quantize, plan, run
 
 test: deps ## all tests but those that need a GPU
 	@$(MAKE) $(build) CUDA=0 all test-programs
-	@tests/run_all.sh $B "$(TESTS)" $(REPLAY) "$(patsubst tests/%,%,$(basename $(GPU_SOURCES)))"
+	@tests/run_all.sh $B "$(TESTS)" $(REPLAY) "$(notdir $(basename $(GPU_SOURCES)))"
 test-programs: $(TOOLS) $(MAKERS) $(TESTS) $(REPLAY)
 unit:
 	@$(MAKE) $(build) $(TESTS)
@@ -123,7 +124,7 @@ $B/kernels/%.c.o $B/quant/%.c.o: CFLAGS += $(if $(filter release,$(FLAVOR)),-O3)
 # Sums of products that are held to bounds, not to bits
 $B/kernels/host/matmul.c.o $B/kernels/host/attention.c.o $B/kernels/host/packed.c.o: CFLAGS += -ffp-contract=fast
 # What prints, reads words or renders templates, and what runs once, takes longer to compile than it would ever win back.
-light := $(filter-out tools/conv/check.c tools/conv/diff%.c,$(MAINS) $(TOOL_C)) $(wildcard runtime/template/*.c tests/test_*.c tests/fuzz_*.c)
+light := $(filter-out tools/conv/check.c tools/conv/diff%.c,$(MAINS) $(TOOL_C)) $(wildcard runtime/template/*.c) $(TEST_C) $(wildcard tests/fuzz/*.c)
 $(light:%=$B/%.o): CFLAGS += $(if $(filter release,$(FLAVOR)),-O1)
 $(LIB): $(LIB_C:%=$B/%.o)
 	$(call say,AR,$(@F))
@@ -135,16 +136,17 @@ define link
 endef
 $(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
-$(TESTS) $(MAKERS): $B/%: $B/tests/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
+$(foreach t,$(TEST_C) $(wildcard tests/support/make_*.c),$(eval $B/$(basename $(notdir $t)): $B/$t.o))
+$(TESTS) $(MAKERS): $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link,-lcmocka)
-$B/bench_%: $B/tests/bench_%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
+$B/bench_%: $B/tests/bench/bench_%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
-$(FUZZ:%=$B/tests/fuzz_%.c.o): CPPFLAGS += -DLLVMFuzzerTestOneInput=$(basename $(basename $(@F)))
-$B/tests/fuzz_dispatch.c.o: CPPFLAGS += '-DFUZZ_LIST=$(patsubst %,X(%),$(FUZZ))'
+$(FUZZ:%=$B/tests/fuzz/fuzz_%.c.o): CPPFLAGS += -DLLVMFuzzerTestOneInput=$(basename $(basename $(@F)))
+$B/tests/fuzz/fuzz_dispatch.c.o: CPPFLAGS += '-DFUZZ_LIST=$(patsubst %,X(%),$(FUZZ))'
 $(FUZZ_O): Makefile # a target more or less changes what they are compiled with
-$(REPLAY): $B/tests/fuzz_replay.c.o $(FUZZ_O) $B/tests/scratch.c.o $(TOOL_C:%=$B/%.o) $(LIB)
+$(REPLAY): $B/tests/fuzz/fuzz_replay.c.o $(FUZZ_O) $B/tests/support/scratch.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
-$B/fuzz: $(FUZZ_O) $B/tests/scratch.c.o $(TOOL_C:%=$B/%.o) $(LIB)
+$B/fuzz: $(FUZZ_O) $B/tests/support/scratch.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link,-fsanitize=fuzzer '-Wl$(,)-rpath$(,)$$ORIGIN/lib')
 
 # CUDA: every kernels/cuda/*/*.cu goes into libaprkit-cuda.so, which the tools load at run time when it lies beside them.
@@ -162,9 +164,9 @@ gencode   := $(foreach a,$(ARCHS),-gencode arch=compute_$a,code=sm_$a) -gencode 
 # No fast-math. Spills cost local memory for every thread that can be resident: check-archs fails when there are any.
 NVFLAGS   := -O3 -std=c++17 -I. -MMD -MP --threads 2 $(gencode) -DAPR_CUDA_ARCHITECTURES='"$(ARCHS)"' \
              -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Xptxas -v --expt-relaxed-constexpr
-GPU_SOURCES := $(wildcard tests/gpu_*.c tests/gpu_*.cu)
-GPU_TESTS := $(patsubst tests/%.c,$B/%,$(wildcard tests/gpu_*.c))
-GPU_CU_TESTS := $(patsubst tests/%.cu,$B/%,$(wildcard tests/gpu_*.cu))
+GPU_SOURCES := $(wildcard tests/gpu/gpu_*.c tests/gpu/gpu_*.cu)
+GPU_TESTS := $(patsubst tests/gpu/%.c,$B/%,$(wildcard tests/gpu/gpu_*.c))
+GPU_CU_TESTS := $(patsubst tests/gpu/%.cu,$B/%,$(wildcard tests/gpu/gpu_*.cu))
 CUDA_O    := $(CUDA_CU:kernels/cuda/%.cu=$B/cuda/%.cu.o)
 
 ifeq ($(CUDA),1)
@@ -188,11 +190,11 @@ $B/cuda/%.c.o: %.c
 $(CUDA_LIB): $(CUDA_O) $(CUDA_C:%=$B/cuda/%.o)
 	$(call say,LD,$(@F))
 	$Q$(NVCC) -shared $(gencode) -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64,--no-undefined $^ -lcublas -lcublasLt -ldl -lpthread -o $@
-$(GPU_TESTS): $B/%: $B/tests/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
+$(GPU_TESTS): $B/%: $B/tests/gpu/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link,-lcmocka)
 
 # launchers are not exported: these tests link what the library is made of
-$B/cuda/tests/%.cu.o: tests/%.cu $B/cuda/archs
+$B/cuda/tests/%.cu.o: tests/gpu/%.cu $B/cuda/archs
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
 	$Q$(NVCC) $(NVFLAGS) -c $< -o $@ 2>$@.ptxas || { grep -v 'ptxas info' $@.ptxas; exit 1; }

@@ -1,0 +1,153 @@
+/* test_map.c - formats/base/map.h: what is opened as an input, what is known of it, and that a change is noticed. */
+#define _GNU_SOURCE /* S_IFIFO, timespec */
+#include "formats/base/map.h"
+
+#include "tests/support/work_folder.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+
+static void assert_refused(const char *path, const char *says)
+{
+    apr_error err = {0};
+    apr_map map;
+    alarm(10); /* a FIFO that is waited for ends the test */
+    assert_int_equal(apr_map_open(&map, path, &err), APR_E_IO);
+    alarm(0);
+    if (strstr(err.text, says) == NULL || strstr(err.text, path) == NULL) fail_msg("'%s' does not say '%s'", err.text, says);
+    assert_null(map.data);
+    assert_null(apr_inputs());
+}
+
+static void only_regular_files_are_inputs(void **state)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    (void)state;
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", in_work("socket"));
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(mkfifo(in_work("fifo"), 0600), 0);
+    assert_int_equal(symlink("fifo", in_work("to-fifo")), 0);
+    assert_int_equal(symlink("nowhere", in_work("to-nowhere")), 0);
+    assert_refused(in_work("fifo"), "is a FIFO, not a regular file");
+    assert_refused(in_work("to-fifo"), "is a FIFO");
+    assert_refused(in_work("socket"), "is a socket");
+    assert_refused("/dev/zero", "is a device");
+    assert_refused(work, "is a folder");
+    assert_refused(in_work("to-nowhere"), "No such file");
+    assert_refused(in_work("nothing"), "No such file");
+    close(fd);
+}
+
+static void files_are_read_through_links(void **state)
+{
+    apr_map map;
+    (void)state;
+    write_file(in_work("blob"), "twelve bytes", 12);
+    assert_int_equal(symlink("blob", in_work("link")), 0);
+    assert_int_equal(apr_map_open(&map, in_work("link"), NULL), APR_OK);
+    assert_int_equal(map.n_bytes, 12);
+    assert_memory_equal(map.data, "twelve bytes", 12);
+    assert_ptr_equal(apr_inputs(), map.input);
+    assert_ptr_equal(apr_inputs_at(map.data), map.input);
+    assert_ptr_equal(apr_inputs_at(map.data + 11), map.input);
+    assert_null(apr_inputs_at(map.data + 12));
+    assert_null(apr_inputs_at(map.data - 1));
+    apr_map_close(&map);
+    assert_null(apr_inputs());
+    apr_map_close(&map); /* closed twice is closed */
+}
+
+static void an_empty_file_is_empty(void **state)
+{
+    apr_map map;
+    (void)state;
+    write_file(in_work("empty"), "", 0);
+    assert_int_equal(apr_map_open(&map, in_work("empty"), NULL), APR_OK);
+    assert_null(map.data);
+    assert_int_equal(map.n_bytes, 0);
+    apr_map_close(&map);
+}
+
+static void change(const char *path, const char *how)
+{
+    const int fd = open(path, O_WRONLY);
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000000000}};
+    assert_true(fd >= 0);
+    if (strcmp(how, "shorter") == 0) assert_int_equal(ftruncate(fd, 3), 0);
+    if (strcmp(how, "longer") == 0) assert_int_equal(pwrite(fd, "x", 1, 12), 1);
+    if (strcmp(how, "other bytes") == 0) assert_int_equal(pwrite(fd, "other bytes!", 12, 0), 12);
+    if (strcmp(how, "written") == 0) assert_int_equal(futimens(fd, times), 0);
+    close(fd);
+}
+
+static void changes_are_noticed(void **state)
+{
+    static const char *const ways[] = {"shorter", "longer", "other bytes", "written"};
+    const struct timespec moment = {.tv_nsec = 20000000}; /* clocks of file systems tick slowly */
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        apr_error err = {0};
+        apr_map map;
+        write_file(in_work("model"), "twelve bytes", 12);
+        nanosleep(&moment, NULL);
+        assert_int_equal(apr_map_open(&map, in_work("model"), NULL), APR_OK);
+        assert_int_equal(apr_inputs_check(&err), APR_OK);
+        change(in_work("model"), ways[i]);
+        if (apr_inputs_check(&err) != APR_E_IO || strstr(err.text, "was changed by another program") == NULL) fail_msg("%s", ways[i]);
+        apr_map_close(&map);
+        assert_int_equal(apr_inputs_check(&err), APR_OK); /* nobody depends on it any more */
+    }
+}
+
+/* A file of the same name is another one. */
+static void the_file_counts_not_its_name(void **state)
+{
+    apr_map map;
+    (void)state;
+    write_file(in_work("named"), "old", 3);
+    write_file(in_work("other"), "new, and longer", 15);
+    assert_int_equal(apr_map_open(&map, in_work("named"), NULL), APR_OK);
+    assert_int_equal(rename(in_work("other"), in_work("named")), 0);
+    assert_int_equal(apr_inputs_check(NULL), APR_OK);
+    assert_memory_equal(map.data, "old", 3);
+    apr_map_close(&map);
+}
+
+static void a_tool_remembers_what_it_has_closed(void **state)
+{
+    const struct timespec moment = {.tv_nsec = 20000000};
+    apr_map a, b;
+    (void)state;
+    write_file(in_work("a"), "a", 1);
+    write_file(in_work("b"), "b", 1);
+    nanosleep(&moment, NULL);
+    apr_inputs_start();
+    assert_int_equal(apr_map_open(&a, in_work("a"), NULL), APR_OK);
+    assert_int_equal(apr_map_open(&b, in_work("b"), NULL), APR_OK);
+    write_file(in_work("a"), "A!", 2);
+    apr_map_close(&a);
+    apr_map_forget(&b);
+    assert_non_null(apr_inputs());
+    assert_string_equal(apr_inputs()->path, in_work("a"));
+    assert_null(apr_inputs()->next);
+    assert_int_equal(apr_inputs_check(NULL), APR_E_IO);
+    apr_inputs_end();
+    assert_null(apr_inputs());
+    assert_int_equal(apr_inputs_check(NULL), APR_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_regular_files_are_inputs), cmocka_unit_test(files_are_read_through_links),
+        cmocka_unit_test(an_empty_file_is_empty),        cmocka_unit_test(changes_are_noticed),
+        cmocka_unit_test(the_file_counts_not_its_name),  cmocka_unit_test(a_tool_remembers_what_it_has_closed),
+    };
+    return cmocka_run_group_tests_name("map", tests, make_work, remove_work);
+}

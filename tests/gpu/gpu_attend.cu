@@ -1,0 +1,161 @@
+/* gpu_attend.cu - the cache and attention against kernels/ref on random inputs, and how fast they are.
+ *
+ * gpu_attend [quick|times]: prints the worst error of each operation; "quick" leaves the timings out, "times" the tests. Exit code 0: all
+ * within bounds, 1: not, 77: no device. Outputs begin as NaN, and so does what the cache does not hold yet. */
+#include "tests/gpu/gpu_check.cuh"
+
+typedef struct attend_case {
+    int64_t n_heads, n_kv_heads, head_dim, n_tokens, position, window, n_cells;
+} attend_case;
+
+/* Stores the keys and values of `n_tokens` tokens from `position` on, on host and device, and compares the bytes. */
+static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64_t n_tokens, std::vector<uint8_t> *host,
+                  twin<uint8_t> *const *device)
+{
+    const int64_t row_bytes = row_bytes_of(dtype, c.head_dim);
+    std::vector<float> k = normals(n_tokens * c.n_kv_heads * c.head_dim), v = normals(n_tokens * c.n_kv_heads * c.head_dim);
+    if (position == 0) { /* what a block format makes of these is part of the definition */
+        k[0] = dtype == APR_Q8_0 ? NAN : 4.0f;
+        v[1] = -1e-30f;
+        v[2] = 0.0f;
+        if (dtype == APR_F8_E4M3) v[3] = 1e30f; /* saturates */
+    }
+    apr_op_args args;
+    args.kv_store = apr_kv_store_args{position >= 0 ? n_tokens : 0,
+                                      position,
+                                      c.n_kv_heads,
+                                      c.head_dim,
+                                      k.data(),
+                                      v.data(),
+                                      apr_cache{dtype, host[0].data(), c.n_cells, row_bytes},
+                                      apr_cache{dtype, host[1].data(), c.n_cells, row_bytes}};
+    apr_ref_kv_store(&args);
+    twin<float> dk(k), dv(v);
+    args.kv_store.k = dk.device;
+    args.kv_store.v = dv.device;
+    args.kv_store.keys.data = device[0]->device;
+    args.kv_store.values.data = device[1]->device;
+    must(apr_cuda_kv_store(&args.kv_store, 0), "kv store");
+    must(cudaDeviceSynchronize(), "kv store");
+}
+
+static void test_attend(const attend_case &c, apr_dtype dtype)
+{
+    const int64_t row_bytes = row_bytes_of(dtype, c.head_dim), n_seen = c.position + c.n_tokens;
+    const size_t cache_bytes = (size_t)(c.n_cells * c.n_kv_heads * row_bytes);
+    std::vector<uint8_t> host[2] = {std::vector<uint8_t>(cache_bytes, 0xff), std::vector<uint8_t>(cache_bytes, 0xff)};
+    twin<uint8_t> keys(cache_bytes), values(cache_bytes);
+    twin<uint8_t> *const device[2] = {&keys, &values};
+    char what[200];
+    snprintf(what, sizeof what, "%s, heads %lld on %lld of %lld, %lld tokens at %lld, window %lld, cells %lld", apr_dtypes[dtype].name,
+             (long long)c.n_heads, (long long)c.n_kv_heads, (long long)c.head_dim, (long long)c.n_tokens, (long long)c.position,
+             (long long)c.window, (long long)c.n_cells);
+
+    const int64_t begin = n_seen > c.n_cells ? n_seen - c.n_cells : 0;
+    for (int64_t p = begin; p < n_seen; p += 1000) store(c, dtype, p, n_seen - p < 1000 ? n_seen - p : 1000, host, device);
+    note("kv store (bytes that differ)",
+         differing(keys.get().data(), host[0].data(), cache_bytes) + differing(values.get().data(), host[1].data(), cache_bytes), 0, what);
+
+    const int64_t n = c.n_tokens * c.n_heads * c.head_dim;
+    std::vector<float> q = normals(n), ref((size_t)n), scratch((size_t)c.head_dim);
+    for (float &x : q) x *= 2.0f;
+    apr_op_args args;
+    memset(&args, 0, sizeof args);
+    args.attend = apr_attend_args{c.n_tokens,
+                                  c.position,
+                                  c.n_heads,
+                                  c.n_kv_heads,
+                                  c.head_dim,
+                                  c.window,
+                                  1.0f / sqrtf((float)c.head_dim),
+                                  q.data(),
+                                  apr_cache{dtype, host[0].data(), c.n_cells, row_bytes},
+                                  apr_cache{dtype, host[1].data(), c.n_cells, row_bytes},
+                                  ref.data(),
+                                  apr_workspace{scratch.data(), scratch.size(), 1}};
+    apr_ref_attend(&args);
+    const size_t floats = apr_cuda_attend_bytes(c.n_heads, c.head_dim) / 4;
+    twin<float> dq(q), out((size_t)n), work(floats);
+    args.attend.q = dq.device;
+    args.attend.keys.data = keys.device;
+    args.attend.values.data = values.device;
+    args.attend.out = out.device;
+    args.attend.work = apr_workspace{work.device, floats, 1};
+    must(apr_cuda_attend(&args.attend, 0), what);
+    const std::vector<float> got = out.get();
+    note("attend", distance(got, ref.data()), 3e-6, what);
+    for (int run = 0; run < 3; run++) {
+        must(cudaMemset(out.device, 0xff, out.n * 4), "memset");
+        must(apr_cuda_attend(&args.attend, 0), what);
+        note("attend again (bytes that differ)", differing(out.get().data(), got.data(), got.size() * 4), 0, what);
+    }
+    must(cudaMemset(out.device, 0xff, out.n * 4), "memset");
+    args.attend.work = apr_workspace{NULL, 0, 0};
+    must(apr_cuda_attend(&args.attend, 0), what);
+    note("attend without workspace", distance(out.get(), ref.data()), 3e-6, what);
+}
+
+static void test_attends(bool quick)
+{
+    static const attend_case cases[] = {
+        {4, 4, 64, 1, 0, 0, 64},        {7, 1, 64, 1, 299, 0, 512},    {14, 2, 64, 3, 5, 0, 64},    {14, 2, 64, 70, 0, 0, 128},
+        {28, 4, 128, 1, 1000, 0, 1024}, {28, 4, 128, 40, 77, 0, 256},  {8, 1, 128, 8, 63, 0, 128},  {16, 1, 128, 2, 200, 0, 256},
+        {5, 5, 96, 33, 10, 0, 64},      {6, 3, 256, 1, 100, 0, 128},   {6, 3, 256, 21, 30, 0, 64},  {4, 2, 32, 9, 9, 0, 32},
+        {8, 2, 128, 1, 700, 100, 1024}, {8, 2, 64, 20, 700, 100, 128}, {8, 2, 128, 5, 250, 64, 70}, {4, 2, 512, 3, 40, 0, 64},
+        {2, 1, 1024, 2, 33, 16, 64},
+    };
+    static const attend_case far[] = {
+        {14, 2, 64, 1, 4500, 0, 4608}, {8, 2, 128, 3, 5000, 0, 5120}, {8, 1, 128, 9, 4200, 0, 4352}, {4, 2, 256, 2, 4100, 4000, 4200}};
+    for (apr_dtype dtype : {APR_F16, APR_F32, APR_Q8_0, APR_F8_E4M3}) {
+        for (const attend_case &c : cases) test_attend(c, dtype);
+        for (const attend_case &c : far)
+            if (!quick || dtype == APR_F16) test_attend(c, dtype);
+    }
+    /* rows that the tiles do not take */
+    test_attend(attend_case{6, 2, 42, 11, 50, 0, 64}, APR_F16);
+    test_attend(attend_case{6, 2, 42, 2, 50, 20, 64}, APR_F32);
+    test_attend(attend_case{4, 2, 80, 33, 50, 0, 128}, APR_F16);
+    test_attend(attend_case{8, 2, 64, 20, 150, 0, 256}, APR_BF16);
+}
+
+/* --- timings --- */
+
+static void time_attend(int64_t n_tokens, int64_t position)
+{
+    const int64_t n_heads = 28, n_kv = 4, dim = 128, cells = position + n_tokens;
+    twin<uint16_t> keys(std::vector<uint16_t>((size_t)(cells * n_kv * dim), 0x3000)),
+        values(std::vector<uint16_t>((size_t)(cells * n_kv * dim), 0x3400));
+    twin<float> q(normals(n_tokens * n_heads * dim)), out((size_t)(n_tokens * n_heads * dim)),
+        work(apr_cuda_attend_bytes(n_heads, dim) / 4);
+    apr_attend_args a;
+    memset(&a, 0, sizeof a);
+    a.n_tokens = n_tokens, a.position = position, a.n_heads = n_heads, a.n_kv_heads = n_kv, a.head_dim = dim, a.scale = 0.088f,
+    a.q = q.device;
+    a.keys = apr_cache{APR_F16, (uint8_t *)keys.device, cells, dim * 2};
+    a.values = apr_cache{APR_F16, (uint8_t *)values.device, cells, dim * 2};
+    a.out = out.device;
+    a.work = apr_workspace{work.device, work.n, 1};
+    double best = 1e30;
+    for (int repeat = 0; repeat < 5; repeat++) {
+        timer clock;
+        for (int i = 0; i < 5; i++) must(apr_cuda_attend(&a, 0), "attend");
+        const double ms = clock.ms() / 5;
+        if (ms < best) best = ms;
+    }
+    const double seen = (double)n_tokens * position + 0.5 * n_tokens * (n_tokens + 1);
+    printf("attend 28 on 4 heads of 128, %lld tokens at %lld: %9.2f us %6.1f TFLOP/s %7.0f GB/s\n", (long long)n_tokens,
+           (long long)position, best * 1e3, seen * n_heads * dim * 4 / best / 1e9, (double)cells * n_kv * dim * 4 / best / 1e6);
+}
+
+int main(int argc, char **argv)
+{
+    const modes m = start(argc, argv);
+    if (m.tests) test_attends(m.quick);
+    if (!all_within_bounds(m)) return 1;
+    if (!m.times) return 0;
+    for (int64_t position : {100, 1000, 4096, 32768}) time_attend(1, position);
+    time_attend(8, 4096);
+    time_attend(512, 0);
+    time_attend(2048, 0);
+    return 0;
+}

@@ -1,0 +1,313 @@
+/* gpu_matrices.cu - what reads packed weights (decoding, embedding, products of few tokens) against kernels/ref, and how fast it is.
+ *
+ * gpu_matrices [quick|times]: prints the worst error of each operation; "quick" leaves the timings out, "times" the tests. Exit code 0: all
+ * within bounds, 1: not, 77: no device. Outputs begin as NaN. */
+#include "tests/gpu/gpu_check.cuh"
+
+/* --- weights --- */
+
+static void put_half(uint8_t *p, float low, float high)
+{
+    const uint16_t bits = apr_f32_to_f16(random_bits() & 1 ? uniform(low, high) : -uniform(low, high));
+    memcpy(p, &bits, 2);
+}
+
+/* Where a block's halves are; -1: none. */
+static void half_fields(apr_dtype dtype, int *a, int *b)
+{
+    *a = *b = -1;
+    switch ((int)dtype) {
+    case APR_Q4_1:
+    case APR_Q5_1:
+    case APR_Q4_K:
+    case APR_Q5_K: *a = 0, *b = 2; break;
+    case APR_Q4_0:
+    case APR_Q5_0:
+    case APR_Q8_0:
+    case APR_IQ4_NL:
+    case APR_IQ4_XS:
+    case APR_APR_Q4: *a = 0; break;
+    case APR_Q2_K: *a = 80, *b = 82; break;
+    case APR_Q3_K: *a = 108; break;
+    case APR_Q6_K: *a = 208; break;
+    case APR_TQ2_0: *a = 64; break;
+    default: break;
+    }
+}
+
+/* Random bytes, with halves and exponents of usual sizes. */
+static void random_block(apr_dtype dtype, uint8_t *block)
+{
+    int a, b;
+    for (int i = 0; i < apr_dtypes[dtype].bytes_per_block; i++) block[i] = (uint8_t)random_bits();
+    half_fields(dtype, &a, &b);
+    if (a >= 0) put_half(block + a, 0.001f, 0.02f);
+    if (b >= 0) put_half(block + b, 0.001f, 0.02f);
+    const float x = normal() * 0.05f;
+    const uint16_t f16 = apr_f32_to_f16(x), bf16 = apr_f32_to_bf16(x);
+    if (dtype == APR_F32) memcpy(block, &x, 4);
+    if (dtype == APR_F16) memcpy(block, &f16, 2);
+    if (dtype == APR_BF16) memcpy(block, &bf16, 2);
+    if (dtype == APR_MXFP4) block[0] = (uint8_t)(118 + random_bits() % 8);
+    for (int i = 0; i < 4 && dtype == APR_NVFP4; i++) block[i] -= block[i] == 0xff; /* NaN */
+    if (dtype == APR_F8_E4M3 && (block[0] & 0x7f) == 0x7f) block[0] ^= 1;
+    if (dtype == APR_F8_E5M2) block[0] = apr_f32_to_e5m2(x);
+}
+
+typedef struct matrix {
+    apr_tensor host, device, host_scale, device_scale;
+    std::vector<uint8_t> bytes, scale_bytes;
+    twin<uint8_t> *data, *scale_data;
+} matrix;
+
+static void set_up(apr_tensor *t, apr_dtype dtype, int64_t rows, int64_t columns)
+{
+    memset(t, 0, sizeof *t);
+    t->name = "test";
+    t->dtype = dtype;
+    t->rank = 2;
+    t->dims[0] = rows;
+    t->dims[1] = columns;
+}
+
+static std::vector<uint8_t> padded(const std::vector<uint8_t> &bytes)
+{
+    std::vector<uint8_t> more(bytes);
+    more.resize((bytes.size() + 15) / 16 * 16, 0xff);
+    return more;
+}
+
+/* heads > 0: rows of llama's pairs, pending. scale_rows > 0: factors for blocks of scale_rows x scale_columns; -1: one for all. */
+static matrix *new_matrix(apr_dtype dtype, int64_t rows, int64_t columns, int64_t heads, int64_t scale_rows, int64_t scale_columns,
+                          apr_dtype scale_dtype)
+{
+    matrix *const m = new matrix;
+    const bool is_flat = dtype == APR_APR_Q4 || dtype == APR_APR_Q8;
+    const int64_t elems = apr_dtypes[dtype].elems_per_block, n_bytes = apr_dtypes[dtype].bytes_per_block;
+    const int64_t n_blocks = is_flat ? (rows * columns + elems - 1) / elems : rows * (columns / elems);
+    const size_t head = dtype == APR_APR_Q8 ? 4 : 0;
+    m->bytes.resize(head + (size_t)(n_blocks * n_bytes));
+    for (int64_t i = 0; i < n_blocks; i++) random_block(dtype, m->bytes.data() + head + i * n_bytes);
+    const float flat_scale = 0.003f;
+    if (head) memcpy(m->bytes.data(), &flat_scale, 4);
+    set_up(&m->host, dtype, rows, columns);
+    m->host.data = m->bytes.data();
+    m->host.n_bytes = m->bytes.size();
+    if (heads > 0) m->host.pending.kind = APR_STEP_PAIRS_TO_HALVES, m->host.pending.n_heads = heads;
+    m->device = m->host;
+    m->data = new twin<uint8_t>(padded(m->bytes));
+    m->device.data = m->data->device;
+    m->scale_data = NULL;
+    if (scale_rows != 0) {
+        const bool one = scale_rows < 0;
+        const int64_t high = one ? 1 : (rows + scale_rows - 1) / scale_rows, wide = one ? 1 : (columns + scale_columns - 1) / scale_columns;
+        set_up(&m->host_scale, scale_dtype, high, wide);
+        m->scale_bytes.resize((size_t)(high * wide * apr_dtypes[scale_dtype].bytes_per_block));
+        for (int64_t i = 0; i < high * wide; i++) {
+            const float f = uniform(0.001f, 0.01f);
+            apr_ref_codecs[scale_dtype].encode(&f, m->scale_bytes.data() + i * apr_dtypes[scale_dtype].bytes_per_block, 1);
+        }
+        m->host_scale.data = m->scale_bytes.data();
+        m->host_scale.n_bytes = m->scale_bytes.size();
+        m->device_scale = m->host_scale;
+        m->scale_data = new twin<uint8_t>(padded(m->scale_bytes));
+        m->device_scale.data = m->scale_data->device;
+        m->host.scale = &m->host_scale;
+        m->device.scale = &m->device_scale;
+        m->host.scale_rows = m->device.scale_rows = one ? rows : scale_rows;
+        m->host.scale_columns = m->device.scale_columns = one ? columns : scale_columns;
+    }
+    return m;
+}
+
+static void free_matrix(matrix *m)
+{
+    delete m->data;
+    delete m->scale_data;
+    delete m;
+}
+
+/* --- tests of matrices --- */
+
+static void test_decode(const matrix *m, const char *what)
+{
+    const int64_t rows = m->host.dims[0], columns = m->host.dims[1], first = rows > 3 ? 1 : 0, n = rows - first;
+    std::vector<float> ref((size_t)(n * columns));
+    apr_decode_rows(&m->host, first, n, ref.data());
+    twin<float> f32(ref.size());
+    twin<uint16_t> f16(ref.size()), bf16(ref.size());
+    must(apr_cuda_decode(&m->device, first, n, APR_F32, f32.device, 0), "decode");
+    must(apr_cuda_decode_half(&m->device, first, n, (__half *)f16.device, 0), "decode");
+    must(apr_cuda_decode(&m->device, first, n, APR_BF16, bf16.device, 0), "decode");
+    const std::vector<float> a = f32.get();
+    const std::vector<uint16_t> b = f16.get(), c = bf16.get();
+    int64_t n_wrong = 0, n_wrong_small = 0;
+    for (size_t i = 0; i < ref.size(); i++) {
+        n_wrong += !(a[i] == ref[i]);
+        n_wrong_small += b[i] != apr_f32_to_f16(a[i]) || c[i] != apr_f32_to_bf16(a[i]);
+    }
+    note("decode f32 (values that differ)", (double)n_wrong, 0, what);
+    note("decode f16, bf16 (values that differ)", (double)n_wrong_small, 0, what);
+
+    const std::vector<int32_t> ids = {(int32_t)(rows - 1), 0, (int32_t)(rows / 2)};
+    std::vector<float> rows_ref(ids.size() * (size_t)columns);
+    apr_op_args args;
+    args.embed.n_tokens = (int64_t)ids.size();
+    args.embed.width = columns;
+    args.embed.ids = ids.data();
+    args.embed.table = &m->host;
+    args.embed.out = rows_ref.data();
+    apr_ref_embed(&args);
+    twin<int32_t> device_ids(ids);
+    twin<float> out(rows_ref.size());
+    args.embed.ids = device_ids.device;
+    args.embed.table = &m->device;
+    args.embed.out = out.device;
+    must(apr_cuda_embed(&args.embed, 0), "embed");
+    const std::vector<float> got = out.get();
+    n_wrong = 0;
+    for (size_t i = 0; i < got.size(); i++) n_wrong += !(got[i] == rows_ref[i]);
+    note("embed (values that differ)", (double)n_wrong, 0, what);
+}
+
+/* Errors relative to the sum of magnitudes of the products: what float32 sums may lose. */
+static void test_linear(const matrix *m, int64_t n_tokens, bool with_bias, const char *what)
+{
+    const int64_t rows = m->host.dims[0], columns = m->host.dims[1];
+    std::vector<float> w((size_t)(rows * columns));
+    apr_decode_rows(&m->host, 0, rows, w.data());
+    const std::vector<float> x = normals(n_tokens * columns), bias = normals(rows);
+    twin<float> dx(x), dbias(bias), out((size_t)(n_tokens * rows));
+    apr_linear_args a;
+    memset(&a, 0, sizeof a);
+    a.n_tokens = n_tokens;
+    a.n_in = columns;
+    a.n_out = rows;
+    a.x = dx.device;
+    a.weight = &m->device;
+    a.bias = with_bias ? dbias.device : NULL;
+    a.out = out.device;
+    must(apr_cuda_linear_few(&a, 0), what);
+    const std::vector<float> got = out.get();
+    double most = 0;
+    for (int64_t t = 0; t < n_tokens; t++)
+        for (int64_t r = 0; r < rows; r++) {
+            double sum = with_bias ? bias[(size_t)r] : 0, magnitude = fabs(sum);
+            for (int64_t i = 0; i < columns; i++) {
+                const double product = (double)x[(size_t)(t * columns + i)] * w[(size_t)(r * columns + i)];
+                sum += product;
+                magnitude += fabs(product);
+            }
+            const double error = fabs(got[(size_t)(t * rows + r)] - sum) / (magnitude + 1e-30);
+            if (!(error <= most)) most = error;
+        }
+    note("linear (of the products' magnitude)", most, 3e-6, what);
+    for (int run = 0; run < 3; run++) {
+        must(cudaMemset(out.device, 0xff, out.n * 4), "memset");
+        must(apr_cuda_linear_few(&a, 0), what);
+        note("linear again (bytes that differ)", differing(out.get().data(), got.data(), got.size() * 4), 0, what);
+    }
+}
+
+static void test_matrix(apr_dtype dtype, int64_t rows, int64_t columns, int64_t heads, int64_t scale_rows, int64_t scale_columns,
+                        apr_dtype scale_dtype)
+{
+    static const int64_t tokens[] = {1, 2, 4, 5, 8};
+    char what[200];
+    snprintf(what, sizeof what, "%s [%lld, %lld], %lld heads, scales %lld x %lld", apr_dtypes[dtype].name, (long long)rows,
+             (long long)columns, (long long)heads, (long long)scale_rows, (long long)scale_columns);
+    matrix *const m = new_matrix(dtype, rows, columns, heads, scale_rows, scale_columns, scale_dtype);
+    test_decode(m, what);
+    for (int64_t n : tokens) test_linear(m, n, n % 2 == 1, what);
+    free_matrix(m);
+}
+
+static void test_matrices(void)
+{
+    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
+        const apr_dtype dtype = (apr_dtype)d;
+        if (!apr_cuda_has_kernel(dtype)) continue;
+        test_matrix(dtype, 1, 256, 0, 0, 0, APR_F32);
+        test_matrix(dtype, 37, 768, 0, 0, 0, APR_F32);
+        test_matrix(dtype, 6, 18944 / 256 * 256, 0, 0, 0, APR_F32);
+        test_matrix(dtype, 24, 512, 3, 0, 0, APR_F32);
+    }
+    static const apr_dtype any_length[] = {APR_F32, APR_F16, APR_BF16, APR_F8_E4M3, APR_F8_E5M2, APR_APR_Q4, APR_APR_Q8};
+    for (apr_dtype dtype : any_length) {
+        test_matrix(dtype, 5, 7, 0, 0, 0, APR_F32);
+        test_matrix(dtype, 9, 100, 0, 0, 0, APR_F32);
+        test_matrix(dtype, 8, 61, 2, 0, 0, APR_F32);
+    }
+    static const apr_dtype scale_dtypes[] = {APR_F32, APR_BF16, APR_F16};
+    for (apr_dtype scale : scale_dtypes) {
+        test_matrix(APR_F8_E4M3, 300, 200, 0, 128, 128, scale);
+        test_matrix(APR_F8_E4M3, 130, 257, 0, 128, 128, scale);
+        test_matrix(APR_F8_E4M3, 20, 384, 0, 1, 384, scale);
+        test_matrix(APR_F8_E4M3, 20, 384, 0, -1, 0, scale);
+        test_matrix(APR_F8_E4M3, 20, 99, 0, -1, 0, scale);
+        test_matrix(APR_F8_E5M2, 256, 384, 4, 128, 128, scale);
+    }
+}
+
+/* --- timings --- */
+
+/* Copies of the weights, in turn, so that they do not come from the L2 cache. */
+static void time_linear(apr_dtype dtype, int64_t rows, int64_t columns)
+{
+    const int64_t row_bytes = row_bytes_of(dtype, columns), one = (rows * row_bytes + 255) / 256 * 256, copies = (600 << 20) / one + 1;
+    std::vector<uint8_t> some((size_t)(64 * row_bytes));
+    for (size_t i = 0; i < some.size(); i += (size_t)apr_dtypes[dtype].bytes_per_block) random_block(dtype, some.data() + i);
+    twin<uint8_t> data((size_t)(one * copies));
+    for (int64_t at = 0; at + (int64_t)some.size() <= (int64_t)data.n; at += (int64_t)some.size())
+        cudaMemcpyAsync(data.device + at, some.data(), some.size(), cudaMemcpyHostToDevice);
+    twin<float> x(normals(8 * columns)), out((size_t)(8 * rows));
+    apr_tensor t;
+    set_up(&t, dtype, rows, columns);
+    t.n_bytes = (uint64_t)(rows * row_bytes);
+    for (int64_t n_tokens : {1, 4, 8}) {
+        apr_linear_args a;
+        memset(&a, 0, sizeof a);
+        a.n_tokens = n_tokens, a.n_in = columns, a.n_out = rows, a.x = x.device, a.weight = &t, a.out = out.device;
+        double best = 1e30;
+        for (int repeat = 0; repeat < 3; repeat++) {
+            const int n = 60;
+            must(cudaDeviceSynchronize(), "timing");
+            timer clock;
+            for (int i = 0; i < n; i++) {
+                t.data = data.device + i % copies * one;
+                must(apr_cuda_linear_few(&a, 0), "linear");
+            }
+            const double ms = clock.ms() / n;
+            if (ms < best) best = ms;
+        }
+        printf("linear %-7s [%6lld, %6lld] x %lld: %8.2f us %7.0f GB/s\n", apr_dtypes[dtype].name, (long long)rows, (long long)columns,
+               (long long)n_tokens, best * 1e3, (double)(rows * row_bytes) / best / 1e6);
+    }
+    twin<uint16_t> tile((size_t)(rows * columns));
+    double best = 1e30;
+    for (int repeat = 0; repeat < 3; repeat++) {
+        timer clock;
+        for (int i = 0; i < 10; i++) {
+            t.data = data.device + i % copies * one;
+            must(apr_cuda_decode_half(&t, 0, rows, (__half *)tile.device, 0), "decode");
+        }
+        const double ms = clock.ms() / 10;
+        if (ms < best) best = ms;
+    }
+    printf("decode %-7s [%6lld, %6lld] to f16: %8.2f us %7.0f GB/s read and written\n", apr_dtypes[dtype].name, (long long)rows,
+           (long long)columns, best * 1e3, (double)(rows * (row_bytes + 2 * columns)) / best / 1e6);
+}
+
+int main(int argc, char **argv)
+{
+    const modes m = start(argc, argv);
+    if (m.tests) test_matrices();
+    if (!all_within_bounds(m)) return 1;
+    if (!m.times) return 0;
+    for (apr_dtype dtype :
+         {APR_Q8_0, APR_Q4_K, APR_MXFP4, APR_F16, APR_BF16, APR_Q6_K, APR_Q4_0, APR_F8_E4M3, APR_Q5_K, APR_NVFP4, APR_F32}) {
+        time_linear(dtype, 18944, 3584);
+        time_linear(dtype, 3584, 18944 / 256 * 256);
+    }
+    return 0;
+}

@@ -1,0 +1,485 @@
+/* runtime/check/facts.h, weights.h, tensor_scan.h: a model that was brought to another type well is still the model, for every type that
+ * can be made; one that was broken a little is not, for any. */
+#include "runtime/check/compare.h"
+#include "runtime/check/facts.h"
+#include "runtime/check/parity.h"
+#include "tests/support/family_model.h"
+#include "tests/support/work_folder.h"
+
+#include <math.h>
+#include <omp.h>
+
+static void near(double found, double wanted, double tolerance)
+{
+    if (!(fabs(found - wanted) <= tolerance)) fail_msg("%.17g is not %.17g", found, wanted);
+}
+
+/* --- scans --- */
+
+static apr_tensor matrix(const char *name, const float *values, int64_t rows, int64_t columns)
+{
+    return (apr_tensor){.name = name,
+                        .dtype = APR_F32,
+                        .rank = 2,
+                        .dims = {rows, columns},
+                        .data = (const uint8_t *)values,
+                        .n_bytes = (uint64_t)(rows * columns) * sizeof *values};
+}
+
+static void a_scan_finds_zeros_infinities_and_the_worst_row(void **state)
+{
+    (void)state;
+    float truth[12] = {3, 4, 0, 0, 1, 2, 2, 0, 0, 0, 6, 8}, other[12];
+    const apr_tensor was = matrix("w", truth, 3, 4);
+    apr_tensor_scan scan;
+
+    memcpy(other, truth, sizeof other);
+    apr_tensor now = matrix("w", other, 3, 4);
+    assert_int_equal(apr_scan_tensor(&now, &was, NULL, &scan, NULL), APR_OK);
+    assert_true(scan.relative == 0.0 && scan.worst_row == 0.0 && scan.worst_row_at == -1 && !scan.all_zero && scan.n_nonfinite == 0);
+
+    memset(other + 4, 0, 4 * sizeof *other); /* row 1 of size 3 is gone; all of it has sqrt(25 + 9 + 100) */
+    assert_int_equal(apr_scan_tensor(&now, &was, NULL, &scan, NULL), APR_OK);
+    near(scan.worst_row, 1.0, 1e-12);
+    assert_int_equal(scan.worst_row_at, 1);
+    near(scan.relative, 3.0 / sqrt(134.0), 1e-12);
+
+    other[7] = INFINITY;
+    other[2] = NAN;
+    assert_int_equal(apr_scan_tensor(&now, NULL, NULL, &scan, NULL), APR_OK);
+    assert_int_equal(scan.n_nonfinite, 2);
+    assert_int_equal(scan.first_nonfinite, 2);
+
+    memset(other, 0, sizeof other);
+    assert_int_equal(apr_scan_tensor(&now, &was, NULL, &scan, NULL), APR_OK);
+    assert_true(scan.all_zero);
+    near(scan.relative, 1.0, 1e-12);
+
+    now.dims[0] = 2;
+    now.n_bytes = 32;
+    apr_error err = {0};
+    assert_int_equal(apr_scan_tensor(&now, &was, NULL, &scan, &err), APR_E_NO);
+    assert_non_null(strstr(err.text, "[2, 4]"));
+    now.dims[0] = 0;
+    now.n_bytes = 0;
+    assert_int_equal(apr_scan_tensor(&now, NULL, NULL, &scan, NULL), APR_OK);
+    assert_false(scan.all_zero);
+}
+
+static apr_tensor packed_as(apr_dtype dtype, const apr_tensor *was, uint8_t *bytes)
+{
+    apr_tensor now = *was;
+    const int64_t row_bytes = apr_row_bytes(dtype, was->dims[1]);
+    for (int64_t r = 0; r < was->dims[0]; r++)
+        apr_ref_codecs[dtype].encode((const float *)(const void *)was->data + r * was->dims[1], bytes + r * row_bytes, was->dims[1]);
+    now.dtype = dtype;
+    now.data = bytes;
+    now.n_bytes = (uint64_t)(row_bytes * was->dims[0]);
+    return now;
+}
+
+/* Rows of noise, each of another size: what a type may lose is measured row by row. */
+static void fill_noise(float *values, int64_t rows, int64_t columns)
+{
+    uint32_t state = 1;
+    for (int64_t i = 0; i < rows * columns; i++) {
+        float sum = 0;
+        for (int k = 0; k < 4; k++) sum += (float)((state = state * 1664525u + 1013904223u) >> 24) - 127.5f;
+        values[i] = sum * 1e-4f * (float)(1 + i / columns % 7);
+    }
+}
+
+static void a_row_may_lose_what_its_type_must_lose_and_no_more(void **state)
+{
+    (void)state;
+    enum { ROWS = 32, COLUMNS = 512 };
+    static const apr_dtype types[] = {APR_F16,  APR_BF16, APR_Q8_0, APR_Q4_0, APR_Q4_1, APR_Q5_0,
+                                      APR_Q5_1, APR_Q4_K, APR_Q5_K, APR_Q6_K, APR_MXFP4};
+    float *const values = malloc(ROWS * COLUMNS * sizeof *values), *const spoilt = malloc(ROWS * COLUMNS * sizeof *spoilt);
+    uint8_t *const bytes = malloc(ROWS * COLUMNS * 4);
+
+    fill_noise(values, ROWS, COLUMNS);
+    const apr_tensor was = matrix("w", values, ROWS, COLUMNS), other = matrix("w", spoilt, ROWS, COLUMNS);
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        apr_tensor_scan scan;
+        const apr_tensor good = packed_as(types[t], &was, bytes);
+        assert_int_equal(apr_scan_tensor(&good, &was, NULL, &scan, NULL), APR_OK);
+        assert_true(scan.excess > 0.5 && scan.excess < 0.7 && scan.control == scan.relative); /* our own encoder: 1 / 1.6 */
+
+        memcpy(spoilt, values, ROWS * COLUMNS * sizeof *values); /* two rows change places */
+        memcpy(spoilt + 3 * COLUMNS, values + 10 * COLUMNS, COLUMNS * sizeof *values);
+        memcpy(spoilt + 10 * COLUMNS, values + 3 * COLUMNS, COLUMNS * sizeof *values);
+        const apr_tensor swapped = packed_as(types[t], &other, bytes);
+        assert_int_equal(apr_scan_tensor(&swapped, &was, NULL, &scan, NULL), APR_OK);
+        assert_true(scan.excess > 2.0 && (scan.excess_at == 3 || scan.excess_at == 10));
+
+        memcpy(spoilt, values, ROWS * COLUMNS * sizeof *values); /* one block of one row is lost */
+        memset(spoilt + 5 * COLUMNS + 256, 0, 256 * sizeof *values);
+        const apr_tensor holed = packed_as(types[t], &other, bytes);
+        assert_int_equal(apr_scan_tensor(&holed, &was, NULL, &scan, NULL), APR_OK);
+        assert_true(scan.excess > 1.0 && scan.excess_at == 5);
+    }
+    free(values);
+    free(spoilt);
+    free(bytes);
+}
+
+static void what_a_type_holds_must_be_exact(void **state)
+{
+    (void)state;
+    float truth[4] = {1.0f, 0.5f, -2.0f, 3.0f}, other[4] = {1.0f, 0.5f, -2.0f, 3.0f};
+    apr_tensor was = matrix("model.norm.weight", truth, 1, 4), now = matrix("model.norm.weight", other, 1, 4);
+    apr_tensor_scan scan;
+
+    assert_int_equal(apr_scan_tensor(&now, &was, NULL, &scan, NULL), APR_OK);
+    assert_true(scan.excess == 0.0);
+    other[1] = 0.50000006f;
+    assert_int_equal(apr_scan_tensor(&now, &was, NULL, &scan, NULL), APR_OK);
+    assert_true(isinf(scan.excess));
+}
+
+/* --- a model in memory, its matrices brought to other types, one thing broken --- */
+
+typedef enum { GOOD, NORM_LEFT_OUT, HEADS_SWAPPED, THETA_DOUBLED, N_BREAKS } breakage;
+static const char *const break_names[] = {"good", "norm gains left out", "two heads swapped in q_proj", "rope theta doubled"};
+
+typedef struct made {
+    apr_model model;
+    void *memory[512];
+    size_t n_memory;
+} made;
+
+static void *keep(made *m, size_t n_bytes)
+{
+    assert_true(m->n_memory < sizeof m->memory / sizeof *m->memory);
+    void *const p = calloc(1, n_bytes + 1);
+    assert_non_null(p);
+    return m->memory[m->n_memory++] = p;
+}
+
+static bool is_broken(breakage how, const apr_tensor *t)
+{
+    return (how == NORM_LEFT_OUT && strcmp(t->name, "model.layers.1.input_layernorm.weight") == 0) ||
+           (how == HEADS_SWAPPED && strcmp(t->name, "model.layers.0.self_attn.q_proj.weight") == 0);
+}
+
+static void break_values(breakage how, const apr_hparams *h, const apr_tensor *t, float *values)
+{
+    if (!is_broken(how, t)) return;
+    if (how == NORM_LEFT_OUT)
+        for (int64_t i = 0; i < t->dims[0]; i++) values[i] = 1.0f;
+    if (how == HEADS_SWAPPED) {
+        const int64_t n = h->head_dim * t->dims[1];
+        for (int64_t i = 0; i < n; i++) {
+            const float first = values[i];
+            values[i] = values[n + i];
+            values[n + i] = first;
+        }
+    }
+}
+
+static void encode_tensor(made *m, apr_tensor *t, apr_dtype dtype, const float *values)
+{
+    const int64_t rows = apr_tensor_rows(t), columns = apr_tensor_columns(t);
+    const bool is_matrix = t->rank == 2 && columns % apr_dtypes[dtype].elems_per_block == 0;
+    const apr_dtype to = is_matrix ? dtype : APR_F32;
+    const size_t row_bytes = (size_t)apr_row_bytes(to, columns);
+    uint8_t *const bytes = keep(m, (size_t)rows * row_bytes);
+    float *const scales = to == APR_F8_E4M3 ? keep(m, (size_t)rows * sizeof(float)) : NULL;
+
+    for (int64_t r = 0; r < rows; r++)
+        if (scales != NULL) apr_encode_fp8_row(values + r * columns, bytes + (size_t)r * row_bytes, &scales[r], columns);
+        else apr_ref_codecs[to].encode(values + r * columns, bytes + (size_t)r * row_bytes, columns);
+    t->dtype = to;
+    t->data = bytes;
+    t->n_bytes = (uint64_t)rows * row_bytes;
+    t->pending = (apr_step){0};
+    if (scales == NULL) return;
+    apr_tensor *const scale = keep(m, sizeof *scale);
+    *scale = (apr_tensor){.name = "scale", .dtype = APR_F32, .rank = 2, .dims = {rows, 1}, .data = (const uint8_t *)scales};
+    scale->n_bytes = (uint64_t)rows * sizeof *scales;
+    t->scale = scale;
+    t->scale_rows = 1;
+    t->scale_columns = columns;
+}
+
+/* second: the type of every other matrix. good: what is not broken is taken from there; NULL: everything is made. */
+static void make_other(made *m, const apr_model *truth, const made *good, apr_dtype dtype, apr_dtype second, breakage how)
+{
+    *m = (made){.model = {.path = "made", .dialect = truth->dialect, .hparams = truth->hparams}};
+    m->model.tensors = keep(m, truth->n_tensors * sizeof *truth->tensors);
+    m->model.n_tensors = truth->n_tensors;
+    if (how == THETA_DOUBLED) m->model.hparams.rope_theta *= 2.0;
+    for (size_t i = 0; i < truth->n_tensors; i++) {
+        apr_tensor *const t = &m->model.tensors[i];
+        *t = good != NULL ? good->model.tensors[i] : truth->tensors[i];
+        if (good != NULL && !is_broken(how, t)) continue;
+        *t = truth->tensors[i];
+        float *const values = malloc((size_t)apr_tensor_elems(t) * sizeof *values);
+        assert_non_null(values);
+        apr_decode_rows(t, 0, apr_tensor_rows(t), values);
+        break_values(how, &truth->hparams, t, values);
+        encode_tensor(m, t, i % 2 == 0 ? dtype : second, values);
+        free(values);
+    }
+    assert_int_equal(apr_model_index_names(&m->model, NULL), APR_OK);
+}
+
+static void close_made(made *m)
+{
+    apr_model_close(&m->model);
+    for (size_t i = 0; i < m->n_memory; i++) free(m->memory[i]);
+}
+
+/* --- judging --- */
+
+enum { N_IDS = 96 };
+
+typedef struct judged {
+    bool facts, weights, operations, divergence; /* passed */
+    double kl, bound, excess;
+    char far[512];
+} judged;
+
+static apr_session *open_session(const apr_model *model)
+{
+    apr_session_options options = apr_session_defaults;
+    apr_error err = {0};
+    apr_session *session;
+    options.n_ctx = 128;
+    options.kv_dtype = APR_F32;
+    options.n_logits = 32;
+    if (apr_session_open(&session, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    return session;
+}
+
+static void judge_divergence(judged *j, apr_session *truth, apr_session *other, const apr_weights *w, const int32_t *ids)
+{
+    apr_divergence d, control = {0};
+    apr_session *s = NULL;
+    apr_error err = {0};
+
+    assert_int_equal(apr_compare_models(truth, other, ids, N_IDS, N_IDS, NULL, NULL, &d, &err), APR_OK);
+    assert_true(w->has_control);
+    if (apr_session_open_like(&s, &w->control, truth, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_int_equal(apr_compare_models(truth, s, ids, N_IDS, N_IDS, NULL, NULL, &control, &err), APR_OK);
+    j->kl = d.mean;
+    j->bound = apr_divergence_bound(&control);
+    j->divergence = d.mean <= j->bound;
+    apr_divergence_close(&d);
+    apr_divergence_close(&control);
+    apr_session_close(s);
+}
+
+/* thorough: also operation by operation, and the divergence. */
+static judged judge(const apr_model *truth_model, const apr_model *other_model, bool thorough)
+{
+    apr_session *const truth = open_session(truth_model), *const other = open_session(other_model);
+    static const int64_t positions[] = {0, 64};
+    apr_parity_options options = {.positions = positions, .n_positions = 2, .n_batch = 16, .fp16_above = INT64_MAX};
+    apr_parity_result result = {0};
+    apr_error err = {0};
+    int32_t ids[N_IDS];
+    apr_weights w;
+    judged j = {.operations = true, .divergence = true};
+
+    for (int i = 0; i < N_IDS; i++) ids[i] = (i * 37 + i * i * 11 + 5) % 160;
+    j.facts = apr_facts_compare(truth, other, NULL) == APR_OK;
+    if (apr_weights_compare(&w, truth, other, thorough ? (uint64_t)1 << 30 : 0, NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    j.weights = w.n_missing + w.n_damaged + w.n_far == 0;
+    j.excess = w.worst != NULL ? w.worst->scan.excess : 0.0;
+    snprintf(j.far, sizeof j.far, "%s", w.far);
+    options.weights = &w;
+    options.layer = APR_PARITY_ALL_LAYERS;
+    if (thorough) {
+        if (apr_parity_run(truth, other, ids, N_IDS, &options, &result, &err) != APR_OK) fail_msg("%s", err.text);
+        j.operations = !result.failed;
+        judge_divergence(&j, truth, other, &w, ids);
+    }
+    apr_parity_result_close(&result);
+    apr_weights_close(&w);
+    apr_session_close(truth);
+    apr_session_close(other);
+    return j;
+}
+
+/* Every type that can be made, and two mixtures of them. */
+static const apr_dtype made_types[][2] = {
+    {APR_F16, APR_F16},   {APR_BF16, APR_BF16},   {APR_F8_E4M3, APR_F8_E4M3}, {APR_Q8_0, APR_Q8_0},  {APR_Q4_0, APR_Q4_0},
+    {APR_Q4_1, APR_Q4_1}, {APR_Q5_0, APR_Q5_0},   {APR_Q5_1, APR_Q5_1},       {APR_Q4_K, APR_Q4_K},  {APR_Q5_K, APR_Q5_K},
+    {APR_Q6_K, APR_Q6_K}, {APR_MXFP4, APR_MXFP4}, {APR_Q4_K, APR_Q6_K},       {APR_MXFP4, APR_Q8_0},
+};
+
+/* all: every breakage of every type; otherwise one of each type, in turn. */
+static void check_every_type(const apr_model *truth, const char *name, bool all)
+{
+    for (size_t t = 0; t < sizeof made_types / sizeof *made_types; t++) {
+        made good;
+        make_other(&good, truth, NULL, made_types[t][0], made_types[t][1], GOOD);
+        for (breakage how = GOOD; how < N_BREAKS; how++) {
+            made other;
+            if (!all && how != GOOD && how != 1 + t % (N_BREAKS - 1)) continue;
+            make_other(&other, truth, &good, made_types[t][0], made_types[t][1], how);
+            const judged j = judge(truth, &other.model, how == GOOD);
+            const bool passed = j.facts && j.weights && j.operations && j.divergence;
+            if (passed != (how == GOOD))
+                fail_msg("%s, %s and %s, %s: facts %d, weights %d (%.3g; %s), operations %d, KL %.3g of %.3g", name,
+                         apr_dtypes[made_types[t][0]].name, apr_dtypes[made_types[t][1]].name, break_names[how], j.facts, j.weights,
+                         j.excess, j.far, j.operations, j.kl, j.bound);
+            /* and by the check that says what it is */
+            assert_int_equal(j.facts, how != THETA_DOUBLED);
+            assert_int_equal(j.weights, how != NORM_LEFT_OUT && how != HEADS_SWAPPED);
+            close_made(&other);
+        }
+        close_made(&good);
+    }
+}
+
+/* A llama wide enough for blocks of 256, its weights by formula. */
+static void write_wide_llama(int seed)
+{
+    static const char config[] = "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":256,\"head_dim\":64,"
+                                 "\"num_attention_heads\":4,\"num_key_value_heads\":1,\"num_hidden_layers\":2,\"intermediate_size\":256,"
+                                 "\"vocab_size\":160,\"rms_norm_eps\":1e-6,\"rope_theta\":10000.0,\"max_position_embeddings\":512,"
+                                 "\"hidden_act\":\"silu\",\"tie_word_embeddings\":false}";
+    static const struct {
+        const char *name;
+        int rows, columns;
+    } parts[] = {{"self_attn.q_proj", 256, 256}, {"self_attn.k_proj", 64, 256}, {"self_attn.v_proj", 64, 256},
+                 {"self_attn.o_proj", 256, 256}, {"mlp.gate_proj", 256, 256},   {"mlp.up_proj", 256, 256},
+                 {"mlp.down_proj", 256, 256}};
+    char json[8192];
+    int n = snprintf(json, sizeof json,
+                     "{\"seed\":%d,\"dtype\":\"BF16\",\"tensors\":{\"model.embed_tokens.weight\":[[160,256],0,0.7],\"lm_head.weight\":"
+                     "[[160,256],0,0.08],\"model.norm.weight\":[[256],1,0.2]",
+                     seed);
+    for (int layer = 0; layer < 2; layer++) {
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            n += snprintf(json + n, sizeof json - (size_t)n, ",\"model.layers.%d.%s.weight\":[[%d,%d],0,%g]", layer, parts[i].name,
+                          parts[i].rows, parts[i].columns, 1.2 / sqrt(parts[i].columns));
+        n += snprintf(
+            json + n, sizeof json - (size_t)n,
+            ",\"model.layers.%d.input_layernorm.weight\":[[256],1,0.2],\"model.layers.%d.post_attention_layernorm.weight\":[[256],1,0.2]",
+            layer, layer);
+    }
+    n += snprintf(json + n, sizeof json - (size_t)n, "}}");
+    assert_true(n < (int)sizeof json);
+    mkdir(in_work("wide"), 0777);
+    write_file(in_work("wide/tensors.json"), json, (size_t)n);
+    write_file(in_work("wide/config.json"), config, sizeof config - 1);
+}
+
+static void a_broken_random_model_fails_for_every_type(void **state)
+{
+    (void)state;
+    apr_model truth;
+    apr_error err = {0};
+    write_wide_llama(7);
+    if (family_write(in_work("wide"), in_work("wide7"), NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_model_open(&truth, in_work("wide7"), &err) != APR_OK) fail_msg("%s", err.text);
+    check_every_type(&truth, "random llama", true);
+    apr_model_close(&truth);
+}
+
+static void a_trained_model_passes_in_every_type_and_fails_when_it_is_broken(void **state)
+{
+    (void)state;
+    apr_model truth;
+    assert_int_equal(apr_model_open(&truth, "tests/data/tiny-qwen2", NULL), APR_OK);
+    check_every_type(&truth, "tiny-qwen2", false);
+    apr_model_close(&truth);
+}
+
+/* --- meaning, not slots --- */
+
+/* Llama 3's scaling in the one model, divisors in a tensor of the other: the programs have other slots. On top, a bias that only one has.
+ */
+static void make_with_divisors(made *m, const apr_model *truth, float spoil, float bias)
+{
+    const apr_session *const s = open_session(truth);
+    const int64_t n = truth->hparams.rotary_dim / 2;
+    float *const scaled = malloc((size_t)n * sizeof *scaled);
+
+    apr_steps_frequencies(s, 0, scaled);
+    make_other(m, truth, NULL, APR_Q4_0, APR_Q4_0, GOOD);
+    apr_model_close(&m->model);
+    m->model = (apr_model){.path = "made", .dialect = truth->dialect, .hparams = truth->hparams, .tensors = m->memory[0]};
+    m->model.tensors = realloc(m->memory[0], (truth->n_tensors + 2) * sizeof *m->model.tensors);
+    m->memory[0] = m->model.tensors;
+    m->model.hparams.rope.kind = APR_ROPE_PLAIN;
+    apr_tensor *const divisors = &m->model.tensors[truth->n_tensors], *const extra = divisors + 1;
+    float *const values = keep(m, (size_t)n * sizeof *values), *const biases = keep(m, (size_t)truth->hparams.hidden_size * sizeof *biases);
+    for (int64_t j = 0; j < n; j++) values[j] = 1.0f / powf((float)truth->hparams.rope_theta, (float)(2 * j) / (float)(2 * n)) / scaled[j];
+    values[n - 1] *= spoil;
+    biases[3] = bias;
+    *divisors = (apr_tensor){.name = "rope_freqs.weight", .dtype = APR_F32, .rank = 1, .dims = {n}, .data = (const uint8_t *)values};
+    divisors->n_bytes = (uint64_t)n * sizeof *values;
+    *extra = (apr_tensor){.name = "model.layers.0.self_attn.o_proj.bias", .dtype = APR_F32, .rank = 1, .data = (const uint8_t *)biases};
+    extra->dims[0] = truth->hparams.hidden_size;
+    extra->n_bytes = (uint64_t)extra->dims[0] * sizeof *biases;
+    m->model.n_tensors = truth->n_tensors + 2;
+    assert_int_equal(apr_model_index_names(&m->model, NULL), APR_OK);
+    free(scaled);
+    apr_session_close((apr_session *)(uintptr_t)s);
+}
+
+static void weights_that_only_one_model_has_are_compared_by_meaning(void **state)
+{
+    (void)state;
+    apr_model truth;
+    made other;
+
+    assert_int_equal(apr_model_open(&truth, "tests/data/tiny-llama", NULL), APR_OK);
+    assert_int_equal(truth.hparams.rope.kind, APR_ROPE_LLAMA3);
+    make_with_divisors(&other, &truth, 1.0f, 0.0f);
+    judged j = judge(&truth, &other.model, true);
+    assert_true(j.facts && j.weights && j.operations && j.divergence);
+    j = judge(&other.model, &truth, false); /* and the other way round */
+    assert_true(j.facts && !j.weights);     /* bf16 that comes of q4_0 is not what q4_0 holds */
+    close_made(&other);
+
+    make_with_divisors(&other, &truth, 1.01f, 0.0f);
+    j = judge(&truth, &other.model, true);
+    assert_true(!j.facts && j.weights);
+    close_made(&other);
+
+    make_with_divisors(&other, &truth, 1.0f, 5.0f);
+    j = judge(&truth, &other.model, true);
+    assert_true(j.facts && !j.weights && !j.divergence);
+    close_made(&other);
+    apr_model_close(&truth);
+}
+
+static void no_control_is_made_beyond_its_memory(void **state)
+{
+    (void)state;
+    apr_model truth;
+    apr_weights w;
+    made other;
+
+    assert_int_equal(apr_model_open(&truth, "tests/data/tiny-llama", NULL), APR_OK);
+    make_other(&other, &truth, NULL, APR_Q8_0, APR_Q8_0, GOOD);
+    apr_session *const a = open_session(&truth), *const b = open_session(&other.model);
+    assert_int_equal(apr_weights_compare(&w, a, b, 1000, NULL, NULL), APR_OK);
+    assert_true(!w.has_control && w.control_bytes > 100000 && w.n_far == 0 && !w.unchanged);
+    apr_weights_close(&w);
+    apr_session_close(a);
+    apr_session_close(b);
+    close_made(&other);
+    apr_model_close(&truth);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_scan_finds_zeros_infinities_and_the_worst_row),
+        cmocka_unit_test(a_row_may_lose_what_its_type_must_lose_and_no_more),
+        cmocka_unit_test(what_a_type_holds_must_be_exact),
+        cmocka_unit_test(a_broken_random_model_fails_for_every_type),
+        cmocka_unit_test(a_trained_model_passes_in_every_type_and_fails_when_it_is_broken),
+        cmocka_unit_test(weights_that_only_one_model_has_are_compared_by_meaning),
+        cmocka_unit_test(no_control_is_made_beyond_its_memory),
+    };
+    omp_set_num_threads(1); /* many small tensors: threads would wait for one another most of the time */
+    return cmocka_run_group_tests_name("weights", tests, make_work, remove_work);
+}

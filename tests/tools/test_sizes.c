@@ -1,0 +1,150 @@
+/* tools/plan/sizes.h: the sizes a plan counts are the sizes of the files that are written. */
+#define _XOPEN_SOURCE 700
+#include "convert/convert.h"
+#include "quant/recipe.h"
+#include "tests/support/work_folder.h"
+#include "tools/plan/sizes.h"
+
+static const char checkpoint[] = "tests/data/tiny-qwen2", config[] = "tests/data/tiny-qwen2/config.json";
+
+/* Bytes of the data section of the APR file that a mixture makes of the checkpoint. */
+static uint64_t data_bytes_written(const char *mixture)
+{
+    const apr_convert_options options = {.format = APR_FORMAT_APR, .recipe = {.mixture = mixture}, .sink = {.overwrite = true}};
+    apr_model source;
+    apr_conversion c;
+    apr_map map;
+    assert_int_equal(apr_model_open(&source, checkpoint, NULL), APR_OK);
+    assert_int_equal(apr_conversion_plan(&c, &source, &options, NULL), APR_OK);
+    assert_int_equal(apr_conversion_run(&c, in_work("x.apr"), NULL, NULL), APR_OK);
+    apr_conversion_close(&c);
+    apr_model_close(&source);
+    assert_int_equal(apr_map_open(&map, in_work("x.apr"), NULL), APR_OK);
+    const uint64_t data_offset = apr_load_le64(map.data + 32), n = map.n_bytes - data_offset - 4; /* the footer is 4 bytes */
+    apr_map_close(&map);
+    return n;
+}
+
+static uint64_t bytes_planned(const char *mixture, bool from_config)
+{
+    apr_model source, skeleton = {0};
+    apr_program program;
+    uint64_t sum = 0;
+    assert_int_equal(apr_model_open(&source, from_config ? config : checkpoint, NULL), APR_OK);
+    assert_int_equal(source.n_tensors == 0, from_config);
+    assert_int_equal(apr_program_emit(&program, &source.hparams, NULL), APR_OK);
+    if (from_config) assert_int_equal(apr_skeleton_model(&skeleton, &program, &source, NULL), APR_OK);
+    uint64_t *const bytes = calloc(program.n_weights, sizeof *bytes);
+    assert_int_equal(apr_weight_sizes(from_config ? &skeleton : &source, &program, mixture, bytes, NULL), APR_OK);
+    for (size_t i = 0; i < program.n_weights; i++) sum += bytes[i];
+    free(bytes);
+    apr_program_close(&program);
+    apr_model_close(&skeleton);
+    apr_model_close(&source);
+    return sum;
+}
+
+static void every_mixture_is_planned_to_the_byte(void **state)
+{
+    (void)state;
+    for (const apr_mixture_name *m = apr_mixture_names; m->name != NULL; m++) {
+        const uint64_t written = data_bytes_written(m->name);
+        assert_int_equal(bytes_planned(m->name, false), written);
+        assert_int_equal(bytes_planned(m->name, true), written); /* from config.json alone */
+    }
+}
+
+static void a_weight_that_is_missing_is_no_zero(void **state)
+{
+    (void)state;
+    apr_model source;
+    apr_program program;
+    apr_error err = {0};
+    assert_int_equal(apr_model_open(&source, checkpoint, NULL), APR_OK);
+    assert_int_equal(apr_program_emit(&program, &source.hparams, NULL), APR_OK);
+    uint64_t *const bytes = calloc(program.n_weights, sizeof *bytes);
+    source.n_tensors--; /* model.norm.weight is the last */
+    assert_int_equal(apr_model_index_names(&source, NULL), APR_OK);
+    assert_int_equal(apr_weight_sizes(&source, &program, NULL, bytes, &err), APR_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "model.norm.weight"));
+    free(bytes);
+    apr_program_close(&program);
+    apr_model_close(&source);
+}
+
+/* Planned from a config.json: all slots' bytes, or why not. */
+static apr_status plan_text(const char *config_text, uint64_t *sum, apr_error *err)
+{
+    apr_model source, skeleton = {0};
+    apr_program program = {0};
+    FILE *const f = fopen(in_work("config.json"), "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(config_text, 1, strlen(config_text), f), strlen(config_text));
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(apr_model_open(&source, in_work("config.json"), err), APR_OK);
+    assert_int_equal(apr_program_emit(&program, &source.hparams, err), APR_OK);
+    assert_int_equal(apr_skeleton_model(&skeleton, &program, &source, err), APR_OK);
+    uint64_t *const bytes = calloc(program.n_weights, sizeof *bytes);
+    const apr_status status = apr_weight_sizes(&skeleton, &program, NULL, bytes, err);
+    *sum = 0;
+    for (size_t i = 0; i < program.n_weights; i++) *sum += bytes[i];
+    free(bytes);
+    apr_program_close(&program);
+    apr_model_close(&skeleton);
+    apr_model_close(&source);
+    return status;
+}
+
+#define CONFIG(more)                                                                                                             \
+    "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 256, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "               \
+    "\"num_key_value_heads\": "                                                                                                  \
+    "2, \"head_dim\": 64, \"vocab_size\": 512, \"num_experts\": 8, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 128, " \
+    "\"tie_word_embeddings\": false, \"max_position_embeddings\": 64, \"torch_dtype\": \"bfloat16\"" more "}"
+
+/* A config.json that states quantized weights is planned with them: matrices of layers, all experts; routers, embeddings and the
+ * head stay floats. */
+static void a_stated_quantization_is_planned_as_it_is_published(void **state)
+{
+    (void)state;
+    enum { ATTENTION = 256 * (256 + 128 + 128 + 256), EXPERTS = 8 * 3 * 128 * 256, LAYERS = 2 };
+    const uint64_t vectors = LAYERS * 2 * (2 * 256 + 2 * 64) + 2 * 256, routers = LAYERS * 2 * 8 * 256, ends = 2 * 2 * 512 * 256;
+    const uint64_t floats = vectors + routers + ends;
+    const struct {
+        const char *config;
+        uint64_t bytes;
+    } cases[] = {
+        {CONFIG(""), floats + LAYERS * 2 * (ATTENTION + EXPERTS)},
+        {CONFIG(", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128], \"modules_to_not_convert\": "
+                "[\"lm_head\", \"model.layers.1.self_attn\"]}"),
+         floats + LAYERS * (EXPERTS + 8 * 3 * 64) + ATTENTION + 4 * 64 + 2 * ATTENTION},
+        {CONFIG(", \"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128}"),
+         floats + LAYERS * (ATTENTION / 2 + EXPERTS / 2 + (ATTENTION + EXPERTS) / 128 * 5 / 2 + 4 * 256 * 4 + 8 * (2 * 256 + 128) * 4)},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_error err = {0};
+        uint64_t sum;
+        if (plan_text(cases[i].config, &sum, &err) != APR_OK) fail_msg("%s", err.text);
+        assert_int_equal(sum, cases[i].bytes);
+    }
+}
+
+static void a_quantization_that_is_not_understood_is_no_16_bits(void **state)
+{
+    (void)state;
+    apr_error err = {0};
+    uint64_t sum;
+    assert_int_equal(plan_text(CONFIG(", \"quantization_config\": {\"quant_method\": \"hqq\"}"), &sum, &err), APR_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "'hqq'"));
+    assert_non_null(strstr(err.text, "--dtype"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_mixture_is_planned_to_the_byte),
+        cmocka_unit_test(a_weight_that_is_missing_is_no_zero),
+        cmocka_unit_test(a_stated_quantization_is_planned_as_it_is_published),
+        cmocka_unit_test(a_quantization_that_is_not_understood_is_no_16_bits),
+    };
+    return cmocka_run_group_tests_name("sizes", tests, make_work, remove_work);
+}
