@@ -319,7 +319,7 @@ static void make_strange(apr_model *m, uint32_t *seed)
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (draw(seed, 3) == 0) assert_int_equal(apr_kv_set_string(&m->kv, texts[i], strange_text(&m->arena, seed), NULL), APR_OK);
-    for (size_t i = 0; i < n; i++) tokens[i] = draw(seed, 2) ? strange_text(&m->arena, seed) : (apr_str){"abcdef" + i, 1};
+    for (size_t i = 0; i < n; i++) tokens[i] = draw(seed, 2) ? strange_text(&m->arena, seed) : (apr_str){&"abcdef"[i], 1};
     for (size_t i = 0; i < 2; i++) merges[i] = draw(seed, 2) ? (apr_str){"a b", 3} : (apr_str){"b c", 3};
     const apr_kv lists[] = {
         {.key = apr_str_of("tokenizer.ggml.tokens"),

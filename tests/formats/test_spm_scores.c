@@ -55,8 +55,8 @@ static void make_toy(toy *t, uint32_t *seed)
 static bool same_ids(const apr_tokenizer *a, const apr_tokenizer *b, const char *text, size_t n)
 {
     const apr_encode_options options = {.parse_special = true};
-    int32_t *x, *y;
-    size_t n_x, n_y;
+    int32_t *x = NULL, *y = NULL;
+    size_t n_x = 0, n_y = 0;
     apr_error err = {0};
 
     if (apr_tokenizer_encode(a, text, n, &options, &x, &n_x, &err) != APR_OK ||
