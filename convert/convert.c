@@ -140,15 +140,15 @@ static apr_status note_what_is_not_read(apr_conversion *c, const apr_model *sour
     size_t n = 0;
 
     if (apr_find_packed(source, &layout) != NULL)
-        APR_TRY(apr_note_add(&c->losses, err, "carried as they are: %s weights, which nothing here reads yet", layout));
+        APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "carried as they are: %s weights, which nothing here reads yet", layout));
     for (size_t i = 0; i < source->n_tensors; i++) {
         const char *const name = source->tensors[i].name;
         if (!apr_is_activation_scale(name, NULL, 0) || apr_model_find(&c->layout, name) != NULL) continue;
         if (n++ == 0) first = name;
     }
     if (n == 0) return APR_OK;
-    return apr_note_add(&c->losses, err, "left out: %zu scale%s of activations (%s%s), of use to FP8 products alone", n, n == 1 ? "" : "s",
-                        first, n == 1 ? "" : ", ...");
+    return apr_loss_add(&c->losses, APR_NOTE, err, "left out: %zu scale%s of activations (%s%s), of use to FP8 products alone", n,
+                        n == 1 ? "" : "s", first, n == 1 ? "" : ", ...");
 }
 
 static apr_status note_idle_head(apr_conversion *c, const apr_model *source, apr_error *err)
@@ -157,7 +157,7 @@ static apr_status note_idle_head(apr_conversion *c, const apr_model *source, apr
     const bool drops = c->options.format == APR_FORMAT_GGUF || c->options.sink.profile == APR_PROFILE_APRENDER;
 
     if (!drops || head == NULL || source->origin.format != APR_FORMAT_SAFETENSORS || !apr_is_idle_head(source, head)) return APR_OK;
-    return apr_note_add(&c->losses, err,
+    return apr_loss_add(&c->losses, APR_NOTE, err,
                         "lm_head.weight stays behind: config.json ties the output to the embedding, so nothing computes with it");
 }
 

@@ -82,7 +82,7 @@ const char *apr_format_name(apr_format format)
 apr_status apr_sink_losses(apr_format format, const apr_model *layout, apr_losses *losses, apr_error *err)
 {
     if (layout->left_behind != NULL)
-        APR_TRY(apr_note_add(losses, err, "beside the weights lie files that are not taken along: %s", layout->left_behind));
+        APR_TRY(apr_loss_add(losses, APR_NOTE, err, "beside the weights lie files that are not taken along: %s", layout->left_behind));
     if (format == APR_FORMAT_GGUF) return apr_gguf_losses(layout, losses, err);
     if (format == APR_FORMAT_SAFETENSORS) return apr_hf_losses(layout, losses, err);
     return APR_OK; /* an APR file holds all of a model */

@@ -15,9 +15,9 @@ typedef struct checking {
     apr_error *err;
 } checking;
 
-#define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, (c)->err, __VA_ARGS__))
-#define OURS(c, ...) APR_TRY(apr_loss_to_others_add((c)->losses, (c)->err, __VA_ARGS__)) /* see gguf_extra.c */
-#define NOTE(c, ...) APR_TRY(apr_note_add((c)->losses, (c)->err, __VA_ARGS__))
+#define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST, (c)->err, __VA_ARGS__))
+#define OURS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST_TO_OTHERS, (c)->err, __VA_ARGS__)) /* see gguf_extra.c */
+#define NOTE(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_NOTE, (c)->err, __VA_ARGS__))
 
 static bool is_any_of(const char *name, const char *const *names)
 {
@@ -290,7 +290,7 @@ static apr_status note_files(const checking *c)
         list = apr_arena_print(&c->losses->arena, "%s%s%s", list != NULL ? list : "", list != NULL ? ", " : "", name);
         if (list == NULL) return apr_no_memory(c->err, "the names of files");
     }
-    return list != NULL ? apr_note_add(c->losses, c->err, "a GGUF holds no files, so these stay behind: %s", list) : APR_OK;
+    return list != NULL ? apr_loss_add(c->losses, APR_NOTE, c->err, "a GGUF holds no files, so these stay behind: %s", list) : APR_OK;
 }
 
 apr_status apr_gguf_losses(const apr_model *layout, apr_losses *losses, apr_error *err)

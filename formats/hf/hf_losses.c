@@ -12,7 +12,7 @@ typedef struct checking {
     apr_error *err;
 } checking;
 
-#define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, (c)->err, __VA_ARGS__))
+#define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST, (c)->err, __VA_ARGS__))
 
 static bool is_text(apr_str s) { return apr_str_is_utf8(s) && (s.n_bytes == 0 || memchr(s.text, '\0', s.n_bytes) == NULL); }
 static bool begins_with(apr_str s, const char *head) { return s.n_bytes >= strlen(head) && memcmp(s.text, head, strlen(head)) == 0; }
@@ -76,7 +76,7 @@ static apr_status check_config(const checking *c)
     if (status == APR_OK) status = apr_hparams_complete(&seen, arena, "config.json", &why);
     free(text);
     if (status == APR_E_MEMORY) return apr_no_memory(c->err, "config.json");
-    if (status != APR_OK) return apr_loss_add(c->losses, c->err, "no config.json can be made of it: %s", why.text);
+    if (status != APR_OK) return apr_loss_add(c->losses, APR_LOST, c->err, "no config.json can be made of it: %s", why.text);
     APR_TRY(compare_numbers(c, &seen));
     return compare_rest(c, &seen);
 }
@@ -188,7 +188,8 @@ static apr_status check_keys(const checking *c)
     apr_kv_get_string(kv, "general.architecture", &arch);
     for (size_t i = 0; i < kv->n_items; i++) APR_TRY(check_key(c, &kv->items[i], arch, &left));
     if (left.n > 5) snprintf(others, sizeof others, " and %zu more", left.n - 5);
-    return left.n > 0 ? apr_note_add(c->losses, c->err, "a checkpoint has no place for the keys %s%s", left.text, others) : APR_OK;
+    return left.n > 0 ? apr_loss_add(c->losses, APR_NOTE, c->err, "a checkpoint has no place for the keys %s%s", left.text, others)
+                      : APR_OK;
 }
 
 /* --- names --- */

@@ -7,11 +7,14 @@
 
 enum { MAX_TEXT_BYTES = 600 }; /* longer ones are cut: they quote names of somebody else's */
 
-static apr_status add(apr_losses *l, apr_loss_kind kind, apr_error *err, const char *format, va_list args)
+apr_status apr_loss_add(apr_losses *l, apr_loss_kind kind, apr_error *err, const char *format, ...)
 {
     char text[MAX_TEXT_BYTES];
+    va_list args;
 
+    va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
+    va_end(args);
     if (l->n_items == l->capacity) {
         const size_t capacity = l->capacity > 0 ? 2 * l->capacity : 8;
         apr_loss *const grown = apr_arena_array(&l->arena, capacity, sizeof *grown);
@@ -24,33 +27,6 @@ static apr_status add(apr_losses *l, apr_loss_kind kind, apr_error *err, const c
     if (copy == NULL) return apr_no_memory(err, "the list of losses");
     l->items[l->n_items++] = (apr_loss){copy, kind};
     return APR_OK;
-}
-
-apr_status apr_loss_add(apr_losses *losses, apr_error *err, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    const apr_status status = add(losses, APR_LOST, err, format, args);
-    va_end(args);
-    return status;
-}
-
-apr_status apr_loss_to_others_add(apr_losses *losses, apr_error *err, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    const apr_status status = add(losses, APR_LOST_TO_OTHERS, err, format, args);
-    va_end(args);
-    return status;
-}
-
-apr_status apr_note_add(apr_losses *losses, apr_error *err, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    const apr_status status = add(losses, APR_NOTE, err, format, args);
-    va_end(args);
-    return status;
 }
 
 size_t apr_losses_count(const apr_losses *losses)

@@ -25,9 +25,8 @@ typedef struct apr_losses {
     apr_arena arena; /* owns items and texts */
 } apr_losses;
 
-apr_status apr_loss_add(apr_losses *losses, apr_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
-apr_status apr_loss_to_others_add(apr_losses *losses, apr_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
-apr_status apr_note_add(apr_losses *losses, apr_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
+apr_status apr_loss_add(apr_losses *losses, apr_loss_kind kind, apr_error *err, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 size_t apr_losses_count(const apr_losses *losses); /* of the kind LOST */
 /* APR_E_UNSUPPORTED with the first loss and the number of the others; APR_OK when there is none. `where` names the output. */
 apr_status apr_losses_refuse(const apr_losses *losses, const char *where, apr_error *err);

@@ -33,17 +33,6 @@ static void must(const char *in, const char *out, const char *mixture)
     if (convert(in, out, mixture, &err) != APR_OK) fail_msg("%s", err.text);
 }
 
-static void assert_same_file(const char *a, const char *b)
-{
-    apr_map x, y;
-    assert_int_equal(apr_map_open(&x, a, NULL), APR_OK);
-    assert_int_equal(apr_map_open(&y, b, NULL), APR_OK);
-    assert_int_equal(x.n_bytes, y.n_bytes);
-    assert_memory_equal(x.data, y.data, x.n_bytes);
-    apr_map_close(&x);
-    apr_map_close(&y);
-}
-
 static void a_gguf_comes_back_byte_for_byte(void **state)
 {
     (void)state;

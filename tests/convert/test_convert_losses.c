@@ -40,17 +40,6 @@ static void open_or_fail(apr_model *m, const char *path)
     if (apr_model_open(m, path, &err) != APR_OK) fail_msg("%s", err.text);
 }
 
-static void assert_same_file(const char *a, const char *b)
-{
-    apr_map x, y;
-    assert_int_equal(apr_map_open(&x, a, NULL), APR_OK);
-    assert_int_equal(apr_map_open(&y, b, NULL), APR_OK);
-    assert_int_equal(x.n_bytes, y.n_bytes);
-    assert_memory_equal(x.data, y.data, x.n_bytes);
-    apr_map_close(&x);
-    apr_map_close(&y);
-}
-
 /* Copies a small file with the first `from` in it replaced. */
 static void edit_file(const char *path, const char *from, const char *to)
 {

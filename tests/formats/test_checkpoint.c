@@ -210,17 +210,6 @@ static void assert_refused(const char *name, const char *part)
     if (status != APR_E_UNSUPPORTED || strstr(err.text, part) == NULL) fail_msg("%s: %d, %s", name, status, err.text);
 }
 
-static void assert_same_file(const char *a, const char *b)
-{
-    apr_map x, y;
-    assert_int_equal(apr_map_open(&x, in_work(a), NULL), APR_OK);
-    assert_int_equal(apr_map_open(&y, in_work(b), NULL), APR_OK);
-    assert_int_equal(x.n_bytes, y.n_bytes);
-    if (x.n_bytes > 0) assert_memory_equal(x.data, y.data, x.n_bytes);
-    apr_map_close(&x);
-    apr_map_close(&y);
-}
-
 /* --- arithmetic: logits of the last token as numpy computes them in float64 from transformers' formulas --- */
 
 static const float llama_biases[] = {0.5704944f, 6.759115f, 1.058753f,  2.935331f,  -5.771511f, 10.21079f,  -6.969972f, 3.391374f,
@@ -395,7 +384,7 @@ static void an_idle_head_travels_and_computes_nothing(void **state)
     assert_logits("head.apr", llama_biases);
     must_convert("head.apr", "head2", notes, sizeof notes);
     assert_string_equal(notes, "");
-    assert_same_file("head/model.safetensors", "head2/model.safetensors");
+    assert_same_file(in_work("head/model.safetensors"), in_work("head2/model.safetensors"));
     must_convert("head.apr", "head.gguf", notes, sizeof notes);
     assert_non_null(strstr(notes, "lm_head.weight stays behind"));
     assert_false(has_tensor("head.gguf", "output.weight"));
@@ -442,7 +431,7 @@ static void an_equal_head_comes_back_too(void **state)
     overwrite_with_embedding("equal/model.safetensors");
     must_convert("equal", "equal.apr", NULL, 0);
     must_convert("equal.apr", "equal2", NULL, 0);
-    assert_same_file("equal/model.safetensors", "equal2/model.safetensors");
+    assert_same_file(in_work("equal/model.safetensors"), in_work("equal2/model.safetensors"));
 
     /* but a copy that we made for aprender goes again */
     const checkpoint tied = tensors_of(true, true, true);
@@ -452,7 +441,7 @@ static void an_equal_head_comes_back_too(void **state)
     if (convert_with(from, in_work("tied.apr"), APR_PROFILE_APRENDER, NULL, 0, &err) != APR_OK) fail_msg("%s", err.text);
     assert_true(has_tensor("tied.apr", "lm_head.weight"));
     must_convert("tied.apr", "tied2", NULL, 0);
-    assert_same_file("tied/model.safetensors", "tied2/model.safetensors");
+    assert_same_file(in_work("tied/model.safetensors"), in_work("tied2/model.safetensors"));
 
     /* and where aprender would compute with an idle head, it gets the embedding */
     make_checkpoint("idle", &c, BIASED);
@@ -510,10 +499,10 @@ static void files_to_be_read_travel_and_the_others_are_named(void **state)
     for (size_t i = 0; i < sizeof travel / sizeof *travel; i++) {
         snprintf(path, sizeof path, "beside/%s", travel[i]);
         snprintf(back, sizeof back, "beside2/%s", travel[i]);
-        assert_same_file(path, back);
+        assert_same_file(in_work(path), in_work(back));
     }
-    assert_same_file("beside/model.safetensors", "beside2/model.safetensors");
-    assert_same_file("beside/config.json", "beside2/config.json");
+    assert_same_file(in_work("beside/model.safetensors"), in_work("beside2/model.safetensors"));
+    assert_same_file(in_work("beside/config.json"), in_work("beside2/config.json"));
     for (size_t i = 0; i < sizeof stay / sizeof *stay; i++) assert_int_not_equal(access(in_work(inside("beside2", stay[i])), F_OK), 0);
     must_convert("beside", "beside.gguf", notes, sizeof notes);
     assert_non_null(strstr(notes, "a GGUF holds no files"));

@@ -163,17 +163,6 @@ static apr_status run(const char *path, apr_error *err)
     return status;
 }
 
-static void assert_same_file(const char *a, const char *b)
-{
-    apr_map x, y;
-    assert_int_equal(apr_map_open(&x, a, NULL), APR_OK);
-    assert_int_equal(apr_map_open(&y, b, NULL), APR_OK);
-    assert_int_equal(x.n_bytes, y.n_bytes);
-    assert_memory_equal(x.data, y.data, x.n_bytes);
-    apr_map_close(&x);
-    apr_map_close(&y);
-}
-
 static void assert_refused(apr_status status, apr_error *err, const char *name, const char *cannot)
 {
     if (status != APR_E_UNSUPPORTED) fail_msg("%s: status %d (%s) where it cannot be %s", name, (int)status, err->text, cannot);

@@ -2,6 +2,8 @@
 #define _XOPEN_SOURCE 700 /* nftw */
 #include "tests/support/work_folder.h"
 
+#include "formats/base/map.h"
+
 #include <dirent.h>
 #include <ftw.h>
 #include <string.h>
@@ -45,6 +47,17 @@ int count_temporaries(const char *folder)
     while ((entry = readdir(dir)) != NULL) n += strstr(entry->d_name, ".aprkit-") != NULL;
     closedir(dir);
     return n;
+}
+
+void assert_same_file(const char *a, const char *b)
+{
+    apr_map x, y;
+    assert_int_equal(apr_map_open(&x, a, NULL), APR_OK);
+    assert_int_equal(apr_map_open(&y, b, NULL), APR_OK);
+    assert_int_equal(x.n_bytes, y.n_bytes);
+    if (x.n_bytes > 0 && memcmp(x.data, y.data, x.n_bytes) != 0) fail_msg("%s and %s differ", a, b);
+    apr_map_close(&x);
+    apr_map_close(&y);
 }
 
 void write_file(const char *path, const void *bytes, size_t n_bytes)

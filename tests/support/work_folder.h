@@ -22,6 +22,8 @@ int remove_work(void **state);
 const char *in_work(const char *name);
 /* Entries of the folder that are unfinished outputs: ".NAME.aprkit-...". */
 int count_temporaries(const char *folder);
+/* Fails unless both hold the same bytes. */
+void assert_same_file(const char *a, const char *b);
 void write_file(const char *path, const void *bytes, size_t n_bytes);
 
 #endif
