@@ -83,7 +83,9 @@ done
 # Every rule that we know by a name of GGUF's, on one vocabulary: does llama.cpp mean the same by it?
 echo
 printf '%-18s %s\n' "splitting rule" "ids (same/texts)"
-for pre in $(sed -n 's/.*{\.name = "\([^"]*\)".*/\1/p' "$root/formats/vocab.c"); do
+rules=$(sed -n 's/.*{\.name = "\([^"]*\)".*/\1/p' "$root/formats/model/vocab.c")
+[ -n "$rules" ] || fail "no splitting rule was found in formats/model/vocab.c"
+for pre in $rules; do
     rm -f pre.gguf
     ./ours pre qwen2-bytes-f16.gguf "$pre" pre.gguf || { fail "$pre: cannot be written"; continue; }
     ./theirs ids pre.gguf made/texts-nfc.bin >theirs.ids && ./ours ids pre.gguf made/texts-nfc.bin >ours.ids || { fail "$pre"; continue; }

@@ -2,7 +2,7 @@
  *
  *     fuzz gguf -runs=1000 tests/corpus/gguf          fuzz --list
  *
- * The Makefile compiles each tests/fuzz_NAME.c with its entry called fuzz_NAME, and this file with FUZZ_LIST, X(NAME) for each. */
+ * The Makefile compiles each tests/fuzz/fuzz_NAME.c with its entry called fuzz_NAME, and this file with FUZZ_LIST, X(NAME) for each. */
 #include "tests/fuzz/fuzz_target.h"
 
 #define X(name) int fuzz_##name(const uint8_t *data, size_t n_bytes);
