@@ -6,8 +6,8 @@
 
 static bool is_touched(const cJSON *item)
 {
-    static const char *const touched[] = {"dtype", "torch_dtype", "quantization_config"};
-    for (size_t i = 0; i < 3; i++)
+    static const char *const touched[] = {"dtype", "torch_dtype", "quantization_config", "compression_config"};
+    for (size_t i = 0; i < sizeof touched / sizeof *touched; i++)
         if (strcmp(item->string, touched[i]) == 0) return true;
     return false;
 }
