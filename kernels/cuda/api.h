@@ -14,7 +14,7 @@
 #include "kernels/ops.h"
 
 /* Grows with every change of this header: a library of another number is refused. */
-enum { APR_CUDA_ABI = 4 };
+enum { APR_CUDA_ABI = 5 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
@@ -121,6 +121,8 @@ typedef struct apr_cuda_api {
     apr_status (*decode_f16)(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err);
     /* No linear reads packed weights directly any more: all go through FP16 tiles, a single token's too. */
     void (*use_tiles)(apr_cuda_device *device, bool on);
+    /* Products of many tokens are made as those of few are: float32 inputs, weights as they are stored. Slower, and right to float32. */
+    void (*use_exact)(apr_cuda_device *device, bool on);
     /* Products of many tokens with FP8 weights that have a scale for each row, or one for all, are made in FP8. */
     void (*use_fp8)(apr_cuda_device *device, bool on);
     /* Operations that are here: the table of apr_program_missing_op; its functions do nothing. */

@@ -165,6 +165,7 @@ static double largest_number(const float *values, int64_t n)
 
 static void set_bound(apr_golden_figure *f, const apr_session *session, double tolerance)
 {
+    f->exact = apr_session_is_exact(session);
     f->bound = tolerance;
     if (tolerance > 0.0) return;
     f->reason = apr_run_bound_of(apr_steps_run_facts(session, f->n_together));
@@ -255,24 +256,45 @@ static apr_status two_in_turn(apr_session *session, const apr_golden_arrays *a, 
                       on_figure, user, err);
 }
 
-apr_status apr_golden_run(apr_session *session, const apr_golden_arrays *a, double tolerance, apr_golden_fn on_figure, void *user,
-                          apr_error *err)
+/* 1, 2, 3, 5, 8, ... tokens at a time: pieces whose ends fall everywhere in windows, tiles and rings of cells; then all at once. Of
+ * these the ones of more than `above` tokens. */
+static apr_status all_groupings(apr_session *session, const apr_golden_arrays *a, int64_t above, double tolerance, apr_golden_fn on_figure,
+                                void *user, apr_error *err)
 {
     const int64_t longest = apr_golden_context(a);
     apr_golden_figure figures[2];
 
-    APR_TRY(check_widths(session, a, err));
-    /* 1, 2, 3, 5, 8, ...: pieces whose ends fall everywhere in windows, tiles and rings of cells; then all at once */
     for (int64_t n = 1, next = 2; a->logits != NULL || a->hidden != NULL;) {
         const int64_t together = n < a->n_ids ? n : a->n_ids, sum = n + next;
-        APR_TRY(apr_golden_compare(session, a, together, tolerance, figures, err));
+        if (together > above) APR_TRY(apr_golden_compare(session, a, together, tolerance, figures, err));
         for (int i = 0; i < 2; i++)
-            if (figures[i].n_rows > 0) APR_TRY(on_figure(user, &figures[i], err));
+            if (together > above && figures[i].n_rows > 0) APR_TRY(on_figure(user, &figures[i], err));
         if (together == a->n_ids) break;
         n = next;
         next = sum;
     }
     if (a->last2 == NULL) return APR_OK;
-    APR_TRY(two_in_turn(session, a, longest, tolerance, on_figure, user, err));
-    return two_in_turn(session, a, 1, tolerance, on_figure, user, err);
+    if (longest > above) APR_TRY(two_in_turn(session, a, longest, tolerance, on_figure, user, err));
+    return above < 1 ? two_in_turn(session, a, 1, tolerance, on_figure, user, err) : APR_OK;
+}
+
+static bool is_rounded(const apr_session *session, int64_t n_together)
+{
+    const apr_run_facts facts = apr_steps_run_facts(session, n_together);
+    return facts.fp16_products || facts.fp8_products;
+}
+
+apr_status apr_golden_run(apr_session *session, const apr_golden_arrays *a, double tolerance, apr_golden_fn on_figure, void *user,
+                          apr_error *err)
+{
+    const int64_t longest = apr_golden_context(a), above = apr_steps_fp16_above(session);
+    apr_status status;
+
+    APR_TRY(check_widths(session, a, err));
+    APR_TRY(all_groupings(session, a, 0, tolerance, on_figure, user, err));
+    if (!is_rounded(session, longest)) return APR_OK;
+    apr_session_set_exact(session, true);
+    status = is_rounded(session, longest) ? APR_OK : all_groupings(session, a, above, tolerance, on_figure, user, err);
+    apr_session_set_exact(session, false);
+    return status;
 }

@@ -28,6 +28,7 @@ typedef enum { APR_GOLDEN_LOGITS, APR_GOLDEN_HIDDEN, APR_GOLDEN_SECOND, APR_GOLD
 typedef struct apr_golden_figure {
     apr_golden_what what;
     int64_t n_together;     /* tokens evaluated at a time; n_tokens: one prompt */
+    bool exact;             /* on a device: with products that round nothing (apr_session_set_exact) */
     int64_t n_tokens;       /* of the text */
     int64_t n_rows, n_good; /* rows that were compared, and within the bound */
     double worst, peak;     /* the largest difference; the largest recorded number */
@@ -43,7 +44,8 @@ apr_status apr_golden_compare(apr_session *session, const apr_golden_arrays *arr
 
 typedef apr_status (*apr_golden_fn)(void *user, const apr_golden_figure *figure, apr_error *err);
 
-/* All groupings (one prompt; pieces of 2, 3, 5, 8, ...; token by token), then both texts in turn. */
+/* All groupings (one prompt; pieces of 2, 3, 5, 8, ...; token by token), then both texts in turn. Where a device rounds a grouping's
+ * products, it is evaluated once more without: what differs then is not the rounding. */
 apr_status apr_golden_run(apr_session *session, const apr_golden_arrays *arrays, double tolerance, apr_golden_fn on_figure, void *user,
                           apr_error *err);
 

@@ -29,6 +29,7 @@ typedef struct apr_session_options {
     uint64_t headroom_bytes; /* of the device's free memory, left free */
     uint64_t stack_bytes;    /* of the CUDA context */
     bool no_direct;          /* without kernels that read packed weights: FP16 copies where they fit, else tile by tile */
+    bool exact;              /* begin with exact products: see apr_session_set_exact */
     /* NULL: never. Asked once, when there are FP8 weights and a device: may products be made in FP8? (A probe knows.) */
     bool (*may_use_fp8)(void *user, const apr_cuda_facts *facts);
     bool force;                                           /* run what does not fit, with a warning */
@@ -69,6 +70,11 @@ typedef struct apr_eval_output {
 /* Evaluates the next n_ids tokens of the sequence. APR_E_NO when the context has no room for them (nothing is evaluated
  * then), APR_E_USAGE for ids outside the vocabulary. n_ids 0 is nothing to do. */
 apr_status apr_session_eval(apr_session *session, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err);
+
+/* A device rounds the inputs of products of more than a few tokens to FP16. From now on not: they are made as those of single
+ * tokens are, slower. No difference on the host, nor where weights are FP16 tiles (no_direct). */
+void apr_session_set_exact(apr_session *session, bool exact);
+bool apr_session_is_exact(const apr_session *session);
 
 /* [vocab_size] logits of the last token; valid until the next evaluation. */
 const float *apr_session_logits(const apr_session *session);

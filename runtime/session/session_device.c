@@ -174,5 +174,14 @@ apr_status apr_session_upload_weights(apr_session *s, apr_error *err)
     free(bytes);
     free(dtypes);
     if (status == APR_OK) choose_fp8(s);
+    if (status == APR_OK) apr_session_set_exact(s, s->options.exact);
     return status;
 }
+
+void apr_session_set_exact(apr_session *s, bool exact)
+{
+    s->exact = exact;
+    if (s->device != NULL) s->options.cuda->use_exact(s->device, exact);
+}
+
+bool apr_session_is_exact(const apr_session *s) { return s->exact; }

@@ -29,6 +29,7 @@ struct apr_session {
     int64_t heap_program, heap_ground, heap_runs; /* what the heap grew by: program and bindings; plan and memory; evaluations */
     bool prompt_checked, decode_checked;
     bool fp8_products; /* the device multiplies FP8 weights in FP8 */
+    bool exact;        /* see apr_session_set_exact */
 
     int64_t position;
     const float *last_logits;

@@ -107,7 +107,8 @@ void apr_steps_frequencies(const apr_session *s, int rope, float *freqs)
 int64_t apr_steps_fp16_above(const apr_session *s)
 {
     if (s->device == NULL) return INT64_MAX;
-    return s->options.no_direct ? 0 : APR_CUDA_FEW_TOKENS;
+    if (s->options.no_direct) return 0;
+    return s->exact ? INT64_MAX : APR_CUDA_FEW_TOKENS;
 }
 
 apr_run_facts apr_steps_run_facts(const apr_session *s, int64_t n_together)
@@ -118,6 +119,6 @@ apr_run_facts apr_steps_run_facts(const apr_session *s, int64_t n_together)
                                  : s->backend == &apr_ref_backend ? APR_RUNS_ON_REF
                                                                   : APR_RUNS_ON_HOST,
                            .fp16_products = most > apr_steps_fp16_above(s),
-                           .fp8_products = on_device && s->fp8_products,
+                           .fp8_products = on_device && s->fp8_products && !s->exact,
                            .kv_dtype = s->plan.kv_dtype};
 }

@@ -12,7 +12,7 @@ typedef struct apr_device_options {
     int64_t ordinal;
     uint64_t headroom;
     int fp8; /* apr_fp8_choice */
-    bool force, direct;
+    bool force, direct, exact;
 } apr_device_options;
 
 #define APR_DEVICE_OPTIONS(type, member)                                                                                              \
@@ -32,6 +32,13 @@ typedef struct apr_device_options {
          "yes",                                                                                                                       \
          "read packed weights directly; --no-direct: as FP16 copies, or tile by tile",                                                \
          APR_TO(type, member.direct)},                                                                                                \
+        {"exact",                                                                                                                     \
+         0,                                                                                                                           \
+         APR_OPTION_FLAG,                                                                                                             \
+         NULL,                                                                                                                        \
+         NULL,                                                                                                                        \
+         "no product of a prompt rounds its inputs to FP16 on the GPU: slower, for proofs",                                           \
+         APR_TO(type, member.exact)},                                                                                                 \
         {"fp8",                                                                                                                       \
          0,                                                                                                                           \
          APR_OPTION_CHOICE,                                                                                                           \

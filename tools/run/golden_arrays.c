@@ -58,6 +58,7 @@ static void figure_json(apr_json_text *json, const apr_golden_figure *f)
     apr_json_open(json, NULL, '{');
     apr_json_string(json, "what", whats[f->what].id, strlen(whats[f->what].id));
     apr_json_int(json, "tokens_at_a_time", f->n_together);
+    apr_json_bool(json, "exact_products", f->exact);
     apr_json_bool(json, "passed", f->n_good == f->n_rows);
     apr_json_int(json, "good", f->n_good);
     apr_json_int(json, "judged", f->n_rows);
@@ -73,9 +74,10 @@ static void figure_row(apr_table *table, const apr_golden_figure *f)
 {
     apr_table_cell(table, "%s", f->n_good == f->n_rows ? "pass" : "FAIL");
     apr_table_cell(table, "%s", whats[f->what].title);
-    if (f->n_together == f->n_tokens) apr_table_cell(table, "as one prompt");
-    else if (f->n_together == 1) apr_table_cell(table, "token by token");
-    else apr_table_cell(table, "in pieces of %lld", (long long)f->n_together);
+    const char *const exactly = f->exact ? ", exact products" : "";
+    if (f->n_together == f->n_tokens) apr_table_cell(table, "as one prompt%s", exactly);
+    else if (f->n_together == 1) apr_table_cell(table, "token by token%s", exactly);
+    else apr_table_cell(table, "in pieces of %lld%s", (long long)f->n_together, exactly);
     apr_table_cell(table, "%lld of %lld", (long long)f->n_good, (long long)f->n_rows);
     apr_table_cell(table, "off by %.2g of the largest, bound %.2g", f->peak > 0 ? f->worst / f->peak : f->worst,
                    f->peak > 0 ? f->bound / f->peak : f->bound);

@@ -216,6 +216,7 @@ static void check_each(apr_cuda_device *device, bool on) { device->options.check
 
 static void use_fp8(apr_cuda_device *device, bool on) { device->fp8 = on; }
 static void use_tiles(apr_cuda_device *device, bool on) { device->tiles = on; }
+static void use_exact(apr_cuda_device *device, bool on) { device->exact = on; }
 
 #ifndef APR_CUDA_ARCHITECTURES
 #define APR_CUDA_ARCHITECTURES ""
@@ -240,6 +241,7 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         apr_cuda_takes,
         apr_cuda_decode_f16,
         use_tiles,
+        use_exact,
         use_fp8,
         &apr_cuda_backend,
         apr_cuda_run,

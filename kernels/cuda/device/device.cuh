@@ -21,6 +21,7 @@ struct apr_cuda_device {
     int64_t n_asked;      /* allocations, for the drill that lets one fail */
     char operation[512];  /* the last that was started, for sentences */
     bool tiles;           /* see use_tiles */
+    bool exact;           /* see use_exact */
     bool fp8;             /* see use_fp8 */
     bool lost;            /* a sticky error: nothing works any more */
     char lost_text[1024]; /* the sentence about it */

@@ -78,7 +78,7 @@ static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a
     return status;
 }
 
-/* Without cuBLAS: a few tokens at a time from the packed weights. Slower, and right. */
+/* Without cuBLAS, or when nothing may be rounded: a few tokens at a time from the packed weights. Slower, and right. */
 static cudaError_t without_blas(const apr_cuda_device *device, const apr_linear_args *a)
 {
     cudaError_t error = cudaSuccess;
@@ -144,8 +144,9 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
 
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
-    const bool few = a->n_tokens <= APR_CUDA_FEW_TOKENS && !(device->tiles && a->weight->dtype != APR_F16);
-    if (few || device->blas == NULL) return apr_cuda_result(device, without_blas(device, a), device->operation, err);
+    const bool as_few = device->exact || a->n_tokens <= APR_CUDA_FEW_TOKENS;
+    const bool packed = !device->tiles || a->weight->dtype == APR_F16; /* there is a kernel that reads it as it is */
+    if ((as_few && packed) || device->blas == NULL) return apr_cuda_result(device, without_blas(device, a), device->operation, err);
     bool done = false;
     APR_TRY(apr_cuda_linear_fp8(device, a, &done, err));
     return done ? APR_OK : linear_many(device, a, err);
