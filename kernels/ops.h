@@ -11,34 +11,46 @@
 
 #include "kernels/rows.h"
 
-/* X(id, name). The second group can be planned, but no backend here executes it. */
-#define APR_OP_LIST(X)                                                                                            \
-    X(EMBED, "embed")                                                                                             \
-    X(ANGLES, "rotary angles")                                                                                    \
-    X(RMSNORM, "rmsnorm")                                                                                         \
-    X(LINEAR, "linear")                                                                                           \
-    X(ROPE, "rope")                                                                                               \
-    X(KV_STORE, "kv store")                                                                                       \
-    X(ATTEND, "attend")                                                                                           \
-    X(GLU, "glu")                                                                                                 \
-    X(ADD, "add")                                                                                                 \
-    X(ATTEND_SINKS, "attend with sinks") /* one learned logit a head takes part in the softmax */                 \
-    X(HALF, "half of each head")         /* the first (chunk 0) or second (1) half of every head's numbers */     \
-    X(GATE, "gate")                      /* out = x * sigmoid(gate); a gate of one number scales the whole row */ \
-    X(ROUTE, "route")                    /* router logits, the chosen experts and their weights */                \
-    X(EXPERTS_GLU, "experts glu")        /* the chosen experts' silu(gate) * up, one after the other */           \
-    X(EXPERTS_SUM, "experts sum")        /* their down projections, summed by weight */                           \
-    X(CONV, "conv")                      /* causal depthwise convolution over time, then silu */                  \
-    X(DELTA_RULE, "delta rule")          /* gated delta-net: a matrix of state for each value head */
+/* X(ID, id, name): APR_OP_ID, apr_card_id of runtime/program/op_card.h, and what it is called in words. The second group can be
+ * planned, but no backend here executes it. */
+#define APR_OP_LIST(X)                                                                                                  \
+    X(EMBED, embed, "embed")                                                                                            \
+    X(ANGLES, angles, "rotary angles")                                                                                  \
+    X(RMSNORM, rmsnorm, "rmsnorm")                                                                                      \
+    X(LINEAR, linear, "linear")                                                                                         \
+    X(ROPE, rope, "rope")                                                                                               \
+    X(KV_STORE, kv_store, "kv store")                                                                                   \
+    X(ATTEND, attend, "attend")                                                                                         \
+    X(GLU, glu, "glu")                                                                                                  \
+    X(ADD, add, "add")                                                                                                  \
+    X(HALF, half, "half of each head")         /* the first (chunk 0) or second (1) half of every head's numbers */     \
+    X(GATE, gate, "gate")                      /* out = x * sigmoid(gate); a gate of one number scales the whole row */ \
+    X(ROUTE, route, "route")                   /* router logits, the chosen experts and their weights */                \
+    X(EXPERTS_GLU, experts_glu, "experts glu") /* the chosen experts' silu(gate) * up, one after the other */           \
+    X(EXPERTS_SUM, experts_sum, "experts sum") /* their down projections, summed by weight */                           \
+    X(CONV, conv, "conv")                      /* causal depthwise convolution over time, then silu */                  \
+    X(DELTA_RULE, delta_rule, "delta rule")    /* gated delta-net: a matrix of state for each value head */
 
 typedef enum {
-#define X(id, name) APR_OP_##id,
+#define X(ID, id, name) APR_OP_##ID,
     APR_OP_LIST(X)
 #undef X
         APR_OP_COUNT
 } apr_op_kind;
 
 const char *apr_op_name(apr_op_kind kind);
+
+/* X(ID, name): what an operation may be asked for beyond its plain form. */
+#define APR_TWIST_LIST(X) X(SINKS, "sinks") /* of attend: a learned logit of each head takes part in the softmax, and has no value */
+
+typedef enum {
+#define X(ID, name) APR_TWIST_##ID,
+    APR_TWIST_LIST(X)
+#undef X
+        APR_TWIST_COUNT
+} apr_twist;
+
+const char *apr_twist_name(apr_twist twist);
 
 /* Scratch memory of one call: n_threads slices of `slice` floats each, 64-byte aligned. */
 typedef struct apr_workspace {
@@ -147,6 +159,7 @@ typedef void (*apr_op_fn)(const apr_op_args *args);
 typedef struct apr_backend {
     const char *name;
     apr_op_fn ops[APR_OP_COUNT]; /* NULL: not here */
+    uint32_t twists;             /* 1 << APR_TWIST_..., that its operations do */
 } apr_backend;
 
 extern const apr_backend apr_ref_backend;  /* plain loops, one thread: the meaning of each operation */

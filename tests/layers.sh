@@ -25,6 +25,7 @@ runtime/tokenizer        formats/base formats/number formats/model
 runtime/template         formats/base formats/number formats/model
 runtime/program          formats/base formats/number formats/model kernels
 runtime/program/families formats/base formats/number formats/model kernels runtime/program
+runtime/program/ops      formats/base formats/number formats/model kernels kernels/cuda runtime/program
 runtime/plan             formats/base formats/number formats/model kernels kernels/cuda runtime/program
 runtime/session          formats/base formats/number formats/model kernels kernels/cuda runtime/program runtime/plan
 runtime/check            formats/base formats/number formats/model kernels runtime/program runtime/plan runtime/session

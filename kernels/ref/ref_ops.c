@@ -6,11 +6,21 @@
 const char *apr_op_name(apr_op_kind kind)
 {
     static const char *const names[] = {
-#define X(id, name) name,
+#define X(ID, id, name) name,
         APR_OP_LIST(X)
 #undef X
     };
     return names[kind];
+}
+
+const char *apr_twist_name(apr_twist twist)
+{
+    static const char *const names[] = {
+#define X(ID, name) name,
+        APR_TWIST_LIST(X)
+#undef X
+    };
+    return names[twist];
 }
 
 void apr_ref_embed(const apr_op_args *args)

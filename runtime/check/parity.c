@@ -47,26 +47,11 @@ apr_difference apr_difference_of(const float *truth, const float *other, int64_t
 
 /* --- bounds --- */
 
-/* Peaks, in units of the row's root mean square. Seen between ref and host: see the test; the bounds leave a factor of ten
- * for the order of sums over wider models. */
-static const apr_parity_bound backend_bounds[APR_OP_COUNT] = {
-    [APR_OP_EMBED] = {2e-3, 5e-4, "a table decoded to float32 is the same bits; kept as FP16 on a device it is rounded to 2^-11"},
-    [APR_OP_ANGLES] = {1e-5, 1e-6, "cosf and sinf of the same float32 angle: a few units in the last place"},
-    [APR_OP_RMSNORM] = {1e-4, 1e-5, "a float32 sum of squares in another order"},
-    [APR_OP_LINEAR] = {1e-3, 1e-4, "float32 sums in another order"},
-    [APR_OP_ROPE] = {1e-5, 1e-6, "two products and a sum, fused or not"},
-    [APR_OP_KV_STORE] = {0.0, 0.0, "rounding to the type of the cache is defined to the bit"},
-    [APR_OP_ATTEND] = {2e-3, 2e-4, "float32 scores, softmax and sums in another order"},
-    [APR_OP_GLU] = {1e-4, 1e-5, "expf to a few units in the last place"},
-    [APR_OP_ADD] = {0.0, 0.0, "one rounded sum"},
-};
-static const apr_parity_bound fp16_linear = {3e-2, 3e-3, "inputs and weights rounded to FP16 (2^-11 each), summed in float32"};
-static const apr_parity_bound other_ops = {1e-3, 1e-4, "float32 sums in another order"};
-
+/* Seen between ref and host: see the test; the cards leave a factor of ten for the order of sums over wider models. */
 apr_parity_bound apr_parity_backend_bound(apr_op_kind kind, bool fp16_products)
 {
-    if (kind == APR_OP_LINEAR && fp16_products) return fp16_linear;
-    return backend_bounds[kind].reason != NULL ? backend_bounds[kind] : other_ops;
+    const apr_op_card *const card = apr_op_cards[kind];
+    return fp16_products && card->fp16_bound.reason != NULL ? card->fp16_bound : card->bound;
 }
 
 /* Shares of the largest logit. Weights in 16 bits are exact on both sides, so only sums and the roundings below differ. The truth
@@ -134,21 +119,25 @@ static double linear_error(const parity *p, const apr_weight_pair *pair, const a
     return sq_out > 0.0 ? 3.0 * (sqrt(sq_error / sq_out) + pair->scan.relative) : INFINITY;
 }
 
+/* What becomes of a weight's difference depends on what is done with it: rows that are read differ by their own error. */
+static double weight_error(const parity *p, const apr_weight_pair *pair, const apr_parity_record *r)
+{
+    const apr_weight_use use = apr_op_cards[r->op->kind]->weights[0].use;
+    if (use == APR_USE_MULTIPLIED) return linear_error(p, pair, r);
+    return use == APR_USE_ROWS ? 1.5 * pair->scan.worst_row : 10.0 * pair->scan.relative;
+}
+
 /* Two models: their weights' own difference decides, on the whole; a single number may be further off. */
 static apr_parity_bound model_bound(const parity *p, const apr_parity_record *r, apr_parity_bound backend)
 {
     const apr_weight_pair *const pair = apr_weights_pair(p->options->weights, r->op_index, 0);
     const double same = fmax(backend.relative, 1e-6);
 
-    /* the same angles by another way: frequencies within 8 units in the last place, times the position */
-    if (r->op->kind == APR_OP_ANGLES)
-        return (apr_parity_bound){INFINITY, same + 8 * 0x1p-24 * (double)(p->position + p->n_tokens), backend.reason};
-    if (pair == NULL) return (apr_parity_bound){INFINITY, same, backend.reason};
+    const double parameters = apr_op_cards[r->op->kind]->position_error * (double)(p->position + p->n_tokens);
+
+    if (pair == NULL) return (apr_parity_bound){INFINITY, same + parameters, backend.reason};
     if (pair->scan.relative == 0.0) return (apr_parity_bound){INFINITY, same, "the weights are the same"};
-    const double error = r->op->kind == APR_OP_LINEAR  ? linear_error(p, pair, r)
-                         : r->op->kind == APR_OP_EMBED ? 1.5 * pair->scan.worst_row
-                                                       : 10.0 * pair->scan.relative;
-    return (apr_parity_bound){INFINITY, same + error, "what the weights differ by, for this input"};
+    return (apr_parity_bound){INFINITY, same + weight_error(p, pair, r), "what the weights differ by, for this input"};
 }
 
 static apr_parity_bound bound_of(const parity *p, const apr_parity_record *r)

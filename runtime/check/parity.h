@@ -11,6 +11,7 @@
 #define APR_RUNTIME_PARITY_H
 
 #include "runtime/check/weights.h"
+#include "runtime/program/op_card.h"
 
 typedef struct apr_difference {
     double cosine;                 /* of all numbers; 1 when both are zero */
@@ -24,14 +25,8 @@ typedef struct apr_difference {
 
 apr_difference apr_difference_of(const float *truth, const float *other, int64_t n_rows, int64_t width);
 
-/* What an operation may differ by, and why. */
-typedef struct apr_parity_bound {
-    double peak, relative; /* INFINITY: not judged */
-    const char *reason;
-} apr_parity_bound;
-
-/* Backends: float32 sums in another order; where fp16_products is set, products of FP16 inputs and weights summed in float32
- * (GEMMs on tensor cores). */
+/* What the operation's card says of two backends; where fp16_products is set, products are of FP16 inputs and weights, summed in
+ * float32 (GEMMs on tensor cores). */
 apr_parity_bound apr_parity_backend_bound(apr_op_kind kind, bool fp16_products);
 
 /* A whole run: from token ids to logits. Its bound is a share of the largest number of what is compared, because errors come from

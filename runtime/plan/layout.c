@@ -1,14 +1,12 @@
 /* layout.c - where a plan puts things: activations by lifetime, states one after the other, float32 vectors. */
 #include "runtime/plan/layout.h"
+#include "runtime/program/op_card.h"
 
 #include <stdlib.h>
 
 enum { WIDTH_STEP = 16 }; /* floats: 64 bytes */
 
 static int64_t rounded_width(int64_t width) { return (width + WIDTH_STEP - 1) / WIDTH_STEP * WIDTH_STEP; }
-
-/* Operations whose output may lie on their first input, when that dies there. */
-static const bool runs_in_place[APR_OP_COUNT] = {[APR_OP_ROPE] = true, [APR_OP_GLU] = true, [APR_OP_ADD] = true};
 
 typedef struct lifetime {
     int value;
@@ -63,7 +61,8 @@ static void last_uses(const apr_program *program, size_t *last)
 static bool take_over(const apr_program *program, const apr_op *op, size_t at, const size_t *last, live_set *live, apr_plan *plan)
 {
     const int from = op->in[0];
-    if (!runs_in_place[op->kind] || last[from] != at || program->values[from].width != program->values[op->out].width) return false;
+    if (!apr_op_cards[op->kind]->in_place || last[from] != at || program->values[from].width != program->values[op->out].width)
+        return false;
     for (size_t i = 0; i < live->n; i++)
         if (live->items[i].value == from) {
             live->items[i].value = op->out;
@@ -111,7 +110,7 @@ apr_status apr_layout_vectors(apr_plan *plan, const apr_program *program, const 
     plan->rope_offsets = apr_arena_array(&plan->arena, program->n_ropes + 1, sizeof *plan->rope_offsets);
     if (plan->vector_offsets == NULL || plan->rope_offsets == NULL) return apr_no_memory(err, "the layout of the vectors");
     for (size_t i = 0; i < program->n_weights; i++) {
-        const bool is_here = program->weights[i].role == APR_ROLE_VECTORS && weight_bytes[i] > 0;
+        const bool is_here = (program->weights[i].uses & APR_USE_FLOAT) != 0 && weight_bytes[i] > 0;
         plan->vector_offsets[i] = is_here ? *n_floats : -1;
         if (is_here) *n_floats += rounded_width(apr_slot_elems(&program->weights[i])); /* biases of experts are rows of one */
     }

@@ -2,6 +2,7 @@
 #include "runtime/plan/plan.h"
 #include "kernels/cuda/api.h"
 #include "runtime/plan/layout.h"
+#include "runtime/program/op_card.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -54,7 +55,6 @@ typedef struct draft {
     const apr_program *program;
     const apr_plan_options *options;
     const uint64_t *weight_bytes;
-    bool *is_multiplied; /* [n_weights] a matrix that some operation multiplies with; rows that are only looked up are not */
     apr_plan_line lines[APR_LINE_COUNT];
     bool no_memory;
 } draft;
@@ -134,31 +134,6 @@ static void weight_lines(draft *d)
                  d->plan->judged == APR_ON_HOST ? ", mapped from the file" : "");
 }
 
-/* Operations that are products of matrices: their weights that are no vectors. */
-static bool multiplies(apr_op_kind kind)
-{
-    return kind == APR_OP_LINEAR || kind == APR_OP_ROUTE || kind == APR_OP_EXPERTS_GLU || kind == APR_OP_EXPERTS_SUM;
-}
-
-/* The op's weight j when that is a matrix it multiplies with, else NULL. */
-static const apr_weight_slot *matrix_of(const apr_program *program, const apr_op *op, int j)
-{
-    const apr_weight_slot *const slot = multiplies(op->kind) && op->weight[j] >= 0 ? &program->weights[op->weight[j]] : NULL;
-    return slot != NULL && slot->role != APR_ROLE_VECTORS ? slot : NULL;
-}
-
-static apr_status find_multiplied(draft *d, apr_error *err)
-{
-    const apr_program *const program = d->program;
-
-    d->is_multiplied = apr_arena_array(&d->plan->arena, program->n_weights + 1, sizeof *d->is_multiplied);
-    if (d->is_multiplied == NULL) return apr_no_memory(err, "the plan");
-    for (size_t i = 0; i < program->n_ops; i++)
-        for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++)
-            if (matrix_of(program, &program->ops[i], j) != NULL) d->is_multiplied[program->ops[i].weight[j]] = true;
-    return APR_OK;
-}
-
 static void copies_line(draft *d)
 {
     apr_plan *const p = d->plan;
@@ -171,8 +146,9 @@ static void copies_line(draft *d)
     for (size_t i = 0; i < program->n_weights && p->copy_offsets != NULL; i++) {
         const uint64_t as_f16 = apr_plan_slot_bytes(&program->weights[i], APR_F16);
         const bool is_f16 = d->options->weight_dtypes != NULL ? d->options->weight_dtypes[i] == APR_F16 : d->weight_bytes[i] == as_f16;
+        const bool is_multiplied = (program->weights[i].uses & APR_USE_MULTIPLIED) != 0; /* rows that are only looked up are not */
         p->copy_offsets[i] = -1;
-        if (!d->options->copies || d->weight_bytes[i] == 0 || is_f16 || !d->is_multiplied[i]) continue;
+        if (!d->options->copies || d->weight_bytes[i] == 0 || is_f16 || !is_multiplied) continue;
         p->copy_offsets[i] = (int64_t)total;
         total = apr_saturating_add(total, as_f16);
         n_copies += program->weights[i].count;
@@ -224,47 +200,29 @@ static uint64_t activation_bytes(const draft *d, int64_t n_batch)
     return apr_saturating_mul(apr_saturating_mul((uint64_t)d->plan->activation_width, (uint64_t)n_batch), sizeof(float));
 }
 
-static bool attends(apr_op_kind kind) { return kind == APR_OP_ATTEND || kind == APR_OP_ATTEND_SINKS; }
-
 /* The largest slice that any operation of the program asks for, 64-byte aligned. */
 static size_t workspace_slice(const apr_program *program)
 {
     size_t slice = 16;
     for (size_t i = 0; i < program->n_ops; i++) {
-        const apr_op *const op = &program->ops[i];
-        size_t wanted = attends(op->kind) ? apr_attend_slice(op->n_heads, op->n_kv_heads, op->head_dim) : 0;
-        for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
-            const apr_weight_slot *const slot = matrix_of(program, op, j);
-            if (slot != NULL && apr_linear_slice(slot->dims[slot->rank - 1]) > wanted)
-                wanted = apr_linear_slice(slot->dims[slot->rank - 1]);
-        }
+        const apr_op_card *const card = apr_op_cards[program->ops[i].kind];
+        const size_t wanted = card->host_floats != NULL ? card->host_floats(program, &program->ops[i]) : 0;
         if (wanted > slice) slice = wanted;
     }
     return (slice + 15) / 16 * 16;
 }
 
-/* A product of all tokens with one matrix; of experts one at a time, which all tokens may have chosen. */
-static uint64_t device_product(const draft *d, const apr_op *op, int j)
-{
-    const apr_weight_slot *const slot = matrix_of(d->program, op, j);
-    if (slot == NULL) return 0;
-    const int64_t n_tokens = d->program->values[op->out].is_logits ? d->plan->n_logits : d->plan->n_batch;
-    const bool is_f16 = d->options->weight_dtypes != NULL && d->options->weight_dtypes[op->weight[j]] == APR_F16;
-    return apr_cuda_linear_bytes(n_tokens, slot->dims[slot->rank - 1], slot->dims[slot->rank - 2], is_f16);
-}
-
-/* Of a device's one buffer, in bytes, as kernels/cuda/api.h cuts it up; the tokens' ids lie there as well. */
+/* Of a device's one buffer, in bytes: the most that any operation asks for. */
 static uint64_t device_workspace(const draft *d)
 {
     const apr_program *const program = d->program;
-    uint64_t most = apr_cuda_round((size_t)d->plan->n_batch * sizeof(int32_t));
+    const apr_op_sizes sizes = {.n_batch = d->plan->n_batch, .n_logits = d->plan->n_logits, .weight_dtypes = d->options->weight_dtypes};
+    uint64_t most = 0;
 
     for (size_t i = 0; i < program->n_ops; i++) {
-        const apr_op *const op = &program->ops[i];
-        const uint64_t scores = attends(op->kind) ? apr_cuda_attend_bytes(op->n_heads, op->head_dim) : 0;
-        if (scores > most) most = scores;
-        for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++)
-            if (device_product(d, op, j) > most) most = device_product(d, op, j);
+        const apr_op_card *const card = apr_op_cards[program->ops[i].kind];
+        const uint64_t wanted = card->device_bytes != NULL ? card->device_bytes(program, &program->ops[i], &sizes) : 0;
+        if (wanted > most) most = wanted;
     }
     return most;
 }
@@ -397,7 +355,6 @@ static apr_status draft_plan(draft *d, apr_error *err)
     int64_t n_vector_floats;
 
     if (d->weight_bytes == NULL) APR_TRY(default_weights(d->program, &p->arena, &d->weight_bytes, err));
-    APR_TRY(find_multiplied(d, err));
     APR_TRY(apr_layout_activations(p, d->program, err));
     APR_TRY(apr_layout_vectors(p, d->program, d->weight_bytes, &n_vector_floats, err));
     APR_TRY(apr_layout_states(p, d->program, err));

@@ -18,7 +18,8 @@ typedef void (*apr_family_fn)(apr_emitter *e);
 
 void apr_emit_fail(apr_emitter *e, apr_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Each answers the index of the new thing. A name is "model.layers.%lld." of the current layer + name, when there is one. */
+/* Each answers the index of the new thing. A name is "model.layers.%lld." of the current layer + name, when there is one.
+ * What a weight is used for follows from the operations that get it; a role is the line of the plan it belongs to. */
 int apr_emit_value(apr_emitter *e, const char *name, int64_t width);
 int apr_emit_weight(apr_emitter *e, const char *name, apr_role role, int64_t rows, int64_t columns);
 int apr_emit_stacked(apr_emitter *e, const char *name, apr_role role, int64_t n, int64_t rows, int64_t columns);

@@ -1,5 +1,6 @@
 /* program.c - makes programs: the table of families, and the tools they write with. */
 #include "runtime/program/emit.h"
+#include "runtime/program/op_card.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -118,6 +119,7 @@ int apr_emit_rope(apr_emitter *e, int divisors)
     apr_rope_table *const table = APPEND(e, ropes);
     if (table == NULL) return -1;
     table->divisors = divisors;
+    if (divisors >= 0) e->program->weights[divisors].uses |= APR_USE_FLOAT;
     e->status = apr_rope_table_fill(table, e->hparams, &e->program->arena, e->err);
     return (int)e->program->n_ropes - 1;
 }
@@ -128,6 +130,8 @@ void apr_emit_op(apr_emitter *e, apr_op op)
     if (slot == NULL) return;
     *slot = op;
     slot->layer = e->layer;
+    for (int i = 0; i < APR_OP_MAX_WEIGHTS; i++)
+        if (op.weight[i] >= 0) e->program->weights[op.weight[i]].uses |= apr_op_cards[op.kind]->weights[i].use;
 }
 
 void apr_emit_tap(apr_emitter *e, int value)
@@ -165,6 +169,13 @@ static void check_hparams(apr_emitter *e)
         apr_emit_fail(e, APR_E_UNSUPPORTED, "the sizes of the linear attention are larger than can be run");
 }
 
+/* What is kept as float32 alone is in a line of its own, whoever it belongs to. */
+static void move_vectors(apr_program *program)
+{
+    for (size_t i = 0; i < program->n_weights; i++)
+        if (program->weights[i].uses == APR_USE_FLOAT) program->weights[i].role = APR_ROLE_VECTORS;
+}
+
 apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, apr_error *err)
 {
     apr_emitter e = {.program = program, .hparams = hparams, .err = err, .layer = -1};
@@ -179,7 +190,8 @@ apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, ap
         check_hparams(&e);
         if (hparams->refusal != NULL) apr_emit_fail(&e, APR_E_UNSUPPORTED, "%s; that is not done here", hparams->refusal);
         if (e.status == APR_OK) families[i].emit(&e);
-        if (e.status != APR_OK) apr_program_close(program);
+        if (e.status == APR_OK) move_vectors(program);
+        else apr_program_close(program);
         return e.status;
     }
     return apr_fail(err, APR_E_UNSUPPORTED, "architecture '%s' cannot be run or planned; these can: %s",
@@ -212,11 +224,4 @@ void apr_program_close(apr_program *program)
     free(program->ops);
     apr_arena_close(&program->arena);
     *program = (apr_program){0};
-}
-
-const apr_op *apr_program_missing_op(const apr_program *program, const apr_backend *backend)
-{
-    for (size_t i = 0; i < program->n_ops; i++)
-        if (backend->ops[program->ops[i].kind] == NULL) return &program->ops[i];
-    return NULL;
 }

@@ -16,6 +16,14 @@
 
 enum { APR_OP_MAX_IN = 3, APR_OP_MAX_WEIGHTS = 4, APR_MAX_HEAD_DIM = 1024 };
 
+/* What an operation does with a weight; its card says so (op_card.h). It decides where the weight lies in a run. */
+typedef enum {
+    APR_USE_NONE,
+    APR_USE_MULTIPLIED = 1 << 0, /* a matrix: as stored, or an FP16 copy of it where packed ones cannot be read */
+    APR_USE_ROWS = 1 << 1,       /* read row by row, as stored: a table in which rows are looked up, the taps of each channel */
+    APR_USE_FLOAT = 1 << 2,      /* added or multiplied number by number: kept as float32 */
+} apr_weight_use;
+
 /* X(id, key, label): how a plan groups the weights */
 #define APR_ROLE_LIST(X)                                    \
     X(EMBEDDING, "weights.embeddings", "token embeddings")  \
@@ -36,7 +44,8 @@ typedef enum {
  * (rank 3), or `count` tensors of their own, whose names have the expert's number where the slot's has '*'. */
 typedef struct apr_weight_slot {
     const char *name; /* canonical (Hugging Face) */
-    apr_role role;    /* VECTORS: added or multiplied number by number, kept as float32; the others are matrices */
+    unsigned uses;    /* apr_weight_use of all operations that have it, together */
+    apr_role role;    /* the plan's line: as the family says, and VECTORS where float32 is the only use */
     int rank;
     int64_t dims[3]; /* of one tensor; outermost first, [out, in] */
     int64_t count;   /* tensors */
@@ -74,8 +83,7 @@ typedef struct apr_op {
     apr_op_kind kind;
     int layer; /* -1: of no layer */
     int in[APR_OP_MAX_IN], out;
-    /* LINEAR, ROUTE: matrix, bias; EXPERTS_GLU: gate, up (-1: both in gate), their biases; EXPERTS_SUM: down, its bias */
-    int weight[APR_OP_MAX_WEIGHTS];
+    int weight[APR_OP_MAX_WEIGHTS]; /* in the order of the operation's card */
     int state, rope;
     float eps, scale;
     int64_t chunk; /* RMSNORM */
@@ -105,7 +113,7 @@ char *apr_slot_name(const apr_weight_slot *slot, int64_t index, char *text, size
 /* Numbers of all its tensors; INT64_MAX stands for more than can be counted. */
 int64_t apr_slot_elems(const apr_weight_slot *slot);
 
-/* The first operation that the backend lacks, or NULL: everything can run. */
+/* The first operation that the backend lacks, or lacks a twist of, or NULL: everything can run. */
 const apr_op *apr_program_missing_op(const apr_program *program, const apr_backend *backend);
 
 /* The families that can be emitted, "llama, mistral, ..." for messages; some can be planned only. */

@@ -1,4 +1,5 @@
 /* session.c - opens a model for running, and runs its program over tokens; goes on on the host when a device fails. */
+#include "runtime/program/op_card.h"
 #include "runtime/session/heap.h"
 #include "runtime/session/session_parts.h"
 
@@ -17,9 +18,11 @@ static apr_status open_program(apr_session *s, apr_error *err)
 {
     APR_TRY(apr_program_emit(&s->program, &s->model->hparams, err));
     const apr_op *const missing = apr_program_missing_op(&s->program, s->backend);
+    char lacked[128];
     if (missing != NULL)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: a %s model needs the operation '%s' (layer %d), which the %s backend does not have",
-                        s->model->path, s->program.architecture, apr_op_name(missing->kind), missing->layer, s->backend->name);
+                        s->model->path, s->program.architecture, apr_op_lacks(missing, s->backend, lacked, sizeof lacked), missing->layer,
+                        s->backend->name);
     if (s->model->dialect != APR_DIALECT_HF)
         return apr_fail(err, APR_E_USAGE, "%s: the tensors must have Hugging Face's names before the model can be run", s->model->path);
     return apr_session_bind_tensors(s, err);

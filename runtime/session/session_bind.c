@@ -1,6 +1,6 @@
-/* session_bind.c - binds a program to a model's tensors, and an operation's indices to pointers. */
-#include "formats/base/bytes.h"
+/* session_bind.c - binds a program to a model's tensors, and its operations to the memory they run in. */
 #include "formats/model/packed_weights.h"
+#include "runtime/program/op_card.h"
 #include "runtime/session/session_parts.h"
 
 #include <stdlib.h>
@@ -90,156 +90,60 @@ apr_status apr_session_bind_tensors(apr_session *s, apr_error *err)
     return check_leftovers(s, err);
 }
 
-/* --- operations: indices become pointers --- */
+/* --- operations --- */
+
+static apr_ground ground_of(const apr_session *s)
+{
+    return (apr_ground){.program = &s->program,
+                        .position = s->position,
+                        .n_tokens = s->n_tokens,
+                        .first_row = s->first_row,
+                        .n_rows = s->n_rows,
+                        .ids = s->ids,
+                        .activations = s->activations,
+                        .logits = s->logits,
+                        .value_offsets = s->plan.value_offsets,
+                        .n_batch = s->plan.n_batch,
+                        .vectors = s->vectors,
+                        .vector_offsets = s->plan.vector_offsets,
+                        .rope_offsets = s->plan.rope_offsets,
+                        .tables = s->bound,
+                        .matrices = s->multiplied,
+                        .states = s->states,
+                        .state_offsets = s->plan.state_offsets,
+                        .state_cells = s->plan.state_cells,
+                        .kv_dtype = s->plan.kv_dtype,
+                        .work = s->work};
+}
 
 float *apr_session_value_at(const apr_session *s, int value)
 {
-    if (s->program.values[value].is_logits) return s->logits;
-    return s->activations + s->plan.value_offsets[value] * s->plan.n_batch;
+    const apr_ground ground = ground_of(s);
+    return apr_ground_value(&ground, value);
 }
 
-static const float *vector_at(const apr_session *s, int slot)
-{
-    return slot >= 0 && s->plan.vector_offsets[slot] >= 0 ? s->vectors + s->plan.vector_offsets[slot] : NULL;
-}
-
-/* Keys (which = 0) or values (1) of a state. */
 apr_cache apr_session_cache_at(const apr_session *s, int state, int which)
 {
-    const apr_state *const facts = &s->program.states[state];
-    const int64_t row_bytes = apr_kv_row_bytes(s->plan.kv_dtype, facts->head_dim);
-    const uint64_t each = apr_align_up((uint64_t)(row_bytes * facts->n_heads * s->plan.state_cells[state]), 64);
-    return (apr_cache){.dtype = s->plan.kv_dtype,
-                       .data = s->states + s->plan.state_offsets[state] + (uint64_t)which * each,
-                       .n_cells = s->plan.state_cells[state],
-                       .row_bytes = row_bytes};
+    const apr_ground ground = ground_of(s);
+    return apr_ground_cache(&ground, state, which);
 }
 
-static void bind_embed(const apr_session *s, const apr_op *op, apr_op_args *args)
+/* A device reads the ids where the workspace is: an operation that reads them needs no other. */
+static apr_status put_ids(const apr_session *s, apr_ground *ground, apr_error *err)
 {
-    args->embed = (apr_embed_args){.n_tokens = s->n_tokens,
-                                   .width = s->program.values[op->out].width,
-                                   .ids = s->ids,
-                                   .table = s->bound[op->weight[0]],
-                                   .out = apr_session_value_at(s, op->out)};
-}
-
-static void bind_angles(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    const apr_rope_table *const rope = &s->program.ropes[op->rope];
-    args->angles = (apr_angles_args){.n_tokens = s->n_tokens,
-                                     .position = s->position,
-                                     .n_freqs = rope->n_freqs,
-                                     .freqs = s->vectors + s->plan.rope_offsets[op->rope],
-                                     .magnitude = rope->magnitude,
-                                     .out = apr_session_value_at(s, op->out)};
-}
-
-static void bind_rmsnorm(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    args->rmsnorm = (apr_rmsnorm_args){.n_tokens = s->n_tokens,
-                                       .width = s->program.values[op->out].width,
-                                       .chunk = op->chunk,
-                                       .eps = op->eps,
-                                       .x = apr_session_value_at(s, op->in[0]),
-                                       .weight = vector_at(s, op->weight[0]),
-                                       .out = apr_session_value_at(s, op->out)};
-}
-
-static void bind_linear(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    const int64_t n_in = s->program.values[op->in[0]].width;
-    const bool is_logits = s->program.values[op->out].is_logits;
-    args->linear = (apr_linear_args){.n_tokens = is_logits ? s->n_rows : s->n_tokens,
-                                     .n_in = n_in,
-                                     .n_out = s->program.values[op->out].width,
-                                     .x = apr_session_value_at(s, op->in[0]) + (is_logits ? s->first_row * n_in : 0),
-                                     .weight = s->multiplied[op->weight[0]],
-                                     .bias = vector_at(s, op->weight[1]),
-                                     .out = apr_session_value_at(s, op->out),
-                                     .work = s->work};
-}
-
-static void bind_rope(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    args->rope = (apr_rope_args){.n_tokens = s->n_tokens,
-                                 .n_heads = op->n_heads,
-                                 .head_dim = op->head_dim,
-                                 .n_freqs = s->program.ropes[op->rope].n_freqs,
-                                 .x = apr_session_value_at(s, op->in[0]),
-                                 .angles = apr_session_value_at(s, op->in[1]),
-                                 .out = apr_session_value_at(s, op->out)};
-}
-
-static void bind_kv_store(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    args->kv_store = (apr_kv_store_args){.n_tokens = s->n_tokens,
-                                         .position = s->position,
-                                         .n_kv_heads = op->n_kv_heads,
-                                         .head_dim = op->head_dim,
-                                         .k = apr_session_value_at(s, op->in[0]),
-                                         .v = apr_session_value_at(s, op->in[1]),
-                                         .keys = apr_session_cache_at(s, op->state, 0),
-                                         .values = apr_session_cache_at(s, op->state, 1)};
-}
-
-static void bind_attend(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    args->attend = (apr_attend_args){.n_tokens = s->n_tokens,
-                                     .position = s->position,
-                                     .n_heads = op->n_heads,
-                                     .n_kv_heads = op->n_kv_heads,
-                                     .head_dim = op->head_dim,
-                                     .window = op->window,
-                                     .scale = op->scale,
-                                     .q = apr_session_value_at(s, op->in[0]),
-                                     .keys = apr_session_cache_at(s, op->state, 0),
-                                     .values = apr_session_cache_at(s, op->state, 1),
-                                     .out = apr_session_value_at(s, op->out),
-                                     .work = s->work};
-}
-
-static void bind_glu(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    args->glu = (apr_glu_args){.n_tokens = s->n_tokens,
-                               .width = s->program.values[op->out].width,
-                               .gate = apr_session_value_at(s, op->in[0]),
-                               .up = apr_session_value_at(s, op->in[1]),
-                               .out = apr_session_value_at(s, op->out),
-                               .n_threads = s->work.n_threads};
-}
-
-static void bind_add(const apr_session *s, const apr_op *op, apr_op_args *args)
-{
-    args->add = (apr_add_args){.n_tokens = s->n_tokens,
-                               .width = s->program.values[op->out].width,
-                               .a = apr_session_value_at(s, op->in[0]),
-                               .b = apr_session_value_at(s, op->in[1]),
-                               .out = apr_session_value_at(s, op->out)};
-}
-
-static void (*const bind[APR_OP_COUNT])(const apr_session *s, const apr_op *op, apr_op_args *args) = {
-    [APR_OP_EMBED] = bind_embed,   [APR_OP_ANGLES] = bind_angles, [APR_OP_RMSNORM] = bind_rmsnorm,
-    [APR_OP_LINEAR] = bind_linear, [APR_OP_ROPE] = bind_rope,     [APR_OP_KV_STORE] = bind_kv_store,
-    [APR_OP_ATTEND] = bind_attend, [APR_OP_GLU] = bind_glu,       [APR_OP_ADD] = bind_add,
-};
-
-/* A device reads the ids where the workspace is: nothing else needs that yet. */
-static apr_status run_on_device(apr_session *s, const apr_op *op, apr_op_args *args, apr_error *err)
-{
-    const apr_cuda_api *const cuda = s->options.cuda;
-    if (op->kind == APR_OP_EMBED) {
-        APR_TRY(cuda->upload(s->device, s->work.data, s->ids, (uint64_t)s->n_tokens * sizeof *s->ids, err));
-        args->embed.ids = (const int32_t *)(const void *)s->work.data;
-    }
-    return cuda->run(s->device, op->kind, args, err);
+    ground->ids = (const int32_t *)(const void *)s->work.data;
+    return s->options.cuda->upload(s->device, s->work.data, s->ids, (uint64_t)s->n_tokens * sizeof *s->ids, err);
 }
 
 apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
 {
+    const apr_op_card *const card = apr_op_cards[op->kind];
+    apr_ground ground = ground_of(s);
     apr_op_args args;
-    bind[op->kind](s, op, &args);
-    if (s->device != NULL) return run_on_device(s, op, &args, err);
+
+    if (s->device != NULL && card->reads_ids) APR_TRY(put_ids(s, &ground, err));
+    card->bind(&ground, op, &args);
+    if (s->device != NULL) return s->options.cuda->run(s->device, op->kind, &args, err);
     s->backend->ops[op->kind](&args);
     return APR_OK;
 }

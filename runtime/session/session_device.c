@@ -166,7 +166,7 @@ apr_status apr_session_upload_weights(apr_session *s, apr_error *err)
         apr_session_device_weights(s, bytes, dtypes);
     }
     for (size_t i = 0; i < n && status == APR_OK; i++) {
-        if (s->tensors[i] == NULL || s->program.weights[i].role == APR_ROLE_VECTORS) continue; /* those are float32 already */
+        if (s->tensors[i] == NULL || s->program.weights[i].uses == APR_USE_FLOAT) continue; /* those are float32 already */
         status = upload_weight(s, i, s->weights + at, err);
         if (status == APR_OK) status = make_copy(s, i, err);
         at += bytes[i];

@@ -1,6 +1,7 @@
 /* runtime/plan/plan.h: known totals of public models, layouts without overlaps, and the verdict at its edge. */
 #include "kernels/cuda/api.h"
 #include "runtime/plan/plan.h"
+#include "runtime/program/op_card.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -153,8 +154,7 @@ static void check_overlaps(const planned *p)
             const int64_t begin_a = p->plan.value_offsets[a], begin_b = p->plan.value_offsets[b];
             const bool apart = begin_a + g->values[a].width <= begin_b || begin_b + g->values[b].width <= begin_a;
             const apr_op *const op = &g->ops[first[b]];
-            const bool in_place = last[a] == first[b] && op->in[0] == (int)a && begin_a == begin_b &&
-                                  (op->kind == APR_OP_ADD || op->kind == APR_OP_GLU || op->kind == APR_OP_ROPE);
+            const bool in_place = last[a] == first[b] && op->in[0] == (int)a && begin_a == begin_b && apr_op_cards[op->kind]->in_place;
             if (!apart && !in_place) fail_msg("%s and %s overlap", g->values[a].name, g->values[b].name);
         }
     for (size_t v = 0; v < g->n_values; v++) {

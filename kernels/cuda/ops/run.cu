@@ -11,7 +11,7 @@ static apr_backend make_backend(void)
 {
     static const apr_op_kind here[] = {APR_OP_EMBED,    APR_OP_ANGLES, APR_OP_RMSNORM, APR_OP_LINEAR, APR_OP_ROPE,
                                        APR_OP_KV_STORE, APR_OP_ATTEND, APR_OP_GLU,     APR_OP_ADD};
-    apr_backend backend = {"cuda", {NULL}};
+    apr_backend backend = {"cuda", {NULL}, 0};
     for (size_t i = 0; i < sizeof here / sizeof *here; i++) backend.ops[here[i]] = not_without_a_device;
     return backend;
 }
@@ -19,7 +19,7 @@ static apr_backend make_backend(void)
 extern const apr_backend apr_cuda_backend = make_backend();
 
 static const char *const operation_names[APR_OP_COUNT] = {
-#define X(id, name) name,
+#define X(ID, id, name) name,
     APR_OP_LIST(X)
 #undef X
 };

@@ -131,7 +131,7 @@ static int emit_attend(apr_emitter *e, int q, int k, int v, bool sinks)
                                                 .window = slides ? h->sliding_window : 0});
     apr_emit_op(e, store);
 
-    attend.kind = sinks ? APR_OP_ATTEND_SINKS : APR_OP_ATTEND;
+    attend.kind = APR_OP_ATTEND;
     attend.in[0] = q;
     attend.state = store.state;
     attend.n_heads = h->num_heads;

@@ -40,8 +40,8 @@ static expert_slots emit_stacked_slots(apr_emitter *e, bool biases)
     slots.gate = apr_emit_stacked(e, "mlp.experts.gate_up_proj", APR_ROLE_EXPERTS, n, 2 * width, h->hidden_size);
     slots.down = apr_emit_stacked(e, "mlp.experts.down_proj", APR_ROLE_EXPERTS, n, h->hidden_size, width);
     if (!biases) return slots;
-    slots.gate_bias = apr_emit_weight(e, "mlp.experts.gate_up_proj_bias", APR_ROLE_VECTORS, n, 2 * width);
-    slots.down_bias = apr_emit_weight(e, "mlp.experts.down_proj_bias", APR_ROLE_VECTORS, n, h->hidden_size);
+    slots.gate_bias = apr_emit_weight(e, "mlp.experts.gate_up_proj_bias", APR_ROLE_EXPERTS, n, 2 * width);
+    slots.down_bias = apr_emit_weight(e, "mlp.experts.down_proj_bias", APR_ROLE_EXPERTS, n, h->hidden_size);
     return slots;
 }
 

@@ -1,0 +1,33 @@
+/* ground.c - from a program's indices to pointers. */
+#include "runtime/program/ground.h"
+#include "formats/base/bytes.h"
+
+float *apr_ground_value(const apr_ground *ground, int value)
+{
+    if (ground->program->values[value].is_logits) return ground->logits;
+    return ground->activations + ground->value_offsets[value] * ground->n_batch;
+}
+
+const float *apr_ground_vector(const apr_ground *ground, int slot)
+{
+    return slot >= 0 && ground->vector_offsets[slot] >= 0 ? ground->vectors + ground->vector_offsets[slot] : NULL;
+}
+
+const float *apr_ground_frequencies(const apr_ground *ground, int rope) { return ground->vectors + ground->rope_offsets[rope]; }
+
+apr_cache apr_ground_cache(const apr_ground *ground, int state, int which)
+{
+    const apr_state *const facts = &ground->program->states[state];
+    const int64_t n_cells = ground->state_cells[state], row_bytes = apr_row_bytes(ground->kv_dtype, facts->head_dim);
+    const uint64_t each = apr_align_up((uint64_t)(row_bytes * facts->n_heads * n_cells), 64);
+    return (apr_cache){.dtype = ground->kv_dtype,
+                       .data = ground->states + ground->state_offsets[state] + (uint64_t)which * each,
+                       .n_cells = n_cells,
+                       .row_bytes = row_bytes};
+}
+
+apr_ground_rows apr_ground_rows_of(const apr_ground *ground, int value)
+{
+    if (ground->program->values[value].is_logits) return (apr_ground_rows){ground->first_row, ground->n_rows};
+    return (apr_ground_rows){0, ground->n_tokens};
+}

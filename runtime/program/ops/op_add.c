@@ -1,0 +1,22 @@
+/* op_add.c - the sum of two values. */
+#include "runtime/program/ops/parts.h"
+
+static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+{
+    args->add = (apr_add_args){.n_tokens = g->n_tokens,
+                               .width = g->program->values[op->out].width,
+                               .a = apr_ground_value(g, op->in[0]),
+                               .b = apr_ground_value(g, op->in[1]),
+                               .out = apr_ground_value(g, op->out)};
+}
+
+static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_ADD, args->add.n_tokens, text, n); }
+
+const apr_op_card apr_card_add = {
+    .kind = APR_OP_ADD,
+    .n_inputs = 2,
+    .in_place = true,
+    .bound = {0.0, 0.0, "one rounded sum"},
+    .bind = bind,
+    .describe = describe,
+};

@@ -1,0 +1,33 @@
+/* op_kv_store.c - keys and values of the tokens into the cache. */
+#include "runtime/program/ops/parts.h"
+
+#include <stdio.h>
+
+static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+{
+    args->kv_store = (apr_kv_store_args){.n_tokens = g->n_tokens,
+                                         .position = g->position,
+                                         .n_kv_heads = op->n_kv_heads,
+                                         .head_dim = op->head_dim,
+                                         .k = apr_ground_value(g, op->in[0]),
+                                         .v = apr_ground_value(g, op->in[1]),
+                                         .keys = apr_ground_cache(g, op->state, 0),
+                                         .values = apr_ground_cache(g, op->state, 1)};
+}
+
+static void describe(const apr_op_args *args, char *text, size_t n)
+{
+    const apr_kv_store_args *const a = &args->kv_store;
+    snprintf(text, n, "%s (%lld tokens at position %lld, %lld heads of %lld, cache %s)", apr_op_name(APR_OP_KV_STORE),
+             (long long)a->n_tokens, (long long)a->position, (long long)a->n_kv_heads, (long long)a->head_dim,
+             apr_dtypes[a->keys.dtype].name);
+}
+
+const apr_op_card apr_card_kv_store = {
+    .kind = APR_OP_KV_STORE,
+    .n_inputs = 2, /* keys, values */
+    .state = APR_STATE_WRITTEN,
+    .bound = {0.0, 0.0, "rounding to the type of the cache is defined to the bit"},
+    .bind = bind,
+    .describe = describe,
+};

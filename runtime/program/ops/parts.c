@@ -1,0 +1,49 @@
+/* parts.c - what cards share. */
+#include "runtime/program/ops/parts.h"
+#include "kernels/cuda/api.h"
+
+#include <stdio.h>
+
+/* The op's weight j when that is a matrix it multiplies with, else NULL. */
+static const apr_weight_slot *matrix_of(const apr_program *program, const apr_op *op, int j)
+{
+    const bool multiplies = op->weight[j] >= 0 && apr_op_cards[op->kind]->weights[j].use == APR_USE_MULTIPLIED;
+    return multiplies ? &program->weights[op->weight[j]] : NULL;
+}
+
+size_t apr_products_floats(const apr_program *program, const apr_op *op)
+{
+    size_t most = 0;
+    for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
+        const apr_weight_slot *const slot = matrix_of(program, op, j);
+        const size_t floats = slot != NULL ? apr_linear_slice(slot->dims[slot->rank - 1]) : 0;
+        if (floats > most) most = floats;
+    }
+    return most;
+}
+
+size_t apr_products_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
+{
+    const int64_t n_tokens = program->values[op->out].is_logits ? sizes->n_logits : sizes->n_batch;
+    size_t most = 0;
+
+    for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
+        const apr_weight_slot *const slot = matrix_of(program, op, j);
+        if (slot == NULL) continue;
+        const bool is_f16 = sizes->weight_dtypes != NULL && sizes->weight_dtypes[op->weight[j]] == APR_F16;
+        const size_t bytes = apr_cuda_linear_bytes(n_tokens, slot->dims[slot->rank - 1], slot->dims[slot->rank - 2], is_f16);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+void apr_describe_floats(apr_op_kind kind, int64_t n_tokens, char *text, size_t n_bytes)
+{
+    snprintf(text, n_bytes, "%s (f32, %lld tokens)", apr_op_name(kind), (long long)n_tokens);
+}
+
+void apr_describe_weight(apr_op_kind kind, const apr_tensor *weight, int64_t n_tokens, char *text, size_t n_bytes)
+{
+    snprintf(text, n_bytes, "%s '%s' (%s [%lld, %lld], %lld tokens)", apr_op_name(kind), weight->name != NULL ? weight->name : "?",
+             apr_dtypes[weight->dtype].name, (long long)weight->dims[0], (long long)weight->dims[weight->rank - 1], (long long)n_tokens);
+}
