@@ -103,12 +103,13 @@ static void judge_pair(apr_weights *w, const apr_weight_pair *pair)
     const apr_tensor_scan *const scan = &pair->scan;
 
     w->unchanged &= scan->relative == 0.0 && scan->n_nonfinite == 0;
-    if (scan->n_nonfinite > 0 || (scan->all_zero && scan->relative > 0.0 && pair->other->rank >= 2)) say_damaged(w, pair->other, scan);
+    const bool may_be_zeros = pair->uses == APR_USE_FLOAT; /* as biases are */
+    if (scan->n_nonfinite > 0 || (scan->all_zero && scan->relative > 0.0 && !may_be_zeros)) say_damaged(w, pair->other, scan);
     if (scan->n_nonfinite > 0) return; /* its error would be no number */
     if (!(scan->excess <= 1.0)) say_far(w, pair);
 }
 
-static apr_weight_pair *add_pair(comparison *c, const apr_tensor *truth, const apr_tensor *other)
+static apr_weight_pair *add_pair(comparison *c, unsigned uses, const apr_tensor *truth, const apr_tensor *other)
 {
     apr_weights *const w = c->w;
 
@@ -119,7 +120,7 @@ static apr_weight_pair *add_pair(comparison *c, const apr_tensor *truth, const a
         w->pairs = grown;
     }
     apr_weight_pair *const pair = &w->pairs[w->n_pairs++];
-    *pair = (apr_weight_pair){.truth = truth, .other = other};
+    *pair = (apr_weight_pair){.truth = truth, .other = other, .uses = uses};
     return pair;
 }
 
@@ -136,7 +137,7 @@ static apr_status scan_pair(comparison *c, apr_weight_pair *pair)
     apr_tensor twin = *pair->truth;
 
     if (!same_bytes(pair->truth, pair->other)) {
-        if (pair->other->rank >= 2) {
+        if ((pair->uses & APR_USE_MULTIPLIED) != 0) {
             pair->column_errors = calloc((size_t)apr_tensor_columns(pair->other) + 1, sizeof *pair->column_errors);
             if (pair->column_errors == NULL) return apr_no_memory(c->err, "the errors of the columns");
         }
@@ -172,7 +173,7 @@ static apr_status compare_slots(comparison *c, int slot, int other_slot, int64_t
         *pair_of = last;
         return APR_OK;
     }
-    apr_weight_pair *const pair = add_pair(c, truth, other);
+    apr_weight_pair *const pair = add_pair(c, c->a->weights[slot].uses, truth, other);
     if (pair == NULL) return apr_no_memory(c->err, "the pairs of weights");
     *pair_of = c->last_of[slot] = (int64_t)c->w->n_pairs - 1;
     return scan_pair(c, pair);

@@ -13,7 +13,8 @@
 typedef struct apr_weight_pair {
     const apr_tensor *truth, *other; /* of the same shape */
     apr_tensor_scan scan;
-    double *column_errors; /* [columns] sums of squares, of a matrix that differs; else NULL */
+    unsigned uses;         /* apr_weight_use, of the truth's slot */
+    double *column_errors; /* [columns] sums of squares, of a matrix that is multiplied and differs; else NULL */
 } apr_weight_pair;
 
 typedef struct apr_weights {
