@@ -14,7 +14,7 @@
 #include "kernels/ops.h"
 
 /* Grows with every change of this header: a library of another number is refused. */
-enum { APR_CUDA_ABI = 5 };
+enum { APR_CUDA_ABI = 6 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
@@ -37,6 +37,8 @@ typedef struct apr_cuda_options {
     uint32_t stack_bytes;    /* of every thread: see runtime/plan/gpus.h for what it costs; 0: CUDA's own */
     bool check_each;         /* wait after every operation, so that an error names the one that made it */
     int64_t fail_allocation; /* drills: the n-th allocation (from 1) fails as if the memory were full; 0: none */
+    /* An operation in words, asked for when something failed; NULL: it has a number only. */
+    void (*describe)(apr_op_kind kind, const apr_op_args *args, char *text, size_t n_bytes);
 } apr_cuda_options;
 
 typedef enum { APR_CUDA_PROBE_FP16, APR_CUDA_PROBE_FP8, APR_CUDA_PROBE_COUNT } apr_cuda_probe;
@@ -127,6 +129,7 @@ typedef struct apr_cuda_api {
     void (*use_fp8)(apr_cuda_device *device, bool on);
     /* Operations that are here: the table of apr_program_missing_op; its functions do nothing. */
     const apr_backend *backend;
+    /* Tensors that args point to must stay until another operation is run or the device is closed: for sentences about this one. */
     apr_status (*run)(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
     /* Waits for everything; what went wrong, with the stage's name in front. */
     apr_status (*check)(apr_cuda_device *device, const char *stage, apr_error *err);

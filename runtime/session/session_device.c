@@ -1,6 +1,7 @@
 /* session_device.c - a session's CUDA device: opened, its weights laid out and uploaded. */
 #include "formats/base/bytes.h"
 #include "runtime/program/capability.h"
+#include "runtime/program/op_card.h"
 #include "runtime/session/session_parts.h"
 
 #include <stdio.h>
@@ -11,7 +12,8 @@ enum { STAGING_BYTES = 1 << 24 }; /* of rows that are put in order, or decoded, 
 
 apr_status apr_session_open_device(apr_session *s, apr_error *err)
 {
-    const apr_cuda_options options = {.stack_bytes = (uint32_t)s->options.stack_bytes, .fail_allocation = s->options.fail_allocation};
+    const apr_cuda_options options = {
+        .stack_bytes = (uint32_t)s->options.stack_bytes, .fail_allocation = s->options.fail_allocation, .describe = apr_op_describe};
     apr_cuda_facts facts;
     apr_capability capability;
 

@@ -1,6 +1,7 @@
 /* kernels/cuda/ops/gemm.cu through the table of functions: products of many tokens, tile by tile, against a few tokens at a time. */
 #include "formats/number/half.h"
 #include "kernels/cuda_loader.h"
+#include "runtime/program/op_card.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -154,13 +155,28 @@ static void a_workspace_that_is_too_small_is_refused(void **state)
     assert_non_null(strstr(err.text, "'weights'"));
 }
 
+/* No launcher takes heads that share no key/value head. */
+static void what_fails_is_described(void **state)
+{
+    (void)state;
+    apr_error err = {0};
+    const apr_op_args args = {.attend = {.n_tokens = 3, .position = 5, .n_heads = 2, .head_dim = 64, .keys = {.dtype = APR_F16}}};
+    assert_int_equal(cuda->run(device, APR_OP_ATTEND, &args, &err), APR_E_DEVICE);
+    assert_non_null(strstr(err.text, "attend (3 tokens at position 5, 2 heads on 0 of 64, cache f16): "));
+    assert_false(cuda->is_lost(device));
+    err = (apr_error){0};
+    assert_int_equal(cuda->run(device, APR_OP_CONV, &args, &err), APR_E_DEVICE);
+    assert_non_null(strstr(err.text, "conv: "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_through_tiles_are_those_from_packed_weights),
         cmocka_unit_test(a_workspace_that_is_too_small_is_refused),
+        cmocka_unit_test(what_fails_is_described),
     };
-    const apr_cuda_options options = {.stack_bytes = 256};
+    const apr_cuda_options options = {.stack_bytes = 256, .describe = apr_op_describe};
     apr_error err = {0};
     int n, version;
     if (apr_cuda_load(&cuda, &err) != APR_OK || cuda->count(&n, &err) != APR_OK) {

@@ -1,6 +1,7 @@
 /* device.cu - devices, their contexts and memory, and what becomes of errors. */
 #include "kernels/cuda/device/device.cuh"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,30 @@ apr_status apr_cuda_result(apr_cuda_device *device, cudaError_t error, const cha
     snprintf(device->lost_text, sizeof device->lost_text, "%s: %s (%s); the device is of no use to this process any more", doing,
              cudaGetErrorString(error), cudaGetErrorName(error));
     return apr_cuda_alive(device, err);
+}
+
+const char *apr_cuda_doing(apr_cuda_device *device)
+{
+    apr_cuda_started *const s = &device->started;
+    if (!s->is_operation) return s->text;
+    if (device->options.describe != NULL) device->options.describe(s->kind, &s->args, s->text, sizeof s->text);
+    else snprintf(s->text, sizeof s->text, "operation %d", (int)s->kind);
+    s->is_operation = false;
+    return s->text;
+}
+
+void apr_cuda_begin(apr_cuda_device *device, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(device->started.text, sizeof device->started.text, format, arguments);
+    va_end(arguments);
+    device->started.is_operation = false;
+}
+
+apr_status apr_cuda_outcome(apr_cuda_device *device, cudaError_t error, apr_error *err)
+{
+    return error == cudaSuccess ? APR_OK : apr_cuda_result(device, error, apr_cuda_doing(device), err);
 }
 
 static apr_status count_devices(int *n, apr_error *err)
@@ -187,9 +212,12 @@ static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint
     if (status != APR_OK || n_bytes == 0) return status;
     status = apr_cuda_result(device, cudaMemcpyAsync(to, from, n_bytes, kind, device->stream), doing, err);
     if (status != APR_OK) return status;
+    const cudaError_t error = cudaStreamSynchronize(device->stream);
+    if (error == cudaSuccess) return APR_OK;
+    const char *const last = apr_cuda_doing(device);
     char after[640];
-    snprintf(after, sizeof after, "%s, after %s", doing, device->operation[0] != '\0' ? device->operation : "no operation");
-    return apr_cuda_result(device, cudaStreamSynchronize(device->stream), after, err);
+    snprintf(after, sizeof after, "%s, after %s", doing, last[0] != '\0' ? last : "no operation");
+    return apr_cuda_result(device, error, after, err);
 }
 
 static apr_status upload(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err)
@@ -204,12 +232,15 @@ static apr_status download(apr_cuda_device *device, void *to, const void *from, 
 
 static apr_status check(apr_cuda_device *device, const char *stage, apr_error *err)
 {
-    char doing[640];
     const apr_status status = apr_cuda_alive(device, err);
     if (status != APR_OK) return status;
-    snprintf(doing, sizeof doing, "%s, in or before %s", stage, device->operation[0] != '\0' ? device->operation : "the first operation");
-    const cudaError_t done = cudaStreamSynchronize(device->stream), last = cudaGetLastError();
-    return apr_cuda_result(device, done != cudaSuccess ? done : last, doing, err);
+    const cudaError_t done = cudaStreamSynchronize(device->stream), pending = cudaGetLastError();
+    const cudaError_t error = done != cudaSuccess ? done : pending;
+    if (error == cudaSuccess) return APR_OK;
+    const char *const last = apr_cuda_doing(device);
+    char doing[640];
+    snprintf(doing, sizeof doing, "%s, in or before %s", stage, last[0] != '\0' ? last : "the first operation");
+    return apr_cuda_result(device, error, doing, err);
 }
 
 static void check_each(apr_cuda_device *device, bool on) { device->options.check_each = on; }

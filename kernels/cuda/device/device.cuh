@@ -9,6 +9,14 @@ extern "C" {
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
+/* What was started last: an operation, of which a sentence is made when something failed, or words. */
+typedef struct apr_cuda_started {
+    bool is_operation;
+    apr_op_kind kind;
+    apr_op_args args;
+    char text[512]; /* "" before the first */
+} apr_cuda_started;
+
 struct apr_cuda_device {
     apr_cuda_options options;
     apr_cuda_facts facts;
@@ -18,8 +26,8 @@ struct apr_cuda_device {
     uint64_t workspace_bytes;
     void **allocations; /* [n_allocations], NULL where released */
     size_t n_allocations;
-    int64_t n_asked;      /* allocations, for the drill that lets one fail */
-    char operation[512];  /* the last that was started, for sentences */
+    int64_t n_asked; /* allocations, for the drill that lets one fail */
+    apr_cuda_started started;
     bool tiles;           /* see use_tiles */
     bool exact;           /* see use_exact */
     bool fp8;             /* see use_fp8 */
@@ -33,6 +41,12 @@ bool apr_cuda_is_sticky(cudaError_t error);
 /* APR_OK for cudaSuccess; else APR_E_DEVICE with "<doing>: <CUDA's words>", APR_E_UNSUPPORTED when there is no code for the
  * device. A sticky error makes the device lost. */
 apr_status apr_cuda_result(apr_cuda_device *device, cudaError_t error, const char *doing, apr_error *err);
+/* The same, doing what was started last. */
+apr_status apr_cuda_outcome(apr_cuda_device *device, cudaError_t error, apr_error *err);
+/* What was started last, in words; "" when nothing was. */
+const char *apr_cuda_doing(apr_cuda_device *device);
+/* Words for what is started now, and is no operation. */
+__attribute__((format(printf, 2, 3))) void apr_cuda_begin(apr_cuda_device *device, const char *format, ...);
 /* A lost device's own sentence again. */
 apr_status apr_cuda_alive(const apr_cuda_device *device, apr_error *err);
 

@@ -113,21 +113,21 @@ static apr_status probe_with(apr_cuda_device *device, apr_cuda_probe which, prob
     const probe_case *const p = &cases[which];
     cudaError_t error;
 
-    snprintf(device->operation, sizeof device->operation, "%s, [64, 64] x [64, 64] through cuBLASLt", names[which]);
+    apr_cuda_begin(device, "%s, [64, 64] x [64, 64] through cuBLASLt", names[which]);
     fill(p, b);
     error = cudaMemcpyAsync(b->device, b->host, 2 * b->matrix_bytes, cudaMemcpyHostToDevice, device->stream);
-    if (error != cudaSuccess) return apr_cuda_result(device, error, device->operation, err);
+    if (error != cudaSuccess) return apr_cuda_outcome(device, error, err);
     const cublasStatus_t status = product_lt(device, p, b);
     error = cudaStreamSynchronize(device->stream);
-    if (error != cudaSuccess) return apr_cuda_result(device, error, device->operation, err);
+    if (error != cudaSuccess) return apr_cuda_outcome(device, error, err);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: cuBLASLt has no way to compute it on %s", names[which], device->facts.name);
     if (status != CUBLAS_STATUS_SUCCESS)
-        return apr_fail(err, APR_E_DEVICE, "%s: cuBLASLt says %s", device->operation, cublasGetStatusString(status));
+        return apr_fail(err, APR_E_DEVICE, "%s: cuBLASLt says %s", apr_cuda_doing(device), cublasGetStatusString(status));
     error = cudaMemcpy(b->host + b->c_at, b->device + b->c_at, N_ELEMS * sizeof(float), cudaMemcpyDeviceToHost);
-    if (error != cudaSuccess) return apr_cuda_result(device, error, device->operation, err);
+    if (error != cudaSuccess) return apr_cuda_outcome(device, error, err);
     if (is_right((const float *)(b->host + b->c_at))) return APR_OK;
-    return apr_fail(err, APR_E_NO, "%s: the product is wrong", device->operation);
+    return apr_fail(err, APR_E_NO, "%s: the product is wrong", apr_cuda_doing(device));
 }
 
 apr_status apr_cuda_run_probe(apr_cuda_device *device, apr_cuda_probe which, apr_error *err)
@@ -196,7 +196,7 @@ apr_status apr_cuda_measure_bandwidth(apr_cuda_device *device, double *read, dou
 
     *read = *upload = 0.0;
     APR_TRY(apr_cuda_alive(device, err));
-    snprintf(device->operation, sizeof device->operation, "measuring the bandwidth");
+    apr_cuda_begin(device, "measuring the bandwidth");
     cudaError_t e = cudaMalloc(&data, n_read);
     if (e == cudaSuccess) e = cudaMemsetAsync(data, 0, n_read, device->stream);
     if (e == cudaSuccess) e = cudaMallocHost(&pinned, n_upload);
@@ -208,7 +208,7 @@ apr_status apr_cuda_measure_bandwidth(apr_cuda_device *device, double *read, dou
         *read = (double)n_read / seconds[0];
         *upload = (double)n_upload / seconds[1];
     }
-    return apr_cuda_result(device, e, device->operation, err);
+    return apr_cuda_outcome(device, e, err);
 }
 
 /* --- drills --- */
@@ -223,15 +223,14 @@ static __global__ void wait_for(volatile int *never)
 static apr_status drill_kernel(apr_cuda_device *device, bool hangs, apr_error *err)
 {
     void *data = NULL;
-    snprintf(device->operation, sizeof device->operation, "%s",
-             hangs ? "a kernel that does not end" : "a kernel that writes out of bounds");
+    apr_cuda_begin(device, "%s", hangs ? "a kernel that does not end" : "a kernel that writes out of bounds");
     cudaError_t e = cudaMalloc(&data, 256);
     if (e == cudaSuccess) e = cudaMemset(data, 0, 256);
     if (e == cudaSuccess && hangs) wait_for<<<1, 1, 0, device->stream>>>((volatile int *)data);
     if (e == cudaSuccess && !hangs) write_far_away<<<1, 1, 0, device->stream>>>((uint8_t *)data);
     if (e == cudaSuccess) e = cudaGetLastError();
     if (e == cudaSuccess) e = cudaStreamSynchronize(device->stream);
-    return apr_cuda_result(device, e, device->operation, err);
+    return apr_cuda_outcome(device, e, err);
 }
 
 apr_status apr_cuda_run_drill(apr_cuda_device *device, apr_cuda_drill which, apr_error *err)

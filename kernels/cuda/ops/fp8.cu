@@ -117,10 +117,10 @@ apr_status apr_cuda_linear_fp8(apr_cuda_device *device, const apr_linear_args *a
     float *const scales = (float *)((uint8_t *)a->work.data + codes_bytes);
     fp8_inputs<<<(unsigned)a->n_tokens, THREADS, 0, device->stream>>>(a->x, codes, scales, a->n_in);
     cudaError_t error = cudaGetLastError();
-    if (error != cudaSuccess) return apr_cuda_result(device, error, device->operation, err);
+    if (error != cudaSuccess) return apr_cuda_outcome(device, error, err);
     if (multiply(device, a, codes) != CUBLAS_STATUS_SUCCESS) return APR_OK; /* through FP16 then */
     const dim3 grid((unsigned)a->n_tokens, (unsigned)((a->n_out + THREADS - 1) / THREADS));
     fp8_outputs<<<grid, THREADS, 0, device->stream>>>(a->out, scales, v, a->bias);
     *done = true;
-    return apr_cuda_result(device, cudaGetLastError(), device->operation, err);
+    return apr_cuda_outcome(device, cudaGetLastError(), err);
 }

@@ -131,7 +131,7 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
     }
     if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) {
         error = without_blas(device, a);
-        if (error != cudaSuccess) return blas_failed(status, device->operation, err);
+        if (error != cudaSuccess) return blas_failed(status, apr_cuda_doing(device), err);
         return APR_OK;
     }
     if (error == cudaSuccess) {
@@ -139,14 +139,14 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
         finish_outputs<<<grid, THREADS, 0, device->stream>>>(a->out, b.scales, a->bias, a->n_out);
         error = cudaGetLastError();
     }
-    return apr_cuda_result(device, error, device->operation, err);
+    return apr_cuda_outcome(device, error, err);
 }
 
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
     const bool as_few = device->exact || a->n_tokens <= APR_CUDA_FEW_TOKENS;
     const bool packed = !device->tiles || a->weight->dtype == APR_F16; /* there is a kernel that reads it as it is */
-    if ((as_few && packed) || device->blas == NULL) return apr_cuda_result(device, without_blas(device, a), device->operation, err);
+    if ((as_few && packed) || device->blas == NULL) return apr_cuda_outcome(device, without_blas(device, a), err);
     bool done = false;
     APR_TRY(apr_cuda_linear_fp8(device, a, &done, err));
     return done ? APR_OK : linear_many(device, a, err);
@@ -155,8 +155,8 @@ apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, ap
 apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err)
 {
     APR_TRY(apr_cuda_alive(device, err));
-    snprintf(device->operation, sizeof device->operation, "decoding '%s' (%s) to FP16", matrix->name, apr_dtypes[matrix->dtype].name);
-    return apr_cuda_result(device, apr_cuda_decode_half(matrix, first, n_rows, (__half *)out, device->stream), device->operation, err);
+    apr_cuda_begin(device, "decoding '%s' (%s) to FP16", matrix->name, apr_dtypes[matrix->dtype].name);
+    return apr_cuda_outcome(device, apr_cuda_decode_half(matrix, first, n_rows, (__half *)out, device->stream), err);
 }
 
 apr_status apr_cuda_bad_gemm(apr_cuda_device *device, apr_error *err)
