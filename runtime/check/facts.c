@@ -77,8 +77,8 @@ static apr_status compare_rope(const apr_session *truth, const apr_session *othe
     const size_t n = (size_t)x->n_freqs;
     float *const freqs = malloc((2 * n + 1) * sizeof *freqs);
     if (freqs == NULL) return apr_no_memory(err, "the rotary frequencies");
-    apr_steps_frequencies(truth, a->rope, freqs);
-    apr_steps_frequencies(other, b->rope, freqs + n);
+    apr_trace_frequencies(truth, a->rope, freqs);
+    apr_trace_frequencies(other, b->rope, freqs + n);
     for (size_t j = 0; j < n && status == APR_OK; j++) {
         char what[48];
         if (fabs((double)freqs[j] - (double)freqs[n + j]) <= rounding * fabs((double)freqs[j])) continue;

@@ -6,7 +6,7 @@
 #ifndef APR_RUNTIME_FACTS_H
 #define APR_RUNTIME_FACTS_H
 
-#include "runtime/session/steps.h"
+#include "runtime/session/trace.h"
 
 /* APR_E_NO with the first fact that differs: "layer 2, rmsnorm: epsilon is 1e-06 in the reference and 1e-05 here". */
 apr_status apr_facts_compare(const apr_session *truth, const apr_session *other, apr_error *err);

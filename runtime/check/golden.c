@@ -168,7 +168,7 @@ static void set_bound(apr_golden_figure *f, const apr_session *session, double t
     f->exact = apr_session_is_exact(session);
     f->bound = tolerance;
     if (tolerance > 0.0) return;
-    f->reason = apr_run_bound_of(apr_steps_run_facts(session, f->n_together));
+    f->reason = apr_run_bound_of(apr_trace_run_facts(session, f->n_together));
     f->bound = f->reason.relative * f->peak;
 }
 
@@ -280,14 +280,14 @@ static apr_status all_groupings(apr_session *session, const apr_golden_arrays *a
 
 static bool is_rounded(const apr_session *session, int64_t n_together)
 {
-    const apr_run_facts facts = apr_steps_run_facts(session, n_together);
+    const apr_run_facts facts = apr_trace_run_facts(session, n_together);
     return facts.fp16_products || facts.fp8_products;
 }
 
 apr_status apr_golden_run(apr_session *session, const apr_golden_arrays *a, double tolerance, apr_golden_fn on_figure, void *user,
                           apr_error *err)
 {
-    const int64_t longest = apr_golden_context(a), above = apr_steps_fp16_above(session);
+    const int64_t longest = apr_golden_context(a), above = apr_trace_fp16_above(session);
     apr_status status;
 
     APR_TRY(check_widths(session, a, err));

@@ -186,7 +186,7 @@ static apr_status judge(parity *p, size_t index, int64_t n_rows, int64_t width)
     apr_parity_record r = {.op = op, .op_index = index, .position = p->position, .n_tokens = p->n_tokens, .n_rows = n_rows, .width = width};
 
     /* slots are each program's own: what is optional in the one may have none in the other */
-    r.weight = apr_steps_tensor(p->other, apr_session_program(p->other)->ops[index].weight[0]);
+    r.weight = apr_trace_tensor(p->other, apr_session_program(p->other)->ops[index].weight[0]);
     r.name = r.weight != NULL ? r.weight->name : op->out >= 0 ? p->program->values[op->out].name : apr_op_name(op->kind);
     r.truth = p->rows[0];
     r.other = p->rows[1];
@@ -201,15 +201,15 @@ static apr_status step_value(parity *p, size_t index, bool asked)
 {
     const int out = p->program->ops[index].out, in = p->program->ops[index].in[0];
 
-    if (asked && in >= 0) APR_TRY(apr_steps_read(p->truth, in, p->input, p->err));
-    APR_TRY(apr_steps_run(p->truth, index, p->err));
-    APR_TRY(apr_steps_read(p->truth, out, p->rows[0], p->err));
+    if (asked && in >= 0) APR_TRY(apr_trace_read(p->truth, in, p->input, p->err));
+    APR_TRY(apr_trace_run(p->truth, index, p->err));
+    APR_TRY(apr_trace_read(p->truth, out, p->rows[0], p->err));
     if (asked) {
-        APR_TRY(apr_steps_run(p->other, index, p->err));
-        APR_TRY(apr_steps_read(p->other, out, p->rows[1], p->err));
+        APR_TRY(apr_trace_run(p->other, index, p->err));
+        APR_TRY(apr_trace_read(p->other, out, p->rows[1], p->err));
         APR_TRY(judge(p, index, p->n_tokens, p->program->values[out].width));
     }
-    return apr_steps_write(p->other, out, p->rows[0], p->err);
+    return apr_trace_write(p->other, out, p->rows[0], p->err);
 }
 
 /* The cells that a store wrote, decoded: keys of the tokens, then their values. */
@@ -221,32 +221,32 @@ static apr_status step_store(parity *p, size_t index, bool asked)
     const int64_t n_rows = 2 * p->n_tokens, width = facts->n_heads * facts->head_dim;
     apr_session *const sessions[2] = {p->truth, p->other};
 
-    APR_TRY(apr_steps_run(p->truth, index, p->err));
-    if (asked) APR_TRY(apr_steps_run(p->other, index, p->err));
+    APR_TRY(apr_trace_run(p->truth, index, p->err));
+    if (asked) APR_TRY(apr_trace_run(p->other, index, p->err));
     for (int side = 0; side < (asked ? 2 : 1); side++) {
-        APR_TRY(apr_steps_read_cells(sessions[side], state, p->position, p->n_tokens, p->cells[side], p->err));
+        APR_TRY(apr_trace_read_cells(sessions[side], state, p->position, p->n_tokens, p->cells[side], p->err));
         const int64_t row_bytes = apr_kv_row_bytes(dtype, facts->head_dim);
         for (int64_t r = 0; r < n_rows * facts->n_heads; r++)
             apr_ref_codecs[dtype].decode(p->cells[side] + r * row_bytes, p->rows[side] + r * facts->head_dim, facts->head_dim);
     }
     if (asked) APR_TRY(judge(p, index, n_rows, width));
-    return apr_steps_write_cells(p->other, state, p->position, p->n_tokens, p->cells[0], p->err);
+    return apr_trace_write_cells(p->other, state, p->position, p->n_tokens, p->cells[0], p->err);
 }
 
 /* The next n tokens of both sessions. */
 static apr_status run_batch(parity *p, int64_t n)
 {
     p->n_tokens = n;
-    APR_TRY(apr_steps_begin(p->truth, p->ids + p->position, n, p->err));
-    APR_TRY(apr_steps_begin(p->other, p->ids + p->position, n, p->err));
+    APR_TRY(apr_trace_begin(p->truth, p->ids + p->position, n, p->err));
+    APR_TRY(apr_trace_begin(p->other, p->ids + p->position, n, p->err));
     for (size_t i = 0; i < p->program->n_ops; i++) {
         const apr_op *const op = &p->program->ops[i];
         const bool asked = is_asked(p, op);
         if (op->out >= 0) APR_TRY(step_value(p, i, asked));
         else APR_TRY(step_store(p, i, asked));
     }
-    apr_steps_end(p->truth);
-    apr_steps_end(p->other);
+    apr_trace_end(p->truth);
+    apr_trace_end(p->other);
     p->position += n;
     return APR_OK;
 }
@@ -265,18 +265,18 @@ static apr_status go_to(parity *p, int64_t position)
     if (position == begin) return APR_OK;
     APR_TRY(apr_session_eval(from, p->ids + begin, (size_t)(position - begin), NULL, p->err));
     for (size_t state = 0; state < p->program->n_states; state++) {
-        const size_t n_bytes = 2 * COPY_CELLS * apr_steps_cell_bytes(p->truth, (int)state);
+        const size_t n_bytes = 2 * COPY_CELLS * apr_trace_cell_bytes(p->truth, (int)state);
         uint8_t *const cells = malloc(n_bytes);
         apr_status status = cells != NULL ? APR_OK : apr_no_memory(p->err, "keys and values");
         for (int64_t first = begin; first < position && status == APR_OK; first += COPY_CELLS) {
             const int64_t n = position - first < COPY_CELLS ? position - first : COPY_CELLS;
-            status = apr_steps_read_cells(from, (int)state, first, n, cells, p->err);
-            if (status == APR_OK) status = apr_steps_write_cells(to, (int)state, first, n, cells, p->err);
+            status = apr_trace_read_cells(from, (int)state, first, n, cells, p->err);
+            if (status == APR_OK) status = apr_trace_write_cells(to, (int)state, first, n, cells, p->err);
         }
         free(cells);
         APR_TRY(status);
     }
-    apr_steps_seek(to, position);
+    apr_trace_seek(to, position);
     p->position = position;
     return APR_OK;
 }
@@ -290,7 +290,7 @@ static apr_status allocate(parity *p, const int32_t *ids, int64_t n_ids, int64_t
         if ((size_t)p->program->values[i].width > n_floats) n_floats = (size_t)p->program->values[i].width;
     for (size_t i = 0; i < p->program->n_states; i++) {
         const apr_state *const s = &p->program->states[i];
-        const size_t width = 2 * (size_t)(s->n_heads * s->head_dim), n_bytes = 2 * apr_steps_cell_bytes(p->truth, (int)i);
+        const size_t width = 2 * (size_t)(s->n_heads * s->head_dim), n_bytes = 2 * apr_trace_cell_bytes(p->truth, (int)i);
         if (width > n_floats) n_floats = width;
         if (n_bytes > n_cells) n_cells = n_bytes;
     }

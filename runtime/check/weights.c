@@ -29,14 +29,14 @@ static void *keep_buffer(comparison *c, size_t n_bytes)
 /* The control begins with the tensors that the truth's program reads. */
 static apr_status start_control(comparison *c)
 {
-    const apr_model *const truth = apr_steps_model(c->truth);
+    const apr_model *const truth = apr_trace_model(c->truth);
     apr_model *const control = &c->w->control;
 
     *control = (apr_model){.path = truth->path, .format = truth->format, .dialect = truth->dialect, .hparams = truth->hparams};
     control->tensors = apr_arena_array(&control->arena, c->a->n_weights + 1, sizeof *control->tensors);
     if (control->tensors == NULL) return apr_no_memory(c->err, "the control");
     for (size_t i = 0; i < c->a->n_weights; i++)
-        if (apr_steps_tensor(c->truth, (int)i) != NULL) control->tensors[control->n_tensors++] = *apr_steps_tensor(c->truth, (int)i);
+        if (apr_trace_tensor(c->truth, (int)i) != NULL) control->tensors[control->n_tensors++] = *apr_trace_tensor(c->truth, (int)i);
     return apr_model_index_names(control, c->err);
 }
 
@@ -164,7 +164,7 @@ static apr_status judge_single(comparison *c, const apr_tensor *tensor, bool is_
 
 static apr_status compare_slots(comparison *c, int slot, int other_slot, int64_t *pair_of)
 {
-    const apr_tensor *const truth = apr_steps_tensor(c->truth, slot), *const other = apr_steps_tensor(c->other, other_slot);
+    const apr_tensor *const truth = apr_trace_tensor(c->truth, slot), *const other = apr_trace_tensor(c->other, other_slot);
 
     if (truth == NULL && other == NULL) return APR_OK; /* slots are each program's own: -1 in the one may be an empty one in the other */
     if (truth == NULL || other == NULL) return judge_single(c, truth != NULL ? truth : other, truth != NULL);
@@ -183,7 +183,7 @@ static uint64_t bytes_of_control(const comparison *c)
 {
     uint64_t n_bytes = 0;
     for (size_t i = 0; i < c->b->n_weights; i++) {
-        const apr_tensor *const tensor = apr_steps_tensor(c->other, (int)i);
+        const apr_tensor *const tensor = apr_trace_tensor(c->other, (int)i);
         if (tensor != NULL && apr_has_control(tensor)) n_bytes += tensor->n_bytes;
     }
     return n_bytes;

@@ -8,7 +8,7 @@
 
 #include "formats/base/progress.h"
 #include "runtime/check/tensor_scan.h"
-#include "runtime/session/steps.h"
+#include "runtime/session/trace.h"
 
 typedef struct apr_weight_pair {
     const apr_tensor *truth, *other; /* of the same shape */

@@ -2,7 +2,7 @@
 #include "formats/base/bytes.h"
 #include "runtime/session/heap.h"
 #include "runtime/session/session_parts.h"
-#include "runtime/session/steps.h"
+#include "runtime/session/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,7 +124,7 @@ static void fill_vectors(const apr_session *s, float *vectors)
     for (size_t i = 0; i < s->program.n_weights; i++)
         if (s->plan.vector_offsets[i] >= 0)
             apr_decode_rows(s->tensors[i], 0, apr_tensor_rows(s->tensors[i]), vectors + s->plan.vector_offsets[i]);
-    for (size_t i = 0; i < s->program.n_ropes; i++) apr_steps_frequencies(s, (int)i, vectors + s->plan.rope_offsets[i]);
+    for (size_t i = 0; i < s->program.n_ropes; i++) apr_trace_frequencies(s, (int)i, vectors + s->plan.rope_offsets[i]);
 }
 
 static apr_status upload_vectors(apr_session *s, apr_error *err)

@@ -1,4 +1,4 @@
-/* runtime/check/parity.h and steps.h: backends agree operation by operation, and what is damaged is named, alone. */
+/* runtime/check/parity.h and trace.h: backends agree operation by operation, and what is damaged is named, alone. */
 #include "runtime/check/parity.h"
 
 #include <math.h>

@@ -400,7 +400,7 @@ static void make_with_divisors(made *m, const apr_model *truth, float spoil, flo
     const int64_t n = truth->hparams.rotary_dim / 2;
     float *const scaled = malloc((size_t)n * sizeof *scaled);
 
-    apr_steps_frequencies(s, 0, scaled);
+    apr_trace_frequencies(s, 0, scaled);
     make_other(m, truth, NULL, APR_Q4_0, APR_Q4_0, GOOD);
     apr_model_close(&m->model);
     m->model = (apr_model){.path = "made", .dialect = truth->dialect, .hparams = truth->hparams, .tensors = m->memory[0]};

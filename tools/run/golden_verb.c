@@ -244,7 +244,7 @@ static apr_status check_top(const golden *g, check *c, apr_error *err)
         APR_TRY(compare_top(g, prompt, &n_ids, &found, err));
         double bound = g->options->tolerance;
         if (bound == 0.0) {
-            const apr_run_bound b = apr_run_bound_of(apr_steps_run_facts(g->r->session, (int64_t)n_ids));
+            const apr_run_bound b = apr_run_bound_of(apr_trace_run_facts(g->r->session, (int64_t)n_ids));
             bound = b.relative * found.peak;
             if (b.relative > c->reason.relative) c->reason = b;
         }
@@ -354,7 +354,7 @@ static apr_status check_perplexity(const golden *g, check *c, apr_error *err)
     free(ids);
     APR_TRY(status);
     c->bound = g->options->ppl_tolerance;
-    if (c->bound == 0.0) c->bound = apr_run_perplexity_bound(apr_steps_run_facts(g->r->session, window));
+    if (c->bound == 0.0) c->bound = apr_run_perplexity_bound(apr_trace_run_facts(g->r->session, window));
     c->worst = fabs(result.perplexity / truth - 1);
     snprintf(found, sizeof found, "%.4f over %lld tokens, recorded %.4f over %lld", result.perplexity, (long long)result.n_scored, truth,
              (long long)n_scored);

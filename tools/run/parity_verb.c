@@ -271,7 +271,7 @@ apr_status apr_parity_with_ref(const apr_running *r, const int32_t *ids, int64_t
 
     *result = (apr_parity_result){0};
     options->weights = NULL;
-    options->fp16_above = apr_steps_fp16_above(r->session);
+    options->fp16_above = apr_trace_fp16_above(r->session);
     APR_TRY(open_ref(r, &ref, err));
     const apr_status status = apr_parity_run(ref, r->session, ids, n_ids, options, result, err);
     apr_session_close(ref);
@@ -319,7 +319,7 @@ static apr_status compare(const apr_running *r, const apr_call *call, const int6
 {
     const parity_options *const o = call->options;
     const char *const text = o->prompt != NULL ? o->prompt : apr_verify_text;
-    output out = {.call = call, .backend = apr_steps_backend(r->session), .session = r->session, .dump = {.dir = o->dump}};
+    output out = {.call = call, .backend = apr_trace_backend(r->session), .session = r->session, .dump = {.dir = o->dump}};
     apr_parity_options options = {.positions = positions,
                                   .n_positions = n_positions,
                                   .n_batch = o->tokens,
@@ -404,7 +404,7 @@ static apr_status compare_on_text(const apr_running *r, const apr_call *call, co
         status = apr_compare_models(ref, r->session, ids, (int64_t)n_ids, n_ctx < 256 ? n_ctx : 256, on_rows, &progress, &d, err);
         apr_meter_end(&meter);
     }
-    if (status == APR_OK) status = judge_text(call, &d, apr_steps_backend(r->session), err);
+    if (status == APR_OK) status = judge_text(call, &d, apr_trace_backend(r->session), err);
     apr_divergence_close(&d);
     apr_session_close(ref);
     free(ids);

@@ -144,7 +144,7 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
     if (status == APR_OK) {
         report->truth = &truth;
         report->other = &other;
-        report->backend = apr_steps_backend(other.session);
+        report->backend = apr_trace_backend(other.session);
         const apr_progress progress = apr_meter_start(&meter, call->quiet);
         status = run_checks(report, o, progress, err);
         apr_meter_end(&meter);

@@ -206,7 +206,7 @@ apr_status apr_verify_operations(apr_verify_report *report, apr_error *err)
     const apr_parity_options options = {.positions = positions,
                                         .n_positions = sizeof positions / sizeof *positions,
                                         .n_batch = APR_PARITY_BATCH,
-                                        .fp16_above = apr_steps_fp16_above(report->other->session),
+                                        .fp16_above = apr_trace_fp16_above(report->other->session),
                                         .weights = &report->tensors,
                                         .layer = APR_PARITY_ALL_LAYERS};
     double worst = 0.0;

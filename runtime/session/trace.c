@@ -1,11 +1,11 @@
-/* steps.c - a session operation by operation, on the host or a device. */
-#include "runtime/session/steps.h"
+/* trace.c - a session operation by operation, on the host or a device. */
+#include "runtime/session/trace.h"
 
 #include "runtime/session/session_parts.h"
 
 #include <string.h>
 
-apr_status apr_steps_begin(apr_session *s, const int32_t *ids, int64_t n_ids, apr_error *err)
+apr_status apr_trace_begin(apr_session *s, const int32_t *ids, int64_t n_ids, apr_error *err)
 {
     if (n_ids > s->plan.n_ctx - s->position)
         return apr_fail(err, APR_E_NO, "the context of %lld tokens has no room for %lld more", (long long)s->plan.n_ctx, (long long)n_ids);
@@ -21,7 +21,7 @@ apr_status apr_steps_begin(apr_session *s, const int32_t *ids, int64_t n_ids, ap
     return APR_OK;
 }
 
-apr_status apr_steps_run(apr_session *s, size_t op, apr_error *err)
+apr_status apr_trace_run(apr_session *s, size_t op, apr_error *err)
 {
     APR_TRY(apr_session_run_op(s, &s->program.ops[op], err));
     return s->device != NULL ? s->options.cuda->check(s->device, "one operation", err) : APR_OK;
@@ -43,19 +43,19 @@ static size_t value_bytes(const apr_session *s, int value)
     return (size_t)(s->n_tokens * s->program.values[value].width) * sizeof(float);
 }
 
-apr_status apr_steps_read(apr_session *s, int value, float *to, apr_error *err)
+apr_status apr_trace_read(apr_session *s, int value, float *to, apr_error *err)
 {
     return copy(s, to, apr_session_value_at(s, value), value_bytes(s, value), true, err);
 }
 
-apr_status apr_steps_write(apr_session *s, int value, const float *from, apr_error *err)
+apr_status apr_trace_write(apr_session *s, int value, const float *from, apr_error *err)
 {
     return copy(s, apr_session_value_at(s, value), from, value_bytes(s, value), false, err);
 }
 
-void apr_steps_end(apr_session *s) { s->position += s->n_tokens; }
+void apr_trace_end(apr_session *s) { s->position += s->n_tokens; }
 
-size_t apr_steps_cell_bytes(const apr_session *s, int state)
+size_t apr_trace_cell_bytes(const apr_session *s, int state)
 {
     const apr_state *const facts = &s->program.states[state];
     return (size_t)(apr_kv_row_bytes(s->plan.kv_dtype, facts->head_dim) * facts->n_heads);
@@ -64,7 +64,7 @@ size_t apr_steps_cell_bytes(const apr_session *s, int state)
 /* Positions in order, in as few pieces as the ring of cells allows: into `to`, or out of `from` when that is not NULL. */
 static apr_status copy_cells(apr_session *s, int state, int64_t first, int64_t n, uint8_t *to, const uint8_t *from, apr_error *err)
 {
-    const size_t cell = apr_steps_cell_bytes(s, state);
+    const size_t cell = apr_trace_cell_bytes(s, state);
     for (int which = 0; which < 2; which++) {
         const apr_cache cache = apr_session_cache_at(s, state, which);
         for (int64_t i = 0; i < n;) {
@@ -79,23 +79,23 @@ static apr_status copy_cells(apr_session *s, int state, int64_t first, int64_t n
     return APR_OK;
 }
 
-apr_status apr_steps_read_cells(apr_session *s, int state, int64_t first, int64_t n, uint8_t *to, apr_error *err)
+apr_status apr_trace_read_cells(apr_session *s, int state, int64_t first, int64_t n, uint8_t *to, apr_error *err)
 {
     return copy_cells(s, state, first, n, to, NULL, err);
 }
 
-apr_status apr_steps_write_cells(apr_session *s, int state, int64_t first, int64_t n, const uint8_t *from, apr_error *err)
+apr_status apr_trace_write_cells(apr_session *s, int state, int64_t first, int64_t n, const uint8_t *from, apr_error *err)
 {
     return copy_cells(s, state, first, n, NULL, from, err);
 }
 
-void apr_steps_seek(apr_session *s, int64_t position) { s->position = position; }
-const apr_tensor *apr_steps_tensor(const apr_session *s, int slot) { return slot >= 0 ? s->tensors[slot] : NULL; }
-const char *apr_steps_backend(const apr_session *s) { return s->backend->name; }
+void apr_trace_seek(apr_session *s, int64_t position) { s->position = position; }
+const apr_tensor *apr_trace_tensor(const apr_session *s, int slot) { return slot >= 0 ? s->tensors[slot] : NULL; }
+const char *apr_trace_backend(const apr_session *s) { return s->backend->name; }
 
-const apr_model *apr_steps_model(const apr_session *s) { return s->model; }
+const apr_model *apr_trace_model(const apr_session *s) { return s->model; }
 
-void apr_steps_frequencies(const apr_session *s, int rope, float *freqs)
+void apr_trace_frequencies(const apr_session *s, int rope, float *freqs)
 {
     const apr_rope_table *const table = &s->program.ropes[rope];
     const apr_tensor *const divisors = table->divisors >= 0 ? s->tensors[table->divisors] : NULL;
@@ -104,21 +104,21 @@ void apr_steps_frequencies(const apr_session *s, int rope, float *freqs)
     for (int64_t j = 0; j < table->n_freqs; j++) freqs[j] = divisors != NULL ? table->freqs[j] / freqs[j] : table->freqs[j];
 }
 
-int64_t apr_steps_fp16_above(const apr_session *s)
+int64_t apr_trace_fp16_above(const apr_session *s)
 {
     if (s->device == NULL) return INT64_MAX;
     if (s->options.no_direct) return 0;
     return s->exact ? INT64_MAX : APR_CUDA_FEW_TOKENS;
 }
 
-apr_run_facts apr_steps_run_facts(const apr_session *s, int64_t n_together)
+apr_run_facts apr_trace_run_facts(const apr_session *s, int64_t n_together)
 {
     const int64_t most = n_together < s->plan.n_batch ? n_together : s->plan.n_batch;
     const bool on_device = s->device != NULL;
     return (apr_run_facts){.on = on_device                        ? APR_RUNS_ON_DEVICE
                                  : s->backend == &apr_ref_backend ? APR_RUNS_ON_REF
                                                                   : APR_RUNS_ON_HOST,
-                           .fp16_products = most > apr_steps_fp16_above(s),
+                           .fp16_products = most > apr_trace_fp16_above(s),
                            .fp8_products = on_device && s->fp8_products && !s->exact,
                            .kv_dtype = s->plan.kv_dtype};
 }

@@ -1,0 +1,53 @@
+/* runtime/session/trace.h - a session operation by operation: what the comparison of backends and of models stands on.
+ *
+ *     apr_trace_begin(s, ids, n)     a batch of at most n_batch tokens, at most n_logits of them
+ *     apr_trace_run(s, op)           each operation of the program, in order
+ *     apr_trace_read / _write        a value between two operations, wherever it lies: [n tokens, width], on the host
+ *     apr_trace_end(s)               the batch's tokens are part of the sequence now
+ *
+ * A value may be read or written from the operation that makes it to the last one that reads it; then its memory is another's. */
+#ifndef APR_RUNTIME_TRACE_H
+#define APR_RUNTIME_TRACE_H
+
+#include "runtime/session/session.h"
+
+/* `ids` must live until apr_trace_end. APR_E_USAGE when there are too many or one is outside the vocabulary, APR_E_NO when
+ * the context has no room. */
+apr_status apr_trace_begin(apr_session *session, const int32_t *ids, int64_t n_ids, apr_error *err);
+apr_status apr_trace_run(apr_session *session, size_t op, apr_error *err);
+apr_status apr_trace_read(apr_session *session, int value, float *to, apr_error *err);
+apr_status apr_trace_write(apr_session *session, int value, const float *from, apr_error *err);
+void apr_trace_end(apr_session *session);
+
+/* Keys and values of positions [first, first + n) of a state: n cells of keys, then n of values, apr_trace_cell_bytes each.
+ * Of a window's positions only the last ones are there. */
+size_t apr_trace_cell_bytes(const apr_session *session, int state);
+apr_status apr_trace_read_cells(apr_session *session, int state, int64_t first, int64_t n, uint8_t *to, apr_error *err);
+apr_status apr_trace_write_cells(apr_session *session, int state, int64_t first, int64_t n, const uint8_t *from, apr_error *err);
+
+/* As if that many tokens had been evaluated; their keys and values are what was written. At most n_ctx. */
+void apr_trace_seek(apr_session *session, int64_t position);
+
+/* The tensor of a weight slot, or NULL where an optional one is not there; the name of the backend. */
+const apr_tensor *apr_trace_tensor(const apr_session *session, int slot);
+const char *apr_trace_backend(const apr_session *session);
+const apr_model *apr_trace_model(const apr_session *session);
+/* [n_freqs] of a rotary table, its divisors (where the model has some) applied. */
+void apr_trace_frequencies(const apr_session *session, int rope, float *freqs);
+
+/* What the numbers of a run depend on, besides the model. */
+typedef enum { APR_RUNS_ON_REF, APR_RUNS_ON_HOST, APR_RUNS_ON_DEVICE } apr_runs_on;
+
+typedef struct apr_run_facts {
+    apr_runs_on on;
+    bool fp16_products; /* some products round their inputs to FP16: a device's of more than a few tokens, or all without direct kernels */
+    bool fp8_products;  /* or to FP8 */
+    apr_dtype kv_dtype;
+} apr_run_facts;
+
+/* Of a session that evaluates n_together tokens at a time (at most; larger batches are cut by the session). */
+apr_run_facts apr_trace_run_facts(const apr_session *session, int64_t n_together);
+/* Batches of more tokens than this round the inputs of products to FP16; INT64_MAX: none does. */
+int64_t apr_trace_fp16_above(const apr_session *session);
+
+#endif
