@@ -124,6 +124,17 @@ int apr_emit_rope(apr_emitter *e, int divisors)
     return (int)e->program->n_ropes - 1;
 }
 
+/* What becomes of a weight is decided by the operations that have it; a vector is nothing but numbers. */
+static void use_weight(apr_emitter *e, const apr_op *op, int i)
+{
+    const apr_weight_use use = apr_op_cards[op->kind]->weights[i].use;
+    apr_weight_slot *const slot = &e->program->weights[op->weight[i]];
+
+    slot->uses |= use;
+    if (use == APR_USE_NONE || (slot->role == APR_ROLE_VECTORS && use != APR_USE_FLOAT))
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "'%s' is nothing that the operation '%s' can use", slot->name, apr_op_name(op->kind));
+}
+
 void apr_emit_op(apr_emitter *e, apr_op op)
 {
     apr_op *const slot = APPEND(e, ops);
@@ -131,7 +142,7 @@ void apr_emit_op(apr_emitter *e, apr_op op)
     *slot = op;
     slot->layer = e->layer;
     for (int i = 0; i < APR_OP_MAX_WEIGHTS; i++)
-        if (op.weight[i] >= 0) e->program->weights[op.weight[i]].uses |= apr_op_cards[op.kind]->weights[i].use;
+        if (op.weight[i] >= 0) use_weight(e, &op, i);
 }
 
 void apr_emit_tap(apr_emitter *e, int value)

@@ -1,8 +1,10 @@
 /* runtime/program/op_card.h and ground.h: every operation has a card, and programs, plans and backends keep to what it says. */
 #include "formats/base/bytes.h"
 #include "runtime/plan/plan.h"
+#include "runtime/program/emit.h"
 #include "runtime/program/op_card.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,25 +14,36 @@
 
 #include <cmocka.h>
 
-/* One of each family that can be emitted, tied and not, with experts and without. */
-static const char *const shapes[] = {
-    "llama-3.1-8b",  "qwen2.5-0.5b", "qwen2.5-7b",  "qwen3-4b",        "qwen3-8b",
-    "qwen3-30b-a3b", "gpt-oss-20b",  "qwen3.5-27b", "qwen3.5-35b-a3b", "synthetic-660m",
-};
-enum { N_SHAPES = sizeof shapes / sizeof *shapes };
-
-static apr_program emit(const char *shape)
+static apr_program emit(const char *path)
 {
-    char path[128];
     apr_model model;
     apr_program program;
     apr_error err = {0};
 
-    snprintf(path, sizeof path, "tests/data/shapes/%s.json", shape);
     if (apr_model_open(&model, path, &err) != APR_OK || apr_program_emit(&program, &model.hparams, &err) != APR_OK)
         fail_msg("%s", err.text);
     apr_model_close(&model);
     return program;
+}
+
+/* Every shape there is: each family that can be emitted, tied and not, with experts and without. */
+static void with_every_shape(void (*check)(const apr_program *program))
+{
+    DIR *const folder = opendir("tests/data/shapes");
+    int n = 0;
+
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        char path[300];
+        if (entry->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "tests/data/shapes/%s", entry->d_name);
+        apr_program program = emit(path);
+        check(&program);
+        apr_program_close(&program);
+        n++;
+    }
+    closedir(folder);
+    assert_true(n >= 10);
 }
 
 static bool is_one_use(apr_weight_use use) { return use == APR_USE_MULTIPLIED || use == APR_USE_ROWS || use == APR_USE_FLOAT; }
@@ -118,46 +131,71 @@ static void check_op(const apr_op *op)
     assert_int_equal(op->out >= 0, card->state != APR_STATE_WRITTEN); /* what makes no value fills a state */
 }
 
+static void check_program(const apr_program *p)
+{
+    unsigned *const uses = calloc(p->n_weights, sizeof *uses);
+
+    for (size_t j = 0; j < p->n_ops; j++) {
+        check_op(&p->ops[j]);
+        check_weights(p, &p->ops[j], uses);
+    }
+    for (size_t j = 0; j < p->n_ropes; j++)
+        if (p->ropes[j].divisors >= 0) uses[p->ropes[j].divisors] |= APR_USE_FLOAT;
+    for (size_t j = 0; j < p->n_weights; j++) {
+        if (uses[j] == 0) fail_msg("%s: nothing uses '%s'", p->architecture, p->weights[j].name);
+        assert_int_equal(p->weights[j].uses, uses[j]);
+        assert_int_equal(p->weights[j].role == APR_ROLE_VECTORS, uses[j] == APR_USE_FLOAT);
+    }
+    free(uses);
+}
+
 static void programs_give_operations_what_their_cards_ask_for(void **state)
 {
     (void)state;
-    bool seen[APR_OP_COUNT] = {false};
-    for (int i = 0; i < N_SHAPES; i++) {
-        apr_program p = emit(shapes[i]);
-        unsigned *const uses = calloc(p.n_weights, sizeof *uses);
-        for (size_t j = 0; j < p.n_ops; j++) {
-            check_op(&p.ops[j]);
-            check_weights(&p, &p.ops[j], uses);
-            seen[p.ops[j].kind] = true;
-        }
-        for (size_t j = 0; j < p.n_ropes; j++)
-            if (p.ropes[j].divisors >= 0) uses[p.ropes[j].divisors] |= APR_USE_FLOAT;
-        for (size_t j = 0; j < p.n_weights; j++) {
-            if (uses[j] == 0) fail_msg("%s: nothing uses '%s'", shapes[i], p.weights[j].name);
-            assert_int_equal(p.weights[j].uses, uses[j]);
-            assert_int_equal(p.weights[j].role == APR_ROLE_VECTORS, uses[j] == APR_USE_FLOAT);
-        }
-        free(uses);
-        apr_program_close(&p);
+    with_every_shape(check_program);
+}
+
+static void check_states(const apr_program *p)
+{
+    unsigned *const done = calloc(p->n_states + 1, sizeof *done);
+
+    for (size_t j = 0; j < p->n_ops; j++) {
+        if (p->ops[j].state < 0) continue;
+        unsigned *const so_far = &done[p->ops[j].state];
+        if (apr_op_cards[p->ops[j].kind]->state == APR_STATE_READ) assert_true((*so_far & APR_STATE_WRITTEN) != 0);
+        *so_far |= apr_op_cards[p->ops[j].kind]->state;
     }
-    for (int kind = 0; kind < APR_OP_COUNT; kind++)
-        if (!seen[kind]) fail_msg("no shape here has the operation '%s'", apr_op_name((apr_op_kind)kind));
+    for (size_t j = 0; j < p->n_states; j++) assert_int_equal(done[j], APR_STATE_READ_AND_WRITTEN);
+    free(done);
 }
 
 static void every_state_is_written_before_it_is_read(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_SHAPES; i++) {
-        apr_program p = emit(shapes[i]);
-        unsigned *const done = calloc(p.n_states + 1, sizeof *done);
-        for (size_t j = 0; j < p.n_ops; j++) {
-            if (p.ops[j].state < 0) continue;
-            unsigned *const so_far = &done[p.ops[j].state];
-            if (apr_op_cards[p.ops[j].kind]->state == APR_STATE_READ) assert_true((*so_far & APR_STATE_WRITTEN) != 0);
-            *so_far |= apr_op_cards[p.ops[j].kind]->state;
-        }
-        for (size_t j = 0; j < p.n_states; j++) assert_int_equal(done[j], APR_STATE_READ_AND_WRITTEN);
-        free(done);
+    with_every_shape(check_states);
+}
+
+static void an_operation_refuses_weights_that_it_can_do_nothing_with(void **state)
+{
+    (void)state;
+    static const apr_hparams h = {.architecture = "llama", .hidden_size = 8};
+    const struct {
+        apr_op_kind kind;
+        int at;
+        const char *words;
+    } cases[] = {{APR_OP_LINEAR, 0, "llama: 'bias' is nothing that the operation 'linear' can use"}, /* a vector is no matrix */
+                 {APR_OP_ADD, 0, "llama: 'bias' is nothing that the operation 'add' can use"},
+                 {APR_OP_LINEAR, 1, ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_program p = {0};
+        apr_error err = {0};
+        apr_emitter e = {.program = &p, .hparams = &h, .err = &err, .layer = -1};
+        apr_op op = apr_no_op;
+        op.kind = cases[i].kind;
+        op.weight[cases[i].at] = apr_emit_vector(&e, "bias", 8, false);
+        apr_emit_op(&e, op);
+        assert_string_equal(err.text, cases[i].words);
+        assert_int_equal(e.status, cases[i].words[0] != '\0' ? APR_E_UNSUPPORTED : APR_OK);
         apr_program_close(&p);
     }
 }
@@ -165,12 +203,12 @@ static void every_state_is_written_before_it_is_read(void **state)
 static void a_tied_head_is_the_table_looked_up_and_multiplied(void **state)
 {
     (void)state;
-    apr_program p = emit("qwen2.5-0.5b");
+    apr_program p = emit("tests/data/shapes/qwen2.5-0.5b.json");
     assert_string_equal(p.weights[0].name, "model.embed_tokens.weight");
     assert_int_equal(p.weights[0].uses, APR_USE_ROWS | APR_USE_MULTIPLIED);
     assert_int_equal(p.weights[0].role, APR_ROLE_EMBEDDING);
     apr_program_close(&p);
-    p = emit("qwen2.5-7b"); /* has a head of its own */
+    p = emit("tests/data/shapes/qwen2.5-7b.json"); /* has a head of its own */
     assert_int_equal(p.weights[0].uses, APR_USE_ROWS);
     assert_int_equal(p.weights[p.n_weights - 1].uses, APR_USE_MULTIPLIED);
     apr_program_close(&p);
@@ -179,7 +217,7 @@ static void a_tied_head_is_the_table_looked_up_and_multiplied(void **state)
 static void biases_of_experts_are_floats_though_they_have_rows(void **state)
 {
     (void)state;
-    apr_program p = emit("gpt-oss-20b");
+    apr_program p = emit("tests/data/shapes/gpt-oss-20b.json");
     int n = 0;
     for (size_t i = 0; i < p.n_weights; i++) {
         if (strstr(p.weights[i].name, "experts.down_proj_bias") == NULL) continue;
@@ -208,55 +246,59 @@ static void check_place(const apr_program *p, const apr_plan *plan, const apr_op
     }
 }
 
+static void check_plan(const apr_program *p)
+{
+    uint64_t *const bytes = malloc(p->n_weights * sizeof *bytes);
+    apr_plan_options options = apr_plan_defaults;
+    apr_plan plan;
+
+    for (size_t w = 0; w < p->n_weights; w++) bytes[w] = apr_plan_slot_bytes(&p->weights[w], APR_Q8_0) + 64;
+    options.gpu = apr_gpu_find("h200");
+    options.copies = true;
+    options.weight_bytes = bytes;
+    assert_int_equal(apr_plan_make(&plan, p, &options, NULL), APR_OK);
+    for (size_t j = 0; j < p->n_ops; j++) check_place(p, &plan, &p->ops[j]);
+    for (size_t w = 0; w < p->n_weights; w++) {
+        assert_int_equal(plan.vector_offsets[w] >= 0, (p->weights[w].uses & APR_USE_FLOAT) != 0);
+        assert_int_equal(plan.copy_offsets[w] >= 0, (p->weights[w].uses & APR_USE_MULTIPLIED) != 0);
+    }
+    apr_plan_close(&plan);
+    free(bytes);
+}
+
 static void plans_put_outputs_and_weights_where_cards_say(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_SHAPES; i++) {
-        apr_program p = emit(shapes[i]);
-        apr_plan plan;
-        apr_plan_options options = apr_plan_defaults;
-        options.gpu = apr_gpu_find("h200");
-        options.copies = true;
-        uint64_t *const bytes = malloc(p.n_weights * sizeof *bytes);
-        for (size_t w = 0; w < p.n_weights; w++) bytes[w] = apr_plan_slot_bytes(&p.weights[w], APR_Q8_0) + 64;
-        options.weight_bytes = bytes;
-        assert_int_equal(apr_plan_make(&plan, &p, &options, NULL), APR_OK);
-        for (size_t j = 0; j < p.n_ops; j++) check_place(&p, &plan, &p.ops[j]);
-        for (size_t w = 0; w < p.n_weights; w++) {
-            assert_int_equal(plan.vector_offsets[w] >= 0, (p.weights[w].uses & APR_USE_FLOAT) != 0);
-            assert_int_equal(plan.copy_offsets[w] >= 0, (p.weights[w].uses & APR_USE_MULTIPLIED) != 0);
-        }
-        free(bytes);
-        apr_plan_close(&plan);
-        apr_program_close(&p);
+    with_every_shape(check_plan);
+}
+
+static void check_workspace(const apr_program *p)
+{
+    const apr_op_sizes sizes = {.n_batch = 512, .n_logits = 16};
+    apr_plan_options options = apr_plan_defaults;
+    size_t floats = 0, bytes = 0;
+    apr_plan plan;
+
+    for (size_t j = 0; j < p->n_ops; j++) {
+        const apr_op_card *const card = apr_op_cards[p->ops[j].kind];
+        const size_t f = card->host_floats != NULL ? card->host_floats(p, &p->ops[j]) : 0;
+        const size_t b = card->device_bytes != NULL ? card->device_bytes(p, &p->ops[j], &sizes) : 0;
+        if (f > floats) floats = f;
+        if (b > bytes) bytes = b;
     }
+    assert_int_equal(apr_plan_make(&plan, p, &options, NULL), APR_OK);
+    assert_in_range(plan.workspace_slice, floats, floats + 15);
+    apr_plan_close(&plan);
+    options.gpu = apr_gpu_find("h200");
+    assert_int_equal(apr_plan_make(&plan, p, &options, NULL), APR_OK);
+    assert_int_equal(apr_plan_line_of(&plan, APR_LINE_WORKSPACE)->bytes, bytes);
+    apr_plan_close(&plan);
 }
 
 static void a_workspace_holds_the_largest_that_is_asked_for(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_SHAPES; i++) {
-        apr_program p = emit(shapes[i]);
-        const apr_op_sizes sizes = {.n_batch = 512, .n_logits = 16};
-        size_t floats = 0, bytes = 0;
-        apr_plan plan;
-        apr_plan_options options = apr_plan_defaults;
-        for (size_t j = 0; j < p.n_ops; j++) {
-            const apr_op_card *const card = apr_op_cards[p.ops[j].kind];
-            const size_t f = card->host_floats != NULL ? card->host_floats(&p, &p.ops[j]) : 0;
-            const size_t b = card->device_bytes != NULL ? card->device_bytes(&p, &p.ops[j], &sizes) : 0;
-            if (f > floats) floats = f;
-            if (b > bytes) bytes = b;
-        }
-        assert_int_equal(apr_plan_make(&plan, &p, &options, NULL), APR_OK);
-        assert_in_range(plan.workspace_slice, floats, floats + 15);
-        apr_plan_close(&plan);
-        options.gpu = apr_gpu_find("h200");
-        assert_int_equal(apr_plan_make(&plan, &p, &options, NULL), APR_OK);
-        assert_int_equal(apr_plan_line_of(&plan, APR_LINE_WORKSPACE)->bytes, bytes);
-        apr_plan_close(&plan);
-        apr_program_close(&p);
-    }
+    with_every_shape(check_workspace);
 }
 
 /* --- backends --- */
@@ -267,7 +309,7 @@ static void a_twist_that_a_backend_lacks_is_named(void **state)
 {
     (void)state;
     char text[64], few[10];
-    apr_program p = emit("gpt-oss-20b");
+    apr_program p = emit("tests/data/shapes/gpt-oss-20b.json");
     apr_backend backend = apr_host_backend;
     const apr_op *missing = apr_program_missing_op(&p, &backend);
 
@@ -398,6 +440,7 @@ int main(void)
         cmocka_unit_test(what_a_backend_has_can_be_bound_and_described),
         cmocka_unit_test(programs_give_operations_what_their_cards_ask_for),
         cmocka_unit_test(every_state_is_written_before_it_is_read),
+        cmocka_unit_test(an_operation_refuses_weights_that_it_can_do_nothing_with),
         cmocka_unit_test(a_tied_head_is_the_table_looked_up_and_multiplied),
         cmocka_unit_test(biases_of_experts_are_floats_though_they_have_rows),
         cmocka_unit_test(plans_put_outputs_and_weights_where_cards_say),
