@@ -1,5 +1,6 @@
 /* gguf_keys.c - hyperparameters out of GGUF's ARCH.* keys and into them, under the names and in the order of llama.cpp. */
 #include "formats/gguf/gguf.h"
+#include "formats/model/window.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@ enum { MAX_KEY_BYTES = 160, MAX_ARCH_BYTES = 64 };
 /* What ggml knows of an architecture without being told. */
 typedef struct arch_facts {
     const char *ggml;
-    int64_t sliding_period; /* with a sliding window: all but each n-th layer slide; 0: the file or nobody says */
+    int64_t full_every;     /* with a sliding window: as apr_window_layers; 0: the file or nobody says */
     bool no_truncate;       /* YaRN's correction range is not rounded to whole dimensions; GGUF has no key for it */
     bool writes_head_dim;   /* key_length and value_length even where they follow from the rest */
     bool writes_rotary_dim; /* rope.dimension_count likewise */
@@ -23,11 +24,11 @@ static const arch_facts archs[] = {
     {.ggml = "llama", .writes_rotary_dim = true, .writes_vocab_size = true}, /* mistral too */
     {.ggml = "qwen2"},
     {.ggml = "qwen2moe"},
-    {.ggml = "gpt-oss", .sliding_period = 2, .no_truncate = true, .writes_head_dim = true, .ff_is_expert = true},
+    {.ggml = "gpt-oss", .full_every = 2, .no_truncate = true, .writes_head_dim = true, .ff_is_expert = true},
     {.ggml = "qwen35", .writes_head_dim = true, .writes_rotary_dim = true, .writes_sections = true},
     {.ggml = "qwen35moe", .writes_head_dim = true, .writes_rotary_dim = true, .writes_sections = true},
-    {.ggml = "gemma2", .sliding_period = 2, .writes_head_dim = true},
-    {.ggml = "gemma3", .sliding_period = 6, .writes_head_dim = true},
+    {.ggml = "gemma2", .full_every = 2, .writes_head_dim = true},
+    {.ggml = "gemma3", .full_every = 6, .writes_head_dim = true},
     {.ggml = NULL, .writes_head_dim = true}, /* everyone else */
 };
 
@@ -125,16 +126,16 @@ static void read_rope(arch_keys *k, apr_hparams *h)
 static apr_status read_layer_kinds(arch_keys *k, apr_hparams *h, apr_arena *arena, apr_error *err)
 {
     static const int64_t max_layers = 10000; /* as apr_hparams_complete, which has the word on it */
-    int64_t period = facts_of(k->arch)->sliding_period;
+    apr_window_layers window = {.full_every = facts_of(k->arch)->full_every};
     const apr_kv *const pattern = apr_kv_find(k->kv, key_of(k, "attention.sliding_window_pattern"));
 
-    apr_kv_get_int(k->kv, k->key, &period);
+    apr_kv_get_int(k->kv, k->key, &window.full_every);
     const bool by_layer = pattern != NULL && pattern->type == APR_KV_ARRAY && (int64_t)pattern->n_elems >= h->num_layers;
-    if (h->sliding_window <= 0 || h->num_layers <= 0 || h->num_layers > max_layers || (period <= 1 && !by_layer)) return APR_OK;
+    if (h->sliding_window <= 0 || h->num_layers <= 0 || h->num_layers > max_layers || (window.full_every <= 1 && !by_layer)) return APR_OK;
     uint8_t *const kinds = apr_arena_alloc(arena, (size_t)h->num_layers);
     if (kinds == NULL) return apr_no_memory(err, "the kinds of the layers");
     for (int64_t i = 0; i < h->num_layers; i++) {
-        const bool slides = by_layer ? apr_kv_elem_int(pattern, (uint64_t)i) != 0 : i % period < period - 1;
+        const bool slides = by_layer ? apr_kv_elem_int(pattern, (uint64_t)i) != 0 : apr_layer_slides(window, i);
         kinds[i] = slides ? APR_LAYER_SLIDING : APR_LAYER_FULL;
     }
     h->layer_kinds = kinds;

@@ -1,6 +1,7 @@
 /* hf_config.c - config.json to hyperparameters: old style, new style and nested; what is absent is what the class supposes. */
 #include "formats/hf/hf_config.h"
 #include "formats/hf/safetensors.h"
+#include "formats/model/window.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -278,7 +279,7 @@ static apr_status read_layers(const reading *r)
     const apr_hf_family *const f = apr_hf_family_find(h->architecture);
     const bool states_use = apr_config_find(r, "use_sliding_window") != NULL, by_use = f != NULL && f->window == APR_WINDOW_FROM_LAYER;
     bool use_window = !by_use;
-    int64_t first = by_use ? f->max_window_layers : 0;
+    apr_window_layers window = {.n_full_first = by_use ? f->max_window_layers : 0};
 
     APR_TRY(read_bool(r, "use_sliding_window", &use_window));
     if (!use_window) h->sliding_window = 0;
@@ -286,13 +287,11 @@ static apr_status read_layers(const reading *r)
 
     const apr_window_rule rule = f == NULL ? APR_WINDOW_NONE : states_use ? APR_WINDOW_FROM_LAYER : f->window;
     if (h->sliding_window <= 0 || rule == APR_WINDOW_NONE || h->num_layers <= 0 || h->num_layers > 10000) return APR_OK;
-    if (rule == APR_WINDOW_FROM_LAYER) APR_TRY(read_int(r, "max_window_layers", &first));
+    if (rule == APR_WINDOW_FROM_LAYER) APR_TRY(read_int(r, "max_window_layers", &window.n_full_first));
+    if (rule == APR_WINDOW_EVEN) window.full_every = 2;
     uint8_t *const kinds = apr_arena_alloc(r->arena, (size_t)h->num_layers);
     if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
-    for (int64_t i = 0; i < h->num_layers; i++) {
-        const bool slides = rule == APR_WINDOW_EVEN ? i % 2 == 0 : i >= first;
-        kinds[i] = slides ? APR_LAYER_SLIDING : APR_LAYER_FULL;
-    }
+    for (int64_t i = 0; i < h->num_layers; i++) kinds[i] = apr_layer_slides(window, i) ? APR_LAYER_SLIDING : APR_LAYER_FULL;
     h->layer_kinds = kinds;
     return APR_OK;
 }
