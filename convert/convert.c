@@ -78,7 +78,7 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
         if (!changed) continue;
         t->scale = NULL;
         layout->origin.requantized = true;
-        if (line->to != APR_F8_E4M3 || apr_tensor_elems(t) == 0) continue; /* rows without values have no scales */
+        if (apr_dtypes[line->to].scales != APR_SCALES_BESIDE || apr_tensor_elems(t) == 0) continue; /* rows without values have no scales */
         apr_tensor *const scale = &layout->tensors[layout->n_tensors];
         *scale =
             (apr_tensor){.name = apr_arena_print(arena, "%s_scale", t->name), .dtype = APR_F32, .rank = 2, .dims = {apr_tensor_rows(t), 1}};
@@ -105,17 +105,11 @@ static const char *torch_name(apr_dtype dtype)
 /* The type that most plain weights change to, or NULL: then config.json keeps its word about it. */
 static const char *new_torch_dtype(const apr_conversion *c)
 {
-    uint64_t elems[APR_DTYPE_COUNT] = {0}, most = 0;
-    const char *name = NULL;
+    int64_t elems[APR_DTYPE_COUNT] = {0};
     for (size_t i = 0; i < c->recipe.n_lines; i++)
         if (c->recipe.lines[i].to != c->recipe.lines[i].tensor->dtype)
-            elems[c->recipe.lines[i].to] += (uint64_t)apr_tensor_elems(c->recipe.lines[i].tensor);
-    for (int d = 0; d < APR_DTYPE_COUNT; d++)
-        if (elems[d] > most) {
-            most = elems[d];
-            name = torch_name((apr_dtype)d);
-        }
-    return name;
+            elems[c->recipe.lines[i].to] += apr_tensor_elems(c->recipe.lines[i].tensor);
+    return torch_name(apr_dtype_of_most(elems));
 }
 
 static apr_status restate_types(apr_conversion *c, apr_error *err)

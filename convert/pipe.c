@@ -15,13 +15,14 @@ static int omp_get_thread_num(void) { return 0; }
 
 enum { COPY_BYTES = 8 * 1024 * 1024 };
 
+static bool has_row_scales(apr_dtype dtype) { return apr_dtypes[dtype].scales == APR_SCALES_BESIDE; }
+
 apr_cut apr_cut_tensor(const apr_pipe_item *item)
 {
     const apr_tensor *const t = item->from;
     apr_cut c = {.array = *t, .unit_elems = apr_tensor_columns(t), .n_units = apr_tensor_rows(t)};
 
-    c.whole_rows =
-        t->pending.kind != APR_STEP_NONE || t->scale != NULL || t->dtype == APR_APR_Q4 || t->dtype == APR_APR_Q8 || item->to == APR_F8_E4M3;
+    c.whole_rows = t->pending.kind != APR_STEP_NONE || t->scale != NULL || apr_dtypes[t->dtype].flat || has_row_scales(item->to);
     if (c.whole_rows) {
         c.units_per_piece = c.unit_elems < APR_PIECE_ELEMS && c.unit_elems > 0 ? APR_PIECE_ELEMS / c.unit_elems : 1;
         return c;
@@ -59,7 +60,7 @@ static void decode_piece(const apr_cut *c, int64_t piece, float *dst)
 static void encode_piece(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t piece, const float *src, uint8_t *dst)
 {
     const int64_t n = apr_cut_units(c, piece);
-    if (item->to != APR_F8_E4M3) {
+    if (!has_row_scales(item->to)) {
         apr_host_codecs()[item->to].encode(src, dst, n * c->unit_elems);
         return;
     }
@@ -72,7 +73,7 @@ static void decode_encoded(const apr_pipe *p, const apr_cut *c, const apr_pipe_i
 {
     const int64_t n = apr_cut_units(c, piece) * c->unit_elems;
     apr_ref_codecs[item->to].decode(bytes, dst, n);
-    if (item->to == APR_F8_E4M3)
+    if (has_row_scales(item->to))
         for (int64_t i = 0; i < n; i++) dst[i] *= p->row_scales[piece * c->units_per_piece + i / c->unit_elems];
 }
 
@@ -106,7 +107,7 @@ void apr_pipe_progress(apr_pipe *p, const apr_tensor *tensor, uint64_t more_byte
 
 apr_status apr_pipe_reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err)
 {
-    if (item->to != APR_F8_E4M3) return APR_OK;
+    if (!has_row_scales(item->to)) return APR_OK;
     free(p->row_scales);
     p->n_row_scales = (size_t)c->n_units;
     p->row_scales = malloc(p->n_row_scales * sizeof(float) + 1);

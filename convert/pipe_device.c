@@ -48,8 +48,6 @@ struct apr_pipe_device {
 
 /* ---- what the device takes ---- */
 
-static bool is_flat(apr_dtype dtype) { return dtype == APR_APR_Q4 || dtype == APR_APR_Q8; }
-
 /* Rows go to the device as bytes, so they must start where bytes do; scales are looked up as plain numbers. */
 static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
 {
@@ -57,7 +55,7 @@ static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
     if (item->is_scales || item->to == t->dtype || apr_tensor_elems(t) < SMALL_ELEMS) return false;
     if (!codecs->decodes(t->dtype) || !codecs->encodes(item->to)) return false;
     if (t->rank == 1 && t->pending.kind != APR_STEP_NONE) return false;
-    if (is_flat(t->dtype) && apr_tensor_columns(t) % 32 != 0) return false;
+    if (apr_dtypes[t->dtype].flat && apr_tensor_columns(t) % 32 != 0) return false;
     return t->scale == NULL || apr_dtypes[t->scale->dtype].elems_per_block == 1;
 }
 
@@ -73,7 +71,7 @@ static task plan_task(const apr_cuda_codecs *codecs, const apr_pipe_item *item, 
     if (t->scale != NULL) {
         k.factors_group = t->scale_columns;
         k.factors_wide = (apr_tensor_columns(t) + t->scale_columns - 1) / t->scale_columns;
-    } else if (t->dtype == APR_APR_Q8) {
+    } else if (apr_dtypes[t->dtype].scales == APR_SCALES_FIRST) {
         k.factors_group = apr_tensor_columns(t);
         k.factors_wide = 1;
     }
@@ -124,7 +122,8 @@ static void row_factors(const apr_tensor *t, int64_t row, int64_t wide, float *f
 static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_lane *to)
 {
     const apr_tensor *const t = &k->cut.array;
-    const size_t head = t->dtype == APR_APR_Q8 ? sizeof(float) : 0; /* before the first row; counted once by apr_row_bytes */
+    const size_t head =
+        apr_dtypes[t->dtype].scales == APR_SCALES_FIRST ? sizeof(float) : 0; /* before the first row; counted once by apr_row_bytes */
     const size_t unit_bytes = (size_t)apr_row_bytes(t->dtype, k->cut.unit_elems) - head;
     const bool moved = t->pending.kind != APR_STEP_NONE;
 
@@ -251,7 +250,7 @@ static apr_status put_job(apr_pipe_device *d, size_t item_number, int64_t job, a
 
     APR_TRY(await_job(d, job, &misfits, err));
     apr_misfits_merge(&item->misfits, &misfits);
-    if (item->to == APR_F8_E4M3) memcpy(d->pipe->row_scales + first, l->row_scales, (size_t)n * sizeof(float));
+    if (apr_dtypes[item->to].scales == APR_SCALES_BESIDE) memcpy(d->pipe->row_scales + first, l->row_scales, (size_t)n * sizeof(float));
     if (d->pipe->options->want_metrics) APR_TRY(apr_pipe_measure(d->pipe, &k->cut, item, first_piece, pieces, l->out, err));
     return apr_sink_put(d->pipe->sink, l->out, (size_t)apr_row_bytes(item->to, n * k->cut.unit_elems), err);
 }

@@ -16,10 +16,8 @@ const apr_codec *apr_host_codecs(void) { return apr_ref_codecs; }
 bool apr_can_decode(apr_dtype dtype) { return (unsigned)dtype < APR_DTYPE_COUNT && apr_ref_codecs[dtype].decode != NULL; }
 bool apr_can_encode(apr_dtype dtype) { return (unsigned)dtype < APR_DTYPE_COUNT && apr_ref_codecs[dtype].encode != NULL; }
 
-static bool is_flat(apr_dtype dtype) { return dtype == APR_APR_Q4 || dtype == APR_APR_Q8; }
-
 enum { MOST = 256 }; /* elements of the largest block */
-#define X(id, name, elems, bytes, ggml, apr, st) _Static_assert((elems) <= MOST, "a block of " name " is larger than any before");
+#define X(id, name, class_of, elems, bytes, ...) _Static_assert((elems) <= MOST, "a block of " name " is larger than any before");
 APR_DTYPE_LIST(X)
 #undef X
 
@@ -51,8 +49,8 @@ static void decode_flat(const apr_tensor *tensor, int64_t first, int64_t n, floa
 {
     float scale;
 
-    if (tensor->dtype == APR_APR_Q4) {
-        decode_span(APR_APR_Q4, tensor->data, first, n, dst);
+    if (apr_dtypes[tensor->dtype].scales != APR_SCALES_FIRST) {
+        decode_span(tensor->dtype, tensor->data, first, n, dst);
         return;
     }
     memcpy(&scale, tensor->data, sizeof scale);
@@ -89,7 +87,7 @@ void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, floa
     if (tensor->rank == 1 && moved) { /* a vector's elements are what moves */
         for (int64_t i = 0; i < columns; i++) {
             const int64_t at = apr_step_row(tensor->pending, columns, i);
-            if (is_flat(tensor->dtype)) decode_flat(tensor, at, 1, dst + i);
+            if (apr_dtypes[tensor->dtype].flat) decode_flat(tensor, at, 1, dst + i);
             else decode_span(tensor->dtype, tensor->data, at, 1, dst + i);
         }
         return;
@@ -98,7 +96,7 @@ void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, floa
     for (int64_t r = 0; r < n_rows; r += at_once) {
         const int64_t stored = apr_step_row(tensor->pending, all_rows, row + r);
         float *const y = dst + r * columns;
-        if (is_flat(tensor->dtype)) decode_flat(tensor, stored * columns, at_once * columns, y);
+        if (apr_dtypes[tensor->dtype].flat) decode_flat(tensor, stored * columns, at_once * columns, y);
         else decode_span(tensor->dtype, tensor->data, stored * columns, at_once * columns, y);
         if (tensor->scale != NULL)
             for (int64_t k = 0; k < at_once; k++) apply_scales(tensor, stored + k, y + k * columns);

@@ -154,10 +154,12 @@ static void fall_back(const chooser *c, apr_recipe *recipe, apr_recipe_line *lin
 static apr_dtype nearest_type(const apr_recipe_limits *limits, const apr_tensor *tensor, apr_dtype wanted)
 {
     apr_dtype nearest = APR_F32;
-    for (int d = 0; d < APR_DTYPE_COUNT; d++)
-        if (container_has(limits, (apr_dtype)d) && apr_can_encode((apr_dtype)d) && divides((apr_dtype)d, tensor) &&
-            apr_dtype_bits((apr_dtype)d) >= apr_dtype_bits(wanted) && apr_dtype_bits((apr_dtype)d) < apr_dtype_bits(nearest))
-            nearest = (apr_dtype)d;
+    for (int i = 0; i < APR_DTYPE_COUNT; i++) {
+        const apr_dtype d = (apr_dtype)i;
+        const double bits = apr_dtype_bits(d), fewest = apr_dtype_bits(nearest);
+        const bool fits = container_has(limits, d) && apr_can_encode(d) && divides(d, tensor) && bits >= apr_dtype_bits(wanted);
+        if (fits && (bits < fewest || (bits == fewest && apr_dtype_precedes(d, nearest)))) nearest = d;
+    }
     return nearest;
 }
 
@@ -177,7 +179,8 @@ static apr_status check_possible(const chooser *c, const apr_recipe_line *line, 
     if (!apr_can_decode(t->dtype) || !apr_can_encode(line->to))
         return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': %s cannot be turned into %s", t->name, from, to);
     /* FP8 is how some models are published; block types come out of a quantizer, and encoding them again loses twice */
-    if (!c->options->allow_requantize && t->dtype >= APR_Q4_0 && apr_dtype_is_quantized(line->to) && t->scale == NULL)
+    if (!c->options->allow_requantize && apr_dtypes[t->dtype].class_of == APR_CLASS_BLOCK && apr_dtype_is_quantized(line->to) &&
+        t->scale == NULL)
         return apr_fail(
             err, APR_E_UNSUPPORTED,
             "tensor '%s' is %s already, and %s from it would lose twice; start from the original weights, or give --allow-requantize",
@@ -189,8 +192,7 @@ static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *
 {
     const apr_purpose_of_tensor found = apr_find_purpose(line->tensor);
     const apr_recipe_override *const override = find_override(c, line->tensor);
-    const bool carried =
-        !apr_can_decode(line->tensor->dtype) || (!apr_dtype_is_float(line->tensor->dtype) && !apr_dtype_is_quantized(line->tensor->dtype));
+    const bool carried = !apr_can_decode(line->tensor->dtype) || !apr_dtype_is_weights(line->tensor->dtype);
 
     line->purpose = found.purpose;
     want(line, APR_DTYPE_COUNT, "kept");
@@ -212,7 +214,7 @@ uint64_t apr_recipe_bytes(const apr_tensor *tensor, apr_dtype to)
     if (to == tensor->dtype) return tensor->n_bytes;
     const int64_t n_rows = apr_tensor_rows(tensor);
     return (uint64_t)n_rows * (uint64_t)apr_row_bytes(to, apr_tensor_columns(tensor)) +
-           (to == APR_F8_E4M3 && apr_tensor_elems(tensor) > 0 ? (uint64_t)n_rows * sizeof(float) : 0);
+           (apr_dtypes[to].scales == APR_SCALES_BESIDE && apr_tensor_elems(tensor) > 0 ? (uint64_t)n_rows * sizeof(float) : 0);
 }
 
 static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)

@@ -413,7 +413,7 @@ static apr_status read_scale(const apr_model *model, const cJSON *item, apr_tens
     if (name == NULL) return APR_OK;
     if (scale == NULL || scale == t || !apr_json_get_int(item, "scale_rows", &t->scale_rows) || t->scale_rows < 1 ||
         !apr_json_get_int(item, "scale_columns", &t->scale_columns) || t->scale_columns < 1 ||
-        (!apr_dtype_is_float(scale->dtype) && scale->dtype != APR_E8M0) ||
+        (!apr_dtype_is_float(scale->dtype) && apr_dtypes[scale->dtype].class_of != APR_CLASS_EXPONENT) ||
         divide_up(apr_tensor_rows(t), t->scale_rows) * divide_up(apr_tensor_columns(t), t->scale_columns) != apr_tensor_elems(scale))
         return apr_fail(err, APR_E_DAMAGED, "%s: the scales of tensor '%s' do not fit it", model->path, t->name);
     t->scale = scale;

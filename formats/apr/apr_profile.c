@@ -17,9 +17,7 @@ bool apr_aprender_holds(apr_dtype dtype)
 /* The smallest shared type with at least as many bits; f32 where none has, and for integers, whose values a half would bend. */
 static apr_dtype nearest_type(const apr_tensor *t)
 {
-    const bool is_number = apr_dtype_is_float(t->dtype) || apr_dtype_is_quantized(t->dtype);
-
-    for (int i = 0; i < N_SHARED_TYPES && is_number; i++) {
+    for (int i = 0; i < N_SHARED_TYPES && apr_dtype_is_weights(t->dtype); i++) {
         const apr_dtype candidate = shared_types[i];
         const bool fits = apr_tensor_columns(t) % apr_dtypes[candidate].elems_per_block == 0;
         if (fits && apr_dtype_bits(candidate) >= apr_dtype_bits(t->dtype)) return candidate;

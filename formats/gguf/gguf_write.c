@@ -63,12 +63,11 @@ static int64_t file_type_of(const apr_model *layout)
     } rows[] = {{APR_F32, 0},   {APR_F16, 1},     {APR_BF16, 32},   {APR_Q4_0, 2},   {APR_Q4_1, 3},  {APR_Q8_0, 7},
                 {APR_Q5_0, 8},  {APR_Q5_1, 9},    {APR_Q2_K, 10},   {APR_Q3_K, 12},  {APR_Q4_K, 15}, {APR_Q5_K, 17},
                 {APR_Q6_K, 18}, {APR_IQ4_NL, 25}, {APR_IQ4_XS, 30}, {APR_MXFP4, 38}, {APR_NVFP4, 39}};
-    uint64_t elems[APR_DTYPE_COUNT] = {0};
-    apr_dtype most = APR_F32;
+    int64_t elems[APR_DTYPE_COUNT] = {0};
 
-    for (size_t i = 0; i < layout->n_tensors; i++) elems[layout->tensors[i].dtype] += (uint64_t)apr_tensor_elems(&layout->tensors[i]);
-    for (int d = 0; d < APR_DTYPE_COUNT; d++)
-        if (elems[d] > elems[most]) most = (apr_dtype)d;
+    for (size_t i = 0; i < layout->n_tensors; i++) elems[layout->tensors[i].dtype] += apr_tensor_elems(&layout->tensors[i]);
+    const apr_dtype most = apr_dtype_of_most(elems);
+    if (most == APR_DTYPE_COUNT) return 0; /* a file without weights is all f32 */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].dtype == most) return rows[i].file_type;
     return 1024;

@@ -81,12 +81,17 @@ static bool is_one_a_matrix(const apr_tensor *scale, const apr_tensor *weight)
     return true;
 }
 
+static bool can_be_scale(apr_dtype dtype)
+{
+    return (apr_dtype_is_float(dtype) && dtype != APR_F64) || apr_dtypes[dtype].class_of == APR_CLASS_EXPONENT;
+}
+
 static apr_status bind(apr_tensor *weight, const apr_tensor *scale, block_size block, const char *where, apr_error *err)
 {
     const apr_dtype dtype = scale->dtype;
     char shape[128], scale_shape[128];
 
-    if (dtype != APR_F32 && dtype != APR_BF16 && dtype != APR_F16 && dtype != APR_E8M0)
+    if (!can_be_scale(dtype))
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: the FP8 scales '%s' are %s; F32, BF16, F16 and F8_E8M0 are supported", where,
                         scale->name, apr_dtypes[dtype].name);
     if (apr_tensor_elems(weight) == 0) return APR_OK;
@@ -131,7 +136,7 @@ apr_status apr_bind_scales(apr_model *model, const apr_attachment *config, apr_e
 
     for (size_t i = 0; i < model->n_tensors; i++) {
         apr_tensor *const weight = &model->tensors[i];
-        if (weight->dtype != APR_F8_E4M3 && weight->dtype != APR_F8_E5M2) continue;
+        if (apr_dtypes[weight->dtype].scales != APR_SCALES_BESIDE) continue;
         const apr_tensor *const scale = find_scale(model, weight, name, sizeof name);
         if (scale == NULL) continue; /* plain FP8 */
         if (config != NULL && !config_read) {

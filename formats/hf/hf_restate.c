@@ -7,7 +7,7 @@
 static bool has_fp8(const apr_model *model)
 {
     for (size_t i = 0; i < model->n_tensors; i++)
-        if (model->tensors[i].dtype == APR_F8_E4M3 || model->tensors[i].dtype == APR_F8_E5M2) return true;
+        if (apr_dtypes[model->tensors[i].dtype].scales == APR_SCALES_BESIDE) return true;
     return false;
 }
 

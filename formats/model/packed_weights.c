@@ -44,7 +44,7 @@ static const apr_tensor *sibling(const apr_model *model, const char *name, size_
     return length > 0 && (size_t)length < sizeof text ? apr_model_find(model, text) : NULL;
 }
 
-static bool is_integer(apr_dtype dtype) { return dtype >= APR_I8 && dtype <= APR_U64; }
+static bool is_integer(apr_dtype dtype) { return apr_dtypes[dtype].class_of == APR_CLASS_INTEGER; }
 
 /* GPTQ packs along the inputs, so that a row of qweight is as long as one of the scales; AWQ packs along the outputs. */
 static const char *name_qweight(const apr_model *model, const apr_tensor *t, size_t stem)

@@ -55,7 +55,7 @@ typedef struct APR_PACKED { uint8_t qs[48]; uint8_t qh[4]; uint16_t d; } apr_blo
 typedef struct APR_PACKED { uint8_t qs[64]; uint16_t d; } apr_block_TQ2_0;
 /* clang-format on */
 
-#define X(id, name, elems, bytes, ggml, apr, st) static_assert(sizeof(apr_block_##id) == (bytes), name);
+#define X(id, name, class_of, elems, bytes, ...) static_assert(sizeof(apr_block_##id) == (bytes), name);
 APR_DTYPE_LIST(X)
 #undef X
 

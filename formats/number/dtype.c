@@ -5,10 +5,20 @@
 #include <strings.h>
 
 const apr_dtype_facts apr_dtypes[APR_DTYPE_COUNT] = {
-#define X(id, name, elems, bytes, ggml, apr, st) [APR_##id] = {name, elems, bytes, ggml, apr, st},
+#define X(id, name, class_of, elems, bytes, scales, flat, ggml, apr, st) \
+    [APR_##id] = {name, APR_CLASS_##class_of, elems, bytes, APR_SCALES_##scales, flat, ggml, apr, st},
     APR_DTYPE_LIST(X)
 #undef X
 };
+
+/* The columns of a line agree: only blocks have scales inside, and only a block or a scale in front runs over the tensor. */
+#define X(id, name, class_of, elems, bytes, scales, flat, ggml, apr, st)                                                       \
+    _Static_assert((APR_SCALES_##scales == APR_SCALES_INSIDE) <= (APR_CLASS_##class_of == APR_CLASS_BLOCK), name);             \
+    _Static_assert((APR_CLASS_##class_of == APR_CLASS_BLOCK) <= (APR_SCALES_##scales != APR_SCALES_NONE), name " has scales"); \
+    _Static_assert((APR_SCALES_##scales == APR_SCALES_FIRST) <= (flat), name ": one scale in front is one for all rows");      \
+    _Static_assert((elems) > 0 && (bytes) > 0 && (apr) >= 0 && (ggml) >= -1, name);
+APR_DTYPE_LIST(X)
+#undef X
 
 apr_dtype apr_dtype_by_name(const char *name)
 {
@@ -70,19 +80,43 @@ int64_t apr_row_bytes(apr_dtype dtype, int64_t n_elems)
     int64_t n_bytes;
 
     if (n_elems % facts->elems_per_block != 0) {
-        if (dtype != APR_APR_Q4) return -1;
+        if (!facts->flat) return -1;
         n_blocks++; /* flat over the tensor: the last block is padded */
     }
     if (__builtin_mul_overflow(n_blocks, (int64_t)facts->bytes_per_block, &n_bytes)) return -1;
-    if (dtype == APR_APR_Q8 && n_elems > 0 && __builtin_add_overflow(n_bytes, 4, &n_bytes)) return -1; /* one f32 scale first */
+    if (facts->scales == APR_SCALES_FIRST && n_elems > 0 && __builtin_add_overflow(n_bytes, 4, &n_bytes))
+        return -1; /* one f32 scale first */
     return n_bytes;
 }
 
-bool apr_dtype_is_float(apr_dtype dtype) { return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16 || dtype == APR_F64; }
-
-bool apr_dtype_is_quantized(apr_dtype dtype)
+static bool is_of(apr_dtype dtype, apr_dtype_class class_of)
 {
-    return (unsigned)dtype < APR_DTYPE_COUNT && (dtype >= APR_Q4_0 || (dtype >= APR_F8_E4M3 && dtype <= APR_F6_E3M2 && dtype != APR_E8M0));
+    return (unsigned)dtype < APR_DTYPE_COUNT && apr_dtypes[dtype].class_of == class_of;
 }
 
+bool apr_dtype_is_float(apr_dtype dtype) { return is_of(dtype, APR_CLASS_FLOAT); }
+bool apr_dtype_is_quantized(apr_dtype dtype) { return is_of(dtype, APR_CLASS_MINIFLOAT) || is_of(dtype, APR_CLASS_BLOCK); }
+bool apr_dtype_is_weights(apr_dtype dtype) { return apr_dtype_is_float(dtype) || apr_dtype_is_quantized(dtype); }
+
 double apr_dtype_bits(apr_dtype dtype) { return 8.0 * apr_dtypes[dtype].bytes_per_block / apr_dtypes[dtype].elems_per_block; }
+
+bool apr_dtype_precedes(apr_dtype a, apr_dtype b)
+{
+    const bool a_is_block = is_of(a, APR_CLASS_BLOCK), b_is_block = is_of(b, APR_CLASS_BLOCK);
+    const unsigned a_id = (unsigned)apr_dtypes[a].ggml_id, b_id = (unsigned)apr_dtypes[b].ggml_id; /* -1 comes last */
+
+    if (a_is_block != b_is_block) return b_is_block;
+    return a_id != b_id ? a_id < b_id : apr_dtypes[a].apr_id < apr_dtypes[b].apr_id;
+}
+
+apr_dtype apr_dtype_of_most(const int64_t n_elems[APR_DTYPE_COUNT])
+{
+    apr_dtype most = APR_DTYPE_COUNT;
+    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
+        if (n_elems[d] <= 0) continue;
+        const bool is_more = most == APR_DTYPE_COUNT || n_elems[d] > n_elems[most] ||
+                             (n_elems[d] == n_elems[most] && apr_dtype_precedes((apr_dtype)d, most));
+        if (is_more) most = (apr_dtype)d;
+    }
+    return most;
+}

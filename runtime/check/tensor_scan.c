@@ -26,8 +26,8 @@ typedef struct scan {
 
 bool apr_has_control(const apr_tensor *tensor)
 {
-    const bool is_flat = tensor->dtype == APR_APR_Q4 || tensor->dtype == APR_APR_Q8;
-    return apr_can_encode(tensor->dtype) && !is_flat && apr_tensor_columns(tensor) % apr_dtypes[tensor->dtype].elems_per_block == 0;
+    const apr_dtype_facts *const facts = &apr_dtypes[tensor->dtype];
+    return apr_can_encode(tensor->dtype) && !facts->flat && apr_tensor_columns(tensor) % facts->elems_per_block == 0;
 }
 
 uint64_t apr_control_bytes(const apr_tensor *tensor)

@@ -16,7 +16,7 @@ static apr_status check_tensor(const apr_session *s, const apr_weight_slot *slot
     if (tensor->rank != slot->rank || memcmp(tensor->dims, wanted.dims, (size_t)slot->rank * sizeof *wanted.dims) != 0)
         return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is %s where the hyperparameters say %s", s->model->path, slot->name,
                         apr_dims_text(tensor, have, sizeof have), apr_dims_text(&wanted, want, sizeof want));
-    if (!apr_can_decode(tensor->dtype) || !(apr_dtype_is_float(tensor->dtype) || apr_dtype_is_quantized(tensor->dtype)))
+    if (!apr_can_decode(tensor->dtype) || !apr_dtype_is_weights(tensor->dtype))
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' is %s, which is no type of weights that can be run", s->model->path,
                         slot->name, apr_dtypes[tensor->dtype].name);
     if (tensor->data == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has no data", s->model->path, slot->name);

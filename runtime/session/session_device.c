@@ -23,10 +23,8 @@ apr_status apr_session_open_device(apr_session *s, apr_error *err)
     return s->options.cuda->open(&s->device, s->options.ordinal, &options, err);
 }
 
-static bool is_flat(apr_dtype dtype) { return dtype == APR_APR_Q4 || dtype == APR_APR_Q8; }
-
 /* Rows must be put in order on the way to the device; not so where a row has no bytes of its own. */
-static bool can_reorder(const apr_tensor *tensor) { return tensor->scale == NULL && !is_flat(tensor->dtype); }
+static bool can_reorder(const apr_tensor *tensor) { return tensor->scale == NULL && !apr_dtypes[tensor->dtype].flat; }
 
 static apr_dtype device_dtype(const apr_session *s, const apr_tensor *tensor)
 {

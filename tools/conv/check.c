@@ -99,7 +99,7 @@ static apr_status check_values(report *r, const apr_tensor *tensor, apr_error *e
     int64_t n_bad = 0, first = INT64_MAX;
     bool no_memory = false;
 
-    if (!apr_can_decode(tensor->dtype) || !(apr_dtype_is_float(tensor->dtype) || apr_dtype_is_quantized(tensor->dtype))) return APR_OK;
+    if (!apr_can_decode(tensor->dtype) || !apr_dtype_is_weights(tensor->dtype)) return APR_OK;
 #pragma omp parallel for schedule(dynamic) reduction(+ : n_bad) reduction(min : first) reduction(|| : no_memory)
     for (int64_t i = 0; i < blocks.n_blocks; i++) {
         const int64_t row = i * blocks.rows_per_block, n_rows = apr_block_rows(&blocks, i);

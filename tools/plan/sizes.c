@@ -43,7 +43,7 @@ static uint64_t pad(uint64_t n_bytes) { return apr_align_up(n_bytes, 64); }
 /* Weights and FP8 row scales are two tensors of the file. */
 static uint64_t stored_bytes(const apr_tensor *tensor, apr_dtype to)
 {
-    const bool new_scales = to == APR_F8_E4M3 && tensor->dtype != to;
+    const bool new_scales = apr_dtypes[to].scales == APR_SCALES_BESIDE && tensor->dtype != to;
     const uint64_t scales = new_scales ? (uint64_t)apr_tensor_rows(tensor) * sizeof(float) : 0;
     const uint64_t kept_scales = tensor->dtype == to && tensor->scale != NULL ? tensor->scale->n_bytes : 0;
     return pad(apr_recipe_bytes(tensor, to) - scales) + pad(scales) + pad(kept_scales);
@@ -109,7 +109,7 @@ static uint64_t bytes_of_tensor(const sizing *s, const apr_weight_slot *slot, in
     size_t n = strlen(name);
     if (n > 7 && strcmp(name + n - 7, ".weight") == 0) n -= 7;
     const apr_tensor *const whole = apr_model_find(s->model, name);
-    const bool is_whole = whole != NULL && (apr_dtype_is_float(whole->dtype) || apr_dtype_is_quantized(whole->dtype));
+    const bool is_whole = whole != NULL && apr_dtype_is_weights(whole->dtype);
     for (size_t i = 0; !is_whole && apr_packed_endings[i] != NULL; i++) {
         snprintf(part, sizeof part, "%.*s%s", (int)n, name, apr_packed_endings[i]);
         bytes += bytes_by_name(s, part);

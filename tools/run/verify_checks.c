@@ -107,16 +107,13 @@ char *apr_verify_types_text(const apr_model *model, char *text, size_t capacity)
 
     text[0] = '\0';
     for (size_t i = 0; i < model->n_tensors; i++) {
-        if (model->tensors[i].rank < 2 || !(apr_dtype_is_float(model->tensors[i].dtype) || apr_dtype_is_quantized(model->tensors[i].dtype)))
-            continue;
+        if (model->tensors[i].rank < 2 || !apr_dtype_is_weights(model->tensors[i].dtype)) continue;
         elems[model->tensors[i].dtype] += apr_tensor_elems(&model->tensors[i]);
         n_all += apr_tensor_elems(&model->tensors[i]);
     }
     for (;;) {
-        int most = 0;
-        for (int t = 1; t < APR_DTYPE_COUNT; t++)
-            if (elems[t] > elems[most]) most = t;
-        if (elems[most] == 0 || n + 32 > capacity) return text;
+        const apr_dtype most = apr_dtype_of_most(elems);
+        if (most == APR_DTYPE_COUNT || n + 32 > capacity) return text;
         const double share = 100.0 * (double)elems[most] / (double)n_all;
         n += (size_t)snprintf(text + n, capacity - n, "%s%s %.*f %%", n > 0 ? ", " : "", apr_dtypes[most].name, share < 1.0 ? 1 : 0, share);
         elems[most] = 0;

@@ -47,7 +47,7 @@ cudaError_t launch_find_misfits(float *values, int64_t n_elems, apr_range range,
 apr_misfits misfits_of(const codec_misfits *found); /* both on the host */
 
 template <apr_dtype D> struct block_of;
-#define X(id, name, elems, bytes, ggml, apr, st) \
+#define X(id, name, class_of, elems, bytes, ...) \
     template <> struct block_of<APR_##id> {      \
         typedef apr_block_##id type;             \
         enum { ELEMS = elems };                  \

@@ -8,14 +8,14 @@ static bool has_plain_factors(const apr_tensor *scale)
 
 bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
 {
-    const bool is_flat = matrix->dtype == APR_APR_Q4 || matrix->dtype == APR_APR_Q8;
+    const apr_dtype_facts *const facts = &apr_dtypes[matrix->dtype];
     int64_t n_rows = 1, n_scales = 1;
 
     for (int i = 0; i < matrix->rank - 1; i++) n_rows *= matrix->dims[i];
     v->data = matrix->data;
     v->n_rows = n_rows;
     v->n_in = matrix->rank > 0 ? matrix->dims[matrix->rank - 1] : 1;
-    v->row_bytes = v->n_in / apr_dtypes[matrix->dtype].elems_per_block * apr_dtypes[matrix->dtype].bytes_per_block;
+    v->row_bytes = v->n_in / facts->elems_per_block * facts->bytes_per_block;
     v->step = matrix->pending.kind;
     v->head_rows = v->step != APR_STEP_NONE ? n_rows / matrix->pending.n_heads : 0;
     v->factors = NULL;
@@ -23,7 +23,7 @@ bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
     v->one_factor = true;
     v->factor_rows = v->factor_columns = 1;
     v->matrix_rows = matrix->rank >= 2 ? matrix->dims[matrix->rank - 2] : 1;
-    if (matrix->dtype == APR_APR_Q8) { /* one scale, then the codes */
+    if (facts->scales == APR_SCALES_FIRST) { /* one scale, then the codes */
         v->factors = matrix->data;
         v->data += sizeof(float);
     } else if (matrix->scale != NULL) {
@@ -38,8 +38,7 @@ bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
     if (v->factor_rows > v->matrix_rows) v->factor_rows = v->matrix_rows > 0 ? v->matrix_rows : 1; /* the same, and it fits 32 bits */
     v->factors_high = (v->matrix_rows + v->factor_rows - 1) / v->factor_rows;
     v->factors_wide = (v->n_in + v->factor_columns - 1) / v->factor_columns;
-    return v->n_in > 0 && v->n_in < INT32_MAX && v->n_rows <= UINT32_MAX &&
-           (is_flat || v->n_in % apr_dtypes[matrix->dtype].elems_per_block == 0);
+    return v->n_in > 0 && v->n_in < INT32_MAX && v->n_rows <= UINT32_MAX && (facts->flat || v->n_in % facts->elems_per_block == 0);
 }
 
 static gemv_fn gemv_of_type(apr_dtype dtype)

@@ -45,10 +45,14 @@ static __device__ __forceinline__ float factor_at(const weight_view &v, int64_t 
     return v.factor_dtype == APR_F16 ? half_float(bits) : __uint_as_float(bits << 16);
 }
 
-/* Types whose values have factors beside them. */
-template <apr_dtype D> struct has_factors {
-    static constexpr bool value = D == APR_F8_E4M3 || D == APR_F8_E5M2 || D == APR_APR_Q8;
-};
+/* Types whose values have factors outside their blocks. */
+template <apr_dtype D> struct has_factors;
+#define X(id, name, class_of, elems, bytes, scales, ...)                                                                   \
+    template <> struct has_factors<APR_##id> {                                                                             \
+        static constexpr bool value = APR_SCALES_##scales == APR_SCALES_BESIDE || APR_SCALES_##scales == APR_SCALES_FIRST; \
+    };
+APR_DTYPE_LIST(X)
+#undef X
 
 /* One value of a plain type at any address, for rows that are no whole pieces. APR_Q4 counts from the start of the tensor. */
 template <apr_dtype D> static __device__ __forceinline__ float element(const weight_view &v, int64_t stored, int64_t column)
