@@ -4,42 +4,113 @@
 #include "formats/hf/safetensors.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 
-typedef apr_status (*open_fn)(apr_model *, const char *, apr_error *);
+/* --- the table: one row a format --- */
 
-static apr_status reader_of_file(const char *path, open_fn *open, apr_error *err)
+static bool starts_gguf(const uint8_t *head, size_t n) { return n >= 4 && memcmp(head, "GGUF", 4) == 0; }
+static bool starts_apr(const uint8_t *head, size_t n) { return n >= 4 && memcmp(head, "APR", 3) == 0; }
+static bool starts_safetensors(const uint8_t *head, size_t n) { return n >= 9 && head[8] == '{'; }
+static bool starts_config(const uint8_t *head, size_t n) { return n >= 1 && (head[0] == '{' || head[0] == ' ' || head[0] == '\n'); }
+
+static bool gguf_holds(apr_dtype dtype) { return apr_dtypes[dtype].ggml_id >= 0; }
+static bool safetensors_holds(apr_dtype dtype) { return apr_dtypes[dtype].safetensors_name != NULL; }
+
+typedef struct format_row {
+    apr_format format;
+    const char *ending;                            /* of a file that is written; NULL: a folder, or never written */
+    bool (*starts)(const uint8_t *head, size_t n); /* is this how its files start? Asked in the order of the table */
+    apr_status (*open)(apr_model *, const char *, apr_error *);
+    apr_status (*sink_open)(apr_sink **, const char *, const apr_model *, const apr_sink_options *, apr_error *); /* NULL: only read */
+    apr_status (*losses)(const apr_model *, apr_losses *, apr_error *); /* NULL: it holds all of a model */
+    apr_container container;
+} format_row;
+
+/* What is known by its first bytes stands before what is known by a '{': a count in a header may look like one. */
+static const format_row formats[] = {
+    {.format = APR_FORMAT_APR,
+     .ending = ".apr",
+     .starts = starts_apr,
+     .open = apr_apr_open,
+     .sink_open = apr_apr_sink_open,
+     .container = {.name = "APR"}},
+    {.format = APR_FORMAT_GGUF,
+     .ending = ".gguf",
+     .starts = starts_gguf,
+     .open = apr_gguf_open,
+     .sink_open = apr_gguf_sink_open,
+     .losses = apr_gguf_losses,
+     .container = {.name = "GGUF", .holds = gguf_holds, .vectors_f32 = true}},
+    {.format = APR_FORMAT_SAFETENSORS,
+     .starts = starts_safetensors,
+     .open = apr_safetensors_open,
+     .sink_open = apr_safetensors_sink_open,
+     .losses = apr_hf_losses,
+     .container = {.name = "safetensors", .holds = safetensors_holds}},
+    {.format = APR_FORMAT_CONFIG, .starts = starts_config, .open = apr_config_open, .container = {.name = "config.json"}},
+};
+enum { N_FORMATS = sizeof formats / sizeof *formats };
+
+/* NULL for APR_FORMAT_NONE. */
+static const format_row *row_of(apr_format format)
+{
+    for (int i = 0; i < N_FORMATS; i++)
+        if (formats[i].format == format) return &formats[i];
+    return NULL;
+}
+
+/* The names, or the endings, of the formats that are written: "APR, GGUF, safetensors", ".apr or .gguf". */
+static const char *list_of(char *text, size_t capacity, const char *between_last, bool endings)
+{
+    const char *words[N_FORMATS];
+    size_t n_words = 0, n = 0;
+
+    for (int i = 0; i < N_FORMATS; i++) {
+        const char *const word = endings ? formats[i].ending : formats[i].container.name;
+        if (formats[i].sink_open != NULL && word != NULL) words[n_words++] = word;
+    }
+    text[0] = '\0';
+    for (size_t i = 0; i < n_words && n < capacity; i++)
+        n += (size_t)snprintf(text + n, capacity - n, "%s%s", i == 0 ? "" : i + 1 < n_words ? ", " : between_last, words[i]);
+    return text;
+}
+
+const char *apr_format_endings(char text[APR_FORMAT_TEXT]) { return list_of(text, APR_FORMAT_TEXT, " or ", true); }
+
+/* --- reading --- */
+
+static apr_status row_of_file(const char *path, const format_row **row, apr_error *err)
 {
     unsigned char head[16] = {0};
+    char names[APR_FORMAT_TEXT];
     apr_map map;
     APR_TRY(apr_map_open(&map, path, err));
     const size_t n = map.n_bytes < sizeof head ? map.n_bytes : sizeof head;
     if (n > 0) memcpy(head, map.data, n);
     apr_map_forget(&map); /* the reader opens it again */
 
-    if (n >= 4 && memcmp(head, "GGUF", 4) == 0) *open = apr_gguf_open;
-    else if (n >= 4 && memcmp(head, "APR", 3) == 0) *open = apr_apr_open;
-    else if (n >= 9 && head[8] == '{') *open = apr_safetensors_open;
-    else if (n >= 1 && (head[0] == '{' || head[0] == ' ' || head[0] == '\n')) *open = apr_config_open;
-    else if (n == 0) return apr_fail(err, APR_E_DAMAGED, "%s: the file is empty", path);
-    else
-        return apr_fail(err, APR_E_DAMAGED, "%s: neither GGUF, safetensors, APR nor a config.json (first bytes %02x %02x %02x %02x)", path,
-                        head[0], head[1], head[2], head[3]);
-    return APR_OK;
+    for (*row = formats; *row < formats + N_FORMATS; ++*row)
+        if ((*row)->starts(head, n)) return APR_OK;
+    if (n == 0) return apr_fail(err, APR_E_DAMAGED, "%s: the file is empty", path);
+    return apr_fail(err, APR_E_DAMAGED, "%s: neither %s nor a config.json (first bytes %02x %02x %02x %02x)", path,
+                    list_of(names, sizeof names, ", ", false), head[0], head[1], head[2], head[3]);
 }
 
 apr_status apr_model_open(apr_model *model, const char *path, apr_error *err)
 {
     struct stat st;
-    open_fn open = apr_safetensors_open;
+    const format_row *row = row_of(APR_FORMAT_SAFETENSORS);
 
     *model = (apr_model){0};
     if (stat(path, &st) != 0) return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
-    if (!S_ISDIR(st.st_mode)) APR_TRY(reader_of_file(path, &open, err));
-    return open(model, path, err);
+    if (!S_ISDIR(st.st_mode)) APR_TRY(row_of_file(path, &row, err));
+    return row->open(model, path, err);
 }
+
+/* --- writing --- */
 
 apr_format apr_format_of_path(const char *path)
 {
@@ -48,44 +119,39 @@ apr_format apr_format_of_path(const char *path)
 
     if (*base == '\0' || (stat(path, &st) == 0 && S_ISDIR(st.st_mode))) return APR_FORMAT_SAFETENSORS;
     if (dot == NULL || dot == base) return APR_FORMAT_SAFETENSORS;
-    if (strcasecmp(dot, ".apr") == 0) return APR_FORMAT_APR;
-    if (strcasecmp(dot, ".gguf") == 0) return APR_FORMAT_GGUF;
+    for (int i = 0; i < N_FORMATS; i++)
+        if (formats[i].ending != NULL && strcasecmp(dot, formats[i].ending) == 0) return formats[i].format;
     if (strcasecmp(dot, ".safetensors") == 0 || strcasecmp(dot, ".json") == 0 || strcasecmp(dot, ".bin") == 0) return APR_FORMAT_NONE;
     return APR_FORMAT_SAFETENSORS; /* "Qwen2.5-7B" ends in no file ending */
 }
 
-static bool gguf_holds(apr_dtype dtype) { return apr_dtypes[dtype].ggml_id >= 0; }
-static bool safetensors_holds(apr_dtype dtype) { return apr_dtypes[dtype].safetensors_name != NULL; }
-
 const apr_container *apr_container_of(apr_format format, apr_profile profile)
 {
-    static const apr_container gguf = {.name = "GGUF", .holds = gguf_holds, .vectors_f32 = true};
-    static const apr_container safetensors = {.name = "safetensors", .holds = safetensors_holds};
-    static const apr_container apr = {.name = "APR"};
     static const apr_container aprender = {
         .name = "the aprender profile (f32, f16, bf16, q4_k, q6_k)", .holds = apr_aprender_holds, .vectors_f32 = true, .few_types = true};
-    if (format == APR_FORMAT_GGUF) return &gguf;
-    if (format == APR_FORMAT_SAFETENSORS) return &safetensors;
-    return profile == APR_PROFILE_APRENDER ? &aprender : &apr;
+    if (format == APR_FORMAT_APR && profile == APR_PROFILE_APRENDER) return &aprender;
+    const format_row *const row = row_of(format);
+    return &(row != NULL ? row : row_of(APR_FORMAT_APR))->container;
 }
 
 const char *apr_format_name(apr_format format)
 {
-    static const char *const names[] = {[APR_FORMAT_NONE] = "none",
-                                        [APR_FORMAT_GGUF] = "GGUF",
-                                        [APR_FORMAT_SAFETENSORS] = "safetensors",
-                                        [APR_FORMAT_APR] = "APR",
-                                        [APR_FORMAT_CONFIG] = "config.json"};
-    return names[format];
+    const format_row *const row = row_of(format);
+    return row != NULL ? row->container.name : "none";
+}
+
+const char *apr_format_ending(apr_format format)
+{
+    const format_row *const row = row_of(format);
+    return row != NULL ? row->ending : NULL;
 }
 
 apr_status apr_sink_losses(apr_format format, const apr_model *layout, apr_losses *losses, apr_error *err)
 {
+    const format_row *const row = row_of(format);
     if (layout->left_behind != NULL)
         APR_TRY(apr_loss_add(losses, APR_NOTE, err, "beside the weights lie files that are not taken along: %s", layout->left_behind));
-    if (format == APR_FORMAT_GGUF) return apr_gguf_losses(layout, losses, err);
-    if (format == APR_FORMAT_SAFETENSORS) return apr_hf_losses(layout, losses, err);
-    return APR_OK; /* an APR file holds all of a model */
+    return row != NULL && row->losses != NULL ? row->losses(layout, losses, err) : APR_OK;
 }
 
 static apr_status refuse_losses(apr_format format, const char *path, const apr_model *layout, apr_error *err)
@@ -101,18 +167,14 @@ apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, c
                          apr_error *err)
 {
     static const apr_sink_options defaults;
+    const format_row *const row = row_of(format);
+    char endings[APR_FORMAT_TEXT];
 
     *sink = NULL;
     if (options == NULL) options = &defaults;
     if (!options->allow_loss) APR_TRY(refuse_losses(format, path, layout, err));
-    switch (format) {
-    case APR_FORMAT_GGUF: return apr_gguf_sink_open(sink, path, layout, options, err);
-    case APR_FORMAT_SAFETENSORS: return apr_safetensors_sink_open(sink, path, layout, options, err);
-    case APR_FORMAT_APR: return apr_apr_sink_open(sink, path, layout, options, err);
-    case APR_FORMAT_NONE:
-    case APR_FORMAT_CONFIG: break;
-    }
-    return apr_fail(err, APR_E_USAGE, "%s: give an output ending in .apr or .gguf, or a directory", path);
+    if (row != NULL && row->sink_open != NULL) return row->sink_open(sink, path, layout, options, err);
+    return apr_fail(err, APR_E_USAGE, "%s: give an output ending in %s, or a directory", path, apr_format_endings(endings));
 }
 
 apr_status apr_sink_put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_error *err)

@@ -43,10 +43,14 @@ void apr_sink_abandon(apr_sink *sink); /* NULL is fine */
 /* Bytes the finished file(s) will have. */
 uint64_t apr_sink_total_bytes(const apr_sink *sink);
 
-/* .apr, .gguf, or a directory (a name that ends in '/', is a directory, or has no known ending): APR_FORMAT_NONE when
+/* By its ending, or a directory (a name that ends in '/', is a directory, or has no known ending): APR_FORMAT_NONE when
  * the name ends in something else that looks like a file ending. */
 apr_format apr_format_of_path(const char *path);
-const char *apr_format_name(apr_format format); /* "APR", "GGUF", "safetensors", ... */
+const char *apr_format_name(apr_format format);   /* "APR", "GGUF", "safetensors", ... */
+const char *apr_format_ending(apr_format format); /* ".apr"; NULL: a folder, or not written at all */
+/* ".apr or .gguf", for sentences; returns text. */
+enum { APR_FORMAT_TEXT = 64 };
+const char *apr_format_endings(char text[APR_FORMAT_TEXT]);
 
 /* What a file of that format and profile can hold, for whoever decides types. */
 typedef struct apr_container {

@@ -275,13 +275,15 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
 static apr_status check_formats(const apr_model *source, const char *in, const char *out, apr_format expect, apr_format produce,
                                 apr_format *format, apr_error *err)
 {
+    const char *const ending = apr_format_ending(produce);
+    char endings[APR_FORMAT_TEXT];
+
     *format = apr_format_of_path(out);
-    if (*format == APR_FORMAT_NONE || (produce != APR_FORMAT_NONE && *format != produce))
-        return apr_fail(err, APR_E_USAGE, "%s: OUT must %s", out,
-                        produce == APR_FORMAT_APR           ? "end in .apr"
-                        : produce == APR_FORMAT_GGUF        ? "end in .gguf"
-                        : produce == APR_FORMAT_SAFETENSORS ? "be a directory"
-                                                            : "end in .apr or .gguf, or be a directory");
+    if (produce != APR_FORMAT_NONE && *format != produce)
+        return ending != NULL ? apr_fail(err, APR_E_USAGE, "%s: OUT must end in %s", out, ending)
+                              : apr_fail(err, APR_E_USAGE, "%s: OUT must be a directory", out);
+    if (*format == APR_FORMAT_NONE)
+        return apr_fail(err, APR_E_USAGE, "%s: OUT must end in %s, or be a directory", out, apr_format_endings(endings));
     if (expect != APR_FORMAT_NONE && source->format != expect)
         return apr_fail(err, APR_E_USAGE, "%s is %s, not %s; 'aprconv convert IN OUT' takes any", in, apr_format_name(source->format),
                         apr_format_name(expect));
@@ -293,7 +295,7 @@ static apr_status check_formats(const apr_model *source, const char *in, const c
 static apr_status open_outputs(outcome *o, const apr_output_options *output, apr_format format, apr_error *err)
 {
     if (output->report != NULL) APR_TRY(apr_out_renew(&o->report, output->report, report_mark, err));
-    return output->dry_run ? apr_out_may_be(o->out, format == APR_FORMAT_SAFETENSORS, err) : APR_OK;
+    return output->dry_run ? apr_out_may_be(o->out, apr_format_ending(format) == NULL, err) : APR_OK;
 }
 
 static apr_status close_report(outcome *o, apr_status status, apr_error *err)
