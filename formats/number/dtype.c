@@ -102,7 +102,7 @@ double apr_dtype_bits(apr_dtype dtype) { return 8.0 * apr_dtypes[dtype].bytes_pe
 
 bool apr_dtype_precedes(apr_dtype a, apr_dtype b)
 {
-    const bool a_is_block = is_of(a, APR_CLASS_BLOCK), b_is_block = is_of(b, APR_CLASS_BLOCK);
+    const bool a_is_block = apr_dtypes[a].class_of == APR_CLASS_BLOCK, b_is_block = apr_dtypes[b].class_of == APR_CLASS_BLOCK;
     const unsigned a_id = (unsigned)apr_dtypes[a].ggml_id, b_id = (unsigned)apr_dtypes[b].ggml_id; /* -1 comes last */
 
     if (a_is_block != b_is_block) return b_is_block;
