@@ -13,7 +13,7 @@ ifeq ($(MAKELEVEL)$(filter -j% --jobserver%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 build     := --no-print-directory -Otarget $(if $Q,-s)
-run_goals := demo test unit cli fuzz-replay asan tsan fuzz check-memory check-kills bench check-archs check-gpu
+run_goals := demo test unit cli fuzz-replay asan tsan toys fuzz check-memory check-kills bench check-archs check-gpu
 before    :=
 $(foreach goal,$(filter $(run_goals),$(MAKECMDGOALS)),$(eval $(goal): | $(before))$(eval before := $(goal)))
 
@@ -89,6 +89,9 @@ fuzz-build: deps-dev ## all fuzz targets and the libraries they need: build/fuzz
 fuzz: fuzz-build ## fuzz everything that reads foreign bytes, FUZZ_SECONDS (60) each; finds are kept in build/fuzz
 	@tests/fuzz_all.sh build/fuzz-clang/fuzz build/fuzz -s $(or $(FUZZ_SECONDS),60)
 
+toys: ## add a toy dtype, file format, ... to copies of the checkout, and compare README with what that took
+	@$(MAKE) $(build) all
+	@tests/toys.sh
 check-memory: ## a 4 GB checkpoint in under 128 MiB, and killed on the way (needs 9 GB of disk)
 	@$(MAKE) $(build) all $B/bench_synth
 	@tests/memory.sh $B
