@@ -51,7 +51,7 @@ SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 
 .DEFAULT_GOAL := all
 .SECONDARY:
-.PHONY: all $(run_goals) fuzz-build test-programs deps deps-dev doctor layers format lint install clean help cuda FORCE
+.PHONY: all $(run_goals) fuzz-build test-programs deps deps-dev doctor layers rooms format lint install clean help cuda FORCE
 
 all: $(TOOLS) ## build the four tools into build/release
 
@@ -223,6 +223,9 @@ check-gpu: deps ## the tests that need a GPU; says so where there is none
 
 layers: ## fail if a room includes what it may not, or files include each other in a circle
 	@tests/layers.sh
+
+rooms: ## figures of the rooms: files, lines, longest file and function, who includes whom
+	@tests/layers.sh --rooms
 
 format: ## rewrite the sources in the project's style
 	clang-format -i $(SOURCES)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# layers.sh [--table] - fails when a file includes a room that its own may not, or when files include each other in a circle.
+# layers.sh [--table | --rooms] - fails when a file includes a room that its own may not, or when files include each other in a
+# circle. --table prints who may include whom; --rooms what is: files, lines, the longest file and function, and who it includes.
 #
 # A room is a folder with sources; a line says what it may include besides itself, and a name stands for that folder alone.
 # A room that has rooms of its own is also what they share: its headers lie below them, its other files above.
@@ -32,6 +33,28 @@ runtime/check            formats/base formats/number formats/model kernels runti
 '
 cd "$(dirname "$0")/.." || exit 2
 [ "$1" != --table ] || { printf '%s' "$table"; exit 0; }
+# Functions run from a '{' in the first column to a '}' there; their name stands in the lines before, in front of a '('.
+longest_function() {
+    awk '
+        FNR == 1 {start = 0; name = ""}
+        {line = $0; gsub(/__(attribute|launch_bounds)__\(+[^()]*(\([^()]*\))*\)+ */, "", line)}
+        line ~ /^[A-Za-z_].*\(/ && line !~ /;$/ {name = line; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)}
+        /^\{/ {start = FNR}
+        /^\}/ {if (start && FNR - start + 1 > most) {most = FNR - start + 1; longest = name} start = 0}
+        END {if (most) printf "%s (%d)", longest, most; else printf "-"}' "$@"
+}
+rooms() {
+    printf '%-24s %5s %6s  %-34s %-38s %s\n' room files lines 'longest file' 'longest function' includes
+    for room in $(printf '%s' "$table" | awk 'NF {print $1}') tools $(cd tools && ls -d */ | sed 's|^|tools/|; s|/$||'); do
+        files=$(git ls-files "$room" | awk -v n="$(echo "$room/" | tr -dc / | wc -c)" -F/ 'NF == n + 1 && /\.(c|h|cu|cuh)$/')
+        [ -n "$files" ] || continue
+        lines=$(cat $files | wc -l)
+        longest=$(wc -l $files | grep -v ' total$' | sort -rn | head -n 1 | awk '{n = $1; sub(/.*\//, "", $2); print $2 " (" n ")"}')
+        includes=$(sed -nE 's|^ *# *include "([^"]+)/[^/"]+".*|\1|p' $files | sort -u | grep -vx "$room" | tr '\n' ' ')
+        printf '%-24s %5d %6d  %-34s %-38s %s\n' "$room" "$(echo "$files" | wc -l)" "$lines" "$longest" "$(longest_function $files)" "${includes% }"
+    done
+}
+[ "$1" != --rooms ] || { rooms; exit 0; }
 bad=$(mktemp) && edges=$(mktemp) || exit 2
 trap 'rm -f "$bad" "$edges"' EXIT
 grep -rnE '^ *# *include "' --include='*.c' --include='*.h' --include='*.cu' --include='*.cuh' formats kernels quant convert runtime tools |
