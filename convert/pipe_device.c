@@ -1,8 +1,8 @@
-/* pipe_device.c - the bytes' way through a GPU: threads fill lanes, the device encodes, the caller's thread writes, all at once.
+/* pipe_device.c - the bytes' way through a GPU: threads fill workers, the device encodes, the caller's thread writes, all at once.
  *
- * A job is up to 4 Mi values of one tensor. Jobs are numbered through all tensors that the device converts; job k uses lane
- * k % LANES. Fillers take the next number, wait for its lane to be written out, copy the source into it and start it. The
- * thread of the pipe waits for the jobs in their order and puts their bytes into the sink. Memory is the lanes', whatever the
+ * A job is up to 4 Mi values of one tensor. Jobs are numbered through all tensors that the device converts; job k uses worker
+ * k % WORKERS. Fillers take the next number, wait for its worker to be written out, copy the source into it and start it. The
+ * thread of the pipe waits for the jobs in their order and puts their bytes into the sink. Memory is the workers', whatever the
  * model's size. */
 #include "convert/pipe_internal.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LANES = 8, FILLERS = 6, JOB_ELEMS = 4 * 1024 * 1024, SMALL_ELEMS = APR_PIECE_ELEMS }; /* small tensors are not worth a trip */
+enum { WORKERS = 8, FILLERS = 6, JOB_ELEMS = 4 * 1024 * 1024, SMALL_ELEMS = APR_PIECE_ELEMS }; /* small tensors are not worth a trip */
 
 /* What the device does with one item. */
 typedef struct task {
@@ -23,12 +23,12 @@ typedef struct task {
     int64_t factors_wide, factors_group; /* factors a row, and columns that share one; 0: none */
 } task;
 
-typedef struct lane {
-    apr_cuda_lane *lane;
+typedef struct worker {
+    apr_cuda_worker *worker;
     int64_t job; /* started, or failed to start; -1: none yet */
     apr_status status;
     apr_error err;
-} lane;
+} worker;
 
 struct apr_pipe_device {
     apr_pipe *pipe;
@@ -37,10 +37,10 @@ struct apr_pipe_device {
     task *tasks; /* [n_items] */
     size_t n_items;
     int64_t n_jobs;
-    lane lanes[LANES];
+    worker workers[WORKERS];
     pthread_t fillers[FILLERS];
     int n_fillers;
-    pthread_mutex_t mutex; /* for all below, and the lanes' job, status and err */
+    pthread_mutex_t mutex; /* for all below, and the workers' job, status and err */
     pthread_cond_t changed;
     int64_t next_job, n_written;
     bool stop;
@@ -80,10 +80,10 @@ static task plan_task(const apr_cuda_codecs *codecs, const apr_pipe_item *item, 
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Lanes for the largest job there is. */
-static apr_cuda_lane_sizes sizes_of(const apr_pipe_device *d)
+/* Workers for the largest job there is. */
+static apr_cuda_worker_sizes sizes_of(const apr_pipe_device *d)
 {
-    apr_cuda_lane_sizes s = {0};
+    apr_cuda_worker_sizes s = {0};
     for (size_t i = 0; i < d->n_items; i++) {
         const task *const k = &d->tasks[i];
         if (!k->taken) continue;
@@ -118,8 +118,8 @@ static void row_factors(const apr_tensor *t, int64_t row, int64_t wide, float *f
     for (int64_t i = 1; i < wide && only_one; i++) factors[i] = factors[0];
 }
 
-/* Copies the source of units [first, first + n) into the lane, rows in their logical order. Returns its bytes. */
-static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_lane *to)
+/* Copies the source of units [first, first + n) into the worker, rows in their logical order. Returns its bytes. */
+static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_worker *to)
 {
     const apr_tensor *const t = &k->cut.array;
     const size_t head =
@@ -152,7 +152,7 @@ static int64_t units_of_job(const task *k, int64_t job)
 static apr_status start_job(apr_pipe_device *d, size_t item, int64_t job, apr_error *err)
 {
     const task *const k = &d->tasks[item];
-    apr_cuda_lane *const to = d->lanes[job % LANES].lane;
+    apr_cuda_worker *const to = d->workers[job % WORKERS].worker;
     const int64_t n = units_of_job(k, job);
     const apr_cuda_piece piece = {.from = d->items[item].from->dtype,
                                   .to = d->items[item].to,
@@ -166,18 +166,18 @@ static apr_status start_job(apr_pipe_device *d, size_t item, int64_t job, apr_er
     return d->codecs->start(to, &piece, err);
 }
 
-/* Waits until the next job may use its lane; -1 when there is no more. */
+/* Waits until the next job may use its worker; -1 when there is no more. */
 static int64_t take_job(apr_pipe_device *d)
 {
     pthread_mutex_lock(&d->mutex);
     const int64_t job = d->next_job < d->n_jobs ? d->next_job++ : -1;
-    while (job >= 0 && !d->stop && job - d->n_written >= LANES) pthread_cond_wait(&d->changed, &d->mutex);
+    while (job >= 0 && !d->stop && job - d->n_written >= WORKERS) pthread_cond_wait(&d->changed, &d->mutex);
     const bool stop = d->stop;
     pthread_mutex_unlock(&d->mutex);
     return stop ? -1 : job;
 }
 
-static void *fill_lanes(void *context)
+static void *fill_workers(void *context)
 {
     apr_pipe_device *const d = context;
     size_t item = 0;
@@ -186,7 +186,7 @@ static void *fill_lanes(void *context)
         apr_error err = {0};
         while (!d->tasks[item].taken || job >= d->tasks[item].first_job + d->tasks[item].n_jobs) item++;
         const apr_status status = start_job(d, item, job, &err);
-        lane *const l = &d->lanes[job % LANES];
+        worker *const l = &d->workers[job % WORKERS];
         pthread_mutex_lock(&d->mutex);
         l->job = job;
         l->status = status;
@@ -206,19 +206,19 @@ apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe
     *d = (apr_pipe_device){.pipe = p, .codecs = p->options->codecs, .items = items, .n_items = n_items};
     pthread_mutex_init(&d->mutex, NULL);
     pthread_cond_init(&d->changed, NULL);
-    for (int i = 0; i < LANES; i++) d->lanes[i].job = -1;
+    for (int i = 0; i < WORKERS; i++) d->workers[i].job = -1;
     d->tasks = calloc(n_items + 1, sizeof *d->tasks);
     if (d->tasks == NULL) return apr_no_memory(err, "the way through the device");
     for (size_t i = 0; i < n_items; i++) {
         d->tasks[i] = plan_task(d->codecs, &items[i], d->n_jobs);
         d->n_jobs += d->tasks[i].n_jobs;
     }
-    const apr_cuda_lane_sizes sizes = sizes_of(d);
-    const int n_lanes = d->n_jobs < LANES ? (int)d->n_jobs : LANES;
-    if (n_lanes > 0) APR_TRY(d->codecs->room(p->options->device, &sizes, n_lanes, err));
-    for (int i = 0; i < n_lanes; i++) APR_TRY(d->codecs->open_lane(p->options->device, &sizes, &d->lanes[i].lane, err));
+    const apr_cuda_worker_sizes sizes = sizes_of(d);
+    const int n_workers = d->n_jobs < WORKERS ? (int)d->n_jobs : WORKERS;
+    if (n_workers > 0) APR_TRY(d->codecs->room(p->options->device, &sizes, n_workers, err));
+    for (int i = 0; i < n_workers; i++) APR_TRY(d->codecs->open_worker(p->options->device, &sizes, &d->workers[i].worker, err));
     while (d->n_fillers < FILLERS && d->n_fillers < d->n_jobs) {
-        if (pthread_create(&d->fillers[d->n_fillers], NULL, fill_lanes, d) != 0)
+        if (pthread_create(&d->fillers[d->n_fillers], NULL, fill_workers, d) != 0)
             return apr_fail(err, APR_E_MEMORY, "no thread could be started for the conversion");
         d->n_fillers++;
     }
@@ -230,20 +230,20 @@ bool apr_pipe_device_takes(const apr_pipe_device *device, size_t item) { return 
 /* Waits until a job has been started, and then for its end. */
 static apr_status await_job(apr_pipe_device *d, int64_t job, apr_misfits *misfits, apr_error *err)
 {
-    lane *const l = &d->lanes[job % LANES];
+    worker *const l = &d->workers[job % WORKERS];
     pthread_mutex_lock(&d->mutex);
     while (l->job != job) pthread_cond_wait(&d->changed, &d->mutex);
     const apr_status status = l->status;
     if (status != APR_OK && err != NULL) *err = l->err;
     pthread_mutex_unlock(&d->mutex);
-    return status != APR_OK ? status : d->codecs->wait(l->lane, misfits, err);
+    return status != APR_OK ? status : d->codecs->wait(l->worker, misfits, err);
 }
 
 static apr_status put_job(apr_pipe_device *d, size_t item_number, int64_t job, apr_error *err)
 {
     const task *const k = &d->tasks[item_number];
     apr_pipe_item *const item = &d->items[item_number];
-    const apr_cuda_lane *const l = d->lanes[job % LANES].lane;
+    const apr_cuda_worker *const l = d->workers[job % WORKERS].worker;
     const int64_t first = first_unit(k, job), n = units_of_job(k, job), first_piece = (job - k->first_job) * k->pieces_per_job;
     const int64_t pieces = (n + k->cut.units_per_piece - 1) / k->cut.units_per_piece;
     apr_misfits misfits;
@@ -280,7 +280,7 @@ void apr_pipe_device_stop(apr_pipe_device *d)
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->mutex);
     for (int i = 0; i < d->n_fillers; i++) pthread_join(d->fillers[i], NULL);
-    for (int i = 0; i < LANES; i++) d->codecs->close_lane(d->lanes[i].lane);
+    for (int i = 0; i < WORKERS; i++) d->codecs->close_worker(d->workers[i].worker);
     pthread_cond_destroy(&d->changed);
     pthread_mutex_destroy(&d->mutex);
     free(d->tasks);

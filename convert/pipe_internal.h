@@ -45,7 +45,7 @@ apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, 
 
 typedef struct apr_pipe_device apr_pipe_device;
 
-/* Opens lanes on the options' device and starts threads that fill them, in the order of the items. */
+/* Opens workers on the options' device and starts threads that fill them, in the order of the items. */
 apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe_item *items, size_t n_items, apr_error *err);
 /* Does the device convert that item? Then the next call for it must be apr_pipe_device_item, in the order of the items. */
 bool apr_pipe_device_takes(const apr_pipe_device *device, size_t item);

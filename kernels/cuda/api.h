@@ -53,19 +53,19 @@ typedef enum {
 
 /* --- codecs: kernels/ref's bytes, made on the device --- */
 
-/* One lane of a pipeline: a stream, pinned host memory and as much on the device. What is started on it runs while others are
- * filled. A lane belongs to one thread at a time; lanes may be used side by side. */
-typedef struct apr_cuda_lane {
+/* One worker of a pipeline: a stream, pinned host memory and as much on the device. What is started on it runs while others are
+ * filled. A worker belongs to one thread at a time; workers may be used side by side. */
+typedef struct apr_cuda_worker {
     uint8_t *in;       /* [sizes.in_bytes] the source's blocks */
     float *factors;    /* [sizes.n_factors] of decoded values, see apr_cuda_piece */
     uint8_t *out;      /* [sizes.out_bytes] the encoded blocks */
     float *row_scales; /* [sizes.n_rows] of FP8 rows */
-} apr_cuda_lane;
+} apr_cuda_worker;
 
-typedef struct apr_cuda_lane_sizes {
+typedef struct apr_cuda_worker_sizes {
     size_t in_bytes, out_bytes;
     int64_t n_elems, n_factors, n_rows; /* at most, in one piece */
-} apr_cuda_lane_sizes;
+} apr_cuda_worker_sizes;
 
 /* Values to decode and encode: n_elems of them in in_bytes, whole blocks of `to`. Decoded value i is multiplied by
  * factors[i / columns * factors_wide + i % columns / factors_group]. FP8 is made of rows of `columns` with a scale each. */
@@ -81,17 +81,18 @@ typedef struct apr_cuda_piece {
 typedef struct apr_cuda_codecs {
     bool (*decodes)(apr_dtype dtype);
     bool (*encodes)(apr_dtype dtype);
-    /* Are so many lanes of these sizes free on the device? APR_E_MEMORY: no, with both numbers. */
-    apr_status (*room)(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, int n_lanes, apr_error *err);
-    apr_status (*open_lane)(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, apr_cuda_lane **lane, apr_error *err);
-    void (*close_lane)(apr_cuda_lane *lane); /* NULL is fine */
+    /* Are so many workers of these sizes free on the device? APR_E_MEMORY: no, with both numbers. */
+    apr_status (*room)(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, int n_workers, apr_error *err);
+    apr_status (*open_worker)(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, apr_cuda_worker **worker, apr_error *err);
+    void (*close_worker)(apr_cuda_worker *worker); /* NULL is fine */
     /* Queues upload, decoding, encoding and download, and returns. */
-    apr_status (*start)(apr_cuda_lane *lane, const apr_cuda_piece *piece, apr_error *err);
+    apr_status (*start)(apr_cuda_worker *worker, const apr_cuda_piece *piece, apr_error *err);
     /* Until out and row_scales are there. misfits: among the decoded values. */
-    apr_status (*wait)(apr_cuda_lane *lane, apr_misfits *misfits, apr_error *err);
+    apr_status (*wait)(apr_cuda_worker *worker, apr_misfits *misfits, apr_error *err);
     /* For figures: seconds of decoding and of encoding the last piece once more, without the way there and back, and bytes per
      * second (read and written) of a copy on the device. Medians of n_times. */
-    apr_status (*measure)(apr_cuda_lane *lane, int n_times, double *decode_s, double *encode_s, double *copy_bytes_per_s, apr_error *err);
+    apr_status (*measure)(apr_cuda_worker *worker, int n_times, double *decode_s, double *encode_s, double *copy_bytes_per_s,
+                          apr_error *err);
 } apr_cuda_codecs;
 
 typedef struct apr_cuda_api {

@@ -1,4 +1,4 @@
-/* test_pipe_device.c - the way through a device with lanes that are really the host: same bytes and figures as without, in
+/* test_pipe_device.c - the way through a device with workers that are really the host: same bytes and figures as without, in
  * bounded memory, and failures that come out as their sentence. */
 #include "convert/pipe.h"
 
@@ -16,81 +16,81 @@
 
 /* ---- a device made of the reference codecs ---- */
 
-typedef struct fake_lane {
-    apr_cuda_lane lane; /* first */
-    apr_cuda_lane_sizes sizes;
+typedef struct fake_worker {
+    apr_cuda_worker worker; /* first */
+    apr_cuda_worker_sizes sizes;
     apr_cuda_piece piece;
     bool started;
-} fake_lane;
+} fake_worker;
 
 static int n_open, n_most, n_started, fail_at; /* fail_at: the piece whose start fails; 0: none */
 
 static bool decodes(apr_dtype dtype) { return apr_can_decode(dtype) && dtype != APR_IQ4_NL; }
 
-static int lanes_free = 1000; /* room for so many on the device */
+static int workers_free = 1000; /* room for so many on the device */
 
-static apr_status room(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, int n_lanes, apr_error *err)
+static apr_status room(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, int n_workers, apr_error *err)
 {
     (void)device, (void)sizes;
-    return n_lanes <= lanes_free ? APR_OK : apr_fail(err, APR_E_MEMORY, "the device is full");
+    return n_workers <= workers_free ? APR_OK : apr_fail(err, APR_E_MEMORY, "the device is full");
 }
 
-static apr_status open_lane(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, apr_cuda_lane **lane, apr_error *err)
+static apr_status open_worker(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, apr_cuda_worker **worker, apr_error *err)
 {
-    fake_lane *const l = calloc(1, sizeof *l);
+    fake_worker *const l = calloc(1, sizeof *l);
     (void)device, (void)err;
     assert_non_null(l);
     l->sizes = *sizes;
-    l->lane = (apr_cuda_lane){.in = malloc(sizes->in_bytes + 1),
-                              .factors = malloc((size_t)sizes->n_factors * sizeof(float) + 1),
-                              .out = malloc(sizes->out_bytes + 1),
-                              .row_scales = malloc((size_t)sizes->n_rows * sizeof(float) + 1)};
-    *lane = &l->lane;
+    l->worker = (apr_cuda_worker){.in = malloc(sizes->in_bytes + 1),
+                                  .factors = malloc((size_t)sizes->n_factors * sizeof(float) + 1),
+                                  .out = malloc(sizes->out_bytes + 1),
+                                  .row_scales = malloc((size_t)sizes->n_rows * sizeof(float) + 1)};
+    *worker = &l->worker;
     n_most = ++n_open > n_most ? n_open : n_most;
     return APR_OK;
 }
 
-static void close_lane(apr_cuda_lane *lane)
+static void close_worker(apr_cuda_worker *worker)
 {
-    if (lane == NULL) return;
-    free(lane->in);
-    free(lane->factors);
-    free(lane->out);
-    free(lane->row_scales);
-    free(lane);
+    if (worker == NULL) return;
+    free(worker->in);
+    free(worker->factors);
+    free(worker->out);
+    free(worker->row_scales);
+    free(worker);
     n_open--;
 }
 
-static apr_status start(apr_cuda_lane *lane, const apr_cuda_piece *piece, apr_error *err)
+static apr_status start(apr_cuda_worker *worker, const apr_cuda_piece *piece, apr_error *err)
 {
-    fake_lane *const l = (fake_lane *)lane;
+    fake_worker *const l = (fake_worker *)worker;
     if (__atomic_add_fetch(&n_started, 1, __ATOMIC_RELAXED) == fail_at) return apr_fail(err, APR_E_DEVICE, "the device broke");
     const bool flat = piece->from == APR_APR_Q8; /* without the scale that apr_row_bytes counts */
     if (piece->in_bytes != (size_t)(flat ? piece->n_elems : apr_row_bytes(piece->from, piece->n_elems)))
         return apr_fail(err, APR_E_USAGE, "not the bytes of the piece");
     if (piece->n_elems > l->sizes.n_elems || piece->in_bytes > l->sizes.in_bytes)
-        return apr_fail(err, APR_E_USAGE, "too large for the lane");
+        return apr_fail(err, APR_E_USAGE, "too large for the worker");
     l->piece = *piece;
     return APR_OK;
 }
 
-static apr_status wait_lane(apr_cuda_lane *lane, apr_misfits *misfits, apr_error *err)
+static apr_status wait_worker(apr_cuda_worker *worker, apr_misfits *misfits, apr_error *err)
 {
-    fake_lane *const l = (fake_lane *)lane;
+    fake_worker *const l = (fake_worker *)worker;
     const apr_cuda_piece *const p = &l->piece;
     const apr_dtype from = p->from == APR_APR_Q8 ? APR_I8 : p->from; /* the factor is beside it */
     float *const values = malloc((size_t)p->n_elems * sizeof *values);
     (void)err;
     assert_non_null(values);
-    apr_ref_codecs[from].decode(lane->in, values, p->n_elems);
+    apr_ref_codecs[from].decode(worker->in, values, p->n_elems);
     for (int64_t i = 0; i < p->n_elems && p->factors_wide > 0; i++)
-        values[i] *= lane->factors[i / p->columns * p->factors_wide + i % p->columns / p->factors_group];
+        values[i] *= worker->factors[i / p->columns * p->factors_wide + i % p->columns / p->factors_group];
     *misfits = apr_find_misfits(values, p->n_elems, p->to);
     assert_memory_equal(&p->range, &(apr_range[]){apr_encode_range(p->to)}, 2 * sizeof(float));
     if (p->saturate) apr_saturate(values, values, p->n_elems, p->to);
-    if (p->to != APR_F8_E4M3) apr_ref_codecs[p->to].encode(values, lane->out, p->n_elems);
+    if (p->to != APR_F8_E4M3) apr_ref_codecs[p->to].encode(values, worker->out, p->n_elems);
     for (int64_t r = 0; p->to == APR_F8_E4M3 && r < p->n_elems / p->columns; r++)
-        apr_encode_fp8_row(values + r * p->columns, lane->out + r * p->columns, &lane->row_scales[r], p->columns);
+        apr_encode_fp8_row(values + r * p->columns, worker->out + r * p->columns, &worker->row_scales[r], p->columns);
     free(values);
     return APR_OK;
 }
@@ -98,10 +98,10 @@ static apr_status wait_lane(apr_cuda_lane *lane, apr_misfits *misfits, apr_error
 static const apr_cuda_codecs fake = {.decodes = decodes,
                                      .encodes = apr_can_encode,
                                      .room = room,
-                                     .open_lane = open_lane,
-                                     .close_lane = close_lane,
+                                     .open_worker = open_worker,
+                                     .close_worker = close_worker,
                                      .start = start,
-                                     .wait = wait_lane};
+                                     .wait = wait_worker};
 
 /* ---- a sink that remembers ---- */
 
@@ -260,13 +260,13 @@ static void a_full_device_is_refused_before_anything_is_allocated(void **state)
     memory_sink s = new_sink(1 << 25);
     (void)state;
     make_fixture(&f);
-    lanes_free = 3;
+    workers_free = 3;
     n_most = 0;
     assert_int_equal(run(&f, &s, true, false, &err), APR_E_MEMORY);
     assert_string_equal(err.text, "the device is full");
     assert_int_equal(n_most, 0);
     assert_int_equal(s.n, 0);
-    lanes_free = 1000;
+    workers_free = 1000;
     free(s.bytes);
     close_fixture(&f);
 }

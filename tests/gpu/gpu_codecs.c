@@ -19,9 +19,9 @@ enum { PIECE = 1 << 20, COLUMNS = 1024, MEASURED = 1 << 26 };
 typedef struct bench {
     const apr_cuda_codecs *codecs;
     apr_cuda_device *device;
-    apr_cuda_lane *lane; /* of PIECE values */
-    float *values;       /* [PIECE] */
-    uint8_t *bytes;      /* [PIECE * 8] what the reference makes */
+    apr_cuda_worker *worker; /* of PIECE values */
+    float *values;           /* [PIECE] */
+    uint8_t *bytes;          /* [PIECE * 8] what the reference makes */
     int n_failed;
     int64_t n_compared, n_beyond; /* values */
 } bench;
@@ -114,10 +114,10 @@ static void fill(float *values, const struct distribution *of, uint64_t seed)
 static apr_misfits run_piece(const bench *b, const apr_cuda_piece *piece, const void *in)
 {
     apr_misfits misfits;
-    memcpy(b->lane->in, in, piece->in_bytes);
-    memset(b->lane->out, 0xa5, (size_t)apr_row_bytes(piece->to, piece->n_elems));
-    must(b->codecs->start(b->lane, piece, &err));
-    must(b->codecs->wait(b->lane, &misfits, &err));
+    memcpy(b->worker->in, in, piece->in_bytes);
+    memset(b->worker->out, 0xa5, (size_t)apr_row_bytes(piece->to, piece->n_elems));
+    must(b->codecs->start(b->worker, piece, &err));
+    must(b->codecs->wait(b->worker, &misfits, &err));
     return misfits;
 }
 
@@ -162,13 +162,13 @@ static void check_encode(bench *b, apr_dtype to, bool saturate, const char *of)
     reference_encode(b, to, row_scales);
     b->n_compared += PIECE;
     for (size_t i = 0; i < n_bytes; i++)
-        if (b->bytes[i] != b->lane->out[i]) {
+        if (b->bytes[i] != b->worker->out[i]) {
             const int64_t block_bytes = apr_dtypes[to].bytes_per_block, block = (int64_t)i / block_bytes;
             say_different(b, "encoding", to, of, i);
             printf("  block %lld byte %lld\n", (long long)block, (long long)((int64_t)i % block_bytes));
             return;
         }
-    if (to == APR_F8_E4M3 && memcmp(row_scales, b->lane->row_scales, sizeof row_scales) != 0) say_different(b, "scales of", to, of, 0);
+    if (to == APR_F8_E4M3 && memcmp(row_scales, b->worker->row_scales, sizeof row_scales) != 0) say_different(b, "scales of", to, of, 0);
 }
 
 /* Bits, where a number; that it is none, where not: what is left of a NaN after arithmetic is not defined. */
@@ -182,7 +182,7 @@ static void check_decode(bench *b, apr_dtype from, const uint8_t *bytes, int64_t
     run_piece(b, &piece, bytes);
     b->n_compared += n;
     for (int64_t i = 0; i < n; i++)
-        if (!same_value(&b->values[i], (const float *)b->lane->out + i)) {
+        if (!same_value(&b->values[i], (const float *)b->worker->out + i)) {
             say_different(b, "decoding", from, of, (size_t)i);
             return;
         }
@@ -198,12 +198,12 @@ static void check_factors(bench *b)
                                   .factors_wide = 4,
                                   .factors_group = 300};
     for (int64_t i = 0; i < PIECE; i++) b->bytes[i] = (uint8_t)noise(5, (uint64_t)i);
-    for (int64_t i = 0; i < PIECE / COLUMNS * 4; i++) b->lane->factors[i] = normal(6, (uint64_t)i);
+    for (int64_t i = 0; i < PIECE / COLUMNS * 4; i++) b->worker->factors[i] = normal(6, (uint64_t)i);
     apr_ref_codecs[APR_F8_E4M3].decode(b->bytes, b->values, PIECE);
-    for (int64_t i = 0; i < PIECE; i++) b->values[i] *= b->lane->factors[i / COLUMNS * 4 + i % COLUMNS / 300];
+    for (int64_t i = 0; i < PIECE; i++) b->values[i] *= b->worker->factors[i / COLUMNS * 4 + i % COLUMNS / 300];
     run_piece(b, &piece, b->bytes);
     for (int64_t i = 0; i < PIECE; i++)
-        if (!same_value(&b->values[i], (const float *)b->lane->out + i)) {
+        if (!same_value(&b->values[i], (const float *)b->worker->out + i)) {
             say_different(b, "factors of", APR_F8_E4M3, "random bytes", (size_t)i);
             return;
         }
@@ -234,7 +234,7 @@ static void check_golden(bench *b)
         const apr_cuda_piece piece = {.from = APR_F32, .to = d, .n_elems = n, .in_bytes = n_bytes, .range = apr_encode_range(d)};
         apr_ref_codecs[d].encode(x, b->bytes, n);
         run_piece(b, &piece, x);
-        if (memcmp(b->bytes, b->lane->out, (size_t)apr_row_bytes(d, n)) != 0) say_different(b, "encoding", d, "ggml's vectors", 0);
+        if (memcmp(b->bytes, b->worker->out, (size_t)apr_row_bytes(d, n)) != 0) say_different(b, "encoding", d, "ggml's vectors", 0);
     }
     vectors_close(&golden);
 }
@@ -256,10 +256,10 @@ static void check_distribution(bench *b, const struct distribution *of, uint64_t
 /* More than any card has is refused with both numbers, before anything is allocated. */
 static void check_room(bench *b)
 {
-    const apr_cuda_lane_sizes huge = {.in_bytes = (size_t)1 << 42, .out_bytes = 1, .n_elems = 1}, small = {.n_elems = 1};
+    const apr_cuda_worker_sizes huge = {.in_bytes = (size_t)1 << 42, .out_bytes = 1, .n_elems = 1}, small = {.n_elems = 1};
     apr_error refused = {0};
     if (b->codecs->room(b->device, &huge, 1, &refused) != APR_E_MEMORY || strstr(refused.text, "MiB are free") == NULL)
-        say_different(b, "the refusal of a lane of 4 TiB as", APR_F32, refused.text, 0);
+        say_different(b, "the refusal of a worker of 4 TiB as", APR_F32, refused.text, 0);
     printf("%s\n", refused.text);
     must(b->codecs->room(b->device, &small, 1, &err));
 }
@@ -269,26 +269,26 @@ static void check_room(bench *b)
 /* Bytes read and written by the kernels: source, float32 once out and once in, result. */
 static void measure(const bench *b, apr_dtype from, apr_dtype to)
 {
-    const apr_cuda_lane_sizes sizes = {.in_bytes = (size_t)apr_row_bytes(from, MEASURED),
-                                       .out_bytes = (size_t)apr_row_bytes(to, MEASURED),
-                                       .n_elems = MEASURED,
-                                       .n_rows = MEASURED / COLUMNS};
+    const apr_cuda_worker_sizes sizes = {.in_bytes = (size_t)apr_row_bytes(from, MEASURED),
+                                         .out_bytes = (size_t)apr_row_bytes(to, MEASURED),
+                                         .n_elems = MEASURED,
+                                         .n_rows = MEASURED / COLUMNS};
     const apr_cuda_piece piece = {
         .from = from, .to = to, .n_elems = MEASURED, .columns = COLUMNS, .in_bytes = sizes.in_bytes, .range = apr_encode_range(to)};
     double decode_s = 0, encode_s = 0, copy = 1;
     apr_misfits misfits;
-    apr_cuda_lane *lane;
+    apr_cuda_worker *worker;
 
-    must(b->codecs->open_lane(b->device, &sizes, &lane, &err));
+    must(b->codecs->open_worker(b->device, &sizes, &worker, &err));
 #pragma omp parallel for
     for (int64_t i = 0; i < MEASURED; i++) {
         const uint16_t half = apr_f32_to_f16(plain(1, (uint64_t)i));
-        memcpy(lane->in + 2 * i, &half, sizeof half);
+        memcpy(worker->in + 2 * i, &half, sizeof half);
     }
-    must(b->codecs->start(lane, &piece, &err));
-    must(b->codecs->wait(lane, &misfits, &err));
-    must(b->codecs->measure(lane, 9, &decode_s, &encode_s, &copy, &err));
-    b->codecs->close_lane(lane);
+    must(b->codecs->start(worker, &piece, &err));
+    must(b->codecs->wait(worker, &misfits, &err));
+    must(b->codecs->measure(worker, 9, &decode_s, &encode_s, &copy, &err));
+    b->codecs->close_worker(worker);
     const double n = (double)MEASURED, read = (double)sizes.in_bytes, written = (double)sizes.out_bytes;
     printf("  %-6s decode %6.0f GB/s  encode %6.0f GB/s (%3.0f %% of a copy's %4.0f)  %8.0f M weights/s for both\n", apr_dtypes[to].name,
            (read + 4 * n) / decode_s * 1e-9, (written + 4 * n) / encode_s * 1e-9, 100 * (written + 4 * n) / encode_s / copy, copy * 1e-9,
@@ -298,11 +298,11 @@ static void measure(const bench *b, apr_dtype from, apr_dtype to)
 static void open_bench(bench *b, const apr_cuda_api *api)
 {
     const apr_cuda_options options = {0};
-    const apr_cuda_lane_sizes sizes = {
+    const apr_cuda_worker_sizes sizes = {
         .in_bytes = 8 * PIECE, .out_bytes = 8 * PIECE, .n_elems = PIECE, .n_factors = 4 * PIECE / COLUMNS, .n_rows = PIECE / COLUMNS};
     must(api->open(&b->device, 0, &options, &err));
     b->codecs = api->codecs;
-    must(b->codecs->open_lane(b->device, &sizes, &b->lane, &err));
+    must(b->codecs->open_worker(b->device, &sizes, &b->worker, &err));
     b->values = must_have(PIECE * sizeof *b->values);
     b->bytes = must_have(8 * (size_t)PIECE);
 }
@@ -334,7 +334,7 @@ int main(int argc, char **argv)
     if (b.n_compared == 0 || b.n_beyond == 0) b.n_failed++; /* nothing was checked */
     for (int d = 0; d < APR_DTYPE_COUNT; d++)
         if (b.codecs->encodes(d)) measure(&b, APR_F16, d);
-    b.codecs->close_lane(b.lane);
+    b.codecs->close_worker(b.worker);
     api->close(b.device);
     free(b.values);
     free(b.bytes);

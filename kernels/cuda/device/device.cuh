@@ -68,7 +68,7 @@ apr_status apr_cuda_run_probe(apr_cuda_device *device, apr_cuda_probe which, apr
 apr_status apr_cuda_measure_bandwidth(apr_cuda_device *device, double *read, double *upload, apr_error *err);
 apr_status apr_cuda_run_drill(apr_cuda_device *device, apr_cuda_drill which, apr_error *err);
 
-/* codec_lanes.cu */
+/* codec_workers.cu */
 extern const apr_cuda_codecs apr_cuda_codec_table;
 
 /* nvml.cu */

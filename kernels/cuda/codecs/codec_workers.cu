@@ -1,4 +1,4 @@
-/* codec_lanes.cu - lanes: pinned buffers, their twins on the device, and a stream on which pieces are decoded and encoded. */
+/* codec_workers.cu - workers: pinned buffers, their twins on the device, and a stream on which pieces are decoded and encoded. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/cuda/device/device.cuh"
 
@@ -6,14 +6,14 @@
 #include <stdlib.h>
 
 /* Memory on both sides laid out alike: a place is the same distance from either start. */
-struct lane {
-    apr_cuda_lane host; /* first: what the caller sees */
+struct worker {
+    apr_cuda_worker host; /* first: what the caller sees */
     int ordinal;
     cudaStream_t stream;
     uint8_t *pinned, *mirror; /* host, device */
     float *values;            /* decoded, on the device */
     codec_misfits *found;
-    apr_cuda_lane_sizes sizes;
+    apr_cuda_worker_sizes sizes;
     apr_cuda_piece piece; /* started last */
 };
 
@@ -48,11 +48,11 @@ static apr_status result(cudaError_t error, const char *doing, const apr_cuda_pi
 }
 
 /* Where the mirror has what the host has at p. */
-template <class T> static T *mirrored(const lane *l, T *p) { return (T *)(l->mirror + ((uint8_t *)p - l->pinned)); }
+template <class T> static T *mirrored(const worker *l, T *p) { return (T *)(l->mirror + ((uint8_t *)p - l->pinned)); }
 
-static void close_lane(apr_cuda_lane *host)
+static void close_worker(apr_cuda_worker *host)
 {
-    lane *const l = (lane *)host;
+    worker *const l = (worker *)host;
     if (l == nullptr) return;
     cudaSetDevice(l->ordinal);
     if (l->stream != nullptr) {
@@ -71,7 +71,7 @@ struct places {
     size_t values_bytes;
 };
 
-static places places_of(const apr_cuda_lane_sizes *s)
+static places places_of(const apr_cuda_worker_sizes *s)
 {
     places p;
     p.factors = apr_cuda_round(s->in_bytes);
@@ -86,10 +86,10 @@ static places places_of(const apr_cuda_lane_sizes *s)
 /* The driver gives out pages of 2 MiB. */
 static size_t in_pages(size_t n_bytes) { return (n_bytes + (1 << 21) - 1) >> 21 << 21; }
 
-static apr_status room(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, int n_lanes, apr_error *err)
+static apr_status room(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, int n_workers, apr_error *err)
 {
     const places p = places_of(sizes);
-    const size_t wanted = (size_t)n_lanes * (in_pages(p.total) + in_pages(p.values_bytes));
+    const size_t wanted = (size_t)n_workers * (in_pages(p.total) + in_pages(p.values_bytes));
     size_t n_free = 0, n_total = 0;
 
     cudaError_t error = cudaSetDevice(device->facts.ordinal);
@@ -100,7 +100,7 @@ static apr_status room(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes
                     (double)wanted / 0x1p20, (double)n_free / 0x1p20);
 }
 
-static apr_status allocate(lane *l, apr_error *err)
+static apr_status allocate(worker *l, apr_error *err)
 {
     const places p = places_of(&l->sizes);
 
@@ -117,23 +117,23 @@ static apr_status allocate(lane *l, apr_error *err)
     return APR_OK;
 }
 
-static apr_status open_lane(apr_cuda_device *device, const apr_cuda_lane_sizes *sizes, apr_cuda_lane **opened, apr_error *err)
+static apr_status open_worker(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, apr_cuda_worker **opened, apr_error *err)
 {
     *opened = nullptr;
-    lane *const l = (lane *)calloc(1, sizeof *l);
-    if (l == nullptr) return apr_no_memory(err, "a lane of the conversion");
+    worker *const l = (worker *)calloc(1, sizeof *l);
+    if (l == nullptr) return apr_no_memory(err, "a worker of the conversion");
     l->ordinal = device->facts.ordinal;
     l->sizes = *sizes;
     const apr_status status = allocate(l, err);
     if (status != APR_OK) {
-        close_lane(&l->host);
+        close_worker(&l->host);
         return status;
     }
     *opened = &l->host;
     return APR_OK;
 }
 
-static cudaError_t decode(const lane *l)
+static cudaError_t decode(const worker *l)
 {
     const apr_cuda_piece *const p = &l->piece;
     const bool scaled = p->factors_wide > 0;
@@ -141,7 +141,7 @@ static cudaError_t decode(const lane *l)
     return decoder_of(p->from)(mirrored(l, l->host.in), l->values, p->n_elems, &factors, &mirrored(l, l->found)->n_unusual, l->stream);
 }
 
-static cudaError_t encode(const lane *l)
+static cudaError_t encode(const worker *l)
 {
     const apr_cuda_piece *const p = &l->piece;
     uint8_t *const out = mirrored(l, l->host.out);
@@ -150,33 +150,33 @@ static cudaError_t encode(const lane *l)
 }
 
 /* Between equal places of host and device. */
-static cudaError_t copy_up(const lane *l, const void *host, size_t n_bytes)
+static cudaError_t copy_up(const worker *l, const void *host, size_t n_bytes)
 {
     return n_bytes == 0 ? cudaSuccess : cudaMemcpyAsync(mirrored(l, (uint8_t *)host), host, n_bytes, cudaMemcpyHostToDevice, l->stream);
 }
 
-static cudaError_t copy_down(const lane *l, void *host, size_t n_bytes)
+static cudaError_t copy_down(const worker *l, void *host, size_t n_bytes)
 {
     return n_bytes == 0 ? cudaSuccess : cudaMemcpyAsync(host, mirrored(l, (uint8_t *)host), n_bytes, cudaMemcpyDeviceToHost, l->stream);
 }
 
-static apr_status check_piece(const lane *l, apr_error *err)
+static apr_status check_piece(const worker *l, apr_error *err)
 {
     const apr_cuda_piece *const p = &l->piece;
-    const apr_cuda_lane_sizes *const s = &l->sizes;
+    const apr_cuda_worker_sizes *const s = &l->sizes;
     const int64_t n_rows = p->columns > 0 ? (p->n_elems + p->columns - 1) / p->columns : 0;
     const bool fits = p->n_elems > 0 && p->n_elems <= s->n_elems && p->in_bytes <= s->in_bytes &&
                       (size_t)apr_row_bytes(p->to, p->n_elems) <= s->out_bytes && n_rows * p->factors_wide <= s->n_factors &&
                       (p->to != APR_F8_E4M3 || (n_rows > 0 && n_rows <= s->n_rows));
     if (!fits || !decodes(p->from) || !encodes(p->to))
-        return apr_fail(err, APR_E_USAGE, "a piece of %lld values from %s to %s does not fit its lane", (long long)p->n_elems,
+        return apr_fail(err, APR_E_USAGE, "a piece of %lld values from %s to %s does not fit its worker", (long long)p->n_elems,
                         apr_dtypes[p->from].name, apr_dtypes[p->to].name);
     return APR_OK;
 }
 
-static apr_status start(apr_cuda_lane *host, const apr_cuda_piece *piece, apr_error *err)
+static apr_status start(apr_cuda_worker *host, const apr_cuda_piece *piece, apr_error *err)
 {
-    lane *const l = (lane *)host;
+    worker *const l = (worker *)host;
     const int64_t n_rows = piece->columns > 0 ? (piece->n_elems + piece->columns - 1) / piece->columns : 0;
 
     l->piece = *piece;
@@ -195,9 +195,9 @@ static apr_status start(apr_cuda_lane *host, const apr_cuda_piece *piece, apr_er
     return result(error, "converting", piece, err);
 }
 
-static apr_status wait_lane(apr_cuda_lane *host, apr_misfits *misfits, apr_error *err)
+static apr_status wait_worker(apr_cuda_worker *host, apr_misfits *misfits, apr_error *err)
 {
-    lane *const l = (lane *)host;
+    worker *const l = (worker *)host;
     const cudaError_t error = cudaStreamSynchronize(l->stream);
     const codec_misfits none = {};
     *misfits = misfits_of(error == cudaSuccess ? l->found : &none);
@@ -208,7 +208,7 @@ static apr_status wait_lane(apr_cuda_lane *host, apr_misfits *misfits, apr_error
 
 enum measured { DECODE, ENCODE, COPY };
 
-static cudaError_t launch_measured(const lane *l, measured what)
+static cudaError_t launch_measured(const worker *l, measured what)
 {
     if (what == DECODE) return decode(l);
     if (what == ENCODE) return encode(l);
@@ -216,7 +216,7 @@ static cudaError_t launch_measured(const lane *l, measured what)
     return cudaMemcpyAsync((uint8_t *)l->values + half, l->values, half, cudaMemcpyDeviceToDevice, l->stream);
 }
 
-static cudaError_t median_seconds(const lane *l, measured what, int n_times, double *seconds)
+static cudaError_t median_seconds(const worker *l, measured what, int n_times, double *seconds)
 {
     enum { MOST = 64 };
     float ms[MOST];
@@ -240,9 +240,9 @@ static cudaError_t median_seconds(const lane *l, measured what, int n_times, dou
     return cudaSuccess;
 }
 
-static apr_status measure(apr_cuda_lane *host, int n_times, double *decode_s, double *encode_s, double *copy_bytes_per_s, apr_error *err)
+static apr_status measure(apr_cuda_worker *host, int n_times, double *decode_s, double *encode_s, double *copy_bytes_per_s, apr_error *err)
 {
-    const lane *const l = (const lane *)host;
+    const worker *const l = (const worker *)host;
     double copy_s = 1.0;
     cudaError_t error = median_seconds(l, DECODE, n_times, decode_s);
     if (error == cudaSuccess) error = median_seconds(l, ENCODE, n_times, encode_s);
@@ -251,4 +251,4 @@ static apr_status measure(apr_cuda_lane *host, int n_times, double *decode_s, do
     return result(error, "measuring", &l->piece, err);
 }
 
-const apr_cuda_codecs apr_cuda_codec_table = {decodes, encodes, room, open_lane, close_lane, start, wait_lane, measure};
+const apr_cuda_codecs apr_cuda_codec_table = {decodes, encodes, room, open_worker, close_worker, start, wait_worker, measure};
