@@ -54,7 +54,7 @@ static bool is_flat(apr_dtype dtype) { return dtype == APR_APR_Q4 || dtype == AP
 static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
 {
     const apr_tensor *const t = item->from;
-    if (item->is_scales || item->to == t->dtype || apr_tensor_elems(t) < SMALL_ELEMS) return false;
+    if (item->is_scales || t->made != NULL || item->to == t->dtype || apr_tensor_elems(t) < SMALL_ELEMS) return false;
     if (!codecs->decodes(t->dtype) || !codecs->encodes(item->to)) return false;
     if (t->rank == 1 && t->pending.kind != APR_STEP_NONE) return false;
     if (is_flat(t->dtype) && apr_tensor_columns(t) % 32 != 0) return false;

@@ -174,7 +174,7 @@ static void make_fixture(fixture *f)
     *f = (fixture){0};
     f->tensors[0] = make_tensor("large", APR_F16, 3001, 1536); /* more than a job, no whole number of pieces */
     f->tensors[1] = make_tensor("moved", APR_F16, 512, 256);
-    f->tensors[1].pending = (apr_step){APR_STEP_HALVES_TO_PAIRS, 4};
+    f->tensors[1].pending = (apr_step){APR_STEP_HALVES_TO_PAIRS, {4}};
     f->tensors[2] = make_tensor("scaled", APR_F8_E4M3, 300, 512);
     f->scale = make_tensor("scale", APR_F16, 3, 4);
     f->tensors[2].scale = &f->scale;
