@@ -116,6 +116,20 @@ static apr_status read_origins(apr_model *model, const cJSON *record, apr_tensor
     return read_chains(model, t, apr_json_get(record, "steps"), several, err);
 }
 
+/* Do the parts make up the whole that was joined first? */
+static bool parts_fit(const apr_step *step, const apr_shape *shape, const apr_origins *several)
+{
+    const int at = shape->rank - 1 - step->n[0];
+    int64_t length = 0;
+
+    if (several == NULL) return false;
+    if (step->kind == APR_STEP_STACK) return shape->rank > 0 && several->lengths == NULL && shape->dims[0] == (int64_t)several->n;
+    if (step->n[0] < 0 || at < 0 || step->n[1] < 1 || several->lengths == NULL) return false;
+    for (size_t i = 0; i < several->n; i++)
+        if (several->lengths[i] % step->n[1] != 0 || __builtin_add_overflow(length, several->lengths[i], &length)) return false;
+    return length == shape->dims[at];
+}
+
 /* Can the chain have ended in this shape? Checked from the end, as far as the steps have inverses; a weight's type may have changed
  * since. What is left is checked when the way back is gone. */
 static bool fits(const apr_chain *chain, const apr_tensor *t)
@@ -126,8 +140,7 @@ static bool fits(const apr_chain *chain, const apr_tensor *t)
     memcpy(shape.dims, t->dims, sizeof shape.dims);
     for (int i = chain->n_steps; i-- > 0;) {
         const apr_step inverse = apr_step_inverse(chain->steps[i]);
-        const bool several = apr_step_kinds[chain->steps[i].kind].of_several;
-        if (several && i > 0) return false;
+        if (apr_step_kinds[chain->steps[i].kind].of_several) return i == 0 && parts_fit(&chain->steps[0], &shape, t->origins);
         if (inverse.kind == APR_STEP_NONE) return true;
         shape.dtype = APR_F32;
         if (!apr_step_kinds[inverse.kind].plan(&inverse, &shape, &move)) return false;
