@@ -13,7 +13,10 @@ typedef struct request {
     int64_t first, length, stride, count;
 } request;
 
-enum { AT_ONCE = 2048 }; /* elements decoded at a time: whole blocks of every type */
+enum {
+    AT_ONCE = 2048, /* elements decoded at a time: whole blocks of every type */
+    TILE = 64
+};
 
 static void read_below(const apr_made *m, int steps, request r, uint8_t *dst);
 
@@ -90,27 +93,43 @@ static void read_join(const apr_made *m, int step, int64_t first, int64_t n, uin
     }
 }
 
+/* n rows, b_stride apart from row b on, of what is swapped, in tiles: so that what lies beside an element is still at hand when it
+ * is wanted. */
+static void read_tiles(const apr_made *m, int step, int64_t base, int64_t b, int64_t b_stride, int64_t n, uint8_t *dst)
+{
+    const apr_move *const s = &m->moves[step];
+    const apr_dtype dtype = dtype_after(m, step);
+
+    for (int64_t a = 0; a < s->a; a += TILE)
+        for (int64_t i = 0; i < n; i++) {
+            const request r = {base + (a * s->b + b + i * b_stride) * s->inner, s->inner, s->b * s->inner, least(TILE, s->a - a)};
+            read_below(m, step, r, dst + bytes_of(dtype, (i * s->a + a) * s->inner));
+        }
+}
+
 static void read_swap(const apr_made *m, int step, int64_t first, int64_t n, uint8_t *dst)
 {
     const apr_move *const s = &m->moves[step];
     const apr_dtype dtype = dtype_after(m, step);
-    const int64_t moved = s->a * s->b * s->inner;
+    const int64_t row = s->a * s->inner, moved = row * s->b; /* a row of what is swapped */
 
-    while (n > 0) {
-        const int64_t chunk = first - first % s->chunk, at = first - chunk - s->first; /* in what moves */
-        request r = {first, 0, 0, 1};
-        if (at < 0 || at >= moved) {
-            r.length = least(n, at < 0 ? -at : chunk + s->chunk - first);
-        } else {
-            const int64_t b = at / (s->a * s->inner), a = at / s->inner % s->a, inside = at % s->inner;
-            r.first = chunk + s->first + (a * s->b + b) * s->inner + inside;
-            r.length = least(n, s->inner - inside);
-            r.stride = s->b * s->inner;
-            if (r.length == s->inner) r.count = least(n / s->inner, s->a - a);
+    for (int64_t done; n > 0; dst += bytes_of(dtype, done), first += done, n -= done) {
+        const int64_t chunk = first - first % s->chunk, base = chunk + s->first, at = first - base;
+        if (at < 0 || at >= moved) { /* stays where it is */
+            done = least(n, at < 0 ? -at : chunk + s->chunk - first);
+            read_below(m, step, (request){first, done, 0, 1}, dst);
+            continue;
         }
+        const int64_t b = at / row, a = at / s->inner % s->a, inside = at % s->inner, n_rows = least(n / row, s->b - b);
+        if (at % row == 0 && n_rows > 0) {
+            read_tiles(m, step, base, b, 1, n_rows, dst);
+            done = n_rows * row;
+            continue;
+        }
+        request r = {base + (a * s->b + b) * s->inner + inside, least(n, s->inner - inside), s->b * s->inner, 1};
+        if (r.length == s->inner) r.count = least(n / s->inner, s->a - a);
         read_below(m, step, r, dst);
-        const int64_t done = r.length * r.count;
-        dst += bytes_of(dtype, done), first += done, n -= done;
+        done = r.length * r.count;
     }
 }
 
@@ -156,6 +175,50 @@ static const read_run_fn readers[APR_MOVE_COUNT] = {[APR_MOVE_SWAP] = read_swap,
                                                     [APR_MOVE_PACK] = read_pack,
                                                     [APR_MOVE_UNPACK] = read_unpack};
 
+/* ---- one function a move: many runs at once, where they are runs below, too; false: they are not ---- */
+
+static int64_t last_of(request r) { return r.first + (r.count - 1) * r.stride + r.length - 1; }
+
+/* Runs in one part's share of one chunk. */
+static bool join_runs(const apr_made *m, int step, request r, uint8_t *dst)
+{
+    const int64_t chunk = m->moves[step].chunk, at = r.first % chunk, last = last_of(r);
+    const size_t part = part_of(m, at);
+    const int64_t begin = part > 0 ? m->ends[part - 1] : 0;
+
+    if (last / chunk != r.first / chunk || last % chunk >= m->ends[part]) return false;
+    r.first = r.first / chunk * (m->ends[part] - begin) + at - begin;
+    read_part(m, part, r, dst);
+    return true;
+}
+
+/* Whole rows of what one chunk swaps. */
+static bool swap_runs(const apr_made *m, int step, request r, uint8_t *dst)
+{
+    const apr_move *const s = &m->moves[step];
+    const int64_t row = s->a * s->inner, base = r.first - r.first % s->chunk + s->first, at = r.first - base;
+
+    if (row == 0 || r.length != row || at < 0 || at % row != 0 || r.stride % row != 0 || last_of(r) - base >= row * s->b) return false;
+    read_tiles(m, step, base, at / row, r.stride / row, r.count, dst);
+    return true;
+}
+
+/* Runs out of one chunk. */
+static bool cut_runs(const apr_made *m, int step, request r, uint8_t *dst)
+{
+    const apr_move *const c = &m->moves[step];
+
+    if (last_of(r) / c->count != r.first / c->count) return false;
+    r.first = r.first / c->count * c->chunk + c->first + r.first % c->count;
+    read_below(m, step, r, dst);
+    return true;
+}
+
+typedef bool (*read_runs_fn)(const apr_made *m, int step, request r, uint8_t *dst);
+
+static const read_runs_fn run_readers[APR_MOVE_COUNT] = {
+    [APR_MOVE_SWAP] = swap_runs, [APR_MOVE_CUT] = cut_runs, [APR_MOVE_JOIN] = join_runs};
+
 /* What is wanted of the elements as they are after the first `steps` steps. */
 static void read_below(const apr_made *m, int steps, request r, uint8_t *dst)
 {
@@ -164,9 +227,10 @@ static void read_below(const apr_made *m, int steps, request r, uint8_t *dst)
         read_part(m, 0, r, dst);
         return;
     }
+    const apr_move_kind kind = m->moves[steps - 1].kind;
+    if (r.count > 1 && run_readers[kind] != NULL && run_readers[kind](m, steps - 1, r, dst)) return;
     const size_t n_run = bytes_of(dtype_after(m, steps), r.length);
-    for (int64_t i = 0; i < r.count; i++)
-        readers[m->moves[steps - 1].kind](m, steps - 1, r.first + i * r.stride, r.length, dst + (size_t)i * n_run);
+    for (int64_t i = 0; i < r.count; i++) readers[kind](m, steps - 1, r.first + i * r.stride, r.length, dst + (size_t)i * n_run);
 }
 
 /* ---- values ---- */
@@ -189,12 +253,32 @@ static void compute(const apr_made *m, int64_t n, float *x)
     }
 }
 
+/* The bytes of n elements lie at the end of the room for n floats, which they leave from the front: no more room is needed. */
+static void decode_in_place(apr_dtype dtype, int64_t n, float *dst)
+{
+    const uint8_t *src = (const uint8_t *)(dst + n) - bytes_of(dtype, n);
+    _Alignas(16) uint8_t bytes[AT_ONCE * sizeof(float)];
+
+    for (int64_t done = 0, now; done < n; done += now) {
+        now = least(n - done, AT_ONCE);
+        memcpy(bytes, src, bytes_of(dtype, now));
+        src += bytes_of(dtype, now);
+        apr_host_codecs()[dtype].decode(bytes, dst + done, now);
+    }
+}
+
 void apr_gather_values(const apr_tensor *made, int64_t first, int64_t n, float *dst)
 {
     const apr_made *const m = made->made;
     _Alignas(16) uint8_t bytes[AT_ONCE * sizeof(double)];
 
-    while (n > 0) {
+    if (bytes_of(m->dtype, n) <= (size_t)n * sizeof *dst) {
+        read_below(m, m->chain.n_steps, (request){first, n, 0, 1}, (uint8_t *)(dst + n) - bytes_of(m->dtype, n));
+        decode_in_place(m->dtype, n, dst);
+        compute(m, n, dst);
+        return;
+    }
+    while (n > 0) { /* doubles */
         const int64_t now = least(n, AT_ONCE);
         read_below(m, m->chain.n_steps, (request){first, now, 0, 1}, bytes);
         apr_host_codecs()[m->dtype].decode(bytes, dst, now);

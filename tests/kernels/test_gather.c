@@ -186,6 +186,43 @@ static void tensors_are_stacked_and_joined(void **state)
     }
 }
 
+static void what_was_joined_goes_on_through_chains(void **state)
+{
+    uint32_t seed = 13, ids[ORACLE_MOST];
+    (void)state;
+    for (int i = 0; i < 500; i++) {
+        const int axis = i % 3, n_parts = 1 + i % 4;
+        const int32_t groups = 1 + (int32_t)(oracle_random(&seed) % 3);
+        apr_shape shapes[4], shape;
+        const apr_tensor *parts[4];
+        for (int p = 0; p < n_parts; p++) {
+            shapes[p] = (apr_shape){.dtype = APR_U16, .rank = 3, .dims = {4, 6, 8}};
+            shapes[p].dims[2 - axis] = groups * (1 + oracle_random(&seed) % 4);
+            parts[p] = tensor_of(&shapes[p], false, &seed);
+        }
+        apr_chain chain = apr_chain_of((apr_step){APR_STEP_JOIN, {axis, groups}});
+        apr_tensor t = {.name = "whole"};
+        assert_int_equal(apr_tensor_make(&t, parts, (size_t)n_parts, &chain, &arena, "test", NULL), APR_OK);
+        shape = apr_tensor_shape(&t);
+        for (uint32_t e = 0; e < apr_tensor_elems(&t); e++) ids[e] = e;
+        chain = (apr_chain){0};
+        for (int k = 0; k < 12 && chain.n_steps < 5; k++) {
+            const apr_step_kind kind = (apr_step_kind)(oracle_random(&seed) % APR_STEP_COUNT);
+            const apr_step step = moves_elements(kind) ? oracle_step_for(kind, &shape, &seed) : (apr_step){0};
+            if (step.kind == APR_STEP_NONE || !apr_chain_append(&chain, step)) continue;
+            oracle_apply(&step, &shape, ids);
+        }
+        follow(&t, &chain);
+        const uint8_t *const bytes = bytes_of(&t);
+        for (int64_t e = 0; e < apr_tensor_elems(&t); e++) {
+            size_t part;
+            int64_t element;
+            oracle_join(&(apr_step){APR_STEP_JOIN, {axis, groups}}, shapes, (size_t)n_parts, ids[e], &part, &element);
+            assert_memory_equal(bytes + 2 * e, parts[part]->data + 2 * element, 2);
+        }
+    }
+}
+
 static void what_was_joined_can_be_taken_apart_again(void **state)
 {
     (void)state;
@@ -426,6 +463,7 @@ int main(void)
         cmocka_unit_test(chains_move_whole_blocks),
         cmocka_unit_test(any_range_is_that_part_of_the_whole),
         cmocka_unit_test(tensors_are_stacked_and_joined),
+        cmocka_unit_test(what_was_joined_goes_on_through_chains),
         cmocka_unit_test(what_was_joined_can_be_taken_apart_again),
         cmocka_unit_test(a_part_in_one_piece_is_a_view),
         cmocka_unit_test(a_way_there_and_back_leaves_the_tensor_as_it_lay),

@@ -144,8 +144,9 @@ static void put_tensor(const apr_tensor *tensor, apr_json_text *out)
     apr_json_close(out, ']');
     apr_json_uint(out, "n_bytes", tensor->n_bytes);
     put_string(out, "origin_name", tensor->origin_name);
-    if (tensor->origin_chain.n_steps == 1) put_string(out, "step", apr_step_kinds[tensor->origin_chain.steps[0].kind].name);
-    if (tensor->origin_chain.n_steps > 0) put_string(out, "steps", apr_chain_text(&tensor->origin_chain, steps));
+    const apr_chain *const chain = &tensor->origin_chain;
+    if (chain->n_steps == 1) put_string(out, "step", apr_step_kinds[chain->steps[0].kind].name);
+    else if (chain->n_steps > 1) put_string(out, "steps", apr_chain_text(chain, steps));
     if (tensor->scale != NULL) put_string(out, "scale", tensor->scale->name);
     apr_json_close(out, '}');
 }
