@@ -336,6 +336,28 @@ static void experts_in_fp8_are_stacked_with_their_scales(void **state)
         for (int i = 0; i < 60; i++) assert_true(all[p * 60 + i % 10 * 6 + i / 10] == each[p][i]);
 }
 
+static void every_step_that_computes_changes_values_and_is_undone_by_its_inverse(void **state)
+{
+    static const float x[] = {-0.75f, -1.5f, -3.0f};
+    int n_kinds = 0;
+    (void)state;
+    for (int kind = 0; kind < APR_STEP_COUNT; kind++) {
+        if (apr_step_kinds[kind].reach != APR_REACH_VALUES) continue;
+        const apr_step step = {(apr_step_kind)kind, {apr_step_kinds[kind].n_parameters > 0 ? 2 : 0}};
+        const apr_chain there = apr_chain_of(step), back = apr_chain_of(apr_step_inverse(step));
+        float y[3], z[3];
+        apr_tensor t = {.name = "x", .dtype = APR_F32, .rank = 1, .dims = {3}, .data = (const uint8_t *)x, .n_bytes = sizeof x};
+        apr_tensor u = {.name = "y", .dtype = APR_F32, .rank = 1, .dims = {3}, .data = (const uint8_t *)y, .n_bytes = sizeof y};
+        follow(&t, &there);
+        apr_gather_values(&t, 0, 3, y);
+        follow(&u, &back);
+        apr_gather_values(&u, 0, 3, z);
+        for (int i = 0; i < 3; i++) assert_true(y[i] != x[i] && fabsf(z[i] - x[i]) <= 1e-6f);
+        n_kinds++;
+    }
+    assert_int_equal(n_kinds, 3);
+}
+
 static void values_are_computed_in_the_order_of_the_steps(void **state)
 {
     (void)state;
@@ -469,6 +491,7 @@ int main(void)
         cmocka_unit_test(a_way_there_and_back_leaves_the_tensor_as_it_lay),
         cmocka_unit_test(a_way_too_long_for_one_chain_goes_on_in_another),
         cmocka_unit_test(experts_in_fp8_are_stacked_with_their_scales),
+        cmocka_unit_test(every_step_that_computes_changes_values_and_is_undone_by_its_inverse),
         cmocka_unit_test(values_are_computed_in_the_order_of_the_steps),
         cmocka_unit_test(norms_in_bf16_gain_one_and_lose_it_again),
         cmocka_unit_test(blocks_and_scales_of_a_checkpoint_become_mxfp4),
