@@ -233,11 +233,11 @@ static void read_below(const apr_made *m, int steps, request r, uint8_t *dst)
     for (int64_t i = 0; i < r.count; i++) readers[kind](m, steps - 1, r.first + i * r.stride, r.length, dst + (size_t)i * n_run);
 }
 
-/* ---- values ---- */
+/* ---- values: by way of double, so that they do not depend on whose float functions these are ---- */
 
 static float add(float x, const apr_step *step) { return x + (float)step->n[0]; }
-static float negate_exp(float x, const apr_step *step) { return (void)step, -expf(x); }
-static float log_negative(float x, const apr_step *step) { return (void)step, logf(-x); }
+static float negate_exp(float x, const apr_step *step) { return (void)step, -(float)exp((double)x); }
+static float log_negative(float x, const apr_step *step) { return (void)step, (float)log(-(double)x); }
 
 typedef float (*value_fn)(float x, const apr_step *step);
 

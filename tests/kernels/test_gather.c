@@ -371,7 +371,7 @@ static void values_are_computed_in_the_order_of_the_steps(void **state)
     follow(&t, &chain);
     apr_gather_values(&t, 0, 6, decay);
     static const int tiled[] = {0, 3, 1, 4, 2, 5};
-    for (int i = 0; i < 6; i++) assert_true(decay[i] == -expf(logs[tiled[i]]) + 1.0f);
+    for (int i = 0; i < 6; i++) assert_true(decay[i] == -(float)exp((double)logs[tiled[i]]) + 1.0f);
     apr_tensor there = {.name = "d", .dtype = APR_F32, .rank = 1, .dims = {6}, .data = (const uint8_t *)decay, .n_bytes = sizeof decay};
     apr_chain undo;
     assert_true(apr_chain_inverse(&chain, &undo));
