@@ -6,6 +6,7 @@
  * model's size. */
 #include "convert/pipe_internal.h"
 
+#include "kernels/gather.h"
 #include "kernels/rows.h"
 
 #include <pthread.h>
@@ -54,7 +55,7 @@ static bool is_flat(apr_dtype dtype) { return dtype == APR_APR_Q4 || dtype == AP
 static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
 {
     const apr_tensor *const t = item->from;
-    if (item->is_scales || t->made != NULL || item->to == t->dtype || apr_tensor_elems(t) < SMALL_ELEMS) return false;
+    if (item->is_scales || item->to == t->dtype || apr_tensor_elems(t) < SMALL_ELEMS) return false;
     if (!codecs->decodes(t->dtype) || !codecs->encodes(item->to)) return false;
     if (t->rank == 1 && t->pending.kind != APR_STEP_NONE) return false;
     if (is_flat(t->dtype) && apr_tensor_columns(t) % 32 != 0) return false;
@@ -128,6 +129,10 @@ static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_lane 
     const size_t unit_bytes = (size_t)apr_row_bytes(t->dtype, k->cut.unit_elems) - head;
     const bool moved = t->pending.kind != APR_STEP_NONE;
 
+    if (t->made != NULL) {
+        apr_gather_bytes(t, first * k->cut.unit_elems, n * k->cut.unit_elems, to->in);
+        return (size_t)apr_row_bytes(t->dtype, n * k->cut.unit_elems);
+    }
     if (!k->cut.whole_rows) {
         const size_t n_bytes = (size_t)apr_row_bytes(t->dtype, n);
         memcpy(to->in, t->data + apr_row_bytes(t->dtype, first), n_bytes);
