@@ -74,6 +74,7 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
         t->dtype = line->to;
         t->data = NULL;
         t->pending = (apr_step){0};
+        t->made = NULL;
         APR_TRY(apr_tensor_size(t, c->view.path, err));
         if (!changed) continue;
         t->scale = NULL;

@@ -2,6 +2,7 @@
 #include "convert/dialect.h"
 
 #include "convert/families.h"
+#include "convert/way.h"
 #include "formats/model/packed_weights.h"
 #include "formats/number/half.h"
 
@@ -23,22 +24,6 @@ apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extr
     return apr_model_index_names(view, err);
 }
 
-static bool same_step(apr_step a, apr_step b) { return a.kind == b.kind && (a.kind == APR_STEP_NONE || a.n_heads == b.n_heads); }
-
-/* One more step behind what is pending. The two that exist are each other's inverse. */
-static apr_status add_step(apr_tensor *tensor, apr_step step, const char *where, apr_error *err)
-{
-    if (step.kind == APR_STEP_NONE) return APR_OK;
-    const int64_t n_rows = tensor->rank == 1 ? tensor->dims[0] : apr_tensor_rows(tensor);
-    if (step.n_heads <= 0 || n_rows % (2 * step.n_heads) != 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has %lld rows, which are not pairs for %lld heads", where, tensor->name,
-                        (long long)n_rows, (long long)step.n_heads);
-    if (tensor->pending.kind == APR_STEP_NONE) tensor->pending = step;
-    else if (same_step(tensor->pending, apr_step_inverse(step))) tensor->pending = (apr_step){0};
-    else return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' would need two row orders at once", where, tensor->name);
-    return APR_OK;
-}
-
 apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *err)
 {
     const apr_family *const family = apr_family_find(source->hparams.architecture);
@@ -51,10 +36,8 @@ apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *er
         apr_step step;
         if (!apr_family_translate(family, APR_DIALECT_GGML, tensor->name, &source->hparams, &view->arena, &name, &step)) continue;
         if (name == NULL) return apr_no_memory(err, "a tensor's name");
-        APR_TRY(add_step(tensor, step, source->path, err));
-        tensor->origin_name = tensor->name;
-        tensor->origin_step = step;
-        tensor->name = name;
+        const apr_chain chain = apr_chain_of(step);
+        APR_TRY(apr_way_go(tensor, name, &chain, &view->arena, source->path, err));
     }
     view->dialect = APR_DIALECT_HF;
     return apr_model_index_names(view, err);
@@ -84,7 +67,8 @@ static apr_status check_divisors(const apr_model *model, apr_error *err)
 
 static bool are_equal(const apr_tensor *a, const apr_tensor *b)
 {
-    return a->dtype == b->dtype && a->n_bytes == b->n_bytes && memcmp(a->data, b->data, a->n_bytes) == 0;
+    const bool both_lie = a->made == NULL && b->made == NULL;
+    return both_lie && a->dtype == b->dtype && a->n_bytes == b->n_bytes && memcmp(a->data, b->data, a->n_bytes) == 0;
 }
 
 /* The copy of a tied embedding that some readers need, made by us (it bears the embedding's story, not its own) or by aprender. */
@@ -104,36 +88,39 @@ bool apr_is_idle_head(const apr_model *model, const apr_tensor *tensor)
     return strncmp(tensor->name, head, sizeof head - 1) == 0; /* with the scales of it */
 }
 
-static bool is_scale(const apr_model *model, const apr_tensor *tensor)
+/* Marks the scales of other tensors. */
+static bool *find_scales(apr_model *view)
 {
-    for (size_t i = 0; i < model->n_tensors; i++)
-        if (model->tensors[i].scale == tensor) return true;
-    return false;
+    bool *const is_scale = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *is_scale);
+    for (size_t i = 0; i < view->n_tensors && is_scale != NULL; i++)
+        if (view->tensors[i].scale != NULL) is_scale[view->tensors[i].scale - view->tensors] = true;
+    return is_scale;
 }
 
-/* Name and pending step of one canonical tensor in ggml's dialect. */
-static apr_status to_ggml(apr_model *view, const apr_model *canonical, apr_tensor *tensor, apr_error *err)
+/* Names and pending steps of tensors that never were in ggml's dialect. */
+static apr_status to_ggml(apr_model *view, const apr_model *canonical, apr_error *err)
 {
     const apr_family *const family = apr_family_find(canonical->hparams.architecture);
-    const char *name = tensor->name;
-    apr_step step = apr_step_inverse(tensor->origin_step);
+    const bool *const is_scale = find_scales(view);
 
-    if (tensor->origin_name != NULL && canonical->origin.format == APR_FORMAT_GGUF) name = tensor->origin_name; /* the recorded way back */
-    else if (canonical->origin.format == APR_FORMAT_GGUF) step = (apr_step){0};                                 /* was never renamed */
-    else if (family == NULL)
-        return apr_fail(
-            err, APR_E_UNSUPPORTED,
-            "%s: the way from Hugging Face's names to ggml's is not known for architecture '%s'; keep it as .apr or safetensors",
-            canonical->path, canonical->hparams.architecture);
-    else if (!apr_family_translate(family, APR_DIALECT_HF, tensor->name, &canonical->hparams, &view->arena, &name, &step) &&
-             !is_scale(view, tensor) && strcmp(tensor->name, "rope_freqs.weight") != 0)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' has no name in ggml's dialect for architecture '%s'", canonical->path,
-                        tensor->name, canonical->hparams.architecture);
-    if (name == NULL) return apr_no_memory(err, "a tensor's name");
-    APR_TRY(add_step(tensor, step, canonical->path, err));
-    tensor->origin_name = tensor->name; /* from here on the canonical name is the origin */
-    tensor->origin_step = step;
-    tensor->name = name;
+    if (is_scale == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < view->n_tensors; i++) {
+        apr_tensor *const tensor = &view->tensors[i];
+        const char *name = tensor->name;
+        apr_step step = {0};
+        if (family == NULL)
+            return apr_fail(
+                err, APR_E_UNSUPPORTED,
+                "%s: the way from Hugging Face's names to ggml's is not known for architecture '%s'; keep it as .apr or safetensors",
+                canonical->path, canonical->hparams.architecture);
+        if (!apr_family_translate(family, APR_DIALECT_HF, tensor->name, &canonical->hparams, &view->arena, &name, &step) && !is_scale[i] &&
+            strcmp(tensor->name, "rope_freqs.weight") != 0)
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' has no name in ggml's dialect for architecture '%s'", canonical->path,
+                            tensor->name, canonical->hparams.architecture);
+        if (name == NULL) return apr_no_memory(err, "a tensor's name");
+        const apr_chain chain = apr_chain_of(step);
+        APR_TRY(apr_way_go(tensor, name, &chain, &view->arena, canonical->path, err));
+    }
     return APR_OK;
 }
 
@@ -182,8 +169,13 @@ apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialec
         return apr_fail(err, APR_E_UNSUPPORTED,
                         "%s: the way from ggml's names to Hugging Face's is not known for architecture '%s'; keep it as .apr or .gguf",
                         canonical->path, canonical->hparams.architecture);
-    for (size_t i = 0; i < view->n_tensors; i++) APR_TRY(to_ggml(view, canonical, &view->tensors[i], err));
-    if (canonical->origin.format != APR_FORMAT_GGUF) APR_TRY(add_rope_divisors(view, err));
+    if (canonical->origin.format == APR_FORMAT_GGUF) {
+        APR_TRY(apr_model_index_names(view, err));
+        APR_TRY(apr_way_back(view, err));
+    } else {
+        APR_TRY(to_ggml(view, canonical, err));
+        APR_TRY(add_rope_divisors(view, err));
+    }
     view->dialect = dialect;
     return apr_model_index_names(view, err);
 }

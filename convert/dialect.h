@@ -1,8 +1,9 @@
 /* convert/dialect.h - canonical in the middle: any model as Hugging Face names and orders, and out again in either dialect.
  *
- * Nothing is copied: the result is a view whose tensors borrow the source's bytes, with a pending step where rows must move.
- * The source must outlive the view; close the view with apr_model_close. Each tensor records where it came from
- * (origin_name, origin_step), which an APR file keeps, so that the way back is exact whatever these tables say later. */
+ * Nothing is copied: the result is a view whose tensors borrow the source's bytes, with a pending step where rows must move, or are
+ * made of others (formats/model/made.h) where more is needed. The source must outlive the view; close the view with
+ * apr_model_close. Each tensor records its way (convert/way.h), which an APR file keeps, so that the way back is exact whatever
+ * these tables say later. */
 #ifndef APR_CONVERT_DIALECT_H
 #define APR_CONVERT_DIALECT_H
 

@@ -51,7 +51,8 @@ bool apr_family_translate(const apr_family *family, apr_dialect from, const char
         *other = fill(from_ggml ? rule->hf : rule->ggml, layer, n_layer, arena);
         if (rule->rotary_pairs != APR_HEADS_NONE) {
             step->kind = from_ggml ? APR_STEP_PAIRS_TO_HALVES : APR_STEP_HALVES_TO_PAIRS;
-            step->n_heads = rule->rotary_pairs == APR_HEADS_QUERY ? hparams->num_heads : hparams->num_kv_heads;
+            const int64_t n_heads = rule->rotary_pairs == APR_HEADS_QUERY ? hparams->num_heads : hparams->num_kv_heads;
+            step->n[0] = n_heads <= INT32_MAX ? (int32_t)n_heads : 0; /* 0 heads fit no tensor */
         }
         return true;
     }

@@ -1,8 +1,10 @@
 /* pipe.c - windows of pieces: all threads encode one window while one of them writes the window before. */
 #include "convert/pipe_internal.h"
 
+#include "kernels/gather.h"
 #include "kernels/rows.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +32,7 @@ apr_cut apr_cut_tensor(const apr_pipe_item *item)
     c.n_units = apr_tensor_elems(t);
     c.unit_elems = 1;
     c.units_per_piece = APR_PIECE_ELEMS;
+    if (t->made != NULL) return c;
     c.array.rank = 1;
     c.array.dims[0] = c.n_units;
     return c;
@@ -48,6 +51,10 @@ static void decode_piece(const apr_cut *c, int64_t piece, float *dst)
     const int64_t first = piece * c->units_per_piece, n = apr_cut_units(c, piece);
     if (c->whole_rows) {
         apr_decode_rows(&c->array, first, n, dst);
+        return;
+    }
+    if (c->array.made != NULL) {
+        apr_gather_values(&c->array, first, n, dst);
         return;
     }
     apr_tensor slice = c->array;
@@ -206,10 +213,33 @@ static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *er
     return status;
 }
 
+/* Same type, but made of other tensors: pieces of it, by all threads. */
+static apr_status copy_made(apr_pipe *p, const apr_tensor *t, apr_error *err)
+{
+    const int64_t n_elems = apr_tensor_elems(t), window = APR_WINDOW_PIECES * (int64_t)APR_PIECE_ELEMS;
+    const size_t piece_bytes = (size_t)apr_row_bytes(t->dtype, APR_PIECE_ELEMS);
+    uint8_t *const bytes = malloc((size_t)apr_row_bytes(t->dtype, n_elems < window ? n_elems : window) + 1);
+    apr_status status = APR_OK;
+
+    if (bytes == NULL) return apr_no_memory(err, "a window of a tensor");
+    for (int64_t first = 0; first < n_elems && status == APR_OK; first += window) {
+        const int64_t n = n_elems - first < window ? n_elems - first : window;
+#pragma omp parallel for schedule(dynamic)
+        for (int64_t at = 0; at < n; at += APR_PIECE_ELEMS)
+            apr_gather_bytes(t, first + at, n - at < APR_PIECE_ELEMS ? n - at : APR_PIECE_ELEMS,
+                             bytes + (size_t)(at / APR_PIECE_ELEMS) * piece_bytes);
+        status = apr_sink_put(p->sink, bytes, (size_t)apr_row_bytes(t->dtype, n), err);
+        apr_pipe_progress(p, t, (uint64_t)apr_row_bytes(t->dtype, n));
+    }
+    free(bytes);
+    return status;
+}
+
 /* Same type: the bytes as they are, or row by row where the order changes. */
 static apr_status copy_tensor(apr_pipe *p, const apr_pipe_item *item, apr_error *err)
 {
     const apr_tensor *const t = item->from;
+    if (t->made != NULL) return copy_made(p, t, err);
     if (t->pending.kind == APR_STEP_NONE) {
         for (uint64_t at = 0; at < t->n_bytes; at += COPY_BYTES) {
             const size_t n = t->n_bytes - at < COPY_BYTES ? (size_t)(t->n_bytes - at) : COPY_BYTES;
@@ -241,14 +271,28 @@ static apr_status run_item(apr_pipe *p, apr_pipe_item *item, apr_error *err)
     return item->to == item->from->dtype ? copy_tensor(p, item, err) : convert_tensor(p, item, err);
 }
 
+/* Of a tensor that is made, in all of its sources. */
+static int64_t count_beyond_f32(const apr_tensor *t, double *worst)
+{
+    if (t->made == NULL) return apr_count_beyond_f32(t->data, apr_tensor_elems(t), worst);
+    int64_t n = 0;
+    for (size_t i = 0; i < t->made->n_parts; i++) {
+        double here;
+        const int64_t more = count_beyond_f32(t->made->parts[i], &here);
+        if (more > 0 && (n == 0 || fabs(here) > fabs(*worst))) *worst = here;
+        n += more;
+    }
+    return n;
+}
+
 /* Everything is encoded through float32, so a double beyond it can only be kept as it is. */
 static apr_status check_doubles(const apr_pipe_item *item, apr_error *err)
 {
     const apr_tensor *const t = item->from;
-    double worst;
+    double worst = 0.0;
 
     if (t->dtype != APR_F64 || item->to == APR_F64 || item->is_scales) return APR_OK;
-    const int64_t n = apr_count_beyond_f32(t->data, apr_tensor_elems(t), &worst);
+    const int64_t n = count_beyond_f32(t, &worst);
     if (n == 0) return APR_OK;
     return apr_fail(err, APR_E_UNSUPPORTED,
                     "tensor '%s': %lld of its %lld values are beyond float32 (the largest is %g), and %s is made from that; it can only be "

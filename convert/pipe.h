@@ -1,6 +1,7 @@
 /* convert/pipe.h - the bytes' way: tensors of a view, decoded, encoded and put into a sink, in constant memory.
  *
- * A tensor that keeps its type and order is copied as it is. Everything else goes through float32 in pieces of about
+ * A tensor that keeps its type and order is copied as it is, and one that is made of others (formats/model/made.h) is put together
+ * piece by piece. Everything else goes through float32 in pieces of about
  * 64 Ki values, on all cores, while the pieces before are being written. The bytes do not depend on the number of threads,
  * nor on whether a GPU makes them.
  *

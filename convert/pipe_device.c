@@ -6,6 +6,7 @@
  * model's size. */
 #include "convert/pipe_internal.h"
 
+#include "kernels/gather.h"
 #include "kernels/rows.h"
 
 #include <pthread.h>
@@ -127,6 +128,10 @@ static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_worke
     const size_t unit_bytes = (size_t)apr_row_bytes(t->dtype, k->cut.unit_elems) - head;
     const bool moved = t->pending.kind != APR_STEP_NONE;
 
+    if (t->made != NULL) {
+        apr_gather_bytes(t, first * k->cut.unit_elems, n * k->cut.unit_elems, to->in);
+        return (size_t)apr_row_bytes(t->dtype, n * k->cut.unit_elems);
+    }
     if (!k->cut.whole_rows) {
         const size_t n_bytes = (size_t)apr_row_bytes(t->dtype, n);
         memcpy(to->in, t->data + apr_row_bytes(t->dtype, first), n_bytes);

@@ -12,7 +12,7 @@ enum {
 /* How a tensor is cut. A plain tensor is one long array and pieces may cross rows; where rows move, have scales or a flat
  * type, a piece is whole rows. */
 typedef struct apr_cut {
-    apr_tensor array; /* the tensor, or its flat view of rank 1 */
+    apr_tensor array; /* the tensor, or its flat view of rank 1; one that is made stays as it is */
     bool whole_rows;
     int64_t n_units, units_per_piece; /* a unit is a row, or one value of the array */
     int64_t unit_elems;

@@ -1,4 +1,5 @@
 /* rows.c - the table of codecs, and rows of whole tensors: pending steps, FP8 scales, flat types. */
+#include "kernels/gather.h"
 #include "kernels/ref/codecs.h"
 
 #include <math.h>
@@ -58,9 +59,9 @@ static void decode_flat(const apr_tensor *tensor, int64_t first, int64_t n, floa
     for (int64_t i = 0; i < n; i++) dst[i] *= scale;
 }
 
-/* Multiplies a row by the scales of its blocks. In a stack of matrices each has its own rows of scales; a single scale is
- * for all. Scales belong to the rows as stored. */
-static void apply_scales(const apr_tensor *tensor, int64_t stored_row, float *row)
+/* Multiplies columns [from, to) of a row, which lie at x, by the scales of their blocks. In a stack of matrices each has its own
+ * rows of scales; a single scale is for all. Scales belong to the rows as stored. */
+static void apply_scales(const apr_tensor *tensor, int64_t stored_row, int64_t from, int64_t to, float *x)
 {
     const apr_tensor *const scale = tensor->scale;
     const int64_t columns = apr_tensor_columns(tensor), n_scales = apr_tensor_elems(scale);
@@ -69,12 +70,11 @@ static void apply_scales(const apr_tensor *tensor, int64_t stored_row, float *ro
     const int64_t wide = (columns + tensor->scale_columns - 1) / tensor->scale_columns;
     const int64_t scale_row = stored_row / per_matrix * high + stored_row % per_matrix / tensor->scale_rows;
 
-    for (int64_t block = 0; block < wide; block++) {
-        const int64_t first = block * tensor->scale_columns, left = columns - first;
-        const int64_t n = left < tensor->scale_columns ? left : tensor->scale_columns;
+    for (int64_t at = from; at < to;) {
+        const int64_t block = at / tensor->scale_columns, next = (block + 1) * tensor->scale_columns, end = next < to ? next : to;
         float factor;
         decode_span(scale->dtype, scale->data, n_scales == 1 ? 0 : scale_row * wide + block, 1, &factor);
-        for (int64_t i = 0; i < n; i++) row[first + i] *= factor;
+        for (; at < end; at++) x[at - from] *= factor;
     }
 }
 
@@ -84,6 +84,10 @@ void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, floa
     const bool moved = tensor->pending.kind != APR_STEP_NONE;
 
     if (columns == 0 || n_rows <= 0) return;
+    if (tensor->made != NULL) {
+        apr_gather_values(tensor, row * columns, n_rows * columns, dst);
+        return;
+    }
     if (tensor->rank == 1 && moved) { /* a vector's elements are what moves */
         for (int64_t i = 0; i < columns; i++) {
             const int64_t at = apr_step_row(tensor->pending, columns, i);
@@ -99,7 +103,24 @@ void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, floa
         if (apr_dtypes[tensor->dtype].flat) decode_flat(tensor, stored * columns, at_once * columns, y);
         else decode_span(tensor->dtype, tensor->data, stored * columns, at_once * columns, y);
         if (tensor->scale != NULL)
-            for (int64_t k = 0; k < at_once; k++) apply_scales(tensor, stored + k, y + k * columns);
+            for (int64_t k = 0; k < at_once; k++) apply_scales(tensor, stored + k, 0, columns, y + k * columns);
+    }
+}
+
+void apr_decode_elements(const apr_tensor *tensor, int64_t first, int64_t n, float *dst)
+{
+    const int64_t columns = apr_tensor_columns(tensor);
+
+    if (tensor->made != NULL) {
+        apr_gather_values(tensor, first, n, dst);
+        return;
+    }
+    if (is_flat(tensor->dtype)) decode_flat(tensor, first, n, dst);
+    else decode_span(tensor->dtype, tensor->data, first, n, dst);
+    for (int64_t done = 0; tensor->scale != NULL && done < n;) {
+        const int64_t from = (first + done) % columns, to = from + n - done < columns ? from + n - done : columns;
+        apply_scales(tensor, (first + done) / columns, from, to, dst + done);
+        done += to - from;
     }
 }
 

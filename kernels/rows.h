@@ -31,8 +31,10 @@ bool apr_can_decode(apr_dtype dtype);
 bool apr_can_encode(apr_dtype dtype);
 
 /* Logical rows [row, row + n_rows) of any tensor that can be decoded, as float32: pending step, FP8 scales and flat types
- * taken care of. dst holds n_rows * columns. */
+ * taken care of, and tensors that are made of others. dst holds n_rows * columns. */
 void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, float *dst);
+/* Elements [first, first + n), counted through all rows, of a tensor without a pending step. Of one that is made, whole blocks. */
+void apr_decode_elements(const apr_tensor *tensor, int64_t first, int64_t n, float *dst);
 
 /* One row of FP8 with one scale: scale = max|x| / 448 (1 for a row of zeros), dst = e4m3(x / scale); value = dst * scale. */
 void apr_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems);

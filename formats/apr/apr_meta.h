@@ -7,7 +7,7 @@
  *                "gaps": {"tensors": n, "places": [{"place", "bytes", "encoding": "zeros" | ..., "data"}, ...]}},
  *     "kv": {"n_items", "bytes", "encoding", "data"}                              GGUF's binary form (kv.h)
  *     "hparams": {...}, "vocab": {...},                                           what the standard keys cannot say
- *     "tensors": [{"name", "origin", "step": "pairs_to_halves:14", "scale", "scale_rows", "scale_columns"}, ...]
+ *     "tensors": [{"name", "origin", "step": "pairs_to_halves:14", ..., "scale", "scale_rows", "scale_columns"}, ...]
  *     "files": [{"name", "bytes", "encoding": "text" | "zstd+base64", "data"}, ...]
  *     "crc32": "0123abcd..."                                                      8 digits a tensor, in the order of the index
  *   } */
@@ -38,6 +38,11 @@ apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *er
 void apr_meta_write_vocab(apr_json_text *out, const apr_vocab *vocab);
 void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab);
 apr_status apr_meta_read_vocab(apr_model *model, const cJSON *root, apr_error *err);
+
+/* A tensor's way from its origin (apr_meta_way.c), into and out of its record. */
+bool apr_meta_has_way(const apr_tensor *tensor);
+void apr_meta_write_way(apr_json_text *out, const apr_tensor *tensor);
+apr_status apr_meta_read_way(apr_model *model, const cJSON *record, apr_tensor *tensor, apr_error *err);
 
 /* A file of that name may be put into a folder of the user: it stays in there and replaces no weights. */
 bool apr_meta_is_file_name(const char *name);

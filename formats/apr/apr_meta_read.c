@@ -385,24 +385,6 @@ apr_status apr_meta_read_shape(apr_model *model, const cJSON *root, apr_error *e
 
 /* --- tensors --- */
 
-/* "pairs_to_halves:14": the rotary step that was applied, and over how many heads the rows are spread. */
-static apr_status read_step(const apr_model *model, const char *text, apr_tensor *t, apr_error *err)
-{
-    static const char *const names[] = {[APR_STEP_PAIRS_TO_HALVES] = "pairs_to_halves:", [APR_STEP_HALVES_TO_PAIRS] = "halves_to_pairs:"};
-    const int64_t n_rows = t->rank == 1 ? t->dims[0] : apr_tensor_rows(t);
-
-    for (int kind = APR_STEP_PAIRS_TO_HALVES; kind <= APR_STEP_HALVES_TO_PAIRS; kind++) {
-        const size_t n = strlen(names[kind]);
-        if (strncmp(text, names[kind], n) != 0) continue;
-        int64_t n_heads = 0;
-        for (const char *c = text + n; *c >= '0' && *c <= '9' && n_heads < 1000000; c++) n_heads = n_heads * 10 + (*c - '0');
-        if (n_heads < 1 || n_rows % n_heads != 0 || n_rows / n_heads % 2 != 0) break;
-        t->origin_step = (apr_step){(apr_step_kind)kind, n_heads};
-        return APR_OK;
-    }
-    return apr_fail(err, APR_E_DAMAGED, "%s: the step '%.60s' does not fit tensor '%s'", model->path, text, t->name);
-}
-
 static int64_t divide_up(int64_t n, int64_t d) { return n / d + (n % d != 0); }
 
 static apr_status read_scale(const apr_model *model, const cJSON *item, apr_tensor *t, apr_error *err)
@@ -427,12 +409,11 @@ static apr_status read_tensors(apr_model *model, const cJSON *kit, apr_error *er
     if (tensors != NULL && !cJSON_IsArray(tensors)) return bad(model, err, "aprkit.tensors");
     cJSON_ArrayForEach(item, tensors)
     {
-        const char *const name = apr_json_get_string(item, "name"), *const step = apr_json_get_string(item, "step");
+        const char *const name = apr_json_get_string(item, "name");
         const apr_tensor *const found = name != NULL ? apr_model_find(model, name) : NULL;
         if (found == NULL) return bad(model, err, "aprkit.tensors");
         apr_tensor *const t = &model->tensors[found - model->tensors];
-        if (!copy_string(model, item, "origin", &t->origin_name)) return apr_no_memory(err, "the metadata");
-        if (step != NULL) APR_TRY(read_step(model, step, t, err));
+        APR_TRY(apr_meta_read_way(model, item, t, err));
         APR_TRY(read_scale(model, item, t, err));
     }
     return APR_OK;

@@ -84,7 +84,7 @@ bool apr_meta_is_plain(const apr_model *layout)
         return false;
     for (size_t i = 0; i < layout->n_tensors; i++) {
         const apr_tensor *const t = &layout->tensors[i];
-        if (t->origin_name != NULL || t->origin_step.kind != APR_STEP_NONE || t->scale != NULL) return false;
+        if (apr_meta_has_way(t) || t->scale != NULL) return false;
     }
     return true;
 }
@@ -338,16 +338,9 @@ static void write_origin(apr_json_text *out, const apr_model *layout)
 
 static void write_tensor(apr_json_text *out, const apr_tensor *t)
 {
-    static const char *const steps[] = {[APR_STEP_PAIRS_TO_HALVES] = "pairs_to_halves", [APR_STEP_HALVES_TO_PAIRS] = "halves_to_pairs"};
-    char step[64];
-
     apr_json_open(out, NULL, '{');
     write_string(out, "name", t->name);
-    write_string(out, "origin", t->origin_name);
-    if (t->origin_step.kind != APR_STEP_NONE) {
-        snprintf(step, sizeof step, "%s:%lld", steps[t->origin_step.kind], (long long)t->origin_step.n_heads);
-        write_string(out, "step", step);
-    }
+    apr_meta_write_way(out, t);
     if (t->scale != NULL) {
         write_string(out, "scale", t->scale->name);
         apr_json_int(out, "scale_rows", t->scale_rows);
@@ -363,7 +356,7 @@ static void write_tensors(apr_json_text *out, const apr_model *layout)
 
     for (size_t i = 0; i < layout->n_tensors; i++) {
         const apr_tensor *const t = &layout->tensors[i];
-        if (t->origin_name == NULL && t->origin_step.kind == APR_STEP_NONE && t->scale == NULL) continue;
+        if (!apr_meta_has_way(t) && t->scale == NULL) continue;
         if (!any) apr_json_open(out, "tensors", '[');
         any = true;
         write_tensor(out, t);

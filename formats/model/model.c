@@ -107,22 +107,6 @@ apr_status apr_tensor_size(apr_tensor *tensor, const char *where, apr_error *err
     return APR_OK;
 }
 
-int64_t apr_step_row(apr_step step, int64_t n_rows, int64_t row)
-{
-    if (step.kind == APR_STEP_NONE) return row;
-    const int64_t d = n_rows / step.n_heads, head = row / d, r = row % d;
-    /* where the logical row lies: the formula of model.h, read from the side that is stored */
-    const int64_t stored = step.kind == APR_STEP_PAIRS_TO_HALVES ? 2 * (r % (d / 2)) + r / (d / 2) : r % 2 * (d / 2) + r / 2;
-    return head * d + stored;
-}
-
-apr_step apr_step_inverse(apr_step step)
-{
-    if (step.kind == APR_STEP_PAIRS_TO_HALVES) step.kind = APR_STEP_HALVES_TO_PAIRS;
-    else if (step.kind == APR_STEP_HALVES_TO_PAIRS) step.kind = APR_STEP_PAIRS_TO_HALVES;
-    return step;
-}
-
 const uint8_t *apr_tensor_row(const apr_tensor *tensor, int64_t row)
 {
     const bool is_vector = tensor->rank == 1 && tensor->pending.kind != APR_STEP_NONE;

@@ -11,10 +11,9 @@
 #include "formats/base/status.h"
 #include "formats/model/hparams.h"
 #include "formats/model/kv.h"
+#include "formats/model/step.h"
 #include "formats/model/vocab.h"
 #include "formats/number/dtype.h"
-
-enum { APR_MAX_RANK = 8 };
 
 typedef enum { APR_FORMAT_NONE, APR_FORMAT_GGUF, APR_FORMAT_SAFETENSORS, APR_FORMAT_APR, APR_FORMAT_CONFIG } apr_format;
 
@@ -22,17 +21,16 @@ typedef enum { APR_FORMAT_NONE, APR_FORMAT_GGUF, APR_FORMAT_SAFETENSORS, APR_FOR
  * attn_q, rotary pairs in llama's Q and K. */
 typedef enum { APR_DIALECT_HF, APR_DIALECT_GGML } apr_dialect;
 
-/* One reversible reordering of a tensor's rows. Rotary embedding turns pairs of rows of each head: Hugging Face keeps a
- * pair's members half a head apart ("halves"), llama.cpp's converter puts llama's next to each other ("pairs"):
- *     pairs[h*d + 2*j + s] = halves[h*d + s*d/2 + j]        h < n_heads, j < d/2, s < 2, d = rows / n_heads */
-typedef enum { APR_STEP_NONE, APR_STEP_PAIRS_TO_HALVES, APR_STEP_HALVES_TO_PAIRS } apr_step_kind;
-
-typedef struct apr_step {
-    apr_step_kind kind;
-    int64_t n_heads;
-} apr_step;
-
 typedef struct apr_tensor apr_tensor;
+
+/* The tensors that one was made of, when its origin has it in parts. */
+typedef struct apr_origins {
+    const char *const *names; /* [n], in the order in which they were stacked or joined */
+    const int64_t *lengths;   /* [n] along the axis that joins them; NULL when stacked */
+    const apr_chain *chains;  /* [n]: what was applied to each before; NULL: nothing to any */
+    size_t n;
+} apr_origins;
+
 struct apr_tensor {
     const char *name; /* NUL-terminated UTF-8, unique in its model */
     apr_dtype dtype;
@@ -40,13 +38,17 @@ struct apr_tensor {
     int64_t dims[APR_MAX_RANK]; /* outermost first, [out, in]; the last one is contiguous */
     const uint8_t *data;        /* borrowed; NULL in a layout or when n_bytes is 0 */
     uint64_t n_bytes;
-    apr_step pending; /* not yet applied: logical row r lies at apr_tensor_row(t, r) */
+    apr_step pending;            /* not yet applied: logical row r lies at apr_tensor_row(t, r) */
+    const struct apr_made *made; /* not NULL: `data` is, and the elements are made of other tensors (formats/model/made.h) */
 
-    /* Where it came from, when name or order was changed on the way (NULL and NONE otherwise). */
+    /* Where it came from, when name or order was changed on the way (NULL and empty otherwise). */
     const char *origin_name;
-    apr_step origin_step; /* what was applied to the origin's rows to get these */
+    apr_chain origin_chain;     /* what was applied to the origin to get this */
+    const apr_origins *origins; /* instead of origin_name, when the chain's first step took several */
+    const char *origin_kept;    /* the tensor of this model that is the origin as it was, where no way leads back to the same bits */
 
-    /* FP8: value = weight * scale[row / scale_rows][column / scale_columns]; the scale tensor is of the same model. */
+    /* FP8: value = weight * scale[row / scale_rows][column / scale_columns]; the scale tensor is of the same model. A pointer and
+     * no step: kernels multiply by the scales while they read, files keep the two tensors apart, and neither is changed. */
     const apr_tensor *scale;
     int64_t scale_rows, scale_columns;
 };
@@ -117,11 +119,8 @@ int64_t apr_tensor_columns(const apr_tensor *tensor);
 apr_status apr_tensor_size(apr_tensor *tensor, const char *where, apr_error *err);
 
 /* Address of logical row r, the pending step taken into account. Row length in bytes is n_bytes / rows. A pending step on
- * a vector (a bias) permutes its elements: treat it as one column. */
+ * a vector (a bias) permutes its elements: treat it as one column. Not for tensors that are made. */
 const uint8_t *apr_tensor_row(const apr_tensor *tensor, int64_t row);
-/* The row of the stored tensor where logical row r lies. */
-int64_t apr_step_row(apr_step step, int64_t n_rows, int64_t row);
-apr_step apr_step_inverse(apr_step step);
 
 /* "[2048, 256]" into text; returns text. */
 char *apr_dims_text(const apr_tensor *tensor, char *text, size_t n_bytes);

@@ -3,6 +3,9 @@
  * Packed weights (GPTQ, AWQ, NVFP4, nf4, INT8, ...) lie in several tensors that mean nothing one by one. They are carried between
  * safetensors and APR byte for byte, but nothing here decodes them: whoever would compute with them asks apr_refuse_packed.
  *
+ * gpt-oss' MXFP4 is the one that could be said in ggml's type without arithmetic: X_blocks [.., n, 16] and X_scales [.., n] are, with
+ * "unsqueeze:0" before the scales, the parts of "join:0,1 pack_mxfp4" (formats/model/step.h), in the order scales, blocks.
+ *
  * Activation scales stand beside FP8 weights for machines that multiply FP8 by FP8. This house decodes weights and multiplies
  * floats, so they change nothing; they are carried with weights that stay FP8 and left out, by name, when the weights change. */
 #ifndef APR_FORMATS_PACKED_WEIGHTS_H

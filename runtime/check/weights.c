@@ -126,8 +126,8 @@ static apr_weight_pair *add_pair(comparison *c, unsigned uses, const apr_tensor 
 
 static bool same_bytes(const apr_tensor *a, const apr_tensor *b)
 {
-    return a->dtype == b->dtype && a->n_bytes == b->n_bytes && a->scale == NULL && b->scale == NULL && a->pending.kind == b->pending.kind &&
-           a->pending.n_heads == b->pending.n_heads && memcmp(a->data, b->data, (size_t)a->n_bytes) == 0;
+    return a->dtype == b->dtype && a->n_bytes == b->n_bytes && a->scale == NULL && b->scale == NULL && a->made == NULL && b->made == NULL &&
+           apr_step_equal(&a->pending, &b->pending) && memcmp(a->data, b->data, (size_t)a->n_bytes) == 0;
 }
 
 static apr_status scan_pair(comparison *c, apr_weight_pair *pair)

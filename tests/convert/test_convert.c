@@ -102,13 +102,13 @@ static void steps_are_permutations_and_each_others_inverse(void **state)
     static const int64_t shapes[][2] = {{8, 1}, {24, 3}, {256, 4}, {384, 6}}; /* rows, heads */
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int kind = APR_STEP_PAIRS_TO_HALVES; kind <= APR_STEP_HALVES_TO_PAIRS; kind++) {
-            const apr_step step = {(apr_step_kind)kind, shapes[i][1]};
+            const apr_step step = {(apr_step_kind)kind, {(int32_t)shapes[i][1]}};
             for (int64_t r = 0; r < shapes[i][0]; r++)
                 assert_int_equal(apr_step_row(apr_step_inverse(step), shapes[i][0], apr_step_row(step, shapes[i][0], r)), r);
         }
     /* one head of 8 rows in halves is 0 4 1 5 2 6 3 7 in pairs: reshape(2, 4) swapped */
     static const int64_t in_pairs[] = {0, 4, 1, 5, 2, 6, 3, 7};
-    for (int64_t r = 0; r < 8; r++) assert_int_equal(apr_step_row((apr_step){APR_STEP_HALVES_TO_PAIRS, 1}, 8, r), in_pairs[r]);
+    for (int64_t r = 0; r < 8; r++) assert_int_equal(apr_step_row((apr_step){APR_STEP_HALVES_TO_PAIRS, {1}}, 8, r), in_pairs[r]);
 }
 
 static void names_translate_both_ways(void **state)

@@ -2,6 +2,7 @@
  * bounded memory, and failures that come out as their sentence. */
 #include "convert/pipe.h"
 
+#include "formats/model/made.h"
 #include "formats/number/half.h"
 #include "kernels/rows.h"
 
@@ -174,7 +175,7 @@ static void make_fixture(fixture *f)
     *f = (fixture){0};
     f->tensors[0] = make_tensor("large", APR_F16, 3001, 1536); /* more than a job, no whole number of pieces */
     f->tensors[1] = make_tensor("moved", APR_F16, 512, 256);
-    f->tensors[1].pending = (apr_step){APR_STEP_HALVES_TO_PAIRS, 4};
+    f->tensors[1].pending = (apr_step){APR_STEP_HALVES_TO_PAIRS, {4}};
     f->tensors[2] = make_tensor("scaled", APR_F8_E4M3, 300, 512);
     f->scale = make_tensor("scale", APR_F16, 3, 4);
     f->tensors[2].scale = &f->scale;
@@ -234,6 +235,34 @@ static void the_device_gives_the_hosts_bytes_and_figures(void **state)
     free(a.bytes);
     free(b.bytes);
     close_fixture(&f);
+}
+
+static void tensors_made_of_others_go_through_the_device(void **state)
+{
+    fixture f = {0};
+    apr_arena arena = {0};
+    apr_chain chain;
+    memory_sink a = new_sink(1 << 25), b = new_sink(1 << 25);
+    (void)state;
+    f.tensors[0] = make_tensor("one", APR_F16, 320, 1536);
+    f.tensors[1] = make_tensor("other", APR_F16, 320, 1536);
+    apr_tensor made = {.name = "made"};
+    const apr_tensor *const parts[] = {&f.tensors[0], &f.tensors[1]};
+    assert_true(apr_chain_parse(&chain, "stack transpose deinterleave:1,2"));
+    assert_int_equal(apr_tensor_make(&made, parts, 2, &chain, &arena, "test", NULL), APR_OK);
+    f.tensors[2] = made;
+    add(&f, 2, APR_Q8_0);
+    add(&f, 2, APR_F8_E4M3);
+    add(&f, 2, APR_F16);
+    assert_int_equal(run(&f, &a, false, false, NULL), APR_OK);
+    assert_int_equal(run(&f, &b, true, false, NULL), APR_OK);
+    assert_true(f.items[0].on_device && f.items[1].on_device);
+    assert_int_equal(a.n, b.n);
+    assert_memory_equal(a.bytes, b.bytes, a.n);
+    free(a.bytes);
+    free(b.bytes);
+    close_fixture(&f);
+    apr_arena_close(&arena);
 }
 
 static void a_failing_device_ends_in_its_sentence(void **state)
@@ -404,6 +433,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_device_gives_the_hosts_bytes_and_figures),
+        cmocka_unit_test(tensors_made_of_others_go_through_the_device),
         cmocka_unit_test(a_failing_device_ends_in_its_sentence),
         cmocka_unit_test(a_full_device_is_refused_before_anything_is_allocated),
         cmocka_unit_test(a_finite_value_that_would_be_lost_ends_the_run),

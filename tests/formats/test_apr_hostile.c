@@ -210,6 +210,7 @@ static apr_status read_metadata(const char *json, apr_error *err)
 }
 
 #define KIT                    "\"version\":1,\"dialect\":\"hf\""
+#define WAY(record)            "{\"aprkit\":{" KIT ",\"tensors\":[{\"name\":\"t\"," record "}]}}"
 #define VOCAB(standard, rules) "{\"tokenizer.model\":\"gpt2\"," standard ",\"aprkit\":{" KIT ",\"vocab\":{" rules "}}}"
 
 static const struct {
@@ -252,6 +253,31 @@ static const struct {
     {"{\"aprkit\":{" KIT ",\"tensors\":[{\"name\":\"t\",\"step\":\"pairs_to_halves:0\"}]}}", APR_E_DAMAGED},
     {"{\"aprkit\":{" KIT ",\"tensors\":[{\"name\":\"t\",\"step\":\"pairs_to_halves:99999999999999999999\"}]}}", APR_E_DAMAGED},
     {"{\"aprkit\":{" KIT ",\"tensors\":[{\"name\":\"t\",\"step\":\"rotate\"}]}}", APR_E_DAMAGED},
+    {WAY("\"step\":\"take:0,2,5,1\",\"origin\":\"o\""), APR_OK},
+    {WAY("\"step\":\"pairs_to_halves:1x\""), APR_E_DAMAGED},
+    {WAY("\"step\":\"pairs_to_halves:01\""), APR_E_DAMAGED},
+    {WAY("\"step\":\"transpose \""), APR_E_DAMAGED},
+    {WAY("\"step\":\"\""), APR_E_DAMAGED},
+    {WAY("\"step\":\"squeeze:9\""), APR_E_DAMAGED},
+    {WAY("\"step\":\"stack\""), APR_E_DAMAGED},
+    {WAY("\"step\":\"stack\",\"origins\":[\"a\",\"b\"]"), APR_OK},
+    {WAY("\"step\":\"stack\",\"origins\":[\"a\",\"b\",\"c\"]"), APR_E_DAMAGED},
+    {WAY("\"step\":\"stack\",\"origins\":[\"a\",5]"), APR_E_DAMAGED},
+    {WAY("\"step\":\"stack\",\"origins\":[]"), APR_E_DAMAGED},
+    {WAY("\"step\":\"stack\",\"origins\":[\"a\",\"b\"],\"lengths\":[1,1]"), APR_E_DAMAGED},
+    {WAY("\"step\":\"stack\",\"origins\":[\"a\",\"b\"],\"steps\":[\"\",\"unsqueeze:0\"]"), APR_OK},
+    {WAY("\"step\":\"stack\",\"origins\":[\"a\",\"b\"],\"steps\":[\"\",\"spin\"]"), APR_E_DAMAGED},
+    {WAY("\"step\":\"stack\",\"origins\":[\"a\",\"b\"],\"steps\":[\"\"]"), APR_E_DAMAGED},
+    {WAY("\"step\":\"join:0,1\",\"origins\":[\"a\",\"b\"],\"lengths\":[1,1]"), APR_OK},
+    {WAY("\"step\":\"join:0,1\",\"origins\":[\"a\",\"b\"],\"lengths\":[1,2]"), APR_E_DAMAGED},
+    {WAY("\"step\":\"join:0,1\",\"origins\":[\"a\",\"b\"],\"lengths\":[-1,3]"), APR_E_DAMAGED},
+    {WAY("\"step\":\"join:0,2\",\"origins\":[\"a\",\"b\"],\"lengths\":[1,1]"), APR_E_DAMAGED},
+    {WAY("\"step\":\"join:0,1\",\"origins\":[\"a\",\"b\"],\"lengths\":[2]"), APR_E_DAMAGED},
+    {WAY("\"step\":\"join:0,1\",\"origins\":[\"a\",\"b\"]"), APR_E_DAMAGED},
+    {WAY("\"step\":\"transpose\",\"origins\":[\"a\"]"), APR_E_DAMAGED},
+    {WAY("\"origins\":[\"a\"]"), APR_E_DAMAGED},
+    {WAY("\"kept\":7"), APR_E_DAMAGED},
+    {WAY("\"origin\":\"o\",\"kept\":\"t\""), APR_OK},
     {"{\"aprkit\":{" KIT ",\"tensors\":[{\"name\":\"u\"}]}}", APR_E_DAMAGED},
     {"{\"aprkit\":{" KIT ",\"tensors\":[7]}}", APR_E_DAMAGED},
     {"{\"aprkit\":{" KIT ",\"tensors\":{}}}", APR_E_DAMAGED},

@@ -93,7 +93,7 @@ static matrix *new_matrix(apr_dtype dtype, int64_t rows, int64_t columns, int64_
     set_up(&m->host, dtype, rows, columns);
     m->host.data = m->bytes.data();
     m->host.n_bytes = m->bytes.size();
-    if (heads > 0) m->host.pending.kind = APR_STEP_PAIRS_TO_HALVES, m->host.pending.n_heads = heads;
+    if (heads > 0) m->host.pending.kind = APR_STEP_PAIRS_TO_HALVES, m->host.pending.n[0] = (int32_t)heads;
     m->device = m->host;
     m->data = new twin<uint8_t>(padded(m->bytes));
     m->device.data = m->data->device;

@@ -276,7 +276,7 @@ static void put_in_pairs(apr_tensor *t, int64_t n_heads)
     const int64_t n_rows = apr_tensor_rows(t);
     const size_t row_bytes = (size_t)(t->n_bytes / (uint64_t)n_rows);
     uint8_t *const data = malloc((size_t)t->n_bytes);
-    const apr_step step = {.kind = APR_STEP_PAIRS_TO_HALVES, .n_heads = n_heads};
+    const apr_step step = {.kind = APR_STEP_PAIRS_TO_HALVES, .n = {(int32_t)n_heads}};
 
     for (int64_t r = 0; r < n_rows; r++)
         memcpy(data + (size_t)apr_step_row(step, n_rows, r) * row_bytes, t->data + (size_t)r * row_bytes, row_bytes);

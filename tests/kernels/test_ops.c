@@ -145,7 +145,7 @@ static void linear_takes_pending_steps_and_fp8_scales_into_account(void **state)
     float *const plain = noise_floats(24 * 32);
     apr_tensor weight = {
         .name = "w", .dtype = APR_F32, .rank = 2, .dims = {24, 32}, .data = (const uint8_t *)plain, .n_bytes = 24 * 32 * 4};
-    weight.pending = (apr_step){APR_STEP_PAIRS_TO_HALVES, 3};
+    weight.pending = (apr_step){APR_STEP_PAIRS_TO_HALVES, {3}};
     compare_linear(&weight, NULL, 5, 2, 1e-4, "with a pending step");
 
     uint8_t *const codes = malloc(20 * 40);

@@ -31,7 +31,7 @@ static int close_golden(void **state)
 
 static apr_tensor tensor_of(apr_dtype dtype, int rank, const int64_t *dims, const void *data)
 {
-    apr_tensor tensor = {.name = "w", .dtype = dtype, .rank = rank, .data = data, .pending = {APR_STEP_NONE, 0}};
+    apr_tensor tensor = {.name = "w", .dtype = dtype, .rank = rank, .data = data, .pending = {0}};
     for (int i = 0; i < rank; i++) tensor.dims[i] = dims[i];
     assert_int_equal(apr_tensor_size(&tensor, "test", NULL), APR_OK);
     return tensor;
@@ -64,7 +64,7 @@ static void a_pending_step_is_taken_into_account(void **state)
     (void)state;
     const float *const truth = vectors_part(&ggml, "q6_k", "f32", NULL);
     apr_tensor tensor = tensor_of(APR_Q6_K, 2, dims, vectors_part(&ggml, "q6_k", "bytes", NULL));
-    tensor.pending = (apr_step){APR_STEP_PAIRS_TO_HALVES, 2};
+    tensor.pending = (apr_step){APR_STEP_PAIRS_TO_HALVES, {2}};
     apr_decode_rows(&tensor, 0, N_ROWS, rows);
     for (int r = 0; r < N_ROWS; r++)
         assert_memory_equal(rows + (int64_t)r * COLUMNS, truth + (int64_t)halves_of_pairs[r] * COLUMNS, COLUMNS * sizeof *rows);
@@ -72,7 +72,7 @@ static void a_pending_step_is_taken_into_account(void **state)
     assert_memory_equal(rows, truth + COLUMNS, COLUMNS * sizeof *rows);
 
     tensor = tensor_of(APR_F32, 1, vector, bias);
-    tensor.pending = (apr_step){APR_STEP_PAIRS_TO_HALVES, 2};
+    tensor.pending = (apr_step){APR_STEP_PAIRS_TO_HALVES, {2}};
     apr_decode_rows(&tensor, 0, 1, rows);
     for (int i = 0; i < N_ROWS; i++) assert_true(rows[i] == (float)halves_of_pairs[i]);
 }

@@ -62,8 +62,8 @@ static inline void add_tensors(apr_model *m)
     memcpy(m->tensors, tensors, sizeof tensors);
     for (size_t i = 0; i < m->n_tensors; i++) m->tensors[i].data = noise(&m->arena, (size_t)m->tensors[i].n_bytes);
     m->tensors[2].origin_name = "blk.0.attn_q.weight";
-    m->tensors[2].origin_step = (apr_step){APR_STEP_PAIRS_TO_HALVES, 2};
-    m->tensors[6].origin_step = (apr_step){APR_STEP_HALVES_TO_PAIRS, 4};
+    m->tensors[2].origin_chain = (apr_chain){1, {{APR_STEP_PAIRS_TO_HALVES, {2}}}};
+    m->tensors[6].origin_chain = (apr_chain){1, {{APR_STEP_HALVES_TO_PAIRS, {4}}}};
     m->tensors[4].scale = &m->tensors[5];
     m->tensors[4].scale_rows = 2;
     m->tensors[4].scale_columns = 3;

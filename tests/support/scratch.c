@@ -126,8 +126,10 @@ uint32_t touch_model(const apr_model *m)
         claim(apr_model_find(m, t->name) == t);
         claim(apr_tensor_elems(t) >= 0 && apr_tensor_rows(t) >= 0);
         if (m->stated_crcs != NULL) crc ^= m->stated_crcs[i];
-        const int64_t n_rows = t->rank == 1 ? t->dims[0] : apr_tensor_rows(t);
-        if (t->n_bytes > 0) crc ^= (uint32_t)apr_step_row(t->origin_step, n_rows, n_rows - 1);
+        char steps[APR_CHAIN_TEXT];
+        crc = apr_crc32(crc, steps, strlen(apr_chain_text(&t->origin_chain, steps)));
+        for (size_t o = 0; t->origins != NULL && o < t->origins->n; o++)
+            crc = apr_crc32(crc, t->origins->names[o], strlen(t->origins->names[o]));
     }
     for (size_t i = 0; i < m->n_attachments; i++) crc = apr_crc32(crc, m->attachments[i].data, m->attachments[i].n_bytes);
     for (size_t i = 0; i < m->origin.n_order; i++) crc = apr_crc32(crc, m->origin.order[i], strlen(m->origin.order[i]));

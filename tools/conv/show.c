@@ -23,20 +23,13 @@ void apr_model_count(const apr_model *model, apr_model_facts *facts)
         share->n_bytes += tensor->n_bytes;
         facts->n_weights += apr_tensor_elems(tensor) - (tensor->scale != NULL ? apr_tensor_elems(tensor->scale) : 0);
         facts->tensor_bytes += tensor->n_bytes;
-        facts->n_reordered += tensor->origin_step.kind != APR_STEP_NONE;
+        facts->n_reordered += tensor->origin_chain.n_steps > 0;
     }
 }
 
 double apr_bits_per_weight(uint64_t n_bytes, int64_t n_weights) { return n_weights > 0 ? 8.0 * (double)n_bytes / (double)n_weights : 0.0; }
 
 const char *apr_dialect_name(apr_dialect dialect) { return dialect == APR_DIALECT_GGML ? "ggml" : "hf"; }
-
-const char *apr_step_name(apr_step_kind kind)
-{
-    static const char *const names[] = {
-        [APR_STEP_NONE] = "none", [APR_STEP_PAIRS_TO_HALVES] = "pairs_to_halves", [APR_STEP_HALVES_TO_PAIRS] = "halves_to_pairs"};
-    return names[kind];
-}
 
 const char *apr_rope_name(apr_rope_kind kind)
 {

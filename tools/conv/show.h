@@ -32,7 +32,6 @@ typedef struct apr_model_facts {
 void apr_model_count(const apr_model *model, apr_model_facts *facts);
 double apr_bits_per_weight(uint64_t n_bytes, int64_t n_weights); /* 0 when there are none */
 const char *apr_dialect_name(apr_dialect dialect);
-const char *apr_step_name(apr_step_kind kind);
 const char *apr_rope_name(apr_rope_kind kind);
 const char *apr_layer_kind_name(uint8_t kind);
 const char *apr_vocab_kind_name(apr_vocab_kind kind);

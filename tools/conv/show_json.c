@@ -134,6 +134,8 @@ static void put_types(const apr_model_facts *facts, apr_json_text *out)
 
 static void put_tensor(const apr_tensor *tensor, apr_json_text *out)
 {
+    char steps[APR_CHAIN_TEXT];
+
     apr_json_open(out, NULL, '{');
     put_string(out, "name", tensor->name);
     put_string(out, "dtype", apr_dtypes[tensor->dtype].name);
@@ -142,7 +144,9 @@ static void put_tensor(const apr_tensor *tensor, apr_json_text *out)
     apr_json_close(out, ']');
     apr_json_uint(out, "n_bytes", tensor->n_bytes);
     put_string(out, "origin_name", tensor->origin_name);
-    if (tensor->origin_step.kind != APR_STEP_NONE) put_string(out, "step", apr_step_name(tensor->origin_step.kind));
+    const apr_chain *const chain = &tensor->origin_chain;
+    if (chain->n_steps == 1) put_string(out, "step", apr_step_kinds[chain->steps[0].kind].name);
+    else if (chain->n_steps > 1) put_string(out, "steps", apr_chain_text(chain, steps));
     if (tensor->scale != NULL) put_string(out, "scale", tensor->scale->name);
     apr_json_close(out, '}');
 }

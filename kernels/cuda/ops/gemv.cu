@@ -17,7 +17,7 @@ bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
     v->n_in = matrix->rank > 0 ? matrix->dims[matrix->rank - 1] : 1;
     v->row_bytes = v->n_in / facts->elems_per_block * facts->bytes_per_block;
     v->step = matrix->pending.kind;
-    v->head_rows = v->step != APR_STEP_NONE ? n_rows / matrix->pending.n_heads : 0;
+    v->head_rows = v->step != APR_STEP_NONE ? n_rows / matrix->pending.n[0] : 0;
     v->factors = NULL;
     v->factor_dtype = APR_F32;
     v->one_factor = true;

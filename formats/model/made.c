@@ -1,0 +1,248 @@
+/* made.c - plans how a tensor is made of others; reads no weight. */
+#include "formats/model/made.h"
+
+#include <string.h>
+
+apr_shape apr_tensor_shape(const apr_tensor *tensor)
+{
+    apr_shape shape = {.dtype = tensor->dtype, .rank = tensor->rank};
+    memcpy(shape.dims, tensor->dims, sizeof shape.dims);
+    return shape;
+}
+
+static apr_status misfit(const apr_tensor *tensor, const apr_step *step, const apr_shape *shape, const char *why, const char *where,
+                         apr_error *err)
+{
+    apr_tensor seen = {.rank = shape->rank};
+    char dims[128], text[APR_CHAIN_TEXT];
+    const apr_chain chain = {1, {*step}};
+
+    memcpy(seen.dims, shape->dims, sizeof seen.dims);
+    return apr_fail(err, strcmp(why, "does not fit") == 0 ? APR_E_DAMAGED : APR_E_UNSUPPORTED, "%s: tensor '%s', %s %s: the step '%s' %s",
+                    where, tensor->name, apr_dtypes[shape->dtype].name, apr_dims_text(&seen, dims, sizeof dims),
+                    apr_chain_text(&chain, text), why);
+}
+
+/* ---- several tensors as one ---- */
+
+/* Are all dimensions the same but the one at `except`? */
+static bool same_but(const apr_tensor *a, const apr_tensor *b, int except)
+{
+    if (a->rank != b->rank) return false;
+    for (int i = 0; i < a->rank; i++)
+        if (i != except && a->dims[i] != b->dims[i]) return false;
+    return true;
+}
+
+/* One new outermost axis. */
+static bool plan_stack(apr_made *made, apr_shape *shape, int64_t *ends)
+{
+    const apr_tensor *const first = made->parts[0];
+
+    if (first->rank == APR_MAX_RANK) return false;
+    for (size_t i = 0; i < made->n_parts; i++) {
+        if (!same_but(first, made->parts[i], -1)) return false;
+        if (__builtin_mul_overflow((int64_t)i + 1, apr_tensor_elems(first), &ends[i])) return false;
+    }
+    memmove(shape->dims + 1, shape->dims, (size_t)shape->rank * sizeof *shape->dims);
+    shape->dims[0] = (int64_t)made->n_parts;
+    shape->rank++;
+    return true;
+}
+
+/* In every group along the axis, a share of each. */
+static bool plan_join(apr_made *made, const apr_step *step, apr_shape *shape, int64_t *ends)
+{
+    const int at = shape->rank - 1 - step->n[0];
+    const int64_t groups = step->n[1];
+    int64_t length = 0, inner = 1;
+
+    if (step->n[0] < 0 || at < 0 || groups < 1) return false;
+    for (int i = at + 1; i < shape->rank; i++) inner *= shape->dims[i];
+    for (size_t i = 0; i < made->n_parts; i++) {
+        const apr_tensor *const part = made->parts[i];
+        if (!same_but(made->parts[0], part, at) || part->dims[at] % groups != 0) return false;
+        if (__builtin_add_overflow(length, part->dims[at], &length)) return false;
+        if (__builtin_mul_overflow(length / groups, inner, &ends[i])) return false;
+    }
+    shape->dims[at] = length;
+    return true;
+}
+
+static bool shares_are_blocks(const int64_t *ends, size_t n, apr_dtype dtype)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ends[i] % apr_dtypes[dtype].elems_per_block != 0) return false;
+    return dtype != APR_APR_Q4 && dtype != APR_APR_Q8;
+}
+
+static apr_status plan_several(apr_tensor *tensor, apr_made *made, apr_shape *shape, apr_arena *arena, const char *where, apr_error *err)
+{
+    const apr_step *const step = &made->chain.steps[0];
+    int64_t *const ends = apr_arena_array(arena, made->n_parts, sizeof *ends);
+
+    if (ends == NULL) return apr_no_memory(err, "the parts of a tensor");
+    if (!(step->kind == APR_STEP_STACK ? plan_stack(made, shape, ends) : plan_join(made, step, shape, ends)))
+        return misfit(tensor, step, shape, "does not fit", where, err);
+    if (!shares_are_blocks(ends, made->n_parts, shape->dtype))
+        return misfit(tensor, step, shape, "would break the blocks of its type", where, err);
+    made->ends = ends;
+    made->moves[0] = (apr_move){.kind = APR_MOVE_JOIN, .chunk = ends[made->n_parts - 1]};
+    return APR_OK;
+}
+
+/* ---- the whole chain ---- */
+
+/* Of one type, and plain bytes? Then bytes can be moved. */
+static bool are_alike(const apr_made *made)
+{
+    for (size_t i = 0; i < made->n_parts; i++) {
+        const apr_tensor *const part = made->parts[i];
+        if (part->dtype != made->parts[0]->dtype || part->scale != NULL) return false;
+        if (part->made != NULL && (part->made->computes || part->made->decodes)) return false;
+    }
+    return true;
+}
+
+static apr_status plan_chain(apr_tensor *tensor, apr_made *made, apr_shape *shape, apr_arena *arena, const char *where, apr_error *err)
+{
+    const bool of_several = made->chain.n_steps > 0 && apr_step_kinds[made->chain.steps[0].kind].of_several;
+
+    made->decodes = !are_alike(made);
+    if (made->decodes) shape->dtype = APR_F32;
+    made->lowest = made->dtype = shape->dtype;
+    if (of_several) APR_TRY(plan_several(tensor, made, shape, arena, where, err));
+    else if (made->n_parts != 1)
+        return apr_fail(err, APR_E_USAGE, "%s: tensor '%s' has several parts that nothing joins", where, tensor->name);
+    for (int i = of_several; i < made->chain.n_steps; i++) {
+        const apr_step *const step = &made->chain.steps[i];
+        const apr_shape before = *shape;
+        const char *const why = apr_step_plan(step, shape, &made->moves[i]);
+        if (why != NULL) return misfit(tensor, step, &before, why, where, err);
+        made->computes |= apr_step_kinds[step->kind].reach == APR_REACH_VALUES;
+        if (!made->computes) made->dtype = shape->dtype;
+    }
+    return APR_OK;
+}
+
+/* Where a single part lies in one piece: the offset of its first byte, or -1. */
+static int64_t lies_at(const apr_made *made, int64_t n_elems)
+{
+    const apr_tensor *const part = made->parts[0];
+    int64_t first = 0;
+    int n_cuts = 0;
+
+    if (made->n_parts != 1 || made->ends != NULL || made->decodes || made->computes || part->made != NULL) return -1;
+    for (int i = 0; i < made->chain.n_steps; i++) {
+        const apr_move *const move = &made->moves[i];
+        if (move->kind == APR_MOVE_NOTHING) continue;
+        if (move->kind != APR_MOVE_CUT || n_cuts++ > 0 || move->count != n_elems) return -1; /* one chunk is all there is */
+        first = move->first;
+    }
+    return apr_row_bytes(part->dtype, first);
+}
+
+static void take_shape(apr_tensor *tensor, const apr_shape *shape)
+{
+    tensor->dtype = shape->dtype;
+    tensor->rank = shape->rank;
+    memset(tensor->dims, 0, sizeof tensor->dims);
+    memcpy(tensor->dims, shape->dims, (size_t)shape->rank * sizeof *shape->dims);
+    tensor->data = NULL;
+    tensor->pending = (apr_step){0};
+    tensor->made = NULL;
+    tensor->scale = NULL;
+    tensor->scale_rows = tensor->scale_columns = 0;
+}
+
+/* The tensor as it lies, under what is pending. */
+static const apr_tensor *stored(const apr_tensor *tensor, apr_arena *arena)
+{
+    apr_tensor *const copy = apr_arena_alloc(arena, sizeof *copy);
+    if (copy == NULL) return NULL;
+    *copy = *tensor;
+    copy->pending = (apr_step){0};
+    return copy;
+}
+
+/* A part with a pending step becomes one that is made. */
+static apr_status settle(const apr_tensor **part, apr_arena *arena, const char *where, apr_error *err)
+{
+    if ((*part)->pending.kind == APR_STEP_NONE) return APR_OK;
+    const apr_chain chain = apr_chain_of((*part)->pending);
+    const apr_tensor *const below = stored(*part, arena);
+    apr_tensor *const made = apr_arena_alloc(arena, sizeof *made);
+
+    if (below == NULL || made == NULL) return apr_no_memory(err, "the parts of a tensor");
+    *made = *below;
+    APR_TRY(apr_tensor_make(made, &below, 1, &chain, arena, where, err));
+    *part = made;
+    return APR_OK;
+}
+
+apr_status apr_tensor_make(apr_tensor *tensor, const apr_tensor *const *parts, size_t n_parts, const apr_chain *chain, apr_arena *arena,
+                           const char *where, apr_error *err)
+{
+    apr_made *const made = apr_arena_alloc(arena, sizeof *made);
+    const apr_tensor **const settled = apr_arena_array(arena, n_parts, sizeof *settled);
+
+    if (n_parts == 0) return apr_fail(err, APR_E_USAGE, "%s: tensor '%s' is made of nothing", where, tensor->name);
+    if (made == NULL || settled == NULL) return apr_no_memory(err, "the parts of a tensor");
+    for (size_t i = 0; i < n_parts; i++) {
+        settled[i] = parts[i];
+        APR_TRY(settle(&settled[i], arena, where, err));
+    }
+    *made = (apr_made){.parts = settled, .n_parts = n_parts, .chain = *chain};
+    apr_shape shape = apr_tensor_shape(settled[0]);
+    APR_TRY(plan_chain(tensor, made, &shape, arena, where, err));
+    take_shape(tensor, &shape);
+    APR_TRY(apr_tensor_size(tensor, where, err));
+    const int64_t at = lies_at(made, apr_tensor_elems(tensor));
+    if (at >= 0 && settled[0]->data != NULL) tensor->data = settled[0]->data + at;
+    else tensor->made = made;
+    return APR_OK;
+}
+
+/* Behind the steps that it is made by, or on top of it where they would be too many. */
+static apr_status follow_made(apr_tensor *tensor, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
+{
+    const apr_made *const made = tensor->made;
+    apr_chain whole = made->chain;
+
+    if (!apr_chain_extend(&whole, chain)) {
+        const apr_tensor *const below = stored(tensor, arena);
+        return below != NULL ? apr_tensor_make(tensor, &below, 1, chain, arena, where, err) : apr_no_memory(err, "a tensor's steps");
+    }
+    if (whole.n_steps > 0 || made->n_parts != 1) return apr_tensor_make(tensor, made->parts, made->n_parts, &whole, arena, where, err);
+    const apr_tensor *const below = made->parts[0]; /* back where it began, scales and all */
+    const apr_shape shape = apr_tensor_shape(below);
+    take_shape(tensor, &shape);
+    tensor->n_bytes = below->n_bytes;
+    tensor->data = below->data;
+    tensor->made = below->made;
+    tensor->scale = below->scale;
+    tensor->scale_rows = below->scale_rows;
+    tensor->scale_columns = below->scale_columns;
+    return APR_OK;
+}
+
+apr_status apr_tensor_follow(apr_tensor *tensor, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
+{
+    if (chain->n_steps == 0) return APR_OK;
+    if (tensor->made != NULL) return follow_made(tensor, chain, arena, where, err);
+    apr_chain whole = apr_chain_of(tensor->pending);
+    apr_shape shape = apr_tensor_shape(tensor);
+    apr_move move;
+
+    if (!apr_chain_extend(&whole, chain))
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' would need too many steps", where, tensor->name);
+    if (whole.n_steps > 1 || (whole.n_steps == 1 && !apr_step_kinds[whole.steps[0].kind].read_in_place)) {
+        const apr_tensor *const below = stored(tensor, arena);
+        return below != NULL ? apr_tensor_make(tensor, &below, 1, &whole, arena, where, err) : apr_no_memory(err, "a tensor's steps");
+    }
+    const apr_shape before = shape;
+    const apr_step *const step = &whole.steps[0];
+    if (!apr_step_kinds[step->kind].plan(step, &shape, &move)) return misfit(tensor, step, &before, "does not fit", where, err);
+    tensor->pending = whole.steps[0];
+    return APR_OK;
+}
