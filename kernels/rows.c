@@ -115,7 +115,7 @@ void apr_decode_elements(const apr_tensor *tensor, int64_t first, int64_t n, flo
         apr_gather_values(tensor, first, n, dst);
         return;
     }
-    if (is_flat(tensor->dtype)) decode_flat(tensor, first, n, dst);
+    if (apr_dtypes[tensor->dtype].flat) decode_flat(tensor, first, n, dst);
     else decode_span(tensor->dtype, tensor->data, first, n, dst);
     for (int64_t done = 0; tensor->scale != NULL && done < n;) {
         const int64_t from = (first + done) % columns, to = from + n - done < columns ? from + n - done : columns;
