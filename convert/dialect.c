@@ -1,7 +1,7 @@
 /* dialect.c - views of a model under other names and orders; no weight is touched here. */
 #include "convert/dialect.h"
 
-#include "convert/families.h"
+#include "formats/model/family.h"
 #include "formats/model/packed_weights.h"
 #include "formats/number/half.h"
 
@@ -41,7 +41,7 @@ static apr_status add_step(apr_tensor *tensor, apr_step step, const char *where,
 
 apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *err)
 {
-    const apr_family *const family = apr_family_find(source->hparams.architecture);
+    const apr_family *const family = apr_family_translated(source->hparams.architecture);
 
     APR_TRY(apr_view_copy(view, source, 0, err));
     if (source->dialect == APR_DIALECT_HF || family == NULL) return APR_OK;
@@ -114,7 +114,7 @@ static bool is_scale(const apr_model *model, const apr_tensor *tensor)
 /* Name and pending step of one canonical tensor in ggml's dialect. */
 static apr_status to_ggml(apr_model *view, const apr_model *canonical, apr_tensor *tensor, apr_error *err)
 {
-    const apr_family *const family = apr_family_find(canonical->hparams.architecture);
+    const apr_family *const family = apr_family_translated(canonical->hparams.architecture);
     const char *name = tensor->name;
     apr_step step = apr_step_inverse(tensor->origin_step);
 
