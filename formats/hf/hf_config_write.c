@@ -103,7 +103,8 @@ char *apr_hf_config_write(const apr_hparams *h, const apr_vocab *vocab)
     static const apr_family_config other = {.activation = "silu"};
     apr_json_text out = {0};
     const apr_family_config *const known = apr_family_config_of(h->architecture), *const f = known != NULL ? known : &other;
-    const char *const hf_class = h->hf_class != NULL ? h->hf_class : apr_family_class(h->architecture);
+    const apr_family_type *const type = apr_family_type_of(h->architecture);
+    const char *const hf_class = h->hf_class != NULL || type == NULL ? h->hf_class : type->hf_class;
 
     apr_json_open(&out, NULL, '{');
     if (hf_class != NULL) {

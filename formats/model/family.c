@@ -10,7 +10,7 @@ const apr_family *const apr_families[] = {
 };
 const size_t apr_n_families = sizeof apr_families / sizeof *apr_families;
 
-static const apr_family_type *type_of(const apr_family *family, const char *model_type)
+static const apr_family_type *find_type(const apr_family *family, const char *model_type)
 {
     for (size_t i = 0; i < APR_MAX_FAMILY_TYPES && family->types[i].name != NULL; i++)
         if (strcmp(family->types[i].name, model_type) == 0) return &family->types[i];
@@ -20,7 +20,7 @@ static const apr_family_type *type_of(const apr_family *family, const char *mode
 const apr_family *apr_family_find(const char *model_type)
 {
     for (size_t i = 0; i < apr_n_families && model_type != NULL; i++)
-        if (type_of(apr_families[i], model_type) != NULL) return apr_families[i];
+        if (find_type(apr_families[i], model_type) != NULL) return apr_families[i];
     return NULL;
 }
 
@@ -50,10 +50,10 @@ const apr_family_gguf *apr_family_gguf_of(const char *ggml)
     return family != NULL ? &family->gguf : &nothing;
 }
 
-const char *apr_family_class(const char *model_type)
+const apr_family_type *apr_family_type_of(const char *model_type)
 {
     const apr_family *const family = apr_family_find(model_type);
-    return family != NULL ? type_of(family, model_type)->hf_class : NULL;
+    return family != NULL ? find_type(family, model_type) : NULL;
 }
 
 const char *apr_family_hf_key(const apr_family_config *config, const apr_hparam_field *field)

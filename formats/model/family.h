@@ -57,6 +57,7 @@ typedef struct apr_family_gguf {
     bool writes_vocab_size;
     bool writes_sections;   /* rope.dimension_sections of interleaved M-RoPE; for text they do not matter, but must be there */
     bool takes_divisors;    /* llama.cpp looks for rope_freqs.weight */
+    bool rotates_pairs;     /* llama.cpp turns neighbouring rows, and q and k are stored so; else halves of a head, as Hugging Face */
     bool heads_fill_hidden; /* llama.cpp has heads of hidden_size / heads only */
 } apr_family_gguf;
 
@@ -93,8 +94,8 @@ typedef struct apr_tensor_rule {
 
 /* --- the card --- */
 
-/* Kinds of programs; runtime/program has an emitter apr_emit_NAME for each. */
-#define APR_PROGRAM_LIST(X) X(llama) X(mistral) X(qwen2) X(qwen3) X(qwen3_moe) X(gpt_oss) X(qwen3_5) X(qwen3_5_moe)
+/* Kinds of programs; runtime/program has an emitter apr_emit_NAME for each, which reads what differs from the card. */
+#define APR_PROGRAM_LIST(X) X(dense) X(mixture) X(hybrid)
 
 typedef enum {
     APR_PROGRAM_NONE, /* neither planned nor run */
@@ -103,6 +104,19 @@ typedef enum {
 #undef X
         APR_PROGRAM_COUNT
 } apr_program_kind;
+
+/* What a program of that kind has in this family. Biases and windows follow from the configuration. */
+typedef struct apr_family_program {
+    apr_program_kind kind;
+    bool qk_norm;       /* norms over each head of q and k */
+    bool gated;         /* q_proj makes a gate as well: attention's output is multiplied with its sigmoid */
+    bool sinks;         /* a learned logit for each head */
+    bool always_biased; /* biases on q, k, v and o whatever config.json says */
+    const char *router; /* "mlp.gate"; NULL: no experts */
+    bool stacked;       /* one tensor of all experts, gate and up in one; otherwise three tensors an expert */
+    bool expert_biases; /* of the router, too */
+    bool linear_layers; /* gated delta-net layers between those with attention */
+} apr_family_program;
 
 /* model_type as config.json has it, and the class that is written when a model does not name its own. */
 typedef struct apr_family_type {
@@ -121,8 +135,7 @@ typedef struct apr_family {
     const apr_tensor_rule *tensors; /* [n_tensors] */
     size_t n_tensors;
     bool translates; /* names and orders are all that differs between the dialects; false: conversion keeps names as they are */
-    apr_program_kind program;
-    bool has_experts, has_linear_layers; /* what its program needs to be told the sizes of */
+    apr_family_program program;
 } apr_family;
 
 /* All cards. Where several have the same name in ggml, the first is what it stands for. */
@@ -131,13 +144,13 @@ typedef struct apr_family {
     X(mistral)             \
     X(mixtral)             \
     X(qwen2)               \
-    X(qwen2_moe)           \
     X(qwen3)               \
+    X(qwen2_moe)           \
     X(qwen3_moe)           \
+    X(gpt_oss)             \
     X(qwen3_next)          \
     X(qwen3_5)             \
     X(qwen3_5_moe)         \
-    X(gpt_oss)             \
     X(phi3)                \
     X(gemma)               \
     X(gemma2)              \
@@ -162,8 +175,8 @@ const apr_family_config *apr_family_config_of(const char *model_type);
 /* What ggml supposes; of an architecture that nobody knows, nothing. */
 const apr_family_gguf *apr_family_gguf_of(const char *ggml);
 
-/* "LlamaForCausalLM" for "llama"; NULL when unknown. */
-const char *apr_family_class(const char *model_type);
+/* The model_type as a static text, and its class; NULL when unknown. */
+const apr_family_type *apr_family_type_of(const char *model_type);
 /* What config.json calls a field of the table of hyperparameters; config NULL: what most do. */
 const char *apr_family_hf_key(const apr_family_config *config, const apr_hparam_field *field);
 /* Is `word` one of the words of `list`, " a b "? */

@@ -47,8 +47,8 @@ static void every_card_is_whole(void **state)
         }
         if (f->translates) assert_non_null(f->ggml);
         if (f->translates) assert_true(f->n_tensors > 0);
-        if (f->program != APR_PROGRAM_NONE) assert_non_null(f->config);
-        assert_true(f->program < APR_PROGRAM_COUNT);
+        if (f->program.kind != APR_PROGRAM_NONE) assert_non_null(f->config);
+        assert_true(f->program.kind < APR_PROGRAM_COUNT);
         assert_int_equal(f->n_tensors > 0, f->tensors != NULL);
     }
 }
@@ -163,6 +163,7 @@ static void names_and_orders_go_both_ways(void **state)
             assert_string_equal(back, hf_name);
             assert_int_equal(apr_step_inverse(step).kind, inverse.kind);
             assert_int_equal(step.kind != APR_STEP_NONE, rule->rotary_pairs != APR_HEADS_NONE);
+            if (rule->rotary_pairs != APR_HEADS_NONE) assert_true(f->gguf.rotates_pairs);
         }
     }
     assert_true(n_families >= 4);
@@ -223,7 +224,7 @@ static void what_nobody_knows_is_not_there(void **state)
         assert_null(apr_family_of_ggml(unknown[i]));
         assert_null(apr_family_translated(unknown[i]));
         assert_null(apr_family_config_of(unknown[i]));
-        assert_null(apr_family_class(unknown[i]));
+        assert_null(apr_family_type_of(unknown[i]));
     }
     assert_non_null(apr_family_find("gpt_oss"));
     assert_null(apr_family_translated("gpt_oss")); /* its steps are not written yet */

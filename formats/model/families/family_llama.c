@@ -24,9 +24,10 @@ static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.mlp.down_proj.bias", "blk.{}.ffn_down.bias", APR_FOR_SMALL},
 };
 
-#define COMMON                                                                                                                       \
-    .ggml = "llama", .gguf = {.omits_head_dim = true, .writes_rotary_dim = true, .writes_vocab_size = true, .takes_divisors = true}, \
-    .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors, .translates = true
+#define COMMON                                                                                                                             \
+    .ggml = "llama",                                                                                                                       \
+    .gguf = {.omits_head_dim = true, .writes_rotary_dim = true, .writes_vocab_size = true, .takes_divisors = true, .rotates_pairs = true}, \
+    .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors, .translates = true, .program = {APR_PROGRAM_dense}
 
 static const apr_family_config llama = {.activation = "silu",
                                         .attention_bias = APR_BIAS_WHEN_STATED,
@@ -35,8 +36,7 @@ static const apr_family_config llama = {.activation = "silu",
                                         .refuses = " partial_rotary_factor sliding_window layer_types num_local_experts num_experts ",
                                         .max_position_embeddings = 2048,
                                         .rms_norm_eps = 1e-6};
-const apr_family apr_family_llama = {
-    .name = "llama", .types = {{"llama", "LlamaForCausalLM"}}, .config = &llama, .program = APR_PROGRAM_llama, COMMON};
+const apr_family apr_family_llama = {.name = "llama", .types = {{"llama", "LlamaForCausalLM"}}, .config = &llama, COMMON};
 
 /* transformers' mistral has no biases, and one window for all layers or none */
 static const apr_family_config mistral = {.activation = "silu",
@@ -47,5 +47,4 @@ static const apr_family_config mistral = {.activation = "silu",
                                           .max_position_embeddings = 131072,
                                           .sliding_window = 4096,
                                           .rms_norm_eps = 1e-6};
-const apr_family apr_family_mistral = {
-    .name = "mistral", .types = {{"mistral", "MistralForCausalLM"}}, .config = &mistral, .program = APR_PROGRAM_mistral, COMMON};
+const apr_family apr_family_mistral = {.name = "mistral", .types = {{"mistral", "MistralForCausalLM"}}, .config = &mistral, COMMON};

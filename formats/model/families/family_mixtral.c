@@ -31,5 +31,4 @@ const apr_family apr_family_mixtral = {.name = "mixtral",
                                        .types = {{"mixtral", "MixtralForCausalLM"}},
                                        .config = &config,
                                        .tensors = tensors,
-                                       .n_tensors = sizeof tensors / sizeof *tensors,
-                                       .has_experts = true};
+                                       .n_tensors = sizeof tensors / sizeof *tensors};

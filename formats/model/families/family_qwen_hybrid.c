@@ -42,9 +42,9 @@ static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.mlp.shared_expert.down_proj.weight", "blk.{}.ffn_down_shexp.weight", APR_FOR_FFN_DOWN},
 };
 
-#define COMMON                                                                                                                    \
-    .config = &config, .text_prefix = "model.language_model.", .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors, \
-    .has_linear_layers = true
+#define COMMON .config = &config, .text_prefix = "model.language_model.", .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors
+
+#define HYBRID APR_PROGRAM_hybrid, .qk_norm = true, .gated = true, .linear_layers = true
 
 static const apr_family_config config = {.activation = "silu",
                                          .attention_bias = APR_BIAS_WHEN_STATED,
@@ -55,14 +55,14 @@ static const apr_family_config config = {.activation = "silu",
                                          .partial_rotary_factor = 0.25};
 
 const apr_family apr_family_qwen3_next = {
-    .name = "qwen3_next", .types = {{"qwen3_next", "Qwen3NextForCausalLM"}}, .ggml = "qwen3next", .has_experts = true, COMMON};
+    .name = "qwen3_next", .types = {{"qwen3_next", "Qwen3NextForCausalLM"}}, .ggml = "qwen3next", COMMON};
 
 /* "_text" is the text part of a multimodal config */
 const apr_family apr_family_qwen3_5 = {.name = "qwen3_5",
                                        .types = {{"qwen3_5_text", "Qwen3_5ForCausalLM"}, {"qwen3_5", "Qwen3_5ForConditionalGeneration"}},
                                        .ggml = "qwen35",
                                        .gguf = {.writes_rotary_dim = true, .writes_sections = true},
-                                       .program = APR_PROGRAM_qwen3_5,
+                                       .program = {HYBRID},
                                        COMMON};
 
 const apr_family apr_family_qwen3_5_moe = {
@@ -70,6 +70,5 @@ const apr_family apr_family_qwen3_5_moe = {
     .types = {{"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"}, {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"}},
     .ggml = "qwen35moe",
     .gguf = {.writes_rotary_dim = true, .writes_sections = true},
-    .program = APR_PROGRAM_qwen3_5_moe,
-    .has_experts = true,
+    .program = {HYBRID, .router = "mlp.gate", .stacked = true},
     COMMON};

@@ -32,7 +32,7 @@ static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.mlp.shared_expert.down_proj.weight", "blk.{}.ffn_down_shexp.weight", APR_FOR_FFN_DOWN},
 };
 
-#define COMMON .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors, .has_experts = true
+#define COMMON .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors
 
 #define CONFIG                                                                                                       \
     .activation = "silu", .window = APR_WINDOW_FROM_LAYER, .max_position_embeddings = 32768, .sliding_window = 4096, \
@@ -53,5 +53,5 @@ const apr_family apr_family_qwen3_moe = {.name = "qwen3_moe",
                                          .types = {{"qwen3_moe", "Qwen3MoeForCausalLM"}},
                                          .ggml = "qwen3moe",
                                          .config = &qwen3_moe,
-                                         .program = APR_PROGRAM_qwen3_moe,
+                                         .program = {APR_PROGRAM_mixture, .qk_norm = true, .router = "mlp.gate"},
                                          COMMON};
