@@ -131,6 +131,7 @@ typedef struct apr_family {
     const char *ggml;                            /* ggml's architecture; NULL: none is known */
     const apr_family_config *config;             /* NULL: a config.json gives its numbers and no more */
     apr_family_gguf gguf;
+    bool norms_add_one;             /* Hugging Face multiplies with 1 + weight; GGUF has the sum as the weight */
     const char *text_prefix;        /* what Hugging Face's names may have for "model." where the text model is part of a larger one */
     const apr_tensor_rule *tensors; /* [n_tensors] */
     size_t n_tensors;

@@ -17,6 +17,7 @@ static void put_text(apr_json_text *out, const char *key, const char *text)
 static void put_family(apr_json_text *out, const apr_family *family)
 {
     const apr_ability ability = apr_family_ability(family, &apr_host_backend);
+    const bool knows_gguf = family->ggml != NULL && family->n_tensors > 0;
 
     apr_json_open(out, NULL, '{');
     put_text(out, "family", family->name);
@@ -29,6 +30,8 @@ static void put_family(apr_json_text *out, const apr_family *family)
     }
     apr_json_close(out, ']');
     put_text(out, "gguf_architecture", family->ggml);
+    put_text(out, "rotary_rows_in_gguf", !knows_gguf ? NULL : family->gguf.rotates_pairs ? "pairs" : "halves");
+    put_text(out, "norms_multiply_with", family->config == NULL ? NULL : family->norms_add_one ? "1 + weight" : "weight");
     apr_json_bool(out, "config_understood", family->config != NULL);
     apr_json_bool(out, "translates", family->translates);
     apr_json_bool(out, "plans", ability >= APR_ABLE_PLAN);

@@ -12,7 +12,7 @@ static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight", APR_FOR_ATTN_OUT},
     {"model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight", APR_FOR_SMALL},
     {"model.layers.{}.block_sparse_moe.gate.weight", "blk.{}.ffn_gate_inp.weight", APR_FOR_ROUTER},
-    {"model.layers.{}.mlp.experts.gate_up_proj", NULL, APR_FOR_FFN_UP},
+    {"model.layers.{}.mlp.experts.gate_up_proj", "blk.{}.ffn_gate_up_exps.weight", APR_FOR_FFN_UP},
     {"model.layers.{}.mlp.experts.down_proj", NULL, APR_FOR_FFN_DOWN},
     {"model.layers.{}.mlp.gate.weight", NULL, APR_FOR_ROUTER},
 };

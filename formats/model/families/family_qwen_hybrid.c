@@ -34,7 +34,7 @@ static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.mlp.experts.*.gate_proj.weight", "blk.{}.ffn_gate_exps.weight", APR_FOR_FFN_GATE},
     {"model.layers.{}.mlp.experts.*.up_proj.weight", "blk.{}.ffn_up_exps.weight", APR_FOR_FFN_UP},
     {"model.layers.{}.mlp.experts.*.down_proj.weight", "blk.{}.ffn_down_exps.weight", APR_FOR_FFN_DOWN},
-    {"model.layers.{}.mlp.experts.gate_up_proj", NULL, APR_FOR_FFN_UP},
+    {"model.layers.{}.mlp.experts.gate_up_proj", "blk.{}.ffn_gate_up_exps.weight", APR_FOR_FFN_UP},
     {"model.layers.{}.mlp.experts.down_proj", NULL, APR_FOR_FFN_DOWN},
     {"model.layers.{}.mlp.shared_expert_gate.weight", "blk.{}.ffn_gate_inp_shexp.weight", APR_FOR_ROUTER},
     {"model.layers.{}.mlp.shared_expert.gate_proj.weight", "blk.{}.ffn_gate_shexp.weight", APR_FOR_FFN_GATE},
@@ -42,7 +42,9 @@ static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.mlp.shared_expert.down_proj.weight", "blk.{}.ffn_down_shexp.weight", APR_FOR_FFN_DOWN},
 };
 
-#define COMMON .config = &config, .text_prefix = "model.language_model.", .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors
+#define COMMON                                                                                            \
+    .norms_add_one = true, .config = &config, .text_prefix = "model.language_model.", .tensors = tensors, \
+    .n_tensors = sizeof tensors / sizeof *tensors
 
 #define HYBRID APR_PROGRAM_hybrid, .qk_norm = true, .gated = true, .linear_layers = true
 
