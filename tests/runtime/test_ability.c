@@ -71,7 +71,7 @@ static void a_refusal_names_the_families_that_can_be_had(void **state)
     const apr_hparams h = {.architecture = "nobody_knows"}, unstated = {.architecture = ""};
     const char *const list = apr_program_families(&arena);
 
-    assert_ptr_equal(strstr(list, "llama, mistral, qwen2"), list);
+    assert_non_null(list);
     const char *const planned = strstr(list, "; to plan also ");
     assert_non_null(planned);
     for (size_t i = 0; i < apr_n_families; i++) {
@@ -81,7 +81,7 @@ static void a_refusal_names_the_families_that_can_be_had(void **state)
         if (ability == APR_ABLE_PLAN) assert_true(place != NULL && place > planned);
     }
     assert_int_equal(apr_program_emit(&program, &h, &err), APR_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "architecture 'nobody_knows' cannot be run or planned; these can: llama, mistral"));
+    assert_non_null(strstr(err.text, "architecture 'nobody_knows' cannot be run or planned; these can: "));
     assert_non_null(strstr(err.text, list));
     assert_int_equal(apr_program_emit(&program, &unstated, &other), APR_E_UNSUPPORTED);
     assert_non_null(strstr(other.text, "(not stated)"));
