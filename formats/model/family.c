@@ -87,63 +87,74 @@ const char *apr_architecture_to_ggml(const char *model_type)
 
 /* --- names --- */
 
-/* A decimal number without leading zeros at the start of text: its length, 0 for none. */
-static size_t number_length(const char *text)
+/* A name with "{}" for its first number and "*" for the second, as rules are written. */
+typedef struct plain_name {
+    char text[256];
+    const char *layer; /* the first number, in the name */
+    size_t n_layer;    /* 0: there is none */
+} plain_name;
+
+/* The length of a part that is a decimal number without leading zeros; 0: it is none. */
+static size_t number_length(const char *part)
 {
-    const size_t n = strspn(text, "0123456789");
-    return n > 6 || (text[0] == '0' && n > 1) ? 0 : n;
+    const size_t n = strspn(part, "0123456789");
+    const bool is_whole = part[n] == '.' || part[n] == '\0';
+    return !is_whole || n > 6 || (part[0] == '0' && n > 1) ? 0 : n;
 }
 
-/* Does `name` match `pattern`? *layer is the text of the number in the place of "{}", *n_layer 0 when there is none. */
-static bool match(const char *pattern, const char *name, const char **layer, size_t *n_layer)
+/* False when no rule can be meant: it is longer than any, or has a rule's own signs in it. `prefix` stands for "model." where the name
+ * begins with it; NULL: nothing does. */
+static bool make_plain(plain_name *plain, const char *name, const char *prefix)
 {
-    *n_layer = 0;
-    while (*pattern != '\0') {
-        if (pattern[0] != '*' && strncmp(pattern, "{}", 2) != 0) {
-            if (*pattern++ != *name++) return false;
+    size_t n = 0;
+    int n_numbers = 0;
+
+    plain->layer = "";
+    plain->n_layer = 0;
+    if (strpbrk(name, "{}*") != NULL) return false;
+    if (prefix != NULL && strncmp(name, prefix, strlen(prefix)) == 0) {
+        name += strlen(prefix);
+        memcpy(plain->text, "model.", n = 6);
+    }
+    for (bool starts_part = true; *name != '\0'; starts_part = *name++ == '.') {
+        const size_t n_digits = starts_part && n_numbers < 2 ? number_length(name) : 0;
+        if (n + 3 > sizeof plain->text) return false;
+        if (n_digits == 0) {
+            plain->text[n++] = *name;
             continue;
         }
-        const size_t n = number_length(name);
-        if (n == 0) return false;
-        if (*pattern == '{') {
-            *layer = name;
-            *n_layer = n;
-        }
-        pattern += *pattern == '{' ? 2 : 1;
-        name += n;
+        if (n_numbers++ == 0) {
+            plain->layer = name;
+            plain->n_layer = n_digits;
+            plain->text[n++] = '{';
+            plain->text[n++] = '}';
+        } else plain->text[n++] = '*';
+        name += n_digits - 1;
     }
-    return *name == '\0';
+    plain->text[n] = '\0';
+    return true;
+}
+
+static bool is_plain(const char *pattern, const plain_name *plain)
+{
+    return pattern != NULL && pattern[0] == plain->text[0] && strcmp(pattern, plain->text) == 0;
 }
 
 /* `pattern` with its "{}" replaced. */
-static const char *fill(const char *pattern, const char *layer, size_t n_layer, apr_arena *arena)
+static const char *fill(const char *pattern, const plain_name *plain, apr_arena *arena)
 {
     const char *const hole = strstr(pattern, "{}");
     if (hole == NULL) return apr_arena_copy(arena, pattern, strlen(pattern));
-    return apr_arena_print(arena, "%.*s%.*s%s", (int)(hole - pattern), pattern, (int)n_layer, layer, hole + 2);
-}
-
-/* The same for a name of Hugging Face's, which may stand under the prefix of a larger model: "model.{}" of a pattern is then PREFIX{}. */
-static bool match_hf(const apr_family *family, const char *pattern, const char *name, const char **layer, size_t *n_layer)
-{
-    static const char usual[] = "model.";
-    const size_t n_usual = sizeof usual - 1, n_prefix = family->text_prefix != NULL ? strlen(family->text_prefix) : 0;
-
-    if (match(pattern, name, layer, n_layer)) return true;
-    return n_prefix > 0 && strncmp(pattern, usual, n_usual) == 0 && strncmp(name, family->text_prefix, n_prefix) == 0 &&
-           match(pattern + n_usual, name + n_prefix, layer, n_layer);
+    return apr_arena_print(arena, "%.*s%.*s%s", (int)(hole - pattern), pattern, (int)plain->n_layer, plain->layer, hole + 2);
 }
 
 const apr_tensor_rule *apr_family_rule(const apr_family *family, const char *name)
 {
-    const char *layer;
-    size_t n_layer;
+    plain_name plain;
 
-    for (size_t i = 0; i < family->n_tensors; i++) {
-        const apr_tensor_rule *const rule = &family->tensors[i];
-        if (rule->hf != NULL && match_hf(family, rule->hf, name, &layer, &n_layer)) return rule;
-        if (rule->ggml != NULL && match(rule->ggml, name, &layer, &n_layer)) return rule;
-    }
+    if (!make_plain(&plain, name, family->text_prefix)) return NULL;
+    for (size_t i = 0; i < family->n_tensors; i++)
+        if (is_plain(family->tensors[i].hf, &plain) || is_plain(family->tensors[i].ggml, &plain)) return &family->tensors[i];
     return NULL;
 }
 
@@ -151,15 +162,14 @@ bool apr_family_translate(const apr_family *family, apr_dialect from, const char
                           const char **other, apr_step *step)
 {
     const bool from_ggml = from == APR_DIALECT_GGML;
+    plain_name plain;
 
     *step = (apr_step){0};
+    if (!make_plain(&plain, name, from_ggml ? NULL : family->text_prefix)) return false;
     for (size_t i = 0; i < family->n_tensors; i++) {
         const apr_tensor_rule *const rule = &family->tensors[i];
-        const char *layer = NULL;
-        size_t n_layer;
-        if (rule->hf == NULL || rule->ggml == NULL) continue;
-        if (!(from_ggml ? match(rule->ggml, name, &layer, &n_layer) : match_hf(family, rule->hf, name, &layer, &n_layer))) continue;
-        *other = fill(from_ggml ? rule->hf : rule->ggml, layer, n_layer, arena);
+        if (rule->hf == NULL || rule->ggml == NULL || !is_plain(from_ggml ? rule->ggml : rule->hf, &plain)) continue;
+        *other = fill(from_ggml ? rule->hf : rule->ggml, &plain, arena);
         if (rule->rotary_pairs != APR_HEADS_NONE) {
             step->kind = from_ggml ? APR_STEP_PAIRS_TO_HALVES : APR_STEP_HALVES_TO_PAIRS;
             step->n_heads = rule->rotary_pairs == APR_HEADS_QUERY ? hparams->num_heads : hparams->num_kv_heads;

@@ -180,7 +180,20 @@ static void numbers_in_names_are_written_one_way(void **state)
     assert_null(apr_family_rule(f, "model.layers.00.mlp.experts.7.up_proj.weight"));
     assert_null(apr_family_rule(f, "model.layers.1234567.mlp.experts.7.up_proj.weight"));
     assert_null(apr_family_rule(f, "model.layers.0.mlp.experts.7.up_proj.weight.more"));
+    assert_null(apr_family_rule(f, "model.layers.{}.mlp.gate.weight")); /* a name, not a rule */
+    assert_null(apr_family_rule(f, "model.layers.0.mlp.experts.*.up_proj.weight"));
     assert_null(apr_family_rule(f, ""));
+
+    char longest[1024];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    for (size_t n = 240; n < sizeof longest; n++) assert_null(apr_family_rule(f, longest + n - 240));
+    static const char tail[] = ".1234";
+    for (size_t n = 248; n <= 258; n++) { /* whatever stands at the end of the room for a name */
+        memset(longest, 'x', n);
+        memcpy(longest + n, tail, sizeof tail);
+        assert_null(apr_family_rule(f, longest));
+    }
 }
 
 static void a_text_model_in_a_larger_one_is_known_under_its_prefix(void **state)
