@@ -1,8 +1,8 @@
 /* dialect.c - views of a model under other names and orders; no weight is touched here. */
 #include "convert/dialect.h"
 
-#include "convert/families.h"
 #include "convert/way.h"
+#include "formats/model/family.h"
 #include "formats/model/packed_weights.h"
 #include "formats/number/half.h"
 
@@ -26,7 +26,7 @@ apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extr
 
 apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *err)
 {
-    const apr_family *const family = apr_family_find(source->hparams.architecture);
+    const apr_family *const family = apr_family_translated(source->hparams.architecture);
 
     APR_TRY(apr_view_copy(view, source, 0, err));
     if (source->dialect == APR_DIALECT_HF || family == NULL) return APR_OK;
@@ -100,7 +100,7 @@ static bool *find_scales(apr_model *view)
 /* Names and pending steps of tensors that never were in ggml's dialect. */
 static apr_status to_ggml(apr_model *view, const apr_model *canonical, apr_error *err)
 {
-    const apr_family *const family = apr_family_find(canonical->hparams.architecture);
+    const apr_family *const family = apr_family_translated(canonical->hparams.architecture);
     const bool *const is_scale = find_scales(view);
 
     if (is_scale == NULL) return apr_no_memory(err, "a table of tensors");

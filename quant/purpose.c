@@ -1,4 +1,4 @@
-/* purpose.c - a table of name endings, for Hugging Face's names and for ggml's. */
+/* purpose.c - by the family's card first, then by a table of name endings, for Hugging Face's names and for ggml's. */
 #include "quant/purpose.h"
 
 #include <ctype.h>
@@ -70,25 +70,25 @@ static int64_t layer_of(const char *name)
     return -1;
 }
 
-apr_purpose_of_tensor apr_find_purpose(const apr_tensor *tensor)
+apr_purpose apr_purpose_of_ending(const char *name)
 {
-    const char *const name = tensor->name;
-    apr_purpose_of_tensor found = {APR_FOR_OTHER, layer_of(name)};
     size_t n = strlen(name);
 
-    if (tensor->rank < 2) {
-        found.purpose = APR_FOR_SMALL;
-        return found;
-    }
     if (n > 7 && strcmp(name + n - 7, ".weight") == 0) n -= 7;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         const size_t m = rules[i].n;
         if (n < m || name[n - 1] != rules[i].ending[m - 1] || memcmp(name + n - m, rules[i].ending, m) != 0) continue;
         if (strcmp(rules[i].ending, "output") == 0 && n != m) continue;
-        found.purpose = rules[i].purpose;
-        return found;
+        return rules[i].purpose;
     }
-    return found;
+    return APR_FOR_OTHER;
+}
+
+apr_purpose_of_tensor apr_find_purpose(const apr_family *family, const apr_tensor *tensor)
+{
+    const apr_tensor_rule *const rule = family != NULL ? apr_family_rule(family, tensor->name) : NULL;
+    const apr_purpose purpose = rule != NULL ? rule->purpose : apr_purpose_of_ending(tensor->name);
+    return (apr_purpose_of_tensor){tensor->rank < 2 ? APR_FOR_SMALL : purpose, layer_of(tensor->name)};
 }
 
 const char *apr_purpose_name(apr_purpose purpose)

@@ -14,6 +14,7 @@
 /* Everything the choice for one tensor looks at. */
 typedef struct chooser {
     const apr_model *model;
+    const apr_family *family; /* the model's card, or NULL */
     const apr_recipe_options *options;
     const apr_mixture *mixture;
     pcre2_code **patterns; /* one for each override */
@@ -52,7 +53,7 @@ static apr_status find_places(chooser *c, apr_recipe *recipe, apr_error *err)
     c->places = apr_arena_array(&recipe->arena, model->n_tensors + 1, sizeof *c->places);
     const bool ok = v != NULL && down != NULL && c->places != NULL;
     for (size_t i = 0; ok && i < model->n_tensors; i++) {
-        const apr_purpose_of_tensor found = apr_find_purpose(&model->tensors[i]);
+        const apr_purpose_of_tensor found = apr_find_purpose(c->family, &model->tensors[i]);
         const member m = {model->tensors[i].name, found.layer, i};
         if (is_v_class(found.purpose)) v[c->n_v++] = m;
         if (found.purpose == APR_FOR_FFN_DOWN) down[c->n_down++] = m;
@@ -190,7 +191,7 @@ static apr_status check_possible(const chooser *c, const apr_recipe_line *line, 
 
 static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *line, apr_error *err)
 {
-    const apr_purpose_of_tensor found = apr_find_purpose(line->tensor);
+    const apr_purpose_of_tensor found = apr_find_purpose(c->family, line->tensor);
     const apr_recipe_override *const override = find_override(c, line->tensor);
     const bool carried = !apr_can_decode(line->tensor->dtype) || !apr_dtype_is_weights(line->tensor->dtype);
 
@@ -271,6 +272,7 @@ apr_status apr_recipe_make(apr_recipe *recipe, const apr_model *model, const apr
 {
     const apr_hparams *const h = &model->hparams;
     chooser c = {.model = model,
+                 .family = apr_family_find(model->hparams.architecture),
                  .options = options,
                  .eight_experts = h->num_experts == 8,
                  .is_70b = h->num_layers == 80 && h->num_heads != h->num_kv_heads};

@@ -8,6 +8,7 @@ table='
 formats/base
 formats/number           formats/base
 formats/model            formats/base formats/number
+formats/model/families   formats/base formats/number formats/model
 formats/gguf             formats/base formats/number formats/model
 formats/hf               formats/base formats/number formats/model formats/gguf
 formats/apr              formats/base formats/number formats/model formats/gguf formats/hf
@@ -21,7 +22,6 @@ kernels/cuda/codecs      formats/base formats/number formats/model kernels kerne
 kernels/cuda/ops         formats/base formats/number formats/model kernels kernels/cuda kernels/cuda/device kernels/cuda/codecs
 quant                    formats/base formats/number formats/model kernels
 convert                  formats/base formats/number formats/model kernels kernels/cuda quant
-convert/families         formats/base formats/number formats/model convert
 runtime/tokenizer        formats/base formats/number formats/model
 runtime/template         formats/base formats/number formats/model
 runtime/program          formats/base formats/number formats/model kernels

@@ -2,6 +2,7 @@
 #include "tools/conv/check.h"
 #include "tools/conv/convert_verbs.h"
 #include "tools/conv/diff.h"
+#include "tools/conv/families.h"
 #include "tools/conv/show.h"
 
 int main(int argc, char **argv)
@@ -20,6 +21,7 @@ int main(int argc, char **argv)
         info,
         apr_check_command,
         apr_diff_command,
+        apr_families_command,
         {0},
     };
     const apr_tool tool = {"aprconv", "converts models between GGUF, safetensors and APR, shows, checks and compares them", commands};

@@ -4,6 +4,7 @@
 #include "formats/gguf/gguf.h"
 #include "formats/hf/hf_quantization.h"
 #include "formats/hf/safetensors.h"
+#include "formats/model/family.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* gguf_keys.c - hyperparameters out of GGUF's ARCH.* keys and into them, under the names and in the order of llama.cpp. */
 #include "formats/gguf/gguf.h"
+#include "formats/model/family.h"
 #include "formats/model/window.h"
 
 #include <math.h>
@@ -7,37 +8,6 @@
 #include <stdlib.h>
 
 enum { MAX_KEY_BYTES = 160, MAX_ARCH_BYTES = 64 };
-
-/* What ggml knows of an architecture without being told. */
-typedef struct arch_facts {
-    const char *ggml;
-    int64_t full_every;     /* with a sliding window: as apr_window_layers; 0: the file or nobody says */
-    bool no_truncate;       /* YaRN's correction range is not rounded to whole dimensions; GGUF has no key for it */
-    bool writes_head_dim;   /* key_length and value_length even where they follow from the rest */
-    bool writes_rotary_dim; /* rope.dimension_count likewise */
-    bool writes_vocab_size;
-    bool writes_sections; /* rope.dimension_sections of interleaved M-RoPE; for text they do not matter, but must be there */
-    bool ff_is_expert;    /* config.json's intermediate_size is that of one expert */
-} arch_facts;
-
-static const arch_facts archs[] = {
-    {.ggml = "llama", .writes_rotary_dim = true, .writes_vocab_size = true}, /* mistral too */
-    {.ggml = "qwen2"},
-    {.ggml = "qwen2moe"},
-    {.ggml = "gpt-oss", .full_every = 2, .no_truncate = true, .writes_head_dim = true, .ff_is_expert = true},
-    {.ggml = "qwen35", .writes_head_dim = true, .writes_rotary_dim = true, .writes_sections = true},
-    {.ggml = "qwen35moe", .writes_head_dim = true, .writes_rotary_dim = true, .writes_sections = true},
-    {.ggml = "gemma2", .full_every = 2, .writes_head_dim = true},
-    {.ggml = "gemma3", .full_every = 6, .writes_head_dim = true},
-    {.ggml = NULL, .writes_head_dim = true}, /* everyone else */
-};
-
-static const arch_facts *facts_of(const char *ggml)
-{
-    const arch_facts *f = archs;
-    while (f->ggml != NULL && strcmp(f->ggml, ggml) != 0) f++;
-    return f;
-}
 
 static const struct {
     apr_rope_kind kind;
@@ -119,14 +89,14 @@ static void read_rope(arch_keys *k, apr_hparams *h)
     get_real(k, "rope.scaling.yarn_beta_slow", &rope->beta_slow);
     get_real(k, "rope.scaling.attn_factor", &rope->attention_factor);
     get_real(k, "rope.scaling.yarn_attn_factor", &rope->attention_factor);
-    rope->no_truncate = rope->kind == APR_ROPE_YARN && facts_of(k->arch)->no_truncate;
+    rope->no_truncate = rope->kind == APR_ROPE_YARN && apr_family_gguf_of(k->arch)->no_truncate;
 }
 
 /* Which layers slide: an array of bools, a period, or what the architecture is known for. */
 static apr_status read_layer_kinds(arch_keys *k, apr_hparams *h, apr_arena *arena, apr_error *err)
 {
     static const int64_t max_layers = 10000; /* as apr_hparams_complete, which has the word on it */
-    apr_window_layers window = {.full_every = facts_of(k->arch)->full_every};
+    apr_window_layers window = {.full_every = apr_family_gguf_of(k->arch)->full_every};
     const apr_kv *const pattern = apr_kv_find(k->kv, key_of(k, "attention.sliding_window_pattern"));
 
     apr_kv_get_int(k->kv, k->key, &window.full_every);
@@ -193,8 +163,9 @@ void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *h)
 
 typedef struct key_writer {
     const char *arch;
-    const arch_facts *facts;
-    bool lacks_vocab; /* no list of tokens says how many there are */
+    const apr_family_gguf *facts;
+    bool ff_is_expert; /* config.json's intermediate_size is that of one expert */
+    bool lacks_vocab;  /* no list of tokens says how many there are */
     apr_kv_list *kv;
     apr_error *err;
 } key_writer;
@@ -265,7 +236,7 @@ static apr_status put_common(const key_writer *w, const apr_hparams *h)
     APR_TRY(put_real(w, "attention.layer_norm_rms_epsilon", h->rms_norm_eps));
     APR_TRY(put_int(w, "expert_count", h->num_experts));
     APR_TRY(put_int(w, "expert_used_count", h->num_experts_per_tok));
-    if (!w->facts->writes_head_dim && !odd_head) return APR_OK;
+    if (w->facts->omits_head_dim && !odd_head) return APR_OK;
     APR_TRY(put_int(w, "attention.key_length", h->head_dim));
     return put_int(w, "attention.value_length", h->head_dim);
 }
@@ -273,7 +244,7 @@ static apr_status put_common(const key_writer *w, const apr_hparams *h)
 /* What only some have; it follows general.file_type. */
 static apr_status put_special(const key_writer *w, const apr_hparams *h)
 {
-    const int64_t expert_size = h->moe_intermediate_size == 0 && w->facts->ff_is_expert ? h->intermediate_size : h->moe_intermediate_size;
+    const int64_t expert_size = h->moe_intermediate_size == 0 && w->ff_is_expert ? h->intermediate_size : h->moe_intermediate_size;
     int64_t inner_size;
     if (__builtin_mul_overflow(h->linear_num_value_heads, h->linear_value_head_dim, &inner_size)) inner_size = -1; /* refused below */
     const bool partial_rotation = h->rotary_dim > 0 && h->rotary_dim != h->head_dim;
@@ -295,7 +266,13 @@ apr_status apr_gguf_keys(const apr_hparams *h, const apr_vocab *vocab, const cha
 {
     const char *const arch = apr_architecture_to_ggml(h->architecture != NULL ? h->architecture : "");
     const bool lacks_vocab = vocab->kind == APR_VOCAB_NONE || vocab->n_tokens == 0;
-    const key_writer w = {.arch = arch, .facts = facts_of(arch), .lacks_vocab = lacks_vocab, .kv = kv, .err = err};
+    const apr_family_config *const config = apr_family_config_of(h->architecture);
+    const key_writer w = {.arch = arch,
+                          .facts = apr_family_gguf_of(arch),
+                          .ff_is_expert = config != NULL && config->ff_is_expert,
+                          .lacks_vocab = lacks_vocab,
+                          .kv = kv,
+                          .err = err};
 
     if (arch[0] != '\0') APR_TRY(apr_kv_set_string(kv, "general.architecture", apr_str_of(arch), err));
     APR_TRY(apr_kv_set_string(kv, "general.type", apr_str_of("model"), err));

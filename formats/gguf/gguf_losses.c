@@ -2,6 +2,7 @@
  *
  * Our own reader obeys the keys of gguf_extra.c and gguf_vocab.c; what is listed here is lost for everybody else. */
 #include "formats/gguf/gguf.h"
+#include "formats/model/family.h"
 #include "formats/model/spm_scores.h"
 #include "formats/model/vocab_index.h"
 
@@ -48,14 +49,13 @@ static double usual_attention_factor(const apr_rope_scaling *s) { return 0.1 * l
 
 static apr_status check_rope(const checking *c)
 {
-    static const char *const with_divisors[] = {"llama", NULL}; /* llama.cpp looks for rope_freqs.weight */
     const apr_hparams *const h = &c->layout->hparams;
     const apr_rope_scaling *const s = &h->rope;
 
     if (s->kind == APR_ROPE_DYNAMIC)
         OURS(c, "GGUF has no rotary scaling \"dynamic\" (factor %g), which follows the length of the text", s->factor);
     if (s->kind == APR_ROPE_LONGROPE) LOSS(c, "the factors of the rotary scaling \"longrope\" are not carried into GGUF");
-    if (s->kind == APR_ROPE_LLAMA3 && !is_any_of(c->arch, with_divisors))
+    if (s->kind == APR_ROPE_LLAMA3 && !apr_family_gguf_of(c->arch)->takes_divisors)
         OURS(c, "llama.cpp's %s has no rotary scaling \"llama3\"", c->arch);
     if (s->kind == APR_ROPE_YARN && s->attention_factor > 0 && fabs(s->attention_factor - usual_attention_factor(s)) > 1e-6)
         OURS(c, "llama.cpp computes YaRN's attention factor itself (%g), config.json says %g", usual_attention_factor(s),
@@ -91,8 +91,8 @@ static apr_status check_hparams(const checking *c)
     APR_TRY(check_missing(c));
     APR_TRY(check_rope(c));
     APR_TRY(check_window(c));
-    if (strcmp(c->arch, "qwen2") == 0 && h->head_dim * h->num_heads != h->hidden_size)
-        OURS(c, "llama.cpp's qwen2 has heads of hidden_size / heads only; here %lld heads of %lld make %lld of %lld",
+    if (apr_family_gguf_of(c->arch)->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size)
+        OURS(c, "llama.cpp's %s has heads of hidden_size / heads only; here %lld heads of %lld make %lld of %lld", c->arch,
              (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
     return APR_OK;
 }

@@ -1,7 +1,7 @@
 /* hf_biases.c - do a model's bias tensors and its config.json agree? transformers builds what the class and config.json say,
  * and reads past tensors that it has no place for. */
-#include "formats/hf/hf_families.h"
 #include "formats/hf/safetensors.h"
+#include "formats/model/family.h"
 
 #include <string.h>
 
@@ -42,7 +42,7 @@ static bool has_group(const apr_model *model, bool is_mlp)
 
 const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *h, bool want_all, apr_arena *arena)
 {
-    const apr_hf_family *const f = apr_hf_family_find(h->architecture);
+    const apr_family_config *const f = apr_family_config_of(h->architecture);
 
     for (size_t i = 0; i < sizeof biases / sizeof *biases && f != NULL; i++) {
         const bias *const b = &biases[i];

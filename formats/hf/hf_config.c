@@ -76,7 +76,7 @@ static apr_status read_string(const reading *r, const cJSON *item, const char **
 static void take_defaults(const reading *r)
 {
     apr_hparams *const h = r->h;
-    const apr_hf_family *const f = apr_hf_family_find(h->architecture);
+    const apr_family_config *const f = apr_family_config_of(h->architecture);
 
     if (f == NULL || h->hidden_size == 0) return;
     const struct {
@@ -93,15 +93,23 @@ static void take_defaults(const reading *r)
     if (!is_stated(r, "rms_norm_eps")) h->rms_norm_eps = f->rms_norm_eps;
 }
 
+/* Under the usual name, or the family's own. */
+static apr_status read_number(const reading *r, const apr_hparam_field *field, const char *own_key)
+{
+    const char *const key = apr_config_find(r, field->hf_key) != NULL ? field->hf_key : own_key;
+    if (field->is_int) return read_int(r, key, apr_hparam_int(r->h, field));
+    return read_real_of(r, apr_config_find(r, key), key, apr_hparam_real(r->h, field));
+}
+
 static apr_status read_numbers(const reading *r)
 {
+    const apr_family_config *const f = apr_family_config_of(r->h->architecture);
+
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        if (field->hf_key[0] == '\0') continue;
-        if (field->is_int) APR_TRY(read_int(r, field->hf_key, apr_hparam_int(r->h, field)));
-        else APR_TRY(read_real_of(r, apr_config_find(r, field->hf_key), field->hf_key, apr_hparam_real(r->h, field)));
+        if (field->hf_key[0] != '\0') APR_TRY(read_number(r, field, apr_family_hf_key(f, field)));
     }
-    static const char *const aliases[] = {"num_local_experts", "n_routed_experts"};
+    static const char *const aliases[] = {"num_local_experts", "n_routed_experts"}; /* of families that nobody knows */
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases && r->h->num_experts == 0; i++)
         APR_TRY(read_int(r, aliases[i], &r->h->num_experts));
     take_defaults(r);
@@ -206,7 +214,7 @@ static apr_status rope_of_all_layers(const reading *r, const cJSON **rope)
 static apr_status read_rotary_dim(const reading *r, const cJSON *rope)
 {
     apr_hparams *const h = r->h;
-    const apr_hf_family *const f = apr_hf_family_find(h->architecture);
+    const apr_family_config *const f = apr_family_config_of(h->architecture);
     double part = 0;
 
     APR_TRY(read_real_of(r, apr_json_get(rope, "partial_rotary_factor"), "partial_rotary_factor", &part));
@@ -226,7 +234,7 @@ static apr_status read_rope(const reading *r)
 {
     const cJSON *const scaling = apr_config_find(r, "rope_scaling"), *const parameters = apr_config_find(r, "rope_parameters");
     const cJSON *rope = cJSON_IsObject(scaling) ? scaling : parameters;
-    const apr_hf_family *const f = apr_hf_family_find(r->h->architecture);
+    const apr_family_config *const f = apr_family_config_of(r->h->architecture);
 
     APR_TRY(compare_styles(r, scaling, parameters));
     APR_TRY(rope_of_all_layers(r, &rope));
@@ -276,7 +284,7 @@ static apr_status read_layers(const reading *r)
 {
     apr_hparams *const h = r->h;
     const cJSON *const types = apr_config_find(r, "layer_types");
-    const apr_hf_family *const f = apr_hf_family_find(h->architecture);
+    const apr_family_config *const f = apr_family_config_of(h->architecture);
     const bool states_use = apr_config_find(r, "use_sliding_window") != NULL, by_use = f != NULL && f->window == APR_WINDOW_FROM_LAYER;
     bool use_window = !by_use;
     apr_window_layers window = {.n_full_first = by_use ? f->max_window_layers : 0};

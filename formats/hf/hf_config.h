@@ -3,7 +3,7 @@
 #define APR_FORMATS_HF_CONFIG_H
 
 #include "formats/base/json.h"
-#include "formats/hf/hf_families.h"
+#include "formats/model/family.h"
 #include "formats/model/hparams.h"
 
 extern const char *const apr_layer_names[]; /* by apr_layer_kind, as layer_types says them */

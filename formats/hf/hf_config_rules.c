@@ -1,7 +1,8 @@
 /* hf_config_rules.c - which fields of a config.json change the arithmetic, and what they must say where no program does them.
  *
- * Three lists. A field that `computing` names is refused unless its value asks for nothing, or its family does it. A field of
- * `harmless` (and of the table of hyperparameters) passes. Any other field of a family that we know is told to the user. */
+ * Three lists. A field that `computing` names is refused unless its value asks for nothing, or the card of its family says that it
+ * is done. A field of `harmless` (and of the table of hyperparameters) passes. Any other field of a family that we know is told to
+ * the user. */
 #include "formats/hf/hf_config.h"
 
 #include <math.h>
@@ -9,105 +10,98 @@
 #include <string.h>
 
 /* Values that leave the arithmetic as it is; null always does. */
-typedef enum { OFF, ONE, SILU, ROTARY, RMS, ALL_ONES, HEAD_DIM, INVERSE_ROOT, EPS, FULL_CONTEXT, ALL_FULL, ALL_ALIKE } neutral_value;
+typedef enum { OFF, ONE, SILU, ROTARY, RMS, ALL_ONES, HEAD_DIM, INVERSE_ROOT, EPS, FULL_CONTEXT, AS_CLASS } neutral_value;
 
 typedef struct rule {
     const char *field;
     neutral_value neutral;
-    const char *only_in;   /* " a b ": families the rule is for; NULL: all */
-    const char *except_in; /* families that do the field; NULL: none */
+    bool only_where_refused; /* only for families whose card refuses the field; else for all whose card does not compute it */
 } rule;
 
-#define DENSE     " llama mistral qwen2 qwen3 "
-#define QWEN35    " qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text qwen3_next "
-#define QK_NORMED " qwen3 qwen3_moe" QWEN35
-#define GEMMAS    " gemma gemma2 gemma3_text "
-
 static const rule computing[] = {
-    {"hidden_act", SILU, NULL, GEMMAS},
-    {"hidden_activation", SILU, NULL, GEMMAS},
-    {"activation_function", SILU, NULL, NULL},
-    {"mlp_hidden_act", SILU, NULL, NULL},
-    {"hidden_act_param", OFF, NULL, NULL},
-    {"attention_bias", OFF, " mistral mixtral phi3 ", NULL}, /* their classes have no biases */
-    {"mlp_bias", OFF, NULL, " llama "},
-    {"attention_multiplier", INVERSE_ROOT, NULL, NULL},
-    {"residual_multiplier", ONE, NULL, NULL},
-    {"embedding_multiplier", ONE, NULL, NULL},
-    {"embedding_scale", ONE, NULL, NULL},
-    {"scale_embedding", OFF, NULL, NULL},
-    {"scale_emb", ONE, NULL, NULL},
-    {"scale_depth", OFF, NULL, NULL},
-    {"dim_model_base", OFF, NULL, NULL},
-    {"logits_scaling", ONE, NULL, NULL},
-    {"logits_scale", ONE, NULL, NULL},
-    {"logit_scale", ONE, NULL, NULL},
-    {"lm_head_multiplier", ONE, NULL, NULL},
-    {"key_multiplier", ONE, NULL, NULL},
-    {"attention_in_multiplier", ONE, NULL, NULL},
-    {"attention_out_multiplier", ONE, NULL, NULL},
-    {"mlp_multipliers", ALL_ONES, NULL, NULL},
-    {"mup_width_multiplier", ONE, NULL, NULL},
-    {"use_mup", OFF, NULL, NULL},
-    {"final_logit_softcapping", OFF, NULL, GEMMAS},
-    {"attn_logit_softcapping", OFF, NULL, GEMMAS},
-    {"logits_soft_cap", OFF, NULL, NULL},
-    {"attn_logit_softcap", OFF, NULL, NULL},
-    {"query_pre_attn_scalar", HEAD_DIM, NULL, GEMMAS},
-    {"clip_qkv", OFF, NULL, NULL},
-    {"qk_layernorm", OFF, NULL, QK_NORMED},
-    {"use_qk_norm", OFF, NULL, QK_NORMED},
-    {"qk_norm", OFF, NULL, QK_NORMED},
-    {"attn_output_gate", OFF, NULL, QWEN35},
-    {"use_gated_attention", OFF, NULL, QWEN35},
-    {"partial_rotary_factor", ONE, " llama mistral ", NULL}, /* llama.cpp's rotary pairs and ours would part ways */
-    {"rotary_pct", ONE, NULL, NULL},
-    {"rope_pct", ONE, NULL, NULL},
-    {"rotary_emb_fraction", ONE, NULL, NULL},
-    {"rotary_dim", HEAD_DIM, NULL, NULL},
-    {"rope_ratio", ONE, NULL, NULL},
-    {"rope_interleave", OFF, NULL, NULL},
-    {"rope_interleaved", OFF, NULL, NULL},
-    {"rotary_interleaved", OFF, NULL, NULL},
-    {"rope_local_base_freq", OFF, NULL, " gemma3_text "},
-    {"position_embedding_type", ROTARY, NULL, NULL},
-    {"alibi", OFF, NULL, NULL},
-    {"use_alibi", OFF, NULL, NULL},
-    {"no_rope_layers", ALL_ONES, NULL, NULL},
-    {"no_rope_layer_interval", OFF, NULL, NULL},
-    {"nope_layer_interval", OFF, NULL, NULL},
-    {"attn_temperature_tuning", OFF, NULL, NULL},
-    {"attention_chunk_size", OFF, NULL, NULL},
-    {"attention_sink_size", OFF, NULL, NULL},
-    {"use_bidirectional_attention", OFF, NULL, NULL},
-    {"is_encoder_decoder", OFF, NULL, NULL},
-    {"add_cross_attention", OFF, NULL, NULL},
-    {"use_parallel_residual", OFF, NULL, NULL},
-    {"parallel_attn", OFF, NULL, NULL},
-    {"norm_type", RMS, NULL, NULL},
-    {"normalization_type", RMS, NULL, NULL},
-    {"rmsnorm", OFF, NULL, DENSE},
-    {"layer_norm_eps", EPS, NULL, NULL},
-    {"layer_norm_epsilon", EPS, NULL, NULL},
-    {"norm_eps", EPS, NULL, NULL},
-    {"norm_epsilon", EPS, NULL, NULL},
-    {"num_kv_shared_layers", OFF, NULL, NULL},
-    {"layer_scale", OFF, NULL, NULL},
-    {"decoder_sparse_step", ONE, NULL, NULL},
-    {"mlp_only_layers", OFF, NULL, NULL},
-    {"routed_scaling_factor", ONE, NULL, NULL},
-    {"n_group", ONE, NULL, NULL},
-    {"first_k_dense_replace", OFF, NULL, NULL},
-    {"n_shared_experts", OFF, NULL, NULL},
-    {"kv_lora_rank", OFF, NULL, NULL},
-    {"q_lora_rank", OFF, NULL, NULL},
+    {"hidden_act", SILU},
+    {"hidden_activation", SILU},
+    {"activation_function", SILU},
+    {"mlp_hidden_act", SILU},
+    {"hidden_act_param", OFF},
+    {"attention_bias", OFF, true}, /* their classes have no biases */
+    {"mlp_bias", OFF},
+    {"attention_multiplier", INVERSE_ROOT},
+    {"residual_multiplier", ONE},
+    {"embedding_multiplier", ONE},
+    {"embedding_scale", ONE},
+    {"scale_embedding", OFF},
+    {"scale_emb", ONE},
+    {"scale_depth", OFF},
+    {"dim_model_base", OFF},
+    {"logits_scaling", ONE},
+    {"logits_scale", ONE},
+    {"logit_scale", ONE},
+    {"lm_head_multiplier", ONE},
+    {"key_multiplier", ONE},
+    {"attention_in_multiplier", ONE},
+    {"attention_out_multiplier", ONE},
+    {"mlp_multipliers", ALL_ONES},
+    {"mup_width_multiplier", ONE},
+    {"use_mup", OFF},
+    {"final_logit_softcapping", OFF},
+    {"attn_logit_softcapping", OFF},
+    {"logits_soft_cap", OFF},
+    {"attn_logit_softcap", OFF},
+    {"query_pre_attn_scalar", HEAD_DIM},
+    {"clip_qkv", OFF},
+    {"qk_layernorm", OFF},
+    {"use_qk_norm", OFF},
+    {"qk_norm", OFF},
+    {"attn_output_gate", OFF},
+    {"use_gated_attention", OFF},
+    {"partial_rotary_factor", ONE, true}, /* llama.cpp's rotary pairs and ours would part ways */
+    {"rotary_pct", ONE},
+    {"rope_pct", ONE},
+    {"rotary_emb_fraction", ONE},
+    {"rotary_dim", HEAD_DIM},
+    {"rope_ratio", ONE},
+    {"rope_interleave", OFF},
+    {"rope_interleaved", OFF},
+    {"rotary_interleaved", OFF},
+    {"rope_local_base_freq", OFF},
+    {"position_embedding_type", ROTARY},
+    {"alibi", OFF},
+    {"use_alibi", OFF},
+    {"no_rope_layers", ALL_ONES},
+    {"no_rope_layer_interval", OFF},
+    {"nope_layer_interval", OFF},
+    {"attn_temperature_tuning", OFF},
+    {"attention_chunk_size", OFF},
+    {"attention_sink_size", OFF},
+    {"use_bidirectional_attention", OFF},
+    {"is_encoder_decoder", OFF},
+    {"add_cross_attention", OFF},
+    {"use_parallel_residual", OFF},
+    {"parallel_attn", OFF},
+    {"norm_type", RMS},
+    {"normalization_type", RMS},
+    {"rmsnorm", OFF},
+    {"layer_norm_eps", EPS},
+    {"layer_norm_epsilon", EPS},
+    {"norm_eps", EPS},
+    {"norm_epsilon", EPS},
+    {"num_kv_shared_layers", OFF},
+    {"layer_scale", OFF},
+    {"decoder_sparse_step", ONE},
+    {"mlp_only_layers", OFF},
+    {"routed_scaling_factor", ONE},
+    {"n_group", ONE},
+    {"first_k_dense_replace", OFF},
+    {"n_shared_experts", OFF},
+    {"kv_lora_rank", OFF},
+    {"q_lora_rank", OFF},
     /* transformers' llama has no window (but its cache drops what lies outside one), its mistral knows only one for all layers */
-    {"sliding_window", FULL_CONTEXT, " llama ", NULL},
-    {"layer_types", ALL_FULL, " llama ", NULL},
-    {"layer_types", ALL_ALIKE, " mistral mixtral ", NULL},
-    {"use_sliding_window", OFF, " qwen3_moe ", NULL}, /* transformers' versions disagree about which layers */
-    {"num_local_experts", OFF, DENSE, NULL},
-    {"num_experts", OFF, DENSE, NULL},
+    {"sliding_window", FULL_CONTEXT, true},
+    {"layer_types", AS_CLASS, true},
+    {"use_sliding_window", OFF, true}, /* transformers' versions disagree about which layers */
+    {"num_local_experts", OFF, true},
+    {"num_experts", OFF, true},
 };
 
 /* What transformers, trainers and hubs write that no logit depends on. "attn_scale" and "floor_scale" act with
@@ -143,17 +137,6 @@ static const char rope_fields[] =
     " attention_factor mscale mscale_all_dim truncate partial_rotary_factor mrope_section mrope_interleaved short_factor long_factor"
     " short_mscale long_mscale finetuned full_attention sliding_attention ";
 
-/* Is `word` one of the space-separated words of `list`, which begins and ends with a space? */
-static bool has_word(const char *list, const char *word)
-{
-    const size_t n = strlen(word);
-
-    if (list == NULL || n == 0 || strchr(word, ' ') != NULL) return false;
-    for (const char *at = strstr(list, word); at != NULL; at = strstr(at + 1, word))
-        if (at[-1] == ' ' && at[n] == ' ') return true;
-    return false;
-}
-
 static bool is_number(const cJSON *item, double value)
 {
     return cJSON_IsNumber(item) && fabs(item->valuedouble - value) <= 1e-6 * fabs(value);
@@ -166,7 +149,7 @@ static bool is_off(const cJSON *item)
     return cJSON_IsFalse(item) || (cJSON_IsNumber(item) && item->valuedouble == 0);
 }
 
-static bool is_text_of(const cJSON *item, const char *list) { return cJSON_IsString(item) && has_word(list, item->valuestring); }
+static bool is_text_of(const cJSON *item, const char *list) { return cJSON_IsString(item) && apr_has_word(list, item->valuestring); }
 
 static bool all_are(const cJSON *list, const char *layer_type)
 {
@@ -175,9 +158,10 @@ static bool all_are(const cJSON *list, const char *layer_type)
     return cJSON_IsArray(list);
 }
 
-static bool is_neutral(const apr_config_reading *r, const cJSON *item, neutral_value value)
+static bool is_neutral(const apr_config_reading *r, const apr_family_config *f, const cJSON *item, neutral_value value)
 {
     const apr_hparams *const h = r->h;
+    const bool slides = f->window != APR_WINDOW_NONE && h->sliding_window > 0;
     const int64_t head_dim = h->head_dim > 0 ? h->head_dim : h->num_heads > 0 ? h->hidden_size / h->num_heads : 0;
 
     switch (value) {
@@ -193,8 +177,7 @@ static bool is_neutral(const apr_config_reading *r, const cJSON *item, neutral_v
     case FULL_CONTEXT:
         return is_off(item) ||
                (cJSON_IsNumber(item) && h->max_position_embeddings > 0 && item->valuedouble >= (double)h->max_position_embeddings);
-    case ALL_FULL: return is_off(item) || all_are(item, " full_attention ");
-    case ALL_ALIKE: return is_off(item) || all_are(item, h->sliding_window > 0 ? " sliding_attention " : " full_attention ");
+    case AS_CLASS: return is_off(item) || all_are(item, slides ? " sliding_attention " : " full_attention ");
     }
     return false;
 }
@@ -208,14 +191,14 @@ static apr_status refuse_value(const apr_config_reading *r, const char *field, c
     return status;
 }
 
-static apr_status judge_computing(const apr_config_reading *r)
+static apr_status judge_computing(const apr_config_reading *r, const apr_family_config *f)
 {
     for (size_t i = 0; i < sizeof computing / sizeof *computing; i++) {
         const rule *const one = &computing[i];
         const cJSON *const item = apr_config_find(r, one->field);
-        if (item == NULL || has_word(one->except_in, r->h->architecture)) continue;
-        if (one->only_in != NULL && !has_word(one->only_in, r->h->architecture)) continue;
-        if (!is_neutral(r, item, one->neutral)) APR_TRY(refuse_value(r, one->field, item));
+        if (item == NULL || (one->only_where_refused ? !apr_has_word(f->refuses, one->field) : apr_has_word(f->computes, one->field)))
+            continue;
+        if (!is_neutral(r, f, item, one->neutral)) APR_TRY(refuse_value(r, one->field, item));
     }
     return APR_OK;
 }
@@ -228,14 +211,14 @@ static apr_status judge_rope(const apr_config_reading *r, const char *key)
     if (!cJSON_IsObject(rope)) return APR_OK;
     cJSON_ArrayForEach(item, rope)
     {
-        if (!has_word(rope_fields, item->string) && !cJSON_IsNull(item) && !is_off(item)) APR_TRY(refuse_value(r, item->string, item));
+        if (!apr_has_word(rope_fields, item->string) && !cJSON_IsNull(item) && !is_off(item)) APR_TRY(refuse_value(r, item->string, item));
     }
     return APR_OK;
 }
 
 static bool is_known_field(const char *name)
 {
-    if (name[0] == '_' || has_word(harmless, name) || has_word(harmless_planned, name)) return true;
+    if (name[0] == '_' || apr_has_word(harmless, name) || apr_has_word(harmless_planned, name)) return true;
     for (size_t i = 0; i < sizeof computing / sizeof *computing; i++)
         if (strcmp(computing[i].field, name) == 0) return true;
     for (size_t i = 0; i < apr_n_hparam_fields; i++)
@@ -264,13 +247,13 @@ static apr_status list_unknown(const apr_config_reading *r)
 
 apr_status apr_config_judge(const apr_config_reading *r)
 {
-    const apr_hf_family *const f = apr_hf_family_find(r->h->architecture);
+    const apr_family_config *const f = apr_family_config_of(r->h->architecture);
 
     if (f == NULL) return APR_OK; /* nobody computes it: nothing to promise */
-    APR_TRY(judge_computing(r));
+    APR_TRY(judge_computing(r, f));
     APR_TRY(judge_rope(r, "rope_scaling"));
     APR_TRY(judge_rope(r, "rope_parameters"));
-    /* a llama's window that spans the whole context is none */
-    if (strcmp(r->h->architecture, "llama") == 0 && r->h->layer_kinds == NULL) r->h->sliding_window = 0;
+    /* where a class has no window, one that spans the whole context is none */
+    if (apr_has_word(f->refuses, "sliding_window") && r->h->layer_kinds == NULL) r->h->sliding_window = 0;
     return list_unknown(r);
 }

@@ -50,16 +50,15 @@ static void put_rope(apr_json_text *out, const apr_hparams *h)
     if (h->rotary_dim > 0 && h->rotary_dim < h->head_dim) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
 }
 
-static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_hf_family *f)
+static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
     apr_hparams copy = *h; /* the table's accessors want to write */
 
     /* where the experts are the only feed-forward, their width is the intermediate size */
-    if (copy.intermediate_size == 0 && strcmp(f->experts_key, "num_local_experts") == 0)
-        copy.intermediate_size = copy.moe_intermediate_size;
+    if (copy.intermediate_size == 0 && f->ff_is_expert) copy.intermediate_size = copy.moe_intermediate_size;
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const char *const key = strcmp(field->hf_key, "num_experts") == 0 ? f->experts_key : field->hf_key;
+        const char *const key = apr_family_hf_key(f, field);
         if (key[0] == '\0') continue;
         if (!field->is_int) put_positive(out, key, *apr_hparam_real(&copy, field));
         else if (*apr_hparam_int(&copy, field) > 0) apr_json_int(out, key, *apr_hparam_int(&copy, field));
@@ -78,7 +77,7 @@ static int64_t first_sliding(const apr_hparams *h)
 }
 
 /* Where a class supposes a window, none must be said. */
-static void put_layers(apr_json_text *out, const apr_hparams *h, const apr_hf_family *f)
+static void put_layers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
     if (h->sliding_window == 0 && (f->window == APR_WINDOW_ALL || f->window == APR_WINDOW_EVEN) && f->sliding_window > 0)
         apr_json_null(out, "sliding_window");
@@ -101,10 +100,11 @@ static void put_ids(apr_json_text *out, const apr_vocab *vocab)
 
 char *apr_hf_config_write(const apr_hparams *h, const apr_vocab *vocab)
 {
-    static const apr_hf_family other = {.experts_key = "num_experts", .activation = "silu"};
+    static const apr_family_config other = {.activation = "silu"};
     apr_json_text out = {0};
-    const apr_hf_family *const known = apr_hf_family_find(h->architecture), *const f = known != NULL ? known : &other;
-    const char *const hf_class = h->hf_class != NULL ? h->hf_class : f->hf_class;
+    const apr_family_config *const known = apr_family_config_of(h->architecture), *const f = known != NULL ? known : &other;
+    const apr_family_type *const type = apr_family_type_of(h->architecture);
+    const char *const hf_class = h->hf_class != NULL || type == NULL ? h->hf_class : type->hf_class;
 
     apr_json_open(&out, NULL, '{');
     if (hf_class != NULL) {

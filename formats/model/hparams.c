@@ -37,30 +37,6 @@ int64_t *apr_hparam_int(apr_hparams *hparams, const apr_hparam_field *field)
 }
 double *apr_hparam_real(apr_hparams *hparams, const apr_hparam_field *field) { return (double *)(void *)((char *)hparams + field->offset); }
 
-/* Only where the two worlds disagree. "qwen3_5_text" is the text part of a multimodal config. */
-static const struct {
-    const char *ggml, *hf;
-} architectures[] = {
-    {"llama", "llama"}, /* the first of a name is what ggml's stands for */
-    {"llama", "mistral"},        {"gpt-oss", "gpt_oss"},       {"qwen2moe", "qwen2_moe"},         {"qwen3moe", "qwen3_moe"},
-    {"qwen35", "qwen3_5_text"},  {"qwen35", "qwen3_5"},        {"qwen35moe", "qwen3_5_moe_text"}, {"qwen35moe", "qwen3_5_moe"},
-    {"qwen3next", "qwen3_next"}, {"deepseek2", "deepseek_v3"}, {"gemma3", "gemma3_text"},         {"phi3", "phi3"},
-};
-
-const char *apr_architecture_from_ggml(const char *ggml)
-{
-    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
-        if (strcmp(architectures[i].ggml, ggml) == 0) return architectures[i].hf;
-    return ggml;
-}
-
-const char *apr_architecture_to_ggml(const char *hf)
-{
-    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
-        if (strcmp(architectures[i].hf, hf) == 0) return architectures[i].ggml;
-    return hf;
-}
-
 static apr_status check_ranges(apr_hparams *h, const char *where, apr_error *err)
 {
     static const int64_t max_size = (int64_t)1 << 40, max_layers = 10000;

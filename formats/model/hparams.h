@@ -98,10 +98,6 @@ extern const char *const apr_rope_names[]; /* by apr_rope_kind: "default", "line
 extern const char apr_layer_letters[];     /* by apr_layer_kind: 'f', 's', 'l' */
 enum { APR_N_ROPE_KINDS = APR_ROPE_DYNAMIC + 1, APR_N_LAYER_KINDS = APR_LAYER_LINEAR + 1 };
 
-/* ggml's architecture name for Hugging Face's and back ("gpt-oss" / "gpt_oss"); the name itself when they agree. */
-const char *apr_architecture_from_ggml(const char *ggml);
-const char *apr_architecture_to_ggml(const char *hf);
-
 /* Fills what follows from the rest: num_kv_heads = num_heads, head_dim = hidden_size / num_heads, rope_theta = 10000,
  * rotary_dim = head_dim, layer_kinds from full_attention_interval. Fails with APR_E_DAMAGED on numbers no model can have: negative, a
  * head count that does not divide, more than 10,000 layers, 2^40 for a size. `where` names the file. */

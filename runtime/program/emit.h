@@ -4,11 +4,13 @@
 #ifndef APR_RUNTIME_EMIT_H
 #define APR_RUNTIME_EMIT_H
 
+#include "formats/model/family.h"
 #include "runtime/program/program.h"
 
 typedef struct apr_emitter {
     apr_program *program;
     const apr_hparams *hparams;
+    const apr_family *family; /* its card */
     apr_error *err;
     apr_status status;
     int layer; /* of what is emitted next */
@@ -50,14 +52,6 @@ int apr_emit_pair(apr_emitter *e, apr_op_kind kind, int a, int b, const char *ou
 int apr_emit_glu(apr_emitter *e, int gate, int up, const char *out);
 
 /* Parts that families share. */
-typedef struct apr_attention_style {
-    bool require_bias; /* q, k, v (and o with o_bias) */
-    bool require_o_bias;
-    bool qk_norm; /* q_norm, k_norm over each head */
-    bool sinks;   /* a learned logit for each head */
-    bool gated;   /* q_proj makes a gate as well: the output is multiplied with its sigmoid */
-} apr_attention_style;
-
 typedef enum { APR_NO_BIAS, APR_MAY_HAVE_BIAS, APR_MUST_HAVE_BIAS } apr_bias_style;
 
 /* Token embeddings and rotary angles; x is the hidden state. */
@@ -65,8 +59,8 @@ typedef struct apr_stream {
     int x, angles;
 } apr_stream;
 apr_stream apr_emit_start(apr_emitter *e);
-/* x + attention(norm(x)) of the current layer. */
-void apr_emit_attention(apr_emitter *e, apr_stream *s, const apr_attention_style *style);
+/* x + attention(norm(x)) of the current layer, as the family's card says. */
+void apr_emit_attention(apr_emitter *e, apr_stream *s);
 /* down(silu(gate(n)) * up(n)), the matrices under PREFIX. */
 int apr_emit_mlp_of(apr_emitter *e, int n, const char *prefix, int64_t width, apr_bias_style biases);
 /* x + down(silu(gate(norm(x))) * up(norm(x))) of the current layer; marks the hidden state. */
@@ -76,21 +70,11 @@ void apr_emit_end(apr_emitter *e, apr_stream *s);
 
 apr_layer_kind apr_emit_layer_kind(const apr_emitter *e);
 
-void apr_emit_llama(apr_emitter *e);
-void apr_emit_qwen2(apr_emitter *e);
-void apr_emit_qwen3(apr_emitter *e);
-void apr_emit_mistral(apr_emitter *e);
-void apr_emit_qwen3_moe(apr_emitter *e);
-void apr_emit_gpt_oss(apr_emitter *e);
-void apr_emit_qwen3_5(apr_emitter *e);
-void apr_emit_qwen3_5_moe(apr_emitter *e);
+#define X(name) void apr_emit_##name(apr_emitter *e);
+APR_PROGRAM_LIST(X)
+#undef X
 
-/* Of family_moe.c: the routed experts of the current layer on the normed hidden state n. */
-typedef struct apr_experts_style {
-    const char *router; /* "mlp.gate" */
-    bool stacked;       /* one tensor of all experts, gate and up in one; otherwise three tensors an expert */
-    bool biases;
-} apr_experts_style;
-int apr_emit_experts(apr_emitter *e, int n, const apr_experts_style *style);
+/* Of family_moe.c: the routed experts of the current layer on the normed hidden state n, as the family's card says. */
+int apr_emit_experts(apr_emitter *e, int n);
 
 #endif

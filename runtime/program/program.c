@@ -1,4 +1,5 @@
-/* program.c - makes programs: the table of families, and the tools they write with. */
+/* program.c - makes programs: the table of emitters, and the tools they write with. */
+#include "runtime/program/ability.h"
 #include "runtime/program/emit.h"
 #include "runtime/program/op_card.h"
 
@@ -7,23 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    const char *architecture;
-    apr_family_fn emit;
-} families[] = {
-    {"llama", apr_emit_llama},
-    {"mistral", apr_emit_mistral},
-    {"qwen2", apr_emit_qwen2},
-    {"qwen3", apr_emit_qwen3},
-    {"qwen3_moe", apr_emit_qwen3_moe},
-    {"gpt_oss", apr_emit_gpt_oss},
-    {"qwen3_5", apr_emit_qwen3_5},
-    {"qwen3_5_text", apr_emit_qwen3_5},
-    {"qwen3_5_moe", apr_emit_qwen3_5_moe},
-    {"qwen3_5_moe_text", apr_emit_qwen3_5_moe},
+static const apr_family_fn emitters[APR_PROGRAM_COUNT] = {
+#define X(name) [APR_PROGRAM_##name] = apr_emit_##name,
+    APR_PROGRAM_LIST(X)
+#undef X
 };
-
-const char *apr_program_families(void) { return "llama, mistral, qwen2, qwen3; to plan also qwen3_moe, gpt_oss, qwen3_5, qwen3_5_moe"; }
 
 const apr_op apr_no_op = {.layer = -1, .in = {-1, -1, -1}, .out = -1, .weight = {-1, -1, -1, -1}, .state = -1, .rope = -1};
 
@@ -187,26 +176,35 @@ static void move_vectors(apr_program *program)
         if (program->weights[i].uses == APR_USE_FLOAT) program->weights[i].role = APR_ROLE_VECTORS;
 }
 
+static apr_status refuse_family(const char *architecture, apr_error *err)
+{
+    apr_arena arena = {0};
+    const char *const families = apr_program_families(&arena);
+    const apr_status status = families == NULL
+                                  ? apr_no_memory(err, "a sentence")
+                                  : apr_fail(err, APR_E_UNSUPPORTED, "architecture '%s' cannot be run or planned; these can: %s",
+                                             architecture[0] != '\0' ? architecture : "(not stated)", families);
+    apr_arena_close(&arena);
+    return status;
+}
+
 apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, apr_error *err)
 {
-    apr_emitter e = {.program = program, .hparams = hparams, .err = err, .layer = -1};
+    const apr_family *const family = apr_family_find(hparams->architecture);
+    apr_emitter e = {.program = program, .hparams = hparams, .family = family, .err = err, .layer = -1};
 
     *program = (apr_program){.hidden_size = hparams->hidden_size,
                              .vocab_size = hparams->vocab_size,
                              .num_layers = hparams->num_layers,
                              .max_context = hparams->max_position_embeddings};
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        if (strcmp(families[i].architecture, hparams->architecture) != 0) continue;
-        program->architecture = families[i].architecture;
-        check_hparams(&e);
-        if (hparams->refusal != NULL) apr_emit_fail(&e, APR_E_UNSUPPORTED, "%s; that is not done here", hparams->refusal);
-        if (e.status == APR_OK) families[i].emit(&e);
-        if (e.status == APR_OK) move_vectors(program);
-        else apr_program_close(program);
-        return e.status;
-    }
-    return apr_fail(err, APR_E_UNSUPPORTED, "architecture '%s' cannot be run or planned; these can: %s",
-                    hparams->architecture[0] != '\0' ? hparams->architecture : "(not stated)", apr_program_families());
+    if (e.family == NULL || emitters[e.family->program.kind] == NULL) return refuse_family(hparams->architecture, err);
+    program->architecture = apr_family_type_of(hparams->architecture)->name;
+    check_hparams(&e);
+    if (hparams->refusal != NULL) apr_emit_fail(&e, APR_E_UNSUPPORTED, "%s; that is not done here", hparams->refusal);
+    if (e.status == APR_OK) emitters[e.family->program.kind](&e);
+    if (e.status == APR_OK) move_vectors(program);
+    else apr_program_close(program);
+    return e.status;
 }
 
 char *apr_slot_name(const apr_weight_slot *slot, int64_t index, char *text, size_t n_bytes)

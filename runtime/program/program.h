@@ -113,7 +113,4 @@ char *apr_slot_name(const apr_weight_slot *slot, int64_t index, char *text, size
 /* Numbers of all its tensors; INT64_MAX stands for more than can be counted. */
 int64_t apr_slot_elems(const apr_weight_slot *slot);
 
-/* The families that can be emitted, "llama, mistral, ..." for messages; some can be planned only. */
-const char *apr_program_families(void);
-
 #endif

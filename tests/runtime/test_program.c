@@ -71,7 +71,6 @@ static void every_family_emits_a_program_in_order(void **state)
         assert_int_equal(p.n_taps, 4);
         assert_null(apr_program_missing_op(&p, &apr_ref_backend));
         assert_null(apr_program_missing_op(&p, &apr_host_backend));
-        assert_non_null(strstr(apr_program_families(), families[i]));
         apr_program_close(&p);
     }
 }

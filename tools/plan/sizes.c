@@ -51,9 +51,9 @@ static uint64_t stored_bytes(const apr_tensor *tensor, apr_dtype to)
 
 /* --- of a skeleton, by its quantization_config --- */
 
-static apr_module_kind module_kind(const apr_weight_slot *slot, const apr_tensor *tensor)
+static apr_module_kind module_kind(const apr_family *family, const apr_weight_slot *slot, const apr_tensor *tensor)
 {
-    const apr_purpose purpose = apr_find_purpose(tensor).purpose;
+    const apr_purpose purpose = apr_find_purpose(family, tensor).purpose;
 
     if (slot->role == APR_ROLE_VECTORS || purpose == APR_FOR_EMBEDDING || purpose == APR_FOR_ROUTER || purpose == APR_FOR_SMALL)
         return APR_MODULE_OTHER; /* no producer quantizes these */
@@ -67,7 +67,8 @@ static uint64_t published_bytes(const apr_model *skeleton, const apr_weight_slot
     apr_slot_name(slot, 0, module, sizeof module);
     const size_t n = strlen(module);
     if (n > 7 && strcmp(module + n - 7, ".weight") == 0) module[n - 7] = '\0';
-    const apr_quant_scheme *const scheme = apr_quantization_of(skeleton->quantization, module, module_kind(slot, tensor));
+    const apr_quant_scheme *const scheme =
+        apr_quantization_of(skeleton->quantization, module, module_kind(apr_family_find(skeleton->hparams.architecture), slot, tensor));
     if (scheme == NULL) return stored_bytes(tensor, tensor->dtype);
     return apr_quant_bytes(scheme, slot->rank == 3 ? slot->dims[0] : 1, slot->dims[slot->rank - 2], slot->dims[slot->rank - 1]);
 }

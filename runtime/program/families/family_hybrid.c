@@ -70,7 +70,7 @@ static void emit_shared_mixture(apr_emitter *e, apr_stream *s)
 {
     const apr_hparams *const h = e->hparams;
     const int n = apr_emit_norm(e, s->x, "post_attention_layernorm.weight", "mlp.normed");
-    int sum = apr_emit_experts(e, n, &(apr_experts_style){.router = "mlp.gate", .stacked = true});
+    int sum = apr_emit_experts(e, n);
 
     if (h->shared_expert_intermediate_size > 0) {
         const int shared = apr_emit_mlp_of(e, n, "mlp.shared_expert", h->shared_expert_intermediate_size, APR_NO_BIAS);
@@ -82,17 +82,14 @@ static void emit_shared_mixture(apr_emitter *e, apr_stream *s)
     apr_emit_tap(e, s->x);
 }
 
-static void emit_hybrid(apr_emitter *e, bool mixture)
+void apr_emit_hybrid(apr_emitter *e)
 {
     apr_stream s = apr_emit_start(e);
     for (e->layer = 0; e->layer < e->hparams->num_layers && e->status == APR_OK; e->layer++) {
         if (apr_emit_layer_kind(e) == APR_LAYER_LINEAR) emit_linear_attention(e, &s);
-        else apr_emit_attention(e, &s, &(apr_attention_style){.qk_norm = true, .gated = true});
-        if (mixture) emit_shared_mixture(e, &s);
+        else apr_emit_attention(e, &s);
+        if (e->family->program.router != NULL) emit_shared_mixture(e, &s);
         else apr_emit_mlp(e, &s, e->hparams->intermediate_size, APR_NO_BIAS);
     }
     apr_emit_end(e, &s);
 }
-
-void apr_emit_qwen3_5(apr_emitter *e) { emit_hybrid(e, false); }
-void apr_emit_qwen3_5_moe(apr_emitter *e) { emit_hybrid(e, true); }

@@ -1,8 +1,9 @@
-/* family_llama.c - programs of the dense family: llama, mistral, qwen2, qwen3; and the parts that other families share. */
+/* family_llama.c - programs of dense families, llama and its kin; and the parts that other families share. */
 #include "runtime/program/emit.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 int apr_emit_norm(apr_emitter *e, int x, const char *weight, const char *out)
 {
@@ -159,14 +160,24 @@ static int emit_half(apr_emitter *e, int x, int which, const char *out)
     return op.out;
 }
 
-void apr_emit_attention(apr_emitter *e, apr_stream *s, const apr_attention_style *style)
+/* Must q, k and v have biases, and o? Where they need not, those that are there are added all the same. */
+static bool requires_bias(const apr_emitter *e, bool of_output)
+{
+    const apr_bias_rule rule = e->family->config->attention_bias;
+    if (e->family->program.always_biased) return true;
+    return rule == APR_BIAS_QKV_ALWAYS ? !of_output : rule == APR_BIAS_WHEN_STATED && e->hparams->attention_bias;
+}
+
+void apr_emit_attention(apr_emitter *e, apr_stream *s)
 {
     const apr_hparams *const h = e->hparams;
+    const apr_family_program *const style = &e->family->program;
+    const bool biased = requires_bias(e, false);
     const int64_t q_width = h->num_heads * h->head_dim, kv_width = h->num_kv_heads * h->head_dim;
     const int n = apr_emit_norm(e, s->x, "input_layernorm.weight", "attention.normed");
-    int q = emit_projection(e, n, "q", style->gated ? 2 * q_width : q_width, style->require_bias);
-    int k = emit_projection(e, n, "k", kv_width, style->require_bias);
-    const int v = emit_projection(e, n, "v", kv_width, style->require_bias);
+    int q = emit_projection(e, n, "q", style->gated ? 2 * q_width : q_width, biased);
+    int k = emit_projection(e, n, "k", kv_width, biased);
+    const int v = emit_projection(e, n, "v", kv_width, biased);
     const int gate = style->gated ? emit_half(e, q, 1, "q.gate") : -1;
 
     if (style->gated) q = emit_half(e, q, 0, "q.query");
@@ -179,7 +190,7 @@ void apr_emit_attention(apr_emitter *e, apr_stream *s, const apr_attention_style
     int attended = emit_attend(e, q, k, v, style->sinks);
     if (style->gated) attended = apr_emit_pair(e, APR_OP_GATE, attended, gate, "attended.gated");
     const int weight = apr_emit_weight(e, "self_attn.o_proj.weight", APR_ROLE_ATTENTION, h->hidden_size, q_width);
-    const int bias = apr_emit_vector(e, "self_attn.o_proj.bias", h->hidden_size, !style->require_o_bias);
+    const int bias = apr_emit_vector(e, "self_attn.o_proj.bias", h->hidden_size, !requires_bias(e, true));
     const int o = apr_emit_linear(e, attended, weight, bias, "o");
     s->x = apr_emit_add(e, s->x, o, "attention.out");
 }
@@ -232,19 +243,6 @@ void apr_emit_end(apr_emitter *e, apr_stream *s)
     if (logits >= 0) e->program->values[logits].is_logits = true;
 }
 
-static void emit_dense(apr_emitter *e, const apr_attention_style *style, apr_bias_style mlp_biases)
-{
-    if (e->hparams->num_experts > 0)
-        apr_emit_fail(e, APR_E_UNSUPPORTED, "a mixture of %lld experts under this name is not done here",
-                      (long long)e->hparams->num_experts);
-    apr_stream s = apr_emit_start(e);
-    for (e->layer = 0; e->layer < e->hparams->num_layers && e->status == APR_OK; e->layer++) {
-        apr_emit_attention(e, &s, style);
-        apr_emit_mlp(e, &s, e->hparams->intermediate_size, mlp_biases);
-    }
-    apr_emit_end(e, &s);
-}
-
 /* llama.cpp turns neighbours, transformers rows half a head apart: in a part of the head these are not the same rows. */
 static void require_whole_rotation(apr_emitter *e)
 {
@@ -253,40 +251,40 @@ static void require_whole_rotation(apr_emitter *e)
                       (long long)e->hparams->head_dim);
 }
 
-void apr_emit_llama(apr_emitter *e)
+static apr_bias_style mlp_biases(const apr_emitter *e)
 {
-    const apr_hparams *const h = e->hparams;
-
-    require_whole_rotation(e);
-    emit_dense(e, &(apr_attention_style){.require_bias = h->attention_bias, .require_o_bias = h->attention_bias},
-               h->mlp_bias ? APR_MUST_HAVE_BIAS : APR_MAY_HAVE_BIAS);
+    if (e->family->config->mlp_bias != APR_BIAS_WHEN_STATED) return APR_NO_BIAS;
+    return e->hparams->mlp_bias ? APR_MUST_HAVE_BIAS : APR_MAY_HAVE_BIAS;
 }
 
-void apr_emit_qwen2(apr_emitter *e) { emit_dense(e, &(apr_attention_style){.require_bias = true}, APR_NO_BIAS); }
-
-void apr_emit_qwen3(apr_emitter *e)
+/* A stated window holds for every layer, where the class has no other rule and config.json no layer_types. */
+static void slide_everywhere(apr_emitter *e, apr_hparams *hparams)
 {
-    const bool bias = e->hparams->attention_bias;
-    emit_dense(e, &(apr_attention_style){.require_bias = bias, .require_o_bias = bias, .qk_norm = true}, APR_NO_BIAS);
-}
-
-/* Mistral's config.json has no layer_types: a stated window holds for every layer. */
-void apr_emit_mistral(apr_emitter *e)
-{
-    apr_hparams hparams = *e->hparams;
-    const apr_hparams *const stated = e->hparams;
-    uint8_t *const kinds = apr_arena_alloc(&e->program->arena, (size_t)hparams.num_layers);
-
+    if (e->family->config->window != APR_WINDOW_ALL || hparams->sliding_window <= 0 || hparams->layer_kinds != NULL) return;
+    uint8_t *const kinds = apr_arena_alloc(&e->program->arena, (size_t)hparams->num_layers);
     if (kinds == NULL) {
         e->status = apr_no_memory(e->err, "the program of the model");
         return;
     }
-    if (hparams.sliding_window > 0 && hparams.layer_kinds == NULL) {
-        for (int64_t i = 0; i < hparams.num_layers; i++) kinds[i] = APR_LAYER_SLIDING;
-        hparams.layer_kinds = kinds;
-    }
+    memset(kinds, APR_LAYER_SLIDING, (size_t)hparams->num_layers);
+    hparams->layer_kinds = kinds;
+}
+
+void apr_emit_dense(apr_emitter *e)
+{
+    const apr_hparams *const stated = e->hparams;
+    apr_hparams hparams = *stated;
+
+    slide_everywhere(e, &hparams);
     e->hparams = &hparams;
-    require_whole_rotation(e);
-    emit_dense(e, &(apr_attention_style){0}, APR_NO_BIAS);
+    if (e->family->gguf.rotates_pairs) require_whole_rotation(e);
+    if (hparams.num_experts > 0)
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "a mixture of %lld experts under this name is not done here", (long long)hparams.num_experts);
+    apr_stream s = apr_emit_start(e);
+    for (e->layer = 0; e->layer < hparams.num_layers && e->status == APR_OK; e->layer++) {
+        apr_emit_attention(e, &s);
+        apr_emit_mlp(e, &s, hparams.intermediate_size, mlp_biases(e));
+    }
+    apr_emit_end(e, &s);
     e->hparams = stated;
 }

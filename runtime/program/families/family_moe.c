@@ -1,4 +1,4 @@
-/* family_moe.c - programs of mixtures of experts: qwen3_moe and gpt_oss. They can be planned; no backend has their operations. */
+/* family_moe.c - programs of mixtures of experts, qwen3_moe and its kin. They can be planned; no backend has their operations. */
 #include "runtime/program/emit.h"
 
 #include <stdio.h>
@@ -6,9 +6,10 @@
 static int64_t expert_width(const apr_hparams *h) { return h->moe_intermediate_size > 0 ? h->moe_intermediate_size : h->intermediate_size; }
 
 /* Scores of the experts, turned into the chosen ones: for each an index and a weight. */
-static int emit_route(apr_emitter *e, int n, const apr_experts_style *style)
+static int emit_route(apr_emitter *e, int n)
 {
     const apr_hparams *const h = e->hparams;
+    const apr_family_program *const style = &e->family->program;
     char weight[64], bias[64];
     apr_op op = apr_no_op;
 
@@ -17,7 +18,7 @@ static int emit_route(apr_emitter *e, int n, const apr_experts_style *style)
     op.kind = APR_OP_ROUTE;
     op.in[0] = n;
     op.weight[0] = apr_emit_weight(e, weight, APR_ROLE_EXPERTS, h->num_experts, h->hidden_size);
-    if (style->biases) op.weight[1] = apr_emit_vector(e, bias, h->num_experts, false);
+    if (style->expert_biases) op.weight[1] = apr_emit_vector(e, bias, h->num_experts, false);
     op.n_experts = h->num_experts;
     op.n_experts_used = h->num_experts_per_tok;
     op.out = apr_emit_value(e, "routes", 2 * h->num_experts_per_tok);
@@ -57,14 +58,15 @@ static expert_slots emit_separate_slots(apr_emitter *e)
     return slots;
 }
 
-int apr_emit_experts(apr_emitter *e, int n, const apr_experts_style *style)
+int apr_emit_experts(apr_emitter *e, int n)
 {
     const apr_hparams *const h = e->hparams;
+    const apr_family_program *const style = &e->family->program;
 
     if (h->num_experts <= 0 || h->num_experts_per_tok <= 0 || h->num_experts_per_tok > h->num_experts || expert_width(h) <= 0)
         apr_emit_fail(e, APR_E_DAMAGED, "the model does not say how many experts it has, uses for a token, or their width");
-    const int routes = emit_route(e, n, style);
-    const expert_slots slots = style->stacked ? emit_stacked_slots(e, style->biases) : emit_separate_slots(e);
+    const int routes = emit_route(e, n);
+    const expert_slots slots = style->stacked ? emit_stacked_slots(e, style->expert_biases) : emit_separate_slots(e);
     apr_op glu = apr_no_op, sum = apr_no_op;
 
     glu.kind = APR_OP_EXPERTS_GLU;
@@ -90,27 +92,14 @@ int apr_emit_experts(apr_emitter *e, int n, const apr_experts_style *style)
     return sum.out;
 }
 
-static void emit_mixture(apr_emitter *e, const apr_attention_style *attention, const apr_experts_style *experts)
+void apr_emit_mixture(apr_emitter *e)
 {
     apr_stream s = apr_emit_start(e);
     for (e->layer = 0; e->layer < e->hparams->num_layers && e->status == APR_OK; e->layer++) {
-        apr_emit_attention(e, &s, attention);
+        apr_emit_attention(e, &s);
         const int n = apr_emit_norm(e, s.x, "post_attention_layernorm.weight", "mlp.normed");
-        s.x = apr_emit_add(e, s.x, apr_emit_experts(e, n, experts), "out");
+        s.x = apr_emit_add(e, s.x, apr_emit_experts(e, n), "out");
         apr_emit_tap(e, s.x);
     }
     apr_emit_end(e, &s);
-}
-
-void apr_emit_qwen3_moe(apr_emitter *e)
-{
-    const bool bias = e->hparams->attention_bias;
-    emit_mixture(e, &(apr_attention_style){.require_bias = bias, .require_o_bias = bias, .qk_norm = true},
-                 &(apr_experts_style){.router = "mlp.gate"});
-}
-
-void apr_emit_gpt_oss(apr_emitter *e)
-{
-    emit_mixture(e, &(apr_attention_style){.require_bias = true, .require_o_bias = true, .sinks = true},
-                 &(apr_experts_style){.router = "mlp.router", .stacked = true, .biases = true});
 }

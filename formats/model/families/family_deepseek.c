@@ -1,0 +1,4 @@
+/* family_deepseek.c - deepseek_v3: of its configuration and tensors only what all families share is known. */
+#include "formats/model/family.h"
+
+const apr_family apr_family_deepseek_v3 = {.name = "deepseek_v3", .types = {{"deepseek_v3", NULL}}, .ggml = "deepseek2"};

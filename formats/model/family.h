@@ -1,0 +1,198 @@
+/* family.h - one card a model family: everything that sets it apart, as data, in one place.
+ *
+ * Who reads which part: formats/hf the configuration, formats/gguf what ggml supposes, convert/ the names and row orders,
+ * quant/ the purposes, runtime/program the kind of program. A new family is one file in formats/model/families/ and one line in
+ * APR_FAMILY_LIST; a forward pass that no family here has is one more line in APR_PROGRAM_LIST and its emitter.
+ *
+ * 0, false and NULL mean "nothing particular": the usual rule holds. All cards and texts are static. */
+#ifndef APR_FORMATS_FAMILY_H
+#define APR_FORMATS_FAMILY_H
+
+#include "formats/model/model.h"
+
+/* --- configuration: what transformers' class supposes where a config.json is silent --- */
+
+/* Which layers attend within sliding_window when there are no layer_types. */
+typedef enum {
+    APR_WINDOW_NONE,
+    APR_WINDOW_ALL,
+    APR_WINDOW_EVEN,      /* layers 0, 2, 4, ... */
+    APR_WINDOW_FROM_LAYER /* from max_window_layers on, and none at all unless use_sliding_window is true */
+} apr_window_rule;
+
+typedef enum {
+    APR_BIAS_NEVER,       /* the class has none, whatever config.json says */
+    APR_BIAS_WHEN_STATED, /* attention_bias: q, k, v and o; mlp_bias: gate, up and down */
+    APR_BIAS_QKV_ALWAYS   /* q, k and v, without a field for it */
+} apr_bias_rule;
+
+/* A field of APR_HPARAM_LIST that this family's config.json calls something else. */
+typedef struct apr_spelling {
+    const char *field, *hf_key; /* "num_experts", "num_local_experts" */
+} apr_spelling;
+
+enum { APR_MAX_SPELLINGS = 4 };
+
+typedef struct apr_family_config {
+    const char *activation;
+    apr_window_rule window;
+    apr_bias_rule attention_bias, mlp_bias;
+    apr_spelling spellings[APR_MAX_SPELLINGS]; /* the first without a field ends them */
+    bool ff_is_expert;                         /* intermediate_size is the width of one expert */
+    /* Fields of config.json that change the arithmetic, " a b " or NULL. `computes`: refused in other families, done (or planned) in
+     * this one. `refuses`: done or meaningless elsewhere, and refused here. */
+    const char *computes, *refuses;
+    /* Defaults of fields that are absent; 0: none, or the general rule of apr_hparams_complete */
+    int64_t num_kv_heads, head_dim, max_position_embeddings, sliding_window, max_window_layers;
+    double rms_norm_eps, rope_theta, partial_rotary_factor;
+} apr_family_config;
+
+/* --- what ggml supposes of the architecture without being told, and which keys llama.cpp's converter writes --- */
+
+typedef struct apr_family_gguf {
+    int64_t full_every;     /* with a sliding window: each n-th layer attends to everything; 0: the file or nobody says */
+    bool no_truncate;       /* YaRN's correction range is not rounded to whole dimensions; GGUF has no key for it */
+    bool omits_head_dim;    /* key_length and value_length only where they do not follow from the rest */
+    bool writes_rotary_dim; /* rope.dimension_count even where it is the whole head */
+    bool writes_vocab_size;
+    bool writes_sections;   /* rope.dimension_sections of interleaved M-RoPE; for text they do not matter, but must be there */
+    bool takes_divisors;    /* llama.cpp looks for rope_freqs.weight */
+    bool rotates_pairs;     /* llama.cpp turns neighbouring rows, and q and k are stored so; else halves of a head, as Hugging Face */
+    bool heads_fill_hidden; /* llama.cpp has heads of hidden_size / heads only */
+} apr_family_gguf;
+
+/* --- tensors --- */
+
+/* What a tensor is for: recipes decide by it. */
+typedef enum {
+    APR_FOR_OTHER,     /* unknown: kept */
+    APR_FOR_EMBEDDING, /* token id -> row */
+    APR_FOR_HEAD,      /* hidden state -> logits */
+    APR_FOR_ATTN_Q,
+    APR_FOR_ATTN_K,
+    APR_FOR_ATTN_V,
+    APR_FOR_ATTN_QKV, /* fused; counts as a V in llama.cpp's mixtures */
+    APR_FOR_ATTN_OUT,
+    APR_FOR_ATTN_GATE,
+    APR_FOR_FFN_GATE,
+    APR_FOR_FFN_UP,
+    APR_FOR_FFN_DOWN, /* dense, experts and shared experts alike */
+    APR_FOR_ROUTER,   /* chooses experts: tiny and sensitive */
+    APR_FOR_SMALL,    /* norms, biases, convolutions, decay rates, position tables: never quantized */
+    APR_FOR_COUNT
+} apr_purpose;
+
+/* Whose heads a rotary reordering runs over; NONE: rows keep their order. */
+typedef enum { APR_HEADS_NONE, APR_HEADS_QUERY, APR_HEADS_KEY } apr_heads;
+
+/* "{}" stands for the layer's number in both names, "*" for an expert's in a name that a single expert has. */
+typedef struct apr_tensor_rule {
+    const char *hf, *ggml; /* NULL: has no such tensor, or spells it as another rule says */
+    apr_purpose purpose;
+    apr_heads rotary_pairs; /* ggml keeps rotary pairs of these heads together (llama only) */
+} apr_tensor_rule;
+
+/* --- the card --- */
+
+/* Kinds of programs; runtime/program has an emitter apr_emit_NAME for each, which reads what differs from the card. */
+#define APR_PROGRAM_LIST(X) X(dense) X(mixture) X(hybrid)
+
+typedef enum {
+    APR_PROGRAM_NONE, /* neither planned nor run */
+#define X(name) APR_PROGRAM_##name,
+    APR_PROGRAM_LIST(X)
+#undef X
+        APR_PROGRAM_COUNT
+} apr_program_kind;
+
+/* What a program of that kind has in this family. Biases and windows follow from the configuration. */
+typedef struct apr_family_program {
+    apr_program_kind kind;
+    bool qk_norm;       /* norms over each head of q and k */
+    bool gated;         /* q_proj makes a gate as well: attention's output is multiplied with its sigmoid */
+    bool sinks;         /* a learned logit for each head */
+    bool always_biased; /* biases on q, k, v and o whatever config.json says */
+    const char *router; /* "mlp.gate"; NULL: no experts */
+    bool stacked;       /* one tensor of all experts, gate and up in one; otherwise three tensors an expert */
+    bool expert_biases; /* of the router, too */
+    bool linear_layers; /* gated delta-net layers between those with attention */
+} apr_family_program;
+
+/* model_type as config.json has it, and the class that is written when a model does not name its own. */
+typedef struct apr_family_type {
+    const char *name, *hf_class;
+} apr_family_type;
+
+enum { APR_MAX_FAMILY_TYPES = 4 };
+
+typedef struct apr_family {
+    const char *name;                            /* "qwen3_5" */
+    apr_family_type types[APR_MAX_FAMILY_TYPES]; /* the first is what ggml's name stands for; the first without a name ends them */
+    const char *ggml;                            /* ggml's architecture; NULL: none is known */
+    const apr_family_config *config;             /* NULL: a config.json gives its numbers and no more */
+    apr_family_gguf gguf;
+    bool norms_add_one;             /* Hugging Face multiplies with 1 + weight; GGUF has the sum as the weight */
+    const char *text_prefix;        /* what Hugging Face's names may have for "model." where the text model is part of a larger one */
+    const apr_tensor_rule *tensors; /* [n_tensors] */
+    size_t n_tensors;
+    bool translates; /* names and orders are all that differs between the dialects; false: conversion keeps names as they are */
+    apr_family_program program;
+} apr_family;
+
+/* All cards. Where several have the same name in ggml, the first is what it stands for. */
+#define APR_FAMILY_LIST(X) \
+    X(llama)               \
+    X(mistral)             \
+    X(mixtral)             \
+    X(qwen2)               \
+    X(qwen3)               \
+    X(qwen2_moe)           \
+    X(qwen3_moe)           \
+    X(gpt_oss)             \
+    X(qwen3_next)          \
+    X(qwen3_5)             \
+    X(qwen3_5_moe)         \
+    X(phi3)                \
+    X(gemma)               \
+    X(gemma2)              \
+    X(gemma3)              \
+    X(deepseek_v3)
+
+#define X(name) extern const apr_family apr_family_##name;
+APR_FAMILY_LIST(X)
+#undef X
+
+extern const apr_family *const apr_families[];
+extern const size_t apr_n_families;
+
+/* By model_type, or by ggml's architecture; NULL when unknown (or the name is NULL). */
+const apr_family *apr_family_find(const char *model_type);
+const apr_family *apr_family_of_ggml(const char *ggml);
+
+/* The card of a family whose names and orders are known in both dialects; NULL: they are kept, never guessed. */
+const apr_family *apr_family_translated(const char *model_type);
+/* NULL when the configuration is not understood. */
+const apr_family_config *apr_family_config_of(const char *model_type);
+/* What ggml supposes; of an architecture that nobody knows, nothing. */
+const apr_family_gguf *apr_family_gguf_of(const char *ggml);
+
+/* The model_type as a static text, and its class; NULL when unknown. */
+const apr_family_type *apr_family_type_of(const char *model_type);
+/* What config.json calls a field of the table of hyperparameters; config NULL: what most do. */
+const char *apr_family_hf_key(const apr_family_config *config, const apr_hparam_field *field);
+/* Is `word` one of the words of `list`, " a b "? */
+bool apr_has_word(const char *list, const char *word);
+
+/* ggml's architecture name for Hugging Face's and back ("gpt-oss" / "gpt_oss"); the name itself when nothing else is known. */
+const char *apr_architecture_from_ggml(const char *ggml);
+const char *apr_architecture_to_ggml(const char *model_type);
+
+/* The rule of a tensor, by its name in either dialect; NULL when none has it. */
+const apr_tensor_rule *apr_family_rule(const apr_family *family, const char *name);
+
+/* The other dialect's name (arena-allocated) and the step that takes rows from `from` to the other; false when no rule matches.
+ * *other is NULL when memory ran out. */
+bool apr_family_translate(const apr_family *family, apr_dialect from, const char *name, const apr_hparams *hparams, apr_arena *arena,
+                          const char **other, apr_step *step);
+
+#endif

@@ -1,0 +1,1 @@
+aprconv families llama
