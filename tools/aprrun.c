@@ -7,7 +7,7 @@
 #include "tools/run/golden_verb.h"
 #include "tools/run/parity_verb.h"
 #include "tools/run/running.h"
-#include "tools/run/verify.h"
+#include "tools/run/verify_verb.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -126,14 +126,17 @@ typedef struct prompt_text {
 static apr_status encode_prompt(const apr_running *r, const generate_options *o, const prompt_text *prompt, int32_t **ids, size_t *n_ids,
                                 apr_error *err)
 {
+    const apr_subject subject = apr_running_subject(r);
     char *rendered = NULL;
     size_t n = 0;
 
-    if (!o->chat) return apr_encode_prompt(r, prompt->bytes, prompt->n_bytes, !o->no_bos, ids, n_ids, err);
+    if (!o->chat) return apr_subject_encode(&subject, prompt->bytes, prompt->n_bytes, !o->no_bos, ids, n_ids, err);
     if (strlen(prompt->bytes) != prompt->n_bytes)
         return apr_fail(err, APR_E_UNSUPPORTED, "the prompt has a NUL at byte %zu, which no chat template takes", strlen(prompt->bytes));
-    apr_status status = apr_render_chat(r, o->system, prompt->bytes, &rendered, &n, err);
-    if (status == APR_OK) status = apr_encode_prompt(r, rendered, n, false, ids, n_ids, err);
+    if (r->model.vocab.chat_template == NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template; run without --chat", r->source.path);
+    apr_status status = apr_subject_chat(&subject, o->system, prompt->bytes, &rendered, &n, err);
+    if (status == APR_OK) status = apr_subject_encode(&subject, rendered, n, false, ids, n_ids, err);
     free(rendered);
     return status;
 }
@@ -203,6 +206,7 @@ static void on_window(void *user, int64_t n_done, int64_t n_windows)
 static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error *err)
 {
     const ppl_options *const o = call->options;
+    const apr_subject subject = apr_running_subject(r);
     apr_json_text *const json = &call->answer->body;
     apr_perplexity result;
     apr_meter meter;
@@ -212,7 +216,7 @@ static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error 
     size_t n = 0, n_ids = 0;
 
     apr_status status = apr_read_stream(call->operands[1], &text, &n, err);
-    if (status == APR_OK) status = apr_encode_prompt(r, text, n, false, &ids, &n_ids, err);
+    if (status == APR_OK) status = apr_subject_encode(&subject, text, n, false, &ids, &n_ids, err);
     if (status == APR_OK) {
         on.progress = apr_meter_start(&meter, call->quiet);
         status = apr_evaluate_perplexity(r->session, ids, n_ids, o->window, on_window, &on, &result, err);

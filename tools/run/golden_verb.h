@@ -1,9 +1,5 @@
-/* golden.h - `aprrun golden`: a model against outputs that another implementation recorded.
- *
- * golden.json holds prompts (text, rendered text, token ids, greedy continuation and its smallest margin, top logits),
- * verses to recite, and a perplexity with the recipe for it; golden.safetensors beside it holds the logits and hidden
- * states of the first tokens of a text. Each check counts what passed and keeps the worst value. Given golden.safetensors alone,
- * only that is checked, in every grouping of the tokens (tools/run/golden_arrays.h). */
+/* golden_verb.h - `aprrun golden`: a model against outputs that another implementation recorded (runtime/check/golden_checks.h). Given
+ * golden.safetensors alone, only that is checked, in every grouping of the tokens (tools/run/golden_arrays.h). */
 #ifndef APR_TOOLS_GOLDEN_H
 #define APR_TOOLS_GOLDEN_H
 

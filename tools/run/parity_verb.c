@@ -1,18 +1,16 @@
-/* parity.c - `aprrun parity`: options, JSON lines, dumps. What is compared and how stands in runtime/check/parity.h. */
+/* parity_verb.c - `aprrun parity`: options and JSON lines. What is compared and how stands in runtime/check/parity.h. */
 #include "tools/run/parity_verb.h"
 
-#include "formats/base/bytes.h"
-#include "formats/base/out.h"
-#include "runtime/check/compare.h"
+#include "runtime/check/backends.h"
+#include "runtime/check/verify_texts.h"
 #include "tools/cli/meter.h"
-#include "tools/cli/text.h"
-#include "tools/run/verify_texts.h"
+#include "tools/run/parity_dump.h"
+#include "tools/run/running.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct parity_options {
     apr_run_options run;
@@ -47,116 +45,13 @@ const char *const apr_parity_verb_examples[] = {
     NULL,
 };
 
-/* --- dumps: safetensors files with the names OPERATION.ref.NAME and OPERATION.BACKEND.NAME --- */
-
-typedef struct dump {
-    const char *dir; /* NULL: nothing is kept */
-    char path[4096]; /* of the file that is being collected; empty: none */
-    apr_json_text header;
-    uint8_t *data;
-    size_t n_bytes, capacity;
-} dump;
-
-/* In the head of such a file; one of these may replace another. */
-static const char dump_mark[] = ".ref.";
-
-/* Can the files be written there? Known before the work. */
-static apr_status dump_check(const char *dir, apr_error *err)
-{
-    char path[4096];
-
-    if (dir == NULL) return APR_OK;
-    APR_TRY(apr_folder_ensure(dir, false, err));
-    snprintf(path, sizeof path, "%s/position.safetensors", dir);
-    return access(dir, F_OK) == 0 ? apr_out_may_be(path, false, err) : APR_OK;
-}
-
-static apr_status dump_flush(dump *d, apr_error *err)
-{
-    uint8_t length[8];
-    size_t n_header;
-    apr_out *out;
-
-    if (d->path[0] == '\0') return APR_OK;
-    apr_json_close(&d->header, '}');
-    char *const header = apr_json_text_take(&d->header, &n_header);
-    if (header == NULL) return apr_no_memory(err, "a dump");
-    apr_store_le64(length, n_header);
-    apr_status status = apr_folder_ensure(d->dir, true, err);
-    if (status == APR_OK) status = apr_out_renew(&out, d->path, dump_mark, err);
-    if (status == APR_OK) {
-        status = apr_out_write(out, length, sizeof length, NULL, err);
-        if (status == APR_OK) status = apr_out_write(out, header, n_header, NULL, err);
-        if (status == APR_OK) status = apr_out_write(out, d->data, d->n_bytes, NULL, err);
-        if (status == APR_OK) status = apr_out_finish(out, err);
-        else apr_out_abandon(out);
-    }
-    free(header);
-    d->path[0] = '\0';
-    d->n_bytes = 0;
-    return status;
-}
-
-static apr_status dump_add(dump *d, const apr_parity_record *r, const char *side, const float *values, apr_error *err)
-{
-    const size_t n = (size_t)(r->n_rows * r->width) * sizeof *values;
-    char name[256];
-
-    if (n > d->capacity - d->n_bytes) {
-        const size_t capacity = 2 * d->capacity + n;
-        uint8_t *const more = realloc(d->data, capacity);
-        if (more == NULL) return apr_no_memory(err, "a dump");
-        d->data = more;
-        d->capacity = capacity;
-    }
-    memcpy(d->data + d->n_bytes, values, n);
-    snprintf(name, sizeof name, "%03zu.%s.%s", r->op_index, side, r->name);
-    apr_json_open(&d->header, name, '{');
-    apr_json_string(&d->header, "dtype", "F32", 3);
-    apr_json_open(&d->header, "shape", '[');
-    apr_json_int(&d->header, NULL, r->n_rows);
-    apr_json_int(&d->header, NULL, r->width);
-    apr_json_close(&d->header, ']');
-    apr_json_open(&d->header, "data_offsets", '[');
-    apr_json_uint(&d->header, NULL, d->n_bytes);
-    apr_json_uint(&d->header, NULL, d->n_bytes + n);
-    apr_json_close(&d->header, ']');
-    apr_json_close(&d->header, '}');
-    d->n_bytes += n;
-    return APR_OK;
-}
-
-static apr_status dump_record(dump *d, const apr_parity_record *r, const char *backend, apr_error *err)
-{
-    char path[sizeof d->path], layer[32];
-
-    if (d->dir == NULL) return APR_OK;
-    if (r->op->layer >= 0) snprintf(layer, sizeof layer, "layer-%03d", r->op->layer);
-    else snprintf(layer, sizeof layer, "%s", r->op_index < 2 ? "embeddings" : "head");
-    snprintf(path, sizeof path, "%s/position-%06lld-tokens-%lld-%s.safetensors", d->dir, (long long)r->position, (long long)r->n_tokens,
-             layer);
-    if (strcmp(path, d->path) != 0) {
-        APR_TRY(dump_flush(d, err));
-        memcpy(d->path, path, sizeof path);
-        apr_json_open(&d->header, NULL, '{');
-    }
-    APR_TRY(dump_add(d, r, "ref", r->truth, err));
-    return dump_add(d, r, backend, r->other, err);
-}
-
-static void dump_close(dump *d)
-{
-    apr_json_text_free(&d->header);
-    free(d->data);
-}
-
 /* --- JSON lines --- */
 
 typedef struct output {
     const apr_call *call;
     const char *backend;
     const apr_session *session;
-    dump dump;
+    apr_parity_dump dump;
     apr_meter meter;
     apr_progress progress;
     uint64_t n_done;
@@ -216,7 +111,7 @@ static apr_status on_record(void *user, const apr_parity_record *r, apr_error *e
 {
     output *const o = user;
 
-    APR_TRY(dump_record(&o->dump, r, o->backend, err));
+    APR_TRY(apr_parity_dump_add(&o->dump, r, o->backend, err));
     if (o->call->answer->json) {
         record_json(&o->call->answer->body, o, r);
     } else {
@@ -249,55 +144,6 @@ static apr_status parse_positions(const char *list, int64_t positions[64], size_
     }
 }
 
-/* The reference backend on the same model, with the same plan. */
-static apr_status open_ref(const apr_running *r, apr_session **ref, apr_error *err)
-{
-    const apr_plan *const plan = apr_session_plan(r->session);
-    apr_session_options options = apr_session_defaults;
-
-    options.n_ctx = plan->n_ctx;
-    options.n_batch = plan->n_batch;
-    options.n_logits = plan->n_logits;
-    options.kv_dtype = plan->kv_dtype;
-    options.backend = &apr_ref_backend;
-    options.n_threads = 1;
-    return apr_session_open(ref, &r->model, &options, err);
-}
-
-apr_status apr_parity_with_ref(const apr_running *r, const int32_t *ids, int64_t n_ids, apr_parity_options *options,
-                               apr_parity_result *result, apr_error *err)
-{
-    apr_session *ref = NULL;
-
-    *result = (apr_parity_result){0};
-    options->weights = NULL;
-    options->fp16_above = apr_trace_fp16_above(r->session);
-    APR_TRY(open_ref(r, &ref, err));
-    const apr_status status = apr_parity_run(ref, r->session, ids, n_ids, options, result, err);
-    apr_session_close(ref);
-    return status;
-}
-
-char *apr_parity_sentence(char *text, size_t capacity, const apr_parity_result *result)
-{
-    char layer[64] = "";
-    const apr_difference *const d = &result->first.difference;
-
-    if (result->first.layer >= 0) snprintf(layer, sizeof layer, "layer %d, ", result->first.layer);
-    const int n =
-        snprintf(text, capacity, "%s%s '%s' at position %lld (%lld token%s): ", layer, apr_op_name(result->first.kind), result->first.name,
-                 (long long)result->first.position, (long long)result->first.n_tokens, result->first.n_tokens == 1 ? "" : "s");
-    if (n < 0 || (size_t)n >= capacity) return text;
-    if (!d->finite) snprintf(text + n, capacity - (size_t)n, "number %lld is not finite", (long long)d->largest_at);
-    else if (!(d->relative <= result->first.bound.relative))
-        snprintf(text + n, capacity - (size_t)n, "relative error %.3g where %.3g is allowed (%s)", d->relative,
-                 result->first.bound.relative, result->first.bound.reason);
-    else
-        snprintf(text + n, capacity - (size_t)n, "number %lld is off by %.3g times the row's root mean square where %.3g is allowed (%s)",
-                 (long long)d->largest_at, d->peak, result->first.bound.peak, result->first.bound.reason);
-    return text;
-}
-
 static void summary(const output *o, const apr_parity_result *result)
 {
     apr_json_text *const json = &o->call->answer->body;
@@ -318,6 +164,7 @@ static void summary(const output *o, const apr_parity_result *result)
 static apr_status compare(const apr_running *r, const apr_call *call, const int64_t *positions, size_t n_positions, apr_error *err)
 {
     const parity_options *const o = call->options;
+    const apr_subject subject = apr_running_subject(r);
     const char *const text = o->prompt != NULL ? o->prompt : apr_verify_text;
     output out = {.call = call, .backend = apr_trace_backend(r->session), .session = r->session, .dump = {.dir = o->dump}};
     apr_parity_options options = {.positions = positions,
@@ -332,25 +179,23 @@ static apr_status compare(const apr_running *r, const apr_call *call, const int6
     int32_t *ids;
     size_t n_ids;
 
-    APR_TRY(dump_check(o->dump, err));
-    APR_TRY(apr_encode_prompt(r, text, strlen(text), true, &ids, &n_ids, err));
+    APR_TRY(apr_parity_dump_check(o->dump, err));
+    APR_TRY(apr_subject_encode(&subject, text, strlen(text), true, &ids, &n_ids, err));
     out.progress = apr_meter_start(&out.meter, call->quiet || !call->answer->json);
     if (call->answer->json) apr_json_open(&call->answer->body, "operations", '[');
-    apr_status status = apr_parity_with_ref(r, ids, (int64_t)n_ids, &options, &result, err);
+    apr_status status = apr_backends_parity(r->session, ids, (int64_t)n_ids, &options, &result, err);
     if (call->answer->json) apr_json_close(&call->answer->body, ']');
     apr_meter_end(&out.meter);
-    if (status == APR_OK) status = dump_flush(&out.dump, err);
+    if (status == APR_OK) status = apr_parity_dump_flush(&out.dump, err);
     if (status == APR_OK) summary(&out, &result);
     if (status == APR_OK && result.failed) status = apr_fail(err, APR_E_NO, "%s", apr_parity_sentence(sentence, sizeof sentence, &result));
     apr_parity_result_close(&result);
-    dump_close(&out.dump);
+    apr_parity_dump_close(&out.dump);
     free(ids);
     return status;
 }
 
 /* --- logits on a text: all of the program at once, so that drift adds up as it does in a run --- */
-
-static const double max_text_kl = 1e-4, min_text_top = 0.995;
 
 static void on_rows(void *user, int64_t n_done, int64_t n_rows)
 {
@@ -360,7 +205,7 @@ static void on_rows(void *user, int64_t n_done, int64_t n_rows)
 static apr_status judge_text(const apr_call *call, const apr_divergence *d, const char *backend, apr_error *err)
 {
     apr_json_text line = {0}, *const json = call->answer->json ? &call->answer->body : &line;
-    const bool passed = d->mean <= max_text_kl && d->same_top >= min_text_top;
+    const bool passed = apr_backends_agree(d);
 
     apr_json_open(json, call->answer->json ? "text" : NULL, '{');
     apr_json_int(json, "text_positions", d->n_rows);
@@ -381,32 +226,27 @@ static apr_status judge_text(const apr_call *call, const apr_divergence *d, cons
     return apr_fail(
         err, APR_E_NO,
         "on the text, %s and the reference diverge by %.3g (at most %.0e) and agree on %.2f %% of the tokens (at least %.1f %%)", backend,
-        d->mean, max_text_kl, 100.0 * d->same_top, 100.0 * min_text_top);
+        d->mean, apr_backends_max_kl, 100.0 * d->same_top, 100.0 * apr_backends_min_same_top);
 }
 
 static apr_status compare_on_text(const apr_running *r, const apr_call *call, const char *path, apr_error *err)
 {
-    const int64_t n_ctx = apr_session_plan(r->session)->n_ctx;
+    const apr_subject subject = apr_running_subject(r);
     apr_divergence d = {0};
-    apr_session *ref = NULL;
     int32_t *ids = NULL;
     apr_meter meter;
     char *text;
     size_t n, n_ids;
 
     APR_TRY(apr_read_text(path, &text, &n, err));
-    apr_status status = apr_encode_prompt(r, text, n, false, &ids, &n_ids, err);
+    apr_status status = apr_subject_encode(&subject, text, n, false, &ids, &n_ids, err);
     free(text);
     APR_TRY(status);
-    status = open_ref(r, &ref, err);
-    if (status == APR_OK) {
-        apr_progress progress = apr_meter_start(&meter, call->quiet);
-        status = apr_compare_models(ref, r->session, ids, (int64_t)n_ids, n_ctx < 256 ? n_ctx : 256, on_rows, &progress, &d, err);
-        apr_meter_end(&meter);
-    }
+    apr_progress progress = apr_meter_start(&meter, call->quiet);
+    status = apr_backends_on_text(r->session, ids, (int64_t)n_ids, on_rows, &progress, &d, err);
+    apr_meter_end(&meter);
     if (status == APR_OK) status = judge_text(call, &d, apr_trace_backend(r->session), err);
     apr_divergence_close(&d);
-    apr_session_close(ref);
     free(ids);
     return status;
 }

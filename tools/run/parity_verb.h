@@ -1,4 +1,4 @@
-/* parity.h - `aprrun parity`: every operation on the reference and on another backend, from the same input.
+/* parity_verb.h - `aprrun parity`: every operation on the reference and on another backend, from the same input.
  *
  * With --text also the logits after every token of a text, where drift adds up as it does in a run: mean KL divergence at most
  * 1e-4, the same most likely token at 99.5 % of the positions at least.
@@ -8,21 +8,12 @@
 #ifndef APR_TOOLS_PARITY_H
 #define APR_TOOLS_PARITY_H
 
-#include "runtime/check/parity.h"
-#include "tools/run/running.h"
+#include "tools/cli/cli.h"
 
 extern const apr_option apr_parity_verb_options[];
 extern const size_t apr_parity_verb_options_bytes;
 extern const char *const apr_parity_verb_examples[];
 
 apr_status apr_run_parity(const apr_call *call, apr_error *err);
-
-/* The running model's session against a session of the reference backend with the same plan. weights and fp16_above of the
- * options are set here. */
-apr_status apr_parity_with_ref(const apr_running *running, const int32_t *ids, int64_t n_ids, apr_parity_options *options,
-                               apr_parity_result *result, apr_error *err);
-
-/* "layer 1, linear 'model.layers.1.mlp.up_proj.weight', position 17 of 16 tokens: ..." Returns text. */
-char *apr_parity_sentence(char *text, size_t capacity, const apr_parity_result *result);
 
 #endif

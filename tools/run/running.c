@@ -3,7 +3,6 @@
 
 #include "convert/dialect.h"
 #include "runtime/session/heap.h"
-#include "runtime/template/template.h"
 #include "tools/cli/process.h"
 #include "tools/cli/text.h"
 
@@ -68,26 +67,6 @@ void apr_running_close(apr_running *r)
     *r = (apr_running){0};
 }
 
-static bool add_message(cJSON *messages, const char *role, const char *content)
-{
-    cJSON *const message = cJSON_CreateObject();
-    if (!cJSON_AddItemToArray(messages, message)) {
-        cJSON_Delete(message);
-        return false;
-    }
-    return cJSON_AddStringToObject(message, "role", role) != NULL && cJSON_AddStringToObject(message, "content", content) != NULL;
-}
-
-/* "bos_token": "<s>"; left out when the model has none. */
-static bool add_token(cJSON *variables, const char *key, const apr_vocab *vocab, int32_t id)
-{
-    if (id < 0 || (size_t)id >= vocab->n_tokens) return true;
-    char *const text = strndup(vocab->tokens[id].text, vocab->tokens[id].n_bytes);
-    const bool ok = text != NULL && cJSON_AddStringToObject(variables, key, text) != NULL;
-    free(text);
-    return ok;
-}
-
 /* What the clock on the wall says, as seconds of UTC: templates print today's date with strftime_now. */
 static double local_seconds(void)
 {
@@ -98,39 +77,10 @@ static double local_seconds(void)
     return (double)now + difftime(mktime(&local), mktime(&utc));
 }
 
-static cJSON *chat_variables(const apr_vocab *vocab, const char *system, const char *user)
+apr_subject apr_running_subject(const apr_running *r)
 {
-    cJSON *const variables = cJSON_CreateObject();
-    cJSON *const messages = cJSON_AddArrayToObject(variables, "messages");
-    const bool ok = messages != NULL && (system == NULL || add_message(messages, "system", system)) &&
-                    add_message(messages, "user", user) && cJSON_AddTrueToObject(variables, "add_generation_prompt") != NULL &&
-                    cJSON_AddNumberToObject(variables, "strftime_now_unix", local_seconds()) != NULL &&
-                    add_token(variables, "bos_token", vocab, vocab->bos_id) && add_token(variables, "eos_token", vocab, vocab->eos_id) &&
-                    add_token(variables, "pad_token", vocab, vocab->pad_id);
-    if (ok) return variables;
-    cJSON_Delete(variables);
-    return NULL;
-}
-
-apr_status apr_render_chat(const apr_running *r, const char *system, const char *user, char **text, size_t *n_bytes, apr_error *err)
-{
-    const apr_vocab *const vocab = &r->model.vocab;
-
-    *text = NULL;
-    if (vocab->chat_template == NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template; run without --chat", r->source.path);
-    cJSON *const variables = chat_variables(vocab, system, user);
-    if (variables == NULL) return apr_no_memory(err, "the chat");
-    const apr_status status = apr_template_render(vocab->chat_template, variables, text, n_bytes, err);
-    cJSON_Delete(variables);
-    return status;
-}
-
-apr_status apr_encode_prompt(const apr_running *r, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids,
-                             apr_error *err)
-{
-    const apr_encode_options options = {.add_special = add_special, .parse_special = true};
-    return apr_tokenizer_encode(r->tokenizer, text, n_bytes, &options, ids, n_ids, err);
+    return (apr_subject){
+        .path = r->source.path, .vocab = &r->model.vocab, .tokenizer = r->tokenizer, .session = r->session, .now = local_seconds()};
 }
 
 static void memory_json(apr_json_text *json, const apr_running *r, const apr_session_memory *m)

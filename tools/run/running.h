@@ -1,10 +1,9 @@
-/* running.h - a model ready to run: file, canonical view, tokenizer, session; and its chat template applied. */
+/* running.h - a model ready to run: file, canonical view, tokenizer, session. */
 #ifndef APR_TOOLS_RUNNING_H
 #define APR_TOOLS_RUNNING_H
 
 #include "formats/model/model.h"
-#include "runtime/session/session.h"
-#include "runtime/tokenizer/tokenizer.h"
+#include "runtime/check/subject.h"
 #include "tools/cli/cli.h"
 #include "tools/device/device.h"
 
@@ -48,13 +47,8 @@ apr_status apr_running_open_weights(apr_running *running, const char *path, cons
                                     apr_error *err);
 void apr_running_close(apr_running *running);
 
-/* The model's own chat template around one user message (and a system message, or NULL), ready for the answer. malloc'ed.
- * APR_E_UNSUPPORTED when the model has no template. */
-apr_status apr_render_chat(const apr_running *running, const char *system, const char *user, char **text, size_t *n_bytes, apr_error *err);
-
-/* Text with control tokens written out (as a rendered chat is) to ids, malloc'ed. */
-apr_status apr_encode_prompt(const apr_running *running, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids,
-                             apr_error *err);
+/* To be judged. Borrows. */
+apr_subject apr_running_subject(const apr_running *running);
 
 /* What a run takes of the device: the plan's lines without the headroom. */
 uint64_t apr_planned_device_bytes(const apr_plan *plan);

@@ -1,7 +1,7 @@
 /* verify_html.c - the report as one HTML page: no script, nothing from elsewhere, light and dark. */
 #include "tools/cli/text.h"
-#include "tools/run/verify.h"
 #include "tools/run/verify_pictures.h"
+#include "tools/run/verify_verb.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -73,8 +73,9 @@ static const char *base_name(const char *path)
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
-static void write_head(FILE *out, const apr_verify_report *r)
+static void write_head(FILE *out, const apr_verify_shown *shown)
 {
+    const apr_verify_report *const r = shown->report;
     char types[256];
 
     fputs("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"generator\" " APR_VERIFY_PAGE_MARK
@@ -82,31 +83,30 @@ static void write_head(FILE *out, const apr_verify_report *r)
           "content=\"width=device-width,initial-scale=1\">\n"
           "<meta name=\"color-scheme\" content=\"light dark\"><title>",
           out);
-    apr_html_text(out, base_name(r->other->source.path));
+    apr_html_text(out, base_name(shown->other->source.path));
     fprintf(out, " - verified</title>\n<style>\n%s</style></head><body><main>\n", style);
     fprintf(out, "<span class=\"pill big %s\">%s</span>\n<h1>", r->failed ? "fail" : "pass",
             r->failed ? "Not the same model" : "Still the same model");
-    apr_html_text(out, base_name(r->other->source.path));
+    apr_html_text(out, base_name(shown->other->source.path));
     fputs("</h1>\n<p class=\"soft\"><code>", out);
-    apr_html_text(out, r->other->source.path);
-    fprintf(out, "</code> (%s)<br>against <code>", apr_verify_types_text(&r->other->model, types, sizeof types));
-    apr_html_text(out, r->truth->source.path);
-    fprintf(out, "</code> (%s)<br>%s, run on %s</p>\n", apr_verify_types_text(&r->truth->model, types, sizeof types),
-            apr_session_program(r->other->session)->architecture, r->backend);
+    apr_html_text(out, shown->other->source.path);
+    fprintf(out, "</code> (%s)<br>against <code>", apr_verify_types_text(&shown->other->model, types, sizeof types));
+    apr_html_text(out, shown->truth->source.path);
+    fprintf(out, "</code> (%s)<br>%s, run on %s</p>\n", apr_verify_types_text(&shown->truth->model, types, sizeof types),
+            apr_session_program(r->input->other.session)->architecture, r->backend);
 }
 
 static void write_first_failure(FILE *out, const apr_verify_report *r)
 {
-    for (size_t i = 0; i < r->n_checks; i++) {
-        const apr_verify_check *const c = &r->checks[i];
-        if (c->verdict != APR_VERDICT_FAIL) continue;
-        fprintf(out, "<div class=\"broken\"><b>First to fail: %s.</b> ", c->title);
-        apr_html_text(out, c->found);
-        if (c->where[0] != '\0') fputs("<br>", out);
-        apr_html_text(out, c->where);
-        fputs("</div>\n", out);
-        return;
-    }
+    const apr_verify_check *const failure = apr_verify_first_failure(r);
+
+    if (failure == NULL) return;
+    const apr_verify_line line = apr_verify_line_of(r, failure);
+    fprintf(out, "<div class=\"broken\"><b>First to fail: %s.</b> ", line.title);
+    apr_html_text(out, line.found);
+    if (line.where[0] != '\0') fputs("<br>", out);
+    apr_html_text(out, line.where);
+    fputs("</div>\n", out);
 }
 
 static void tile(FILE *out, const char *figure, const char *what)
@@ -129,7 +129,7 @@ static void write_tiles(FILE *out, const apr_verify_report *r)
         snprintf(what, sizeof what, "perplexity; reference %.3f", d->perplexity_truth);
         tile(out, figure, what);
     }
-    snprintf(what, sizeof what, "of memory to run with %lld tokens", (long long)apr_session_plan(r->other->session)->n_ctx);
+    snprintf(what, sizeof what, "of memory to run with %lld tokens", (long long)apr_session_plan(r->input->other.session)->n_ctx);
     tile(out, apr_size_text(text, apr_verify_memory_total(r).predicted), what);
     fputs("</div>\n", out);
 }
@@ -141,15 +141,16 @@ static void write_checks(FILE *out, const apr_verify_report *r)
     fputs("<h2>Checks</h2>\n<div class=\"card\"><table>\n", out);
     for (size_t i = 0; i < r->n_checks; i++) {
         const apr_verify_check *const c = &r->checks[i];
-        fprintf(out, "<tr><td><span class=\"pill %s\">%s</span></td><td>%s</td><td>", names[c->verdict], names[c->verdict], c->title);
-        apr_html_text(out, c->found);
-        if (c->where[0] != '\0') {
+        const apr_verify_line line = apr_verify_line_of(r, c);
+        fprintf(out, "<tr><td><span class=\"pill %s\">%s</span></td><td>%s</td><td>", names[c->verdict], names[c->verdict], line.title);
+        apr_html_text(out, line.found);
+        if (line.where[0] != '\0') {
             fprintf(out, "<div class=\"%s\">", c->verdict == APR_VERDICT_FAIL ? "where" : "soft small");
-            apr_html_text(out, c->where);
+            apr_html_text(out, line.where);
             fputs("</div>", out);
         }
         fputs("</td><td class=\"soft\">", out);
-        apr_html_text(out, c->bound);
+        apr_html_text(out, line.bound);
         fputs("</td></tr>\n", out);
     }
     fputs("</table></div>\n", out);
@@ -180,7 +181,7 @@ static void write_texts(FILE *out, const apr_verify_report *r)
 
 static void write_layers(FILE *out, const apr_verify_report *r)
 {
-    if (r->weights.n_judged > 0) {
+    if (r->operations.n_judged > 0) {
         fputs("<h2>Error by layer</h2>\n<p class=\"soft\">Bars: the worst operation of the layer when it begins with the reference&#39;s "
               "numbers, so a "
               "tall bar belongs to that layer alone. Line: hidden states when both models go their own way.</p>\n<div class=\"card\"><div "
@@ -189,7 +190,7 @@ static void write_layers(FILE *out, const apr_verify_report *r)
               "style=\"background:var(--two)\"></i>hidden states, adding "
               "up</span></div>\n",
               out);
-        apr_picture_layers(out, r->weights.worst_relative, r->weights.n_layers, r->drift, r->n_drift, NAN);
+        apr_picture_layers(out, r->operations.worst_relative, r->operations.n_layers, r->drift, r->n_drift, NAN);
         fputs("</div>\n", out);
     }
     if (r->backends.n_judged > 0) {
@@ -238,9 +239,11 @@ static void write_answers(FILE *out, const apr_verify_report *r)
     }
 }
 
-static void write_page(FILE *out, const apr_verify_report *r)
+static void write_page(FILE *out, const apr_verify_shown *shown)
 {
-    write_head(out, r);
+    const apr_verify_report *const r = shown->report;
+
+    write_head(out, shown);
     write_first_failure(out, r);
     write_tiles(out, r);
     write_checks(out, r);
@@ -254,14 +257,14 @@ static void write_page(FILE *out, const apr_verify_report *r)
             APR_VERSION);
 }
 
-apr_status apr_verify_html(const apr_verify_report *report, apr_out *page, apr_error *err)
+apr_status apr_verify_html(const apr_verify_shown *shown, apr_out *page, apr_error *err)
 {
     char *text = NULL;
     size_t n_bytes = 0;
     FILE *const stream = open_memstream(&text, &n_bytes);
 
     if (stream == NULL) return apr_no_memory(err, "the page");
-    write_page(stream, report);
+    write_page(stream, shown);
     const bool failed = ferror(stream) != 0;
     if (fclose(stream) != 0 || failed) {
         free(text);

@@ -2,7 +2,7 @@
 #ifndef APR_TOOLS_VERIFY_PICTURES_H
 #define APR_TOOLS_VERIFY_PICTURES_H
 
-#include "tools/run/verify.h"
+#include "tools/run/verify_verb.h"
 
 #include <stdio.h>
 

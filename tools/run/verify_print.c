@@ -1,33 +1,34 @@
 /* verify_print.c - the report as a table on a terminal, and as JSON. */
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
-#include "tools/run/verify.h"
+#include "tools/run/verify_verb.h"
 
 #include <string.h>
 
 static const char *const verdicts[] = {[APR_VERDICT_NOTED] = "note", [APR_VERDICT_PASS] = "pass", [APR_VERDICT_FAIL] = "FAIL"};
 
-apr_status apr_verify_print(const apr_verify_report *report, apr_error *err)
+apr_status apr_verify_print(const apr_verify_shown *shown, apr_error *err)
 {
+    const apr_verify_report *const report = shown->report;
     static const apr_column columns[4];
     char types[2][256], clean[1024];
     apr_table table;
 
-    printf("%s%s%s  %s\n  against  %s  %s\n  run on %s\n\n", apr_bold(stdout), report->other->source.path, apr_plain(stdout),
-           apr_verify_types_text(&report->other->model, types[0], sizeof types[0]), report->truth->source.path,
-           apr_verify_types_text(&report->truth->model, types[1], sizeof types[1]), report->backend);
+    printf("%s%s%s  %s\n  against  %s  %s\n  run on %s\n\n", apr_bold(stdout), shown->other->source.path, apr_plain(stdout),
+           apr_verify_types_text(&shown->other->model, types[0], sizeof types[0]), shown->truth->source.path,
+           apr_verify_types_text(&shown->truth->model, types[1], sizeof types[1]), report->backend);
     apr_table_start(&table, columns, 4);
     for (size_t i = 0; i < report->n_checks; i++) {
-        const apr_verify_check *const c = &report->checks[i];
-        apr_table_cell(&table, "%s", verdicts[c->verdict]);
-        apr_table_cell(&table, "%s", c->title);
-        apr_table_cell(&table, "%s", c->found);
-        apr_table_cell(&table, "%s", c->bound);
+        const apr_verify_line line = apr_verify_line_of(report, &report->checks[i]);
+        apr_table_cell(&table, "%s", verdicts[report->checks[i].verdict]);
+        apr_table_cell(&table, "%s", line.title);
+        apr_table_cell(&table, "%s", line.found);
+        apr_table_cell(&table, "%s", line.bound);
     }
     APR_TRY(apr_table_print(&table, stdout, 2, err));
     for (size_t i = 0; i < report->n_checks; i++) {
-        const apr_verify_check *const c = &report->checks[i];
-        if (c->where[0] != '\0') printf("\n  %s: %s\n", c->title, apr_clean_text(clean, sizeof clean, c->where, strlen(c->where)));
+        const apr_verify_line line = apr_verify_line_of(report, &report->checks[i]);
+        if (line.where[0] != '\0') printf("\n  %s: %s\n", line.title, apr_clean_text(clean, sizeof clean, line.where, strlen(line.where)));
     }
     printf("\n%s%s%s\n", apr_bold(stdout), report->failed ? "Not the same model." : "Still the same model.", apr_plain(stdout));
     return APR_OK;
@@ -40,14 +41,15 @@ static void checks_json(apr_json_text *json, const apr_verify_report *report)
     apr_json_open(json, "checks", '[');
     for (size_t i = 0; i < report->n_checks; i++) {
         const apr_verify_check *const c = &report->checks[i];
+        const apr_verify_line line = apr_verify_line_of(report, c);
         apr_json_open(json, NULL, '{');
-        string_json(json, "id", c->id);
-        string_json(json, "title", c->title);
+        string_json(json, "id", line.id);
+        string_json(json, "title", line.title);
         if (c->verdict == APR_VERDICT_NOTED) apr_json_null(json, "passed");
         else apr_json_bool(json, "passed", c->verdict == APR_VERDICT_PASS);
-        string_json(json, "found", c->found);
-        if (c->bound[0] != '\0') string_json(json, "bound", c->bound);
-        if (c->where[0] != '\0') string_json(json, "where", c->where);
+        string_json(json, "found", line.found);
+        if (line.bound[0] != '\0') string_json(json, "bound", line.bound);
+        if (line.where[0] != '\0') string_json(json, "where", line.where);
         apr_json_close(json, '}');
     }
     apr_json_close(json, ']');
@@ -116,8 +118,8 @@ static void reals_json(apr_json_text *json, const char *key, const double *value
 static void layers_json(apr_json_text *json, const apr_verify_report *report)
 {
     apr_json_open(json, "layers", '{');
-    if (report->weights.n_judged > 0)
-        reals_json(json, "worst_operation", report->weights.worst_relative, (size_t)report->weights.n_layers + 1);
+    if (report->operations.n_judged > 0)
+        reals_json(json, "worst_operation", report->operations.worst_relative, (size_t)report->operations.n_layers + 1);
     if (report->backends.n_judged > 0)
         reals_json(json, "worst_operation_of_backend", report->backends.worst_relative, (size_t)report->backends.n_layers + 1);
     reals_json(json, "hidden_states", report->drift, report->n_drift);
@@ -145,15 +147,16 @@ static void memory_json(apr_json_text *json, const apr_verify_report *report)
     apr_json_close(json, '}');
 }
 
-void apr_verify_json(const apr_verify_report *report, apr_json_text *json)
+void apr_verify_json(const apr_verify_shown *shown, apr_json_text *json)
 {
+    const apr_verify_report *const report = shown->report;
     char types[256];
 
     apr_json_bool(json, "same_model", !report->failed);
-    string_json(json, "model", report->other->source.path);
-    string_json(json, "model_types", apr_verify_types_text(&report->other->model, types, sizeof types));
-    string_json(json, "ref", report->truth->source.path);
-    string_json(json, "ref_types", apr_verify_types_text(&report->truth->model, types, sizeof types));
+    string_json(json, "model", shown->other->source.path);
+    string_json(json, "model_types", apr_verify_types_text(&shown->other->model, types, sizeof types));
+    string_json(json, "ref", shown->truth->source.path);
+    string_json(json, "ref_types", apr_verify_types_text(&shown->truth->model, types, sizeof types));
     string_json(json, "backend", report->backend);
     apr_json_bool(json, "weights_unchanged", report->same_shape && report->tensors.unchanged);
     checks_json(json, report);

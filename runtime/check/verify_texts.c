@@ -1,5 +1,5 @@
 /* verify_texts.c - the built-in text, strings and prompts. */
-#include "tools/run/verify_texts.h"
+#include "runtime/check/verify_texts.h"
 
 /* The opening of Genesis and of Ecclesiastes 3 (King James Bible, 1611), of Pride and Prejudice (Austen, 1813), of A Tale of Two
  * Cities (Dickens, 1859), Sonnet 18 (Shakespeare, 1609), and a few lines in the manner of a manual page. */

@@ -1,6 +1,6 @@
 /* verify_texts.h - what `aprrun verify` tries on every model: a text, strings that tokenizers stumble over, prompts. */
-#ifndef APR_TOOLS_VERIFY_TEXTS_H
-#define APR_TOOLS_VERIFY_TEXTS_H
+#ifndef APR_RUNTIME_VERIFY_TEXTS_H
+#define APR_RUNTIME_VERIFY_TEXTS_H
 
 #include <stddef.h>
 

@@ -1,0 +1,331 @@
+/* golden_checks.c - the checks of a recorded truth, one function each, and their table. */
+#include "runtime/check/golden_checks.h"
+
+#include "formats/base/map.h"
+#include "runtime/session/evaluate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *apr_recorded_name(apr_recorded_kind kind)
+{
+    static const char *const names[] = {
+#define X(id, name) [APR_RECORDED_##id] = (name),
+        APR_RECORDED_LIST(X)
+#undef X
+    };
+    return names[kind];
+}
+
+apr_status apr_recorded_open(apr_recorded *recorded, const char *path, apr_error *err)
+{
+    apr_map map;
+
+    *recorded = (apr_recorded){.path = path};
+    APR_TRY(apr_map_open(&map, path, err));
+    const apr_status status = apr_json_parse(&recorded->json, map.data, map.n_bytes, path, err);
+    apr_map_close(&map);
+    return status;
+}
+
+void apr_recorded_close(apr_recorded *recorded)
+{
+    cJSON_Delete(recorded->json);
+    *recorded = (apr_recorded){0};
+}
+
+/* What a check is made of. */
+typedef struct job {
+    const apr_recorded *recorded;
+    const apr_recorded_options *options;
+    const apr_subject *subject;
+} job;
+
+static void judge(apr_recorded_check *c, bool good, const char *which)
+{
+    c->n_judged++;
+    c->n_good += good;
+    if (!good && c->first_bad[0] == '\0') snprintf(c->first_bad, sizeof c->first_bad, "%s", which);
+}
+
+/* An array of ids, malloc'ed. */
+static apr_status ids_of(const job *j, const cJSON *array, int32_t **ids, size_t *n_ids, apr_error *err)
+{
+    size_t n = 0;
+    const cJSON *item;
+    *ids = malloc((size_t)cJSON_GetArraySize(array) * sizeof **ids + 1);
+    if (*ids == NULL) return apr_no_memory(err, "recorded ids");
+    cJSON_ArrayForEach(item, array)
+    {
+        int64_t id;
+        if (!apr_json_as_int(item, &id) || id < 0 || id > INT32_MAX) {
+            free(*ids);
+            return apr_fail(err, APR_E_DAMAGED, "%s: a token id is no id", j->recorded->path);
+        }
+        (*ids)[n++] = (int32_t)id;
+    }
+    *n_ids = n;
+    return APR_OK;
+}
+
+static const char *text_of(const cJSON *object, const char *key)
+{
+    const char *const text = apr_json_get_string(object, key);
+    return text != NULL ? text : "";
+}
+
+static bool is_chat(const cJSON *prompt) { return strcmp(text_of(prompt, "kind"), "chat") == 0; }
+
+/* Does the model's own template make the recorded text of a chat? */
+static apr_status check_template(const job *j, apr_recorded_check *c, apr_error *err)
+{
+    const cJSON *prompt;
+    cJSON_ArrayForEach(prompt, apr_json_get(j->recorded->json, "prompts"))
+    {
+        char *text;
+        size_t n;
+        if (!is_chat(prompt)) continue;
+        APR_TRY(apr_subject_chat(j->subject, NULL, text_of(prompt, "text"), &text, &n, err));
+        judge(c, strcmp(text, text_of(prompt, "rendered")) == 0, text_of(prompt, "text"));
+        free(text);
+    }
+    return APR_OK;
+}
+
+/* Token ids of the rendered prompts. */
+static apr_status check_tokens(const job *j, apr_recorded_check *c, apr_error *err)
+{
+    const cJSON *prompt;
+    cJSON_ArrayForEach(prompt, apr_json_get(j->recorded->json, "prompts"))
+    {
+        const char *const text = text_of(prompt, "rendered");
+        int32_t *ids, *truth;
+        size_t n, n_truth;
+        APR_TRY(ids_of(j, apr_json_get(prompt, "ids"), &truth, &n_truth, err));
+        const apr_status status = apr_subject_encode(j->subject, text, strlen(text), false, &ids, &n, err);
+        if (status == APR_OK) {
+            judge(c, n == n_truth && memcmp(ids, truth, n * sizeof *ids) == 0, text);
+            free(ids);
+        }
+        free(truth);
+        APR_TRY(status);
+    }
+    return APR_OK;
+}
+
+static apr_status check_one_answer(const job *j, const cJSON *prompt, apr_recorded_check *c, apr_error *err)
+{
+    int32_t *ids, *truth, *got = NULL;
+    size_t n_ids, n_truth, n_got;
+    double margin = 0;
+
+    c->n_total++;
+    if (!apr_json_get_real(prompt, "greedy_min_margin", &margin) || margin <= j->options->margin) return APR_OK;
+    APR_TRY(ids_of(j, apr_json_get(prompt, "ids"), &ids, &n_ids, err));
+    apr_status status = ids_of(j, apr_json_get(prompt, "greedy_ids"), &truth, &n_truth, err);
+    if (status == APR_OK) {
+        status = apr_subject_continue(j->subject, ids, n_ids, n_truth, &got, &n_got, err);
+        if (status == APR_OK) judge(c, n_got == n_truth && memcmp(got, truth, n_truth * sizeof *truth) == 0, text_of(prompt, "text"));
+        free(got);
+        free(truth);
+    }
+    free(ids);
+    return status;
+}
+
+static apr_status check_greedy(const job *j, apr_recorded_check *c, apr_error *err)
+{
+    const cJSON *prompt;
+    cJSON_ArrayForEach(prompt, apr_json_get(j->recorded->json, "prompts")) APR_TRY(check_one_answer(j, prompt, c, err));
+    return APR_OK;
+}
+
+static void worst_of(apr_recorded_check *c, double difference)
+{
+    if (!(difference <= c->worst)) c->worst = difference; /* NaN is the worst of all */
+}
+
+/* Of the recorded best logits of one prompt. */
+typedef struct top_found {
+    double worst, peak;
+} top_found;
+
+static apr_status compare_top(const job *j, const cJSON *prompt, size_t *n_ids, top_found *found, apr_error *err)
+{
+    const cJSON *const values = apr_json_get(prompt, "top5_logits");
+    int32_t *ids, *top;
+    size_t n_top;
+
+    *found = (top_found){0};
+    APR_TRY(ids_of(j, apr_json_get(prompt, "ids"), &ids, n_ids, err));
+    apr_session_reset(j->subject->session);
+    const apr_status status = apr_session_eval(j->subject->session, ids, *n_ids, NULL, err);
+    free(ids);
+    APR_TRY(status);
+    APR_TRY(ids_of(j, apr_json_get(prompt, "top5_ids"), &top, &n_top, err));
+    const float *const logits = apr_session_logits(j->subject->session);
+    for (size_t i = 0; i < n_top; i++) {
+        const cJSON *const value = cJSON_GetArrayItem(values, (int)i);
+        const bool known = value != NULL && top[i] < apr_session_program(j->subject->session)->vocab_size;
+        const double difference = known ? fabs((double)logits[top[i]] - value->valuedouble) : NAN;
+        if (!(difference <= found->worst)) found->worst = difference;
+        if (known) found->peak = fmax(found->peak, fabs(value->valuedouble));
+    }
+    free(top);
+    return APR_OK;
+}
+
+/* The best logits after each prompt. */
+static apr_status check_top(const job *j, apr_recorded_check *c, apr_error *err)
+{
+    const cJSON *prompt;
+
+    c->worst = 0;
+    c->bound = j->options->tolerance;
+    cJSON_ArrayForEach(prompt, apr_json_get(j->recorded->json, "prompts"))
+    {
+        top_found found;
+        size_t n_ids;
+        APR_TRY(compare_top(j, prompt, &n_ids, &found, err));
+        double bound = j->options->tolerance;
+        if (bound == 0.0) {
+            const apr_run_bound b = apr_run_bound_of(apr_trace_run_facts(j->subject->session, (int64_t)n_ids));
+            bound = b.relative * found.peak;
+            if (b.relative > c->reason.relative) c->reason = b;
+        }
+        worst_of(c, found.worst);
+        c->bound = fmax(c->bound, bound);
+        judge(c, found.worst <= bound, text_of(prompt, "text"));
+    }
+    return APR_OK;
+}
+
+static apr_status recite(const job *j, const cJSON *verse, bool *exact, apr_error *err)
+{
+    const char *const truth = text_of(verse, "text");
+    char request[128], *rendered, *text;
+    int32_t *ids = NULL, *got = NULL;
+    size_t n, n_ids = 0, n_got = 0;
+
+    snprintf(request, sizeof request, "Recite %s", text_of(verse, "ref"));
+    APR_TRY(apr_subject_chat(j->subject, NULL, request, &rendered, &n, err));
+    apr_status status = apr_subject_encode(j->subject, rendered, n, false, &ids, &n_ids, err);
+    free(rendered);
+    if (status == APR_OK) /* a token has at least one byte */
+        status = apr_subject_continue(j->subject, ids, n_ids, strlen(truth) + 8, &got, &n_got, err);
+    free(ids);
+    APR_TRY(status);
+    status = apr_tokenizer_decode(j->subject->tokenizer, got, n_got, false, &text, &n, err);
+    free(got);
+    APR_TRY(status);
+    *exact = strcmp(text, truth) == 0;
+    free(text);
+    return APR_OK;
+}
+
+static apr_status check_recite(const job *j, apr_recorded_check *c, apr_error *err)
+{
+    const cJSON *verse;
+    cJSON_ArrayForEach(verse, apr_json_get(apr_json_get(j->recorded->json, "recite"), "verses"))
+    {
+        bool recorded = false, exact = false;
+        c->n_total++;
+        if (!apr_json_get_bool(verse, "exact", &recorded) || !recorded) continue; /* the original cannot either */
+        APR_TRY(recite(j, verse, &exact, err));
+        judge(c, exact, text_of(verse, "ref"));
+    }
+    return APR_OK;
+}
+
+/* golden.safetensors beside golden.json, its ids as one prompt. */
+static apr_status check_arrays(const job *j, int which, apr_recorded_check *c, apr_error *err)
+{
+    apr_golden_arrays arrays;
+    apr_golden_figure figures[2];
+    char path[4096];
+    const char *const dot = strrchr(j->recorded->path, '.');
+
+    snprintf(path, sizeof path, "%.*s.safetensors", dot != NULL ? (int)(dot - j->recorded->path) : (int)strlen(j->recorded->path),
+             j->recorded->path);
+    apr_status status = apr_golden_open(&arrays, path, err);
+    if (status == APR_OK) status = apr_golden_compare(j->subject->session, &arrays, arrays.n_ids, j->options->tolerance, figures, err);
+    apr_golden_close(&arrays);
+    APR_TRY(status);
+    const apr_golden_figure *const f = &figures[which];
+    if (f->n_rows == 0) return apr_fail(err, APR_E_DAMAGED, "%s: there is no array '%s'", path, which == 0 ? "logits" : "hidden");
+    c->n_judged = f->n_rows;
+    c->n_good = f->n_good;
+    c->worst = f->worst;
+    c->bound = f->bound;
+    c->reason = f->reason;
+    snprintf(c->first_bad, sizeof c->first_bad, "%s", f->first_bad);
+    return APR_OK;
+}
+
+static apr_status check_logits(const job *j, apr_recorded_check *c, apr_error *err) { return check_arrays(j, 0, c, err); }
+static apr_status check_hidden(const job *j, apr_recorded_check *c, apr_error *err) { return check_arrays(j, 1, c, err); }
+
+/* heldout.file, beside golden.json or one folder up. */
+static apr_status open_heldout(const job *j, const char *name, apr_map *text, apr_error *err)
+{
+    const char *const slash = strrchr(j->recorded->path, '/');
+    const int n_folder = slash != NULL ? (int)(slash - j->recorded->path) + 1 : 0;
+    char path[4096];
+
+    if (j->options->text != NULL) return apr_map_open(text, j->options->text, err);
+    snprintf(path, sizeof path, "%.*s%s", n_folder, j->recorded->path, name);
+    if (apr_map_open(text, path, NULL) == APR_OK) return APR_OK;
+    snprintf(path, sizeof path, "%.*s../%s", n_folder, j->recorded->path, name);
+    return apr_map_open(text, path, err);
+}
+
+static apr_status check_perplexity(const job *j, apr_recorded_check *c, apr_error *err)
+{
+    const cJSON *const heldout = apr_json_get(j->recorded->json, "heldout");
+    double truth;
+    int64_t window, n_scored;
+    char found[96];
+    size_t n_ids;
+    apr_map text;
+    int32_t *ids;
+    apr_perplexity result;
+
+    if (!apr_json_get_real(heldout, "perplexity", &truth) || !apr_json_get_int(heldout, "window", &window) ||
+        !apr_json_get_int(heldout, "tokens_scored", &n_scored))
+        return apr_fail(err, APR_E_DAMAGED, "%s: 'heldout' lacks perplexity, window or tokens_scored", j->recorded->path);
+    APR_TRY(open_heldout(j, text_of(heldout, "file"), &text, err));
+    apr_status status =
+        apr_subject_encode(j->subject, text.n_bytes > 0 ? (const char *)text.data : "", text.n_bytes, false, &ids, &n_ids, err);
+    apr_map_close(&text);
+    APR_TRY(status);
+    status = apr_evaluate_perplexity(j->subject->session, ids, n_ids, window, NULL, NULL, &result, err);
+    free(ids);
+    APR_TRY(status);
+    c->bound = j->options->ppl_tolerance;
+    if (c->bound == 0.0) c->bound = apr_run_perplexity_bound(apr_trace_run_facts(j->subject->session, window));
+    c->worst = fabs(result.perplexity / truth - 1);
+    snprintf(found, sizeof found, "%.4f over %lld tokens, recorded %.4f over %lld", result.perplexity, (long long)result.n_scored, truth,
+             (long long)n_scored);
+    judge(c, c->worst <= c->bound && result.n_scored == n_scored, found);
+    return APR_OK;
+}
+
+static apr_status (*const checks[APR_N_RECORDED])(const job *j, apr_recorded_check *c, apr_error *err) = {
+    [APR_RECORDED_TEMPLATE] = check_template, [APR_RECORDED_TOKENS] = check_tokens,         [APR_RECORDED_GREEDY] = check_greedy,
+    [APR_RECORDED_TOP] = check_top,           [APR_RECORDED_RECITE] = check_recite,         [APR_RECORDED_LOGITS] = check_logits,
+    [APR_RECORDED_HIDDEN] = check_hidden,     [APR_RECORDED_PERPLEXITY] = check_perplexity,
+};
+
+apr_status apr_recorded_judge(const apr_recorded *recorded, apr_recorded_kind kind, const apr_subject *subject,
+                              const apr_recorded_options *options, apr_recorded_check *check, apr_error *err)
+{
+    const job j = {recorded, options, subject};
+    const bool lenient = kind == APR_RECORDED_RECITE && options->min_recite >= 0;
+
+    *check = (apr_recorded_check){.kind = kind, .worst = NAN, .bound = NAN};
+    const apr_status status = checks[kind](&j, check, err);
+    check->passed = lenient ? check->n_good >= options->min_recite : check->n_judged > 0 && check->n_good == check->n_judged;
+    return status;
+}

@@ -1,0 +1,63 @@
+/* subject.c - what a model that is judged is asked to do. */
+#include "runtime/check/subject.h"
+
+#include "runtime/session/generate.h"
+#include "runtime/template/chat.h"
+
+#include <stdlib.h>
+
+apr_status apr_subject_chat(const apr_subject *s, const char *system, const char *user, char **text, size_t *n_bytes, apr_error *err)
+{
+    *text = NULL;
+    if (s->vocab->chat_template == NULL) return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template", s->path);
+    return apr_chat_render(s->vocab, system, user, s->now, text, n_bytes, err);
+}
+
+apr_status apr_subject_encode(const apr_subject *s, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids,
+                              apr_error *err)
+{
+    const apr_encode_options options = {.add_special = add_special, .parse_special = true};
+    return apr_tokenizer_encode(s->tokenizer, text, n_bytes, &options, ids, n_ids, err);
+}
+
+typedef struct collected {
+    int32_t *ids;
+    size_t n, limit;
+} collected;
+
+static bool collect(void *user, int32_t id, bool is_stop)
+{
+    collected *const got = user;
+    (void)is_stop;
+    if (got->n < got->limit) got->ids[got->n++] = id;
+    return got->n < got->limit;
+}
+
+apr_status apr_subject_continue(const apr_subject *s, const int32_t *prompt, size_t n_prompt, size_t limit, int32_t **ids, size_t *n_ids,
+                                apr_error *err)
+{
+    static const apr_sample_options greedy;
+    collected got = {.limit = limit, .ids = malloc(limit * sizeof *got.ids + 1)};
+    const apr_generate_options options = {.max_tokens = (int64_t)limit,
+                                          .stop_ids = s->vocab->stop_ids,
+                                          .n_stop_ids = s->vocab->n_stop_ids,
+                                          .on_token = collect,
+                                          .user = &got};
+    apr_generation generation;
+    apr_sampler sampler = {0};
+
+    *ids = NULL;
+    *n_ids = 0;
+    if (got.ids == NULL) return apr_no_memory(err, "an answer");
+    apr_session_reset(s->session);
+    apr_status status = apr_sampler_open(&sampler, apr_session_program(s->session)->vocab_size, &greedy, err);
+    if (status == APR_OK) status = apr_generate(s->session, &sampler, prompt, n_prompt, &options, &generation, err);
+    apr_sampler_close(&sampler);
+    if (status != APR_OK) {
+        free(got.ids);
+        return status;
+    }
+    *ids = got.ids;
+    *n_ids = got.n;
+    return APR_OK;
+}

@@ -1,0 +1,66 @@
+/* verify_answers.c - greedy answers of both models to the same prompts. */
+#include "runtime/check/verify_parts.h"
+#include "runtime/check/verify_texts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The reference's ids of the prompt, in its chat template where it has one and the prompt asks for something. */
+static apr_status prompt_ids(const apr_subject *truth, size_t which, int32_t **ids, size_t *n, apr_error *err)
+{
+    const char *const text = apr_verify_prompts[which];
+    char *rendered = NULL;
+    size_t n_bytes;
+
+    if (which < 2 || apr_subject_chat(truth, NULL, text, &rendered, &n_bytes, NULL) != APR_OK)
+        return apr_subject_encode(truth, text, strlen(text), true, ids, n, err);
+    const apr_status status = apr_subject_encode(truth, rendered, n_bytes, false, ids, n, err);
+    free(rendered);
+    return status;
+}
+
+static apr_status answer_of(const apr_subject *s, const int32_t *prompt, size_t n_prompt, size_t limit, int32_t **ids, size_t *n_ids,
+                            char **text, apr_error *err)
+{
+    size_t n;
+
+    APR_TRY(apr_subject_continue(s, prompt, n_prompt, limit, ids, n_ids, err));
+    return apr_tokenizer_decode(s->tokenizer, *ids, *n_ids, false, text, &n, err);
+}
+
+static apr_status compare_answer(apr_verify_report *report, size_t which, apr_error *err)
+{
+    const apr_verify_input *const input = report->input;
+    const size_t limit = (size_t)input->n_answer;
+    apr_verify_answer *const a = &report->answers[report->n_answers];
+    int32_t *prompt, *truth = NULL, *other = NULL;
+    size_t n, n_truth = 0, n_other = 0;
+
+    APR_TRY(prompt_ids(&input->truth, which, &prompt, &n, err));
+    report->n_answers++;
+    a->prompt = apr_verify_prompts[which];
+    apr_status status = answer_of(&input->truth, prompt, n, limit, &truth, &n_truth, &a->truth, err);
+    if (status == APR_OK) status = answer_of(&input->other, prompt, n, limit, &other, &n_other, &a->other, err);
+    a->n_truth = (int64_t)n_truth;
+    while ((size_t)a->n_same < n_truth && (size_t)a->n_same < n_other && truth[a->n_same] == other[a->n_same]) a->n_same++;
+    a->same = n_truth == n_other && (size_t)a->n_same == n_truth;
+    free(truth);
+    free(other);
+    free(prompt);
+    return status;
+}
+
+/* Greedy answers part at the first near tie, so they are judged only where nothing was changed. */
+apr_status apr_verify_answers(apr_verify_report *report, apr_error *err)
+{
+    size_t n_same = 0;
+
+    if (report->n_texts == 0) return APR_OK; /* other vocabularies */
+    for (size_t i = 0; i < apr_n_verify_prompts; i++) {
+        APR_TRY(compare_answer(report, i, err));
+        n_same += report->answers[i].same;
+    }
+    if (report->same_shape && report->tensors.unchanged) apr_verify_judge(report, APR_VERIFY_ANSWERS, n_same == report->n_answers);
+    else apr_verify_note(report, APR_VERIFY_ANSWERS);
+    return APR_OK;
+}

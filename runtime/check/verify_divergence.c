@@ -1,0 +1,89 @@
+/* verify_divergence.c - both models on whole texts, held against the reference in the model's own types. */
+#include "runtime/check/verify_parts.h"
+#include "runtime/check/verify_texts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void on_rows(void *user, int64_t n_done, int64_t n_rows)
+{
+    apr_progress_report(user, (uint64_t)n_done, (uint64_t)n_rows, "tokens compared");
+}
+
+/* A few tokens up to the largest divergence, in the window it lies in. Without memory for them the place is a number. */
+static void keep_place(const apr_verify_report *report, const int32_t *ids, apr_verify_text_result *t)
+{
+    const int64_t at = t->d.largest_at, window_begin = at - at % t->d.window, first = at - 5 > window_begin ? at - 5 : window_begin;
+
+    if (apr_tokenizer_decode(report->input->truth.tokenizer, ids + first, (size_t)(at - first + 1), true, &t->before_largest,
+                             &t->n_before_largest, NULL) != APR_OK)
+        t->before_largest = NULL;
+}
+
+static void judge(apr_verify_report *report, apr_verify_text_result *t, const int32_t *ids)
+{
+    const bool is_judged = !isnan(t->bound), passed = t->d.mean <= t->bound;
+    const size_t first = report->n_checks;
+
+    if (is_judged && !passed) keep_place(report, ids, t);
+    if (is_judged) apr_verify_judge(report, APR_VERIFY_KL, passed);
+    else apr_verify_note(report, APR_VERIFY_KL);
+    apr_verify_note(report, APR_VERIFY_SAME_TOP);
+    apr_verify_note(report, APR_VERIFY_PERPLEXITY);
+    for (size_t i = first; i < report->n_checks; i++) report->checks[i].text = (size_t)(t - report->texts);
+}
+
+/* The reference against itself in the model's types, on the same text. Where there is no memory for it, there is no bound. */
+static apr_status compare_control(apr_verify_report *report, const int32_t *ids, int64_t n, apr_verify_text_result *t, apr_error *err)
+{
+    apr_session *const truth = report->input->truth.session;
+    apr_session *control = NULL;
+    apr_error own = {0};
+
+    t->bound = NAN;
+    if (!report->same_shape || report->tensors.unchanged) {
+        t->bound = apr_divergence_bound(NULL);
+        return APR_OK;
+    }
+    if (!report->tensors.has_control) return APR_OK;
+    apr_status status = apr_session_open_like(&control, &report->tensors.control, truth, &own);
+    if (status == APR_OK) status = apr_compare_models(truth, control, ids, n, report->input->window, NULL, NULL, &t->control, &own);
+    apr_session_close(control);
+    if (status == APR_E_MEMORY) return APR_OK;
+    if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
+    t->has_control = true;
+    t->bound = apr_divergence_bound(&t->control);
+    return APR_OK;
+}
+
+static apr_status compare_on(apr_verify_report *report, const char *name, const char *text, size_t n_bytes, apr_error *err)
+{
+    const apr_verify_input *const input = report->input;
+    apr_verify_text_result *const t = &report->texts[report->n_texts];
+    apr_progress progress = input->progress;
+    int32_t *ids;
+    size_t n;
+
+    t->name = name;
+    APR_TRY(apr_verify_encode(report, text, n_bytes, &ids, &n, err));
+    report->n_texts++;
+    apr_status status =
+        apr_compare_models(input->truth.session, input->other.session, ids, (int64_t)n, input->window, on_rows, &progress, &t->d, err);
+    if (status == APR_OK) status = compare_control(report, ids, (int64_t)n, t, err);
+    if (status == APR_OK) judge(report, t, ids);
+    free(ids);
+    return status;
+}
+
+apr_status apr_verify_divergence(apr_verify_report *report, apr_error *err)
+{
+    const apr_verify_passage *const passage = &report->input->passage;
+
+    if (apr_session_program(report->input->truth.session)->vocab_size != apr_session_program(report->input->other.session)->vocab_size) {
+        apr_verify_judge(report, APR_VERIFY_KL, false);
+        return APR_OK;
+    }
+    APR_TRY(compare_on(report, "built-in text", apr_verify_text, strlen(apr_verify_text), err));
+    return passage->text == NULL ? APR_OK : compare_on(report, passage->name, passage->text, passage->n_bytes, err);
+}

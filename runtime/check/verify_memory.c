@@ -1,0 +1,51 @@
+/* verify_memory.c - what the model's run took against what its plan says. */
+#include "runtime/check/verify_parts.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint64_t line_bytes(const apr_plan *plan, apr_line_id first, apr_line_id last)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < plan->n_lines; i++)
+        if (plan->lines[i].id >= first && plan->lines[i].id <= last && plan->lines[i].on == plan->judged) sum += plan->lines[i].bytes;
+    return sum;
+}
+
+void apr_verify_memory_parts(const apr_verify_report *report, apr_verify_memory_part parts[APR_VERIFY_MEMORY_PARTS])
+{
+    const apr_plan *const plan = apr_session_plan(report->input->other.session);
+    const apr_session_usage *const used = &report->input->used;
+    const apr_verify_memory_part all[APR_VERIFY_MEMORY_PARTS] = {
+        {"weights", line_bytes(plan, 0, APR_LINE_WEIGHTS_HEAD), used->weights},
+        {"norms, biases", line_bytes(plan, APR_LINE_F32_VECTORS, APR_LINE_F32_VECTORS), used->vectors},
+        {"keys and values", line_bytes(plan, APR_LINE_KV, APR_LINE_RECURRENT), used->states},
+        {"activations", line_bytes(plan, APR_LINE_ACTIVATIONS, APR_LINE_ACTIVATIONS), used->activations},
+        {"logits", line_bytes(plan, APR_LINE_LOGITS, APR_LINE_LOGITS), used->logits},
+        {"workspace", line_bytes(plan, APR_LINE_WORKSPACE, APR_LINE_WORKSPACE), used->workspace},
+    };
+    memcpy(parts, all, sizeof all);
+}
+
+apr_verify_memory_part apr_verify_memory_total(const apr_verify_report *report)
+{
+    const apr_plan *const plan = apr_session_plan(report->input->other.session);
+    const apr_session_memory memory = apr_session_check_memory(report->input->other.session);
+    const uint64_t measured = memory.measured == UINT64_MAX ? 0 : memory.measured;
+    if (plan->judged == APR_ON_DEVICE)
+        return (apr_verify_memory_part){"all of the GPU's memory", memory.planned, report->input->used.driver};
+    return (apr_verify_memory_part){"allocated", memory.planned, measured};
+}
+
+void apr_verify_memory(apr_verify_report *report)
+{
+    const apr_verify_memory_part total = apr_verify_memory_total(report);
+    const bool on_device = apr_session_plan(report->input->other.session)->judged == APR_ON_DEVICE;
+    /* A driver counts the whole card, whoever comes and goes meanwhile (sessions that were closed here, too): only what is
+     * taken beyond the plan counts there. The heap is this process's own. */
+    const double beyond = (double)total.measured - (double)total.predicted, off = on_device ? beyond : fabs(beyond);
+    const double allowed = on_device ? fmax(0.01 * (double)total.predicted, APR_DEVICE_SLACK_BYTES) : APR_HOST_SLACK_BYTES;
+
+    if (total.measured == 0) apr_verify_note(report, APR_VERIFY_MEMORY); /* the driver, or the C library, does not say */
+    else apr_verify_judge(report, APR_VERIFY_MEMORY, off <= allowed);
+}

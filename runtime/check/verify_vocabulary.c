@@ -1,0 +1,77 @@
+/* verify_vocabulary.c - tokenizer, stop ids, chat template: compared without running a model. */
+#include "runtime/check/verify_parts.h"
+#include "runtime/check/verify_texts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* NULL: the tokenizer refuses the text, which is an answer like another. */
+static int32_t *encode(const apr_subject *s, const char *text, bool parse_special, size_t *n)
+{
+    const apr_encode_options options = {.add_special = true, .parse_special = parse_special};
+    int32_t *ids = NULL;
+    *n = 0;
+    return apr_tokenizer_encode(s->tokenizer, text, strlen(text), &options, &ids, n, NULL) == APR_OK ? ids : NULL;
+}
+
+static bool same_tokens(const apr_verify_input *input, const char *text, bool parse_special)
+{
+    size_t n_truth, n_other;
+    int32_t *const truth = encode(&input->truth, text, parse_special, &n_truth);
+    int32_t *const other = encode(&input->other, text, parse_special, &n_other);
+    const bool same =
+        (truth == NULL) == (other == NULL) && n_truth == n_other && (truth == NULL || memcmp(truth, other, n_truth * sizeof *truth) == 0);
+    free(truth);
+    free(other);
+    return same;
+}
+
+static void check_tokenizer(apr_verify_report *report)
+{
+    const apr_verify_input *const input = report->input;
+    apr_verify_vocabulary *const v = &report->vocabulary;
+
+    v->n_strings = apr_n_hard_strings;
+    v->n_truth = input->truth.vocab->n_tokens;
+    v->n_other = input->other.vocab->n_tokens;
+    for (size_t i = 0; i < apr_n_hard_strings; i++) {
+        const apr_hard_string *const string = &apr_hard_strings[i];
+        const bool same = same_tokens(input, string->text, true) && same_tokens(input, string->text, false);
+        v->n_same += same;
+        if (!same && v->first_other == NULL) v->first_other = string->what;
+    }
+    apr_verify_judge(report, APR_VERIFY_TOKENIZER, v->n_same == v->n_strings && v->n_truth == v->n_other);
+}
+
+/* Each of the reference's stop ids must end a turn here too, and be a token. More of them is what GGUF's end-of-text tokens come to; a
+ * word that ends a turn is a mistake. */
+static void check_stops(apr_verify_report *report)
+{
+    const apr_subject *const truth = &report->input->truth, *const other = &report->input->other;
+    const uint8_t *const types = other->vocab->types;
+    apr_verify_vocabulary *const v = &report->vocabulary;
+
+    v->first_lost_stop = v->first_ordinary_stop = -1;
+    for (size_t i = 0; i < truth->vocab->n_stop_ids && v->first_lost_stop < 0; i++)
+        if (!apr_tokenizer_is_stop(other->tokenizer, truth->vocab->stop_ids[i])) v->first_lost_stop = truth->vocab->stop_ids[i];
+    for (size_t i = 0; i < other->vocab->n_stop_ids && v->first_ordinary_stop < 0; i++) {
+        const int32_t id = other->vocab->stop_ids[i];
+        if (types != NULL && types[id] == APR_TOKEN_NORMAL && !apr_tokenizer_is_stop(truth->tokenizer, id)) v->first_ordinary_stop = id;
+    }
+    apr_verify_judge(report, APR_VERIFY_STOP_IDS, v->first_lost_stop < 0 && v->first_ordinary_stop < 0);
+}
+
+static void check_template(apr_verify_report *report)
+{
+    const char *const truth = report->input->truth.vocab->chat_template, *const other = report->input->other.vocab->chat_template;
+
+    report->vocabulary.same_template = (truth == NULL) == (other == NULL) && (truth == NULL || strcmp(truth, other) == 0);
+    apr_verify_judge(report, APR_VERIFY_TEMPLATE, report->vocabulary.same_template);
+}
+
+void apr_verify_vocabularies(apr_verify_report *report)
+{
+    check_tokenizer(report);
+    check_stops(report);
+    check_template(report);
+}

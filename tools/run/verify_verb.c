@@ -1,0 +1,137 @@
+/* verify_verb.c - `aprrun verify`: opens both models, has them checked, shows the report. */
+#include "tools/run/verify_verb.h"
+
+#include "tools/cli/meter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct verify_options {
+    apr_run_options run;
+    const char *ref, *text, *html;
+    int64_t window, tokens;
+    uint64_t control;
+    bool parity;
+} verify_options;
+
+const apr_option apr_verify_options[] = {
+    {"ref", 'r', APR_OPTION_STRING, "SOURCE", NULL, "what MODEL was made from: GGUF, checkpoint or APR", APR_TO(verify_options, ref),
+     .group = "Comparison"},
+    {"text", 't', APR_OPTION_STRING, "FILE", NULL, "compare on this text as well", APR_TO(verify_options, text)},
+    {"window", 'w', APR_OPTION_INT, "N", "256", "tokens of a window; each begins from nothing", APR_TO(verify_options, window), .min = 2,
+     .max = 1e6},
+    {"tokens", 'n', APR_OPTION_INT, "N", "48", "tokens of a greedy answer at most", APR_TO(verify_options, tokens), .min = 1, .max = 4096},
+    {"parity", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the comparison of the backend with the reference, operation by operation",
+     APR_TO(verify_options, parity)},
+    {"control", 0, APR_OPTION_SIZE, "SIZE", "8G",
+     "memory for SOURCE with its weights brought to MODEL's types here, by which MODEL's divergence is judged; 0: not judged",
+     APR_TO(verify_options, control)},
+    {"html", 0, APR_OPTION_STRING, "FILE", NULL, "write the report as one HTML page with pictures; takes the place of an older page only",
+     APR_TO(verify_options, html)},
+    APR_RUN_OPTIONS(verify_options, run, "f16"),
+    {0},
+};
+const size_t apr_verify_options_bytes = sizeof(verify_options);
+
+const char *const apr_verify_examples[] = {
+    "aprrun verify model-q4_k_m.apr --ref checkpoint/",
+    "aprrun verify model.apr --ref model.gguf --text wiki.test.raw --window 512 --html report.html",
+    NULL,
+};
+
+/* The sentence of a failed verdict: what failed first, and where. */
+static apr_status verdict(const apr_verify_report *report, apr_error *err)
+{
+    const apr_verify_check *const failure = apr_verify_first_failure(report);
+
+    if (failure == NULL) return APR_OK;
+    const apr_verify_line line = apr_verify_line_of(report, failure);
+    return apr_fail(err, APR_E_NO, "not the same model: %s: %s%s%s", line.title, line.found, line.where[0] != '\0' ? "; " : "", line.where);
+}
+
+static apr_status show(const apr_verify_shown *shown, const apr_call *call, apr_out *page, apr_error *err)
+{
+    const verify_options *const o = call->options;
+
+    if (call->answer->json) apr_verify_json(shown, &call->answer->body);
+    else APR_TRY(apr_verify_print(shown, err));
+    if (o->run.stats && !call->answer->json) apr_print_stats(shown->other, call);
+    if (page != NULL) APR_TRY(apr_verify_html(shown, page, err));
+    return verdict(shown->report, err);
+}
+
+/* A page says why, too, when the answer is no. */
+static apr_status close_page(apr_out *page, apr_status status, apr_error *err)
+{
+    apr_error own = {0};
+
+    if (page == NULL || status > APR_E_NO) {
+        apr_out_abandon(page);
+        return status;
+    }
+    if (apr_out_finish(page, &own) == APR_OK) return status;
+    *err = own;
+    return own.status;
+}
+
+/* Both models are open. */
+static apr_status check_and_show(const apr_running *truth, const apr_running *other, apr_session_usage used,
+                                 const apr_verify_passage *passage, const apr_call *call, apr_out *page, apr_error *err)
+{
+    const verify_options *const o = call->options;
+    apr_verify_report *const report = calloc(1, sizeof *report);
+    apr_meter meter;
+
+    if (report == NULL) return apr_no_memory(err, "the report");
+    const apr_verify_input input = {.truth = apr_running_subject(truth),
+                                    .other = apr_running_subject(other),
+                                    .used = used,
+                                    .passage = *passage,
+                                    .window = o->window,
+                                    .n_answer = o->tokens,
+                                    .control_limit = o->control,
+                                    .no_backends = !o->parity,
+                                    .progress = apr_meter_start(&meter, call->quiet)};
+    apr_status status = apr_verify_run(report, &input, err);
+    apr_meter_end(&meter);
+    if (status == APR_OK) status = show(&(apr_verify_shown){report, truth, other}, call, page, err);
+    apr_verify_close(report);
+    free(report);
+    return status;
+}
+
+/* The file of --text, named without its folder. */
+static apr_status read_passage(const char *path, apr_verify_passage *passage, char **text, apr_error *err)
+{
+    if (path == NULL) return APR_OK;
+    APR_TRY(apr_read_text(path, text, &passage->n_bytes, err));
+    const char *const slash = strrchr(path, '/');
+    passage->name = slash != NULL ? slash + 1 : path;
+    passage->text = *text;
+    return APR_OK;
+}
+
+apr_status apr_run_verify(const apr_call *call, apr_error *err)
+{
+    const verify_options *const o = call->options;
+    apr_running truth = {0}, other = {0};
+    apr_run_options run = o->run;
+    apr_session_usage used = {0};
+    apr_verify_passage passage = {0};
+    apr_out *page = NULL;
+    char *text = NULL;
+
+    if (o->ref == NULL) return apr_fail(err, APR_E_USAGE, "say what the model is to be compared with: --ref SOURCE");
+    if (run.ctx == 0) run.ctx = o->window > APR_VERIFY_CONTEXT ? o->window : APR_VERIFY_CONTEXT;
+    apr_status status = apr_running_open(&other, call->operands[0], &run, 64, err);
+    if (status == APR_OK) used = apr_session_used(other.session);
+    if (status == APR_OK) status = apr_running_open(&truth, o->ref, &run, 64, err);
+    if (status == APR_OK) status = read_passage(o->text, &passage, &text, err);
+    if (status == APR_OK && o->html != NULL) status = apr_out_renew(&page, o->html, APR_VERIFY_PAGE_MARK, err);
+    if (status == APR_OK) status = check_and_show(&truth, &other, used, &passage, call, page, err);
+    status = close_page(page, status, err);
+    free(text);
+    apr_running_close(&truth);
+    apr_running_close(&other);
+    return status;
+}
