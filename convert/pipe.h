@@ -14,8 +14,8 @@
 #include "formats/model/model.h"
 #include "formats/model/sink.h"
 #include "kernels/cuda/api.h"
+#include "kernels/metrics.h"
 #include "kernels/misfits.h"
-#include "quant/metrics.h"
 
 /* One tensor of the sink's layout. */
 typedef struct apr_pipe_item {

@@ -2,7 +2,9 @@
 #include "formats/model/sink.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
-#include "tools/conv/diff.h"
+#include "tools/conv/diff_verb.h"
+#include "tools/conv/kv_text.h"
+#include "tools/conv/show.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,6 +18,59 @@ static void print_model(const char *letter, const apr_model *model)
            model->dialect == APR_DIALECT_GGML ? ", llama.cpp's names: this family has no table of them" : "");
 }
 
+/* --- facts --- */
+
+static const char *const topics[] = {[APR_DIFF_HYPERPARAMETER] = "hyperparameter",
+                                     [APR_DIFF_TOKENIZER] = "tokenizer",
+                                     [APR_DIFF_METADATA] = "metadata",
+                                     [APR_DIFF_FILE] = "file"};
+
+/* Cleaned and shortened. */
+typedef struct fact_text {
+    char name[256], a[APR_KV_TEXT], b[APR_KV_TEXT];
+} fact_text;
+
+/* By apr_fact_kind: each writes at most APR_KV_TEXT bytes. */
+static void count_text(const apr_fact_value *v, char *text) { apr_count_text(text, v->number); }
+static void bytes_text(const apr_fact_value *v, char *text) { apr_size_text(text, (uint64_t)v->number); }
+static void id_text(const apr_fact_value *v, char *text) { snprintf(text, APR_KV_TEXT, "%lld", (long long)v->number); }
+static void real_text(const apr_fact_value *v, char *text) { snprintf(text, APR_KV_TEXT, "%.7g", v->real); }
+static void bool_text(const apr_fact_value *v, char *text) { snprintf(text, APR_KV_TEXT, "%s", v->number != 0 ? "yes" : "no"); }
+static void rope_text(const apr_fact_value *v, char *text) { snprintf(text, APR_KV_TEXT, "%s", apr_rope_name((apr_rope_kind)v->number)); }
+static void layer_text(const apr_fact_value *v, char *text) { snprintf(text, APR_KV_TEXT, "%s", apr_layer_kind_name((uint8_t)v->number)); }
+static void vocab_text(const apr_fact_value *v, char *text)
+{
+    snprintf(text, APR_KV_TEXT, "%s", apr_vocab_kind_name((apr_vocab_kind)v->number));
+}
+static void key_text(const apr_fact_value *v, char *text) { apr_kv_text(v->kv, text); }
+static void plain_text(const apr_fact_value *v, char *text)
+{
+    apr_short_text(text, APR_KV_TEXT, v->text.text, v->text.n_bytes, APR_VALUE_COLUMNS);
+}
+
+static void (*const texts[])(const apr_fact_value *v, char *text) = {
+    [APR_FACT_COUNT] = count_text, [APR_FACT_ID] = id_text,       [APR_FACT_REAL] = real_text,   [APR_FACT_BOOL] = bool_text,
+    [APR_FACT_TEXT] = plain_text,  [APR_FACT_ROPE] = rope_text,   [APR_FACT_LAYER] = layer_text, [APR_FACT_VOCAB] = vocab_text,
+    [APR_FACT_KV] = key_text,      [APR_FACT_BYTES] = bytes_text,
+};
+
+static void value_text(const apr_fact_value *v, apr_diff_topic topic, char text[APR_KV_TEXT])
+{
+    const bool is_part = topic == APR_DIFF_METADATA || topic == APR_DIFF_FILE; /* which is there or not; else it has no value */
+
+    if (v->kind != APR_FACT_NONE) texts[v->kind](v, text);
+    else snprintf(text, APR_KV_TEXT, "%s", is_part ? "absent" : "none");
+}
+
+static void put_fact_text(const apr_fact_diff *fact, fact_text *text)
+{
+    apr_short_text(text->name, sizeof text->name, fact->name.text, fact->name.n_bytes, 64);
+    value_text(&fact->a, fact->topic, text->a);
+    value_text(&fact->b, fact->topic, text->b);
+    /* what differs lies behind what is shown */
+    if (fact->a.kind == APR_FACT_TEXT && strcmp(text->a, text->b) == 0) snprintf(text->b, sizeof text->b, "begins the same");
+}
+
 static apr_status print_facts(const apr_model_diff *diff, apr_error *err)
 {
     static const apr_column columns[] = {{"", false}, {"", false}, {"A", false}, {"B", false}};
@@ -25,10 +80,12 @@ static apr_status print_facts(const apr_model_diff *diff, apr_error *err)
     printf("\n");
     apr_table_start(&table, columns, 4);
     for (size_t i = 0; i < diff->n_facts; i++) {
-        apr_table_cell(&table, "%s", diff->facts[i].topic);
-        apr_table_cell(&table, "%s", diff->facts[i].name);
-        apr_table_cell(&table, "%s", diff->facts[i].a);
-        apr_table_cell(&table, "%s", diff->facts[i].b);
+        fact_text text;
+        put_fact_text(&diff->facts[i], &text);
+        apr_table_cell(&table, "%s", topics[diff->facts[i].topic]);
+        apr_table_cell(&table, "%s", text.name);
+        apr_table_cell(&table, "%s", text.a);
+        apr_table_cell(&table, "%s", text.b);
     }
     return apr_table_print(&table, stdout, 2, err);
 }
@@ -85,8 +142,6 @@ static apr_status print_tensors(const apr_model_diff *diff, bool all, apr_error 
     return apr_table_print(&table, stdout, 2, err);
 }
 
-static bool is_same(const apr_model_diff *diff) { return diff->n_facts == 0 && diff->n_differing == 0; }
-
 static void print_summary(const apr_model_diff *diff)
 {
     const size_t n_both = diff->n_tensors - diff->n_only_a - diff->n_only_b, n_other = n_both - diff->n_same_bytes - diff->n_same_values;
@@ -98,9 +153,9 @@ static void print_summary(const apr_model_diff *diff)
     if (diff->n_only_a > 0) printf("; %zu only in A", diff->n_only_a);
     if (diff->n_only_b > 0) printf("; %zu only in B", diff->n_only_b);
     if (diff->n_facts > 0) printf("; %zu other difference%s", diff->n_facts, diff->n_facts == 1 ? "" : "s");
-    printf("\n%s\n", !is_same(diff)      ? "A and B differ"
-                     : diff->n_close > 0 ? "A and B are the same within the tolerance"
-                                         : "A and B are the same model");
+    printf("\n%s\n", !apr_diff_is_same(diff) ? "A and B differ"
+                     : diff->n_close > 0     ? "A and B are the same within the tolerance"
+                                             : "A and B are the same model");
 }
 
 apr_status apr_diff_print(const apr_model_diff *diff, bool all, apr_error *err)
@@ -164,7 +219,7 @@ static void put_pair(apr_json_text *out, const apr_tensor_diff *pair)
 
 void apr_diff_json(const apr_model_diff *diff, apr_json_text *out)
 {
-    apr_json_bool(out, "same", is_same(diff));
+    apr_json_bool(out, "same", apr_diff_is_same(diff));
     put_model(out, "a", diff->a);
     put_model(out, "b", diff->b);
     apr_json_uint(out, "n_same_bytes", diff->n_same_bytes);
@@ -172,11 +227,13 @@ void apr_diff_json(const apr_model_diff *diff, apr_json_text *out)
     apr_json_uint(out, "n_differing", diff->n_differing);
     apr_json_open(out, "differences", '[');
     for (size_t i = 0; i < diff->n_facts; i++) {
+        fact_text text;
+        put_fact_text(&diff->facts[i], &text);
         apr_json_open(out, NULL, '{');
-        put_string(out, "topic", diff->facts[i].topic);
-        put_string(out, "name", diff->facts[i].name);
-        put_string(out, "a", diff->facts[i].a);
-        put_string(out, "b", diff->facts[i].b);
+        put_string(out, "topic", topics[diff->facts[i].topic]);
+        put_string(out, "name", text.name);
+        put_string(out, "a", text.a);
+        put_string(out, "b", text.b);
         apr_json_close(out, '}');
     }
     apr_json_close(out, ']');

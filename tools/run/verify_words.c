@@ -18,10 +18,8 @@ char *apr_verify_types_text(const apr_model *model, char *text, size_t capacity)
         n_all += apr_tensor_elems(&model->tensors[i]);
     }
     for (;;) {
-        int most = 0;
-        for (int t = 1; t < APR_DTYPE_COUNT; t++)
-            if (elems[t] > elems[most]) most = t;
-        if (elems[most] == 0 || n + 32 > capacity) return text;
+        const apr_dtype most = apr_dtype_of_most(elems);
+        if (most == APR_DTYPE_COUNT || n + 32 > capacity) return text;
         const double share = 100.0 * (double)elems[most] / (double)n_all;
         n += (size_t)snprintf(text + n, capacity - n, "%s%s %.*f %%", n > 0 ? ", " : "", apr_dtypes[most].name, share < 1.0 ? 1 : 0, share);
         elems[most] = 0;

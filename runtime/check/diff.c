@@ -1,24 +1,12 @@
-/* diff.c - aprconv diff: pairs the tensors of two models by canonical name and compares bytes and decoded values. */
-#include "tools/conv/diff.h"
+/* diff.c - pairs the tensors of two models by name and compares bytes and decoded values. */
+#include "runtime/check/diff.h"
 
-#include "convert/dialect.h"
 #include "kernels/rows.h"
-#include "tools/cli/meter.h"
-#include "tools/conv/row_blocks.h"
+#include "runtime/check/row_blocks.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const apr_option option_table[] = {
-    {"tolerance", 't', APR_OPTION_REAL, "X", NULL,
-     "count tensors as equal when no value is off by more than X times the root mean square of A's; types may then differ", .min = 0,
-     .max = 1e30, APR_TO(apr_diff_options, tolerance)},
-    {"metadata", 0, APR_OPTION_FLAG, NULL, "yes", "leave out metadata keys and small files (they are compared only within one format)",
-     APR_TO(apr_diff_options, metadata)},
-    {"all", 'a', APR_OPTION_FLAG, NULL, NULL, "list equal tensors too", APR_TO(apr_diff_options, all)},
-    {0},
-};
 
 double apr_diff_relative_max(const apr_metrics *metrics)
 {
@@ -102,7 +90,6 @@ static apr_status compare_pair(apr_tensor_diff *pair, double tolerance, apr_erro
     return APR_OK;
 }
 
-/* The tensors of A in A's order, then those that only B has. */
 static apr_status pair_tensors(apr_model_diff *diff, apr_error *err)
 {
     diff->tensors = apr_arena_array(&diff->arena, diff->a->n_tensors + diff->b->n_tensors + 1, sizeof *diff->tensors);
@@ -142,48 +129,18 @@ static apr_status compare_tensors(apr_model_diff *diff, double tolerance, const 
     return APR_OK;
 }
 
-static apr_status compare(const apr_call *call, const apr_model *a, const apr_model *b, apr_error *err)
+apr_status apr_diff_models(apr_model_diff *diff, const apr_model *a, const apr_model *b, const apr_diff_options *options,
+                           const apr_progress *progress, apr_error *err)
 {
-    const apr_diff_options *const options = call->options;
-    apr_model_diff diff = {.a = a, .b = b};
-    apr_meter meter;
-
-    const apr_progress progress = apr_meter_start(&meter, call->quiet);
-    apr_status status = apr_diff_facts(&diff, options->metadata, err);
-    if (status == APR_OK) status = compare_tensors(&diff, options->tolerance, &progress, err);
-    apr_meter_end(&meter);
-    if (status == APR_OK && call->answer->json) apr_diff_json(&diff, &call->answer->body);
-    else if (status == APR_OK) status = apr_diff_print(&diff, options->all, err);
-    if (status == APR_OK && (diff.n_facts > 0 || diff.n_differing > 0)) status = APR_E_NO; /* the answer itself says why */
-    apr_arena_close(&diff.arena);
-    return status;
+    *diff = (apr_model_diff){.a = a, .b = b};
+    APR_TRY(apr_diff_facts(diff, !options->no_metadata, err));
+    return compare_tensors(diff, options->tolerance, progress, err);
 }
 
-static apr_status run_diff(const apr_call *call, apr_error *err)
+void apr_diff_close(apr_model_diff *diff)
 {
-    apr_model source_a, source_b = {0}, a = {0}, b = {0};
-
-    apr_status status = apr_model_open(&source_a, call->operands[0], err);
-    if (status == APR_OK) status = apr_model_open(&source_b, call->operands[1], err);
-    if (status == APR_OK) status = apr_canonical(&a, &source_a, err);
-    if (status == APR_OK) status = apr_canonical(&b, &source_b, err);
-    if (status == APR_OK) status = compare(call, &a, &b, err);
-    apr_model_close(&a);
-    apr_model_close(&b);
-    apr_model_close(&source_a);
-    apr_model_close(&source_b);
-    return status;
+    apr_arena_close(&diff->arena);
+    *diff = (apr_model_diff){0};
 }
 
-static const char *const examples[] = {"aprconv diff Qwen2.5-7B/ model.apr", "aprconv diff model-bf16.gguf model-q8_0.apr --tolerance 0.05",
-                                       NULL};
-const apr_command apr_diff_command = {.verb = "diff",
-                                      .operands = "A B",
-                                      .min_operands = 2,
-                                      .max_operands = 2,
-                                      .summary =
-                                          "compare two models, also across formats: hyperparameters, tokenizer, metadata, tensors, values",
-                                      .options = option_table,
-                                      .options_bytes = sizeof(apr_diff_options),
-                                      .examples = examples,
-                                      .run = run_diff};
+bool apr_diff_is_same(const apr_model_diff *diff) { return diff->n_facts == 0 && diff->n_differing == 0; }

@@ -1,9 +1,9 @@
-/* quant/metrics.h - how far two arrays of the same values are apart. All error figures of the house come from here.
+/* kernels/metrics.h - how far two arrays of the same values are apart. All error figures of the house come from here.
  *
  * Sums run in double over pieces added one after another; adding pieces in the same order gives the same bits. Values that
  * are not finite on either side are counted and left out of the sums. */
-#ifndef APR_QUANT_METRICS_H
-#define APR_QUANT_METRICS_H
+#ifndef APR_KERNELS_METRICS_H
+#define APR_KERNELS_METRICS_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* metrics.c - sums of squares, and what is said with them. */
-#include "quant/metrics.h"
+#include "kernels/metrics.h"
 
 #include <math.h>
 

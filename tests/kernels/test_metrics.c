@@ -1,5 +1,5 @@
-/* quant/metrics.h: error figures against sums done by hand. */
-#include "quant/metrics.h"
+/* kernels/metrics.h: error figures against sums done by hand. */
+#include "kernels/metrics.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,0 +1,217 @@
+/* diff_facts.c - what two models differ in besides tensors: hyperparameters, tokenizer, metadata, small files. */
+#include "runtime/check/diff.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- values --- */
+
+static apr_fact_value number_of(apr_fact_kind kind, int64_t number) { return (apr_fact_value){.kind = kind, .number = number}; }
+static apr_fact_value bool_of(bool value) { return number_of(APR_FACT_BOOL, value); }
+static apr_fact_value real_of(double value) { return (apr_fact_value){.kind = APR_FACT_REAL, .real = value}; }
+static apr_fact_value bytes_of(apr_str text) { return (apr_fact_value){.kind = APR_FACT_TEXT, .text = text}; }
+static apr_fact_value text_of(const char *text) { return text != NULL ? bytes_of(apr_str_of(text)) : (apr_fact_value){0}; }
+static apr_fact_value kv_of(const apr_kv *kv) { return (apr_fact_value){.kind = kv != NULL ? APR_FACT_KV : APR_FACT_NONE, .kv = kv}; }
+/* Ids below 0 are none. */
+static apr_fact_value id_of(int32_t id) { return id >= 0 ? number_of(APR_FACT_ID, id) : (apr_fact_value){0}; }
+static apr_fact_value file_of(const apr_attachment *file)
+{
+    return file != NULL ? number_of(APR_FACT_BYTES, (int64_t)file->n_bytes) : (apr_fact_value){0};
+}
+
+static bool same_str(apr_str a, apr_str b) { return a.n_bytes == b.n_bytes && (a.n_bytes == 0 || memcmp(a.text, b.text, a.n_bytes) == 0); }
+
+/* GGUF keeps reals as float32: seven digits of them are compared. */
+static bool same_real(double a, double b)
+{
+    char text_a[32], text_b[32];
+
+    snprintf(text_a, sizeof text_a, "%.7g", a);
+    snprintf(text_b, sizeof text_b, "%.7g", b);
+    return strcmp(text_a, text_b) == 0;
+}
+
+/* Of one kind or none; metadata is compared by same_kv. */
+static bool same_value(const apr_fact_value *a, const apr_fact_value *b)
+{
+    if (a->kind != b->kind) return false;
+    if (a->kind == APR_FACT_REAL) return same_real(a->real, b->real);
+    return a->kind == APR_FACT_TEXT ? same_str(a->text, b->text) : a->number == b->number;
+}
+
+/* --- the list --- */
+
+static apr_status grow(apr_model_diff *diff, apr_error *err)
+{
+    const size_t capacity = diff->facts_capacity ? 2 * diff->facts_capacity : 32;
+    apr_fact_diff *const facts = apr_arena_array(&diff->arena, capacity, sizeof *facts);
+    if (facts == NULL) return apr_no_memory(err, "the differences");
+    if (diff->n_facts > 0) memcpy(facts, diff->facts, diff->n_facts * sizeof *facts);
+    diff->facts = facts;
+    diff->facts_capacity = capacity;
+    return APR_OK;
+}
+
+static apr_status add(apr_model_diff *diff, apr_diff_topic topic, apr_str name, apr_fact_value a, apr_fact_value b, apr_error *err)
+{
+    if (diff->n_facts == diff->facts_capacity) APR_TRY(grow(diff, err));
+    diff->facts[diff->n_facts++] = (apr_fact_diff){topic, name, a, b};
+    return APR_OK;
+}
+
+/* Adds what differs. */
+static apr_status compare(apr_model_diff *diff, apr_diff_topic topic, const char *name, apr_fact_value a, apr_fact_value b, apr_error *err)
+{
+    return same_value(&a, &b) ? APR_OK : add(diff, topic, apr_str_of(name), a, b, err);
+}
+
+/* The same under a name that is made here: "token 17". */
+static apr_status add_numbered(apr_model_diff *diff, apr_diff_topic topic, const char *what, size_t number, apr_fact_value a,
+                               apr_fact_value b, apr_error *err)
+{
+    const char *const name = apr_arena_print(&diff->arena, "%s %zu", what, number);
+    return name != NULL ? add(diff, topic, apr_str_of(name), a, b, err) : apr_no_memory(err, "the differences");
+}
+
+/* --- hyperparameters --- */
+
+/* A value that one side does not state (0) is no difference. */
+static apr_status diff_fields(apr_model_diff *diff, apr_error *err)
+{
+    apr_hparams a = diff->a->hparams, b = diff->b->hparams; /* copies: the table's accessors want to be able to write */
+
+    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
+        const apr_hparam_field *const field = &apr_hparam_fields[i];
+        const int64_t n = field->is_int ? *apr_hparam_int(&a, field) : 0, m = field->is_int ? *apr_hparam_int(&b, field) : 0;
+        const double x = field->is_int ? 0.0 : *apr_hparam_real(&a, field), y = field->is_int ? 0.0 : *apr_hparam_real(&b, field);
+        if (n != 0 && m != 0)
+            APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, field->name, number_of(APR_FACT_COUNT, n), number_of(APR_FACT_COUNT, m), err));
+        if (x != 0.0 && y != 0.0) APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, field->name, real_of(x), real_of(y), err));
+    }
+    return APR_OK;
+}
+
+static apr_status diff_layers(apr_model_diff *diff, apr_error *err)
+{
+    const apr_hparams *const a = &diff->a->hparams, *const b = &diff->b->hparams;
+
+    if (a->layer_kinds == NULL || b->layer_kinds == NULL || a->num_layers != b->num_layers) return APR_OK;
+    for (int64_t i = 0; i < a->num_layers; i++)
+        if (a->layer_kinds[i] != b->layer_kinds[i])
+            APR_TRY(add_numbered(diff, APR_DIFF_HYPERPARAMETER, "kind of layer", (size_t)i, number_of(APR_FACT_LAYER, a->layer_kinds[i]),
+                                 number_of(APR_FACT_LAYER, b->layer_kinds[i]), err));
+    return APR_OK;
+}
+
+static apr_status diff_hparams(apr_model_diff *diff, apr_error *err)
+{
+    const apr_hparams *const a = &diff->a->hparams, *const b = &diff->b->hparams;
+
+    APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, "architecture", text_of(a->architecture), text_of(b->architecture), err));
+    APR_TRY(diff_fields(diff, err));
+    APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, "rope_scaling", number_of(APR_FACT_ROPE, a->rope.kind),
+                    number_of(APR_FACT_ROPE, b->rope.kind), err));
+    if (a->rope.kind == b->rope.kind && a->rope.kind != APR_ROPE_PLAIN)
+        APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, "rope_scaling factor", real_of(a->rope.factor), real_of(b->rope.factor), err));
+    return diff_layers(diff, err);
+}
+
+/* --- tokenizer --- */
+
+/* The first place where two lists of strings differ: "token 17", "merge 3". */
+static apr_status diff_strings(apr_model_diff *diff, const char *what, const apr_str *a, const apr_str *b, size_t n, size_t per_item,
+                               apr_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!same_str(a[i], b[i])) return add_numbered(diff, APR_DIFF_TOKENIZER, what, i / per_item, bytes_of(a[i]), bytes_of(b[i]), err);
+    return APR_OK;
+}
+
+static apr_status diff_vocab(apr_model_diff *diff, apr_error *err)
+{
+    const apr_vocab *const a = &diff->a->vocab, *const b = &diff->b->vocab;
+    const struct {
+        const char *name;
+        apr_fact_value a, b;
+    } facts[] = {
+        {"tokens", number_of(APR_FACT_COUNT, (int64_t)a->n_tokens), number_of(APR_FACT_COUNT, (int64_t)b->n_tokens)},
+        {"merges", number_of(APR_FACT_COUNT, (int64_t)a->n_merges), number_of(APR_FACT_COUNT, (int64_t)b->n_merges)},
+        {"bos id", id_of(a->bos_id), id_of(b->bos_id)},
+        {"eos id", id_of(a->eos_id), id_of(b->eos_id)},
+        {"pad id", id_of(a->pad_id), id_of(b->pad_id)},
+        {"unknown id", id_of(a->unk_id), id_of(b->unk_id)},
+        {"adds bos", bool_of(a->add_bos), bool_of(b->add_bos)},
+        {"adds eos", bool_of(a->add_eos), bool_of(b->add_eos)},
+    };
+
+    APR_TRY(compare(diff, APR_DIFF_TOKENIZER, "kind", number_of(APR_FACT_VOCAB, a->kind), number_of(APR_FACT_VOCAB, b->kind), err));
+    if (a->kind == APR_VOCAB_NONE || a->kind != b->kind) return APR_OK;
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+        APR_TRY(compare(diff, APR_DIFF_TOKENIZER, facts[i].name, facts[i].a, facts[i].b, err));
+    if (a->n_tokens == b->n_tokens) APR_TRY(diff_strings(diff, "token", a->tokens, b->tokens, a->n_tokens, 1, err));
+    if (a->n_merges == b->n_merges) APR_TRY(diff_strings(diff, "merge", a->merges, b->merges, 2 * a->n_merges, 2, err));
+    return compare(diff, APR_DIFF_TOKENIZER, "chat template", text_of(a->chat_template), text_of(b->chat_template), err);
+}
+
+/* --- metadata and files --- */
+
+static bool same_kv(const apr_kv *a, const apr_kv *b)
+{
+    const size_t size = apr_kv_type_bytes(a->elem_type);
+
+    if (a->type != b->type) return false;
+    if (a->type == APR_KV_STRING) return same_str(a->value.string, b->value.string);
+    if (a->type != APR_KV_ARRAY) return a->value.bits == b->value.bits;
+    if (a->elem_type != b->elem_type || a->n_elems != b->n_elems) return false;
+    if (a->elem_type != APR_KV_STRING) return a->n_elems == 0 || memcmp(a->value.numbers, b->value.numbers, size * a->n_elems) == 0;
+    for (uint64_t i = 0; i < a->n_elems; i++)
+        if (!same_str(a->value.strings[i], b->value.strings[i])) return false;
+    return true;
+}
+
+static const apr_kv *find_kv(const apr_kv_list *list, apr_str key)
+{
+    for (size_t i = 0; i < list->n_items; i++)
+        if (same_str(list->items[i].key, key)) return &list->items[i];
+    return NULL;
+}
+
+static apr_status diff_metadata(apr_model_diff *diff, apr_error *err)
+{
+    const apr_kv_list *const a = &diff->a->kv, *const b = &diff->b->kv;
+
+    for (size_t i = 0; i < a->n_items; i++) {
+        const apr_kv *const x = &a->items[i], *const y = find_kv(b, x->key);
+        if (y == NULL || !same_kv(x, y)) APR_TRY(add(diff, APR_DIFF_METADATA, x->key, kv_of(x), kv_of(y), err));
+    }
+    for (size_t i = 0; i < b->n_items; i++)
+        if (find_kv(a, b->items[i].key) == NULL)
+            APR_TRY(add(diff, APR_DIFF_METADATA, b->items[i].key, kv_of(NULL), kv_of(&b->items[i]), err));
+    return APR_OK;
+}
+
+static apr_status diff_files(apr_model_diff *diff, apr_error *err)
+{
+    for (size_t i = 0; i < diff->a->n_attachments; i++) {
+        const apr_attachment *const a = &diff->a->attachments[i], *const b = apr_model_attachment(diff->b, a->name);
+        if (b != NULL && a->n_bytes == b->n_bytes && (a->n_bytes == 0 || memcmp(a->data, b->data, a->n_bytes) == 0)) continue;
+        APR_TRY(add(diff, APR_DIFF_FILE, apr_str_of(a->name), file_of(a), file_of(b), err));
+    }
+    for (size_t i = 0; i < diff->b->n_attachments; i++) {
+        const apr_attachment *const b = &diff->b->attachments[i];
+        if (apr_model_attachment(diff->a, b->name) == NULL)
+            APR_TRY(add(diff, APR_DIFF_FILE, apr_str_of(b->name), file_of(NULL), file_of(b), err));
+    }
+    return APR_OK;
+}
+
+apr_status apr_diff_facts(apr_model_diff *diff, bool with_metadata, apr_error *err)
+{
+    const bool same_format = diff->a->format == diff->b->format && diff->a->origin.format == diff->b->origin.format;
+
+    APR_TRY(diff_hparams(diff, err));
+    APR_TRY(diff_vocab(diff, err));
+    if (!with_metadata || !same_format) return APR_OK;
+    APR_TRY(diff_metadata(diff, err));
+    return diff_files(diff, err);
+}

@@ -1,0 +1,66 @@
+/* diff_verb.c - aprconv diff: opens both models, makes them canonical, has them compared, shows what differs. */
+#include "tools/conv/diff_verb.h"
+
+#include "convert/dialect.h"
+#include "tools/cli/meter.h"
+
+typedef struct diff_options {
+    bool metadata, all;
+    double tolerance; /* NaN: bytes and types must be the same */
+} diff_options;
+
+static const apr_option option_table[] = {
+    {"tolerance", 't', APR_OPTION_REAL, "X", NULL,
+     "count tensors as equal when no value is off by more than X times the root mean square of A's; types may then differ", .min = 0,
+     .max = 1e30, APR_TO(diff_options, tolerance)},
+    {"metadata", 0, APR_OPTION_FLAG, NULL, "yes", "leave out metadata keys and small files (they are compared only within one format)",
+     APR_TO(diff_options, metadata)},
+    {"all", 'a', APR_OPTION_FLAG, NULL, NULL, "list equal tensors too", APR_TO(diff_options, all)},
+    {0},
+};
+
+static apr_status compare(const apr_call *call, const apr_model *a, const apr_model *b, apr_error *err)
+{
+    const diff_options *const options = call->options;
+    apr_model_diff diff;
+    apr_meter meter;
+
+    const apr_progress progress = apr_meter_start(&meter, call->quiet);
+    apr_status status = apr_diff_models(
+        &diff, a, b, &(apr_diff_options){.no_metadata = !options->metadata, .tolerance = options->tolerance}, &progress, err);
+    apr_meter_end(&meter);
+    if (status == APR_OK && call->answer->json) apr_diff_json(&diff, &call->answer->body);
+    else if (status == APR_OK) status = apr_diff_print(&diff, options->all, err);
+    if (status == APR_OK && !apr_diff_is_same(&diff)) status = APR_E_NO; /* the answer itself says why */
+    apr_diff_close(&diff);
+    return status;
+}
+
+static apr_status run_diff(const apr_call *call, apr_error *err)
+{
+    apr_model source_a, source_b = {0}, a = {0}, b = {0};
+
+    apr_status status = apr_model_open(&source_a, call->operands[0], err);
+    if (status == APR_OK) status = apr_model_open(&source_b, call->operands[1], err);
+    if (status == APR_OK) status = apr_canonical(&a, &source_a, err);
+    if (status == APR_OK) status = apr_canonical(&b, &source_b, err);
+    if (status == APR_OK) status = compare(call, &a, &b, err);
+    apr_model_close(&a);
+    apr_model_close(&b);
+    apr_model_close(&source_a);
+    apr_model_close(&source_b);
+    return status;
+}
+
+static const char *const examples[] = {"aprconv diff Qwen2.5-7B/ model.apr", "aprconv diff model-bf16.gguf model-q8_0.apr --tolerance 0.05",
+                                       NULL};
+const apr_command apr_diff_command = {.verb = "diff",
+                                      .operands = "A B",
+                                      .min_operands = 2,
+                                      .max_operands = 2,
+                                      .summary =
+                                          "compare two models, also across formats: hyperparameters, tokenizer, metadata, tensors, values",
+                                      .options = option_table,
+                                      .options_bytes = sizeof(diff_options),
+                                      .examples = examples,
+                                      .run = run_diff};
