@@ -4,6 +4,7 @@
 #include "runtime/check/facts.h"
 #include "runtime/check/parity.h"
 #include "tests/support/family_model.h"
+#include "tests/support/made_model.h"
 #include "tests/support/work_folder.h"
 
 #include <math.h>
@@ -138,99 +139,6 @@ static void what_a_type_holds_must_be_exact(void **state)
     assert_true(isinf(scan.excess));
 }
 
-/* --- a model in memory, its matrices brought to other types, one thing broken --- */
-
-typedef enum { GOOD, NORM_LEFT_OUT, HEADS_SWAPPED, THETA_DOUBLED, N_BREAKS } breakage;
-static const char *const break_names[] = {"good", "norm gains left out", "two heads swapped in q_proj", "rope theta doubled"};
-
-typedef struct made {
-    apr_model model;
-    void *memory[512];
-    size_t n_memory;
-} made;
-
-static void *keep(made *m, size_t n_bytes)
-{
-    assert_true(m->n_memory < sizeof m->memory / sizeof *m->memory);
-    void *const p = calloc(1, n_bytes + 1);
-    assert_non_null(p);
-    return m->memory[m->n_memory++] = p;
-}
-
-static bool is_broken(breakage how, const apr_tensor *t)
-{
-    return (how == NORM_LEFT_OUT && strcmp(t->name, "model.layers.1.input_layernorm.weight") == 0) ||
-           (how == HEADS_SWAPPED && strcmp(t->name, "model.layers.0.self_attn.q_proj.weight") == 0);
-}
-
-static void break_values(breakage how, const apr_hparams *h, const apr_tensor *t, float *values)
-{
-    if (!is_broken(how, t)) return;
-    if (how == NORM_LEFT_OUT)
-        for (int64_t i = 0; i < t->dims[0]; i++) values[i] = 1.0f;
-    if (how == HEADS_SWAPPED) {
-        const int64_t n = h->head_dim * t->dims[1];
-        for (int64_t i = 0; i < n; i++) {
-            const float first = values[i];
-            values[i] = values[n + i];
-            values[n + i] = first;
-        }
-    }
-}
-
-static void encode_tensor(made *m, apr_tensor *t, apr_dtype dtype, const float *values)
-{
-    const int64_t rows = apr_tensor_rows(t), columns = apr_tensor_columns(t);
-    const bool is_matrix = t->rank == 2 && columns % apr_dtypes[dtype].elems_per_block == 0;
-    const apr_dtype to = is_matrix ? dtype : APR_F32;
-    const size_t row_bytes = (size_t)apr_row_bytes(to, columns);
-    uint8_t *const bytes = keep(m, (size_t)rows * row_bytes);
-    float *const scales = to == APR_F8_E4M3 ? keep(m, (size_t)rows * sizeof(float)) : NULL;
-
-    for (int64_t r = 0; r < rows; r++)
-        if (scales != NULL) apr_encode_fp8_row(values + r * columns, bytes + (size_t)r * row_bytes, &scales[r], columns);
-        else apr_ref_codecs[to].encode(values + r * columns, bytes + (size_t)r * row_bytes, columns);
-    t->dtype = to;
-    t->data = bytes;
-    t->n_bytes = (uint64_t)rows * row_bytes;
-    t->pending = (apr_step){0};
-    if (scales == NULL) return;
-    apr_tensor *const scale = keep(m, sizeof *scale);
-    *scale = (apr_tensor){.name = "scale", .dtype = APR_F32, .rank = 2, .dims = {rows, 1}, .data = (const uint8_t *)scales};
-    scale->n_bytes = (uint64_t)rows * sizeof *scales;
-    t->scale = scale;
-    t->scale_rows = 1;
-    t->scale_columns = columns;
-}
-
-/* second: the type of every other matrix. good: what is not broken is taken from there; NULL: everything is made. */
-static void make_other(made *m, const apr_model *truth, const made *good, apr_dtype dtype, apr_dtype second, breakage how)
-{
-    *m = (made){.model = {.path = "made", .dialect = truth->dialect, .hparams = truth->hparams}};
-    m->model.tensors = keep(m, truth->n_tensors * sizeof *truth->tensors);
-    m->model.n_tensors = truth->n_tensors;
-    if (how == THETA_DOUBLED) m->model.hparams.rope_theta *= 2.0;
-    for (size_t i = 0; i < truth->n_tensors; i++) {
-        apr_tensor *const t = &m->model.tensors[i];
-        *t = good != NULL ? good->model.tensors[i] : truth->tensors[i];
-        if (good != NULL && !is_broken(how, t)) continue;
-        *t = truth->tensors[i];
-        float *const values = malloc((size_t)apr_tensor_elems(t) * sizeof *values);
-        assert_non_null(values);
-        apr_decode_rows(t, 0, apr_tensor_rows(t), values);
-        break_values(how, &truth->hparams, t, values);
-        encode_tensor(m, t, i % 2 == 0 ? dtype : second, values);
-        free(values);
-    }
-    assert_int_equal(apr_model_index_names(&m->model, NULL), APR_OK);
-}
-
-static void close_made(made *m)
-{
-    apr_model_close(&m->model);
-    for (size_t i = 0; i < m->n_memory; i++) free(m->memory[i]);
-}
-
 /* --- judging --- */
 
 enum { N_IDS = 96 };
@@ -310,28 +218,28 @@ static const apr_dtype made_types[][2] = {
     {APR_Q6_K, APR_Q6_K}, {APR_MXFP4, APR_MXFP4}, {APR_Q4_K, APR_Q6_K},       {APR_MXFP4, APR_Q8_0},
 };
 
-/* all: every breakage of every type; otherwise one of each type, in turn. */
+/* all: every made_break of every type; otherwise one of each type, in turn. */
 static void check_every_type(const apr_model *truth, const char *name, bool all)
 {
     for (size_t t = 0; t < sizeof made_types / sizeof *made_types; t++) {
         made good;
-        make_other(&good, truth, NULL, made_types[t][0], made_types[t][1], GOOD);
-        for (breakage how = GOOD; how < N_BREAKS; how++) {
+        made_open(&good, truth, NULL, made_types[t][0], made_types[t][1], MADE_GOOD);
+        for (made_break how = MADE_GOOD; how < N_MADE_BREAKS; how++) {
             made other;
-            if (!all && how != GOOD && how != 1 + t % (N_BREAKS - 1)) continue;
-            make_other(&other, truth, &good, made_types[t][0], made_types[t][1], how);
-            const judged j = judge(truth, &other.model, how == GOOD);
+            if (!all && how != MADE_GOOD && how != 1 + t % (N_MADE_BREAKS - 1)) continue;
+            made_open(&other, truth, &good, made_types[t][0], made_types[t][1], how);
+            const judged j = judge(truth, &other.model, how == MADE_GOOD);
             const bool passed = j.facts && j.weights && j.operations && j.divergence;
-            if (passed != (how == GOOD))
+            if (passed != (how == MADE_GOOD))
                 fail_msg("%s, %s and %s, %s: facts %d, weights %d (%.3g; %s), operations %d, KL %.3g of %.3g", name,
-                         apr_dtypes[made_types[t][0]].name, apr_dtypes[made_types[t][1]].name, break_names[how], j.facts, j.weights,
+                         apr_dtypes[made_types[t][0]].name, apr_dtypes[made_types[t][1]].name, made_break_names[how], j.facts, j.weights,
                          j.excess, j.far, j.operations, j.kl, j.bound);
             /* and by the check that says what it is */
-            assert_int_equal(j.facts, how != THETA_DOUBLED);
-            assert_int_equal(j.weights, how != NORM_LEFT_OUT && how != HEADS_SWAPPED);
-            close_made(&other);
+            assert_int_equal(j.facts, how != MADE_THETA_DOUBLED);
+            assert_int_equal(j.weights, how != MADE_NORM_LEFT_OUT && how != MADE_HEADS_SWAPPED);
+            made_close(&other);
         }
-        close_made(&good);
+        made_close(&good);
     }
 }
 
@@ -401,14 +309,15 @@ static void make_with_divisors(made *m, const apr_model *truth, float spoil, flo
     float *const scaled = malloc((size_t)n * sizeof *scaled);
 
     apr_trace_frequencies(s, 0, scaled);
-    make_other(m, truth, NULL, APR_Q4_0, APR_Q4_0, GOOD);
+    made_open(m, truth, NULL, APR_Q4_0, APR_Q4_0, MADE_GOOD);
     apr_model_close(&m->model);
     m->model = (apr_model){.path = "made", .dialect = truth->dialect, .hparams = truth->hparams, .tensors = m->memory[0]};
     m->model.tensors = realloc(m->memory[0], (truth->n_tensors + 2) * sizeof *m->model.tensors);
     m->memory[0] = m->model.tensors;
     m->model.hparams.rope.kind = APR_ROPE_PLAIN;
     apr_tensor *const divisors = &m->model.tensors[truth->n_tensors], *const extra = divisors + 1;
-    float *const values = keep(m, (size_t)n * sizeof *values), *const biases = keep(m, (size_t)truth->hparams.hidden_size * sizeof *biases);
+    float *const values = made_keep(m, (size_t)n * sizeof *values), *const biases =
+                                                                        made_keep(m, (size_t)truth->hparams.hidden_size * sizeof *biases);
     for (int64_t j = 0; j < n; j++) values[j] = 1.0f / powf((float)truth->hparams.rope_theta, (float)(2 * j) / (float)(2 * n)) / scaled[j];
     values[n - 1] *= spoil;
     biases[3] = bias;
@@ -436,17 +345,17 @@ static void weights_that_only_one_model_has_are_compared_by_meaning(void **state
     assert_true(j.facts && j.weights && j.operations && j.divergence);
     j = judge(&other.model, &truth, false); /* and the other way round */
     assert_true(j.facts && !j.weights);     /* bf16 that comes of q4_0 is not what q4_0 holds */
-    close_made(&other);
+    made_close(&other);
 
     make_with_divisors(&other, &truth, 1.01f, 0.0f);
     j = judge(&truth, &other.model, true);
     assert_true(!j.facts && j.weights);
-    close_made(&other);
+    made_close(&other);
 
     make_with_divisors(&other, &truth, 1.0f, 5.0f);
     j = judge(&truth, &other.model, true);
     assert_true(j.facts && !j.weights && !j.divergence);
-    close_made(&other);
+    made_close(&other);
     apr_model_close(&truth);
 }
 
@@ -458,14 +367,14 @@ static void no_control_is_made_beyond_its_memory(void **state)
     made other;
 
     assert_int_equal(apr_model_open(&truth, "tests/data/tiny-llama", NULL), APR_OK);
-    make_other(&other, &truth, NULL, APR_Q8_0, APR_Q8_0, GOOD);
+    made_open(&other, &truth, NULL, APR_Q8_0, APR_Q8_0, MADE_GOOD);
     apr_session *const a = open_session(&truth), *const b = open_session(&other.model);
     assert_int_equal(apr_weights_compare(&w, a, b, 1000, NULL, NULL), APR_OK);
     assert_true(!w.has_control && w.control_bytes > 100000 && w.n_far == 0 && !w.unchanged);
     apr_weights_close(&w);
     apr_session_close(a);
     apr_session_close(b);
-    close_made(&other);
+    made_close(&other);
     apr_model_close(&truth);
 }
 

@@ -1,0 +1,452 @@
+/* runtime/check/verify.h: a model that was made well passes, whatever its types; each subtle break is found by the check that names it. */
+#include "runtime/check/verify.h"
+#include "tests/support/family_model.h"
+#include "tests/support/made_model.h"
+#include "tests/support/work_folder.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A bundled model with its tokenizer, ready to be asked; what is made of it borrows vocabulary and tokenizer. */
+typedef struct opened {
+    apr_model model;
+    apr_tokenizer *tokenizer;
+    apr_session *session;
+} opened;
+
+static apr_session *open_session(const apr_model *model)
+{
+    apr_session_options options = apr_session_defaults;
+    apr_error err = {0};
+    apr_session *session;
+
+    options.n_ctx = 128;
+    options.n_batch = 64;
+    options.n_logits = 32;
+    options.kv_dtype = APR_F32;
+    if (apr_session_open(&session, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    return session;
+}
+
+static void open_model(opened *o, const char *dir)
+{
+    apr_error err = {0};
+
+    if (apr_model_open(&o->model, dir, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_tokenizer_open(&o->tokenizer, &o->model.vocab, &err) != APR_OK) fail_msg("%s", err.text);
+    o->session = open_session(&o->model);
+}
+
+static void close_model(opened *o)
+{
+    apr_session_close(o->session);
+    apr_tokenizer_close(o->tokenizer);
+    apr_model_close(&o->model);
+}
+
+static apr_subject subject_of(const opened *o)
+{
+    return (apr_subject){.path = o->model.path, .vocab = &o->model.vocab, .tokenizer = o->tokenizer, .session = o->session};
+}
+
+/* A short text beside the built-in one is not looked at; no backends. */
+static apr_verify_input input_of(const apr_subject *truth, const apr_subject *other)
+{
+    return (apr_verify_input){.truth = *truth,
+                              .other = *other,
+                              .used = apr_session_used(other->session),
+                              .window = 128,
+                              .n_answer = 6,
+                              .control_limit = (uint64_t)1 << 30,
+                              .no_backends = true};
+}
+
+static void verify(apr_verify_report *r, const apr_verify_input *input)
+{
+    apr_error err = {0};
+    if (apr_verify_run(r, input, &err) != APR_OK) fail_msg("%s", err.text);
+}
+
+/* A model made of the bundled one, in place of it. */
+static void verify_made(apr_verify_report *r, apr_verify_input *input, const opened *truth, const made *other, apr_session **session)
+{
+    apr_subject b = subject_of(truth);
+    const apr_subject a = b;
+
+    b.session = *session = open_session(&other->model);
+    *input = input_of(&a, &b);
+    verify(r, input);
+}
+
+static const apr_verify_check *check_of(const apr_verify_report *r, apr_verify_kind kind)
+{
+    for (size_t i = 0; i < r->n_checks; i++)
+        if (r->checks[i].kind == kind) return &r->checks[i];
+    return NULL;
+}
+
+/* The verdict on a check that was made. */
+static apr_verdict verdict_of(const apr_verify_report *r, apr_verify_kind kind)
+{
+    const apr_verify_check *const c = check_of(r, kind);
+    if (c == NULL) fail_msg("there is no check %d", (int)kind);
+    return c->verdict;
+}
+
+static bool passed(const apr_verify_report *r, apr_verify_kind kind) { return verdict_of(r, kind) == APR_VERDICT_PASS; }
+static bool failed(const apr_verify_report *r, apr_verify_kind kind) { return verdict_of(r, kind) == APR_VERDICT_FAIL; }
+static bool noted(const apr_verify_report *r, apr_verify_kind kind) { return verdict_of(r, kind) == APR_VERDICT_NOTED; }
+
+/* --- good ones --- */
+
+static void a_model_is_itself(void **state)
+{
+    (void)state;
+    static const apr_verify_kind order[] = {
+        APR_VERIFY_TOKENIZER, APR_VERIFY_STOP_IDS,   APR_VERIFY_TEMPLATE, APR_VERIFY_FACTS,    APR_VERIFY_TENSORS,
+        APR_VERIFY_WEIGHTS,   APR_VERIFY_OPERATIONS, APR_VERIFY_KL,       APR_VERIFY_SAME_TOP, APR_VERIFY_PERPLEXITY,
+        APR_VERIFY_ANSWERS,   APR_VERIFY_BACKEND,    APR_VERIFY_MEMORY,
+    };
+    apr_verify_report r;
+    opened a, b;
+
+    open_model(&a, "tests/data/tiny-qwen2");
+    open_model(&b, "tests/data/tiny-qwen2");
+    const apr_subject truth = subject_of(&a), other = subject_of(&b);
+    apr_verify_input input = input_of(&truth, &other);
+    input.no_backends = false;
+    verify(&r, &input);
+    assert_false(r.failed);
+    assert_null(apr_verify_first_failure(&r));
+    assert_int_equal(r.n_checks, sizeof order / sizeof *order);
+    for (size_t i = 0; i < r.n_checks; i++) assert_int_equal(r.checks[i].kind, order[i]);
+    assert_true(r.same_shape && r.tensors.unchanged && r.tensors.worst == NULL && r.other_fact.status == APR_OK);
+    assert_true(r.vocabulary.n_same == r.vocabulary.n_strings && r.vocabulary.n_strings > 20 && r.vocabulary.first_other == NULL);
+    assert_true(r.texts[0].d.mean == 0.0 && r.texts[0].bound == apr_divergence_bound(NULL) && !r.texts[0].has_control);
+    assert_true(passed(&r, APR_VERIFY_ANSWERS) && r.n_answers == 4); /* nothing was changed: so answers must be the same */
+    for (size_t i = 0; i < r.n_answers; i++) assert_true(r.answers[i].same && r.answers[i].n_same == r.answers[i].n_truth);
+    assert_true(r.operations.n_judged > 40 && r.operations.n_passed == r.operations.n_judged);
+    assert_true(r.backends.n_judged > 0 && r.backends.n_positions == 1); /* 4100 is beyond the context */
+    assert_int_equal(r.n_drift, 3);
+    for (size_t i = 0; i < r.n_drift; i++) assert_true(r.drift[i] == 0.0);
+    apr_verify_close(&r);
+    close_model(&a);
+    close_model(&b);
+}
+
+/* --- broken ones --- */
+
+static void check_how_it_is_found(const apr_verify_report *r, made_break how, const opened *truth)
+{
+    static const apr_verify_kind first[] = {
+        [MADE_NORM_LEFT_OUT] = APR_VERIFY_WEIGHTS, [MADE_HEADS_SWAPPED] = APR_VERIFY_WEIGHTS, [MADE_THETA_DOUBLED] = APR_VERIFY_FACTS};
+    static const char *const tensors[] = {[MADE_NORM_LEFT_OUT] = "model.layers.1.input_layernorm.weight",
+                                          [MADE_HEADS_SWAPPED] = "model.layers.0.self_attn.q_proj.weight",
+                                          [MADE_THETA_DOUBLED] = NULL};
+
+    assert_true(r->failed && failed(r, first[how]));
+    assert_int_equal(apr_verify_first_failure(r)->kind, first[how]);
+    assert_true(passed(r, APR_VERIFY_TENSORS)); /* all there, all numbers */
+    if (tensors[how] != NULL) {
+        assert_int_equal(r->tensors.n_far, 1);
+        assert_string_equal(r->tensors.worst->other->name, tensors[how]);
+        assert_non_null(strstr(r->tensors.far, tensors[how]));
+        assert_true(r->tensors.worst->scan.excess > 1.0 && passed(r, APR_VERIFY_FACTS));
+    } else {
+        assert_non_null(strstr(r->other_fact.text, "rotary frequency"));
+        assert_true(passed(r, APR_VERIFY_WEIGHTS) && r->same_shape);
+    }
+    if (how == MADE_HEADS_SWAPPED) /* the row, too: one of the two heads' */
+        assert_true(r->tensors.worst->scan.excess_at >= 0 && r->tensors.worst->scan.excess_at < 2 * truth->model.hparams.head_dim);
+}
+
+static void each_break_is_found_in_every_type_and_named(void **state)
+{
+    (void)state;
+    static const apr_dtype types[] = {APR_Q8_0, APR_MXFP4};
+    opened truth;
+
+    open_model(&truth, "tests/data/tiny-qwen2");
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        made good;
+        made_open(&good, &truth.model, NULL, types[t], types[t], MADE_GOOD);
+        for (made_break how = MADE_GOOD; how < N_MADE_BREAKS; how++) {
+            apr_verify_report r;
+            apr_verify_input input;
+            apr_session *session;
+            made other;
+            made_open(&other, &truth.model, &good, types[t], types[t], how);
+            verify_made(&r, &input, &truth, &other, &session);
+            assert_true(!r.tensors.unchanged && r.texts[0].has_control && noted(&r, APR_VERIFY_ANSWERS));
+            assert_true(r.texts[0].bound == apr_divergence_bound(&r.texts[0].control) && r.texts[0].bound > apr_divergence_bound(NULL));
+            if (how != MADE_GOOD) {
+                check_how_it_is_found(&r, how, &truth);
+            } else if (r.failed) {
+                fail_msg("%s fails check %d", apr_dtypes[types[t]].name, (int)apr_verify_first_failure(&r)->kind);
+            } else {
+                assert_true(r.tensors.worst != NULL && r.tensors.worst->scan.excess > 0.5 && r.texts[0].before_largest == NULL);
+            }
+            apr_verify_close(&r);
+            apr_session_close(session);
+            made_close(&other);
+        }
+        made_close(&good);
+    }
+    close_model(&truth);
+}
+
+static apr_tensor *tensor_of(made *m, const char *name)
+{
+    for (size_t i = 0; i < m->model.n_tensors; i++)
+        if (strcmp(m->model.tensors[i].name, name) == 0) return &m->model.tensors[i];
+    fail_msg("there is no %s", name);
+    return NULL;
+}
+
+static void a_number_that_is_none_is_found_in_its_tensor(void **state)
+{
+    (void)state;
+    static const char name[] = "model.layers.1.mlp.down_proj.weight";
+    static const uint8_t nan_bits[4] = {0, 0, 0xc0, 0x7f};
+    apr_verify_report r;
+    apr_verify_input input;
+    apr_session *session;
+    opened truth;
+    made other;
+
+    open_model(&truth, "tests/data/tiny-qwen2");
+    made_open(&other, &truth.model, NULL, APR_F32, APR_F32, MADE_GOOD);
+    memcpy((uint8_t *)(uintptr_t)tensor_of(&other, name)->data + 4 * 1000, nan_bits, sizeof nan_bits);
+    verify_made(&r, &input, &truth, &other, &session);
+    assert_int_equal(apr_verify_first_failure(&r)->kind, APR_VERIFY_TENSORS);
+    assert_int_equal(r.tensors.n_damaged, 1);
+    assert_non_null(strstr(r.tensors.damaged, name));
+    assert_true(failed(&r, APR_VERIFY_KL) && isnan(r.texts[0].d.mean));
+    assert_non_null(r.texts[0].before_largest); /* and where it is first seen */
+    assert_true(r.texts[0].d.largest_at < r.texts[0].d.n_rows && r.texts[0].n_before_largest > 0);
+    apr_verify_close(&r);
+    apr_session_close(session);
+    made_close(&other);
+    close_model(&truth);
+}
+
+/* A bias that was lost, where the model can be run without: the other one's is taken for zeros, which it is not. */
+static void a_tensor_that_only_one_has_is_missing(void **state)
+{
+    (void)state;
+    static const char name[] = "model.layers.0.self_attn.o_proj.bias";
+    apr_verify_report r;
+    apr_verify_input input;
+    apr_session *session;
+    opened truth;
+    made other;
+
+    open_model(&truth, "tests/data/tiny-qwen2");
+    made_open(&other, &truth.model, NULL, APR_F32, APR_F32, MADE_GOOD);
+    const int64_t width = truth.model.hparams.hidden_size;
+    apr_tensor *const more = made_keep(&other, (other.model.n_tensors + 1) * sizeof *more);
+    float *const bias = made_keep(&other, (size_t)width * sizeof *bias);
+    memcpy(more, other.model.tensors, other.model.n_tensors * sizeof *more);
+    bias[3] = 5.0f;
+    more[other.model.n_tensors] = (apr_tensor){.name = name, .dtype = APR_F32, .rank = 1, .dims = {width}, .data = (const uint8_t *)bias};
+    more[other.model.n_tensors].n_bytes = (uint64_t)width * sizeof *bias;
+    apr_model_close(&other.model); /* its index of names */
+    other.model = (apr_model){.path = "made", .hparams = truth.model.hparams, .tensors = more};
+    other.model.n_tensors = truth.model.n_tensors + 1;
+    assert_int_equal(apr_model_index_names(&other.model, NULL), APR_OK);
+    verify_made(&r, &input, &truth, &other, &session);
+    assert_int_equal(apr_verify_first_failure(&r)->kind, APR_VERIFY_TENSORS);
+    assert_int_equal(r.tensors.n_missing, 1);
+    assert_non_null(strstr(r.tensors.missing, name));
+    apr_verify_close(&r);
+    apr_session_close(session);
+    made_close(&other);
+    close_model(&truth);
+}
+
+/* --- vocabularies --- */
+
+/* The verdicts on tokenizer, stop ids and template with another vocabulary, the weights the same. */
+static apr_verify_report with_vocabulary(const opened *truth, const apr_vocab *vocab, apr_verify_input *input)
+{
+    const apr_subject a = subject_of(truth);
+    apr_subject b = a;
+    apr_tokenizer *tokenizer;
+    apr_verify_report r;
+    apr_error err = {0};
+
+    if (apr_tokenizer_open(&tokenizer, vocab, &err) != APR_OK) fail_msg("%s", err.text);
+    b.vocab = vocab;
+    b.tokenizer = tokenizer;
+    b.session = open_session(&truth->model);
+    *input = input_of(&a, &b);
+    verify(&r, input);
+    apr_session_close(b.session);
+    apr_tokenizer_close(tokenizer);
+    return r;
+}
+
+static void two_tokens_that_change_places_are_found_by_a_hard_string(void **state)
+{
+    (void)state;
+    apr_verify_input input;
+    opened truth;
+
+    open_model(&truth, "tests/data/tiny-qwen2");
+    apr_vocab vocab = truth.model.vocab;
+    apr_str *const tokens = malloc(vocab.n_tokens * sizeof *tokens);
+    memcpy(tokens, vocab.tokens, vocab.n_tokens * sizeof *tokens);
+    size_t e = 0, t = 0;
+    for (size_t i = 0; i < vocab.n_tokens; i++) {
+        if (tokens[i].n_bytes == 1 && tokens[i].text[0] == 'e') e = i;
+        if (tokens[i].n_bytes == 1 && tokens[i].text[0] == 't') t = i;
+    }
+    assert_true(e != t);
+    const apr_str kept = tokens[e];
+    tokens[e] = tokens[t];
+    tokens[t] = kept;
+    vocab.tokens = tokens;
+    apr_verify_report r = with_vocabulary(&truth, &vocab, &input);
+    assert_int_equal(apr_verify_first_failure(&r)->kind, APR_VERIFY_TOKENIZER);
+    assert_non_null(r.vocabulary.first_other);
+    assert_true(r.vocabulary.n_same < r.vocabulary.n_strings && r.vocabulary.n_truth == r.vocabulary.n_other);
+    assert_true(passed(&r, APR_VERIFY_STOP_IDS) && passed(&r, APR_VERIFY_TEMPLATE) && passed(&r, APR_VERIFY_KL));
+    apr_verify_close(&r);
+    free(tokens);
+    close_model(&truth);
+}
+
+static void stop_ids_and_templates_must_be_those_of_the_reference(void **state)
+{
+    (void)state;
+    apr_verify_input input;
+    opened truth;
+
+    open_model(&truth, "tests/data/tiny-qwen2");
+    apr_vocab lost = truth.model.vocab, word = lost, unstated = lost;
+    lost.n_stop_ids = 0;
+    lost.eos_id = -1;
+    unstated.n_stop_ids = 0; /* though its eos id is the one */
+    lost.chat_template = NULL;
+    word.stop_ids[word.n_stop_ids++] = 100; /* an ordinary word */
+    word.chat_template = "{{ messages[0].content }}";
+
+    apr_verify_report r = with_vocabulary(&truth, &lost, &input);
+    assert_true(passed(&r, APR_VERIFY_TOKENIZER));
+    assert_true(failed(&r, APR_VERIFY_STOP_IDS));
+    assert_true(failed(&r, APR_VERIFY_TEMPLATE));
+    assert_true(r.vocabulary.first_lost_stop == truth.model.vocab.stop_ids[0] && r.vocabulary.first_ordinary_stop == -1);
+    assert_false(r.vocabulary.same_template);
+    apr_verify_close(&r);
+
+    r = with_vocabulary(&truth, &unstated, &input);
+    assert_true(failed(&r, APR_VERIFY_STOP_IDS) && r.vocabulary.first_lost_stop == -1 && passed(&r, APR_VERIFY_TEMPLATE));
+    apr_verify_close(&r);
+
+    r = with_vocabulary(&truth, &word, &input);
+    assert_true(failed(&r, APR_VERIFY_STOP_IDS) && failed(&r, APR_VERIFY_TEMPLATE));
+    assert_true(r.vocabulary.first_lost_stop == -1 && r.vocabulary.first_ordinary_stop == 100);
+    apr_verify_close(&r);
+    close_model(&truth);
+}
+
+static void models_of_other_shapes_are_not_run_in_step(void **state)
+{
+    (void)state;
+    apr_verify_report r;
+    opened a, b;
+
+    open_model(&a, "tests/data/tiny-qwen2");
+    open_model(&b, "tests/data/tiny-llama"); /* which has as many tokens */
+    const apr_subject truth = subject_of(&a), other = subject_of(&b);
+    const apr_verify_input input = input_of(&truth, &other);
+    verify(&r, &input);
+    assert_true(failed(&r, APR_VERIFY_FACTS) && !r.same_shape && r.other_fact.text[0] != '\0');
+    assert_null(check_of(&r, APR_VERIFY_TENSORS));
+    assert_null(check_of(&r, APR_VERIFY_OPERATIONS));
+    assert_true(failed(&r, APR_VERIFY_KL) && r.texts[0].bound == apr_divergence_bound(NULL)); /* no types excuse it */
+    apr_verify_close(&r);
+    close_model(&a);
+    close_model(&b);
+}
+
+static void texts_are_not_compared_over_vocabularies_of_other_sizes(void **state)
+{
+    (void)state;
+    apr_verify_report r;
+    apr_error err = {0};
+    opened truth;
+    apr_model small;
+
+    open_model(&truth, "tests/data/tiny-qwen2");
+    if (family_write("tests/data/families/llama", in_work("llama"), NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_model_open(&small, in_work("llama"), &err) != APR_OK) fail_msg("%s", err.text);
+    const apr_subject a = subject_of(&truth);
+    apr_subject b = a;
+    b.session = open_session(&small);
+    const apr_verify_input input = input_of(&a, &b);
+    verify(&r, &input);
+    assert_true(failed(&r, APR_VERIFY_KL) && r.n_texts == 0 && r.n_answers == 0);
+    assert_null(check_of(&r, APR_VERIFY_PERPLEXITY));
+    assert_null(check_of(&r, APR_VERIFY_ANSWERS));
+    apr_verify_close(&r);
+    apr_session_close(b.session);
+    apr_model_close(&small);
+    close_model(&truth);
+}
+
+/* --- bounds and texts --- */
+
+static void without_memory_for_a_control_divergence_is_shown_and_not_judged(void **state)
+{
+    (void)state;
+    static const char psalm[] = "The heavens declare the glory of God; and the firmament sheweth his handywork.";
+    apr_verify_report r;
+    opened truth;
+    made other;
+
+    open_model(&truth, "tests/data/tiny-qwen2");
+    made_open(&other, &truth.model, NULL, APR_MXFP4, APR_MXFP4, MADE_GOOD);
+    apr_subject b = subject_of(&truth);
+    const apr_subject a = b;
+    b.session = open_session(&other.model);
+    apr_verify_input input = input_of(&a, &b);
+    input.control_limit = 0;
+    input.passage = (apr_verify_passage){"psalm", psalm, sizeof psalm - 1};
+    verify(&r, &input);
+    assert_true(noted(&r, APR_VERIFY_KL) && !r.texts[0].has_control && isnan(r.texts[0].bound) && r.texts[0].d.mean > 0.0);
+    assert_false(r.failed); /* what is not judged does not fail */
+    assert_int_equal(r.n_texts, 2);
+    assert_string_equal(r.texts[1].name, "psalm");
+    assert_true(check_of(&r, APR_VERIFY_KL)->text == 0 && r.checks[r.n_checks - 3].kind == APR_VERIFY_PERPLEXITY);
+    assert_true(r.checks[r.n_checks - 3].text == 1 && r.texts[1].d.n_rows < 60 && r.texts[0].d.n_rows > 600);
+    apr_verify_close(&r);
+
+    apr_error err = {0};
+    input.passage = (apr_verify_passage){"nothing", "", 0};
+    assert_int_equal(apr_verify_run(&r, &input, &err), APR_E_USAGE);
+    assert_non_null(strstr(err.text, "the text is empty"));
+    apr_verify_close(&r);
+    apr_session_close(b.session);
+    made_close(&other);
+    close_model(&truth);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_is_itself),
+        cmocka_unit_test(each_break_is_found_in_every_type_and_named),
+        cmocka_unit_test(a_number_that_is_none_is_found_in_its_tensor),
+        cmocka_unit_test(a_tensor_that_only_one_has_is_missing),
+        cmocka_unit_test(two_tokens_that_change_places_are_found_by_a_hard_string),
+        cmocka_unit_test(stop_ids_and_templates_must_be_those_of_the_reference),
+        cmocka_unit_test(models_of_other_shapes_are_not_run_in_step),
+        cmocka_unit_test(texts_are_not_compared_over_vocabularies_of_other_sizes),
+        cmocka_unit_test(without_memory_for_a_control_divergence_is_shown_and_not_judged),
+    };
+    omp_set_num_threads(1); /* small matrices: threads would wait for one another most of the time */
+    return cmocka_run_group_tests_name("verify", tests, make_work, remove_work);
+}
