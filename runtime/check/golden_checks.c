@@ -142,10 +142,8 @@ static apr_status check_greedy(const job *j, apr_recorded_check *c, apr_error *e
     return APR_OK;
 }
 
-static void worst_of(apr_recorded_check *c, double difference)
-{
-    if (!(difference <= c->worst)) c->worst = difference; /* NaN is the worst of all */
-}
+/* NaN is the worst of all, and stays it. */
+static double worse_of(double worst, double difference) { return isnan(worst) || difference <= worst ? worst : difference; }
 
 /* Of the recorded best logits of one prompt. */
 typedef struct top_found {
@@ -170,7 +168,7 @@ static apr_status compare_top(const job *j, const cJSON *prompt, size_t *n_ids, 
         const cJSON *const value = cJSON_GetArrayItem(values, (int)i);
         const bool known = value != NULL && top[i] < apr_session_program(j->subject->session)->vocab_size;
         const double difference = known ? fabs((double)logits[top[i]] - value->valuedouble) : NAN;
-        if (!(difference <= found->worst)) found->worst = difference;
+        found->worst = worse_of(found->worst, difference);
         if (known) found->peak = fmax(found->peak, fabs(value->valuedouble));
     }
     free(top);
@@ -195,7 +193,7 @@ static apr_status check_top(const job *j, apr_recorded_check *c, apr_error *err)
             bound = b.relative * found.peak;
             if (b.relative > c->reason.relative) c->reason = b;
         }
-        worst_of(c, found.worst);
+        c->worst = worse_of(c->worst, found.worst);
         c->bound = fmax(c->bound, bound);
         judge(c, found.worst <= bound, text_of(prompt, "text"));
     }
