@@ -1,7 +1,7 @@
 /* runtime/check/diff.h - what two models differ in, across containers and types: hyperparameters, tokenizer, metadata, tensors, values.
  *
- * Both models are canonical, so that tensors pair by name; whoever has a file makes them so (see convert/dialect.h). Nothing is run. A
- * type is no difference where the values are equal or within a tolerance; what one side does not state is none either. */
+ * Both models are canonical, so that tensors pair by name; whoever has a file makes them so (see convert/dialect.h). Nothing is run.
+ * Under a tolerance a type is no difference; what one side does not state never is. */
 #ifndef APR_RUNTIME_DIFF_H
 #define APR_RUNTIME_DIFF_H
 
@@ -68,8 +68,7 @@ typedef struct apr_model_diff {
 
 typedef struct apr_diff_options {
     bool no_metadata; /* leave out metadata keys and small files, which are compared only within one format */
-    double
-        tolerance; /* NAN: bytes or values must be the same, and so must types; else the largest error as a share of the root mean square */
+    double tolerance; /* largest error as a share of the root mean square, whatever the types; NAN: the bytes must be the same */
 } apr_diff_options;
 
 /* progress may be NULL. A failed or zeroed diff may be closed. The models must outlive it. */

@@ -1,0 +1,151 @@
+/* runtime/check/backends.h: a backend that computes what the reference computes passes; one that is wrong in one operation is caught at it.
+ */
+#include "runtime/check/backends.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <omp.h>
+
+enum { N_IDS = 80 };
+
+static void make_ids(int32_t ids[N_IDS])
+{
+    for (int i = 0; i < N_IDS; i++) ids[i] = (i * 37 + i * i * 11 + 5) % 2000;
+}
+
+static void open_on(apr_session **session, apr_model *model, const apr_backend *backend)
+{
+    apr_session_options options = apr_session_defaults;
+    apr_error err = {0};
+
+    options.n_ctx = 96;
+    options.n_batch = 32;
+    options.n_logits = 32;
+    options.kv_dtype = APR_F32;
+    options.backend = backend;
+    if (apr_model_open(model, "tests/data/tiny-qwen2", &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_session_open(session, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+}
+
+/* Every operation at the beginning and after 40 tokens. */
+static void compare(apr_parity_result *result, const apr_backend *backend)
+{
+    static const int64_t positions[] = {0, 40};
+    apr_parity_options options = {.positions = positions, .n_positions = 2, .n_batch = 16, .layer = APR_PARITY_ALL_LAYERS};
+    int32_t ids[N_IDS];
+    apr_session *session;
+    apr_error err = {0};
+    apr_model model;
+
+    make_ids(ids);
+    open_on(&session, &model, backend);
+    if (apr_backends_parity(session, ids, N_IDS, &options, result, &err) != APR_OK) fail_msg("%s", err.text);
+    apr_session_close(session);
+    apr_model_close(&model);
+}
+
+/* One number of a product is a little too large. */
+static void linear_a_little_off(const apr_op_args *args)
+{
+    apr_ref_backend.ops[APR_OP_LINEAR](args);
+    args->linear.out[3] *= 1.01f;
+}
+
+static void linear_that_is_no_number(const apr_op_args *args)
+{
+    apr_ref_backend.ops[APR_OP_LINEAR](args);
+    args->linear.out[2] = NAN;
+}
+
+static void the_host_does_what_the_reference_does(void **state)
+{
+    (void)state;
+    apr_parity_result result;
+
+    compare(&result, NULL);
+    assert_true(!result.failed && result.n_passed == result.n_judged && result.n_judged > 80);
+    assert_true(result.n_positions == 2 && result.last_position == 56); /* 40 and a batch of 16, then one alone */
+    apr_parity_result_close(&result);
+}
+
+static void a_wrong_operation_is_named_with_its_tensor_and_its_bound(void **state)
+{
+    (void)state;
+    apr_backend wrong = apr_ref_backend;
+    apr_parity_result result;
+    char sentence[512];
+
+    wrong.ops[APR_OP_LINEAR] = linear_a_little_off;
+    compare(&result, &wrong);
+    assert_true(result.failed && result.first.kind == APR_OP_LINEAR && result.first.layer == 0 && result.first.position == 0);
+    assert_true(result.first.difference.largest_at == 3);
+    apr_parity_sentence(sentence, sizeof sentence, &result);
+    assert_int_equal(strncmp(sentence, "layer 0, linear 'model.layers.0.self_attn.", 42), 0);
+    assert_non_null(strstr(sentence, "at position 0 (16 tokens): "));
+    assert_non_null(strstr(sentence, " is allowed ("));
+    apr_parity_result_close(&result);
+
+    wrong.ops[APR_OP_LINEAR] = linear_that_is_no_number;
+    compare(&result, &wrong);
+    assert_true(result.failed && !result.first.difference.finite);
+    assert_non_null(strstr(apr_parity_sentence(sentence, sizeof sentence, &result), "number 2 is not finite"));
+    assert_int_equal(strlen(apr_parity_sentence(sentence, 20, &result)), 19); /* cut off, never over the end */
+    apr_parity_result_close(&result);
+}
+
+/* How the logits of a text diverge from the reference's. */
+static bool agree_on_text(const apr_backend *backend, apr_divergence *d)
+{
+    int32_t ids[N_IDS];
+    apr_session *session;
+    apr_error err = {0};
+    apr_model model;
+
+    make_ids(ids);
+    open_on(&session, &model, backend);
+    if (apr_backends_on_text(session, ids, N_IDS, NULL, NULL, d, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_true(d->n_rows == N_IDS && d->window == 96); /* as much as the context holds */
+    const bool agree = apr_backends_agree(d);
+    apr_divergence_close(d);
+    apr_session_close(session);
+    apr_model_close(&model);
+    return agree;
+}
+
+static void texts_tell_a_wrong_backend_from_another_order_of_sums(void **state)
+{
+    (void)state;
+    apr_backend wrong = apr_ref_backend;
+    apr_divergence d;
+
+    assert_true(agree_on_text(NULL, &d));
+    wrong.ops[APR_OP_LINEAR] = linear_that_is_no_number;
+    assert_false(agree_on_text(&wrong, &d));
+}
+
+static void backends_agree_within_their_bounds_alone(void **state)
+{
+    (void)state;
+    static const struct {
+        double mean, same_top;
+        bool agree;
+    } cases[] = {{0, 1, true}, {1e-4, 0.995, true}, {1.01e-4, 1, false}, {0, 0.9949, false}, {NAN, 1, false}, {0, NAN, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(apr_backends_agree(&(apr_divergence){.mean = cases[i].mean, .same_top = cases[i].same_top}), cases[i].agree);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_host_does_what_the_reference_does),
+        cmocka_unit_test(a_wrong_operation_is_named_with_its_tensor_and_its_bound),
+        cmocka_unit_test(texts_tell_a_wrong_backend_from_another_order_of_sums),
+        cmocka_unit_test(backends_agree_within_their_bounds_alone),
+    };
+    omp_set_num_threads(1); /* small matrices: threads would wait for one another most of the time */
+    return cmocka_run_group_tests_name("backends", tests, NULL, NULL);
+}
