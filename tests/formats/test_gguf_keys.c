@@ -1,39 +1,11 @@
 /* formats/gguf/gguf.h: hyperparameters and tokenizers, out of GGUF's keys and into them. */
 #include "formats/gguf/gguf.h"
+#include "tests/support/kv_fixture.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #define BUNDLED "tests/data/tiny-qwen2/tiny-qwen2-Q4_K_M.gguf"
-
-typedef struct fixture {
-    apr_arena arena;
-    apr_kv_list kv;
-    apr_hparams h;
-    apr_vocab v;
-    apr_error err;
-} fixture;
-
-static int setup(void **state)
-{
-    fixture *const f = calloc(1, sizeof *f);
-    f->kv.arena = &f->arena;
-    *state = f;
-    return f == NULL;
-}
-
-static int teardown(void **state)
-{
-    fixture *const f = *state;
-    apr_arena_close(&f->arena);
-    free(f);
-    return 0;
-}
 
 static void set_u32(fixture *f, const char *key, uint32_t value)
 {

@@ -1,37 +1,9 @@
 /* formats/model/kv.h: metadata keeps its types, order and bits; hostile bytes end in a sentence. */
-#include "formats/model/kv.h"
+#include "tests/support/kv_fixture.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 #define WHERE "test.gguf"
-
-/* A list in an arena of its own. */
-typedef struct fixture {
-    apr_arena arena;
-    apr_kv_list list;
-    apr_error err;
-} fixture;
-
-static int setup(void **state)
-{
-    fixture *const f = calloc(1, sizeof *f);
-    f->list.arena = &f->arena;
-    *state = f;
-    return f == NULL;
-}
-
-static int teardown(void **state)
-{
-    fixture *const f = *state;
-    apr_arena_close(&f->arena);
-    free(f);
-    return 0;
-}
 
 /* Reads from a copy of exactly n bytes, so that the sanitizer guards the end. The copy lives as long as the arena. */
 static apr_status read_from(fixture *f, const uint8_t *bytes, size_t n_bytes, uint64_t n_items, bool big_endian)
@@ -40,7 +12,7 @@ static apr_status read_from(fixture *f, const uint8_t *bytes, size_t n_bytes, ui
     if (n_bytes > 0) memcpy(exact, bytes, n_bytes);
     apr_cursor cursor = {.data = exact, .n_bytes = n_bytes, .big_endian = big_endian};
     f->err = (apr_error){0};
-    const apr_status status = apr_kv_read(&cursor, n_items, WHERE, &f->list, &f->err);
+    const apr_status status = apr_kv_read(&cursor, n_items, WHERE, &f->kv, &f->err);
     if (status == APR_OK) assert_int_equal(cursor.at, n_bytes);
     else assert_string_not_equal(f->err.text, "");
     free(exact);
@@ -54,7 +26,7 @@ static void fill(fixture *f)
     static const uint8_t shorts[] = {0x01, 0x00, 0xff, 0xff};
     static const uint8_t bools[] = {1, 0, 1};
     static const float floats[] = {1.5f, -0.0f};
-    apr_kv_list *const l = &f->list;
+    apr_kv_list *const l = &f->kv;
 
     assert_int_equal(apr_kv_set_int(l, "u8", APR_KV_U8, 255, &f->err), APR_OK);
     apr_kv_set_int(l, "i8", APR_KV_I8, -128, &f->err);
@@ -101,12 +73,12 @@ static void what_is_written_reads_back_byte_for_byte(void **state)
     fixture *const f = *state;
     size_t n, n_again;
     fill(f);
-    uint8_t *const bytes = written(&f->list, &n);
+    uint8_t *const bytes = written(&f->kv, &n);
 
     apr_cursor cursor = {.data = bytes, .n_bytes = n};
     apr_kv_list back = {.arena = &f->arena};
-    assert_int_equal(apr_kv_read(&cursor, f->list.n_items, WHERE, &back, &f->err), APR_OK);
-    assert_int_equal(back.n_items, f->list.n_items);
+    assert_int_equal(apr_kv_read(&cursor, f->kv.n_items, WHERE, &back, &f->err), APR_OK);
+    assert_int_equal(back.n_items, f->kv.n_items);
     uint8_t *const again = written(&back, &n_again);
     assert_int_equal(n, n_again);
     assert_memory_equal(bytes, again, n);
@@ -143,44 +115,44 @@ static void a_number_is_only_what_it_is(void **state)
     double r = 5;
     bool b;
     apr_str s;
-    assert_false(apr_kv_get_int(&f->list, "absent", &i));
-    assert_false(apr_kv_get_int(&f->list, "f32", &i));
-    assert_false(apr_kv_get_int(&f->list, "bool", &i));
-    assert_false(apr_kv_get_int(&f->list, "string", &i));
-    assert_false(apr_kv_get_int(&f->list, "shorts", &i));
-    assert_false(apr_kv_get_real(&f->list, "bool", &r));
-    assert_false(apr_kv_get_bool(&f->list, "u8", &b));
-    assert_false(apr_kv_get_string(&f->list, "strings", &s));
+    assert_false(apr_kv_get_int(&f->kv, "absent", &i));
+    assert_false(apr_kv_get_int(&f->kv, "f32", &i));
+    assert_false(apr_kv_get_int(&f->kv, "bool", &i));
+    assert_false(apr_kv_get_int(&f->kv, "string", &i));
+    assert_false(apr_kv_get_int(&f->kv, "shorts", &i));
+    assert_false(apr_kv_get_real(&f->kv, "bool", &r));
+    assert_false(apr_kv_get_bool(&f->kv, "u8", &b));
+    assert_false(apr_kv_get_string(&f->kv, "strings", &s));
     assert_int_equal(i, 5);
-    apr_kv_set_int(&f->list, "u64", APR_KV_U64, -1, &f->err); /* 2^64 - 1: no int64_t, but a real number */
-    assert_false(apr_kv_get_int(&f->list, "u64", &i));
-    assert_true(apr_kv_get_real(&f->list, "u64", &r) && r == 0x1p64);
-    assert_int_equal(apr_kv_elem_int(apr_kv_find(&f->list, "shorts"), 2), 0);
-    assert_int_equal(apr_kv_elem_int(apr_kv_find(&f->list, "strings"), 0), 0);
-    assert_int_equal(apr_kv_elem_int(apr_kv_find(&f->list, "u8"), 0), 0);
+    apr_kv_set_int(&f->kv, "u64", APR_KV_U64, -1, &f->err); /* 2^64 - 1: no int64_t, but a real number */
+    assert_false(apr_kv_get_int(&f->kv, "u64", &i));
+    assert_true(apr_kv_get_real(&f->kv, "u64", &r) && r == 0x1p64);
+    assert_int_equal(apr_kv_elem_int(apr_kv_find(&f->kv, "shorts"), 2), 0);
+    assert_int_equal(apr_kv_elem_int(apr_kv_find(&f->kv, "strings"), 0), 0);
+    assert_int_equal(apr_kv_elem_int(apr_kv_find(&f->kv, "u8"), 0), 0);
 }
 
 static void setting_replaces_in_place_and_removing_closes_the_gap(void **state)
 {
     fixture *const f = *state;
     fill(f);
-    const size_t n = f->list.n_items;
-    apr_kv_set_string(&f->list, "i8", apr_str_of("now text"), &f->err);
-    assert_int_equal(f->list.n_items, n);
-    assert_true(apr_str_is(f->list.items[1].key, "i8"));
-    assert_int_equal(f->list.items[1].type, APR_KV_STRING);
-    apr_kv_remove(&f->list, "i8");
-    apr_kv_remove(&f->list, "absent");
-    assert_int_equal(f->list.n_items, n - 1);
-    assert_true(apr_str_is(f->list.items[1].key, "u16"));
-    assert_null(apr_kv_find(&f->list, "i8"));
+    const size_t n = f->kv.n_items;
+    apr_kv_set_string(&f->kv, "i8", apr_str_of("now text"), &f->err);
+    assert_int_equal(f->kv.n_items, n);
+    assert_true(apr_str_is(f->kv.items[1].key, "i8"));
+    assert_int_equal(f->kv.items[1].type, APR_KV_STRING);
+    apr_kv_remove(&f->kv, "i8");
+    apr_kv_remove(&f->kv, "absent");
+    assert_int_equal(f->kv.n_items, n - 1);
+    assert_true(apr_str_is(f->kv.items[1].key, "u16"));
+    assert_null(apr_kv_find(&f->kv, "i8"));
     for (int i = 0; i < 200; i++) { /* grows past every capacity on the way; one source lies in the list itself */
-        apr_kv copy = f->list.items[0];
+        apr_kv copy = f->kv.items[0];
         copy.key = apr_str_of(apr_arena_print(&f->arena, "key.%d", i));
-        assert_int_equal(apr_kv_set(&f->list, &copy, &f->err), APR_OK);
+        assert_int_equal(apr_kv_set(&f->kv, &copy, &f->err), APR_OK);
     }
-    assert_int_equal(f->list.n_items, n - 1 + 200);
-    assert_non_null(apr_kv_find(&f->list, "key.199"));
+    assert_int_equal(f->kv.n_items, n - 1 + 200);
+    assert_non_null(apr_kv_find(&f->kv, "key.199"));
 }
 
 static void every_cut_is_damage(void **state)
@@ -188,8 +160,8 @@ static void every_cut_is_damage(void **state)
     fixture *const f = *state;
     size_t n;
     fill(f);
-    uint8_t *const bytes = written(&f->list, &n);
-    const size_t n_items = f->list.n_items;
+    uint8_t *const bytes = written(&f->kv, &n);
+    const size_t n_items = f->kv.n_items;
     for (size_t cut = 0; cut < n; cut++) assert_int_equal(read_from(f, bytes, cut, n_items, false), APR_E_DAMAGED);
     assert_int_equal(read_from(f, bytes, n, n_items, false), APR_OK);
     free(bytes);
@@ -242,10 +214,10 @@ static void big_endian_numbers_are_swapped(void **state)
     int64_t i;
     double r;
     assert_int_equal(read_from(f, bytes, sizeof bytes, 3, true), APR_OK);
-    assert_true(apr_kv_get_int(&f->list, "a", &i) && i == 0x12345678);
-    assert_int_equal(apr_kv_elem_int(apr_kv_find(&f->list, "b"), 0), -2);
-    assert_int_equal(apr_kv_elem_int(apr_kv_find(&f->list, "b"), 1), 256);
-    assert_true(apr_kv_get_real(&f->list, "c", &r) && r == 1.0);
+    assert_true(apr_kv_get_int(&f->kv, "a", &i) && i == 0x12345678);
+    assert_int_equal(apr_kv_elem_int(apr_kv_find(&f->kv, "b"), 0), -2);
+    assert_int_equal(apr_kv_elem_int(apr_kv_find(&f->kv, "b"), 1), 256);
+    assert_true(apr_kv_get_real(&f->kv, "c", &r) && r == 1.0);
 }
 
 static void utf8_is_told_from_bytes(void **state)

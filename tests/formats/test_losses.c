@@ -103,23 +103,29 @@ static void disturb(apr_hparams *h, const apr_hparam_field *f)
     else h->linear_num_value_heads = h->linear_value_head_dim = 8;
 }
 
+/* Each field that is disturbed alone, and each scaling. */
+static void each_survives(const char *architecture, void (*assert_survives)(const apr_hparams *h, const char *what))
+{
+    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
+        apr_hparams h = plain(architecture);
+        apr_arena arena = {0};
+        disturb(&h, &apr_hparam_fields[i]);
+        assert_int_equal(apr_hparams_complete(&h, &arena, "here", NULL), APR_OK);
+        assert_survives(&h, apr_hparam_fields[i].name);
+        apr_arena_close(&arena);
+    }
+    for (size_t i = 0; i < sizeof scalings / sizeof *scalings; i++) {
+        apr_hparams h = plain(architecture);
+        h.rope = scalings[i];
+        assert_survives(&h, apr_rope_names[h.rope.kind]);
+    }
+}
+
 static void every_field_survives_the_way_into_gguf(void **state)
 {
     (void)state;
     for (size_t a = 0; a < 4; a++) {
-        for (size_t i = 0; i < apr_n_hparam_fields; i++) {
-            apr_hparams h = plain(architectures[a]);
-            apr_arena arena = {0};
-            disturb(&h, &apr_hparam_fields[i]);
-            assert_int_equal(apr_hparams_complete(&h, &arena, "here", NULL), APR_OK);
-            assert_survives_keys(&h, apr_hparam_fields[i].name);
-            apr_arena_close(&arena);
-        }
-        for (size_t i = 0; i < sizeof scalings / sizeof *scalings; i++) {
-            apr_hparams h = plain(architectures[a]);
-            h.rope = scalings[i];
-            assert_survives_keys(&h, apr_rope_names[h.rope.kind]);
-        }
+        each_survives(architectures[a], assert_survives_keys);
         apr_hparams h = plain(architectures[a]);
         h.sliding_window = 32;
         h.layer_kinds = some_slide;
@@ -154,19 +160,7 @@ static void every_field_survives_the_way_into_a_config_or_is_named(void **state)
 {
     (void)state;
     for (size_t a = 0; a < 4; a++) {
-        for (size_t i = 0; i < apr_n_hparam_fields; i++) {
-            apr_hparams h = plain(architectures[a]);
-            apr_arena arena = {0};
-            disturb(&h, &apr_hparam_fields[i]);
-            assert_int_equal(apr_hparams_complete(&h, &arena, "here", NULL), APR_OK);
-            assert_survives_config(&h, apr_hparam_fields[i].name);
-            apr_arena_close(&arena);
-        }
-        for (size_t i = 0; i < sizeof scalings / sizeof *scalings; i++) {
-            apr_hparams h = plain(architectures[a]);
-            h.rope = scalings[i];
-            assert_survives_config(&h, apr_rope_names[h.rope.kind]);
-        }
+        each_survives(architectures[a], assert_survives_config);
         for (int64_t head_dim = 2; head_dim < 200; head_dim++) { /* a fraction of it must give back the dimensions */
             apr_hparams h = plain(architectures[a]);
             h.head_dim = head_dim;

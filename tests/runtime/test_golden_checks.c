@@ -23,15 +23,11 @@ typedef struct fixture {
 
 static void open_fixture(fixture *f, const made *other)
 {
-    apr_session_options options = apr_session_defaults;
     apr_error err = {0};
 
-    options.n_ctx = 320;
-    options.kv_dtype = APR_F32;
-    options.n_logits = 32;
     if (apr_model_open(&f->model, folder, &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_tokenizer_open(&f->tokenizer, &f->model.vocab, &err) != APR_OK) fail_msg("%s", err.text);
-    if (apr_session_open(&f->session, other != NULL ? &other->model : &f->model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    f->session = made_session(other != NULL ? &other->model : &f->model, 320);
     if (apr_recorded_open(&f->recorded, recording, &err) != APR_OK) fail_msg("%s", err.text);
     f->subject = (apr_subject){.path = "m", .vocab = &f->model.vocab, .tokenizer = f->tokenizer, .session = f->session};
 }

@@ -16,27 +16,13 @@ typedef struct opened {
     apr_session *session;
 } opened;
 
-static apr_session *open_session(const apr_model *model)
-{
-    apr_session_options options = apr_session_defaults;
-    apr_error err = {0};
-    apr_session *session;
-
-    options.n_ctx = 128;
-    options.n_batch = 64;
-    options.n_logits = 32;
-    options.kv_dtype = APR_F32;
-    if (apr_session_open(&session, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
-    return session;
-}
-
 static void open_model(opened *o, const char *dir)
 {
     apr_error err = {0};
 
     if (apr_model_open(&o->model, dir, &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_tokenizer_open(&o->tokenizer, &o->model.vocab, &err) != APR_OK) fail_msg("%s", err.text);
-    o->session = open_session(&o->model);
+    o->session = made_session(&o->model, 128);
 }
 
 static void close_model(opened *o)
@@ -75,7 +61,7 @@ static void verify_made(apr_verify_report *r, apr_verify_input *input, const ope
     apr_subject b = subject_of(truth);
     const apr_subject a = b;
 
-    b.session = *session = open_session(&other->model);
+    b.session = *session = made_session(&other->model, 128);
     *input = input_of(&a, &b);
     verify(r, input);
 }
@@ -280,7 +266,7 @@ static apr_verify_report with_vocabulary(const opened *truth, const apr_vocab *v
     if (apr_tokenizer_open(&tokenizer, vocab, &err) != APR_OK) fail_msg("%s", err.text);
     b.vocab = vocab;
     b.tokenizer = tokenizer;
-    b.session = open_session(&truth->model);
+    b.session = made_session(&truth->model, 128);
     *input = input_of(&a, &b);
     verify(&r, input);
     apr_session_close(b.session);
@@ -385,7 +371,7 @@ static void texts_are_not_compared_over_vocabularies_of_other_sizes(void **state
     if (apr_model_open(&small, in_work("llama"), &err) != APR_OK) fail_msg("%s", err.text);
     const apr_subject a = subject_of(&truth);
     apr_subject b = a;
-    b.session = open_session(&small);
+    b.session = made_session(&small, 128);
     const apr_verify_input input = input_of(&a, &b);
     verify(&r, &input);
     assert_true(failed(&r, APR_VERIFY_KL) && r.n_texts == 0 && r.n_answers == 0);
@@ -411,7 +397,7 @@ static void without_memory_for_a_control_divergence_is_shown_and_not_judged(void
     made_open(&other, &truth.model, NULL, APR_MXFP4, APR_MXFP4, MADE_GOOD);
     apr_subject b = subject_of(&truth);
     const apr_subject a = b;
-    b.session = open_session(&other.model);
+    b.session = made_session(&other.model, 128);
     apr_verify_input input = input_of(&a, &b);
     input.control_limit = 0;
     input.passage = (apr_verify_passage){"psalm", psalm, sizeof psalm - 1};

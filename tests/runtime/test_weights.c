@@ -149,18 +149,6 @@ typedef struct judged {
     char far[512];
 } judged;
 
-static apr_session *open_session(const apr_model *model)
-{
-    apr_session_options options = apr_session_defaults;
-    apr_error err = {0};
-    apr_session *session;
-    options.n_ctx = 128;
-    options.kv_dtype = APR_F32;
-    options.n_logits = 32;
-    if (apr_session_open(&session, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
-    return session;
-}
-
 static void judge_divergence(judged *j, apr_session *truth, apr_session *other, const apr_weights *w, const int32_t *ids)
 {
     apr_divergence d, control = {0};
@@ -182,7 +170,7 @@ static void judge_divergence(judged *j, apr_session *truth, apr_session *other, 
 /* thorough: also operation by operation, and the divergence. */
 static judged judge(const apr_model *truth_model, const apr_model *other_model, bool thorough)
 {
-    apr_session *const truth = open_session(truth_model), *const other = open_session(other_model);
+    apr_session *const truth = made_session(truth_model, 128), *const other = made_session(other_model, 128);
     static const int64_t positions[] = {0, 64};
     apr_parity_options options = {.positions = positions, .n_positions = 2, .n_batch = 16, .fp16_above = INT64_MAX};
     apr_parity_result result = {0};
@@ -304,7 +292,7 @@ static void a_trained_model_passes_in_every_type_and_fails_when_it_is_broken(voi
  */
 static void make_with_divisors(made *m, const apr_model *truth, float spoil, float bias)
 {
-    const apr_session *const s = open_session(truth);
+    const apr_session *const s = made_session(truth, 128);
     const int64_t n = truth->hparams.rotary_dim / 2;
     float *const scaled = malloc((size_t)n * sizeof *scaled);
 
@@ -368,7 +356,7 @@ static void no_control_is_made_beyond_its_memory(void **state)
 
     assert_int_equal(apr_model_open(&truth, "tests/data/tiny-llama", NULL), APR_OK);
     made_open(&other, &truth, NULL, APR_Q8_0, APR_Q8_0, MADE_GOOD);
-    apr_session *const a = open_session(&truth), *const b = open_session(&other.model);
+    apr_session *const a = made_session(&truth, 128), *const b = made_session(&other.model, 128);
     assert_int_equal(apr_weights_compare(&w, a, b, 1000, NULL, NULL), APR_OK);
     assert_true(!w.has_control && w.control_bytes > 100000 && w.n_far == 0 && !w.unchanged);
     apr_weights_close(&w);

@@ -94,3 +94,16 @@ void made_close(made *m)
     apr_model_close(&m->model);
     for (size_t i = 0; i < m->n_memory; i++) free(m->memory[i]);
 }
+
+apr_session *made_session(const apr_model *model, int64_t n_ctx)
+{
+    apr_session_options options = apr_session_defaults;
+    apr_error err = {0};
+    apr_session *session;
+
+    options.n_ctx = n_ctx;
+    options.kv_dtype = APR_F32;
+    options.n_logits = 32;
+    if (apr_session_open(&session, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    return session;
+}

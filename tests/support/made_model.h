@@ -2,7 +2,7 @@
 #ifndef APR_TESTS_MADE_MODEL_H
 #define APR_TESTS_MADE_MODEL_H
 
-#include "formats/model/model.h"
+#include "runtime/session/session.h"
 
 #include <stddef.h>
 
@@ -19,6 +19,9 @@ typedef struct made {
 /* dtype: of the matrices; second: of every other one. good: what is not broken is taken from there; NULL: everything is made. */
 void made_open(made *m, const apr_model *truth, const made *good, apr_dtype dtype, apr_dtype second, made_break how);
 void made_close(made *m);
+
+/* A session on the host with keys and values in float32, 32 rows of logits. */
+apr_session *made_session(const apr_model *model, int64_t n_ctx);
 
 /* Zeroed memory that lives as long as the model. */
 void *made_keep(made *m, size_t n_bytes);
