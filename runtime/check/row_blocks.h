@@ -1,4 +1,5 @@
-/* runtime/check/row_blocks.h - a tensor as blocks of whole rows, about a MiB of float32 each: the unit of work for reading all its values. */
+/* runtime/check/row_blocks.h - a tensor as blocks of whole rows, about a MiB of float32 each: the unit of work for reading all its values.
+ */
 #ifndef APR_RUNTIME_ROW_BLOCKS_H
 #define APR_RUNTIME_ROW_BLOCKS_H
 

@@ -218,13 +218,13 @@ static void each_hyperparameter_is_compared_where_both_state_it(void **state)
         changed *const c = make_changed();
         c->a.model.hparams.layer_kinds = NULL; /* which need the same number of layers */
         if (field->is_int) *apr_hparam_int(&c->a.model.hparams, field) = 6, *apr_hparam_int(&c->b.model.hparams, field) = 7;
-        else *apr_hparam_real(&c->a.model.hparams, field) = 1e-5, *apr_hparam_real(&c->b.model.hparams, field) = 1e-6;
+        else *apr_hparam_real(&c->a.model.hparams, field) = 1.00001e-5, *apr_hparam_real(&c->b.model.hparams, field) = 1.00002e-5;
         const apr_fact_diff *const f = only_fact(diff_changed(c, &exactly), APR_DIFF_HYPERPARAMETER, field->name);
         if (field->is_int) assert_true(f->a.kind == APR_FACT_COUNT && f->a.number == 6 && f->b.number == 7);
-        else assert_true(f->a.kind == APR_FACT_REAL && f->a.real == 1e-5 && f->b.real == 1e-6);
+        else assert_true(f->a.kind == APR_FACT_REAL && f->a.real == 1.00001e-5 && f->b.real == 1.00002e-5);
 
-        if (field->is_int) *apr_hparam_int(&c->b.model.hparams, field) = 0;      /* not stated */
-        else *apr_hparam_real(&c->b.model.hparams, field) = (double)(float)1e-5; /* as GGUF keeps it */
+        if (field->is_int) *apr_hparam_int(&c->b.model.hparams, field) = 0;            /* not stated */
+        else *apr_hparam_real(&c->b.model.hparams, field) = (double)(float)1.00001e-5; /* as GGUF keeps it */
         assert_true(apr_diff_is_same(diff_changed(c, &exactly)));
         drop_changed(c);
     }
