@@ -1,4 +1,4 @@
-/* runtime/program/emit.h - how a family writes its program; for the family_*.c files.
+/* runtime/program/emit.h - how a family writes its program; for families/emit_*.c.
  *
  * The emitter's error is sticky: after the first failure everything is a no-op that answers -1, and a family checks nothing. */
 #ifndef APR_RUNTIME_EMIT_H
@@ -74,7 +74,7 @@ apr_layer_kind apr_emit_layer_kind(const apr_emitter *e);
 APR_PROGRAM_LIST(X)
 #undef X
 
-/* Of family_moe.c: the routed experts of the current layer on the normed hidden state n, as the family's card says. */
+/* Of emit_mixture.c: the routed experts of the current layer on the normed hidden state n, as the family's card says. */
 int apr_emit_experts(apr_emitter *e, int n);
 
 #endif

@@ -1,4 +1,4 @@
-/* family_moe.c - programs of mixtures of experts, qwen3_moe and its kin. They can be planned; no backend has their operations. */
+/* emit_mixture.c - programs of mixtures of experts, qwen3_moe and its kin. They can be planned; no backend has their operations. */
 #include "runtime/program/emit.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* family_hybrid.c - programs of qwen3_5 and qwen3_5_moe: gated delta-net layers between layers of gated attention. They can
+/* emit_hybrid.c - programs of qwen3_5 and qwen3_5_moe: gated delta-net layers between layers of gated attention. They can
  * be planned; no backend has the delta rule. */
 #include "runtime/program/emit.h"
 

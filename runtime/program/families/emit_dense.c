@@ -1,4 +1,4 @@
-/* family_llama.c - programs of dense families, llama and its kin; and the parts that other families share. */
+/* emit_dense.c - programs of dense families, llama and its kin; and the parts that other families share. */
 #include "runtime/program/emit.h"
 
 #include <math.h>

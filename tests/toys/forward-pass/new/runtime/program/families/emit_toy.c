@@ -1,4 +1,4 @@
-/* family_toy.c - programs of the toy: what a dense model computes, written out. */
+/* emit_toy.c - programs of the toy: what a dense model computes, written out. */
 #include "runtime/program/emit.h"
 
 void apr_emit_toy(apr_emitter *e)
