@@ -1,4 +1,4 @@
-/* pipe.c - windows of pieces: all threads encode one window while one of them writes the window before. */
+/* pipe.c - windows of portions: all threads encode one window while one of them writes the window before. */
 #include "convert/pipe_internal.h"
 
 #include "kernels/gather.h"
@@ -26,29 +26,29 @@ apr_cut apr_cut_tensor(const apr_pipe_item *item)
 
     c.whole_rows = t->pending.kind != APR_STEP_NONE || t->scale != NULL || apr_dtypes[t->dtype].flat || has_row_scales(item->to);
     if (c.whole_rows) {
-        c.units_per_piece = c.unit_elems < APR_PIECE_ELEMS && c.unit_elems > 0 ? APR_PIECE_ELEMS / c.unit_elems : 1;
+        c.units_per_portion = c.unit_elems < APR_PORTION_ELEMS && c.unit_elems > 0 ? APR_PORTION_ELEMS / c.unit_elems : 1;
         return c;
     }
     c.n_units = apr_tensor_elems(t);
     c.unit_elems = 1;
-    c.units_per_piece = APR_PIECE_ELEMS;
+    c.units_per_portion = APR_PORTION_ELEMS;
     if (t->made != NULL) return c;
     c.array.rank = 1;
     c.array.dims[0] = c.n_units;
     return c;
 }
 
-int64_t apr_cut_pieces(const apr_cut *c) { return (c->n_units + c->units_per_piece - 1) / c->units_per_piece; }
-int64_t apr_cut_units(const apr_cut *c, int64_t piece)
+int64_t apr_cut_portions(const apr_cut *c) { return (c->n_units + c->units_per_portion - 1) / c->units_per_portion; }
+int64_t apr_cut_units(const apr_cut *c, int64_t portion)
 {
-    const int64_t left = c->n_units - piece * c->units_per_piece;
-    return left < c->units_per_piece ? left : c->units_per_piece;
+    const int64_t left = c->n_units - portion * c->units_per_portion;
+    return left < c->units_per_portion ? left : c->units_per_portion;
 }
 
-/* Values of one piece as floats. */
-static void decode_piece(const apr_cut *c, int64_t piece, float *dst)
+/* Values of one portion as floats. */
+static void decode_portion(const apr_cut *c, int64_t portion, float *dst)
 {
-    const int64_t first = piece * c->units_per_piece, n = apr_cut_units(c, piece);
+    const int64_t first = portion * c->units_per_portion, n = apr_cut_units(c, portion);
     if (c->whole_rows) {
         apr_decode_rows(&c->array, first, n, dst);
         return;
@@ -64,45 +64,47 @@ static void decode_piece(const apr_cut *c, int64_t piece, float *dst)
     apr_decode_rows(&slice, 0, 1, dst);
 }
 
-static void encode_piece(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t piece, const float *src, uint8_t *dst)
+static void encode_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, const float *src, uint8_t *dst)
 {
-    const int64_t n = apr_cut_units(c, piece);
+    const int64_t n = apr_cut_units(c, portion);
     if (!has_row_scales(item->to)) {
         apr_host_codecs()[item->to].encode(src, dst, n * c->unit_elems);
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        apr_encode_fp8_row(src + i * c->unit_elems, dst + i * c->unit_elems, &p->row_scales[piece * c->units_per_piece + i], c->unit_elems);
+        apr_encode_fp8_row(src + i * c->unit_elems, dst + i * c->unit_elems, &p->row_scales[portion * c->units_per_portion + i],
+                           c->unit_elems);
 }
 
-/* The encoded piece as floats again, to measure what encoding cost. */
-static void decode_encoded(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t piece, const uint8_t *bytes, float *dst)
+/* The encoded portion as floats again, to measure what encoding cost. */
+static void decode_encoded(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, const uint8_t *bytes,
+                           float *dst)
 {
-    const int64_t n = apr_cut_units(c, piece) * c->unit_elems;
+    const int64_t n = apr_cut_units(c, portion) * c->unit_elems;
     apr_ref_codecs[item->to].decode(bytes, dst, n);
     if (has_row_scales(item->to))
-        for (int64_t i = 0; i < n; i++) dst[i] *= p->row_scales[piece * c->units_per_piece + i / c->unit_elems];
+        for (int64_t i = 0; i < n; i++) dst[i] *= p->row_scales[portion * c->units_per_portion + i / c->unit_elems];
 }
 
-/* What one piece found out; added up in order, so that sums do not depend on threads. */
+/* What one portion found out; added up in order, so that sums do not depend on threads. */
 typedef struct finding {
     apr_metrics metrics;
     apr_misfits misfits;
 } finding;
 
-static void convert_piece(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t piece, uint8_t *dst, finding *found)
+static void convert_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, uint8_t *dst, finding *found)
 {
-    const int64_t n = apr_cut_units(c, piece) * c->unit_elems;
-    float *const values = p->values + 2 * p->piece_elems * (size_t)omp_get_thread_num(), *const again = values + p->piece_elems;
+    const int64_t n = apr_cut_units(c, portion) * c->unit_elems;
+    float *const values = p->values + 2 * p->portion_elems * (size_t)omp_get_thread_num(), *const again = values + p->portion_elems;
 
-    decode_piece(c, piece, values);
+    decode_portion(c, portion, values);
     found->misfits = apr_find_misfits(values, n, item->to);
     const bool cut_off = p->options->saturate && found->misfits.n_beyond > 0;
     if (cut_off) apr_saturate(values, again, n, item->to);
-    encode_piece(p, c, item, piece, cut_off ? again : values, dst);
+    encode_portion(p, c, item, portion, cut_off ? again : values, dst);
     found->metrics = apr_metrics_empty();
     if (!p->options->want_metrics) return;
-    decode_encoded(p, c, item, piece, dst, again);
+    decode_encoded(p, c, item, portion, dst, again);
     apr_metrics_add(&found->metrics, values, again, n);
 }
 
@@ -121,25 +123,25 @@ apr_status apr_pipe_reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe
     return p->row_scales != NULL ? APR_OK : apr_no_memory(err, "the scales of a tensor's rows");
 }
 
-/* Makes room for floats of this tensor's pieces. */
+/* Makes room for floats of this tensor's portions. */
 static apr_status reserve_values(apr_pipe *p, const apr_cut *c, apr_error *err)
 {
-    const size_t elems = (size_t)(c->units_per_piece < c->n_units ? c->units_per_piece : c->n_units) * (size_t)c->unit_elems;
+    const size_t elems = (size_t)(c->units_per_portion < c->n_units ? c->units_per_portion : c->n_units) * (size_t)c->unit_elems;
     size_t n_values;
 
-    if (elems > p->piece_elems) {
+    if (elems > p->portion_elems) {
         free(p->values);
-        p->piece_elems = elems;
+        p->portion_elems = elems;
         p->values = __builtin_mul_overflow(elems, 2 * sizeof(float) * (size_t)omp_get_max_threads(), &n_values) ? NULL : malloc(n_values);
     }
     return p->values != NULL ? APR_OK : apr_no_memory(err, "a window of a tensor");
 }
 
-/* Makes room for pieces of this tensor. */
+/* Makes room for portions of this tensor. */
 static apr_status reserve(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err)
 {
-    const size_t elems = (size_t)(c->units_per_piece < c->n_units ? c->units_per_piece : c->n_units) * (size_t)c->unit_elems;
-    const size_t window_bytes = APR_WINDOW_PIECES * (size_t)apr_row_bytes(item->to, (int64_t)elems);
+    const size_t elems = (size_t)(c->units_per_portion < c->n_units ? c->units_per_portion : c->n_units) * (size_t)c->unit_elems;
+    const size_t window_bytes = APR_WINDOW_PORTIONS * (size_t)apr_row_bytes(item->to, (int64_t)elems);
 
     APR_TRY(reserve_values(p, c, err));
     if (window_bytes > p->window_bytes) {
@@ -157,17 +159,17 @@ static apr_status reserve(apr_pipe *p, const apr_cut *c, const apr_pipe_item *it
 apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, int64_t first, int64_t n, const uint8_t *bytes,
                             apr_error *err)
 {
-    const size_t piece_bytes = (size_t)apr_row_bytes(item->to, c->units_per_piece * c->unit_elems);
-    finding found[APR_WINDOW_PIECES];
+    const size_t portion_bytes = (size_t)apr_row_bytes(item->to, c->units_per_portion * c->unit_elems);
+    finding found[APR_WINDOW_PORTIONS];
 
     APR_TRY(reserve_values(p, c, err));
-    for (int64_t done = 0; done < n; done += APR_WINDOW_PIECES) {
-        const int64_t now = n - done < APR_WINDOW_PIECES ? n - done : APR_WINDOW_PIECES;
+    for (int64_t done = 0; done < n; done += APR_WINDOW_PORTIONS) {
+        const int64_t now = n - done < APR_WINDOW_PORTIONS ? n - done : APR_WINDOW_PORTIONS;
 #pragma omp parallel for schedule(dynamic)
         for (int64_t i = 0; i < now; i++) {
-            float *const values = p->values + 2 * p->piece_elems * (size_t)omp_get_thread_num(), *const again = values + p->piece_elems;
-            decode_piece(c, first + done + i, values);
-            decode_encoded(p, c, item, first + done + i, bytes + (size_t)(done + i) * piece_bytes, again);
+            float *const values = p->values + 2 * p->portion_elems * (size_t)omp_get_thread_num(), *const again = values + p->portion_elems;
+            decode_portion(c, first + done + i, values);
+            decode_encoded(p, c, item, first + done + i, bytes + (size_t)(done + i) * portion_bytes, again);
             found[i].metrics = apr_metrics_empty();
             apr_metrics_add(&found[i].metrics, values, again, apr_cut_units(c, first + done + i) * c->unit_elems);
         }
@@ -179,17 +181,17 @@ apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, 
 static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *err)
 {
     const apr_cut c = apr_cut_tensor(item);
-    const int64_t total = apr_cut_pieces(&c);
-    const size_t piece_bytes = (size_t)apr_row_bytes(item->to, c.units_per_piece * c.unit_elems);
-    finding found[APR_WINDOW_PIECES];
+    const int64_t total = apr_cut_portions(&c);
+    const size_t portion_bytes = (size_t)apr_row_bytes(item->to, c.units_per_portion * c.unit_elems);
+    finding found[APR_WINDOW_PORTIONS];
     apr_status status = APR_OK;
     size_t n_ready = 0; /* bytes of the window before, waiting to be written */
     int filling = 0;
 
     if (c.n_units == 0 || c.unit_elems == 0) return APR_OK;
     APR_TRY(reserve(p, &c, item, err));
-    for (int64_t first = 0; first < total || n_ready > 0; first += APR_WINDOW_PIECES) {
-        const int64_t n = first >= total ? 0 : total - first < APR_WINDOW_PIECES ? total - first : APR_WINDOW_PIECES;
+    for (int64_t first = 0; first < total || n_ready > 0; first += APR_WINDOW_PORTIONS) {
+        const int64_t n = first >= total ? 0 : total - first < APR_WINDOW_PORTIONS ? total - first : APR_WINDOW_PORTIONS;
         uint8_t *const window = p->windows[filling], *const ready = p->windows[!filling];
         if (status != APR_OK) return status;
 #pragma omp parallel
@@ -198,7 +200,7 @@ static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *er
 #pragma omp task shared(status)
             if (n_ready > 0) status = apr_sink_put(p->sink, ready, n_ready, err);
 #pragma omp taskloop grainsize(1) shared(found)
-            for (size_t i = 0; i < (size_t)n; i++) convert_piece(p, &c, item, first + (int64_t)i, window + i * piece_bytes, &found[i]);
+            for (size_t i = 0; i < (size_t)n; i++) convert_portion(p, &c, item, first + (int64_t)i, window + i * portion_bytes, &found[i]);
         }
         n_ready = 0;
         for (int64_t i = 0; i < n; i++) {
@@ -213,11 +215,11 @@ static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *er
     return status;
 }
 
-/* Same type, but made of other tensors: pieces of it, by all threads. */
+/* Same type, but made of other tensors: portions of it, by all threads. */
 static apr_status copy_made(apr_pipe *p, const apr_tensor *t, apr_error *err)
 {
-    const int64_t n_elems = apr_tensor_elems(t), window = APR_WINDOW_PIECES * (int64_t)APR_PIECE_ELEMS;
-    const size_t piece_bytes = (size_t)apr_row_bytes(t->dtype, APR_PIECE_ELEMS);
+    const int64_t n_elems = apr_tensor_elems(t), window = APR_WINDOW_PORTIONS * (int64_t)APR_PORTION_ELEMS;
+    const size_t portion_bytes = (size_t)apr_row_bytes(t->dtype, APR_PORTION_ELEMS);
     uint8_t *const bytes = malloc((size_t)apr_row_bytes(t->dtype, n_elems < window ? n_elems : window) + 1);
     apr_status status = APR_OK;
 
@@ -225,9 +227,9 @@ static apr_status copy_made(apr_pipe *p, const apr_tensor *t, apr_error *err)
     for (int64_t first = 0; first < n_elems && status == APR_OK; first += window) {
         const int64_t n = n_elems - first < window ? n_elems - first : window;
 #pragma omp parallel for schedule(dynamic)
-        for (int64_t at = 0; at < n; at += APR_PIECE_ELEMS)
-            apr_gather_bytes(t, first + at, n - at < APR_PIECE_ELEMS ? n - at : APR_PIECE_ELEMS,
-                             bytes + (size_t)(at / APR_PIECE_ELEMS) * piece_bytes);
+        for (int64_t at = 0; at < n; at += APR_PORTION_ELEMS)
+            apr_gather_bytes(t, first + at, n - at < APR_PORTION_ELEMS ? n - at : APR_PORTION_ELEMS,
+                             bytes + (size_t)(at / APR_PORTION_ELEMS) * portion_bytes);
         status = apr_sink_put(p->sink, bytes, (size_t)apr_row_bytes(t->dtype, n), err);
         apr_pipe_progress(p, t, (uint64_t)apr_row_bytes(t->dtype, n));
     }

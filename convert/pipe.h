@@ -1,8 +1,8 @@
 /* convert/pipe.h - the bytes' way: tensors of a view, decoded, encoded and put into a sink, in constant memory.
  *
  * A tensor that keeps its type and order is copied as it is, and one that is made of others (formats/model/made.h) is put together
- * piece by piece. Everything else goes through float32 in pieces of about
- * 64 Ki values, on all cores, while the pieces before are being written. The bytes do not depend on the number of threads,
+ * portion by portion. Everything else goes through float32 in portions of about
+ * 64 Ki values, on all cores, while the portions before are being written. The bytes do not depend on the number of threads,
  * nor on whether a GPU makes them.
  *
  * A finite value that the new type cannot hold ends the run with APR_E_UNSUPPORTED and a sentence that names its tensor, unless

@@ -13,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORKERS = 8, FILLERS = 6, JOB_ELEMS = 4 * 1024 * 1024, SMALL_ELEMS = APR_PIECE_ELEMS }; /* small tensors are not worth a trip */
+enum { WORKERS = 8, FILLERS = 6, JOB_ELEMS = 4 * 1024 * 1024, SMALL_ELEMS = APR_PORTION_ELEMS }; /* small tensors are not worth a trip */
 
 /* What the device does with one item. */
 typedef struct task {
     bool taken;
     apr_cut cut;
-    int64_t pieces_per_job;
+    int64_t portions_per_job;
     int64_t first_job, n_jobs;
     int64_t factors_wide, factors_group; /* factors a row, and columns that share one; 0: none */
 } task;
@@ -66,9 +66,9 @@ static task plan_task(const apr_cuda_codecs *codecs, const apr_pipe_item *item, 
     task k = {.taken = can_take(codecs, item), .first_job = first_job};
     if (!k.taken) return k;
     k.cut = apr_cut_tensor(item);
-    const int64_t piece_elems = k.cut.units_per_piece * k.cut.unit_elems;
-    k.pieces_per_job = piece_elems < JOB_ELEMS ? JOB_ELEMS / piece_elems : 1;
-    k.n_jobs = (apr_cut_pieces(&k.cut) + k.pieces_per_job - 1) / k.pieces_per_job;
+    const int64_t portion_elems = k.cut.units_per_portion * k.cut.unit_elems;
+    k.portions_per_job = portion_elems < JOB_ELEMS ? JOB_ELEMS / portion_elems : 1;
+    k.n_jobs = (apr_cut_portions(&k.cut) + k.portions_per_job - 1) / k.portions_per_job;
     if (t->scale != NULL) {
         k.factors_group = t->scale_columns;
         k.factors_wide = (apr_tensor_columns(t) + t->scale_columns - 1) / t->scale_columns;
@@ -88,7 +88,7 @@ static apr_cuda_worker_sizes sizes_of(const apr_pipe_device *d)
     for (size_t i = 0; i < d->n_items; i++) {
         const task *const k = &d->tasks[i];
         if (!k->taken) continue;
-        const int64_t units = k->pieces_per_job * k->cut.units_per_piece, n_units = units < k->cut.n_units ? units : k->cut.n_units;
+        const int64_t units = k->portions_per_job * k->cut.units_per_portion, n_units = units < k->cut.n_units ? units : k->cut.n_units;
         const int64_t n_elems = n_units * k->cut.unit_elems, rows = k->cut.whole_rows ? n_units : 0;
         s.n_elems = most(s.n_elems, n_elems);
         s.in_bytes = (size_t)most((int64_t)s.in_bytes, apr_row_bytes(d->items[i].from->dtype, n_elems));
@@ -146,11 +146,11 @@ static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_worke
     return (size_t)n * unit_bytes;
 }
 
-static int64_t first_unit(const task *k, int64_t job) { return (job - k->first_job) * k->pieces_per_job * k->cut.units_per_piece; }
+static int64_t first_unit(const task *k, int64_t job) { return (job - k->first_job) * k->portions_per_job * k->cut.units_per_portion; }
 
 static int64_t units_of_job(const task *k, int64_t job)
 {
-    const int64_t all = k->pieces_per_job * k->cut.units_per_piece, left = k->cut.n_units - first_unit(k, job);
+    const int64_t all = k->portions_per_job * k->cut.units_per_portion, left = k->cut.n_units - first_unit(k, job);
     return left < all ? left : all;
 }
 
@@ -159,16 +159,16 @@ static apr_status start_job(apr_pipe_device *d, size_t item, int64_t job, apr_er
     const task *const k = &d->tasks[item];
     apr_cuda_worker *const to = d->workers[job % WORKERS].worker;
     const int64_t n = units_of_job(k, job);
-    const apr_cuda_piece piece = {.from = d->items[item].from->dtype,
-                                  .to = d->items[item].to,
-                                  .n_elems = n * k->cut.unit_elems,
-                                  .columns = k->cut.whole_rows ? k->cut.unit_elems : 0,
-                                  .in_bytes = fill(k, first_unit(k, job), n, to),
-                                  .factors_wide = k->factors_wide,
-                                  .factors_group = k->factors_group,
-                                  .range = apr_encode_range(d->items[item].to),
-                                  .saturate = d->pipe->options->saturate};
-    return d->codecs->start(to, &piece, err);
+    const apr_cuda_portion portion = {.from = d->items[item].from->dtype,
+                                      .to = d->items[item].to,
+                                      .n_elems = n * k->cut.unit_elems,
+                                      .columns = k->cut.whole_rows ? k->cut.unit_elems : 0,
+                                      .in_bytes = fill(k, first_unit(k, job), n, to),
+                                      .factors_wide = k->factors_wide,
+                                      .factors_group = k->factors_group,
+                                      .range = apr_encode_range(d->items[item].to),
+                                      .saturate = d->pipe->options->saturate};
+    return d->codecs->start(to, &portion, err);
 }
 
 /* Waits until the next job may use its worker; -1 when there is no more. */
@@ -249,14 +249,14 @@ static apr_status put_job(apr_pipe_device *d, size_t item_number, int64_t job, a
     const task *const k = &d->tasks[item_number];
     apr_pipe_item *const item = &d->items[item_number];
     const apr_cuda_worker *const l = d->workers[job % WORKERS].worker;
-    const int64_t first = first_unit(k, job), n = units_of_job(k, job), first_piece = (job - k->first_job) * k->pieces_per_job;
-    const int64_t pieces = (n + k->cut.units_per_piece - 1) / k->cut.units_per_piece;
+    const int64_t first = first_unit(k, job), n = units_of_job(k, job), first_portion = (job - k->first_job) * k->portions_per_job;
+    const int64_t portions = (n + k->cut.units_per_portion - 1) / k->cut.units_per_portion;
     apr_misfits misfits;
 
     APR_TRY(await_job(d, job, &misfits, err));
     apr_misfits_merge(&item->misfits, &misfits);
     if (apr_dtypes[item->to].scales == APR_SCALES_BESIDE) memcpy(d->pipe->row_scales + first, l->row_scales, (size_t)n * sizeof(float));
-    if (d->pipe->options->want_metrics) APR_TRY(apr_pipe_measure(d->pipe, &k->cut, item, first_piece, pieces, l->out, err));
+    if (d->pipe->options->want_metrics) APR_TRY(apr_pipe_measure(d->pipe, &k->cut, item, first_portion, portions, l->out, err));
     return apr_sink_put(d->pipe->sink, l->out, (size_t)apr_row_bytes(item->to, n * k->cut.unit_elems), err);
 }
 

@@ -1,26 +1,26 @@
-/* pipe_internal.h - how tensors are cut into pieces, and what the host's way and the device's share. */
+/* pipe_internal.h - how tensors are cut into portions, and what the host's way and the device's share. */
 #ifndef APR_CONVERT_PIPE_INTERNAL_H
 #define APR_CONVERT_PIPE_INTERNAL_H
 
 #include "convert/pipe.h"
 
 enum {
-    APR_PIECE_ELEMS = 64 * 1024, /* a multiple of every block; 256 KiB of floats stay in a core's cache */
-    APR_WINDOW_PIECES = 32       /* 8 MiB of floats a window */
+    APR_PORTION_ELEMS = 64 * 1024, /* a multiple of every block; 256 KiB of floats stay in a core's cache */
+    APR_WINDOW_PORTIONS = 32       /* 8 MiB of floats a window */
 };
 
-/* How a tensor is cut. A plain tensor is one long array and pieces may cross rows; where rows move, have scales or a flat
- * type, a piece is whole rows. */
+/* How a tensor is cut. A plain tensor is one long array and portions may cross rows; where rows move, have scales or a flat
+ * type, a portion is whole rows. */
 typedef struct apr_cut {
     apr_tensor array; /* the tensor, or its flat view of rank 1; one that is made stays as it is */
     bool whole_rows;
-    int64_t n_units, units_per_piece; /* a unit is a row, or one value of the array */
+    int64_t n_units, units_per_portion; /* a unit is a row, or one value of the array */
     int64_t unit_elems;
 } apr_cut;
 
 apr_cut apr_cut_tensor(const apr_pipe_item *item);
-int64_t apr_cut_pieces(const apr_cut *c);
-int64_t apr_cut_units(const apr_cut *c, int64_t piece); /* of one piece */
+int64_t apr_cut_portions(const apr_cut *c);
+int64_t apr_cut_units(const apr_cut *c, int64_t portion); /* of one portion */
 
 typedef struct apr_pipe {
     apr_sink *sink;
@@ -28,16 +28,16 @@ typedef struct apr_pipe {
     uint64_t done_bytes, total_bytes; /* of source data, for the progress line */
     uint8_t *windows[2];              /* encoded bytes: one being filled, one being written */
     size_t window_bytes;
-    float *values;      /* [threads][2 * piece_elems]: decoded source, decoded result */
-    size_t piece_elems; /* capacity of `values` */
-    float *row_scales;  /* of the FP8 tensor just written */
+    float *values;        /* [threads][2 * portion_elems]: decoded source, decoded result */
+    size_t portion_elems; /* capacity of `values` */
+    float *row_scales;    /* of the FP8 tensor just written */
     size_t n_row_scales;
 } apr_pipe;
 
 void apr_pipe_progress(apr_pipe *p, const apr_tensor *tensor, uint64_t more_bytes);
 /* Room for row_scales of an FP8 tensor. */
 apr_status apr_pipe_reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err);
-/* Adds to item->metrics what encoding cost pieces [first, first + n), whose bytes lie one after another; all cores. */
+/* Adds to item->metrics what encoding cost portions [first, first + n), whose bytes lie one after another; all cores. */
 apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, int64_t first, int64_t n, const uint8_t *bytes,
                             apr_error *err);
 

@@ -1,6 +1,6 @@
 /* kernels/metrics.h - how far two arrays of the same values are apart. All error figures of the house come from here.
  *
- * Sums run in double over pieces added one after another; adding pieces in the same order gives the same bits. Values that
+ * Sums run in double over portions added one after another; adding portions in the same order gives the same bits. Values that
  * are not finite on either side are counted and left out of the sums. */
 #ifndef APR_KERNELS_METRICS_H
 #define APR_KERNELS_METRICS_H
@@ -19,7 +19,7 @@ typedef struct apr_metrics {
 apr_metrics apr_metrics_empty(void);
 /* a: the truth; b: what became of it. */
 void apr_metrics_add(apr_metrics *metrics, const float *a, const float *b, int64_t n);
-/* Appends the figures of a later piece. */
+/* Appends the figures of a later portion. */
 void apr_metrics_merge(apr_metrics *metrics, const apr_metrics *later);
 
 double apr_metrics_rmse(const apr_metrics *metrics);           /* sqrt(sum err^2 / n) */

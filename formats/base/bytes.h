@@ -86,4 +86,17 @@ static inline uint64_t apr_cursor_u64(apr_cursor *c)
 /* Rounds up to a multiple of `alignment` (a power of two); callers bound n first. */
 static inline uint64_t apr_align_up(uint64_t n, uint64_t alignment) { return (n + alignment - 1) & ~(alignment - 1); }
 
+/* Sizes that nobody has bounded: UINT64_MAX stands for more than can be counted. */
+static inline uint64_t apr_saturating_mul(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+static inline uint64_t apr_saturating_add(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+static inline uint64_t apr_pad64(uint64_t n_bytes) { return n_bytes > UINT64_MAX - 63 ? UINT64_MAX : apr_align_up(n_bytes, 64); }
+
 #endif

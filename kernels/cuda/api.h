@@ -57,26 +57,26 @@ typedef enum {
  * filled. A worker belongs to one thread at a time; workers may be used side by side. */
 typedef struct apr_cuda_worker {
     uint8_t *in;       /* [sizes.in_bytes] the source's blocks */
-    float *factors;    /* [sizes.n_factors] of decoded values, see apr_cuda_piece */
+    float *factors;    /* [sizes.n_factors] of decoded values, see apr_cuda_portion */
     uint8_t *out;      /* [sizes.out_bytes] the encoded blocks */
     float *row_scales; /* [sizes.n_rows] of FP8 rows */
 } apr_cuda_worker;
 
 typedef struct apr_cuda_worker_sizes {
     size_t in_bytes, out_bytes;
-    int64_t n_elems, n_factors, n_rows; /* at most, in one piece */
+    int64_t n_elems, n_factors, n_rows; /* at most, in one portion */
 } apr_cuda_worker_sizes;
 
 /* Values to decode and encode: n_elems of them in in_bytes, whole blocks of `to`. Decoded value i is multiplied by
  * factors[i / columns * factors_wide + i % columns / factors_group]. FP8 is made of rows of `columns` with a scale each. */
-typedef struct apr_cuda_piece {
+typedef struct apr_cuda_portion {
     apr_dtype from, to;
     int64_t n_elems, columns;
     size_t in_bytes;
     int64_t factors_wide, factors_group; /* 0: no factors */
     apr_range range;                     /* of `to`: apr_encode_range */
     bool saturate;                       /* finite values outside become its bounds */
-} apr_cuda_piece;
+} apr_cuda_portion;
 
 typedef struct apr_cuda_codecs {
     bool (*decodes)(apr_dtype dtype);
@@ -86,10 +86,10 @@ typedef struct apr_cuda_codecs {
     apr_status (*open_worker)(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, apr_cuda_worker **worker, apr_error *err);
     void (*close_worker)(apr_cuda_worker *worker); /* NULL is fine */
     /* Queues upload, decoding, encoding and download, and returns. */
-    apr_status (*start)(apr_cuda_worker *worker, const apr_cuda_piece *piece, apr_error *err);
+    apr_status (*start)(apr_cuda_worker *worker, const apr_cuda_portion *portion, apr_error *err);
     /* Until out and row_scales are there. misfits: among the decoded values. */
     apr_status (*wait)(apr_cuda_worker *worker, apr_misfits *misfits, apr_error *err);
-    /* For figures: seconds of decoding and of encoding the last piece once more, without the way there and back, and bytes per
+    /* For figures: seconds of decoding and of encoding the last portion once more, without the way there and back, and bytes per
      * second (read and written) of a copy on the device. Medians of n_times. */
     apr_status (*measure)(apr_cuda_worker *worker, int n_times, double *decode_s, double *encode_s, double *copy_bytes_per_s,
                           apr_error *err);

@@ -166,11 +166,11 @@ static grid search_sub_block(const float *restrict x, float max_code)
 }
 
 /* What the file says of a block, codes excepted, and its squared error. */
-typedef struct layout {
+typedef struct block_scales {
     uint16_t d, dmin; /* halves */
     int scale[SUBS], min[SUBS];
     float error;
-} layout;
+} block_scales;
 
 /* Sums over the block for step 4, with value = d * a - dmin * b, a = scale * code, b = min. */
 typedef struct block_sums {
@@ -227,7 +227,7 @@ static bool fit_block(const block_sums *s, uint16_t *d, uint16_t *dmin)
     return true;
 }
 
-static layout search_block(const float *restrict x, float max_code)
+static block_scales search_block(const float *restrict x, float max_code)
 {
     enum { ROUNDS = 4 };
     grid ideal[SUBS];
@@ -237,7 +237,7 @@ static layout search_block(const float *restrict x, float max_code)
         max_step = ideal[sub].step > max_step ? ideal[sub].step : max_step;
         max_offset = ideal[sub].offset > max_offset ? ideal[sub].offset : max_offset;
     }
-    layout now = {.d = stored_scale(max_step / (float)MAX_SCALE), .dmin = stored_scale(max_offset / (float)MAX_SCALE)}, best = now;
+    block_scales now = {.d = stored_scale(max_step / (float)MAX_SCALE), .dmin = stored_scale(max_offset / (float)MAX_SCALE)}, best = now;
     for (int sub = 0; sub < SUBS; sub++) {
         now.scale[sub] = nearest_scale(ideal[sub].step * inverse_of(apr_f16_to_f32(now.d)));
         now.min[sub] = nearest_scale(ideal[sub].offset * inverse_of(apr_f16_to_f32(now.dmin)));
@@ -255,12 +255,12 @@ static layout search_block(const float *restrict x, float max_code)
     return best;
 }
 
-/* Values that a block can hold, its layout, and their codes. */
-static layout encode_block(const float *restrict src, float max_code, uint8_t *restrict code)
+/* Values that a block can hold, its scales, and their codes. */
+static block_scales encode_block(const float *restrict src, float max_code, uint8_t *restrict code)
 {
     float x[ELEMS];
     for (int i = 0; i < ELEMS; i++) x[i] = apr_tame(src[i], APR_F16_MAX * (float)MAX_SCALE * max_code);
-    const layout best = search_block(x, max_code);
+    const block_scales best = search_block(x, max_code);
     const float d = apr_f16_to_f32(best.d), dmin = apr_f16_to_f32(best.dmin);
     for (int sub = 0; sub < SUBS; sub++) {
         const float inverse = inverse_of(d * (float)best.scale[sub]), offset = dmin * (float)best.min[sub];
@@ -281,7 +281,7 @@ void apr_ref_encode_q4_k(const float *restrict src, void *restrict dst, int64_t 
     apr_block_Q4_K *block = dst;
     uint8_t code[ELEMS];
     for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
-        const layout best = encode_block(src + i, 15.0f, code);
+        const block_scales best = encode_block(src + i, 15.0f, code);
         block->d = best.d;
         block->dmin = best.dmin;
         pack_scales(best.scale, best.min, block->scales);
@@ -294,7 +294,7 @@ void apr_ref_encode_q5_k(const float *restrict src, void *restrict dst, int64_t 
     apr_block_Q5_K *block = dst;
     uint8_t code[ELEMS];
     for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
-        const layout best = encode_block(src + i, 31.0f, code);
+        const block_scales best = encode_block(src + i, 31.0f, code);
         block->d = best.d;
         block->dmin = best.dmin;
         pack_scales(best.scale, best.min, block->scales);

@@ -84,11 +84,11 @@ static float search_sub_block(const float *restrict x)
 }
 
 /* What the file says of a block, codes excepted, and its squared error. */
-typedef struct layout {
+typedef struct block_scales {
     uint16_t d; /* half */
     int scale[SUBS];
     float error;
-} layout;
+} block_scales;
 
 /* To half; what is not 0 stays so, what is too large becomes the largest. */
 static uint16_t stored_scale(float x)
@@ -117,7 +117,7 @@ static float choose_scale(const float *restrict x, float d, int *scale, float *a
     return least;
 }
 
-static layout search_block(const float *restrict x)
+static block_scales search_block(const float *restrict x)
 {
     enum { ROUNDS = 4 };
     float ideal[SUBS], largest = 0.0f, signed_largest = 0.0f;
@@ -126,7 +126,7 @@ static layout search_block(const float *restrict x)
         const float magnitude = ideal[sub] < 0.0f ? -ideal[sub] : ideal[sub];
         if (magnitude > largest) largest = magnitude, signed_largest = ideal[sub];
     }
-    layout now = {.d = stored_scale(signed_largest / (float)MIN_SCALE)}, best = now;
+    block_scales now = {.d = stored_scale(signed_largest / (float)MIN_SCALE)}, best = now;
     for (int sub = 0; sub < SUBS; sub++)
         now.scale[sub] = (int)apr_clamp(apr_round_even(ideal[sub] * inverse_of(apr_f16_to_f32(now.d))), (float)MIN_SCALE, (float)MAX_SCALE);
 
@@ -151,7 +151,7 @@ void apr_ref_encode_q6_k(const float *restrict src, void *restrict dst, int64_t 
 
     for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
         for (int j = 0; j < ELEMS; j++) x[j] = apr_tame(src[i + j], APR_F16_MAX * (float)MAX_SCALE * (float)MAX_CODE);
-        const layout best = search_block(x);
+        const block_scales best = search_block(x);
         const float d = apr_f16_to_f32(best.d);
         *block = (apr_block_Q6_K){.d = best.d};
         for (int sub = 0; sub < SUBS; sub++) {

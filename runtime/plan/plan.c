@@ -1,7 +1,7 @@
 /* plan.c - the lines of a plan, their sum, and the verdict. */
 #include "runtime/plan/plan.h"
 #include "kernels/cuda/api.h"
-#include "runtime/plan/layout.h"
+#include "runtime/plan/placement.h"
 #include "runtime/program/op_card.h"
 
 #include <stdarg.h>
@@ -163,7 +163,7 @@ static uint64_t state_bytes(const draft *d, apr_line_id id, int64_t n_ctx, int64
     uint64_t bytes = 0;
     for (size_t i = 0; i < d->program->n_states; i++)
         if (line_of_state[d->program->states[i].kind] == id)
-            bytes = apr_saturating_add(bytes, apr_layout_state_bytes(&d->program->states[i], d->options->kv_dtype, n_ctx, n_batch));
+            bytes = apr_saturating_add(bytes, apr_state_bytes(&d->program->states[i], d->options->kv_dtype, n_ctx, n_batch));
     return apr_saturating_mul(bytes, (uint64_t)d->plan->n_sequences);
 }
 
@@ -182,7 +182,7 @@ static void state_lines(draft *d)
     }
     for (apr_line_id id = APR_LINE_KV; id <= APR_LINE_KV_WINDOW; id++) {
         if (first[id] == NULL) continue;
-        const int64_t cells = apr_layout_cells(first[id], p->n_ctx, p->n_batch);
+        const int64_t cells = apr_state_cells(first[id], p->n_ctx, p->n_batch);
         set_line(d, id, state_bytes(d, id, p->n_ctx, p->n_batch), p->judged,
                  "%lld layers x 2 (keys, values) x %lld positions x %lld heads x %lld bytes (%lld numbers as %s)%s",
                  (long long)n_layers[id], (long long)cells, (long long)first[id]->n_heads,
@@ -355,9 +355,9 @@ static apr_status draft_plan(draft *d, apr_error *err)
     int64_t n_vector_floats;
 
     if (d->weight_bytes == NULL) APR_TRY(default_weights(d->program, &p->arena, &d->weight_bytes, err));
-    APR_TRY(apr_layout_activations(p, d->program, err));
-    APR_TRY(apr_layout_vectors(p, d->program, d->weight_bytes, &n_vector_floats, err));
-    APR_TRY(apr_layout_states(p, d->program, err));
+    APR_TRY(apr_place_activations(p, d->program, err));
+    APR_TRY(apr_place_vectors(p, d->program, d->weight_bytes, &n_vector_floats, err));
+    APR_TRY(apr_place_states(p, d->program, err));
     device_lines(d);
     weight_lines(d);
     copies_line(d);

@@ -3,9 +3,9 @@
  * A plan needs a program, not a model: aprplan makes one for a config.json and a GPU that is somewhere else. A session
  * makes the same plan and allocates exactly its lines, so every run checks the prediction.
  *
- * Layout: weights as in an APR file's data section (each padded to 64 bytes); states (keys and values) in one arena;
+ * Places: weights as in an APR file's data section (each padded to 64 bytes); states (keys and values) in one arena;
  * activations in one arena where values share memory when they do not live at the same time. An activation's offset and
- * size are multiples of its share of one token, so the layout is found once and scales with the batch. */
+ * size are multiples of its share of one token, so the places are found once and scales with the batch. */
 #ifndef APR_RUNTIME_PLAN_H
 #define APR_RUNTIME_PLAN_H
 
@@ -84,7 +84,7 @@ typedef struct apr_plan {
     int breaking;         /* index of the first line that goes over the budget; -1 when it fits */
     int64_t max_ctx;      /* the largest n_ctx that fits, at most the model's own; 0: none */
 
-    /* the layout */
+    /* the places */
     int64_t *value_offsets;   /* [n_values] floats a token into the activations; -1: logits, or never used */
     int64_t activation_width; /* floats a token of the whole arena */
     uint64_t *state_offsets;  /* [n_states] bytes into the states */

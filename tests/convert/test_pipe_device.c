@@ -20,11 +20,11 @@
 typedef struct fake_worker {
     apr_cuda_worker worker; /* first */
     apr_cuda_worker_sizes sizes;
-    apr_cuda_piece piece;
+    apr_cuda_portion portion;
     bool started;
 } fake_worker;
 
-static int n_open, n_most, n_started, fail_at; /* fail_at: the piece whose start fails; 0: none */
+static int n_open, n_most, n_started, fail_at; /* fail_at: the portion whose start fails; 0: none */
 
 static bool decodes(apr_dtype dtype) { return apr_can_decode(dtype) && dtype != APR_IQ4_NL; }
 
@@ -62,23 +62,23 @@ static void close_worker(apr_cuda_worker *worker)
     n_open--;
 }
 
-static apr_status start(apr_cuda_worker *worker, const apr_cuda_piece *piece, apr_error *err)
+static apr_status start(apr_cuda_worker *worker, const apr_cuda_portion *portion, apr_error *err)
 {
     fake_worker *const l = (fake_worker *)worker;
     if (__atomic_add_fetch(&n_started, 1, __ATOMIC_RELAXED) == fail_at) return apr_fail(err, APR_E_DEVICE, "the device broke");
-    const bool flat = piece->from == APR_APR_Q8; /* without the scale that apr_row_bytes counts */
-    if (piece->in_bytes != (size_t)(flat ? piece->n_elems : apr_row_bytes(piece->from, piece->n_elems)))
-        return apr_fail(err, APR_E_USAGE, "not the bytes of the piece");
-    if (piece->n_elems > l->sizes.n_elems || piece->in_bytes > l->sizes.in_bytes)
+    const bool flat = portion->from == APR_APR_Q8; /* without the scale that apr_row_bytes counts */
+    if (portion->in_bytes != (size_t)(flat ? portion->n_elems : apr_row_bytes(portion->from, portion->n_elems)))
+        return apr_fail(err, APR_E_USAGE, "not the bytes of the portion");
+    if (portion->n_elems > l->sizes.n_elems || portion->in_bytes > l->sizes.in_bytes)
         return apr_fail(err, APR_E_USAGE, "too large for the worker");
-    l->piece = *piece;
+    l->portion = *portion;
     return APR_OK;
 }
 
 static apr_status wait_worker(apr_cuda_worker *worker, apr_misfits *misfits, apr_error *err)
 {
     fake_worker *const l = (fake_worker *)worker;
-    const apr_cuda_piece *const p = &l->piece;
+    const apr_cuda_portion *const p = &l->portion;
     const apr_dtype from = p->from == APR_APR_Q8 ? APR_I8 : p->from; /* the factor is beside it */
     float *const values = malloc((size_t)p->n_elems * sizeof *values);
     (void)err;
@@ -173,7 +173,7 @@ static void add(fixture *f, size_t tensor, apr_dtype to)
 static void make_fixture(fixture *f)
 {
     *f = (fixture){0};
-    f->tensors[0] = make_tensor("large", APR_F16, 3001, 1536); /* more than a job, no whole number of pieces */
+    f->tensors[0] = make_tensor("large", APR_F16, 3001, 1536); /* more than a job, no whole number of portions */
     f->tensors[1] = make_tensor("moved", APR_F16, 512, 256);
     f->tensors[1].pending = (apr_step){APR_STEP_HALVES_TO_PAIRS, {4}};
     f->tensors[2] = make_tensor("scaled", APR_F8_E4M3, 300, 512);

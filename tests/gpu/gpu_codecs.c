@@ -111,12 +111,12 @@ static void fill(float *values, const struct distribution *of, uint64_t seed)
 
 /* ---- comparisons ---- */
 
-static apr_misfits run_piece(const bench *b, const apr_cuda_piece *piece, const void *in)
+static apr_misfits run_portion(const bench *b, const apr_cuda_portion *portion, const void *in)
 {
     apr_misfits misfits;
-    memcpy(b->worker->in, in, piece->in_bytes);
-    memset(b->worker->out, 0xa5, (size_t)apr_row_bytes(piece->to, piece->n_elems));
-    must(b->codecs->start(b->worker, piece, &err));
+    memcpy(b->worker->in, in, portion->in_bytes);
+    memset(b->worker->out, 0xa5, (size_t)apr_row_bytes(portion->to, portion->n_elems));
+    must(b->codecs->start(b->worker, portion, &err));
     must(b->codecs->wait(b->worker, &misfits, &err));
     return misfits;
 }
@@ -145,17 +145,17 @@ static void reference_encode(const bench *b, apr_dtype to, float *row_scales)
 /* saturate: the values, too, have the type's bounds where they were beyond; those that were are counted all the same. */
 static void check_encode(bench *b, apr_dtype to, bool saturate, const char *of)
 {
-    const apr_cuda_piece piece = {.from = APR_F32,
-                                  .to = to,
-                                  .n_elems = PIECE,
-                                  .columns = COLUMNS,
-                                  .in_bytes = PIECE * sizeof(float),
-                                  .range = apr_encode_range(to),
-                                  .saturate = saturate};
+    const apr_cuda_portion portion = {.from = APR_F32,
+                                      .to = to,
+                                      .n_elems = PIECE,
+                                      .columns = COLUMNS,
+                                      .in_bytes = PIECE * sizeof(float),
+                                      .range = apr_encode_range(to),
+                                      .saturate = saturate};
     const size_t n_bytes = (size_t)apr_row_bytes(to, PIECE);
     float row_scales[PIECE / COLUMNS];
 
-    const apr_misfits counted = run_piece(b, &piece, b->values), expected = apr_find_misfits(b->values, PIECE, to);
+    const apr_misfits counted = run_portion(b, &portion, b->values), expected = apr_find_misfits(b->values, PIECE, to);
     if (!same_misfits(&counted, &expected)) say_different(b, "what cannot be held by", to, of, 0);
     b->n_beyond += expected.n_beyond;
     if (saturate) apr_saturate(b->values, b->values, PIECE, to);
@@ -176,10 +176,10 @@ static bool same_value(const float *a, const float *b) { return memcmp(a, b, siz
 
 static void check_decode(bench *b, apr_dtype from, const uint8_t *bytes, int64_t n, const char *of)
 {
-    const apr_cuda_piece piece = {
+    const apr_cuda_portion portion = {
         .from = from, .to = APR_F32, .n_elems = n, .in_bytes = (size_t)apr_row_bytes(from, n), .range = apr_encode_range(APR_F32)};
     apr_ref_codecs[from].decode(bytes, b->values, n);
-    run_piece(b, &piece, bytes);
+    run_portion(b, &portion, bytes);
     b->n_compared += n;
     for (int64_t i = 0; i < n; i++)
         if (!same_value(&b->values[i], (const float *)b->worker->out + i)) {
@@ -190,18 +190,18 @@ static void check_decode(bench *b, apr_dtype from, const uint8_t *bytes, int64_t
 
 static void check_factors(bench *b)
 {
-    const apr_cuda_piece piece = {.from = APR_F8_E4M3,
-                                  .to = APR_F32,
-                                  .n_elems = PIECE,
-                                  .columns = COLUMNS,
-                                  .in_bytes = PIECE,
-                                  .factors_wide = 4,
-                                  .factors_group = 300};
+    const apr_cuda_portion portion = {.from = APR_F8_E4M3,
+                                      .to = APR_F32,
+                                      .n_elems = PIECE,
+                                      .columns = COLUMNS,
+                                      .in_bytes = PIECE,
+                                      .factors_wide = 4,
+                                      .factors_group = 300};
     for (int64_t i = 0; i < PIECE; i++) b->bytes[i] = (uint8_t)noise(5, (uint64_t)i);
     for (int64_t i = 0; i < PIECE / COLUMNS * 4; i++) b->worker->factors[i] = normal(6, (uint64_t)i);
     apr_ref_codecs[APR_F8_E4M3].decode(b->bytes, b->values, PIECE);
     for (int64_t i = 0; i < PIECE; i++) b->values[i] *= b->worker->factors[i / COLUMNS * 4 + i % COLUMNS / 300];
-    run_piece(b, &piece, b->bytes);
+    run_portion(b, &portion, b->bytes);
     for (int64_t i = 0; i < PIECE; i++)
         if (!same_value(&b->values[i], (const float *)b->worker->out + i)) {
             say_different(b, "factors of", APR_F8_E4M3, "random bytes", (size_t)i);
@@ -231,9 +231,9 @@ static void check_golden(bench *b)
         const void *const bytes = vectors_part(&golden, apr_dtypes[d].name, "bytes", NULL);
         if (bytes != NULL && apr_can_decode(d)) check_decode(b, d, bytes, n, "ggml's vectors");
         if (!apr_can_encode(d) || d == APR_F8_E4M3) continue;
-        const apr_cuda_piece piece = {.from = APR_F32, .to = d, .n_elems = n, .in_bytes = n_bytes, .range = apr_encode_range(d)};
+        const apr_cuda_portion portion = {.from = APR_F32, .to = d, .n_elems = n, .in_bytes = n_bytes, .range = apr_encode_range(d)};
         apr_ref_codecs[d].encode(x, b->bytes, n);
-        run_piece(b, &piece, x);
+        run_portion(b, &portion, x);
         if (memcmp(b->bytes, b->worker->out, (size_t)apr_row_bytes(d, n)) != 0) say_different(b, "encoding", d, "ggml's vectors", 0);
     }
     vectors_close(&golden);
@@ -273,7 +273,7 @@ static void measure(const bench *b, apr_dtype from, apr_dtype to)
                                          .out_bytes = (size_t)apr_row_bytes(to, MEASURED),
                                          .n_elems = MEASURED,
                                          .n_rows = MEASURED / COLUMNS};
-    const apr_cuda_piece piece = {
+    const apr_cuda_portion portion = {
         .from = from, .to = to, .n_elems = MEASURED, .columns = COLUMNS, .in_bytes = sizes.in_bytes, .range = apr_encode_range(to)};
     double decode_s = 0, encode_s = 0, copy = 1;
     apr_misfits misfits;
@@ -285,7 +285,7 @@ static void measure(const bench *b, apr_dtype from, apr_dtype to)
         const uint16_t half = apr_f32_to_f16(plain(1, (uint64_t)i));
         memcpy(worker->in + 2 * i, &half, sizeof half);
     }
-    must(b->codecs->start(worker, &piece, &err));
+    must(b->codecs->start(worker, &portion, &err));
     must(b->codecs->wait(worker, &misfits, &err));
     must(b->codecs->measure(worker, 9, &decode_s, &encode_s, &copy, &err));
     b->codecs->close_worker(worker);
@@ -309,7 +309,7 @@ static void open_bench(bench *b, const apr_cuda_api *api)
 
 int main(int argc, char **argv)
 {
-    const int n_pieces = argc > 1 ? atoi(argv[1]) : 4; /* NOLINT */
+    const int n_portions = argc > 1 ? atoi(argv[1]) : 4; /* NOLINT */
     const apr_cuda_api *api;
     bench b = {0};
     int n_devices = 0;
@@ -328,7 +328,7 @@ int main(int argc, char **argv)
         if (b.codecs->decodes(d) && d != APR_APR_Q8) check_random_bytes(&b, d);
     }
     for (size_t k = 0; k < sizeof distributions / sizeof *distributions; k++)
-        for (int p = 0; p < n_pieces; p++) check_distribution(&b, &distributions[k], 1000 * k + (uint64_t)p);
+        for (int p = 0; p < n_portions; p++) check_distribution(&b, &distributions[k], 1000 * k + (uint64_t)p);
     printf("gpu_codecs: %lld M values compared, %lld of them beyond a type's range, %d differences\n", (long long)(b.n_compared / 1000000),
            (long long)b.n_beyond, b.n_failed);
     if (b.n_compared == 0 || b.n_beyond == 0) b.n_failed++; /* nothing was checked */

@@ -1,4 +1,4 @@
-/* codec_workers.cu - workers: pinned buffers, their twins on the device, and a stream on which pieces are decoded and encoded. */
+/* codec_workers.cu - workers: pinned buffers, their twins on the device, and a stream on which portions are decoded and encoded. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/cuda/device/device.cuh"
 
@@ -14,7 +14,7 @@ struct worker {
     float *values;            /* decoded, on the device */
     codec_misfits *found;
     apr_cuda_worker_sizes sizes;
-    apr_cuda_piece piece; /* started last */
+    apr_cuda_portion portion; /* started last */
 };
 
 static launch_decode_fn decoder_of(apr_dtype dtype)
@@ -36,15 +36,15 @@ static launch_encode_fn encoder_of(apr_dtype dtype)
 static bool decodes(apr_dtype dtype) { return decoder_of(dtype) != nullptr; }
 static bool encodes(apr_dtype dtype) { return encoder_of(dtype) != nullptr; }
 
-static apr_status result(cudaError_t error, const char *doing, const apr_cuda_piece *piece, apr_error *err)
+static apr_status result(cudaError_t error, const char *doing, const apr_cuda_portion *portion, apr_error *err)
 {
     if (error == cudaSuccess) return APR_OK;
     if (!apr_cuda_is_sticky(error)) cudaGetLastError();
-    if (piece == nullptr)
+    if (portion == nullptr)
         return apr_fail(err, error == cudaErrorMemoryAllocation ? APR_E_MEMORY : APR_E_DEVICE, "%s: %s (%s)", doing,
                         cudaGetErrorString(error), cudaGetErrorName(error));
-    return apr_fail(err, APR_E_DEVICE, "%s %lld values from %s to %s: %s (%s)", doing, (long long)piece->n_elems,
-                    apr_dtypes[piece->from].name, apr_dtypes[piece->to].name, cudaGetErrorString(error), cudaGetErrorName(error));
+    return apr_fail(err, APR_E_DEVICE, "%s %lld values from %s to %s: %s (%s)", doing, (long long)portion->n_elems,
+                    apr_dtypes[portion->from].name, apr_dtypes[portion->to].name, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 /* Where the mirror has what the host has at p. */
@@ -135,7 +135,7 @@ static apr_status open_worker(apr_cuda_device *device, const apr_cuda_worker_siz
 
 static cudaError_t decode(const worker *l)
 {
-    const apr_cuda_piece *const p = &l->piece;
+    const apr_cuda_portion *const p = &l->portion;
     const bool scaled = p->factors_wide > 0;
     const codec_factors factors = {scaled ? mirrored(l, l->host.factors) : nullptr, p->columns, p->factors_wide, p->factors_group};
     return decoder_of(p->from)(mirrored(l, l->host.in), l->values, p->n_elems, &factors, &mirrored(l, l->found)->n_unusual, l->stream);
@@ -143,7 +143,7 @@ static cudaError_t decode(const worker *l)
 
 static cudaError_t encode(const worker *l)
 {
-    const apr_cuda_piece *const p = &l->piece;
+    const apr_cuda_portion *const p = &l->portion;
     uint8_t *const out = mirrored(l, l->host.out);
     if (p->to != APR_F8_E4M3) return encoder_of(p->to)(l->values, out, p->n_elems, l->stream);
     return launch_encode_fp8_rows(l->values, out, mirrored(l, l->host.row_scales), p->n_elems / p->columns, p->columns, l->stream);
@@ -160,39 +160,39 @@ static cudaError_t copy_down(const worker *l, void *host, size_t n_bytes)
     return n_bytes == 0 ? cudaSuccess : cudaMemcpyAsync(host, mirrored(l, (uint8_t *)host), n_bytes, cudaMemcpyDeviceToHost, l->stream);
 }
 
-static apr_status check_piece(const worker *l, apr_error *err)
+static apr_status check_portion(const worker *l, apr_error *err)
 {
-    const apr_cuda_piece *const p = &l->piece;
+    const apr_cuda_portion *const p = &l->portion;
     const apr_cuda_worker_sizes *const s = &l->sizes;
     const int64_t n_rows = p->columns > 0 ? (p->n_elems + p->columns - 1) / p->columns : 0;
     const bool fits = p->n_elems > 0 && p->n_elems <= s->n_elems && p->in_bytes <= s->in_bytes &&
                       (size_t)apr_row_bytes(p->to, p->n_elems) <= s->out_bytes && n_rows * p->factors_wide <= s->n_factors &&
                       (p->to != APR_F8_E4M3 || (n_rows > 0 && n_rows <= s->n_rows));
     if (!fits || !decodes(p->from) || !encodes(p->to))
-        return apr_fail(err, APR_E_USAGE, "a piece of %lld values from %s to %s does not fit its worker", (long long)p->n_elems,
+        return apr_fail(err, APR_E_USAGE, "a portion of %lld values from %s to %s does not fit its worker", (long long)p->n_elems,
                         apr_dtypes[p->from].name, apr_dtypes[p->to].name);
     return APR_OK;
 }
 
-static apr_status start(apr_cuda_worker *host, const apr_cuda_piece *piece, apr_error *err)
+static apr_status start(apr_cuda_worker *host, const apr_cuda_portion *portion, apr_error *err)
 {
     worker *const l = (worker *)host;
-    const int64_t n_rows = piece->columns > 0 ? (piece->n_elems + piece->columns - 1) / piece->columns : 0;
+    const int64_t n_rows = portion->columns > 0 ? (portion->n_elems + portion->columns - 1) / portion->columns : 0;
 
-    l->piece = *piece;
-    APR_TRY(check_piece(l, err));
+    l->portion = *portion;
+    APR_TRY(check_portion(l, err));
     cudaError_t error = cudaSetDevice(l->ordinal);
-    if (error == cudaSuccess) error = copy_up(l, host->in, piece->in_bytes);
-    if (error == cudaSuccess) error = copy_up(l, host->factors, 4 * (size_t)(n_rows * piece->factors_wide));
+    if (error == cudaSuccess) error = copy_up(l, host->in, portion->in_bytes);
+    if (error == cudaSuccess) error = copy_up(l, host->factors, 4 * (size_t)(n_rows * portion->factors_wide));
     if (error == cudaSuccess) error = cudaMemsetAsync(mirrored(l, l->found), 0, sizeof *l->found, l->stream);
     if (error == cudaSuccess) error = decode(l);
     if (error == cudaSuccess)
-        error = launch_find_misfits(l->values, piece->n_elems, piece->range, piece->saturate, mirrored(l, l->found), l->stream);
+        error = launch_find_misfits(l->values, portion->n_elems, portion->range, portion->saturate, mirrored(l, l->found), l->stream);
     if (error == cudaSuccess) error = encode(l);
-    if (error == cudaSuccess) error = copy_down(l, host->out, (size_t)apr_row_bytes(piece->to, piece->n_elems));
-    if (error == cudaSuccess && piece->to == APR_F8_E4M3) error = copy_down(l, host->row_scales, 4 * (size_t)n_rows);
+    if (error == cudaSuccess) error = copy_down(l, host->out, (size_t)apr_row_bytes(portion->to, portion->n_elems));
+    if (error == cudaSuccess && portion->to == APR_F8_E4M3) error = copy_down(l, host->row_scales, 4 * (size_t)n_rows);
     if (error == cudaSuccess) error = copy_down(l, l->found, sizeof *l->found);
-    return result(error, "converting", piece, err);
+    return result(error, "converting", portion, err);
 }
 
 static apr_status wait_worker(apr_cuda_worker *host, apr_misfits *misfits, apr_error *err)
@@ -201,7 +201,7 @@ static apr_status wait_worker(apr_cuda_worker *host, apr_misfits *misfits, apr_e
     const cudaError_t error = cudaStreamSynchronize(l->stream);
     const codec_misfits none = {};
     *misfits = misfits_of(error == cudaSuccess ? l->found : &none);
-    return result(error, "converting", &l->piece, err);
+    return result(error, "converting", &l->portion, err);
 }
 
 /* ---- figures ---- */
@@ -248,7 +248,7 @@ static apr_status measure(apr_cuda_worker *host, int n_times, double *decode_s, 
     if (error == cudaSuccess) error = median_seconds(l, ENCODE, n_times, encode_s);
     if (error == cudaSuccess) error = median_seconds(l, COPY, n_times, &copy_s);
     *copy_bytes_per_s = 4.0 * (double)l->sizes.n_elems / copy_s; /* half of the values read, half written */
-    return result(error, "measuring", &l->piece, err);
+    return result(error, "measuring", &l->portion, err);
 }
 
 const apr_cuda_codecs apr_cuda_codec_table = {decodes, encodes, room, open_worker, close_worker, start, wait_worker, measure};

@@ -1,5 +1,5 @@
-/* layout.c - where a plan puts things: activations by lifetime, states one after the other, float32 vectors. */
-#include "runtime/plan/layout.h"
+/* placement.c - where a plan puts things: activations by lifetime, states one after the other, float32 vectors. */
+#include "runtime/plan/placement.h"
 #include "runtime/program/op_card.h"
 
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static bool take_over(const apr_program *program, const apr_op *op, size_t at, c
     return false;
 }
 
-apr_status apr_layout_activations(apr_plan *plan, const apr_program *program, apr_error *err)
+apr_status apr_place_activations(apr_plan *plan, const apr_program *program, apr_error *err)
 {
     const size_t n = program->n_values;
     size_t *const last = calloc(n + 1, sizeof *last);
@@ -81,7 +81,7 @@ apr_status apr_layout_activations(apr_plan *plan, const apr_program *program, ap
 
     plan->value_offsets = apr_arena_array(&plan->arena, n + 1, sizeof *plan->value_offsets);
     if (last == NULL || live.items == NULL || plan->value_offsets == NULL) {
-        status = apr_no_memory(err, "the layout of the activations");
+        status = apr_no_memory(err, "the places of the activations");
         goto done;
     }
     for (size_t v = 0; v < n; v++) plan->value_offsets[v] = -1;
@@ -103,12 +103,12 @@ done:
     return status;
 }
 
-apr_status apr_layout_vectors(apr_plan *plan, const apr_program *program, const uint64_t *weight_bytes, int64_t *n_floats, apr_error *err)
+apr_status apr_place_vectors(apr_plan *plan, const apr_program *program, const uint64_t *weight_bytes, int64_t *n_floats, apr_error *err)
 {
     *n_floats = 0;
     plan->vector_offsets = apr_arena_array(&plan->arena, program->n_weights + 1, sizeof *plan->vector_offsets);
     plan->rope_offsets = apr_arena_array(&plan->arena, program->n_ropes + 1, sizeof *plan->rope_offsets);
-    if (plan->vector_offsets == NULL || plan->rope_offsets == NULL) return apr_no_memory(err, "the layout of the vectors");
+    if (plan->vector_offsets == NULL || plan->rope_offsets == NULL) return apr_no_memory(err, "the places of the vectors");
     for (size_t i = 0; i < program->n_weights; i++) {
         const bool is_here = (program->weights[i].uses & APR_USE_FLOAT) != 0 && weight_bytes[i] > 0;
         plan->vector_offsets[i] = is_here ? *n_floats : -1;
@@ -121,7 +121,7 @@ apr_status apr_layout_vectors(apr_plan *plan, const apr_program *program, const 
     return APR_OK;
 }
 
-int64_t apr_layout_cells(const apr_state *state, int64_t n_ctx, int64_t n_batch)
+int64_t apr_state_cells(const apr_state *state, int64_t n_ctx, int64_t n_batch)
 {
     if (state->kind == APR_STATE_KV) return n_ctx;
     /* a batch is stored before its first token looks back: window - 1 cells before it stay */
@@ -129,37 +129,23 @@ int64_t apr_layout_cells(const apr_state *state, int64_t n_ctx, int64_t n_batch)
     return wanted < n_ctx ? wanted : n_ctx;
 }
 
-uint64_t apr_saturating_mul(uint64_t a, uint64_t b)
-{
-    uint64_t product;
-    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
-uint64_t apr_saturating_add(uint64_t a, uint64_t b)
-{
-    uint64_t sum;
-    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-
-uint64_t apr_pad64(uint64_t n_bytes) { return n_bytes > UINT64_MAX - 63 ? UINT64_MAX : apr_align_up(n_bytes, 64); }
-
-uint64_t apr_layout_state_bytes(const apr_state *state, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch)
+uint64_t apr_state_bytes(const apr_state *state, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch)
 {
     if (state->kind == APR_STATE_CONV || state->kind == APR_STATE_DELTA) return apr_pad64(apr_saturating_mul((uint64_t)state->n_floats, 4));
     const uint64_t cell_bytes = apr_saturating_mul((uint64_t)state->n_heads, (uint64_t)apr_kv_row_bytes(kv_dtype, state->head_dim));
-    return apr_saturating_mul(2, apr_pad64(apr_saturating_mul(cell_bytes, (uint64_t)apr_layout_cells(state, n_ctx, n_batch))));
+    return apr_saturating_mul(2, apr_pad64(apr_saturating_mul(cell_bytes, (uint64_t)apr_state_cells(state, n_ctx, n_batch))));
 }
 
-apr_status apr_layout_states(apr_plan *plan, const apr_program *program, apr_error *err)
+apr_status apr_place_states(apr_plan *plan, const apr_program *program, apr_error *err)
 {
     plan->state_offsets = apr_arena_array(&plan->arena, program->n_states + 1, sizeof *plan->state_offsets);
     plan->state_cells = apr_arena_array(&plan->arena, program->n_states + 1, sizeof *plan->state_cells);
-    if (plan->state_offsets == NULL || plan->state_cells == NULL) return apr_no_memory(err, "the layout of the states");
+    if (plan->state_offsets == NULL || plan->state_cells == NULL) return apr_no_memory(err, "the places of the states");
     for (size_t i = 0; i < program->n_states; i++) {
         const apr_state *const state = &program->states[i];
         plan->state_offsets[i] = plan->states_bytes;
-        plan->state_cells[i] = apr_layout_cells(state, plan->n_ctx, plan->n_batch);
-        const uint64_t each = apr_layout_state_bytes(state, plan->kv_dtype, plan->n_ctx, plan->n_batch);
+        plan->state_cells[i] = apr_state_cells(state, plan->n_ctx, plan->n_batch);
+        const uint64_t each = apr_state_bytes(state, plan->kv_dtype, plan->n_ctx, plan->n_batch);
         plan->states_bytes = apr_saturating_add(plan->states_bytes, apr_saturating_mul(each, (uint64_t)plan->n_sequences));
     }
     return APR_OK;

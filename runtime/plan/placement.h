@@ -1,0 +1,19 @@
+/* runtime/plan/placement.h - the parts of a plan that say where things lie; for plan.c. */
+#ifndef APR_RUNTIME_PLACEMENT_H
+#define APR_RUNTIME_PLACEMENT_H
+
+#include "formats/base/bytes.h"
+#include "runtime/plan/plan.h"
+
+/* value_offsets and activation_width: each value takes the smallest hole between the values alive with it. */
+apr_status apr_place_activations(apr_plan *plan, const apr_program *program, apr_error *err);
+/* vector_offsets, rope_offsets; n_floats of all. */
+apr_status apr_place_vectors(apr_plan *plan, const apr_program *program, const uint64_t *weight_bytes, int64_t *n_floats, apr_error *err);
+/* state_offsets, state_cells, states_bytes, for the plan's n_ctx, n_batch, n_sequences and kv_dtype. */
+apr_status apr_place_states(apr_plan *plan, const apr_program *program, apr_error *err);
+
+int64_t apr_state_cells(const apr_state *state, int64_t n_ctx, int64_t n_batch);
+/* One sequence's bytes; keys and values are each padded to 64. */
+uint64_t apr_state_bytes(const apr_state *state, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch);
+
+#endif
