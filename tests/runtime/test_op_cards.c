@@ -17,7 +17,7 @@
 static apr_program emit(const char *path)
 {
     apr_model model;
-    apr_program program;
+    apr_program program = {0};
     apr_error err = {0};
 
     if (apr_model_open(&model, path, &err) != APR_OK || apr_program_emit(&program, &model.hparams, &err) != APR_OK)
