@@ -29,7 +29,7 @@ part_seconds=$(((seconds + jobs - 1) / jobs)) part_runs=$runs
 run_part='
     target=${0%:*}
     mkdir -p "$finds/corpus/$target"
-    "$fuzz" "$target" -max_total_time=$part_seconds -runs=$part_runs -rss_limit_mb=4096 -timeout=10 -print_final_stats=1 \
+    "$fuzz" "$target" -max_total_time=$part_seconds -runs=$part_runs -rss_limit_mb=4096 -timeout=30 -print_final_stats=1 \
         -artifact_prefix="$finds/$target-" "$finds/corpus/$target" "$here/corpus/$target" >"$finds/log/$0" 2>&1
     echo "exit_code: $?" >>"$finds/log/$0"
     times >>"$finds/log/$0"'
