@@ -90,7 +90,7 @@ fuzz: fuzz-build ## fuzz everything that reads foreign bytes, FUZZ_SECONDS (60) 
 	@tests/fuzz_all.sh build/fuzz-clang/fuzz build/fuzz -s $(or $(FUZZ_SECONDS),60)
 
 toys: ## add a toy dtype, file format, ... to copies of the checkout, and compare README with what that took
-	@$(MAKE) $(build) all
+	@$(MAKE) $(build) CUDA=0 all
 	@tests/toys.sh
 check-memory: ## a 4 GB checkpoint in under 128 MiB, and killed on the way (needs 9 GB of disk)
 	@$(MAKE) $(build) all $B/bench_synth
