@@ -215,7 +215,8 @@ $(GPU_CU_TESTS): $B/%: $B/cuda/tests/%.cu.o $(CUDA_O) $(LIB)
 check-archs: ## fail unless the CUDA library has code for every architecture, and nothing spills
 	@$(MAKE) $(build) $(CUDA_LIB) $B/gpu_archs
 	@$B/gpu_archs $(ARCHS)
-	@! grep -HE '[1-9][0-9]* bytes spill' $B/cuda/*.ptxas || { echo "kernels spill"; exit 1; }
+	@for o in $(CUDA_O); do [ -s $$o.ptxas ] || { echo "$$o.ptxas: nothing is known of its registers"; exit 1; }; done
+	@! grep -HE '[1-9][0-9]* bytes spill' $(CUDA_O:%=%.ptxas) || { echo "kernels spill"; exit 1; }
 check-gpu: deps ## the tests that need a GPU; says so where there is none
 	@$(MAKE) $(build) all $(GPU_TESTS) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
 	@CUDA=$(CUDA) tests/run_gpu.sh $B $(GPU_TESTS:$B/gpu_archs=) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
