@@ -42,6 +42,9 @@ apr_status apr_device_choose(const apr_device_options *options, apr_session_opti
     apr_error own = {0};
     const apr_cuda_api *cuda;
 
+    if (options->exact && (!options->direct || options->fp8 == APR_FP8_ON))
+        return apr_fail(err, APR_E_USAGE, "--exact rounds no input of a product, and %s does: leave one of them out",
+                        !options->direct ? "--no-direct" : "--fp8 on");
     session->on_warning = warn;
     if (options->device == APR_DEVICE_REF) session->backend = &apr_ref_backend;
     if (options->device == APR_DEVICE_HOST || options->device == APR_DEVICE_REF) return APR_OK;
