@@ -9,27 +9,31 @@
 #ifndef APR_KERNELS_OPS_H
 #define APR_KERNELS_OPS_H
 
+#include "kernels/op_args.h"
 #include "kernels/rows.h"
 
-/* X(ID, id, name): APR_OP_ID, apr_card_id of runtime/program/op_card.h, and what it is called in words. The second group can be
- * planned, but no backend here executes it. */
-#define APR_OP_LIST(X)                                                                                                  \
-    X(EMBED, embed, "embed")                                                                                            \
-    X(ANGLES, angles, "rotary angles")                                                                                  \
-    X(RMSNORM, rmsnorm, "rmsnorm")                                                                                      \
-    X(LINEAR, linear, "linear")                                                                                         \
-    X(ROPE, rope, "rope")                                                                                               \
-    X(KV_STORE, kv_store, "kv store")                                                                                   \
-    X(ATTEND, attend, "attend")                                                                                         \
-    X(GLU, glu, "glu")                                                                                                  \
-    X(ADD, add, "add")                                                                                                  \
-    X(HALF, half, "half of each head")         /* the first (chunk 0) or second (1) half of every head's numbers */     \
-    X(GATE, gate, "gate")                      /* out = x * sigmoid(gate); a gate of one number scales the whole row */ \
-    X(ROUTE, route, "route")                   /* router logits, the chosen experts and their weights */                \
-    X(EXPERTS_GLU, experts_glu, "experts glu") /* the chosen experts' silu(gate) * up, one after the other */           \
-    X(EXPERTS_SUM, experts_sum, "experts sum") /* their down projections, summed by weight */                           \
-    X(CONV, conv, "conv")                      /* causal depthwise convolution over time, then silu */                  \
-    X(DELTA_RULE, delta_rule, "delta rule")    /* gated delta-net: a matrix of state for each value head */
+/* X(ID, id, name): APR_OP_ID, apr_op_args.id, apr_card_id of runtime/program/op_card.h, and what it is called in words. */
+#define APR_OP_LIST(X)                 \
+    X(EMBED, embed, "embed")           \
+    X(ANGLES, angles, "rotary angles") \
+    X(NORM, norm, "norm")              \
+    X(LINEAR, linear, "linear")        \
+    X(ROPE, rope, "rope")              \
+    X(SLICE, slice, "slice")           \
+    X(JOIN, join, "join")              \
+    X(KV_STORE, kv_store, "kv store")  \
+    X(ATTEND, attend, "attend")        \
+    X(GLU, glu, "glu")                 \
+    X(GATE, gate, "gate")              \
+    X(SCALE, scale, "scale")           \
+    X(MUL, mul, "mul")                 \
+    X(SOFTCAP, softcap, "softcap")     \
+    X(ADD, add, "add")                 \
+    X(ROUTE, route, "route")           \
+    X(EXPERTS, experts, "experts")     \
+    X(CONV, conv, "conv")              \
+    X(DELTA, delta, "delta rule")      \
+    X(SSD, ssd, "state-space duality")
 
 typedef enum {
 #define X(ID, id, name) APR_OP_##ID,
@@ -39,25 +43,6 @@ typedef enum {
 } apr_op_kind;
 
 const char *apr_op_name(apr_op_kind kind);
-
-/* X(ID, name): what an operation may be asked for beyond its plain form. */
-#define APR_TWIST_LIST(X) X(SINKS, "sinks") /* of attend: a learned logit of each head takes part in the softmax, and has no value */
-
-typedef enum {
-#define X(ID, name) APR_TWIST_##ID,
-    APR_TWIST_LIST(X)
-#undef X
-        APR_TWIST_COUNT
-} apr_twist;
-
-const char *apr_twist_name(apr_twist twist);
-
-/* Scratch memory of one call: n_threads slices of `slice` floats each, 64-byte aligned. */
-typedef struct apr_workspace {
-    float *data;
-    size_t slice;
-    int n_threads;
-} apr_workspace;
 
 /* out[t] = row ids[t] of the table */
 typedef struct apr_embed_args {
@@ -76,15 +61,6 @@ typedef struct apr_angles_args {
     float *out; /* [n_tokens, 2 * n_freqs] */
 } apr_angles_args;
 
-/* Over chunks of `chunk` numbers: out = x / sqrt(mean(x^2) + eps) * weight. chunk is the width, or head_dim for q/k norms. */
-typedef struct apr_rmsnorm_args {
-    int64_t n_tokens, width, chunk;
-    float eps;
-    const float *x;      /* [n_tokens, width] */
-    const float *weight; /* [chunk] */
-    float *out;          /* [n_tokens, width] */
-} apr_rmsnorm_args;
-
 /* out = x * weight^T + bias */
 typedef struct apr_linear_args {
     int64_t n_tokens, n_in, n_out;
@@ -95,9 +71,13 @@ typedef struct apr_linear_args {
     apr_workspace work;       /* slice >= apr_linear_slice(n_in) */
 } apr_linear_args;
 
-/* Rotates the first 2 * n_freqs numbers of each head; number j turns with number j + n_freqs ("halves"). out may be x. */
+/* Which two numbers of a head turn together: j and j + n_freqs, or 2 j and 2 j + 1. */
+typedef enum { APR_ROPE_HALVES, APR_ROPE_NEIGHBOURS } apr_rope_mode;
+
+/* Rotates the numbers [start, start + 2 * n_freqs) of each head; the others stay. out may be x. */
 typedef struct apr_rope_args {
-    int64_t n_tokens, n_heads, head_dim, n_freqs;
+    int64_t n_tokens, n_heads, head_dim, n_freqs, start;
+    apr_rope_mode mode;
     const float *x;      /* [n_tokens, n_heads, head_dim] */
     const float *angles; /* [n_tokens, 2 * n_freqs] of APR_OP_ANGLES */
     float *out;          /* [n_tokens, n_heads, head_dim] */
@@ -111,26 +91,40 @@ typedef struct apr_cache {
 } apr_cache;
 
 typedef struct apr_kv_store_args {
-    int64_t n_tokens, position, n_kv_heads, head_dim;
-    const float *k, *v; /* [n_tokens, n_kv_heads, head_dim] */
+    int64_t n_tokens, position, n_kv_heads, key_dim, value_dim;
+    const float *k; /* [n_tokens, n_kv_heads, key_dim] */
+    const float *v; /* [n_tokens, n_kv_heads, value_dim], or NULL: values are the first numbers of the keys, and kept once */
     apr_cache keys, values;
 } apr_kv_store_args;
 
-/* Causal attention of the tokens' queries to every position up to their own, at most `window` of them (0: all).
- * Query head h reads key/value head h / (n_heads / n_kv_heads). The tokens' own keys and values are stored already. */
+/* Causal attention of the tokens' queries to every position up to their own, at most `window` of them (0: all), none before their
+ * own chunk of `chunk` positions (0: no chunks). Query head h reads key/value head h / (n_heads / n_kv_heads). The tokens' own keys
+ * and values are stored already.
+ *     score = scale * q . k, then softcap * tanh(score / softcap) where there is one
+ *     weights = exp(score) / (sum of exp(score) + exp(sinks[h])): a sink takes part in the softmax and has no value */
 typedef struct apr_attend_args {
-    int64_t n_tokens, position, n_heads, n_kv_heads, head_dim, window;
-    float scale;    /* of the scores, 1 / sqrt(head_dim) */
-    const float *q; /* [n_tokens, n_heads, head_dim] */
+    int64_t n_tokens, position, n_heads, n_kv_heads, key_dim, value_dim, window, chunk;
+    float scale, softcap; /* softcap 0: none */
+    const float *sinks;   /* [n_heads] or NULL */
+    const float *q;       /* [n_tokens, n_heads, key_dim] */
     apr_cache keys, values;
-    float *out;         /* [n_tokens, n_heads, head_dim] */
+    float *out;         /* [n_tokens, n_heads, value_dim] */
     apr_workspace work; /* slice >= apr_attend_slice(...) */
 } apr_attend_args;
 
-/* out = silu(gate) * up, silu(x) = x / (1 + exp(-x)). out may be gate or up. */
+/* The first position that a token at position `own` attends to. */
+APR_EVERYWHERE int64_t apr_attend_first(const apr_attend_args *a, int64_t own)
+{
+    const int64_t in_window = a->window > 0 && own >= a->window ? own - a->window + 1 : 0;
+    const int64_t in_chunk = a->chunk > 0 ? own / a->chunk * a->chunk : 0;
+    return in_window > in_chunk ? in_window : in_chunk;
+}
+
+/* out = activation(gate) * up as kernels/activation.h says, or activation(gate) without up. out may be gate or up. */
 typedef struct apr_glu_args {
     int64_t n_tokens, width;
-    const float *gate, *up; /* [n_tokens, width] */
+    apr_glu_shape shape;
+    const float *gate, *up; /* [n_tokens, width]; up or NULL */
     float *out;
     int n_threads;
 } apr_glu_args;
@@ -145,13 +139,24 @@ typedef struct apr_add_args {
 typedef union apr_op_args {
     apr_embed_args embed;
     apr_angles_args angles;
-    apr_rmsnorm_args rmsnorm;
+    apr_norm_args norm;
     apr_linear_args linear;
     apr_rope_args rope;
     apr_kv_store_args kv_store;
     apr_attend_args attend;
     apr_glu_args glu;
     apr_add_args add;
+    apr_slice_args slice;
+    apr_join_args join;
+    apr_scale_args scale;
+    apr_mul_args mul;
+    apr_softcap_args softcap;
+    apr_gate_args gate;
+    apr_route_args route;
+    apr_experts_args experts;
+    apr_conv_args conv;
+    apr_delta_args delta;
+    apr_ssd_args ssd;
 } apr_op_args;
 
 typedef void (*apr_op_fn)(const apr_op_args *args);
@@ -159,7 +164,6 @@ typedef void (*apr_op_fn)(const apr_op_args *args);
 typedef struct apr_backend {
     const char *name;
     apr_op_fn ops[APR_OP_COUNT]; /* NULL: not here */
-    uint32_t twists;             /* 1 << APR_TWIST_..., that its operations do */
 } apr_backend;
 
 extern const apr_backend apr_ref_backend;  /* plain loops, one thread: the meaning of each operation */
@@ -178,7 +182,8 @@ static inline int64_t apr_attend_rows(int64_t n_heads, int64_t n_kv_heads)
     return group > APR_ATTEND_ROWS ? group : APR_ATTEND_ROWS / group * group;
 }
 
-/* A tile of decoded keys and one of values, scores of one row of queries; for each row sums of values, maximum, sum of weights. */
+/* A tile of decoded keys and one of values, scores of one row of queries; for each row sums of values, maximum, sum of weights.
+ * head_dim is the larger of key_dim and value_dim. */
 static inline size_t apr_attend_slice(int64_t n_heads, int64_t n_kv_heads, int64_t head_dim)
 {
     const size_t n_rows = (size_t)apr_attend_rows(n_heads, n_kv_heads);

@@ -152,6 +152,7 @@ typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint32_t abi);
 enum {
     APR_CUDA_FEW_TOKENS = 8,       /* up to here weights are read packed; more go through cuBLAS on FP16 tiles */
     APR_CUDA_TILE_BYTES = 1 << 26, /* of FP16 weights decoded at a time */
+    APR_CUDA_EXPERT_TOKENS = 64,   /* tokens whose experts are computed at a time */
     APR_CUDA_ATTEND_SPLITS = 64,   /* parts at most that a long context is read in when the queries are few */
 };
 
@@ -170,6 +171,13 @@ static inline size_t apr_cuda_linear_bytes(int64_t n_tokens, int64_t n_in, int64
 {
     const size_t inputs = apr_cuda_round((size_t)n_tokens * (size_t)n_in * 2) + apr_cuda_round((size_t)n_tokens * 4);
     return inputs + (is_f16 ? 0 : apr_cuda_round((size_t)apr_cuda_tile_rows(n_in, n_out) * (size_t)n_in * 2));
+}
+
+/* Of each token and chosen expert: both halves of the middle, what the expert gives, a weighed input. */
+static inline size_t apr_cuda_experts_bytes(int64_t n_tokens, int64_t n_in, int64_t n_mid, int64_t n_out, int64_t n_used)
+{
+    const int64_t n = n_tokens < APR_CUDA_EXPERT_TOKENS ? n_tokens : (int64_t)APR_CUDA_EXPERT_TOKENS;
+    return (size_t)(n * n_used) * (size_t)(2 * n_mid + n_out + n_in) * 4;
 }
 
 /* Of each part of the context: sums of values, maximum, sum of weights, for each query row of at most FEW_TOKENS tokens. */

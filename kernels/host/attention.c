@@ -13,17 +13,20 @@ static uint8_t *cache_row(const apr_cache *cache, int64_t position, int64_t n_he
     return cache->data + (position % cache->n_cells * n_heads + head) * cache->row_bytes;
 }
 
+static void store(const apr_kv_store_args *a, const apr_cache *cache, const float *x, int64_t width)
+{
+    const apr_codec *const codecs = apr_host_codecs();
+    const int64_t n = a->n_kv_heads * width;
+    /* the heads of a cell follow each other, and a head is whole blocks: one call for all */
+    for (int64_t t = 0; t < a->n_tokens; t++)
+        codecs[cache->dtype].encode(x + t * n, cache_row(cache, a->position + t, a->n_kv_heads, 0), n);
+}
+
 void apr_host_kv_store(const apr_op_args *args)
 {
     const apr_kv_store_args *const a = &args->kv_store;
-    const apr_codec *const codecs = apr_host_codecs();
-
-    for (int64_t t = 0; t < a->n_tokens; t++) {
-        const int64_t from = t * a->n_kv_heads * a->head_dim, n = a->n_kv_heads * a->head_dim;
-        /* the heads of a cell follow each other, and a head is whole blocks: one call for all */
-        codecs[a->keys.dtype].encode(a->k + from, cache_row(&a->keys, a->position + t, a->n_kv_heads, 0), n);
-        codecs[a->values.dtype].encode(a->v + from, cache_row(&a->values, a->position + t, a->n_kv_heads, 0), n);
-    }
+    store(a, &a->keys, a->k, a->key_dim);
+    if (a->v != NULL) store(a, &a->values, a->v, a->value_dim);
 }
 
 /* One thread's share: queries of tokens [token, token + n_tokens) that read kv_head. Row r of the queries is token r / group,
@@ -32,8 +35,8 @@ typedef struct share {
     const apr_attend_args *a;
     const apr_codec *codecs;
     int64_t kv_head, token, n_tokens, group;
-    float *keys, *values;     /* [APR_ATTEND_CELLS, head_dim] */
-    float *sums;              /* [n_rows, head_dim] */
+    float *keys, *values;     /* [APR_ATTEND_CELLS, key_dim], [.., value_dim] */
+    float *sums;              /* [n_rows, value_dim] */
     float *scores;            /* [APR_ATTEND_CELLS] */
     float *largest, *weights; /* [n_rows] */
 } share;
@@ -42,10 +45,9 @@ static void decode_tile(const share *s, int64_t position, int64_t n_cells)
 {
     const apr_attend_args *const a = s->a;
     for (int64_t c = 0; c < n_cells; c++) {
-        s->codecs[a->keys.dtype].decode(cache_row(&a->keys, position + c, a->n_kv_heads, s->kv_head), s->keys + c * a->head_dim,
-                                        a->head_dim);
-        s->codecs[a->values.dtype].decode(cache_row(&a->values, position + c, a->n_kv_heads, s->kv_head), s->values + c * a->head_dim,
-                                          a->head_dim);
+        s->codecs[a->keys.dtype].decode(cache_row(&a->keys, position + c, a->n_kv_heads, s->kv_head), s->keys + c * a->key_dim, a->key_dim);
+        s->codecs[a->values.dtype].decode(cache_row(&a->values, position + c, a->n_kv_heads, s->kv_head), s->values + c * a->value_dim,
+                                          a->value_dim);
     }
 }
 
@@ -89,14 +91,15 @@ LANES_INLINE void attend_tile(const share *s, int64_t row, int64_t begin, int64_
 {
     const apr_attend_args *const a = s->a;
     const int64_t head = s->kv_head * s->group + row % s->group, token = s->token + row / s->group;
-    const float *const q = a->q + (token * a->n_heads + head) * a->head_dim;
+    const float *const q = a->q + (token * a->n_heads + head) * a->key_dim;
     float largest = s->largest[row], total = 0.0f;
 
-    score_cells(q, s->keys + begin * a->head_dim, end - begin, a->head_dim, a->scale, s->scores);
+    score_cells(q, s->keys + begin * a->key_dim, end - begin, a->key_dim, a->scale, s->scores);
+    for (int64_t c = 0; a->softcap > 0.0f && c < end - begin; c++) s->scores[c] = a->softcap * tanhf(s->scores[c] / a->softcap);
     for (int64_t c = 0; c < end - begin; c++) largest = s->scores[c] > largest ? s->scores[c] : largest;
     const float shrink = expf(s->largest[row] - largest); /* the first tile's -inf gives 0 */
     for (int64_t c = 0; c < end - begin; c++) total += s->scores[c] = expf(s->scores[c] - largest);
-    gather_values(s->scores, s->values + begin * a->head_dim, end - begin, a->head_dim, shrink, s->sums + row * a->head_dim);
+    gather_values(s->scores, s->values + begin * a->value_dim, end - begin, a->value_dim, shrink, s->sums + row * a->value_dim);
     s->largest[row] = largest;
     s->weights[row] = s->weights[row] * shrink + total;
 }
@@ -105,27 +108,27 @@ LANES_INLINE void attend_share_body(const int row_tile, const int token_tile, co
 {
     const apr_attend_args *const a = s->a;
     const int64_t n_rows = s->n_tokens * s->group, last = a->position + s->token + s->n_tokens - 1;
-    const int64_t lowest = a->position + s->token - a->window + 1, first = a->window > 0 && lowest > 0 ? lowest : 0;
+    const int64_t first = apr_attend_first(a, a->position + s->token);
 
     (void)row_tile, (void)token_tile;
-    for (int64_t i = 0; i < n_rows * a->head_dim; i++) s->sums[i] = 0.0f;
-    for (int64_t row = 0; row < n_rows; row++) {
-        s->largest[row] = -INFINITY;
-        s->weights[row] = 0.0f;
+    for (int64_t i = 0; i < n_rows * a->value_dim; i++) s->sums[i] = 0.0f;
+    for (int64_t row = 0; row < n_rows; row++) { /* a sink is a score that was there before all others, without a value */
+        s->largest[row] = a->sinks != NULL ? a->sinks[s->kv_head * s->group + row % s->group] : -INFINITY;
+        s->weights[row] = a->sinks != NULL ? 1.0f : 0.0f;
     }
     for (int64_t p = first; p <= last; p += APR_ATTEND_CELLS) {
         const int64_t n_cells = last - p + 1 < APR_ATTEND_CELLS ? last - p + 1 : APR_ATTEND_CELLS;
         decode_tile(s, p, n_cells);
         for (int64_t row = 0; row < n_rows; row++) {
-            const int64_t own = a->position + s->token + row / s->group, oldest = a->window > 0 ? own - a->window + 1 : 0;
+            const int64_t own = a->position + s->token + row / s->group, oldest = apr_attend_first(a, own);
             const int64_t begin = oldest > p ? oldest - p : 0, end = own - p + 1 < n_cells ? own - p + 1 : n_cells;
             if (begin < end) attend_tile(s, row, begin, end);
         }
     }
     for (int64_t row = 0; row < n_rows; row++) {
         const int64_t head = s->kv_head * s->group + row % s->group, token = s->token + row / s->group;
-        float *const out = a->out + (token * a->n_heads + head) * a->head_dim;
-        for (int64_t d = 0; d < a->head_dim; d++) out[d] = s->sums[row * a->head_dim + d] / s->weights[row];
+        float *const out = a->out + (token * a->n_heads + head) * a->value_dim;
+        for (int64_t d = 0; d < a->value_dim; d++) out[d] = s->sums[row * a->value_dim + d] / s->weights[row];
     }
 }
 
@@ -145,9 +148,9 @@ void apr_host_attend(const apr_op_args *args)
 
         s.n_tokens = left < tokens_each ? left : tokens_each;
         s.keys = work;
-        s.values = s.keys + APR_ATTEND_CELLS * a->head_dim;
-        s.sums = s.values + APR_ATTEND_CELLS * a->head_dim;
-        s.scores = s.sums + max_rows * a->head_dim;
+        s.values = s.keys + APR_ATTEND_CELLS * a->key_dim;
+        s.sums = s.values + APR_ATTEND_CELLS * a->value_dim;
+        s.scores = s.sums + max_rows * a->value_dim;
         s.largest = s.scores + APR_ATTEND_CELLS;
         s.weights = s.largest + max_rows;
         attend_share(&s);

@@ -6,12 +6,33 @@
 
 void apr_ref_embed(const apr_op_args *args);
 void apr_ref_angles(const apr_op_args *args);
-void apr_ref_rmsnorm(const apr_op_args *args);
 void apr_ref_linear(const apr_op_args *args);
 void apr_ref_rope(const apr_op_args *args);
 void apr_ref_kv_store(const apr_op_args *args);
 void apr_ref_attend(const apr_op_args *args);
 void apr_ref_glu(const apr_op_args *args);
 void apr_ref_add(const apr_op_args *args);
+void apr_ref_norm(const apr_op_args *args);
+void apr_ref_slice(const apr_op_args *args);
+void apr_ref_join(const apr_op_args *args);
+void apr_ref_scale(const apr_op_args *args);
+void apr_ref_mul(const apr_op_args *args);
+void apr_ref_softcap(const apr_op_args *args);
+void apr_ref_gate(const apr_op_args *args);
+void apr_ref_route(const apr_op_args *args);
+void apr_ref_experts(const apr_op_args *args);
+void apr_ref_conv(const apr_op_args *args);
+void apr_ref_delta(const apr_op_args *args);
+void apr_ref_ssd(const apr_op_args *args);
+
+/* Parts that other backends use token by token and head by head. */
+
+/* One token; `work` has apr_route_slice floats. */
+void apr_ref_route_one(const apr_route_args *args, int64_t token, float *work);
+/* The state after the tokens. */
+void apr_ref_conv_remember(const apr_conv_args *args);
+/* One token of one head; `work` has apr_delta_slice floats. */
+void apr_ref_delta_step(const apr_delta_args *args, int64_t token, int64_t head, float *work);
+void apr_ref_ssd_step(const apr_ssd_args *args, int64_t token, int64_t head);
 
 #endif

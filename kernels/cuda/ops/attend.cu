@@ -1,4 +1,4 @@
-/* attend.cu - attention: tiles where shape and cache allow, else one row of queries at a time, for any head_dim up to 1024. */
+/* attend.cu - attention: tiles where shape and cache allow, else one row of queries at a time, for values of up to 1024 numbers. */
 #include "kernels/cuda/codecs/dtype.cuh"
 #include "kernels/cuda/ops/attend.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
@@ -28,7 +28,7 @@ static __global__ void __launch_bounds__(THREADS) k_rows(const __grid_constant__
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int64_t token = blockIdx.x / a.n_heads, head = blockIdx.x % a.n_heads, kv_head = head / (a.n_heads / a.n_kv_heads);
     const int64_t from = first_seen(a, token), last = a.position + token;
-    const float *const q = a.q + (int64_t)blockIdx.x * a.head_dim;
+    const float *const q = a.q + (int64_t)blockIdx.x * a.key_dim;
     float sums[EACH], largest = ATTEND_LOWEST, weight = 0.0f;
 #pragma unroll
     for (int i = 0; i < EACH; i++) sums[i] = 0.0f;
@@ -38,9 +38,9 @@ static __global__ void __launch_bounds__(THREADS) k_rows(const __grid_constant__
         for (int c = warp; c < n; c += WARPS) {
             const uint8_t *const key = cache_row(a, a.keys, position + c, kv_head);
             float dot = 0.0f;
-            for (int64_t i = lane; i < a.head_dim; i += 32) dot = fmaf(q[i], cache_value(a.keys.dtype, key, i), dot);
+            for (int64_t i = lane; i < a.key_dim; i += 32) dot = fmaf(q[i], cache_value(a.keys.dtype, key, i), dot);
             dot = warp_sum(dot);
-            if (lane == 0) scores[c] = dot * a.scale * 1.44269504088896341f;
+            if (lane == 0) scores[c] = score_of(a, dot);
         }
         __syncthreads();
         float most = largest;
@@ -56,14 +56,17 @@ static __global__ void __launch_bounds__(THREADS) k_rows(const __grid_constant__
             weight += one;
 #pragma unroll
             for (int i = 0; i < EACH; i++)
-                if (threadIdx.x + i * THREADS < a.head_dim)
+                if (threadIdx.x + i * THREADS < a.value_dim)
                     sums[i] = fmaf(one, cache_value(a.values.dtype, value, threadIdx.x + i * THREADS), sums[i]);
         }
         __syncthreads();
     }
+    float factor;
+    weight = with_sink(a, head, largest, weight, &factor);
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        if (threadIdx.x + i * THREADS < a.head_dim) a.out[(int64_t)blockIdx.x * a.head_dim + threadIdx.x + i * THREADS] = sums[i] / weight;
+        if (threadIdx.x + i * THREADS < a.value_dim)
+            a.out[(int64_t)blockIdx.x * a.value_dim + threadIdx.x + i * THREADS] = sums[i] * factor / weight;
 }
 
 static bool is_readable(apr_dtype dtype)
@@ -74,7 +77,8 @@ static bool is_readable(apr_dtype dtype)
 cudaError_t apr_cuda_attend(const apr_attend_args *args, cudaStream_t stream)
 {
     if (args->n_tokens == 0) return cudaSuccess;
-    if (args->n_kv_heads < 1 || args->n_heads % args->n_kv_heads != 0 || args->head_dim < 1 || args->head_dim > MAX_DIM)
+    if (args->n_kv_heads < 1 || args->n_heads % args->n_kv_heads != 0 || args->key_dim < 1 || args->value_dim < 1 ||
+        args->value_dim > MAX_DIM)
         return cudaErrorInvalidValue;
     const cudaError_t error = apr_cuda_attend_tiles(args, stream);
     if (error != cudaErrorNotSupported) return error;

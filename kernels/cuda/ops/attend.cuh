@@ -10,7 +10,7 @@
 /* Where parts of the context leave what they found; sums is NULL when there is one part, which writes the result itself.
  * Largest scores are in units of log2. */
 typedef struct attend_parts {
-    float *sums;             /* [n_parts, n_tokens * n_heads, head_dim] */
+    float *sums;             /* [n_parts, n_tokens * n_heads, value_dim] */
     float *largest, *weight; /* [n_parts, n_tokens * n_heads] */
     int n_parts;
 } attend_parts;
@@ -18,8 +18,27 @@ typedef struct attend_parts {
 /* The first position that a token sees. */
 static __host__ __device__ inline int64_t first_seen(const apr_attend_args &a, int64_t token)
 {
-    const int64_t last = a.position + token;
-    return a.window > 0 && last >= a.window ? last - a.window + 1 : 0;
+    return apr_attend_first(&a, a.position + token);
+}
+
+/* Scores are in units of log2, so that weights are powers of two. */
+#define ATTEND_LOG2_E 1.44269504088896341f
+
+/* A product of a query with a key as a score. */
+static __device__ __forceinline__ float score_of(const apr_attend_args &a, float dot)
+{
+    if (a.softcap > 0.0f) return a.softcap * tanhf(dot * a.scale / a.softcap) * ATTEND_LOG2_E;
+    return dot * (a.scale * ATTEND_LOG2_E);
+}
+
+/* What the sums of a query row are divided by, once the head's sink has taken part; *factor scales the sums. */
+static __device__ __forceinline__ float with_sink(const apr_attend_args &a, int64_t head, float largest, float weight, float *factor)
+{
+    *factor = 1.0f;
+    if (a.sinks == NULL) return weight;
+    const float sink = a.sinks[head] * ATTEND_LOG2_E, most = fmaxf(largest, sink);
+    *factor = exp2f(largest - most);
+    return weight * *factor + exp2f(sink - most);
 }
 
 /* cudaErrorNotSupported: not for this shape or type of cache; attend.cu has the way that is always right. */

@@ -23,7 +23,7 @@ template <apr_dtype KV, int DIM, int ROWS, int CELLS> struct tiles {
 #pragma unroll
         for (int i = 0; i < PIECES; i++) {
             const int at = threadIdx.x + i * THREADS, cell = at / PIECES_A_ROW, unit = at % PIECES_A_ROW;
-            if (position + cell > last || unit * EACH >= a.head_dim) continue;
+            if (position + cell > last || unit * EACH >= a.value_dim) continue;
             int64_t where = start + cell;
             while (where >= cache.n_cells) where -= cache.n_cells;
             share[i].load(cache.data + (where * a.n_kv_heads + kv_head) * cache.row_bytes + unit / piece<KV>::LANES * piece<KV>::BYTES,
@@ -38,7 +38,7 @@ template <apr_dtype KV, int DIM, int ROWS, int CELLS> struct tiles {
 #pragma unroll
         for (int i = 0; i < PIECES; i++) {
             const int at = threadIdx.x + i * THREADS, cell = at / PIECES_A_ROW, unit = at % PIECES_A_ROW;
-            const bool there = position + cell <= last && unit * EACH < a.head_dim;
+            const bool there = position + cell <= last && unit * EACH < a.value_dim;
 #pragma unroll
             for (int run = 0; run < piece<KV>::RUNS; run++) {
                 float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -114,7 +114,7 @@ template <int ROW_EACH, int FOURS> struct row_state {
  * are the positions that each row sees; the tile begins at `position`. */
 template <int ROW_EACH, int CELL_EACH, int FOURS, int WEIGHT_STRIDE>
 static __device__ __forceinline__ void weigh(float (&dots)[ROW_EACH][CELL_EACH], const int64_t (&first)[ROW_EACH],
-                                             const int64_t (&last)[ROW_EACH], int64_t position, float scale, float *weights,
+                                             const int64_t (&last)[ROW_EACH], int64_t position, const apr_attend_args &a, float *weights,
                                              row_state<ROW_EACH, FOURS> &s)
 {
     const int x = threadIdx.x % 16, y = threadIdx.x / 16;
@@ -124,7 +124,7 @@ static __device__ __forceinline__ void weigh(float (&dots)[ROW_EACH][CELL_EACH],
 #pragma unroll
         for (int j = 0; j < CELL_EACH; j++) {
             const int64_t p = position + x + 16 * j;
-            dots[i][j] = p >= first[i] && p <= last[i] ? dots[i][j] * scale : -INFINITY;
+            dots[i][j] = p >= first[i] && p <= last[i] ? score_of(a, dots[i][j]) : -INFINITY;
             most = fmaxf(most, dots[i][j]);
         }
         most = fmaxf(s.largest[i], half_warp_max(most));
@@ -162,8 +162,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
     for (int at = threadIdx.x; at < ROWS * (DIM / 4); at += THREADS) {
         const int64_t row = begin + at / (DIM / 4), column = at % (DIM / 4) * 4;
         float4 q = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (row < n_rows && column < a.head_dim)
-            q = __ldg((const float4 *)(a.q + (row / group * a.n_heads + kv_head * group + row % group) * a.head_dim + column));
+        if (row < n_rows && column < a.value_dim)
+            q = __ldg((const float4 *)(a.q + (row / group * a.n_heads + kv_head * group + row % group) * a.value_dim + column));
         *(float4 *)(queries + at / (DIM / 4) * T::STRIDE + column) = q;
     }
     row_state<T::ROW_EACH, T::FOURS> s;
@@ -188,8 +188,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         __syncthreads();
         T::fetch(a, a.values, kv_head, position, to, next);
         T::score(queries, tile, dots);
-        weigh<T::ROW_EACH, T::CELL_EACH, T::FOURS, T::WEIGHT_STRIDE>(dots, first, last, position, a.scale * 1.44269504088896341f, weights,
-                                                                     s);
+        weigh<T::ROW_EACH, T::CELL_EACH, T::FOURS, T::WEIGHT_STRIDE>(dots, first, last, position, a, weights, s);
         __syncthreads();
         T::put(a, position, to, next, tile);
         __syncthreads();
@@ -199,13 +198,18 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
     for (int i = 0; i < T::ROW_EACH; i++) {
         const int64_t row = begin + y * T::ROW_EACH + i, out_row = row / group * a.n_heads + kv_head * group + row % group;
-        const float weight = half_warp_sum(s.weight[i]), factor = parts.sums != NULL ? 1.0f : 1.0f / weight;
+        const float weight = half_warp_sum(s.weight[i]);
         if (row >= n_rows) continue;
+        float factor = 1.0f;
+        if (parts.sums == NULL) { /* the only part writes the result */
+            const float divisor = with_sink(a, kv_head * group + row % group, s.largest[i], weight, &factor);
+            factor /= divisor;
+        }
         const int64_t at = parts.sums != NULL ? blockIdx.y * a.n_tokens * a.n_heads + out_row : out_row;
-        float *const out = (parts.sums != NULL ? parts.sums : a.out) + at * a.head_dim;
+        float *const out = (parts.sums != NULL ? parts.sums : a.out) + at * a.value_dim;
 #pragma unroll
         for (int k = 0; k < T::FOURS; k++)
-            if (64 * k + 4 * x < a.head_dim) *(float4 *)(out + 64 * k + 4 * x) = times(s.sums[i][k], factor);
+            if (64 * k + 4 * x < a.value_dim) *(float4 *)(out + 64 * k + 4 * x) = times(s.sums[i][k], factor);
         if (parts.sums != NULL && x == 0) {
             parts.largest[at] = s.largest[i];
             parts.weight[at] = weight;
@@ -230,11 +234,13 @@ static __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x < parts.n_parts) factors[threadIdx.x] = exp2f(factors[threadIdx.x] - most);
     __syncthreads();
     for (int i = 0; i < parts.n_parts; i++) weight = fmaf(factors[i], weights[i], weight);
-    for (int64_t d = threadIdx.x; d < a.head_dim; d += THREADS) {
+    float factor;
+    weight = with_sink(a, row % a.n_heads, most, weight, &factor);
+    for (int64_t d = threadIdx.x; d < a.value_dim; d += THREADS) {
         float sum = 0.0f;
 #pragma unroll 8
-        for (int i = 0; i < parts.n_parts; i++) sum = fmaf(factors[i], __ldg(parts.sums + (i * n_rows + row) * a.head_dim + d), sum);
-        a.out[row * a.head_dim + d] = sum / weight;
+        for (int i = 0; i < parts.n_parts; i++) sum = fmaf(factors[i], __ldg(parts.sums + (i * n_rows + row) * a.value_dim + d), sum);
+        a.out[row * a.value_dim + d] = sum * factor / weight;
     }
 }
 
@@ -248,11 +254,11 @@ static attend_parts cut_context(const apr_attend_args *a, int64_t n_blocks, int6
     if (a->n_tokens > APR_CUDA_FEW_TOKENS) return parts;
     if (n > APR_CUDA_ATTEND_SPLITS) n = APR_CUDA_ATTEND_SPLITS;
     if (n > n_tiles) n = n_tiles;
-    if (n > floats / (n_rows * (a->head_dim + 2))) n = floats / (n_rows * (a->head_dim + 2));
+    if (n > floats / (n_rows * (a->value_dim + 2))) n = floats / (n_rows * (a->value_dim + 2));
     if (n < 2) return parts;
     parts.n_parts = (int)n;
     parts.sums = a->work.data;
-    parts.largest = parts.sums + n * n_rows * a->head_dim;
+    parts.largest = parts.sums + n * n_rows * a->value_dim;
     parts.weight = parts.largest + n * n_rows;
     return parts;
 }
@@ -272,8 +278,8 @@ template <apr_dtype KV, int DIM, int ROWS, int CELLS> static cudaError_t start_t
 template <apr_dtype KV> static cudaError_t start_cache(const apr_attend_args *a, cudaStream_t stream)
 {
     const bool few = a->n_tokens * (a->n_heads / a->n_kv_heads) <= 8;
-    if (a->head_dim <= 64) return few ? start_tiles<KV, 64, 8, 64>(a, stream) : start_tiles<KV, 64, 32, 64>(a, stream);
-    if (a->head_dim <= 128) return few ? start_tiles<KV, 128, 8, 32>(a, stream) : start_tiles<KV, 128, 32, 32>(a, stream);
+    if (a->value_dim <= 64) return few ? start_tiles<KV, 64, 8, 64>(a, stream) : start_tiles<KV, 64, 32, 64>(a, stream);
+    if (a->value_dim <= 128) return few ? start_tiles<KV, 128, 8, 32>(a, stream) : start_tiles<KV, 128, 32, 32>(a, stream);
     return few ? start_tiles<KV, 256, 8, 16>(a, stream) : start_tiles<KV, 256, 16, 16>(a, stream);
 }
 
@@ -286,7 +292,8 @@ cudaError_t apr_cuda_attend_tiles(const apr_attend_args *a, cudaStream_t stream)
 {
     const apr_dtype dtype = a->keys.dtype;
     const int64_t needs = dtype == APR_Q8_0 ? 2 : dtype == APR_F8_E4M3 ? 8 : 16;
-    if (dtype != a->values.dtype || a->head_dim > 256 || a->head_dim % (dtype == APR_Q8_0 ? 32 : 8) != 0) return cudaErrorNotSupported;
+    if (a->key_dim != a->value_dim || dtype != a->values.dtype || a->key_dim > 256 || a->key_dim % (dtype == APR_Q8_0 ? 32 : 8) != 0)
+        return cudaErrorNotSupported;
     if (!is_aligned(&a->keys, needs) || !is_aligned(&a->values, needs)) return cudaErrorNotSupported;
     switch ((int)dtype) {
     case APR_F16: return start_cache<APR_F16>(a, stream);

@@ -3,21 +3,20 @@
 
 enum { BLOCK = 256 };
 
-static __device__ __forceinline__ float glu(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
-
 /* out may be an input: a thread reads what it will write, first. */
-static __global__ void __launch_bounds__(BLOCK) k_glu(const float *gate, const float *up, float *out, int64_t n)
+static __global__ void __launch_bounds__(BLOCK) k_glu(apr_glu_shape shape, const float *gate, const float *up, float *out, int64_t n)
 {
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
-    if (i < n) out[i] = glu(gate[i], up[i]);
+    if (i < n) out[i] = up != NULL ? apr_glu_of(&shape, gate[i], up[i]) : apr_activate(shape.activation, gate[i]);
 }
 
-static __global__ void __launch_bounds__(BLOCK) k_glu_4(const float4 *gate, const float4 *up, float4 *out, int64_t n)
+static __global__ void __launch_bounds__(BLOCK) k_glu_4(apr_glu_shape shape, const float4 *gate, const float4 *up, float4 *out, int64_t n)
 {
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i >= n) return;
     const float4 g = gate[i], u = up[i];
-    out[i] = make_float4(glu(g.x, u.x), glu(g.y, u.y), glu(g.z, u.z), glu(g.w, u.w));
+    out[i] =
+        make_float4(apr_glu_of(&shape, g.x, u.x), apr_glu_of(&shape, g.y, u.y), apr_glu_of(&shape, g.z, u.z), apr_glu_of(&shape, g.w, u.w));
 }
 
 static __global__ void __launch_bounds__(BLOCK) k_add(const float *a, const float *b, float *out, int64_t n)
@@ -45,9 +44,9 @@ cudaError_t apr_cuda_glu(const apr_glu_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->width;
     if (n == 0) return cudaSuccess;
-    if (in_fours(n, a->gate, a->up, a->out))
-        k_glu_4<<<blocks_of(n / 4), BLOCK, 0, stream>>>((const float4 *)a->gate, (const float4 *)a->up, (float4 *)a->out, n / 4);
-    else k_glu<<<blocks_of(n), BLOCK, 0, stream>>>(a->gate, a->up, a->out, n);
+    if (a->up != NULL && in_fours(n, a->gate, a->up, a->out))
+        k_glu_4<<<blocks_of(n / 4), BLOCK, 0, stream>>>(a->shape, (const float4 *)a->gate, (const float4 *)a->up, (float4 *)a->out, n / 4);
+    else k_glu<<<blocks_of(n), BLOCK, 0, stream>>>(a->shape, a->gate, a->up, a->out, n);
     return cudaGetLastError();
 }
 

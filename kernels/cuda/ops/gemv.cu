@@ -41,17 +41,17 @@ bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
     return v->n_in > 0 && v->n_in < INT32_MAX && v->n_rows <= UINT32_MAX && (facts->flat || v->n_in % facts->elems_per_block == 0);
 }
 
-static gemv_fn gemv_of_type(apr_dtype dtype)
+gemv_fn apr_cuda_gemv_of(apr_dtype dtype)
 {
     const gemv_fn of_blocks = gemv_of_blocks_type(dtype), of_k = gemv_of_k_type(dtype);
     return of_blocks != NULL ? of_blocks : of_k != NULL ? of_k : gemv_of_plain_type(dtype);
 }
 
-bool apr_cuda_has_kernel(apr_dtype dtype) { return gemv_of_type(dtype) != NULL; }
+bool apr_cuda_has_kernel(apr_dtype dtype) { return apr_cuda_gemv_of(dtype) != NULL; }
 
 cudaError_t apr_cuda_linear_few(const apr_linear_args *args, cudaStream_t stream)
 {
-    const gemv_fn start = gemv_of_type(args->weight->dtype);
+    const gemv_fn start = apr_cuda_gemv_of(args->weight->dtype);
     gemv_args a;
 
     if (args->n_tokens == 0 || args->n_out == 0) return cudaSuccess;
@@ -65,5 +65,6 @@ cudaError_t apr_cuda_linear_few(const apr_linear_args *args, cudaStream_t stream
     a.n_out = args->n_out;
     a.n_tokens = (int)args->n_tokens;
     a.n_parts = 1;
+    a.routes = NULL;
     return start(a, stream);
 }

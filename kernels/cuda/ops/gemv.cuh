@@ -18,7 +18,26 @@ typedef struct gemv_args {
     int64_t n_out;
     int n_tokens;
     int n_parts; /* warps that share the columns of a row: 1, 2 or 4 */
+
+    /* Experts: of a stack of matrices of n_out rows, each pair of a token and a rank multiplies with the one that its route names.
+     * x is a row a token, or a pair; out and bias [n_pairs, n_out], [n_experts, n_out]. */
+    const float *routes; /* [.., 2 * n_used]: the experts' numbers, then their weights; NULL: one matrix */
+    int n_used;
+    unsigned n_pairs; /* blockIdx.y */
+    bool x_per_choice;
 } gemv_args;
+
+/* Moves x, out and bias to this block's pair; the first row of its expert. */
+static __device__ __forceinline__ int64_t enter_pair(gemv_args &a)
+{
+    if (a.routes == NULL) return 0;
+    const int64_t pair = blockIdx.y, token = pair / a.n_used;
+    const int64_t expert = (int64_t)__ldg(a.routes + token * 2 * a.n_used + pair % a.n_used);
+    a.x += (a.x_per_choice ? pair : token) * a.weight.n_in;
+    a.out += pair * a.n_out;
+    if (a.bias != NULL) a.bias += expert * a.n_out;
+    return expert * a.n_out;
+}
 
 static __device__ __forceinline__ float dot_4(float4 a, float4 b, float sum)
 {
@@ -106,9 +125,11 @@ static __device__ __forceinline__ void finish_rows(const gemv_args &a, int64_t f
 static constexpr int gemv_blocks(apr_dtype dtype, int n_tokens) { return n_tokens > 1 ? 2 : dtype == APR_Q6_K ? 3 : 4; }
 
 template <apr_dtype D, int ROWS, int TOKENS>
-__global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gemv(const __grid_constant__ gemv_args a)
+__global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gemv(const __grid_constant__ gemv_args args)
 {
     typedef piece<D> P;
+    gemv_args a = args;
+    const int64_t expert = enter_pair(a);
     const int warp = threadIdx.x / 32, part = warp % a.n_parts;
     const int64_t first = ((int64_t)blockIdx.x * (GEMV_WARPS / a.n_parts) + warp / a.n_parts) * ROWS;
     const int n_pieces = (int)(a.weight.n_in / P::ELEMS) * P::LANES;
@@ -117,7 +138,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
     float total[ROWS][TOKENS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) { /* past the end the last row stands in */
-        stored[r] = stored_row(a.weight, first + r < a.n_out ? first + r : a.n_out - 1);
+        stored[r] = stored_row(a.weight, expert + (first + r < a.n_out ? first + r : a.n_out - 1));
         rows[r] = a.weight.data + stored[r] * a.weight.row_bytes;
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) total[r][t] = 0.0f;
@@ -143,9 +164,11 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
 }
 
 /* Rows of any length, an element a lane at a time. */
-template <apr_dtype D> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_gemv_elements(const __grid_constant__ gemv_args a)
+template <apr_dtype D> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_gemv_elements(const __grid_constant__ gemv_args args)
 {
-    const int64_t row = (int64_t)blockIdx.x * GEMV_WARPS + threadIdx.x / 32, stored = stored_row(a.weight, row < a.n_out ? row : 0);
+    gemv_args a = args;
+    const int64_t expert = enter_pair(a), row = (int64_t)blockIdx.x * GEMV_WARPS + threadIdx.x / 32;
+    const int64_t stored = stored_row(a.weight, expert + (row < a.n_out ? row : 0));
     if (row >= a.n_out) return;
     for (int t = 0; t < a.n_tokens; t++) {
         float sum = 0.0f;
@@ -162,9 +185,11 @@ template <apr_dtype D, int ROWS, int TOKENS> cudaError_t start_gemv(gemv_args a,
 {
     const int64_t groups = (a.n_out + ROWS - 1) / ROWS, n_pieces = a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES;
     a.n_parts = 1;
-    while (a.n_parts < GEMV_WARPS && groups * a.n_parts < GEMV_ENOUGH_WARPS && n_pieces >= 64 * a.n_parts) a.n_parts *= 2;
+    const int64_t n_pairs = a.routes != NULL ? a.n_pairs : 1;
+    while (a.n_parts < GEMV_WARPS && groups * n_pairs * a.n_parts < GEMV_ENOUGH_WARPS && n_pieces >= 64 * a.n_parts) a.n_parts *= 2;
     const int64_t groups_a_block = GEMV_WARPS / a.n_parts;
-    k_gemv<D, ROWS, TOKENS><<<(unsigned)((groups + groups_a_block - 1) / groups_a_block), GEMV_WARPS * 32, 0, stream>>>(a);
+    const dim3 grid((unsigned)((groups + groups_a_block - 1) / groups_a_block), (unsigned)n_pairs);
+    k_gemv<D, ROWS, TOKENS><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
     return cudaGetLastError();
 }
 
@@ -187,12 +212,15 @@ template <apr_dtype D> cudaError_t gemv_of(const gemv_args &a, cudaStream_t stre
 template <apr_dtype D> cudaError_t gemv_of_plain(const gemv_args &a, cudaStream_t stream)
 {
     if (in_pieces<D>(a.weight)) return gemv_of<D>(a, stream);
-    k_gemv_elements<D><<<(unsigned)((a.n_out + GEMV_WARPS - 1) / GEMV_WARPS), GEMV_WARPS * 32, 0, stream>>>(a);
+    const dim3 grid((unsigned)((a.n_out + GEMV_WARPS - 1) / GEMV_WARPS), a.routes != NULL ? a.n_pairs : 1);
+    k_gemv_elements<D><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
     return cudaGetLastError();
 }
 
 typedef cudaError_t (*gemv_fn)(const gemv_args &args, cudaStream_t stream);
 
+/* The launcher of a type, NULL where it has none. */
+gemv_fn apr_cuda_gemv_of(apr_dtype dtype);
 /* NULL: not in this file. */
 gemv_fn gemv_of_blocks_type(apr_dtype dtype);
 gemv_fn gemv_of_k_type(apr_dtype dtype);

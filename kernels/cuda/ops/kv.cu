@@ -12,11 +12,11 @@ static __global__ void __launch_bounds__(BLOCK) k_store(const __grid_constant__ 
 {
     const apr_cache &cache = blockIdx.y ? a.values : a.keys;
     const float *const x = blockIdx.y ? a.v : a.k;
-    const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
-    if (at >= a.n_tokens * a.n_kv_heads * a.head_dim) return;
-    const int64_t row = at / a.head_dim, t = row / a.n_kv_heads, head = row % a.n_kv_heads;
+    const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x, width = blockIdx.y ? a.value_dim : a.key_dim;
+    if (at >= a.n_tokens * a.n_kv_heads * width) return;
+    const int64_t row = at / width, t = row / a.n_kv_heads, head = row % a.n_kv_heads;
     uint8_t *const to = cache.data + ((a.position + t) % cache.n_cells * a.n_kv_heads + head) * cache.row_bytes;
-    ((OUT *)to)[at % a.head_dim] = FROM(x[at]);
+    ((OUT *)to)[at % width] = FROM(x[at]);
 }
 
 static __device__ __forceinline__ float same(float x) { return x; }
@@ -29,7 +29,7 @@ static __global__ void __launch_bounds__(BLOCK) k_store_q8_0(const __grid_consta
 {
     const apr_cache &cache = blockIdx.y ? a.values : a.keys;
     const int lane = threadIdx.x % 32;
-    const int64_t blocks_a_row = a.head_dim / 32, at = (int64_t)blockIdx.x * (BLOCK / 32) + threadIdx.x / 32;
+    const int64_t blocks_a_row = (blockIdx.y ? a.value_dim : a.key_dim) / 32, at = (int64_t)blockIdx.x * (BLOCK / 32) + threadIdx.x / 32;
     if (at >= a.n_tokens * a.n_kv_heads * blocks_a_row) return;
     const int64_t row = at / blocks_a_row, t = row / a.n_kv_heads, head = row % a.n_kv_heads;
     uint8_t *const to = cache.data + ((a.position + t) % cache.n_cells * a.n_kv_heads + head) * cache.row_bytes + at % blocks_a_row * 34;
@@ -45,17 +45,17 @@ static __global__ void __launch_bounds__(BLOCK) k_store_q8_0(const __grid_consta
 
 cudaError_t apr_cuda_kv_store(const apr_kv_store_args *a, cudaStream_t stream)
 {
-    const int64_t n = a->n_tokens * a->n_kv_heads * a->head_dim;
+    const int64_t widest = a->v != NULL && a->value_dim > a->key_dim ? a->value_dim : a->key_dim, n = a->n_tokens * a->n_kv_heads * widest;
     if (a->keys.dtype != a->values.dtype) return cudaErrorInvalidValue;
     if (n == 0) return cudaSuccess;
-    const dim3 grid((unsigned)((n + BLOCK - 1) / BLOCK), 2);
+    const dim3 grid((unsigned)((n + BLOCK - 1) / BLOCK), a->v != NULL ? 2 : 1);
     switch ((int)a->keys.dtype) {
     case APR_F32: k_store<float, same><<<grid, BLOCK, 0, stream>>>(*a); break;
     case APR_F16: k_store<__half, to_half><<<grid, BLOCK, 0, stream>>>(*a); break;
     case APR_BF16: k_store<__nv_bfloat16, to_bf16><<<grid, BLOCK, 0, stream>>>(*a); break;
     case APR_F8_E4M3: k_store<uint8_t, to_e4m3><<<grid, BLOCK, 0, stream>>>(*a); break;
     case APR_Q8_0:
-        if (a->head_dim % 32 != 0) return cudaErrorInvalidValue;
+        if (a->key_dim % 32 != 0 || a->value_dim % 32 != 0) return cudaErrorInvalidValue;
         k_store_q8_0<<<grid, BLOCK, 0, stream>>>(*a);
         break;
     default: return cudaErrorNotSupported;

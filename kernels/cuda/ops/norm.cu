@@ -1,44 +1,53 @@
-/* norm.cu - rmsnorm over whole rows or over the chunks of heads. */
+/* norm.cu - norms over whole rows, heads or groups. */
 #include "kernels/cuda/ops/ops.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
 
 enum { WARPS = 8, BLOCK = 32 * WARPS, WARP_CHUNK = 1024 };
 
-static __device__ __forceinline__ float sum_of_squares(const float *x, int64_t chunk, int lane, int n_lanes)
+/* A chunk's sum by the threads that share it: one warp, or the whole block. */
+template <bool IS_WARP> static __device__ __forceinline__ float sum_of(float x, float *parts)
 {
-    float sum = 0.0f;
-    for (int64_t i = lane; i < chunk; i += n_lanes) sum = fmaf(x[i], x[i], sum);
-    return sum;
+    return IS_WARP ? warp_sum(x) : block_sum<BLOCK>(x, parts);
 }
 
-static __device__ __forceinline__ void put_norm(const float *x, const float *weight, float *out, float scale, int64_t chunk, int lane,
-                                                int n_lanes)
+template <bool IS_WARP>
+static __device__ __forceinline__ void norm_chunk(const apr_norm_args &a, int64_t begin, int lane, int n_lanes, float *parts)
 {
-    for (int64_t i = lane; i < chunk; i += n_lanes) out[i] = x[i] * scale * weight[i];
+    const float *const x = a.x + begin;
+    float sum = 0.0f, mean = 0.0f;
+
+    if (a.kind == APR_NORM_LAYER) {
+        for (int64_t i = lane; i < a.chunk; i += n_lanes) mean += x[i];
+        mean = sum_of<IS_WARP>(mean, parts) / (float)a.chunk;
+    }
+    for (int64_t i = lane; i < a.chunk; i += n_lanes) sum = fmaf(x[i] - mean, x[i] - mean, sum);
+    sum = sum_of<IS_WARP>(sum, parts);
+    const float scale = 1.0f / sqrtf((a.kind == APR_NORM_L2 ? sum : sum / (float)a.chunk) + a.eps);
+    const int64_t of_weight = begin % a.n_weight;
+    for (int64_t i = lane; i < a.chunk; i += n_lanes) {
+        float y = (x[i] - mean) * scale;
+        if (a.weight != NULL) y *= a.weight[of_weight + i] + a.offset;
+        a.out[begin + i] = a.bias != NULL ? y + a.bias[of_weight + i] : y;
+    }
 }
 
 /* A warp a chunk. */
-static __global__ void __launch_bounds__(BLOCK) k_norm_warp(const __grid_constant__ apr_rmsnorm_args a)
+static __global__ void __launch_bounds__(BLOCK) k_norm_warp(const __grid_constant__ apr_norm_args a)
 {
     const int64_t at = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
-    if (at >= a.n_tokens * (a.width / a.chunk)) return;
-    const float *const x = a.x + at * a.chunk;
-    const float sum = warp_sum(sum_of_squares(x, a.chunk, threadIdx.x % 32, 32));
-    put_norm(x, a.weight, a.out + at * a.chunk, 1.0f / sqrtf(sum / (float)a.chunk + a.eps), a.chunk, threadIdx.x % 32, 32);
+    if (at < a.n_tokens * (a.width / a.chunk)) norm_chunk<true>(a, at * a.chunk, threadIdx.x % 32, 32, NULL);
 }
 
 /* A block a chunk. */
-static __global__ void __launch_bounds__(BLOCK) k_norm_block(const __grid_constant__ apr_rmsnorm_args a)
+static __global__ void __launch_bounds__(BLOCK) k_norm_block(const __grid_constant__ apr_norm_args a)
 {
     __shared__ float parts[WARPS];
-    const int64_t begin = blockIdx.x * a.chunk;
-    const float sum = block_sum<BLOCK>(sum_of_squares(a.x + begin, a.chunk, threadIdx.x, BLOCK), parts);
-    put_norm(a.x + begin, a.weight, a.out + begin, 1.0f / sqrtf(sum / (float)a.chunk + a.eps), a.chunk, threadIdx.x, BLOCK);
+    norm_chunk<false>(a, blockIdx.x * a.chunk, threadIdx.x, BLOCK, parts);
 }
 
-cudaError_t apr_cuda_rmsnorm(const apr_rmsnorm_args *args, cudaStream_t stream)
+cudaError_t apr_cuda_norm(const apr_norm_args *args, cudaStream_t stream)
 {
-    if (args->chunk <= 0 || args->width % args->chunk != 0) return cudaErrorInvalidValue;
+    if (args->chunk <= 0 || args->width % args->chunk != 0 || args->n_weight <= 0) return cudaErrorInvalidValue;
     const int64_t n_chunks = args->n_tokens * (args->width / args->chunk);
     if (n_chunks == 0) return cudaSuccess;
     if (args->chunk <= WARP_CHUNK) k_norm_warp<<<(unsigned)((n_chunks + WARPS - 1) / WARPS), BLOCK, 0, stream>>>(*args);

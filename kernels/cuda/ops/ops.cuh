@@ -23,8 +23,7 @@ bool apr_cuda_has_kernel(apr_dtype dtype);
 /* The table's rows, any type that has a kernel. */
 cudaError_t apr_cuda_embed(const apr_embed_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_angles(const apr_angles_args *args, cudaStream_t stream);
-/* out may be x. */
-cudaError_t apr_cuda_rmsnorm(const apr_rmsnorm_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_norm(const apr_norm_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_rope(const apr_rope_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_kv_store(const apr_kv_store_args *args, cudaStream_t stream);
 /* Up to APR_CUDA_FEW_TOKENS tokens: the context may be read in parts, in args->work (one slice of apr_cuda_attend_bytes at
@@ -32,6 +31,21 @@ cudaError_t apr_cuda_kv_store(const apr_kv_store_args *args, cudaStream_t stream
 cudaError_t apr_cuda_attend(const apr_attend_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_glu(const apr_glu_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_add(const apr_add_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_slice(const apr_slice_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_join(const apr_join_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_scale(const apr_scale_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_mul(const apr_mul_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_softcap(const apr_softcap_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_gate(const apr_gate_args *args, cudaStream_t stream);
+
+/* No workspace: a token's scores lie in shared memory. */
+cudaError_t apr_cuda_route(const apr_route_args *args, cudaStream_t stream);
+/* gate, up and down are one stack each, [n_experts, rows, columns] without a pending step. The workspace is one slice of at least
+ * apr_cuda_experts_bytes of one token; with more, more tokens are computed at a time. */
+cudaError_t apr_cuda_experts(const apr_experts_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_conv(const apr_conv_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_delta(const apr_delta_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_ssd(const apr_ssd_args *args, cudaStream_t stream);
 
 /* Linear of 1 to APR_CUDA_FEW_TOKENS tokens straight from the packed weights; needs no workspace. */
 cudaError_t apr_cuda_linear_few(const apr_linear_args *args, cudaStream_t stream);

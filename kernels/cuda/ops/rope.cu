@@ -21,17 +21,20 @@ static __global__ void __launch_bounds__(BLOCK) k_rope(const __grid_constant__ a
 {
     const int64_t each = a.head_dim - a.n_freqs, at = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (at >= a.n_tokens * a.n_heads * each) return;
-    const int64_t row = at / each, j = at % each;
+    const int64_t row = at / each, j = at % each, n = a.n_freqs;
     const float *const x = a.x + row * a.head_dim;
     float *const out = a.out + row * a.head_dim;
-    if (j >= a.n_freqs) {
-        out[j + a.n_freqs] = x[j + a.n_freqs];
+    if (j >= n) { /* the numbers before and after those that turn */
+        const int64_t i = j - n < a.start ? j - n : j + n;
+        out[i] = x[i];
         return;
     }
-    const float *const angles = a.angles + row / a.n_heads * 2 * a.n_freqs;
-    const float cosine = angles[j], sine = angles[j + a.n_freqs], first = x[j], second = x[j + a.n_freqs];
-    out[j] = first * cosine - second * sine;
-    out[j + a.n_freqs] = second * cosine + first * sine;
+    const float *const angles = a.angles + row / a.n_heads * 2 * n;
+    const bool neighbours = a.mode == APR_ROPE_NEIGHBOURS;
+    const int64_t i = a.start + (neighbours ? 2 * j : j), other = i + (neighbours ? 1 : n);
+    const float cosine = angles[j], sine = angles[j + n], first = x[i], second = x[other];
+    out[i] = first * cosine - second * sine;
+    out[other] = second * cosine + first * sine;
 }
 
 static unsigned blocks_of(int64_t n) { return (unsigned)((n + BLOCK - 1) / BLOCK); }
@@ -45,7 +48,7 @@ cudaError_t apr_cuda_angles(const apr_angles_args *args, cudaStream_t stream)
 
 cudaError_t apr_cuda_rope(const apr_rope_args *args, cudaStream_t stream)
 {
-    if (args->n_freqs * 2 > args->head_dim) return cudaErrorInvalidValue;
+    if (args->start < 0 || args->start + args->n_freqs * 2 > args->head_dim) return cudaErrorInvalidValue;
     const int64_t n = args->n_tokens * args->n_heads * (args->head_dim - args->n_freqs);
     if (n == 0) return cudaSuccess;
     k_rope<<<blocks_of(n), BLOCK, 0, stream>>>(*args);

@@ -1,0 +1,204 @@
+/* experts.cu - the choice of experts, and their products: each pair of a token and a chosen expert is a product of its own, straight
+ * from the packed weights; which expert is read from the routes on the device, so that nobody waits for the host. */
+#include "kernels/cuda/ops/gemv.cuh"
+
+enum { BLOCK = 256, WARP = 32, MAX_SHARED = 48 << 10 };
+
+/* --- routes --- */
+
+/* The best of x[0, n) that is not NaN (the lower of equal ones), for all lanes; -1: there is none. */
+static __device__ __forceinline__ int best_of(const float *x, int n)
+{
+    float best = 0.0f;
+    int at = -1;
+    for (int i = threadIdx.x; i < n; i += WARP)
+        if (!isnan(x[i]) && (at < 0 || x[i] > best)) best = x[i], at = i;
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, best, lanes);
+        const int other_at = __shfl_xor_sync(0xffffffffu, at, lanes);
+        if (other_at >= 0 && (at < 0 || other > best || (other == best && other_at < at))) best = other, at = other_at;
+    }
+    return at;
+}
+
+static __device__ __forceinline__ float group_score(const apr_route_shape &s, const float *x, int n)
+{
+    float first = -INFINITY, second = -INFINITY;
+    for (int i = 0; i < n; i++) {
+        if (x[i] > first) second = first, first = x[i];
+        else if (x[i] > second) second = x[i];
+    }
+    return s.group_by_best || n < 2 ? first : first + second;
+}
+
+static __device__ void leave_out_groups(const apr_route_shape &s, float *choice, float *groups)
+{
+    const int n_groups = (int)s.n_groups, n = (int)(s.n_experts / s.n_groups);
+    for (int g = threadIdx.x; g < n_groups; g += WARP) groups[g] = group_score(s, choice + g * n, n);
+    __syncwarp();
+    for (int64_t k = 0; k < s.n_groups_used; k++) {
+        const int best = best_of(groups, n_groups);
+        __syncwarp();
+        if (best >= 0 && threadIdx.x == 0) groups[best] = NAN; /* taken */
+        __syncwarp();
+    }
+    for (int e = threadIdx.x; e < n_groups * n; e += WARP)
+        if (!isnan(groups[e / n])) choice[e] = s.filler;
+    __syncwarp();
+}
+
+/* x <- exp(x - max) / sum */
+static __device__ __forceinline__ void softmax(float *x, int n)
+{
+    float most = -INFINITY, sum = 0.0f;
+    for (int i = threadIdx.x; i < n; i += WARP) most = fmaxf(most, x[i]);
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+    for (int i = threadIdx.x; i < n; i += WARP) sum += x[i] = expf(x[i] - most);
+    sum = warp_sum(sum);
+    for (int i = threadIdx.x; i < n; i += WARP) x[i] /= sum;
+    __syncwarp();
+}
+
+/* A warp a token. Shared: scores [n_experts], what is chosen by [n_experts], groups [n_groups]. */
+static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ apr_route_args a)
+{
+    extern __shared__ float shared[];
+    const apr_route_shape &s = a.shape;
+    const int n = (int)s.n_experts, n_used = (int)s.n_used;
+    const int64_t t = blockIdx.x;
+    float *const scores = shared, *const choice = scores + n, *const ids = a.out + t * 2 * n_used, *const weights = ids + n_used;
+
+    for (int e = threadIdx.x; e < n; e += WARP) {
+        const float logit = a.logits[t * n + e];
+        scores[e] = s.score == APR_SCORE_SIGMOID         ? apr_sigmoid(logit)
+                    : s.score == APR_SCORE_SQRT_SOFTPLUS ? sqrtf(apr_softplus(logit))
+                                                         : logit;
+    }
+    __syncwarp();
+    if (s.score == APR_SCORE_SOFTMAX) softmax(scores, n);
+    for (int e = threadIdx.x; e < n; e += WARP) choice[e] = a.bias != NULL ? scores[e] + a.bias[e] : scores[e];
+    __syncwarp();
+    if (s.n_groups > 1 && s.n_groups_used > 0 && s.n_groups_used < s.n_groups) leave_out_groups(s, choice, choice + n);
+    for (int k = 0; k < n_used; k++) {
+        int best = best_of(choice, n);
+        if (best < 0) best = 0; /* nothing but NaN */
+        __syncwarp();
+        if (threadIdx.x == 0) {
+            choice[best] = NAN;
+            ids[k] = (float)best;
+            weights[k] = scores[best];
+        }
+        __syncwarp();
+    }
+    if (s.score == APR_SCORE_TOPK_SOFTMAX) softmax(weights, n_used);
+    float sum = 0.0f;
+    for (int k = 0; k < n_used; k++) sum += s.score == APR_SCORE_TOPK_SIGMOID ? apr_sigmoid(weights[k]) : weights[k];
+    __syncwarp();
+    const float divisor = s.normalise ? fmaxf(sum + s.norm_eps, s.norm_min) : 1.0f;
+    for (int k = threadIdx.x; k < n_used; k += WARP) {
+        const float weight = (s.score == APR_SCORE_TOPK_SIGMOID ? apr_sigmoid(weights[k]) : weights[k]) / divisor * s.scale;
+        weights[k] = a.expert_scale != NULL ? weight * a.expert_scale[(int)ids[k]] : weight;
+    }
+}
+
+cudaError_t apr_cuda_route(const apr_route_args *a, cudaStream_t stream)
+{
+    const size_t n_bytes = (size_t)(2 * a->shape.n_experts + a->shape.n_groups) * sizeof(float);
+    if (a->n_tokens == 0) return cudaSuccess;
+    if (n_bytes > MAX_SHARED || a->shape.n_used > a->shape.n_experts) return cudaErrorInvalidValue;
+    k_route<<<(unsigned)a->n_tokens, WARP, n_bytes, stream>>>(*a);
+    return cudaGetLastError();
+}
+
+/* --- experts --- */
+
+static unsigned blocks_of(int64_t n) { return (unsigned)((n + BLOCK - 1) / BLOCK); }
+
+/* Inputs times the weights of their choices: [n_tokens * n_used, n_in]. */
+static __global__ void __launch_bounds__(BLOCK) k_weigh_inputs(const __grid_constant__ apr_experts_args a, float *out)
+{
+    const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x, pair = i / a.n_in, t = pair / a.n_used;
+    if (t < a.n_tokens) out[i] = a.x[t * a.n_in + i % a.n_in] * a.routes[t * 2 * a.n_used + a.n_used + pair % a.n_used];
+}
+
+static __global__ void __launch_bounds__(BLOCK) k_middle(apr_glu_shape shape, const float *gate, float *up, int64_t n)
+{
+    const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (i < n) up[i] = gate != NULL ? apr_glu_of(&shape, gate[i], up[i]) : apr_activate(shape.activation, up[i]);
+}
+
+/* out[t][r] = sum over ranks, the best first. */
+static __global__ void __launch_bounds__(BLOCK) k_gather(const __grid_constant__ apr_experts_args a, const float *each)
+{
+    const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x, t = i / a.n_out, r = i % a.n_out;
+    if (t >= a.n_tokens) return;
+    const float *const weights = a.routes + t * 2 * a.n_used + a.n_used;
+    float sum = 0.0f;
+    for (int64_t k = 0; k < a.n_used; k++) {
+        const float y = each[(t * a.n_used + k) * a.n_out + r];
+        sum = a.weight_on_input ? sum + y : fmaf(y, weights[k], sum);
+    }
+    a.out[i] = sum;
+}
+
+/* Each pair's product with its expert's matrix of a stack [n_experts, n_out, n_in]. */
+static cudaError_t multiply(const apr_experts_args *a, const apr_tensor *stack, const float *bias, const float *x, bool x_per_choice,
+                            int64_t n_in, int64_t n_out, float *out, cudaStream_t stream)
+{
+    const gemv_fn start = apr_cuda_gemv_of(stack->dtype);
+    gemv_args g = {};
+
+    if (start == NULL) return cudaErrorNotSupported;
+    if (!apr_cuda_view(stack, &g.weight) || g.weight.n_in != n_in || g.weight.n_rows != a->n_experts * n_out) return cudaErrorInvalidValue;
+    g.x = x;
+    g.bias = bias;
+    g.out = out;
+    g.n_out = n_out;
+    g.n_tokens = 1;
+    g.n_parts = 1;
+    g.routes = a->routes;
+    g.n_used = (int)a->n_used;
+    g.n_pairs = (unsigned)(a->n_tokens * a->n_used);
+    g.x_per_choice = x_per_choice;
+    return start(g, stream);
+}
+
+static cudaError_t some_tokens(const apr_experts_args *a, cudaStream_t stream)
+{
+    const int64_t n_pairs = a->n_tokens * a->n_used;
+    float *const up = a->work.data, *const gate = up + n_pairs * a->n_mid, *const each = gate + n_pairs * a->n_mid;
+    float *const weighed = each + n_pairs * a->n_out;
+    const float *const x = a->weight_on_input ? weighed : a->x;
+    cudaError_t error = cudaSuccess;
+
+    if (a->weight_on_input) k_weigh_inputs<<<blocks_of(n_pairs * a->n_in), BLOCK, 0, stream>>>(*a, weighed);
+    error = multiply(a, a->up, a->up_bias, x, a->weight_on_input, a->n_in, a->n_mid, up, stream);
+    if (error == cudaSuccess && a->gate != NULL)
+        error = multiply(a, a->gate, a->gate_bias, x, a->weight_on_input, a->n_in, a->n_mid, gate, stream);
+    if (error != cudaSuccess) return error;
+    k_middle<<<blocks_of(n_pairs * a->n_mid), BLOCK, 0, stream>>>(a->glu, a->gate != NULL ? gate : NULL, up, n_pairs * a->n_mid);
+    error = multiply(a, a->down, a->down_bias, up, true, a->n_mid, a->n_out, each, stream);
+    if (error != cudaSuccess) return error;
+    k_gather<<<blocks_of(a->n_tokens * a->n_out), BLOCK, 0, stream>>>(*a, each);
+    return cudaGetLastError();
+}
+
+cudaError_t apr_cuda_experts(const apr_experts_args *args, cudaStream_t stream)
+{
+    const int64_t a_token = (int64_t)(apr_cuda_experts_bytes(1, args->n_in, args->n_mid, args->n_out, args->n_used) / sizeof(float));
+    const int64_t fits = (int64_t)args->work.slice / a_token, most = fits < APR_CUDA_EXPERT_TOKENS ? fits : (int64_t)APR_CUDA_EXPERT_TOKENS;
+    cudaError_t error = cudaSuccess;
+
+    if (args->n_tokens > 0 && most < 1) return cudaErrorInvalidValue;
+    for (int64_t first = 0; first < args->n_tokens && error == cudaSuccess; first += most) {
+        apr_experts_args some = *args;
+        some.n_tokens = args->n_tokens - first < most ? args->n_tokens - first : most;
+        some.x = args->x + first * args->n_in;
+        some.routes = args->routes + first * 2 * args->n_used;
+        some.out = args->out + first * args->n_out;
+        error = some_tokens(&some, stream);
+    }
+    return error;
+}

@@ -1,0 +1,96 @@
+/* experts.c - routed feed-forward on the host: the tokens of an expert together, so that its weights are read once a batch.
+ *
+ * Experts are added in the order of their numbers, whatever their ranks: the same set, float32 sums in another order than ref's. */
+#include "kernels/host/host_ops.h"
+#include "kernels/ref/ref_ops.h"
+
+#include <string.h>
+
+void apr_host_route(const apr_op_args *args)
+{
+    const apr_route_args *const a = &args->route;
+#pragma omp parallel for schedule(static) num_threads(a->work.n_threads) if (a->n_tokens > 16)
+    for (int64_t t = 0; t < a->n_tokens; t++) apr_ref_route_one(a, t, a->work.data + apr_host_slice(&a->work));
+}
+
+/* What is shared by all threads, behind their slices: the tokens of one expert, side by side. */
+typedef struct gathered {
+    float *x, *gate, *up, *out; /* [n_tokens, n_in], [n_tokens, n_mid] twice, [n_tokens, n_out] */
+    int32_t *token, *rank;      /* [n_tokens] */
+    int64_t n;
+} gathered;
+
+static gathered lay_out(const apr_experts_args *a)
+{
+    gathered g = {.x = a->shared};
+    g.gate = g.x + a->n_tokens * a->n_in;
+    g.up = g.gate + a->n_tokens * a->n_mid;
+    g.out = g.up + a->n_tokens * a->n_mid;
+    g.token = (int32_t *)(void *)(g.out + a->n_tokens * a->n_out);
+    g.rank = g.token + a->n_tokens;
+    return g;
+}
+
+static float weight_of(const apr_experts_args *a, const gathered *g, int64_t i)
+{
+    return a->routes[g->token[i] * 2 * a->n_used + a->n_used + g->rank[i]];
+}
+
+/* The tokens that chose expert e, once for each time they did. */
+static void gather(const apr_experts_args *a, int64_t e, gathered *g)
+{
+    g->n = 0;
+    for (int64_t t = 0; t < a->n_tokens; t++)
+        for (int64_t k = 0; k < a->n_used; k++) {
+            if ((int64_t)a->routes[t * 2 * a->n_used + k] != e) continue;
+            g->token[g->n] = (int32_t)t;
+            g->rank[g->n] = (int32_t)k;
+            const float weight = a->weight_on_input ? weight_of(a, g, g->n) : 1.0f;
+            for (int64_t i = 0; i < a->n_in; i++) g->x[g->n * a->n_in + i] = a->x[t * a->n_in + i] * weight;
+            g->n++;
+            break; /* an expert is chosen once by a token */
+        }
+}
+
+static void multiply(const apr_experts_args *a, const apr_tensor *matrix, const float *bias, const float *x, int64_t n, int64_t n_in,
+                     int64_t n_out, float *out)
+{
+    const apr_op_args args = {
+        .linear = {.n_tokens = n, .n_in = n_in, .n_out = n_out, .x = x, .weight = matrix, .bias = bias, .out = out, .work = a->work}};
+    apr_host_linear(&args);
+}
+
+static const float *row_of(const float *biases, int64_t e, int64_t n) { return biases != NULL ? biases + e * n : NULL; }
+
+static void run_expert(const apr_experts_args *a, int64_t e, const gathered *g)
+{
+    multiply(a, &a->up[e], row_of(a->up_bias, e, a->n_mid), g->x, g->n, a->n_in, a->n_mid, g->up);
+    if (a->gate != NULL) multiply(a, &a->gate[e], row_of(a->gate_bias, e, a->n_mid), g->x, g->n, a->n_in, a->n_mid, g->gate);
+#pragma omp parallel for schedule(static) num_threads(a->work.n_threads) if (g->n * a->n_mid > 16384)
+    for (int64_t i = 0; i < g->n * a->n_mid; i++)
+        g->up[i] = a->gate != NULL ? apr_glu_of(&a->glu, g->gate[i], g->up[i]) : apr_activate(a->glu.activation, g->up[i]);
+    multiply(a, &a->down[e], row_of(a->down_bias, e, a->n_out), g->up, g->n, a->n_mid, a->n_out, g->out);
+}
+
+static void add_to_tokens(const apr_experts_args *a, const gathered *g)
+{
+    for (int64_t i = 0; i < g->n; i++) {
+        const float weight = a->weight_on_input ? 1.0f : weight_of(a, g, i);
+        float *const out = a->out + g->token[i] * a->n_out;
+        for (int64_t r = 0; r < a->n_out; r++) out[r] += g->out[i * a->n_out + r] * weight;
+    }
+}
+
+void apr_host_experts(const apr_op_args *args)
+{
+    const apr_experts_args *const a = &args->experts;
+    gathered g = lay_out(a);
+
+    memset(a->out, 0, (size_t)(a->n_tokens * a->n_out) * sizeof *a->out);
+    for (int64_t e = 0; e < a->n_experts; e++) {
+        gather(a, e, &g);
+        if (g.n == 0) continue;
+        run_expert(a, e, &g);
+        add_to_tokens(a, &g);
+    }
+}

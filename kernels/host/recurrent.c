@@ -1,0 +1,199 @@
+/* recurrent.c - the delta rule and state-space duality on the host: a thread a head; prompts in chunks.
+ *
+ * Within a chunk nothing is done token by token but a small triangular solve. With G the running sum of the logarithms of decay and
+ * D_ij = exp(G_i - G_j) for j <= i (differences that are not positive: nothing overflows), the delta rule is
+ *     error_i = beta_i (v_i - exp(G_i) S^T k_i - sum over j < i: D_ij (k_i . k_j) error_j)
+ *     out_i   = exp(G_i) S^T q_i + sum over j <= i: D_ij (q_i . k_j) error_j
+ *     S       = exp(G_last) S + sum over j: exp(G_last - G_j) k_j error_j^T
+ * and state-space duality
+ *     out_i   = exp(G_i) S C_i + sum over j <= i: D_ij (C_i . B_j) dt_j x_j + skip x_i
+ *     S       = exp(G_last) S + sum over j: exp(G_last - G_j) dt_j x_j B_j^T
+ * Up to rounding both are the steps of kernels/ref, which few tokens take. */
+#include "kernels/host/host_ops.h"
+#include "kernels/host/lanes.h"
+#include "kernels/ref/ref_ops.h"
+
+#include <string.h>
+
+LANES_INLINE float dot(const float *a, const float *b, int64_t n)
+{
+    float sums[4][6];
+    lanes_dots(1, 1, a, n, b, n, n, sums);
+    return sums[0][0];
+}
+
+/* y += factor * x */
+LANES_INLINE void add_scaled(float *y, float factor, const float *x, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + N_LANES <= n; i += N_LANES) LANES_STORE(y + i) = LANES_LOAD(y + i) + factor * LANES_LOAD(x + i);
+    for (; i < n; i++) y[i] += factor * x[i];
+}
+
+LANES_INLINE void multiply_all(float *y, float factor, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) y[i] *= factor;
+}
+
+/* --- delta rule --- */
+
+/* One chunk of one head, and a thread's scratch. */
+typedef struct delta_chunk {
+    const apr_delta_args *a;
+    int64_t head, token, n;
+    float *q, *k;          /* [n, key_dim], normed */
+    float *errors;         /* [n, value_dim] */
+    float *decays, *betas; /* [n]: running sums of logarithms; */
+} delta_chunk;
+
+LANES_INLINE void l2_norm(const float *x, int64_t n, float eps, float scale, float *out)
+{
+    const float factor = 1.0f / sqrtf(dot(x, x, n) + eps) * scale;
+    for (int64_t i = 0; i < n; i++) out[i] = x[i] * factor;
+}
+
+LANES_INLINE void load_chunk(const delta_chunk *c)
+{
+    const apr_delta_args *const a = c->a;
+    const int64_t dk = a->key_dim, dv = a->value_dim, n_keys = a->n_key_heads * dk;
+    const int64_t key_head = a->tiled ? c->head % a->n_key_heads : c->head / (a->n_value_heads / a->n_key_heads);
+    float decay = 0.0f;
+
+    for (int64_t i = 0; i < c->n; i++) {
+        const float *const row = a->qkv + (c->token + i) * (2 * n_keys + a->n_value_heads * dv);
+        const int64_t at = (c->token + i) * a->n_value_heads + c->head;
+        l2_norm(row + key_head * dk, dk, a->eps, 1.0f / sqrtf((float)dk), c->q + i * dk);
+        l2_norm(row + n_keys + key_head * dk, dk, a->eps, 1.0f, c->k + i * dk);
+        memcpy(c->errors + i * dv, row + 2 * n_keys + c->head * dv, (size_t)dv * sizeof(float));
+        decay -= a->rate[c->head] * apr_softplus(a->a[at] + a->dt_bias[c->head]);
+        c->decays[i] = decay;
+        c->betas[i] = apr_sigmoid(a->b[at]);
+    }
+}
+
+LANES_INLINE void delta_chunk_body(const int row_tile, const int token_tile, const delta_chunk *c)
+{
+    const apr_delta_args *const a = c->a;
+    const int64_t dk = a->key_dim, dv = a->value_dim;
+    float *const s = a->state + c->head * dk * dv;
+
+    (void)row_tile, (void)token_tile;
+    load_chunk(c);
+    for (int64_t i = 0; i < c->n; i++) {
+        float *const error = c->errors + i * dv, *const out = a->out + ((c->token + i) * a->n_value_heads + c->head) * dv;
+        const float *const q = c->q + i * dk, *const k = c->k + i * dk;
+        const float decay = expf(c->decays[i]);
+        memset(out, 0, (size_t)dv * sizeof *out);
+        for (int64_t d = 0; d < dk; d++) {
+            add_scaled(error, -decay * k[d], s + d * dv, dv);
+            add_scaled(out, decay * q[d], s + d * dv, dv);
+        }
+        for (int64_t j = 0; j < i; j++) {
+            const float between = expf(c->decays[i] - c->decays[j]);
+            add_scaled(error, -between * dot(k, c->k + j * dk, dk), c->errors + j * dv, dv);
+            add_scaled(out, between * dot(q, c->k + j * dk, dk), c->errors + j * dv, dv);
+        }
+        multiply_all(error, c->betas[i], dv);
+        add_scaled(out, dot(q, k, dk), error, dv);
+    }
+    const float last = c->decays[c->n - 1];
+    multiply_all(s, expf(last), dk * dv);
+    for (int64_t j = 0; j < c->n; j++)
+        for (int64_t d = 0; d < dk; d++) add_scaled(s + d * dv, expf(last - c->decays[j]) * c->k[j * dk + d], c->errors + j * dv, dv);
+}
+
+LANES_CLONES(run_delta_chunk, delta_chunk_body, (const delta_chunk *c), c)
+
+void apr_host_delta(const apr_op_args *args)
+{
+    const apr_delta_args *const a = &args->delta;
+#pragma omp parallel for schedule(static) num_threads(a->work.n_threads)
+    for (int64_t h = 0; h < a->n_value_heads; h++) {
+        float *const work = a->work.data + apr_host_slice(&a->work);
+        for (int64_t t = 0; t < a->n_tokens; t += APR_RECURRENT_CHUNK) {
+            const int64_t n = a->n_tokens - t < APR_RECURRENT_CHUNK ? a->n_tokens - t : (int64_t)APR_RECURRENT_CHUNK;
+            delta_chunk c = {.a = a, .head = h, .token = t, .n = n, .q = work};
+            c.k = c.q + APR_RECURRENT_CHUNK * a->key_dim;
+            c.errors = c.k + APR_RECURRENT_CHUNK * a->key_dim;
+            c.decays = c.errors + APR_RECURRENT_CHUNK * a->value_dim;
+            c.betas = c.decays + APR_RECURRENT_CHUNK;
+            run_delta_chunk(&c);
+        }
+    }
+}
+
+/* --- state-space duality --- */
+
+typedef struct ssd_chunk {
+    const apr_ssd_args *a;
+    int64_t head, token, n;
+    float *decays, *steps; /* [n]: running sums of logarithms; dt */
+    float *between;        /* [n]: of one token to those before */
+} ssd_chunk;
+
+LANES_INLINE void ssd_chunk_body(const int row_tile, const int token_tile, const ssd_chunk *c)
+{
+    const apr_ssd_args *const a = c->a;
+    const int64_t n_state = a->state_dim, n_x = a->n_heads * a->head_dim, width = n_x + 2 * a->n_groups * n_state;
+    const int64_t group = c->head / (a->n_heads / a->n_groups);
+    const float *const rows = a->xbc + c->token * width, *const bs = rows + n_x + group * n_state, *const cs = bs + a->n_groups * n_state;
+    float decay = 0.0f;
+
+    (void)row_tile, (void)token_tile;
+    for (int64_t i = 0; i < c->n; i++) {
+        c->steps[i] = apr_softplus(a->dt[(c->token + i) * a->n_heads + c->head] + a->dt_bias[c->head]);
+        c->decays[i] = decay -= a->rate[c->head] * c->steps[i];
+    }
+    for (int64_t i = 0; i < c->n; i++) {
+        for (int64_t j = 0; j <= i; j++)
+            c->between[j] = expf(c->decays[i] - c->decays[j]) * dot(cs + i * width, bs + j * width, n_state) * c->steps[j];
+        for (int64_t d = 0; d < a->head_dim; d++) {
+            const int64_t at = c->head * a->head_dim + d;
+            float sum = expf(c->decays[i]) * dot(a->state + at * n_state, cs + i * width, n_state);
+            for (int64_t j = 0; j <= i; j++) sum += c->between[j] * rows[j * width + at];
+            a->out[(c->token + i) * n_x + at] = sum + a->skip[c->head] * rows[i * width + at];
+        }
+    }
+    const float last = c->decays[c->n - 1];
+    for (int64_t d = 0; d < a->head_dim; d++) {
+        const int64_t at = c->head * a->head_dim + d;
+        multiply_all(a->state + at * n_state, expf(last), n_state);
+        for (int64_t j = 0; j < c->n; j++)
+            add_scaled(a->state + at * n_state, expf(last - c->decays[j]) * c->steps[j] * rows[j * width + at], bs + j * width, n_state);
+    }
+}
+
+LANES_CLONES(run_ssd_chunk, ssd_chunk_body, (const ssd_chunk *c), c)
+
+void apr_host_ssd(const apr_op_args *args)
+{
+    const apr_ssd_args *const a = &args->ssd;
+#pragma omp parallel for schedule(static) num_threads(a->n_threads)
+    for (int64_t h = 0; h < a->n_heads; h++)
+        for (int64_t t = 0; t < a->n_tokens; t += APR_RECURRENT_CHUNK) {
+            float decays[APR_RECURRENT_CHUNK], steps[APR_RECURRENT_CHUNK], between[APR_RECURRENT_CHUNK];
+            const int64_t n = a->n_tokens - t < APR_RECURRENT_CHUNK ? a->n_tokens - t : (int64_t)APR_RECURRENT_CHUNK;
+            const ssd_chunk c = {.a = a, .head = h, .token = t, .n = n, .decays = decays, .steps = steps, .between = between};
+            run_ssd_chunk(&c);
+        }
+}
+
+/* --- convolution --- */
+
+void apr_host_conv(const apr_op_args *args)
+{
+    const apr_conv_args *const a = &args->conv;
+    const int64_t n_before = a->n_taps - 1;
+
+#pragma omp parallel for schedule(static) num_threads(a->n_threads) if (a->n_tokens * a->width > 16384)
+    for (int64_t t = 0; t < a->n_tokens; t++)
+        for (int64_t c = 0; c < a->width; c++) {
+            float sum = 0.0f;
+            for (int64_t k = 0; k < a->n_taps; k++) {
+                const int64_t at = t - n_before + k;
+                sum += a->weight[c * a->n_taps + k] * (at < 0 ? a->state[(n_before + at) * a->width + c] : a->x[at * a->width + c]);
+            }
+            a->out[t * a->width + c] = apr_activate(a->activation, a->bias != NULL ? sum + a->bias[c] : sum);
+        }
+    apr_ref_conv_remember(a);
+}

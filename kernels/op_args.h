@@ -1,0 +1,204 @@
+/* op_args.h - what the operations beyond plain attention and feed-forward are given. Kinds, shapes and formulas; ref is the meaning.
+ *
+ * As in ops.h: activations are float32, one row a token, rows without gaps; [..] is a shape, outermost first. Vectors (norm weights,
+ * biases, decays) are float32 whatever the file holds. Operations do not allocate and do not fail. `out may be x` is said where it is so.
+ * States are float32, belong to one sequence, begin as zeros and are brought up to date by the call. */
+#ifndef APR_KERNELS_OP_ARGS_H
+#define APR_KERNELS_OP_ARGS_H
+
+#include "formats/model/model.h"
+#include "kernels/activation.h"
+
+/* Scratch memory of one call: n_threads slices of `slice` floats each, 64-byte aligned. */
+typedef struct apr_workspace {
+    float *data;
+    size_t slice;
+    int n_threads;
+} apr_workspace;
+
+typedef enum {
+    APR_NORM_RMS,   /* x / sqrt(mean(x^2) + eps) */
+    APR_NORM_LAYER, /* the same of x - mean(x) */
+    APR_NORM_L2,    /* x / sqrt(sum(x^2) + eps) */
+    APR_NORM_KINDS
+} apr_norm_kind;
+
+/* Over chunks of `chunk` numbers of each row (the row, a head, a group): normed * (weight + offset) + bias. out may be x. */
+typedef struct apr_norm_args {
+    apr_norm_kind kind;
+    int64_t n_tokens, width, chunk;
+    int64_t n_weight;           /* numbers of weight and bias: chunk (shared by all chunks), or width */
+    float eps, offset;          /* offset 1: the file holds weight - 1 */
+    const float *x;             /* [n_tokens, width] */
+    const float *weight, *bias; /* [n_weight] or NULL */
+    float *out;                 /* [n_tokens, width] */
+} apr_norm_args;
+
+/* Numbers [start, start + n) of each head: out[t][h] = x[t][h][start ..] */
+typedef struct apr_slice_args {
+    int64_t n_tokens, n_heads, head_dim, start, n;
+    const float *x; /* [n_tokens, n_heads, head_dim] */
+    float *out;     /* [n_tokens, n_heads, n] */
+} apr_slice_args;
+
+/* Heads end to end: out[t][h] = a[t][h], b[t][h] */
+typedef struct apr_join_args {
+    int64_t n_tokens, n_heads, n_a, n_b;
+    const float *a; /* [n_tokens, n_heads, n_a] */
+    const float *b; /* [n_tokens, n_heads, n_b] */
+    float *out;     /* [n_tokens, n_heads, n_a + n_b] */
+} apr_join_args;
+
+/* out = x * factor * (1 + warmth * ln(1 + floor((position + shift) / period))); warmth 0: the factor alone. out may be x.
+ * The second part is the temperature of queries in long texts (Llama 4, Ministral 3). */
+typedef struct apr_scale_args {
+    int64_t n_tokens, width, position;
+    float factor, warmth, shift, period;
+    const float *x;
+    float *out;
+} apr_scale_args;
+
+/* out = x * y. y is a row for each token, or one for all (a vector of weights), of width numbers or of one. out may be x. */
+typedef struct apr_mul_args {
+    int64_t n_tokens, width;
+    int64_t y_width;  /* width or 1 */
+    bool y_is_vector; /* [y_width], else [n_tokens, y_width] */
+    const float *x, *y;
+    float *out;
+} apr_mul_args;
+
+/* out = cap * tanh(x / cap). out may be x. */
+typedef struct apr_softcap_args {
+    int64_t n_tokens, width;
+    float cap;
+    const float *x;
+    float *out;
+} apr_softcap_args;
+
+/* out[t][h][i] = x[t][h][i] * activation(gate[t][h]): a gate as wide as the row has n_heads = width and head_dim 1, one number
+ * for the row n_heads 1. out may be x. */
+typedef struct apr_gate_args {
+    int64_t n_tokens, n_heads, head_dim;
+    apr_activation activation;
+    const float *x;    /* [n_tokens, n_heads, head_dim] */
+    const float *gate; /* [n_tokens, n_heads] */
+    float *out;
+} apr_gate_args;
+
+/* From a router's logits to the chosen experts and their weights. Score each expert; choose by score + bias, in groups where there
+ * are some; weigh by the score alone. Equal numbers: the lower index is chosen. */
+typedef enum {
+    APR_SCORE_SOFTMAX, /* over all experts */
+    APR_SCORE_SIGMOID,
+    APR_SCORE_TOPK_SOFTMAX,  /* choose by the logits; softmax over the chosen */
+    APR_SCORE_TOPK_SIGMOID,  /* choose by the logits; sigmoid of each chosen */
+    APR_SCORE_SQRT_SOFTPLUS, /* sqrt(ln(1 + exp(x))) */
+    APR_SCORE_KINDS
+} apr_score_kind;
+
+typedef struct apr_route_shape {
+    apr_score_kind score;
+    int64_t n_experts, n_used;
+    int64_t n_groups, n_groups_used; /* 0 or 1: no groups. Experts of groups that are not among the best are left out */
+    bool group_by_best;              /* a group's score is that of its best expert, else the sum of its two best */
+    float filler;                    /* what the score of a left-out expert becomes: -INFINITY, or 0 (DeepSeek V2) */
+    bool normalise;                  /* weights / max(sum of weights + norm_eps, norm_min) */
+    float norm_eps, norm_min, scale; /* scale: of all weights, after that */
+} apr_route_shape;
+
+typedef struct apr_route_args {
+    int64_t n_tokens;
+    apr_route_shape shape;
+    const float *logits;       /* [n_tokens, n_experts] */
+    const float *bias;         /* [n_experts] or NULL: for the choice alone */
+    const float *expert_scale; /* [n_experts] or NULL: multiplies the weight of a chosen expert */
+    float *out;                /* [n_tokens, 2 * n_used]: the experts' numbers, the best first, then their weights */
+    apr_workspace work;        /* slice >= apr_route_slice(n_experts) */
+} apr_route_args;
+
+/* The chosen experts' feed-forward, summed by weight in the order of their rank:
+ *     out = sum over ranks: weight * down(glu(gate x, up x));   weight_on_input: down(glu(gate (weight x), up (weight x)))
+ * Without gates the activation is of up alone. */
+typedef struct apr_experts_args {
+    int64_t n_tokens, n_in, n_mid, n_out, n_experts, n_used;
+    apr_glu_shape glu;
+    bool weight_on_input;
+    const float *x;                     /* [n_tokens, n_in] */
+    const float *routes;                /* [n_tokens, 2 * n_used] of apr_route_args */
+    const apr_tensor *gate, *up, *down; /* [n_experts] matrices each: [n_mid, n_in], [n_mid, n_in], [n_out, n_mid]; gate or NULL */
+    const float *gate_bias, *up_bias, *down_bias; /* [n_experts, n_mid], [n_experts, n_mid], [n_experts, n_out] or NULL */
+    float *out;                                   /* [n_tokens, n_out] */
+    apr_workspace work;                           /* slice >= apr_experts_slice(...) */
+    float *shared;                                /* apr_experts_shared(...) floats, for the host backend */
+} apr_experts_args;
+
+/* Causal convolution over time, each channel by itself:
+ *     out[t][c] = activation(bias[c] + sum over k < n_taps: weight[c][k] * x[t - (n_taps - 1) + k][c])
+ * The state is the n_taps - 1 rows of x before the first token. */
+typedef struct apr_conv_args {
+    int64_t n_tokens, width, n_taps;
+    apr_activation activation;
+    const float *x;      /* [n_tokens, width] */
+    const float *weight; /* [width, n_taps], the oldest tap first */
+    const float *bias;   /* [width] or NULL */
+    float *state;        /* [n_taps - 1, width] */
+    float *out;          /* [n_tokens, width], not x */
+    int n_threads;
+} apr_conv_args;
+
+/* Gated delta rule (Yang, Kautz, Hatamizadeh 2024), one matrix S [key_dim, value_dim] of state a value head:
+ *     q, k <- l2 norm (eps), q <- q / sqrt(key_dim);  g = -rate * softplus(a + dt_bias);  beta = sigmoid(b)
+ *     S <- exp(g) S;  S <- S + k (beta (v - S^T k))^T;  out = S^T q
+ * Value head h uses key head h / (n_value_heads / n_key_heads), or h mod n_key_heads where `tiled` (GGUFs of Qwen 3.5). */
+typedef struct apr_delta_args {
+    int64_t n_tokens, n_key_heads, n_value_heads, key_dim, value_dim;
+    bool tiled;
+    float eps;
+    const float *qkv;     /* [n_tokens, n_key_heads * key_dim (q), the same (k), n_value_heads * value_dim (v)] */
+    const float *a, *b;   /* [n_tokens, n_value_heads] */
+    const float *rate;    /* [n_value_heads] exp(A_log) */
+    const float *dt_bias; /* [n_value_heads] */
+    float *state;         /* [n_value_heads, key_dim, value_dim] */
+    float *out;           /* [n_tokens, n_value_heads, value_dim] */
+    apr_workspace work;   /* slice >= apr_delta_slice(key_dim, value_dim) */
+} apr_delta_args;
+
+/* State-space duality (Mamba 2; Dao, Gu 2024), one matrix S [head_dim, state_dim] a head, B and C shared by a group of heads:
+ *     dt <- softplus(dt + dt_bias);  S <- exp(-rate * dt) S + (dt x) B^T;  out = S C + skip * x */
+typedef struct apr_ssd_args {
+    int64_t n_tokens, n_heads, head_dim, n_groups, state_dim;
+    const float *xbc;     /* [n_tokens, n_heads * head_dim (x), n_groups * state_dim (B), the same (C)] */
+    const float *dt;      /* [n_tokens, n_heads] */
+    const float *rate;    /* [n_heads] exp(A_log) */
+    const float *dt_bias; /* [n_heads] */
+    const float *skip;    /* [n_heads], D */
+    float *state;         /* [n_heads, head_dim, state_dim] */
+    float *out;           /* [n_tokens, n_heads, head_dim] */
+    int n_threads;
+} apr_ssd_args;
+
+/* Floats of workspace that one thread needs: scores to choose by, scores, group scores. */
+static inline size_t apr_route_slice(int64_t n_experts) { return 3 * (size_t)n_experts; }
+
+/* A decoded row, an expert's middle, a weighed input. */
+static inline size_t apr_experts_slice(int64_t n_in, int64_t n_mid)
+{
+    return (size_t)(n_in > n_mid ? n_in : n_mid) + (size_t)(n_mid + n_in);
+}
+
+/* The tokens of an expert, side by side: inputs, gate and up, outputs, their numbers and ranks. */
+static inline size_t apr_experts_shared(int64_t n_tokens, int64_t n_in, int64_t n_mid, int64_t n_out)
+{
+    return (size_t)n_tokens * (size_t)(n_in + 2 * n_mid + n_out + 2);
+}
+
+/* Tokens of a prompt that recurrent operations take together on the host. */
+enum { APR_RECURRENT_CHUNK = 64 };
+
+/* Of a chunk: normed queries and keys, errors of values, decays and betas. */
+static inline size_t apr_delta_slice(int64_t key_dim, int64_t value_dim)
+{
+    return APR_RECURRENT_CHUNK * (2 * (size_t)key_dim + (size_t)value_dim + 2);
+}
+
+#endif
