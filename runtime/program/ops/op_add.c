@@ -3,11 +3,10 @@
 
 static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
 {
-    args->add = (apr_add_args){.n_tokens = g->n_tokens,
-                               .width = g->program->values[op->out].width,
-                               .a = apr_ground_value(g, op->in[0]),
-                               .b = apr_ground_value(g, op->in[1]),
-                               .out = apr_ground_value(g, op->out)};
+    args->add.n_tokens = g->n_tokens;
+    args->add.a = apr_ground_value(g, op->in[0]);
+    args->add.b = apr_ground_value(g, op->in[1]);
+    args->add.out = apr_ground_value(g, op->out);
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_ADD, args->add.n_tokens, text, n); }

@@ -6,42 +6,50 @@
 
 enum { SINKS }; /* its one weight */
 
-static unsigned twists(const apr_op *op) { return op->weight[SINKS] >= 0 ? 1u << APR_TWIST_SINKS : 0; }
+static const apr_op_fact facts[] = {
+    {"the scale of the scores", APR_FACT_REAL, offsetof(apr_op_args, attend.scale)},
+    {"the cap of the scores", APR_FACT_REAL, offsetof(apr_op_args, attend.softcap)},
+    {"the number of heads", APR_FACT_WHOLE, offsetof(apr_op_args, attend.n_heads)},
+    {"the number of key/value heads", APR_FACT_WHOLE, offsetof(apr_op_args, attend.n_kv_heads)},
+    {"the size of a key", APR_FACT_WHOLE, offsetof(apr_op_args, attend.key_dim)},
+    {"the size of a value", APR_FACT_WHOLE, offsetof(apr_op_args, attend.value_dim)},
+    {"the window", APR_FACT_WHOLE, offsetof(apr_op_args, attend.window)},
+    {"the chunk", APR_FACT_WHOLE, offsetof(apr_op_args, attend.chunk)},
+    {0},
+};
+
+static int64_t widest(const apr_attend_args *a) { return a->key_dim > a->value_dim ? a->key_dim : a->value_dim; }
 
 static size_t host_floats(const apr_program *program, const apr_op *op)
 {
     (void)program;
-    return apr_attend_slice(op->n_heads, op->n_kv_heads, op->head_dim);
+    return apr_attend_slice(op->args.attend.n_heads, op->args.attend.n_kv_heads, widest(&op->args.attend));
 }
 
 static size_t device_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
 {
     (void)program;
     (void)sizes;
-    return apr_cuda_attend_bytes(op->n_heads, op->head_dim);
+    return apr_cuda_attend_bytes(op->args.attend.n_heads, op->args.attend.value_dim);
 }
 
 static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
 {
-    args->attend = (apr_attend_args){.n_tokens = g->n_tokens,
-                                     .position = g->position,
-                                     .n_heads = op->n_heads,
-                                     .n_kv_heads = op->n_kv_heads,
-                                     .head_dim = op->head_dim,
-                                     .window = op->window,
-                                     .scale = op->scale,
-                                     .q = apr_ground_value(g, op->in[0]),
-                                     .keys = apr_ground_cache(g, op->state, 0),
-                                     .values = apr_ground_cache(g, op->state, 1),
-                                     .out = apr_ground_value(g, op->out),
-                                     .work = g->work};
+    args->attend.n_tokens = g->n_tokens;
+    args->attend.position = g->position;
+    args->attend.sinks = apr_ground_vector(g, op->weight[SINKS]);
+    args->attend.q = apr_ground_value(g, op->in[0]);
+    args->attend.keys = apr_ground_cache(g, op->state, 0);
+    args->attend.values = apr_ground_cache(g, op->state, 1);
+    args->attend.out = apr_ground_value(g, op->out);
+    args->attend.work = g->work;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n)
 {
     const apr_attend_args *const a = &args->attend;
     snprintf(text, n, "%s (%lld tokens at position %lld, %lld heads on %lld of %lld, cache %s)", apr_op_name(APR_OP_ATTEND),
-             (long long)a->n_tokens, (long long)a->position, (long long)a->n_heads, (long long)a->n_kv_heads, (long long)a->head_dim,
+             (long long)a->n_tokens, (long long)a->position, (long long)a->n_heads, (long long)a->n_kv_heads, (long long)a->key_dim,
              apr_dtypes[a->keys.dtype].name);
 }
 
@@ -50,8 +58,8 @@ const apr_op_card apr_card_attend = {
     .n_inputs = 1,
     .state = APR_STATE_READ,
     .weights = {[SINKS] = {"sinks", APR_USE_FLOAT, .optional = true}},
+    .facts = facts,
     .bound = {2e-3, 2e-4, "float32 scores, softmax and sums in another order"},
-    .twists = twists,
     .host_floats = host_floats,
     .device_bytes = device_bytes,
     .bind = bind,

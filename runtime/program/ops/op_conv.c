@@ -1,10 +1,34 @@
-/* op_conv.c - each channel mixed over the last few tokens. Can be planned; no backend has it. */
-#include "runtime/program/op_card.h"
+/* op_conv.c - each channel mixed over the last few tokens. */
+#include "runtime/program/ops/parts.h"
+
+enum { TAPS, BIAS };
+
+static const apr_op_fact facts[] = {
+    {"the number of taps", APR_FACT_WHOLE, offsetof(apr_op_args, conv.n_taps)},
+    {"the activation", APR_FACT_CHOICE, offsetof(apr_op_args, conv.activation)},
+    {0},
+};
+
+static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+{
+    args->conv.n_tokens = g->n_tokens;
+    args->conv.x = apr_ground_value(g, op->in[0]);
+    args->conv.weight = apr_ground_vector(g, op->weight[TAPS]);
+    args->conv.bias = apr_ground_vector(g, op->weight[BIAS]);
+    args->conv.state = apr_ground_state(g, op->state);
+    args->conv.out = apr_ground_value(g, op->out);
+    args->conv.n_threads = g->work.n_threads;
+}
+
+static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_CONV, args->conv.n_tokens, text, n); }
 
 const apr_op_card apr_card_conv = {
     .kind = APR_OP_CONV,
     .n_inputs = 1,
     .state = APR_STATE_READ_AND_WRITTEN,
-    .weights = {{"taps", APR_USE_ROWS}}, /* a row a channel */
+    .weights = {[TAPS] = {"taps", APR_USE_FLOAT}, [BIAS] = {"bias", APR_USE_FLOAT, .optional = true}},
+    .facts = facts,
     .bound = {1e-3, 1e-4, "float32 sums in another order"},
+    .bind = bind,
+    .describe = describe,
 };

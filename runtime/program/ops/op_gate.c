@@ -1,8 +1,28 @@
-/* op_gate.c - x * sigmoid(gate). Can be planned; no backend has it. */
-#include "runtime/program/op_card.h"
+/* op_gate.c - heads, rows or numbers times an activation. */
+#include "runtime/program/ops/parts.h"
+
+static const apr_op_fact facts[] = {
+    {"the activation", APR_FACT_CHOICE, offsetof(apr_op_args, gate.activation)},
+    {"the number of gates", APR_FACT_WHOLE, offsetof(apr_op_args, gate.n_heads)},
+    {0},
+};
+
+static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+{
+    args->gate.n_tokens = g->n_tokens;
+    args->gate.x = apr_ground_value(g, op->in[0]);
+    args->gate.gate = apr_ground_value(g, op->in[1]);
+    args->gate.out = apr_ground_value(g, op->out);
+}
+
+static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_GATE, args->gate.n_tokens, text, n); }
 
 const apr_op_card apr_card_gate = {
     .kind = APR_OP_GATE,
-    .n_inputs = 2, /* x, gate */
+    .n_inputs = 2,
+    .in_place = true,
+    .facts = facts,
     .bound = {1e-4, 1e-5, "expf to a few units in the last place"},
+    .bind = bind,
+    .describe = describe,
 };

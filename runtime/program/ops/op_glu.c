@@ -1,22 +1,30 @@
-/* op_glu.c - silu(gate) * up. */
+/* op_glu.c - a gated linear unit, or an activation alone. */
 #include "runtime/program/ops/parts.h"
+
+static const apr_op_fact facts[] = {
+    {"the activation", APR_FACT_CHOICE, offsetof(apr_op_args, glu.shape.activation)},
+    {"the limit", APR_FACT_REAL, offsetof(apr_op_args, glu.shape.limit)},
+    {"alpha", APR_FACT_REAL, offsetof(apr_op_args, glu.shape.alpha)},
+    {"what is added to the other half", APR_FACT_REAL, offsetof(apr_op_args, glu.shape.up_offset)},
+    {0},
+};
 
 static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
 {
-    args->glu = (apr_glu_args){.n_tokens = g->n_tokens,
-                               .width = g->program->values[op->out].width,
-                               .gate = apr_ground_value(g, op->in[0]),
-                               .up = apr_ground_value(g, op->in[1]),
-                               .out = apr_ground_value(g, op->out),
-                               .n_threads = g->work.n_threads};
+    args->glu.n_tokens = g->n_tokens;
+    args->glu.gate = apr_ground_value(g, op->in[0]);
+    args->glu.up = op->in[1] >= 0 ? apr_ground_value(g, op->in[1]) : NULL;
+    args->glu.out = apr_ground_value(g, op->out);
+    args->glu.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_GLU, args->glu.n_tokens, text, n); }
 
 const apr_op_card apr_card_glu = {
     .kind = APR_OP_GLU,
-    .n_inputs = 2, /* gate, up */
+    .n_inputs = 2,
     .in_place = true,
+    .facts = facts,
     .bound = {1e-4, 1e-5, "expf to a few units in the last place"},
     .bind = bind,
     .describe = describe,

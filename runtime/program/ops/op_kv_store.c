@@ -3,23 +3,28 @@
 
 #include <stdio.h>
 
+static const apr_op_fact facts[] = {
+    {"the number of key/value heads", APR_FACT_WHOLE, offsetof(apr_op_args, kv_store.n_kv_heads)},
+    {"the size of a key", APR_FACT_WHOLE, offsetof(apr_op_args, kv_store.key_dim)},
+    {"the size of a value", APR_FACT_WHOLE, offsetof(apr_op_args, kv_store.value_dim)},
+    {0},
+};
+
 static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
 {
-    args->kv_store = (apr_kv_store_args){.n_tokens = g->n_tokens,
-                                         .position = g->position,
-                                         .n_kv_heads = op->n_kv_heads,
-                                         .head_dim = op->head_dim,
-                                         .k = apr_ground_value(g, op->in[0]),
-                                         .v = apr_ground_value(g, op->in[1]),
-                                         .keys = apr_ground_cache(g, op->state, 0),
-                                         .values = apr_ground_cache(g, op->state, 1)};
+    args->kv_store.n_tokens = g->n_tokens;
+    args->kv_store.position = g->position;
+    args->kv_store.k = apr_ground_value(g, op->in[0]);
+    args->kv_store.v = op->in[1] >= 0 ? apr_ground_value(g, op->in[1]) : NULL;
+    args->kv_store.keys = apr_ground_cache(g, op->state, 0);
+    args->kv_store.values = apr_ground_cache(g, op->state, 1);
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n)
 {
     const apr_kv_store_args *const a = &args->kv_store;
     snprintf(text, n, "%s (%lld tokens at position %lld, %lld heads of %lld, cache %s)", apr_op_name(APR_OP_KV_STORE),
-             (long long)a->n_tokens, (long long)a->position, (long long)a->n_kv_heads, (long long)a->head_dim,
+             (long long)a->n_tokens, (long long)a->position, (long long)a->n_kv_heads, (long long)a->key_dim,
              apr_dtypes[a->keys.dtype].name);
 }
 
@@ -27,6 +32,7 @@ const apr_op_card apr_card_kv_store = {
     .kind = APR_OP_KV_STORE,
     .n_inputs = 2, /* keys, values */
     .state = APR_STATE_WRITTEN,
+    .facts = facts,
     .bound = {0.0, 0.0, "rounding to the type of the cache is defined to the bit"},
     .bind = bind,
     .describe = describe,

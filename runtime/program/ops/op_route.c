@@ -1,11 +1,45 @@
-/* op_route.c - which experts a token goes to, and with what weights. Can be planned; no backend has it. */
+/* op_route.c - which experts a token goes to, and with what weights. */
 #include "runtime/program/ops/parts.h"
+
+enum { BIAS, SCALE };
+
+static const apr_op_fact facts[] = {
+    {"the score", APR_FACT_CHOICE, offsetof(apr_op_args, route.shape.score)},
+    {"the number of experts", APR_FACT_WHOLE, offsetof(apr_op_args, route.shape.n_experts)},
+    {"the number of experts used", APR_FACT_WHOLE, offsetof(apr_op_args, route.shape.n_used)},
+    {"the number of groups", APR_FACT_WHOLE, offsetof(apr_op_args, route.shape.n_groups)},
+    {"the number of groups used", APR_FACT_WHOLE, offsetof(apr_op_args, route.shape.n_groups_used)},
+    {"the way groups are scored", APR_FACT_FLAG, offsetof(apr_op_args, route.shape.group_by_best)},
+    {"whether weights are normalised", APR_FACT_FLAG, offsetof(apr_op_args, route.shape.normalise)},
+    {"the scale of the weights", APR_FACT_REAL, offsetof(apr_op_args, route.shape.scale)},
+    {0},
+};
+
+static size_t host_floats(const apr_program *program, const apr_op *op)
+{
+    (void)program;
+    return apr_route_slice(op->args.route.shape.n_experts);
+}
+
+static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+{
+    args->route.n_tokens = g->n_tokens;
+    args->route.logits = apr_ground_value(g, op->in[0]);
+    args->route.bias = apr_ground_vector(g, op->weight[BIAS]);
+    args->route.expert_scale = apr_ground_vector(g, op->weight[SCALE]);
+    args->route.out = apr_ground_value(g, op->out);
+    args->route.work = g->work;
+}
+
+static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_ROUTE, args->route.n_tokens, text, n); }
 
 const apr_op_card apr_card_route = {
     .kind = APR_OP_ROUTE,
     .n_inputs = 1,
-    .weights = {{"matrix", APR_USE_MULTIPLIED}, {"bias", APR_USE_FLOAT, .optional = true}},
-    .bound = {1e-3, 1e-4, "float32 sums in another order"},
-    .host_floats = apr_products_floats,
-    .device_bytes = apr_products_bytes,
+    .weights = {[BIAS] = {"bias of the choice", APR_USE_FLOAT, .optional = true}, [SCALE] = {"scales", APR_USE_FLOAT, .optional = true}},
+    .facts = facts,
+    .host_floats = host_floats,
+    .bound = {1e-3, 1e-4, "expf to a few units in the last place; the choice is held to the gap at the last rank"},
+    .bind = bind,
+    .describe = describe,
 };

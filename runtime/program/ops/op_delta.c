@@ -1,0 +1,46 @@
+/* op_delta.c - the gated delta rule: a matrix of state for each value head, updated and read. */
+#include "runtime/program/ops/parts.h"
+
+enum { RATE, DT_BIAS };
+
+static const apr_op_fact facts[] = {
+    {"the number of key heads", APR_FACT_WHOLE, offsetof(apr_op_args, delta.n_key_heads)},
+    {"the number of value heads", APR_FACT_WHOLE, offsetof(apr_op_args, delta.n_value_heads)},
+    {"the size of a key", APR_FACT_WHOLE, offsetof(apr_op_args, delta.key_dim)},
+    {"the size of a value", APR_FACT_WHOLE, offsetof(apr_op_args, delta.value_dim)},
+    {"epsilon", APR_FACT_REAL, offsetof(apr_op_args, delta.eps)},
+    {0},
+};
+
+static size_t host_floats(const apr_program *program, const apr_op *op)
+{
+    (void)program;
+    return apr_delta_slice(op->args.delta.key_dim, op->args.delta.value_dim);
+}
+
+static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+{
+    args->delta.n_tokens = g->n_tokens;
+    args->delta.qkv = apr_ground_value(g, op->in[0]);
+    args->delta.a = apr_ground_value(g, op->in[1]);
+    args->delta.b = apr_ground_value(g, op->in[2]);
+    args->delta.rate = apr_ground_vector(g, op->weight[RATE]);
+    args->delta.dt_bias = apr_ground_vector(g, op->weight[DT_BIAS]);
+    args->delta.state = apr_ground_state(g, op->state);
+    args->delta.out = apr_ground_value(g, op->out);
+    args->delta.work = g->work;
+}
+
+static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_DELTA, args->delta.n_tokens, text, n); }
+
+const apr_op_card apr_card_delta = {
+    .kind = APR_OP_DELTA,
+    .n_inputs = 3,
+    .state = APR_STATE_READ_AND_WRITTEN,
+    .weights = {[RATE] = {"rates", APR_USE_FLOAT}, [DT_BIAS] = {"time steps", APR_USE_FLOAT}},
+    .facts = facts,
+    .host_floats = host_floats,
+    .bound = {1e-3, 1e-4, "float32 sums in another order, over all tokens so far"},
+    .bind = bind,
+    .describe = describe,
+};

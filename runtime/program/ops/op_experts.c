@@ -1,0 +1,80 @@
+/* op_experts.c - the feed-forward of the chosen experts, summed by weight. */
+#include "kernels/cuda/api.h"
+#include "runtime/program/ops/parts.h"
+
+#include <stdio.h>
+
+enum { GATE, UP, DOWN, GATE_BIAS, UP_BIAS, DOWN_BIAS };
+
+static const apr_op_fact facts[] = {
+    {"the activation", APR_FACT_CHOICE, offsetof(apr_op_args, experts.glu.activation)},
+    {"the limit", APR_FACT_REAL, offsetof(apr_op_args, experts.glu.limit)},
+    {"alpha", APR_FACT_REAL, offsetof(apr_op_args, experts.glu.alpha)},
+    {"what is added to the other half", APR_FACT_REAL, offsetof(apr_op_args, experts.glu.up_offset)},
+    {"the number of experts", APR_FACT_WHOLE, offsetof(apr_op_args, experts.n_experts)},
+    {"the number of experts used", APR_FACT_WHOLE, offsetof(apr_op_args, experts.n_used)},
+    {"whether inputs are weighed", APR_FACT_FLAG, offsetof(apr_op_args, experts.weight_on_input)},
+    {0},
+};
+
+static size_t host_floats(const apr_program *program, const apr_op *op)
+{
+    const apr_experts_args *const a = &op->args.experts;
+    const size_t own = apr_experts_slice(a->n_in, a->n_mid), product = apr_products_floats(program, op);
+    return own > product ? own : product;
+}
+
+/* The tokens of an expert side by side: shared by all threads. */
+static size_t host_shared(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
+{
+    const apr_experts_args *const a = &op->args.experts;
+    (void)program;
+    return apr_experts_shared(sizes->n_batch, a->n_in, a->n_mid, a->n_out);
+}
+
+static size_t device_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
+{
+    const apr_experts_args *const a = &op->args.experts;
+    (void)program;
+    return apr_cuda_experts_bytes(sizes->n_batch, a->n_in, a->n_mid, a->n_out, a->n_used);
+}
+
+static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+{
+    apr_experts_args *const a = &args->experts;
+    a->n_tokens = g->n_tokens;
+    a->x = apr_ground_value(g, op->in[0]);
+    a->routes = apr_ground_value(g, op->in[1]);
+    a->gate = apr_ground_experts(g, op->weight[GATE]);
+    a->up = apr_ground_experts(g, op->weight[UP]);
+    a->down = apr_ground_experts(g, op->weight[DOWN]);
+    a->gate_bias = apr_ground_vector(g, op->weight[GATE_BIAS]);
+    a->up_bias = apr_ground_vector(g, op->weight[UP_BIAS]);
+    a->down_bias = apr_ground_vector(g, op->weight[DOWN_BIAS]);
+    a->out = apr_ground_value(g, op->out);
+    a->work = g->work;
+    a->shared = g->shared;
+}
+
+static void describe(const apr_op_args *args, char *text, size_t n)
+{
+    apr_describe_weight(APR_OP_EXPERTS, args->experts.up, args->experts.n_tokens, text, n);
+}
+
+const apr_op_card apr_card_experts = {
+    .kind = APR_OP_EXPERTS,
+    .n_inputs = 2, /* the rows, their routes */
+    .weights = {[GATE] = {"gate", APR_USE_MULTIPLIED, .optional = true},
+                [UP] = {"up", APR_USE_MULTIPLIED},
+                [DOWN] = {"down", APR_USE_MULTIPLIED},
+                [GATE_BIAS] = {"bias of the gate", APR_USE_FLOAT, .optional = true},
+                [UP_BIAS] = {"bias of up", APR_USE_FLOAT, .optional = true},
+                [DOWN_BIAS] = {"bias of down", APR_USE_FLOAT, .optional = true}},
+    .facts = facts,
+    .bound = {1e-3, 1e-4, "float32 sums in another order"},
+    .host_floats = host_floats,
+    .host_shared = host_shared,
+    .device_bytes = device_bytes,
+    .bind = bind,
+    .describe = describe,
+};

@@ -1,0 +1,22 @@
+/* op_mul.c - the product of two values, or of a value and a vector of weights. */
+#include "runtime/program/ops/parts.h"
+
+static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+{
+    args->mul.n_tokens = g->n_tokens;
+    args->mul.x = apr_ground_value(g, op->in[0]);
+    args->mul.y = args->mul.y_is_vector ? apr_ground_vector(g, op->weight[0]) : apr_ground_value(g, op->in[1]);
+    args->mul.out = apr_ground_value(g, op->out);
+}
+
+static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_MUL, args->mul.n_tokens, text, n); }
+
+const apr_op_card apr_card_mul = {
+    .kind = APR_OP_MUL,
+    .n_inputs = 2,
+    .in_place = true,
+    .weights = {{"factors", APR_USE_FLOAT, .optional = true}},
+    .bound = {0.0, 0.0, "one rounded product"},
+    .bind = bind,
+    .describe = describe,
+};

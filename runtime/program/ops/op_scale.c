@@ -1,0 +1,29 @@
+/* op_scale.c - a constant factor, and the temperature of a position. */
+#include "runtime/program/ops/parts.h"
+
+static const apr_op_fact facts[] = {
+    {"the factor", APR_FACT_REAL, offsetof(apr_op_args, scale.factor)},
+    {"the warmth", APR_FACT_REAL, offsetof(apr_op_args, scale.warmth)},
+    {"the period", APR_FACT_REAL, offsetof(apr_op_args, scale.period)},
+    {0},
+};
+
+static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+{
+    args->scale.n_tokens = g->n_tokens;
+    args->scale.position = g->position;
+    args->scale.x = apr_ground_value(g, op->in[0]);
+    args->scale.out = apr_ground_value(g, op->out);
+}
+
+static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_SCALE, args->scale.n_tokens, text, n); }
+
+const apr_op_card apr_card_scale = {
+    .kind = APR_OP_SCALE,
+    .n_inputs = 1,
+    .in_place = true,
+    .facts = facts,
+    .bound = {1e-5, 1e-6, "log1pf to a few units in the last place"},
+    .bind = bind,
+    .describe = describe,
+};

@@ -1,0 +1,27 @@
+/* op_slice.c - a range of every head. */
+#include "runtime/program/ops/parts.h"
+
+static const apr_op_fact facts[] = {
+    {"the number of heads", APR_FACT_WHOLE, offsetof(apr_op_args, slice.n_heads)},
+    {"the size of a head", APR_FACT_WHOLE, offsetof(apr_op_args, slice.head_dim)},
+    {"where the range begins", APR_FACT_WHOLE, offsetof(apr_op_args, slice.start)},
+    {0},
+};
+
+static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+{
+    args->slice.n_tokens = g->n_tokens;
+    args->slice.x = apr_ground_value(g, op->in[0]);
+    args->slice.out = apr_ground_value(g, op->out);
+}
+
+static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_SLICE, args->slice.n_tokens, text, n); }
+
+const apr_op_card apr_card_slice = {
+    .kind = APR_OP_SLICE,
+    .n_inputs = 1,
+    .facts = facts,
+    .bound = {0.0, 0.0, "a copy"},
+    .bind = bind,
+    .describe = describe,
+};

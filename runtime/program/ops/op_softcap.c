@@ -1,0 +1,29 @@
+/* op_softcap.c - numbers pressed between two bounds. */
+#include "runtime/program/ops/parts.h"
+
+static const apr_op_fact facts[] = {
+    {"the cap", APR_FACT_REAL, offsetof(apr_op_args, softcap.cap)},
+    {0},
+};
+
+static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+{
+    args->softcap.n_tokens = apr_ground_rows_of(g, op->out).n;
+    args->softcap.x = apr_ground_value(g, op->in[0]);
+    args->softcap.out = apr_ground_value(g, op->out);
+}
+
+static void describe(const apr_op_args *args, char *text, size_t n)
+{
+    apr_describe_floats(APR_OP_SOFTCAP, args->softcap.n_tokens, text, n);
+}
+
+const apr_op_card apr_card_softcap = {
+    .kind = APR_OP_SOFTCAP,
+    .n_inputs = 1,
+    .in_place = true,
+    .facts = facts,
+    .bound = {1e-4, 1e-5, "tanhf to a few units in the last place"},
+    .bind = bind,
+    .describe = describe,
+};

@@ -1,0 +1,38 @@
+/* op_ssd.c - state-space duality: a matrix of state for each head, updated and read. */
+#include "runtime/program/ops/parts.h"
+
+enum { RATE, DT_BIAS, SKIP };
+
+static const apr_op_fact facts[] = {
+    {"the number of heads", APR_FACT_WHOLE, offsetof(apr_op_args, ssd.n_heads)},
+    {"the size of a head", APR_FACT_WHOLE, offsetof(apr_op_args, ssd.head_dim)},
+    {"the number of groups", APR_FACT_WHOLE, offsetof(apr_op_args, ssd.n_groups)},
+    {"the size of a state", APR_FACT_WHOLE, offsetof(apr_op_args, ssd.state_dim)},
+    {0},
+};
+
+static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
+{
+    args->ssd.n_tokens = g->n_tokens;
+    args->ssd.xbc = apr_ground_value(g, op->in[0]);
+    args->ssd.dt = apr_ground_value(g, op->in[1]);
+    args->ssd.rate = apr_ground_vector(g, op->weight[RATE]);
+    args->ssd.dt_bias = apr_ground_vector(g, op->weight[DT_BIAS]);
+    args->ssd.skip = apr_ground_vector(g, op->weight[SKIP]);
+    args->ssd.state = apr_ground_state(g, op->state);
+    args->ssd.out = apr_ground_value(g, op->out);
+    args->ssd.n_threads = g->work.n_threads;
+}
+
+static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_SSD, args->ssd.n_tokens, text, n); }
+
+const apr_op_card apr_card_ssd = {
+    .kind = APR_OP_SSD,
+    .n_inputs = 2,
+    .state = APR_STATE_READ_AND_WRITTEN,
+    .weights = {[RATE] = {"rates", APR_USE_FLOAT}, [DT_BIAS] = {"time steps", APR_USE_FLOAT}, [SKIP] = {"skips", APR_USE_FLOAT}},
+    .facts = facts,
+    .bound = {1e-3, 1e-4, "float32 sums in another order, over all tokens so far"},
+    .bind = bind,
+    .describe = describe,
+};
