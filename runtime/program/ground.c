@@ -13,17 +13,22 @@ const float *apr_ground_vector(const apr_ground *ground, int slot)
     return slot >= 0 && ground->vector_offsets[slot] >= 0 ? ground->vectors + ground->vector_offsets[slot] : NULL;
 }
 
+const apr_tensor *apr_ground_experts(const apr_ground *ground, int slot) { return slot >= 0 ? ground->matrices[slot] : NULL; }
+
+float *apr_ground_state(const apr_ground *ground, int state) { return (float *)(void *)(ground->states + ground->state_offsets[state]); }
+
 const float *apr_ground_frequencies(const apr_ground *ground, int rope) { return ground->vectors + ground->rope_offsets[rope]; }
 
 apr_cache apr_ground_cache(const apr_ground *ground, int state, int which)
 {
     const apr_state *const facts = &ground->program->states[state];
-    const int64_t n_cells = ground->state_cells[state], row_bytes = apr_row_bytes(ground->kv_dtype, facts->head_dim);
-    const uint64_t each = apr_align_up((uint64_t)(row_bytes * facts->n_heads * n_cells), 64);
+    const int64_t n_cells = ground->state_cells[state], key_bytes = apr_row_bytes(ground->kv_dtype, facts->key_dim);
+    const bool of_keys = which == 0 || facts->values_in_keys;
+    const uint64_t after_keys = apr_align_up((uint64_t)(key_bytes * facts->n_heads * n_cells), 64);
     return (apr_cache){.dtype = ground->kv_dtype,
-                       .data = ground->states + ground->state_offsets[state] + (uint64_t)which * each,
+                       .data = ground->states + ground->state_offsets[state] + (of_keys ? 0 : after_keys),
                        .n_cells = n_cells,
-                       .row_bytes = row_bytes};
+                       .row_bytes = of_keys ? key_bytes : apr_row_bytes(ground->kv_dtype, facts->value_dim)};
 }
 
 apr_ground_rows apr_ground_rows_of(const apr_ground *ground, int value)

@@ -24,7 +24,7 @@ typedef struct apr_ground {
     const float *vectors;
     const int64_t *vector_offsets, *rope_offsets;
     const apr_tensor *const *tables;   /* as they are stored */
-    const apr_tensor *const *matrices; /* the same, or FP16 copies */
+    const apr_tensor *const *matrices; /* the same, or FP16 copies; of experts each, on a device all in one stack */
 
     /* states: bytes of each, and cells of those that are keys and values */
     uint8_t *states;
@@ -33,11 +33,16 @@ typedef struct apr_ground {
     apr_dtype kv_dtype;
 
     apr_workspace work;
+    float *shared; /* what all threads of an operation share, or NULL */
 } apr_ground;
 
 float *apr_ground_value(const apr_ground *ground, int value);
 /* NULL for slot -1, and for an optional one that is not there. */
 const float *apr_ground_vector(const apr_ground *ground, int slot);
+/* The matrices of a slot's experts, or NULL for slot -1 and where they are not. */
+const apr_tensor *apr_ground_experts(const apr_ground *ground, int slot);
+/* A state that is numbers. */
+float *apr_ground_state(const apr_ground *ground, int state);
 const float *apr_ground_frequencies(const apr_ground *ground, int rope);
 /* Keys (which = 0) or values (1) of a state. */
 apr_cache apr_ground_cache(const apr_ground *ground, int state, int which);

@@ -25,7 +25,18 @@ typedef struct apr_card_weight {
 
 typedef enum { APR_STATE_UNUSED, APR_STATE_READ, APR_STATE_WRITTEN, APR_STATE_READ_AND_WRITTEN } apr_state_use;
 
-/* What the size of a device's workspace depends on, besides the operation. */
+/* A number that an operation is told, and what it is called: two models that differ in one are different models. */
+typedef enum { APR_FACT_WHOLE, APR_FACT_REAL, APR_FACT_CHOICE, APR_FACT_FLAG } apr_fact_type; /* int64_t, float, an enum, bool */
+
+typedef struct apr_op_fact {
+    const char *what;
+    apr_fact_type type;
+    size_t offset; /* into apr_op_args */
+} apr_op_fact;
+
+double apr_op_fact_of(const apr_op *op, const apr_op_fact *fact);
+
+/* What the size of a workspace depends on, besides the operation. */
 typedef struct apr_op_sizes {
     int64_t n_batch, n_logits;      /* tokens at a time; rows of logits */
     const apr_dtype *weight_dtypes; /* [n_weights]; NULL: none is F16 */
@@ -44,13 +55,14 @@ typedef struct apr_op_card {
     apr_parity_bound fp16_bound; /* the same where products round their inputs to FP16; without a reason: no other */
     double position_error;       /* what two models' parameters may differ by (frequencies), relative, for each position */
 
-    unsigned (*twists)(const apr_op *op); /* 1 << APR_TWIST_..., that this one needs; NULL: none */
+    const apr_op_fact *facts; /* the last is without a name; NULL: none */
     /* Workspace: floats of each thread on the host, bytes on a device. NULL: none. */
     size_t (*host_floats)(const apr_program *program, const apr_op *op);
+    size_t (*host_shared)(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes); /* floats of all threads together */
     size_t (*device_bytes)(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes);
-    /* NULL: it can only be planned. The arguments are valid while the ground stays as it is. */
+    /* Fills what op->args leaves open: pointers, and what depends on the tokens. Use apr_op_bind. */
     void (*bind)(const apr_ground *ground, const apr_op *op, apr_op_args *args);
-    /* What runs, in words: types, dimensions, and the weight's name, which says the layer. NULL without bind. */
+    /* What runs, in words: types, dimensions, and the weight's name, which says the layer. */
     void (*describe)(const apr_op_args *args, char *text, size_t n_bytes);
 } apr_op_card;
 
@@ -60,11 +72,8 @@ extern const apr_op_card *const apr_op_cards[APR_OP_COUNT];
 APR_OP_LIST(X)
 #undef X
 
+/* The operation's arguments, valid while the ground stays as it is. */
+void apr_op_bind(const apr_ground *ground, const apr_op *op, apr_op_args *args);
 void apr_op_describe(apr_op_kind kind, const apr_op_args *args, char *text, size_t n_bytes);
-
-/* What of the operation the backend lacks, as "conv" or "attend with sinks": text, or NULL when it lacks nothing. */
-const char *apr_op_lacks(const apr_op *op, const apr_backend *backend, char *text, size_t n_bytes);
-/* The first operation that the backend lacks, or NULL: everything can run. */
-const apr_op *apr_program_missing_op(const apr_program *program, const apr_backend *backend);
 
 #endif

@@ -5,16 +5,16 @@
  * an index: op.in[] and op.out are values, op.weight[] are weight slots, op.state is a state, op.rope a rotary table; -1 is none.
  *
  *     embed -> h                                     angles -> a (once)
- *     layer:  rmsnorm(h) -> n;  linear(n) -> q, k, v;  rope(q, a), rope(k, a);  kv store(k, v);  attend(q) -> o
- *             linear(o) -> p;  add(h, p) -> h;  rmsnorm(h) -> n;  linear(n) -> gate, up;  glu -> m;  linear(m) -> d;  add -> h
- *     rmsnorm(h) -> n;  linear(n) -> logits */
+ *     layer:  norm(h) -> n;  linear(n) -> q, k, v;  rope(q, a), rope(k, a);  kv store(k, v);  attend(q) -> o
+ *             linear(o) -> p;  add(h, p) -> h;  norm(h) -> n;  linear(n) -> gate, up;  glu -> m;  linear(m) -> d;  add -> h
+ *     norm(h) -> n;  linear(n) -> logits */
 #ifndef APR_RUNTIME_PROGRAM_H
 #define APR_RUNTIME_PROGRAM_H
 
 #include "formats/model/model.h"
 #include "kernels/ops.h"
 
-enum { APR_OP_MAX_IN = 3, APR_OP_MAX_WEIGHTS = 4, APR_MAX_HEAD_DIM = 1024 };
+enum { APR_OP_MAX_IN = 3, APR_OP_MAX_WEIGHTS = 6, APR_MAX_HEAD_DIM = 1024 };
 
 /* What an operation does with a weight; its card says so (op_card.h). It decides where the weight lies in a run. */
 typedef enum {
@@ -60,15 +60,16 @@ typedef struct apr_value {
     int tap;        /* row of the hidden states: 0 the embeddings, i after layer i, num_layers after the final norm; -1: none */
 } apr_value;
 
-typedef enum { APR_STATE_KV, APR_STATE_KV_WINDOW, APR_STATE_CONV, APR_STATE_DELTA } apr_state_kind;
+typedef enum { APR_STATE_KV, APR_STATE_KV_WINDOW, APR_STATE_CONV, APR_STATE_DELTA, APR_STATE_SSD } apr_state_kind;
 
 /* What a layer remembers from token to token, for each sequence. */
 typedef struct apr_state {
     apr_state_kind kind;
     int layer;
-    int64_t n_heads, head_dim; /* KV kinds: rows of one cell, for keys and again for values */
-    int64_t window;            /* KV_WINDOW: positions that stay visible */
-    int64_t n_floats;          /* CONV, DELTA: constant size */
+    int64_t n_heads, key_dim, value_dim; /* KV kinds: one cell has a key and a value for each head */
+    bool values_in_keys;                 /* values are the first numbers of the keys, and kept once */
+    int64_t window;                      /* KV_WINDOW: positions that stay visible */
+    int64_t n_floats;                    /* the others: constant size */
 } apr_state;
 
 /* Rotary frequencies, scaling applied, as transformers computes them (float32). */
@@ -85,10 +86,7 @@ typedef struct apr_op {
     int in[APR_OP_MAX_IN], out;
     int weight[APR_OP_MAX_WEIGHTS]; /* in the order of the operation's card */
     int state, rope;
-    float eps, scale;
-    int64_t chunk; /* RMSNORM */
-    int64_t n_heads, n_kv_heads, head_dim, window;
-    int64_t n_experts, n_experts_used; /* ROUTE, EXPERTS */
+    apr_op_args args; /* shapes and parameters; pointers, and what depends on the tokens, are filled in by the card's bind */
 } apr_op;
 
 typedef struct apr_program {
