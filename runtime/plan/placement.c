@@ -131,9 +131,12 @@ int64_t apr_state_cells(const apr_state *state, int64_t n_ctx, int64_t n_batch)
 
 uint64_t apr_state_bytes(const apr_state *state, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch)
 {
-    if (state->kind == APR_STATE_CONV || state->kind == APR_STATE_DELTA) return apr_pad64(apr_saturating_mul((uint64_t)state->n_floats, 4));
-    const uint64_t cell_bytes = apr_saturating_mul((uint64_t)state->n_heads, (uint64_t)apr_kv_row_bytes(kv_dtype, state->head_dim));
-    return apr_saturating_mul(2, apr_pad64(apr_saturating_mul(cell_bytes, (uint64_t)apr_state_cells(state, n_ctx, n_batch))));
+    const uint64_t n_rows = apr_saturating_mul((uint64_t)state->n_heads, (uint64_t)apr_state_cells(state, n_ctx, n_batch));
+
+    if (!apr_state_has_cells(state)) return apr_pad64(apr_saturating_mul((uint64_t)state->n_floats, 4));
+    const uint64_t keys = apr_pad64(apr_saturating_mul(n_rows, (uint64_t)apr_kv_row_bytes(kv_dtype, state->key_dim)));
+    if (state->values_in_keys) return keys;
+    return apr_saturating_add(keys, apr_pad64(apr_saturating_mul(n_rows, (uint64_t)apr_kv_row_bytes(kv_dtype, state->value_dim))));
 }
 
 apr_status apr_place_states(apr_plan *plan, const apr_program *program, apr_error *err)

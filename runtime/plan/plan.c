@@ -47,7 +47,8 @@ static const apr_line_id line_order[] = {
 static const apr_line_id line_of_state[] = {[APR_STATE_KV] = APR_LINE_KV,
                                             [APR_STATE_KV_WINDOW] = APR_LINE_KV_WINDOW,
                                             [APR_STATE_CONV] = APR_LINE_RECURRENT,
-                                            [APR_STATE_DELTA] = APR_LINE_RECURRENT};
+                                            [APR_STATE_DELTA] = APR_LINE_RECURRENT,
+                                            [APR_STATE_SSD] = APR_LINE_RECURRENT};
 
 /* Everything that is needed while a plan is made. `lines` is indexed by id. */
 typedef struct draft {
@@ -186,7 +187,7 @@ static void state_lines(draft *d)
         set_line(d, id, state_bytes(d, id, p->n_ctx, p->n_batch), p->judged,
                  "%lld layers x 2 (keys, values) x %lld positions x %lld heads x %lld bytes (%lld numbers as %s)%s",
                  (long long)n_layers[id], (long long)cells, (long long)first[id]->n_heads,
-                 (long long)apr_kv_row_bytes(p->kv_dtype, first[id]->head_dim), (long long)first[id]->head_dim,
+                 (long long)apr_kv_row_bytes(p->kv_dtype, first[id]->key_dim), (long long)first[id]->key_dim,
                  apr_dtypes[p->kv_dtype].name, sequences);
     }
     if (first[APR_LINE_RECURRENT] != NULL)
@@ -200,16 +201,23 @@ static uint64_t activation_bytes(const draft *d, int64_t n_batch)
     return apr_saturating_mul(apr_saturating_mul((uint64_t)d->plan->activation_width, (uint64_t)n_batch), sizeof(float));
 }
 
-/* The largest slice that any operation of the program asks for, 64-byte aligned. */
-static size_t workspace_slice(const apr_program *program)
+/* The largest slice that any operation of the program asks for, and the most that all its threads share; 64-byte aligned. */
+static void host_workspace(const draft *d, size_t *slice, size_t *shared)
 {
-    size_t slice = 16;
-    for (size_t i = 0; i < program->n_ops; i++) {
-        const apr_op_card *const card = apr_op_cards[program->ops[i].kind];
-        const size_t wanted = card->host_floats != NULL ? card->host_floats(program, &program->ops[i]) : 0;
-        if (wanted > slice) slice = wanted;
+    const apr_op_sizes sizes = {.n_batch = d->plan->n_batch, .n_logits = d->plan->n_logits};
+
+    *slice = 16;
+    *shared = 0;
+    for (size_t i = 0; i < d->program->n_ops; i++) {
+        const apr_op *const op = &d->program->ops[i];
+        const apr_op_card *const card = apr_op_cards[op->kind];
+        const size_t own = card->host_floats != NULL ? card->host_floats(d->program, op) : 0;
+        const size_t all = card->host_shared != NULL ? card->host_shared(d->program, op, &sizes) : 0;
+        if (own > *slice) *slice = own;
+        if (all > *shared) *shared = all;
     }
-    return (slice + 15) / 16 * 16;
+    *slice = (*slice + 15) / 16 * 16;
+    *shared = (*shared + 15) / 16 * 16;
 }
 
 /* Of a device's one buffer, in bytes: the most that any operation asks for. */
@@ -240,11 +248,14 @@ static void working_lines(draft *d, int64_t n_vector_floats)
     set_line(d, APR_LINE_LOGITS, logits_bytes, p->judged, "%lld rows x %lld tokens of the vocabulary x 4 bytes", (long long)p->n_logits,
              (long long)d->program->vocab_size);
     if (p->judged == APR_ON_HOST) {
-        p->workspace_slice = workspace_slice(d->program);
+        char shared[64] = "";
+        host_workspace(d, &p->workspace_slice, &p->workspace_shared);
         const uint64_t threads = (uint64_t)(d->options->n_threads > 0 ? d->options->n_threads : 1);
-        set_line(d, APR_LINE_WORKSPACE, apr_saturating_mul(threads, p->workspace_slice * sizeof(float)), APR_ON_HOST,
-                 "%llu threads x %zu numbers: decoded rows of weights, tiles of the cache", (unsigned long long)threads,
-                 p->workspace_slice);
+        const uint64_t n_floats = apr_saturating_add(apr_saturating_mul(threads, p->workspace_slice), p->workspace_shared);
+        if (p->workspace_shared > 0) snprintf(shared, sizeof shared, "; %zu numbers of tokens by expert", p->workspace_shared);
+        set_line(d, APR_LINE_WORKSPACE, apr_saturating_mul(n_floats, sizeof(float)), APR_ON_HOST,
+                 "%llu threads x %zu numbers: decoded rows of weights, tiles of the cache%s", (unsigned long long)threads,
+                 p->workspace_slice, shared);
         return;
     }
     const uint64_t workspace = device_workspace(d);
@@ -331,10 +342,11 @@ static apr_status check_options(const apr_program *program, const apr_plan_optio
                         "context, batch, rows of logits and sequences must be at least 1 and at most 2^31 (65536 sequences)");
     for (size_t i = 0; i < program->n_states; i++) {
         const apr_state *const state = &program->states[i];
-        if (state->kind <= APR_STATE_KV_WINDOW && apr_kv_row_bytes(o->kv_dtype, state->head_dim) < 0)
+        const bool keys = apr_kv_row_bytes(o->kv_dtype, state->key_dim) >= 0, values = apr_kv_row_bytes(o->kv_dtype, state->value_dim) >= 0;
+        if (apr_state_has_cells(state) && !(keys && values))
             return apr_fail(err, APR_E_UNSUPPORTED,
                             "keys and values of %lld numbers a head cannot be kept as %s; f16, f32 and (for multiples of 32) q8_0 can",
-                            (long long)state->head_dim, apr_dtypes[o->kv_dtype].name);
+                            (long long)(keys ? state->value_dim : state->key_dim), apr_dtypes[o->kv_dtype].name);
     }
     return APR_OK;
 }

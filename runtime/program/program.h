@@ -72,6 +72,9 @@ typedef struct apr_state {
     int64_t n_floats;                    /* the others: constant size */
 } apr_state;
 
+/* Keys and values of positions, in a ring of cells; else numbers that are as they were left. */
+static inline bool apr_state_has_cells(const apr_state *state) { return state->kind == APR_STATE_KV || state->kind == APR_STATE_KV_WINDOW; }
+
 /* Rotary frequencies, scaling applied, as transformers computes them (float32). */
 typedef struct apr_rope_table {
     int64_t n_freqs; /* half of the rotary dimension */
