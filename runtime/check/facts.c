@@ -1,6 +1,8 @@
 /* facts.c - holds two programs against each other, operation by operation. */
 #include "runtime/check/facts.h"
 
+#include "runtime/program/op_card.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,11 +24,13 @@ apr_status apr_facts_same_shape(const apr_session *truth, const apr_session *oth
                             (long long)a->values[i].width, (long long)b->values[i].width);
     for (size_t i = 0; i < a->n_states; i++) {
         const apr_state *const x = &a->states[i], *const y = &b->states[i];
-        if (x->n_heads != y->n_heads || x->head_dim != y->head_dim || x->window != y->window)
+        if (x->n_heads != y->n_heads || x->key_dim != y->key_dim || x->window != y->window)
             return apr_fail(err, APR_E_NO,
                             "layer %d keeps %lld heads of %lld (window %lld) in the one model and %lld of %lld (window %lld) in the other",
-                            x->layer, (long long)x->n_heads, (long long)x->head_dim, (long long)x->window, (long long)y->n_heads,
-                            (long long)y->head_dim, (long long)y->window);
+                            x->layer, (long long)x->n_heads, (long long)x->key_dim, (long long)x->window, (long long)y->n_heads,
+                            (long long)y->key_dim, (long long)y->window);
+        if (x->kind != y->kind || x->value_dim != y->value_dim || x->values_in_keys != y->values_in_keys || x->n_floats != y->n_floats)
+            return apr_fail(err, APR_E_NO, "layer %d remembers other things in the one model than in the other", x->layer);
     }
     return APR_OK;
 }
@@ -38,29 +42,17 @@ static apr_status differs(const apr_op *op, const char *what, double truth, doub
     return apr_fail(err, APR_E_NO, "%s%s: %s is %.9g in the reference and %.9g here", layer, apr_op_name(op->kind), what, truth, other);
 }
 
-/* What an operation is told, number by number. */
+/* What an operation is told, number by number, and what it reads. */
 static apr_status compare_op(const apr_op *a, const apr_op *b, apr_error *err)
 {
-    const struct {
-        const char *what;
-        double truth, other;
-    } facts[] = {
-        {"epsilon", (double)a->eps, (double)b->eps},
-        {"the scale of the scores", (double)a->scale, (double)b->scale},
-        {"the width of a chunk", (double)a->chunk, (double)b->chunk},
-        {"the number of heads", (double)a->n_heads, (double)b->n_heads},
-        {"the number of key/value heads", (double)a->n_kv_heads, (double)b->n_kv_heads},
-        {"the size of a head", (double)a->head_dim, (double)b->head_dim},
-        {"the window", (double)a->window, (double)b->window},
-        {"the number of experts", (double)a->n_experts, (double)b->n_experts},
-        {"the number of experts used", (double)a->n_experts_used, (double)b->n_experts_used},
-        {"the state", (double)a->state, (double)b->state},
-        {"the first input", (double)a->in[0], (double)b->in[0]},
-        {"the second input", (double)a->in[1], (double)b->in[1]},
-        {"the third input", (double)a->in[2], (double)b->in[2]},
-    };
-    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
-        if (facts[i].truth != facts[i].other) return differs(a, facts[i].what, facts[i].truth, facts[i].other, err);
+    static const char *const inputs[APR_OP_MAX_IN] = {"the first input", "the second input", "the third input"};
+    const apr_op_fact *const facts = apr_op_cards[a->kind]->facts;
+
+    for (const apr_op_fact *f = facts; f != NULL && f->what != NULL; f++)
+        if (apr_op_fact_of(a, f) != apr_op_fact_of(b, f)) return differs(a, f->what, apr_op_fact_of(a, f), apr_op_fact_of(b, f), err);
+    if (a->state != b->state) return differs(a, "the state", a->state, b->state, err);
+    for (int i = 0; i < APR_OP_MAX_IN; i++)
+        if (a->in[i] != b->in[i]) return differs(a, inputs[i], a->in[i], b->in[i], err);
     return APR_OK;
 }
 

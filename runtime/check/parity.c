@@ -197,9 +197,21 @@ static apr_status judge(parity *p, size_t index, int64_t n_rows, int64_t width)
     return p->options->on_record != NULL ? p->options->on_record(p->options->user, &r, p->err) : APR_OK;
 }
 
+/* The other goes on from what the truth remembers. */
+static apr_status same_numbers(const parity *p, apr_session *from, apr_session *to, int state)
+{
+    float *const numbers = malloc((size_t)p->program->states[state].n_floats * sizeof *numbers + 1);
+    apr_status status = numbers != NULL ? apr_trace_read_numbers(from, state, numbers, p->err) : apr_no_memory(p->err, "a state");
+    if (status == APR_OK) status = apr_trace_write_numbers(to, state, numbers, p->err);
+    free(numbers);
+    return status;
+}
+
 static apr_status step_value(parity *p, size_t index, bool asked)
 {
-    const int out = p->program->ops[index].out, in = p->program->ops[index].in[0];
+    const apr_op *const op = &p->program->ops[index];
+    const bool remembers = apr_op_cards[op->kind]->state == APR_STATE_READ_AND_WRITTEN;
+    const int out = op->out, in = op->in[0];
 
     if (asked && in >= 0) APR_TRY(apr_trace_read(p->truth, in, p->input, p->err));
     APR_TRY(apr_trace_run(p->truth, index, p->err));
@@ -209,27 +221,36 @@ static apr_status step_value(parity *p, size_t index, bool asked)
         APR_TRY(apr_trace_read(p->other, out, p->rows[1], p->err));
         APR_TRY(judge(p, index, p->n_tokens, p->program->values[out].width));
     }
+    if (remembers) APR_TRY(same_numbers(p, p->truth, p->other, op->state));
     return apr_trace_write(p->other, out, p->rows[0], p->err);
 }
 
-/* The cells that a store wrote, decoded: keys of the tokens, then their values. */
-static apr_status step_store(parity *p, size_t index, bool asked)
+/* The cells that a store wrote, decoded: keys of the tokens (which = 0), or their values. */
+static apr_status judge_cells(parity *p, size_t index, int which)
 {
     const int state = p->program->ops[index].state;
     const apr_state *const facts = &p->program->states[state];
     const apr_dtype dtype = apr_session_plan(p->truth)->kv_dtype;
-    const int64_t n_rows = 2 * p->n_tokens, width = facts->n_heads * facts->head_dim;
+    const int64_t width = which == 0 ? facts->key_dim : facts->value_dim, row_bytes = apr_kv_row_bytes(dtype, width);
+    const size_t before = which == 0 ? 0 : (size_t)p->n_tokens * apr_trace_cell_bytes(p->truth, state, 0);
+
+    if (apr_trace_cell_bytes(p->truth, state, which) == 0) return APR_OK;
+    for (int side = 0; side < 2; side++)
+        for (int64_t r = 0; r < p->n_tokens * facts->n_heads; r++)
+            apr_ref_codecs[dtype].decode(p->cells[side] + before + (size_t)(r * row_bytes), p->rows[side] + r * width, width);
+    return judge(p, index, p->n_tokens, facts->n_heads * width);
+}
+
+static apr_status step_store(parity *p, size_t index, bool asked)
+{
+    const int state = p->program->ops[index].state;
     apr_session *const sessions[2] = {p->truth, p->other};
 
     APR_TRY(apr_trace_run(p->truth, index, p->err));
     if (asked) APR_TRY(apr_trace_run(p->other, index, p->err));
-    for (int side = 0; side < (asked ? 2 : 1); side++) {
+    for (int side = 0; side < (asked ? 2 : 1); side++)
         APR_TRY(apr_trace_read_cells(sessions[side], state, p->position, p->n_tokens, p->cells[side], p->err));
-        const int64_t row_bytes = apr_kv_row_bytes(dtype, facts->head_dim);
-        for (int64_t r = 0; r < n_rows * facts->n_heads; r++)
-            apr_ref_codecs[dtype].decode(p->cells[side] + r * row_bytes, p->rows[side] + r * facts->head_dim, facts->head_dim);
-    }
-    if (asked) APR_TRY(judge(p, index, n_rows, width));
+    for (int which = 0; which < 2 && asked; which++) APR_TRY(judge_cells(p, index, which));
     return apr_trace_write_cells(p->other, state, p->position, p->n_tokens, p->cells[0], p->err);
 }
 
@@ -255,6 +276,25 @@ static apr_status run_batch(parity *p, int64_t n)
 
 enum { COPY_CELLS = 256 };
 
+static size_t both_cells(const parity *p, int state)
+{
+    return apr_trace_cell_bytes(p->truth, state, 0) + apr_trace_cell_bytes(p->truth, state, 1);
+}
+
+static apr_status same_cells(const parity *p, apr_session *from, apr_session *to, int state, int64_t begin, int64_t end)
+{
+    uint8_t *const cells = malloc(COPY_CELLS * both_cells(p, state));
+    apr_status status = cells != NULL ? APR_OK : apr_no_memory(p->err, "keys and values");
+
+    for (int64_t first = begin; first < end && status == APR_OK; first += COPY_CELLS) {
+        const int64_t n = end - first < COPY_CELLS ? end - first : COPY_CELLS;
+        status = apr_trace_read_cells(from, state, first, n, cells, p->err);
+        if (status == APR_OK) status = apr_trace_write_cells(to, state, first, n, cells, p->err);
+    }
+    free(cells);
+    return status;
+}
+
 /* Evaluates up to `position` with one session and gives the other the same keys and values. Of two models the truth does it;
  * of two backends the other one, which is the fast one. */
 static apr_status go_to(parity *p, int64_t position)
@@ -264,18 +304,9 @@ static apr_status go_to(parity *p, int64_t position)
 
     if (position == begin) return APR_OK;
     APR_TRY(apr_session_eval(from, p->ids + begin, (size_t)(position - begin), NULL, p->err));
-    for (size_t state = 0; state < p->program->n_states; state++) {
-        const size_t n_bytes = 2 * COPY_CELLS * apr_trace_cell_bytes(p->truth, (int)state);
-        uint8_t *const cells = malloc(n_bytes);
-        apr_status status = cells != NULL ? APR_OK : apr_no_memory(p->err, "keys and values");
-        for (int64_t first = begin; first < position && status == APR_OK; first += COPY_CELLS) {
-            const int64_t n = position - first < COPY_CELLS ? position - first : COPY_CELLS;
-            status = apr_trace_read_cells(from, (int)state, first, n, cells, p->err);
-            if (status == APR_OK) status = apr_trace_write_cells(to, (int)state, first, n, cells, p->err);
-        }
-        free(cells);
-        APR_TRY(status);
-    }
+    for (size_t state = 0; state < p->program->n_states; state++)
+        APR_TRY(apr_state_has_cells(&p->program->states[state]) ? same_cells(p, from, to, (int)state, begin, position)
+                                                                : same_numbers(p, from, to, (int)state));
     apr_trace_seek(to, position);
     p->position = position;
     return APR_OK;
@@ -290,7 +321,8 @@ static apr_status allocate(parity *p, const int32_t *ids, int64_t n_ids, int64_t
         if ((size_t)p->program->values[i].width > n_floats) n_floats = (size_t)p->program->values[i].width;
     for (size_t i = 0; i < p->program->n_states; i++) {
         const apr_state *const s = &p->program->states[i];
-        const size_t width = 2 * (size_t)(s->n_heads * s->head_dim), n_bytes = 2 * apr_trace_cell_bytes(p->truth, (int)i);
+        if (!apr_state_has_cells(s)) continue;
+        const size_t width = (size_t)(s->n_heads * (s->key_dim > s->value_dim ? s->key_dim : s->value_dim)), n_bytes = both_cells(p, (int)i);
         if (width > n_floats) n_floats = width;
         if (n_bytes > n_cells) n_cells = n_bytes;
     }

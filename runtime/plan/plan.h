@@ -94,6 +94,7 @@ typedef struct apr_plan {
     int64_t *copy_offsets;   /* [n_weights] bytes into the FP16 copies; -1: has none */
     int64_t *rope_offsets;   /* [n_ropes] floats into the float32 vectors */
     size_t workspace_slice;  /* floats of each thread on the host, of the one buffer on a device */
+    size_t workspace_shared; /* floats behind the slices, on the host: of all threads of an operation */
     apr_arena arena;
 } apr_plan;
 

@@ -71,22 +71,55 @@ static apr_status check_leftovers(const apr_session *s, apr_error *err)
     return status;
 }
 
+/* The experts' matrices of a slot, side by side: views of tensors of their own. */
+static apr_status bind_experts(apr_session *s, size_t i, apr_error *err)
+{
+    apr_weight_slot one = s->program.weights[i];
+    char name[256];
+
+    s->experts[i] = calloc((size_t)one.count, sizeof *s->experts[i]);
+    if (s->experts[i] == NULL) return apr_no_memory(err, "the table of experts");
+    for (int64_t e = 0; e < one.count; e++) {
+        one.name = apr_slot_name(&s->program.weights[i], e, name, sizeof name);
+        const apr_tensor *const tensor = apr_model_find(s->model, name);
+        if (tensor == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is missing", s->model->path, name);
+        APR_TRY(check_tensor(s, &one, tensor, err));
+        if (e > 0 && tensor->dtype != s->experts[i][0].dtype)
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' is %s and expert 0 is %s; a layer's experts are run as one type",
+                            s->model->path, name, apr_dtypes[tensor->dtype].name, apr_dtypes[s->experts[i][0].dtype].name);
+        s->experts[i][e] = *tensor;
+        if (e == 0) s->tensors[i] = tensor;
+    }
+    s->bound[i] = s->multiplied[i] = s->experts[i];
+    return APR_OK;
+}
+
+static apr_status bind_tensor(apr_session *s, size_t i, apr_error *err)
+{
+    const apr_weight_slot *const slot = &s->program.weights[i];
+
+    if (slot->count > 1) return bind_experts(s, i, err);
+    s->tensors[i] = apr_model_find(s->model, slot->name);
+    if (s->tensors[i] == NULL && slot->optional) return APR_OK;
+    if (s->tensors[i] == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is missing", s->model->path, slot->name);
+    APR_TRY(check_tensor(s, slot, s->tensors[i], err));
+    s->bound[i] = s->multiplied[i] = s->tensors[i];
+    return APR_OK;
+}
+
 apr_status apr_session_bind_tensors(apr_session *s, apr_error *err)
 {
+    const size_t n = s->program.n_weights + 1;
+
     if (s->model->n_tensors == 0) return apr_fail(err, APR_E_UNSUPPORTED, "%s: there are no weights to run", s->model->path);
     APR_TRY(apr_refuse_packed(s->model, "run", err));
-    s->tensors = calloc(s->program.n_weights + 1, sizeof *s->tensors);
-    s->bound = calloc(s->program.n_weights + 1, sizeof *s->bound);
-    s->multiplied = calloc(s->program.n_weights + 1, sizeof *s->multiplied);
-    if (s->tensors == NULL || s->bound == NULL || s->multiplied == NULL) return apr_no_memory(err, "the table of tensors");
-    for (size_t i = 0; i < s->program.n_weights; i++) {
-        const apr_weight_slot *const slot = &s->program.weights[i];
-        s->tensors[i] = apr_model_find(s->model, slot->name);
-        if (s->tensors[i] == NULL && slot->optional) continue;
-        if (s->tensors[i] == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is missing", s->model->path, slot->name);
-        APR_TRY(check_tensor(s, slot, s->tensors[i], err));
-        s->bound[i] = s->multiplied[i] = s->tensors[i];
-    }
+    s->tensors = calloc(n, sizeof *s->tensors);
+    s->bound = calloc(n, sizeof *s->bound);
+    s->multiplied = calloc(n, sizeof *s->multiplied);
+    s->experts = calloc(n, sizeof *s->experts);
+    if (s->tensors == NULL || s->bound == NULL || s->multiplied == NULL || s->experts == NULL)
+        return apr_no_memory(err, "the table of tensors");
+    for (size_t i = 0; i < s->program.n_weights; i++) APR_TRY(bind_tensor(s, i, err));
     return check_leftovers(s, err);
 }
 
@@ -113,7 +146,8 @@ static apr_ground ground_of(const apr_session *s)
                         .state_offsets = s->plan.state_offsets,
                         .state_cells = s->plan.state_cells,
                         .kv_dtype = s->plan.kv_dtype,
-                        .work = s->work};
+                        .work = s->work,
+                        .shared = s->shared};
 }
 
 float *apr_session_value_at(const apr_session *s, int value)
@@ -142,7 +176,7 @@ apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
     apr_op_args args;
 
     if (s->device != NULL && card->reads_ids) APR_TRY(put_ids(s, &ground, err));
-    card->bind(&ground, op, &args);
+    apr_op_bind(&ground, op, &args);
     if (s->device != NULL) return s->options.cuda->run(s->device, op->kind, &args, err);
     s->backend->ops[op->kind](&args);
     return APR_OK;

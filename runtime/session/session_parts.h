@@ -12,7 +12,9 @@ struct apr_session {
     apr_plan plan;
     const apr_tensor **tensors;    /* [n_weights] of the model; NULL: optional and not there */
     const apr_tensor **bound;      /* [n_weights] what operations are given: the same, or their twins on the device */
-    const apr_tensor **multiplied; /* [n_weights] what products are given: bound's, or decoded copies */
+    const apr_tensor **multiplied; /* [n_weights] what products are given: bound's, or decoded copies; of experts the first of all */
+    apr_tensor **experts;          /* [n_weights] the matrices of a slot's experts, or NULL: it has one tensor */
+    float *shared;                 /* behind the slices of the workspace; NULL: nothing is shared */
 
     /* On the host, or on the device when there is one. */
     float *vectors, *activations, *logits;

@@ -55,38 +55,50 @@ apr_status apr_trace_write(apr_session *s, int value, const float *from, apr_err
 
 void apr_trace_end(apr_session *s) { s->position += s->n_tokens; }
 
-size_t apr_trace_cell_bytes(const apr_session *s, int state)
+size_t apr_trace_cell_bytes(const apr_session *s, int state, int which)
 {
     const apr_state *const facts = &s->program.states[state];
-    return (size_t)(apr_kv_row_bytes(s->plan.kv_dtype, facts->head_dim) * facts->n_heads);
+    if (which == 1 && facts->values_in_keys) return 0;
+    return (size_t)(apr_kv_row_bytes(s->plan.kv_dtype, which == 0 ? facts->key_dim : facts->value_dim) * facts->n_heads);
 }
 
-/* Positions in order, in as few pieces as the ring of cells allows: into `to`, or out of `from` when that is not NULL. */
-static apr_status copy_cells(apr_session *s, int state, int64_t first, int64_t n, uint8_t *to, const uint8_t *from, apr_error *err)
+/* Positions in order, in as few parts as the ring of cells allows: into `to`, or out of `from` when that is not NULL. */
+static apr_status copy_ring(apr_session *s, int state, int which, int64_t first, int64_t n, uint8_t *to, const uint8_t *from,
+                            apr_error *err)
 {
-    const size_t cell = apr_trace_cell_bytes(s, state);
-    for (int which = 0; which < 2; which++) {
-        const apr_cache cache = apr_session_cache_at(s, state, which);
-        for (int64_t i = 0; i < n;) {
-            const int64_t at = (first + i) % cache.n_cells, left = cache.n_cells - at, piece = left < n - i ? left : n - i;
-            const size_t here = (size_t)(which * n + i) * cell;
-            uint8_t *const there = cache.data + (size_t)at * cell;
-            if (from != NULL) APR_TRY(copy(s, there, from + here, (size_t)piece * cell, false, err));
-            else APR_TRY(copy(s, to + here, there, (size_t)piece * cell, true, err));
-            i += piece;
-        }
+    const size_t cell = apr_trace_cell_bytes(s, state, which);
+    const apr_cache cache = apr_session_cache_at(s, state, which);
+
+    for (int64_t i = 0, part; i < n && cell > 0; i += part) {
+        const int64_t at = (first + i) % cache.n_cells, left = cache.n_cells - at;
+        uint8_t *const there = cache.data + (size_t)at * cell;
+        part = left < n - i ? left : n - i;
+        if (from != NULL) APR_TRY(copy(s, there, from + (size_t)i * cell, (size_t)part * cell, false, err));
+        else APR_TRY(copy(s, to + (size_t)i * cell, there, (size_t)part * cell, true, err));
     }
     return APR_OK;
 }
 
 apr_status apr_trace_read_cells(apr_session *s, int state, int64_t first, int64_t n, uint8_t *to, apr_error *err)
 {
-    return copy_cells(s, state, first, n, to, NULL, err);
+    APR_TRY(copy_ring(s, state, 0, first, n, to, NULL, err));
+    return copy_ring(s, state, 1, first, n, to + (size_t)n * apr_trace_cell_bytes(s, state, 0), NULL, err);
 }
 
 apr_status apr_trace_write_cells(apr_session *s, int state, int64_t first, int64_t n, const uint8_t *from, apr_error *err)
 {
-    return copy_cells(s, state, first, n, NULL, from, err);
+    APR_TRY(copy_ring(s, state, 0, first, n, NULL, from, err));
+    return copy_ring(s, state, 1, first, n, NULL, from + (size_t)n * apr_trace_cell_bytes(s, state, 0), err);
+}
+
+apr_status apr_trace_read_numbers(apr_session *s, int state, float *to, apr_error *err)
+{
+    return copy(s, to, s->states + s->plan.state_offsets[state], (size_t)s->program.states[state].n_floats * sizeof *to, true, err);
+}
+
+apr_status apr_trace_write_numbers(apr_session *s, int state, const float *from, apr_error *err)
+{
+    return copy(s, s->states + s->plan.state_offsets[state], from, (size_t)s->program.states[state].n_floats * sizeof *from, false, err);
 }
 
 void apr_trace_seek(apr_session *s, int64_t position) { s->position = position; }

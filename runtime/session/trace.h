@@ -19,11 +19,15 @@ apr_status apr_trace_read(apr_session *session, int value, float *to, apr_error 
 apr_status apr_trace_write(apr_session *session, int value, const float *from, apr_error *err);
 void apr_trace_end(apr_session *session);
 
-/* Keys and values of positions [first, first + n) of a state: n cells of keys, then n of values, apr_trace_cell_bytes each.
- * Of a window's positions only the last ones are there. */
-size_t apr_trace_cell_bytes(const apr_session *session, int state);
+/* Keys and values of positions [first, first + n) of a state with cells: n cells of keys (which = 0), then n of values (1; none
+ * where values are in the keys), apr_trace_cell_bytes each. Of a window's positions only the last ones are there. */
+size_t apr_trace_cell_bytes(const apr_session *session, int state, int which);
 apr_status apr_trace_read_cells(apr_session *session, int state, int64_t first, int64_t n, uint8_t *to, apr_error *err);
 apr_status apr_trace_write_cells(apr_session *session, int state, int64_t first, int64_t n, const uint8_t *from, apr_error *err);
+
+/* All n_floats of a state without cells. */
+apr_status apr_trace_read_numbers(apr_session *session, int state, float *to, apr_error *err);
+apr_status apr_trace_write_numbers(apr_session *session, int state, const float *from, apr_error *err);
 
 /* As if that many tokens had been evaluated; their keys and values are what was written. At most n_ctx. */
 void apr_trace_seek(apr_session *session, int64_t position);
