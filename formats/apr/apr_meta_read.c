@@ -52,8 +52,8 @@ bool apr_meta_is_reserved(const char *key)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(others[i], key) == 0) return true;
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
-        if (strcmp(apr_hparam_fields[i].apr_key, key) == 0) return true;
-        for (const char *const *alias = apr_meta_aliases(apr_hparam_fields[i].apr_key); *alias != NULL; alias++)
+        if (strcmp(apr_hparam_fields[i].name, key) == 0) return true;
+        for (const char *const *alias = apr_meta_aliases(apr_hparam_fields[i].name); *alias != NULL; alias++)
             if (strcmp(*alias, key) == 0) return true;
     }
     return false;
@@ -258,7 +258,7 @@ static apr_status read_numbers(apr_model *model, const cJSON *root, apr_error *e
 {
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const cJSON *const item = *field->apr_key != '\0' ? find_number(root, field->apr_key) : NULL;
+        const cJSON *const item = find_number(root, field->name);
         if (item == NULL) continue;
         if (!field->is_int) *apr_hparam_real(&model->hparams, field) = item->valuedouble;
         else if (!apr_json_as_int(item, apr_hparam_int(&model->hparams, field)))

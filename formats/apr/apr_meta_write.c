@@ -191,9 +191,8 @@ static void write_hparams(apr_json_text *out, const apr_model *layout)
     write_string(out, "hf_model_type", h.architecture);
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        if (*field->apr_key == '\0') continue;
-        if (field->is_int && *apr_hparam_int(&h, field) != 0) apr_json_int(out, field->apr_key, *apr_hparam_int(&h, field));
-        if (!field->is_int && *apr_hparam_real(&h, field) != 0.0) apr_json_real(out, field->apr_key, *apr_hparam_real(&h, field));
+        if (field->is_int && *apr_hparam_int(&h, field) != 0) apr_json_int(out, field->name, *apr_hparam_int(&h, field));
+        if (!field->is_int && *apr_hparam_real(&h, field) != 0.0) apr_json_real(out, field->name, *apr_hparam_real(&h, field));
     }
     if (h.num_heads > 0) apr_json_int(out, "rope_type", pairs ? 0 : 2);
     if (h.num_experts > 0 || h.norm_topk_prob) apr_json_bool(out, "norm_topk_prob", h.norm_topk_prob);

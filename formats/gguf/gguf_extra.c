@@ -31,7 +31,7 @@ static apr_status read_numbers(const apr_kv_list *kv, apr_hparams *h, apr_arena 
 {
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const char *const key = key_of(arena, "", field->apr_key);
+        const char *const key = key_of(arena, "", field->name);
         if (key == NULL) return apr_no_memory(err, "a key");
         if (field->is_int) apr_kv_get_int(kv, key, apr_hparam_int(h, field));
         else apr_kv_get_real(kv, key, apr_hparam_real(h, field));
@@ -132,11 +132,11 @@ static apr_status put_numbers(apr_kv_list *kv, const apr_hparams *h, apr_hparams
         if (field->is_int) {
             const int64_t value = *apr_hparam_int(&stated, field);
             if (value == 0 || value == *apr_hparam_int(seen, field)) continue;
-            APR_TRY(put_int(kv, key_of(kv->arena, "", field->apr_key), value, err));
+            APR_TRY(put_int(kv, key_of(kv->arena, "", field->name), value, err));
         } else {
             const double value = *apr_hparam_real(&stated, field);
             if (value == 0.0 || value == *apr_hparam_real(seen, field)) continue;
-            APR_TRY(put_real(kv, key_of(kv->arena, "", field->apr_key), value, err));
+            APR_TRY(put_real(kv, key_of(kv->arena, "", field->name), value, err));
         }
     }
     return APR_OK;

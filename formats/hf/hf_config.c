@@ -10,8 +10,13 @@
 
 typedef apr_config_reading reading;
 
-const char *const apr_layer_names[] = {
-    [APR_LAYER_FULL] = "full_attention", [APR_LAYER_SLIDING] = "sliding_attention", [APR_LAYER_LINEAR] = "linear_attention"};
+const char *const apr_layer_names[] = {[APR_LAYER_FULL] = "full_attention",
+                                       [APR_LAYER_SLIDING] = "sliding_attention",
+                                       [APR_LAYER_LINEAR] = "linear_attention",
+                                       [APR_LAYER_CHUNKED] = "chunked_attention",
+                                       [APR_LAYER_MAMBA] = "mamba",
+                                       [APR_LAYER_CONV] = "conv",
+                                       [APR_LAYER_NONE] = "none"};
 
 const cJSON *apr_config_find(const reading *r, const char *key)
 {

@@ -156,7 +156,27 @@ typedef struct apr_family {
     X(gemma)               \
     X(gemma2)              \
     X(gemma3)              \
-    X(deepseek_v3)
+    X(deepseek_v3)         \
+    X(gemma4)              \
+    X(granite)             \
+    X(granitemoehybrid)    \
+    X(nemotron_h)          \
+    X(lfm2)                \
+    X(lfm2_moe)            \
+    X(cohere2)             \
+    X(glm4)                \
+    X(glm4_moe)            \
+    X(glm4_moe_lite)       \
+    X(ministral3)          \
+    X(mistral4)            \
+    X(olmo2)               \
+    X(smollm3)             \
+    X(seed_oss)            \
+    X(ernie4_5_moe)        \
+    X(hunyuan_v1_moe)      \
+    X(llama4)              \
+    X(minimax_m2)          \
+    X(deepseek_v2)
 
 #define X(name) extern const apr_family apr_family_##name;
 APR_FAMILY_LIST(X)

@@ -8,13 +8,20 @@
 #define INT  true
 #define REAL false
 const apr_hparam_field apr_hparam_fields[] = {
-#define X(field, type, apr, hf, gguf) {#field, apr, hf, gguf, type, offsetof(apr_hparams, field)},
+#define X(field, type, hf, gguf) {#field, hf, gguf, type, offsetof(apr_hparams, field)},
     APR_HPARAM_LIST(X)
 #undef X
 };
 #undef INT
 #undef REAL
 const size_t apr_n_hparam_fields = sizeof apr_hparam_fields / sizeof *apr_hparam_fields;
+
+const apr_hflag_field apr_hflag_fields[] = {
+#define X(field, hf, gguf) {#field, hf, gguf, offsetof(apr_hparams, field)},
+    APR_HFLAG_LIST(X)
+#undef X
+};
+const size_t apr_n_hflag_fields = sizeof apr_hflag_fields / sizeof *apr_hflag_fields;
 
 const apr_rope_field apr_rope_fields[] = {
     {"factor", offsetof(apr_rope_scaling, factor)},
@@ -23,19 +30,48 @@ const apr_rope_field apr_rope_fields[] = {
     {"beta_fast", offsetof(apr_rope_scaling, beta_fast)},
     {"beta_slow", offsetof(apr_rope_scaling, beta_slow)},
     {"attention_factor", offsetof(apr_rope_scaling, attention_factor)},
+    {"mscale", offsetof(apr_rope_scaling, mscale)},
+    {"mscale_all_dim", offsetof(apr_rope_scaling, mscale_all_dim)},
+    {"alpha", offsetof(apr_rope_scaling, alpha)},
+    {"partial_rotary_factor", offsetof(apr_rope_scaling, partial_rotary_factor)},
 };
 const size_t apr_n_rope_fields = sizeof apr_rope_fields / sizeof *apr_rope_fields;
 const char *const apr_rope_names[] = {
-    [APR_ROPE_PLAIN] = "default", [APR_ROPE_LINEAR] = "linear",     [APR_ROPE_LLAMA3] = "llama3",
-    [APR_ROPE_YARN] = "yarn",     [APR_ROPE_LONGROPE] = "longrope", [APR_ROPE_DYNAMIC] = "dynamic",
+    [APR_ROPE_PLAIN] = "default",
+    [APR_ROPE_LINEAR] = "linear",
+    [APR_ROPE_LLAMA3] = "llama3",
+    [APR_ROPE_YARN] = "yarn",
+    [APR_ROPE_LONGROPE] = "longrope",
+    [APR_ROPE_DYNAMIC] = "dynamic",
+    [APR_ROPE_PROPORTIONAL] = "proportional",
 };
-const char apr_layer_letters[] = {[APR_LAYER_FULL] = 'f', [APR_LAYER_SLIDING] = 's', [APR_LAYER_LINEAR] = 'l'};
+const char apr_layer_letters[] = {[APR_LAYER_FULL] = 'f',  [APR_LAYER_SLIDING] = 's', [APR_LAYER_LINEAR] = 'l', [APR_LAYER_CHUNKED] = 'c',
+                                  [APR_LAYER_MAMBA] = 'm', [APR_LAYER_CONV] = 'v',    [APR_LAYER_NONE] = 'n'};
+const char apr_ffn_letters[] = {[APR_FFN_DENSE] = 'd', [APR_FFN_EXPERTS] = 'e', [APR_FFN_NONE] = 'n'};
 
 int64_t *apr_hparam_int(apr_hparams *hparams, const apr_hparam_field *field)
 {
     return (int64_t *)(void *)((char *)hparams + field->offset);
 }
 double *apr_hparam_real(apr_hparams *hparams, const apr_hparam_field *field) { return (double *)(void *)((char *)hparams + field->offset); }
+
+bool *apr_hflag(apr_hparams *hparams, const apr_hflag_field *field) { return (bool *)(void *)((char *)hparams + field->offset); }
+
+apr_layer_kind apr_layer_kind_of(const apr_hparams *h, int64_t layer)
+{
+    return h->layer_kinds != NULL && layer >= 0 && layer < h->num_layers ? (apr_layer_kind)h->layer_kinds[layer] : APR_LAYER_FULL;
+}
+
+apr_ffn_kind apr_ffn_kind_of(const apr_hparams *h, int64_t layer)
+{
+    if (h->ffn_kinds != NULL && layer >= 0 && layer < h->num_layers) return (apr_ffn_kind)h->ffn_kinds[layer];
+    return h->num_experts > 0 ? APR_FFN_EXPERTS : APR_FFN_DENSE;
+}
+
+bool apr_layer_has_rope(const apr_hparams *h, int64_t layer)
+{
+    return h->no_rope == NULL || layer < 0 || layer >= h->num_layers || h->no_rope[layer] == 0;
+}
 
 static apr_status check_ranges(apr_hparams *h, const char *where, apr_error *err)
 {

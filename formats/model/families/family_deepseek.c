@@ -2,3 +2,5 @@
 #include "formats/model/family.h"
 
 const apr_family apr_family_deepseek_v3 = {.name = "deepseek_v3", .types = {{"deepseek_v3", NULL}}, .ggml = "deepseek2"};
+
+const apr_family apr_family_deepseek_v2 = {.name = "deepseek_v2", .types = {{"deepseek_v2", "DeepseekV2ForCausalLM"}}, .ggml = "deepseek2"};

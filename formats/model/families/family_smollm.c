@@ -1,0 +1,5 @@
+/* family_smollm.c - smollm3: every fourth layer has no positions. */
+#include "formats/model/family.h"
+
+const apr_family apr_family_smollm3 = {
+    .name = "smollm3", .types = {{"smollm3", "SmolLM3ForCausalLM"}}, .ggml = "smollm3", .gguf = {.rotates_pairs = true}};
