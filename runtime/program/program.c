@@ -1,6 +1,6 @@
 /* program.c - makes programs: the table of emitters, and the tools they write with. */
 #include "runtime/program/ability.h"
-#include "runtime/program/emit.h"
+#include "runtime/program/families.h"
 #include "runtime/program/op_card.h"
 
 #include <stdarg.h>
@@ -8,13 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const apr_family_fn emitters[APR_PROGRAM_COUNT] = {
-#define X(name) [APR_PROGRAM_##name] = apr_emit_##name,
+static const struct {
+    const char *name;
+    apr_family_fn emit;
+} programs[] = {
+#define X(name) {#name, apr_emit_##name},
     APR_PROGRAM_LIST(X)
 #undef X
 };
 
-const apr_op apr_no_op = {.layer = -1, .in = {-1, -1, -1}, .out = -1, .weight = {-1, -1, -1, -1}, .state = -1, .rope = -1};
+apr_family_fn apr_family_program_of(const apr_family *family)
+{
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        if (strcmp(programs[i].name, family->name) == 0) return programs[i].emit;
+    return NULL;
+}
+
+const apr_op apr_no_op = {.layer = -1, .in = {-1, -1, -1}, .out = -1, .weight = {-1, -1, -1, -1, -1, -1}, .state = -1, .rope = -1};
 
 void apr_emit_fail(apr_emitter *e, apr_status status, const char *format, ...)
 {
@@ -67,7 +77,7 @@ static int emit_slot(apr_emitter *e, const char *name, apr_weight_slot slot)
 {
     apr_weight_slot *const weight = APPEND(e, weights);
     if (weight == NULL) return -1;
-    slot.name = layer_name(e, "model.", name);
+    slot.name = layer_name(e, e->root, name);
     slot.layer = e->layer;
     if (slot.count == 0) slot.count = 1;
     *weight = slot;
@@ -103,14 +113,16 @@ int apr_emit_state(apr_emitter *e, apr_state state)
     return (int)e->program->n_states - 1;
 }
 
-int apr_emit_rope(apr_emitter *e, int divisors)
+int apr_emit_exp_vector(apr_emitter *e, const char *name, int64_t n)
 {
-    apr_rope_table *const table = APPEND(e, ropes);
-    if (table == NULL) return -1;
-    table->divisors = divisors;
-    if (divisors >= 0) e->program->weights[divisors].uses |= APR_USE_FLOAT;
-    e->status = apr_rope_table_fill(table, e->hparams, &e->program->arena, e->err);
-    return (int)e->program->n_ropes - 1;
+    const int slot = apr_emit_vector(e, name, n, false);
+    if (slot >= 0) e->program->weights[slot].is_log = true;
+    return slot;
+}
+
+int apr_emit_rope_table(apr_emitter *e)
+{
+    return APPEND(e, ropes) != NULL ? (int)e->program->n_ropes - 1 : -1;
 }
 
 /* What becomes of a weight is decided by the operations that have it; a vector is nothing but numbers. */
@@ -191,17 +203,26 @@ static apr_status refuse_family(const char *architecture, apr_error *err)
 apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, apr_error *err)
 {
     const apr_family *const family = apr_family_find(hparams->architecture);
-    apr_emitter e = {.program = program, .hparams = hparams, .family = family, .err = err, .layer = -1};
+    const apr_family_fn emit = family != NULL ? apr_family_program_of(family) : NULL;
+    apr_emitter e = {.program = program,
+                     .hparams = hparams,
+                     .family = family,
+                     .err = err,
+                     .layer = -1,
+                     .root = "model.",
+                     .norm = {.eps = hparams->rms_norm_eps > 0.0 ? (float)hparams->rms_norm_eps : 1e-6f,
+                              .offset = family != NULL && family->norms_add_one ? 1.0f : 0.0f},
+                     .rotary = {{-1, -1}, {-1, -1}}};
 
     *program = (apr_program){.hidden_size = hparams->hidden_size,
                              .vocab_size = hparams->vocab_size,
                              .num_layers = hparams->num_layers,
                              .max_context = hparams->max_position_embeddings};
-    if (e.family == NULL || emitters[e.family->program.kind] == NULL) return refuse_family(hparams->architecture, err);
+    if (emit == NULL) return refuse_family(hparams->architecture, err);
     program->architecture = apr_family_type_of(hparams->architecture)->name;
     check_hparams(&e);
     if (hparams->refusal != NULL) apr_emit_fail(&e, APR_E_UNSUPPORTED, "%s; that is not done here", hparams->refusal);
-    if (e.status == APR_OK) emitters[e.family->program.kind](&e);
+    if (e.status == APR_OK) emit(&e);
     if (e.status == APR_OK) move_vectors(program);
     else apr_program_close(program);
     return e.status;

@@ -4,98 +4,157 @@
 #include <math.h>
 
 /* 1 / theta^(2j/d), in float32 all the way */
-static float plain_freq(const apr_hparams *h, int64_t j)
+static float freq_of(double theta, int64_t dim, int64_t j)
 {
-    const float exponent = (float)(2 * j) / (float)h->rotary_dim;
-    return 1.0f / powf((float)h->rope_theta, exponent);
+    const float exponent = (float)(2 * j) / (float)dim;
+    return 1.0f / powf((float)theta, exponent);
 }
 
-static apr_status fill_plain(apr_rope_table *table, float *freqs, const apr_hparams *h)
+static float plain_freq(const apr_rope_facts *f, int64_t j) { return freq_of(f->theta, f->rotary_dim, j); }
+
+/* What a scaling fills in; the arena is for a second set of frequencies. */
+typedef struct filling {
+    const apr_rope_facts *facts;
+    apr_rope_table *table;
+    float *freqs; /* [n_freqs] */
+    apr_arena *arena;
+    const char *where;
+    apr_error *err;
+} filling;
+
+static apr_status fill_plain(const filling *f)
 {
-    for (int64_t j = 0; j < table->n_freqs; j++) freqs[j] = plain_freq(h, j);
+    for (int64_t j = 0; j < f->table->n_freqs; j++) f->freqs[j] = plain_freq(f->facts, j);
     return APR_OK;
 }
 
-static apr_status fill_linear(apr_rope_table *table, float *freqs, const apr_hparams *h)
+static apr_status fill_linear(const filling *f)
 {
-    for (int64_t j = 0; j < table->n_freqs; j++) freqs[j] = plain_freq(h, j) / (float)h->rope.factor;
+    for (int64_t j = 0; j < f->table->n_freqs; j++) f->freqs[j] = plain_freq(f->facts, j) / (float)f->facts->scaling->factor;
     return APR_OK;
 }
 
 /* Long waves are stretched by the factor, short ones are left alone, those between are blended. */
-static apr_status fill_llama3(apr_rope_table *table, float *freqs, const apr_hparams *h)
+static apr_status fill_llama3(const filling *f)
 {
-    const apr_rope_scaling *const r = &h->rope;
+    const apr_rope_scaling *const r = f->facts->scaling;
     const float pi2 = 6.283185307179586f, context = (float)r->original_context, factor = (float)r->factor;
     const float low = (float)r->low_freq_factor, high = (float)r->high_freq_factor;
 
-    for (int64_t j = 0; j < table->n_freqs; j++) {
-        const float freq = plain_freq(h, j), wavelength = pi2 / freq, smooth = (context / wavelength - low) / (high - low);
-        if (wavelength > context / low) freqs[j] = freq / factor;
-        else if (wavelength < context / high) freqs[j] = freq;
-        else freqs[j] = (1.0f - smooth) * freq / factor + smooth * freq;
+    if (!(r->low_freq_factor > 0.0 && r->high_freq_factor > r->low_freq_factor && r->original_context > 0))
+        return apr_fail(f->err, APR_E_DAMAGED,
+                        "%s: rotary scaling 'llama3' needs 0 < low_freq_factor < high_freq_factor and the original context", f->where);
+    for (int64_t j = 0; j < f->table->n_freqs; j++) {
+        const float freq = plain_freq(f->facts, j), wavelength = pi2 / freq, smooth = (context / wavelength - low) / (high - low);
+        if (wavelength > context / low) f->freqs[j] = freq / factor;
+        else if (wavelength < context / high) f->freqs[j] = freq;
+        else f->freqs[j] = (1.0f - smooth) * freq / factor + smooth * freq;
     }
     return APR_OK;
 }
 
 /* The (fractional) index of the frequency that turns `turns` times within the original context. */
-static double yarn_index(const apr_hparams *h, double turns, double context)
+static double yarn_index(const apr_rope_facts *f, double turns, double context)
 {
-    return (double)h->rotary_dim * log(context / (turns * 6.283185307179586)) / (2.0 * log(h->rope_theta));
+    return (double)f->rotary_dim * log(context / (turns * 6.283185307179586)) / (2.0 * log(f->theta));
 }
 
 /* Slow frequencies are interpolated, fast ones kept, with a linear ramp over the index between. */
-static apr_status fill_yarn(apr_rope_table *table, float *freqs, const apr_hparams *h)
+static apr_status fill_yarn(const filling *f)
 {
-    const apr_rope_scaling *const r = &h->rope;
-    const double context = (double)(r->original_context > 0 ? r->original_context : h->max_position_embeddings);
-    double low = yarn_index(h, r->beta_fast > 0.0 ? r->beta_fast : 32.0, context);
-    double high = yarn_index(h, r->beta_slow > 0.0 ? r->beta_slow : 1.0, context);
+    const apr_rope_facts *const facts = f->facts;
+    const apr_rope_scaling *const r = facts->scaling;
+    const double context = (double)(r->original_context > 0 ? r->original_context : facts->max_position_embeddings);
+    double low = yarn_index(facts, r->beta_fast > 0.0 ? r->beta_fast : 32.0, context);
+    double high = yarn_index(facts, r->beta_slow > 0.0 ? r->beta_slow : 1.0, context);
 
+    if (context <= 0.0) return apr_fail(f->err, APR_E_DAMAGED, "%s: rotary scaling 'yarn' needs the original context", f->where);
     if (!r->no_truncate) {
         low = floor(low);
         high = ceil(high);
     }
     low = fmax(low, 0.0);
-    high = fmin(high, (double)(h->rotary_dim - 1));
+    high = fmin(high, (double)(facts->rotary_dim - 1));
     if (low == high) high += 0.001;
-    for (int64_t j = 0; j < table->n_freqs; j++) {
-        const float kept = plain_freq(h, j), interpolated = kept / (float)r->factor;
+    for (int64_t j = 0; j < f->table->n_freqs; j++) {
+        const float kept = plain_freq(facts, j), interpolated = kept / (float)r->factor;
         const float ramp = fminf(fmaxf((float)(((double)j - low) / (high - low)), 0.0f), 1.0f);
-        freqs[j] = interpolated * ramp + kept * (1.0f - ramp);
+        f->freqs[j] = interpolated * ramp + kept * (1.0f - ramp);
     }
-    table->magnitude = (float)(r->attention_factor > 0.0 ? r->attention_factor : r->factor > 1.0 ? 0.1 * log(r->factor) + 1.0 : 1.0);
+    f->table->magnitude = (float)(r->attention_factor > 0.0 ? r->attention_factor : r->factor > 1.0 ? 0.1 * log(r->factor) + 1.0 : 1.0);
     return APR_OK;
 }
 
-/* By apr_rope_kind; NULL: not supported. */
+/* Each frequency has a divisor of its own, and another one for long texts. transformers changes over while a text grows, and then
+ * turns new keys otherwise than those it kept; here the planned length decides once for all. */
+static apr_status fill_longrope(const filling *f)
+{
+    const apr_rope_scaling *const r = f->facts->scaling;
+    const double original = (double)r->original_context;
+    const double factor = r->factor > 0.0 ? r->factor : original > 0.0 ? (double)f->facts->max_position_embeddings / original : 0.0;
+
+    if (r->n_factors != f->table->n_freqs || r->short_factor == NULL || r->long_factor == NULL || r->original_context <= 1)
+        return apr_fail(f->err, APR_E_DAMAGED,
+                        "%s: rotary scaling 'longrope' needs the original context and %lld short and long factors", f->where,
+                        (long long)f->table->n_freqs);
+    float *const freqs = apr_arena_array(f->arena, (size_t)f->table->n_freqs, sizeof *freqs);
+    if (freqs == NULL) return apr_no_memory(f->err, "the rotary frequencies");
+    for (int64_t j = 0; j < f->table->n_freqs; j++) {
+        f->freqs[j] = plain_freq(f->facts, j) / (float)r->short_factor[j];
+        freqs[j] = plain_freq(f->facts, j) / (float)r->long_factor[j];
+    }
+    f->table->long_freqs = freqs;
+    f->table->original_context = r->original_context;
+    f->table->magnitude = (float)(r->attention_factor > 0.0 ? r->attention_factor : factor > 1.0 ? sqrt(1.0 + log(factor) / log(original)) : 1.0);
+    return APR_OK;
+}
+
+/* Hunyuan's: a larger base, so that all waves grow; without alpha it would follow the length of the text. */
+static apr_status fill_dynamic(const filling *f)
+{
+    const double dim = (double)f->facts->rotary_dim, alpha = f->facts->scaling->alpha;
+
+    if (!(alpha > 0.0) || f->facts->rotary_dim <= 2)
+        return apr_fail(f->err, APR_E_UNSUPPORTED, "%s: rotary scaling 'dynamic' is done with an alpha only", f->where);
+    const double theta = f->facts->theta * pow(alpha, dim / (dim - 2.0));
+    for (int64_t j = 0; j < f->table->n_freqs; j++) f->freqs[j] = freq_of(theta, f->facts->rotary_dim, j);
+    return APR_OK;
+}
+
+/* The first part of the whole head's frequencies; the others do not turn. */
+static apr_status fill_proportional(const filling *f)
+{
+    const double part = f->facts->scaling->partial_rotary_factor > 0.0 ? f->facts->scaling->partial_rotary_factor : 1.0;
+    const int64_t n_turning = (int64_t)(part * (double)f->facts->rotary_dim / 2.0);
+
+    for (int64_t j = 0; j < f->table->n_freqs; j++) f->freqs[j] = j < n_turning ? plain_freq(f->facts, j) : 0.0f;
+    return APR_OK;
+}
+
+/* By apr_rope_kind. */
 static const struct {
-    const char *name;
-    apr_status (*fill)(apr_rope_table *table, float *freqs, const apr_hparams *h);
-} kinds[] = {
-    [APR_ROPE_PLAIN] = {"default", fill_plain}, [APR_ROPE_LINEAR] = {"linear", fill_linear}, [APR_ROPE_LLAMA3] = {"llama3", fill_llama3},
-    [APR_ROPE_YARN] = {"yarn", fill_yarn},      [APR_ROPE_LONGROPE] = {"longrope", NULL},    [APR_ROPE_DYNAMIC] = {"dynamic", NULL},
+    apr_status (*fill)(const filling *f);
+    bool needs_factor;
+} kinds[APR_N_ROPE_KINDS] = {
+    [APR_ROPE_PLAIN] = {fill_plain, false},       [APR_ROPE_LINEAR] = {fill_linear, true},
+    [APR_ROPE_LLAMA3] = {fill_llama3, true},      [APR_ROPE_YARN] = {fill_yarn, true},
+    [APR_ROPE_LONGROPE] = {fill_longrope, false}, [APR_ROPE_DYNAMIC] = {fill_dynamic, false},
+    [APR_ROPE_PROPORTIONAL] = {fill_proportional, false},
 };
 
-apr_status apr_rope_table_fill(apr_rope_table *table, const apr_hparams *h, apr_arena *arena, apr_error *err)
+apr_status apr_rope_table_fill(apr_rope_table *table, const apr_rope_facts *facts, apr_arena *arena, const char *where, apr_error *err)
 {
-    const apr_rope_scaling *const r = &h->rope;
+    const apr_rope_scaling *const r = facts->scaling;
+    filling f = {.facts = facts, .table = table, .arena = arena, .where = where, .err = err};
 
-    table->n_freqs = h->rotary_dim / 2;
+    if (facts->rotary_dim <= 0 || facts->rotary_dim % 2 != 0 || !(facts->theta > 0.0))
+        return apr_fail(err, APR_E_DAMAGED, "%s: %lld rotary dimensions of base %g cannot be turned", where, (long long)facts->rotary_dim,
+                        facts->theta);
+    table->n_freqs = facts->rotary_dim / 2;
     table->magnitude = 1.0f;
-    if (kinds[r->kind].fill == NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: rotary scaling '%s' is not supported; default, linear, llama3 and yarn are",
-                        h->architecture, kinds[r->kind].name);
-    if (r->kind != APR_ROPE_PLAIN && !(r->factor > 0.0))
-        return apr_fail(err, APR_E_DAMAGED, "%s: rotary scaling '%s' states no factor", h->architecture, kinds[r->kind].name);
-    if (r->kind == APR_ROPE_LLAMA3 && !(r->low_freq_factor > 0.0 && r->high_freq_factor > r->low_freq_factor && r->original_context > 0))
-        return apr_fail(err, APR_E_DAMAGED,
-                        "%s: rotary scaling 'llama3' needs 0 < low_freq_factor < high_freq_factor and the original context",
-                        h->architecture);
-    if (r->kind == APR_ROPE_YARN && r->original_context <= 0 && h->max_position_embeddings <= 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: rotary scaling 'yarn' needs the original context", h->architecture);
-    float *const freqs = apr_arena_array(arena, (size_t)table->n_freqs, sizeof *freqs);
-    if (freqs == NULL) return apr_no_memory(err, "the rotary frequencies");
-    table->freqs = freqs;
-    return kinds[r->kind].fill(table, freqs, h);
+    if (kinds[r->kind].needs_factor && !(r->factor > 0.0))
+        return apr_fail(err, APR_E_DAMAGED, "%s: rotary scaling '%s' states no factor", where, apr_rope_names[r->kind]);
+    table->freqs = f.freqs = apr_arena_array(arena, (size_t)table->n_freqs, sizeof *f.freqs);
+    if (f.freqs == NULL) return apr_no_memory(err, "the rotary frequencies");
+    return kinds[r->kind].fill(&f);
 }

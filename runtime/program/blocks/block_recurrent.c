@@ -1,0 +1,176 @@
+/* block_recurrent.c - mixers whose memory does not grow: delta net, Mamba 2, short convolution. */
+#include "runtime/program/blocks.h"
+
+typedef struct names {
+    char text[96];
+} names;
+
+static const char *in(names *n, const char *prefix, const char *name)
+{
+    snprintf(n->text, sizeof n->text, "%s.%s", prefix, name);
+    return n->text;
+}
+
+static int project(apr_emitter *e, int x, const char *prefix, const char *name, int64_t rows)
+{
+    names n;
+    return apr_emit_linear(e, x, in(&n, prefix, name), APR_ROLE_ATTENTION, rows, APR_MAY_HAVE_BIAS, name);
+}
+
+/* The sizes that delta nets and Mamba share, checked. */
+typedef struct sizes {
+    int64_t n_key, n_value, key_dim, value_dim; /* Mamba: groups, heads, state, head */
+    int64_t key_width, value_width;
+} sizes;
+
+static sizes sizes_of(apr_emitter *e)
+{
+    const apr_hparams *const h = e->hparams;
+    const sizes s = {.n_key = h->linear_num_key_heads,
+                     .n_value = h->linear_num_value_heads,
+                     .key_dim = h->linear_key_head_dim,
+                     .value_dim = h->linear_value_head_dim,
+                     .key_width = h->linear_num_key_heads * h->linear_key_head_dim,
+                     .value_width = h->linear_num_value_heads * h->linear_value_head_dim};
+
+    if (s.key_width <= 0 || s.value_width <= 0) apr_emit_fail(e, APR_E_DAMAGED, "the model does not say the sizes of its recurrent layers");
+    else if (s.n_value % s.n_key != 0)
+        apr_emit_fail(e, APR_E_DAMAGED, "%lld recurrent heads cannot share %lld", (long long)s.n_value, (long long)s.n_key);
+    return s;
+}
+
+/* --- delta net --- */
+
+typedef struct delta_inputs {
+    int qkv, z, a, b;
+} delta_inputs;
+
+/* Of matrices that hold, for each key head, its query, its key, and the values and gates of the value heads that share it. */
+static delta_inputs from_fused(apr_emitter *e, int n, const char *prefix, const sizes *s)
+{
+    const int64_t each = s->n_value / s->n_key, values = each * s->value_dim;
+    const int all = project(e, n, prefix, "in_proj_qkvz", 2 * s->key_width + 2 * s->value_width);
+    const int q = apr_emit_slice(e, all, s->n_key, 0, s->key_dim, "q");
+    const int k = apr_emit_slice(e, all, s->n_key, s->key_dim, s->key_dim, "k");
+    const int v = apr_emit_slice(e, all, s->n_key, 2 * s->key_dim, values, "v");
+    delta_inputs x = {.z = apr_emit_slice(e, all, s->n_key, 2 * s->key_dim + values, values, "z")};
+
+    x.qkv = apr_emit_join(e, apr_emit_join(e, q, k, 1, "qk"), v, 1, "qkv");
+    return x;
+}
+
+static delta_inputs emit_delta_inputs(apr_emitter *e, int n, const char *prefix, const sizes *s, bool fused_ba)
+{
+    delta_inputs x = {0};
+
+    if (fused_ba && !e->hparams->split_qkvz) x = from_fused(e, n, prefix, s);
+    else {
+        x.qkv = project(e, n, prefix, "in_proj_qkv", 2 * s->key_width + s->value_width);
+        x.z = project(e, n, prefix, "in_proj_z", s->value_width);
+    }
+    if (fused_ba) {
+        const int64_t each = s->n_value / s->n_key;
+        const int ba = project(e, n, prefix, "in_proj_ba", 2 * s->n_value);
+        x.b = apr_emit_slice(e, ba, s->n_key, 0, each, "b");
+        x.a = apr_emit_slice(e, ba, s->n_key, each, each, "a");
+    } else {
+        x.b = project(e, n, prefix, "in_proj_b", s->n_value);
+        x.a = project(e, n, prefix, "in_proj_a", s->n_value);
+    }
+    return x;
+}
+
+static int emit_delta(apr_emitter *e, int qkv, int a, int b, const char *prefix, const sizes *s)
+{
+    apr_op op = apr_no_op;
+    names n;
+
+    op.kind = APR_OP_DELTA;
+    op.in[0] = qkv;
+    op.in[1] = a;
+    op.in[2] = b;
+    op.weight[0] = apr_emit_exp_vector(e, in(&n, prefix, "A_log"), s->n_value);
+    op.weight[1] = apr_emit_vector(e, in(&n, prefix, "dt_bias"), s->n_value, false);
+    op.state = apr_emit_state(e, (apr_state){.kind = APR_STATE_DELTA, .n_floats = s->n_value * s->key_dim * s->value_dim});
+    op.args.delta = (apr_delta_args){.n_key_heads = s->n_key,
+                                     .n_value_heads = s->n_value,
+                                     .key_dim = s->key_dim,
+                                     .value_dim = s->value_dim,
+                                     .tiled = e->hparams->tiled_value_heads,
+                                     .eps = 1e-6f}; /* of the l2 norm, in transformers */
+    op.out = apr_emit_value(e, "delta", s->value_width);
+    apr_emit_op(e, op);
+    return op.out;
+}
+
+int apr_emit_delta_net(apr_emitter *e, int n, const char *prefix, bool fused)
+{
+    const sizes s = sizes_of(e);
+    apr_norm_facts norm = e->norm;
+    names text;
+
+    if (e->status != APR_OK) return -1;
+    const delta_inputs x = emit_delta_inputs(e, n, prefix, &s, fused);
+    const int qkv = apr_emit_conv(e, x.qkv, in(&text, prefix, "conv1d"), e->hparams->linear_conv_kernel_dim, APR_ACT_SILU, "qkv.mixed");
+    const int out = emit_delta(e, qkv, x.a, x.b, prefix, &s);
+    norm.weight = in(&text, prefix, "norm.weight");
+    norm.chunk = s.value_dim;
+    norm.offset = 0; /* this one is stored as it is, whatever the family's others are */
+    const int normed = apr_emit_norm_of(e, out, &norm, "delta.normed");
+    const int gated = apr_emit_glu(e, x.z, normed, (apr_glu_shape){.activation = APR_ACT_SILU}, "delta.gated");
+    return project(e, gated, prefix, "out_proj", e->hparams->hidden_size);
+}
+
+/* --- Mamba 2 --- */
+
+static int emit_ssd(apr_emitter *e, int xbc, int dt, const char *prefix, const sizes *s)
+{
+    apr_op op = apr_no_op;
+    names n;
+
+    op.kind = APR_OP_SSD;
+    op.in[0] = xbc;
+    op.in[1] = dt;
+    op.weight[0] = apr_emit_exp_vector(e, in(&n, prefix, "A_log"), s->n_value);
+    op.weight[1] = apr_emit_vector(e, in(&n, prefix, "dt_bias"), s->n_value, false);
+    op.weight[2] = apr_emit_vector(e, in(&n, prefix, "D"), s->n_value, false);
+    op.state = apr_emit_state(e, (apr_state){.kind = APR_STATE_SSD, .n_floats = s->value_width * s->key_dim});
+    op.args.ssd =
+        (apr_ssd_args){.n_heads = s->n_value, .head_dim = s->value_dim, .n_groups = s->n_key, .state_dim = s->key_dim};
+    op.out = apr_emit_value(e, "ssd", s->value_width);
+    apr_emit_op(e, op);
+    return op.out;
+}
+
+int apr_emit_mamba(apr_emitter *e, int n, const char *prefix)
+{
+    const sizes s = sizes_of(e);
+    const int64_t mixed = s.value_width + 2 * s.key_width;
+    apr_norm_facts norm = e->norm;
+    names text;
+
+    if (e->status != APR_OK) return -1;
+    const int all = project(e, n, prefix, "in_proj", s.value_width + mixed + s.n_value);
+    const int z = apr_emit_slice(e, all, 1, 0, s.value_width, "z");
+    int xbc = apr_emit_slice(e, all, 1, s.value_width, mixed, "xbc");
+    const int dt = apr_emit_slice(e, all, 1, s.value_width + mixed, s.n_value, "dt");
+    xbc = apr_emit_conv(e, xbc, in(&text, prefix, "conv1d"), e->hparams->linear_conv_kernel_dim, APR_ACT_SILU, "xbc.mixed");
+    const int y = apr_emit_glu(e, z, emit_ssd(e, xbc, dt, prefix, &s), (apr_glu_shape){.activation = APR_ACT_SILU}, "ssd.gated");
+    norm.weight = in(&text, prefix, "norm.weight");
+    norm.chunk = s.value_width / s.n_key;
+    norm.row_weight = true;
+    return project(e, apr_emit_norm_of(e, y, &norm, "ssd.normed"), prefix, "out_proj", e->hparams->hidden_size);
+}
+
+/* --- short convolution --- */
+
+int apr_emit_short_conv(apr_emitter *e, int n, const char *prefix)
+{
+    const int64_t width = e->hparams->hidden_size;
+    const int all = project(e, n, prefix, "in_proj", 3 * width);
+    const int b = apr_emit_slice(e, all, 1, 0, width, "b"), c = apr_emit_slice(e, all, 1, width, width, "c");
+    const int x = apr_emit_mul(e, b, apr_emit_slice(e, all, 1, 2 * width, width, "x"), "bx");
+    names text;
+    const int mixed = apr_emit_conv(e, x, in(&text, prefix, "conv"), e->hparams->linear_conv_kernel_dim, APR_ACT_NONE, "bx.mixed");
+    return project(e, apr_emit_mul(e, c, mixed, "c.mixed"), prefix, "out_proj", width);
+}

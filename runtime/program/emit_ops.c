@@ -1,0 +1,260 @@
+/* emit_ops.c - one function an operation: its shapes follow from the values it reads. */
+#include "runtime/program/emit.h"
+
+int64_t apr_emit_width(const apr_emitter *e, int value)
+{
+    return e->status == APR_OK && value >= 0 ? e->program->values[value].width : 0;
+}
+
+/* Is the value of tokens whose logits are wanted? What is made of it is, too. */
+static bool is_logits(const apr_emitter *e, int value) { return e->status == APR_OK && value >= 0 && e->program->values[value].is_logits; }
+
+static apr_op op_of(apr_op_kind kind, int a, int b)
+{
+    apr_op op = apr_no_op;
+    op.kind = kind;
+    op.in[0] = a;
+    op.in[1] = b;
+    return op;
+}
+
+/* Gives the operation its output and appends it. */
+static int finish(apr_emitter *e, apr_op op, const char *out, int64_t width)
+{
+    const bool logits = op.in[0] >= 0 && is_logits(e, op.in[0]);
+
+    op.out = apr_emit_value(e, out, width);
+    if (logits && e->status == APR_OK) e->program->values[op.out].is_logits = true;
+    apr_emit_op(e, op);
+    return op.out;
+}
+
+/* Heads that a row is cut into. */
+static int64_t heads_of(apr_emitter *e, int x, int64_t head_dim, const char *out)
+{
+    const int64_t width = apr_emit_width(e, x);
+    if (e->status != APR_OK) return 0;
+    if (head_dim > 0 && width % head_dim == 0) return width / head_dim;
+    apr_emit_fail(e, APR_E_DAMAGED, "a row of %lld is not made of parts of %lld (%s of layer %d)", (long long)width, (long long)head_dim,
+                  out, e->layer);
+    return 0;
+}
+
+int apr_emit_embed(apr_emitter *e, const char *table, int64_t width, const char *out)
+{
+    apr_op op = op_of(APR_OP_EMBED, -1, -1);
+    op.weight[0] = apr_emit_weight(e, table, APR_ROLE_EMBEDDING, e->hparams->vocab_size, width);
+    return finish(e, op, out, width);
+}
+
+int apr_emit_norm_of(apr_emitter *e, int x, const apr_norm_facts *f, const char *out)
+{
+    const int64_t width = apr_emit_width(e, x), chunk = f->chunk > 0 ? f->chunk : width;
+    const int64_t n_weight = f->row_weight ? width : chunk;
+    apr_op op = op_of(APR_OP_NORM, x, -1);
+
+    heads_of(e, x, chunk, out);
+    op.args.norm = (apr_norm_args){
+        .kind = f->kind, .width = width, .chunk = chunk, .n_weight = n_weight, .eps = f->eps, .offset = f->weight != NULL ? f->offset : 0};
+    if (f->weight != NULL) op.weight[0] = apr_emit_vector(e, f->weight, n_weight, false);
+    if (f->bias != NULL) op.weight[1] = apr_emit_vector(e, f->bias, n_weight, false);
+    return finish(e, op, out, width);
+}
+
+int apr_emit_norm(apr_emitter *e, int x, const char *weight, const char *out)
+{
+    apr_norm_facts facts = e->norm;
+    facts.weight = weight;
+    return apr_emit_norm_of(e, x, &facts, out);
+}
+
+int apr_emit_product(apr_emitter *e, int x, int weight, int bias, const char *out)
+{
+    apr_op op = op_of(APR_OP_LINEAR, x, -1);
+    if (e->status != APR_OK) return -1;
+    op.weight[0] = weight;
+    op.weight[1] = bias;
+    return finish(e, op, out, e->program->weights[weight].dims[0]);
+}
+
+int apr_emit_linear(apr_emitter *e, int x, const char *name, apr_role role, int64_t rows, apr_bias_style bias, const char *out)
+{
+    char text[128];
+
+    snprintf(text, sizeof text, "%s.weight", name);
+    const int weight = apr_emit_weight(e, text, role, rows, apr_emit_width(e, x));
+    snprintf(text, sizeof text, "%s.bias", name);
+    const int slot = bias == APR_NO_BIAS ? -1 : apr_emit_vector(e, text, rows, bias == APR_MAY_HAVE_BIAS);
+    return apr_emit_product(e, x, weight, slot, out);
+}
+
+int apr_emit_rope(apr_emitter *e, int x, apr_rotary rotary, apr_rope_mode mode, int64_t head_dim, int64_t start, const char *out)
+{
+    if (rotary == APR_ROTARY_NONE) return x;
+    apr_op op = op_of(APR_OP_ROPE, x, apr_emit_angles(e, rotary));
+    if (e->status != APR_OK) return -1;
+    op.rope = e->rotary[rotary].table;
+    op.args.rope = (apr_rope_args){.n_heads = heads_of(e, x, head_dim, out), .head_dim = head_dim, .start = start, .mode = mode};
+    if (start + 2 * e->program->ropes[op.rope].n_freqs > head_dim)
+        apr_emit_fail(e, APR_E_DAMAGED, "%lld numbers from %lld on of a head of %lld cannot be rotated",
+                      (long long)(2 * e->program->ropes[op.rope].n_freqs), (long long)start, (long long)head_dim);
+    return finish(e, op, out, apr_emit_width(e, x));
+}
+
+int apr_emit_slice(apr_emitter *e, int x, int64_t n_heads, int64_t start, int64_t n, const char *out)
+{
+    const int64_t head_dim = n_heads > 0 ? apr_emit_width(e, x) / n_heads : 0;
+    apr_op op = op_of(APR_OP_SLICE, x, -1);
+
+    heads_of(e, x, head_dim, out);
+    if (e->status == APR_OK && (start < 0 || n <= 0 || start + n > head_dim))
+        apr_emit_fail(e, APR_E_DAMAGED, "a head of %lld has no numbers %lld to %lld (%s)", (long long)head_dim, (long long)start,
+                      (long long)(start + n), out);
+    op.args.slice = (apr_slice_args){.n_heads = n_heads, .head_dim = head_dim, .start = start, .n = n};
+    return finish(e, op, out, n_heads * n);
+}
+
+int apr_emit_join(apr_emitter *e, int a, int b, int64_t n_heads, const char *out)
+{
+    const int64_t n_a = apr_emit_width(e, a), n_b = apr_emit_width(e, b);
+    apr_op op = op_of(APR_OP_JOIN, a, b);
+
+    if (e->status != APR_OK) return -1;
+    op.args.join = (apr_join_args){.n_heads = n_heads, .n_a = n_a / n_heads, .n_b = n_b / n_heads};
+    return finish(e, op, out, n_a + n_b);
+}
+
+static int emit_scale(apr_emitter *e, int x, apr_scale_args scale, const char *out)
+{
+    apr_op op = op_of(APR_OP_SCALE, x, -1);
+    op.args.scale = scale;
+    op.args.scale.width = apr_emit_width(e, x);
+    return finish(e, op, out, op.args.scale.width);
+}
+
+int apr_emit_scale(apr_emitter *e, int x, double factor, const char *out)
+{
+    return factor == 1.0 ? x : emit_scale(e, x, (apr_scale_args){.factor = (float)factor}, out);
+}
+
+int apr_emit_warm(apr_emitter *e, int x, double warmth, double shift, double period, const char *out)
+{
+    if (warmth == 0.0) return x;
+    if (!(period > 0.0)) apr_emit_fail(e, APR_E_DAMAGED, "the model does not say after how many positions its queries grow warmer");
+    return emit_scale(
+        e, x, (apr_scale_args){.factor = 1.0f, .warmth = (float)warmth, .shift = (float)shift, .period = (float)period}, out);
+}
+
+int apr_emit_mul(apr_emitter *e, int x, int y, const char *out)
+{
+    apr_op op = op_of(APR_OP_MUL, x, y);
+    op.args.mul = (apr_mul_args){.width = apr_emit_width(e, x), .y_width = apr_emit_width(e, y)};
+    return finish(e, op, out, op.args.mul.width);
+}
+
+int apr_emit_mul_vector(apr_emitter *e, int x, const char *weight, int64_t n, const char *out)
+{
+    apr_op op = op_of(APR_OP_MUL, x, -1);
+    op.args.mul = (apr_mul_args){.width = apr_emit_width(e, x), .y_width = n, .y_is_vector = true};
+    op.weight[0] = apr_emit_vector(e, weight, n, false);
+    return finish(e, op, out, op.args.mul.width);
+}
+
+int apr_emit_softcap(apr_emitter *e, int x, double cap, const char *out)
+{
+    apr_op op = op_of(APR_OP_SOFTCAP, x, -1);
+    if (cap == 0.0) return x;
+    op.args.softcap = (apr_softcap_args){.width = apr_emit_width(e, x), .cap = (float)cap};
+    return finish(e, op, out, op.args.softcap.width);
+}
+
+int apr_emit_add(apr_emitter *e, int a, int b, const char *out)
+{
+    apr_op op = op_of(APR_OP_ADD, a, b);
+    op.args.add.width = apr_emit_width(e, a);
+    return finish(e, op, out, op.args.add.width);
+}
+
+int apr_emit_glu(apr_emitter *e, int gate, int up, apr_glu_shape shape, const char *out)
+{
+    apr_op op = op_of(APR_OP_GLU, gate, up);
+    op.args.glu = (apr_glu_args){.width = apr_emit_width(e, gate), .shape = shape};
+    return finish(e, op, out, op.args.glu.width);
+}
+
+int apr_emit_gate(apr_emitter *e, int x, int gate, apr_activation activation, const char *out)
+{
+    const int64_t width = apr_emit_width(e, x), n_gates = apr_emit_width(e, gate);
+    apr_op op = op_of(APR_OP_GATE, x, gate);
+
+    if (e->status != APR_OK) return -1;
+    op.args.gate = (apr_gate_args){.n_heads = n_gates, .head_dim = width / n_gates, .activation = activation};
+    return finish(e, op, out, width);
+}
+
+int apr_emit_conv(apr_emitter *e, int x, const char *name, int64_t n_taps, apr_activation activation, const char *out)
+{
+    const int64_t width = apr_emit_width(e, x);
+    apr_op op = op_of(APR_OP_CONV, x, -1);
+    char text[128];
+
+    if (n_taps < 2 || n_taps > 64) apr_emit_fail(e, APR_E_DAMAGED, "a convolution over %lld tokens is none", (long long)n_taps);
+    if (e->status != APR_OK) return -1;
+    snprintf(text, sizeof text, "%s.weight", name);
+    op.weight[0] = apr_emit_vector(e, text, width * n_taps, false);
+    snprintf(text, sizeof text, "%s.bias", name);
+    op.weight[1] = apr_emit_vector(e, text, width, true);
+    op.state = apr_emit_state(e, (apr_state){.kind = APR_STATE_CONV, .n_floats = (n_taps - 1) * width});
+    op.args.conv = (apr_conv_args){.width = width, .n_taps = n_taps, .activation = activation};
+    return finish(e, op, out, width);
+}
+
+/* --- rotary tables --- */
+
+static apr_rope_facts facts_of(const apr_hparams *h, apr_rotary rotary)
+{
+    const bool is_local = rotary == APR_ROTARY_LOCAL;
+    const apr_rope_scaling *const scaling = is_local ? &h->rope_local : &h->rope;
+    /* proportional frequencies are those of the whole head, most of them 0; full layers may have wider heads than sliding ones */
+    const int64_t whole = !is_local && h->global_head_dim > 0 ? h->global_head_dim : h->head_dim;
+    return (apr_rope_facts){.scaling = scaling,
+                            .theta = is_local ? h->rope_theta_local : h->rope_theta,
+                            .rotary_dim = scaling->kind == APR_ROPE_PROPORTIONAL ? whole : h->rotary_dim,
+                            .max_position_embeddings = h->max_position_embeddings};
+}
+
+static int emit_table(apr_emitter *e, apr_rotary rotary)
+{
+    const apr_rope_facts facts = facts_of(e->hparams, rotary);
+    apr_program *const program = e->program;
+    const int index = apr_emit_rope_table(e);
+
+    if (index < 0) return -1;
+    /* llama.cpp writes llama 3's scaling as divisors of the frequencies; who states the scaling itself needs them not */
+    const bool may_divide = facts.scaling->kind == APR_ROPE_PLAIN && rotary == APR_ROTARY_GLOBAL && facts.rotary_dim / 2 > 0;
+    const int layer = e->layer;
+    e->layer = -1;
+    const int divisors = may_divide ? apr_emit_vector(e, "rope_freqs.weight", facts.rotary_dim / 2, true) : -1;
+    e->layer = layer;
+    if (e->status != APR_OK) return -1;
+    program->ropes[index].divisors = divisors;
+    if (divisors >= 0) program->weights[divisors].uses |= APR_USE_FLOAT;
+    e->status = apr_rope_table_fill(&program->ropes[index], &facts, &program->arena, e->hparams->architecture, e->err);
+    return index;
+}
+
+int apr_emit_angles(apr_emitter *e, apr_rotary rotary)
+{
+    apr_op op = op_of(APR_OP_ANGLES, -1, -1);
+    const int layer = e->layer;
+
+    if (e->status != APR_OK) return -1;
+    if (e->rotary[rotary].table >= 0) return e->rotary[rotary].angles;
+    op.rope = e->rotary[rotary].table = emit_table(e, rotary);
+    if (e->status != APR_OK) return -1;
+    e->layer = -1;
+    e->rotary[rotary].angles =
+        finish(e, op, rotary == APR_ROTARY_LOCAL ? "angles of windows" : "angles", 2 * e->program->ropes[op.rope].n_freqs);
+    e->layer = layer;
+    return e->rotary[rotary].angles;
+}

@@ -1,0 +1,55 @@
+/* runtime/program/families.h - the families that have a program, one page each in families/.
+ *
+ * A page is a function apr_emit_NAME of the card's name: how one layer follows from its input, read like the paper. */
+#ifndef APR_RUNTIME_FAMILIES_H
+#define APR_RUNTIME_FAMILIES_H
+
+#include "runtime/program/emit.h"
+
+#define APR_PROGRAM_LIST(X) \
+    X(llama)                \
+    X(mistral)              \
+    X(mixtral)              \
+    X(ministral3)           \
+    X(qwen2)                \
+    X(qwen3)                \
+    X(qwen2_moe)            \
+    X(qwen3_moe)            \
+    X(gpt_oss)              \
+    X(qwen3_next)           \
+    X(qwen3_5)              \
+    X(qwen3_5_moe)          \
+    X(phi3)                 \
+    X(gemma2)               \
+    X(gemma3)               \
+    X(gemma4)               \
+    X(granite)              \
+    X(granitemoehybrid)     \
+    X(nemotron_h)           \
+    X(lfm2)                 \
+    X(lfm2_moe)             \
+    X(cohere2)              \
+    X(glm4)                 \
+    X(glm4_moe)             \
+    X(olmo2)                \
+    X(smollm3)              \
+    X(seed_oss)             \
+    X(ernie4_5_moe)         \
+    X(hunyuan_v1_moe)       \
+    X(llama4)               \
+    X(minimax_m2)           \
+    X(deepseek_v2)          \
+    X(deepseek_v3)          \
+    X(glm4_moe_lite)        \
+    X(mistral4)
+
+typedef void (*apr_family_fn)(apr_emitter *e);
+
+#define X(name) void apr_emit_##name(apr_emitter *e);
+APR_PROGRAM_LIST(X)
+#undef X
+
+/* NULL: a family without a program. */
+apr_family_fn apr_family_program_of(const apr_family *family);
+
+#endif

@@ -1,0 +1,144 @@
+/* program_llama.c - llama and those that differ from it by a word or two: attention on the normed state, feed-forward on the normed
+ * state, both added. */
+#include "runtime/program/blocks.h"
+#include "runtime/program/families.h"
+
+static int feed_forward(apr_emitter *e, int n)
+{
+    const apr_feed_forward f = apr_feed_forward_of(e, "mlp");
+    return apr_emit_feed_forward(e, n, &f);
+}
+
+static int prenorm(apr_emitter *e, int x, const apr_attention *a)
+{
+    const int n = apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed");
+    x = apr_emit_residual(e, x, apr_emit_attention(e, n, a), "attention.out");
+    return apr_emit_layer_out(e, x, feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed")));
+}
+
+static int llama_layer(apr_emitter *e, int x)
+{
+    const apr_attention a = apr_attention_of(e);
+    return prenorm(e, x, &a);
+}
+
+/* llama.cpp turns neighbours, transformers rows half a head apart: in a part of the head these are not the same rows. */
+static void require_whole_rotation(apr_emitter *e)
+{
+    if (e->hparams->rotary_dim != e->hparams->head_dim)
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "rotating %lld of a head's %lld dimensions is not done here", (long long)e->hparams->rotary_dim,
+                      (long long)e->hparams->head_dim);
+}
+
+static void require_dense(apr_emitter *e)
+{
+    if (e->hparams->num_experts > 0)
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "a mixture of %lld experts under this name is not done here",
+                      (long long)e->hparams->num_experts);
+}
+
+static void emit_dense(apr_emitter *e, apr_layer_fn layer)
+{
+    require_dense(e);
+    apr_emit_model(e, layer);
+}
+
+void apr_emit_llama(apr_emitter *e)
+{
+    require_whole_rotation(e);
+    emit_dense(e, llama_layer);
+}
+
+/* A stated window holds for every layer. */
+static int mistral_layer(apr_emitter *e, int x)
+{
+    apr_attention a = apr_attention_of(e);
+    if (e->hparams->layer_kinds == NULL) a.window = e->hparams->sliding_window;
+    return prenorm(e, x, &a);
+}
+
+void apr_emit_mistral(apr_emitter *e)
+{
+    require_whole_rotation(e);
+    emit_dense(e, mistral_layer);
+}
+
+void apr_emit_ministral3(apr_emitter *e) { emit_dense(e, mistral_layer); }
+void apr_emit_qwen2(apr_emitter *e) { emit_dense(e, llama_layer); }
+void apr_emit_seed_oss(apr_emitter *e) { emit_dense(e, llama_layer); }
+void apr_emit_smollm3(apr_emitter *e) { emit_dense(e, llama_layer); }
+void apr_emit_granite(apr_emitter *e) { emit_dense(e, llama_layer); }
+
+static int qwen3_layer(apr_emitter *e, int x)
+{
+    apr_attention a = apr_attention_of(e);
+    a.qk_norm = APR_QK_NORM_HEADS;
+    return prenorm(e, x, &a);
+}
+
+void apr_emit_qwen3(apr_emitter *e) { emit_dense(e, qwen3_layer); }
+
+/* q, k and v in one matrix, gate and up in another. */
+static int phi3_layer(apr_emitter *e, int x)
+{
+    apr_attention a = apr_attention_of(e);
+    apr_feed_forward f = apr_feed_forward_of(e, "mlp");
+
+    a.fused = true;
+    if (e->hparams->layer_kinds == NULL) a.window = e->hparams->sliding_window;
+    f.gate = "gate_up_proj";
+    f.fused = true;
+    const int n = apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed");
+    x = apr_emit_residual(e, x, apr_emit_attention(e, n, &a), "attention.out");
+    return apr_emit_layer_out(e, x,
+                              apr_emit_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), &f));
+}
+
+void apr_emit_phi3(apr_emitter *e) { emit_dense(e, phi3_layer); }
+
+/* Attention and feed-forward side by side on one layer norm. */
+static int cohere2_layer(apr_emitter *e, int x)
+{
+    apr_attention a = apr_attention_of(e);
+
+    a.rope_mode = APR_ROPE_NEIGHBOURS;
+    const int n = apr_emit_norm(e, x, "input_layernorm.weight", "normed");
+    const int both = apr_emit_add(e, apr_emit_attention(e, n, &a), feed_forward(e, n), "both");
+    return apr_emit_layer_out(e, x, both);
+}
+
+void apr_emit_cohere2(apr_emitter *e)
+{
+    e->norm.kind = APR_NORM_LAYER;
+    emit_dense(e, cohere2_layer);
+}
+
+/* No norm before a block, one behind it; q and k are normed as whole rows. */
+static int olmo2_layer(apr_emitter *e, int x)
+{
+    apr_attention a = apr_attention_of(e);
+
+    a.qk_norm = APR_QK_NORM_ROWS;
+    const int attended = apr_emit_norm(e, apr_emit_attention(e, x, &a), "post_attention_layernorm.weight", "attention.normed");
+    x = apr_emit_residual(e, x, attended, "attention.out");
+    return apr_emit_layer_out(e, x, apr_emit_norm(e, feed_forward(e, x), "post_feedforward_layernorm.weight", "mlp.normed"));
+}
+
+void apr_emit_olmo2(apr_emitter *e) { emit_dense(e, olmo2_layer); }
+
+/* Norms before and behind each block. */
+static int glm4_layer(apr_emitter *e, int x)
+{
+    apr_attention a = apr_attention_of(e);
+    apr_feed_forward f = apr_feed_forward_of(e, "mlp");
+
+    a.rope_mode = APR_ROPE_NEIGHBOURS;
+    f.gate = "gate_up_proj";
+    f.fused = true;
+    int y = apr_emit_attention(e, apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed"), &a);
+    x = apr_emit_residual(e, x, apr_emit_norm(e, y, "post_self_attn_layernorm.weight", "o.normed"), "attention.out");
+    y = apr_emit_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), &f);
+    return apr_emit_layer_out(e, x, apr_emit_norm(e, y, "post_mlp_layernorm.weight", "down.normed"));
+}
+
+void apr_emit_glm4(apr_emitter *e) { emit_dense(e, glm4_layer); }
