@@ -61,15 +61,29 @@ typedef struct apr_angles_args {
     float *out; /* [n_tokens, 2 * n_freqs] */
 } apr_angles_args;
 
-/* out = x * weight^T + bias */
+/* Where each head has a matrix of its own: some rows out of those of its share of the weight. */
+typedef struct apr_linear_heads {
+    int64_t n;       /* 0: one matrix for everything, and the rest is 0 */
+    int64_t rows;    /* of the weight that a head has: head h begins at row h * rows ... */
+    int64_t first;   /* ... and its matrix this many rows further */
+    bool transposed; /* the matrix is [n_in, n_out]: the inputs go along its rows */
+} apr_linear_heads;
+
+/* out = x * weight^T + bias. With heads: out[t][h] = x[t][h] * matrix[h]^T, or x[t][h] * matrix[h] where transposed (latent attention
+ * reads both halves of one weight in this way: keys' rows transposed on the way to the cache, values' rows on the way back). */
 typedef struct apr_linear_args {
-    int64_t n_tokens, n_in, n_out;
-    const float *x;           /* [n_tokens, n_in] */
-    const apr_tensor *weight; /* [n_out, n_in], any dtype that can be decoded */
-    const float *bias;        /* [n_out] or NULL */
-    float *out;               /* [n_tokens, n_out] */
-    apr_workspace work;       /* slice >= apr_linear_slice(n_in) */
+    int64_t n_tokens, n_in, n_out; /* with heads: of each */
+    apr_linear_heads heads;
+    const float *x;           /* [n_tokens, n_in]; with heads [n_tokens, heads.n, n_in] */
+    const apr_tensor *weight; /* [n_out, n_in], any dtype that can be decoded; with heads [heads.n * heads.rows, n_in or n_out] */
+    const float *bias;        /* [n_out] or NULL; with heads NULL */
+    float *out;               /* [n_tokens, n_out]; with heads [n_tokens, heads.n, n_out] */
+    apr_workspace work;       /* slice >= apr_linear_slice(columns of the weight) */
 } apr_linear_args;
+
+/* The row of the weight where head h's matrix begins, and how many it has. */
+APR_EVERYWHERE int64_t apr_linear_first_row(const apr_linear_args *a, int64_t head) { return head * a->heads.rows + a->heads.first; }
+APR_EVERYWHERE int64_t apr_linear_head_rows(const apr_linear_args *a) { return a->heads.transposed ? a->n_in : a->n_out; }
 
 /* Which two numbers of a head turn together: j and j + n_freqs, or 2 j and 2 j + 1. */
 typedef enum { APR_ROPE_HALVES, APR_ROPE_NEIGHBOURS } apr_rope_mode;
@@ -173,7 +187,7 @@ extern const apr_backend apr_host_backend; /* OpenMP and SIMD */
 enum { APR_LINEAR_ROWS = 16, APR_ATTEND_CELLS = 64, APR_ATTEND_ROWS = 16 };
 
 /* A block of decoded rows. */
-static inline size_t apr_linear_slice(int64_t n_in) { return APR_LINEAR_ROWS * (size_t)n_in; }
+static inline size_t apr_linear_slice(int64_t n_columns) { return APR_LINEAR_ROWS * (size_t)n_columns; }
 
 /* Rows of queries handled together: some tokens' query heads that share one key/value head. */
 static inline int64_t apr_attend_rows(int64_t n_heads, int64_t n_kv_heads)

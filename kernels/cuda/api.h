@@ -14,7 +14,7 @@
 #include "kernels/ops.h"
 
 /* Grows with every change of this header: a library of another number is refused. */
-enum { APR_CUDA_ABI = 6 };
+enum { APR_CUDA_ABI = 7 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
@@ -114,6 +114,8 @@ typedef struct apr_cuda_api {
     void (*release)(apr_cuda_device *device, void *p);
     apr_status (*upload)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
     apr_status (*download)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
+    /* Zeros; in order with operations, and not waited for. */
+    apr_status (*clear)(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err);
 
     /* Makes the cuBLAS handle and gives it `workspace` (device memory); needed before the first linear of many tokens. */
     apr_status (*start_blas)(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err);
@@ -171,6 +173,21 @@ static inline size_t apr_cuda_linear_bytes(int64_t n_tokens, int64_t n_in, int64
 {
     const size_t inputs = apr_cuda_round((size_t)n_tokens * (size_t)n_in * 2) + apr_cuda_round((size_t)n_tokens * 4);
     return inputs + (is_f16 ? 0 : apr_cuda_round((size_t)apr_cuda_tile_rows(n_in, n_out) * (size_t)n_in * 2));
+}
+
+/* Where each head has a matrix of its own: heads whose rows are decoded at a time. */
+static inline int64_t apr_cuda_tile_heads(int64_t n_heads, int64_t head_rows, int64_t n_columns)
+{
+    const int64_t heads = APR_CUDA_TILE_BYTES / 2 / n_columns / head_rows;
+    return heads < 1 ? 1 : heads < n_heads ? heads : n_heads;
+}
+
+/* The same as apr_cuda_linear_bytes: n_in is of each head, n_columns of the weight. */
+static inline size_t apr_cuda_linear_heads_bytes(int64_t n_tokens, const apr_linear_heads *heads, int64_t n_in, int64_t n_columns, bool is_f16)
+{
+    const size_t n_rows = (size_t)(n_tokens * heads->n), inputs = apr_cuda_round(n_rows * (size_t)n_in * 2) + apr_cuda_round(n_rows * 4);
+    const size_t tile_rows = (size_t)(apr_cuda_tile_heads(heads->n, heads->rows, n_columns) * heads->rows);
+    return inputs + (is_f16 ? 0 : apr_cuda_round(tile_rows * (size_t)n_columns * 2));
 }
 
 /* Of each token and chosen expert: both halves of the middle, what the expert gives, a weighed input. */

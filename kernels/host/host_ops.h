@@ -8,6 +8,7 @@
 #include <omp.h>
 
 void apr_host_linear(const apr_op_args *args);
+void apr_host_linear_heads(const apr_linear_args *args);
 void apr_host_kv_store(const apr_op_args *args);
 void apr_host_attend(const apr_op_args *args);
 

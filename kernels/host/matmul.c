@@ -61,6 +61,10 @@ void apr_host_linear(const apr_op_args *args)
     const apr_linear_args *const a = &args->linear;
     const apr_packed_dot_fn dot = apr_host_packed_dot(a->weight->dtype);
 
+    if (a->heads.n > 0) {
+        apr_host_linear_heads(a);
+        return;
+    }
     if (dot != NULL && a->n_tokens <= 2) {
         multiply_packed(a, dot);
         return;

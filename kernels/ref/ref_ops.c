@@ -32,11 +32,41 @@ void apr_ref_angles(const apr_op_args *args)
     }
 }
 
+/* Row i of a head's matrix in all tokens' sums. */
+static void add_head_row(const apr_linear_args *a, int64_t head, int64_t i, const float *row)
+{
+    for (int64_t t = 0; t < a->n_tokens; t++) {
+        const float *const x = a->x + (t * a->heads.n + head) * a->n_in;
+        float *const out = a->out + (t * a->heads.n + head) * a->n_out;
+        float sum = 0.0f;
+        for (int64_t c = 0; c < a->n_out && a->heads.transposed; c++) out[c] += x[i] * row[c];
+        if (a->heads.transposed) continue;
+        for (int64_t c = 0; c < a->n_in; c++) sum += x[c] * row[c];
+        out[i] = sum;
+    }
+}
+
+static void linear_of_heads(const apr_linear_args *a)
+{
+    float *const row = a->work.data;
+
+    for (int64_t i = 0; i < a->n_tokens * a->heads.n * a->n_out; i++) a->out[i] = 0.0f;
+    for (int64_t head = 0; head < a->heads.n; head++)
+        for (int64_t i = 0; i < apr_linear_head_rows(a); i++) {
+            apr_decode_rows(a->weight, apr_linear_first_row(a, head) + i, 1, row);
+            add_head_row(a, head, i, row);
+        }
+}
+
 void apr_ref_linear(const apr_op_args *args)
 {
     const apr_linear_args *const a = &args->linear;
     float *const row = a->work.data;
 
+    if (a->heads.n > 0) {
+        linear_of_heads(a);
+        return;
+    }
     for (int64_t r = 0; r < a->n_out; r++) {
         apr_decode_rows(a->weight, r, 1, row);
         for (int64_t t = 0; t < a->n_tokens; t++) {

@@ -230,6 +230,12 @@ static apr_status download(apr_cuda_device *device, void *to, const void *from, 
     return copy(device, to, from, n_bytes, cudaMemcpyDeviceToHost, err);
 }
 
+static apr_status clear(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err)
+{
+    APR_TRY(apr_cuda_alive(device, err));
+    return apr_cuda_result(device, cudaMemsetAsync(p, 0, n_bytes, device->stream), "clearing memory", err);
+}
+
 static apr_status check(apr_cuda_device *device, const char *stage, apr_error *err)
 {
     const apr_status status = apr_cuda_alive(device, err);
@@ -268,6 +274,7 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         release,
         upload,
         download,
+        clear,
         apr_cuda_start_blas,
         apr_cuda_takes,
         apr_cuda_decode_f16,

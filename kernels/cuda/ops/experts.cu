@@ -160,6 +160,7 @@ static cudaError_t multiply(const apr_experts_args *a, const apr_tensor *stack, 
     g.n_parts = 1;
     g.routes = a->routes;
     g.n_used = (int)a->n_used;
+    g.matrix_rows = n_out;
     g.n_pairs = (unsigned)(a->n_tokens * a->n_used);
     g.x_per_choice = x_per_choice;
     return start(g, stream);

@@ -40,6 +40,19 @@ static __global__ void __launch_bounds__(THREADS) finish_outputs(float *out, con
     *at = bias != NULL ? *at * scales[blockIdx.x] + bias[r] : *at * scales[blockIdx.x];
 }
 
+cudaError_t apr_cuda_halve(const float *x, void *halves, float *scales, int64_t n_rows, int64_t n_in, cudaStream_t stream)
+{
+    halve_inputs<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, (__half *)halves, scales, n_in);
+    return cudaGetLastError();
+}
+
+cudaError_t apr_cuda_finish(float *out, const float *scales, const float *bias, int64_t n_rows, int64_t n_out, cudaStream_t stream)
+{
+    const dim3 grid((unsigned)n_rows, (unsigned)((n_out + THREADS - 1) / THREADS));
+    finish_outputs<<<grid, THREADS, 0, stream>>>(out, scales, bias, n_out);
+    return cudaGetLastError();
+}
+
 static apr_status blas_failed(cublasStatus_t status, const char *doing, apr_error *err)
 {
     return apr_fail(err, APR_E_DEVICE, "%s: cuBLAS says %s (%s)", doing, cublasGetStatusString(status), cublasGetStatusName(status));
@@ -121,8 +134,7 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     APR_TRY(cut_workspace(a, &b, err));
-    halve_inputs<<<(unsigned)a->n_tokens, THREADS, 0, device->stream>>>(a->x, b.halves, b.scales, a->n_in);
-    cudaError_t error = cudaGetLastError();
+    cudaError_t error = apr_cuda_halve(a->x, b.halves, b.scales, a->n_tokens, a->n_in, device->stream);
     const int64_t tile = b.is_f16 ? a->n_out : apr_cuda_tile_rows(a->n_in, a->n_out);
     for (int64_t first = 0; first < a->n_out && error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS; first += tile) {
         const int64_t n_rows = a->n_out - first < tile ? a->n_out - first : tile;
@@ -134,16 +146,13 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
         if (error != cudaSuccess) return blas_failed(status, apr_cuda_doing(device), err);
         return APR_OK;
     }
-    if (error == cudaSuccess) {
-        const dim3 grid((unsigned)a->n_tokens, (unsigned)((a->n_out + THREADS - 1) / THREADS));
-        finish_outputs<<<grid, THREADS, 0, device->stream>>>(a->out, b.scales, a->bias, a->n_out);
-        error = cudaGetLastError();
-    }
+    if (error == cudaSuccess) error = apr_cuda_finish(a->out, b.scales, a->bias, a->n_tokens, a->n_out, device->stream);
     return apr_cuda_outcome(device, error, err);
 }
 
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
+    if (a->heads.n > 0) return apr_cuda_linear_heads(device, a, err);
     const bool as_few = device->exact || a->n_tokens <= APR_CUDA_FEW_TOKENS;
     const bool packed = !device->tiles || a->weight->dtype == APR_F16; /* there is a kernel that reads it as it is */
     if ((as_few && packed) || device->blas == NULL) return apr_cuda_outcome(device, without_blas(device, a), err);

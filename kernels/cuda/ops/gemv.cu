@@ -52,7 +52,7 @@ bool apr_cuda_has_kernel(apr_dtype dtype) { return apr_cuda_gemv_of(dtype) != NU
 cudaError_t apr_cuda_linear_few(const apr_linear_args *args, cudaStream_t stream)
 {
     const gemv_fn start = apr_cuda_gemv_of(args->weight->dtype);
-    gemv_args a;
+    gemv_args a = {};
 
     if (args->n_tokens == 0 || args->n_out == 0) return cudaSuccess;
     if (start == NULL) return cudaErrorNotSupported;
@@ -65,6 +65,5 @@ cudaError_t apr_cuda_linear_few(const apr_linear_args *args, cudaStream_t stream
     a.n_out = args->n_out;
     a.n_tokens = (int)args->n_tokens;
     a.n_parts = 1;
-    a.routes = NULL;
     return start(a, stream);
 }

@@ -19,24 +19,26 @@ typedef struct gemv_args {
     int n_tokens;
     int n_parts; /* warps that share the columns of a row: 1, 2 or 4 */
 
-    /* Experts: of a stack of matrices of n_out rows, each pair of a token and a rank multiplies with the one that its route names.
-     * x is a row a token, or a pair; out and bias [n_pairs, n_out], [n_experts, n_out]. */
-    const float *routes; /* [.., 2 * n_used]: the experts' numbers, then their weights; NULL: one matrix */
-    int n_used;
-    unsigned n_pairs; /* blockIdx.y */
+    /* Several matrices, matrix_rows apart from first_row on: each pair of a token and a rank multiplies with the expert that its route
+     * names, each pair of a token and a head with the head's own. x is a row a token, or a pair; out and bias [n_pairs, n_out],
+     * [n_experts, n_out]. */
+    unsigned n_pairs;    /* blockIdx.y; 0: one matrix */
+    const float *routes; /* [.., 2 * n_used]: the experts' numbers, then their weights; NULL: heads */
+    int n_used;          /* of experts; or heads */
+    int64_t matrix_rows, first_row;
     bool x_per_choice;
 } gemv_args;
 
-/* Moves x, out and bias to this block's pair; the first row of its expert. */
+/* Moves x, out and bias to this block's pair; the first row of its matrix. */
 static __device__ __forceinline__ int64_t enter_pair(gemv_args &a)
 {
-    if (a.routes == NULL) return 0;
-    const int64_t pair = blockIdx.y, token = pair / a.n_used;
-    const int64_t expert = (int64_t)__ldg(a.routes + token * 2 * a.n_used + pair % a.n_used);
+    if (a.n_pairs == 0) return 0;
+    const int64_t pair = blockIdx.y, token = pair / a.n_used, rank = pair % a.n_used;
+    const int64_t matrix = a.routes != NULL ? (int64_t)__ldg(a.routes + token * 2 * a.n_used + rank) : rank;
     a.x += (a.x_per_choice ? pair : token) * a.weight.n_in;
     a.out += pair * a.n_out;
-    if (a.bias != NULL) a.bias += expert * a.n_out;
-    return expert * a.n_out;
+    if (a.bias != NULL) a.bias += matrix * a.n_out;
+    return matrix * a.matrix_rows + a.first_row;
 }
 
 static __device__ __forceinline__ float dot_4(float4 a, float4 b, float sum)
@@ -185,7 +187,7 @@ template <apr_dtype D, int ROWS, int TOKENS> cudaError_t start_gemv(gemv_args a,
 {
     const int64_t groups = (a.n_out + ROWS - 1) / ROWS, n_pieces = a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES;
     a.n_parts = 1;
-    const int64_t n_pairs = a.routes != NULL ? a.n_pairs : 1;
+    const int64_t n_pairs = a.n_pairs > 0 ? a.n_pairs : 1;
     while (a.n_parts < GEMV_WARPS && groups * n_pairs * a.n_parts < GEMV_ENOUGH_WARPS && n_pieces >= 64 * a.n_parts) a.n_parts *= 2;
     const int64_t groups_a_block = GEMV_WARPS / a.n_parts;
     const dim3 grid((unsigned)((groups + groups_a_block - 1) / groups_a_block), (unsigned)n_pairs);
@@ -212,7 +214,7 @@ template <apr_dtype D> cudaError_t gemv_of(const gemv_args &a, cudaStream_t stre
 template <apr_dtype D> cudaError_t gemv_of_plain(const gemv_args &a, cudaStream_t stream)
 {
     if (in_pieces<D>(a.weight)) return gemv_of<D>(a, stream);
-    const dim3 grid((unsigned)((a.n_out + GEMV_WARPS - 1) / GEMV_WARPS), a.routes != NULL ? a.n_pairs : 1);
+    const dim3 grid((unsigned)((a.n_out + GEMV_WARPS - 1) / GEMV_WARPS), a.n_pairs > 0 ? a.n_pairs : 1);
     k_gemv_elements<D><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
     return cudaGetLastError();
 }

@@ -50,6 +50,9 @@ cudaError_t apr_cuda_ssd(const apr_ssd_args *args, cudaStream_t stream);
 /* Linear of 1 to APR_CUDA_FEW_TOKENS tokens straight from the packed weights; needs no workspace. */
 cudaError_t apr_cuda_linear_few(const apr_linear_args *args, cudaStream_t stream);
 
+/* The same where each head has a matrix of its own, for any number of tokens. */
+cudaError_t apr_cuda_linear_heads_few(const apr_linear_args *args, cudaStream_t stream);
+
 /* Logical rows [first, first + n_rows) of a matrix as numbers: F16, BF16 or F32, rows without gaps. `out` begins at a
  * multiple of 16 bytes. F32 has the bits of apr_decode_rows, the others are rounded to nearest. */
 cudaError_t apr_cuda_decode(const apr_tensor *matrix, int64_t first, int64_t n_rows, apr_dtype to, void *out, cudaStream_t stream);

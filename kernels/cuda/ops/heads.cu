@@ -1,0 +1,219 @@
+/* heads.cu - linear where each head has a matrix of its own: a few tokens straight from the packed weights, many through cuBLAS, whose
+ * batch are the heads. */
+#include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/ops/gemv.cuh"
+#include "kernels/cuda/ops/tile.cuh"
+
+/* A block's threads: COLUMNS side by side in a row, PARTS rows at a time. */
+enum { COLUMNS = 32, PARTS = 8, MAX_PAIRS = 65535 };
+
+/* --- a few tokens --- */
+
+typedef struct heads_args {
+    weight_view weight;
+    apr_linear_heads heads;
+    const float *x; /* [n_pairs, n_in]: a pair is a token and a head */
+    float *out;     /* [n_pairs, columns of the weight] */
+    int64_t n_in;
+} heads_args;
+
+/* The parts' sums, added in order by part 0, which alone gets the result. */
+static __device__ __forceinline__ float4 sum_parts(float4 own, float4 (&parts)[PARTS][COLUMNS])
+{
+    __syncthreads(); /* the run before has been read */
+    parts[threadIdx.y][threadIdx.x] = own;
+    __syncthreads();
+    for (int i = 1; threadIdx.y == 0 && i < PARTS; i++) {
+        const float4 v = parts[i][threadIdx.x];
+        own.x += v.x, own.y += v.y, own.z += v.z, own.w += v.w;
+    }
+    return own;
+}
+
+/* out[pair] = sum over rows i of the head's matrix: x[pair][i] * row i. A thread has a piece of the columns and every PARTS-th row. */
+template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS) k_along_rows(const __grid_constant__ heads_args a)
+{
+    typedef piece<D> P;
+    __shared__ float4 parts[PARTS][COLUMNS];
+    const int64_t pair = blockIdx.y, head = pair % a.heads.n, n_pieces = a.weight.n_in / P::ELEMS * P::LANES;
+    const int64_t p = (int64_t)blockIdx.x * COLUMNS + threadIdx.x, block = p / P::LANES;
+    const int lane = (int)(p % P::LANES);
+    const bool there = p < n_pieces;
+    float4 sums[P::RUNS];
+#pragma unroll
+    for (int run = 0; run < P::RUNS; run++) sums[run] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+
+    for (int64_t i = threadIdx.y; there && i < a.n_in; i += PARTS) {
+        const int64_t stored = stored_row(a.weight, head * a.heads.rows + a.heads.first + i);
+        const float x = __ldg(a.x + pair * a.n_in + i);
+        const float factor = has_factors<D>::value ? factor_at(a.weight, stored, block * P::ELEMS) : 1.0f;
+        P q;
+        q.load(a.weight.data + stored * a.weight.row_bytes + block * P::BYTES, lane);
+#pragma unroll
+        for (int run = 0; run < P::RUNS; run++) {
+            const int group = run / (P::RUNS / P::SCALES);
+            const float scale = q.common() * q.scale(group), below = P::HAS_MIN ? q.common_min() * q.min(group) : 0.0f;
+            const float4 codes = q.codes(run);
+            sums[run].x = fmaf(x, exact_value<D>(q, codes.x, scale, below, factor), sums[run].x);
+            sums[run].y = fmaf(x, exact_value<D>(q, codes.y, scale, below, factor), sums[run].y);
+            sums[run].z = fmaf(x, exact_value<D>(q, codes.z, scale, below, factor), sums[run].z);
+            sums[run].w = fmaf(x, exact_value<D>(q, codes.w, scale, below, factor), sums[run].w);
+        }
+    }
+#pragma unroll
+    for (int run = 0; run < P::RUNS; run++) {
+        const float4 sum = sum_parts(sums[run], parts);
+        if (there && threadIdx.y == 0) put_4(a.out + pair * a.weight.n_in + block * P::ELEMS + P::column(lane, run), sum);
+    }
+}
+
+/* The same for rows of any length, a thread a column. */
+template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS) k_along_rows_elements(const __grid_constant__ heads_args a)
+{
+    __shared__ float4 parts[PARTS][COLUMNS];
+    const int64_t pair = blockIdx.y, head = pair % a.heads.n, column = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
+    const bool there = column < a.weight.n_in;
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+
+    for (int64_t i = threadIdx.y; there && i < a.n_in; i += PARTS) {
+        const int64_t stored = stored_row(a.weight, head * a.heads.rows + a.heads.first + i);
+        const float value = element<D>(a.weight, stored, column);
+        sum.x = fmaf(__ldg(a.x + pair * a.n_in + i), has_factors<D>::value ? value * factor_at(a.weight, stored, column) : value, sum.x);
+    }
+    sum = sum_parts(sum, parts);
+    if (there && threadIdx.y == 0) a.out[pair * a.weight.n_in + column] = sum.x;
+}
+
+static dim3 grid_of(int64_t n_columns, unsigned n_pairs) { return dim3((unsigned)((n_columns + COLUMNS - 1) / COLUMNS), n_pairs); }
+
+template <apr_dtype D> static cudaError_t along_rows(const heads_args &a, unsigned n_pairs, cudaStream_t stream)
+{
+    const int64_t n_pieces = a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES;
+    k_along_rows<D><<<grid_of(n_pieces, n_pairs), dim3(COLUMNS, PARTS), 0, stream>>>(a);
+    return cudaGetLastError();
+}
+
+template <apr_dtype D> static cudaError_t along_rows_plain(const heads_args &a, unsigned n_pairs, cudaStream_t stream)
+{
+    if (in_pieces<D>(a.weight)) return along_rows<D>(a, n_pairs, stream);
+    k_along_rows_elements<D><<<grid_of(a.weight.n_in, n_pairs), dim3(COLUMNS, PARTS), 0, stream>>>(a);
+    return cudaGetLastError();
+}
+
+typedef cudaError_t (*along_rows_fn)(const heads_args &args, unsigned n_pairs, cudaStream_t stream);
+
+/* clang-format off */
+#define ALONG_CASE(id)       case APR_##id: return along_rows<APR_##id>;
+#define ALONG_PLAIN_CASE(id) case APR_##id: return along_rows_plain<APR_##id>;
+/* clang-format on */
+
+static along_rows_fn along_rows_of_type(apr_dtype dtype)
+{
+    switch ((int)dtype) {
+        APR_CUDA_BLOCKS(ALONG_CASE)
+        APR_CUDA_K(ALONG_CASE)
+        APR_CUDA_PLAIN(ALONG_PLAIN_CASE)
+    default: return NULL;
+    }
+}
+
+/* Pairs [first, first + n) of tokens and heads; the first is of head 0. */
+static cudaError_t some_pairs(const apr_linear_args *a, const weight_view *weight, int64_t first, unsigned n, cudaStream_t stream)
+{
+    const float *const x = a->x + first * a->n_in;
+    float *const out = a->out + first * a->n_out;
+
+    if (a->heads.transposed) {
+        const along_rows_fn start = along_rows_of_type(a->weight->dtype);
+        const heads_args h = {*weight, a->heads, x, out, a->n_in};
+        return start != NULL ? start(h, n, stream) : cudaErrorNotSupported;
+    }
+    const gemv_fn start = apr_cuda_gemv_of(a->weight->dtype);
+    gemv_args g = {};
+    g.weight = *weight;
+    g.x = x;
+    g.out = out;
+    g.n_out = a->n_out;
+    g.n_tokens = 1;
+    g.n_parts = 1;
+    g.n_pairs = n;
+    g.n_used = (int)a->heads.n;
+    g.matrix_rows = a->heads.rows;
+    g.first_row = a->heads.first;
+    g.x_per_choice = true;
+    return start != NULL ? start(g, stream) : cudaErrorNotSupported;
+}
+
+cudaError_t apr_cuda_linear_heads_few(const apr_linear_args *a, cudaStream_t stream)
+{
+    const int64_t n_pairs = a->n_tokens * a->heads.n, most = MAX_PAIRS / (a->heads.n > 0 ? a->heads.n : 1) * a->heads.n;
+    weight_view weight;
+    cudaError_t error = cudaSuccess;
+
+    if (n_pairs == 0 || a->n_out == 0) return cudaSuccess;
+    if (most == 0 || a->bias != NULL || !apr_cuda_view(a->weight, &weight) || weight.n_rows < a->heads.n * a->heads.rows ||
+        weight.n_in != (a->heads.transposed ? a->n_out : a->n_in) || a->heads.first + apr_linear_head_rows(a) > a->heads.rows)
+        return cudaErrorInvalidValue;
+    for (int64_t first = 0; first < n_pairs && error == cudaSuccess; first += most)
+        error = some_pairs(a, &weight, first, (unsigned)(n_pairs - first < most ? n_pairs - first : most), stream);
+    return error;
+}
+
+/* --- many --- */
+
+/* The heads [head, head + n), whose rows begin at `rows`. */
+static cublasStatus_t multiply(const apr_cuda_device *device, const apr_linear_args *a, const __half *rows, const __half *halves,
+                               int64_t head, int64_t n)
+{
+    static const cublasComputeType_t ways[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
+    const int64_t n_columns = a->heads.transposed ? a->n_out : a->n_in;
+    const float one = 1.0f, zero = 0.0f;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        status = cublasGemmStridedBatchedEx(device->blas, a->heads.transposed ? CUBLAS_OP_N : CUBLAS_OP_T, CUBLAS_OP_N, (int)a->n_out,
+                                            (int)a->n_tokens, (int)a->n_in, &one, rows + a->heads.first * n_columns, CUDA_R_16F,
+                                            (int)n_columns, a->heads.rows * n_columns, halves + head * a->n_in, CUDA_R_16F,
+                                            (int)(a->heads.n * a->n_in), a->n_in, &zero, a->out + head * a->n_out, CUDA_R_32F,
+                                            (int)(a->heads.n * a->n_out), a->n_out, (int)n, ways[i], CUBLAS_GEMM_DEFAULT);
+        if (status == CUBLAS_STATUS_SUCCESS) break;
+    }
+    return status;
+}
+
+static apr_status linear_heads_many(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
+{
+    const int64_t n_pairs = a->n_tokens * a->heads.n, n_columns = a->heads.transposed ? a->n_out : a->n_in;
+    const bool is_f16 = a->weight->dtype == APR_F16;
+    const size_t needed = apr_cuda_linear_heads_bytes(a->n_tokens, &a->heads, a->n_in, n_columns, is_f16);
+    const int64_t tile = is_f16 ? a->heads.n : apr_cuda_tile_heads(a->heads.n, a->heads.rows, n_columns);
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+
+    if (needed > a->work.slice * sizeof(float))
+        return apr_fail(err, APR_E_USAGE, "linear '%s' of %lld tokens needs %zu bytes of workspace and got %zu", a->weight->name,
+                        (long long)a->n_tokens, needed, a->work.slice * sizeof(float));
+    uint8_t *const work = (uint8_t *)a->work.data;
+    const size_t n_halves = apr_cuda_round((size_t)(n_pairs * a->n_in) * 2);
+    float *const scales = (float *)(work + n_halves);
+    __half *const decoded = (__half *)(work + n_halves + apr_cuda_round((size_t)n_pairs * 4));
+    cudaError_t error = apr_cuda_halve(a->x, work, scales, n_pairs, a->n_in, device->stream);
+    for (int64_t head = 0; head < a->heads.n && error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS; head += tile) {
+        const int64_t n = a->heads.n - head < tile ? a->heads.n - head : tile;
+        if (!is_f16) error = apr_cuda_decode_half(a->weight, head * a->heads.rows, n * a->heads.rows, decoded, device->stream);
+        if (error == cudaSuccess)
+            status = multiply(device, a, is_f16 ? (const __half *)a->weight->data : decoded, (const __half *)work, head, n);
+    }
+    if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) /* slower, and right */
+        return apr_cuda_outcome(device, apr_cuda_linear_heads_few(a, device->stream), err);
+    if (error == cudaSuccess) error = apr_cuda_finish(a->out, scales, NULL, n_pairs, a->n_out, device->stream);
+    return apr_cuda_outcome(device, error, err);
+}
+
+apr_status apr_cuda_linear_heads(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
+{
+    const bool as_few = device->exact || a->n_tokens <= APR_CUDA_FEW_TOKENS;
+    const bool packed = !device->tiles || a->weight->dtype == APR_F16;
+    if ((as_few && packed) || device->blas == NULL || a->n_tokens == 0)
+        return apr_cuda_outcome(device, apr_cuda_linear_heads_few(a, device->stream), err);
+    return linear_heads_many(device, a, err);
+}
