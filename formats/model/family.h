@@ -1,8 +1,8 @@
 /* family.h - one card a model family: everything that sets it apart, as data, in one place.
  *
  * Who reads which part: formats/hf the configuration, formats/gguf what ggml supposes, convert/ the names and row orders,
- * quant/ the purposes, runtime/program the kind of program. A new family is one file in formats/model/families/ and one line in
- * APR_FAMILY_LIST; a forward pass that no family here has is one more line in APR_PROGRAM_LIST and its emitter.
+ * quant/ the purposes. A new family is one file in formats/model/families/ and one line in APR_FAMILY_LIST;
+ * its forward pass is a page in runtime/program/families/ (see runtime/program/families.h).
  *
  * 0, false and NULL mean "nothing particular": the usual rule holds. All cards and texts are static. */
 #ifndef APR_FORMATS_FAMILY_H
@@ -94,30 +94,6 @@ typedef struct apr_tensor_rule {
 
 /* --- the card --- */
 
-/* Kinds of programs; runtime/program has an emitter apr_emit_NAME for each, which reads what differs from the card. */
-#define APR_PROGRAM_LIST(X) X(dense) X(mixture) X(hybrid)
-
-typedef enum {
-    APR_PROGRAM_NONE, /* neither planned nor run */
-#define X(name) APR_PROGRAM_##name,
-    APR_PROGRAM_LIST(X)
-#undef X
-        APR_PROGRAM_COUNT
-} apr_program_kind;
-
-/* What a program of that kind has in this family. Biases and windows follow from the configuration. */
-typedef struct apr_family_program {
-    apr_program_kind kind;
-    bool qk_norm;       /* norms over each head of q and k */
-    bool gated;         /* q_proj makes a gate as well: attention's output is multiplied with its sigmoid */
-    bool sinks;         /* a learned logit for each head */
-    bool always_biased; /* biases on q, k, v and o whatever config.json says */
-    const char *router; /* "mlp.gate"; NULL: no experts */
-    bool stacked;       /* one tensor of all experts, gate and up in one; otherwise three tensors an expert */
-    bool expert_biases; /* of the router, too */
-    bool linear_layers; /* gated delta-net layers between those with attention */
-} apr_family_program;
-
 /* model_type as config.json has it, and the class that is written when a model does not name its own. */
 typedef struct apr_family_type {
     const char *name, *hf_class;
@@ -136,7 +112,6 @@ typedef struct apr_family {
     const apr_tensor_rule *tensors; /* [n_tensors] */
     size_t n_tensors;
     bool translates; /* names and orders are all that differs between the dialects; false: conversion keeps names as they are */
-    apr_family_program program;
 } apr_family;
 
 /* All cards. Where several have the same name in ggml, the first is what it stands for. */

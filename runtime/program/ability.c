@@ -1,48 +1,66 @@
-/* ability.c - emits a small program of a family and looks at what it needs. */
+/* ability.c - emits small programs of a family, one for each kind of layer it has, and looks at what they need. */
 #include "runtime/program/ability.h"
 
+#include "runtime/program/families.h"
 #include "runtime/program/op_card.h"
 
 /* As small as a model can be that has every part its family may have. */
-static apr_hparams smallest(const apr_family *family)
-{
-    static const uint8_t kinds[2] = {APR_LAYER_LINEAR, APR_LAYER_FULL};
-    apr_hparams h = {.architecture = family->types[0].name,
-                     .hidden_size = 64,
-                     .num_layers = 2,
-                     .num_heads = 2,
-                     .num_kv_heads = 2,
-                     .head_dim = 32,
-                     .vocab_size = 64,
-                     .intermediate_size = 64,
-                     .max_position_embeddings = 64,
-                     .rms_norm_eps = 1e-6,
-                     .rope_theta = 10000.0,
-                     .rotary_dim = 32};
+static const apr_hparams smallest = {.hidden_size = 64,
+                                     .num_layers = 1,
+                                     .num_heads = 2,
+                                     .num_kv_heads = 2,
+                                     .head_dim = 32,
+                                     .vocab_size = 64,
+                                     .intermediate_size = 64,
+                                     .max_position_embeddings = 64,
+                                     .rms_norm_eps = 1e-6,
+                                     .rope_theta = 10000.0,
+                                     .rotary_dim = 32,
+                                     .sliding_window = 16,
+                                     .attention_chunk_size = 16,
+                                     .attn_temperature_length = 16.0,
+                                     .q_lora_rank = 32,
+                                     .kv_lora_rank = 32,
+                                     .qk_nope_head_dim = 32,
+                                     .qk_rope_head_dim = 32,
+                                     .v_head_dim = 32,
+                                     .num_experts_per_tok = 2,
+                                     .moe_intermediate_size = 32,
+                                     .shared_expert_intermediate_size = 32,
+                                     .moe_latent_size = 32,
+                                     .linear_num_key_heads = 2,
+                                     .linear_num_value_heads = 2,
+                                     .linear_key_head_dim = 32,
+                                     .linear_value_head_dim = 32,
+                                     .linear_conv_kernel_dim = 4};
 
-    if (family->program.router != NULL) {
-        h.num_experts = 4;
-        h.num_experts_per_tok = 2;
-        h.moe_intermediate_size = h.shared_expert_intermediate_size = 32;
-    }
-    if (family->program.linear_layers) {
-        h.layer_kinds = kinds;
-        h.linear_num_key_heads = h.linear_num_value_heads = 2;
-        h.linear_key_head_dim = h.linear_value_head_dim = 32;
-        h.linear_conv_kernel_dim = 4;
-    }
-    return h;
+/* One layer that mixes and feeds forward in this way: nothing where the family has no such layer. */
+static apr_ability ability_of_layer(const apr_family *family, const apr_backend *backend, uint8_t mixer, uint8_t ffn)
+{
+    apr_hparams h = smallest;
+    apr_program program;
+
+    h.architecture = family->types[0].name;
+    h.layer_kinds = &mixer;
+    h.ffn_kinds = &ffn;
+    h.num_experts = ffn == APR_FFN_EXPERTS ? 4 : 0;
+    if (apr_program_emit(&program, &h, NULL) != APR_OK) return APR_ABLE_NOTHING;
+    const bool runs = apr_program_missing_op(&program, backend) == NULL;
+    apr_program_close(&program);
+    return runs ? APR_ABLE_RUN : APR_ABLE_PLAN;
 }
 
 apr_ability apr_family_ability(const apr_family *family, const apr_backend *backend)
 {
-    const apr_hparams h = smallest(family);
-    apr_program program;
+    apr_ability least = APR_ABLE_NOTHING;
 
-    if (family->program.kind == APR_PROGRAM_NONE || apr_program_emit(&program, &h, NULL) != APR_OK) return APR_ABLE_NOTHING;
-    const bool runs = apr_program_missing_op(&program, backend) == NULL;
-    apr_program_close(&program);
-    return runs ? APR_ABLE_RUN : APR_ABLE_PLAN;
+    if (apr_family_program_of(family) == NULL) return APR_ABLE_NOTHING;
+    for (uint8_t mixer = 0; mixer < APR_N_LAYER_KINDS; mixer++)
+        for (uint8_t ffn = 0; ffn < APR_N_FFN_KINDS; ffn++) {
+            const apr_ability able = ability_of_layer(family, backend, mixer, ffn);
+            if (able != APR_ABLE_NOTHING && (least == APR_ABLE_NOTHING || able < least)) least = able;
+        }
+    return least;
 }
 
 /* "a, b" of the families of which just that can be done; "" when there are none, NULL without memory. */

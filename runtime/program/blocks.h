@@ -29,26 +29,27 @@ void apr_emit_unknown_layer(apr_emitter *e);
 typedef enum { APR_QK_NO_NORM, APR_QK_NORM_HEADS, APR_QK_NORM_ROWS } apr_qk_norm;
 
 typedef struct apr_attention {
-    const char *prefix;         /* "self_attn" */
-    const char *output;         /* "o_proj" */
+    const char *prefix;          /* "self_attn" */
+    const char *output;          /* "o_proj" */
     const char *q_norm, *k_norm; /* "q_norm.weight"; NULL: the norms have no weights */
     apr_qk_norm qk_norm;
     bool norm_behind_rope;
-    bool fused;  /* q, k and v in one matrix qkv_proj */
-    bool gated;  /* q_proj makes, behind each head's query, a gate: what comes out is multiplied with its sigmoid */
-    bool sinks;  /* a learned logit for each head, in the softmax without a value */
+    bool fused; /* q, k and v in one matrix qkv_proj */
+    bool gated; /* q_proj makes, behind each head's query, a gate: what comes out is multiplied with its sigmoid */
+    bool sinks; /* a learned logit for each head, in the softmax without a value */
     apr_bias_style bias, output_bias;
     apr_rotary rotary;
     apr_rope_mode rope_mode;
     int64_t n_heads, n_kv_heads, head_dim;
-    int64_t window, chunk;   /* 0: none */
-    double scale, softcap;   /* of scores; softcap 0: none */
+    int64_t value_dim;            /* where values are the first numbers of keys */
+    int64_t window, chunk;        /* 0: none */
+    double scale, softcap;        /* of scores; softcap 0: none */
     double warmth, shift, period; /* of queries: apr_scale_args */
 } apr_attention;
 
 apr_attention apr_attention_of(const apr_emitter *e);
 int apr_emit_attention(apr_emitter *e, int n, const apr_attention *a);
-/* Stores k and v as a state of the layer, and answers it. */
+/* Stores k and v as a state of the layer, and answers it. v -1: values are the first value_dim numbers of each key. */
 int apr_emit_kv_state(apr_emitter *e, int k, int v, const apr_attention *a);
 /* What q finds in a state, perhaps another layer's. */
 int apr_emit_attend(apr_emitter *e, int q, int state, const apr_attention *a);
@@ -62,9 +63,9 @@ int apr_emit_latent_attention(apr_emitter *e, int n);
 /* --- feed-forward --- */
 
 typedef struct apr_feed_forward {
-    const char *prefix;          /* "mlp" */
+    const char *prefix;           /* "mlp" */
     const char *gate, *up, *down; /* "gate_proj"; gate NULL: the activation is of up alone */
-    bool fused;                  /* gate and up in one matrix, called `gate` */
+    bool fused;                   /* gate and up in one matrix, called `gate` */
     int64_t width;
     apr_glu_shape glu;
     apr_bias_style bias;
@@ -77,13 +78,13 @@ int apr_emit_feed_forward(apr_emitter *e, int n, const apr_feed_forward *f);
 /* --- experts --- */
 
 typedef struct apr_experts {
-    const char *router;         /* "mlp.gate" */
-    bool router_bias;           /* of the logits */
-    const char *choice_bias;    /* of the choice alone; NULL: none */
-    const char *expert_scale;   /* factors of the chosen experts' weights; NULL: none */
-    const char *prefix;         /* "mlp.experts" */
+    const char *router;           /* "mlp.gate" */
+    bool router_bias;             /* of the logits */
+    const char *choice_bias;      /* of the choice alone; NULL: none */
+    const char *expert_scale;     /* factors of the chosen experts' weights; NULL: none */
+    const char *prefix;           /* "mlp.experts" */
     const char *gate, *up, *down; /* "gate_proj"; gate NULL: none */
-    bool biases;                /* of the matrices: PREFIX.gate_proj_bias [experts, width], ... */
+    bool biases;                  /* of the matrices: PREFIX.gate_proj_bias [experts, width], ... */
     int64_t width;
     apr_route_shape route;
     apr_glu_shape glu;

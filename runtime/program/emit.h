@@ -27,9 +27,9 @@ typedef struct apr_emitter {
     const apr_family *family; /* its card */
     apr_error *err;
     apr_status status;
-    int layer;            /* of what is emitted next; -1: of none */
-    const char *root;     /* what names of weights begin with: "model." */
-    apr_norm_facts norm;  /* the usual one: kind, offset, eps */
+    int layer;           /* of what is emitted next; -1: of none */
+    const char *root;    /* what names of weights begin with: "model." */
+    apr_norm_facts norm; /* the usual one: kind, offset, eps */
     struct {
         int table, angles; /* -1: not made yet */
     } rotary[APR_ROTARY_NONE];

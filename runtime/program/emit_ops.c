@@ -1,10 +1,7 @@
 /* emit_ops.c - one function an operation: its shapes follow from the values it reads. */
 #include "runtime/program/emit.h"
 
-int64_t apr_emit_width(const apr_emitter *e, int value)
-{
-    return e->status == APR_OK && value >= 0 ? e->program->values[value].width : 0;
-}
+int64_t apr_emit_width(const apr_emitter *e, int value) { return e->status == APR_OK && value >= 0 ? e->program->values[value].width : 0; }
 
 /* Is the value of tokens whose logits are wanted? What is made of it is, too. */
 static bool is_logits(const apr_emitter *e, int value) { return e->status == APR_OK && value >= 0 && e->program->values[value].is_logits; }
@@ -141,8 +138,7 @@ int apr_emit_warm(apr_emitter *e, int x, double warmth, double shift, double per
 {
     if (warmth == 0.0) return x;
     if (!(period > 0.0)) apr_emit_fail(e, APR_E_DAMAGED, "the model does not say after how many positions its queries grow warmer");
-    return emit_scale(
-        e, x, (apr_scale_args){.factor = 1.0f, .warmth = (float)warmth, .shift = (float)shift, .period = (float)period}, out);
+    return emit_scale(e, x, (apr_scale_args){.factor = 1.0f, .warmth = (float)warmth, .shift = (float)shift, .period = (float)period}, out);
 }
 
 int apr_emit_mul(apr_emitter *e, int x, int y, const char *out)

@@ -120,10 +120,7 @@ int apr_emit_exp_vector(apr_emitter *e, const char *name, int64_t n)
     return slot;
 }
 
-int apr_emit_rope_table(apr_emitter *e)
-{
-    return APPEND(e, ropes) != NULL ? (int)e->program->n_ropes - 1 : -1;
-}
+int apr_emit_rope_table(apr_emitter *e) { return APPEND(e, ropes) != NULL ? (int)e->program->n_ropes - 1 : -1; }
 
 /* What becomes of a weight is decided by the operations that have it; a vector is nothing but numbers. */
 static void use_weight(apr_emitter *e, const apr_op *op, int i)

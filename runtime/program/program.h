@@ -46,12 +46,12 @@ typedef struct apr_weight_slot {
     const char *name; /* canonical (Hugging Face) */
     unsigned uses;    /* apr_weight_use of all operations that have it, together */
     apr_role role;    /* the plan's line: as the family says, and VECTORS where float32 is the only use */
-    int rank;        /* 1: numbers, in a tensor of any shape */
-    int64_t dims[3]; /* of one tensor; outermost first, [out, in] */
-    int64_t count;   /* tensors */
-    int layer;       /* -1: of no layer */
-    bool optional;   /* what is missing is not computed (a bias) */
-    bool is_log;     /* of rates: kept as exp(number) */
+    int rank;         /* 1: numbers, in a tensor of any shape */
+    int64_t dims[3];  /* of one tensor; outermost first, [out, in] */
+    int64_t count;    /* tensors */
+    int layer;        /* -1: of no layer */
+    bool optional;    /* what is missing is not computed (a bias) */
+    bool is_log;      /* of rates: kept as exp(number) */
 } apr_weight_slot;
 
 typedef struct apr_value {
@@ -80,7 +80,7 @@ static inline bool apr_state_has_cells(const apr_state *state) { return state->k
 typedef struct apr_rope_table {
     int64_t n_freqs; /* half of the rotary dimension */
     const float *freqs;
-    const float *long_freqs;  /* instead, where more than original_context positions are planned; NULL: always freqs */
+    const float *long_freqs; /* instead, where more than original_context positions are planned; NULL: always freqs */
     int64_t original_context;
     float magnitude; /* on cosines and sines; 1 but for YaRN and longrope */
     int divisors;    /* slot of llama's optional rope_freqs.weight: freqs[j] /= divisors[j]; or -1 */

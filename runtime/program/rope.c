@@ -94,9 +94,8 @@ static apr_status fill_longrope(const filling *f)
     const double factor = r->factor > 0.0 ? r->factor : original > 0.0 ? (double)f->facts->max_position_embeddings / original : 0.0;
 
     if (r->n_factors != f->table->n_freqs || r->short_factor == NULL || r->long_factor == NULL || r->original_context <= 1)
-        return apr_fail(f->err, APR_E_DAMAGED,
-                        "%s: rotary scaling 'longrope' needs the original context and %lld short and long factors", f->where,
-                        (long long)f->table->n_freqs);
+        return apr_fail(f->err, APR_E_DAMAGED, "%s: rotary scaling 'longrope' needs the original context and %lld short and long factors",
+                        f->where, (long long)f->table->n_freqs);
     float *const freqs = apr_arena_array(f->arena, (size_t)f->table->n_freqs, sizeof *freqs);
     if (freqs == NULL) return apr_no_memory(f->err, "the rotary frequencies");
     for (int64_t j = 0; j < f->table->n_freqs; j++) {
@@ -105,7 +104,9 @@ static apr_status fill_longrope(const filling *f)
     }
     f->table->long_freqs = freqs;
     f->table->original_context = r->original_context;
-    f->table->magnitude = (float)(r->attention_factor > 0.0 ? r->attention_factor : factor > 1.0 ? sqrt(1.0 + log(factor) / log(original)) : 1.0);
+    f->table->magnitude = (float)(r->attention_factor > 0.0 ? r->attention_factor
+                                  : factor > 1.0            ? sqrt(1.0 + log(factor) / log(original))
+                                                            : 1.0);
     return APR_OK;
 }
 
@@ -136,9 +137,12 @@ static const struct {
     apr_status (*fill)(const filling *f);
     bool needs_factor;
 } kinds[APR_N_ROPE_KINDS] = {
-    [APR_ROPE_PLAIN] = {fill_plain, false},       [APR_ROPE_LINEAR] = {fill_linear, true},
-    [APR_ROPE_LLAMA3] = {fill_llama3, true},      [APR_ROPE_YARN] = {fill_yarn, true},
-    [APR_ROPE_LONGROPE] = {fill_longrope, false}, [APR_ROPE_DYNAMIC] = {fill_dynamic, false},
+    [APR_ROPE_PLAIN] = {fill_plain, false},
+    [APR_ROPE_LINEAR] = {fill_linear, true},
+    [APR_ROPE_LLAMA3] = {fill_llama3, true},
+    [APR_ROPE_YARN] = {fill_yarn, true},
+    [APR_ROPE_LONGROPE] = {fill_longrope, false},
+    [APR_ROPE_DYNAMIC] = {fill_dynamic, false},
     [APR_ROPE_PROPORTIONAL] = {fill_proportional, false},
 };
 

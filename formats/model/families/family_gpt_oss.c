@@ -41,12 +41,10 @@ static const apr_family_config config = {.activation = "silu",
                                          .rms_norm_eps = 1e-5,
                                          .rope_theta = 150000};
 
-const apr_family apr_family_gpt_oss = {
-    .name = "gpt_oss",
-    .types = {{"gpt_oss", "GptOssForCausalLM"}},
-    .ggml = "gpt-oss",
-    .gguf = {.full_every = 2, .no_truncate = true},
-    .config = &config,
-    .tensors = tensors,
-    .n_tensors = sizeof tensors / sizeof *tensors,
-    .program = {APR_PROGRAM_mixture, .sinks = true, .always_biased = true, .router = "mlp.router", .stacked = true, .expert_biases = true}};
+const apr_family apr_family_gpt_oss = {.name = "gpt_oss",
+                                       .types = {{"gpt_oss", "GptOssForCausalLM"}},
+                                       .ggml = "gpt-oss",
+                                       .gguf = {.full_every = 2, .no_truncate = true},
+                                       .config = &config,
+                                       .tensors = tensors,
+                                       .n_tensors = sizeof tensors / sizeof *tensors};

@@ -27,7 +27,7 @@ static const apr_tensor_rule tensors[] = {
 #define COMMON                                                                                                                             \
     .ggml = "llama",                                                                                                                       \
     .gguf = {.omits_head_dim = true, .writes_rotary_dim = true, .writes_vocab_size = true, .takes_divisors = true, .rotates_pairs = true}, \
-    .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors, .translates = true, .program = {APR_PROGRAM_dense}
+    .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors, .translates = true
 
 static const apr_family_config llama = {.activation = "silu",
                                         .attention_bias = APR_BIAS_WHEN_STATED,

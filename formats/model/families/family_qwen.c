@@ -34,14 +34,8 @@ const apr_family apr_family_qwen2 = {.name = "qwen2",
                                      .ggml = "qwen2",
                                      .gguf = {.omits_head_dim = true, .heads_fill_hidden = true},
                                      .config = &qwen2,
-                                     .program = {APR_PROGRAM_dense},
                                      COMMON};
 
 static const apr_family_config qwen3 = {CONFIG, .attention_bias = APR_BIAS_WHEN_STATED, .head_dim = 128,
                                         .computes = " rmsnorm qk_layernorm use_qk_norm qk_norm "};
-const apr_family apr_family_qwen3 = {.name = "qwen3",
-                                     .types = {{"qwen3", "Qwen3ForCausalLM"}},
-                                     .ggml = "qwen3",
-                                     .config = &qwen3,
-                                     .program = {APR_PROGRAM_dense, .qk_norm = true},
-                                     COMMON};
+const apr_family apr_family_qwen3 = {.name = "qwen3", .types = {{"qwen3", "Qwen3ForCausalLM"}}, .ggml = "qwen3", .config = &qwen3, COMMON};

@@ -46,8 +46,6 @@ static const apr_tensor_rule tensors[] = {
     .norms_add_one = true, .config = &config, .text_prefix = "model.language_model.", .tensors = tensors, \
     .n_tensors = sizeof tensors / sizeof *tensors
 
-#define HYBRID APR_PROGRAM_hybrid, .qk_norm = true, .gated = true, .linear_layers = true
-
 static const apr_family_config config = {.activation = "silu",
                                          .attention_bias = APR_BIAS_WHEN_STATED,
                                          .computes = " attn_output_gate use_gated_attention qk_layernorm use_qk_norm qk_norm ",
@@ -64,7 +62,6 @@ const apr_family apr_family_qwen3_5 = {.name = "qwen3_5",
                                        .types = {{"qwen3_5_text", "Qwen3_5ForCausalLM"}, {"qwen3_5", "Qwen3_5ForConditionalGeneration"}},
                                        .ggml = "qwen35",
                                        .gguf = {.writes_rotary_dim = true, .writes_sections = true},
-                                       .program = {HYBRID},
                                        COMMON};
 
 const apr_family apr_family_qwen3_5_moe = {
@@ -72,5 +69,4 @@ const apr_family apr_family_qwen3_5_moe = {
     .types = {{"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"}, {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"}},
     .ggml = "qwen35moe",
     .gguf = {.writes_rotary_dim = true, .writes_sections = true},
-    .program = {HYBRID, .router = "mlp.gate", .stacked = true},
     COMMON};

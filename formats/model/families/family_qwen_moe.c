@@ -49,9 +49,5 @@ const apr_family apr_family_qwen2_moe = {.name = "qwen2_moe",
 /* transformers' versions disagree about which layers of a qwen3_moe slide */
 static const apr_family_config qwen3_moe = {CONFIG, .attention_bias = APR_BIAS_WHEN_STATED, .num_kv_heads = 4,
                                             .computes = " qk_layernorm use_qk_norm qk_norm ", .refuses = " use_sliding_window "};
-const apr_family apr_family_qwen3_moe = {.name = "qwen3_moe",
-                                         .types = {{"qwen3_moe", "Qwen3MoeForCausalLM"}},
-                                         .ggml = "qwen3moe",
-                                         .config = &qwen3_moe,
-                                         .program = {APR_PROGRAM_mixture, .qk_norm = true, .router = "mlp.gate"},
-                                         COMMON};
+const apr_family apr_family_qwen3_moe = {
+    .name = "qwen3_moe", .types = {{"qwen3_moe", "Qwen3MoeForCausalLM"}}, .ggml = "qwen3moe", .config = &qwen3_moe, COMMON};

@@ -56,9 +56,11 @@ int apr_emit_projection(apr_emitter *e, int n, const apr_attention *a, const cha
 
 int apr_emit_kv_state(apr_emitter *e, int k, int v, const apr_attention *a)
 {
-    const int64_t value_width = v >= 0 ? apr_emit_width(e, v) : apr_emit_width(e, k);
+    const int64_t value_width = v >= 0 ? apr_emit_width(e, v) : a->n_kv_heads * a->value_dim;
+    const apr_layer_kind kind = apr_layer_kind_of(e->hparams, e->layer);
     apr_op op = apr_no_op;
 
+    if (kind != APR_LAYER_FULL && kind != APR_LAYER_SLIDING && kind != APR_LAYER_CHUNKED) apr_emit_unknown_layer(e);
     if (e->status != APR_OK) return -1;
     const apr_state state = {.kind = a->window > 0 ? APR_STATE_KV_WINDOW : APR_STATE_KV,
                              .n_heads = a->n_kv_heads,

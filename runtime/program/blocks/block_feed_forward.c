@@ -47,6 +47,7 @@ int apr_emit_feed_forward(apr_emitter *e, int n, const apr_feed_forward *f)
 {
     int gate, up = -1;
 
+    if (apr_ffn_kind_of(e->hparams, e->layer) == APR_FFN_NONE) apr_emit_unknown_layer(e);
     if (f->width <= 0) apr_emit_fail(e, APR_E_DAMAGED, "the model does not say its intermediate_size");
     if (f->fused) {
         const int both = emit_matrix(e, n, f, f->gate, 2 * f->width);
@@ -96,8 +97,8 @@ apr_experts apr_experts_of(apr_emitter *e)
 static int emit_route(apr_emitter *e, int n, const apr_experts *x)
 {
     const apr_route_shape *const r = &x->route;
-    const int logits = apr_emit_linear(e, n, x->router, APR_ROLE_EXPERTS, r->n_experts, x->router_bias ? APR_MUST_HAVE_BIAS : APR_NO_BIAS,
-                                       "router");
+    const int logits =
+        apr_emit_linear(e, n, x->router, APR_ROLE_EXPERTS, r->n_experts, x->router_bias ? APR_MUST_HAVE_BIAS : APR_NO_BIAS, "router");
     apr_op op = apr_no_op;
 
     op.kind = APR_OP_ROUTE;
@@ -146,6 +147,7 @@ int apr_emit_experts(apr_emitter *e, int n, int router_in, const apr_experts *x)
     const int64_t width = apr_emit_width(e, n);
     apr_op op = apr_no_op;
 
+    if (apr_ffn_kind_of(e->hparams, e->layer) != APR_FFN_EXPERTS) apr_emit_unknown_layer(e);
     check_experts(e, x);
     op.kind = APR_OP_EXPERTS;
     op.in[0] = n;

@@ -135,8 +135,7 @@ static int emit_ssd(apr_emitter *e, int xbc, int dt, const char *prefix, const s
     op.weight[1] = apr_emit_vector(e, in(&n, prefix, "dt_bias"), s->n_value, false);
     op.weight[2] = apr_emit_vector(e, in(&n, prefix, "D"), s->n_value, false);
     op.state = apr_emit_state(e, (apr_state){.kind = APR_STATE_SSD, .n_floats = s->value_width * s->key_dim});
-    op.args.ssd =
-        (apr_ssd_args){.n_heads = s->n_value, .head_dim = s->value_dim, .n_groups = s->n_key, .state_dim = s->key_dim};
+    op.args.ssd = (apr_ssd_args){.n_heads = s->n_value, .head_dim = s->value_dim, .n_groups = s->n_key, .state_dim = s->key_dim};
     op.out = apr_emit_value(e, "ssd", s->value_width);
     apr_emit_op(e, op);
     return op.out;

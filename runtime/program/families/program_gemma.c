@@ -118,7 +118,8 @@ static int gemma4_feed_forward(apr_emitter *e, int r)
     x.expert_scale = "router.per_expert_scale";
     x.prefix = "experts";
     x.route.normalise = true;
-    const int scored = apr_emit_scale(e, apr_emit_norm(e, r, "router.scale", "router.normed"), 1.0 / sqrt((double)h->hidden_size), "router.in");
+    const int scored =
+        apr_emit_scale(e, apr_emit_norm(e, r, "router.scale", "router.normed"), 1.0 / sqrt((double)h->hidden_size), "router.in");
     const int routed = apr_emit_experts(e, apr_emit_norm(e, r, "pre_feedforward_layernorm_2.weight", "experts.normed"), scored, &x);
     return apr_emit_add(e, apr_emit_norm(e, dense, "post_feedforward_layernorm_1.weight", "dense.out"),
                         apr_emit_norm(e, routed, "post_feedforward_layernorm_2.weight", "experts.out"), "both");

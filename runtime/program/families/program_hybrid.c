@@ -97,8 +97,7 @@ static int nemotron_experts(apr_emitter *e, int n)
     x.gate = NULL;
     x.route.score = APR_SCORE_SIGMOID;
     x.route.norm_eps = 1e-20f;
-    const int in =
-        latent > 0 ? apr_emit_linear(e, n, "mixer.fc1_latent_proj", APR_ROLE_EXPERTS, latent, APR_NO_BIAS, "latent") : n;
+    const int in = latent > 0 ? apr_emit_linear(e, n, "mixer.fc1_latent_proj", APR_ROLE_EXPERTS, latent, APR_NO_BIAS, "latent") : n;
     int y = apr_emit_experts(e, in, n, &x);
     if (latent > 0)
         y = apr_emit_linear(e, y, "mixer.fc2_latent_proj", APR_ROLE_EXPERTS, e->hparams->hidden_size, APR_NO_BIAS, "latent.out");

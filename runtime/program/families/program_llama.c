@@ -90,8 +90,7 @@ static int phi3_layer(apr_emitter *e, int x)
     f.fused = true;
     const int n = apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed");
     x = apr_emit_residual(e, x, apr_emit_attention(e, n, &a), "attention.out");
-    return apr_emit_layer_out(e, x,
-                              apr_emit_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), &f));
+    return apr_emit_layer_out(e, x, apr_emit_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), &f));
 }
 
 void apr_emit_phi3(apr_emitter *e) { emit_dense(e, phi3_layer); }

@@ -6,8 +6,8 @@
 typedef struct mixture {
     apr_attention attention;
     apr_experts experts;
-    apr_feed_forward dense;   /* of the layers that have no experts */
-    const char *shared;       /* beside the experts; NULL: nothing */
+    apr_feed_forward dense; /* of the layers that have no experts */
+    const char *shared;     /* beside the experts; NULL: nothing */
     const char *shared_gate;
 } mixture;
 

@@ -1,0 +1,120 @@
+/* block_latent.c - multi-head latent attention: the cache holds one latent a token for all heads.
+ *
+ * With W_k and W_v the halves of kv_b_proj that belong to a head, and c the latent of a key's position:
+ *     score = q_nope . (W_k c) + q_rope . k_rope = (W_k^T q_nope) . c + q_rope . k_rope;   output = W_v (sum of weights * c)
+ * so queries go to the latent space and outputs come back from it, and no key or value is ever expanded. A key is [c | k_rope], and
+ * its value is its first part. */
+#include "runtime/program/blocks.h"
+
+#include <math.h>
+
+typedef struct latent {
+    int64_t n_heads, q_rank, rank, nope, rope, value;
+} latent;
+
+static latent latent_of(apr_emitter *e)
+{
+    const apr_hparams *const h = e->hparams;
+    const latent m = {.n_heads = h->num_heads,
+                      .q_rank = h->q_lora_rank,
+                      .rank = h->kv_lora_rank,
+                      .nope = h->qk_nope_head_dim,
+                      .rope = h->qk_rope_head_dim,
+                      .value = h->v_head_dim};
+    if (m.rank <= 0 || m.nope <= 0 || m.rope <= 0 || m.value <= 0)
+        apr_emit_fail(e, APR_E_DAMAGED, "the model does not say the sizes of its latent attention");
+    return m;
+}
+
+static int inner_norm(apr_emitter *e, int x, const char *weight, const char *out)
+{
+    apr_norm_facts facts = e->norm;
+    facts.weight = weight;
+    facts.eps = 1e-6f; /* of transformers' class, whatever rms_norm_eps says */
+    return apr_emit_norm_of(e, x, &facts, out);
+}
+
+/* The product of each head with its share of a weight. */
+static int emit_heads(apr_emitter *e, int x, int weight, apr_linear_heads heads, int64_t n_out, const char *out)
+{
+    apr_op op = apr_no_op;
+
+    op.kind = APR_OP_LINEAR;
+    op.in[0] = x;
+    op.weight[0] = weight;
+    op.args.linear.heads = heads;
+    op.out = apr_emit_value(e, out, heads.n * n_out);
+    apr_emit_op(e, op);
+    return op.out;
+}
+
+typedef struct up_projections {
+    int keys, values; /* slots; the same where they are one weight */
+    apr_linear_heads of_keys, of_values;
+} up_projections;
+
+/* Hugging Face has both in one weight, each head's rows for keys and then those for values; ggml has two, the keys' transposed. */
+static up_projections emit_up_projections(apr_emitter *e, const latent *m)
+{
+    up_projections up = {.of_keys = {.n = m->n_heads}, .of_values = {.n = m->n_heads}};
+
+    if (e->hparams->split_kv_b) {
+        up.keys = apr_emit_stacked(e, "self_attn.k_b_proj.weight", APR_ROLE_ATTENTION, m->n_heads, m->rank, m->nope);
+        up.values = apr_emit_stacked(e, "self_attn.v_b_proj.weight", APR_ROLE_ATTENTION, m->n_heads, m->value, m->rank);
+        up.of_keys.rows = m->rank;
+        up.of_values.rows = m->value;
+        return up;
+    }
+    const int64_t rows = m->nope + m->value;
+    up.keys = up.values = apr_emit_weight(e, "self_attn.kv_b_proj.weight", APR_ROLE_ATTENTION, m->n_heads * rows, m->rank);
+    up.of_keys.rows = up.of_values.rows = rows;
+    up.of_keys.transposed = true;
+    up.of_values.first = m->nope;
+    return up;
+}
+
+static int emit_queries(apr_emitter *e, int n, const apr_attention *a, const latent *m)
+{
+    const int64_t width = m->n_heads * (m->nope + m->rope);
+
+    if (m->q_rank <= 0) return apr_emit_projection(e, n, a, "q_proj", width, APR_MAY_HAVE_BIAS);
+    const int latent = apr_emit_projection(e, n, a, "q_a_proj", m->q_rank, a->bias);
+    return apr_emit_projection(e, inner_norm(e, latent, "self_attn.q_a_layernorm.weight", "q.latent"), a, "q_b_proj", width, APR_NO_BIAS);
+}
+
+/* YaRN's magnitude for all dimensions, squared: it is of queries and of keys. */
+static double yarn_scale(const apr_rope_scaling *r)
+{
+    if (r->kind != APR_ROPE_YARN || r->mscale_all_dim == 0.0 || r->factor <= 1.0) return 1.0;
+    const double magnitude = 0.1 * r->mscale_all_dim * log(r->factor) + 1.0;
+    return magnitude * magnitude;
+}
+
+int apr_emit_latent_attention(apr_emitter *e, int n)
+{
+    const latent m = latent_of(e);
+    apr_attention a = apr_attention_of(e);
+
+    if (e->status != APR_OK) return -1;
+    a.n_kv_heads = 1;
+    a.value_dim = m.rank;
+    a.rope_mode = APR_ROPE_NEIGHBOURS;
+    a.scale = yarn_scale(&e->hparams->rope) / sqrt((double)(m.nope + m.rope));
+    const up_projections up = emit_up_projections(e, &m);
+
+    int q = emit_queries(e, n, &a, &m);
+    q = apr_emit_rope(e, q, a.rotary, a.rope_mode, m.nope + m.rope, m.nope, "q.rotated");
+    q = apr_emit_warm(e, q, a.warmth, a.shift, a.period, "q.warmed");
+    const int q_nope = apr_emit_slice(e, q, m.n_heads, 0, m.nope, "q.nope"),
+              q_rope = apr_emit_slice(e, q, m.n_heads, m.nope, m.rope, "q.rope");
+    q = apr_emit_join(e, emit_heads(e, q_nope, up.keys, up.of_keys, m.rank, "q.absorbed"), q_rope, m.n_heads, "q");
+
+    const int kv = apr_emit_projection(e, n, &a, "kv_a_proj_with_mqa", m.rank + m.rope, a.bias);
+    const int c = inner_norm(e, apr_emit_slice(e, kv, 1, 0, m.rank, "kv.latent"), "self_attn.kv_a_layernorm.weight", "latent");
+    const int k_rope = apr_emit_rope(e, apr_emit_slice(e, kv, 1, m.rank, m.rope, "k.rope"), a.rotary, a.rope_mode, m.rope, 0, "k.rotated");
+    const int state = apr_emit_kv_state(e, apr_emit_join(e, c, k_rope, 1, "k"), -1, &a);
+
+    const int attended = apr_emit_attend(e, q, state, &a);
+    const int values = emit_heads(e, attended, up.values, up.of_values, m.value, "attended.values");
+    return apr_emit_projection(e, values, &a, a.output, e->hparams->hidden_size, a.output_bias);
+}
