@@ -57,7 +57,7 @@ typedef struct question {
     apr_model source, model; /* model: its canonical view, or a skeleton when there is only a config.json */
     apr_model skeleton;      /* for types of one's own where the weights are in a layout that is not read; else empty */
     apr_program program;
-    uint64_t *bytes; /* [program.n_weights] */
+    uint64_t *bytes, *made; /* [program.n_weights] of each weight; of those that are made of others */
 } question;
 
 static apr_status list_gpus(const apr_call *call, apr_error *err)
@@ -108,7 +108,8 @@ static apr_status open_question(question *q, const char *path, apr_error *err)
     else APR_TRY(apr_skeleton_model(&q->model, &q->program, &q->source, err));
     if (apr_find_packed(&q->source, &layout) != NULL) APR_TRY(apr_skeleton_model(&q->skeleton, &q->program, &q->source, err));
     q->bytes = calloc(q->program.n_weights + 1, sizeof *q->bytes);
-    return q->bytes != NULL ? APR_OK : apr_no_memory(err, "the sizes of the weights");
+    q->made = calloc(q->program.n_weights + 1, sizeof *q->made);
+    return q->bytes != NULL && q->made != NULL ? APR_OK : apr_no_memory(err, "the sizes of the weights");
 }
 
 /* The GPU whose memory is nearest to that: its context is the best guess for a card that was not named. */
@@ -159,6 +160,8 @@ static apr_status make_plan(question *q, const char *dtype, bool direct, apr_pla
     o.copies = !direct && q->gpu != NULL;
     const apr_model *const sized = dtype != NULL && q->skeleton.tensors != NULL ? &q->skeleton : &q->model;
     APR_TRY(apr_weight_sizes(sized, &q->program, dtype, q->bytes, err));
+    apr_plan_made_weights(&q->program, sized, q->made);
+    o.made_bytes = dtype == NULL ? q->made : NULL; /* what a recipe writes lies as it is wanted */
     return apr_plan_make(plan, &q->program, &o, err);
 }
 
@@ -311,6 +314,7 @@ static apr_status run(const apr_call *call, apr_error *err)
     if (call->n_operands != 1) return apr_fail(err, APR_E_USAGE, "name one MODEL: weights or a config.json; try 'aprplan --help'");
     const apr_status status = answer(&q, call, err);
     free(q.bytes);
+    free(q.made);
     apr_program_close(&q.program);
     apr_model_close(&q.skeleton);
     apr_model_close(&q.model);

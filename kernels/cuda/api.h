@@ -183,7 +183,8 @@ static inline int64_t apr_cuda_tile_heads(int64_t n_heads, int64_t head_rows, in
 }
 
 /* The same as apr_cuda_linear_bytes: n_in is of each head, n_columns of the weight. */
-static inline size_t apr_cuda_linear_heads_bytes(int64_t n_tokens, const apr_linear_heads *heads, int64_t n_in, int64_t n_columns, bool is_f16)
+static inline size_t apr_cuda_linear_heads_bytes(int64_t n_tokens, const apr_linear_heads *heads, int64_t n_in, int64_t n_columns,
+                                                 bool is_f16)
 {
     const size_t n_rows = (size_t)(n_tokens * heads->n), inputs = apr_cuda_round(n_rows * (size_t)n_in * 2) + apr_cuda_round(n_rows * 4);
     const size_t tile_rows = (size_t)(apr_cuda_tile_heads(heads->n, heads->rows, n_columns) * heads->rows);

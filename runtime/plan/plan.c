@@ -32,7 +32,8 @@ static const apr_line_id line_order[] = {
 #define X(id, key, label) APR_LINE_WEIGHTS_##id,
     APR_ROLE_LIST(X)
 #undef X
-        APR_LINE_COPIES,
+        APR_LINE_MATERIALISED,
+    APR_LINE_COPIES,
     APR_LINE_F32_VECTORS,
     APR_LINE_KV,
     APR_LINE_KV_WINDOW,
@@ -118,6 +119,34 @@ void apr_plan_model_weights(const apr_program *program, const apr_model *model, 
     }
 }
 
+void apr_plan_made_weights(const apr_program *program, const apr_model *model, uint64_t *bytes)
+{
+    for (size_t i = 0; i < program->n_weights; i++) {
+        const apr_weight_slot *const slot = &program->weights[i];
+        bytes[i] = 0;
+        for (int64_t j = 0; j < slot->count; j++) {
+            char name[256];
+            const apr_tensor *const tensor = apr_model_find(model, apr_slot_name(slot, j, name, sizeof name));
+            if (tensor != NULL && tensor->made != NULL) bytes[i] = apr_saturating_add(bytes[i], apr_pad64(tensor->n_bytes));
+        }
+    }
+}
+
+/* On the host, matrices are read where they lie, or from memory of their own; what is only added is float32 in any case. */
+static uint64_t materialised_bytes(const draft *d, size_t weight)
+{
+    const bool is_matrix = (d->program->weights[weight].uses & (APR_USE_MULTIPLIED | APR_USE_ROWS)) != 0;
+    return d->plan->judged == APR_ON_HOST && is_matrix && d->options->made_bytes != NULL ? d->options->made_bytes[weight] : 0;
+}
+
+static void materialised_line(draft *d)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < d->program->n_weights; i++) bytes = apr_saturating_add(bytes, materialised_bytes(d, i));
+    set_line(d, APR_LINE_MATERIALISED, bytes, APR_ON_HOST,
+             "matrices that do not lie in the file as they are multiplied, each padded to 64 bytes");
+}
+
 static void weight_lines(draft *d)
 {
     uint64_t bytes[APR_ROLE_COUNT] = {0};
@@ -125,8 +154,9 @@ static void weight_lines(draft *d)
 
     for (size_t i = 0; i < d->program->n_weights; i++) {
         const apr_role role = d->program->weights[i].role;
-        bytes[role] = apr_saturating_add(bytes[role], apr_pad64(d->weight_bytes[i]));
-        n_tensors[role] += d->weight_bytes[i] > 0 ? d->program->weights[i].count : 0;
+        const uint64_t elsewhere = materialised_bytes(d, i), in_file = d->weight_bytes[i] > elsewhere ? d->weight_bytes[i] - elsewhere : 0;
+        bytes[role] = apr_saturating_add(bytes[role], apr_pad64(in_file));
+        n_tensors[role] += in_file > 0 ? d->program->weights[i].count : 0;
     }
     if (d->plan->judged == APR_ON_DEVICE) bytes[APR_ROLE_VECTORS] = 0; /* only as float32 are they there */
     for (int role = 0; role < APR_ROLE_COUNT; role++)
@@ -187,8 +217,8 @@ static void state_lines(draft *d)
         set_line(d, id, state_bytes(d, id, p->n_ctx, p->n_batch), p->judged,
                  "%lld layers x 2 (keys, values) x %lld positions x %lld heads x %lld bytes (%lld numbers as %s)%s",
                  (long long)n_layers[id], (long long)cells, (long long)first[id]->n_heads,
-                 (long long)apr_kv_row_bytes(p->kv_dtype, first[id]->key_dim), (long long)first[id]->key_dim,
-                 apr_dtypes[p->kv_dtype].name, sequences);
+                 (long long)apr_kv_row_bytes(p->kv_dtype, first[id]->key_dim), (long long)first[id]->key_dim, apr_dtypes[p->kv_dtype].name,
+                 sequences);
     }
     if (first[APR_LINE_RECURRENT] != NULL)
         set_line(d, APR_LINE_RECURRENT, state_bytes(d, APR_LINE_RECURRENT, p->n_ctx, p->n_batch), p->judged,
@@ -372,6 +402,7 @@ static apr_status draft_plan(draft *d, apr_error *err)
     APR_TRY(apr_place_states(p, d->program, err));
     device_lines(d);
     weight_lines(d);
+    materialised_line(d);
     copies_line(d);
     state_lines(d);
     working_lines(d, n_vector_floats);

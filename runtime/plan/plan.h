@@ -3,9 +3,10 @@
  * A plan needs a program, not a model: aprplan makes one for a config.json and a GPU that is somewhere else. A session
  * makes the same plan and allocates exactly its lines, so every run checks the prediction.
  *
- * Places: weights as in an APR file's data section (each padded to 64 bytes); states (keys and values) in one arena;
- * activations in one arena where values share memory when they do not live at the same time. An activation's offset and
- * size are multiples of its share of one token, so the places are found once and scales with the batch. */
+ * Places: weights as in an APR file's data section (each padded to 64 bytes; on a device the experts of a layer in one stack); what
+ * is multiplied in another order than the file has it is put in order in memory, on a device on the way there; states (keys and values) in
+ * one arena; activations in one arena where values share memory when they do not live at the same time. An activation's offset and size are
+ * multiples of its share of one token, so the places are found once and scales with the batch. */
 #ifndef APR_RUNTIME_PLAN_H
 #define APR_RUNTIME_PLAN_H
 
@@ -28,7 +29,8 @@ typedef struct apr_plan_options {
     /* [program->n_weights] bytes of each slot in the file (scales included), 0: not there. NULL: 16-bit numbers, and
      * nothing optional. */
     const uint64_t *weight_bytes;
-    bool copies; /* on a device: an FP16 copy of each packed matrix beside it, for kernels that cannot read the packed one */
+    const uint64_t *made_bytes; /* [program->n_weights] of them, of tensors that are made of others; NULL: none is */
+    bool copies;                /* on a device: an FP16 copy of each packed matrix beside it, for kernels that cannot read the packed one */
     const apr_dtype *weight_dtypes; /* [program->n_weights] on a device; NULL: none is F16, all are decoded in tiles */
 } apr_plan_options;
 
@@ -36,19 +38,20 @@ typedef struct apr_plan_options {
 extern const apr_plan_options apr_plan_defaults;
 
 /* X(id, key, label), after the weights of APR_ROLE_LIST; the order in which a plan lists them */
-#define APR_PLAN_LIST(X)                                         \
-    X(CONTEXT, "context", "CUDA context")                        \
-    X(CUBLAS_HANDLE, "cublas.handle", "cuBLAS handle")           \
-    X(CUBLAS_WORKSPACE, "cublas.workspace", "cuBLAS workspace")  \
-    X(COPIES, "weights.copies", "FP16 copies of packed weights") \
-    X(F32_VECTORS, "vectors", "norms and biases as float32")     \
-    X(KV, "kv", "keys and values")                               \
-    X(KV_WINDOW, "kv.window", "keys and values, sliding window") \
-    X(RECURRENT, "recurrent", "recurrent state")                 \
-    X(ACTIVATIONS, "activations", "activations")                 \
-    X(LOGITS, "logits", "logits")                                \
-    X(WORKSPACE, "workspace", "workspace")                       \
-    X(HEADROOM, "headroom", "headroom")                          \
+#define APR_PLAN_LIST(X)                                            \
+    X(CONTEXT, "context", "CUDA context")                           \
+    X(CUBLAS_HANDLE, "cublas.handle", "cuBLAS handle")              \
+    X(CUBLAS_WORKSPACE, "cublas.workspace", "cuBLAS workspace")     \
+    X(MATERIALISED, "weights.materialised", "weights put in order") \
+    X(COPIES, "weights.copies", "FP16 copies of packed weights")    \
+    X(F32_VECTORS, "vectors", "norms and biases as float32")        \
+    X(KV, "kv", "keys and values")                                  \
+    X(KV_WINDOW, "kv.window", "keys and values, sliding window")    \
+    X(RECURRENT, "recurrent", "recurrent state")                    \
+    X(ACTIVATIONS, "activations", "activations")                    \
+    X(LOGITS, "logits", "logits")                                   \
+    X(WORKSPACE, "workspace", "workspace")                          \
+    X(HEADROOM, "headroom", "headroom")                             \
     X(HOST_LOGITS, "host.logits", "copy of the logits")
 
 typedef enum {
@@ -106,6 +109,8 @@ const apr_plan_line *apr_plan_line_of(const apr_plan *plan, apr_line_id id);
 
 /* Fills bytes[program->n_weights] from a model's tensors: each padded to 64 bytes, FP8 scales added, 0 for missing ones. */
 void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
+/* The same of those only that do not lie in the file as they are wanted (apr_tensor.made). */
+void apr_plan_made_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
 /* Bytes of a slot when it is stored as dtype (16-bit floats for a dtype that its rows do not divide into), padded. */
 uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype);
 

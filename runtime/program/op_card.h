@@ -2,7 +2,7 @@
  *
  * The program learns from it what becomes of a weight, the planner where the output may lie and what the operation works in, the
  * session how indices become pointers, a comparison how far two backends may be apart, a message what was being done. Nobody else
- * tells one kind from another. A variant of an operation is a parameter of it: where not every backend has that, it is a twist.
+ * tells one kind from another. A variant of an operation is a parameter of it.
  *
  * So an operation is: its line and its arguments in kernels/ops.h, a function in each backend's table, and its card. */
 #ifndef APR_RUNTIME_OP_CARD_H
@@ -75,5 +75,8 @@ APR_OP_LIST(X)
 /* The operation's arguments, valid while the ground stays as it is. */
 void apr_op_bind(const apr_ground *ground, const apr_op *op, apr_op_args *args);
 void apr_op_describe(apr_op_kind kind, const apr_op_args *args, char *text, size_t n_bytes);
+
+/* The first operation that the backend cannot run, or NULL. */
+const apr_op *apr_program_missing_op(const apr_program *program, const apr_backend *backend);
 
 #endif

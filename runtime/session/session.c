@@ -18,11 +18,9 @@ static apr_status open_program(apr_session *s, apr_error *err)
 {
     APR_TRY(apr_program_emit(&s->program, &s->model->hparams, err));
     const apr_op *const missing = apr_program_missing_op(&s->program, s->backend);
-    char lacked[128];
     if (missing != NULL)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: a %s model needs the operation '%s' (layer %d), which the %s backend does not have",
-                        s->model->path, s->program.architecture, apr_op_lacks(missing, s->backend, lacked, sizeof lacked), missing->layer,
-                        s->backend->name);
+                        s->model->path, s->program.architecture, apr_op_name(missing->kind), missing->layer, s->backend->name);
     if (s->model->dialect != APR_DIALECT_HF)
         return apr_fail(err, APR_E_USAGE, "%s: the tensors must have Hugging Face's names before the model can be run", s->model->path);
     return apr_session_bind_tensors(s, err);
@@ -50,7 +48,7 @@ static apr_status move_to_host(apr_session *s, apr_error *err)
     s->position = 0;
     s->last_logits = NULL;
     s->work.n_threads = s->options.n_threads > 0 ? s->options.n_threads : omp_get_max_threads();
-    for (size_t i = 0; i < s->program.n_weights; i++) s->bound[i] = s->multiplied[i] = s->tensors[i];
+    for (size_t i = 0; i < s->program.n_weights; i++) s->bound[i] = s->multiplied[i] = apr_session_parts(s, i);
     return open_ground(s, err);
 }
 
@@ -120,6 +118,8 @@ void apr_session_close(apr_session *s)
     free(s->tensors);
     free(s->bound);
     free(s->multiplied);
+    for (size_t i = 0; s->experts != NULL && i < s->program.n_weights; i++) free(s->experts[i]);
+    free(s->experts);
     apr_plan_close(&s->plan);
     apr_program_close(&s->program);
     free(s);
@@ -201,6 +201,7 @@ static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t 
 
 static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
+    if (n_ids > 0 && s->position == 0) APR_TRY(apr_session_forget(s, err));
     for (size_t first = 0; first < n_ids;) {
         const size_t left = n_ids - first;
         s->n_tokens = left < (size_t)s->plan.n_batch ? (int64_t)left : s->plan.n_batch;

@@ -54,7 +54,7 @@ const apr_plan *apr_session_plan(const apr_session *session);
 const apr_program *apr_session_program(const apr_session *session);
 /* Tokens evaluated so far: the position of the next one. */
 int64_t apr_session_position(const apr_session *session);
-/* Forgets all tokens. */
+/* Forgets all tokens; states that are numbers are zeros again when the next one comes. */
 void apr_session_reset(apr_session *session);
 
 /* What is wanted besides the last token's logits; a zeroed one, or NULL, wants nothing. */
@@ -82,7 +82,7 @@ const float *apr_session_logits(const apr_session *session);
 /* Bytes that were allocated (or mapped, for the weights), to hold against the plan's lines: of a device as asked for, of the host
  * as the blocks really are. */
 typedef struct apr_session_usage {
-    uint64_t weights, copies, vectors, states, activations, logits, workspace;
+    uint64_t weights, materialised, copies, vectors, states, activations, logits, workspace;
     uint64_t driver;  /* what the card's memory in use has grown by since before the context; 0: no device, or not known */
     int blas_version; /* cuBLAS, as 130002; 0: not used */
 } apr_session_usage;

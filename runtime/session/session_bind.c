@@ -19,7 +19,8 @@ static apr_status check_tensor(const apr_session *s, const apr_weight_slot *slot
     if (!apr_can_decode(tensor->dtype) || !apr_dtype_is_weights(tensor->dtype))
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' is %s, which is no type of weights that can be run", s->model->path,
                         slot->name, apr_dtypes[tensor->dtype].name);
-    if (tensor->data == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has no data", s->model->path, slot->name);
+    if (tensor->data == NULL && tensor->made == NULL)
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has no data", s->model->path, slot->name);
     return APR_OK;
 }
 
@@ -47,6 +48,23 @@ static bool is_idle(const apr_session *s, const char *name)
     return s->model->hparams.tie_word_embeddings && begins_with(name, "lm_head.weight");
 }
 
+const apr_tensor *apr_session_parts(const apr_session *s, size_t slot)
+{
+    return s->experts[slot] != NULL ? s->experts[slot] : s->tensors[slot];
+}
+
+int64_t apr_session_n_parts(const apr_session *s, size_t slot) { return s->tensors[slot] != NULL ? s->program.weights[slot].count : 0; }
+
+/* The tensor, the scales of its numbers, and what it was before it was computed, where that is kept beside it. */
+static void mark_used(const apr_session *s, const apr_tensor *tensor, bool *is_used)
+{
+    const char *const names[] = {tensor->name, tensor->scale != NULL ? tensor->scale->name : NULL, tensor->origin_kept};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const apr_tensor *const found = names[i] != NULL ? apr_model_find(s->model, names[i]) : NULL;
+        if (found != NULL) is_used[found - s->model->tensors] = true;
+    }
+}
+
 /* A tensor that the program does not use means another model than the one that would be run. */
 static apr_status check_leftovers(const apr_session *s, apr_error *err)
 {
@@ -55,10 +73,8 @@ static apr_status check_leftovers(const apr_session *s, apr_error *err)
 
     if (is_used == NULL) return apr_no_memory(err, "the names of the tensors");
     for (size_t i = 0; i < s->program.n_weights; i++) {
-        if (s->tensors[i] == NULL) continue;
-        is_used[s->tensors[i] - s->model->tensors] = true;
-        const apr_tensor *const scale = s->tensors[i]->scale != NULL ? apr_model_find(s->model, s->tensors[i]->scale->name) : NULL;
-        if (scale != NULL) is_used[scale - s->model->tensors] = true;
+        const apr_tensor *const parts = apr_session_parts(s, i);
+        for (int64_t j = 0; j < apr_session_n_parts(s, i); j++) mark_used(s, &parts[j], is_used);
     }
     for (size_t i = 0; i < s->model->n_tensors && status == APR_OK; i++) {
         const char *const name = s->model->tensors[i].name;
@@ -71,12 +87,13 @@ static apr_status check_leftovers(const apr_session *s, apr_error *err)
     return status;
 }
 
-/* The experts' matrices of a slot, side by side: views of tensors of their own. */
+/* The tensors of a slot that has several, side by side: views of what they are in the model. */
 static apr_status bind_experts(apr_session *s, size_t i, apr_error *err)
 {
     apr_weight_slot one = s->program.weights[i];
     char name[256];
 
+    if (one.optional && apr_model_find(s->model, apr_slot_name(&one, 0, name, sizeof name)) == NULL) return APR_OK;
     s->experts[i] = calloc((size_t)one.count, sizeof *s->experts[i]);
     if (s->experts[i] == NULL) return apr_no_memory(err, "the table of experts");
     for (int64_t e = 0; e < one.count; e++) {
@@ -84,7 +101,7 @@ static apr_status bind_experts(apr_session *s, size_t i, apr_error *err)
         const apr_tensor *const tensor = apr_model_find(s->model, name);
         if (tensor == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is missing", s->model->path, name);
         APR_TRY(check_tensor(s, &one, tensor, err));
-        if (e > 0 && tensor->dtype != s->experts[i][0].dtype)
+        if (e > 0 && one.uses != APR_USE_FLOAT && tensor->dtype != s->experts[i][0].dtype)
             return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' is %s and expert 0 is %s; a layer's experts are run as one type",
                             s->model->path, name, apr_dtypes[tensor->dtype].name, apr_dtypes[s->experts[i][0].dtype].name);
         s->experts[i][e] = *tensor;
@@ -98,7 +115,7 @@ static apr_status bind_tensor(apr_session *s, size_t i, apr_error *err)
 {
     const apr_weight_slot *const slot = &s->program.weights[i];
 
-    if (slot->count > 1) return bind_experts(s, i, err);
+    if (strchr(slot->name, '*') != NULL) return bind_experts(s, i, err);
     s->tensors[i] = apr_model_find(s->model, slot->name);
     if (s->tensors[i] == NULL && slot->optional) return APR_OK;
     if (s->tensors[i] == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is missing", s->model->path, slot->name);

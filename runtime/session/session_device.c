@@ -1,5 +1,6 @@
 /* session_device.c - a session's CUDA device: opened, its weights laid out and uploaded. */
 #include "formats/base/bytes.h"
+#include "kernels/gather.h"
 #include "runtime/program/capability.h"
 #include "runtime/program/op_card.h"
 #include "runtime/session/session_parts.h"
@@ -26,23 +27,51 @@ apr_status apr_session_open_device(apr_session *s, apr_error *err)
 /* Rows must be put in order on the way to the device; not so where a row has no bytes of its own. */
 static bool can_reorder(const apr_tensor *tensor) { return tensor->scale == NULL && !apr_dtypes[tensor->dtype].flat; }
 
-static apr_dtype device_dtype(const apr_session *s, const apr_tensor *tensor)
+static bool same_scales(const apr_tensor *a, const apr_tensor *b)
 {
-    const bool in_order = tensor->pending.kind == APR_STEP_NONE || can_reorder(tensor);
-    return in_order && s->options.cuda->takes(tensor->dtype) ? tensor->dtype : APR_F16;
+    if (a->scale == NULL || b->scale == NULL) return a->scale == b->scale;
+    return a->scale->dtype == b->scale->dtype && a->scale->n_bytes == b->scale->n_bytes && a->scale_rows == b->scale_rows &&
+           a->scale_columns == b->scale_columns;
+}
+
+/* Can the tensors of a slot lie behind one another as one? */
+static bool is_stackable(const apr_session *s, size_t slot)
+{
+    const apr_tensor *const parts = apr_session_parts(s, slot);
+    for (int64_t j = 1; j < apr_session_n_parts(s, slot); j++)
+        if (apr_dtypes[parts[j].dtype].flat || parts[j].dtype != parts->dtype || !same_scales(parts, &parts[j])) return false;
+    return true;
+}
+
+static apr_dtype device_dtype(const apr_session *s, size_t slot)
+{
+    const apr_tensor *const parts = apr_session_parts(s, slot);
+    for (int64_t j = 0; j < apr_session_n_parts(s, slot); j++)
+        if (parts[j].pending.kind != APR_STEP_NONE && !can_reorder(&parts[j])) return APR_F16;
+    return is_stackable(s, slot) && s->options.cuda->takes(parts->dtype) ? parts->dtype : APR_F16;
+}
+
+/* Bytes of all of a slot's tensors, and of their scales. */
+static uint64_t stack_bytes(const apr_session *s, size_t slot)
+{
+    return apr_align_up(apr_session_parts(s, slot)->n_bytes * (uint64_t)apr_session_n_parts(s, slot), 64);
+}
+
+static uint64_t scales_bytes(const apr_session *s, size_t slot)
+{
+    const apr_tensor *const scale = apr_session_parts(s, slot)->scale;
+    return scale != NULL ? apr_align_up(scale->n_bytes * (uint64_t)apr_session_n_parts(s, slot), 64) : 0;
 }
 
 void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype *dtypes)
 {
     for (size_t i = 0; i < s->program.n_weights; i++) {
-        const apr_tensor *const tensor = s->tensors[i];
         bytes[i] = 0;
         dtypes[i] = APR_F16;
-        if (tensor == NULL) continue;
-        dtypes[i] = device_dtype(s, tensor);
-        const bool as_stored = dtypes[i] == tensor->dtype;
-        bytes[i] = as_stored ? apr_align_up(tensor->n_bytes, 64) : apr_plan_slot_bytes(&s->program.weights[i], APR_F16);
-        if (as_stored && tensor->scale != NULL) bytes[i] += apr_align_up(tensor->scale->n_bytes, 64);
+        if (s->tensors[i] == NULL) continue;
+        dtypes[i] = device_dtype(s, i);
+        const bool as_stored = dtypes[i] == s->tensors[i]->dtype;
+        bytes[i] = as_stored ? stack_bytes(s, i) + scales_bytes(s, i) : apr_plan_slot_bytes(&s->program.weights[i], APR_F16);
     }
 }
 
@@ -53,6 +82,10 @@ static void stage_rows(const apr_tensor *tensor, bool as_stored, int64_t row, in
 {
     const int64_t n_columns = apr_tensor_columns(tensor);
 
+    if (as_stored && tensor->made != NULL) {
+        apr_gather_bytes(tensor, row * n_columns, n * n_columns, staging);
+        return;
+    }
     if (as_stored) {
         const size_t row_bytes = (size_t)(tensor->n_bytes / (uint64_t)apr_tensor_rows(tensor));
         for (int64_t i = 0; i < n; i++) memcpy(staging + (size_t)i * row_bytes, apr_tensor_row(tensor, row + i), row_bytes);
@@ -99,35 +132,70 @@ static apr_status upload_rows(apr_session *s, const apr_tensor *tensor, bool as_
     return status;
 }
 
+/* One tensor's share of the memory at `to`, and its scales' at `scales`. */
+static apr_status upload_tensor(apr_session *s, const apr_tensor *tensor, bool as_stored, uint8_t *to, uint8_t *scales, apr_error *err)
+{
+    if (!as_stored || tensor->pending.kind != APR_STEP_NONE || tensor->made != NULL) return upload_rows(s, tensor, as_stored, to, err);
+    APR_TRY(s->options.cuda->upload(s->device, to, tensor->data, tensor->n_bytes, err));
+    return tensor->scale != NULL ? s->options.cuda->upload(s->device, scales, tensor->scale->data, tensor->scale->n_bytes, err) : APR_OK;
+}
+
+/* What the device has of a slot: its tensor as the model has it, but for where and in which order; of several, one stack. */
+static void describe_twin(const apr_session *s, size_t slot, bool as_stored, uint8_t *to, apr_tensor *twin, apr_tensor *scale)
+{
+    const int64_t n = apr_session_n_parts(s, slot);
+
+    *twin = *apr_session_parts(s, slot);
+    twin->data = to;
+    twin->pending = (apr_step){0};
+    twin->made = NULL;
+    if (!as_stored) {
+        twin->dtype = APR_F16;
+        twin->n_bytes = (uint64_t)apr_tensor_elems(twin) * 2;
+        twin->scale = NULL;
+    }
+    if (twin->scale != NULL) {
+        *scale = *twin->scale;
+        scale->data = to + stack_bytes(s, slot);
+        twin->scale = scale;
+    }
+    if (s->experts[slot] == NULL) return;
+    if (twin->scale != NULL) { /* each matrix has its own, if only one */
+        const int64_t n_scales = apr_tensor_elems(scale);
+        *scale = (apr_tensor){
+            .name = scale->name, .dtype = scale->dtype, .rank = 2, .dims = {n, n_scales}, .data = scale->data, .n_bytes = scale->n_bytes};
+        scale->n_bytes *= (uint64_t)n;
+        if (n_scales == 1) twin->scale_rows = twin->dims[0], twin->scale_columns = twin->dims[1];
+    }
+    twin->name = s->program.weights[slot].name;
+    memmove(twin->dims + 1, twin->dims, (size_t)twin->rank * sizeof *twin->dims);
+    twin->dims[0] = n;
+    twin->rank++;
+    twin->n_bytes *= (uint64_t)n;
+}
+
 /* The twin of a weight on the device, at `to`. */
 static apr_status upload_weight(apr_session *s, size_t slot, uint8_t *to, apr_error *err)
 {
-    const apr_tensor *const tensor = s->tensors[slot];
-    apr_tensor *const twin = &s->device_tensors[2 * slot], *const scale = twin + 1;
-    const bool as_stored = device_dtype(s, tensor) == tensor->dtype;
+    const apr_tensor *const parts = apr_session_parts(s, slot);
+    apr_tensor *const twin = &s->twins[2 * slot];
+    const int64_t n = apr_session_n_parts(s, slot);
+    const bool as_stored = device_dtype(s, slot) == parts->dtype;
 
-    *twin = *tensor;
-    twin->data = to;
-    twin->pending = (apr_step){0};
+    describe_twin(s, slot, as_stored, to, twin, twin + 1);
     s->bound[slot] = s->multiplied[slot] = twin;
-    if (!as_stored) {
-        twin->dtype = APR_F16;
-        twin->n_bytes = (uint64_t)apr_tensor_elems(tensor) * 2;
-        twin->scale = NULL;
+    const uint64_t each = twin->n_bytes / (uint64_t)n, each_scales = twin->scale != NULL ? twin->scale->n_bytes / (uint64_t)n : 0;
+    for (int64_t j = 0; j < n; j++) {
+        uint8_t *const scales = to + stack_bytes(s, slot) + (uint64_t)j * each_scales;
+        APR_TRY(upload_tensor(s, &parts[j], as_stored, to + (uint64_t)j * each, scales, err));
     }
-    if (!as_stored || tensor->pending.kind != APR_STEP_NONE) return upload_rows(s, tensor, as_stored, to, err);
-    APR_TRY(s->options.cuda->upload(s->device, to, tensor->data, tensor->n_bytes, err));
-    if (tensor->scale == NULL) return APR_OK;
-    *scale = *tensor->scale;
-    scale->data = to + apr_align_up(tensor->n_bytes, 64);
-    twin->scale = scale;
-    return s->options.cuda->upload(s->device, to + apr_align_up(tensor->n_bytes, 64), tensor->scale->data, tensor->scale->n_bytes, err);
+    return APR_OK;
 }
 
 /* The decoded FP16 twin takes the packed one's place in products; the embedding's rows are still looked up packed. */
 static apr_status make_copy(apr_session *s, size_t slot, apr_error *err)
 {
-    apr_tensor *const packed = &s->device_tensors[2 * slot], *const copy = &s->device_tensors[2 * s->program.n_weights + slot];
+    apr_tensor *const packed = &s->twins[2 * slot], *const copy = &s->twins[2 * s->program.n_weights + slot];
 
     if (s->copies == NULL || s->plan.copy_offsets[slot] < 0) return APR_OK;
     *copy = *packed;
@@ -159,8 +227,8 @@ apr_status apr_session_upload_weights(apr_session *s, apr_error *err)
     apr_dtype *const dtypes = malloc((n + 1) * sizeof *dtypes);
     apr_status status = APR_OK;
 
-    s->device_tensors = calloc(3 * n + 1, sizeof *s->device_tensors);
-    if (bytes == NULL || dtypes == NULL || s->device_tensors == NULL) {
+    s->twins = calloc(3 * n + 1, sizeof *s->twins);
+    if (bytes == NULL || dtypes == NULL || s->twins == NULL) {
         status = apr_no_memory(err, "the table of tensors");
     } else {
         apr_session_device_weights(s, bytes, dtypes);

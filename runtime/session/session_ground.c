@@ -68,7 +68,8 @@ apr_status apr_session_make_plan(apr_session *s, apr_error *err)
     apr_error refusal = {0};
     uint64_t *const bytes = malloc((s->program.n_weights + 1) * sizeof *bytes);
     apr_dtype *const dtypes = malloc((s->program.n_weights + 1) * sizeof *dtypes);
-    apr_status status = bytes != NULL && dtypes != NULL ? APR_OK : apr_no_memory(err, "the sizes of the weights");
+    uint64_t *const made = malloc((s->program.n_weights + 1) * sizeof *made);
+    apr_status status = bytes != NULL && dtypes != NULL && made != NULL ? APR_OK : apr_no_memory(err, "the sizes of the weights");
 
     options.n_ctx = s->options.n_ctx;
     options.n_batch = s->options.n_batch;
@@ -80,6 +81,8 @@ apr_status apr_session_make_plan(apr_session *s, apr_error *err)
     if (status == APR_OK) {
         if (s->device != NULL) apr_session_device_weights(s, bytes, dtypes);
         else apr_plan_model_weights(&s->program, s->model, bytes);
+        apr_plan_made_weights(&s->program, s->model, made);
+        options.made_bytes = made;
         options.weight_bytes = bytes;
         options.weight_dtypes = s->device != NULL ? dtypes : NULL;
         options.copies = s->device != NULL && s->options.no_direct;
@@ -93,6 +96,7 @@ apr_status apr_session_make_plan(apr_session *s, apr_error *err)
     }
     free(bytes);
     free(dtypes);
+    free(made);
     if (status != APR_OK || s->plan.fits) return status;
     status = refuse(s, s->options.force && s->device != NULL ? &refusal : err);
     if (!s->options.force || s->device == NULL) return status;
@@ -118,12 +122,15 @@ static apr_status allocate(const apr_session *s, apr_line_id id, uint64_t n_byte
     return APR_OK;
 }
 
-/* Norms, biases and rotary frequencies as float32. */
+/* Norms, biases and rotary frequencies as float32; tensors of one slot behind one another. */
 static void fill_vectors(const apr_session *s, float *vectors)
 {
-    for (size_t i = 0; i < s->program.n_weights; i++)
-        if (s->plan.vector_offsets[i] >= 0)
-            apr_decode_rows(s->tensors[i], 0, apr_tensor_rows(s->tensors[i]), vectors + s->plan.vector_offsets[i]);
+    for (size_t i = 0; i < s->program.n_weights; i++) {
+        if (s->plan.vector_offsets[i] < 0) continue;
+        const apr_tensor *const parts = apr_session_parts(s, i);
+        for (int64_t j = 0; j < apr_session_n_parts(s, i); j++)
+            apr_decode_rows(&parts[j], 0, apr_tensor_rows(&parts[j]), vectors + s->plan.vector_offsets[i] + j * apr_tensor_elems(parts));
+    }
     for (size_t i = 0; i < s->program.n_ropes; i++) apr_trace_frequencies(s, (int)i, vectors + s->plan.rope_offsets[i]);
 }
 
@@ -155,12 +162,18 @@ static apr_status allocate_on_device(apr_session *s, apr_error *err)
     return s->host_logits != NULL ? APR_OK : apr_no_memory(err, "the logits");
 }
 
+static uint64_t padded_bytes(const apr_tensor *tensor)
+{
+    return apr_align_up(tensor->n_bytes, 64) + (tensor->scale != NULL ? apr_align_up(tensor->scale->n_bytes, 64) : 0);
+}
+
+/* What is read where the file is mapped: all but what is materialised. */
 static void count_mapped_weights(apr_session *s)
 {
     for (size_t i = 0; i < s->program.n_weights; i++) {
-        const apr_tensor *const tensor = s->tensors[i];
-        if (tensor == NULL) continue;
-        s->used.weights += apr_align_up(tensor->n_bytes, 64) + (tensor->scale != NULL ? apr_align_up(tensor->scale->n_bytes, 64) : 0);
+        const apr_tensor *const parts = apr_session_parts(s, i);
+        for (int64_t j = 0; j < apr_session_n_parts(s, i); j++)
+            if (parts[j].made == NULL || s->program.weights[i].uses == APR_USE_FLOAT) s->used.weights += padded_bytes(&parts[j]);
     }
 }
 
@@ -172,6 +185,7 @@ apr_status apr_session_allocate(apr_session *s, apr_error *err)
         void **p;
         uint64_t *used;
     } lines[] = {
+        {APR_LINE_MATERIALISED, apr_session_line_bytes(s, APR_LINE_MATERIALISED), (void **)&s->materialised, &s->used.materialised},
         {APR_LINE_COPIES, apr_session_line_bytes(s, APR_LINE_COPIES), (void **)&s->copies, &s->used.copies},
         {APR_LINE_F32_VECTORS, apr_session_line_bytes(s, APR_LINE_F32_VECTORS), (void **)&s->vectors, &s->used.vectors},
         {APR_LINE_KV, s->plan.states_bytes, (void **)&s->states, &s->used.states},
@@ -184,11 +198,13 @@ apr_status apr_session_allocate(apr_session *s, apr_error *err)
     if (s->device != NULL) APR_TRY(allocate_on_device(s, err));
     else count_mapped_weights(s);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
-        if (lines[i].id == APR_LINE_COPIES && lines[i].n_bytes == 0) continue;
+        if ((lines[i].id == APR_LINE_COPIES || lines[i].id == APR_LINE_MATERIALISED) && lines[i].n_bytes == 0) continue;
         APR_TRY(allocate(s, lines[i].id, lines[i].n_bytes, lines[i].p, lines[i].used, err));
     }
     if (s->device == NULL) {
         s->host_logits = s->logits;
+        s->shared = s->plan.workspace_shared > 0 ? s->work.data + (size_t)s->work.n_threads * s->work.slice : NULL;
+        APR_TRY(apr_session_materialise(s, err));
         fill_vectors(s, s->vectors);
         return APR_OK;
     }
@@ -202,18 +218,31 @@ void apr_session_release(apr_session *s)
     if (s->device != NULL) {
         s->options.cuda->close(s->device); /* and what was allocated there */
         free(s->host_logits);
-        free(s->device_tensors);
     } else {
+        free(s->materialised);
         free(s->vectors);
         free(s->states);
         free(s->activations);
         free(s->logits);
         free(s->work.data);
     }
+    free(s->twins);
     s->device = NULL;
-    s->device_tensors = NULL;
-    s->vectors = s->activations = s->logits = s->host_logits = s->work.data = NULL;
-    s->states = s->weights = s->copies = NULL;
+    s->twins = NULL;
+    s->vectors = s->activations = s->logits = s->host_logits = s->work.data = s->shared = NULL;
+    s->states = s->weights = s->copies = s->materialised = NULL;
+}
+
+apr_status apr_session_forget(apr_session *s, apr_error *err)
+{
+    for (size_t i = 0; i < s->program.n_states; i++) {
+        uint8_t *const numbers = s->states + s->plan.state_offsets[i];
+        const size_t n_bytes = (size_t)s->program.states[i].n_floats * sizeof(float);
+        if (apr_state_has_cells(&s->program.states[i])) continue;
+        if (s->device != NULL) APR_TRY(s->options.cuda->clear(s->device, numbers, n_bytes, err));
+        else memset(numbers, 0, n_bytes);
+    }
+    return APR_OK;
 }
 
 apr_status apr_session_fetch(apr_session *s, float *to, const float *from, size_t n_floats, apr_error *err)

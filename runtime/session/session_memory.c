@@ -23,9 +23,11 @@ apr_session_usage apr_session_used(const apr_session *s)
 static uint64_t table_bytes(const apr_session *s)
 {
     const apr_program *const p = &s->program;
-    void *const blocks[] = {p->weights, p->values, p->states, p->ropes, p->ops, s->tensors, s->bound, s->multiplied, s->history};
+    void *const blocks[] = {p->weights, p->values,     p->states,  p->ropes, p->ops,    s->tensors,
+                            s->bound,   s->multiplied, s->experts, s->twins, s->history};
     uint64_t n = sizeof *s + p->arena.total_bytes + s->plan.arena.total_bytes;
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) n += apr_heap_block(blocks[i]);
+    for (size_t i = 0; s->experts != NULL && i < p->n_weights; i++) n += apr_heap_block(s->experts[i]);
     return n;
 }
 

@@ -11,10 +11,13 @@ struct apr_session {
     apr_program program;
     apr_plan plan;
     const apr_tensor **tensors;    /* [n_weights] of the model; NULL: optional and not there */
-    const apr_tensor **bound;      /* [n_weights] what operations are given: the same, or their twins on the device */
+    const apr_tensor **bound;      /* [n_weights] what operations are given: the same, or their twins */
     const apr_tensor **multiplied; /* [n_weights] what products are given: bound's, or decoded copies; of experts the first of all */
-    apr_tensor **experts;          /* [n_weights] the matrices of a slot's experts, or NULL: it has one tensor */
+    apr_tensor **experts;          /* [n_weights] the tensors of a slot that has several; NULL: it has one, or none */
+    apr_tensor *twins;             /* tensors that lie elsewhere than the model's: see apr_session_upload_weights and _materialise */
     float *shared;                 /* behind the slices of the workspace; NULL: nothing is shared */
+
+    uint8_t *materialised; /* on the host: matrices in the order in which they are multiplied; NULL: all are so in the file */
 
     /* On the host, or on the device when there is one. */
     float *vectors, *activations, *logits;
@@ -25,7 +28,6 @@ struct apr_session {
     apr_cuda_device *device;                      /* NULL: everything is on the host */
     uint8_t *weights;                             /* on the device: as stored, each at a multiple of 64 bytes */
     uint8_t *copies;                              /* on the device: decoded FP16 twins of packed matrices, or NULL */
-    apr_tensor *device_tensors;                   /* [3 * n_weights]: a weight and its scale for each slot, then the decoded copies */
     float *host_logits;                           /* where the logits are read; the host's logits themselves without a device */
     uint64_t used_before;                         /* of the whole card, before the context */
     int64_t heap_program, heap_ground, heap_runs; /* what the heap grew by: program and bindings; plan and memory; evaluations */
@@ -49,6 +51,9 @@ struct apr_session {
 
 /* Finds each slot's tensor in the model and checks what was found. */
 apr_status apr_session_bind_tensors(apr_session *s, apr_error *err);
+/* The tensors of a slot, side by side, of which there are apr_session_n_parts: none where an optional one is not there. */
+const apr_tensor *apr_session_parts(const apr_session *s, size_t slot);
+int64_t apr_session_n_parts(const apr_session *s, size_t slot);
 /* Runs one operation on the batch. */
 apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err);
 /* Where a value lies, on the session's ground. */
@@ -63,8 +68,15 @@ apr_status apr_session_make_plan(apr_session *s, apr_error *err);
 /* Everything of the plan, its weights and vectors filled. */
 apr_status apr_session_allocate(apr_session *s, apr_error *err);
 void apr_session_release(apr_session *s);
+/* States that are numbers begin as zeros: called before the first token of a sequence. */
+apr_status apr_session_forget(apr_session *s, apr_error *err);
 /* From the session's ground into host memory; has happened when it returns. */
 apr_status apr_session_fetch(apr_session *s, float *to, const float *from, size_t n_floats, apr_error *err);
+
+/* --- session_materialise.c --- */
+
+/* Puts matrices that are made of others in order, each at a multiple of 64 bytes of s->materialised. On the host. */
+apr_status apr_session_materialise(apr_session *s, apr_error *err);
 
 /* --- session_memory.c --- */
 
@@ -74,7 +86,7 @@ void apr_session_count_heap(int64_t *grown, uint64_t before);
 /* --- session_device.c --- */
 
 apr_status apr_session_open_device(apr_session *s, apr_error *err);
-/* Each slot's bytes (0: not there) and type on the device. */
+/* Each slot's bytes (0: not there) and type on the device. The tensors of a slot that has several lie there as one stack. */
 void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype *dtypes);
 apr_status apr_session_upload_weights(apr_session *s, apr_error *err);
 

@@ -15,6 +15,7 @@ apr_status apr_trace_begin(apr_session *s, const int32_t *ids, int64_t n_ids, ap
         if (ids[i] < 0 || ids[i] >= s->program.vocab_size)
             return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)ids[i],
                             (long long)s->program.vocab_size);
+    if (s->position == 0) APR_TRY(apr_session_forget(s, err));
     s->ids = ids;
     s->n_tokens = s->n_rows = n_ids;
     s->first_row = 0;

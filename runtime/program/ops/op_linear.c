@@ -1,19 +1,42 @@
 /* op_linear.c - a product with a matrix, and a bias. */
+#include "kernels/cuda/api.h"
 #include "runtime/program/ops/parts.h"
+
+static const apr_op_fact facts[] = {
+    {"the number of heads with a matrix of their own", APR_FACT_WHOLE, offsetof(apr_op_args, linear.heads.n)},
+    {"the rows of a head", APR_FACT_WHOLE, offsetof(apr_op_args, linear.heads.rows)},
+    {"where in a head its matrix begins", APR_FACT_WHOLE, offsetof(apr_op_args, linear.heads.first)},
+    {"whether a head's matrix is transposed", APR_FACT_FLAG, offsetof(apr_op_args, linear.heads.transposed)},
+    {0},
+};
+
+static int64_t at_least_one(int64_t n) { return n > 0 ? n : 1; }
+
+/* Where each head has a matrix of its own, a token is a row of inputs for each. */
+static size_t device_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
+{
+    const apr_linear_heads *const heads = &op->args.linear.heads;
+    const apr_weight_slot *const slot = &program->weights[op->weight[0]];
+    const bool is_f16 = sizes->weight_dtypes != NULL && sizes->weight_dtypes[op->weight[0]] == APR_F16;
+
+    if (heads->n == 0) return apr_products_bytes(program, op, sizes);
+    return apr_cuda_linear_heads_bytes(sizes->n_batch, heads, program->values[op->in[0]].width / heads->n, slot->dims[slot->rank - 1],
+                                       is_f16);
+}
 
 /* Logits are made of some rows of their input only. */
 static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
 {
-    const int64_t n_in = g->program->values[op->in[0]].width;
+    const int64_t n_in = g->program->values[op->in[0]].width, n_heads = at_least_one(args->linear.heads.n);
     const apr_ground_rows rows = apr_ground_rows_of(g, op->out);
-    args->linear = (apr_linear_args){.n_tokens = rows.n,
-                                     .n_in = n_in,
-                                     .n_out = g->program->values[op->out].width,
-                                     .x = apr_ground_value(g, op->in[0]) + rows.first * n_in,
-                                     .weight = g->matrices[op->weight[0]],
-                                     .bias = apr_ground_vector(g, op->weight[1]),
-                                     .out = apr_ground_value(g, op->out),
-                                     .work = g->work};
+    args->linear.n_tokens = rows.n;
+    args->linear.n_in = n_in / n_heads;
+    args->linear.n_out = g->program->values[op->out].width / n_heads;
+    args->linear.x = apr_ground_value(g, op->in[0]) + rows.first * n_in;
+    args->linear.weight = g->matrices[op->weight[0]];
+    args->linear.bias = apr_ground_vector(g, op->weight[1]);
+    args->linear.out = apr_ground_value(g, op->out);
+    args->linear.work = g->work;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n)
@@ -25,10 +48,11 @@ const apr_op_card apr_card_linear = {
     .kind = APR_OP_LINEAR,
     .n_inputs = 1,
     .weights = {{"matrix", APR_USE_MULTIPLIED}, {"bias", APR_USE_FLOAT, .optional = true}},
+    .facts = facts,
     .bound = {1e-3, 1e-4, "float32 sums in another order"},
     .fp16_bound = {3e-2, 3e-3, "inputs and weights rounded to FP16 (2^-11 each), summed in float32"},
     .host_floats = apr_products_floats,
-    .device_bytes = apr_products_bytes,
+    .device_bytes = device_bytes,
     .bind = bind,
     .describe = describe,
 };
