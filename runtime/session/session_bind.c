@@ -13,7 +13,11 @@ static apr_status check_tensor(const apr_session *s, const apr_weight_slot *slot
     apr_tensor wanted = {.rank = slot->rank, .dims = {slot->dims[0], slot->dims[1], slot->dims[2]}};
     char have[96], want[96];
 
-    if (tensor->rank != slot->rank || memcmp(tensor->dims, wanted.dims, (size_t)slot->rank * sizeof *wanted.dims) != 0)
+    /* numbers may lie in any shape: [C, 1, K] taps, a bias [1, E] */
+    const bool fits = slot->rank == 1
+                          ? apr_tensor_elems(tensor) == slot->dims[0]
+                          : tensor->rank == slot->rank && memcmp(tensor->dims, wanted.dims, (size_t)slot->rank * sizeof *wanted.dims) == 0;
+    if (!fits)
         return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is %s where the hyperparameters say %s", s->model->path, slot->name,
                         apr_dims_text(tensor, have, sizeof have), apr_dims_text(&wanted, want, sizeof want));
     if (!apr_can_decode(tensor->dtype) || !apr_dtype_is_weights(tensor->dtype))

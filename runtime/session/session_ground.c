@@ -4,6 +4,7 @@
 #include "runtime/session/session_parts.h"
 #include "runtime/session/trace.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,10 @@ static void fill_vectors(const apr_session *s, float *vectors)
         for (int64_t j = 0; j < apr_session_n_parts(s, i); j++)
             apr_decode_rows(&parts[j], 0, apr_tensor_rows(&parts[j]), vectors + s->plan.vector_offsets[i] + j * apr_tensor_elems(parts));
     }
+    for (size_t i = 0; i < s->program.n_weights; i++)
+        if (s->program.weights[i].is_log && s->plan.vector_offsets[i] >= 0)
+            for (int64_t j = 0; j < apr_slot_elems(&s->program.weights[i]); j++)
+                vectors[s->plan.vector_offsets[i] + j] = expf(vectors[s->plan.vector_offsets[i] + j]);
     for (size_t i = 0; i < s->program.n_ropes; i++) apr_trace_frequencies(s, (int)i, vectors + s->plan.rope_offsets[i]);
 }
 

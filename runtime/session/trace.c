@@ -114,7 +114,8 @@ void apr_trace_frequencies(const apr_session *s, int rope, float *freqs)
     const apr_tensor *const divisors = table->divisors >= 0 ? s->tensors[table->divisors] : NULL;
 
     if (divisors != NULL) apr_decode_rows(divisors, 0, 1, freqs);
-    for (int64_t j = 0; j < table->n_freqs; j++) freqs[j] = divisors != NULL ? table->freqs[j] / freqs[j] : table->freqs[j];
+    const float *const chosen = table->long_freqs != NULL && s->plan.n_ctx > table->original_context ? table->long_freqs : table->freqs;
+    for (int64_t j = 0; j < table->n_freqs; j++) freqs[j] = divisors != NULL ? chosen[j] / freqs[j] : chosen[j];
 }
 
 int64_t apr_trace_fp16_above(const apr_session *s)
