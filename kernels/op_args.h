@@ -106,13 +106,23 @@ typedef struct apr_route_shape {
     float norm_eps, norm_min, scale; /* scale: of all weights, after that */
 } apr_route_shape;
 
+/* A token's choice. Its last number is the gap: how far what was chosen last is above the best that was not, of experts and, where there
+ * are some, of groups; in shares of the best score, or of 1 where that is less. Two backends whose scores differ by less may choose
+ * otherwise with equal right. */
+APR_EVERYWHERE int64_t apr_route_row(int64_t n_used) { return 2 * n_used + 1; }
+APR_EVERYWHERE float apr_route_gap(float last, float next, float best)
+{
+    const float gap = (last - next) / fmaxf(1.0f, fabsf(best));
+    return gap >= 0.0f ? fminf(gap, 3e38f) : 0.0f; /* 0 for NaN */
+}
+
 typedef struct apr_route_args {
     int64_t n_tokens;
     apr_route_shape shape;
     const float *logits;       /* [n_tokens, n_experts] */
     const float *bias;         /* [n_experts] or NULL: for the choice alone */
     const float *expert_scale; /* [n_experts] or NULL: multiplies the weight of a chosen expert */
-    float *out;                /* [n_tokens, 2 * n_used]: the experts' numbers, the best first, then their weights */
+    float *out;                /* [n_tokens, apr_route_row(n_used)]: the experts' numbers, the best first; their weights; the gap */
     apr_workspace work;        /* slice >= apr_route_slice(n_experts) */
 } apr_route_args;
 
@@ -124,7 +134,7 @@ typedef struct apr_experts_args {
     apr_glu_shape glu;
     bool weight_on_input;
     const float *x;                     /* [n_tokens, n_in] */
-    const float *routes;                /* [n_tokens, 2 * n_used] of apr_route_args */
+    const float *routes;                /* [n_tokens, apr_route_row(n_used)] of apr_route_args */
     const apr_tensor *gate, *up, *down; /* [n_experts] matrices each: [n_mid, n_in], [n_mid, n_in], [n_out, n_mid]; gate or NULL */
     const float *gate_bias, *up_bias, *down_bias; /* [n_experts, n_mid], [n_experts, n_mid], [n_experts, n_out] or NULL */
     float *out;                                   /* [n_tokens, n_out] */

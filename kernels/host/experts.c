@@ -33,7 +33,7 @@ static gathered lay_out(const apr_experts_args *a)
 
 static float weight_of(const apr_experts_args *a, const gathered *g, int64_t i)
 {
-    return a->routes[g->token[i] * 2 * a->n_used + a->n_used + g->rank[i]];
+    return a->routes[g->token[i] * apr_route_row(a->n_used) + a->n_used + g->rank[i]];
 }
 
 /* The tokens that chose expert e, once for each time they did. */
@@ -42,7 +42,7 @@ static void gather(const apr_experts_args *a, int64_t e, gathered *g)
     g->n = 0;
     for (int64_t t = 0; t < a->n_tokens; t++)
         for (int64_t k = 0; k < a->n_used; k++) {
-            if ((int64_t)a->routes[t * 2 * a->n_used + k] != e) continue;
+            if ((int64_t)a->routes[t * apr_route_row(a->n_used) + k] != e) continue;
             g->token[g->n] = (int32_t)t;
             g->rank[g->n] = (int32_t)k;
             const float weight = a->weight_on_input ? weight_of(a, g, g->n) : 1.0f;

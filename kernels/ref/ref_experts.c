@@ -43,19 +43,26 @@ static float group_score(const apr_route_shape *s, const float *x, int64_t n)
     return s->group_by_best || n < 2 ? first : first + second;
 }
 
-/* Experts of all but the best groups get the filler. */
-static void leave_out_groups(const apr_route_shape *s, float *choice, float *groups)
+/* Experts of all but the best groups get the filler. Answers the gap. */
+static float leave_out_groups(const apr_route_shape *s, float *choice, float *groups)
 {
     const int64_t n = s->n_experts / s->n_groups;
+    float best_score = 0.0f, last = 0.0f;
 
     for (int64_t g = 0; g < s->n_groups; g++) groups[g] = group_score(s, choice + g * n, n);
     for (int64_t k = 0; k < s->n_groups_used; k++) {
         const int64_t best = best_of(groups, s->n_groups);
-        if (best >= 0) groups[best] = NAN; /* taken */
+        if (best < 0) continue;
+        last = groups[best];
+        if (k == 0) best_score = last;
+        groups[best] = NAN; /* taken */
     }
+    const int64_t next = best_of(groups, s->n_groups);
+    const float gap = apr_route_gap(last, next >= 0 ? groups[next] : -INFINITY, best_score);
     for (int64_t g = 0; g < s->n_groups; g++)
         if (!isnan(groups[g]))
             for (int64_t e = g * n; e < (g + 1) * n; e++) choice[e] = s->filler;
+    return gap;
 }
 
 static void weigh(const apr_route_args *a, const float *scores, const float *chosen, float *weights)
@@ -77,17 +84,23 @@ static void weigh(const apr_route_args *a, const float *scores, const float *cho
 void apr_ref_route_one(const apr_route_args *a, int64_t token, float *work)
 {
     const apr_route_shape *const s = &a->shape;
-    float *const scores = work, *const choice = work + s->n_experts, *const out = a->out + token * 2 * s->n_used;
+    float *const scores = work, *const choice = work + s->n_experts, *const out = a->out + token * apr_route_row(s->n_used);
+    float gap = INFINITY, best_score = 0.0f, last = 0.0f;
 
     score_all(s, a->logits + token * s->n_experts, scores);
     for (int64_t e = 0; e < s->n_experts; e++) choice[e] = a->bias != NULL ? scores[e] + a->bias[e] : scores[e];
-    if (s->n_groups > 1 && s->n_groups_used > 0 && s->n_groups_used < s->n_groups) leave_out_groups(s, choice, choice + s->n_experts);
+    if (s->n_groups > 1 && s->n_groups_used > 0 && s->n_groups_used < s->n_groups)
+        gap = leave_out_groups(s, choice, choice + s->n_experts);
     for (int64_t k = 0; k < s->n_used; k++) {
         int64_t best = best_of(choice, s->n_experts);
         if (best < 0) best = 0; /* nothing but NaN: a model gone wrong, and still an expert's number */
         out[k] = (float)best;
+        last = choice[best];
+        if (k == 0) best_score = last;
         choice[best] = NAN;
     }
+    const int64_t next = best_of(choice, s->n_experts);
+    out[2 * s->n_used] = fminf(gap, apr_route_gap(last, next >= 0 ? choice[next] : -INFINITY, best_score));
     weigh(a, scores, out, out + s->n_used);
 }
 
@@ -146,7 +159,7 @@ void apr_ref_experts(const apr_op_args *args)
 {
     const apr_experts_args *const a = &args->experts;
     for (int64_t t = 0; t < a->n_tokens; t++) {
-        const float *const chosen = a->routes + t * 2 * a->n_used, *const weights = chosen + a->n_used;
+        const float *const chosen = a->routes + t * apr_route_row(a->n_used), *const weights = chosen + a->n_used;
         float *const out = a->out + t * a->n_out;
         for (int64_t r = 0; r < a->n_out; r++) out[r] = 0.0f;
         for (int64_t k = 0; k < a->n_used; k++) add_expert(a, (int64_t)chosen[k], weights[k], a->x + t * a->n_in, out);

@@ -172,6 +172,25 @@ static void set_bound(apr_golden_figure *f, const apr_session *session, double t
     f->bound = f->reason.relative * f->peak;
 }
 
+bool apr_golden_is_good(const apr_golden_figure *f) { return f->n_good == f->n_rows && f->routes.n_wrong == 0; }
+
+/* What the choices of experts came to while this was evaluated. */
+static void add_routes(apr_golden_figure *f, const apr_routes *routes)
+{
+    if (routes == NULL) return;
+    f->routes = routes->count;
+    if (f->routes.n_wrong > 0 && f->first_bad[0] == '\0')
+        snprintf(f->first_bad, sizeof f->first_bad, "another expert in layer %d, token %lld, by %.2g", f->routes.first_layer,
+                 (long long)f->routes.first_position, f->routes.first_gap);
+}
+
+/* Holds the session's choices of experts to the recorded ones while it evaluates so many tokens at a time. */
+static void hold(apr_session *session, apr_routes *routes, int64_t n_together)
+{
+    if (routes == NULL) apr_routes_release(session);
+    else apr_routes_hold(routes, session, apr_run_bound_of(apr_trace_run_facts(session, n_together)).relative);
+}
+
 /* n_rows rows more of the figure; row i is the text's token first_token + i % n_tokens. */
 static void judge_rows(apr_golden_figure *f, const float *truth, const float *found, int64_t n_rows, int64_t width, int64_t first_token)
 {
@@ -205,8 +224,8 @@ static apr_status check_widths(const apr_session *session, const apr_golden_arra
     return APR_OK;
 }
 
-apr_status apr_golden_compare(apr_session *session, const apr_golden_arrays *a, int64_t n_together, double tolerance,
-                              apr_golden_figure figures[2], apr_error *err)
+static apr_status compare(apr_session *session, apr_routes *routes, const apr_golden_arrays *a, int64_t n_together, double tolerance,
+                          apr_golden_figure figures[2], apr_error *err)
 {
     const int64_t n_logits = a->n_ids * a->vocab_size, tap = a->n_ids * a->hidden_size;
     apr_golden_figure *const logits = &figures[0], *const hidden = &figures[1];
@@ -216,11 +235,14 @@ apr_status apr_golden_compare(apr_session *session, const apr_golden_arrays *a, 
     hidden->what = APR_GOLDEN_HIDDEN;
     APR_TRY(check_widths(session, a, err));
     APR_TRY(open_outputs(&o, a, err));
+    hold(session, routes, n_together);
     const apr_status status = evaluate(session, a, n_together, &o, err);
+    hold(session, NULL, 0);
     if (status == APR_OK && a->logits != NULL) {
         logits->peak = largest_number(a->logits, n_logits);
         set_bound(logits, session, tolerance);
         judge_rows(logits, a->logits, o.logits, a->n_ids, a->vocab_size, 0);
+        add_routes(logits, routes);
     }
     if (status == APR_OK && a->hidden != NULL) {
         hidden->peak = largest_number(a->hidden, a->n_taps * tap);
@@ -231,51 +253,72 @@ apr_status apr_golden_compare(apr_session *session, const apr_golden_arrays *a, 
     return status;
 }
 
-static apr_status judge_last(apr_session *session, apr_golden_what what, const float *truth, int64_t width, int64_t n_tokens,
-                             int64_t n_together, double tolerance, apr_golden_fn on_figure, void *user, apr_error *err)
+apr_status apr_golden_compare(apr_session *session, const apr_golden_arrays *a, int64_t n_together, double tolerance,
+                              apr_golden_figure figures[2], apr_error *err)
 {
-    apr_golden_figure f = {.what = what, .n_together = n_together, .n_tokens = n_tokens, .peak = largest_number(truth, width)};
+    return compare(session, NULL, a, n_together, tolerance, figures, err);
+}
 
-    set_bound(&f, session, tolerance);
-    judge_rows(&f, truth, apr_session_logits(session), 1, width, n_tokens - 1);
-    return on_figure(user, &f, err);
+/* What a run is made of; truths of the two texts, or NULL. */
+typedef struct golden_run {
+    apr_session *session;
+    const apr_golden_arrays *arrays;
+    apr_routes *routes, *routes2;
+    double tolerance;
+    apr_golden_fn on_figure;
+    void *user;
+    apr_error *err;
+} golden_run;
+
+/* Evaluates a text n_together tokens at a time; judges the logits of its last token where they are asked for. */
+static apr_status judge_text(const golden_run *g, bool second, int64_t n_together, const float *last, apr_golden_what what)
+{
+    const apr_golden_arrays *const a = g->arrays;
+    const int64_t n_ids = second ? a->n_ids2 : a->n_ids, n = n_together < n_ids ? n_together : n_ids;
+    apr_routes *const routes = second ? g->routes2 : g->routes;
+
+    hold(g->session, routes, n);
+    const apr_status status = evaluate_ids(g->session, second ? a->ids2 : a->ids, n_ids, n, g->err);
+    hold(g->session, NULL, 0);
+    if (status != APR_OK || last == NULL) return status;
+    apr_golden_figure f = {.what = what, .n_together = n, .n_tokens = n_ids, .peak = largest_number(last, a->vocab_size)};
+    set_bound(&f, g->session, g->tolerance);
+    judge_rows(&f, last, apr_session_logits(g->session), 1, a->vocab_size, n_ids - 1);
+    add_routes(&f, routes);
+    return g->on_figure(g->user, &f, g->err);
 }
 
 /* The first text, then the second from nothing, then the first once more: each as if it were alone. */
-static apr_status two_in_turn(apr_session *session, const apr_golden_arrays *a, int64_t n_together, double tolerance,
-                              apr_golden_fn on_figure, void *user, apr_error *err)
+static apr_status two_in_turn(const golden_run *g, int64_t n_together)
 {
-    const int64_t n = n_together < a->n_ids ? n_together : a->n_ids, n2 = n_together < a->n_ids2 ? n_together : a->n_ids2;
+    const apr_golden_arrays *const a = g->arrays;
 
-    APR_TRY(evaluate_ids(session, a->ids, a->n_ids, n, err));
-    APR_TRY(evaluate_ids(session, a->ids2, a->n_ids2, n2, err));
-    APR_TRY(judge_last(session, APR_GOLDEN_SECOND, a->last2, a->vocab_size, a->n_ids2, n2, tolerance, on_figure, user, err));
+    APR_TRY(judge_text(g, false, n_together, NULL, APR_GOLDEN_AGAIN));
+    APR_TRY(judge_text(g, true, n_together, a->last2, APR_GOLDEN_SECOND));
     if (a->logits == NULL) return APR_OK;
-    APR_TRY(evaluate_ids(session, a->ids, a->n_ids, n, err));
-    return judge_last(session, APR_GOLDEN_AGAIN, a->logits + (a->n_ids - 1) * a->vocab_size, a->vocab_size, a->n_ids, n, tolerance,
-                      on_figure, user, err);
+    return judge_text(g, false, n_together, a->logits + (a->n_ids - 1) * a->vocab_size, APR_GOLDEN_AGAIN);
 }
 
 /* 1, 2, 3, 5, 8, ... tokens at a time: pieces whose ends fall everywhere in windows, tiles and rings of cells; then all at once. Of
  * these the ones of more than `above` tokens. */
-static apr_status all_groupings(apr_session *session, const apr_golden_arrays *a, int64_t above, double tolerance, apr_golden_fn on_figure,
-                                void *user, apr_error *err)
+static apr_status all_groupings(const golden_run *g, int64_t above)
 {
+    const apr_golden_arrays *const a = g->arrays;
     const int64_t longest = apr_golden_context(a);
     apr_golden_figure figures[2];
 
     for (int64_t n = 1, next = 2; a->logits != NULL || a->hidden != NULL;) {
         const int64_t together = n < a->n_ids ? n : a->n_ids, sum = n + next;
-        if (together > above) APR_TRY(apr_golden_compare(session, a, together, tolerance, figures, err));
+        if (together > above) APR_TRY(compare(g->session, g->routes, a, together, g->tolerance, figures, g->err));
         for (int i = 0; i < 2; i++)
-            if (together > above && figures[i].n_rows > 0) APR_TRY(on_figure(user, &figures[i], err));
+            if (together > above && figures[i].n_rows > 0) APR_TRY(g->on_figure(g->user, &figures[i], g->err));
         if (together == a->n_ids) break;
         n = next;
         next = sum;
     }
     if (a->last2 == NULL) return APR_OK;
-    if (longest > above) APR_TRY(two_in_turn(session, a, longest, tolerance, on_figure, user, err));
-    return above < 1 ? two_in_turn(session, a, 1, tolerance, on_figure, user, err) : APR_OK;
+    if (longest > above) APR_TRY(two_in_turn(g, longest));
+    return above < 1 ? two_in_turn(g, 1) : APR_OK;
 }
 
 static bool is_rounded(const apr_session *session, int64_t n_together)
@@ -284,17 +327,33 @@ static bool is_rounded(const apr_session *session, int64_t n_together)
     return facts.fp16_products || facts.fp8_products;
 }
 
-apr_status apr_golden_run(apr_session *session, const apr_golden_arrays *a, double tolerance, apr_golden_fn on_figure, void *user,
-                          apr_error *err)
+static apr_status run_all(const golden_run *g)
 {
-    const int64_t longest = apr_golden_context(a), above = apr_trace_fp16_above(session);
-    apr_status status;
+    const int64_t longest = apr_golden_context(g->arrays), above = apr_trace_fp16_above(g->session);
 
-    APR_TRY(check_widths(session, a, err));
-    APR_TRY(all_groupings(session, a, 0, tolerance, on_figure, user, err));
-    if (!is_rounded(session, longest)) return APR_OK;
-    apr_session_set_exact(session, true);
-    status = is_rounded(session, longest) ? APR_OK : all_groupings(session, a, above, tolerance, on_figure, user, err);
-    apr_session_set_exact(session, false);
+    APR_TRY(all_groupings(g, 0));
+    if (!is_rounded(g->session, longest)) return APR_OK;
+    apr_session_set_exact(g->session, true);
+    const apr_status status = is_rounded(g->session, longest) ? APR_OK : all_groupings(g, above);
+    apr_session_set_exact(g->session, false);
+    return status;
+}
+
+apr_status apr_golden_run(apr_session *session, apr_session *truth, const apr_golden_arrays *a, double tolerance, apr_golden_fn on_figure,
+                          void *user, apr_error *err)
+{
+    apr_routes routes = {0}, routes2 = {0};
+    golden_run g = {.session = session, .arrays = a, .tolerance = tolerance, .on_figure = on_figure, .user = user, .err = err};
+    apr_status status = check_widths(session, a, err);
+
+    if (status == APR_OK && truth != NULL && apr_program_routes(apr_session_program(session))) {
+        g.routes = &routes;
+        g.routes2 = &routes2;
+        status = apr_routes_record(&routes, truth, a->ids, a->n_ids, err);
+        if (status == APR_OK && a->last2 != NULL) status = apr_routes_record(&routes2, truth, a->ids2, a->n_ids2, err);
+    }
+    if (status == APR_OK) status = run_all(&g);
+    apr_routes_close(&routes);
+    apr_routes_close(&routes2);
     return status;
 }

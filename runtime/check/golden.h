@@ -9,6 +9,7 @@
 #define APR_RUNTIME_GOLDEN_H
 
 #include "runtime/check/parity.h"
+#include "runtime/check/routes.h"
 
 typedef struct apr_golden_arrays {
     int32_t *ids, *ids2;            /* ids2 NULL: not recorded */
@@ -34,7 +35,8 @@ typedef struct apr_golden_figure {
     double worst, peak;     /* the largest difference; the largest recorded number */
     double bound;           /* absolute: at most so large may a difference be */
     apr_run_bound reason;   /* where the bound comes from; relative 0: the caller gave it */
-    char first_bad[64];     /* "after layer 2, token 17", or empty */
+    apr_route_count routes; /* choices of experts, where they were recorded from a truth: none may be wrong */
+    char first_bad[96];     /* "after layer 2, token 17", or empty */
 } apr_golden_figure;
 
 /* Logits and hidden states of ids, n_together at a time (figures[0], figures[1]; n_rows 0: not recorded). tolerance 0: as
@@ -44,9 +46,12 @@ apr_status apr_golden_compare(apr_session *session, const apr_golden_arrays *arr
 
 typedef apr_status (*apr_golden_fn)(void *user, const apr_golden_figure *figure, apr_error *err);
 
+bool apr_golden_is_good(const apr_golden_figure *figure);
+
 /* All groupings (one prompt; pieces of 2, 3, 5, 8, ...; token by token), then both texts in turn. Where a device rounds a grouping's
- * products, it is evaluated once more without: what differs then is not the rounding. */
-apr_status apr_golden_run(apr_session *session, const apr_golden_arrays *arrays, double tolerance, apr_golden_fn on_figure, void *user,
-                          apr_error *err);
+ * products, it is evaluated once more without: what differs then is not the rounding.
+ * truth: a session of the same model whose choices of experts are recorded first; NULL: choices are not judged by themselves. */
+apr_status apr_golden_run(apr_session *session, apr_session *truth, const apr_golden_arrays *arrays, double tolerance,
+                          apr_golden_fn on_figure, void *user, apr_error *err);
 
 #endif

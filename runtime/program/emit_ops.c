@@ -1,6 +1,8 @@
 /* emit_ops.c - one function an operation: its shapes follow from the values it reads. */
 #include "runtime/program/emit.h"
 
+#include <stdio.h>
+
 int64_t apr_emit_width(const apr_emitter *e, int value) { return e->status == APR_OK && value >= 0 ? e->program->values[value].width : 0; }
 
 /* Is the value of tokens whose logits are wanted? What is made of it is, too. */

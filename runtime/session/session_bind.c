@@ -198,7 +198,7 @@ apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
 
     if (s->device != NULL && card->reads_ids) APR_TRY(put_ids(s, &ground, err));
     apr_op_bind(&ground, op, &args);
-    if (s->device != NULL) return s->options.cuda->run(s->device, op->kind, &args, err);
-    s->backend->ops[op->kind](&args);
-    return APR_OK;
+    if (s->device != NULL) APR_TRY(s->options.cuda->run(s->device, op->kind, &args, err));
+    else s->backend->ops[op->kind](&args);
+    return s->watch != NULL && s->watched == op->kind ? s->watch(s->watch_user, s, op, err) : APR_OK;
 }

@@ -3,6 +3,7 @@
 #define APR_RUNTIME_SESSION_PARTS_H
 
 #include "runtime/session/session.h"
+#include "runtime/session/trace.h"
 
 struct apr_session {
     apr_session_options options;
@@ -34,6 +35,10 @@ struct apr_session {
     bool prompt_checked, decode_checked;
     bool fp8_products; /* the device multiplies FP8 weights in FP8 */
     bool exact;        /* see apr_session_set_exact */
+
+    apr_trace_watch_fn watch; /* see apr_trace_watch; NULL: nobody watches */
+    apr_op_kind watched;
+    void *watch_user;
 
     int64_t position;
     const float *last_logits;

@@ -102,6 +102,15 @@ apr_status apr_trace_write_numbers(apr_session *s, int state, const float *from,
     return copy(s, s->states + s->plan.state_offsets[state], from, (size_t)s->program.states[state].n_floats * sizeof *from, false, err);
 }
 
+void apr_trace_watch(apr_session *s, apr_op_kind kind, apr_trace_watch_fn watch, void *user)
+{
+    s->watch = watch;
+    s->watched = kind;
+    s->watch_user = user;
+}
+
+int64_t apr_trace_n_tokens(const apr_session *s) { return s->n_tokens; }
+
 void apr_trace_seek(apr_session *s, int64_t position) { s->position = position; }
 const apr_tensor *apr_trace_tensor(const apr_session *s, int slot) { return slot >= 0 ? s->tensors[slot] : NULL; }
 const char *apr_trace_backend(const apr_session *s) { return s->backend->name; }

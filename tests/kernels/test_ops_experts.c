@@ -32,7 +32,7 @@ static void equal_experts_are_chosen_by_their_numbers(void **state)
 {
     (void)state;
     const float logits[6] = {1, 3, 3, 0, 3, 3};
-    float out[6];
+    float out[7];
     const apr_route_shape shape = {.score = APR_SCORE_SOFTMAX, .n_experts = 6, .n_used = 3, .normalise = true, .scale = 1.0f};
     route(&shape, logits, NULL, NULL, out);
     for (int k = 0; k < 3; k++) {
@@ -40,6 +40,20 @@ static void equal_experts_are_chosen_by_their_numbers(void **state)
         assert_true(out[k] == ids[k]);
         assert_float_equal(out[3 + k], 1.0 / 3.0, 1e-6);
     }
+    assert_true(out[6] == 0.0f); /* experts 4 and 5 are as good as each other */
+}
+
+static void the_gap_says_how_close_a_choice_was(void **state)
+{
+    (void)state;
+    const float logits[4] = {8, 5, 3, -1};
+    apr_route_shape shape = {.score = APR_SCORE_TOPK_SOFTMAX, .n_experts = 4, .n_used = 2, .scale = 1.0f};
+    float out[9];
+    route(&shape, logits, NULL, NULL, out);
+    assert_float_equal(out[4], (5 - 3) / 8.0, 1e-6);
+    shape.n_used = 4; /* nobody is left out */
+    route(&shape, logits, NULL, NULL, out);
+    assert_true(out[8] > 1e30f);
 }
 
 static void scores_are_what_they_are_called(void **state)
@@ -54,7 +68,7 @@ static void scores_are_what_they_are_called(void **state)
                                                 [APR_SCORE_SQRT_SOFTPLUS] = {sqrt(log(1 + exp(1.0))), sqrt(log(2.0))}};
     for (int score = 0; score < APR_SCORE_KINDS; score++) {
         apr_route_shape shape = {.score = (apr_score_kind)score, .n_experts = 3, .n_used = 2, .scale = 2.0f};
-        float out[4];
+        float out[5];
         route(&shape, logits, NULL, NULL, out);
         assert_true(out[0] == 1.0f && out[1] == 0.0f);
         for (int k = 0; k < 2; k++) assert_float_equal(out[2 + k], 2 * weights[score][k], 1e-6);
@@ -69,7 +83,7 @@ static void a_bias_changes_the_choice_and_not_the_weights(void **state)
     (void)state;
     const float logits[4] = {2, 1, 0, -1}, bias[4] = {0, 0, 0, 9}, scales[4] = {1, 1, 1, 3};
     const apr_route_shape shape = {.score = APR_SCORE_SIGMOID, .n_experts = 4, .n_used = 2, .scale = 1.0f};
-    float out[4];
+    float out[5];
     route(&shape, logits, bias, scales, out);
     assert_true(out[0] == 3.0f && out[1] == 0.0f);
     assert_float_equal(out[2], 3 / (1 + exp(1.0)), 1e-6);
@@ -88,9 +102,10 @@ static void groups_are_left_out_by_their_best_or_their_two_best(void **state)
                              .n_groups_used = 1,
                              .filler = -INFINITY,
                              .scale = 1.0f};
-    float out[4];
+    float out[5];
     route(&shape, logits, NULL, NULL, out);
     assert_true(out[0] == 3.0f && out[1] == 4.0f);
+    assert_float_equal(out[4], (4 + 3 - (5 - 9)) / 7.0, 1e-6); /* of the groups; within the chosen one it is wider */
     shape.group_by_best = true;
     route(&shape, logits, NULL, NULL, out);
     assert_true(out[0] == 0.0f && out[1] == 1.0f);
@@ -102,7 +117,7 @@ static void groups_are_left_out_by_their_best_or_their_two_best(void **state)
 static void an_expert_is_named_whatever_the_logits_are(void **state)
 {
     (void)state;
-    float logits[4] = {NAN, NAN, NAN, NAN}, out[4];
+    float logits[4] = {NAN, NAN, NAN, NAN}, out[5];
     const apr_route_shape shape = {.score = APR_SCORE_SIGMOID, .n_experts = 4, .n_used = 2, .scale = 1.0f};
     route(&shape, logits, NULL, NULL, out);
     for (int k = 0; k < 2; k++) assert_true(out[k] >= 0.0f && out[k] < 4.0f);
@@ -134,7 +149,7 @@ static void routes_agree_over_shapes(void **state)
                                           .bias = i % 2 ? bias : NULL,
                                           .expert_scale = i % 3 ? scales : NULL}};
             args.route.work = ops_workspace(apr_route_slice(n), 3);
-            ops_compare(APR_OP_ROUTE, &args, &args.route.out, n_tokens * 2 * shapes[i].n_used, 0.0, "");
+            ops_compare(APR_OP_ROUTE, &args, &args.route.out, n_tokens * apr_route_row(shapes[i].n_used), 0.0, "");
             free(args.route.work.data);
             free(logits);
             free(bias);
@@ -154,11 +169,11 @@ typedef struct experts_case {
 /* Each token's experts are different ones, and their weights noise. */
 static float *make_routes(const experts_case *c)
 {
-    float *const routes = ops_noises(c->n_tokens * 2 * c->n_used);
+    float *const routes = ops_noises(c->n_tokens * apr_route_row(c->n_used));
     for (int64_t t = 0; t < c->n_tokens; t++) {
         const int64_t first = (int64_t)((ops_noise() + 1.0f) * 1000.0f);
         for (int64_t k = 0; k < c->n_used; k++)
-            routes[t * 2 * c->n_used + k] = (float)((first + (t % 2 ? k : c->n_experts - k)) % c->n_experts);
+            routes[t * apr_route_row(c->n_used) + k] = (float)((first + (t % 2 ? k : c->n_experts - k)) % c->n_experts);
     }
     return routes;
 }
@@ -281,6 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_experts_are_chosen_by_their_numbers),
+        cmocka_unit_test(the_gap_says_how_close_a_choice_was),
         cmocka_unit_test(scores_are_what_they_are_called),
         cmocka_unit_test(a_bias_changes_the_choice_and_not_the_weights),
         cmocka_unit_test(groups_are_left_out_by_their_best_or_their_two_best),

@@ -69,7 +69,7 @@ static seen run(const char *family, const family_edit *edit, const apr_backend *
     subject on;
 
     open_subject(&on, family, edit, backend, kv);
-    if (apr_golden_run(on.session, &on.arrays, 0.0, see, &s, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_golden_run(on.session, NULL, &on.arrays, 0.0, see, &s, &err) != APR_OK) fail_msg("%s", err.text);
     close_subject(&on);
     return s;
 }
@@ -198,7 +198,7 @@ static void arrays_of_another_model_are_refused(void **state)
     assert_non_null(strstr(err.text, "147 wide"));
     s.arrays.vocab_size++;
     s.arrays.n_taps--;
-    assert_int_equal(apr_golden_run(s.session, &s.arrays, 0, see, &(seen){0}, NULL), APR_E_NO);
+    assert_int_equal(apr_golden_run(s.session, NULL, &s.arrays, 0, see, &(seen){0}, NULL), APR_E_NO);
     s.arrays.n_taps++;
     close_subject(&s);
 }

@@ -42,6 +42,7 @@ typedef struct printing {
     apr_table table;
     apr_golden_reasons reasons;
     bool all_good;
+    int64_t n_choices, n_forced;
 } printing;
 
 static const struct {
@@ -59,20 +60,25 @@ static void figure_json(apr_json_text *json, const apr_golden_figure *f)
     apr_json_string(json, "what", whats[f->what].id, strlen(whats[f->what].id));
     apr_json_int(json, "tokens_at_a_time", f->n_together);
     apr_json_bool(json, "exact_products", f->exact);
-    apr_json_bool(json, "passed", f->n_good == f->n_rows);
+    apr_json_bool(json, "passed", apr_golden_is_good(f));
     apr_json_int(json, "good", f->n_good);
     apr_json_int(json, "judged", f->n_rows);
     apr_json_real(json, "worst", f->worst);
     apr_json_real(json, "worst_relative", f->peak > 0 ? f->worst / f->peak : f->worst);
     apr_json_real(json, "bound", f->bound);
     apr_golden_reason_json(json, &f->reason);
+    if (f->routes.n_choices > 0) {
+        apr_json_int(json, "choices", f->routes.n_choices);
+        apr_json_int(json, "choices_forced", f->routes.n_forced);
+        apr_json_int(json, "choices_wrong", f->routes.n_wrong);
+    }
     if (f->first_bad[0] != '\0') apr_json_string(json, "first_bad", f->first_bad, strlen(f->first_bad));
     apr_json_close(json, '}');
 }
 
 static void figure_row(apr_table *table, const apr_golden_figure *f)
 {
-    apr_table_cell(table, "%s", f->n_good == f->n_rows ? "pass" : "FAIL");
+    apr_table_cell(table, "%s", apr_golden_is_good(f) ? "pass" : "FAIL");
     apr_table_cell(table, "%s", whats[f->what].title);
     const char *const exactly = f->exact ? ", exact products" : "";
     if (f->n_together == f->n_tokens) apr_table_cell(table, "as one prompt%s", exactly);
@@ -89,7 +95,9 @@ static apr_status on_figure(void *user, const apr_golden_figure *f, apr_error *e
 {
     printing *const p = user;
     (void)err;
-    p->all_good &= f->n_good == f->n_rows;
+    p->all_good &= apr_golden_is_good(f);
+    p->n_choices += f->routes.n_choices;
+    p->n_forced += f->routes.n_forced;
     apr_golden_add_reason(&p->reasons, &f->reason);
     if (p->call->answer->json) figure_json(&p->call->answer->body, f);
     else figure_row(&p->table, f);
@@ -113,23 +121,38 @@ static void say_absent(const apr_golden_arrays *a, const apr_call *call)
     if (call->answer->json) apr_json_close(&call->answer->body, ']');
 }
 
-static apr_status print_figures(const apr_running *r, const apr_golden_arrays *a, const apr_call *call, double tolerance, bool *all_good,
-                                apr_error *err)
+static apr_status print_figures(const apr_running *r, apr_session *truth, const apr_golden_arrays *a, const apr_call *call,
+                                double tolerance, bool *all_good, apr_error *err)
 {
     static const apr_column columns[6];
     printing p = {.call = call, .all_good = true};
 
     apr_table_start(&p.table, columns, 6);
     if (call->answer->json) apr_json_open(&call->answer->body, "figures", '[');
-    apr_status status = apr_golden_run(r->session, a, tolerance, on_figure, &p, err);
+    apr_status status = apr_golden_run(r->session, truth, a, tolerance, on_figure, &p, err);
     if (call->answer->json) apr_json_close(&call->answer->body, ']');
     *all_good = p.all_good;
     if (status != APR_OK || call->answer->json) apr_table_close(&p.table);
     else status = apr_table_print(&p.table, stdout, 2, err);
     if (status != APR_OK) return status;
     if (!call->answer->json) apr_golden_print_reasons(&p.reasons);
+    if (!call->answer->json && p.n_choices > 0)
+        printf("  choices of experts: %lld, of them %lld nearly equal ones as the reference chose\n", (long long)p.n_choices,
+               (long long)p.n_forced);
     say_absent(a, call);
     return APR_OK;
+}
+
+/* Of a model that chooses experts: the reference, whose choices count. NULL where it is the one that is judged, or nothing is chosen. */
+static apr_status open_truth(const apr_running *r, apr_session **truth, apr_error *err)
+{
+    apr_session_options options = apr_session_defaults;
+
+    if (!apr_program_routes(apr_session_program(r->session)) || apr_trace_run_facts(r->session, 1).on == APR_RUNS_ON_REF) return APR_OK;
+    options.backend = &apr_ref_backend;
+    options.n_ctx = apr_session_plan(r->session)->n_ctx;
+    options.kv_dtype = APR_F32;
+    return apr_session_open(truth, apr_trace_model(r->session), &options, err);
 }
 
 apr_status apr_run_golden_arrays(const apr_call *call, const apr_run_options *options, double tolerance, apr_error *err)
@@ -137,6 +160,7 @@ apr_status apr_run_golden_arrays(const apr_call *call, const apr_run_options *op
     apr_run_options run = *options;
     apr_golden_arrays arrays;
     apr_running r = {0};
+    apr_session *truth = NULL;
     bool all_good = false;
 
     apr_status status = apr_golden_open(&arrays, call->operands[1], err);
@@ -144,9 +168,11 @@ apr_status apr_run_golden_arrays(const apr_call *call, const apr_run_options *op
         if (run.ctx == 0) run.ctx = apr_golden_context(&arrays);
         status = apr_running_open_weights(&r, call->operands[0], &run, 64, err);
     }
-    if (status == APR_OK) status = print_figures(&r, &arrays, call, tolerance, &all_good, err);
+    if (status == APR_OK) status = open_truth(&r, &truth, err);
+    if (status == APR_OK) status = print_figures(&r, truth, &arrays, call, tolerance, &all_good, err);
     if (status == APR_OK && run.stats) apr_print_stats(&r, call);
     apr_golden_close(&arrays);
+    apr_session_close(truth);
     apr_running_close(&r);
     return status != APR_OK ? status : all_good ? APR_OK : APR_E_NO;
 }

@@ -32,20 +32,27 @@ static __device__ __forceinline__ float group_score(const apr_route_shape &s, co
     return s.group_by_best || n < 2 ? first : first + second;
 }
 
-static __device__ void leave_out_groups(const apr_route_shape &s, float *choice, float *groups)
+/* Answers the gap. */
+static __device__ float leave_out_groups(const apr_route_shape &s, float *choice, float *groups)
 {
     const int n_groups = (int)s.n_groups, n = (int)(s.n_experts / s.n_groups);
+    float best_score = 0.0f, last = 0.0f;
     for (int g = threadIdx.x; g < n_groups; g += WARP) groups[g] = group_score(s, choice + g * n, n);
     __syncwarp();
     for (int64_t k = 0; k < s.n_groups_used; k++) {
         const int best = best_of(groups, n_groups);
+        if (best >= 0) last = groups[best];
+        if (k == 0) best_score = last;
         __syncwarp();
         if (best >= 0 && threadIdx.x == 0) groups[best] = NAN; /* taken */
         __syncwarp();
     }
+    const int next = best_of(groups, n_groups);
+    const float gap = apr_route_gap(last, next >= 0 ? groups[next] : -INFINITY, best_score);
     for (int e = threadIdx.x; e < n_groups * n; e += WARP)
         if (!isnan(groups[e / n])) choice[e] = s.filler;
     __syncwarp();
+    return gap;
 }
 
 /* x <- exp(x - max) / sum */
@@ -68,7 +75,7 @@ static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ a
     const apr_route_shape &s = a.shape;
     const int n = (int)s.n_experts, n_used = (int)s.n_used;
     const int64_t t = blockIdx.x;
-    float *const scores = shared, *const choice = scores + n, *const ids = a.out + t * 2 * n_used, *const weights = ids + n_used;
+    float *const scores = shared, *const choice = scores + n, *const ids = a.out + t * apr_route_row(n_used), *const weights = ids + n_used;
 
     for (int e = threadIdx.x; e < n; e += WARP) {
         const float logit = a.logits[t * n + e];
@@ -80,10 +87,13 @@ static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ a
     if (s.score == APR_SCORE_SOFTMAX) softmax(scores, n);
     for (int e = threadIdx.x; e < n; e += WARP) choice[e] = a.bias != NULL ? scores[e] + a.bias[e] : scores[e];
     __syncwarp();
-    if (s.n_groups > 1 && s.n_groups_used > 0 && s.n_groups_used < s.n_groups) leave_out_groups(s, choice, choice + n);
+    float gap = INFINITY, best_score = 0.0f, last = 0.0f;
+    if (s.n_groups > 1 && s.n_groups_used > 0 && s.n_groups_used < s.n_groups) gap = leave_out_groups(s, choice, choice + n);
     for (int k = 0; k < n_used; k++) {
         int best = best_of(choice, n);
         if (best < 0) best = 0; /* nothing but NaN */
+        last = choice[best];
+        if (k == 0) best_score = last;
         __syncwarp();
         if (threadIdx.x == 0) {
             choice[best] = NAN;
@@ -92,6 +102,8 @@ static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ a
         }
         __syncwarp();
     }
+    const int next = best_of(choice, n);
+    if (threadIdx.x == 0) weights[n_used] = fminf(gap, apr_route_gap(last, next >= 0 ? choice[next] : -INFINITY, best_score));
     if (s.score == APR_SCORE_TOPK_SOFTMAX) softmax(weights, n_used);
     float sum = 0.0f;
     for (int k = 0; k < n_used; k++) sum += s.score == APR_SCORE_TOPK_SIGMOID ? apr_sigmoid(weights[k]) : weights[k];
@@ -120,7 +132,7 @@ static unsigned blocks_of(int64_t n) { return (unsigned)((n + BLOCK - 1) / BLOCK
 static __global__ void __launch_bounds__(BLOCK) k_weigh_inputs(const __grid_constant__ apr_experts_args a, float *out)
 {
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x, pair = i / a.n_in, t = pair / a.n_used;
-    if (t < a.n_tokens) out[i] = a.x[t * a.n_in + i % a.n_in] * a.routes[t * 2 * a.n_used + a.n_used + pair % a.n_used];
+    if (t < a.n_tokens) out[i] = a.x[t * a.n_in + i % a.n_in] * a.routes[t * apr_route_row(a.n_used) + a.n_used + pair % a.n_used];
 }
 
 static __global__ void __launch_bounds__(BLOCK) k_middle(apr_glu_shape shape, const float *gate, float *up, int64_t n)
@@ -134,7 +146,7 @@ static __global__ void __launch_bounds__(BLOCK) k_gather(const __grid_constant__
 {
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x, t = i / a.n_out, r = i % a.n_out;
     if (t >= a.n_tokens) return;
-    const float *const weights = a.routes + t * 2 * a.n_used + a.n_used;
+    const float *const weights = a.routes + t * apr_route_row(a.n_used) + a.n_used;
     float sum = 0.0f;
     for (int64_t k = 0; k < a.n_used; k++) {
         const float y = each[(t * a.n_used + k) * a.n_out + r];
@@ -197,7 +209,7 @@ cudaError_t apr_cuda_experts(const apr_experts_args *args, cudaStream_t stream)
         apr_experts_args some = *args;
         some.n_tokens = args->n_tokens - first < most ? args->n_tokens - first : most;
         some.x = args->x + first * args->n_in;
-        some.routes = args->routes + first * 2 * args->n_used;
+        some.routes = args->routes + first * apr_route_row(args->n_used);
         some.out = args->out + first * args->n_out;
         error = some_tokens(&some, stream);
     }

@@ -23,7 +23,7 @@ typedef struct gemv_args {
      * names, each pair of a token and a head with the head's own. x is a row a token, or a pair; out and bias [n_pairs, n_out],
      * [n_experts, n_out]. */
     unsigned n_pairs;    /* blockIdx.y; 0: one matrix */
-    const float *routes; /* [.., 2 * n_used]: the experts' numbers, then their weights; NULL: heads */
+    const float *routes; /* [.., apr_route_row(n_used)]; NULL: heads */
     int n_used;          /* of experts; or heads */
     int64_t matrix_rows, first_row;
     bool x_per_choice;
@@ -34,7 +34,7 @@ static __device__ __forceinline__ int64_t enter_pair(gemv_args &a)
 {
     if (a.n_pairs == 0) return 0;
     const int64_t pair = blockIdx.y, token = pair / a.n_used, rank = pair % a.n_used;
-    const int64_t matrix = a.routes != NULL ? (int64_t)__ldg(a.routes + token * 2 * a.n_used + rank) : rank;
+    const int64_t matrix = a.routes != NULL ? (int64_t)__ldg(a.routes + token * apr_route_row(a.n_used) + rank) : rank;
     a.x += (a.x_per_choice ? pair : token) * a.weight.n_in;
     a.out += pair * a.n_out;
     if (a.bias != NULL) a.bias += matrix * a.n_out;

@@ -1,6 +1,8 @@
 /* block_attention.c - attention of queries to keys and values in a cache, with what families put around it. */
 #include "runtime/program/blocks.h"
 
+#include <stdio.h>
+
 #include <math.h>
 
 /* Must q, k and v have biases, and o? Where they need not, those that are there are added all the same. */

@@ -1,6 +1,8 @@
 /* block_feed_forward.c - dense feed-forward, routed experts, shared experts. */
 #include "runtime/program/blocks.h"
 
+#include <stdio.h>
+
 #include <string.h>
 
 /* transformers' name of an activation, as the card has it. */
@@ -106,7 +108,7 @@ static int emit_route(apr_emitter *e, int n, const apr_experts *x)
     op.args.route.shape = *r;
     if (x->choice_bias != NULL) op.weight[0] = apr_emit_vector(e, x->choice_bias, r->n_experts, false);
     if (x->expert_scale != NULL) op.weight[1] = apr_emit_vector(e, x->expert_scale, r->n_experts, false);
-    op.out = apr_emit_value(e, "routes", 2 * r->n_used);
+    op.out = apr_emit_value(e, "routes", apr_route_row(r->n_used));
     apr_emit_op(e, op);
     return op.out;
 }

@@ -78,8 +78,8 @@ static int emit_queries(apr_emitter *e, int n, const apr_attention *a, const lat
     const int64_t width = m->n_heads * (m->nope + m->rope);
 
     if (m->q_rank <= 0) return apr_emit_projection(e, n, a, "q_proj", width, APR_MAY_HAVE_BIAS);
-    const int latent = apr_emit_projection(e, n, a, "q_a_proj", m->q_rank, a->bias);
-    return apr_emit_projection(e, inner_norm(e, latent, "self_attn.q_a_layernorm.weight", "q.latent"), a, "q_b_proj", width, APR_NO_BIAS);
+    const int low = apr_emit_projection(e, n, a, "q_a_proj", m->q_rank, a->bias);
+    return apr_emit_projection(e, inner_norm(e, low, "self_attn.q_a_layernorm.weight", "q.latent"), a, "q_b_proj", width, APR_NO_BIAS);
 }
 
 /* YaRN's magnitude for all dimensions, squared: it is of queries and of keys. */

@@ -1,6 +1,8 @@
 /* block_model.c - what is around the layers: embeddings, residuals, final norm, head. */
 #include "runtime/program/blocks.h"
 
+#include <stdio.h>
+
 static double or_one(double factor) { return factor > 0.0 ? factor : 1.0; }
 
 int apr_emit_embeddings(apr_emitter *e)

@@ -1,6 +1,8 @@
 /* block_recurrent.c - mixers whose memory does not grow: delta net, Mamba 2, short convolution. */
 #include "runtime/program/blocks.h"
 
+#include <stdio.h>
+
 typedef struct names {
     char text[96];
 } names;
