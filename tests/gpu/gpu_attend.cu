@@ -6,14 +6,19 @@
 
 typedef struct attend_case {
     int64_t n_heads, n_kv_heads, head_dim, n_tokens, position, window, n_cells;
+    int64_t value_dim, chunk; /* 0: as wide as keys; no chunks */
+    float softcap;
+    bool has_sinks, values_in_keys;
 } attend_case;
+
+static int64_t value_dim_of(const attend_case &c) { return c.value_dim > 0 ? c.value_dim : c.head_dim; }
 
 /* Stores the keys and values of `n_tokens` tokens from `position` on, on host and device, and compares the bytes. */
 static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64_t n_tokens, std::vector<uint8_t> *host,
                   twin<uint8_t> *const *device)
 {
-    const int64_t row_bytes = row_bytes_of(dtype, c.head_dim);
-    std::vector<float> k = normals(n_tokens * c.n_kv_heads * c.head_dim), v = normals(n_tokens * c.n_kv_heads * c.head_dim);
+    const int64_t key_bytes = row_bytes_of(dtype, c.head_dim), value_bytes = row_bytes_of(dtype, value_dim_of(c));
+    std::vector<float> k = normals(n_tokens * c.n_kv_heads * c.head_dim), v = normals(n_tokens * c.n_kv_heads * value_dim_of(c));
     if (position == 0) { /* what a block format makes of these is part of the definition */
         k[0] = dtype == APR_Q8_0 ? NAN : 4.0f;
         v[1] = -1e-30f;
@@ -25,14 +30,15 @@ static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64
                                       position,
                                       c.n_kv_heads,
                                       c.head_dim,
+                                      value_dim_of(c),
                                       k.data(),
-                                      v.data(),
-                                      apr_cache{dtype, host[0].data(), c.n_cells, row_bytes},
-                                      apr_cache{dtype, host[1].data(), c.n_cells, row_bytes}};
+                                      c.values_in_keys ? NULL : v.data(),
+                                      apr_cache{dtype, host[0].data(), c.n_cells, key_bytes},
+                                      apr_cache{dtype, host[1].data(), c.n_cells, value_bytes}};
     apr_ref_kv_store(&args);
     twin<float> dk(k), dv(v);
     args.kv_store.k = dk.device;
-    args.kv_store.v = dv.device;
+    args.kv_store.v = c.values_in_keys ? NULL : dv.device;
     args.kv_store.keys.data = device[0]->device;
     args.kv_store.values.data = device[1]->device;
     must(apr_cuda_kv_store(&args.kv_store, 0), "kv store");
@@ -41,44 +47,48 @@ static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64
 
 static void test_attend(const attend_case &c, apr_dtype dtype)
 {
-    const int64_t row_bytes = row_bytes_of(dtype, c.head_dim), n_seen = c.position + c.n_tokens;
-    const size_t cache_bytes = (size_t)(c.n_cells * c.n_kv_heads * row_bytes);
-    std::vector<uint8_t> host[2] = {std::vector<uint8_t>(cache_bytes, 0xff), std::vector<uint8_t>(cache_bytes, 0xff)};
-    twin<uint8_t> keys(cache_bytes), values(cache_bytes);
+    const int64_t key_bytes = row_bytes_of(dtype, c.head_dim), value_dim = value_dim_of(c), value_bytes = row_bytes_of(dtype, value_dim);
+    const int64_t n_seen = c.position + c.n_tokens;
+    const size_t n_keys = (size_t)(c.n_cells * c.n_kv_heads * key_bytes), n_values = (size_t)(c.n_cells * c.n_kv_heads * value_bytes);
+    std::vector<uint8_t> host[2] = {std::vector<uint8_t>(n_keys, 0xff), std::vector<uint8_t>(n_values, 0xff)};
+    twin<uint8_t> keys(n_keys), values(n_values);
     twin<uint8_t> *const device[2] = {&keys, &values};
     char what[200];
-    snprintf(what, sizeof what, "%s, heads %lld on %lld of %lld, %lld tokens at %lld, window %lld, cells %lld", apr_dtypes[dtype].name,
-             (long long)c.n_heads, (long long)c.n_kv_heads, (long long)c.head_dim, (long long)c.n_tokens, (long long)c.position,
-             (long long)c.window, (long long)c.n_cells);
+    snprintf(what, sizeof what,
+             "%s, heads %lld on %lld of %lld, %lld tokens at %lld, window %lld, cells %lld, values of %lld%s, chunk %lld, cap %g%s",
+             apr_dtypes[dtype].name, (long long)c.n_heads, (long long)c.n_kv_heads, (long long)c.head_dim, (long long)c.n_tokens,
+             (long long)c.position, (long long)c.window, (long long)c.n_cells, (long long)value_dim, c.values_in_keys ? " in the keys" : "",
+             (long long)c.chunk, (double)c.softcap, c.has_sinks ? ", sinks" : "");
 
     const int64_t begin = n_seen > c.n_cells ? n_seen - c.n_cells : 0;
     for (int64_t p = begin; p < n_seen; p += 1000) store(c, dtype, p, n_seen - p < 1000 ? n_seen - p : 1000, host, device);
     note("kv store (bytes that differ)",
-         differing(keys.get().data(), host[0].data(), cache_bytes) + differing(values.get().data(), host[1].data(), cache_bytes), 0, what);
+         differing(keys.get().data(), host[0].data(), n_keys) + differing(values.get().data(), host[1].data(), n_values), 0, what);
 
-    const int64_t n = c.n_tokens * c.n_heads * c.head_dim;
-    std::vector<float> q = normals(n), ref((size_t)n), scratch((size_t)c.head_dim);
+    const int64_t n = c.n_tokens * c.n_heads * value_dim;
+    std::vector<float> q = normals(c.n_tokens * c.n_heads * c.head_dim), ref((size_t)n), scratch((size_t)(c.head_dim + value_dim));
+    const std::vector<float> sinks = normals(c.n_heads);
+    const twin<float> device_sinks(sinks);
     for (float &x : q) x *= 2.0f;
     apr_op_args args;
     memset(&args, 0, sizeof args);
-    args.attend = apr_attend_args{c.n_tokens,
-                                  c.position,
-                                  c.n_heads,
-                                  c.n_kv_heads,
-                                  c.head_dim,
-                                  c.window,
-                                  1.0f / sqrtf((float)c.head_dim),
-                                  q.data(),
-                                  apr_cache{dtype, host[0].data(), c.n_cells, row_bytes},
-                                  apr_cache{dtype, host[1].data(), c.n_cells, row_bytes},
-                                  ref.data(),
-                                  apr_workspace{scratch.data(), scratch.size(), 1}};
+    apr_attend_args &a = args.attend;
+    a.n_tokens = c.n_tokens, a.position = c.position, a.n_heads = c.n_heads, a.n_kv_heads = c.n_kv_heads;
+    a.key_dim = c.head_dim, a.value_dim = value_dim, a.window = c.window, a.chunk = c.chunk;
+    a.scale = 1.0f / sqrtf((float)c.head_dim), a.softcap = c.softcap;
+    a.sinks = c.has_sinks ? sinks.data() : NULL;
+    a.q = q.data();
+    a.keys = apr_cache{dtype, host[0].data(), c.n_cells, key_bytes};
+    a.values = c.values_in_keys ? a.keys : apr_cache{dtype, host[1].data(), c.n_cells, value_bytes};
+    a.out = ref.data();
+    a.work = apr_workspace{scratch.data(), scratch.size(), 1};
     apr_ref_attend(&args);
-    const size_t floats = apr_cuda_attend_bytes(c.n_heads, c.head_dim) / 4;
+    const size_t floats = apr_cuda_attend_bytes(c.n_heads, value_dim) / 4;
     twin<float> dq(q), out((size_t)n), work(floats);
     args.attend.q = dq.device;
+    args.attend.sinks = c.has_sinks ? device_sinks.device : NULL;
     args.attend.keys.data = keys.device;
-    args.attend.values.data = values.device;
+    args.attend.values.data = c.values_in_keys ? keys.device : values.device;
     args.attend.out = out.device;
     args.attend.work = apr_workspace{work.device, floats, 1};
     must(apr_cuda_attend(&args.attend, 0), what);
@@ -106,8 +116,33 @@ static void test_attends(bool quick)
     };
     static const attend_case far[] = {
         {14, 2, 64, 1, 4500, 0, 4608}, {8, 2, 128, 3, 5000, 0, 5120}, {8, 1, 128, 9, 4200, 0, 4352}, {4, 2, 256, 2, 4100, 4000, 4200}};
+    static const attend_case kinds[] = {
+        /* keys and values of other widths, of 192 and 128 as latent attention has them at a prompt */
+        {4, 4, 192, 1, 300, 0, 512, 128},
+        {4, 4, 192, 70, 30, 0, 128, 128},
+        {6, 2, 64, 33, 5, 0, 64, 96},
+        /* values that are the first numbers of the keys, one head for all: the cache of latent attention */
+        {16, 1, 576, 1, 700, 0, 1024, 512, 0, 0, false, true},
+        {16, 1, 576, 40, 70, 0, 128, 512, 0, 0, false, true},
+        {128, 1, 576, 3, 90, 0, 128, 512, 0, 0, false, true},
+        /* sinks, also in a window */
+        {8, 2, 64, 1, 500, 0, 512, 0, 0, 0, true},
+        {8, 2, 64, 70, 60, 32, 160, 0, 0, 0, true},
+        {64, 8, 64, 5, 0, 128, 128, 0, 0, 0, true},
+        /* chunks */
+        {8, 2, 128, 1, 700, 0, 1024, 0, 256},
+        {8, 2, 128, 70, 700, 0, 1024, 0, 64},
+        {8, 2, 128, 70, 60, 0, 256, 0, 64},
+        /* caps */
+        {8, 4, 128, 1, 300, 0, 512, 0, 0, 50.0f},
+        {8, 4, 256, 40, 90, 64, 256, 0, 0, 1.0f},
+        /* everything at once */
+        {6, 2, 96, 37, 150, 50, 256, 32, 64, 2.0f, true},
+        {6, 2, 96, 2, 150, 50, 256, 32, 64, 2.0f, true, true},
+    };
     for (apr_dtype dtype : {APR_F16, APR_F32, APR_Q8_0, APR_F8_E4M3}) {
         for (const attend_case &c : cases) test_attend(c, dtype);
+        for (const attend_case &c : kinds) test_attend(c, dtype);
         for (const attend_case &c : far)
             if (!quick || dtype == APR_F16) test_attend(c, dtype);
     }
@@ -129,7 +164,7 @@ static void time_attend(int64_t n_tokens, int64_t position)
         work(apr_cuda_attend_bytes(n_heads, dim) / 4);
     apr_attend_args a;
     memset(&a, 0, sizeof a);
-    a.n_tokens = n_tokens, a.position = position, a.n_heads = n_heads, a.n_kv_heads = n_kv, a.head_dim = dim, a.scale = 0.088f,
+    a.n_tokens = n_tokens, a.position = position, a.n_heads = n_heads, a.n_kv_heads = n_kv, a.key_dim = a.value_dim = dim, a.scale = 0.088f,
     a.q = q.device;
     a.keys = apr_cache{APR_F16, (uint8_t *)keys.device, cells, dim * 2};
     a.values = apr_cache{APR_F16, (uint8_t *)values.device, cells, dim * 2};

@@ -145,6 +145,50 @@ static void products_through_tiles_are_those_from_packed_weights(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) compare(cases[i].dtype, cases[i].n_out, cases[i].n_in);
 }
 
+/* A prompt through FP16 tiles, head by head, against the same tokens a few at a time. */
+static void compare_heads(apr_dtype dtype, apr_linear_heads heads, int64_t n_rows, int64_t n_columns)
+{
+    const int64_t n_in = heads.transposed ? n_rows : n_columns, n_out = heads.transposed ? n_columns : n_rows;
+    const size_t n_x = (size_t)(N_TOKENS * heads.n * n_in), n_y = (size_t)(N_TOKENS * heads.n * n_out);
+    const size_t work_bytes = apr_cuda_linear_heads_bytes(N_TOKENS, &heads, n_in, n_columns, dtype == APR_F16);
+    float *const x = noises(n_x, 1.0f), *const many = malloc(n_y * sizeof *many), *const few = malloc(n_y * sizeof *few);
+    const apr_tensor weight = matrix(dtype, heads.n * heads.rows, n_columns);
+    apr_linear_args args = {.n_tokens = N_TOKENS, .n_in = n_in, .n_out = n_out, .heads = heads, .weight = &weight};
+
+    for (int64_t i = 0; i < n_in; i++) x[2 * n_in + i] *= 1e9f; /* each head of each token has its own power of two */
+    args.x = on_device(x, n_x * sizeof *x);
+    args.out = on_device(NULL, n_y * sizeof *many);
+    args.work = (apr_workspace){.data = on_device(NULL, work_bytes), .slice = work_bytes / sizeof(float), .n_threads = 1};
+    run_linear(args, many, n_y * sizeof *many);
+    for (int64_t t = 0; t < N_TOKENS; t += APR_CUDA_FEW_TOKENS) {
+        const size_t part_floats = (size_t)(APR_CUDA_FEW_TOKENS * heads.n * n_out);
+        apr_linear_args part = args;
+        part.n_tokens = APR_CUDA_FEW_TOKENS;
+        part.x += t * heads.n * n_in;
+        part.out += t * heads.n * n_out;
+        run_linear(part, few + t * heads.n * n_out, part_floats * sizeof *few);
+    }
+    assert_true(worst_difference(few, many, N_TOKENS * heads.n, n_out) < 1e-3);
+    for (void **p = (void *[]){(void *)(uintptr_t)args.x, args.out, args.work.data, (void *)(uintptr_t)weight.data, NULL}; *p != NULL; p++)
+        cuda->release(device, *p);
+    free(x);
+    free(many);
+    free(few);
+}
+
+static void heads_through_tiles_are_those_from_packed_weights(void **state)
+{
+    (void)state;
+    static const apr_dtype dtypes[] = {APR_F16, APR_BF16, APR_Q8_0, APR_Q4_K};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        compare_heads(dtypes[i], (apr_linear_heads){.n = 16, .rows = 256, .transposed = true}, 128, 512);
+        compare_heads(dtypes[i], (apr_linear_heads){.n = 16, .rows = 256, .first = 128}, 128, 512);
+        compare_heads(dtypes[i], (apr_linear_heads){.n = 200, .rows = 512, .first = 192}, 320, 512); /* more than one tile */
+    }
+    compare_heads(APR_BF16, (apr_linear_heads){.n = 3, .rows = 40, .transposed = true}, 17, 33);
+    compare_heads(APR_F32, (apr_linear_heads){.n = 3, .rows = 40, .first = 17}, 23, 33);
+}
+
 static void a_workspace_that_is_too_small_is_refused(void **state)
 {
     (void)state;
@@ -160,19 +204,22 @@ static void what_fails_is_described(void **state)
 {
     (void)state;
     apr_error err = {0};
-    const apr_op_args args = {.attend = {.n_tokens = 3, .position = 5, .n_heads = 2, .head_dim = 64, .keys = {.dtype = APR_F16}}};
+    const apr_op_args args = {
+        .attend = {.n_tokens = 3, .position = 5, .n_heads = 2, .key_dim = 64, .value_dim = 64, .keys = {.dtype = APR_F16}}};
     assert_int_equal(cuda->run(device, APR_OP_ATTEND, &args, &err), APR_E_DEVICE);
     assert_non_null(strstr(err.text, "attend (3 tokens at position 5, 2 heads on 0 of 64, cache f16): "));
     assert_false(cuda->is_lost(device));
     err = (apr_error){0};
-    assert_int_equal(cuda->run(device, APR_OP_CONV, &args, &err), APR_E_DEVICE);
-    assert_non_null(strstr(err.text, "conv: "));
+    const apr_op_args wide = {.delta = {.n_tokens = 3, .n_key_heads = 1, .n_value_heads = 1, .key_dim = 4096, .value_dim = 64}};
+    assert_int_equal(cuda->run(device, APR_OP_DELTA, &wide, &err), APR_E_DEVICE); /* a state that no shared memory holds */
+    assert_non_null(strstr(err.text, "delta rule (f32, 3 tokens): "));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_through_tiles_are_those_from_packed_weights),
+        cmocka_unit_test(heads_through_tiles_are_those_from_packed_weights),
         cmocka_unit_test(a_workspace_that_is_too_small_is_refused),
         cmocka_unit_test(what_fails_is_described),
     };

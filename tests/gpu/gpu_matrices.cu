@@ -2,130 +2,7 @@
  *
  * gpu_matrices [quick|times]: prints the worst error of each operation; "quick" leaves the timings out, "times" the tests. Exit code 0: all
  * within bounds, 1: not, 77: no device. Outputs begin as NaN. */
-#include "tests/gpu/gpu_check.cuh"
-
-/* --- weights --- */
-
-static void put_half(uint8_t *p, float low, float high)
-{
-    const uint16_t bits = apr_f32_to_f16(random_bits() & 1 ? uniform(low, high) : -uniform(low, high));
-    memcpy(p, &bits, 2);
-}
-
-/* Where a block's halves are; -1: none. */
-static void half_fields(apr_dtype dtype, int *a, int *b)
-{
-    *a = *b = -1;
-    switch ((int)dtype) {
-    case APR_Q4_1:
-    case APR_Q5_1:
-    case APR_Q4_K:
-    case APR_Q5_K: *a = 0, *b = 2; break;
-    case APR_Q4_0:
-    case APR_Q5_0:
-    case APR_Q8_0:
-    case APR_IQ4_NL:
-    case APR_IQ4_XS:
-    case APR_APR_Q4: *a = 0; break;
-    case APR_Q2_K: *a = 80, *b = 82; break;
-    case APR_Q3_K: *a = 108; break;
-    case APR_Q6_K: *a = 208; break;
-    case APR_TQ2_0: *a = 64; break;
-    default: break;
-    }
-}
-
-/* Random bytes, with halves and exponents of usual sizes. */
-static void random_block(apr_dtype dtype, uint8_t *block)
-{
-    int a, b;
-    for (int i = 0; i < apr_dtypes[dtype].bytes_per_block; i++) block[i] = (uint8_t)random_bits();
-    half_fields(dtype, &a, &b);
-    if (a >= 0) put_half(block + a, 0.001f, 0.02f);
-    if (b >= 0) put_half(block + b, 0.001f, 0.02f);
-    const float x = normal() * 0.05f;
-    const uint16_t f16 = apr_f32_to_f16(x), bf16 = apr_f32_to_bf16(x);
-    if (dtype == APR_F32) memcpy(block, &x, 4);
-    if (dtype == APR_F16) memcpy(block, &f16, 2);
-    if (dtype == APR_BF16) memcpy(block, &bf16, 2);
-    if (dtype == APR_MXFP4) block[0] = (uint8_t)(118 + random_bits() % 8);
-    for (int i = 0; i < 4 && dtype == APR_NVFP4; i++) block[i] -= block[i] == 0xff; /* NaN */
-    if (dtype == APR_F8_E4M3 && (block[0] & 0x7f) == 0x7f) block[0] ^= 1;
-    if (dtype == APR_F8_E5M2) block[0] = apr_f32_to_e5m2(x);
-}
-
-typedef struct matrix {
-    apr_tensor host, device, host_scale, device_scale;
-    std::vector<uint8_t> bytes, scale_bytes;
-    twin<uint8_t> *data, *scale_data;
-} matrix;
-
-static void set_up(apr_tensor *t, apr_dtype dtype, int64_t rows, int64_t columns)
-{
-    memset(t, 0, sizeof *t);
-    t->name = "test";
-    t->dtype = dtype;
-    t->rank = 2;
-    t->dims[0] = rows;
-    t->dims[1] = columns;
-}
-
-static std::vector<uint8_t> padded(const std::vector<uint8_t> &bytes)
-{
-    std::vector<uint8_t> more(bytes);
-    more.resize((bytes.size() + 15) / 16 * 16, 0xff);
-    return more;
-}
-
-/* heads > 0: rows of llama's pairs, pending. scale_rows > 0: factors for blocks of scale_rows x scale_columns; -1: one for all. */
-static matrix *new_matrix(apr_dtype dtype, int64_t rows, int64_t columns, int64_t heads, int64_t scale_rows, int64_t scale_columns,
-                          apr_dtype scale_dtype)
-{
-    matrix *const m = new matrix;
-    const bool is_flat = dtype == APR_APR_Q4 || dtype == APR_APR_Q8;
-    const int64_t elems = apr_dtypes[dtype].elems_per_block, n_bytes = apr_dtypes[dtype].bytes_per_block;
-    const int64_t n_blocks = is_flat ? (rows * columns + elems - 1) / elems : rows * (columns / elems);
-    const size_t head = dtype == APR_APR_Q8 ? 4 : 0;
-    m->bytes.resize(head + (size_t)(n_blocks * n_bytes));
-    for (int64_t i = 0; i < n_blocks; i++) random_block(dtype, m->bytes.data() + head + i * n_bytes);
-    const float flat_scale = 0.003f;
-    if (head) memcpy(m->bytes.data(), &flat_scale, 4);
-    set_up(&m->host, dtype, rows, columns);
-    m->host.data = m->bytes.data();
-    m->host.n_bytes = m->bytes.size();
-    if (heads > 0) m->host.pending.kind = APR_STEP_PAIRS_TO_HALVES, m->host.pending.n[0] = (int32_t)heads;
-    m->device = m->host;
-    m->data = new twin<uint8_t>(padded(m->bytes));
-    m->device.data = m->data->device;
-    m->scale_data = NULL;
-    if (scale_rows != 0) {
-        const bool one = scale_rows < 0;
-        const int64_t high = one ? 1 : (rows + scale_rows - 1) / scale_rows, wide = one ? 1 : (columns + scale_columns - 1) / scale_columns;
-        set_up(&m->host_scale, scale_dtype, high, wide);
-        m->scale_bytes.resize((size_t)(high * wide * apr_dtypes[scale_dtype].bytes_per_block));
-        for (int64_t i = 0; i < high * wide; i++) {
-            const float f = uniform(0.001f, 0.01f);
-            apr_ref_codecs[scale_dtype].encode(&f, m->scale_bytes.data() + i * apr_dtypes[scale_dtype].bytes_per_block, 1);
-        }
-        m->host_scale.data = m->scale_bytes.data();
-        m->host_scale.n_bytes = m->scale_bytes.size();
-        m->device_scale = m->host_scale;
-        m->scale_data = new twin<uint8_t>(padded(m->scale_bytes));
-        m->device_scale.data = m->scale_data->device;
-        m->host.scale = &m->host_scale;
-        m->device.scale = &m->device_scale;
-        m->host.scale_rows = m->device.scale_rows = one ? rows : scale_rows;
-        m->host.scale_columns = m->device.scale_columns = one ? columns : scale_columns;
-    }
-    return m;
-}
-
-static void free_matrix(matrix *m)
-{
-    delete m->data;
-    delete m->scale_data;
-    delete m;
-}
+#include "tests/gpu/gpu_weights.cuh"
 
 /* --- tests of matrices --- */
 
@@ -222,6 +99,66 @@ static void test_matrix(apr_dtype dtype, int64_t rows, int64_t columns, int64_t 
     free_matrix(m);
 }
 
+/* What is meant, in double: rows first and on of each head's share, transposed or not; and the magnitude of its products. */
+static void sum_of_heads(const apr_linear_args *a, const float *x, const float *w, std::vector<double> *sums,
+                         std::vector<double> *magnitudes)
+{
+    const int64_t columns = a->heads.transposed ? a->n_out : a->n_in;
+    for (int64_t pair = 0; pair < a->n_tokens * a->heads.n; pair++)
+        for (int64_t o = 0; o < a->n_out; o++)
+            for (int64_t i = 0; i < a->n_in; i++) {
+                const int64_t row = apr_linear_first_row(a, pair % a->heads.n) + (a->heads.transposed ? i : o);
+                const double product = (double)x[pair * a->n_in + i] * w[row * columns + (a->heads.transposed ? o : i)];
+                (*sums)[(size_t)(pair * a->n_out + o)] += product;
+                (*magnitudes)[(size_t)(pair * a->n_out + o)] += fabs(product);
+            }
+}
+
+static void test_heads_of(const matrix *m, const apr_linear_heads &heads, int64_t n_tokens, int64_t n_rows, const char *what)
+{
+    const int64_t columns = m->host.dims[1];
+    apr_linear_args a;
+    memset(&a, 0, sizeof a);
+    a.n_tokens = n_tokens;
+    a.n_in = heads.transposed ? n_rows : columns;
+    a.n_out = heads.transposed ? columns : n_rows;
+    a.heads = heads;
+    a.weight = &m->device;
+    std::vector<float> w((size_t)(m->host.dims[0] * columns));
+    apr_decode_rows(&m->host, 0, m->host.dims[0], w.data());
+    const std::vector<float> x = normals(n_tokens * heads.n * a.n_in);
+    twin<float> dx(x), out((size_t)(n_tokens * heads.n * a.n_out));
+    a.x = dx.device;
+    a.out = out.device;
+    must(apr_cuda_linear_heads_few(&a, 0), what);
+    const std::vector<float> got = out.get();
+    std::vector<double> sums(got.size()), magnitudes(got.size());
+    sum_of_heads(&a, x.data(), w.data(), &sums, &magnitudes);
+    double most = 0;
+    for (size_t i = 0; i < got.size(); i++) {
+        const double error = fabs(got[i] - sums[i]) / (magnitudes[i] + 1e-30);
+        if (!(error <= most)) most = error;
+    }
+    note(heads.transposed ? "linear of heads, transposed" : "linear of heads", most, 3e-6, what);
+}
+
+/* Rows 0 to 39 of each head one way, 40 to 63 the other. */
+static void test_heads(apr_dtype dtype, int64_t columns)
+{
+    char what[100];
+    for (int64_t n_heads : {1, 3, 16}) {
+        matrix *const m = new_matrix(dtype, n_heads * 64, columns, 0, 0, 0, APR_F32);
+        for (int64_t n_tokens : {1, 5}) {
+            snprintf(what, sizeof what, "%s, %lld heads, %lld columns, %lld tokens", apr_dtypes[dtype].name, (long long)n_heads,
+                     (long long)columns, (long long)n_tokens);
+            test_heads_of(m, apr_linear_heads{n_heads, 64, 0, true}, n_tokens, 40, what);
+            /* where the inputs go along columns, a head's rows begin anywhere; where blocks are read, everything is whole */
+            test_heads_of(m, apr_linear_heads{n_heads, 64, 40, false}, n_tokens, 24, what);
+        }
+        free_matrix(m);
+    }
+}
+
 static void test_matrices(void)
 {
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {
@@ -231,12 +168,14 @@ static void test_matrices(void)
         test_matrix(dtype, 37, 768, 0, 0, 0, APR_F32);
         test_matrix(dtype, 6, 18944 / 256 * 256, 0, 0, 0, APR_F32);
         test_matrix(dtype, 24, 512, 3, 0, 0, APR_F32);
+        test_heads(dtype, 512);
     }
     static const apr_dtype any_length[] = {APR_F32, APR_F16, APR_BF16, APR_F8_E4M3, APR_F8_E5M2, APR_APR_Q4, APR_APR_Q8};
     for (apr_dtype dtype : any_length) {
         test_matrix(dtype, 5, 7, 0, 0, 0, APR_F32);
         test_matrix(dtype, 9, 100, 0, 0, 0, APR_F32);
         test_matrix(dtype, 8, 61, 2, 0, 0, APR_F32);
+        test_heads(dtype, 33);
     }
     static const apr_dtype scale_dtypes[] = {APR_F32, APR_BF16, APR_F16};
     for (apr_dtype scale : scale_dtypes) {

@@ -1,4 +1,5 @@
-/* gpu_ops.cu - the launchers that read no weights and no cache (angles, rope, norm, glu, add) against kernels/ref on random inputs.
+/* gpu_ops.cu - the launchers that read no weights, no cache and no state (angles, rope, norm, glu, add, ranges, gates) against kernels/ref
+ * on random inputs.
  *
  * gpu_ops: prints the worst error of each operation. Exit code 0: all within bounds, 1: not, 77: no device. Outputs begin as NaN. */
 #include "tests/gpu/gpu_check.cuh"
@@ -25,63 +26,135 @@ static void test_angles_and_rope(void)
 
             const std::vector<float> x = normals(n_tokens * s.n_heads * s.head_dim);
             std::vector<float> ref(x.size());
-            args.rope = apr_rope_args{n_tokens, s.n_heads, s.head_dim, s.n_freqs, x.data(), angles.data(), ref.data()};
-            apr_ref_rope(&args);
-            twin<float> dx(x), out(x.size()), dref(angles);
-            args.rope.x = dx.device;
-            args.rope.angles = dref.device;
-            args.rope.out = out.device;
-            must(apr_cuda_rope(&args.rope, 0), "rope");
-            note("rope", distance(out.get(), ref.data()), 2e-7, "");
-            args.rope.out = dx.device;
-            must(apr_cuda_rope(&args.rope, 0), "rope");
-            note("rope in place", distance(dx.get(), ref.data()), 2e-7, "");
+            for (apr_rope_mode mode : {APR_ROPE_HALVES, APR_ROPE_NEIGHBOURS})
+                for (int64_t begin = 0; begin + 2 * s.n_freqs <= s.head_dim; begin += 24) {
+                    args.rope = apr_rope_args{n_tokens, s.n_heads, s.head_dim, s.n_freqs, begin, mode, x.data(), angles.data(), ref.data()};
+                    apr_ref_rope(&args);
+                    twin<float> dx(x), out(x.size()), dref(angles);
+                    args.rope.x = dx.device;
+                    args.rope.angles = dref.device;
+                    args.rope.out = out.device;
+                    must(apr_cuda_rope(&args.rope, 0), "rope");
+                    note("rope", distance(out.get(), ref.data()), 2e-7, "");
+                    args.rope.out = dx.device;
+                    must(apr_cuda_rope(&args.rope, 0), "rope");
+                    note("rope in place", distance(dx.get(), ref.data()), 2e-7, "");
+                }
         }
+}
+
+static void test_norm_of(const apr_norm_args &shape, bool has_weight, bool has_bias)
+{
+    const std::vector<float> x = normals(shape.n_tokens * shape.width), weight = normals(shape.n_weight), bias = normals(shape.n_weight);
+    std::vector<float> ref(x.size());
+    apr_op_args args;
+    args.norm = shape;
+    args.norm.x = x.data();
+    args.norm.weight = has_weight ? weight.data() : NULL;
+    args.norm.bias = has_bias ? bias.data() : NULL;
+    args.norm.out = ref.data();
+    apr_ref_norm(&args);
+    twin<float> dx(x), dw(weight), db(bias), out(x.size());
+    args.norm.x = dx.device;
+    args.norm.weight = has_weight ? dw.device : NULL;
+    args.norm.bias = has_bias ? db.device : NULL;
+    args.norm.out = out.device;
+    must(apr_cuda_norm(&args.norm, 0), "norm");
+    note("norm", distance(out.get(), ref.data()), 1e-6, "");
+    args.norm.out = dx.device;
+    must(apr_cuda_norm(&args.norm, 0), "norm");
+    note("norm in place", distance(dx.get(), ref.data()), 1e-6, "");
 }
 
 static void test_norm(void)
 {
     static const struct {
         int64_t width, chunk;
-    } shapes[] = {{7, 7}, {896, 896}, {3584, 3584}, {5120, 5120}, {1001, 1001}, {8 * 128, 128}, {14 * 64, 64}, {3 * 80, 80}};
+    } shapes[] = {{7, 7}, {896, 896}, {3584, 3584}, {5120, 5120}, {1001, 1001}, {8 * 128, 128}, {14 * 64, 64}, {3 * 80, 80}, {6144, 2048}};
     for (auto s : shapes)
-        for (int64_t n_tokens : {1, 13}) {
-            const std::vector<float> x = normals(n_tokens * s.width), weight = normals(s.chunk);
-            std::vector<float> ref(x.size());
-            apr_op_args args;
-            args.rmsnorm = apr_rmsnorm_args{n_tokens, s.width, s.chunk, 1e-6f, x.data(), weight.data(), ref.data()};
-            apr_ref_rmsnorm(&args);
-            twin<float> dx(x), dw(weight), out(x.size());
-            args.rmsnorm.x = dx.device;
-            args.rmsnorm.weight = dw.device;
-            args.rmsnorm.out = out.device;
-            must(apr_cuda_rmsnorm(&args.rmsnorm, 0), "rmsnorm");
-            note("rmsnorm", distance(out.get(), ref.data()), 1e-6, "");
-            args.rmsnorm.out = dx.device;
-            must(apr_cuda_rmsnorm(&args.rmsnorm, 0), "rmsnorm");
-            note("rmsnorm in place", distance(dx.get(), ref.data()), 1e-6, "");
+        for (int64_t n_tokens : {1, 13})
+            for (int kind = 0; kind < APR_NORM_KINDS; kind++)
+                for (int has = 0; has < 4; has++)
+                    for (int64_t n_weight : {s.chunk, s.width}) {
+                        apr_norm_args a;
+                        memset(&a, 0, sizeof a);
+                        a.kind = (apr_norm_kind)kind, a.n_tokens = n_tokens, a.width = s.width, a.chunk = s.chunk, a.n_weight = n_weight;
+                        a.eps = 1e-6f, a.offset = (float)(has % 2);
+                        test_norm_of(a, has > 0, has > 2);
+                    }
+}
+
+/* What has one or two inputs and an output: `from` and `to` say where its arguments have them; `second` may be NULL. */
+template <typename ARGS>
+static void against_ref(const char *name, ARGS a, ARGS apr_op_args::*member, const float *ARGS::*from, const float *ARGS::*second,
+                        float *ARGS::*to, int64_t n_x, int64_t n_y, int64_t n_out, void (*ref)(const apr_op_args *),
+                        cudaError_t (*start)(const ARGS *, cudaStream_t), double bound)
+{
+    const std::vector<float> x = normals(n_x), y = normals(n_y);
+    std::vector<float> expected((size_t)n_out);
+    twin<float> dx(x), dy(y), out((size_t)n_out);
+    apr_op_args args;
+    a.*from = x.data();
+    if (second != NULL) a.*second = y.data();
+    a.*to = expected.data();
+    args.*member = a;
+    ref(&args);
+    a.*from = dx.device;
+    if (second != NULL) a.*second = dy.device;
+    a.*to = out.device;
+    must(start(&a, 0), name);
+    note(name, distance(out.get(), expected.data()), bound, "");
+}
+
+static void test_ranges(int64_t n_tokens, int64_t n_heads, int64_t head_dim)
+{
+    const int64_t n_rows = n_tokens * n_heads, width = n_heads * head_dim, n = n_tokens * width;
+    apr_slice_args slice = {n_tokens, n_heads, head_dim, head_dim / 3, head_dim - head_dim / 3, NULL, NULL};
+    against_ref("slice", slice, &apr_op_args::slice, &apr_slice_args::x, (const float *apr_slice_args::*)NULL, &apr_slice_args::out, n, 0,
+                n_rows * slice.n, apr_ref_slice, apr_cuda_slice, 0);
+    apr_join_args join = {n_tokens, n_heads, head_dim, 5, NULL, NULL, NULL};
+    against_ref("join", join, &apr_op_args::join, &apr_join_args::a, &apr_join_args::b, &apr_join_args::out, n, n_rows * 5,
+                n_rows * (head_dim + 5), apr_ref_join, apr_cuda_join, 0);
+    apr_scale_args scale = {n_tokens, width, 8190, 0.3f, 0.1f, 1.0f, 8192.0f, NULL, NULL};
+    against_ref("scale", scale, &apr_op_args::scale, &apr_scale_args::x, (const float *apr_scale_args::*)NULL, &apr_scale_args::out, n, 0,
+                n, apr_ref_scale, apr_cuda_scale, 1e-6);
+    apr_softcap_args cap = {n_tokens, width, 0.7f, NULL, NULL};
+    against_ref("softcap", cap, &apr_op_args::softcap, &apr_softcap_args::x, (const float *apr_softcap_args::*)NULL, &apr_softcap_args::out,
+                n, 0, n, apr_ref_softcap, apr_cuda_softcap, 1e-6);
+    for (bool is_vector : {false, true})
+        for (int64_t y_width : {width, (int64_t)1}) {
+            apr_mul_args mul = {n_tokens, width, y_width, is_vector, NULL, NULL, NULL};
+            against_ref("mul", mul, &apr_op_args::mul, &apr_mul_args::x, &apr_mul_args::y, &apr_mul_args::out, n,
+                        (is_vector ? 1 : n_tokens) * y_width, n, apr_ref_mul, apr_cuda_mul, 0);
         }
+    for (int activation = 0; activation < APR_ACT_COUNT; activation++) {
+        apr_gate_args gate = {n_tokens, n_heads, head_dim, (apr_activation)activation, NULL, NULL, NULL};
+        against_ref("gate", gate, &apr_op_args::gate, &apr_gate_args::x, &apr_gate_args::gate, &apr_gate_args::out, n, n_rows, n,
+                    apr_ref_gate, apr_cuda_gate, 1e-6);
+    }
 }
 
 static void test_elementwise(void)
 {
     for (int64_t width : {1, 7, 64, 3584})
         for (int64_t n_tokens : {1, 3}) {
-            const std::vector<float> a = normals(n_tokens * width), b = normals(n_tokens * width);
-            std::vector<float> ref(a.size());
-            twin<float> da(a), db(b), out(a.size());
-            apr_op_args args;
-            args.add = apr_add_args{n_tokens, width, a.data(), b.data(), ref.data()};
-            apr_ref_add(&args);
-            args.add = apr_add_args{n_tokens, width, da.device, db.device, out.device};
-            must(apr_cuda_add(&args.add, 0), "add");
-            note("add", distance(out.get(), ref.data()), 0, "");
-            args.glu = apr_glu_args{n_tokens, width, a.data(), b.data(), ref.data(), 1};
-            apr_ref_glu(&args);
-            args.glu = apr_glu_args{n_tokens, width, da.device, db.device, da.device, 1};
-            must(apr_cuda_glu(&args.glu, 0), "glu");
-            note("glu", distance(da.get(), ref.data()), 3e-7, "");
+            const int64_t n = n_tokens * width;
+            apr_add_args add = {n_tokens, width, NULL, NULL, NULL};
+            against_ref("add", add, &apr_op_args::add, &apr_add_args::a, &apr_add_args::b, &apr_add_args::out, n, n, n, apr_ref_add,
+                        apr_cuda_add, 0);
+            for (int activation = 0; activation < APR_ACT_COUNT; activation++)
+                for (float limit : {0.0f, 0.7f}) {
+                    const apr_glu_shape shape = {(apr_activation)activation, limit, limit * 2.0f, limit};
+                    apr_glu_args glu = {n_tokens, width, shape, NULL, NULL, NULL, 1};
+                    against_ref("glu", glu, &apr_op_args::glu, &apr_glu_args::gate, &apr_glu_args::up, &apr_glu_args::out, n, n, n,
+                                apr_ref_glu, apr_cuda_glu, 1e-6);
+                    against_ref("activation", glu, &apr_op_args::glu, &apr_glu_args::gate, (const float *apr_glu_args::*)NULL,
+                                &apr_glu_args::out, n, 0, n, apr_ref_glu, apr_cuda_glu, 1e-6);
+                }
         }
+    test_ranges(1, 1, 5);
+    test_ranges(3, 7, 33);
+    test_ranges(40, 16, 128);
 }
 
 int main(int argc, char **argv)
