@@ -90,6 +90,9 @@ apr_run_bound apr_run_bound_of(apr_run_facts facts)
 /* Seen: 0.3 % to 1 % of the bound of logits. */
 double apr_run_perplexity_bound(apr_run_facts facts) { return fmax(5e-4, apr_run_bound_of(facts).relative / 20.0); }
 
+/* From the same logits two backends' scores differ by a few units in the last place: see apr_route_gap. */
+#define ROUTE_TIE 1e-5f
+
 typedef struct parity {
     apr_session *truth, *other;
     const apr_program *program; /* the truth's */
@@ -123,21 +126,31 @@ static double linear_error(const parity *p, const apr_weight_pair *pair, const a
 static double weight_error(const parity *p, const apr_weight_pair *pair, const apr_parity_record *r)
 {
     const apr_weight_use use = apr_op_cards[r->op->kind]->weights[0].use;
-    if (use == APR_USE_MULTIPLIED) return linear_error(p, pair, r);
-    return use == APR_USE_ROWS ? 1.5 * pair->scan.worst_row : 10.0 * pair->scan.relative;
+    if (r->op->kind == APR_OP_LINEAR && r->op->args.linear.heads.n == 0) return linear_error(p, pair, r);
+    return use == APR_USE_ROWS ? 1.5 * pair->scan.worst_row : 0.0;
+}
+
+/* Of operations with several weights: each is a factor of what comes out, so their errors add up; ten times, because what is small in
+ * the one may be large in the other's place. */
+static double factors_error(const parity *p, const apr_parity_record *r)
+{
+    double sum = 0.0;
+    for (int i = 0; i < APR_OP_MAX_WEIGHTS; i++) sum += apr_weights_relative(p->options->weights, r->op_index, i);
+    return 10.0 * sum;
 }
 
 /* Two models: their weights' own difference decides, on the whole; a single number may be further off. */
 static apr_parity_bound model_bound(const parity *p, const apr_parity_record *r, apr_parity_bound backend)
 {
     const apr_weight_pair *const pair = apr_weights_pair(p->options->weights, r->op_index, 0);
-    const double same = fmax(backend.relative, 1e-6);
+    const double same = fmax(backend.relative, 1e-6), factors = factors_error(p, r);
 
     const double parameters = apr_op_cards[r->op->kind]->position_error * (double)(p->position + p->n_tokens);
 
+    const double own = pair != NULL && pair->scan.relative > 0.0 ? weight_error(p, pair, r) : 0.0;
     if (pair == NULL) return (apr_parity_bound){INFINITY, same + parameters, backend.reason};
-    if (pair->scan.relative == 0.0) return (apr_parity_bound){INFINITY, same, "the weights are the same"};
-    return (apr_parity_bound){INFINITY, same + weight_error(p, pair, r), "what the weights differ by, for this input"};
+    if (factors == 0.0) return (apr_parity_bound){INFINITY, same, "the weights are the same"};
+    return (apr_parity_bound){INFINITY, same + (own > 0.0 ? own : factors), "what the weights differ by, for this input"};
 }
 
 static apr_parity_bound bound_of(const parity *p, const apr_parity_record *r)
@@ -180,6 +193,29 @@ static void note(parity *p, const apr_parity_record *r)
     result->first.bound = r->bound;
 }
 
+/* Of choices: experts' numbers say nothing by their size, so weights are compared, each expert's own; where the choice was as close as
+ * rounding may turn it, it is the other's good right. */
+static apr_difference choice_difference(const parity *p, int64_t n_rows, int64_t width)
+{
+    const int64_t n = (width - 1) / 2;
+    float *const own = malloc(2 * (size_t)(n_rows * n) * sizeof *own + 1), *const others = own + n_rows * n;
+
+    if (own == NULL) return not_finite((apr_difference){0}, 0);
+    for (int64_t row = 0; row < n_rows; row++) {
+        const float *const a = p->rows[0] + row * width, *const b = p->rows[1] + row * width;
+        const bool close = a[2 * n] <= ROUTE_TIE;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t j = 0;
+            while (j < n && b[j] != a[i]) j++;
+            own[row * n + i] = a[n + i];
+            others[row * n + i] = j < n ? b[n + j] : close ? a[n + i] : 0.0f;
+        }
+    }
+    const apr_difference d = apr_difference_of(own, others, n_rows, n);
+    free(own);
+    return d;
+}
+
 static apr_status judge(parity *p, size_t index, int64_t n_rows, int64_t width)
 {
     const apr_op *const op = &p->program->ops[index];
@@ -190,7 +226,7 @@ static apr_status judge(parity *p, size_t index, int64_t n_rows, int64_t width)
     r.name = r.weight != NULL ? r.weight->name : op->out >= 0 ? p->program->values[op->out].name : apr_op_name(op->kind);
     r.truth = p->rows[0];
     r.other = p->rows[1];
-    r.difference = apr_difference_of(r.truth, r.other, n_rows, width);
+    r.difference = op->kind == APR_OP_ROUTE ? choice_difference(p, n_rows, width) : apr_difference_of(r.truth, r.other, n_rows, width);
     r.bound = bound_of(p, &r);
     r.passed = r.difference.finite && r.difference.peak <= r.bound.peak && r.difference.relative <= r.bound.relative;
     note(p, &r);

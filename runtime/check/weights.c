@@ -33,10 +33,15 @@ static apr_status start_control(comparison *c)
     apr_model *const control = &c->w->control;
 
     *control = (apr_model){.path = truth->path, .format = truth->format, .dialect = truth->dialect, .hparams = truth->hparams};
-    control->tensors = apr_arena_array(&control->arena, c->a->n_weights + 1, sizeof *control->tensors);
+    size_t n_tensors = 1;
+    for (size_t i = 0; i < c->a->n_weights; i++) n_tensors += (size_t)c->a->weights[i].count;
+    control->tensors = apr_arena_array(&control->arena, n_tensors, sizeof *control->tensors);
     if (control->tensors == NULL) return apr_no_memory(c->err, "the control");
-    for (size_t i = 0; i < c->a->n_weights; i++)
-        if (apr_trace_tensor(c->truth, (int)i) != NULL) control->tensors[control->n_tensors++] = *apr_trace_tensor(c->truth, (int)i);
+    for (size_t i = 0; i < c->a->n_weights; i++) {
+        int64_t n;
+        const apr_tensor *const parts = apr_trace_tensors(c->truth, (int)i, &n);
+        for (int64_t j = 0; j < n; j++) control->tensors[control->n_tensors++] = parts[j];
+    }
     return apr_model_index_names(control, c->err);
 }
 
@@ -162,29 +167,40 @@ static apr_status judge_single(comparison *c, const apr_tensor *tensor, bool is_
     return APR_OK;
 }
 
+static apr_status compare_parts(comparison *c, int slot, const apr_tensor *truth, const apr_tensor *other, int64_t n)
+{
+    const int64_t first = (int64_t)c->w->n_pairs;
+
+    for (int64_t i = 0; i < n; i++) {
+        apr_weight_pair *const pair = add_pair(c, c->a->weights[slot].uses, &truth[i], &other[i]);
+        if (pair == NULL) return apr_no_memory(c->err, "the pairs of weights");
+        APR_TRY(scan_pair(c, pair));
+    }
+    c->last_of[slot] = first;
+    for (int64_t i = 0; i < n; i++) c->w->pairs[first + i].n_parts = n - i;
+    return APR_OK;
+}
+
 static apr_status compare_slots(comparison *c, int slot, int other_slot, int64_t *pair_of)
 {
-    const apr_tensor *const truth = apr_trace_tensor(c->truth, slot), *const other = apr_trace_tensor(c->other, other_slot);
+    int64_t n, n_other;
+    const apr_tensor *const truth = apr_trace_tensors(c->truth, slot, &n), *const other = apr_trace_tensors(c->other, other_slot, &n_other);
 
-    if (truth == NULL && other == NULL) return APR_OK; /* slots are each program's own: -1 in the one may be an empty one in the other */
-    if (truth == NULL || other == NULL) return judge_single(c, truth != NULL ? truth : other, truth != NULL);
-    const int64_t last = c->last_of[slot];
-    if (last >= 0 && c->w->pairs[last].other == other) {
-        *pair_of = last;
-        return APR_OK;
-    }
-    apr_weight_pair *const pair = add_pair(c, c->a->weights[slot].uses, truth, other);
-    if (pair == NULL) return apr_no_memory(c->err, "the pairs of weights");
-    *pair_of = c->last_of[slot] = (int64_t)c->w->n_pairs - 1;
-    return scan_pair(c, pair);
+    if (n == 0 && n_other == 0) return APR_OK; /* slots are each program's own: -1 in the one may be an empty one in the other */
+    if (n == 0 || n_other == 0) return judge_single(c, n > 0 ? truth : other, n > 0);
+    if (c->last_of[slot] < 0 || c->w->pairs[c->last_of[slot]].other != other) APR_TRY(compare_parts(c, slot, truth, other, n));
+    *pair_of = c->last_of[slot];
+    return APR_OK;
 }
 
 static uint64_t bytes_of_control(const comparison *c)
 {
     uint64_t n_bytes = 0;
     for (size_t i = 0; i < c->b->n_weights; i++) {
-        const apr_tensor *const tensor = apr_trace_tensor(c->other, (int)i);
-        if (tensor != NULL && apr_has_control(tensor)) n_bytes += tensor->n_bytes;
+        int64_t n;
+        const apr_tensor *const parts = apr_trace_tensors(c->other, (int)i, &n);
+        for (int64_t j = 0; j < n; j++)
+            if (apr_has_control(&parts[j])) n_bytes += parts[j].n_bytes;
     }
     return n_bytes;
 }
@@ -239,4 +255,12 @@ const apr_weight_pair *apr_weights_pair(const apr_weights *w, size_t op, int whi
 {
     const int64_t pair = w->pair_of[op * APR_OP_MAX_WEIGHTS + (size_t)which];
     return pair >= 0 ? &w->pairs[pair] : NULL;
+}
+
+double apr_weights_relative(const apr_weights *w, size_t op, int which)
+{
+    const apr_weight_pair *const first = apr_weights_pair(w, op, which);
+    double largest = 0.0;
+    for (int64_t i = 0; first != NULL && i < first->n_parts; i++) largest = fmax(largest, first[i].scan.relative);
+    return largest;
 }

@@ -13,6 +13,7 @@
 typedef struct apr_weight_pair {
     const apr_tensor *truth, *other; /* of the same shape */
     apr_tensor_scan scan;
+    int64_t n_parts;       /* pairs of the same slot from this one on: 1, or those of its experts */
     unsigned uses;         /* apr_weight_use, of the truth's slot */
     double *column_errors; /* [columns] sums of squares, of a matrix that is multiplied and differs; else NULL */
 } apr_weight_pair;
@@ -20,7 +21,7 @@ typedef struct apr_weight_pair {
 typedef struct apr_weights {
     apr_weight_pair *pairs;
     size_t n_pairs;
-    int64_t *pair_of; /* [n_ops * APR_OP_MAX_WEIGHTS] of an operation's weights; -1: not in both */
+    int64_t *pair_of; /* [n_ops * APR_OP_MAX_WEIGHTS] of an operation's weights, of experts the first one's; -1: not in both */
     bool unchanged;   /* every number is the same */
 
     size_t n_missing, n_damaged, n_far;        /* not in both (and not zero); not finite or lost; further off than the type needs */
@@ -40,7 +41,9 @@ apr_status apr_weights_compare(apr_weights *weights, const apr_session *truth, c
                                const apr_progress *progress, apr_error *err);
 void apr_weights_close(apr_weights *weights);
 
-/* The pair of weight `which` of operation `op`, or NULL. */
+/* The pair of weight `which` of operation `op`, or NULL; of experts, whose pairs follow one another, the first. */
 const apr_weight_pair *apr_weights_pair(const apr_weights *weights, size_t op, int which);
+/* What the numbers of a weight differ by, relative to their size: the largest of all experts. 0: it is in neither. */
+double apr_weights_relative(const apr_weights *weights, size_t op, int which);
 
 #endif

@@ -113,6 +113,12 @@ int64_t apr_trace_n_tokens(const apr_session *s) { return s->n_tokens; }
 
 void apr_trace_seek(apr_session *s, int64_t position) { s->position = position; }
 const apr_tensor *apr_trace_tensor(const apr_session *s, int slot) { return slot >= 0 ? s->tensors[slot] : NULL; }
+const apr_tensor *apr_trace_tensors(const apr_session *s, int slot, int64_t *n)
+{
+    *n = slot >= 0 ? apr_session_n_parts(s, (size_t)slot) : 0;
+    return *n > 0 ? apr_session_parts(s, (size_t)slot) : NULL;
+}
+
 const char *apr_trace_backend(const apr_session *s) { return s->backend->name; }
 
 const apr_model *apr_trace_model(const apr_session *s) { return s->model; }

@@ -41,6 +41,8 @@ void apr_trace_seek(apr_session *session, int64_t position);
 
 /* The tensor of a weight slot, or NULL where an optional one is not there; the name of the backend. */
 const apr_tensor *apr_trace_tensor(const apr_session *session, int slot);
+/* All tensors of a slot side by side, *n of them: one for most, one an expert for others, none where an optional one is not there. */
+const apr_tensor *apr_trace_tensors(const apr_session *session, int slot, int64_t *n);
 const char *apr_trace_backend(const apr_session *session);
 const apr_model *apr_trace_model(const apr_session *session);
 /* [n_freqs] of a rotary table, its divisors (where the model has some) applied. */
