@@ -62,20 +62,3 @@ apr_ability apr_family_ability(const apr_family *family, const apr_backend *back
         }
     return least;
 }
-
-/* "a, b" of the families of which just that can be done; "" when there are none, NULL without memory. */
-static const char *list_of(apr_ability ability, apr_arena *arena)
-{
-    const char *list = "";
-    for (size_t i = 0; i < apr_n_families && list != NULL; i++)
-        if (apr_family_ability(apr_families[i], &apr_host_backend) == ability)
-            list = apr_arena_print(arena, "%s%s%s", list, list[0] != '\0' ? ", " : "", apr_families[i]->name);
-    return list;
-}
-
-const char *apr_program_families(apr_arena *arena)
-{
-    const char *const run = list_of(APR_ABLE_RUN, arena), *const plan = list_of(APR_ABLE_PLAN, arena);
-    if (run == NULL || plan == NULL) return NULL;
-    return plan[0] != '\0' ? apr_arena_print(arena, "%s; to plan also %s", run, plan) : run;
-}

@@ -11,8 +11,4 @@ typedef enum { APR_ABLE_NOTHING, APR_ABLE_PLAN, APR_ABLE_RUN } apr_ability;
 
 apr_ability apr_family_ability(const apr_family *family, const apr_backend *backend);
 
-/* "llama, mistral; to plan also qwen3_moe": what this machine's host can run and plan, for messages. In the arena; NULL when memory
- * ran out. */
-const char *apr_program_families(apr_arena *arena);
-
 #endif

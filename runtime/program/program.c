@@ -1,5 +1,4 @@
 /* program.c - makes programs: the table of emitters, and the tools they write with. */
-#include "runtime/program/ability.h"
 #include "runtime/program/families.h"
 #include "runtime/program/op_card.h"
 
@@ -187,14 +186,9 @@ static void move_vectors(apr_program *program)
 
 static apr_status refuse_family(const char *architecture, apr_error *err)
 {
-    apr_arena arena = {0};
-    const char *const families = apr_program_families(&arena);
-    const apr_status status = families == NULL
-                                  ? apr_no_memory(err, "a sentence")
-                                  : apr_fail(err, APR_E_UNSUPPORTED, "architecture '%s' cannot be run or planned; these can: %s",
-                                             architecture[0] != '\0' ? architecture : "(not stated)", families);
-    apr_arena_close(&arena);
-    return status;
+    return apr_fail(err, APR_E_UNSUPPORTED,
+                    "architecture '%s' is none of the %zu families that can be run or planned; 'aprconv families' lists them",
+                    architecture[0] != '\0' ? architecture : "(not stated)", sizeof programs / sizeof *programs);
 }
 
 apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, apr_error *err)
