@@ -75,13 +75,13 @@ static void store_with_fault(const apr_op_args *args)
 {
     apr_op_args faulty = *args;
     apr_kv_store_args *const a = &faulty.kv_store;
-    const int64_t n = a->n_tokens * a->n_kv_heads * a->head_dim;
+    const int64_t n = a->n_tokens * a->n_kv_heads * a->key_dim;
     float *const k = malloc((size_t)n * sizeof *k), *const v = malloc((size_t)n * sizeof *v);
 
     memcpy(k, a->k, (size_t)n * sizeof *k);
     memcpy(v, a->v, (size_t)n * sizeof *v);
-    fault(k, n, a->head_dim);
-    fault(v, n, a->head_dim);
+    fault(k, n, a->key_dim);
+    fault(v, n, a->key_dim);
     a->k = k;
     a->v = v;
     apr_host_backend.ops[APR_OP_KV_STORE](&faulty);

@@ -1,5 +1,6 @@
 /* runtime/program/op_card.h and ground.h: every operation has a card, and programs, plans and backends keep to what it says. */
 #include "formats/base/bytes.h"
+#include "kernels/cuda/api.h"
 #include "runtime/plan/plan.h"
 #include "runtime/program/emit.h"
 #include "runtime/program/op_card.h"
@@ -214,14 +215,14 @@ static void a_tied_head_is_the_table_looked_up_and_multiplied(void **state)
     apr_program_close(&p);
 }
 
-static void biases_of_experts_are_floats_though_they_have_rows(void **state)
+static void biases_of_experts_are_floats_side_by_side(void **state)
 {
     (void)state;
     apr_program p = emit("tests/data/shapes/gpt-oss-20b.json");
     int n = 0;
     for (size_t i = 0; i < p.n_weights; i++) {
         if (strstr(p.weights[i].name, "experts.down_proj_bias") == NULL) continue;
-        assert_int_equal(p.weights[i].rank, 2);
+        assert_int_equal(apr_slot_elems(&p.weights[i]), 32 * 2880);
         assert_int_equal(p.weights[i].uses, APR_USE_FLOAT);
         assert_int_equal(p.weights[i].role, APR_ROLE_VECTORS);
         n++;
@@ -303,26 +304,38 @@ static void a_workspace_holds_the_largest_that_is_asked_for(void **state)
 
 /* --- backends --- */
 
-static void nothing(const apr_op_args *args) { (void)args; }
-
-static void a_twist_that_a_backend_lacks_is_named(void **state)
+static void what_a_backend_lacks_is_found(void **state)
 {
     (void)state;
-    char text[64], few[10];
     apr_program p = emit("tests/data/shapes/gpt-oss-20b.json");
     apr_backend backend = apr_host_backend;
-    const apr_op *missing = apr_program_missing_op(&p, &backend);
 
-    assert_non_null(missing);
-    assert_string_equal(apr_op_lacks(missing, &backend, text, sizeof text), "attend with sinks");
-    assert_string_equal(apr_op_lacks(missing, &backend, few, sizeof few), "attend wi");
-    backend.twists = 1u << APR_TWIST_SINKS; /* a backend that has them gets as far as the experts */
-    assert_null(apr_op_lacks(missing, &backend, text, sizeof text));
-    missing = apr_program_missing_op(&p, &backend);
-    assert_string_equal(apr_op_lacks(missing, &backend, text, sizeof text), "route");
-    backend.ops[APR_OP_ROUTE] = nothing; /* a kernel without a card that binds it is of no use */
-    assert_ptr_equal(apr_program_missing_op(&p, &backend), missing);
+    assert_null(apr_program_missing_op(&p, &backend));
+    backend.ops[APR_OP_ROUTE] = NULL;
+    assert_int_equal(apr_program_missing_op(&p, &backend)->kind, APR_OP_ROUTE);
+    assert_int_equal(apr_program_missing_op(&p, &backend)->layer, 0);
     apr_program_close(&p);
+}
+
+/* A number of each type, where the operation has it. */
+static void facts_are_read_from_the_operation(void **state)
+{
+    (void)state;
+    apr_op op = {.kind = APR_OP_ROUTE};
+    op.args.route.shape = (apr_route_shape){.score = APR_SCORE_SQRT_SOFTPLUS, .n_experts = 160, .normalise = true, .scale = 2.5f};
+    double sum = 0.0;
+    for (const apr_op_fact *f = apr_op_cards[APR_OP_ROUTE]->facts; f->what != NULL; f++) sum += apr_op_fact_of(&op, f);
+    assert_true(sum == (double)APR_SCORE_SQRT_SOFTPLUS + 160.0 + 1.0 + 2.5);
+}
+
+static void every_fact_has_words_and_lies_within_the_arguments(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < APR_OP_COUNT; kind++)
+        for (const apr_op_fact *f = apr_op_cards[kind]->facts; f != NULL && f->what != NULL; f++) {
+            assert_true(f->offset < sizeof(apr_op_args));
+            for (const apr_op_fact *other = apr_op_cards[kind]->facts; other != f; other++) assert_string_not_equal(other->what, f->what);
+        }
 }
 
 static void an_operation_is_described_by_types_sizes_and_weight(void **state)
@@ -339,17 +352,18 @@ static void an_operation_is_described_by_types_sizes_and_weight(void **state)
         {APR_OP_EMBED, {.embed = {.n_tokens = 12, .table = &table}}, "embed 'model.embed_tokens.weight' (q8_0 [151936, 896], 12 tokens)"},
         {APR_OP_LINEAR, {.linear = {.n_tokens = 1, .weight = &nameless}}, "linear '?' (f16 [4, 8], 1 tokens)"},
         {APR_OP_ANGLES, {.angles = {.n_tokens = 2}}, "rotary angles (f32, 2 tokens)"},
-        {APR_OP_RMSNORM, {.rmsnorm = {.n_tokens = 3}}, "rmsnorm (f32, 3 tokens)"},
+        {APR_OP_NORM, {.norm = {.n_tokens = 3}}, "norm (f32, 3 tokens)"},
         {APR_OP_ROPE, {.rope = {.n_tokens = 4}}, "rope (f32, 4 tokens)"},
         {APR_OP_KV_STORE,
-         {.kv_store = {.n_tokens = 5, .position = 100, .n_kv_heads = 2, .head_dim = 64, .keys = cache}},
+         {.kv_store = {.n_tokens = 5, .position = 100, .n_kv_heads = 2, .key_dim = 64, .value_dim = 32, .keys = cache}},
          "kv store (5 tokens at position 100, 2 heads of 64, cache fp8)"},
         {APR_OP_ATTEND,
-         {.attend = {.n_tokens = 6, .position = 7, .n_heads = 8, .n_kv_heads = 2, .head_dim = 128, .keys = cache}},
+         {.attend = {.n_tokens = 6, .position = 7, .n_heads = 8, .n_kv_heads = 2, .key_dim = 128, .value_dim = 128, .keys = cache}},
          "attend (6 tokens at position 7, 8 heads on 2 of 128, cache fp8)"},
         {APR_OP_GLU, {.glu = {.n_tokens = 8}}, "glu (f32, 8 tokens)"},
         {APR_OP_ADD, {.add = {.n_tokens = 9}}, "add (f32, 9 tokens)"},
-        {APR_OP_CONV, {.add = {0}}, "conv"}, /* what cannot run has its name */
+        {APR_OP_EXPERTS, {.experts = {.n_tokens = 10, .up = &nameless}}, "experts '?' (f16 [4, 8], 10 tokens)"},
+        {APR_OP_DELTA, {.delta = {.n_tokens = 11}}, "delta rule (f32, 11 tokens)"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[128];
@@ -364,7 +378,7 @@ static void indices_become_pointers(void **state)
 {
     (void)state;
     apr_value values[2] = {{.name = "a", .width = 8}, {.name = "logits", .width = 100, .is_logits = true}};
-    apr_state states[1] = {{.kind = APR_STATE_KV, .n_heads = 3, .head_dim = 64}};
+    apr_state states[1] = {{.kind = APR_STATE_KV, .n_heads = 3, .key_dim = 64, .value_dim = 32}};
     const apr_program program = {.values = values, .n_values = 2, .states = states, .n_states = 1};
     static float activations[1024], logits[200], vectors[64];
     static uint8_t memory[4096];
@@ -399,6 +413,11 @@ static void indices_become_pointers(void **state)
     assert_int_equal(keys.n_cells, 3);
     assert_ptr_equal(keys.data, memory + 128);
     assert_ptr_equal(cached.data, memory + 128 + apr_align_up(3 * 3 * 68, 64));
+    assert_int_equal(cached.row_bytes, 34);
+    states[0].values_in_keys = true; /* kept once */
+    assert_ptr_equal(apr_ground_cache(&g, 0, 1).data, memory + 128);
+    assert_int_equal(apr_ground_cache(&g, 0, 1).row_bytes, 68);
+    assert_ptr_equal(apr_ground_state(&g, 0), memory + 128);
 }
 
 static void logits_are_made_of_the_rows_that_are_wanted(void **state)
@@ -431,6 +450,36 @@ static void logits_are_made_of_the_rows_that_are_wanted(void **state)
     assert_int_equal(args.linear.n_out, 100);
 }
 
+/* Four heads of 6 numbers become four of 10, each by rows of its own. */
+static void heads_with_matrices_of_their_own_share_the_width(void **state)
+{
+    (void)state;
+    apr_value values[2] = {{.name = "q", .width = 24}, {.name = "absorbed", .width = 40}};
+    apr_weight_slot slot = {.name = "kv_b", .rank = 2, .dims = {4 * 16, 10}, .count = 1};
+    const apr_program program = {.values = values, .n_values = 2, .weights = &slot, .n_weights = 1};
+    static float activations[256];
+    static const apr_tensor matrix = {.name = "kv_b", .rank = 2, .dims = {64, 10}};
+    const apr_tensor *const matrices[1] = {&matrix};
+    const apr_ground g = {.program = &program,
+                          .n_tokens = 2,
+                          .activations = activations,
+                          .value_offsets = (int64_t[]){0, 32},
+                          .n_batch = 2,
+                          .matrices = matrices};
+    apr_op op = {.kind = APR_OP_LINEAR, .in = {0, -1, -1}, .out = 1, .weight = {0, -1, -1, -1, -1, -1}, .state = -1, .rope = -1};
+    apr_op_args args;
+
+    op.args.linear.heads = (apr_linear_heads){.n = 4, .rows = 16, .first = 3, .transposed = true};
+    apr_op_bind(&g, &op, &args);
+    assert_int_equal(args.linear.n_in, 6);
+    assert_int_equal(args.linear.n_out, 10);
+    assert_int_equal(apr_linear_first_row(&args.linear, 2), 2 * 16 + 3);
+    assert_int_equal(apr_linear_head_rows(&args.linear), 6);
+    const apr_op_sizes sizes = {.n_batch = 100, .n_logits = 16};
+    assert_int_equal(apr_op_cards[APR_OP_LINEAR]->device_bytes(&program, &op, &sizes),
+                     apr_cuda_linear_heads_bytes(100, &op.args.linear.heads, 6, 10, false));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,10 +491,13 @@ int main(void)
         cmocka_unit_test(every_state_is_written_before_it_is_read),
         cmocka_unit_test(an_operation_refuses_weights_that_it_can_do_nothing_with),
         cmocka_unit_test(a_tied_head_is_the_table_looked_up_and_multiplied),
-        cmocka_unit_test(biases_of_experts_are_floats_though_they_have_rows),
+        cmocka_unit_test(biases_of_experts_are_floats_side_by_side),
         cmocka_unit_test(plans_put_outputs_and_weights_where_cards_say),
         cmocka_unit_test(a_workspace_holds_the_largest_that_is_asked_for),
-        cmocka_unit_test(a_twist_that_a_backend_lacks_is_named),
+        cmocka_unit_test(what_a_backend_lacks_is_found),
+        cmocka_unit_test(facts_are_read_from_the_operation),
+        cmocka_unit_test(every_fact_has_words_and_lies_within_the_arguments),
+        cmocka_unit_test(heads_with_matrices_of_their_own_share_the_width),
         cmocka_unit_test(an_operation_is_described_by_types_sizes_and_weight),
         cmocka_unit_test(indices_become_pointers),
         cmocka_unit_test(logits_are_made_of_the_rows_that_are_wanted),
