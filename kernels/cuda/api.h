@@ -153,6 +153,7 @@ typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint32_t abi);
 
 enum {
     APR_CUDA_FEW_TOKENS = 8,       /* up to here weights are read packed; more go through cuBLAS on FP16 tiles */
+    APR_CUDA_CAREFUL_TOKENS = 128, /* up to here inputs go to the tensor cores in two FP16 parts, which round as float32 does */
     APR_CUDA_TILE_BYTES = 1 << 26, /* of FP16 weights decoded at a time */
     APR_CUDA_EXPERT_TOKENS = 64,   /* tokens whose experts are computed at a time */
     APR_CUDA_ATTEND_SPLITS = 64,   /* parts at most that a long context is read in when the queries are few */
@@ -168,10 +169,19 @@ static inline int64_t apr_cuda_tile_rows(int64_t n_in, int64_t n_out)
     return tile < n_out ? tile : n_out;
 }
 
-/* FP16 inputs [n_tokens, n_in], one float32 scale a token, a tile of FP16 weights (none for weights stored as F16). */
+/* FP16 inputs of at most n_tokens rows: of up to CAREFUL_TOKENS twice, the second part behind the first. */
+static inline size_t apr_cuda_inputs_bytes(int64_t n_tokens, int64_t n_in)
+{
+    const int64_t n_careful = n_tokens < APR_CUDA_CAREFUL_TOKENS ? n_tokens : (int64_t)APR_CUDA_CAREFUL_TOKENS;
+    const size_t once = apr_cuda_round((size_t)n_tokens * (size_t)n_in * 2),
+                 twice = 2 * apr_cuda_round((size_t)n_careful * (size_t)n_in * 2);
+    return once > twice ? once : twice;
+}
+
+/* The inputs, one float32 scale a token, a tile of FP16 weights (none for weights stored as F16). */
 static inline size_t apr_cuda_linear_bytes(int64_t n_tokens, int64_t n_in, int64_t n_out, bool is_f16)
 {
-    const size_t inputs = apr_cuda_round((size_t)n_tokens * (size_t)n_in * 2) + apr_cuda_round((size_t)n_tokens * 4);
+    const size_t inputs = apr_cuda_inputs_bytes(n_tokens, n_in) + apr_cuda_round((size_t)n_tokens * 4);
     return inputs + (is_f16 ? 0 : apr_cuda_round((size_t)apr_cuda_tile_rows(n_in, n_out) * (size_t)n_in * 2));
 }
 
@@ -186,7 +196,7 @@ static inline int64_t apr_cuda_tile_heads(int64_t n_heads, int64_t head_rows, in
 static inline size_t apr_cuda_linear_heads_bytes(int64_t n_tokens, const apr_linear_heads *heads, int64_t n_in, int64_t n_columns,
                                                  bool is_f16)
 {
-    const size_t n_rows = (size_t)(n_tokens * heads->n), inputs = apr_cuda_round(n_rows * (size_t)n_in * 2) + apr_cuda_round(n_rows * 4);
+    const size_t inputs = apr_cuda_inputs_bytes(n_tokens, heads->n * n_in) + apr_cuda_round((size_t)(n_tokens * heads->n) * 4);
     const size_t tile_rows = (size_t)(apr_cuda_tile_heads(heads->n, heads->rows, n_columns) * heads->rows);
     return inputs + (is_f16 ? 0 : apr_cuda_round(tile_rows * (size_t)n_columns * 2));
 }

@@ -137,7 +137,7 @@ int64_t apr_trace_fp16_above(const apr_session *s)
 {
     if (s->device == NULL) return INT64_MAX;
     if (s->options.no_direct) return 0;
-    return s->exact ? INT64_MAX : APR_CUDA_FEW_TOKENS;
+    return s->exact ? INT64_MAX : APR_CUDA_CAREFUL_TOKENS;
 }
 
 apr_run_facts apr_trace_run_facts(const apr_session *s, int64_t n_together)

@@ -55,7 +55,7 @@ static void evaluate(const golden *g, const apr_model *model, const apr_session_
 }
 
 /* What products cost: float32 sums in another order; inputs rounded to FP16, once for each product, where there are many tokens. */
-static double roundoff_of_products(int64_t n_batch) { return n_batch <= APR_CUDA_FEW_TOKENS ? 1e-5 : 2.0 * cache_roundoff(APR_F16); }
+static double roundoff_of_products(int64_t n_batch) { return n_batch <= APR_CUDA_CAREFUL_TOKENS ? 1e-5 : 2.0 * cache_roundoff(APR_F16); }
 
 /* Bounds from the precision of the cache's type, as in cache_bounds.h: test_cache shows that broken caches are beyond them. */
 static void check_logits(const char *dir)

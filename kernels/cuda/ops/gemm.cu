@@ -1,7 +1,8 @@
 /* gemm.cu - linear layers of many tokens: FP16 inputs and tiles of FP16 weights decoded from the packed ones, through cuBLAS.
  *
  * A token's inputs are divided by a power of two of their own before they become FP16, so that none overflows and small ones
- * keep their bits; the sums, float32, are multiplied by it again. Powers of two change no mantissa. */
+ * keep their bits; the sums, float32, are multiplied by it again. Powers of two change no mantissa. Of a few tokens, where reading the
+ * weights takes the time, what that rounding took away is multiplied as well: 22 bits of the inputs count. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/ops.cuh"
 
@@ -12,7 +13,8 @@
 enum { THREADS = 256, TOP_EXPONENT = 13 }; /* the largest of a token's inputs lies in [2^13, 2^14) */
 
 /* One block a token: its largest magnitude, the power of two that brings it to TOP_EXPONENT, and the FP16 numbers. */
-static __global__ void __launch_bounds__(THREADS) halve_inputs(const float *x, __half *halves, float *scales, int64_t n_in)
+static __global__ void __launch_bounds__(THREADS)
+    halve_inputs(const float *x, __half *halves, __half *rests, float *scales, int64_t n_in)
 {
     __shared__ float largest[THREADS / 32];
     const float *const row = x + blockIdx.x * n_in;
@@ -28,7 +30,12 @@ static __global__ void __launch_bounds__(THREADS) halve_inputs(const float *x, _
     const int exponent = biased > 20 && biased < 240 ? biased - 127 - TOP_EXPONENT : 0;
     const float inverse = __uint_as_float((uint32_t)(127 - exponent) << 23);
     if (threadIdx.x == 0) scales[blockIdx.x] = __uint_as_float((uint32_t)(127 + exponent) << 23);
-    for (int64_t i = threadIdx.x; i < n_in; i += THREADS) halves[blockIdx.x * n_in + i] = __float2half_rn(row[i] * inverse);
+    for (int64_t i = threadIdx.x; i < n_in; i += THREADS) {
+        const float scaled = row[i] * inverse;
+        const __half half = __float2half_rn(scaled);
+        halves[blockIdx.x * n_in + i] = half;
+        if (rests != NULL) rests[blockIdx.x * n_in + i] = __float2half_rn(scaled - __half2float(half));
+    }
 }
 
 /* out[t][r] = out[t][r] * scales[t] + bias[r] */
@@ -40,9 +47,10 @@ static __global__ void __launch_bounds__(THREADS) finish_outputs(float *out, con
     *at = bias != NULL ? *at * scales[blockIdx.x] + bias[r] : *at * scales[blockIdx.x];
 }
 
-cudaError_t apr_cuda_halve(const float *x, void *halves, float *scales, int64_t n_rows, int64_t n_in, cudaStream_t stream)
+cudaError_t apr_cuda_halve(const float *x, __half *halves, __half *rests, float *scales, int64_t n_rows, int64_t n_in,
+                           cudaStream_t stream)
 {
-    halve_inputs<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, (__half *)halves, scales, n_in);
+    halve_inputs<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, halves, rests, scales, n_in);
     return cudaGetLastError();
 }
 
@@ -74,17 +82,18 @@ apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_
     return status == CUBLAS_STATUS_SUCCESS ? APR_OK : blas_failed(status, "giving cuBLAS its stream and workspace", err);
 }
 
-/* out[t][first + r] for r < n_rows, with the ways to compute it that cuBLAS has, the fastest first. */
-static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a, const void *weights, const void *halves, int64_t first,
-                               int64_t n_rows)
+/* out[t][first + r] (added to what is there, where `adds`) for r < n_rows, with the ways to compute it that cuBLAS has, the fastest
+ * first. */
+static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a, const void *weights, const void *halves, bool adds,
+                               int64_t first, int64_t n_rows)
 {
     static const cublasComputeType_t ways[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
-    const float one = 1.0f, zero = 0.0f;
+    const float one = 1.0f, kept = adds ? 1.0f : 0.0f;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         status = cublasGemmEx(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)n_rows, (int)a->n_tokens, (int)a->n_in, &one, weights,
-                              CUDA_R_16F, (int)a->n_in, halves, CUDA_R_16F, (int)a->n_in, &zero, a->out + first, CUDA_R_32F, (int)a->n_out,
+                              CUDA_R_16F, (int)a->n_in, halves, CUDA_R_16F, (int)a->n_in, &kept, a->out + first, CUDA_R_32F, (int)a->n_out,
                               ways[i], CUBLAS_GEMM_DEFAULT);
         if (status == CUBLAS_STATUS_SUCCESS) break;
     }
@@ -106,7 +115,7 @@ static cudaError_t without_blas(const apr_cuda_device *device, const apr_linear_
 }
 
 typedef struct gemm_buffers {
-    __half *halves, *tile;
+    __half *halves, *rests, *tile; /* rests NULL: of many tokens */
     float *scales;
     bool is_f16;
 } gemm_buffers;
@@ -121,7 +130,8 @@ static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_e
                         (long long)a->n_tokens, needed, a->work.slice * sizeof(float));
     uint8_t *at = (uint8_t *)a->work.data;
     b->halves = (__half *)at;
-    at += apr_cuda_round((size_t)a->n_tokens * (size_t)a->n_in * 2);
+    b->rests = a->n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(at + apr_cuda_inputs_bytes(a->n_tokens, a->n_in) / 2) : NULL;
+    at += apr_cuda_inputs_bytes(a->n_tokens, a->n_in);
     b->scales = (float *)at;
     at += apr_cuda_round((size_t)a->n_tokens * 4);
     b->tile = (__half *)at;
@@ -134,12 +144,15 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     APR_TRY(cut_workspace(a, &b, err));
-    cudaError_t error = apr_cuda_halve(a->x, b.halves, b.scales, a->n_tokens, a->n_in, device->stream);
+    cudaError_t error = apr_cuda_halve(a->x, b.halves, b.rests, b.scales, a->n_tokens, a->n_in, device->stream);
     const int64_t tile = b.is_f16 ? a->n_out : apr_cuda_tile_rows(a->n_in, a->n_out);
     for (int64_t first = 0; first < a->n_out && error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS; first += tile) {
         const int64_t n_rows = a->n_out - first < tile ? a->n_out - first : tile;
         if (!b.is_f16) error = apr_cuda_decode_half(a->weight, first, n_rows, b.tile, device->stream);
-        if (error == cudaSuccess) status = multiply(device, a, b.is_f16 ? (const void *)a->weight->data : b.tile, b.halves, first, n_rows);
+        const void *const weights = b.is_f16 ? (const void *)a->weight->data : b.tile;
+        if (error == cudaSuccess && b.rests != NULL) status = multiply(device, a, weights, b.rests, false, first, n_rows);
+        if (error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS)
+            status = multiply(device, a, weights, b.halves, b.rests != NULL, first, n_rows);
     }
     if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) {
         error = without_blas(device, a);
@@ -176,7 +189,7 @@ apr_status apr_cuda_bad_gemm(apr_cuda_device *device, apr_error *err)
     a.n_in = -64; /* what no matrix has */
     a.n_out = 64;
     if (device->blas == NULL) return apr_fail(err, APR_E_USAGE, "cuBLAS has not been started");
-    const cublasStatus_t status = multiply(device, &a, NULL, NULL, 0, a.n_out);
+    const cublasStatus_t status = multiply(device, &a, NULL, NULL, false, 0, a.n_out);
     if (status == CUBLAS_STATUS_SUCCESS) return APR_OK;
     return blas_failed(status, "linear f16 x f16, 16 tokens x [64, -64]", err);
 }

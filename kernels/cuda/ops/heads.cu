@@ -163,18 +163,18 @@ cudaError_t apr_cuda_linear_heads_few(const apr_linear_args *a, cudaStream_t str
 
 /* The heads [head, head + n), whose rows begin at `rows`. */
 static cublasStatus_t multiply(const apr_cuda_device *device, const apr_linear_args *a, const __half *rows, const __half *halves,
-                               int64_t head, int64_t n)
+                               bool adds, int64_t head, int64_t n)
 {
     static const cublasComputeType_t ways[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
     const int64_t n_columns = a->heads.transposed ? a->n_out : a->n_in;
-    const float one = 1.0f, zero = 0.0f;
+    const float one = 1.0f, kept = adds ? 1.0f : 0.0f;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         status = cublasGemmStridedBatchedEx(device->blas, a->heads.transposed ? CUBLAS_OP_N : CUBLAS_OP_T, CUBLAS_OP_N, (int)a->n_out,
                                             (int)a->n_tokens, (int)a->n_in, &one, rows + a->heads.first * n_columns, CUDA_R_16F,
                                             (int)n_columns, a->heads.rows * n_columns, halves + head * a->n_in, CUDA_R_16F,
-                                            (int)(a->heads.n * a->n_in), a->n_in, &zero, a->out + head * a->n_out, CUDA_R_32F,
+                                            (int)(a->heads.n * a->n_in), a->n_in, &kept, a->out + head * a->n_out, CUDA_R_32F,
                                             (int)(a->heads.n * a->n_out), a->n_out, (int)n, ways[i], CUBLAS_GEMM_DEFAULT);
         if (status == CUBLAS_STATUS_SUCCESS) break;
     }
@@ -193,15 +193,17 @@ static apr_status linear_heads_many(apr_cuda_device *device, const apr_linear_ar
         return apr_fail(err, APR_E_USAGE, "linear '%s' of %lld tokens needs %zu bytes of workspace and got %zu", a->weight->name,
                         (long long)a->n_tokens, needed, a->work.slice * sizeof(float));
     uint8_t *const work = (uint8_t *)a->work.data;
-    const size_t n_halves = apr_cuda_round((size_t)(n_pairs * a->n_in) * 2);
+    const size_t n_halves = apr_cuda_inputs_bytes(a->n_tokens, a->heads.n * a->n_in);
+    __half *const halves = (__half *)work, *const rests = a->n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(work + n_halves / 2) : NULL;
     float *const scales = (float *)(work + n_halves);
     __half *const decoded = (__half *)(work + n_halves + apr_cuda_round((size_t)n_pairs * 4));
-    cudaError_t error = apr_cuda_halve(a->x, work, scales, n_pairs, a->n_in, device->stream);
+    cudaError_t error = apr_cuda_halve(a->x, halves, rests, scales, n_pairs, a->n_in, device->stream);
     for (int64_t head = 0; head < a->heads.n && error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS; head += tile) {
         const int64_t n = a->heads.n - head < tile ? a->heads.n - head : tile;
         if (!is_f16) error = apr_cuda_decode_half(a->weight, head * a->heads.rows, n * a->heads.rows, decoded, device->stream);
-        if (error == cudaSuccess)
-            status = multiply(device, a, is_f16 ? (const __half *)a->weight->data : decoded, (const __half *)work, head, n);
+        const __half *const rows = is_f16 ? (const __half *)a->weight->data : decoded;
+        if (error == cudaSuccess && rests != NULL) status = multiply(device, a, rows, rests, false, head, n);
+        if (error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS) status = multiply(device, a, rows, halves, rests != NULL, head, n);
     }
     if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) /* slower, and right */
         return apr_cuda_outcome(device, apr_cuda_linear_heads_few(a, device->stream), err);
