@@ -72,25 +72,33 @@ static double distance(const float *a, const float *b)
 
 typedef void (*family_check)(program_model *m, const char *what);
 
-/* Two layers of each kind that a family has: both mix tokens in this way. */
+/* A layer that mixes tokens in this way, with the first of the feed-forwards that the family has. */
+static bool with_layer(const char *architecture, uint8_t mixer, apr_dtype dtype, family_check check)
+{
+    static const uint8_t orders[2][3] = {{APR_FFN_EXPERTS, APR_FFN_DENSE, APR_FFN_NONE}, {APR_FFN_DENSE, APR_FFN_EXPERTS, APR_FFN_NONE}};
+    for (int i = 0; i < 3; i++) {
+        const uint8_t *const ffn = &orders[mixer % 2][i];
+        apr_hparams h = program_model_sizes(architecture);
+        program_model m;
+        char what[96];
+        h.num_layers = 1;
+        h.layer_kinds = &mixer;
+        h.ffn_kinds = ffn;
+        if (*ffn != APR_FFN_EXPERTS) h.num_experts = 0;
+        if (program_model_open(&m, &h, dtype, NULL) != APR_OK) continue;
+        snprintf(what, sizeof what, "%s, a layer of kind %d, feed-forward %d", architecture, mixer, *ffn);
+        check(&m, what);
+        program_model_close(&m);
+        return true;
+    }
+    return false;
+}
+
+/* Each way to mix tokens that a family has. */
 static int with_layers(const char *architecture, apr_dtype dtype, family_check check)
 {
     int n = 0;
-    for (uint8_t mixer = 0; mixer <= APR_LAYER_NONE; mixer++)
-        for (uint8_t ffn = 0; ffn <= APR_FFN_NONE; ffn++) {
-            const uint8_t mixers[2] = {mixer, mixer}, ffns[2] = {ffn, ffn};
-            apr_hparams h = program_model_sizes(architecture);
-            program_model m;
-            char what[96];
-            h.layer_kinds = mixers;
-            h.ffn_kinds = ffns;
-            if (ffn != APR_FFN_EXPERTS) h.num_experts = 0;
-            if (program_model_open(&m, &h, dtype, NULL) != APR_OK) continue;
-            snprintf(what, sizeof what, "%s, layers of kind %d, feed-forward %d", architecture, mixer, ffn);
-            check(&m, what);
-            program_model_close(&m);
-            n++;
-        }
+    for (uint8_t mixer = 0; mixer <= APR_LAYER_NONE; mixer++) n += with_layer(architecture, mixer, dtype, check);
     return n;
 }
 
