@@ -109,7 +109,9 @@ static apr_status open_question(question *q, const char *path, apr_error *err)
     if (apr_find_packed(&q->source, &layout) != NULL) APR_TRY(apr_skeleton_model(&q->skeleton, &q->program, &q->source, err));
     q->bytes = calloc(q->program.n_weights + 1, sizeof *q->bytes);
     q->made = calloc(q->program.n_weights + 1, sizeof *q->made);
-    return q->bytes != NULL && q->made != NULL ? APR_OK : apr_no_memory(err, "the sizes of the weights");
+    if (q->bytes == NULL || q->made == NULL) return apr_no_memory(err, "the sizes of the weights");
+    if (q->source.n_tensors > 0) apr_plan_made_weights(&q->program, &q->model, q->made);
+    return APR_OK;
 }
 
 /* The GPU whose memory is nearest to that: its context is the best guess for a card that was not named. */
@@ -160,7 +162,6 @@ static apr_status make_plan(question *q, const char *dtype, bool direct, apr_pla
     o.copies = !direct && q->gpu != NULL;
     const apr_model *const sized = dtype != NULL && q->skeleton.tensors != NULL ? &q->skeleton : &q->model;
     APR_TRY(apr_weight_sizes(sized, &q->program, dtype, q->bytes, err));
-    apr_plan_made_weights(&q->program, sized, q->made);
     o.made_bytes = dtype == NULL ? q->made : NULL; /* what a recipe writes lies as it is wanted */
     return apr_plan_make(plan, &q->program, &o, err);
 }

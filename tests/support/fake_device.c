@@ -1,0 +1,175 @@
+/* fake_device.c - a CUDA device that is none. */
+#include "tests/support/fake_device.h"
+
+#include "kernels/ref/ref_ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_BLOCKS = 64, WORK_FLOATS = 1 << 20, MOST_EXPERTS = 64 };
+
+struct apr_cuda_device {
+    void *blocks[MOST_BLOCKS];
+    int n_blocks;
+    float *work;
+};
+
+static uint64_t n_allocated;
+static bool takes_q8_0 = true;
+
+uint64_t fake_device_bytes(void) { return n_allocated; }
+void fake_device_takes_q8_0(bool on) { takes_q8_0 = on; }
+
+static apr_status facts(int ordinal, apr_cuda_facts *f, apr_error *err)
+{
+    (void)err;
+    *f = (apr_cuda_facts){.name = "a fake",
+                          .ordinal = ordinal,
+                          .major = 9,
+                          .n_sms = 2,
+                          .threads_per_sm = 64,
+                          .total_bytes = (uint64_t)1 << 34,
+                          .used_bytes = UINT64_MAX};
+    return APR_OK;
+}
+
+static apr_status open_device(apr_cuda_device **device, int ordinal, const apr_cuda_options *options, apr_error *err)
+{
+    (void)ordinal, (void)options;
+    n_allocated = 0;
+    *device = calloc(1, sizeof **device);
+    if (*device != NULL) (*device)->work = malloc(WORK_FLOATS * sizeof(float));
+    return *device != NULL && (*device)->work != NULL ? APR_OK : apr_no_memory(err, "a fake device");
+}
+
+static void close_device(apr_cuda_device *device)
+{
+    if (device == NULL) return;
+    for (int i = 0; i < device->n_blocks; i++) free(device->blocks[i]);
+    free(device->work);
+    free(device);
+}
+
+static apr_status memory(apr_cuda_device *device, uint64_t *n_free, uint64_t *n_total, apr_error *err)
+{
+    (void)device, (void)err;
+    *n_free = *n_total = (uint64_t)1 << 34;
+    return APR_OK;
+}
+
+static apr_status alloc(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err)
+{
+    *p = n_bytes > 0 && device->n_blocks < MOST_BLOCKS ? malloc(n_bytes) : NULL;
+    if (n_bytes == 0) return APR_OK;
+    if (*p == NULL) return apr_no_memory(err, what);
+    memset(*p, 0xff, n_bytes); /* NaN: what is read without being written shows */
+    device->blocks[device->n_blocks++] = *p;
+    n_allocated += n_bytes;
+    return APR_OK;
+}
+
+static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err)
+{
+    (void)device, (void)err;
+    memcpy(to, from, n_bytes);
+    return APR_OK;
+}
+
+static apr_status clear(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err)
+{
+    (void)device, (void)err;
+    memset(p, 0, n_bytes);
+    return APR_OK;
+}
+
+static apr_status start_blas(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err)
+{
+    (void)device, (void)workspace, (void)n_bytes, (void)err;
+    *version = 0;
+    return APR_OK;
+}
+
+static bool takes(apr_dtype dtype)
+{
+    return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16 || (dtype == APR_Q8_0 && takes_q8_0);
+}
+
+static apr_status decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err)
+{
+    const int64_t n = n_rows * apr_tensor_columns(matrix);
+    float *const values = malloc((size_t)n * sizeof *values);
+    (void)device;
+    if (values == NULL) return apr_no_memory(err, "a fake device");
+    apr_decode_rows(matrix, first, n_rows, values);
+    apr_ref_codecs[APR_F16].encode(values, out, n);
+    free(values);
+    return APR_OK;
+}
+
+static void use(apr_cuda_device *device, bool on) { (void)device, (void)on; }
+
+/* kernels/ref takes matrices side by side where a device has a stack of them. */
+static const apr_tensor *unstack(const apr_tensor *stack, apr_tensor *matrices)
+{
+    if (stack == NULL) return NULL;
+    for (int64_t e = 0; e < stack->dims[0] && e < MOST_EXPERTS; e++) {
+        matrices[e] = *stack;
+        matrices[e].rank = 2;
+        matrices[e].dims[0] = stack->dims[1], matrices[e].dims[1] = stack->dims[2];
+        matrices[e].n_bytes = stack->n_bytes / (uint64_t)stack->dims[0];
+        matrices[e].data = stack->data + (uint64_t)e * matrices[e].n_bytes;
+    }
+    return matrices;
+}
+
+static apr_status run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err)
+{
+    const apr_workspace work = {.data = device->work, .slice = WORK_FLOATS, .n_threads = 1};
+    apr_tensor gate[MOST_EXPERTS], up[MOST_EXPERTS], down[MOST_EXPERTS];
+    apr_op_args own = *args;
+
+    (void)err;
+    if (kind == APR_OP_LINEAR) own.linear.work = work;
+    if (kind == APR_OP_ATTEND) own.attend.work = work;
+    if (kind == APR_OP_ROUTE) own.route.work = work;
+    if (kind == APR_OP_DELTA) own.delta.work = work;
+    if (kind == APR_OP_EXPERTS) {
+        own.experts.work = work;
+        own.experts.gate = unstack(args->experts.gate, gate);
+        own.experts.up = unstack(args->experts.up, up);
+        own.experts.down = unstack(args->experts.down, down);
+    }
+    apr_ref_backend.ops[kind](&own);
+    return APR_OK;
+}
+
+static apr_status check(apr_cuda_device *device, const char *stage, apr_error *err)
+{
+    (void)device, (void)stage, (void)err;
+    return APR_OK;
+}
+
+const apr_cuda_api *fake_device(void)
+{
+    static const apr_cuda_api api = {.abi = APR_CUDA_ABI,
+                                     .architectures = "90",
+                                     .facts = facts,
+                                     .open = open_device,
+                                     .close = close_device,
+                                     .memory = memory,
+                                     .alloc = alloc,
+                                     .upload = copy,
+                                     .download = copy,
+                                     .clear = clear,
+                                     .start_blas = start_blas,
+                                     .takes = takes,
+                                     .decode_f16 = decode_f16,
+                                     .use_tiles = use,
+                                     .use_exact = use,
+                                     .use_fp8 = use,
+                                     .backend = &apr_ref_backend,
+                                     .run = run,
+                                     .check = check,
+                                     .check_each = use};
+    return &api;
+}

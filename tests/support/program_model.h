@@ -1,0 +1,23 @@
+/* program_model.h - a model in memory that has whatever its program asks for: every family's shapes, with weights of noise. */
+#ifndef APR_TESTS_PROGRAM_MODEL_H
+#define APR_TESTS_PROGRAM_MODEL_H
+
+#include "runtime/program/program.h"
+
+typedef struct program_model {
+    apr_model model;
+    apr_program program;
+} program_model;
+
+/* Small, with every part that some family has. Layers must be told by the caller: layer_kinds and ffn_kinds of `layers`. */
+apr_hparams program_model_sizes(const char *architecture);
+
+/* Matrices of dtype, everything else float32. Optional weights are there, too. APR_E_...: the family has no such program. */
+apr_status program_model_open(program_model *m, const apr_hparams *hparams, apr_dtype dtype, apr_error *err);
+void program_model_close(program_model *m);
+
+/* A view in which matrices do not lie as they are wanted, but transposed, and are made of those: the same numbers. Its memory is the
+ * model's; close with apr_model_close. */
+apr_status program_model_transposed(apr_model *view, program_model *m, apr_error *err);
+
+#endif
