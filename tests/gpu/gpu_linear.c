@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 enum { MOST_TOKENS = 136, BLAS_BYTES = 32 << 20 };
-_Static_assert(MOST_TOKENS > APR_CUDA_CAREFUL_TOKENS, "products of many tokens are to be seen, too");
+_Static_assert((int)MOST_TOKENS > (int)APR_CUDA_CAREFUL_TOKENS, "products of many tokens are to be seen, too");
 static const int64_t n_tokens_of[] = {40, MOST_TOKENS}; /* multiples of what is few */
 
 static const apr_cuda_api *cuda;
@@ -204,7 +204,7 @@ static void a_workspace_that_is_too_small_is_refused(void **state)
     (void)state;
     apr_error err = {0};
     const apr_tensor weight = matrix(APR_Q8_0, 64, 64);
-    apr_op_args args = {.linear = {.n_tokens = n_tokens, .n_in = 64, .n_out = 64, .weight = &weight, .work = {.slice = 16}}};
+    apr_op_args args = {.linear = {.n_tokens = MOST_TOKENS, .n_in = 64, .n_out = 64, .weight = &weight, .work = {.slice = 16}}};
     assert_int_equal(cuda->run(device, APR_OP_LINEAR, &args, &err), APR_E_USAGE);
     assert_non_null(strstr(err.text, "'weights'"));
 }
