@@ -5,6 +5,7 @@
 #include "tools/cli/prompt.h"
 #include "tools/run/doctor.h"
 #include "tools/run/golden_verb.h"
+#include "tools/run/kld_verb.h"
 #include "tools/run/parity_verb.h"
 #include "tools/run/running.h"
 #include "tools/run/verify_verb.h"
@@ -218,7 +219,7 @@ static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error 
     apr_status status = apr_read_stream(call->operands[1], &text, &n, err);
     if (status == APR_OK) status = apr_subject_encode(&subject, text, n, false, &ids, &n_ids, err);
     if (status == APR_OK) {
-        on.progress = apr_meter_start(&meter, call->quiet);
+        on.progress = apr_meter_start_counting(&meter, call->quiet);
         status = apr_evaluate_perplexity(r->session, ids, n_ids, o->window, on_window, &on, &result, err);
         apr_meter_end(&meter);
     }
@@ -281,6 +282,15 @@ int main(int argc, char **argv)
          .examples = ppl_examples,
          .run = run_ppl,
          .summary = "perplexity on a text"},
+        {.verb = "kld",
+         .operands = "MODEL TEXT",
+         .min_operands = 2,
+         .max_operands = 2,
+         .options = apr_kld_options,
+         .options_bytes = apr_kld_options_bytes,
+         .examples = apr_kld_examples,
+         .run = apr_run_kld,
+         .summary = "how far a model's predictions are from a reference's on a text"},
         {.verb = "parity",
          .operands = "MODEL",
          .min_operands = 1,

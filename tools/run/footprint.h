@@ -1,0 +1,27 @@
+/* footprint.h - what sessions take of memory together: as planned, and as others counted it. */
+#ifndef APR_TOOLS_FOOTPRINT_H
+#define APR_TOOLS_FOOTPRINT_H
+
+#include "formats/base/json.h"
+#include "runtime/session/session.h"
+
+#include <stdio.h>
+
+typedef struct apr_footprint {
+    apr_place on;
+    uint64_t weights;  /* on the host where the models have them, and in none of the next; on a device part of both */
+    uint64_t planned;  /* the plans' lines without headroom; one context, however many sessions */
+    uint64_t measured; /* what the heap or the card's memory in use grew by; UINT64_MAX: nobody counts */
+    bool as_planned;
+} apr_footprint;
+
+/* Of sessions in the order in which they were opened; those that went to another place than the first are left out. */
+apr_footprint apr_footprint_of(const apr_session *const *sessions, size_t n);
+/* Of plans that are to be carried out side by side: what they need where they are judged, one headroom and one context. */
+uint64_t apr_planned_together(const apr_plan *a, const apr_plan *b);
+
+void apr_footprint_json(const apr_footprint *footprint, apr_json_text *json);
+/* One line. where: where a host's weights lie, "mapped from the file". */
+void apr_footprint_print(const apr_footprint *footprint, const char *where, FILE *out);
+
+#endif
