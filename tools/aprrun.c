@@ -3,6 +3,7 @@
 #include "runtime/session/generate.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
+#include "tools/run/bench_verb.h"
 #include "tools/run/doctor.h"
 #include "tools/run/golden_verb.h"
 #include "tools/run/kld_verb.h"
@@ -291,6 +292,14 @@ int main(int argc, char **argv)
          .examples = apr_kld_examples,
          .run = apr_run_kld,
          .summary = "how far a model's predictions are from a reference's on a text"},
+        {.verb = "bench",
+         .operands = "[MODEL]",
+         .max_operands = 1,
+         .options = apr_bench_options,
+         .options_bytes = apr_bench_options_bytes,
+         .examples = apr_bench_examples,
+         .run = apr_run_bench,
+         .summary = "speed and memory of a model, or of a shape with random weights"},
         {.verb = "parity",
          .operands = "MODEL",
          .min_operands = 1,

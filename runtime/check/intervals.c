@@ -1,17 +1,10 @@
 /* intervals.c - draws windows, adds them up, and cuts off the outer 2.5 % on either side. */
 #include "runtime/check/intervals.h"
 
+#include "formats/base/random.h"
+
 #include <math.h>
 #include <stdlib.h>
-
-/* SplitMix64 (Steele, Lea, Flood 2014): every seed is a good one. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 
 /* As many windows as there are, each any of them. */
 static apr_window_sums draw(const apr_divergence *d, uint64_t *state)
@@ -19,7 +12,7 @@ static apr_window_sums draw(const apr_divergence *d, uint64_t *state)
     apr_window_sums sums = {0};
 
     for (size_t i = 0; i < d->n_windows; i++) {
-        const apr_window_sums *const w = &d->windows[next_random(state) % d->n_windows];
+        const apr_window_sums *const w = &d->windows[apr_random(state) % d->n_windows];
         sums.kl += w->kl;
         sums.nll_truth += w->nll_truth;
         sums.nll_other += w->nll_other;

@@ -27,7 +27,6 @@ static uint64_t weight_bytes(const apr_plan *plan)
 apr_footprint apr_footprint_of(const apr_session *const *sessions, size_t n)
 {
     apr_footprint f = {.on = apr_session_plan(sessions[0])->judged};
-    uint64_t allowed = 0;
 
     for (size_t i = 0; i < n; i++) {
         const apr_plan *const plan = apr_session_plan(sessions[i]);
@@ -35,15 +34,29 @@ apr_footprint apr_footprint_of(const apr_session *const *sessions, size_t n)
         if (m.on != f.on) continue;
         f.weights += weight_bytes(plan);
         f.planned += m.planned - (f.on == APR_ON_DEVICE && i > 0 ? line_bytes(plan, APR_LINE_CONTEXT) : 0);
-        allowed += m.allowed;
+        f.allowed += m.allowed;
         /* a card is counted as a whole, from before the first session on; a heap session by session */
         if (i == 0 || m.measured == UINT64_MAX) f.measured = m.measured;
         else if (f.on == APR_ON_HOST) f.measured = apr_saturating_add(f.measured, m.measured);
     }
-    const uint64_t off = f.measured > f.planned ? f.measured - f.planned : f.planned - f.measured;
-    f.as_planned = f.measured != UINT64_MAX && off <= allowed;
+    f.mapped = f.on == APR_ON_HOST;
     return f;
 }
+
+void apr_footprint_add_weights(apr_footprint *f, uint64_t heap_bytes)
+{
+    if (f->on != APR_ON_HOST) return;
+    f->mapped = false;
+    f->planned = apr_saturating_add(f->planned, f->weights);
+    f->measured = heap_bytes == UINT64_MAX ? UINT64_MAX : apr_saturating_add(f->measured, heap_bytes);
+}
+
+static uint64_t difference(const apr_footprint *f)
+{
+    return f->measured > f->planned ? f->measured - f->planned : f->planned - f->measured;
+}
+
+bool apr_footprint_as_planned(const apr_footprint *f) { return f->measured != UINT64_MAX && difference(f) <= f->allowed; }
 
 void apr_footprint_json(const apr_footprint *f, apr_json_text *json)
 {
@@ -60,24 +73,23 @@ void apr_footprint_json(const apr_footprint *f, apr_json_text *json)
         apr_json_null(json, "measured_bytes");
         apr_json_null(json, "difference_bytes");
     }
-    apr_json_bool(json, "as_planned", f->as_planned);
+    apr_json_bool(json, "weights_are_mapped", f->mapped);
+    apr_json_bool(json, "as_planned", apr_footprint_as_planned(f));
     apr_json_close(json, '}');
 }
 
-void apr_footprint_print(const apr_footprint *f, const char *where, FILE *out)
+void apr_footprint_print(const apr_footprint *f, FILE *out)
 {
-    const bool on_host = f->on == APR_ON_HOST, more = f->measured > f->planned;
+    const bool on_host = f->on == APR_ON_HOST;
     char planned[APR_SMALL_TEXT], measured[APR_SMALL_TEXT], weights[APR_SMALL_TEXT], off[APR_SMALL_TEXT];
 
-    apr_size_text(weights, f->weights);
-    apr_size_text(planned, f->planned);
-    fprintf(out, "  memory on the %s: planned %s (%s%s weights%s%s), ", on_host ? "host" : "GPU", planned, on_host ? "without " : "",
-            weights, on_host ? " " : "", on_host ? where : "");
-    if (f->measured == UINT64_MAX) {
-        fprintf(out, "not measured: the %s does not say\n", on_host ? "C library" : "driver");
-        return;
-    }
-    apr_size_text(off, more ? f->measured - f->planned : f->planned - f->measured);
-    fprintf(out, "measured %s, %s %s%s\n", apr_size_text(measured, f->measured), off, more ? "more" : "less",
-            f->as_planned ? "" : ": NOT AS PLANNED");
+    fprintf(out, "  memory on the %s: planned %s (%s %s weights%s), ", on_host ? "host" : "GPU", apr_size_text(planned, f->planned),
+            f->mapped ? "beside" : "with", apr_size_text(weights, f->weights),
+            f->mapped ? " mapped from files"
+            : on_host ? " in anonymous memory"
+                      : "");
+    if (f->measured == UINT64_MAX) fprintf(out, "not measured: the %s does not say\n", on_host ? "C library" : "driver");
+    else
+        fprintf(out, "measured %s, %s %s%s\n", apr_size_text(measured, f->measured), apr_size_text(off, difference(f)),
+                f->measured > f->planned ? "more" : "less", apr_footprint_as_planned(f) ? "" : ": NOT AS PLANNED");
 }

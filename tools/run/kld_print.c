@@ -84,7 +84,7 @@ apr_status apr_kld_print(const apr_kld_shown *s, apr_error *err)
     APR_TRY(apr_table_print(&table, stdout, 2, err));
     print_largest(s);
     const apr_footprint footprint = footprint_of(s);
-    if (s->stats) apr_footprint_print(&footprint, "mapped from the files", stderr);
+    if (s->stats) apr_footprint_print(&footprint, stderr);
     return APR_OK;
 }
 
