@@ -243,9 +243,7 @@ static void print_answer(const bench *b, const weights_facts *f)
     print_stage("prompt", b->asked->prompt, b->speed.prompt_s, b->speed.n_runs);
     print_stage("decoding", b->asked->tokens, b->speed.decode_s, b->speed.n_runs);
     apr_footprint_print(&f->footprint, stdout);
-    if (b->asked->run.stats)
-        for (size_t i = 0; i < plan->n_lines; i++)
-            fprintf(stderr, "  %-32s %12s\n", plan->lines[i].label, apr_size_text(size, plan->lines[i].bytes));
+    if (b->asked->run.stats) apr_plan_lines_print(plan, stderr);
 }
 
 apr_status apr_run_bench(const apr_call *call, apr_error *err)

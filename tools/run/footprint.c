@@ -93,3 +93,10 @@ void apr_footprint_print(const apr_footprint *f, FILE *out)
         fprintf(out, "measured %s, %s %s%s\n", apr_size_text(measured, f->measured), apr_size_text(off, difference(f)),
                 f->measured > f->planned ? "more" : "less", apr_footprint_as_planned(f) ? "" : ": NOT AS PLANNED");
 }
+
+void apr_plan_lines_print(const apr_plan *plan, FILE *out)
+{
+    char size[APR_SMALL_TEXT];
+    for (size_t i = 0; i < plan->n_lines; i++)
+        fprintf(out, "  %-32s %12s\n", plan->lines[i].label, apr_size_text(size, plan->lines[i].bytes));
+}

@@ -29,5 +29,7 @@ bool apr_footprint_as_planned(const apr_footprint *footprint);
 void apr_footprint_json(const apr_footprint *footprint, apr_json_text *json);
 /* One line. */
 void apr_footprint_print(const apr_footprint *footprint, FILE *out);
+/* A line for each of the plan's. */
+void apr_plan_lines_print(const apr_plan *plan, FILE *out);
 
 #endif

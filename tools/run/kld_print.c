@@ -65,6 +65,17 @@ static apr_footprint footprint_of(const apr_kld_shown *s)
     return apr_footprint_of(sessions, 2);
 }
 
+static void print_stats(const apr_kld_shown *s)
+{
+    const apr_footprint footprint = footprint_of(s);
+
+    fprintf(stderr, "%s\n", s->other->source.path);
+    apr_plan_lines_print(apr_session_plan(s->other->session), stderr);
+    fprintf(stderr, "%s\n", s->truth->source.path);
+    apr_plan_lines_print(apr_session_plan(s->truth->session), stderr);
+    apr_footprint_print(&footprint, stderr);
+}
+
 apr_status apr_kld_print(const apr_kld_shown *s, apr_error *err)
 {
     static const apr_column columns[] = {{NULL, false}, {NULL, true}, {NULL, false}};
@@ -83,8 +94,7 @@ apr_status apr_kld_print(const apr_kld_shown *s, apr_error *err)
     }
     APR_TRY(apr_table_print(&table, stdout, 2, err));
     print_largest(s);
-    const apr_footprint footprint = footprint_of(s);
-    if (s->stats) apr_footprint_print(&footprint, stderr);
+    if (s->stats) print_stats(s);
     return APR_OK;
 }
 
