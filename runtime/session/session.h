@@ -21,6 +21,7 @@ typedef struct apr_session_options {
     apr_dtype kv_dtype;         /* one of apr_kv_dtypes */
     uint64_t budget_bytes;      /* host memory; 0: not judged */
     int n_threads;              /* 0: all; at most 4 for each processor are used */
+    const char *weights_lie;    /* for the plan's reasons, where the model's are; NULL: "mapped from the file" */
     const apr_backend *backend; /* NULL: the host's */
 
     /* A CUDA device, when cuda is not NULL: weights are copied there and everything is computed there. */

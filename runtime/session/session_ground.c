@@ -76,6 +76,7 @@ apr_status apr_session_draft_plan(apr_session *s, apr_error *err)
     options.kv_dtype = s->options.kv_dtype;
     options.budget_bytes = s->options.budget_bytes;
     options.n_threads = s->work.n_threads;
+    options.weights_lie = s->options.weights_lie;
     if (status == APR_OK && on_device) status = device_facts(s, &options, &gpu, label, sizeof label, err);
     if (status == APR_OK) {
         if (on_device) apr_session_device_weights(s, bytes, dtypes);

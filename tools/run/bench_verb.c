@@ -49,6 +49,7 @@ typedef struct bench {
     const bench_options *asked;
     apr_running running;
     apr_synthetic synthetic;
+    apr_session_options options;
     apr_speed speed;
     double made_s, opened_s;
 } bench;
@@ -78,15 +79,15 @@ static apr_status check_host_memory(const bench *b, const apr_plan *plan, apr_er
 }
 
 /* Weights are made when the plan says that the session will not refuse them: it does so before it reads any. */
-static apr_status make_weights(bench *b, const apr_session_options *session, const apr_call *call, apr_error *err)
+static apr_status make_weights(bench *b, const apr_call *call, apr_error *err)
 {
     const double begin = seconds_now();
     apr_plan plan;
     apr_meter meter;
 
-    APR_TRY(apr_synthetic_open(&b->synthetic, b->asked->synthetic, b->asked->dtype, session->cuda != NULL, err));
-    APR_TRY(apr_session_forecast(&plan, &b->synthetic.model, session, err));
-    const bool is_made = plan.fits || session->force;
+    APR_TRY(apr_synthetic_open(&b->synthetic, b->asked->synthetic, b->asked->dtype, b->options.cuda != NULL, err));
+    APR_TRY(apr_session_forecast(&plan, &b->synthetic.model, &b->options, err));
+    const bool is_made = plan.fits || b->options.force;
     apr_status status = is_made ? check_host_memory(b, &plan, err) : APR_OK;
     apr_plan_close(&plan);
     if (status != APR_OK || !is_made) return status;
@@ -97,44 +98,53 @@ static apr_status make_weights(bench *b, const apr_session_options *session, con
     return status;
 }
 
-static apr_status open_synthetic(bench *b, apr_session_options session, const apr_call *call, apr_error *err)
+static apr_status open_session(bench *b, const apr_model *model, apr_error *err)
 {
-    const bool falls_back = session.fall_back;
+    const double begin = seconds_now();
+    const apr_status status = apr_session_open(&b->running.session, model, &b->options, err);
+    b->opened_s = seconds_now() - begin;
+    return status;
+}
+
+/* With --device auto a GPU that fails is given up here, not by the session: on the host the weights must lie otherwise. */
+static apr_status open_synthetic(bench *b, const apr_call *call, apr_error *err)
+{
+    const bool falls_back = b->options.fall_back;
     apr_error own = {0};
 
-    session.fall_back = false; /* on the host the weights must lie otherwise: see below */
-    apr_status status = make_weights(b, &session, call, &own);
-    const double begin = seconds_now();
-    if (status == APR_OK) status = apr_session_open(&b->running.session, &b->synthetic.model, &session, &own);
-    b->opened_s = seconds_now() - begin;
-    const bool is_of_device = session.cuda != NULL && (status == APR_E_DEVICE || status == APR_E_MEMORY || status == APR_E_UNSUPPORTED);
-    if (!is_of_device || !falls_back) return status == APR_OK ? APR_OK : apr_fail(err, status, "%s", own.text);
+    b->options.fall_back = false;
+    b->options.weights_lie = "in anonymous memory";
+    apr_status status = make_weights(b, call, &own);
+    if (status == APR_OK) status = open_session(b, &b->synthetic.model, &own);
+    const bool is_of_device = status == APR_E_DEVICE || status == APR_E_MEMORY || status == APR_E_UNSUPPORTED;
+    if (status == APR_OK) return APR_OK;
+    if (!is_of_device || !falls_back) return apr_fail(err, status, "%s", own.text);
     fprintf(stderr, "aprrun: WARNING: the GPU is given up, the run goes on on the host: %s\n", own.text);
     apr_synthetic_close(&b->synthetic);
-    session.cuda = NULL;
-    return open_synthetic(b, session, call, err);
+    b->options.cuda = NULL;
+    return open_synthetic(b, call, err);
+}
+
+static apr_status check_asked(const bench_options *o, size_t n_operands, apr_error *err)
+{
+    const bool synthetic = o->synthetic != NULL;
+
+    if (synthetic == (n_operands > 0)) return apr_fail(err, APR_E_USAGE, "name what is to be measured: MODEL, or --synthetic CONFIG");
+    if (synthetic != (o->dtype != NULL))
+        return apr_fail(err, APR_E_USAGE, "--synthetic CONFIG and --dtype TYPE go together: weights that a MODEL has are of its types");
+    if (o->prompt + o->tokens > 0) return APR_OK;
+    return apr_fail(err, APR_E_USAGE, "there is nothing to measure: give --prompt or --tokens more than 0");
 }
 
 static apr_status open_model(bench *b, const apr_call *call, apr_error *err)
 {
-    const bench_options *const o = b->asked;
-    apr_run_options run = o->run;
-    apr_session_options session;
+    apr_run_options run = b->asked->run;
 
-    if (is_synthetic(b) == (call->n_operands > 0))
-        return apr_fail(err, APR_E_USAGE, "name what is to be measured: MODEL, or --synthetic CONFIG");
-    if (is_synthetic(b) != (o->dtype != NULL))
-        return apr_fail(err, APR_E_USAGE, "--synthetic CONFIG and --dtype TYPE go together: weights that a MODEL has are of its types");
-    if (o->prompt + o->tokens == 0) return apr_fail(err, APR_E_USAGE, "there is nothing to measure: give --prompt or --tokens more than 0");
-    if (run.ctx == 0) run.ctx = o->prompt + o->tokens;
-    if (is_synthetic(b)) {
-        APR_TRY(apr_running_options(&run, 1, &session, err));
-        return open_synthetic(b, session, call, err);
-    }
-    const double begin = seconds_now();
-    APR_TRY(apr_running_open_weights(&b->running, call->operands[0], &run, 1, err));
-    b->opened_s = seconds_now() - begin;
-    return APR_OK;
+    APR_TRY(check_asked(b->asked, call->n_operands, err));
+    if (run.ctx == 0) run.ctx = b->asked->prompt + b->asked->tokens;
+    if (!is_synthetic(b)) APR_TRY(apr_running_open_files(&b->running, call->operands[0], err));
+    APR_TRY(apr_running_options(&run, 1, &b->options, err));
+    return is_synthetic(b) ? open_synthetic(b, call, err) : open_session(b, &b->running.model, err);
 }
 
 /* --- measuring --- */
@@ -159,19 +169,23 @@ static apr_status measure(bench *b, const apr_call *call, apr_error *err)
 
 /* --- showing --- */
 
-/* What the weights are, wherever they come from. */
-typedef struct weights_facts {
+/* What was measured, and where. */
+typedef struct bench_facts {
     const char *name;
+    char gpu[256]; /* "": the host */
     int64_t n_elems;
     uint64_t n_bytes; /* by the plan */
     apr_footprint footprint;
-} weights_facts;
+} bench_facts;
 
-static weights_facts facts_of(const bench *b, const apr_call *call)
+static bench_facts facts_of(const bench *b, const apr_call *call)
 {
     const apr_session *const session = b->running.session;
-    weights_facts f = {.name = is_synthetic(b) ? b->asked->synthetic : call->operands[0], .footprint = apr_footprint_of(&session, 1)};
+    bench_facts f = {.name = is_synthetic(b) ? b->asked->synthetic : call->operands[0], .footprint = apr_footprint_of(&session, 1)};
+    apr_cuda_facts gpu;
 
+    if (f.footprint.on == APR_ON_DEVICE && b->options.cuda->facts(b->options.ordinal, &gpu, NULL) == APR_OK)
+        snprintf(f.gpu, sizeof f.gpu, "%s", gpu.name);
     if (is_synthetic(b)) apr_footprint_add_weights(&f.footprint, b->synthetic.heap_bytes);
     f.n_bytes = f.footprint.weights;
     f.n_elems = b->synthetic.n_elems;
@@ -199,7 +213,7 @@ static void stage_json(apr_json_text *json, const char *key, int64_t n_tokens, c
     apr_json_close(json, '}');
 }
 
-static void answer_json(const bench *b, const weights_facts *f, apr_json_text *json)
+static void answer_json(const bench *b, const bench_facts *f, apr_json_text *json)
 {
     const char *const backend = apr_session_backend_name(b->running.session);
     const apr_plan *const plan = apr_session_plan(b->running.session);
@@ -210,6 +224,7 @@ static void answer_json(const bench *b, const weights_facts *f, apr_json_text *j
     apr_json_int(json, "parameters", f->n_elems);
     apr_json_uint(json, "weights_bytes", f->n_bytes);
     apr_json_string(json, "backend", backend, strlen(backend));
+    if (f->gpu[0] != '\0') apr_json_string(json, "gpu", f->gpu, strlen(f->gpu));
     apr_json_int(json, "context", plan->n_ctx);
     apr_json_int(json, "batch", plan->n_batch);
     apr_json_int(json, "runs", b->speed.n_runs);
@@ -230,7 +245,7 @@ static void print_stage(const char *what, int64_t n_tokens, const double *second
     putchar('\n');
 }
 
-static void print_answer(const bench *b, const weights_facts *f)
+static void print_answer(const bench *b, const bench_facts *f)
 {
     const apr_plan *const plan = apr_session_plan(b->running.session);
     char count[APR_SMALL_TEXT], size[APR_SMALL_TEXT];
@@ -238,8 +253,8 @@ static void print_answer(const bench *b, const weights_facts *f)
     printf("%s%s%s%s%s%s: %s parameters, %s of weights\n", apr_bold(stdout), f->name, apr_plain(stdout), is_synthetic(b) ? " as " : "",
            is_synthetic(b) ? b->asked->dtype : "", is_synthetic(b) ? ", random weights" : "", apr_magnitude_text(count, f->n_elems),
            apr_size_text(size, f->n_bytes));
-    printf("  run on %s, context %lld, batch %lld, %s keys and values\n", apr_session_backend_name(b->running.session),
-           (long long)plan->n_ctx, (long long)plan->n_batch, apr_dtypes[plan->kv_dtype].name);
+    printf("  run on %s%s%s, context %lld, batch %lld, %s keys and values\n", apr_session_backend_name(b->running.session),
+           f->gpu[0] != '\0' ? ": " : "", f->gpu, (long long)plan->n_ctx, (long long)plan->n_batch, apr_dtypes[plan->kv_dtype].name);
     print_stage("prompt", b->asked->prompt, b->speed.prompt_s, b->speed.n_runs);
     print_stage("decoding", b->asked->tokens, b->speed.decode_s, b->speed.n_runs);
     apr_footprint_print(&f->footprint, stdout);
@@ -255,7 +270,7 @@ apr_status apr_run_bench(const apr_call *call, apr_error *err)
     apr_status status = open_model(b, call, err);
     if (status == APR_OK) status = measure(b, call, err);
     if (status == APR_OK) {
-        const weights_facts facts = facts_of(b, call);
+        const bench_facts facts = facts_of(b, call);
         if (call->answer->json) answer_json(b, &facts, &call->answer->body);
         else print_answer(b, &facts);
         if (!b->speed.finite) status = apr_fail(err, APR_E_NO, "%s computes logits that are no numbers", facts.name);
