@@ -3,8 +3,10 @@
 #include "runtime/session/generate.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
+#include "tools/run/bench_verb.h"
 #include "tools/run/doctor.h"
 #include "tools/run/golden_verb.h"
+#include "tools/run/kld_verb.h"
 #include "tools/run/parity_verb.h"
 #include "tools/run/running.h"
 #include "tools/run/verify_verb.h"
@@ -218,7 +220,7 @@ static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error 
     apr_status status = apr_read_stream(call->operands[1], &text, &n, err);
     if (status == APR_OK) status = apr_subject_encode(&subject, text, n, false, &ids, &n_ids, err);
     if (status == APR_OK) {
-        on.progress = apr_meter_start(&meter, call->quiet);
+        on.progress = apr_meter_start_counting(&meter, call->quiet);
         status = apr_evaluate_perplexity(r->session, ids, n_ids, o->window, on_window, &on, &result, err);
         apr_meter_end(&meter);
     }
@@ -251,6 +253,10 @@ static apr_status run_ppl(const apr_call *call, apr_error *err)
     return status;
 }
 
+/* What a verb's own file says of it. */
+#define OF_VERB(verb, function) \
+    .options = verb##_options, .options_bytes = verb##_options_bytes, .examples = verb##_examples, .run = function
+
 int main(int argc, char **argv)
 {
     const apr_command commands[] = {
@@ -258,19 +264,13 @@ int main(int argc, char **argv)
          .operands = "MODEL golden.json|golden.safetensors",
          .min_operands = 2,
          .max_operands = 2,
-         .options = apr_golden_options,
-         .options_bytes = apr_golden_options_bytes,
-         .examples = apr_golden_examples,
-         .run = apr_run_golden,
+         OF_VERB(apr_golden, apr_run_golden),
          .summary = "token ids, answers, logits, hidden states, perplexity against a recorded truth"},
         {.verb = "doctor",
          .operands = "",
          .min_operands = 0,
          .max_operands = 0,
-         .options = apr_doctor_options,
-         .options_bytes = apr_doctor_options_bytes,
-         .examples = apr_doctor_examples,
-         .run = apr_run_doctor,
+         OF_VERB(apr_doctor, apr_run_doctor),
          .summary = "GPUs, driver, what they can do and what was found out by trying"},
         {.verb = "ppl",
          .operands = "MODEL FILE",
@@ -281,23 +281,28 @@ int main(int argc, char **argv)
          .examples = ppl_examples,
          .run = run_ppl,
          .summary = "perplexity on a text"},
+        {.verb = "kld",
+         .operands = "MODEL TEXT",
+         .min_operands = 2,
+         .max_operands = 2,
+         OF_VERB(apr_kld, apr_run_kld),
+         .summary = "how far a model's predictions are from a reference's on a text"},
+        {.verb = "bench",
+         .operands = "[MODEL]",
+         .max_operands = 1,
+         OF_VERB(apr_bench, apr_run_bench),
+         .summary = "speed and memory of a model, or of a shape with random weights"},
         {.verb = "parity",
          .operands = "MODEL",
          .min_operands = 1,
          .max_operands = 1,
-         .options = apr_parity_verb_options,
-         .options_bytes = apr_parity_verb_options_bytes,
-         .examples = apr_parity_verb_examples,
-         .run = apr_run_parity,
+         OF_VERB(apr_parity_verb, apr_run_parity),
          .summary = "every operation on the reference and on another backend, from the same input"},
         {.verb = "verify",
          .operands = "MODEL",
          .min_operands = 1,
          .max_operands = 1,
-         .options = apr_verify_options,
-         .options_bytes = apr_verify_options_bytes,
-         .examples = apr_verify_examples,
-         .run = apr_run_verify,
+         OF_VERB(apr_verify, apr_run_verify),
          .summary = "is it still the model that it was made from?"},
         {.operands = "MODEL",
          .min_operands = 1,

@@ -64,50 +64,82 @@ static apr_status order_statistics(apr_divergence *d, const apr_row_difference *
 
 static bool is_scored(const apr_divergence *d, int64_t i) { return i % d->window != d->window - 1 && i != d->n_rows - 1; }
 
+static void add_row(apr_window_sums *sums, const apr_row_difference *r, bool scored)
+{
+    sums->kl += r->kl;
+    sums->n_same_top += r->same_top;
+    sums->n_rows++;
+    if (!scored) return;
+    sums->nll_truth += r->nll_truth;
+    sums->nll_other += r->nll_other;
+    sums->n_scored++;
+}
+
 apr_status apr_divergence_of(apr_divergence *d, const apr_row_difference *rows, int64_t n_rows, int64_t window, apr_error *err)
 {
-    double nll_truth = 0.0, nll_other = 0.0;
-    int64_t n_second = 0, n_top = 0, n_second_top = 0;
+    apr_window_sums all = {0};
+    int64_t n_second = 0, n_second_top = 0;
 
     *d = (apr_divergence){.n_rows = n_rows, .window = window};
     if (n_rows < 1 || window < 1) return apr_fail(err, APR_E_USAGE, "there are no positions to compare");
     d->kl = malloc((size_t)n_rows * sizeof *d->kl);
-    if (d->kl == NULL) return apr_no_memory(err, "the divergences");
+    d->n_windows = (size_t)((n_rows - 1) / window + 1);
+    d->windows = calloc(d->n_windows, sizeof *d->windows);
+    if (d->kl == NULL || d->windows == NULL) return apr_no_memory(err, "the divergences");
     for (int64_t i = 0; i < n_rows; i++) {
         const apr_row_difference *const r = &rows[i];
         d->kl[i] = (float)r->kl;
-        d->mean += r->kl;
-        n_top += r->same_top;
+        add_row(&all, r, is_scored(d, i));
+        add_row(&d->windows[i / window], r, is_scored(d, i));
         if (!(r->kl <= d->largest) && !isnan(d->largest)) d->largest = r->kl, d->largest_at = i;
         if (i % window >= window / 2) d->second_half += r->kl, n_second_top += r->same_top, n_second++;
-        if (!is_scored(d, i)) continue;
-        nll_truth += r->nll_truth;
-        nll_other += r->nll_other;
-        d->n_scored++;
     }
-    d->mean /= (double)n_rows;
-    d->same_top = (double)n_top / (double)n_rows;
+    d->n_scored = all.n_scored;
+    d->mean = all.kl / (double)n_rows;
+    d->same_top = (double)all.n_same_top / (double)n_rows;
     d->second_half = n_second > 0 ? d->second_half / (double)n_second : d->mean;
     d->second_half_top = n_second > 0 ? (double)n_second_top / (double)n_second : d->same_top;
-    d->perplexity_truth = d->n_scored > 0 ? exp(nll_truth / (double)d->n_scored) : NAN;
-    d->perplexity_other = d->n_scored > 0 ? exp(nll_other / (double)d->n_scored) : NAN;
+    d->perplexity_truth = d->n_scored > 0 ? exp(all.nll_truth / (double)d->n_scored) : NAN;
+    d->perplexity_other = d->n_scored > 0 ? exp(all.nll_other / (double)d->n_scored) : NAN;
     return order_statistics(d, rows, err);
 }
 
 void apr_divergence_close(apr_divergence *d)
 {
     free(d->kl);
+    free(d->windows);
     d->kl = NULL;
+    d->windows = NULL;
+}
+
+apr_status apr_divergence_place(const apr_divergence *d, const apr_tokenizer *tokenizer, const int32_t *ids, char **text, size_t *n_bytes,
+                                apr_error *err)
+{
+    const int64_t at = d->largest_at, window_begin = at - at % d->window, first = at - 5 > window_begin ? at - 5 : window_begin;
+    return apr_tokenizer_decode(tokenizer, ids + first, (size_t)(at - first + 1), true, text, n_bytes, err);
 }
 
 /* --- both models, a few tokens at a time --- */
 
-enum { CHUNK = 32 }; /* rows of the truth's logits that are held */
+/* Rows of the truth's logits that are held: many where they are short, so that prompts are evaluated in one go. */
+enum { HELD_BYTES = 1 << 26, FEWEST_ROWS = 32, MOST_ROWS = 512 };
+
+static int64_t rows_held(int64_t vocab_size, int64_t window)
+{
+    const int64_t fit = HELD_BYTES / (vocab_size * (int64_t)sizeof(float));
+    const int64_t rows = fit < FEWEST_ROWS ? FEWEST_ROWS : fit > MOST_ROWS ? MOST_ROWS : fit;
+    return rows < window ? rows : window;
+}
+
+uint64_t apr_compare_bytes(int64_t vocab_size, int64_t window)
+{
+    return (uint64_t)rows_held(vocab_size, window) * (uint64_t)vocab_size * sizeof(float);
+}
 
 typedef struct comparison {
     const int32_t *ids; /* of the window, from the chunk's first token on */
-    int64_t n_left, vocab_size;
-    const float *truth;       /* [CHUNK, vocab_size] */
+    int64_t n_left, n_held, vocab_size;
+    const float *truth;       /* [n_held, vocab_size] */
     apr_row_difference *rows; /* of the chunk */
 } comparison;
 
@@ -131,7 +163,7 @@ static apr_status compare_window(apr_session *truth, apr_session *other, compari
     apr_session_reset(truth);
     apr_session_reset(other);
     for (c->n_left = n; c->n_left > 0;) {
-        const int64_t take = c->n_left < CHUNK ? c->n_left : CHUNK;
+        const int64_t take = c->n_left < c->n_held ? c->n_left : c->n_held;
         APR_TRY(apr_session_eval(truth, c->ids, (size_t)take, &keep, err));
         APR_TRY(apr_session_eval(other, c->ids, (size_t)take, &compare, err));
         c->ids += take, c->rows += take, c->n_left -= take;
@@ -153,11 +185,12 @@ apr_status apr_compare_models(apr_session *truth, apr_session *other, const int3
         return apr_fail(err, APR_E_USAGE, "windows of %lld tokens of a text of %lld cannot be compared in a context of %lld",
                         (long long)window, (long long)n_ids, (long long)n_ctx);
     apr_row_difference *const rows = malloc((size_t)n_ids * sizeof *rows);
-    float *const logits = malloc(CHUNK * (size_t)vocab_size * sizeof *logits);
+    float *const logits = malloc((size_t)apr_compare_bytes(vocab_size, window));
     if (rows == NULL || logits == NULL) status = apr_no_memory(err, "logits to compare");
     for (int64_t first = 0; first < n_ids && status == APR_OK; first += window) {
         const int64_t n = n_ids - first < window ? n_ids - first : window;
-        comparison c = {.ids = ids + first, .vocab_size = vocab_size, .truth = logits, .rows = rows + first};
+        comparison c = {
+            .ids = ids + first, .n_held = rows_held(vocab_size, window), .vocab_size = vocab_size, .truth = logits, .rows = rows + first};
         status = compare_window(truth, other, &c, n, logits, err);
         if (on_rows != NULL) on_rows(user, first + n, n_ids);
     }

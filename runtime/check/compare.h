@@ -7,6 +7,7 @@
 #define APR_RUNTIME_COMPARE_H
 
 #include "runtime/session/session.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 typedef struct apr_row_difference {
     double kl;                   /* >= 0; NaN when a logit is not finite */
@@ -16,6 +17,12 @@ typedef struct apr_row_difference {
 
 /* next: the token that came after, or -1 when there is none. */
 apr_row_difference apr_compare_logits(const float *truth, const float *other, int64_t vocab_size, int32_t next);
+
+/* What the rows of one window add up to. */
+typedef struct apr_window_sums {
+    double kl, nll_truth, nll_other;
+    int64_t n_rows, n_same_top, n_scored;
+} apr_window_sums;
 
 typedef struct apr_divergence {
     int64_t n_rows;                    /* positions compared: all of each window */
@@ -27,16 +34,27 @@ typedef struct apr_divergence {
     double perplexity_truth, perplexity_other;
     int64_t largest_at; /* position of `largest` in the text; the first that is not finite, if any */
     float *kl;          /* [n_rows] by position */
+    apr_window_sums *windows;
+    size_t n_windows;
 } apr_divergence;
 
-/* What n rows come to. rows[i] is position i; windows are `window` long, the last may be shorter. kl is malloc'ed. */
+/* What n rows come to. rows[i] is position i; windows are `window` long, the last may be shorter. kl and windows are malloc'ed:
+ * close it, whatever the status. */
 apr_status apr_divergence_of(apr_divergence *d, const apr_row_difference *rows, int64_t n_rows, int64_t window, apr_error *err);
 void apr_divergence_close(apr_divergence *d);
 
 /* Evaluates both on the ids, in windows that begin from nothing (window <= both contexts; the last one may be shorter), and
- * compares every position's logits. Resets both sessions. on_rows may be NULL. */
+ * compares every position's logits. Of logits no more than apr_compare_bytes is held, of each token a few numbers. Resets both
+ * sessions. on_rows may be NULL. */
 apr_status apr_compare_models(apr_session *truth, apr_session *other, const int32_t *ids, int64_t n_ids, int64_t window,
                               void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err);
+
+/* Bytes of the reference's logits that are held at a time. */
+uint64_t apr_compare_bytes(int64_t vocab_size, int64_t window);
+
+/* A few tokens up to the largest divergence as text, in the window that it lies in; malloc'ed. ids: those that were compared. */
+apr_status apr_divergence_place(const apr_divergence *d, const apr_tokenizer *tokenizer, const int32_t *ids, char **text, size_t *n_bytes,
+                                apr_error *err);
 
 /* What the mean may be at most. control: the same truth against itself with its weights brought to the other's types here, by our
  * encoders; another encoder's errors are other numbers of about that size, so three times its divergence is allowed (seen: up to 1.3

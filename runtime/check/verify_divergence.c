@@ -11,22 +11,15 @@ static void on_rows(void *user, int64_t n_done, int64_t n_rows)
     apr_progress_report(user, (uint64_t)n_done, (uint64_t)n_rows, "tokens compared");
 }
 
-/* A few tokens up to the largest divergence, in the window it lies in. Without memory for them the place is a number. */
-static void keep_place(const apr_verify_report *report, const int32_t *ids, apr_verify_text_result *t)
-{
-    const int64_t at = t->d.largest_at, window_begin = at - at % t->d.window, first = at - 5 > window_begin ? at - 5 : window_begin;
-
-    if (apr_tokenizer_decode(report->input->truth.tokenizer, ids + first, (size_t)(at - first + 1), true, &t->before_largest,
-                             &t->n_before_largest, NULL) != APR_OK)
-        t->before_largest = NULL;
-}
-
 static void judge(apr_verify_report *report, apr_verify_text_result *t, const int32_t *ids)
 {
     const bool is_judged = !isnan(t->bound), passed = t->d.mean <= t->bound;
     const size_t first = report->n_checks;
 
-    if (is_judged && !passed) keep_place(report, ids, t);
+    /* without memory for its text the place is a number */
+    if (is_judged && !passed &&
+        apr_divergence_place(&t->d, report->input->truth.tokenizer, ids, &t->before_largest, &t->n_before_largest, NULL) != APR_OK)
+        t->before_largest = NULL;
     if (is_judged) apr_verify_judge(report, APR_VERIFY_KL, passed);
     else apr_verify_note(report, APR_VERIFY_KL);
     apr_verify_note(report, APR_VERIFY_SAME_TOP);

@@ -149,6 +149,8 @@ static void materialised_line(draft *d)
 
 static void weight_lines(draft *d)
 {
+    const char *const where = d->options->weights_lie != NULL ? d->options->weights_lie : "mapped from the file";
+    const bool on_host = d->plan->judged == APR_ON_HOST;
     uint64_t bytes[APR_ROLE_COUNT] = {0};
     int64_t n_tensors[APR_ROLE_COUNT] = {0};
 
@@ -161,8 +163,8 @@ static void weight_lines(draft *d)
     if (d->plan->judged == APR_ON_DEVICE) bytes[APR_ROLE_VECTORS] = 0; /* only as float32 are they there */
     for (int role = 0; role < APR_ROLE_COUNT; role++)
         set_line(d, (apr_line_id)(APR_LINE_WEIGHTS_EMBEDDING + role), bytes[role], d->plan->judged,
-                 "%lld tensor%s as stored, each padded to 64 bytes%s", (long long)n_tensors[role], n_tensors[role] == 1 ? "" : "s",
-                 d->plan->judged == APR_ON_HOST ? ", mapped from the file" : "");
+                 "%lld tensor%s as stored, each padded to 64 bytes%s%s", (long long)n_tensors[role], n_tensors[role] == 1 ? "" : "s",
+                 on_host ? ", " : "", on_host ? where : "");
 }
 
 static void copies_line(draft *d)

@@ -26,6 +26,7 @@ typedef struct apr_plan_options {
     uint64_t headroom_bytes; /* left free on a device */
     uint64_t stack_bytes;    /* of the CUDA context */
     int n_threads;           /* host workspace */
+    const char *weights_lie; /* where they are on the host, for the reason; NULL: "mapped from the file" */
     /* [program->n_weights] bytes of each slot in the file (scales included), 0: not there. NULL: 16-bit numbers, and
      * nothing optional. */
     const uint64_t *weight_bytes;

@@ -1,6 +1,8 @@
 /* sample.c - greedy, temperature, top-p. */
 #include "runtime/session/sample.h"
 
+#include "formats/base/random.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -9,15 +11,6 @@ struct apr_candidate {
     float weight; /* exp((logit - largest) / temperature) */
     int32_t id;
 };
-
-/* splitmix64: 64 random bits from a counter */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 
 apr_status apr_sampler_open(apr_sampler *sampler, int64_t vocab_size, const apr_sample_options *options, apr_error *err)
 {
@@ -71,7 +64,7 @@ int32_t apr_sample(apr_sampler *s, const float *logits)
         for (n = 0; n < s->vocab_size && kept < (double)s->options.top_p * total; n++) kept += (double)s->candidates[n].weight;
         total = kept;
     }
-    double left = (double)(next_random(&s->state) >> 11) * 0x1p-53 * total;
+    double left = (double)(apr_random(&s->state) >> 11) * 0x1p-53 * total;
     for (int64_t i = 0; i < n; i++) {
         left -= (double)s->candidates[i].weight;
         if (left < 0.0) return s->candidates[i].id;

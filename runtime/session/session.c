@@ -85,15 +85,23 @@ static apr_status open_session(apr_session *s, apr_error *err)
     return s->history != NULL ? APR_OK : apr_no_memory(err, "the tokens so far");
 }
 
-apr_status apr_session_open(apr_session **session, const apr_model *model, const apr_session_options *options, apr_error *err)
+/* A session that has nothing yet. */
+static apr_session *begin(const apr_model *model, const apr_session_options *options)
 {
-    *session = NULL;
     apr_session *const s = calloc(1, sizeof *s);
-    if (s == NULL) return apr_no_memory(err, "the session");
+    if (s == NULL) return NULL;
     s->model = model;
     s->options = *options;
     s->backend = options->cuda != NULL ? options->cuda->backend : options->backend != NULL ? options->backend : &apr_host_backend;
     s->work.n_threads = options->n_threads > 0 ? options->n_threads : omp_get_max_threads();
+    return s;
+}
+
+apr_status apr_session_open(apr_session **session, const apr_model *model, const apr_session_options *options, apr_error *err)
+{
+    *session = NULL;
+    apr_session *const s = begin(model, options);
+    if (s == NULL) return apr_no_memory(err, "the session");
     const apr_status status = open_session(s, err);
     if (status != APR_OK) {
         apr_session_close(s);
@@ -101,6 +109,19 @@ apr_status apr_session_open(apr_session **session, const apr_model *model, const
     }
     *session = s;
     return APR_OK;
+}
+
+apr_status apr_session_forecast(apr_plan *plan, const apr_model *model, const apr_session_options *options, apr_error *err)
+{
+    *plan = (apr_plan){0};
+    apr_session *const s = begin(model, options);
+    if (s == NULL) return apr_no_memory(err, "the session");
+    apr_status status = open_program(s, err);
+    if (status == APR_OK) status = apr_session_draft_plan(s, err);
+    if (status == APR_OK) *plan = s->plan;
+    if (status == APR_OK) s->plan = (apr_plan){0};
+    apr_session_close(s);
+    return status;
 }
 
 apr_status apr_session_open_like(apr_session **session, const apr_model *model, const apr_session *like, apr_error *err)

@@ -21,6 +21,7 @@ typedef struct apr_session_options {
     apr_dtype kv_dtype;         /* one of apr_kv_dtypes */
     uint64_t budget_bytes;      /* host memory; 0: not judged */
     int n_threads;              /* 0: all; at most 4 for each processor are used */
+    const char *weights_lie;    /* for the plan's reasons, where the model's are; NULL: "mapped from the file" */
     const apr_backend *backend; /* NULL: the host's */
 
     /* A CUDA device, when cuda is not NULL: weights are copied there and everything is computed there. */
@@ -47,6 +48,10 @@ apr_status apr_session_open(apr_session **session, const apr_model *model, const
 /* With the options of another session, its plan's sizes among them. */
 apr_status apr_session_open_like(apr_session **session, const apr_model *model, const apr_session *like, apr_error *err);
 void apr_session_close(apr_session *session); /* NULL is fine */
+
+/* The plan that opening would make: nothing is allocated, no context is made on a device, no weight is read (a tensor's `data` must not
+ * be NULL). Whether it fits stands in the plan, which the caller closes; of a device that other processes use it is a snapshot. */
+apr_status apr_session_forecast(apr_plan *plan, const apr_model *model, const apr_session_options *options, apr_error *err);
 
 /* "host", "ref", "cuda": what the next evaluation will run on. */
 const char *apr_session_backend_name(const apr_session *session);

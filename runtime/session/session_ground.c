@@ -36,14 +36,14 @@ static void warn(const apr_session *s, apr_error *refusal)
     s->options.on_warning(s->options.user, text);
 }
 
-/* What a plan must know of the device that is here. */
+/* What a plan must know of the device: one that is open, or that would be. */
 static apr_status device_facts(apr_session *s, apr_plan_options *options, apr_gpu *gpu, char *label, size_t n_label, apr_error *err)
 {
     apr_cuda_facts facts;
-    uint64_t n_free, n_total;
 
     APR_TRY(s->options.cuda->facts(s->options.ordinal, &facts, err));
-    APR_TRY(s->options.cuda->memory(s->device, &n_free, &n_total, err));
+    uint64_t n_total = facts.total_bytes, n_free = facts.used_bytes < n_total ? n_total - facts.used_bytes : n_total;
+    if (s->device != NULL) APR_TRY(s->options.cuda->memory(s->device, &n_free, &n_total, err));
     snprintf(label, n_label, "%s", facts.name);
     *gpu = (apr_gpu){.name = "device",
                      .label = label,
@@ -55,18 +55,18 @@ static apr_status device_facts(apr_session *s, apr_plan_options *options, apr_gp
     options->gpu = gpu;
     options->stack_bytes = s->options.stack_bytes;
     options->headroom_bytes = s->options.headroom_bytes;
-    /* the context is there already: its line is judged against what was free before */
-    const uint64_t before = n_free + apr_gpu_context_bytes(gpu, options->stack_bytes);
+    /* where the context is there already, its line is judged against what was free before */
+    const uint64_t before = n_free + (s->device != NULL ? apr_gpu_context_bytes(gpu, options->stack_bytes) : 0);
     options->budget_bytes = before < n_total ? before : n_total;
     return APR_OK;
 }
 
-apr_status apr_session_make_plan(apr_session *s, apr_error *err)
+apr_status apr_session_draft_plan(apr_session *s, apr_error *err)
 {
     apr_plan_options options = apr_plan_defaults;
     apr_gpu gpu;
     char label[256];
-    apr_error refusal = {0};
+    const bool on_device = s->options.cuda != NULL;
     uint64_t *const bytes = malloc((s->program.n_weights + 1) * sizeof *bytes);
     apr_dtype *const dtypes = malloc((s->program.n_weights + 1) * sizeof *dtypes);
     uint64_t *const made = malloc((s->program.n_weights + 1) * sizeof *made);
@@ -78,15 +78,16 @@ apr_status apr_session_make_plan(apr_session *s, apr_error *err)
     options.kv_dtype = s->options.kv_dtype;
     options.budget_bytes = s->options.budget_bytes;
     options.n_threads = s->work.n_threads;
-    if (status == APR_OK && s->device != NULL) status = device_facts(s, &options, &gpu, label, sizeof label, err);
+    options.weights_lie = s->options.weights_lie;
+    if (status == APR_OK && on_device) status = device_facts(s, &options, &gpu, label, sizeof label, err);
     if (status == APR_OK) {
-        if (s->device != NULL) apr_session_device_weights(s, bytes, dtypes);
+        if (on_device) apr_session_device_weights(s, bytes, dtypes);
         else apr_plan_model_weights(&s->program, s->model, bytes);
         apr_plan_made_weights(&s->program, s->model, made);
         options.made_bytes = made;
         options.weight_bytes = bytes;
-        options.weight_dtypes = s->device != NULL ? dtypes : NULL;
-        options.copies = s->device != NULL && s->options.no_direct;
+        options.weight_dtypes = on_device ? dtypes : NULL;
+        options.copies = on_device && s->options.no_direct;
         status = apr_plan_make(&s->plan, &s->program, &options, err);
         if (status == APR_OK && options.copies && !s->plan.fits) {
             apr_plan_close(&s->plan);
@@ -98,9 +99,18 @@ apr_status apr_session_make_plan(apr_session *s, apr_error *err)
     free(bytes);
     free(dtypes);
     free(made);
-    if (status != APR_OK || s->plan.fits) return status;
-    status = refuse(s, s->options.force && s->device != NULL ? &refusal : err);
-    if (!s->options.force || s->device == NULL) return status;
+    return status;
+}
+
+apr_status apr_session_make_plan(apr_session *s, apr_error *err)
+{
+    const bool goes_on = s->options.force && s->device != NULL;
+    apr_error refusal = {0};
+
+    APR_TRY(apr_session_draft_plan(s, err));
+    if (s->plan.fits) return APR_OK;
+    const apr_status status = refuse(s, goes_on ? &refusal : err);
+    if (!goes_on) return status;
     warn(s, &refusal);
     return APR_OK;
 }

@@ -69,6 +69,9 @@ apr_cache apr_session_cache_at(const apr_session *s, int state, int which);
 /* --- session_ground.c: memory --- */
 
 uint64_t apr_session_line_bytes(const apr_session *s, apr_line_id id);
+/* Of a session with a program, on a device that need not be open yet; whether it fits stands in it. */
+apr_status apr_session_draft_plan(apr_session *s, apr_error *err);
+/* The same, and APR_E_MEMORY when it does not fit. */
 apr_status apr_session_make_plan(apr_session *s, apr_error *err);
 /* Everything of the plan, its weights and vectors filled. */
 apr_status apr_session_allocate(apr_session *s, apr_error *err);

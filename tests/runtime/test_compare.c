@@ -94,6 +94,12 @@ static void means_medians_and_perplexities_are_those_of_the_rows(void **state)
     near(d.perplexity_truth, 2.0, 1e-12);
     near(d.perplexity_other, 4.0, 1e-12);
     near(d.kl[7], 0.6, 1e-7);
+    assert_int_equal(d.n_windows, 3);
+    near(d.windows[1].kl, 1.4, 1e-12);
+    near(d.windows[1].nll_other, 3 * log(4), 1e-12);
+    assert_int_equal(d.windows[1].n_same_top, 3);
+    assert_int_equal(d.windows[2].n_rows, 2);
+    assert_int_equal(d.windows[2].n_scored, 1);
     apr_divergence_close(&d);
 }
 
@@ -109,6 +115,15 @@ static void one_row_that_is_no_number_spoils_the_mean_and_is_named(void **state)
     apr_divergence_close(&d);
     assert_int_equal(apr_divergence_of(&d, rows, 0, 4, NULL), APR_E_USAGE);
     apr_divergence_close(&d);
+}
+
+static void few_rows_of_long_logits_are_held_and_many_of_short_ones(void **state)
+{
+    (void)state;
+    assert_int_equal(apr_compare_bytes(256000, 512), 65 * 256000 * 4); /* 64 MiB of them */
+    assert_int_equal(apr_compare_bytes(1000000, 512), 32 * 1000000 * 4);
+    assert_int_equal(apr_compare_bytes(2048, 4096), 512 * 2048 * 4);
+    assert_int_equal(apr_compare_bytes(2048, 7), 7 * 2048 * 4);
 }
 
 static void a_bound_is_three_times_the_control(void **state)
@@ -170,6 +185,7 @@ int main(void)
         cmocka_unit_test(what_is_not_finite_is_never_the_same),
         cmocka_unit_test(means_medians_and_perplexities_are_those_of_the_rows),
         cmocka_unit_test(one_row_that_is_no_number_spoils_the_mean_and_is_named),
+        cmocka_unit_test(few_rows_of_long_logits_are_held_and_many_of_short_ones),
         cmocka_unit_test(a_bound_is_three_times_the_control),
         cmocka_unit_test(a_model_is_the_same_as_itself_and_not_as_one_with_a_matrix_lost),
     };

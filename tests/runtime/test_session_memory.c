@@ -236,12 +236,40 @@ static void closing_gives_everything_back(void **state)
     assert_true(last <= first + 8 * 1024);
 }
 
+static void a_forecast_is_the_plan_that_opening_makes(void **state)
+{
+    (void)state;
+    apr_session *const s = open_with(NULL, 1024, 64, APR_F32);
+    const apr_plan *const made = apr_session_plan(s);
+    apr_session_options options = apr_session_defaults;
+    apr_plan plan;
+    options.n_ctx = 1024, options.n_batch = 64, options.kv_dtype = APR_F32;
+    options.n_logits = made->n_logits;
+    const uint64_t before = apr_heap_in_use();
+    assert_int_equal(apr_session_forecast(&plan, &g.model, &options, NULL), APR_OK);
+    assert_int_equal(plan.n_lines, made->n_lines);
+    for (size_t i = 0; i < plan.n_lines; i++) {
+        assert_int_equal(plan.lines[i].id, made->lines[i].id);
+        assert_int_equal(plan.lines[i].bytes, made->lines[i].bytes);
+        assert_string_equal(plan.lines[i].reason, made->lines[i].reason);
+    }
+    apr_plan_close(&plan);
+    assert_true(apr_heap_in_use() <= before + 4096);
+
+    options.budget_bytes = made->host_bytes - 1; /* what does not fit is told, not refused */
+    assert_int_equal(apr_session_forecast(&plan, &g.model, &options, NULL), APR_OK);
+    assert_true(!plan.fits && plan.short_bytes == 1);
+    apr_plan_close(&plan);
+    apr_session_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_allocated_is_what_was_planned), cmocka_unit_test(a_buffer_that_no_line_names_is_found),
-        cmocka_unit_test(a_line_that_nobody_allocates_is_found), cmocka_unit_test(evaluating_takes_no_buffers),
-        cmocka_unit_test(what_a_caller_allocates_is_its_own),    cmocka_unit_test(closing_gives_everything_back),
+        cmocka_unit_test(what_is_allocated_is_what_was_planned),     cmocka_unit_test(a_buffer_that_no_line_names_is_found),
+        cmocka_unit_test(a_line_that_nobody_allocates_is_found),     cmocka_unit_test(evaluating_takes_no_buffers),
+        cmocka_unit_test(what_a_caller_allocates_is_its_own),        cmocka_unit_test(closing_gives_everything_back),
+        cmocka_unit_test(a_forecast_is_the_plan_that_opening_makes),
     };
     return cmocka_run_group_tests_name("session_memory", tests, open_golden, close_golden);
 }

@@ -555,6 +555,14 @@ static void progress_says_how_much_is_left(void **state)
     }
 }
 
+static void things_are_counted_not_weighed(void **state)
+{
+    char line[256];
+    (void)state;
+    assert_string_equal(apr_meter_count_line(line, sizeof line, 12, 65, 10.0, "windows"), "windows  12 of 65  0:44 left");
+    assert_string_equal(apr_meter_count_line(line, sizeof line, 0, 65, 10.0, "windows"), "windows  0 of 65");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -576,6 +584,7 @@ int main(void)
         cmocka_unit_test(tables_are_aligned_by_terminal_columns),
         cmocka_unit_test(metadata_is_shortened_for_people_and_whole_for_programs),
         cmocka_unit_test(progress_says_how_much_is_left),
+        cmocka_unit_test(things_are_counted_not_weighed),
     };
     return cmocka_run_group_tests_name("cli", tests, NULL, NULL);
 }

@@ -14,15 +14,19 @@
 #include <stddef.h>
 
 typedef struct apr_meter {
-    bool is_shown, has_line;
-    double started_s, printed_s; /* on a clock that only goes forward */
+    bool is_shown, has_line, counts; /* counts: of things, not bytes */
+    double started_s, printed_s;     /* on a clock that only goes forward */
 } apr_meter;
 
 /* The progress reports to the meter and lives as long. */
 apr_progress apr_meter_start(apr_meter *meter, bool quiet);
+/* The same for what is counted, not measured in bytes. */
+apr_progress apr_meter_start_counting(apr_meter *meter, bool quiet);
 void apr_meter_end(apr_meter *meter);
 
 /* The line itself, for tests: "what  12.31 of 65.20 GiB  1.42 GiB/s  0:37 left". Returns text. */
 char *apr_meter_line(char *text, size_t capacity, uint64_t done_bytes, uint64_t total_bytes, double elapsed_s, const char *what);
+/* "what  12 of 65  0:37 left" */
+char *apr_meter_count_line(char *text, size_t capacity, uint64_t n_done, uint64_t n_all, double elapsed_s, const char *what);
 
 #endif

@@ -28,10 +28,21 @@ static uint64_t heap_growth(uint64_t before)
     return now == UINT64_MAX ? UINT64_MAX : now > before ? now - before : 0;
 }
 
-apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
+apr_status apr_running_options(const apr_run_options *options, int64_t n_logits, apr_session_options *session, apr_error *err)
+{
+    *session = apr_session_defaults;
+    session->n_ctx = options->ctx;
+    session->n_batch = options->batch;
+    session->n_logits = n_logits;
+    session->kv_dtype = apr_kv_dtypes[options->kv];
+    session->n_threads = (int)options->threads;
+    session->budget_bytes = options->memory;
+    return apr_device_choose(&options->where, session, err);
+}
+
+apr_status apr_running_open_files(apr_running *r, const char *path, apr_error *err)
 {
     const uint64_t before = apr_heap_in_use();
-    apr_session_options session = apr_session_defaults;
 
     *r = (apr_running){.names_bytes = UINT64_MAX, .tokenizer_bytes = UINT64_MAX};
     APR_TRY(apr_model_open(&r->source, path, err));
@@ -39,23 +50,30 @@ apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_
     APR_TRY(apr_canonical(&r->model, &r->source, err));
     r->names_bytes = heap_growth(before);
     warn_of_unknown_fields(&r->source);
-    session.n_ctx = options->ctx;
-    session.n_batch = options->batch;
-    session.n_logits = n_logits;
-    session.kv_dtype = apr_kv_dtypes[options->kv];
-    session.n_threads = (int)options->threads;
-    session.budget_bytes = options->memory;
-    APR_TRY(apr_device_choose(&options->where, &session, err));
+    return APR_OK;
+}
+
+apr_status apr_running_open_tokenizer(apr_running *r, apr_error *err)
+{
+    const uint64_t before = apr_heap_in_use();
+    APR_TRY(apr_tokenizer_open(&r->tokenizer, &r->model.vocab, err));
+    r->tokenizer_bytes = heap_growth(before);
+    return APR_OK;
+}
+
+apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
+{
+    apr_session_options session;
+
+    APR_TRY(apr_running_open_files(r, path, err));
+    APR_TRY(apr_running_options(options, n_logits, &session, err));
     return apr_session_open(&r->session, &r->model, &session, err);
 }
 
 apr_status apr_running_open(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
 {
     APR_TRY(apr_running_open_weights(r, path, options, n_logits, err));
-    const uint64_t before = apr_heap_in_use();
-    APR_TRY(apr_tokenizer_open(&r->tokenizer, &r->model.vocab, err));
-    r->tokenizer_bytes = heap_growth(before);
-    return APR_OK;
+    return apr_running_open_tokenizer(r, err);
 }
 
 void apr_running_close(apr_running *r)

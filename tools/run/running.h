@@ -47,6 +47,13 @@ apr_status apr_running_open_weights(apr_running *running, const char *path, cons
                                     apr_error *err);
 void apr_running_close(apr_running *running);
 
+/* The parts of opening, in their order, for who must know something in between; the session comes last (apr_session_open with
+ * running->model). */
+apr_status apr_running_open_files(apr_running *running, const char *path, apr_error *err);
+apr_status apr_running_open_tokenizer(apr_running *running, apr_error *err);
+/* May say on stderr that there is no GPU. */
+apr_status apr_running_options(const apr_run_options *options, int64_t n_logits, apr_session_options *session, apr_error *err);
+
 /* To be judged. Borrows. */
 apr_subject apr_running_subject(const apr_running *running);
 

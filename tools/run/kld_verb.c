@@ -1,0 +1,224 @@
+/* kld_verb.c - `aprrun kld`: opens both models, after asking whether both fit, and compares them on the windows of a text. */
+#include "tools/run/kld_verb.h"
+
+#include "runtime/check/same_vocabulary.h"
+#include "tools/cli/meter.h"
+#include "tools/cli/prompt.h"
+#include "tools/cli/text.h"
+#include "tools/run/footprint.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct kld_options {
+    apr_run_options run;
+    const char *ref;
+    int64_t window, max_windows, seed;
+} kld_options;
+
+const apr_option apr_kld_options[] = {
+    {"ref", 'r', APR_OPTION_STRING, "REFERENCE", NULL, "the model whose predictions are the truth", APR_TO(kld_options, ref),
+     .group = "Comparison"},
+    {"window", 'w', APR_OPTION_INT, "N", "0",
+     "tokens of a window, each of which begins from nothing; 0: 512, or what contexts and text have room for", APR_TO(kld_options, window),
+     .min = 0, .max = 1e9},
+    {"max-windows", 0, APR_OPTION_INT, "N", "0", "at most this many windows, from the start of the text; 0: all",
+     APR_TO(kld_options, max_windows), .min = 0, .max = 1e9},
+    {"seed", 0, APR_OPTION_INT, "N", "0", "of the draws of windows that give the intervals", APR_TO(kld_options, seed), .min = -9e18,
+     .max = 9e18},
+    APR_RUN_OPTIONS(kld_options, run, "f16"),
+    {0},
+};
+const size_t apr_kld_options_bytes = sizeof(kld_options);
+
+const char *const apr_kld_examples[] = {
+    "aprrun kld model-q4_k_m.apr --ref checkpoint/ wiki.test.raw",
+    "aprrun kld model-mxfp4.gguf --ref model-f16.gguf heldout.txt --device cuda --max-windows 100 --json",
+    NULL,
+};
+
+/* Everything that one comparison takes. */
+typedef struct comparison {
+    const kld_options *asked;
+    apr_running truth, other;
+    int32_t *ids;
+    size_t n_ids;
+    int64_t window;
+} comparison;
+
+static apr_status open_files(apr_running *r, const char *path, apr_error *err)
+{
+    APR_TRY(apr_running_open_files(r, path, err));
+    return apr_running_open_tokenizer(r, err);
+}
+
+/* The same id must mean the same, and rows of logits have as many numbers. */
+static apr_status check_vocabularies(const comparison *c, apr_error *err)
+{
+    const apr_subject truth = apr_running_subject(&c->truth), other = apr_running_subject(&c->other);
+    const int64_t n_truth = c->truth.model.hparams.vocab_size, n_other = c->other.model.hparams.vocab_size;
+
+    APR_TRY(apr_vocabularies_agree(&other, &truth, err));
+    if (n_truth == n_other) return APR_OK;
+    return apr_fail(err, APR_E_UNSUPPORTED, "the rows of logits have different lengths: %lld in %s and %lld in %s", (long long)n_other,
+                    other.path, (long long)n_truth, truth.path);
+}
+
+static void lower(int64_t *least, int64_t n)
+{
+    if (n > 0 && n < *least) *least = n;
+}
+
+static apr_status choose_window(comparison *c, apr_error *err)
+{
+    const kld_options *const o = c->asked;
+    int64_t window = 512;
+
+    lower(&window, o->run.ctx);
+    lower(&window, c->truth.model.hparams.max_position_embeddings);
+    lower(&window, c->other.model.hparams.max_position_embeddings);
+    lower(&window, (int64_t)c->n_ids);
+    c->window = o->window > 0 ? o->window : window;
+    if (c->window < 2 || c->n_ids < (size_t)c->window)
+        return apr_fail(err, APR_E_USAGE, "the text has %zu tokens: a window has 2 at least, and one must be full (--window %lld)",
+                        c->n_ids, (long long)(c->window < 2 ? 2 : c->window));
+    if (o->run.ctx > 0 && c->window > o->run.ctx)
+        return apr_fail(err, APR_E_USAGE, "windows of %lld tokens do not fit the context of --ctx %lld", (long long)c->window,
+                        (long long)o->run.ctx);
+    const int64_t n_windows = (int64_t)(c->n_ids / (size_t)c->window);
+    const int64_t n_used = o->max_windows > 0 && o->max_windows < n_windows ? o->max_windows : n_windows;
+    c->n_ids = (size_t)(n_used * c->window); /* the last, short one is left out */
+    return APR_OK;
+}
+
+/* The reference's ids of the text, nothing put in front, cut to whole windows. */
+static apr_status read_text(comparison *c, const char *path, apr_error *err)
+{
+    const apr_subject truth = apr_running_subject(&c->truth);
+    char *text = NULL;
+    size_t n_bytes;
+
+    APR_TRY(apr_read_stream(path, &text, &n_bytes, err));
+    const apr_status status = apr_subject_encode(&truth, text, n_bytes, false, &c->ids, &c->n_ids, err);
+    free(text);
+    return status == APR_OK ? choose_window(c, err) : status;
+}
+
+static apr_status refuse_both(const comparison *c, const apr_plan *other, const apr_plan *truth, uint64_t together, uint64_t budget,
+                              apr_error *err)
+{
+    const bool on_device = other->judged == APR_ON_DEVICE;
+    char all[APR_SMALL_TEXT], of_other[APR_SMALL_TEXT], of_truth[APR_SMALL_TEXT], more[APR_SMALL_TEXT];
+
+    return apr_fail(err, APR_E_MEMORY,
+                    "both models at once need %s%s, %s more than %s: %s %s and %s %s; smaller are a reference of another type, --batch or "
+                    "--window%s",
+                    apr_size_text(all, together), on_device ? " of the GPU, headroom included" : "", apr_size_text(more, together - budget),
+                    on_device ? "is free there" : "--memory allows", c->other.source.path,
+                    apr_size_text(of_other, on_device ? other->device_bytes : other->host_bytes), c->truth.source.path,
+                    apr_size_text(of_truth, on_device ? truth->device_bytes : truth->host_bytes),
+                    on_device ? "; --device host needs nothing of it" : "");
+}
+
+/* Both plans before the first allocation of either; with what is held between the two. */
+static apr_status plan_together(const comparison *c, const apr_session_options *options, apr_error *err)
+{
+    const uint64_t held = apr_compare_bytes(c->truth.model.hparams.vocab_size, c->window);
+    apr_plan other = {0}, truth = {0};
+
+    apr_status status = apr_session_forecast(&other, &c->other.model, options, err);
+    if (status == APR_OK) status = apr_session_forecast(&truth, &c->truth.model, options, err);
+    if (status == APR_OK && other.budget_bytes > 0) {
+        const uint64_t together = apr_planned_together(&other, &truth) + (other.judged == APR_ON_HOST ? held : 0);
+        if (together > other.budget_bytes) status = refuse_both(c, &other, &truth, together, other.budget_bytes, err);
+    }
+    apr_plan_close(&other);
+    apr_plan_close(&truth);
+    return status;
+}
+
+/* On the GPU both or none: with auto they go to the host together, and --force tries it. */
+static apr_status open_sessions(comparison *c, apr_error *err)
+{
+    apr_run_options run = c->asked->run;
+    apr_session_options session;
+    apr_error own = {0};
+
+    if (run.ctx == 0) run.ctx = c->window;
+    APR_TRY(apr_running_options(&run, 64, &session, err));
+    const apr_status status = plan_together(c, &session, &own);
+    const bool no_room = status == APR_E_MEMORY && session.cuda != NULL;
+    if (no_room && session.fall_back) {
+        fprintf(stderr, "aprrun: WARNING: running on the host: %s\n", own.text);
+        session.cuda = NULL;
+        session.fall_back = false;
+    } else if (no_room && session.force) {
+        fprintf(stderr, "aprrun: WARNING: trying it all the same: %s\n", own.text);
+    } else if (status != APR_OK) {
+        return apr_fail(err, status, "%s", own.text);
+    }
+    APR_TRY(apr_session_open(&c->other.session, &c->other.model, &session, err));
+    return apr_session_open(&c->truth.session, &c->truth.model, &session, err);
+}
+
+static void on_rows(void *user, int64_t n_done, int64_t n_rows)
+{
+    apr_progress_report(user, (uint64_t)n_done, (uint64_t)n_rows, "tokens compared");
+}
+
+static apr_status compare(const comparison *c, const apr_call *call, apr_kld_shown *shown, apr_error *err)
+{
+    apr_meter meter;
+    apr_progress progress = apr_meter_start_counting(&meter, call->quiet);
+
+    const apr_status status =
+        apr_compare_models(c->truth.session, c->other.session, c->ids, (int64_t)c->n_ids, c->window, on_rows, &progress, &shown->d, err);
+    apr_meter_end(&meter);
+    APR_TRY(status);
+    return apr_divergence_bootstrap(&shown->d, (uint64_t)c->asked->seed, &shown->intervals, err);
+}
+
+/* Figures that are no numbers are shown, and the answer is no. */
+static apr_status show(const comparison *c, const apr_call *call, apr_kld_shown *shown, apr_error *err)
+{
+    char *before = NULL;
+
+    if (apr_divergence_place(&shown->d, c->truth.tokenizer, c->ids, &before, &shown->n_before, NULL) == APR_OK) shown->before = before;
+    apr_status status = APR_OK;
+    if (call->answer->json) apr_kld_json(shown, &call->answer->body);
+    else status = apr_kld_print(shown, err);
+    free(before);
+    if (status != APR_OK || isfinite(shown->d.mean)) return status;
+    return apr_fail(err, APR_E_NO, "no divergence: at position %lld of window %lld a logit is no number",
+                    (long long)(shown->d.largest_at % c->window), (long long)(shown->d.largest_at / c->window));
+}
+
+static apr_status run(comparison *c, const apr_call *call, apr_error *err)
+{
+    apr_kld_shown shown = {.text = call->operands[1], .stats = c->asked->run.stats};
+
+    APR_TRY(open_files(&c->other, call->operands[0], err));
+    APR_TRY(open_files(&c->truth, c->asked->ref, err));
+    APR_TRY(check_vocabularies(c, err));
+    APR_TRY(read_text(c, call->operands[1], err));
+    APR_TRY(open_sessions(c, err));
+    shown.truth = &c->truth;
+    shown.other = &c->other;
+    shown.ids = c->ids;
+    apr_status status = compare(c, call, &shown, err);
+    if (status == APR_OK) status = show(c, call, &shown, err);
+    apr_divergence_close(&shown.d);
+    return status;
+}
+
+apr_status apr_run_kld(const apr_call *call, apr_error *err)
+{
+    comparison c = {.asked = call->options};
+
+    if (c.asked->ref == NULL) return apr_fail(err, APR_E_USAGE, "say what the model is to be compared with: --ref REFERENCE");
+    const apr_status status = run(&c, call, err);
+    free(c.ids);
+    apr_running_close(&c.truth);
+    apr_running_close(&c.other);
+    return status;
+}

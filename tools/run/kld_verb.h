@@ -1,0 +1,29 @@
+/* kld_verb.h - `aprrun kld`: a model's predictions against a reference's, both in one process, position by position. */
+#ifndef APR_TOOLS_KLD_VERB_H
+#define APR_TOOLS_KLD_VERB_H
+
+#include "runtime/check/intervals.h"
+#include "tools/run/running.h"
+
+extern const apr_option apr_kld_options[];
+extern const size_t apr_kld_options_bytes;
+extern const char *const apr_kld_examples[];
+
+apr_status apr_run_kld(const apr_call *call, apr_error *err);
+
+/* What is shown (kld_print.c). */
+typedef struct apr_kld_shown {
+    const apr_running *truth, *other;
+    const char *text;   /* as the command names it */
+    const int32_t *ids; /* that were compared */
+    const char *before; /* the text up to the largest divergence; NULL: no memory for it */
+    size_t n_before;
+    apr_divergence d;
+    apr_divergence_intervals intervals;
+    bool stats;
+} apr_kld_shown;
+
+apr_status apr_kld_print(const apr_kld_shown *shown, apr_error *err);
+void apr_kld_json(const apr_kld_shown *shown, apr_json_text *json);
+
+#endif
