@@ -60,10 +60,10 @@ static void test_norm_of(const apr_norm_args &shape, bool has_weight, bool has_b
     args.norm.bias = has_bias ? db.device : NULL;
     args.norm.out = out.device;
     must(apr_cuda_norm(&args.norm, 0), "norm");
-    note("norm", distance(out.get(), ref.data()), 1e-6, "");
+    note("norm", distance(out.get(), ref.data()), 3e-6, ""); /* ref adds up one after the other */
     args.norm.out = dx.device;
     must(apr_cuda_norm(&args.norm, 0), "norm");
-    note("norm in place", distance(dx.get(), ref.data()), 1e-6, "");
+    note("norm in place", distance(dx.get(), ref.data()), 3e-6, "");
 }
 
 static void test_norm(void)
