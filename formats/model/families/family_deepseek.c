@@ -36,11 +36,12 @@ static const apr_family_config deepseek_v3 = {.activation = "silu",
                                               .dense_key = "first_k_dense_replace",
                                               .n_dense = 3};
 
-const apr_family apr_family_deepseek_v3 = {
-    .name = "deepseek_v3",
-    .types = {{"deepseek_v3", "DeepseekV3ForCausalLM"}, {"kimi_k2", "DeepseekV3ForCausalLM"}, {"kimi_k25", NULL}},
-    .ggml = "deepseek2",
-    .config = &deepseek_v3};
+const apr_family apr_family_deepseek_v3 = {.name = "deepseek_v3",
+                                           .types = {{"deepseek_v3", "DeepseekV3ForCausalLM"},
+                                                     {"kimi_k2", "DeepseekV3ForCausalLM"},
+                                                     {"kimi_k25", "KimiK25ForConditionalGeneration"}},
+                                           .ggml = "deepseek2",
+                                           .config = &deepseek_v3};
 
 /* the class neither normalises nor biases, and knows groups with "group_limited_greedy" alone */
 static const apr_family_config deepseek_v2 = {
