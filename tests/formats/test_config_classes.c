@@ -464,6 +464,70 @@ static void numbers_that_no_model_has_give_one_sentence(void **state)
     }
 }
 
+/* --- biases --- */
+
+static void biases_are_where_the_class_has_them(void **state)
+{
+    static const char *const all[] = {"model.layers.0.self_attn.q_proj.bias", "model.layers.0.self_attn.k_proj.bias",
+                                      "model.layers.0.self_attn.v_proj.bias", "model.layers.0.self_attn.o_proj.bias"};
+    static const struct {
+        const char *architecture;
+        bool stated;
+        size_t n_biases; /* of those above */
+        const char *conflict;
+    } cases[] = {
+        {"cohere2", true, 4, NULL},
+        {"cohere2", true, 3, "none called '*.self_attn.o_proj.bias'"},
+        {"cohere2", false, 4, "computes without it"},
+        {"glm4", true, 3, NULL},
+        {"glm4", true, 4, "has no place for"},
+        {"glm4", false, 3, "computes without it"},
+        {"seed_oss", true, 3, NULL},
+        {"glm4_moe", true, 2, "none called '*.self_attn.v_proj.bias'"},
+        {"qwen2_moe", false, 3, NULL},
+        {"minimax_m2", true, 3, "has no place for"},
+        {"glm4", false, 0, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_tensor tensors[4] = {{.name = all[0]}, {.name = all[1]}, {.name = all[2]}, {.name = all[3]}};
+        const apr_model model = {.tensors = tensors, .n_tensors = cases[i].n_biases};
+        const apr_hparams h = {.architecture = cases[i].architecture, .attention_bias = cases[i].stated};
+        apr_arena arena = {0};
+        const char *const conflict = apr_hf_bias_conflict(&model, &h, true, &arena);
+        if ((conflict == NULL) != (cases[i].conflict == NULL) || (conflict != NULL && strstr(conflict, cases[i].conflict) == NULL))
+            fail_msg("%s, %zu biases: %s", cases[i].architecture, cases[i].n_biases, conflict);
+        apr_arena_close(&arena);
+    }
+}
+
+/* --- made of tensors --- */
+
+static void a_made_config_says_what_the_tensors_show(void **state)
+{
+    static const struct {
+        const char *architecture, *tensor, *said;
+    } cases[] = {
+        {"glm4_moe", "model.layers.0.self_attn.q_norm.weight", "\"use_qk_norm\":true"},
+        {"glm4_moe", "model.layers.0.self_attn.q_proj.bias", "\"attention_bias\":true"},
+        {"gemma4_text", "model.layers.0.router.proj.weight", "\"enable_moe_block\":true"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_tensor tensor = {.name = "model.norm.weight"};
+        const apr_model model = {.hparams = {.architecture = cases[i].architecture, .hidden_size = 8}, .tensors = &tensor, .n_tensors = 1};
+        char *text = apr_hf_config_make(&model);
+        assert_null(strstr(text, cases[i].said));
+        free(text);
+        tensor.name = cases[i].tensor;
+        text = apr_hf_config_make(&model);
+        if (strstr(text, cases[i].said) == NULL) fail_msg("%s with '%s': %s", cases[i].architecture, cases[i].tensor, text);
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +536,8 @@ int main(void)
         cmocka_unit_test(so_do_those_of_other_families),
         cmocka_unit_test(what_no_program_does_is_refused_by_field_and_value),
         cmocka_unit_test(numbers_that_no_model_has_give_one_sentence),
+        cmocka_unit_test(biases_are_where_the_class_has_them),
+        cmocka_unit_test(a_made_config_says_what_the_tensors_show),
     };
     return cmocka_run_group_tests_name("config_classes", tests, NULL, NULL);
 }

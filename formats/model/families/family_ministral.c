@@ -61,5 +61,8 @@ static const apr_family_config mistral4 = {
     .rope = &mistral4_rope,
     .dense_key = "first_k_dense_replace"};
 
-const apr_family apr_family_mistral4 = {
-    .name = "mistral4", .types = {{"mistral4", "Mistral4ForCausalLM"}}, .ggml = "mistral4", .text_prefix = "model.language_model.", .config = &mistral4};
+const apr_family apr_family_mistral4 = {.name = "mistral4",
+                                        .types = {{"mistral4", "Mistral4ForCausalLM"}},
+                                        .ggml = "mistral4",
+                                        .text_prefix = "model.language_model.",
+                                        .config = &mistral4};
