@@ -1,4 +1,10 @@
 /* family_olmo.c - olmo2: no norm before a block, one behind it. */
 #include "formats/model/family.h"
 
-const apr_family apr_family_olmo2 = {.name = "olmo2", .types = {{"olmo2", "Olmo2ForCausalLM"}}, .ggml = "olmo2"};
+static const apr_family_config olmo2 = {.activation = "silu",
+                                        .attention_bias = APR_BIAS_WHEN_STATED,
+                                        .max_position_embeddings = 2048,
+                                        .rms_norm_eps = 1e-5,
+                                        .defaults = {{"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 50304}}};
+
+const apr_family apr_family_olmo2 = {.name = "olmo2", .types = {{"olmo2", "Olmo2ForCausalLM"}}, .ggml = "olmo2", .config = &olmo2};

@@ -42,25 +42,38 @@ static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.mlp.shared_expert.down_proj.weight", "blk.{}.ffn_down_shexp.weight", APR_FOR_FFN_DOWN},
 };
 
-#define COMMON                                                                                            \
-    .norms_add_one = true, .config = &config, .text_prefix = "model.language_model.", .tensors = tensors, \
-    .n_tensors = sizeof tensors / sizeof *tensors
+#define COMMON \
+    .norms_add_one = true, .text_prefix = "model.language_model.", .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors
 
-static const apr_family_config config = {.activation = "silu",
-                                         .attention_bias = APR_BIAS_WHEN_STATED,
-                                         .computes = " attn_output_gate use_gated_attention qk_layernorm use_qk_norm qk_norm ",
-                                         .head_dim = 256,
-                                         .max_position_embeddings = 32768,
-                                         .rms_norm_eps = 1e-6,
-                                         .partial_rotary_factor = 0.25};
+#define CONFIG                                                                                                                 \
+    .activation = "silu", .layer_types = " full_attention linear_attention ", .attention_bias = APR_BIAS_WHEN_STATED,          \
+    .computes = " attn_output_gate use_gated_attention qk_layernorm use_qk_norm qk_norm decoder_sparse_step mlp_only_layers ", \
+    .head_dim = 256, .max_position_embeddings = 32768, .rms_norm_eps = 1e-6, .partial_rotary_factor = 0.25
+#define LINEAR                                                                                                                   \
+    {"full_attention_interval", 4}, {"linear_conv_kernel_dim", 4}, {"linear_key_head_dim", 128}, {"linear_value_head_dim", 128}, \
+        {"linear_num_key_heads", 16},                                                                                            \
+    {                                                                                                                            \
+        "linear_num_value_heads", 32                                                                                             \
+    }
+#define EXPERTS(n, used) \
+    {"num_experts", n}, {"num_experts_per_tok", used}, {"moe_intermediate_size", 512}, { "shared_expert_intermediate_size", 512 }
+
+static const apr_family_config qwen3_next = {
+    CONFIG, .experts = APR_EXPERTS_BY_STEP, .flags_on = " norm_topk_prob ", .num_kv_heads = 2,
+    .defaults = {LINEAR, {"num_heads", 16}, {"intermediate_size", 5632}, {"vocab_size", 151936}, EXPERTS(512, 10)}};
+static const apr_family_config qwen3_5 = {CONFIG, .num_kv_heads = 4,
+                                          .defaults = {LINEAR, {"num_heads", 16}, {"intermediate_size", 12288}, {"vocab_size", 248320}}};
+static const apr_family_config qwen3_5_moe = {CONFIG, .flags_always = " norm_topk_prob ", .num_kv_heads = 2,
+                                              .defaults = {LINEAR, {"num_heads", 16}, {"vocab_size", 248320}, EXPERTS(256, 8)}};
 
 const apr_family apr_family_qwen3_next = {
-    .name = "qwen3_next", .types = {{"qwen3_next", "Qwen3NextForCausalLM"}}, .ggml = "qwen3next", COMMON};
+    .name = "qwen3_next", .types = {{"qwen3_next", "Qwen3NextForCausalLM"}}, .ggml = "qwen3next", .config = &qwen3_next, COMMON};
 
 /* "_text" is the text part of a multimodal config */
 const apr_family apr_family_qwen3_5 = {.name = "qwen3_5",
                                        .types = {{"qwen3_5_text", "Qwen3_5ForCausalLM"}, {"qwen3_5", "Qwen3_5ForConditionalGeneration"}},
                                        .ggml = "qwen35",
+                                       .config = &qwen3_5,
                                        .gguf = {.writes_rotary_dim = true, .writes_sections = true},
                                        COMMON};
 
@@ -68,5 +81,6 @@ const apr_family apr_family_qwen3_5_moe = {
     .name = "qwen3_5_moe",
     .types = {{"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"}, {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"}},
     .ggml = "qwen35moe",
+    .config = &qwen3_5_moe,
     .gguf = {.writes_rotary_dim = true, .writes_sections = true},
     COMMON};
