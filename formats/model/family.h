@@ -8,7 +8,7 @@
 #ifndef APR_FORMATS_FAMILY_H
 #define APR_FORMATS_FAMILY_H
 
-#include "formats/model/model.h"
+#include "formats/model/tensor_rules.h"
 
 /* --- configuration: what transformers' class supposes where a config.json is silent --- */
 
@@ -61,37 +61,6 @@ typedef struct apr_family_gguf {
     bool heads_fill_hidden; /* llama.cpp has heads of hidden_size / heads only */
 } apr_family_gguf;
 
-/* --- tensors --- */
-
-/* What a tensor is for: recipes decide by it. */
-typedef enum {
-    APR_FOR_OTHER,     /* unknown: kept */
-    APR_FOR_EMBEDDING, /* token id -> row */
-    APR_FOR_HEAD,      /* hidden state -> logits */
-    APR_FOR_ATTN_Q,
-    APR_FOR_ATTN_K,
-    APR_FOR_ATTN_V,
-    APR_FOR_ATTN_QKV, /* fused; counts as a V in llama.cpp's mixtures */
-    APR_FOR_ATTN_OUT,
-    APR_FOR_ATTN_GATE,
-    APR_FOR_FFN_GATE,
-    APR_FOR_FFN_UP,
-    APR_FOR_FFN_DOWN, /* dense, experts and shared experts alike */
-    APR_FOR_ROUTER,   /* chooses experts: tiny and sensitive */
-    APR_FOR_SMALL,    /* norms, biases, convolutions, decay rates, position tables: never quantized */
-    APR_FOR_COUNT
-} apr_purpose;
-
-/* Whose heads a rotary reordering runs over; NONE: rows keep their order. */
-typedef enum { APR_HEADS_NONE, APR_HEADS_QUERY, APR_HEADS_KEY } apr_heads;
-
-/* "{}" stands for the layer's number in both names, "*" for an expert's in a name that a single expert has. */
-typedef struct apr_tensor_rule {
-    const char *hf, *ggml; /* NULL: has no such tensor, or spells it as another rule says */
-    apr_purpose purpose;
-    apr_heads rotary_pairs; /* ggml keeps rotary pairs of these heads together (llama only) */
-} apr_tensor_rule;
-
 /* --- the card --- */
 
 /* Kinds of programs; runtime/program has an emitter apr_emit_NAME for each, which reads what differs from the card. */
@@ -133,8 +102,12 @@ typedef struct apr_family {
     apr_family_gguf gguf;
     bool norms_add_one;             /* Hugging Face multiplies with 1 + weight; GGUF has the sum as the weight */
     const char *text_prefix;        /* what Hugging Face's names may have for "model." where the text model is part of a larger one */
-    const apr_tensor_rule *tensors; /* [n_tensors] */
+    bool tiles_value_heads;         /* ggml has value heads dealt out in turn, Hugging Face by the key head they share (step.h) */
+    const apr_tensor_rule *tensors; /* [n_tensors] of its own: they come before those of the sets */
     size_t n_tensors;
+    const apr_tensor_form *forms; /* [n_forms] */
+    size_t n_forms;
+    const apr_tensor_set *sets[APR_MAX_SETS]; /* the first NULL ends them (formats/model/families/tensor_sets.h) */
     bool translates; /* names and orders are all that differs between the dialects; false: conversion keeps names as they are */
     apr_family_program program;
 } apr_family;
@@ -206,13 +179,5 @@ bool apr_has_word(const char *list, const char *word);
 /* ggml's architecture name for Hugging Face's and back ("gpt-oss" / "gpt_oss"); the name itself when nothing else is known. */
 const char *apr_architecture_from_ggml(const char *ggml);
 const char *apr_architecture_to_ggml(const char *model_type);
-
-/* The rule of a tensor, by its name in either dialect; NULL when none has it. */
-const apr_tensor_rule *apr_family_rule(const apr_family *family, const char *name);
-
-/* The other dialect's name (arena-allocated) and the step that takes rows from `from` to the other; false when no rule matches.
- * *other is NULL when memory ran out. */
-bool apr_family_translate(const apr_family *family, apr_dialect from, const char *name, const apr_hparams *hparams, apr_arena *arena,
-                          const char **other, apr_step *step);
 
 #endif

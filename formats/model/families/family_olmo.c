@@ -1,4 +1,16 @@
 /* family_olmo.c - olmo2: no norm before a block, one behind it. */
+#include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
-const apr_family apr_family_olmo2 = {.name = "olmo2", .types = {{"olmo2", "Olmo2ForCausalLM"}}, .ggml = "olmo2"};
+static const apr_tensor_rule tensors[] = {
+    {"model.layers.{}.post_feedforward_layernorm.weight", "blk.{}.post_ffw_norm.weight", APR_FOR_SMALL},
+};
+
+const apr_family apr_family_olmo2 = {
+    .name = "olmo2",
+    .types = {{"olmo2", "Olmo2ForCausalLM"}},
+    .ggml = "olmo2",
+    .tensors = tensors,
+    .n_tensors = sizeof tensors / sizeof *tensors,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_ffn_post_norm, &apr_tensors_dense},
+    .translates = true};

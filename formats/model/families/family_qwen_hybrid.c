@@ -2,49 +2,57 @@
  *
  * Between the dialects more than names differs: norms are written plus one, A_log as -exp, convolutions squeezed, value heads in
  * another order where there are more of them than key heads. */
+#include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
-static const apr_tensor_rule tensors[] = {
-    {"model.embed_tokens.weight", "token_embd.weight", APR_FOR_EMBEDDING},
-    {"model.norm.weight", "output_norm.weight", APR_FOR_SMALL},
-    {"lm_head.weight", "output.weight", APR_FOR_HEAD},
-    {"model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight", APR_FOR_SMALL},
-    {"model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight", APR_FOR_ATTN_Q},
-    {"model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight", APR_FOR_ATTN_K},
-    {"model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight", APR_FOR_ATTN_V},
-    {"model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight", APR_FOR_ATTN_OUT},
-    {"model.layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight", APR_FOR_SMALL},
-    {"model.layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight", APR_FOR_SMALL},
-    {"model.layers.{}.linear_attn.in_proj_qkv.weight", "blk.{}.attn_qkv.weight", APR_FOR_ATTN_QKV},
-    {"model.layers.{}.linear_attn.in_proj_z.weight", "blk.{}.attn_gate.weight", APR_FOR_ATTN_GATE},
-    {"model.layers.{}.linear_attn.in_proj_qkvz.weight", NULL, APR_FOR_ATTN_QKV},
-    {"model.layers.{}.linear_attn.in_proj_a.weight", "blk.{}.ssm_alpha.weight", APR_FOR_OTHER},
-    {"model.layers.{}.linear_attn.in_proj_b.weight", "blk.{}.ssm_beta.weight", APR_FOR_OTHER},
-    {"model.layers.{}.linear_attn.in_proj_ba.weight", "blk.{}.ssm_ba.weight", APR_FOR_OTHER},
-    {"model.layers.{}.linear_attn.conv1d.weight", "blk.{}.ssm_conv1d.weight", APR_FOR_SMALL},
-    {"model.layers.{}.linear_attn.A_log", "blk.{}.ssm_a", APR_FOR_SMALL},
-    {"model.layers.{}.linear_attn.dt_bias", "blk.{}.ssm_dt.bias", APR_FOR_SMALL},
-    {"model.layers.{}.linear_attn.norm.weight", "blk.{}.ssm_norm.weight", APR_FOR_SMALL},
-    {"model.layers.{}.linear_attn.out_proj.weight", "blk.{}.ssm_out.weight", APR_FOR_ATTN_OUT},
-    {"model.layers.{}.post_attention_layernorm.weight", "blk.{}.post_attention_norm.weight", APR_FOR_SMALL},
-    {"model.layers.{}.mlp.gate_proj.weight", "blk.{}.ffn_gate.weight", APR_FOR_FFN_GATE},
-    {"model.layers.{}.mlp.up_proj.weight", "blk.{}.ffn_up.weight", APR_FOR_FFN_UP},
-    {"model.layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight", APR_FOR_FFN_DOWN},
-    {"model.layers.{}.mlp.gate.weight", "blk.{}.ffn_gate_inp.weight", APR_FOR_ROUTER},
-    {"model.layers.{}.mlp.experts.*.gate_proj.weight", "blk.{}.ffn_gate_exps.weight", APR_FOR_FFN_GATE},
-    {"model.layers.{}.mlp.experts.*.up_proj.weight", "blk.{}.ffn_up_exps.weight", APR_FOR_FFN_UP},
-    {"model.layers.{}.mlp.experts.*.down_proj.weight", "blk.{}.ffn_down_exps.weight", APR_FOR_FFN_DOWN},
-    {"model.layers.{}.mlp.experts.gate_up_proj", "blk.{}.ffn_gate_up_exps.weight", APR_FOR_FFN_UP},
-    {"model.layers.{}.mlp.experts.down_proj", NULL, APR_FOR_FFN_DOWN},
-    {"model.layers.{}.mlp.shared_expert_gate.weight", "blk.{}.ffn_gate_inp_shexp.weight", APR_FOR_ROUTER},
-    {"model.layers.{}.mlp.shared_expert.gate_proj.weight", "blk.{}.ffn_gate_shexp.weight", APR_FOR_FFN_GATE},
-    {"model.layers.{}.mlp.shared_expert.up_proj.weight", "blk.{}.ffn_up_shexp.weight", APR_FOR_FFN_UP},
-    {"model.layers.{}.mlp.shared_expert.down_proj.weight", "blk.{}.ffn_down_shexp.weight", APR_FOR_FFN_DOWN},
+#define LINEAR "model.layers.{}.linear_attn."
+
+/* What the three have alike. Value heads move only where the card says that ggml deals them out in turn. */
+static const apr_tensor_rule linear[] = {
+    {LINEAR "conv1d.weight", "blk.{}.ssm_conv1d.weight", APR_FOR_SMALL, {APR_CONVOLUTION, APR_TILED(1, APR_OF_TWICE_KEYS)}},
+    {LINEAR "A_log", "blk.{}.ssm_a", APR_FOR_SMALL, {APR_TILED(0, 0), APR_DECAY}},
+    {LINEAR "dt_bias", "blk.{}.ssm_dt.bias", APR_FOR_SMALL, {APR_TILED(0, 0)}},
+    {LINEAR "norm.weight", "blk.{}.ssm_norm.weight", APR_FOR_SMALL},
+    {LINEAR "out_proj.weight", "blk.{}.ssm_out.weight", APR_FOR_MATRIX, {APR_TILED(0, 0)}},
+    {LINEAR "in_proj_qkv.weight", "blk.{}.attn_qkv.weight", APR_FOR_ATTN_QKV, {APR_TILED(1, APR_OF_TWICE_KEYS)}},
+    {LINEAR "in_proj_z.weight", "blk.{}.attn_gate.weight", APR_FOR_ATTN_GATE, {APR_TILED(1, 0)}},
+};
+static const apr_tensor_set linear_set = {.rules = linear, .n_rules = sizeof linear / sizeof *linear};
+
+static const apr_tensor_rule split[] = {
+    {LINEAR "in_proj_a.weight", "blk.{}.ssm_alpha.weight", APR_FOR_DECAY, {APR_TILED(1, 0)}},
+    {LINEAR "in_proj_b.weight", "blk.{}.ssm_beta.weight", APR_FOR_DECAY, {APR_TILED(1, 0)}},
 };
 
-#define COMMON                                                                                            \
-    .norms_add_one = true, .config = &config, .text_prefix = "model.language_model.", .tensors = tensors, \
-    .n_tensors = sizeof tensors / sizeof *tensors
+/* qwen3_next has what a key head needs together: its query, its key, the values and gates that share it. */
+static const apr_tensor_rule by_key_head[] = {
+    {LINEAR "in_proj_qkvz.weight", NULL, APR_FOR_ATTN_QKV},
+    {LINEAR "in_proj_ba.weight", "blk.{}.ssm_ba.weight", APR_FOR_DECAY},
+};
+static const apr_tensor_form key_head_forms[] = {
+    {APR_DIALECT_HF,
+     APR_FORM_WHOLE,
+     LINEAR "in_proj_qkvz.weight",
+     NULL,
+     {{LINEAR "in_proj_q.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, 0, APR_OF_KEY_WIDTH}}}},
+      {LINEAR "in_proj_k.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_KEY_WIDTH, APR_OF_KEY_WIDTH}}}},
+      {LINEAR "in_proj_v.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_TWICE_WIDTH, APR_OF_VALUES_WIDTH}}}},
+      {LINEAR "in_proj_z.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_GATE_PLACE, APR_OF_VALUES_WIDTH}}}}}},
+    {APR_DIALECT_GGML,
+     APR_FORM_WHOLE,
+     LINEAR "in_proj_qkv.weight",
+     NULL,
+     {{LINEAR "in_proj_q.weight", {{APR_STEP_TAKE, {1, 1, 0, APR_OF_KEYS}}}},
+      {LINEAR "in_proj_k.weight", {{APR_STEP_TAKE, {1, 1, APR_OF_KEYS, APR_OF_KEYS}}}},
+      {LINEAR "in_proj_v.weight", {{APR_STEP_TAKE, {1, 1, APR_OF_TWICE_KEYS, APR_OF_VALUES}}}}}},
+};
+
+#define COMMON                                                                                                                      \
+    .norms_add_one = true, .config = &config, .text_prefix = "model.language_model.", .translates = true,                           \
+    .sets = {&linear_set,        &apr_tensors_ends,    &apr_tensors_attention,    &apr_tensors_qk_norm, &apr_tensors_ffn_post_norm, \
+             &apr_tensors_dense, &apr_tensors_experts, &apr_tensors_shared_expert}
+
+#define SPLIT .tensors = split, .n_tensors = sizeof split / sizeof *split, .tiles_value_heads = true
 
 #define HYBRID APR_PROGRAM_hybrid, .qk_norm = true, .gated = true, .linear_layers = true
 
@@ -56,8 +64,14 @@ static const apr_family_config config = {.activation = "silu",
                                          .rms_norm_eps = 1e-6,
                                          .partial_rotary_factor = 0.25};
 
-const apr_family apr_family_qwen3_next = {
-    .name = "qwen3_next", .types = {{"qwen3_next", "Qwen3NextForCausalLM"}}, .ggml = "qwen3next", COMMON};
+const apr_family apr_family_qwen3_next = {.name = "qwen3_next",
+                                          .types = {{"qwen3_next", "Qwen3NextForCausalLM"}},
+                                          .ggml = "qwen3next",
+                                          .tensors = by_key_head,
+                                          .n_tensors = sizeof by_key_head / sizeof *by_key_head,
+                                          .forms = key_head_forms,
+                                          .n_forms = sizeof key_head_forms / sizeof *key_head_forms,
+                                          COMMON};
 
 /* "_text" is the text part of a multimodal config */
 const apr_family apr_family_qwen3_5 = {.name = "qwen3_5",
@@ -65,6 +79,7 @@ const apr_family apr_family_qwen3_5 = {.name = "qwen3_5",
                                        .ggml = "qwen35",
                                        .gguf = {.writes_rotary_dim = true, .writes_sections = true},
                                        .program = {HYBRID},
+                                       SPLIT,
                                        COMMON};
 
 const apr_family apr_family_qwen3_5_moe = {
@@ -73,4 +88,5 @@ const apr_family apr_family_qwen3_5_moe = {
     .ggml = "qwen35moe",
     .gguf = {.writes_rotary_dim = true, .writes_sections = true},
     .program = {HYBRID, .router = "mlp.gate", .stacked = true},
+    SPLIT,
     COMMON};
