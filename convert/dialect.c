@@ -25,16 +25,46 @@ apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extr
     return apr_model_index_names(view, err);
 }
 
+/* How many of the source's tensors the card knows. */
+static size_t count_known(const apr_family *family, const apr_model *source)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < source->n_tensors; i++) n += apr_family_rule(family, source->tensors[i].name) != NULL;
+    return n;
+}
+
+/* The source's family; where ggml has one name for several, the first of those that know most of the tensors (a llama with experts is
+ * a mixtral). */
+static const apr_family *family_of(const apr_model *source)
+{
+    const apr_family *best = apr_family_translated(source->hparams.architecture);
+    size_t most = 0;
+
+    if (best == NULL || source->dialect != APR_DIALECT_GGML || best != apr_family_of_ggml(best->ggml)) return best;
+    const char *const ggml = best->ggml;
+    for (size_t i = 0; i < apr_n_families; i++) {
+        const apr_family *const family = apr_families[i];
+        if (!family->translates || strcmp(family->ggml, ggml) != 0) continue;
+        const size_t n = count_known(family, source);
+        if (n > most) best = family, most = n;
+    }
+    return best;
+}
+
 apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *err)
 {
-    const apr_family *const family = apr_family_translated(source->hparams.architecture);
+    const apr_family *const family = family_of(source);
 
     APR_TRY(apr_view_copy(view, source, 0, err));
     if (family == NULL) return APR_OK;
+    if (family != apr_family_find(source->hparams.architecture)) view->hparams.architecture = family->types[0].name;
     APR_TRY(apr_enter(view, source, family, err));
     view->dialect = APR_DIALECT_HF;
     return apr_model_index_names(view, err);
 }
+
+/* The format whose files have tensors of that dialect. */
+static apr_format home_of(apr_dialect dialect) { return dialect == APR_DIALECT_GGML ? APR_FORMAT_GGUF : APR_FORMAT_SAFETENSORS; }
 
 /* A buffer that the target dialect's readers compute for themselves: inv_freq of old checkpoints; rotary divisors where config.json
  * states the scaling. And what they have no use for: scales of the activations of FP8 weights, a type that GGUF has not; what is no
@@ -43,14 +73,12 @@ static bool is_derived(const apr_model *model, const char *name, apr_dialect dia
 {
     static const char ending[] = "rotary_emb.inv_freq";
     const size_t n = strlen(name), m = sizeof ending - 1;
+    if (model->origin.format == home_of(dialect)) return false;
+    if (apr_is_left_out(model, name)) return true;
     if (dialect == APR_DIALECT_HF) return apr_is_rope_tensor(model, name);
-    if (model->origin.format == APR_FORMAT_GGUF) return false;
     if (n >= m && strcmp(name + n - m, ending) == 0) return true;
-    return apr_is_activation_scale(name, NULL, 0) || apr_is_left_out(model, name);
+    return apr_is_activation_scale(name, NULL, 0);
 }
-
-/* The format whose files have tensors of that dialect. */
-static apr_format home_of(apr_dialect dialect) { return dialect == APR_DIALECT_GGML ? APR_FORMAT_GGUF : APR_FORMAT_SAFETENSORS; }
 
 /* Rotary divisors that no known scaling explains cannot be said in a config.json: a reader of it would compute something else. */
 static apr_status check_divisors(const apr_model *model, apr_error *err)

@@ -15,8 +15,8 @@ apr_status apr_enter(apr_model *view, const apr_model *source, const apr_family 
 /* The other way, for a model that did not come from `dialect`. `view` holds canonical tensors, indexed by name. */
 apr_status apr_leave(apr_model *view, const apr_family *family, apr_dialect dialect, apr_error *err);
 
-/* Of no use to the text model that is run: layers that predict several tokens, towers for images and sound. They travel between
- * checkpoints and APR files, and stay out of GGUF. */
+/* Of no use to the text model that is run: layers that predict several tokens, towers for images and sound. They travel to APR files
+ * and back, and stay behind on the way to another dialect. */
 bool apr_is_left_out(const apr_model *model, const char *name);
 
 #endif

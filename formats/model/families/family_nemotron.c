@@ -6,6 +6,7 @@
 #define B     "blk.{}."
 #define MIXER L "mixer."
 
+/* Attention has no positions; llama.cpp's converter moves q and k as if it had. */
 static const apr_tensor_rule tensors[] = {
     {"backbone.embeddings.weight", "token_embd.weight", APR_FOR_EMBEDDING},
     {"backbone.norm_f.weight", "output_norm.weight", APR_FOR_SMALL},
@@ -19,8 +20,8 @@ static const apr_tensor_rule tensors[] = {
     {MIXER "dt_bias", B "ssm_dt.bias", APR_FOR_SMALL},
     {MIXER "norm.weight", B "ssm_norm.weight", APR_FOR_SMALL, {{APR_STEP_UNFOLD, {0, APR_OF_KEY_HEADS}}}},
     {MIXER "out_proj.weight", B "ssm_out.weight", APR_FOR_MATRIX},
-    {MIXER "q_proj.weight", B "attn_q.weight", APR_FOR_ATTN_Q},
-    {MIXER "k_proj.weight", B "attn_k.weight", APR_FOR_ATTN_K},
+    {MIXER "q_proj.weight", B "attn_q.weight", APR_FOR_ATTN_Q, {APR_ROTARY(HEADS)}},
+    {MIXER "k_proj.weight", B "attn_k.weight", APR_FOR_ATTN_K, {APR_ROTARY(KV_HEADS)}},
     {MIXER "v_proj.weight", B "attn_v.weight", APR_FOR_ATTN_V},
     {MIXER "o_proj.weight", B "attn_output.weight", APR_FOR_ATTN_OUT},
     {MIXER "up_proj.weight", B "ffn_up.weight", APR_FOR_FFN_UP},
@@ -38,6 +39,7 @@ static const apr_tensor_rule tensors[] = {
 const apr_family apr_family_nemotron_h = {.name = "nemotron_h",
                                           .types = {{"nemotron_h", "NemotronHForCausalLM"}},
                                           .ggml = "nemotron_h_moe",
+                                          .gguf = {.rotates_pairs = true},
                                           .tensors = tensors,
                                           .n_tensors = sizeof tensors / sizeof *tensors,
                                           .translates = true};
