@@ -56,11 +56,33 @@ const apr_family_type *apr_family_type_of(const char *model_type)
     return family != NULL ? find_type(family, model_type) : NULL;
 }
 
-const char *apr_family_hf_key(const apr_family_config *config, const apr_hparam_field *field)
+const char *apr_family_hf_key(const apr_family_config *config, const char *field, const char *usual)
 {
     for (size_t i = 0; config != NULL && i < APR_MAX_SPELLINGS && config->spellings[i].field != NULL; i++)
-        if (strcmp(config->spellings[i].field, field->name) == 0) return config->spellings[i].hf_key;
-    return field->hf_key;
+        if (strcmp(config->spellings[i].field, field) == 0) return config->spellings[i].hf_key;
+    return usual;
+}
+
+bool apr_family_key_is_taken(const apr_family_config *config, const char *field, const char *hf_key)
+{
+    for (size_t i = 0; config != NULL && i < APR_MAX_SPELLINGS && config->spellings[i].field != NULL; i++)
+        if (strcmp(config->spellings[i].hf_key, hf_key) == 0 && strcmp(config->spellings[i].field, field) != 0) return true;
+    return false;
+}
+
+double apr_family_default(const apr_family_config *config, const char *field)
+{
+    if (config == NULL) return 0;
+    const apr_default usual[] = {{"num_kv_heads", (double)config->num_kv_heads},
+                                 {"head_dim", (double)config->head_dim},
+                                 {"max_position_embeddings", (double)config->max_position_embeddings},
+                                 {"sliding_window", (double)config->sliding_window},
+                                 {"rms_norm_eps", config->rms_norm_eps}};
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (strcmp(usual[i].field, field) == 0 && usual[i].value != 0) return usual[i].value;
+    for (size_t i = 0; i < APR_MAX_DEFAULTS && config->defaults[i].field != NULL; i++)
+        if (strcmp(config->defaults[i].field, field) == 0) return config->defaults[i].value;
+    return 0;
 }
 
 bool apr_has_word(const char *list, const char *word)

@@ -39,17 +39,29 @@ static const apr_tensor_form forms[] = {
       {EXPERTS "up_proj_bias", {{APR_STEP_TAKE, {0, APR_OF_HALF, 1, 1}}}}}},
 };
 
+static const apr_family_rope rope = {
+    .scaling = {.kind = APR_ROPE_YARN, .factor = 32, .beta_fast = 32, .beta_slow = 1, .original_context = 4096, .no_truncate = true}};
+
 static const apr_family_config config = {.activation = "silu",
                                          .window = APR_WINDOW_EVEN,
                                          .attention_bias = APR_BIAS_WHEN_STATED,
                                          .spellings = {{"num_experts", "num_local_experts"}},
                                          .ff_is_expert = true,
+                                         .flags_on = " attention_bias ",
                                          .num_kv_heads = 8,
                                          .head_dim = 64,
                                          .max_position_embeddings = 131072,
                                          .sliding_window = 128,
                                          .rms_norm_eps = 1e-5,
-                                         .rope_theta = 150000};
+                                         .rope_theta = 150000,
+                                         .defaults = {{"num_heads", 64},
+                                                      {"intermediate_size", 2880},
+                                                      {"vocab_size", 201088},
+                                                      {"num_experts", 128},
+                                                      {"num_experts_per_tok", 4},
+                                                      {"swiglu_alpha", 1.702},
+                                                      {"swiglu_limit", 7}},
+                                         .rope = &rope};
 
 const apr_family apr_family_gpt_oss = {
     .name = "gpt_oss",

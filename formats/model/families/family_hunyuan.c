@@ -11,10 +11,30 @@ static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.mlp.shared_mlp.down_proj.weight", "blk.{}.ffn_down_shexp.weight", APR_FOR_FFN_DOWN},
 };
 
+static const apr_family_config hunyuan_v1_moe = {.activation = "silu",
+                                                 .attention_bias = APR_BIAS_WHEN_STATED,
+                                                 .spellings = {{"num_experts_per_tok", "moe_topk"},
+                                                               {"num_shared_experts", "num_shared_expert"},
+                                                               {"head_dim", "head_dim"},
+                                                               {"head_dim", "attention_head_dim"}},
+                                                 .ff_is_expert = true,
+                                                 .computes = " alpha ",
+                                                 .requires = " use_qk_norm use_mixed_mlp_moe ",
+                                                 .flags_always = " norm_topk_prob ",
+                                                 .max_position_embeddings = 2048,
+                                                 .rms_norm_eps = 1e-5,
+                                                 .defaults = {{"num_heads", 32},
+                                                              {"intermediate_size", 11008},
+                                                              {"vocab_size", 290943},
+                                                              {"num_experts", 1},
+                                                              {"num_experts_per_tok", 1},
+                                                              {"num_shared_experts", 1}}};
+
 const apr_family apr_family_hunyuan_v1_moe = {
     .name = "hunyuan_v1_moe",
     .types = {{"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM"}},
     .ggml = "hunyuan-moe",
+    .config = &hunyuan_v1_moe,
     .tensors = tensors,
     .n_tensors = sizeof tensors / sizeof *tensors,
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_experts},

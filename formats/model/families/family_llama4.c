@@ -3,7 +3,8 @@
 #include "formats/model/family.h"
 
 #define FFN "model.layers.{}.feed_forward."
-#define B   "blk.{}."
+
+#define B "blk.{}."
 
 static const apr_tensor_rule tensors[] = {
     {FFN "gate_proj.weight", B "ffn_gate.weight", APR_FOR_FFN_GATE},
@@ -30,9 +31,39 @@ static const apr_tensor_form forms[] = {
     {APR_DIALECT_HF, APR_FORM_READ, "language_model.lm_head.weight", NULL, {{"lm_head.weight", {{0}}}}},
 };
 
+static const apr_family_config llama4 = {
+    .activation = "silu",
+    .layer_types = " full_attention chunked_attention ",
+    .window = APR_WINDOW_CHUNKS,
+    .experts = APR_EXPERTS_LISTED,
+    .positions = APR_POSITIONS_LISTED,
+    .attention_bias = APR_BIAS_WHEN_STATED,
+    .spellings = {{"intermediate_size", "intermediate_size_mlp"},
+                  {"moe_intermediate_size", "intermediate_size"},
+                  {"shared_expert_intermediate_size", "intermediate_size"},
+                  {"num_experts", "num_local_experts"}},
+    .computes = " use_qk_norm attn_temperature_tuning attention_chunk_size no_rope_layers no_rope_layer_interval moe_layers ",
+    .flags_on = " use_qk_norm ",
+    .num_kv_heads = 8,
+    .head_dim = 128,
+    .max_position_embeddings = 131072,
+    .rms_norm_eps = 1e-5,
+    .rope_theta = 500000,
+    .defaults = {{"num_heads", 40},
+                 {"intermediate_size", 16384},
+                 {"vocab_size", 202048},
+                 {"moe_intermediate_size", 8192},
+                 {"shared_expert_intermediate_size", 8192},
+                 {"num_experts", 16},
+                 {"num_experts_per_tok", 1},
+                 {"attention_chunk_size", 8192},
+                 {"attn_temperature", 0.1},
+                 {"attn_temperature_length", 8192}}};
+
 const apr_family apr_family_llama4 = {.name = "llama4",
                                       .types = {{"llama4_text", "Llama4ForCausalLM"}, {"llama4", "Llama4ForConditionalGeneration"}},
                                       .ggml = "llama4",
+                                      .config = &llama4,
                                       .text_prefix = "language_model.model.",
                                       .tensors = tensors,
                                       .n_tensors = sizeof tensors / sizeof *tensors,

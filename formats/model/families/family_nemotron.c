@@ -2,8 +2,10 @@
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
-#define L     "backbone.layers.{}."
-#define B     "blk.{}."
+#define L "backbone.layers.{}."
+
+#define B "blk.{}."
+
 #define MIXER L "mixer."
 
 /* Attention has no positions; llama.cpp's converter moves q and k as if it had. */
@@ -36,9 +38,54 @@ static const apr_tensor_rule tensors[] = {
     {MIXER "fc2_latent_proj.weight", B "ffn_latent_up.weight", APR_FOR_MATRIX},
 };
 
+static const apr_family_config nemotron_h = {.activation = "relu2",
+                                             .activation_key = "mlp_hidden_act",
+                                             .layer_types = " linear_attention full_attention mamba attention moe mlp ",
+                                             .mamba = true,
+                                             .experts = APR_EXPERTS_BY_BLOCK,
+                                             .positions = APR_POSITIONS_NOWHERE,
+                                             .attention_bias = APR_BIAS_WHEN_STATED,
+                                             .spellings = {{"rms_norm_eps", "layer_norm_epsilon"},
+                                                           {"num_experts", "n_routed_experts"},
+                                                           {"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"},
+                                                           {"linear_num_value_heads", "mamba_num_heads"},
+                                                           {"linear_value_head_dim", "mamba_head_dim"},
+                                                           {"linear_num_key_heads", "n_groups"},
+                                                           {"linear_num_key_heads", "mamba_n_groups"},
+                                                           {"linear_key_head_dim", "ssm_state_size"},
+                                                           {"linear_conv_kernel_dim", "conv_kernel"},
+                                                           {"linear_conv_kernel_dim", "mamba_d_conv"},
+                                                           {"head_dim", "head_dim"},
+                                                           {"head_dim", "attention_head_dim"}},
+                                             .computes = " moe_latent_size n_group routed_scaling_factor n_shared_experts ",
+                                             .refuses = " use_bias ",
+                                             .accepts = {{"scoring_func", " sigmoid "}},
+                                             .flags_on = " norm_topk_prob ",
+                                             .num_kv_heads = 8,
+                                             .head_dim = 128,
+                                             .max_position_embeddings = 4096,
+                                             .rms_norm_eps = 1e-5,
+                                             .defaults = {{"num_heads", 32},
+                                                          {"intermediate_size", 21504},
+                                                          {"vocab_size", 131072},
+                                                          {"linear_num_value_heads", 128},
+                                                          {"linear_value_head_dim", 64},
+                                                          {"linear_num_key_heads", 8},
+                                                          {"linear_key_head_dim", 128},
+                                                          {"linear_conv_kernel_dim", 4},
+                                                          {"num_experts", 8},
+                                                          {"num_experts_per_tok", 2},
+                                                          {"moe_intermediate_size", 7688},
+                                                          {"shared_expert_intermediate_size", 7688},
+                                                          {"num_shared_experts", 1},
+                                                          {"num_expert_groups", 1},
+                                                          {"num_expert_groups_used", 1},
+                                                          {"routed_scaling_factor", 1.0}}};
+
 const apr_family apr_family_nemotron_h = {.name = "nemotron_h",
                                           .types = {{"nemotron_h", "NemotronHForCausalLM"}},
                                           .ggml = "nemotron_h_moe",
+                                          .config = &nemotron_h,
                                           .gguf = {.rotates_pairs = true},
                                           .tensors = tensors,
                                           .n_tensors = sizeof tensors / sizeof *tensors,

@@ -8,8 +8,12 @@ static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", APR_FOR_FFN_UP},
 };
 
-static const apr_family_config config = {
-    .activation = "silu", .window = APR_WINDOW_ALL, .refuses = " attention_bias ", .rms_norm_eps = 1e-5};
+static const apr_family_config config = {.activation = "silu",
+                                         .window = APR_WINDOW_ALL,
+                                         .refuses = " attention_bias ",
+                                         .max_position_embeddings = 4096,
+                                         .rms_norm_eps = 1e-5,
+                                         .defaults = {{"num_heads", 32}, {"intermediate_size", 8192}, {"vocab_size", 32064}}};
 
 const apr_family apr_family_phi3 = {.name = "phi3",
                                     .types = {{"phi3", "Phi3ForCausalLM"}},

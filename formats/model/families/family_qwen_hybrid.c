@@ -5,7 +5,23 @@
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
-#define LINEAR "model.layers.{}.linear_attn."
+#define COMMON                                                                                                                      \
+    .norms_add_one = true, .text_prefix = "model.language_model.", .translates = true,                                              \
+    .sets = {&linear_set,        &apr_tensors_ends,    &apr_tensors_attention,    &apr_tensors_qk_norm, &apr_tensors_ffn_post_norm, \
+             &apr_tensors_dense, &apr_tensors_experts, &apr_tensors_shared_expert}
+
+#define SPLIT .tensors = split, .n_tensors = sizeof split / sizeof *split, .tiles_value_heads = true
+
+#define HYBRID APR_PROGRAM_hybrid, .qk_norm = true, .gated = true, .linear_layers = true
+
+#define CONFIG                                                                                                                 \
+    .activation = "silu", .layer_types = " full_attention linear_attention ", .attention_bias = APR_BIAS_WHEN_STATED,          \
+    .computes = " attn_output_gate use_gated_attention qk_layernorm use_qk_norm qk_norm decoder_sparse_step mlp_only_layers ", \
+    .head_dim = 256, .max_position_embeddings = 32768, .rms_norm_eps = 1e-6, .partial_rotary_factor = 0.25
+
+#define LINEAR                                                                                                                   \
+    {"full_attention_interval", 4}, {"linear_conv_kernel_dim", 4}, {"linear_key_head_dim", 128}, {"linear_value_head_dim", 128}, \
+        {"linear_num_key_heads", 16}, {"linear_num_value_heads", 32}, "model.layers.{}.linear_attn."
 
 /* What the three have alike. Value heads move only where the card says that ggml deals them out in turn. */
 static const apr_tensor_rule linear[] = {
@@ -17,6 +33,7 @@ static const apr_tensor_rule linear[] = {
     {LINEAR "in_proj_qkv.weight", "blk.{}.attn_qkv.weight", APR_FOR_ATTN_QKV, {APR_TILED(1, APR_OF_TWICE_KEYS)}},
     {LINEAR "in_proj_z.weight", "blk.{}.attn_gate.weight", APR_FOR_ATTN_GATE, {APR_TILED(1, 0)}},
 };
+
 static const apr_tensor_set linear_set = {.rules = linear, .n_rules = sizeof linear / sizeof *linear};
 
 static const apr_tensor_rule split[] = {
@@ -29,6 +46,7 @@ static const apr_tensor_rule by_key_head[] = {
     {LINEAR "in_proj_qkvz.weight", NULL, APR_FOR_ATTN_QKV},
     {LINEAR "in_proj_ba.weight", "blk.{}.ssm_ba.weight", APR_FOR_DECAY},
 };
+
 static const apr_tensor_form key_head_forms[] = {
     {APR_DIALECT_HF,
      APR_FORM_WHOLE,
@@ -47,26 +65,23 @@ static const apr_tensor_form key_head_forms[] = {
       {LINEAR "in_proj_v.weight", {{APR_STEP_TAKE, {1, 1, APR_OF_TWICE_KEYS, APR_OF_VALUES}}}}}},
 };
 
-#define COMMON                                                                                                                      \
-    .norms_add_one = true, .config = &config, .text_prefix = "model.language_model.", .translates = true,                           \
-    .sets = {&linear_set,        &apr_tensors_ends,    &apr_tensors_attention,    &apr_tensors_qk_norm, &apr_tensors_ffn_post_norm, \
-             &apr_tensors_dense, &apr_tensors_experts, &apr_tensors_shared_expert}
+#define EXPERTS(n, used) \
+    {"num_experts", n}, {"num_experts_per_tok", used}, {"moe_intermediate_size", 512}, { "shared_expert_intermediate_size", 512 }
 
-#define SPLIT .tensors = split, .n_tensors = sizeof split / sizeof *split, .tiles_value_heads = true
+static const apr_family_config qwen3_next = {
+    CONFIG, .experts = APR_EXPERTS_BY_STEP, .flags_on = " norm_topk_prob ", .num_kv_heads = 2,
+    .defaults = {LINEAR, {"num_heads", 16}, {"intermediate_size", 5632}, {"vocab_size", 151936}, EXPERTS(512, 10)}};
 
-#define HYBRID APR_PROGRAM_hybrid, .qk_norm = true, .gated = true, .linear_layers = true
+static const apr_family_config qwen3_5 = {CONFIG, .num_kv_heads = 4,
+                                          .defaults = {LINEAR, {"num_heads", 16}, {"intermediate_size", 12288}, {"vocab_size", 248320}}};
 
-static const apr_family_config config = {.activation = "silu",
-                                         .attention_bias = APR_BIAS_WHEN_STATED,
-                                         .computes = " attn_output_gate use_gated_attention qk_layernorm use_qk_norm qk_norm ",
-                                         .head_dim = 256,
-                                         .max_position_embeddings = 32768,
-                                         .rms_norm_eps = 1e-6,
-                                         .partial_rotary_factor = 0.25};
+static const apr_family_config qwen3_5_moe = {CONFIG, .flags_always = " norm_topk_prob ", .num_kv_heads = 2,
+                                              .defaults = {LINEAR, {"num_heads", 16}, {"vocab_size", 248320}, EXPERTS(256, 8)}};
 
 const apr_family apr_family_qwen3_next = {.name = "qwen3_next",
                                           .types = {{"qwen3_next", "Qwen3NextForCausalLM"}},
                                           .ggml = "qwen3next",
+                                          .config = &qwen3_next,
                                           .tensors = by_key_head,
                                           .n_tensors = sizeof by_key_head / sizeof *by_key_head,
                                           .forms = key_head_forms,
@@ -77,16 +92,18 @@ const apr_family apr_family_qwen3_next = {.name = "qwen3_next",
 const apr_family apr_family_qwen3_5 = {.name = "qwen3_5",
                                        .types = {{"qwen3_5_text", "Qwen3_5ForCausalLM"}, {"qwen3_5", "Qwen3_5ForConditionalGeneration"}},
                                        .ggml = "qwen35",
+                                       .config = &qwen3_5,
                                        .gguf = {.writes_rotary_dim = true, .writes_sections = true},
                                        .program = {HYBRID},
-                                       SPLIT,
-                                       COMMON};
+                                       COMMON,
+                                       SPLIT};
 
 const apr_family apr_family_qwen3_5_moe = {
     .name = "qwen3_5_moe",
     .types = {{"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"}, {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"}},
     .ggml = "qwen35moe",
+    .config = &qwen3_5_moe,
     .gguf = {.writes_rotary_dim = true, .writes_sections = true},
     .program = {HYBRID, .router = "mlp.gate", .stacked = true},
-    SPLIT,
-    COMMON};
+    COMMON,
+    SPLIT};

@@ -10,9 +10,21 @@
 
 #define CONFIG                                                                                                       \
     .activation = "silu", .window = APR_WINDOW_FROM_LAYER, .max_position_embeddings = 32768, .sliding_window = 4096, \
-    .max_window_layers = 28, .rms_norm_eps = 1e-6
+    .max_window_layers = 28, .rms_norm_eps = 1e-6, .experts = APR_EXPERTS_BY_STEP
 
-static const apr_family_config qwen2_moe = {CONFIG, .attention_bias = APR_BIAS_QKV_ALWAYS, .num_kv_heads = 16};
+/* transformers' versions disagree about which layers slide */
+static const apr_family_config qwen2_moe = {CONFIG,
+                                            .attention_bias = APR_BIAS_QKV_ALWAYS,
+                                            .computes = " decoder_sparse_step mlp_only_layers ",
+                                            .refuses = " use_sliding_window ",
+                                            .num_kv_heads = 16,
+                                            .defaults = {{"num_heads", 16},
+                                                         {"intermediate_size", 5632},
+                                                         {"vocab_size", 151936},
+                                                         {"num_experts", 60},
+                                                         {"num_experts_per_tok", 4},
+                                                         {"moe_intermediate_size", 1408},
+                                                         {"shared_expert_intermediate_size", 5632}}};
 const apr_family apr_family_qwen2_moe = {.name = "qwen2_moe",
                                          .types = {{"qwen2_moe", "Qwen2MoeForCausalLM"}},
                                          .ggml = "qwen2moe",
@@ -20,9 +32,18 @@ const apr_family apr_family_qwen2_moe = {.name = "qwen2_moe",
                                          .config = &qwen2_moe,
                                          COMMON};
 
-/* transformers' versions disagree about which layers of a qwen3_moe slide */
-static const apr_family_config qwen3_moe = {CONFIG, .attention_bias = APR_BIAS_WHEN_STATED, .num_kv_heads = 4,
-                                            .computes = " qk_layernorm use_qk_norm qk_norm ", .refuses = " use_sliding_window "};
+static const apr_family_config qwen3_moe = {CONFIG,
+                                            .attention_bias = APR_BIAS_WHEN_STATED,
+                                            .spellings = {{"num_experts", "num_experts"}, {"num_experts", "num_local_experts"}},
+                                            .computes = " qk_layernorm use_qk_norm qk_norm decoder_sparse_step mlp_only_layers ",
+                                            .refuses = " use_sliding_window ",
+                                            .num_kv_heads = 4,
+                                            .defaults = {{"num_heads", 32},
+                                                         {"intermediate_size", 6144},
+                                                         {"vocab_size", 151936},
+                                                         {"num_experts", 128},
+                                                         {"num_experts_per_tok", 8},
+                                                         {"moe_intermediate_size", 768}}};
 const apr_family apr_family_qwen3_moe = {.name = "qwen3_moe",
                                          .types = {{"qwen3_moe", "Qwen3MoeForCausalLM"}},
                                          .ggml = "qwen3moe",

@@ -2,9 +2,22 @@
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
+static const apr_family_config smollm3 = {.activation = "silu",
+                                          .positions = APR_POSITIONS_LISTED,
+                                          .attention_bias = APR_BIAS_WHEN_STATED,
+                                          .computes = " no_rope_layers no_rope_layer_interval ",
+                                          .refuses = " use_sliding_window ",
+                                          .flags_on = " tie_word_embeddings ",
+                                          .num_kv_heads = 4,
+                                          .max_position_embeddings = 32768,
+                                          .rms_norm_eps = 1e-6,
+                                          .rope_theta = 2e6,
+                                          .defaults = {{"num_heads", 16}, {"intermediate_size", 11008}, {"vocab_size", 128256}}};
+
 const apr_family apr_family_smollm3 = {.name = "smollm3",
                                        .types = {{"smollm3", "SmolLM3ForCausalLM"}},
                                        .ggml = "smollm3",
+                                       .config = &smollm3,
                                        .gguf = {.rotates_pairs = true},
                                        .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
                                        .translates = true};
