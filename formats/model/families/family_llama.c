@@ -24,9 +24,13 @@ static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.mlp.down_proj.bias", "blk.{}.ffn_down.bias", APR_FOR_SMALL},
 };
 
-#define COMMON                                                                                                                             \
-    .ggml = "llama",                                                                                                                       \
-    .gguf = {.omits_head_dim = true, .writes_rotary_dim = true, .writes_vocab_size = true, .takes_divisors = true, .rotates_pairs = true}, \
+#define COMMON                                                 \
+    .ggml = "llama",                                           \
+    .gguf = {.more_keys = " vocab_size rope.dimension_count ", \
+             .omits_head_dim = true,                           \
+             .takes_divisors = true,                           \
+             .rotates_pairs = true,                            \
+             .rotates_whole_heads = true},                     \
     .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors, .translates = true, .program = {APR_PROGRAM_dense}
 
 static const apr_family_config llama = {.activation = "silu",

@@ -27,8 +27,19 @@ static const apr_family_config config = {.activation = "silu",
                                          .rms_norm_eps = 1e-5,
                                          .rope_theta = 1e6};
 
+static const apr_hparams supposes = {.norm_topk_prob = true};
+
+/* ggml's "llama" with experts */
 const apr_family apr_family_mixtral = {.name = "mixtral",
                                        .types = {{"mixtral", "MixtralForCausalLM"}},
+                                       .ggml = "llama",
+                                       .gguf = {.more_keys = " vocab_size rope.dimension_count ",
+                                                .chosen_by = {"expert_count", 1, INT64_MAX},
+                                                .supposes = &supposes,
+                                                .omits_head_dim = true,
+                                                .takes_divisors = true,
+                                                .rotates_pairs = true,
+                                                .rotates_whole_heads = true},
                                        .config = &config,
                                        .tensors = tensors,
                                        .n_tensors = sizeof tensors / sizeof *tensors};

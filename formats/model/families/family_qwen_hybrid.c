@@ -42,6 +42,10 @@ static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.mlp.shared_expert.down_proj.weight", "blk.{}.ffn_down_shexp.weight", APR_FOR_FFN_DOWN},
 };
 
+#define KEYS                                                                                                       \
+    " expert_feed_forward_length expert_shared_feed_forward_length ssm.conv_kernel ssm.state_size ssm.group_count" \
+    " ssm.time_step_rank ssm.inner_size full_attention_interval rope.dimension_count nextn_predict_layers "
+
 #define COMMON                                                                                            \
     .norms_add_one = true, .config = &config, .text_prefix = "model.language_model.", .tensors = tensors, \
     .n_tensors = sizeof tensors / sizeof *tensors
@@ -56,14 +60,19 @@ static const apr_family_config config = {.activation = "silu",
                                          .rms_norm_eps = 1e-6,
                                          .partial_rotary_factor = 0.25};
 
-const apr_family apr_family_qwen3_next = {
-    .name = "qwen3_next", .types = {{"qwen3_next", "Qwen3NextForCausalLM"}}, .ggml = "qwen3next", COMMON};
+static const apr_hparams with_experts = {.norm_topk_prob = true};
+
+const apr_family apr_family_qwen3_next = {.name = "qwen3_next",
+                                          .types = {{"qwen3_next", "Qwen3NextForCausalLM"}},
+                                          .ggml = "qwen3next",
+                                          .gguf = {.more_keys = KEYS, .supposes = &with_experts},
+                                          COMMON};
 
 /* "_text" is the text part of a multimodal config */
 const apr_family apr_family_qwen3_5 = {.name = "qwen3_5",
                                        .types = {{"qwen3_5_text", "Qwen3_5ForCausalLM"}, {"qwen3_5", "Qwen3_5ForConditionalGeneration"}},
                                        .ggml = "qwen35",
-                                       .gguf = {.writes_rotary_dim = true, .writes_sections = true},
+                                       .gguf = {.more_keys = KEYS, .writes_sections = true},
                                        .program = {HYBRID},
                                        COMMON};
 
@@ -71,6 +80,6 @@ const apr_family apr_family_qwen3_5_moe = {
     .name = "qwen3_5_moe",
     .types = {{"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"}, {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"}},
     .ggml = "qwen35moe",
-    .gguf = {.writes_rotary_dim = true, .writes_sections = true},
+    .gguf = {.more_keys = KEYS, .supposes = &with_experts, .writes_sections = true},
     .program = {HYBRID, .router = "mlp.gate", .stacked = true},
     COMMON};
