@@ -1,8 +1,7 @@
 /* gguf_losses.c - what a GGUF made from a checkpoint cannot tell its readers, llama.cpp above all.
  *
  * Our own reader obeys the keys of gguf_extra.c and gguf_vocab.c; what is listed here is lost for everybody else. */
-#include "formats/gguf/gguf.h"
-#include "formats/model/family.h"
+#include "formats/gguf/gguf_keys.h"
 #include "formats/model/spm_scores.h"
 #include "formats/model/vocab_index.h"
 
@@ -12,6 +11,7 @@
 typedef struct checking {
     const apr_model *layout;
     const char *arch; /* ggml's name */
+    const apr_family_gguf *facts;
     apr_losses *losses;
     apr_error *err;
 } checking;
@@ -55,8 +55,7 @@ static apr_status check_rope(const checking *c)
     if (s->kind == APR_ROPE_DYNAMIC)
         OURS(c, "GGUF has no rotary scaling \"dynamic\" (factor %g), which follows the length of the text", s->factor);
     if (s->kind == APR_ROPE_LONGROPE) LOSS(c, "the factors of the rotary scaling \"longrope\" are not carried into GGUF");
-    if (s->kind == APR_ROPE_LLAMA3 && !apr_family_gguf_of(c->arch)->takes_divisors)
-        OURS(c, "llama.cpp's %s has no rotary scaling \"llama3\"", c->arch);
+    if (s->kind == APR_ROPE_LLAMA3 && !c->facts->takes_divisors) OURS(c, "llama.cpp's %s has no rotary scaling \"llama3\"", c->arch);
     if (s->kind == APR_ROPE_YARN && s->attention_factor > 0 && fabs(s->attention_factor - usual_attention_factor(s)) > 1e-6)
         OURS(c, "llama.cpp computes YaRN's attention factor itself (%g), config.json says %g", usual_attention_factor(s),
              s->attention_factor);
@@ -91,7 +90,7 @@ static apr_status check_hparams(const checking *c)
     APR_TRY(check_missing(c));
     APR_TRY(check_rope(c));
     APR_TRY(check_window(c));
-    if (apr_family_gguf_of(c->arch)->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size)
+    if (c->facts->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size)
         OURS(c, "llama.cpp's %s has heads of hidden_size / heads only; here %lld heads of %lld make %lld of %lld", c->arch,
              (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
     return APR_OK;
@@ -295,8 +294,8 @@ static apr_status note_files(const checking *c)
 
 apr_status apr_gguf_losses(const apr_model *layout, apr_losses *losses, apr_error *err)
 {
-    const checking c = {layout, apr_architecture_to_ggml(layout->hparams.architecture != NULL ? layout->hparams.architecture : ""), losses,
-                        err};
+    const checking c = {layout, apr_gguf_architecture(&layout->hparams), apr_family_gguf_of(apr_family_find(layout->hparams.architecture)),
+                        losses, err};
 
     if (apr_gguf_keeps_keys(layout)) return APR_OK;
     if (c.arch[0] != '\0') APR_TRY(check_hparams(&c));

@@ -24,10 +24,16 @@ const apr_family *apr_family_find(const char *model_type)
     return NULL;
 }
 
+bool apr_family_is_in_ggml(const apr_family *family, const char *ggml)
+{
+    const char *const other = family->gguf.name_without_experts;
+    return family->ggml != NULL && (strcmp(family->ggml, ggml) == 0 || (other != NULL && strcmp(other, ggml) == 0));
+}
+
 const apr_family *apr_family_of_ggml(const char *ggml)
 {
     for (size_t i = 0; i < apr_n_families && ggml != NULL; i++)
-        if (apr_families[i]->ggml != NULL && strcmp(apr_families[i]->ggml, ggml) == 0) return apr_families[i];
+        if (apr_family_is_in_ggml(apr_families[i], ggml)) return apr_families[i];
     return NULL;
 }
 
@@ -43,10 +49,9 @@ const apr_family_config *apr_family_config_of(const char *model_type)
     return family != NULL ? family->config : NULL;
 }
 
-const apr_family_gguf *apr_family_gguf_of(const char *ggml)
+const apr_family_gguf *apr_family_gguf_of(const apr_family *family)
 {
     static const apr_family_gguf nothing = {0};
-    const apr_family *const family = apr_family_of_ggml(ggml);
     return family != NULL ? &family->gguf : &nothing;
 }
 

@@ -101,16 +101,63 @@ typedef struct apr_family_config {
 
 /* --- what ggml supposes of the architecture without being told, and which keys llama.cpp's converter writes --- */
 
+/* Under which key the epsilon of norms stands. */
+typedef enum {
+    APR_EPS_RMS,   /* attention.layer_norm_rms_epsilon */
+    APR_EPS_LAYER, /* attention.layer_norm_epsilon */
+    APR_EPS_BOTH
+} apr_eps_rule;
+
+/* Which attention layers have no rotary embedding: ggml has no key for that. */
+typedef enum {
+    APR_NOPE_NONE,
+    APR_NOPE_FOURTH,           /* layers 3, 7, 11, ... */
+    APR_NOPE_FULL,             /* those that attend to everything, where others slide */
+    APR_NOPE_UNLESS_FINETUNED, /* all where rope.scaling.finetuned is false */
+    APR_NOPE_ALL
+} apr_nope_rule;
+
+/* A field of APR_HPARAM_LIST that this architecture has another key for; "": none. */
+typedef struct apr_gguf_spelling {
+    const char *field, *key; /* "logits_scaling", "logit_scale" */
+} apr_gguf_spelling;
+
+enum { APR_MAX_GGUF_SPELLINGS = 2 };
+
+/* Of the cards with one name in ggml the one whose key has a number from `least` to `most`, a missing key being 0. */
+typedef struct apr_gguf_choice {
+    const char *key; /* behind the architecture; NULL: the card is never chosen but as the first of its name */
+    int64_t least, most;
+} apr_gguf_choice;
+
 typedef struct apr_family_gguf {
-    int64_t full_every;     /* with a sliding window: each n-th layer attends to everything; 0: the file or nobody says */
-    bool no_truncate;       /* YaRN's correction range is not rounded to whole dimensions; GGUF has no key for it */
-    bool omits_head_dim;    /* key_length and value_length only where they do not follow from the rest */
-    bool writes_rotary_dim; /* rope.dimension_count even where it is the whole head */
-    bool writes_vocab_size;
-    bool writes_sections;   /* rope.dimension_sections of interleaved M-RoPE; for text they do not matter, but must be there */
-    bool takes_divisors;    /* llama.cpp looks for rope_freqs.weight */
-    bool rotates_pairs;     /* llama.cpp turns neighbouring rows, and q and k are stored so; else halves of a head, as Hugging Face */
-    bool heads_fill_hidden; /* llama.cpp has heads of hidden_size / heads only */
+    /* What is written behind "ARCH.", in the converter's order, before and behind general.file_type: " a b! ", the keys of
+     * formats/gguf/gguf_words.c; "!" also where the value is 0 or false. NULL: what most have. */
+    const char *keys, *more_keys;
+    apr_gguf_spelling spellings[APR_MAX_GGUF_SPELLINGS];
+    const char *name_without_experts; /* ggml's architecture of models that have none, where it is another */
+    apr_gguf_choice chosen_by;
+    const apr_hparams *supposes; /* numbers and flags of a file that has no key for them; llama.cpp computes with these */
+    int64_t full_every;          /* with a sliding window: each n-th layer attends to everything; 0: the file or nobody says */
+    bool chunks;                 /* the others attend within chunks, window or not */
+    apr_nope_rule nope;
+    apr_eps_rule eps;
+    int64_t score_function; /* expert_gating_func: 1 softmax, 2 sigmoid; 0: not written */
+    double yarn_log_unit;   /* rope.scaling.yarn_log_multiplier for mscale_all_dim 1; 0: no such key */
+    int64_t wide_layers;    /* query_pre_attn_scalar is head_dim, or hidden_size / heads in a model of so many layers; 0: nothing known */
+    int64_t experts_without_qk_norm; /* so many experts, and use_qk_norm is false */
+    bool has_longrope;               /* rope_factors_*.weight are there when rope.scaling.attn_factor is */
+    bool shares_by_count;     /* shared experts are together as wide as so many experts, whatever expert_shared_feed_forward_length says */
+    bool shares_one;          /* where there are experts, one more is shared */
+    bool qk_norm_in_tensors;  /* use_qk_norm: there are norms of q and k */
+    bool no_truncate;         /* YaRN's correction range is not rounded to whole dimensions; GGUF has no key for it */
+    bool omits_head_dim;      /* key_length and value_length only where they do not follow from the rest */
+    bool writes_sections;     /* rope.dimension_sections of interleaved M-RoPE; for text they do not matter, but must be there */
+    bool takes_divisors;      /* llama.cpp looks for rope_freqs.weight */
+    bool rotates_pairs;       /* llama.cpp turns neighbouring rows, and q and k are stored so; else halves of a head, as Hugging Face */
+    bool rotates_whole_heads; /* llama.cpp refuses fewer dimensions than a head has */
+    bool has_window;          /* llama.cpp's attention slides */
+    bool heads_fill_hidden;   /* llama.cpp has heads of hidden_size / heads only */
 } apr_family_gguf;
 
 /* --- the card --- */
@@ -213,13 +260,14 @@ extern const size_t apr_n_families;
 /* By model_type, or by ggml's architecture; NULL when unknown (or the name is NULL). */
 const apr_family *apr_family_find(const char *model_type);
 const apr_family *apr_family_of_ggml(const char *ggml);
+bool apr_family_is_in_ggml(const apr_family *family, const char *ggml);
 
 /* The card of a family whose names and orders are known in both dialects; NULL: they are kept, never guessed. */
 const apr_family *apr_family_translated(const char *model_type);
 /* NULL when the configuration is not understood. */
 const apr_family_config *apr_family_config_of(const char *model_type);
-/* What ggml supposes; of an architecture that nobody knows, nothing. */
-const apr_family_gguf *apr_family_gguf_of(const char *ggml);
+/* What ggml supposes of the family; of one that nobody knows (NULL), nothing. */
+const apr_family_gguf *apr_family_gguf_of(const apr_family *family);
 
 /* The model_type as a static text, and its class; NULL when unknown. */
 const apr_family_type *apr_family_type_of(const char *model_type);

@@ -38,11 +38,17 @@ static const apr_family_config deepseek_v3 = {.activation = "silu",
                                               .dense_key = "first_k_dense_replace",
                                               .n_dense = 3};
 
+#define KEYS                                                                                                               \
+    " leading_dense_block_count! vocab_size attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla"         \
+    " attention.value_length_mla expert_feed_forward_length expert_shared_count! expert_weights_scale expert_weights_norm" \
+    " rope.dimension_count rope.scaling.yarn_log_multiplier "
+
 const apr_family apr_family_deepseek_v3 = {.name = "deepseek_v3",
                                            .types = {{"deepseek_v3", "DeepseekV3ForCausalLM"},
                                                      {"kimi_k2", "DeepseekV3ForCausalLM"},
                                                      {"kimi_k25", "KimiK25ForConditionalGeneration"}},
                                            .ggml = "deepseek2",
+                                           .gguf = {.more_keys = KEYS, .score_function = 2, .yarn_log_unit = 0.1},
                                            .config = &deepseek_v3,
                                            .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense,
                                                     &apr_tensors_experts, &apr_tensors_shared_experts},
@@ -72,10 +78,13 @@ static const apr_family_config deepseek_v2 = {
                  {"routed_scaling_factor", 1.0}},
     .dense_key = "first_k_dense_replace"};
 
-const apr_family apr_family_deepseek_v2 = {.name = "deepseek_v2",
-                                           .types = {{"deepseek_v2", "DeepseekV2ForCausalLM"}},
-                                           .ggml = "deepseek2",
-                                           .config = &deepseek_v2,
-                                           .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense,
-                                                    &apr_tensors_experts, &apr_tensors_shared_experts},
-                                           .translates = true};
+/* In old files nothing says how experts are scored, and llama.cpp takes softmax. */
+const apr_family apr_family_deepseek_v2 = {
+    .name = "deepseek_v2",
+    .types = {{"deepseek_v2", "DeepseekV2ForCausalLM"}},
+    .ggml = "deepseek2",
+    .gguf = {.more_keys = KEYS, .chosen_by = {"expert_gating_func", 0, 1}, .score_function = 1, .yarn_log_unit = 0.1},
+    .config = &deepseek_v2,
+    .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_experts,
+             &apr_tensors_shared_experts},
+    .translates = true};

@@ -63,11 +63,17 @@ static const apr_family_config config = {.activation = "silu",
                                                       {"swiglu_limit", 7}},
                                          .rope = &rope};
 
+static const apr_hparams supposes = {.swiglu_limit = 7, .swiglu_alpha = 1.702};
+
 const apr_family apr_family_gpt_oss = {
     .name = "gpt_oss",
     .types = {{"gpt_oss", "GptOssForCausalLM"}},
     .ggml = "gpt-oss",
-    .gguf = {.full_every = 2, .no_truncate = true},
+    .gguf = {.more_keys = " attention.sliding_window expert_feed_forward_length ",
+             .supposes = &supposes,
+             .full_every = 2,
+             .no_truncate = true,
+             .has_window = true},
     .config = &config,
     .tensors = tensors,
     .n_tensors = sizeof tensors / sizeof *tensors,

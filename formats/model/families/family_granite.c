@@ -61,11 +61,15 @@ static const apr_family_config granite = {
     .rms_norm_eps = 1e-6,
     .defaults = {{"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 32000}, MULTIPLIERS_ABSENT}};
 
+#define KEYS " vocab_size rope.dimension_count attention.scale embedding_scale residual_scale logit_scale "
+
+#define SPELLINGS .spellings = {{"logits_scaling", "logit_scale"}, {"logit_scale", ""}}
+
 const apr_family apr_family_granite = {.name = "granite",
                                        .types = {{"granite", "GraniteForCausalLM"}},
                                        .ggml = "granite",
+                                       .gguf = {.more_keys = KEYS, SPELLINGS, .omits_head_dim = true, .rotates_pairs = true},
                                        .config = &granite,
-                                       .gguf = {.writes_rotary_dim = true, .writes_vocab_size = true, .rotates_pairs = true},
                                        .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
                                        .translates = true};
 
@@ -99,14 +103,20 @@ static const apr_family_config granitemoehybrid = {.activation = "silu",
                                                                 {"linear_key_head_dim", 256},
                                                                 {"linear_conv_kernel_dim", 4}}};
 
-const apr_family apr_family_granitemoehybrid = {.name = "granitemoehybrid",
-                                                .types = {{"granitemoehybrid", "GraniteMoeHybridForCausalLM"}},
-                                                .ggml = "granitehybrid",
-                                                .config = &granitemoehybrid,
-                                                .gguf = {.rotates_pairs = true},
-                                                .tensors = hybrid,
-                                                .n_tensors = sizeof hybrid / sizeof *hybrid,
-                                                .forms = hybrid_forms,
-                                                .n_forms = sizeof hybrid_forms / sizeof *hybrid_forms,
-                                                .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm},
-                                                .translates = true};
+const apr_family apr_family_granitemoehybrid = {
+    .name = "granitemoehybrid",
+    .types = {{"granitemoehybrid", "GraniteMoeHybridForCausalLM"}},
+    .ggml = "granitehybrid",
+    .gguf = {.more_keys = KEYS "expert_shared_feed_forward_length ssm.conv_kernel ssm.state_size ssm.group_count ssm.inner_size"
+                               " ssm.time_step_rank rope.scaling.finetuned ",
+             SPELLINGS,
+             .nope = APR_NOPE_UNLESS_FINETUNED,
+             .omits_head_dim = true,
+             .rotates_pairs = true},
+    .config = &granitemoehybrid,
+    .tensors = hybrid,
+    .n_tensors = sizeof hybrid / sizeof *hybrid,
+    .forms = hybrid_forms,
+    .n_forms = sizeof hybrid_forms / sizeof *hybrid_forms,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm},
+    .translates = true};

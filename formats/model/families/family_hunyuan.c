@@ -30,10 +30,13 @@ static const apr_family_config hunyuan_v1_moe = {.activation = "silu",
                                                               {"num_experts_per_tok", 1},
                                                               {"num_shared_experts", 1}}};
 
+static const apr_hparams supposes = {.norm_topk_prob = true};
+
 const apr_family apr_family_hunyuan_v1_moe = {
     .name = "hunyuan_v1_moe",
     .types = {{"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM"}},
     .ggml = "hunyuan-moe",
+    .gguf = {.more_keys = " expert_shared_feed_forward_length expert_feed_forward_length expert_shared_count ", .supposes = &supposes},
     .config = &hunyuan_v1_moe,
     .tensors = tensors,
     .n_tensors = sizeof tensors / sizeof *tensors,

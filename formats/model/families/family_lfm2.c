@@ -54,6 +54,7 @@ static const apr_tensor_form forms[] = {
     {                                                                                                                         \
         "tie_word_embeddings", "tie_embedding"                                                                                \
     }
+#define IN_GGUF .spellings = {{"linear_conv_kernel_dim", "shortconv.l_cache"}}
 
 static const apr_family_config lfm2 = {
     CONFIG, .spellings = {SPELLINGS}, .computes = " block_auto_adjust_ff_dim ", .flags_on = " tie_word_embeddings ",
@@ -62,6 +63,7 @@ static const apr_family_config lfm2 = {
 const apr_family apr_family_lfm2 = {.name = "lfm2",
                                     .types = {{"lfm2", "Lfm2ForCausalLM"}},
                                     .ggml = "lfm2",
+                                    .gguf = {.more_keys = " vocab_size shortconv.l_cache ", IN_GGUF, .omits_head_dim = true},
                                     .config = &lfm2,
                                     .tensors = tensors,
                                     .n_tensors = sizeof tensors / sizeof *tensors,
@@ -87,13 +89,21 @@ static const apr_family_config lfm2_moe = {CONFIG,
                                            .dense_key = "num_dense_layers",
                                            .n_dense = 2};
 
-const apr_family apr_family_lfm2_moe = {.name = "lfm2_moe",
-                                        .types = {{"lfm2_moe", "Lfm2MoeForCausalLM"}},
-                                        .ggml = "lfm2moe",
-                                        .config = &lfm2_moe,
-                                        .tensors = tensors,
-                                        .n_tensors = sizeof tensors / sizeof *tensors,
-                                        .forms = forms,
-                                        .n_forms = sizeof forms / sizeof *forms,
-                                        .sets = {&apr_tensors_ends, &apr_tensors_attention},
-                                        .translates = true};
+static const apr_hparams with_experts = {.norm_topk_prob = true};
+
+const apr_family apr_family_lfm2_moe = {
+    .name = "lfm2_moe",
+    .types = {{"lfm2_moe", "Lfm2MoeForCausalLM"}},
+    .ggml = "lfm2moe",
+    .gguf = {.more_keys = " expert_feed_forward_length leading_dense_block_count! vocab_size shortconv.l_cache ",
+             IN_GGUF,
+             .supposes = &with_experts,
+             .score_function = 2,
+             .omits_head_dim = true},
+    .config = &lfm2_moe,
+    .tensors = tensors,
+    .n_tensors = sizeof tensors / sizeof *tensors,
+    .forms = forms,
+    .n_forms = sizeof forms / sizeof *forms,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention},
+    .translates = true};

@@ -3,11 +3,15 @@
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
-#define COMMON                                                                                                                             \
-    .ggml = "llama",                                                                                                                       \
-    .gguf = {.omits_head_dim = true, .writes_rotary_dim = true, .writes_vocab_size = true, .takes_divisors = true, .rotates_pairs = true}, \
-    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense}, .translates = true,                    \
-    .program = {APR_PROGRAM_dense}
+#define COMMON                                                 \
+    .ggml = "llama",                                           \
+    .gguf = {.more_keys = " vocab_size rope.dimension_count ", \
+             .omits_head_dim = true,                           \
+             .takes_divisors = true,                           \
+             .rotates_pairs = true,                            \
+             .rotates_whole_heads = true},                     \
+    .translates = true, .program = {APR_PROGRAM_dense},        \
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense}
 
 static const apr_family_config llama = {.activation = "silu",
                                         .attention_bias = APR_BIAS_WHEN_STATED,
@@ -16,6 +20,7 @@ static const apr_family_config llama = {.activation = "silu",
                                         .refuses = " partial_rotary_factor sliding_window layer_types num_local_experts num_experts ",
                                         .max_position_embeddings = 2048,
                                         .rms_norm_eps = 1e-6};
+
 const apr_family apr_family_llama = {.name = "llama", .types = {{"llama", "LlamaForCausalLM"}}, .config = &llama, COMMON};
 
 /* transformers' mistral has no biases, and one window for all layers or none */
@@ -27,4 +32,5 @@ static const apr_family_config mistral = {.activation = "silu",
                                           .max_position_embeddings = 131072,
                                           .sliding_window = 4096,
                                           .rms_norm_eps = 1e-6};
+
 const apr_family apr_family_mistral = {.name = "mistral", .types = {{"mistral", "MistralForCausalLM"}}, .config = &mistral, COMMON};

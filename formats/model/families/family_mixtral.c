@@ -14,11 +14,19 @@ static const apr_family_config config = {.activation = "silu",
                                          .rope_theta = 1e6,
                                          .defaults = {{"num_experts", 8}, {"num_experts_per_tok", 2}}};
 
-const apr_family apr_family_mixtral = {
-    .name = "mixtral",
-    .types = {{"mixtral", "MixtralForCausalLM"}},
-    .config = &config,
-    .ggml = "llama",
-    .gguf = {.omits_head_dim = true, .writes_rotary_dim = true, .writes_vocab_size = true, .rotates_pairs = true},
-    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_w_experts},
-    .translates = true};
+static const apr_hparams supposes = {.norm_topk_prob = true};
+
+/* ggml's "llama" with experts */
+const apr_family apr_family_mixtral = {.name = "mixtral",
+                                       .types = {{"mixtral", "MixtralForCausalLM"}},
+                                       .ggml = "llama",
+                                       .gguf = {.more_keys = " vocab_size rope.dimension_count ",
+                                                .chosen_by = {"expert_count", 1, INT64_MAX},
+                                                .supposes = &supposes,
+                                                .omits_head_dim = true,
+                                                .takes_divisors = true,
+                                                .rotates_pairs = true,
+                                                .rotates_whole_heads = true},
+                                       .config = &config,
+                                       .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_w_experts},
+                                       .translates = true};

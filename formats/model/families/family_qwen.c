@@ -14,7 +14,7 @@ static const apr_family_config qwen2 = {CONFIG, .attention_bias = APR_BIAS_QKV_A
 const apr_family apr_family_qwen2 = {.name = "qwen2",
                                      .types = {{"qwen2", "Qwen2ForCausalLM"}},
                                      .ggml = "qwen2",
-                                     .gguf = {.omits_head_dim = true, .heads_fill_hidden = true},
+                                     .gguf = {.more_keys = " ", .omits_head_dim = true, .heads_fill_hidden = true},
                                      .config = &qwen2,
                                      .program = {APR_PROGRAM_dense},
                                      COMMON};
@@ -24,6 +24,7 @@ static const apr_family_config qwen3 = {CONFIG, .attention_bias = APR_BIAS_WHEN_
 const apr_family apr_family_qwen3 = {.name = "qwen3",
                                      .types = {{"qwen3", "Qwen3ForCausalLM"}},
                                      .ggml = "qwen3",
+                                     .gguf = {.more_keys = " "},
                                      .config = &qwen3,
                                      .program = {APR_PROGRAM_dense, .qk_norm = true},
                                      COMMON};

@@ -5,6 +5,10 @@
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
+#define KEYS                                                                                                       \
+    " expert_feed_forward_length expert_shared_feed_forward_length ssm.conv_kernel ssm.state_size ssm.group_count" \
+    " ssm.time_step_rank ssm.inner_size full_attention_interval rope.dimension_count nextn_predict_layers "
+
 #define COMMON                                                                                                                      \
     .norms_add_one = true, .text_prefix = "model.language_model.", .translates = true,                                              \
     .sets = {&linear_set,        &apr_tensors_ends,    &apr_tensors_attention,    &apr_tensors_qk_norm, &apr_tensors_ffn_post_norm, \
@@ -21,48 +25,53 @@
 
 #define LINEAR                                                                                                                   \
     {"full_attention_interval", 4}, {"linear_conv_kernel_dim", 4}, {"linear_key_head_dim", 128}, {"linear_value_head_dim", 128}, \
-        {"linear_num_key_heads", 16}, {"linear_num_value_heads", 32}, "model.layers.{}.linear_attn."
+        {"linear_num_key_heads", 16},                                                                                            \
+    {                                                                                                                            \
+        "linear_num_value_heads", 32                                                                                             \
+    }
+
+#define DELTA "model.layers.{}.linear_attn."
 
 /* What the three have alike. Value heads move only where the card says that ggml deals them out in turn. */
 static const apr_tensor_rule linear[] = {
-    {LINEAR "conv1d.weight", "blk.{}.ssm_conv1d.weight", APR_FOR_SMALL, {APR_CONVOLUTION, APR_TILED(1, APR_OF_TWICE_KEYS)}},
-    {LINEAR "A_log", "blk.{}.ssm_a", APR_FOR_SMALL, {APR_TILED(0, 0), APR_DECAY}},
-    {LINEAR "dt_bias", "blk.{}.ssm_dt.bias", APR_FOR_SMALL, {APR_TILED(0, 0)}},
-    {LINEAR "norm.weight", "blk.{}.ssm_norm.weight", APR_FOR_SMALL},
-    {LINEAR "out_proj.weight", "blk.{}.ssm_out.weight", APR_FOR_MATRIX, {APR_TILED(0, 0)}},
-    {LINEAR "in_proj_qkv.weight", "blk.{}.attn_qkv.weight", APR_FOR_ATTN_QKV, {APR_TILED(1, APR_OF_TWICE_KEYS)}},
-    {LINEAR "in_proj_z.weight", "blk.{}.attn_gate.weight", APR_FOR_ATTN_GATE, {APR_TILED(1, 0)}},
+    {DELTA "conv1d.weight", "blk.{}.ssm_conv1d.weight", APR_FOR_SMALL, {APR_CONVOLUTION, APR_TILED(1, APR_OF_TWICE_KEYS)}},
+    {DELTA "A_log", "blk.{}.ssm_a", APR_FOR_SMALL, {APR_TILED(0, 0), APR_DECAY}},
+    {DELTA "dt_bias", "blk.{}.ssm_dt.bias", APR_FOR_SMALL, {APR_TILED(0, 0)}},
+    {DELTA "norm.weight", "blk.{}.ssm_norm.weight", APR_FOR_SMALL},
+    {DELTA "out_proj.weight", "blk.{}.ssm_out.weight", APR_FOR_MATRIX, {APR_TILED(0, 0)}},
+    {DELTA "in_proj_qkv.weight", "blk.{}.attn_qkv.weight", APR_FOR_ATTN_QKV, {APR_TILED(1, APR_OF_TWICE_KEYS)}},
+    {DELTA "in_proj_z.weight", "blk.{}.attn_gate.weight", APR_FOR_ATTN_GATE, {APR_TILED(1, 0)}},
 };
 
 static const apr_tensor_set linear_set = {.rules = linear, .n_rules = sizeof linear / sizeof *linear};
 
 static const apr_tensor_rule split[] = {
-    {LINEAR "in_proj_a.weight", "blk.{}.ssm_alpha.weight", APR_FOR_DECAY, {APR_TILED(1, 0)}},
-    {LINEAR "in_proj_b.weight", "blk.{}.ssm_beta.weight", APR_FOR_DECAY, {APR_TILED(1, 0)}},
+    {DELTA "in_proj_a.weight", "blk.{}.ssm_alpha.weight", APR_FOR_DECAY, {APR_TILED(1, 0)}},
+    {DELTA "in_proj_b.weight", "blk.{}.ssm_beta.weight", APR_FOR_DECAY, {APR_TILED(1, 0)}},
 };
 
 /* qwen3_next has what a key head needs together: its query, its key, the values and gates that share it. */
 static const apr_tensor_rule by_key_head[] = {
-    {LINEAR "in_proj_qkvz.weight", NULL, APR_FOR_ATTN_QKV},
-    {LINEAR "in_proj_ba.weight", "blk.{}.ssm_ba.weight", APR_FOR_DECAY},
+    {DELTA "in_proj_qkvz.weight", NULL, APR_FOR_ATTN_QKV},
+    {DELTA "in_proj_ba.weight", "blk.{}.ssm_ba.weight", APR_FOR_DECAY},
 };
 
 static const apr_tensor_form key_head_forms[] = {
     {APR_DIALECT_HF,
      APR_FORM_WHOLE,
-     LINEAR "in_proj_qkvz.weight",
+     DELTA "in_proj_qkvz.weight",
      NULL,
-     {{LINEAR "in_proj_q.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, 0, APR_OF_KEY_WIDTH}}}},
-      {LINEAR "in_proj_k.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_KEY_WIDTH, APR_OF_KEY_WIDTH}}}},
-      {LINEAR "in_proj_v.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_TWICE_WIDTH, APR_OF_VALUES_WIDTH}}}},
-      {LINEAR "in_proj_z.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_GATE_PLACE, APR_OF_VALUES_WIDTH}}}}}},
+     {{DELTA "in_proj_q.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, 0, APR_OF_KEY_WIDTH}}}},
+      {DELTA "in_proj_k.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_KEY_WIDTH, APR_OF_KEY_WIDTH}}}},
+      {DELTA "in_proj_v.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_TWICE_WIDTH, APR_OF_VALUES_WIDTH}}}},
+      {DELTA "in_proj_z.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_GATE_PLACE, APR_OF_VALUES_WIDTH}}}}}},
     {APR_DIALECT_GGML,
      APR_FORM_WHOLE,
-     LINEAR "in_proj_qkv.weight",
+     DELTA "in_proj_qkv.weight",
      NULL,
-     {{LINEAR "in_proj_q.weight", {{APR_STEP_TAKE, {1, 1, 0, APR_OF_KEYS}}}},
-      {LINEAR "in_proj_k.weight", {{APR_STEP_TAKE, {1, 1, APR_OF_KEYS, APR_OF_KEYS}}}},
-      {LINEAR "in_proj_v.weight", {{APR_STEP_TAKE, {1, 1, APR_OF_TWICE_KEYS, APR_OF_VALUES}}}}}},
+     {{DELTA "in_proj_q.weight", {{APR_STEP_TAKE, {1, 1, 0, APR_OF_KEYS}}}},
+      {DELTA "in_proj_k.weight", {{APR_STEP_TAKE, {1, 1, APR_OF_KEYS, APR_OF_KEYS}}}},
+      {DELTA "in_proj_v.weight", {{APR_STEP_TAKE, {1, 1, APR_OF_TWICE_KEYS, APR_OF_VALUES}}}}}},
 };
 
 #define EXPERTS(n, used) \
@@ -78,9 +87,12 @@ static const apr_family_config qwen3_5 = {CONFIG, .num_kv_heads = 4,
 static const apr_family_config qwen3_5_moe = {CONFIG, .flags_always = " norm_topk_prob ", .num_kv_heads = 2,
                                               .defaults = {LINEAR, {"num_heads", 16}, {"vocab_size", 248320}, EXPERTS(256, 8)}};
 
+static const apr_hparams with_experts = {.norm_topk_prob = true};
+
 const apr_family apr_family_qwen3_next = {.name = "qwen3_next",
                                           .types = {{"qwen3_next", "Qwen3NextForCausalLM"}},
                                           .ggml = "qwen3next",
+                                          .gguf = {.more_keys = KEYS, .supposes = &with_experts},
                                           .config = &qwen3_next,
                                           .tensors = by_key_head,
                                           .n_tensors = sizeof by_key_head / sizeof *by_key_head,
@@ -92,9 +104,9 @@ const apr_family apr_family_qwen3_next = {.name = "qwen3_next",
 const apr_family apr_family_qwen3_5 = {.name = "qwen3_5",
                                        .types = {{"qwen3_5_text", "Qwen3_5ForCausalLM"}, {"qwen3_5", "Qwen3_5ForConditionalGeneration"}},
                                        .ggml = "qwen35",
-                                       .config = &qwen3_5,
-                                       .gguf = {.writes_rotary_dim = true, .writes_sections = true},
+                                       .gguf = {.more_keys = KEYS, .writes_sections = true},
                                        .program = {HYBRID},
+                                       .config = &qwen3_5,
                                        COMMON,
                                        SPLIT};
 
@@ -102,8 +114,8 @@ const apr_family apr_family_qwen3_5_moe = {
     .name = "qwen3_5_moe",
     .types = {{"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"}, {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"}},
     .ggml = "qwen35moe",
-    .config = &qwen3_5_moe,
-    .gguf = {.writes_rotary_dim = true, .writes_sections = true},
+    .gguf = {.more_keys = KEYS, .supposes = &with_experts, .writes_sections = true},
     .program = {HYBRID, .router = "mlp.gate", .stacked = true},
+    .config = &qwen3_5_moe,
     COMMON,
     SPLIT};

@@ -3,6 +3,8 @@
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
+#define EXPERT_KEYS " expert_feed_forward_length expert_shared_feed_forward_length "
+
 #define COMMON                                                                                             \
     .sets = {&apr_tensors_ends,  &apr_tensors_attention, &apr_tensors_qk_norm,      &apr_tensors_ffn_norm, \
              &apr_tensors_dense, &apr_tensors_experts,   &apr_tensors_shared_expert},                      \
@@ -25,12 +27,16 @@ static const apr_family_config qwen2_moe = {CONFIG,
                                                          {"num_experts_per_tok", 4},
                                                          {"moe_intermediate_size", 1408},
                                                          {"shared_expert_intermediate_size", 5632}}};
+
 const apr_family apr_family_qwen2_moe = {.name = "qwen2_moe",
                                          .types = {{"qwen2_moe", "Qwen2MoeForCausalLM"}},
                                          .ggml = "qwen2moe",
-                                         .gguf = {.omits_head_dim = true},
+                                         .gguf = {.more_keys = EXPERT_KEYS, .omits_head_dim = true},
                                          .config = &qwen2_moe,
                                          COMMON};
+
+/* llama.cpp does so whatever the model says */
+static const apr_hparams qwen3_moe_supposes = {.norm_topk_prob = true};
 
 static const apr_family_config qwen3_moe = {CONFIG,
                                             .attention_bias = APR_BIAS_WHEN_STATED,
@@ -44,9 +50,11 @@ static const apr_family_config qwen3_moe = {CONFIG,
                                                          {"num_experts", 128},
                                                          {"num_experts_per_tok", 8},
                                                          {"moe_intermediate_size", 768}}};
+
 const apr_family apr_family_qwen3_moe = {.name = "qwen3_moe",
                                          .types = {{"qwen3_moe", "Qwen3MoeForCausalLM"}},
                                          .ggml = "qwen3moe",
+                                         .gguf = {.more_keys = EXPERT_KEYS, .supposes = &qwen3_moe_supposes},
                                          .config = &qwen3_moe,
                                          .program = {APR_PROGRAM_mixture, .qk_norm = true, .router = "mlp.gate"},
                                          COMMON};
