@@ -3,7 +3,7 @@
 #include "formats/model/family.h"
 
 /* gate and up are one matrix in both dialects */
-static const apr_tensor_rule glm4[] = {
+static const apr_tensor_rule glm4_tensors[] = {
     {"model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", APR_FOR_FFN_UP},
     {"model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight", APR_FOR_SMALL},
     {"model.layers.{}.post_self_attn_layernorm.weight", "blk.{}.post_attention_norm.weight", APR_FOR_SMALL},
@@ -13,8 +13,8 @@ static const apr_tensor_rule glm4[] = {
 const apr_family apr_family_glm4 = {.name = "glm4",
                                     .types = {{"glm4", "Glm4ForCausalLM"}},
                                     .ggml = "glm4",
-                                    .tensors = glm4,
-                                    .n_tensors = sizeof glm4 / sizeof *glm4,
+                                    .tensors = glm4_tensors,
+                                    .n_tensors = sizeof glm4_tensors / sizeof *glm4_tensors,
                                     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_dense},
                                     .translates = true};
 
