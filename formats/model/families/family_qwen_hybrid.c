@@ -5,46 +5,46 @@
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
-#define LINEAR "model.layers.{}.linear_attn."
+#define DELTA "model.layers.{}.linear_attn."
 
 /* What the three have alike. Value heads move only where the card says that ggml deals them out in turn. */
 static const apr_tensor_rule linear[] = {
-    {LINEAR "conv1d.weight", "blk.{}.ssm_conv1d.weight", APR_FOR_SMALL, {APR_CONVOLUTION, APR_TILED(1, APR_OF_TWICE_KEYS)}},
-    {LINEAR "A_log", "blk.{}.ssm_a", APR_FOR_SMALL, {APR_TILED(0, 0), APR_DECAY}},
-    {LINEAR "dt_bias", "blk.{}.ssm_dt.bias", APR_FOR_SMALL, {APR_TILED(0, 0)}},
-    {LINEAR "norm.weight", "blk.{}.ssm_norm.weight", APR_FOR_SMALL},
-    {LINEAR "out_proj.weight", "blk.{}.ssm_out.weight", APR_FOR_MATRIX, {APR_TILED(0, 0)}},
-    {LINEAR "in_proj_qkv.weight", "blk.{}.attn_qkv.weight", APR_FOR_ATTN_QKV, {APR_TILED(1, APR_OF_TWICE_KEYS)}},
-    {LINEAR "in_proj_z.weight", "blk.{}.attn_gate.weight", APR_FOR_ATTN_GATE, {APR_TILED(1, 0)}},
+    {DELTA "conv1d.weight", "blk.{}.ssm_conv1d.weight", APR_FOR_SMALL, {APR_CONVOLUTION, APR_TILED(1, APR_OF_TWICE_KEYS)}},
+    {DELTA "A_log", "blk.{}.ssm_a", APR_FOR_SMALL, {APR_TILED(0, 0), APR_DECAY}},
+    {DELTA "dt_bias", "blk.{}.ssm_dt.bias", APR_FOR_SMALL, {APR_TILED(0, 0)}},
+    {DELTA "norm.weight", "blk.{}.ssm_norm.weight", APR_FOR_SMALL},
+    {DELTA "out_proj.weight", "blk.{}.ssm_out.weight", APR_FOR_MATRIX, {APR_TILED(0, 0)}},
+    {DELTA "in_proj_qkv.weight", "blk.{}.attn_qkv.weight", APR_FOR_ATTN_QKV, {APR_TILED(1, APR_OF_TWICE_KEYS)}},
+    {DELTA "in_proj_z.weight", "blk.{}.attn_gate.weight", APR_FOR_ATTN_GATE, {APR_TILED(1, 0)}},
 };
 static const apr_tensor_set linear_set = {.rules = linear, .n_rules = sizeof linear / sizeof *linear};
 
 static const apr_tensor_rule split[] = {
-    {LINEAR "in_proj_a.weight", "blk.{}.ssm_alpha.weight", APR_FOR_DECAY, {APR_TILED(1, 0)}},
-    {LINEAR "in_proj_b.weight", "blk.{}.ssm_beta.weight", APR_FOR_DECAY, {APR_TILED(1, 0)}},
+    {DELTA "in_proj_a.weight", "blk.{}.ssm_alpha.weight", APR_FOR_DECAY, {APR_TILED(1, 0)}},
+    {DELTA "in_proj_b.weight", "blk.{}.ssm_beta.weight", APR_FOR_DECAY, {APR_TILED(1, 0)}},
 };
 
 /* qwen3_next has what a key head needs together: its query, its key, the values and gates that share it. */
 static const apr_tensor_rule by_key_head[] = {
-    {LINEAR "in_proj_qkvz.weight", NULL, APR_FOR_ATTN_QKV},
-    {LINEAR "in_proj_ba.weight", "blk.{}.ssm_ba.weight", APR_FOR_DECAY},
+    {DELTA "in_proj_qkvz.weight", NULL, APR_FOR_ATTN_QKV},
+    {DELTA "in_proj_ba.weight", "blk.{}.ssm_ba.weight", APR_FOR_DECAY},
 };
 static const apr_tensor_form key_head_forms[] = {
     {APR_DIALECT_HF,
      APR_FORM_WHOLE,
-     LINEAR "in_proj_qkvz.weight",
+     DELTA "in_proj_qkvz.weight",
      NULL,
-     {{LINEAR "in_proj_q.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, 0, APR_OF_KEY_WIDTH}}}},
-      {LINEAR "in_proj_k.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_KEY_WIDTH, APR_OF_KEY_WIDTH}}}},
-      {LINEAR "in_proj_v.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_TWICE_WIDTH, APR_OF_VALUES_WIDTH}}}},
-      {LINEAR "in_proj_z.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_GATE_PLACE, APR_OF_VALUES_WIDTH}}}}}},
+     {{DELTA "in_proj_q.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, 0, APR_OF_KEY_WIDTH}}}},
+      {DELTA "in_proj_k.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_KEY_WIDTH, APR_OF_KEY_WIDTH}}}},
+      {DELTA "in_proj_v.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_TWICE_WIDTH, APR_OF_VALUES_WIDTH}}}},
+      {DELTA "in_proj_z.weight", {{APR_STEP_TAKE, {1, APR_OF_KEY_HEADS, APR_OF_GATE_PLACE, APR_OF_VALUES_WIDTH}}}}}},
     {APR_DIALECT_GGML,
      APR_FORM_WHOLE,
-     LINEAR "in_proj_qkv.weight",
+     DELTA "in_proj_qkv.weight",
      NULL,
-     {{LINEAR "in_proj_q.weight", {{APR_STEP_TAKE, {1, 1, 0, APR_OF_KEYS}}}},
-      {LINEAR "in_proj_k.weight", {{APR_STEP_TAKE, {1, 1, APR_OF_KEYS, APR_OF_KEYS}}}},
-      {LINEAR "in_proj_v.weight", {{APR_STEP_TAKE, {1, 1, APR_OF_TWICE_KEYS, APR_OF_VALUES}}}}}},
+     {{DELTA "in_proj_q.weight", {{APR_STEP_TAKE, {1, 1, 0, APR_OF_KEYS}}}},
+      {DELTA "in_proj_k.weight", {{APR_STEP_TAKE, {1, 1, APR_OF_KEYS, APR_OF_KEYS}}}},
+      {DELTA "in_proj_v.weight", {{APR_STEP_TAKE, {1, 1, APR_OF_TWICE_KEYS, APR_OF_VALUES}}}}}},
 };
 
 #define COMMON                                                                                                                      \
