@@ -158,6 +158,7 @@ static apr_status leave(apr_model *view, const apr_model *canonical, apr_dialect
                         canonical->hparams.architecture, is_ggml ? "safetensors" : ".gguf");
     APR_TRY(apr_model_index_names(view, err));
     APR_TRY(apr_leave(view, family, dialect, err));
+    APR_TRY(apr_model_index_names(view, err));
     return is_ggml ? apr_add_rope_tensors(view, err) : APR_OK;
 }
 

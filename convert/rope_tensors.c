@@ -1,9 +1,12 @@
 /* rope_tensors.c - divisors of rotary frequencies as float32 tensors. */
 #include "convert/rope_tensors.h"
 
+#include "convert/way.h"
 #include "formats/number/half.h"
 
 #include <string.h>
+
+_Static_assert((int)APR_N_ROPE_TENSORS <= (int)APR_WAY_ROOM, "the way back leaves room for them");
 
 static const char freqs[] = "rope_freqs.weight", long_factors[] = "rope_factors_long.weight", short_factors[] = "rope_factors_short.weight";
 

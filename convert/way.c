@@ -322,7 +322,7 @@ static apr_status back_together(return_trip *r, const apr_tensor **parts, size_t
 static apr_status put_in_order(return_trip *r)
 {
     apr_arena *const arena = &r->view->arena;
-    apr_tensor *const sorted = apr_arena_array(arena, r->n_tensors + 1, sizeof *sorted);
+    apr_tensor *const sorted = apr_arena_array(arena, r->n_tensors + APR_WAY_ROOM, sizeof *sorted);
     size_t *const next = apr_arena_array(arena, r->n_old + 2, sizeof *next); /* where the next one of a place goes */
 
     if (sorted == NULL || next == NULL) return apr_no_memory(r->err, "a table of tensors");

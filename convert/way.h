@@ -20,7 +20,8 @@ apr_status apr_way_join(apr_tensor *tensor, const apr_tensor *const *parts, size
 
 /* Every tensor of the view as it was in its origin: names, shapes and orders, in parts or as a whole; a tensor without a record
  * stays. What was kept because no step leads back exactly takes its place. APR_E_DAMAGED: the parts of a tensor are not all
- * there, or do not fit together. The view's names must be indexed; index them again. */
+ * there, or do not fit together. The view's names must be indexed; index them again. The table has room for a few more. */
+enum { APR_WAY_ROOM = 4 };
 apr_status apr_way_back(apr_model *view, apr_error *err);
 
 #endif
