@@ -89,7 +89,8 @@ typedef struct apr_family_config {
     const char *computes, *refuses, *requires;
     apr_accepted accepts[APR_MAX_ACCEPTED];
     const char *flags_on;     /* flags of APR_HFLAG_LIST that are true where config.json leaves them out */
-    const char *flags_always; /* and those that are, whatever it says */
+    const char *flags_always; /* those that are, whatever it says */
+    const char *flags_shown;  /* and those that tensors show where no config.json came along */
     /* Defaults of fields that are absent; 0: none, or the general rule of apr_hparams_complete */
     int64_t num_kv_heads, head_dim, max_position_embeddings, sliding_window, max_window_layers, full_every;
     double rms_norm_eps, rope_theta, partial_rotary_factor;

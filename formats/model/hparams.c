@@ -104,6 +104,8 @@ static apr_status check_products(const apr_hparams *h, const char *where, apr_er
     } products[] = {
         {"num_heads", "head_dim", h->num_heads, h->head_dim},
         {"num_heads", "global_head_dim", h->num_heads, h->global_head_dim},
+        {"num_heads", "qk_nope_head_dim", h->num_heads, h->qk_nope_head_dim},
+        {"num_heads", "qk_rope_head_dim", h->num_heads, h->qk_rope_head_dim},
         {"num_heads", "v_head_dim", h->num_heads, h->v_head_dim},
         {"num_heads", "kv_lora_rank", h->num_heads, h->kv_lora_rank},
         {"linear_num_value_heads", "linear_value_head_dim", h->linear_num_value_heads, h->linear_value_head_dim},

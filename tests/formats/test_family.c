@@ -112,8 +112,9 @@ static void defaults_are_of_numbers_and_flags_that_there_are(void **state)
             usual_key(config->defaults[d].field);
             assert_true(apr_family_default(config, config->defaults[d].field) == config->defaults[d].value);
         }
-        const char *const lists[] = {config != NULL ? config->flags_on : NULL, config != NULL ? config->flags_always : NULL};
-        for (size_t l = 0; l < 2; l++) {
+        const char *const lists[] = {config != NULL ? config->flags_on : NULL, config != NULL ? config->flags_always : NULL,
+                                     config != NULL ? config->flags_shown : NULL};
+        for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
             size_t n_words = 0, n_found = 0;
             for (const char *at = lists[l]; at != NULL && at[1] != '\0'; at = strchr(at + 1, ' ')) n_words++;
             for (size_t k = 0; k < apr_n_hflag_fields; k++) n_found += apr_has_word(lists[l], apr_hflag_fields[k].name);

@@ -56,6 +56,7 @@ static const apr_family_config gemma4 = {
     .accepts = {{"use_bidirectional_attention", " vision "}}, /* between the tokens of an image */
     .flags_on = " tie_word_embeddings ",
     .flags_always = " norm_topk_prob ",
+    .flags_shown = " enable_moe_block ",
     .num_kv_heads = 4,
     .head_dim = 256,
     .max_position_embeddings = 131072,
