@@ -12,8 +12,11 @@ const apr_family apr_family_deepseek_v3 = {.name = "deepseek_v3",
                                            .gguf = {.more_keys = KEYS, .score_function = 2, .yarn_log_unit = 0.1}};
 
 /* In old files nothing says how experts are scored, and llama.cpp takes softmax. */
-const apr_family apr_family_deepseek_v2 = {
-    .name = "deepseek_v2",
-    .types = {{"deepseek_v2", "DeepseekV2ForCausalLM"}},
-    .ggml = "deepseek2",
-    .gguf = {.more_keys = KEYS, .chosen_by = {"expert_gating_func", 0, 1}, .score_function = 1, .yarn_log_unit = 0.1}};
+const apr_family apr_family_deepseek_v2 = {.name = "deepseek_v2",
+                                           .types = {{"deepseek_v2", "DeepseekV2ForCausalLM"}},
+                                           .ggml = "deepseek2",
+                                           .gguf = {.more_keys = KEYS,
+                                                    .chosen_by = {"expert_gating_func", 0, 1},
+                                                    .score_function = 1,
+                                                    .yarn_log_unit = 0.1,
+                                                    .ranks_groups_by_two = true}};
