@@ -35,6 +35,7 @@ const apr_gap *apr_gguf_gap(const apr_model *layout, size_t place);
 bool apr_gguf_keeps_keys(const apr_model *layout);
 /* and what that cannot say is listed here. */
 apr_status apr_gguf_losses(const apr_model *layout, apr_losses *losses, apr_error *err);
+apr_status apr_gguf_hparam_losses(const apr_model *layout, apr_losses *losses, apr_error *err); /* its part */
 /* Why that tokenizer cannot stand in a GGUF at all (a clause, of the arena), or NULL. */
 apr_status apr_gguf_vocab_obstacle(const apr_vocab *vocab, apr_arena *arena, const char **obstacle, apr_error *err);
 

@@ -1,6 +1,7 @@
 /* gguf_extra.c - hyperparameters that GGUF's own keys cannot say, under keys "aprkit.*" that our reader obeys and others
  * ignore. What they are is not listed anywhere: the keys are read back as a stranger would, and what differs is stated. */
 #include "formats/gguf/gguf.h"
+#include "formats/model/family.h"
 
 #include <math.h>
 
@@ -182,21 +183,23 @@ static apr_status put_int(apr_kv_list *kv, const char *key, int64_t value, apr_e
     return key != NULL ? apr_kv_set_int(kv, key, APR_KV_I64, value, err) : apr_no_memory(err, "a key");
 }
 
-/* A number that the model states (0 is "not said") and the keys do not give back. */
+/* Numbers that the keys do not give back; 0 is "not said", unless a reader would suppose something. */
 static apr_status put_numbers(apr_kv_list *kv, const apr_hparams *h, apr_hparams *seen, apr_error *err)
 {
-    apr_hparams stated = *h;
+    const apr_hparams *const supposes = apr_family_gguf_of(apr_family_find(h->architecture))->supposes;
+    apr_hparams stated = *h, supposed = supposes != NULL ? *supposes : (apr_hparams){0};
 
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
+        const char *const key = key_of(kv->arena, "", field->name);
         if (field->is_int) {
             const int64_t value = *apr_hparam_int(&stated, field);
-            if (value == 0 || value == *apr_hparam_int(seen, field)) continue;
-            APR_TRY(put_int(kv, key_of(kv->arena, "", field->name), value, err));
+            if (value != *apr_hparam_int(seen, field) && (value != 0 || *apr_hparam_int(&supposed, field) != 0))
+                APR_TRY(put_int(kv, key, value, err));
         } else {
             const double value = *apr_hparam_real(&stated, field);
-            if (value == 0.0 || value == *apr_hparam_real(seen, field)) continue;
-            APR_TRY(put_real(kv, key_of(kv->arena, "", field->name), value, err));
+            if (value != *apr_hparam_real(seen, field) && (value != 0 || *apr_hparam_real(&supposed, field) != 0))
+                APR_TRY(put_real(kv, key, value, err));
         }
     }
     return APR_OK;

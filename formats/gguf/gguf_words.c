@@ -252,6 +252,15 @@ static apr_status put_theta(const apr_key_writer *w, const char *name, bool alwa
     return h->rope_theta == 0 ? APR_OK : apr_gguf_put_real(w, name, alpha > 0 ? h->rope_theta * pow(alpha, n / (n - 2)) : h->rope_theta);
 }
 
+/* Where sliding layers turn as the others do, and readers would suppose something else. */
+static apr_status put_local_theta(const apr_key_writer *w, const char *name, bool always)
+{
+    const bool supposed = w->facts->supposes != NULL && w->facts->supposes->rope_theta_local > 0;
+    const double theta = w->h->rope_theta_local > 0 || !supposed ? w->h->rope_theta_local : w->h->rope_theta;
+    (void)always;
+    return theta > 0 ? apr_gguf_put_real(w, name, theta) : APR_OK;
+}
+
 static apr_status put_eps(const apr_key_writer *w, apr_eps_rule other, const char *name)
 {
     return w->facts->eps == other || w->h->rms_norm_eps == 0 ? APR_OK : apr_gguf_put_real(w, name, w->h->rms_norm_eps);
@@ -347,6 +356,7 @@ static const struct {
     {"rope.dimension_count_swa", rotary_dim_swa, NULL},
     {"rope.dimension_sections", NULL, put_sections},
     {"rope.freq_base", NULL, put_theta},
+    {"rope.freq_base_swa", NULL, put_local_theta},
     {"rope.scaling", NULL, put_scaling}, /* a group of keys */
     {"rope.scaling.attn_factor", NULL, put_longrope},
     {"rope.scaling.finetuned", NULL, put_finetuned},

@@ -157,6 +157,7 @@ typedef struct apr_family_gguf {
     bool takes_divisors;      /* llama.cpp looks for rope_freqs.weight */
     bool rotates_pairs;       /* llama.cpp turns neighbouring rows, and q and k are stored so; else halves of a head, as Hugging Face */
     bool rotates_whole_heads; /* llama.cpp refuses fewer dimensions than a head has */
+    bool ranks_groups_by_two; /* llama.cpp chooses groups of experts by their two best, the family's class by the best */
     bool has_window;          /* llama.cpp's attention slides */
     bool heads_fill_hidden;   /* llama.cpp has heads of hidden_size / heads only */
 } apr_family_gguf;

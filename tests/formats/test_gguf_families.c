@@ -265,12 +265,109 @@ static void the_converter_s_own_files_are_understood(void **state)
     }
 }
 
+/* --- what is said of it --- */
+
+/* What must be said of a model, by kind, and nothing else but notes; NULL ends the sentences. */
+static void assert_said(const apr_hparams *h, const char *name, apr_loss_kind kind, const char *const *sentences)
+{
+    const apr_model m = {.format = APR_FORMAT_SAFETENSORS,
+                         .dialect = APR_DIALECT_GGML,
+                         .origin = {.format = APR_FORMAT_SAFETENSORS},
+                         .hparams = *h,
+                         .vocab = {.bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1}};
+    apr_losses losses = {0};
+    apr_error err = {0};
+    size_t n = 0;
+
+    assert_int_equal(apr_gguf_losses(&m, &losses, &err), APR_OK);
+    for (size_t i = 0; i < losses.n_items; i++) {
+        if (losses.items[i].kind == APR_NOTE) continue;
+        if (sentences[n] == NULL) fail_msg("%s: it says: %s", name, losses.items[i].text);
+        if (strstr(losses.items[i].text, sentences[n]) == NULL || losses.items[i].kind != kind)
+            fail_msg("%s: not '%s' is said, but: %s", name, sentences[n], losses.items[i].text);
+        n++;
+    }
+    if (sentences[n] != NULL) fail_msg("%s: nobody says '%s'", name, sentences[n]);
+    apr_losses_close(&losses);
+}
+
+static void what_others_will_not_know_is_said_and_nothing_else(void **state)
+{
+    static const struct {
+        const char *name;
+        const char *says[3];
+    } rows[] = {
+        {"mistral", {"4 of 4 layers see the last 8 tokens only"}},
+        {"gpt_oss", {"\"truncate\": false"}},
+        {"phi3", {"factors of the rotary scaling \"longrope\" in tensors, which are not there"}},
+        {"gemma2", {"query_pre_attn_scalar in gemma2: here it is 20, llama.cpp supposes 12"}},
+        {"gemma3", {"llama.cpp supposes another from layer 3 on", "query_pre_attn_scalar"}},
+        {"gemma4", {"rope_freqs.weight, which is not there"}},
+        {"gemma4_moe", {"rope_freqs.weight, which is not there"}},
+        {"deepseek_v2", {"chooses groups of experts by their two best"}},
+        {"glm4_moe_lite", {"epsilon of 1e-06, and llama.cpp takes that of the others (1e-05)"}},
+        {"llama4", {"attention_chunk_size in llama4: here it is 16, llama.cpp supposes 8192", "attn_temperature_length"}},
+    };
+    static const char *const nothing[] = {NULL};
+
+    (void)state;
+    for (size_t i = 0; i < N_FAMILY_MODELS; i++) {
+        apr_arena arena = {0};
+        const apr_hparams h = complete(&family_models[i], &arena);
+        const char *const *says = nothing;
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+            if (strcmp(rows[k].name, family_models[i].name) == 0) says = rows[k].says;
+        assert_said(&h, family_models[i].name, APR_LOST_TO_OTHERS, says);
+        apr_arena_close(&arena);
+    }
+}
+
+static apr_hparams model_of(const char *name, apr_arena *arena)
+{
+    size_t i = 0;
+    while (i < N_FAMILY_MODELS - 1 && strcmp(family_models[i].name, name) != 0) i++;
+    return complete(&family_models[i], arena);
+}
+
+static void what_ggml_has_no_word_for_is_named(void **state)
+{
+    static const char *const experts[] = {"which layers of qwen3moe have experts, and llama.cpp supposes something else of layer 0", NULL};
+    static const char *const weights[] = {"qwen3moe scales the weights of chosen experts to 1, and this model does not", NULL};
+    static const char *const positions[] = {
+        "which layers of smollm3 have rotary embeddings, and llama.cpp supposes something else of layer 3", NULL};
+    static const char *const pair[] = {"YaRN's mscale (0.707) and mscale_all_dim (1)", "two best", NULL};
+    static const char *const limit[] = {"swiglu_limit in gpt-oss: here it is 5, llama.cpp supposes 7", NULL};
+    apr_arena arena = {0};
+
+    (void)state;
+    apr_hparams h = model_of("qwen3_moe", &arena);
+    h.ffn_kinds = deee; /* mlp_only_layers: llama.cpp opens no such file */
+    assert_said(&h, "experts", APR_LOST, experts);
+    h = model_of("qwen3_moe", &arena);
+    h.norm_topk_prob = false;
+    assert_said(&h, "weights", APR_LOST_TO_OTHERS, weights);
+    h = model_of("smollm3", &arena);
+    h.no_rope = NULL;
+    assert_said(&h, "positions", APR_LOST_TO_OTHERS, positions);
+    h = model_of("deepseek_v2", &arena);
+    h.rope.mscale = 0.707;
+    h.rope.mscale_all_dim = 1;
+    assert_said(&h, "pair", APR_LOST_TO_OTHERS, pair);
+    h = model_of("gpt_oss", &arena);
+    h.rope.no_truncate = false;
+    h.swiglu_limit = 5;
+    assert_said(&h, "limit", APR_LOST_TO_OTHERS, limit);
+    apr_arena_close(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(our_keys_are_the_converter_s_but_for_what_the_tables_say),
         cmocka_unit_test(what_was_written_reads_back_the_same),
         cmocka_unit_test(the_converter_s_own_files_are_understood),
+        cmocka_unit_test(what_others_will_not_know_is_said_and_nothing_else),
+        cmocka_unit_test(what_ggml_has_no_word_for_is_named),
     };
     return cmocka_run_group_tests_name("gguf families", tests, NULL, NULL);
 }

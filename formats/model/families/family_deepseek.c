@@ -79,12 +79,15 @@ static const apr_family_config deepseek_v2 = {
     .dense_key = "first_k_dense_replace"};
 
 /* In old files nothing says how experts are scored, and llama.cpp takes softmax. */
-const apr_family apr_family_deepseek_v2 = {
-    .name = "deepseek_v2",
-    .types = {{"deepseek_v2", "DeepseekV2ForCausalLM"}},
-    .ggml = "deepseek2",
-    .gguf = {.more_keys = KEYS, .chosen_by = {"expert_gating_func", 0, 1}, .score_function = 1, .yarn_log_unit = 0.1},
-    .config = &deepseek_v2,
-    .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_experts,
-             &apr_tensors_shared_experts},
-    .translates = true};
+const apr_family apr_family_deepseek_v2 = {.name = "deepseek_v2",
+                                           .types = {{"deepseek_v2", "DeepseekV2ForCausalLM"}},
+                                           .ggml = "deepseek2",
+                                           .gguf = {.more_keys = KEYS,
+                                                    .chosen_by = {"expert_gating_func", 0, 1},
+                                                    .score_function = 1,
+                                                    .yarn_log_unit = 0.1,
+                                                    .ranks_groups_by_two = true},
+                                           .config = &deepseek_v2,
+                                           .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense,
+                                                    &apr_tensors_experts, &apr_tensors_shared_experts},
+                                           .translates = true};
