@@ -25,39 +25,12 @@ apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extr
     return apr_model_index_names(view, err);
 }
 
-/* How many of the source's tensors the card knows. */
-static size_t count_known(const apr_family *family, const apr_model *source)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < source->n_tensors; i++) n += apr_family_rule(family, source->tensors[i].name) != NULL;
-    return n;
-}
-
-/* The source's family; where ggml has one name for several, the first of those that know most of the tensors (a llama with experts is
- * a mixtral). */
-static const apr_family *family_of(const apr_model *source)
-{
-    const apr_family *best = apr_family_translated(source->hparams.architecture);
-    size_t most = 0;
-
-    if (best == NULL || source->dialect != APR_DIALECT_GGML || best != apr_family_of_ggml(best->ggml)) return best;
-    const char *const ggml = best->ggml;
-    for (size_t i = 0; i < apr_n_families; i++) {
-        const apr_family *const family = apr_families[i];
-        if (!family->translates || strcmp(family->ggml, ggml) != 0) continue;
-        const size_t n = count_known(family, source);
-        if (n > most) best = family, most = n;
-    }
-    return best;
-}
-
 apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *err)
 {
-    const apr_family *const family = family_of(source);
+    const apr_family *const family = apr_family_translated(source->hparams.architecture);
 
     APR_TRY(apr_view_copy(view, source, 0, err));
     if (family == NULL) return APR_OK;
-    if (family != apr_family_find(source->hparams.architecture)) view->hparams.architecture = family->types[0].name;
     APR_TRY(apr_enter(view, source, family, err));
     view->dialect = APR_DIALECT_HF;
     return apr_model_index_names(view, err);

@@ -12,10 +12,12 @@
 #include <math.h>
 
 static const char *const families[] = {
-    "cohere2",    "deepseek_v2", "deepseek_v3",    "gemma2",    "gemma3",     "glm4",     "glm4_moe", "glm4_moe_lite",
-    "gpt_oss",    "granite",     "hunyuan_v1_moe", "lfm2",      "lfm2_moe",   "llama",    "llama4",   "minimax_m2",
-    "ministral3", "mistral",     "mistral4",       "mixtral",   "olmo2",      "phi3",     "qwen2",    "qwen2_moe",
-    "qwen3",      "qwen3_5",     "qwen3_5_moe",    "qwen3_moe", "qwen3_next", "seed_oss", "smollm3"};
+    "cohere2",        "deepseek_v2", "deepseek_v3", "ernie4_5_moe",  "gemma2",    "gemma3",     "gemma4",
+    "gemma4_moe",     "glm4",        "glm4_moe",    "glm4_moe_lite", "gpt_oss",   "granite",    "granitemoehybrid",
+    "hunyuan_v1_moe", "lfm2",        "lfm2_moe",    "llama",         "llama4",    "minimax_m2", "ministral3",
+    "mistral",        "mistral4",    "mixtral",     "nemotron_h",    "olmo2",     "phi3",       "qwen2",
+    "qwen2_moe",      "qwen3",       "qwen3_5",     "qwen3_5_moe",   "qwen3_moe", "qwen3_next", "seed_oss",
+    "smollm3"};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* ---- helpers ---- */
@@ -105,7 +107,6 @@ static void a_checkpoint_comes_back_from_apr_byte_for_byte(void **state)
     char there[256], back[256];
     for (int i = 0; i < N_FAMILIES; i++) {
         make("families", families[i], in_work("ck"));
-        if (strncmp(families[i], "lfm2", 4) == 0) continue;
         convert(in_work("ck"), in_work("m.apr"), NULL);
         convert(in_work("m.apr"), in_work("back"), NULL);
         assert_same_file(in_checkpoint(in_work("ck"), there), in_checkpoint(in_work("back"), back));
@@ -128,7 +129,6 @@ static void a_gguf_comes_back_from_apr_byte_for_byte(void **state)
 {
     (void)state;
     for (int i = 0; i < N_FAMILIES; i++) {
-        if (strncmp(families[i], "lfm2", 4) == 0) continue;
         make("families", families[i], in_work("ck"));
         convert(in_work("ck"), in_work("m.gguf"), NULL);
         convert(in_work("m.gguf"), in_work("m.apr"), NULL);
@@ -157,7 +157,6 @@ static uint32_t sum_of(const char *gguf, int *n)
     qsort(sorted, m.n_tensors, sizeof *sorted, by_name);
     *n = 0;
     for (size_t i = 0; i < m.n_tensors; i++) {
-        if (strncmp(sorted[i]->name, "rope_", 5) == 0) continue;
         assert_int_equal(sorted[i]->dtype, APR_F32);
         snprintf(text, sizeof text, "%s %s", sorted[i]->name, apr_dims_text(sorted[i], dims, sizeof dims));
         crc = apr_crc32(apr_crc32(crc, text, strlen(text)), sorted[i]->data, sorted[i]->n_bytes);

@@ -1,6 +1,5 @@
-/* family_deepseek.c - deepseek_v3: of its configuration and tensors only what all families share is known. */
-#include "formats/model/families/tensor_sets.h"
 /* family_deepseek.c - deepseek_v2 and deepseek_v3 (kimi_k2, too): latent attention, experts chosen in groups. */
+#include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
 #define LATENT " kv_lora_rank q_lora_rank n_group routed_scaling_factor first_k_dense_replace mlp_layer_types n_shared_experts "
