@@ -191,6 +191,11 @@ static apr_status check_possible(const chooser *c, const apr_recipe_line *line, 
     return APR_OK;
 }
 
+static const char *kept_reason(apr_purpose purpose)
+{
+    return purpose == APR_FOR_SMALL ? "small: kept" : purpose == APR_FOR_ROUTER ? "router: kept" : "never quantized: kept";
+}
+
 static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *line, apr_error *err)
 {
     const apr_purpose_of_tensor found = apr_find_purpose(c->family, line->tensor);
@@ -204,10 +209,8 @@ static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *
     else if (line->tensor->rank < 2 && c->options->limits.vectors_f32) want(line, APR_F32, "a vector: these readers want f32");
     else if ((line->purpose == APR_FOR_SMALL || line->purpose == APR_FOR_ROUTER) && c->options->limits.vectors_f32)
         want(line, APR_F32, line->purpose == APR_FOR_SMALL ? "small: these readers want f32" : "router: these readers want f32");
-    else if (line->purpose == APR_FOR_SMALL)
-        want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, "small: kept");
-    else if (line->purpose == APR_FOR_ROUTER)
-        want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, "router: kept");
+    else if (line->purpose == APR_FOR_SMALL || line->purpose == APR_FOR_ROUTER || line->purpose == APR_FOR_KEPT)
+        want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, kept_reason(line->purpose));
     else if (line->purpose == APR_FOR_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
     else if (c->mixture != NULL) choose_by_mixture(c, line, found.layer);
     if (line->to != line->tensor->dtype) fall_back(c, recipe, line);

@@ -28,6 +28,7 @@ typedef enum {
     APR_FOR_MATRIX,   /* any other that every mixture gives its base type: latent projections, inputs of state-space layers */
     APR_FOR_DECAY,    /* makes decay rates, a row a head: tiny, and its errors compound over a text */
     APR_FOR_ROUTER,   /* chooses experts: tiny and sensitive */
+    APR_FOR_KEPT,     /* a matrix that is never quantized, but may be widened */
     APR_FOR_SMALL,    /* norms, biases, convolutions, decay rates, position tables: never quantized */
     APR_FOR_COUNT
 } apr_purpose;

@@ -17,7 +17,7 @@
 
 static const apr_tensor_rule tensors[] = {
     {"model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight", APR_FOR_EMBEDDING},
-    {"model.per_layer_model_projection.weight", "per_layer_model_proj.weight", APR_FOR_OTHER},
+    {"model.per_layer_model_projection.weight", "per_layer_model_proj.weight", APR_FOR_KEPT},
     {"model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight", APR_FOR_SMALL},
     {L "layer_scalar", B "layer_output_scale.weight", APR_FOR_SMALL},
     {L "per_layer_input_gate.weight", B "inp_gate.weight", APR_FOR_MATRIX},
