@@ -301,7 +301,7 @@ static void what_others_will_not_know_is_said_and_nothing_else(void **state)
         {"gpt_oss", {"\"truncate\": false"}},
         {"phi3", {"factors of the rotary scaling \"longrope\" in tensors, which are not there"}},
         {"gemma2", {"query_pre_attn_scalar in gemma2: here it is 20, llama.cpp supposes 12"}},
-        {"gemma3", {"llama.cpp supposes another from layer 3 on", "query_pre_attn_scalar"}},
+        {"gemma3", {"the order of the layers of gemma3, and llama.cpp supposes something else of layer 3", "query_pre_attn_scalar"}},
         {"gemma4", {"rope_freqs.weight, which is not there"}},
         {"gemma4_moe", {"rope_freqs.weight, which is not there"}},
         {"deepseek_v2", {"chooses groups of experts by their two best"}},

@@ -1,7 +1,7 @@
 /* family_minimax.c - minimax_m2: norms over the whole row of q and k; experts chosen by sigmoid and bias. */
 #include "formats/model/family.h"
 
-static const apr_hparams supposes = {.norm_topk_prob = true};
+static const apr_hparams supposes = {.norm_topk_prob = true, .use_qk_norm = true};
 
 const apr_family apr_family_minimax_m2 = {
     .name = "minimax_m2",
