@@ -208,6 +208,8 @@ static apr_status check_arithmetic(const hparam_checking *c)
     if (c->facts->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size)
         OURS(c, "llama.cpp's %s has heads of hidden_size / heads only; here %lld heads of %lld make %lld of %lld", c->arch,
              (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
+    if (c->facts->nope == APR_NOPE_UNLESS_FINETUNED && h->linear_conv_kernel_dim == 0)
+        LOSS(c, "llama.cpp's %s needs layers of Mamba, and here are none", c->arch);
     if (h->num_nextn_layers > 0 && c->seen.num_nextn_layers == 0)
         NOTE(c, "llama.cpp's %s knows no layers of multi-token prediction; %lld are left behind", c->arch, (long long)h->num_nextn_layers);
     return APR_OK;
