@@ -3,7 +3,7 @@
 
 #define COMPUTES " hidden_act hidden_activation final_logit_softcapping attn_logit_softcapping query_pre_attn_scalar "
 
-#define GGUF_KEYS                                                                                                   \
+#define KEYS                                                                                                        \
     " context_length embedding_length block_count feed_forward_length attention.head_count attention.head_count_kv" \
     " attention.layer_norm_rms_epsilon attention.key_length attention.value_length "
 
@@ -11,7 +11,7 @@ static const apr_family_config gemma = {.activation = "gelu_pytorch_tanh", .comp
 const apr_family apr_family_gemma = {.name = "gemma",
                                      .types = {{"gemma", "GemmaForCausalLM"}},
                                      .ggml = "gemma",
-                                     .gguf = {.keys = GGUF_KEYS, .more_keys = " "},
+                                     .gguf = {.keys = KEYS, .more_keys = " "},
                                      .norms_add_one = true,
                                      .config = &gemma};
 
@@ -20,7 +20,7 @@ static const apr_hparams gemma2_supposes = {.sliding_window = 4096};
 const apr_family apr_family_gemma2 = {.name = "gemma2",
                                       .types = {{"gemma2", "Gemma2ForCausalLM"}},
                                       .ggml = "gemma2",
-                                      .gguf = {.keys = GGUF_KEYS,
+                                      .gguf = {.keys = KEYS,
                                                .more_keys = " attn_logit_softcapping final_logit_softcapping attention.sliding_window ",
                                                .supposes = &gemma2_supposes,
                                                .full_every = 2,

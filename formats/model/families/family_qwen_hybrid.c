@@ -42,7 +42,7 @@ static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.mlp.shared_expert.down_proj.weight", "blk.{}.ffn_down_shexp.weight", APR_FOR_FFN_DOWN},
 };
 
-#define GGUF_KEYS                                                                                                  \
+#define KEYS                                                                                                       \
     " expert_feed_forward_length expert_shared_feed_forward_length ssm.conv_kernel ssm.state_size ssm.group_count" \
     " ssm.time_step_rank ssm.inner_size full_attention_interval rope.dimension_count nextn_predict_layers "
 
@@ -65,14 +65,14 @@ static const apr_hparams with_experts = {.norm_topk_prob = true};
 const apr_family apr_family_qwen3_next = {.name = "qwen3_next",
                                           .types = {{"qwen3_next", "Qwen3NextForCausalLM"}},
                                           .ggml = "qwen3next",
-                                          .gguf = {.more_keys = GGUF_KEYS, .supposes = &with_experts},
+                                          .gguf = {.more_keys = KEYS, .supposes = &with_experts},
                                           COMMON};
 
 /* "_text" is the text part of a multimodal config */
 const apr_family apr_family_qwen3_5 = {.name = "qwen3_5",
                                        .types = {{"qwen3_5_text", "Qwen3_5ForCausalLM"}, {"qwen3_5", "Qwen3_5ForConditionalGeneration"}},
                                        .ggml = "qwen35",
-                                       .gguf = {.more_keys = GGUF_KEYS, .writes_sections = true},
+                                       .gguf = {.more_keys = KEYS, .writes_sections = true},
                                        .program = {HYBRID},
                                        COMMON};
 
@@ -80,6 +80,6 @@ const apr_family apr_family_qwen3_5_moe = {
     .name = "qwen3_5_moe",
     .types = {{"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"}, {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"}},
     .ggml = "qwen35moe",
-    .gguf = {.more_keys = GGUF_KEYS, .supposes = &with_experts, .writes_sections = true},
+    .gguf = {.more_keys = KEYS, .supposes = &with_experts, .writes_sections = true},
     .program = {HYBRID, .router = "mlp.gate", .stacked = true},
     COMMON};

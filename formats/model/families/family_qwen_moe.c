@@ -32,7 +32,7 @@ static const apr_tensor_rule tensors[] = {
     {"model.layers.{}.mlp.shared_expert.down_proj.weight", "blk.{}.ffn_down_shexp.weight", APR_FOR_FFN_DOWN},
 };
 
-#define GGUF_KEYS " expert_feed_forward_length expert_shared_feed_forward_length "
+#define EXPERT_KEYS " expert_feed_forward_length expert_shared_feed_forward_length "
 
 #define COMMON .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors
 
@@ -44,7 +44,7 @@ static const apr_family_config qwen2_moe = {CONFIG, .attention_bias = APR_BIAS_Q
 const apr_family apr_family_qwen2_moe = {.name = "qwen2_moe",
                                          .types = {{"qwen2_moe", "Qwen2MoeForCausalLM"}},
                                          .ggml = "qwen2moe",
-                                         .gguf = {.more_keys = GGUF_KEYS, .omits_head_dim = true},
+                                         .gguf = {.more_keys = EXPERT_KEYS, .omits_head_dim = true},
                                          .config = &qwen2_moe,
                                          COMMON};
 
@@ -57,7 +57,7 @@ static const apr_family_config qwen3_moe = {CONFIG, .attention_bias = APR_BIAS_W
 const apr_family apr_family_qwen3_moe = {.name = "qwen3_moe",
                                          .types = {{"qwen3_moe", "Qwen3MoeForCausalLM"}},
                                          .ggml = "qwen3moe",
-                                         .gguf = {.more_keys = GGUF_KEYS, .supposes = &qwen3_moe_supposes},
+                                         .gguf = {.more_keys = EXPERT_KEYS, .supposes = &qwen3_moe_supposes},
                                          .config = &qwen3_moe,
                                          .program = {APR_PROGRAM_mixture, .qk_norm = true, .router = "mlp.gate"},
                                          COMMON};
