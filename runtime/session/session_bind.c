@@ -43,7 +43,8 @@ static bool is_idle(const apr_session *s, const char *name)
                                         "multi_modal_projector.",
                                         "model.multi_modal_projector.",
                                         "audio_tower.",
-                                        "rope_freqs.weight"};
+                                        "rope_freqs.weight",
+                                        "rope_factors_"};
     const size_t n = strlen(name), n_ending = sizeof ending - 1;
 
     if (apr_is_activation_scale(name, NULL, 0) || (n >= n_ending && strcmp(name + n - n_ending, ending) == 0)) return true;

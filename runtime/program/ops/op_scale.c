@@ -10,7 +10,7 @@ static const apr_op_fact facts[] = {
 
 static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
 {
-    args->scale.n_tokens = g->n_tokens;
+    args->scale.n_tokens = apr_ground_rows_of(g, op->out).n;
     args->scale.position = g->position;
     args->scale.x = apr_ground_value(g, op->in[0]);
     args->scale.out = apr_ground_value(g, op->out);
