@@ -35,16 +35,20 @@ const apr_gap *apr_gguf_gap(const apr_model *layout, size_t place);
 bool apr_gguf_keeps_keys(const apr_model *layout);
 /* and what that cannot say is listed here. */
 apr_status apr_gguf_losses(const apr_model *layout, apr_losses *losses, apr_error *err);
+apr_status apr_gguf_hparam_losses(const apr_model *layout, apr_losses *losses, apr_error *err); /* its part */
 /* Why that tokenizer cannot stand in a GGUF at all (a clause, of the arena), or NULL. */
 apr_status apr_gguf_vocab_obstacle(const apr_vocab *vocab, apr_arena *arena, const char **obstacle, apr_error *err);
 
 /* Hyperparameters and tokenizer out of GGUF's keys, and keys out of them. Values that are not there stay 0 / none. */
 apr_status apr_gguf_hparams(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 apr_status apr_gguf_vocab(const apr_kv_list *kv, apr_vocab *vocab, apr_arena *arena, const char *where, apr_error *err);
-/* The rotary scaling of llama 3 has no keys: llama.cpp keeps it as the f32 tensor rope_freqs.weight of [rotary_dim / 2] divisors
- * of the frequencies (apr_rope_divisor). Finds the scaling behind such a tensor, and leaves PLAIN where it is none of llama
- * 3's: then only the tensor knows. */
+/* The rotary scalings of llama 3 and gemma 4 have no keys: llama.cpp keeps them as the f32 tensor rope_freqs.weight of [rotary_dim / 2]
+ * divisors of the frequencies (apr_rope_divisor; 1 and, for what does not turn, 1e30). Finds the scaling behind such a tensor, and
+ * leaves PLAIN where it is none of these: then only the tensor knows. */
 void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *hparams);
+/* The same of longrope: rope_factors_short.weight and rope_factors_long.weight. Tensors that fit nothing are left alone. */
+apr_status apr_gguf_rope_from_factors(const apr_tensor *short_, const apr_tensor *long_, apr_hparams *hparams, apr_arena *arena,
+                                      apr_error *err);
 
 /* Appends everything llama.cpp wants to see: general.*, ARCH.*, tokenizer.*. `file_type` is llama.cpp's number of the mixture. */
 apr_status apr_gguf_keys(const apr_hparams *hparams, const apr_vocab *vocab, const char *name, int64_t file_type, apr_kv_list *kv,

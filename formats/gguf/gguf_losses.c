@@ -1,8 +1,8 @@
-/* gguf_losses.c - what a GGUF made from a checkpoint cannot tell its readers, llama.cpp above all.
+/* gguf_losses.c - what a GGUF made from a checkpoint cannot tell its readers, llama.cpp above all: of hyperparameters
+ * (gguf_hparam_losses.c), of the tokenizer, of files.
  *
  * Our own reader obeys the keys of gguf_extra.c and gguf_vocab.c; what is listed here is lost for everybody else. */
 #include "formats/gguf/gguf.h"
-#include "formats/model/family.h"
 #include "formats/model/spm_scores.h"
 #include "formats/model/vocab_index.h"
 
@@ -11,90 +11,17 @@
 
 typedef struct checking {
     const apr_model *layout;
-    const char *arch; /* ggml's name */
     apr_losses *losses;
     apr_error *err;
 } checking;
 
 #define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST, (c)->err, __VA_ARGS__))
-#define OURS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST_TO_OTHERS, (c)->err, __VA_ARGS__)) /* see gguf_extra.c */
 #define NOTE(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_NOTE, (c)->err, __VA_ARGS__))
 
 static bool is_any_of(const char *name, const char *const *names)
 {
     while (*names != NULL && strcmp(*names, name) != 0) names++;
     return *names != NULL;
-}
-
-/* --- hyperparameters --- */
-
-/* Without these keys llama.cpp does not open the file. */
-static apr_status check_missing(const checking *c)
-{
-    static const char *const wanted[] = {"hidden_size",  "num_layers", "num_heads", "intermediate_size", "max_position_embeddings",
-                                         "rms_norm_eps", NULL};
-    apr_hparams h = c->layout->hparams;
-
-    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
-        const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const bool is_there = field->is_int ? *apr_hparam_int(&h, field) > 0 : *apr_hparam_real(&h, field) > 0;
-        if (!is_there && is_any_of(field->name, wanted))
-            LOSS(c, "config.json states no %s, and without %s.%s llama.cpp opens no GGUF", field->hf_key, c->arch, field->gguf_key);
-    }
-    return APR_OK;
-}
-
-/* The factor that transformers computes where config.json states none, and llama.cpp in any case. */
-static double usual_attention_factor(const apr_rope_scaling *s) { return 0.1 * log(s->factor) + 1.0; }
-
-static apr_status check_rope(const checking *c)
-{
-    const apr_hparams *const h = &c->layout->hparams;
-    const apr_rope_scaling *const s = &h->rope;
-
-    if (s->kind == APR_ROPE_DYNAMIC)
-        OURS(c, "GGUF has no rotary scaling \"dynamic\" (factor %g), which follows the length of the text", s->factor);
-    if (s->kind == APR_ROPE_LONGROPE) LOSS(c, "the factors of the rotary scaling \"longrope\" are not carried into GGUF");
-    if (s->kind == APR_ROPE_LLAMA3 && !apr_family_gguf_of(c->arch)->takes_divisors)
-        OURS(c, "llama.cpp's %s has no rotary scaling \"llama3\"", c->arch);
-    if (s->kind == APR_ROPE_YARN && s->attention_factor > 0 && fabs(s->attention_factor - usual_attention_factor(s)) > 1e-6)
-        OURS(c, "llama.cpp computes YaRN's attention factor itself (%g), config.json says %g", usual_attention_factor(s),
-             s->attention_factor);
-    if (s->kind == APR_ROPE_YARN && s->no_truncate)
-        OURS(c, "GGUF has no key for YaRN's \"truncate\": false, and llama.cpp rounds the range");
-    if (h->head_dim > 0 && h->rotary_dim != h->head_dim)
-        OURS(c, "llama.cpp's %s rotates whole heads; here %lld of %lld dimensions are", c->arch, (long long)h->rotary_dim,
-             (long long)h->head_dim);
-    return APR_OK;
-}
-
-/* llama.cpp's llama, qwen2 and qwen3 attend to everything. A window that the longest text fits into changes nothing. */
-static apr_status check_window(const checking *c)
-{
-    const apr_hparams *const h = &c->layout->hparams;
-    long long n_sliding = 0;
-
-    if (h->sliding_window <= 0 || h->layer_kinds == NULL) return APR_OK;
-    for (int64_t i = 0; i < h->num_layers; i++) n_sliding += h->layer_kinds[i] == APR_LAYER_SLIDING;
-    if (n_sliding == 0 || (h->max_position_embeddings > 0 && h->sliding_window >= h->max_position_embeddings)) return APR_OK;
-    OURS(c, "llama.cpp's %s has no attention window; here %lld of %lld layers see the last %lld tokens only", c->arch, n_sliding,
-         (long long)h->num_layers, (long long)h->sliding_window);
-    return APR_OK;
-}
-
-static apr_status check_hparams(const checking *c)
-{
-    const apr_hparams *const h = &c->layout->hparams;
-
-    if (h->refusal != NULL) LOSS(c, "%s, which GGUF does not say", h->refusal);
-    if (h->unknown_fields != NULL) NOTE(c, "fields of config.json that nobody here knows are left behind: %s", h->unknown_fields);
-    APR_TRY(check_missing(c));
-    APR_TRY(check_rope(c));
-    APR_TRY(check_window(c));
-    if (apr_family_gguf_of(c->arch)->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size)
-        OURS(c, "llama.cpp's %s has heads of hidden_size / heads only; here %lld heads of %lld make %lld of %lld", c->arch,
-             (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
-    return APR_OK;
 }
 
 /* --- tokenizer --- */
@@ -295,11 +222,10 @@ static apr_status note_files(const checking *c)
 
 apr_status apr_gguf_losses(const apr_model *layout, apr_losses *losses, apr_error *err)
 {
-    const checking c = {layout, apr_architecture_to_ggml(layout->hparams.architecture != NULL ? layout->hparams.architecture : ""), losses,
-                        err};
+    const checking c = {layout, losses, err};
 
     if (apr_gguf_keeps_keys(layout)) return APR_OK;
-    if (c.arch[0] != '\0') APR_TRY(check_hparams(&c));
+    APR_TRY(apr_gguf_hparam_losses(layout, losses, err));
     APR_TRY(note_files(&c));
     return check_vocab(&c);
 }

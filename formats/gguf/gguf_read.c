@@ -1,5 +1,6 @@
 /* gguf_read.c - GGUF files and their shards as a model: header, keys, tensor infos, extents. Trusts no number of the file. */
 #include "formats/gguf/gguf.h"
+#include "formats/model/family.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -332,6 +333,35 @@ static apr_status read_shards(apr_model *model, shard *shards, apr_error *err)
     return is_plain ? apr_gguf_find_gaps(model, offsets, shards[0].cursor.at, shards[0].alignment, err) : APR_OK;
 }
 
+/* gemma 4: full layers may make values of what they make keys of. */
+static bool lacks_values(const apr_model *model)
+{
+    char name[40];
+
+    for (int64_t i = 0; i < model->hparams.num_layers; i++) {
+        snprintf(name, sizeof name, "blk.%lld.attn_k.weight", (long long)i);
+        if (apr_layer_kind_of(&model->hparams, i) != APR_LAYER_FULL || apr_model_find(model, name) == NULL) continue;
+        snprintf(name, sizeof name, "blk.%lld.attn_v.weight", (long long)i);
+        return apr_model_find(model, name) == NULL;
+    }
+    return false;
+}
+
+/* Hyperparameters that have no keys. */
+static apr_status read_from_tensors(apr_model *model, apr_error *err)
+{
+    const apr_tensor *const divisors = apr_model_find(model, "rope_freqs.weight");
+    const apr_tensor *const short_ = apr_model_find(model, "rope_factors_short.weight"), *const long_ = apr_model_find(
+                                                                                             model, "rope_factors_long.weight");
+    apr_hparams *const h = &model->hparams;
+
+    if (apr_family_gguf_of(apr_family_find(h->architecture))->qk_norm_in_tensors)
+        h->use_qk_norm = h->use_qk_norm || apr_model_find(model, "blk.0.attn_q_norm.weight") != NULL;
+    if (h->global_head_dim > 0) h->attention_k_eq_v = h->attention_k_eq_v || lacks_values(model);
+    if (divisors != NULL) apr_gguf_rope_from_divisors(divisors, h);
+    return short_ != NULL && long_ != NULL ? apr_gguf_rope_from_factors(short_, long_, h, &model->arena, err) : APR_OK;
+}
+
 apr_status apr_gguf_parse(apr_model *model, apr_error *err)
 {
     model->format = APR_FORMAT_GGUF;
@@ -348,8 +378,7 @@ apr_status apr_gguf_parse(apr_model *model, apr_error *err)
     model->hparams.tie_word_embeddings = embedding != NULL && apr_model_find(model, "output.weight") == NULL;
     if (model->hparams.vocab_size == 0 && embedding != NULL && embedding->rank == 2) model->hparams.vocab_size = embedding->dims[0];
     APR_TRY(apr_hparams_complete(&model->hparams, &model->arena, model->path, err));
-    const apr_tensor *const divisors = apr_model_find(model, "rope_freqs.weight");
-    if (divisors != NULL) apr_gguf_rope_from_divisors(divisors, &model->hparams);
+    APR_TRY(read_from_tensors(model, err));
     return apr_gguf_vocab(&model->kv, &model->vocab, &model->arena, model->path, err);
 }
 

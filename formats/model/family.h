@@ -8,7 +8,7 @@
 #ifndef APR_FORMATS_FAMILY_H
 #define APR_FORMATS_FAMILY_H
 
-#include "formats/model/model.h"
+#include "formats/model/tensor_rules.h"
 
 /* --- configuration: what transformers' class supposes where a config.json is silent --- */
 
@@ -102,48 +102,65 @@ typedef struct apr_family_config {
 
 /* --- what ggml supposes of the architecture without being told, and which keys llama.cpp's converter writes --- */
 
-typedef struct apr_family_gguf {
-    int64_t full_every;     /* with a sliding window: each n-th layer attends to everything; 0: the file or nobody says */
-    bool no_truncate;       /* YaRN's correction range is not rounded to whole dimensions; GGUF has no key for it */
-    bool omits_head_dim;    /* key_length and value_length only where they do not follow from the rest */
-    bool writes_rotary_dim; /* rope.dimension_count even where it is the whole head */
-    bool writes_vocab_size;
-    bool writes_sections;   /* rope.dimension_sections of interleaved M-RoPE; for text they do not matter, but must be there */
-    bool takes_divisors;    /* llama.cpp looks for rope_freqs.weight */
-    bool rotates_pairs;     /* llama.cpp turns neighbouring rows, and q and k are stored so; else halves of a head, as Hugging Face */
-    bool heads_fill_hidden; /* llama.cpp has heads of hidden_size / heads only */
-} apr_family_gguf;
-
-/* --- tensors --- */
-
-/* What a tensor is for: recipes decide by it. */
+/* Under which key the epsilon of norms stands. */
 typedef enum {
-    APR_FOR_OTHER,     /* unknown: kept */
-    APR_FOR_EMBEDDING, /* token id -> row */
-    APR_FOR_HEAD,      /* hidden state -> logits */
-    APR_FOR_ATTN_Q,
-    APR_FOR_ATTN_K,
-    APR_FOR_ATTN_V,
-    APR_FOR_ATTN_QKV, /* fused; counts as a V in llama.cpp's mixtures */
-    APR_FOR_ATTN_OUT,
-    APR_FOR_ATTN_GATE,
-    APR_FOR_FFN_GATE,
-    APR_FOR_FFN_UP,
-    APR_FOR_FFN_DOWN, /* dense, experts and shared experts alike */
-    APR_FOR_ROUTER,   /* chooses experts: tiny and sensitive */
-    APR_FOR_SMALL,    /* norms, biases, convolutions, decay rates, position tables: never quantized */
-    APR_FOR_COUNT
-} apr_purpose;
+    APR_EPS_RMS,   /* attention.layer_norm_rms_epsilon */
+    APR_EPS_LAYER, /* attention.layer_norm_epsilon */
+    APR_EPS_BOTH
+} apr_eps_rule;
 
-/* Whose heads a rotary reordering runs over; NONE: rows keep their order. */
-typedef enum { APR_HEADS_NONE, APR_HEADS_QUERY, APR_HEADS_KEY } apr_heads;
+/* Which attention layers have no rotary embedding: ggml has no key for that. */
+typedef enum {
+    APR_NOPE_NONE,
+    APR_NOPE_FOURTH,           /* layers 3, 7, 11, ... */
+    APR_NOPE_FULL,             /* those that attend to everything, where others slide */
+    APR_NOPE_UNLESS_FINETUNED, /* all where rope.scaling.finetuned is false */
+    APR_NOPE_ALL
+} apr_nope_rule;
 
-/* "{}" stands for the layer's number in both names, "*" for an expert's in a name that a single expert has. */
-typedef struct apr_tensor_rule {
-    const char *hf, *ggml; /* NULL: has no such tensor, or spells it as another rule says */
-    apr_purpose purpose;
-    apr_heads rotary_pairs; /* ggml keeps rotary pairs of these heads together (llama only) */
-} apr_tensor_rule;
+/* A field of APR_HPARAM_LIST that this architecture has another key for; "": none. */
+typedef struct apr_gguf_spelling {
+    const char *field, *key; /* "logits_scaling", "logit_scale" */
+} apr_gguf_spelling;
+
+enum { APR_MAX_GGUF_SPELLINGS = 2 };
+
+/* Of the cards with one name in ggml the one whose key has a number from `least` to `most`, a missing key being 0. */
+typedef struct apr_gguf_choice {
+    const char *key; /* behind the architecture; NULL: the card is never chosen but as the first of its name */
+    int64_t least, most;
+} apr_gguf_choice;
+
+typedef struct apr_family_gguf {
+    /* What is written behind "ARCH.", in the converter's order, before and behind general.file_type: " a b! ", the keys of
+     * formats/gguf/gguf_words.c; "!" also where the value is 0 or false. NULL: what most have. */
+    const char *keys, *more_keys;
+    apr_gguf_spelling spellings[APR_MAX_GGUF_SPELLINGS];
+    const char *name_without_experts; /* ggml's architecture of models that have none, where it is another */
+    apr_gguf_choice chosen_by;
+    const apr_hparams *supposes; /* numbers and flags of a file that has no key for them; llama.cpp computes with these */
+    int64_t full_every;          /* with a sliding window: each n-th layer attends to everything; 0: the file or nobody says */
+    bool chunks;                 /* the others attend within chunks, window or not */
+    apr_nope_rule nope;
+    apr_eps_rule eps;
+    int64_t score_function; /* expert_gating_func: 1 softmax, 2 sigmoid; 0: not written */
+    double yarn_log_unit;   /* rope.scaling.yarn_log_multiplier for mscale_all_dim 1; 0: no such key */
+    int64_t wide_layers;    /* query_pre_attn_scalar is head_dim, or hidden_size / heads in a model of so many layers; 0: nothing known */
+    int64_t experts_without_qk_norm; /* so many experts, and use_qk_norm is false */
+    bool has_longrope;               /* rope_factors_*.weight are there when rope.scaling.attn_factor is */
+    bool shares_by_count;     /* shared experts are together as wide as so many experts, whatever expert_shared_feed_forward_length says */
+    bool shares_one;          /* where there are experts, one more is shared */
+    bool qk_norm_in_tensors;  /* use_qk_norm: there are norms of q and k */
+    bool no_truncate;         /* YaRN's correction range is not rounded to whole dimensions; GGUF has no key for it */
+    bool omits_head_dim;      /* key_length and value_length only where they do not follow from the rest */
+    bool writes_sections;     /* rope.dimension_sections of interleaved M-RoPE; for text they do not matter, but must be there */
+    bool takes_divisors;      /* llama.cpp looks for rope_freqs.weight */
+    bool rotates_pairs;       /* llama.cpp turns neighbouring rows, and q and k are stored so; else halves of a head, as Hugging Face */
+    bool rotates_whole_heads; /* llama.cpp refuses fewer dimensions than a head has */
+    bool ranks_groups_by_two; /* llama.cpp chooses groups of experts by their two best, the family's class by the best */
+    bool has_window;          /* llama.cpp's attention slides */
+    bool heads_fill_hidden;   /* llama.cpp has heads of hidden_size / heads only */
+} apr_family_gguf;
 
 /* --- the card --- */
 
@@ -186,8 +203,12 @@ typedef struct apr_family {
     apr_family_gguf gguf;
     bool norms_add_one;             /* Hugging Face multiplies with 1 + weight; GGUF has the sum as the weight */
     const char *text_prefix;        /* what Hugging Face's names may have for "model." where the text model is part of a larger one */
-    const apr_tensor_rule *tensors; /* [n_tensors] */
+    bool tiles_value_heads;         /* ggml has value heads dealt out in turn, Hugging Face by the key head they share (step.h) */
+    const apr_tensor_rule *tensors; /* [n_tensors] of its own: they come before those of the sets */
     size_t n_tensors;
+    const apr_tensor_form *forms; /* [n_forms] */
+    size_t n_forms;
+    const apr_tensor_set *sets[APR_MAX_SETS]; /* the first NULL ends them (formats/model/families/tensor_sets.h) */
     bool translates; /* names and orders are all that differs between the dialects; false: conversion keeps names as they are */
     apr_family_program program;
 } apr_family;
@@ -241,13 +262,14 @@ extern const size_t apr_n_families;
 /* By model_type, or by ggml's architecture; NULL when unknown (or the name is NULL). */
 const apr_family *apr_family_find(const char *model_type);
 const apr_family *apr_family_of_ggml(const char *ggml);
+bool apr_family_is_in_ggml(const apr_family *family, const char *ggml);
 
 /* The card of a family whose names and orders are known in both dialects; NULL: they are kept, never guessed. */
 const apr_family *apr_family_translated(const char *model_type);
 /* NULL when the configuration is not understood. */
 const apr_family_config *apr_family_config_of(const char *model_type);
-/* What ggml supposes; of an architecture that nobody knows, nothing. */
-const apr_family_gguf *apr_family_gguf_of(const char *ggml);
+/* What ggml supposes of the family; of one that nobody knows (NULL), nothing. */
+const apr_family_gguf *apr_family_gguf_of(const apr_family *family);
 
 /* The model_type as a static text, and its class; NULL when unknown. */
 const apr_family_type *apr_family_type_of(const char *model_type);
@@ -263,13 +285,5 @@ bool apr_has_word(const char *list, const char *word);
 /* ggml's architecture name for Hugging Face's and back ("gpt-oss" / "gpt_oss"); the name itself when nothing else is known. */
 const char *apr_architecture_from_ggml(const char *ggml);
 const char *apr_architecture_to_ggml(const char *model_type);
-
-/* The rule of a tensor, by its name in either dialect; NULL when none has it. */
-const apr_tensor_rule *apr_family_rule(const apr_family *family, const char *name);
-
-/* The other dialect's name (arena-allocated) and the step that takes rows from `from` to the other; false when no rule matches.
- * *other is NULL when memory ran out. */
-bool apr_family_translate(const apr_family *family, apr_dialect from, const char *name, const apr_hparams *hparams, apr_arena *arena,
-                          const char **other, apr_step *step);
 
 #endif

@@ -1,4 +1,5 @@
 /* family_cohere.c - cohere2: attention and feed-forward side by side on one layer norm; full layers have no positions. */
+#include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
 static const apr_family_config cohere2 = {
@@ -17,4 +18,14 @@ static const apr_family_config cohere2 = {
     .defaults = {{"logit_scale", 0.0625}, {"num_heads", 64}, {"intermediate_size", 22528}, {"vocab_size", 256000}}};
 
 const apr_family apr_family_cohere2 = {
-    .name = "cohere2", .types = {{"cohere2", "Cohere2ForCausalLM"}}, .ggml = "cohere2", .config = &cohere2};
+    .name = "cohere2",
+    .types = {{"cohere2", "Cohere2ForCausalLM"}},
+    .ggml = "cohere2",
+    .gguf = {.more_keys = " logit_scale attention.sliding_window vocab_size rope.dimension_count rope.scaling.type ",
+             .full_every = 4,
+             .nope = APR_NOPE_FULL,
+             .eps = APR_EPS_LAYER,
+             .has_window = true},
+    .config = &cohere2,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_dense},
+    .translates = true};

@@ -1,4 +1,5 @@
 /* family_deepseek.c - deepseek_v2 and deepseek_v3 (kimi_k2, too): latent attention, experts chosen in groups. */
+#include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
 #define LATENT " kv_lora_rank q_lora_rank n_group routed_scaling_factor first_k_dense_replace mlp_layer_types n_shared_experts "
@@ -36,12 +37,21 @@ static const apr_family_config deepseek_v3 = {.activation = "silu",
                                               .dense_key = "first_k_dense_replace",
                                               .n_dense = 3};
 
+#define KEYS                                                                                                               \
+    " leading_dense_block_count! vocab_size attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla"         \
+    " attention.value_length_mla expert_feed_forward_length expert_shared_count! expert_weights_scale expert_weights_norm" \
+    " rope.dimension_count rope.scaling.yarn_log_multiplier "
+
 const apr_family apr_family_deepseek_v3 = {.name = "deepseek_v3",
                                            .types = {{"deepseek_v3", "DeepseekV3ForCausalLM"},
                                                      {"kimi_k2", "DeepseekV3ForCausalLM"},
                                                      {"kimi_k25", "KimiK25ForConditionalGeneration"}},
                                            .ggml = "deepseek2",
-                                           .config = &deepseek_v3};
+                                           .gguf = {.more_keys = KEYS, .score_function = 2, .yarn_log_unit = 0.1},
+                                           .config = &deepseek_v3,
+                                           .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense,
+                                                    &apr_tensors_experts, &apr_tensors_shared_experts},
+                                           .translates = true};
 
 /* the class neither normalises nor biases, and knows groups with "group_limited_greedy" alone */
 static const apr_family_config deepseek_v2 = {
@@ -67,5 +77,16 @@ static const apr_family_config deepseek_v2 = {
                  {"routed_scaling_factor", 1.0}},
     .dense_key = "first_k_dense_replace"};
 
-const apr_family apr_family_deepseek_v2 = {
-    .name = "deepseek_v2", .types = {{"deepseek_v2", "DeepseekV2ForCausalLM"}}, .ggml = "deepseek2", .config = &deepseek_v2};
+/* In old files nothing says how experts are scored, and llama.cpp takes softmax. */
+const apr_family apr_family_deepseek_v2 = {.name = "deepseek_v2",
+                                           .types = {{"deepseek_v2", "DeepseekV2ForCausalLM"}},
+                                           .ggml = "deepseek2",
+                                           .gguf = {.more_keys = KEYS,
+                                                    .chosen_by = {"expert_gating_func", 0, 1},
+                                                    .score_function = 1,
+                                                    .yarn_log_unit = 0.1,
+                                                    .ranks_groups_by_two = true},
+                                           .config = &deepseek_v2,
+                                           .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense,
+                                                    &apr_tensors_experts, &apr_tensors_shared_experts},
+                                           .translates = true};

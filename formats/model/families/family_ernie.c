@@ -1,5 +1,10 @@
 /* family_ernie.c - ernie4_5_moe: experts chosen with a bias, shared ones beside them. */
+#include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
+
+static const apr_tensor_rule tensors[] = {
+    {"model.layers.{}.mlp.moe_statics.e_score_correction_bias", "blk.{}.exp_probs_b.bias", APR_FOR_SMALL},
+};
 
 static const apr_family_config ernie4_5_moe = {.activation = "silu",
                                                .experts = APR_EXPERTS_IN_RANGE,
@@ -23,5 +28,21 @@ static const apr_family_config ernie4_5_moe = {.activation = "silu",
                                                             {"num_shared_experts", 2},
                                                             {"moe_norm_min", 1e-12}}};
 
+/* llama.cpp's least sum is 6.1e-5 */
+static const apr_hparams supposes = {.norm_topk_prob = true, .moe_norm_min = 1e-12};
+
 const apr_family apr_family_ernie4_5_moe = {
-    .name = "ernie4_5_moe", .types = {{"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"}}, .ggml = "ernie4_5-moe", .config = &ernie4_5_moe};
+    .name = "ernie4_5_moe",
+    .types = {{"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"}},
+    .ggml = "ernie4_5-moe",
+    .gguf = {.more_keys = " interleave_moe_layer_step leading_dense_block_count! expert_feed_forward_length expert_shared_count"
+                          " expert_shared_feed_forward_length ",
+             .supposes = &supposes,
+             .shares_by_count = true,
+             .omits_head_dim = true},
+    .config = &ernie4_5_moe,
+    .tensors = tensors,
+    .n_tensors = sizeof tensors / sizeof *tensors,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_experts,
+             &apr_tensors_shared_experts},
+    .translates = true};

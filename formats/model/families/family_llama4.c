@@ -1,5 +1,35 @@
 /* family_llama4.c - llama4: attention in chunks, experts that weigh their input, norms without weights behind the rotation. */
+#include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
+
+#define FFN "model.layers.{}.feed_forward."
+
+#define B "blk.{}."
+
+static const apr_tensor_rule tensors[] = {
+    {FFN "gate_proj.weight", B "ffn_gate.weight", APR_FOR_FFN_GATE},
+    {FFN "up_proj.weight", B "ffn_up.weight", APR_FOR_FFN_UP},
+    {FFN "down_proj.weight", B "ffn_down.weight", APR_FOR_FFN_DOWN},
+    {FFN "router.weight", B "ffn_gate_inp.weight", APR_FOR_ROUTER},
+    {FFN "experts.*.gate_proj.weight", B "ffn_gate_exps.weight", APR_FOR_FFN_GATE},
+    {FFN "experts.*.up_proj.weight", B "ffn_up_exps.weight", APR_FOR_FFN_UP},
+    {FFN "experts.*.down_proj.weight", B "ffn_down_exps.weight", APR_FOR_FFN_DOWN},
+    {FFN "shared_expert.gate_proj.weight", B "ffn_gate_shexp.weight", APR_FOR_FFN_GATE},
+    {FFN "shared_expert.up_proj.weight", B "ffn_up_shexp.weight", APR_FOR_FFN_UP},
+    {FFN "shared_expert.down_proj.weight", B "ffn_down_shexp.weight", APR_FOR_FFN_DOWN},
+};
+
+/* Checkpoints have experts transposed; the text part of a larger one has its head elsewhere. */
+static const apr_tensor_form forms[] = {
+    {APR_DIALECT_HF,
+     APR_FORM_WRITTEN,
+     FFN "experts.gate_up_proj",
+     NULL,
+     {{FFN "experts.*.gate_proj.weight", {APR_TRANSPOSED, APR_FIRST_HALF}},
+      {FFN "experts.*.up_proj.weight", {APR_TRANSPOSED, APR_SECOND_HALF}}}},
+    {APR_DIALECT_HF, APR_FORM_WRITTEN, FFN "experts.down_proj", NULL, {{FFN "experts.*.down_proj.weight", {APR_TRANSPOSED}}}},
+    {APR_DIALECT_HF, APR_FORM_READ, "language_model.lm_head.weight", NULL, {{"lm_head.weight", {{0}}}}},
+};
 
 static const apr_family_config llama4 = {
     .activation = "silu",
@@ -30,8 +60,27 @@ static const apr_family_config llama4 = {
                  {"attn_temperature", 0.1},
                  {"attn_temperature_length", 8192}}};
 
+static const apr_hparams supposes = {
+    .attention_chunk_size = 8192, .attn_temperature = 0.1, .attn_temperature_length = 8192, .use_qk_norm = true};
+
 const apr_family apr_family_llama4 = {.name = "llama4",
                                       .types = {{"llama4_text", "Llama4ForCausalLM"}, {"llama4", "Llama4ForConditionalGeneration"}},
                                       .ggml = "llama4",
+                                      .gguf = {.more_keys = " vocab_size rope.dimension_count interleave_moe_layer_step"
+                                                            " expert_feed_forward_length ",
+                                               .supposes = &supposes,
+                                               .full_every = 4,
+                                               .chunks = true,
+                                               .nope = APR_NOPE_FOURTH,
+                                               .experts_without_qk_norm = 128,
+                                               .shares_one = true,
+                                               .takes_divisors = true,
+                                               .has_window = true},
+                                      .text_prefix = "language_model.model.",
                                       .config = &llama4,
-                                      .text_prefix = "language_model.model."};
+                                      .tensors = tensors,
+                                      .n_tensors = sizeof tensors / sizeof *tensors,
+                                      .forms = forms,
+                                      .n_forms = sizeof forms / sizeof *forms,
+                                      .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm},
+                                      .translates = true};

@@ -1,4 +1,5 @@
 /* family_ministral.c - ministral3 and mistral4: queries grow warmer with the position; mistral4 has latent attention and experts. */
+#include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
 #define YARN(times, original)                                                                                                     \
@@ -6,6 +7,7 @@
     .mscale = 1, .mscale_all_dim = 1
 
 static const apr_family_rope ministral3_rope = {.theta = 1e6, .temperature = 0.1, .scaling = {YARN(16, 16384)}};
+
 static const apr_family_config ministral3 = {.activation = "silu",
                                              .window = APR_WINDOW_ALL,
                                              .computes = " llama_4_scaling_beta ",
@@ -22,11 +24,16 @@ const apr_family apr_family_ministral3 = {
     .name = "ministral3",
     .types = {{"ministral3", "Ministral3ForCausalLM"}, {"mistral3", "Mistral3ForConditionalGeneration"}},
     .ggml = "mistral3",
+    .gguf = {.more_keys = " vocab_size rope.dimension_count rope.scaling.yarn_log_multiplier attention.temperature_scale ",
+             .yarn_log_unit = 1,
+             .rotates_pairs = true},
+    .text_prefix = "model.language_model.",
     .config = &ministral3,
-    .gguf = {.rotates_pairs = true},
-    .text_prefix = "model.language_model."};
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
+    .translates = true};
 
 static const apr_family_rope mistral4_rope = {.theta = 1e4, .temperature = 0.1, .scaling = {YARN(128, 8192)}};
+
 static const apr_family_config mistral4 = {
     .activation = "silu",
     .experts = APR_EXPERTS_BEHIND_DENSE,
@@ -61,8 +68,18 @@ static const apr_family_config mistral4 = {
     .rope = &mistral4_rope,
     .dense_key = "first_k_dense_replace"};
 
-const apr_family apr_family_mistral4 = {.name = "mistral4",
-                                        .types = {{"mistral4", "Mistral4ForCausalLM"}},
-                                        .ggml = "mistral4",
-                                        .text_prefix = "model.language_model.",
-                                        .config = &mistral4};
+/* The temperature's keys are those of Mistral's own format: the converter drops them from a config.json. */
+const apr_family apr_family_mistral4 = {
+    .name = "mistral4",
+    .types = {{"mistral4", "Mistral4ForCausalLM"}},
+    .ggml = "mistral4",
+    .gguf = {.more_keys = " leading_dense_block_count! vocab_size attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla"
+                          " attention.value_length_mla expert_feed_forward_length expert_shared_count! expert_weights_scale"
+                          " expert_weights_norm rope.dimension_count rope.scaling.yarn_log_multiplier attention.temperature_scale"
+                          " attention.temperature_length ",
+             .yarn_log_unit = 0.1},
+    .text_prefix = "model.language_model.",
+    .config = &mistral4,
+    .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_fused_experts,
+             &apr_tensors_shared_experts},
+    .translates = true};

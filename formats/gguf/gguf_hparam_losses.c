@@ -1,0 +1,242 @@
+/* gguf_hparam_losses.c - hyperparameters that a GGUF cannot tell its readers, llama.cpp above all. Most are found by reading the keys as
+ * others do; a sentence of its own has what deserves one. */
+#include "formats/gguf/gguf_keys.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct hparam_checking {
+    const apr_model *layout;
+    const apr_hparams *h;
+    const char *arch; /* ggml's name */
+    const apr_family_gguf *facts;
+    apr_hparams seen; /* what others make of the keys */
+    apr_losses *losses;
+    apr_error *err;
+} hparam_checking;
+
+#define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST, (c)->err, __VA_ARGS__))
+#define OURS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST_TO_OTHERS, (c)->err, __VA_ARGS__)) /* see gguf_extra.c */
+#define NOTE(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_NOTE, (c)->err, __VA_ARGS__))
+
+/* Without these keys llama.cpp does not open the file. */
+static apr_status check_missing(const hparam_checking *c)
+{
+    static const char wanted[] = " hidden_size num_layers num_heads intermediate_size max_position_embeddings rms_norm_eps ";
+    apr_hparams h = *c->h;
+
+    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
+        const apr_hparam_field *const field = &apr_hparam_fields[i];
+        const bool is_there = field->is_int ? *apr_hparam_int(&h, field) > 0 : *apr_hparam_real(&h, field) > 0;
+        if (!is_there && apr_has_word(wanted, field->name))
+            LOSS(c, "config.json states no %s, and without %s.%s llama.cpp opens no GGUF", field->hf_key, c->arch, field->gguf_key);
+    }
+    return APR_OK;
+}
+
+/* --- rotary embeddings --- */
+
+/* The factor that transformers computes where config.json states none, and llama.cpp in any case. */
+static double usual_attention_factor(const apr_rope_scaling *s) { return 0.1 * log(s->factor) + 1.0; }
+
+static apr_status check_yarn(const hparam_checking *c)
+{
+    const apr_rope_scaling *const s = &c->h->rope;
+    const bool has_pair = c->facts->yarn_log_unit != 0 && s->mscale_all_dim != 0;
+
+    if (s->kind != APR_ROPE_YARN) return APR_OK;
+    if (has_pair && s->mscale != s->mscale_all_dim)
+        OURS(c, "llama.cpp has one number for YaRN's mscale (%g) and mscale_all_dim (%g)", s->mscale, s->mscale_all_dim);
+    if (!has_pair && s->attention_factor > 0 && fabs(s->attention_factor - usual_attention_factor(s)) > 1e-6)
+        OURS(c, "llama.cpp computes YaRN's attention factor itself (%g), config.json says %g", usual_attention_factor(s),
+             s->attention_factor);
+    if (s->no_truncate) OURS(c, "GGUF has no key for YaRN's \"truncate\": false, and llama.cpp rounds the range");
+    return APR_OK;
+}
+
+/* Scalings that llama.cpp finds in tensors. */
+static apr_status check_divisors(const hparam_checking *c)
+{
+    const apr_rope_scaling *const s = &c->h->rope;
+    const bool has_factors = apr_model_find(c->layout, "rope_factors_long.weight") != NULL;
+
+    if (s->kind == APR_ROPE_LLAMA3 && !c->facts->takes_divisors) OURS(c, "llama.cpp's %s has no rotary scaling \"llama3\"", c->arch);
+    if (s->kind == APR_ROPE_PROPORTIONAL && apr_model_find(c->layout, "rope_freqs.weight") == NULL)
+        OURS(c, "llama.cpp finds the rotary scaling \"proportional\" in the tensor rope_freqs.weight, which is not there");
+    if (s->kind != APR_ROPE_LONGROPE || has_factors) return APR_OK;
+    if (s->n_factors > 0) OURS(c, "llama.cpp finds the factors of the rotary scaling \"longrope\" in tensors, which are not there");
+    else LOSS(c, "the factors of the rotary scaling \"longrope\" are not carried into GGUF");
+    return APR_OK;
+}
+
+static apr_status check_rope(const hparam_checking *c)
+{
+    const apr_hparams *const h = c->h;
+
+    APR_TRY(check_yarn(c));
+    APR_TRY(check_divisors(c));
+    if (h->rope.kind == APR_ROPE_DYNAMIC && h->rope.alpha == 0)
+        OURS(c, "GGUF has no rotary scaling \"dynamic\" (factor %g), which follows the length of the text", h->rope.factor);
+    if (h->rope_theta_local > 0 && h->rope_local.kind != APR_ROPE_PLAIN)
+        OURS(c, "GGUF has no keys for the rotary scaling \"%s\" of sliding layers", apr_rope_names[h->rope_local.kind]);
+    if (c->facts->rotates_whole_heads && h->head_dim > 0 && h->rotary_dim != h->head_dim)
+        OURS(c, "llama.cpp's %s rotates whole heads; here %lld of %lld dimensions are", c->arch, (long long)h->rotary_dim,
+             (long long)h->head_dim);
+    return APR_OK;
+}
+
+/* --- layers --- */
+
+static long long n_layers_of(const apr_hparams *h, apr_layer_kind kind)
+{
+    long long n = 0;
+    for (int64_t i = 0; i < h->num_layers; i++) n += apr_layer_kind_of(h, i) == kind;
+    return n;
+}
+
+/* Many of llama.cpp's architectures attend to everything. A window that the longest text fits into changes nothing. */
+static apr_status check_window(const hparam_checking *c)
+{
+    const apr_hparams *const h = c->h;
+    const long long n_sliding = n_layers_of(h, APR_LAYER_SLIDING);
+
+    if (c->facts->has_window || h->sliding_window <= 0 || n_sliding == 0) return APR_OK;
+    if (h->max_position_embeddings > 0 && h->sliding_window >= h->max_position_embeddings) return APR_OK;
+    OURS(c, "llama.cpp's %s has no attention window; here %lld of %lld layers see the last %lld tokens only", c->arch, n_sliding,
+         (long long)h->num_layers, (long long)h->sliding_window);
+    return APR_OK;
+}
+
+typedef int kind_of_layer(const apr_hparams *h, int64_t layer);
+
+static int slides(const apr_hparams *h, int64_t layer) { return (int)apr_layer_kind_of(h, layer); }
+static int has_experts(const apr_hparams *h, int64_t layer) { return (int)apr_ffn_kind_of(h, layer); }
+static int has_rope(const apr_hparams *h, int64_t layer) { return apr_layer_has_rope(h, layer); }
+
+/* The first layer of which the keys say something else; -1: none. */
+static int64_t first_other(const hparam_checking *c, kind_of_layer *kind_of)
+{
+    for (int64_t i = 0; i < c->h->num_layers; i++)
+        if (kind_of(c->h, i) != kind_of(&c->seen, i)) return i;
+    return -1;
+}
+
+static apr_status check_layers(const hparam_checking *c)
+{
+    const int64_t sliding = c->facts->has_window ? first_other(c, slides) : -1, expert = first_other(c, has_experts),
+                  turned = first_other(c, has_rope);
+
+    APR_TRY(check_window(c));
+    if (sliding >= 0)
+        OURS(c, "GGUF has no key for the order of sliding and full layers in %s, and llama.cpp supposes another from layer %lld on",
+             c->arch, (long long)sliding);
+    if (expert >= 0)
+        LOSS(c, "GGUF has no key for which layers of %s have experts, and llama.cpp supposes something else of layer %lld", c->arch,
+             (long long)expert);
+    if (turned >= 0)
+        OURS(c, "GGUF has no key for which layers of %s have rotary embeddings, and llama.cpp supposes something else of layer %lld",
+             c->arch, (long long)turned);
+    return APR_OK;
+}
+
+/* --- numbers --- */
+
+static bool near(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(b); }
+
+static apr_status check_number(const hparam_checking *c, const char *name, double value, double seen, double supposed)
+{
+    const bool is_same_theta = strcmp(name, "rope_theta_local") == 0 && value == 0 && near(seen, c->h->rope_theta);
+
+    if (near(value, seen) || is_same_theta || (value == 0 && supposed == 0)) return APR_OK;
+    OURS(c, "GGUF has no key for %s in %s: here it is %g, llama.cpp supposes %g", name, c->arch, value, seen);
+    return APR_OK;
+}
+
+/* Numbers that change what is computed; sizes are in the tensors, too. */
+static apr_status check_numbers(const hparam_checking *c)
+{
+    static const char matter[] =
+        " rope_theta rope_theta_local attention_chunk_size attention_multiplier query_pre_attn_scalar attn_logit_softcapping"
+        " final_logit_softcapping embedding_multiplier residual_multiplier logits_scaling logit_scale attn_temperature"
+        " attn_temperature_length num_experts_per_tok num_expert_groups num_expert_groups_used routed_scaling_factor moe_norm_min"
+        " swiglu_limit swiglu_alpha num_kv_shared_layers ";
+    apr_hparams h = *c->h, seen = c->seen, supposed = c->facts->supposes != NULL ? *c->facts->supposes : (apr_hparams){0};
+
+    if (h.rope.kind == APR_ROPE_DYNAMIC && h.rope.alpha > 0) seen.rope_theta = h.rope_theta; /* llama.cpp gets what alpha makes of it */
+    if (seen.routed_scaling_factor == 0) seen.routed_scaling_factor = 1;
+    if (h.num_expert_groups <= 1) h.num_expert_groups = h.num_expert_groups_used = 0;
+    for (size_t i = 0; i < apr_n_hparam_fields; i++) {
+        const apr_hparam_field *const f = &apr_hparam_fields[i];
+        if (!apr_has_word(matter, f->name)) continue;
+        APR_TRY(f->is_int ? check_number(c, f->name, (double)*apr_hparam_int(&h, f), (double)*apr_hparam_int(&seen, f),
+                                         (double)*apr_hparam_int(&supposed, f))
+                          : check_number(c, f->name, *apr_hparam_real(&h, f), *apr_hparam_real(&seen, f), *apr_hparam_real(&supposed, f)));
+    }
+    return APR_OK;
+}
+
+static apr_status check_flags(const hparam_checking *c)
+{
+    const apr_hparams *const h = c->h;
+
+    if (h->num_experts > 0 && h->norm_topk_prob != c->seen.norm_topk_prob)
+        OURS(c, "llama.cpp's %s %s the weights of chosen experts to 1, and this model %s", c->arch,
+             h->norm_topk_prob ? "does not scale" : "scales", h->norm_topk_prob ? "does" : "does not");
+    if (c->facts->experts_without_qk_norm > 0 && h->use_qk_norm != c->seen.use_qk_norm)
+        OURS(c, "llama.cpp's %s with %lld experts has %s of queries and keys", c->arch, (long long)h->num_experts,
+             h->use_qk_norm ? "no norms" : "norms");
+    return APR_OK;
+}
+
+/* --- what llama.cpp computes otherwise, whatever the file says --- */
+
+static apr_status check_arithmetic(const hparam_checking *c)
+{
+    static const double inner_eps = 1e-6;
+    const apr_hparams *const h = c->h;
+
+    if (h->kv_lora_rank > 0 && h->rms_norm_eps > 0 && !near(h->rms_norm_eps, inner_eps))
+        OURS(c, "norms within latent attention have an epsilon of %g, and llama.cpp takes that of the others (%g)", inner_eps,
+             h->rms_norm_eps);
+    if (c->facts->ranks_groups_by_two && h->num_expert_groups > 1)
+        OURS(c, "llama.cpp's %s chooses groups of experts by their two best, this family by the best", c->arch);
+    if (c->facts->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size)
+        OURS(c, "llama.cpp's %s has heads of hidden_size / heads only; here %lld heads of %lld make %lld of %lld", c->arch,
+             (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
+    if (h->num_nextn_layers > 0 && c->seen.num_nextn_layers == 0)
+        NOTE(c, "llama.cpp's %s knows no layers of multi-token prediction; %lld are left behind", c->arch, (long long)h->num_nextn_layers);
+    return APR_OK;
+}
+
+/* The keys as they would be, read by somebody who does not know ours. False: they cannot be made, and who writes them says why. */
+static bool see(hparam_checking *c)
+{
+    static const apr_vocab none = {.kind = APR_VOCAB_NONE};
+    apr_kv_list kv = {.arena = &c->losses->arena};
+
+    if (apr_gguf_keys(c->h, &none, NULL, 0, &kv, NULL) != APR_OK) return false;
+    return apr_gguf_hparams_for_others(&kv, &c->seen, kv.arena, "the keys", NULL) == APR_OK &&
+           apr_hparams_complete(&c->seen, kv.arena, "the keys", NULL) == APR_OK;
+}
+
+apr_status apr_gguf_hparam_losses(const apr_model *layout, apr_losses *losses, apr_error *err)
+{
+    const apr_hparams *const h = &layout->hparams;
+    hparam_checking c = {.layout = layout,
+                         .h = h,
+                         .arch = apr_gguf_architecture(h),
+                         .facts = apr_family_gguf_of(apr_family_find(h->architecture)),
+                         .losses = losses,
+                         .err = err};
+
+    if (c.arch[0] == '\0') return APR_OK;
+    if (h->refusal != NULL) LOSS(&c, "%s, which GGUF does not say", h->refusal);
+    if (h->unknown_fields != NULL) NOTE(&c, "fields of config.json that nobody here knows are left behind: %s", h->unknown_fields);
+    APR_TRY(check_missing(&c));
+    APR_TRY(check_rope(&c));
+    if (!see(&c)) return APR_OK;
+    APR_TRY(check_layers(&c));
+    APR_TRY(check_numbers(&c));
+    APR_TRY(check_flags(&c));
+    return check_arithmetic(&c);
+}

@@ -1,0 +1,65 @@
+/* gguf_keys.h - what the files about GGUF's ARCH.* keys share: asking for a key, and what follows from hyperparameters.
+ *
+ * Mental model: a card (formats/model/family.h) lists the keys its architecture has, in order; gguf_words.c knows for each what it says
+ * and gguf_hparams.c what is understood by it. */
+#ifndef APR_FORMATS_GGUF_KEYS_H
+#define APR_FORMATS_GGUF_KEYS_H
+
+#include "formats/gguf/gguf.h"
+#include "formats/model/family.h"
+
+enum { APR_MAX_GGUF_KEY = 160, APR_MAX_GGUF_ARCH = 64 };
+
+/* --- out of the keys --- */
+
+typedef struct apr_key_reader {
+    const apr_kv_list *kv;
+    const apr_family *family; /* NULL: nobody knows it */
+    const apr_family_gguf *facts;
+    const char *where;
+    char arch[APR_MAX_GGUF_ARCH + 1];
+    char key[APR_MAX_GGUF_KEY]; /* the one asked for last */
+} apr_key_reader;
+
+/* The item behind "ARCH.", or NULL; its whole key stays in r->key until the next. */
+const apr_kv *apr_gguf_key(apr_key_reader *r, const char *name);
+/* A number, or the largest of an array that says one for each layer. False, and the value as it was: there is none. */
+bool apr_gguf_key_int(apr_key_reader *r, const char *name, int64_t *value);
+/* As config.json said it before llama.cpp rounded it to f32: 1e-06, not 9.99999997e-07. */
+bool apr_gguf_key_real(apr_key_reader *r, const char *name, double *value);
+double apr_gguf_as_written(double f32);
+
+/* Rotary scaling; kinds of layers. Numbers are in *h by now, and num_layers is 0 to APR_MAX_LAYERS. */
+enum { APR_GGUF_MAX_LAYERS = 10000 };
+void apr_gguf_read_rope(apr_key_reader *r, apr_hparams *h);
+apr_status apr_gguf_read_layers(apr_key_reader *r, apr_hparams *h, apr_arena *arena, apr_error *err);
+/* Everything but the keys of our own: what others make of the file. */
+apr_status apr_gguf_hparams_for_others(const apr_kv_list *kv, apr_hparams *h, apr_arena *arena, const char *where, apr_error *err);
+
+/* --- into the keys --- */
+
+typedef struct apr_key_writer {
+    const char *arch;
+    const apr_hparams *h;
+    const apr_family_gguf *facts;
+    apr_kv_list *kv;
+    apr_error *err;
+} apr_key_writer;
+
+/* Writes the keys of a list, " a b! " (formats/model/family.h). */
+apr_status apr_gguf_put_words(const apr_key_writer *w, const char *words);
+apr_status apr_gguf_put_int(const apr_key_writer *w, const char *name, int64_t value);
+apr_status apr_gguf_put_real(const apr_key_writer *w, const char *name, double value);
+apr_status apr_gguf_put_text(const apr_key_writer *w, const char *name, const char *text);
+apr_status apr_gguf_put_rope(const apr_key_writer *w);
+
+/* ggml's name of the model's architecture; "" when it has none. */
+const char *apr_gguf_architecture(const apr_hparams *h);
+/* What is said of all layers at once: experts from layer *n_dense on in each *step-th; the nearest that can be said. */
+void apr_gguf_expert_layers(const apr_hparams *h, int64_t *n_dense, int64_t *step);
+bool apr_gguf_no_layer_has_rope(const apr_hparams *h);
+int64_t apr_gguf_expert_width(const apr_hparams *h);
+/* sqrt(1 + ln(longest / original) / ln(original)): what longrope multiplies cosines and sines with where nothing else is stated. */
+double apr_gguf_longrope_factor(const apr_hparams *h);
+
+#endif

@@ -1,0 +1,176 @@
+/* gguf_rope.c - rotary scaling in GGUF: in keys, and in tensors that hold what each frequency is divided by. */
+#include "formats/gguf/gguf_keys.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const struct {
+    apr_rope_kind kind;
+    const char *name;
+} rope_names[] = {{APR_ROPE_LINEAR, "linear"}, {APR_ROPE_YARN, "yarn"}, {APR_ROPE_LONGROPE, "longrope"}};
+
+/* --- out of the keys --- */
+
+double apr_gguf_as_written(double f32)
+{
+    char text[32];
+
+    for (int n_digits = 1; n_digits <= 9; n_digits++) {
+        snprintf(text, sizeof text, "%.*g", n_digits, f32);
+        if (strtof(text, NULL) == (float)f32) return strtod(text, NULL);
+    }
+    return f32; /* NaN */
+}
+
+static bool near(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(b); }
+
+/* The key is of the square root that latent attention scales scores by; it stands for a pair whose cosines and sines are not scaled. */
+static void read_log_multiplier(apr_key_reader *r, apr_rope_scaling *rope)
+{
+    double value = 0;
+
+    if (r->facts->yarn_log_unit == 0 || !apr_gguf_key_real(r, "rope.scaling.yarn_log_multiplier", &value)) return;
+    rope->mscale = rope->mscale_all_dim = apr_gguf_as_written((double)(float)(value / r->facts->yarn_log_unit));
+    if (rope->attention_factor == 0 && rope->mscale != 0) rope->attention_factor = 1;
+}
+
+/* phi3 says no type: the tensors of factors are there. */
+static void read_longrope(apr_key_reader *r, apr_hparams *h)
+{
+    apr_rope_scaling *const rope = &h->rope;
+
+    if (!apr_gguf_key_real(r, "rope.scaling.attn_factor", &rope->attention_factor)) return;
+    rope->kind = APR_ROPE_LONGROPE;
+    apr_gguf_key_int(r, "rope.scaling.original_context_length", &rope->original_context);
+    if (near(rope->attention_factor, apr_gguf_longrope_factor(h))) rope->attention_factor = 0; /* follows from the rest */
+}
+
+void apr_gguf_read_rope(apr_key_reader *r, apr_hparams *h)
+{
+    apr_rope_scaling *const rope = &h->rope;
+    apr_str type = {0};
+
+    apr_gguf_key(r, "rope.scaling.type");
+    if (!apr_kv_get_string(r->kv, r->key, &type)) {
+        if (r->facts->has_longrope) read_longrope(r, h);
+        return;
+    }
+    for (size_t i = 0; i < sizeof rope_names / sizeof *rope_names; i++)
+        if (apr_str_is(type, rope_names[i].name)) rope->kind = rope_names[i].kind;
+    if (rope->kind == APR_ROPE_PLAIN) return; /* "none" */
+    apr_gguf_key_real(r, "rope.scaling.factor", &rope->factor);
+    apr_gguf_key_int(r, "rope.scaling.original_context_length", &rope->original_context);
+    apr_gguf_key_real(r, "rope.scaling.yarn_beta_fast", &rope->beta_fast);
+    apr_gguf_key_real(r, "rope.scaling.yarn_beta_slow", &rope->beta_slow);
+    apr_gguf_key_real(r, "rope.scaling.attn_factor", &rope->attention_factor);
+    apr_gguf_key_real(r, "rope.scaling.yarn_attn_factor", &rope->attention_factor);
+    if (rope->kind != APR_ROPE_YARN) return;
+    rope->no_truncate = r->facts->no_truncate;
+    read_log_multiplier(r, rope);
+}
+
+/* --- into the keys --- */
+
+static apr_status put_real(const apr_key_writer *w, const char *name, double value)
+{
+    return value != 0 ? apr_gguf_put_real(w, name, value) : APR_OK;
+}
+
+/* Theta is written as what alpha makes of it: nothing is scaled any more. */
+static apr_status put_unscaled(const apr_key_writer *w)
+{
+    APR_TRY(apr_gguf_put_text(w, "rope.scaling.type", "none"));
+    return apr_gguf_put_real(w, "rope.scaling.factor", 1);
+}
+
+apr_status apr_gguf_put_rope(const apr_key_writer *w)
+{
+    const apr_rope_scaling *const rope = &w->h->rope;
+    const char *name = NULL;
+
+    if (rope->kind == APR_ROPE_DYNAMIC && rope->alpha > 0) return put_unscaled(w);
+    for (size_t i = 0; i < sizeof rope_names / sizeof *rope_names; i++)
+        if (rope_names[i].kind == rope->kind) name = rope_names[i].name;
+    if (name == NULL) return APR_OK; /* llama 3's and gemma 4's lie in a tensor, rope_freqs.weight */
+    APR_TRY(apr_gguf_put_text(w, "rope.scaling.type", name));
+    APR_TRY(put_real(w, "rope.scaling.factor", rope->factor));
+    if (rope->original_context != 0) APR_TRY(apr_gguf_put_int(w, "rope.scaling.original_context_length", rope->original_context));
+    const bool follows = w->facts->yarn_log_unit != 0 && rope->mscale_all_dim != 0 && near(rope->attention_factor, 1);
+    if (!follows)
+        APR_TRY(put_real(w, rope->kind == APR_ROPE_YARN ? "rope.scaling.yarn_attn_factor" : "rope.scaling.attn_factor",
+                         rope->attention_factor));
+    APR_TRY(put_real(w, "rope.scaling.yarn_beta_fast", rope->beta_fast));
+    return put_real(w, "rope.scaling.yarn_beta_slow", rope->beta_slow);
+}
+
+/* --- tensors --- */
+
+static double number_at(const apr_tensor *t, int64_t i)
+{
+    const uint32_t bits = apr_load_le32(t->data + 4 * i);
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+/* llama.cpp divides by 1 what turns and by 1e30 what does not. */
+static bool is_proportional(const apr_tensor *divisors, int64_t n, double *part)
+{
+    static const double never = 1e29;
+    int64_t n_turning = 0;
+
+    while (n_turning < n && number_at(divisors, n_turning) == 1.0) n_turning++;
+    for (int64_t i = n_turning; i < n; i++)
+        if (!(number_at(divisors, i) >= never)) return false;
+    *part = (double)n_turning / (double)n;
+    return n_turning < n;
+}
+
+static bool is_llama3(const apr_tensor *divisors, int64_t n, double theta, apr_rope_scaling *llama3)
+{
+    static const double tolerance = 1e-4;
+    /* Llama 3.1 to 3.3 differ in the factor alone, and that is the largest divisor. */
+    *llama3 = (apr_rope_scaling){.kind = APR_ROPE_LLAMA3, .low_freq_factor = 1.0, .high_freq_factor = 4.0, .original_context = 8192};
+    for (int64_t i = 0; i < n; i++) llama3->factor = fmax(llama3->factor, number_at(divisors, i));
+    for (int64_t i = 0; i < n; i++) {
+        const double expected = apr_rope_divisor(llama3, theta, 2 * n, i);
+        if (!(fabs(number_at(divisors, i) - expected) <= tolerance * expected)) return false;
+    }
+    return true;
+}
+
+void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *h)
+{
+    const int64_t n = apr_tensor_elems(divisors);
+    apr_rope_scaling llama3;
+    double part;
+
+    if (divisors->dtype != APR_F32 || n == 0 || h->rope.kind != APR_ROPE_PLAIN) return;
+    if (is_proportional(divisors, n, &part)) h->rope = (apr_rope_scaling){.kind = APR_ROPE_PROPORTIONAL, .partial_rotary_factor = part};
+    else if (is_llama3(divisors, n, h->rope_theta, &llama3)) h->rope = llama3;
+}
+
+static const double *factors_of(const apr_tensor *t, int64_t n, apr_arena *arena)
+{
+    double *const factors = apr_arena_array(arena, (size_t)n, sizeof *factors);
+    for (int64_t i = 0; i < n && factors != NULL; i++) factors[i] = apr_gguf_as_written(number_at(t, i));
+    return factors;
+}
+
+apr_status apr_gguf_rope_from_factors(const apr_tensor *short_, const apr_tensor *long_, apr_hparams *h, apr_arena *arena, apr_error *err)
+{
+    static const int64_t max_factors = 1 << 16;
+    apr_rope_scaling *const rope = &h->rope;
+    const int64_t n = apr_tensor_elems(short_);
+
+    if (rope->short_factor != NULL || (rope->kind != APR_ROPE_PLAIN && rope->kind != APR_ROPE_LONGROPE)) return APR_OK;
+    if (short_->dtype != APR_F32 || long_->dtype != APR_F32 || n == 0 || n > max_factors || apr_tensor_elems(long_) != n) return APR_OK;
+    const double *const s = factors_of(short_, n, arena), *const l = factors_of(long_, n, arena);
+    if (s == NULL || l == NULL) return apr_no_memory(err, "the factors of the rotary scaling");
+    rope->kind = APR_ROPE_LONGROPE;
+    rope->short_factor = s;
+    rope->long_factor = l;
+    rope->n_factors = n;
+    return APR_OK;
+}
