@@ -158,7 +158,9 @@ apr_status apr_gguf_extras_read(const apr_kv_list *kv, apr_hparams *h, apr_arena
     if (architecture != NULL) h->architecture = architecture;
     if (hf_class != NULL) h->hf_class = hf_class;
     APR_TRY(apr_gguf_refusal_read(kv, h, arena, where, err));
+    const int64_t n_layers = h->num_layers;
     APR_TRY(read_numbers(kv, h, arena, err));
+    if (h->num_layers != n_layers) h->layer_kinds = h->ffn_kinds = h->no_rope = NULL; /* they have one entry for each of those */
     APR_TRY(read_flags(kv, h, arena, err));
     APR_TRY(read_rope(kv, "rope.", &h->rope, arena, where, err));
     APR_TRY(read_longrope(kv, &h->rope, arena, where, err));

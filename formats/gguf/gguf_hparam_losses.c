@@ -109,7 +109,12 @@ static apr_status check_window(const hparam_checking *c)
 
 typedef int kind_of_layer(const apr_hparams *h, int64_t layer);
 
-static int slides(const apr_hparams *h, int64_t layer) { return (int)apr_layer_kind_of(h, layer); }
+static int mixes(const apr_hparams *h, int64_t layer) { return (int)apr_layer_kind_of(h, layer); }
+static int mixes_without_window(const apr_hparams *h, int64_t layer)
+{
+    const apr_layer_kind kind = apr_layer_kind_of(h, layer);
+    return (int)(kind == APR_LAYER_SLIDING ? APR_LAYER_FULL : kind);
+}
 static int has_experts(const apr_hparams *h, int64_t layer) { return (int)apr_ffn_kind_of(h, layer); }
 static int has_rope(const apr_hparams *h, int64_t layer) { return apr_layer_has_rope(h, layer); }
 
@@ -123,14 +128,14 @@ static int64_t first_other(const hparam_checking *c, kind_of_layer *kind_of)
 
 static apr_status check_layers(const hparam_checking *c)
 {
-    const int64_t sliding = c->facts->has_window ? first_other(c, slides) : -1, expert = first_other(c, has_experts),
+    const int64_t mixer = first_other(c, c->facts->has_window ? mixes : mixes_without_window), expert = first_other(c, has_experts),
                   turned = first_other(c, has_rope);
 
     APR_TRY(check_window(c));
-    if (sliding >= 0)
-        OURS(c, "GGUF has no key for the order of sliding and full layers in %s, and llama.cpp supposes another from layer %lld on",
-             c->arch, (long long)sliding);
-    if (expert >= 0)
+    if (mixer >= 0)
+        OURS(c, "GGUF has no key for the order of the layers of %s, and llama.cpp supposes something else of layer %lld", c->arch,
+             (long long)mixer);
+    if (expert >= 0 && mixer < 0)
         LOSS(c, "GGUF has no key for which layers of %s have experts, and llama.cpp supposes something else of layer %lld", c->arch,
              (long long)expert);
     if (turned >= 0)
@@ -203,6 +208,8 @@ static apr_status check_arithmetic(const hparam_checking *c)
     if (c->facts->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size)
         OURS(c, "llama.cpp's %s has heads of hidden_size / heads only; here %lld heads of %lld make %lld of %lld", c->arch,
              (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
+    if (c->facts->nope == APR_NOPE_UNLESS_FINETUNED && h->linear_conv_kernel_dim == 0)
+        LOSS(c, "llama.cpp's %s needs layers of Mamba, and here are none", c->arch);
     if (h->num_nextn_layers > 0 && c->seen.num_nextn_layers == 0)
         NOTE(c, "llama.cpp's %s knows no layers of multi-token prediction; %lld are left behind", c->arch, (long long)h->num_nextn_layers);
     return APR_OK;

@@ -215,6 +215,18 @@ static int64_t expert_step(const apr_key_writer *w)
     apr_gguf_expert_layers(w->h, &n_dense, &step);
     return step;
 }
+/* Each n-th layer attends, the others are linear; 0: they follow no such rule. */
+static int64_t attention_interval(const apr_key_writer *w)
+{
+    const apr_hparams *const h = w->h;
+    int64_t n = 0;
+
+    if (h->full_attention_interval > 0 || h->layer_kinds == NULL) return h->full_attention_interval;
+    while (n < h->num_layers && apr_layer_kind_of(h, n) == APR_LAYER_LINEAR) n++;
+    for (int64_t i = 0; i < h->num_layers; i++)
+        if ((apr_layer_kind_of(h, i) != APR_LAYER_LINEAR) != ((i + 1) % (n + 1) == 0)) return 0;
+    return n + 1;
+}
 static int64_t score_function(const apr_key_writer *w) { return w->h->num_experts > 0 ? w->facts->score_function : 0; }
 static int64_t expert_width(const apr_key_writer *w)
 {
@@ -350,6 +362,7 @@ static const struct {
     {"expert_shared_feed_forward_length", shared_width, NULL},
     {"expert_weights_norm", NULL, put_norm_topk},
     {"feed_forward_length", NULL, put_feed_forward},
+    {"full_attention_interval", attention_interval, NULL},
     {"interleave_moe_layer_step", expert_step, NULL},
     {"leading_dense_block_count", n_leading_dense, NULL},
     {"rope.dimension_count", rotary_dim, NULL},

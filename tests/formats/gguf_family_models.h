@@ -11,14 +11,17 @@ typedef struct family_model {
 
 /* Letters as in apr_layer_letters and apr_ffn_letters, here as numbers. */
 #define F APR_LAYER_FULL
+#define L APR_LAYER_LINEAR
 #define S APR_LAYER_SLIDING
 #define C APR_LAYER_CHUNKED
 #define M APR_LAYER_MAMBA
 #define V APR_LAYER_CONV
 #define N APR_LAYER_NONE
 static const uint8_t ssss[] = {S, S, S, S}, sfsf[] = {S, F, S, F}, sssf[] = {S, S, S, F}, ssfssf[] = {S, S, F, S, S, F},
-                     cccf[] = {C, C, C, F}, mmfm[] = {M, M, F, M}, mnfnmn[] = {M, N, F, N, M, N}, vfvv[] = {V, F, V, V};
+                     cccf[] = {C, C, C, F}, mmfm[] = {M, M, F, M}, mnfnmn[] = {M, N, F, N, M, N}, vfvv[] = {V, F, V, V},
+                     lllf[] = {L, L, L, F};
 #undef F
+#undef L
 #undef S
 #undef C
 #undef M
@@ -43,7 +46,7 @@ static const double short_factors[] = {1.0, 1.1, 1.2}, long_factors[] = {2.0, 3.
 #define MULTIPLIED .embedding_multiplier = 12, .residual_multiplier = 0.22, .attention_multiplier = 0.0625, .logits_scaling = 8
 #define DELTA                                                                                                                      \
     .head_dim = 24, .linear_num_key_heads = 2, .linear_num_value_heads = 6, .linear_key_head_dim = 16, .linear_value_head_dim = 8, \
-    .linear_conv_kernel_dim = 4, .full_attention_interval = 4
+    .linear_conv_kernel_dim = 4, .layer_kinds = lllf
 #define LATENT                                                                                                                      \
     SIZES, .num_layers = 4, .num_kv_heads = 4, .rope_theta = 10000, .intermediate_size = 56, .q_lora_rank = 40, .kv_lora_rank = 24, \
            .qk_rope_head_dim = 8, .qk_nope_head_dim = 16, .v_head_dim = 20, .head_dim = 24, .rotary_dim = 8, ROUTED
@@ -238,6 +241,7 @@ static const family_model family_models[] = {
       .head_dim = 12,
       .rotary_dim = 8,
       .rms_norm_eps = 1e-6,
+      .use_qk_norm = true,
       .norm_topk_prob = true}},
     {"ministral3",
      {.architecture = "ministral3",
@@ -322,6 +326,7 @@ static const family_model family_models[] = {
       .rms_norm_eps = 1e-5,
       .layer_kinds = vfvv,
       .ffn_kinds = deee,
+      .routed_scaling_factor = 1,
       .norm_topk_prob = true}},
     {"llama4",
      {.architecture = "llama4_text",

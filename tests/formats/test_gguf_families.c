@@ -301,7 +301,7 @@ static void what_others_will_not_know_is_said_and_nothing_else(void **state)
         {"gpt_oss", {"\"truncate\": false"}},
         {"phi3", {"factors of the rotary scaling \"longrope\" in tensors, which are not there"}},
         {"gemma2", {"query_pre_attn_scalar in gemma2: here it is 20, llama.cpp supposes 12"}},
-        {"gemma3", {"llama.cpp supposes another from layer 3 on", "query_pre_attn_scalar"}},
+        {"gemma3", {"the order of the layers of gemma3, and llama.cpp supposes something else of layer 3", "query_pre_attn_scalar"}},
         {"gemma4", {"rope_freqs.weight, which is not there"}},
         {"gemma4_moe", {"rope_freqs.weight, which is not there"}},
         {"deepseek_v2", {"chooses groups of experts by their two best"}},
@@ -337,10 +337,15 @@ static void what_ggml_has_no_word_for_is_named(void **state)
         "which layers of smollm3 have rotary embeddings, and llama.cpp supposes something else of layer 3", NULL};
     static const char *const pair[] = {"YaRN's mscale (0.707) and mscale_all_dim (1)", "two best", NULL};
     static const char *const limit[] = {"swiglu_limit in gpt-oss: here it is 5, llama.cpp supposes 7", NULL};
+    static const char *const mamba[] = {"granitehybrid needs layers of Mamba", NULL};
     apr_arena arena = {0};
 
     (void)state;
-    apr_hparams h = model_of("qwen3_moe", &arena);
+    apr_hparams h = model_of("granitemoehybrid", &arena);
+    h.layer_kinds = NULL;
+    h.linear_conv_kernel_dim = h.linear_num_key_heads = h.linear_num_value_heads = 0;
+    assert_said(&h, "mamba", APR_LOST, mamba);
+    h = model_of("qwen3_moe", &arena);
     h.ffn_kinds = deee; /* mlp_only_layers: llama.cpp opens no such file */
     assert_said(&h, "experts", APR_LOST, experts);
     h = model_of("qwen3_moe", &arena);

@@ -226,6 +226,17 @@ static void arrays_that_fit_no_model_are_no_harm(void **state)
     }
 }
 
+static void another_number_of_layers_leaves_no_kinds_of_the_old_ones(void **state)
+{
+    fixture *const f = *state;
+    start(f, "smollm3");
+    set_int(f, "smollm3.block_count", 4);
+    set_int(f, "aprkit.num_layers", 9000);
+    assert_int_equal(read_hparams(f), APR_OK);
+    assert_int_equal(f->h.num_layers, 9000);
+    assert_true(apr_layer_has_rope(&f->h, 8999));
+}
+
 static void keys_of_our_own_that_make_no_sense_are_refused_with_a_sentence(void **state)
 {
     static const double factors[] = {1, 2};
@@ -269,6 +280,7 @@ int main(void)
         TEST(divisors_that_stop_the_rest_are_a_proportional_scaling),
         TEST(factors_of_longrope_come_from_both_tensors_or_not_at_all),
         TEST(arrays_that_fit_no_model_are_no_harm),
+        TEST(another_number_of_layers_leaves_no_kinds_of_the_old_ones),
         TEST(keys_of_our_own_that_make_no_sense_are_refused_with_a_sentence),
     };
     return cmocka_run_group_tests_name("gguf hyperparameters", tests, NULL, NULL);

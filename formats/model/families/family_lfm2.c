@@ -89,7 +89,7 @@ static const apr_family_config lfm2_moe = {CONFIG,
                                            .dense_key = "num_dense_layers",
                                            .n_dense = 2};
 
-static const apr_hparams with_experts = {.norm_topk_prob = true};
+static const apr_hparams with_experts = {.norm_topk_prob = true, .routed_scaling_factor = 1};
 
 const apr_family apr_family_lfm2_moe = {
     .name = "lfm2_moe",

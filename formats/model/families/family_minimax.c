@@ -17,7 +17,7 @@ static const apr_family_config minimax_m2 = {
     .rope_theta = 5e6,
     .defaults = {{"num_heads", 48}, {"intermediate_size", 1536}, {"vocab_size", 200064}, {"num_experts", 256}, {"num_experts_per_tok", 8}}};
 
-static const apr_hparams supposes = {.norm_topk_prob = true};
+static const apr_hparams supposes = {.norm_topk_prob = true, .use_qk_norm = true};
 
 const apr_family apr_family_minimax_m2 = {
     .name = "minimax_m2",
