@@ -2,17 +2,18 @@
 #include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
-static const apr_family_config config = {.activation = "silu",
-                                         .window = APR_WINDOW_ALL,
-                                         .spellings = {{"num_experts", "num_local_experts"}},
-                                         .ff_is_expert = true,
-                                         .flags_always = " norm_topk_prob ",
-                                         .refuses = " attention_bias layer_types ",
-                                         .num_kv_heads = 8,
-                                         .max_position_embeddings = 131072,
-                                         .rms_norm_eps = 1e-5,
-                                         .rope_theta = 1e6,
-                                         .defaults = {{"num_experts", 8}, {"num_experts_per_tok", 2}}};
+static const apr_family_config config = {
+    .activation = "silu",
+    .window = APR_WINDOW_ALL,
+    .spellings = {{"num_experts", "num_local_experts"}},
+    .ff_is_expert = true,
+    .flags_always = " norm_topk_prob ",
+    .refuses = " attention_bias layer_types ",
+    .num_kv_heads = 8,
+    .max_position_embeddings = 131072,
+    .rms_norm_eps = 1e-5,
+    .rope_theta = 1e6,
+    .defaults = {{"num_heads", 32}, {"intermediate_size", 14336}, {"vocab_size", 32000}, {"num_experts", 8}, {"num_experts_per_tok", 2}}};
 
 static const apr_hparams supposes = {.norm_topk_prob = true};
 
