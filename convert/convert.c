@@ -2,6 +2,7 @@
 #include "convert/convert.h"
 
 #include "convert/dialect.h"
+#include "convert/entry.h"
 #include "formats/model/packed_weights.h"
 
 #include <stdlib.h>
@@ -28,11 +29,23 @@ static apr_status add_tied_head(apr_model *view, apr_error *err)
     return apr_model_index_names(view, err);
 }
 
-static apr_status make_view(apr_model *view, const apr_model *source, const apr_convert_options *options, apr_error *err)
+/* Packed weights go to where the same bytes can be read again, and nowhere else. */
+static apr_status check_packed(const apr_convert_options *options, const apr_model *canonical, apr_error *err)
+{
+    if (options->format == APR_FORMAT_GGUF) APR_TRY(apr_refuse_packed(canonical, "written as GGUF", err));
+    if (options->sink.profile == APR_PROFILE_APRENDER) APR_TRY(apr_refuse_packed(canonical, "written for aprender", err));
+    return APR_OK;
+}
+
+/* `packed`: the layout of weights that nothing here reads, where there are some. */
+static apr_status make_view(apr_model *view, const char **packed, const apr_model *source, const apr_convert_options *options,
+                            apr_error *err)
 {
     apr_model canonical;
     apr_status status = apr_canonical(&canonical, source, err);
 
+    if (status == APR_OK) (void)apr_find_packed(&canonical, packed);
+    if (status == APR_OK) status = check_packed(options, &canonical, err);
     if (status == APR_OK && options->format == APR_FORMAT_GGUF) status = apr_translate(view, &canonical, APR_DIALECT_GGML, err);
     else if (status == APR_OK && options->format == APR_FORMAT_SAFETENSORS) status = apr_translate(view, &canonical, APR_DIALECT_HF, err);
     else if (status == APR_OK) {
@@ -120,22 +133,14 @@ static apr_status restate_types(apr_conversion *c, apr_error *err)
     return apr_restate_types(&c->layout, &c->view, makes_fp8, new_torch_dtype(c), err);
 }
 
-/* Packed weights go to where the same bytes can be read again, and nowhere else. */
-static apr_status check_packed(const apr_convert_options *options, const apr_model *source, apr_error *err)
-{
-    if (options->format == APR_FORMAT_GGUF) APR_TRY(apr_refuse_packed(source, "written as GGUF", err));
-    if (options->sink.profile == APR_PROFILE_APRENDER) APR_TRY(apr_refuse_packed(source, "written for aprender", err));
-    return APR_OK;
-}
-
 /* Packed weights that go through as they are, and scales of activations that the output does not have. */
-static apr_status note_what_is_not_read(apr_conversion *c, const apr_model *source, apr_error *err)
+static apr_status note_what_is_not_read(apr_conversion *c, const char *packed, const apr_model *source, apr_error *err)
 {
-    const char *layout, *first = NULL;
+    const char *first = NULL;
     size_t n = 0;
 
-    if (apr_find_packed(source, &layout) != NULL)
-        APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "carried as they are: %s weights, which nothing here reads yet", layout));
+    if (packed != NULL)
+        APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "carried as they are: %s weights, which nothing here reads yet", packed));
     for (size_t i = 0; i < source->n_tensors; i++) {
         const char *const name = source->tensors[i].name;
         if (!apr_is_activation_scale(name, NULL, 0) || apr_model_find(&c->layout, name) != NULL) continue;
@@ -156,19 +161,38 @@ static apr_status note_idle_head(apr_conversion *c, const apr_model *source, apr
                         "lm_head.weight stays behind: config.json ties the output to the embedding, so nothing computes with it");
 }
 
+static apr_status note_left_out(apr_conversion *c, const apr_model *source, apr_error *err)
+{
+    const char *first = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; i < source->n_tensors; i++) {
+        const char *const name = source->tensors[i].name;
+        if (!apr_is_left_out(source, name) || c->layout.dialect == source->dialect || c->options.format == APR_FORMAT_APR) continue;
+        if (n++ == 0) first = name;
+    }
+    if (n == 0) return APR_OK;
+    return apr_loss_add(
+        &c->losses, APR_NOTE, err,
+        "left out: %zu tensor%s of what is not run here (%s%s): towers for images or sound, layers that predict several tokens", n,
+        n == 1 ? "" : "s", first, n == 1 ? "" : ", ...");
+}
+
 apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const apr_convert_options *options, apr_error *err)
 {
+    const char *packed = NULL;
+
     *c = (apr_conversion){.options = *options};
-    APR_TRY(check_packed(options, source, err));
-    APR_TRY(make_view(&c->view, source, options, err));
+    APR_TRY(make_view(&c->view, &packed, source, options, err));
     c->options.recipe.limits = limits_of(options, &c->view);
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
     if (c->recipe.file_type > 0) c->options.sink.file_type = c->recipe.file_type;
     APR_TRY(lay_out(c, err));
     APR_TRY(restate_types(c, err));
     APR_TRY(apr_sink_losses(options->format, &c->layout, &c->losses, err));
-    APR_TRY(note_what_is_not_read(c, source, err));
+    APR_TRY(note_what_is_not_read(c, packed, source, err));
     APR_TRY(note_idle_head(c, source, err));
+    APR_TRY(note_left_out(c, source, err));
     return options->sink.allow_loss ? APR_OK : apr_losses_refuse(&c->losses, source->path, err);
 }
 

@@ -15,6 +15,16 @@ apr_status apr_way_go(apr_tensor *tensor, const char *name, const apr_chain *cha
     return APR_OK;
 }
 
+apr_status apr_way_on(apr_tensor *tensor, const char *name, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
+{
+    APR_TRY(apr_tensor_follow(tensor, chain, arena, where, err));
+    if (tensor->origin_name == NULL && tensor->origins == NULL) tensor->origin_name = tensor->name;
+    if (!apr_chain_extend(&tensor->origin_chain, chain))
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' would need too many steps", where, name);
+    tensor->name = name;
+    return APR_OK;
+}
+
 apr_status apr_way_join(apr_tensor *tensor, const apr_tensor *const *parts, size_t n_parts, const apr_chain *chain, apr_arena *arena,
                         const char *where, apr_error *err)
 {
@@ -50,7 +60,9 @@ typedef struct return_trip {
     const apr_tensor *old; /* [n_old] */
     size_t n_old;
     apr_tensor *tensors; /* those of the origin so far */
+    size_t *places;      /* [n_tensors] of each: that of the first tensor in `old` that has a part of it */
     size_t n_tensors;
+    size_t at; /* the place of what is being put there now */
     apr_error *err;
 } return_trip;
 
@@ -67,16 +79,9 @@ static bool undo_from(const apr_chain *chain, int first, apr_chain *inverse)
     return apr_chain_inverse(&rest, inverse);
 }
 
-/* Where a part was taken out of a whole; -1: nowhere. */
-static int cut_of(const apr_chain *chain)
-{
-    for (int i = 0; i < chain->n_steps; i++)
-        if (chain->steps[i].kind == APR_STEP_TAKE || chain->steps[i].kind == APR_STEP_PICK) return i;
-    return -1;
-}
-
 static apr_tensor *emit(return_trip *r, const apr_tensor *from, const char *name, const apr_chain *back)
 {
+    r->places[r->n_tensors] = r->at;
     apr_tensor *const t = &r->tensors[r->n_tensors++];
     *t = *from;
     t->name = name;
@@ -133,71 +138,143 @@ static apr_status back_in_parts(return_trip *r, const apr_tensor *from)
 
 /* ---- several parts of one origin ---- */
 
-static int64_t place_in_whole(const apr_tensor *t)
+static bool is_cut(const apr_step *step) { return step->kind == APR_STEP_TAKE || step->kind == APR_STEP_PICK; }
+
+/* Where a part was taken out of a whole, from step `first` on; -1: nowhere. */
+static int next_cut(const apr_chain *chain, int first)
 {
-    const apr_step *const step = &t->origin_chain.steps[cut_of(&t->origin_chain)];
-    return step->kind == APR_STEP_TAKE ? step->n[2] : step->n[0];
+    for (int i = first; i < chain->n_steps; i++)
+        if (is_cut(&chain->steps[i])) return i;
+    return -1;
 }
 
+static const char *origin_of(const apr_tensor *t)
+{
+    if (t->origins != NULL) return t->origins->names[0];
+    return t->origin_name != NULL ? t->origin_name : t->name;
+}
+
+/* Parts of one origin behind one another, and of those that were cut alike the first ones first: that is how steps compare. */
 static int compare_parts(const void *a, const void *b)
 {
     const apr_tensor *const s = *(const apr_tensor *const *)a, *const t = *(const apr_tensor *const *)b;
-    const int by_name = strcmp(s->origin_name, t->origin_name);
-    const int64_t at = place_in_whole(s), other = place_in_whole(t);
-    return by_name != 0 ? by_name : (at > other) - (at < other);
+    const int by_name = strcmp(origin_of(s), origin_of(t));
+    if (by_name != 0) return by_name;
+    for (int i = 0; i < s->origin_chain.n_steps && i < t->origin_chain.n_steps; i++) {
+        const apr_step *const x = &s->origin_chain.steps[i], *const y = &t->origin_chain.steps[i];
+        if (x->kind != y->kind) return (int)x->kind - (int)y->kind;
+        for (int p = 0; p < APR_STEP_PARAMETERS; p++)
+            if (x->n[p] != y->n[p]) return x->n[p] < y->n[p] ? -1 : 1;
+    }
+    return s->origin_chain.n_steps - t->origin_chain.n_steps;
 }
 
-/* Do the parts follow one another, taken from the same place on the same way? */
-static bool are_whole(const apr_tensor *const *parts, size_t n)
-{
-    const apr_chain *const first = &parts[0]->origin_chain;
-    const int cut = cut_of(first);
-    int64_t next = 0;
+/* Some parts of a whole that was cut at step `cut` of all their chains. */
+typedef struct siblings {
+    const apr_tensor *const *parts;
+    size_t n;
+    int first, cut; /* steps [first, cut) come before */
+} siblings;
 
-    for (size_t i = 0; i < n; i++) {
-        const apr_chain *const chain = &parts[i]->origin_chain;
-        const apr_step *const step = &chain->steps[cut];
-        if (cut_of(chain) != cut || step->kind != first->steps[cut].kind || place_in_whole(parts[i]) != next) return false;
-        for (int s = 0; s < cut; s++)
-            if (!apr_step_equal(&chain->steps[s], &first->steps[s])) return false;
-        if (step->kind == APR_STEP_TAKE && (step->n[0] != first->steps[cut].n[0] || step->n[1] != first->steps[cut].n[1])) return false;
-        next += step->kind == APR_STEP_TAKE ? step->n[3] : 1;
+static bool is_taken_alike(const apr_step *a, const apr_step *b)
+{
+    return a->kind == b->kind && (a->kind == APR_STEP_PICK || (a->n[0] == b->n[0] && a->n[1] == b->n[1]));
+}
+
+/* Cut in the same way, after the same steps? */
+static bool are_alike(const siblings *s)
+{
+    const apr_chain *const first = &s->parts[0]->origin_chain;
+    for (size_t i = 0; i < s->n; i++) {
+        const apr_chain *const chain = &s->parts[i]->origin_chain;
+        if (next_cut(chain, s->first) != s->cut || !is_taken_alike(&chain->steps[s->cut], &first->steps[s->cut])) return false;
+        for (int k = s->first; k < s->cut; k++)
+            if (!apr_step_equal(&chain->steps[k], &first->steps[k])) return false;
     }
     return true;
 }
 
-/* The parts as they were taken, then joined, then what came before the cut undone. */
+static int64_t place_of(const apr_step *step) { return step->kind == APR_STEP_TAKE ? step->n[2] : step->n[0]; }
+
+static apr_status join_siblings(return_trip *r, const siblings *s, apr_tensor *whole);
+
+/* What parts [0, n), all cut from one tensor by their steps from `first` on, were before: that tensor as it was there. */
+static apr_status back_before(return_trip *r, const apr_tensor *const *parts, size_t n, int first, apr_tensor *whole)
+{
+    const siblings s = {parts, n, first, next_cut(&parts[0]->origin_chain, first)};
+    apr_chain back;
+
+    if (s.cut >= 0)
+        return are_alike(&s) ? join_siblings(r, &s, whole) : damaged(r, parts[0]->name, "its origin's other parts are not all here");
+    if (n > 1) return damaged(r, parts[0]->name, "another tensor is the same part of its origin");
+    *whole = *parts[0];
+    if (!undo_from(&whole->origin_chain, first, &back)) return damaged(r, whole->name, "its steps have no inverse");
+    APR_TRY(apr_tensor_follow(whole, &back, &r->view->arena, r->view->path, r->err));
+    whole->origin_name = NULL; /* its name here is what the whole is made of */
+    whole->origin_chain = (apr_chain){0};
+    whole->origins = NULL;
+    return APR_OK;
+}
+
+/* The pieces that the cut made, each put together of its own parts. */
+static apr_status find_pieces(return_trip *r, const siblings *s, const apr_tensor **pieces, size_t *n_pieces)
+{
+    int64_t next = 0;
+
+    *n_pieces = 0;
+    for (size_t i = 0, n; i < s->n; i += n) {
+        const apr_step *const step = &s->parts[i]->origin_chain.steps[s->cut];
+        apr_tensor *const piece = apr_arena_alloc(&r->view->arena, sizeof *piece);
+        if (piece == NULL) return apr_no_memory(r->err, "the parts of a tensor");
+        for (n = 1; i + n < s->n && apr_step_equal(&s->parts[i + n]->origin_chain.steps[s->cut], step);) n++;
+        if (place_of(step) != next) return damaged(r, s->parts[i]->name, "its origin's other parts are not all here");
+        next += step->kind == APR_STEP_TAKE ? step->n[3] : 1;
+        APR_TRY(back_before(r, s->parts + i, n, s->cut + 1, piece));
+        pieces[(*n_pieces)++] = piece;
+    }
+    return APR_OK;
+}
+
+static apr_status join_siblings(return_trip *r, const siblings *s, apr_tensor *whole)
+{
+    const apr_chain *const chain = &s->parts[0]->origin_chain;
+    const apr_step *const cut = &chain->steps[s->cut];
+    const apr_tensor **const pieces = apr_arena_array(&r->view->arena, s->n, sizeof *pieces);
+    const bool is_stack = cut->kind == APR_STEP_PICK;
+    apr_chain before = {0}, undone;
+    size_t n;
+
+    if (pieces == NULL) return apr_no_memory(r->err, "the parts of a tensor");
+    APR_TRY(find_pieces(r, s, pieces, &n));
+    for (int i = s->first; i < s->cut; i++) (void)apr_chain_append(&before, chain->steps[i]);
+    apr_chain back = apr_chain_of(is_stack ? (apr_step){.kind = APR_STEP_STACK} : (apr_step){APR_STEP_JOIN, {cut->n[0], cut->n[1]}});
+    if (!apr_chain_inverse(&before, &undone) || !apr_chain_extend(&back, &undone))
+        return damaged(r, s->parts[0]->name, "its steps have no inverse");
+    *whole = (apr_tensor){.name = s->parts[0]->name};
+    return apr_way_join(whole, pieces, n, &back, &r->view->arena, r->view->path, r->err);
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(((const apr_tensor *)a)->name, ((const apr_tensor *)b)->name); }
+
+/* The origin of parts that were cut out of it; what was joined of several before it was cut, in those several again. */
 static apr_status back_as_one(return_trip *r, const apr_tensor *const *parts, size_t n)
 {
-    const apr_chain *const first = &parts[0]->origin_chain;
-    const int cut = cut_of(first);
-    const apr_step *const step = &first->steps[cut];
-    apr_arena *const arena = &r->view->arena;
-    const apr_tensor **const taken = apr_arena_array(arena, n, sizeof *taken);
-    apr_chain back, before = *first;
+    const apr_origins *const several = parts[0]->origins;
+    apr_tensor whole;
 
-    if (taken == NULL) return apr_no_memory(r->err, "the parts of a tensor");
-    if (!are_whole(parts, n)) return damaged(r, parts[0]->name, "its origin's other parts are not all here");
-    for (size_t i = 0; i < n; i++) {
-        apr_tensor *const t = apr_arena_alloc(arena, sizeof *t);
-        if (t == NULL) return apr_no_memory(r->err, "the parts of a tensor");
-        *t = *parts[i];
-        if (!undo_from(&t->origin_chain, cut + 1, &back)) return damaged(r, t->name, "its steps have no inverse");
-        APR_TRY(apr_tensor_follow(t, &back, arena, r->view->path, r->err));
-        t->origin_name = NULL; /* its name here is what the whole is made of */
-        t->origin_chain = (apr_chain){0};
-        t->origins = NULL;
-        taken[i] = t;
+    APR_TRY(back_before(r, parts, n, several != NULL, &whole));
+    if (several == NULL) {
+        whole.name = origin_of(parts[0]);
+        r->places[r->n_tensors] = r->at;
+        r->tensors[r->n_tensors++] = whole;
+        return APR_OK;
     }
-    back = apr_chain_of(step->kind == APR_STEP_TAKE ? (apr_step){APR_STEP_JOIN, {step->n[0], step->n[1]}}
-                                                    : (apr_step){.kind = APR_STEP_STACK});
-    before.n_steps = cut;
-    apr_chain undone;
-    if (!apr_chain_inverse(&before, &undone) || !apr_chain_extend(&back, &undone))
-        return damaged(r, parts[0]->name, "its steps have no inverse");
-    apr_tensor *const whole = &r->tensors[r->n_tensors++];
-    *whole = (apr_tensor){.name = parts[0]->origin_name};
-    return apr_way_join(whole, taken, n, &back, arena, r->view->path, r->err);
+    whole.origin_chain = apr_chain_of(parts[0]->origin_chain.steps[0]);
+    whole.origins = several;
+    const size_t first = r->n_tensors;
+    APR_TRY(back_in_parts(r, &whole));
+    qsort(r->tensors + first, r->n_tensors - first, sizeof *r->tensors, by_name); /* as checkpoints list them */
+    return APR_OK;
 }
 
 /* ---- all of them ---- */
@@ -215,7 +292,8 @@ static apr_status prepare(return_trip *r, bool *is_kept)
         if (kept != NULL) is_kept[kept - r->old] = true;
     }
     r->tensors = apr_arena_array(&r->view->arena, n, sizeof *r->tensors);
-    return r->tensors != NULL ? APR_OK : apr_no_memory(r->err, "a table of tensors");
+    r->places = apr_arena_array(&r->view->arena, n, sizeof *r->places);
+    return r->tensors != NULL && r->places != NULL ? APR_OK : apr_no_memory(r->err, "a table of tensors");
 }
 
 static apr_status back_one(return_trip *r, const apr_tensor *t)
@@ -227,34 +305,55 @@ static apr_status back_one(return_trip *r, const apr_tensor *t)
     return t->origins != NULL ? back_in_parts(r, t) : back_alone(r, t);
 }
 
+/* Groups of parts with one origin, each where its first part in the table was. */
+static apr_status back_together(return_trip *r, const apr_tensor **parts, size_t n_parts)
+{
+    qsort(parts, n_parts, sizeof *parts, compare_parts);
+    for (size_t i = 0, n; i < n_parts; i += n) {
+        r->at = (size_t)(parts[i] - r->old);
+        for (n = 1; i + n < n_parts && strcmp(origin_of(parts[i]), origin_of(parts[i + n])) == 0; n++)
+            if ((size_t)(parts[i + n] - r->old) < r->at) r->at = (size_t)(parts[i + n] - r->old);
+        APR_TRY(back_as_one(r, parts + i, n));
+    }
+    return APR_OK;
+}
+
+/* By their places; what has one place stays in its order. */
+static apr_status put_in_order(return_trip *r)
+{
+    apr_arena *const arena = &r->view->arena;
+    apr_tensor *const sorted = apr_arena_array(arena, r->n_tensors + APR_WAY_ROOM, sizeof *sorted);
+    size_t *const next = apr_arena_array(arena, r->n_old + 2, sizeof *next); /* where the next one of a place goes */
+
+    if (sorted == NULL || next == NULL) return apr_no_memory(r->err, "a table of tensors");
+    for (size_t i = 0; i < r->n_tensors; i++) next[r->places[i] + 1]++;
+    for (size_t i = 0; i <= r->n_old; i++) next[i + 1] += next[i];
+    for (size_t i = 0; i < r->n_tensors; i++) sorted[next[r->places[i]]++] = r->tensors[i];
+    for (size_t i = 0; i < r->n_tensors; i++) { /* scales have no way of their own; next[p] is now behind what has place p */
+        const apr_tensor *const scale = sorted[i].scale;
+        if (scale >= r->old && scale < r->old + r->n_old) sorted[i].scale = &sorted[next[scale - r->old] - 1];
+    }
+    r->view->tensors = sorted;
+    r->view->n_tensors = r->n_tensors;
+    return APR_OK;
+}
+
 apr_status apr_way_back(apr_model *view, apr_error *err)
 {
     return_trip r = {.view = view, .old = view->tensors, .n_old = view->n_tensors, .err = err};
     bool *const is_kept = apr_arena_array(&view->arena, r.n_old + 1, sizeof *is_kept);
-    size_t *const places = apr_arena_array(&view->arena, r.n_old + 1, sizeof *places); /* where an old tensor is now */
     const apr_tensor **const parts = apr_arena_array(&view->arena, r.n_old + 1, sizeof *parts);
-    size_t n_parts = 0, n_same;
+    size_t n_parts = 0;
 
-    if (is_kept == NULL || places == NULL || parts == NULL) return apr_no_memory(err, "a table of tensors");
+    if (is_kept == NULL || parts == NULL) return apr_no_memory(err, "a table of tensors");
     APR_TRY(prepare(&r, is_kept));
     for (size_t i = 0; i < r.n_old; i++) {
         const apr_tensor *const t = &r.old[i];
-        const bool is_part = t->origin_name != NULL && t->origin_kept == NULL && cut_of(&t->origin_chain) >= 0;
-        places[i] = r.n_tensors;
+        const bool is_part = t->origin_kept == NULL && next_cut(&t->origin_chain, 0) >= 0;
+        r.at = i;
         if (is_part) parts[n_parts++] = t;
         else if (!is_kept[i]) APR_TRY(back_one(&r, t));
     }
-    n_same = r.n_tensors;
-    for (size_t i = 0; i < n_same; i++) { /* scales are tensors of the same table, and have no way of their own */
-        apr_tensor *const t = &r.tensors[i];
-        if (t->scale >= r.old && t->scale < r.old + r.n_old) t->scale = &r.tensors[places[t->scale - r.old]];
-    }
-    qsort(parts, n_parts, sizeof *parts, compare_parts);
-    for (size_t i = 0, n; i < n_parts; i += n) {
-        for (n = 1; i + n < n_parts && strcmp(parts[i]->origin_name, parts[i + n]->origin_name) == 0;) n++;
-        APR_TRY(back_as_one(&r, parts + i, n));
-    }
-    view->tensors = r.tensors;
-    view->n_tensors = r.n_tensors;
-    return APR_OK;
+    APR_TRY(back_together(&r, parts, n_parts));
+    return put_in_order(&r);
 }

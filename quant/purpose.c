@@ -106,7 +106,10 @@ const char *apr_purpose_name(apr_purpose purpose)
         [APR_FOR_FFN_GATE] = "ffn gate",
         [APR_FOR_FFN_UP] = "ffn up",
         [APR_FOR_FFN_DOWN] = "ffn down",
+        [APR_FOR_MATRIX] = "matrix",
+        [APR_FOR_DECAY] = "decay",
         [APR_FOR_ROUTER] = "router",
+        [APR_FOR_KEPT] = "kept",
         [APR_FOR_SMALL] = "small",
     };
     return names[purpose];

@@ -6,7 +6,7 @@
 #ifndef APR_QUANT_PURPOSE_H
 #define APR_QUANT_PURPOSE_H
 
-#include "formats/model/family.h"
+#include "formats/model/tensor_names.h"
 
 typedef struct apr_purpose_of_tensor {
     apr_purpose purpose;

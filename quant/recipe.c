@@ -111,6 +111,8 @@ static void choose_by_mixture(const chooser *c, apr_recipe_line *line, int64_t l
     if (line->purpose == APR_FOR_EMBEDDING && !c->model->hparams.tie_word_embeddings) return want(line, m->embedding, "embedding");
     if (line->purpose == APR_FOR_EMBEDDING) return want(line, m->head, "embedding, also the head");
     if (line->purpose == APR_FOR_HEAD) return want(line, m->head, "head");
+    if (line->purpose == APR_FOR_DECAY && apr_dtype_bits(m->base) < apr_dtype_bits(APR_Q8_0))
+        return want(line, APR_Q8_0, "decay: at least q8_0, for errors compound over a text");
     want(line, m->base, apr_purpose_name(line->purpose));
     if (v_class || down) {
         const apr_more_rule rule = v_class ? m->more_v : m->more_down;
@@ -189,6 +191,11 @@ static apr_status check_possible(const chooser *c, const apr_recipe_line *line, 
     return APR_OK;
 }
 
+static const char *kept_reason(apr_purpose purpose)
+{
+    return purpose == APR_FOR_SMALL ? "small: kept" : purpose == APR_FOR_ROUTER ? "router: kept" : "never quantized: kept";
+}
+
 static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *line, apr_error *err)
 {
     const apr_purpose_of_tensor found = apr_find_purpose(c->family, line->tensor);
@@ -200,10 +207,10 @@ static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *
     if (override != NULL) want(line, override->to, "asked for with --tensor");
     else if (carried) want(line, APR_DTYPE_COUNT, "no array of weights: kept");
     else if (line->tensor->rank < 2 && c->options->limits.vectors_f32) want(line, APR_F32, "a vector: these readers want f32");
-    else if (line->purpose == APR_FOR_SMALL)
-        want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, "small: kept");
-    else if (line->purpose == APR_FOR_ROUTER)
-        want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, "router: kept");
+    else if ((line->purpose == APR_FOR_SMALL || line->purpose == APR_FOR_ROUTER) && c->options->limits.vectors_f32)
+        want(line, APR_F32, line->purpose == APR_FOR_SMALL ? "small: these readers want f32" : "router: these readers want f32");
+    else if (line->purpose == APR_FOR_SMALL || line->purpose == APR_FOR_ROUTER || line->purpose == APR_FOR_KEPT)
+        want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, kept_reason(line->purpose));
     else if (line->purpose == APR_FOR_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
     else if (c->mixture != NULL) choose_by_mixture(c, line, found.layer);
     if (line->to != line->tensor->dtype) fall_back(c, recipe, line);

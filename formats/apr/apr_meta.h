@@ -34,6 +34,10 @@ apr_status apr_meta_read_shape(apr_model *model, const cJSON *root, apr_error *e
 /* After them: origin, names, steps, scales, kv, files, vocabulary. */
 apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *err);
 
+/* The hyperparameters' part (apr_meta_hparams.c) that the standard keys cannot say, and back; num_layers must have been read. */
+void apr_meta_write_hparams(apr_json_text *out, const apr_hparams *hparams);
+apr_status apr_meta_read_hparams(apr_model *model, const cJSON *extras, apr_error *err);
+
 /* The vocabulary's part (apr_meta_vocab.c): the standard keys, what they cannot say, and both back. */
 void apr_meta_write_vocab(apr_json_text *out, const apr_vocab *vocab);
 void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab);

@@ -267,50 +267,6 @@ static apr_status read_numbers(apr_model *model, const cJSON *root, apr_error *e
     return APR_OK;
 }
 
-static apr_status read_rope(apr_model *model, const cJSON *rope, apr_error *err)
-{
-    static const char *const kinds[] = {[APR_ROPE_PLAIN] = "plain", [APR_ROPE_LINEAR] = "linear",     [APR_ROPE_LLAMA3] = "llama3",
-                                        [APR_ROPE_YARN] = "yarn",   [APR_ROPE_LONGROPE] = "longrope", [APR_ROPE_DYNAMIC] = "dynamic"};
-    apr_rope_scaling *const s = &model->hparams.rope;
-    const char *const kind = apr_json_get_string(rope, "kind");
-
-    if (rope == NULL) return APR_OK;
-    if (kind == NULL) return bad(model, err, "aprkit.hparams.rope");
-    size_t k = 0;
-    while (k < sizeof kinds / sizeof *kinds && strcmp(kinds[k], kind) != 0) k++;
-    if (k == sizeof kinds / sizeof *kinds)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the rotary scaling '%.40s' is not known to this program", model->path, kind);
-    s->kind = (apr_rope_kind)k;
-    apr_json_get_real(rope, "factor", &s->factor);
-    apr_json_get_real(rope, "low_freq_factor", &s->low_freq_factor);
-    apr_json_get_real(rope, "high_freq_factor", &s->high_freq_factor);
-    apr_json_get_real(rope, "beta_fast", &s->beta_fast);
-    apr_json_get_real(rope, "beta_slow", &s->beta_slow);
-    apr_json_get_real(rope, "attention_factor", &s->attention_factor);
-    apr_json_get_int(rope, "original_context", &s->original_context);
-    apr_json_get_bool(rope, "no_truncate", &s->no_truncate);
-    return APR_OK;
-}
-
-static apr_status read_layer_kinds(apr_model *model, const cJSON *extras, apr_error *err)
-{
-    static const char letters[] = {[APR_LAYER_FULL] = 'f', [APR_LAYER_SLIDING] = 's', [APR_LAYER_LINEAR] = 'l'};
-    const char *const text = apr_json_get_string(extras, "layer_kinds");
-
-    if (text == NULL) return APR_OK;
-    const size_t n = strlen(text);
-    if ((uint64_t)model->hparams.num_layers != n) return bad(model, err, "aprkit.hparams.layer_kinds");
-    uint8_t *const kinds = apr_arena_alloc(&model->arena, n);
-    if (kinds == NULL) return apr_no_memory(err, "the kinds of the layers");
-    for (size_t i = 0; i < n; i++) {
-        const char *const letter = memchr(letters, text[i], sizeof letters);
-        if (letter == NULL) return bad(model, err, "aprkit.hparams.layer_kinds");
-        kinds[i] = (uint8_t)(letter - letters);
-    }
-    model->hparams.layer_kinds = kinds;
-    return APR_OK;
-}
-
 /* aprender keeps a checkpoint's whole config.json under "hf_config": it says what the standard keys cannot. */
 static apr_status read_hf_config(apr_model *model, const cJSON *root, apr_error *err)
 {
@@ -346,7 +302,7 @@ static apr_status read_architecture(apr_model *model, const cJSON *root, apr_err
 
 static apr_status read_kit_head(apr_model *model, const cJSON *kit, apr_error *err)
 {
-    const cJSON *const extras = apr_json_get(kit, "hparams"), *const origin = apr_json_get(kit, "origin");
+    const cJSON *const origin = apr_json_get(kit, "origin");
     const char *const dialect = apr_json_get_string(kit, "dialect"), *const format = apr_json_get_string(origin, "format");
     int64_t version = 0, gguf_version = 0;
 
@@ -365,11 +321,7 @@ static apr_status read_kit_head(apr_model *model, const cJSON *kit, apr_error *e
         model->origin.gguf_version = (uint32_t)gguf_version;
     }
     apr_json_get_bool(origin, "requantized", &model->origin.requantized);
-    apr_json_get_bool(extras, "attention_bias", &model->hparams.attention_bias);
-    apr_json_get_bool(extras, "mlp_bias", &model->hparams.mlp_bias);
-    if (!copy_string(model, extras, "torch_dtype", &model->hparams.torch_dtype)) return apr_no_memory(err, "the metadata");
-    APR_TRY(read_rope(model, apr_json_get(extras, "rope"), err));
-    return read_layer_kinds(model, extras, err);
+    return apr_meta_read_hparams(model, apr_json_get(kit, "hparams"), err);
 }
 
 apr_status apr_meta_read_shape(apr_model *model, const cJSON *root, apr_error *err)

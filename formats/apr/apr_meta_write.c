@@ -199,50 +199,6 @@ static void write_hparams(apr_json_text *out, const apr_model *layout)
     if (h.tie_word_embeddings) apr_json_bool(out, "tied_embeddings", true);
 }
 
-static void write_rope(apr_json_text *out, const apr_rope_scaling *s)
-{
-    static const char *const kinds[] = {[APR_ROPE_PLAIN] = "plain", [APR_ROPE_LINEAR] = "linear",     [APR_ROPE_LLAMA3] = "llama3",
-                                        [APR_ROPE_YARN] = "yarn",   [APR_ROPE_LONGROPE] = "longrope", [APR_ROPE_DYNAMIC] = "dynamic"};
-    const struct {
-        const char *key;
-        double value;
-    } reals[] = {{"factor", s->factor},
-                 {"low_freq_factor", s->low_freq_factor},
-                 {"high_freq_factor", s->high_freq_factor},
-                 {"beta_fast", s->beta_fast},
-                 {"beta_slow", s->beta_slow},
-                 {"attention_factor", s->attention_factor}};
-
-    if (s->kind == APR_ROPE_PLAIN) return;
-    apr_json_open(out, "rope", '{');
-    write_string(out, "kind", kinds[s->kind]);
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
-        if (reals[i].value != 0.0) apr_json_real(out, reals[i].key, reals[i].value);
-    if (s->original_context != 0) apr_json_int(out, "original_context", s->original_context);
-    if (s->no_truncate) apr_json_bool(out, "no_truncate", true);
-    apr_json_close(out, '}');
-}
-
-static void write_extra_hparams(apr_json_text *out, const apr_hparams *h)
-{
-    static const char letters[] = {[APR_LAYER_FULL] = 'f', [APR_LAYER_SLIDING] = 's', [APR_LAYER_LINEAR] = 'l'};
-
-    if (!has_hparams(h)) return;
-    apr_json_open(out, "hparams", '{');
-    apr_json_bool(out, "attention_bias", h->attention_bias);
-    if (h->mlp_bias) apr_json_bool(out, "mlp_bias", true);
-    write_string(out, "torch_dtype", h->torch_dtype);
-    write_rope(out, &h->rope);
-    if (h->layer_kinds != NULL && h->num_layers > 0) {
-        char *const text = calloc((size_t)h->num_layers + 1, 1);
-        if (text == NULL) out->failed = true;
-        for (int64_t i = 0; text != NULL && i < h->num_layers; i++) text[i] = letters[h->layer_kinds[i]];
-        write_string(out, "layer_kinds", text);
-        free(text);
-    }
-    apr_json_close(out, '}');
-}
-
 /* --- bytes --- */
 
 static void write_quoted_base64(apr_json_text *out, const void *bytes, size_t n_bytes)
@@ -421,7 +377,7 @@ static void write_kit(apr_json_text *out, const apr_model *layout)
     write_string(out, "dialect", layout->dialect == APR_DIALECT_GGML ? "ggml" : "hf");
     write_origin(out, layout);
     write_kv(out, layout);
-    write_extra_hparams(out, &layout->hparams);
+    if (has_hparams(&layout->hparams)) apr_meta_write_hparams(out, &layout->hparams);
     apr_meta_write_vocab_rules(out, &layout->vocab);
     write_tensors(out, layout);
     write_files(out, layout);

@@ -17,7 +17,9 @@ static const apr_tensor *find_ending(const apr_model *model, const char *ending)
 
 static bool is_expected(apr_bias_rule rule, bool is_stated, bool is_output)
 {
-    return rule == APR_BIAS_QKV_ALWAYS ? !is_output : rule == APR_BIAS_WHEN_STATED && is_stated;
+    const bool on_inputs_only = rule == APR_BIAS_QKV_ALWAYS || rule == APR_BIAS_QKV_WHEN_STATED;
+    const bool holds = rule == APR_BIAS_QKV_ALWAYS || (rule != APR_BIAS_NEVER && is_stated);
+    return holds && !(on_inputs_only && is_output);
 }
 
 typedef struct bias {
@@ -49,7 +51,7 @@ const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *h, b
         const apr_tensor *const found = find_ending(model, b->ending);
         const apr_bias_rule rule = b->is_mlp ? f->mlp_bias : f->attention_bias;
         const bool expected = is_expected(rule, b->is_mlp ? h->mlp_bias : h->attention_bias, b->is_output);
-        if (found != NULL && !expected && rule == APR_BIAS_WHEN_STATED)
+        if (found != NULL && !expected && (rule == APR_BIAS_WHEN_STATED || (rule == APR_BIAS_QKV_WHEN_STATED && !b->is_output)))
             return apr_arena_print(arena, "it has the bias '%.150s' and no \"%s\": true, so transformers computes without it", found->name,
                                    b->field);
         if (found != NULL && !expected)

@@ -1,7 +1,6 @@
 /* hf_config.c - config.json to hyperparameters: old style, new style and nested; what is absent is what the class supposes. */
 #include "formats/hf/hf_config.h"
 #include "formats/hf/safetensors.h"
-#include "formats/model/window.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -10,14 +9,6 @@
 
 typedef apr_config_reading reading;
 
-const char *const apr_layer_names[] = {[APR_LAYER_FULL] = "full_attention",
-                                       [APR_LAYER_SLIDING] = "sliding_attention",
-                                       [APR_LAYER_LINEAR] = "linear_attention",
-                                       [APR_LAYER_CHUNKED] = "chunked_attention",
-                                       [APR_LAYER_MAMBA] = "mamba",
-                                       [APR_LAYER_CONV] = "conv",
-                                       [APR_LAYER_NONE] = "none"};
-
 const cJSON *apr_config_find(const reading *r, const char *key)
 {
     const cJSON *item = apr_json_get(r->text, key);
@@ -25,10 +16,25 @@ const cJSON *apr_config_find(const reading *r, const char *key)
     return cJSON_IsNull(item) ? NULL : item;
 }
 
-/* Present, if only as null: then the class's default does not hold. */
-static bool is_stated(const reading *r, const char *key)
+bool apr_config_states(const reading *r, const char *key)
 {
     return apr_json_get(r->text, key) != NULL || apr_json_get(r->root, key) != NULL;
+}
+
+const char *apr_config_key_of(const reading *r, const char *field, const char *usual)
+{
+    const char *keys[APR_MAX_SPELLINGS + 1], *stated = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; r->card != NULL && i < APR_MAX_SPELLINGS && r->card->spellings[i].field != NULL; i++)
+        if (strcmp(r->card->spellings[i].field, field) == 0) keys[n++] = r->card->spellings[i].hf_key;
+    if (!apr_family_key_is_taken(r->card, field, usual)) keys[n++] = usual;
+    for (size_t i = 0; i < n; i++) {
+        if (keys[i][0] == '\0') continue;
+        if (apr_config_find(r, keys[i]) != NULL) return keys[i];
+        if (stated == NULL && apr_config_states(r, keys[i])) stated = keys[i];
+    }
+    return stated;
 }
 
 apr_status apr_config_refuse(const reading *r, const char *format, ...)
@@ -44,15 +50,28 @@ apr_status apr_config_refuse(const reading *r, const char *format, ...)
     return r->h->refusal != NULL ? APR_OK : apr_no_memory(r->err, "a config");
 }
 
-static apr_status read_int(const reading *r, const char *key, int64_t *value)
+/* One number for each layer, all the same. */
+static bool is_uniform(const cJSON *list, int64_t *value)
+{
+    const cJSON *item;
+    int64_t first = 0, other = 0;
+
+    if (list->child == NULL || !apr_json_as_int(list->child, &first)) return false;
+    cJSON_ArrayForEach(item, list) if (!apr_json_as_int(item, &other) || other != first) return false;
+    *value = first;
+    return true;
+}
+
+apr_status apr_config_int(const reading *r, const char *key, int64_t *value)
 {
     const cJSON *const item = apr_config_find(r, key);
     if (item == NULL || apr_json_as_int(item, value)) return APR_OK;
-    if (cJSON_IsArray(item)) return apr_config_refuse(r, "its \"%s\" differs from layer to layer", key);
+    if (cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0) return APR_OK;
+    if (cJSON_IsArray(item)) return is_uniform(item, value) ? APR_OK : apr_config_refuse(r, "its \"%s\" differs from layer to layer", key);
     return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is no integer", r->where, key);
 }
 
-static apr_status read_real_of(const reading *r, const cJSON *item, const char *key, double *value)
+apr_status apr_config_real(const reading *r, const cJSON *item, const char *key, double *value)
 {
     if (item == NULL || cJSON_IsNull(item)) return APR_OK;
     if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble))
@@ -61,7 +80,7 @@ static apr_status read_real_of(const reading *r, const cJSON *item, const char *
     return APR_OK;
 }
 
-static apr_status read_bool(const reading *r, const char *key, bool *value)
+apr_status apr_config_bool(const reading *r, const char *key, bool *value)
 {
     const cJSON *const item = apr_config_find(r, key);
     if (item == NULL) return APR_OK;
@@ -77,239 +96,193 @@ static apr_status read_string(const reading *r, const cJSON *item, const char **
     return *value != NULL ? APR_OK : apr_no_memory(r->err, "a config");
 }
 
+/* --- the tables --- */
+
 /* What the family's class supposes where config.json is silent. null is not silence: it asks for the general rule. */
-static void take_defaults(const reading *r)
+static void take_default(const reading *r, const apr_hparam_field *field)
 {
-    apr_hparams *const h = r->h;
-    const apr_family_config *const f = apr_family_config_of(h->architecture);
+    const double value = apr_family_default(r->card, field->name);
 
-    if (f == NULL || h->hidden_size == 0) return;
-    const struct {
-        const char *key;
-        int64_t *value, otherwise;
-    } ints[] = {
-        {"num_key_value_heads", &h->num_kv_heads, f->num_kv_heads > 0 && h->num_heads % f->num_kv_heads == 0 ? f->num_kv_heads : 0},
-        {"head_dim", &h->head_dim, f->head_dim},
-        {"max_position_embeddings", &h->max_position_embeddings, f->max_position_embeddings},
-        {"sliding_window", &h->sliding_window, f->sliding_window},
-    };
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
-        if (!is_stated(r, ints[i].key)) *ints[i].value = ints[i].otherwise;
-    if (!is_stated(r, "rms_norm_eps")) h->rms_norm_eps = f->rms_norm_eps;
-}
-
-/* Under the usual name, or the family's own. */
-static apr_status read_number(const reading *r, const apr_hparam_field *field, const char *own_key)
-{
-    const char *const key = apr_config_find(r, field->hf_key) != NULL ? field->hf_key : own_key;
-    if (field->is_int) return read_int(r, key, apr_hparam_int(r->h, field));
-    return read_real_of(r, apr_config_find(r, key), key, apr_hparam_real(r->h, field));
+    if (value == 0 || r->h->hidden_size == 0) return;
+    if (!field->is_int) *apr_hparam_real(r->h, field) = value;
+    else if (strcmp(field->name, "num_kv_heads") != 0 || r->h->num_heads % (int64_t)value == 0)
+        *apr_hparam_int(r->h, field) = (int64_t)value;
 }
 
 static apr_status read_numbers(const reading *r)
 {
-    const apr_family_config *const f = apr_family_config_of(r->h->architecture);
-
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        if (field->hf_key[0] != '\0') APR_TRY(read_number(r, field, apr_family_hf_key(f, field)));
+        const char *const key = apr_config_key_of(r, field->name, field->hf_key);
+        if (key == NULL) take_default(r, field);
+        else if (field->is_int) APR_TRY(apr_config_int(r, key, apr_hparam_int(r->h, field)));
+        else APR_TRY(apr_config_real(r, apr_config_find(r, key), key, apr_hparam_real(r->h, field)));
     }
-    static const char *const aliases[] = {"num_local_experts", "n_routed_experts"}; /* of families that nobody knows */
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases && r->h->num_experts == 0; i++)
-        APR_TRY(read_int(r, aliases[i], &r->h->num_experts));
-    take_defaults(r);
     return APR_OK;
 }
 
-/* "rope_type" or, in older files, "type"; "mrope" turns text like plain rope, "su" was longrope's first name. NULL: none. */
-static const char *rope_name(const cJSON *rope)
+/* Of families that nobody knows. */
+static apr_status read_aliases(const reading *r)
 {
-    const char *name = apr_json_get_string(rope, "rope_type");
-    if (name == NULL) name = apr_json_get_string(rope, "type");
-    if (name == NULL) return NULL;
-    if (strcmp(name, "mrope") == 0) return apr_rope_names[APR_ROPE_PLAIN];
-    return strcmp(name, "su") == 0 ? apr_rope_names[APR_ROPE_LONGROPE] : name;
+    static const char *const experts[] = {"num_local_experts", "n_routed_experts", "moe_num_experts"};
+    static const char *const eps[] = {"layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"};
+
+    if (r->card != NULL) return APR_OK;
+    for (size_t i = 0; i < sizeof experts / sizeof *experts && r->h->num_experts == 0; i++)
+        APR_TRY(apr_config_int(r, experts[i], &r->h->num_experts));
+    for (size_t i = 0; i < sizeof eps / sizeof *eps && r->h->rms_norm_eps == 0; i++)
+        APR_TRY(apr_config_real(r, apr_config_find(r, eps[i]), eps[i], &r->h->rms_norm_eps));
+    return APR_OK;
 }
 
-static apr_status read_rope_kind(const reading *r, const cJSON *rope, apr_rope_kind *kind)
+static apr_status read_flags(const reading *r)
 {
-    const char *const name = rope_name(rope);
-
-    if (name == NULL) return APR_OK;
-    for (int i = 0; i < APR_N_ROPE_KINDS; i++)
-        if (strcmp(apr_rope_names[i], name) == 0) {
-            *kind = (apr_rope_kind)i;
-            return APR_OK;
-        }
-    return apr_config_refuse(r, "its rope_type is \"%.40s\"; default, linear, llama3 and yarn are done", name);
+    for (size_t i = 0; i < apr_n_hflag_fields; i++) {
+        const apr_hflag_field *const field = &apr_hflag_fields[i];
+        bool *const flag = apr_hflag(r->h, field);
+        const char *const key = apr_config_key_of(r, field->name, field->hf_key);
+        *flag = key == NULL && r->card != NULL && apr_has_word(r->card->flags_on, field->name);
+        if (key != NULL) APR_TRY(apr_config_bool(r, key, flag));
+        *flag |= r->card != NULL && apr_has_word(r->card->flags_always, field->name);
+    }
+    return APR_OK;
 }
 
-/* As transformers' yarn: 0.1 * scale * ln(factor) + 1. */
-static double yarn_magnitude(double factor, double scale) { return factor <= 1 ? 1.0 : 0.1 * scale * log(factor) + 1.0; }
+/* --- what follows --- */
 
-static apr_status read_rope_numbers(const reading *r, const cJSON *rope)
+/* llama4: attn_scale and floor_scale act with attn_temperature_tuning alone, which older files give as a number. */
+static void settle_temperature(const reading *r)
 {
-    apr_rope_scaling *const s = &r->h->rope;
-    bool truncate = true;
-    double original = 0, mscale = 0, mscale_all_dim = 0;
-    const struct {
-        const char *key;
-        double *value;
-    } reals[] = {
-        {"factor", &s->factor},
-        {"low_freq_factor", &s->low_freq_factor},
-        {"high_freq_factor", &s->high_freq_factor},
-        {"beta_fast", &s->beta_fast},
-        {"beta_slow", &s->beta_slow},
-        {"attention_factor", &s->attention_factor},
-        {"mscale", &mscale},
-        {"mscale_all_dim", &mscale_all_dim},
-        {"original_max_position_embeddings", &original},
-    };
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
-        APR_TRY(read_real_of(r, apr_json_get(rope, reals[i].key), reals[i].key, reals[i].value));
-    if (original == 0)
-        APR_TRY(read_real_of(r, apr_config_find(r, "original_max_position_embeddings"), "original_max_position_embeddings", &original));
-    if (!(original >= 0 && original < 0x1p40))
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"original_max_position_embeddings\" is %g", r->where, original);
-    s->original_context = (int64_t)original;
-    if (s->kind != APR_ROPE_LONGROPE && !(s->factor > 0))
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: rope scaling \"%s\" without a factor above 0", r->where, apr_rope_names[s->kind]);
-    if (s->kind == APR_ROPE_LLAMA3 && !(s->low_freq_factor > 0 && s->high_freq_factor > s->low_freq_factor && s->original_context > 0))
-        return apr_fail(r->err, APR_E_DAMAGED,
-                        "%s: rope scaling \"llama3\" needs 0 < low_freq_factor < high_freq_factor and original_max_position_embeddings",
+    const bool is_known = r->card != NULL && apr_has_word(r->card->computes, "attn_temperature_tuning");
+    const cJSON *const tuning = apr_config_find(r, "attn_temperature_tuning");
+    const bool is_on = tuning != NULL ? cJSON_IsTrue(tuning) || (cJSON_IsNumber(tuning) && tuning->valuedouble != 0)
+                                      : !apr_config_states(r, "attn_temperature_tuning");
+
+    if (!is_known || !is_on) r->h->attn_temperature = r->h->attn_temperature_length = 0;
+}
+
+/* deepseek_v2: groups count with "group_limited_greedy" alone. */
+static void settle_groups(const reading *r)
+{
+    const cJSON *const method = apr_config_find(r, "topk_method");
+
+    if (r->card == NULL || !apr_has_word(r->card->computes, "topk_method")) return;
+    if (!cJSON_IsString(method) || strcmp(method->valuestring, "greedy") == 0) r->h->num_expert_groups = r->h->num_expert_groups_used = 0;
+}
+
+/* "mamba_d_head": "auto": what is left of expand * hidden_size for each head. */
+static apr_status settle_mamba(const reading *r)
+{
+    apr_hparams *const h = r->h;
+    int64_t expand = 2;
+
+    if (r->card == NULL || !r->card->mamba || h->linear_value_head_dim != 0 || h->linear_num_value_heads <= 0) return APR_OK;
+    APR_TRY(apr_config_int(r, "mamba_expand", &expand));
+    if (expand > 0 && expand < 1000 && h->hidden_size > 0 && h->hidden_size < (int64_t)1 << 40)
+        h->linear_value_head_dim = expand * h->hidden_size / h->linear_num_value_heads;
+    return APR_OK;
+}
+
+/* lfm2: two thirds of the stated width, times a factor, rounded up to whole blocks, unless told not to. */
+static apr_status settle_width(const reading *r)
+{
+    apr_hparams *const h = r->h;
+    bool adjusts = !apr_config_states(r, "block_auto_adjust_ff_dim");
+    int64_t block = 256;
+    double factor = 1;
+
+    if (r->card == NULL || !apr_has_word(r->card->computes, "block_auto_adjust_ff_dim")) return APR_OK;
+    APR_TRY(apr_config_int(r, "block_ff_dim", &h->intermediate_size));
+    APR_TRY(apr_config_bool(r, "block_auto_adjust_ff_dim", &adjusts));
+    APR_TRY(apr_config_int(r, "block_multiple_of", &block));
+    APR_TRY(apr_config_real(r, apr_config_find(r, "block_ffn_dim_multiplier"), "block_ffn_dim_multiplier", &factor));
+    if (!adjusts || h->hidden_size == 0) return APR_OK;
+    if (h->intermediate_size < 0 || h->intermediate_size > (int64_t)1 << 40 || block < 1 || block > (int64_t)1 << 20 || !(factor > 0) ||
+        factor > 1e3)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: no width follows from \"block_multiple_of\" and \"block_ffn_dim_multiplier\"",
                         r->where);
-    if (s->kind == APR_ROPE_YARN && s->attention_factor == 0 && mscale != 0 && mscale_all_dim != 0)
-        s->attention_factor = yarn_magnitude(s->factor, mscale) / yarn_magnitude(s->factor, mscale_all_dim);
-    apr_json_get_bool(rope, "truncate", &truncate);
-    s->no_truncate = s->kind == APR_ROPE_YARN && !truncate;
+    const int64_t width = (int64_t)(factor * (double)(2 * h->intermediate_size / 3));
+    h->intermediate_size = (width + block - 1) / block * block;
     return APR_OK;
 }
 
-/* Where both styles stand in one file, do they say the same of what both say? */
-static apr_status compare_styles(const reading *r, const cJSON *scaling, const cJSON *parameters)
+/* gemma4 of transformers 5: {"5": {"head_dim": 512, "num_key_value_heads": 1}, ...}, the same for all full layers. */
+static apr_status read_layer_overrides(const reading *r, const cJSON *overrides)
 {
-    const char *const a = rope_name(scaling), *const b = rope_name(parameters);
-    const cJSON *item;
+    const cJSON *layer, *item;
+    int64_t head_dim = 0, kv_heads = 0;
 
-    if (!cJSON_IsObject(scaling) || !cJSON_IsObject(parameters)) return APR_OK;
-    if (a != NULL && b != NULL && strcmp(a, b) != 0)
-        return apr_config_refuse(r, "its rope_scaling is \"%.40s\", but its rope_parameters are \"%.40s\"", a, b);
-    cJSON_ArrayForEach(item, scaling)
+    cJSON_ArrayForEach(layer, overrides)
     {
-        const cJSON *const other = apr_json_get(parameters, item->string);
-        if (cJSON_IsNumber(item) && cJSON_IsNumber(other) && item->valuedouble != other->valuedouble)
-            return apr_config_refuse(r, "its rope_scaling and rope_parameters differ in \"%.40s\"", item->string);
+        int64_t layer_head_dim = 0, layer_kv_heads = 0;
+        cJSON_ArrayForEach(item, layer)
+        {
+            const bool is_head_dim = strcmp(item->string != NULL ? item->string : "", "head_dim") == 0;
+            if (!is_head_dim && strcmp(item->string != NULL ? item->string : "", "num_key_value_heads") != 0)
+                return apr_config_refuse(r, "its \"per_layer_config\" has another \"%.40s\" in layer %.20s",
+                                         item->string != NULL ? item->string : "", layer->string);
+            if (!apr_json_as_int(item, is_head_dim ? &layer_head_dim : &layer_kv_heads))
+                return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" in \"per_layer_config\" is no integer", r->where, item->string);
+        }
+        if (layer != overrides->child && (layer_head_dim != head_dim || layer_kv_heads != kv_heads))
+            return apr_config_refuse(r, "its \"per_layer_config\" differs between layers of full attention");
+        head_dim = layer_head_dim;
+        kv_heads = layer_kv_heads;
+    }
+    r->h->global_head_dim = head_dim;
+    r->h->num_global_kv_heads = kv_heads;
+    return APR_OK;
+}
+
+/* Full layers with heads of their own: stated for all of them (hub), or layer by layer. */
+static apr_status settle_global_heads(const reading *r)
+{
+    apr_hparams *const h = r->h;
+    const cJSON *const overrides = apr_config_find(r, "per_layer_config");
+
+    if (r->card == NULL || !apr_has_word(r->card->computes, "per_layer_config")) return APR_OK;
+    if (overrides != NULL && !cJSON_IsObject(overrides))
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"per_layer_config\" is no object", r->where);
+    if (overrides != NULL) APR_TRY(read_layer_overrides(r, overrides));
+    else if (!h->attention_k_eq_v) h->num_global_kv_heads = 0; /* the class looks at it with shared keys and values alone */
+    if (h->global_head_dim == h->head_dim) h->global_head_dim = 0;
+    return APR_OK;
+}
+
+static apr_status settle(const reading *r)
+{
+    apr_hparams *const h = r->h;
+    static const int64_t max_size = (int64_t)1 << 40;
+
+    settle_temperature(r);
+    settle_groups(r);
+    APR_TRY(settle_mamba(r));
+    APR_TRY(settle_width(r));
+    APR_TRY(settle_global_heads(r));
+    const bool is_latent = h->kv_lora_rank > 0 && h->qk_nope_head_dim > 0 && h->qk_rope_head_dim > 0;
+    if (is_latent && h->qk_nope_head_dim < max_size && h->qk_rope_head_dim < max_size) {
+        h->head_dim = h->qk_nope_head_dim + h->qk_rope_head_dim;
+        h->rotary_dim = h->qk_rope_head_dim;
     }
     return APR_OK;
 }
 
-/* One object a layer type: the one of full attention counts, and must be everyone's. */
-static apr_status rope_of_all_layers(const reading *r, const cJSON **rope)
-{
-    const cJSON *const full = apr_json_get(*rope, apr_layer_names[APR_LAYER_FULL]);
-    const cJSON *const sliding = apr_json_get(*rope, apr_layer_names[APR_LAYER_SLIDING]);
+/* --- the whole --- */
 
-    if (full == NULL && sliding == NULL) return APR_OK;
-    *rope = full != NULL ? full : sliding;
-    if (full == NULL || sliding == NULL || cJSON_Compare(full, sliding, true)) return APR_OK;
-    return apr_config_refuse(r, "its rope_parameters differ between full and sliding attention");
+/* The class of the language model's part, where a card knows it: a mistral may lie in a mistral3. Where the part's family knows its
+ * names inside of a larger model, too, the part is the model. */
+static void find_card(reading *r)
+{
+    const apr_family *const outer = apr_family_find(r->h->architecture);
+    const char *const inner_type = apr_json_get_string(r->text, "model_type");
+    const apr_family *const inner = apr_family_find(inner_type);
+
+    r->card = inner != NULL && inner->config != NULL ? inner->config : outer != NULL ? outer->config : NULL;
+    if (inner != NULL && outer != NULL && inner != outer && inner->text_prefix != NULL)
+        r->h->architecture = apr_family_type_of(inner_type)->name;
 }
 
-static apr_status read_rotary_dim(const reading *r, const cJSON *rope)
-{
-    apr_hparams *const h = r->h;
-    const apr_family_config *const f = apr_family_config_of(h->architecture);
-    double part = 0;
-
-    APR_TRY(read_real_of(r, apr_json_get(rope, "partial_rotary_factor"), "partial_rotary_factor", &part));
-    if (part == 0) APR_TRY(read_real_of(r, apr_config_find(r, "partial_rotary_factor"), "partial_rotary_factor", &part));
-    if (part == 0 && f != NULL) part = f->partial_rotary_factor;
-    if (part == 0) return APR_OK;
-
-    const int64_t head_dim = h->head_dim > 0 ? h->head_dim : h->num_heads > 0 ? h->hidden_size / h->num_heads : 0;
-    if (!(part > 0 && part <= 1))
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"partial_rotary_factor\" is %g, not between 0 and 1", r->where, part);
-    if (head_dim > 0 && head_dim < (int64_t)1 << 40) h->rotary_dim = (int64_t)((double)head_dim * part);
-    return APR_OK;
-}
-
-/* rope_scaling beside rope_theta (transformers 4; version 5 still takes it first) or rope_parameters (transformers 5). */
-static apr_status read_rope(const reading *r)
-{
-    const cJSON *const scaling = apr_config_find(r, "rope_scaling"), *const parameters = apr_config_find(r, "rope_parameters");
-    const cJSON *rope = cJSON_IsObject(scaling) ? scaling : parameters;
-    const apr_family_config *const f = apr_family_config_of(r->h->architecture);
-
-    APR_TRY(compare_styles(r, scaling, parameters));
-    APR_TRY(rope_of_all_layers(r, &rope));
-    APR_TRY(read_real_of(r, apr_json_get(parameters, "rope_theta"), "rope_theta", &r->h->rope_theta));
-    APR_TRY(read_real_of(r, apr_json_get(rope, "rope_theta"), "rope_theta", &r->h->rope_theta));
-    if (r->h->rope_theta == 0 && f != NULL) r->h->rope_theta = f->rope_theta;
-    APR_TRY(read_rope_kind(r, rope, &r->h->rope.kind));
-    if (r->h->rope.kind != APR_ROPE_PLAIN) APR_TRY(read_rope_numbers(r, rope));
-    return read_rotary_dim(r, rope);
-}
-
-/* The kind behind a name, or -1. */
-static int layer_kind(const cJSON *name)
-{
-    for (int i = 0; cJSON_IsString(name) && i < APR_N_LAYER_KINDS; i++)
-        if (strcmp(apr_layer_names[i], name->valuestring) == 0) return i;
-    return -1;
-}
-
-static apr_status read_layer_types(const reading *r, const cJSON *types)
-{
-    const cJSON *type;
-    int64_t n = 0;
-    const int64_t n_types = cJSON_GetArraySize(types);
-
-    if (!cJSON_IsArray(types)) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"layer_types\" is no list", r->where);
-    if (r->h->num_layers == 0) r->h->num_layers = n_types;
-    if (n_types != r->h->num_layers)
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"layer_types\" has %lld entries for %lld layers", r->where, (long long)n_types,
-                        (long long)r->h->num_layers);
-    uint8_t *const kinds = apr_arena_alloc(r->arena, (size_t)n_types);
-    if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
-    cJSON_ArrayForEach(type, types)
-    {
-        const int kind = layer_kind(type);
-        if (kind < 0)
-            return apr_config_refuse(r, "its layer %lld is of the unknown type \"%.40s\"", (long long)n,
-                                     cJSON_IsString(type) ? type->valuestring : "");
-        kinds[n++] = (uint8_t)kind;
-    }
-    r->h->layer_kinds = kinds;
-    return APR_OK;
-}
-
-/* Older files state a window and leave the rest to the model's code: all layers, every other one, or from one layer on. */
-static apr_status read_layers(const reading *r)
-{
-    apr_hparams *const h = r->h;
-    const cJSON *const types = apr_config_find(r, "layer_types");
-    const apr_family_config *const f = apr_family_config_of(h->architecture);
-    const bool states_use = apr_config_find(r, "use_sliding_window") != NULL, by_use = f != NULL && f->window == APR_WINDOW_FROM_LAYER;
-    bool use_window = !by_use;
-    apr_window_layers window = {.n_full_first = by_use ? f->max_window_layers : 0};
-
-    APR_TRY(read_bool(r, "use_sliding_window", &use_window));
-    if (!use_window) h->sliding_window = 0;
-    if (types != NULL) return read_layer_types(r, types);
-
-    const apr_window_rule rule = f == NULL ? APR_WINDOW_NONE : states_use ? APR_WINDOW_FROM_LAYER : f->window;
-    if (h->sliding_window <= 0 || rule == APR_WINDOW_NONE || h->num_layers <= 0 || h->num_layers > 10000) return APR_OK;
-    if (rule == APR_WINDOW_FROM_LAYER) APR_TRY(read_int(r, "max_window_layers", &window.n_full_first));
-    if (rule == APR_WINDOW_EVEN) window.full_every = 2;
-    uint8_t *const kinds = apr_arena_alloc(r->arena, (size_t)h->num_layers);
-    if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
-    for (int64_t i = 0; i < h->num_layers; i++) kinds[i] = apr_layer_slides(window, i) ? APR_LAYER_SLIDING : APR_LAYER_FULL;
-    h->layer_kinds = kinds;
-    return APR_OK;
-}
-
-static apr_status read_all(const reading *r)
+static apr_status read_all(reading *r)
 {
     const cJSON *const classes = apr_json_get(r->root, "architectures");
     const cJSON *const model_type = apr_json_get(r->root, "model_type");
@@ -318,13 +291,13 @@ static apr_status read_all(const reading *r)
     APR_TRY(read_string(r, model_type != NULL ? model_type : apr_config_find(r, "model_type"), &r->h->architecture));
     if (cJSON_IsArray(classes)) APR_TRY(read_string(r, classes->child, &r->h->hf_class));
     APR_TRY(read_string(r, apr_config_find(r, dtype_key), &r->h->torch_dtype));
+    find_card(r);
     APR_TRY(read_numbers(r));
-    APR_TRY(read_rope(r));
-    APR_TRY(read_layers(r));
-    APR_TRY(read_bool(r, "tie_word_embeddings", &r->h->tie_word_embeddings));
-    APR_TRY(read_bool(r, "attention_bias", &r->h->attention_bias));
-    APR_TRY(read_bool(r, "mlp_bias", &r->h->mlp_bias));
-    APR_TRY(read_bool(r, "norm_topk_prob", &r->h->norm_topk_prob));
+    APR_TRY(read_aliases(r));
+    APR_TRY(read_flags(r));
+    APR_TRY(settle(r));
+    APR_TRY(apr_config_read_rope(r));
+    APR_TRY(apr_config_read_layers(r));
     return apr_config_judge(r);
 }
 
@@ -335,7 +308,7 @@ apr_status apr_hf_config_read(const apr_attachment *config, apr_hparams *hparams
     *hparams = (apr_hparams){.architecture = ""};
     APR_TRY(apr_json_parse(&root, config->data, config->n_bytes, where, err));
     const cJSON *const nested = apr_json_get(root, "text_config");
-    const reading r = {root, cJSON_IsObject(nested) ? nested : root, hparams, arena, where, err};
+    reading r = {.root = root, .text = cJSON_IsObject(nested) ? nested : root, .h = hparams, .arena = arena, .where = where, .err = err};
     const apr_status status = cJSON_IsObject(root) ? read_all(&r) : apr_fail(err, APR_E_DAMAGED, "%s: no JSON object", where);
     cJSON_Delete(root);
     return status;

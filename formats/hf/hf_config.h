@@ -6,11 +6,10 @@
 #include "formats/model/family.h"
 #include "formats/model/hparams.h"
 
-extern const char *const apr_layer_names[]; /* by apr_layer_kind, as layer_types says them */
-
 /* A config.json while it is read. */
 typedef struct apr_config_reading {
-    const cJSON *root, *text; /* the whole, and the part about the language model (the whole again when not nested) */
+    const cJSON *root, *text;      /* the whole, and the part about the language model (the whole again when not nested) */
+    const apr_family_config *card; /* of the text part's class; NULL: nobody knows it */
     apr_hparams *h;
     apr_arena *arena;
     const char *where;
@@ -19,6 +18,24 @@ typedef struct apr_config_reading {
 
 /* What the language model's part says, else the whole; NULL when absent or null. */
 const cJSON *apr_config_find(const apr_config_reading *r, const char *key);
+/* Present, if only as null: then the class's default does not hold. */
+bool apr_config_states(const apr_config_reading *r, const char *key);
+/* The key that a field of the tables has in this file: as the family spells it, or the usual one; what is not null goes first.
+ * NULL: it is not stated. */
+const char *apr_config_key_of(const apr_config_reading *r, const char *field, const char *usual);
+
+/* The value, unchanged when absent. An integer may be a list of equal ones, and "auto", which leaves it to the class. */
+apr_status apr_config_int(const apr_config_reading *r, const char *key, int64_t *value);
+apr_status apr_config_real(const apr_config_reading *r, const cJSON *item, const char *key, double *value);
+apr_status apr_config_bool(const apr_config_reading *r, const char *key, bool *value);
+
+/* Base, scaling and width of the rotation, of all layers and of sliding ones. The numbers must have been read. */
+apr_status apr_config_read_rope(const apr_config_reading *r);
+/* The mixer, the feed-forward and the positions of each layer. The numbers must have been read. */
+apr_status apr_config_read_layers(const apr_config_reading *r);
+
+/* How a written config.json calls a layer's mixer. */
+const char *apr_config_layer_word(const apr_family_config *card, apr_layer_kind kind);
 
 /* Remembers what no program does, as the hyperparameters' refusal; the first one stays. */
 apr_status apr_config_refuse(const apr_config_reading *r, const char *format, ...) __attribute__((format(printf, 2, 3)));

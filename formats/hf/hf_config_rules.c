@@ -10,7 +10,23 @@
 #include <string.h>
 
 /* Values that leave the arithmetic as it is; null always does. */
-typedef enum { OFF, ONE, SILU, ROTARY, RMS, ALL_ONES, HEAD_DIM, INVERSE_ROOT, EPS, FULL_CONTEXT, AS_CLASS } neutral_value;
+typedef enum {
+    OFF,
+    ON,
+    ONE,
+    SILU,
+    ACTIVATION, /* the family's */
+    ROTARY,
+    RMS,
+    SOFTMAX,
+    ALL_ONES,
+    HEAD_DIM,
+    INVERSE_ROOT,
+    EPS,
+    FULL_CONTEXT,
+    AS_CLASS,
+    UNLIMITED /* [0, Infinity] */
+} neutral_value;
 
 typedef struct rule {
     const char *field;
@@ -19,10 +35,11 @@ typedef struct rule {
 } rule;
 
 static const rule computing[] = {
-    {"hidden_act", SILU},
-    {"hidden_activation", SILU},
-    {"activation_function", SILU},
-    {"mlp_hidden_act", SILU},
+    {"hidden_act", ACTIVATION},
+    {"hidden_activation", ACTIVATION},
+    {"activation_function", ACTIVATION},
+    {"mlp_hidden_act", ACTIVATION},
+    {"mamba_hidden_act", SILU},
     {"hidden_act_param", OFF},
     {"attention_bias", OFF, true}, /* their classes have no biases */
     {"mlp_bias", OFF},
@@ -93,7 +110,35 @@ static const rule computing[] = {
     {"routed_scaling_factor", ONE},
     {"n_group", ONE},
     {"first_k_dense_replace", OFF},
+    {"moe_layer_freq", ONE},
+    {"mlp_layer_types", OFF},
+    {"moe_layers", OFF},
+    {"scoring_func", SOFTMAX},
+    {"topk_method", OFF, true},
+    {"norm_topk_prob", OFF, true}, /* deepseek_v2's class does not look at it, its authors' code does */
     {"n_shared_experts", OFF},
+    {"shared_intermediate_size", OFF},
+    {"moe_latent_size", OFF},
+    {"use_routing_bias", OFF},
+    {"use_expert_bias", OFF},
+    {"use_mixed_mlp_moe", OFF},
+    {"use_cla", OFF},
+    {"moe_layer_num_skipped", OFF},
+    {"attn_type_list", ALL_ONES},
+    {"qk_norm_type", OFF},
+    {"layernorm_full_attention_beta", ONE},
+    {"layernorm_linear_attention_beta", ONE},
+    {"layernorm_mlp_beta", ONE},
+    {"per_layer_config", OFF},
+    {"hidden_size_per_layer_input", OFF},
+    {"enable_moe_block", OFF},
+    {"attention_k_eq_v", OFF},
+    {"use_double_wide_mlp", OFF},
+    {"conv_bias", OFF},
+    {"mamba_proj_bias", OFF},
+    {"time_step_limit", UNLIMITED},
+    {"use_bias", OFF, true},
+    {"attention_out_bias", OFF, true},
     {"kv_lora_rank", OFF},
     {"q_lora_rank", OFF},
     /* transformers' llama has no window (but its cache drops what lies outside one), its mistral knows only one for all layers */
@@ -126,6 +171,15 @@ static const char harmless[] =
     " use_bias bias use_qkv_bias attention_qkv_bias attention_out_bias attention_o_bias attn_bias add_bias_linear norm_topk_prob"
     " num_local_experts n_routed_experts num_experts attn_scale floor_scale mtp_num_hidden_layers mtp_use_dedicated_embeddings"
     " num_nextn_predict_layers num_mtp_layers num_mtp_modules topk_group topk_method language_model_only"
+    " use_mtp mtp_transformer_layers mtp_layers_block_type mtp_hybrid_override_pattern moe_layer_start_index moe_layer_end_index"
+    " moe_layer_interval num_dense_layers interleave_moe_layer_step layers_block_type hybrid_override_pattern full_attn_idxs"
+    " sliding_window_pattern vocab_size_per_layer_input qk_head_dim mamba_expand expand mamba_chunk_size chunk_size mamba_conv_bias"
+    " use_conv_bias use_mamba_kernels mamba_ssm_cache_dtype time_step_min time_step_max time_step_floor residual_in_fp32"
+    " rescale_prenorm_residual num_logits_to_keep moe_shared_expert_overlap normalization_function init_method block_multiple_of"
+    " block_ffn_dim_multiplier block_auto_adjust_ff_dim block_dim block_ff_dim block_mlp_init_scale block_norm_eps block_out_init_scale"
+    " block_use_swiglu block_use_xavier_init conv_dim conv_dim_out conv_use_xavier_init for_llm_class use_pos_enc"
+    " image_token_index boi_token_index eoi_token_index mm_tokens_per_image spatial_merge_size vision_feature_layer"
+    " multimodal_projector_bias projector_hidden_act"
     " mamba_ssm_dtype gradient_checkpointing use_flash_attn use_flash_attention use_flash_attention_2 flash_attn training_args"
     " ep_size moe_intermediate_size hidden_size_per_head torch_compile ";
 
@@ -135,7 +189,7 @@ static const char harmless_planned[] = " swiglu_limit swiglu_alpha experts_per_t
 static const char rope_fields[] =
     " rope_type type rope_theta factor low_freq_factor high_freq_factor original_max_position_embeddings beta_fast beta_slow"
     " attention_factor mscale mscale_all_dim truncate partial_rotary_factor mrope_section mrope_interleaved short_factor long_factor"
-    " short_mscale long_mscale finetuned full_attention sliding_attention ";
+    " finetuned max_position_embeddings full_attention sliding_attention ";
 
 static bool is_number(const cJSON *item, double value)
 {
@@ -158,6 +212,25 @@ static bool all_are(const cJSON *list, const char *layer_type)
     return cJSON_IsArray(list);
 }
 
+/* [0, Infinity], whose end transformers 5 writes as {"__float__": "Infinity"}. */
+static bool is_unlimited(const cJSON *item)
+{
+    const cJSON *const begin = cJSON_GetArrayItem(item, 0), *const end = cJSON_GetArrayItem(item, 1);
+    const char *const text = apr_json_get_string(end, "__float__");
+
+    if (!cJSON_IsArray(item) || !cJSON_IsNumber(begin) || begin->valuedouble != 0) return false;
+    return (cJSON_IsNumber(end) && end->valuedouble > 1e300) || (text != NULL && strcmp(text, "Infinity") == 0);
+}
+
+/* silu is called swish, too, and gelu's approximation has two names. */
+static bool is_activation(const cJSON *item, const char *activation)
+{
+    if (activation == NULL) return false;
+    if (strcmp(activation, "silu") == 0) return is_text_of(item, " silu swish ");
+    if (strcmp(activation, "gelu_pytorch_tanh") == 0) return is_text_of(item, " gelu_pytorch_tanh gelu_new ");
+    return cJSON_IsString(item) && strcmp(item->valuestring, activation) == 0;
+}
+
 static bool is_neutral(const apr_config_reading *r, const apr_family_config *f, const cJSON *item, neutral_value value)
 {
     const apr_hparams *const h = r->h;
@@ -166,10 +239,13 @@ static bool is_neutral(const apr_config_reading *r, const apr_family_config *f, 
 
     switch (value) {
     case OFF: return is_off(item);
+    case ON: return cJSON_IsTrue(item);
     case ONE: return is_number(item, 1.0);
-    case SILU: return is_text_of(item, " silu swish ");
+    case SILU: return is_activation(item, "silu");
+    case ACTIVATION: return is_activation(item, f->activation);
     case ROTARY: return is_text_of(item, " rope rotary absolute ");
-    case RMS: return is_text_of(item, " rms_norm rmsnorm RMSNorm ");
+    case RMS: return is_text_of(item, " rms rms_norm rmsnorm RMSNorm ");
+    case SOFTMAX: return is_text_of(item, " softmax ");
     case ALL_ONES: return is_off(item) || all_are(item, NULL);
     case HEAD_DIM: return is_number(item, (double)head_dim);
     case INVERSE_ROOT: return head_dim > 0 && is_number(item, 1.0 / sqrt((double)head_dim));
@@ -178,8 +254,36 @@ static bool is_neutral(const apr_config_reading *r, const apr_family_config *f, 
         return is_off(item) ||
                (cJSON_IsNumber(item) && h->max_position_embeddings > 0 && item->valuedouble >= (double)h->max_position_embeddings);
     case AS_CLASS: return is_off(item) || all_are(item, slides ? " sliding_attention " : " full_attention ");
+    case UNLIMITED: return is_unlimited(item);
     }
     return false;
+}
+
+/* Is the field one of those that the hyperparameters are read from in this family? */
+static bool is_spelling(const apr_family_config *f, const char *field)
+{
+    for (size_t i = 0; i < APR_MAX_SPELLINGS && f->spellings[i].field != NULL; i++)
+        if (strcmp(f->spellings[i].hf_key, field) == 0) return true;
+    return false;
+}
+
+static const char *accepted_words(const apr_family_config *f, const char *field)
+{
+    for (size_t i = 0; i < APR_MAX_ACCEPTED && f->accepts[i].hf_key != NULL; i++)
+        if (strcmp(f->accepts[i].hf_key, field) == 0) return f->accepts[i].words;
+    return NULL;
+}
+
+/* Does the field ask for what this family's program does, or for nothing? */
+static bool is_done(const apr_config_reading *r, const apr_family_config *f, const rule *one, const cJSON *item)
+{
+    const char *const words = accepted_words(f, one->field);
+
+    if (words != NULL) return is_off(item) || is_text_of(item, words);
+    if (apr_has_word(f->requires, one->field)) return is_neutral(r, f, item, ON);
+    if (one->only_where_refused && !apr_has_word(f->refuses, one->field)) return true;
+    if (!one->only_where_refused && (apr_has_word(f->computes, one->field) || is_spelling(f, one->field))) return true;
+    return is_neutral(r, f, item, one->neutral);
 }
 
 static apr_status refuse_value(const apr_config_reading *r, const char *field, const cJSON *item)
@@ -196,33 +300,47 @@ static apr_status judge_computing(const apr_config_reading *r, const apr_family_
     for (size_t i = 0; i < sizeof computing / sizeof *computing; i++) {
         const rule *const one = &computing[i];
         const cJSON *const item = apr_config_find(r, one->field);
-        if (item == NULL || (one->only_where_refused ? !apr_has_word(f->refuses, one->field) : apr_has_word(f->computes, one->field)))
-            continue;
-        if (!is_neutral(r, f, item, one->neutral)) APR_TRY(refuse_value(r, one->field, item));
+        if (item != NULL && !is_done(r, f, one, item)) APR_TRY(refuse_value(r, one->field, item));
     }
     return APR_OK;
 }
 
 /* Everything in there turns angles: a word we do not know is refused unless it says nothing. */
-static apr_status judge_rope(const apr_config_reading *r, const char *key)
+static apr_status judge_rope(const apr_config_reading *r, const cJSON *rope)
 {
-    const cJSON *const rope = apr_config_find(r, key), *item;
+    const cJSON *item;
 
     if (!cJSON_IsObject(rope)) return APR_OK;
     cJSON_ArrayForEach(item, rope)
     {
-        if (!apr_has_word(rope_fields, item->string) && !cJSON_IsNull(item) && !is_off(item)) APR_TRY(refuse_value(r, item->string, item));
+        const bool is_known = apr_has_word(rope_fields, item->string) || apr_has_word(r->card->computes, item->string);
+        if (!is_known && !cJSON_IsNull(item) && !is_off(item)) APR_TRY(refuse_value(r, item->string, item));
     }
     return APR_OK;
 }
 
-static bool is_known_field(const char *name)
+/* In both styles, and for each kind of layers. */
+static apr_status judge_ropes(const apr_config_reading *r)
 {
-    if (name[0] == '_' || apr_has_word(harmless, name) || apr_has_word(harmless_planned, name)) return true;
+    const cJSON *const parameters = apr_config_find(r, "rope_parameters");
+
+    APR_TRY(judge_rope(r, apr_config_find(r, "rope_scaling")));
+    APR_TRY(judge_rope(r, parameters));
+    APR_TRY(judge_rope(r, apr_json_get(parameters, "full_attention")));
+    return judge_rope(r, apr_json_get(parameters, "sliding_attention"));
+}
+
+static bool is_known_field(const apr_family_config *f, const char *name)
+{
+    if (name[0] == '_' || is_spelling(f, name) || apr_has_word(f->computes, name) || apr_has_word(f->requires, name) ||
+        apr_has_word(harmless, name) || apr_has_word(harmless_planned, name))
+        return true;
     for (size_t i = 0; i < sizeof computing / sizeof *computing; i++)
         if (strcmp(computing[i].field, name) == 0) return true;
     for (size_t i = 0; i < apr_n_hparam_fields; i++)
         if (strcmp(apr_hparam_fields[i].hf_key, name) == 0) return true;
+    for (size_t i = 0; i < apr_n_hflag_fields; i++)
+        if (strcmp(apr_hflag_fields[i].hf_key, name) == 0) return true;
     return false;
 }
 
@@ -236,7 +354,7 @@ static apr_status list_unknown(const apr_config_reading *r)
 
     cJSON_ArrayForEach(item, r->text)
     {
-        if (is_known_field(item->string) || cJSON_IsNull(item) || ++n > MAX_NAMED) continue;
+        if (is_known_field(r->card, item->string) || cJSON_IsNull(item) || ++n > MAX_NAMED) continue;
         list = apr_arena_print(r->arena, "%s%s%.60s", list != NULL ? list : "", list != NULL ? ", " : "", item->string);
         if (list == NULL) return apr_no_memory(r->err, "a config");
     }
@@ -247,12 +365,11 @@ static apr_status list_unknown(const apr_config_reading *r)
 
 apr_status apr_config_judge(const apr_config_reading *r)
 {
-    const apr_family_config *const f = apr_family_config_of(r->h->architecture);
+    const apr_family_config *const f = r->card;
 
     if (f == NULL) return APR_OK; /* nobody computes it: nothing to promise */
     APR_TRY(judge_computing(r, f));
-    APR_TRY(judge_rope(r, "rope_scaling"));
-    APR_TRY(judge_rope(r, "rope_parameters"));
+    APR_TRY(judge_ropes(r));
     /* where a class has no window, one that spans the whole context is none */
     if (apr_has_word(f->refuses, "sliding_window") && r->h->layer_kinds == NULL) r->h->sliding_window = 0;
     return list_unknown(r);

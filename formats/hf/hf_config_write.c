@@ -13,6 +13,8 @@ static void put_positive(apr_json_text *out, const char *key, double value)
     if (value > 0) apr_json_real(out, key, value);
 }
 
+/* --- rope --- */
+
 /* Readers multiply it by head_dim and cut: what would come out one too small gets the next larger number. */
 static double rotary_part(const apr_hparams *h)
 {
@@ -20,34 +22,96 @@ static double rotary_part(const apr_hparams *h)
     return (int64_t)(part * (double)h->head_dim) == h->rotary_dim ? part : nextafter(part, 2.0);
 }
 
-/* One object in both styles: transformers 4 finds the base beside it, transformers 5 inside it. */
-static void put_rope_object(apr_json_text *out, const char *key, const apr_hparams *h, bool with_base)
+/* A part of the head turns, or the class would suppose so; latent attention's classes know theirs. */
+static bool says_part(const apr_hparams *h, const apr_family_config *f)
 {
-    const apr_rope_scaling *const s = &h->rope;
+    const bool is_part = h->rotary_dim > 0 && h->head_dim > 0 && (h->rotary_dim < h->head_dim || f->partial_rotary_factor > 0);
+    return is_part && h->kv_lora_rank == 0 && h->rope.kind != APR_ROPE_PROPORTIONAL;
+}
 
-    apr_json_open(out, key, '{');
+static void put_factors(apr_json_text *out, const char *key, const double *factors, int64_t n)
+{
+    apr_json_open(out, key, '[');
+    for (int64_t i = 0; i < n; i++) apr_json_real(out, NULL, factors[i]);
+    apr_json_close(out, ']');
+}
+
+static void put_scaling(apr_json_text *out, const apr_rope_scaling *s)
+{
     put_text(out, "rope_type", apr_rope_names[s->kind]);
-    if (with_base) put_positive(out, "rope_theta", h->rope_theta);
-    if (with_base && h->rotary_dim > 0 && h->rotary_dim < h->head_dim) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
-    if (s->kind != APR_ROPE_PLAIN) {
-        put_positive(out, "factor", s->factor);
-        put_positive(out, "low_freq_factor", s->low_freq_factor);
-        put_positive(out, "high_freq_factor", s->high_freq_factor);
-        if (s->original_context > 0) apr_json_int(out, "original_max_position_embeddings", s->original_context);
-        put_positive(out, "beta_fast", s->beta_fast);
-        put_positive(out, "beta_slow", s->beta_slow);
-        put_positive(out, "attention_factor", s->attention_factor);
-        if (s->no_truncate) apr_json_bool(out, "truncate", false);
+    if (s->kind == APR_ROPE_PLAIN) return;
+    for (size_t i = 0; i < apr_n_rope_fields; i++) {
+        double value;
+        memcpy(&value, (const char *)s + apr_rope_fields[i].offset, sizeof value);
+        put_positive(out, apr_rope_fields[i].name, value);
     }
+    if (s->original_context > 0) apr_json_int(out, "original_max_position_embeddings", s->original_context);
+    if (s->no_truncate) apr_json_bool(out, "truncate", false);
+    if (s->n_factors == 0 || s->short_factor == NULL || s->long_factor == NULL) return;
+    put_factors(out, "short_factor", s->short_factor, s->n_factors);
+    put_factors(out, "long_factor", s->long_factor, s->n_factors);
+}
+
+/* One object in both styles: transformers 4 finds the base beside it, transformers 5 inside it. */
+static void put_rope_object(apr_json_text *out, const char *key, const apr_hparams *h, const apr_family_config *f, bool with_base)
+{
+    apr_json_open(out, key, '{');
+    put_scaling(out, &h->rope);
+    if (with_base) put_positive(out, "rope_theta", h->rope_theta);
+    if (with_base && says_part(h, f)) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
+    if (apr_has_word(f->computes, "llama_4_scaling_beta")) put_positive(out, "llama_4_scaling_beta", h->attn_temperature);
     apr_json_close(out, '}');
 }
 
-static void put_rope(apr_json_text *out, const apr_hparams *h)
+/* Full and sliding layers apart. */
+static void put_two_ropes(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
-    if (h->rope.kind != APR_ROPE_PLAIN) put_rope_object(out, "rope_scaling", h, false);
+    const bool differs = h->rope_theta_local > 0;
+
+    apr_json_open(out, "rope_parameters", '{');
+    put_rope_object(out, "full_attention", h, f, true);
+    apr_json_open(out, "sliding_attention", '{');
+    put_scaling(out, differs ? &h->rope_local : &h->rope);
+    put_positive(out, "rope_theta", differs ? h->rope_theta_local : h->rope_theta);
+    apr_json_close(out, '}');
+    apr_json_close(out, '}');
+}
+
+static void put_rope(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    /* transformers 5 alone knows the proportional kind, and each layer's own */
+    if (h->rope.kind != APR_ROPE_PLAIN && h->rope.kind != APR_ROPE_PROPORTIONAL) put_rope_object(out, "rope_scaling", h, f, false);
     else apr_json_null(out, "rope_scaling");
-    put_rope_object(out, "rope_parameters", h, true);
-    if (h->rotary_dim > 0 && h->rotary_dim < h->head_dim) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
+    if (f->local_rope) put_two_ropes(out, h, f);
+    else put_rope_object(out, "rope_parameters", h, f, true);
+    if (says_part(h, f)) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
+}
+
+/* --- numbers --- */
+
+/* Has a field before this one the same key, and is written? */
+static bool is_written(apr_hparams *h, const apr_family_config *f, size_t n_fields, const char *key)
+{
+    for (size_t i = 0; i < n_fields; i++) {
+        const apr_hparam_field *const field = &apr_hparam_fields[i];
+        const bool has_value = field->is_int ? *apr_hparam_int(h, field) > 0 : *apr_hparam_real(h, field) > 0;
+        if (has_value && strcmp(apr_family_hf_key(f, field->name, field->hf_key), key) == 0) return true;
+    }
+    return false;
+}
+
+/* What the class would suppose otherwise is denied: with null where the class knows it, with 0 where it counts; scales that nothing was
+ * said of stay the class's, but the one of scores, which is then of the usual size. */
+static void deny_default(apr_json_text *out, const apr_hparam_field *field, const char *key, const apr_hparams *h)
+{
+    static const char nullable[] = " q_lora_rank sliding_window num_expert_groups num_expert_groups_used attn_logit_softcapping"
+                                   " final_logit_softcapping attention_chunk_size num_global_kv_heads ";
+
+    if (strcmp(field->name, "full_attention_interval") == 0) return; /* layer_types say it */
+    if (apr_has_word(nullable, field->name)) apr_json_null(out, key);
+    else if (strcmp(field->name, "global_head_dim") == 0) apr_json_int(out, key, h->head_dim);
+    else if (field->is_int) apr_json_int(out, key, 0);
+    else if (strcmp(field->name, "attention_multiplier") == 0 && h->head_dim > 0) apr_json_real(out, key, 1.0 / sqrt((double)h->head_dim));
 }
 
 static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
@@ -58,12 +122,31 @@ static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_fami
     if (copy.intermediate_size == 0 && f->ff_is_expert) copy.intermediate_size = copy.moe_intermediate_size;
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const char *const key = apr_family_hf_key(f, field);
-        if (key[0] == '\0') continue;
-        if (!field->is_int) put_positive(out, key, *apr_hparam_real(&copy, field));
-        else if (*apr_hparam_int(&copy, field) > 0) apr_json_int(out, key, *apr_hparam_int(&copy, field));
+        const char *const key = apr_family_hf_key(f, field->name, field->hf_key);
+        const double value = field->is_int ? (double)*apr_hparam_int(&copy, field) : *apr_hparam_real(&copy, field);
+        if (key[0] == '\0' || is_written(&copy, f, i, key)) continue;
+        if (value <= 0 && apr_family_default(f, field->name) > 0) deny_default(out, field, key, h);
+        else if (!field->is_int) put_positive(out, key, value);
+        else if (value > 0) apr_json_int(out, key, *apr_hparam_int(&copy, field));
     }
 }
+
+/* What is true, and what the class would otherwise suppose; of experts where there are some. */
+static void put_flags(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    static const char always[] = " tie_word_embeddings attention_bias ";
+    apr_hparams copy = *h;
+
+    for (size_t i = 0; i < apr_n_hflag_fields; i++) {
+        const apr_hflag_field *const field = &apr_hflag_fields[i];
+        const char *const key = apr_family_hf_key(f, field->name, field->hf_key);
+        const bool is_of_experts = strcmp(field->name, "norm_topk_prob") == 0, value = *apr_hflag(&copy, field);
+        const bool is_said = value || apr_has_word(always, field->name) || apr_has_word(f->flags_on, field->name);
+        if (key[0] != '\0' && (is_of_experts ? h->num_experts > 0 : is_said)) apr_json_bool(out, key, value);
+    }
+}
+
+/* --- layers --- */
 
 /* For transformers before layer_types: from which layer on all attend within the window; -1: they do not lie so. */
 static int64_t first_sliding(const apr_hparams *h)
@@ -76,18 +159,122 @@ static int64_t first_sliding(const apr_hparams *h)
     return first;
 }
 
-/* Where a class supposes a window, none must be said. */
-static void put_layers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+static char block_letter(const apr_hparams *h, int64_t layer)
 {
-    if (h->sliding_window == 0 && (f->window == APR_WINDOW_ALL || f->window == APR_WINDOW_EVEN) && f->sliding_window > 0)
-        apr_json_null(out, "sliding_window");
+    if (apr_layer_kind_of(h, layer) == APR_LAYER_MAMBA) return 'M';
+    if (apr_layer_kind_of(h, layer) != APR_LAYER_NONE) return '*';
+    return apr_ffn_kind_of(h, layer) == APR_FFN_EXPERTS ? 'E' : '-';
+}
+
+/* nemotron_h's older way, which transformers 5 reads, too. */
+static void put_pattern(apr_json_text *out, const apr_hparams *h)
+{
+    char letters[10001];
+    const int64_t n = h->num_layers < 10000 ? h->num_layers : 10000;
+
+    for (int64_t i = 0; i < n; i++) letters[i] = block_letter(h, i);
+    apr_json_string(out, "hybrid_override_pattern", letters, (size_t)n);
+}
+
+/* Where a class supposes a window, none must be said. */
+static void put_mixers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    if (f->experts == APR_EXPERTS_BY_BLOCK) {
+        put_pattern(out, h);
+        return;
+    }
     if (h->layer_kinds == NULL) return;
-    if (h->sliding_window > 0) apr_json_bool(out, "use_sliding_window", true);
+    if (h->sliding_window > 0 && f->window != APR_WINDOW_PATTERN) apr_json_bool(out, "use_sliding_window", true);
     if (h->sliding_window > 0 && f->window == APR_WINDOW_FROM_LAYER && first_sliding(h) >= 0)
         apr_json_int(out, "max_window_layers", first_sliding(h));
     apr_json_open(out, "layer_types", '[');
-    for (int64_t i = 0; i < h->num_layers; i++) put_text(out, NULL, apr_layer_names[h->layer_kinds[i]]);
+    for (int64_t i = 0; i < h->num_layers; i++) put_text(out, NULL, apr_config_layer_word(f, (apr_layer_kind)h->layer_kinds[i]));
     apr_json_close(out, ']');
+}
+
+/* A list of the layers with this feed-forward. */
+static void put_layers_with(apr_json_text *out, const char *key, const apr_hparams *h, apr_ffn_kind kind)
+{
+    apr_json_open(out, key, '[');
+    for (int64_t i = 0; i < h->num_layers; i++)
+        if (apr_ffn_kind_of(h, i) == kind) apr_json_int(out, NULL, i);
+    apr_json_close(out, ']');
+}
+
+static int64_t n_dense_first(const apr_hparams *h)
+{
+    int64_t n = 0;
+    while (n < h->num_layers && apr_ffn_kind_of(h, n) == APR_FFN_DENSE) n++;
+    return n;
+}
+
+static void put_behind_dense(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    apr_json_int(out, f->dense_key, n_dense_first(h));
+    if (!apr_has_word(f->computes, "mlp_layer_types")) return;
+    apr_json_open(out, "mlp_layer_types", '[');
+    for (int64_t i = 0; i < h->num_layers; i++) put_text(out, NULL, apr_ffn_kind_of(h, i) == APR_FFN_DENSE ? "dense" : "sparse");
+    apr_json_close(out, ']');
+}
+
+static void put_by_step(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    (void)f;
+    apr_json_int(out, "decoder_sparse_step", 1);
+    put_layers_with(out, "mlp_only_layers", h, APR_FFN_DENSE);
+}
+
+static void put_listed(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    (void)f;
+    put_layers_with(out, "moe_layers", h, APR_FFN_EXPERTS);
+}
+
+/* The first and the last with experts; others between them are beyond words. */
+static void put_range(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    int64_t last = h->num_layers - 1;
+
+    (void)f;
+    while (last > 0 && apr_ffn_kind_of(h, last) == APR_FFN_DENSE) last--;
+    apr_json_int(out, "moe_layer_start_index", n_dense_first(h));
+    apr_json_int(out, "moe_layer_end_index", last);
+    apr_json_int(out, "moe_layer_interval", 1);
+}
+
+static void put_feed_forwards(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    static void (*const rules[])(apr_json_text *, const apr_hparams *,
+                                 const apr_family_config *) = {[APR_EXPERTS_BEHIND_DENSE] = put_behind_dense,
+                                                               [APR_EXPERTS_BY_STEP] = put_by_step,
+                                                               [APR_EXPERTS_LISTED] = put_listed,
+                                                               [APR_EXPERTS_IN_RANGE] = put_range,
+                                                               [APR_EXPERTS_BY_BLOCK] = NULL};
+
+    if (h->num_experts > 0 && rules[f->experts] != NULL) rules[f->experts](out, h, f);
+}
+
+static void put_positions(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    if (f->positions == APR_POSITIONS_WHEN_STATED) put_text(out, "position_embedding_type", apr_layer_has_rope(h, 0) ? "rope" : "nope");
+    if (f->positions != APR_POSITIONS_LISTED) return;
+    apr_json_open(out, "no_rope_layers", '[');
+    for (int64_t i = 0; i < h->num_layers; i++) apr_json_int(out, NULL, apr_layer_has_rope(h, i));
+    apr_json_close(out, ']');
+}
+
+/* --- the rest --- */
+
+/* What single classes want to be told. */
+static void put_choices(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    const char *const activation_key = f->activation_key != NULL ? f->activation_key : "hidden_act";
+
+    if (activation_key[0] != '\0') put_text(out, activation_key, f->activation);
+    if (apr_has_word(f->computes, "topk_method"))
+        put_text(out, "topk_method", h->num_expert_groups > 0 ? "group_limited_greedy" : "greedy");
+    if (apr_has_word(f->computes, "attn_temperature_tuning")) apr_json_bool(out, "attn_temperature_tuning", h->attn_temperature > 0);
+    if (apr_has_word(f->computes, "block_auto_adjust_ff_dim")) apr_json_bool(out, "block_auto_adjust_ff_dim", false);
 }
 
 static void put_ids(apr_json_text *out, const apr_vocab *vocab)
@@ -113,15 +300,14 @@ char *apr_hf_config_write(const apr_hparams *h, const apr_vocab *vocab)
         apr_json_close(&out, ']');
     }
     if (h->architecture[0] != '\0') put_text(&out, "model_type", h->architecture);
-    put_text(&out, "hidden_act", f->activation);
+    put_choices(&out, h, f);
     put_numbers(&out, h, f);
-    put_rope(&out, h);
-    put_layers(&out, h, f);
+    put_rope(&out, h, f);
+    put_mixers(&out, h, f);
+    put_feed_forwards(&out, h, f);
+    put_positions(&out, h, f);
     put_ids(&out, vocab);
-    apr_json_bool(&out, "attention_bias", h->attention_bias);
-    if (h->mlp_bias) apr_json_bool(&out, "mlp_bias", true);
-    if (h->num_experts > 0) apr_json_bool(&out, "norm_topk_prob", h->norm_topk_prob);
-    apr_json_bool(&out, "tie_word_embeddings", h->tie_word_embeddings);
+    put_flags(&out, h, f);
     if (h->torch_dtype != NULL) {
         put_text(&out, "torch_dtype", h->torch_dtype);
         put_text(&out, "dtype", h->torch_dtype);

@@ -39,20 +39,66 @@ static apr_status compare_numbers(const checking *c, apr_hparams *seen)
     return APR_OK;
 }
 
-static apr_status compare_rest(const checking *c, const apr_hparams *seen)
+/* What is so or not, as far as config.json has a word for it; facts of ggml's tensors are none of it. */
+static apr_status compare_flags(const checking *c, apr_hparams *seen)
+{
+    apr_hparams h = c->layout->hparams;
+
+    for (size_t i = 0; i < apr_n_hflag_fields; i++) {
+        const apr_hflag_field *const flag = &apr_hflag_fields[i];
+        const bool stated = *apr_hflag(&h, flag), matters = strcmp(flag->name, "norm_topk_prob") != 0 || h.num_experts > 0;
+        /* a bias is where its tensor is, which hf_made.c says; see apr_hf_bias_conflict */
+        if (flag->hf_key[0] == '\0' || strstr(flag->name, "_bias") != NULL || !matters) continue;
+        if (stated != *apr_hflag(seen, flag)) LOSS(c, "config.json cannot say that %s is %s", flag->name, stated ? "true" : "false");
+    }
+    return APR_OK;
+}
+
+static apr_status compare_ropes(const checking *c, const apr_rope_scaling *h, const apr_rope_scaling *seen, const char *whose)
+{
+    if (h->kind == APR_ROPE_LONGROPE && h->n_factors == 0)
+        LOSS(c, "the factors of the rotary scaling \"longrope\" are not carried into config.json");
+    else if (h->kind != seen->kind) LOSS(c, "config.json cannot say the rotary scaling \"%s\"%s", apr_rope_names[h->kind], whose);
+    return APR_OK;
+}
+
+/* The kinds of one layer, whoever lists them. */
+static uint8_t mixer_of(const apr_hparams *h, int64_t layer) { return (uint8_t)apr_layer_kind_of(h, layer); }
+static uint8_t ffn_of(const apr_hparams *h, int64_t layer) { return (uint8_t)apr_ffn_kind_of(h, layer); }
+/* Layers without attention have no positions either way. */
+static uint8_t positions_of(const apr_hparams *h, int64_t layer)
+{
+    const apr_layer_kind kind = apr_layer_kind_of(h, layer);
+    const bool attends = kind == APR_LAYER_FULL || kind == APR_LAYER_SLIDING || kind == APR_LAYER_CHUNKED;
+    return attends && apr_layer_has_rope(h, layer);
+}
+
+static apr_status compare_layers(const checking *c, const apr_hparams *seen)
+{
+    static const struct {
+        uint8_t (*of)(const apr_hparams *h, int64_t layer);
+        const char *what;
+    } aspects[] = {{mixer_of, "which layers have an attention window"},
+                   {ffn_of, "which layers have experts"},
+                   {positions_of, "which layers have positions"}};
+    const apr_hparams *const h = &c->layout->hparams;
+
+    for (size_t a = 0; a < sizeof aspects / sizeof *aspects; a++) {
+        bool same = true;
+        for (int64_t i = 0; i < h->num_layers && same; i++) same = aspects[a].of(h, i) == aspects[a].of(seen, i);
+        if (!same) LOSS(c, "config.json cannot say %s", aspects[a].what);
+    }
+    return APR_OK;
+}
+
+static apr_status compare_rest(const checking *c, apr_hparams *seen)
 {
     const apr_hparams *const h = &c->layout->hparams;
-    bool same_layers = h->layer_kinds == NULL && seen->layer_kinds == NULL;
 
-    if (h->rope.kind == APR_ROPE_LONGROPE) LOSS(c, "the factors of the rotary scaling \"longrope\" are not carried into config.json");
-    else if (h->rope.kind != seen->rope.kind) LOSS(c, "config.json cannot say the rotary scaling \"%s\"", apr_rope_names[h->rope.kind]);
-    if (!same_layers && h->num_layers == seen->num_layers) {
-        same_layers = true;
-        for (int64_t i = 0; i < h->num_layers && same_layers; i++)
-            same_layers = (h->layer_kinds != NULL ? h->layer_kinds[i] : APR_LAYER_FULL) ==
-                          (seen->layer_kinds != NULL ? seen->layer_kinds[i] : APR_LAYER_FULL);
-    }
-    if (!same_layers) LOSS(c, "config.json cannot say which layers have an attention window");
+    APR_TRY(compare_flags(c, seen));
+    APR_TRY(compare_ropes(c, &h->rope, &seen->rope, ""));
+    APR_TRY(compare_ropes(c, &h->rope_local, &seen->rope_local, " of sliding layers"));
+    if (h->num_layers == seen->num_layers) APR_TRY(compare_layers(c, seen));
     if (seen->refusal != NULL) LOSS(c, "in the config.json made of it, %s", seen->refusal);
     const char *const biases = apr_hf_bias_conflict(c->layout, seen, true, &c->losses->arena);
     if (biases != NULL) LOSS(c, "%s", biases);

@@ -1,5 +1,6 @@
 /* hf_made.c - config.json for a model that brought none: what its tensors show is said, whatever its source could say. */
 #include "formats/hf/safetensors.h"
+#include "formats/model/family.h"
 
 #include <string.h>
 
@@ -38,9 +39,14 @@ static const char *most_common_dtype(const apr_model *m)
 char *apr_hf_config_make(const apr_model *m)
 {
     apr_hparams hparams = m->hparams;
+    const apr_family_config *const config = apr_family_config_of(hparams.architecture);
 
     if (hparams.torch_dtype == NULL) hparams.torch_dtype = most_common_dtype(m);
     hparams.attention_bias |= has_name(m, ".self_attn.", "_proj.bias");
     hparams.mlp_bias |= has_name(m, ".mlp.", "_proj.bias");
+    if (config != NULL && apr_has_word(config->flags_shown, "use_qk_norm"))
+        hparams.use_qk_norm |= has_name(m, ".self_attn.q_norm", ".weight");
+    if (config != NULL && apr_has_word(config->flags_shown, "enable_moe_block"))
+        hparams.enable_moe_block |= has_name(m, ".router.proj", ".weight");
     return apr_hf_config_write(&hparams, &m->vocab);
 }

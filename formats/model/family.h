@@ -8,7 +8,7 @@
 #ifndef APR_FORMATS_FAMILY_H
 #define APR_FORMATS_FAMILY_H
 
-#include "formats/model/model.h"
+#include "formats/model/tensor_rules.h"
 
 /* --- configuration: what transformers' class supposes where a config.json is silent --- */
 
@@ -16,35 +16,88 @@
 typedef enum {
     APR_WINDOW_NONE,
     APR_WINDOW_ALL,
-    APR_WINDOW_EVEN,      /* layers 0, 2, 4, ... */
-    APR_WINDOW_FROM_LAYER /* from max_window_layers on, and none at all unless use_sliding_window is true */
+    APR_WINDOW_EVEN,       /* layers 0, 2, 4, ... */
+    APR_WINDOW_FROM_LAYER, /* from max_window_layers on, and none at all unless use_sliding_window is true */
+    APR_WINDOW_PATTERN,    /* each sliding_window_pattern-th layer attends to everything; absent: each full_every-th */
+    APR_WINDOW_CHUNKS      /* layers with positions attend within attention_chunk_size (llama4) */
 } apr_window_rule;
 
+/* Which layers have experts, where a model has any. */
 typedef enum {
-    APR_BIAS_NEVER,       /* the class has none, whatever config.json says */
-    APR_BIAS_WHEN_STATED, /* attention_bias: q, k, v and o; mlp_bias: gate, up and down */
-    APR_BIAS_QKV_ALWAYS   /* q, k and v, without a field for it */
+    APR_EXPERTS_EVERYWHERE,
+    APR_EXPERTS_BEHIND_DENSE, /* mlp_layer_types, or behind the first `dense_key` layers */
+    APR_EXPERTS_BY_STEP,      /* each decoder_sparse_step-th layer but mlp_only_layers */
+    APR_EXPERTS_LISTED,       /* moe_layers, or each interleave_moe_layer_step-th */
+    APR_EXPERTS_IN_RANGE,     /* moe_layer_start_index to moe_layer_end_index, each moe_layer_interval-th */
+    APR_EXPERTS_BY_BLOCK      /* a layer is one block: mixer or feed-forward (nemotron_h's layers_block_type) */
+} apr_experts_rule;
+
+/* Which layers' attention has rotary positions. */
+typedef enum {
+    APR_POSITIONS_EVERYWHERE,
+    APR_POSITIONS_LISTED,      /* no_rope_layers (1: has them), or all but each no_rope_layer_interval-th, or fourth */
+    APR_POSITIONS_SLIDING,     /* sliding layers */
+    APR_POSITIONS_WHEN_STATED, /* position_embedding_type "rope" */
+    APR_POSITIONS_NOWHERE
+} apr_positions_rule;
+
+typedef enum {
+    APR_BIAS_NEVER,          /* the class has none, whatever config.json says */
+    APR_BIAS_WHEN_STATED,    /* attention_bias: q, k, v and o; mlp_bias: gate, up and down */
+    APR_BIAS_QKV_ALWAYS,     /* q, k and v, without a field for it */
+    APR_BIAS_QKV_WHEN_STATED /* attention_bias: q, k and v */
 } apr_bias_rule;
 
-/* A field of APR_HPARAM_LIST that this family's config.json calls something else. */
+/* What a field of APR_HPARAM_LIST or APR_HFLAG_LIST is called in this family's config.json. The first spelling of a field is the one
+ * that is written ("": none is). A name that spells one field here is not read as another that usually has it. */
 typedef struct apr_spelling {
     const char *field, *hf_key; /* "num_experts", "num_local_experts" */
 } apr_spelling;
 
-enum { APR_MAX_SPELLINGS = 4 };
+/* What the class supposes of a number that config.json leaves out. */
+typedef struct apr_default {
+    const char *field; /* of APR_HPARAM_LIST */
+    double value;
+} apr_default;
+
+/* Words that a text in config.json may be: what this family computes. */
+typedef struct apr_accepted {
+    const char *hf_key, *words; /* "scoring_func", " sigmoid " */
+} apr_accepted;
+
+/* The rotary scaling of a class where config.json has neither rope_parameters nor rope_scaling. */
+typedef struct apr_family_rope {
+    double theta, temperature; /* attn_temperature; its length is the original context */
+    apr_rope_scaling scaling;
+} apr_family_rope;
+
+enum { APR_MAX_SPELLINGS = 16, APR_MAX_DEFAULTS = 24, APR_MAX_ACCEPTED = 4 };
 
 typedef struct apr_family_config {
-    const char *activation;
+    const char *activation, *activation_key; /* NULL: "hidden_act"; "": the class has no field for it */
+    const char *layer_types;                 /* the words that layer_types may be; NULL: " full_attention sliding_attention " */
+    bool mamba;                              /* "linear_attention" are Mamba layers */
     apr_window_rule window;
+    apr_experts_rule experts;
+    apr_positions_rule positions;
     apr_bias_rule attention_bias, mlp_bias;
-    apr_spelling spellings[APR_MAX_SPELLINGS]; /* the first without a field ends them */
+    apr_spelling spellings[APR_MAX_SPELLINGS]; /* the first without a field ends them; so below */
     bool ff_is_expert;                         /* intermediate_size is the width of one expert */
+    bool local_rope;                           /* sliding layers have a rotary base of their own */
     /* Fields of config.json that change the arithmetic, " a b " or NULL. `computes`: refused in other families, done (or planned) in
-     * this one. `refuses`: done or meaningless elsewhere, and refused here. */
-    const char *computes, *refuses;
+     * this one. `refuses`: done or meaningless elsewhere, and refused here. `requires`: must not be false. */
+    const char *computes, *refuses, *requires;
+    apr_accepted accepts[APR_MAX_ACCEPTED];
+    const char *flags_on;     /* flags of APR_HFLAG_LIST that are true where config.json leaves them out */
+    const char *flags_always; /* those that are, whatever it says */
+    const char *flags_shown;  /* and those that tensors show where no config.json came along */
     /* Defaults of fields that are absent; 0: none, or the general rule of apr_hparams_complete */
-    int64_t num_kv_heads, head_dim, max_position_embeddings, sliding_window, max_window_layers;
+    int64_t num_kv_heads, head_dim, max_position_embeddings, sliding_window, max_window_layers, full_every;
     double rms_norm_eps, rope_theta, partial_rotary_factor;
+    apr_default defaults[APR_MAX_DEFAULTS];
+    const apr_family_rope *rope;
+    const char *dense_key; /* APR_EXPERTS_BEHIND_DENSE: "first_k_dense_replace" */
+    int64_t n_dense;       /* and its default */
 } apr_family_config;
 
 /* --- what ggml supposes of the architecture without being told, and which keys llama.cpp's converter writes --- */
@@ -109,37 +162,6 @@ typedef struct apr_family_gguf {
     bool heads_fill_hidden;   /* llama.cpp has heads of hidden_size / heads only */
 } apr_family_gguf;
 
-/* --- tensors --- */
-
-/* What a tensor is for: recipes decide by it. */
-typedef enum {
-    APR_FOR_OTHER,     /* unknown: kept */
-    APR_FOR_EMBEDDING, /* token id -> row */
-    APR_FOR_HEAD,      /* hidden state -> logits */
-    APR_FOR_ATTN_Q,
-    APR_FOR_ATTN_K,
-    APR_FOR_ATTN_V,
-    APR_FOR_ATTN_QKV, /* fused; counts as a V in llama.cpp's mixtures */
-    APR_FOR_ATTN_OUT,
-    APR_FOR_ATTN_GATE,
-    APR_FOR_FFN_GATE,
-    APR_FOR_FFN_UP,
-    APR_FOR_FFN_DOWN, /* dense, experts and shared experts alike */
-    APR_FOR_ROUTER,   /* chooses experts: tiny and sensitive */
-    APR_FOR_SMALL,    /* norms, biases, convolutions, decay rates, position tables: never quantized */
-    APR_FOR_COUNT
-} apr_purpose;
-
-/* Whose heads a rotary reordering runs over; NONE: rows keep their order. */
-typedef enum { APR_HEADS_NONE, APR_HEADS_QUERY, APR_HEADS_KEY } apr_heads;
-
-/* "{}" stands for the layer's number in both names, "*" for an expert's in a name that a single expert has. */
-typedef struct apr_tensor_rule {
-    const char *hf, *ggml; /* NULL: has no such tensor, or spells it as another rule says */
-    apr_purpose purpose;
-    apr_heads rotary_pairs; /* ggml keeps rotary pairs of these heads together (llama only) */
-} apr_tensor_rule;
-
 /* --- the card --- */
 
 /* Kinds of programs; runtime/program has an emitter apr_emit_NAME for each, which reads what differs from the card. */
@@ -181,8 +203,12 @@ typedef struct apr_family {
     apr_family_gguf gguf;
     bool norms_add_one;             /* Hugging Face multiplies with 1 + weight; GGUF has the sum as the weight */
     const char *text_prefix;        /* what Hugging Face's names may have for "model." where the text model is part of a larger one */
-    const apr_tensor_rule *tensors; /* [n_tensors] */
+    bool tiles_value_heads;         /* ggml has value heads dealt out in turn, Hugging Face by the key head they share (step.h) */
+    const apr_tensor_rule *tensors; /* [n_tensors] of its own: they come before those of the sets */
     size_t n_tensors;
+    const apr_tensor_form *forms; /* [n_forms] */
+    size_t n_forms;
+    const apr_tensor_set *sets[APR_MAX_SETS]; /* the first NULL ends them (formats/model/families/tensor_sets.h) */
     bool translates; /* names and orders are all that differs between the dialects; false: conversion keeps names as they are */
     apr_family_program program;
 } apr_family;
@@ -247,21 +273,17 @@ const apr_family_gguf *apr_family_gguf_of(const apr_family *family);
 
 /* The model_type as a static text, and its class; NULL when unknown. */
 const apr_family_type *apr_family_type_of(const char *model_type);
-/* What config.json calls a field of the table of hyperparameters; config NULL: what most do. */
-const char *apr_family_hf_key(const apr_family_config *config, const apr_hparam_field *field);
+/* What a field of the tables of hyperparameters is called in a config.json that is written; config NULL: what most call it. */
+const char *apr_family_hf_key(const apr_family_config *config, const char *field, const char *usual);
+/* Does one of the family's spellings give this name to another field than `field`? */
+bool apr_family_key_is_taken(const apr_family_config *config, const char *field, const char *hf_key);
+/* What the class supposes of a field (of APR_HPARAM_LIST) that is absent; 0: nothing. */
+double apr_family_default(const apr_family_config *config, const char *field);
 /* Is `word` one of the words of `list`, " a b "? */
 bool apr_has_word(const char *list, const char *word);
 
 /* ggml's architecture name for Hugging Face's and back ("gpt-oss" / "gpt_oss"); the name itself when nothing else is known. */
 const char *apr_architecture_from_ggml(const char *ggml);
 const char *apr_architecture_to_ggml(const char *model_type);
-
-/* The rule of a tensor, by its name in either dialect; NULL when none has it. */
-const apr_tensor_rule *apr_family_rule(const apr_family *family, const char *name);
-
-/* The other dialect's name (arena-allocated) and the step that takes rows from `from` to the other; false when no rule matches.
- * *other is NULL when memory ran out. */
-bool apr_family_translate(const apr_family *family, apr_dialect from, const char *name, const apr_hparams *hparams, apr_arena *arena,
-                          const char **other, apr_step *step);
 
 #endif

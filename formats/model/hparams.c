@@ -92,10 +92,116 @@ static apr_status check_ranges(apr_hparams *h, const char *where, apr_error *err
     if (h->num_layers > max_layers)
         return apr_fail(err, APR_E_DAMAGED, "%s: num_layers is %lld, more than %lld", where, (long long)h->num_layers,
                         (long long)max_layers);
-    if (h->num_kv_heads > 0 && h->num_heads % h->num_kv_heads != 0)
-        return apr_fail(err, APR_E_DAMAGED, "%s: %lld attention heads cannot share %lld key/value heads", where, (long long)h->num_heads,
-                        (long long)h->num_kv_heads);
     return APR_OK;
+}
+
+/* What is multiplied when tensors and states are measured stays as small as a size. The values are in range, each for itself. */
+static apr_status check_products(const apr_hparams *h, const char *where, apr_error *err)
+{
+    const struct {
+        const char *name_a, *name_b;
+        int64_t a, b;
+    } products[] = {
+        {"num_heads", "head_dim", h->num_heads, h->head_dim},
+        {"num_heads", "global_head_dim", h->num_heads, h->global_head_dim},
+        {"num_heads", "qk_nope_head_dim", h->num_heads, h->qk_nope_head_dim},
+        {"num_heads", "qk_rope_head_dim", h->num_heads, h->qk_rope_head_dim},
+        {"num_heads", "v_head_dim", h->num_heads, h->v_head_dim},
+        {"num_heads", "kv_lora_rank", h->num_heads, h->kv_lora_rank},
+        {"linear_num_value_heads", "linear_value_head_dim", h->linear_num_value_heads, h->linear_value_head_dim},
+        {"linear_num_value_heads", "linear_key_head_dim", h->linear_num_value_heads, h->linear_key_head_dim},
+        {"linear_num_key_heads", "linear_key_head_dim", h->linear_num_key_heads, h->linear_key_head_dim},
+        {"num_shared_experts", "moe_intermediate_size", h->num_shared_experts, h->moe_intermediate_size},
+        {"num_shared_experts", "intermediate_size", h->num_shared_experts, h->intermediate_size},
+        {"num_layers", "per_layer_input_size", h->num_layers, h->per_layer_input_size},
+    };
+
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        if (products[i].a > 0 && products[i].b > ((int64_t)1 << 40) / products[i].a)
+            return apr_fail(err, APR_E_DAMAGED, "%s: %s is %lld and %s is %lld, which no model has", where, products[i].name_a,
+                            (long long)products[i].a, products[i].name_b, (long long)products[i].b);
+    return APR_OK;
+}
+
+/* Who is shared by whom: 0 on either side is nothing said. */
+static apr_status check_shares(const apr_hparams *h, const char *where, apr_error *err)
+{
+    const struct {
+        int64_t many, few;
+        const char *of_many, *of_few;
+    } shares[] = {
+        {h->num_heads, h->num_kv_heads, "attention heads", "key/value heads"},
+        {h->num_heads, h->num_global_kv_heads, "attention heads", "key/value heads of full layers"},
+        {h->linear_num_value_heads, h->linear_num_key_heads, "linear value heads", "linear key heads"},
+        {h->num_experts, h->num_expert_groups, "experts", "groups"},
+    };
+
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+        if (shares[i].few > 0 && shares[i].many % shares[i].few != 0)
+            return apr_fail(err, APR_E_DAMAGED, "%s: %lld %s cannot share %lld %s", where, (long long)shares[i].many, shares[i].of_many,
+                            (long long)shares[i].few, shares[i].of_few);
+    return APR_OK;
+}
+
+/* More cannot be chosen than there are. */
+static apr_status check_choices(const apr_hparams *h, const char *where, apr_error *err)
+{
+    const struct {
+        int64_t chosen, all;
+        const char *name_of_chosen, *name_of_all;
+    } choices[] = {
+        {h->num_experts_per_tok, h->num_experts, "num_experts_per_tok", "num_experts"},
+        {h->num_expert_groups_used, h->num_expert_groups, "num_expert_groups_used", "num_expert_groups"},
+        {h->num_kv_shared_layers, h->num_layers > 0 ? h->num_layers - 1 : 0, "num_kv_shared_layers", "the layers before them"},
+    };
+
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if (choices[i].all > 0 && choices[i].chosen > choices[i].all)
+            return apr_fail(err, APR_E_DAMAGED, "%s: %s is %lld, %s %lld", where, choices[i].name_of_chosen, (long long)choices[i].chosen,
+                            choices[i].name_of_all, (long long)choices[i].all);
+    return APR_OK;
+}
+
+static apr_status check_rope(const apr_rope_scaling *s, const char *where, apr_error *err)
+{
+    for (size_t i = 0; i < apr_n_rope_fields; i++) {
+        double value;
+        memcpy(&value, (const char *)s + apr_rope_fields[i].offset, sizeof value);
+        if (!(value >= 0.0 && value < 1e18))
+            return apr_fail(err, APR_E_DAMAGED, "%s: the rotary scaling's %s is %g, which no model has", where, apr_rope_fields[i].name,
+                            value);
+    }
+    if (s->original_context < 0 || s->original_context > (int64_t)1 << 40)
+        return apr_fail(err, APR_E_DAMAGED, "%s: the rotary scaling's original_max_position_embeddings is %lld, which no model has", where,
+                        (long long)s->original_context);
+    if (s->kind == APR_ROPE_PROPORTIONAL && s->partial_rotary_factor > 1)
+        return apr_fail(err, APR_E_DAMAGED, "%s: the rotary scaling's partial_rotary_factor is %g, more than 1", where,
+                        s->partial_rotary_factor);
+    return APR_OK;
+}
+
+/* Each frequency has its factor, above 0. */
+static apr_status check_factors(const apr_rope_scaling *s, int64_t rotary_dim, const char *where, apr_error *err)
+{
+    if (s->n_factors == 0) return APR_OK; /* GGUF keeps them in tensors */
+    if (s->short_factor == NULL || s->long_factor == NULL || s->n_factors != rotary_dim / 2)
+        return apr_fail(err, APR_E_DAMAGED, "%s: %lld factors of the rotary scaling do not fit %lld frequencies", where,
+                        (long long)s->n_factors, (long long)(rotary_dim / 2));
+    for (int64_t i = 0; i < s->n_factors; i++)
+        if (!(s->short_factor[i] > 0 && s->short_factor[i] < 1e18 && s->long_factor[i] > 0 && s->long_factor[i] < 1e18))
+            return apr_fail(err, APR_E_DAMAGED, "%s: factor %lld of the rotary scaling is %g and %g", where, (long long)i,
+                            s->short_factor[i], s->long_factor[i]);
+    return APR_OK;
+}
+
+static apr_status check(apr_hparams *h, const char *where, apr_error *err)
+{
+    APR_TRY(check_ranges(h, where, err));
+    APR_TRY(check_products(h, where, err));
+    APR_TRY(check_shares(h, where, err));
+    APR_TRY(check_choices(h, where, err));
+    APR_TRY(check_rope(&h->rope, where, err));
+    return check_rope(&h->rope_local, where, err);
 }
 
 /* full_attention_interval n: every n-th layer attends fully, the others are linear. */
@@ -111,7 +217,7 @@ static apr_status layers_from_interval(apr_hparams *h, apr_arena *arena, apr_err
 apr_status apr_hparams_complete(apr_hparams *h, apr_arena *arena, const char *where, apr_error *err)
 {
     if (h->architecture == NULL) h->architecture = "";
-    APR_TRY(check_ranges(h, where, err));
+    APR_TRY(check(h, where, err));
     if (h->hidden_size == 0) return APR_OK; /* nothing is known: the weights can still be converted */
     if (h->num_kv_heads == 0) h->num_kv_heads = h->num_heads;
     /* Where nothing says how wide a head is, it stays unknown: the weights can be converted, only a program refuses them. */
@@ -121,6 +227,9 @@ apr_status apr_hparams_complete(apr_hparams *h, apr_arena *arena, const char *wh
     if (h->head_dim > 0 && (h->rotary_dim > h->head_dim || h->rotary_dim % 2 != 0))
         return apr_fail(err, APR_E_DAMAGED, "%s: rotary dimension %lld does not fit a head of %lld", where, (long long)h->rotary_dim,
                         (long long)h->head_dim);
+    if (h->head_dim > 0) APR_TRY(check_factors(&h->rope, h->rotary_dim, where, err));
+    if (h->global_head_dim % 2 != 0)
+        return apr_fail(err, APR_E_DAMAGED, "%s: global_head_dim is %lld, which is odd", where, (long long)h->global_head_dim);
     if (h->layer_kinds == NULL && h->full_attention_interval > 1) APR_TRY(layers_from_interval(h, arena, err));
     return APR_OK;
 }

@@ -192,7 +192,8 @@ enum { APR_N_ROPE_KINDS = APR_ROPE_PROPORTIONAL + 1, APR_N_LAYER_KINDS = APR_LAY
 
 /* Fills what follows from the rest: num_kv_heads = num_heads, head_dim = hidden_size / num_heads, rope_theta = 10000,
  * rotary_dim = head_dim, layer_kinds from full_attention_interval. Fails with APR_E_DAMAGED on numbers no model can have: negative, a
- * head count that does not divide, more than 10,000 layers, 2^40 for a size. `where` names the file. */
+ * head or group count that does not divide, more chosen than there are, more than 10,000 layers, 2^40 for a size or a product of two
+ * that is a width, factors that do not fit the frequencies. `where` names the file. */
 apr_status apr_hparams_complete(apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 
 /* llama 3's scaling as divisors of the frequencies, for rope->kind APR_ROPE_LLAMA3: what frequency i (of rotary_dim / 2) is

@@ -125,19 +125,20 @@ static apr_status plan_chain(apr_tensor *tensor, apr_made *made, apr_shape *shap
     return APR_OK;
 }
 
-/* Where a single part lies in one piece: the offset of its first byte, or -1. */
-static int64_t lies_at(const apr_made *made, int64_t n_elems)
+/* Where a single part lies in one piece: the offset of its first byte, or -1. Each cut must be out of one chunk, which is all that
+ * the cuts before it left. */
+static int64_t lies_at(const apr_made *made)
 {
     const apr_tensor *const part = made->parts[0];
-    int64_t first = 0;
-    int n_cuts = 0;
+    int64_t first = 0, n_elems = apr_tensor_elems(part);
 
     if (made->n_parts != 1 || made->ends != NULL || made->decodes || made->computes || part->made != NULL) return -1;
     for (int i = 0; i < made->chain.n_steps; i++) {
         const apr_move *const move = &made->moves[i];
         if (move->kind == APR_MOVE_NOTHING) continue;
-        if (move->kind != APR_MOVE_CUT || n_cuts++ > 0 || move->count != n_elems) return -1; /* one chunk is all there is */
-        first = move->first;
+        if (move->kind != APR_MOVE_CUT || move->chunk != n_elems) return -1;
+        first += move->first;
+        n_elems = move->count;
     }
     return apr_row_bytes(part->dtype, first);
 }
@@ -197,7 +198,7 @@ apr_status apr_tensor_make(apr_tensor *tensor, const apr_tensor *const *parts, s
     APR_TRY(plan_chain(tensor, made, &shape, arena, where, err));
     take_shape(tensor, &shape);
     APR_TRY(apr_tensor_size(tensor, where, err));
-    const int64_t at = lies_at(made, apr_tensor_elems(tensor));
+    const int64_t at = lies_at(made);
     if (at >= 0 && settled[0]->data != NULL) tensor->data = settled[0]->data + at;
     else tensor->made = made;
     return APR_OK;

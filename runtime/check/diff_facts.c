@@ -91,15 +91,75 @@ static apr_status diff_fields(apr_model_diff *diff, apr_error *err)
     return APR_OK;
 }
 
+/* Aspects of one layer, each its name and value. */
+static apr_fact_value mixer_of(uint8_t kind) { return number_of(APR_FACT_LAYER, kind); }
+static apr_fact_value positions_of(uint8_t has_none) { return text_of(has_none ? "none" : "rotary"); }
+static apr_fact_value ffn_of(uint8_t kind)
+{
+    static const char *const names[] = {[APR_FFN_DENSE] = "dense", [APR_FFN_EXPERTS] = "experts", [APR_FFN_NONE] = "none"};
+    return text_of(names[kind]);
+}
+
 static apr_status diff_layers(apr_model_diff *diff, apr_error *err)
 {
     const apr_hparams *const a = &diff->a->hparams, *const b = &diff->b->hparams;
+    const struct {
+        const uint8_t *a, *b;
+        const char *what;
+        apr_fact_value (*of)(uint8_t kind);
+    } aspects[] = {{a->layer_kinds, b->layer_kinds, "kind of layer", mixer_of},
+                   {a->ffn_kinds, b->ffn_kinds, "feed-forward of layer", ffn_of},
+                   {a->no_rope, b->no_rope, "positions of layer", positions_of}};
 
-    if (a->layer_kinds == NULL || b->layer_kinds == NULL || a->num_layers != b->num_layers) return APR_OK;
-    for (int64_t i = 0; i < a->num_layers; i++)
-        if (a->layer_kinds[i] != b->layer_kinds[i])
-            APR_TRY(add_numbered(diff, APR_DIFF_HYPERPARAMETER, "kind of layer", (size_t)i, number_of(APR_FACT_LAYER, a->layer_kinds[i]),
-                                 number_of(APR_FACT_LAYER, b->layer_kinds[i]), err));
+    for (size_t k = 0; k < sizeof aspects / sizeof *aspects; k++) {
+        const uint8_t *const x = aspects[k].a, *const y = aspects[k].b;
+        if (x == NULL || y == NULL || a->num_layers != b->num_layers) continue;
+        for (int64_t i = 0; i < a->num_layers; i++)
+            if (x[i] != y[i])
+                APR_TRY(
+                    add_numbered(diff, APR_DIFF_HYPERPARAMETER, aspects[k].what, (size_t)i, aspects[k].of(x[i]), aspects[k].of(y[i]), err));
+    }
+    return APR_OK;
+}
+
+/* Files of one format state the same flags; what another leaves to its reader is no difference. */
+static apr_status diff_flags(apr_model_diff *diff, apr_error *err)
+{
+    apr_hparams a = diff->a->hparams, b = diff->b->hparams;
+
+    if (diff->a->format != diff->b->format || diff->a->origin.format != diff->b->origin.format) return APR_OK;
+    for (size_t i = 0; i < apr_n_hflag_fields; i++)
+        APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, apr_hflag_fields[i].name, bool_of(*apr_hflag(&a, &apr_hflag_fields[i])),
+                        bool_of(*apr_hflag(&b, &apr_hflag_fields[i])), err));
+    return APR_OK;
+}
+
+static double rope_real(const apr_rope_scaling *s, size_t offset)
+{
+    double value;
+    memcpy(&value, (const char *)s + offset, sizeof value);
+    return value;
+}
+
+/* `name` is "rope_scaling", or that of sliding layers. A number that one side does not state (0) is no difference. */
+static apr_status diff_rope(apr_model_diff *diff, const char *name, const apr_rope_scaling *a, const apr_rope_scaling *b, apr_error *err)
+{
+    APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, name, number_of(APR_FACT_ROPE, a->kind), number_of(APR_FACT_ROPE, b->kind), err));
+    for (size_t i = 0; i < apr_n_rope_fields && a->kind == b->kind && a->kind != APR_ROPE_PLAIN; i++) {
+        const double x = rope_real(a, apr_rope_fields[i].offset), y = rope_real(b, apr_rope_fields[i].offset);
+        if (x == 0.0 || y == 0.0 || same_real(x, y)) continue;
+        const char *const field = apr_arena_print(&diff->arena, "%s %s", name, apr_rope_fields[i].name);
+        if (field == NULL) return apr_no_memory(err, "the differences");
+        APR_TRY(add(diff, APR_DIFF_HYPERPARAMETER, apr_str_of(field), real_of(x), real_of(y), err));
+    }
+    for (int64_t i = 0; a->n_factors == b->n_factors && i < a->n_factors; i++)
+        if (!same_real(a->short_factor[i], b->short_factor[i]) || !same_real(a->long_factor[i], b->long_factor[i])) {
+            const bool is_short = !same_real(a->short_factor[i], b->short_factor[i]);
+            const apr_fact_value x = real_of(is_short ? a->short_factor[i] : a->long_factor[i]);
+            const apr_fact_value y = real_of(is_short ? b->short_factor[i] : b->long_factor[i]);
+            return add_numbered(diff, APR_DIFF_HYPERPARAMETER, is_short ? "short rotary factor" : "long rotary factor", (size_t)i, x, y,
+                                err); /* the first says it */
+        }
     return APR_OK;
 }
 
@@ -109,10 +169,10 @@ static apr_status diff_hparams(apr_model_diff *diff, apr_error *err)
 
     APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, "architecture", text_of(a->architecture), text_of(b->architecture), err));
     APR_TRY(diff_fields(diff, err));
-    APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, "rope_scaling", number_of(APR_FACT_ROPE, a->rope.kind),
-                    number_of(APR_FACT_ROPE, b->rope.kind), err));
-    if (a->rope.kind == b->rope.kind && a->rope.kind != APR_ROPE_PLAIN)
-        APR_TRY(compare(diff, APR_DIFF_HYPERPARAMETER, "rope_scaling factor", real_of(a->rope.factor), real_of(b->rope.factor), err));
+    APR_TRY(diff_flags(diff, err));
+    APR_TRY(diff_rope(diff, "rope_scaling", &a->rope, &b->rope, err));
+    if (a->rope_theta_local > 0 && b->rope_theta_local > 0)
+        APR_TRY(diff_rope(diff, "rope_scaling of sliding layers", &a->rope_local, &b->rope_local, err));
     return diff_layers(diff, err);
 }
 

@@ -111,32 +111,6 @@ static void steps_are_permutations_and_each_others_inverse(void **state)
     for (int64_t r = 0; r < 8; r++) assert_int_equal(apr_step_row((apr_step){APR_STEP_HALVES_TO_PAIRS, {1}}, 8, r), in_pairs[r]);
 }
 
-static void names_translate_both_ways(void **state)
-{
-    (void)state;
-    static const char *const archs[] = {"llama", "qwen2", "qwen3"};
-    static const char *const names[] = {"blk.0.attn_q.weight", "blk.17.ffn_down.weight", "token_embd.weight", "output_norm.weight"};
-    const apr_hparams h = {.num_heads = 4, .num_kv_heads = 2};
-    apr_arena arena = {0};
-    for (size_t a = 0; a < 3; a++)
-        for (size_t i = 0; i < 4; i++) {
-            const apr_family *const family = apr_family_find(archs[a]);
-            const char *hf, *back;
-            apr_step step, inverse;
-            assert_true(apr_family_translate(family, APR_DIALECT_GGML, names[i], &h, &arena, &hf, &step));
-            assert_true(apr_family_translate(family, APR_DIALECT_HF, hf, &h, &arena, &back, &inverse));
-            assert_string_equal(back, names[i]);
-            assert_int_equal(apr_step_inverse(step).kind, inverse.kind);
-            assert_int_equal(step.kind != APR_STEP_NONE, a == 0 && i == 0);
-        }
-    const char *other;
-    apr_step step;
-    assert_false(apr_family_translate(apr_family_find("llama"), APR_DIALECT_GGML, "blk.007.attn_q.weight", &h, &arena, &other, &step));
-    assert_false(apr_family_translate(apr_family_find("llama"), APR_DIALECT_GGML, "blk..attn_q.weight", &h, &arena, &other, &step));
-    assert_null(apr_family_translated("gpt_oss"));
-    apr_arena_close(&arena);
-}
-
 /* What the pipe writes is what the codec makes of the whole tensor, however it is cut and on however many threads. */
 static void the_pipe_writes_what_the_codec_makes(void **state)
 {
@@ -242,7 +216,6 @@ int main(void)
         cmocka_unit_test(a_checkpoint_comes_back_byte_for_byte),
         cmocka_unit_test(a_checkpoint_through_gguf_keeps_every_value),
         cmocka_unit_test(steps_are_permutations_and_each_others_inverse),
-        cmocka_unit_test(names_translate_both_ways),
         cmocka_unit_test(the_pipe_writes_what_the_codec_makes),
         cmocka_unit_test(fp8_brings_its_scales_and_comes_back_within_half_a_step),
         cmocka_unit_test(a_failing_sink_stops_the_pipe),

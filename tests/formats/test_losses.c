@@ -98,6 +98,8 @@ static void disturb(apr_hparams *h, const apr_hparam_field *f)
     else if (strcmp(f->name, "num_layers") == 0) h->num_layers = 7;
     else if (strcmp(f->name, "num_heads") == 0) h->num_heads = 6;
     else if (strcmp(f->name, "num_kv_heads") == 0) h->num_kv_heads = 4;
+    else if (strcmp(f->name, "num_global_kv_heads") == 0) h->num_global_kv_heads = 2;
+    else if (strcmp(f->name, "num_kv_shared_layers") == 0) h->num_kv_shared_layers = 1;
     else if (strcmp(f->name, "full_attention_interval") == 0) h->full_attention_interval = 4;
     else if (strcmp(f->name, "linear_num_value_heads") != 0) *apr_hparam_int(h, f) += 24;
     else h->linear_num_value_heads = h->linear_value_head_dim = 8;

@@ -16,22 +16,28 @@ static apr_purpose of(const char *model_type, const char *name, int rank)
     return apr_find_purpose(apr_family_find(model_type), &tensor).purpose;
 }
 
-/* Where the ending of a name says what a tensor is for, no card says otherwise; where a card calls a matrix unknown, so does it. */
+static void check_rule(const apr_family *family, const apr_tensor_rule *rule)
+{
+    const char *const names[] = {rule->hf, rule->ggml};
+    for (int n = 0; n < 2; n++) {
+        if (names[n] == NULL) continue;
+        const apr_purpose ending = apr_purpose_of_ending(names[n]);
+        if (ending != rule->purpose && ending != APR_FOR_OTHER && rule->purpose != APR_FOR_MATRIX)
+            fail_msg("%s: '%s' is %s by its card, %s by its ending", family->name, names[n], apr_purpose_name(rule->purpose),
+                     apr_purpose_name(ending));
+    }
+}
+
+/* Where the ending of a name says what a tensor is for, no card says otherwise, but that it is a matrix like any other. */
 static void cards_and_endings_agree(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < apr_n_families; i++)
-        for (size_t r = 0; r < apr_families[i]->n_tensors; r++) {
-            const apr_tensor_rule *const rule = &apr_families[i]->tensors[r];
-            const char *const names[] = {rule->hf, rule->ggml};
-            for (int n = 0; n < 2; n++) {
-                if (names[n] == NULL) continue;
-                const apr_purpose ending = apr_purpose_of_ending(names[n]);
-                if (ending != rule->purpose && (ending != APR_FOR_OTHER || rule->purpose != APR_FOR_SMALL))
-                    fail_msg("%s: '%s' is %s by its card, %s by its ending", apr_families[i]->name, names[n],
-                             apr_purpose_name(rule->purpose), apr_purpose_name(ending));
-            }
-        }
+    for (size_t i = 0; i < apr_n_families; i++) {
+        const apr_family *const f = apr_families[i];
+        for (size_t r = 0; r < f->n_tensors; r++) check_rule(f, &f->tensors[r]);
+        for (size_t s = 0; s < APR_MAX_SETS && f->sets[s] != NULL; s++)
+            for (size_t r = 0; r < f->sets[s]->n_rules; r++) check_rule(f, &f->sets[s]->rules[r]);
+    }
 }
 
 static void a_card_knows_more_than_an_ending(void **state)

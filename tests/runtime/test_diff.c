@@ -257,6 +257,55 @@ static void architecture_scaling_and_kinds_of_layers_are_facts(void **state)
     drop_changed(c);
 }
 
+static void feed_forwards_positions_and_sliding_layers_ropes_are_facts(void **state)
+{
+    static const uint8_t some[] = {APR_FFN_DENSE, APR_FFN_EXPERTS}, all[] = {APR_FFN_EXPERTS, APR_FFN_EXPERTS}, last[] = {0, 1},
+                         none[] = {0, 0};
+    static const double halves[] = {1.0, 2.0}, thirds[] = {1.0, 3.0};
+    changed *const c = make_changed();
+    apr_hparams *const a = &c->a.model.hparams, *const b = &c->b.model.hparams;
+
+    (void)state;
+    a->ffn_kinds = some;
+    assert_true(apr_diff_is_same(diff_changed(c, &exactly))); /* the other does not say */
+    b->ffn_kinds = all;
+    const apr_fact_diff *f = only_fact(diff_changed(c, &exactly), APR_DIFF_HYPERPARAMETER, "feed-forward of layer 0");
+    assert_true(f->a.kind == APR_FACT_TEXT && f->a.text.n_bytes == strlen("dense") && f->b.text.n_bytes == strlen("experts"));
+    b->ffn_kinds = some;
+    a->no_rope = last;
+    b->no_rope = none;
+    only_fact(diff_changed(c, &exactly), APR_DIFF_HYPERPARAMETER, "positions of layer 1");
+    b->no_rope = last;
+
+    a->rope_theta_local = b->rope_theta_local = 1e4;
+    a->rope_local = (apr_rope_scaling){.kind = APR_ROPE_YARN, .factor = 4, .mscale = 1};
+    b->rope_local = (apr_rope_scaling){.kind = APR_ROPE_YARN, .factor = 4, .mscale = 2};
+    only_fact(diff_changed(c, &exactly), APR_DIFF_HYPERPARAMETER, "rope_scaling of sliding layers mscale");
+    b->rope_local.mscale = 0; /* not stated */
+    assert_true(apr_diff_is_same(diff_changed(c, &exactly)));
+
+    a->rope = (apr_rope_scaling){.kind = APR_ROPE_LONGROPE, .short_factor = halves, .long_factor = halves, .n_factors = 2};
+    b->rope = (apr_rope_scaling){.kind = APR_ROPE_LONGROPE, .short_factor = halves, .long_factor = thirds, .n_factors = 2};
+    only_fact(diff_changed(c, &exactly), APR_DIFF_HYPERPARAMETER, "long rotary factor 1");
+    b->rope.n_factors = 0; /* as a GGUF, which has them as tensors */
+    assert_true(apr_diff_is_same(diff_changed(c, &exactly)));
+    drop_changed(c);
+}
+
+static void flags_are_facts_within_a_format(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < apr_n_hflag_fields; i++) {
+        changed *const c = make_changed();
+        *apr_hflag(&c->b.model.hparams, &apr_hflag_fields[i]) = true;
+        const apr_fact_diff *const f = only_fact(diff_changed(c, &exactly), APR_DIFF_HYPERPARAMETER, apr_hflag_fields[i].name);
+        assert_true(f->a.kind == APR_FACT_BOOL && f->a.number == 0 && f->b.number == 1);
+        c->b.model.format = APR_FORMAT_GGUF; /* which leaves it to its reader */
+        assert_true(apr_diff_is_same(diff_changed(c, &exactly)));
+        drop_changed(c);
+    }
+}
+
 static void change_token(apr_vocab *v, small *s) { (void)v, s->tokens[2] = (apr_str){"aB", 2}; }
 static void change_merge(apr_vocab *v, small *s) { (void)v, s->merges[3] = (apr_str){"c", 1}; }
 static void lose_token(apr_vocab *v, small *s) { (void)s, v->n_tokens = 2; }
@@ -330,6 +379,8 @@ int main(void)
         cmocka_unit_test(zeros_that_became_something_are_infinitely_far_off),
         cmocka_unit_test(each_hyperparameter_is_compared_where_both_state_it),
         cmocka_unit_test(architecture_scaling_and_kinds_of_layers_are_facts),
+        cmocka_unit_test(feed_forwards_positions_and_sliding_layers_ropes_are_facts),
+        cmocka_unit_test(flags_are_facts_within_a_format),
         cmocka_unit_test(every_part_of_a_tokenizer_is_a_fact),
         cmocka_unit_test(metadata_and_files_are_compared_within_one_format_when_asked_for),
     };

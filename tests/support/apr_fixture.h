@@ -71,7 +71,8 @@ static inline void add_tensors(apr_model *m)
 
 static inline void add_hparams(apr_hparams *h)
 {
-    static const uint8_t kinds[] = {APR_LAYER_SLIDING, APR_LAYER_FULL, APR_LAYER_LINEAR};
+    static const uint8_t kinds[] = {APR_LAYER_SLIDING, APR_LAYER_FULL, APR_LAYER_LINEAR},
+                         ffn[] = {APR_FFN_DENSE, APR_FFN_NONE, APR_FFN_EXPERTS}, no_rope[] = {0, 0, 1};
 
     *h = (apr_hparams){.architecture = "gpt_oss", .hf_class = "GptOssForCausalLM", .torch_dtype = "bfloat16", .layer_kinds = kinds};
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
@@ -84,8 +85,25 @@ static inline void add_hparams(apr_hparams *h)
     h->head_dim = 64;
     h->rotary_dim = 32;
     h->vocab_size = 7;
-    h->rope = (apr_rope_scaling){APR_ROPE_YARN, 8.1, 0.0, 0.0, 128, 32.0, 1.0, 0.7, true};
-    h->tie_word_embeddings = h->attention_bias = h->norm_topk_prob = true;
+    h->num_global_kv_heads = 1;
+    h->global_head_dim = 96;
+    h->num_experts = 2048;
+    h->num_expert_groups = h->num_expert_groups_used = 4;
+    h->linear_num_key_heads = h->linear_num_value_heads;
+    h->num_kv_shared_layers = 2;
+    h->rope = (apr_rope_scaling){.kind = APR_ROPE_YARN,
+                                 .factor = 8.1,
+                                 .original_context = 128,
+                                 .beta_fast = 32.0,
+                                 .beta_slow = 1.0,
+                                 .attention_factor = 0.7,
+                                 .mscale = 0.9,
+                                 .mscale_all_dim = 0.8,
+                                 .no_truncate = true};
+    h->rope_local = (apr_rope_scaling){.kind = APR_ROPE_LINEAR, .factor = 2.5};
+    h->ffn_kinds = ffn;
+    h->no_rope = no_rope;
+    for (size_t i = 0; i < apr_n_hflag_fields; i++) *apr_hflag(h, &apr_hflag_fields[i]) = true;
 }
 
 static inline void add_vocab(apr_vocab *v)

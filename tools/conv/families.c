@@ -17,7 +17,7 @@ static void put_text(apr_json_text *out, const char *key, const char *text)
 static void put_family(apr_json_text *out, const apr_family *family)
 {
     const apr_ability ability = apr_family_ability(family, &apr_host_backend);
-    const bool knows_gguf = family->ggml != NULL && family->n_tensors > 0;
+    const bool knows_gguf = family->ggml != NULL && family->translates;
 
     apr_json_open(out, NULL, '{');
     put_text(out, "family", family->name);

@@ -31,18 +31,23 @@ double apr_bits_per_weight(uint64_t n_bytes, int64_t n_weights) { return n_weigh
 
 const char *apr_dialect_name(apr_dialect dialect) { return dialect == APR_DIALECT_GGML ? "ggml" : "hf"; }
 
-const char *apr_rope_name(apr_rope_kind kind)
-{
-    static const char *const names[] = {[APR_ROPE_PLAIN] = "none", [APR_ROPE_LINEAR] = "linear",     [APR_ROPE_LLAMA3] = "llama3",
-                                        [APR_ROPE_YARN] = "yarn",  [APR_ROPE_LONGROPE] = "longrope", [APR_ROPE_DYNAMIC] = "dynamic"};
-    return names[kind];
-}
+const char *apr_rope_name(apr_rope_kind kind) { return kind == APR_ROPE_PLAIN ? "none" : apr_rope_names[kind]; }
 
 const char *apr_layer_kind_name(uint8_t kind)
 {
-    static const char *const names[] = {[APR_LAYER_FULL] = "full", [APR_LAYER_SLIDING] = "sliding", [APR_LAYER_LINEAR] = "linear"};
+    static const char *const names[] = {
+        [APR_LAYER_FULL] = "full",   [APR_LAYER_SLIDING] = "sliding",  [APR_LAYER_LINEAR] = "linear", [APR_LAYER_CHUNKED] = "chunked",
+        [APR_LAYER_MAMBA] = "mamba", [APR_LAYER_CONV] = "convolution", [APR_LAYER_NONE] = "none"};
     return names[kind];
 }
+
+const char *apr_ffn_kind_name(uint8_t kind)
+{
+    static const char *const names[] = {[APR_FFN_DENSE] = "dense", [APR_FFN_EXPERTS] = "experts", [APR_FFN_NONE] = "none"};
+    return names[kind];
+}
+
+const char *apr_position_name(uint8_t has_none) { return has_none ? "none" : "rotary"; }
 
 const char *apr_vocab_kind_name(apr_vocab_kind kind)
 {

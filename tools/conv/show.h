@@ -34,6 +34,8 @@ double apr_bits_per_weight(uint64_t n_bytes, int64_t n_weights); /* 0 when there
 const char *apr_dialect_name(apr_dialect dialect);
 const char *apr_rope_name(apr_rope_kind kind);
 const char *apr_layer_kind_name(uint8_t kind);
+const char *apr_ffn_kind_name(uint8_t kind);
+const char *apr_position_name(uint8_t has_none);
 const char *apr_vocab_kind_name(apr_vocab_kind kind);
 
 apr_status apr_show_text(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_error *err);

@@ -30,9 +30,17 @@ static void put_header(const apr_model *model, const apr_model_facts *facts, apr
     apr_json_close(out, '}');
 }
 
-static void put_rope(const apr_rope_scaling *rope, apr_json_text *out)
+static void put_factors(apr_json_text *out, const char *key, const double *factors, int64_t n)
 {
-    apr_json_open(out, "rope_scaling", '{');
+    if (n == 0) return;
+    apr_json_open(out, key, '[');
+    for (int64_t i = 0; i < n; i++) apr_json_real(out, NULL, factors[i]);
+    apr_json_close(out, ']');
+}
+
+static void put_rope(const char *key, const apr_rope_scaling *rope, apr_json_text *out)
+{
+    apr_json_open(out, key, '{');
     put_string(out, "kind", apr_rope_name(rope->kind));
     if (rope->kind != APR_ROPE_PLAIN) {
         apr_json_real(out, "factor", rope->factor);
@@ -43,8 +51,36 @@ static void put_rope(const apr_rope_scaling *rope, apr_json_text *out)
         apr_json_real(out, "beta_slow", rope->beta_slow);
         apr_json_real(out, "attention_factor", rope->attention_factor);
         apr_json_bool(out, "truncate", !rope->no_truncate);
+        apr_json_real(out, "mscale", rope->mscale);
+        apr_json_real(out, "mscale_all_dim", rope->mscale_all_dim);
+        apr_json_real(out, "alpha", rope->alpha);
+        apr_json_real(out, "partial_rotary_factor", rope->partial_rotary_factor);
+        put_factors(out, "short_factor", rope->short_factor, rope->n_factors);
+        put_factors(out, "long_factor", rope->long_factor, rope->n_factors);
     }
     apr_json_close(out, '}');
+}
+
+/* A word for each layer; what is the same for all is left out. */
+static void put_layers(apr_json_text *out, const char *key, const uint8_t *kinds, int64_t n, const char *(*name_of)(uint8_t kind))
+{
+    if (kinds == NULL) return;
+    apr_json_open(out, key, '[');
+    for (int64_t i = 0; i < n; i++) put_string(out, NULL, name_of(kinds[i]));
+    apr_json_close(out, ']');
+}
+
+/* Three are always there, the others where they are true. */
+static void put_flags(apr_json_text *out, apr_hparams *h)
+{
+    apr_json_bool(out, "tie_word_embeddings", h->tie_word_embeddings);
+    apr_json_bool(out, "attention_bias", h->attention_bias);
+    apr_json_bool(out, "norm_topk_prob", h->norm_topk_prob);
+    for (size_t i = 0; i < apr_n_hflag_fields; i++) {
+        const bool *const flag = apr_hflag(h, &apr_hflag_fields[i]);
+        const bool is_there = flag == &h->tie_word_embeddings || flag == &h->attention_bias || flag == &h->norm_topk_prob;
+        if (!is_there && *flag) apr_json_bool(out, apr_hflag_fields[i].name, true);
+    }
 }
 
 /* Numbers that the file does not say are left out. */
@@ -60,16 +96,13 @@ static void put_hparams(const apr_model *model, apr_json_text *out)
         if (field->is_int && *apr_hparam_int(&hparams, field) != 0) apr_json_int(out, field->name, *apr_hparam_int(&hparams, field));
         if (!field->is_int && *apr_hparam_real(&hparams, field) != 0.0) apr_json_real(out, field->name, *apr_hparam_real(&hparams, field));
     }
-    put_rope(&hparams.rope, out);
-    apr_json_bool(out, "tie_word_embeddings", hparams.tie_word_embeddings);
-    apr_json_bool(out, "attention_bias", hparams.attention_bias);
-    apr_json_bool(out, "norm_topk_prob", hparams.norm_topk_prob);
+    put_rope("rope_scaling", &hparams.rope, out);
+    if (hparams.rope_theta_local > 0) put_rope("rope_scaling_local", &hparams.rope_local, out);
+    put_flags(out, &hparams);
     put_string(out, "torch_dtype", hparams.torch_dtype);
-    if (hparams.layer_kinds != NULL) {
-        apr_json_open(out, "layer_kinds", '[');
-        for (int64_t i = 0; i < hparams.num_layers; i++) put_string(out, NULL, apr_layer_kind_name(hparams.layer_kinds[i]));
-        apr_json_close(out, ']');
-    }
+    put_layers(out, "layer_kinds", hparams.layer_kinds, hparams.num_layers, apr_layer_kind_name);
+    put_layers(out, "ffn_kinds", hparams.ffn_kinds, hparams.num_layers, apr_ffn_kind_name);
+    put_layers(out, "positions", hparams.no_rope, hparams.num_layers, apr_position_name);
     apr_json_close(out, '}');
 }
 

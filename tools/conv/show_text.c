@@ -99,47 +99,70 @@ static apr_status show_header(const apr_model *model, const apr_model_facts *fac
     return apr_table_print(&table, stdout, 2, err);
 }
 
-static void add_rope(apr_table *table, const apr_rope_scaling *rope)
+static void add_rope(apr_table *table, const char *name, const apr_rope_scaling *rope)
 {
-    char text[256];
+    char text[512];
     const struct {
         const char *name;
         double value;
-    } numbers[] = {{"low frequency factor", rope->low_freq_factor},
+    } numbers[] = {{"factor", rope->factor},
+                   {"low frequency factor", rope->low_freq_factor},
                    {"high frequency factor", rope->high_freq_factor},
                    {"original context", (double)rope->original_context},
                    {"beta fast", rope->beta_fast},
                    {"beta slow", rope->beta_slow},
-                   {"attention factor", rope->attention_factor}};
+                   {"attention factor", rope->attention_factor},
+                   {"mscale", rope->mscale},
+                   {"mscale of all dimensions", rope->mscale_all_dim},
+                   {"alpha", rope->alpha},
+                   {"part of the head", rope->partial_rotary_factor},
+                   {"own factors for frequencies", (double)rope->n_factors}};
 
     if (rope->kind == APR_ROPE_PLAIN) return;
-    snprintf(text, sizeof text, "%s, factor %.6g", apr_rope_name(rope->kind), rope->factor);
+    snprintf(text, sizeof text, "%s", apr_rope_name(rope->kind));
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].value != 0.0)
             snprintf(text + strlen(text), sizeof text - strlen(text), ", %s %.6g", numbers[i].name, numbers[i].value);
     if (rope->no_truncate) snprintf(text + strlen(text), sizeof text - strlen(text), ", not truncated");
-    add_fact(table, "rope_scaling", text);
+    add_fact(table, name, text);
 }
 
+/* What layers can be, of one aspect. */
+typedef struct layer_aspect {
+    const char *name, *letters; /* shown large */
+    uint8_t n_kinds;
+    const char *(*name_of)(uint8_t kind);
+} layer_aspect;
+
 /* "3 linear, 1 full: LLLF" */
-static void add_layer_kinds(apr_table *table, const apr_hparams *hparams)
+static void add_layers(apr_table *table, const layer_aspect *aspect, const uint8_t *kinds, int64_t n)
 {
-    int64_t n_of[3] = {0};
+    int64_t n_of[APR_N_LAYER_KINDS] = {0};
     char text[256] = "", order[41] = "";
 
-    if (hparams->layer_kinds == NULL) return;
-    for (int64_t i = 0; i < hparams->num_layers; i++) {
-        const uint8_t kind = hparams->layer_kinds[i];
-        n_of[kind]++;
-        if (i < 40) order[i] = (char)(apr_layer_kind_name(kind)[0] - 'a' + 'A');
+    if (kinds == NULL) return;
+    for (int64_t i = 0; i < n; i++) {
+        n_of[kinds[i]]++;
+        if (i < 40) order[i] = (char)(aspect->letters[kinds[i]] - 'a' + 'A');
     }
-    for (uint8_t kind = 0; kind < 3; kind++)
+    for (uint8_t kind = 0; kind < aspect->n_kinds; kind++)
         if (n_of[kind] > 0)
             snprintf(text + strlen(text), sizeof text - strlen(text), "%s%lld %s", *text ? ", " : "", (long long)n_of[kind],
-                     apr_layer_kind_name(kind));
-    if (n_of[0] == hparams->num_layers) return;
-    apr_table_cell(table, "layers");
-    apr_table_cell(table, "%s: %s%s", text, order, hparams->num_layers > 40 ? "..." : "");
+                     aspect->name_of(kind));
+    if (n_of[0] == n) return;
+    apr_table_cell(table, "%s", aspect->name);
+    apr_table_cell(table, "%s: %s%s", text, order, n > 40 ? "..." : "");
+}
+
+static void add_all_layers(apr_table *table, const apr_hparams *h)
+{
+    static const layer_aspect mixers = {"layers", apr_layer_letters, APR_N_LAYER_KINDS, apr_layer_kind_name},
+                              feed_forwards = {"feed-forwards", apr_ffn_letters, APR_N_FFN_KINDS, apr_ffn_kind_name},
+                              positions = {"positions", "rn", 2, apr_position_name};
+
+    add_layers(table, &mixers, h->layer_kinds, h->num_layers);
+    add_layers(table, &feed_forwards, h->ffn_kinds, h->num_layers);
+    add_layers(table, &positions, h->no_rope, h->num_layers);
 }
 
 static apr_status show_hparams(const apr_model *model, apr_error *err)
@@ -160,10 +183,11 @@ static apr_status show_hparams(const apr_model *model, apr_error *err)
         apr_table_cell(&table, "%s", field->name);
         apr_table_cell(&table, "%.7g", *apr_hparam_real(&hparams, field));
     }
-    add_rope(&table, &hparams.rope);
-    add_layer_kinds(&table, &hparams);
-    if (hparams.tie_word_embeddings) add_fact(&table, "tie_word_embeddings", "yes");
-    if (hparams.attention_bias) add_fact(&table, "attention_bias", "yes");
+    add_rope(&table, "rope_scaling", &hparams.rope);
+    add_rope(&table, "of sliding layers", &hparams.rope_local);
+    add_all_layers(&table, &hparams);
+    for (size_t i = 0; i < apr_n_hflag_fields; i++)
+        if (*apr_hflag(&hparams, &apr_hflag_fields[i])) add_fact(&table, apr_hflag_fields[i].name, "yes");
     if (hparams.torch_dtype != NULL) add_fact(&table, "torch_dtype", hparams.torch_dtype);
     return apr_table_print(&table, stdout, 2, err);
 }

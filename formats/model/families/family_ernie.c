@@ -1,5 +1,32 @@
 /* family_ernie.c - ernie4_5_moe: experts chosen with a bias, shared ones beside them. */
+#include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
+
+static const apr_tensor_rule tensors[] = {
+    {"model.layers.{}.mlp.moe_statics.e_score_correction_bias", "blk.{}.exp_probs_b.bias", APR_FOR_SMALL},
+};
+
+static const apr_family_config ernie4_5_moe = {.activation = "silu",
+                                               .experts = APR_EXPERTS_IN_RANGE,
+                                               .spellings = {{"num_experts", "moe_num_experts"},
+                                                             {"num_experts_per_tok", "moe_k"},
+                                                             {"num_shared_experts", "moe_num_shared_experts"},
+                                                             {"attention_bias", "use_bias"}},
+                                               .refuses = " use_bias ",
+                                               .flags_on = " tie_word_embeddings ",
+                                               .flags_always = " norm_topk_prob ",
+                                               .num_kv_heads = 4,
+                                               .max_position_embeddings = 131072,
+                                               .rms_norm_eps = 1e-5,
+                                               .rope_theta = 500000,
+                                               .defaults = {{"num_heads", 20},
+                                                            {"intermediate_size", 12288},
+                                                            {"vocab_size", 103424},
+                                                            {"num_experts", 64},
+                                                            {"num_experts_per_tok", 6},
+                                                            {"moe_intermediate_size", 1536},
+                                                            {"num_shared_experts", 2},
+                                                            {"moe_norm_min", 1e-12}}};
 
 /* llama.cpp's least sum is 6.1e-5 */
 static const apr_hparams supposes = {.norm_topk_prob = true, .moe_norm_min = 1e-12};
@@ -12,4 +39,10 @@ const apr_family apr_family_ernie4_5_moe = {
                           " expert_shared_feed_forward_length ",
              .supposes = &supposes,
              .shares_by_count = true,
-             .omits_head_dim = true}};
+             .omits_head_dim = true},
+    .config = &ernie4_5_moe,
+    .tensors = tensors,
+    .n_tensors = sizeof tensors / sizeof *tensors,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_experts,
+             &apr_tensors_shared_experts},
+    .translates = true};

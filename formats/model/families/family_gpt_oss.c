@@ -1,45 +1,67 @@
 /* family_gpt_oss.c - gpt_oss: every other layer slides, learned sinks, experts with biases, gate and up interleaved in one tensor
  * in Hugging Face's dialect (in MXFP4 as blocks and scales) and two in ggml's. */
+#include "formats/model/families/tensor_sets.h"
 #include "formats/model/family.h"
 
+#define EXPERTS "model.layers.{}.mlp.experts."
+
 static const apr_tensor_rule tensors[] = {
-    {"model.embed_tokens.weight", "token_embd.weight", APR_FOR_EMBEDDING},
-    {"model.norm.weight", "output_norm.weight", APR_FOR_SMALL},
-    {"lm_head.weight", "output.weight", APR_FOR_HEAD},
-    {"model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight", APR_FOR_SMALL},
-    {"model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight", APR_FOR_ATTN_Q},
-    {"model.layers.{}.self_attn.q_proj.bias", "blk.{}.attn_q.bias", APR_FOR_SMALL},
-    {"model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight", APR_FOR_ATTN_K},
-    {"model.layers.{}.self_attn.k_proj.bias", "blk.{}.attn_k.bias", APR_FOR_SMALL},
-    {"model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight", APR_FOR_ATTN_V},
-    {"model.layers.{}.self_attn.v_proj.bias", "blk.{}.attn_v.bias", APR_FOR_SMALL},
-    {"model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight", APR_FOR_ATTN_OUT},
-    {"model.layers.{}.self_attn.o_proj.bias", "blk.{}.attn_output.bias", APR_FOR_SMALL},
     {"model.layers.{}.self_attn.sinks", "blk.{}.attn_sinks.weight", APR_FOR_SMALL},
-    {"model.layers.{}.post_attention_layernorm.weight", "blk.{}.post_attention_norm.weight", APR_FOR_SMALL},
     {"model.layers.{}.mlp.router.weight", "blk.{}.ffn_gate_inp.weight", APR_FOR_ROUTER},
     {"model.layers.{}.mlp.router.bias", "blk.{}.ffn_gate_inp.bias", APR_FOR_SMALL},
-    {"model.layers.{}.mlp.experts.gate_up_proj", NULL, APR_FOR_FFN_UP},
-    {"model.layers.{}.mlp.experts.gate_up_proj_bias", NULL, APR_FOR_OTHER},
-    {NULL, "blk.{}.ffn_gate_exps.weight", APR_FOR_FFN_GATE},
-    {NULL, "blk.{}.ffn_gate_exps.bias", APR_FOR_OTHER},
-    {NULL, "blk.{}.ffn_up_exps.weight", APR_FOR_FFN_UP},
-    {NULL, "blk.{}.ffn_up_exps.bias", APR_FOR_OTHER},
-    {"model.layers.{}.mlp.experts.down_proj", "blk.{}.ffn_down_exps.weight", APR_FOR_FFN_DOWN},
-    {"model.layers.{}.mlp.experts.down_proj_bias", "blk.{}.ffn_down_exps.bias", APR_FOR_OTHER},
+    {EXPERTS "*.gate_proj.weight", "blk.{}.ffn_gate_exps.weight", APR_FOR_FFN_GATE},
+    {EXPERTS "*.up_proj.weight", "blk.{}.ffn_up_exps.weight", APR_FOR_FFN_UP},
+    {EXPERTS "*.down_proj.weight", "blk.{}.ffn_down_exps.weight", APR_FOR_FFN_DOWN},
+    {EXPERTS "gate_proj_bias", "blk.{}.ffn_gate_exps.bias", APR_FOR_SMALL},
+    {EXPERTS "up_proj_bias", "blk.{}.ffn_up_exps.bias", APR_FOR_SMALL},
+    {EXPERTS "down_proj_bias", "blk.{}.ffn_down_exps.bias", APR_FOR_SMALL},
 };
+
+/* Gate and up take turns; plain numbers lie transposed, MXFP4 does not. */
+static const apr_tensor_form forms[] = {
+    {APR_DIALECT_HF,
+     APR_FORM_WRITTEN,
+     EXPERTS "gate_up_proj_blocks",
+     EXPERTS "gate_up_proj_scales",
+     {{EXPERTS "*.gate_proj.weight", {APR_EVEN_ROWS}}, {EXPERTS "*.up_proj.weight", {APR_ODD_ROWS}}}},
+    {APR_DIALECT_HF, APR_FORM_WRITTEN, EXPERTS "down_proj_blocks", EXPERTS "down_proj_scales", {{EXPERTS "*.down_proj.weight", {{0}}}}},
+    {APR_DIALECT_HF,
+     APR_FORM_WRITTEN,
+     EXPERTS "gate_up_proj",
+     NULL,
+     {{EXPERTS "*.gate_proj.weight", {APR_TRANSPOSED, APR_EVEN_ROWS}}, {EXPERTS "*.up_proj.weight", {APR_TRANSPOSED, APR_ODD_ROWS}}}},
+    {APR_DIALECT_HF, APR_FORM_WRITTEN, EXPERTS "down_proj", NULL, {{EXPERTS "*.down_proj.weight", {APR_TRANSPOSED}}}},
+    {APR_DIALECT_HF,
+     APR_FORM_WRITTEN,
+     EXPERTS "gate_up_proj_bias",
+     NULL,
+     {{EXPERTS "gate_proj_bias", {{APR_STEP_TAKE, {0, APR_OF_HALF, 0, 1}}}},
+      {EXPERTS "up_proj_bias", {{APR_STEP_TAKE, {0, APR_OF_HALF, 1, 1}}}}}},
+};
+
+static const apr_family_rope rope = {
+    .scaling = {.kind = APR_ROPE_YARN, .factor = 32, .beta_fast = 32, .beta_slow = 1, .original_context = 4096, .no_truncate = true}};
 
 static const apr_family_config config = {.activation = "silu",
                                          .window = APR_WINDOW_EVEN,
                                          .attention_bias = APR_BIAS_WHEN_STATED,
                                          .spellings = {{"num_experts", "num_local_experts"}},
                                          .ff_is_expert = true,
+                                         .flags_on = " attention_bias ",
                                          .num_kv_heads = 8,
                                          .head_dim = 64,
                                          .max_position_embeddings = 131072,
                                          .sliding_window = 128,
                                          .rms_norm_eps = 1e-5,
-                                         .rope_theta = 150000};
+                                         .rope_theta = 150000,
+                                         .defaults = {{"num_heads", 64},
+                                                      {"intermediate_size", 2880},
+                                                      {"vocab_size", 201088},
+                                                      {"num_experts", 128},
+                                                      {"num_experts_per_tok", 4},
+                                                      {"swiglu_alpha", 1.702},
+                                                      {"swiglu_limit", 7}},
+                                         .rope = &rope};
 
 static const apr_hparams supposes = {.swiglu_limit = 7, .swiglu_alpha = 1.702};
 
@@ -55,4 +77,8 @@ const apr_family apr_family_gpt_oss = {
     .config = &config,
     .tensors = tensors,
     .n_tensors = sizeof tensors / sizeof *tensors,
+    .forms = forms,
+    .n_forms = sizeof forms / sizeof *forms,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_post_norm},
+    .translates = true,
     .program = {APR_PROGRAM_mixture, .sinks = true, .always_biased = true, .router = "mlp.router", .stacked = true, .expert_biases = true}};

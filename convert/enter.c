@@ -1,0 +1,272 @@
+/* enter.c - the tensors of a source as canonical ones: cut, renamed, and each with a record of its way. */
+#include "convert/entry.h"
+#include "convert/way.h"
+#include "kernels/gather.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_EXPERTS = 65536 };
+
+/* The table that is being made. */
+typedef struct entry {
+    apr_model *view;
+    const apr_family *family;
+    apr_dialect from;
+    const apr_tensor *old; /* [n_old] */
+    size_t n_old;
+    apr_tensor *tensors;
+    size_t n_tensors;
+    apr_error *err;
+} entry;
+
+static apr_tensor *put(entry *e, const apr_tensor *from)
+{
+    apr_tensor *const t = &e->tensors[e->n_tensors++];
+    *t = *from;
+    return t;
+}
+
+static bool has_record(const apr_tensor *t) { return t->origin_name != NULL || t->origins != NULL || t->origin_chain.n_steps > 0; }
+
+/* How many canonical tensors one part of it is: one, or one an expert. */
+static size_t experts_of(const entry *e, const apr_tensor *t, const char *whole, const char *part)
+{
+    const bool is_stack = apr_is_stack_of(whole, part) && e->view->hparams.num_experts > 0 && t->rank > 0;
+    const bool is_sane = is_stack && t->n_bytes > 0 && t->dims[0] <= MOST_EXPERTS;
+    return is_sane ? (size_t)t->dims[0] : 1;
+}
+
+/* What a tensor matches and is cut by; false: it stays as it is. */
+static bool finds(const entry *e, const apr_tensor *t, apr_name_match *match)
+{
+    return !has_record(t) && apr_match_tensor(e->family, e->from, t->name, match);
+}
+
+static size_t count_pieces(const entry *e, const apr_tensor *t)
+{
+    apr_name_match match;
+    size_t n = 0;
+
+    if (!finds(e, t, &match)) return 1;
+    if (match.rule != NULL) return e->from == APR_DIALECT_GGML ? experts_of(e, t, match.rule->ggml, match.rule->hf) : 1;
+    for (int i = 0; i < APR_FORM_PARTS && match.form->parts[i].name != NULL; i++)
+        n += experts_of(e, t, match.form->name, match.form->parts[i].name);
+    return n;
+}
+
+/* A stack must be of as many experts as the model has. */
+static apr_status check_stack(const entry *e, const apr_tensor *t, const char *whole, const char *part)
+{
+    const int64_t n = e->view->hparams.num_experts;
+    if (!apr_is_stack_of(whole, part)) return APR_OK;
+    if (t->rank > 1 && t->dims[0] == n && n > 0 && n <= MOST_EXPERTS && t->n_bytes > 0) return APR_OK;
+    return apr_fail(e->err, APR_E_DAMAGED, "%s: tensor '%s' is a stack of %lld experts, in a model that has %lld", e->view->path, t->name,
+                    t->rank > 0 ? (long long)t->dims[0] : 1LL, (long long)n);
+}
+
+/* ---- what no step brings back exactly ---- */
+
+/* Do the steps and then their inverse give the same bits? `stored` is small: norms, decay rates. */
+static apr_status comes_back(const apr_tensor *stored, const apr_tensor *made, const apr_chain *back, apr_arena *arena, bool *same,
+                             const char *where, apr_error *err)
+{
+    const int64_t n = apr_tensor_elems(made);
+    float *const values = malloc((size_t)n * sizeof *values + 1);
+    uint8_t *const bytes = malloc((size_t)n * sizeof(float) + 1);
+    apr_tensor there = *made;
+    apr_status status = values != NULL && bytes != NULL ? APR_OK : apr_no_memory(err, "a tensor's values");
+
+    *same = false;
+    if (status == APR_OK && stored->dtype == APR_F32 && n > 0) {
+        apr_gather_bytes(made, 0, n, (uint8_t *)values);
+        there.made = NULL;
+        there.data = (const uint8_t *)values;
+        status = apr_tensor_follow(&there, back, arena, where, err);
+        if (status == APR_OK && there.made != NULL && there.n_bytes == stored->n_bytes) {
+            apr_gather_bytes(&there, 0, n, bytes);
+            *same = memcmp(bytes, stored->data, stored->n_bytes) == 0;
+        }
+    }
+    free(values);
+    free(bytes);
+    return status;
+}
+
+/* The original stays beside a value that was computed, unless computing it again from there gives the same bits. */
+static apr_status keep_original(entry *e, const apr_tensor *stored, size_t at)
+{
+    const apr_chain *const chain = &e->tensors[at].origin_chain;
+    apr_chain back;
+    bool same = false;
+
+    if (apr_chain_exact(chain)) return APR_OK;
+    if (apr_chain_inverse(chain, &back) && e->tensors[at].made != NULL)
+        APR_TRY(comes_back(stored, &e->tensors[at], &back, &e->view->arena, &same, e->view->path, e->err));
+    if (same) return APR_OK;
+    e->tensors[at].origin_kept = stored->name;
+    (void)put(e, stored);
+    return APR_OK;
+}
+
+/* ---- one tensor ---- */
+
+/* One for one, or a stack of experts, with the rule's steps undone. */
+static apr_status enter_by_rule(entry *e, const apr_tensor *from, const apr_name_match *match)
+{
+    const apr_tensor_rule *const rule = match->rule;
+    const bool is_stack = apr_is_stack_of(rule->ggml, rule->hf);
+    const size_t n = experts_of(e, from, rule->ggml, rule->hf);
+    apr_chain to_ggml, back;
+
+    APR_TRY(check_stack(e, from, rule->ggml, rule->hf));
+    if (!apr_rule_to_ggml(rule, e->family, &e->view->hparams, true, &to_ggml) || !apr_chain_inverse(&to_ggml, &back))
+        return apr_fail(e->err, APR_E_UNSUPPORTED, "%s: tensor '%s' would need too many steps", e->view->path, from->name);
+    for (size_t i = 0; i < n; i++) {
+        apr_chain chain = is_stack ? apr_chain_of((apr_step){APR_STEP_PICK, {(int32_t)i}}) : (apr_chain){0};
+        const char *const name = apr_fill_name(rule->hf, match, (int64_t)i, &e->view->arena);
+        if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
+        if (!apr_chain_extend(&chain, &back)) return apr_fail(e->err, APR_E_UNSUPPORTED, "%s: too many steps", from->name);
+        const size_t at = e->n_tensors;
+        APR_TRY(apr_way_go(put(e, from), name, &chain, &e->view->arena, e->view->path, e->err));
+        APR_TRY(keep_original(e, from, at));
+    }
+    return APR_OK;
+}
+
+static apr_status misfit(const entry *e, const apr_tensor *t, const char *part)
+{
+    char dims[128];
+    return apr_fail(e->err, APR_E_DAMAGED, "%s: tensor '%s' %s does not hold '%s' as its family's do", e->view->path, t->name,
+                    apr_dims_text(t, dims, sizeof dims), part);
+}
+
+/* The chain of one piece; what was joined of several and packed before is done already. */
+static apr_status enter_piece(entry *e, const apr_tensor *whole, const apr_name_match *match, int part, int64_t expert)
+{
+    const apr_tensor_form *const form = match->form;
+    const apr_shape shape = apr_tensor_shape(whole);
+    apr_tensor_form plain = *form;
+    apr_chain chain;
+
+    plain.scales = NULL;
+    const char *const name = apr_fill_name(form->parts[part].name, match, expert, &e->view->arena);
+    if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
+    if (!apr_part_chain(&plain, part, &e->view->hparams, &shape, true, expert, &chain)) return misfit(e, whole, form->parts[part].name);
+    return apr_way_on(put(e, whole), name, &chain, &e->view->arena, e->view->path, e->err);
+}
+
+static apr_status enter_pieces(entry *e, const apr_tensor *whole, const apr_name_match *match)
+{
+    const apr_tensor_form *const form = match->form;
+
+    for (int part = 0; part < APR_FORM_PARTS && form->parts[part].name != NULL; part++) {
+        const bool is_stack = apr_is_stack_of(form->name, form->parts[part].name);
+        const size_t n = experts_of(e, whole, form->name, form->parts[part].name);
+        APR_TRY(check_stack(e, whole, form->name, form->parts[part].name));
+        for (size_t i = 0; i < n; i++) APR_TRY(enter_piece(e, whole, match, part, is_stack ? (int64_t)i : -1));
+    }
+    return APR_OK;
+}
+
+/* MXFP4's nibbles and scales, two tensors, as blocks. */
+static apr_status pack(entry *e, const apr_tensor *blocks, const apr_tensor *scales, apr_tensor *whole)
+{
+    const apr_chain column = apr_chain_of((apr_step){.kind = APR_STEP_UNSQUEEZE}),
+                    join = {
+                        2,
+                        {{APR_STEP_JOIN, {0, 1}}, {.kind = APR_STEP_PACK_MXFP4}},
+                    };
+    apr_arena *const arena = &e->view->arena;
+    apr_tensor *const parts = apr_arena_array(arena, 2, sizeof *parts);
+
+    if (parts == NULL) return apr_no_memory(e->err, "the parts of a tensor");
+    parts[0] = *scales;
+    parts[1] = *blocks;
+    APR_TRY(apr_way_go(&parts[0], scales->name, &column, arena, e->view->path, e->err));
+    const apr_tensor *const both[] = {&parts[0], &parts[1]};
+    *whole = (apr_tensor){.name = blocks->name};
+    return apr_way_join(whole, both, 2, &join, arena, e->view->path, e->err);
+}
+
+/* The tensor of this view that the pattern names for the same layer; NULL: there is none. */
+static apr_status find_companion(const entry *e, const char *pattern, const apr_name_match *match, const apr_tensor **found)
+{
+    const char *const name = apr_fill_name(pattern, match, match->expert, &e->view->arena);
+    if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
+    *found = apr_model_find(e->view, name);
+    return APR_OK;
+}
+
+static apr_status enter_by_form(entry *e, const apr_tensor *from, const apr_name_match *match)
+{
+    const apr_tensor_form *const form = match->form;
+    const apr_tensor *blocks = NULL, *scales = NULL;
+    apr_tensor whole;
+
+    if (form->scales == NULL) return enter_pieces(e, from, match);
+    APR_TRY(find_companion(e, form->name, match, &blocks));
+    APR_TRY(find_companion(e, form->scales, match, &scales));
+    if (blocks == NULL || scales == NULL)
+        return apr_fail(e->err, APR_E_DAMAGED, "%s: of tensor '%s' %s are missing", e->view->path, from->name,
+                        blocks == NULL ? "the blocks" : "the scales");
+    if (from == scales) return APR_OK; /* they come with the blocks */
+    APR_TRY(pack(e, blocks, scales, &whole));
+    return enter_pieces(e, &whole, match);
+}
+
+static apr_status enter_one(entry *e, const apr_tensor *from)
+{
+    apr_name_match match;
+
+    if (!finds(e, from, &match)) return (void)put(e, from), APR_OK;
+    if (match.form != NULL) return enter_by_form(e, from, &match);
+    if (e->from == APR_DIALECT_GGML) return enter_by_rule(e, from, &match);
+    apr_tensor *const t = put(e, from);
+    const apr_chain nothing = {0};
+    const char *const name = apr_without_prefix(e->family, from->name, &e->view->arena);
+    return name != NULL ? apr_way_go(t, name, &nothing, &e->view->arena, e->view->path, e->err) : APR_OK;
+}
+
+/* ---- all of them ---- */
+
+/* What the source's dialect has in another way than Hugging Face's, and stays so. */
+static void note_dialect(apr_model *view, const apr_family *family)
+{
+    apr_hparams *const h = &view->hparams;
+    h->tiled_value_heads |= family->tiles_value_heads && h->linear_num_value_heads > h->linear_num_key_heads;
+    for (size_t i = 0; i < view->n_tensors; i++) {
+        const char *const name = view->tensors[i].name;
+        h->split_kv_b |= strstr(name, ".self_attn.k_b_proj.") != NULL;
+        h->split_qkvz |= family->n_forms > 0 && !family->tiles_value_heads && strstr(name, ".linear_attn.in_proj_qkv.") != NULL;
+    }
+}
+
+/* A scale is another tensor of the table, which has moved. */
+static void move_scales(entry *e, const size_t *places)
+{
+    for (size_t i = 0; i < e->n_tensors; i++) {
+        apr_tensor *const t = &e->tensors[i];
+        if (t->scale >= e->old && t->scale < e->old + e->n_old) t->scale = &e->tensors[places[t->scale - e->old]];
+    }
+}
+
+apr_status apr_enter(apr_model *view, const apr_model *source, const apr_family *family, apr_error *err)
+{
+    entry e = {.view = view, .family = family, .from = source->dialect, .old = view->tensors, .n_old = view->n_tensors, .err = err};
+    size_t n = e.n_old + 1; /* room for originals that are kept */
+    size_t *const places = apr_arena_array(&view->arena, e.n_old + 1, sizeof *places);
+
+    for (size_t i = 0; i < e.n_old; i++) n += count_pieces(&e, &e.old[i]);
+    e.tensors = apr_arena_array(&view->arena, n, sizeof *e.tensors);
+    if (e.tensors == NULL || places == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < e.n_old; i++) {
+        places[i] = e.n_tensors;
+        APR_TRY(enter_one(&e, &e.old[i]));
+    }
+    move_scales(&e, places);
+    view->tensors = e.tensors;
+    view->n_tensors = e.n_tensors;
+    if (source->dialect == APR_DIALECT_GGML) note_dialect(view, family);
+    return APR_OK;
+}

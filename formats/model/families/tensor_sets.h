@@ -1,0 +1,72 @@
+/* tensor_sets.h - tensors that many families have alike. A card lists the sets it has; its own rows come before them. */
+#ifndef APR_FORMATS_TENSOR_SETS_H
+#define APR_FORMATS_TENSOR_SETS_H
+
+#include "formats/model/tensor_rules.h"
+
+extern const apr_tensor_set apr_tensors_ends;           /* embedding, last norm, head; the norm before each layer's mixer */
+extern const apr_tensor_set apr_tensors_attention;      /* q, k, v and o, with biases where there are any */
+extern const apr_tensor_set apr_tensors_qk_norm;        /* self_attn.{q,k}_norm */
+extern const apr_tensor_set apr_tensors_ffn_norm;       /* post_attention_layernorm: ffn_norm */
+extern const apr_tensor_set apr_tensors_ffn_post_norm;  /* the same tensor where ggml calls it post_attention_norm */
+extern const apr_tensor_set apr_tensors_sandwich_norms; /* gemma's: before and behind the feed-forward, behind the attention */
+extern const apr_tensor_set apr_tensors_dense;          /* mlp.{gate,up,down}_proj, with biases */
+extern const apr_tensor_set apr_tensors_experts;        /* mlp.gate, mlp.experts: single on the hub, stacked in other checkpoints */
+extern const apr_tensor_set apr_tensors_fused_experts;  /* mlp.experts where both dialects stack them with gate and up in one */
+extern const apr_tensor_set apr_tensors_w_experts;      /* block_sparse_moe: gate, experts.*.w1, w2, w3 */
+extern const apr_tensor_set apr_tensors_shared_expert;  /* mlp.shared_expert with its gate */
+extern const apr_tensor_set apr_tensors_shared_experts; /* mlp.shared_experts; the bias that experts are chosen with */
+extern const apr_tensor_set apr_tensors_latent;         /* latent attention */
+
+/* Steps of rules, in the order of Hugging Face's to ggml's. */
+#define APR_ROTARY(heads)                            \
+    {                                                \
+        APR_STEP_HALVES_TO_PAIRS, { APR_OF_##heads } \
+    }
+#define APR_PLUS_ONE        \
+    {                       \
+        APR_STEP_ADD, { 1 } \
+    }
+#define APR_CONVOLUTION         \
+    {                           \
+        APR_STEP_SQUEEZE, { 1 } \
+    }
+#define APR_AS_COLUMN             \
+    {                             \
+        APR_STEP_UNSQUEEZE, { 0 } \
+    }
+#define APR_DECAY           \
+    {                       \
+        APR_STEP_NEGATE_EXP \
+    }
+/* Value heads along an axis, from `first` on. */
+#define APR_TILED(axis, first)                                                           \
+    {                                                                                    \
+        APR_STEP_GROUPED_TO_TILED, { axis, first, APR_OF_KEY_HEADS, APR_OF_VALUES_EACH } \
+    }
+
+/* Parts of forms: the first and the second half of the rows, or every other row. */
+#define APR_FIRST_HALF                          \
+    {                                           \
+        APR_STEP_TAKE, { 1, 1, 0, APR_OF_HALF } \
+    }
+#define APR_SECOND_HALF                                   \
+    {                                                     \
+        APR_STEP_TAKE, { 1, 1, APR_OF_HALF, APR_OF_HALF } \
+    }
+#define APR_EVEN_ROWS                           \
+    {                                           \
+        APR_STEP_TAKE, { 1, APR_OF_HALF, 0, 1 } \
+    }
+#define APR_ODD_ROWS                            \
+    {                                           \
+        APR_STEP_TAKE, { 1, APR_OF_HALF, 1, 1 } \
+    }
+#define APR_TRANSPOSED     \
+    {                      \
+        APR_STEP_TRANSPOSE \
+    }
+
+#define APR_ROWS(list) list, sizeof list / sizeof *list
+
+#endif
