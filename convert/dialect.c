@@ -102,6 +102,7 @@ static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_
 {
     apr_tensor **const moved = apr_arena_array(&view->arena, canonical->n_tensors + 1, sizeof *moved); /* old place -> new place */
     bool *const is_original = apr_arena_array(&view->arena, canonical->n_tensors + 1, sizeof *is_original);
+    size_t n_left_out = 0;
 
     if (moved == NULL || is_original == NULL) return apr_no_memory(err, "a table of tensors");
     if (canonical->origin.format != home_of(dialect)) find_originals(canonical, is_original);
@@ -109,10 +110,12 @@ static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_
     for (size_t i = 0; i < canonical->n_tensors; i++) {
         const apr_tensor *const tensor = &canonical->tensors[i];
         const bool is_idle = dialect == APR_DIALECT_GGML && apr_is_idle_head(canonical, tensor);
+        n_left_out += canonical->origin.format != home_of(dialect) && apr_is_left_out(canonical, tensor->name);
         if (is_made_copy(canonical, tensor) || is_idle || is_original[i] || is_derived(canonical, tensor->name, dialect)) continue;
         moved[i] = &view->tensors[view->n_tensors++];
         *moved[i] = canonical->tensors[i];
     }
+    if (n_left_out > 0) view->hparams.num_nextn_layers = 0; /* what the file announces must be in it */
     for (size_t i = 0; i < view->n_tensors; i++)
         if (view->tensors[i].scale != NULL) view->tensors[i].scale = moved[view->tensors[i].scale - canonical->tensors];
     return APR_OK;

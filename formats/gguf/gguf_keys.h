@@ -29,7 +29,7 @@ bool apr_gguf_key_int(apr_key_reader *r, const char *name, int64_t *value);
 bool apr_gguf_key_real(apr_key_reader *r, const char *name, double *value);
 double apr_gguf_as_written(double f32);
 
-/* Rotary scaling; kinds of layers. Numbers are in *h by now, and num_layers is 0 to APR_MAX_LAYERS. */
+/* Rotary scaling; kinds of layers. Numbers are in *h by now, and beyond APR_GGUF_MAX_LAYERS layers nothing is said of each. */
 enum { APR_GGUF_MAX_LAYERS = 10000 };
 void apr_gguf_read_rope(apr_key_reader *r, apr_hparams *h);
 apr_status apr_gguf_read_layers(apr_key_reader *r, apr_hparams *h, apr_arena *arena, apr_error *err);

@@ -352,6 +352,46 @@ static void fused_matrices_are_split_and_joined_from_the_record(void **state)
     apr_model_close(&opened);
 }
 
+/* Experts out of a stack, and gate and up out of each; listed in another order than they lie. */
+static void what_was_cut_twice_is_joined_twice_from_the_record(void **state)
+{
+    static const char *const chains[] = {"pick:1 take:1,1,4,4", "pick:0 take:1,1,0,4", "pick:2 take:1,1,2,4", "pick:1 take:1,1,0,4",
+                                         "pick:0 take:1,1,4,4"};
+    static const int64_t stacked[] = {2, 8, 5}, whole[] = {3, 8, 5};
+    const apr_tensor origins[] = {tensor_of("gate_up", APR_BF16, 3, stacked, 1)}, other = tensor_of("other", APR_BF16, 3, whole, 2);
+    apr_model view = {.path = "toy", .n_tensors = 4, .tensors = apr_arena_array(&arena, 5, sizeof(apr_tensor))};
+    apr_model opened, back;
+    apr_error err = {0};
+    (void)state;
+    for (int i = 0, n = 0; i < 5; i++) {
+        const apr_chain chain = chain_of(chains[i]);
+        if (i == 2) continue;
+        view.tensors[n] = origins[0];
+        assert_int_equal(apr_way_go(&view.tensors[n++], apr_arena_print(&arena, "part.%d", i), &chain, &arena, "toy", NULL), APR_OK);
+    }
+    assert_comes_back(&view, origins, 1);
+
+    view.tensors[4] = view.tensors[0]; /* the same piece once more */
+    view.tensors[4].name = "part.again";
+    view.n_tensors = 5;
+    write_and_open(&opened, &view, in_work("twice.apr"));
+    assert_int_equal(apr_view_copy(&back, &opened, 0, NULL), APR_OK);
+    assert_int_equal(apr_way_back(&back, &err), APR_E_DAMAGED);
+    assert_non_null(strstr(err.text, "another tensor is the same part of its origin"));
+    apr_model_close(&back);
+    apr_model_close(&opened);
+
+    const apr_chain chain = chain_of(chains[2]); /* without what was before it */
+    view.tensors[4] = other;
+    view.tensors[4].name = origins[0].name;
+    assert_int_equal(apr_way_go(&view.tensors[4], "part.2", &chain, &arena, "toy", NULL), APR_OK);
+    write_and_open(&opened, &view, in_work("twice.apr"));
+    assert_int_equal(apr_view_copy(&back, &opened, 0, NULL), APR_OK);
+    assert_int_equal(apr_way_back(&back, &err), APR_E_DAMAGED);
+    apr_model_close(&back);
+    apr_model_close(&opened);
+}
+
 static void joined_matrices_are_taken_apart_from_the_record(void **state)
 {
     static const int64_t q[] = {12, 32}, k[] = {4, 32}, bias[] = {12}, bias_k[] = {4};
@@ -440,6 +480,7 @@ int main(void)
         cmocka_unit_test(every_step_alone_is_undone_from_its_record),
         cmocka_unit_test(experts_are_stacked_and_unstacked_from_the_record),
         cmocka_unit_test(fused_matrices_are_split_and_joined_from_the_record),
+        cmocka_unit_test(what_was_cut_twice_is_joined_twice_from_the_record),
         cmocka_unit_test(joined_matrices_are_taken_apart_from_the_record),
         cmocka_unit_test(gpt_oss_blocks_and_scales_come_back_from_mxfp4),
         cmocka_unit_test(what_was_computed_comes_back_from_the_original_that_was_kept),

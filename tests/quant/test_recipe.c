@@ -238,6 +238,46 @@ static void sizes_are_rows_times_row_bytes(void **state)
     assert_int_equal(apr_recipe_bytes(&t, APR_BF16), 10240);
 }
 
+/* Of the families with experts and recurrent layers: what every mixture leaves as it is, and what it does not go below. */
+static void what_is_small_and_sensitive_is_kept(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family, *name;
+        apr_dtype q4_k, in_gguf, f32;
+    } cases[] = {
+        {"qwen3_5_text", "model.layers.0.linear_attn.in_proj_a.weight", APR_Q8_0, APR_Q8_0, APR_F32},
+        {"qwen3_next", "model.layers.0.linear_attn.in_proj_ba.weight", APR_Q8_0, APR_Q8_0, APR_F32},
+        {"qwen3_5_text", "model.layers.0.linear_attn.in_proj_qkv.weight", APR_Q4_K, APR_Q4_K, APR_F32},
+        {"qwen3_5_text", "model.layers.0.linear_attn.conv1d.weight", APR_BF16, APR_F32, APR_F32},
+        {"gpt_oss", "model.layers.0.mlp.router.weight", APR_BF16, APR_F32, APR_F32},
+        {"gpt_oss", "model.layers.0.mlp.experts.down_proj_bias", APR_BF16, APR_F32, APR_F32},
+        {"gemma4_text", "model.per_layer_model_projection.weight", APR_BF16, APR_BF16, APR_F32},
+        {"deepseek_v3", "model.layers.0.self_attn.kv_a_proj_with_mqa.weight", APR_Q4_K, APR_Q4_K, APR_F32},
+        {"deepseek_v3", "model.layers.0.strange.weight", APR_BF16, APR_BF16, APR_BF16},
+        {"lfm2", "model.layers.0.conv.conv.weight", APR_BF16, APR_F32, APR_F32},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const apr_dtype wanted[] = {cases[i].q4_k, cases[i].in_gguf, cases[i].f32};
+        apr_model m = {.path = "test", .hparams = {.architecture = cases[i].family, .num_layers = 1, .num_experts = 4}};
+        m.tensors = apr_arena_array(&m.arena, 1, sizeof *m.tensors);
+        add(&m, cases[i].name, 2, 4, 256);
+        assert_int_equal(apr_model_index_names(&m, NULL), APR_OK);
+        for (int way = 0; way < 3; way++) {
+            apr_recipe r;
+            const apr_recipe_options options = {.mixture = way == 2 ? "f32" : "q4_k",
+                                                .limits = {.container = "GGUF", .vectors_f32 = way == 1}};
+            assert_int_equal(apr_recipe_make(&r, &m, &options, NULL), APR_OK);
+            if (type_of(&r, cases[i].name) != wanted[way])
+                fail_msg("'%s' becomes %s, not %s", cases[i].name, apr_dtypes[type_of(&r, cases[i].name)].name,
+                         apr_dtypes[wanted[way]].name);
+            apr_recipe_close(&r);
+        }
+        apr_model_close(&m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +289,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_is_refused_with_a_sentence),
         cmocka_unit_test(quantizing_twice_must_be_asked_for),
         cmocka_unit_test(sizes_are_rows_times_row_bytes),
+        cmocka_unit_test(what_is_small_and_sensitive_is_kept),
     };
     return cmocka_run_group_tests_name("recipe", tests, NULL, NULL);
 }
