@@ -100,6 +100,16 @@ static apr_status check_numbers(const reading *r, const apr_rope_scaling *s)
     return APR_OK;
 }
 
+/* Of the whole head unless a part is stated; and no model divides its frequencies besides. */
+static apr_status settle_proportional(const reading *r, const cJSON *rope, apr_rope_scaling *s)
+{
+    const double factor = s->factor;
+
+    if (apr_json_get(rope, "partial_rotary_factor") == NULL) s->partial_rotary_factor = 1;
+    s->factor = 0;
+    return factor == 0 || factor == 1 ? APR_OK : apr_config_refuse(r, "its rope scaling \"proportional\" has the factor %g", factor);
+}
+
 static apr_status read_scaling(const reading *r, const cJSON *rope, apr_rope_scaling *s)
 {
     bool truncate = true;
@@ -115,6 +125,7 @@ static apr_status read_scaling(const reading *r, const cJSON *rope, apr_rope_sca
     APR_TRY(read_original_context(r, rope, s));
     APR_TRY(check_numbers(r, s));
     if (s->kind == APR_ROPE_LONGROPE) APR_TRY(read_long_factors(r, rope, s));
+    if (s->kind == APR_ROPE_PROPORTIONAL) APR_TRY(settle_proportional(r, rope, s));
     if (s->kind == APR_ROPE_YARN && s->attention_factor == 0 && s->mscale != 0 && s->mscale_all_dim != 0)
         s->attention_factor = yarn_magnitude(s->factor, s->mscale) / yarn_magnitude(s->factor, s->mscale_all_dim);
     apr_json_get_bool(rope, "truncate", &truncate);

@@ -1,5 +1,6 @@
-/* hf_losses.c - what a checkpoint made from a GGUF cannot say: numbers, keys, names, texts, tokenizer. */
-#include "formats/gguf/gguf.h"
+/* hf_losses.c - what a checkpoint made from a GGUF cannot say: numbers, names, texts, tokenizer. */
+#include "formats/hf/hf_losses.h"
+
 #include "formats/hf/safetensors.h"
 #include "formats/model/vocab_index.h"
 
@@ -14,15 +15,7 @@ typedef struct checking {
 
 #define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST, (c)->err, __VA_ARGS__))
 
-static bool is_text(apr_str s) { return apr_str_is_utf8(s) && (s.n_bytes == 0 || memchr(s.text, '\0', s.n_bytes) == NULL); }
-static bool begins_with(apr_str s, const char *head) { return s.n_bytes >= strlen(head) && memcmp(s.text, head, strlen(head)) == 0; }
 static int shown(apr_str s) { return s.n_bytes < 100 ? (int)s.n_bytes : 100; }
-
-static bool is_any_of(apr_str s, const char *const *texts)
-{
-    while (*texts != NULL && !apr_str_is(s, *texts)) texts++;
-    return *texts != NULL;
-}
 
 /* --- config.json: made, read back and compared --- */
 
@@ -127,117 +120,6 @@ static apr_status check_config(const checking *c)
     return compare_rest(c, &seen);
 }
 
-/* --- GGUF's keys --- */
-
-/* "ARCH.NAME" that hyperparameters are made of, beside those of their table. */
-static const char *const understood[] = {"vocab_size",
-                                         "attention.value_length",
-                                         "attention.sliding_window_pattern",
-                                         "rope.dimension_sections",
-                                         "rope.scaling.type",
-                                         "rope.scaling.factor",
-                                         "rope.scaling.original_context_length",
-                                         "rope.scaling.finetuned",
-                                         "rope.scaling.attn_factor",
-                                         "rope.scaling.yarn_attn_factor",
-                                         "rope.scaling.yarn_beta_fast",
-                                         "rope.scaling.yarn_beta_slow",
-                                         "ssm.inner_size",
-                                         NULL};
-static const char *const understood_of_tokenizer[] = {"tokenizer.ggml.model",
-                                                      "tokenizer.ggml.pre",
-                                                      "tokenizer.ggml.tokens",
-                                                      "tokenizer.ggml.token_type",
-                                                      "tokenizer.ggml.scores",
-                                                      "tokenizer.ggml.merges",
-                                                      "tokenizer.ggml.bos_token_id",
-                                                      "tokenizer.ggml.eos_token_id",
-                                                      "tokenizer.ggml.unknown_token_id",
-                                                      "tokenizer.ggml.padding_token_id",
-                                                      "tokenizer.ggml.eot_token_id",
-                                                      "tokenizer.ggml.eom_token_id",
-                                                      "tokenizer.ggml.add_bos_token",
-                                                      "tokenizer.ggml.add_eos_token",
-                                                      "tokenizer.ggml.add_space_prefix",
-                                                      "tokenizer.chat_template",
-                                                      NULL};
-static const char *const about_the_file[] = {"general.file_type", "general.quantization_version", "general.alignment", NULL};
-
-static bool is_in_table(apr_str name)
-{
-    for (size_t i = 0; i < apr_n_hparam_fields; i++)
-        if (apr_hparam_fields[i].gguf_key[0] != '\0' && apr_str_is(name, apr_hparam_fields[i].gguf_key)) return true;
-    return false;
-}
-
-static bool is_uniform(const apr_kv *item)
-{
-    for (uint64_t i = 1; item->type == APR_KV_ARRAY && i < item->n_elems; i++)
-        if (apr_kv_elem_int(item, i) != apr_kv_elem_int(item, 0)) return false;
-    return true;
-}
-
-static apr_status check_architecture_key(const checking *c, const apr_kv *item, apr_str name)
-{
-    const bool in_table = is_in_table(name), is_zero = item->type != APR_KV_ARRAY && item->type != APR_KV_STRING && item->value.bits == 0;
-    int64_t value_length;
-
-    if (in_table && !is_uniform(item)) LOSS(c, "'%s' differs from layer to layer, which config.json cannot say", item->key.text);
-    if (apr_str_is(name, "attention.value_length") && apr_kv_get_int(&c->layout->kv, item->key.text, &value_length) &&
-        value_length != c->layout->hparams.head_dim)
-        LOSS(c, "'%s' is %lld and heads are %lld wide, which config.json cannot say", item->key.text, (long long)value_length,
-             (long long)c->layout->hparams.head_dim);
-    if (!in_table && !is_zero && !is_any_of(name, understood)) LOSS(c, "config.json has no place for '%.100s'", item->key.text);
-    return APR_OK;
-}
-
-/* Keys that nothing in a checkpoint is made of, and that change no number. */
-typedef struct left_out {
-    char text[300];
-    size_t n;
-} left_out;
-
-static void leave_out(left_out *l, apr_str key)
-{
-    const size_t at = strlen(l->text);
-    if (l->n++ < 5)
-        snprintf(l->text + at, sizeof l->text - at, "%s%.*s", l->n > 1 ? ", " : "", key.n_bytes < 50 ? (int)key.n_bytes : 50, key.text);
-}
-
-static apr_status check_key(const checking *c, const apr_kv *item, apr_str arch, left_out *left)
-{
-    const apr_str key = item->key;
-    const bool is_arch =
-        key.n_bytes > arch.n_bytes && arch.n_bytes > 0 && memcmp(key.text, arch.text, arch.n_bytes) == 0 && key.text[arch.n_bytes] == '.';
-
-    if (is_arch) return check_architecture_key(c, item, (apr_str){key.text + arch.n_bytes + 1, key.n_bytes - arch.n_bytes - 1});
-    if (begins_with(key, "general.") && item->type == APR_KV_STRING) {
-        if (!is_text(item->value.string)) LOSS(c, "'%.100s' holds bytes that are no text, which JSON cannot say", key.text);
-        return APR_OK;
-    }
-    if (apr_str_is(key, "tokenizer.chat_template") && item->type == APR_KV_STRING && !is_text(item->value.string))
-        LOSS(c, "the chat template holds bytes that are no text");
-    const bool is_known = begins_with(key, "aprkit.") || begins_with(key, "tokenizer.aprkit.") || is_any_of(key, about_the_file) ||
-                          is_any_of(key, understood_of_tokenizer);
-    if (!is_known) leave_out(left, key);
-    return APR_OK;
-}
-
-static apr_status check_keys(const checking *c)
-{
-    const apr_kv_list *const kv = &c->layout->kv;
-    apr_str arch = {"", 0};
-    left_out left = {{0}, 0};
-    char others[40] = "";
-
-    if (c->layout->origin.format != APR_FORMAT_GGUF || apr_model_attachment(c->layout, "config.json") != NULL) return APR_OK;
-    apr_kv_get_string(kv, "general.architecture", &arch);
-    for (size_t i = 0; i < kv->n_items; i++) APR_TRY(check_key(c, &kv->items[i], arch, &left));
-    if (left.n > 5) snprintf(others, sizeof others, " and %zu more", left.n - 5);
-    return left.n > 0 ? apr_loss_add(c->losses, APR_NOTE, c->err, "a checkpoint has no place for the keys %s%s", left.text, others)
-                      : APR_OK;
-}
-
 /* --- names --- */
 
 static apr_status check_names(const checking *c)
@@ -267,7 +149,7 @@ apr_status apr_hf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const cha
     for (size_t i = 0; i < v->n_tokens + 2 * v->n_merges && *obstacle == NULL; i++) {
         const bool is_token = i < v->n_tokens;
         const apr_str text = is_token ? v->tokens[i] : v->merges[i - v->n_tokens];
-        if (is_text(text) && (text.n_bytes > 0 || is_token)) continue;
+        if (apr_hf_is_text(text) && (text.n_bytes > 0 || is_token)) continue;
         *obstacle = is_token ? apr_arena_print(arena, "token %zu of the tokenizer is no text", i)
                              : apr_arena_print(arena, "merge %zu of the tokenizer is no pair of texts", (i - v->n_tokens) / 2);
         if (*obstacle == NULL) return apr_no_memory(err, "the vocabulary");
@@ -305,7 +187,7 @@ apr_status apr_hf_losses(const apr_model *layout, apr_losses *losses, apr_error 
 
     if (layout->origin.format == APR_FORMAT_SAFETENSORS) return APR_OK; /* what came along goes back as it came */
     APR_TRY(check_config(&c));
-    APR_TRY(check_keys(&c));
+    APR_TRY(apr_hf_key_losses(layout, losses, err));
     APR_TRY(check_names(&c));
     return check_vocab(&c);
 }

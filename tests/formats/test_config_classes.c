@@ -283,6 +283,14 @@ static const struct {
      "hidden_size=2048 num_layers=3 num_heads=32 num_kv_heads=8 head_dim=64 vocab_size=65536 intermediate_size=8192 "
      "max_position_embeddings=128000 rms_norm_eps=1e-05 rope_theta=1000000 rotary_dim=64 linear_conv_kernel_dim=3 layers=vvf "
      "tie_word_embeddings"},
+    /* a part of the head that is not stated is all of it */
+    {"{\"model_type\":\"gemma4_text\",\"hidden_size\":64,\"num_hidden_layers\":2,\"layer_types\":[\"sliding_attention\",\"full_attention\"]"
+     ","
+     "\"hidden_size_per_layer_input\":0,\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1000000.0,\"rope_type\":\"proportional\","
+     "\"factor\":1.0},\"sliding_attention\":{\"rope_theta\":10000.0},\"rope_theta\":null,\"rope_type\":\"default\"}}",
+     "hidden_size=64 num_layers=2 num_heads=8 num_kv_heads=4 head_dim=256 vocab_size=262144 intermediate_size=9216 "
+     "max_position_embeddings=131072 rms_norm_eps=1e-06 rope_theta=1000000 rotary_dim=256 rope_theta_local=10000 sliding_window=512 "
+     "global_head_dim=512 rope=proportional partial_rotary_factor=1 layers=sf tie_word_embeddings norm_topk_prob"},
     /* Mistral-Small-3.1: a mistral in a mistral3, without the newer class's scaling */
     {"{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"mistral\",\"hidden_size\":5120,\"num_hidden_layers\":2,\"head_dim\":"
      "128,"
@@ -367,6 +375,8 @@ static const struct {
     {"phi3",
      "\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1,1,1,1,1,1,1],\"long_factor\":[1,1,1,1,1,1,1,1],\"long_mscale\":1.2}",
      "long_mscale"},
+    {"gemma4_text", "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"proportional\",\"factor\":8.0},\"sliding_attention\":{}}",
+     "\"proportional\" has the factor 8"},
     {"gemma3_text", "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"magic\"},\"sliding_attention\":{}}",
      "rope_type is \"magic\""},
     {"gemma3_text", "\"rope_parameters\":{\"full_attention\":{\"spin\":2},\"sliding_attention\":{}}", "\"spin\" is 2"},
