@@ -17,6 +17,10 @@ apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *er
  * result is copied by apr_view_copy; tensors may since have changed their dtype. */
 apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialect dialect, apr_error *err);
 
+/* A canonical view, in which what a GGUF has in its dialect's way (value heads in turn, latents split) is as a checkpoint has it, to be
+ * compared with one. It forgets where its tensors came from. APR_E_UNSUPPORTED: blocks would break. */
+apr_status apr_without_dialect(apr_model *view, apr_error *err);
+
 /* An output head of its own in a model whose config.json ties it to the embedding: transformers computes with the embedding,
  * so this one travels within checkpoints and APR files, and stays out of GGUF, whose readers would compute with it. */
 bool apr_is_idle_head(const apr_model *model, const apr_tensor *tensor);

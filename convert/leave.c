@@ -1,4 +1,5 @@
 /* leave.c - canonical tensors as a dialect has them that the model did not come from. */
+#include "convert/dialect.h"
 #include "convert/entry.h"
 #include "convert/way.h"
 
@@ -205,6 +206,54 @@ apr_status apr_leave(apr_model *view, const apr_family *family, apr_dialect dial
     if (groups) view->hparams.tiled_value_heads = false;
     view->hparams.split_kv_b = view->hparams.split_qkvz = false;
     return apr_way_back(view, err);
+}
+
+/* ---- for comparisons ---- */
+
+/* Without what is there only to bring another tensor back to how it was. No tensor of a GGUF has scales. */
+static void drop_originals(apr_model *view, bool *is_original)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < view->n_tensors; i++) {
+        const char *const name = view->tensors[i].origin_kept;
+        const apr_tensor *const kept = name != NULL ? apr_model_find(view, name) : NULL;
+        if (kept != NULL) is_original[kept - view->tensors] = true;
+    }
+    for (size_t i = 0; i < view->n_tensors; i++)
+        if (!is_original[i]) view->tensors[n++] = view->tensors[i];
+    view->n_tensors = n;
+}
+
+/* Only what is split is put together: experts stay single. */
+static apr_status write_whole(const departure *d, apr_tensor *t)
+{
+    apr_name_match match;
+
+    t->origin_name = t->origin_kept = NULL;
+    t->origins = NULL;
+    t->origin_chain = (apr_chain){0};
+    if (!apr_match_holder(d->family, d->to, t->name, false, true, &match) || match.form->use != APR_FORM_WHOLE) return APR_OK;
+    return by_form(d, t, &match);
+}
+
+apr_status apr_without_dialect(apr_model *view, apr_error *err)
+{
+    apr_hparams *const h = &view->hparams;
+    const departure d = {view, apr_family_translated(h->architecture), APR_DIALECT_HF, err};
+    bool *const is_original = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *is_original);
+
+    if (is_original == NULL) return apr_no_memory(err, "a table of tensors");
+    if (d.family == NULL || view->origin.format != APR_FORMAT_GGUF) return APR_OK;
+    drop_originals(view, is_original);
+    APR_TRY(apr_model_index_names(view, err));
+    APR_TRY(split_wholes(&d));
+    for (size_t i = 0; i < view->n_tensors; i++) {
+        if (h->tiled_value_heads) APR_TRY(group_value_heads(&d, &view->tensors[i]));
+        APR_TRY(write_whole(&d, &view->tensors[i]));
+    }
+    h->tiled_value_heads = h->split_kv_b = h->split_qkvz = false;
+    APR_TRY(apr_way_back(view, err));
+    return apr_model_index_names(view, err);
 }
 
 /* ---- what stays behind ---- */

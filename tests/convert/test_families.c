@@ -317,6 +317,32 @@ static void value_heads_stay_tiled_and_latents_split_until_they_leave(void **sta
     apr_model_close(&source);
 }
 
+/* Value for value what the checkpoint has, under the same names. */
+static void without_its_dialect_a_gguf_is_as_its_checkpoint(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"qwen3_next", "qwen3_5", "deepseek_v3", "gpt_oss", "granitemoehybrid"};
+    char file[64];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(file, sizeof file, "plain%zu.gguf", i);
+        make("families", names[i], in_work("plain"));
+        convert(in_work("plain"), in_work(file), NULL);
+        apr_model source = open_model(in_work("plain")), other = open_model(in_work(file));
+        apr_model a = canonical_of(&source), b = canonical_of(&other);
+        assert_int_equal(apr_without_dialect(&b, NULL), APR_OK);
+        assert_int_equal(a.n_tensors, b.n_tensors);
+        for (size_t t = 0; t < a.n_tensors; t++) {
+            const apr_tensor *const y = apr_model_find(&b, a.tensors[t].name);
+            if (y == NULL) fail_msg("%s: '%s' is not there", names[i], a.tensors[t].name);
+            assert_values(names[i], &a.tensors[t], y);
+        }
+        apr_model_close(&a);
+        apr_model_close(&b);
+        apr_model_close(&other);
+        apr_model_close(&source);
+    }
+}
+
 /* The columns of out_proj move by heads of 8 numbers: that would break blocks. */
 static void quantized_value_heads_cannot_leave_ggmls_order(void **state)
 {
@@ -436,6 +462,7 @@ int main(void)
         cmocka_unit_test(a_stacked_checkpoint_is_read_as_one_with_single_experts),
         cmocka_unit_test(experts_in_mxfp4_go_between_blocks_and_gguf),
         cmocka_unit_test(value_heads_stay_tiled_and_latents_split_until_they_leave),
+        cmocka_unit_test(without_its_dialect_a_gguf_is_as_its_checkpoint),
         cmocka_unit_test(quantized_value_heads_cannot_leave_ggmls_order),
         cmocka_unit_test(an_original_is_kept_where_no_step_leads_back),
         cmocka_unit_test(missing_experts_and_unknown_tensors_are_named),
