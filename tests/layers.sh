@@ -25,6 +25,7 @@ convert                  formats/base formats/number formats/model kernels kerne
 runtime/tokenizer        formats/base formats/number formats/model
 runtime/template         formats/base formats/number formats/model
 runtime/program          formats/base formats/number formats/model kernels
+runtime/program/blocks   formats/base formats/number formats/model kernels runtime/program
 runtime/program/families formats/base formats/number formats/model kernels runtime/program
 runtime/program/ops      formats/base formats/number formats/model kernels kernels/cuda runtime/program
 runtime/plan             formats/base formats/number formats/model kernels kernels/cuda runtime/program

@@ -89,8 +89,7 @@ void apr_ref_route_one(const apr_route_args *a, int64_t token, float *work)
 
     score_all(s, a->logits + token * s->n_experts, scores);
     for (int64_t e = 0; e < s->n_experts; e++) choice[e] = a->bias != NULL ? scores[e] + a->bias[e] : scores[e];
-    if (s->n_groups > 1 && s->n_groups_used > 0 && s->n_groups_used < s->n_groups)
-        gap = leave_out_groups(s, choice, choice + s->n_experts);
+    if (s->n_groups > 1 && s->n_groups_used > 0 && s->n_groups_used < s->n_groups) gap = leave_out_groups(s, choice, choice + s->n_experts);
     for (int64_t k = 0; k < s->n_used; k++) {
         int64_t best = best_of(choice, s->n_experts);
         if (best < 0) best = 0; /* nothing but NaN: a model gone wrong, and still an expert's number */

@@ -358,7 +358,8 @@ static apr_status allocate(parity *p, const int32_t *ids, int64_t n_ids, int64_t
     for (size_t i = 0; i < p->program->n_states; i++) {
         const apr_state *const s = &p->program->states[i];
         if (!apr_state_has_cells(s)) continue;
-        const size_t width = (size_t)(s->n_heads * (s->key_dim > s->value_dim ? s->key_dim : s->value_dim)), n_bytes = both_cells(p, (int)i);
+        const size_t width = (size_t)(s->n_heads * (s->key_dim > s->value_dim ? s->key_dim : s->value_dim)),
+                     n_bytes = both_cells(p, (int)i);
         if (width > n_floats) n_floats = width;
         if (n_bytes > n_cells) n_cells = n_bytes;
     }

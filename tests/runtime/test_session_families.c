@@ -249,6 +249,37 @@ static void what_has_no_kernel_is_decoded_expert_by_expert(void **state)
     assert_true(with_layers("deepseek_v2", APR_Q8_0, check_decoded) > 0);
 }
 
+/* In the middle of the text: what was remembered there is computed once more on the host, experts and states among it. */
+static void check_fall_back(program_model *m, const char *what)
+{
+    apr_session_options options = apr_session_defaults;
+    apr_session *const ref = open_session(&m->model, &apr_ref_backend, NULL), *s;
+    float *const truth = logits_of(ref, N_TOKENS);
+
+    options.n_ctx = N_CTX;
+    options.kv_dtype = APR_F32;
+    options.cuda = fake_device();
+    options.fall_back = true;
+    assert_int_equal(apr_session_open(&s, &m->model, &options, NULL), APR_OK);
+    fake_device_fail_after(3 * (int64_t)m->program.n_ops / 2); /* in the second of the batches */
+    float *const logits = logits_of(s, 30);
+    fake_device_fail_after(-1);
+    assert_string_equal(apr_session_backend_name(s), "host");
+    if (!(distance(logits, truth) < 1e-4)) fail_msg("%s: off by %g after the device failed", what, distance(logits, truth));
+    assert_true(apr_session_check_memory(s).as_planned || apr_session_check_memory(s).measured == UINT64_MAX);
+    free(truth);
+    free(logits);
+    apr_session_close(s);
+    apr_session_close(ref);
+}
+
+static void a_device_that_fails_is_left_with_experts_and_states(void **state)
+{
+    (void)state;
+    static const char *const families[] = {"qwen3_moe", "qwen3_next", "nemotron_h", "deepseek_v3"};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) assert_true(with_layers(families[i], APR_BF16, check_fall_back) > 0);
+}
+
 /* --- refusals --- */
 
 static apr_hparams two_of_experts(void)
@@ -315,6 +346,7 @@ int main(void)
         cmocka_unit_test(matrices_made_of_others_are_put_in_order_in_memory_of_their_own),
         cmocka_unit_test(a_device_gets_the_same_weights_and_what_the_plan_says),
         cmocka_unit_test(what_has_no_kernel_is_decoded_expert_by_expert),
+        cmocka_unit_test(a_device_that_fails_is_left_with_experts_and_states),
         cmocka_unit_test(experts_of_one_layer_must_be_of_one_type_and_all_there),
         cmocka_unit_test(an_expert_too_many_has_no_place),
     };

@@ -16,9 +16,11 @@ struct apr_cuda_device {
 
 static uint64_t n_allocated;
 static bool takes_q8_0 = true;
+static int64_t n_left = -1;
 
 uint64_t fake_device_bytes(void) { return n_allocated; }
 void fake_device_takes_q8_0(bool on) { takes_q8_0 = on; }
+void fake_device_fail_after(int64_t n_operations) { n_left = n_operations; }
 
 static apr_status facts(int ordinal, apr_cuda_facts *f, apr_error *err)
 {
@@ -128,7 +130,8 @@ static apr_status run(apr_cuda_device *device, apr_op_kind kind, const apr_op_ar
     apr_tensor gate[MOST_EXPERTS], up[MOST_EXPERTS], down[MOST_EXPERTS];
     apr_op_args own = *args;
 
-    (void)err;
+    if (n_left == 0) return apr_fail(err, APR_E_DEVICE, "a fake fault in %s", apr_op_name(kind));
+    n_left -= n_left > 0;
     if (kind == APR_OP_LINEAR) own.linear.work = work;
     if (kind == APR_OP_ATTEND) own.attend.work = work;
     if (kind == APR_OP_ROUTE) own.route.work = work;

@@ -56,8 +56,7 @@ apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *args,
 /* heads.cu: where each head has a matrix of its own */
 apr_status apr_cuda_linear_heads(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);
 /* Rows of inputs as FP16, each divided by a power of two of its own; and what products of those are, multiplied by it again. */
-cudaError_t apr_cuda_halve(const float *x, __half *halves, __half *rests, float *scales, int64_t n_rows, int64_t n_in,
-                           cudaStream_t stream);
+cudaError_t apr_cuda_halve(const float *x, __half *halves, __half *rests, float *scales, int64_t n_rows, int64_t n_in, cudaStream_t stream);
 cudaError_t apr_cuda_finish(float *out, const float *scales, const float *bias, int64_t n_rows, int64_t n_out, cudaStream_t stream);
 /* fp8.cu; done: false where the product must go another way */
 apr_status apr_cuda_linear_fp8(apr_cuda_device *device, const apr_linear_args *args, bool *done, apr_error *err);

@@ -13,8 +13,7 @@
 enum { THREADS = 256, TOP_EXPONENT = 13 }; /* the largest of a token's inputs lies in [2^13, 2^14) */
 
 /* One block a token: its largest magnitude, the power of two that brings it to TOP_EXPONENT, and the FP16 numbers. */
-static __global__ void __launch_bounds__(THREADS)
-    halve_inputs(const float *x, __half *halves, __half *rests, float *scales, int64_t n_in)
+static __global__ void __launch_bounds__(THREADS) halve_inputs(const float *x, __half *halves, __half *rests, float *scales, int64_t n_in)
 {
     __shared__ float largest[THREADS / 32];
     const float *const row = x + blockIdx.x * n_in;
@@ -47,8 +46,7 @@ static __global__ void __launch_bounds__(THREADS) finish_outputs(float *out, con
     *at = bias != NULL ? *at * scales[blockIdx.x] + bias[r] : *at * scales[blockIdx.x];
 }
 
-cudaError_t apr_cuda_halve(const float *x, __half *halves, __half *rests, float *scales, int64_t n_rows, int64_t n_in,
-                           cudaStream_t stream)
+cudaError_t apr_cuda_halve(const float *x, __half *halves, __half *rests, float *scales, int64_t n_rows, int64_t n_in, cudaStream_t stream)
 {
     halve_inputs<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, halves, rests, scales, n_in);
     return cudaGetLastError();

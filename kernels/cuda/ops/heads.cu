@@ -162,8 +162,8 @@ cudaError_t apr_cuda_linear_heads_few(const apr_linear_args *a, cudaStream_t str
 /* --- many --- */
 
 /* The heads [head, head + n), whose rows begin at `rows`. */
-static cublasStatus_t multiply(const apr_cuda_device *device, const apr_linear_args *a, const __half *rows, const __half *halves,
-                               bool adds, int64_t head, int64_t n)
+static cublasStatus_t multiply(const apr_cuda_device *device, const apr_linear_args *a, const __half *rows, const __half *halves, bool adds,
+                               int64_t head, int64_t n)
 {
     static const cublasComputeType_t ways[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
     const int64_t n_columns = a->heads.transposed ? a->n_out : a->n_in;
