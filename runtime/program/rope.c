@@ -41,13 +41,13 @@ static apr_status fill_llama3(const filling *f)
     const float pi2 = 6.283185307179586f, context = (float)r->original_context, factor = (float)r->factor;
     const float low = (float)r->low_freq_factor, high = (float)r->high_freq_factor;
 
-    if (!(r->low_freq_factor > 0.0 && r->high_freq_factor > r->low_freq_factor && r->original_context > 0))
+    if (!(r->low_freq_factor > 0.0 && r->high_freq_factor >= r->low_freq_factor && r->original_context > 0))
         return apr_fail(f->err, APR_E_DAMAGED,
-                        "%s: rotary scaling 'llama3' needs 0 < low_freq_factor < high_freq_factor and the original context", f->where);
+                        "%s: rotary scaling 'llama3' needs 0 < low_freq_factor <= high_freq_factor and the original context", f->where);
     for (int64_t j = 0; j < f->table->n_freqs; j++) {
         const float freq = plain_freq(f->facts, j), wavelength = pi2 / freq, smooth = (context / wavelength - low) / (high - low);
         if (wavelength > context / low) f->freqs[j] = freq / factor;
-        else if (wavelength < context / high) f->freqs[j] = freq;
+        else if (wavelength < context / high || low == high) f->freqs[j] = freq;
         else f->freqs[j] = (1.0f - smooth) * freq / factor + smooth * freq;
     }
     return APR_OK;
