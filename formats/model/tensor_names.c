@@ -276,12 +276,9 @@ static apr_step filled(const apr_rule_step *step, const filling *f)
 /* Which steps a family takes is on its card, so that families share their rules. */
 static bool applies(const apr_family *family, const apr_step *step, bool keeps_tiles)
 {
-    switch (step->kind) {
-    case APR_STEP_HALVES_TO_PAIRS: return family->gguf.rotates_pairs;
-    case APR_STEP_ADD: return family->norms_add_one;
-    case APR_STEP_GROUPED_TO_TILED: return family->tiles_value_heads && step->n[3] > 1 && !keeps_tiles;
-    default: return true;
-    }
+    if (step->kind == APR_STEP_HALVES_TO_PAIRS) return family->gguf.rotates_pairs;
+    if (step->kind == APR_STEP_ADD) return family->norms_add_one;
+    return step->kind != APR_STEP_GROUPED_TO_TILED || (family->tiles_value_heads && step->n[3] > 1 && !keeps_tiles);
 }
 
 bool apr_rule_to_ggml(const apr_tensor_rule *rule, const apr_family *family, const apr_hparams *hparams, bool keeps_tiles, apr_chain *chain)

@@ -67,6 +67,4 @@ extern const apr_tensor_set apr_tensors_latent;         /* latent attention */
         APR_STEP_TRANSPOSE \
     }
 
-#define APR_ROWS(list) list, sizeof list / sizeof *list
-
 #endif
