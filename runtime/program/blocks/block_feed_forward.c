@@ -2,7 +2,6 @@
 #include "runtime/program/blocks.h"
 
 #include <stdio.h>
-
 #include <string.h>
 
 /* transformers' name of an activation, as the card has it. */
@@ -40,9 +39,7 @@ apr_feed_forward apr_feed_forward_of(apr_emitter *e, const char *prefix)
 
 static int emit_matrix(apr_emitter *e, int x, const apr_feed_forward *f, const char *name, int64_t rows)
 {
-    char text[128];
-    snprintf(text, sizeof text, "%s.%s", f->prefix, name);
-    return apr_emit_linear(e, x, text, f->role, rows, f->bias, name);
+    return apr_emit_part(e, x, f->prefix, name, f->role, rows, f->bias);
 }
 
 int apr_emit_feed_forward(apr_emitter *e, int n, const apr_feed_forward *f)
