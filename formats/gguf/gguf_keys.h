@@ -55,9 +55,6 @@ apr_status apr_gguf_put_rope(const apr_key_writer *w);
 
 /* ggml's name of the model's architecture; "" when it has none. */
 const char *apr_gguf_architecture(const apr_hparams *h);
-/* What is said of all layers at once: experts from layer *n_dense on in each *step-th; the nearest that can be said. */
-void apr_gguf_expert_layers(const apr_hparams *h, int64_t *n_dense, int64_t *step);
-bool apr_gguf_no_layer_has_rope(const apr_hparams *h);
 int64_t apr_gguf_expert_width(const apr_hparams *h);
 /* sqrt(1 + ln(longest / original) / ln(original)): what longrope multiplies cosines and sines with where nothing else is stated. */
 double apr_gguf_longrope_factor(const apr_hparams *h);

@@ -139,7 +139,7 @@ static apr_status put_pattern(const apr_key_writer *w, const char *name, bool al
     return n > 0 ? apr_kv_set(w->kv, &item, w->err) : APR_OK;
 }
 
-bool apr_gguf_no_layer_has_rope(const apr_hparams *h)
+static bool no_layer_has_rope(const apr_hparams *h)
 {
     int64_t i = 0;
     while (i < h->num_layers && !apr_layer_has_rope(h, i)) i++;
@@ -153,7 +153,8 @@ static bool has_experts_from(const apr_hparams *h, int64_t n_dense, int64_t step
     return true;
 }
 
-void apr_gguf_expert_layers(const apr_hparams *h, int64_t *n_dense, int64_t *step)
+/* What is said of all layers at once: experts from layer *n_dense on in each *step-th; the nearest that can be said. */
+static void expert_layers(const apr_hparams *h, int64_t *n_dense, int64_t *step)
 {
     *n_dense = 0;
     *step = 1;
@@ -193,7 +194,7 @@ static int64_t block_count(const apr_key_writer *w)
 /* Without positions nothing limits a text, and the converter says so. */
 static int64_t context_length(const apr_key_writer *w)
 {
-    const bool unlimited = w->facts->nope >= APR_NOPE_UNLESS_FINETUNED && apr_gguf_no_layer_has_rope(w->h);
+    const bool unlimited = w->facts->nope >= APR_NOPE_UNLESS_FINETUNED && no_layer_has_rope(w->h);
     return unlimited && w->h->max_position_embeddings > 0 ? 1 << 20 : w->h->max_position_embeddings;
 }
 static int64_t rotary_dim(const apr_key_writer *w)
@@ -206,13 +207,13 @@ static int64_t rotary_dim_swa(const apr_key_writer *w) { return w->h->rotary_dim
 static int64_t n_leading_dense(const apr_key_writer *w)
 {
     int64_t n_dense, step;
-    apr_gguf_expert_layers(w->h, &n_dense, &step);
+    expert_layers(w->h, &n_dense, &step);
     return n_dense;
 }
 static int64_t expert_step(const apr_key_writer *w)
 {
     int64_t n_dense, step;
-    apr_gguf_expert_layers(w->h, &n_dense, &step);
+    expert_layers(w->h, &n_dense, &step);
     return step;
 }
 /* Each n-th layer attends, the others are linear; 0: they follow no such rule. */
@@ -304,7 +305,7 @@ static apr_status put_norm_topk(const apr_key_writer *w, const char *name, bool 
 static apr_status put_finetuned(const apr_key_writer *w, const char *name, bool always)
 {
     (void)always;
-    return put_bool(w, name, !apr_gguf_no_layer_has_rope(w->h));
+    return put_bool(w, name, !no_layer_has_rope(w->h));
 }
 static apr_status put_scaling(const apr_key_writer *w, const char *name, bool always)
 {

@@ -21,7 +21,9 @@ bool apr_config_states(const reading *r, const char *key)
     return apr_json_get(r->text, key) != NULL || apr_json_get(r->root, key) != NULL;
 }
 
-const char *apr_config_key_of(const reading *r, const char *field, const char *usual)
+/* The key that a field of the tables has in this file: as the family spells it, or the usual one; what is not null goes first.
+ * NULL: it is not stated. */
+static const char *key_of(const reading *r, const char *field, const char *usual)
 {
     const char *keys[APR_MAX_SPELLINGS + 1], *stated = NULL;
     size_t n = 0;
@@ -113,7 +115,7 @@ static apr_status read_numbers(const reading *r)
 {
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const char *const key = apr_config_key_of(r, field->name, field->hf_key);
+        const char *const key = key_of(r, field->name, field->hf_key);
         if (key == NULL) take_default(r, field);
         else if (field->is_int) APR_TRY(apr_config_int(r, key, apr_hparam_int(r->h, field)));
         else APR_TRY(apr_config_real(r, apr_config_find(r, key), key, apr_hparam_real(r->h, field)));
@@ -140,7 +142,7 @@ static apr_status read_flags(const reading *r)
     for (size_t i = 0; i < apr_n_hflag_fields; i++) {
         const apr_hflag_field *const field = &apr_hflag_fields[i];
         bool *const flag = apr_hflag(r->h, field);
-        const char *const key = apr_config_key_of(r, field->name, field->hf_key);
+        const char *const key = key_of(r, field->name, field->hf_key);
         *flag = key == NULL && r->card != NULL && apr_has_word(r->card->flags_on, field->name);
         if (key != NULL) APR_TRY(apr_config_bool(r, key, flag));
         *flag |= r->card != NULL && apr_has_word(r->card->flags_always, field->name);

@@ -20,9 +20,6 @@ typedef struct apr_config_reading {
 const cJSON *apr_config_find(const apr_config_reading *r, const char *key);
 /* Present, if only as null: then the class's default does not hold. */
 bool apr_config_states(const apr_config_reading *r, const char *key);
-/* The key that a field of the tables has in this file: as the family spells it, or the usual one; what is not null goes first.
- * NULL: it is not stated. */
-const char *apr_config_key_of(const apr_config_reading *r, const char *field, const char *usual);
 
 /* The value, unchanged when absent. An integer may be a list of equal ones, and "auto", which leaves it to the class. */
 apr_status apr_config_int(const apr_config_reading *r, const char *key, int64_t *value);

@@ -31,8 +31,5 @@ void apr_ref_ssd(const apr_op_args *args);
 void apr_ref_route_one(const apr_route_args *args, int64_t token, float *work);
 /* The state after the tokens. */
 void apr_ref_conv_remember(const apr_conv_args *args);
-/* One token of one head; `work` has apr_delta_slice floats. */
-void apr_ref_delta_step(const apr_delta_args *args, int64_t token, int64_t head, float *work);
-void apr_ref_ssd_step(const apr_ssd_args *args, int64_t token, int64_t head);
 
 #endif

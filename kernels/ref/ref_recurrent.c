@@ -37,7 +37,8 @@ static void l2_norm(const float *x, int64_t n, float eps, float scale, float *ou
     for (int64_t i = 0; i < n; i++) out[i] = x[i] * factor;
 }
 
-void apr_ref_delta_step(const apr_delta_args *a, int64_t token, int64_t head, float *work)
+/* One token of one head; `work` has apr_delta_slice floats. */
+static void delta_step(const apr_delta_args *a, int64_t token, int64_t head, float *work)
 {
     const int64_t dk = a->key_dim, dv = a->value_dim, n_keys = a->n_key_heads * dk;
     const int64_t key_head = a->tiled ? head % a->n_key_heads : head / (a->n_value_heads / a->n_key_heads);
@@ -64,10 +65,10 @@ void apr_ref_delta(const apr_op_args *args)
 {
     const apr_delta_args *const a = &args->delta;
     for (int64_t t = 0; t < a->n_tokens; t++)
-        for (int64_t h = 0; h < a->n_value_heads; h++) apr_ref_delta_step(a, t, h, a->work.data);
+        for (int64_t h = 0; h < a->n_value_heads; h++) delta_step(a, t, h, a->work.data);
 }
 
-void apr_ref_ssd_step(const apr_ssd_args *a, int64_t token, int64_t head)
+static void ssd_step(const apr_ssd_args *a, int64_t token, int64_t head)
 {
     const int64_t n = a->state_dim, n_x = a->n_heads * a->head_dim, group = head / (a->n_heads / a->n_groups);
     const float *const row = a->xbc + token * (n_x + 2 * a->n_groups * n), *const x = row + head * a->head_dim;
@@ -89,5 +90,5 @@ void apr_ref_ssd(const apr_op_args *args)
 {
     const apr_ssd_args *const a = &args->ssd;
     for (int64_t t = 0; t < a->n_tokens; t++)
-        for (int64_t h = 0; h < a->n_heads; h++) apr_ref_ssd_step(a, t, h);
+        for (int64_t h = 0; h < a->n_heads; h++) ssd_step(a, t, h);
 }

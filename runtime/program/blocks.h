@@ -98,7 +98,6 @@ int apr_emit_experts(apr_emitter *e, int n, int router_in, const apr_experts *x)
  * one number, or NULL. `routed` itself where there is none. */
 int apr_emit_shared(apr_emitter *e, int n, int routed, const char *prefix, const char *gate);
 int64_t apr_shared_width(const apr_emitter *e);
-int64_t apr_expert_width(const apr_emitter *e);
 
 /* --- recurrent mixers --- */
 

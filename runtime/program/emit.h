@@ -71,6 +71,8 @@ int apr_emit_norm(apr_emitter *e, int x, const char *weight, const char *out);
 int apr_emit_norm_of(apr_emitter *e, int x, const apr_norm_facts *facts, const char *out);
 /* With NAME.weight [rows, width of x] and NAME.bias. */
 int apr_emit_linear(apr_emitter *e, int x, const char *name, apr_role role, int64_t rows, apr_bias_style bias, const char *out);
+/* With the weights PREFIX.NAME.*: the product is called NAME. */
+int apr_emit_part(apr_emitter *e, int x, const char *prefix, const char *name, apr_role role, int64_t rows, apr_bias_style bias);
 /* With a slot that is there already. */
 int apr_emit_product(apr_emitter *e, int x, int weight, int bias, const char *out);
 /* Numbers [start, start + head_dim) of each head from `start` on. */

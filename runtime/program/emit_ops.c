@@ -87,6 +87,14 @@ int apr_emit_linear(apr_emitter *e, int x, const char *name, apr_role role, int6
     return apr_emit_product(e, x, weight, slot, out);
 }
 
+int apr_emit_part(apr_emitter *e, int x, const char *prefix, const char *name, apr_role role, int64_t rows, apr_bias_style bias)
+{
+    char text[128];
+
+    snprintf(text, sizeof text, "%s.%s", prefix, name);
+    return apr_emit_linear(e, x, text, role, rows, bias, name);
+}
+
 int apr_emit_rope(apr_emitter *e, int x, apr_rotary rotary, apr_rope_mode mode, int64_t head_dim, int64_t start, const char *out)
 {
     if (rotary == APR_ROTARY_NONE) return x;

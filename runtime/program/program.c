@@ -66,6 +66,8 @@ static const char *layer_name(apr_emitter *e, const char *prefix, const char *na
 
 int apr_emit_value(apr_emitter *e, const char *name, int64_t width)
 {
+    if (width <= 0 || width > APR_MAX_ROW)
+        apr_emit_fail(e, APR_E_UNSUPPORTED, "a row of %lld numbers (%s) is none that can be run", (long long)width, name);
     apr_value *const value = APPEND(e, values);
     if (value == NULL) return -1;
     *value = (apr_value){.name = layer_name(e, "", name), .width = width, .tap = -1};
@@ -147,7 +149,7 @@ void apr_emit_tap(apr_emitter *e, int value)
     if (e->status == APR_OK) e->program->values[value].tap = (int)e->program->n_taps++;
 }
 
-static void check_hparams(apr_emitter *e)
+static void check_needed(apr_emitter *e)
 {
     const apr_hparams *const h = e->hparams;
     const struct {
@@ -157,24 +159,44 @@ static void check_hparams(apr_emitter *e)
         {"hidden_size", h->hidden_size},   {"num_layers", h->num_layers}, {"num_heads", h->num_heads},
         {"num_kv_heads", h->num_kv_heads}, {"head_dim", h->head_dim},     {"vocab_size", h->vocab_size},
     };
-    static const int64_t max_size = (int64_t)1 << 31; /* so that products of two sizes stay inside int64_t */
 
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (needed[i].value <= 0) apr_emit_fail(e, APR_E_DAMAGED, "the model does not say its %s", needed[i].name);
-        if (needed[i].value > max_size)
-            apr_emit_fail(e, APR_E_UNSUPPORTED, "%s is %lld, more than can be run", needed[i].name, (long long)needed[i].value);
-    }
-    if (h->head_dim > APR_MAX_HEAD_DIM || h->num_heads > 65536)
-        apr_emit_fail(e, APR_E_UNSUPPORTED, "%lld heads of %lld are more than can be run", (long long)h->num_heads, (long long)h->head_dim);
+}
+
+/* With these, products of what a page multiplies stay far inside int64_t. */
+static void check_limits(apr_emitter *e)
+{
+    const apr_hparams *const h = e->hparams;
+    const struct {
+        const char *name;
+        int64_t value, most;
+    } limits[] = {
+        {"hidden_size", h->hidden_size, APR_MAX_ROW},
+        {"vocab_size", h->vocab_size, APR_MAX_ROW},
+        {"num_heads", h->num_heads, 65536},
+        {"head_dim", h->head_dim, APR_MAX_HEAD_DIM},
+        {"global_head_dim", h->global_head_dim, APR_MAX_HEAD_DIM},
+        {"intermediate_size", h->intermediate_size, APR_MAX_ROW},
+        {"moe_intermediate_size", h->moe_intermediate_size, APR_MAX_ROW},
+        {"shared_expert_intermediate_size", h->shared_expert_intermediate_size, APR_MAX_ROW},
+        {"moe_latent_size", h->moe_latent_size, APR_MAX_ROW},
+        {"num_experts", h->num_experts, 4096},
+        {"q_lora_rank", h->q_lora_rank, APR_MAX_ROW},
+        {"kv_lora_rank", h->kv_lora_rank, APR_MAX_ROW},
+        {"linear_num_key_heads", h->linear_num_key_heads, 4096},
+        {"linear_num_value_heads", h->linear_num_value_heads, 4096},
+        {"linear_key_head_dim", h->linear_key_head_dim, 4096},
+        {"linear_value_head_dim", h->linear_value_head_dim, 4096},
+    };
+
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        if (limits[i].value > limits[i].most)
+            apr_emit_fail(e, APR_E_UNSUPPORTED, "%s is %lld, more than can be run (%lld)", limits[i].name, (long long)limits[i].value,
+                          (long long)limits[i].most);
     if (h->num_kv_heads > 0 && h->num_heads % h->num_kv_heads != 0)
         apr_emit_fail(e, APR_E_DAMAGED, "%lld heads cannot share %lld key/value heads", (long long)h->num_heads,
                       (long long)h->num_kv_heads);
-    if (h->intermediate_size > max_size || h->moe_intermediate_size > max_size || h->shared_expert_intermediate_size > max_size ||
-        h->num_experts > 4096)
-        apr_emit_fail(e, APR_E_UNSUPPORTED, "the feed-forward sizes are larger than can be run");
-    if (h->linear_num_key_heads > 4096 || h->linear_num_value_heads > 4096 || h->linear_key_head_dim > 4096 ||
-        h->linear_value_head_dim > 4096 || h->linear_conv_kernel_dim > 4096)
-        apr_emit_fail(e, APR_E_UNSUPPORTED, "the sizes of the linear attention are larger than can be run");
 }
 
 /* What is kept as float32 alone is in a line of its own, whoever it belongs to. */
@@ -211,7 +233,8 @@ apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, ap
                              .max_context = hparams->max_position_embeddings};
     if (emit == NULL) return refuse_family(hparams->architecture, err);
     program->architecture = apr_family_type_of(hparams->architecture)->name;
-    check_hparams(&e);
+    check_needed(&e);
+    check_limits(&e);
     if (hparams->refusal != NULL) apr_emit_fail(&e, APR_E_UNSUPPORTED, "%s; that is not done here", hparams->refusal);
     if (e.status == APR_OK) emit(&e);
     if (e.status == APR_OK) move_vectors(program);

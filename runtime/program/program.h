@@ -15,6 +15,9 @@
 #include "kernels/ops.h"
 
 enum { APR_OP_MAX_IN = 3, APR_OP_MAX_WEIGHTS = 6, APR_MAX_HEAD_DIM = 1024 };
+enum {
+    APR_MAX_ROW = 1 << 28
+}; /* numbers of a value for one token: whatever is made of a few of them, times tokens and bytes, fits 64 bits */
 
 /* What an operation does with a weight; its card says so (op_card.h). It decides where the weight lies in a run. */
 typedef enum {

@@ -1,7 +1,6 @@
 /* formats/hf/hf_config*.c: what a config.json of each family says, field by field: as transformers 5 writes it, as the hub has it, and
  * with everything left out that its class supposes. What is read can be written, into a config.json and into an APR file. */
 #include "formats/apr/apr_meta.h"
-#include "formats/base/map.h"
 #include "formats/gguf/gguf.h"
 #include "formats/hf/safetensors.h"
 #include "formats/model/family.h"
@@ -159,18 +158,6 @@ enum { N_EXPECTED = sizeof expected / sizeof *expected };
 
 /* --- configs --- */
 
-static cJSON *all_configs(void)
-{
-    apr_map map;
-    apr_error err = {0};
-    cJSON *all;
-
-    if (apr_map_open(&map, "tests/data/configs.json", &err) != APR_OK) fail_msg("%s", err.text);
-    assert_int_equal(apr_json_parse(&all, map.data, map.n_bytes, "configs.json", NULL), APR_OK);
-    apr_map_close(&map);
-    return all;
-}
-
 static const char *facts_of(const char *name)
 {
     for (size_t i = 0; i < N_EXPECTED; i++)
@@ -189,7 +176,7 @@ static void read_json(const cJSON *config, const char *where, apr_hparams *h, ap
 /* Calls `visit` with each of the 36, read and unread. */
 static void for_each(void (*visit)(const expected_row *row, cJSON *config, const apr_hparams *h))
 {
-    cJSON *const all = all_configs();
+    cJSON *const all = fact_configs();
 
     for (size_t i = 0; i < N_EXPECTED; i++) {
         cJSON *const config = cJSON_GetObjectItemCaseSensitive(all, expected[i].name);
@@ -363,7 +350,7 @@ static char *with_infinity(const cJSON *config)
 
 static void what_the_hub_spells_otherwise_means_the_same(void **state)
 {
-    cJSON *const all = all_configs();
+    cJSON *const all = fact_configs();
 
     (void)state;
     for (size_t i = 0; i < sizeof hub / sizeof *hub; i++) {
@@ -393,7 +380,7 @@ static void a_nested_config_means_the_same(void **state)
         {"llama4", "llama4", "llama4"},         {"ministral3", "mistral3", "mistral3"}, {"mistral4", "mistral3", "mistral4"},
         {"mistral", "mistral3", "mistral3"},    {"qwen3_5", "qwen3_5", "qwen3_5"},      {"qwen3_5_moe", "qwen3_5_moe", "qwen3_5_moe"},
         {"deepseek_v3", "kimi_k25", "kimi_k25"}};
-    cJSON *const all = all_configs();
+    cJSON *const all = fact_configs();
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -476,7 +463,7 @@ static void visit_lost(const expected_row *row, cJSON *config, const apr_hparams
 static void a_key_with_another_value_is_lost(void **state)
 {
     static const apr_vocab none = {.kind = APR_VOCAB_NONE};
-    cJSON *const all = all_configs();
+    cJSON *const all = fact_configs();
     apr_arena arena = {0};
     apr_model layout = {.format = APR_FORMAT_GGUF, .kv = {.arena = &arena}};
 

@@ -175,7 +175,7 @@ static apr_hparams read_back(const apr_kv_list *kv, const char *name, apr_arena 
 {
     apr_kv_list read = {.arena = arena};
     apr_error err = {0};
-    apr_hparams h;
+    apr_hparams h = {0};
     uint8_t *const bytes = apr_arena_alloc(arena, (size_t)apr_kv_bytes(kv));
 
     apr_kv_write(kv, bytes);

@@ -1,7 +1,7 @@
 /* formats/hf/safetensors.h: config.json in its old, new and nested styles, to hyperparameters and back. */
 #include "formats/base/json.h"
-#include "formats/base/map.h"
 #include "formats/hf/safetensors.h"
+#include "tests/support/config_facts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -272,21 +272,9 @@ static void what_is_written_reads_back_the_same(void **state)
 }
 
 /* 36 families as transformers 5 writes them, and configurations as they are published: all are read, shown and written back. */
-static cJSON *public_configs(void)
-{
-    apr_map map;
-    apr_error err = {0};
-    cJSON *all;
-
-    if (apr_map_open(&map, "tests/data/configs.json", &err) != APR_OK) fail_msg("%s", err.text);
-    assert_int_equal(apr_json_parse(&all, map.data, map.n_bytes, "configs.json", NULL), APR_OK);
-    apr_map_close(&map);
-    return all;
-}
-
 static void so_do_the_public_configs(void **state)
 {
-    cJSON *const all = public_configs();
+    cJSON *const all = fact_configs();
     const cJSON *config;
 
     (void)state;

@@ -441,7 +441,7 @@ static void senseless_options_are_refused_and_huge_ones_do_not_overflow(void **s
     h.num_layers = 10000;
     h.num_heads = h.num_kv_heads = 65536;
     h.head_dim = h.rotary_dim = 1024;
-    h.hidden_size = h.vocab_size = h.intermediate_size = (int64_t)1 << 31;
+    h.hidden_size = h.vocab_size = h.intermediate_size = APR_MAX_ROW;
     assert_int_equal(apr_program_emit(&program, &h, NULL), APR_OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         apr_plan plan;

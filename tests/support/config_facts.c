@@ -1,6 +1,7 @@
 /* config_facts.c - hyperparameters held against one line of text, field by field. */
 #include "tests/support/config_facts.h"
 
+#include "formats/base/map.h"
 #include "formats/hf/safetensors.h"
 
 #include <math.h>
@@ -107,4 +108,16 @@ void read_fact_config(const char *text, const char *where, apr_hparams *h, apr_a
     if (status == APR_OK) status = apr_hparams_complete(h, arena, "config.json", &err);
     if (status != APR_OK) fail_msg("%s: %s", where, err.text);
     if (h->refusal != NULL) fail_msg("%s: %s", where, h->refusal);
+}
+
+cJSON *fact_configs(void)
+{
+    apr_map map;
+    apr_error err = {0};
+    cJSON *all;
+
+    if (apr_map_open(&map, "tests/data/configs.json", &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_json_parse(&all, map.data, map.n_bytes, "configs.json", &err) != APR_OK) fail_msg("%s", err.text);
+    apr_map_close(&map);
+    return all;
 }

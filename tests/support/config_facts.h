@@ -5,6 +5,7 @@
 #ifndef APR_TESTS_CONFIG_FACTS_H
 #define APR_TESTS_CONFIG_FACTS_H
 
+#include "formats/base/json.h"
 #include "formats/model/hparams.h"
 
 /* Fails the test unless every field is as `text` says. */
@@ -12,5 +13,8 @@ void assert_facts(apr_hparams hparams, const char *text, const char *where);
 
 /* Reads and completes a config.json that is to be understood and computed. */
 void read_fact_config(const char *text, const char *where, apr_hparams *hparams, apr_arena *arena);
+
+/* tests/data/configs.json: a config.json for each family and class, by name. cJSON_Delete it. */
+cJSON *fact_configs(void);
 
 #endif

@@ -141,12 +141,6 @@ static void stats_json(apr_json_text *json, const apr_running *r, const apr_sess
     apr_json_close(json, '}');
 }
 
-uint64_t apr_planned_device_bytes(const apr_plan *plan)
-{
-    const apr_plan_line *const headroom = apr_plan_line_of(plan, APR_LINE_HEADROOM);
-    return plan->device_bytes - (headroom != NULL ? headroom->bytes : 0);
-}
-
 /* Predicted against measured, whoever measures. */
 static void print_verdict(const apr_session_memory *m)
 {

@@ -57,9 +57,6 @@ apr_status apr_running_options(const apr_run_options *options, int64_t n_logits,
 /* To be judged. Borrows. */
 apr_subject apr_running_subject(const apr_running *running);
 
-/* What a run takes of the device: the plan's lines without the headroom. */
-uint64_t apr_planned_device_bytes(const apr_plan *plan);
-
 /* --stats: plan lines, predicted against measured. JSON goes into the answer, text to stderr. */
 void apr_print_stats(const apr_running *running, const apr_call *call);
 

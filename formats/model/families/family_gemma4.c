@@ -7,14 +7,6 @@
 
 #define B "blk.{}."
 
-#define GATE_AND_UP                                           \
-    {                                                         \
-        {L "experts.*.gate_proj.weight", {APR_FIRST_HALF}},   \
-        {                                                     \
-            L "experts.*.up_proj.weight", { APR_SECOND_HALF } \
-        }                                                     \
-    }
-
 static const apr_tensor_rule tensors[] = {
     {"model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight", APR_FOR_EMBEDDING},
     {"model.per_layer_model_projection.weight", "per_layer_model_proj.weight", APR_FOR_KEPT},
@@ -35,9 +27,9 @@ static const apr_tensor_rule tensors[] = {
 };
 
 static const apr_tensor_form forms[] = {
-    {APR_DIALECT_HF, APR_FORM_WRITTEN, L "experts.gate_up_proj", NULL, GATE_AND_UP},
+    {APR_DIALECT_HF, APR_FORM_WRITTEN, L "experts.gate_up_proj", NULL, APR_GATE_AND_UP(L "experts.*.")},
     {APR_DIALECT_HF, APR_FORM_WRITTEN, L "experts.down_proj", NULL, {{L "experts.*.down_proj.weight", {{0}}}}},
-    {APR_DIALECT_GGML, APR_FORM_WRITTEN, B "ffn_gate_up_exps.weight", NULL, GATE_AND_UP},
+    {APR_DIALECT_GGML, APR_FORM_WRITTEN, B "ffn_gate_up_exps.weight", NULL, APR_GATE_AND_UP(L "experts.*.")},
     {APR_DIALECT_GGML, APR_FORM_READ, B "ffn_gate_exps.weight", NULL, {{L "experts.*.gate_proj.weight", {{0}}}}},
     {APR_DIALECT_GGML, APR_FORM_READ, B "ffn_up_exps.weight", NULL, {{L "experts.*.up_proj.weight", {{0}}}}},
 };

@@ -32,20 +32,12 @@ static const apr_tensor_rule hybrid[] = {
     {SHARED "down_proj.weight", B "ffn_down.weight", APR_FOR_FFN_DOWN, .when = APR_WITHOUT_EXPERTS},
 };
 
-#define GATE_AND_UP(place)                              \
-    {                                                   \
-        {place "gate_proj.weight", {APR_FIRST_HALF}},   \
-        {                                               \
-            place "up_proj.weight", { APR_SECOND_HALF } \
-        }                                               \
-    }
-
 static const apr_tensor_form hybrid_forms[] = {
-    {APR_DIALECT_HF, APR_FORM_WRITTEN, MOE "input_linear.weight", NULL, GATE_AND_UP(MOE "experts.*.")},
+    {APR_DIALECT_HF, APR_FORM_WRITTEN, MOE "input_linear.weight", NULL, APR_GATE_AND_UP(MOE "experts.*.")},
     {APR_DIALECT_HF, APR_FORM_WRITTEN, MOE "output_linear.weight", NULL, {{MOE "experts.*.down_proj.weight", {{0}}}}},
-    {APR_DIALECT_HF, APR_FORM_WRITTEN, SHARED "input_linear.weight", NULL, GATE_AND_UP(SHARED)},
+    {APR_DIALECT_HF, APR_FORM_WRITTEN, SHARED "input_linear.weight", NULL, APR_GATE_AND_UP(SHARED)},
     {APR_DIALECT_HF, APR_FORM_WRITTEN, SHARED "output_linear.weight", NULL, {{SHARED "down_proj.weight", {{0}}}}},
-    {APR_DIALECT_GGML, APR_FORM_READ, B "ffn_gate_up_exps.weight", NULL, GATE_AND_UP(MOE "experts.*.")},
+    {APR_DIALECT_GGML, APR_FORM_READ, B "ffn_gate_up_exps.weight", NULL, APR_GATE_AND_UP(MOE "experts.*.")},
 };
 
 #define MULTIPLIERS " attention_multiplier residual_multiplier embedding_multiplier logits_scaling "

@@ -30,18 +30,10 @@ static const apr_tensor_rule tensors[] = {
     {FFN "experts.*.w2.weight", B "ffn_down_exps.weight", APR_FOR_FFN_DOWN},
 };
 
-#define W1_AND_W3                                          \
-    {                                                      \
-        {FFN "experts.*.w1.weight", {APR_FIRST_HALF}},     \
-        {                                                  \
-            FFN "experts.*.w3.weight", { APR_SECOND_HALF } \
-        }                                                  \
-    }
-
 static const apr_tensor_form forms[] = {
-    {APR_DIALECT_HF, APR_FORM_READ, FFN "experts.gate_up_proj", NULL, W1_AND_W3},
+    {APR_DIALECT_HF, APR_FORM_READ, FFN "experts.gate_up_proj", NULL, APR_W1_AND_W3(FFN "experts.*.")},
     {APR_DIALECT_HF, APR_FORM_READ, FFN "experts.down_proj", NULL, {{FFN "experts.*.w2.weight", {{0}}}}},
-    {APR_DIALECT_GGML, APR_FORM_READ, B "ffn_gate_up_exps.weight", NULL, W1_AND_W3},
+    {APR_DIALECT_GGML, APR_FORM_READ, B "ffn_gate_up_exps.weight", NULL, APR_W1_AND_W3(FFN "experts.*.")},
     {APR_DIALECT_GGML, APR_FORM_READ, B "exp_probs_b", NULL, {{FFN "expert_bias", {{0}}}}},
 };
 

@@ -58,14 +58,6 @@ SET(dense, dense);
 /* ---- experts ---- */
 
 #define EXPERTS L "mlp.experts.*."
-#define GATE_AND_UP(place)                              \
-    {                                                   \
-        {place "gate_proj.weight", {APR_FIRST_HALF}},   \
-        {                                               \
-            place "up_proj.weight", { APR_SECOND_HALF } \
-        }                                               \
-    }
-
 static const apr_tensor_rule experts[] = {
     {L "mlp.gate.weight", B "ffn_gate_inp.weight", APR_FOR_ROUTER},
     {EXPERTS "gate_proj.weight", B "ffn_gate_exps.weight", APR_FOR_FFN_GATE},
@@ -73,9 +65,9 @@ static const apr_tensor_rule experts[] = {
     {EXPERTS "down_proj.weight", B "ffn_down_exps.weight", APR_FOR_FFN_DOWN},
 };
 static const apr_tensor_form expert_forms[] = {
-    {APR_DIALECT_HF, APR_FORM_READ, L "mlp.experts.gate_up_proj", NULL, GATE_AND_UP(EXPERTS)},
+    {APR_DIALECT_HF, APR_FORM_READ, L "mlp.experts.gate_up_proj", NULL, APR_GATE_AND_UP(EXPERTS)},
     {APR_DIALECT_HF, APR_FORM_READ, L "mlp.experts.down_proj", NULL, {{EXPERTS "down_proj.weight", {{0}}}}},
-    {APR_DIALECT_GGML, APR_FORM_READ, B "ffn_gate_up_exps.weight", NULL, GATE_AND_UP(EXPERTS)},
+    {APR_DIALECT_GGML, APR_FORM_READ, B "ffn_gate_up_exps.weight", NULL, APR_GATE_AND_UP(EXPERTS)},
 };
 SET_WITH_FORMS(experts, experts, expert_forms);
 
@@ -86,9 +78,9 @@ static const apr_tensor_rule fused_experts[] = {
     {EXPERTS "down_proj.weight", B "ffn_down_exps.weight", APR_FOR_FFN_DOWN},
 };
 static const apr_tensor_form fused_forms[] = {
-    {APR_DIALECT_HF, APR_FORM_WRITTEN, L "mlp.experts.gate_up_proj", NULL, GATE_AND_UP(EXPERTS)},
+    {APR_DIALECT_HF, APR_FORM_WRITTEN, L "mlp.experts.gate_up_proj", NULL, APR_GATE_AND_UP(EXPERTS)},
     {APR_DIALECT_HF, APR_FORM_WRITTEN, L "mlp.experts.down_proj", NULL, {{EXPERTS "down_proj.weight", {{0}}}}},
-    {APR_DIALECT_GGML, APR_FORM_WRITTEN, B "ffn_gate_up_exps.weight", NULL, GATE_AND_UP(EXPERTS)},
+    {APR_DIALECT_GGML, APR_FORM_WRITTEN, B "ffn_gate_up_exps.weight", NULL, APR_GATE_AND_UP(EXPERTS)},
     {APR_DIALECT_GGML, APR_FORM_READ, B "ffn_gate_exps.weight", NULL, {{EXPERTS "gate_proj.weight", {{0}}}}},
     {APR_DIALECT_GGML, APR_FORM_READ, B "ffn_up_exps.weight", NULL, {{EXPERTS "up_proj.weight", {{0}}}}},
 };
@@ -102,19 +94,12 @@ static const apr_tensor_rule w_experts[] = {
     {MOE "experts.*.w3.weight", B "ffn_up_exps.weight", APR_FOR_FFN_UP},
     {MOE "experts.*.w2.weight", B "ffn_down_exps.weight", APR_FOR_FFN_DOWN},
 };
-#define W1_AND_W3                                          \
-    {                                                      \
-        {MOE "experts.*.w1.weight", {APR_FIRST_HALF}},     \
-        {                                                  \
-            MOE "experts.*.w3.weight", { APR_SECOND_HALF } \
-        }                                                  \
-    }
 static const apr_tensor_form w_forms[] = {
     {APR_DIALECT_HF, APR_FORM_READ, L "mlp.gate.weight", NULL, {{MOE "gate.weight", {{0}}}}},
     {APR_DIALECT_HF, APR_FORM_READ, L "mlp.e_score_correction_bias", NULL, {{MOE "e_score_correction_bias", {{0}}}}},
-    {APR_DIALECT_HF, APR_FORM_READ, L "mlp.experts.gate_up_proj", NULL, W1_AND_W3},
+    {APR_DIALECT_HF, APR_FORM_READ, L "mlp.experts.gate_up_proj", NULL, APR_W1_AND_W3(MOE "experts.*.")},
     {APR_DIALECT_HF, APR_FORM_READ, L "mlp.experts.down_proj", NULL, {{MOE "experts.*.w2.weight", {{0}}}}},
-    {APR_DIALECT_GGML, APR_FORM_READ, B "ffn_gate_up_exps.weight", NULL, W1_AND_W3},
+    {APR_DIALECT_GGML, APR_FORM_READ, B "ffn_gate_up_exps.weight", NULL, APR_W1_AND_W3(MOE "experts.*.")},
     {APR_DIALECT_GGML, APR_FORM_READ, B "exp_probs_b", NULL, {{MOE "e_score_correction_bias", {{0}}}}},
 };
 SET_WITH_FORMS(w_experts, w_experts, w_forms);

@@ -62,6 +62,16 @@ extern const apr_tensor_set apr_tensors_latent;         /* latent attention */
     {                                           \
         APR_STEP_TAKE, { 1, APR_OF_HALF, 1, 1 } \
     }
+/* Two matrices of `place`, one behind the other. */
+#define APR_STACKED(place, first, second)     \
+    {                                         \
+        {place first, {APR_FIRST_HALF}},      \
+        {                                     \
+            place second, { APR_SECOND_HALF } \
+        }                                     \
+    }
+#define APR_GATE_AND_UP(place) APR_STACKED(place, "gate_proj.weight", "up_proj.weight")
+#define APR_W1_AND_W3(place)   APR_STACKED(place, "w1.weight", "w3.weight")
 #define APR_TRANSPOSED     \
     {                      \
         APR_STEP_TRANSPOSE \

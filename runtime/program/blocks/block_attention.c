@@ -1,9 +1,8 @@
 /* block_attention.c - attention of queries to keys and values in a cache, with what families put around it. */
 #include "runtime/program/blocks.h"
 
-#include <stdio.h>
-
 #include <math.h>
+#include <stdio.h>
 
 /* Must q, k and v have biases, and o? Where they need not, those that are there are added all the same. */
 static apr_bias_style bias_of(const apr_emitter *e, bool of_output)
@@ -52,9 +51,7 @@ apr_attention apr_attention_of(const apr_emitter *e)
 
 int apr_emit_projection(apr_emitter *e, int n, const apr_attention *a, const char *name, int64_t rows, apr_bias_style bias)
 {
-    char text[96];
-    snprintf(text, sizeof text, "%s.%s", a->prefix, name);
-    return apr_emit_linear(e, n, text, APR_ROLE_ATTENTION, rows, bias, name);
+    return apr_emit_part(e, n, a->prefix, name, APR_ROLE_ATTENTION, rows, bias);
 }
 
 int apr_emit_kv_state(apr_emitter *e, int k, int v, const apr_attention *a)

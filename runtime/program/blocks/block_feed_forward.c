@@ -2,7 +2,6 @@
 #include "runtime/program/blocks.h"
 
 #include <stdio.h>
-
 #include <string.h>
 
 /* transformers' name of an activation, as the card has it. */
@@ -40,9 +39,7 @@ apr_feed_forward apr_feed_forward_of(apr_emitter *e, const char *prefix)
 
 static int emit_matrix(apr_emitter *e, int x, const apr_feed_forward *f, const char *name, int64_t rows)
 {
-    char text[128];
-    snprintf(text, sizeof text, "%s.%s", f->prefix, name);
-    return apr_emit_linear(e, x, text, f->role, rows, f->bias, name);
+    return apr_emit_part(e, x, f->prefix, name, f->role, rows, f->bias);
 }
 
 int apr_emit_feed_forward(apr_emitter *e, int n, const apr_feed_forward *f)
@@ -64,7 +61,7 @@ int apr_emit_feed_forward(apr_emitter *e, int n, const apr_feed_forward *f)
 
 /* --- experts --- */
 
-int64_t apr_expert_width(const apr_emitter *e)
+static int64_t expert_width(const apr_emitter *e)
 {
     const apr_hparams *const h = e->hparams;
     return h->moe_intermediate_size > 0 ? h->moe_intermediate_size : h->intermediate_size;
@@ -73,7 +70,7 @@ int64_t apr_expert_width(const apr_emitter *e)
 int64_t apr_shared_width(const apr_emitter *e)
 {
     const apr_hparams *const h = e->hparams;
-    return h->shared_expert_intermediate_size > 0 ? h->shared_expert_intermediate_size : h->num_shared_experts * apr_expert_width(e);
+    return h->shared_expert_intermediate_size > 0 ? h->shared_expert_intermediate_size : h->num_shared_experts * expert_width(e);
 }
 
 apr_experts apr_experts_of(apr_emitter *e)
@@ -84,7 +81,7 @@ apr_experts apr_experts_of(apr_emitter *e)
                          .gate = "gate_proj",
                          .up = "up_proj",
                          .down = "down_proj",
-                         .width = apr_expert_width(e),
+                         .width = expert_width(e),
                          .route = {.score = APR_SCORE_SOFTMAX,
                                    .n_experts = h->num_experts,
                                    .n_used = h->num_experts_per_tok,
