@@ -40,10 +40,11 @@ enum { APR_VERIFY_MAX_CHECKS = 24, APR_VERIFY_MAX_ANSWERS = 8, APR_VERIFY_MAX_TE
 
 /* What both models make of text without being run. */
 typedef struct apr_verify_vocabulary {
-    size_t n_strings, n_same;    /* hard strings, and those that become the same ids in both, control tokens parsed or not */
-    const char *first_other;     /* what the first of the others is, or NULL */
-    size_t n_truth, n_other;     /* tokens */
-    int32_t first_lost_stop;     /* of the reference's stop ids, one that ends no turn here; -1: none */
+    size_t n_strings, n_same; /* both 0: not compared, as there is no tokenizer; hard strings, and those that become the same ids in both,
+                                 control tokens parsed or not */
+    const char *first_other;  /* what the first of the others is, or NULL */
+    size_t n_truth, n_other;  /* tokens */
+    int32_t first_lost_stop;  /* of the reference's stop ids, one that ends no turn here; -1: none */
     int32_t first_ordinary_stop; /* an ordinary token that ends a turn here alone; -1: none */
     bool same_template;
 } apr_verify_vocabulary;

@@ -16,8 +16,8 @@ static void judge(apr_verify_report *report, apr_verify_text_result *t, const in
     const bool is_judged = !isnan(t->bound), passed = t->d.mean <= t->bound;
     const size_t first = report->n_checks;
 
-    /* without memory for its text the place is a number */
-    if (is_judged && !passed &&
+    /* without memory for its text, or a vocabulary, the place is a number */
+    if (is_judged && !passed && report->input->truth.tokenizer != NULL &&
         apr_divergence_place(&t->d, report->input->truth.tokenizer, ids, &t->before_largest, &t->n_before_largest, NULL) != APR_OK)
         t->before_largest = NULL;
     if (is_judged) apr_verify_judge(report, APR_VERIFY_KL, passed);

@@ -35,7 +35,10 @@ char *apr_verify_types_text(const apr_model *model, char *text, size_t capacity)
 static void say_tokenizer(const apr_verify_report *r, const apr_verify_check *c, apr_verify_line *line)
 {
     const apr_verify_vocabulary *const v = &r->vocabulary;
-    (void)c;
+    if (c->verdict == APR_VERDICT_NOTED) {
+        FOUND(line, "neither has one: compared by ids alone");
+        return;
+    }
     FOUND(line, "%zu of %zu hard strings, %zu tokens", v->n_same, v->n_strings, v->n_other);
     if (v->first_other != NULL) WHERE(line, "first: %s", v->first_other);
     else if (v->n_truth != v->n_other) WHERE(line, "the reference has %zu tokens", v->n_truth);
