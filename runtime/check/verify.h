@@ -9,6 +9,7 @@
 #define APR_RUNTIME_VERIFY_H
 
 #include "runtime/check/backends.h"
+#include "runtime/check/routes.h"
 #include "runtime/check/subject.h"
 
 typedef enum {
@@ -22,6 +23,7 @@ typedef enum {
     APR_VERIFY_KL,
     APR_VERIFY_SAME_TOP,
     APR_VERIFY_PERPLEXITY,
+    APR_VERIFY_ROUTES, /* choices of experts; only of a model that has some */
     APR_VERIFY_ANSWERS,
     APR_VERIFY_BACKEND,
     APR_VERIFY_MEMORY,
@@ -55,8 +57,9 @@ typedef struct apr_verify_text_result {
     apr_divergence d;
     apr_divergence control; /* the reference against itself in the model's types; has_control */
     bool has_control;
-    double bound;         /* of the mean; NAN: not judged */
-    char *before_largest; /* the text up to the largest divergence, where the mean is out of bounds; malloc'ed; or NULL */
+    apr_route_count routes, control_routes; /* choices of experts on it; nearly equal ones were made as the reference made them */
+    double bound;                           /* of the mean; NAN: not judged */
+    char *before_largest;                   /* the text up to the largest divergence, where the mean is out of bounds; malloc'ed; or NULL */
     size_t n_before_largest;
 } apr_verify_text_result;
 
