@@ -152,3 +152,16 @@ apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialec
     view->dialect = dialect;
     return apr_model_index_names(view, err);
 }
+
+apr_status apr_with_dialect(apr_model *view, apr_model *between, const apr_model *canonical, apr_error *err)
+{
+    *view = *between = (apr_model){0};
+    APR_TRY(apr_translate(between, canonical, APR_DIALECT_GGML, err));
+    for (size_t i = 0; i < between->n_tensors; i++) { /* by its record a tensor would go the way back that it came */
+        apr_tensor *const t = &between->tensors[i];
+        t->origin_name = t->origin_kept = NULL;
+        t->origins = NULL;
+        t->origin_chain = (apr_chain){0};
+    }
+    return apr_canonical(view, between, err);
+}

@@ -21,6 +21,10 @@ apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialec
  * compared with one. It forgets where its tensors came from. APR_E_UNSUPPORTED: blocks would break. */
 apr_status apr_without_dialect(apr_model *view, apr_error *err);
 
+/* The other way round: a canonical view of what a GGUF of this model would hold, in that dialect's way. `between` holds ggml's names for
+ * it and must outlive it; both must be closed, whatever the status. APR_E_UNSUPPORTED: the steps are not known, or blocks would break. */
+apr_status apr_with_dialect(apr_model *view, apr_model *between, const apr_model *canonical, apr_error *err);
+
 /* An output head of its own in a model whose config.json ties it to the embedding: transformers computes with the embedding,
  * so this one travels within checkpoints and APR files, and stays out of GGUF, whose readers would compute with it. */
 bool apr_is_idle_head(const apr_model *model, const apr_tensor *tensor);

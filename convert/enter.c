@@ -100,7 +100,7 @@ static apr_status keep_original(entry *e, const apr_tensor *stored, size_t at)
     apr_chain back;
     bool same = false;
 
-    if (apr_chain_exact(chain)) return APR_OK;
+    if (apr_chain_exact(chain) || stored->made != NULL) return APR_OK; /* what was computed itself lies in no file */
     if (apr_chain_inverse(chain, &back) && e->tensors[at].made != NULL)
         APR_TRY(comes_back(stored, &e->tensors[at], &back, &e->view->arena, &same, e->view->path, e->err));
     if (same) return APR_OK;

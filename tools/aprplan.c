@@ -57,7 +57,10 @@ typedef struct question {
     apr_model source, model; /* model: its canonical view, or a skeleton when there is only a config.json */
     apr_model skeleton;      /* for types of one's own where the weights are in a layout that is not read; else empty */
     apr_program program;
-    uint64_t *bytes, *made; /* [program.n_weights] of each weight; of those that are made of others */
+    /* [program.n_weights] of each weight: how much it takes; bytes and type as plans want them; bytes of those made of others */
+    apr_weight_size *sizes;
+    uint64_t *bytes, *made;
+    apr_dtype *dtypes;
 } question;
 
 static apr_status list_gpus(const apr_call *call, apr_error *err)
@@ -109,7 +112,9 @@ static apr_status open_question(question *q, const char *path, apr_error *err)
     if (apr_find_packed(&q->source, &layout) != NULL) APR_TRY(apr_skeleton_model(&q->skeleton, &q->program, &q->source, err));
     q->bytes = calloc(q->program.n_weights + 1, sizeof *q->bytes);
     q->made = calloc(q->program.n_weights + 1, sizeof *q->made);
-    if (q->bytes == NULL || q->made == NULL) return apr_no_memory(err, "the sizes of the weights");
+    q->sizes = calloc(q->program.n_weights + 1, sizeof *q->sizes);
+    q->dtypes = calloc(q->program.n_weights + 1, sizeof *q->dtypes);
+    if (q->bytes == NULL || q->made == NULL || q->sizes == NULL || q->dtypes == NULL) return apr_no_memory(err, "the sizes of the weights");
     if (q->source.n_tensors > 0) apr_plan_made_weights(&q->program, &q->model, q->made);
     return APR_OK;
 }
@@ -161,7 +166,12 @@ static apr_status make_plan(question *q, const char *dtype, bool direct, apr_pla
     o.weight_bytes = q->bytes;
     o.copies = !direct && q->gpu != NULL;
     const apr_model *const sized = dtype != NULL && q->skeleton.tensors != NULL ? &q->skeleton : &q->model;
-    APR_TRY(apr_weight_sizes(sized, &q->program, dtype, q->bytes, err));
+    APR_TRY(apr_weight_sizes(sized, &q->program, dtype, q->gpu != NULL, q->sizes, err));
+    for (size_t i = 0; i < q->program.n_weights; i++) {
+        q->bytes[i] = q->sizes[i].bytes;
+        q->dtypes[i] = q->sizes[i].is_f16 ? APR_F16 : APR_BF16; /* only whether it must be decoded matters */
+    }
+    o.weight_dtypes = q->gpu != NULL ? q->dtypes : NULL;
     o.made_bytes = dtype == NULL ? q->made : NULL; /* what a recipe writes lies as it is wanted */
     return apr_plan_make(plan, &q->program, &o, err);
 }
@@ -316,6 +326,8 @@ static apr_status run(const apr_call *call, apr_error *err)
     const apr_status status = answer(&q, call, err);
     free(q.bytes);
     free(q.made);
+    free(q.sizes);
+    free(q.dtypes);
     apr_program_close(&q.program);
     apr_model_close(&q.skeleton);
     apr_model_close(&q.model);

@@ -91,7 +91,7 @@ apr_run_bound apr_run_bound_of(apr_run_facts facts)
 double apr_run_perplexity_bound(apr_run_facts facts) { return fmax(5e-4, apr_run_bound_of(facts).relative / 20.0); }
 
 /* From the same logits two backends' scores differ by a few units in the last place: see apr_route_gap. */
-#define ROUTE_TIE 1e-5f
+static const double route_tie = 1e-5;
 
 typedef struct parity {
     apr_session *truth, *other;
@@ -193,9 +193,24 @@ static void note(parity *p, const apr_parity_record *r)
     result->first.bound = r->bound;
 }
 
-/* Of choices: experts' numbers say nothing by their size, so weights are compared, each expert's own; where the choice was as close as
- * rounding may turn it, it is the other's good right. */
-static apr_difference choice_difference(const parity *p, int64_t n_rows, int64_t width)
+/* The weight that a row of choices gives an expert; 0: it was not chosen. */
+static float weight_in(const float *row, int64_t n, float expert)
+{
+    for (int64_t j = 0; j < n; j++)
+        if (row[j] == expert) return row[n + j];
+    return 0.0f;
+}
+
+static bool is_chosen(const float *row, int64_t n, float expert)
+{
+    for (int64_t j = 0; j < n; j++)
+        if (row[j] == expert) return true;
+    return false;
+}
+
+/* Of choices: experts' numbers say nothing by their size, so weights are compared, each expert's own. Where the choice was as close as
+ * rounding may turn it, another one is the other's good right, and its weights are of other experts. */
+static apr_difference choice_difference(const parity *p, int64_t n_rows, int64_t width, double tie)
 {
     const int64_t n = (width - 1) / 2;
     float *const own = malloc(2 * (size_t)(n_rows * n) * sizeof *own + 1), *const others = own + n_rows * n;
@@ -203,12 +218,12 @@ static apr_difference choice_difference(const parity *p, int64_t n_rows, int64_t
     if (own == NULL) return not_finite((apr_difference){0}, 0);
     for (int64_t row = 0; row < n_rows; row++) {
         const float *const a = p->rows[0] + row * width, *const b = p->rows[1] + row * width;
-        const bool close = a[2 * n] <= ROUTE_TIE;
+        bool same = true;
+        for (int64_t i = 0; i < n; i++) same &= is_chosen(b, n, a[i]);
+        const float *const held = same || (double)a[2 * n] > tie ? b : a;
         for (int64_t i = 0; i < n; i++) {
-            int64_t j = 0;
-            while (j < n && b[j] != a[i]) j++;
             own[row * n + i] = a[n + i];
-            others[row * n + i] = j < n ? b[n + j] : close ? a[n + i] : 0.0f;
+            others[row * n + i] = weight_in(held, n, a[i]);
         }
     }
     const apr_difference d = apr_difference_of(own, others, n_rows, n);
@@ -226,7 +241,8 @@ static apr_status judge(parity *p, size_t index, int64_t n_rows, int64_t width)
     r.name = r.weight != NULL ? r.weight->name : op->out >= 0 ? p->program->values[op->out].name : apr_op_name(op->kind);
     r.truth = p->rows[0];
     r.other = p->rows[1];
-    r.difference = op->kind == APR_OP_ROUTE ? choice_difference(p, n_rows, width) : apr_difference_of(r.truth, r.other, n_rows, width);
+    const double tie = route_tie + (p->options->weights != NULL ? factors_error(p, &r) : 0.0); /* of a bias that differs */
+    r.difference = op->kind == APR_OP_ROUTE ? choice_difference(p, n_rows, width, tie) : apr_difference_of(r.truth, r.other, n_rows, width);
     r.bound = bound_of(p, &r);
     r.passed = r.difference.finite && r.difference.peak <= r.bound.peak && r.difference.relative <= r.bound.relative;
     note(p, &r);

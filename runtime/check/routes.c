@@ -135,3 +135,18 @@ void apr_routes_hold(apr_routes *routes, apr_session *session, double bound)
 }
 
 void apr_routes_release(apr_session *session) { apr_trace_watch(session, APR_OP_ROUTE, NULL, NULL); }
+
+apr_status apr_routes_follow(apr_routes *routes, apr_session *truth, apr_session *other, int64_t n_positions, double bound, apr_error *err)
+{
+    *routes = (apr_routes){0};
+    APR_TRY(allocate(routes, apr_session_program(truth), n_positions, err));
+    apr_trace_watch(truth, APR_OP_ROUTE, keep, routes);
+    apr_routes_hold(routes, other, bound);
+    return APR_OK;
+}
+
+void apr_routes_leave(apr_session *truth, apr_session *other)
+{
+    apr_routes_release(truth);
+    apr_routes_release(other);
+}

@@ -31,6 +31,12 @@ bool apr_program_routes(const apr_program *program);
 apr_status apr_routes_record(apr_routes *routes, apr_session *truth, const int32_t *ids, int64_t n_ids, apr_error *err);
 void apr_routes_close(apr_routes *routes);
 
+/* From now on the truth's choices at positions below n_positions are kept whenever it evaluates them, and the other's, which must follow,
+ * are held against the latest; for two that evaluate the same tokens in turn, window by window. Until apr_routes_leave, which the
+ * sessions must see before the routes are closed. */
+apr_status apr_routes_follow(apr_routes *routes, apr_session *truth, apr_session *other, int64_t n_positions, double bound, apr_error *err);
+void apr_routes_leave(apr_session *truth, apr_session *other);
+
 /* From now on the session's choices at the recorded positions are held against them. The routes must outlive that. */
 void apr_routes_hold(apr_routes *routes, apr_session *session, double bound);
 void apr_routes_release(apr_session *session);

@@ -4,20 +4,54 @@
 #include "runtime/session/generate.h"
 #include "runtime/template/chat.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 apr_status apr_subject_chat(const apr_subject *s, const char *system, const char *user, char **text, size_t *n_bytes, apr_error *err)
 {
     *text = NULL;
-    if (s->vocab->chat_template == NULL) return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template", s->path);
+    if (s->vocab->chat_template == NULL || s->tokenizer == NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no chat template", s->path);
     return apr_chat_render(s->vocab, system, user, s->now, text, n_bytes, err);
+}
+
+/* Any text will do where two models are compared, as long as both see the same ids. */
+static apr_status bytes_as_ids(const apr_subject *s, const char *text, size_t n_bytes, int32_t **ids, size_t *n_ids, apr_error *err)
+{
+    const int64_t vocab_size = apr_session_program(s->session)->vocab_size;
+
+    *ids = malloc(n_bytes * sizeof **ids + 1);
+    if (*ids == NULL) return apr_no_memory(err, "token ids");
+    for (size_t i = 0; i < n_bytes; i++) (*ids)[i] = (int32_t)((uint8_t)text[i] % vocab_size);
+    *n_ids = n_bytes;
+    return APR_OK;
+}
+
+static apr_status ids_as_numbers(const int32_t *ids, size_t n_ids, char **text, size_t *n_bytes, apr_error *err)
+{
+    const size_t capacity = 12 * n_ids + 1; /* "-2147483648 " */
+
+    *n_bytes = 0;
+    *text = malloc(capacity);
+    if (*text == NULL) return apr_no_memory(err, "a text");
+    (*text)[0] = '\0';
+    for (size_t i = 0; i < n_ids; i++)
+        *n_bytes += (size_t)snprintf(*text + *n_bytes, capacity - *n_bytes, i > 0 ? " %d" : "%d", (int)ids[i]);
+    return APR_OK;
 }
 
 apr_status apr_subject_encode(const apr_subject *s, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids,
                               apr_error *err)
 {
     const apr_encode_options options = {.add_special = add_special, .parse_special = true};
+    if (s->tokenizer == NULL) return bytes_as_ids(s, text, n_bytes, ids, n_ids, err);
     return apr_tokenizer_encode(s->tokenizer, text, n_bytes, &options, ids, n_ids, err);
+}
+
+apr_status apr_subject_decode(const apr_subject *s, const int32_t *ids, size_t n_ids, char **text, size_t *n_bytes, apr_error *err)
+{
+    if (s->tokenizer == NULL) return ids_as_numbers(ids, n_ids, text, n_bytes, err);
+    return apr_tokenizer_decode(s->tokenizer, ids, n_ids, false, text, n_bytes, err);
 }
 
 typedef struct collected {

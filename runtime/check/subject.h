@@ -10,7 +10,7 @@
 typedef struct apr_subject {
     const char *path; /* as messages name it */
     const apr_vocab *vocab;
-    const apr_tokenizer *tokenizer;
+    const apr_tokenizer *tokenizer; /* NULL: it has no vocabulary, and the bytes of a text stand for its tokens */
     apr_session *session;
     double now; /* seconds since 1970 as the clock on the wall says, for templates that print today's date */
 } apr_subject;
@@ -22,6 +22,9 @@ apr_status apr_subject_chat(const apr_subject *subject, const char *system, cons
 /* Text with control tokens written out (as a rendered chat is) to ids, malloc'ed. */
 apr_status apr_subject_encode(const apr_subject *subject, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids,
                               apr_error *err);
+
+/* Ids as text, malloc'ed; without a vocabulary as numbers with spaces between them. */
+apr_status apr_subject_decode(const apr_subject *subject, const int32_t *ids, size_t n_ids, char **text, size_t *n_bytes, apr_error *err);
 
 /* The greedy continuation of a prompt from nothing: at most `limit` ids (malloc'ed), the stop id that ended it included. */
 apr_status apr_subject_continue(const apr_subject *subject, const int32_t *prompt, size_t n_prompt, size_t limit, int32_t **ids,

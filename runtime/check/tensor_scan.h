@@ -2,7 +2,8 @@
  *
  * How much a type must lose depends on the numbers: so the reference's own rows are brought to the same type here, and their error is
  * the measure (the control). Another good encoder comes close to it, in every row; a row that is missing, moved or of another
- * tensor is off by its own size, which no type needs. What the type holds exactly (norms in float32, bf16 in f32) must be exact. */
+ * tensor is off by its own size, which no type needs. What the type holds exactly (norms in float32, bf16 in f32) must be exact, vectors of
+ * float32 up to rounding. */
 #ifndef APR_RUNTIME_TENSOR_SCAN_H
 #define APR_RUNTIME_TENSOR_SCAN_H
 

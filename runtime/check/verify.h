@@ -9,6 +9,7 @@
 #define APR_RUNTIME_VERIFY_H
 
 #include "runtime/check/backends.h"
+#include "runtime/check/routes.h"
 #include "runtime/check/subject.h"
 
 typedef enum {
@@ -22,6 +23,7 @@ typedef enum {
     APR_VERIFY_KL,
     APR_VERIFY_SAME_TOP,
     APR_VERIFY_PERPLEXITY,
+    APR_VERIFY_ROUTES, /* choices of experts; only of a model that has some */
     APR_VERIFY_ANSWERS,
     APR_VERIFY_BACKEND,
     APR_VERIFY_MEMORY,
@@ -40,10 +42,11 @@ enum { APR_VERIFY_MAX_CHECKS = 24, APR_VERIFY_MAX_ANSWERS = 8, APR_VERIFY_MAX_TE
 
 /* What both models make of text without being run. */
 typedef struct apr_verify_vocabulary {
-    size_t n_strings, n_same;    /* hard strings, and those that become the same ids in both, control tokens parsed or not */
-    const char *first_other;     /* what the first of the others is, or NULL */
-    size_t n_truth, n_other;     /* tokens */
-    int32_t first_lost_stop;     /* of the reference's stop ids, one that ends no turn here; -1: none */
+    size_t n_strings, n_same; /* both 0: not compared, as there is no tokenizer; hard strings, and those that become the same ids in both,
+                                 control tokens parsed or not */
+    const char *first_other;  /* what the first of the others is, or NULL */
+    size_t n_truth, n_other;  /* tokens */
+    int32_t first_lost_stop;  /* of the reference's stop ids, one that ends no turn here; -1: none */
     int32_t first_ordinary_stop; /* an ordinary token that ends a turn here alone; -1: none */
     bool same_template;
 } apr_verify_vocabulary;
@@ -54,8 +57,9 @@ typedef struct apr_verify_text_result {
     apr_divergence d;
     apr_divergence control; /* the reference against itself in the model's types; has_control */
     bool has_control;
-    double bound;         /* of the mean; NAN: not judged */
-    char *before_largest; /* the text up to the largest divergence, where the mean is out of bounds; malloc'ed; or NULL */
+    apr_route_count routes, control_routes; /* choices of experts on it; nearly equal ones were made as the reference made them */
+    double bound;                           /* of the mean; NAN: not judged */
+    char *before_largest;                   /* the text up to the largest divergence, where the mean is out of bounds; malloc'ed; or NULL */
     size_t n_before_largest;
 } apr_verify_text_result;
 

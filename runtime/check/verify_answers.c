@@ -25,7 +25,7 @@ static apr_status answer_of(const apr_subject *s, const int32_t *prompt, size_t 
     size_t n;
 
     APR_TRY(apr_subject_continue(s, prompt, n_prompt, limit, ids, n_ids, err));
-    return apr_tokenizer_decode(s->tokenizer, *ids, *n_ids, false, text, &n, err);
+    return apr_subject_decode(s, *ids, *n_ids, text, &n, err);
 }
 
 static apr_status compare_answer(apr_verify_report *report, size_t which, apr_error *err)

@@ -11,19 +11,48 @@ static void on_rows(void *user, int64_t n_done, int64_t n_rows)
     apr_progress_report(user, (uint64_t)n_done, (uint64_t)n_rows, "tokens compared");
 }
 
+/* As apr_compare_models, where choices of experts that rounding may turn are made as the truth makes them. */
+static apr_status compare_models(apr_verify_report *report, apr_session *other, const int32_t *ids, int64_t n, apr_progress *progress,
+                                 apr_divergence *d, apr_route_count *count, apr_error *err)
+{
+    apr_session *const truth = report->input->truth.session;
+    const int64_t window = report->input->window;
+    const double bound = apr_run_bound_of(apr_trace_run_facts(other, window)).relative;
+    void (*const on_done)(void *, int64_t, int64_t) = progress != NULL ? on_rows : NULL;
+    apr_routes routes = {0};
+
+    if (!report->same_shape || !apr_program_routes(apr_session_program(truth)))
+        return apr_compare_models(truth, other, ids, n, window, on_done, progress, d, err);
+    apr_status status = apr_routes_follow(&routes, truth, other, window, bound, err);
+    if (status == APR_OK) status = apr_compare_models(truth, other, ids, n, window, on_done, progress, d, err);
+    apr_routes_leave(truth, other);
+    *count = routes.count;
+    apr_routes_close(&routes);
+    return status;
+}
+
+/* The same weights must choose the same experts; other ones choose others where their errors are larger than the gap. */
+static void judge_routes(apr_verify_report *report, const apr_verify_text_result *t)
+{
+    if (t->routes.n_choices == 0) return;
+    if (report->tensors.unchanged) apr_verify_judge(report, APR_VERIFY_ROUTES, t->routes.n_wrong == 0);
+    else apr_verify_note(report, APR_VERIFY_ROUTES);
+}
+
 static void judge(apr_verify_report *report, apr_verify_text_result *t, const int32_t *ids)
 {
     const bool is_judged = !isnan(t->bound), passed = t->d.mean <= t->bound;
     const size_t first = report->n_checks;
 
-    /* without memory for its text the place is a number */
-    if (is_judged && !passed &&
+    /* without memory for its text, or a vocabulary, the place is a number */
+    if (is_judged && !passed && report->input->truth.tokenizer != NULL &&
         apr_divergence_place(&t->d, report->input->truth.tokenizer, ids, &t->before_largest, &t->n_before_largest, NULL) != APR_OK)
         t->before_largest = NULL;
     if (is_judged) apr_verify_judge(report, APR_VERIFY_KL, passed);
     else apr_verify_note(report, APR_VERIFY_KL);
     apr_verify_note(report, APR_VERIFY_SAME_TOP);
     apr_verify_note(report, APR_VERIFY_PERPLEXITY);
+    judge_routes(report, t);
     for (size_t i = first; i < report->n_checks; i++) report->checks[i].text = (size_t)(t - report->texts);
 }
 
@@ -41,7 +70,7 @@ static apr_status compare_control(apr_verify_report *report, const int32_t *ids,
     }
     if (!report->tensors.has_control) return APR_OK;
     apr_status status = apr_session_open_like(&control, &report->tensors.control, truth, &own);
-    if (status == APR_OK) status = apr_compare_models(truth, control, ids, n, report->input->window, NULL, NULL, &t->control, &own);
+    if (status == APR_OK) status = compare_models(report, control, ids, n, NULL, &t->control, &t->control_routes, &own);
     apr_session_close(control);
     if (status == APR_E_MEMORY) return APR_OK;
     if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
@@ -61,8 +90,7 @@ static apr_status compare_on(apr_verify_report *report, const char *name, const 
     t->name = name;
     APR_TRY(apr_verify_encode(report, text, n_bytes, &ids, &n, err));
     report->n_texts++;
-    apr_status status =
-        apr_compare_models(input->truth.session, input->other.session, ids, (int64_t)n, input->window, on_rows, &progress, &t->d, err);
+    apr_status status = compare_models(report, input->other.session, ids, (int64_t)n, &progress, &t->d, &t->routes, err);
     if (status == APR_OK) status = compare_control(report, ids, (int64_t)n, t, err);
     if (status == APR_OK) judge(report, t, ids);
     free(ids);

@@ -70,8 +70,23 @@ static void check_template(apr_verify_report *report)
     apr_verify_judge(report, APR_VERIFY_TEMPLATE, report->vocabulary.same_template);
 }
 
+/* What goes by ids alone has nothing to compare; a vocabulary that only one of them has was lost, or added. */
+static void check_presence(apr_verify_report *report)
+{
+    const apr_verify_input *const input = report->input;
+
+    report->vocabulary = (apr_verify_vocabulary){.n_truth = input->truth.vocab->n_tokens, .n_other = input->other.vocab->n_tokens};
+    report->vocabulary.first_lost_stop = report->vocabulary.first_ordinary_stop = -1;
+    if (input->truth.tokenizer == NULL && input->other.tokenizer == NULL) apr_verify_note(report, APR_VERIFY_TOKENIZER);
+    else apr_verify_judge(report, APR_VERIFY_TOKENIZER, false);
+}
+
 void apr_verify_vocabularies(apr_verify_report *report)
 {
+    if (report->input->truth.tokenizer == NULL || report->input->other.tokenizer == NULL) {
+        check_presence(report);
+        return;
+    }
     check_tokenizer(report);
     check_stops(report);
     check_template(report);

@@ -39,6 +39,11 @@ uint64_t apr_gpu_context_bytes(const apr_gpu *gpu, uint64_t stack_bytes);
 /* cublasSetWorkspace's size that reaches full speed: 32 MiB from compute capability 9.0 on, 4 MiB before. */
 uint64_t apr_gpu_cublas_workspace_bytes(const apr_gpu *gpu);
 
-enum { APR_CUBLAS_HANDLE_MIB = 68, APR_DEFAULT_STACK_BYTES = 256 }; /* the stack that a run asks for; CUDA's own default is 1024 */
+/* A driver gives memory in blocks of 2 MiB: over 27 plans an H200's reported whole blocks and one constant, whatever the lines were. */
+#define APR_DRIVER_BLOCK_BYTES ((uint64_t)2 << 20)
+
+/* The handle: what is left of the driver's sum when everything else, rounded up to blocks, is taken off. That is 62 to 67 MiB, for
+ * kernels are loaded when they are first needed; this is the middle. The stack is what a run asks for; CUDA's own default is 1024. */
+enum { APR_CUBLAS_HANDLE_MIB = 65, APR_DEFAULT_STACK_BYTES = 256 };
 
 #endif

@@ -36,20 +36,28 @@ static const apr_line_id line_order[] = {
     APR_LINE_COPIES,
     APR_LINE_F32_VECTORS,
     APR_LINE_KV,
+    APR_LINE_KV_LATENT,
     APR_LINE_KV_WINDOW,
     APR_LINE_RECURRENT,
     APR_LINE_ACTIVATIONS,
     APR_LINE_LOGITS,
     APR_LINE_WORKSPACE,
+    APR_LINE_ROUNDING,
     APR_LINE_HEADROOM,
     APR_LINE_HOST_LOGITS,
+    APR_LINE_HOST_TABLES,
+    APR_LINE_HOST_ROWS,
 };
 
-static const apr_line_id line_of_state[] = {[APR_STATE_KV] = APR_LINE_KV,
-                                            [APR_STATE_KV_WINDOW] = APR_LINE_KV_WINDOW,
-                                            [APR_STATE_CONV] = APR_LINE_RECURRENT,
-                                            [APR_STATE_DELTA] = APR_LINE_RECURRENT,
-                                            [APR_STATE_SSD] = APR_LINE_RECURRENT};
+/* The lines of states: from the first to the last. */
+static const apr_line_id first_states = APR_LINE_KV, last_states = APR_LINE_RECURRENT;
+
+static apr_line_id line_of_state(const apr_state *state)
+{
+    if (!apr_state_has_cells(state)) return APR_LINE_RECURRENT;
+    if (state->kind == APR_STATE_KV_WINDOW) return APR_LINE_KV_WINDOW;
+    return state->values_in_keys ? APR_LINE_KV_LATENT : APR_LINE_KV;
+}
 
 /* Everything that is needed while a plan is made. `lines` is indexed by id. */
 typedef struct draft {
@@ -147,24 +155,54 @@ static void materialised_line(draft *d)
              "matrices that do not lie in the file as they are multiplied, each padded to 64 bytes");
 }
 
+/* On a device, a table of which only some rows are wanted stays where it is mapped. */
+static bool stays_on_host(const draft *d, size_t weight)
+{
+    return d->plan->judged == APR_ON_DEVICE && apr_slot_is_read_on_host(&d->program->weights[weight]);
+}
+
 static void weight_lines(draft *d)
 {
     const char *const where = d->options->weights_lie != NULL ? d->options->weights_lie : "mapped from the file";
     const bool on_host = d->plan->judged == APR_ON_HOST;
     uint64_t bytes[APR_ROLE_COUNT] = {0};
     int64_t n_tensors[APR_ROLE_COUNT] = {0};
+    bool has_stacks[APR_ROLE_COUNT] = {false};
 
     for (size_t i = 0; i < d->program->n_weights; i++) {
         const apr_role role = d->program->weights[i].role;
         const uint64_t elsewhere = materialised_bytes(d, i), in_file = d->weight_bytes[i] > elsewhere ? d->weight_bytes[i] - elsewhere : 0;
+        if (in_file == 0 || stays_on_host(d, i)) continue;
         bytes[role] = apr_saturating_add(bytes[role], apr_pad64(in_file));
-        n_tensors[role] += in_file > 0 ? d->program->weights[i].count : 0;
+        n_tensors[role] += d->program->weights[i].count;
+        has_stacks[role] |= !on_host && d->program->weights[i].count > 1;
     }
     if (d->plan->judged == APR_ON_DEVICE) bytes[APR_ROLE_VECTORS] = 0; /* only as float32 are they there */
     for (int role = 0; role < APR_ROLE_COUNT; role++)
         set_line(d, (apr_line_id)(APR_LINE_WEIGHTS_EMBEDDING + role), bytes[role], d->plan->judged,
-                 "%lld tensor%s as stored, each padded to 64 bytes%s%s", (long long)n_tensors[role], n_tensors[role] == 1 ? "" : "s",
-                 on_host ? ", " : "", on_host ? where : "");
+                 "%lld tensor%s as stored, %seach padded to 64 bytes%s%s", (long long)n_tensors[role], n_tensors[role] == 1 ? "" : "s",
+                 has_stacks[role] ? "a layer's experts as one stack, " : "", on_host ? ", " : "", on_host ? where : "");
+}
+
+/* Tables that stay on the host, and where rows of the widest are put before they are copied. */
+static void host_table_lines(draft *d)
+{
+    const char *const where = d->options->weights_lie != NULL ? d->options->weights_lie : "mapped from the file";
+    uint64_t bytes = 0;
+    int64_t n_tables = 0, widest = 0;
+
+    for (size_t i = 0; i < d->program->n_weights; i++) {
+        const apr_weight_slot *const slot = &d->program->weights[i];
+        if (!stays_on_host(d, i)) continue;
+        bytes = apr_saturating_add(bytes, apr_pad64(d->weight_bytes[i]));
+        n_tables++;
+        if (slot->dims[slot->rank - 1] > widest) widest = slot->dims[slot->rank - 1];
+    }
+    set_line(d, APR_LINE_HOST_TABLES, bytes, APR_ON_HOST,
+             "%lld tensor%s as stored, %s; of each token a row of %lld bytes goes to the device", (long long)n_tables,
+             n_tables == 1 ? "" : "s", where, (long long)widest * 4);
+    set_line(d, APR_LINE_HOST_ROWS, apr_saturating_mul((uint64_t)d->plan->n_batch, apr_saturating_mul((uint64_t)widest, sizeof(float))),
+             APR_ON_HOST, "%lld tokens x %lld numbers x 4 bytes", (long long)d->plan->n_batch, (long long)widest);
 }
 
 static void copies_line(draft *d)
@@ -195,37 +233,81 @@ static uint64_t state_bytes(const draft *d, apr_line_id id, int64_t n_ctx, int64
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < d->program->n_states; i++)
-        if (line_of_state[d->program->states[i].kind] == id)
+        if (line_of_state(&d->program->states[i]) == id)
             bytes = apr_saturating_add(bytes, apr_state_bytes(&d->program->states[i], d->options->kv_dtype, n_ctx, n_batch));
     return apr_saturating_mul(bytes, (uint64_t)d->plan->n_sequences);
 }
 
+/* The states of one line: how many layers have them, the first, and whether all are as wide as that. */
+typedef struct state_group {
+    const apr_state *first; /* NULL: there is none */
+    int64_t n_layers;
+    bool uniform, has[APR_STATE_SSD + 1]; /* kinds */
+} state_group;
+
+static state_group group_of(const draft *d, apr_line_id id)
+{
+    state_group g = {.uniform = true};
+    int layer = -1;
+
+    for (size_t i = 0; i < d->program->n_states; i++) {
+        const apr_state *const s = &d->program->states[i];
+        if (line_of_state(s) != id) continue;
+        if (g.first == NULL) g.first = s;
+        g.n_layers += g.n_layers == 0 || s->layer != layer; /* a recurrent layer may have two */
+        layer = s->layer;
+        g.uniform &= s->n_heads == g.first->n_heads && s->key_dim == g.first->key_dim && s->value_dim == g.first->value_dim &&
+                     s->window == g.first->window;
+        g.has[s->kind] = true;
+    }
+    return g;
+}
+
+static void cells_line(draft *d, apr_line_id id, const state_group *g, const char *sequences)
+{
+    const apr_plan *const p = d->plan;
+    const apr_state *const s = g->first;
+    const long long n = (long long)g->n_layers, cells = (long long)apr_state_cells(s, p->n_ctx, p->n_batch);
+    const long long heads = (long long)s->n_heads, key = (long long)apr_kv_row_bytes(p->kv_dtype, s->key_dim);
+    const char *const type = apr_dtypes[p->kv_dtype].name;
+    const uint64_t bytes = state_bytes(d, id, p->n_ctx, p->n_batch);
+
+    if (!g->uniform)
+        set_line(d, id, bytes, p->judged, "%lld layers of different widths, keys and values of at most %lld positions as %s%s", n, cells,
+                 type, sequences);
+    else if (s->values_in_keys)
+        set_line(d, id, bytes, p->judged, "%lld layers x %lld positions x %lld bytes (%lld numbers as %s, of which %lld are the values)%s",
+                 n, cells, heads * key, (long long)s->key_dim, type, (long long)s->value_dim, sequences);
+    else if (s->key_dim != s->value_dim)
+        set_line(d, id, bytes, p->judged, "%lld layers x %lld positions x %lld heads x (%lld + %lld) bytes (keys, values as %s)%s", n,
+                 cells, heads, key, (long long)apr_kv_row_bytes(p->kv_dtype, s->value_dim), type, sequences);
+    else
+        set_line(d, id, bytes, p->judged,
+                 "%lld layers x 2 (keys, values) x %lld positions x %lld heads x %lld bytes (%lld numbers as %s)%s", n, cells, heads, key,
+                 (long long)s->key_dim, type, sequences);
+}
+
+static void recurrent_line(draft *d, const state_group *g, const char *sequences)
+{
+    static const char *const rules[2][2] = {{"", " and state-space duality"}, {" and delta rule", ", delta rule and state-space duality"}};
+    const apr_plan *const p = d->plan;
+
+    set_line(d, APR_LINE_RECURRENT, state_bytes(d, APR_LINE_RECURRENT, p->n_ctx, p->n_batch), p->judged,
+             "%lld layers, convolution%s in float32, independent of the context%s", (long long)g->n_layers,
+             rules[g->has[APR_STATE_DELTA]][g->has[APR_STATE_SSD]], sequences);
+}
+
 static void state_lines(draft *d)
 {
-    apr_plan *const p = d->plan;
-    const apr_state *first[APR_LINE_COUNT] = {NULL};
-    int64_t n_layers[APR_LINE_COUNT] = {0};
     char sequences[48] = "";
 
-    if (p->n_sequences > 1) snprintf(sequences, sizeof sequences, " x %lld sequences", (long long)p->n_sequences);
-    for (size_t i = 0; i < d->program->n_states; i++) {
-        const apr_line_id id = line_of_state[d->program->states[i].kind];
-        if (first[id] == NULL) first[id] = &d->program->states[i];
-        n_layers[id] += d->program->states[i].kind != APR_STATE_CONV; /* a recurrent layer has two states */
+    if (d->plan->n_sequences > 1) snprintf(sequences, sizeof sequences, " x %lld sequences", (long long)d->plan->n_sequences);
+    for (apr_line_id id = first_states; id <= last_states; id++) {
+        const state_group g = group_of(d, id);
+        if (g.first == NULL) continue;
+        if (id == APR_LINE_RECURRENT) recurrent_line(d, &g, sequences);
+        else cells_line(d, id, &g, sequences);
     }
-    for (apr_line_id id = APR_LINE_KV; id <= APR_LINE_KV_WINDOW; id++) {
-        if (first[id] == NULL) continue;
-        const int64_t cells = apr_state_cells(first[id], p->n_ctx, p->n_batch);
-        set_line(d, id, state_bytes(d, id, p->n_ctx, p->n_batch), p->judged,
-                 "%lld layers x 2 (keys, values) x %lld positions x %lld heads x %lld bytes (%lld numbers as %s)%s",
-                 (long long)n_layers[id], (long long)cells, (long long)first[id]->n_heads,
-                 (long long)apr_kv_row_bytes(p->kv_dtype, first[id]->key_dim), (long long)first[id]->key_dim, apr_dtypes[p->kv_dtype].name,
-                 sequences);
-    }
-    if (first[APR_LINE_RECURRENT] != NULL)
-        set_line(d, APR_LINE_RECURRENT, state_bytes(d, APR_LINE_RECURRENT, p->n_ctx, p->n_batch), p->judged,
-                 "%lld layers, convolution and delta rule in float32, independent of the context%s",
-                 (long long)n_layers[APR_LINE_RECURRENT], sequences);
 }
 
 static uint64_t activation_bytes(const draft *d, int64_t n_batch)
@@ -305,11 +387,44 @@ static void device_lines(draft *d)
     set_line(d, APR_LINE_CONTEXT, apr_gpu_context_bytes(gpu, d->options->stack_bytes), APR_ON_DEVICE,
              "%s: %d SMs x %d threads x (about 1 KiB + %llu bytes of stack)", gpu->label, gpu->n_sms, gpu->threads_per_sm,
              (unsigned long long)d->options->stack_bytes);
-    set_line(d, APR_LINE_CUBLAS_HANDLE, (uint64_t)APR_CUBLAS_HANDLE_MIB << 20, APR_ON_DEVICE, "what cublasCreate takes, measured");
+    set_line(d, APR_LINE_CUBLAS_HANDLE, (uint64_t)APR_CUBLAS_HANDLE_MIB << 20, APR_ON_DEVICE,
+             "what cublasCreate takes, and code that is loaded later, measured");
     set_line(d, APR_LINE_CUBLAS_WORKSPACE, apr_gpu_cublas_workspace_bytes(gpu), APR_ON_DEVICE,
              "given to cuBLAS; NVIDIA's size for compute capability %d.%d", gpu->major, gpu->minor);
     set_line(d, APR_LINE_HEADROOM, d->options->headroom_bytes, APR_ON_DEVICE,
              "left free for the display, other processes and fragmentation");
+}
+
+/* What allocations take more than they ask for, when states and activations are of these sizes. */
+static uint64_t rounding_bytes(const draft *d, uint64_t states, uint64_t activations)
+{
+    const apr_line_id alone[] = {APR_LINE_CUBLAS_WORKSPACE, APR_LINE_COPIES, APR_LINE_F32_VECTORS, APR_LINE_LOGITS, APR_LINE_WORKSPACE};
+    enum { N = sizeof alone / sizeof *alone };
+    uint64_t asked[N + 3] = {states, activations, 0}, sum = 0;
+
+    for (int role = 0; role < APR_ROLE_COUNT; role++)
+        asked[2] = apr_saturating_add(asked[2], d->lines[APR_LINE_WEIGHTS_EMBEDDING + role].bytes); /* one allocation */
+    for (size_t i = 0; i < N; i++) asked[3 + i] = d->lines[alone[i]].bytes;
+    for (size_t i = 0; i < N + 3; i++) {
+        const uint64_t over = asked[i] % APR_DRIVER_BLOCK_BYTES;
+        sum += over > 0 ? APR_DRIVER_BLOCK_BYTES - over : 0;
+    }
+    return sum;
+}
+
+static uint64_t all_states_bytes(const draft *d, int64_t n_ctx, int64_t n_batch)
+{
+    uint64_t sum = 0;
+    for (apr_line_id id = first_states; id <= last_states; id++) sum = apr_saturating_add(sum, state_bytes(d, id, n_ctx, n_batch));
+    return sum;
+}
+
+static void rounding_line(draft *d)
+{
+    const apr_plan *const p = d->plan;
+    if (p->judged != APR_ON_DEVICE) return;
+    set_line(d, APR_LINE_ROUNDING, rounding_bytes(d, p->states_bytes, d->lines[APR_LINE_ACTIVATIONS].bytes), APR_ON_DEVICE,
+             "the driver gives blocks of %d MiB; all weights are one allocation, all states another", (int)(APR_DRIVER_BLOCK_BYTES >> 20));
 }
 
 /* Lines in order, sums, and the line that breaks the budget. */
@@ -333,18 +448,20 @@ static void judge(draft *d)
     p->short_bytes = p->fits ? 0 : sums[p->judged] - p->budget_bytes;
 }
 
-/* Would the plan fit with that context? Only states and activations depend on it. */
+/* Would the plan fit with that context? Only states, activations and their rounding depend on it. */
 static bool fits_with(const draft *d, int64_t n_ctx)
 {
     const apr_plan *const p = d->plan;
     const int64_t n_batch = d->options->n_batch < n_ctx ? d->options->n_batch : n_ctx;
-    uint64_t sum = activation_bytes(d, n_batch);
+    const uint64_t states = all_states_bytes(d, n_ctx, n_batch), activations = activation_bytes(d, n_batch);
+    uint64_t sum = apr_saturating_add(states, activations);
 
+    if (p->judged == APR_ON_DEVICE) sum = apr_saturating_add(sum, rounding_bytes(d, states, activations));
     for (size_t i = 0; i < p->n_lines; i++) {
         const apr_plan_line *const line = &p->lines[i];
-        if (line->on != p->judged || line->id == APR_LINE_ACTIVATIONS) continue;
-        const bool is_state = line->id == APR_LINE_KV || line->id == APR_LINE_KV_WINDOW;
-        sum = apr_saturating_add(sum, is_state ? state_bytes(d, line->id, n_ctx, n_batch) : line->bytes);
+        const bool depends =
+            line->id == APR_LINE_ACTIVATIONS || line->id == APR_LINE_ROUNDING || (line->id >= first_states && line->id <= last_states);
+        if (line->on == p->judged && !depends) sum = apr_saturating_add(sum, line->bytes);
     }
     return sum <= p->budget_bytes;
 }
@@ -404,10 +521,12 @@ static apr_status draft_plan(draft *d, apr_error *err)
     APR_TRY(apr_place_states(p, d->program, err));
     device_lines(d);
     weight_lines(d);
+    host_table_lines(d);
     materialised_line(d);
     copies_line(d);
     state_lines(d);
     working_lines(d, n_vector_floats);
+    rounding_line(d);
     if (d->no_memory) return apr_no_memory(err, "the plan");
     judge(d);
     p->max_ctx = largest_context(d);

@@ -6,7 +6,9 @@
  * Places: weights as in an APR file's data section (each padded to 64 bytes; on a device the experts of a layer in one stack); what
  * is multiplied in another order than the file has it is put in order in memory, on a device on the way there; states (keys and values) in
  * one arena; activations in one arena where values share memory when they do not live at the same time. An activation's offset and size are
- * multiples of its share of one token, so the places are found once and scales with the batch. */
+ * multiples of its share of one token, so the places are found once and scales with the batch.
+ *
+ * A driver gives memory in blocks: on a device each allocation is rounded up to them, and a line says by how much altogether. */
 #ifndef APR_RUNTIME_PLAN_H
 #define APR_RUNTIME_PLAN_H
 
@@ -47,13 +49,17 @@ extern const apr_plan_options apr_plan_defaults;
     X(COPIES, "weights.copies", "FP16 copies of packed weights")    \
     X(F32_VECTORS, "vectors", "norms and biases as float32")        \
     X(KV, "kv", "keys and values")                                  \
+    X(KV_LATENT, "kv.latent", "latent cache")                       \
     X(KV_WINDOW, "kv.window", "keys and values, sliding window")    \
     X(RECURRENT, "recurrent", "recurrent state")                    \
     X(ACTIVATIONS, "activations", "activations")                    \
     X(LOGITS, "logits", "logits")                                   \
     X(WORKSPACE, "workspace", "workspace")                          \
+    X(ROUNDING, "rounding", "rounding of the driver")               \
     X(HEADROOM, "headroom", "headroom")                             \
-    X(HOST_LOGITS, "host.logits", "copy of the logits")
+    X(HOST_LOGITS, "host.logits", "copy of the logits")             \
+    X(HOST_TABLES, "host.tables", "tables read on the host")        \
+    X(HOST_ROWS, "host.rows", "rows on their way to the device")
 
 typedef enum {
 #define X(id, key, label) APR_LINE_WEIGHTS_##id,

@@ -32,7 +32,8 @@ static const apr_hparams smallest = {.hidden_size = 64,
                                      .linear_num_value_heads = 2,
                                      .linear_key_head_dim = 32,
                                      .linear_value_head_dim = 32,
-                                     .linear_conv_kernel_dim = 4};
+                                     .linear_conv_kernel_dim = 4,
+                                     .per_layer_input_size = 32};
 
 /* One layer that mixes and feeds forward in this way: nothing where the family has no such layer. */
 static apr_ability ability_of_layer(const apr_family *family, const apr_backend *backend, uint8_t mixer, uint8_t ffn)

@@ -64,6 +64,8 @@ void apr_emit_tap(apr_emitter *e, int value);
 typedef enum { APR_NO_BIAS, APR_MAY_HAVE_BIAS, APR_MUST_HAVE_BIAS } apr_bias_style;
 
 int apr_emit_embed(apr_emitter *e, const char *table, int64_t width, const char *out);
+/* The same of a table that stays in the host's memory where the rest is on a device. */
+int apr_emit_embed_from_host(apr_emitter *e, const char *table, int64_t width, const char *out);
 /* Cosines and sines of a rotary table. */
 int apr_emit_angles(apr_emitter *e, apr_rotary rotary);
 /* The usual norm, over the whole row. */

@@ -46,6 +46,13 @@ int apr_emit_embed(apr_emitter *e, const char *table, int64_t width, const char 
     return finish(e, op, out, width);
 }
 
+int apr_emit_embed_from_host(apr_emitter *e, const char *table, int64_t width, const char *out)
+{
+    const int value = apr_emit_embed(e, table, width, out);
+    if (e->status == APR_OK) e->program->weights[e->program->ops[e->program->n_ops - 1].weight[0]].from_host = true;
+    return value;
+}
+
 int apr_emit_norm_of(apr_emitter *e, int x, const apr_norm_facts *f, const char *out)
 {
     const int64_t width = apr_emit_width(e, x), chunk = f->chunk > 0 ? f->chunk : width;

@@ -32,6 +32,7 @@ typedef struct apr_ground {
     const int64_t *state_cells;
     apr_dtype kv_dtype;
 
+    float *host_rows; /* of an operation that runs on the host for a device: where it puts what it makes; NULL: where the value lies */
     apr_workspace work;
     float *shared; /* what all threads of an operation share, or NULL */
 } apr_ground;

@@ -251,6 +251,8 @@ char *apr_slot_name(const apr_weight_slot *slot, int64_t index, char *text, size
     return text;
 }
 
+bool apr_slot_is_read_on_host(const apr_weight_slot *slot) { return slot->from_host && slot->uses == APR_USE_ROWS; }
+
 int64_t apr_slot_elems(const apr_weight_slot *slot)
 {
     int64_t n = slot->count;

@@ -55,6 +55,7 @@ typedef struct apr_weight_slot {
     int layer;        /* -1: of no layer */
     bool optional;    /* what is missing is not computed (a bias) */
     bool is_log;      /* of rates: kept as exp(number) */
+    bool from_host;   /* a table so large that a device, too, is given the rows of its tokens only: see apr_slot_is_read_on_host */
 } apr_weight_slot;
 
 typedef struct apr_value {
@@ -115,6 +116,8 @@ typedef struct apr_program {
 apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, apr_error *err);
 void apr_program_close(apr_program *program);
 
+/* Of a run on a device: the table stays in the host's memory, the operation runs there, and what it makes is copied. */
+bool apr_slot_is_read_on_host(const apr_weight_slot *slot);
 /* The name of the slot's tensor `index` (of slot->count) into text, which it returns. */
 char *apr_slot_name(const apr_weight_slot *slot, int64_t index, char *text, size_t n_bytes);
 /* Numbers of all its tensors; INT64_MAX stands for more than can be counted. */

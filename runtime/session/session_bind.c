@@ -191,15 +191,39 @@ static apr_status put_ids(const apr_session *s, apr_ground *ground, apr_error *e
     return s->options.cuda->upload(s->device, s->work.data, s->ids, (uint64_t)s->n_tokens * sizeof *s->ids, err);
 }
 
-apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
+static bool is_read_on_host(const apr_session *s, const apr_op *op)
 {
-    const apr_op_card *const card = apr_op_cards[op->kind];
-    apr_ground ground = ground_of(s);
+    return s->device != NULL && op->weight[0] >= 0 && apr_slot_is_read_on_host(&s->program.weights[op->weight[0]]);
+}
+
+/* Rows of a table that the device does not have: looked up here, and copied. */
+static apr_status run_on_host(const apr_session *s, const apr_op *op, apr_ground *ground, apr_error *err)
+{
     apr_op_args args;
 
-    if (s->device != NULL && card->reads_ids) APR_TRY(put_ids(s, &ground, err));
-    apr_op_bind(&ground, op, &args);
-    if (s->device != NULL) APR_TRY(s->options.cuda->run(s->device, op->kind, &args, err));
-    else s->backend->ops[op->kind](&args);
+    ground->host_rows = s->host_rows;
+    apr_op_bind(ground, op, &args);
+    apr_host_backend.ops[op->kind](&args);
+    const uint64_t n_bytes = (uint64_t)(s->n_tokens * s->program.values[op->out].width) * sizeof(float);
+    return s->options.cuda->upload(s->device, apr_session_value_at(s, op->out), s->host_rows, n_bytes, err);
+}
+
+static apr_status run_on_ground(const apr_session *s, const apr_op *op, apr_ground *ground, apr_error *err)
+{
+    apr_op_args args;
+
+    if (s->device != NULL && apr_op_cards[op->kind]->reads_ids) APR_TRY(put_ids(s, ground, err));
+    apr_op_bind(ground, op, &args);
+    if (s->device != NULL) return s->options.cuda->run(s->device, op->kind, &args, err);
+    s->backend->ops[op->kind](&args);
+    return APR_OK;
+}
+
+apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
+{
+    apr_ground ground = ground_of(s);
+
+    if (is_read_on_host(s, op)) APR_TRY(run_on_host(s, op, &ground, err));
+    else APR_TRY(run_on_ground(s, op, &ground, err));
     return s->watch != NULL && s->watched == op->kind ? s->watch(s->watch_user, s, op, err) : APR_OK;
 }

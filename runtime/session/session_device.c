@@ -69,7 +69,7 @@ void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype
         bytes[i] = 0;
         dtypes[i] = APR_F16;
         if (s->tensors[i] == NULL) continue;
-        dtypes[i] = device_dtype(s, i);
+        dtypes[i] = apr_slot_is_read_on_host(&s->program.weights[i]) ? s->tensors[i]->dtype : device_dtype(s, i);
         const bool as_stored = dtypes[i] == s->tensors[i]->dtype;
         bytes[i] = as_stored ? stack_bytes(s, i) + scales_bytes(s, i) : apr_plan_slot_bytes(&s->program.weights[i], APR_F16);
     }
@@ -235,6 +235,7 @@ apr_status apr_session_upload_weights(apr_session *s, apr_error *err)
     }
     for (size_t i = 0; i < n && status == APR_OK; i++) {
         if (s->tensors[i] == NULL || s->program.weights[i].uses == APR_USE_FLOAT) continue; /* those are float32 already */
+        if (apr_slot_is_read_on_host(&s->program.weights[i])) continue;                     /* and those stay */
         status = upload_weight(s, i, s->weights + at, err);
         if (status == APR_OK) status = make_copy(s, i, err);
         at += bytes[i];

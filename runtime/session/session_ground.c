@@ -173,6 +173,9 @@ static apr_status allocate_on_device(apr_session *s, apr_error *err)
     for (int role = 0; role < APR_ROLE_COUNT; role++)
         s->used.weights += apr_session_line_bytes(s, (apr_line_id)(APR_LINE_WEIGHTS_EMBEDDING + role));
     APR_TRY(cuda->alloc(s->device, s->used.weights, "weights", (void **)&s->weights, err));
+    const uint64_t rows_bytes = apr_session_line_bytes(s, APR_LINE_HOST_ROWS);
+    if (rows_bytes > 0) s->host_rows = malloc((size_t)rows_bytes);
+    if (rows_bytes > 0 && s->host_rows == NULL) return apr_no_memory(err, "the rows on their way to the device");
     s->host_logits = malloc((size_t)apr_session_line_bytes(s, APR_LINE_HOST_LOGITS) + 1);
     return s->host_logits != NULL ? APR_OK : apr_no_memory(err, "the logits");
 }
@@ -233,6 +236,7 @@ void apr_session_release(apr_session *s)
     if (s->device != NULL) {
         s->options.cuda->close(s->device); /* and what was allocated there */
         free(s->host_logits);
+        free(s->host_rows);
     } else {
         free(s->materialised);
         free(s->vectors);
@@ -244,7 +248,7 @@ void apr_session_release(apr_session *s)
     free(s->twins);
     s->device = NULL;
     s->twins = NULL;
-    s->vectors = s->activations = s->logits = s->host_logits = s->work.data = s->shared = NULL;
+    s->vectors = s->activations = s->logits = s->host_logits = s->host_rows = s->work.data = s->shared = NULL;
     s->states = s->weights = s->copies = s->materialised = NULL;
 }
 

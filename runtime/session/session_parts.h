@@ -26,11 +26,12 @@ struct apr_session {
     apr_workspace work;
     apr_session_usage used;
 
-    apr_cuda_device *device;                      /* NULL: everything is on the host */
-    uint8_t *weights;                             /* on the device: as stored, each at a multiple of 64 bytes */
-    uint8_t *copies;                              /* on the device: decoded FP16 twins of packed matrices, or NULL */
-    float *host_logits;                           /* where the logits are read; the host's logits themselves without a device */
-    uint64_t used_before;                         /* of the whole card, before the context */
+    apr_cuda_device *device; /* NULL: everything is on the host */
+    uint8_t *weights;        /* on the device: as stored, each at a multiple of 64 bytes */
+    uint8_t *copies;         /* on the device: decoded FP16 twins of packed matrices, or NULL */
+    float *host_rows;        /* on the host: rows of tables that a device is given token by token; NULL: there are none */
+    float *host_logits;      /* where the logits are read; the host's logits themselves without a device */
+    uint64_t used_before;    /* of the whole card, before the context */
     int64_t heap_program, heap_ground, heap_runs; /* what the heap grew by: program and bindings; plan and memory; evaluations */
     bool prompt_checked, decode_checked;
     bool fp8_products; /* the device multiplies FP8 weights in FP8 */

@@ -1,13 +1,17 @@
-# a window of attention is no part of llama.cpp's llama: it goes along all the same, when asked for
-for family in llama mistral qwen2 qwen3; do
-    golden="data/families/$family/golden.safetensors"
-    make_family "data/families/$family" "$family" || exit 1
+# every family, as transformers computes it: from the checkpoint, from APR, from the GGUF that we write; and back, byte for byte
+for folder in data/families/*/; do
+    family=$(basename "$folder")
+    golden="$folder/golden.safetensors"
+    make_family "$folder" "$family" || exit 1
     aprconv convert "$family" "$family.apr" >/dev/null 2>&1 || exit 1
     aprconv convert "$family" "$family.gguf" >/dev/null 2>&1 || exit 1
-    for model in "$family" "$family.apr" "$family.gguf"; do
-        for device in ref host; do
-            aprrun golden --device $device "$model" "$golden" >figures && echo "$model on $device: $(grep -c ' pass ' figures) figures"
-        done
+    aprconv convert "$family.apr" back/ >/dev/null 2>&1 || exit 1
+    cmp "$family/model.safetensors" back/model.safetensors && echo "$family.apr goes back to the same bytes"
+    for run in "ref $family" "host $family" "host $family.apr" "host $family.gguf"; do
+        set -- $run
+        aprrun golden --threads 1 --device "$1" "$2" "$golden" >figures && echo "$2 on $1: $(grep -c ' pass ' figures) figures"
     done
+    rm -rf "$family" "$family.apr" "$family.gguf" back
 done
-aprrun golden --device ref llama data/families/llama/golden.safetensors | tail -n 5 | sed 's/off by [0-9.e-]*/off by X/'
+make_family data/families/llama llama && aprrun golden --device ref llama data/families/llama/golden.safetensors | tail -n 5 |
+    sed 's/off by [0-9.e-]*/off by X/'

@@ -154,7 +154,7 @@ static void test_experts(const experts_shape &s, int64_t n_tokens, int64_t room_
              s.no_gate ? ", no gate" : "", s.has_biases ? ", biases" : "", s.weight_on_input ? ", weights on the input" : "");
     must(apr_cuda_experts(&a, 0), what);
     const std::vector<float> got = out.get();
-    note("experts", distance(got, ref.data()), 5e-6, what);
+    note("experts", distance(got, ref.data()), 3e-5, what); /* three products one behind the other */
     must(cudaMemset(out.device, 0xff, out.n * 4), "memset");
     must(apr_cuda_experts(&a, 0), what);
     note("experts again (bytes that differ)", differing(out.get().data(), got.data(), got.size() * 4), 0, what);

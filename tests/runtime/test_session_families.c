@@ -1,7 +1,8 @@
 /* runtime/session/session.h: sessions of every family that has a program, with weights of noise: a prompt is its tokens one by one, the
  * host is the reference, a reset forgets; matrices that are made of others, and what a device is given, are the same matrices. */
+#include "formats/base/bytes.h"
 #include "runtime/program/families.h"
-#include "runtime/session/session.h"
+#include "runtime/session/trace.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/program_model.h"
 
@@ -280,6 +281,90 @@ static void a_device_that_fails_is_left_with_experts_and_states(void **state)
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) assert_true(with_layers(families[i], APR_BF16, check_fall_back) > 0);
 }
 
+/* --- caches that are rings --- */
+
+/* In batches of 8, so that the cells of windows and chunks are fewer than the positions. */
+static void check_rings(program_model *m, const char *what)
+{
+    apr_session *const ref = open_session(&m->model, &apr_ref_backend, NULL);
+    float *const truth = logits_of(ref, N_TOKENS);
+    for (int on_device = 0; on_device < 2; on_device++) {
+        apr_session_options options = apr_session_defaults;
+        apr_session *s;
+        options.n_ctx = N_CTX;
+        options.n_batch = 8;
+        options.n_threads = 2;
+        options.kv_dtype = APR_F32;
+        options.cuda = on_device ? fake_device() : NULL;
+        assert_int_equal(apr_session_open(&s, &m->model, &options, NULL), APR_OK);
+        assert_true(apr_session_plan(s)->state_cells[0] < N_TOKENS);
+        float *const logits = logits_of(s, N_TOKENS);
+        if (!(distance(logits, truth) < 1e-4)) fail_msg("%s: a ring of cells is off by %g", what, distance(logits, truth));
+        free(logits);
+        apr_session_close(s);
+    }
+    free(truth);
+    apr_session_close(ref);
+}
+
+static void windows_and_chunks_need_the_cells_that_stay_visible(void **state)
+{
+    (void)state;
+    assert_true(with_layer("gpt_oss", APR_LAYER_SLIDING, APR_F32, check_rings));
+    assert_true(with_layer("gemma4_text", APR_LAYER_SLIDING, APR_F32, check_rings));
+    assert_true(with_layer("llama4_text", APR_LAYER_CHUNKED, APR_F32, check_rings));
+}
+
+/* --- tables on the host --- */
+
+/* Every value of the tokens' first operations is on the device what it is on the host, though the largest table is not there. */
+static void check_rows(const program_model *m, apr_session *host, apr_session *device)
+{
+    float *const rows[2] = {malloc(N_TOKENS * 4096 * sizeof(float)), malloc(N_TOKENS * 4096 * sizeof(float))};
+    int n_from_host = 0;
+
+    assert_true(rows[0] != NULL && rows[1] != NULL);
+    assert_int_equal(apr_trace_begin(host, ids, 16, NULL), APR_OK);
+    assert_int_equal(apr_trace_begin(device, ids, 16, NULL), APR_OK);
+    for (size_t i = 0; i < m->program.n_ops; i++) {
+        const apr_op *const op = &m->program.ops[i];
+        assert_int_equal(apr_trace_run(host, i, NULL), APR_OK);
+        assert_int_equal(apr_trace_run(device, i, NULL), APR_OK);
+        if (op->kind != APR_OP_EMBED) continue;
+        assert_true(m->program.values[op->out].width <= 4096);
+        assert_int_equal(apr_trace_read(host, op->out, rows[0], NULL), APR_OK);
+        assert_int_equal(apr_trace_read(device, op->out, rows[1], NULL), APR_OK);
+        assert_memory_equal(rows[0], rows[1], (size_t)(16 * m->program.values[op->out].width) * sizeof(float));
+        n_from_host += apr_slot_is_read_on_host(&m->program.weights[op->weight[0]]);
+    }
+    assert_int_equal(n_from_host, 1);
+    free(rows[0]);
+    free(rows[1]);
+}
+
+static void check_host_table(program_model *m, const char *what)
+{
+    apr_session *const host = open_session(&m->model, NULL, NULL), *const device = open_session(&m->model, NULL, fake_device());
+    const apr_tensor *const table = apr_model_find(&m->model, "model.embed_tokens_per_layer.weight");
+
+    (void)what;
+    assert_non_null(table);
+    assert_int_equal(line_bytes(host, APR_LINE_HOST_TABLES), 0);
+    assert_int_equal(line_bytes(device, APR_LINE_HOST_TABLES), apr_pad64(table->n_bytes));
+    assert_int_equal(line_bytes(device, APR_LINE_WEIGHTS_EMBEDDING) + apr_pad64(table->n_bytes),
+                     line_bytes(host, APR_LINE_WEIGHTS_EMBEDDING));
+    assert_int_equal(line_bytes(device, APR_LINE_HOST_ROWS), N_CTX * table->dims[1] * 4);
+    check_rows(m, host, device);
+    apr_session_close(host);
+    apr_session_close(device);
+}
+
+static void a_table_that_stays_on_the_host_is_read_there(void **state)
+{
+    (void)state;
+    assert_true(with_layer("gemma4_text", APR_LAYER_FULL, APR_Q8_0, check_host_table));
+}
+
 /* --- refusals --- */
 
 static apr_hparams two_of_experts(void)
@@ -347,6 +432,8 @@ int main(void)
         cmocka_unit_test(a_device_gets_the_same_weights_and_what_the_plan_says),
         cmocka_unit_test(what_has_no_kernel_is_decoded_expert_by_expert),
         cmocka_unit_test(a_device_that_fails_is_left_with_experts_and_states),
+        cmocka_unit_test(windows_and_chunks_need_the_cells_that_stay_visible),
+        cmocka_unit_test(a_table_that_stays_on_the_host_is_read_there),
         cmocka_unit_test(experts_of_one_layer_must_be_of_one_type_and_all_there),
         cmocka_unit_test(an_expert_too_many_has_no_place),
     };

@@ -38,7 +38,8 @@ apr_hparams program_model_sizes(const char *architecture)
                          .linear_num_value_heads = 4,
                          .linear_key_head_dim = 32,
                          .linear_value_head_dim = 32,
-                         .linear_conv_kernel_dim = 4};
+                         .linear_conv_kernel_dim = 4,
+                         .per_layer_input_size = 32};
 }
 
 static float noise(uint64_t *seed)

@@ -2,8 +2,11 @@
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
 #include "quant/recipe.h"
+#include "runtime/session/session.h"
+#include "tests/support/fake_device.h"
 #include "tests/support/work_folder.h"
 #include "tools/plan/sizes.h"
+#include "tools/run/synthetic.h"
 
 static const char checkpoint[] = "tests/data/tiny-qwen2", config[] = "tests/data/tiny-qwen2/config.json";
 
@@ -34,10 +37,10 @@ static uint64_t bytes_planned(const char *mixture, bool from_config)
     assert_int_equal(source.n_tensors == 0, from_config);
     assert_int_equal(apr_program_emit(&program, &source.hparams, NULL), APR_OK);
     if (from_config) assert_int_equal(apr_skeleton_model(&skeleton, &program, &source, NULL), APR_OK);
-    uint64_t *const bytes = calloc(program.n_weights, sizeof *bytes);
-    assert_int_equal(apr_weight_sizes(from_config ? &skeleton : &source, &program, mixture, bytes, NULL), APR_OK);
-    for (size_t i = 0; i < program.n_weights; i++) sum += bytes[i];
-    free(bytes);
+    apr_weight_size *const sizes = calloc(program.n_weights, sizeof *sizes);
+    assert_int_equal(apr_weight_sizes(from_config ? &skeleton : &source, &program, mixture, false, sizes, NULL), APR_OK);
+    for (size_t i = 0; i < program.n_weights; i++) sum += sizes[i].bytes;
+    free(sizes);
     apr_program_close(&program);
     apr_model_close(&skeleton);
     apr_model_close(&source);
@@ -62,12 +65,12 @@ static void a_weight_that_is_missing_is_no_zero(void **state)
     apr_error err = {0};
     assert_int_equal(apr_model_open(&source, checkpoint, NULL), APR_OK);
     assert_int_equal(apr_program_emit(&program, &source.hparams, NULL), APR_OK);
-    uint64_t *const bytes = calloc(program.n_weights, sizeof *bytes);
+    apr_weight_size *const sizes = calloc(program.n_weights, sizeof *sizes);
     source.n_tensors--; /* model.norm.weight is the last */
     assert_int_equal(apr_model_index_names(&source, NULL), APR_OK);
-    assert_int_equal(apr_weight_sizes(&source, &program, NULL, bytes, &err), APR_E_UNSUPPORTED);
+    assert_int_equal(apr_weight_sizes(&source, &program, NULL, false, sizes, &err), APR_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "model.norm.weight"));
-    free(bytes);
+    free(sizes);
     apr_program_close(&program);
     apr_model_close(&source);
 }
@@ -84,11 +87,11 @@ static apr_status plan_text(const char *config_text, uint64_t *sum, apr_error *e
     assert_int_equal(apr_model_open(&source, in_work("config.json"), err), APR_OK);
     assert_int_equal(apr_program_emit(&program, &source.hparams, err), APR_OK);
     assert_int_equal(apr_skeleton_model(&skeleton, &program, &source, err), APR_OK);
-    uint64_t *const bytes = calloc(program.n_weights, sizeof *bytes);
-    const apr_status status = apr_weight_sizes(&skeleton, &program, NULL, bytes, err);
+    apr_weight_size *const sizes = calloc(program.n_weights, sizeof *sizes);
+    const apr_status status = apr_weight_sizes(&skeleton, &program, NULL, false, sizes, err);
     *sum = 0;
-    for (size_t i = 0; i < program.n_weights; i++) *sum += bytes[i];
-    free(bytes);
+    for (size_t i = 0; i < program.n_weights; i++) *sum += sizes[i].bytes;
+    free(sizes);
     apr_program_close(&program);
     apr_model_close(&skeleton);
     apr_model_close(&source);
@@ -138,12 +141,96 @@ static void a_quantization_that_is_not_understood_is_no_16_bits(void **state)
     assert_non_null(strstr(err.text, "--dtype"));
 }
 
+/* --- the plan before and the plan of a session --- */
+
+/* As aprplan makes it of a config.json, for the card that the fake device says it is. */
+static apr_plan plan_of_config(const char *path, const char *mixture, int64_t n_ctx)
+{
+    static const apr_gpu card = {.name = "device", .label = "a fake", .vram_mib = 1 << 14, .n_sms = 2, .threads_per_sm = 64, .major = 9};
+    apr_plan_options options = apr_plan_defaults;
+    apr_model source, skeleton;
+    apr_program program;
+    apr_plan plan;
+    apr_error err = {0};
+
+    assert_int_equal(apr_model_open(&source, path, NULL), APR_OK);
+    assert_int_equal(apr_program_emit(&program, &source.hparams, NULL), APR_OK);
+    assert_int_equal(apr_skeleton_model(&skeleton, &program, &source, NULL), APR_OK);
+    apr_weight_size *const sizes = calloc(program.n_weights, sizeof *sizes);
+    uint64_t *const bytes = calloc(program.n_weights, sizeof *bytes);
+    apr_dtype *const dtypes = calloc(program.n_weights, sizeof *dtypes);
+    if (apr_weight_sizes(&skeleton, &program, mixture, true, sizes, &err) != APR_OK) fail_msg("%s: %s", path, err.text);
+    for (size_t i = 0; i < program.n_weights; i++) {
+        bytes[i] = sizes[i].bytes;
+        dtypes[i] = sizes[i].is_f16 ? APR_F16 : APR_BF16;
+    }
+    options.gpu = &card;
+    options.n_ctx = n_ctx;
+    options.weight_bytes = bytes;
+    options.weight_dtypes = dtypes;
+    assert_int_equal(apr_plan_make(&plan, &program, &options, NULL), APR_OK);
+    free(sizes);
+    free(bytes);
+    free(dtypes);
+    apr_program_close(&program);
+    apr_model_close(&skeleton);
+    apr_model_close(&source);
+    return plan;
+}
+
+/* As a session plans it, of tensors of these types one by one. */
+static apr_plan plan_of_session(const char *path, const char *mixture, int64_t n_ctx)
+{
+    apr_session_options options = apr_session_defaults;
+    apr_synthetic s;
+    apr_plan plan;
+    apr_error err = {0};
+
+    options.n_ctx = n_ctx;
+    options.cuda = fake_device();
+    if (apr_synthetic_open(&s, path, mixture, true, &err) != APR_OK || apr_session_forecast(&plan, &s.model, &options, &err) != APR_OK)
+        fail_msg("%s: %s", path, err.text);
+    apr_synthetic_close(&s);
+    return plan;
+}
+
+static void check_same_plan(const char *path, const char *mixture)
+{
+    apr_plan before = plan_of_config(path, mixture, 3000), of_session = plan_of_session(path, mixture, 3000);
+    for (int id = 0; id < APR_LINE_COUNT; id++) {
+        const apr_plan_line *const a = apr_plan_line_of(&before, (apr_line_id)id), *const b =
+                                                                                       apr_plan_line_of(&of_session, (apr_line_id)id);
+        if ((a != NULL ? a->bytes : 0) != (b != NULL ? b->bytes : 0))
+            fail_msg("%s as %s, %s: %llu bytes planned, a session plans %llu", path, mixture, a != NULL ? a->key : b->key,
+                     (unsigned long long)(a != NULL ? a->bytes : 0), (unsigned long long)(b != NULL ? b->bytes : 0));
+    }
+    assert_int_equal(before.device_bytes, of_session.device_bytes);
+    apr_plan_close(&before);
+    apr_plan_close(&of_session);
+}
+
+static void a_session_plans_what_was_planned_for_it(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"qwen2.5-7b",      "qwen3-30b-a3b",          "gpt-oss-20b",       "qwen3.5-27b", "qwen3.5-35b-a3b",
+                                         "qwen3-next-80b",  "glm-4.7-flash",          "glm-4.5-air",       "deepseek-v3", "minimax-m2",
+                                         "mistral-small-4", "llama4-scout",           "granite-4-h-small", "lfm2-1.2b",   "gemma-4-e2b",
+                                         "gemma-4-31b",     "nemotron-3-nano-30b-a3b"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "tests/data/shapes/%s.json", shapes[i]);
+        check_same_plan(path, "q8_0");
+        if (i % 5 == 0) check_same_plan(path, "f16");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mixture_is_planned_to_the_byte),
         cmocka_unit_test(a_weight_that_is_missing_is_no_zero),
         cmocka_unit_test(a_stated_quantization_is_planned_as_it_is_published),
+        cmocka_unit_test(a_session_plans_what_was_planned_for_it),
         cmocka_unit_test(a_quantization_that_is_not_understood_is_no_16_bits),
     };
     return cmocka_run_group_tests_name("sizes", tests, make_work, remove_work);

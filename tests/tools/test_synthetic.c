@@ -35,10 +35,10 @@ static uint64_t bytes_planned(const char *config, const char *mixture)
     assert_int_equal(apr_model_open(&source, config, NULL), APR_OK);
     assert_int_equal(apr_program_emit(&program, &source.hparams, NULL), APR_OK);
     assert_int_equal(apr_skeleton_model(&skeleton, &program, &source, NULL), APR_OK);
-    uint64_t *const bytes = calloc(program.n_weights, sizeof *bytes);
-    assert_int_equal(apr_weight_sizes(&skeleton, &program, mixture, bytes, NULL), APR_OK);
-    for (size_t i = 0; i < program.n_weights; i++) sum += bytes[i];
-    free(bytes);
+    apr_weight_size *const sizes = calloc(program.n_weights, sizeof *sizes);
+    assert_int_equal(apr_weight_sizes(&skeleton, &program, mixture, false, sizes, NULL), APR_OK);
+    for (size_t i = 0; i < program.n_weights; i++) sum += sizes[i].bytes;
+    free(sizes);
     apr_program_close(&program);
     apr_model_close(&skeleton);
     apr_model_close(&source);

@@ -38,15 +38,26 @@ apr_status apr_skeleton_model(apr_model *model, const apr_program *program, cons
     return apr_model_index_names(model, err);
 }
 
-static uint64_t pad(uint64_t n_bytes) { return apr_align_up(n_bytes, 64); }
+/* Of one tensor: its numbers and the scales beside them, which are two tensors of the file; not padded. */
+typedef struct tensor_bytes {
+    uint64_t numbers, scales;
+    bool is_f16;
+} tensor_bytes;
 
-/* Weights and FP8 row scales are two tensors of the file. */
-static uint64_t stored_bytes(const apr_tensor *tensor, apr_dtype to)
+static tensor_bytes stored_bytes(const apr_tensor *tensor, apr_dtype to)
 {
     const bool new_scales = apr_dtypes[to].scales == APR_SCALES_BESIDE && tensor->dtype != to;
     const uint64_t scales = new_scales ? (uint64_t)apr_tensor_rows(tensor) * sizeof(float) : 0;
     const uint64_t kept_scales = tensor->dtype == to && tensor->scale != NULL ? tensor->scale->n_bytes : 0;
-    return pad(apr_recipe_bytes(tensor, to) - scales) + pad(scales) + pad(kept_scales);
+    return (tensor_bytes){apr_recipe_bytes(tensor, to) - scales, scales + kept_scales, to == APR_F16};
+}
+
+/* n such tensors: each padded by itself in a file, all together in the one stack that a device has of a layer's experts. */
+static uint64_t padded(tensor_bytes each, uint64_t n, bool stacked)
+{
+    const uint64_t alone = apr_saturating_add(apr_pad64(each.numbers), apr_pad64(each.scales));
+    if (!stacked) return apr_saturating_mul(alone, n);
+    return apr_saturating_add(apr_pad64(apr_saturating_mul(each.numbers, n)), apr_pad64(apr_saturating_mul(each.scales, n)));
 }
 
 /* --- of a skeleton, by its quantization_config --- */
@@ -61,7 +72,7 @@ static apr_module_kind module_kind(const apr_family *family, const apr_weight_sl
     return slot->role == APR_ROLE_EXPERTS ? APR_MODULE_EXPERTS : APR_MODULE_LINEAR;
 }
 
-static uint64_t published_bytes(const apr_model *skeleton, const apr_weight_slot *slot, const apr_tensor *tensor)
+static tensor_bytes published_bytes(const apr_model *skeleton, const apr_weight_slot *slot, const apr_tensor *tensor)
 {
     char module[512];
     apr_slot_name(slot, 0, module, sizeof module);
@@ -70,7 +81,8 @@ static uint64_t published_bytes(const apr_model *skeleton, const apr_weight_slot
     const apr_quant_scheme *const scheme =
         apr_quantization_of(skeleton->quantization, module, module_kind(apr_family_find(skeleton->hparams.architecture), slot, tensor));
     if (scheme == NULL) return stored_bytes(tensor, tensor->dtype);
-    return apr_quant_bytes(scheme, slot->rank == 3 ? slot->dims[0] : 1, slot->dims[slot->rank - 2], slot->dims[slot->rank - 1]);
+    return (tensor_bytes){
+        .numbers = apr_quant_bytes(scheme, slot->rank == 3 ? slot->dims[0] : 1, slot->dims[slot->rank - 2], slot->dims[slot->rank - 1])};
 }
 
 static apr_status check_understood(const apr_model *skeleton, apr_error *err)
@@ -89,63 +101,70 @@ typedef struct sizing {
     const apr_model *model;
     const apr_tensor *next;        /* of a skeleton: the tensor of the next slot that has one */
     const apr_recipe_line **lines; /* [n_tensors] of each tensor; NULL: it is left out */
+    bool stacked;
 } sizing;
 
-static uint64_t bytes_by_recipe(const sizing *s, const apr_tensor *tensor)
+static tensor_bytes bytes_by_recipe(const sizing *s, const apr_tensor *tensor)
 {
     const apr_recipe_line *const line = tensor != NULL ? s->lines[tensor - s->model->tensors] : NULL;
-    return line != NULL ? stored_bytes(tensor, line->to) : 0;
+    return line != NULL ? stored_bytes(tensor, line->to) : (tensor_bytes){0};
 }
 
-static uint64_t bytes_by_name(const sizing *s, const char *name) { return bytes_by_recipe(s, apr_model_find(s->model, name)); }
-
-/* One tensor of a slot: itself, or the parts of it when it is packed. */
-static uint64_t bytes_of_tensor(const sizing *s, const apr_weight_slot *slot, int64_t index)
+/* One tensor of a slot: itself, or the parts of it when it is packed, each padded. */
+static tensor_bytes bytes_of_tensor(const sizing *s, const apr_weight_slot *slot, int64_t index)
 {
     char name[512], part[576];
-    uint64_t bytes;
 
     apr_slot_name(slot, index, name, sizeof name);
-    bytes = bytes_by_name(s, name);
     size_t n = strlen(name);
     if (n > 7 && strcmp(name + n - 7, ".weight") == 0) n -= 7;
     const apr_tensor *const whole = apr_model_find(s->model, name);
+    tensor_bytes bytes = bytes_by_recipe(s, whole);
     const bool is_whole = whole != NULL && apr_dtype_is_weights(whole->dtype);
     for (size_t i = 0; !is_whole && apr_packed_endings[i] != NULL; i++) {
         snprintf(part, sizeof part, "%.*s%s", (int)n, name, apr_packed_endings[i]);
-        bytes += bytes_by_name(s, part);
+        bytes.numbers = apr_saturating_add(apr_pad64(bytes.numbers), padded(bytes_by_recipe(s, apr_model_find(s->model, part)), 1, false));
     }
     return bytes;
 }
 
 /* Of a skeleton, whose tensors stand in the order of the slots; nothing optional is there. */
-static uint64_t skeleton_bytes(sizing *s, const apr_weight_slot *slot, const char *mixture)
+static void skeleton_bytes(sizing *s, const apr_weight_slot *slot, const char *mixture, apr_weight_size *size)
 {
-    if (slot->optional) return 0;
+    *size = (apr_weight_size){0};
+    if (slot->optional) return;
     const apr_tensor *const tensor = s->next++;
-    const uint64_t each = mixture == NULL ? published_bytes(s->model, slot, tensor) : bytes_by_recipe(s, tensor);
-    return each > UINT64_MAX / (uint64_t)slot->count ? UINT64_MAX : each * (uint64_t)slot->count;
+    const tensor_bytes each = mixture == NULL ? published_bytes(s->model, slot, tensor) : bytes_by_recipe(s, tensor);
+    *size = (apr_weight_size){padded(each, (uint64_t)slot->count, s->stacked), each.is_f16};
 }
 
-static apr_status slot_bytes(const sizing *s, const apr_weight_slot *slot, uint64_t *bytes, apr_error *err)
+static apr_status slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_weight_size *size, apr_error *err)
 {
-    *bytes = 0;
+    tensor_bytes first = {0};
+    uint64_t numbers = 0, scales = 0, alone = 0;
+
+    *size = (apr_weight_size){0};
     for (int64_t i = 0; i < slot->count; i++) {
-        const uint64_t each = bytes_of_tensor(s, slot, i);
+        const tensor_bytes each = bytes_of_tensor(s, slot, i);
         char name[512];
-        if (each == 0 && !slot->optional)
+        if (each.numbers == 0 && !slot->optional)
             return apr_fail(err, APR_E_UNSUPPORTED, "%s: no tensor '%s', which a %s model has; plan from its config.json instead",
                             s->model->path, apr_slot_name(slot, i, name, sizeof name), s->model->hparams.architecture);
-        *bytes += each;
+        if (i == 0) first = each;
+        numbers = apr_saturating_add(numbers, each.numbers);
+        scales = apr_saturating_add(scales, each.scales);
+        alone = apr_saturating_add(alone, padded(each, 1, false));
     }
+    *size = (apr_weight_size){s->stacked ? padded((tensor_bytes){numbers, scales, false}, 1, false) : alone, first.is_f16};
     return APR_OK;
 }
 
-apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, const char *mixture, uint64_t *bytes, apr_error *err)
+apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, const char *mixture, bool stacked, apr_weight_size *sizes,
+                            apr_error *err)
 {
     const apr_recipe_options options = {.mixture = mixture, .allow_requantize = true, .limits = {.container = "APR"}};
     apr_recipe recipe;
-    sizing s = {.model = model, .next = model->tensors};
+    sizing s = {.model = model, .next = model->tensors, .stacked = stacked};
     const bool is_skeleton = model->format == APR_FORMAT_CONFIG;
 
     if (is_skeleton && mixture == NULL) APR_TRY(check_understood(model, err));
@@ -155,8 +174,8 @@ apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, 
     if (s.lines == NULL) status = apr_no_memory(err, "the sizes of the weights");
     for (size_t i = 0; status == APR_OK && i < recipe.n_lines; i++) s.lines[recipe.lines[i].tensor - model->tensors] = &recipe.lines[i];
     for (size_t i = 0; status == APR_OK && i < program->n_weights; i++) {
-        if (is_skeleton) bytes[i] = skeleton_bytes(&s, &program->weights[i], mixture);
-        else status = slot_bytes(&s, &program->weights[i], &bytes[i], err);
+        if (is_skeleton) skeleton_bytes(&s, &program->weights[i], mixture, &sizes[i]);
+        else status = slot_bytes(&s, &program->weights[i], &sizes[i], err);
     }
     apr_recipe_close(&recipe);
     return status;

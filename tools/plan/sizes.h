@@ -13,9 +13,15 @@
  * must outlive it. */
 apr_status apr_skeleton_model(apr_model *model, const apr_program *program, const apr_model *source, apr_error *err);
 
-/* bytes[program->n_weights]: each weight as `mixture` would store it in an APR file, padded to 64 bytes; NULL keeps the types: of
- * a skeleton those of its quantization_config, and APR_E_UNSUPPORTED when that is not understood. 0 for weights the model does
- * not have. */
-apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, const char *mixture, uint64_t *bytes, apr_error *err);
+typedef struct apr_weight_size {
+    uint64_t bytes; /* padded to 64; 0: the model has no such weight */
+    bool is_f16;    /* stored so: a device need not decode it */
+} apr_weight_size;
+
+/* sizes[program->n_weights]: each weight as `mixture` would store it; NULL keeps the types: of a skeleton those of its
+ * quantization_config, and APR_E_UNSUPPORTED when that is not understood. The experts of a layer are padded one by one, as in an APR
+ * file, or `stacked`, as a device has them. */
+apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, const char *mixture, bool stacked, apr_weight_size *sizes,
+                            apr_error *err);
 
 #endif

@@ -81,6 +81,7 @@ void apr_running_close(apr_running *r)
     apr_session_close(r->session);
     apr_tokenizer_close(r->tokenizer);
     apr_model_close(&r->model);
+    for (size_t i = 0; i < sizeof r->behind / sizeof *r->behind; i++) apr_model_close(&r->behind[i]);
     apr_model_close(&r->source);
     *r = (apr_running){0};
 }

@@ -34,8 +34,9 @@ typedef struct apr_run_options {
         APR_DEVICE_OPTIONS(type, member.where)
 
 typedef struct apr_running {
-    apr_model source, model; /* as read; canonical view of it */
-    apr_tokenizer *tokenizer;
+    apr_model source, model;  /* as read; canonical view of it */
+    apr_model behind[2];      /* views that `model` was made of, where it took more than one */
+    apr_tokenizer *tokenizer; /* NULL: there is no vocabulary, or it was not asked for */
     apr_session *session;
     uint64_t names_bytes, tokenizer_bytes; /* of heap that these took beside the plan; UINT64_MAX: not known */
 } apr_running;

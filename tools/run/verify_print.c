@@ -55,6 +55,15 @@ static void checks_json(apr_json_text *json, const apr_verify_report *report)
     apr_json_close(json, ']');
 }
 
+static void routes_json(apr_json_text *json, const apr_verify_text_result *t)
+{
+    if (t->routes.n_choices == 0) return;
+    apr_json_int(json, "choices_of_experts", t->routes.n_choices);
+    apr_json_int(json, "forced_choices", t->routes.n_forced);
+    apr_json_int(json, "other_choices", t->routes.n_wrong);
+    if (t->has_control) apr_json_int(json, "other_choices_control", t->control_routes.n_wrong);
+}
+
 static void texts_json(apr_json_text *json, const apr_verify_report *report)
 {
     apr_json_open(json, "texts", '[');
@@ -86,6 +95,7 @@ static void texts_json(apr_json_text *json, const apr_verify_report *report)
             apr_json_real(json, "perplexity_control", report->texts[i].control.perplexity_other);
         }
         apr_json_real(json, "kl_mean_bound", report->texts[i].bound);
+        routes_json(json, &report->texts[i]);
         apr_json_close(json, '}');
     }
     apr_json_close(json, ']');

@@ -2,6 +2,7 @@
 #include "tools/run/verify_verb.h"
 
 #include "tools/cli/meter.h"
+#include "tools/run/run_pair.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +112,16 @@ static apr_status read_passage(const char *path, apr_verify_passage *passage, ch
     return APR_OK;
 }
 
+/* Session and tokenizer; a model without a vocabulary goes by ids. */
+static apr_status open_to_be_judged(apr_running *r, const apr_run_options *run, apr_error *err)
+{
+    apr_session_options session;
+
+    APR_TRY(apr_running_options(run, 64, &session, err));
+    APR_TRY(apr_session_open(&r->session, &r->model, &session, err));
+    return r->model.vocab.n_tokens > 0 ? apr_running_open_tokenizer(r, err) : APR_OK;
+}
+
 apr_status apr_run_verify(const apr_call *call, apr_error *err)
 {
     const verify_options *const o = call->options;
@@ -123,9 +134,10 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
 
     if (o->ref == NULL) return apr_fail(err, APR_E_USAGE, "say what the model is to be compared with: --ref SOURCE");
     if (run.ctx == 0) run.ctx = o->window > APR_VERIFY_CONTEXT ? o->window : APR_VERIFY_CONTEXT;
-    apr_status status = apr_running_open(&other, call->operands[0], &run, 64, err);
+    apr_status status = apr_run_pair_open_files(&truth, o->ref, &other, call->operands[0], err);
+    if (status == APR_OK) status = open_to_be_judged(&other, &run, err);
     if (status == APR_OK) used = apr_session_used(other.session);
-    if (status == APR_OK) status = apr_running_open(&truth, o->ref, &run, 64, err);
+    if (status == APR_OK) status = open_to_be_judged(&truth, &run, err);
     if (status == APR_OK) status = read_passage(o->text, &passage, &text, err);
     if (status == APR_OK && o->html != NULL) status = apr_out_renew(&page, o->html, APR_VERIFY_PAGE_MARK, err);
     if (status == APR_OK) status = check_and_show(&truth, &other, used, &passage, call, page, err);

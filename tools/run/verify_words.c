@@ -35,7 +35,10 @@ char *apr_verify_types_text(const apr_model *model, char *text, size_t capacity)
 static void say_tokenizer(const apr_verify_report *r, const apr_verify_check *c, apr_verify_line *line)
 {
     const apr_verify_vocabulary *const v = &r->vocabulary;
-    (void)c;
+    if (c->verdict == APR_VERDICT_NOTED) {
+        FOUND(line, "neither has one: compared by ids alone");
+        return;
+    }
     FOUND(line, "%zu of %zu hard strings, %zu tokens", v->n_same, v->n_strings, v->n_other);
     if (v->first_other != NULL) WHERE(line, "first: %s", v->first_other);
     else if (v->n_truth != v->n_other) WHERE(line, "the reference has %zu tokens", v->n_truth);
@@ -140,6 +143,19 @@ static void say_perplexity(const apr_verify_report *r, const apr_verify_check *c
     if (t->has_control) BOUND(line, "not judged; the control: %.4f", t->control.perplexity_other);
 }
 
+static void say_routes(const apr_verify_report *r, const apr_verify_check *c, apr_verify_line *line)
+{
+    const apr_verify_text_result *const t = &r->texts[c->text];
+    FOUND(line, "%lld of %lld the reference's, %lld nearly equal ones forced to be", (long long)(t->routes.n_choices - t->routes.n_wrong),
+          (long long)t->routes.n_choices, (long long)t->routes.n_forced);
+    if (t->has_control) BOUND(line, "not judged; the control: %lld others", (long long)t->control_routes.n_wrong);
+    else if (c->verdict == APR_VERDICT_NOTED) BOUND(line, "not judged");
+    if (c->verdict == APR_VERDICT_FAIL)
+        WHERE(line,
+              "layer %d, position %lld of a window chooses other experts, where the reference's choice was clear by %.2g of its best score",
+              t->routes.first_layer, (long long)t->routes.first_position, t->routes.first_gap);
+}
+
 static void say_answers(const apr_verify_report *r, const apr_verify_check *c, apr_verify_line *line)
 {
     size_t n_same = 0;
@@ -187,6 +203,7 @@ static const struct {
     [APR_VERIFY_KL] = {"kl", "KL divergence", say_kl},
     [APR_VERIFY_SAME_TOP] = {"same_top", "same most likely token", say_same_top},
     [APR_VERIFY_PERPLEXITY] = {"perplexity", "perplexity", say_perplexity},
+    [APR_VERIFY_ROUTES] = {"routes", "choices of experts", say_routes},
     [APR_VERIFY_ANSWERS] = {"answers", "greedy answers", say_answers},
     [APR_VERIFY_BACKEND] = {"backend", "backend against the reference", say_backend},
     [APR_VERIFY_MEMORY] = {"memory", "memory as planned", say_memory},

@@ -3,7 +3,7 @@
 #include "kernels/cuda/ops/attend.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
 
-enum { THREADS = 128, WARPS = THREADS / 32, CELLS = 32, MAX_DIM = 1024, EACH = MAX_DIM / THREADS };
+enum { THREADS = 128, WARPS = THREADS / 32, CELLS = 32, MAX_DIM = 1024 };
 
 /* Number i of a row of the cache. */
 static __device__ float cache_value(apr_dtype dtype, const uint8_t *row, int64_t i)
@@ -21,52 +21,109 @@ static __device__ const uint8_t *cache_row(const apr_attend_args &a, const apr_c
     return cache.data + (position % cache.n_cells * a.n_kv_heads + kv_head) * cache.row_bytes;
 }
 
-/* A block a row of queries: 32 scores at a time, 8 a warp, then the thread's columns of the sum. */
-static __global__ void __launch_bounds__(THREADS) k_rows(const __grid_constant__ apr_attend_args a)
+/* Rows of queries of one token that share a key/value head, and a part of the context (blockIdx.y): 32 scores of each row at a time,
+ * a warp's cells one after the other, then the thread's columns of the sums. What is read of the cache serves all ROWS. */
+template <int ROWS, int EACH>
+static __global__ void __launch_bounds__(THREADS)
+    k_rows(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
 {
-    __shared__ float scores[CELLS];
+    extern __shared__ float queries[]; /* [ROWS, key_dim] */
+    __shared__ float scores[ROWS][CELLS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int64_t token = blockIdx.x / a.n_heads, head = blockIdx.x % a.n_heads, kv_head = head / (a.n_heads / a.n_kv_heads);
-    const int64_t from = first_seen(a, token), last = a.position + token;
-    const float *const q = a.q + (int64_t)blockIdx.x * a.key_dim;
-    float sums[EACH], largest = ATTEND_LOWEST, weight = 0.0f;
+    const int64_t first_row = (int64_t)blockIdx.x * ROWS, token = first_row / a.n_heads, head = first_row % a.n_heads,
+                  kv_head = head / (a.n_heads / a.n_kv_heads);
+    const int64_t seen = first_seen(a, token), n_seen = a.position + token - seen + 1;
+    const int64_t share = ((n_seen + CELLS - 1) / CELLS + parts.n_parts - 1) / parts.n_parts * CELLS;
+    const int64_t from = seen + blockIdx.y * share, end = seen + n_seen < from + share ? seen + n_seen : from + share;
+    float sums[ROWS][EACH], largest[ROWS], weight[ROWS];
 #pragma unroll
-    for (int i = 0; i < EACH; i++) sums[i] = 0.0f;
+    for (int r = 0; r < ROWS; r++) {
+        largest[r] = ATTEND_LOWEST;
+        weight[r] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) sums[r][i] = 0.0f;
+    }
+    for (int64_t i = threadIdx.x; i < ROWS * a.key_dim; i += THREADS) queries[i] = a.q[first_row * a.key_dim + i];
+    __syncthreads();
 
-    for (int64_t position = from; position <= last; position += CELLS) {
-        const int n = last - position + 1 < CELLS ? (int)(last - position + 1) : CELLS;
+    for (int64_t position = from; position < end; position += CELLS) {
+        const int n = end - position < CELLS ? (int)(end - position) : CELLS;
         for (int c = warp; c < n; c += WARPS) {
             const uint8_t *const key = cache_row(a, a.keys, position + c, kv_head);
-            float dot = 0.0f;
-            for (int64_t i = lane; i < a.key_dim; i += 32) dot = fmaf(q[i], cache_value(a.keys.dtype, key, i), dot);
-            dot = warp_sum(dot);
-            if (lane == 0) scores[c] = score_of(a, dot);
+            float dots[ROWS];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) dots[r] = 0.0f;
+            for (int64_t i = lane; i < a.key_dim; i += 32) {
+                const float k = cache_value(a.keys.dtype, key, i);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) dots[r] = fmaf(queries[r * a.key_dim + i], k, dots[r]);
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                const float dot = warp_sum(dots[r]);
+                if (lane == 0) scores[r][c] = score_of(a, dot);
+            }
         }
         __syncthreads();
-        float most = largest;
-        for (int c = 0; c < n; c++) most = fmaxf(most, scores[c]);
-        const float down = exp2f(largest - most);
-        largest = most;
-        weight *= down;
 #pragma unroll
-        for (int i = 0; i < EACH; i++) sums[i] *= down;
+        for (int r = 0; r < ROWS; r++) {
+            float most = largest[r];
+            for (int c = 0; c < n; c++) most = fmaxf(most, scores[r][c]);
+            const float down = exp2f(largest[r] - most);
+            largest[r] = most;
+            weight[r] *= down;
+#pragma unroll
+            for (int i = 0; i < EACH; i++) sums[r][i] *= down;
+        }
         for (int c = 0; c < n; c++) {
             const uint8_t *const value = cache_row(a, a.values, position + c, kv_head);
-            const float one = exp2f(scores[c] - most);
-            weight += one;
+            float one[ROWS];
 #pragma unroll
-            for (int i = 0; i < EACH; i++)
-                if (threadIdx.x + i * THREADS < a.value_dim)
-                    sums[i] = fmaf(one, cache_value(a.values.dtype, value, threadIdx.x + i * THREADS), sums[i]);
+            for (int r = 0; r < ROWS; r++) weight[r] += one[r] = exp2f(scores[r][c] - largest[r]);
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                const int64_t column = threadIdx.x + i * THREADS;
+                if (column >= a.value_dim) continue;
+                const float v = cache_value(a.values.dtype, value, column);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) sums[r][i] = fmaf(one[r], v, sums[r][i]);
+            }
         }
         __syncthreads();
     }
-    float factor;
-    weight = with_sink(a, head, largest, weight, &factor);
 #pragma unroll
-    for (int i = 0; i < EACH; i++)
-        if (threadIdx.x + i * THREADS < a.value_dim)
-            a.out[(int64_t)blockIdx.x * a.value_dim + threadIdx.x + i * THREADS] = sums[i] * factor / weight;
+    for (int r = 0; r < ROWS; r++) {
+        const int64_t row = first_row + r, at = parts.sums != NULL ? blockIdx.y * a.n_tokens * a.n_heads + row : row;
+        float *const out = (parts.sums != NULL ? parts.sums : a.out) + at * a.value_dim;
+        float factor = 1.0f;
+        if (parts.sums == NULL) {
+            const float divisor = with_sink(a, head + r, largest[r], weight[r], &factor);
+            factor /= divisor;
+        }
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (threadIdx.x + i * THREADS < a.value_dim) out[threadIdx.x + i * THREADS] = sums[r][i] * factor;
+        if (parts.sums == NULL || threadIdx.x > 0) continue;
+        parts.largest[at] = largest[r];
+        parts.weight[at] = weight[r];
+    }
+}
+
+template <int ROWS, int EACH> static cudaError_t start_rows(const apr_attend_args *a, cudaStream_t stream)
+{
+    const int64_t n_blocks = a->n_tokens * a->n_heads / ROWS, n_seen = a->position + a->n_tokens - first_seen(*a, 0);
+    const attend_parts parts = apr_cuda_cut_context(a, n_blocks, (n_seen + CELLS - 1) / CELLS);
+    const size_t n_bytes = (size_t)(ROWS * a->key_dim) * sizeof(float);
+    k_rows<ROWS, EACH><<<dim3((unsigned)n_blocks, (unsigned)parts.n_parts), THREADS, n_bytes, stream>>>(*a, parts);
+    const cudaError_t error = cudaGetLastError();
+    return error == cudaSuccess && parts.sums != NULL ? apr_cuda_join_parts(a, &parts, stream) : error;
+}
+
+template <int EACH> static cudaError_t start_width(const apr_attend_args *a, cudaStream_t stream)
+{
+    const int64_t group = a->n_heads / a->n_kv_heads;
+    if (group % 4 == 0) return start_rows<4, EACH>(a, stream);
+    return group % 2 == 0 ? start_rows<2, EACH>(a, stream) : start_rows<1, EACH>(a, stream);
 }
 
 static bool is_readable(apr_dtype dtype)
@@ -78,11 +135,11 @@ cudaError_t apr_cuda_attend(const apr_attend_args *args, cudaStream_t stream)
 {
     if (args->n_tokens == 0) return cudaSuccess;
     if (args->n_kv_heads < 1 || args->n_heads % args->n_kv_heads != 0 || args->key_dim < 1 || args->value_dim < 1 ||
-        args->value_dim > MAX_DIM)
+        args->value_dim > MAX_DIM || args->key_dim > MAX_DIM)
         return cudaErrorInvalidValue;
     const cudaError_t error = apr_cuda_attend_tiles(args, stream);
     if (error != cudaErrorNotSupported) return error;
     if (!is_readable(args->keys.dtype) || !is_readable(args->values.dtype)) return cudaErrorNotSupported;
-    k_rows<<<(unsigned)(args->n_tokens * args->n_heads), THREADS, 0, stream>>>(*args);
-    return cudaGetLastError();
+    if (args->value_dim <= 2 * THREADS) return start_width<2>(args, stream);
+    return args->value_dim <= 4 * THREADS ? start_width<4>(args, stream) : start_width<MAX_DIM / THREADS>(args, stream);
 }

@@ -41,6 +41,11 @@ static __device__ __forceinline__ float with_sink(const apr_attend_args &a, int6
     return weight * *factor + exp2f(sink - most);
 }
 
+/* How many parts: enough blocks to fill a GPU, no part without a tile, no more than the workspace holds; of many tokens one. */
+attend_parts apr_cuda_cut_context(const apr_attend_args *args, int64_t n_blocks, int64_t n_tiles);
+/* The parts' sums, weighted by how their largest scores compare, into the result. */
+cudaError_t apr_cuda_join_parts(const apr_attend_args *args, const attend_parts *parts, cudaStream_t stream);
+
 /* cudaErrorNotSupported: not for this shape or type of cache; attend.cu has the way that is always right. */
 cudaError_t apr_cuda_attend_tiles(const apr_attend_args *args, cudaStream_t stream);
 

@@ -244,8 +244,13 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* How many parts: enough blocks to fill a GPU, no part without a tile, no more than the workspace holds. */
-static attend_parts cut_context(const apr_attend_args *a, int64_t n_blocks, int64_t n_tiles)
+cudaError_t apr_cuda_join_parts(const apr_attend_args *a, const attend_parts *parts, cudaStream_t stream)
+{
+    k_join<<<(unsigned)(a->n_tokens * a->n_heads), THREADS, 0, stream>>>(*a, *parts);
+    return cudaGetLastError();
+}
+
+attend_parts apr_cuda_cut_context(const apr_attend_args *a, int64_t n_blocks, int64_t n_tiles)
 {
     const int64_t n_rows = a->n_tokens * a->n_heads, floats = a->work.data != NULL ? (int64_t)a->work.slice : 0;
     int64_t n = (ENOUGH_BLOCKS + n_blocks - 1) / n_blocks;
@@ -267,12 +272,10 @@ template <apr_dtype KV, int DIM, int ROWS, int CELLS> static cudaError_t start_t
 {
     const int64_t row_tiles = (a->n_tokens * (a->n_heads / a->n_kv_heads) + ROWS - 1) / ROWS, n_blocks = row_tiles * a->n_kv_heads;
     const int64_t n_tiles = (a->position + a->n_tokens - 1 - first_seen(*a, 0)) / CELLS + 1;
-    const attend_parts parts = cut_context(a, n_blocks, n_tiles);
+    const attend_parts parts = apr_cuda_cut_context(a, n_blocks, n_tiles);
     k_tiles<KV, DIM, ROWS, CELLS><<<dim3((unsigned)n_blocks, (unsigned)parts.n_parts), THREADS, 0, stream>>>(*a, parts);
     const cudaError_t error = cudaGetLastError();
-    if (error != cudaSuccess || parts.sums == NULL) return error;
-    k_join<<<(unsigned)(a->n_tokens * a->n_heads), THREADS, 0, stream>>>(*a, parts);
-    return cudaGetLastError();
+    return error == cudaSuccess && parts.sums != NULL ? apr_cuda_join_parts(a, &parts, stream) : error;
 }
 
 template <apr_dtype KV> static cudaError_t start_cache(const apr_attend_args *a, cudaStream_t stream)

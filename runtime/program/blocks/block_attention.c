@@ -54,6 +54,13 @@ int apr_emit_projection(apr_emitter *e, int n, const apr_attention *a, const cha
     return apr_emit_part(e, n, a->prefix, name, APR_ROLE_ATTENTION, rows, bias);
 }
 
+/* Positions that stay visible, a token's own among them: what lies before its chunk does not. 0: all. */
+static int64_t visible(const apr_attention *a)
+{
+    if (a->window == 0 || a->chunk == 0) return a->window + a->chunk;
+    return a->window < a->chunk ? a->window : a->chunk;
+}
+
 int apr_emit_kv_state(apr_emitter *e, int k, int v, const apr_attention *a)
 {
     const int64_t value_width = v >= 0 ? apr_emit_width(e, v) : a->n_kv_heads * a->value_dim;
@@ -62,12 +69,12 @@ int apr_emit_kv_state(apr_emitter *e, int k, int v, const apr_attention *a)
 
     if (kind != APR_LAYER_FULL && kind != APR_LAYER_SLIDING && kind != APR_LAYER_CHUNKED) apr_emit_unknown_layer(e);
     if (e->status != APR_OK) return -1;
-    const apr_state state = {.kind = a->window > 0 ? APR_STATE_KV_WINDOW : APR_STATE_KV,
+    const apr_state state = {.kind = visible(a) > 0 ? APR_STATE_KV_WINDOW : APR_STATE_KV,
                              .n_heads = a->n_kv_heads,
                              .key_dim = apr_emit_width(e, k) / a->n_kv_heads,
                              .value_dim = value_width / a->n_kv_heads,
                              .values_in_keys = v < 0,
-                             .window = a->window};
+                             .window = visible(a)};
     op.kind = APR_OP_KV_STORE;
     op.in[0] = k;
     op.in[1] = v;

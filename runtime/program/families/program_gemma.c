@@ -134,7 +134,8 @@ static int layer_inputs(apr_emitter *e, int x)
 
     norm.weight = "model.per_layer_projection_norm.weight";
     norm.chunk = each;
-    const int rows = apr_emit_embed(e, "model.embed_tokens_per_layer.weight", all, "inputs.rows");
+    /* the largest tensor of the small models: rows of it are less than a thousandth of what a token costs */
+    const int rows = apr_emit_embed_from_host(e, "model.embed_tokens_per_layer.weight", all, "inputs.rows");
     int made = apr_emit_linear(e, x, "model.per_layer_model_projection", APR_ROLE_EMBEDDING, all, APR_NO_BIAS, "inputs.made");
     made = apr_emit_norm_of(e, apr_emit_scale(e, made, 1.0 / sqrt((double)h->hidden_size), "inputs.scaled"), &norm, "inputs.normed");
     const int both = apr_emit_add(e, apr_emit_scale(e, rows, sqrt((double)each), "rows.scaled"), made, "inputs.both");

@@ -16,7 +16,7 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
                                    .width = g->program->values[op->out].width,
                                    .ids = g->ids,
                                    .table = g->tables[op->weight[0]],
-                                   .out = apr_ground_value(g, op->out)};
+                                   .out = g->host_rows != NULL ? g->host_rows : apr_ground_value(g, op->out)};
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n)
