@@ -279,9 +279,12 @@ static apr_status read_hf_config(apr_model *model, const cJSON *root, apr_error 
     free(text);
     if (copy == NULL || attachment == NULL) return apr_no_memory(err, "config.json");
     *attachment = (apr_attachment){.name = "config.json", .data = (const uint8_t *)copy, .n_bytes = strlen(copy)};
+    if (apr_hf_config_read(attachment, &model->hparams, &model->arena, model->path, NULL) != APR_OK) {
+        model->hparams = (apr_hparams){0}; /* what cannot be read is no config.json */
+        return APR_OK;
+    }
     model->attachments = attachment;
     model->n_attachments = 1;
-    if (apr_hf_config_read(attachment, &model->hparams, &model->arena, model->path, NULL) != APR_OK) model->hparams = (apr_hparams){0};
     return APR_OK;
 }
 
