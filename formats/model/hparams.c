@@ -214,6 +214,8 @@ static apr_status layers_from_interval(apr_hparams *h, apr_arena *arena, apr_err
     return APR_OK;
 }
 
+enum { MAX_ROTARY = 65536 };
+
 apr_status apr_hparams_complete(apr_hparams *h, apr_arena *arena, const char *where, apr_error *err)
 {
     if (h->architecture == NULL) h->architecture = "";
@@ -228,6 +230,9 @@ apr_status apr_hparams_complete(apr_hparams *h, apr_arena *arena, const char *wh
         return apr_fail(err, APR_E_DAMAGED, "%s: rotary dimension %lld does not fit a head of %lld", where, (long long)h->rotary_dim,
                         (long long)h->head_dim);
     if (h->head_dim > 0) APR_TRY(check_factors(&h->rope, h->rotary_dim, where, err));
+    if (h->rotary_dim > MAX_ROTARY || h->global_head_dim > MAX_ROTARY) /* tables are made of them */
+        return apr_fail(err, APR_E_DAMAGED, "%s: %lld rotary dimensions are more than any model has", where,
+                        (long long)(h->rotary_dim > h->global_head_dim ? h->rotary_dim : h->global_head_dim));
     if (h->global_head_dim % 2 != 0)
         return apr_fail(err, APR_E_DAMAGED, "%s: global_head_dim is %lld, which is odd", where, (long long)h->global_head_dim);
     if (h->layer_kinds == NULL && h->full_attention_interval > 1) APR_TRY(layers_from_interval(h, arena, err));

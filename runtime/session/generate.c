@@ -1,7 +1,6 @@
 /* generate.c - evaluate, sample, repeat. */
 #include "runtime/session/generate.h"
-
-#include <time.h>
+#include "formats/base/clock.h"
 
 const char *apr_finish_name(apr_finish finish)
 {
@@ -11,13 +10,6 @@ const char *apr_finish_name(apr_finish finish)
 #undef X
     };
     return names[finish];
-}
-
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 static bool is_stop_id(const apr_generate_options *options, int32_t id)
@@ -30,12 +22,12 @@ static bool is_stop_id(const apr_generate_options *options, int32_t id)
 apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_t *prompt, size_t n_prompt,
                         const apr_generate_options *options, apr_generation *result, apr_error *err)
 {
-    const double begin = seconds_now();
+    const double begin = apr_seconds_now();
 
     *result = (apr_generation){.finish = APR_FINISH_LIMIT, .n_prompt = (int64_t)n_prompt};
     if (n_prompt == 0) return apr_fail(err, APR_E_USAGE, "there is nothing to continue: the prompt is empty");
     APR_TRY(apr_session_eval(session, prompt, n_prompt, NULL, err));
-    const double prompted = seconds_now();
+    const double prompted = apr_seconds_now();
     result->prompt_seconds = prompted - begin;
 
     while (result->n_generated < options->max_tokens) {
@@ -55,6 +47,6 @@ apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_
         }
         APR_TRY(apr_session_eval(session, &id, 1, NULL, err));
     }
-    result->generate_seconds = seconds_now() - prompted;
+    result->generate_seconds = apr_seconds_now() - prompted;
     return APR_OK;
 }

@@ -1,18 +1,11 @@
 /* speed.c - a prompt and tokens behind it, again and again, with a clock beside. */
 #include "runtime/session/speed.h"
 
+#include "formats/base/clock.h"
 #include "formats/base/random.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
-
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static void fill_ids(int32_t *ids, int64_t n, int64_t vocab_size, uint64_t seed)
 {
@@ -35,13 +28,13 @@ static apr_status run_once(apr_session *session, const apr_speed_options *o, con
                            bool *finite, apr_error *err)
 {
     apr_session_reset(session);
-    const double begin = seconds_now();
+    const double begin = apr_seconds_now();
     if (o->n_prompt > 0) APR_TRY(apr_session_eval(session, ids, (size_t)o->n_prompt, NULL, err));
-    const double prompted = seconds_now();
+    const double prompted = apr_seconds_now();
     if (o->n_prompt > 0) *finite &= is_finite(session);
-    const double again = seconds_now(); /* looking is not reading */
+    const double again = apr_seconds_now(); /* looking is not reading */
     for (int64_t i = 0; i < o->n_tokens; i++) APR_TRY(apr_session_eval(session, ids + o->n_prompt + i, 1, NULL, err));
-    *decode_s = seconds_now() - again;
+    *decode_s = apr_seconds_now() - again;
     *prompt_s = prompted - begin;
     *finite &= is_finite(session);
     return APR_OK;

@@ -4,11 +4,11 @@
  * each of which cuts the pieces of the one before it. An expression is translated out of its dialect first (tokenizer_regex.h).
  * Steps, memory and depth of one match are limited, and so is the time of all, so that an expression from a hostile file ends in
  * APR_E_UNSUPPORTED and not never. */
+#include "formats/base/clock.h"
 #include "runtime/tokenizer/tokenizer_internal.h"
 #include "runtime/tokenizer/tokenizer_regex.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum {
     MAX_TRANSLATED_BYTES = 1 << 20,
@@ -20,13 +20,6 @@ enum {
 
 /* A hundred times what the expressions in use take. The steps of one match bound how far this is overshot. */
 static const double max_seconds = 5.0, max_seconds_per_byte = 20e-6;
-
-static double seconds_now(void)
-{
-    struct timespec now = {0};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* --- opening --- */
 
@@ -91,7 +84,7 @@ void apr_split_close(apr_tokenizer *tokenizer)
 static apr_status open_work(const apr_tokenizer *tokenizer, apr_token_work *work)
 {
     if (work->match_context != NULL) return APR_OK;
-    work->split_until = seconds_now() + max_seconds;
+    work->split_until = apr_seconds_now() + max_seconds;
     work->match_context = pcre2_match_context_create(NULL);
     work->jit_stack = pcre2_jit_stack_create(32 * 1024, JIT_STACK_BYTES, NULL); /* NULL without JIT, which is fine */
     if (work->match_context == NULL) return apr_no_memory(work->err, "splitting the text");
@@ -147,7 +140,7 @@ static apr_status find_match(const apr_splitter *splitter, apr_token_work *work,
                              size_t from, apr_span *found)
 {
     for (size_t at = from; at <= n_bytes; at = next_char(text, n_bytes, at)) {
-        if (seconds_now() > work->split_until)
+        if (apr_seconds_now() > work->split_until)
             return apr_fail(work->err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern takes too long for %zu bytes of text",
                             n_bytes);
         const int code =

@@ -435,6 +435,7 @@ static const struct {
     {"gemma4_text", "\"num_kv_shared_layers\":4", "num_kv_shared_layers is 4, the layers before them 3"},
     {"gemma4_text", "\"attention_k_eq_v\":true,\"num_global_key_value_heads\":3", "cannot share 3 key/value heads of full layers"},
     {"gemma4_text", "\"hidden_size_per_layer_input\":1099511627776", "per_layer_input_size is 1099511627776"},
+    {"qwen3", "\"head_dim\":131072", "131072 rotary dimensions are more than any model has"},
     {"deepseek_v3", "\"qk_nope_head_dim\":1099511627776", "which no model has"},
     {"deepseek_v3", "\"kv_lora_rank\":1099511627775", "kv_lora_rank is 1099511627775, which no model has"},
     {"deepseek_v3", "\"qk_rope_head_dim\":7", "rotary dimension 7"},

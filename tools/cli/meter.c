@@ -1,21 +1,14 @@
 /* meter.c - one line on stderr, at most ten times a second, only on a terminal. */
 #include "tools/cli/meter.h"
 
+#include "formats/base/clock.h"
 #include "tools/cli/text.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static const double seconds_between_lines = 0.1;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* "  0:37 left" at text[at]; nothing while nobody can know. */
 static void say_left(char *text, size_t capacity, size_t at, uint64_t done, uint64_t total, double elapsed_s)
@@ -54,7 +47,7 @@ static void report(void *context, uint64_t done_bytes, uint64_t total_bytes, con
     char line[256];
 
     if (!meter->is_shown) return;
-    const double now = now_s();
+    const double now = apr_seconds_now();
     if (now - meter->printed_s < seconds_between_lines) return;
     meter->printed_s = now;
     meter->has_line = true;
@@ -66,7 +59,7 @@ static void report(void *context, uint64_t done_bytes, uint64_t total_bytes, con
 
 apr_progress apr_meter_start(apr_meter *meter, bool quiet)
 {
-    const double now = now_s();
+    const double now = apr_seconds_now();
     *meter = (apr_meter){.is_shown = !quiet && isatty(STDERR_FILENO), .started_s = now, .printed_s = now};
     return (apr_progress){report, meter};
 }

@@ -1,6 +1,7 @@
 /* converting.c - one conversion from open to answer. */
 #include "tools/conv/converting.h"
 
+#include "formats/base/clock.h"
 #include "formats/base/out.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
@@ -8,7 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct outcome {
     const apr_call *call;
@@ -22,13 +22,6 @@ typedef struct outcome {
     bool dry_run;
     apr_out *report; /* NULL: none was asked for */
 } outcome;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const apr_pipe_item *item)
 {
@@ -253,7 +246,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
                                  apr_error *err)
 {
     apr_meter meter;
-    const double start = now_s();
+    const double start = apr_seconds_now();
 
     APR_TRY(apr_conversion_plan(c, o->source, options, err));
     o->conversion = c;
@@ -265,7 +258,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
         apr_meter_end(&meter);
         APR_TRY(status);
     }
-    o->seconds = now_s() - start;
+    o->seconds = apr_seconds_now() - start;
     if (o->report != NULL) APR_TRY(write_report(o, o->report, err));
     if (!o->call->answer->json) return outcome_text(o, err);
     outcome_json(&o->call->answer->body, o);

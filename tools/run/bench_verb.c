@@ -1,6 +1,7 @@
 /* bench_verb.c - `aprrun bench`: opens or makes the model, has it measured, says what was found. */
 #include "tools/run/bench_verb.h"
 
+#include "formats/base/clock.h"
 #include "runtime/session/speed.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/text.h"
@@ -10,7 +11,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct bench_options {
@@ -54,13 +54,6 @@ typedef struct bench {
     double made_s, opened_s;
 } bench;
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static bool is_synthetic(const bench *b) { return b->asked->synthetic != NULL; }
 
 /* --- opening --- */
@@ -81,7 +74,7 @@ static apr_status check_host_memory(const bench *b, const apr_plan *plan, apr_er
 /* Weights are made when the plan says that the session will not refuse them: it does so before it reads any. */
 static apr_status make_weights(bench *b, const apr_call *call, apr_error *err)
 {
-    const double begin = seconds_now();
+    const double begin = apr_seconds_now();
     apr_plan plan;
     apr_meter meter;
 
@@ -94,15 +87,15 @@ static apr_status make_weights(bench *b, const apr_call *call, apr_error *err)
     const apr_progress progress = apr_meter_start(&meter, call->quiet);
     status = apr_synthetic_fill(&b->synthetic, (uint64_t)b->asked->seed, &progress, err);
     apr_meter_end(&meter);
-    b->made_s = seconds_now() - begin;
+    b->made_s = apr_seconds_now() - begin;
     return status;
 }
 
 static apr_status open_session(bench *b, const apr_model *model, apr_error *err)
 {
-    const double begin = seconds_now();
+    const double begin = apr_seconds_now();
     const apr_status status = apr_session_open(&b->running.session, model, &b->options, err);
-    b->opened_s = seconds_now() - begin;
+    b->opened_s = apr_seconds_now() - begin;
     return status;
 }
 
