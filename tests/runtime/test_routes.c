@@ -125,6 +125,68 @@ static void a_choice_that_was_clear_is_wrong_and_stays(void **state)
     close_twins(&t);
 }
 
+/* --- operation by operation --- */
+
+/* A backend that takes another expert last, where the gap is at most this. */
+static float most;
+
+static void route_otherwise(const apr_op_args *args)
+{
+    const apr_route_args *const a = &args->route;
+    const int64_t n = a->shape.n_used, width = apr_route_row(n);
+
+    apr_ref_backend.ops[APR_OP_ROUTE](args);
+    for (int64_t t = 0; t < a->n_tokens; t++) {
+        float *const row = a->out + t * width;
+        if (row[2 * n] > most) continue;
+        for (float e = 0.0f; e < (float)a->shape.n_experts; e += 1.0f) {
+            bool chosen = false;
+            for (int64_t k = 0; k < n; k++) chosen |= row[k] == e;
+            if (chosen) continue;
+            row[n - 1] = e;
+            break;
+        }
+    }
+}
+
+static apr_parity_result parity_with(const twins *t, float largest_gap)
+{
+    static const int64_t positions[] = {0, 20, 40};
+    const apr_parity_options asked = {
+        .positions = positions, .n_positions = 3, .n_batch = APR_PARITY_BATCH, .fp16_above = INT64_MAX, .layer = APR_PARITY_ALL_LAYERS};
+    apr_backend other = apr_ref_backend;
+    apr_session_options options = apr_session_defaults;
+    apr_parity_result result;
+    apr_session *session;
+    apr_error err = {0};
+
+    most = largest_gap;
+    other.ops[APR_OP_ROUTE] = route_otherwise;
+    options.n_ctx = N_CTX;
+    options.kv_dtype = APR_F32;
+    options.backend = &other;
+    if (apr_session_open(&session, &t->truth.model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_parity_run(t->a, session, t->ids, N_IDS, &asked, &result, &err) != APR_OK) fail_msg("%s", err.text);
+    apr_session_close(session);
+    return result;
+}
+
+static void parity_lets_a_close_choice_be_and_names_the_operation_of_a_clear_one(void **state)
+{
+    (void)state;
+    twins t;
+
+    open_twins(&t, first_by_a_hair);
+    apr_parity_result r = parity_with(&t, 1e-6f); /* the twins */
+    assert_true(!r.failed && r.n_judged > 100 && r.n_passed == r.n_judged);
+    apr_parity_result_close(&r);
+    r = parity_with(&t, 1e-1f);
+    assert_true(r.failed && r.first.kind == APR_OP_ROUTE && r.first.difference.relative > 0.1);
+    assert_true(r.n_judged - r.n_passed <= 3 * 2 * 4); /* choices alone: what follows them begins with the truth's */
+    apr_parity_result_close(&r);
+    close_twins(&t);
+}
+
 /* --- a whole verification --- */
 
 static apr_verify_report verify(const twins *t, apr_verify_input *input)
@@ -190,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nearly_equal_experts_are_chosen_as_the_truth_chose),
         cmocka_unit_test(a_choice_that_was_clear_is_wrong_and_stays),
+        cmocka_unit_test(parity_lets_a_close_choice_be_and_names_the_operation_of_a_clear_one),
         cmocka_unit_test(verify_takes_a_near_tie_for_no_fault),
         cmocka_unit_test(verify_finds_a_router_that_sends_to_another_expert),
     };
