@@ -137,6 +137,8 @@ def as_committed(family, name):
     if family in NO_LOAD:
         if run(THEIRS, "logits", f"{name}.gguf", "family-ids.txt", "family-logits.f32")[0] == 0:
             failures.append(f"{family}: llama.cpp loads it now: take it out of NO_LOAD")
+        if not said:
+            failures.append(f"{family}: that llama.cpp does not load it was not said")
         return "no load"
     difference = compare(name)
     if said != (family in DEVIATIONS):
