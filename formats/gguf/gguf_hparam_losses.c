@@ -195,6 +195,13 @@ static apr_status check_flags(const hparam_checking *c)
 
 /* --- what llama.cpp computes otherwise, whatever the file says --- */
 
+static bool has_layer(const apr_hparams *h, uint8_t kind)
+{
+    for (int64_t i = 0; h->layer_kinds != NULL && i < h->num_layers; i++)
+        if (h->layer_kinds[i] == kind) return true;
+    return false;
+}
+
 static apr_status check_arithmetic(const hparam_checking *c)
 {
     static const double inner_eps = 1e-6;
@@ -208,6 +215,9 @@ static apr_status check_arithmetic(const hparam_checking *c)
     if (c->facts->heads_fill_hidden && h->head_dim * h->num_heads != h->hidden_size)
         OURS(c, "llama.cpp's %s has heads of hidden_size / heads only; here %lld heads of %lld make %lld of %lld", c->arch,
              (long long)h->num_heads, (long long)h->head_dim, (long long)(h->head_dim * h->num_heads), (long long)h->hidden_size);
+    if (has_layer(h, APR_LAYER_LINEAR) && h->linear_key_head_dim != h->linear_value_head_dim)
+        OURS(c, "llama.cpp's %s opens no linear attention whose keys (%lld) and values (%lld) are not equally wide", c->arch,
+             (long long)h->linear_key_head_dim, (long long)h->linear_value_head_dim);
     if (c->facts->nope == APR_NOPE_UNLESS_FINETUNED && h->linear_conv_kernel_dim == 0)
         LOSS(c, "llama.cpp's %s needs layers of Mamba, and here are none", c->arch);
     if (h->num_nextn_layers > 0 && c->seen.num_nextn_layers == 0)

@@ -21,11 +21,35 @@ static const struct {
 };
 static const char *const turn_keys[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
 
-/* Texts that end a turn in every model that has them as special tokens. */
-static const char *const turn_texts[] = {
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>",         "<|return|>",
-    "<|call|>",   "<|flush|>",  "<|calls|>",  "<EOT>",         "_<EOT>",          "<｜end▁of▁sentence｜>", "<end_of_utterance>",
+/* Texts that end a turn in every model that has them as special tokens, unless it has another one, too: in the harmony format of
+ * gpt-oss <|end|> only ends a message (in phi-3 it ends the turn), and Gemma 4's </s> is a token like others. */
+static const struct {
+    const char *text, *unless[2];
+} turn_texts[] = {
+    {"<|im_end|>", {0}},
+    {"<|eot_id|>", {0}},
+    {"<|eom_id|>", {0}},
+    {"<|endoftext|>", {0}},
+    {"<|end_of_text|>", {0}},
+    {"<end_of_turn>", {0}},
+    {"<|return|>", {0}},
+    {"<|call|>", {0}},
+    {"<|flush|>", {0}},
+    {"<|calls|>", {0}},
+    {"<EOT>", {0}},
+    {"_<EOT>", {0}},
+    {"[EOT]", {0}},
+    {"[EOS]", {0}},
+    {"<eos>", {0}},
+    {"<turn|>", {0}},
+    {"[e~[", {0}},
+    {"<|tool_response>", {0}},
+    {"<end_of_utterance>", {0}},
+    {"<｜end▁of▁sentence｜>", {0}},
+    {"<|end|>", {"<|return|>", "<|flush|>"}},
+    {"</s>", {"<|tool_response>", NULL}},
 };
+enum { N_TURN_TEXTS = sizeof turn_texts / sizeof *turn_texts };
 
 /* --- out of the keys --- */
 
@@ -209,23 +233,38 @@ static apr_status read_rules(const apr_kv_list *kv, apr_vocab *v, apr_arena *are
 
 static int32_t *id_of(apr_vocab *v, size_t offset) { return (int32_t *)(void *)((char *)v + offset); }
 
-/* In gpt-oss' harmony format <|end|> only ends a message; elsewhere (phi-3) it ends the turn. Where keys have named an end, the
- * padding token may be another one by its text (Qwen's <|endoftext|>); where they named none, it pads and no more. */
+static bool is_special(const apr_vocab *v, size_t id) { return v->types[id] == APR_TOKEN_CONTROL || v->types[id] == APR_TOKEN_USER; }
+
+/* The row of turn_texts, or -1. */
+static int turn_text_of(apr_str token)
+{
+    for (int t = 0; t < N_TURN_TEXTS; t++)
+        if (apr_str_is(token, turn_texts[t].text)) return t;
+    return -1;
+}
+
+static bool is_excepted(int row, const bool present[N_TURN_TEXTS])
+{
+    for (int u = 0; u < 2; u++)
+        if (turn_texts[row].unless[u] != NULL && present[turn_text_of(apr_str_of(turn_texts[row].unless[u]))]) return true;
+    return false;
+}
+
+/* Where keys have named an end, the padding token may be another one by its text (Qwen's <|endoftext|>); where they named none, it
+ * pads and no more. */
 static void add_turn_texts(apr_vocab *v)
 {
     const int64_t only_pads = v->n_stop_ids == 0 ? v->pad_id : -1;
-    int64_t end = -1;
-    bool is_harmony = false;
+    bool present[N_TURN_TEXTS] = {false};
 
     for (size_t i = 0; i < v->n_tokens; i++) {
-        if ((v->types[i] != APR_TOKEN_CONTROL && v->types[i] != APR_TOKEN_USER) || (int64_t)i == only_pads) continue;
-        const apr_str token = v->tokens[i];
-        if (apr_str_is(token, "<|end|>")) end = (int64_t)i;
-        if (apr_str_is(token, "<|return|>")) is_harmony = true;
-        for (size_t t = 0; t < sizeof turn_texts / sizeof *turn_texts; t++)
-            if (apr_str_is(token, turn_texts[t])) apr_vocab_add_stop(v, (int64_t)i);
+        const int row = is_special(v, i) ? turn_text_of(v->tokens[i]) : -1;
+        if (row >= 0) present[row] = true;
     }
-    if (!is_harmony) apr_vocab_add_stop(v, end);
+    for (size_t i = 0; i < v->n_tokens; i++) {
+        const int row = is_special(v, i) && (int64_t)i != only_pads ? turn_text_of(v->tokens[i]) : -1;
+        if (row >= 0 && !is_excepted(row, present)) apr_vocab_add_stop(v, (int64_t)i);
+    }
 }
 
 static apr_status read_ids(const apr_kv_list *kv, apr_vocab *v, const char *where, apr_error *err)

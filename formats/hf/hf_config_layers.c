@@ -20,6 +20,7 @@ typedef struct layer_word {
 
 static const layer_word layer_words[] = {
     {"full_attention", APR_LAYER_FULL, APR_FFN_NONE},
+    {"indexed_attention", APR_LAYER_FULL, APR_FFN_NONE},
     {"sliding_attention", APR_LAYER_SLIDING, APR_FFN_NONE},
     {"linear_attention", APR_LAYER_LINEAR, APR_FFN_NONE},
     {"chunked_attention", APR_LAYER_CHUNKED, APR_FFN_NONE},

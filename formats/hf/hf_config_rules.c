@@ -139,6 +139,7 @@ static const rule computing[] = {
     {"time_step_limit", UNLIMITED},
     {"use_bias", OFF, true},
     {"attention_out_bias", OFF, true},
+    {"index_topk", OFF},
     {"kv_lora_rank", OFF},
     {"q_lora_rank", OFF},
     /* transformers' llama has no window (but its cache drops what lies outside one), its mistral knows only one for all layers */

@@ -225,7 +225,9 @@ typedef struct apr_family {
     X(hunyuan_v1_moe)      \
     X(llama4)              \
     X(minimax_m2)          \
-    X(deepseek_v2)
+    X(deepseek_v2)         \
+    X(deepseek_v32)        \
+    X(glm_moe_dsa)
 
 #define X(name) extern const apr_family apr_family_##name;
 APR_FAMILY_LIST(X)

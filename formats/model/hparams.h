@@ -56,6 +56,9 @@
     X(moe_latent_size, INT, "moe_latent_size", "moe_latent_size") /* width that experts work in; 0: hidden_size */                      \
     X(swiglu_limit, REAL, "swiglu_limit", "")                                                                                           \
     X(swiglu_alpha, REAL, "swiglu_alpha", "")                                                                                           \
+    X(index_n_heads, INT, "index_n_heads", "attention.indexer.head_count") /* sparse attention: heads that score positions */           \
+    X(index_head_dim, INT, "index_head_dim", "attention.indexer.key_length")                                                            \
+    X(index_topk, INT, "index_topk", "attention.indexer.top_k")                    /* positions that a token attends to; 0: all */      \
     X(linear_num_key_heads, INT, "linear_num_key_heads", "ssm.group_count")        /* Mamba: n_groups */                                \
     X(linear_num_value_heads, INT, "linear_num_value_heads", "ssm.time_step_rank") /* Mamba: heads */                                   \
     X(linear_key_head_dim, INT, "linear_key_head_dim", "ssm.state_size")           /* Mamba: state size */                              \

@@ -33,7 +33,10 @@ static const apr_hparams smallest = {.hidden_size = 64,
                                      .linear_key_head_dim = 32,
                                      .linear_value_head_dim = 32,
                                      .linear_conv_kernel_dim = 4,
-                                     .per_layer_input_size = 32};
+                                     .per_layer_input_size = 32,
+                                     .index_n_heads = 2,
+                                     .index_head_dim = 32,
+                                     .index_topk = 16};
 
 /* One layer that mixes and feeds forward in this way: nothing where the family has no such layer. */
 static apr_ability ability_of_layer(const apr_family *family, const apr_backend *backend, uint8_t mixer, uint8_t ffn)
@@ -46,7 +49,7 @@ static apr_ability ability_of_layer(const apr_family *family, const apr_backend 
     h.ffn_kinds = &ffn;
     h.num_experts = ffn == APR_FFN_EXPERTS ? 4 : 0;
     if (apr_program_emit(&program, &h, NULL) != APR_OK) return APR_ABLE_NOTHING;
-    const bool runs = apr_program_missing_op(&program, backend) == NULL;
+    const bool runs = program.lacks == NULL && apr_program_missing_op(&program, backend) == NULL;
     apr_program_close(&program);
     return runs ? APR_ABLE_RUN : APR_ABLE_PLAN;
 }

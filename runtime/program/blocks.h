@@ -59,6 +59,9 @@ int apr_emit_projection(apr_emitter *e, int n, const apr_attention *a, const cha
 /* Multi-head latent attention (DeepSeek V2), its up-projections absorbed: the cache holds latents. Epsilon of the inner norms is 1e-6
  * whatever the model's is, as in transformers. */
 int apr_emit_latent_attention(apr_emitter *e, int n);
+/* The same to the positions alone that an indexer scores highest (DeepSeek V3.2), whose heads are rotated by `mode`. All that it keeps
+ * and multiplies is in the program; the choice itself is not, and the program says that it lacks it. */
+int apr_emit_indexed_latent_attention(apr_emitter *e, int n, apr_rope_mode mode);
 
 /* --- feed-forward --- */
 

@@ -41,7 +41,9 @@
     X(deepseek_v2)          \
     X(deepseek_v3)          \
     X(glm4_moe_lite)        \
-    X(mistral4)
+    X(mistral4)             \
+    X(deepseek_v32)         \
+    X(glm_moe_dsa)
 
 typedef void (*apr_family_fn)(apr_emitter *e);
 

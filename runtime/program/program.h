@@ -101,6 +101,7 @@ typedef struct apr_op {
 
 typedef struct apr_program {
     const char *architecture;
+    const char *lacks; /* an operation that is needed besides those here, and that nobody has: for a plan only; NULL: none is */
     int64_t hidden_size, vocab_size, num_layers, max_context;
     apr_weight_slot *weights;
     apr_value *values;

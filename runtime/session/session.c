@@ -17,6 +17,10 @@ const apr_session_options apr_session_defaults = {
 static apr_status open_program(apr_session *s, apr_error *err)
 {
     APR_TRY(apr_program_emit(&s->program, &s->model->hparams, err));
+    if (s->program.lacks != NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "%s: a %s model needs the operation '%s', which is not here yet; it can be converted and planned", s->model->path,
+                        s->program.architecture, s->program.lacks);
     const apr_op *const missing = apr_program_missing_op(&s->program, s->backend);
     if (missing != NULL)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: a %s model needs the operation '%s' (layer %d), which the %s backend does not have",

@@ -308,6 +308,29 @@ static void a_text_model_in_a_larger_one_is_known_under_its_prefix(void **state)
     assert_null(apr_family_rule(apr_family_find("qwen3"), "model.language_model.norm.weight"));
 }
 
+static void an_indexer_s_tensors_are_known_by_both_names(void **state)
+{
+    (void)state;
+    static const char *const families[] = {"deepseek_v32", "glm_moe_dsa"};
+    static const struct {
+        const char *hf, *ggml;
+    } names[] = {{"wq_b.weight", "attn_q_b.weight"},
+                 {"wk.weight", "attn_k.weight"},
+                 {"k_norm.weight", "k_norm.weight"},
+                 {"k_norm.bias", "k_norm.bias"},
+                 {"weights_proj.weight", "proj.weight"}};
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++)
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            char hf[96], ggml[96];
+            snprintf(hf, sizeof hf, "model.layers.7.self_attn.indexer.%s", names[i].hf);
+            snprintf(ggml, sizeof ggml, "blk.7.indexer.%s", names[i].ggml);
+            const apr_tensor_rule *const rule = apr_family_rule(apr_family_find(families[f]), hf);
+            assert_non_null(rule);
+            assert_ptr_equal(rule, apr_family_rule(apr_family_find(families[f]), ggml));
+            assert_null(apr_family_rule(apr_family_find("deepseek_v3"), hf));
+        }
+}
+
 static void ggml_s_name_stands_for_the_first_family_that_has_it(void **state)
 {
     (void)state;
@@ -320,6 +343,8 @@ static void ggml_s_name_stands_for_the_first_family_that_has_it(void **state)
                 {"qwen3_5_moe_text", "qwen35moe", "qwen3_5_moe_text"},
                 {"gemma3_text", "gemma3", "gemma3_text"},
                 {"mixtral", "llama", "llama"}, /* a llama with experts: formats/gguf tells them apart */
+                {"deepseek_v32", "deepseek32", "deepseek_v32"},
+                {"glm_moe_dsa", "glm-dsa", "glm_moe_dsa"},
                 {"nobody_knows", "nobody_knows", "nobody_knows"}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -360,6 +385,7 @@ int main(void)
         cmocka_unit_test(rotary_rows_move_only_in_families_that_keep_pairs_together),
         cmocka_unit_test(numbers_in_names_are_written_one_way),
         cmocka_unit_test(a_text_model_in_a_larger_one_is_known_under_its_prefix),
+        cmocka_unit_test(an_indexer_s_tensors_are_known_by_both_names),
         cmocka_unit_test(ggml_s_name_stands_for_the_first_family_that_has_it),
         cmocka_unit_test(what_nobody_knows_is_not_there),
     };

@@ -307,6 +307,9 @@ static void what_others_will_not_know_is_said_and_nothing_else(void **state)
         {"deepseek_v2", {"chooses groups of experts by their two best"}},
         {"glm4_moe_lite", {"epsilon of 1e-06, and llama.cpp takes that of the others (1e-05)"}},
         {"llama4", {"attention_chunk_size in llama4: here it is 16, llama.cpp supposes 8192", "attn_temperature_length"}},
+        {"qwen3_5", {"qwen35 opens no linear attention whose keys (16) and values (8)"}},
+        {"qwen3_5_moe", {"qwen35moe opens no linear attention"}},
+        {"qwen3_next", {"qwen3next opens no linear attention"}},
     };
     static const char *const nothing[] = {NULL};
 

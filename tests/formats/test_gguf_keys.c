@@ -458,6 +458,57 @@ static void turns_end_where_llama_cpp_ends_them(void **state)
     }
 }
 
+/* What ends a turn in each family's vocabulary: its special tokens, the one that the keys name as eos, and those named as eot and eom. */
+enum { MOST = 8 };
+static const struct {
+    const char *family, *tokens[MOST];
+    int eos, eot, eom; /* -1: no key */
+    const char *stops; /* one letter for each token: does it end the turn? */
+} ends[] = {
+    {"qwen3", {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}, 2, -1, -1, "y.y"},
+    {"lfm2", {"<|startoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>"}, 2, -1, -1, "..y."},
+    {"kimi_k2", {"[BOS]", "[EOS]", "<|im_end|>", "<|im_user|>", "<|im_middle|>", "[EOT]"}, 1, -1, -1, ".yy..y"},
+    {"gpt_oss", {"<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>"}, 4, -1, -1, "....yy"},
+    {"gemma3", {"<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"}, 1, -1, -1, ".y..y"},
+    {"gemma4", {"<pad>", "<eos>", "<bos>", "</s>", "<|turn>", "<turn|>", "<|tool_response>", "<|channel>"}, 1, -1, -1, ".y...yy."},
+    {"deepseek_v3", {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>"}, 1, -1, -1, ".y."},
+    {"glm4_moe", {"<|endoftext|>", "[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|observation|>"}, 0, 3, 5, "y..y.y"},
+    {"minimax_m2", {"]~!b[", "]~b]", "[e~["}, 2, -1, -1, "..y"},
+    {"minimax_m2 whose file names another", {"]~!b[", "]~b]", "[e~["}, 0, -1, -1, "y.y"},
+    {"llama4", {"<|begin_of_text|>", "<|end_of_text|>", "<|eom|>", "<|eot|>"}, 3, -1, 2, ".yyy"},
+    {"mistral", {"<unk>", "<s>", "</s>", "[INST]"}, 2, -1, -1, "..y."},
+    {"cohere2", {"<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>"}, 2, -1, -1, "..y"},
+    {"seed_oss", {"<seed:bos>", "<seed:pad>", "<seed:eos>"}, 2, -1, -1, "..y"},
+    {"granite", {"<|end_of_text|>", "<|start_of_role|>", "<|end_of_role|>"}, 0, -1, -1, "y.."},
+    {"exaone4", {"[BOS]", "[PAD]", "[|user|]", "[|endofturn|]"}, 3, -1, -1, "...y"},
+    {"nemotron_h", {"<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"}, 2, -1, -1, "..y.y"},
+    {"phi3", {"<unk>", "<s>", "</s>", "<|endoftext|>", "<|assistant|>", "<|end|>"}, 3, -1, -1, "..yy.y"},
+};
+
+static void each_family_stops_at_its_own_ends(void **state)
+{
+    static const char *const keys[3] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+    fixture *const f = *state;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const int ids[3] = {ends[i].eos, ends[i].eot, ends[i].eom};
+        apr_str tokens[MOST];
+        uint32_t types[MOST];
+        char stops[MOST + 1] = "";
+        size_t n = 0;
+        f->kv.n_items = 0;
+        for (; n < MOST && ends[i].tokens[n] != NULL; n++) tokens[n] = apr_str_of(ends[i].tokens[n]), types[n] = 3;
+        set_text(f, "tokenizer.ggml.model", "gpt2");
+        set_strings(f, "tokenizer.ggml.tokens", n, tokens);
+        set_numbers(f, "tokenizer.ggml.token_type", APR_KV_I32, n, types);
+        for (int k = 0; k < 3; k++)
+            if (ids[k] >= 0) set_u32(f, keys[k], (uint32_t)ids[k]);
+        assert_int_equal(read_vocab(f), APR_OK);
+        memset(stops, '.', n);
+        for (size_t k = 0; k < f->v.n_stop_ids; k++) stops[f->v.stop_ids[k]] = 'y';
+        if (strcmp(stops, ends[i].stops) != 0) fail_msg("%s stops at %s, not at %s", ends[i].family, stops, ends[i].stops);
+    }
+}
+
 static void ids_outside_the_vocabulary_are_none(void **state)
 {
     static const apr_str tokens[] = {S("a"), S("b")};
@@ -542,6 +593,7 @@ int main(void)
         TEST(a_sentencepiece_vocabulary_goes_out_and_comes_back),
         TEST(what_gguf_has_no_key_for_is_kept_under_our_own),
         TEST(turns_end_where_llama_cpp_ends_them),
+        TEST(each_family_stops_at_its_own_ends),
         TEST(steps_that_split_text_travel),
         TEST(a_name_brings_its_steps),
         TEST(padding_is_a_stop_only_beside_a_stated_end),

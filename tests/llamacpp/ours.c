@@ -1,4 +1,5 @@
-/* ours.c - the same two answers as theirs.cpp, from the library: ids of texts, logits of ids; and "ours pre MODEL NAME OUT". */
+/* ours.c - the same two answers as theirs.cpp, from the library: ids of texts, logits of ids (as one prompt, or "steps"); and
+ * "ours pre MODEL NAME OUT". */
 #include "convert/dialect.h"
 #include "formats/model/sink.h"
 #include "runtime/session/session.h"
@@ -44,7 +45,17 @@ static int ids_of(const apr_model *model, const char *texts)
     return 0;
 }
 
-static int logits_of(const apr_model *model, const char *ids_path, const char *out_path)
+static apr_status eval(apr_session *s, const int32_t *ids, size_t n, size_t at_once, float *logits, apr_error *err)
+{
+    const size_t width = (size_t)apr_session_program(s)->vocab_size;
+    for (size_t i = 0; i < n; i += at_once) {
+        const apr_eval_output wanted = {.all_logits = true, .logits = logits + i * width};
+        APR_TRY(apr_session_eval(s, ids + i, at_once, &wanted, err));
+    }
+    return APR_OK;
+}
+
+static int logits_of(const apr_model *model, const char *ids_path, const char *out_path, bool by_steps)
 {
     apr_error err = {0};
     apr_model canonical;
@@ -62,8 +73,7 @@ static int logits_of(const apr_model *model, const char *ids_path, const char *o
         return complain(&err);
     const size_t n_logits = n * (size_t)apr_session_program(session)->vocab_size;
     float *const logits = malloc(n_logits * sizeof *logits);
-    const apr_eval_output wanted = {.all_logits = true, .logits = logits};
-    if (logits == NULL || apr_session_eval(session, ids, n, &wanted, &err) != APR_OK) return complain(&err);
+    if (logits == NULL || eval(session, ids, n, by_steps ? 1 : n, logits, &err) != APR_OK) return complain(&err);
     const bool written = fwrite(logits, sizeof *logits, n_logits, out) == n_logits;
     fclose(in);
     free(logits);
@@ -96,7 +106,8 @@ int main(int argc, char **argv)
     if (argc < 4) return 2;
     if (apr_model_open(&model, argv[2], &err) != APR_OK) return complain(&err);
     if (argc == 4 && strcmp(argv[1], "ids") == 0) code = ids_of(&model, argv[3]);
-    if (argc == 5 && strcmp(argv[1], "logits") == 0) code = logits_of(&model, argv[3], argv[4]);
+    if (argc == 5 && strcmp(argv[1], "logits") == 0) code = logits_of(&model, argv[3], argv[4], false);
+    if (argc == 5 && strcmp(argv[1], "steps") == 0) code = logits_of(&model, argv[3], argv[4], true);
     if (argc == 5 && strcmp(argv[1], "pre") == 0) code = rename_rule(&model, argv[3], argv[4]);
     apr_model_close(&model);
     return code;

@@ -1,6 +1,7 @@
-// theirs.cpp - llama.cpp's word on a GGUF, for run.sh:
+// theirs.cpp - llama.cpp's word on a GGUF, for llamacpp.sh:
 //   theirs ids MODEL TEXTS       one line of ids for each text, special tokens recognised; then again with them as text
-//   theirs logits MODEL IDS OUT  f32 logits of every position
+//   theirs logits MODEL IDS OUT  f32 logits of every position, of the ids as one prompt
+//   theirs steps MODEL IDS OUT   the same, one id after the other
 #include "llama.h"
 
 #include <cstdint>
@@ -44,33 +45,48 @@ static int ids_of(const char *path, const char *texts)
     return 0;
 }
 
-static int logits_of(const char *path, const char *ids_path, const char *out_path)
+static llama_context *context_of(llama_model *model)
 {
-    llama_model *const model = load(path, false);
-    if (model == nullptr) return 3;
     llama_context_params params = llama_context_default_params();
     params.n_ctx = params.n_batch = params.n_ubatch = 512;
     params.n_threads = params.n_threads_batch = 2;
     params.type_k = params.type_v = GGML_TYPE_F32;
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
-    llama_context *const context = llama_init_from_model(model, params);
-    if (context == nullptr) return 3;
-    std::ifstream in(ids_path);
-    std::vector<llama_token> ids;
-    for (llama_token id; in >> id;) ids.push_back(id);
-    llama_batch batch = llama_batch_init((int)ids.size(), 0, 1);
-    for (size_t i = 0; i < ids.size(); i++) {
-        batch.token[i] = ids[i];
-        batch.pos[i] = (llama_pos)i;
+    return llama_init_from_model(model, params);
+}
+
+static bool decode(llama_context *context, const std::vector<llama_token> &ids, size_t first, size_t n)
+{
+    llama_batch batch = llama_batch_init((int)n, 0, 1);
+    for (size_t i = 0; i < n; i++) {
+        batch.token[i] = ids[first + i];
+        batch.pos[i] = (llama_pos)(first + i);
         batch.n_seq_id[i] = 1;
         batch.seq_id[i][0] = 0;
         batch.logits[i] = 1;
     }
-    batch.n_tokens = (int)ids.size();
-    if (llama_decode(context, batch) != 0) return 4;
-    const size_t n_vocab = (size_t)llama_vocab_n_tokens(llama_model_get_vocab(model));
+    batch.n_tokens = (int)n;
+    const bool is_done = llama_decode(context, batch) == 0;
+    llama_batch_free(batch);
+    return is_done;
+}
+
+static int logits_of(const char *path, const char *ids_path, const char *out_path, bool by_steps)
+{
+    llama_model *const model = load(path, false);
+    if (model == nullptr) return 3;
+    llama_context *const context = context_of(model);
+    if (context == nullptr) return 3;
+    std::ifstream in(ids_path);
+    std::vector<llama_token> ids;
+    for (llama_token id; in >> id;) ids.push_back(id);
+    const size_t n_vocab = (size_t)llama_vocab_n_tokens(llama_model_get_vocab(model)), at_once = by_steps ? 1 : ids.size();
     std::ofstream out(out_path, std::ios::binary);
-    out.write(reinterpret_cast<const char *>(llama_get_logits(context)), (std::streamsize)(4 * n_vocab * ids.size()));
+    for (size_t i = 0; i < ids.size(); i += at_once) {
+        if (!decode(context, ids, i, at_once)) return 4;
+        out.write(reinterpret_cast<const char *>(llama_get_logits(context)), (std::streamsize)(4 * n_vocab * at_once));
+    }
+    out.close();
     return out.good() ? 0 : 3;
 }
 
@@ -80,7 +96,8 @@ int main(int argc, char **argv)
     llama_backend_init();
     int code = 2;
     if (argc == 4 && strcmp(argv[1], "ids") == 0) code = ids_of(argv[2], argv[3]);
-    if (argc == 5 && strcmp(argv[1], "logits") == 0) code = logits_of(argv[2], argv[3], argv[4]);
+    if (argc == 5 && strcmp(argv[1], "logits") == 0) code = logits_of(argv[2], argv[3], argv[4], false);
+    if (argc == 5 && strcmp(argv[1], "steps") == 0) code = logits_of(argv[2], argv[3], argv[4], true);
     fflush(nullptr);
     _Exit(code); // without its global destructors
 }

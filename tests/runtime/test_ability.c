@@ -39,6 +39,14 @@ static void what_a_backend_lacks_is_only_planned(void **state)
     assert_int_equal(ability_of("granitemoehybrid", &lacking), APR_ABLE_PLAN);
 }
 
+/* Sparse attention: everything but the choice of positions is there. */
+static void what_nobody_has_is_only_planned(void **state)
+{
+    (void)state;
+    assert_int_equal(ability_of("deepseek_v32", &apr_host_backend), APR_ABLE_PLAN);
+    assert_int_equal(ability_of("glm_moe_dsa", &apr_ref_backend), APR_ABLE_PLAN);
+}
+
 static void what_has_no_program_is_neither(void **state)
 {
     (void)state;
@@ -71,11 +79,9 @@ static void a_refusal_says_where_the_families_are_listed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_has_all_its_operations_runs),
-        cmocka_unit_test(what_a_backend_lacks_is_only_planned),
-        cmocka_unit_test(what_has_no_program_is_neither),
-        cmocka_unit_test(every_family_with_a_program_emits_it),
-        cmocka_unit_test(a_refusal_says_where_the_families_are_listed),
+        cmocka_unit_test(what_has_all_its_operations_runs),     cmocka_unit_test(what_a_backend_lacks_is_only_planned),
+        cmocka_unit_test(what_nobody_has_is_only_planned),      cmocka_unit_test(what_has_no_program_is_neither),
+        cmocka_unit_test(every_family_with_a_program_emits_it), cmocka_unit_test(a_refusal_says_where_the_families_are_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,7 +168,9 @@ static void check_states(const apr_program *p)
         if (apr_op_cards[p->ops[j].kind]->state == APR_STATE_READ) assert_true((*so_far & APR_STATE_WRITTEN) != 0);
         *so_far |= apr_op_cards[p->ops[j].kind]->state;
     }
-    for (size_t j = 0; j < p->n_states; j++) assert_int_equal(done[j], APR_STATE_READ_AND_WRITTEN);
+    /* where an operation is lacking, nobody reads what it would */
+    for (size_t j = 0; j < p->n_states; j++)
+        assert_true(done[j] == APR_STATE_READ_AND_WRITTEN || (p->lacks != NULL && done[j] == APR_STATE_WRITTEN));
     free(done);
 }
 

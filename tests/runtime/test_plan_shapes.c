@@ -61,6 +61,8 @@ static const struct {
     {"qwen3-next-80b", 12 * 2 * 2 * 256 * 2, 36 * 4 * (32 * 128 * 128 + 3 * (2 * 16 * 128 + 32 * 128)), 0, 0},
     {"deepseek-v3", 70272, 0, 0, 0},
     {"kimi-k2", 70272, 0, 0, 0},
+    {"deepseek-v3.2", 61 * (576 + 128) * 2, 0, 0, 0}, /* a key of the indexer beside each latent */
+    {"glm-5", 78 * (576 + 128) * 2, 0, 0, 0},
     {"glm-4.7-flash", 54144, 0, 0, 0},
     {"mistral-small-4", 23040, 0, 0, 0},
     {"glm-4.5-air", 188416, 0, 0, 0},

@@ -1,7 +1,7 @@
 /* runtime/session/session.h: sessions of every family that has a program, with weights of noise: a prompt is its tokens one by one, the
  * host is the reference, a reset forgets; matrices that are made of others, and what a device is given, are the same matrices. */
 #include "formats/base/bytes.h"
-#include "runtime/program/families.h"
+#include "runtime/program/ability.h"
 #include "runtime/session/trace.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/program_model.h"
@@ -107,7 +107,7 @@ static void with_families(apr_dtype dtype, family_check check)
 {
     int n_families = 0;
     for (size_t i = 0; i < apr_n_families; i++) {
-        if (apr_family_program_of(apr_families[i]) == NULL) continue;
+        if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
         if (with_layers(apr_families[i]->types[0].name, dtype, check) == 0) fail_msg("%s: no layers at all", apr_families[i]->name);
         n_families++;
     }
@@ -399,6 +399,22 @@ static void experts_of_one_layer_must_be_of_one_type_and_all_there(void **state)
     program_model_close(&m);
 }
 
+static void an_operation_that_nobody_has_is_refused_by_its_name(void **state)
+{
+    (void)state;
+    apr_hparams h = program_model_sizes("deepseek_v32");
+    apr_session_options options = apr_session_defaults;
+    program_model m;
+    apr_session *s;
+    apr_error err = {0};
+
+    options.n_ctx = N_CTX;
+    assert_int_equal(program_model_open(&m, &h, APR_F32, &err), APR_OK);
+    assert_int_equal(apr_session_open(&s, &m.model, &options, &err), APR_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "deepseek_v32 model needs the operation 'index (sparse attention)'"));
+    program_model_close(&m);
+}
+
 static void an_expert_too_many_has_no_place(void **state)
 {
     (void)state;
@@ -435,6 +451,7 @@ int main(void)
         cmocka_unit_test(windows_and_chunks_need_the_cells_that_stay_visible),
         cmocka_unit_test(a_table_that_stays_on_the_host_is_read_there),
         cmocka_unit_test(experts_of_one_layer_must_be_of_one_type_and_all_there),
+        cmocka_unit_test(an_operation_that_nobody_has_is_refused_by_its_name),
         cmocka_unit_test(an_expert_too_many_has_no_place),
     };
     return cmocka_run_group_tests(tests, make_text, NULL);

@@ -59,6 +59,7 @@ static void encode_tensor(made *m, apr_tensor *t, apr_dtype dtype, const float *
     t->data = bytes;
     t->n_bytes = (uint64_t)rows * row_bytes;
     t->pending = (apr_step){0};
+    t->made = NULL;
     if (scales == NULL) return;
     apr_tensor *const scale = made_keep(m, sizeof *scale);
     *scale = (apr_tensor){.name = "scale", .dtype = APR_F32, .rank = 2, .dims = {rows, 1}, .data = (const uint8_t *)scales};
@@ -86,6 +87,25 @@ void made_open(made *m, const apr_model *truth, const made *good, apr_dtype dtyp
         encode_tensor(m, t, i % 2 == 0 ? dtype : second, values);
         free(values);
     }
+    assert_int_equal(apr_model_index_names(&m->model, NULL), APR_OK);
+}
+
+void made_open_edited(made *m, const apr_model *truth, apr_dtype dtype, made_edit edit)
+{
+    *m = (made){.model = {.path = "made", .dialect = truth->dialect, .hparams = truth->hparams}};
+    m->model.tensors = made_keep(m, (truth->n_tensors + 1) * sizeof *truth->tensors);
+    m->model.n_tensors = truth->n_tensors;
+    for (size_t i = 0; i < truth->n_tensors; i++) {
+        apr_tensor *const t = &m->model.tensors[i];
+        *t = truth->tensors[i];
+        float *const values = malloc((size_t)apr_tensor_elems(t) * sizeof *values + 1);
+        assert_non_null(values);
+        apr_decode_rows(t, 0, apr_tensor_rows(t), values);
+        if (edit != NULL) edit(m, t, values);
+        encode_tensor(m, t, dtype, values);
+        free(values);
+    }
+    if (edit != NULL) edit(m, NULL, NULL);
     assert_int_equal(apr_model_index_names(&m->model, NULL), APR_OK);
 }
 

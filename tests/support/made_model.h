@@ -12,12 +12,16 @@ extern const char *const made_break_names[];
 
 typedef struct made {
     apr_model model;
-    void *memory[512];
+    void *memory[1024];
     size_t n_memory;
 } made;
 
 /* dtype: of the matrices; second: of every other one. good: what is not broken is taken from there; NULL: everything is made. */
 void made_open(made *m, const apr_model *truth, const made *good, apr_dtype dtype, apr_dtype second, made_break how);
+/* The same, all matrices in one type, with any change: `edit` sees the numbers of every tensor before they are encoded, and may change
+ * what is not one number of it, hyperparameters and names, last of all with NULL for the tensor. Either may be NULL. */
+typedef void (*made_edit)(made *m, const apr_tensor *tensor, float *values);
+void made_open_edited(made *m, const apr_model *truth, apr_dtype dtype, made_edit edit);
 void made_close(made *m);
 
 /* A session on the host with keys and values in float32, 32 rows of logits. */

@@ -39,7 +39,10 @@ apr_hparams program_model_sizes(const char *architecture)
                          .linear_key_head_dim = 32,
                          .linear_value_head_dim = 32,
                          .linear_conv_kernel_dim = 4,
-                         .per_layer_input_size = 32};
+                         .per_layer_input_size = 32,
+                         .index_n_heads = 2,
+                         .index_head_dim = 32,
+                         .index_topk = 16};
 }
 
 static float noise(uint64_t *seed)

@@ -21,50 +21,24 @@ static __device__ const uint8_t *cache_row(const apr_attend_args &a, const apr_c
     return cache.data + (position % cache.n_cells * a.n_kv_heads + kv_head) * cache.row_bytes;
 }
 
-/* Rows of queries of one token that share a key/value head, and a part of the context (blockIdx.y): 32 scores of each row at a time,
- * a warp's cells one after the other, then the thread's columns of the sums. What is read of the cache serves all ROWS. */
-template <int ROWS, int EACH>
-static __global__ void __launch_bounds__(THREADS)
-    k_rows(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
-{
-    extern __shared__ float queries[]; /* [ROWS, key_dim] */
-    __shared__ float scores[ROWS][CELLS];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int64_t first_row = (int64_t)blockIdx.x * ROWS, token = first_row / a.n_heads, head = first_row % a.n_heads,
-                  kv_head = head / (a.n_heads / a.n_kv_heads);
-    const int64_t seen = first_seen(a, token), n_seen = a.position + token - seen + 1;
-    const int64_t share = ((n_seen + CELLS - 1) / CELLS + parts.n_parts - 1) / parts.n_parts * CELLS;
-    const int64_t from = seen + blockIdx.y * share, end = seen + n_seen < from + share ? seen + n_seen : from + share;
+/* What a block knows of its rows: each row's largest score so far, the sum of weights, the thread's columns of the sum of values. */
+template <int ROWS, int EACH> struct rows_state {
     float sums[ROWS][EACH], largest[ROWS], weight[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        largest[r] = ATTEND_LOWEST;
-        weight[r] = 0.0f;
-#pragma unroll
-        for (int i = 0; i < EACH; i++) sums[r][i] = 0.0f;
-    }
-    for (int64_t i = threadIdx.x; i < ROWS * a.key_dim; i += THREADS) queries[i] = a.q[first_row * a.key_dim + i];
-    __syncthreads();
 
-    for (int64_t position = from; position < end; position += CELLS) {
-        const int n = end - position < CELLS ? (int)(end - position) : CELLS;
-        for (int c = warp; c < n; c += WARPS) {
-            const uint8_t *const key = cache_row(a, a.keys, position + c, kv_head);
-            float dots[ROWS];
+    __device__ __forceinline__ void clear()
+    {
 #pragma unroll
-            for (int r = 0; r < ROWS; r++) dots[r] = 0.0f;
-            for (int64_t i = lane; i < a.key_dim; i += 32) {
-                const float k = cache_value(a.keys.dtype, key, i);
+        for (int r = 0; r < ROWS; r++) {
+            largest[r] = ATTEND_LOWEST;
+            weight[r] = 0.0f;
 #pragma unroll
-                for (int r = 0; r < ROWS; r++) dots[r] = fmaf(queries[r * a.key_dim + i], k, dots[r]);
-            }
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                const float dot = warp_sum(dots[r]);
-                if (lane == 0) scores[r][c] = score_of(a, dot);
-            }
+            for (int i = 0; i < EACH; i++) sums[r][i] = 0.0f;
         }
-        __syncthreads();
+    }
+
+    /* A larger score scales down what was summed up. */
+    __device__ __forceinline__ void rescale(const float (&scores)[ROWS][CELLS], int n)
+    {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             float most = largest[r];
@@ -75,38 +49,92 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int i = 0; i < EACH; i++) sums[r][i] *= down;
         }
-        for (int c = 0; c < n; c++) {
-            const uint8_t *const value = cache_row(a, a.values, position + c, kv_head);
-            float one[ROWS];
+    }
+
+    __device__ __forceinline__ void add_value(const apr_attend_args &a, const uint8_t *value, const float (&scores)[ROWS][CELLS], int c)
+    {
+        float one[ROWS];
 #pragma unroll
-            for (int r = 0; r < ROWS; r++) weight[r] += one[r] = exp2f(scores[r][c] - largest[r]);
+        for (int r = 0; r < ROWS; r++) weight[r] += one[r] = exp2f(scores[r][c] - largest[r]);
 #pragma unroll
-            for (int i = 0; i < EACH; i++) {
-                const int64_t column = threadIdx.x + i * THREADS;
-                if (column >= a.value_dim) continue;
-                const float v = cache_value(a.values.dtype, value, column);
+        for (int i = 0; i < EACH; i++) {
+            const int64_t column = threadIdx.x + i * THREADS;
+            if (column >= a.value_dim) continue;
+            const float v = cache_value(a.values.dtype, value, column);
 #pragma unroll
-                for (int r = 0; r < ROWS; r++) sums[r][i] = fmaf(one[r], v, sums[r][i]);
-            }
+            for (int r = 0; r < ROWS; r++) sums[r][i] = fmaf(one[r], v, sums[r][i]);
         }
-        __syncthreads();
+    }
+
+    __device__ __forceinline__ void leave(const apr_attend_args &a, const attend_parts &parts, int64_t first_row)
+    {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const int64_t row = first_row + r, at = parts.sums != NULL ? blockIdx.y * a.n_tokens * a.n_heads + row : row;
+            float *const out = (parts.sums != NULL ? parts.sums : a.out) + at * a.value_dim;
+            float factor = 1.0f;
+            if (parts.sums == NULL) { /* the only part writes the result */
+                const float divisor = with_sink(a, row % a.n_heads, largest[r], weight[r], &factor);
+                factor /= divisor;
+            }
+#pragma unroll
+            for (int i = 0; i < EACH; i++)
+                if (threadIdx.x + i * THREADS < a.value_dim) out[threadIdx.x + i * THREADS] = sums[r][i] * factor;
+            if (parts.sums == NULL || threadIdx.x > 0) continue;
+            parts.largest[at] = largest[r];
+            parts.weight[at] = weight[r];
+        }
+    }
+};
+
+/* A warp's score of each row with one key, which is read once for all. */
+template <int ROWS>
+static __device__ __forceinline__ void score_key(const apr_attend_args &a, const float *queries, const uint8_t *key,
+                                                 float (&scores)[ROWS][CELLS], int c)
+{
+    const int lane = threadIdx.x % 32;
+    float dots[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) dots[r] = 0.0f;
+    for (int64_t i = lane; i < a.key_dim; i += 32) {
+        const float k = cache_value(a.keys.dtype, key, i);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) dots[r] = fmaf(queries[r * a.key_dim + i], k, dots[r]);
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        const int64_t row = first_row + r, at = parts.sums != NULL ? blockIdx.y * a.n_tokens * a.n_heads + row : row;
-        float *const out = (parts.sums != NULL ? parts.sums : a.out) + at * a.value_dim;
-        float factor = 1.0f;
-        if (parts.sums == NULL) {
-            const float divisor = with_sink(a, head + r, largest[r], weight[r], &factor);
-            factor /= divisor;
-        }
-#pragma unroll
-        for (int i = 0; i < EACH; i++)
-            if (threadIdx.x + i * THREADS < a.value_dim) out[threadIdx.x + i * THREADS] = sums[r][i] * factor;
-        if (parts.sums == NULL || threadIdx.x > 0) continue;
-        parts.largest[at] = largest[r];
-        parts.weight[at] = weight[r];
+        const float dot = warp_sum(dots[r]);
+        if (lane == 0) scores[r][c] = score_of(a, dot);
     }
+}
+
+/* Rows of queries of one token that share a key/value head, and a part of the context (blockIdx.y): 32 scores of each row at a time,
+ * a warp's cells one after the other, then the thread's columns of the sums. What is read of the cache serves all ROWS. */
+template <int ROWS, int EACH>
+static __global__ void __launch_bounds__(THREADS)
+    k_rows(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
+{
+    extern __shared__ float queries[]; /* [ROWS, key_dim] */
+    __shared__ float scores[ROWS][CELLS];
+    const int64_t first_row = (int64_t)blockIdx.x * ROWS, token = first_row / a.n_heads,
+                  kv_head = first_row % a.n_heads / (a.n_heads / a.n_kv_heads);
+    const int64_t seen = first_seen(a, token), n_seen = a.position + token - seen + 1;
+    const int64_t share = ((n_seen + CELLS - 1) / CELLS + parts.n_parts - 1) / parts.n_parts * CELLS;
+    const int64_t from = seen + blockIdx.y * share, end = seen + n_seen < from + share ? seen + n_seen : from + share;
+    rows_state<ROWS, EACH> s;
+
+    s.clear();
+    for (int64_t i = threadIdx.x; i < ROWS * a.key_dim; i += THREADS) queries[i] = a.q[first_row * a.key_dim + i];
+    __syncthreads();
+    for (int64_t position = from; position < end; position += CELLS) {
+        const int n = end - position < CELLS ? (int)(end - position) : CELLS;
+        for (int c = threadIdx.x / 32; c < n; c += WARPS) score_key(a, queries, cache_row(a, a.keys, position + c, kv_head), scores, c);
+        __syncthreads();
+        s.rescale(scores, n);
+        for (int c = 0; c < n; c++) s.add_value(a, cache_row(a, a.values, position + c, kv_head), scores, c);
+        __syncthreads();
+    }
+    s.leave(a, parts, first_row);
 }
 
 template <int ROWS, int EACH> static cudaError_t start_rows(const apr_attend_args *a, cudaStream_t stream)

@@ -73,13 +73,44 @@ static up_projections emit_up_projections(apr_emitter *e, const latent *m)
     return up;
 }
 
-static int emit_queries(apr_emitter *e, int n, const apr_attention *a, const latent *m)
+/* *from is what the queries are made of. */
+static int emit_queries(apr_emitter *e, int n, const apr_attention *a, const latent *m, int *from)
 {
     const int64_t width = m->n_heads * (m->nope + m->rope);
 
+    *from = n;
     if (m->q_rank <= 0) return apr_emit_projection(e, n, a, "q_proj", width, APR_MAY_HAVE_BIAS);
     const int low = apr_emit_projection(e, n, a, "q_a_proj", m->q_rank, a->bias);
-    return apr_emit_projection(e, inner_norm(e, low, "self_attn.q_a_layernorm.weight", "q.latent"), a, "q_b_proj", width, APR_NO_BIAS);
+    *from = inner_norm(e, low, "self_attn.q_a_layernorm.weight", "q.latent");
+    return apr_emit_projection(e, *from, a, "q_b_proj", width, APR_NO_BIAS);
+}
+
+/* --- the indexer: queries of its own heads, one key a position, a weight for each head --- */
+
+static int layer_norm(apr_emitter *e, int x, const char *weight, const char *bias, const char *out)
+{
+    const apr_norm_facts facts = {.weight = weight, .bias = bias, .kind = APR_NORM_LAYER, .eps = 1e-6f};
+    return apr_emit_norm_of(e, x, &facts, out);
+}
+
+static void emit_index(apr_emitter *e, int n, int q_from, apr_attention a, apr_rope_mode mode)
+{
+    const apr_hparams *const h = e->hparams;
+    const int64_t dim = h->index_head_dim, heads = h->index_n_heads;
+
+    if (dim <= 0 || heads <= 0) {
+        apr_emit_fail(e, APR_E_DAMAGED, "the model does not say the sizes of its indexer");
+        return;
+    }
+    a.n_kv_heads = 1;
+    a.value_dim = dim; /* a position has nothing but its key */
+    const int q = apr_emit_projection(e, q_from, &a, "indexer.wq_b", heads * dim, APR_NO_BIAS);
+    apr_emit_rope(e, q, a.rotary, mode, dim, 0, "index.q");
+    int k = apr_emit_projection(e, n, &a, "indexer.wk", dim, APR_NO_BIAS);
+    k = layer_norm(e, k, "self_attn.indexer.k_norm.weight", "self_attn.indexer.k_norm.bias", "index.k.normed");
+    apr_emit_kv_state(e, apr_emit_rope(e, k, a.rotary, mode, dim, 0, "index.k"), -1, &a);
+    apr_emit_projection(e, n, &a, "indexer.weights_proj", heads, APR_NO_BIAS);
+    if (e->status == APR_OK) e->program->lacks = "index (sparse attention)";
 }
 
 /* YaRN's magnitude for all dimensions, squared: it is of queries and of keys. */
@@ -90,7 +121,7 @@ static double yarn_scale(const apr_rope_scaling *r)
     return magnitude * magnitude;
 }
 
-int apr_emit_latent_attention(apr_emitter *e, int n)
+static int emit_attention(apr_emitter *e, int n, const apr_rope_mode *index_mode)
 {
     const latent m = latent_of(e);
     apr_attention a = apr_attention_of(e);
@@ -102,7 +133,9 @@ int apr_emit_latent_attention(apr_emitter *e, int n)
     a.scale = yarn_scale(&e->hparams->rope) / sqrt((double)(m.nope + m.rope));
     const up_projections up = emit_up_projections(e, &m);
 
-    int q = emit_queries(e, n, &a, &m);
+    int q_from;
+    int q = emit_queries(e, n, &a, &m, &q_from);
+    if (index_mode != NULL) emit_index(e, n, q_from, a, *index_mode);
     q = apr_emit_rope(e, q, a.rotary, a.rope_mode, m.nope + m.rope, m.nope, "q.rotated");
     q = apr_emit_warm(e, q, a.warmth, a.shift, a.period, "q.warmed");
     const int q_nope = apr_emit_slice(e, q, m.n_heads, 0, m.nope, "q.nope"),
@@ -118,3 +151,6 @@ int apr_emit_latent_attention(apr_emitter *e, int n)
     const int values = emit_heads(e, attended, up.values, up.of_values, m.value, "attended.values");
     return apr_emit_projection(e, values, &a, a.output, e->hparams->hidden_size, a.output_bias);
 }
+
+int apr_emit_latent_attention(apr_emitter *e, int n) { return emit_attention(e, n, NULL); }
+int apr_emit_indexed_latent_attention(apr_emitter *e, int n, apr_rope_mode mode) { return emit_attention(e, n, &mode); }

@@ -1,0 +1,299 @@
+/* runtime/check: a small model of each kind of layer, in every type that its widths allow, is the model that it was made from; each subtle
+ * break of it is found, by the check that names it. */
+#include "convert/dialect.h"
+#include "runtime/check/facts.h"
+#include "runtime/check/parity.h"
+#include "tests/support/family_model.h"
+#include "tests/support/made_model.h"
+#include "tests/support/work_folder.h"
+
+#include <omp.h>
+
+/* Rows of 32 numbers have no blocks of 256: q5_0 is what Q4_K_M gives them. */
+static const apr_dtype types[] = {APR_BF16, APR_Q8_0, APR_Q5_0, APR_MXFP4};
+enum { N_TYPES = sizeof types / sizeof *types, N_CTX = 48 };
+
+/* A family's checkpoint as it is run. */
+typedef struct original {
+    apr_model source, canonical, between, view; /* view: in ggml's ways, where that was asked for */
+    const apr_model *model;
+    apr_session *session;
+} original;
+
+static void open_original(original *o, const char *family, bool in_ggml_ways)
+{
+    char dir[96];
+    apr_error err = {0};
+
+    *o = (original){.model = &o->canonical};
+    snprintf(dir, sizeof dir, "tests/data/families/%s", family);
+    if (family_write(dir, in_work(family), NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_model_open(&o->source, in_work(family), &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_canonical(&o->canonical, &o->source, &err) != APR_OK) fail_msg("%s", err.text);
+    if (in_ggml_ways) {
+        if (apr_with_dialect(&o->view, &o->between, &o->canonical, &err) != APR_OK) fail_msg("%s", err.text);
+        o->model = &o->view;
+    }
+    o->session = made_session(o->model, N_CTX);
+}
+
+static void close_original(original *o)
+{
+    apr_session_close(o->session);
+    apr_model_close(&o->view);
+    apr_model_close(&o->between);
+    apr_model_close(&o->canonical);
+    apr_model_close(&o->source);
+}
+
+/* What the three checks say that need no text: "" or the sentence of the first that fails. */
+typedef struct judgement {
+    char facts[400], weights[512], operations[200];
+} judgement;
+
+static void judge_weights(judgement *j, apr_session *truth, apr_session *other)
+{
+    static const int64_t positions[] = {0, 20};
+    static const int32_t ids[] = {5, 17, 3, 90, 41, 77, 8, 126, 64, 2, 33};
+    const apr_parity_options options = {
+        .positions = positions, .n_positions = 2, .n_batch = APR_PARITY_BATCH, .fp16_above = INT64_MAX, .layer = APR_PARITY_ALL_LAYERS};
+    apr_parity_options asked = options;
+    apr_parity_result result;
+    apr_weights weights;
+    apr_error err = {0};
+
+    if (apr_weights_compare(&weights, truth, other, (uint64_t)1 << 30, NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    if (weights.n_missing > 0) snprintf(j->weights, sizeof j->weights, "%s", weights.missing);
+    else if (weights.n_damaged > 0) snprintf(j->weights, sizeof j->weights, "%s", weights.damaged);
+    else if (weights.n_far > 0) snprintf(j->weights, sizeof j->weights, "%s", weights.far);
+    asked.weights = &weights;
+    if (apr_parity_run(truth, other, ids, sizeof ids / sizeof *ids, &asked, &result, &err) != APR_OK) fail_msg("%s", err.text);
+    if (result.failed)
+        snprintf(j->operations, sizeof j->operations, "%s off by %.2g, allowed %.2g", result.first.name, result.first.difference.relative,
+                 result.first.bound.relative);
+    apr_parity_result_close(&result);
+    apr_weights_close(&weights);
+}
+
+static judgement judge(const original *truth, const made *other)
+{
+    apr_session *const session = made_session(&other->model, N_CTX);
+    judgement j = {{0}, {0}, {0}};
+    apr_error err = {0};
+
+    if (apr_facts_compare(truth->session, session, &err) != APR_OK) snprintf(j.facts, sizeof j.facts, "%.399s", err.text);
+    if (apr_facts_same_shape(truth->session, session, &err) == APR_OK) judge_weights(&j, truth->session, session);
+    apr_session_close(session);
+    return j;
+}
+
+/* --- what is well made --- */
+
+static void passes_in_every_type(const char *family, bool in_ggml_ways)
+{
+    original truth;
+
+    open_original(&truth, family, in_ggml_ways);
+    for (size_t t = 0; t < N_TYPES; t++) {
+        made other;
+        made_open_edited(&other, truth.model, types[t], NULL);
+        const judgement j = judge(&truth, &other);
+        if (j.facts[0] != '\0' || j.weights[0] != '\0' || j.operations[0] != '\0')
+            fail_msg("%s in %s: %s %s %s", family, apr_dtypes[types[t]].name, j.facts, j.weights, j.operations);
+        made_close(&other);
+    }
+    close_original(&truth);
+}
+
+static void a_model_well_made_passes_in_every_type(void **state)
+{
+    (void)state;
+    static const char *const families[] = {
+        "cohere2", "deepseek_v2", "deepseek_v3",      "ernie4_5_moe", "gemma2",     "gemma3",     "gemma4",   "gemma4_moe", "glm4_moe_lite",
+        "gpt_oss", "granite",     "granitemoehybrid", "lfm2_moe",     "llama4",     "minimax_m2", "mistral4", "nemotron_h", "olmo2",
+        "phi3",    "qwen2_moe",   "qwen3_5",          "qwen3_5_moe",  "qwen3_next", "seed_oss",   "smollm3",
+    };
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) passes_in_every_type(families[i], false);
+}
+
+static void so_does_one_in_the_ways_of_ggml(void **state)
+{
+    (void)state;
+    passes_in_every_type("qwen3_5", true);     /* value heads in turn */
+    passes_in_every_type("qwen3_next", true);  /* projections apart */
+    passes_in_every_type("deepseek_v2", true); /* latents split */
+}
+
+/* --- what is broken --- */
+
+static bool is(const apr_tensor *t, const char *name) { return t != NULL && strcmp(t->name, name) == 0; }
+
+static void fill(const apr_tensor *t, float *values, float value)
+{
+    for (int64_t i = 0; i < apr_tensor_elems(t); i++) values[i] = value;
+}
+
+/* The first n numbers and the next n change places. */
+static void swap_blocks(float *values, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float kept = values[i];
+        values[i] = values[n + i];
+        values[n + i] = kept;
+    }
+}
+
+static void without_plus_one(made *m, const apr_tensor *t, float *values)
+{
+    (void)m;
+    if (!is(t, "model.layers.1.input_layernorm.weight")) return;
+    for (int64_t i = 0; i < t->dims[0]; i++) values[i] -= 1.0f;
+}
+
+static void another_decay(made *m, const apr_tensor *t, float *values)
+{
+    (void)m;
+    if (is(t, "model.layers.2.linear_attn.A_log")) values[3] += 0.02f;
+}
+
+static void taps_shifted(made *m, const apr_tensor *t, float *values)
+{
+    (void)m;
+    if (!is(t, "model.layers.1.linear_attn.conv1d.weight")) return;
+    memmove(values, values + 1, ((size_t)apr_tensor_elems(t) - 1) * sizeof *values);
+}
+
+static void value_heads_swapped(made *m, const apr_tensor *t, float *values)
+{
+    if (is(t, "model.layers.0.linear_attn.in_proj_z.weight")) swap_blocks(values, m->model.hparams.linear_value_head_dim * t->dims[1]);
+}
+
+static void value_heads_in_turn(made *m, const apr_tensor *t, float *values)
+{
+    (void)values;
+    if (t == NULL) m->model.hparams.tiled_value_heads = true;
+}
+
+static void sinks_zeroed(made *m, const apr_tensor *t, float *values)
+{
+    (void)m;
+    if (is(t, "model.layers.1.self_attn.sinks")) fill(t, values, 0.0f);
+}
+
+static void window_off_by_one(made *m, const apr_tensor *t, float *values)
+{
+    (void)values;
+    if (t == NULL) m->model.hparams.sliding_window++;
+}
+
+/* Both experts are there, in each other's place. */
+static void experts_swapped(made *m, const apr_tensor *t, float *values)
+{
+    static const char one[] = "model.layers.2.mlp.experts.1.", two[] = "model.layers.2.mlp.experts.4.";
+    (void)values;
+    for (size_t i = 0; t == NULL && i < m->model.n_tensors; i++) {
+        const char *const name = m->model.tensors[i].name, *to = NULL;
+        if (strncmp(name, one, sizeof one - 1) == 0) to = two;
+        if (strncmp(name, two, sizeof two - 1) == 0) to = one;
+        if (to == NULL) continue;
+        char *const changed = made_keep(m, strlen(name));
+        memcpy(changed, name, strlen(name));
+        memcpy(changed, to, strlen(to));
+        m->model.tensors[i].name = changed;
+    }
+}
+
+static void keys_of_two_heads_swapped(made *m, const apr_tensor *t, float *values)
+{
+    (void)m;
+    if (is(t, "model.layers.1.self_attn.k_b_proj.weight")) swap_blocks(values, t->dims[1] * t->dims[2]);
+}
+
+static void expert_scale_dropped(made *m, const apr_tensor *t, float *values)
+{
+    (void)m;
+    if (is(t, "model.layers.0.router.per_expert_scale")) fill(t, values, 1.0f);
+}
+
+static void layer_scalar_dropped(made *m, const apr_tensor *t, float *values)
+{
+    (void)m;
+    if (is(t, "model.layers.0.layer_scalar")) fill(t, values, 1.0f);
+}
+
+static const struct {
+    const char *family;
+    bool in_ggml_ways;
+    made_edit edit;
+    const char *facts, *weights; /* what the check says that finds it; NULL: it finds nothing */
+} breaks[] = {
+    {"qwen3_5", false, without_plus_one, NULL, "'model.layers.1.input_layernorm.weight'"},
+    {"qwen3_5", false, another_decay, NULL, "'model.layers.2.linear_attn.A_log'"},
+    {"qwen3_5", false, taps_shifted, NULL, "'model.layers.1.linear_attn.conv1d.weight'"},
+    {"qwen3_5", false, value_heads_swapped, NULL, "'model.layers.0.linear_attn.in_proj_z.weight': row "},
+    {"qwen3_5", false, value_heads_in_turn, "layer 0, delta rule: whether value heads", NULL},
+    {"gpt_oss", false, sinks_zeroed, NULL, "'model.layers.1.self_attn.sinks'"},
+    {"gpt_oss", false, window_off_by_one, "window 8) in the one model and", ""},
+    {"gpt_oss", false, experts_swapped, NULL, "'model.layers.2.mlp.experts.1.gate_proj.weight': row "},
+    {"deepseek_v2", true, keys_of_two_heads_swapped, NULL, "'model.layers.1.self_attn.k_b_proj.weight': row "},
+    {"gemma4_moe", false, expert_scale_dropped, NULL, "'model.layers.0.router.per_expert_scale'"},
+    {"gemma4_moe", false, layer_scalar_dropped, NULL, "'model.layers.0.layer_scalar'"},
+};
+
+static void assert_says(const char *found, const char *wanted, size_t which, apr_dtype dtype)
+{
+    if (wanted == NULL && found[0] == '\0') return;
+    if (wanted != NULL && strstr(found, wanted) != NULL) return;
+    fail_msg("break %zu of %s in %s: '%s' instead of '%s'", which, breaks[which].family, apr_dtypes[dtype].name, found,
+             wanted != NULL ? wanted : "");
+}
+
+static void each_subtle_break_is_found_in_every_type_and_named(void **state)
+{
+    (void)state;
+    for (size_t b = 0; b < sizeof breaks / sizeof *breaks; b++) {
+        original truth;
+        open_original(&truth, breaks[b].family, breaks[b].in_ggml_ways);
+        for (size_t t = 0; t < N_TYPES; t++) {
+            made other;
+            made_open_edited(&other, truth.model, types[t], breaks[b].edit);
+            const judgement j = judge(&truth, &other);
+            assert_says(j.facts, breaks[b].facts, b, types[t]);
+            assert_says(j.weights, breaks[b].weights, b, types[t]);
+            made_close(&other);
+        }
+        close_original(&truth);
+    }
+}
+
+/* The order of a checkpoint under the name of ggml's: what a converter leaves behind that forgot to deal the heads out. */
+static void value_heads_that_were_not_dealt_out_are_found_in_every_type(void **state)
+{
+    (void)state;
+    original truth, plain;
+
+    open_original(&truth, "qwen3_5", true);
+    open_original(&plain, "qwen3_5", false);
+    for (size_t t = 0; t < N_TYPES; t++) {
+        made other;
+        made_open_edited(&other, plain.model, types[t], value_heads_in_turn);
+        const judgement j = judge(&truth, &other);
+        assert_string_equal(j.facts, "");
+        assert_non_null(strstr(j.weights, "'model.layers.0.linear_attn."));
+        made_close(&other);
+    }
+    close_original(&plain);
+    close_original(&truth);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_well_made_passes_in_every_type),
+        cmocka_unit_test(so_does_one_in_the_ways_of_ggml),
+        cmocka_unit_test(each_subtle_break_is_found_in_every_type_and_named),
+        cmocka_unit_test(value_heads_that_were_not_dealt_out_are_found_in_every_type),
+    };
+    omp_set_num_threads(1); /* small matrices: threads would wait for one another most of the time */
+    return cmocka_run_group_tests_name("verify_breaks", tests, make_work, remove_work);
+}
