@@ -395,21 +395,28 @@ static void device_lines(draft *d)
              "left free for the display, other processes and fragmentation");
 }
 
-/* What allocations take more than they ask for, when states and activations are of these sizes. */
+static uint64_t over_a_block(uint64_t n_bytes)
+{
+    const uint64_t over = n_bytes % APR_DRIVER_BLOCK_BYTES;
+    return over > 0 ? APR_DRIVER_BLOCK_BYTES - over : 0;
+}
+
+/* What allocations take more than they ask for, when states and activations are of these sizes. Those of up to half a block share
+ * blocks. */
 static uint64_t rounding_bytes(const draft *d, uint64_t states, uint64_t activations)
 {
     const apr_line_id alone[] = {APR_LINE_CUBLAS_WORKSPACE, APR_LINE_COPIES, APR_LINE_F32_VECTORS, APR_LINE_LOGITS, APR_LINE_WORKSPACE};
     enum { N = sizeof alone / sizeof *alone };
-    uint64_t asked[N + 3] = {states, activations, 0}, sum = 0;
+    uint64_t asked[N + 3] = {states, activations, 0}, sum = 0, small = 0;
 
     for (int role = 0; role < APR_ROLE_COUNT; role++)
         asked[2] = apr_saturating_add(asked[2], d->lines[APR_LINE_WEIGHTS_EMBEDDING + role].bytes); /* one allocation */
     for (size_t i = 0; i < N; i++) asked[3 + i] = d->lines[alone[i]].bytes;
     for (size_t i = 0; i < N + 3; i++) {
-        const uint64_t over = asked[i] % APR_DRIVER_BLOCK_BYTES;
-        sum += over > 0 ? APR_DRIVER_BLOCK_BYTES - over : 0;
+        if (asked[i] <= APR_DRIVER_BLOCK_BYTES / 2) small += asked[i];
+        else sum += over_a_block(asked[i]);
     }
-    return sum;
+    return sum + over_a_block(small);
 }
 
 static uint64_t all_states_bytes(const draft *d, int64_t n_ctx, int64_t n_batch)
