@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct hparam_checking {
     const apr_model *layout;
@@ -19,16 +20,25 @@ typedef struct hparam_checking {
 #define OURS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST_TO_OTHERS, (c)->err, __VA_ARGS__)) /* see gguf_extra.c */
 #define NOTE(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_NOTE, (c)->err, __VA_ARGS__))
 
-/* Without these keys llama.cpp does not open the file. */
+static bool has_dense_layers(const apr_hparams *h)
+{
+    for (int64_t i = 0; i < h->num_layers; i++)
+        if (apr_ffn_kind_of(h, i) == APR_FFN_DENSE) return true;
+    return h->num_layers <= 0;
+}
+
+/* Without these keys llama.cpp does not open the file. Where all layers have experts the feed-forward's own width is not among them. */
 static apr_status check_missing(const hparam_checking *c)
 {
     static const char wanted[] = " hidden_size num_layers num_heads intermediate_size max_position_embeddings rms_norm_eps ";
+    const bool has_dense = has_dense_layers(c->h);
     apr_hparams h = *c->h;
 
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
         const bool is_there = field->is_int ? *apr_hparam_int(&h, field) > 0 : *apr_hparam_real(&h, field) > 0;
-        if (!is_there && apr_has_word(wanted, field->name))
+        const bool is_needed = apr_has_word(wanted, field->name) && (has_dense || strcmp(field->name, "intermediate_size") != 0);
+        if (!is_there && is_needed)
             LOSS(c, "config.json states no %s, and without %s.%s llama.cpp opens no GGUF", field->hf_key, c->arch, field->gguf_key);
     }
     return APR_OK;

@@ -401,22 +401,20 @@ static uint64_t over_a_block(uint64_t n_bytes)
     return over > 0 ? APR_DRIVER_BLOCK_BYTES - over : 0;
 }
 
-/* What allocations take more than they ask for, when states and activations are of these sizes. Those of up to half a block share
- * blocks. */
+/* What allocations take more than they ask for, when states and activations are of these sizes. Those of up to half a block find room
+ * in blocks that are there for others, as was seen. */
 static uint64_t rounding_bytes(const draft *d, uint64_t states, uint64_t activations)
 {
     const apr_line_id alone[] = {APR_LINE_CUBLAS_WORKSPACE, APR_LINE_COPIES, APR_LINE_F32_VECTORS, APR_LINE_LOGITS, APR_LINE_WORKSPACE};
     enum { N = sizeof alone / sizeof *alone };
-    uint64_t asked[N + 3] = {states, activations, 0}, sum = 0, small = 0;
+    uint64_t asked[N + 3] = {states, activations, 0}, sum = 0;
 
     for (int role = 0; role < APR_ROLE_COUNT; role++)
         asked[2] = apr_saturating_add(asked[2], d->lines[APR_LINE_WEIGHTS_EMBEDDING + role].bytes); /* one allocation */
     for (size_t i = 0; i < N; i++) asked[3 + i] = d->lines[alone[i]].bytes;
-    for (size_t i = 0; i < N + 3; i++) {
-        if (asked[i] <= APR_DRIVER_BLOCK_BYTES / 2) small += asked[i];
-        else sum += over_a_block(asked[i]);
-    }
-    return sum + over_a_block(small);
+    for (size_t i = 0; i < N + 3; i++)
+        if (asked[i] > APR_DRIVER_BLOCK_BYTES / 2) sum += over_a_block(asked[i]);
+    return sum;
 }
 
 static uint64_t all_states_bytes(const draft *d, int64_t n_ctx, int64_t n_batch)

@@ -200,7 +200,10 @@ static void per_layer_embeddings_stay_in_host_memory(void **state)
     drop(&p);
 }
 
-/* What a driver gives is whole blocks: the lines of a device add up to them. */
+/* Small allocations find room in blocks of others. */
+static uint64_t unless_small(uint64_t n_bytes) { return n_bytes > APR_DRIVER_BLOCK_BYTES / 2 ? n_bytes : 0; }
+
+/* What a driver gives is whole blocks: the allocations of a device add up to them. */
 static void a_device_s_allocations_are_whole_blocks(void **state)
 {
     (void)state;
@@ -212,8 +215,8 @@ static void a_device_s_allocations_are_whole_blocks(void **state)
         planned p = make(known[i].shape, &options);
         uint64_t weights = 0, sum = line_bytes(&p, APR_LINE_ROUNDING);
         for (int role = 0; role < APR_ROLE_COUNT; role++) weights += line_bytes(&p, (apr_line_id)role);
-        sum += weights + p.plan.states_bytes;
-        for (size_t j = 0; j < sizeof alone / sizeof *alone; j++) sum += line_bytes(&p, alone[j]);
+        sum += unless_small(weights) + unless_small(p.plan.states_bytes);
+        for (size_t j = 0; j < sizeof alone / sizeof *alone; j++) sum += unless_small(line_bytes(&p, alone[j]));
         assert_int_equal(sum % APR_DRIVER_BLOCK_BYTES, 0);
         assert_true(line_bytes(&p, APR_LINE_ROUNDING) < 7 * APR_DRIVER_BLOCK_BYTES);
         drop(&p);
