@@ -183,7 +183,7 @@ static apr_plan plan_of_session(const char *path, const char *mixture, int64_t n
 {
     apr_session_options options = apr_session_defaults;
     apr_synthetic s;
-    apr_plan plan;
+    apr_plan plan = {0};
     apr_error err = {0};
 
     options.n_ctx = n_ctx;
