@@ -1,5 +1,5 @@
 # the same of other widths and weights
-for folder in data/families-even/*/; do
+for folder in data/families-even/[a-h]*/; do
     family=$(basename "$folder")
     golden="$folder/golden.safetensors"
     make_family "$folder" "$family" || exit 1
