@@ -215,9 +215,10 @@ static bool is_chosen(const float *row, int64_t n, float expert)
 static apr_difference choice_difference(const parity *p, int64_t n_rows, int64_t width, double tie)
 {
     const int64_t n = (width - 1) / 2;
-    float *const own = malloc(2 * (size_t)(n_rows * n) * sizeof *own + 1), *const others = own + n_rows * n;
+    float *const own = malloc(2 * (size_t)(n_rows * n) * sizeof *own + 1);
 
     if (own == NULL) return not_finite((apr_difference){0}, 0);
+    float *const others = own + n_rows * n;
     for (int64_t row = 0; row < n_rows; row++) {
         const float *const a = p->rows[0] + row * width, *const b = p->rows[1] + row * width;
         bool same = true;
