@@ -51,6 +51,10 @@ struct apr_tensor {
      * no step: kernels multiply by the scales while they read, files keep the two tensors apart, and neither is changed. */
     const apr_tensor *scale;
     int64_t scale_rows, scale_columns;
+
+    /* Not NULL: the values lie in several tensors of the checkpoint (formats/model/packing.h), `data` is NULL, and dtype is the type that
+     * they decode to. A pending step is one of its rows, as everywhere. */
+    const struct apr_packing *packing;
 };
 
 /* A file that travels with the weights byte for byte: config.json, tokenizer.json, chat_template.jinja, ... */
@@ -88,6 +92,8 @@ typedef struct apr_model {
     const uint32_t *stated_crcs; /* [n_tensors] CRC-32 of each tensor as an APR file states it, or NULL: it states none */
     apr_hparams hparams;
     const struct apr_quantization *quantization; /* what config.json says of quantized weights (hf_quantization.h); NULL: nothing */
+    apr_tensor *packings;                        /* [n_packings] matrices whose parts are among the tensors (formats/model/packing.h) */
+    size_t n_packings;
     apr_vocab vocab;
     apr_kv_list kv; /* all metadata of the origin: GGUF's keys, safetensors' __metadata__ */
     const apr_attachment *attachments;
