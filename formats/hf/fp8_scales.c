@@ -138,7 +138,7 @@ apr_status apr_bind_scales(apr_model *model, const apr_attachment *config, apr_e
         apr_tensor *const weight = &model->tensors[i];
         if (apr_dtypes[weight->dtype].scales != APR_SCALES_BESIDE) continue;
         const apr_tensor *const scale = find_scale(model, weight, name, sizeof name);
-        if (scale == NULL) continue; /* plain FP8 */
+        if (scale == NULL || scale->dtype == APR_U8) continue; /* plain FP8, or MXFP8: apr_bind_packings */
         if (config != NULL && !config_read) {
             cJSON *root;
             APR_TRY(apr_json_parse(&root, config->data, config->n_bytes, config->name, err));
