@@ -1,12 +1,11 @@
 /* packings_bnb.c - bitsandbytes' nf4 and fp4: all rows of a matrix are one string of nibbles, the high one first, in blocks.
  *
- *     X.weight                        U8 [N*K/2, 1] (another type where bytes were to look like floats)
- *     X.weight.absmax                 F32, one for a block; nested: U8, and absmax[i] = nested_quant_map[u8] * nested_absmax[i / 256] +
- * offset X.weight.quant_map              F32 [16], the levels X.weight.quant_state.bitsandbytes__nf4   a JSON text: shape, blocksize,
- * dtype, nested_blocksize, nested_offset, ...
+ *     X.weight              U8 [N*K/2, 1] (another type where bytes were to look like floats)
+ *     X.weight.absmax       F32, one for a block. Nested: U8, absmax[i] = nested_quant_map[u8] * nested_absmax[i / 256] + offset
+ *     X.weight.quant_map    F32 [16], the levels
+ *     X.weight.quant_state.bitsandbytes__nf4   U8, a JSON text: shape, blocksize, dtype, nested_blocksize, nested_offset, ...
  *
- * Blocks that end inside a row are left alone. LLM.int8 (X.SCB) is, too: the library multiplies (q * SCB) * (1 / 127), which is no
- * number times one factor. */
+ * LLM.int8 (X.SCB) is left alone: the library multiplies (q * SCB) * (1 / 127), which is no number times one factor. */
 #include "formats/base/bytes.h"
 #include "formats/base/json.h"
 #include "formats/hf/packings_bind.h"
@@ -138,8 +137,8 @@ static apr_status bind_absmax(apr_binding *b, const quant_state *s)
     return scales->dtype == APR_U8 ? bind_nested(b, s, n_blocks) : APR_OK;
 }
 
-/* Blocks run on from row to row: they are shares of a row, or several whole rows. */
-static bool set_geometry(apr_binding *b, const quant_state *s)
+/* Blocks run on from row to row. */
+static void set_geometry(apr_binding *b, const quant_state *s)
 {
     apr_packing *const p = &b->packing;
     const int64_t columns = s->dims[s->rank - 1];
@@ -149,9 +148,8 @@ static bool set_geometry(apr_binding *b, const quant_state *s)
     memcpy(b->matrix.dims, s->dims, sizeof b->matrix.dims);
     p->rows = p->matrix_rows = s->n / columns;
     p->columns = columns;
-    p->scale_rows = columns % s->block == 0 ? 1 : s->block / columns;
-    p->scale_columns = columns % s->block == 0 ? s->block : columns;
-    return s->rank >= 2 && (columns % s->block == 0 || s->block % columns == 0);
+    p->scale_rows = 1;
+    p->scale_columns = s->block;
 }
 
 apr_status apr_bind_bnb(apr_binding *b)
@@ -165,7 +163,7 @@ apr_status apr_bind_bnb(apr_binding *b)
                         (long long)(s.n / 2 + s.n % 2));
     APR_TRY(bind_absmax(b, &s));
     APR_TRY(read_levels(b));
-    b->left_alone = !set_geometry(b, &s);
+    set_geometry(b, &s);
     b->packing.order = APR_CODES_HIGH_FIRST;
     b->packing.level = APR_LEVEL_TABLE;
     b->packing.bits = 4;

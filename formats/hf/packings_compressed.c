@@ -114,7 +114,7 @@ apr_status apr_bind_int_packed(apr_binding *b)
     const apr_quant_scheme *const scheme = apr_stated_scheme(b, APR_QUANT_INT_PACKED);
     const int64_t n_words = b->codes->dims[b->codes->rank - 1];
     const apr_tensor *scales;
-    int64_t columns;
+    int64_t columns = 0;
     char text[64];
 
     APR_TRY(apr_need_part(b, ".weight_scale", &scales));

@@ -129,10 +129,10 @@ static apr_status bind_awq(apr_binding *b, const apr_tensor *scales, const apr_t
     if (scheme != NULL && scheme->bits != 4)
         return apr_fail(b->err, APR_E_DAMAGED, "%s: config.json states AWQ with %d bits, but the words of '%s' hold 8 codes of 4",
                         b->model->path, scheme->bits, b->codes->name);
-    APR_TRY(apr_check_shape(b, b->codes, 2, (const int64_t[]){columns, apr_per(n_rows, 8)}, "scales for so many rows need"));
+    APR_TRY(apr_check_shape(b, scales, 2, (const int64_t[]){n_groups, b->codes->dims[1] * 8}, "words of 8 codes need"));
     apr_set_dims(b, n_rows, columns);
     APR_TRY(find_group(b, scales, scheme, &group));
-    APR_TRY(apr_check_shape(b, zeros, 2, (const int64_t[]){n_groups, apr_per(n_rows, 8)}, "AWQ with 4 bits needs"));
+    APR_TRY(apr_check_shape(b, zeros, 2, (const int64_t[]){n_groups, b->codes->dims[1]}, "AWQ with 4 bits needs"));
     b->packing.scale_columns = group;
     b->packing.order = APR_CODES_INTERLEAVED;
     b->packing.level = APR_LEVEL_UNSIGNED;
@@ -145,7 +145,7 @@ static apr_status bind_awq(apr_binding *b, const apr_tensor *scales, const apr_t
 static bool is_awq(const apr_binding *b, const apr_tensor *scales)
 {
     if (apr_stated_scheme(b, APR_QUANT_AWQ) != NULL) return true;
-    return apr_stated_scheme(b, APR_QUANT_GPTQ) == NULL && apr_per(scales->dims[1], 8) == b->codes->dims[1];
+    return apr_stated_scheme(b, APR_QUANT_GPTQ) == NULL && scales->dims[1] == 8 * b->codes->dims[1];
 }
 
 apr_status apr_bind_qweight(apr_binding *b)
