@@ -78,7 +78,9 @@ static apr_status read_state(apr_binding *b, quant_state *s)
     APR_TRY(apr_need_part(b, states[at], &text));
     APR_TRY(apr_check_dtype(b, text, u8, "u8"));
     s->kind = strrchr(states[at], '_') + 1;
-    APR_TRY(apr_json_parse(&json, text->n_bytes > 0 ? (const char *)text->data : "", (size_t)text->n_bytes, text->name, b->err));
+    const char *const where = apr_arena_print(b->arena, "%s: '%s'", b->model->path, text->name);
+    if (where == NULL) return apr_no_memory(b->err, "packed weights");
+    APR_TRY(apr_json_parse(&json, text->n_bytes > 0 ? (const char *)text->data : "", (size_t)text->n_bytes, where, b->err));
     const char *const bad = read_members(json, s);
     cJSON_Delete(json);
     if (bad == NULL) return APR_OK;
