@@ -78,6 +78,11 @@ apr_status apr_quantization_read(const apr_model *model, apr_arena *arena, const
  * "language_model." in patterns is looked through. */
 const apr_quant_scheme *apr_quantization_of(const apr_quantization *quantization, const char *name, apr_module_kind kind);
 
+/* The same for the module that is the first n bytes of a name as files have it ("model.language_model.layers.0..."), as a linear layer
+ * or, where only those are quantized, a stack of experts; NULL as well when it is of another layout. */
+const apr_quant_scheme *apr_quantization_of_tensor(const apr_quantization *quantization, const char *name, size_t n,
+                                                   apr_quant_layout layout);
+
 /* Bytes of n_matrices equal matrices [rows, columns] that share their tensors (a stack of experts; 1 otherwise): codes, scales
  * and zero points, each tensor padded to 64. UINT64_MAX stands for more than can be counted. */
 uint64_t apr_quant_bytes(const apr_quant_scheme *scheme, int64_t n_matrices, int64_t rows, int64_t columns);

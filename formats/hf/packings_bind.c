@@ -37,16 +37,7 @@ apr_status apr_need_part(apr_binding *b, const char *ending, const apr_tensor **
 
 const apr_quant_scheme *apr_stated_scheme(const apr_binding *b, apr_quant_layout layout)
 {
-    static const char part[] = "language_model.";
-    const apr_quantization *const q = b->model->quantization;
-    char module[512];
-
-    if (q == NULL || b->n_stem >= sizeof module) return NULL;
-    snprintf(module, sizeof module, "%.*s", (int)b->n_stem, b->codes->name);
-    char *const at = strstr(module, part); /* patterns are looked through, too */
-    if (at != NULL && (at == module || at[-1] == '.')) memmove(at, at + sizeof part - 1, strlen(at + sizeof part - 1) + 1);
-    const apr_quant_scheme *const scheme = apr_quantization_of(q, module, q->experts_only ? APR_MODULE_EXPERTS : APR_MODULE_LINEAR);
-    return scheme != NULL && scheme->layout == layout ? scheme : NULL;
+    return apr_quantization_of_tensor(b->model->quantization, b->codes->name, b->n_stem, layout);
 }
 
 /* --- checks --- */

@@ -180,9 +180,10 @@ bool apr_is_activation_scale(const char *name, char *weight, size_t n_bytes)
     static const struct {
         const char *ending, *weight;
     } kinds[] = {
-        {".input_scale", ".weight"},        {".input_scale_ub", ".weight"}, {".activation_scale", ".weight"},
-        {".input_global_scale", ".weight"}, {".output_scale", ".weight"},   {".k_scale", ".k_proj.weight"},
-        {".v_scale", ".v_proj.weight"},     {".q_scale", ".q_proj.weight"}, {".kv_scale", ".k_proj.weight"},
+        {".input_scale", ".weight"},     {".input_scale_ub", ".weight"},     {".activation_scale", ".weight"},
+        {".qscale_act", ".weight"},      {".input_global_scale", ".weight"}, {".output_scale", ".weight"},
+        {".k_scale", ".k_proj.weight"},  {".v_scale", ".v_proj.weight"},     {".q_scale", ".q_proj.weight"},
+        {".kv_scale", ".k_proj.weight"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const size_t stem = stem_of(name, kinds[i].ending);
