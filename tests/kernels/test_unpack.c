@@ -59,7 +59,8 @@ static parts *begin(int bits, apr_code_order order, apr_zero_order zero_order, b
 {
     parts *const p = calloc(1, sizeof *p);
     assert_non_null(p);
-    p->code_tensor = (apr_tensor){.name = "codes", .dtype = APR_U8, .rank = 1, .data = p->codes};
+    p->code_tensor = (apr_tensor){
+        .name = "codes", .dtype = APR_U8, .rank = 1, .data = p->codes, .n_bytes = (uint64_t)ROWS * COLUMNS * (uint64_t)bits / 8};
     p->scale_tensor = (apr_tensor){.name = "scales", .dtype = APR_F16, .rank = 2, .dims = {ROWS, GROUPS}, .data = p->scales};
     p->zero_tensor = (apr_tensor){.name = "zeros", .dtype = APR_U8, .rank = 1, .data = p->zeros};
     p->packing = (apr_packing){.rows = ROWS,
