@@ -33,8 +33,7 @@ static unsigned bits_of_words(const uint8_t *words, int64_t first, int64_t apart
 
 static void codes_by_row(const apr_packing *p, int64_t row, int64_t first, int64_t n, uint8_t *codes)
 {
-    const int64_t apart = p->codes->dtype == APR_I32 ? 4 * words_of(p->columns, p->bits) : (p->columns * p->bits + 7) / 8;
-    const uint8_t *const bytes = p->codes->data + row * apart;
+    const uint8_t *const bytes = p->codes->data + row * (int64_t)(p->codes->n_bytes / (uint64_t)p->rows);
     const unsigned mask = (1U << p->bits) - 1;
 
     for (int64_t i = 0; i < n; i++) {

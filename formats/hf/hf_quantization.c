@@ -586,8 +586,8 @@ apr_status apr_quantization_read(const apr_model *model, apr_arena *arena, const
         const apr_attachment *const file = apr_model_attachment(model, files[i]);
         cJSON *root;
         if (file == NULL) continue;
-        const apr_status parsed = apr_json_parse(&root, file->data, file->n_bytes, file->name, err);
-        if (parsed == APR_E_MEMORY) return parsed;
+        const apr_status parsed = apr_json_parse(&root, file->data, file->n_bytes, file->name, NULL);
+        if (parsed == APR_E_MEMORY) return apr_no_memory(err, "a quantization_config");
         if (parsed != APR_OK) continue; /* whose business it is to read the file says so */
         reading r = {.config = find_object(root), .arena = arena, .float_bytes = float_bytes_of(root)};
         apr_status status = APR_OK;

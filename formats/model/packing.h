@@ -4,7 +4,7 @@
  *
  *     value[row, column] = T((level(code[row, column]) - zero) * factor)
  *     factor             = scale * common, or scale / common         (float32)
- *     zero               = zero_bias + the code of the zero point    (a whole number)
+ *     zero               = zero_bias + the code of the zero point    (a whole number; GPTQ's within b bits: see below)
  *
  * and the layouts differ in where code, scale and zero point of a place lie. T is the type in which the library that defines the
  * layout multiplies (apr_tensor.dtype of the matrix): the difference is exact, the product is rounded to float32 and then to T. For
@@ -20,7 +20,7 @@
 
 /* Where the code of [row, column] lies. A bit string counts from the lowest bit of the first byte on, b bits a code. */
 typedef enum {
-    APR_CODES_BY_ROW,      /* a row is a bit string, padded to whole bytes or I32: compressed-tensors, NVFP4, MXFP4, INT8 */
+    APR_CODES_BY_ROW,      /* a row is a bit string, padded to codes->n_bytes / rows: compressed-tensors, NVFP4, MXFP4, INT8 */
     APR_CODES_HIGH_FIRST,  /* all rows are one string of nibbles, the high one of a byte first: bitsandbytes */
     APR_CODES_DOWN,        /* I32 [columns * b / 32, rows]: a column of words is a bit string along the inputs, rounded up: GPTQ */
     APR_CODES_INTERLEAVED, /* I32 [columns, rows / 8], 4 bits: rows 8w + 0 .. 8w + 7 at nibbles 0 4 1 5 2 6 3 7: AWQ */
