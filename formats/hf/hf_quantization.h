@@ -51,7 +51,7 @@ typedef struct apr_quant_scheme {
     bool act_order;                    /* an index of the group for each column */
     bool nested_scales;                /* bitsandbytes: the scales are quantized too */
     bool zeros_less_one;               /* GPTQ, but for gptq_v2: the zero points are stored less one */
-    bool foreign;                      /* in an arrangement of its producer's own (marlin's, AWQ's gemv, ...), which is only carried */
+    bool foreign;                      /* as its producer alone has it (for marlin, AWQ for gemv, with rotated activations): only carried */
     bool static_activations;           /* an input_scale beside every weight, for products of FP8 by FP8 */
 } apr_quant_scheme;
 
