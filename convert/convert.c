@@ -37,12 +37,19 @@ static apr_status check_packed(const apr_convert_options *options, const apr_mod
     return APR_OK;
 }
 
+/* Numbers that lie in several tensors stay there where the same files can be read again, and no type is asked for. */
+static bool keeps_parts(const apr_convert_options *options)
+{
+    const bool same_types = options->recipe.mixture == NULL && options->recipe.n_overrides == 0;
+    return same_types && options->format != APR_FORMAT_GGUF && options->sink.profile != APR_PROFILE_APRENDER;
+}
+
 /* `packed`: the layout of weights that nothing here reads, where there are some. */
 static apr_status make_view(apr_model *view, const char **packed, const apr_model *source, const apr_convert_options *options,
                             apr_error *err)
 {
     apr_model canonical;
-    apr_status status = apr_canonical(&canonical, source, err);
+    apr_status status = (keeps_parts(options) ? apr_canonical_in_parts : apr_canonical)(&canonical, source, err);
 
     if (status == APR_OK) (void)apr_find_packed(&canonical, packed);
     if (status == APR_OK) status = check_packed(options, &canonical, err);
@@ -88,10 +95,11 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
         t->data = NULL;
         t->pending = (apr_step){0};
         t->made = NULL;
+        t->packing = NULL;
         APR_TRY(apr_tensor_size(t, c->view.path, err));
+        layout->origin.requantized |= changed || line->tensor->packing != NULL;
         if (!changed) continue;
         t->scale = NULL;
-        layout->origin.requantized = true;
         if (apr_dtypes[line->to].scales != APR_SCALES_BESIDE || apr_tensor_elems(t) == 0) continue; /* rows without values have no scales */
         apr_tensor *const scale = &layout->tensors[layout->n_tensors];
         *scale =
@@ -120,9 +128,10 @@ static const char *torch_name(apr_dtype dtype)
 static const char *new_torch_dtype(const apr_conversion *c)
 {
     int64_t elems[APR_DTYPE_COUNT] = {0};
-    for (size_t i = 0; i < c->recipe.n_lines; i++)
-        if (c->recipe.lines[i].to != c->recipe.lines[i].tensor->dtype)
-            elems[c->recipe.lines[i].to] += apr_tensor_elems(c->recipe.lines[i].tensor);
+    for (size_t i = 0; i < c->recipe.n_lines; i++) {
+        const apr_recipe_line *const line = &c->recipe.lines[i];
+        if (line->to != line->tensor->dtype || line->tensor->packing != NULL) elems[line->to] += apr_tensor_elems(line->tensor);
+    }
     return torch_name(apr_dtype_of_most(elems));
 }
 

@@ -24,7 +24,8 @@ apr_cut apr_cut_tensor(const apr_pipe_item *item)
     const apr_tensor *const t = item->from;
     apr_cut c = {.array = *t, .unit_elems = apr_tensor_columns(t), .n_units = apr_tensor_rows(t)};
 
-    c.whole_rows = t->pending.kind != APR_STEP_NONE || t->scale != NULL || apr_dtypes[t->dtype].flat || has_row_scales(item->to);
+    c.whole_rows =
+        t->pending.kind != APR_STEP_NONE || t->scale != NULL || t->packing != NULL || apr_dtypes[t->dtype].flat || has_row_scales(item->to);
     if (c.whole_rows) {
         c.units_per_portion = c.unit_elems < APR_PORTION_ELEMS && c.unit_elems > 0 ? APR_PORTION_ELEMS / c.unit_elems : 1;
         return c;
@@ -270,7 +271,7 @@ static apr_status copy_tensor(apr_pipe *p, const apr_pipe_item *item, apr_error 
 static apr_status run_item(apr_pipe *p, apr_pipe_item *item, apr_error *err)
 {
     if (item->is_scales) return apr_sink_put(p->sink, p->row_scales, p->n_row_scales * sizeof(float), err);
-    return item->to == item->from->dtype ? copy_tensor(p, item, err) : convert_tensor(p, item, err);
+    return item->to == item->from->dtype && item->from->packing == NULL ? copy_tensor(p, item, err) : convert_tensor(p, item, err);
 }
 
 /* Of a tensor that is made, in all of its sources. */

@@ -8,6 +8,7 @@
 
 #include "kernels/gather.h"
 #include "kernels/rows.h"
+#include "kernels/unpack.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -131,6 +132,10 @@ static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_worke
     if (t->made != NULL) {
         apr_gather_bytes(t, first * k->cut.unit_elems, n * k->cut.unit_elems, to->in);
         return (size_t)apr_row_bytes(t->dtype, n * k->cut.unit_elems);
+    }
+    if (t->packing != NULL) {
+        apr_unpack_bytes(t, first, n, to->in);
+        return (size_t)n * unit_bytes;
     }
     if (!k->cut.whole_rows) {
         const size_t n_bytes = (size_t)apr_row_bytes(t->dtype, n);

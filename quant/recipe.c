@@ -242,7 +242,8 @@ static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
     return APR_OK;
 }
 
-static bool changes(const apr_recipe_line *line) { return line->to != line->tensor->dtype; }
+/* What lay in several tensors becomes one. */
+static bool changes(const apr_recipe_line *line) { return line->to != line->tensor->dtype || line->tensor->packing != NULL; }
 
 /* Is it a scale for the activations of an FP8 weight that becomes something else? Lines and tensors run in parallel. */
 static bool is_stale_activation_scale(const apr_model *model, const apr_recipe *recipe, const apr_tensor *tensor)

@@ -1,6 +1,8 @@
 /* made.c - plans how a tensor is made of others; reads no weight. */
 #include "formats/model/made.h"
 
+#include "formats/model/packing.h"
+
 #include <string.h>
 
 apr_shape apr_tensor_shape(const apr_tensor *tensor)
@@ -98,7 +100,7 @@ static bool are_alike(const apr_made *made)
 {
     for (size_t i = 0; i < made->n_parts; i++) {
         const apr_tensor *const part = made->parts[i];
-        if (part->dtype != made->parts[0]->dtype || part->scale != NULL) return false;
+        if (part->dtype != made->parts[0]->dtype || part->scale != NULL || part->packing != NULL) return false;
         if (part->made != NULL && (part->made->computes || part->made->decodes)) return false;
     }
     return true;
@@ -125,14 +127,14 @@ static apr_status plan_chain(apr_tensor *tensor, apr_made *made, apr_shape *shap
     return APR_OK;
 }
 
-/* Where a single part lies in one piece: the offset of its first byte, or -1. Each cut must be out of one chunk, which is all that
- * the cuts before it left. */
-static int64_t lies_at(const apr_made *made)
+/* Where a single part lies in one piece: its first element, or -1. Each cut must be out of one chunk, which is all that the cuts before
+ * it left. */
+static int64_t lies_from(const apr_made *made)
 {
     const apr_tensor *const part = made->parts[0];
     int64_t first = 0, n_elems = apr_tensor_elems(part);
 
-    if (made->n_parts != 1 || made->ends != NULL || made->decodes || made->computes || part->made != NULL) return -1;
+    if (made->n_parts != 1 || made->ends != NULL || made->computes || part->made != NULL) return -1;
     for (int i = 0; i < made->chain.n_steps; i++) {
         const apr_move *const move = &made->moves[i];
         if (move->kind == APR_MOVE_NOTHING) continue;
@@ -140,7 +142,33 @@ static int64_t lies_at(const apr_made *made)
         first += move->first;
         n_elems = move->count;
     }
-    return apr_row_bytes(part->dtype, first);
+    return first;
+}
+
+/* Whole rows of a matrix in several tensors are such a matrix, too. */
+static apr_status lay_packed(apr_tensor *tensor, const apr_tensor *part, int64_t first, apr_arena *arena, apr_error *err)
+{
+    apr_packing *const packing = apr_arena_alloc(arena, sizeof *packing);
+    if (packing == NULL) return apr_no_memory(err, "a part of a packed matrix");
+    *packing = *part->packing;
+    packing->first_row += first / packing->columns;
+    tensor->dtype = part->dtype;
+    tensor->packing = packing;
+    return APR_OK;
+}
+
+/* The simplest form that will do: see made.h. */
+static apr_status lay(apr_tensor *tensor, const apr_made *made, apr_arena *arena, apr_error *err)
+{
+    const apr_tensor *const part = made->parts[0];
+    const int64_t first = lies_from(made);
+    const bool whole_rows =
+        first >= 0 && part->packing != NULL && apr_tensor_columns(tensor) == part->packing->columns && first % part->packing->columns == 0;
+
+    if (whole_rows) return lay_packed(tensor, part, first, arena, err);
+    if (first >= 0 && !made->decodes && part->data != NULL) tensor->data = part->data + apr_row_bytes(part->dtype, first);
+    else tensor->made = made;
+    return APR_OK;
 }
 
 static void take_shape(apr_tensor *tensor, const apr_shape *shape)
@@ -154,6 +182,7 @@ static void take_shape(apr_tensor *tensor, const apr_shape *shape)
     tensor->made = NULL;
     tensor->scale = NULL;
     tensor->scale_rows = tensor->scale_columns = 0;
+    tensor->packing = NULL;
 }
 
 /* The tensor as it lies, under what is pending. */
@@ -197,11 +226,8 @@ apr_status apr_tensor_make(apr_tensor *tensor, const apr_tensor *const *parts, s
     apr_shape shape = apr_tensor_shape(settled[0]);
     APR_TRY(plan_chain(tensor, made, &shape, arena, where, err));
     take_shape(tensor, &shape);
-    APR_TRY(apr_tensor_size(tensor, where, err));
-    const int64_t at = lies_at(made);
-    if (at >= 0 && settled[0]->data != NULL) tensor->data = settled[0]->data + at;
-    else tensor->made = made;
-    return APR_OK;
+    APR_TRY(lay(tensor, made, arena, err));
+    return apr_tensor_size(tensor, where, err);
 }
 
 /* Behind the steps that it is made by, or on top of it where they would be too many. */
@@ -224,6 +250,7 @@ static apr_status follow_made(apr_tensor *tensor, const apr_chain *chain, apr_ar
     tensor->scale = below->scale;
     tensor->scale_rows = below->scale_rows;
     tensor->scale_columns = below->scale_columns;
+    tensor->packing = below->packing;
     return APR_OK;
 }
 
