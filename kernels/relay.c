@@ -3,12 +3,16 @@
 
 #include "formats/base/bytes.h"
 #include "formats/number/half.h"
+#include "kernels/unpack.h"
 
 #include <string.h>
 
 /* --- what the parts are --- */
 
 static int64_t per(int64_t n, int64_t each) { return n / each + (n % each != 0); }
+
+/* bitsandbytes' scales are one for so many numbers of all rows, with which rows need not begin. */
+static bool is_flat(const apr_packing *p) { return p->order == APR_CODES_HIGH_FIRST; }
 
 static bool lies_within_one_matrix(const apr_tensor *t)
 {
@@ -46,7 +50,8 @@ static bool are_alike(const apr_tensor *t, const apr_tensor *u)
 
     if (t->dtype != u->dtype || apr_tensor_rows(t) != apr_tensor_rows(u) || a->columns != b->columns || !same_levels(a, b)) return false;
     if (dtype_of_scales(a) != dtype_of_scales(b) || a->scale_rows != b->scale_rows || a->scale_columns != b->scale_columns) return false;
-    if (a->matrix_rows != b->matrix_rows || a->divides != b->divides || a->zero_bias != b->zero_bias) return false;
+    if (is_flat(a) != is_flat(b) || a->matrix_rows != b->matrix_rows || a->divides != b->divides || a->zero_bias != b->zero_bias)
+        return false;
     if ((a->zero_order == APR_ZEROS_NONE) != (b->zero_order == APR_ZEROS_NONE)) return false;
     return a->zero_order == APR_ZEROS_NONE || dtype_of_zeros(a) == dtype_of_zeros(b);
 }
@@ -66,11 +71,21 @@ static bool has_natural_groups(const apr_packing *p, int64_t matrix)
     return true;
 }
 
-/* Rows of the regular form that share a scale: where rows are moved or cut, those of a block may not lie together any more. */
+static int64_t common_divisor(int64_t a, int64_t b) { return b == 0 ? a : common_divisor(b, a % b); }
+
+/* Columns that share a scale in every row. */
+static int64_t columns_of_a_scale(const apr_packing *p)
+{
+    if (is_flat(p)) return common_divisor(p->columns, p->scale_columns);
+    return p->scale_columns < p->columns ? p->scale_columns : p->columns;
+}
+
+/* Rows of the regular form that share a scale: where rows are moved or cut, or zero points are finer, those of a block do no more. */
 static int64_t rows_of_a_scale(const apr_tensor *parts, int64_t n_parts, int64_t matrix_rows)
 {
     const apr_packing *const p = parts->packing;
 
+    if (is_flat(p) || (p->zero_order != APR_ZEROS_NONE && p->zero_order != APR_ZEROS_BY_ROW)) return 1;
     if (p->scale_rows >= p->matrix_rows) return matrix_rows;
     for (int64_t j = 0; j < n_parts; j++) {
         const int64_t first = parts[j].packing->first_row % p->matrix_rows;
@@ -83,7 +98,7 @@ static int64_t rows_of_a_scale(const apr_tensor *parts, int64_t n_parts, int64_t
 
 typedef struct source_row {
     const apr_packing *packing;
-    int64_t matrix, row; /* row of the matrix */
+    int64_t row, matrix, row_of_matrix; /* of all, and the same in two numbers */
 } source_row;
 
 static source_row source_of(const apr_relay *relay, int64_t row)
@@ -92,7 +107,7 @@ static source_row source_of(const apr_relay *relay, int64_t row)
     const apr_tensor *const part = &relay->parts[row / n_rows];
     const int64_t stored = part->packing->first_row + apr_step_row(part->pending, n_rows, row % n_rows);
 
-    return (source_row){part->packing, stored / part->packing->matrix_rows, stored % part->packing->matrix_rows};
+    return (source_row){part->packing, stored, stored / part->packing->matrix_rows, stored % part->packing->matrix_rows};
 }
 
 /* --- the form --- */
@@ -129,7 +144,8 @@ static void describe_pieces(apr_relay *relay)
     find_optional(relay, &has_commons, &has_groups);
     set_piece(relay, APR_REGULAR_CODES, p->rows, p->bits == 8 ? p->columns : per(p->columns, 2), APR_U8);
     set_piece(relay, APR_REGULAR_SCALES, n_matrices * apr_packing_scale_rows(p), n_groups, p->scale_dtype);
-    if (source->zero_order != APR_ZEROS_NONE) set_piece(relay, APR_REGULAR_ZEROS, p->rows, n_groups, dtype_of_zeros(source));
+    if (source->zero_order != APR_ZEROS_NONE)
+        set_piece(relay, APR_REGULAR_ZEROS, n_matrices * apr_packing_scale_rows(p), n_groups, dtype_of_zeros(source));
     if (has_commons) set_piece(relay, APR_REGULAR_COMMONS, n_matrices, 1, APR_F32);
     if (has_groups) set_piece(relay, APR_REGULAR_GROUPS, n_matrices, p->columns, APR_I32);
 }
@@ -170,7 +186,7 @@ bool apr_relay_begin(apr_relay *relay, const apr_tensor *parts, int64_t n_parts)
         .bits = apr_regular_bits(p->bits),
         .scale_dtype = dtype_of_scales(p),
         .scale_rows = rows_of_a_scale(parts, n_parts, matrix_rows),
-        .scale_columns = p->scale_columns < p->columns ? p->scale_columns : p->columns,
+        .scale_columns = columns_of_a_scale(p),
         .divides = p->divides,
         .zero_order = p->zero_order != APR_ZEROS_NONE ? APR_ZEROS_BY_ROW : APR_ZEROS_NONE,
         .zero_bias = p->zero_bias,
@@ -206,60 +222,21 @@ void apr_relay_at(apr_relay *relay, const uint8_t *memory)
 
 /* --- codes --- */
 
-/* The n bits (8 at most) from bit `at` on of a string that counts from the lowest bit of its first byte, whose words of 32 bits lie
- * word_stride bytes apart. */
-static unsigned bits_at(const uint8_t *string, int64_t word_stride, int64_t at, int n)
-{
-    const int64_t byte = at / 8, next = (at + n - 1) / 8;
-    unsigned bits = string[byte / 4 * word_stride + byte % 4];
-    if (next != byte) bits |= (unsigned)string[next / 4 * word_stride + next % 4] << 8;
-    return bits >> at % 8 & ((1u << n) - 1);
-}
-
-/* Of eight rows (or columns) that lie in one word, the nibble of each. */
-static const uint8_t interleaved[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-
-static unsigned code_by_row(const source_row *s, int64_t column)
-{
-    const apr_packing *const p = s->packing;
-    const int64_t row = s->matrix * p->matrix_rows + s->row, row_bytes = per(p->columns * p->bits, 8);
-    return bits_at(p->codes->data + row * row_bytes, 4, column * p->bits, p->bits);
-}
-
-static unsigned code_high_first(const source_row *s, int64_t column)
-{
-    const apr_packing *const p = s->packing;
-    const int64_t i = (s->matrix * p->matrix_rows + s->row) * p->columns + column;
-    return p->codes->data[i / 2] >> (i % 2 == 0 ? 4 : 0) & 0x0f;
-}
-
 /* The words of a row; those of one matrix lie behind one another. */
 static const uint8_t *words_down(const source_row *s)
 {
     const apr_packing *const p = s->packing;
-    const int64_t n_words = per(p->columns * p->bits, 32);
-    return p->codes->data + 4 * (s->matrix * n_words * p->matrix_rows + s->row);
+    const int64_t n_words = p->columns * p->bits / 32;
+    return p->codes->data + 4 * (s->matrix * n_words * p->matrix_rows + s->row_of_matrix);
 }
 
-static unsigned code_down(const source_row *s, int64_t column)
+static unsigned nibble_interleaved(const source_row *s, int64_t column)
 {
-    return bits_at(words_down(s), 4 * s->packing->matrix_rows, column * s->packing->bits, s->packing->bits);
-}
-
-static unsigned code_interleaved(const source_row *s, int64_t column)
-{
+    static const uint8_t places[8] = {0, 4, 1, 5, 2, 6, 3, 7};
     const apr_packing *const p = s->packing;
-    const int64_t wide = per(p->matrix_rows, 8);
-    const uint8_t *const word = p->codes->data + 4 * ((s->matrix * p->columns + column) * wide + s->row / 8);
-    return apr_load_le32(word) >> 4 * interleaved[s->row % 8] & 0x0f;
+    const int64_t word = (s->matrix * p->columns + column) * (p->matrix_rows / 8) + s->row_of_matrix / 8;
+    return apr_load_le32(p->codes->data + 4 * word) >> 4 * places[s->row_of_matrix % 8] & 0x0f;
 }
-
-static unsigned (*const code_of[APR_CODES_ORDER_COUNT])(const source_row *, int64_t) = {
-    [APR_CODES_BY_ROW] = code_by_row,
-    [APR_CODES_HIGH_FIRST] = code_high_first,
-    [APR_CODES_DOWN] = code_down,
-    [APR_CODES_INTERLEAVED] = code_interleaved,
-};
 
 /* The same level in more bits. */
 static unsigned widened(const apr_packing *p, unsigned code)
@@ -268,16 +245,22 @@ static unsigned widened(const apr_packing *p, unsigned code)
     return p->level == APR_LEVEL_SIGNED ? (code ^ sign) - sign : code;
 }
 
+enum { SOME_COLUMNS = 512 };
+
 static void move_codes(const source_row *s, int bits, uint8_t *dst)
 {
     const apr_packing *const p = s->packing;
-    unsigned (*const code)(const source_row *, int64_t) = code_of[p->order];
+    uint8_t codes[SOME_COLUMNS];
 
-    for (int64_t c = 0; c < p->columns; c++) {
-        const unsigned wide = widened(p, code(s, c));
-        if (bits == 8) dst[c] = (uint8_t)wide;
-        else if (c % 2 == 0) dst[c / 2] = wide & 0x0f;
-        else dst[c / 2] |= (uint8_t)(wide << 4);
+    for (int64_t first = 0, n; first < p->columns; first += n) {
+        n = p->columns - first < SOME_COLUMNS ? p->columns - first : SOME_COLUMNS;
+        apr_unpack_codes(p, s->row, first, n, codes);
+        for (int64_t i = 0; i < n; i++) {
+            const unsigned wide = widened(p, codes[i]);
+            if (bits == 8) dst[first + i] = (uint8_t)wide;
+            else if (i % 2 == 0) dst[(first + i) / 2] = wide & 0x0f;
+            else dst[(first + i) / 2] |= (uint8_t)(wide << 4);
+        }
     }
 }
 
@@ -285,15 +268,15 @@ static void move_codes(const source_row *s, int bits, uint8_t *dst)
 static bool copy_codes(const source_row *s, int bits, uint8_t *dst)
 {
     const apr_packing *const p = s->packing;
-    const int64_t row = s->matrix * p->matrix_rows + s->row, row_bytes = per(p->columns * bits, 8);
+    const int64_t row_bytes = per(p->columns * bits, 8);
 
     if (p->bits != bits) return false;
     if (p->order == APR_CODES_BY_ROW) {
-        memcpy(dst, p->codes->data + row * row_bytes, (size_t)row_bytes);
+        memcpy(dst, p->codes->data + s->row * row_bytes, (size_t)row_bytes);
         return true;
     }
     if (p->order != APR_CODES_HIGH_FIRST || p->columns % 2 != 0) return false;
-    const uint8_t *const src = p->codes->data + row * row_bytes;
+    const uint8_t *const src = p->codes->data + s->row * row_bytes;
     for (int64_t i = 0; i < row_bytes; i++) dst[i] = (uint8_t)(src[i] << 4 | src[i] >> 4);
     return true;
 }
@@ -316,8 +299,8 @@ static void turn_interleaved(const source_row *s, int64_t n_rows, uint64_t row_b
     const int64_t n_columns = s->packing->columns;
     for (int64_t c = 0; c < n_columns; c += 2)
         for (int64_t i = 0; i < n_rows; i++) {
-            const unsigned high = c + 1 < n_columns ? code_interleaved(&s[i], c + 1) : 0;
-            dst[(uint64_t)i * row_bytes + (uint64_t)c / 2] = (uint8_t)(code_interleaved(&s[i], c) | high << 4);
+            const unsigned high = c + 1 < n_columns ? nibble_interleaved(&s[i], c + 1) : 0;
+            dst[(uint64_t)i * row_bytes + (uint64_t)c / 2] = (uint8_t)(nibble_interleaved(&s[i], c) | high << 4);
         }
 }
 
@@ -343,10 +326,12 @@ static void make_codes(const apr_relay *relay, int64_t first, int64_t n_rows, ui
 
 /* --- scales, zero points and the rest --- */
 
-static int64_t scale_index(const source_row *s, int64_t group)
+/* Of the group of the regular form. */
+static int64_t scale_index(const apr_relay *relay, const source_row *s, int64_t group)
 {
     const apr_packing *const p = s->packing;
-    const int64_t high = apr_packing_scale_rows(p), wide = apr_packing_groups(p), row = s->row / p->scale_rows;
+    const int64_t high = apr_packing_scale_rows(p), wide = apr_packing_groups(p), row = s->row_of_matrix / p->scale_rows;
+    if (is_flat(p)) return (s->row * p->columns + group * relay->packing.scale_columns) / p->scale_columns;
     return s->matrix * high * wide + (p->scales_down ? group * high + row : row * wide + group);
 }
 
@@ -362,41 +347,31 @@ static float nested_scale(const apr_packing *p, int64_t i)
 /* Rows of a piece, one at a time. */
 typedef void (*make_row_fn)(const apr_relay *relay, int64_t row, uint8_t *dst);
 
-static void make_scales(const apr_relay *relay, int64_t row, uint8_t *dst)
+/* The first row of the regular form that has row `row` of its scales. */
+static source_row source_of_scales(const apr_relay *relay, int64_t row)
 {
     const apr_packing *const form = &relay->packing;
-    const int64_t high = apr_packing_scale_rows(form), n_groups = apr_packing_groups(form);
-    const source_row s = source_of(relay, row / high * form->matrix_rows + row % high * form->scale_rows);
-    const int n_bytes = apr_dtypes[form->scale_dtype].bytes_per_block;
+    const int64_t high = apr_packing_scale_rows(form);
+    return source_of(relay, row / high * form->matrix_rows + row % high * form->scale_rows);
+}
 
-    for (int64_t g = 0; g < n_groups; g++) {
-        const int64_t i = scale_index(&s, g);
+static void make_scales(const apr_relay *relay, int64_t row, uint8_t *dst)
+{
+    const source_row s = source_of_scales(relay, row);
+    const int64_t n_bytes = apr_dtypes[relay->packing.scale_dtype].bytes_per_block;
+
+    for (int64_t g = 0; g < apr_packing_groups(&relay->packing); g++) {
+        const int64_t i = scale_index(relay, &s, g);
         if (s.packing->nested != NULL) apr_store_le32(dst + 4 * g, apr_f32_bits(nested_scale(s.packing, i)));
         else memcpy(dst + n_bytes * g, s.packing->scales->data + n_bytes * i, (size_t)n_bytes);
     }
 }
 
-static unsigned zero_of(const source_row *s, int64_t group)
-{
-    const apr_packing *const p = s->packing;
-    const uint8_t *const zeros = p->zeros->data;
-    const int64_t n_groups = apr_packing_groups(p), words = per(p->matrix_rows * p->bits, 32), first = s->matrix * n_groups;
-
-    switch (p->zero_order) {
-    case APR_ZEROS_BY_ROW: return zeros[(s->matrix * p->matrix_rows + s->row) * n_groups + group];
-    case APR_ZEROS_ALONG_ROWS: return bits_at(zeros + 4 * (first + group) * words, 4, s->row * p->bits, p->bits);
-    case APR_ZEROS_INTERLEAVED:
-        return apr_load_le32(zeros + 4 * ((first + group) * per(p->matrix_rows, 8) + s->row / 8)) >> 4 * interleaved[s->row % 8] & 0x0f;
-    case APR_ZEROS_DOWN: return bits_at(zeros + 4 * (first * words + group), 4 * n_groups, s->row * p->bits, p->bits);
-    case APR_ZEROS_NONE: break;
-    }
-    return 0;
-}
-
 static void make_zeros(const apr_relay *relay, int64_t row, uint8_t *dst)
 {
-    const source_row s = source_of(relay, row);
-    for (int64_t g = 0; g < apr_packing_groups(&relay->packing); g++) dst[g] = (uint8_t)zero_of(&s, g);
+    const source_row s = source_of_scales(relay, row);
+    for (int64_t g = 0; g < apr_packing_groups(&relay->packing); g++)
+        dst[g] = (uint8_t)(apr_unpack_zero(s.packing, s.row, g) - s.packing->zero_bias);
 }
 
 static void make_commons(const apr_relay *relay, int64_t matrix, uint8_t *dst)

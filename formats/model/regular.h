@@ -3,7 +3,7 @@
  *
  *     codes    [rows, columns]                4 or 8 bits, the low ones first; each row padded to whole bytes
  *     scales   [rows / scale_rows, groups]    as stored; those that are quantized themselves as F32
- *     zeros    [rows, groups]                 a byte each
+ *     zeros    [rows / scale_rows, groups]    a byte each
  *     commons  [matrices]                     F32
  *     groups   [matrices, columns]            I32
  *

@@ -1,6 +1,7 @@
 /* kernels/relay.h: the regular form of a packed matrix has the same values, bit for bit, in no more bytes than it says. */
 #include "formats/base/bytes.h"
 #include "formats/number/half.h"
+#include "kernels/rows.h"
 #include "kernels/relay.h"
 #include "tests/support/packed_matrix.h"
 
@@ -26,6 +27,21 @@ static uint8_t *made(apr_relay *relay, int64_t rows_at_once)
     return memory;
 }
 
+/* The same by kernels/rows.h. */
+static void assert_decoded_alike(const apr_relay *relay, const apr_tensor *original)
+{
+    const size_t n = (size_t)apr_tensor_elems(original);
+    float *const was = malloc(n * sizeof *was), *const is = malloc(n * sizeof *is);
+    apr_tensor twin = *original;
+    twin.pending = (apr_step){0};
+    twin.packing = &relay->packing;
+    apr_decode_rows(original, 0, apr_tensor_rows(original), was);
+    apr_decode_rows(&twin, 0, apr_tensor_rows(original), is);
+    assert_memory_equal(is, was, n * sizeof *is);
+    free(was);
+    free(is);
+}
+
 /* Row `row` of the regular form is stored row `stored` of the packing. */
 static void assert_same_row(const apr_relay *relay, int64_t row, const apr_packing *packing, int64_t stored, apr_dtype dtype)
 {
@@ -49,6 +65,7 @@ static void every_layout_keeps_its_values(void **state)
             assert_int_equal(relay.packing.order, APR_CODES_BY_ROW);
             assert_true(relay.packing.bits == 4 || relay.packing.bits == 8);
             for (int64_t r = 0; r < m.packing.rows; r++) assert_same_row(&relay, r, &m.packing, r, kind->dtype);
+            assert_decoded_alike(&relay, &m.tensor);
             free(memory);
             packed_matrix_free(&m);
         }
@@ -89,6 +106,7 @@ static void rows_are_moved_and_cut_on_the_way(void **state)
         uint8_t *memory = made(&relay, 1000);
         for (int64_t r = 0; r < kind->rows; r++)
             assert_same_row(&relay, r, &m.packing, apr_step_row(m.tensor.pending, kind->rows, r), kind->dtype);
+        assert_decoded_alike(&relay, &m.tensor);
         free(memory);
 
         m.tensor.pending = (apr_step){0};
@@ -97,6 +115,7 @@ static void rows_are_moved_and_cut_on_the_way(void **state)
         assert_true(apr_relay_begin(&relay, &m.tensor, 1));
         memory = made(&relay, 1000);
         for (int64_t r = 0; r < m.tensor.dims[0]; r++) assert_same_row(&relay, r, &m.packing, m.packing.first_row + r, kind->dtype);
+        assert_decoded_alike(&relay, &m.tensor);
         free(memory);
         packed_matrix_free(&m);
     }

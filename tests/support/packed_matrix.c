@@ -36,8 +36,10 @@ const packed_kind packed_kinds[] = {
     {"MXFP8", APR_CODES_BY_ROW, APR_LEVEL_E4M3, 8, 0, 31, 160, APR_BF16, APR_E8M0, false, 1, 32},
     {"nf4", APR_CODES_HIGH_FIRST, APR_LEVEL_TABLE, 4, 0, 24, 128, APR_BF16, APR_F32, false, 1, 64},
     {"nf4, nested", APR_CODES_HIGH_FIRST, APR_LEVEL_TABLE, 4, 0, 40, 128, APR_F16, APR_U8, false, 1, 64, .is_nested = true},
-    {"nf4, blocks of two rows", APR_CODES_HIGH_FIRST, APR_LEVEL_TABLE, 4, 0, 10, 32, APR_F32, APR_F32, false, 2, 0},
-    {"nf4, odd rows", APR_CODES_HIGH_FIRST, APR_LEVEL_TABLE, 4, 0, 6, 33, APR_F32, APR_F32, false, 1, 0},
+    {"nf4, blocks of two rows", APR_CODES_HIGH_FIRST, APR_LEVEL_TABLE, 4, 0, 10, 32, APR_F32, APR_F32, false, 1, 64},
+    {"nf4, blocks that begin inside rows", APR_CODES_HIGH_FIRST, APR_LEVEL_TABLE, 4, 0, 12, 96, APR_BF16, APR_U8, false, 1, 64, .is_nested = true},
+    {"nf4, odd rows", APR_CODES_HIGH_FIRST, APR_LEVEL_TABLE, 4, 0, 8, 33, APR_F32, APR_F32, false, 1, 64},
+    {"int8, blocks with zero points", APR_CODES_BY_ROW, APR_LEVEL_SIGNED, 8, 0, 20, 72, APR_BF16, APR_BF16, false, 4, 24, .zero_order = APR_ZEROS_BY_ROW, .signed_zeros = true},
     {"2 bits of a table", APR_CODES_BY_ROW, APR_LEVEL_TABLE, 2, 0, 6, 40, APR_F32, APR_F32, false, 1, 0},
     {"GPTQ, a stack, act order", APR_CODES_DOWN, APR_LEVEL_UNSIGNED, 4, 3, 16, 64, APR_F16, APR_F16, true, 1, 16, .zero_order = APR_ZEROS_ALONG_ROWS, .zero_bias = 1, .act_order = true},
     {"AWQ, a stack", APR_CODES_INTERLEAVED, APR_LEVEL_UNSIGNED, 4, 4, 16, 64, APR_F16, APR_F16, true, 1, 32, .zero_order = APR_ZEROS_INTERLEAVED},
@@ -86,7 +88,9 @@ static void make_scales(packed_matrix *m, const packed_kind *kind)
     apr_packing *const p = &m->packing;
     const int64_t n_matrices = p->rows / p->matrix_rows, high = apr_packing_scale_rows(p), wide = apr_packing_groups(p);
 
-    make_part(m, &m->scales, "scales", kind->scale_dtype, n_matrices * high, wide);
+    if (p->order == APR_CODES_HIGH_FIRST)
+        make_part(m, &m->scales, "scales", kind->scale_dtype, per(p->rows * p->columns, p->scale_columns), 1);
+    else make_part(m, &m->scales, "scales", kind->scale_dtype, n_matrices * high, wide);
     fill(&m->scales, 0.001f, 0.02f);
     p->scales = &m->scales;
     if (kind->n_commons > 0) {
@@ -96,7 +100,7 @@ static void make_scales(packed_matrix *m, const packed_kind *kind)
     }
     if (!kind->is_nested) return;
     make_part(m, &m->map, "map", APR_F32, 256, 1);
-    make_part(m, &m->scales_of_scales, "scales of scales", APR_F32, per(n_matrices * high * wide, 16), 1);
+    make_part(m, &m->scales_of_scales, "scales of scales", APR_F32, per(m->scales.dims[0] * m->scales.dims[1], 16), 1);
     fill(&m->map, -1.0f, 1.0f);
     fill(&m->scales_of_scales, 0.001f, 0.01f);
     m->nested = (apr_nested_scales){&m->map, &m->scales_of_scales, 16, 0.0123f};
@@ -110,7 +114,8 @@ static void make_zeros(packed_matrix *m, const packed_kind *kind)
 
     if (p->zero_order == APR_ZEROS_NONE) return;
     p->zeros = &m->zeros;
-    if (p->zero_order == APR_ZEROS_BY_ROW) make_part(m, &m->zeros, "zeros", kind->signed_zeros ? APR_I8 : APR_U8, p->rows, wide);
+    if (p->zero_order == APR_ZEROS_BY_ROW)
+        make_part(m, &m->zeros, "zeros", kind->signed_zeros ? APR_I8 : APR_U8, n_matrices * apr_packing_scale_rows(p), wide);
     else if (p->zero_order == APR_ZEROS_DOWN) make_part(m, &m->zeros, "zeros", APR_I32, n_matrices * words, wide);
     else make_part(m, &m->zeros, "zeros", APR_I32, n_matrices * wide, words);
 }
@@ -244,10 +249,11 @@ static float level_of(const apr_packing *p, unsigned code)
 static float zero_of(const apr_packing *p, int64_t row, int64_t group)
 {
     const int64_t n = p->matrix_rows, matrix = row / n, r = row % n, wide = apr_packing_groups(p), words = per(n * p->bits, 32);
+    const int64_t of_scales = (matrix * apr_packing_scale_rows(p) + r / p->scale_rows) * wide + group;
     const uint8_t *const data = p->zeros != NULL ? p->zeros->data : NULL;
 
     switch (p->zero_order) {
-    case APR_ZEROS_BY_ROW: return (float)(p->zeros->dtype == APR_I8 ? (int8_t)data[row * wide + group] : data[row * wide + group]);
+    case APR_ZEROS_BY_ROW: return (float)(p->zeros->dtype == APR_I8 ? (int8_t)data[of_scales] : data[of_scales]);
     case APR_ZEROS_ALONG_ROWS: return (float)bits_of(data, (matrix * wide + group) * words, 1, r * p->bits, p->bits);
     case APR_ZEROS_INTERLEAVED: return (float)nibble_of_eight(data, (matrix * wide + group) * per(n, 8) + r / 8, r % 8);
     case APR_ZEROS_DOWN: return (float)bits_of(data, matrix * words * wide + group, wide, r * p->bits, p->bits);
@@ -265,10 +271,11 @@ static float number(const apr_tensor *t, apr_dtype dtype, int64_t i)
     return apr_f32_from_bits(apr_load_le32(data + 4 * i));
 }
 
-static float scale_of(const apr_packing *p, int64_t row, int64_t group)
+static float scale_of(const apr_packing *p, int64_t row, int64_t column, int64_t group)
 {
     const int64_t high = apr_packing_scale_rows(p), wide = apr_packing_groups(p), r = row % p->matrix_rows / p->scale_rows;
-    const int64_t i = row / p->matrix_rows * high * wide + (p->scales_down ? group * high + r : r * wide + group);
+    const int64_t flat = (row * p->columns + column) / p->scale_columns, is_flat = p->order == APR_CODES_HIGH_FIRST;
+    const int64_t i = is_flat ? flat : row / p->matrix_rows * high * wide + (p->scales_down ? group * high + r : r * wide + group);
     const apr_nested_scales *const n = p->nested;
 
     if (n == NULL) return number(p->scales, p->scale_dtype, i);
@@ -285,7 +292,7 @@ float packed_value(const apr_packing *p, apr_dtype dtype, int64_t row, int64_t c
     if (p->groups != NULL)
         group = apr_load_le32(p->groups->data + 4 * (column + (apr_tensor_elems(p->groups) > p->columns ? matrix * p->columns : 0)));
     if (p->commons != NULL) common = number(p->commons, APR_F32, apr_tensor_elems(p->commons) > 1 ? matrix : 0);
-    const float scale = scale_of(p, row, group), factor = p->divides ? scale / common : scale * common;
+    const float scale = scale_of(p, row, column, group), factor = p->divides ? scale / common : scale * common;
     const float zero = (float)p->zero_bias + zero_of(p, row, group);
     const float value = (level_of(p, code_of(p, row, column)) - zero) * factor;
     if (dtype == APR_F16) return apr_f16_to_f32(apr_f32_to_f16(value));
