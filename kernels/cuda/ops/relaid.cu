@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, 2) k_gemv_relaid(const __grid
 }
 
 /* Rows of any length, an element a lane at a time. */
-template <int BITS> __global__ void __launch_bounds__(GEMV_WARPS * 32) k_gemv_relaid_elements(const __grid_constant__ gemv_args args)
+template <int BITS> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_gemv_relaid_elements(const __grid_constant__ gemv_args args)
 {
     __shared__ float levels[1 << BITS];
     gemv_args a = args;
