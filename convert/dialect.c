@@ -21,18 +21,19 @@ apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extr
     if (view->tensors == NULL) return apr_no_memory(err, "a table of tensors");
     for (size_t i = 0; i < source->n_tensors; i++) {
         view->tensors[i] = source->tensors[i];
-        if (source->tensors[i].scale != NULL) view->tensors[i].scale = view->tensors + (source->tensors[i].scale - source->tensors);
+        if (apr_table_has(source->tensors, source->n_tensors, source->tensors[i].scale))
+            view->tensors[i].scale = view->tensors + (source->tensors[i].scale - source->tensors);
     }
     return apr_model_index_names(view, err);
 }
 
-/* Names and pieces of the family's table. */
-static apr_status enter(apr_model *view, const apr_model *source, apr_error *err)
+/* Names and pieces of the family's table; but those marked, if any, as they are. */
+static apr_status enter(apr_model *view, const apr_model *source, const bool *as_they_are, apr_error *err)
 {
     const apr_family *const family = apr_family_translated(source->hparams.architecture);
 
     if (family == NULL) return APR_OK;
-    APR_TRY(apr_enter(view, source, family, err));
+    APR_TRY(apr_enter(view, source, family, as_they_are, err));
     view->dialect = APR_DIALECT_HF;
     return apr_model_index_names(view, err);
 }
@@ -57,7 +58,8 @@ static apr_status join_packed(apr_model *view, const apr_model *source, apr_erro
         *moved[i] = joined[i] != NULL ? *joined[i] : source->tensors[i];
     }
     for (size_t i = 0; i < view->n_tensors; i++)
-        if (view->tensors[i].scale != NULL) view->tensors[i].scale = moved[view->tensors[i].scale - source->tensors];
+        if (apr_table_has(source->tensors, source->n_tensors, view->tensors[i].scale))
+            view->tensors[i].scale = moved[view->tensors[i].scale - source->tensors];
     view->packings = NULL;
     view->n_packings = 0;
     return apr_model_index_names(view, err);
@@ -67,15 +69,23 @@ apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *er
 {
     APR_TRY(apr_view_copy(view, source, 0, err));
     if (source->n_packings > 0) APR_TRY(join_packed(view, source, err));
-    return enter(view, source, err);
+    return enter(view, source, NULL, err);
 }
 
 apr_status apr_canonical_in_parts(apr_model *view, const apr_model *source, apr_error *err)
 {
     APR_TRY(apr_view_copy(view, source, 0, err));
+    bool *const stays = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *stays);
+    if (stays == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < source->n_packings; i++) {
+        const apr_packing *const p = source->packings[i].packing;
+        for (size_t j = 0; j < p->n_parts; j++) stays[p->parts[j] - source->tensors] = true;
+    }
+    for (size_t i = 0; i < source->n_tensors; i++) /* a stack and its scales would have to be cut alike */
+        stays[i] |= source->tensors[i].scale != NULL && source->tensors[i].rank > 2;
     view->packings = NULL; /* their parts are those of the source's table */
     view->n_packings = 0;
-    return enter(view, source, err);
+    return enter(view, source, stays, err);
 }
 
 /* The format whose files have tensors of that dialect. */
@@ -159,7 +169,8 @@ static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_
     }
     if (n_left_out > 0) view->hparams.num_nextn_layers = 0; /* what the file announces must be in it */
     for (size_t i = 0; i < view->n_tensors; i++)
-        if (view->tensors[i].scale != NULL) view->tensors[i].scale = moved[view->tensors[i].scale - canonical->tensors];
+        if (apr_table_has(canonical->tensors, canonical->n_tensors, view->tensors[i].scale))
+            view->tensors[i].scale = moved[view->tensors[i].scale - canonical->tensors];
     return APR_OK;
 }
 

@@ -44,13 +44,16 @@ static apr_dtype dtype_of_zeros(const apr_packing *p)
     return p->zero_order == APR_ZEROS_BY_ROW && p->zeros->dtype == APR_I8 ? APR_I8 : APR_U8;
 }
 
+/* GPTQ's zero points with their bias are taken within b bits: what comes out is stored, and the bias has been added. */
+static int zero_bias_of(const apr_packing *p) { return p->zero_order == APR_ZEROS_ALONG_ROWS ? 0 : p->zero_bias; }
+
 static bool are_alike(const apr_tensor *t, const apr_tensor *u)
 {
     const apr_packing *const a = t->packing, *const b = u->packing;
 
     if (t->dtype != u->dtype || apr_tensor_rows(t) != apr_tensor_rows(u) || a->columns != b->columns || !same_levels(a, b)) return false;
     if (dtype_of_scales(a) != dtype_of_scales(b) || a->scale_rows != b->scale_rows || a->scale_columns != b->scale_columns) return false;
-    if (is_flat(a) != is_flat(b) || a->matrix_rows != b->matrix_rows || a->divides != b->divides || a->zero_bias != b->zero_bias)
+    if (is_flat(a) != is_flat(b) || a->matrix_rows != b->matrix_rows || a->divides != b->divides || zero_bias_of(a) != zero_bias_of(b))
         return false;
     if ((a->zero_order == APR_ZEROS_NONE) != (b->zero_order == APR_ZEROS_NONE)) return false;
     return a->zero_order == APR_ZEROS_NONE || dtype_of_zeros(a) == dtype_of_zeros(b);
@@ -189,7 +192,7 @@ bool apr_relay_begin(apr_relay *relay, const apr_tensor *parts, int64_t n_parts)
         .scale_columns = columns_of_a_scale(p),
         .divides = p->divides,
         .zero_order = p->zero_order != APR_ZEROS_NONE ? APR_ZEROS_BY_ROW : APR_ZEROS_NONE,
-        .zero_bias = p->zero_bias,
+        .zero_bias = zero_bias_of(p),
     };
     for (int i = 0; p->level == APR_LEVEL_TABLE && i < 1 << p->bits; i++) relay->levels[i] = p->levels[i];
     describe_pieces(relay);
@@ -226,7 +229,7 @@ void apr_relay_at(apr_relay *relay, const uint8_t *memory)
 static const uint8_t *words_down(const source_row *s)
 {
     const apr_packing *const p = s->packing;
-    const int64_t n_words = p->columns * p->bits / 32;
+    const int64_t n_words = per(p->columns * p->bits, 32);
     return p->codes->data + 4 * (s->matrix * n_words * p->matrix_rows + s->row_of_matrix);
 }
 
@@ -268,11 +271,11 @@ static void move_codes(const source_row *s, int bits, uint8_t *dst)
 static bool copy_codes(const source_row *s, int bits, uint8_t *dst)
 {
     const apr_packing *const p = s->packing;
-    const int64_t row_bytes = per(p->columns * bits, 8);
+    const int64_t row_bytes = per(p->columns * bits, 8), stride = (int64_t)(p->codes->n_bytes / (uint64_t)p->rows);
 
     if (p->bits != bits) return false;
     if (p->order == APR_CODES_BY_ROW) {
-        memcpy(dst, p->codes->data + s->row * row_bytes, (size_t)row_bytes);
+        memcpy(dst, p->codes->data + s->row * stride, (size_t)row_bytes);
         return true;
     }
     if (p->order != APR_CODES_HIGH_FIRST || p->columns % 2 != 0) return false;
@@ -371,7 +374,7 @@ static void make_zeros(const apr_relay *relay, int64_t row, uint8_t *dst)
 {
     const source_row s = source_of_scales(relay, row);
     for (int64_t g = 0; g < apr_packing_groups(&relay->packing); g++)
-        dst[g] = (uint8_t)(apr_unpack_zero(s.packing, s.row, g) - s.packing->zero_bias);
+        dst[g] = (uint8_t)(apr_unpack_zero(s.packing, s.row, g) - zero_bias_of(s.packing));
 }
 
 static void make_commons(const apr_relay *relay, int64_t matrix, uint8_t *dst)

@@ -16,6 +16,9 @@ static uint32_t word_at(const uint8_t *words, int64_t at) { return apr_load_le32
 
 static int64_t matrix_of(const apr_packing *p, int64_t row) { return row / p->matrix_rows; }
 
+/* Words that n codes of b bits fill. */
+static int64_t words_of(int64_t n, int b) { return (n * b + WORD_BITS - 1) / WORD_BITS; }
+
 /* b bits of a string of whole words, `apart` words from one to the next; the last code of the string ends within its last word. */
 static unsigned bits_of_words(const uint8_t *words, int64_t first, int64_t apart, int64_t at, int b)
 {
@@ -30,7 +33,7 @@ static unsigned bits_of_words(const uint8_t *words, int64_t first, int64_t apart
 
 static void codes_by_row(const apr_packing *p, int64_t row, int64_t first, int64_t n, uint8_t *codes)
 {
-    const uint8_t *const bytes = p->codes->data + row * ((p->columns * p->bits + 7) / 8);
+    const uint8_t *const bytes = p->codes->data + row * (int64_t)(p->codes->n_bytes / (uint64_t)p->rows);
     const unsigned mask = (1U << p->bits) - 1;
 
     for (int64_t i = 0; i < n; i++) {
@@ -52,7 +55,7 @@ static void codes_high_first(const apr_packing *p, int64_t row, int64_t first, i
 
 static void codes_down(const apr_packing *p, int64_t row, int64_t first, int64_t n, uint8_t *codes)
 {
-    const int64_t words_down = p->columns * p->bits / WORD_BITS, in_matrix = row % p->matrix_rows;
+    const int64_t words_down = words_of(p->columns, p->bits), in_matrix = row % p->matrix_rows;
     const int64_t start = matrix_of(p, row) * words_down * p->matrix_rows + in_matrix;
     for (int64_t i = 0; i < n; i++) codes[i] = (uint8_t)bits_of_words(p->codes->data, start, p->matrix_rows, first + i, p->bits);
 }
@@ -150,7 +153,7 @@ static int zero_by_row(const apr_packing *p, int64_t row, int64_t group)
 
 static int zero_along_rows(const apr_packing *p, int64_t row, int64_t group)
 {
-    const int64_t words = p->matrix_rows * p->bits / WORD_BITS, line = matrix_of(p, row) * apr_packing_groups(p) + group;
+    const int64_t words = words_of(p->matrix_rows, p->bits), line = matrix_of(p, row) * apr_packing_groups(p) + group;
     return (int)bits_of_words(p->zeros->data, line * words, 1, row % p->matrix_rows, p->bits);
 }
 
@@ -162,7 +165,7 @@ static int zero_interleaved(const apr_packing *p, int64_t row, int64_t group)
 
 static int zero_down(const apr_packing *p, int64_t row, int64_t group)
 {
-    const int64_t groups = apr_packing_groups(p), words = (p->matrix_rows * p->bits + WORD_BITS - 1) / WORD_BITS;
+    const int64_t groups = apr_packing_groups(p), words = words_of(p->matrix_rows, p->bits);
     return (int)bits_of_words(p->zeros->data, matrix_of(p, row) * words * groups + group, groups, row % p->matrix_rows, p->bits);
 }
 
@@ -173,7 +176,8 @@ int apr_unpack_zero(const apr_packing *p, int64_t row, int64_t group)
                                     [APR_ZEROS_ALONG_ROWS] = zero_along_rows,
                                     [APR_ZEROS_INTERLEAVED] = zero_interleaved,
                                     [APR_ZEROS_DOWN] = zero_down};
-    return p->zero_bias + (p->zero_order != APR_ZEROS_NONE ? zeros[p->zero_order](p, row, group) : 0);
+    const int zero = p->zero_bias + (p->zero_order != APR_ZEROS_NONE ? zeros[p->zero_order](p, row, group) : 0);
+    return p->zero_order == APR_ZEROS_ALONG_ROWS ? zero & ((1 << p->bits) - 1) : zero; /* GPTQ's 0 less one is the largest code */
 }
 
 /* ---- the formula ---- */

@@ -157,11 +157,62 @@ static apr_status lay_packed(apr_tensor *tensor, const apr_tensor *part, int64_t
     return APR_OK;
 }
 
+/* Rows of a tensor with scales: where they begin, how many, and which scales are theirs. */
+typedef struct scaled_cut {
+    int64_t first_row, n_rows, first_scale_row, n_scale_rows, wide;
+} scaled_cut;
+
+static int64_t per(int64_t n, int64_t each) { return n / each + (n % each != 0); }
+
+/* Whole rows, and blocks of scales stay whole: matrices of a stack, or a run of one matrix that begins with a block. */
+static bool cut_scales(const apr_tensor *part, int64_t first, int64_t n_elems, scaled_cut *cut)
+{
+    const int64_t columns = apr_tensor_columns(part), rows = part->rank >= 2 ? part->dims[part->rank - 2] : 1;
+    if (columns == 0 || rows == 0 || first % columns != 0 || n_elems % columns != 0) return false;
+    const int64_t high = per(rows, part->scale_rows), row = first / columns % rows, matrix = first / columns / rows;
+
+    *cut = (scaled_cut){.first_row = first / columns, .n_rows = n_elems / columns, .wide = per(columns, part->scale_columns)};
+    if (apr_tensor_elems(part->scale) == 1) return true;
+    if (apr_tensor_elems(part->scale) != apr_tensor_rows(part) / rows * high * cut->wide) return false;
+    const bool whole_matrices = row == 0 && cut->n_rows % rows == 0;
+    cut->first_scale_row = matrix * high + row / part->scale_rows;
+    cut->n_scale_rows = whole_matrices ? cut->n_rows / rows * high : per(cut->n_rows, part->scale_rows);
+    return whole_matrices || (row % part->scale_rows == 0 && row + cut->n_rows <= rows);
+}
+
+static bool lies_scaled(const apr_tensor *tensor, const apr_tensor *part, int64_t first, scaled_cut *cut)
+{
+    if (part->scale == NULL || part->data == NULL || part->pending.kind != APR_STEP_NONE) return false;
+    return apr_tensor_columns(tensor) == apr_tensor_columns(part) && cut_scales(part, first, apr_tensor_elems(tensor), cut);
+}
+
+static apr_status lay_scaled(apr_tensor *tensor, const apr_tensor *part, const scaled_cut *cut, apr_arena *arena, apr_error *err)
+{
+    apr_tensor *const scale = apr_arena_alloc(arena, sizeof *scale);
+
+    if (scale == NULL) return apr_no_memory(err, "the scales of a part");
+    *scale = *part->scale;
+    tensor->dtype = part->dtype;
+    tensor->data = part->data + apr_row_bytes(part->dtype, cut->first_row * apr_tensor_columns(part));
+    tensor->scale = scale;
+    tensor->scale_rows = part->scale_rows;
+    tensor->scale_columns = part->scale_columns;
+    if (apr_tensor_elems(part->scale) == 1) return APR_OK;
+    scale->rank = 2;
+    scale->dims[0] = cut->n_scale_rows;
+    scale->dims[1] = cut->wide;
+    scale->data += apr_row_bytes(scale->dtype, cut->first_scale_row * cut->wide);
+    scale->n_bytes = (uint64_t)apr_row_bytes(scale->dtype, cut->n_scale_rows * cut->wide);
+    return APR_OK;
+}
+
 /* The simplest form that will do: see made.h. */
 static apr_status lay(apr_tensor *tensor, const apr_made *made, apr_arena *arena, apr_error *err)
 {
     const apr_tensor *const part = made->parts[0];
     const int64_t first = lies_from(made);
+    scaled_cut cut;
+    if (first >= 0 && lies_scaled(tensor, part, first, &cut)) return lay_scaled(tensor, part, &cut, arena, err);
     const bool whole_rows =
         first >= 0 && part->packing != NULL && apr_tensor_columns(tensor) == part->packing->columns && first % part->packing->columns == 0;
 

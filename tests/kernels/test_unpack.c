@@ -59,7 +59,8 @@ static parts *begin(int bits, apr_code_order order, apr_zero_order zero_order, b
 {
     parts *const p = calloc(1, sizeof *p);
     assert_non_null(p);
-    p->code_tensor = (apr_tensor){.name = "codes", .dtype = APR_U8, .rank = 1, .data = p->codes};
+    p->code_tensor = (apr_tensor){
+        .name = "codes", .dtype = APR_U8, .rank = 1, .data = p->codes, .n_bytes = (uint64_t)ROWS * COLUMNS * (uint64_t)bits / 8};
     p->scale_tensor = (apr_tensor){.name = "scales", .dtype = APR_F16, .rank = 2, .dims = {ROWS, GROUPS}, .data = p->scales};
     p->zero_tensor = (apr_tensor){.name = "zeros", .dtype = APR_U8, .rank = 1, .data = p->zeros};
     p->packing = (apr_packing){.rows = ROWS,
@@ -90,7 +91,8 @@ static void expect_values(const parts *p, bool with_zeros, int zero_bias)
     for (int r = 0; r < ROWS; r++) {
         apr_decode_rows(&p->matrix, r, 1, row);
         for (int c = 0; c < COLUMNS; c++) {
-            const int zero = zero_bias + (with_zeros ? zeros[r][c / GROUP] : 0);
+            const bool wraps = p->packing.zero_order == APR_ZEROS_ALONG_ROWS; /* GPTQ stores 0 less one as the largest code */
+            const int stored = zero_bias + (with_zeros ? zeros[r][c / GROUP] : 0), zero = wraps ? stored % (1 << p->packing.bits) : stored;
             assert_true(row[c] == (float)(codes[r][c] - zero) * scales[r][c / GROUP]);
         }
         apr_decode_elements(&p->matrix, r * COLUMNS + 29, 7, some);

@@ -127,7 +127,7 @@ static void make_codes(packed_matrix *m)
 
     p->codes = &m->codes;
     switch (p->order) {
-    case APR_CODES_BY_ROW: make_part(m, &m->codes, "codes", APR_U8, p->rows, per(p->columns * p->bits, 8)); break;
+    case APR_CODES_BY_ROW: make_part(m, &m->codes, "codes", APR_I32, p->rows, per(p->columns * p->bits, 32)); break;
     case APR_CODES_HIGH_FIRST: make_part(m, &m->codes, "codes", APR_U8, per(p->rows * p->columns, 2), 1); break;
     case APR_CODES_DOWN: make_part(m, &m->codes, "codes", APR_I32, n_matrices * per(p->columns * p->bits, 32), p->matrix_rows); break;
     default: make_part(m, &m->codes, "codes", APR_I32, n_matrices * p->columns, per(p->matrix_rows, 8)); break;
@@ -219,7 +219,7 @@ static unsigned nibble_of_eight(const uint8_t *data, int64_t word, int64_t i)
 
 static unsigned code_of(const apr_packing *p, int64_t row, int64_t column)
 {
-    const int64_t n = p->matrix_rows, matrix = row / n, r = row % n, row_bytes = per(p->columns * p->bits, 8),
+    const int64_t n = p->matrix_rows, matrix = row / n, r = row % n, row_bytes = (int64_t)(p->codes->n_bytes / (uint64_t)p->rows),
                   flat = row * p->columns + column;
     unsigned value = 0;
 
@@ -293,7 +293,8 @@ float packed_value(const apr_packing *p, apr_dtype dtype, int64_t row, int64_t c
         group = apr_load_le32(p->groups->data + 4 * (column + (apr_tensor_elems(p->groups) > p->columns ? matrix * p->columns : 0)));
     if (p->commons != NULL) common = number(p->commons, APR_F32, apr_tensor_elems(p->commons) > 1 ? matrix : 0);
     const float scale = scale_of(p, row, column, group), factor = p->divides ? scale / common : scale * common;
-    const float zero = (float)p->zero_bias + zero_of(p, row, group);
+    float zero = (float)p->zero_bias + zero_of(p, row, group);
+    if (p->zero_order == APR_ZEROS_ALONG_ROWS && zero >= (float)(1 << p->bits)) zero -= (float)(1 << p->bits);
     const float value = (level_of(p, code_of(p, row, column)) - zero) * factor;
     if (dtype == APR_F16) return apr_f16_to_f32(apr_f32_to_f16(value));
     return dtype == APR_BF16 ? apr_bf16_to_f32(apr_f32_to_bf16(value)) : value;
