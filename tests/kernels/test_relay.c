@@ -1,8 +1,9 @@
 /* kernels/relay.h: the regular form of a packed matrix has the same values, bit for bit, in no more bytes than it says. */
 #include "formats/base/bytes.h"
+#include "formats/hf/hf_quantization.h"
 #include "formats/number/half.h"
-#include "kernels/rows.h"
 #include "kernels/relay.h"
+#include "kernels/rows.h"
 #include "tests/support/packed_matrix.h"
 
 #include <setjmp.h>
@@ -187,6 +188,51 @@ static void what_is_not_alike_is_no_stack(void **state)
     packed_matrix_free(&b);
 }
 
+/* What a plan from a config.json counts is what the matrices that it describes take. */
+static void a_stated_scheme_takes_as_much(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kind;
+        apr_quant_scheme scheme;
+    } cases[] = {
+        {"GPTQ, 4 bits", {APR_QUANT_GPTQ, 4, 1, 32, 2, .zero_points = true, .act_order = true, .sorted = true}},
+        {"GPTQ, act order", {APR_QUANT_GPTQ, 4, 1, 32, 2, .zero_points = true, .act_order = true}},
+        {"GPTQ, 2 bits", {APR_QUANT_GPTQ, 2, 1, 16, 2, .zero_points = true}},
+        {"GPTQ, 3 bits", {APR_QUANT_GPTQ, 3, 1, 32, 2, .zero_points = true}},
+        {"GPTQ, 8 bits, one group", {APR_QUANT_GPTQ, 8, 1, 0, 2, .zero_points = true}},
+        {"AWQ", {APR_QUANT_AWQ, 4, 1, 64, 2, .zero_points = true}},
+        {"AWQ, symmetric", {APR_QUANT_AWQ, 4, 1, 32, 2}},
+        {"compressed-tensors, int4", {APR_QUANT_INT_PACKED, 4, 1, 128, 2}},
+        {"compressed-tensors, int4, zero points", {APR_QUANT_INT_PACKED, 4, 1, 32, 2, .zero_points = true}},
+        {"compressed-tensors, int4, act order", {APR_QUANT_INT_PACKED, 4, 1, 32, 2, .act_order = true}},
+        {"int8, a scale a row", {APR_QUANT_INT8, 8, 1, 0, 2}},
+        {"int8, zero points", {APR_QUANT_INT8, 8, 1, 0, 2, .zero_points = true}},
+        {"int8, blocks with zero points", {APR_QUANT_INT8, 8, 4, 24, 2, .zero_points = true}},
+        {"NVFP4 that multiplies", {APR_QUANT_NVFP4, 4, 1, 16, 1}},
+        {"NVFP4, a stack", {APR_QUANT_NVFP4, 4, 1, 16, 1}},
+        {"MXFP4", {APR_QUANT_MXFP4, 4, 1, 32, 1}},
+        {"MXFP8", {APR_QUANT_MXFP8, 8, 1, 32, 1}},
+        {"nf4", {APR_QUANT_NF4, 4, 1, 64, 4}},
+        {"nf4, nested", {APR_QUANT_NF4, 4, 1, 64, 4, .nested_scales = true}},
+        {"nf4, blocks that begin inside rows", {APR_QUANT_NF4, 4, 1, 64, 4, .nested_scales = true}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const packed_kind *const kind = kind_of(cases[i].kind);
+        const int64_t n = kind->n_matrices > 0 ? kind->n_matrices : 1;
+        packed_matrix m;
+        apr_relay relay;
+        packed_matrix_make(&m, kind);
+        assert_true(apr_relay_begin(&relay, &m.tensor, 1));
+        const uint64_t stated = apr_quant_device_bytes(&cases[i].scheme, n, kind->rows, kind->columns);
+        if (stated != relay.offsets[APR_REGULAR_PIECES])
+            fail_msg("%s: %llu bytes, and stated are %llu", kind->what, (unsigned long long)relay.offsets[APR_REGULAR_PIECES],
+                     (unsigned long long)stated);
+        packed_matrix_free(&m);
+    }
+    assert_true(apr_quant_device_bytes(&cases[0].scheme, 4096, (int64_t)1 << 31, (int64_t)1 << 31) == UINT64_MAX);
+}
+
 static void sizes_that_cannot_be_counted_are_the_largest(void **state)
 {
     (void)state;
@@ -212,6 +258,7 @@ int main(void)
         cmocka_unit_test(groups_in_their_natural_order_take_no_memory),
         cmocka_unit_test(experts_need_not_all_have_a_common_scale),
         cmocka_unit_test(what_is_not_alike_is_no_stack),
+        cmocka_unit_test(a_stated_scheme_takes_as_much),
         cmocka_unit_test(sizes_that_cannot_be_counted_are_the_largest),
     };
     return cmocka_run_group_tests_name("relay", tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include "tests/support/fake_device.h"
 #include "tests/support/packed_matrix.h"
 #include "tests/support/program_model.h"
+#include "tools/plan/sizes.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -154,6 +155,22 @@ static bool some_reason_says(const apr_session *s, const char *what)
     return false;
 }
 
+/* What aprplan counts for that model, whose tensors it sees. */
+static uint64_t planned_weights(const packed_model *p, bool on_device)
+{
+    const size_t n = p->plain.program.n_weights;
+    apr_weight_size *const sizes = calloc(n + 1, sizeof *sizes);
+    apr_error err = {0};
+    uint64_t sum = 0;
+
+    assert_non_null(sizes);
+    if (apr_weight_sizes(&p->model, &p->plain.program, NULL, on_device, sizes, &err) != APR_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < n; i++)
+        if (!on_device || p->plain.program.weights[i].uses != APR_USE_FLOAT) sum += sizes[i].bytes;
+    free(sizes);
+    return sum;
+}
+
 typedef void (*model_check)(packed_model *p, const packed_kind *kind);
 
 /* Each kind whose rows can be of any number, in models with experts, with dense layers, and with heads that have matrices. */
@@ -186,6 +203,7 @@ static void check_host(packed_model *p, const packed_kind *kind)
     assert_int_equal(apr_session_used(host).weights, all_weights(host));
     assert_true(apr_session_check_memory(host).as_planned || apr_session_check_memory(host).measured == UINT64_MAX);
     assert_true(some_reason_says(host, kind->what));
+    assert_int_equal(planned_weights(p, false), all_weights(host));
     for (size_t i = 0; i < p->n; i++) stored += apr_packing_bytes(&p->matrices[i].packing, p->matrices[i].packing.rows);
     assert_true(all_weights(host) >= stored);
     free(truth);
@@ -208,6 +226,7 @@ static void check_device(packed_model *p, const packed_kind *kind)
 
     if (memcmp(truth, logits, (size_t)N_TOKENS * VOCABULARY * sizeof *truth) != 0) fail_msg("%s: the device has other weights", kind->what);
     assert_int_equal(fake_device_bytes(), device_lines(s));
+    assert_int_equal(planned_weights(p, true), all_weights(s));
     assert_true(some_reason_says(s, kind->what));
     assert_false(some_reason_says(s, "decoded to FP16"));
     free(truth);
