@@ -94,7 +94,8 @@ static apr_status start_blas(apr_cuda_device *device, void *workspace, uint64_t 
 
 static bool takes(apr_dtype dtype)
 {
-    return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16 || (dtype == APR_Q8_0 && takes_q8_0);
+    return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16 || dtype == APR_F8_E4M3 || dtype == APR_MXFP4 ||
+           (dtype == APR_Q8_0 && takes_q8_0);
 }
 
 static apr_status decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err)
@@ -122,9 +123,9 @@ static bool takes_packing(const apr_packing *p, apr_dtype dtype)
            p->first_row == 0;
 }
 
-/* Matrices side by side, and what describes those that are packed. */
+/* Matrices side by side, their scales, and what describes those that are packed. */
 typedef struct unstacked {
-    apr_tensor matrices[MOST_EXPERTS];
+    apr_tensor matrices[MOST_EXPERTS], scales[MOST_EXPERTS];
     apr_packing packings[MOST_EXPERTS];
 } unstacked;
 
@@ -139,6 +140,13 @@ static const apr_tensor *unstack(const apr_tensor *stack, unstacked *u)
         matrices[e].dims[0] = stack->dims[1], matrices[e].dims[1] = stack->dims[2];
         matrices[e].n_bytes = stack->n_bytes / (uint64_t)stack->dims[0];
         matrices[e].data = stack->data + (uint64_t)e * matrices[e].n_bytes;
+        if (stack->scale != NULL) {
+            u->scales[e] = *stack->scale;
+            u->scales[e].dims[0] = 1;
+            u->scales[e].n_bytes = stack->scale->n_bytes / (uint64_t)stack->dims[0];
+            u->scales[e].data = stack->scale->data + (uint64_t)e * u->scales[e].n_bytes;
+            matrices[e].scale = &u->scales[e];
+        }
         if (stack->packing == NULL) continue;
         u->packings[e] = *stack->packing;
         u->packings[e].first_row = e * stack->dims[1];
