@@ -195,6 +195,7 @@ static void read_gptq(reading *r)
     s = gptq_scheme(r, r->config, &s);
     s.zero_points = true;
     s.act_order = true; /* g_idx is written with and without desc_act */
+    s.sorted = !bool_of(r->config, "desc_act", false) || bool_of(r->config, "static_groups", false);
     read_gptq_format(r, &s);
     r->q->head = bool_of(r->config, "lm_head", false);
     cJSON_ArrayForEach(item, dynamic) /* gptqmodel: "-:REGEX" is left out, "+:REGEX" or REGEX has other bits or groups */
@@ -358,11 +359,27 @@ static void read_groups(reading *r)
     r->q->head = true; /* a linear layer like others, unless it is ignored: it always is */
 }
 
+/* Rotations that are applied to activations while the model runs; those in the weights are done already. */
+static bool turns_activations(const cJSON *transforms)
+{
+    const cJSON *group, *apply;
+
+    cJSON_ArrayForEach(group, apr_json_get(transforms, "config_groups")) cJSON_ArrayForEach(apply, apr_json_get(group, "apply"))
+    {
+        if (strncmp(text_of(apply, "location"), "weight_", 7) != 0) return true;
+    }
+    return false;
+}
+
 static void read_compressed_tensors(reading *r)
 {
     const char *const sparsity = text_of(apr_json_get(r->config, "sparsity_config"), "format");
+    const bool turns = turns_activations(apr_json_get(r->config, "transform_config"));
+
     if (*sparsity != '\0' && strcmp(sparsity, "dense") != 0) problem(r, "sparse weights (\"%.40s\")", sparsity);
+    if (turns) problem(r, "activations that are rotated (\"transform_config\")");
     read_groups(r);
+    for (size_t i = 0; i < r->n; i++) r->schemes[i].foreign |= turns;
 }
 
 /* --- modelopt and quark --- */

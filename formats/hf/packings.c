@@ -20,6 +20,10 @@ static const struct {
 };
 enum { N_LAYOUTS = sizeof layouts / sizeof *layouts };
 
+/* Beside weights that are more than a matrix: their inputs are scaled or turned first (AWQ and SmoothQuant of modelopt, FP-Quant), or a
+ * product of low rank is added (SVDQuant), or half of them are zeros that are not stored (marlin's 2:4). */
+static const char *const more[] = {".pre_quant_scale", ".svdquant_lora_a", ".forward_hadamard_matrix", ".scale_packed"};
+
 /* What no layout has without codes; the codes are called the same up to this, then one of three. */
 static const char *const companions[] = {".qzeros",        ".weight_shape",     ".weight_global_scale",  ".weight_scale_2",
                                          ".weight.absmax", ".weight.quant_map", ".weight.nested_absmax", ".weight_g_idx"};
@@ -44,13 +48,20 @@ static apr_status check_companion(apr_binding *b)
     return APR_OK;
 }
 
+static bool is_a_matrix(const apr_binding *b)
+{
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (apr_beside(b, more[i]) != NULL) return false;
+    return true;
+}
+
 /* The row of `layouts` for the tensor, or -1. */
 static int find_layout(apr_binding *b)
 {
     if (apr_tensor_elems(b->codes) == 0) return -1;
     for (int i = 0; i < N_LAYOUTS; i++) {
         b->n_stem = stem_of(b->codes->name, layouts[i].ending);
-        if (b->n_stem > 0 && layouts[i].is(b)) return i;
+        if (b->n_stem > 0 && layouts[i].is(b)) return is_a_matrix(b) ? i : -1;
     }
     return -1;
 }
@@ -90,12 +101,20 @@ static apr_status bind_all(apr_model *model, apr_shared_parts *shared, apr_error
     return APR_OK;
 }
 
+/* May the names mean something else than here? */
+static bool is_foreign(const apr_quantization *q)
+{
+    bool foreign = q != NULL && !q->known;
+    for (size_t i = 0; q != NULL && i < q->n_schemes; i++) foreign |= q->schemes[i].foreign;
+    return foreign;
+}
+
 apr_status apr_bind_packings(apr_model *model, apr_error *err)
 {
     apr_shared_parts shared = {0};
     size_t n = 0;
 
-    if (model->quantization != NULL && !model->quantization->known) return APR_OK; /* the names may mean something else there */
+    if (is_foreign(model->quantization)) return APR_OK;
     for (size_t i = 0; i < model->n_tensors; i++) {
         apr_binding b = {.model = model, .codes = &model->tensors[i]};
         n += find_layout(&b) >= 0;

@@ -15,16 +15,9 @@
 
 static const apr_dtype words[] = {APR_I32, APR_DTYPE_COUNT}, signed_bytes[] = {APR_I8, APR_DTYPE_COUNT};
 
-/* Weights that are multiplied only after their inputs were (AWQ and SmoothQuant of modelopt): more than a matrix. */
-static bool scales_its_inputs(const apr_binding *b) { return apr_beside(b, ".pre_quant_scale") != NULL; }
-
 /* --- packed --- */
 
-/* With ".scale_packed" it is marlin's arrangement of 2:4 sparse weights. */
-bool apr_is_int_packed(const apr_binding *b)
-{
-    return b->codes->rank >= 2 && b->codes->dtype == APR_I32 && apr_beside(b, ".scale_packed") == NULL;
-}
+bool apr_is_int_packed(const apr_binding *b) { return b->codes->rank >= 2 && b->codes->dtype == APR_I32; }
 
 /* The last number of weight_shape, after a check of the others. */
 static apr_status read_shape(apr_binding *b, int64_t *columns)
@@ -141,7 +134,7 @@ apr_status apr_bind_int_packed(apr_binding *b)
 
 bool apr_is_int8(const apr_binding *b)
 {
-    return b->codes->rank >= 2 && b->codes->dtype == APR_I8 && apr_beside(b, ".weight_scale") != NULL && !scales_its_inputs(b);
+    return b->codes->rank >= 2 && b->codes->dtype == APR_I8 && apr_beside(b, ".weight_scale") != NULL;
 }
 
 apr_status apr_bind_int8(apr_binding *b)

@@ -53,14 +53,15 @@ bool apr_is_fp4_packed(const apr_binding *b) { return b->codes->rank >= 2 && b->
 
 apr_status apr_bind_fp4_packed(apr_binding *b) { return bind_fp4(b, ".weight_global_scale", true, "compressed-tensors"); }
 
-/* Bytes with scales of another type are other things: modelopt's integers of 4 bits, BitNet's of 2. */
+/* Bytes with scales of another type are other things, unless config.json says NVFP4: modelopt's integers of 4 bits, BitNet's of 2. */
 bool apr_is_fp4_weight(const apr_binding *b)
 {
     const apr_tensor *const scales = apr_beside(b, ".weight_scale");
+    const bool is_fp4 = scales != NULL && (scales->dtype == APR_F8_E4M3 || scales->dtype == APR_U8 || scales->dtype == APR_E8M0);
 
-    if (b->codes->rank < 2 || b->codes->dtype != APR_U8 || apr_beside(b, ".pre_quant_scale") != NULL) return false;
-    if (apr_beside(b, ".weight_scale_2") != NULL) return true;
-    return scales != NULL && (scales->dtype == APR_F8_E4M3 || scales->dtype == APR_U8 || scales->dtype == APR_E8M0);
+    if (b->codes->rank < 2 || b->codes->dtype != APR_U8) return false;
+    if (is_fp4 || apr_beside(b, ".weight_scale_2") == NULL) return is_fp4;
+    return scales == NULL || apr_stated_scheme(b, APR_QUANT_NVFP4) != NULL;
 }
 
 apr_status apr_bind_fp4_weight(apr_binding *b) { return bind_fp4(b, ".weight_scale_2", false, "modelopt"); }

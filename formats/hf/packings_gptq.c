@@ -12,10 +12,7 @@
 
 static const apr_dtype words[] = {APR_I32, APR_DTYPE_COUNT};
 
-bool apr_is_qweight(const apr_binding *b)
-{
-    return b->codes->rank == 2 && b->codes->dtype == APR_I32 && apr_beside(b, ".forward_hadamard_matrix") == NULL;
-}
+bool apr_is_qweight(const apr_binding *b) { return b->codes->rank == 2 && b->codes->dtype == APR_I32; }
 
 /* Words that hold n codes of b bits. */
 static int64_t words_of(int64_t n, int64_t bits) { return n / 32 * bits + apr_per(n % 32 * bits, 32); }
@@ -150,11 +147,8 @@ static bool is_awq(const apr_binding *b, const apr_tensor *scales)
 
 apr_status apr_bind_qweight(apr_binding *b)
 {
-    const apr_quantization *const q = b->model->quantization;
     const apr_tensor *scales, *zeros;
 
-    for (size_t i = 0; q != NULL && i < q->n_schemes; i++) b->left_alone |= q->schemes[i].foreign; /* other parts, other shapes */
-    if (b->left_alone) return APR_OK;
     APR_TRY(find_parts(b, &scales, &zeros));
     return is_awq(b, scales) ? bind_awq(b, scales, zeros) : bind_gptq(b, scales, zeros);
 }

@@ -304,6 +304,9 @@ static const struct {
     {"x.weight_packed I32 8,8; x.weight_scale BF16 8,2; x.weight_shape F32 2", "", {"'x.weight_shape' is f32"}},
     {CT_PARTS "; x.weight_zero_point I64 1,2", "", {"'x.weight_zero_point' is i64"}},
     {"x.weight_packed U8 8,32; x.weight_scale BF16 8,4; x.weight_global_scale F32 1", "", {"'x.weight_scale' is bf16", "fp8 for NVFP4"}},
+    {"x.weight U8 8,32; x.weight_scale BF16 8,4; x.weight_scale_2 F32 1",
+     CONFIG("modelopt", "\"quant_algo\": \"NVFP4\""),
+     {"'x.weight_scale' is bf16", "fp8 for NVFP4"}},
     {"x.weight_packed U8 8,32; x.weight_scale F8_E4M3 8,4; x.weight_global_scale BF16 1", "", {"'x.weight_global_scale' is bf16"}},
     {"x.weight U8 256,1; x.weight.absmax BF16 8; x.weight.quant_map F32 16; x.weight.quant_state.bitsandbytes__nf4 U8 @ =" NF4_STATE,
      "",
@@ -419,6 +422,14 @@ static void what_is_not_known_is_left_alone_and_still_named(void **state)
         {"x.weight I8 8,64; x.SCB F32 8", CONFIG("bitsandbytes", "\"load_in_8bit\": true"), "8-bit bitsandbytes (LLM.int8)"},
         {"x.weight I8 8,64; x.weight_scale F32 8; x.pre_quant_scale BF16 64", CONFIG("modelopt", "\"quant_algo\": \"FP8\""), "INT8"},
         {"x.weight U8 4,64; x.weight_scale F32 8,2; x.pre_quant_scale BF16 64", "", "packed integers"},
+        {"x.weight U8 8,32; x.weight_scale F8_E4M3 8,4; x.weight_scale_2 F32 .; x.svdquant_lora_a BF16 8,4", "", "NVFP4 (modelopt)"},
+        {"x.weight U8 8,32; x.weight_scale BF16 8,1; x.weight_scale_2 F32 .", "", "NVFP4 (modelopt)"},
+        {CT_PARTS,
+         CONFIG(
+             "compressed-tensors",
+             "\"config_groups\": {\"g\": {\"weights\": {\"num_bits\": 4, \"type\": \"int\"}}}, \"transform_config\": {\"config_groups\": "
+             "{\"R4\": {\"apply\": [{\"location\": \"input\"}]}}}"),
+         "integers, pack-quantized (compressed-tensors)"},
         {"x.weight U8 2,64; x.weight_scale BF16 1", "", "packed integers"}, /* BitNet */
         {"x.weight_packed I32 8,7; x.weight_scale BF16 8,2; x.weight_shape I64 2 =8,64", CT_INT(3, BY_GROUPS),
          "integers, pack-quantized (compressed-tensors)"}, /* ten codes of three bits in a word */
