@@ -160,7 +160,8 @@ def bare(name, path):
 
 class Gptq:
     library = "AutoGPTQ packs v1, GPTQModel v2; GPTQModel decodes both, AutoGPTQ decodes v1 to the same"
-    def __init__(s, bits, group, symmetric, act_order=False, v2=False, scale_dtype=F16, spelling="modules"):
+    def __init__(s, bits, group, symmetric, act_order=False, v2=False, scale_dtype=F16, spelling="modules", zeros=False):
+        s.zeros = zeros  # zero points of 0 too: GPTQModel's v1, which borrows from word to word
         s.bits, s.group, s.symmetric, s.act_order, s.v2, s.dtype, s.spelling = bits, group, symmetric, act_order, v2, scale_dtype, spelling
         if "auto_gptq" not in sys.modules:
             package = bare("gptqmodel", SOURCES + "/GPTQModel/gptqmodel"); package.DEBUG_ON, package.DEVICE_THREAD_POOL = False, None
@@ -183,16 +184,20 @@ class Gptq:
         scales, zeros = int_scales(w[:, torch.from_numpy(order)], group, s.bits, s.symmetric)
         linear = torch.nn.Linear(K, N, bias=False); linear.weight.data = w.to(s.dtype)
         new = TorchLinear(s.bits, s.group, s.symmetric, s.act_order, K, N, bias=False)
-        if s.v2: new.pack_original(linear, scales.to(s.dtype).float(), zeros.float(), g_idx); parts = {k: getattr(new, k).clone() for k in ("qweight", "qzeros", "scales", "g_idx")}; parts["scales"] = parts["scales"].to(s.dtype)
+        if s.zeros: zeros[::5] = 0; zeros[1::5] = 1
+        if s.v2 or s.zeros: new.pack_original(linear, scales.to(s.dtype).float(), zeros.float(), g_idx); parts = {k: getattr(new, k).clone() for k in ("qweight", "qzeros", "scales", "g_idx")}; parts["scales"] = parts["scales"].to(s.dtype)
         else:
             old = QuantLinear(s.bits, group, K, N, bias=False, weight_dtype=s.dtype)
             linear.weight.data = linear.weight.data.float(); old.pack(linear, scales.to(s.dtype).float(), zeros.float(), g_idx)
             old.scales = old.scales.to(s.dtype); parts = {k: getattr(old, k).clone() for k in ("qweight", "qzeros", "scales", "g_idx")}
         for k, v in parts.items(): setattr(new, k, v.clone().contiguous())
+        if s.zeros:
+            from gptqmodel.utils.model import convert_gptq_v2_to_v1_format_module
+            new.qzero_format(format=2); convert_gptq_v2_to_v1_format_module(new, types.SimpleNamespace(bits=s.bits, pack_dtype=torch.int32)); parts["qzeros"] = new.qzeros.clone()
         if not s.v2: new.qzero_format(format=1); convert_gptq_v1_to_v2_format_module(new, s.bits, torch.int32)
         new.eval(); value = new.dequantize_weight().t().contiguous()
         assert value.dtype == s.dtype
-        if not s.v2: assert torch.equal(old(torch.eye(K, dtype=s.dtype)).t(), value), name
+        if not s.v2 and not s.zeros: assert torch.equal(old(torch.eye(K, dtype=s.dtype)).t(), value), name
         return {k: v.contiguous() for k, v in parts.items()}, value, value.float()
 
 class Awq:
@@ -359,6 +364,7 @@ MODELS = {
     "gptq-4-asym": lambda: make("gptq-4-asym", "llama", Gptq(4, 32, False), ["self_attn.k_proj"], ends("k_proj")),
     "gptq-4-v2-asym": lambda: make("gptq-4-v2-asym", "qwen3", Gptq(4, 32, False, v2=True, spelling="dynamic"), [".*\\.k_proj.*"], ends("k_proj")),
     "gptq-4-act-order": lambda: make("gptq-4-act-order", "llama", Gptq(4, 32, False, act_order=True), hidden_size=256, intermediate_size=32),
+    "gptq-4-zeros": lambda: make("gptq-4-zeros", "qwen3", Gptq(4, 32, False, zeros=True), intermediate_size=64),
     "gptq-8": lambda: make("gptq-8", "qwen3", Gptq(8, 32, False), intermediate_size=64),
     "gptq-3": lambda: make("gptq-3", "qwen3", Gptq(3, 32, False)),
     "gptq-2": lambda: make("gptq-2", "llama", Gptq(2, -1, True)),
