@@ -247,6 +247,19 @@ void apr_partition_close(apr_partition *partition)
     *partition = (apr_partition){0};
 }
 
+const apr_transfer *apr_partition_before(const apr_partition *partition, size_t op, size_t *n)
+{
+    size_t begin = 0, end = partition->n_transfers;
+
+    while (begin < end) {
+        const size_t middle = begin + (end - begin) / 2;
+        if (partition->transfers[middle].op < op) begin = middle + 1;
+        else end = middle;
+    }
+    for (*n = 0; begin + *n < partition->n_transfers && partition->transfers[begin + *n].op == op;) (*n)++;
+    return partition->transfers + begin;
+}
+
 /* --- what a place has --- */
 
 bool apr_partition_has_logits(const apr_partition *partition, const apr_program *program, int place)

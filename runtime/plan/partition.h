@@ -61,6 +61,9 @@ void apr_partition_close(apr_partition *partition);
 /* Places that a partition of these options has. */
 int apr_partition_n_places(int n_devices, const apr_offload *offload);
 
+/* What is copied before that operation, *n of them. */
+const apr_transfer *apr_partition_before(const apr_partition *partition, size_t op, size_t *n);
+
 /* Of one place. partition NULL: there is one place, and everything is there. */
 static inline bool apr_partition_has_op(const apr_partition *s, int place, size_t op) { return s == NULL || s->op_place[op] == place; }
 static inline bool apr_partition_has_state(const apr_partition *s, int place, size_t state)

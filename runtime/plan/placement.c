@@ -163,6 +163,13 @@ uint64_t apr_state_bytes(const apr_state *state, apr_dtype kv_dtype, int64_t n_c
     return apr_saturating_add(keys, apr_pad64(apr_saturating_mul(n_rows, (uint64_t)apr_kv_row_bytes(kv_dtype, state->value_dim))));
 }
 
+void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes)
+{
+    for (size_t i = 0; i < program->n_states; i++)
+        bytes[i] =
+            apr_state_bytes(&program->states[i], kv_dtype, apr_plan_context(program, n_ctx), apr_plan_batch(program, n_ctx, n_batch));
+}
+
 apr_status apr_place_states(apr_plan *plan, const apr_part *part, apr_error *err)
 {
     const apr_program *const program = part->program;

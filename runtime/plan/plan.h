@@ -127,6 +127,8 @@ const apr_plan_line *apr_plan_line_of(const apr_plan *plan, apr_line_id id);
 void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
 /* The same of those only that do not lie in the file as they are wanted (apr_tensor.made). */
 void apr_plan_made_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
+/* Of each state with those options (n_ctx as in apr_plan_options), of one sequence. */
+void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes);
 /* Bytes of a slot when it is stored as dtype (16-bit floats for a dtype that its rows do not divide into), padded. */
 uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype);
 
