@@ -95,6 +95,7 @@ static apr_session_memory on_host(const apr_session *s)
     for (int i = 0; i < s->n_places; i++) {
         m.mapped += mapped_bytes(&s->places[i].plan);
         m.planned += s->places[i].plan.host_bytes;
+        if (i > 0) m.allowed += APR_HOST_SLACK_BYTES; /* each plan is in chunks of its own */
     }
     m.planned += m.tables - m.mapped;
     m.measured = apr_heap_in_use() == UINT64_MAX ? UINT64_MAX : grown > 0 ? (uint64_t)grown : 0;
