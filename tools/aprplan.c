@@ -171,15 +171,14 @@ static apr_status choose_device(question *q, apr_error *err)
     return APR_OK;
 }
 
-/* The sizes of all weights by that recipe, as a device has them and as the host has them. */
-static apr_status size_weights(question *q, const char *dtype, apr_error *err)
+/* The sizes of all weights by that recipe, as a device has them, and as the host has them where something is offloaded. */
+static apr_status size_weights(question *q, const char *dtype, bool offloads, apr_error *err)
 {
     const apr_model *const sized = dtype != NULL && q->skeleton.tensors != NULL ? &q->skeleton : &q->model;
 
-    APR_TRY(apr_weight_sizes(sized, &q->program, dtype, false, q->sizes, err));
-    for (size_t i = 0; i < q->program.n_weights; i++) q->host_bytes[i] = q->bytes[i] = q->sizes[i].bytes;
-    if (q->gpu == NULL) return APR_OK;
-    APR_TRY(apr_weight_sizes(sized, &q->program, dtype, true, q->sizes, err));
+    if (offloads) APR_TRY(apr_weight_sizes(sized, &q->program, dtype, false, q->sizes, err));
+    for (size_t i = 0; i < q->program.n_weights; i++) q->host_bytes[i] = q->sizes[i].bytes;
+    APR_TRY(apr_weight_sizes(sized, &q->program, dtype, q->gpu != NULL, q->sizes, err));
     for (size_t i = 0; i < q->program.n_weights; i++) {
         q->bytes[i] = q->sizes[i].bytes;
         q->dtypes[i] = q->sizes[i].is_f16 ? APR_F16 : APR_BF16; /* only whether it must be decoded matters */
@@ -188,9 +187,9 @@ static apr_status size_weights(question *q, const char *dtype, apr_error *err)
 }
 
 /* Options that refer to the sizes in q, which they fill. */
-static apr_status set_options(question *q, const char *dtype, bool direct, apr_plans_options *o, apr_error *err)
+static apr_status set_options(question *q, const char *dtype, bool direct, bool offloads, apr_plans_options *o, apr_error *err)
 {
-    APR_TRY(size_weights(q, dtype, err));
+    APR_TRY(size_weights(q, dtype, offloads, err));
     *o = (apr_plans_options){.each = apr_plan_defaults,
                              .n_devices = q->n_devices,
                              .offload = q->offload,
@@ -215,7 +214,7 @@ static apr_status set_options(question *q, const char *dtype, bool direct, apr_p
 static apr_status make_plans(question *q, const char *dtype, bool direct, apr_plans *plans, apr_error *err)
 {
     apr_plans_options asked;
-    APR_TRY(set_options(q, dtype, direct, &asked, err));
+    APR_TRY(set_options(q, dtype, direct, apr_offload_is_some(&q->offload), &asked, err));
     return apr_plans_make(plans, &q->program, &asked, err);
 }
 
@@ -303,7 +302,7 @@ static void advise_offload(question *q, const apr_call *call)
     apr_plans plans;
     char name[64], cost[256], size[APR_SMALL_TEXT];
 
-    if (q->gpu == NULL || set_options(q, q->asked->dtype, q->asked->direct, &asked, NULL) != APR_OK) return;
+    if (q->gpu == NULL || set_options(q, q->asked->dtype, q->asked->direct, true, &asked, NULL) != APR_OK) return;
     if (apr_plans_smallest(&plans, &offload, &q->program, &asked, NULL) != APR_OK) {
         if (call->answer->json) apr_json_null(json, "smallest_offload");
         else printf("  no --offload makes it fit\n");

@@ -98,17 +98,71 @@ static bool has_experts(const apr_program *program)
     return false;
 }
 
-/* APR_E_NO: they do not. */
+/* Bytes over the budget where it is exceeded most, or (negative) left where least are; 0 at most exactly when all fits. */
+static double excess_of(const apr_plans *plans)
+{
+    double most = -1e300;
+
+    for (int i = 0; i < plans->partition.n_places; i++) {
+        const apr_plan *const p = &plans->plans[i];
+        const double bytes = (double)(p->judged == APR_ON_DEVICE ? p->device_bytes : p->host_bytes);
+        const double excess = p->fits ? bytes - (double)p->budget_bytes : (double)p->short_bytes;
+        if (p->budget_bytes > 0 && excess > most) most = excess;
+    }
+    return most;
+}
+
+/* APR_E_NO: they do not fit, by *excess, and are closed. */
 static apr_status try_offload(apr_plans *plans, apr_offload offload, const apr_program *program, const apr_plans_options *options,
-                              apr_error *err)
+                              double *excess, apr_error *err)
 {
     apr_plans_options o = *options;
 
     o.offload = offload;
     APR_TRY(apr_plans_make(plans, program, &o, err));
+    *excess = excess_of(plans);
     if (apr_plans_fit(plans)) return APR_OK;
     apr_plans_close(plans);
     return APR_E_NO;
+}
+
+/* Between a number of layers that does not fit and one that does: where a straight line through both says that it does just. */
+static int64_t guess(int64_t bad, double bad_excess, int64_t good, double good_excess)
+{
+    const double at = (double)bad + (double)(good - bad) * bad_excess / (bad_excess - good_excess);
+    const int64_t n = at < (double)good ? (int64_t)at + 1 : good;
+    return n <= bad ? bad + 1 : n >= good ? good - 1 : n;
+}
+
+/* Of [1, most] layers the fewest that fit: one fewer does not. A layer is much like another, so guesses are good; every third halves. */
+static apr_status fewest_layers(apr_plans *plans, int64_t most, int64_t *fewest, const apr_program *program,
+                                const apr_plans_options *options, apr_error *err)
+{
+    double excess = 0.0, bad_excess = 0.0;
+    int64_t bad = 0;
+    apr_plans tried;
+
+    apr_status status = try_offload(&tried, (apr_offload){0}, program, options, &bad_excess, err);
+    if (status == APR_OK) apr_plans_close(&tried);
+    if (status != APR_OK && status != APR_E_NO) return status;
+    status = most < 1 ? APR_E_NO : try_offload(plans, (apr_offload){.n_layers = most}, program, options, &excess, err);
+    *fewest = most;
+    for (int round = 1; status == APR_OK && *fewest - bad > 1; round++) {
+        const int64_t n = round % 3 == 0 ? bad + (*fewest - bad) / 2 : guess(bad, bad_excess, *fewest, excess);
+        double found;
+        status = try_offload(&tried, (apr_offload){.n_layers = n}, program, options, &found, err);
+        if (status == APR_E_NO) {
+            bad = n;
+            bad_excess = found;
+            status = APR_OK;
+        } else if (status == APR_OK) {
+            apr_plans_close(plans);
+            *plans = tried;
+            *fewest = n;
+            excess = found;
+        }
+    }
+    return status;
 }
 
 apr_status apr_plans_smallest(apr_plans *plans, apr_offload *smallest, const apr_program *program, const apr_plans_options *options,
@@ -116,13 +170,13 @@ apr_status apr_plans_smallest(apr_plans *plans, apr_offload *smallest, const apr
 {
     /* each of several devices keeps one layer at least */
     const int64_t most = program->num_layers - (options->n_devices > 1 ? options->n_devices : 0);
+    double excess;
 
     *smallest = (apr_offload){.experts = true};
-    apr_status status = has_experts(program) ? try_offload(plans, *smallest, program, options, err) : APR_E_NO;
-    for (int64_t n = 1; status == APR_E_NO && n <= most; n++) {
-        *smallest = (apr_offload){.n_layers = n};
-        status = try_offload(plans, *smallest, program, options, err);
-    }
-    if (status == APR_E_NO) *smallest = (apr_offload){0};
+    apr_status status = has_experts(program) ? try_offload(plans, *smallest, program, options, &excess, err) : APR_E_NO;
+    if (status != APR_E_NO) return status;
+    *smallest = (apr_offload){0};
+    status = fewest_layers(plans, most, &smallest->n_layers, program, options, err);
+    if (status != APR_OK) *smallest = (apr_offload){0};
     return status;
 }
