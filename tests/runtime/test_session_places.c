@@ -1,5 +1,6 @@
 /* runtime/session/session.h on several places: whatever runs where, the numbers are the same and each place takes what its plan says. */
 #include "formats/base/bytes.h"
+#include "runtime/check/backends.h"
 #include "runtime/program/ability.h"
 #include "runtime/session/trace.h"
 #include "tests/support/fake_device.h"
@@ -271,6 +272,40 @@ static void what_is_offloaded_is_not_on_the_device(void **state)
     program_model_close(&m);
 }
 
+/* --- held against the reference, operation by operation --- */
+
+/* Values, keys and states are read and written where they are. */
+static void parity_finds_every_value_at_its_place(void **state)
+{
+    static const int64_t positions[] = {0, 20};
+    static const struct {
+        const char *architecture;
+        uint8_t mixer;
+        apr_offload offload;
+    } cases[] = {{"qwen3_moe", APR_LAYER_FULL, {.experts = true}},
+                 {"qwen3_moe", APR_LAYER_FULL, {.n_layers = 1}},
+                 {"qwen3_next", APR_LAYER_LINEAR, {.experts = true, .n_layers = 1}}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_parity_options options = {.positions = positions, .n_positions = 2, .n_batch = 4, .layer = APR_PARITY_ALL_LAYERS};
+        apr_parity_result result;
+        apr_error err = {0};
+        char text[512];
+        program_model m;
+        assert_true(open_layers(&m, cases[i].architecture, cases[i].mixer, APR_BF16));
+        apr_session_options places = on_places(2, cases[i].offload);
+        places.backend = NULL; /* the host's own kernels for what is offloaded */
+        apr_session *const s = open_session(&m.model, &places);
+        if (apr_backends_parity(s, ids, N_TOKENS, &options, &result, &err) != APR_OK) fail_msg("%s", err.text);
+        if (result.failed) fail_msg("%s", apr_parity_sentence(text, sizeof text, &result));
+        assert_true(result.n_passed == result.n_judged && result.n_judged >= (int64_t)m.program.n_ops);
+        apr_parity_result_close(&result);
+        apr_session_close(s);
+        program_model_close(&m);
+    }
+}
+
 /* --- refusals --- */
 
 static void what_cannot_be_divided_is_refused(void **state)
@@ -337,6 +372,7 @@ int main(void)
         cmocka_unit_test(every_partition_gives_the_same_numbers),
         cmocka_unit_test(two_parts_may_share_a_card),
         cmocka_unit_test(what_is_offloaded_is_not_on_the_device),
+        cmocka_unit_test(parity_finds_every_value_at_its_place),
         cmocka_unit_test(what_cannot_be_divided_is_refused),
         cmocka_unit_test(when_a_device_fails_everything_goes_on_on_the_host),
     };
