@@ -159,6 +159,9 @@ static apr_status note_adapters(apr_conversion *c, const apr_convert_options *op
         if (adapter->unknown_fields != NULL)
             APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "%s has fields that are not known here; what they ask for is not done: %s",
                                  adapter->path, adapter->unknown_fields));
+        if (adapter->beside != NULL)
+            APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "%s has a tokenizer of its own (%s), which is not taken: the model's is",
+                                 adapter->path, adapter->beside));
     }
     return APR_OK;
 }

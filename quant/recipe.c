@@ -176,12 +176,13 @@ static bool comes_of_blocks(const apr_tensor *tensor)
 }
 
 /* Where an adapter was merged into quantized weights, the sums are no numbers of that type. */
-static apr_status choose_kept(const chooser *c, apr_recipe_line *line, apr_error *err)
+static apr_status choose_kept(apr_recipe_line *line, bool is_asked_for, apr_error *err)
 {
-    if (line->to != APR_DTYPE_COUNT) return APR_OK;
     const apr_tensor *const base = apr_merge_base(line->tensor);
+    if (base != NULL && !is_asked_for && line->to == base->dtype) line->reason = "an adapter was merged in; type kept";
+    if (line->to != APR_DTYPE_COUNT) return APR_OK;
     line->to = APR_F32;
-    if (c->mixture != NULL) return APR_OK;
+    if (is_asked_for) return APR_OK;
     return apr_fail(
         err, APR_E_UNSUPPORTED,
         "tensor '%s' is %s, and with the adapter merged in it has to be encoded anew: say as what, with aprquant --to bf16, f16, "
@@ -236,7 +237,7 @@ static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *
         want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, kept_reason(line->purpose));
     else if (line->purpose == APR_FOR_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
     else if (c->mixture != NULL) choose_by_mixture(c, line, found.layer);
-    APR_TRY(choose_kept(c, line, err));
+    APR_TRY(choose_kept(line, override != NULL || c->mixture != NULL, err));
     if (line->to != line->tensor->dtype) fall_back(c, recipe, line);
     return check_possible(c, line, err);
 }

@@ -276,6 +276,21 @@ static apr_status check_folder(apr_adapter *adapter, const char *folder, const c
     return apr_fail(err, APR_E_IO, "%s: there is no %s in this folder", folder, weights);
 }
 
+/* A tokenizer of its own may have tokens that the model's has not. */
+static apr_status note_tokenizer(apr_adapter *adapter, const char *folder, apr_error *err)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "added_tokens.json",
+                                        "chat_template.jinja"};
+    apr_arena *const arena = &adapter->files.arena;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!exists(folder, names[i], arena)) continue;
+        adapter->beside = adapter->beside == NULL ? names[i] : apr_arena_print(arena, "%s, %s", adapter->beside, names[i]);
+        if (adapter->beside == NULL) return apr_no_memory(err, "an adapter");
+    }
+    return APR_OK;
+}
+
 /* Folder and file of weights: the path is one or the other. */
 static apr_status split_path(apr_adapter *adapter, const char *path, const char **folder, const char **weights, apr_error *err)
 {
@@ -317,6 +332,7 @@ static apr_status read_files(apr_adapter *adapter, const char *path, apr_error *
     adapter->unknown_fields = config.unknown_fields;
     adapter->transposed = config.transposed;
     adapter->ties_output = config.ties_output;
+    APR_TRY(note_tokenizer(adapter, folder, err));
     return apr_lora_changes(adapter, &config, err);
 }
 

@@ -22,6 +22,7 @@ typedef struct apr_adapter_change {
 typedef struct apr_adapter {
     const char *path;
     const char *base;            /* what it was trained on, as it says; NULL: it does not say */
+    const char *beside;          /* files of a tokenizer that lie beside it and are not read, "a, b"; NULL: none */
     const char *unknown_fields;  /* of its configuration, "a, b"; NULL: all are known */
     apr_dialect dialect;         /* whose names and row orders the changes have */
     bool transposed;             /* fan_in_fan_out: meant for weights [in, out] */

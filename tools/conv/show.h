@@ -40,6 +40,9 @@ const char *apr_vocab_kind_name(apr_vocab_kind kind);
 
 apr_status apr_show_text(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_error *err);
 void apr_show_json(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_json_text *out);
+/* The same for an adapter at that path, in one form or the other (show_adapter.c). */
+apr_status apr_show_adapter(const char *path, const apr_show_options *options, const regex_t *filter, apr_answer *answer, apr_error *err);
+
 static inline bool apr_is_shown(const regex_t *filter, const apr_tensor *tensor)
 {
     return filter == NULL || regexec(filter, tensor->name, 0, NULL, 0) == 0;
