@@ -185,8 +185,8 @@ static apr_status choose_kept(apr_recipe_line *line, bool is_asked_for, apr_erro
     if (is_asked_for) return APR_OK;
     return apr_fail(
         err, APR_E_UNSUPPORTED,
-        "tensor '%s' is %s, and with the adapter merged in it has to be encoded anew: say as what, with aprquant --to bf16, f16, "
-        "q8_0, ... or --tensor '%s=bf16'",
+        "tensor '%s' is %s, and with the adapter merged in it has to be encoded anew: say as what, with aprquant --to bf16, f16, ... "
+        "or --tensor '%s=bf16'",
         line->tensor->name, base->packing != NULL ? base->packing->scheme : apr_dtypes[base->dtype].name, line->tensor->name);
 }
 

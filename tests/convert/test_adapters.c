@@ -350,7 +350,24 @@ static void a_tensor_that_is_replaced_is_what_the_adapter_has(void **state)
         }
 }
 
-/* gemma's norms are stored as 1 + w in a GGUF, and the original travels with what was computed: it is not the original of this one. */
+/* The first number of a tensor in a GGUF becomes another one. */
+static void patch(const char *path, const char *tensor, float value)
+{
+    apr_model m;
+    assert_int_equal(apr_model_open(&m, path, NULL), APR_OK);
+    const apr_tensor *const t = apr_model_find(&m, tensor);
+    assert_non_null(t);
+    const long at = (long)(t->data - m.maps[0].data);
+    apr_model_close(&m);
+    FILE *const file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    assert_int_equal(fwrite(&value, sizeof value, 1, file), 1);
+    fclose(file);
+}
+
+/* gemma's norms are 1 + w in a GGUF. Where that does not come back exactly, the original travels beside w: but it is not the original of
+ * what an adapter has put there. */
 static void a_replaced_norm_takes_its_original_with_it(void **state)
 {
     const char *const name = "model.layers.0.input_layernorm.weight";
@@ -361,8 +378,13 @@ static void a_replaced_norm_takes_its_original_with_it(void **state)
 
     (void)state;
     must(family("gemma2"), in_work("g.gguf"), &(job){0});
-    must(in_work("g.gguf"), in_work("g.apr"), replacement(&o, name, 32, 0, &j));
-    must(in_work("g.apr"), in_work("g2.gguf"), &(job){0});
+    patch(in_work("g.gguf"), "blk.0.attn_norm.weight", 1e-9f);
+    must(in_work("g.gguf"), in_work("g.apr"), &(job){0});
+    see(&s, in_work("g.apr"));
+    assert_non_null(apr_model_find(&s.view, name)->origin_kept);
+    unsee(&s);
+    must(in_work("g.apr"), in_work("g1.apr"), replacement(&o, name, 32, 0, &j));
+    must(in_work("g1.apr"), in_work("g2.gguf"), &(job){0});
     see(&s, in_work("g2.gguf"));
     float *const x = values_of(&s.view, name, &n);
     assert_int_equal(n, 32);

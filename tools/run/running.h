@@ -5,6 +5,7 @@
 #include "formats/model/model.h"
 #include "runtime/check/subject.h"
 #include "tools/cli/cli.h"
+#include "tools/conv/lora_option.h"
 #include "tools/device/device.h"
 
 typedef struct apr_run_options {
@@ -13,6 +14,7 @@ typedef struct apr_run_options {
     uint64_t memory; /* budget in bytes, 0: not judged */
     bool stats;
     apr_device_options where;
+    apr_strings lora; /* verbs of one model have APR_LORA_OPTION in their tables */
 } apr_run_options;
 
 #define APR_RUN_OPTIONS(type, member, kv_default)                                                                                           \
@@ -35,6 +37,7 @@ typedef struct apr_run_options {
 
 typedef struct apr_running {
     apr_model source, model;  /* as read; canonical view of it */
+    apr_lora_set lora;        /* what is merged into that */
     apr_model behind[2];      /* views that `model` was made of, where it took more than one */
     apr_tokenizer *tokenizer; /* NULL: there is no vocabulary, or it was not asked for */
     apr_session *session;
