@@ -102,6 +102,49 @@ static apr_status find_target(const merging *m, const apr_adapter_change *change
     return APR_OK;
 }
 
+/* ---- ggml's adapters ---- */
+
+static bool moves_rows(const apr_chain *chain)
+{
+    for (int i = 0; i < chain->n_steps; i++)
+        if (apr_step_reach(&chain->steps[i]) > APR_REACH_ROWS) return false;
+    return true;
+}
+
+/* The change as the canonical view has it: another name, and the rows of b in another order, for they are the rows of the product. */
+static apr_status into_canonical(const merging *m, apr_adapter_change *change)
+{
+    apr_arena *const arena = &m->view->arena;
+    apr_tensor *const b = apr_arena_alloc(arena, sizeof *b);
+    apr_name_match match;
+    apr_chain there, back;
+
+    if (b == NULL) return apr_no_memory(m->err, "a merged tensor");
+    if (!apr_match_tensor(m->family, APR_DIALECT_GGML, change->name, &match) || match.rule == NULL)
+        return misfit(m, change, "which is not known here as one matrix of such a model");
+    if (!apr_rule_to_ggml(match.rule, m->family, &m->view->hparams, m->view->hparams.tiled_value_heads, &there) ||
+        !apr_chain_inverse(&there, &back) || !moves_rows(&back) || apr_is_stack_of(match.rule->ggml, match.rule->hf))
+        return misfit(m, change, "whose columns a GGUF has in another order, or several in one");
+    *b = *change->b;
+    APR_TRY(apr_tensor_follow(b, &back, arena, m->use->adapter->path, m->err));
+    change->b = b;
+    change->name = apr_fill_name(match.rule->hf, &match, match.expert, arena);
+    return change->name != NULL ? APR_OK : apr_no_memory(m->err, "a tensor's name");
+}
+
+static apr_status check_architecture(const merging *m)
+{
+    apr_str arch;
+    const apr_adapter *const adapter = m->use->adapter;
+
+    if (adapter->dialect != APR_DIALECT_GGML || !apr_kv_get_string(&adapter->files.kv, "general.architecture", &arch)) return APR_OK;
+    const char *const name = apr_arena_copy(&m->view->arena, arch.text, arch.n_bytes);
+    if (name == NULL) return apr_no_memory(m->err, "the name of a model");
+    if (m->family == NULL ? m->view->dialect == APR_DIALECT_GGML : apr_family_is_in_ggml(m->family, name)) return APR_OK;
+    return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter is for ggml's '%.60s', and %s is %s", adapter->path, name, m->view->path,
+                    m->view->hparams.architecture != NULL ? m->view->hparams.architecture : "something else");
+}
+
 /* ---- what cannot be merged ---- */
 
 static const apr_adapter_change *find_whole(const apr_adapter *adapter, const char *ending)
@@ -140,7 +183,8 @@ static apr_status check_tied(const merging *m, const apr_adapter_change *change,
 static apr_status check_order(const merging *m, const apr_adapter_change *change)
 {
     const apr_hparams *const h = &m->view->hparams;
-    if ((h->tiled_value_heads || h->split_qkvz) && strstr(change->name, ".linear_attn.") != NULL)
+    if (m->use->adapter->dialect == APR_DIALECT_HF && (h->tiled_value_heads || h->split_qkvz) &&
+        strstr(change->name, ".linear_attn.") != NULL)
         return misfit(m, change, "whose rows a GGUF has in another order; merge it into the checkpoint");
     return APR_OK;
 }
@@ -163,10 +207,15 @@ static apr_status check_shape(const merging *m, const apr_adapter_change *change
 
 static apr_status check_types(const merging *m, const apr_adapter_change *change, const apr_tensor *t)
 {
-    const apr_tensor *const value = change->whole != NULL ? change->whole : t;
-    if (value->packing != NULL || (apr_can_decode(value->dtype) && apr_dtype_is_weights(value->dtype))) return APR_OK;
-    return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter changes '%s', but numbers of type %s are not read here",
-                    m->use->adapter->path, change->name, apr_dtypes[value->dtype].name);
+    const apr_tensor *const read[] = {change->whole != NULL ? change->whole : t, change->a, change->b};
+
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
+        const apr_tensor *const value = read[i];
+        if (value == NULL || value->packing != NULL || (apr_can_decode(value->dtype) && apr_dtype_is_weights(value->dtype))) continue;
+        return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter changes '%s', but numbers of type %s are not read here",
+                        m->use->adapter->path, change->name, apr_dtypes[value->dtype].name);
+    }
+    return APR_OK;
 }
 
 static apr_status check_others(const merging *m, const apr_adapter_change *change, size_t place)
@@ -244,11 +293,14 @@ static apr_status add(merging *m, const apr_adapter_change *change, size_t place
     return apr_tensor_merge(t, base, &merge, &m->view->arena, m->view->path, m->err);
 }
 
-static apr_status merge_change(merging *m, const apr_adapter_change *change)
+static apr_status merge_change(merging *m, const apr_adapter_change *as_it_says)
 {
+    apr_adapter_change ours = *as_it_says;
+    const apr_adapter_change *const change = &ours;
     size_t place = 0;
     bool skip;
 
+    if (m->use->adapter->dialect == APR_DIALECT_GGML && m->view->dialect == APR_DIALECT_HF) APR_TRY(into_canonical(m, &ours));
     APR_TRY(check_tied(m, change, &skip));
     if (skip) return APR_OK;
     APR_TRY(find_target(m, change, &place));
@@ -261,6 +313,7 @@ static apr_status merge_adapter(merging *m)
 {
     const apr_adapter *const adapter = m->use->adapter;
 
+    APR_TRY(check_architecture(m));
     if (adapter->transposed && m->family == NULL)
         return apr_fail(m->err, APR_E_UNSUPPORTED,
                         "%s: the adapter is meant for weights [in, out] (fan_in_fan_out), and it is not known here "

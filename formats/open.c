@@ -140,7 +140,9 @@ apr_status apr_adapter_open(apr_adapter *adapter, const char *path, apr_error *e
     if (stat(path, &st) != 0) return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode)) APR_TRY(row_of_file(path, &row, err));
     if (row->format == APR_FORMAT_SAFETENSORS) return apr_lora_open(adapter, path, err);
-    return apr_fail(err, APR_E_UNSUPPORTED, "%s: adapters are read as PEFT saves them, a folder with " APR_LORA_CONFIG ", not as %s", path,
+    if (row->format == APR_FORMAT_GGUF) return apr_gguf_adapter_open(adapter, path, err);
+    return apr_fail(err, APR_E_UNSUPPORTED,
+                    "%s: adapters are read as PEFT saves them, a folder with " APR_LORA_CONFIG ", or from GGUF, not from %s", path,
                     row->container.name);
 }
 

@@ -4,7 +4,8 @@
  *     W'[row, column] = W[row, column] + scale * sum over k of b[row, k] * a[k, column]
  *
  * with scale = alpha / rank, or alpha / sqrt(rank) where the adapter says so. DoRA then brings each row to a length of its own. A reader
- * checks an adapter by itself; convert/adapters.h holds it against a model. Names are those of the model's checkpoint. */
+ * checks an adapter by itself; convert/adapters.h holds it against a model. Names are those
+ * of the model's checkpoint, or of its GGUF. */
 #ifndef APR_FORMATS_ADAPTER_H
 #define APR_FORMATS_ADAPTER_H
 
@@ -32,8 +33,9 @@ typedef struct apr_adapter {
     apr_model files; /* owns tensors, maps and all texts */
 } apr_adapter;
 
-/* A folder of PEFT (adapter_config.json and adapter_model.safetensors), or that .safetensors file. APR_E_DAMAGED: the two contradict
- * each other, or half of a pair is missing. APR_E_UNSUPPORTED: it asks for what is not done here, by name. On failure it is closed. */
+/* A folder of PEFT (adapter_config.json and adapter_model.safetensors), that .safetensors file, or a GGUF. APR_E_DAMAGED: the two
+ * contradict each other, or half of a pair is missing. APR_E_UNSUPPORTED: it asks for what is not done here, by name. On failure it is
+ * closed. */
 apr_status apr_adapter_open(apr_adapter *adapter, const char *path, apr_error *err);
 void apr_adapter_close(apr_adapter *adapter);
 

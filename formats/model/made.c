@@ -264,6 +264,8 @@ apr_status apr_tensor_merge(apr_tensor *tensor, const apr_tensor *value, const a
     *part = below;
     APR_TRY(settle(part, arena, where, err));
     *kept = *merge;
+    if (kept->a != NULL) APR_TRY(settle(&kept->a, arena, where, err));
+    if (kept->b != NULL) APR_TRY(settle(&kept->b, arena, where, err));
     *made = (apr_made){.parts = part, .n_parts = 1, .dtype = APR_F32, .lowest = APR_F32, .decodes = true, .computes = true, .merge = kept};
     shape.dtype = APR_F32;
     take_shape(tensor, &shape);

@@ -7,6 +7,7 @@ say aprconv convert --lora data/lora/qwen2-dora llama out.apr
 say aprconv convert --lora data/lora/nowhere llama out.apr
 say aprconv convert --lora data/lora llama out.apr
 say aprconv convert --lora q.gguf llama out.apr
+say aprconv convert --lora data/lora/llama-adapter.gguf data/tiny-qwen2 out.apr
 say aprconv convert --lora data/lora/llama:half llama out.apr
 say aprconv convert --lora data/lora/llama:inf llama out.apr
 say aprconv convert --lora data/lora/qwen2-dora:0.5 llama out.apr

@@ -194,6 +194,30 @@ static void a_merged_model_is_the_same_through_every_container(void **state)
     apr_adapter_close(&adapter);
 }
 
+/* llama.cpp's rows of q are turned: so are those of its adapter's b. Into any base, whichever dialect that has. */
+static void an_adapter_of_ggml_is_the_same_adapter(void **state)
+{
+    static const char *const bases[] = {"base.apr", "base.gguf", "base"};
+    apr_adapter ours, theirs;
+    char folder[100];
+
+    (void)state;
+    open_adapter(&ours, DATA "llama");
+    open_adapter(&theirs, DATA "llama-adapter.gguf");
+    const apr_adapter_use use = {&ours, 1.0}, other = {&theirs, 1.0};
+    snprintf(folder, sizeof folder, "%s", family("llama"));
+    must(folder, in_work("truth.apr"), &(job){.mixture = "f32", .uses = &use, .n_uses = 1});
+    for (size_t i = 0; i < 3; i++) {
+        must(folder, in_work(bases[i]), &(job){.mixture = "f32"});
+        must(in_work(bases[i]), in_work("m.apr"), &(job){.uses = &other, .n_uses = 1});
+        assert_true(difference(in_work("m.apr"), in_work("truth.apr")) == 0.0);
+    }
+    snprintf(folder, sizeof folder, "%s", family("qwen2"));
+    assert_refused(folder, &(job){.uses = &other, .n_uses = 1}, APR_E_UNSUPPORTED, "the adapter is for ggml's 'llama'");
+    apr_adapter_close(&ours);
+    apr_adapter_close(&theirs);
+}
+
 static void a_merged_model_keeps_its_bases_type_rounded_once(void **state)
 {
     apr_adapter adapter;
@@ -545,6 +569,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_merged_model_is_the_same_through_every_container),
+        cmocka_unit_test(an_adapter_of_ggml_is_the_same_adapter),
         cmocka_unit_test(a_merged_model_keeps_its_bases_type_rounded_once),
         cmocka_unit_test(quantizing_while_merging_is_quantizing_what_was_merged),
         cmocka_unit_test(threads_change_no_byte),

@@ -1,4 +1,5 @@
-/* fuzz_lora.c - any files in a folder as an adapter of PEFT: adapter_config.json and adapter_model.safetensors.
+/* fuzz_lora.c - any files in a folder as an adapter of PEFT (adapter_config.json and adapter_model.safetensors), and the first one alone,
+ * which may be a GGUF.
  *
  * The input is a bundle (fuzz_target.h). What is read is told in words, and each pair of matrices merged into zeros and decoded. */
 #include "formats/model/adapter.h"
@@ -45,19 +46,25 @@ static void use(const apr_adapter *adapter)
     (void)touch_model(&adapter->files);
 }
 
+static void open_and_use(const char *path)
+{
+    apr_adapter adapter;
+    apr_error err = {0};
+    const apr_status status = apr_adapter_open(&adapter, path, &err);
+
+    claim_sentence(status, err);
+    if (status != APR_OK) return;
+    use(&adapter);
+    apr_adapter_close(&adapter);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
     char first[SCRATCH_NAME_BYTES];
 
     if (scratch_unpack(data, n_bytes, first) > 0) {
-        apr_adapter adapter;
-        apr_error err = {0};
-        const apr_status status = apr_adapter_open(&adapter, scratch_path("in"), &err);
-        claim_sentence(status, err);
-        if (status == APR_OK) {
-            use(&adapter);
-            apr_adapter_close(&adapter);
-        }
+        open_and_use(scratch_path("in"));
+        open_and_use(scratch_path(first));
     }
     scratch_clear();
     return 0;
