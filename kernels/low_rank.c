@@ -1,4 +1,4 @@
-/* low_rank.c - b times a in tiles that stay in a core's cache: a row of a is decoded once for the rows of a tile. */
+/* low_rank.c - b times a in tiles that stay in a core's first cache: a row of a is decoded once for the rows of a tile. */
 #include "kernels/low_rank.h"
 
 #include "kernels/rows.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TILE_ROWS = 16, TILE_COLUMNS = 512, MOST_ELEMS = 256 /* of a block */ };
+enum { TILE_ROWS = 16, TILE_COLUMNS = 256, TERMS = 4 /* of the sums at a time */, MOST_ELEMS = 256 /* of a block */ };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -32,21 +32,33 @@ static void read_base(const apr_tensor *t, int64_t first, int64_t n, float *dst)
     }
 }
 
+/* Terms k to k + n_terms - 1 of the sums, one after the other. */
+static void add_terms(const apr_merge *m, int64_t k, int64_t n_terms, int64_t row, int64_t n_rows, int64_t from, int64_t n,
+                      float sums[TILE_ROWS][TILE_COLUMNS])
+{
+    const int64_t rank = m->a->dims[0], columns = m->a->dims[1];
+    float a[TERMS][TILE_COLUMNS], b[TERMS];
+
+    for (int64_t t = 0; t < n_terms; t++) apr_decode_elements(m->a, (k + t) * columns + from, n, a[t]);
+    for (int64_t i = 0; i < n_rows; i++) {
+        float *const sum = sums[i];
+        apr_decode_elements(m->b, (row + i) * rank + k, n_terms, b);
+        if (n_terms == TERMS)
+            for (int64_t c = 0; c < n; c++) sum[c] = sum[c] + b[0] * a[0][c] + b[1] * a[1][c] + b[2] * a[2][c] + b[3] * a[3][c];
+        else
+            for (int64_t t = 0; t < n_terms; t++)
+                for (int64_t c = 0; c < n; c++) sum[c] += b[t] * a[t][c];
+    }
+}
+
 /* Columns [from, from + n) of n_rows rows, which lie `stride` apart. */
 static void add_tile(const apr_merge *m, int64_t row, int64_t n_rows, int64_t from, int64_t n, float *dst, int64_t stride)
 {
-    const int64_t rank = m->a->dims[0], columns = m->a->dims[1];
-    float sums[TILE_ROWS][TILE_COLUMNS], a[TILE_COLUMNS], b;
+    const int64_t rank = m->a->dims[0];
+    float sums[TILE_ROWS][TILE_COLUMNS];
 
     for (int64_t i = 0; i < n_rows; i++) memset(sums[i], 0, (size_t)n * sizeof *sums[i]);
-    for (int64_t k = 0; k < rank; k++) {
-        apr_decode_elements(m->a, k * columns + from, n, a);
-        for (int64_t i = 0; i < n_rows; i++) {
-            float *const sum = sums[i];
-            apr_decode_elements(m->b, (row + i) * rank + k, 1, &b);
-            for (int64_t c = 0; c < n; c++) sum[c] += b * a[c];
-        }
-    }
+    for (int64_t k = 0; k < rank; k += TERMS) add_terms(m, k, least(TERMS, rank - k), row, n_rows, from, n, sums);
     for (int64_t i = 0; i < n_rows; i++)
         for (int64_t c = 0; c < n; c++) dst[i * stride + c] += m->scale * sums[i][c];
 }

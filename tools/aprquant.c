@@ -19,7 +19,7 @@ static const apr_option options[] = {
     {"allow-requantize", 0, APR_OPTION_FLAG, NULL, NULL, "also from one quantized type to another, which loses twice",
      APR_TO(quant_options, allow_requantize)},
     {"list", 0, APR_OPTION_FLAG, NULL, NULL, "list the types and mixtures", APR_TO(quant_options, list)},
-    APR_LORA_OPTION(quant_options, output.lora),
+    APR_LORA_OPTION(quant_options, output.lora, "the weights"),
     APR_OUTPUT_OPTIONS(quant_options, output),
     APR_ENCODER_OPTIONS(quant_options, output.encoder),
     {0},

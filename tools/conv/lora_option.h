@@ -5,12 +5,12 @@
 #include "convert/adapters.h"
 #include "tools/cli/cli.h"
 
-/* A row of an option table; `member` is an apr_strings of `type`. */
-#define APR_LORA_OPTION(type, member)                                                                                                   \
-    {                                                                                                                                   \
-        "lora", 0, APR_OPTION_LIST, "DIR[:FACTOR]", NULL,                                                                               \
-            "merge the LoRA adapter in that folder into the weights, its scale times FACTOR (1); several add up", APR_TO(type, member), \
-            .group = "Adapters"                                                                                                         \
+/* A row of an option table; `member` is an apr_strings of `type`, `whom` what is merged into: "the weights". */
+#define APR_LORA_OPTION(type, member, whom)                                                                              \
+    {                                                                                                                    \
+        "lora", 0, APR_OPTION_LIST, "DIR[:FACTOR]", NULL,                                                                \
+            "merge the LoRA adapter in that folder (or GGUF) into " whom ", its scale times FACTOR (1); several add up", \
+            APR_TO(type, member), .group = "Adapters"                                                                    \
     }
 
 /* A zeroed one is empty and may be closed. */

@@ -53,8 +53,7 @@ apr_status apr_running_open_files(apr_running *r, const char *path, apr_error *e
     return APR_OK;
 }
 
-/* Nothing is computed yet: the session reads the sums as it reads weights. */
-static apr_status merge_adapters(apr_running *r, const apr_strings *lora, apr_error *err)
+apr_status apr_running_merge(apr_running *r, const apr_strings *lora, apr_error *err)
 {
     if (lora->n_items == 0) return APR_OK;
     APR_TRY(apr_lora_set_open(&r->lora, lora, err));
@@ -75,7 +74,7 @@ apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_
     apr_session_options session;
 
     APR_TRY(apr_running_open_files(r, path, err));
-    APR_TRY(merge_adapters(r, &options->lora, err));
+    APR_TRY(apr_running_merge(r, &options->lora, err));
     APR_TRY(apr_running_options(options, n_logits, &session, err));
     return apr_session_open(&r->session, &r->model, &session, err);
 }

@@ -14,7 +14,7 @@ typedef struct apr_run_options {
     uint64_t memory; /* budget in bytes, 0: not judged */
     bool stats;
     apr_device_options where;
-    apr_strings lora; /* verbs of one model have APR_LORA_OPTION in their tables */
+    apr_strings lora; /* of verbs that have APR_LORA_OPTION in their tables */
 } apr_run_options;
 
 #define APR_RUN_OPTIONS(type, member, kv_default)                                                                                           \
@@ -54,6 +54,8 @@ void apr_running_close(apr_running *running);
 /* The parts of opening, in their order, for who must know something in between; the session comes last (apr_session_open with
  * running->model). */
 apr_status apr_running_open_files(apr_running *running, const char *path, apr_error *err);
+/* Adapters into running->model; says on stderr what they are. Nothing is computed: the session reads the sums as it reads weights. */
+apr_status apr_running_merge(apr_running *running, const apr_strings *lora, apr_error *err);
 apr_status apr_running_open_tokenizer(apr_running *running, apr_error *err);
 /* May say on stderr that there is no GPU. */
 apr_status apr_running_options(const apr_run_options *options, int64_t n_logits, apr_session_options *session, apr_error *err);
