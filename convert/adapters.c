@@ -247,7 +247,7 @@ static void let_go(merging *m, size_t place)
     const apr_tensor *const old = &m->view->tensors[place], *const kept =
                                                                 old->origin_kept != NULL ? apr_model_find(m->view, old->origin_kept) : NULL;
 
-    if (old->scale != NULL) m->goes[old->scale - m->view->tensors] = true;
+    if (apr_table_has(m->view->tensors, m->view->n_tensors, old->scale)) m->goes[old->scale - m->view->tensors] = true;
     if (kept != NULL) m->goes[kept - m->view->tensors] = true;
     m->tensors[place].origin_kept = NULL;
 }
@@ -344,7 +344,8 @@ static apr_status take_table(merging *m)
         m->tensors[n++] = m->tensors[i];
     }
     for (size_t i = 0; i < n; i++)
-        if (m->tensors[i].scale != NULL) m->tensors[i].scale = &m->tensors[places[m->tensors[i].scale - view->tensors]];
+        if (apr_table_has(view->tensors, view->n_tensors, m->tensors[i].scale))
+            m->tensors[i].scale = &m->tensors[places[m->tensors[i].scale - view->tensors]];
     view->tensors = m->tensors;
     view->n_tensors = n;
     view->stated_crcs = NULL;

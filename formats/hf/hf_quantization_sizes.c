@@ -4,6 +4,7 @@
 #include "formats/base/bytes.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const apr_quant_scheme *apr_quantization_of(const apr_quantization *q, const char *name, apr_module_kind kind)
 {
@@ -13,6 +14,20 @@ const apr_quant_scheme *apr_quantization_of(const apr_quantization *q, const cha
     if (q->skipped != NULL && apr_name_patterns_find(q->skipped, name) >= 0) return NULL;
     const int64_t rule = q->targets != NULL ? apr_name_patterns_find(q->targets, name) : 0;
     return rule >= 0 ? &q->schemes[rule] : NULL;
+}
+
+const apr_quant_scheme *apr_quantization_of_tensor(const apr_quantization *q, const char *name, size_t n, apr_quant_layout layout)
+{
+    static const char part[] = "language_model.";
+    char module[512];
+
+    if (q == NULL || n >= sizeof module) return NULL;
+    memcpy(module, name, n);
+    module[n] = '\0';
+    char *const at = strstr(module, part);
+    if (at != NULL && (at == module || at[-1] == '.')) memmove(at, at + sizeof part - 1, strlen(at + sizeof part - 1) + 1);
+    const apr_quant_scheme *const scheme = apr_quantization_of(q, module, q->experts_only ? APR_MODULE_EXPERTS : APR_MODULE_LINEAR);
+    return scheme != NULL && scheme->layout == layout ? scheme : NULL;
 }
 
 /* --- sums that stop at UINT64_MAX --- */

@@ -59,7 +59,8 @@ static void multiply_packed(const apr_linear_args *a, apr_packed_dot_fn dot)
 void apr_host_linear(const apr_op_args *args)
 {
     const apr_linear_args *const a = &args->linear;
-    const apr_packed_dot_fn dot = apr_host_packed_dot(a->weight->dtype);
+    const bool lies_plain = a->weight->packing == NULL && a->weight->scale == NULL;
+    const apr_packed_dot_fn dot = lies_plain ? apr_host_packed_dot(a->weight->dtype) : NULL;
 
     if (a->heads.n > 0) {
         apr_host_linear_heads(a);

@@ -23,7 +23,7 @@ static apr_status check_tensor(const apr_session *s, const apr_weight_slot *slot
     if (!apr_can_decode(tensor->dtype) || !apr_dtype_is_weights(tensor->dtype))
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' is %s, which is no type of weights that can be run", s->model->path,
                         slot->name, apr_dtypes[tensor->dtype].name);
-    if (tensor->data == NULL && tensor->made == NULL)
+    if (tensor->data == NULL && tensor->made == NULL && tensor->packing == NULL)
         return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has no data", s->model->path, slot->name);
     return APR_OK;
 }
