@@ -28,19 +28,45 @@ static apr_status misfit(const merging *m, const apr_adapter_change *change, con
 
 /* ---- which tensor is meant ---- */
 
+/* What the text model's names begin with, alone and as a part of a larger model; each kind's own name first. */
+static const char *const heads[][3] = {{"model.", "model.language_model.", "language_model.model."},
+                                       {"lm_head.", "language_model.lm_head.", "model.lm_head."}};
+enum { N_KINDS = sizeof heads / sizeof *heads, N_HEADS = 3 };
+
+/* The head of a name, the longest that fits, and its kind; NULL: it has none. */
+static const char *head_of(const char *name, size_t *kind)
+{
+    const char *found = NULL;
+    for (size_t k = 0; k < N_KINDS; k++)
+        for (size_t i = 0; i < N_HEADS; i++) {
+            const size_t n = strlen(heads[k][i]);
+            if (strncmp(name, heads[k][i], n) != 0 || (found != NULL && strlen(found) > n)) continue;
+            found = heads[k][i];
+            *kind = k;
+        }
+    return found;
+}
+
 /* The same name as in a text model of its own: "model.language_model.layers.0. ..." -> "model.layers.0. ...". NULL: no memory. */
 static const char *plain_name(const merging *m, const char *name)
 {
-    static const struct {
-        const char *begins, *instead;
-    } prefixes[] = {{"model.language_model.", "model."}, {"language_model.model.", "model."}, {"language_model.lm_head.", "lm_head."}};
-    apr_arena *const arena = &m->view->arena;
+    size_t kind;
+    const char *const head = head_of(name, &kind);
+    return head != NULL ? apr_arena_print(&m->view->arena, "%s%s", heads[kind][0], name + strlen(head)) : name;
+}
 
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
-        const size_t n = strlen(prefixes[i].begins);
-        if (strncmp(name, prefixes[i].begins, n) == 0) return apr_arena_print(arena, "%s%s", prefixes[i].instead, name + n);
+/* The tensor of that name, whatever the text model's names begin with here; NULL: there is none. */
+static const apr_tensor *find_by_any_head(const merging *m, const char *name)
+{
+    size_t kind = 0;
+    const char *const head = head_of(name, &kind);
+    const apr_tensor *found = apr_model_find(m->view, name);
+
+    for (size_t i = 0; i < N_HEADS && head != NULL && found == NULL; i++) {
+        const char *const other = apr_arena_print(&m->view->arena, "%s%s", heads[kind][i], name + strlen(head));
+        if (other != NULL) found = apr_model_find(m->view, other);
     }
-    return name;
+    return found;
 }
 
 /* Under another spelling of older checkpoints, where that is one tensor for one. NULL: there is none. */
@@ -90,11 +116,10 @@ static apr_status missing(const merging *m, const apr_adapter_change *change, co
 
 static apr_status find_target(const merging *m, const apr_adapter_change *change, size_t *place)
 {
-    const apr_tensor *found = apr_model_find(m->view, change->name);
+    const apr_tensor *found = find_by_any_head(m, change->name);
     const char *const name = plain_name(m, change->name);
 
     if (name == NULL) return apr_no_memory(m->err, "a tensor's name");
-    if (found == NULL) found = apr_model_find(m->view, name);
     const char *const other = found == NULL ? other_spelling(m, name) : NULL;
     if (other != NULL) found = apr_model_find(m->view, other);
     if (found == NULL) return missing(m, change, name);

@@ -3,6 +3,7 @@
 #define _XOPEN_SOURCE 700
 #include "convert/convert.h"
 #include "convert/dialect.h"
+#include "formats/number/half.h"
 #include "kernels/rows.h"
 #include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
@@ -448,6 +449,59 @@ static void a_quantized_base_needs_a_type(void **state)
     unsee(&s);
 }
 
+/* The model of `folder` with one matrix as INT8 and a scale for each row, beside each other. */
+static void write_packed(const char *folder, const char *name, const char *out)
+{
+    static int8_t codes[1 << 12];
+    static uint16_t scales[64];
+    const apr_sink_options options = {.overwrite = true};
+    apr_model source, m;
+    apr_error err = {0};
+    apr_sink *sink;
+
+    for (int i = 0; i < 1 << 12; i++) codes[i] = (int8_t)(i * 29 % 255 - 127);
+    for (int i = 0; i < 64; i++) scales[i] = apr_f32_to_bf16(0.001f * (float)(i + 1));
+    assert_int_equal(apr_model_open(&source, folder, &err), APR_OK);
+    m = source;
+    m.index = NULL;
+    m.arena = (apr_arena){0};
+    m.tensors = apr_arena_array(&m.arena, source.n_tensors + 1, sizeof *m.tensors);
+    memcpy(m.tensors, source.tensors, source.n_tensors * sizeof *m.tensors);
+    apr_tensor *const weight = &m.tensors[apr_model_find(&source, name) - source.tensors], *const scale = &m.tensors[m.n_tensors++];
+    *scale = (apr_tensor){.name = apr_arena_print(&m.arena, "%s_scale", name), .dtype = APR_BF16, .rank = 2, .dims = {weight->dims[0], 1}};
+    scale->data = (const uint8_t *)scales;
+    weight->dtype = APR_I8;
+    weight->data = (const uint8_t *)codes;
+    assert_int_equal(apr_tensor_size(weight, "test", NULL), APR_OK);
+    assert_int_equal(apr_tensor_size(scale, "test", NULL), APR_OK);
+    if (apr_sink_open(&sink, APR_FORMAT_SAFETENSORS, out, &m, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < m.n_tensors; i++)
+        assert_int_equal(apr_sink_put(sink, m.tensors[i].data, (size_t)m.tensors[i].n_bytes, &err), APR_OK);
+    assert_int_equal(apr_sink_finish(sink, &err), APR_OK);
+    apr_arena_close(&m.arena);
+    apr_model_close(&source);
+}
+
+/* Numbers that lie in several tensors are decoded, and what is added is added to that. */
+static void a_packed_base_is_merged_as_what_it_decodes_to(void **state)
+{
+    const char *const name = "model.layers.1.self_attn.v_proj.weight";
+    one o;
+    job j;
+    char folder[100], packed[100];
+
+    (void)state;
+    snprintf(folder, sizeof folder, "%s", family("llama"));
+    snprintf(packed, sizeof packed, "%s", in_work("packed"));
+    write_packed(folder, name, packed);
+    assert_refused(packed, low_rank(&o, name, 24, 32, &j), APR_E_UNSUPPORTED, "with the adapter merged in it has to be encoded anew");
+    must(packed, in_work("decoded.apr"), &(job){.mixture = "f32"});
+    must(in_work("decoded.apr"), in_work("truth.apr"), &j);
+    must(packed, in_work("m.apr"), &(job){.mixture = "f32", .uses = j.uses, .n_uses = 1});
+    assert_true(difference(in_work("m.apr"), in_work("truth.apr")) == 0.0);
+    assert_true(difference(in_work("m.apr"), in_work("decoded.apr")) > 0.1);
+}
+
 /* ---- what does not fit ---- */
 
 static void every_part_of_an_adapter_must_find_its_tensor(void **state)
@@ -485,6 +539,11 @@ static void names_of_larger_models_find_the_text_model(void **state)
     snprintf(folder, sizeof folder, "%s", family("llama"));
     must(folder, in_work("x.apr"), low_rank(&o, "model.layers.0.mlp.up_proj.weight", 56, 32, &j));
     must(folder, in_work("y.apr"), low_rank(&o, "model.language_model.layers.0.mlp.up_proj.weight", 56, 32, &j));
+    assert_true(difference(in_work("x.apr"), in_work("y.apr")) == 0.0);
+    must(folder, in_work("y.apr"), low_rank(&o, "language_model.model.layers.0.mlp.up_proj.weight", 56, 32, &j));
+    assert_true(difference(in_work("x.apr"), in_work("y.apr")) == 0.0);
+    must(folder, in_work("x.apr"), low_rank(&o, "lm_head.weight", 148, 32, &j));
+    must(folder, in_work("y.apr"), low_rank(&o, "language_model.lm_head.weight", 148, 32, &j));
     assert_true(difference(in_work("x.apr"), in_work("y.apr")) == 0.0);
 }
 
@@ -578,6 +637,7 @@ int main(void)
         cmocka_unit_test(a_tensor_that_is_replaced_is_what_the_adapter_has),
         cmocka_unit_test(a_replaced_norm_takes_its_original_with_it),
         cmocka_unit_test(a_quantized_base_needs_a_type),
+        cmocka_unit_test(a_packed_base_is_merged_as_what_it_decodes_to),
         cmocka_unit_test(every_part_of_an_adapter_must_find_its_tensor),
         cmocka_unit_test(names_of_larger_models_find_the_text_model),
         cmocka_unit_test(a_tied_output_is_not_changed_in_passing),
