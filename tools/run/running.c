@@ -54,6 +54,14 @@ apr_status apr_running_open_files(apr_running *r, const char *path, apr_error *e
     return APR_OK;
 }
 
+apr_status apr_running_merge(apr_running *r, const apr_strings *lora, apr_error *err)
+{
+    if (lora->n_items == 0) return APR_OK;
+    APR_TRY(apr_lora_set_open(&r->lora, lora, err));
+    apr_lora_set_print(&r->lora, stderr);
+    return apr_merge_adapters(&r->model, r->lora.uses, r->lora.n, err);
+}
+
 apr_status apr_running_open_tokenizer(apr_running *r, apr_error *err)
 {
     const uint64_t before = apr_heap_in_use();
@@ -67,6 +75,7 @@ apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_
     apr_session_options session;
 
     APR_TRY(apr_running_open_files(r, path, err));
+    APR_TRY(apr_running_merge(r, &options->lora, err));
     APR_TRY(apr_running_options(options, n_logits, &session, err));
     return apr_session_open(&r->session, &r->model, &session, err);
 }
@@ -84,6 +93,7 @@ void apr_running_close(apr_running *r)
     apr_model_close(&r->model);
     for (size_t i = 0; i < sizeof r->behind / sizeof *r->behind; i++) apr_model_close(&r->behind[i]);
     apr_model_close(&r->source);
+    apr_lora_set_close(&r->lora);
     *r = (apr_running){0};
 }
 
