@@ -5,6 +5,7 @@
  *   compressed-tensors, block_structure [bn, bk]        X.weight_scale     [N/bn, K/bk]   a block
  *   compressed-tensors "channel", fbgemm_fp8            X.weight_scale     [N, 1] or [N]  a row
  *   compressed-tensors "tensor", modelopt, static fp8   X.weight_scale     [] or [1]      the tensor
+ *   nothing: Mistral's params.json                      X.qscale_weight    [] or [1]      the tensor
  *
  * All of them multiply, "_inv" or not. A stack of experts [E, N, K] has one leading dimension E in its scales too. */
 #include "formats/base/json.h"
@@ -44,6 +45,17 @@ static apr_status read_config(const cJSON *root, const char *where, block_size *
     return APR_OK;
 }
 
+/* "X.qscale_weight" in Mistral's own files. */
+static const apr_tensor *find_meta_scale(const apr_model *model, const char *weight, char *name, size_t n_name)
+{
+    static const char ending[] = ".weight";
+    const size_t n = strlen(weight), m = sizeof ending - 1;
+
+    if (n <= m || n >= n_name || strcmp(weight + n - m, ending) != 0) return NULL;
+    snprintf(name, n_name, "%.*s.qscale_weight", (int)(n - m), weight);
+    return apr_model_find(model, name);
+}
+
 static const apr_tensor *find_scale(const apr_model *model, const apr_tensor *weight, char *name, size_t n_name)
 {
     static const char *const endings[] = {"_scale_inv", "_scale", "_scales_inv", "_scales"};
@@ -54,7 +66,7 @@ static const apr_tensor *find_scale(const apr_model *model, const apr_tensor *we
         const apr_tensor *const scale = apr_model_find(model, name);
         if (scale != NULL) return scale;
     }
-    return NULL;
+    return find_meta_scale(model, weight->name, name, n_name);
 }
 
 static int64_t blocks_of(int64_t n, int64_t block) { return n / block + (n % block != 0); }
