@@ -39,42 +39,53 @@ static apr_status read_ref(const char *folder, char *name, size_t n_name, apr_ar
     return is_plain(name) ? APR_OK : apr_fail(err, APR_E_DAMAGED, "%s: does not name a snapshot", path);
 }
 
-/* "a, b and 3 more" of the folder's entries, sorted by nothing: how many there are matters, and what they are called. */
-static apr_status list_snapshots(const char *snapshots, const char **only, const char **text, size_t *n, apr_arena *arena, apr_error *err)
+enum { MOST_NAMED = 16 };
+
+typedef struct snapshot_list {
+    const char *names[MOST_NAMED]; /* [n], or as many as there is room for */
+    size_t n;
+} snapshot_list;
+
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+static apr_status list_snapshots(const char *snapshots, snapshot_list *list, apr_arena *arena, apr_error *err)
 {
-    enum { MOST = 4 };
     DIR *const dir = opendir(snapshots);
     const struct dirent *entry;
     apr_status status = APR_OK;
 
-    *n = 0;
-    *only = *text = "";
     while (dir != NULL && status == APR_OK && (entry = readdir(dir)) != NULL) {
-        if (!is_plain(entry->d_name) || (*n)++ >= MOST) continue;
-        *only = apr_arena_copy(arena, entry->d_name, strlen(entry->d_name));
-        *text = apr_arena_print(arena, "%s%s%s", *text, **text != '\0' ? ", " : "", entry->d_name);
-        if (*only == NULL || *text == NULL) status = apr_no_memory(err, "the names of the snapshots");
+        if (!is_plain(entry->d_name) || list->n++ >= MOST_NAMED) continue;
+        const char *const name = list->names[list->n - 1] = apr_arena_copy(arena, entry->d_name, strlen(entry->d_name));
+        if (name == NULL) status = apr_no_memory(err, "the names of the snapshots");
     }
     if (dir != NULL) closedir(dir);
+    if (status == APR_OK && list->n > 0) qsort(list->names, list->n < MOST_NAMED ? list->n : MOST_NAMED, sizeof *list->names, by_text);
     return status;
+}
+
+static apr_status refuse_several(const char *snapshots, const snapshot_list *list, apr_arena *arena, apr_error *err)
+{
+    const char *text = list->names[0];
+
+    for (size_t i = 1; i < list->n && i < MOST_NAMED && text != NULL; i++) text = apr_arena_print(arena, "%s, %s", text, list->names[i]);
+    return apr_fail(err, APR_E_USAGE, "%s: has %zu snapshots and no refs/main; give one of them: %s", snapshots, list->n,
+                    text != NULL ? text : "");
 }
 
 apr_status apr_hub_resolve(const char **folder, apr_arena *arena, apr_error *err)
 {
     const char *const snapshots = apr_arena_print(arena, "%s/snapshots", *folder), *const blobs =
                                                                                        apr_arena_print(arena, "%s/blobs", *folder);
-    const char *only, *text;
+    snapshot_list list = {0};
     char name[256];
-    size_t n = 0;
 
     if (snapshots == NULL || blobs == NULL) return apr_no_memory(err, "a path");
     if (!is_folder(snapshots) || !is_folder(blobs)) return APR_OK;
     APR_TRY(read_ref(*folder, name, sizeof name, arena, err));
-    if (*name == '\0') {
-        APR_TRY(list_snapshots(snapshots, &only, &text, &n, arena, err));
-        if (n > 1) return apr_fail(err, APR_E_USAGE, "%s: has %zu snapshots and no refs/main; give one of them: %s", snapshots, n, text);
-    }
-    const char *const chosen = apr_arena_print(arena, "%s/%s", snapshots, *name != '\0' ? name : n == 1 ? only : "-");
+    if (*name == '\0') APR_TRY(list_snapshots(snapshots, &list, arena, err));
+    if (list.n > 1) return refuse_several(snapshots, &list, arena, err);
+    const char *const chosen = apr_arena_print(arena, "%s/%s", snapshots, *name != '\0' ? name : list.n == 1 ? list.names[0] : "-");
     if (chosen == NULL) return apr_no_memory(err, "a path");
     if (!is_folder(chosen))
         return apr_fail(err, APR_E_IO, "%s: the snapshot is not there: half downloaded; %s", *name != '\0' ? chosen : snapshots,

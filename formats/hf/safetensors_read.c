@@ -34,7 +34,7 @@ static int by_offset(const void *a, const void *b)
     return x->position < y->position ? -1 : x->position > y->position;
 }
 
-static apr_status read_offsets(entry *e, uint64_t n_data, const char *where, apr_error *err)
+static apr_status read_offsets(entry *e, const char *where, apr_error *err)
 {
     const cJSON *const offsets = apr_json_get(e->item, "data_offsets");
     int64_t begin, end;
@@ -42,13 +42,26 @@ static apr_status read_offsets(entry *e, uint64_t n_data, const char *where, apr
     if (!cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2 || !apr_json_as_int(offsets->child, &begin) ||
         !apr_json_as_int(offsets->child->next, &end))
         return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has no data_offsets [begin, end]", where, e->item->string);
-    if (begin < 0 || end < begin || (uint64_t)end > n_data)
-        return apr_fail(err, APR_E_DAMAGED,
-                        "%s: tensor '%s' lies at bytes %" PRId64 " to %" PRId64 " of %" PRIu64 " bytes of data; is the file complete?",
-                        where, e->item->string, begin, end, n_data);
+    if (begin < 0 || end < begin)
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' lies at bytes %" PRId64 " to %" PRId64 " of the data", where, e->item->string,
+                        begin, end);
     e->begin = (uint64_t)begin;
     e->end = (uint64_t)end;
     return APR_OK;
+}
+
+/* All of them lie in the file. */
+static apr_status check_end(const entry *entries, size_t n, uint64_t n_data, const char *where, apr_error *err)
+{
+    const entry *last = entries;
+
+    for (size_t i = 1; i < n; i++)
+        if (entries[i].end > last->end) last = &entries[i];
+    if (n == 0 || last->end <= n_data) return APR_OK;
+    return apr_fail(err, APR_E_DAMAGED,
+                    "%s: tensor '%s' lies at bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64 " bytes of data: %" PRIu64
+                    " are missing; fetch the file again",
+                    where, last->item->string, last->begin, last->end, n_data, last->end - n_data);
 }
 
 /* Of several shards the first one's metadata counts; they all carry the same. */
@@ -111,7 +124,8 @@ static apr_status read_tensors(apr_model *model, entry *entries, size_t n, const
     uint64_t at = 0;
 
     APR_TRY(apr_model_grow(model, n, err));
-    for (size_t i = 0; i < n; i++) APR_TRY(read_offsets(&entries[i], n_data, where, err));
+    for (size_t i = 0; i < n; i++) APR_TRY(read_offsets(&entries[i], where, err));
+    APR_TRY(check_end(entries, n, n_data, where, err));
     if (n > 0) qsort(entries, n, sizeof *entries, by_offset);
     for (size_t i = 0; i < n; i++) {
         const entry *const e = &entries[i];
@@ -387,6 +401,7 @@ static apr_status read_folder(apr_model *model, const char *folder, apr_error *e
     weight_files weights = {&choice.name, 1};
 
     APR_TRY(apr_choose_weights(folder, &choice, &model->arena, err));
+    model->other_weights = choice.others;
     if (choice.is_index) {
         APR_TRY(read_indexed(model, folder, &weights, err));
     } else {

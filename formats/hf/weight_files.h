@@ -13,6 +13,7 @@
 typedef struct apr_weights_choice {
     const char *name; /* static */
     bool is_index;
+    const char *others; /* "consolidated.safetensors, pytorch_model.bin": the same in other files that were not chosen, or NULL */
 } apr_weights_choice;
 
 /* APR_E_IO: none is there, or a link leads to what was not fetched. APR_E_UNSUPPORTED: every matrix is cut into several parts. */

@@ -108,6 +108,7 @@ typedef struct apr_model {
     const apr_attachment *attachments;
     size_t n_attachments;
     const char *left_behind;      /* "modeling_x.py, pytorch_model.bin": what lies beside the weights and is no attachment, or NULL */
+    const char *other_weights;    /* of those what holds the same weights again, in another container, or NULL */
     struct apr_name_index *index; /* see apr_model_find */
     apr_arena arena;
     apr_map *maps; /* [n_maps], one a shard */

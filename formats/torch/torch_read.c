@@ -223,11 +223,20 @@ static apr_status read_dict(const reading *r, const node *root)
     return weights != root ? name_the_rest(r, root, weights) : APR_OK;
 }
 
+/* What loaders look for in a checkpoint's metadata before they believe that its tensors are PyTorch's. */
+static apr_status say_whose(apr_model *model, apr_error *err)
+{
+    const apr_kv format = {.key = apr_str_of("format"), .type = APR_KV_STRING, .value.string = apr_str_of("pt")};
+
+    model->kv.arena = &model->arena;
+    return apr_kv_set(&model->kv, &format, err);
+}
+
 apr_status apr_torch_parse(apr_model *model, const uint8_t *data, size_t n_bytes, const char *where, apr_error *err)
 {
     apr_torch_file file;
 
-    model->kv.arena = &model->arena;
+    APR_TRY(say_whose(model, err));
     APR_TRY(apr_torch_take_apart(&file, data, n_bytes, where, &model->arena, err));
     return read_dict(&(reading){model, &file, where, err}, file.root);
 }

@@ -83,6 +83,10 @@ static apr_status show_header(const apr_model *model, const apr_model_facts *fac
     add_origin(&table, model);
     add_apr_flags(&table, model);
     if (model->n_tensors > 0) add_fact(&table, "names", names[model->dialect]);
+    if (model->other_weights != NULL) {
+        apr_table_cell(&table, "not read");
+        apr_table_cell(&table, "%s: the same again", model->other_weights);
+    }
     if (facts->n_reordered > 0) {
         apr_table_cell(&table, "steps");
         apr_table_cell(&table, "%zu tensors have their rows in another order than the origin's", facts->n_reordered);
