@@ -328,7 +328,7 @@ static apr_status op_protocol(machine *m, int n)
 {
     const uint8_t version = apr_cursor_u8(m->in);
     (void)n;
-    return version >= 2 && version <= 5
+    return m->in->failed || (version >= 2 && version <= 5)
                ? APR_OK
                : apr_fail(m->err, APR_E_UNSUPPORTED, "%s: its pickle is of protocol %u; 2 to 5 are read", m->where, version);
 }
