@@ -259,8 +259,11 @@ static apr_status read_pickles(apr_torch_file *file, const uint8_t *data, size_t
     apr_cursor in = {.data = data, .n_bytes = n_bytes, .at = sizeof MAGIC};
     apr_pickle version, machine, saved, keys;
 
-    if (n_bytes < sizeof MAGIC || memcmp(data, MAGIC, sizeof MAGIC) != 0)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: is a pickle, but none of torch.save's; nothing is executed", where);
+    if (n_bytes < sizeof MAGIC || memcmp(data, MAGIC, sizeof MAGIC) != 0) {
+        in.at = 0; /* whoever's it is: what it asks for is worth knowing */
+        APR_TRY(apr_pickle_read(&saved, &in, &weights_only, where, arena, err));
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: is a pickle, but none of torch.save's", where);
+    }
     APR_TRY(apr_pickle_read(&version, &in, &weights_only, where, arena, err));
     APR_TRY(apr_pickle_read(&machine, &in, &weights_only, where, arena, err));
     APR_TRY(check_machine(machine.root, where, err));
