@@ -60,7 +60,7 @@ static apr_status check_end(const entry *entries, size_t n, uint64_t n_data, con
     if (n == 0 || last->end <= n_data) return APR_OK;
     return apr_fail(err, APR_E_DAMAGED,
                     "%s: tensor '%s' lies at bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64 " bytes of data: %" PRIu64
-                    " are missing; fetch the file again",
+                    " bytes are missing; fetch the file again",
                     where, last->item->string, last->begin, last->end, n_data, last->end - n_data);
 }
 
