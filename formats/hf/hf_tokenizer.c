@@ -3,6 +3,7 @@
 #include "formats/base/json.h"
 #include "formats/hf/hf_pipeline.h"
 #include "formats/hf/safetensors.h"
+#include "formats/hf/tekken.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -353,6 +354,22 @@ static apr_status parse_attachment(const reading *r, const char *name, cJSON **j
     return apr_json_parse(json, file->data, file->n_bytes, where, r->err);
 }
 
+/* What a model brings instead of a tokenizer.json. */
+static apr_status read_others(reading *r)
+{
+    const apr_attachment *const tekken = apr_model_attachment(r->model, "tekken.json");
+    const char *const where = apr_arena_print(r->arena, "%s: tekken.json", r->model->path);
+
+    if (where == NULL) return apr_no_memory(r->err, "a path");
+    if (tekken == NULL && apr_model_attachment(r->model, "tokenizer.model") != NULL)
+        r->vocab->unsupported = "a tokenizer.model and no tokenizer.json beside it";
+    if (tekken == NULL) return APR_OK;
+    APR_TRY(apr_tekken_read(tekken, r->vocab, r->arena, where, r->err));
+    ids_under(r->vocab, r->generation, "eos_token_id", true);
+    ids_under(r->vocab, r->model_config, "eos_token_id", true);
+    return APR_OK;
+}
+
 static apr_status read_vocab(reading *r)
 {
     r->where = apr_arena_print(r->arena, "%s: tokenizer.json", r->model->path);
@@ -364,7 +381,7 @@ static apr_status read_vocab(reading *r)
     APR_TRY(parse_attachment(r, "special_tokens_map.json", &r->special_map));
     APR_TRY(parse_attachment(r, "chat_template.json", &r->template_json));
     APR_TRY(read_template(r));
-    return r->tokenizer != NULL ? read_bpe(r) : APR_OK;
+    return r->tokenizer != NULL ? read_bpe(r) : read_others(r);
 }
 
 apr_status apr_hf_vocab_read(const apr_model *model, apr_vocab *vocab, apr_arena *arena, apr_error *err)
