@@ -3,6 +3,7 @@
 #include "formats/base/json.h"
 #include "formats/hf/hf_pipeline.h"
 #include "formats/hf/safetensors.h"
+#include "formats/hf/sentencepiece.h"
 #include "formats/hf/tekken.h"
 
 #include <inttypes.h>
@@ -354,19 +355,36 @@ static apr_status parse_attachment(const reading *r, const char *name, cJSON **j
     return apr_json_parse(json, file->data, file->n_bytes, where, r->err);
 }
 
+/* tiktoken's lines "aGVsbG8= 123", which Meta calls by the same name. */
+static bool is_tiktoken(const apr_attachment *file)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+    size_t n = 0;
+
+    while (n < file->n_bytes && file->data[n] != '\0' && strchr(letters, file->data[n]) != NULL) n++;
+    return n > 0 && n + 1 < file->n_bytes && file->data[n] == ' ' && file->data[n + 1] >= '0' && file->data[n + 1] <= '9';
+}
+
 /* What a model brings instead of a tokenizer.json. */
 static apr_status read_others(reading *r)
 {
-    const apr_attachment *const tekken = apr_model_attachment(r->model, "tekken.json");
-    const char *const where = apr_arena_print(r->arena, "%s: tekken.json", r->model->path);
+    static const struct {
+        const char *name;
+        apr_status (*read)(const apr_attachment *, apr_vocab *, apr_arena *, const char *, apr_error *);
+    } others[] = {{"tekken.json", apr_tekken_read}, {"tokenizer.model", apr_sentencepiece_read}};
 
-    if (where == NULL) return apr_no_memory(r->err, "a path");
-    if (tekken == NULL && apr_model_attachment(r->model, "tokenizer.model") != NULL)
-        r->vocab->unsupported = "a tokenizer.model and no tokenizer.json beside it";
-    if (tekken == NULL) return APR_OK;
-    APR_TRY(apr_tekken_read(tekken, r->vocab, r->arena, where, r->err));
-    ids_under(r->vocab, r->generation, "eos_token_id", true);
-    ids_under(r->vocab, r->model_config, "eos_token_id", true);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const apr_attachment *const file = apr_model_attachment(r->model, others[i].name);
+        const char *const where = apr_arena_print(r->arena, "%s: %s", r->model->path, others[i].name);
+        if (where == NULL) return apr_no_memory(r->err, "a path");
+        if (file == NULL || file->n_bytes == 0) continue;
+        r->vocab->unsupported = is_tiktoken(file) ? "tiktoken's tokenizer.model, and no tokenizer.json beside it" : NULL;
+        if (r->vocab->unsupported == NULL) APR_TRY(others[i].read(file, r->vocab, r->arena, where, r->err));
+        r->vocab->add_bos = flag_of(r->config, "add_bos_token", r->vocab->add_bos) && r->vocab->bos_id >= 0;
+        ids_under(r->vocab, r->generation, "eos_token_id", true);
+        ids_under(r->vocab, r->model_config, "eos_token_id", true);
+        return APR_OK;
+    }
     return APR_OK;
 }
 
