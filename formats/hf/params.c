@@ -223,6 +223,10 @@ static void judge(params *p, const cJSON *object, const char *const *words, size
 {
     const cJSON *item;
 
+    if (object != NULL && !cJSON_IsObject(object)) {
+        refuse(p, "its params.json has \"%.80s\", which is not understood", object->string);
+        return;
+    }
     cJSON_ArrayForEach(item, object)
     {
         const bool is_off = cJSON_IsNull(item) || cJSON_IsFalse(item);
@@ -334,7 +338,7 @@ apr_status apr_params_read(const apr_attachment *file, const apr_model *model, a
 
     APR_TRY(apr_json_parse(&root, file->data, file->n_bytes, where, err));
     p.root = root;
-    apr_status status = write_config(&p, &config, &text);
+    apr_status status = cJSON_IsObject(root) ? write_config(&p, &config, &text) : apr_fail(err, APR_E_DAMAGED, "%s: no JSON object", where);
     if (status == APR_OK) status = apr_hf_config_read(&config, hparams, arena, where, err);
     if (status == APR_OK && p.refusal[0] != '\0') {
         hparams->refusal = apr_arena_copy(arena, p.refusal, strlen(p.refusal));

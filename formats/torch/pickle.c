@@ -422,6 +422,7 @@ apr_status apr_pickle_read(apr_pickle *pickle, apr_cursor *in, const apr_pickle_
     machine m = {.in = in, .begin = in->at, .rules = rules, .made = pickle, .where = where, .arena = arena, .err = err};
 
     *pickle = (apr_pickle){0};
+    APR_TRY(grow(&m, (void **)&m.stack, 0, &m.stack_capacity, sizeof *m.stack)); /* so that it has a bottom */
     while (!m.stopped) {
         const uint8_t code = apr_cursor_u8(in);
         const operation *const o = &operations[code];

@@ -161,6 +161,7 @@ static void what_is_not_understood_is_named(void **state)
     assert_refuses("{" SIZES ",\"hidden_dim\":8,\"moe\":{\"num_experts\":8,\"num_experts_per_tok\":2,\"num_shared_experts\":1}}",
                    "\"num_shared_experts\"");
     assert_refuses("{" SIZES ",\"hidden_dim\":8,\"quantization\":{\"qformat_weight\":\"int4\"}}", "\"qformat_weight\" int4");
+    assert_refuses("{" SIZES ",\"hidden_dim\":8,\"moe\":[1]}", "has \"moe\", which is not understood");
     assert_refuses("{" SIZES ",\"hidden_dim\":8,\"causal\":false}", "\"causal\": false");
     assert_refuses("{" SIZES ",\"hidden_dim\":8,\"llama_4_scaling\":{\"beta\":0.1}}", "\"llama_4_scaling\" without \"yarn\"");
     assert_refuses("{" SIZES ",\"hidden_dim\":8,\"yarn\":{\"factor\":4,\"original_max_position_embeddings\":16,\"apply_scale\":true}}",
@@ -174,7 +175,9 @@ static void damage_is_told_by_its_field(void **state)
 {
     (void)state;
     assert_damaged("{}", "\"dim\", \"n_layers\" or \"n_heads\" is missing");
-    assert_damaged("[]", "\"dim\", \"n_layers\" or \"n_heads\" is missing");
+    assert_damaged("[]", "no JSON object");
+    assert_damaged("[1, null]", "no JSON object");
+    assert_damaged("NaN", "no JSON object");
     assert_damaged("{\"dim\":\"4096\"}", "\"dim\" is no size");
     assert_damaged("{\"dim\":4096.5}", "\"dim\" is no size");
     assert_damaged("{" SIZES ",\"multiple_of\":0}", "\"multiple_of\" or \"ffn_dim_multiplier\" is no size");

@@ -194,6 +194,7 @@ static void a_machine_without_sense_is_damage(void **state)
     assert_refused(PICKLE("\x80\x02N\x86."), APR_E_DAMAGED, "takes more from its stack");
     assert_refused(PICKLE("\x80\x02]N(a."), APR_E_DAMAGED, "takes more from its stack"); /* under the mark */
     assert_refused(PICKLE("\x80\x02t."), APR_E_DAMAGED, "closes what it did not open");
+    assert_refused(PICKLE("(t(t."), APR_E_DAMAGED, "leaves more or less than one object");
     assert_refused(PICKLE("\x80\x02h\x00."), APR_E_DAMAGED, "asks for what it did not remember");
     assert_refused(PICKLE("\x80\x02q\x00."), APR_E_DAMAGED, "takes more from its stack");
     assert_refused(PICKLE("\x80\x02Nr\xff\xff\xff\x7f."), APR_E_DAMAGED, "remembers more than it has bytes");
