@@ -365,6 +365,30 @@ static bool is_tiktoken(const apr_attachment *file)
     return n > 0 && n + 1 < file->n_bytes && file->data[n] == ' ' && file->data[n + 1] >= '0' && file->data[n + 1] <= '9';
 }
 
+/* Tokens for all rows that the embedding has, as in a tokenizer.json. */
+static apr_status fill_up(reading *r)
+{
+    apr_vocab *const v = r->vocab;
+    const size_t n_old = v->n_tokens, n = r->model->hparams.vocab_size > 0 ? (size_t)r->model->hparams.vocab_size : 0;
+
+    if (v->kind == APR_VOCAB_NONE || n <= n_old || n > 4 * n_old + 65536) return APR_OK;
+    float *const scores = apr_arena_array(r->arena, n, sizeof *scores);
+    r->tokens = apr_arena_array(r->arena, n, sizeof *r->tokens);
+    r->types = apr_arena_array(r->arena, n, 1);
+    r->added = apr_arena_array(r->arena, n, 1);
+    if (scores == NULL || r->tokens == NULL || r->types == NULL || r->added == NULL) return apr_no_memory(r->err, "the tokens");
+    memcpy(r->tokens, v->tokens, n_old * sizeof *r->tokens);
+    memcpy(r->types, v->types, n_old);
+    if (v->added != NULL) memcpy(r->added, v->added, n_old);
+    if (v->scores != NULL) memcpy(scores, v->scores, n_old * sizeof *scores);
+    v->tokens = r->tokens;
+    v->types = r->types;
+    v->added = v->added != NULL ? r->added : NULL;
+    v->scores = v->scores != NULL ? scores : NULL;
+    v->n_tokens = n;
+    return fill_holes(r, n);
+}
+
 /* What a model brings instead of a tokenizer.json. */
 static apr_status read_others(reading *r)
 {
@@ -380,6 +404,7 @@ static apr_status read_others(reading *r)
         if (file == NULL || file->n_bytes == 0) continue;
         r->vocab->unsupported = is_tiktoken(file) ? "tiktoken's tokenizer.model, and no tokenizer.json beside it" : NULL;
         if (r->vocab->unsupported == NULL) APR_TRY(others[i].read(file, r->vocab, r->arena, where, r->err));
+        APR_TRY(fill_up(r));
         r->vocab->add_bos = flag_of(r->config, "add_bos_token", r->vocab->add_bos) && r->vocab->bos_id >= 0;
         ids_under(r->vocab, r->generation, "eos_token_id", true);
         ids_under(r->vocab, r->model_config, "eos_token_id", true);

@@ -191,6 +191,7 @@ apr_status apr_sentencepiece_read(const apr_attachment *file, apr_vocab *v, apr_
     v->byte_fallback = r.byte_fallback;
     v->escape_spaces = true;
     v->add_space_prefix = r.dummy_prefix;
+    v->space_after_added = r.dummy_prefix; /* its users encode what lies between special tokens piece by piece */
     v->add_bos = v->bos_id >= 0;
     apr_vocab_add_stop(v, v->eos_id);
     return APR_OK;

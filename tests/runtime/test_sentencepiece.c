@@ -59,10 +59,12 @@ static void texts_become_the_ids_of_sentencepiece(void **state)
     (void)state;
     if (apr_map_open(&map, BUNDLED "tokenizer.model", &err) != APR_OK) fail_msg("%s", err.text);
     const apr_attachment file = {"tokenizer.model", map.data, map.n_bytes};
-    apr_model model = {.path = "test", .attachments = &file, .n_attachments = 1};
+    apr_model model = {.path = "test", .attachments = &file, .n_attachments = 1, .hparams.vocab_size = 512};
     if (apr_hf_vocab_read(&model, &v, &model.arena, &err) != APR_OK) fail_msg("%s", err.text);
     assert_int_equal(v.kind, APR_VOCAB_SPM);
-    assert_int_equal(v.n_tokens, 500);
+    assert_int_equal(v.n_tokens, 512); /* the embedding's rows */
+    assert_int_equal(v.types[511], APR_TOKEN_UNUSED);
+    assert_true(apr_str_is(v.tokens[511], "[PAD511]"));
     assert_int_equal(v.types[0], APR_TOKEN_UNKNOWN);
     assert_int_equal(v.types[3], APR_TOKEN_USER);
     assert_int_equal(v.types[4], APR_TOKEN_BYTE);
