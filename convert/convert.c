@@ -4,6 +4,7 @@
 #include "convert/dialect.h"
 #include "convert/entry.h"
 #include "formats/model/packed_weights.h"
+#include "kernels/transcode.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,14 +38,37 @@ static apr_status check_packed(const apr_convert_options *options, const apr_mod
     return APR_OK;
 }
 
+/* The layout of packed weights that nothing here reads, or NULL. A view in parts shows those that are read as well, so it is not asked. */
+static apr_status find_unread(const apr_model *source, const apr_model *canonical, const char **layout, apr_error *err)
+{
+    apr_model values;
+
+    *layout = NULL;
+    if (source->n_packings == 0) {
+        (void)apr_find_packed(canonical, layout);
+        return APR_OK;
+    }
+    const apr_status status = apr_canonical(&values, source, err);
+    if (status == APR_OK) (void)apr_find_packed(&values, layout);
+    apr_model_close(&values);
+    return status;
+}
+
+/* Numbers that lie in several tensors stay there where the same files can be read again, and no type is asked for. */
+static bool keeps_parts(const apr_convert_options *options)
+{
+    const bool same_types = options->recipe.mixture == NULL && options->recipe.n_overrides == 0;
+    return same_types && options->format != APR_FORMAT_GGUF && options->sink.profile != APR_PROFILE_APRENDER;
+}
+
 /* `packed`: the layout of weights that nothing here reads, where there are some. */
 static apr_status make_view(apr_model *view, const char **packed, const apr_model *source, const apr_convert_options *options,
                             apr_error *err)
 {
     apr_model canonical;
-    apr_status status = apr_canonical(&canonical, source, err);
+    apr_status status = (keeps_parts(options) ? apr_canonical_in_parts : apr_canonical)(&canonical, source, err);
 
-    if (status == APR_OK) (void)apr_find_packed(&canonical, packed);
+    if (status == APR_OK) status = find_unread(source, &canonical, packed, err);
     if (status == APR_OK) status = check_packed(options, &canonical, err);
     if (status == APR_OK && options->format == APR_FORMAT_GGUF) status = apr_translate(view, &canonical, APR_DIALECT_GGML, err);
     else if (status == APR_OK && options->format == APR_FORMAT_SAFETENSORS) status = apr_translate(view, &canonical, APR_DIALECT_HF, err);
@@ -61,7 +85,70 @@ static apr_status make_view(apr_model *view, const char **packed, const apr_mode
     return APR_OK;
 }
 
-/* One line becomes one tensor of the layout, or two: FP8 weights bring their row scales. */
+/* Room for one more tensor, written from what `from` is. */
+static apr_tensor *add_tensor(apr_conversion *c, const apr_tensor *tensor, const apr_pipe_item *item)
+{
+    apr_tensor *const t = &c->layout.tensors[c->layout.n_tensors];
+    *t = *tensor;
+    c->items[c->layout.n_tensors++] = *item;
+    return t;
+}
+
+/* FP8 weights bring a scale for each row. */
+static apr_status add_row_scales(apr_conversion *c, apr_tensor *weight, const apr_tensor *from, apr_error *err)
+{
+    const char *const name = apr_arena_print(&c->layout.arena, "%s_scale", weight->name);
+    const apr_tensor row_scales = {.name = name, .dtype = APR_F32, .rank = 2, .dims = {apr_tensor_rows(weight), 1}};
+
+    if (name == NULL) return apr_no_memory(err, "a tensor's name");
+    apr_tensor *const scale = add_tensor(c, &row_scales, &(apr_pipe_item){.from = from, .to = APR_F32, .is_scales = true});
+    weight->scale = scale;
+    weight->scale_rows = 1;
+    weight->scale_columns = apr_tensor_columns(weight);
+    return apr_tensor_size(scale, c->view.path, err);
+}
+
+/* "X.weight" has its factor in "X.scale", as llama.cpp has it: one, or one an expert. */
+static apr_status add_commons(apr_conversion *c, apr_tensor *weight, const apr_tensor *from, apr_error *err)
+{
+    static const char ending[] = ".weight";
+    const size_t n = strlen(weight->name), m = sizeof ending - 1;
+    const size_t stem = n > m && strcmp(weight->name + n - m, ending) == 0 ? n - m : n;
+    const char *const name = apr_arena_print(&c->layout.arena, "%.*s.scale", (int)stem, weight->name);
+    const apr_tensor commons = {.name = name, .dtype = APR_F32, .rank = 1, .dims = {apr_transcode_matrices(from)}};
+
+    if (name == NULL) return apr_no_memory(err, "a tensor's name");
+    apr_tensor *const scale = add_tensor(c, &commons, &(apr_pipe_item){.from = from, .to = APR_F32, .is_commons = true});
+    weight->scale = scale;
+    weight->scale_rows = weight->rank >= 2 ? weight->dims[weight->rank - 2] : 1;
+    weight->scale_columns = apr_tensor_columns(weight);
+    return apr_tensor_size(scale, c->view.path, err);
+}
+
+/* One line becomes one tensor of the layout, or two. */
+static apr_status lay_out_line(apr_conversion *c, const apr_recipe_line *line, const apr_tensor **moved, apr_error *err)
+{
+    const apr_tensor *const from = line->tensor;
+    const bool changed = line->to != from->dtype;
+    apr_tensor *const t = add_tensor(
+        c, from, &(apr_pipe_item){.from = from, .to = line->to, .same_numbers = line->same_numbers, .counts_cost = line->decoded});
+
+    moved[from - c->view.tensors] = t;
+    t->dtype = line->to;
+    t->data = NULL;
+    t->pending = (apr_step){0};
+    t->made = NULL;
+    t->packing = NULL;
+    APR_TRY(apr_tensor_size(t, c->view.path, err));
+    c->layout.origin.requantized |= changed || from->packing != NULL;
+    if (!changed) return APR_OK;
+    t->scale = NULL;
+    if (line->same_numbers && apr_transcode_has_commons(from, line->to)) return add_commons(c, t, from, err);
+    if (apr_dtypes[line->to].scales != APR_SCALES_BESIDE || apr_tensor_elems(t) == 0)
+        return APR_OK; /* rows without values have no scales */
+    return add_row_scales(c, t, from, err);
+}
+
 static apr_status lay_out(apr_conversion *c, apr_error *err)
 {
     apr_model *const layout = &c->layout;
@@ -77,32 +164,7 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
     const apr_tensor **const moved =
         apr_arena_array(arena, c->view.n_tensors + 1, sizeof *moved); /* view -> layout, for scales that stay */
     if (layout->tensors == NULL || c->items == NULL || moved == NULL) return apr_no_memory(err, "the layout of the output");
-    for (size_t i = 0; i < recipe->n_lines; i++) {
-        const apr_recipe_line *const line = &recipe->lines[i];
-        const bool changed = line->to != line->tensor->dtype;
-        apr_tensor *const t = &layout->tensors[layout->n_tensors];
-        *t = *line->tensor;
-        moved[line->tensor - c->view.tensors] = t;
-        c->items[layout->n_tensors++] = (apr_pipe_item){.from = line->tensor, .to = line->to};
-        t->dtype = line->to;
-        t->data = NULL;
-        t->pending = (apr_step){0};
-        t->made = NULL;
-        APR_TRY(apr_tensor_size(t, c->view.path, err));
-        if (!changed) continue;
-        t->scale = NULL;
-        layout->origin.requantized = true;
-        if (apr_dtypes[line->to].scales != APR_SCALES_BESIDE || apr_tensor_elems(t) == 0) continue; /* rows without values have no scales */
-        apr_tensor *const scale = &layout->tensors[layout->n_tensors];
-        *scale =
-            (apr_tensor){.name = apr_arena_print(arena, "%s_scale", t->name), .dtype = APR_F32, .rank = 2, .dims = {apr_tensor_rows(t), 1}};
-        if (scale->name == NULL) return apr_no_memory(err, "a tensor's name");
-        APR_TRY(apr_tensor_size(scale, c->view.path, err));
-        t->scale = scale;
-        t->scale_rows = 1;
-        t->scale_columns = apr_tensor_columns(t);
-        c->items[layout->n_tensors++] = (apr_pipe_item){.from = line->tensor, .to = APR_F32, .is_scales = true};
-    }
+    for (size_t i = 0; i < recipe->n_lines; i++) APR_TRY(lay_out_line(c, &recipe->lines[i], moved, err));
     for (size_t i = 0; i < layout->n_tensors; i++) { /* FP8 kept as it was: point at the scale's new place */
         const apr_tensor *const old = layout->tensors[i].scale;
         if (old >= c->view.tensors && old < c->view.tensors + c->view.n_tensors) layout->tensors[i].scale = moved[old - c->view.tensors];
@@ -120,9 +182,10 @@ static const char *torch_name(apr_dtype dtype)
 static const char *new_torch_dtype(const apr_conversion *c)
 {
     int64_t elems[APR_DTYPE_COUNT] = {0};
-    for (size_t i = 0; i < c->recipe.n_lines; i++)
-        if (c->recipe.lines[i].to != c->recipe.lines[i].tensor->dtype)
-            elems[c->recipe.lines[i].to] += apr_tensor_elems(c->recipe.lines[i].tensor);
+    for (size_t i = 0; i < c->recipe.n_lines; i++) {
+        const apr_recipe_line *const line = &c->recipe.lines[i];
+        if (line->to != line->tensor->dtype || line->tensor->packing != NULL) elems[line->to] += apr_tensor_elems(line->tensor);
+    }
     return torch_name(apr_dtype_of_most(elems));
 }
 
@@ -185,6 +248,7 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     *c = (apr_conversion){.options = *options};
     APR_TRY(make_view(&c->view, &packed, source, options, err));
     c->options.recipe.limits = limits_of(options, &c->view);
+    c->options.recipe.same_numbers = options->format == APR_FORMAT_GGUF;
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
     if (c->recipe.file_type > 0) c->options.sink.file_type = c->recipe.file_type;
     APR_TRY(lay_out(c, err));

@@ -6,6 +6,7 @@
 #include "convert/way.h"
 #include "formats/model/family.h"
 #include "formats/model/packed_weights.h"
+#include "formats/model/packing.h"
 
 #include <string.h>
 
@@ -20,20 +21,71 @@ apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extr
     if (view->tensors == NULL) return apr_no_memory(err, "a table of tensors");
     for (size_t i = 0; i < source->n_tensors; i++) {
         view->tensors[i] = source->tensors[i];
-        if (source->tensors[i].scale != NULL) view->tensors[i].scale = view->tensors + (source->tensors[i].scale - source->tensors);
+        if (apr_table_has(source->tensors, source->n_tensors, source->tensors[i].scale))
+            view->tensors[i].scale = view->tensors + (source->tensors[i].scale - source->tensors);
     }
+    return apr_model_index_names(view, err);
+}
+
+/* Names and pieces of the family's table; but those marked, if any, as they are. */
+static apr_status enter(apr_model *view, const apr_model *source, const bool *as_they_are, apr_error *err)
+{
+    const apr_family *const family = apr_family_translated(source->hparams.architecture);
+
+    if (family == NULL) return APR_OK;
+    APR_TRY(apr_enter(view, source, family, as_they_are, err));
+    view->dialect = APR_DIALECT_HF;
+    return apr_model_index_names(view, err);
+}
+
+/* Matrices take the place of the first of their parts; scale pointers move along. */
+static apr_status join_packed(apr_model *view, const apr_model *source, apr_error *err)
+{
+    const apr_tensor **const joined = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *joined);
+    bool *const is_part = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *is_part);
+    apr_tensor **const moved = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *moved); /* old place -> new place */
+
+    if (joined == NULL || is_part == NULL || moved == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < source->n_packings; i++) {
+        const apr_packing *const p = source->packings[i].packing;
+        for (size_t j = 0; j < p->n_parts; j++) is_part[p->parts[j] - source->tensors] = true;
+        joined[p->codes - source->tensors] = &source->packings[i];
+    }
+    view->n_tensors = 0;
+    for (size_t i = 0; i < source->n_tensors; i++) {
+        if (is_part[i] && joined[i] == NULL) continue;
+        moved[i] = &view->tensors[view->n_tensors++];
+        *moved[i] = joined[i] != NULL ? *joined[i] : source->tensors[i];
+    }
+    for (size_t i = 0; i < view->n_tensors; i++)
+        if (apr_table_has(source->tensors, source->n_tensors, view->tensors[i].scale))
+            view->tensors[i].scale = moved[view->tensors[i].scale - source->tensors];
+    view->packings = NULL;
+    view->n_packings = 0;
     return apr_model_index_names(view, err);
 }
 
 apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *err)
 {
-    const apr_family *const family = apr_family_translated(source->hparams.architecture);
-
     APR_TRY(apr_view_copy(view, source, 0, err));
-    if (family == NULL) return APR_OK;
-    APR_TRY(apr_enter(view, source, family, err));
-    view->dialect = APR_DIALECT_HF;
-    return apr_model_index_names(view, err);
+    if (source->n_packings > 0) APR_TRY(join_packed(view, source, err));
+    return enter(view, source, NULL, err);
+}
+
+apr_status apr_canonical_in_parts(apr_model *view, const apr_model *source, apr_error *err)
+{
+    APR_TRY(apr_view_copy(view, source, 0, err));
+    bool *const stays = apr_arena_array(&view->arena, source->n_tensors + 1, sizeof *stays);
+    if (stays == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < source->n_packings; i++) {
+        const apr_packing *const p = source->packings[i].packing;
+        for (size_t j = 0; j < p->n_parts; j++) stays[p->parts[j] - source->tensors] = true;
+    }
+    for (size_t i = 0; i < source->n_tensors; i++) /* a stack and its scales would have to be cut alike */
+        stays[i] |= source->tensors[i].scale != NULL && source->tensors[i].rank > 2;
+    view->packings = NULL; /* their parts are those of the source's table */
+    view->n_packings = 0;
+    return enter(view, source, stays, err);
 }
 
 /* The format whose files have tensors of that dialect. */
@@ -66,7 +118,7 @@ static apr_status check_divisors(const apr_model *model, apr_error *err)
 
 static bool are_equal(const apr_tensor *a, const apr_tensor *b)
 {
-    const bool both_lie = a->made == NULL && b->made == NULL;
+    const bool both_lie = a->made == NULL && b->made == NULL && a->packing == NULL && b->packing == NULL;
     return both_lie && a->dtype == b->dtype && a->n_bytes == b->n_bytes && memcmp(a->data, b->data, a->n_bytes) == 0;
 }
 
@@ -117,7 +169,8 @@ static apr_status drop_tensors(apr_model *view, const apr_model *canonical, apr_
     }
     if (n_left_out > 0) view->hparams.num_nextn_layers = 0; /* what the file announces must be in it */
     for (size_t i = 0; i < view->n_tensors; i++)
-        if (view->tensors[i].scale != NULL) view->tensors[i].scale = moved[view->tensors[i].scale - canonical->tensors];
+        if (apr_table_has(canonical->tensors, canonical->n_tensors, view->tensors[i].scale))
+            view->tensors[i].scale = moved[view->tensors[i].scale - canonical->tensors];
     return APR_OK;
 }
 

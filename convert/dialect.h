@@ -9,8 +9,11 @@
 
 #include "formats/model/model.h"
 
-/* A family without a table keeps its names, orders and dialect. */
+/* A family without a table keeps its names, orders and dialect. A matrix whose numbers lie in several tensors (formats/model/packing.h)
+ * takes their place. */
 apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *err);
+/* The same for whoever writes them as they are: the several tensors stay. */
+apr_status apr_canonical_in_parts(apr_model *view, const apr_model *source, apr_error *err);
 
 /* Gives every tensor the name and order it must have in `dialect`, in the origin's order where the origin was of that
  * dialect. APR_E_UNSUPPORTED when the family's steps into that dialect are not known. `view` starts as apr_canonical's

@@ -16,6 +16,7 @@ typedef struct entry {
     apr_dialect from;
     const apr_tensor *old; /* [n_old] */
     size_t n_old;
+    const bool *as_they_are; /* [n_old], or NULL */
     apr_tensor *tensors;
     size_t n_tensors;
     apr_error *err;
@@ -41,6 +42,7 @@ static size_t experts_of(const entry *e, const apr_tensor *t, const char *whole,
 /* What a tensor matches and is cut by; false: it stays as it is. */
 static bool finds(const entry *e, const apr_tensor *t, apr_name_match *match)
 {
+    if (e->as_they_are != NULL && apr_table_has(e->old, e->n_old, t) && e->as_they_are[t - e->old]) return false;
     return !has_record(t) && apr_match_tensor(e->family, e->from, t->name, match);
 }
 
@@ -263,9 +265,15 @@ static void move_scales(entry *e, const size_t *places)
     }
 }
 
-apr_status apr_enter(apr_model *view, const apr_model *source, const apr_family *family, apr_error *err)
+apr_status apr_enter(apr_model *view, const apr_model *source, const apr_family *family, const bool *as_they_are, apr_error *err)
 {
-    entry e = {.view = view, .family = family, .from = source->dialect, .old = view->tensors, .n_old = view->n_tensors, .err = err};
+    entry e = {.view = view,
+               .family = family,
+               .from = source->dialect,
+               .old = view->tensors,
+               .n_old = view->n_tensors,
+               .as_they_are = as_they_are,
+               .err = err};
     size_t n = e.n_old + 1; /* room for originals that are kept */
     size_t *const places = apr_arena_array(&view->arena, e.n_old + 1, sizeof *places);
 

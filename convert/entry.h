@@ -9,8 +9,9 @@
 #include "formats/model/tensor_names.h"
 
 /* `view` is a copy of `source` by apr_view_copy; its tensors become canonical, its names are not indexed yet. Value heads stay in
- * their order and what ggml has split stays split: the view's hyperparameters say so. */
-apr_status apr_enter(apr_model *view, const apr_model *source, const apr_family *family, apr_error *err);
+ * their order and what ggml has split stays split: the view's hyperparameters say so. as_they_are: NULL, or for each tensor of the
+ * view whether it is only carried. */
+apr_status apr_enter(apr_model *view, const apr_model *source, const apr_family *family, const bool *as_they_are, apr_error *err);
 
 /* The other way, for a model that did not come from `dialect`. `view` holds canonical tensors, indexed by name. */
 apr_status apr_leave(apr_model *view, const apr_family *family, apr_dialect dialect, apr_error *err);

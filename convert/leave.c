@@ -198,7 +198,7 @@ apr_status apr_leave(apr_model *view, const apr_family *family, apr_dialect dial
     bool *const is_scale = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *is_scale);
     if (is_scale == NULL) return apr_no_memory(err, "a table of tensors");
     for (size_t i = 0; i < view->n_tensors; i++)
-        if (view->tensors[i].scale != NULL) is_scale[view->tensors[i].scale - view->tensors] = true;
+        if (apr_table_has(view->tensors, view->n_tensors, view->tensors[i].scale)) is_scale[view->tensors[i].scale - view->tensors] = true;
     for (size_t i = 0; i < view->n_tensors; i++) {
         if (groups) APR_TRY(group_value_heads(&d, &view->tensors[i]));
         APR_TRY(write_record(&d, &view->tensors[i], is_scale[i]));

@@ -3,6 +3,7 @@
 
 #include "kernels/gather.h"
 #include "kernels/rows.h"
+#include "kernels/transcode.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -24,7 +25,8 @@ apr_cut apr_cut_tensor(const apr_pipe_item *item)
     const apr_tensor *const t = item->from;
     apr_cut c = {.array = *t, .unit_elems = apr_tensor_columns(t), .n_units = apr_tensor_rows(t)};
 
-    c.whole_rows = t->pending.kind != APR_STEP_NONE || t->scale != NULL || apr_dtypes[t->dtype].flat || has_row_scales(item->to);
+    c.whole_rows =
+        t->pending.kind != APR_STEP_NONE || t->scale != NULL || t->packing != NULL || apr_dtypes[t->dtype].flat || has_row_scales(item->to);
     if (c.whole_rows) {
         c.units_per_portion = c.unit_elems < APR_PORTION_ELEMS && c.unit_elems > 0 ? APR_PORTION_ELEMS / c.unit_elems : 1;
         return c;
@@ -90,22 +92,61 @@ static void decode_encoded(const apr_pipe *p, const apr_cut *c, const apr_pipe_i
 typedef struct finding {
     apr_metrics metrics;
     apr_misfits misfits;
+    apr_transcode_cost cost;
 } finding;
+
+/* Rows of numbers that only change their places, read back and compared. */
+static void transcode_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, uint8_t *dst, finding *found)
+{
+    const apr_tensor *const t = item->from;
+    const int64_t first = portion * c->units_per_portion, n = apr_cut_units(c, portion), row_bytes = apr_row_bytes(item->to, c->unit_elems);
+    const bool has_commons = apr_transcode_has_commons(t, item->to);
+    float *const values = p->values + 2 * p->portion_elems * (size_t)omp_get_thread_num(), *const again = values + p->portion_elems;
+
+    *found = (finding){.metrics = apr_metrics_empty()};
+    for (int64_t i = 0; i < n; i++) {
+        uint8_t *const row = dst + i * row_bytes;
+        apr_transcode_row(t, item->to, first + i, row);
+        apr_transcode_compare(t, item->to, first + i, row, &found->cost);
+        if (!p->options->want_metrics) continue;
+        const float common = has_commons ? apr_transcode_common(t, (first + i) / (apr_tensor_rows(t) / apr_transcode_matrices(t))) : 1.0f;
+        apr_decode_rows(t, first + i, 1, values);
+        apr_ref_codecs[item->to].decode(row, again, c->unit_elems);
+        for (int64_t j = 0; j < c->unit_elems; j++) again[j] *= common;
+        apr_metrics_add(&found->metrics, values, again, c->unit_elems);
+    }
+}
+
+static void count_different(const float *values, const float *again, int64_t n, finding *found)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (values[i] == again[i] || (isnan(values[i]) && isnan(again[i]))) continue;
+        const double off = fabs((double)again[i] - (double)values[i]) / fmax(fabs((double)values[i]), 0x1p-149);
+        if (!(off <= found->cost.worst)) found->cost.worst = off;
+        found->cost.n_different++;
+    }
+}
 
 static void convert_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, uint8_t *dst, finding *found)
 {
     const int64_t n = apr_cut_units(c, portion) * c->unit_elems;
     float *const values = p->values + 2 * p->portion_elems * (size_t)omp_get_thread_num(), *const again = values + p->portion_elems;
 
+    if (item->same_numbers) {
+        transcode_portion(p, c, item, portion, dst, found);
+        return;
+    }
+    found->cost = (apr_transcode_cost){0};
     decode_portion(c, portion, values);
     found->misfits = apr_find_misfits(values, n, item->to);
     const bool cut_off = p->options->saturate && found->misfits.n_beyond > 0;
     if (cut_off) apr_saturate(values, again, n, item->to);
     encode_portion(p, c, item, portion, cut_off ? again : values, dst);
     found->metrics = apr_metrics_empty();
-    if (!p->options->want_metrics) return;
+    if (!p->options->want_metrics && !item->counts_cost) return;
     decode_encoded(p, c, item, portion, dst, again);
-    apr_metrics_add(&found->metrics, values, again, n);
+    if (item->counts_cost) count_different(values, again, n, found);
+    if (p->options->want_metrics) apr_metrics_add(&found->metrics, values, again, n);
 }
 
 void apr_pipe_progress(apr_pipe *p, const apr_tensor *tensor, uint64_t more_bytes)
@@ -208,6 +249,9 @@ static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *er
             n_ready += (size_t)apr_row_bytes(item->to, elems);
             apr_misfits_merge(&item->misfits, &found[i].misfits);
             apr_metrics_merge(&item->metrics, &found[i].metrics);
+            item->n_different += found[i].cost.n_different;
+            item->n_rounded += found[i].cost.n_rounded;
+            item->worst_difference = fmax(item->worst_difference, found[i].cost.worst);
         }
         if (n > 0) apr_pipe_progress(p, item->from, item->from->n_bytes / (uint64_t)total * (uint64_t)n);
         filling = !filling;
@@ -267,10 +311,20 @@ static apr_status copy_tensor(apr_pipe *p, const apr_pipe_item *item, apr_error 
     return status;
 }
 
+static apr_status put_commons(apr_pipe *p, const apr_tensor *t, apr_error *err)
+{
+    for (int64_t i = 0; i < apr_transcode_matrices(t); i++) {
+        const float common = apr_transcode_common(t, i);
+        APR_TRY(apr_sink_put(p->sink, &common, sizeof common, err));
+    }
+    return APR_OK;
+}
+
 static apr_status run_item(apr_pipe *p, apr_pipe_item *item, apr_error *err)
 {
+    if (item->is_commons) return put_commons(p, item->from, err);
     if (item->is_scales) return apr_sink_put(p->sink, p->row_scales, p->n_row_scales * sizeof(float), err);
-    return item->to == item->from->dtype ? copy_tensor(p, item, err) : convert_tensor(p, item, err);
+    return item->to == item->from->dtype && item->from->packing == NULL ? copy_tensor(p, item, err) : convert_tensor(p, item, err);
 }
 
 /* Of a tensor that is made, in all of its sources. */
@@ -293,7 +347,7 @@ static apr_status check_doubles(const apr_pipe_item *item, apr_error *err)
     const apr_tensor *const t = item->from;
     double worst = 0.0;
 
-    if (t->dtype != APR_F64 || item->to == APR_F64 || item->is_scales) return APR_OK;
+    if (t->dtype != APR_F64 || item->to == APR_F64 || item->is_scales || item->is_commons) return APR_OK;
     const int64_t n = count_beyond_f32(t, &worst);
     if (n == 0) return APR_OK;
     return apr_fail(err, APR_E_UNSUPPORTED,
@@ -331,10 +385,12 @@ apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, co
     apr_status status = APR_OK;
 
     for (size_t i = 0; i < n_items; i++) {
-        if (!items[i].is_scales) p.total_bytes += items[i].from->n_bytes;
+        if (!items[i].is_scales && !items[i].is_commons) p.total_bytes += items[i].from->n_bytes;
         items[i].metrics = apr_metrics_empty();
         items[i].misfits = (apr_misfits){0};
         items[i].on_device = false;
+        items[i].n_different = items[i].n_rounded = 0;
+        items[i].worst_difference = 0.0;
     }
     if (options->codecs != NULL) status = apr_pipe_device_start(&device, &p, items, n_items, err);
     for (size_t i = 0; i < n_items && status == APR_OK; i++) {

@@ -8,6 +8,7 @@
 
 #include "kernels/gather.h"
 #include "kernels/rows.h"
+#include "kernels/unpack.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -53,7 +54,9 @@ struct apr_pipe_device {
 static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
 {
     const apr_tensor *const t = item->from;
-    if (item->is_scales || item->to == t->dtype || apr_tensor_elems(t) < SMALL_ELEMS) return false;
+    if (item->is_scales || item->is_commons || item->same_numbers || item->counts_cost || item->to == t->dtype ||
+        apr_tensor_elems(t) < SMALL_ELEMS)
+        return false;
     if (!codecs->decodes(t->dtype) || !codecs->encodes(item->to)) return false;
     if (t->rank == 1 && t->pending.kind != APR_STEP_NONE) return false;
     if (apr_dtypes[t->dtype].flat && apr_tensor_columns(t) % 32 != 0) return false;
@@ -131,6 +134,10 @@ static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_worke
     if (t->made != NULL) {
         apr_gather_bytes(t, first * k->cut.unit_elems, n * k->cut.unit_elems, to->in);
         return (size_t)apr_row_bytes(t->dtype, n * k->cut.unit_elems);
+    }
+    if (t->packing != NULL) {
+        apr_unpack_bytes(t, first, n, to->in);
+        return (size_t)n * unit_bytes;
     }
     if (!k->cut.whole_rows) {
         const size_t n_bytes = (size_t)apr_row_bytes(t->dtype, n);

@@ -1,6 +1,7 @@
 /* rows.c - the table of codecs, and rows of whole tensors: pending steps, FP8 scales, flat types. */
 #include "kernels/gather.h"
 #include "kernels/ref/codecs.h"
+#include "kernels/unpack.h"
 
 #include <math.h>
 
@@ -78,6 +79,11 @@ static void apply_scales(const apr_tensor *tensor, int64_t stored_row, int64_t f
     }
 }
 
+static void unpack_row(const apr_tensor *tensor, int64_t stored_row, int64_t first, int64_t n, float *dst)
+{
+    apr_unpack_values(tensor->packing, tensor->dtype, tensor->packing->first_row + stored_row, first, n, dst);
+}
+
 void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, float *dst)
 {
     const int64_t columns = apr_tensor_columns(tensor), all_rows = apr_tensor_rows(tensor);
@@ -86,6 +92,11 @@ void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, floa
     if (columns == 0 || n_rows <= 0) return;
     if (tensor->made != NULL) {
         apr_gather_values(tensor, row * columns, n_rows * columns, dst);
+        return;
+    }
+    if (tensor->packing != NULL) {
+        for (int64_t r = 0; r < n_rows; r++)
+            unpack_row(tensor, apr_step_row(tensor->pending, all_rows, row + r), 0, columns, dst + r * columns);
         return;
     }
     if (tensor->rank == 1 && moved) { /* a vector's elements are what moves */
@@ -115,6 +126,12 @@ void apr_decode_elements(const apr_tensor *tensor, int64_t first, int64_t n, flo
         apr_gather_values(tensor, first, n, dst);
         return;
     }
+    for (int64_t done = 0; tensor->packing != NULL && done < n;) {
+        const int64_t from = (first + done) % columns, now = columns - from < n - done ? columns - from : n - done;
+        unpack_row(tensor, (first + done) / columns, from, now, dst + done);
+        done += now;
+    }
+    if (tensor->packing != NULL) return;
     if (apr_dtypes[tensor->dtype].flat) decode_flat(tensor, first, n, dst);
     else decode_span(tensor->dtype, tensor->data, first, n, dst);
     for (int64_t done = 0; tensor->scale != NULL && done < n;) {

@@ -2,8 +2,10 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "quant/recipe.h"
 
+#include "formats/model/made.h"
 #include "formats/model/packed_weights.h"
 #include "kernels/rows.h"
+#include "kernels/transcode.h"
 #include "quant/mixtures.h"
 
 #include <pcre2.h>
@@ -196,6 +198,44 @@ static const char *kept_reason(apr_purpose purpose)
     return purpose == APR_FOR_SMALL ? "small: kept" : purpose == APR_FOR_ROUTER ? "router: kept" : "never quantized: kept";
 }
 
+/* A part of a stack that has scales: those of the part alone are no tensor that could be written. */
+static bool has_cut_scales(const chooser *c, const apr_tensor *t)
+{
+    return t->scale != NULL && !apr_table_has(c->model->tensors, c->model->n_tensors, t->scale);
+}
+
+static bool lies_in_parts(const apr_tensor *t) { return t->packing != NULL || (t->made != NULL && t->made->parts[0]->packing != NULL); }
+
+/* The type that a published checkpoint's library would give these values: of float32 products the model's own. */
+static apr_dtype plain_type(const chooser *c, const apr_tensor *t)
+{
+    const apr_tensor *const first = t->made != NULL ? t->made->parts[0] : t;
+    const char *const stated = c->model->hparams.torch_dtype;
+    if (first->packing != NULL) return first->dtype;
+    return stated != NULL && strcmp(stated, "float16") == 0   ? APR_F16
+           : stated != NULL && strcmp(stated, "float32") == 0 ? APR_F32
+                                                              : APR_BF16;
+}
+
+/* Published quantized, for a container that has other types, and nothing is asked for: the same numbers in blocks, or the values. */
+static void choose_for_published(const chooser *c, apr_recipe_line *line)
+{
+    const apr_tensor *const t = line->tensor;
+    const apr_dtype same = c->options->same_numbers ? apr_transcode_type(t, c->options->limits.allows) : APR_DTYPE_COUNT;
+
+    line->same_numbers = same != APR_DTYPE_COUNT;
+    if (line->same_numbers) return want(line, same, "holds the same numbers");
+    line->decoded = true;
+    want(line, plain_type(c, t), "no type here holds these numbers: decoded");
+}
+
+/* Numbers in several tensors; FP8, alone or with scales, where the container has none. */
+static bool is_published(const chooser *c, const apr_tensor *t)
+{
+    if (lies_in_parts(t)) return true;
+    return c->options->same_numbers && apr_dtypes[t->dtype].scales == APR_SCALES_BESIDE && !container_has(&c->options->limits, t->dtype);
+}
+
 static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *line, apr_error *err)
 {
     const apr_purpose_of_tensor found = apr_find_purpose(c->family, line->tensor);
@@ -213,8 +253,10 @@ static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *
         want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, kept_reason(line->purpose));
     else if (line->purpose == APR_FOR_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
     else if (c->mixture != NULL) choose_by_mixture(c, line, found.layer);
+    if (line->to == line->tensor->dtype && has_cut_scales(c, line->tensor)) want(line, APR_BF16, "a part of a stack with scales: decoded");
+    if (c->mixture == NULL && override == NULL && is_published(c, line->tensor)) choose_for_published(c, line);
     if (line->to != line->tensor->dtype) fall_back(c, recipe, line);
-    return check_possible(c, line, err);
+    return line->same_numbers ? APR_OK : check_possible(c, line, err);
 }
 
 uint64_t apr_recipe_bytes(const apr_tensor *tensor, apr_dtype to)
@@ -242,7 +284,8 @@ static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
     return APR_OK;
 }
 
-static bool changes(const apr_recipe_line *line) { return line->to != line->tensor->dtype; }
+/* What lay in several tensors becomes one. */
+static bool changes(const apr_recipe_line *line) { return line->to != line->tensor->dtype || lies_in_parts(line->tensor); }
 
 /* Is it a scale for the activations of an FP8 weight that becomes something else? Lines and tensors run in parallel. */
 static bool is_stale_activation_scale(const apr_model *model, const apr_recipe *recipe, const apr_tensor *tensor)
@@ -260,7 +303,7 @@ static apr_status drop_stale_scales(const apr_model *model, apr_recipe *recipe, 
     if (stale == NULL) return apr_no_memory(err, "a recipe");
     for (size_t i = 0; i < recipe->n_lines; i++) { /* lines and tensors still run in parallel */
         const apr_tensor *const scale = recipe->lines[i].tensor->scale;
-        if (scale != NULL && changes(&recipe->lines[i])) stale[scale - model->tensors] = true;
+        if (apr_table_has(model->tensors, model->n_tensors, scale) && changes(&recipe->lines[i])) stale[scale - model->tensors] = true;
         if (is_stale_activation_scale(model, recipe, recipe->lines[i].tensor)) stale[i] = true;
     }
     size_t n = 0;

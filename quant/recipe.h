@@ -14,6 +14,8 @@ typedef struct apr_recipe_line {
     apr_purpose purpose;
     apr_dtype to;
     bool fell_back;     /* not the type the mixture asked for */
+    bool same_numbers;  /* of numbers that lie in several tensors: they are only put in other places (kernels/transcode.h) */
+    bool decoded;       /* what a checkpoint publishes quantized, as plain values, because no type of the container holds its numbers */
     const char *reason; /* one phrase, always there */
 } apr_recipe_line;
 
@@ -45,6 +47,7 @@ typedef struct apr_recipe_options {
     const char *mixture; /* "q4_k", "q4_k_m", "mxfp4", "fp8", "f16", ...; NULL: keep every type */
     const apr_recipe_override *overrides;
     size_t n_overrides;
+    bool same_numbers;     /* numbers that lie in several tensors become a type that holds the same, where nothing else is asked for */
     bool allow_requantize; /* quantized -> another quantized type: loses twice, so only when asked */
     apr_recipe_limits limits;
 } apr_recipe_options;

@@ -3,6 +3,7 @@
 #include "formats/base/base64.h"
 #include "formats/gguf/gguf.h"
 #include "formats/hf/hf_quantization.h"
+#include "formats/hf/packings.h"
 #include "formats/hf/params.h"
 #include "formats/hf/safetensors.h"
 #include "formats/model/family.h"
@@ -473,5 +474,6 @@ apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *er
     if (kit == NULL) check_tie(model);
     for (size_t i = 0; i < model->n_tensors; i++) has_scales |= model->tensors[i].scale != NULL;
     if (!has_scales) APR_TRY(apr_bind_scales(model, apr_model_attachment(model, "config.json"), err));
+    if (model->origin.format != APR_FORMAT_GGUF) APR_TRY(apr_bind_packings(model, err));
     return apr_meta_read_vocab(model, root, err);
 }

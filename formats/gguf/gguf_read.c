@@ -363,6 +363,28 @@ static apr_status read_from_tensors(apr_model *model, apr_error *err)
     return short_ != NULL && long_ != NULL ? apr_gguf_rope_from_factors(short_, long_, h, &model->arena, err) : APR_OK;
 }
 
+/* NVFP4 has a factor for each matrix beside its blocks: "X.weight" has it in "X.scale", one or one an expert. */
+static void bind_scales(apr_model *model)
+{
+    static const char ending[] = ".weight";
+    const size_t m = sizeof ending - 1;
+    char name[512];
+
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        apr_tensor *const t = &model->tensors[i];
+        const size_t n = strlen(t->name);
+        if (t->dtype != APR_NVFP4 || t->rank < 2 || n <= m || n + 1 > sizeof name || strcmp(t->name + n - m, ending) != 0) continue;
+        snprintf(name, sizeof name, "%.*s.scale", (int)(n - m), t->name);
+        const apr_tensor *const scale = apr_model_find(model, name);
+        const int64_t rows = t->dims[t->rank - 2], n_matrices = rows > 0 ? apr_tensor_rows(t) / rows : 0;
+        if (scale == NULL || scale->dtype != APR_F32 || apr_tensor_elems(t) == 0) continue;
+        if (apr_tensor_elems(scale) != 1 && apr_tensor_elems(scale) != n_matrices) continue;
+        t->scale = scale;
+        t->scale_rows = apr_tensor_elems(scale) == 1 ? apr_tensor_rows(t) : rows;
+        t->scale_columns = apr_tensor_columns(t);
+    }
+}
+
 apr_status apr_gguf_parse(apr_model *model, apr_error *err)
 {
     model->format = APR_FORMAT_GGUF;
@@ -374,6 +396,7 @@ apr_status apr_gguf_parse(apr_model *model, apr_error *err)
     if (status != APR_OK) return status;
 
     APR_TRY(apr_model_index_names(model, err));
+    bind_scales(model);
     APR_TRY(apr_gguf_hparams(&model->kv, &model->hparams, &model->arena, model->path, err));
     const apr_tensor *const embedding = apr_model_find(model, "token_embd.weight");
     model->hparams.tie_word_embeddings = embedding != NULL && apr_model_find(model, "output.weight") == NULL;

@@ -3,12 +3,16 @@
  *   config.json says                                    scale tensor                      one scale for
  *   fp8, weight_block_size [bn, bk]                     X.weight_scale_inv [N/bn, K/bk]   a block (rounded up at the edges)
  *   compressed-tensors, block_structure [bn, bk]        X.weight_scale     [N/bn, K/bk]   a block
+ *   compressed-tensors "group", group_size g            X.weight_scale     [N, K/g]       g numbers of a row
+ *   modelopt FP8_PB_WO                                  X.weight_scale     [N/bn, 1, K/bk, 1]   a block
  *   compressed-tensors "channel", fbgemm_fp8            X.weight_scale     [N, 1] or [N]  a row
  *   compressed-tensors "tensor", modelopt, static fp8   X.weight_scale     [] or [1]      the tensor
- *   nothing: Mistral's params.json                      X.qscale_weight    [] or [1]      the tensor
+ *   params.json of Mistral                              X.qscale_weight    [] or [1]      the tensor
  *
- * All of them multiply, "_inv" or not. A stack of experts [E, N, K] has one leading dimension E in its scales too. */
+ * All of them multiply, "_inv" or not. A stack of experts [E, N, K] has one leading dimension E in its scales too; each matrix of it
+ * begins with a block. Scales in U8 are powers of two (MXFP8): apr_bind_packings. */
 #include "formats/base/json.h"
+#include "formats/hf/hf_quantization.h"
 #include "formats/hf/safetensors.h"
 
 #include <stdio.h>
@@ -45,28 +49,29 @@ static apr_status read_config(const cJSON *root, const char *where, block_size *
     return APR_OK;
 }
 
-/* "X.qscale_weight" in Mistral's own files. */
-static const apr_tensor *find_meta_scale(const apr_model *model, const char *weight, char *name, size_t n_name)
+/* Bytes of the weight's name in front of ".weight"; all of it where it ends otherwise. */
+static size_t module_of(const apr_tensor *weight)
 {
     static const char ending[] = ".weight";
-    const size_t n = strlen(weight), m = sizeof ending - 1;
-
-    if (n <= m || n >= n_name || strcmp(weight + n - m, ending) != 0) return NULL;
-    snprintf(name, n_name, "%.*s.qscale_weight", (int)(n - m), weight);
-    return apr_model_find(model, name);
+    const size_t n = strlen(weight->name), m = sizeof ending - 1;
+    return n > m && strcmp(weight->name + n - m, ending) == 0 ? n - m : n;
 }
 
 static const apr_tensor *find_scale(const apr_model *model, const apr_tensor *weight, char *name, size_t n_name)
 {
-    static const char *const endings[] = {"_scale_inv", "_scale", "_scales_inv", "_scales"};
+    static const struct {
+        const char *ending;
+        bool of_module; /* instead of ".weight", not behind it */
+    } endings[] = {{"_scale_inv", false}, {"_scale", false}, {"_scales_inv", false}, {"_scales", false}, {".qscale_weight", true}};
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const int n = snprintf(name, n_name, "%s%s", weight->name, endings[i]);
+        const size_t stem = endings[i].of_module ? module_of(weight) : strlen(weight->name);
+        const int n = snprintf(name, n_name, "%.*s%s", (int)stem, weight->name, endings[i].ending);
         if (n < 0 || (size_t)n >= n_name) return NULL;
         const apr_tensor *const scale = apr_model_find(model, name);
         if (scale != NULL) return scale;
     }
-    return find_meta_scale(model, weight->name, name, n_name);
+    return NULL;
 }
 
 static int64_t blocks_of(int64_t n, int64_t block) { return n / block + (n % block != 0); }
@@ -77,7 +82,9 @@ static bool has_shape(const apr_tensor *scale, const apr_tensor *weight, int64_t
 {
     const int n_leading = weight->rank - 2;
     const bool last_left_out = columns == 1 && scale->rank == n_leading + 1;
+    const bool blocks_stand_apart = weight->rank == 2 && scale->rank == 4 && scale->dims[1] == 1 && scale->dims[3] == 1;
 
+    if (blocks_stand_apart) return scale->dims[0] == rows && scale->dims[2] == columns;
     if (scale->rank != weight->rank && !last_left_out) return false;
     for (int i = 0; i < n_leading; i++)
         if (scale->dims[i] != weight->dims[i]) return false;
@@ -114,13 +121,10 @@ static apr_status bind(apr_tensor *weight, const apr_tensor *scale, block_size b
 
     if (weight->rank >= 2) {
         const int64_t n_rows = weight->dims[weight->rank - 2], n_columns = weight->dims[weight->rank - 1];
-        /* rows count on through stacked matrices: blocks of rows must then end with their matrix */
-        const bool fits = weight->rank == 2 || (block.rows > 0 && n_rows % block.rows == 0);
         if (block.rows > 0 && has_shape(scale, weight, blocks_of(n_rows, block.rows), blocks_of(n_columns, block.columns))) {
             weight->scale_rows = block.rows;
             weight->scale_columns = block.columns;
-            if (fits) return APR_OK;
-            return apr_fail(err, APR_E_UNSUPPORTED, "%s: the FP8 blocks of '%s' end inside its matrices", where, weight->name);
+            return APR_OK;
         }
         if (is_one_a_matrix(scale, weight)) {
             weight->scale_rows = n_rows;
@@ -140,6 +144,16 @@ static apr_status bind(apr_tensor *weight, const apr_tensor *scale, block_size b
                     shape, scale_shape, (long long)block.rows, (long long)block.columns);
 }
 
+/* What config.json says of this module, where it has schemes by name. */
+static bool stated_block(const apr_model *model, const apr_tensor *weight, block_size *block)
+{
+    const apr_quant_scheme *const scheme = apr_quantization_of_tensor(model->quantization, weight->name, module_of(weight), APR_QUANT_FP8);
+
+    if (scheme == NULL || scheme->block_rows < 1 || scheme->block_columns < 1) return false;
+    *block = (block_size){scheme->block_rows, scheme->block_columns};
+    return true;
+}
+
 apr_status apr_bind_scales(apr_model *model, const apr_attachment *config, apr_error *err)
 {
     block_size block = {0};
@@ -150,7 +164,12 @@ apr_status apr_bind_scales(apr_model *model, const apr_attachment *config, apr_e
         apr_tensor *const weight = &model->tensors[i];
         if (apr_dtypes[weight->dtype].scales != APR_SCALES_BESIDE) continue;
         const apr_tensor *const scale = find_scale(model, weight, name, sizeof name);
-        if (scale == NULL) continue; /* plain FP8 */
+        if (scale == NULL || scale->dtype == APR_U8) continue; /* plain FP8, or MXFP8: apr_bind_packings */
+        block_size own;
+        if (stated_block(model, weight, &own)) {
+            APR_TRY(bind(weight, scale, own, model->path, err));
+            continue;
+        }
         if (config != NULL && !config_read) {
             cJSON *root;
             APR_TRY(apr_json_parse(&root, config->data, config->n_bytes, config->name, err));

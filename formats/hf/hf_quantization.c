@@ -144,21 +144,66 @@ static void check_group(reading *r, int64_t group)
     if (group < 1 && group != -1 && group != 0) problem(r, "groups of %lld numbers", (long long)group);
 }
 
-/* GPTQ in its own words, or in auto-round's. */
-static void read_gptq(reading *r)
+/* Bits and groups of GPTQ as `object` states them; what it does not say is `base`'s. */
+static apr_quant_scheme gptq_scheme(reading *r, const cJSON *object, const apr_quant_scheme *base)
 {
-    const int64_t bits = int_of(r, r->config, "bits", 4), group = int_of(r, r->config, "group_size", 128);
-    const cJSON *const dynamic = object_of(r, "dynamic"), *item;
-    apr_quant_scheme s = {.layout = APR_QUANT_GPTQ, .bits = (int)bits, .block_rows = 1, .scale_bytes = 2, .zero_points = true};
+    const int64_t bits = int_of(r, object, "bits", base->bits), group = int_of(r, object, "group_size", base->block_columns);
+    apr_quant_scheme s = *base;
 
     check_int_bits(r, bits);
     check_group(r, group);
+    s.bits = (int)bits;
     s.block_columns = group > 0 ? group : 0;
+    return s;
+}
+
+/* Whose zero points are stored less one. Of the formats that are not here, marlin's has its codes and gptq_p its bits in an order of
+ * its own. */
+static const struct {
+    const char *format;
+    bool zeros_less_one;
+} gptq_formats[] = {
+    {"", true},
+    {"gptq", true},
+    {"gptq_v2", false},
+    {"auto_round:auto_gptq", true},
+    {"auto_round:gptq", true},
+    {"auto_round:gptqmodel", false},
+    {"auto_round", false},
+};
+
+static void read_gptq_format(reading *r, apr_quant_scheme *s)
+{
+    const char *const own = text_of(r->config, "checkpoint_format"), *const format =
+                                                                         *own != '\0' ? own : text_of(r->config, "packing_format");
+
+    s->foreign = true;
+    for (size_t i = 0; i < sizeof gptq_formats / sizeof *gptq_formats; i++) {
+        if (strcmp(format, gptq_formats[i].format) != 0) continue;
+        s->zeros_less_one = gptq_formats[i].zeros_less_one;
+        s->foreign = bool_of(r->config, "is_marlin_format", false);
+    }
+    if (s->foreign) problem(r, "GPTQ in the format \"%.40s\"", *format != '\0' ? format : "marlin");
+}
+
+/* GPTQ in its own words, or in auto-round's. */
+static void read_gptq(reading *r)
+{
+    const cJSON *const dynamic = object_of(r, "dynamic"), *item;
+    apr_quant_scheme s = {.layout = APR_QUANT_GPTQ, .bits = 4, .block_rows = 1, .block_columns = 128, .scale_bytes = 2};
+
+    s = gptq_scheme(r, r->config, &s);
+    s.zero_points = true;
     s.act_order = true; /* g_idx is written with and without desc_act */
+    s.sorted = !bool_of(r->config, "desc_act", false) || bool_of(r->config, "static_groups", false);
+    read_gptq_format(r, &s);
     r->q->head = bool_of(r->config, "lm_head", false);
-    cJSON_ArrayForEach(item, dynamic) /* gptqmodel: "-:REGEX" is left out, "+:REGEX" has other bits */
+    cJSON_ArrayForEach(item, dynamic) /* gptqmodel: "-:REGEX" is left out, "+:REGEX" or REGEX has other bits or groups */
     {
-        if (strncmp(item->string, "-:", 2) != 0) problem(r, "other bits for \"%.80s\"", item->string);
+        const char *const regex = strncmp(item->string, "+:", 2) == 0 ? item->string + 2 : item->string;
+        const char *const target = strncmp(item->string, "-:", 2) == 0 ? "" : apr_arena_print(r->arena, "re:.*%s", regex);
+        if (target == NULL) r->no_memory = true;
+        else if (*target != '\0') add_rule(r, target, gptq_scheme(r, item, &s));
     }
     add_rule(r, "", s);
 }
@@ -171,23 +216,32 @@ static void read_awq(reading *r)
 
     check_int_bits(r, bits);
     check_group(r, group);
-    if (*version != '\0' && strcasecmp(version, "gemm") != 0) problem(r, "AWQ in the version \"%.40s\"", version);
+    const bool foreign = *version != '\0' && strcasecmp(version, "gemm") != 0;
+    if (foreign) problem(r, "AWQ in the version \"%.40s\"", version);
     add_rule(r, "",
              (apr_quant_scheme){.layout = APR_QUANT_AWQ,
                                 .bits = (int)bits,
                                 .block_rows = 1,
                                 .block_columns = group > 0 ? group : 0,
                                 .scale_bytes = 2,
-                                .zero_points = bool_of(r->config, "zero_point", true)});
+                                .zero_points = bool_of(r->config, "zero_point", true),
+                                .foreign = foreign});
 }
 
 static void read_auto_round(reading *r)
 {
     const char *const packing = text_of(r->config, "packing_format");
+    const cJSON *item;
+
     if (strstr(packing, "awq") != NULL) read_awq(r);
-    else if (strstr(packing, "gptq") != NULL) read_gptq(r);
+    else if (strstr(packing, "gptq") != NULL || strcmp(packing, "auto_round") == 0) read_gptq(r);
     else problem(r, "the packing format \"%.40s\"", packing);
-    if (cJSON_GetArraySize(apr_json_get(r->config, "extra_config")) > 0) problem(r, "\"extra_config\": other bits for single layers");
+    if (r->n == 0) return;
+    const apr_quant_scheme base = r->schemes[r->n - 1];
+    cJSON_ArrayForEach(item, object_of(r, "extra_config")) /* {"model.layers.0.mlp.gate": {"bits": 16}}: 16 is left out */
+    {
+        if (int_of(r, item, "bits", base.bits) < 16) add_rule(r, item->string, gptq_scheme(r, item, &base));
+    }
 }
 
 static void read_bitsandbytes(reading *r)
@@ -236,7 +290,7 @@ static void read_strategy(reading *r, const cJSON *weights, apr_quant_scheme *s)
     const char *strategy = text_of(weights, "strategy");
 
     check_group(r, group);
-    if (*strategy == '\0') strategy = group > 0 ? "group" : "tensor";
+    if (*strategy == '\0') strategy = group > 0 ? "group" : group == -1 ? "channel" : "tensor";
     s->block_rows = strcmp(strategy, "tensor") == 0 ? 0 : 1;
     if (strcmp(strategy, "block") == 0) read_block(r, apr_json_get(weights, "block_structure"), s);
     else if (strcmp(strategy, "group") == 0 || strcmp(strategy, "tensor_group") == 0) s->block_columns = group > 0 ? group : 0;
@@ -305,11 +359,27 @@ static void read_groups(reading *r)
     r->q->head = true; /* a linear layer like others, unless it is ignored: it always is */
 }
 
+/* Rotations that are applied to activations while the model runs; those in the weights are done already. */
+static bool turns_activations(const cJSON *transforms)
+{
+    const cJSON *group, *apply;
+
+    cJSON_ArrayForEach(group, apr_json_get(transforms, "config_groups")) cJSON_ArrayForEach(apply, apr_json_get(group, "apply"))
+    {
+        if (strncmp(text_of(apply, "location"), "weight_", 7) != 0) return true;
+    }
+    return false;
+}
+
 static void read_compressed_tensors(reading *r)
 {
     const char *const sparsity = text_of(apr_json_get(r->config, "sparsity_config"), "format");
+    const bool turns = turns_activations(apr_json_get(r->config, "transform_config"));
+
     if (*sparsity != '\0' && strcmp(sparsity, "dense") != 0) problem(r, "sparse weights (\"%.40s\")", sparsity);
+    if (turns) problem(r, "activations that are rotated (\"transform_config\")");
     read_groups(r);
+    for (size_t i = 0; i < r->n; i++) r->schemes[i].foreign |= turns;
 }
 
 /* --- modelopt and quark --- */
@@ -416,13 +486,21 @@ static const char *method_of(const cJSON *config)
     return "";
 }
 
-/* All lists of modules that stay as they are, and gptqmodel's "-:REGEX" keys of "dynamic". */
+/* The pattern of a member of gptqmodel's "dynamic" or auto-round's "extra_config" that leaves a module out; "" when it does not,
+ * NULL when memory ran out. */
+static const char *left_out_by(reading *r, const cJSON *item)
+{
+    if (strncmp(item->string, "-:", 2) == 0) return apr_arena_print(r->arena, "re:.*%s", item->string + 2);
+    return int_of(r, item, "bits", 4) >= 16 ? apr_arena_copy(r->arena, item->string, strlen(item->string)) : "";
+}
+
+/* All lists of modules that stay as they are, and what "dynamic" and "extra_config" leave out. */
 static void read_skipped(reading *r, const char ***texts, size_t *n)
 {
     static const char *const keys[] = {"modules_to_not_convert", "ignored_layers",        "ignore",
                                        "exclude_modules",        "llm_int8_skip_modules", "exclude"};
-    const cJSON *const dynamic = object_of(r, "dynamic"), *item;
-    size_t room = (size_t)cJSON_GetArraySize(dynamic);
+    const cJSON *const members[] = {object_of(r, "dynamic"), object_of(r, "extra_config")}, *item;
+    size_t room = (size_t)cJSON_GetArraySize(members[0]) + (size_t)cJSON_GetArraySize(members[1]);
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) room += (size_t)cJSON_GetArraySize(apr_json_get(r->config, keys[i]));
     *texts = apr_arena_array(r->arena, room + 1, sizeof **texts);
@@ -436,12 +514,12 @@ static void read_skipped(reading *r, const char ***texts, size_t *n)
             if (cJSON_IsString(item)) (*texts)[(*n)++] = keep_text(r, item->valuestring);
             else problem(r, "\"%s\" with something that is no name", keys[i]);
         }
-    cJSON_ArrayForEach(item, dynamic)
-    {
-        const char *const text = strncmp(item->string, "-:", 2) == 0 ? apr_arena_print(r->arena, "re:.*%s", item->string + 2) : "";
-        if (text == NULL) r->no_memory = true;
-        else if (*text != '\0') (*texts)[(*n)++] = text;
-    }
+    for (int i = 0; i < 2; i++) cJSON_ArrayForEach(item, members[i])
+        {
+            const char *const text = left_out_by(r, item);
+            if (text == NULL) r->no_memory = true;
+            else if (*text != '\0') (*texts)[(*n)++] = text;
+        }
 }
 
 static apr_status make_patterns(reading *r, const char *const *texts, size_t n, const apr_name_patterns **patterns, apr_error *err)
@@ -484,6 +562,7 @@ static apr_status read_object(reading *r, apr_error *err)
         known = strcmp(methods[i].method, method) == 0;
         if (known) methods[i].read(r);
     }
+    r->q->known = known;
     if (!known) problem(r, "nothing is known of this method");
     read_skipped(r, &skipped, &n_skipped);
     if (r->no_memory) return apr_no_memory(err, "a quantization_config");
@@ -524,8 +603,8 @@ apr_status apr_quantization_read(const apr_model *model, apr_arena *arena, const
         const apr_attachment *const file = apr_model_attachment(model, files[i]);
         cJSON *root;
         if (file == NULL) continue;
-        const apr_status parsed = apr_json_parse(&root, file->data, file->n_bytes, file->name, err);
-        if (parsed == APR_E_MEMORY) return parsed;
+        const apr_status parsed = apr_json_parse(&root, file->data, file->n_bytes, file->name, NULL);
+        if (parsed == APR_E_MEMORY) return apr_no_memory(err, "a quantization_config");
         if (parsed != APR_OK) continue; /* whose business it is to read the file says so */
         reading r = {.config = find_object(root), .arena = arena, .float_bytes = float_bytes_of(root)};
         apr_status status = APR_OK;

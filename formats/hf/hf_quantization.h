@@ -9,7 +9,7 @@
  *     compressed-tensors     config_groups[].targets       ignore
  *     modelopt               all, or quantized_layers      exclude_modules, ignore
  *     mxfp4 (gpt-oss)        the stacks of experts         modules_to_not_convert
- *     gptq, awq, auto-round  every linear layer            modules_to_not_convert; gptqmodel's "dynamic"
+ *     gptq, awq, auto-round  every linear layer            modules_to_not_convert; gptqmodel's "dynamic", "extra_config"
  *     bitsandbytes           every linear layer            llm_int8_skip_modules
  *     quark                  every linear layer            exclude
  *
@@ -48,13 +48,17 @@ typedef struct apr_quant_scheme {
     int64_t block_rows, block_columns; /* what one scale covers; 0: everything in that direction, so 0, 0 is one scale a tensor */
     int scale_bytes;                   /* of one scale */
     bool zero_points;                  /* beside every scale */
-    bool act_order;                    /* an index of the group for each column */
+    bool act_order;                    /* an index of the group for each column ... */
+    bool sorted;                       /* ... that is there, and names the natural one: GPTQ writes it in any case */
     bool nested_scales;                /* bitsandbytes: the scales are quantized too */
+    bool zeros_less_one;               /* GPTQ, but for gptq_v2: the zero points are stored less one */
+    bool foreign;                      /* as its producer alone has it (for marlin, AWQ for gemv, with rotated activations): only carried */
     bool static_activations;           /* an input_scale beside every weight, for products of FP8 by FP8 */
 } apr_quant_scheme;
 
 typedef struct apr_quantization {
     const char *method;              /* quant_method as the file says it; never NULL */
+    bool known;                      /* the method is one of those above */
     const char *problem;             /* what is not understood, as half a sentence; NULL: all of it is understood */
     const apr_quant_scheme *schemes; /* [n_schemes], one for each rule */
     size_t n_schemes;
@@ -75,9 +79,18 @@ apr_status apr_quantization_read(const apr_model *model, apr_arena *arena, const
  * "language_model." in patterns is looked through. */
 const apr_quant_scheme *apr_quantization_of(const apr_quantization *quantization, const char *name, apr_module_kind kind);
 
+/* The same for the module that is the first n bytes of a name as files have it ("model.language_model.layers.0..."), as a linear layer
+ * or, where only those are quantized, a stack of experts; NULL as well when it is of another layout. */
+const apr_quant_scheme *apr_quantization_of_tensor(const apr_quantization *quantization, const char *name, size_t n,
+                                                   apr_quant_layout layout);
+
 /* Bytes of n_matrices equal matrices [rows, columns] that share their tensors (a stack of experts; 1 otherwise): codes, scales
  * and zero points, each tensor padded to 64. UINT64_MAX stands for more than can be counted. */
 uint64_t apr_quant_bytes(const apr_quant_scheme *scheme, int64_t n_matrices, int64_t rows, int64_t columns);
+
+/* The same in the form in which a device reads them (formats/model/regular.h): codes of 4 or 8 bits, no index in its natural order, no
+ * shapes and states. All n_matrices are one stack. */
+uint64_t apr_quant_device_bytes(const apr_quant_scheme *scheme, int64_t n_matrices, int64_t rows, int64_t columns);
 
 /* "INT, 4 bits, groups of 128", for plans and sentences; returns text. */
 char *apr_quant_text(const apr_quant_scheme *scheme, char *text, size_t n_bytes);

@@ -2,8 +2,10 @@
 #include "formats/hf/hf_quantization.h"
 
 #include "formats/base/bytes.h"
+#include "formats/model/regular.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const apr_quant_scheme *apr_quantization_of(const apr_quantization *q, const char *name, apr_module_kind kind)
 {
@@ -13,6 +15,20 @@ const apr_quant_scheme *apr_quantization_of(const apr_quantization *q, const cha
     if (q->skipped != NULL && apr_name_patterns_find(q->skipped, name) >= 0) return NULL;
     const int64_t rule = q->targets != NULL ? apr_name_patterns_find(q->targets, name) : 0;
     return rule >= 0 ? &q->schemes[rule] : NULL;
+}
+
+const apr_quant_scheme *apr_quantization_of_tensor(const apr_quantization *q, const char *name, size_t n, apr_quant_layout layout)
+{
+    static const char part[] = "language_model.";
+    char module[512];
+
+    if (q == NULL || n >= sizeof module) return NULL;
+    memcpy(module, name, n);
+    module[n] = '\0';
+    char *const at = strstr(module, part);
+    if (at != NULL && (at == module || at[-1] == '.')) memmove(at, at + sizeof part - 1, strlen(at + sizeof part - 1) + 1);
+    const apr_quant_scheme *const scheme = apr_quantization_of(q, module, q->experts_only ? APR_MODULE_EXPERTS : APR_MODULE_LINEAR);
+    return scheme != NULL && scheme->layout == layout ? scheme : NULL;
 }
 
 /* --- sums that stop at UINT64_MAX --- */
@@ -104,6 +120,34 @@ uint64_t apr_quant_bytes(const apr_quant_scheme *s, int64_t n_matrices, int64_t 
     if (s->zero_points && layouts[s->layout].zeros != NULL) bytes = plus(bytes, padded(times(n, layouts[s->layout].zeros(&m))));
     if (layouts[s->layout].rest != NULL) bytes = plus(bytes, layouts[s->layout].rest(&m));
     return bytes;
+}
+
+static uint64_t common_divisor(uint64_t a, uint64_t b) { return b == 0 ? a : common_divisor(b, a % b); }
+
+/* bitsandbytes' blocks run on from row to row: of what rows and blocks have in common, a row has whole ones. */
+static uint64_t n_row_scales(const matrix *m)
+{
+    return times(m->rows, m->columns / common_divisor(m->columns, (uint64_t)m->scheme->block_columns));
+}
+
+uint64_t apr_quant_device_bytes(const apr_quant_scheme *s, int64_t n_matrices, int64_t rows, int64_t columns)
+{
+    const matrix m = describe(s, rows, columns);
+    const uint64_t n = (uint64_t)n_matrices, n_scales = times(n, s->layout == APR_QUANT_NF4 && columns > 0 ? n_row_scales(&m) : m.n_scales);
+    const apr_regular form = {
+        .rows = times(n, m.rows),
+        .columns = m.columns,
+        .bits = (uint64_t)apr_regular_bits(s->bits),
+        .n_scales = n_scales,
+        .scale_bytes = s->nested_scales ? 4 : (uint64_t)s->scale_bytes,
+        .n_zeros = s->zero_points && layouts[s->layout].zeros != NULL ? n_scales : 0,
+        .n_commons = s->layout == APR_QUANT_NVFP4 ? n : 0,
+        .n_groups = s->act_order && !s->sorted ? times(n, m.columns) : 0,
+    };
+    uint64_t offsets[APR_REGULAR_PIECES + 1];
+
+    apr_regular_offsets(&form, offsets);
+    return offsets[APR_REGULAR_PIECES];
 }
 
 char *apr_quant_text(const apr_quant_scheme *s, char *text, size_t n_bytes)

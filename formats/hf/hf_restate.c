@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool has_fp8(const apr_model *model)
+/* Are there weights that config.json calls quantized: FP8, or numbers that lie in several tensors? */
+static bool has_quantized(const apr_model *model)
 {
     for (size_t i = 0; i < model->n_tensors; i++)
-        if (apr_dtypes[model->tensors[i].dtype].scales == APR_SCALES_BESIDE) return true;
+        if (apr_dtypes[model->tensors[i].dtype].scales == APR_SCALES_BESIDE || model->tensors[i].packing != NULL) return true;
     return false;
 }
 
@@ -25,9 +26,9 @@ static void drop_quantization_file(apr_model *layout, apr_attachment *attachment
 apr_status apr_restate_types(apr_model *layout, const apr_model *before, bool makes_fp8, const char *torch_dtype, apr_error *err)
 {
     const apr_attachment *const config = apr_model_attachment(before, "config.json");
-    const apr_config_quantization quantization = makes_fp8                             ? APR_CONFIG_FP8_CHANNEL
-                                                 : has_fp8(before) && !has_fp8(layout) ? APR_CONFIG_UNQUANTIZED
-                                                                                       : APR_CONFIG_KEEP;
+    const apr_config_quantization quantization = makes_fp8                                         ? APR_CONFIG_FP8_CHANNEL
+                                                 : has_quantized(before) && !has_quantized(layout) ? APR_CONFIG_UNQUANTIZED
+                                                                                                   : APR_CONFIG_KEEP;
 
     if (config == NULL || (quantization == APR_CONFIG_KEEP && torch_dtype == NULL)) return APR_OK;
     char *text;

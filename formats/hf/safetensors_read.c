@@ -5,6 +5,7 @@
 #include "formats/hf/checkpoint_files.h"
 #include "formats/hf/hf_quantization.h"
 #include "formats/hf/hub_cache.h"
+#include "formats/hf/packings.h"
 #include "formats/hf/params.h"
 #include "formats/hf/safetensors.h"
 #include "formats/hf/weight_files.h"
@@ -392,7 +393,8 @@ static apr_status complete_model(apr_model *model, const char *folder, const wei
     APR_TRY(apr_quantization_read(model, &model->arena, &model->quantization, err));
     if (config != NULL && model->hparams.refusal == NULL)
         model->hparams.refusal = apr_hf_bias_conflict(model, &model->hparams, false, &model->arena);
-    return apr_bind_scales(model, config, err);
+    APR_TRY(apr_bind_scales(model, config, err));
+    return apr_bind_packings(model, err);
 }
 
 static apr_status read_folder(apr_model *model, const char *folder, apr_error *err)

@@ -1,6 +1,8 @@
 /* made.c - plans how a tensor is made of others; reads no weight. */
 #include "formats/model/made.h"
 
+#include "formats/model/packing.h"
+
 #include <string.h>
 
 apr_shape apr_tensor_shape(const apr_tensor *tensor)
@@ -98,7 +100,7 @@ static bool are_alike(const apr_made *made)
 {
     for (size_t i = 0; i < made->n_parts; i++) {
         const apr_tensor *const part = made->parts[i];
-        if (part->dtype != made->parts[0]->dtype || part->scale != NULL) return false;
+        if (part->dtype != made->parts[0]->dtype || part->scale != NULL || part->packing != NULL) return false;
         if (part->made != NULL && (part->made->computes || part->made->decodes)) return false;
     }
     return true;
@@ -125,14 +127,14 @@ static apr_status plan_chain(apr_tensor *tensor, apr_made *made, apr_shape *shap
     return APR_OK;
 }
 
-/* Where a single part lies in one piece: the offset of its first byte, or -1. Each cut must be out of one chunk, which is all that
- * the cuts before it left. */
-static int64_t lies_at(const apr_made *made)
+/* Where a single part lies in one piece: its first element, or -1. Each cut must be out of one chunk, which is all that the cuts before
+ * it left. */
+static int64_t lies_from(const apr_made *made)
 {
     const apr_tensor *const part = made->parts[0];
     int64_t first = 0, n_elems = apr_tensor_elems(part);
 
-    if (made->n_parts != 1 || made->ends != NULL || made->decodes || made->computes || part->made != NULL) return -1;
+    if (made->n_parts != 1 || made->ends != NULL || made->computes || part->made != NULL) return -1;
     for (int i = 0; i < made->chain.n_steps; i++) {
         const apr_move *const move = &made->moves[i];
         if (move->kind == APR_MOVE_NOTHING) continue;
@@ -140,7 +142,84 @@ static int64_t lies_at(const apr_made *made)
         first += move->first;
         n_elems = move->count;
     }
-    return apr_row_bytes(part->dtype, first);
+    return first;
+}
+
+/* Whole rows of a matrix in several tensors are such a matrix, too. */
+static apr_status lay_packed(apr_tensor *tensor, const apr_tensor *part, int64_t first, apr_arena *arena, apr_error *err)
+{
+    apr_packing *const packing = apr_arena_alloc(arena, sizeof *packing);
+    if (packing == NULL) return apr_no_memory(err, "a part of a packed matrix");
+    *packing = *part->packing;
+    packing->first_row += first / packing->columns;
+    tensor->dtype = part->dtype;
+    tensor->packing = packing;
+    return APR_OK;
+}
+
+/* Rows of a tensor with scales: where they begin, how many, and which scales are theirs. */
+typedef struct scaled_cut {
+    int64_t first_row, n_rows, first_scale_row, n_scale_rows, wide;
+} scaled_cut;
+
+static int64_t per(int64_t n, int64_t each) { return n / each + (n % each != 0); }
+
+/* Whole rows, and blocks of scales stay whole: matrices of a stack, or a run of one matrix that begins with a block. */
+static bool cut_scales(const apr_tensor *part, int64_t first, int64_t n_elems, scaled_cut *cut)
+{
+    const int64_t columns = apr_tensor_columns(part), rows = part->rank >= 2 ? part->dims[part->rank - 2] : 1;
+    if (columns == 0 || rows == 0 || first % columns != 0 || n_elems % columns != 0) return false;
+    const int64_t high = per(rows, part->scale_rows), row = first / columns % rows, matrix = first / columns / rows;
+
+    *cut = (scaled_cut){.first_row = first / columns, .n_rows = n_elems / columns, .wide = per(columns, part->scale_columns)};
+    if (apr_tensor_elems(part->scale) == 1) return true;
+    if (apr_tensor_elems(part->scale) != apr_tensor_rows(part) / rows * high * cut->wide) return false;
+    const bool whole_matrices = row == 0 && cut->n_rows % rows == 0;
+    cut->first_scale_row = matrix * high + row / part->scale_rows;
+    cut->n_scale_rows = whole_matrices ? cut->n_rows / rows * high : per(cut->n_rows, part->scale_rows);
+    return whole_matrices || (row % part->scale_rows == 0 && row + cut->n_rows <= rows);
+}
+
+static bool lies_scaled(const apr_tensor *tensor, const apr_tensor *part, int64_t first, scaled_cut *cut)
+{
+    if (part->scale == NULL || part->data == NULL || part->pending.kind != APR_STEP_NONE) return false;
+    return apr_tensor_columns(tensor) == apr_tensor_columns(part) && cut_scales(part, first, apr_tensor_elems(tensor), cut);
+}
+
+static apr_status lay_scaled(apr_tensor *tensor, const apr_tensor *part, const scaled_cut *cut, apr_arena *arena, apr_error *err)
+{
+    apr_tensor *const scale = apr_arena_alloc(arena, sizeof *scale);
+
+    if (scale == NULL) return apr_no_memory(err, "the scales of a part");
+    *scale = *part->scale;
+    tensor->dtype = part->dtype;
+    tensor->data = part->data + apr_row_bytes(part->dtype, cut->first_row * apr_tensor_columns(part));
+    tensor->scale = scale;
+    tensor->scale_rows = part->scale_rows;
+    tensor->scale_columns = part->scale_columns;
+    if (apr_tensor_elems(part->scale) == 1) return APR_OK;
+    scale->rank = 2;
+    scale->dims[0] = cut->n_scale_rows;
+    scale->dims[1] = cut->wide;
+    scale->data += apr_row_bytes(scale->dtype, cut->first_scale_row * cut->wide);
+    scale->n_bytes = (uint64_t)apr_row_bytes(scale->dtype, cut->n_scale_rows * cut->wide);
+    return APR_OK;
+}
+
+/* The simplest form that will do: see made.h. */
+static apr_status lay(apr_tensor *tensor, const apr_made *made, apr_arena *arena, apr_error *err)
+{
+    const apr_tensor *const part = made->parts[0];
+    const int64_t first = lies_from(made);
+    scaled_cut cut;
+    if (first >= 0 && lies_scaled(tensor, part, first, &cut)) return lay_scaled(tensor, part, &cut, arena, err);
+    const bool whole_rows =
+        first >= 0 && part->packing != NULL && apr_tensor_columns(tensor) == part->packing->columns && first % part->packing->columns == 0;
+
+    if (whole_rows) return lay_packed(tensor, part, first, arena, err);
+    if (first >= 0 && !made->decodes && part->data != NULL) tensor->data = part->data + apr_row_bytes(part->dtype, first);
+    else tensor->made = made;
+    return APR_OK;
 }
 
 static void take_shape(apr_tensor *tensor, const apr_shape *shape)
@@ -154,6 +233,7 @@ static void take_shape(apr_tensor *tensor, const apr_shape *shape)
     tensor->made = NULL;
     tensor->scale = NULL;
     tensor->scale_rows = tensor->scale_columns = 0;
+    tensor->packing = NULL;
 }
 
 /* The tensor as it lies, under what is pending. */
@@ -197,11 +277,8 @@ apr_status apr_tensor_make(apr_tensor *tensor, const apr_tensor *const *parts, s
     apr_shape shape = apr_tensor_shape(settled[0]);
     APR_TRY(plan_chain(tensor, made, &shape, arena, where, err));
     take_shape(tensor, &shape);
-    APR_TRY(apr_tensor_size(tensor, where, err));
-    const int64_t at = lies_at(made);
-    if (at >= 0 && settled[0]->data != NULL) tensor->data = settled[0]->data + at;
-    else tensor->made = made;
-    return APR_OK;
+    APR_TRY(lay(tensor, made, arena, err));
+    return apr_tensor_size(tensor, where, err);
 }
 
 /* Behind the steps that it is made by, or on top of it where they would be too many. */
@@ -224,6 +301,7 @@ static apr_status follow_made(apr_tensor *tensor, const apr_chain *chain, apr_ar
     tensor->scale = below->scale;
     tensor->scale_rows = below->scale_rows;
     tensor->scale_columns = below->scale_columns;
+    tensor->packing = below->packing;
     return APR_OK;
 }
 

@@ -67,6 +67,11 @@ void apr_model_close(apr_model *model)
     *model = (apr_model){0};
 }
 
+bool apr_table_has(const apr_tensor *table, size_t n, const apr_tensor *tensor)
+{
+    return (uintptr_t)tensor >= (uintptr_t)table && (uintptr_t)tensor < (uintptr_t)(table + n);
+}
+
 int64_t apr_tensor_elems(const apr_tensor *tensor)
 {
     int64_t n = 1;

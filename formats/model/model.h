@@ -130,6 +130,9 @@ const apr_tensor *apr_model_find(const apr_model *model, const char *name);
 apr_status apr_model_index_names(apr_model *model, apr_error *err);
 const apr_attachment *apr_model_attachment(const apr_model *model, const char *name);
 
+/* Is it one of the n tensors of that table? Scales of a part of a stack are of none. */
+bool apr_table_has(const apr_tensor *table, size_t n, const apr_tensor *tensor);
+
 /* Product of dims (1 for a scalar); rows = product of all but the last; columns = the last (1 for a scalar). */
 int64_t apr_tensor_elems(const apr_tensor *tensor);
 int64_t apr_tensor_rows(const apr_tensor *tensor);

@@ -1,5 +1,7 @@
-/* packed_weights.c - recognises the parts of packed weights, and scales of activations, by name and type. */
+/* packed_weights.c - recognises the parts of packed weights that are not bound, and scales of activations, by name and type. */
 #include "formats/model/packed_weights.h"
+
+#include "formats/model/packing.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -77,6 +79,12 @@ static const char *name_scale_2(const apr_model *model, const apr_tensor *t, siz
     return sibling(model, t->name, stem, ".weight") != NULL ? "NVFP4 (modelopt)" : NULL;
 }
 
+/* Stacks of experts that modelopt writes with the inputs before the outputs: two inputs lie in a byte, K/2 rows apart. */
+static const char *name_stack_scale_2(const apr_model *model, const apr_tensor *t, size_t stem)
+{
+    return sibling(model, t->name, stem, "") != NULL ? "NVFP4, inputs before outputs (modelopt)" : NULL;
+}
+
 static const char *name_blocks(const apr_model *model, const apr_tensor *t, size_t stem)
 {
     const apr_tensor *const scales = sibling(model, t->name, stem, "_scales");
@@ -103,12 +111,41 @@ static const struct {
     const char *ending;
     name_fn name;
 } signs[] = {
-    {".qweight", name_qweight}, {".weight_packed", name_weight_packed},
-    {".weight", name_integers}, {".weight_scale_2", name_scale_2},
-    {".absmax", name_absmax},   {"_blocks", name_blocks},
-    {".W_q", name_hqq},         {".trellis", name_exl3},
-    {".q_weight", name_exl2},   {".codebooks", name_aqlm},
+    {".qweight", name_qweight},
+    {".weight_packed", name_weight_packed},
+    {".weight", name_integers},
+    {".weight_scale_2", name_scale_2},
+    {".absmax", name_absmax},
+    {"_blocks", name_blocks},
+    {".W_q", name_hqq},
+    {".trellis", name_exl3},
+    {"_weight_scale_2", name_stack_scale_2},
+    {".q_weight", name_exl2},
+    {".codebooks", name_aqlm},
 };
+
+/* Is the tensor, or that which its stem names, the codes of a matrix in model->packings? Those stand in the order of the tensors. */
+static bool is_bound(const apr_model *model, const apr_tensor *tensor)
+{
+    size_t low = 0, high = model->n_packings;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (model->packings[middle].packing->codes < tensor) low = middle + 1;
+        else high = middle;
+    }
+    return low < model->n_packings && model->packings[low].packing->codes == tensor;
+}
+
+static bool is_of_bound(const apr_model *model, const apr_tensor *tensor, size_t stem)
+{
+    static const char *const codes[] = {".weight", ".weight_packed", ""};
+    bool found = is_bound(model, tensor);
+    for (size_t i = 0; model->n_packings > 0 && !found && i < sizeof codes / sizeof *codes; i++) {
+        const apr_tensor *const other = sibling(model, tensor->name, stem, codes[i]);
+        found = other != NULL && is_bound(model, other);
+    }
+    return found;
+}
 
 const apr_tensor *apr_find_packed(const apr_model *model, const char **layout)
 {
@@ -119,6 +156,7 @@ const apr_tensor *apr_find_packed(const apr_model *model, const char **layout)
             const apr_tensor *const tensor = &model->tensors[i];
             const size_t stem = stem_of(tensor->name, signs[j].ending);
             *layout = stem > 0 ? signs[j].name(model, tensor, stem) : NULL;
+            if (*layout != NULL && is_of_bound(model, tensor, stem)) *layout = NULL;
             if (*layout != NULL) return tensor;
         }
     return NULL;
@@ -142,9 +180,10 @@ bool apr_is_activation_scale(const char *name, char *weight, size_t n_bytes)
     static const struct {
         const char *ending, *weight;
     } kinds[] = {
-        {".input_scale", ".weight"},        {".input_scale_ub", ".weight"}, {".activation_scale", ".weight"},
-        {".input_global_scale", ".weight"}, {".output_scale", ".weight"},   {".k_scale", ".k_proj.weight"},
-        {".v_scale", ".v_proj.weight"},     {".q_scale", ".q_proj.weight"}, {".kv_scale", ".k_proj.weight"},
+        {".input_scale", ".weight"},     {".input_scale_ub", ".weight"},     {".activation_scale", ".weight"},
+        {".qscale_act", ".weight"},      {".input_global_scale", ".weight"}, {".output_scale", ".weight"},
+        {".k_scale", ".k_proj.weight"},  {".v_scale", ".v_proj.weight"},     {".q_scale", ".q_proj.weight"},
+        {".kv_scale", ".k_proj.weight"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const size_t stem = stem_of(name, kinds[i].ending);

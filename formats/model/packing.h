@@ -4,7 +4,7 @@
  *
  *     value[row, column] = T((level(code[row, column]) - zero) * factor)
  *     factor             = scale * common, or scale / common         (float32)
- *     zero               = zero_bias + the code of the zero point    (a whole number)
+ *     zero               = zero_bias + the code of the zero point    (a whole number; GPTQ's within b bits: see below)
  *
  * and the layouts differ in where code, scale and zero point of a place lie. T is the type in which the library that defines the
  * layout multiplies (apr_tensor.dtype of the matrix): the difference is exact, the product is rounded to float32 and then to T. For
@@ -20,9 +20,9 @@
 
 /* Where the code of [row, column] lies. A bit string counts from the lowest bit of the first byte on, b bits a code. */
 typedef enum {
-    APR_CODES_BY_ROW,      /* a row is a bit string, padded to whole bytes: compressed-tensors, NVFP4, MXFP4, INT8 */
+    APR_CODES_BY_ROW,      /* a row is a bit string, padded to codes->n_bytes / rows: compressed-tensors, NVFP4, MXFP4, INT8 */
     APR_CODES_HIGH_FIRST,  /* all rows are one string of nibbles, the high one of a byte first: bitsandbytes */
-    APR_CODES_DOWN,        /* I32 [columns * b / 32, rows]: a column of words is a bit string along the inputs: GPTQ */
+    APR_CODES_DOWN,        /* I32 [columns * b / 32, rows]: a column of words is a bit string along the inputs, rounded up: GPTQ */
     APR_CODES_INTERLEAVED, /* I32 [columns, rows / 8], 4 bits: rows 8w + 0 .. 8w + 7 at nibbles 0 4 1 5 2 6 3 7: AWQ */
     APR_CODES_ORDER_COUNT
 } apr_code_order;
@@ -39,8 +39,8 @@ typedef enum {
 /* Where the zero point of [row, group] lies. */
 typedef enum {
     APR_ZEROS_NONE,        /* nowhere: zero_bias alone */
-    APR_ZEROS_BY_ROW,      /* [rows, groups] of I8 (signed) or U8 */
-    APR_ZEROS_ALONG_ROWS,  /* I32 [groups, rows * b / 32]: each group's are a bit string over the rows: GPTQ */
+    APR_ZEROS_BY_ROW,      /* one beside each scale, of I8 (signed) or U8 */
+    APR_ZEROS_ALONG_ROWS,  /* I32 [groups, rows * b / 32]: each group's are a bit string over the rows; with the bias of b bits: GPTQ */
     APR_ZEROS_INTERLEAVED, /* I32 [groups, rows / 8], as AWQ's codes */
     APR_ZEROS_DOWN         /* I32 [rows * b / 32, groups]: a column of words is a bit string down the rows: compressed-tensors */
 } apr_zero_order;
@@ -68,7 +68,8 @@ typedef struct apr_packing {
     const apr_tensor *scales;
     apr_dtype scale_dtype;             /* what the scales' bits are: F32, F16, BF16, F8_E4M3, E8M0; U8 with nested */
     bool scales_down;                  /* [groups, rows], not [rows / scale_rows, groups] */
-    int64_t scale_rows, scale_columns; /* what one scale covers, within one matrix: the last ones of a matrix may cover less */
+    int64_t scale_rows, scale_columns; /* what one scale covers, within one matrix: the last ones of a matrix may cover less. With
+                                        * APR_CODES_HIGH_FIRST scale_columns numbers of the string, wherever its rows end */
     const apr_nested_scales *nested;   /* NULL: scales are what their bits say */
     const apr_tensor *commons;         /* F32, one or one a matrix of the stack; NULL: 1 */
     bool divides;                      /* by the common one */

@@ -38,7 +38,8 @@ LANES_CLONES(multiply, multiply_body, (const apr_linear_args *a, const float *ro
 /* Stored as float32, in order and aligned: there is nothing to decode. */
 static const float *plain_rows(const apr_tensor *weight)
 {
-    const bool is_plain = weight->dtype == APR_F32 && weight->pending.kind == APR_STEP_NONE && (uintptr_t)weight->data % sizeof(float) == 0;
+    const bool is_plain = weight->dtype == APR_F32 && weight->pending.kind == APR_STEP_NONE && weight->packing == NULL &&
+                          (uintptr_t)weight->data % sizeof(float) == 0;
     return is_plain ? (const float *)(const void *)weight->data : NULL;
 }
 
@@ -59,7 +60,8 @@ static void multiply_packed(const apr_linear_args *a, apr_packed_dot_fn dot)
 void apr_host_linear(const apr_op_args *args)
 {
     const apr_linear_args *const a = &args->linear;
-    const apr_packed_dot_fn dot = apr_host_packed_dot(a->weight->dtype);
+    const bool lies_plain = a->weight->packing == NULL && a->weight->scale == NULL;
+    const apr_packed_dot_fn dot = lies_plain ? apr_host_packed_dot(a->weight->dtype) : NULL;
 
     if (a->heads.n > 0) {
         apr_host_linear_heads(a);

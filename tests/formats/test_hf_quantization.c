@@ -112,7 +112,7 @@ static void what_is_not_understood_is_named(void **state)
         {"{\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}", "fp8", "FP8 of the kind \"e5m2\""},
         {"{\"quant_method\": \"gptq\", \"bits\": 17}", "gptq", "integers of 17 bits"},
         {"{\"quant_method\": \"gptq\", \"bits\": \"four\"}", "gptq", "\"bits\" is no integer"},
-        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"+:mlp\": {\"bits\": 8}}}", "gptq", "other bits for \"+:mlp\""},
+        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"+:mlp\": {\"bits\": 9}}}", "gptq", "integers of 9 bits"},
         {"{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": [\"-:mlp\"]}", "gptq", "\"dynamic\" that is no object"},
         {"{\"quant_method\": \"awq\", \"version\": \"marlin\"}", "awq", "AWQ in the version \"marlin\""},
         {CT_GROUP("\"num_bits\": 4, \"type\": \"int\"", "\"format\": \"marlin-24\", "), "compressed-tensors", "the format \"marlin-24\""},

@@ -368,7 +368,9 @@ static void fp8_weights_find_what_one_scale_covers(void **state)
         {"{}", "[3,5,8]", "w.weight_scale", "[3]", "F32", APR_OK, 5, 8},
         {"{}", "[3,5,8]", "w.weight_scale", "[3,5,1]", "F32", APR_OK, 1, 8},
         {block_config, "[3,4,8]", "w.weight_scale_inv", "[3,2,2]", "F32", APR_OK, 2, 4},
-        {block_config, "[3,5,8]", "w.weight_scale_inv", "[3,3,2]", "F32", APR_E_UNSUPPORTED, 0, 0},
+        {block_config, "[3,5,8]", "w.weight_scale_inv", "[3,3,2]", "F32", APR_OK, 2, 4}, /* each matrix begins with a block */
+        {block_config, "[5,8]", "w.weight_scale", "[3,1,2,1]", "F32", APR_OK, 2, 4},
+        {"{}", "[5,8]", "w.qscale_weight", "[]", "F32", APR_OK, 5, 8},
         {"{}", "[5,8]", "w.weight_scale_inv", "[3,2]", "F32", APR_E_DAMAGED, 0, 0},
         {block_config, "[5,8]", "w.weight_scale_inv", "[2,2]", "F32", APR_E_DAMAGED, 0, 0},
         {block_config, "[5,8]", "w.weight_scale_inv", "[3,2]", "I32", APR_E_UNSUPPORTED, 0, 0},

@@ -1,26 +1,74 @@
 /* fake_device.c - a CUDA device that is none. */
+#define _DEFAULT_SOURCE /* anonymous mappings */
 #include "tests/support/fake_device.h"
 
+#include "formats/model/packing.h"
 #include "kernels/ref/ref_ops.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { MOST_BLOCKS = 64, WORK_FLOATS = 1 << 20, MOST_EXPERTS = 64 };
+enum { MOST_DEVICES = 8, MOST_BLOCKS = 64, WORK_FLOATS = 1 << 20, MOST_EXPERTS = 64 };
+static const size_t memory_bytes = (size_t)1 << 30; /* of address space for each */
 
+void __asan_poison_memory_region(void const volatile *p, size_t n) __attribute__((weak));
+void __asan_unpoison_memory_region(void const volatile *p, size_t n) __attribute__((weak));
+
+typedef struct block {
+    uint8_t *data;
+    size_t n_bytes;
+} block;
+
+/* Under the address sanitizer each block is malloc's; otherwise a part of one reservation, whose pages nobody may touch. */
 struct apr_cuda_device {
-    void *blocks[MOST_BLOCKS];
-    int n_blocks;
+    block blocks[MOST_BLOCKS];
+    int n_blocks, nth;
+    uint8_t *memory;
+    size_t used;
     float *work;
 };
 
-static uint64_t n_allocated;
+static uint64_t n_allocated[MOST_DEVICES];
+static int n_open, n_opened;
 static bool takes_q8_0 = true;
 static int64_t n_left = -1;
 
-uint64_t fake_device_bytes(void) { return n_allocated; }
+uint64_t fake_device_bytes_of(int nth) { return n_allocated[nth]; }
 void fake_device_takes_q8_0(bool on) { takes_q8_0 = on; }
 void fake_device_fail_after(int64_t n_operations) { n_left = n_operations; }
+
+uint64_t fake_device_bytes(void)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < n_opened; i++) sum += n_allocated[i];
+    return sum;
+}
+
+/* --- memory that only its device may touch --- */
+
+static bool has_sanitizer(void) { return __asan_poison_memory_region != NULL; }
+
+static void let_touch(const apr_cuda_device *d, bool on)
+{
+    for (int i = 0; has_sanitizer() && i < d->n_blocks; i++) {
+        if (on) __asan_unpoison_memory_region(d->blocks[i].data, d->blocks[i].n_bytes);
+        else __asan_poison_memory_region(d->blocks[i].data, d->blocks[i].n_bytes);
+    }
+    if (!has_sanitizer() && d->used > 0 && mprotect(d->memory, d->used, on ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) abort();
+}
+
+static uint8_t *take(apr_cuda_device *d, size_t n_bytes)
+{
+    static const size_t page = 4096;
+    const size_t n = (n_bytes + page - 1) / page * page;
+    if (has_sanitizer()) return malloc(n_bytes);
+    if (n > memory_bytes - d->used) return NULL;
+    d->used += n;
+    return d->memory + d->used - n;
+}
+
+/* --- the device --- */
 
 static apr_status facts(int ordinal, apr_cuda_facts *f, apr_error *err)
 {
@@ -38,18 +86,29 @@ static apr_status facts(int ordinal, apr_cuda_facts *f, apr_error *err)
 static apr_status open_device(apr_cuda_device **device, int ordinal, const apr_cuda_options *options, apr_error *err)
 {
     (void)ordinal, (void)options;
-    n_allocated = 0;
-    *device = calloc(1, sizeof **device);
-    if (*device != NULL) (*device)->work = malloc(WORK_FLOATS * sizeof(float));
-    return *device != NULL && (*device)->work != NULL ? APR_OK : apr_no_memory(err, "a fake device");
+    *device = NULL;
+    if (n_open == 0) n_opened = 0;
+    apr_cuda_device *const d = n_opened < MOST_DEVICES ? calloc(1, sizeof *d) : NULL;
+    if (d == NULL) return apr_no_memory(err, "a fake device");
+    d->work = malloc(WORK_FLOATS * sizeof(float));
+    d->memory = mmap(NULL, memory_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (d->work == NULL || d->memory == MAP_FAILED) abort();
+    d->nth = n_opened++;
+    n_allocated[d->nth] = 0;
+    n_open++;
+    *device = d;
+    return APR_OK;
 }
 
 static void close_device(apr_cuda_device *device)
 {
     if (device == NULL) return;
-    for (int i = 0; i < device->n_blocks; i++) free(device->blocks[i]);
+    let_touch(device, true);
+    for (int i = 0; has_sanitizer() && i < device->n_blocks; i++) free(device->blocks[i].data);
+    munmap(device->memory, memory_bytes);
     free(device->work);
     free(device);
+    n_open--;
 }
 
 static apr_status memory(apr_cuda_device *device, uint64_t *n_free, uint64_t *n_total, apr_error *err)
@@ -61,26 +120,43 @@ static apr_status memory(apr_cuda_device *device, uint64_t *n_free, uint64_t *n_
 
 static apr_status alloc(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err)
 {
-    *p = n_bytes > 0 && device->n_blocks < MOST_BLOCKS ? malloc(n_bytes) : NULL;
+    uint8_t *const data = n_bytes > 0 && device->n_blocks < MOST_BLOCKS ? take(device, n_bytes) : NULL;
+    *p = data;
     if (n_bytes == 0) return APR_OK;
-    if (*p == NULL) return apr_no_memory(err, what);
-    memset(*p, 0xff, n_bytes); /* NaN: what is read without being written shows */
-    device->blocks[device->n_blocks++] = *p;
-    n_allocated += n_bytes;
+    if (data == NULL) return apr_no_memory(err, what);
+    device->blocks[device->n_blocks++] = (block){data, n_bytes};
+    let_touch(device, true);
+    /* NaN: what is read without being written shows. Of the largest block nothing is read, and pages never touched cost nothing */
+    if (strcmp(what, "cuBLAS workspace") != 0) memset(data, 0xff, n_bytes);
+    let_touch(device, false);
+    n_allocated[device->nth] += n_bytes;
     return APR_OK;
 }
 
 static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err)
 {
-    (void)device, (void)err;
+    (void)err;
+    let_touch(device, true);
     memcpy(to, from, n_bytes);
+    let_touch(device, false);
     return APR_OK;
+}
+
+static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_cuda_device *to_device, void *to, uint64_t n_bytes,
+                           apr_error *err)
+{
+    let_touch(from_device, true);
+    const apr_status status = copy(to_device, to, from, n_bytes, err);
+    let_touch(from_device, false);
+    return status;
 }
 
 static apr_status clear(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err)
 {
-    (void)device, (void)err;
+    (void)err;
+    let_touch(device, true);
     memset(p, 0, n_bytes);
+    let_touch(device, false);
     return APR_OK;
 }
 
@@ -93,26 +169,46 @@ static apr_status start_blas(apr_cuda_device *device, void *workspace, uint64_t 
 
 static bool takes(apr_dtype dtype)
 {
-    return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16 || (dtype == APR_Q8_0 && takes_q8_0);
+    return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16 || dtype == APR_F8_E4M3 || dtype == APR_MXFP4 ||
+           (dtype == APR_Q8_0 && takes_q8_0);
 }
 
 static apr_status decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err)
 {
     const int64_t n = n_rows * apr_tensor_columns(matrix);
     float *const values = malloc((size_t)n * sizeof *values);
-    (void)device;
     if (values == NULL) return apr_no_memory(err, "a fake device");
+    let_touch(device, true);
     apr_decode_rows(matrix, first, n_rows, values);
     apr_ref_codecs[APR_F16].encode(values, out, n);
+    let_touch(device, false);
     free(values);
     return APR_OK;
 }
 
 static void use(apr_cuda_device *device, bool on) { (void)device, (void)on; }
 
-/* kernels/ref takes matrices side by side where a device has a stack of them. */
-static const apr_tensor *unstack(const apr_tensor *stack, apr_tensor *matrices)
+static bool takes_packed = true;
+void fake_device_takes_packed(bool on) { takes_packed = on; }
+
+/* The regular form alone. */
+static bool takes_packing(const apr_packing *p, apr_dtype dtype)
 {
+    (void)dtype;
+    return takes_packed && p->order == APR_CODES_BY_ROW && (p->bits == 4 || p->bits == 8) && p->nested == NULL && !p->scales_down &&
+           p->first_row == 0;
+}
+
+/* Matrices side by side, their scales, and what describes those that are packed. */
+typedef struct unstacked {
+    apr_tensor matrices[MOST_EXPERTS], scales[MOST_EXPERTS];
+    apr_packing packings[MOST_EXPERTS];
+} unstacked;
+
+/* kernels/ref takes matrices side by side where a device has a stack of them. */
+static const apr_tensor *unstack(const apr_tensor *stack, unstacked *u)
+{
+    apr_tensor *const matrices = u->matrices;
     if (stack == NULL) return NULL;
     for (int64_t e = 0; e < stack->dims[0] && e < MOST_EXPERTS; e++) {
         matrices[e] = *stack;
@@ -120,6 +216,18 @@ static const apr_tensor *unstack(const apr_tensor *stack, apr_tensor *matrices)
         matrices[e].dims[0] = stack->dims[1], matrices[e].dims[1] = stack->dims[2];
         matrices[e].n_bytes = stack->n_bytes / (uint64_t)stack->dims[0];
         matrices[e].data = stack->data + (uint64_t)e * matrices[e].n_bytes;
+        if (stack->scale != NULL) {
+            u->scales[e] = *stack->scale;
+            u->scales[e].dims[0] = 1;
+            u->scales[e].n_bytes = stack->scale->n_bytes / (uint64_t)stack->dims[0];
+            u->scales[e].data = stack->scale->data + (uint64_t)e * u->scales[e].n_bytes;
+            matrices[e].scale = &u->scales[e];
+        }
+        if (stack->packing == NULL) continue;
+        u->packings[e] = *stack->packing;
+        u->packings[e].first_row = e * stack->dims[1];
+        matrices[e].packing = &u->packings[e];
+        matrices[e].data = NULL;
     }
     return matrices;
 }
@@ -127,7 +235,7 @@ static const apr_tensor *unstack(const apr_tensor *stack, apr_tensor *matrices)
 static apr_status run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err)
 {
     const apr_workspace work = {.data = device->work, .slice = WORK_FLOATS, .n_threads = 1};
-    apr_tensor gate[MOST_EXPERTS], up[MOST_EXPERTS], down[MOST_EXPERTS];
+    unstacked gate, up, down;
     apr_op_args own = *args;
 
     if (n_left == 0) return apr_fail(err, APR_E_DEVICE, "a fake fault in %s", apr_op_name(kind));
@@ -138,11 +246,13 @@ static apr_status run(apr_cuda_device *device, apr_op_kind kind, const apr_op_ar
     if (kind == APR_OP_DELTA) own.delta.work = work;
     if (kind == APR_OP_EXPERTS) {
         own.experts.work = work;
-        own.experts.gate = unstack(args->experts.gate, gate);
-        own.experts.up = unstack(args->experts.up, up);
-        own.experts.down = unstack(args->experts.down, down);
+        own.experts.gate = unstack(args->experts.gate, &gate);
+        own.experts.up = unstack(args->experts.up, &up);
+        own.experts.down = unstack(args->experts.down, &down);
     }
+    let_touch(device, true);
     apr_ref_backend.ops[kind](&own);
+    let_touch(device, false);
     return APR_OK;
 }
 
@@ -163,9 +273,11 @@ const apr_cuda_api *fake_device(void)
                                      .alloc = alloc,
                                      .upload = copy,
                                      .download = copy,
+                                     .transfer = transfer,
                                      .clear = clear,
                                      .start_blas = start_blas,
                                      .takes = takes,
+                                     .takes_packing = takes_packing,
                                      .decode_f16 = decode_f16,
                                      .use_tiles = use,
                                      .use_exact = use,

@@ -6,6 +6,7 @@
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
+#include "tools/conv/packed_print.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -84,10 +85,11 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_real(json, "seconds", o->seconds);
     apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
+    apr_json_packed(json, c, o->dry_run);
     apr_json_open(json, "tensors", '[');
     size_t item = 0;
     for (size_t i = 0; i < c->recipe.n_lines; i++, item++) {
-        while (c->items[item].is_scales) item++;
+        while (c->items[item].is_scales || c->items[item].is_commons) item++;
         tensor_json(json, &c->recipe.lines[i], &c->items[item]);
     }
     apr_json_close(json, ']');
@@ -157,7 +159,7 @@ static void print_device(const outcome *o)
     if (*o->device == '\0') return;
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
         const apr_pipe_item *const item = &c->items[i];
-        if (item->is_scales || item->to == item->from->dtype) continue;
+        if (item->is_scales || item->is_commons || item->to == item->from->dtype) continue;
         n_device += item->on_device;
         if (item->on_device) continue;
         n_host++;
@@ -204,6 +206,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
            apr_size_text(in, o->bytes_in), o->out, apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
            o->dry_run ? ", not written" : "");
     print_types(&c->recipe);
+    apr_print_packed(c, o->dry_run);
     for (size_t i = 0; i < c->losses.n_items; i++)
         printf("  %s: %s\n", loss_names[c->losses.items[i].kind].word,
                apr_clean_text(clean, sizeof clean, c->losses.items[i].text, strlen(c->losses.items[i].text)));

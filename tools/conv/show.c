@@ -3,28 +3,63 @@
 
 #include "formats/model/sink.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 static const apr_option option_table[] = {
     {"tensors", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the list of tensors", APR_TO(apr_show_options, tensors)},
     {"metadata", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the list of metadata keys", APR_TO(apr_show_options, metadata)},
+    {"parts", 0, APR_OPTION_FLAG, NULL, NULL, "list the tensors of packed matrices (GPTQ, AWQ, NVFP4, ...) one by one",
+     APR_TO(apr_show_options, parts)},
     {"filter", 0, APR_OPTION_STRING, "REGEX", NULL, "list only tensors whose name matches this extended regular expression",
      APR_TO(apr_show_options, filter)},
     {0},
 };
 
-void apr_model_count(const apr_model *model, apr_model_facts *facts)
+uint64_t apr_matrix_bytes(const apr_tensor *matrix) { return apr_packing_bytes(matrix->packing, matrix->packing->rows); }
+
+static void add_to(apr_type_share *share, const apr_tensor *tensor, uint64_t n_bytes)
 {
-    *facts = (apr_model_facts){0};
+    share->n_tensors++;
+    share->n_weights += apr_tensor_elems(tensor);
+    share->n_bytes += n_bytes;
+}
+
+/* The share of the matrix's scheme, or of all that have none of their own. */
+static apr_type_share *share_of(apr_model_facts *facts, const char *scheme)
+{
+    size_t i = 0;
+    while (i < facts->n_schemes && strcmp(facts->schemes[i].scheme, scheme) != 0) i++;
+    if (i == APR_MOST_SCHEMES) facts->schemes[--i].scheme = "others";
+    if (i == facts->n_schemes) facts->schemes[facts->n_schemes++].scheme = scheme;
+    return &facts->schemes[i].share;
+}
+
+static void count_matrix(const apr_model *model, const apr_tensor *matrix, apr_model_facts *facts)
+{
+    const apr_packing *const p = matrix->packing;
+
+    for (size_t i = 0; i < p->n_parts; i++) facts->matrices[p->parts[i] - model->tensors] = matrix;
+    add_to(share_of(facts, p->scheme), matrix, apr_matrix_bytes(matrix));
+    facts->n_parts += p->n_parts;
+    facts->n_weights += apr_tensor_elems(matrix);
+}
+
+apr_status apr_model_count(const apr_model *model, apr_model_facts *facts, apr_error *err)
+{
+    *facts = (apr_model_facts){.matrices = calloc(model->n_tensors + 1, sizeof *facts->matrices)};
+    if (facts->matrices == NULL) return apr_no_memory(err, "a list of tensors");
     for (size_t i = 0; i < model->n_maps; i++) facts->file_bytes += model->maps[i].n_bytes;
+    for (size_t i = 0; i < model->n_packings; i++) count_matrix(model, &model->packings[i], facts);
     for (size_t i = 0; i < model->n_tensors; i++) {
         const apr_tensor *const tensor = &model->tensors[i];
-        apr_type_share *const share = &facts->types[tensor->dtype];
-        share->n_tensors++;
-        share->n_weights += apr_tensor_elems(tensor);
-        share->n_bytes += tensor->n_bytes;
-        facts->n_weights += apr_tensor_elems(tensor) - (tensor->scale != NULL ? apr_tensor_elems(tensor->scale) : 0);
         facts->tensor_bytes += tensor->n_bytes;
         facts->n_reordered += tensor->origin_chain.n_steps > 0;
+        if (facts->matrices[i] != NULL) continue;
+        add_to(&facts->types[tensor->dtype], tensor, tensor->n_bytes);
+        facts->n_weights += apr_tensor_elems(tensor) - (tensor->scale != NULL ? apr_tensor_elems(tensor->scale) : 0);
     }
+    return APR_OK;
 }
 
 double apr_bits_per_weight(uint64_t n_bytes, int64_t n_weights) { return n_weights > 0 ? 8.0 * (double)n_bytes / (double)n_weights : 0.0; }
@@ -79,7 +114,7 @@ static apr_status run_show(const apr_call *call, apr_error *err)
     apr_status status = apr_model_open(&model, call->operands[0], err);
     if (status == APR_OK) {
         const regex_t *const wanted = options->filter != NULL ? &filter : NULL;
-        if (call->answer->json) apr_show_json(&model, options, wanted, &call->answer->body);
+        if (call->answer->json) status = apr_show_json(&model, options, wanted, &call->answer->body, err);
         else status = apr_show_text(&model, options, wanted, err);
     }
     apr_model_close(&model);

@@ -2,13 +2,13 @@
 #ifndef APR_TOOLS_SHOW_H
 #define APR_TOOLS_SHOW_H
 
-#include "formats/model/model.h"
+#include "formats/model/packing.h"
 #include "tools/cli/cli.h"
 
 #include <regex.h>
 
 typedef struct apr_show_options {
-    bool tensors, metadata;
+    bool tensors, metadata, parts;
     const char *filter; /* extended regular expression on tensor names, or NULL */
 } apr_show_options;
 
@@ -22,14 +22,26 @@ typedef struct apr_type_share {
     uint64_t n_bytes;
 } apr_type_share;
 
+/* Packed matrices of one scheme (formats/model/packing.h). */
+typedef struct apr_scheme_share {
+    const char *scheme;
+    apr_type_share share;
+} apr_scheme_share;
+
+enum { APR_MOST_SCHEMES = 16 }; /* the last one stands for all others */
+
 typedef struct apr_model_facts {
     uint64_t file_bytes, tensor_bytes;
-    int64_t n_weights; /* scales of FP8 weights are not weights, but their bytes count */
+    int64_t n_weights; /* scales of FP8 weights are not weights, but their bytes count; of packed matrices their own numbers do */
     size_t n_reordered;
-    apr_type_share types[APR_DTYPE_COUNT];
+    apr_type_share types[APR_DTYPE_COUNT]; /* without the parts of packed matrices */
+    apr_scheme_share schemes[APR_MOST_SCHEMES];
+    size_t n_schemes, n_parts;
+    const apr_tensor **matrices; /* [n_tensors] the packed matrix that a tensor is a part of; NULL: of none. The caller frees it */
 } apr_model_facts;
 
-void apr_model_count(const apr_model *model, apr_model_facts *facts);
+/* Fails only for want of memory. */
+apr_status apr_model_count(const apr_model *model, apr_model_facts *facts, apr_error *err);
 double apr_bits_per_weight(uint64_t n_bytes, int64_t n_weights); /* 0 when there are none */
 const char *apr_dialect_name(apr_dialect dialect);
 const char *apr_rope_name(apr_rope_kind kind);
@@ -39,7 +51,10 @@ const char *apr_position_name(uint8_t has_none);
 const char *apr_vocab_kind_name(apr_vocab_kind kind);
 
 apr_status apr_show_text(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_error *err);
-void apr_show_json(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_json_text *out);
+apr_status apr_show_json(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_json_text *out,
+                         apr_error *err);
+/* Of a packed matrix: all its parts as stored. */
+uint64_t apr_matrix_bytes(const apr_tensor *matrix);
 static inline bool apr_is_shown(const regex_t *filter, const apr_tensor *tensor)
 {
     return filter == NULL || regexec(filter, tensor->name, 0, NULL, 0) == 0;

@@ -4,6 +4,7 @@
 #include "formats/model/sink.h"
 #include "tools/conv/kv_text.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Absent strings are left out. */
@@ -165,30 +166,80 @@ static void put_types(const apr_model_facts *facts, apr_json_text *out)
     apr_json_close(out, ']');
 }
 
-static void put_tensor(const apr_tensor *tensor, apr_json_text *out)
+static void put_shape(const apr_tensor *tensor, apr_json_text *out)
+{
+    apr_json_open(out, "shape", '[');
+    for (int i = 0; i < tensor->rank; i++) apr_json_int(out, NULL, tensor->dims[i]);
+    apr_json_close(out, ']');
+}
+
+static void put_tensor(const apr_tensor *tensor, const apr_tensor *matrix, apr_json_text *out)
 {
     char steps[APR_CHAIN_TEXT];
 
     apr_json_open(out, NULL, '{');
     put_string(out, "name", tensor->name);
     put_string(out, "dtype", apr_dtypes[tensor->dtype].name);
-    apr_json_open(out, "shape", '[');
-    for (int i = 0; i < tensor->rank; i++) apr_json_int(out, NULL, tensor->dims[i]);
-    apr_json_close(out, ']');
+    put_shape(tensor, out);
     apr_json_uint(out, "n_bytes", tensor->n_bytes);
     put_string(out, "origin_name", tensor->origin_name);
     const apr_chain *const chain = &tensor->origin_chain;
     if (chain->n_steps == 1) put_string(out, "step", apr_step_kinds[chain->steps[0].kind].name);
     else if (chain->n_steps > 1) put_string(out, "steps", apr_chain_text(chain, steps));
     if (tensor->scale != NULL) put_string(out, "scale", tensor->scale->name);
+    if (matrix != NULL) put_string(out, "part_of", matrix->name);
     apr_json_close(out, '}');
 }
 
-void apr_show_json(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_json_text *out)
+/* Schemes of packed matrices, beside "types", which are those of all other tensors. */
+static void put_schemes(const apr_model_facts *facts, apr_json_text *out)
+{
+    if (facts->n_schemes == 0) return;
+    apr_json_open(out, "schemes", '[');
+    for (size_t i = 0; i < facts->n_schemes; i++) {
+        apr_json_open(out, NULL, '{');
+        put_string(out, "scheme", facts->schemes[i].scheme);
+        apr_json_int(out, "n_matrices", facts->schemes[i].share.n_tensors);
+        apr_json_int(out, "n_weights", facts->schemes[i].share.n_weights);
+        apr_json_uint(out, "n_bytes", facts->schemes[i].share.n_bytes);
+        apr_json_close(out, '}');
+    }
+    apr_json_close(out, ']');
+}
+
+/* dtype is what the numbers decode to; n_bytes those of all parts as stored. */
+static void put_matrix(const apr_tensor *matrix, apr_json_text *out)
+{
+    apr_json_open(out, NULL, '{');
+    put_string(out, "name", matrix->name);
+    put_string(out, "scheme", matrix->packing->scheme);
+    put_string(out, "dtype", apr_dtypes[matrix->dtype].name);
+    put_shape(matrix, out);
+    apr_json_uint(out, "n_bytes", apr_matrix_bytes(matrix));
+    apr_json_open(out, "parts", '[');
+    for (size_t i = 0; i < matrix->packing->n_parts; i++) put_string(out, NULL, matrix->packing->parts[i]->name);
+    apr_json_close(out, ']');
+    apr_json_close(out, '}');
+}
+
+static void put_lists(const apr_model *model, const apr_model_facts *facts, const regex_t *filter, apr_json_text *out)
+{
+    apr_json_open(out, "tensors", '[');
+    for (size_t i = 0; i < model->n_tensors; i++)
+        if (apr_is_shown(filter, &model->tensors[i])) put_tensor(&model->tensors[i], facts->matrices[i], out);
+    apr_json_close(out, ']');
+    if (model->n_packings == 0) return;
+    apr_json_open(out, "matrices", '[');
+    for (size_t i = 0; i < model->n_packings; i++)
+        if (apr_is_shown(filter, &model->packings[i])) put_matrix(&model->packings[i], out);
+    apr_json_close(out, ']');
+}
+
+apr_status apr_show_json(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_json_text *out, apr_error *err)
 {
     apr_model_facts facts;
 
-    apr_model_count(model, &facts);
+    APR_TRY(apr_model_count(model, &facts, err));
     put_header(model, &facts, out);
     put_hparams(model, out);
     put_vocab(&model->vocab, out);
@@ -202,9 +253,8 @@ void apr_show_json(const apr_model *model, const apr_show_options *options, cons
     }
     apr_json_close(out, ']');
     put_types(&facts, out);
-    if (!options->tensors) return;
-    apr_json_open(out, "tensors", '[');
-    for (size_t i = 0; i < model->n_tensors; i++)
-        if (apr_is_shown(filter, &model->tensors[i])) put_tensor(&model->tensors[i], out);
-    apr_json_close(out, ']');
+    put_schemes(&facts, out);
+    if (options->tensors) put_lists(model, &facts, filter, out);
+    free(facts.matrices);
+    return APR_OK;
 }

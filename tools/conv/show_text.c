@@ -2,6 +2,7 @@
 #include "tools/conv/show.h"
 
 #include "formats/base/bytes.h"
+#include "formats/model/packed_weights.h"
 #include "formats/model/sink.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
@@ -67,6 +68,21 @@ static void add_size(apr_table *table, uint64_t n_bytes)
     else apr_table_cell(table, "%s (%s bytes)", apr_size_text(size, n_bytes), apr_count_text(count, (int64_t)n_bytes));
 }
 
+/* "7 matrices in 28 tensors: GPTQ, 4 bits, groups of 128", or what else is packed here. */
+static void add_packed(apr_table *table, const apr_model *model, const apr_model_facts *facts)
+{
+    const char *layout;
+
+    if (model->n_packings > 0) {
+        apr_table_cell(table, "packed");
+        apr_table_cell(table, "%zu %s in %zu tensors%s%s", model->n_packings, model->n_packings == 1 ? "matrix" : "matrices",
+                       facts->n_parts, facts->n_schemes == 1 ? ": " : "", facts->n_schemes == 1 ? facts->schemes[0].scheme : "");
+    }
+    if (apr_find_packed(model, &layout) == NULL) return;
+    apr_table_cell(table, "packed, not read");
+    apr_table_cell(table, "%s", layout);
+}
+
 static apr_status show_header(const apr_model *model, const apr_model_facts *facts, apr_error *err)
 {
     const bool is_gguf = model->format == APR_FORMAT_GGUF, is_apr = model->format == APR_FORMAT_APR;
@@ -93,6 +109,7 @@ static apr_status show_header(const apr_model *model, const apr_model_facts *fac
     }
     add_size(&table, facts->file_bytes);
     add_count(&table, "tensors", (int64_t)model->n_tensors);
+    add_packed(&table, model, facts);
     if (facts->n_weights > 0) {
         const bool is_large = facts->n_weights >= 1000;
         apr_magnitude_text(magnitude, facts->n_weights);
@@ -273,57 +290,83 @@ static apr_status show_metadata(const apr_kv_list *list, apr_error *err)
     return apr_table_print(&table, stdout, 2, err);
 }
 
+static void add_share(apr_table *table, const char *name, const apr_type_share *share, uint64_t all_bytes, double bits)
+{
+    char count[APR_SMALL_TEXT], size[APR_SMALL_TEXT];
+
+    apr_table_cell(table, "%s", name);
+    apr_table_cell(table, "%lld", (long long)share->n_tensors);
+    apr_table_cell(table, "%s", apr_count_text(count, share->n_weights));
+    apr_table_cell(table, "%s", apr_size_text(size, share->n_bytes));
+    apr_table_cell(table, "%.1f %%", all_bytes > 0 ? 100.0 * (double)share->n_bytes / (double)all_bytes : 0.0);
+    apr_table_cell(table, "%.2f", bits);
+}
+
 static apr_status show_types(const apr_model_facts *facts, apr_error *err)
 {
     static const apr_column columns[] = {{"type", false}, {"tensors", true}, {"weights", true},
                                          {"size", true},  {"share", true},   {"bits", true}};
-    char count[APR_SMALL_TEXT], size[APR_SMALL_TEXT];
     apr_table table;
 
     heading("Types");
     apr_table_start(&table, columns, sizeof columns / sizeof *columns);
-    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
-        const apr_type_share *const share = &facts->types[d];
-        if (share->n_tensors == 0) continue;
-        apr_table_cell(&table, "%s", apr_dtypes[d].name);
-        apr_table_cell(&table, "%lld", (long long)share->n_tensors);
-        apr_table_cell(&table, "%s", apr_count_text(count, share->n_weights));
-        apr_table_cell(&table, "%s", apr_size_text(size, share->n_bytes));
-        apr_table_cell(&table, "%.1f %%", facts->tensor_bytes > 0 ? 100.0 * (double)share->n_bytes / (double)facts->tensor_bytes : 0.0);
-        apr_table_cell(&table, "%.2f", apr_dtype_bits((apr_dtype)d));
+    for (int d = 0; d < APR_DTYPE_COUNT; d++)
+        if (facts->types[d].n_tensors > 0)
+            add_share(&table, apr_dtypes[d].name, &facts->types[d], facts->tensor_bytes, apr_dtype_bits((apr_dtype)d));
+    for (size_t i = 0; i < facts->n_schemes; i++) {
+        const apr_type_share *const share = &facts->schemes[i].share;
+        add_share(&table, facts->schemes[i].scheme, share, facts->tensor_bytes, apr_bits_per_weight(share->n_bytes, share->n_weights));
     }
     return apr_table_print(&table, stdout, 2, err);
 }
 
-static apr_status show_tensors(const apr_model *model, const regex_t *filter, apr_error *err)
+static void add_tensor(apr_table *table, const apr_tensor *tensor, const char *type, uint64_t n_bytes)
+{
+    char dims[128], size[APR_SMALL_TEXT];
+
+    apr_table_cell(table, "%s", tensor->name);
+    apr_table_cell(table, "%s", type);
+    apr_table_cell(table, "%s", apr_dims_text(tensor, dims, sizeof dims));
+    apr_table_cell(table, "%s", apr_size_text(size, n_bytes));
+}
+
+/* A packed matrix is listed once, where its codes lie; with --parts its tensors are. */
+static apr_status show_tensors(const apr_model *model, const apr_model_facts *facts, const apr_show_options *options, const regex_t *filter,
+                               apr_error *err)
 {
     static const apr_column columns[] = {{"name", false}, {"type", false}, {"shape", false}, {"size", true}};
-    char dims[128], size[APR_SMALL_TEXT];
     apr_table table;
 
     heading("Tensors");
     apr_table_start(&table, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < model->n_tensors; i++) {
-        const apr_tensor *const tensor = &model->tensors[i];
-        if (!apr_is_shown(filter, tensor)) continue;
-        apr_table_cell(&table, "%s", tensor->name);
-        apr_table_cell(&table, "%s", apr_dtypes[tensor->dtype].name);
-        apr_table_cell(&table, "%s", apr_dims_text(tensor, dims, sizeof dims));
-        apr_table_cell(&table, "%s", apr_size_text(size, tensor->n_bytes));
+        const apr_tensor *const tensor = &model->tensors[i], *const matrix = options->parts ? NULL : facts->matrices[i];
+        if (matrix != NULL && matrix->packing->codes != tensor) continue;
+        if (!apr_is_shown(filter, matrix != NULL ? matrix : tensor)) continue;
+        if (matrix != NULL) add_tensor(&table, matrix, matrix->packing->scheme, apr_matrix_bytes(matrix));
+        else add_tensor(&table, tensor, apr_dtypes[tensor->dtype].name, tensor->n_bytes);
     }
     return apr_table_print(&table, stdout, 2, err);
+}
+
+static apr_status show_all(const apr_model *model, const apr_model_facts *facts, const apr_show_options *options, const regex_t *filter,
+                           apr_error *err)
+{
+    APR_TRY(show_header(model, facts, err));
+    APR_TRY(show_hparams(model, err));
+    if (model->format != APR_FORMAT_CONFIG) APR_TRY(show_vocab(&model->vocab, err));
+    if (options->metadata && model->kv.n_items > 0) APR_TRY(show_metadata(&model->kv, err));
+    if (model->n_tensors > 0) APR_TRY(show_types(facts, err));
+    if (options->tensors && model->n_tensors > 0) APR_TRY(show_tensors(model, facts, options, filter, err));
+    return APR_OK;
 }
 
 apr_status apr_show_text(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_error *err)
 {
     apr_model_facts facts;
 
-    apr_model_count(model, &facts);
-    APR_TRY(show_header(model, &facts, err));
-    APR_TRY(show_hparams(model, err));
-    if (model->format != APR_FORMAT_CONFIG) APR_TRY(show_vocab(&model->vocab, err));
-    if (options->metadata && model->kv.n_items > 0) APR_TRY(show_metadata(&model->kv, err));
-    if (model->n_tensors > 0) APR_TRY(show_types(&facts, err));
-    if (options->tensors && model->n_tensors > 0) APR_TRY(show_tensors(model, filter, err));
-    return APR_OK;
+    APR_TRY(apr_model_count(model, &facts, err));
+    const apr_status status = show_all(model, &facts, options, filter, err);
+    free(facts.matrices);
+    return status;
 }

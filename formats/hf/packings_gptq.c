@@ -1,0 +1,154 @@
+/* packings_gptq.c - GPTQ and AWQ: I32 words that are packed along the inputs, or along the outputs in AWQ's own order.
+ *
+ *             qweight           scales    qzeros           g_idx
+ *     GPTQ    [K*b/32, N]       [G, N]    [G, N*b/32]      [K], may be missing     value = scale * (q - zero), + 1 at each zero in v1
+ *     AWQ     [K, N/8], b = 4   [G, N]    [G, N/8]         -
+ *
+ * Three bits are packed like all others, 32 codes in three words: a bit string. Numbers that do not fill their last word are padded.
+ * A v1 file whose zero point is 0 holds 2^b - 1 there; gptqmodel and AutoGPTQ's older kernels wrap such a one around. */
+#include "formats/hf/packings_bind.h"
+
+#include <stdio.h>
+
+static const apr_dtype words[] = {APR_I32, APR_DTYPE_COUNT};
+
+bool apr_is_qweight(const apr_binding *b) { return b->codes->rank == 2 && b->codes->dtype == APR_I32; }
+
+/* Words that hold n codes of b bits. */
+static int64_t words_of(int64_t n, int64_t bits) { return n / 32 * bits + apr_per(n % 32 * bits, 32); }
+
+/* Others are packed in planes (gptq_p), which is left alone. */
+static const int widths[] = {4, 8, 2, 3};
+
+/* The stated width, or that whose words hold the zero points, which lie along the rows; 0: none that is known. */
+static int find_bits(const apr_quant_scheme *scheme, int64_t n_rows, const apr_tensor *zeros)
+{
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        const bool fits = zeros->rank == 2 && words_of(n_rows, widths[i]) == zeros->dims[1];
+        if (scheme != NULL ? scheme->bits == widths[i] : fits) return widths[i];
+    }
+    return 0;
+}
+
+/* Where config.json states no group: as many equal ones as there are rows of scales. 0 and a sentence: that cannot be. */
+static apr_status find_group(const apr_binding *b, const apr_tensor *scales, const apr_quant_scheme *scheme, int64_t *group)
+{
+    const int64_t columns = b->packing.columns, n = scales->dims[0];
+
+    *group = scheme == NULL ? columns / n : scheme->block_columns > 0 ? scheme->block_columns : columns;
+    if (*group > columns) *group = columns;
+    if (*group > 0 && apr_per(columns, *group) == n && (scheme != NULL || columns % n == 0)) return APR_OK;
+    if (scheme == NULL)
+        return apr_fail(b->err, APR_E_DAMAGED, "%s: '%s' has %lld groups, which do not divide the %lld columns of '%s'", b->model->path,
+                        scales->name, (long long)n, (long long)columns, b->codes->name);
+    return apr_fail(b->err, APR_E_DAMAGED,
+                    "%s: '%s' has %lld groups, but config.json's group size of %lld makes %lld of the %lld columns of '%s'", b->model->path,
+                    scales->name, (long long)n, (long long)*group, (long long)apr_per(columns, *group), (long long)columns, b->codes->name);
+}
+
+/* Parts that both layouts have, their types and ranks. */
+static apr_status find_parts(apr_binding *b, const apr_tensor **scales, const apr_tensor **zeros)
+{
+    APR_TRY(apr_need_part(b, ".scales", scales));
+    APR_TRY(apr_need_part(b, ".qzeros", zeros));
+    APR_TRY(apr_check_dtype(b, *scales, apr_scale_dtypes, APR_SCALE_DTYPES));
+    APR_TRY(apr_check_dtype(b, *zeros, words, "i32"));
+    if ((*scales)->rank != 2 || apr_tensor_elems(*scales) == 0)
+        return apr_fail(b->err, APR_E_DAMAGED, "%s: '%s' has %d dimensions and %lld numbers where scales are a matrix", b->model->path,
+                        (*scales)->name, (*scales)->rank, (long long)apr_tensor_elems(*scales));
+    b->packing.scales = *scales;
+    b->packing.scale_dtype = b->matrix.dtype = (*scales)->dtype;
+    b->packing.scales_down = true;
+    b->packing.scale_rows = 1;
+    b->packing.zeros = *zeros;
+    return APR_OK;
+}
+
+static apr_status bind_index(apr_binding *b, const apr_tensor *index, int64_t n_groups, int64_t group)
+{
+    bool is_plain = true;
+
+    if (index == NULL) return APR_OK;
+    APR_TRY(apr_check_dtype(b, index, words, "i32"));
+    APR_TRY(apr_check_shape(b, index, 1, &b->packing.columns, "one index for each column needs"));
+    APR_TRY(apr_check_groups(b, index, n_groups, group, &is_plain));
+    b->packing.groups = is_plain ? NULL : index;
+    return APR_OK;
+}
+
+/* K from the index of groups, or as many as the words hold. */
+static apr_status find_columns(const apr_binding *b, const apr_tensor *index, int bits, int64_t *columns)
+{
+    const int64_t n_words = b->codes->dims[0], most = n_words * 32 / bits;
+
+    *columns = index != NULL && index->rank == 1 ? index->dims[0] : most;
+    if (*columns > 0 && *columns <= most && words_of(*columns, bits) == n_words) return APR_OK;
+    return apr_fail(b->err, APR_E_DAMAGED, "%s: %lld columns of %d bits, as '%s' has them, do not fill the %lld rows of words of '%s'",
+                    b->model->path, (long long)*columns, bits, index != NULL ? index->name : b->codes->name, (long long)n_words,
+                    b->codes->name);
+}
+
+static apr_status bind_gptq(apr_binding *b, const apr_tensor *scales, const apr_tensor *zeros)
+{
+    const apr_quant_scheme *const scheme = apr_stated_scheme(b, APR_QUANT_GPTQ);
+    const apr_tensor *const index = apr_part(b, ".g_idx");
+    const int64_t n_rows = b->codes->dims[1], n_groups = scales->dims[0];
+    const int bits = find_bits(scheme, n_rows, zeros);
+    int64_t columns, group;
+    char why[64], text[64];
+
+    b->left_alone = bits == 0;
+    if (b->left_alone) return APR_OK;
+    APR_TRY(find_columns(b, index, bits, &columns));
+    apr_set_dims(b, n_rows, columns);
+    APR_TRY(find_group(b, scales, scheme, &group));
+    snprintf(why, sizeof why, "%d bits in groups of %lld need", bits, (long long)group);
+    APR_TRY(apr_check_shape(b, scales, 2, (const int64_t[]){n_groups, n_rows}, why));
+    APR_TRY(apr_check_shape(b, zeros, 2, (const int64_t[]){n_groups, words_of(n_rows, bits)}, why));
+    b->packing.scale_columns = group;
+    APR_TRY(bind_index(b, index, n_groups, group));
+    b->packing.order = APR_CODES_DOWN;
+    b->packing.level = APR_LEVEL_UNSIGNED;
+    b->packing.bits = bits;
+    b->packing.zero_order = APR_ZEROS_ALONG_ROWS;
+    b->packing.zero_bias = scheme == NULL || scheme->zeros_less_one ? 1 : 0;
+    return apr_set_scheme(b, "GPTQ%s, %d bits, %s%s", b->packing.zero_bias == 0 ? " v2" : "", bits,
+                          apr_scales_text(&b->packing, text, sizeof text), b->packing.groups != NULL ? ", act order" : "");
+}
+
+static apr_status bind_awq(apr_binding *b, const apr_tensor *scales, const apr_tensor *zeros)
+{
+    const apr_quant_scheme *const scheme = apr_stated_scheme(b, APR_QUANT_AWQ);
+    const int64_t columns = b->codes->dims[0], n_rows = scales->dims[1], n_groups = scales->dims[0];
+    int64_t group;
+    char text[64];
+
+    if (scheme != NULL && scheme->bits != 4)
+        return apr_fail(b->err, APR_E_DAMAGED, "%s: config.json states AWQ with %d bits, but the words of '%s' hold 8 codes of 4",
+                        b->model->path, scheme->bits, b->codes->name);
+    APR_TRY(apr_check_shape(b, scales, 2, (const int64_t[]){n_groups, b->codes->dims[1] * 8}, "words of 8 codes need"));
+    apr_set_dims(b, n_rows, columns);
+    APR_TRY(find_group(b, scales, scheme, &group));
+    APR_TRY(apr_check_shape(b, zeros, 2, (const int64_t[]){n_groups, b->codes->dims[1]}, "AWQ with 4 bits needs"));
+    b->packing.scale_columns = group;
+    b->packing.order = APR_CODES_INTERLEAVED;
+    b->packing.level = APR_LEVEL_UNSIGNED;
+    b->packing.bits = 4;
+    b->packing.zero_order = APR_ZEROS_INTERLEAVED;
+    return apr_set_scheme(b, "AWQ, 4 bits, %s", apr_scales_text(&b->packing, text, sizeof text));
+}
+
+/* AWQ's scales are as long as rows of 8 codes a word, GPTQ's as long as the rows themselves. */
+static bool is_awq(const apr_binding *b, const apr_tensor *scales)
+{
+    if (apr_stated_scheme(b, APR_QUANT_AWQ) != NULL) return true;
+    return apr_stated_scheme(b, APR_QUANT_GPTQ) == NULL && scales->dims[1] == 8 * b->codes->dims[1];
+}
+
+apr_status apr_bind_qweight(apr_binding *b)
+{
+    const apr_tensor *scales, *zeros;
+
+    APR_TRY(find_parts(b, &scales, &zeros));
+    return is_awq(b, scales) ? bind_awq(b, scales, zeros) : bind_gptq(b, scales, zeros);
+}

@@ -1,0 +1,250 @@
+/* unpack.c - where code, scale and zero point of a place lie in each layout, one small function each, and the one formula. */
+#include "kernels/unpack.h"
+
+#include "formats/base/bytes.h"
+#include "formats/number/half.h"
+#include "kernels/rows.h"
+
+#include <string.h>
+
+enum { AT_ONCE = 512, MOST_LEVELS = 256, WORD_BITS = 32 };
+
+/* Rows 8w + i of AWQ lie at these nibbles of their word. */
+static const uint8_t awq_nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+static uint32_t word_at(const uint8_t *words, int64_t at) { return apr_load_le32(words + 4 * at); }
+
+static int64_t matrix_of(const apr_packing *p, int64_t row) { return row / p->matrix_rows; }
+
+/* Words that n codes of b bits fill. */
+static int64_t words_of(int64_t n, int b) { return (n * b + WORD_BITS - 1) / WORD_BITS; }
+
+/* b bits of a string of whole words, `apart` words from one to the next; the last code of the string ends within its last word. */
+static unsigned bits_of_words(const uint8_t *words, int64_t first, int64_t apart, int64_t at, int b)
+{
+    const int64_t word = at * b / WORD_BITS;
+    const int shift = (int)(at * b % WORD_BITS);
+    uint64_t both = word_at(words, first + word * apart);
+    if (shift + b > WORD_BITS) both |= (uint64_t)word_at(words, first + (word + 1) * apart) << WORD_BITS;
+    return (unsigned)(both >> shift) & ((1U << b) - 1);
+}
+
+/* ---- codes ---- */
+
+static void codes_by_row(const apr_packing *p, int64_t row, int64_t first, int64_t n, uint8_t *codes)
+{
+    const uint8_t *const bytes = p->codes->data + row * (int64_t)(p->codes->n_bytes / (uint64_t)p->rows);
+    const unsigned mask = (1U << p->bits) - 1;
+
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = (first + i) * p->bits;
+        const int shift = (int)(at % 8);
+        unsigned both = bytes[at / 8];
+        if (shift + p->bits > 8) both |= (unsigned)bytes[at / 8 + 1] << 8;
+        codes[i] = (uint8_t)(both >> shift & mask);
+    }
+}
+
+static void codes_high_first(const apr_packing *p, int64_t row, int64_t first, int64_t n, uint8_t *codes)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = row * p->columns + first + i;
+        codes[i] = (uint8_t)(p->codes->data[at / 2] >> (at % 2 == 0 ? 4 : 0) & 15);
+    }
+}
+
+static void codes_down(const apr_packing *p, int64_t row, int64_t first, int64_t n, uint8_t *codes)
+{
+    const int64_t words_down = words_of(p->columns, p->bits), in_matrix = row % p->matrix_rows;
+    const int64_t start = matrix_of(p, row) * words_down * p->matrix_rows + in_matrix;
+    for (int64_t i = 0; i < n; i++) codes[i] = (uint8_t)bits_of_words(p->codes->data, start, p->matrix_rows, first + i, p->bits);
+}
+
+static void codes_interleaved(const apr_packing *p, int64_t row, int64_t first, int64_t n, uint8_t *codes)
+{
+    const int64_t wide = p->matrix_rows / 8, in_matrix = row % p->matrix_rows, start = matrix_of(p, row) * p->columns;
+    const int shift = 4 * awq_nibble[in_matrix % 8];
+    for (int64_t i = 0; i < n; i++) codes[i] = (uint8_t)(word_at(p->codes->data, (start + first + i) * wide + in_matrix / 8) >> shift & 15);
+}
+
+typedef void (*codes_fn)(const apr_packing *p, int64_t row, int64_t first, int64_t n, uint8_t *codes);
+
+static const codes_fn readers[APR_CODES_ORDER_COUNT] = {[APR_CODES_BY_ROW] = codes_by_row,
+                                                        [APR_CODES_HIGH_FIRST] = codes_high_first,
+                                                        [APR_CODES_DOWN] = codes_down,
+                                                        [APR_CODES_INTERLEAVED] = codes_interleaved};
+
+void apr_unpack_codes(const apr_packing *p, int64_t row, int64_t first, int64_t n, uint8_t *codes)
+{
+    readers[p->order](p, row, first, n, codes);
+}
+
+/* ---- what they stand for ---- */
+
+static float unsigned_level(const apr_packing *p, int code) { return (void)p, (float)code; }
+static float signed_level(const apr_packing *p, int code) { return (float)(code < 1 << (p->bits - 1) ? code : code - (1 << p->bits)); }
+static float e4m3_level(const apr_packing *p, int code) { return (void)p, apr_e4m3_to_f32((uint8_t)code); }
+static float table_level(const apr_packing *p, int code) { return p->levels[code]; }
+
+static float e2m1_level(const apr_packing *p, int code)
+{
+    static const float magnitudes[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+    return (void)p, code & 8 ? -magnitudes[code & 7] : magnitudes[code & 7];
+}
+
+void apr_unpack_levels(const apr_packing *p, float levels[MOST_LEVELS])
+{
+    typedef float (*level_fn)(const apr_packing *p, int code);
+    static const level_fn kinds[] = {[APR_LEVEL_UNSIGNED] = unsigned_level,
+                                     [APR_LEVEL_SIGNED] = signed_level,
+                                     [APR_LEVEL_E2M1] = e2m1_level,
+                                     [APR_LEVEL_E4M3] = e4m3_level,
+                                     [APR_LEVEL_TABLE] = table_level};
+    for (int i = 0; i < 1 << p->bits; i++) levels[i] = kinds[p->level](p, i);
+}
+
+int64_t apr_unpack_group(const apr_packing *p, int64_t row, int64_t column)
+{
+    if (p->groups == NULL) return column / p->scale_columns;
+    const int64_t matrix = apr_tensor_elems(p->groups) > p->columns ? matrix_of(p, row) : 0;
+    return (int32_t)word_at(p->groups->data, matrix * p->columns + column);
+}
+
+/* ---- factors ---- */
+
+static float number_at(const apr_tensor *numbers, apr_dtype dtype, int64_t at)
+{
+    float value;
+    apr_ref_codecs[dtype].decode(numbers->data + at * apr_dtypes[dtype].bytes_per_block, &value, 1);
+    return value;
+}
+
+/* Which of the scales; one tensor-wide scale is for all, or one for each matrix. */
+static int64_t scale_index(const apr_packing *p, int64_t row, int64_t group)
+{
+    const int64_t groups = apr_packing_groups(p), in_matrix = row % p->matrix_rows, matrix = matrix_of(p, row);
+    if (p->scales_down) return (matrix * groups + group) * p->matrix_rows + in_matrix;
+    return (matrix * apr_packing_scale_rows(p) + in_matrix / p->scale_rows) * groups + group;
+}
+
+static float nested_scale(const apr_nested_scales *nested, const apr_tensor *scales, int64_t at)
+{
+    const float step = number_at(nested->map, APR_F32, scales->data[at]);
+    return step * number_at(nested->scales, APR_F32, at / nested->block) + nested->offset;
+}
+
+static float factor_at(const apr_packing *p, int64_t row, int64_t at)
+{
+    const float scale = p->nested != NULL ? nested_scale(p->nested, p->scales, at) : number_at(p->scales, p->scale_dtype, at);
+    if (p->commons == NULL) return scale;
+    const float common = number_at(p->commons, APR_F32, apr_tensor_elems(p->commons) > 1 ? matrix_of(p, row) : 0);
+    return p->divides ? scale / common : scale * common;
+}
+
+float apr_unpack_factor(const apr_packing *p, int64_t row, int64_t group) { return factor_at(p, row, scale_index(p, row, group)); }
+
+/* ---- zero points ---- */
+
+static int zero_by_row(const apr_packing *p, int64_t row, int64_t group)
+{
+    const uint8_t code = p->zeros->data[scale_index(p, row, group)];
+    return p->zeros->dtype == APR_I8 ? (int8_t)code : code;
+}
+
+static int zero_along_rows(const apr_packing *p, int64_t row, int64_t group)
+{
+    const int64_t words = words_of(p->matrix_rows, p->bits), line = matrix_of(p, row) * apr_packing_groups(p) + group;
+    return (int)bits_of_words(p->zeros->data, line * words, 1, row % p->matrix_rows, p->bits);
+}
+
+static int zero_interleaved(const apr_packing *p, int64_t row, int64_t group)
+{
+    const int64_t in_matrix = row % p->matrix_rows, line = matrix_of(p, row) * apr_packing_groups(p) + group;
+    return (int)(word_at(p->zeros->data, line * (p->matrix_rows / 8) + in_matrix / 8) >> 4 * awq_nibble[in_matrix % 8] & 15);
+}
+
+static int zero_down(const apr_packing *p, int64_t row, int64_t group)
+{
+    const int64_t groups = apr_packing_groups(p), words = words_of(p->matrix_rows, p->bits);
+    return (int)bits_of_words(p->zeros->data, matrix_of(p, row) * words * groups + group, groups, row % p->matrix_rows, p->bits);
+}
+
+int apr_unpack_zero(const apr_packing *p, int64_t row, int64_t group)
+{
+    typedef int (*zero_fn)(const apr_packing *p, int64_t row, int64_t group);
+    static const zero_fn zeros[] = {[APR_ZEROS_BY_ROW] = zero_by_row,
+                                    [APR_ZEROS_ALONG_ROWS] = zero_along_rows,
+                                    [APR_ZEROS_INTERLEAVED] = zero_interleaved,
+                                    [APR_ZEROS_DOWN] = zero_down};
+    const int zero = p->zero_bias + (p->zero_order != APR_ZEROS_NONE ? zeros[p->zero_order](p, row, group) : 0);
+    return p->zero_order == APR_ZEROS_ALONG_ROWS ? zero & ((1 << p->bits) - 1) : zero; /* GPTQ's 0 less one is the largest code */
+}
+
+/* ---- the formula ---- */
+
+/* Columns that follow each other in one group, from `column` on. */
+static int64_t run_length(const apr_packing *p, int64_t column, int64_t most)
+{
+    const int64_t left = p->groups != NULL ? 1 : p->scale_columns - column % p->scale_columns;
+    return left < most ? left : most;
+}
+
+/* bitsandbytes' scales are one for so many numbers of all rows, which rows need not begin with. */
+static bool is_flat(const apr_packing *p) { return p->order == APR_CODES_HIGH_FIRST; }
+
+static int64_t flat_run(const apr_packing *p, int64_t at, int64_t most)
+{
+    const int64_t left = p->scale_columns - at % p->scale_columns;
+    return left < most ? left : most;
+}
+
+static void multiply_codes(const apr_packing *p, const float *levels, int64_t row, int64_t first, int64_t n, const uint8_t *codes,
+                           float *dst)
+{
+    const int64_t flat = row * p->columns + first;
+    for (int64_t i = 0, run; i < n; i += run) {
+        const int64_t group = is_flat(p) ? 0 : apr_unpack_group(p, row, first + i);
+        const float factor = is_flat(p) ? factor_at(p, row, (flat + i) / p->scale_columns) : apr_unpack_factor(p, row, group);
+        const float zero = is_flat(p) ? 0.0f : (float)apr_unpack_zero(p, row, group);
+        run = is_flat(p) ? flat_run(p, flat + i, n - i) : run_length(p, first + i, n - i);
+        for (int64_t j = 0; j < run; j++) dst[i + j] = (levels[codes[i + j]] - zero) * factor;
+    }
+}
+
+void apr_unpack_products(const apr_packing *p, int64_t row, int64_t first, int64_t n, float *dst)
+{
+    float levels[MOST_LEVELS];
+    uint8_t codes[AT_ONCE];
+
+    apr_unpack_levels(p, levels);
+    for (int64_t done = 0, now; done < n; done += now) {
+        now = n - done < AT_ONCE ? n - done : AT_ONCE;
+        apr_unpack_codes(p, row, first + done, now, codes);
+        multiply_codes(p, levels, row, first + done, now, codes, dst + done);
+    }
+}
+
+void apr_unpack_values(const apr_packing *p, apr_dtype type, int64_t row, int64_t first, int64_t n, float *dst)
+{
+    apr_unpack_products(p, row, first, n, dst);
+    if (type == APR_F16)
+        for (int64_t i = 0; i < n; i++) dst[i] = apr_f16_to_f32(apr_f32_to_f16(dst[i]));
+    if (type == APR_BF16)
+        for (int64_t i = 0; i < n; i++) dst[i] = apr_bf16_to_f32(apr_f32_to_bf16(dst[i]));
+}
+
+void apr_unpack_bytes(const apr_tensor *tensor, int64_t row, int64_t n_rows, uint8_t *dst)
+{
+    const apr_packing *const p = tensor->packing;
+    const int64_t all_rows = apr_tensor_rows(tensor), size = apr_dtypes[tensor->dtype].bytes_per_block;
+    float values[AT_ONCE];
+
+    for (int64_t r = 0; r < n_rows; r++) {
+        const int64_t stored = p->first_row + apr_step_row(tensor->pending, all_rows, row + r);
+        for (int64_t done = 0, now; done < p->columns; done += now, dst += now * size) {
+            now = p->columns - done < AT_ONCE ? p->columns - done : AT_ONCE;
+            apr_unpack_values(p, tensor->dtype, stored, done, now, values);
+            apr_ref_codecs[tensor->dtype].encode(values, dst, now);
+        }
+    }
+}
