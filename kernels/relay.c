@@ -44,7 +44,7 @@ static apr_dtype dtype_of_zeros(const apr_packing *p)
     return p->zero_order == APR_ZEROS_BY_ROW && p->zeros->dtype == APR_I8 ? APR_I8 : APR_U8;
 }
 
-/* GPTQ's zero points with their bias are taken within b bits: what comes out is stored, and the bias has been added. */
+/* GPTQ's zero points have their bias within their word: what comes out is stored, and the bias has been added. */
 static int zero_bias_of(const apr_packing *p) { return p->zero_order == APR_ZEROS_ALONG_ROWS ? 0 : p->zero_bias; }
 
 static bool are_alike(const apr_tensor *t, const apr_tensor *u)

@@ -151,10 +151,16 @@ static int zero_by_row(const apr_packing *p, int64_t row, int64_t group)
     return p->zeros->dtype == APR_I8 ? (int8_t)code : code;
 }
 
+/* With the bias added. GPTQModel takes GPTQ's one from each code by taking 0x11111111 from the word, so that a zero point of 0 borrows
+ * from the next, and gives it back likewise; codes of 3 bits, which cross words, wrap around each for itself. */
 static int zero_along_rows(const apr_packing *p, int64_t row, int64_t group)
 {
     const int64_t words = words_of(p->matrix_rows, p->bits), line = matrix_of(p, row) * apr_packing_groups(p) + group;
-    return (int)bits_of_words(p->zeros->data, line * words, 1, row % p->matrix_rows, p->bits);
+    const int64_t in_matrix = row % p->matrix_rows, at = in_matrix * p->bits;
+    const uint32_t mask = (1U << p->bits) - 1, bias = (uint32_t)p->zero_bias;
+
+    if (WORD_BITS % p->bits != 0) return (int)((bits_of_words(p->zeros->data, line * words, 1, in_matrix, p->bits) + bias) & mask);
+    return (int)((word_at(p->zeros->data, line * words + at / WORD_BITS) + bias * (UINT32_MAX / mask)) >> at % WORD_BITS & mask);
 }
 
 static int zero_interleaved(const apr_packing *p, int64_t row, int64_t group)
@@ -176,8 +182,8 @@ int apr_unpack_zero(const apr_packing *p, int64_t row, int64_t group)
                                     [APR_ZEROS_ALONG_ROWS] = zero_along_rows,
                                     [APR_ZEROS_INTERLEAVED] = zero_interleaved,
                                     [APR_ZEROS_DOWN] = zero_down};
-    const int zero = p->zero_bias + (p->zero_order != APR_ZEROS_NONE ? zeros[p->zero_order](p, row, group) : 0);
-    return p->zero_order == APR_ZEROS_ALONG_ROWS ? zero & ((1 << p->bits) - 1) : zero; /* GPTQ's 0 less one is the largest code */
+    if (p->zero_order == APR_ZEROS_NONE) return p->zero_bias;
+    return zeros[p->zero_order](p, row, group) + (p->zero_order != APR_ZEROS_ALONG_ROWS ? p->zero_bias : 0);
 }
 
 /* ---- the formula ---- */

@@ -320,14 +320,24 @@ static bool is_stale_activation_scale(const apr_model *model, const apr_recipe *
     return weight != NULL && changes(&recipe->lines[weight - model->tensors]);
 }
 
+/* The scales of one matrix; or of those that are put together, which have brought none of their own along but by name. */
+static void mark_scales(const apr_model *model, const apr_tensor *t, bool *stale)
+{
+    if (apr_table_has(model->tensors, model->n_tensors, t->scale)) stale[t->scale - model->tensors] = true;
+    for (size_t i = 0; t->made != NULL && i < t->made->n_parts; i++) {
+        const apr_tensor *const scale = t->made->parts[i]->scale;
+        const apr_tensor *const found = scale != NULL ? apr_model_find(model, scale->name) : NULL;
+        if (found != NULL) stale[found - model->tensors] = true;
+    }
+}
+
 /* Leaves out the scales of FP8 weights that become something else, and adds up what is left. */
 static apr_status drop_stale_scales(const apr_model *model, apr_recipe *recipe, apr_error *err)
 {
     bool *const stale = apr_arena_alloc(&recipe->arena, recipe->n_lines);
     if (stale == NULL) return apr_no_memory(err, "a recipe");
     for (size_t i = 0; i < recipe->n_lines; i++) { /* lines and tensors still run in parallel */
-        const apr_tensor *const scale = recipe->lines[i].tensor->scale;
-        if (apr_table_has(model->tensors, model->n_tensors, scale) && changes(&recipe->lines[i])) stale[scale - model->tensors] = true;
+        if (changes(&recipe->lines[i])) mark_scales(model, recipe->lines[i].tensor, stale);
         if (is_stale_activation_scale(model, recipe, recipe->lines[i].tensor)) stale[i] = true;
     }
     size_t n = 0;

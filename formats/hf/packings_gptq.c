@@ -5,7 +5,7 @@
  *     AWQ     [K, N/8], b = 4   [G, N]    [G, N/8]         -
  *
  * Three bits are packed like all others, 32 codes in three words: a bit string. Numbers that do not fill their last word are padded.
- * A v1 file whose zero point is 0 holds 2^b - 1 there; gptqmodel and AutoGPTQ's older kernels wrap such a one around. */
+ * A v1 file whose zero point is 0 holds 2^b - 1 there, and has borrowed from the next of the word: GPTQModel subtracts and adds words. */
 #include "formats/hf/packings_bind.h"
 
 #include <stdio.h>

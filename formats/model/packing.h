@@ -4,7 +4,7 @@
  *
  *     value[row, column] = T((level(code[row, column]) - zero) * factor)
  *     factor             = scale * common, or scale / common         (float32)
- *     zero               = zero_bias + the code of the zero point    (a whole number; GPTQ's within b bits: see below)
+ *     zero               = zero_bias + the code of the zero point    (a whole number; GPTQ's within its word: see below)
  *
  * and the layouts differ in where code, scale and zero point of a place lie. T is the type in which the library that defines the
  * layout multiplies (apr_tensor.dtype of the matrix): the difference is exact, the product is rounded to float32 and then to T. For
@@ -40,7 +40,8 @@ typedef enum {
 typedef enum {
     APR_ZEROS_NONE,        /* nowhere: zero_bias alone */
     APR_ZEROS_BY_ROW,      /* one beside each scale, of I8 (signed) or U8 */
-    APR_ZEROS_ALONG_ROWS,  /* I32 [groups, rows * b / 32]: each group's are a bit string over the rows; with the bias of b bits: GPTQ */
+    APR_ZEROS_ALONG_ROWS,  /* I32 [groups, rows * b / 32]: each group's are a bit string over the rows; the bias is added to whole words,
+                            * modulo 2^32, or where codes cross words to each modulo 2^b: GPTQ */
     APR_ZEROS_INTERLEAVED, /* I32 [groups, rows / 8], as AWQ's codes */
     APR_ZEROS_DOWN         /* I32 [rows * b / 32, groups]: a column of words is a bit string down the rows: compressed-tensors */
 } apr_zero_order;

@@ -246,6 +246,20 @@ static float level_of(const apr_packing *p, unsigned code)
     }
 }
 
+/* The bias belongs to the word: what a place has too much goes over into the next. Three bits wrap around each for itself. */
+static float gptq_zero(const apr_packing *p, const uint8_t *words, int64_t row)
+{
+    const int per_word = 32 / p->bits, most = 1 << p->bits;
+    unsigned carried = (unsigned)p->zero_bias, sum = 0;
+
+    if (p->bits == 3) return (float)((bits_of(words, 0, 1, row * 3, 3) + carried) % 8);
+    for (int64_t i = row / per_word * per_word; i <= row; i++) {
+        sum = bits_of(words, 0, 1, i * p->bits, p->bits) + carried;
+        carried = (unsigned)p->zero_bias + sum / (unsigned)most;
+    }
+    return (float)(sum % (unsigned)most);
+}
+
 static float zero_of(const apr_packing *p, int64_t row, int64_t group)
 {
     const int64_t n = p->matrix_rows, matrix = row / n, r = row % n, wide = apr_packing_groups(p), words = per(n * p->bits, 32);
@@ -254,7 +268,7 @@ static float zero_of(const apr_packing *p, int64_t row, int64_t group)
 
     switch (p->zero_order) {
     case APR_ZEROS_BY_ROW: return (float)(p->zeros->dtype == APR_I8 ? (int8_t)data[of_scales] : data[of_scales]);
-    case APR_ZEROS_ALONG_ROWS: return (float)bits_of(data, (matrix * wide + group) * words, 1, r * p->bits, p->bits);
+    case APR_ZEROS_ALONG_ROWS: return gptq_zero(p, data + 4 * (matrix * wide + group) * words, r);
     case APR_ZEROS_INTERLEAVED: return (float)nibble_of_eight(data, (matrix * wide + group) * per(n, 8) + r / 8, r % 8);
     case APR_ZEROS_DOWN: return (float)bits_of(data, matrix * words * wide + group, wide, r * p->bits, p->bits);
     default: return 0.0f;
@@ -293,8 +307,7 @@ float packed_value(const apr_packing *p, apr_dtype dtype, int64_t row, int64_t c
         group = apr_load_le32(p->groups->data + 4 * (column + (apr_tensor_elems(p->groups) > p->columns ? matrix * p->columns : 0)));
     if (p->commons != NULL) common = number(p->commons, APR_F32, apr_tensor_elems(p->commons) > 1 ? matrix : 0);
     const float scale = scale_of(p, row, column, group), factor = p->divides ? scale / common : scale * common;
-    float zero = (float)p->zero_bias + zero_of(p, row, group);
-    if (p->zero_order == APR_ZEROS_ALONG_ROWS && zero >= (float)(1 << p->bits)) zero -= (float)(1 << p->bits);
+    const float zero = zero_of(p, row, group) + (p->zero_order == APR_ZEROS_ALONG_ROWS ? 0.0f : (float)p->zero_bias);
     const float value = (level_of(p, code_of(p, row, column)) - zero) * factor;
     if (dtype == APR_F16) return apr_f16_to_f32(apr_f32_to_f16(value));
     return dtype == APR_BF16 ? apr_bf16_to_f32(apr_f32_to_bf16(value)) : value;
