@@ -148,7 +148,7 @@ $(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
 $(foreach t,$(TEST_C) $(wildcard tests/support/make_*.c),$(eval $B/$(basename $(notdir $t)): $B/$t.o))
 $(TESTS) $(MAKERS): $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
-	$(call link,-lcmocka)
+	$(call link,$(LIB) -lcmocka)
 $B/bench_%: $B/tests/bench/bench_%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
 $(FUZZ:%=$B/tests/fuzz/fuzz_%.c.o): CPPFLAGS += -DLLVMFuzzerTestOneInput=$(basename $(basename $(@F)))
@@ -201,7 +201,7 @@ $(CUDA_LIB): $(CUDA_O) $(CUDA_C:%=$B/cuda/%.o)
 	$(call say,LD,$(@F))
 	$Q$(NVCC) -shared $(gencode) -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64,--no-undefined $^ -lcublas -lcublasLt -ldl -lpthread -o $@
 $(GPU_TESTS): $B/%: $B/tests/gpu/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
-	$(call link,-lcmocka)
+	$(call link,$(LIB) -lcmocka)
 
 # launchers are not exported: these tests link what the library is made of
 $B/cuda/tests/%.cu.o: tests/gpu/%.cu $B/cuda/archs

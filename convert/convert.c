@@ -38,6 +38,22 @@ static apr_status check_packed(const apr_convert_options *options, const apr_mod
     return APR_OK;
 }
 
+/* The layout of packed weights that nothing here reads, or NULL. A view in parts shows those that are read as well, so it is not asked. */
+static apr_status find_unread(const apr_model *source, const apr_model *canonical, const char **layout, apr_error *err)
+{
+    apr_model values;
+
+    *layout = NULL;
+    if (source->n_packings == 0) {
+        (void)apr_find_packed(canonical, layout);
+        return APR_OK;
+    }
+    const apr_status status = apr_canonical(&values, source, err);
+    if (status == APR_OK) (void)apr_find_packed(&values, layout);
+    apr_model_close(&values);
+    return status;
+}
+
 /* Numbers that lie in several tensors stay there where the same files can be read again, and no type is asked for. */
 static bool keeps_parts(const apr_convert_options *options)
 {
@@ -52,7 +68,7 @@ static apr_status make_view(apr_model *view, const char **packed, const apr_mode
     apr_model canonical;
     apr_status status = (keeps_parts(options) ? apr_canonical_in_parts : apr_canonical)(&canonical, source, err);
 
-    if (status == APR_OK) (void)apr_find_packed(&canonical, packed);
+    if (status == APR_OK) status = find_unread(source, &canonical, packed, err);
     if (status == APR_OK) status = check_packed(options, &canonical, err);
     if (status == APR_OK && options->format == APR_FORMAT_GGUF) status = apr_translate(view, &canonical, APR_DIALECT_GGML, err);
     else if (status == APR_OK && options->format == APR_FORMAT_SAFETENSORS) status = apr_translate(view, &canonical, APR_DIALECT_HF, err);
@@ -114,7 +130,8 @@ static apr_status lay_out_line(apr_conversion *c, const apr_recipe_line *line, c
 {
     const apr_tensor *const from = line->tensor;
     const bool changed = line->to != from->dtype;
-    apr_tensor *const t = add_tensor(c, from, &(apr_pipe_item){.from = from, .to = line->to, .same_numbers = line->same_numbers});
+    apr_tensor *const t = add_tensor(
+        c, from, &(apr_pipe_item){.from = from, .to = line->to, .same_numbers = line->same_numbers, .counts_cost = line->decoded});
 
     moved[from - c->view.tensors] = t;
     t->dtype = line->to;

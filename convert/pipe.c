@@ -92,8 +92,7 @@ static void decode_encoded(const apr_pipe *p, const apr_cut *c, const apr_pipe_i
 typedef struct finding {
     apr_metrics metrics;
     apr_misfits misfits;
-    int64_t n_different;
-    double worst_difference;
+    apr_transcode_cost cost;
 } finding;
 
 /* Rows of numbers that only change their places, read back and compared. */
@@ -108,13 +107,23 @@ static void transcode_portion(const apr_pipe *p, const apr_cut *c, const apr_pip
     for (int64_t i = 0; i < n; i++) {
         uint8_t *const row = dst + i * row_bytes;
         apr_transcode_row(t, item->to, first + i, row);
-        found->n_different += apr_transcode_compare(t, item->to, first + i, row, &found->worst_difference);
+        apr_transcode_compare(t, item->to, first + i, row, &found->cost);
         if (!p->options->want_metrics) continue;
         const float common = has_commons ? apr_transcode_common(t, (first + i) / (apr_tensor_rows(t) / apr_transcode_matrices(t))) : 1.0f;
         apr_decode_rows(t, first + i, 1, values);
         apr_ref_codecs[item->to].decode(row, again, c->unit_elems);
         for (int64_t j = 0; j < c->unit_elems; j++) again[j] *= common;
         apr_metrics_add(&found->metrics, values, again, c->unit_elems);
+    }
+}
+
+static void count_different(const float *values, const float *again, int64_t n, finding *found)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (values[i] == again[i] || (isnan(values[i]) && isnan(again[i]))) continue;
+        const double off = fabs((double)again[i] - (double)values[i]) / fmax(fabs((double)values[i]), 0x1p-149);
+        if (!(off <= found->cost.worst)) found->cost.worst = off;
+        found->cost.n_different++;
     }
 }
 
@@ -127,17 +136,17 @@ static void convert_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_
         transcode_portion(p, c, item, portion, dst, found);
         return;
     }
-    found->n_different = 0;
-    found->worst_difference = 0.0;
+    found->cost = (apr_transcode_cost){0};
     decode_portion(c, portion, values);
     found->misfits = apr_find_misfits(values, n, item->to);
     const bool cut_off = p->options->saturate && found->misfits.n_beyond > 0;
     if (cut_off) apr_saturate(values, again, n, item->to);
     encode_portion(p, c, item, portion, cut_off ? again : values, dst);
     found->metrics = apr_metrics_empty();
-    if (!p->options->want_metrics) return;
+    if (!p->options->want_metrics && !item->counts_cost) return;
     decode_encoded(p, c, item, portion, dst, again);
-    apr_metrics_add(&found->metrics, values, again, n);
+    if (item->counts_cost) count_different(values, again, n, found);
+    if (p->options->want_metrics) apr_metrics_add(&found->metrics, values, again, n);
 }
 
 void apr_pipe_progress(apr_pipe *p, const apr_tensor *tensor, uint64_t more_bytes)
@@ -240,8 +249,9 @@ static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *er
             n_ready += (size_t)apr_row_bytes(item->to, elems);
             apr_misfits_merge(&item->misfits, &found[i].misfits);
             apr_metrics_merge(&item->metrics, &found[i].metrics);
-            item->n_different += found[i].n_different;
-            item->worst_difference = fmax(item->worst_difference, found[i].worst_difference);
+            item->n_different += found[i].cost.n_different;
+            item->n_rounded += found[i].cost.n_rounded;
+            item->worst_difference = fmax(item->worst_difference, found[i].cost.worst);
         }
         if (n > 0) apr_pipe_progress(p, item->from, item->from->n_bytes / (uint64_t)total * (uint64_t)n);
         filling = !filling;
@@ -379,7 +389,7 @@ apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, co
         items[i].metrics = apr_metrics_empty();
         items[i].misfits = (apr_misfits){0};
         items[i].on_device = false;
-        items[i].n_different = 0;
+        items[i].n_different = items[i].n_rounded = 0;
         items[i].worst_difference = 0.0;
     }
     if (options->codecs != NULL) status = apr_pipe_device_start(&device, &p, items, n_items, err);

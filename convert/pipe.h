@@ -24,14 +24,17 @@ typedef struct apr_pipe_item {
     bool is_scales;    /* not the weights but the FP8 row scales of the item before (f32) */
     bool same_numbers; /* of numbers that lie in several tensors: put into blocks of `to`, not computed, and compared (kernels/transcode.h)
                         */
+    bool counts_cost;  /* decode again and count the values that are others (n_different) */
     bool is_commons;   /* not the weights but the factors beside the blocks of the item before, one a matrix (f32) */
 
     /* filled by the run */
     apr_metrics metrics; /* of `to` against `from`, when asked for and the types differ */
     apr_misfits misfits; /* values met while encoding that `to` cannot hold */
     bool on_device;      /* a GPU encoded it */
-    int64_t n_different; /* of same_numbers: values that are not the same after all, and by how much of their size at most */
+    int64_t
+        n_different; /* of same_numbers and counts_cost: values that are not the same after all, and by how much of their size at most */
     double worst_difference;
+    int64_t n_rounded; /* of same_numbers: see kernels/transcode.h */
 } apr_pipe_item;
 
 typedef struct apr_pipe_options {

@@ -54,7 +54,8 @@ struct apr_pipe_device {
 static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
 {
     const apr_tensor *const t = item->from;
-    if (item->is_scales || item->is_commons || item->same_numbers || item->to == t->dtype || apr_tensor_elems(t) < SMALL_ELEMS)
+    if (item->is_scales || item->is_commons || item->same_numbers || item->counts_cost || item->to == t->dtype ||
+        apr_tensor_elems(t) < SMALL_ELEMS)
         return false;
     if (!codecs->decodes(t->dtype) || !codecs->encodes(item->to)) return false;
     if (t->rank == 1 && t->pending.kind != APR_STEP_NONE) return false;

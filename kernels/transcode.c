@@ -264,27 +264,33 @@ static void exact_values(place at, const float *levels, int64_t first, int64_t n
     }
 }
 
-int64_t apr_transcode_compare(const apr_tensor *tensor, apr_dtype to, int64_t row, const uint8_t *blocks, double *worst)
+static void compare(const apr_tensor *tensor, double wanted, double got, apr_transcode_cost *cost)
+{
+    const float product = (float)wanted;
+    const float rounded = tensor->dtype == APR_F16    ? apr_f16_to_f32(apr_f32_to_f16(product))
+                          : tensor->dtype == APR_BF16 ? apr_bf16_to_f32(apr_f32_to_bf16(product))
+                                                      : product;
+    cost->n_rounded += rounded != product;
+    if (got == wanted) return;
+    const double off = fabs(got - wanted) / fmax(fabs(wanted), 0x1p-1022);
+    if (!(off <= cost->worst)) cost->worst = off;
+    cost->n_different++;
+}
+
+void apr_transcode_compare(const apr_tensor *tensor, apr_dtype to, int64_t row, const uint8_t *blocks, apr_transcode_cost *cost)
 {
     const place at = place_of(tensor, row);
     const int64_t columns = at.packing->columns, matrix = row / (apr_tensor_rows(tensor) / apr_transcode_matrices(tensor));
     const double common = apr_transcode_has_commons(tensor, to) ? (double)apr_transcode_common(tensor, matrix) : 1.0;
+    const apr_tensor *const whole = tensor->made != NULL ? tensor->made->parts[0] : tensor;
     float levels[256], values[AT_ONCE];
     double wanted[AT_ONCE];
-    int64_t n_different = 0;
 
     apr_unpack_levels(at.packing, levels);
     for (int64_t first = 0, now; first < columns; first += now) {
         now = columns - first < AT_ONCE ? columns - first : AT_ONCE;
         exact_values(at, levels, first, now, wanted);
         apr_ref_codecs[to].decode(blocks + apr_row_bytes(to, first), values, now);
-        for (int64_t i = 0; i < now; i++) {
-            const double got = (double)values[i] * common;
-            if (got == wanted[i]) continue;
-            const double off = fabs(got - wanted[i]) / fmax(fabs(wanted[i]), 0x1p-1022);
-            if (!(off <= *worst)) *worst = off;
-            n_different++;
-        }
+        for (int64_t i = 0; i < now; i++) compare(whole, wanted[i], (double)values[i] * common, cost);
     }
-    return n_different;
 }

@@ -27,8 +27,14 @@ bool apr_transcode_has_commons(const apr_tensor *tensor, apr_dtype to);
 int64_t apr_transcode_matrices(const apr_tensor *tensor);
 float apr_transcode_common(const apr_tensor *tensor, int64_t matrix);
 
-/* Reads the row back and counts the values that are not the same real numbers; the largest relative difference into *worst when it is
- * larger. Zeros of either sign are the same. */
-int64_t apr_transcode_compare(const apr_tensor *tensor, apr_dtype to, int64_t row, const uint8_t *blocks, double *worst);
+/* What reading rows back has shown; begins zeroed. */
+typedef struct apr_transcode_cost {
+    int64_t n_different; /* values that are not the same real numbers; zeros of either sign are */
+    double worst;        /* their largest relative difference */
+    int64_t n_rounded;   /* values that the checkpoint's library rounds to the tensor's type, which readers of blocks do not */
+} apr_transcode_cost;
+
+/* Adds that of one row. */
+void apr_transcode_compare(const apr_tensor *tensor, apr_dtype to, int64_t row, const uint8_t *blocks, apr_transcode_cost *cost);
 
 #endif

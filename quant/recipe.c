@@ -206,15 +206,34 @@ static bool has_cut_scales(const chooser *c, const apr_tensor *t)
 
 static bool lies_in_parts(const apr_tensor *t) { return t->packing != NULL || (t->made != NULL && t->made->parts[0]->packing != NULL); }
 
-/* Numbers that lie in several tensors, and nothing is asked for: the same numbers in one, or the values they decode to. */
-static void choose_for_parts(const chooser *c, apr_recipe_line *line)
+/* The type that a published checkpoint's library would give these values: of float32 products the model's own. */
+static apr_dtype plain_type(const chooser *c, const apr_tensor *t)
+{
+    const apr_tensor *const first = t->made != NULL ? t->made->parts[0] : t;
+    const char *const stated = c->model->hparams.torch_dtype;
+    if (first->packing != NULL) return first->dtype;
+    return stated != NULL && strcmp(stated, "float16") == 0   ? APR_F16
+           : stated != NULL && strcmp(stated, "float32") == 0 ? APR_F32
+                                                              : APR_BF16;
+}
+
+/* Published quantized, for a container that has other types, and nothing is asked for: the same numbers in blocks, or the values. */
+static void choose_for_published(const chooser *c, apr_recipe_line *line)
 {
     const apr_tensor *const t = line->tensor;
     const apr_dtype same = c->options->same_numbers ? apr_transcode_type(t, c->options->limits.allows) : APR_DTYPE_COUNT;
 
     line->same_numbers = same != APR_DTYPE_COUNT;
     if (line->same_numbers) return want(line, same, "holds the same numbers");
-    want(line, t->packing != NULL ? t->dtype : t->made->parts[0]->dtype, "no block type holds these numbers: decoded");
+    line->decoded = true;
+    want(line, plain_type(c, t), "no type here holds these numbers: decoded");
+}
+
+/* Numbers in several tensors; FP8, alone or with scales, where the container has none. */
+static bool is_published(const chooser *c, const apr_tensor *t)
+{
+    if (lies_in_parts(t)) return true;
+    return c->options->same_numbers && apr_dtypes[t->dtype].scales == APR_SCALES_BESIDE && !container_has(&c->options->limits, t->dtype);
 }
 
 static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *line, apr_error *err)
@@ -235,7 +254,7 @@ static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *
     else if (line->purpose == APR_FOR_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
     else if (c->mixture != NULL) choose_by_mixture(c, line, found.layer);
     if (line->to == line->tensor->dtype && has_cut_scales(c, line->tensor)) want(line, APR_BF16, "a part of a stack with scales: decoded");
-    if (c->mixture == NULL && override == NULL && lies_in_parts(line->tensor)) choose_for_parts(c, line);
+    if (c->mixture == NULL && override == NULL && is_published(c, line->tensor)) choose_for_published(c, line);
     if (line->to != line->tensor->dtype) fall_back(c, recipe, line);
     return line->same_numbers ? APR_OK : check_possible(c, line, err);
 }

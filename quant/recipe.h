@@ -15,6 +15,7 @@ typedef struct apr_recipe_line {
     apr_dtype to;
     bool fell_back;     /* not the type the mixture asked for */
     bool same_numbers;  /* of numbers that lie in several tensors: they are only put in other places (kernels/transcode.h) */
+    bool decoded;       /* what a checkpoint publishes quantized, as plain values, because no type of the container holds its numbers */
     const char *reason; /* one phrase, always there */
 } apr_recipe_line;
 

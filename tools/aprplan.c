@@ -61,6 +61,7 @@ typedef struct question {
     apr_weight_size *sizes;
     uint64_t *bytes, *made;
     apr_dtype *dtypes;
+    apr_weight_note *notes;
 } question;
 
 static apr_status list_gpus(const apr_call *call, apr_error *err)
@@ -114,7 +115,9 @@ static apr_status open_question(question *q, const char *path, apr_error *err)
     q->made = calloc(q->program.n_weights + 1, sizeof *q->made);
     q->sizes = calloc(q->program.n_weights + 1, sizeof *q->sizes);
     q->dtypes = calloc(q->program.n_weights + 1, sizeof *q->dtypes);
-    if (q->bytes == NULL || q->made == NULL || q->sizes == NULL || q->dtypes == NULL) return apr_no_memory(err, "the sizes of the weights");
+    q->notes = calloc(q->program.n_weights + 1, sizeof *q->notes);
+    if (q->bytes == NULL || q->made == NULL || q->sizes == NULL || q->dtypes == NULL || q->notes == NULL)
+        return apr_no_memory(err, "the sizes of the weights");
     if (q->source.n_tensors > 0) apr_plan_made_weights(&q->program, &q->model, q->made);
     return APR_OK;
 }
@@ -169,9 +172,11 @@ static apr_status make_plan(question *q, const char *dtype, bool direct, apr_pla
     APR_TRY(apr_weight_sizes(sized, &q->program, dtype, q->gpu != NULL, q->sizes, err));
     for (size_t i = 0; i < q->program.n_weights; i++) {
         q->bytes[i] = q->sizes[i].bytes;
+        q->notes[i] = q->sizes[i].note;
         q->dtypes[i] = q->sizes[i].is_f16 ? APR_F16 : APR_BF16; /* only whether it must be decoded matters */
     }
     o.weight_dtypes = q->gpu != NULL ? q->dtypes : NULL;
+    o.weight_notes = q->notes;
     o.made_bytes = dtype == NULL ? q->made : NULL; /* what a recipe writes lies as it is wanted */
     return apr_plan_make(plan, &q->program, &o, err);
 }
@@ -328,6 +333,7 @@ static apr_status run(const apr_call *call, apr_error *err)
     free(q.made);
     free(q.sizes);
     free(q.dtypes);
+    free(q.notes);
     apr_program_close(&q.program);
     apr_model_close(&q.skeleton);
     apr_model_close(&q.model);

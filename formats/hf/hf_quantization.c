@@ -195,6 +195,7 @@ static void read_gptq(reading *r)
     s = gptq_scheme(r, r->config, &s);
     s.zero_points = true;
     s.act_order = true; /* g_idx is written with and without desc_act */
+    s.sorted = !bool_of(r->config, "desc_act", false) || bool_of(r->config, "static_groups", false);
     read_gptq_format(r, &s);
     r->q->head = bool_of(r->config, "lm_head", false);
     cJSON_ArrayForEach(item, dynamic) /* gptqmodel: "-:REGEX" is left out, "+:REGEX" or REGEX has other bits or groups */

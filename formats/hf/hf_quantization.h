@@ -48,7 +48,8 @@ typedef struct apr_quant_scheme {
     int64_t block_rows, block_columns; /* what one scale covers; 0: everything in that direction, so 0, 0 is one scale a tensor */
     int scale_bytes;                   /* of one scale */
     bool zero_points;                  /* beside every scale */
-    bool act_order;                    /* an index of the group for each column */
+    bool act_order;                    /* an index of the group for each column ... */
+    bool sorted;                       /* ... that is there, and names the natural one: GPTQ writes it in any case */
     bool nested_scales;                /* bitsandbytes: the scales are quantized too */
     bool zeros_less_one;               /* GPTQ, but for gptq_v2: the zero points are stored less one */
     bool foreign;                      /* as its producer alone has it (for marlin, AWQ for gemv, with rotated activations): only carried */
@@ -86,6 +87,10 @@ const apr_quant_scheme *apr_quantization_of_tensor(const apr_quantization *quant
 /* Bytes of n_matrices equal matrices [rows, columns] that share their tensors (a stack of experts; 1 otherwise): codes, scales
  * and zero points, each tensor padded to 64. UINT64_MAX stands for more than can be counted. */
 uint64_t apr_quant_bytes(const apr_quant_scheme *scheme, int64_t n_matrices, int64_t rows, int64_t columns);
+
+/* The same in the form in which a device reads them (formats/model/regular.h): codes of 4 or 8 bits, no index in its natural order, no
+ * shapes and states. All n_matrices are one stack. */
+uint64_t apr_quant_device_bytes(const apr_quant_scheme *scheme, int64_t n_matrices, int64_t rows, int64_t columns);
 
 /* "INT, 4 bits, groups of 128", for plans and sentences; returns text. */
 char *apr_quant_text(const apr_quant_scheme *scheme, char *text, size_t n_bytes);

@@ -2,6 +2,7 @@
 #include "formats/hf/hf_quantization.h"
 
 #include "formats/base/bytes.h"
+#include "formats/model/regular.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -119,6 +120,34 @@ uint64_t apr_quant_bytes(const apr_quant_scheme *s, int64_t n_matrices, int64_t 
     if (s->zero_points && layouts[s->layout].zeros != NULL) bytes = plus(bytes, padded(times(n, layouts[s->layout].zeros(&m))));
     if (layouts[s->layout].rest != NULL) bytes = plus(bytes, layouts[s->layout].rest(&m));
     return bytes;
+}
+
+static uint64_t common_divisor(uint64_t a, uint64_t b) { return b == 0 ? a : common_divisor(b, a % b); }
+
+/* bitsandbytes' blocks run on from row to row: of what rows and blocks have in common, a row has whole ones. */
+static uint64_t n_row_scales(const matrix *m)
+{
+    return times(m->rows, m->columns / common_divisor(m->columns, (uint64_t)m->scheme->block_columns));
+}
+
+uint64_t apr_quant_device_bytes(const apr_quant_scheme *s, int64_t n_matrices, int64_t rows, int64_t columns)
+{
+    const matrix m = describe(s, rows, columns);
+    const uint64_t n = (uint64_t)n_matrices, n_scales = times(n, s->layout == APR_QUANT_NF4 && columns > 0 ? n_row_scales(&m) : m.n_scales);
+    const apr_regular form = {
+        .rows = times(n, m.rows),
+        .columns = m.columns,
+        .bits = (uint64_t)apr_regular_bits(s->bits),
+        .n_scales = n_scales,
+        .scale_bytes = s->nested_scales ? 4 : (uint64_t)s->scale_bytes,
+        .n_zeros = s->zero_points && layouts[s->layout].zeros != NULL ? n_scales : 0,
+        .n_commons = s->layout == APR_QUANT_NVFP4 ? n : 0,
+        .n_groups = s->act_order && !s->sorted ? times(n, m.columns) : 0,
+    };
+    uint64_t offsets[APR_REGULAR_PIECES + 1];
+
+    apr_regular_offsets(&form, offsets);
+    return offsets[APR_REGULAR_PIECES];
 }
 
 char *apr_quant_text(const apr_quant_scheme *s, char *text, size_t n_bytes)

@@ -14,7 +14,7 @@
 #include "kernels/ops.h"
 
 /* Grows with every change of this header: a library of another number is refused. */
-enum { APR_CUDA_ABI = 7 };
+enum { APR_CUDA_ABI = 8 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
@@ -122,6 +122,9 @@ typedef struct apr_cuda_api {
 
     /* Can weights of that type be used as they are stored? Where not, the caller stores them as F16. */
     bool (*takes)(apr_dtype dtype);
+    /* The same of a packed matrix in its regular form (kernels/relay.h), whose values are of `dtype`. Its tensors' data is on the
+     * device, the structs stay on the host. */
+    bool (*takes_packing)(const struct apr_packing *packing, apr_dtype dtype);
     /* Logical rows of a matrix as FP16, into device memory. */
     apr_status (*decode_f16)(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err);
     /* No linear reads packed weights directly any more: all go through FP16 tiles, a single token's too. */

@@ -38,7 +38,8 @@ LANES_CLONES(multiply, multiply_body, (const apr_linear_args *a, const float *ro
 /* Stored as float32, in order and aligned: there is nothing to decode. */
 static const float *plain_rows(const apr_tensor *weight)
 {
-    const bool is_plain = weight->dtype == APR_F32 && weight->pending.kind == APR_STEP_NONE && (uintptr_t)weight->data % sizeof(float) == 0;
+    const bool is_plain = weight->dtype == APR_F32 && weight->pending.kind == APR_STEP_NONE && weight->packing == NULL &&
+                          (uintptr_t)weight->data % sizeof(float) == 0;
     return is_plain ? (const float *)(const void *)weight->data : NULL;
 }
 

@@ -26,7 +26,7 @@ static bool same_bytes(const apr_tensor *a, const apr_tensor *b)
 {
     if (a->dtype != b->dtype || a->n_bytes != b->n_bytes) return false;
     if (a->n_bytes == 0) return true;
-    if (a->made != NULL || b->made != NULL) return false; /* they have no bytes of their own */
+    if (a->made != NULL || b->made != NULL || a->packing != NULL || b->packing != NULL) return false; /* they have no bytes of their own */
     if (apr_step_equal(&a->pending, &b->pending)) return memcmp(a->data, b->data, a->n_bytes) == 0;
     const int64_t n_rows = a->rank == 1 ? a->dims[0] : apr_tensor_rows(a); /* a step moves the elements of a vector */
     const uint64_t row_bytes = a->n_bytes / (uint64_t)n_rows;

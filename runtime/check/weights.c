@@ -131,7 +131,8 @@ static apr_weight_pair *add_pair(comparison *c, unsigned uses, const apr_tensor 
 
 static bool same_bytes(const apr_tensor *a, const apr_tensor *b)
 {
-    return a->dtype == b->dtype && a->n_bytes == b->n_bytes && a->scale == NULL && b->scale == NULL && a->made == NULL && b->made == NULL &&
+    const bool lie = a->made == NULL && b->made == NULL && a->packing == NULL && b->packing == NULL;
+    return lie && a->dtype == b->dtype && a->n_bytes == b->n_bytes && a->scale == NULL && b->scale == NULL &&
            apr_step_equal(&a->pending, &b->pending) && memcmp(a->data, b->data, (size_t)a->n_bytes) == 0;
 }
 

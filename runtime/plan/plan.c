@@ -1,5 +1,6 @@
 /* plan.c - the lines of a plan, their sum, and the verdict. */
 #include "runtime/plan/plan.h"
+#include "formats/model/packing.h"
 #include "kernels/cuda/api.h"
 #include "runtime/plan/placement.h"
 #include "runtime/program/op_card.h"
@@ -7,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 const apr_plan_options apr_plan_defaults = {.n_batch = 512,
                                             .n_logits = 16,
@@ -102,13 +104,18 @@ uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype)
     return apr_saturating_mul(n_tensors, apr_pad64(apr_saturating_mul(n_rows, (uint64_t)row_bytes)));
 }
 
+uint64_t apr_plan_tensor_bytes(const apr_tensor *tensor)
+{
+    if (tensor->packing != NULL) return apr_pad64(apr_packing_bytes(tensor->packing, apr_tensor_rows(tensor)));
+    return apr_saturating_add(apr_pad64(tensor->n_bytes), tensor->scale != NULL ? apr_pad64(tensor->scale->n_bytes) : 0);
+}
+
 static uint64_t tensor_bytes(const apr_model *model, const char *name, const char *suffix)
 {
     char full[256];
     snprintf(full, sizeof full, "%s%s", name, suffix);
     const apr_tensor *const tensor = apr_model_find(model, full);
-    if (tensor == NULL) return 0;
-    return apr_saturating_add(apr_pad64(tensor->n_bytes), tensor->scale != NULL ? apr_pad64(tensor->scale->n_bytes) : 0);
+    return tensor != NULL ? apr_plan_tensor_bytes(tensor) : 0;
 }
 
 void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes)
@@ -161,6 +168,30 @@ static bool stays_on_host(const draft *d, size_t weight)
     return d->plan->judged == APR_ON_DEVICE && apr_slot_is_read_on_host(&d->program->weights[weight]);
 }
 
+/* What is to be said of a role's weights besides their number. */
+typedef struct role_notes {
+    const char *scheme; /* the first of them */
+    bool several;
+    int64_t n_decoded;
+} role_notes;
+
+static void take_note(role_notes *notes, const apr_weight_note *note, int64_t n_tensors)
+{
+    notes->n_decoded += note->decoded ? n_tensors : 0;
+    if (note->scheme == NULL) return;
+    if (notes->scheme == NULL) notes->scheme = note->scheme;
+    notes->several |= strcmp(notes->scheme, note->scheme) != 0;
+}
+
+static const char *notes_text(const role_notes *notes, char *text, size_t n_bytes)
+{
+    char decoded[64] = "";
+    if (notes->n_decoded > 0) snprintf(decoded, sizeof decoded, ", %lld of them decoded to FP16", (long long)notes->n_decoded);
+    if (notes->scheme != NULL) snprintf(text, n_bytes, " (%s%s)%s", notes->scheme, notes->several ? ", and others" : "", decoded);
+    else snprintf(text, n_bytes, "%s", decoded);
+    return text;
+}
+
 static void weight_lines(draft *d)
 {
     const char *const where = d->options->weights_lie != NULL ? d->options->weights_lie : "mapped from the file";
@@ -168,6 +199,8 @@ static void weight_lines(draft *d)
     uint64_t bytes[APR_ROLE_COUNT] = {0};
     int64_t n_tensors[APR_ROLE_COUNT] = {0};
     bool has_stacks[APR_ROLE_COUNT] = {false};
+    role_notes notes[APR_ROLE_COUNT] = {{0}};
+    char text[160];
 
     for (size_t i = 0; i < d->program->n_weights; i++) {
         const apr_role role = d->program->weights[i].role;
@@ -175,13 +208,15 @@ static void weight_lines(draft *d)
         if (in_file == 0 || stays_on_host(d, i)) continue;
         bytes[role] = apr_saturating_add(bytes[role], apr_pad64(in_file));
         n_tensors[role] += d->program->weights[i].count;
+        if (d->options->weight_notes != NULL) take_note(&notes[role], &d->options->weight_notes[i], d->program->weights[i].count);
         has_stacks[role] |= !on_host && d->program->weights[i].count > 1;
     }
     if (d->plan->judged == APR_ON_DEVICE) bytes[APR_ROLE_VECTORS] = 0; /* only as float32 are they there */
     for (int role = 0; role < APR_ROLE_COUNT; role++)
         set_line(d, (apr_line_id)(APR_LINE_WEIGHTS_EMBEDDING + role), bytes[role], d->plan->judged,
-                 "%lld tensor%s as stored, %seach padded to 64 bytes%s%s", (long long)n_tensors[role], n_tensors[role] == 1 ? "" : "s",
-                 has_stacks[role] ? "a layer's experts as one stack, " : "", on_host ? ", " : "", on_host ? where : "");
+                 "%lld tensor%s as stored%s, %seach padded to 64 bytes%s%s", (long long)n_tensors[role], n_tensors[role] == 1 ? "" : "s",
+                 notes_text(&notes[role], text, sizeof text), has_stacks[role] ? "a layer's experts as one stack, " : "",
+                 on_host ? ", " : "", on_host ? where : "");
 }
 
 /* Tables that stay on the host, and where rows of the widest are put before they are copied. */

@@ -17,6 +17,12 @@
 
 typedef enum { APR_ON_HOST, APR_ON_DEVICE } apr_place;
 
+/* What a slot's numbers are where they are not simply of its tensors' type. */
+typedef struct apr_weight_note {
+    const char *scheme; /* "GPTQ, 4 bits": how they are packed; NULL: they are not */
+    bool decoded;       /* a device cannot read them as they are stored and gets FP16 */
+} apr_weight_note;
+
 typedef struct apr_plan_options {
     int64_t n_ctx;    /* positions a sequence can have; 0: the model's own, at most 4096 */
     int64_t n_batch;  /* tokens evaluated at a time */
@@ -34,7 +40,8 @@ typedef struct apr_plan_options {
     const uint64_t *weight_bytes;
     const uint64_t *made_bytes; /* [program->n_weights] of them, of tensors that are made of others; NULL: none is */
     bool copies;                /* on a device: an FP16 copy of each packed matrix beside it, for kernels that cannot read the packed one */
-    const apr_dtype *weight_dtypes; /* [program->n_weights] on a device; NULL: none is F16, all are decoded in tiles */
+    const apr_dtype *weight_dtypes;      /* [program->n_weights] on a device; NULL: none is F16, all are decoded in tiles */
+    const apr_weight_note *weight_notes; /* [program->n_weights], for the reasons; NULL: there are none */
 } apr_plan_options;
 
 /* n_batch 512, n_logits 16, 1 sequence, f16, 1 GiB of headroom, the default stack of gpus.h, 1 thread */
@@ -114,7 +121,9 @@ void apr_plan_close(apr_plan *plan);
 /* The line of that id, or NULL. */
 const apr_plan_line *apr_plan_line_of(const apr_plan *plan, apr_line_id id);
 
-/* Fills bytes[program->n_weights] from a model's tensors: each padded to 64 bytes, FP8 scales added, 0 for missing ones. */
+/* Bytes of a tensor where a file has it, padded to 64: with the scales of FP8; of a packed matrix its share of all parts. */
+uint64_t apr_plan_tensor_bytes(const apr_tensor *tensor);
+/* Fills bytes[program->n_weights] from a model's tensors: apr_plan_tensor_bytes of each, 0 for missing ones. */
 void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
 /* The same of those only that do not lie in the file as they are wanted (apr_tensor.made). */
 void apr_plan_made_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);

@@ -46,9 +46,18 @@ static bool is_stackable(const apr_session *s, size_t slot)
 static apr_dtype device_dtype(const apr_session *s, size_t slot)
 {
     const apr_tensor *const parts = apr_session_parts(s, slot);
+    if (apr_session_relaid_bytes(s, slot) > 0) return APR_U8; /* codes, whatever values they stand for */
+    for (int64_t j = 0; j < apr_session_n_parts(s, slot); j++)
+        if (parts[j].packing != NULL) return APR_F16;
     for (int64_t j = 0; j < apr_session_n_parts(s, slot); j++)
         if (parts[j].pending.kind != APR_STEP_NONE && !can_reorder(&parts[j])) return APR_F16;
     return is_stackable(s, slot) && s->options.cuda->takes(parts->dtype) ? parts->dtype : APR_F16;
+}
+
+/* Does the device get the bytes of the file? */
+static bool goes_as_stored(const apr_session *s, size_t slot)
+{
+    return apr_session_parts(s, slot)->packing == NULL && device_dtype(s, slot) == apr_session_parts(s, slot)->dtype;
 }
 
 /* Bytes of all of a slot's tensors, and of their scales. */
@@ -69,9 +78,12 @@ void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype
         bytes[i] = 0;
         dtypes[i] = APR_F16;
         if (s->tensors[i] == NULL) continue;
-        dtypes[i] = apr_slot_is_read_on_host(&s->program.weights[i]) ? s->tensors[i]->dtype : device_dtype(s, i);
-        const bool as_stored = dtypes[i] == s->tensors[i]->dtype;
-        bytes[i] = as_stored ? stack_bytes(s, i) + scales_bytes(s, i) : apr_plan_slot_bytes(&s->program.weights[i], APR_F16);
+        const bool on_host = apr_slot_is_read_on_host(&s->program.weights[i]);
+        dtypes[i] = on_host ? s->tensors[i]->dtype : device_dtype(s, i);
+        if (on_host) bytes[i] = apr_plan_tensor_bytes(s->tensors[i]);
+        else if (dtypes[i] == APR_U8) bytes[i] = apr_session_relaid_bytes(s, i);
+        else if (goes_as_stored(s, i)) bytes[i] = stack_bytes(s, i) + scales_bytes(s, i);
+        else bytes[i] = apr_plan_slot_bytes(&s->program.weights[i], APR_F16);
     }
 }
 
@@ -153,6 +165,7 @@ static void describe_twin(const apr_session *s, size_t slot, bool as_stored, uin
         twin->dtype = APR_F16;
         twin->n_bytes = (uint64_t)apr_tensor_elems(twin) * 2;
         twin->scale = NULL;
+        twin->packing = NULL;
     }
     if (twin->scale != NULL) {
         *scale = *twin->scale;
@@ -180,10 +193,11 @@ static apr_status upload_weight(apr_session *s, size_t slot, uint8_t *to, apr_er
     const apr_tensor *const parts = apr_session_parts(s, slot);
     apr_tensor *const twin = &s->twins[2 * slot];
     const int64_t n = apr_session_n_parts(s, slot);
-    const bool as_stored = device_dtype(s, slot) == parts->dtype;
+    const bool as_stored = goes_as_stored(s, slot), is_relaid = device_dtype(s, slot) == APR_U8;
 
-    describe_twin(s, slot, as_stored, to, twin, twin + 1);
+    describe_twin(s, slot, as_stored || is_relaid, to, twin, twin + 1);
     s->bound[slot] = s->multiplied[slot] = twin;
+    if (is_relaid) return apr_session_upload_packed(s, slot, to, &twin->packing, err);
     const uint64_t each = twin->n_bytes / (uint64_t)n, each_scales = twin->scale != NULL ? twin->scale->n_bytes / (uint64_t)n : 0;
     for (int64_t j = 0; j < n; j++) {
         uint8_t *const scales = to + stack_bytes(s, slot) + (uint64_t)j * each_scales;
@@ -201,6 +215,7 @@ static apr_status make_copy(apr_session *s, size_t slot, apr_error *err)
     *copy = *packed;
     copy->dtype = APR_F16;
     copy->scale = NULL;
+    copy->packing = NULL;
     copy->n_bytes = (uint64_t)apr_tensor_elems(copy) * 2;
     copy->data = s->copies + s->plan.copy_offsets[slot];
     s->multiplied[slot] = copy;

@@ -70,7 +70,9 @@ apr_status apr_session_draft_plan(apr_session *s, apr_error *err)
     uint64_t *const bytes = malloc((s->program.n_weights + 1) * sizeof *bytes);
     apr_dtype *const dtypes = malloc((s->program.n_weights + 1) * sizeof *dtypes);
     uint64_t *const made = malloc((s->program.n_weights + 1) * sizeof *made);
-    apr_status status = bytes != NULL && dtypes != NULL && made != NULL ? APR_OK : apr_no_memory(err, "the sizes of the weights");
+    apr_weight_note *const notes = malloc((s->program.n_weights + 1) * sizeof *notes);
+    const bool has_memory = bytes != NULL && dtypes != NULL && made != NULL && notes != NULL;
+    apr_status status = has_memory ? APR_OK : apr_no_memory(err, "the sizes of the weights");
 
     options.n_ctx = s->options.n_ctx;
     options.n_batch = s->options.n_batch;
@@ -84,7 +86,9 @@ apr_status apr_session_draft_plan(apr_session *s, apr_error *err)
         if (on_device) apr_session_device_weights(s, bytes, dtypes);
         else apr_plan_model_weights(&s->program, s->model, bytes);
         apr_plan_made_weights(&s->program, s->model, made);
+        apr_session_note_weights(s, dtypes, notes);
         options.made_bytes = made;
+        options.weight_notes = notes;
         options.weight_bytes = bytes;
         options.weight_dtypes = on_device ? dtypes : NULL;
         options.copies = on_device && s->options.no_direct;
@@ -99,6 +103,7 @@ apr_status apr_session_draft_plan(apr_session *s, apr_error *err)
     free(bytes);
     free(dtypes);
     free(made);
+    free(notes);
     return status;
 }
 
@@ -180,18 +185,13 @@ static apr_status allocate_on_device(apr_session *s, apr_error *err)
     return s->host_logits != NULL ? APR_OK : apr_no_memory(err, "the logits");
 }
 
-static uint64_t padded_bytes(const apr_tensor *tensor)
-{
-    return apr_align_up(tensor->n_bytes, 64) + (tensor->scale != NULL ? apr_align_up(tensor->scale->n_bytes, 64) : 0);
-}
-
 /* What is read where the file is mapped: all but what is materialised. */
 static void count_mapped_weights(apr_session *s)
 {
     for (size_t i = 0; i < s->program.n_weights; i++) {
         const apr_tensor *const parts = apr_session_parts(s, i);
         for (int64_t j = 0; j < apr_session_n_parts(s, i); j++)
-            if (parts[j].made == NULL || s->program.weights[i].uses == APR_USE_FLOAT) s->used.weights += padded_bytes(&parts[j]);
+            if (parts[j].made == NULL || s->program.weights[i].uses == APR_USE_FLOAT) s->used.weights += apr_plan_tensor_bytes(&parts[j]);
     }
 }
 
@@ -246,8 +246,10 @@ void apr_session_release(apr_session *s)
         free(s->work.data);
     }
     free(s->twins);
+    free(s->relays);
     s->device = NULL;
     s->twins = NULL;
+    s->relays = NULL;
     s->vectors = s->activations = s->logits = s->host_logits = s->host_rows = s->work.data = s->shared = NULL;
     s->states = s->weights = s->copies = s->materialised = NULL;
 }

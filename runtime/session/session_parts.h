@@ -16,6 +16,7 @@ struct apr_session {
     const apr_tensor **multiplied; /* [n_weights] what products are given: bound's, or decoded copies; of experts the first of all */
     apr_tensor **experts;          /* [n_weights] the tensors of a slot that has several; NULL: it has one, or none */
     apr_tensor *twins;             /* tensors that lie elsewhere than the model's: see apr_session_upload_weights and _materialise */
+    struct apr_relay *relays;      /* [n_weights] of packed matrices on a device: their regular form; NULL: there are none */
     float *shared;                 /* behind the slices of the workspace; NULL: nothing is shared */
 
     uint8_t *materialised; /* on the host: matrices in the order in which they are multiplied; NULL: all are so in the file */
@@ -98,5 +99,14 @@ apr_status apr_session_open_device(apr_session *s, apr_error *err);
 /* Each slot's bytes (0: not there) and type on the device. The tensors of a slot that has several lie there as one stack. */
 void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype *dtypes);
 apr_status apr_session_upload_weights(apr_session *s, apr_error *err);
+
+/* --- session_packed.c --- */
+
+/* What the regular form of a slot's packed matrices takes on the device. 0: they are not packed, or the device cannot read it. */
+uint64_t apr_session_relaid_bytes(const apr_session *s, size_t slot);
+/* Brings them there, to `to`; *packing describes it and is the session's. */
+apr_status apr_session_upload_packed(apr_session *s, size_t slot, uint8_t *to, const struct apr_packing **packing, apr_error *err);
+/* notes[n_weights] for a plan. dtypes: those of a device, unused without one. */
+void apr_session_note_weights(const apr_session *s, const apr_dtype *dtypes, apr_weight_note *notes);
 
 #endif

@@ -241,7 +241,7 @@ static void packed_weights_come_back_from_apr_byte_for_byte(void **state)
         write_checkpoint(bundled, &layouts[i], false, packed);
         if (convert(packed, apr, NULL, &told, &err) != APR_OK || convert(apr, back, NULL, &told, &err) != APR_OK)
             fail_msg("%s: %s", layouts[i].name, err.text);
-        assert_string_equal(told.carried, layouts[i].name);
+        assert_string_equal(told.carried, layouts[i].is_bound ? "" : layouts[i].name); /* that nothing reads it, is said */
         snprintf(a, sizeof a, "%s/model.safetensors", packed);
         snprintf(b, sizeof b, "%s/model.safetensors", back);
         assert_same_file(a, b);

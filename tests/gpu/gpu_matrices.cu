@@ -177,11 +177,12 @@ static void test_matrices(void)
         test_matrix(dtype, 8, 61, 2, 0, 0, APR_F32);
         test_heads(dtype, 33);
     }
-    static const apr_dtype scale_dtypes[] = {APR_F32, APR_BF16, APR_F16};
+    static const apr_dtype scale_dtypes[] = {APR_F32, APR_BF16, APR_F16, APR_E8M0};
     for (apr_dtype scale : scale_dtypes) {
         test_matrix(APR_F8_E4M3, 300, 200, 0, 128, 128, scale);
         test_matrix(APR_F8_E4M3, 130, 257, 0, 128, 128, scale);
         test_matrix(APR_F8_E4M3, 20, 384, 0, 1, 384, scale);
+        test_matrix(APR_F8_E4M3, 40, 160, 0, 1, 32, scale);
         test_matrix(APR_F8_E4M3, 20, 384, 0, -1, 0, scale);
         test_matrix(APR_F8_E4M3, 20, 99, 0, -1, 0, scale);
         test_matrix(APR_F8_E5M2, 256, 384, 4, 128, 128, scale);

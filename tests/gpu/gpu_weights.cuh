@@ -103,7 +103,8 @@ static inline matrix *new_matrix(apr_dtype dtype, int64_t rows, int64_t columns,
         m->scale_bytes.resize((size_t)(high * wide * apr_dtypes[scale_dtype].bytes_per_block));
         for (int64_t i = 0; i < high * wide; i++) {
             const float f = uniform(0.001f, 0.01f);
-            apr_ref_codecs[scale_dtype].encode(&f, m->scale_bytes.data() + i * apr_dtypes[scale_dtype].bytes_per_block, 1);
+            if (scale_dtype == APR_E8M0) m->scale_bytes[(size_t)i] = (uint8_t)(117 + random_bits() % 4); /* powers of two */
+            else apr_ref_codecs[scale_dtype].encode(&f, m->scale_bytes.data() + i * apr_dtypes[scale_dtype].bytes_per_block, 1);
         }
         m->host_scale.data = m->scale_bytes.data();
         m->host_scale.n_bytes = m->scale_bytes.size();

@@ -56,6 +56,14 @@ static void make(matrix *m, int bits, apr_code_level level, apr_dtype scale_dtyp
     }
 }
 
+static int64_t n_different(const apr_tensor *t, apr_dtype to, int64_t row, const uint8_t *blocks, double *worst)
+{
+    apr_transcode_cost cost = {0};
+    apr_transcode_compare(t, to, row, blocks, &cost);
+    if (cost.worst > *worst) *worst = cost.worst;
+    return cost.n_different;
+}
+
 static void expect_same(const matrix *m, apr_dtype to)
 {
     uint8_t row[COLUMNS * 4];
@@ -65,12 +73,12 @@ static void expect_same(const matrix *m, apr_dtype to)
     assert_int_equal(apr_transcode_type(&m->tensor, NULL), to);
     for (int r = 0; r < ROWS; r++) {
         apr_transcode_row(&m->tensor, to, r, row);
-        assert_int_equal(apr_transcode_compare(&m->tensor, to, r, row, &worst), 0);
+        assert_int_equal(n_different(&m->tensor, to, r, row, &worst), 0);
         apr_decode_rows(&m->tensor, r, 1, values);
         apr_ref_codecs[to].decode(row, blocks, COLUMNS);
         for (int i = 0; i < COLUMNS && m->packing.commons == NULL; i++) assert_true(values[i] == blocks[i]);
         row[apr_dtypes[to].bytes_per_block - 1] ^= 1; /* another code */
-        assert_int_equal(apr_transcode_compare(&m->tensor, to, r, row, &worst), 1);
+        assert_int_equal(n_different(&m->tensor, to, r, row, &worst), 1);
         assert_true(worst > 1e-3);
         worst = 0.0;
     }
@@ -153,13 +161,13 @@ static void a_reciprocal_factor_costs_its_rounding(void **unused)
     assert_true(apr_transcode_common(&m.tensor, 0) == 1.0f / 0.37f);
     for (int r = 0; r < ROWS; r++) {
         apr_transcode_row(&m.tensor, APR_NVFP4, r, row);
-        n += apr_transcode_compare(&m.tensor, APR_NVFP4, r, row, &worst);
+        n += n_different(&m.tensor, APR_NVFP4, r, row, &worst);
     }
     assert_true(n > ROWS * COLUMNS / 2 && worst > 0.0 && worst < 0x1p-23);
     m.common = 0.5f;
     for (int r = 0; r < ROWS; r++) {
         apr_transcode_row(&m.tensor, APR_NVFP4, r, row);
-        assert_int_equal(apr_transcode_compare(&m.tensor, APR_NVFP4, r, row, &worst), 0);
+        assert_int_equal(n_different(&m.tensor, APR_NVFP4, r, row, &worst), 0);
     }
 }
 
@@ -217,7 +225,7 @@ static void experts_in_a_stack_have_their_own_factor(void **unused)
     assert_int_equal(apr_transcode_matrices(&whole), 3);
     for (int r = 0; r < 3 * ROWS; r++) {
         apr_transcode_row(&whole, APR_NVFP4, r, row);
-        assert_int_equal(apr_transcode_compare(&whole, APR_NVFP4, r, row, &worst), 0);
+        assert_int_equal(n_different(&whole, APR_NVFP4, r, row, &worst), 0);
         assert_true(apr_transcode_common(&whole, r / ROWS) == 0.37f + (float)(r / ROWS));
     }
     m[1].scales[3] = 0xff;
@@ -225,13 +233,40 @@ static void experts_in_a_stack_have_their_own_factor(void **unused)
     apr_arena_close(&arena);
 }
 
+/* (q - 8) * scale of 4 and 11 bits has up to 15: a half keeps 11 of them. */
+static void what_the_library_rounds_is_counted(void **unused)
+{
+    matrix m;
+    uint8_t row[COLUMNS];
+    apr_transcode_cost cost = {0};
+    int64_t n_rounded = 0;
+    float values[COLUMNS], blocks[COLUMNS];
+    (void)unused;
+
+    make(&m, 4, APR_LEVEL_UNSIGNED, APR_F16, GROUP);
+    m.packing.zero_bias = 8;
+    m.tensor.dtype = APR_F16;
+    for (int r = 0; r < ROWS; r++) {
+        apr_transcode_row(&m.tensor, APR_Q4_0, r, row);
+        apr_transcode_compare(&m.tensor, APR_Q4_0, r, row, &cost);
+        apr_decode_rows(&m.tensor, r, 1, values);
+        apr_ref_codecs[APR_Q4_0].decode(row, blocks, COLUMNS);
+        for (int i = 0; i < COLUMNS; i++) {
+            n_rounded += values[i] != blocks[i];
+            assert_true(values[i] == apr_f16_to_f32(apr_f32_to_f16(blocks[i])));
+        }
+    }
+    assert_true(cost.n_different == 0 && cost.n_rounded == n_rounded && n_rounded > 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(symmetric_four_bits_are_q4_0),    cmocka_unit_test(zero_points_of_four_bits_are_q5_0),
-        cmocka_unit_test(minima_that_are_halves_are_q4_1), cmocka_unit_test(eight_bits_are_q8_0),
-        cmocka_unit_test(four_bit_floats_are_theirs),      cmocka_unit_test(a_reciprocal_factor_costs_its_rounding),
-        cmocka_unit_test(what_does_not_fit_is_no_type),    cmocka_unit_test(experts_in_a_stack_have_their_own_factor),
+        cmocka_unit_test(symmetric_four_bits_are_q4_0),       cmocka_unit_test(zero_points_of_four_bits_are_q5_0),
+        cmocka_unit_test(minima_that_are_halves_are_q4_1),    cmocka_unit_test(eight_bits_are_q8_0),
+        cmocka_unit_test(four_bit_floats_are_theirs),         cmocka_unit_test(a_reciprocal_factor_costs_its_rounding),
+        cmocka_unit_test(what_does_not_fit_is_no_type),       cmocka_unit_test(experts_in_a_stack_have_their_own_factor),
+        cmocka_unit_test(what_the_library_rounds_is_counted),
     };
     return cmocka_run_group_tests_name("transcode", tests, NULL, NULL);
 }

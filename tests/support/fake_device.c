@@ -1,6 +1,7 @@
 /* fake_device.c - a CUDA device that is none. */
 #include "tests/support/fake_device.h"
 
+#include "formats/model/packing.h"
 #include "kernels/ref/ref_ops.h"
 
 #include <stdlib.h>
@@ -93,7 +94,8 @@ static apr_status start_blas(apr_cuda_device *device, void *workspace, uint64_t 
 
 static bool takes(apr_dtype dtype)
 {
-    return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16 || (dtype == APR_Q8_0 && takes_q8_0);
+    return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16 || dtype == APR_F8_E4M3 || dtype == APR_MXFP4 ||
+           (dtype == APR_Q8_0 && takes_q8_0);
 }
 
 static apr_status decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err)
@@ -110,9 +112,27 @@ static apr_status decode_f16(apr_cuda_device *device, const apr_tensor *matrix, 
 
 static void use(apr_cuda_device *device, bool on) { (void)device, (void)on; }
 
-/* kernels/ref takes matrices side by side where a device has a stack of them. */
-static const apr_tensor *unstack(const apr_tensor *stack, apr_tensor *matrices)
+static bool takes_packed = true;
+void fake_device_takes_packed(bool on) { takes_packed = on; }
+
+/* The regular form alone. */
+static bool takes_packing(const apr_packing *p, apr_dtype dtype)
 {
+    (void)dtype;
+    return takes_packed && p->order == APR_CODES_BY_ROW && (p->bits == 4 || p->bits == 8) && p->nested == NULL && !p->scales_down &&
+           p->first_row == 0;
+}
+
+/* Matrices side by side, their scales, and what describes those that are packed. */
+typedef struct unstacked {
+    apr_tensor matrices[MOST_EXPERTS], scales[MOST_EXPERTS];
+    apr_packing packings[MOST_EXPERTS];
+} unstacked;
+
+/* kernels/ref takes matrices side by side where a device has a stack of them. */
+static const apr_tensor *unstack(const apr_tensor *stack, unstacked *u)
+{
+    apr_tensor *const matrices = u->matrices;
     if (stack == NULL) return NULL;
     for (int64_t e = 0; e < stack->dims[0] && e < MOST_EXPERTS; e++) {
         matrices[e] = *stack;
@@ -120,6 +140,18 @@ static const apr_tensor *unstack(const apr_tensor *stack, apr_tensor *matrices)
         matrices[e].dims[0] = stack->dims[1], matrices[e].dims[1] = stack->dims[2];
         matrices[e].n_bytes = stack->n_bytes / (uint64_t)stack->dims[0];
         matrices[e].data = stack->data + (uint64_t)e * matrices[e].n_bytes;
+        if (stack->scale != NULL) {
+            u->scales[e] = *stack->scale;
+            u->scales[e].dims[0] = 1;
+            u->scales[e].n_bytes = stack->scale->n_bytes / (uint64_t)stack->dims[0];
+            u->scales[e].data = stack->scale->data + (uint64_t)e * u->scales[e].n_bytes;
+            matrices[e].scale = &u->scales[e];
+        }
+        if (stack->packing == NULL) continue;
+        u->packings[e] = *stack->packing;
+        u->packings[e].first_row = e * stack->dims[1];
+        matrices[e].packing = &u->packings[e];
+        matrices[e].data = NULL;
     }
     return matrices;
 }
@@ -127,7 +159,7 @@ static const apr_tensor *unstack(const apr_tensor *stack, apr_tensor *matrices)
 static apr_status run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err)
 {
     const apr_workspace work = {.data = device->work, .slice = WORK_FLOATS, .n_threads = 1};
-    apr_tensor gate[MOST_EXPERTS], up[MOST_EXPERTS], down[MOST_EXPERTS];
+    unstacked gate, up, down;
     apr_op_args own = *args;
 
     if (n_left == 0) return apr_fail(err, APR_E_DEVICE, "a fake fault in %s", apr_op_name(kind));
@@ -138,9 +170,9 @@ static apr_status run(apr_cuda_device *device, apr_op_kind kind, const apr_op_ar
     if (kind == APR_OP_DELTA) own.delta.work = work;
     if (kind == APR_OP_EXPERTS) {
         own.experts.work = work;
-        own.experts.gate = unstack(args->experts.gate, gate);
-        own.experts.up = unstack(args->experts.up, up);
-        own.experts.down = unstack(args->experts.down, down);
+        own.experts.gate = unstack(args->experts.gate, &gate);
+        own.experts.up = unstack(args->experts.up, &up);
+        own.experts.down = unstack(args->experts.down, &down);
     }
     apr_ref_backend.ops[kind](&own);
     return APR_OK;
@@ -166,6 +198,7 @@ const apr_cuda_api *fake_device(void)
                                      .clear = clear,
                                      .start_blas = start_blas,
                                      .takes = takes,
+                                     .takes_packing = takes_packing,
                                      .decode_f16 = decode_f16,
                                      .use_tiles = use,
                                      .use_exact = use,

@@ -12,6 +12,8 @@ const apr_cuda_api *fake_device(void);
 /* Bytes allocated on the device that is open, and what the next one says of Q8_0: without a kernel it is kept as FP16. */
 uint64_t fake_device_bytes(void);
 void fake_device_takes_q8_0(bool on);
+/* The same of packed matrices in their regular form. */
+void fake_device_takes_packed(bool on);
 /* From now on, so many operations run; then the device fails. Negative: it never does. */
 void fake_device_fail_after(int64_t n_operations);
 

@@ -13,18 +13,23 @@ enum { MOST_GROUPS = 64 };
 
 typedef struct group {
     const char *scheme;
-    apr_dtype to;
+    apr_dtype from, to;
     bool same_numbers;
     size_t n_matrices;
-    int64_t n_values, n_different;
+    int64_t n_values, n_different, n_rounded;
     double worst;
 } group;
 
+/* What it is published as; NULL: plain, or a type of its own. */
 static const char *scheme_of(const apr_tensor *t)
 {
     if (t->made != NULL) t = t->made->parts[0];
-    return t->packing != NULL ? t->packing->scheme : NULL;
+    if (t->packing != NULL) return t->packing->scheme;
+    return apr_dtypes[t->dtype].scales != APR_SCALES_BESIDE ? NULL : t->scale != NULL ? "FP8 with scales" : "FP8";
 }
+
+/* That its library decodes it to. */
+static apr_dtype plain_type(const apr_tensor *t) { return t->made != NULL ? t->made->parts[0]->dtype : t->dtype; }
 
 /* The last group takes what there is no room for. */
 static group *find(group *groups, size_t *n, const group *wanted)
@@ -43,11 +48,14 @@ static size_t collect(const apr_conversion *c, group groups[MOST_GROUPS])
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
         const apr_pipe_item *const item = &c->items[i];
         const char *const scheme = scheme_of(item->from);
-        if (scheme == NULL || item->is_scales || item->is_commons) continue;
-        group *const g = find(groups, &n, &(group){.scheme = scheme, .to = item->to, .same_numbers = item->same_numbers});
+        const bool is_told = item->same_numbers || item->counts_cost;
+        if (scheme == NULL || !is_told) continue;
+        group *const g = find(
+            groups, &n, &(group){.scheme = scheme, .from = plain_type(item->from), .to = item->to, .same_numbers = item->same_numbers});
         g->n_matrices++;
         g->n_values += apr_tensor_elems(item->from);
         g->n_different += item->n_different;
+        g->n_rounded += item->n_rounded;
         g->worst = fmax(g->worst, item->worst_difference);
     }
     return n;
@@ -56,15 +64,15 @@ static size_t collect(const apr_conversion *c, group groups[MOST_GROUPS])
 static void print_group(const group *g, bool dry_run)
 {
     const char *const type = apr_dtypes[g->to].name, *const many = g->n_matrices == 1 ? "matrix" : "matrices";
+    const char *const way = g->same_numbers ? "as" : "decoded to", *const same = g->same_numbers ? "numbers" : "values";
 
-    if (!g->same_numbers) printf("  decoded: %zu %s of %s to %s\n", g->n_matrices, many, g->scheme, type);
-    else if (dry_run) printf("  %zu %s of %s fit %s: the same numbers in other places\n", g->n_matrices, many, g->scheme, type);
+    if (dry_run) printf("  %zu %s of %s %s %s\n", g->n_matrices, many, g->scheme, way, type);
     else if (g->n_different == 0)
-        printf("  lossless: %zu %s of %s as %s; all %lld values were compared and are the same numbers\n", g->n_matrices, many, g->scheme,
-               type, (long long)g->n_values);
+        printf("  lossless: %zu %s of %s %s %s; all %lld values were compared and are the same %s\n", g->n_matrices, many, g->scheme, way,
+               type, (long long)g->n_values, same);
     else
-        printf("  cost: %zu %s of %s as %s; of %lld values %lld differ, by %.2g of their size at most\n", g->n_matrices, many, g->scheme,
-               type, (long long)g->n_values, (long long)g->n_different, g->worst);
+        printf("  cost: %zu %s of %s %s %s; of %lld values %lld differ, by %.2g of their size at most\n", g->n_matrices, many, g->scheme,
+               way, type, (long long)g->n_values, (long long)g->n_different, g->worst);
 }
 
 void apr_print_packed(const apr_conversion *conversion, bool dry_run)
@@ -89,10 +97,11 @@ void apr_json_packed(apr_json_text *json, const apr_conversion *conversion, bool
         apr_json_uint(json, "matrices", g->n_matrices);
         apr_json_int(json, "values", g->n_values);
         apr_json_bool(json, "same_numbers", g->same_numbers);
-        if (g->same_numbers && !dry_run) {
+        if (!dry_run) {
             apr_json_bool(json, "lossless", g->n_different == 0);
             apr_json_int(json, "different", g->n_different);
             apr_json_real(json, "worst_relative_difference", g->worst);
+            apr_json_int(json, "rounded_by_library", g->n_rounded);
         }
         apr_json_close(json, '}');
     }

@@ -4,8 +4,10 @@
 #include "formats/base/bytes.h"
 #include "formats/hf/hf_quantization.h"
 #include "formats/model/packed_weights.h"
+#include "kernels/relay.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static apr_dtype stored_dtype(const apr_hparams *hparams)
@@ -72,17 +74,21 @@ static apr_module_kind module_kind(const apr_family *family, const apr_weight_sl
     return slot->role == APR_ROLE_EXPERTS ? APR_MODULE_EXPERTS : APR_MODULE_LINEAR;
 }
 
-static tensor_bytes published_bytes(const apr_model *skeleton, const apr_weight_slot *slot, const apr_tensor *tensor)
+static const apr_quant_scheme *published_scheme(const apr_model *skeleton, const apr_weight_slot *slot, const apr_tensor *tensor)
 {
     char module[512];
     apr_slot_name(slot, 0, module, sizeof module);
     const size_t n = strlen(module);
     if (n > 7 && strcmp(module + n - 7, ".weight") == 0) module[n - 7] = '\0';
-    const apr_quant_scheme *const scheme =
-        apr_quantization_of(skeleton->quantization, module, module_kind(apr_family_find(skeleton->hparams.architecture), slot, tensor));
-    if (scheme == NULL) return stored_bytes(tensor, tensor->dtype);
-    return (tensor_bytes){
-        .numbers = apr_quant_bytes(scheme, slot->rank == 3 ? slot->dims[0] : 1, slot->dims[slot->rank - 2], slot->dims[slot->rank - 1])};
+    return apr_quantization_of(skeleton->quantization, module, module_kind(apr_family_find(skeleton->hparams.architecture), slot, tensor));
+}
+
+/* All matrices of a slot: each as its producer writes it, or in the one stack that a device has. */
+static uint64_t published_bytes(const apr_quant_scheme *scheme, const apr_weight_slot *slot, bool stacked)
+{
+    const int64_t n = slot->rank == 3 ? slot->dims[0] : 1, rows = slot->dims[slot->rank - 2], columns = slot->dims[slot->rank - 1];
+    if (stacked) return apr_quant_device_bytes(scheme, n * slot->count, rows, columns);
+    return apr_saturating_mul(apr_pad64(apr_quant_bytes(scheme, n, rows, columns)), (uint64_t)slot->count);
 }
 
 static apr_status check_understood(const apr_model *skeleton, apr_error *err)
@@ -134,8 +140,47 @@ static void skeleton_bytes(sizing *s, const apr_weight_slot *slot, const char *m
     *size = (apr_weight_size){0};
     if (slot->optional) return;
     const apr_tensor *const tensor = s->next++;
-    const tensor_bytes each = mixture == NULL ? published_bytes(s->model, slot, tensor) : bytes_by_recipe(s, tensor);
-    *size = (apr_weight_size){padded(each, (uint64_t)slot->count, s->stacked), each.is_f16};
+    const apr_quant_scheme *const scheme = mixture == NULL ? published_scheme(s->model, slot, tensor) : NULL;
+    if (scheme != NULL) {
+        *size = (apr_weight_size){.bytes = published_bytes(scheme, slot, s->stacked)};
+        return;
+    }
+    const tensor_bytes each = mixture == NULL ? stored_bytes(tensor, tensor->dtype) : bytes_by_recipe(s, tensor);
+    *size = (apr_weight_size){.bytes = padded(each, (uint64_t)slot->count, s->stacked), .is_f16 = each.is_f16};
+}
+
+/* The slot's tensors side by side, where the first of them is packed; NULL: it is not, or there is no memory. To be freed. */
+static apr_tensor *packed_parts(const sizing *s, const apr_weight_slot *slot)
+{
+    char name[512];
+    const apr_tensor *tensor = apr_model_find(s->model, apr_slot_name(slot, 0, name, sizeof name));
+    if (tensor == NULL || tensor->packing == NULL) return NULL;
+    apr_tensor *const parts = calloc((size_t)slot->count, sizeof *parts);
+    for (int64_t i = 0; parts != NULL && i < slot->count; i++) {
+        tensor = apr_model_find(s->model, apr_slot_name(slot, i, name, sizeof name));
+        if (tensor != NULL) parts[i] = *tensor;
+    }
+    return parts;
+}
+
+/* Matrices as they are packed: their shares of the file, or on a device their regular form, or FP16 where they have none. */
+static bool packed_slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_weight_size *size)
+{
+    apr_tensor *const parts = packed_parts(s, slot);
+    apr_relay relay;
+
+    if (parts == NULL) return false;
+    *size = (apr_weight_size){.note.scheme = parts->packing->scheme};
+    if (!s->stacked) {
+        for (int64_t i = 0; i < slot->count; i++) size->bytes = apr_saturating_add(size->bytes, apr_plan_tensor_bytes(&parts[i]));
+    } else if (apr_relay_begin(&relay, parts, slot->count)) {
+        size->bytes = relay.offsets[APR_REGULAR_PIECES];
+    } else {
+        size->bytes = apr_plan_slot_bytes(slot, APR_F16);
+        size->is_f16 = size->note.decoded = true;
+    }
+    free(parts);
+    return true;
 }
 
 static apr_status slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_weight_size *size, apr_error *err)
@@ -155,7 +200,8 @@ static apr_status slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_w
         scales = apr_saturating_add(scales, each.scales);
         alone = apr_saturating_add(alone, padded(each, 1, false));
     }
-    *size = (apr_weight_size){s->stacked ? padded((tensor_bytes){numbers, scales, false}, 1, false) : alone, first.is_f16};
+    size->bytes = s->stacked ? padded((tensor_bytes){numbers, scales, false}, 1, false) : alone;
+    size->is_f16 = first.is_f16;
     return APR_OK;
 }
 
@@ -175,7 +221,8 @@ apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, 
     for (size_t i = 0; status == APR_OK && i < recipe.n_lines; i++) s.lines[recipe.lines[i].tensor - model->tensors] = &recipe.lines[i];
     for (size_t i = 0; status == APR_OK && i < program->n_weights; i++) {
         if (is_skeleton) skeleton_bytes(&s, &program->weights[i], mixture, &sizes[i]);
-        else status = slot_bytes(&s, &program->weights[i], &sizes[i], err);
+        else if (mixture != NULL || !packed_slot_bytes(&s, &program->weights[i], &sizes[i]))
+            status = slot_bytes(&s, &program->weights[i], &sizes[i], err);
     }
     apr_recipe_close(&recipe);
     return status;

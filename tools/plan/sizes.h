@@ -6,7 +6,7 @@
 
 #include "formats/model/model.h"
 #include "quant/recipe.h"
-#include "runtime/program/program.h"
+#include "runtime/plan/plan.h"
 
 /* The tensors that a checkpoint of this program has, by name and shape, as floats of the type that `source` states: for a bare
  * config.json, or weights in a layout that is not read. One tensor stands for all of a slot. Close with apr_model_close; source
@@ -16,11 +16,12 @@ apr_status apr_skeleton_model(apr_model *model, const apr_program *program, cons
 typedef struct apr_weight_size {
     uint64_t bytes; /* padded to 64; 0: the model has no such weight */
     bool is_f16;    /* stored so: a device need not decode it */
+    apr_weight_note note;
 } apr_weight_size;
 
 /* sizes[program->n_weights]: each weight as `mixture` would store it; NULL keeps the types: of a skeleton those of its
  * quantization_config, and APR_E_UNSUPPORTED when that is not understood. The experts of a layer are padded one by one, as in an APR
- * file, or `stacked`, as a device has them. */
+ * file, or `stacked`, as a device has them: there, packed matrices in their regular form (kernels/relay.h). */
 apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, const char *mixture, bool stacked, apr_weight_size *sizes,
                             apr_error *err);
 

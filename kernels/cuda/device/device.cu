@@ -277,6 +277,7 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         clear,
         apr_cuda_start_blas,
         apr_cuda_takes,
+        apr_cuda_takes_packing,
         apr_cuda_decode_f16,
         use_tiles,
         use_exact,

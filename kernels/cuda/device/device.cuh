@@ -67,6 +67,7 @@ apr_status apr_cuda_bad_gemm(apr_cuda_device *device, apr_error *err);
 /* run.cu */
 extern const apr_backend apr_cuda_backend;
 bool apr_cuda_takes(apr_dtype dtype);
+bool apr_cuda_takes_packing(const struct apr_packing *packing, apr_dtype dtype);
 apr_status apr_cuda_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
 
 /* probe.cu */

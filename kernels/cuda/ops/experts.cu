@@ -159,7 +159,7 @@ static __global__ void __launch_bounds__(BLOCK) k_gather(const __grid_constant__
 static cudaError_t multiply(const apr_experts_args *a, const apr_tensor *stack, const float *bias, const float *x, bool x_per_choice,
                             int64_t n_in, int64_t n_out, float *out, cudaStream_t stream)
 {
-    const gemv_fn start = apr_cuda_gemv_of(stack->dtype);
+    const gemv_fn start = apr_cuda_gemv_of(stack);
     gemv_args g = {};
 
     if (start == NULL) return cudaErrorNotSupported;

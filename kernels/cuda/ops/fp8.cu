@@ -100,7 +100,7 @@ static cublasStatus_t multiply(const apr_cuda_device *device, const apr_linear_a
 /* E4M3 with one scale for each row, or for all; sizes and places that the units take. */
 static bool is_fit(const apr_linear_args *a, weight_view *v)
 {
-    if (a->weight->dtype != APR_F8_E4M3 || a->n_in % 16 != 0 || a->n_out % 16 != 0) return false;
+    if (a->weight->dtype != APR_F8_E4M3 || a->weight->packing != NULL || a->n_in % 16 != 0 || a->n_out % 16 != 0) return false;
     if ((uintptr_t)a->weight->data % 16 != 0 || !apr_cuda_view(a->weight, v) || v->step != APR_STEP_NONE) return false;
     return v->factors == NULL || v->one_factor || v->factor_columns >= v->n_in;
 }

@@ -121,7 +121,7 @@ typedef struct gemm_buffers {
 /* Cuts the workspace up as apr_cuda_linear_bytes counts it. */
 static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_error *err)
 {
-    b->is_f16 = a->weight->dtype == APR_F16;
+    b->is_f16 = apr_cuda_is_f16(a->weight);
     const size_t needed = apr_cuda_linear_bytes(a->n_tokens, a->n_in, a->n_out, b->is_f16);
     if (needed > a->work.slice * sizeof(float))
         return apr_fail(err, APR_E_USAGE, "linear '%s' of %lld tokens needs %zu bytes of workspace and got %zu", a->weight->name,
@@ -165,7 +165,7 @@ apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, ap
 {
     if (a->heads.n > 0) return apr_cuda_linear_heads(device, a, err);
     const bool as_few = device->exact || a->n_tokens <= APR_CUDA_FEW_TOKENS;
-    const bool packed = !device->tiles || a->weight->dtype == APR_F16; /* there is a kernel that reads it as it is */
+    const bool packed = !device->tiles || apr_cuda_is_f16(a->weight); /* there is a kernel that reads it as it is */
     if ((as_few && packed) || device->blas == NULL) return apr_cuda_outcome(device, without_blas(device, a), err);
     bool done = false;
     APR_TRY(apr_cuda_linear_fp8(device, a, &done, err));
@@ -175,7 +175,8 @@ apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, ap
 apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err)
 {
     APR_TRY(apr_cuda_alive(device, err));
-    apr_cuda_begin(device, "decoding '%s' (%s) to FP16", matrix->name, apr_dtypes[matrix->dtype].name);
+    apr_cuda_begin(device, "decoding '%s' (%s) to FP16", matrix->name,
+                   matrix->packing != NULL ? matrix->packing->scheme : apr_dtypes[matrix->dtype].name);
     return apr_cuda_outcome(device, apr_cuda_decode_half(matrix, first, n_rows, (__half *)out, device->stream), err);
 }
 

@@ -1,9 +1,44 @@
 /* gemv.cu - linear of a few tokens: a matrix as kernels see it, and the kernel of its type. */
 #include "kernels/cuda/ops/gemv.cuh"
 
-static bool has_plain_factors(const apr_tensor *scale)
+static bool can_be_factors(apr_dtype dtype)
 {
-    return scale->dtype == APR_F32 || scale->dtype == APR_F16 || scale->dtype == APR_BF16;
+    return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16 || dtype == APR_F8_E4M3 || dtype == APR_E8M0;
+}
+
+bool apr_cuda_takes_packing(const apr_packing *p, apr_dtype dtype)
+{
+    const bool is_regular = p->order == APR_CODES_BY_ROW && !p->scales_down && p->nested == NULL && p->first_row == 0 &&
+                            (p->zero_order == APR_ZEROS_NONE || p->zero_order == APR_ZEROS_BY_ROW);
+    const bool has_levels =
+        p->bits == 4 ? p->level != APR_LEVEL_E4M3 : p->bits == 8 && p->level != APR_LEVEL_TABLE && p->level != APR_LEVEL_E2M1;
+    return is_regular && has_levels && can_be_factors(p->scale_dtype) && p->scale_rows > 0 && p->scale_columns > 0 && p->matrix_rows > 0 &&
+           (dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16);
+}
+
+/* Of a packed matrix in its regular form; the view has its shape and the codes' already. */
+static bool view_packing(const apr_packing *p, apr_dtype dtype, weight_view *v)
+{
+    if (!apr_cuda_takes_packing(p, dtype) || p->rows != v->n_rows || p->columns != v->n_in || v->step != APR_STEP_NONE) return false;
+    v->data = p->codes->data;
+    v->row_bytes = (v->n_in * p->bits + 7) / 8;
+    v->factors = p->scales->data;
+    v->factor_dtype = p->scale_dtype;
+    v->one_factor = false;
+    v->factor_rows = p->scale_rows;
+    v->factor_columns = p->scale_columns < v->n_in ? p->scale_columns : v->n_in;
+    v->matrix_rows = p->matrix_rows;
+    v->relaid.bits = p->bits;
+    v->relaid.level = p->level;
+    v->relaid.dtype = dtype;
+    v->relaid.zeros = p->zeros != NULL ? p->zeros->data : NULL;
+    v->relaid.signed_zeros = p->zeros != NULL && p->zeros->dtype == APR_I8;
+    v->relaid.divides = p->divides;
+    v->relaid.zero_bias = (float)p->zero_bias;
+    v->relaid.commons = p->commons != NULL ? (const float *)p->commons->data : NULL;
+    v->relaid.groups = p->groups != NULL ? (const int32_t *)p->groups->data : NULL;
+    for (int i = 0; i < 16; i++) v->relaid.levels[i] = p->level == APR_LEVEL_TABLE ? p->levels[i] : 0.0f;
+    return true;
 }
 
 bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
@@ -18,16 +53,19 @@ bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
     v->row_bytes = v->n_in / facts->elems_per_block * facts->bytes_per_block;
     v->step = matrix->pending.kind;
     v->head_rows = v->step != APR_STEP_NONE ? n_rows / matrix->pending.n[0] : 0;
+    v->relaid.bits = 0;
     v->factors = NULL;
     v->factor_dtype = APR_F32;
     v->one_factor = true;
     v->factor_rows = v->factor_columns = 1;
     v->matrix_rows = matrix->rank >= 2 ? matrix->dims[matrix->rank - 2] : 1;
-    if (facts->scales == APR_SCALES_FIRST) { /* one scale, then the codes */
+    if (matrix->packing != NULL) {
+        if (!view_packing(matrix->packing, matrix->dtype, v)) return false;
+    } else if (facts->scales == APR_SCALES_FIRST) { /* one scale, then the codes */
         v->factors = matrix->data;
         v->data += sizeof(float);
     } else if (matrix->scale != NULL) {
-        if (!has_plain_factors(matrix->scale) || matrix->scale_rows < 1 || matrix->scale_columns < 1) return false;
+        if (!can_be_factors(matrix->scale->dtype) || matrix->scale_rows < 1 || matrix->scale_columns < 1) return false;
         for (int i = 0; i < matrix->scale->rank; i++) n_scales *= matrix->scale->dims[i];
         v->factors = matrix->scale->data;
         v->factor_dtype = matrix->scale->dtype;
@@ -41,17 +79,19 @@ bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
     return v->n_in > 0 && v->n_in < INT32_MAX && v->n_rows <= UINT32_MAX && (facts->flat || v->n_in % facts->elems_per_block == 0);
 }
 
-gemv_fn apr_cuda_gemv_of(apr_dtype dtype)
+static gemv_fn gemv_of_type(apr_dtype dtype)
 {
     const gemv_fn of_blocks = gemv_of_blocks_type(dtype), of_k = gemv_of_k_type(dtype);
     return of_blocks != NULL ? of_blocks : of_k != NULL ? of_k : gemv_of_plain_type(dtype);
 }
 
-bool apr_cuda_has_kernel(apr_dtype dtype) { return apr_cuda_gemv_of(dtype) != NULL; }
+gemv_fn apr_cuda_gemv_of(const apr_tensor *matrix) { return matrix->packing != NULL ? gemv_of_relaid : gemv_of_type(matrix->dtype); }
+
+bool apr_cuda_has_kernel(apr_dtype dtype) { return gemv_of_type(dtype) != NULL; }
 
 cudaError_t apr_cuda_linear_few(const apr_linear_args *args, cudaStream_t stream)
 {
-    const gemv_fn start = apr_cuda_gemv_of(args->weight->dtype);
+    const gemv_fn start = apr_cuda_gemv_of(args->weight);
     gemv_args a = {};
 
     if (args->n_tokens == 0 || args->n_out == 0) return cudaSuccess;

@@ -183,14 +183,19 @@ template <apr_dtype D> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_g
     }
 }
 
+/* Blocks for warps of n_rows rows each; sets how many share the columns of a row, which are n_pieces for the lanes. */
+static inline dim3 gemv_grid(gemv_args *a, int n_rows, int64_t n_pieces)
+{
+    const int64_t groups = (a->n_out + n_rows - 1) / n_rows, n_pairs = a->n_pairs > 0 ? a->n_pairs : 1;
+    a->n_parts = 1;
+    while (a->n_parts < GEMV_WARPS && groups * n_pairs * a->n_parts < GEMV_ENOUGH_WARPS && n_pieces >= 64 * a->n_parts) a->n_parts *= 2;
+    const int64_t groups_a_block = GEMV_WARPS / a->n_parts;
+    return dim3((unsigned)((groups + groups_a_block - 1) / groups_a_block), (unsigned)n_pairs);
+}
+
 template <apr_dtype D, int ROWS, int TOKENS> cudaError_t start_gemv(gemv_args a, cudaStream_t stream)
 {
-    const int64_t groups = (a.n_out + ROWS - 1) / ROWS, n_pieces = a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES;
-    a.n_parts = 1;
-    const int64_t n_pairs = a.n_pairs > 0 ? a.n_pairs : 1;
-    while (a.n_parts < GEMV_WARPS && groups * n_pairs * a.n_parts < GEMV_ENOUGH_WARPS && n_pieces >= 64 * a.n_parts) a.n_parts *= 2;
-    const int64_t groups_a_block = GEMV_WARPS / a.n_parts;
-    const dim3 grid((unsigned)((groups + groups_a_block - 1) / groups_a_block), (unsigned)n_pairs);
+    const dim3 grid = gemv_grid(&a, ROWS, a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES);
     k_gemv<D, ROWS, TOKENS><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
     return cudaGetLastError();
 }
@@ -221,8 +226,10 @@ template <apr_dtype D> cudaError_t gemv_of_plain(const gemv_args &a, cudaStream_
 
 typedef cudaError_t (*gemv_fn)(const gemv_args &args, cudaStream_t stream);
 
-/* The launcher of a type, NULL where it has none. */
-gemv_fn apr_cuda_gemv_of(apr_dtype dtype);
+/* The launcher of a matrix, NULL where its type has none. */
+gemv_fn apr_cuda_gemv_of(const apr_tensor *matrix);
+/* The one of packed matrices in their regular form. */
+cudaError_t gemv_of_relaid(const gemv_args &args, cudaStream_t stream);
 /* NULL: not in this file. */
 gemv_fn gemv_of_blocks_type(apr_dtype dtype);
 gemv_fn gemv_of_k_type(apr_dtype dtype);

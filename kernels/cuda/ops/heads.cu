@@ -2,6 +2,7 @@
  * batch are the heads. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/gemv.cuh"
+#include "kernels/cuda/ops/relaid.cuh"
 #include "kernels/cuda/ops/tile.cuh"
 
 /* A block's threads: COLUMNS side by side in a row, PARTS rows at a time. */
@@ -84,6 +85,24 @@ template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS) k_along
     if (there && threadIdx.y == 0) a.out[pair * a.weight.n_in + column] = sum.x;
 }
 
+/* The same for packed matrices. */
+template <int BITS> __global__ void __launch_bounds__(COLUMNS *PARTS) k_along_rows_relaid(const __grid_constant__ heads_args a)
+{
+    __shared__ float4 parts[PARTS][COLUMNS];
+    __shared__ float levels[1 << BITS];
+    const int64_t pair = blockIdx.y, head = pair % a.heads.n, column = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
+    const bool there = column < a.weight.n_in;
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+
+    put_levels<BITS>(a.weight, levels);
+    for (int64_t i = threadIdx.y; there && i < a.n_in; i += PARTS) {
+        const relaid_row row = relaid_row_of(a.weight, head * a.heads.rows + a.heads.first + i);
+        sum.x = fmaf(__ldg(a.x + pair * a.n_in + i), relaid_value<BITS>(a.weight, levels, row, column), sum.x);
+    }
+    sum = sum_parts(sum, parts);
+    if (there && threadIdx.y == 0) a.out[pair * a.weight.n_in + column] = sum.x;
+}
+
 static dim3 grid_of(int64_t n_columns, unsigned n_pairs) { return dim3((unsigned)((n_columns + COLUMNS - 1) / COLUMNS), n_pairs); }
 
 template <apr_dtype D> static cudaError_t along_rows(const heads_args &a, unsigned n_pairs, cudaStream_t stream)
@@ -97,6 +116,14 @@ template <apr_dtype D> static cudaError_t along_rows_plain(const heads_args &a, 
 {
     if (in_pieces<D>(a.weight)) return along_rows<D>(a, n_pairs, stream);
     k_along_rows_elements<D><<<grid_of(a.weight.n_in, n_pairs), dim3(COLUMNS, PARTS), 0, stream>>>(a);
+    return cudaGetLastError();
+}
+
+static cudaError_t along_rows_relaid(const heads_args &a, unsigned n_pairs, cudaStream_t stream)
+{
+    const dim3 grid = grid_of(a.weight.n_in, n_pairs), threads(COLUMNS, PARTS);
+    if (a.weight.relaid.bits == 4) k_along_rows_relaid<4><<<grid, threads, 0, stream>>>(a);
+    else k_along_rows_relaid<8><<<grid, threads, 0, stream>>>(a);
     return cudaGetLastError();
 }
 
@@ -124,11 +151,11 @@ static cudaError_t some_pairs(const apr_linear_args *a, const weight_view *weigh
     float *const out = a->out + first * a->n_out;
 
     if (a->heads.transposed) {
-        const along_rows_fn start = along_rows_of_type(a->weight->dtype);
+        const along_rows_fn start = a->weight->packing != NULL ? along_rows_relaid : along_rows_of_type(a->weight->dtype);
         const heads_args h = {*weight, a->heads, x, out, a->n_in};
         return start != NULL ? start(h, n, stream) : cudaErrorNotSupported;
     }
-    const gemv_fn start = apr_cuda_gemv_of(a->weight->dtype);
+    const gemv_fn start = apr_cuda_gemv_of(a->weight);
     gemv_args g = {};
     g.weight = *weight;
     g.x = x;
@@ -184,7 +211,7 @@ static cublasStatus_t multiply(const apr_cuda_device *device, const apr_linear_a
 static apr_status linear_heads_many(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
     const int64_t n_pairs = a->n_tokens * a->heads.n, n_columns = a->heads.transposed ? a->n_out : a->n_in;
-    const bool is_f16 = a->weight->dtype == APR_F16;
+    const bool is_f16 = apr_cuda_is_f16(a->weight);
     const size_t needed = apr_cuda_linear_heads_bytes(a->n_tokens, &a->heads, a->n_in, n_columns, is_f16);
     const int64_t tile = is_f16 ? a->heads.n : apr_cuda_tile_heads(a->heads.n, a->heads.rows, n_columns);
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
@@ -214,7 +241,7 @@ static apr_status linear_heads_many(apr_cuda_device *device, const apr_linear_ar
 apr_status apr_cuda_linear_heads(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
     const bool as_few = device->exact || a->n_tokens <= APR_CUDA_FEW_TOKENS;
-    const bool packed = !device->tiles || a->weight->dtype == APR_F16;
+    const bool packed = !device->tiles || apr_cuda_is_f16(a->weight);
     if ((as_few && packed) || device->blas == NULL || a->n_tokens == 0)
         return apr_cuda_outcome(device, apr_cuda_linear_heads_few(a, device->stream), err);
     return linear_heads_many(device, a, err);

@@ -11,6 +11,7 @@
 #define APR_KERNELS_CUDA_OPS_CUH
 
 extern "C" {
+#include "formats/model/packing.h"
 #include "kernels/cuda/api.h"
 }
 
@@ -19,6 +20,12 @@ extern "C" {
 
 /* True for types that linear_few, decode and embed read as they are stored. */
 bool apr_cuda_has_kernel(apr_dtype dtype);
+
+/* The same of packed matrices in their regular form, whose values are of `dtype`. */
+bool apr_cuda_takes_packing(const apr_packing *packing, apr_dtype dtype);
+
+/* Are its numbers FP16 where they lie? */
+static inline bool apr_cuda_is_f16(const apr_tensor *matrix) { return matrix->dtype == APR_F16 && matrix->packing == NULL; }
 
 /* The table's rows, any type that has a kernel. */
 cudaError_t apr_cuda_embed(const apr_embed_args *args, cudaStream_t stream);

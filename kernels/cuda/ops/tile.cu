@@ -20,7 +20,7 @@ static tile_fn tile_of_type(apr_dtype dtype)
 
 cudaError_t apr_cuda_tile(const tile_args &args, apr_dtype from, apr_dtype to, cudaStream_t stream)
 {
-    const tile_fn start = tile_of_type(from);
+    const tile_fn start = args.weight.relaid.bits > 0 ? tile_of_relaid : tile_of_type(from);
     if (args.n_rows == 0) return cudaSuccess;
     return start != NULL ? start(args, to, stream) : cudaErrorNotSupported;
 }

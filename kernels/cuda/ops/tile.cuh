@@ -111,6 +111,9 @@ template <apr_dtype D> cudaError_t tile_of_plain(const tile_args &a, apr_dtype t
     return tile_elements_as<D, float>(a, stream);
 }
 
+/* Packed matrices in their regular form. */
+cudaError_t tile_of_relaid(const tile_args &args, apr_dtype to, cudaStream_t stream);
+
 /* cudaErrorNotSupported: no kernel for that type. */
 cudaError_t apr_cuda_tile(const tile_args &args, apr_dtype from, apr_dtype to, cudaStream_t stream);
 

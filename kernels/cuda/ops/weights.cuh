@@ -1,9 +1,22 @@
-/* weights.cuh - a matrix on the device as kernels see it: where its rows lie, and the factors that FP8 and APR_Q8 have. */
+/* weights.cuh - a matrix on the device as kernels see it: where its rows lie, and the factors that FP8, APR_Q8 and packed matrices have. */
 #ifndef APR_KERNELS_CUDA_WEIGHTS_CUH
 #define APR_KERNELS_CUDA_WEIGHTS_CUH
 
 #include "kernels/cuda/codecs/dtype_k.cuh"
 #include "kernels/cuda/ops/ops.cuh"
+
+/* What a packed matrix has besides, in its regular form (kernels/relay.h): see relaid.cuh. */
+struct relaid_view {
+    int bits; /* 4 or 8; 0: this is no packed matrix */
+    apr_code_level level;
+    apr_dtype dtype; /* that values are rounded to */
+    const uint8_t *zeros;
+    bool signed_zeros, divides;
+    float zero_bias;
+    const float *commons;
+    const int32_t *groups;
+    float levels[16];
+};
 
 struct weight_view {
     const uint8_t *data;
@@ -11,10 +24,11 @@ struct weight_view {
     apr_step_kind step;
     int64_t head_rows;      /* rows of a head, for the step */
     const uint8_t *factors; /* NULL: none */
-    apr_dtype factor_dtype; /* F32, F16 or BF16 */
+    apr_dtype factor_dtype; /* F32, F16, BF16, F8_E4M3 or E8M0 */
     bool one_factor;
     int64_t factor_rows, factor_columns, matrix_rows; /* rows and columns that share one; rows of a matrix in a stack */
     int64_t factors_high, factors_wide;               /* factors down and across one matrix */
+    relaid_view relaid;
 };
 
 /* Fills the view. False: the shape or a type cannot be handled (no whole rows, scales of a strange type). */
@@ -28,21 +42,34 @@ static __device__ __forceinline__ int64_t stored_row(const weight_view &v, int64
     return head * d + (v.step == APR_STEP_PAIRS_TO_HALVES ? 2 * (r % (d / 2)) + r / (d / 2) : r % 2 * (d / 2) + r / 2);
 }
 
-/* The factor of one column of a stored row. The shapes that checkpoints have (one factor a tensor, one a row, blocks of one
- * matrix) need no division, or short ones. */
+/* Where the factors of a stored row begin. The shapes that checkpoints have (one factor a row, blocks of one matrix) need no division,
+ * or short ones. */
+static __device__ __forceinline__ int64_t factors_of_row(const weight_view &v, int64_t stored)
+{
+    if (v.one_factor) return 0;
+    const int64_t at = v.factor_rows == 1          ? stored
+                       : v.matrix_rows >= v.n_rows ? (int64_t)((uint32_t)stored / (uint32_t)v.factor_rows)
+                                                   : stored / v.matrix_rows * v.factors_high + stored % v.matrix_rows / v.factor_rows;
+    return at * v.factors_wide;
+}
+
+static __device__ __forceinline__ float factor_number(const weight_view &v, int64_t at)
+{
+    if (v.factor_dtype == APR_F32) return __uint_as_float(load_32_any(v.factors + 4 * at));
+    if (v.factor_dtype == APR_F16) return half_float(load_16(v.factors + 2 * at));
+    if (v.factor_dtype == APR_BF16) return __uint_as_float(load_16(v.factors + 2 * at) << 16);
+    const uint32_t byte = __ldg(v.factors + at);
+    if (v.factor_dtype == APR_F8_E4M3) return fp8_pair<__NV_E4M3>(byte).x;
+    return __uint_as_float(byte == 0 ? 0x00400000u : byte == 0xff ? 0x7fc00000u : byte << 23); /* 2^(byte - 127) */
+}
+
+/* The factor of one column of a stored row. */
 static __device__ __forceinline__ float factor_at(const weight_view &v, int64_t stored, int64_t column)
 {
     if (v.factors == NULL) return 1.0f;
-    int64_t at = 0;
-    if (!v.one_factor) {
-        at = v.factor_rows == 1          ? stored
-             : v.matrix_rows >= v.n_rows ? (int64_t)((uint32_t)stored / (uint32_t)v.factor_rows)
-                                         : stored / v.matrix_rows * v.factors_high + stored % v.matrix_rows / v.factor_rows;
-        if (v.factors_wide > 1) at = at * v.factors_wide + (uint32_t)column / (uint32_t)v.factor_columns;
-    }
-    if (v.factor_dtype == APR_F32) return __uint_as_float(load_32_any(v.factors + 4 * at));
-    const uint32_t bits = load_16(v.factors + 2 * at);
-    return v.factor_dtype == APR_F16 ? half_float(bits) : __uint_as_float(bits << 16);
+    int64_t at = factors_of_row(v, stored);
+    if (v.factors_wide > 1) at += (uint32_t)column / (uint32_t)v.factor_columns;
+    return factor_number(v, at);
 }
 
 /* Types whose values have factors outside their blocks; NVFP4's, one a matrix, may be there or not. */

@@ -1,0 +1,189 @@
+/* relaid.cu - products of a few tokens with packed matrices, straight from their regular form, and rows of them as numbers. */
+#include "kernels/cuda/ops/gemv.cuh"
+#include "kernels/cuda/ops/relaid.cuh"
+#include "kernels/cuda/ops/tile.cuh"
+
+/* --- a few tokens --- */
+
+/* Codes of a piece: what a lane takes of a row at a time, 8 bytes. */
+template <int BITS> struct relaid_piece {
+    static constexpr int ELEMS = 64 / BITS, RUNS = ELEMS / 4;
+    uint2 codes;
+    /* The four codes of a run in the lowest bits. */
+    __device__ __forceinline__ uint32_t run(int i) const
+    {
+        if (BITS == 8) return i == 0 ? codes.x : codes.y;
+        return (i < 2 ? codes.x : codes.y) >> i % 2 * 16;
+    }
+};
+
+/* As k_gemv: a warp multiplies ROWS rows, each decoded as it is defined. ORDERED: the columns of a piece share a scale; otherwise each
+ * has a group, which is that of all rows of a matrix. */
+template <int BITS, int ROWS, int TOKENS, bool ORDERED>
+__global__ void __launch_bounds__(GEMV_WARPS * 32, 2) k_gemv_relaid(const __grid_constant__ gemv_args args)
+{
+    typedef relaid_piece<BITS> P;
+    __shared__ float levels[1 << BITS];
+    const weight_view &v = args.weight;
+    gemv_args a = args;
+    const int64_t expert = enter_pair(a);
+    const int warp = threadIdx.x / 32, part = warp % a.n_parts;
+    const int64_t first = ((int64_t)blockIdx.x * (GEMV_WARPS / a.n_parts) + warp / a.n_parts) * ROWS;
+    const int n_pieces = (int)(v.n_in / P::ELEMS);
+    relaid_row rows[ROWS];
+    int64_t token[TOKENS];
+    float total[ROWS][TOKENS];
+    put_levels<BITS>(v, levels);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) { /* past the end the last row stands in */
+        rows[r] = relaid_row_of(v, expert + (first + r < a.n_out ? first + r : a.n_out - 1));
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++) total[r][t] = 0.0f;
+    }
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) token[t] = (t < a.n_tokens ? t : a.n_tokens - 1) * v.n_in;
+
+    for (int p = part * 32 + threadIdx.x % 32; p < n_pieces; p += 32 * a.n_parts) {
+        const int column = p * P::ELEMS;
+        P q[ROWS];
+        float factor[ROWS], zero[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) q[r].codes = load_64(rows[r].codes + (int64_t)p * 8);
+        if (ORDERED) {
+            const uint32_t group = (uint32_t)column / (uint32_t)v.factor_columns;
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) factor[r] = relaid_factor(v, rows[r], group), zero[r] = relaid_zero(v, rows[r], group);
+        }
+#pragma unroll
+        for (int run = 0; run < P::RUNS; run++) {
+            float4 value[ROWS];
+            int4 groups;
+            if (!ORDERED) groups = __ldg((const int4 *)(rows[0].groups + column + 4 * run));
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                value[r] = ORDERED ? relaid_run<BITS>(q[r].run(run), levels, zero[r], factor[r], v.relaid.dtype)
+                                   : relaid_mixed_run<BITS>(v, rows[r], q[r].run(run), levels, groups);
+#pragma unroll
+            for (int t = 0; t < TOKENS; t++) {
+                const float4 in = __ldg((const float4 *)(a.x + token[t] + column + 4 * run));
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) total[r][t] = dot_4(value[r], in, total[r][t]);
+            }
+        }
+    }
+    finish_rows<ROWS, TOKENS>(a, first, part, total);
+}
+
+/* Rows of any length, an element a lane at a time. */
+template <int BITS> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_gemv_relaid_elements(const __grid_constant__ gemv_args args)
+{
+    __shared__ float levels[1 << BITS];
+    gemv_args a = args;
+    const int64_t expert = enter_pair(a), row = (int64_t)blockIdx.x * GEMV_WARPS + threadIdx.x / 32;
+    put_levels<BITS>(args.weight, levels);
+    if (row >= a.n_out) return;
+    const relaid_row r = relaid_row_of(args.weight, expert + row);
+    for (int t = 0; t < a.n_tokens; t++) {
+        float sum = 0.0f;
+        for (int64_t i = threadIdx.x % 32; i < args.weight.n_in; i += 32)
+            sum = fmaf(relaid_value<BITS>(args.weight, levels, r, i), __ldg(a.x + t * args.weight.n_in + i), sum);
+        sum = warp_sum(sum);
+        if (threadIdx.x % 32 == 0) a.out[t * a.n_out + row] = a.bias != NULL ? sum + a.bias[row] : sum;
+    }
+}
+
+template <int BITS, int ROWS, int TOKENS> static cudaError_t start_relaid(gemv_args a, cudaStream_t stream)
+{
+    const dim3 grid = gemv_grid(&a, ROWS, a.weight.n_in / relaid_piece<BITS>::ELEMS);
+    if (a.weight.relaid.groups == NULL) k_gemv_relaid<BITS, ROWS, TOKENS, true><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
+    else k_gemv_relaid<BITS, ROWS, TOKENS, false><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
+    return cudaGetLastError();
+}
+
+/* Pieces are whole, and with act order the rows of a warp are of one matrix. */
+template <int BITS> static bool has_pieces(const gemv_args &a)
+{
+    const weight_view &v = a.weight;
+    const bool one_matrix = v.matrix_rows >= v.n_rows || (a.n_pairs > 0 && a.matrix_rows == v.matrix_rows && a.first_row == 0);
+    return in_runs_of(v, relaid_piece<BITS>::ELEMS) && (v.relaid.groups == NULL || one_matrix);
+}
+
+template <int BITS> static cudaError_t gemv_of_bits(const gemv_args &a, cudaStream_t stream)
+{
+    enum { TOKENS = 4 };
+    if (!has_pieces<BITS>(a)) {
+        const dim3 grid((unsigned)((a.n_out + GEMV_WARPS - 1) / GEMV_WARPS), a.n_pairs > 0 ? a.n_pairs : 1);
+        k_gemv_relaid_elements<BITS><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
+        return cudaGetLastError();
+    }
+    if (a.n_tokens == 1) return start_relaid<BITS, 4, 1>(a, stream);
+    gemv_args some = a;
+    cudaError_t error = cudaSuccess;
+    for (int first = 0; first < a.n_tokens && error == cudaSuccess; first += TOKENS) {
+        some.n_tokens = a.n_tokens - first < TOKENS ? a.n_tokens - first : (int)TOKENS;
+        some.x = a.x + first * a.weight.n_in;
+        some.out = a.out + first * a.n_out;
+        error = start_relaid<BITS, 2, TOKENS>(some, stream);
+    }
+    return error;
+}
+
+cudaError_t gemv_of_relaid(const gemv_args &a, cudaStream_t stream)
+{
+    return a.weight.relaid.bits == 4 ? gemv_of_bits<4>(a, stream) : gemv_of_bits<8>(a, stream);
+}
+
+/* --- rows as numbers --- */
+
+/* A block a row, a thread four columns at a time. */
+template <int BITS, typename OUT> __global__ void __launch_bounds__(TILE_THREADS) k_tile_relaid(const __grid_constant__ tile_args a)
+{
+    __shared__ float levels[1 << BITS];
+    const weight_view &v = a.weight;
+    const relaid_row r = relaid_row_of(v, tile_row(a, blockIdx.x));
+    OUT *const out = (OUT *)a.out + blockIdx.x * v.n_in;
+
+    put_levels<BITS>(v, levels);
+    for (int column = 4 * (int)threadIdx.x; column < v.n_in; column += 4 * TILE_THREADS) {
+        const uint32_t codes = BITS == 8 ? load_32(r.codes + column) : load_16(r.codes + column / 2);
+        if (r.groups != NULL) {
+            put_4(out + column, relaid_mixed_run<BITS>(v, r, codes, levels, __ldg((const int4 *)(r.groups + column))));
+        } else {
+            const uint32_t group = (uint32_t)column / (uint32_t)v.factor_columns;
+            put_4(out + column, relaid_run<BITS>(codes, levels, relaid_zero(v, r, group), relaid_factor(v, r, group), v.relaid.dtype));
+        }
+    }
+}
+
+/* The same for rows of any length, a column at a time. */
+template <int BITS, typename OUT>
+__global__ void __launch_bounds__(TILE_THREADS) k_tile_relaid_elements(const __grid_constant__ tile_args a)
+{
+    __shared__ float levels[1 << BITS];
+    const weight_view &v = a.weight;
+    const relaid_row r = relaid_row_of(v, tile_row(a, blockIdx.x));
+
+    put_levels<BITS>(v, levels);
+    for (int64_t column = threadIdx.x; column < v.n_in; column += TILE_THREADS)
+        put_1((OUT *)a.out + blockIdx.x * v.n_in + column, relaid_value<BITS>(v, levels, r, column));
+}
+
+template <int BITS, typename OUT> static cudaError_t tile_relaid_as(const tile_args &a, cudaStream_t stream)
+{
+    if (in_runs_of(a.weight, 4)) k_tile_relaid<BITS, OUT><<<(unsigned)a.n_rows, TILE_THREADS, 0, stream>>>(a);
+    else k_tile_relaid_elements<BITS, OUT><<<(unsigned)a.n_rows, TILE_THREADS, 0, stream>>>(a);
+    return cudaGetLastError();
+}
+
+template <int BITS> static cudaError_t tile_relaid_to(const tile_args &a, apr_dtype to, cudaStream_t stream)
+{
+    if (to == APR_F16) return tile_relaid_as<BITS, __half>(a, stream);
+    if (to == APR_BF16) return tile_relaid_as<BITS, __nv_bfloat16>(a, stream);
+    return tile_relaid_as<BITS, float>(a, stream);
+}
+
+cudaError_t tile_of_relaid(const tile_args &a, apr_dtype to, cudaStream_t stream)
+{
+    if (a.n_rows > INT32_MAX) return cudaErrorInvalidValue; /* blocks of a grid */
+    return a.weight.relaid.bits == 4 ? tile_relaid_to<4>(a, to, stream) : tile_relaid_to<8>(a, to, stream);
+}

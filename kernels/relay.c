@@ -1,0 +1,410 @@
+/* relay.c - packed matrices into their regular form: where each number of it comes from, and it is moved. */
+#include "kernels/relay.h"
+
+#include "formats/base/bytes.h"
+#include "formats/number/half.h"
+#include "kernels/unpack.h"
+
+#include <string.h>
+
+/* --- what the parts are --- */
+
+static int64_t per(int64_t n, int64_t each) { return n / each + (n % each != 0); }
+
+/* bitsandbytes' scales are one for so many numbers of all rows, with which rows need not begin. */
+static bool is_flat(const apr_packing *p) { return p->order == APR_CODES_HIGH_FIRST; }
+
+static bool lies_within_one_matrix(const apr_tensor *t)
+{
+    const apr_packing *const p = t->packing;
+    return p->first_row % p->matrix_rows + apr_tensor_rows(t) <= p->matrix_rows;
+}
+
+static bool has_regular_form(const apr_tensor *t)
+{
+    const apr_packing *const p = t->packing;
+
+    if (p == NULL || p->matrix_rows < 1 || p->scale_rows < 1 || p->scale_columns < 1 || p->columns < 1) return false;
+    const int64_t n_rows = apr_tensor_rows(t);
+    if (n_rows < 1 || apr_tensor_columns(t) != p->columns || p->first_row < 0 || n_rows > p->rows - p->first_row) return false;
+    if (p->level == APR_LEVEL_TABLE && p->bits > 4) return false;
+    const bool is_whole = p->first_row % p->matrix_rows == 0 && n_rows % p->matrix_rows == 0;
+    return lies_within_one_matrix(t) || (is_whole && t->pending.kind == APR_STEP_NONE);
+}
+
+static bool same_levels(const apr_packing *a, const apr_packing *b)
+{
+    if (a->level != b->level || a->bits != b->bits) return false;
+    return a->level != APR_LEVEL_TABLE || memcmp(a->levels, b->levels, sizeof *a->levels << a->bits) == 0;
+}
+
+static apr_dtype dtype_of_scales(const apr_packing *p) { return p->nested != NULL ? APR_F32 : p->scale_dtype; }
+static apr_dtype dtype_of_zeros(const apr_packing *p)
+{
+    return p->zero_order == APR_ZEROS_BY_ROW && p->zeros->dtype == APR_I8 ? APR_I8 : APR_U8;
+}
+
+/* GPTQ's zero points with their bias are taken within b bits: what comes out is stored, and the bias has been added. */
+static int zero_bias_of(const apr_packing *p) { return p->zero_order == APR_ZEROS_ALONG_ROWS ? 0 : p->zero_bias; }
+
+static bool are_alike(const apr_tensor *t, const apr_tensor *u)
+{
+    const apr_packing *const a = t->packing, *const b = u->packing;
+
+    if (t->dtype != u->dtype || apr_tensor_rows(t) != apr_tensor_rows(u) || a->columns != b->columns || !same_levels(a, b)) return false;
+    if (dtype_of_scales(a) != dtype_of_scales(b) || a->scale_rows != b->scale_rows || a->scale_columns != b->scale_columns) return false;
+    if (is_flat(a) != is_flat(b) || a->matrix_rows != b->matrix_rows || a->divides != b->divides || zero_bias_of(a) != zero_bias_of(b))
+        return false;
+    if ((a->zero_order == APR_ZEROS_NONE) != (b->zero_order == APR_ZEROS_NONE)) return false;
+    return a->zero_order == APR_ZEROS_NONE || dtype_of_zeros(a) == dtype_of_zeros(b);
+}
+
+/* The groups of the columns of one matrix, or NULL: the natural ones. */
+static const uint8_t *groups_of(const apr_packing *p, int64_t matrix)
+{
+    if (p->groups == NULL) return NULL;
+    return p->groups->data + (apr_tensor_elems(p->groups) > p->columns ? 4 * matrix * p->columns : 0);
+}
+
+static bool has_natural_groups(const apr_packing *p, int64_t matrix)
+{
+    const uint8_t *const groups = groups_of(p, matrix);
+    for (int64_t c = 0; groups != NULL && c < p->columns; c++)
+        if (apr_load_le32(groups + 4 * c) != (uint32_t)(c / p->scale_columns)) return false;
+    return true;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) { return b == 0 ? a : common_divisor(b, a % b); }
+
+/* Columns that share a scale in every row. */
+static int64_t columns_of_a_scale(const apr_packing *p)
+{
+    if (is_flat(p)) return common_divisor(p->columns, p->scale_columns);
+    return p->scale_columns < p->columns ? p->scale_columns : p->columns;
+}
+
+/* Rows of the regular form that share a scale: where rows are moved or cut, or zero points are finer, those of a block do no more. */
+static int64_t rows_of_a_scale(const apr_tensor *parts, int64_t n_parts, int64_t matrix_rows)
+{
+    const apr_packing *const p = parts->packing;
+
+    if (is_flat(p) || (p->zero_order != APR_ZEROS_NONE && p->zero_order != APR_ZEROS_BY_ROW)) return 1;
+    if (p->scale_rows >= p->matrix_rows) return matrix_rows;
+    for (int64_t j = 0; j < n_parts; j++) {
+        const int64_t first = parts[j].packing->first_row % p->matrix_rows;
+        if (parts[j].pending.kind != APR_STEP_NONE || first % p->scale_rows != 0) return 1;
+    }
+    return p->scale_rows < matrix_rows ? p->scale_rows : matrix_rows;
+}
+
+/* --- where a row comes from --- */
+
+typedef struct source_row {
+    const apr_packing *packing;
+    int64_t row, matrix, row_of_matrix; /* of all, and the same in two numbers */
+} source_row;
+
+static source_row source_of(const apr_relay *relay, int64_t row)
+{
+    const int64_t n_rows = apr_tensor_rows(relay->parts);
+    const apr_tensor *const part = &relay->parts[row / n_rows];
+    const int64_t stored = part->packing->first_row + apr_step_row(part->pending, n_rows, row % n_rows);
+
+    return (source_row){part->packing, stored, stored / part->packing->matrix_rows, stored % part->packing->matrix_rows};
+}
+
+/* --- the form --- */
+
+static int64_t n_matrices_of(const apr_relay *relay) { return relay->packing.rows / relay->packing.matrix_rows; }
+
+static void set_piece(apr_relay *relay, apr_regular_piece piece, int64_t n_rows, int64_t n_columns, apr_dtype dtype)
+{
+    static const char *const names[APR_REGULAR_PIECES] = {"codes", "scales", "zero points", "common scales", "groups"};
+
+    relay->piece_rows[piece] = n_rows;
+    relay->row_bytes[piece] = (uint64_t)n_columns * (uint64_t)apr_dtypes[dtype].bytes_per_block;
+    relay->pieces[piece] = (apr_tensor){.name = names[piece], .dtype = dtype, .rank = 2, .dims = {n_rows, n_columns}};
+    relay->pieces[piece].n_bytes = (uint64_t)n_rows * relay->row_bytes[piece];
+}
+
+/* Which optional pieces there are: one of the parts needs them. */
+static void find_optional(const apr_relay *relay, bool *has_commons, bool *has_groups)
+{
+    *has_commons = *has_groups = false;
+    for (int64_t m = 0; m < n_matrices_of(relay); m++) {
+        const source_row source = source_of(relay, m * relay->packing.matrix_rows);
+        *has_commons |= source.packing->commons != NULL;
+        *has_groups |= !*has_groups && !has_natural_groups(source.packing, source.matrix);
+    }
+}
+
+static void describe_pieces(apr_relay *relay)
+{
+    const apr_packing *const p = &relay->packing, *const source = relay->parts->packing;
+    const int64_t n_matrices = n_matrices_of(relay), n_groups = apr_packing_groups(p);
+    bool has_commons, has_groups;
+
+    find_optional(relay, &has_commons, &has_groups);
+    set_piece(relay, APR_REGULAR_CODES, p->rows, p->bits == 8 ? p->columns : per(p->columns, 2), APR_U8);
+    set_piece(relay, APR_REGULAR_SCALES, n_matrices * apr_packing_scale_rows(p), n_groups, p->scale_dtype);
+    if (source->zero_order != APR_ZEROS_NONE)
+        set_piece(relay, APR_REGULAR_ZEROS, n_matrices * apr_packing_scale_rows(p), n_groups, dtype_of_zeros(source));
+    if (has_commons) set_piece(relay, APR_REGULAR_COMMONS, n_matrices, 1, APR_F32);
+    if (has_groups) set_piece(relay, APR_REGULAR_GROUPS, n_matrices, p->columns, APR_I32);
+}
+
+static void place_pieces(apr_relay *relay)
+{
+    const apr_tensor *const t = relay->pieces;
+    const apr_regular sizes = {
+        .rows = (uint64_t)relay->packing.rows,
+        .columns = (uint64_t)relay->packing.columns,
+        .bits = (uint64_t)relay->packing.bits,
+        .n_scales = (uint64_t)(t[APR_REGULAR_SCALES].dims[0] * t[APR_REGULAR_SCALES].dims[1]),
+        .scale_bytes = (uint64_t)apr_dtypes[relay->packing.scale_dtype].bytes_per_block,
+        .n_zeros = t[APR_REGULAR_ZEROS].n_bytes,
+        .n_commons = t[APR_REGULAR_COMMONS].n_bytes / 4,
+        .n_groups = t[APR_REGULAR_GROUPS].n_bytes / 4,
+    };
+    apr_regular_offsets(&sizes, relay->offsets);
+}
+
+bool apr_relay_begin(apr_relay *relay, const apr_tensor *parts, int64_t n_parts)
+{
+    *relay = (apr_relay){.parts = parts, .n_parts = n_parts};
+    for (int64_t j = 0; j < n_parts; j++) {
+        if (!has_regular_form(&parts[j]) || (j > 0 && !are_alike(parts, &parts[j]))) return false;
+        if (n_parts > 1 && !lies_within_one_matrix(&parts[j])) return false;
+    }
+    if (n_parts < 1) return false;
+    const apr_packing *const p = parts->packing;
+    const int64_t n_rows = apr_tensor_rows(parts), matrix_rows = lies_within_one_matrix(parts) ? n_rows : p->matrix_rows;
+    relay->packing = (apr_packing){
+        .scheme = p->scheme,
+        .rows = n_parts * n_rows,
+        .columns = p->columns,
+        .matrix_rows = matrix_rows,
+        .order = APR_CODES_BY_ROW,
+        .level = p->level,
+        .bits = apr_regular_bits(p->bits),
+        .scale_dtype = dtype_of_scales(p),
+        .scale_rows = rows_of_a_scale(parts, n_parts, matrix_rows),
+        .scale_columns = columns_of_a_scale(p),
+        .divides = p->divides,
+        .zero_order = p->zero_order != APR_ZEROS_NONE ? APR_ZEROS_BY_ROW : APR_ZEROS_NONE,
+        .zero_bias = zero_bias_of(p),
+    };
+    for (int i = 0; p->level == APR_LEVEL_TABLE && i < 1 << p->bits; i++) relay->levels[i] = p->levels[i];
+    describe_pieces(relay);
+    place_pieces(relay);
+    return true;
+}
+
+static const apr_tensor *piece_of(const apr_relay *relay, apr_regular_piece piece)
+{
+    return relay->piece_rows[piece] > 0 ? &relay->pieces[piece] : NULL;
+}
+
+void apr_relay_at(apr_relay *relay, const uint8_t *memory)
+{
+    apr_packing *const p = &relay->packing;
+
+    p->n_parts = 0;
+    for (int i = 0; i < APR_REGULAR_PIECES; i++) {
+        relay->pieces[i].data = memory + relay->offsets[i];
+        if (relay->piece_rows[i] > 0) relay->piece_list[p->n_parts++] = &relay->pieces[i];
+    }
+    p->parts = relay->piece_list;
+    p->codes = piece_of(relay, APR_REGULAR_CODES);
+    p->scales = piece_of(relay, APR_REGULAR_SCALES);
+    p->zeros = piece_of(relay, APR_REGULAR_ZEROS);
+    p->commons = piece_of(relay, APR_REGULAR_COMMONS);
+    p->groups = piece_of(relay, APR_REGULAR_GROUPS);
+    p->levels = p->level == APR_LEVEL_TABLE ? relay->levels : NULL;
+}
+
+/* --- codes --- */
+
+/* The words of a row; those of one matrix lie behind one another. */
+static const uint8_t *words_down(const source_row *s)
+{
+    const apr_packing *const p = s->packing;
+    const int64_t n_words = per(p->columns * p->bits, 32);
+    return p->codes->data + 4 * (s->matrix * n_words * p->matrix_rows + s->row_of_matrix);
+}
+
+static unsigned nibble_interleaved(const source_row *s, int64_t column)
+{
+    static const uint8_t places[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    const apr_packing *const p = s->packing;
+    const int64_t word = (s->matrix * p->columns + column) * (p->matrix_rows / 8) + s->row_of_matrix / 8;
+    return apr_load_le32(p->codes->data + 4 * word) >> 4 * places[s->row_of_matrix % 8] & 0x0f;
+}
+
+/* The same level in more bits. */
+static unsigned widened(const apr_packing *p, unsigned code)
+{
+    const unsigned sign = 1u << (p->bits - 1);
+    return p->level == APR_LEVEL_SIGNED ? (code ^ sign) - sign : code;
+}
+
+enum { SOME_COLUMNS = 512 };
+
+static void move_codes(const source_row *s, int bits, uint8_t *dst)
+{
+    const apr_packing *const p = s->packing;
+    uint8_t codes[SOME_COLUMNS];
+
+    for (int64_t first = 0, n; first < p->columns; first += n) {
+        n = p->columns - first < SOME_COLUMNS ? p->columns - first : SOME_COLUMNS;
+        apr_unpack_codes(p, s->row, first, n, codes);
+        for (int64_t i = 0; i < n; i++) {
+            const unsigned wide = widened(p, codes[i]);
+            if (bits == 8) dst[first + i] = (uint8_t)wide;
+            else if (i % 2 == 0) dst[(first + i) / 2] = wide & 0x0f;
+            else dst[(first + i) / 2] |= (uint8_t)(wide << 4);
+        }
+    }
+}
+
+/* Rows whose bytes are those of the regular form already, or with nibbles swapped. */
+static bool copy_codes(const source_row *s, int bits, uint8_t *dst)
+{
+    const apr_packing *const p = s->packing;
+    const int64_t row_bytes = per(p->columns * bits, 8), stride = (int64_t)(p->codes->n_bytes / (uint64_t)p->rows);
+
+    if (p->bits != bits) return false;
+    if (p->order == APR_CODES_BY_ROW) {
+        memcpy(dst, p->codes->data + s->row * stride, (size_t)row_bytes);
+        return true;
+    }
+    if (p->order != APR_CODES_HIGH_FIRST || p->columns % 2 != 0) return false;
+    const uint8_t *const src = p->codes->data + s->row * row_bytes;
+    for (int64_t i = 0; i < row_bytes; i++) dst[i] = (uint8_t)(src[i] << 4 | src[i] >> 4);
+    return true;
+}
+
+enum { AT_ONCE = 16 }; /* rows: what lies across them shares cache lines */
+
+/* A word that lies across rows is a word of its row. */
+static void turn_words(const source_row *s, int64_t n_rows, uint64_t row_bytes, uint8_t *dst)
+{
+    const apr_packing *const p = s->packing;
+    const uint8_t *words[AT_ONCE];
+
+    for (int64_t i = 0; i < n_rows; i++) words[i] = words_down(&s[i]);
+    for (int64_t w = 0; w < (int64_t)(row_bytes / 4); w++)
+        for (int64_t i = 0; i < n_rows; i++) memcpy(dst + (uint64_t)i * row_bytes + (uint64_t)w * 4, words[i] + 4 * w * p->matrix_rows, 4);
+}
+
+static void turn_interleaved(const source_row *s, int64_t n_rows, uint64_t row_bytes, uint8_t *dst)
+{
+    const int64_t n_columns = s->packing->columns;
+    for (int64_t c = 0; c < n_columns; c += 2)
+        for (int64_t i = 0; i < n_rows; i++) {
+            const unsigned high = c + 1 < n_columns ? nibble_interleaved(&s[i], c + 1) : 0;
+            dst[(uint64_t)i * row_bytes + (uint64_t)c / 2] = (uint8_t)(nibble_interleaved(&s[i], c) | high << 4);
+        }
+}
+
+static void make_codes(const apr_relay *relay, int64_t first, int64_t n_rows, uint8_t *dst)
+{
+    const int bits = relay->packing.bits;
+    const uint64_t row_bytes = relay->row_bytes[APR_REGULAR_CODES];
+    source_row s[AT_ONCE];
+
+    for (int64_t i = 0; i < n_rows; i++) s[i] = source_of(relay, first + i);
+    /* stacked parts may lie in different orders: what is done to several rows at once is done to rows of one packing */
+    for (int64_t i = 0, n; i < n_rows; i += n) {
+        const apr_packing *const p = s[i].packing;
+        uint8_t *const to = dst + (uint64_t)i * row_bytes;
+        for (n = 1; i + n < n_rows && s[i + n].packing == p;) n++;
+        if (p->bits == bits && p->order == APR_CODES_DOWN && row_bytes % 4 == 0) turn_words(s + i, n, row_bytes, to);
+        else if (p->bits == bits && p->order == APR_CODES_INTERLEAVED) turn_interleaved(s + i, n, row_bytes, to);
+        else
+            for (int64_t k = 0; k < n; k++)
+                if (!copy_codes(&s[i + k], bits, to + (uint64_t)k * row_bytes)) move_codes(&s[i + k], bits, to + (uint64_t)k * row_bytes);
+    }
+}
+
+/* --- scales, zero points and the rest --- */
+
+/* Of the group of the regular form. */
+static int64_t scale_index(const apr_relay *relay, const source_row *s, int64_t group)
+{
+    const apr_packing *const p = s->packing;
+    const int64_t high = apr_packing_scale_rows(p), wide = apr_packing_groups(p), row = s->row_of_matrix / p->scale_rows;
+    if (is_flat(p)) return (s->row * p->columns + group * relay->packing.scale_columns) / p->scale_columns;
+    return s->matrix * high * wide + (p->scales_down ? group * high + row : row * wide + group);
+}
+
+static float f32_at(const apr_tensor *t, int64_t i) { return apr_f32_from_bits(apr_load_le32(t->data + 4 * i)); }
+
+static float nested_scale(const apr_packing *p, int64_t i)
+{
+    const apr_nested_scales *const n = p->nested;
+    const float product = f32_at(n->map, p->scales->data[i]) * f32_at(n->scales, i / n->block);
+    return product + n->offset;
+}
+
+/* Rows of a piece, one at a time. */
+typedef void (*make_row_fn)(const apr_relay *relay, int64_t row, uint8_t *dst);
+
+/* The first row of the regular form that has row `row` of its scales. */
+static source_row source_of_scales(const apr_relay *relay, int64_t row)
+{
+    const apr_packing *const form = &relay->packing;
+    const int64_t high = apr_packing_scale_rows(form);
+    return source_of(relay, row / high * form->matrix_rows + row % high * form->scale_rows);
+}
+
+static void make_scales(const apr_relay *relay, int64_t row, uint8_t *dst)
+{
+    const source_row s = source_of_scales(relay, row);
+    const int64_t n_bytes = apr_dtypes[relay->packing.scale_dtype].bytes_per_block;
+
+    for (int64_t g = 0; g < apr_packing_groups(&relay->packing); g++) {
+        const int64_t i = scale_index(relay, &s, g);
+        if (s.packing->nested != NULL) apr_store_le32(dst + 4 * g, apr_f32_bits(nested_scale(s.packing, i)));
+        else memcpy(dst + n_bytes * g, s.packing->scales->data + n_bytes * i, (size_t)n_bytes);
+    }
+}
+
+static void make_zeros(const apr_relay *relay, int64_t row, uint8_t *dst)
+{
+    const source_row s = source_of_scales(relay, row);
+    for (int64_t g = 0; g < apr_packing_groups(&relay->packing); g++)
+        dst[g] = (uint8_t)(apr_unpack_zero(s.packing, s.row, g) - zero_bias_of(s.packing));
+}
+
+static void make_commons(const apr_relay *relay, int64_t matrix, uint8_t *dst)
+{
+    const source_row s = source_of(relay, matrix * relay->packing.matrix_rows);
+    const apr_tensor *const commons = s.packing->commons;
+    const float common = commons == NULL ? 1.0f : f32_at(commons, apr_tensor_elems(commons) > 1 ? s.matrix : 0);
+    apr_store_le32(dst, apr_f32_bits(common));
+}
+
+static void make_groups(const apr_relay *relay, int64_t matrix, uint8_t *dst)
+{
+    const source_row s = source_of(relay, matrix * relay->packing.matrix_rows);
+    const uint8_t *const groups = groups_of(s.packing, s.matrix);
+
+    for (int64_t c = 0; c < relay->packing.columns; c++)
+        apr_store_le32(dst + 4 * c, groups != NULL ? apr_load_le32(groups + 4 * c) : (uint32_t)(c / relay->packing.scale_columns));
+}
+
+void apr_relay_rows(const apr_relay *relay, apr_regular_piece piece, int64_t row, int64_t n_rows, uint8_t *dst)
+{
+    static const make_row_fn make_row[APR_REGULAR_PIECES] = {
+        [APR_REGULAR_SCALES] = make_scales,
+        [APR_REGULAR_ZEROS] = make_zeros,
+        [APR_REGULAR_COMMONS] = make_commons,
+        [APR_REGULAR_GROUPS] = make_groups,
+    };
+    const uint64_t row_bytes = relay->row_bytes[piece];
+
+    for (int64_t i = 0; i < n_rows && piece != APR_REGULAR_CODES; i++) make_row[piece](relay, row + i, dst + (uint64_t)i * row_bytes);
+    for (int64_t i = 0; i < n_rows && piece == APR_REGULAR_CODES; i += AT_ONCE)
+        make_codes(relay, row + i, n_rows - i < AT_ONCE ? n_rows - i : AT_ONCE, dst + (uint64_t)i * row_bytes);
+}
