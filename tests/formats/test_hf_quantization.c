@@ -186,6 +186,9 @@ static void skipped_modules_are_found_in_every_spelling(void **state)
         {"\"ignored_layers\": [\"mlp.gate\"]", "model.layers.3.mlp.gate", true},
         {"\"ignored_layers\": [\"mlp.gate\"]", "model.layers.3.mlp.gate_proj", false},
         {"\"ignore\": [\"re:.*o_proj$\"]", "model.layers.3.self_attn.o_proj", true},
+        {"\"ignore\": [\"re:.*o_proj\"]", "model.layers.3.self_attn.o_proj", true},
+        {"\"ignore\": [\"re:.*?o_proj\"]", "model.layers.3.self_attn.o_proj", true},
+        {"\"ignore\": [\"re:.*x|o_proj\"]", "model.layers.3.self_attn.o_proj", false},
         {"\"ignore\": [\"re:o_proj$\"]", "model.layers.3.self_attn.o_proj", false}, /* an expression starts at the beginning */
         {"\"ignore\": [\"re:model.language_model.layers.3.*\"]", "model.layers.3.mlp.up_proj", true},
         {"\"exclude_modules\": [\"model.layers.1\"]", "model.layers.1.mlp.up_proj", true},
