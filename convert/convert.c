@@ -54,11 +54,11 @@ static apr_status find_unread(const apr_model *source, const apr_model *canonica
     return status;
 }
 
-/* Numbers that lie in several tensors stay there where the same files can be read again, and no type is asked for. */
+/* Numbers that lie in several tensors stay there where the same files can be read again, no type is asked for, and nothing is added. */
 static bool keeps_parts(const apr_convert_options *options)
 {
     const bool same_types = options->recipe.mixture == NULL && options->recipe.n_overrides == 0;
-    return same_types && options->format != APR_FORMAT_GGUF && options->sink.profile != APR_PROFILE_APRENDER;
+    return same_types && options->n_adapters == 0 && options->format != APR_FORMAT_GGUF && options->sink.profile != APR_PROFILE_APRENDER;
 }
 
 /* `packed`: the layout of weights that nothing here reads, where there are some. */
@@ -68,6 +68,7 @@ static apr_status make_view(apr_model *view, const char **packed, const apr_mode
     apr_model canonical;
     apr_status status = (keeps_parts(options) ? apr_canonical_in_parts : apr_canonical)(&canonical, source, err);
 
+    if (status == APR_OK) status = apr_merge_adapters(&canonical, options->adapters, options->n_adapters, err);
     if (status == APR_OK) status = find_unread(source, &canonical, packed, err);
     if (status == APR_OK) status = check_packed(options, &canonical, err);
     if (status == APR_OK && options->format == APR_FORMAT_GGUF) status = apr_translate(view, &canonical, APR_DIALECT_GGML, err);
@@ -214,6 +215,20 @@ static apr_status note_what_is_not_read(apr_conversion *c, const char *packed, c
                         n == 1 ? "" : "s", first, n == 1 ? "" : ", ...");
 }
 
+static apr_status note_adapters(apr_conversion *c, const apr_convert_options *options, apr_error *err)
+{
+    for (size_t i = 0; i < options->n_adapters; i++) {
+        const apr_adapter *const adapter = options->adapters[i].adapter;
+        if (adapter->unknown_fields != NULL)
+            APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "%s has fields that are not known here; what they ask for is not done: %s",
+                                 adapter->path, adapter->unknown_fields));
+        if (adapter->beside != NULL)
+            APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err, "%s has a tokenizer of its own (%s), which is not taken: the model's is",
+                                 adapter->path, adapter->beside));
+    }
+    return APR_OK;
+}
+
 static apr_status note_idle_head(apr_conversion *c, const apr_model *source, apr_error *err)
 {
     const apr_tensor *const head = apr_model_find(source, "lm_head.weight");
@@ -256,6 +271,7 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     APR_TRY(apr_sink_losses(options->format, &c->layout, &c->losses, err));
     APR_TRY(note_what_is_not_read(c, packed, source, err));
     APR_TRY(note_idle_head(c, source, err));
+    APR_TRY(note_adapters(c, options, err));
     APR_TRY(note_left_out(c, source, err));
     return options->sink.allow_loss ? APR_OK : apr_losses_refuse(&c->losses, source->path, err);
 }

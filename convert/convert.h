@@ -1,12 +1,13 @@
 /* convert/convert.h - from any model to any container, with or without a change of type: what aprconv and aprquant run.
  *
- *     source -> canonical view -> [ggml's dialect] -> recipe -> layout -> pipe -> sink
+ *     source -> canonical view -> [adapters] -> [ggml's dialect] -> recipe -> layout -> pipe -> sink
  *
  * apr_conversion_plan does everything up to the layout and reads no weights, so a dry run is a plan without a run. Neither
  * step knows one file format from another: the sink does. The source must outlive the conversion. */
 #ifndef APR_CONVERT_CONVERT_H
 #define APR_CONVERT_CONVERT_H
 
+#include "convert/adapters.h"
 #include "convert/pipe.h"
 #include "formats/model/model.h"
 #include "formats/model/sink.h"
@@ -15,7 +16,9 @@
 typedef struct apr_convert_options {
     apr_format format; /* of the output */
     apr_sink_options sink;
-    apr_recipe_options recipe; /* limits are filled in from format and profile */
+    apr_recipe_options recipe;       /* limits are filled in from format and profile */
+    const apr_adapter_use *adapters; /* [n_adapters] merged in this order; they must outlive the conversion */
+    size_t n_adapters;
     bool want_metrics;
     bool saturate; /* see apr_pipe_options */
     apr_progress progress;

@@ -1,6 +1,8 @@
 /* open.c - which reader a path is for, by what the file says, not by what it is called; and which writer. */
 #include "formats/apr/apr.h"
+#include "formats/base/checkpoint_names.h"
 #include "formats/gguf/gguf.h"
+#include "formats/hf/lora.h"
 #include "formats/hf/safetensors.h"
 
 #include <errno.h>
@@ -108,6 +110,40 @@ apr_status apr_model_open(apr_model *model, const char *path, apr_error *err)
     if (stat(path, &st) != 0) return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode)) APR_TRY(row_of_file(path, &row, err));
     return row->open(model, path, err);
+}
+
+/* --- adapters --- */
+
+static bool has_file(const char *folder, const char *name)
+{
+    char path[4096];
+    struct stat st;
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && stat(path, &st) == 0;
+}
+
+bool apr_is_adapter(const char *path)
+{
+    const char *const slash = strrchr(path, '/'), *const base = slash != NULL ? slash + 1 : path;
+    struct stat st;
+
+    if (stat(path, &st) != 0) return false;
+    if (!S_ISDIR(st.st_mode)) return strcmp(base, APR_LORA_WEIGHTS) == 0;
+    return has_file(path, APR_LORA_CONFIG) && !has_file(path, "model.safetensors") && !has_file(path, APR_CHECKPOINT_INDEX);
+}
+
+apr_status apr_adapter_open(apr_adapter *adapter, const char *path, apr_error *err)
+{
+    struct stat st;
+    const format_row *row = row_of(APR_FORMAT_SAFETENSORS);
+
+    *adapter = (apr_adapter){0};
+    if (stat(path, &st) != 0) return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISDIR(st.st_mode)) APR_TRY(row_of_file(path, &row, err));
+    if (row->format == APR_FORMAT_SAFETENSORS) return apr_lora_open(adapter, path, err);
+    if (row->format == APR_FORMAT_GGUF) return apr_gguf_adapter_open(adapter, path, err);
+    return apr_fail(err, APR_E_UNSUPPORTED,
+                    "%s: adapters are read as PEFT saves them, a folder with " APR_LORA_CONFIG ", or from GGUF, not from %s", path,
+                    row->container.name);
 }
 
 /* --- writing --- */

@@ -4,6 +4,7 @@
  * down to the step before it, and the sources copy. Runs keep a transposition from being a call for every element. */
 #include "kernels/gather.h"
 
+#include "kernels/low_rank.h"
 #include "kernels/rows.h"
 
 #include <math.h>
@@ -272,6 +273,10 @@ void apr_gather_values(const apr_tensor *made, int64_t first, int64_t n, float *
     const apr_made *const m = made->made;
     _Alignas(16) uint8_t bytes[AT_ONCE * sizeof(double)];
 
+    if (m->merge != NULL) {
+        apr_low_rank_values(made, first, n, dst);
+        return;
+    }
     if (bytes_of(m->dtype, n) <= (size_t)n * sizeof *dst) {
         read_below(m, m->chain.n_steps, (request){first, n, 0, 1}, (uint8_t *)(dst + n) - bytes_of(m->dtype, n));
         decode_in_place(m->dtype, n, dst);
@@ -294,6 +299,10 @@ void apr_gather_bytes(const apr_tensor *made, int64_t first, int64_t n, uint8_t 
 
     if (!m->computes) {
         read_below(m, m->chain.n_steps, (request){first, n, 0, 1}, dst);
+        return;
+    }
+    if ((uintptr_t)dst % _Alignof(float) == 0) {
+        apr_gather_values(made, first, n, (float *)(void *)dst);
         return;
     }
     while (n > 0) { /* what is computed is float32, as it lies in files */

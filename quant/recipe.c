@@ -4,6 +4,7 @@
 
 #include "formats/model/made.h"
 #include "formats/model/packed_weights.h"
+#include "formats/model/packing.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 #include "quant/mixtures.h"
@@ -99,7 +100,7 @@ static const apr_recipe_override *find_override(const chooser *c, const apr_tens
 
 static void want(apr_recipe_line *line, apr_dtype to, const char *reason)
 {
-    line->to = to == APR_DTYPE_COUNT ? line->tensor->dtype : to;
+    line->to = to == APR_DTYPE_COUNT ? apr_kept_type(line->tensor) : to;
     line->reason = reason;
 }
 
@@ -168,11 +169,34 @@ static apr_dtype nearest_type(const apr_recipe_limits *limits, const apr_tensor 
     return nearest;
 }
 
+/* Blocks, or blocks with an adapter merged in? */
+static bool comes_of_blocks(const apr_tensor *tensor)
+{
+    const apr_tensor *const base = apr_merge_base(tensor), *const t = base != NULL ? base : tensor;
+    return apr_dtypes[t->dtype].class_of == APR_CLASS_BLOCK && t->scale == NULL;
+}
+
+/* Where an adapter was merged into quantized weights, the sums are no numbers of that type. */
+static apr_status choose_kept(apr_recipe_line *line, bool is_asked_for, apr_error *err)
+{
+    const apr_tensor *const base = apr_merge_base(line->tensor);
+    if (base != NULL && !is_asked_for && line->to == base->dtype) line->reason = "an adapter was merged in; type kept";
+    if (line->to != APR_DTYPE_COUNT) return APR_OK;
+    line->to = APR_F32;
+    if (is_asked_for) return APR_OK;
+    return apr_fail(
+        err, APR_E_UNSUPPORTED,
+        "tensor '%s' is %s, and with the adapter merged in it has to be encoded anew: say as what, with aprquant --to bf16, f16, ... "
+        "or --tensor '%s=bf16'",
+        line->tensor->name, base->packing != NULL ? base->packing->scheme : apr_dtypes[base->dtype].name, line->tensor->name);
+}
+
 static apr_status check_possible(const chooser *c, const apr_recipe_line *line, apr_error *err)
 {
     const apr_tensor *const t = line->tensor;
     const char *const from = apr_dtypes[t->dtype].name, *const to = apr_dtypes[line->to].name;
     const apr_recipe_limits *const limits = &c->options->limits;
+    const apr_tensor *const base = apr_merge_base(t);
 
     if (!container_has(limits, line->to)) {
         const apr_dtype nearest = nearest_type(limits, t, line->to);
@@ -184,12 +208,11 @@ static apr_status check_possible(const chooser *c, const apr_recipe_line *line, 
     if (!apr_can_decode(t->dtype) || !apr_can_encode(line->to))
         return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': %s cannot be turned into %s", t->name, from, to);
     /* FP8 is how some models are published; block types come out of a quantizer, and encoding them again loses twice */
-    if (!c->options->allow_requantize && apr_dtypes[t->dtype].class_of == APR_CLASS_BLOCK && apr_dtype_is_quantized(line->to) &&
-        t->scale == NULL)
+    if (!c->options->allow_requantize && comes_of_blocks(t) && apr_dtype_is_quantized(line->to))
         return apr_fail(
             err, APR_E_UNSUPPORTED,
             "tensor '%s' is %s already, and %s from it would lose twice; start from the original weights, or give --allow-requantize",
-            t->name, from, to);
+            t->name, base != NULL ? apr_dtypes[base->dtype].name : from, to);
     return APR_OK;
 }
 
@@ -253,6 +276,7 @@ static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *
         want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, kept_reason(line->purpose));
     else if (line->purpose == APR_FOR_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
     else if (c->mixture != NULL) choose_by_mixture(c, line, found.layer);
+    APR_TRY(choose_kept(line, override != NULL || c->mixture != NULL, err));
     if (line->to == line->tensor->dtype && has_cut_scales(c, line->tensor)) want(line, APR_BF16, "a part of a stack with scales: decoded");
     if (c->mixture == NULL && override == NULL && is_published(c, line->tensor)) choose_for_published(c, line);
     if (line->to != line->tensor->dtype) fall_back(c, recipe, line);

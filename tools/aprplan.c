@@ -2,18 +2,20 @@
 #include "convert/dialect.h"
 #include "formats/hf/hf_quantization.h"
 #include "formats/model/packed_weights.h"
-#include "runtime/plan/plan.h"
+#include "runtime/plan/plans.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
+#include "tools/device/places.h"
+#include "tools/plan/plan_lines.h"
 #include "tools/plan/sizes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct plan_options {
-    uint64_t vram, headroom;
-    const char *gpu, *dtype;
+    uint64_t vram, headroom, memory;
+    const char *gpu, *dtype, *gpus, *offload;
     int64_t ctx, batch, sequences, stack;
     int kv;
     bool list_gpus, host, direct;
@@ -31,6 +33,12 @@ static const apr_option options[] = {
      .max = 1 << 20},
     {"direct", 0, APR_OPTION_FLAG, NULL, "yes", "packed weights are read directly; --no-direct: a run that needs FP16 copies of them",
      APR_TO(plan_options, direct)},
+    {"gpus", 0, APR_OPTION_STRING, "N", NULL, "split the layers over N such GPUs, a plan for each; 0,0: two parts on one",
+     APR_TO(plan_options, gpus)},
+    {"offload", 0, APR_OPTION_STRING, APR_OFFLOAD_NAMES, NULL, "compute a part on the host: a mixture's experts, or the first N layers",
+     APR_TO(plan_options, offload)},
+    {"memory", 0, APR_OPTION_SIZE, "SIZE", NULL, "memory of the host for what is offloaded; not judged if not given",
+     APR_TO(plan_options, memory), .min = APR_LEAST_SIZE},
     {"list-gpus", 0, APR_OPTION_FLAG, NULL, NULL, "list the GPUs known by name", APR_TO(plan_options, list_gpus)},
     {"ctx", 'c', APR_OPTION_INT, "N", "0", "tokens of context a sequence; 0: the model's own, at most 4096", APR_TO(plan_options, ctx),
      .min = 0, .max = 1e9, .group = "Run"},
@@ -46,6 +54,8 @@ static const char *const examples[] = {
     "aprplan --gpu rtx5090 --ctx 32768 model.apr",
     "aprplan --vram 32G --dtype mxfp4 --kv q8_0 config.json     # before the download",
     "aprplan --gpu h200 --json --ctx 131072 --sequences 4 Llama-3.1-70B",
+    "aprplan --vram 12G --offload experts --dtype q4_k_m Qwen3-30B-A3B",
+    "aprplan --gpu h100 --gpus 2 --dtype f16 Llama-3.1-70B",
     NULL,
 };
 
@@ -57,9 +67,12 @@ typedef struct question {
     apr_model source, model; /* model: its canonical view, or a skeleton when there is only a config.json */
     apr_model skeleton;      /* for types of one's own where the weights are in a layout that is not read; else empty */
     apr_program program;
-    /* [program.n_weights] of each weight: how much it takes; bytes and type as plans want them; bytes of those made of others */
+    apr_offload offload;
+    int n_devices, ordinals[APR_MOST_DEVICES];
+    /* [program.n_weights] of each weight: how much it takes; bytes and type as plans want them, and as the host has it beside a device;
+     * bytes of those made of others */
     apr_weight_size *sizes;
-    uint64_t *bytes, *made;
+    uint64_t *bytes, *host_bytes, *made;
     apr_dtype *dtypes;
     apr_weight_note *notes;
 } question;
@@ -112,11 +125,12 @@ static apr_status open_question(question *q, const char *path, apr_error *err)
     else APR_TRY(apr_skeleton_model(&q->model, &q->program, &q->source, err));
     if (apr_find_packed(&q->source, &layout) != NULL) APR_TRY(apr_skeleton_model(&q->skeleton, &q->program, &q->source, err));
     q->bytes = calloc(q->program.n_weights + 1, sizeof *q->bytes);
+    q->host_bytes = calloc(q->program.n_weights + 1, sizeof *q->host_bytes);
     q->made = calloc(q->program.n_weights + 1, sizeof *q->made);
     q->sizes = calloc(q->program.n_weights + 1, sizeof *q->sizes);
     q->dtypes = calloc(q->program.n_weights + 1, sizeof *q->dtypes);
     q->notes = calloc(q->program.n_weights + 1, sizeof *q->notes);
-    if (q->bytes == NULL || q->made == NULL || q->sizes == NULL || q->dtypes == NULL || q->notes == NULL)
+    if (q->bytes == NULL || q->host_bytes == NULL || q->made == NULL || q->sizes == NULL || q->dtypes == NULL || q->notes == NULL)
         return apr_no_memory(err, "the sizes of the weights");
     if (q->source.n_tensors > 0) apr_plan_made_weights(&q->program, &q->model, q->made);
     return APR_OK;
@@ -140,7 +154,12 @@ static apr_status choose_device(question *q, apr_error *err)
 {
     const plan_options *const o = q->asked;
 
+    APR_TRY(apr_offload_parse(o->offload, &q->offload, err));
+    APR_TRY(apr_gpus_parse(o->gpus, &q->n_devices, q->ordinals, err));
+    if (o->host && (o->offload != NULL || o->gpus != NULL))
+        return apr_fail(err, APR_E_USAGE, "--host has no GPU: leave out %s", o->offload != NULL ? "--offload" : "--gpus");
     if (o->host) return APR_OK;
+    if (q->n_devices == 0) q->n_devices = 1;
     if (o->gpu != NULL) {
         q->gpu = apr_gpu_find(o->gpu);
         if (q->gpu == NULL)
@@ -154,79 +173,77 @@ static apr_status choose_device(question *q, apr_error *err)
     return APR_OK;
 }
 
-static apr_status make_plan(question *q, const char *dtype, bool direct, apr_plan *plan, apr_error *err)
+/* The sizes of all weights by that recipe, as a device has them, and as the host has them where something is offloaded. */
+static apr_status size_weights(question *q, const char *dtype, bool offloads, apr_error *err)
 {
-    apr_plan_options o = apr_plan_defaults;
-
-    o.n_ctx = q->asked->ctx;
-    o.n_batch = q->asked->batch;
-    o.n_sequences = q->asked->sequences;
-    o.kv_dtype = apr_kv_dtypes[q->asked->kv];
-    o.headroom_bytes = q->asked->headroom;
-    o.stack_bytes = (uint64_t)q->asked->stack;
-    o.gpu = q->gpu;
-    o.budget_bytes = q->asked->vram;
-    o.weight_bytes = q->bytes;
-    o.copies = !direct && q->gpu != NULL;
     const apr_model *const sized = dtype != NULL && q->skeleton.tensors != NULL ? &q->skeleton : &q->model;
+
+    if (offloads) APR_TRY(apr_weight_sizes(sized, &q->program, dtype, false, q->sizes, err));
+    for (size_t i = 0; i < q->program.n_weights; i++) q->host_bytes[i] = q->sizes[i].bytes;
     APR_TRY(apr_weight_sizes(sized, &q->program, dtype, q->gpu != NULL, q->sizes, err));
     for (size_t i = 0; i < q->program.n_weights; i++) {
         q->bytes[i] = q->sizes[i].bytes;
         q->notes[i] = q->sizes[i].note;
         q->dtypes[i] = q->sizes[i].is_f16 ? APR_F16 : APR_BF16; /* only whether it must be decoded matters */
     }
-    o.weight_dtypes = q->gpu != NULL ? q->dtypes : NULL;
-    o.weight_notes = q->notes;
-    o.made_bytes = dtype == NULL ? q->made : NULL; /* what a recipe writes lies as it is wanted */
-    return apr_plan_make(plan, &q->program, &o, err);
+    return APR_OK;
+}
+
+/* Options that refer to the sizes in q, which they fill. */
+static apr_status set_options(question *q, const char *dtype, bool direct, bool offloads, apr_plans_options *o, apr_error *err)
+{
+    APR_TRY(size_weights(q, dtype, offloads, err));
+    *o = (apr_plans_options){.each = apr_plan_defaults,
+                             .n_devices = q->n_devices,
+                             .offload = q->offload,
+                             .host_weight_bytes = q->host_bytes,
+                             .host_budget_bytes = q->asked->memory};
+    o->each.n_ctx = q->asked->ctx;
+    o->each.n_batch = q->asked->batch;
+    o->each.n_sequences = q->asked->sequences;
+    o->each.kv_dtype = apr_kv_dtypes[q->asked->kv];
+    o->each.headroom_bytes = q->asked->headroom;
+    o->each.stack_bytes = (uint64_t)q->asked->stack;
+    o->each.gpu = q->gpu;
+    o->each.budget_bytes = q->asked->vram;
+    o->each.weight_bytes = q->bytes;
+    o->each.copies = !direct && q->gpu != NULL;
+    o->each.weight_dtypes = q->gpu != NULL ? q->dtypes : NULL;
+    o->each.weight_notes = q->notes;
+    o->each.made_bytes = dtype == NULL ? q->made : NULL; /* what a recipe writes lies as it is wanted */
+    for (int i = 1; i < q->n_devices; i++) o->shares_card[i] = q->ordinals[i] == q->ordinals[i - 1];
+    return APR_OK;
+}
+
+static apr_status make_plans(question *q, const char *dtype, bool direct, apr_plans *plans, apr_error *err)
+{
+    apr_plans_options asked;
+    APR_TRY(set_options(q, dtype, direct, apr_offload_is_some(&q->offload), &asked, err));
+    return apr_plans_make(plans, &q->program, &asked, err);
 }
 
 /* The types tried, from the best down, when the asked one does not fit. */
 static const char *const ladder[] = {"bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_k_s", "mxfp4"};
 
-static const char *best_fitting_type(question *q, apr_plan *plan)
+static const char *best_fitting_type(question *q)
 {
     for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
-        if (make_plan(q, ladder[i], q->asked->direct, plan, NULL) != APR_OK) continue;
-        if (plan->fits) return ladder[i];
-        apr_plan_close(plan);
+        apr_plans plans;
+        if (make_plans(q, ladder[i], q->asked->direct, &plans, NULL) != APR_OK) continue;
+        const bool fits = apr_plans_fit(&plans);
+        apr_plans_close(&plans);
+        if (fits) return ladder[i];
     }
     return NULL;
 }
 
 static bool fits_directly(question *q)
 {
-    apr_plan plan;
-    if (make_plan(q, q->asked->dtype, true, &plan, NULL) != APR_OK) return false;
-    const bool fits = plan.fits;
-    apr_plan_close(&plan);
+    apr_plans plans;
+    if (make_plans(q, q->asked->dtype, true, &plans, NULL) != APR_OK) return false;
+    const bool fits = apr_plans_fit(&plans);
+    apr_plans_close(&plans);
     return fits;
-}
-
-static void plan_json(apr_json_text *json, const apr_plan *plan)
-{
-    apr_json_bool(json, "fits", plan->fits);
-    apr_json_int(json, "ctx", plan->n_ctx);
-    apr_json_int(json, "batch", plan->n_batch);
-    apr_json_int(json, "sequences", plan->n_sequences);
-    apr_json_string(json, "kv", apr_dtypes[plan->kv_dtype].name, strlen(apr_dtypes[plan->kv_dtype].name));
-    apr_json_uint(json, "budget_bytes", plan->budget_bytes);
-    apr_json_uint(json, "device_bytes", plan->device_bytes);
-    apr_json_uint(json, "host_bytes", plan->host_bytes);
-    apr_json_uint(json, "short_bytes", plan->short_bytes);
-    apr_json_int(json, "max_ctx", plan->max_ctx);
-    if (plan->breaking >= 0) apr_json_string(json, "breaking", plan->lines[plan->breaking].key, strlen(plan->lines[plan->breaking].key));
-    apr_json_open(json, "lines", '[');
-    for (size_t i = 0; i < plan->n_lines; i++) {
-        const apr_plan_line *const line = &plan->lines[i];
-        apr_json_open(json, NULL, '{');
-        apr_json_string(json, "id", line->key, strlen(line->key));
-        apr_json_uint(json, "bytes", line->bytes);
-        apr_json_string(json, "on", line->on == APR_ON_DEVICE ? "device" : "host", line->on == APR_ON_DEVICE ? 6 : 4);
-        apr_json_string(json, "reason", line->reason, strlen(line->reason));
-        apr_json_close(json, '}');
-    }
-    apr_json_close(json, ']');
 }
 
 /* "q4_k_m" as asked for; "types as stored", with what config.json says about them where nothing else does. */
@@ -249,45 +266,83 @@ static bool is_multimodal(const question *q)
     return hf_class != NULL && strstr(hf_class, "ForConditionalGeneration") != NULL;
 }
 
-static apr_status plan_text(const question *q, const char *path, const apr_plan *plan, apr_error *err)
+/* "GPU 0", "host": above the plan of one of several places. */
+static void print_heading(const question *q, const apr_plans *plans, int place)
 {
-    static const apr_column columns[] = {{"line", false}, {"size", true}, {"on", false}, {"why", false}};
-    apr_table table;
-    char size[APR_SMALL_TEXT], budget[APR_SMALL_TEXT], types[256];
+    if (plans->partition.n_places == 1) return;
+    if (plans->partition.on[place] == APR_ON_DEVICE) printf("%sGPU %d:\n", place > 0 ? "\n" : "", q->ordinals[place]);
+    else printf("\nhost, of what is offloaded:\n");
+}
+
+static apr_status plan_text(const question *q, const char *path, const apr_plans *plans, apr_error *err)
+{
+    const apr_plan *const plan = plans->plans;
+    char types[256], cost[256];
 
     printf("%s: %s, %s, context %lld, batch %lld, %lld sequence%s, %s keys and values\n\n", path, q->program.architecture,
            types_text(q, types, sizeof types), (long long)plan->n_ctx, (long long)plan->n_batch, (long long)plan->n_sequences,
            plan->n_sequences == 1 ? "" : "s", apr_dtypes[plan->kv_dtype].name);
-    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
-    for (size_t i = 0; i < plan->n_lines; i++) {
-        const apr_plan_line *const line = &plan->lines[i];
-        apr_table_cell(&table, "%s", line->label);
-        apr_table_cell(&table, "%s", apr_size_text(size, line->bytes));
-        apr_table_cell(&table, "%s", line->on == APR_ON_DEVICE ? "device" : "host");
-        apr_table_cell(&table, "%s", line->reason);
+    for (int i = 0; i < plans->partition.n_places; i++) {
+        print_heading(q, plans, i);
+        APR_TRY(apr_plan_table(&plans->plans[i], err));
+        if (plans->partition.n_places > 1) apr_plan_verdict(&plans->plans[i]);
     }
-    apr_table_cell(&table, "total");
-    apr_table_cell(&table, "%s", apr_size_text(size, plan->judged == APR_ON_DEVICE ? plan->device_bytes : plan->host_bytes));
-    apr_table_cell(&table, "%s", plan->judged == APR_ON_DEVICE ? "device" : "host");
-    APR_TRY(apr_table_print(&table, stdout, 2, err));
     if (is_multimodal(q)) printf("\n  the plan is of the text part alone: towers for images or sound are not counted\n");
     if (q->is_guess) printf("\n  the context is that of %s, the card nearest in size; name yours with --gpu\n", q->gpu->label);
-    if (plan->budget_bytes == 0) return APR_OK;
-    apr_size_text(budget, plan->budget_bytes);
-    if (plan->fits) printf("\nfits %s; the largest context that does: %lld\n", budget, (long long)plan->max_ctx);
-    else
-        printf("\ndoes not fit %s: %s too much, at '%s'\n", budget, apr_size_text(size, plan->short_bytes),
-               plan->breaking >= 0 ? plan->lines[plan->breaking].label : "?");
+    if (plans->partition.n_places == 1) apr_plan_verdict(plan);
+    else {
+        const apr_partition_cost each = apr_partition_cost_of(&plans->partition, &q->program, q->host_bytes);
+        printf("\n%s: %s\n", apr_plans_fit(plans) ? "all fits" : "not all fits", apr_cost_text(&each, cost, sizeof cost));
+    }
     return APR_OK;
 }
 
-/* What would fit instead. */
-static void advise(question *q, const apr_call *call, const apr_plan *plan)
+/* The smallest part that the host must take over, and what that costs. */
+static void advise_offload(question *q, const apr_call *call)
 {
     apr_json_text *const json = &call->answer->body;
-    apr_plan other;
-    const char *const type = best_fitting_type(q, &other);
+    apr_plans_options asked;
+    apr_offload offload;
+    apr_plans plans;
+    char name[64], cost[256], size[APR_SMALL_TEXT];
+
+    if (q->gpu == NULL || set_options(q, q->asked->dtype, q->asked->direct, true, &asked, NULL) != APR_OK) return;
+    if (apr_plans_smallest(&plans, &offload, &q->program, &asked, NULL) != APR_OK) {
+        if (call->answer->json) apr_json_null(json, "smallest_offload");
+        else printf("  no --offload makes it fit\n");
+        return;
+    }
+    const apr_partition_cost each = apr_partition_cost_of(&plans.partition, &q->program, q->host_bytes);
+    const uint64_t host_bytes = plans.plans[plans.partition.n_places - 1].host_bytes;
+    apr_offload_text(&offload, name, sizeof name);
+    if (call->answer->json) {
+        apr_json_open(json, "smallest_offload", '{');
+        apr_json_string(json, "offload", name, strlen(name));
+        apr_json_uint(json, "host_bytes", host_bytes);
+        apr_cost_json(json, &each);
+        apr_json_close(json, '}');
+    } else {
+        printf("  --offload %s fits, with %s on the host: %s\n", name, apr_size_text(size, host_bytes),
+               apr_cost_text(&each, cost, sizeof cost));
+    }
+    apr_plans_close(&plans);
+}
+
+static int64_t largest_context(const apr_plans *plans)
+{
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < plans->partition.n_places; i++)
+        if (plans->plans[i].max_ctx < least) least = plans->plans[i].max_ctx;
+    return least;
+}
+
+/* What would fit instead. */
+static void advise(question *q, const apr_call *call, const apr_plans *plans)
+{
+    apr_json_text *const json = &call->answer->body;
+    const char *const type = best_fitting_type(q);
     const bool without_copies = !q->asked->direct && fits_directly(q);
+    const int64_t max_ctx = largest_context(plans);
 
     if (call->answer->json) {
         if (type != NULL) apr_json_string(json, "best_type", type, strlen(type));
@@ -295,30 +350,40 @@ static void advise(question *q, const apr_call *call, const apr_plan *plan)
         if (!q->asked->direct) apr_json_bool(json, "fits_without_copies", without_copies);
     } else {
         if (without_copies) printf("  without the FP16 copies it fits: with kernels that read packed weights, or decoding tile by tile\n");
-        if (plan->max_ctx > 0) printf("  at this type, a context of %lld fits\n", (long long)plan->max_ctx);
+        if (max_ctx > 0) printf("  at this type, a context of %lld fits\n", (long long)max_ctx);
         if (type != NULL) printf("  at this context, --dtype %s fits\n", type);
-        if (plan->max_ctx == 0 && type == NULL && !without_copies)
+        if (max_ctx == 0 && type == NULL && !without_copies)
             printf("  nothing here does: no context at this type, no type at this context\n");
     }
-    if (type != NULL) apr_plan_close(&other);
+    advise_offload(q, call);
+}
+
+static void answer_json(const question *q, apr_json_text *json, const apr_plans *plans)
+{
+    apr_plans_json(json, plans);
+    if (plans->partition.n_places == 1) return;
+    const apr_partition_cost each = apr_partition_cost_of(&plans->partition, &q->program, q->host_bytes);
+    apr_json_open(json, "link", '{');
+    apr_cost_json(json, &each);
+    apr_json_close(json, '}');
 }
 
 static apr_status answer(question *q, const apr_call *call, apr_error *err)
 {
     const char *const path = call->operands[0];
-    apr_plan plan;
+    apr_plans plans;
 
     APR_TRY(choose_device(q, err));
     APR_TRY(open_question(q, path, err));
-    APR_TRY(make_plan(q, q->asked->dtype, q->asked->direct, &plan, err));
+    APR_TRY(make_plans(q, q->asked->dtype, q->asked->direct, &plans, err));
     apr_status status = APR_OK;
-    if (call->answer->json) plan_json(&call->answer->body, &plan);
-    else status = plan_text(q, path, &plan, err);
-    if (status == APR_OK && !plan.fits) {
-        advise(q, call, &plan);
+    if (call->answer->json) answer_json(q, &call->answer->body, &plans);
+    else status = plan_text(q, path, &plans, err);
+    if (status == APR_OK && !apr_plans_fit(&plans)) {
+        advise(q, call, &plans);
         status = APR_E_NO;
     }
-    apr_plan_close(&plan);
+    apr_plans_close(&plans);
     return status;
 }
 
@@ -330,6 +395,7 @@ static apr_status run(const apr_call *call, apr_error *err)
     if (call->n_operands != 1) return apr_fail(err, APR_E_USAGE, "name one MODEL: weights or a config.json; try 'aprplan --help'");
     const apr_status status = answer(&q, call, err);
     free(q.bytes);
+    free(q.host_bytes);
     free(q.made);
     free(q.sizes);
     free(q.dtypes);

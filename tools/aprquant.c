@@ -19,6 +19,7 @@ static const apr_option options[] = {
     {"allow-requantize", 0, APR_OPTION_FLAG, NULL, NULL, "also from one quantized type to another, which loses twice",
      APR_TO(quant_options, allow_requantize)},
     {"list", 0, APR_OPTION_FLAG, NULL, NULL, "list the types and mixtures", APR_TO(quant_options, list)},
+    APR_LORA_OPTION(quant_options, output.lora, "the weights"),
     APR_OUTPUT_OPTIONS(quant_options, output),
     APR_ENCODER_OPTIONS(quant_options, output.encoder),
     {0},
@@ -29,6 +30,7 @@ static const char *const examples[] = {
     "aprquant --to mxfp4 model.gguf model-mxfp4.gguf",
     "aprquant --to q4_k_m --tensor 'down_proj=q6_k' model.apr better.apr",
     "aprquant --to fp8 --dry-run checkpoint/ out.apr         # what would become what, and how large",
+    "aprquant --to q8_0 --lora adapter/ checkpoint/ out.gguf # with a LoRA adapter merged in",
     NULL,
 };
 

@@ -41,6 +41,7 @@ static const apr_option generate_table[] = {
     {"seed", 0, APR_OPTION_INT, "N", "0", "the same seed gives the same text", APR_TO(generate_options, seed), .min = -9e18, .max = 9e18},
     {"special", 0, APR_OPTION_FLAG, NULL, NULL, "show control tokens", APR_TO(generate_options, special)},
     APR_RUN_OPTIONS(generate_options, run, "f16"),
+    APR_LORA_OPTION(generate_options, run.lora, "the weights"),
     {0},
 };
 
@@ -189,6 +190,7 @@ static const apr_option ppl_table[] = {
     {"window", 'w', APR_OPTION_INT, "N", "256", "tokens of a window; every one but the first is scored", APR_TO(ppl_options, window),
      .min = 2, .max = 1e9, .group = "Text"},
     APR_RUN_OPTIONS(ppl_options, run, "f16"),
+    APR_LORA_OPTION(ppl_options, run.lora, "the weights"),
     {0},
 };
 

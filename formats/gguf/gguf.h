@@ -8,6 +8,7 @@
 #ifndef APR_FORMATS_GGUF_H
 #define APR_FORMATS_GGUF_H
 
+#include "formats/model/adapter.h"
 #include "formats/model/losses.h"
 #include "formats/model/model.h"
 #include "formats/model/sink.h"
@@ -19,6 +20,9 @@ apr_status apr_gguf_open(apr_model *model, const char *path, apr_error *err);
 /* The same from memory: model->path and maps[0..n_maps), all shards in order, are set, the rest is zero. The caller closes
  * the model on failure too, and takes maps that apr_map_open did not make out of it first. */
 apr_status apr_gguf_parse(apr_model *model, apr_error *err);
+
+/* A file whose general.type is "adapter" and whose adapter.type is "lora" (gguf_adapter.c); on failure it is closed. */
+apr_status apr_gguf_adapter_open(apr_adapter *adapter, const char *path, apr_error *err);
 
 /* Writes layout->kv as it is, and the tensors in layout order with rows of dims reversed, padded to general.alignment. The
  * infos follow the order of a GGUF origin where it names exactly the layout's tensors. APR_E_UNSUPPORTED for types outside ggml and for

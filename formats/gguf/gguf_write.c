@@ -92,17 +92,15 @@ bool apr_gguf_keeps_keys(const apr_model *layout)
 /* Texts about the model (author, licence, links) that a checkpoint brought in its __metadata__, as a GGUF left them there. */
 static apr_status keep_texts(gguf_sink *s, apr_error *err)
 {
-    static const char about[] = "general.", *const made[] = {"general.architecture", "general.type"};
+    static const char *const made[] = {"general.architecture", "general.type"};
     const apr_kv_list *const kv = &s->layout->kv;
 
     for (size_t i = 0; i < kv->n_items && s->layout->origin.format == APR_FORMAT_SAFETENSORS; i++) {
         const apr_kv *const item = &kv->items[i];
-        const bool is_about =
-            item->type == APR_KV_STRING && item->key.n_bytes >= sizeof about - 1 && memcmp(item->key.text, about, sizeof about - 1) == 0;
         bool is_made = false;
         for (size_t m = 0; m < sizeof made / sizeof *made; m++) is_made = is_made || apr_str_is(item->key, made[m]);
         const apr_kv *const there = apr_kv_find(&s->kv, item->key.text);
-        if (is_about && !is_made && (there == NULL || there->type == APR_KV_STRING)) APR_TRY(apr_kv_set(&s->kv, item, err));
+        if (apr_kv_is_about(item) && !is_made && (there == NULL || there->type == APR_KV_STRING)) APR_TRY(apr_kv_set(&s->kv, item, err));
     }
     return APR_OK;
 }

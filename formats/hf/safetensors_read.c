@@ -3,6 +3,7 @@
 #include "formats/base/json.h"
 #include "formats/hf/checkpoint_files.h"
 #include "formats/hf/hf_quantization.h"
+#include "formats/hf/lora.h"
 #include "formats/hf/packings.h"
 #include "formats/hf/safetensors.h"
 
@@ -373,6 +374,11 @@ static apr_status read_folder(apr_model *model, const char *folder, apr_error *e
     } else if (file_exists(folder, APR_CHECKPOINT_INDEX, &model->arena)) {
         weights.n = 0;
         APR_TRY(read_indexed(model, folder, &weights, err));
+    } else if (file_exists(folder, APR_LORA_CONFIG, &model->arena)) {
+        return apr_fail(
+            err, APR_E_USAGE,
+            "%s: this is an adapter, not a model; merge it into the one that it was trained on: aprconv convert --lora %s IN OUT", folder,
+            folder);
     } else {
         return apr_fail(err, APR_E_IO, "%s: neither model.safetensors nor " APR_CHECKPOINT_INDEX " is in this folder", folder);
     }

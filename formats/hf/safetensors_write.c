@@ -107,12 +107,10 @@ static apr_status plan_shards(safetensors_sink *sink, uint64_t max_bytes, apr_er
  * links): its numbers are in config.json, its tokenizer in tokenizer.json. */
 static bool travels(const apr_model *layout, const apr_kv *item)
 {
-    static const char about[] = "general.";
     const apr_str text = item->value.string;
     if (item->type != APR_KV_STRING || !apr_str_is_utf8(text) || (text.n_bytes > 0 && memchr(text.text, '\0', text.n_bytes) != NULL))
         return false;
-    return layout->origin.format == APR_FORMAT_SAFETENSORS ||
-           (item->key.n_bytes >= sizeof about - 1 && memcmp(item->key.text, about, sizeof about - 1) == 0);
+    return layout->origin.format == APR_FORMAT_SAFETENSORS || apr_kv_is_about(item);
 }
 
 /* The origin's own metadata, or what loaders ask for and what a GGUF says about the model. */

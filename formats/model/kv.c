@@ -460,3 +460,10 @@ void apr_kv_write(const apr_kv_list *list, uint8_t *dst)
         }
     }
 }
+
+static bool begins_with(apr_str s, const char *head) { return s.n_bytes >= strlen(head) && memcmp(s.text, head, strlen(head)) == 0; }
+
+bool apr_kv_is_about(const apr_kv *item)
+{
+    return item->type == APR_KV_STRING && (begins_with(item->key, "general.") || begins_with(item->key, "aprkit.lora."));
+}

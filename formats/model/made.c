@@ -281,13 +281,13 @@ apr_status apr_tensor_make(apr_tensor *tensor, const apr_tensor *const *parts, s
     return apr_tensor_size(tensor, where, err);
 }
 
-/* Behind the steps that it is made by, or on top of it where they would be too many. */
+/* Behind the steps that it is made by, or on top of it where they would be too many, or where something was merged. */
 static apr_status follow_made(apr_tensor *tensor, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
 {
     const apr_made *const made = tensor->made;
     apr_chain whole = made->chain;
 
-    if (!apr_chain_extend(&whole, chain)) {
+    if (made->merge != NULL || !apr_chain_extend(&whole, chain)) {
         const apr_tensor *const below = stored(tensor, arena);
         return below != NULL ? apr_tensor_make(tensor, &below, 1, chain, arena, where, err) : apr_no_memory(err, "a tensor's steps");
     }
@@ -324,4 +324,61 @@ apr_status apr_tensor_follow(apr_tensor *tensor, const apr_chain *chain, apr_are
     if (!apr_step_kinds[step->kind].plan(step, &shape, &move)) return misfit(tensor, step, &before, "does not fit", where, err);
     tensor->pending = whole.steps[0];
     return APR_OK;
+}
+
+/* ---- merged ---- */
+
+apr_status apr_tensor_merge(apr_tensor *tensor, const apr_tensor *value, const apr_merge *merge, apr_arena *arena, const char *where,
+                            apr_error *err)
+{
+    apr_made *const made = apr_arena_alloc(arena, sizeof *made);
+    apr_merge *const kept = apr_arena_alloc(arena, sizeof *kept);
+    apr_tensor *const below = apr_arena_alloc(arena, sizeof *below);
+    const apr_tensor **const part = apr_arena_alloc(arena, sizeof *part);
+    apr_shape shape = apr_tensor_shape(value);
+
+    if (made == NULL || kept == NULL || below == NULL || part == NULL) return apr_no_memory(err, "a merged tensor");
+    *below = *value;
+    *part = below;
+    APR_TRY(settle(part, arena, where, err));
+    *kept = *merge;
+    if (kept->a != NULL) APR_TRY(settle(&kept->a, arena, where, err));
+    if (kept->b != NULL) APR_TRY(settle(&kept->b, arena, where, err));
+    *made = (apr_made){.parts = part, .n_parts = 1, .dtype = APR_F32, .lowest = APR_F32, .decodes = true, .computes = true, .merge = kept};
+    shape.dtype = APR_F32;
+    take_shape(tensor, &shape);
+    tensor->made = made;
+    return apr_tensor_size(tensor, where, err);
+}
+
+const apr_tensor *apr_merge_base(const apr_tensor *tensor)
+{
+    const apr_made *const made = tensor->made;
+    const apr_tensor *found = NULL;
+
+    if (made == NULL) return NULL;
+    if (made->merge != NULL) {
+        found = apr_merge_base(made->merge->base);
+        return found != NULL ? found : made->merge->base;
+    }
+    for (size_t i = 0; i < made->n_parts && found == NULL; i++) found = apr_merge_base(made->parts[i]);
+    return found;
+}
+
+static bool is_plain(const apr_tensor *t)
+{
+    return t->packing == NULL && (t->dtype == APR_F32 || t->dtype == APR_F16 || t->dtype == APR_BF16);
+}
+
+apr_dtype apr_kept_type(const apr_tensor *tensor)
+{
+    if (apr_merge_base(tensor) == NULL) return tensor->dtype;
+    if (tensor->made->merge != NULL) {
+        const apr_tensor *const base = apr_merge_base(tensor);
+        return is_plain(base) ? base->dtype : APR_DTYPE_COUNT;
+    }
+    const apr_dtype first = apr_kept_type(tensor->made->parts[0]); /* of several, what they have alike */
+    for (size_t i = 1; i < tensor->made->n_parts; i++)
+        if (apr_kept_type(tensor->made->parts[i]) != first) return tensor->dtype;
+    return first;
 }

@@ -5,6 +5,8 @@
  * (apr_tensor.data and apr_tensor.scale->data as well; the structs themselves stay on the host) and run in order on the
  * device's stream; upload() and download() are ordered with them and have finished when they return.
  *
+ * Several devices may be open in one thread, on several cards or on one; every function makes its device the current one first.
+ *
  * Errors on a GPU come late and stick: after the first one nothing works in that process. Every function then answers
  * APR_E_DEVICE with the first sentence (stage, operation, tensor, types, dimensions), and is_lost() says so. */
 #ifndef APR_KERNELS_CUDA_API_H
@@ -114,6 +116,10 @@ typedef struct apr_cuda_api {
     void (*release)(apr_cuda_device *device, void *p);
     apr_status (*upload)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
     apr_status (*download)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
+    /* From one device to another, or to another part of the same card: behind what was started on the one, before what is started on the
+     * other from now on; has happened when it returns. */
+    apr_status (*transfer)(apr_cuda_device *from_device, const void *from, apr_cuda_device *to_device, void *to, uint64_t n_bytes,
+                           apr_error *err);
     /* Zeros; in order with operations, and not waited for. */
     apr_status (*clear)(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err);
 

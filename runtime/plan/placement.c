@@ -46,14 +46,21 @@ static int64_t live_insert(live_set *live, int value, int64_t width)
     return place;
 }
 
-/* last[v]: the last operation that reads v (or makes it, when none reads it). */
-static void last_uses(const apr_program *program, size_t *last)
+/* last[v]: the last operation here that reads v (or makes it, when none reads it), or before which it leaves. */
+static void last_uses(const apr_part *part, size_t *last)
 {
+    const apr_program *const program = part->program;
+
     for (size_t i = 0; i < program->n_ops; i++) {
         const apr_op *const op = &program->ops[i];
+        if (!apr_partition_has_op(part->partition, part->place, i)) continue;
         if (op->out >= 0) last[op->out] = i;
         for (int j = 0; j < APR_OP_MAX_IN; j++)
             if (op->in[j] >= 0) last[op->in[j]] = i;
+    }
+    for (size_t i = 0; part->partition != NULL && i < part->partition->n_transfers; i++) {
+        const apr_transfer *const m = &part->partition->transfers[i];
+        if (m->from == part->place && last[m->value] < m->op) last[m->value] = m->op;
     }
 }
 
@@ -72,9 +79,34 @@ static bool take_over(const apr_program *program, const apr_op *op, size_t at, c
     return false;
 }
 
-apr_status apr_place_activations(apr_plan *plan, const apr_program *program, apr_error *err)
+static void give_place(const apr_program *program, int value, live_set *live, apr_plan *plan)
 {
-    const size_t n = program->n_values;
+    const int64_t width = rounded_width(program->values[value].width), place = live_insert(live, value, width);
+    plan->value_offsets[value] = place;
+    if (place + width > plan->activation_width) plan->activation_width = place + width;
+}
+
+/* Operation by operation: what is copied here first, then what is made. */
+static void place_values(const apr_part *part, const size_t *last, live_set *live, apr_plan *plan)
+{
+    const apr_program *const program = part->program;
+    size_t next = 0;
+
+    for (size_t i = 0; i < program->n_ops; i++) {
+        const apr_op *const op = &program->ops[i];
+        for (; part->partition != NULL && next < part->partition->n_transfers && part->partition->transfers[next].op == i; next++)
+            if (part->partition->transfers[next].to == part->place) give_place(program, part->partition->transfers[next].value, live, plan);
+        if (apr_partition_has_op(part->partition, part->place, i) && op->out >= 0 && !program->values[op->out].is_logits &&
+            !take_over(program, op, i, last, live, plan))
+            give_place(program, op->out, live, plan);
+        for (size_t j = live->n; j-- > 0;)
+            if (last[live->items[j].value] <= i) live_remove(live, j);
+    }
+}
+
+apr_status apr_place_activations(apr_plan *plan, const apr_part *part, apr_error *err)
+{
+    const size_t n = part->program->n_values;
     size_t *const last = calloc(n + 1, sizeof *last);
     live_set live = {.items = malloc((n + 1) * sizeof *live.items)};
     apr_status status = APR_OK;
@@ -82,29 +114,20 @@ apr_status apr_place_activations(apr_plan *plan, const apr_program *program, apr
     plan->value_offsets = apr_arena_array(&plan->arena, n + 1, sizeof *plan->value_offsets);
     if (last == NULL || live.items == NULL || plan->value_offsets == NULL) {
         status = apr_no_memory(err, "the places of the activations");
-        goto done;
+    } else {
+        for (size_t v = 0; v < n; v++) plan->value_offsets[v] = -1;
+        last_uses(part, last);
+        place_values(part, last, &live, plan);
     }
-    for (size_t v = 0; v < n; v++) plan->value_offsets[v] = -1;
-    last_uses(program, last);
-    for (size_t i = 0; i < program->n_ops; i++) {
-        const apr_op *const op = &program->ops[i];
-        if (op->out >= 0 && !program->values[op->out].is_logits && !take_over(program, op, i, last, &live, plan)) {
-            const int64_t place = live_insert(&live, op->out, rounded_width(program->values[op->out].width));
-            plan->value_offsets[op->out] = place;
-            const int64_t end = place + rounded_width(program->values[op->out].width);
-            if (end > plan->activation_width) plan->activation_width = end;
-        }
-        for (size_t j = live.n; j-- > 0;)
-            if (last[live.items[j].value] <= i) live_remove(&live, j);
-    }
-done:
     free(last);
     free(live.items);
     return status;
 }
 
-apr_status apr_place_vectors(apr_plan *plan, const apr_program *program, const uint64_t *weight_bytes, int64_t *n_floats, apr_error *err)
+apr_status apr_place_vectors(apr_plan *plan, const apr_part *part, const uint64_t *weight_bytes, int64_t *n_floats, apr_error *err)
 {
+    const apr_program *const program = part->program;
+
     *n_floats = 0;
     plan->vector_offsets = apr_arena_array(&plan->arena, program->n_weights + 1, sizeof *plan->vector_offsets);
     plan->rope_offsets = apr_arena_array(&plan->arena, program->n_ropes + 1, sizeof *plan->rope_offsets);
@@ -115,8 +138,9 @@ apr_status apr_place_vectors(apr_plan *plan, const apr_program *program, const u
         if (is_here) *n_floats += rounded_width(apr_slot_elems(&program->weights[i])); /* biases of experts are rows of one */
     }
     for (size_t i = 0; i < program->n_ropes; i++) {
-        plan->rope_offsets[i] = *n_floats;
-        *n_floats += rounded_width(program->ropes[i].n_freqs);
+        const bool is_here = apr_partition_has_rope(part->partition, program, part->place, i);
+        plan->rope_offsets[i] = is_here ? *n_floats : -1;
+        if (is_here) *n_floats += rounded_width(program->ropes[i].n_freqs);
     }
     return APR_OK;
 }
@@ -139,13 +163,23 @@ uint64_t apr_state_bytes(const apr_state *state, apr_dtype kv_dtype, int64_t n_c
     return apr_saturating_add(keys, apr_pad64(apr_saturating_mul(n_rows, (uint64_t)apr_kv_row_bytes(kv_dtype, state->value_dim))));
 }
 
-apr_status apr_place_states(apr_plan *plan, const apr_program *program, apr_error *err)
+void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes)
 {
+    for (size_t i = 0; i < program->n_states; i++)
+        bytes[i] =
+            apr_state_bytes(&program->states[i], kv_dtype, apr_plan_context(program, n_ctx), apr_plan_batch(program, n_ctx, n_batch));
+}
+
+apr_status apr_place_states(apr_plan *plan, const apr_part *part, apr_error *err)
+{
+    const apr_program *const program = part->program;
+
     plan->state_offsets = apr_arena_array(&plan->arena, program->n_states + 1, sizeof *plan->state_offsets);
     plan->state_cells = apr_arena_array(&plan->arena, program->n_states + 1, sizeof *plan->state_cells);
     if (plan->state_offsets == NULL || plan->state_cells == NULL) return apr_no_memory(err, "the places of the states");
     for (size_t i = 0; i < program->n_states; i++) {
         const apr_state *const state = &program->states[i];
+        if (!apr_partition_has_state(part->partition, part->place, i)) continue;
         plan->state_offsets[i] = plan->states_bytes;
         plan->state_cells[i] = apr_state_cells(state, plan->n_ctx, plan->n_batch);
         const uint64_t each = apr_state_bytes(state, plan->kv_dtype, plan->n_ctx, plan->n_batch);

@@ -5,12 +5,20 @@
 #include "formats/base/bytes.h"
 #include "runtime/plan/plan.h"
 
-/* value_offsets and activation_width: each value takes the smallest hole between the values alive with it. */
-apr_status apr_place_activations(apr_plan *plan, const apr_program *program, apr_error *err);
+/* A program, and which part of it is here: partition NULL, all. */
+typedef struct apr_part {
+    const apr_program *program;
+    const apr_partition *partition;
+    int place;
+} apr_part;
+
+/* value_offsets and activation_width: each value takes the smallest hole between the values alive with it, from the operation that makes
+ * it, or before which it is copied here, to the last that reads it or before which it is copied from here. */
+apr_status apr_place_activations(apr_plan *plan, const apr_part *part, apr_error *err);
 /* vector_offsets, rope_offsets; n_floats of all. */
-apr_status apr_place_vectors(apr_plan *plan, const apr_program *program, const uint64_t *weight_bytes, int64_t *n_floats, apr_error *err);
+apr_status apr_place_vectors(apr_plan *plan, const apr_part *part, const uint64_t *weight_bytes, int64_t *n_floats, apr_error *err);
 /* state_offsets, state_cells, states_bytes, for the plan's n_ctx, n_batch, n_sequences and kv_dtype. */
-apr_status apr_place_states(apr_plan *plan, const apr_program *program, apr_error *err);
+apr_status apr_place_states(apr_plan *plan, const apr_part *part, apr_error *err);
 
 int64_t apr_state_cells(const apr_state *state, int64_t n_ctx, int64_t n_batch);
 /* One sequence's bytes; keys and values are each padded to 64. */

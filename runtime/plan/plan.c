@@ -71,6 +71,9 @@ typedef struct draft {
     bool no_memory;
 } draft;
 
+static bool has_op(const draft *d, size_t i) { return apr_partition_has_op(d->options->partition, d->options->place, i); }
+static bool has_state(const draft *d, size_t i) { return apr_partition_has_state(d->options->partition, d->options->place, i); }
+
 __attribute__((format(printf, 5, 6))) static void set_line(draft *d, apr_line_id id, uint64_t bytes, apr_place on, const char *format, ...)
 {
     char text[400];
@@ -228,7 +231,7 @@ static void host_table_lines(draft *d)
 
     for (size_t i = 0; i < d->program->n_weights; i++) {
         const apr_weight_slot *const slot = &d->program->weights[i];
-        if (!stays_on_host(d, i)) continue;
+        if (!stays_on_host(d, i) || d->weight_bytes[i] == 0) continue;
         bytes = apr_saturating_add(bytes, apr_pad64(d->weight_bytes[i]));
         n_tables++;
         if (slot->dims[slot->rank - 1] > widest) widest = slot->dims[slot->rank - 1];
@@ -268,7 +271,7 @@ static uint64_t state_bytes(const draft *d, apr_line_id id, int64_t n_ctx, int64
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < d->program->n_states; i++)
-        if (line_of_state(&d->program->states[i]) == id)
+        if (has_state(d, i) && line_of_state(&d->program->states[i]) == id)
             bytes = apr_saturating_add(bytes, apr_state_bytes(&d->program->states[i], d->options->kv_dtype, n_ctx, n_batch));
     return apr_saturating_mul(bytes, (uint64_t)d->plan->n_sequences);
 }
@@ -287,7 +290,7 @@ static state_group group_of(const draft *d, apr_line_id id)
 
     for (size_t i = 0; i < d->program->n_states; i++) {
         const apr_state *const s = &d->program->states[i];
-        if (line_of_state(s) != id) continue;
+        if (!has_state(d, i) || line_of_state(s) != id) continue;
         if (g.first == NULL) g.first = s;
         g.n_layers += g.n_layers == 0 || s->layer != layer; /* a recurrent layer may have two */
         layer = s->layer;
@@ -360,6 +363,7 @@ static void host_workspace(const draft *d, size_t *slice, size_t *shared)
     for (size_t i = 0; i < d->program->n_ops; i++) {
         const apr_op *const op = &d->program->ops[i];
         const apr_op_card *const card = apr_op_cards[op->kind];
+        if (!has_op(d, i)) continue;
         const size_t own = card->host_floats != NULL ? card->host_floats(d->program, op) : 0;
         const size_t all = card->host_shared != NULL ? card->host_shared(d->program, op, &sizes) : 0;
         if (own > *slice) *slice = own;
@@ -378,6 +382,7 @@ static uint64_t device_workspace(const draft *d)
 
     for (size_t i = 0; i < program->n_ops; i++) {
         const apr_op_card *const card = apr_op_cards[program->ops[i].kind];
+        if (!has_op(d, i)) continue;
         const uint64_t wanted = card->device_bytes != NULL ? card->device_bytes(program, &program->ops[i], &sizes) : 0;
         if (wanted > most) most = wanted;
     }
@@ -387,8 +392,9 @@ static uint64_t device_workspace(const draft *d)
 static void working_lines(draft *d, int64_t n_vector_floats)
 {
     apr_plan *const p = d->plan;
+    const bool has_logits = apr_partition_has_logits(d->options->partition, d->program, d->options->place);
     const uint64_t logits_bytes =
-        apr_saturating_mul(apr_saturating_mul((uint64_t)d->program->vocab_size, (uint64_t)p->n_logits), sizeof(float));
+        has_logits ? apr_saturating_mul(apr_saturating_mul((uint64_t)d->program->vocab_size, (uint64_t)p->n_logits), sizeof(float)) : 0;
 
     set_line(d, APR_LINE_F32_VECTORS, (uint64_t)n_vector_floats * sizeof(float), p->judged,
              "%lld numbers: norms, biases, rotary frequencies", (long long)n_vector_floats);
@@ -419,14 +425,15 @@ static void device_lines(draft *d)
 {
     const apr_gpu *const gpu = d->options->gpu;
     if (gpu == NULL) return;
-    set_line(d, APR_LINE_CONTEXT, apr_gpu_context_bytes(gpu, d->options->stack_bytes), APR_ON_DEVICE,
+    const bool is_first = !d->options->shares_card;
+    set_line(d, APR_LINE_CONTEXT, is_first ? apr_gpu_context_bytes(gpu, d->options->stack_bytes) : 0, APR_ON_DEVICE,
              "%s: %d SMs x %d threads x (about 1 KiB + %llu bytes of stack)", gpu->label, gpu->n_sms, gpu->threads_per_sm,
              (unsigned long long)d->options->stack_bytes);
     set_line(d, APR_LINE_CUBLAS_HANDLE, (uint64_t)APR_CUBLAS_HANDLE_MIB << 20, APR_ON_DEVICE,
              "what cublasCreate takes, and code that is loaded later, measured");
     set_line(d, APR_LINE_CUBLAS_WORKSPACE, apr_gpu_cublas_workspace_bytes(gpu), APR_ON_DEVICE,
              "given to cuBLAS; NVIDIA's size for compute capability %d.%d", gpu->major, gpu->minor);
-    set_line(d, APR_LINE_HEADROOM, d->options->headroom_bytes, APR_ON_DEVICE,
+    set_line(d, APR_LINE_HEADROOM, is_first ? d->options->headroom_bytes : 0, APR_ON_DEVICE,
              "left free for the display, other processes and fragmentation");
 }
 
@@ -553,12 +560,13 @@ static apr_status default_weights(const apr_program *program, apr_arena *arena, 
 static apr_status draft_plan(draft *d, apr_error *err)
 {
     apr_plan *const p = d->plan;
+    const apr_part part = {d->program, d->options->partition, d->options->place};
     int64_t n_vector_floats;
 
     if (d->weight_bytes == NULL) APR_TRY(default_weights(d->program, &p->arena, &d->weight_bytes, err));
-    APR_TRY(apr_place_activations(p, d->program, err));
-    APR_TRY(apr_place_vectors(p, d->program, d->weight_bytes, &n_vector_floats, err));
-    APR_TRY(apr_place_states(p, d->program, err));
+    APR_TRY(apr_place_activations(p, &part, err));
+    APR_TRY(apr_place_vectors(p, &part, d->weight_bytes, &n_vector_floats, err));
+    APR_TRY(apr_place_states(p, &part, err));
     device_lines(d);
     weight_lines(d);
     host_table_lines(d);
@@ -573,16 +581,26 @@ static apr_status draft_plan(draft *d, apr_error *err)
     return APR_OK;
 }
 
+int64_t apr_plan_context(const apr_program *program, int64_t asked)
+{
+    if (asked > 0) return asked;
+    return program->max_context > 0 && program->max_context < 4096 ? program->max_context : 4096;
+}
+
+int64_t apr_plan_batch(const apr_program *program, int64_t asked_ctx, int64_t asked_batch)
+{
+    const int64_t n_ctx = apr_plan_context(program, asked_ctx);
+    return asked_batch < n_ctx ? asked_batch : n_ctx;
+}
+
 apr_status apr_plan_make(apr_plan *plan, const apr_program *program, const apr_plan_options *options, apr_error *err)
 {
     draft d = {.plan = plan, .program = program, .options = options, .weight_bytes = options->weight_bytes};
 
     *plan = (apr_plan){.breaking = -1, .n_logits = options->n_logits, .n_sequences = options->n_sequences, .kv_dtype = options->kv_dtype};
     APR_TRY(check_options(program, options, err));
-    plan->n_ctx = options->n_ctx > 0                                        ? options->n_ctx
-                  : program->max_context > 0 && program->max_context < 4096 ? program->max_context
-                                                                            : 4096;
-    plan->n_batch = options->n_batch < plan->n_ctx ? options->n_batch : plan->n_ctx;
+    plan->n_ctx = apr_plan_context(program, options->n_ctx);
+    plan->n_batch = apr_plan_batch(program, options->n_ctx, options->n_batch);
     if (plan->n_logits > plan->n_batch) plan->n_logits = plan->n_batch;
     plan->judged = options->gpu != NULL ? APR_ON_DEVICE : APR_ON_HOST;
     plan->budget_bytes = options->budget_bytes > 0 || options->gpu == NULL ? options->budget_bytes : apr_gpu_vram_bytes(options->gpu);

@@ -8,14 +8,15 @@
  * one arena; activations in one arena where values share memory when they do not live at the same time. An activation's offset and size are
  * multiples of its share of one token, so the places are found once and scales with the batch.
  *
- * A driver gives memory in blocks: on a device each allocation is rounded up to them, and a line says by how much altogether. */
+ * A driver gives memory in blocks: on a device each allocation is rounded up to them, and a line says by how much altogether.
+ *
+ * Where a program is split (partition.h) each place has a plan of its own, of the operations there: their weights, states and workspace,
+ * the values that are made there or copied there, and the logits where the head is. */
 #ifndef APR_RUNTIME_PLAN_H
 #define APR_RUNTIME_PLAN_H
 
 #include "runtime/plan/gpus.h"
-#include "runtime/program/program.h"
-
-typedef enum { APR_ON_HOST, APR_ON_DEVICE } apr_place;
+#include "runtime/plan/partition.h"
 
 /* What a slot's numbers are where they are not simply of its tensors' type. */
 typedef struct apr_weight_note {
@@ -42,6 +43,10 @@ typedef struct apr_plan_options {
     bool copies;                /* on a device: an FP16 copy of each packed matrix beside it, for kernels that cannot read the packed one */
     const apr_dtype *weight_dtypes;      /* [program->n_weights] on a device; NULL: none is F16, all are decoded in tiles */
     const apr_weight_note *weight_notes; /* [program->n_weights], for the reasons; NULL: there are none */
+    /* The plan of one place; the weights' bytes are those of that place (apr_partition_keep_weights). NULL: everything is in one. */
+    const apr_partition *partition;
+    int place;
+    bool shares_card; /* context and headroom are lines of another place's plan, on the same card */
 } apr_plan_options;
 
 /* n_batch 512, n_logits 16, 1 sequence, f16, 1 GiB of headroom, the default stack of gpus.h, 1 thread */
@@ -102,18 +107,22 @@ typedef struct apr_plan {
     int64_t max_ctx;      /* the largest n_ctx that fits, at most the model's own; 0: none */
 
     /* the places */
-    int64_t *value_offsets;   /* [n_values] floats a token into the activations; -1: logits, or never used */
+    int64_t *value_offsets;   /* [n_values] floats a token into the activations; -1: logits, or never here */
     int64_t activation_width; /* floats a token of the whole arena */
-    uint64_t *state_offsets;  /* [n_states] bytes into the states */
+    uint64_t *state_offsets;  /* [n_states] bytes into the states; 0 of one that is not here */
     int64_t *state_cells;     /* [n_states] cells of KV kinds */
     uint64_t states_bytes;
     int64_t *vector_offsets; /* [n_weights] floats into the float32 vectors; -1: not a vector, or not there */
     int64_t *copy_offsets;   /* [n_weights] bytes into the FP16 copies; -1: has none */
-    int64_t *rope_offsets;   /* [n_ropes] floats into the float32 vectors */
+    int64_t *rope_offsets;   /* [n_ropes] floats into the float32 vectors; -1: not here */
     size_t workspace_slice;  /* floats of each thread on the host, of the one buffer on a device */
     size_t workspace_shared; /* floats behind the slices, on the host: of all threads of an operation */
     apr_arena arena;
 } apr_plan;
+
+/* Positions that a plan has when so many are asked for (apr_plan_options.n_ctx), and tokens at a time. */
+int64_t apr_plan_context(const apr_program *program, int64_t asked);
+int64_t apr_plan_batch(const apr_program *program, int64_t asked_ctx, int64_t asked_batch);
 
 apr_status apr_plan_make(apr_plan *plan, const apr_program *program, const apr_plan_options *options, apr_error *err);
 void apr_plan_close(apr_plan *plan);
@@ -127,6 +136,8 @@ uint64_t apr_plan_tensor_bytes(const apr_tensor *tensor);
 void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
 /* The same of those only that do not lie in the file as they are wanted (apr_tensor.made). */
 void apr_plan_made_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
+/* Of each state with those options (n_ctx as in apr_plan_options), of one sequence. */
+void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes);
 /* Bytes of a slot when it is stored as dtype (16-bit floats for a dtype that its rows do not divide into), padded. */
 uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype);
 

@@ -3,7 +3,6 @@
 #include "runtime/session/heap.h"
 #include "runtime/session/session_parts.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +20,14 @@ static apr_status open_program(apr_session *s, apr_error *err)
         return apr_fail(err, APR_E_UNSUPPORTED,
                         "%s: a %s model needs the operation '%s', which is not here yet; it can be converted and planned", s->model->path,
                         s->program.architecture, s->program.lacks);
-    const apr_op *const missing = apr_program_missing_op(&s->program, s->backend);
-    if (missing != NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: a %s model needs the operation '%s' (layer %d), which the %s backend does not have",
-                        s->model->path, s->program.architecture, apr_op_name(missing->kind), missing->layer, s->backend->name);
+    for (int i = 0; i < s->n_places; i++) {
+        const apr_backend *const backend = s->places[i].backend;
+        const apr_op *const missing = apr_program_missing_op(&s->program, backend);
+        if (missing != NULL)
+            return apr_fail(err, APR_E_UNSUPPORTED,
+                            "%s: a %s model needs the operation '%s' (layer %d), which the %s backend does not have", s->model->path,
+                            s->program.architecture, apr_op_name(missing->kind), missing->layer, backend->name);
+    }
     if (s->model->dialect != APR_DIALECT_HF)
         return apr_fail(err, APR_E_USAGE, "%s: the tensors must have Hugging Face's names before the model can be run", s->model->path);
     return apr_session_bind_tensors(s, err);
@@ -32,27 +35,24 @@ static apr_status open_program(apr_session *s, apr_error *err)
 
 static apr_status open_ground(apr_session *s, apr_error *err)
 {
-    if (s->options.cuda != NULL) APR_TRY(apr_session_open_device(s, err));
+    for (int i = 0; i < s->n_places; i++)
+        if (s->places[i].on == APR_ON_DEVICE) APR_TRY(apr_session_open_device(s, &s->places[i], err));
     const uint64_t before = apr_heap_in_use();
     APR_TRY(apr_session_make_plan(s, err));
-    APR_TRY(apr_session_allocate(s, err));
     apr_session_count_heap(&s->heap_ground, before);
-    return APR_OK;
+    return apr_session_allocate(s, err);
 }
 
-/* Leaves the device, whatever state it is in, and takes the host's memory instead. */
+/* Leaves the devices, whatever state they are in, and takes the host's memory instead, for everything. */
 static apr_status move_to_host(apr_session *s, apr_error *err)
 {
     apr_session_release(s);
-    apr_plan_close(&s->plan);
     s->options.cuda = NULL;
-    s->backend = &apr_host_backend;
-    s->used = (apr_session_usage){0};
+    s->options.backend = NULL;
     s->heap_ground = s->heap_runs = 0;
     s->position = 0;
     s->last_logits = NULL;
-    s->work.n_threads = s->options.n_threads > 0 ? s->options.n_threads : omp_get_max_threads();
-    for (size_t i = 0; i < s->program.n_weights; i++) s->bound[i] = s->multiplied[i] = apr_session_parts(s, i);
+    APR_TRY(apr_session_make_places(s, err));
     return open_ground(s, err);
 }
 
@@ -76,6 +76,7 @@ static apr_status open_session(apr_session *s, apr_error *err)
     const uint64_t before = apr_heap_in_use();
     apr_error own = {0};
 
+    APR_TRY(apr_session_make_places(s, err));
     APR_TRY(open_program(s, err));
     apr_session_count_heap(&s->heap_program, before);
     apr_status status = open_ground(s, &own);
@@ -85,7 +86,7 @@ static apr_status open_session(apr_session *s, apr_error *err)
     }
     if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
     if (s->options.cuda == NULL || !s->options.fall_back) return APR_OK;
-    s->history = malloc((size_t)s->plan.n_ctx * sizeof *s->history);
+    s->history = malloc((size_t)s->places[0].plan.n_ctx * sizeof *s->history);
     return s->history != NULL ? APR_OK : apr_no_memory(err, "the tokens so far");
 }
 
@@ -96,8 +97,6 @@ static apr_session *begin(const apr_model *model, const apr_session_options *opt
     if (s == NULL) return NULL;
     s->model = model;
     s->options = *options;
-    s->backend = options->cuda != NULL ? options->cuda->backend : options->backend != NULL ? options->backend : &apr_host_backend;
-    s->work.n_threads = options->n_threads > 0 ? options->n_threads : omp_get_max_threads();
     return s;
 }
 
@@ -120,10 +119,16 @@ apr_status apr_session_forecast(apr_plan *plan, const apr_model *model, const ap
     *plan = (apr_plan){0};
     apr_session *const s = begin(model, options);
     if (s == NULL) return apr_no_memory(err, "the session");
-    apr_status status = open_program(s, err);
+    apr_status status = apr_session_make_places(s, err);
+    if (status == APR_OK) status = open_program(s, err);
     if (status == APR_OK) status = apr_session_draft_plan(s, err);
-    if (status == APR_OK) *plan = s->plan;
-    if (status == APR_OK) s->plan = (apr_plan){0};
+    if (status == APR_OK) {
+        int at = 0;
+        for (int i = s->n_places; i-- > 0;)
+            if (!s->places[i].plan.fits) at = i;
+        *plan = s->places[at].plan;
+        s->places[at].plan = (apr_plan){0};
+    }
     apr_session_close(s);
     return status;
 }
@@ -131,7 +136,7 @@ apr_status apr_session_forecast(apr_plan *plan, const apr_model *model, const ap
 apr_status apr_session_open_like(apr_session **session, const apr_model *model, const apr_session *like, apr_error *err)
 {
     apr_session_options options = like->options;
-    options.n_ctx = like->plan.n_ctx;
+    options.n_ctx = like->places[0].plan.n_ctx;
     return apr_session_open(session, model, &options, err);
 }
 
@@ -141,20 +146,25 @@ void apr_session_close(apr_session *s)
     apr_session_release(s);
     free(s->history);
     free(s->tensors);
-    free(s->bound);
-    free(s->multiplied);
     for (size_t i = 0; s->experts != NULL && i < s->program.n_weights; i++) free(s->experts[i]);
     free(s->experts);
-    apr_plan_close(&s->plan);
     apr_program_close(&s->program);
     free(s);
 }
 
-const apr_plan *apr_session_plan(const apr_session *session) { return &session->plan; }
+const apr_plan *apr_session_plan(const apr_session *session) { return &session->places[0].plan; }
+int apr_session_n_places(const apr_session *session) { return session->n_places; }
+const apr_plan *apr_session_place_plan(const apr_session *session, int place) { return &session->places[place].plan; }
+int apr_session_place_ordinal(const apr_session *session, int place) { return session->places[place].ordinal; }
 const apr_program *apr_session_program(const apr_session *session) { return &session->program; }
 int64_t apr_session_position(const apr_session *session) { return session->position; }
 const float *apr_session_logits(const apr_session *session) { return session->last_logits; }
-const char *apr_session_backend_name(const apr_session *session) { return session->backend->name; }
+
+const char *apr_session_backend_name(const apr_session *session)
+{
+    const bool is_mixed = session->places[0].on != session->places[session->n_places - 1].on;
+    return is_mixed ? "cuda and host" : session->places[0].backend->name;
+}
 
 void apr_session_reset(apr_session *session)
 {
@@ -169,7 +179,8 @@ static apr_status copy_tap(apr_session *s, int value, float *hidden, size_t firs
 {
     const apr_value *const v = &s->program.values[value];
     const size_t row = (size_t)v->tap * n_ids + first;
-    return apr_session_fetch(s, hidden + row * (size_t)v->width, apr_session_value_at(s, value), (size_t)(s->n_tokens * v->width), err);
+    return apr_session_fetch(s, apr_session_place_of_value(s, value), hidden + row * (size_t)v->width, apr_session_value_at(s, value),
+                             (size_t)(s->n_tokens * v->width) * sizeof *hidden, err);
 }
 
 /* Everything but the logits, for the tokens of the batch. */
@@ -202,7 +213,7 @@ static apr_status hand_out(apr_session *s, const apr_eval_output *out, size_t fi
     const apr_status status =
         out->on_logits(out->user, (int64_t)first + s->first_row + known, s->n_rows - known, s->host_logits + (size_t)known * width, err);
     apr_session_count_heap(&callers, before);
-    s->heap_runs -= callers;
+    if (s->n_places == 1) s->heap_runs -= callers;
     return status;
 }
 
@@ -210,14 +221,15 @@ static apr_status hand_out(apr_session *s, const apr_eval_output *out, size_t fi
 static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t first, int64_t begin, int64_t end, apr_error *err)
 {
     const size_t width = (size_t)s->program.vocab_size;
+    const apr_session_place *const at = apr_session_place_of_logits(s);
 
     for (s->first_row = begin; s->first_row < end; s->first_row += s->n_rows) {
-        s->n_rows = end - s->first_row < s->plan.n_logits ? end - s->first_row : s->plan.n_logits;
+        s->n_rows = end - s->first_row < at->plan.n_logits ? end - s->first_row : at->plan.n_logits;
         for (size_t i = 0; i < s->program.n_ops; i++) {
             const apr_op *const op = &s->program.ops[i];
             if (op->out >= 0 && s->program.values[op->out].is_logits) APR_TRY(apr_session_run_op(s, op, err));
         }
-        APR_TRY(apr_session_fetch(s, s->host_logits, s->logits, (size_t)s->n_rows * width, err));
+        APR_TRY(apr_session_fetch(s, at, s->host_logits, at->logits, (size_t)s->n_rows * width * sizeof *s->host_logits, err));
         s->last_logits = s->host_logits + (size_t)(s->n_rows - 1) * width;
         APR_TRY(hand_out(s, out, first, err));
     }
@@ -226,10 +238,12 @@ static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t 
 
 static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
+    const int64_t n_batch = s->places[0].plan.n_batch;
+
     if (n_ids > 0 && s->position == 0) APR_TRY(apr_session_forget(s, err));
     for (size_t first = 0; first < n_ids;) {
         const size_t left = n_ids - first;
-        s->n_tokens = left < (size_t)s->plan.n_batch ? (int64_t)left : s->plan.n_batch;
+        s->n_tokens = left < (size_t)n_batch ? (int64_t)left : n_batch;
         s->ids = ids + first;
         APR_TRY(run_batch(s, out, first, n_ids, err));
         const bool is_last = left == (size_t)s->n_tokens;
@@ -242,26 +256,34 @@ static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_id
     return APR_OK;
 }
 
+/* Where there are several places the host's operations count for themselves. */
 static apr_status run_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
+    if (s->n_places > 1) return run_all_tokens(s, ids, n_ids, out, err);
     const uint64_t before = apr_heap_in_use();
     const apr_status status = run_all_tokens(s, ids, n_ids, out, err);
     apr_session_count_heap(&s->heap_runs, before);
     return status;
 }
 
+static void check_each(const apr_session *s, bool on)
+{
+    for (int i = 0; i < s->n_places; i++)
+        if (s->places[i].device != NULL) s->options.cuda->check_each(s->places[i].device, on);
+}
+
 /* The first prompt and the first decode on a device wait after every operation, so that a fault has its name. */
 static apr_status run_stage(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
-    if (s->device == NULL) return run_tokens(s, ids, n_ids, out, err);
+    if (!apr_session_has_device(s)) return run_tokens(s, ids, n_ids, out, err);
     bool *const checked = n_ids > 1 ? &s->prompt_checked : &s->decode_checked;
     const bool is_first = !*checked;
 
-    if (is_first) s->options.cuda->check_each(s->device, true);
+    if (is_first) check_each(s, true);
     APR_TRY(run_tokens(s, ids, n_ids, out, err));
-    if (is_first) s->options.cuda->check_each(s->device, false);
+    if (is_first) check_each(s, false);
     *checked = true;
-    return s->options.cuda->check(s->device, n_ids > 1 ? "a prompt" : "a decoded token", err);
+    return apr_session_check_devices(s, n_ids > 1 ? "a prompt" : "a decoded token", err);
 }
 
 /* The device failed in the middle: on the host, all tokens before, then these. */
@@ -279,13 +301,13 @@ static apr_status start_over(apr_session *s, const int32_t *ids, size_t n_ids, i
 apr_status apr_session_eval(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
     static const apr_eval_output nothing = {0};
-    const int64_t position = s->position;
+    const int64_t position = s->position, n_ctx = s->places[0].plan.n_ctx;
     apr_error own = {0};
 
     if (out == NULL) out = &nothing;
-    if (n_ids > (size_t)(s->plan.n_ctx - s->position))
-        return apr_fail(err, APR_E_NO, "the context of %lld tokens is full: %zu more do not fit behind the first %lld",
-                        (long long)s->plan.n_ctx, n_ids, (long long)s->position);
+    if (n_ids > (size_t)(n_ctx - s->position))
+        return apr_fail(err, APR_E_NO, "the context of %lld tokens is full: %zu more do not fit behind the first %lld", (long long)n_ctx,
+                        n_ids, (long long)s->position);
     for (size_t i = 0; i < n_ids; i++)
         if (ids[i] < 0 || ids[i] >= s->program.vocab_size)
             return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)ids[i],

@@ -4,6 +4,9 @@
  * exactly the plan's lines. Weights stay in the model's map, which must outlive the session; a device has its own copy of
  * them. One thread at a time.
  *
+ * A session has one place where everything is, or several: devices, and the host for what is offloaded from them (plan/partition.h). Each
+ * has its own plan, its own memory and the weights of its operations; values are copied where another place reads them.
+ *
  * What was allocated is not taken from the plan: on the host the C library's own count of its heap is read before and after the
  * session allocates or evaluates, on a device the driver's. So a buffer that no line of the plan names is seen. */
 #ifndef APR_RUNTIME_SESSION_H
@@ -27,10 +30,13 @@ typedef struct apr_session_options {
     /* A CUDA device, when cuda is not NULL: weights are copied there and everything is computed there. */
     const apr_cuda_api *cuda;
     int ordinal;
-    uint64_t headroom_bytes; /* of the device's free memory, left free */
-    uint64_t stack_bytes;    /* of the CUDA context */
-    bool no_direct;          /* without kernels that read packed weights: FP16 copies where they fit, else tile by tile */
-    bool exact;              /* begin with exact products: see apr_session_set_exact */
+    int n_devices;                  /* several: the program is split over them, in this order; 0 or 1: the one of `ordinal` */
+    int ordinals[APR_MOST_DEVICES]; /* [n_devices]; the same more than once: parts that share a card */
+    apr_offload offload;            /* what is computed on the host all the same; budget_bytes judges what it takes there */
+    uint64_t headroom_bytes;        /* of the device's free memory, left free */
+    uint64_t stack_bytes;           /* of the CUDA context */
+    bool no_direct;                 /* without kernels that read packed weights: FP16 copies where they fit, else tile by tile */
+    bool exact;                     /* begin with exact products: see apr_session_set_exact */
     /* NULL: never. Asked once, when there are FP8 weights and a device: may products be made in FP8? (A probe knows.) */
     bool (*may_use_fp8)(void *user, const apr_cuda_facts *facts);
     bool force;                                           /* run what does not fit, with a warning */
@@ -49,13 +55,20 @@ apr_status apr_session_open(apr_session **session, const apr_model *model, const
 apr_status apr_session_open_like(apr_session **session, const apr_model *model, const apr_session *like, apr_error *err);
 void apr_session_close(apr_session *session); /* NULL is fine */
 
-/* The plan that opening would make: nothing is allocated, no context is made on a device, no weight is read (a tensor's `data` must not
- * be NULL). Whether it fits stands in the plan, which the caller closes; of a device that other processes use it is a snapshot. */
+/* The plan that opening would make, of the first place that it does not fit, or else of the first: nothing is allocated, no context is made
+ * on a device, no weight is read (a tensor's `data` must not be NULL). Whether it fits stands in the plan, which the caller closes; of a
+ * device that other processes use it is a snapshot. */
 apr_status apr_session_forecast(apr_plan *plan, const apr_model *model, const apr_session_options *options, apr_error *err);
 
-/* "host", "ref", "cuda": what the next evaluation will run on. */
+/* "host", "ref", "cuda", "cuda and host": what the next evaluation will run on. */
 const char *apr_session_backend_name(const apr_session *session);
+/* Of the only place, or the first; what is no memory (context, batch, types) is the same in all. */
 const apr_plan *apr_session_plan(const apr_session *session);
+int apr_session_n_places(const apr_session *session);
+const apr_plan *apr_session_place_plan(const apr_session *session, int place);
+int apr_session_place_ordinal(const apr_session *session, int place); /* of its device; -1: the host */
+/* What a decoded token costs beside the devices' work: zeros where there is one place. */
+apr_partition_cost apr_session_cost(const apr_session *session);
 const apr_program *apr_session_program(const apr_session *session);
 /* Tokens evaluated so far: the position of the next one. */
 int64_t apr_session_position(const apr_session *session);
@@ -91,7 +104,7 @@ typedef struct apr_session_usage {
     uint64_t driver;  /* what the card's memory in use has grown by since before the context; 0: no device, or not known */
     int blas_version; /* cuBLAS, as 130002; 0: not used */
 } apr_session_usage;
-apr_session_usage apr_session_used(const apr_session *session);
+apr_session_usage apr_session_used(const apr_session *session); /* of all places */
 
 /* The verdict about memory so far: on the host about what was allocated, on a device about all that the card reports. */
 typedef struct apr_session_memory {
@@ -107,6 +120,9 @@ typedef struct apr_session_memory {
 /* What rounding may cost: arenas grow by chunks and large blocks by pages; a driver gives out 2 MiB at a time. */
 enum { APR_HOST_SLACK_BYTES = 1 << 18, APR_DEVICE_SLACK_BYTES = 1 << 22 };
 
+/* Of all cards together where there are several places; as planned is then what every place is. */
 apr_session_memory apr_session_check_memory(const apr_session *session);
+/* Of one: of a device, whatever the session has on its card. */
+apr_session_memory apr_session_place_memory(const apr_session *session, int place);
 
 #endif

@@ -1,6 +1,7 @@
 /* session_bind.c - binds a program to a model's tensors, and its operations to the memory they run in. */
 #include "formats/model/packed_weights.h"
 #include "runtime/program/op_card.h"
+#include "runtime/session/heap.h"
 #include "runtime/session/session_parts.h"
 
 #include <stdlib.h>
@@ -112,7 +113,6 @@ static apr_status bind_experts(apr_session *s, size_t i, apr_error *err)
         s->experts[i][e] = *tensor;
         if (e == 0) s->tensors[i] = tensor;
     }
-    s->bound[i] = s->multiplied[i] = s->experts[i];
     return APR_OK;
 }
 
@@ -125,7 +125,6 @@ static apr_status bind_tensor(apr_session *s, size_t i, apr_error *err)
     if (s->tensors[i] == NULL && slot->optional) return APR_OK;
     if (s->tensors[i] == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is missing", s->model->path, slot->name);
     APR_TRY(check_tensor(s, slot, s->tensors[i], err));
-    s->bound[i] = s->multiplied[i] = s->tensors[i];
     return APR_OK;
 }
 
@@ -136,18 +135,15 @@ apr_status apr_session_bind_tensors(apr_session *s, apr_error *err)
     if (s->model->n_tensors == 0) return apr_fail(err, APR_E_UNSUPPORTED, "%s: there are no weights to run", s->model->path);
     APR_TRY(apr_refuse_packed(s->model, "run", err));
     s->tensors = calloc(n, sizeof *s->tensors);
-    s->bound = calloc(n, sizeof *s->bound);
-    s->multiplied = calloc(n, sizeof *s->multiplied);
     s->experts = calloc(n, sizeof *s->experts);
-    if (s->tensors == NULL || s->bound == NULL || s->multiplied == NULL || s->experts == NULL)
-        return apr_no_memory(err, "the table of tensors");
+    if (s->tensors == NULL || s->experts == NULL) return apr_no_memory(err, "the table of tensors");
     for (size_t i = 0; i < s->program.n_weights; i++) APR_TRY(bind_tensor(s, i, err));
     return check_leftovers(s, err);
 }
 
 /* --- operations --- */
 
-static apr_ground ground_of(const apr_session *s)
+static apr_ground ground_of(const apr_session *s, const apr_session_place *at)
 {
     return (apr_ground){.program = &s->program,
                         .position = s->position,
@@ -155,75 +151,111 @@ static apr_ground ground_of(const apr_session *s)
                         .first_row = s->first_row,
                         .n_rows = s->n_rows,
                         .ids = s->ids,
-                        .activations = s->activations,
-                        .logits = s->logits,
-                        .value_offsets = s->plan.value_offsets,
-                        .n_batch = s->plan.n_batch,
-                        .vectors = s->vectors,
-                        .vector_offsets = s->plan.vector_offsets,
-                        .rope_offsets = s->plan.rope_offsets,
-                        .tables = s->bound,
-                        .matrices = s->multiplied,
-                        .states = s->states,
-                        .state_offsets = s->plan.state_offsets,
-                        .state_cells = s->plan.state_cells,
-                        .kv_dtype = s->plan.kv_dtype,
-                        .work = s->work,
-                        .shared = s->shared};
+                        .activations = at->activations,
+                        .logits = at->logits,
+                        .value_offsets = at->plan.value_offsets,
+                        .n_batch = at->plan.n_batch,
+                        .vectors = at->vectors,
+                        .vector_offsets = at->plan.vector_offsets,
+                        .rope_offsets = at->plan.rope_offsets,
+                        .tables = at->bound,
+                        .matrices = at->multiplied,
+                        .states = at->states,
+                        .state_offsets = at->plan.state_offsets,
+                        .state_cells = at->plan.state_cells,
+                        .kv_dtype = at->plan.kv_dtype,
+                        .work = at->work,
+                        .shared = at->shared};
+}
+
+const apr_session_place *apr_session_place_of_value(const apr_session *s, int value) { return &s->places[s->partition.value_place[value]]; }
+
+const apr_session_place *apr_session_place_of_state(const apr_session *s, int state) { return &s->places[s->partition.state_place[state]]; }
+
+const apr_session_place *apr_session_place_of_logits(const apr_session *s)
+{
+    size_t i = s->program.n_values;
+    while (i > 1 && !s->program.values[i - 1].is_logits) i--;
+    return apr_session_place_of_value(s, (int)i - 1);
 }
 
 float *apr_session_value_at(const apr_session *s, int value)
 {
-    const apr_ground ground = ground_of(s);
+    const apr_ground ground = ground_of(s, apr_session_place_of_value(s, value));
     return apr_ground_value(&ground, value);
 }
 
 apr_cache apr_session_cache_at(const apr_session *s, int state, int which)
 {
-    const apr_ground ground = ground_of(s);
+    const apr_ground ground = ground_of(s, apr_session_place_of_state(s, state));
     return apr_ground_cache(&ground, state, which);
 }
 
 /* A device reads the ids where the workspace is: an operation that reads them needs no other. */
-static apr_status put_ids(const apr_session *s, apr_ground *ground, apr_error *err)
+static apr_status put_ids(const apr_session *s, const apr_session_place *at, apr_ground *ground, apr_error *err)
 {
-    ground->ids = (const int32_t *)(const void *)s->work.data;
-    return s->options.cuda->upload(s->device, s->work.data, s->ids, (uint64_t)s->n_tokens * sizeof *s->ids, err);
+    ground->ids = (const int32_t *)(const void *)at->work.data;
+    return s->options.cuda->upload(at->device, at->work.data, s->ids, (uint64_t)s->n_tokens * sizeof *s->ids, err);
 }
 
-static bool is_read_on_host(const apr_session *s, const apr_op *op)
+static bool is_read_on_host(const apr_session *s, const apr_session_place *at, const apr_op *op)
 {
-    return s->device != NULL && op->weight[0] >= 0 && apr_slot_is_read_on_host(&s->program.weights[op->weight[0]]);
+    return at->device != NULL && op->weight[0] >= 0 && apr_slot_is_read_on_host(&s->program.weights[op->weight[0]]);
 }
 
 /* Rows of a table that the device does not have: looked up here, and copied. */
-static apr_status run_on_host(const apr_session *s, const apr_op *op, apr_ground *ground, apr_error *err)
+static apr_status run_on_host(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground, apr_error *err)
 {
     apr_op_args args;
 
-    ground->host_rows = s->host_rows;
+    ground->host_rows = at->host_rows;
     apr_op_bind(ground, op, &args);
     apr_host_backend.ops[op->kind](&args);
     const uint64_t n_bytes = (uint64_t)(s->n_tokens * s->program.values[op->out].width) * sizeof(float);
-    return s->options.cuda->upload(s->device, apr_session_value_at(s, op->out), s->host_rows, n_bytes, err);
+    return s->options.cuda->upload(at->device, apr_session_value_at(s, op->out), at->host_rows, n_bytes, err);
 }
 
-static apr_status run_on_ground(const apr_session *s, const apr_op *op, apr_ground *ground, apr_error *err)
+/* On the host beside devices the heap is counted here: what a driver keeps there for itself is none of the plan's. */
+static apr_status run_on_ground(apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground, apr_error *err)
 {
     apr_op_args args;
 
-    if (s->device != NULL && apr_op_cards[op->kind]->reads_ids) APR_TRY(put_ids(s, ground, err));
+    if (at->device != NULL && apr_op_cards[op->kind]->reads_ids) APR_TRY(put_ids(s, at, ground, err));
     apr_op_bind(ground, op, &args);
-    if (s->device != NULL) return s->options.cuda->run(s->device, op->kind, &args, err);
-    s->backend->ops[op->kind](&args);
+    if (at->device != NULL) return s->options.cuda->run(at->device, op->kind, &args, err);
+    const bool is_beside = s->n_places > 1;
+    const uint64_t before = is_beside ? apr_heap_in_use() : 0;
+    at->backend->ops[op->kind](&args);
+    if (is_beside) apr_session_count_heap(&s->heap_runs, before);
     return APR_OK;
+}
+
+/* A value to a place that reads it and did not make it; the copy has been made when it returns. */
+static apr_status carry(const apr_session *s, const apr_transfer *t, const apr_op *op, apr_error *err)
+{
+    const apr_session_place *const from = &s->places[t->from], *const to = &s->places[t->to];
+    const apr_ground source = ground_of(s, from), target = ground_of(s, to);
+    const apr_ground_rows rows = op->out >= 0 ? apr_ground_rows_of(&source, op->out) : (apr_ground_rows){0, s->n_tokens};
+    const int64_t width = s->program.values[t->value].width;
+    const float *const here = apr_ground_value(&source, t->value) + rows.first * width;
+    float *const there = apr_ground_value(&target, t->value) + rows.first * width;
+    const uint64_t n_bytes = (uint64_t)(rows.n * width) * sizeof *here;
+
+    if (from->device == NULL) return s->options.cuda->upload(to->device, there, here, n_bytes, err);
+    if (to->device == NULL) return s->options.cuda->download(from->device, there, here, n_bytes, err);
+    return s->options.cuda->transfer(from->device, here, to->device, there, n_bytes, err);
 }
 
 apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
 {
-    apr_ground ground = ground_of(s);
+    const size_t i = (size_t)(op - s->program.ops);
+    const apr_session_place *const at = &s->places[s->partition.op_place[i]];
+    apr_ground ground = ground_of(s, at);
+    size_t n;
 
-    if (is_read_on_host(s, op)) APR_TRY(run_on_host(s, op, &ground, err));
-    else APR_TRY(run_on_ground(s, op, &ground, err));
+    const apr_transfer *const transfers = apr_partition_before(&s->partition, i, &n);
+    for (size_t j = 0; j < n; j++) APR_TRY(carry(s, &transfers[j], op, err));
+    if (is_read_on_host(s, at, op)) APR_TRY(run_on_host(s, at, op, &ground, err));
+    else APR_TRY(run_on_ground(s, at, op, &ground, err));
     return s->watch != NULL && s->watched == op->kind ? s->watch(s->watch_user, s, op, err) : APR_OK;
 }

@@ -11,17 +11,17 @@
 
 enum { STAGING_BYTES = 1 << 24 }; /* of rows that are put in order, or decoded, before they are uploaded */
 
-apr_status apr_session_open_device(apr_session *s, apr_error *err)
+apr_status apr_session_open_device(apr_session *s, apr_session_place *at, apr_error *err)
 {
     const apr_cuda_options options = {
         .stack_bytes = (uint32_t)s->options.stack_bytes, .fail_allocation = s->options.fail_allocation, .describe = apr_op_describe};
     apr_cuda_facts facts;
     apr_capability capability;
 
-    APR_TRY(s->options.cuda->facts(s->options.ordinal, &facts, err));
+    APR_TRY(s->options.cuda->facts(at->ordinal, &facts, err));
     APR_TRY(apr_capability_of(&capability, facts.major, facts.minor, s->options.cuda->architectures, err));
-    s->used_before = facts.used_bytes;
-    return s->options.cuda->open(&s->device, s->options.ordinal, &options, err);
+    at->used_before = facts.used_bytes;
+    return s->options.cuda->open(&at->device, at->ordinal, &options, err);
 }
 
 /* Rows must be put in order on the way to the device; not so where a row has no bytes of its own. */
@@ -122,7 +122,8 @@ static void warn_of_misfits(const apr_session *s, const apr_tensor *tensor, cons
 }
 
 /* A tensor that cannot go as it lies in the file. */
-static apr_status upload_rows(apr_session *s, const apr_tensor *tensor, bool as_stored, uint8_t *to, apr_error *err)
+static apr_status upload_rows(apr_session *s, const apr_session_place *at, const apr_tensor *tensor, bool as_stored, uint8_t *to,
+                              apr_error *err)
 {
     const int64_t n_rows = apr_tensor_rows(tensor), n_columns = apr_tensor_columns(tensor);
     const size_t row_bytes = as_stored ? (size_t)(tensor->n_bytes / (uint64_t)n_rows) : (size_t)n_columns * 2;
@@ -136,7 +137,7 @@ static apr_status upload_rows(apr_session *s, const apr_tensor *tensor, bool as_
     for (int64_t row = 0; row < n_rows && status == APR_OK; row += block) {
         const int64_t n = n_rows - row < block ? n_rows - row : block;
         stage_rows(tensor, as_stored, row, n, staging, decoded, &misfits);
-        status = s->options.cuda->upload(s->device, to + (size_t)row * row_bytes, staging, (size_t)n * row_bytes, err);
+        status = s->options.cuda->upload(at->device, to + (size_t)row * row_bytes, staging, (size_t)n * row_bytes, err);
     }
     free(staging);
     free(decoded);
@@ -145,11 +146,12 @@ static apr_status upload_rows(apr_session *s, const apr_tensor *tensor, bool as_
 }
 
 /* One tensor's share of the memory at `to`, and its scales' at `scales`. */
-static apr_status upload_tensor(apr_session *s, const apr_tensor *tensor, bool as_stored, uint8_t *to, uint8_t *scales, apr_error *err)
+static apr_status upload_tensor(apr_session *s, const apr_session_place *at, const apr_tensor *tensor, bool as_stored, uint8_t *to,
+                                uint8_t *scales, apr_error *err)
 {
-    if (!as_stored || tensor->pending.kind != APR_STEP_NONE || tensor->made != NULL) return upload_rows(s, tensor, as_stored, to, err);
-    APR_TRY(s->options.cuda->upload(s->device, to, tensor->data, tensor->n_bytes, err));
-    return tensor->scale != NULL ? s->options.cuda->upload(s->device, scales, tensor->scale->data, tensor->scale->n_bytes, err) : APR_OK;
+    if (!as_stored || tensor->pending.kind != APR_STEP_NONE || tensor->made != NULL) return upload_rows(s, at, tensor, as_stored, to, err);
+    APR_TRY(s->options.cuda->upload(at->device, to, tensor->data, tensor->n_bytes, err));
+    return tensor->scale != NULL ? s->options.cuda->upload(at->device, scales, tensor->scale->data, tensor->scale->n_bytes, err) : APR_OK;
 }
 
 /* What the device has of a slot: its tensor as the model has it, but for where and in which order; of several, one stack. */
@@ -188,84 +190,85 @@ static void describe_twin(const apr_session *s, size_t slot, bool as_stored, uin
 }
 
 /* The twin of a weight on the device, at `to`. */
-static apr_status upload_weight(apr_session *s, size_t slot, uint8_t *to, apr_error *err)
+static apr_status upload_weight(apr_session *s, apr_session_place *at, size_t slot, uint8_t *to, apr_error *err)
 {
     const apr_tensor *const parts = apr_session_parts(s, slot);
-    apr_tensor *const twin = &s->twins[2 * slot];
+    apr_tensor *const twin = &at->twins[2 * slot];
     const int64_t n = apr_session_n_parts(s, slot);
     const bool as_stored = goes_as_stored(s, slot), is_relaid = device_dtype(s, slot) == APR_U8;
 
     describe_twin(s, slot, as_stored || is_relaid, to, twin, twin + 1);
-    s->bound[slot] = s->multiplied[slot] = twin;
-    if (is_relaid) return apr_session_upload_packed(s, slot, to, &twin->packing, err);
+    at->bound[slot] = at->multiplied[slot] = twin;
+    if (is_relaid) return apr_session_upload_packed(s, at, slot, to, &twin->packing, err);
     const uint64_t each = twin->n_bytes / (uint64_t)n, each_scales = twin->scale != NULL ? twin->scale->n_bytes / (uint64_t)n : 0;
     for (int64_t j = 0; j < n; j++) {
         uint8_t *const scales = to + stack_bytes(s, slot) + (uint64_t)j * each_scales;
-        APR_TRY(upload_tensor(s, &parts[j], as_stored, to + (uint64_t)j * each, scales, err));
+        APR_TRY(upload_tensor(s, at, &parts[j], as_stored, to + (uint64_t)j * each, scales, err));
     }
     return APR_OK;
 }
 
 /* The decoded FP16 twin takes the packed one's place in products; the embedding's rows are still looked up packed. */
-static apr_status make_copy(apr_session *s, size_t slot, apr_error *err)
+static apr_status make_copy(apr_session *s, apr_session_place *at, size_t slot, apr_error *err)
 {
-    apr_tensor *const packed = &s->twins[2 * slot], *const copy = &s->twins[2 * s->program.n_weights + slot];
+    apr_tensor *const packed = &at->twins[2 * slot], *const copy = &at->twins[2 * s->program.n_weights + slot];
 
-    if (s->copies == NULL || s->plan.copy_offsets[slot] < 0) return APR_OK;
+    if (at->copies == NULL || at->plan.copy_offsets[slot] < 0) return APR_OK;
     *copy = *packed;
     copy->dtype = APR_F16;
     copy->scale = NULL;
     copy->packing = NULL;
     copy->n_bytes = (uint64_t)apr_tensor_elems(copy) * 2;
-    copy->data = s->copies + s->plan.copy_offsets[slot];
-    s->multiplied[slot] = copy;
-    return s->options.cuda->decode_f16(s->device, packed, 0, apr_tensor_rows(packed), s->copies + s->plan.copy_offsets[slot], err);
+    copy->data = at->copies + at->plan.copy_offsets[slot];
+    at->multiplied[slot] = copy;
+    return s->options.cuda->decode_f16(at->device, packed, 0, apr_tensor_rows(packed), at->copies + at->plan.copy_offsets[slot], err);
 }
 
 /* FP8 units are used only for weights that are FP8, and only with the caller's consent. */
-static void choose_fp8(apr_session *s)
+static void choose_fp8(const apr_session *s, apr_session_place *at)
 {
     apr_cuda_facts facts;
     bool has_fp8 = false;
 
-    for (size_t i = 0; i < s->program.n_weights; i++) has_fp8 |= s->multiplied[i] != NULL && s->multiplied[i]->dtype == APR_F8_E4M3;
+    for (size_t i = 0; i < s->program.n_weights; i++) has_fp8 |= at->multiplied[i] != NULL && at->multiplied[i]->dtype == APR_F8_E4M3;
     if (!has_fp8 || s->options.may_use_fp8 == NULL) return;
-    if (s->options.cuda->facts(s->options.ordinal, &facts, NULL) != APR_OK) return;
-    s->fp8_products = s->options.may_use_fp8(s->options.user, &facts);
-    s->options.cuda->use_fp8(s->device, s->fp8_products);
+    if (s->options.cuda->facts(at->ordinal, &facts, NULL) != APR_OK) return;
+    at->fp8_products = s->options.may_use_fp8(s->options.user, &facts);
+    s->options.cuda->use_fp8(at->device, at->fp8_products);
 }
 
-apr_status apr_session_upload_weights(apr_session *s, apr_error *err)
+apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr_error *err)
 {
     const size_t n = s->program.n_weights;
-    uint64_t *const bytes = malloc((n + 1) * sizeof *bytes), at = 0;
+    uint64_t *const bytes = malloc((n + 1) * sizeof *bytes), used = 0;
     apr_dtype *const dtypes = malloc((n + 1) * sizeof *dtypes);
     apr_status status = APR_OK;
 
-    s->twins = calloc(3 * n + 1, sizeof *s->twins);
-    if (bytes == NULL || dtypes == NULL || s->twins == NULL) {
+    at->twins = calloc(3 * n + 1, sizeof *at->twins);
+    if (bytes == NULL || dtypes == NULL || at->twins == NULL) {
         status = apr_no_memory(err, "the table of tensors");
     } else {
         apr_session_device_weights(s, bytes, dtypes);
+        status = apr_partition_keep_weights(&s->partition, &s->program, at->index, bytes, err);
     }
     for (size_t i = 0; i < n && status == APR_OK; i++) {
-        if (s->tensors[i] == NULL || s->program.weights[i].uses == APR_USE_FLOAT) continue; /* those are float32 already */
-        if (apr_slot_is_read_on_host(&s->program.weights[i])) continue;                     /* and those stay */
-        status = upload_weight(s, i, s->weights + at, err);
-        if (status == APR_OK) status = make_copy(s, i, err);
-        at += bytes[i];
+        if (bytes[i] == 0 || s->program.weights[i].uses == APR_USE_FLOAT) continue; /* those are float32 already */
+        if (apr_slot_is_read_on_host(&s->program.weights[i])) continue;             /* and those stay */
+        status = upload_weight(s, at, i, at->weights + used, err);
+        if (status == APR_OK) status = make_copy(s, at, i, err);
+        used += bytes[i];
     }
     free(bytes);
     free(dtypes);
-    if (status == APR_OK) choose_fp8(s);
-    if (status == APR_OK) apr_session_set_exact(s, s->options.exact);
+    if (status == APR_OK) choose_fp8(s, at);
     return status;
 }
 
 void apr_session_set_exact(apr_session *s, bool exact)
 {
     s->exact = exact;
-    if (s->device != NULL) s->options.cuda->use_exact(s->device, exact);
+    for (int i = 0; i < s->n_places; i++)
+        if (s->places[i].device != NULL) s->options.cuda->use_exact(s->places[i].device, exact);
 }
 
 bool apr_session_is_exact(const apr_session *s) { return s->exact; }

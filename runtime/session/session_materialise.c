@@ -4,14 +4,15 @@
 #include "runtime/session/session_parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* All rows, a few at a time side by side; where a row has no bytes of its own, in one piece. */
-static void put_in_order(const apr_session *s, apr_tensor *tensor, uint8_t *to)
+static void put_in_order(const apr_session_place *at, apr_tensor *tensor, uint8_t *to)
 {
     const int64_t n_rows = apr_tensor_rows(tensor), n_columns = apr_tensor_columns(tensor);
     const int64_t each = apr_dtypes[tensor->dtype].flat ? n_rows : (n_rows + 63) / 64;
 
-#pragma omp parallel for schedule(dynamic, 1) num_threads(s->work.n_threads)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(at->work.n_threads)
     for (int64_t row = 0; row < n_rows; row += each) {
         const int64_t n = n_rows - row < each ? n_rows - row : each;
         apr_gather_bytes(tensor, row * n_columns, n * n_columns, to + (size_t)apr_row_bytes(tensor->dtype, n_columns) * (size_t)row);
@@ -20,22 +21,35 @@ static void put_in_order(const apr_session *s, apr_tensor *tensor, uint8_t *to)
     tensor->made = NULL;
 }
 
-apr_status apr_session_materialise(apr_session *s, apr_error *err)
+/* Of the slot's tensors, side by side: the session's own stay as they are, for another place may have them. */
+static apr_tensor *twins_of(const apr_session *s, apr_session_place *at, size_t slot)
 {
-    uint8_t *to = s->materialised;
+    const int64_t n = apr_session_n_parts(s, slot);
+    apr_tensor *parts = &at->twins[slot];
+
+    if (s->experts[slot] != NULL) parts = at->own_experts[slot] = malloc((size_t)n * sizeof *parts);
+    if (parts != NULL) memcpy(parts, apr_session_parts(s, slot), (size_t)n * sizeof *parts);
+    return parts;
+}
+
+apr_status apr_session_materialise(apr_session *s, apr_session_place *at, apr_error *err)
+{
+    const size_t n = s->program.n_weights;
+    uint8_t *to = at->materialised;
 
     if (to == NULL) return APR_OK;
-    s->twins = calloc(s->program.n_weights + 1, sizeof *s->twins);
-    if (s->twins == NULL) return apr_no_memory(err, "the table of tensors");
-    for (size_t i = 0; i < s->program.n_weights; i++) {
-        if (s->program.weights[i].uses == APR_USE_FLOAT || s->tensors[i] == NULL) continue;
-        apr_tensor *const parts = s->experts[i] != NULL ? s->experts[i] : &s->twins[i];
-        if (s->experts[i] == NULL) *parts = *s->tensors[i];
+    at->twins = calloc(n + 1, sizeof *at->twins);
+    at->own_experts = calloc(n + 1, sizeof *at->own_experts);
+    if (at->twins == NULL || at->own_experts == NULL) return apr_no_memory(err, "the table of tensors");
+    for (size_t i = 0; i < n; i++) {
+        if (s->program.weights[i].uses == APR_USE_FLOAT || at->bound[i] == NULL) continue;
+        apr_tensor *const parts = twins_of(s, at, i);
+        if (parts == NULL) return apr_no_memory(err, "the table of experts");
         for (int64_t j = 0; j < apr_session_n_parts(s, i); j++) {
             if (parts[j].made == NULL) continue;
-            put_in_order(s, &parts[j], to);
+            put_in_order(at, &parts[j], to);
             to += apr_align_up(parts[j].n_bytes, 64);
-            s->bound[i] = s->multiplied[i] = parts;
+            at->bound[i] = at->multiplied[i] = parts;
         }
     }
     return APR_OK;

@@ -30,7 +30,7 @@ void apr_session_note_weights(const apr_session *s, const apr_dtype *dtypes, apr
         notes[i] = (apr_weight_note){0};
         if (parts == NULL) continue;
         if (parts->packing != NULL) notes[i].scheme = parts->packing->scheme;
-        notes[i].decoded = s->options.cuda != NULL && dtypes[i] == APR_F16 && (parts->dtype != APR_F16 || parts->packing != NULL);
+        notes[i].decoded = dtypes != NULL && dtypes[i] == APR_F16 && (parts->dtype != APR_F16 || parts->packing != NULL);
     }
 }
 
@@ -42,7 +42,8 @@ static void make_rows(const apr_relay *relay, apr_regular_piece piece, int64_t r
         apr_relay_rows(relay, piece, row + i, n - i < ROWS_AT_ONCE ? n - i : ROWS_AT_ONCE, staging + (uint64_t)i * relay->row_bytes[piece]);
 }
 
-static apr_status upload_piece(apr_session *s, const apr_relay *relay, apr_regular_piece piece, uint8_t *to, apr_error *err)
+static apr_status upload_piece(const apr_session *s, const apr_session_place *at, const apr_relay *relay, apr_regular_piece piece,
+                               uint8_t *to, apr_error *err)
 {
     const int64_t n_rows = relay->piece_rows[piece];
     const uint64_t row_bytes = relay->row_bytes[piece];
@@ -54,20 +55,21 @@ static apr_status upload_piece(apr_session *s, const apr_relay *relay, apr_regul
     for (int64_t row = 0; row < n_rows && status == APR_OK; row += block) {
         const int64_t n = n_rows - row < block ? n_rows - row : block;
         make_rows(relay, piece, row, n, staging);
-        status = s->options.cuda->upload(s->device, to + (uint64_t)row * row_bytes, staging, (uint64_t)n * row_bytes, err);
+        status = s->options.cuda->upload(at->device, to + (uint64_t)row * row_bytes, staging, (uint64_t)n * row_bytes, err);
     }
     free(staging);
     return status;
 }
 
-apr_status apr_session_upload_packed(apr_session *s, size_t slot, uint8_t *to, const struct apr_packing **packing, apr_error *err)
+apr_status apr_session_upload_packed(apr_session *s, apr_session_place *at, size_t slot, uint8_t *to, const struct apr_packing **packing,
+                                     apr_error *err)
 {
-    if (s->relays == NULL) s->relays = calloc(s->program.n_weights + 1, sizeof *s->relays);
-    if (s->relays == NULL) return apr_no_memory(err, "the table of packed matrices");
-    apr_relay *const relay = &s->relays[slot];
+    if (at->relays == NULL) at->relays = calloc(s->program.n_weights + 1, sizeof *at->relays);
+    if (at->relays == NULL) return apr_no_memory(err, "the table of packed matrices");
+    apr_relay *const relay = &at->relays[slot];
     if (!relay_of(s, slot, relay)) return apr_fail(err, APR_E_UNSUPPORTED, "%s: a packed matrix has no regular form", s->model->path);
     apr_relay_at(relay, to);
     *packing = &relay->packing;
-    for (int i = 0; i < APR_REGULAR_PIECES; i++) APR_TRY(upload_piece(s, relay, (apr_regular_piece)i, to + relay->offsets[i], err));
+    for (int i = 0; i < APR_REGULAR_PIECES; i++) APR_TRY(upload_piece(s, at, relay, (apr_regular_piece)i, to + relay->offsets[i], err));
     return APR_OK;
 }

@@ -5,38 +5,50 @@
 #include "runtime/session/session.h"
 #include "runtime/session/trace.h"
 
-struct apr_session {
-    apr_session_options options;
-    const apr_model *model;
+/* One place where operations of the program run: its share of the plan, its memory, and the weights as they lie there. */
+typedef struct apr_session_place {
+    int index; /* in the partition */
+    apr_place on;
     const apr_backend *backend;
-    apr_program program;
+    apr_cuda_device *device; /* NULL: the host, or not open yet */
+    int ordinal;             /* of the device */
+    bool shares_card;        /* with a device before it */
     apr_plan plan;
-    const apr_tensor **tensors;    /* [n_weights] of the model; NULL: optional and not there */
-    const apr_tensor **bound;      /* [n_weights] what operations are given: the same, or their twins */
+    const apr_tensor **bound;      /* [n_weights] what operations are given: the model's tensors, or their twins; NULL: not used here */
     const apr_tensor **multiplied; /* [n_weights] what products are given: bound's, or decoded copies; of experts the first of all */
-    apr_tensor **experts;          /* [n_weights] the tensors of a slot that has several; NULL: it has one, or none */
     apr_tensor *twins;             /* tensors that lie elsewhere than the model's: see apr_session_upload_weights and _materialise */
     struct apr_relay *relays;      /* [n_weights] of packed matrices on a device: their regular form; NULL: there are none */
-    float *shared;                 /* behind the slices of the workspace; NULL: nothing is shared */
+    apr_tensor **own_experts;      /* [n_weights] on the host: twins of slots that have several tensors; NULL: there are none */
 
     uint8_t *materialised; /* on the host: matrices in the order in which they are multiplied; NULL: all are so in the file */
-
     /* On the host, or on the device when there is one. */
     float *vectors, *activations, *logits;
     uint8_t *states;
     apr_workspace work;
-    apr_session_usage used;
+    float *shared; /* behind the slices of the workspace; NULL: nothing is shared */
 
-    apr_cuda_device *device; /* NULL: everything is on the host */
-    uint8_t *weights;        /* on the device: as stored, each at a multiple of 64 bytes */
-    uint8_t *copies;         /* on the device: decoded FP16 twins of packed matrices, or NULL */
-    float *host_rows;        /* on the host: rows of tables that a device is given token by token; NULL: there are none */
-    float *host_logits;      /* where the logits are read; the host's logits themselves without a device */
-    uint64_t used_before;    /* of the whole card, before the context */
+    uint8_t *weights;     /* on the device: as stored, each at a multiple of 64 bytes */
+    uint8_t *copies;      /* on the device: decoded FP16 twins of packed matrices, or NULL */
+    float *host_rows;     /* on the host: rows of tables that a device is given token by token; NULL: there are none */
+    uint64_t used_before; /* of the whole card, before the first context there */
+    bool fp8_products;    /* the device multiplies FP8 weights in FP8 */
+    apr_session_usage used;
+} apr_session_place;
+
+struct apr_session {
+    apr_session_options options;
+    const apr_model *model;
+    apr_program program;
+    apr_partition partition;   /* of the program among the places */
+    apr_session_place *places; /* [n_places] */
+    int n_places;
+    const apr_tensor **tensors; /* [n_weights] of the model; NULL: optional and not there */
+    apr_tensor **experts;       /* [n_weights] the tensors of a slot that has several; NULL: it has one, or none */
+
+    float *host_logits;                           /* where the logits are read; the host's logits themselves where the head is there */
     int64_t heap_program, heap_ground, heap_runs; /* what the heap grew by: program and bindings; plan and memory; evaluations */
     bool prompt_checked, decode_checked;
-    bool fp8_products; /* the device multiplies FP8 weights in FP8 */
-    bool exact;        /* see apr_session_set_exact */
+    bool exact; /* see apr_session_set_exact */
 
     apr_trace_watch_fn watch; /* see apr_trace_watch; NULL: nobody watches */
     apr_op_kind watched;
@@ -61,32 +73,44 @@ apr_status apr_session_bind_tensors(apr_session *s, apr_error *err);
 /* The tensors of a slot, side by side, of which there are apr_session_n_parts: none where an optional one is not there. */
 const apr_tensor *apr_session_parts(const apr_session *s, size_t slot);
 int64_t apr_session_n_parts(const apr_session *s, size_t slot);
-/* Runs one operation on the batch. */
+/* Runs one operation on the batch, where it belongs, when what it reads has been brought there. */
 apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err);
-/* Where a value lies, on the session's ground. */
+/* Where a value is made, a state lies, the logits are: the place, and there. */
+const apr_session_place *apr_session_place_of_value(const apr_session *s, int value);
+const apr_session_place *apr_session_place_of_state(const apr_session *s, int state);
+const apr_session_place *apr_session_place_of_logits(const apr_session *s);
 float *apr_session_value_at(const apr_session *s, int value);
 /* Keys (which = 0) or values (1) of a state. */
 apr_cache apr_session_cache_at(const apr_session *s, int state, int which);
 
 /* --- session_ground.c: memory --- */
 
-uint64_t apr_session_line_bytes(const apr_session *s, apr_line_id id);
-/* Of a session with a program, on a device that need not be open yet; whether it fits stands in it. */
-apr_status apr_session_draft_plan(apr_session *s, apr_error *err);
-/* The same, and APR_E_MEMORY when it does not fit. */
-apr_status apr_session_make_plan(apr_session *s, apr_error *err);
-/* Everything of the plan, its weights and vectors filled. */
+/* Is there a device among the places? */
+bool apr_session_has_device(const apr_session *s);
+uint64_t apr_session_line_bytes(const apr_session_place *at, apr_line_id id);
+/* Everything of the places' plans, their weights and vectors filled. */
 apr_status apr_session_allocate(apr_session *s, apr_error *err);
 void apr_session_release(apr_session *s);
 /* States that are numbers begin as zeros: called before the first token of a sequence. */
 apr_status apr_session_forget(apr_session *s, apr_error *err);
-/* From the session's ground into host memory; has happened when it returns. */
-apr_status apr_session_fetch(apr_session *s, float *to, const float *from, size_t n_floats, apr_error *err);
+/* From a place into host memory; has happened when it returns. */
+apr_status apr_session_fetch(const apr_session *s, const apr_session_place *at, void *to, const void *from, size_t n_bytes, apr_error *err);
+/* Every device. */
+apr_status apr_session_check_devices(const apr_session *s, const char *stage, apr_error *err);
+
+/* --- session_plan.c --- */
+
+/* The places of the session's options, with nothing in them. */
+apr_status apr_session_make_places(apr_session *s, apr_error *err);
+/* Of a session with a program, on devices that need not be open yet: the partition, and each place's plan; whether it fits stands there. */
+apr_status apr_session_draft_plan(apr_session *s, apr_error *err);
+/* The same, and APR_E_MEMORY when one does not fit. */
+apr_status apr_session_make_plan(apr_session *s, apr_error *err);
 
 /* --- session_materialise.c --- */
 
-/* Puts matrices that are made of others in order, each at a multiple of 64 bytes of s->materialised. On the host. */
-apr_status apr_session_materialise(apr_session *s, apr_error *err);
+/* Puts matrices that are made of others in order, each at a multiple of 64 bytes of at->materialised. On the host. */
+apr_status apr_session_materialise(apr_session *s, apr_session_place *at, apr_error *err);
 
 /* --- session_memory.c --- */
 
@@ -95,18 +119,19 @@ void apr_session_count_heap(int64_t *grown, uint64_t before);
 
 /* --- session_device.c --- */
 
-apr_status apr_session_open_device(apr_session *s, apr_error *err);
-/* Each slot's bytes (0: not there) and type on the device. The tensors of a slot that has several lie there as one stack. */
+apr_status apr_session_open_device(apr_session *s, apr_session_place *at, apr_error *err);
+/* Each slot's bytes (0: not there) and type on a device. The tensors of a slot that has several lie there as one stack. */
 void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype *dtypes);
-apr_status apr_session_upload_weights(apr_session *s, apr_error *err);
+apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr_error *err);
 
 /* --- session_packed.c --- */
 
 /* What the regular form of a slot's packed matrices takes on the device. 0: they are not packed, or the device cannot read it. */
 uint64_t apr_session_relaid_bytes(const apr_session *s, size_t slot);
-/* Brings them there, to `to`; *packing describes it and is the session's. */
-apr_status apr_session_upload_packed(apr_session *s, size_t slot, uint8_t *to, const struct apr_packing **packing, apr_error *err);
-/* notes[n_weights] for a plan. dtypes: those of a device, unused without one. */
+/* Brings them there, to `to`; *packing describes it and is the place's. */
+apr_status apr_session_upload_packed(apr_session *s, apr_session_place *at, size_t slot, uint8_t *to, const struct apr_packing **packing,
+                                     apr_error *err);
+/* notes[n_weights] for a place's plan. dtypes: those on its device; NULL: it is the host. */
 void apr_session_note_weights(const apr_session *s, const apr_dtype *dtypes, apr_weight_note *notes);
 
 #endif

@@ -7,9 +7,11 @@
 
 apr_status apr_trace_begin(apr_session *s, const int32_t *ids, int64_t n_ids, apr_error *err)
 {
-    if (n_ids > s->plan.n_ctx - s->position)
-        return apr_fail(err, APR_E_NO, "the context of %lld tokens has no room for %lld more", (long long)s->plan.n_ctx, (long long)n_ids);
-    if (n_ids < 1 || n_ids > s->plan.n_batch || n_ids > s->plan.n_logits)
+    const apr_plan *const plan = &s->places[0].plan;
+
+    if (n_ids > plan->n_ctx - s->position)
+        return apr_fail(err, APR_E_NO, "the context of %lld tokens has no room for %lld more", (long long)plan->n_ctx, (long long)n_ids);
+    if (n_ids < 1 || n_ids > plan->n_batch || n_ids > plan->n_logits)
         return apr_fail(err, APR_E_USAGE, "%lld tokens are no batch of this session", (long long)n_ids);
     for (int64_t i = 0; i < n_ids; i++)
         if (ids[i] < 0 || ids[i] >= s->program.vocab_size)
@@ -25,18 +27,15 @@ apr_status apr_trace_begin(apr_session *s, const int32_t *ids, int64_t n_ids, ap
 apr_status apr_trace_run(apr_session *s, size_t op, apr_error *err)
 {
     APR_TRY(apr_session_run_op(s, &s->program.ops[op], err));
-    return s->device != NULL ? s->options.cuda->check(s->device, "one operation", err) : APR_OK;
+    return apr_session_check_devices(s, "one operation", err);
 }
 
-/* Between the host's memory and the session's ground. */
-static apr_status copy(apr_session *s, void *to, const void *from, size_t n_bytes, bool to_host, apr_error *err)
+/* From the host's memory to a place. */
+static apr_status put(apr_session *s, const apr_session_place *at, void *to, const void *from, size_t n_bytes, apr_error *err)
 {
-    if (s->device == NULL) {
-        memcpy(to, from, n_bytes);
-        return APR_OK;
-    }
-    return to_host ? s->options.cuda->download(s->device, to, from, n_bytes, err)
-                   : s->options.cuda->upload(s->device, to, from, n_bytes, err);
+    if (at->device != NULL) return s->options.cuda->upload(at->device, to, from, n_bytes, err);
+    memcpy(to, from, n_bytes);
+    return APR_OK;
 }
 
 static size_t value_bytes(const apr_session *s, int value)
@@ -46,12 +45,12 @@ static size_t value_bytes(const apr_session *s, int value)
 
 apr_status apr_trace_read(apr_session *s, int value, float *to, apr_error *err)
 {
-    return copy(s, to, apr_session_value_at(s, value), value_bytes(s, value), true, err);
+    return apr_session_fetch(s, apr_session_place_of_value(s, value), to, apr_session_value_at(s, value), value_bytes(s, value), err);
 }
 
 apr_status apr_trace_write(apr_session *s, int value, const float *from, apr_error *err)
 {
-    return copy(s, apr_session_value_at(s, value), from, value_bytes(s, value), false, err);
+    return put(s, apr_session_place_of_value(s, value), apr_session_value_at(s, value), from, value_bytes(s, value), err);
 }
 
 void apr_trace_end(apr_session *s) { s->position += s->n_tokens; }
@@ -60,7 +59,7 @@ size_t apr_trace_cell_bytes(const apr_session *s, int state, int which)
 {
     const apr_state *const facts = &s->program.states[state];
     if (which == 1 && facts->values_in_keys) return 0;
-    return (size_t)(apr_kv_row_bytes(s->plan.kv_dtype, which == 0 ? facts->key_dim : facts->value_dim) * facts->n_heads);
+    return (size_t)(apr_kv_row_bytes(s->places[0].plan.kv_dtype, which == 0 ? facts->key_dim : facts->value_dim) * facts->n_heads);
 }
 
 /* Positions in order, in as few parts as the ring of cells allows: into `to`, or out of `from` when that is not NULL. */
@@ -68,14 +67,15 @@ static apr_status copy_ring(apr_session *s, int state, int which, int64_t first,
                             apr_error *err)
 {
     const size_t cell = apr_trace_cell_bytes(s, state, which);
+    const apr_session_place *const at = apr_session_place_of_state(s, state);
     const apr_cache cache = apr_session_cache_at(s, state, which);
 
     for (int64_t i = 0, part; i < n && cell > 0; i += part) {
-        const int64_t at = (first + i) % cache.n_cells, left = cache.n_cells - at;
-        uint8_t *const there = cache.data + (size_t)at * cell;
+        const int64_t begin = (first + i) % cache.n_cells, left = cache.n_cells - begin;
+        uint8_t *const there = cache.data + (size_t)begin * cell;
         part = left < n - i ? left : n - i;
-        if (from != NULL) APR_TRY(copy(s, there, from + (size_t)i * cell, (size_t)part * cell, false, err));
-        else APR_TRY(copy(s, to + (size_t)i * cell, there, (size_t)part * cell, true, err));
+        if (from != NULL) APR_TRY(put(s, at, there, from + (size_t)i * cell, (size_t)part * cell, err));
+        else APR_TRY(apr_session_fetch(s, at, to + (size_t)i * cell, there, (size_t)part * cell, err));
     }
     return APR_OK;
 }
@@ -94,12 +94,16 @@ apr_status apr_trace_write_cells(apr_session *s, int state, int64_t first, int64
 
 apr_status apr_trace_read_numbers(apr_session *s, int state, float *to, apr_error *err)
 {
-    return copy(s, to, s->states + s->plan.state_offsets[state], (size_t)s->program.states[state].n_floats * sizeof *to, true, err);
+    const apr_session_place *const at = apr_session_place_of_state(s, state);
+    const size_t n_bytes = (size_t)s->program.states[state].n_floats * sizeof *to;
+    return apr_session_fetch(s, at, to, at->states + at->plan.state_offsets[state], n_bytes, err);
 }
 
 apr_status apr_trace_write_numbers(apr_session *s, int state, const float *from, apr_error *err)
 {
-    return copy(s, s->states + s->plan.state_offsets[state], from, (size_t)s->program.states[state].n_floats * sizeof *from, false, err);
+    const apr_session_place *const at = apr_session_place_of_state(s, state);
+    const size_t n_bytes = (size_t)s->program.states[state].n_floats * sizeof *from;
+    return put(s, at, at->states + at->plan.state_offsets[state], from, n_bytes, err);
 }
 
 void apr_trace_watch(apr_session *s, apr_op_kind kind, apr_trace_watch_fn watch, void *user)
@@ -119,7 +123,7 @@ const apr_tensor *apr_trace_tensors(const apr_session *s, int slot, int64_t *n)
     return *n > 0 ? apr_session_parts(s, (size_t)slot) : NULL;
 }
 
-const char *apr_trace_backend(const apr_session *s) { return s->backend->name; }
+const char *apr_trace_backend(const apr_session *s) { return apr_session_backend_name(s); }
 
 const apr_model *apr_trace_model(const apr_session *s) { return s->model; }
 
@@ -129,25 +133,30 @@ void apr_trace_frequencies(const apr_session *s, int rope, float *freqs)
     const apr_tensor *const divisors = table->divisors >= 0 ? s->tensors[table->divisors] : NULL;
 
     if (divisors != NULL) apr_decode_rows(divisors, 0, 1, freqs);
-    const float *const chosen = table->long_freqs != NULL && s->plan.n_ctx > table->original_context ? table->long_freqs : table->freqs;
+    const float *const chosen =
+        table->long_freqs != NULL && s->places[0].plan.n_ctx > table->original_context ? table->long_freqs : table->freqs;
     for (int64_t j = 0; j < table->n_freqs; j++) freqs[j] = divisors != NULL ? chosen[j] / freqs[j] : chosen[j];
 }
 
 int64_t apr_trace_fp16_above(const apr_session *s)
 {
-    if (s->device == NULL) return INT64_MAX;
+    if (!apr_session_has_device(s)) return INT64_MAX;
     if (s->options.no_direct) return 0;
     return s->exact ? INT64_MAX : APR_CUDA_CAREFUL_TOKENS;
 }
 
 apr_run_facts apr_trace_run_facts(const apr_session *s, int64_t n_together)
 {
-    const int64_t most = n_together < s->plan.n_batch ? n_together : s->plan.n_batch;
-    const bool on_device = s->device != NULL;
-    return (apr_run_facts){.on = on_device                        ? APR_RUNS_ON_DEVICE
-                                 : s->backend == &apr_ref_backend ? APR_RUNS_ON_REF
-                                                                  : APR_RUNS_ON_HOST,
+    const apr_plan *const plan = &s->places[0].plan;
+    const int64_t most = n_together < plan->n_batch ? n_together : plan->n_batch;
+    const bool on_device = apr_session_has_device(s);
+    bool fp8_products = false;
+
+    for (int i = 0; i < s->n_places; i++) fp8_products |= s->places[i].fp8_products;
+    return (apr_run_facts){.on = on_device                                  ? APR_RUNS_ON_DEVICE
+                                 : s->places[0].backend == &apr_ref_backend ? APR_RUNS_ON_REF
+                                                                            : APR_RUNS_ON_HOST,
                            .fp16_products = most > apr_trace_fp16_above(s),
-                           .fp8_products = on_device && s->fp8_products && !s->exact,
-                           .kv_dtype = s->plan.kv_dtype};
+                           .fp8_products = fp8_products && !s->exact,
+                           .kv_dtype = plan->kv_dtype};
 }

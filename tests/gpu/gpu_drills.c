@@ -172,7 +172,7 @@ static void a_device_lost_in_the_middle_is_named_and_auto_goes_on_on_the_host(vo
     assert_int_equal(apr_session_open(&s, &g.model, &options, &err), APR_OK);
     assert_int_equal(apr_session_eval(s, prompt, N_PROMPT - 1, NULL, &err), APR_OK);
     assert_string_equal(apr_session_backend_name(s), "cuda");
-    assert_int_equal(cuda->drill(s->device, APR_CUDA_DRILL_OUT_OF_BOUNDS, &err), APR_E_DEVICE);
+    assert_int_equal(cuda->drill(s->places[0].device, APR_CUDA_DRILL_OUT_OF_BOUNDS, &err), APR_E_DEVICE);
     warning[0] = '\0';
     assert_int_equal(apr_session_eval(s, prompt + N_PROMPT - 1, 1, NULL, NULL), APR_OK);
     print_message("%s\n", warning);

@@ -165,9 +165,9 @@ static void a_line_that_nobody_allocates_is_found(void **state)
 {
     (void)state;
     apr_session *const s = open_with(NULL, 1024, 512, APR_F16);
-    s->plan.host_bytes += HIDDEN_BYTES;
+    s->places[0].plan.host_bytes += HIDDEN_BYTES;
     assert_false(apr_session_check_memory(s).as_planned);
-    s->plan.host_bytes -= HIDDEN_BYTES;
+    s->places[0].plan.host_bytes -= HIDDEN_BYTES;
     assert_true(apr_session_check_memory(s).as_planned);
     apr_session_close(s);
 }

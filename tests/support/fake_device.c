@@ -1,4 +1,5 @@
 /* fake_device.c - a CUDA device that is none. */
+#define _DEFAULT_SOURCE /* anonymous mappings */
 #include "tests/support/fake_device.h"
 
 #include "formats/model/packing.h"
@@ -6,22 +7,68 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { MOST_BLOCKS = 64, WORK_FLOATS = 1 << 20, MOST_EXPERTS = 64 };
+enum { MOST_DEVICES = 8, MOST_BLOCKS = 64, WORK_FLOATS = 1 << 20, MOST_EXPERTS = 64 };
+static const size_t memory_bytes = (size_t)1 << 30; /* of address space for each */
 
+void __asan_poison_memory_region(void const volatile *p, size_t n) __attribute__((weak));
+void __asan_unpoison_memory_region(void const volatile *p, size_t n) __attribute__((weak));
+
+typedef struct block {
+    uint8_t *data;
+    size_t n_bytes;
+} block;
+
+/* Under the address sanitizer each block is malloc's; otherwise a part of one reservation, whose pages nobody may touch. */
 struct apr_cuda_device {
-    void *blocks[MOST_BLOCKS];
-    int n_blocks;
+    block blocks[MOST_BLOCKS];
+    int n_blocks, nth;
+    uint8_t *memory;
+    size_t used;
     float *work;
 };
 
-static uint64_t n_allocated;
+static uint64_t n_allocated[MOST_DEVICES];
+static int n_open, n_opened;
 static bool takes_q8_0 = true;
 static int64_t n_left = -1;
 
-uint64_t fake_device_bytes(void) { return n_allocated; }
+uint64_t fake_device_bytes_of(int nth) { return n_allocated[nth]; }
 void fake_device_takes_q8_0(bool on) { takes_q8_0 = on; }
 void fake_device_fail_after(int64_t n_operations) { n_left = n_operations; }
+
+uint64_t fake_device_bytes(void)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < n_opened; i++) sum += n_allocated[i];
+    return sum;
+}
+
+/* --- memory that only its device may touch --- */
+
+static bool has_sanitizer(void) { return __asan_poison_memory_region != NULL; }
+
+static void let_touch(const apr_cuda_device *d, bool on)
+{
+    for (int i = 0; has_sanitizer() && i < d->n_blocks; i++) {
+        if (on) __asan_unpoison_memory_region(d->blocks[i].data, d->blocks[i].n_bytes);
+        else __asan_poison_memory_region(d->blocks[i].data, d->blocks[i].n_bytes);
+    }
+    if (!has_sanitizer() && d->used > 0 && mprotect(d->memory, d->used, on ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) abort();
+}
+
+static uint8_t *take(apr_cuda_device *d, size_t n_bytes)
+{
+    static const size_t page = 4096;
+    const size_t n = (n_bytes + page - 1) / page * page;
+    if (has_sanitizer()) return malloc(n_bytes);
+    if (n > memory_bytes - d->used) return NULL;
+    d->used += n;
+    return d->memory + d->used - n;
+}
+
+/* --- the device --- */
 
 static apr_status facts(int ordinal, apr_cuda_facts *f, apr_error *err)
 {
@@ -39,18 +86,29 @@ static apr_status facts(int ordinal, apr_cuda_facts *f, apr_error *err)
 static apr_status open_device(apr_cuda_device **device, int ordinal, const apr_cuda_options *options, apr_error *err)
 {
     (void)ordinal, (void)options;
-    n_allocated = 0;
-    *device = calloc(1, sizeof **device);
-    if (*device != NULL) (*device)->work = malloc(WORK_FLOATS * sizeof(float));
-    return *device != NULL && (*device)->work != NULL ? APR_OK : apr_no_memory(err, "a fake device");
+    *device = NULL;
+    if (n_open == 0) n_opened = 0;
+    apr_cuda_device *const d = n_opened < MOST_DEVICES ? calloc(1, sizeof *d) : NULL;
+    if (d == NULL) return apr_no_memory(err, "a fake device");
+    d->work = malloc(WORK_FLOATS * sizeof(float));
+    d->memory = mmap(NULL, memory_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (d->work == NULL || d->memory == MAP_FAILED) abort();
+    d->nth = n_opened++;
+    n_allocated[d->nth] = 0;
+    n_open++;
+    *device = d;
+    return APR_OK;
 }
 
 static void close_device(apr_cuda_device *device)
 {
     if (device == NULL) return;
-    for (int i = 0; i < device->n_blocks; i++) free(device->blocks[i]);
+    let_touch(device, true);
+    for (int i = 0; has_sanitizer() && i < device->n_blocks; i++) free(device->blocks[i].data);
+    munmap(device->memory, memory_bytes);
     free(device->work);
     free(device);
+    n_open--;
 }
 
 static apr_status memory(apr_cuda_device *device, uint64_t *n_free, uint64_t *n_total, apr_error *err)
@@ -62,26 +120,43 @@ static apr_status memory(apr_cuda_device *device, uint64_t *n_free, uint64_t *n_
 
 static apr_status alloc(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err)
 {
-    *p = n_bytes > 0 && device->n_blocks < MOST_BLOCKS ? malloc(n_bytes) : NULL;
+    uint8_t *const data = n_bytes > 0 && device->n_blocks < MOST_BLOCKS ? take(device, n_bytes) : NULL;
+    *p = data;
     if (n_bytes == 0) return APR_OK;
-    if (*p == NULL) return apr_no_memory(err, what);
-    memset(*p, 0xff, n_bytes); /* NaN: what is read without being written shows */
-    device->blocks[device->n_blocks++] = *p;
-    n_allocated += n_bytes;
+    if (data == NULL) return apr_no_memory(err, what);
+    device->blocks[device->n_blocks++] = (block){data, n_bytes};
+    let_touch(device, true);
+    /* NaN: what is read without being written shows. Of the largest block nothing is read, and pages never touched cost nothing */
+    if (strcmp(what, "cuBLAS workspace") != 0) memset(data, 0xff, n_bytes);
+    let_touch(device, false);
+    n_allocated[device->nth] += n_bytes;
     return APR_OK;
 }
 
 static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err)
 {
-    (void)device, (void)err;
+    (void)err;
+    let_touch(device, true);
     memcpy(to, from, n_bytes);
+    let_touch(device, false);
     return APR_OK;
+}
+
+static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_cuda_device *to_device, void *to, uint64_t n_bytes,
+                           apr_error *err)
+{
+    let_touch(from_device, true);
+    const apr_status status = copy(to_device, to, from, n_bytes, err);
+    let_touch(from_device, false);
+    return status;
 }
 
 static apr_status clear(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err)
 {
-    (void)device, (void)err;
+    (void)err;
+    let_touch(device, true);
     memset(p, 0, n_bytes);
+    let_touch(device, false);
     return APR_OK;
 }
 
@@ -102,10 +177,11 @@ static apr_status decode_f16(apr_cuda_device *device, const apr_tensor *matrix, 
 {
     const int64_t n = n_rows * apr_tensor_columns(matrix);
     float *const values = malloc((size_t)n * sizeof *values);
-    (void)device;
     if (values == NULL) return apr_no_memory(err, "a fake device");
+    let_touch(device, true);
     apr_decode_rows(matrix, first, n_rows, values);
     apr_ref_codecs[APR_F16].encode(values, out, n);
+    let_touch(device, false);
     free(values);
     return APR_OK;
 }
@@ -174,7 +250,9 @@ static apr_status run(apr_cuda_device *device, apr_op_kind kind, const apr_op_ar
         own.experts.up = unstack(args->experts.up, &up);
         own.experts.down = unstack(args->experts.down, &down);
     }
+    let_touch(device, true);
     apr_ref_backend.ops[kind](&own);
+    let_touch(device, false);
     return APR_OK;
 }
 
@@ -195,6 +273,7 @@ const apr_cuda_api *fake_device(void)
                                      .alloc = alloc,
                                      .upload = copy,
                                      .download = copy,
+                                     .transfer = transfer,
                                      .clear = clear,
                                      .start_blas = start_blas,
                                      .takes = takes,

@@ -1,7 +1,10 @@
 /* fake_device.h - a CUDA device that is none: host memory, and kernels/ref's operations on what a session has put there.
  *
  * So everything between a program and a device (the plan's lines, weights laid out and uploaded, states cleared) is tested where there is
- * no GPU. Memory is exact in size, for sanitizers; what was allocated is counted. */
+ * no GPU. Memory is exact in size, for sanitizers; what was allocated is counted.
+ *
+ * Any number of devices may be open, under any ordinals. The memory of each can be touched only while that device works: an operation
+ * given a pointer to another device's memory, and a host that follows a pointer to any device's, end in a signal. */
 #ifndef APR_TESTS_FAKE_DEVICE_H
 #define APR_TESTS_FAKE_DEVICE_H
 
@@ -9,8 +12,10 @@
 
 const apr_cuda_api *fake_device(void);
 
-/* Bytes allocated on the device that is open, and what the next one says of Q8_0: without a kernel it is kept as FP16. */
+/* Bytes allocated on the devices that are open, or were open last; of one of them, in the order of opening. */
 uint64_t fake_device_bytes(void);
+uint64_t fake_device_bytes_of(int nth);
+/* What the next one says of Q8_0: without a kernel it is kept as FP16. */
 void fake_device_takes_q8_0(bool on);
 /* The same of packed matrices in their regular form. */
 void fake_device_takes_packed(bool on);

@@ -1,4 +1,4 @@
-/* process.h - what the kernel says of this process's memory. */
+/* process.h - what the kernel says of memory: this process's, and what is left. */
 #ifndef APR_TOOLS_PROCESS_H
 #define APR_TOOLS_PROCESS_H
 
@@ -12,5 +12,8 @@ typedef struct apr_process_memory {
 } apr_process_memory;
 
 apr_process_memory apr_process_memory_now(void);
+
+/* Bytes that the machine can give without swapping, files in its cache among them; 0: not known. */
+uint64_t apr_available_memory(void);
 
 #endif

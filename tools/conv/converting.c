@@ -16,6 +16,7 @@ typedef struct outcome {
     const char *in, *out;
     const apr_model *source;
     const apr_conversion *conversion;
+    apr_lora_set lora;
     uint64_t bytes_in, bytes_out; /* tensor data */
     uint64_t file_bytes;          /* 0 in a dry run */
     double seconds;
@@ -84,6 +85,7 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_real(json, "bits_per_weight", c->recipe.n_elems > 0 ? 8.0 * (double)c->recipe.n_bytes / (double)c->recipe.n_elems : 0.0);
     apr_json_real(json, "seconds", o->seconds);
     apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
+    apr_lora_set_json(json, &o->lora);
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
     apr_json_packed(json, c, o->dry_run);
     apr_json_open(json, "tensors", '[');
@@ -206,6 +208,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
            apr_size_text(in, o->bytes_in), o->out, apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
            o->dry_run ? ", not written" : "");
     print_types(&c->recipe);
+    apr_lora_set_print(&o->lora, stdout);
     apr_print_packed(c, o->dry_run);
     for (size_t i = 0; i < c->losses.n_items; i++)
         printf("  %s: %s\n", loss_names[c->losses.items[i].kind].word,
@@ -315,10 +318,14 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
                                       .max_shard_bytes = output->shard_bytes};
     APR_TRY(apr_model_open(&source, in, err));
     apr_status status = check_formats(&source, in, out, expect, produce, &options.format, err);
+    if (status == APR_OK) status = apr_lora_set_open(&o.lora, &output->lora, err);
+    options.adapters = o.lora.uses;
+    options.n_adapters = o.lora.n;
     if (status == APR_OK) status = open_outputs(&o, output, options.format, err);
     if (status == APR_OK) status = convert_opened(&o, &conversion, &options, output, err);
     status = close_report(&o, status, err);
     apr_conversion_close(&conversion);
+    apr_lora_set_close(&o.lora);
     apr_model_close(&source);
     return status;
 }

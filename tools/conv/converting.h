@@ -5,6 +5,7 @@
 #include "convert/convert.h"
 #include "tools/cli/cli.h"
 #include "tools/conv/encoder.h"
+#include "tools/conv/lora_option.h"
 
 typedef struct apr_output_options {
     bool force, allow_loss;
@@ -14,6 +15,7 @@ typedef struct apr_output_options {
     bool saturate;
     const char *report; /* path of a JSON report, or NULL */
     apr_encoder_options encoder;
+    apr_strings lora;
 } apr_output_options;
 
 /* Rows of an option table; `type` is the command's struct and `member` its apr_output_options. */

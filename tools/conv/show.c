@@ -1,6 +1,7 @@
 /* show.c - aprconv show: opens a model, counts what is in it, and hands it to the text or the JSON form. */
 #include "tools/conv/show.h"
 
+#include "formats/model/adapter.h"
 #include "formats/model/sink.h"
 
 #include <stdlib.h>
@@ -100,20 +101,28 @@ static apr_status compile_filter(regex_t *filter, const char *pattern, apr_error
     return apr_fail(err, APR_E_USAGE, "--filter: '%s' is no regular expression: %s", pattern, reason);
 }
 
-static apr_status run_show(const apr_call *call, apr_error *err)
+static apr_status show_model(const apr_call *call, const regex_t *wanted, apr_error *err)
 {
     const apr_show_options *const options = call->options;
     apr_model model;
+
+    apr_status status = apr_model_open(&model, call->operands[0], err);
+    if (status == APR_OK && call->answer->json) status = apr_show_json(&model, options, wanted, &call->answer->body, err);
+    else if (status == APR_OK) status = apr_show_text(&model, options, wanted, err);
+    apr_model_close(&model);
+    return status;
+}
+
+static apr_status run_show(const apr_call *call, apr_error *err)
+{
+    const apr_show_options *const options = call->options;
+    const char *const path = call->operands[0];
     regex_t filter;
 
     if (options->filter != NULL) APR_TRY(compile_filter(&filter, options->filter, err));
-    apr_status status = apr_model_open(&model, call->operands[0], err);
-    if (status == APR_OK) {
-        const regex_t *const wanted = options->filter != NULL ? &filter : NULL;
-        if (call->answer->json) status = apr_show_json(&model, options, wanted, &call->answer->body, err);
-        else status = apr_show_text(&model, options, wanted, err);
-    }
-    apr_model_close(&model);
+    const regex_t *const wanted = options->filter != NULL ? &filter : NULL;
+    const apr_status status =
+        apr_is_adapter(path) ? apr_show_adapter(path, options, wanted, call->answer, err) : show_model(call, wanted, err);
     if (options->filter != NULL) regfree(&filter);
     return status;
 }
@@ -124,7 +133,8 @@ const apr_command apr_show_command = {.verb = "show",
                                       .operands = "FILE",
                                       .min_operands = 1,
                                       .max_operands = 1,
-                                      .summary = "what is in a model: header, hyperparameters, tokenizer, metadata, tensors",
+                                      .summary =
+                                          "what is in a model (or an adapter): header, hyperparameters, tokenizer, metadata, tensors",
                                       .options = option_table,
                                       .options_bytes = sizeof(apr_show_options),
                                       .examples = examples,

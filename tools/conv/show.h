@@ -55,6 +55,9 @@ apr_status apr_show_json(const apr_model *model, const apr_show_options *options
                          apr_error *err);
 /* Of a packed matrix: all its parts as stored. */
 uint64_t apr_matrix_bytes(const apr_tensor *matrix);
+/* The same for an adapter at that path, in one form or the other (show_adapter.c). */
+apr_status apr_show_adapter(const char *path, const apr_show_options *options, const regex_t *filter, apr_answer *answer, apr_error *err);
+
 static inline bool apr_is_shown(const regex_t *filter, const apr_tensor *tensor)
 {
     return filter == NULL || regexec(filter, tensor->name, 0, NULL, 0) == 0;

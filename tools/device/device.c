@@ -3,6 +3,7 @@
 
 #include "kernels/cuda_loader.h"
 #include "runtime/program/capability.h"
+#include "tools/cli/process.h"
 #include "tools/device/probe.h"
 
 static void warn(void *user, const char *sentence)
@@ -30,11 +31,29 @@ static bool probe_fp8(void *user, const apr_cuda_facts *facts)
     return false;
 }
 
-static apr_status find_gpu(const apr_device_options *options, const apr_cuda_api **cuda, apr_error *err)
+/* Every one that is named must be there. */
+static apr_status find_gpus(const apr_session_options *session, const apr_cuda_api **cuda, apr_error *err)
 {
     apr_cuda_facts facts;
     APR_TRY(apr_cuda_load(cuda, err));
-    return (*cuda)->facts((int)options->ordinal, &facts, err);
+    APR_TRY((*cuda)->facts(session->ordinal, &facts, err));
+    for (int i = 0; i < session->n_devices; i++) APR_TRY((*cuda)->facts(session->ordinals[i], &facts, err));
+    return APR_OK;
+}
+
+/* Which part goes where; what is offloaded may take what the kernel calls available, where nothing else was said. */
+static apr_status choose_places(const apr_device_options *options, apr_session_options *session, apr_error *err)
+{
+    const bool on_host = options->device == APR_DEVICE_HOST || options->device == APR_DEVICE_REF;
+
+    APR_TRY(apr_offload_parse(options->offload, &session->offload, err));
+    APR_TRY(apr_gpus_parse(options->gpus, &session->n_devices, session->ordinals, err));
+    if (on_host && (options->offload != NULL || options->gpus != NULL))
+        return apr_fail(err, APR_E_USAGE, "%s is about what runs on a GPU: add --device cuda, or auto",
+                        options->offload != NULL ? "--offload" : "--gpus");
+    session->ordinal = session->n_devices > 0 ? session->ordinals[0] : (int)options->ordinal;
+    if (options->offload != NULL && session->budget_bytes == 0) session->budget_bytes = apr_available_memory();
+    return APR_OK;
 }
 
 apr_status apr_device_choose(const apr_device_options *options, apr_session_options *session, apr_error *err)
@@ -46,9 +65,10 @@ apr_status apr_device_choose(const apr_device_options *options, apr_session_opti
         return apr_fail(err, APR_E_USAGE, "--exact rounds no input of a product, and %s does: leave one of them out",
                         !options->direct ? "--no-direct" : "--fp8 on");
     session->on_warning = warn;
+    APR_TRY(choose_places(options, session, err));
     if (options->device == APR_DEVICE_REF) session->backend = &apr_ref_backend;
     if (options->device == APR_DEVICE_HOST || options->device == APR_DEVICE_REF) return APR_OK;
-    const apr_status status = find_gpu(options, &cuda, &own);
+    const apr_status status = find_gpus(session, &cuda, &own);
     if (status != APR_OK && options->device == APR_DEVICE_AUTO) {
         char text[sizeof own.text + 64];
         snprintf(text, sizeof text, "running on the host: %s", own.text);
@@ -57,7 +77,6 @@ apr_status apr_device_choose(const apr_device_options *options, apr_session_opti
     }
     if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
     session->cuda = cuda;
-    session->ordinal = (int)options->ordinal;
     session->headroom_bytes = options->headroom;
     session->force = options->force;
     if (options->fp8 == APR_FP8_ON) session->may_use_fp8 = probe_fp8;

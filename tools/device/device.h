@@ -4,6 +4,7 @@
 
 #include "runtime/session/session.h"
 #include "tools/cli/cli.h"
+#include "tools/device/places.h"
 
 typedef enum { APR_DEVICE_HOST, APR_DEVICE_CUDA, APR_DEVICE_AUTO, APR_DEVICE_REF } apr_device_choice;
 
@@ -13,43 +14,52 @@ typedef struct apr_device_options {
     uint64_t headroom;
     int fp8; /* apr_fp8_choice */
     bool force, direct, exact;
+    const char *offload, *gpus; /* see places.h; NULL: nothing, and the one */
 } apr_device_options;
 
-#define APR_DEVICE_OPTIONS(type, member)                                                                                              \
-    {"device",                                                                                                                        \
-     0,                                                                                                                               \
-     APR_OPTION_CHOICE,                                                                                                               \
-     "host|cuda|auto|ref",                                                                                                            \
-     "host",                                                                                                                          \
-     "where to run; auto: on the GPU, and on the host when that fails; ref: on the host, in the plain loops that others are held to", \
-     APR_TO(type, member.device),                                                                                                     \
-     .group = "Device"},                                                                                                              \
-        {"gpu", 0, APR_OPTION_INT, "N", "0", "which GPU, as CUDA counts them", APR_TO(type, member.ordinal), .min = 0, .max = 1024},  \
-        {"direct",                                                                                                                    \
-         0,                                                                                                                           \
-         APR_OPTION_FLAG,                                                                                                             \
-         NULL,                                                                                                                        \
-         "yes",                                                                                                                       \
-         "read packed weights directly; --no-direct: as FP16 copies, or tile by tile",                                                \
-         APR_TO(type, member.direct)},                                                                                                \
-        {"exact",                                                                                                                     \
-         0,                                                                                                                           \
-         APR_OPTION_FLAG,                                                                                                             \
-         NULL,                                                                                                                        \
-         NULL,                                                                                                                        \
-         "no product of a prompt rounds its inputs to FP16 on the GPU: slower, for proofs",                                           \
-         APR_TO(type, member.exact)},                                                                                                 \
-        {"fp8",                                                                                                                       \
-         0,                                                                                                                           \
-         APR_OPTION_CHOICE,                                                                                                           \
-         "auto|on|off",                                                                                                               \
-         "auto",                                                                                                                      \
-         "products of FP8 weights in FP8: on rounds what is multiplied with them, too; auto: as exact as others",                     \
-         APR_TO(type, member.fp8)},                                                                                                   \
-        {"headroom",           0, APR_OPTION_SIZE, "SIZE", "1G", "memory of the GPU to leave free", APR_TO(type, member.headroom),    \
-         .min = APR_LEAST_SIZE},                                                                                                      \
-    {                                                                                                                                 \
-        "force", 0, APR_OPTION_FLAG, NULL, NULL, "run on the GPU even when the plan does not fit", APR_TO(type, member.force)         \
+#define APR_DEVICE_OPTIONS(type, member)                                                                                                \
+    {"device",                                                                                                                          \
+     0,                                                                                                                                 \
+     APR_OPTION_CHOICE,                                                                                                                 \
+     "host|cuda|auto|ref",                                                                                                              \
+     "host",                                                                                                                            \
+     "where to run; auto: on the GPU, and on the host when that fails; ref: on the host, in the plain loops that others are held to",   \
+     APR_TO(type, member.device),                                                                                                       \
+     .group = "Device"},                                                                                                                \
+        {"gpu", 0, APR_OPTION_INT, "N", "0", "which GPU, as CUDA counts them", APR_TO(type, member.ordinal), .min = 0, .max = 1024},    \
+        {"gpus", 0, APR_OPTION_STRING, "N", NULL, "split the layers over N GPUs; or over those, as in 0,2", APR_TO(type, member.gpus)}, \
+        {"offload",                                                                                                                     \
+         0,                                                                                                                             \
+         APR_OPTION_STRING,                                                                                                             \
+         APR_OFFLOAD_NAMES,                                                                                                             \
+         NULL,                                                                                                                          \
+         "compute a part on the host: a mixture's experts, or the first N layers (layers=all: all)",                                    \
+         APR_TO(type, member.offload)},                                                                                                 \
+        {"direct",                                                                                                                      \
+         0,                                                                                                                             \
+         APR_OPTION_FLAG,                                                                                                               \
+         NULL,                                                                                                                          \
+         "yes",                                                                                                                         \
+         "read packed weights directly; --no-direct: as FP16 copies, or tile by tile",                                                  \
+         APR_TO(type, member.direct)},                                                                                                  \
+        {"exact",                                                                                                                       \
+         0,                                                                                                                             \
+         APR_OPTION_FLAG,                                                                                                               \
+         NULL,                                                                                                                          \
+         NULL,                                                                                                                          \
+         "no product of a prompt rounds its inputs to FP16 on the GPU: slower, for proofs",                                             \
+         APR_TO(type, member.exact)},                                                                                                   \
+        {"fp8",                                                                                                                         \
+         0,                                                                                                                             \
+         APR_OPTION_CHOICE,                                                                                                             \
+         "auto|on|off",                                                                                                                 \
+         "auto",                                                                                                                        \
+         "products of FP8 weights in FP8: on rounds what is multiplied with them, too; auto: as exact as others",                       \
+         APR_TO(type, member.fp8)},                                                                                                     \
+        {"headroom",           0, APR_OPTION_SIZE, "SIZE", "1G", "memory of the GPU to leave free", APR_TO(type, member.headroom),      \
+         .min = APR_LEAST_SIZE},                                                                                                        \
+    {                                                                                                                                   \
+        "force", 0, APR_OPTION_FLAG, NULL, NULL, "run on the GPU even when the plan does not fit", APR_TO(type, member.force)           \
     }
 
 /* Sets what a session must know to run there. With auto and no usable GPU it stays on the host, and says so on stderr. */

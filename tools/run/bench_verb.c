@@ -75,10 +75,11 @@ static apr_status check_host_memory(const bench *b, const apr_plan *plan, apr_er
 static apr_status make_weights(bench *b, const apr_call *call, apr_error *err)
 {
     const double begin = apr_seconds_now();
+    const bool copies_all = b->options.cuda != NULL && !apr_offload_is_some(&b->options.offload);
     apr_plan plan;
     apr_meter meter;
 
-    APR_TRY(apr_synthetic_open(&b->synthetic, b->asked->synthetic, b->asked->dtype, b->options.cuda != NULL, err));
+    APR_TRY(apr_synthetic_open(&b->synthetic, b->asked->synthetic, b->asked->dtype, copies_all, err));
     APR_TRY(apr_session_forecast(&plan, &b->synthetic.model, &b->options, err));
     const bool is_made = plan.fits || b->options.force;
     apr_status status = is_made ? check_host_memory(b, &plan, err) : APR_OK;
@@ -223,6 +224,7 @@ static void answer_json(const bench *b, const bench_facts *f, apr_json_text *jso
     apr_json_int(json, "runs", b->speed.n_runs);
     stage_json(json, "prompt", b->asked->prompt, b->speed.prompt_s, b->speed.n_runs);
     stage_json(json, "decoding", b->asked->tokens, b->speed.decode_s, b->speed.n_runs);
+    if (apr_session_n_places(b->running.session) > 1) apr_link_json(b->running.session, json);
     apr_json_bool(json, "finite", b->speed.finite);
     if (is_synthetic(b)) apr_json_real(json, "make_seconds", b->made_s);
     apr_json_real(json, "open_seconds", b->opened_s);
@@ -250,8 +252,9 @@ static void print_answer(const bench *b, const bench_facts *f)
            f->gpu[0] != '\0' ? ": " : "", f->gpu, (long long)plan->n_ctx, (long long)plan->n_batch, apr_dtypes[plan->kv_dtype].name);
     print_stage("prompt", b->asked->prompt, b->speed.prompt_s, b->speed.n_runs);
     print_stage("decoding", b->asked->tokens, b->speed.decode_s, b->speed.n_runs);
+    if (apr_session_n_places(b->running.session) > 1) apr_link_print(b->running.session, stdout);
     apr_footprint_print(&f->footprint, stdout);
-    if (b->asked->run.stats) apr_plan_lines_print(plan, stderr);
+    if (b->asked->run.stats) apr_session_lines_print(b->running.session, stderr);
 }
 
 apr_status apr_run_bench(const apr_call *call, apr_error *err)

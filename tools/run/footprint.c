@@ -3,6 +3,7 @@
 
 #include "formats/base/bytes.h"
 #include "tools/cli/text.h"
+#include "tools/plan/plan_lines.h"
 
 static uint64_t line_bytes(const apr_plan *plan, apr_line_id id)
 {
@@ -24,16 +25,24 @@ static uint64_t weight_bytes(const apr_plan *plan)
     return n;
 }
 
+/* One context a card is enough, and was made by the first session there. */
+static uint64_t contexts_bytes(const apr_session *session)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < apr_session_n_places(session); i++) n += line_bytes(apr_session_place_plan(session, i), APR_LINE_CONTEXT);
+    return n;
+}
+
 apr_footprint apr_footprint_of(const apr_session *const *sessions, size_t n)
 {
     apr_footprint f = {.on = apr_session_plan(sessions[0])->judged};
 
     for (size_t i = 0; i < n; i++) {
-        const apr_plan *const plan = apr_session_plan(sessions[i]);
         const apr_session_memory m = apr_session_check_memory(sessions[i]);
         if (m.on != f.on) continue;
-        f.weights += weight_bytes(plan);
-        f.planned += m.planned - (f.on == APR_ON_DEVICE && i > 0 ? line_bytes(plan, APR_LINE_CONTEXT) : 0);
+        for (int k = 0; k < apr_session_n_places(sessions[i]); k++)
+            if (apr_session_place_plan(sessions[i], k)->judged == f.on) f.weights += weight_bytes(apr_session_place_plan(sessions[i], k));
+        f.planned += m.planned - (f.on == APR_ON_DEVICE && i > 0 ? contexts_bytes(sessions[i]) : 0);
         f.allowed += m.allowed;
         /* a card is counted as a whole, from before the first session on; a heap session by session */
         if (i == 0 || m.measured == UINT64_MAX) f.measured = m.measured;
@@ -94,9 +103,40 @@ void apr_footprint_print(const apr_footprint *f, FILE *out)
                 f->measured > f->planned ? "more" : "less", apr_footprint_as_planned(f) ? "" : ": NOT AS PLANNED");
 }
 
-void apr_plan_lines_print(const apr_plan *plan, FILE *out)
+char *apr_place_text(const apr_session *session, int place, char text[32])
 {
-    char size[APR_SMALL_TEXT];
-    for (size_t i = 0; i < plan->n_lines; i++)
-        fprintf(out, "  %-32s %12s\n", plan->lines[i].label, apr_size_text(size, plan->lines[i].bytes));
+    const int ordinal = apr_session_place_ordinal(session, place);
+    if (ordinal < 0) snprintf(text, 32, "host");
+    else snprintf(text, 32, "GPU %d", ordinal);
+    return text;
+}
+
+void apr_session_lines_print(const apr_session *session, FILE *out)
+{
+    const int n = apr_session_n_places(session);
+    char size[APR_SMALL_TEXT], name[32];
+
+    for (int k = 0; k < n; k++) {
+        const apr_plan *const plan = apr_session_place_plan(session, k);
+        if (n > 1) fprintf(out, "  %s\n", apr_place_text(session, k, name));
+        for (size_t i = 0; i < plan->n_lines; i++)
+            fprintf(out, "  %-32s %12s\n", plan->lines[i].label, apr_size_text(size, plan->lines[i].bytes));
+    }
+}
+
+void apr_link_print(const apr_session *session, FILE *out)
+{
+    const apr_partition_cost cost = apr_session_cost(session);
+    char text[256];
+
+    fprintf(out, "  %s\n", apr_cost_text(&cost, text, sizeof text));
+}
+
+void apr_link_json(const apr_session *session, apr_json_text *json)
+{
+    const apr_partition_cost cost = apr_session_cost(session);
+
+    apr_json_open(json, "link", '{');
+    apr_cost_json(json, &cost);
+    apr_json_close(json, '}');
 }

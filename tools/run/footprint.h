@@ -29,7 +29,12 @@ bool apr_footprint_as_planned(const apr_footprint *footprint);
 void apr_footprint_json(const apr_footprint *footprint, apr_json_text *json);
 /* One line. */
 void apr_footprint_print(const apr_footprint *footprint, FILE *out);
-/* A line for each of the plan's. */
-void apr_plan_lines_print(const apr_plan *plan, FILE *out);
+/* A line for each of the plans'; under the place's name where there are several. */
+void apr_session_lines_print(const apr_session *session, FILE *out);
+/* What crosses between the places of a session for each token, and what the host reads: one line; an object "link". */
+void apr_link_print(const apr_session *session, FILE *out);
+void apr_link_json(const apr_session *session, apr_json_text *json);
+/* "GPU 1", "host". Returns text. */
+char *apr_place_text(const apr_session *session, int place, char text[32]);
 
 #endif

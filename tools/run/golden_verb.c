@@ -30,6 +30,7 @@ const apr_option apr_golden_options[] = {
     {"text", 0, APR_OPTION_STRING, "FILE", NULL, "the text of the perplexity; otherwise looked for beside golden.json and above it",
      APR_TO(golden_options, judge.text)},
     APR_RUN_OPTIONS(golden_options, run, "f32"),
+    APR_LORA_OPTION(golden_options, run.lora, "the weights"),
     {0},
 };
 const size_t apr_golden_options_bytes = sizeof(golden_options);

@@ -70,9 +70,9 @@ static void print_stats(const apr_kld_shown *s)
     const apr_footprint footprint = footprint_of(s);
 
     fprintf(stderr, "%s\n", s->other->source.path);
-    apr_plan_lines_print(apr_session_plan(s->other->session), stderr);
+    apr_session_lines_print(s->other->session, stderr);
     fprintf(stderr, "%s\n", s->truth->source.path);
-    apr_plan_lines_print(apr_session_plan(s->truth->session), stderr);
+    apr_session_lines_print(s->truth->session, stderr);
     apr_footprint_print(&footprint, stderr);
 }
 

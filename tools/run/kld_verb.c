@@ -27,6 +27,7 @@ const apr_option apr_kld_options[] = {
     {"seed", 0, APR_OPTION_INT, "N", "0", "of the draws of windows that give the intervals", APR_TO(kld_options, seed), .min = -9e18,
      .max = 9e18},
     APR_RUN_OPTIONS(kld_options, run, "f16"),
+    APR_LORA_OPTION(kld_options, run.lora, "the reference"),
     {0},
 };
 const size_t apr_kld_options_bytes = sizeof(kld_options);
@@ -199,6 +200,7 @@ static apr_status run(comparison *c, const apr_call *call, apr_error *err)
 
     APR_TRY(open_files(&c->other, call->operands[0], err));
     APR_TRY(open_files(&c->truth, c->asked->ref, err));
+    APR_TRY(apr_running_merge(&c->truth, &c->asked->run.lora, err));
     APR_TRY(check_vocabularies(c, err));
     APR_TRY(read_text(c, call->operands[1], err));
     APR_TRY(open_sessions(c, err));

@@ -33,6 +33,7 @@ const apr_option apr_parity_verb_options[] = {
     {"text", 't', APR_OPTION_STRING, "FILE", NULL, "then compare the logits after each token of this text, in windows of 256",
      APR_TO(parity_options, text)},
     APR_RUN_OPTIONS(parity_options, run, "f16"),
+    APR_LORA_OPTION(parity_options, run.lora, "the weights"),
     {0},
 };
 const size_t apr_parity_verb_options_bytes = sizeof(parity_options);

@@ -23,7 +23,8 @@ static apr_status put_together(apr_running *r, apr_error *err)
     r->behind[0] = r->model;
     r->model = (apr_model){0};
     APR_TRY(apr_canonical(&r->model, &r->source, err));
-    return apr_without_dialect(&r->model, err);
+    APR_TRY(apr_without_dialect(&r->model, err));
+    return apr_merge_adapters(&r->model, r->lora.uses, r->lora.n, err);
 }
 
 static void back_to_own_view(apr_running *r)
@@ -46,10 +47,12 @@ static apr_status align(apr_running *r, const apr_running *like, apr_error *err)
     return status;
 }
 
-apr_status apr_run_pair_open_files(apr_running *truth, const char *truth_path, apr_running *other, const char *path, apr_error *err)
+apr_status apr_run_pair_open_files(apr_running *truth, const char *truth_path, const apr_strings *lora, apr_running *other,
+                                   const char *path, apr_error *err)
 {
     APR_TRY(apr_running_open_files(other, path, err));
     APR_TRY(apr_running_open_files(truth, truth_path, err));
+    APR_TRY(apr_running_merge(truth, lora, err));
     if (same_ways(&truth->model.hparams, &other->model.hparams)) return APR_OK;
     const apr_status status = align(truth, other, err);
     return status == APR_E_UNSUPPORTED ? align(other, truth, err) : status;

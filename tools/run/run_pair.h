@@ -8,7 +8,9 @@
 
 #include "tools/run/running.h"
 
-/* Opens the files of both, the model's first. Both must be closed, also when this fails. APR_E_UNSUPPORTED: blocks of both would break. */
-apr_status apr_run_pair_open_files(apr_running *truth, const char *truth_path, apr_running *other, const char *path, apr_error *err);
+/* Opens the files of both, the model's first, and merges the adapters into the reference. Both must be closed, also when this fails.
+ * APR_E_UNSUPPORTED: blocks of both would break. */
+apr_status apr_run_pair_open_files(apr_running *truth, const char *truth_path, const apr_strings *lora, apr_running *other,
+                                   const char *path, apr_error *err);
 
 #endif

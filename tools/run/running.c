@@ -5,6 +5,7 @@
 #include "runtime/session/heap.h"
 #include "tools/cli/process.h"
 #include "tools/cli/text.h"
+#include "tools/run/footprint.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -53,6 +54,14 @@ apr_status apr_running_open_files(apr_running *r, const char *path, apr_error *e
     return APR_OK;
 }
 
+apr_status apr_running_merge(apr_running *r, const apr_strings *lora, apr_error *err)
+{
+    if (lora->n_items == 0) return APR_OK;
+    APR_TRY(apr_lora_set_open(&r->lora, lora, err));
+    apr_lora_set_print(&r->lora, stderr);
+    return apr_merge_adapters(&r->model, r->lora.uses, r->lora.n, err);
+}
+
 apr_status apr_running_open_tokenizer(apr_running *r, apr_error *err)
 {
     const uint64_t before = apr_heap_in_use();
@@ -66,6 +75,7 @@ apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_
     apr_session_options session;
 
     APR_TRY(apr_running_open_files(r, path, err));
+    APR_TRY(apr_running_merge(r, &options->lora, err));
     APR_TRY(apr_running_options(options, n_logits, &session, err));
     return apr_session_open(&r->session, &r->model, &session, err);
 }
@@ -83,6 +93,7 @@ void apr_running_close(apr_running *r)
     apr_model_close(&r->model);
     for (size_t i = 0; i < sizeof r->behind / sizeof *r->behind; i++) apr_model_close(&r->behind[i]);
     apr_model_close(&r->source);
+    apr_lora_set_close(&r->lora);
     *r = (apr_running){0};
 }
 
@@ -125,20 +136,27 @@ static void memory_json(apr_json_text *json, const apr_running *r, const apr_ses
 
 static void stats_json(apr_json_text *json, const apr_running *r, const apr_session_memory *memory)
 {
-    const apr_plan *const plan = apr_session_plan(r->session);
     const char *const backend = apr_session_backend_name(r->session);
+    const int n_places = apr_session_n_places(r->session);
+    char name[32];
 
     apr_json_string(json, "backend", backend, strlen(backend));
     apr_json_open(json, "memory", '{');
     memory_json(json, r, memory);
     apr_json_open(json, "lines", '[');
-    for (size_t i = 0; i < plan->n_lines; i++) {
-        apr_json_open(json, NULL, '{');
-        apr_json_string(json, "id", plan->lines[i].key, strlen(plan->lines[i].key));
-        apr_json_uint(json, "bytes", plan->lines[i].bytes);
-        apr_json_close(json, '}');
+    for (int k = 0; k < n_places; k++) {
+        const apr_plan *const plan = apr_session_place_plan(r->session, k);
+        apr_place_text(r->session, k, name);
+        for (size_t i = 0; i < plan->n_lines; i++) {
+            apr_json_open(json, NULL, '{');
+            apr_json_string(json, "id", plan->lines[i].key, strlen(plan->lines[i].key));
+            if (n_places > 1) apr_json_string(json, "place", name, strlen(name));
+            apr_json_uint(json, "bytes", plan->lines[i].bytes);
+            apr_json_close(json, '}');
+        }
     }
     apr_json_close(json, ']');
+    if (n_places > 1) apr_link_json(r->session, json);
     apr_json_close(json, '}');
 }
 
@@ -154,6 +172,16 @@ static void print_verdict(const apr_session_memory *m)
             on_host ? apr_size_text(mapped, m->mapped) : "the headroom", on_host ? " mapped from the file" : "");
     if (!known) fprintf(stderr, "not measured: the %s does not say\n", on_host ? "C library" : "driver");
     else fprintf(stderr, "the %s says %s%s\n", on_host ? "heap" : "driver", measured, m->as_planned ? "" : ": NOT AS PLANNED");
+}
+
+/* Where there are several, by name. */
+static void print_place(const apr_session *session, int place)
+{
+    const apr_session_memory m = apr_session_place_memory(session, place);
+    char name[32];
+
+    if (apr_session_n_places(session) > 1) fprintf(stderr, "  %s:", apr_place_text(session, place, name));
+    print_verdict(&m);
 }
 
 /* What is there beside the plan, and the kernel's view of all of it. */
@@ -172,18 +200,18 @@ static void print_process(const apr_running *r, const apr_session_memory *m)
 
 void apr_print_stats(const apr_running *r, const apr_call *call)
 {
-    const apr_plan *const plan = apr_session_plan(r->session);
     const apr_session_memory memory = apr_session_check_memory(r->session);
+    const int n_places = apr_session_n_places(r->session);
     char size[APR_SMALL_TEXT];
 
     if (call->answer->json) {
         stats_json(&call->answer->body, r, &memory);
         return;
     }
-    for (size_t i = 0; i < plan->n_lines; i++)
-        fprintf(stderr, "  %-32s %12s\n", plan->lines[i].label, apr_size_text(size, plan->lines[i].bytes));
+    apr_session_lines_print(r->session, stderr);
+    if (n_places > 1) apr_link_print(r->session, stderr);
     if (memory.on == APR_ON_HOST) fprintf(stderr, "  %-32s %12s\n", "program, plan and bindings", apr_size_text(size, memory.tables));
-    print_verdict(&memory);
+    for (int k = 0; k < n_places; k++) print_place(r->session, k);
     print_process(r, &memory);
 }
 

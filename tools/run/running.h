@@ -5,6 +5,7 @@
 #include "formats/model/model.h"
 #include "runtime/check/subject.h"
 #include "tools/cli/cli.h"
+#include "tools/conv/lora_option.h"
 #include "tools/device/device.h"
 
 typedef struct apr_run_options {
@@ -13,6 +14,7 @@ typedef struct apr_run_options {
     uint64_t memory; /* budget in bytes, 0: not judged */
     bool stats;
     apr_device_options where;
+    apr_strings lora; /* of verbs that have APR_LORA_OPTION in their tables */
 } apr_run_options;
 
 #define APR_RUN_OPTIONS(type, member, kv_default)                                                                                           \
@@ -35,6 +37,7 @@ typedef struct apr_run_options {
 
 typedef struct apr_running {
     apr_model source, model;  /* as read; canonical view of it */
+    apr_lora_set lora;        /* what is merged into that */
     apr_model behind[2];      /* views that `model` was made of, where it took more than one */
     apr_tokenizer *tokenizer; /* NULL: there is no vocabulary, or it was not asked for */
     apr_session *session;
@@ -51,6 +54,8 @@ void apr_running_close(apr_running *running);
 /* The parts of opening, in their order, for who must know something in between; the session comes last (apr_session_open with
  * running->model). */
 apr_status apr_running_open_files(apr_running *running, const char *path, apr_error *err);
+/* Adapters into running->model; says on stderr what they are. Nothing is computed: the session reads the sums as it reads weights. */
+apr_status apr_running_merge(apr_running *running, const apr_strings *lora, apr_error *err);
 apr_status apr_running_open_tokenizer(apr_running *running, apr_error *err);
 /* May say on stderr that there is no GPU. */
 apr_status apr_running_options(const apr_run_options *options, int64_t n_logits, apr_session_options *session, apr_error *err);

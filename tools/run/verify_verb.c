@@ -30,6 +30,7 @@ const apr_option apr_verify_options[] = {
     {"html", 0, APR_OPTION_STRING, "FILE", NULL, "write the report as one HTML page with pictures; takes the place of an older page only",
      APR_TO(verify_options, html)},
     APR_RUN_OPTIONS(verify_options, run, "f16"),
+    APR_LORA_OPTION(verify_options, run.lora, "the reference"),
     {0},
 };
 const size_t apr_verify_options_bytes = sizeof(verify_options);
@@ -134,7 +135,7 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
 
     if (o->ref == NULL) return apr_fail(err, APR_E_USAGE, "say what the model is to be compared with: --ref SOURCE");
     if (run.ctx == 0) run.ctx = o->window > APR_VERIFY_CONTEXT ? o->window : APR_VERIFY_CONTEXT;
-    apr_status status = apr_run_pair_open_files(&truth, o->ref, &other, call->operands[0], err);
+    apr_status status = apr_run_pair_open_files(&truth, o->ref, &run.lora, &other, call->operands[0], err);
     if (status == APR_OK) status = open_to_be_judged(&other, &run, err);
     if (status == APR_OK) used = apr_session_used(other.session);
     if (status == APR_OK) status = open_to_be_judged(&truth, &run, err);

@@ -51,6 +51,12 @@ apr_status apr_cuda_result(apr_cuda_device *device, cudaError_t error, const cha
     return apr_cuda_alive(device, err);
 }
 
+apr_status apr_cuda_enter(apr_cuda_device *device, apr_error *err)
+{
+    APR_TRY(apr_cuda_alive(device, err));
+    return apr_cuda_result(device, cudaSetDevice(device->facts.ordinal), "choosing the CUDA device", err);
+}
+
 const char *apr_cuda_doing(apr_cuda_device *device)
 {
     apr_cuda_started *const s = &device->started;
@@ -122,7 +128,7 @@ static void close_device(apr_cuda_device *device)
 {
     if (device == NULL) return;
     /* a lost context answers every call with its error; the driver frees what it holds when the process ends */
-    if (!device->lost) {
+    if (!device->lost && cudaSetDevice(device->facts.ordinal) == cudaSuccess) {
         cudaStreamSynchronize(device->stream);
         if (device->blas != NULL) cublasDestroy(device->blas);
         for (size_t i = 0; i < device->n_allocations; i++)
@@ -165,7 +171,7 @@ static bool is_lost(const apr_cuda_device *device) { return device->lost; }
 static apr_status memory(apr_cuda_device *device, uint64_t *free_bytes, uint64_t *total_bytes, apr_error *err)
 {
     size_t n_free = 0, n_total = 0;
-    apr_status status = apr_cuda_alive(device, err);
+    apr_status status = apr_cuda_enter(device, err);
     if (status == APR_OK) status = apr_cuda_result(device, cudaMemGetInfo(&n_free, &n_total), "asking for the free memory", err);
     *free_bytes = n_free;
     *total_bytes = n_total;
@@ -176,7 +182,7 @@ static apr_status allocate(apr_cuda_device *device, uint64_t n_bytes, const char
 {
     *p = NULL;
     if (n_bytes == 0) return APR_OK;
-    const apr_status status = apr_cuda_alive(device, err);
+    const apr_status status = apr_cuda_enter(device, err);
     if (status != APR_OK) return status;
     void **const more = (void **)realloc(device->allocations, (device->n_allocations + 1) * sizeof *more);
     if (more == NULL) return apr_no_memory(err, "the list of allocations");
@@ -199,7 +205,7 @@ static void release(apr_cuda_device *device, void *p)
 {
     for (size_t i = 0; i < device->n_allocations && p != NULL; i++)
         if (device->allocations[i] == p) {
-            if (!device->lost) cudaFree(p);
+            if (!device->lost && cudaSetDevice(device->facts.ordinal) == cudaSuccess) cudaFree(p);
             device->allocations[i] = NULL;
             return;
         }
@@ -208,7 +214,7 @@ static void release(apr_cuda_device *device, void *p)
 static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, cudaMemcpyKind kind, apr_error *err)
 {
     const char *const doing = kind == cudaMemcpyHostToDevice ? "copying to the device" : "copying from the device";
-    apr_status status = apr_cuda_alive(device, err);
+    apr_status status = apr_cuda_enter(device, err);
     if (status != APR_OK || n_bytes == 0) return status;
     status = apr_cuda_result(device, cudaMemcpyAsync(to, from, n_bytes, kind, device->stream), doing, err);
     if (status != APR_OK) return status;
@@ -230,15 +236,36 @@ static apr_status download(apr_cuda_device *device, void *to, const void *from, 
     return copy(device, to, from, n_bytes, cudaMemcpyDeviceToHost, err);
 }
 
+/* What the source's stream has been given comes first; the target's stream is empty or waits for nothing of this, for the copy has
+ * happened when this returns. Peer access is not enabled: it would map each card's memory into the other's context, in bytes that no
+ * plan names. cudaMemcpyPeerAsync goes without it, through pinned host memory of the driver where it knows no shorter way. */
+static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_cuda_device *to_device, void *to, uint64_t n_bytes,
+                           apr_error *err)
+{
+    APR_TRY(apr_cuda_enter(to_device, err));
+    const cudaError_t behind = cudaStreamSynchronize(to_device->stream); /* what still reads the memory at `to` */
+    if (behind != cudaSuccess) return apr_cuda_outcome(to_device, behind, err);
+    APR_TRY(apr_cuda_enter(from_device, err));
+    if (n_bytes == 0) return APR_OK;
+    cudaError_t error = cudaMemcpyPeerAsync(to, to_device->facts.ordinal, from, from_device->facts.ordinal, n_bytes, from_device->stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(from_device->stream);
+    if (error == cudaSuccess) return APR_OK;
+    const char *const last = apr_cuda_doing(from_device);
+    char doing[640];
+    snprintf(doing, sizeof doing, "copying from GPU %d to GPU %d, after %s", from_device->facts.ordinal, to_device->facts.ordinal,
+             last[0] != '\0' ? last : "no operation");
+    return apr_cuda_result(from_device, error, doing, err);
+}
+
 static apr_status clear(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err)
 {
-    APR_TRY(apr_cuda_alive(device, err));
+    APR_TRY(apr_cuda_enter(device, err));
     return apr_cuda_result(device, cudaMemsetAsync(p, 0, n_bytes, device->stream), "clearing memory", err);
 }
 
 static apr_status check(apr_cuda_device *device, const char *stage, apr_error *err)
 {
-    const apr_status status = apr_cuda_alive(device, err);
+    const apr_status status = apr_cuda_enter(device, err);
     if (status != APR_OK) return status;
     const cudaError_t done = cudaStreamSynchronize(device->stream), pending = cudaGetLastError();
     const cudaError_t error = done != cudaSuccess ? done : pending;
@@ -274,6 +301,7 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         release,
         upload,
         download,
+        transfer,
         clear,
         apr_cuda_start_blas,
         apr_cuda_takes,

@@ -50,6 +50,8 @@ const char *apr_cuda_doing(apr_cuda_device *device);
 __attribute__((format(printf, 2, 3))) void apr_cuda_begin(apr_cuda_device *device, const char *format, ...);
 /* A lost device's own sentence again. */
 apr_status apr_cuda_alive(const apr_cuda_device *device, apr_error *err);
+/* The same, and the device is the thread's current one: the first thing that every function of the table does. */
+apr_status apr_cuda_enter(apr_cuda_device *device, apr_error *err);
 
 /* gemm.cu */
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);

@@ -134,7 +134,7 @@ apr_status apr_cuda_run_probe(apr_cuda_device *device, apr_cuda_probe which, apr
 {
     probe_buffers b;
 
-    APR_TRY(apr_cuda_alive(device, err));
+    APR_TRY(apr_cuda_enter(device, err));
     if (which >= APR_CUDA_PROBE_COUNT) return apr_fail(err, APR_E_USAGE, "there is no probe %d", (int)which);
     b.matrix_bytes = (size_t)N_ELEMS * cases[which].elem_bytes;
     b.c_at = 2 * b.matrix_bytes;
@@ -195,7 +195,7 @@ apr_status apr_cuda_measure_bandwidth(apr_cuda_device *device, double *read, dou
     double seconds[2];
 
     *read = *upload = 0.0;
-    APR_TRY(apr_cuda_alive(device, err));
+    APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin(device, "measuring the bandwidth");
     cudaError_t e = cudaMalloc(&data, n_read);
     if (e == cudaSuccess) e = cudaMemsetAsync(data, 0, n_read, device->stream);
@@ -235,7 +235,7 @@ static apr_status drill_kernel(apr_cuda_device *device, bool hangs, apr_error *e
 
 apr_status apr_cuda_run_drill(apr_cuda_device *device, apr_cuda_drill which, apr_error *err)
 {
-    APR_TRY(apr_cuda_alive(device, err));
+    APR_TRY(apr_cuda_enter(device, err));
     switch (which) {
     case APR_CUDA_DRILL_OUT_OF_BOUNDS: return drill_kernel(device, false, err);
     case APR_CUDA_DRILL_HANG: return drill_kernel(device, true, err);

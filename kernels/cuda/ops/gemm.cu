@@ -66,7 +66,7 @@ static apr_status blas_failed(cublasStatus_t status, const char *doing, apr_erro
 
 apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err)
 {
-    APR_TRY(apr_cuda_alive(device, err));
+    APR_TRY(apr_cuda_enter(device, err));
     cublasStatus_t status = cublasCreate(&device->blas);
     if (status != CUBLAS_STATUS_SUCCESS) {
         device->blas = NULL;
@@ -174,7 +174,7 @@ apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, ap
 
 apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err)
 {
-    APR_TRY(apr_cuda_alive(device, err));
+    APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin(device, "decoding '%s' (%s) to FP16", matrix->name,
                    matrix->packing != NULL ? matrix->packing->scheme : apr_dtypes[matrix->dtype].name);
     return apr_cuda_outcome(device, apr_cuda_decode_half(matrix, first, n_rows, (__half *)out, device->stream), err);

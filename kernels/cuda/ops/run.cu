@@ -46,7 +46,7 @@ bool apr_cuda_takes(apr_dtype dtype) { return apr_cuda_has_kernel(dtype); }
 
 apr_status apr_cuda_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err)
 {
-    APR_TRY(apr_cuda_alive(device, err));
+    APR_TRY(apr_cuda_enter(device, err));
     device->started.is_operation = true;
     device->started.kind = kind;
     device->started.args = *args;

@@ -1,0 +1,420 @@
+/* adapters.c - finds the tensor that each part of an adapter changes, checks that it fits, and merges it. */
+#include "convert/adapters.h"
+
+#include "formats/model/family.h"
+#include "formats/model/made.h"
+#include "formats/model/tensor_names.h"
+#include "kernels/rows.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define KEY "aprkit.lora."
+
+typedef struct merging {
+    apr_model *view;
+    const apr_family *family;   /* NULL: unknown */
+    apr_tensor *tensors;        /* [view->n_tensors] the new table */
+    bool *goes;                 /* [view->n_tensors] what nothing refers to any more */
+    const apr_adapter **whole;  /* [view->n_tensors] which adapter took a tensor's place, or NULL */
+    const apr_adapter_use *use; /* at work */
+    apr_error *err;
+} merging;
+
+static apr_status misfit(const merging *m, const apr_adapter_change *change, const char *why)
+{
+    return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter changes '%s', %s", m->use->adapter->path, change->name, why);
+}
+
+/* ---- which tensor is meant ---- */
+
+/* What the text model's names begin with, alone and as a part of a larger model; each kind's own name first. */
+static const char *const heads[][3] = {{"model.", "model.language_model.", "language_model.model."},
+                                       {"lm_head.", "language_model.lm_head.", "model.lm_head."}};
+enum { N_KINDS = sizeof heads / sizeof *heads, N_HEADS = 3 };
+
+/* The head of a name, the longest that fits, and its kind; NULL: it has none. */
+static const char *head_of(const char *name, size_t *kind)
+{
+    const char *found = NULL;
+    for (size_t k = 0; k < N_KINDS; k++)
+        for (size_t i = 0; i < N_HEADS; i++) {
+            const size_t n = strlen(heads[k][i]);
+            if (strncmp(name, heads[k][i], n) != 0 || (found != NULL && strlen(found) > n)) continue;
+            found = heads[k][i];
+            *kind = k;
+        }
+    return found;
+}
+
+/* The same name as in a text model of its own: "model.language_model.layers.0. ..." -> "model.layers.0. ...". NULL: no memory. */
+static const char *plain_name(const merging *m, const char *name)
+{
+    size_t kind;
+    const char *const head = head_of(name, &kind);
+    return head != NULL ? apr_arena_print(&m->view->arena, "%s%s", heads[kind][0], name + strlen(head)) : name;
+}
+
+/* The tensor of that name, whatever the text model's names begin with here; NULL: there is none. */
+static const apr_tensor *find_by_any_head(const merging *m, const char *name)
+{
+    size_t kind = 0;
+    const char *const head = head_of(name, &kind);
+    const apr_tensor *found = apr_model_find(m->view, name);
+
+    for (size_t i = 0; i < N_HEADS && head != NULL && found == NULL; i++) {
+        const char *const other = apr_arena_print(&m->view->arena, "%s%s", heads[kind][i], name + strlen(head));
+        if (other != NULL) found = apr_model_find(m->view, other);
+    }
+    return found;
+}
+
+/* Under another spelling of older checkpoints, where that is one tensor for one. NULL: there is none. */
+static const char *other_spelling(const merging *m, const char *name)
+{
+    apr_name_match match;
+
+    if (m->family == NULL || !apr_match_tensor(m->family, APR_DIALECT_HF, name, &match) || match.form == NULL) return NULL;
+    const apr_tensor_part *const parts = match.form->parts;
+    if (parts[0].name == NULL || parts[1].name != NULL || parts[0].steps[0].kind != APR_STEP_NONE) return NULL;
+    return apr_is_stack_of(match.form->name, parts[0].name) ? NULL : apr_fill_name(parts[0].name, &match, match.expert, &m->view->arena);
+}
+
+/* A tensor whose name is `name` with `with` in place of `part`; NULL: none. */
+static const apr_tensor *sibling(const merging *m, const char *name, const char *part, const char *with)
+{
+    const char *const at = strstr(name, part);
+    const char *const other =
+        at != NULL ? apr_arena_print(&m->view->arena, "%.*s%s%s", (int)(at - name), name, with, at + strlen(part)) : NULL;
+    return other != NULL ? apr_model_find(m->view, other) : NULL;
+}
+
+/* What the model has instead of a tensor that it has not. */
+static apr_status missing(const merging *m, const apr_adapter_change *change, const char *name)
+{
+    static const struct {
+        const char *part, *with, *about;
+    } others[] = {{".q_proj.", ".qkv_proj.", "which is a part of"},
+                  {".k_proj.", ".qkv_proj.", "which is a part of"},
+                  {".v_proj.", ".qkv_proj.", "which is a part of"},
+                  {".gate_proj.", ".gate_up_proj.", "which is a part of"},
+                  {".up_proj.", ".gate_up_proj.", "which is a part of"},
+                  {".qkv_proj.", ".q_proj.", "which is several tensors, one of them"},
+                  {".gate_up_proj.", ".gate_proj.", "which is several tensors, one of them"},
+                  {".kv_b_proj.", ".k_b_proj.", "which is several tensors, one of them"}};
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const apr_tensor *const other = sibling(m, name, others[i].part, others[i].with);
+        if (other != NULL)
+            return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter changes '%s', %s '%s' in %s: it cannot be merged there",
+                            m->use->adapter->path, change->name, others[i].about, other->name, m->view->path);
+    }
+    return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter changes '%s', which is not in %s; was it trained on %s?",
+                    m->use->adapter->path, change->name, m->view->path,
+                    m->use->adapter->base != NULL ? m->use->adapter->base : "another model");
+}
+
+static apr_status find_target(const merging *m, const apr_adapter_change *change, size_t *place)
+{
+    const apr_tensor *found = find_by_any_head(m, change->name);
+    const char *const name = plain_name(m, change->name);
+
+    if (name == NULL) return apr_no_memory(m->err, "a tensor's name");
+    const char *const other = found == NULL ? other_spelling(m, name) : NULL;
+    if (other != NULL) found = apr_model_find(m->view, other);
+    if (found == NULL) return missing(m, change, name);
+    *place = (size_t)(found - m->view->tensors);
+    return APR_OK;
+}
+
+/* ---- ggml's adapters ---- */
+
+static bool moves_rows(const apr_chain *chain)
+{
+    for (int i = 0; i < chain->n_steps; i++)
+        if (apr_step_reach(&chain->steps[i]) > APR_REACH_ROWS) return false;
+    return true;
+}
+
+/* The change as the canonical view has it: another name, and the rows of b in another order, for they are the rows of the product. */
+static apr_status into_canonical(const merging *m, apr_adapter_change *change)
+{
+    apr_arena *const arena = &m->view->arena;
+    apr_tensor *const b = apr_arena_alloc(arena, sizeof *b);
+    apr_name_match match;
+    apr_chain there, back;
+
+    if (b == NULL) return apr_no_memory(m->err, "a merged tensor");
+    if (!apr_match_tensor(m->family, APR_DIALECT_GGML, change->name, &match) || match.rule == NULL)
+        return misfit(m, change, "which is not known here as one matrix of such a model");
+    if (!apr_rule_to_ggml(match.rule, m->family, &m->view->hparams, m->view->hparams.tiled_value_heads, &there) ||
+        !apr_chain_inverse(&there, &back) || !moves_rows(&back) || apr_is_stack_of(match.rule->ggml, match.rule->hf))
+        return misfit(m, change, "whose columns a GGUF has in another order, or several in one");
+    *b = *change->b;
+    APR_TRY(apr_tensor_follow(b, &back, arena, m->use->adapter->path, m->err));
+    change->b = b;
+    change->name = apr_fill_name(match.rule->hf, &match, match.expert, arena);
+    return change->name != NULL ? APR_OK : apr_no_memory(m->err, "a tensor's name");
+}
+
+static apr_status check_architecture(const merging *m)
+{
+    apr_str arch;
+    const apr_adapter *const adapter = m->use->adapter;
+
+    if (adapter->dialect != APR_DIALECT_GGML || !apr_kv_get_string(&adapter->files.kv, "general.architecture", &arch)) return APR_OK;
+    const char *const name = apr_arena_copy(&m->view->arena, arch.text, arch.n_bytes);
+    if (name == NULL) return apr_no_memory(m->err, "the name of a model");
+    if (m->family == NULL ? m->view->dialect == APR_DIALECT_GGML : apr_family_is_in_ggml(m->family, name)) return APR_OK;
+    return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter is for ggml's '%.60s', and %s is %s", adapter->path, name, m->view->path,
+                    m->view->hparams.architecture != NULL ? m->view->hparams.architecture : "something else");
+}
+
+/* ---- what cannot be merged ---- */
+
+static const apr_adapter_change *find_whole(const apr_adapter *adapter, const char *ending)
+{
+    for (size_t i = 0; i < adapter->n_changes; i++) {
+        const apr_adapter_change *const c = &adapter->changes[i];
+        const size_t n = strlen(c->name), n_ending = strlen(ending);
+        if (c->whole != NULL && n >= n_ending && strcmp(c->name + n - n_ending, ending) == 0) return c;
+    }
+    return NULL;
+}
+
+/* Has the adapter one matrix for embedding and output, as the model has? */
+static bool ties_both(const apr_adapter *adapter)
+{
+    const apr_adapter_change *const in = find_whole(adapter, "embed_tokens.weight"), *const out = find_whole(adapter, "lm_head.weight");
+    if (in == NULL || out == NULL || in->whole->dtype != out->whole->dtype || in->whole->n_bytes != out->whole->n_bytes) return false;
+    return in->whole->n_bytes == 0 || memcmp(in->whole->data, out->whole->data, in->whole->n_bytes) == 0;
+}
+
+/* With tied output, what changes the embedding changes the output, and the adapter was trained otherwise. *skip: the output's own copy. */
+static apr_status check_tied(const merging *m, const apr_adapter_change *change, bool *skip)
+{
+    const char *const name = plain_name(m, change->name);
+    const bool is_output = name != NULL && strcmp(name, "lm_head.weight") == 0,
+               is_embedding = name != NULL && strcmp(name, "model.embed_tokens.weight") == 0;
+
+    *skip = false;
+    if (!m->view->hparams.tie_word_embeddings || !(is_output || is_embedding)) return APR_OK;
+    *skip = is_output && change->whole != NULL && ties_both(m->use->adapter);
+    if (*skip || (is_embedding && (m->use->adapter->ties_output || (change->whole != NULL && ties_both(m->use->adapter))))) return APR_OK;
+    return misfit(m, change, "but the model's output is tied to its embedding: merged, it would change both");
+}
+
+/* Rows that a GGUF has in another order than the checkpoint, and a canonical view of it, too. */
+static apr_status check_order(const merging *m, const apr_adapter_change *change)
+{
+    const apr_hparams *const h = &m->view->hparams;
+    if (m->use->adapter->dialect == APR_DIALECT_HF && (h->tiled_value_heads || h->split_qkvz) &&
+        strstr(change->name, ".linear_attn.") != NULL)
+        return misfit(m, change, "whose rows a GGUF has in another order; merge it into the checkpoint");
+    return APR_OK;
+}
+
+static apr_status check_shape(const merging *m, const apr_adapter_change *change, const apr_tensor *t)
+{
+    apr_tensor shape = {.rank = 2};
+    char ours[128], theirs[128];
+    bool fits;
+
+    if (change->whole != NULL) shape = *change->whole;
+    else shape.dims[0] = change->b->dims[0], shape.dims[1] = change->a->dims[1];
+    fits = t->rank == shape.rank;
+    for (int i = 0; i < shape.rank; i++) fits = fits && t->dims[i] == shape.dims[i];
+    if (fits) return APR_OK;
+    return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter's change of '%s' is %s, and in %s that is %s; was it trained on %s?",
+                    m->use->adapter->path, change->name, apr_dims_text(&shape, theirs, sizeof theirs), m->view->path,
+                    apr_dims_text(t, ours, sizeof ours), m->use->adapter->base != NULL ? m->use->adapter->base : "another model");
+}
+
+static apr_status check_types(const merging *m, const apr_adapter_change *change, const apr_tensor *t)
+{
+    const apr_tensor *const read[] = {change->whole != NULL ? change->whole : t, change->a, change->b};
+
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
+        const apr_tensor *const value = read[i];
+        if (value == NULL || value->packing != NULL || (apr_can_decode(value->dtype) && apr_dtype_is_weights(value->dtype))) continue;
+        return apr_fail(m->err, APR_E_UNSUPPORTED, "%s: the adapter changes '%s', but numbers of type %s are not read here",
+                        m->use->adapter->path, change->name, apr_dtypes[value->dtype].name);
+    }
+    return APR_OK;
+}
+
+static apr_status check_others(const merging *m, const apr_adapter_change *change, size_t place)
+{
+    const apr_adapter *const whole = m->whole[place];
+    const apr_made *const made = m->tensors[place].made;
+    const bool is_merged = made != NULL && made->merge != NULL && made->merge->a != NULL;
+
+    if (change->whole != NULL && (is_merged || whole != NULL)) return misfit(m, change, "which another adapter has changed already");
+    if (whole != NULL && whole != m->use->adapter) return misfit(m, change, "which another adapter has replaced already");
+    if (is_merged && (change->magnitudes != NULL || made->merge->magnitudes != NULL))
+        return misfit(m, change, "as another adapter does: with DoRA's magnitudes they do not add up");
+    return APR_OK;
+}
+
+static apr_status check(const merging *m, const apr_adapter_change *change, size_t place)
+{
+    APR_TRY(check_order(m, change));
+    APR_TRY(check_types(m, change, &m->tensors[place]));
+    APR_TRY(check_shape(m, change, &m->tensors[place]));
+    return check_others(m, change, place);
+}
+
+/* ---- merging ---- */
+
+/* The scales of a base are a part of it now, and an original that was kept is the origin no more. */
+static void let_go(merging *m, size_t place)
+{
+    const apr_tensor *const old = &m->view->tensors[place], *const kept =
+                                                                old->origin_kept != NULL ? apr_model_find(m->view, old->origin_kept) : NULL;
+
+    if (apr_table_has(m->view->tensors, m->view->n_tensors, old->scale)) m->goes[old->scale - m->view->tensors] = true;
+    if (kept != NULL) m->goes[kept - m->view->tensors] = true;
+    m->tensors[place].origin_kept = NULL;
+}
+
+static void take_place(apr_tensor *t, const apr_tensor *whole)
+{
+    t->dtype = whole->dtype;
+    t->data = whole->data;
+    t->n_bytes = whole->n_bytes;
+    t->pending = (apr_step){0};
+    t->made = NULL;
+    t->scale = NULL;
+    t->scale_rows = t->scale_columns = 0;
+    t->packing = NULL;
+}
+
+static apr_status replace(merging *m, const apr_adapter_change *change, size_t place)
+{
+    apr_tensor *const t = &m->tensors[place];
+    apr_tensor *const base = apr_arena_alloc(&m->view->arena, sizeof *base);
+
+    if (base == NULL) return apr_no_memory(m->err, "a merged tensor");
+    *base = *t;
+    m->whole[place] = m->use->adapter;
+    if (t->dtype == change->whole->dtype && t->packing == NULL) {
+        take_place(t, change->whole);
+        return APR_OK;
+    }
+    const apr_merge merge = {.base = base};
+    return apr_tensor_merge(t, change->whole, &merge, &m->view->arena, m->view->path, m->err);
+}
+
+static apr_status add(merging *m, const apr_adapter_change *change, size_t place)
+{
+    apr_tensor *const t = &m->tensors[place];
+    apr_tensor *const base = apr_arena_alloc(&m->view->arena, sizeof *base);
+    const double scale = change->scale * m->use->factor;
+
+    if (base == NULL) return apr_no_memory(m->err, "a merged tensor");
+    if (!((double)(float)scale - (double)(float)scale == 0.0)) return misfit(m, change, "with a scale beyond float32");
+    *base = *t;
+    const apr_merge merge = {.base = base, .a = change->a, .b = change->b, .scale = (float)scale, .magnitudes = change->magnitudes};
+    return apr_tensor_merge(t, base, &merge, &m->view->arena, m->view->path, m->err);
+}
+
+static apr_status merge_change(merging *m, const apr_adapter_change *as_it_says)
+{
+    apr_adapter_change ours = *as_it_says;
+    const apr_adapter_change *const change = &ours;
+    size_t place = 0;
+    bool skip;
+
+    if (m->use->adapter->dialect == APR_DIALECT_GGML && m->view->dialect == APR_DIALECT_HF) APR_TRY(into_canonical(m, &ours));
+    APR_TRY(check_tied(m, change, &skip));
+    if (skip) return APR_OK;
+    APR_TRY(find_target(m, change, &place));
+    APR_TRY(check(m, change, place));
+    let_go(m, place);
+    return change->whole != NULL ? replace(m, change, place) : add(m, change, place);
+}
+
+static apr_status merge_adapter(merging *m)
+{
+    const apr_adapter *const adapter = m->use->adapter;
+
+    APR_TRY(check_architecture(m));
+    if (adapter->transposed && m->family == NULL)
+        return apr_fail(m->err, APR_E_UNSUPPORTED,
+                        "%s: the adapter is meant for weights [in, out] (fan_in_fan_out), and it is not known here "
+                        "how '%s' stores them",
+                        adapter->path, m->view->hparams.architecture != NULL ? m->view->hparams.architecture : "");
+    for (size_t i = 0; i < adapter->n_changes; i++) {
+        if (adapter->changes[i].whole != NULL && m->use->factor != 1.0)
+            return apr_fail(m->err, APR_E_USAGE, "%s: with a factor of %g this adapter cannot be merged: it replaces '%s' as a whole",
+                            adapter->path, m->use->factor, adapter->changes[i].name);
+        APR_TRY(merge_change(m, &adapter->changes[i]));
+    }
+    return APR_OK;
+}
+
+/* ---- the view ---- */
+
+/* What is left, in its order; scales have moved. */
+static apr_status take_table(merging *m)
+{
+    apr_model *const view = m->view;
+    size_t *const places = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *places);
+    size_t n = 0;
+
+    if (places == NULL) return apr_no_memory(m->err, "a table of tensors");
+    for (size_t i = 0; i < view->n_tensors; i++) {
+        if (m->goes[i]) continue;
+        places[i] = n;
+        m->tensors[n++] = m->tensors[i];
+    }
+    for (size_t i = 0; i < n; i++)
+        if (apr_table_has(view->tensors, view->n_tensors, m->tensors[i].scale))
+            m->tensors[i].scale = &m->tensors[places[m->tensors[i].scale - view->tensors]];
+    view->tensors = m->tensors;
+    view->n_tensors = n;
+    view->stated_crcs = NULL;
+    return apr_model_index_names(view, m->err);
+}
+
+/* The file says what was merged, by keys that are not taken yet. */
+static apr_status note_adapters(apr_model *view, const apr_adapter_use *uses, size_t n_uses, apr_error *err)
+{
+    apr_kv_list own = {.arena = &view->arena};
+    size_t number = 0;
+
+    for (size_t i = 0; i < view->kv.n_items; i++) APR_TRY(apr_kv_set(&own, &view->kv.items[i], err));
+    for (size_t i = 0; i < n_uses; i++) {
+        const apr_adapter *const adapter = uses[i].adapter;
+        const char *const text = apr_adapter_text(adapter, uses[i].factor, &view->arena), *key;
+        do key = apr_arena_print(&view->arena, KEY "%zu", number++);
+        while (key != NULL && apr_kv_find(&own, key) != NULL);
+        const char *const whole = text == NULL            ? NULL
+                                  : adapter->base == NULL ? text
+                                                          : apr_arena_print(&view->arena, "%s, trained on %s", text, adapter->base);
+        if (key == NULL || whole == NULL) return apr_no_memory(err, "what was merged");
+        APR_TRY(apr_kv_set_string(&own, key, apr_str_of(whole), err));
+    }
+    view->kv = own;
+    return APR_OK;
+}
+
+apr_status apr_merge_adapters(apr_model *canonical, const apr_adapter_use *uses, size_t n_uses, apr_error *err)
+{
+    const size_t n = canonical->n_tensors;
+    apr_arena *const arena = &canonical->arena;
+    merging m = {.view = canonical, .family = apr_family_translated(canonical->hparams.architecture), .err = err};
+
+    if (n_uses == 0) return APR_OK;
+    m.tensors = apr_arena_array(arena, n + 1, sizeof *m.tensors);
+    m.goes = apr_arena_array(arena, n + 1, sizeof *m.goes);
+    m.whole = apr_arena_array(arena, n + 1, sizeof *m.whole);
+    if (m.tensors == NULL || m.goes == NULL || m.whole == NULL) return apr_no_memory(err, "a table of tensors");
+    if (n > 0) memcpy(m.tensors, canonical->tensors, n * sizeof *m.tensors);
+    for (size_t i = 0; i < n_uses; i++) {
+        m.use = &uses[i];
+        APR_TRY(merge_adapter(&m));
+    }
+    APR_TRY(take_table(&m));
+    return note_adapters(canonical, uses, n_uses, err);
+}

@@ -1,0 +1,345 @@
+/* lora.c - the tensors of an adapter's file by the modules that they belong to, and modules as changes. */
+#include "formats/hf/lora.h"
+
+#include "formats/hf/safetensors.h"
+#include "formats/model/made.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- what a name says ---- */
+
+typedef enum { ROLE_A, ROLE_B, ROLE_EMBEDDING_A, ROLE_EMBEDDING_B, ROLE_MAGNITUDES, ROLE_WHOLE } role;
+
+/* Longer ones first where one begins like another. */
+static const struct {
+    const char *mark;
+    role role;
+} marks[] = {{".lora_A", ROLE_A},
+             {".lora_B", ROLE_B},
+             {".lora_embedding_A", ROLE_EMBEDDING_A},
+             {".lora_embedding_B", ROLE_EMBEDDING_B},
+             {".lora_magnitude_vector", ROLE_MAGNITUDES}};
+enum { N_MARKS = sizeof marks / sizeof *marks };
+
+/* One tensor of the file. */
+typedef struct entry {
+    const char *module; /* ROLE_WHOLE: the tensor that it takes the place of */
+    role role;
+    const apr_tensor *tensor;
+} entry;
+
+typedef struct reading {
+    apr_adapter *adapter;
+    const apr_lora_config *config;
+    entry *entries; /* [files.n_tensors], by module and role */
+    apr_error *err;
+} reading;
+
+static apr_arena *arena_of(const reading *r) { return &r->adapter->files.arena; }
+
+/* Behind a mark: the adapter's own name, or ".weight", or both, or nothing. */
+static bool is_ending(const char *rest)
+{
+    static const char weight[] = ".weight";
+    if (*rest == '\0' || strcmp(rest, weight) == 0) return true;
+    if (*rest != '.' || strcmp(rest, ".bias") == 0) return false;
+    const size_t n = 1 + strcspn(rest + 1, ".");
+    return n > 1 && (rest[n] == '\0' || strcmp(rest + n, weight) == 0);
+}
+
+/* `name` without `part` and what of an adapter's name follows it: "lm_head.modules_to_save.default.weight" -> "lm_head.weight". */
+static const char *leave_out(const char *name, const char *part, bool has_own_name, apr_arena *arena)
+{
+    const char *const found = strstr(name, part), *const last = strrchr(name, '.');
+    if (found == NULL || last <= found) return name;
+    const char *const behind = found + strlen(part), *const next = *behind == '.' ? strchr(behind + 1, '.') : NULL;
+    if (*behind != '.' || (behind != last && !(has_own_name && next == last))) return name;
+    return apr_arena_print(arena, "%.*s%s", (int)(found - name), name, last);
+}
+
+static apr_status strange(const reading *r, const apr_tensor *t)
+{
+    return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: it is not known here what the adapter's tensor '%s' does; merge it with PEFT",
+                    r->adapter->path, t->name);
+}
+
+/* A tensor of the model as a whole: what it is called there. */
+static apr_status read_whole(const reading *r, const char *name, entry *e)
+{
+    const char *const last = strrchr(name, '.');
+    const bool is_known = last != NULL && last > name && (strcmp(last, ".weight") == 0 || strcmp(last, ".bias") == 0);
+
+    if (!is_known || strstr(name, ".original_module.") != NULL || strstr(name, "lora_") != NULL) return strange(r, e->tensor);
+    e->role = ROLE_WHOLE;
+    e->module = leave_out(name, ".modules_to_save", true, arena_of(r));
+    if (e->module != NULL) e->module = leave_out(e->module, ".base_layer", false, arena_of(r));
+    return e->module != NULL ? APR_OK : apr_no_memory(r->err, "the names of an adapter");
+}
+
+static apr_status read_name(const reading *r, const apr_tensor *t, entry *e)
+{
+    static const char wrapped[] = "base_model.model.";
+    const char *const name = strncmp(t->name, wrapped, sizeof wrapped - 1) == 0 ? t->name + sizeof wrapped - 1 : t->name;
+
+    e->tensor = t;
+    for (size_t i = 0; i < N_MARKS; i++) {
+        const char *const mark = strstr(name, marks[i].mark), *const rest = mark != NULL ? mark + strlen(marks[i].mark) : NULL;
+        if (mark == NULL || mark == name || !is_ending(rest)) continue;
+        e->role = marks[i].role;
+        e->module = apr_arena_copy(arena_of(r), name, (size_t)(mark - name));
+        return e->module != NULL ? APR_OK : apr_no_memory(r->err, "the names of an adapter");
+    }
+    return read_whole(r, name, e);
+}
+
+static int by_module(const void *a, const void *b)
+{
+    const entry *const x = a, *const y = b;
+    const int names = strcmp(x->module, y->module);
+    return names != 0 ? names : (int)x->role - (int)y->role;
+}
+
+/* ---- one module ---- */
+
+/* What the file has of one module, by role; NULL: nothing. */
+typedef struct module_parts {
+    const char *module;
+    const apr_tensor *of[ROLE_WHOLE];
+} module_parts;
+
+static apr_status damaged(const reading *r, const char *module, const char *what)
+{
+    return apr_fail(r->err, APR_E_DAMAGED, "%s: of module '%s' %s", r->adapter->path, module, what);
+}
+
+static apr_status check_matrix(const reading *r, const apr_tensor *t)
+{
+    char dims[128];
+    const bool is_float = t->dtype == APR_F32 || t->dtype == APR_F16 || t->dtype == APR_BF16;
+
+    if (!is_float)
+        return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: the adapter's tensor '%s' is %s; f32, f16 and bf16 can be merged", r->adapter->path,
+                        t->name, apr_dtypes[t->dtype].name);
+    if (t->rank == 2 && t->dims[0] > 0 && t->dims[1] > 0) return APR_OK;
+    return apr_fail(r->err, t->rank > 2 ? APR_E_UNSUPPORTED : APR_E_DAMAGED,
+                    "%s: the adapter's tensor '%s' is %s, and only matrices can be merged", r->adapter->path, t->name,
+                    apr_dims_text(t, dims, sizeof dims));
+}
+
+static apr_status check_shapes(const reading *r, const module_parts *p, const apr_tensor *a, const apr_tensor *b, int64_t rank)
+{
+    char dims_a[128], dims_b[128];
+
+    if (a->dims[0] == rank && b->dims[1] == rank) return APR_OK;
+    return apr_fail(r->err, APR_E_DAMAGED, "%s: the matrices of module '%s' are A %s and B %s, but %s gives it rank %lld", r->adapter->path,
+                    p->module, apr_dims_text(a, dims_a, sizeof dims_a), apr_dims_text(b, dims_b, sizeof dims_b), r->config->where,
+                    (long long)rank);
+}
+
+static apr_status check_magnitudes(const reading *r, const module_parts *p, const apr_tensor *b)
+{
+    const apr_tensor *const m = p->of[ROLE_MAGNITUDES];
+
+    if (m == NULL && r->config->has_magnitudes)
+        return damaged(r, p->module, "the lora_magnitude_vector is missing, though use_dora is set");
+    if (m == NULL) return APR_OK;
+    if (!r->config->has_magnitudes) return damaged(r, p->module, "there is a lora_magnitude_vector, though use_dora is not set");
+    if (p->of[ROLE_A] == NULL)
+        return apr_fail(r->err, APR_E_UNSUPPORTED, "%s: module '%s' is an embedding with DoRA, which is not merged here", r->adapter->path,
+                        p->module);
+    if ((m->dtype == APR_F32 || m->dtype == APR_F16 || m->dtype == APR_BF16) && apr_tensor_elems(m) == b->dims[0]) return APR_OK;
+    return damaged(r, p->module, "the lora_magnitude_vector does not have a float for each row of B");
+}
+
+/* The matrix the other way round, under the same name. */
+static apr_status transpose(const reading *r, const apr_tensor **matrix)
+{
+    const apr_chain chain = apr_chain_of((apr_step){.kind = APR_STEP_TRANSPOSE});
+    apr_tensor *const turned = apr_arena_alloc(arena_of(r), sizeof *turned);
+
+    if (turned == NULL) return apr_no_memory(r->err, "a matrix of an adapter");
+    *turned = **matrix;
+    APR_TRY(apr_tensor_follow(turned, &chain, arena_of(r), r->adapter->path, r->err));
+    *matrix = turned;
+    return APR_OK;
+}
+
+static apr_status make_low_rank(const reading *r, const module_parts *p, apr_adapter_change *change)
+{
+    const bool is_embedding = p->of[ROLE_EMBEDDING_A] != NULL || p->of[ROLE_EMBEDDING_B] != NULL,
+               is_linear = p->of[ROLE_A] != NULL || p->of[ROLE_B] != NULL;
+    const apr_tensor *a = p->of[is_embedding ? ROLE_EMBEDDING_A : ROLE_A], *b = p->of[is_embedding ? ROLE_EMBEDDING_B : ROLE_B];
+    int64_t rank;
+
+    if (is_embedding && is_linear) return damaged(r, p->module, "there are the matrices of a layer and those of an embedding");
+    if (a == NULL || b == NULL) return damaged(r, p->module, a == NULL ? "the matrix A is missing" : "the matrix B is missing");
+    APR_TRY(check_matrix(r, a));
+    APR_TRY(check_matrix(r, b));
+    APR_TRY(apr_lora_config_of(r->config, p->module, &rank, &change->alpha, &change->scale, r->err));
+    APR_TRY(check_shapes(r, p, a, b, rank));
+    APR_TRY(check_magnitudes(r, p, b));
+    if (is_embedding) { /* the delta is the transposed product: b turned times a turned */
+        APR_TRY(transpose(r, &a));
+        APR_TRY(transpose(r, &b));
+    }
+    change->a = is_embedding ? b : a;
+    change->b = is_embedding ? a : b;
+    change->magnitudes = p->of[ROLE_MAGNITUDES];
+    change->name = apr_arena_print(arena_of(r), "%s.weight", p->module);
+    return change->name != NULL ? APR_OK : apr_no_memory(r->err, "the names of an adapter");
+}
+
+/* ---- all of them ---- */
+
+static apr_status twice(const reading *r, const entry *e)
+{
+    return apr_fail(r->err, APR_E_DAMAGED,
+                    "%s: the adapter's tensors '%s' and '%s' are the same part of '%s'; are there two adapters in it?", r->adapter->path,
+                    e[0].tensor->name, e[1].tensor->name, e[0].module);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const apr_adapter_change *const x = a, *const y = b;
+    const int names = strcmp(x->name, y->name);
+    return names != 0 ? names : (x->a != NULL) - (y->a != NULL); /* first what takes the place, then what is added to it */
+}
+
+static apr_status make_changes(const reading *r, size_t n)
+{
+    apr_adapter *const adapter = r->adapter;
+
+    for (size_t i = 0, next; i < n; i = next) {
+        module_parts parts = {.module = r->entries[i].module};
+        apr_adapter_change *const change = &adapter->changes[adapter->n_changes];
+        for (next = i; next < n && strcmp(r->entries[next].module, parts.module) == 0; next++) {
+            const entry *const e = &r->entries[next];
+            if (e > r->entries && by_module(e - 1, e) == 0) return twice(r, e - 1);
+            if (e->role == ROLE_WHOLE) break;
+            parts.of[e->role] = e->tensor;
+        }
+        if (next == i) *change = (apr_adapter_change){.name = parts.module, .whole = r->entries[next++].tensor};
+        else APR_TRY(make_low_rank(r, &parts, change));
+        adapter->n_changes++;
+    }
+    if (adapter->n_changes > 0) qsort(adapter->changes, adapter->n_changes, sizeof *adapter->changes, by_name);
+    return APR_OK;
+}
+
+apr_status apr_lora_changes(apr_adapter *adapter, const apr_lora_config *config, apr_error *err)
+{
+    const apr_model *const files = &adapter->files;
+    reading r = {.adapter = adapter, .config = config, .err = err};
+
+    if (files->n_tensors == 0) return apr_fail(err, APR_E_DAMAGED, "%s: the adapter has no tensors", adapter->path);
+    r.entries = apr_arena_array(arena_of(&r), files->n_tensors, sizeof *r.entries);
+    adapter->changes = apr_arena_array(arena_of(&r), files->n_tensors, sizeof *adapter->changes);
+    if (r.entries == NULL || adapter->changes == NULL) return apr_no_memory(err, "the tensors of an adapter");
+    for (size_t i = 0; i < files->n_tensors; i++) APR_TRY(read_name(&r, &files->tensors[i], &r.entries[i]));
+    qsort(r.entries, files->n_tensors, sizeof *r.entries, by_module);
+    return make_changes(&r, files->n_tensors);
+}
+
+/* ---- files ---- */
+
+static apr_status map_file(apr_adapter *adapter, const char *folder, const char *name, const apr_map **map, const char **path,
+                           apr_error *err)
+{
+    apr_model *const files = &adapter->files;
+
+    *path = apr_arena_print(&files->arena, "%s/%s", folder, name);
+    if (*path == NULL) return apr_no_memory(err, "a path");
+    APR_TRY(apr_map_open(&files->maps[files->n_maps], *path, err));
+    *map = &files->maps[files->n_maps++];
+    return APR_OK;
+}
+
+static bool exists(const char *folder, const char *name, apr_arena *arena)
+{
+    const char *const path = apr_arena_print(arena, "%s/%s", folder, name);
+    return path != NULL && access(path, F_OK) == 0;
+}
+
+static apr_status check_folder(apr_adapter *adapter, const char *folder, const char *weights, apr_error *err)
+{
+    apr_arena *const arena = &adapter->files.arena;
+
+    if (!exists(folder, APR_LORA_CONFIG, arena))
+        return apr_fail(err, APR_E_IO, "%s: there is no " APR_LORA_CONFIG " in this folder, which says the adapter's rank and alpha",
+                        folder);
+    if (exists(folder, weights, arena)) return APR_OK;
+    if (exists(folder, "adapter_model.bin", arena))
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "%s: adapter_model.bin is a pickle, which is not read; save the adapter with safe_serialization=True", folder);
+    return apr_fail(err, APR_E_IO, "%s: there is no %s in this folder", folder, weights);
+}
+
+/* A tokenizer of its own may have tokens that the model's has not. */
+static apr_status note_tokenizer(apr_adapter *adapter, const char *folder, apr_error *err)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "added_tokens.json",
+                                        "chat_template.jinja"};
+    apr_arena *const arena = &adapter->files.arena;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!exists(folder, names[i], arena)) continue;
+        adapter->beside = adapter->beside == NULL ? names[i] : apr_arena_print(arena, "%s, %s", adapter->beside, names[i]);
+        if (adapter->beside == NULL) return apr_no_memory(err, "an adapter");
+    }
+    return APR_OK;
+}
+
+/* Folder and file of weights: the path is one or the other. */
+static apr_status split_path(apr_adapter *adapter, const char *path, const char **folder, const char **weights, apr_error *err)
+{
+    apr_arena *const arena = &adapter->files.arena;
+    const char *const inside = apr_arena_print(arena, "%s/.", path), *const slash = strrchr(path, '/');
+
+    if (inside == NULL) return apr_no_memory(err, "a path");
+    if (access(inside, F_OK) == 0) {
+        size_t n = strlen(path);
+        while (n > 1 && path[n - 1] == '/') n--;
+        *folder = apr_arena_copy(arena, path, n);
+        *weights = APR_LORA_WEIGHTS;
+    } else {
+        *folder = slash == NULL ? "." : slash == path ? "" : apr_arena_copy(arena, path, (size_t)(slash - path));
+        *weights = apr_arena_copy(arena, slash == NULL ? path : slash + 1, strlen(slash == NULL ? path : slash + 1));
+    }
+    return *folder != NULL && *weights != NULL ? APR_OK : apr_no_memory(err, "a path");
+}
+
+static apr_status read_files(apr_adapter *adapter, const char *path, apr_error *err)
+{
+    apr_model *const files = &adapter->files;
+    const char *folder = NULL, *weights = NULL, *where;
+    const apr_map *map;
+    apr_lora_config config;
+
+    APR_TRY(split_path(adapter, path, &folder, &weights, err));
+    adapter->path = apr_arena_copy(&files->arena, path, strlen(path));
+    files->maps = apr_arena_array(&files->arena, 2, sizeof *files->maps);
+    if (files->maps == NULL || adapter->path == NULL) return apr_no_memory(err, "an adapter");
+    files->path = adapter->path;
+    APR_TRY(check_folder(adapter, folder, weights, err));
+    APR_TRY(map_file(adapter, folder, APR_LORA_CONFIG, &map, &where, err));
+    APR_TRY(apr_lora_config_read(&config, map->data, map->n_bytes, &files->arena, where, err));
+    APR_TRY(map_file(adapter, folder, weights, &map, &where, err));
+    APR_TRY(apr_safetensors_parse(files, map->data, map->n_bytes, where, err));
+    APR_TRY(apr_model_index_names(files, err));
+    adapter->base = config.base;
+    adapter->unknown_fields = config.unknown_fields;
+    adapter->transposed = config.transposed;
+    adapter->ties_output = config.ties_output;
+    APR_TRY(note_tokenizer(adapter, folder, err));
+    return apr_lora_changes(adapter, &config, err);
+}
+
+apr_status apr_lora_open(apr_adapter *adapter, const char *path, apr_error *err)
+{
+    *adapter = (apr_adapter){.dialect = APR_DIALECT_HF};
+    const apr_status status = read_files(adapter, path, err);
+    if (status != APR_OK) apr_adapter_close(adapter);
+    return status;
+}

@@ -1,0 +1,236 @@
+/* lora_config.c - adapter_config.json: what is done, what changes nothing, and what is refused by name. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "formats/base/json.h"
+#include "formats/hf/lora.h"
+
+#include <math.h>
+#include <pcre2.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_PATTERNS = 4096, MOST_RANK = 1 << 20, MATCH_LIMIT = 100000 };
+
+/* Fields that are read here or below, or that say how the adapter was trained and no more. */
+static const char *const known[] = {"peft_type",
+                                    "r",
+                                    "lora_alpha",
+                                    "use_rslora",
+                                    "use_dora",
+                                    "fan_in_fan_out",
+                                    "rank_pattern",
+                                    "alpha_pattern",
+                                    "bias",
+                                    "init_lora_weights",
+                                    "lora_dropout",
+                                    "auto_mapping",
+                                    "revision",
+                                    "inference_mode",
+                                    "layers_pattern",
+                                    "task_type",
+                                    "layers_to_transform",
+                                    "peft_version",
+                                    "target_modules",
+                                    "megatron_core",
+                                    "exclude_modules",
+                                    "qalora_group_size",
+                                    "eva_config",
+                                    "corda_config",
+                                    "loftq_config",
+                                    "lora_ga_config",
+                                    "modules_to_save",
+                                    "ensure_weight_tying",
+                                    "runtime_config",
+                                    "base_model_name_or_path",
+                                    NULL};
+
+/* Fields that must be false, null or empty: what they ask for is not done here. */
+static const char *const refused[] = {"lora_bias",
+                                      "use_qalora",
+                                      "use_bdlora",
+                                      "megatron_config",
+                                      "layer_replication",
+                                      "arrow_config",
+                                      "kasa_config",
+                                      "velora_config",
+                                      "trainable_token_indices",
+                                      "target_parameters",
+                                      "monteclora_config",
+                                      "alora_invocation_tokens",
+                                      NULL};
+
+/* Ways to begin that leave the base as it is. The others (pissa, olora, loftq, ...) train beside a base that they changed first: then the
+ * adapter does not belong to the weights that are published. */
+static const char *const harmless_beginnings[] = {"gaussian", "eva", "orthogonal", NULL};
+
+static bool is_any_of(const char *text, const char *const *texts)
+{
+    while (*texts != NULL && strcmp(text, *texts) != 0) texts++;
+    return *texts != NULL;
+}
+
+/* Does the field say something? */
+static bool is_set(const cJSON *item)
+{
+    if (item == NULL || cJSON_IsNull(item) || cJSON_IsFalse(item)) return false;
+    return !(cJSON_IsArray(item) || cJSON_IsObject(item)) || item->child != NULL;
+}
+
+static const char *keep(const char *text, apr_arena *arena) { return apr_arena_copy(arena, text, strlen(text)); }
+
+static apr_status check_fields(apr_lora_config *c, const cJSON *json, apr_arena *arena, apr_error *err)
+{
+    const cJSON *item;
+    int n = 0;
+
+    cJSON_ArrayForEach(item, json)
+    {
+        if (!is_set(item) || is_any_of(item->string, known)) continue;
+        if (is_any_of(item->string, refused))
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s is set, which cannot be merged here; merge it with PEFT's merge_and_unload",
+                            c->where, item->string);
+        if (++n > 8) continue;
+        c->unknown_fields = n == 1 ? keep(item->string, arena) : apr_arena_print(arena, "%s, %s", c->unknown_fields, item->string);
+        if (c->unknown_fields == NULL) return apr_no_memory(err, "the fields of an adapter");
+    }
+    return APR_OK;
+}
+
+static apr_status read_flag(const apr_lora_config *c, const cJSON *json, const char *key, bool *flag, apr_error *err)
+{
+    const cJSON *const item = apr_json_get(json, key);
+    if (item == NULL || cJSON_IsNull(item)) return APR_OK;
+    if (!cJSON_IsBool(item)) return apr_fail(err, APR_E_DAMAGED, "%s: %s is neither true nor false", c->where, key);
+    *flag = cJSON_IsTrue(item);
+    return APR_OK;
+}
+
+static bool is_rank(double value) { return value >= 1.0 && value <= MOST_RANK && value == floor(value); }
+
+static apr_status read_patterns(const apr_lora_config *c, const cJSON *json, const char *key, bool are_ranks, apr_lora_pattern **patterns,
+                                size_t *n, apr_arena *arena, apr_error *err)
+{
+    const cJSON *const object = apr_json_get(json, key), *item;
+
+    if (!is_set(object)) return APR_OK;
+    if (!cJSON_IsObject(object)) return apr_fail(err, APR_E_DAMAGED, "%s: %s is no object", c->where, key);
+    const int n_items = cJSON_GetArraySize(object);
+    if (n_items > MOST_PATTERNS) return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s has %d patterns", c->where, key, n_items);
+    *patterns = apr_arena_array(arena, (size_t)n_items, sizeof **patterns);
+    if (*patterns == NULL) return apr_no_memory(err, "the patterns of an adapter");
+    cJSON_ArrayForEach(item, object)
+    {
+        const double value = item->valuedouble;
+        if (!cJSON_IsNumber(item) || !isfinite(value) || (are_ranks && !is_rank(value)))
+            return apr_fail(err, APR_E_DAMAGED, "%s: %s of '%.100s' is no %s", c->where, key, item->string, are_ranks ? "rank" : "number");
+        const apr_lora_pattern pattern = {keep(item->string, arena), value};
+        if (pattern.key == NULL) return apr_no_memory(err, "the patterns of an adapter");
+        (*patterns)[(*n)++] = pattern;
+    }
+    return APR_OK;
+}
+
+static apr_status check_words(const apr_lora_config *c, const cJSON *json, apr_error *err)
+{
+    static const char *const biases[] = {"none", "all", "lora_only", NULL};
+    const cJSON *const type = apr_json_get(json, "peft_type"), *const bias = apr_json_get(json, "bias"),
+                       *const begins = apr_json_get(json, "init_lora_weights");
+
+    if (!cJSON_IsString(type)) return apr_fail(err, APR_E_DAMAGED, "%s: it has no peft_type; is it an adapter that PEFT saved?", c->where);
+    if (strcmp(type->valuestring, "LORA") != 0)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: peft_type is '%.40s', and only LORA can be merged here", c->where, type->valuestring);
+    if (is_set(bias) && (!cJSON_IsString(bias) || !is_any_of(bias->valuestring, biases)))
+        return apr_fail(err, APR_E_DAMAGED, "%s: bias is not 'none', 'all' or 'lora_only'", c->where);
+    if (cJSON_IsString(begins) && !is_any_of(begins->valuestring, harmless_beginnings))
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "%s: init_lora_weights is '%.40s', which changes the base before training; convert the adapter to plain LoRA with "
+                        "PEFT's save_pretrained(path_initial_model_for_weight_conversion=...)",
+                        c->where, begins->valuestring);
+    return APR_OK;
+}
+
+static apr_status read_fields(apr_lora_config *c, const cJSON *json, apr_arena *arena, apr_error *err)
+{
+    double rank;
+
+    APR_TRY(check_words(c, json, err));
+    APR_TRY(check_fields(c, json, arena, err));
+    if (!apr_json_get_real(json, "r", &rank) || !is_rank(rank)) return apr_fail(err, APR_E_DAMAGED, "%s: r is no rank", c->where);
+    if (!apr_json_get_real(json, "lora_alpha", &c->alpha)) return apr_fail(err, APR_E_DAMAGED, "%s: lora_alpha is no number", c->where);
+    c->rank = (int64_t)rank;
+    APR_TRY(read_flag(c, json, "use_rslora", &c->by_root, err));
+    APR_TRY(read_flag(c, json, "use_dora", &c->has_magnitudes, err));
+    APR_TRY(read_flag(c, json, "fan_in_fan_out", &c->transposed, err));
+    APR_TRY(read_flag(c, json, "ensure_weight_tying", &c->ties_output, err));
+    APR_TRY(read_patterns(c, json, "rank_pattern", true, &c->ranks, &c->n_ranks, arena, err));
+    APR_TRY(read_patterns(c, json, "alpha_pattern", false, &c->alphas, &c->n_alphas, arena, err));
+    const char *const base = apr_json_get_string(json, "base_model_name_or_path");
+    if (base == NULL || *base == '\0') return APR_OK;
+    c->base = keep(base, arena);
+    return c->base != NULL ? APR_OK : apr_no_memory(err, "the name of a model");
+}
+
+apr_status apr_lora_config_read(apr_lora_config *config, const uint8_t *text, size_t n_bytes, apr_arena *arena, const char *where,
+                                apr_error *err)
+{
+    cJSON *json;
+
+    *config = (apr_lora_config){.where = where};
+    APR_TRY(apr_json_parse(&json, text, n_bytes, where, err));
+    const apr_status status =
+        cJSON_IsObject(json) ? read_fields(config, json, arena, err) : apr_fail(err, APR_E_DAMAGED, "%s: it is no JSON object", where);
+    cJSON_Delete(json);
+    return status;
+}
+
+/* ---- patterns ---- */
+
+/* PEFT's rule: the expression is the end of the name, and begins it or follows a dot. */
+static apr_status matches(const apr_lora_config *c, const char *key, const char *module, bool *found, apr_error *err)
+{
+    char pattern[1100];
+    int code;
+    PCRE2_SIZE at;
+
+    *found = false;
+    if (strlen(key) > 1000) return apr_fail(err, APR_E_UNSUPPORTED, "%s: the pattern '%.60s...' is too long", c->where, key);
+    snprintf(pattern, sizeof pattern, "^(?:.*\\.)?(?:%s)$", key);
+    pcre2_code *const compiled = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_DOLLAR_ENDONLY, &code, &at, NULL);
+    if (compiled == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: the pattern '%.100s' is no regular expression", c->where, key);
+    pcre2_match_data *const match = pcre2_match_data_create(1, NULL);
+    pcre2_match_context *const context = pcre2_match_context_create(NULL);
+    const bool ok = match != NULL && context != NULL;
+    if (ok) pcre2_set_match_limit(context, MATCH_LIMIT);
+    const int result = ok ? pcre2_match(compiled, (PCRE2_SPTR)module, strlen(module), 0, 0, match, context) : 0;
+    pcre2_match_context_free(context);
+    pcre2_match_data_free(match);
+    pcre2_code_free(compiled);
+    if (!ok) return apr_no_memory(err, "the patterns of an adapter");
+    if (result < 0 && result != PCRE2_ERROR_NOMATCH)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the pattern '%.100s' takes too long to look for in '%.100s'", c->where, key, module);
+    *found = result >= 0;
+    return APR_OK;
+}
+
+static apr_status look_up(const apr_lora_config *c, const apr_lora_pattern *patterns, size_t n, const char *module, double *value,
+                          apr_error *err)
+{
+    bool found = false;
+    for (size_t i = 0; i < n && !found; i++) {
+        APR_TRY(matches(c, patterns[i].key, module, &found, err));
+        if (found) *value = patterns[i].value;
+    }
+    return APR_OK;
+}
+
+apr_status apr_lora_config_of(const apr_lora_config *config, const char *module, int64_t *rank, double *alpha, double *scale,
+                              apr_error *err)
+{
+    double r = (double)config->rank;
+
+    *alpha = config->alpha;
+    APR_TRY(look_up(config, config->ranks, config->n_ranks, module, &r, err));
+    APR_TRY(look_up(config, config->alphas, config->n_alphas, module, alpha, err));
+    *rank = (int64_t)r;
+    *scale = *alpha / (config->by_root ? sqrt(r) : r);
+    return APR_OK;
+}

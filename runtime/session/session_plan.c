@@ -1,0 +1,240 @@
+/* session_plan.c - a session's places, the part of the program that each has, and its plan. */
+#include "formats/base/bytes.h"
+#include "runtime/session/session_parts.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the places --- */
+
+static void make_device_place(const apr_session *s, apr_session_place *at, int device)
+{
+    at->on = APR_ON_DEVICE;
+    at->backend = s->options.cuda->backend;
+    at->ordinal = s->options.n_devices > 0 ? s->options.ordinals[device] : s->options.ordinal;
+    for (int i = 0; i < device; i++) at->shares_card |= s->places[i].ordinal == at->ordinal;
+}
+
+static void make_host_place(const apr_session *s, apr_session_place *at)
+{
+    at->on = APR_ON_HOST;
+    at->ordinal = -1;
+    at->backend = s->options.backend != NULL ? s->options.backend : &apr_host_backend;
+    at->work.n_threads = s->options.n_threads > 0 ? s->options.n_threads : omp_get_max_threads();
+}
+
+static int n_devices(const apr_session *s) { return s->options.cuda == NULL ? 0 : s->options.n_devices > 1 ? s->options.n_devices : 1; }
+
+apr_status apr_session_make_places(apr_session *s, apr_error *err)
+{
+    const int n = n_devices(s);
+
+    if (n > APR_MOST_DEVICES) return apr_fail(err, APR_E_USAGE, "%d GPUs are more than %d", n, (int)APR_MOST_DEVICES);
+    s->n_places = apr_partition_n_places(n, &s->options.offload);
+    s->places = calloc((size_t)s->n_places, sizeof *s->places);
+    if (s->places == NULL) {
+        s->n_places = 0;
+        return apr_no_memory(err, "the places of the session");
+    }
+    for (int i = 0; i < s->n_places; i++) {
+        s->places[i].index = i;
+        if (i < n) make_device_place(s, &s->places[i], i);
+        else make_host_place(s, &s->places[i]);
+    }
+    return APR_OK;
+}
+
+/* --- what a plan must know of the weights and of a device --- */
+
+/* [n_weights] of each. */
+typedef struct weight_table {
+    uint64_t *device_bytes, *host_bytes, *made_bytes, *bytes; /* bytes: of the place that is planned */
+    apr_dtype *dtypes;
+    apr_weight_note *notes; /* of the place that is planned */
+} weight_table;
+
+static apr_status open_table(const apr_session *s, weight_table *t, apr_error *err)
+{
+    const size_t n = s->program.n_weights + 1;
+
+    *t = (weight_table){malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->bytes),  malloc(n * sizeof *t->bytes),
+                        malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->dtypes), malloc(n * sizeof *t->notes)};
+    const bool has_bytes = t->device_bytes != NULL && t->host_bytes != NULL && t->made_bytes != NULL && t->bytes != NULL;
+    if (!has_bytes || t->dtypes == NULL || t->notes == NULL) return apr_no_memory(err, "the sizes of the weights");
+    if (s->options.cuda != NULL) apr_session_device_weights(s, t->device_bytes, t->dtypes);
+    apr_plan_model_weights(&s->program, s->model, t->host_bytes);
+    return APR_OK;
+}
+
+static void close_table(weight_table *t)
+{
+    free(t->device_bytes);
+    free(t->host_bytes);
+    free(t->made_bytes);
+    free(t->bytes);
+    free(t->dtypes);
+    free(t->notes);
+}
+
+/* What a plan must know of the device: one that is open, or that would be. */
+static apr_status device_facts(const apr_session *s, const apr_session_place *at, apr_plan_options *options, apr_gpu *gpu, char *label,
+                               size_t n_label, apr_error *err)
+{
+    apr_cuda_facts facts;
+
+    APR_TRY(s->options.cuda->facts(at->ordinal, &facts, err));
+    uint64_t n_total = facts.total_bytes, n_free = facts.used_bytes < n_total ? n_total - facts.used_bytes : n_total;
+    if (at->device != NULL) APR_TRY(s->options.cuda->memory(at->device, &n_free, &n_total, err));
+    snprintf(label, n_label, "%s", facts.name);
+    *gpu = (apr_gpu){.name = "device",
+                     .label = label,
+                     .vram_mib = (int64_t)(n_total >> 20),
+                     .n_sms = facts.n_sms,
+                     .threads_per_sm = facts.threads_per_sm,
+                     .major = facts.major,
+                     .minor = facts.minor};
+    options->gpu = gpu;
+    options->stack_bytes = s->options.stack_bytes;
+    options->headroom_bytes = s->options.headroom_bytes;
+    /* where the context is there already, its line is judged against what was free before */
+    const uint64_t before = n_free + (at->device != NULL ? apr_gpu_context_bytes(gpu, options->stack_bytes) : 0);
+    options->budget_bytes = before < n_total ? before : n_total;
+    return APR_OK;
+}
+
+/* --- the parts --- */
+
+/* Like weighs against like: the cells of a state as many as are asked for. */
+static apr_status divide(apr_session *s, const weight_table *t, apr_error *err)
+{
+    uint64_t *const states = malloc((s->program.n_states + 1) * sizeof *states), capacities[APR_MOST_DEVICES];
+    const int n = n_devices(s);
+    apr_partition_options options = {.n_devices = n,
+                                     .offload = s->options.offload,
+                                     .weight_bytes = n > 0 ? t->device_bytes : t->host_bytes,
+                                     .state_bytes = states,
+                                     .capacities = capacities};
+    apr_status status = states != NULL ? APR_OK : apr_no_memory(err, "the sizes of the states");
+
+    for (int i = 0; i < n && n > 1 && status == APR_OK; i++) {
+        apr_plan_options device;
+        apr_gpu gpu;
+        char label[256];
+        status = device_facts(s, &s->places[i], &device, &gpu, label, sizeof label, err);
+        capacities[i] = device.budget_bytes;
+    }
+    if (n <= 1) options.capacities = NULL;
+    if (status == APR_OK) {
+        apr_plan_states_bytes(&s->program, s->options.kv_dtype, s->options.n_ctx, s->options.n_batch, states);
+        status = apr_partition_make(&s->partition, &s->program, &options, err);
+    }
+    free(states);
+    return status;
+}
+
+/* What earlier places take of the same card, or of the host. */
+static uint64_t taken_before(const apr_session *s, const apr_session_place *at)
+{
+    uint64_t n = 0;
+    for (const apr_session_place *p = s->places; p < at; p++) {
+        if (at->on == APR_ON_HOST) n = apr_saturating_add(n, p->plan.host_bytes);
+        else if (p->ordinal == at->ordinal) n = apr_saturating_add(n, p->plan.device_bytes);
+    }
+    return n;
+}
+
+static apr_status plan_place(apr_session *s, apr_session_place *at, const weight_table *t, apr_error *err)
+{
+    apr_plan_options options = apr_plan_defaults;
+    apr_gpu gpu;
+    char label[256];
+    const bool on_device = at->on == APR_ON_DEVICE;
+
+    options.n_ctx = s->options.n_ctx;
+    options.n_batch = s->options.n_batch;
+    options.n_logits = s->options.n_logits;
+    options.kv_dtype = s->options.kv_dtype;
+    options.budget_bytes = s->options.budget_bytes;
+    options.n_threads = at->work.n_threads;
+    options.weights_lie = s->options.weights_lie;
+    options.partition = &s->partition;
+    options.place = at->index;
+    options.shares_card = at->shares_card;
+    if (on_device) APR_TRY(device_facts(s, at, &options, &gpu, label, sizeof label, err));
+    const uint64_t taken = taken_before(s, at);
+    if (options.budget_bytes > 0) options.budget_bytes = options.budget_bytes > taken ? options.budget_bytes - taken : 1;
+    memcpy(t->bytes, on_device ? t->device_bytes : t->host_bytes, s->program.n_weights * sizeof *t->bytes);
+    apr_plan_made_weights(&s->program, s->model, t->made_bytes);
+    APR_TRY(apr_partition_keep_weights(&s->partition, &s->program, at->index, t->bytes, err));
+    APR_TRY(apr_partition_keep_weights(&s->partition, &s->program, at->index, t->made_bytes, err));
+    options.made_bytes = t->made_bytes;
+    options.weight_bytes = t->bytes;
+    options.weight_dtypes = on_device ? t->dtypes : NULL;
+    apr_session_note_weights(s, options.weight_dtypes, t->notes);
+    options.weight_notes = t->notes;
+    options.copies = on_device && s->options.no_direct;
+    APR_TRY(apr_plan_make(&at->plan, &s->program, &options, err));
+    if (options.copies && !at->plan.fits) {
+        apr_plan_close(&at->plan);
+        options.copies = false;
+        APR_TRY(apr_plan_make(&at->plan, &s->program, &options, err));
+    }
+    if (at->device != NULL) s->options.cuda->use_tiles(at->device, s->options.no_direct && !options.copies);
+    return APR_OK;
+}
+
+apr_status apr_session_draft_plan(apr_session *s, apr_error *err)
+{
+    weight_table t;
+    apr_status status = open_table(s, &t, err);
+
+    if (status == APR_OK) status = divide(s, &t, err);
+    for (int i = 0; i < s->n_places && status == APR_OK; i++) status = plan_place(s, &s->places[i], &t, err);
+    close_table(&t);
+    return status;
+}
+
+/* --- what does not fit --- */
+
+static apr_status refuse(const apr_session *s, const apr_session_place *at, apr_error *err)
+{
+    const apr_plan *const plan = &at->plan;
+    const apr_plan_line *const line = &plan->lines[plan->breaking];
+    const bool on_device = plan->judged == APR_ON_DEVICE;
+    char where[64] = "";
+
+    if (on_device) snprintf(where, sizeof where, " on the device, headroom included");
+    if (on_device && s->n_places > 1) snprintf(where, sizeof where, " on GPU %d, headroom included", at->ordinal);
+    if (!on_device && s->n_places > 1) snprintf(where, sizeof where, " on the host for what is offloaded");
+    return apr_fail(
+        err, APR_E_MEMORY, "%s: needs %.1f MiB%s, %.1f MiB more than %s; '%s' (%s) goes over it, and the longest context that fits is %lld",
+        s->model->path, (double)(on_device ? plan->device_bytes : plan->host_bytes) / 0x1p20, where, (double)plan->short_bytes / 0x1p20,
+        on_device ? "is free there" : "the budget", line->label, line->reason, (long long)plan->max_ctx);
+}
+
+/* --force: what does not fit is tried all the same, and said. */
+static void warn(const apr_session *s, apr_error *refusal)
+{
+    char text[sizeof refusal->text + 32];
+    if (s->options.on_warning == NULL) return;
+    const int n = snprintf(text, sizeof text, "trying it all the same: %s", refusal->text);
+    (void)n;
+    s->options.on_warning(s->options.user, text);
+}
+
+apr_status apr_session_make_plan(apr_session *s, apr_error *err)
+{
+    const bool goes_on = s->options.force && apr_session_has_device(s);
+
+    APR_TRY(apr_session_draft_plan(s, err));
+    for (int i = 0; i < s->n_places; i++) {
+        apr_error refusal = {0};
+        if (s->places[i].plan.fits) continue;
+        const apr_status status = refuse(s, &s->places[i], goes_on ? &refusal : err);
+        if (!goes_on) return status;
+        warn(s, &refusal);
+    }
+    return APR_OK;
+}

@@ -1,0 +1,77 @@
+/* tools/device/places.h: the words of --offload and --gpus. */
+#include "tools/device/places.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void offloads_are_read_and_written_alike(void **state)
+{
+    static const struct {
+        const char *text;
+        bool experts;
+        int64_t n_layers;
+    } known[] = {{"experts", true, 0},
+                 {"layers=1", false, 1},
+                 {"layers=48", false, 48},
+                 {"layers=all", false, INT64_MAX},
+                 {"experts,layers=3", true, 3}};
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        apr_offload o;
+        char text[64];
+        assert_int_equal(apr_offload_parse(known[i].text, &o, NULL), APR_OK);
+        assert_true(o.experts == known[i].experts && o.n_layers == known[i].n_layers);
+        assert_string_equal(apr_offload_text(&o, text, sizeof text), known[i].text);
+    }
+    apr_offload o = {.experts = true};
+    assert_int_equal(apr_offload_parse(NULL, &o, NULL), APR_OK);
+    assert_false(apr_offload_is_some(&o));
+}
+
+static void other_words_are_refused(void **state)
+{
+    static const char *const offloads[] = {"",           "layers",    "layers=",     "layers=0",      "layers=-1",
+                                           "layers=1.5", "layers=3x", "expert",      "experts,",      "layers=99999999999999999999",
+                                           "layers=+3",  "Experts",   "experts all", "layers=all,all"};
+    static const char *const gpus[] = {"",   "0",  "17",   "-1",    "+2",     "2x",
+                                       "0,", ",1", "0,,1", "0,1,0", "0,1025", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"};
+    (void)state;
+    for (size_t i = 0; i < sizeof offloads / sizeof *offloads; i++) {
+        apr_offload o;
+        if (apr_offload_parse(offloads[i], &o, NULL) != APR_E_USAGE) fail_msg("--offload '%s' was understood", offloads[i]);
+    }
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+        int n, ordinals[APR_MOST_DEVICES];
+        if (apr_gpus_parse(gpus[i], &n, ordinals, NULL) != APR_E_USAGE) fail_msg("--gpus '%s' was understood", gpus[i]);
+    }
+}
+
+static void gpus_are_a_number_or_a_list(void **state)
+{
+    int n, ordinals[APR_MOST_DEVICES];
+    (void)state;
+    assert_int_equal(apr_gpus_parse("3", &n, ordinals, NULL), APR_OK);
+    assert_true(n == 3 && ordinals[0] == 0 && ordinals[1] == 1 && ordinals[2] == 2);
+    assert_int_equal(apr_gpus_parse("0,2", &n, ordinals, NULL), APR_OK);
+    assert_true(n == 2 && ordinals[0] == 0 && ordinals[1] == 2);
+    assert_int_equal(apr_gpus_parse("1,1", &n, ordinals, NULL), APR_OK);
+    assert_true(n == 2 && ordinals[0] == 1 && ordinals[1] == 1);
+    assert_int_equal(apr_gpus_parse("16", &n, ordinals, NULL), APR_OK);
+    assert_int_equal(n, 16);
+    assert_int_equal(apr_gpus_parse(NULL, &n, ordinals, NULL), APR_OK);
+    assert_int_equal(n, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(offloads_are_read_and_written_alike),
+        cmocka_unit_test(other_words_are_refused),
+        cmocka_unit_test(gpus_are_a_number_or_a_list),
+    };
+    return cmocka_run_group_tests_name("places", tests, NULL, NULL);
+}

@@ -1,0 +1,87 @@
+/* places.c - reads --offload and --gpus. */
+#include "tools/device/places.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A whole number of [least, most] at *text, which goes on behind it. */
+static bool read_number(const char **text, int64_t least, int64_t most, int64_t *n)
+{
+    char *end;
+
+    if (**text < '0' || **text > '9') return false;
+    const long long value = strtoll(*text, &end, 10);
+    *text = end;
+    *n = value;
+    return value >= least && value <= most;
+}
+
+static bool begins_with(const char **text, const char *word)
+{
+    const size_t n = strlen(word);
+    if (strncmp(*text, word, n) != 0) return false;
+    *text += n;
+    return true;
+}
+
+static bool read_part(const char **text, apr_offload *offload)
+{
+    if (begins_with(text, "experts")) return offload->experts = true;
+    if (!begins_with(text, "layers=")) return false;
+    if (!begins_with(text, "all")) return read_number(text, 1, 1000000, &offload->n_layers);
+    offload->n_layers = INT64_MAX;
+    return true;
+}
+
+apr_status apr_offload_parse(const char *text, apr_offload *offload, apr_error *err)
+{
+    const char *at = text;
+
+    *offload = (apr_offload){0};
+    if (text == NULL) return APR_OK;
+    bool is_good = read_part(&at, offload);
+    if (is_good && *at == ',') {
+        at++;
+        is_good = read_part(&at, offload);
+    }
+    if (is_good && *at == '\0') return APR_OK;
+    return apr_fail(err, APR_E_USAGE, "--offload takes 'experts', 'layers=N' or 'layers=all', not '%s'", text);
+}
+
+char *apr_offload_text(const apr_offload *offload, char *text, size_t n_bytes)
+{
+    const char *const experts = offload->experts ? "experts" : "", *const comma = offload->experts && offload->n_layers > 0 ? "," : "";
+
+    if (offload->n_layers == INT64_MAX) snprintf(text, n_bytes, "%s%slayers=all", experts, comma);
+    else if (offload->n_layers > 0) snprintf(text, n_bytes, "%s%slayers=%lld", experts, comma, (long long)offload->n_layers);
+    else snprintf(text, n_bytes, "%s", experts);
+    return text;
+}
+
+apr_status apr_gpus_parse(const char *text, int *n, int ordinals[APR_MOST_DEVICES], apr_error *err)
+{
+    const char *at = text;
+    int64_t number;
+
+    *n = 0;
+    if (text == NULL) return APR_OK;
+    if (strchr(text, ',') == NULL) {
+        if (read_number(&at, 1, APR_MOST_DEVICES, &number) && *at == '\0') {
+            for (int i = 0; i < (int)number; i++) ordinals[i] = i;
+            *n = (int)number;
+            return APR_OK;
+        }
+    } else {
+        while (*n < APR_MOST_DEVICES && read_number(&at, 0, 1024, &number)) {
+            ordinals[(*n)++] = (int)number;
+            for (int i = 0; i + 2 < *n; i++)
+                if (ordinals[i] == (int)number && ordinals[*n - 2] != (int)number)
+                    return apr_fail(err, APR_E_USAGE, "--gpus %s: parts on one GPU must follow one another", text);
+            if (*at == '\0') return APR_OK;
+            if (*at++ != ',') break;
+        }
+    }
+    return apr_fail(err, APR_E_USAGE, "--gpus takes how many, 1 to %d, or a list of which, as in 0,2; not '%s'", (int)APR_MOST_DEVICES,
+                    text);
+}

@@ -1,0 +1,118 @@
+/* plan_lines.c - prints plans. */
+#include "tools/plan/plan_lines.h"
+
+#include "formats/base/bytes.h"
+#include "tools/cli/table.h"
+#include "tools/cli/text.h"
+
+#include <string.h>
+
+static const char *place_name(apr_place on) { return on == APR_ON_DEVICE ? "device" : "host"; }
+
+apr_status apr_plan_table(const apr_plan *plan, apr_error *err)
+{
+    static const apr_column columns[] = {{"line", false}, {"size", true}, {"on", false}, {"why", false}};
+    apr_table table;
+    char size[APR_SMALL_TEXT];
+
+    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < plan->n_lines; i++) {
+        const apr_plan_line *const line = &plan->lines[i];
+        apr_table_cell(&table, "%s", line->label);
+        apr_table_cell(&table, "%s", apr_size_text(size, line->bytes));
+        apr_table_cell(&table, "%s", place_name(line->on));
+        apr_table_cell(&table, "%s", line->reason);
+    }
+    apr_table_cell(&table, "total");
+    apr_table_cell(&table, "%s", apr_size_text(size, plan->judged == APR_ON_DEVICE ? plan->device_bytes : plan->host_bytes));
+    apr_table_cell(&table, "%s", place_name(plan->judged));
+    return apr_table_print(&table, stdout, 2, err);
+}
+
+void apr_plan_verdict(const apr_plan *plan)
+{
+    char size[APR_SMALL_TEXT], budget[APR_SMALL_TEXT];
+
+    if (plan->budget_bytes == 0) return;
+    apr_size_text(budget, plan->budget_bytes);
+    if (plan->fits) printf("\nfits %s; the largest context that does: %lld\n", budget, (long long)plan->max_ctx);
+    else
+        printf("\ndoes not fit %s: %s too much, at '%s'\n", budget, apr_size_text(size, plan->short_bytes),
+               plan->breaking >= 0 ? plan->lines[plan->breaking].label : "?");
+}
+
+static void common_json(apr_json_text *json, const apr_plan *plan, bool fits)
+{
+    apr_json_bool(json, "fits", fits);
+    apr_json_int(json, "ctx", plan->n_ctx);
+    apr_json_int(json, "batch", plan->n_batch);
+    apr_json_int(json, "sequences", plan->n_sequences);
+    apr_json_string(json, "kv", apr_dtypes[plan->kv_dtype].name, strlen(apr_dtypes[plan->kv_dtype].name));
+}
+
+static void memory_json(apr_json_text *json, const apr_plan *plan)
+{
+    apr_json_uint(json, "budget_bytes", plan->budget_bytes);
+    apr_json_uint(json, "device_bytes", plan->device_bytes);
+    apr_json_uint(json, "host_bytes", plan->host_bytes);
+    apr_json_uint(json, "short_bytes", plan->short_bytes);
+    apr_json_int(json, "max_ctx", plan->max_ctx);
+    if (plan->breaking >= 0) apr_json_string(json, "breaking", plan->lines[plan->breaking].key, strlen(plan->lines[plan->breaking].key));
+    apr_json_open(json, "lines", '[');
+    for (size_t i = 0; i < plan->n_lines; i++) {
+        const apr_plan_line *const line = &plan->lines[i];
+        const char *const on = place_name(line->on);
+        apr_json_open(json, NULL, '{');
+        apr_json_string(json, "id", line->key, strlen(line->key));
+        apr_json_uint(json, "bytes", line->bytes);
+        apr_json_string(json, "on", on, strlen(on));
+        apr_json_string(json, "reason", line->reason, strlen(line->reason));
+        apr_json_close(json, '}');
+    }
+    apr_json_close(json, ']');
+}
+
+void apr_plans_json(apr_json_text *json, const apr_plans *plans)
+{
+    const int n = plans->partition.n_places;
+
+    common_json(json, plans->plans, apr_plans_fit(plans));
+    if (n == 1) {
+        memory_json(json, plans->plans);
+        return;
+    }
+    apr_json_open(json, "places", '[');
+    for (int i = 0; i < n; i++) {
+        const char *const on = place_name(plans->plans[i].judged);
+        apr_json_open(json, NULL, '{');
+        apr_json_string(json, "on", on, strlen(on));
+        apr_json_bool(json, "fits", plans->plans[i].fits);
+        memory_json(json, &plans->plans[i]);
+        apr_json_close(json, '}');
+    }
+    apr_json_close(json, ']');
+}
+
+char *apr_cost_text(const apr_partition_cost *cost, char *text, size_t n_bytes)
+{
+    char first[APR_SMALL_TEXT], second[APR_SMALL_TEXT], third[APR_SMALL_TEXT];
+    const uint64_t link = apr_saturating_add(cost->to_devices, cost->to_host);
+    int n = snprintf(text, n_bytes, "each token moves ");
+
+    if (link > 0)
+        n += snprintf(text + n, n_bytes - (size_t)n, "%s to the GPU and %s to the host", apr_size_text(first, cost->to_devices),
+                      apr_size_text(second, cost->to_host));
+    if (cost->between > 0 || link == 0)
+        n += snprintf(text + n, n_bytes - (size_t)n, "%s%s from GPU to GPU", link > 0 ? ", " : "", apr_size_text(third, cost->between));
+    if (cost->host_reads > 0)
+        snprintf(text + n, n_bytes - (size_t)n, "; the host reads %s of weights", apr_size_text(first, cost->host_reads));
+    return text;
+}
+
+void apr_cost_json(apr_json_text *json, const apr_partition_cost *cost)
+{
+    apr_json_uint(json, "to_devices_bytes_per_token", cost->to_devices);
+    apr_json_uint(json, "to_host_bytes_per_token", cost->to_host);
+    apr_json_uint(json, "between_devices_bytes_per_token", cost->between);
+    apr_json_uint(json, "host_reads_bytes_per_token", cost->host_reads);
+}
