@@ -545,6 +545,16 @@ static void names_of_larger_models_find_the_text_model(void **state)
     must(folder, in_work("x.apr"), low_rank(&o, "lm_head.weight", 148, 32, &j));
     must(folder, in_work("y.apr"), low_rank(&o, "language_model.lm_head.weight", 148, 32, &j));
     assert_true(difference(in_work("x.apr"), in_work("y.apr")) == 0.0);
+
+    snprintf(folder, sizeof folder, "%s", family("mixtral")); /* and under the name that newer classes have for it */
+    must(folder, in_work("x.apr"), low_rank(&o, "model.layers.0.block_sparse_moe.gate.weight", 6, 32, &j));
+    must(folder, in_work("y.apr"), low_rank(&o, "model.layers.0.mlp.gate.weight", 6, 32, &j));
+    assert_true(difference(in_work("x.apr"), in_work("y.apr")) == 0.0);
+    must(folder, in_work("y.apr"), low_rank(&o, "model.layers.0.block_sparse_moe.experts.1.w1.weight", 20, 32, &j)); /* one of a stack */
+    assert_true(difference(in_work("x.apr"), in_work("y.apr")) > 0.1);
+    must(in_work("y.apr"), in_work("y.gguf"), &(job){0});
+    must(folder, in_work("z.gguf"), &j);
+    assert_true(difference(in_work("y.gguf"), in_work("z.gguf")) == 0.0);
 }
 
 /* With one matrix for both, a change of the embedding would be one of the output, which the adapter was not trained with. */
