@@ -1,6 +1,7 @@
 /* enter.c - the tensors of a source as canonical ones: cut, renamed, and each with a record of its way. */
 #include "convert/entry.h"
 #include "convert/way.h"
+#include "formats/model/meta_names.h"
 #include "kernels/gather.h"
 
 #include <stdlib.h>
@@ -50,7 +51,7 @@ static size_t count_pieces(const entry *e, const apr_tensor *t)
     apr_name_match match;
     size_t n = 0;
 
-    if (!finds(e, t, &match)) return 1;
+    if (e->from == APR_DIALECT_META || !finds(e, t, &match)) return 1;
     if (match.rule != NULL) return e->from == APR_DIALECT_GGML ? experts_of(e, t, match.rule->ggml, match.rule->hf) : 1;
     for (int i = 0; i < APR_FORM_PARTS && match.form->parts[i].name != NULL; i++)
         n += experts_of(e, t, match.form->name, match.form->parts[i].name);
@@ -217,10 +218,21 @@ static apr_status enter_by_form(entry *e, const apr_tensor *from, const apr_name
     return enter_pieces(e, &whole, match);
 }
 
+static apr_status enter_from_meta(entry *e, const apr_tensor *from)
+{
+    apr_chain chain;
+    const char *const name = apr_meta_to_canonical(from->name, &e->view->hparams, &chain, &e->view->arena);
+
+    if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
+    if (strcmp(name, from->name) == 0) return (void)put(e, from), APR_OK;
+    return apr_way_go(put(e, from), name, &chain, &e->view->arena, e->view->path, e->err);
+}
+
 static apr_status enter_one(entry *e, const apr_tensor *from)
 {
     apr_name_match match;
 
+    if (e->from == APR_DIALECT_META) return enter_from_meta(e, from);
     if (!finds(e, from, &match)) return (void)put(e, from), APR_OK;
     if (match.form != NULL) return enter_by_form(e, from, &match);
     if (e->from == APR_DIALECT_GGML) return enter_by_rule(e, from, &match);

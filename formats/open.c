@@ -1,9 +1,11 @@
 /* open.c - which reader a path is for, by what the file says, not by what it is called; and which writer. */
 #include "formats/apr/apr.h"
 #include "formats/base/checkpoint_names.h"
+#include "formats/base/stand_in.h"
 #include "formats/gguf/gguf.h"
 #include "formats/hf/lora.h"
 #include "formats/hf/safetensors.h"
+#include "formats/torch/torch.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,6 +19,8 @@ static bool starts_gguf(const uint8_t *head, size_t n) { return n >= 4 && memcmp
 static bool starts_apr(const uint8_t *head, size_t n) { return n >= 4 && memcmp(head, "APR", 3) == 0; }
 static bool starts_safetensors(const uint8_t *head, size_t n) { return n >= 9 && head[8] == '{'; }
 static bool starts_config(const uint8_t *head, size_t n) { return n >= 1 && (head[0] == '{' || head[0] == ' ' || head[0] == '\n'); }
+
+static bool starts_nothing(const uint8_t *head, size_t n) { return (void)head, (void)n, false; }
 
 static bool gguf_holds(apr_dtype dtype) { return apr_dtypes[dtype].ggml_id >= 0; }
 static bool safetensors_holds(apr_dtype dtype) { return apr_dtypes[dtype].safetensors_name != NULL; }
@@ -52,6 +56,11 @@ static const format_row formats[] = {
      .sink_open = apr_safetensors_sink_open,
      .losses = apr_hf_losses,
      .container = {.name = "safetensors", .holds = safetensors_holds}},
+    {.format = APR_FORMAT_PYTORCH,
+     .starts = apr_starts_torch,
+     .open = apr_safetensors_open, /* which tells the two apart, as a checkpoint may be made of either */
+     .container = {.name = "PyTorch"}},
+    {.format = APR_FORMAT_CONSOLIDATED, .starts = starts_nothing, .container = {.name = "consolidated files"}},
     {.format = APR_FORMAT_CONFIG, .starts = starts_config, .open = apr_config_open, .container = {.name = "config.json"}},
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
@@ -92,7 +101,9 @@ static apr_status row_of_file(const char *path, const format_row **row, apr_erro
     APR_TRY(apr_map_open(&map, path, err));
     const size_t n = map.n_bytes < sizeof head ? map.n_bytes : sizeof head;
     if (n > 0) memcpy(head, map.data, n);
+    const apr_status status = apr_refuse_stand_in(map.data, map.n_bytes, path, err);
     apr_map_forget(&map); /* the reader opens it again */
+    if (status != APR_OK) return status;
 
     for (*row = formats; *row < formats + N_FORMATS; ++*row)
         if ((*row)->starts(head, n)) return APR_OK;
@@ -157,7 +168,9 @@ apr_format apr_format_of_path(const char *path)
     if (dot == NULL || dot == base) return APR_FORMAT_SAFETENSORS;
     for (int i = 0; i < N_FORMATS; i++)
         if (formats[i].ending != NULL && strcasecmp(dot, formats[i].ending) == 0) return formats[i].format;
-    if (strcasecmp(dot, ".safetensors") == 0 || strcasecmp(dot, ".json") == 0 || strcasecmp(dot, ".bin") == 0) return APR_FORMAT_NONE;
+    if (strcasecmp(dot, ".safetensors") == 0 || strcasecmp(dot, ".json") == 0 || strcasecmp(dot, ".bin") == 0 ||
+        strcasecmp(dot, ".pt") == 0 || strcasecmp(dot, ".pth") == 0)
+        return APR_FORMAT_NONE;
     return APR_FORMAT_SAFETENSORS; /* "Qwen2.5-7B" ends in no file ending */
 }
 

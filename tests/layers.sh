@@ -10,9 +10,10 @@ formats/number           formats/base
 formats/model            formats/base formats/number
 formats/model/families   formats/base formats/number formats/model
 formats/gguf             formats/base formats/number formats/model
-formats/hf               formats/base formats/number formats/model formats/gguf
+formats/torch            formats/base formats/number formats/model
+formats/hf               formats/base formats/number formats/model formats/gguf formats/torch
 formats/apr              formats/base formats/number formats/model formats/gguf formats/hf
-formats                  formats/base formats/number formats/model formats/gguf formats/hf formats/apr
+formats                  formats/base formats/number formats/model formats/gguf formats/hf formats/apr formats/torch
 kernels                  formats/base formats/number formats/model kernels/ref kernels/cuda
 kernels/ref              formats/base formats/number formats/model kernels
 kernels/host             formats/base formats/number formats/model kernels kernels/ref

@@ -2,7 +2,7 @@
  *
  *   "model_type", "name", ..., "hidden_size", ..., "tokenizer.vocabulary", ...    what aprender and realizar know
  *   "aprkit": {                                                                   what they do not
- *     "version": 1, "dialect": "hf" | "ggml",
+ *     "version": 1, "dialect": "hf" | "ggml" | "meta",
  *     "origin": {"format", "gguf_version", "requantized", "order": [name, ...],
  *                "gaps": {"tensors": n, "places": [{"place", "bytes", "encoding": "zeros" | ..., "data"}, ...]}},
  *     "kv": {"n_items", "bytes", "encoding", "data"}                              GGUF's binary form (kv.h)
@@ -47,6 +47,12 @@ apr_status apr_meta_read_vocab(apr_model *model, const cJSON *root, apr_error *e
 bool apr_meta_has_way(const apr_tensor *tensor);
 void apr_meta_write_way(apr_json_text *out, const apr_tensor *tensor);
 apr_status apr_meta_read_way(apr_model *model, const cJSON *record, apr_tensor *tensor, apr_error *err);
+
+/* What a file calls where it came from, "gguf" | "safetensors" | "consolidated", and its dialect; NULL and false: no such thing. */
+const char *apr_meta_origin_word(apr_format format);
+bool apr_meta_find_origin(const char *word, apr_format *format);
+const char *apr_meta_dialect_word(apr_dialect dialect);
+bool apr_meta_find_dialect(const char *word, apr_dialect *dialect); /* word may be NULL */
 
 /* A file of that name may be put into a folder of the user: it stays in there and replaces no weights. */
 bool apr_meta_is_file_name(const char *name);

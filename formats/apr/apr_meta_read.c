@@ -4,6 +4,7 @@
 #include "formats/gguf/gguf.h"
 #include "formats/hf/hf_quantization.h"
 #include "formats/hf/packings.h"
+#include "formats/hf/params.h"
 #include "formats/hf/safetensors.h"
 #include "formats/model/family.h"
 
@@ -313,13 +314,8 @@ static apr_status read_kit_head(apr_model *model, const cJSON *kit, apr_error *e
     if (!apr_json_get_int(kit, "version", &version) || version < 1) return bad(model, err, "aprkit.version");
     if (version > APR_META_VERSION)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: written by a newer aprkit (metadata version %lld)", model->path, (long long)version);
-    if (dialect == NULL || (strcmp(dialect, "hf") != 0 && strcmp(dialect, "ggml") != 0)) return bad(model, err, "aprkit.dialect");
-    model->dialect = strcmp(dialect, "ggml") == 0 ? APR_DIALECT_GGML : APR_DIALECT_HF;
-    if (format != NULL) {
-        const bool is_gguf = strcmp(format, "gguf") == 0;
-        if (!is_gguf && strcmp(format, "safetensors") != 0) return bad(model, err, "aprkit.origin.format");
-        model->origin.format = is_gguf ? APR_FORMAT_GGUF : APR_FORMAT_SAFETENSORS;
-    }
+    if (!apr_meta_find_dialect(dialect, &model->dialect)) return bad(model, err, "aprkit.dialect");
+    if (format != NULL && !apr_meta_find_origin(format, &model->origin.format)) return bad(model, err, "aprkit.origin.format");
     if (apr_json_get_int(origin, "gguf_version", &gguf_version)) {
         if (gguf_version < 2 || gguf_version > 3) return bad(model, err, "aprkit.origin.gguf_version");
         model->origin.gguf_version = (uint32_t)gguf_version;
@@ -452,6 +448,9 @@ static apr_status judge_config(apr_model *model, apr_error *err)
     if (where == NULL) return apr_no_memory(err, "a path");
     if (model->origin.format == APR_FORMAT_GGUF)
         APR_TRY(apr_gguf_refusal_read(&model->kv, &model->hparams, &model->arena, model->path, err));
+    const apr_attachment *const params = apr_model_attachment(model, "params.json");
+    if (config == NULL && params != NULL && model->origin.format == APR_FORMAT_CONSOLIDATED)
+        return apr_params_judge(params, model, &model->hparams, &model->arena, model->path, err);
     if (config == NULL) return APR_OK;
     APR_TRY(apr_hf_config_judge(config, &model->hparams, &model->arena, where, err));
     if (model->hparams.refusal == NULL) model->hparams.refusal = apr_hf_bias_conflict(model, &model->hparams, false, &model->arena);

@@ -10,6 +10,36 @@
 
 #include <string.h>
 
+static const struct {
+    apr_format format;
+    const char *word;
+} origins[] = {{APR_FORMAT_GGUF, "gguf"}, {APR_FORMAT_SAFETENSORS, "safetensors"}, {APR_FORMAT_CONSOLIDATED, "consolidated"}};
+
+static const char *const dialects[] = {[APR_DIALECT_HF] = "hf", [APR_DIALECT_GGML] = "ggml", [APR_DIALECT_META] = "meta"};
+
+const char *apr_meta_origin_word(apr_format format)
+{
+    for (size_t i = 0; i < sizeof origins / sizeof *origins; i++)
+        if (origins[i].format == format) return origins[i].word;
+    return NULL;
+}
+
+bool apr_meta_find_origin(const char *word, apr_format *format)
+{
+    for (size_t i = 0; i < sizeof origins / sizeof *origins; i++)
+        if (strcmp(origins[i].word, word) == 0) return *format = origins[i].format, true;
+    return false;
+}
+
+const char *apr_meta_dialect_word(apr_dialect dialect) { return dialects[dialect]; }
+
+bool apr_meta_find_dialect(const char *word, apr_dialect *dialect)
+{
+    for (size_t i = 0; word != NULL && i < sizeof dialects / sizeof *dialects; i++)
+        if (strcmp(dialects[i], word) == 0) return *dialect = (apr_dialect)i, true;
+    return false;
+}
+
 static void write_text(apr_json_text *out, const char *key, const char *text)
 {
     if (text != NULL && *text != '\0') apr_json_string(out, key, text, strlen(text));

@@ -118,8 +118,8 @@ static apr_str typed_value(const apr_model *layout, const char *key)
     value = (apr_str){"", 0};
     if (strcmp(key, "model_type") == 0 || strcmp(key, "name") == 0) return apr_str_of(architecture);
     if (strcmp(key, "version") == 0 && !plain) return apr_str_of("1.0.0");
-    if (strcmp(key, "original_format") == 0 && layout->origin.format == APR_FORMAT_GGUF) return apr_str_of("gguf");
-    if (strcmp(key, "original_format") == 0 && layout->origin.format == APR_FORMAT_SAFETENSORS) return apr_str_of("safetensors");
+    const char *const origin = apr_meta_origin_word(layout->origin.format);
+    if (strcmp(key, "original_format") == 0 && origin != NULL) return apr_str_of(origin);
     return value;
 }
 
@@ -278,8 +278,7 @@ static void write_origin(apr_json_text *out, const apr_model *layout)
     const apr_origin *const origin = &layout->origin;
 
     apr_json_open(out, "origin", '{');
-    if (origin->format == APR_FORMAT_GGUF) write_string(out, "format", "gguf");
-    if (origin->format == APR_FORMAT_SAFETENSORS) write_string(out, "format", "safetensors");
+    write_string(out, "format", apr_meta_origin_word(origin->format));
     if (origin->gguf_version != 0) apr_json_uint(out, "gguf_version", origin->gguf_version);
     apr_json_bool(out, "requantized", origin->requantized);
     if (!order_is_data_order(layout)) {
@@ -374,7 +373,7 @@ static void write_kit(apr_json_text *out, const apr_model *layout)
     memset(zeros, '0', n_chars);
     apr_json_open(out, "aprkit", '{');
     apr_json_int(out, "version", APR_META_VERSION);
-    write_string(out, "dialect", layout->dialect == APR_DIALECT_GGML ? "ggml" : "hf");
+    write_string(out, "dialect", apr_meta_dialect_word(layout->dialect));
     write_origin(out, layout);
     write_kv(out, layout);
     if (has_hparams(&layout->hparams)) apr_meta_write_hparams(out, &layout->hparams);

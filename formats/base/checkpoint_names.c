@@ -6,10 +6,14 @@
 
 /* In this order: that of APR files written before others travelled. */
 const char *const apr_checkpoint_names[APR_N_CHECKPOINT_NAMES] = {
-    "config.json",          "generation_config.json",  "tokenizer.json",     "tokenizer_config.json",
-    "chat_template.jinja",  "special_tokens_map.json", "added_tokens.json",  "vocab.json",
-    "merges.txt",           "tokenizer.model",         "chat_template.json", "preprocessor_config.json",
-    "hf_quant_config.json",
+    "config.json",          "generation_config.json",
+    "tokenizer.json",       "tokenizer_config.json",
+    "chat_template.jinja",  "special_tokens_map.json",
+    "added_tokens.json",    "vocab.json",
+    "merges.txt",           "tokenizer.model",
+    "chat_template.json",   "preprocessor_config.json",
+    "hf_quant_config.json", "params.json",
+    "tekken.json",
 };
 
 bool apr_is_checkpoint_name(const char *name)

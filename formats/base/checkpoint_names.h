@@ -8,7 +8,7 @@
 #define APR_CHECKPOINT_INDEX "model.safetensors.index.json"
 
 /* The small files that loaders ask for by name. */
-enum { APR_N_CHECKPOINT_NAMES = 13 };
+enum { APR_N_CHECKPOINT_NAMES = 15 };
 extern const char *const apr_checkpoint_names[APR_N_CHECKPOINT_NAMES];
 
 bool apr_is_checkpoint_name(const char *name); /* one of these */

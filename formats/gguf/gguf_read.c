@@ -1,4 +1,5 @@
 /* gguf_read.c - GGUF files and their shards as a model: header, keys, tensor infos, extents. Trusts no number of the file. */
+#include "formats/base/stand_in.h"
 #include "formats/gguf/gguf.h"
 #include "formats/model/family.h"
 
@@ -431,8 +432,10 @@ static apr_status open_shards(apr_model *model, size_t n_shards, apr_error *err)
     for (size_t i = 0; i < n_shards; i++) {
         const char *const path = shard_path(&model->arena, model->path, i, n_shards);
         if (path == NULL) return apr_no_memory(err, "a path");
-        APR_TRY(apr_map_open(&model->maps[model->n_maps], path, err));
+        apr_map *const map = &model->maps[model->n_maps];
+        APR_TRY(apr_map_open(map, path, err));
         model->n_maps++;
+        APR_TRY(apr_refuse_stand_in(map->data, map->n_bytes, path, err));
     }
     return APR_OK;
 }

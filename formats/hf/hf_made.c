@@ -2,6 +2,7 @@
 #include "formats/hf/safetensors.h"
 #include "formats/model/family.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool has_name(const apr_model *m, const char *part, const char *ending)
@@ -36,6 +37,35 @@ static const char *most_common_dtype(const apr_model *m)
     return name;
 }
 
+/* FP8 weights with one scale each, as Mistral has them: the producer's own words. NULL: there are none, or others too. */
+static const char *fp8_words(const apr_model *m)
+{
+    static const char *const words[] = {
+        ",\"quantization_config\":{\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\",\"weight_block_size\":null,"
+        "\"modules_to_not_convert\":[\"lm_head\"]}}",
+        ",\"quantization_config\":{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\",\"weight_block_size\":null,"
+        "\"modules_to_not_convert\":[\"lm_head\"]}}"};
+    size_t n = 0;
+
+    for (size_t i = 0; i < m->n_tensors; i++) {
+        if (m->tensors[i].scale == NULL) continue;
+        if (apr_tensor_elems(m->tensors[i].scale) != 1) return NULL;
+        n++;
+    }
+    return n > 0 ? words[has_name(m, ".activation_scale", "")] : NULL;
+}
+
+/* In front of the last bracket. NULL: no memory; the text is gone then. */
+static char *add_words(char *text, const char *words)
+{
+    const size_t n = strlen(text), n_words = strlen(words);
+    char *const longer = realloc(text, n + n_words);
+
+    if (longer == NULL) return free(text), NULL;
+    memcpy(longer + n - 1, words, n_words + 1);
+    return longer;
+}
+
 char *apr_hf_config_make(const apr_model *m)
 {
     apr_hparams hparams = m->hparams;
@@ -48,5 +78,7 @@ char *apr_hf_config_make(const apr_model *m)
         hparams.use_qk_norm |= has_name(m, ".self_attn.q_norm", ".weight");
     if (config != NULL && apr_has_word(config->flags_shown, "enable_moe_block"))
         hparams.enable_moe_block |= has_name(m, ".router.proj", ".weight");
-    return apr_hf_config_write(&hparams, &m->vocab);
+    char *const text = apr_hf_config_write(&hparams, &m->vocab);
+    const char *const words = fp8_words(m);
+    return text == NULL || words == NULL ? text : add_words(text, words);
 }

@@ -44,6 +44,13 @@ static const char *look_through(const char *text, apr_arena *arena)
     return apr_arena_print(arena, "%.*s%s", (int)(at - text), text, at + sizeof part - 1);
 }
 
+/* ".*X" from the beginning on is X anywhere, which is found without trying every length of the ".*". Not so with "|". */
+static const char *anywhere(const char *regex)
+{
+    const bool begins_with_any = strncmp(regex, ".*", 2) == 0 && regex[2] != '?' && regex[2] != '+' && strchr(regex, '|') == NULL;
+    return begins_with_any ? regex + 2 : NULL;
+}
+
 static apr_status add_regex(apr_name_patterns *p, pattern *item, pcre2_general_context *memory, apr_error *err)
 {
     int code;
@@ -53,7 +60,9 @@ static apr_status add_regex(apr_name_patterns *p, pattern *item, pcre2_general_c
     if (p->limits == NULL) p->limits = pcre2_match_context_create(memory);
     if (context == NULL || p->limits == NULL) return apr_no_memory(err, "a list of module names");
     pcre2_set_match_limit(p->limits, MATCH_LIMIT);
-    item->regex = pcre2_compile((PCRE2_SPTR)item->text + 3, PCRE2_ZERO_TERMINATED, PCRE2_ANCHORED | PCRE2_UTF, &code, &at, context);
+    const char *const whole = item->text + 3, *const rest = anywhere(whole);
+    item->regex = pcre2_compile((PCRE2_SPTR)(rest != NULL ? rest : whole), PCRE2_ZERO_TERMINATED,
+                                (rest != NULL ? 0 : PCRE2_ANCHORED) | PCRE2_UTF, &code, &at, context);
     return APR_OK;
 }
 

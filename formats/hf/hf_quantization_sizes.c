@@ -64,12 +64,12 @@ static uint64_t packed(uint64_t n, uint64_t bits) { return times(4, per(times(n,
 
 static uint64_t one_byte_codes(const matrix *m) { return times(m->rows, m->columns); }
 static uint64_t half_byte_codes(const matrix *m) { return per(times(m->rows, m->columns), 2); }
-static uint64_t int_packed_codes(const matrix *m) { return times(m->rows, times(4, per(m->columns, 32 / m->bits))); }
+static uint64_t int_packed_codes(const matrix *m) { return times(m->rows, packed(m->columns, m->bits)); }
 static uint64_t gptq_codes(const matrix *m) { return times(m->rows, packed(m->columns, m->bits)); }
 static uint64_t awq_codes(const matrix *m) { return times(m->columns, packed(m->rows, m->bits)); }
 
 static uint64_t int8_zeros(const matrix *m) { return m->n_scales; }
-static uint64_t int_packed_zeros(const matrix *m) { return times(m->groups, times(4, per(m->rows, 32 / m->bits))); }
+static uint64_t int_packed_zeros(const matrix *m) { return times(m->groups, packed(m->rows, m->bits)); }
 static uint64_t gptq_zeros(const matrix *m) { return times(m->groups, packed(m->rows, m->bits)); }
 
 /* What there is besides codes, scales and zero points; each a tensor of its own. */

@@ -3,6 +3,8 @@
 #include "formats/base/json.h"
 #include "formats/hf/hf_pipeline.h"
 #include "formats/hf/safetensors.h"
+#include "formats/hf/sentencepiece.h"
+#include "formats/hf/tekken.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -353,6 +355,64 @@ static apr_status parse_attachment(const reading *r, const char *name, cJSON **j
     return apr_json_parse(json, file->data, file->n_bytes, where, r->err);
 }
 
+/* tiktoken's lines "aGVsbG8= 123", which Meta calls by the same name. */
+static bool is_tiktoken(const apr_attachment *file)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+    size_t n = 0;
+
+    while (n < file->n_bytes && file->data[n] != '\0' && strchr(letters, file->data[n]) != NULL) n++;
+    return n > 0 && n + 1 < file->n_bytes && file->data[n] == ' ' && file->data[n + 1] >= '0' && file->data[n + 1] <= '9';
+}
+
+/* Tokens for all rows that the embedding has, as in a tokenizer.json. */
+static apr_status fill_up(reading *r)
+{
+    apr_vocab *const v = r->vocab;
+    const size_t n_old = v->n_tokens, n = r->model->hparams.vocab_size > 0 ? (size_t)r->model->hparams.vocab_size : 0;
+
+    if (v->kind == APR_VOCAB_NONE || n <= n_old || n > 4 * n_old + 65536) return APR_OK;
+    float *const scores = apr_arena_array(r->arena, n, sizeof *scores);
+    r->tokens = apr_arena_array(r->arena, n, sizeof *r->tokens);
+    r->types = apr_arena_array(r->arena, n, 1);
+    r->added = apr_arena_array(r->arena, n, 1);
+    if (scores == NULL || r->tokens == NULL || r->types == NULL || r->added == NULL) return apr_no_memory(r->err, "the tokens");
+    memcpy(r->tokens, v->tokens, n_old * sizeof *r->tokens);
+    memcpy(r->types, v->types, n_old);
+    if (v->added != NULL) memcpy(r->added, v->added, n_old);
+    if (v->scores != NULL) memcpy(scores, v->scores, n_old * sizeof *scores);
+    v->tokens = r->tokens;
+    v->types = r->types;
+    v->added = v->added != NULL ? r->added : NULL;
+    v->scores = v->scores != NULL ? scores : NULL;
+    v->n_tokens = n;
+    return fill_holes(r, n);
+}
+
+/* What a model brings instead of a tokenizer.json. */
+static apr_status read_others(reading *r)
+{
+    static const struct {
+        const char *name;
+        apr_status (*read)(const apr_attachment *, apr_vocab *, apr_arena *, const char *, apr_error *);
+    } others[] = {{"tekken.json", apr_tekken_read}, {"tokenizer.model", apr_sentencepiece_read}};
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const apr_attachment *const file = apr_model_attachment(r->model, others[i].name);
+        const char *const where = apr_arena_print(r->arena, "%s: %s", r->model->path, others[i].name);
+        if (where == NULL) return apr_no_memory(r->err, "a path");
+        if (file == NULL || file->n_bytes == 0) continue;
+        r->vocab->unsupported = is_tiktoken(file) ? "tiktoken's tokenizer.model, and no tokenizer.json beside it" : NULL;
+        if (r->vocab->unsupported == NULL) APR_TRY(others[i].read(file, r->vocab, r->arena, where, r->err));
+        APR_TRY(fill_up(r));
+        r->vocab->add_bos = flag_of(r->config, "add_bos_token", r->vocab->add_bos) && r->vocab->bos_id >= 0;
+        ids_under(r->vocab, r->generation, "eos_token_id", true);
+        ids_under(r->vocab, r->model_config, "eos_token_id", true);
+        return APR_OK;
+    }
+    return APR_OK;
+}
+
 static apr_status read_vocab(reading *r)
 {
     r->where = apr_arena_print(r->arena, "%s: tokenizer.json", r->model->path);
@@ -364,7 +424,7 @@ static apr_status read_vocab(reading *r)
     APR_TRY(parse_attachment(r, "special_tokens_map.json", &r->special_map));
     APR_TRY(parse_attachment(r, "chat_template.json", &r->template_json));
     APR_TRY(read_template(r));
-    return r->tokenizer != NULL ? read_bpe(r) : APR_OK;
+    return r->tokenizer != NULL ? read_bpe(r) : read_others(r);
 }
 
 apr_status apr_hf_vocab_read(const apr_model *model, apr_vocab *vocab, apr_arena *arena, apr_error *err)

@@ -1,11 +1,17 @@
 /* safetensors_read.c - one file's header to tensors, and a checkpoint directory to a model; decodes no weights. */
 #include "formats/base/checkpoint_names.h"
 #include "formats/base/json.h"
+#include "formats/base/stand_in.h"
 #include "formats/hf/checkpoint_files.h"
 #include "formats/hf/hf_quantization.h"
+#include "formats/hf/hub_cache.h"
 #include "formats/hf/lora.h"
 #include "formats/hf/packings.h"
+#include "formats/hf/params.h"
 #include "formats/hf/safetensors.h"
+#include "formats/hf/weight_files.h"
+#include "formats/model/meta_names.h"
+#include "formats/torch/torch.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,7 +36,7 @@ static int by_offset(const void *a, const void *b)
     return x->position < y->position ? -1 : x->position > y->position;
 }
 
-static apr_status read_offsets(entry *e, uint64_t n_data, const char *where, apr_error *err)
+static apr_status read_offsets(entry *e, const char *where, apr_error *err)
 {
     const cJSON *const offsets = apr_json_get(e->item, "data_offsets");
     int64_t begin, end;
@@ -38,13 +44,26 @@ static apr_status read_offsets(entry *e, uint64_t n_data, const char *where, apr
     if (!cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2 || !apr_json_as_int(offsets->child, &begin) ||
         !apr_json_as_int(offsets->child->next, &end))
         return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has no data_offsets [begin, end]", where, e->item->string);
-    if (begin < 0 || end < begin || (uint64_t)end > n_data)
-        return apr_fail(err, APR_E_DAMAGED,
-                        "%s: tensor '%s' lies at bytes %" PRId64 " to %" PRId64 " of %" PRIu64 " bytes of data; is the file complete?",
-                        where, e->item->string, begin, end, n_data);
+    if (begin < 0 || end < begin)
+        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' lies at bytes %" PRId64 " to %" PRId64 " of the data", where, e->item->string,
+                        begin, end);
     e->begin = (uint64_t)begin;
     e->end = (uint64_t)end;
     return APR_OK;
+}
+
+/* All of them lie in the file. */
+static apr_status check_end(const entry *entries, size_t n, uint64_t n_data, const char *where, apr_error *err)
+{
+    const entry *last = entries;
+
+    for (size_t i = 1; i < n; i++)
+        if (entries[i].end > last->end) last = &entries[i];
+    if (n == 0 || last->end <= n_data) return APR_OK;
+    return apr_fail(err, APR_E_DAMAGED,
+                    "%s: tensor '%s' lies at bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64 " bytes of data: %" PRIu64
+                    " bytes are missing; fetch the file again",
+                    where, last->item->string, last->begin, last->end, n_data, last->end - n_data);
 }
 
 /* Of several shards the first one's metadata counts; they all carry the same. */
@@ -100,29 +119,15 @@ static apr_status read_tensor(apr_tensor *tensor, const entry *e, const uint8_t 
     return APR_OK;
 }
 
-/* Room for n more tensors. The table's capacity is always n_tensors rounded up to a power of two. */
-static apr_status grow_tensors(apr_model *model, size_t n_more, apr_error *err)
-{
-    size_t capacity = 1, needed;
-    if (__builtin_add_overflow(model->n_tensors, n_more, &needed)) return apr_no_memory(err, "the table of tensors");
-    while (capacity < model->n_tensors) capacity *= 2;
-    if (needed <= capacity && model->tensors != NULL) return APR_OK;
-    while (capacity < needed) capacity *= 2;
-    apr_tensor *const grown = apr_arena_array(&model->arena, capacity, sizeof *grown);
-    if (grown == NULL) return apr_no_memory(err, "the table of tensors");
-    if (model->n_tensors > 0) memcpy(grown, model->tensors, model->n_tensors * sizeof *grown);
-    model->tensors = grown;
-    return APR_OK;
-}
-
 /* The entries sorted by offset, which must follow each other from the first byte of the data to the last. */
 static apr_status read_tensors(apr_model *model, entry *entries, size_t n, const uint8_t *data, uint64_t n_data, const char *where,
                                apr_error *err)
 {
     uint64_t at = 0;
 
-    APR_TRY(grow_tensors(model, n, err));
-    for (size_t i = 0; i < n; i++) APR_TRY(read_offsets(&entries[i], n_data, where, err));
+    APR_TRY(apr_model_grow(model, n, err));
+    for (size_t i = 0; i < n; i++) APR_TRY(read_offsets(&entries[i], where, err));
+    APR_TRY(check_end(entries, n, n_data, where, err));
     if (n > 0) qsort(entries, n, sizeof *entries, by_offset);
     for (size_t i = 0; i < n; i++) {
         const entry *const e = &entries[i];
@@ -203,11 +208,20 @@ static bool file_exists(const char *folder, const char *name, apr_arena *arena)
     return path != NULL && access(path, F_OK) == 0;
 }
 
-/* The files of weights that were read, by their names in the folder. */
+/* The files of weights that were read, and their index, by their names in the folder. */
 typedef struct weight_files {
     const char **names;
     size_t n;
 } weight_files;
+
+/* What stays behind in the folder, after what stays behind in the files of weights. */
+static apr_status add_left_behind(apr_model *model, const char *more, apr_error *err)
+{
+    const char *const before = model->left_behind;
+    if (more == NULL) return APR_OK;
+    model->left_behind = before == NULL ? more : apr_arena_print(&model->arena, "%s, %s", before, more);
+    return model->left_behind != NULL ? APR_OK : apr_no_memory(err, "the small files");
+}
 
 static apr_status read_attachments(apr_model *model, const char *folder, const weight_files *weights, apr_error *err)
 {
@@ -217,11 +231,12 @@ static apr_status read_attachments(apr_model *model, const char *folder, const w
     apr_attachment *const found = apr_arena_array(&model->arena, list.n, sizeof *found);
     if (found == NULL) return apr_no_memory(err, "the small files");
     model->attachments = found;
-    model->left_behind = list.left_behind;
+    APR_TRY(add_left_behind(model, list.left_behind, err));
     for (size_t i = 0; i < list.n; i++) {
         const char *path;
         APR_TRY(map_file(model, folder, list.names[i], &path, err));
         const apr_map *const map = &model->maps[model->n_maps - 1];
+        APR_TRY(apr_refuse_stand_in(map->data, map->n_bytes, path, err));
         found[model->n_attachments++] = (apr_attachment){list.names[i], map->data, map->n_bytes};
     }
     return APR_OK;
@@ -288,7 +303,10 @@ static apr_status read_weights(apr_model *model, const char *folder, const char 
     const char *path;
     APR_TRY(map_file(model, folder, name, &path, err));
     const apr_map *const map = &model->maps[model->n_maps - 1];
-    return apr_safetensors_parse(model, map->data, map->n_bytes, path, err);
+    APR_TRY(apr_refuse_stand_in(map->data, map->n_bytes, path, err));
+    if (!apr_starts_torch(map->data, map->n_bytes)) return apr_safetensors_parse(model, map->data, map->n_bytes, path, err);
+    model->format = APR_FORMAT_PYTORCH;
+    return apr_torch_parse(model, map->data, map->n_bytes, path, err);
 }
 
 static apr_status read_shards(apr_model *model, const char *folder, const cJSON *index, const char *where, weight_files *weights,
@@ -298,15 +316,17 @@ static apr_status read_shards(apr_model *model, const char *folder, const cJSON 
 
     APR_TRY(list_shards(index, where, &model->arena, &shards, err));
     APR_TRY(allocate_maps(model, shards.n, err));
-    weights->names = apr_arena_array(&model->arena, shards.n + 1, sizeof *weights->names);
-    if (weights->names == NULL) return apr_no_memory(err, "the names of the shards");
+    const char **const names = apr_arena_array(&model->arena, shards.n + 1, sizeof *names);
+    if (names == NULL) return apr_no_memory(err, "the names of the shards");
+    names[0] = weights->names[0];
+    weights->names = names;
     for (size_t i = 0; i < shards.n; i++) {
         if (!file_exists(folder, shards.names[i], &model->arena))
-            return apr_fail(err, APR_E_IO, "%s/%s: the file is missing, though " APR_CHECKPOINT_INDEX " names it; fetch it again", folder,
-                            shards.names[i]);
+            return apr_fail(err, APR_E_IO, "%s/%s: the file is missing, though %s names it: half downloaded; %s", folder, shards.names[i],
+                            weights->names[0], apr_hub_how_to_fetch(folder, &model->arena));
         shards.first_tensor[i] = model->n_tensors;
-        weights->names[weights->n++] = apr_arena_copy(&model->arena, shards.names[i], strlen(shards.names[i])); /* the index goes */
-        if (weights->names[i] == NULL) return apr_no_memory(err, "the names of the shards");
+        names[weights->n] = apr_arena_copy(&model->arena, shards.names[i], strlen(shards.names[i])); /* the index goes */
+        if (names[weights->n++] == NULL) return apr_no_memory(err, "the names of the shards");
         APR_TRY(read_weights(model, folder, shards.names[i], err));
     }
     shards.first_tensor[shards.n] = model->n_tensors;
@@ -314,15 +334,17 @@ static apr_status read_shards(apr_model *model, const char *folder, const cJSON 
     return check_weight_map(model, index, &shards, where, err);
 }
 
+/* The index is weights->names[0]. */
 static apr_status read_indexed(apr_model *model, const char *folder, weight_files *weights, apr_error *err)
 {
     apr_map map = {0};
     cJSON *index = NULL;
-    const char *const path = apr_arena_print(&model->arena, "%s/" APR_CHECKPOINT_INDEX, folder);
+    const char *const path = apr_arena_print(&model->arena, "%s/%s", folder, weights->names[0]);
 
     if (path == NULL) return apr_no_memory(err, "a path");
     APR_TRY(apr_map_open(&map, path, err));
-    apr_status status = apr_json_parse(&index, map.data, map.n_bytes, path, err);
+    apr_status status = apr_refuse_stand_in(map.data, map.n_bytes, path, err);
+    if (status == APR_OK) status = apr_json_parse(&index, map.data, map.n_bytes, path, err);
     if (status == APR_OK) status = read_shards(model, folder, index, path, weights, err);
     cJSON_Delete(index);
     apr_map_close(&map);
@@ -333,13 +355,25 @@ static apr_status read_indexed(apr_model *model, const char *folder, weight_file
 static void find_tied_output(apr_model *model)
 {
     static const char *const embeddings[] = {"model.embed_tokens.weight", "model.language_model.embed_tokens.weight",
-                                             "language_model.model.embed_tokens.weight"};
-    static const char *const outputs[] = {"lm_head.weight", "model.lm_head.weight", "language_model.lm_head.weight"};
+                                             "language_model.model.embed_tokens.weight", "tok_embeddings.weight"};
+    static const char *const outputs[] = {"lm_head.weight", "model.lm_head.weight", "language_model.lm_head.weight", "output.weight"};
 
     for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
         if (apr_model_find(model, outputs[i]) != NULL) return;
     for (size_t i = 0; i < sizeof embeddings / sizeof *embeddings; i++)
         if (apr_model_find(model, embeddings[i]) != NULL) model->hparams.tie_word_embeddings = true;
+}
+
+/* Weights under Meta's names; params.json speaks where there is no config.json. */
+static apr_status take_as_consolidated(apr_model *model, const char *folder, bool wants_params, apr_error *err)
+{
+    const apr_attachment *const params = apr_model_attachment(model, "params.json");
+    const char *const where = apr_arena_print(&model->arena, "%s/params.json", folder);
+
+    model->dialect = APR_DIALECT_META;
+    model->origin.format = APR_FORMAT_CONSOLIDATED;
+    if (where == NULL) return apr_no_memory(err, "a path");
+    return wants_params && params != NULL ? apr_params_read(params, model, &model->hparams, &model->arena, where, err) : APR_OK;
 }
 
 /* What the small files say about the weights. */
@@ -352,6 +386,7 @@ static apr_status complete_model(apr_model *model, const char *folder, const wei
         if (where == NULL) return apr_no_memory(err, "a path");
         APR_TRY(apr_hf_config_read(config, &model->hparams, &model->arena, where, err));
     }
+    if (apr_has_meta_names(model)) APR_TRY(take_as_consolidated(model, folder, config == NULL, err));
     APR_TRY(apr_hparams_complete(&model->hparams, &model->arena, model->path, err));
     APR_TRY(apr_hf_vocab_read(model, &model->vocab, &model->arena, err));
     APR_TRY(apr_model_index_names(model, err));
@@ -363,24 +398,29 @@ static apr_status complete_model(apr_model *model, const char *folder, const wei
     return apr_bind_packings(model, err);
 }
 
+static bool holds_adapter_alone(const char *folder, apr_arena *arena)
+{
+    const bool has_model = file_exists(folder, "model.safetensors", arena) || file_exists(folder, APR_CHECKPOINT_INDEX, arena);
+    return !has_model && file_exists(folder, APR_LORA_CONFIG, arena);
+}
+
 static apr_status read_folder(apr_model *model, const char *folder, apr_error *err)
 {
-    static const char *single[] = {"model.safetensors"};
-    weight_files weights = {single, 1};
+    apr_weights_choice choice;
+    weight_files weights = {&choice.name, 1};
 
-    if (file_exists(folder, "model.safetensors", &model->arena)) {
-        APR_TRY(allocate_maps(model, 1, err));
-        APR_TRY(read_weights(model, folder, single[0], err));
-    } else if (file_exists(folder, APR_CHECKPOINT_INDEX, &model->arena)) {
-        weights.n = 0;
-        APR_TRY(read_indexed(model, folder, &weights, err));
-    } else if (file_exists(folder, APR_LORA_CONFIG, &model->arena)) {
+    if (holds_adapter_alone(folder, &model->arena))
         return apr_fail(
             err, APR_E_USAGE,
             "%s: this is an adapter, not a model; merge it into the one that it was trained on: aprconv convert --lora %s IN OUT", folder,
             folder);
+    APR_TRY(apr_choose_weights(folder, &choice, &model->arena, err));
+    model->other_weights = choice.others;
+    if (choice.is_index) {
+        APR_TRY(read_indexed(model, folder, &weights, err));
     } else {
-        return apr_fail(err, APR_E_IO, "%s: neither model.safetensors nor " APR_CHECKPOINT_INDEX " is in this folder", folder);
+        APR_TRY(allocate_maps(model, 1, err));
+        APR_TRY(read_weights(model, folder, choice.name, err));
     }
     return complete_model(model, folder, &weights, err);
 }
@@ -413,7 +453,9 @@ static apr_status read_checkpoint(apr_model *model, const char *path, apr_error 
         size_t n = strlen(path);
         while (n > 1 && path[n - 1] == '/') n--;
         folder = apr_arena_copy(&model->arena, path, n);
-        return folder != NULL ? read_folder(model, folder, err) : apr_no_memory(err, "a path");
+        if (folder == NULL) return apr_no_memory(err, "a path");
+        APR_TRY(apr_hub_resolve(&folder, &model->arena, err));
+        return read_folder(model, folder, err);
     }
     APR_TRY(split_path(path, &model->arena, &folder, &name, err));
     APR_TRY(allocate_maps(model, 1, err));

@@ -120,6 +120,21 @@ const uint8_t *apr_tensor_row(const apr_tensor *tensor, int64_t row)
     return tensor->data + (uint64_t)apr_step_row(tensor->pending, n_rows, row) * row_bytes;
 }
 
+/* The table's capacity is always n_tensors rounded up to a power of two. */
+apr_status apr_model_grow(apr_model *model, size_t n_more, apr_error *err)
+{
+    size_t capacity = 1, needed;
+    if (__builtin_add_overflow(model->n_tensors, n_more, &needed)) return apr_no_memory(err, "the table of tensors");
+    while (capacity < model->n_tensors) capacity *= 2;
+    if (needed <= capacity && model->tensors != NULL) return APR_OK;
+    while (capacity < needed) capacity *= 2;
+    apr_tensor *const grown = apr_arena_array(&model->arena, capacity, sizeof *grown);
+    if (grown == NULL) return apr_no_memory(err, "the table of tensors");
+    if (model->n_tensors > 0) memcpy(grown, model->tensors, model->n_tensors * sizeof *grown);
+    model->tensors = grown;
+    return APR_OK;
+}
+
 char *apr_dims_text(const apr_tensor *tensor, char *text, size_t n_bytes)
 {
     size_t at = (size_t)snprintf(text, n_bytes, "[");

@@ -15,11 +15,20 @@
 #include "formats/model/vocab.h"
 #include "formats/number/dtype.h"
 
-typedef enum { APR_FORMAT_NONE, APR_FORMAT_GGUF, APR_FORMAT_SAFETENSORS, APR_FORMAT_APR, APR_FORMAT_CONFIG } apr_format;
+/* CONSOLIDATED is no container: what Meta and Mistral release, in files of safetensors or PyTorch; only ever an origin. */
+typedef enum {
+    APR_FORMAT_NONE,
+    APR_FORMAT_GGUF,
+    APR_FORMAT_SAFETENSORS,
+    APR_FORMAT_APR,
+    APR_FORMAT_CONFIG,
+    APR_FORMAT_PYTORCH,
+    APR_FORMAT_CONSOLIDATED
+} apr_format;
 
 /* Whose names and orders the tensors follow. HF is the canonical one: q_proj, [out, in], rotary halves. GGML is llama.cpp's:
- * attn_q, rotary pairs in llama's Q and K. */
-typedef enum { APR_DIALECT_HF, APR_DIALECT_GGML } apr_dialect;
+ * attn_q, rotary pairs in llama's Q and K. META is Meta's and Mistral's own: attention.wq, rotary pairs too; only ever read. */
+typedef enum { APR_DIALECT_HF, APR_DIALECT_GGML, APR_DIALECT_META } apr_dialect;
 
 typedef struct apr_tensor apr_tensor;
 
@@ -73,7 +82,7 @@ typedef struct apr_gap {
 
 /* What the weights were before they became an APR file; for the other formats it describes the file itself. */
 typedef struct apr_origin {
-    apr_format format;        /* GGUF or SAFETENSORS; NONE when made from nothing */
+    apr_format format;        /* GGUF, SAFETENSORS (a checkpoint, whatever its container) or CONSOLIDATED; NONE when made from nothing */
     uint32_t gguf_version;    /* 2 or 3 */
     bool requantized;         /* some tensor's type is no longer the origin's */
     const char *const *order; /* [n_order] canonical names in the origin's order, or NULL: as in tensors[] */
@@ -99,6 +108,7 @@ typedef struct apr_model {
     const apr_attachment *attachments;
     size_t n_attachments;
     const char *left_behind;      /* "modeling_x.py, pytorch_model.bin": what lies beside the weights and is no attachment, or NULL */
+    const char *other_weights;    /* of those what holds the same weights again, in another container, or NULL */
     struct apr_name_index *index; /* see apr_model_find */
     apr_arena arena;
     apr_map *maps; /* [n_maps], one a shard */
@@ -106,9 +116,13 @@ typedef struct apr_model {
 } apr_model;
 
 /* Recognises the format by content: GGUF (also the first of split files), APR, .safetensors, a directory with
- * model.safetensors or its index, or a bare config.json (a model with hyperparameters and no tensors). */
+ * weights in it, a file of PyTorch's, or a bare config.json (a model with hyperparameters and no tensors). */
 apr_status apr_model_open(apr_model *model, const char *path, apr_error *err);
 void apr_model_close(apr_model *model);
+
+/* For readers: room for n more tensors behind n_tensors, in the model's arena. A table that was there is copied, so nothing may point into
+ * it yet. */
+apr_status apr_model_grow(apr_model *model, size_t n, apr_error *err);
 
 /* By exact name; NULL when there is none. Needs apr_model_index_names, which every reader calls last and which refuses
  * duplicates (APR_E_DAMAGED). */

@@ -27,7 +27,8 @@ typedef struct scan {
 bool apr_has_control(const apr_tensor *tensor)
 {
     const apr_dtype_facts *const facts = &apr_dtypes[tensor->dtype];
-    return tensor->packing == NULL && apr_can_encode(tensor->dtype) && !facts->flat && apr_tensor_columns(tensor) % facts->elems_per_block == 0;
+    return tensor->packing == NULL && apr_can_encode(tensor->dtype) && !facts->flat &&
+           apr_tensor_columns(tensor) % facts->elems_per_block == 0;
 }
 
 uint64_t apr_control_bytes(const apr_tensor *tensor)

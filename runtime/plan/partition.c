@@ -63,7 +63,7 @@ static void weigh_op(layout *l, size_t at, bool *weight_known, bool *state_known
     for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
         const int w = op->weight[j];
         if (w < 0 || weight_known[w] || is_offloaded_expert(l, op) || apr_slot_is_read_on_host(&l->program->weights[w])) continue;
-        weight_known[w] = layer >= 0; /* the head's own, though the embedding has them too: it may lie elsewhere */
+        weight_known[w] = at >= l->first; /* of an embedding that is tied to the head both have their own: they may lie apart */
         *sum = apr_saturating_add(*sum, l->options->weight_bytes[w]);
     }
     if (op->state < 0 || state_known[op->state] || l->options->state_bytes == NULL) return;

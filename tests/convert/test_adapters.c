@@ -241,6 +241,32 @@ static void a_merged_model_keeps_its_bases_type_rounded_once(void **state)
     apr_adapter_close(&adapter);
 }
 
+/* A base in BF16, merged by merge_and_unload: the sum in float32, rounded to BF16 once. */
+static void a_merge_into_bf16_is_pefts_bit_for_bit(void **state)
+{
+    apr_adapter adapter;
+    apr_model theirs;
+    seen ours;
+
+    (void)state;
+    open_adapter(&adapter, DATA "llama");
+    const apr_adapter_use use = {&adapter, 1.0};
+    must(family("llama"), in_work("k.apr"), &(job){.uses = &use, .n_uses = 1});
+    assert_int_equal(apr_model_open(&theirs, DATA "llama/merged-bf16.safetensors", NULL), APR_OK);
+    see(&ours, in_work("k.apr"));
+    assert_int_equal(theirs.n_tensors, adapter.n_changes);
+    for (size_t i = 0; i < theirs.n_tensors; i++) {
+        const apr_tensor *const t = &theirs.tensors[i], *const u = apr_model_find(&ours.view, t->name);
+        assert_non_null(u);
+        assert_int_equal(u->dtype, APR_BF16);
+        assert_int_equal(u->n_bytes, t->n_bytes);
+        assert_memory_equal(u->data, t->data, t->n_bytes);
+    }
+    unsee(&ours);
+    apr_model_close(&theirs);
+    apr_adapter_close(&adapter);
+}
+
 /* What is quantized are the merged values themselves: as from the file that holds them in float32. */
 static void quantizing_while_merging_is_quantizing_what_was_merged(void **state)
 {
@@ -545,6 +571,16 @@ static void names_of_larger_models_find_the_text_model(void **state)
     must(folder, in_work("x.apr"), low_rank(&o, "lm_head.weight", 148, 32, &j));
     must(folder, in_work("y.apr"), low_rank(&o, "language_model.lm_head.weight", 148, 32, &j));
     assert_true(difference(in_work("x.apr"), in_work("y.apr")) == 0.0);
+
+    snprintf(folder, sizeof folder, "%s", family("mixtral")); /* and under the name that newer classes have for it */
+    must(folder, in_work("x.apr"), low_rank(&o, "model.layers.0.block_sparse_moe.gate.weight", 6, 32, &j));
+    must(folder, in_work("y.apr"), low_rank(&o, "model.layers.0.mlp.gate.weight", 6, 32, &j));
+    assert_true(difference(in_work("x.apr"), in_work("y.apr")) == 0.0);
+    must(folder, in_work("y.apr"), low_rank(&o, "model.layers.0.block_sparse_moe.experts.1.w1.weight", 20, 32, &j)); /* one of a stack */
+    assert_true(difference(in_work("x.apr"), in_work("y.apr")) > 0.1);
+    must(in_work("y.apr"), in_work("y.gguf"), &(job){0});
+    must(folder, in_work("z.gguf"), &j);
+    assert_true(difference(in_work("y.gguf"), in_work("z.gguf")) == 0.0);
 }
 
 /* With one matrix for both, a change of the embedding would be one of the output, which the adapter was not trained with. */
@@ -630,6 +666,7 @@ int main(void)
         cmocka_unit_test(a_merged_model_is_the_same_through_every_container),
         cmocka_unit_test(an_adapter_of_ggml_is_the_same_adapter),
         cmocka_unit_test(a_merged_model_keeps_its_bases_type_rounded_once),
+        cmocka_unit_test(a_merge_into_bf16_is_pefts_bit_for_bit),
         cmocka_unit_test(quantizing_while_merging_is_quantizing_what_was_merged),
         cmocka_unit_test(threads_change_no_byte),
         cmocka_unit_test(factors_scale_and_adapters_add_up),

@@ -265,6 +265,33 @@ static void tensors_made_of_others_go_through_the_device(void **state)
     apr_arena_close(&arena);
 }
 
+/* The sums are made on the host and encoded on the device. */
+static void merged_tensors_go_through_the_device(void **state)
+{
+    fixture f = {0};
+    apr_arena arena = {0};
+    memory_sink a = new_sink(1 << 25), b = new_sink(1 << 25);
+    (void)state;
+    f.tensors[0] = make_tensor("base", APR_F16, 640, 1536);
+    f.tensors[1] = make_tensor("a", APR_F16, 3, 1536);
+    f.tensors[2] = make_tensor("b", APR_F16, 640, 3);
+    f.tensors[3] = f.tensors[0];
+    const apr_merge merge = {.base = &f.tensors[0], .a = &f.tensors[1], .b = &f.tensors[2], .scale = 0.25f};
+    assert_int_equal(apr_tensor_merge(&f.tensors[3], &f.tensors[0], &merge, &arena, "test", NULL), APR_OK);
+    add(&f, 3, APR_BF16);
+    add(&f, 3, APR_Q8_0);
+    add(&f, 3, APR_F8_E4M3);
+    assert_int_equal(run(&f, &a, false, false, NULL), APR_OK);
+    assert_int_equal(run(&f, &b, true, false, NULL), APR_OK);
+    assert_true(f.items[0].on_device && f.items[1].on_device && f.items[2].on_device);
+    assert_int_equal(a.n, b.n);
+    assert_memory_equal(a.bytes, b.bytes, a.n);
+    free(a.bytes);
+    free(b.bytes);
+    close_fixture(&f);
+    apr_arena_close(&arena);
+}
+
 static void a_failing_device_ends_in_its_sentence(void **state)
 {
     fixture f;
@@ -434,6 +461,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_device_gives_the_hosts_bytes_and_figures),
         cmocka_unit_test(tensors_made_of_others_go_through_the_device),
+        cmocka_unit_test(merged_tensors_go_through_the_device),
         cmocka_unit_test(a_failing_device_ends_in_its_sentence),
         cmocka_unit_test(a_full_device_is_refused_before_anything_is_allocated),
         cmocka_unit_test(a_finite_value_that_would_be_lost_ends_the_run),

@@ -115,6 +115,11 @@ static void what_is_not_understood_is_named(void **state)
         {"{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"+:mlp\": {\"bits\": 9}}}", "gptq", "integers of 9 bits"},
         {"{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": [\"-:mlp\"]}", "gptq", "\"dynamic\" that is no object"},
         {"{\"quant_method\": \"awq\", \"version\": \"marlin\"}", "awq", "AWQ in the version \"marlin\""},
+        {"{\"quant_method\": \"gptq\", \"checkpoint_format\": \"gptq_p\"}", "gptq", "GPTQ in the format \"gptq_p\""},
+        {"{\"quant_method\": \"compressed-tensors\", \"transform_config\": {\"config_groups\": {\"r\": {\"apply\": [{\"location\": "
+         "\"weight_input\"}, "
+         "{\"location\": \"input\"}]}}}}",
+         "compressed-tensors", "activations that are rotated (\"transform_config\")"},
         {CT_GROUP("\"num_bits\": 4, \"type\": \"int\"", "\"format\": \"marlin-24\", "), "compressed-tensors", "the format \"marlin-24\""},
         {"{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"a\": {\"targets\": [\"re:(\"], \"weights\": {\"num_bits\": 8, "
          "\"type\": \"float\"}}}}",
@@ -181,6 +186,9 @@ static void skipped_modules_are_found_in_every_spelling(void **state)
         {"\"ignored_layers\": [\"mlp.gate\"]", "model.layers.3.mlp.gate", true},
         {"\"ignored_layers\": [\"mlp.gate\"]", "model.layers.3.mlp.gate_proj", false},
         {"\"ignore\": [\"re:.*o_proj$\"]", "model.layers.3.self_attn.o_proj", true},
+        {"\"ignore\": [\"re:.*o_proj\"]", "model.layers.3.self_attn.o_proj", true},
+        {"\"ignore\": [\"re:.*?o_proj\"]", "model.layers.3.self_attn.o_proj", true},
+        {"\"ignore\": [\"re:.*x|o_proj\"]", "model.layers.3.self_attn.o_proj", false},
         {"\"ignore\": [\"re:o_proj$\"]", "model.layers.3.self_attn.o_proj", false}, /* an expression starts at the beginning */
         {"\"ignore\": [\"re:model.language_model.layers.3.*\"]", "model.layers.3.mlp.up_proj", true},
         {"\"exclude_modules\": [\"model.layers.1\"]", "model.layers.1.mlp.up_proj", true},
@@ -193,6 +201,9 @@ static void skipped_modules_are_found_in_every_spelling(void **state)
         {"\"ignore\": [\"visual.blocks.0.mlp.up_proj\", \"\"]", "model.layers.0.mlp.up_proj", false},
         {"\"dynamic\": {\"-:self_attn\": {}}", "model.layers.0.self_attn.q_proj", true},
         {"\"dynamic\": {\"-:self_attn\": {}}", "model.layers.0.mlp.up_proj", false},
+        {"\"dynamic\": {\"+:self_attn\": {\"bits\": 8}}", "model.layers.0.self_attn.q_proj", false},
+        {"\"extra_config\": {\"model.layers.0.mlp.up_proj\": {\"bits\": 16}}", "model.layers.0.mlp.up_proj", true},
+        {"\"extra_config\": {\"model.layers.0.mlp.up_proj\": {\"bits\": 8}}", "model.layers.0.mlp.up_proj", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         apr_arena arena = {0};
@@ -214,6 +225,7 @@ static void the_first_rule_that_covers_a_module_counts(void **state)
     static const char mixed[] =
         "{\"quant_method\": \"modelopt\", \"quant_algo\": \"MIXED_PRECISION\", \"quantized_layers\": {"
         "\"model.layers.0.self_attn.q_proj\": {\"quant_algo\": \"FP8\"}, \"model.layers.0.mlp.up_proj\": {\"quant_algo\": \"NVFP4\"}}}";
+    static const char dynamic[] = "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"+:mlp\": {\"bits\": 8, \"group_size\": 32}}}";
     static const char groups[] =
         "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"a\": {\"targets\": [\"Linear\"], \"format\": \"pack-quantized\", "
         "\"weights\": {\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"channel\"}}, \"b\": {\"targets\": [\"re:.*down_proj\"], "
@@ -225,6 +237,11 @@ static void the_first_rule_that_covers_a_module_counts(void **state)
     assert_int_equal(apr_quantization_of(q, "model.layers.0.self_attn.q_proj", APR_MODULE_LINEAR)->layout, APR_QUANT_FP8);
     assert_int_equal(apr_quantization_of(q, "model.layers.0.mlp.up_proj", APR_MODULE_LINEAR)->layout, APR_QUANT_NVFP4);
     assert_null(apr_quantization_of(q, "model.layers.1.mlp.up_proj", APR_MODULE_LINEAR));
+    q = read_config(dynamic, &arena);
+    assert_null(q->problem);
+    assert_int_equal(apr_quantization_of(q, "model.layers.0.mlp.up_proj", APR_MODULE_LINEAR)->bits, 8);
+    assert_int_equal(apr_quantization_of(q, "model.layers.0.mlp.up_proj", APR_MODULE_LINEAR)->block_columns, 32);
+    assert_int_equal(apr_quantization_of(q, "model.layers.0.self_attn.q_proj", APR_MODULE_LINEAR)->bits, 4);
     q = read_config(groups, &arena);
     assert_null(q->problem);
     assert_int_equal(apr_quantization_of(q, "model.layers.0.mlp.down_proj", APR_MODULE_LINEAR)->layout, APR_QUANT_FP8);

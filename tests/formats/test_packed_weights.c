@@ -228,6 +228,15 @@ static void packed_weights_are_refused_by_name_wherever_they_would_be_read(void 
     }
 }
 
+static size_t n_bound(const char *path)
+{
+    apr_model model;
+    assert_int_equal(apr_model_open(&model, path, NULL), APR_OK);
+    const size_t n = model.n_packings;
+    apr_model_close(&model);
+    return n;
+}
+
 static void packed_weights_come_back_from_apr_byte_for_byte(void **state)
 {
     (void)state;
@@ -242,6 +251,8 @@ static void packed_weights_come_back_from_apr_byte_for_byte(void **state)
         if (convert(packed, apr, NULL, &told, &err) != APR_OK || convert(apr, back, NULL, &told, &err) != APR_OK)
             fail_msg("%s: %s", layouts[i].name, err.text);
         assert_string_equal(told.carried, layouts[i].is_bound ? "" : layouts[i].name); /* that nothing reads it, is said */
+        assert_int_equal(n_bound(packed), layouts[i].is_bound ? 14 : 0);               /* 7 projections in each of 2 layers */
+        assert_int_equal(n_bound(apr), layouts[i].is_bound ? 14 : 0);
         snprintf(a, sizeof a, "%s/model.safetensors", packed);
         snprintf(b, sizeof b, "%s/model.safetensors", back);
         assert_same_file(a, b);

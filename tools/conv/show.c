@@ -65,7 +65,11 @@ apr_status apr_model_count(const apr_model *model, apr_model_facts *facts, apr_e
 
 double apr_bits_per_weight(uint64_t n_bytes, int64_t n_weights) { return n_weights > 0 ? 8.0 * (double)n_bytes / (double)n_weights : 0.0; }
 
-const char *apr_dialect_name(apr_dialect dialect) { return dialect == APR_DIALECT_GGML ? "ggml" : "hf"; }
+const char *apr_dialect_name(apr_dialect dialect)
+{
+    static const char *const names[] = {[APR_DIALECT_HF] = "hf", [APR_DIALECT_GGML] = "ggml", [APR_DIALECT_META] = "meta"};
+    return names[dialect];
+}
 
 const char *apr_rope_name(apr_rope_kind kind) { return kind == APR_ROPE_PLAIN ? "none" : apr_rope_names[kind]; }
 

@@ -86,6 +86,8 @@ static void add_packed(apr_table *table, const apr_model *model, const apr_model
 static apr_status show_header(const apr_model *model, const apr_model_facts *facts, apr_error *err)
 {
     const bool is_gguf = model->format == APR_FORMAT_GGUF, is_apr = model->format == APR_FORMAT_APR;
+    static const char *const names[] = {
+        [APR_DIALECT_HF] = "Hugging Face's", [APR_DIALECT_GGML] = "llama.cpp's", [APR_DIALECT_META] = "Meta's"};
     char count[APR_SMALL_TEXT], magnitude[APR_SMALL_TEXT], path[512], version[16] = "";
     apr_table table;
 
@@ -96,7 +98,11 @@ static apr_status show_header(const apr_model *model, const apr_model_facts *fac
     apr_table_cell(&table, "%s%s", apr_format_name(model->format), is_apr ? " v2" : version);
     add_origin(&table, model);
     add_apr_flags(&table, model);
-    if (model->n_tensors > 0) add_fact(&table, "names", model->dialect == APR_DIALECT_GGML ? "llama.cpp's" : "Hugging Face's");
+    if (model->n_tensors > 0) add_fact(&table, "names", names[model->dialect]);
+    if (model->other_weights != NULL) {
+        apr_table_cell(&table, "not read");
+        apr_table_cell(&table, "%s: the same again", model->other_weights);
+    }
     if (facts->n_reordered > 0) {
         apr_table_cell(&table, "steps");
         apr_table_cell(&table, "%zu tensors have their rows in another order than the origin's", facts->n_reordered);

@@ -1,7 +1,8 @@
 /* ops.cuh - the kernels of the forward pass: what each launcher takes and promises.
  *
  * Arguments are those of kernels/ops.h with device pointers; apr_tensor structs stay on the host, their data (and their
- * scale's data) is on the device, as stored: pending steps and FP8 scales are taken care of here. Weights begin at
+ * scale's data) is on the device, as stored: pending steps and FP8 scales are taken care of here. Packed matrices are there
+ * in their regular form (kernels/relay.h), and read from that. Weights begin at
  * multiples of 16 bytes and may be read up to the next multiple of 16 past their end (arenas round lines up to 256).
  *
  * A launcher starts its kernels on the stream, waits for nothing, allocates nothing, and answers what CUDA says of the

@@ -36,8 +36,8 @@ template <int BITS> static __device__ __forceinline__ void put_levels(const weig
 /* What all numbers of a row have alike. */
 struct relaid_row {
     const uint8_t *codes;
-    const int32_t *groups;  /* of each column; NULL: column / factor_columns */
-    int64_t factors, zeros; /* where its scales and its zero points begin */
+    const int32_t *groups; /* of each column; NULL: column / factor_columns */
+    int64_t factors;       /* where its scales begin, and its zero points */
     float common;
 };
 
@@ -48,7 +48,6 @@ static __device__ __forceinline__ relaid_row relaid_row_of(const weight_view &v,
     r.codes = v.data + row * v.row_bytes;
     r.groups = v.relaid.groups != NULL ? v.relaid.groups + matrix * v.n_in : NULL;
     r.factors = factors_of_row(v, row);
-    r.zeros = row * v.factors_wide;
     r.common = v.relaid.commons != NULL ? __ldg(v.relaid.commons + matrix) : 1.0f;
     return r;
 }
@@ -62,7 +61,7 @@ static __device__ __forceinline__ float relaid_factor(const weight_view &v, cons
 static __device__ __forceinline__ float relaid_zero(const weight_view &v, const relaid_row &r, int64_t group)
 {
     if (v.relaid.zeros == NULL) return v.relaid.zero_bias;
-    const uint8_t byte = __ldg(v.relaid.zeros + r.zeros + group);
+    const uint8_t byte = __ldg(v.relaid.zeros + r.factors + group);
     return v.relaid.zero_bias + (v.relaid.signed_zeros ? (float)(int8_t)byte : (float)byte);
 }
 

@@ -74,10 +74,10 @@ static __device__ __forceinline__ float factor_at(const weight_view &v, int64_t 
 
 /* Types whose values have factors outside their blocks; NVFP4's, one a matrix, may be there or not. */
 template <apr_dtype D> struct has_factors;
-#define X(id, name, class_of, elems, bytes, scales, ...)                                                                   \
-    template <> struct has_factors<APR_##id> {                                                                             \
-        static constexpr bool value =                                                                                      \
-            APR_SCALES_##scales == APR_SCALES_BESIDE || APR_SCALES_##scales == APR_SCALES_FIRST || APR_##id == APR_NVFP4;  \
+#define X(id, name, class_of, elems, bytes, scales, ...)                                                                  \
+    template <> struct has_factors<APR_##id> {                                                                            \
+        static constexpr bool value =                                                                                     \
+            APR_SCALES_##scales == APR_SCALES_BESIDE || APR_SCALES_##scales == APR_SCALES_FIRST || APR_##id == APR_NVFP4; \
     };
 APR_DTYPE_LIST(X)
 #undef X

@@ -1,5 +1,6 @@
 /* parts.c - what cards share. */
 #include "runtime/program/ops/parts.h"
+#include "formats/model/packing.h"
 #include "kernels/cuda/api.h"
 
 #include <stdio.h>
@@ -44,6 +45,7 @@ void apr_describe_floats(apr_op_kind kind, int64_t n_tokens, char *text, size_t 
 
 void apr_describe_weight(apr_op_kind kind, const apr_tensor *weight, int64_t n_tokens, char *text, size_t n_bytes)
 {
-    snprintf(text, n_bytes, "%s '%s' (%s [%lld, %lld], %lld tokens)", apr_op_name(kind), weight->name != NULL ? weight->name : "?",
-             apr_dtypes[weight->dtype].name, (long long)weight->dims[0], (long long)weight->dims[weight->rank - 1], (long long)n_tokens);
+    const char *const type = weight->packing != NULL ? weight->packing->scheme : apr_dtypes[weight->dtype].name;
+    snprintf(text, n_bytes, "%s '%s' (%s [%lld, %lld], %lld tokens)", apr_op_name(kind), weight->name != NULL ? weight->name : "?", type,
+             (long long)weight->dims[0], (long long)weight->dims[weight->rank - 1], (long long)n_tokens);
 }

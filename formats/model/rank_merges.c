@@ -1,0 +1,88 @@
+/* rank_merges.c - takes each token apart by the rule of ranks, with the tokens before it. */
+#include "formats/model/rank_merges.h"
+
+#include "formats/model/vocab_index.h"
+
+enum { MOST_LETTERS = 1024 };
+
+/* A token's text in parts. The parts are linked by where the next one begins. */
+typedef struct parts {
+    apr_str text;
+    int64_t joined[MOST_LETTERS + 1]; /* id of part i and the one behind it; -1: none, or not before the token */
+    size_t begin[MOST_LETTERS + 1];   /* of part i, in bytes; begin[n] is the text's end */
+    size_t n;
+} parts;
+
+static bool is_letter_start(char c) { return ((unsigned char)c & 0xc0) != 0x80; }
+
+static bool cut_to_letters(parts *p, apr_str text)
+{
+    p->text = text;
+    p->n = 0;
+    for (size_t i = 0; i < text.n_bytes; i++) {
+        if (!is_letter_start(text.text[i])) continue;
+        if (p->n == MOST_LETTERS) return false;
+        p->begin[p->n++] = i;
+    }
+    p->begin[p->n] = text.n_bytes;
+    return true;
+}
+
+static void look_up(parts *p, size_t i, const apr_vocab_index *index, int64_t below)
+{
+    p->joined[i] = -1;
+    if (i + 1 >= p->n) return;
+    const int64_t id = apr_vocab_index_find(index, p->text.text + p->begin[i], p->begin[i + 2] - p->begin[i]);
+    if (id < below) p->joined[i] = id;
+}
+
+/* Joins by the rule until two parts are left, or none may join. */
+static void come_down(parts *p, const apr_vocab_index *index, int64_t below)
+{
+    for (size_t i = 0; i < p->n; i++) look_up(p, i, index, below);
+    while (p->n > 2) {
+        size_t best = p->n;
+        for (size_t i = 0; i + 1 < p->n; i++)
+            if (p->joined[i] >= 0 && (best == p->n || p->joined[i] < p->joined[best])) best = i;
+        if (best == p->n) return;
+        for (size_t i = best + 1; i < p->n; i++) {
+            p->begin[i] = p->begin[i + 1];
+            p->joined[i] = i + 1 < p->n ? p->joined[i + 1] : -1;
+        }
+        p->n--;
+        look_up(p, best, index, below);
+        if (best > 0) look_up(p, best - 1, index, below);
+    }
+}
+
+static apr_status find_merges(apr_vocab *v, apr_str *merges, const apr_vocab_index *index, parts *p, const char *where, apr_error *err)
+{
+    for (size_t id = 0; id < v->n_tokens; id++) {
+        if (v->types[id] != APR_TOKEN_NORMAL) continue;
+        if (!cut_to_letters(p, v->tokens[id]))
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: token %zu has more than %d bytes", where, id, MOST_LETTERS);
+        if (p->n < 2) continue;
+        come_down(p, index, (int64_t)id);
+        if (p->n != 2) continue;
+        const char *const text = p->text.text;
+        merges[2 * v->n_merges] = (apr_str){text, p->begin[1]};
+        merges[2 * v->n_merges + 1] = (apr_str){text + p->begin[1], p->text.n_bytes - p->begin[1]};
+        v->n_merges++;
+    }
+    return APR_OK;
+}
+
+apr_status apr_rank_merges(apr_vocab *v, apr_arena *arena, const char *where, apr_error *err)
+{
+    apr_str *const merges = apr_arena_array(arena, 2 * v->n_tokens, sizeof *merges);
+    parts *const p = apr_arena_alloc(arena, sizeof *p);
+    apr_vocab_index index = {0};
+
+    if (merges == NULL || p == NULL) return apr_no_memory(err, "the merges");
+    const bool opened = apr_vocab_index_open(&index, v, 1 << APR_TOKEN_NORMAL);
+    v->n_merges = 0;
+    v->merges = merges;
+    const apr_status status = opened ? find_merges(v, merges, &index, p, where, err) : apr_no_memory(err, "the vocabulary");
+    apr_vocab_index_close(&index);
+    return status;
+}
