@@ -177,8 +177,8 @@ static uint64_t planned_weights(const packed_model *p, bool on_device)
 
 typedef void (*model_check)(packed_model *p, const packed_kind *kind);
 
-/* Each kind whose rows can be of any number, in models with experts, with dense layers, and with heads that have matrices. */
-static void with_models(model_check check)
+/* Each kind in models with experts, with dense layers, and with heads that have matrices; unless all, in one of them by turns. */
+static void with_models(model_check check, bool all)
 {
     static const struct {
         const char *architecture;
@@ -189,6 +189,7 @@ static void with_models(model_check check)
     assert_non_null(p);
     for (const packed_kind *kind = packed_kinds; kind->what != NULL; kind++)
         for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+            if (!all && (size_t)(kind - packed_kinds) % (sizeof models / sizeof *models) != i) continue;
             packed_model_open(p, models[i].architecture, models[i].ffn, kind);
             check(p, kind);
             packed_model_close(p);
@@ -219,7 +220,7 @@ static void check_host(packed_model *p, const packed_kind *kind)
 static void the_host_reads_packed_matrices_where_they_lie(void **state)
 {
     (void)state;
-    with_models(check_host);
+    with_models(check_host, false);
 }
 
 static void check_device(packed_model *p, const packed_kind *kind)
@@ -242,7 +243,7 @@ static void check_device(packed_model *p, const packed_kind *kind)
 static void a_device_gets_them_in_their_regular_form(void **state)
 {
     (void)state;
-    with_models(check_device);
+    with_models(check_device, true);
 }
 
 static void check_decoded(packed_model *p, const packed_kind *kind)
@@ -265,7 +266,7 @@ static void check_decoded(packed_model *p, const packed_kind *kind)
 static void a_device_that_cannot_read_it_gets_fp16_and_the_plan_says_so(void **state)
 {
     (void)state;
-    with_models(check_decoded);
+    with_models(check_decoded, false);
 }
 
 static void check_copies(packed_model *p, const packed_kind *kind)
@@ -286,7 +287,7 @@ static void check_copies(packed_model *p, const packed_kind *kind)
 static void copies_are_made_only_when_they_are_asked_for(void **state)
 {
     (void)state;
-    with_models(check_copies);
+    with_models(check_copies, false);
 }
 
 /* --- as they are published --- */
