@@ -5,14 +5,15 @@
  *   8+n data         offsets count from here; no gaps, no overlaps
  *
  * A checkpoint is a directory: config.json, generation_config.json, tokenizer files, and model.safetensors or shards named by
- * model.safetensors.index.json. All the small files become attachments of the model, byte for byte. */
+ * model.safetensors.index.json. All the small files become attachments of the model, byte for byte. Its weights may as well lie in
+ * PyTorch's files, under Meta's names beside a params.json (formats/hf/weight_files.h), or in a hub's cache (formats/hf/hub_cache.h). */
 #ifndef APR_FORMATS_SAFETENSORS_H
 #define APR_FORMATS_SAFETENSORS_H
 
 #include "formats/model/model.h"
 #include "formats/model/sink.h"
 
-/* A directory, or a single .safetensors file (with what lies beside it: config.json, tokenizer.json, ...). */
+/* A directory, or a single file of weights, safetensors or PyTorch's (with what lies beside it: config.json, tokenizer.json, ...). */
 apr_status apr_safetensors_open(apr_model *model, const char *path, apr_error *err);
 /* A bare config.json: hyperparameters, no tensors. */
 apr_status apr_config_open(apr_model *model, const char *path, apr_error *err);
@@ -52,7 +53,7 @@ typedef enum { APR_CONFIG_KEEP, APR_CONFIG_UNQUANTIZED, APR_CONFIG_FP8_CHANNEL }
 apr_status apr_hf_config_edit(const apr_attachment *config, const char *torch_dtype, apr_config_quantization quantization, char **text,
                               size_t *n_bytes, apr_error *err);
 
-/* tokenizer.json and its companions to a vocabulary; missing companions are fine. */
+/* tokenizer.json and its companions to a vocabulary; missing companions are fine. Without one: tekken.json, or tokenizer.model. */
 apr_status apr_hf_vocab_read(const apr_model *model, apr_vocab *vocab, apr_arena *arena, apr_error *err);
 /* A tokenizer.json that the `tokenizers` library loads and that encodes the same. malloc'ed; NULL: no memory. */
 char *apr_hf_tokenizer_write(const apr_vocab *vocab);

@@ -1,5 +1,8 @@
 /* runtime/session/session_packed.c: models whose matrices lie in several tensors run on the host and on a device straight from them: the
  * same logits as by definition, memory as planned, and nothing of them as FP16. */
+#define _XOPEN_SOURCE 700
+#include "convert/dialect.h"
+#include "formats/model/family.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trace.h"
 #include "tests/support/fake_device.h"
@@ -7,6 +10,7 @@
 #include "tests/support/program_model.h"
 #include "tools/plan/sizes.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { N_TOKENS = 20, VOCABULARY = 96, MOST_MATRICES = 64, MOST_EXPERTS = 16 };
+enum { N_TOKENS = 20, VOCABULARY = 96, LEAST_VOCABULARY = 24, MOST_MATRICES = 64, MOST_EXPERTS = 16 };
 
 /* A model of noise whose matrices are packed: those of one slot are one stack. */
 typedef struct packed_model {
@@ -110,7 +114,7 @@ static float *logits_of(apr_session *s)
     apr_error err = {0};
 
     assert_non_null(logits);
-    for (int i = 0; i < N_TOKENS; i++) ids[i] = (i * 37 + i * i) % VOCABULARY;
+    for (int i = 0; i < N_TOKENS; i++) ids[i] = (i * 37 + i * i) % LEAST_VOCABULARY;
     if (apr_session_eval(s, ids, N_TOKENS, &out, &err) != APR_OK) fail_msg("%s", err.text);
     return logits;
 }
@@ -285,12 +289,78 @@ static void copies_are_made_only_when_they_are_asked_for(void **state)
     with_models(check_copies);
 }
 
+/* --- as they are published --- */
+
+/* Weights of a plan from the tensors, or from config.json alone. */
+static uint64_t counted(const apr_model *model, const apr_model *source, const apr_program *program)
+{
+    apr_weight_size *const sizes = calloc(program->n_weights + 1, sizeof *sizes);
+    apr_model skeleton = {0};
+    apr_error err = {0};
+    uint64_t sum = 0;
+
+    assert_non_null(sizes);
+    if (model == NULL) assert_int_equal(apr_skeleton_model(&skeleton, program, source, NULL), APR_OK);
+    if (apr_weight_sizes(model != NULL ? model : &skeleton, program, NULL, true, sizes, &err) != APR_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < program->n_weights; i++)
+        if (program->weights[i].uses != APR_USE_FLOAT) sum += sizes[i].bytes;
+    free(sizes);
+    apr_model_close(&skeleton);
+    return sum;
+}
+
+static void check_published(const apr_model *source)
+{
+    apr_model model;
+    assert_int_equal(apr_canonical(&model, source, NULL), APR_OK);
+    apr_session *const ref = open_session(&model, &apr_ref_backend, NULL, false), *const s =
+                                                                                      open_session(&model, NULL, fake_device(), false);
+    float *const truth = logits_of(ref), *const logits = logits_of(s);
+    const apr_program *const program = apr_session_program(s);
+
+    if (memcmp(truth, logits, N_TOKENS * (size_t)program->vocab_size * sizeof *truth) != 0) fail_msg("%s: other weights", source->path);
+    assert_int_equal(fake_device_bytes(), device_lines(s));
+    if (some_reason_says(s, "decoded to FP16")) fail_msg("%s: some of it is FP16", source->path);
+    assert_int_equal(counted(&model, source, program), all_weights(s));
+    /* what config.json does not say of these: types of scales, indices */
+    const uint64_t stated = counted(NULL, source, program), has = all_weights(s);
+    if (stated > has + 4096 || has > stated + 4096) fail_msg("%s: config.json says %lld bytes", source->path, (long long)stated);
+    free(truth);
+    free(logits);
+    apr_session_close(ref);
+    apr_session_close(s);
+    apr_model_close(&model);
+}
+
+static void published_layouts_run_on_a_device_as_they_are_stored(void **state)
+{
+    (void)state;
+    static const char folder[] = "tests/data/packed";
+    int n = 0;
+    DIR *const dir = opendir(folder);
+    assert_non_null(dir);
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        char path[512];
+        apr_model source;
+        if (strchr(entry->d_name, '.') != NULL) continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        assert_int_equal(apr_model_open(&source, path, NULL), APR_OK);
+        const bool is_known = apr_family_find(source.hparams.architecture) != NULL;
+        if (is_known) check_published(&source);
+        apr_model_close(&source);
+        n += is_known;
+    }
+    closedir(dir);
+    assert_true(n >= 30);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_host_reads_packed_matrices_where_they_lie),
         cmocka_unit_test(a_device_gets_them_in_their_regular_form),
         cmocka_unit_test(a_device_that_cannot_read_it_gets_fp16_and_the_plan_says_so),
+        cmocka_unit_test(published_layouts_run_on_a_device_as_they_are_stored),
         cmocka_unit_test(copies_are_made_only_when_they_are_asked_for),
     };
     return cmocka_run_group_tests_name("session_packed", tests, NULL, NULL);

@@ -350,7 +350,7 @@ MODELS = {
     "ct-int4-g32": lambda: make("ct-int4-g32", "llama", packed(F16, 32)(), ["lm_head"], ends("lm_head"), tie_word_embeddings=False),
     "ct-int4-g32-asym": lambda: make("ct-int4-g32-asym", "qwen3", packed(BF16, 32, symmetric=False)(), **FEW),
     "ct-int4-g64": lambda: make("ct-int4-g64", "qwen2", packed(BF16, 64)(), ["re:.*self_attn[.]k_proj", "lm_head"], ends("k_proj"), intermediate_size=128),
-    "ct-int4-g128-asym": lambda: make("ct-int4-g128-asym", "llama", packed(F16, 128, symmetric=False)(), hidden_size=128, num_attention_heads=8, intermediate_size=128),
+    "ct-int4-g128-asym": lambda: make("ct-int4-g128-asym", "llama", packed(F16, 128, symmetric=False)(), hidden_size=128, num_attention_heads=8, num_key_value_heads=1, intermediate_size=256),
     "ct-int4-act-order": lambda: make("ct-int4-act-order", "qwen3", packed(F16, 32, kind=ActOrder)(), **FEW),
     "ct-int3-g32": lambda: make("ct-int3-g32", "qwen3", packed(BF16, 32, bits=3)(), **FEW),
     "ct-int8-packed": lambda: make("ct-int8-packed", "llama", packed(BF16, 0, bits=8)(), **SMALL),
