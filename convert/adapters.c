@@ -187,7 +187,8 @@ static bool ties_both(const apr_adapter *adapter)
 {
     const apr_adapter_change *const in = find_whole(adapter, "embed_tokens.weight"), *const out = find_whole(adapter, "lm_head.weight");
     if (in == NULL || out == NULL || in->whole->dtype != out->whole->dtype || in->whole->n_bytes != out->whole->n_bytes) return false;
-    return in->whole->n_bytes == 0 || memcmp(in->whole->data, out->whole->data, in->whole->n_bytes) == 0;
+    if (in->whole->data == NULL || out->whole->data == NULL) return in->whole->n_bytes == 0;
+    return memcmp(in->whole->data, out->whole->data, in->whole->n_bytes) == 0;
 }
 
 /* With tied output, what changes the embedding changes the output, and the adapter was trained otherwise. *skip: the output's own copy. */
@@ -282,8 +283,8 @@ static void take_place(apr_tensor *t, const apr_tensor *whole)
     t->dtype = whole->dtype;
     t->data = whole->data;
     t->n_bytes = whole->n_bytes;
-    t->pending = (apr_step){0};
-    t->made = NULL;
+    t->pending = whole->pending;
+    t->made = whole->made;
     t->scale = NULL;
     t->scale_rows = t->scale_columns = 0;
     t->packing = NULL;

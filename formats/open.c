@@ -138,8 +138,9 @@ bool apr_is_adapter(const char *path)
     struct stat st;
 
     if (stat(path, &st) != 0) return false;
-    if (!S_ISDIR(st.st_mode)) return strcmp(base, APR_LORA_WEIGHTS) == 0;
-    return has_file(path, APR_LORA_CONFIG) && !has_file(path, "model.safetensors") && !has_file(path, APR_CHECKPOINT_INDEX);
+    if (!S_ISDIR(st.st_mode)) return strcmp(base, APR_LORA_WEIGHTS) == 0 || strcmp(base, APR_LORA_PICKLE) == 0;
+    return has_file(path, APR_LORA_CONFIG) && !has_file(path, "model.safetensors") && !has_file(path, APR_CHECKPOINT_INDEX) &&
+           !has_file(path, "pytorch_model.bin");
 }
 
 apr_status apr_adapter_open(apr_adapter *adapter, const char *path, apr_error *err)
@@ -150,7 +151,7 @@ apr_status apr_adapter_open(apr_adapter *adapter, const char *path, apr_error *e
     *adapter = (apr_adapter){0};
     if (stat(path, &st) != 0) return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode)) APR_TRY(row_of_file(path, &row, err));
-    if (row->format == APR_FORMAT_SAFETENSORS) return apr_lora_open(adapter, path, err);
+    if (row->format == APR_FORMAT_SAFETENSORS || row->open == apr_safetensors_open) return apr_lora_open(adapter, path, err);
     if (row->format == APR_FORMAT_GGUF) return apr_gguf_adapter_open(adapter, path, err);
     return apr_fail(err, APR_E_UNSUPPORTED,
                     "%s: adapters are read as PEFT saves them, a folder with " APR_LORA_CONFIG ", or from GGUF, not from %s", path,

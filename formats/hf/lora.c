@@ -1,8 +1,11 @@
 /* lora.c - the tensors of an adapter's file by the modules that they belong to, and modules as changes. */
 #include "formats/hf/lora.h"
 
+#include "formats/base/stand_in.h"
+#include "formats/hf/hub_cache.h"
 #include "formats/hf/safetensors.h"
 #include "formats/model/made.h"
+#include "formats/torch/torch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -253,7 +256,7 @@ static apr_status map_file(apr_adapter *adapter, const char *folder, const char 
     if (*path == NULL) return apr_no_memory(err, "a path");
     APR_TRY(apr_map_open(&files->maps[files->n_maps], *path, err));
     *map = &files->maps[files->n_maps++];
-    return APR_OK;
+    return apr_refuse_stand_in((*map)->data, (*map)->n_bytes, *path, err);
 }
 
 static bool exists(const char *folder, const char *name, apr_arena *arena)
@@ -262,18 +265,20 @@ static bool exists(const char *folder, const char *name, apr_arena *arena)
     return path != NULL && access(path, F_OK) == 0;
 }
 
-static apr_status check_folder(apr_adapter *adapter, const char *folder, const char *weights, apr_error *err)
+/* *weights becomes PyTorch's own file where that is what there is. */
+static apr_status check_folder(apr_adapter *adapter, const char *folder, const char **weights, apr_error *err)
 {
     apr_arena *const arena = &adapter->files.arena;
 
     if (!exists(folder, APR_LORA_CONFIG, arena))
         return apr_fail(err, APR_E_IO, "%s: there is no " APR_LORA_CONFIG " in this folder, which says the adapter's rank and alpha",
                         folder);
-    if (exists(folder, weights, arena)) return APR_OK;
-    if (exists(folder, "adapter_model.bin", arena))
-        return apr_fail(err, APR_E_UNSUPPORTED,
-                        "%s: adapter_model.bin is a pickle, which is not read; save the adapter with safe_serialization=True", folder);
-    return apr_fail(err, APR_E_IO, "%s: there is no %s in this folder", folder, weights);
+    if (exists(folder, *weights, arena)) return APR_OK;
+    if (exists(folder, APR_LORA_PICKLE, arena)) {
+        *weights = APR_LORA_PICKLE;
+        return APR_OK;
+    }
+    return apr_fail(err, APR_E_IO, "%s: there is no %s in this folder", folder, *weights);
 }
 
 /* A tokenizer of its own may have tokens that the model's has not. */
@@ -303,6 +308,7 @@ static apr_status split_path(apr_adapter *adapter, const char *path, const char 
         while (n > 1 && path[n - 1] == '/') n--;
         *folder = apr_arena_copy(arena, path, n);
         *weights = APR_LORA_WEIGHTS;
+        if (*folder != NULL) APR_TRY(apr_hub_resolve(folder, arena, err));
     } else {
         *folder = slash == NULL ? "." : slash == path ? "" : apr_arena_copy(arena, path, (size_t)(slash - path));
         *weights = apr_arena_copy(arena, slash == NULL ? path : slash + 1, strlen(slash == NULL ? path : slash + 1));
@@ -322,11 +328,12 @@ static apr_status read_files(apr_adapter *adapter, const char *path, apr_error *
     files->maps = apr_arena_array(&files->arena, 2, sizeof *files->maps);
     if (files->maps == NULL || adapter->path == NULL) return apr_no_memory(err, "an adapter");
     files->path = adapter->path;
-    APR_TRY(check_folder(adapter, folder, weights, err));
+    APR_TRY(check_folder(adapter, folder, &weights, err));
     APR_TRY(map_file(adapter, folder, APR_LORA_CONFIG, &map, &where, err));
     APR_TRY(apr_lora_config_read(&config, map->data, map->n_bytes, &files->arena, where, err));
     APR_TRY(map_file(adapter, folder, weights, &map, &where, err));
-    APR_TRY(apr_safetensors_parse(files, map->data, map->n_bytes, where, err));
+    APR_TRY(
+        (apr_starts_torch(map->data, map->n_bytes) ? apr_torch_parse : apr_safetensors_parse)(files, map->data, map->n_bytes, where, err));
     APR_TRY(apr_model_index_names(files, err));
     adapter->base = config.base;
     adapter->unknown_fields = config.unknown_fields;

@@ -14,8 +14,9 @@
 
 #define APR_LORA_CONFIG  "adapter_config.json"
 #define APR_LORA_WEIGHTS "adapter_model.safetensors"
+#define APR_LORA_PICKLE  "adapter_model.bin" /* of older versions: read as formats/torch/torch.h reads, without executing anything */
 
-/* A folder, or the file of weights in it. On failure the adapter is closed. */
+/* A folder (also a hub's cache of one), or the file of weights in it. On failure the adapter is closed. */
 apr_status apr_lora_open(apr_adapter *adapter, const char *path, apr_error *err);
 
 /* Numbers for modules whose names match: PEFT's rank_pattern and alpha_pattern. */

@@ -33,7 +33,7 @@ typedef struct apr_adapter {
     apr_model files; /* owns tensors, maps and all texts */
 } apr_adapter;
 
-/* A folder of PEFT (adapter_config.json and adapter_model.safetensors), that .safetensors file, or a GGUF. APR_E_DAMAGED: the two
+/* A folder of PEFT (adapter_config.json and adapter_model.safetensors or .bin), that file of weights, or a GGUF. APR_E_DAMAGED: the two
  * contradict each other, or half of a pair is missing. APR_E_UNSUPPORTED: it asks for what is not done here, by name. On failure it is
  * closed. */
 apr_status apr_adapter_open(apr_adapter *adapter, const char *path, apr_error *err);

@@ -319,16 +319,46 @@ static void tensors_that_do_not_fit_are_named(void **state)
         assert_refused(damages[i].config, damages[i].tensors, damages[i].status, damages[i].words);
 }
 
-static void a_pickle_is_refused_with_a_way_out(void **state)
+/* What PEFT saved with safe_serialization=False: read without executing anything. */
+static void a_pickle_holds_the_same_adapter(void **state)
 {
+    apr_adapter a, b;
+
+    (void)state;
+    open_ok(&a, DATA "llama");
+    open_ok(&b, DATA "llama-pickle");
+    assert_int_equal(a.n_changes, b.n_changes);
+    for (size_t i = 0; i < a.n_changes; i++) {
+        const apr_adapter_change *const x = &a.changes[i], *const y = &b.changes[i];
+        assert_string_equal(x->name, y->name);
+        assert_true(x->scale == y->scale);
+        assert_int_equal(x->a->n_bytes, y->a->n_bytes);
+        assert_int_equal(x->b->n_bytes, y->b->n_bytes);
+        assert_memory_equal(x->a->data, y->a->data, x->a->n_bytes);
+        assert_memory_equal(x->b->data, y->b->data, x->b->n_bytes);
+    }
+    apr_adapter_close(&a);
+    apr_adapter_close(&b);
+    open_ok(&b, DATA "llama-pickle/adapter_model.bin");
+    assert_int_equal(b.n_changes, 8);
+    apr_adapter_close(&b);
+    assert_true(apr_is_adapter(DATA "llama-pickle"));
+}
+
+static void a_pointer_to_a_file_is_said(void **state)
+{
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:"
+                                  "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
+    apr_adapter adapter;
+    apr_error err = {0};
     char path[200];
 
     (void)state;
-    snprintf(path, sizeof path, "%s/adapter_model.bin", in_work("adapter"));
-    mkdir(in_work("adapter"), 0777);
-    write_file(path, "PK", 2);
-    assert_refused(plain_config, NULL, APR_E_UNSUPPORTED, "safe_serialization=True");
-    remove(path);
+    write_adapter(plain_config, NULL);
+    snprintf(path, sizeof path, "%s/%s", in_work("adapter"), APR_LORA_WEIGHTS);
+    write_file(path, pointer, sizeof pointer - 1);
+    assert_int_not_equal(apr_adapter_open(&adapter, in_work("adapter"), &err), APR_OK);
+    assert_non_null(strstr(err.text, "LFS"));
 }
 
 static void a_folder_is_an_adapter_when_no_model_is_in_it(void **state)
@@ -359,7 +389,8 @@ int main(void)
         cmocka_unit_test(a_configuration_that_makes_no_sense_is_damaged),
         cmocka_unit_test(what_is_not_done_is_refused_by_name),
         cmocka_unit_test(tensors_that_do_not_fit_are_named),
-        cmocka_unit_test(a_pickle_is_refused_with_a_way_out),
+        cmocka_unit_test(a_pickle_holds_the_same_adapter),
+        cmocka_unit_test(a_pointer_to_a_file_is_said),
         cmocka_unit_test(a_folder_is_an_adapter_when_no_model_is_in_it),
     };
     return cmocka_run_group_tests(tests, make_work, remove_work);
