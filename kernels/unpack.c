@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { AT_ONCE = 512, MOST_LEVELS = 256, WORD_BITS = 32 };
+enum { AT_ONCE = 512, MOST_LEVELS = 256, WORD_BITS = 32, SIDE_BY_SIDE = 16 };
 
 /* Rows 8w + i of AWQ lie at these nibbles of their word. */
 static const uint8_t awq_nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -31,11 +31,36 @@ static unsigned bits_of_words(const uint8_t *words, int64_t first, int64_t apart
 
 /* ---- codes ---- */
 
+/* Eight nibbles, from the lowest on, to eight bytes. */
+static void spread_nibbles(uint32_t word, uint8_t codes[8])
+{
+    uint64_t x = word;
+    x = (x | x << 16) & 0x0000ffff0000ffff;
+    x = (x | x << 8) & 0x00ff00ff00ff00ff;
+    x = (x | x << 4) & 0x0f0f0f0f0f0f0f0f;
+    apr_store_le64(codes, x);
+}
+
+static void nibbles_by_row(const uint8_t *bytes, int64_t first, int64_t n, uint8_t *codes)
+{
+    int64_t i = 0;
+    for (; i + 8 <= n && first % 2 == 0; i += 8) spread_nibbles(apr_load_le32(bytes + (first + i) / 2), codes + i);
+    for (; i < n; i++) codes[i] = (uint8_t)(bytes[(first + i) / 2] >> 4 * ((first + i) % 2) & 15);
+}
+
 static void codes_by_row(const apr_packing *p, int64_t row, int64_t first, int64_t n, uint8_t *codes)
 {
     const uint8_t *const bytes = p->codes->data + row * (int64_t)(p->codes->n_bytes / (uint64_t)p->rows);
     const unsigned mask = (1U << p->bits) - 1;
 
+    if (p->bits == 8) {
+        memcpy(codes, bytes + first, (size_t)n);
+        return;
+    }
+    if (p->bits == 4) {
+        nibbles_by_row(bytes, first, n, codes);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = (first + i) * p->bits;
         const int shift = (int)(at % 8);
@@ -53,10 +78,30 @@ static void codes_high_first(const apr_packing *p, int64_t row, int64_t first, i
     }
 }
 
+/* Widths that divide a word: a word is read once for all of its codes. */
+static void codes_of_words(const uint8_t *words, int64_t start, int64_t apart, int bits, int64_t first, int64_t n, uint8_t *codes)
+{
+    const int64_t each = WORD_BITS / bits;
+    const unsigned mask = (1U << bits) - 1;
+
+    for (int64_t done = 0; done < n;) {
+        const int64_t at = first + done, from = at % each, left = each - from, now = left < n - done ? left : n - done;
+        uint32_t word = word_at(words, start + at / each * apart) >> (from * bits);
+        if (bits == 4 && now == 8) spread_nibbles(word, codes + done);
+        else
+            for (int64_t i = 0; i < now; i++, word >>= bits) codes[done + i] = (uint8_t)(word & mask);
+        done += now;
+    }
+}
+
 static void codes_down(const apr_packing *p, int64_t row, int64_t first, int64_t n, uint8_t *codes)
 {
     const int64_t words_down = words_of(p->columns, p->bits), in_matrix = row % p->matrix_rows;
     const int64_t start = matrix_of(p, row) * words_down * p->matrix_rows + in_matrix;
+    if (WORD_BITS % p->bits == 0) {
+        codes_of_words(p->codes->data, start, p->matrix_rows, p->bits, first, n, codes);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) codes[i] = (uint8_t)bits_of_words(p->codes->data, start, p->matrix_rows, first + i, p->bits);
 }
 
@@ -115,6 +160,7 @@ int64_t apr_unpack_group(const apr_packing *p, int64_t row, int64_t column)
 static float number_at(const apr_tensor *numbers, apr_dtype dtype, int64_t at)
 {
     float value;
+    if (dtype == APR_F8_E4M3) return apr_e4m3_to_f32(numbers->data[at]); /* the most frequent ones: for each 16 codes */
     apr_ref_codecs[dtype].decode(numbers->data + at * apr_dtypes[dtype].bytes_per_block, &value, 1);
     return value;
 }
@@ -230,13 +276,50 @@ void apr_unpack_products(const apr_packing *p, int64_t row, int64_t first, int64
     }
 }
 
+/* To the nearest half, ties to even: 13 bits less of the mantissa, where it neither overflows nor is subnormal. A few at a time, so that
+ * compilers make vectors of them. */
+static void round_to_halves(float x[SIDE_BY_SIDE])
+{
+    uint32_t u[SIDE_BY_SIDE], outside = 0;
+
+    memcpy(u, x, sizeof u);
+    for (int i = 0; i < SIDE_BY_SIDE; i++) {
+        const uint32_t magnitude = u[i] & 0x7fffffff;
+        outside |= (uint32_t)(magnitude - 0x38800000u >= 0x477ff000u - 0x38800000u) & (uint32_t)(magnitude != 0);
+    }
+    for (int i = 0; i < SIDE_BY_SIDE; i++) u[i] = (u[i] + 0xfff + (u[i] >> 13 & 1)) & ~0x1fffU;
+    if (outside == 0) memcpy(x, u, sizeof u);
+    for (int i = 0; i < SIDE_BY_SIDE && outside != 0; i++) x[i] = apr_f16_to_f32(apr_f32_to_f16(x[i]));
+}
+
+static void round_to_bfloats(float x[SIDE_BY_SIDE])
+{
+    uint32_t u[SIDE_BY_SIDE], outside = 0;
+
+    memcpy(u, x, sizeof u);
+    for (int i = 0; i < SIDE_BY_SIDE; i++) outside |= (u[i] & 0x7f800000) == 0x7f800000;
+    for (int i = 0; i < SIDE_BY_SIDE; i++) u[i] = (u[i] + 0x7fff + (u[i] >> 16 & 1)) & ~0xffffU;
+    if (outside == 0) memcpy(x, u, sizeof u);
+    for (int i = 0; i < SIDE_BY_SIDE && outside != 0; i++) x[i] = apr_bf16_to_f32(apr_f32_to_bf16(x[i]));
+}
+
+static void round_all(void (*round)(float x[SIDE_BY_SIDE]), int64_t n, float *x)
+{
+    float last[SIDE_BY_SIDE] = {0};
+    const int64_t whole = n - n % SIDE_BY_SIDE;
+
+    for (int64_t i = 0; i < whole; i += SIDE_BY_SIDE) round(x + i);
+    if (whole == n) return;
+    memcpy(last, x + whole, (size_t)(n - whole) * sizeof *x);
+    round(last);
+    memcpy(x + whole, last, (size_t)(n - whole) * sizeof *x);
+}
+
 void apr_unpack_values(const apr_packing *p, apr_dtype type, int64_t row, int64_t first, int64_t n, float *dst)
 {
     apr_unpack_products(p, row, first, n, dst);
-    if (type == APR_F16)
-        for (int64_t i = 0; i < n; i++) dst[i] = apr_f16_to_f32(apr_f32_to_f16(dst[i]));
-    if (type == APR_BF16)
-        for (int64_t i = 0; i < n; i++) dst[i] = apr_bf16_to_f32(apr_f32_to_bf16(dst[i]));
+    if (type == APR_F16) round_all(round_to_halves, n, dst);
+    if (type == APR_BF16) round_all(round_to_bfloats, n, dst);
 }
 
 void apr_unpack_bytes(const apr_tensor *tensor, int64_t row, int64_t n_rows, uint8_t *dst)

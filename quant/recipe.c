@@ -252,11 +252,12 @@ static void choose_for_published(const chooser *c, apr_recipe_line *line)
     want(line, plain_type(c, t), "no type here holds these numbers: decoded");
 }
 
-/* Numbers in several tensors; FP8, alone or with scales, where the container has none. */
+/* Numbers in several tensors; FP8, alone, with scales or stacked, where the container has none. */
 static bool is_published(const chooser *c, const apr_tensor *t)
 {
+    const apr_dtype stored = t->made != NULL ? t->made->parts[0]->dtype : t->dtype;
     if (lies_in_parts(t)) return true;
-    return c->options->same_numbers && apr_dtypes[t->dtype].scales == APR_SCALES_BESIDE && !container_has(&c->options->limits, t->dtype);
+    return c->options->same_numbers && apr_dtypes[stored].scales == APR_SCALES_BESIDE && !container_has(&c->options->limits, stored);
 }
 
 static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *line, apr_error *err)

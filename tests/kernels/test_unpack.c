@@ -197,6 +197,44 @@ static void the_type_rounds_each_value(void **unused)
     free(p);
 }
 
+/* Every exponent and what lies at its ends: subnormals, ties, the largest half and what becomes infinite. */
+static void rounding_is_that_of_the_codecs(void **unused)
+{
+    static const uint32_t tails[] = {0,      1,      0xfff,  0x1000, 0x1001,  0x1fff,  0x2fff,
+                                     0x3000, 0x7fff, 0x8000, 0x8001, 0x17fff, 0x18000, 0x7fffff};
+    static const apr_dtype types[] = {APR_F16, APR_BF16};
+    float value, wanted;
+    const uint8_t code = 0;
+    const float one = 1.0f;
+    const apr_tensor one_code = {.name = "codes", .dtype = APR_U8, .rank = 1, .dims = {1}, .data = &code, .n_bytes = 1};
+    const apr_tensor scale = {.name = "scale", .dtype = APR_F32, .rank = 1, .dims = {1}, .data = (const uint8_t *)&one};
+    const apr_packing p = {.rows = 1,
+                           .columns = 1,
+                           .matrix_rows = 1,
+                           .codes = &one_code,
+                           .bits = 4,
+                           .level = APR_LEVEL_TABLE,
+                           .scales = &scale,
+                           .scale_dtype = APR_F32,
+                           .scale_rows = 1,
+                           .scale_columns = 1};
+    (void)unused;
+    for (uint32_t e = 0; e < 511; e++)
+        for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
+            for (size_t t = 0; t < 2; t++) {
+                uint8_t bits[2];
+                float table[16] = {0};
+                apr_packing q = p;
+                table[0] = apr_f32_from_bits((e & 255) << 23 | (e >> 8) << 31 | tails[i]);
+                q.levels = table;
+                if (table[0] != table[0]) continue;
+                apr_unpack_values(&q, types[t], 0, 0, 1, &value);
+                apr_ref_codecs[types[t]].encode(table, bits, 1);
+                apr_ref_codecs[types[t]].decode(bits, &wanted, 1);
+                assert_true(value == wanted);
+            }
+}
+
 /* Two matrices of 32 rows in a stack: each has a factor of its own, and a scale of 24 rows ends with its matrix. */
 static void matrices_of_a_stack_have_their_own(void **unused)
 {
@@ -272,6 +310,7 @@ int main(void)
         cmocka_unit_test(the_type_rounds_each_value),
         cmocka_unit_test(matrices_of_a_stack_have_their_own),
         cmocka_unit_test(bitsandbytes_counts_through_all_rows),
+        cmocka_unit_test(rounding_is_that_of_the_codecs),
     };
     return cmocka_run_group_tests_name("unpack", tests, NULL, NULL);
 }

@@ -68,7 +68,7 @@ static __device__ __forceinline__ float factor_at(const weight_view &v, int64_t 
 {
     if (v.factors == NULL) return 1.0f;
     int64_t at = factors_of_row(v, stored);
-    if (v.factors_wide > 1) at += (uint32_t)column / (uint32_t)v.factor_columns;
+    if (!v.one_factor && v.factors_wide > 1) at += (uint32_t)column / (uint32_t)v.factor_columns;
     return factor_number(v, at);
 }
 
