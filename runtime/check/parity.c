@@ -64,7 +64,8 @@ static const apr_run_bound run_bounds[] = {
 /* A product's inputs are off by at most 2^-12 of themselves, 2^-12 / sqrt(3) in the mean; seven products a layer add up like their
  * root, and the worst of thousands of numbers is off by four times the mean: 3e-3 after four layers, seen on weights at random (where
  * nothing is as well-behaved as after training), 5e-4 on trained ones. Twice that. */
-static const apr_run_bound run_fp16 = {6e-3, "products of more than 128 tokens round their inputs to FP16 (2^-12)"};
+static const apr_run_bound run_fp16 = {
+    6e-3, "products of many tokens round their inputs to FP16 above 128, and weights of more bits above 8 (2^-12)"};
 /* The same for other roundings, from what was seen on weights at random (1.8e-3 for FP16 caches, 0.14 for FP8 ones), doubled. */
 static const apr_run_bound run_fp8 = {0.3, "products round their inputs to FP8 (2^-4)"};
 static const struct {

@@ -138,11 +138,23 @@ void apr_trace_frequencies(const apr_session *s, int rope, float *freqs)
     for (int64_t j = 0; j < table->n_freqs; j++) freqs[j] = divisors != NULL ? chosen[j] / freqs[j] : chosen[j];
 }
 
+/* Are there matrices whose values a tile of FP16 rounds? Those of 16 bits it holds, packed ones too that decode to such. */
+static bool has_wider_weights(const apr_session *s)
+{
+    for (size_t i = 0; i < s->program.n_weights; i++) {
+        const apr_tensor *const parts = apr_session_parts(s, i);
+        if (parts == NULL || (s->program.weights[i].uses & APR_USE_MULTIPLIED) == 0) continue;
+        if (parts->dtype != APR_F16 && parts->dtype != APR_BF16) return true;
+    }
+    return false;
+}
+
 int64_t apr_trace_fp16_above(const apr_session *s)
 {
     if (!apr_session_has_device(s)) return INT64_MAX;
     if (s->options.no_direct) return 0;
-    return s->exact ? INT64_MAX : APR_CUDA_CAREFUL_TOKENS;
+    if (s->exact) return INT64_MAX;
+    return has_wider_weights(s) ? APR_CUDA_FEW_TOKENS : APR_CUDA_CAREFUL_TOKENS;
 }
 
 apr_run_facts apr_trace_run_facts(const apr_session *s, int64_t n_together)

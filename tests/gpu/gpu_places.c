@@ -10,6 +10,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int complain(const char *what, const char *why)
 {
@@ -77,19 +79,8 @@ static int try_places(subject *t, const char *gpus, const char *offload)
     return bad;
 }
 
-static int try_all(subject *s, bool has_experts, int n_gpus)
-{
-    static const char *const offloads[] = {NULL, "layers=1", "layers=all", "experts"};
-    static const char *const gpus[] = {"1", "0,0", "0,1"};
-    int bad = 0;
-
-    for (int g = 0; g < (n_gpus > 1 ? 3 : 2); g++)
-        for (int o = 0; o < (has_experts ? 4 : 3); o++)
-            if (g == 0 || o == 0 || o == 3) bad += try_places(s, gpus[g], offloads[o]);
-    return bad;
-}
-
-static int try_model(const apr_cuda_api *cuda, const char *path, const char *arrays_path, bool has_experts, int n_gpus)
+static int try_model(const apr_cuda_api *cuda, const char *path, const char *arrays_path, bool has_experts, const char *gpus,
+                     const char *offload)
 {
     apr_session_options options = apr_session_defaults;
     apr_error err = {0};
@@ -105,15 +96,42 @@ static int try_model(const apr_cuda_api *cuda, const char *path, const char *arr
     if (status == APR_OK) options.n_ctx = apr_golden_context(&arrays);
     if (status == APR_OK && has_experts) status = apr_session_open(&s.truth, &model, &options, &err);
     if (status != APR_OK) bad = complain(path, err.text);
-    else bad = try_all(&s, has_experts, n_gpus);
+    else bad = try_places(&s, gpus, offload);
     apr_session_close(s.truth);
     apr_golden_close(&arrays);
     apr_model_close(&model);
     return bad;
 }
 
+/* In a process of its own: a context stays until its process ends, and a second session would not be seen to make one. */
+static int run_self(const char *path, const char *arrays_path, bool has_experts, const char *gpus, const char *offload)
+{
+    int status = 0;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        execl("/proc/self/exe", "gpu_places", path, arrays_path, has_experts ? "experts" : "", gpus, offload, (char *)NULL);
+        _exit(127);
+    }
+    if (child < 0 || waitpid(child, &status, 0) < 0) return complain(gpus, "no process to try it in");
+    return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+/* "" offloads nothing. */
+static int try_all(const char *path, const char *arrays_path, bool has_experts, int n_gpus)
+{
+    static const char *const offloads[] = {"", "layers=1", "layers=all", "experts"};
+    static const char *const gpus[] = {"1", "0,0", "0,1"};
+    int bad = 0;
+
+    for (int g = 0; g < (n_gpus > 1 ? 3 : 2); g++)
+        for (int o = 0; o < (has_experts ? 4 : 3); o++)
+            if (g == 0 || o == 0 || o == 3) bad += run_self(path, arrays_path, has_experts, gpus[g], offloads[o]);
+    return bad;
+}
+
 /* A mixture, made in a folder that is taken away again. */
-static int try_mixture(const apr_cuda_api *cuda, int n_gpus)
+static int try_mixture(int n_gpus)
 {
     static const char source[] = "tests/data/families/qwen3_moe";
     apr_error err = {0};
@@ -122,12 +140,12 @@ static int try_mixture(const apr_cuda_api *cuda, int n_gpus)
 
     if (make_work(&unused) != 0) return complain(source, "no folder to make it in");
     if (family_write(source, in_work("qwen3_moe"), NULL, &err) != APR_OK) bad = complain(source, err.text);
-    else bad = try_model(cuda, in_work("qwen3_moe"), "tests/data/families/qwen3_moe/golden.safetensors", true, n_gpus);
+    else bad = try_all(in_work("qwen3_moe"), "tests/data/families/qwen3_moe/golden.safetensors", true, n_gpus);
     remove_work(&unused);
     return bad;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const apr_cuda_api *cuda;
     apr_error err = {0};
@@ -137,7 +155,8 @@ int main(void)
         printf("skipped: no device (%s)\n", err.text);
         return 77;
     }
-    const int bad = try_model(cuda, "tests/data/tiny-qwen2", "tests/data/tiny-qwen2/golden.safetensors", false, n) + try_mixture(cuda, n);
+    if (argc == 6) return try_model(cuda, argv[1], argv[2], *argv[3] != '\0', argv[4], *argv[5] != '\0' ? argv[5] : NULL) > 0;
+    const int bad = try_all("tests/data/tiny-qwen2", "tests/data/tiny-qwen2/golden.safetensors", false, n) + try_mixture(n);
     if (n < 2) printf("  one card here: copies from card to card were not tried\n");
     return bad > 0;
 }
