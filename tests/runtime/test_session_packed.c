@@ -29,6 +29,7 @@ typedef struct packed_model {
     packed_matrix matrices[MOST_MATRICES];
     apr_packing packings[MOST_MATRICES][MOST_EXPERTS];
     size_t n;
+    uint8_t layer_kind, ffn_kind;
 } packed_model;
 
 static bool can_be_packed(const apr_weight_slot *slot, const packed_kind *kind)
@@ -59,17 +60,17 @@ static void pack_slot(packed_model *p, const apr_weight_slot *slot, packed_kind 
 static void packed_model_open(packed_model *p, const char *architecture, uint8_t ffn, const packed_kind *kind)
 {
     apr_hparams h = program_model_sizes(architecture);
-    const uint8_t layer = APR_LAYER_FULL;
     apr_error err = {0};
 
+    p->layer_kind = APR_LAYER_FULL;
+    p->ffn_kind = ffn;
     h.num_layers = 1;
-    h.layer_kinds = &layer;
-    h.ffn_kinds = &ffn;
+    h.layer_kinds = &p->layer_kind; /* borrowed by the model as long as it lives */
+    h.ffn_kinds = &p->ffn_kind;
     if (ffn != APR_FFN_EXPERTS) h.num_experts = 0;
     if (program_model_open(&p->plain, &h, APR_BF16, &err) != APR_OK) fail_msg("%s", err.text);
     p->n = 0;
     p->model = (apr_model){.path = kind->what, .dialect = APR_DIALECT_HF, .hparams = h, .n_tensors = p->plain.model.n_tensors};
-    p->model.hparams.layer_kinds = p->model.hparams.ffn_kinds = NULL;
     p->model.hparams = p->plain.model.hparams;
     p->model.tensors = apr_arena_array(&p->model.arena, p->model.n_tensors + 1, sizeof *p->model.tensors);
     assert_non_null(p->model.tensors);
