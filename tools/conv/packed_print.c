@@ -61,18 +61,27 @@ static size_t collect(const apr_conversion *c, group groups[MOST_GROUPS])
     return n;
 }
 
+/* Lossless is what decodes to the very values that the checkpoint's library has. */
+static bool is_lossless(const group *g) { return g->n_different == 0 && g->n_rounded == 0; }
+
 static void print_group(const group *g, bool dry_run)
 {
     const char *const type = apr_dtypes[g->to].name, *const many = g->n_matrices == 1 ? "matrix" : "matrices";
-    const char *const way = g->same_numbers ? "as" : "decoded to", *const same = g->same_numbers ? "numbers" : "values";
+    const char *const way = g->same_numbers ? "as" : "decoded to";
+    const char *const verdict = is_lossless(g) ? "lossless" : g->n_different == 0 ? "same numbers" : "cost";
 
-    if (dry_run) printf("  %zu %s of %s %s %s\n", g->n_matrices, many, g->scheme, way, type);
+    if (dry_run) {
+        printf("  %zu %s of %s %s %s\n", g->n_matrices, many, g->scheme, way, type);
+        return;
+    }
+    printf("  %s: %zu %s of %s %s %s; ", verdict, g->n_matrices, many, g->scheme, way, type);
+    if (is_lossless(g)) printf("all %lld values were compared and are the same\n", (long long)g->n_values);
     else if (g->n_different == 0)
-        printf("  lossless: %zu %s of %s %s %s; all %lld values were compared and are the same %s\n", g->n_matrices, many, g->scheme, way,
-               type, (long long)g->n_values, same);
-    else
-        printf("  cost: %zu %s of %s %s %s; of %lld values %lld differ, by %.2g of their size at most\n", g->n_matrices, many, g->scheme,
-               way, type, (long long)g->n_values, (long long)g->n_different, g->worst);
+        printf("all %lld products of code and scale were compared and are the same; the checkpoint's library rounds %lld of them to %s, "
+               "readers "
+               "of %s do not\n",
+               (long long)g->n_values, (long long)g->n_rounded, apr_dtypes[g->from].name, type);
+    else printf("of %lld values %lld differ, by %.2g of their size at most\n", (long long)g->n_values, (long long)g->n_different, g->worst);
 }
 
 void apr_print_packed(const apr_conversion *conversion, bool dry_run)
@@ -98,7 +107,7 @@ void apr_json_packed(apr_json_text *json, const apr_conversion *conversion, bool
         apr_json_int(json, "values", g->n_values);
         apr_json_bool(json, "same_numbers", g->same_numbers);
         if (!dry_run) {
-            apr_json_bool(json, "lossless", g->n_different == 0);
+            apr_json_bool(json, "lossless", is_lossless(g));
             apr_json_int(json, "different", g->n_different);
             apr_json_real(json, "worst_relative_difference", g->worst);
             apr_json_int(json, "rounded_by_library", g->n_rounded);
