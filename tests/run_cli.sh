@@ -15,11 +15,14 @@ work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 export PATH OMP_WAIT_POLICY root work
 unset NO_COLOR
+limit=120 # seconds for a case; sanitized programs take several times as long
+case $build in *asan*) limit=480 ;; esac
+export limit
 
 # One case, in a folder of its own: out, err and code are left there.
 run_case='
     mkdir -p "$work/$1/in" && ln -s "$root/tests/data" "$work/$1/in/data"
-    (cd "$work/$1/in" && exec timeout 120 sh "$root/tests/cli/$1.cmd") >"$work/$1/out" 2>"$work/$1/err" </dev/null
+    (cd "$work/$1/in" && exec timeout "$limit" sh "$root/tests/cli/$1.cmd") >"$work/$1/out" 2>"$work/$1/err" </dev/null
     echo $? >"$work/$1/code"
     rm -rf "$work/$1/in"'
 [ $# -gt 0 ] || set -- $(cd "$root/tests/cli" && ls -- *.cmd | sed 's/\.cmd$//')
