@@ -111,7 +111,7 @@ static __device__ __forceinline__ void score_key(const apr_attend_args &a, const
 /* Rows of queries of one token that share a key/value head, and a part of the context (blockIdx.y): 32 scores of each row at a time,
  * a warp's cells one after the other, then the thread's columns of the sums. What is read of the cache serves all ROWS. */
 template <int ROWS, int EACH>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 4) /* up to 128 registers: without the 4 a few of 64 spill */
     k_rows(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
 {
     extern __shared__ float queries[]; /* [ROWS, key_dim] */
