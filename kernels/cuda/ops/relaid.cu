@@ -136,7 +136,7 @@ cudaError_t gemv_of_relaid(const gemv_args &a, cudaStream_t stream)
 /* --- rows as numbers --- */
 
 /* A block a row, a thread four columns at a time. */
-template <int BITS, typename OUT> __global__ void __launch_bounds__(TILE_THREADS) k_tile_relaid(const __grid_constant__ tile_args a)
+template <int BITS, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_relaid(const __grid_constant__ tile_args a)
 {
     __shared__ float levels[1 << BITS];
     const weight_view &v = a.weight;
@@ -157,7 +157,7 @@ template <int BITS, typename OUT> __global__ void __launch_bounds__(TILE_THREADS
 
 /* The same for rows of any length, a column at a time. */
 template <int BITS, typename OUT>
-__global__ void __launch_bounds__(TILE_THREADS) k_tile_relaid_elements(const __grid_constant__ tile_args a)
+__global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_relaid_elements(const __grid_constant__ tile_args a)
 {
     __shared__ float levels[1 << BITS];
     const weight_view &v = a.weight;

@@ -47,7 +47,7 @@ static __device__ __forceinline__ int64_t tile_row(const tile_args &a, int64_t i
 }
 
 /* A thread a piece. */
-template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THREADS) k_tile(const __grid_constant__ tile_args a)
+template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 2) k_tile(const __grid_constant__ tile_args a)
 {
     typedef piece<D> P;
     const int64_t pieces_a_row = a.weight.n_in / P::ELEMS * P::LANES, at = (int64_t)blockIdx.x * TILE_THREADS + threadIdx.x;
@@ -73,7 +73,7 @@ template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THRE
 }
 
 /* A thread an element, for rows of any length. */
-template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THREADS) k_tile_elements(const __grid_constant__ tile_args a)
+template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_elements(const __grid_constant__ tile_args a)
 {
     const int64_t at = (int64_t)blockIdx.x * TILE_THREADS + threadIdx.x;
     if (at >= a.n_rows * a.weight.n_in) return;
