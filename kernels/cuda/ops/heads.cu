@@ -32,7 +32,7 @@ static __device__ __forceinline__ float4 sum_parts(float4 own, float4 (&parts)[P
 }
 
 /* out[pair] = sum over rows i of the head's matrix: x[pair][i] * row i. A thread has a piece of the columns and every PARTS-th row. */
-template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS, 2) k_along_rows(const __grid_constant__ heads_args a)
+template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS, 1) k_along_rows(const __grid_constant__ heads_args a)
 {
     typedef piece<D> P;
     __shared__ float4 parts[PARTS][COLUMNS];
@@ -69,7 +69,7 @@ template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS, 2) k_al
 }
 
 /* The same for rows of any length, a thread a column. */
-template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS, 2) k_along_rows_elements(const __grid_constant__ heads_args a)
+template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS, 1) k_along_rows_elements(const __grid_constant__ heads_args a)
 {
     __shared__ float4 parts[PARTS][COLUMNS];
     const int64_t pair = blockIdx.y, head = pair % a.heads.n, column = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
@@ -86,7 +86,7 @@ template <apr_dtype D> __global__ void __launch_bounds__(COLUMNS *PARTS, 2) k_al
 }
 
 /* The same for packed matrices. */
-template <int BITS> __global__ void __launch_bounds__(COLUMNS *PARTS, 2) k_along_rows_relaid(const __grid_constant__ heads_args a)
+template <int BITS> __global__ void __launch_bounds__(COLUMNS *PARTS, 1) k_along_rows_relaid(const __grid_constant__ heads_args a)
 {
     __shared__ float4 parts[PARTS][COLUMNS];
     __shared__ float levels[1 << BITS];
