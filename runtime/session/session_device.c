@@ -267,6 +267,7 @@ apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr
 void apr_session_set_exact(apr_session *s, bool exact)
 {
     s->exact = exact;
+    s->decode_checked = false; /* other kernels, perhaps: they run for the first time before they are recorded */
     for (int i = 0; i < s->n_places; i++) {
         if (s->places[i].device == NULL) continue;
         s->options.cuda->use_exact(s->places[i].device, exact);
