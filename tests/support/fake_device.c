@@ -18,6 +18,7 @@ void __asan_unpoison_memory_region(void const volatile *p, size_t n) __attribute
 typedef struct block {
     uint8_t *data;
     size_t n_bytes;
+    bool unused; /* by anything here: nobody may touch it, once and for all */
 } block;
 
 /* Under the address sanitizer each block is malloc's; otherwise a part of one reservation, whose pages nobody may touch. */
@@ -69,6 +70,7 @@ static bool has_sanitizer(void) { return __asan_poison_memory_region != NULL; }
 static void let_touch(const apr_cuda_device *d, bool on)
 {
     for (int i = 0; has_sanitizer() && i < d->n_blocks; i++) {
+        if (d->blocks[i].unused) continue;
         if (on) __asan_unpoison_memory_region(d->blocks[i].data, d->blocks[i].n_bytes);
         else __asan_poison_memory_region(d->blocks[i].data, d->blocks[i].n_bytes);
     }
@@ -121,7 +123,10 @@ static void close_device(apr_cuda_device *device)
 {
     if (device == NULL) return;
     let_touch(device, true);
-    for (int i = 0; has_sanitizer() && i < device->n_blocks; i++) free(device->blocks[i].data);
+    for (int i = 0; has_sanitizer() && i < device->n_blocks; i++) {
+        __asan_unpoison_memory_region(device->blocks[i].data, device->blocks[i].n_bytes);
+        free(device->blocks[i].data);
+    }
     for (int i = 0; i < device->n_pinned; i++) free(device->pinned[i]);
     munmap(device->memory, memory_bytes);
     free(device->work);
@@ -142,10 +147,12 @@ static apr_status alloc(apr_cuda_device *device, uint64_t n_bytes, const char *w
     *p = data;
     if (n_bytes == 0) return APR_OK;
     if (data == NULL) return apr_no_memory(err, what);
-    device->blocks[device->n_blocks++] = (block){data, n_bytes};
+    const bool unused = strcmp(what, "cuBLAS workspace") == 0;
+    device->blocks[device->n_blocks++] = (block){data, n_bytes, unused};
     let_touch(device, true);
     /* NaN: what is read without being written shows. Of the largest block nothing is read, and pages never touched cost nothing */
-    if (strcmp(what, "cuBLAS workspace") != 0) memset(data, 0xff, n_bytes);
+    if (!unused) memset(data, 0xff, n_bytes);
+    else if (has_sanitizer()) __asan_poison_memory_region(data, n_bytes);
     let_touch(device, false);
     n_allocated[device->nth] += n_bytes;
     return APR_OK;
