@@ -1,8 +1,8 @@
 /* runtime/plan/plan.h against the driver: shapes of real models, three types, three contexts; each in a process of its own.
  *
- * usage: gpu_plan [CONFIG DTYPE CTX [plain]]; plain: no token is recorded. Without operands it is the test and runs itself for each row of its table. The weights
- * are one region of zeros that all tensors share: memory does not ask what is in it. Plans that are too large for the card that is
- * here are counted apart; the test fails when a plan is off, or cannot be measured, or when none was measured. */
+ * usage: gpu_plan [CONFIG DTYPE CTX [plain]]; plain: no token is recorded. Without operands it is the test and runs itself for each row of
+ * its table. The weights are one region of zeros that all tensors share: memory does not ask what is in it. Plans that are too large for
+ * the card that is here are counted apart; the test fails when a plan is off, or cannot be measured, or when none was measured. */
 #include "kernels/cuda_loader.h"
 #include "runtime/session/session.h"
 #include "tools/plan/sizes.h"
@@ -44,7 +44,8 @@ static apr_status fill_model(apr_model *model, apr_dtype dtype, apr_error *err)
     return APR_OK;
 }
 
-static apr_status run(const apr_cuda_api *cuda, const apr_model *model, int64_t n_ctx, bool plain, double *planned, double *driver, apr_error *err)
+static apr_status run(const apr_cuda_api *cuda, const apr_model *model, int64_t n_ctx, bool plain, double *planned, double *driver,
+                      apr_error *err)
 {
     apr_session_options options = apr_session_defaults;
     int32_t ids[N_PROMPT] = {0};
