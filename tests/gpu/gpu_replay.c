@@ -1,5 +1,7 @@
 /* A token recorded as one CUDA graph on a device gives the bits of a token whose kernels are started one by one: every family, every type
- * of cache; and the likeliest tokens are those that the host finds. */
+ * of cache; and the likeliest tokens are those that the host finds.
+ *
+ * usage: gpu_replay [TEST]: one of them, by its name, in which * stands for anything. */
 #include "kernels/cuda_loader.h"
 #include "runtime/program/ability.h"
 #include "runtime/session/sample.h"
@@ -297,7 +299,7 @@ static void a_fault_before_a_replay_is_named_with_the_stage_and_auto_goes_on_on_
     program_model_close(&m);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_gives_the_same_bits_recorded_or_not),
@@ -309,6 +311,8 @@ int main(void)
     };
     apr_error err = {0};
     int n;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     if (apr_cuda_load(&cuda, &err) != APR_OK || cuda->count(&n, &err) != APR_OK) {
         printf("skipped: no device (%s)\n", err.text);
         return 77;
