@@ -12,16 +12,31 @@
 #ifndef APR_KERNELS_CUDA_API_H
 #define APR_KERNELS_CUDA_API_H
 
+#include "kernels/best.h"
 #include "kernels/misfits.h"
 #include "kernels/ops.h"
 
 /* Grows with every change of this header: a library of another number is refused. */
-enum { APR_CUDA_ABI = 8 };
+enum { APR_CUDA_ABI = 9 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
 
 typedef struct apr_cuda_device apr_cuda_device;
+typedef struct apr_cuda_graph apr_cuda_graph; /* operations of one device, recorded: see record */
+
+/* What a device finds of a row of logits, in its own memory: keys of kernels/best.h, the largest first, as many as were asked for. */
+typedef struct apr_cuda_found {
+    uint64_t keys[APR_MOST_BEST];
+    double sum;
+} apr_cuda_found;
+
+/* A single token in a device's memory: what operations that were recorded read of it, and what comes back. */
+typedef struct apr_cuda_token {
+    int64_t position;
+    int32_t id, unused;
+    apr_cuda_found found;
+} apr_cuda_token;
 
 /* What is known of a device before a context exists on it. Versions as CUDA counts them: 13000 is 13.0. */
 typedef struct apr_cuda_facts {
@@ -114,6 +129,11 @@ typedef struct apr_cuda_api {
     /* n_bytes at a multiple of 256; `what` is the plan's line, for the sentence. 0 bytes give NULL. */
     apr_status (*alloc)(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err);
     void (*release)(apr_cuda_device *device, void *p);
+    /* Memory of the host that the device copies from and to by itself, at a multiple of 256; freed when the device is closed. */
+    apr_status (*pin)(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err);
+    /* To the device out of such memory, and back into it: in order with operations, and not waited for; check() does. */
+    apr_status (*send)(apr_cuda_device *device, void *to, const void *pinned, uint64_t n_bytes, apr_error *err);
+    apr_status (*receive)(apr_cuda_device *device, void *pinned, const void *from, uint64_t n_bytes, apr_error *err);
     apr_status (*upload)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
     apr_status (*download)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
     /* From one device to another, or to another part of the same card: behind what was started on the one, before what is started on the
@@ -143,6 +163,22 @@ typedef struct apr_cuda_api {
     const apr_backend *backend;
     /* Tensors that args point to must stay until another operation is run or the device is closed: for sentences about this one. */
     apr_status (*run)(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
+    /* The largest of logits[n] on the device, and their sum where a temperature is given, into its memory at `found`; `work` has
+     * apr_cuda_best_bytes(n). Not waited for. */
+    apr_status (*find_best)(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
+                            apr_cuda_found *found, apr_error *err);
+
+    /* From record to end_record operations are not run but recorded: what they read and write of the device's memory, and the sizes of
+     * their arguments, stay as they are then; what is in the memory does not. Nothing else may be asked of the device meanwhile.
+     * Operations of which each is waited for cannot be recorded (APR_E_UNSUPPORTED). After every record that succeeded end_record
+     * follows, also when an operation failed; whatever it answers, the device can be used as before. */
+    apr_status (*record)(apr_cuda_device *device, apr_error *err);
+    /* *graph is the caller's, to be forgotten before the device is closed; NULL when it failed. */
+    apr_status (*end_record)(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err);
+    /* All of them once more, in order with operations, and not waited for. */
+    apr_status (*replay)(apr_cuda_graph *graph, apr_error *err);
+    void (*forget)(apr_cuda_graph *graph); /* NULL is fine */
+
     /* Waits for everything; what went wrong, with the stage's name in front. */
     apr_status (*check)(apr_cuda_device *device, const char *stage, apr_error *err);
     void (*check_each)(apr_cuda_device *device, bool on); /* as in the options */
@@ -215,6 +251,17 @@ static inline size_t apr_cuda_experts_bytes(int64_t n_tokens, int64_t n_in, int6
 {
     const int64_t n = n_tokens < APR_CUDA_EXPERT_TOKENS ? n_tokens : (int64_t)APR_CUDA_EXPERT_TOKENS;
     return (size_t)(n * n_used) * (size_t)(2 * n_mid + n_out + n_in) * 4;
+}
+
+/* Blocks of numbers that are sorted together, of a row of n, and how many numbers are summed together. */
+enum { APR_CUDA_BEST_CHUNK = 1024, APR_CUDA_BEST_SUMMED = 4096 };
+static inline int64_t apr_cuda_best_chunks(int64_t n) { return (n + APR_CUDA_BEST_CHUNK - 1) / APR_CUDA_BEST_CHUNK; }
+
+/* For find_best: what each block keeps, and what blocks that read that keep. */
+static inline size_t apr_cuda_best_bytes(int64_t n)
+{
+    const int64_t n_kept = apr_cuda_best_chunks(n) * APR_MOST_BEST;
+    return apr_cuda_round((size_t)(n_kept + apr_cuda_best_chunks(n_kept) * APR_MOST_BEST) * sizeof(uint64_t));
 }
 
 /* Of each part of the context: sums of values, maximum, sum of weights, for each query row of at most FEW_TOKENS tokens. */

@@ -386,7 +386,9 @@ static uint64_t device_workspace(const draft *d)
         const uint64_t wanted = card->device_bytes != NULL ? card->device_bytes(program, &program->ops[i], &sizes) : 0;
         if (wanted > most) most = wanted;
     }
-    return most;
+    const uint64_t of_best =
+        apr_partition_has_logits(d->options->partition, program, d->options->place) ? apr_cuda_best_bytes(program->vocab_size) : 0;
+    return apr_align_up(of_best > most ? of_best : most, 256);
 }
 
 static void working_lines(draft *d, int64_t n_vector_floats)
@@ -413,12 +415,13 @@ static void working_lines(draft *d, int64_t n_vector_floats)
                  p->workspace_slice, shared);
         return;
     }
-    const uint64_t workspace = device_workspace(d);
+    const uint64_t workspace = device_workspace(d), token = apr_cuda_round(sizeof(apr_cuda_token));
     p->workspace_slice = workspace / sizeof(float);
-    set_line(d, APR_LINE_WORKSPACE, workspace, APR_ON_DEVICE,
+    set_line(d, APR_LINE_WORKSPACE, apr_saturating_add(workspace, token), APR_ON_DEVICE,
              "FP16 inputs of %lld tokens and a tile of decoded FP16 weights (%d MiB at most), or parts of a long context's attention",
              (long long)p->n_batch, APR_CUDA_TILE_BYTES >> 20);
-    set_line(d, APR_LINE_HOST_LOGITS, logits_bytes, APR_ON_HOST, "where the logits are read");
+    set_line(d, APR_LINE_HOST_LOGITS, logits_bytes > 0 ? apr_saturating_add(apr_align_up(logits_bytes, 256), token) : 0, APR_ON_HOST,
+             "where the logits are read, pinned");
 }
 
 static void device_lines(draft *d)

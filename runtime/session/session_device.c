@@ -274,8 +274,12 @@ apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr
 void apr_session_set_exact(apr_session *s, bool exact)
 {
     s->exact = exact;
-    for (int i = 0; i < s->n_places; i++)
-        if (s->places[i].device != NULL) s->options.cuda->use_exact(s->places[i].device, exact);
+    s->decode_checked = false; /* other kernels, perhaps: they run for the first time before they are recorded */
+    for (int i = 0; i < s->n_places; i++) {
+        if (s->places[i].device == NULL) continue;
+        s->options.cuda->use_exact(s->places[i].device, exact);
+        apr_session_forget_recorded(s, &s->places[i]);
+    }
 }
 
 bool apr_session_is_exact(const apr_session *s) { return s->exact; }

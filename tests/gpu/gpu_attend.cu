@@ -31,6 +31,7 @@ static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64
                                       c.n_kv_heads,
                                       c.head_dim,
                                       value_dim_of(c),
+                                      NULL,
                                       k.data(),
                                       c.values_in_keys ? NULL : v.data(),
                                       apr_cache{dtype, host[0].data(), c.n_cells, key_bytes},
@@ -41,6 +42,9 @@ static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64
     args.kv_store.v = c.values_in_keys ? NULL : dv.device;
     args.kv_store.keys.data = device[0]->device;
     args.kv_store.values.data = device[1]->device;
+    static int turn;
+    const twin<int64_t> where(std::vector<int64_t>{position});
+    if (++turn % 2 == 0) args.kv_store.position_at = where.device, args.kv_store.position = 1; /* which is not read then */
     must(apr_cuda_kv_store(&args.kv_store, 0), "kv store");
     must(cudaDeviceSynchronize(), "kv store");
 }

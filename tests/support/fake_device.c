@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { MOST_DEVICES = 8, MOST_BLOCKS = 64, WORK_FLOATS = 1 << 20, MOST_EXPERTS = 64 };
+enum { MOST_DEVICES = 8, MOST_BLOCKS = 64, WORK_FLOATS = 1 << 20, MOST_EXPERTS = 64, MOST_PINNED = 4, MOST_RECORDED = 1024 };
 static const size_t memory_bytes = (size_t)1 << 30; /* of address space for each */
 
 void __asan_poison_memory_region(void const volatile *p, size_t n) __attribute__((weak));
@@ -18,6 +18,7 @@ void __asan_unpoison_memory_region(void const volatile *p, size_t n) __attribute
 typedef struct block {
     uint8_t *data;
     size_t n_bytes;
+    bool unused; /* by anything here: nobody may touch it, once and for all */
 } block;
 
 /* Under the address sanitizer each block is malloc's; otherwise a part of one reservation, whose pages nobody may touch. */
@@ -27,15 +28,32 @@ struct apr_cuda_device {
     uint8_t *memory;
     size_t used;
     float *work;
+    struct apr_cuda_graph *recording; /* NULL: operations are run */
+    void *pinned[MOST_PINNED];
+    int n_pinned;
+};
+
+/* What was recorded, as it was given: the same addresses again. */
+struct apr_cuda_graph {
+    apr_cuda_device *device;
+    struct {
+        apr_op_kind kind;
+        apr_op_args args;
+    } ops[MOST_RECORDED];
+    int n_ops;
 };
 
 static uint64_t n_allocated[MOST_DEVICES];
-static int n_open, n_opened;
+static int n_open, n_opened, n_replays, n_graphs;
+static bool records = true;
 static bool takes_q8_0 = true;
 static int64_t n_left = -1;
 
 uint64_t fake_device_bytes_of(int nth) { return n_allocated[nth]; }
 void fake_device_takes_q8_0(bool on) { takes_q8_0 = on; }
+int fake_device_replays(void) { return n_replays; }
+int fake_device_graphs(void) { return n_graphs; }
+void fake_device_records(bool on) { records = on; }
 void fake_device_fail_after(int64_t n_operations) { n_left = n_operations; }
 
 uint64_t fake_device_bytes(void)
@@ -52,6 +70,7 @@ static bool has_sanitizer(void) { return __asan_poison_memory_region != NULL; }
 static void let_touch(const apr_cuda_device *d, bool on)
 {
     for (int i = 0; has_sanitizer() && i < d->n_blocks; i++) {
+        if (d->blocks[i].unused) continue;
         if (on) __asan_unpoison_memory_region(d->blocks[i].data, d->blocks[i].n_bytes);
         else __asan_poison_memory_region(d->blocks[i].data, d->blocks[i].n_bytes);
     }
@@ -87,7 +106,7 @@ static apr_status open_device(apr_cuda_device **device, int ordinal, const apr_c
 {
     (void)ordinal, (void)options;
     *device = NULL;
-    if (n_open == 0) n_opened = 0;
+    if (n_open == 0) n_opened = n_replays = 0;
     apr_cuda_device *const d = n_opened < MOST_DEVICES ? calloc(1, sizeof *d) : NULL;
     if (d == NULL) return apr_no_memory(err, "a fake device");
     d->work = malloc(WORK_FLOATS * sizeof(float));
@@ -104,7 +123,11 @@ static void close_device(apr_cuda_device *device)
 {
     if (device == NULL) return;
     let_touch(device, true);
-    for (int i = 0; has_sanitizer() && i < device->n_blocks; i++) free(device->blocks[i].data);
+    for (int i = 0; has_sanitizer() && i < device->n_blocks; i++) {
+        __asan_unpoison_memory_region(device->blocks[i].data, device->blocks[i].n_bytes);
+        free(device->blocks[i].data);
+    }
+    for (int i = 0; i < device->n_pinned; i++) free(device->pinned[i]);
     munmap(device->memory, memory_bytes);
     free(device->work);
     free(device);
@@ -124,10 +147,12 @@ static apr_status alloc(apr_cuda_device *device, uint64_t n_bytes, const char *w
     *p = data;
     if (n_bytes == 0) return APR_OK;
     if (data == NULL) return apr_no_memory(err, what);
-    device->blocks[device->n_blocks++] = (block){data, n_bytes};
+    const bool unused = strcmp(what, "cuBLAS workspace") == 0;
+    device->blocks[device->n_blocks++] = (block){data, n_bytes, unused};
     let_touch(device, true);
     /* NaN: what is read without being written shows. Of the largest block nothing is read, and pages never touched cost nothing */
-    if (strcmp(what, "cuBLAS workspace") != 0) memset(data, 0xff, n_bytes);
+    if (!unused) memset(data, 0xff, n_bytes);
+    else if (has_sanitizer()) __asan_poison_memory_region(data, n_bytes);
     let_touch(device, false);
     n_allocated[device->nth] += n_bytes;
     return APR_OK;
@@ -139,6 +164,16 @@ static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint
     let_touch(device, true);
     memcpy(to, from, n_bytes);
     let_touch(device, false);
+    return APR_OK;
+}
+
+static apr_status pin(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err)
+{
+    *p = NULL;
+    if (n_bytes == 0) return APR_OK;
+    *p = device->n_pinned < MOST_PINNED ? aligned_alloc(256, (n_bytes + 255) / 256 * 256) : NULL;
+    if (*p == NULL) return apr_no_memory(err, what);
+    device->pinned[device->n_pinned++] = *p;
     return APR_OK;
 }
 
@@ -232,7 +267,85 @@ static const apr_tensor *unstack(const apr_tensor *stack, unstacked *u)
     return matrices;
 }
 
+static bool is_lost(const apr_cuda_device *device) { return device == NULL; }
+
+static void read_position(int64_t *position, const int64_t *position_at)
+{
+    if (position_at != NULL) *position = *position_at;
+}
+
+/* Where operations are told to read the position in the device's memory. */
+static void read_positions(apr_op_kind kind, apr_op_args *args)
+{
+    if (kind == APR_OP_ANGLES) read_position(&args->angles.position, args->angles.position_at);
+    if (kind == APR_OP_KV_STORE) read_position(&args->kv_store.position, args->kv_store.position_at);
+    if (kind == APR_OP_ATTEND) read_position(&args->attend.position, args->attend.position_at);
+    if (kind == APR_OP_SCALE) read_position(&args->scale.position, args->scale.position_at);
+}
+
+/* --- what is recorded --- */
+
+static apr_status record(apr_cuda_device *device, apr_error *err)
+{
+    device->recording = calloc(1, sizeof *device->recording);
+    if (device->recording == NULL) return apr_no_memory(err, "a fake graph");
+    device->recording->device = device;
+    n_graphs++;
+    return APR_OK;
+}
+
+static void forget(apr_cuda_graph *graph)
+{
+    n_graphs -= graph != NULL;
+    free(graph);
+}
+
+static apr_status end_record(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err)
+{
+    *graph = device->recording;
+    device->recording = NULL;
+    if (records) return APR_OK;
+    forget(*graph);
+    *graph = NULL;
+    return apr_fail(err, APR_E_DEVICE, "a fake that does not record");
+}
+
+static apr_status run_now(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
+
+static apr_status replay(apr_cuda_graph *graph, apr_error *err)
+{
+    n_replays++;
+    for (int i = 0; i < graph->n_ops; i++) APR_TRY(run_now(graph->device, graph->ops[i].kind, &graph->ops[i].args, err));
+    return APR_OK;
+}
+
 static apr_status run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err)
+{
+    apr_cuda_graph *const graph = device->recording;
+    if (graph == NULL) return run_now(device, kind, args, err);
+    if (graph->n_ops == MOST_RECORDED) abort();
+    graph->ops[graph->n_ops].kind = kind;
+    graph->ops[graph->n_ops++].args = *args;
+    return APR_OK;
+}
+
+/* The largest by the host's own function, which defines them. */
+static apr_status find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
+                            apr_cuda_found *found, apr_error *err)
+{
+    apr_best best = {.n_wanted = n_wanted, .temperature = temperature};
+    (void)err;
+    let_touch(device, true);
+    memset(work, 0xff, apr_cuda_best_bytes(n)); /* it is to be had */
+    apr_find_best(&best, logits, n);
+    memset(found->keys, 0, sizeof found->keys);
+    for (int i = 0; i < best.n; i++) found->keys[i] = apr_best_key(best.logits[i], best.ids[i]);
+    found->sum = best.sum;
+    let_touch(device, false);
+    return APR_OK;
+}
+
+static apr_status run_now(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err)
 {
     const apr_workspace work = {.data = device->work, .slice = WORK_FLOATS, .n_threads = 1};
     unstacked gate, up, down;
@@ -251,6 +364,7 @@ static apr_status run(apr_cuda_device *device, apr_op_kind kind, const apr_op_ar
         own.experts.down = unstack(args->experts.down, &down);
     }
     let_touch(device, true);
+    read_positions(kind, &own);
     apr_ref_backend.ops[kind](&own);
     let_touch(device, false);
     return APR_OK;
@@ -270,7 +384,16 @@ const apr_cuda_api *fake_device(void)
                                      .open = open_device,
                                      .close = close_device,
                                      .memory = memory,
+                                     .is_lost = is_lost,
                                      .alloc = alloc,
+                                     .pin = pin,
+                                     .send = copy,
+                                     .receive = copy,
+                                     .find_best = find_best,
+                                     .record = record,
+                                     .end_record = end_record,
+                                     .replay = replay,
+                                     .forget = forget,
                                      .upload = copy,
                                      .download = copy,
                                      .transfer = transfer,

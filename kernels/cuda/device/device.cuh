@@ -13,6 +13,7 @@ extern "C" {
 /* What was started last: an operation, of which a sentence is made when something failed, or words. */
 typedef struct apr_cuda_started {
     bool is_operation;
+    const char *words; /* that need no memory of their own; NULL: those in text */
     apr_op_kind kind;
     apr_op_args args;
     char text[512]; /* "" before the first */
@@ -27,8 +28,11 @@ struct apr_cuda_device {
     uint64_t workspace_bytes;
     void **allocations; /* [n_allocations], NULL where released */
     size_t n_allocations;
+    void **pinned; /* [n_pinned] memory of the host */
+    size_t n_pinned;
     int64_t n_asked; /* allocations, for the drill that lets one fail */
     apr_cuda_started started;
+    bool recording;       /* see record */
     bool tiles;           /* see use_tiles */
     bool exact;           /* see use_exact */
     bool fp8;             /* see use_fp8 */
@@ -48,6 +52,8 @@ apr_status apr_cuda_outcome(apr_cuda_device *device, cudaError_t error, apr_erro
 const char *apr_cuda_doing(apr_cuda_device *device);
 /* Words for what is started now, and is no operation. */
 __attribute__((format(printf, 2, 3))) void apr_cuda_begin(apr_cuda_device *device, const char *format, ...);
+/* The same for words that live as long as the program: no more than a pointer is kept. */
+void apr_cuda_begin_words(apr_cuda_device *device, const char *words);
 /* A lost device's own sentence again. */
 apr_status apr_cuda_alive(const apr_cuda_device *device, apr_error *err);
 /* The same, and the device is the thread's current one: the first thing that every function of the table does. */
@@ -71,6 +77,16 @@ extern const apr_backend apr_cuda_backend;
 bool apr_cuda_takes(apr_dtype dtype);
 bool apr_cuda_takes_packing(const struct apr_packing *packing, apr_dtype dtype);
 apr_status apr_cuda_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
+
+/* best.cu */
+apr_status apr_cuda_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
+                              apr_cuda_found *found, apr_error *err);
+
+/* graph.cu */
+apr_status apr_cuda_record(apr_cuda_device *device, apr_error *err);
+apr_status apr_cuda_end_record(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err);
+apr_status apr_cuda_replay(apr_cuda_graph *graph, apr_error *err);
+void apr_cuda_forget(apr_cuda_graph *graph);
 
 /* probe.cu */
 apr_status apr_cuda_run_probe(apr_cuda_device *device, apr_cuda_probe which, apr_error *err);

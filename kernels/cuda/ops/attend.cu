@@ -118,7 +118,7 @@ static __global__ void __launch_bounds__(THREADS, 4) /* up to 128 registers: wit
     __shared__ float scores[ROWS][CELLS];
     const int64_t first_row = (int64_t)blockIdx.x * ROWS, token = first_row / a.n_heads,
                   kv_head = first_row % a.n_heads / (a.n_heads / a.n_kv_heads);
-    const int64_t seen = first_seen(a, token), n_seen = a.position + token - seen + 1;
+    const int64_t own = position_of(a.position, a.position_at) + token, seen = apr_attend_first(&a, own), n_seen = own - seen + 1;
     const int64_t share = ((n_seen + CELLS - 1) / CELLS + parts.n_parts - 1) / parts.n_parts * CELLS;
     const int64_t from = seen + blockIdx.y * share, end = seen + n_seen < from + share ? seen + n_seen : from + share;
     rows_state<ROWS, EACH> s;
@@ -139,7 +139,7 @@ static __global__ void __launch_bounds__(THREADS, 4) /* up to 128 registers: wit
 
 template <int ROWS, int EACH> static cudaError_t start_rows(const apr_attend_args *a, cudaStream_t stream)
 {
-    const int64_t n_blocks = a->n_tokens * a->n_heads / ROWS, n_seen = a->position + a->n_tokens - first_seen(*a, 0);
+    const int64_t n_blocks = a->n_tokens * a->n_heads / ROWS, n_seen = positions_seen(a);
     const attend_parts parts = apr_cuda_cut_context(a, n_blocks, (n_seen + CELLS - 1) / CELLS);
     const size_t n_bytes = (size_t)(ROWS * a->key_dim) * sizeof(float);
     k_rows<ROWS, EACH><<<dim3((unsigned)n_blocks, (unsigned)parts.n_parts), THREADS, n_bytes, stream>>>(*a, parts);

@@ -16,9 +16,15 @@ typedef struct attend_parts {
 } attend_parts;
 
 /* The first position that a token sees. */
-static __host__ __device__ inline int64_t first_seen(const apr_attend_args &a, int64_t token)
+static __host__ __device__ inline int64_t first_seen(const apr_attend_args &a, int64_t position, int64_t token)
 {
-    return apr_attend_first(&a, a.position + token);
+    return apr_attend_first(&a, position + token);
+}
+
+/* Positions that the first tokens see together, for cutting them into parts: all that the cache holds where only the device knows. */
+static inline int64_t positions_seen(const apr_attend_args *a)
+{
+    return a->position_at != NULL ? a->keys.n_cells : a->position + a->n_tokens - first_seen(*a, a->position, 0);
 }
 
 /* Scores are in units of log2, so that weights are powers of two. */

@@ -155,7 +155,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
     const int64_t group = a.n_heads / a.n_kv_heads, n_rows = a.n_tokens * group, kv_head = blockIdx.x % a.n_kv_heads;
     const int64_t begin = ((n_rows + ROWS - 1) / ROWS - 1 - blockIdx.x / a.n_kv_heads) * ROWS,
                   end = begin + ROWS < n_rows ? begin + ROWS : n_rows;
-    const int64_t from = first_seen(a, begin / group), to = a.position + (end - 1) / group;
+    const int64_t where = position_of(a.position, a.position_at), from = first_seen(a, where, begin / group),
+                  to = where + (end - 1) / group;
     const int64_t n_tiles = (to - from) / CELLS + 1, share = (n_tiles + parts.n_parts - 1) / parts.n_parts;
     const int64_t tile_begin = blockIdx.y * share, tile_end = tile_begin + share < n_tiles ? tile_begin + share : n_tiles;
 
@@ -171,8 +172,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
     for (int i = 0; i < T::ROW_EACH; i++) {
         const int64_t row = begin + y * T::ROW_EACH + i, token = row / group;
-        first[i] = first_seen(a, token);
-        last[i] = row < n_rows ? a.position + token : -1;
+        first[i] = first_seen(a, where, token);
+        last[i] = row < n_rows ? where + token : -1;
         s.largest[i] = ATTEND_LOWEST;
         s.weight[i] = 0.0f;
 #pragma unroll
@@ -271,7 +272,7 @@ attend_parts apr_cuda_cut_context(const apr_attend_args *a, int64_t n_blocks, in
 template <apr_dtype KV, int DIM, int ROWS, int CELLS> static cudaError_t start_tiles(const apr_attend_args *a, cudaStream_t stream)
 {
     const int64_t row_tiles = (a->n_tokens * (a->n_heads / a->n_kv_heads) + ROWS - 1) / ROWS, n_blocks = row_tiles * a->n_kv_heads;
-    const int64_t n_tiles = (a->position + a->n_tokens - 1 - first_seen(*a, 0)) / CELLS + 1;
+    const int64_t n_tiles = (positions_seen(a) - 1) / CELLS + 1;
     const attend_parts parts = apr_cuda_cut_context(a, n_blocks, n_tiles);
     k_tiles<KV, DIM, ROWS, CELLS><<<dim3((unsigned)n_blocks, (unsigned)parts.n_parts), THREADS, 0, stream>>>(*a, parts);
     const cudaError_t error = cudaGetLastError();

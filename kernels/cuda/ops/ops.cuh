@@ -19,6 +19,12 @@ extern "C" {
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+/* Where the first token of a call lies: the position as it is given, or as the device's own memory has it. */
+static __device__ __forceinline__ int64_t position_of(int64_t position, const int64_t *position_at)
+{
+    return position_at != NULL ? *position_at : position;
+}
+
 /* True for types that linear_few, decode and embed read as they are stored. */
 bool apr_cuda_has_kernel(apr_dtype dtype);
 
