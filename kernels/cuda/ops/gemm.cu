@@ -110,8 +110,8 @@ static cublasStatus_t multiply_carefully(apr_cuda_device *device, const apr_line
 {
     cublasStatus_t status = multiply(device, a, weights, rests, false, first, n_rows, 0, a->n_in);
     for (int64_t column = 0; column < a->n_in && status == CUBLAS_STATUS_SUCCESS; column += CAREFUL_COLUMNS) {
-        const int64_t left = a->n_in - column;
-        status = multiply(device, a, weights, halves, true, first, n_rows, column, left < CAREFUL_COLUMNS ? left : CAREFUL_COLUMNS);
+        const int64_t left = a->n_in - column, n = left < CAREFUL_COLUMNS ? left : (int64_t)CAREFUL_COLUMNS;
+        status = multiply(device, a, weights, halves, true, first, n_rows, column, n);
     }
     return status;
 }
