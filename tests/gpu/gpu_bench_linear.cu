@@ -156,7 +156,7 @@ static double time_decode(layer *l, __half *tile)
 
 static double time_product(const layer *l, const void *tile, const apr_cuda_halves *inputs)
 {
-    const apr_cuda_product p = {CUDA_R_16F,     l->n_out,       l->n_tokens, l->n_in, tile,
+    const apr_cuda_product p = {CUDA_R_16F,     l->n_out,       l->n_tokens, l->n_in, l->n_in,        tile,
                                 inputs->halves, l->out->device, l->n_out,    false,   inputs->factors};
     return median_ms([&](int) {
         if (apr_cuda_multiply(device, &p) != CUBLAS_STATUS_SUCCESS) must(cudaErrorUnknown, "product");
@@ -213,7 +213,7 @@ static void measure_rates(void)
         must(cudaMemcpy(a.device + at, some.data(), some.size() * 2, cudaMemcpyHostToDevice), "upload");
     const double copy =
         median_ms([&](int) { must(cudaMemcpyAsync(b.device, a.device, n_bytes, cudaMemcpyDeviceToDevice, device->stream), "copy"); });
-    const apr_cuda_product p = {CUDA_R_16F, n, n, n, a.device, a.device + n * n * 2, (float *)b.device, n, false, NULL};
+    const apr_cuda_product p = {CUDA_R_16F, n, n, n, n, a.device, a.device + n * n * 2, (float *)b.device, n, false, NULL};
     const double product = median_ms([&](int) {
         if (apr_cuda_multiply(device, &p) != CUBLAS_STATUS_SUCCESS) must(cudaErrorUnknown, "product");
     });

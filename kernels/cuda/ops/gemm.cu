@@ -42,6 +42,9 @@ static cudaError_t without_blas(const apr_cuda_device *device, const apr_linear_
     return error;
 }
 
+/* Columns whose products are summed up by tensor cores at a time, where few tokens shall be as good as float32. */
+enum { CAREFUL_COLUMNS = 4096 };
+
 typedef struct gemm_buffers {
     apr_cuda_halves inputs; /* no rests: of many tokens */
     __half *tile;
@@ -100,21 +103,46 @@ static void forget_overwritten(apr_cuda_device *device, const apr_linear_args *a
     if (a->x < out_end && a->out < x_end) device->halved.x = NULL;
 }
 
+/* The part of the inputs and weights that a product takes: `columns` from `column` on. */
+static apr_cuda_product part_of(const apr_cuda_product *p, const __half *inputs, int64_t column, int64_t n_columns)
+{
+    apr_cuda_product part = *p;
+    part.weights = (const __half *)p->weights + column;
+    part.inputs = inputs + column;
+    part.n_in = n_columns;
+    return part;
+}
+
+/* Both parts of the inputs: first what rounding took away, then the halves. Tensor cores cut their sums off where float32 would round
+ * them, each time that they add to them: over 28672 columns and 80 layers that is more than all else, so that the sums of long rows are
+ * made of shorter ones. */
+static cublasStatus_t multiply_carefully(apr_cuda_device *device, const apr_cuda_product *p, const apr_cuda_halves *inputs)
+{
+    const apr_cuda_product rests = part_of(p, inputs->rests, 0, p->n_in);
+    cublasStatus_t status = apr_cuda_multiply(device, &rests);
+    for (int64_t column = 0; column < p->n_in && status == CUBLAS_STATUS_SUCCESS; column += CAREFUL_COLUMNS) {
+        const int64_t left = p->n_in - column;
+        apr_cuda_product part = part_of(p, inputs->halves, column, left < CAREFUL_COLUMNS ? left : (int64_t)CAREFUL_COLUMNS);
+        part.adds = true;
+        status = apr_cuda_multiply(device, &part);
+    }
+    return status;
+}
+
 /* Rows first to first + n_rows of all tokens' outputs. */
 static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a, const gemm_buffers *b, int64_t first, int64_t n_rows)
 {
-    const void *const weights = b->is_f16 ? (const void *)a->weight->data : b->tile;
-    apr_cuda_product p = {CUDA_R_16F,       n_rows,         a->n_tokens, a->n_in, weights,
-                          b->inputs.halves, a->out + first, a->n_out,    false,   b->inputs.factors};
-    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-
-    if (b->inputs.rests != NULL) {
-        apr_cuda_product of_rests = p;
-        of_rests.inputs = b->inputs.rests;
-        status = apr_cuda_multiply(device, &of_rests);
-        p.adds = true;
-    }
-    return status == CUBLAS_STATUS_SUCCESS ? apr_cuda_multiply(device, &p) : status;
+    apr_cuda_product p = {};
+    p.type = CUDA_R_16F;
+    p.n_rows = n_rows;
+    p.n_tokens = a->n_tokens;
+    p.n_in = p.row_stride = a->n_in;
+    p.weights = b->is_f16 ? (const void *)a->weight->data : b->tile;
+    p.inputs = b->inputs.halves;
+    p.out = a->out + first;
+    p.out_stride = a->n_out;
+    p.factors = b->inputs.factors;
+    return b->inputs.rests != NULL ? multiply_carefully(device, &p, &b->inputs) : apr_cuda_multiply(device, &p);
 }
 
 static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
@@ -167,7 +195,11 @@ apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix
 
 apr_status apr_cuda_bad_gemm(apr_cuda_device *device, apr_error *err)
 {
-    const apr_cuda_product p = {CUDA_R_16F, 64, 16, -64, NULL, NULL, NULL, 64, false, NULL}; /* what no matrix has */
+    apr_cuda_product p = {};
+    p.type = CUDA_R_16F;
+    p.n_rows = p.out_stride = 64;
+    p.n_tokens = 16;
+    p.n_in = p.row_stride = -64; /* what no matrix has */
     if (device->blas == NULL) return apr_fail(err, APR_E_USAGE, "cuBLAS has not been started");
     const cublasStatus_t status = apr_cuda_multiply(device, &p);
     if (status == CUBLAS_STATUS_SUCCESS) return APR_OK;

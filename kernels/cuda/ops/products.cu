@@ -9,7 +9,7 @@ enum { N_WAYS = 4, N_CHOICES = 48, BEST_ALIGNMENT = 256 };
 
 /* What a choice depends on; compared byte by byte. */
 typedef struct product_key {
-    int64_t n_rows, n_tokens, n_in, out_stride;
+    int64_t n_rows, n_tokens, n_in, row_stride, out_stride;
     int32_t type, has_factors;
     uint32_t aligned[3]; /* of weights, inputs, out: a power of two, BEST_ALIGNMENT at most */
     uint32_t unused;
@@ -42,6 +42,7 @@ static product_key key_of(const apr_cuda_product *p)
     key.n_rows = p->n_rows;
     key.n_tokens = p->n_tokens;
     key.n_in = p->n_in;
+    key.row_stride = p->row_stride;
     key.out_stride = p->out_stride;
     key.type = (int32_t)p->type;
     key.has_factors = p->factors != NULL;
@@ -77,8 +78,10 @@ static cublasStatus_t describe(product_choice *c)
     if (s == CUBLAS_STATUS_SUCCESS)
         s = cublasLtMatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
     if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode, sizeof mode);
-    if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutCreate(&c->weights, type, (uint64_t)k->n_in, (uint64_t)k->n_rows, k->n_in);
-    if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutCreate(&c->inputs, type, (uint64_t)k->n_in, (uint64_t)k->n_tokens, k->n_in);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = cublasLtMatrixLayoutCreate(&c->weights, type, (uint64_t)k->n_in, (uint64_t)k->n_rows, k->row_stride);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = cublasLtMatrixLayoutCreate(&c->inputs, type, (uint64_t)k->n_in, (uint64_t)k->n_tokens, k->row_stride);
     if (s == CUBLAS_STATUS_SUCCESS)
         s = cublasLtMatrixLayoutCreate(&c->out, CUDA_R_32F, (uint64_t)k->n_rows, (uint64_t)k->n_tokens, k->out_stride);
     return s;
@@ -157,8 +160,8 @@ static cublasStatus_t multiply_plain(apr_cuda_device *device, const apr_cuda_pro
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         s = cublasGemmEx(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)p->n_rows, (int)p->n_tokens, (int)p->n_in, &factors[0], p->weights,
-                         p->type, (int)p->n_in, p->inputs, p->type, (int)p->n_in, &factors[1], p->out, CUDA_R_32F, (int)p->out_stride,
-                         ways[i], CUBLAS_GEMM_DEFAULT);
+                         p->type, (int)p->row_stride, p->inputs, p->type, (int)p->row_stride, &factors[1], p->out, CUDA_R_32F,
+                         (int)p->out_stride, ways[i], CUBLAS_GEMM_DEFAULT);
         if (s == CUBLAS_STATUS_SUCCESS) break;
     }
     cublasSetPointerMode(device->blas, CUBLAS_POINTER_MODE_HOST);

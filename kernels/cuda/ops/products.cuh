@@ -10,7 +10,8 @@
 typedef struct apr_cuda_product {
     cudaDataType_t type; /* of both operands: CUDA_R_16F or CUDA_R_8F_E4M3 */
     int64_t n_rows, n_tokens, n_in;
-    const void *weights, *inputs; /* [n_rows, n_in], [n_tokens, n_in], rows without gaps */
+    int64_t row_stride;           /* of weights and inputs */
+    const void *weights, *inputs; /* [n_rows, row_stride], [n_tokens, row_stride], the first n_in of each */
     float *out;                   /* [n_tokens, out_stride], the first n_rows of each */
     int64_t out_stride;
     bool adds;            /* to what is in out */
