@@ -197,21 +197,24 @@ typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint32_t abi);
 /* --- workspace: linear and attend get the plan's one buffer in args.work (n_threads 1, slice floats) --- */
 
 enum {
-    APR_CUDA_FEW_TOKENS = 8,       /* up to here weights are read packed; more go through cuBLAS on FP16 tiles */
-    APR_CUDA_CAREFUL_TOKENS = 128, /* up to here inputs go to the tensor cores in two FP16 parts, which round as float32 does */
-    APR_CUDA_TILE_BYTES = 1 << 26, /* of FP16 weights decoded at a time */
-    APR_CUDA_EXPERT_TOKENS = 64,   /* tokens whose experts are computed at a time */
-    APR_CUDA_ATTEND_SPLITS = 64,   /* parts at most that a long context is read in when the queries are few */
+    APR_CUDA_FEW_TOKENS = 8,             /* up to here weights are read packed; more go through cuBLAS on FP16 tiles */
+    APR_CUDA_CAREFUL_TOKENS = 128,       /* up to here inputs go to the tensor cores in two FP16 parts, which round as float32 does */
+    APR_CUDA_TILE_BYTES = 1 << 29,       /* of FP16 weights decoded at a time where there is room: most matrices are decoded whole */
+    APR_CUDA_LEAST_TILE_BYTES = 1 << 26, /* where there is little */
+    APR_CUDA_EXPERT_TOKENS = 64,         /* tokens whose experts are computed at a time */
+    APR_CUDA_ATTEND_SPLITS = 64,         /* parts at most that a long context is read in when the queries are few */
 };
 
 static inline size_t apr_cuda_round(size_t n_bytes) { return (n_bytes + 255) / 256 * 256; }
 
-/* Rows of a matrix of n_in columns that are decoded at a time: a multiple of 64 where not all. */
-static inline int64_t apr_cuda_tile_rows(int64_t n_in, int64_t n_out)
+/* Rows of a matrix of n_in columns that are decoded at a time: all when they are tile_bytes at most, else parts of equal size, a multiple
+ * of 256, so that none of them leaves most of a device idle. A tile of 256 rows may be more than tile_bytes. */
+static inline int64_t apr_cuda_tile_rows(int64_t n_in, int64_t n_out, size_t tile_bytes)
 {
-    const int64_t rows = APR_CUDA_TILE_BYTES / 2 / n_in;
-    const int64_t tile = rows < 64 ? 64 : rows / 64 * 64;
-    return tile < n_out ? tile : n_out;
+    const int64_t room = (int64_t)(tile_bytes / 2) / n_in, most = room < 256 ? 256 : room / 256 * 256;
+    if (n_out <= room || n_out <= most) return n_out;
+    const int64_t n_tiles = (n_out + most - 1) / most, rows = (n_out + n_tiles - 1) / n_tiles;
+    return (rows + 255) / 256 * 256;
 }
 
 /* FP16 inputs of at most n_tokens rows: of up to CAREFUL_TOKENS twice, the second part behind the first. */
@@ -223,27 +226,42 @@ static inline size_t apr_cuda_inputs_bytes(int64_t n_tokens, int64_t n_in)
     return once > twice ? once : twice;
 }
 
-/* The inputs, one float32 scale a token, a tile of FP16 weights (none for weights stored as F16). */
+/* Of each row of inputs its power of two and its largest number; the three numbers of what rows share (kernels/cuda/ops/halves.cuh). */
+static inline size_t apr_cuda_scales_bytes(int64_t n_rows) { return 2 * apr_cuda_round((size_t)n_rows * 4) + apr_cuda_round(12); }
+
+/* The inputs, their scales, a tile of FP16 weights (none for weights stored as F16) of tile_bytes at most. A product takes larger tiles
+ * where its workspace has room for them. */
+static inline size_t apr_cuda_linear_bytes_within(int64_t n_tokens, int64_t n_in, int64_t n_out, bool is_f16, size_t tile_bytes)
+{
+    const size_t inputs = apr_cuda_inputs_bytes(n_tokens, n_in) + apr_cuda_scales_bytes(n_tokens);
+    return inputs + (is_f16 ? 0 : apr_cuda_round((size_t)apr_cuda_tile_rows(n_in, n_out, tile_bytes) * (size_t)n_in * 2));
+}
+
 static inline size_t apr_cuda_linear_bytes(int64_t n_tokens, int64_t n_in, int64_t n_out, bool is_f16)
 {
-    const size_t inputs = apr_cuda_inputs_bytes(n_tokens, n_in) + apr_cuda_round((size_t)n_tokens * 4);
-    return inputs + (is_f16 ? 0 : apr_cuda_round((size_t)apr_cuda_tile_rows(n_in, n_out) * (size_t)n_in * 2));
+    return apr_cuda_linear_bytes_within(n_tokens, n_in, n_out, is_f16, APR_CUDA_TILE_BYTES);
 }
 
 /* Where each head has a matrix of its own: heads whose rows are decoded at a time. */
-static inline int64_t apr_cuda_tile_heads(int64_t n_heads, int64_t head_rows, int64_t n_columns)
+static inline int64_t apr_cuda_tile_heads(int64_t n_heads, int64_t head_rows, int64_t n_columns, size_t tile_bytes)
 {
-    const int64_t heads = APR_CUDA_TILE_BYTES / 2 / n_columns / head_rows;
+    const int64_t heads = (int64_t)(tile_bytes / 2) / n_columns / head_rows;
     return heads < 1 ? 1 : heads < n_heads ? heads : n_heads;
 }
 
 /* The same as apr_cuda_linear_bytes: n_in is of each head, n_columns of the weight. */
+static inline size_t apr_cuda_linear_heads_bytes_within(int64_t n_tokens, const apr_linear_heads *heads, int64_t n_in, int64_t n_columns,
+                                                        bool is_f16, size_t tile_bytes)
+{
+    const size_t inputs = apr_cuda_inputs_bytes(n_tokens, heads->n * n_in) + apr_cuda_scales_bytes(n_tokens * heads->n);
+    const size_t tile_rows = (size_t)(apr_cuda_tile_heads(heads->n, heads->rows, n_columns, tile_bytes) * heads->rows);
+    return inputs + (is_f16 ? 0 : apr_cuda_round(tile_rows * (size_t)n_columns * 2));
+}
+
 static inline size_t apr_cuda_linear_heads_bytes(int64_t n_tokens, const apr_linear_heads *heads, int64_t n_in, int64_t n_columns,
                                                  bool is_f16)
 {
-    const size_t inputs = apr_cuda_inputs_bytes(n_tokens, heads->n * n_in) + apr_cuda_round((size_t)(n_tokens * heads->n) * 4);
-    const size_t tile_rows = (size_t)(apr_cuda_tile_heads(heads->n, heads->rows, n_columns) * heads->rows);
-    return inputs + (is_f16 ? 0 : apr_cuda_round(tile_rows * (size_t)n_columns * 2));
+    return apr_cuda_linear_heads_bytes_within(n_tokens, heads, n_in, n_columns, is_f16, APR_CUDA_TILE_BYTES);
 }
 
 /* Of each token and chosen expert: both halves of the middle, what the expert gives, a weighed input. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 const apr_session_options apr_session_defaults = {
-    .n_batch = 512, .n_logits = 16, .kv_dtype = APR_F16, .headroom_bytes = (uint64_t)1 << 30, .stack_bytes = 256};
+    .n_logits = 16, .kv_dtype = APR_F16, .headroom_bytes = (uint64_t)1 << 30, .stack_bytes = 256};
 
 /* --- opening --- */
 

@@ -19,7 +19,7 @@ typedef struct apr_session apr_session;
 
 typedef struct apr_session_options {
     int64_t n_ctx;              /* 0: the model's own, at most 4096 */
-    int64_t n_batch;            /* tokens of a prompt evaluated at a time */
+    int64_t n_batch;            /* tokens of a prompt evaluated at a time; 0: as many as there is room for, see apr_plan_set_pace */
     int64_t n_logits;           /* rows of logits kept at a time */
     apr_dtype kv_dtype;         /* one of apr_kv_dtypes */
     uint64_t budget_bytes;      /* host memory; 0: not judged */
@@ -47,7 +47,7 @@ typedef struct apr_session_options {
     void *user;
 } apr_session_options;
 
-extern const apr_session_options apr_session_defaults; /* those of apr_plan_defaults but 256 bytes of stack, all threads, host */
+extern const apr_session_options apr_session_defaults; /* those of apr_plan_defaults but n_batch 0, 256 bytes of stack, all threads, host */
 
 /* The model must be canonical (Hugging Face's names). APR_E_DAMAGED: a tensor is missing or has another shape;
  * APR_E_UNSUPPORTED: family, operation, dtype or tensor that cannot be run; APR_E_MEMORY: does not fit. */

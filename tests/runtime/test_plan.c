@@ -325,6 +325,29 @@ static void biases_of_experts_are_float32_vectors(void **state)
     drop(&p);
 }
 
+/* Whole when they are not too large, else parts of equal size. */
+static void a_matrix_is_decoded_whole_or_in_equal_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n_in, n_out, rows;
+        size_t bytes;
+    } cases[] = {
+        {3584, 37888, 37888, APR_CUDA_TILE_BYTES},    /* 272 MB */
+        {3584, 152064, 50688, APR_CUDA_TILE_BYTES},   /* 1.1 GB in three */
+        {18944, 3584, 1792, APR_CUDA_TILE_BYTES / 4}, /* not 3,328 and 256 */
+        {1 << 21, 1000, 256, 1 << 20},                /* 256 at least */
+        {1 << 21, 100, 100, 1 << 20},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(apr_cuda_tile_rows(cases[i].n_in, cases[i].n_out, cases[i].bytes), cases[i].rows);
+    for (int64_t n_out = 1; n_out < 100000; n_out += 997) {
+        const int64_t rows = apr_cuda_tile_rows(4096, n_out, 1 << 24), n_tiles = (n_out + rows - 1) / rows;
+        assert_true(rows * 4096 * 2 <= 1 << 24 && (rows == n_out || rows % 256 == 0));
+        assert_true(n_out - (n_tiles - 1) * rows > rows - 256 * n_tiles); /* the last is as large but for what is rounded up */
+    }
+}
+
 /* Workspace is for every kind of product and attention, not for those that run today. */
 static void experts_and_sinks_need_workspace_too(void **state)
 {
@@ -474,6 +497,7 @@ int main(void)
         cmocka_unit_test(fp16_copies_are_a_line_of_their_own_for_what_is_packed_and_multiplied),
         cmocka_unit_test(what_is_there_for_each_expert_counts_for_all_of_them),
         cmocka_unit_test(biases_of_experts_are_float32_vectors),
+        cmocka_unit_test(a_matrix_is_decoded_whole_or_in_equal_parts),
         cmocka_unit_test(experts_and_sinks_need_workspace_too),
         cmocka_unit_test(the_verdict_turns_at_the_byte),
         cmocka_unit_test(mixtures_and_hybrids_take_what_is_known_of_them),

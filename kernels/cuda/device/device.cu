@@ -140,6 +140,7 @@ static void close_device(apr_cuda_device *device)
     /* a lost context answers every call with its error; the driver frees what it holds when the process ends */
     if (!device->lost && cudaSetDevice(device->facts.ordinal) == cudaSuccess) {
         cudaStreamSynchronize(device->stream);
+        apr_cuda_forget_choices(device->choices);
         if (device->blas != NULL) cublasDestroy(device->blas);
         for (size_t i = 0; i < device->n_allocations; i++)
             if (device->allocations[i] != NULL) cudaFree(device->allocations[i]);
@@ -244,6 +245,7 @@ static void release(apr_cuda_device *device, void *p)
         if (device->allocations[i] == p) {
             if (!device->lost && cudaSetDevice(device->facts.ordinal) == cudaSuccess) cudaFree(p);
             device->allocations[i] = NULL;
+            device->halved.x = NULL;
             return;
         }
 }
@@ -253,6 +255,7 @@ static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint
     const char *const doing = kind == cudaMemcpyHostToDevice ? "copying to the device" : "copying from the device";
     apr_status status = apr_cuda_enter(device, err);
     if (status != APR_OK || n_bytes == 0) return status;
+    if (kind == cudaMemcpyHostToDevice) device->halved.x = NULL;
     status = apr_cuda_result(device, cudaMemcpyAsync(to, from, n_bytes, kind, device->stream), doing, err);
     if (status != APR_OK) return status;
     const cudaError_t error = cudaStreamSynchronize(device->stream);
@@ -294,6 +297,7 @@ static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_c
                            apr_error *err)
 {
     APR_TRY(apr_cuda_enter(to_device, err));
+    to_device->halved.x = NULL;
     const cudaError_t behind = cudaStreamSynchronize(to_device->stream); /* what still reads the memory at `to` */
     if (behind != cudaSuccess) return apr_cuda_outcome(to_device, behind, err);
     APR_TRY(apr_cuda_enter(from_device, err));
@@ -311,6 +315,7 @@ static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_c
 static apr_status clear(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
+    device->halved.x = NULL;
     return apr_cuda_result(device, cudaMemsetAsync(p, 0, n_bytes, device->stream), "clearing memory", err);
 }
 

@@ -19,6 +19,17 @@ typedef struct apr_cuda_started {
     char text[512]; /* "" before the first */
 } apr_cuda_started;
 
+struct apr_cuda_choices;
+
+/* Inputs that lie in a workspace as FP16 already, for products that share them. What may have written to the inputs since, or to the
+ * workspace, forgets them: every operation but a product of many tokens with one matrix, and every copy to the device. */
+typedef struct apr_cuda_halved {
+    const float *x; /* NULL: none */
+    void *work;
+    int64_t n_tokens, n_in;
+    bool together; /* with one power of two for all tokens where that loses nothing */
+} apr_cuda_halved;
+
 struct apr_cuda_device {
     apr_cuda_options options;
     apr_cuda_facts facts;
@@ -26,6 +37,8 @@ struct apr_cuda_device {
     cublasHandle_t blas; /* NULL before start_blas */
     void *workspace;
     uint64_t workspace_bytes;
+    struct apr_cuda_choices *choices; /* of cuBLASLt (products.cu), NULL before the first product */
+    apr_cuda_halved halved;
     void **allocations; /* [n_allocations], NULL where released */
     size_t n_allocations;
     void **pinned; /* [n_pinned] memory of the host */
@@ -63,9 +76,8 @@ apr_status apr_cuda_enter(apr_cuda_device *device, apr_error *err);
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);
 /* heads.cu: where each head has a matrix of its own */
 apr_status apr_cuda_linear_heads(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);
-/* Rows of inputs as FP16, each divided by a power of two of its own; and what products of those are, multiplied by it again. */
-cudaError_t apr_cuda_halve(const float *x, __half *halves, __half *rests, float *scales, int64_t n_rows, int64_t n_in, cudaStream_t stream);
-cudaError_t apr_cuda_finish(float *out, const float *scales, const float *bias, int64_t n_rows, int64_t n_out, cudaStream_t stream);
+/* products.cu: what a device remembers; NULL is fine */
+void apr_cuda_forget_choices(struct apr_cuda_choices *choices);
 /* fp8.cu; done: false where the product must go another way */
 apr_status apr_cuda_linear_fp8(apr_cuda_device *device, const apr_linear_args *args, bool *done, apr_error *err);
 apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err);
