@@ -13,11 +13,12 @@
 #define APR_KERNELS_CUDA_API_H
 
 #include "kernels/best.h"
+#include "kernels/cuda/flow_args.h"
 #include "kernels/misfits.h"
 #include "kernels/ops.h"
 
 /* Grows with every change of this header: a library of another number is refused. */
-enum { APR_CUDA_ABI = 9 };
+enum { APR_CUDA_ABI = 10 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
@@ -163,6 +164,15 @@ typedef struct apr_cuda_api {
     const apr_backend *backend;
     /* Tensors that args point to must stay until another operation is run or the device is closed: for sentences about this one. */
     apr_status (*run)(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
+    /* Products of a single token that stream their weights (kernels/cuda/flow_args.h). Is there one for such a matrix? Its type's rows must
+     * lie in items then, where types are put into them. */
+    bool (*streams)(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
+    /* Rows of the host (a multiple of 16, of at most scratch_bytes) into items at `to`, by way of `scratch` on the device; have happened
+     * when it returns. */
+    apr_status (*upload_items)(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
+                               void *scratch, uint64_t scratch_bytes, apr_error *err);
+    apr_status (*flow)(apr_cuda_device *device, const apr_flow_args *args, apr_error *err);
+    apr_status (*flow_inputs)(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err);
     /* The largest of logits[n] on the device, and their sum where a temperature is given, into its memory at `found`; `work` has
      * apr_cuda_best_bytes(n). Not waited for. */
     apr_status (*find_best)(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,

@@ -413,6 +413,15 @@ static apr_plan_pace pace_of(const draft *d)
     return (apr_plan_pace){d->plan->n_batch, d->options->tile_bytes > 0 ? d->options->tile_bytes : APR_CUDA_TILE_BYTES};
 }
 
+/* The widest of the values that products may read. */
+static int64_t widest_value(const apr_program *program)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < program->n_values; i++)
+        if (!program->values[i].is_logits && program->values[i].width > most) most = program->values[i].width;
+    return most;
+}
+
 static void device_workspace_line(draft *d)
 {
     apr_plan *const p = d->plan;
@@ -423,8 +432,10 @@ static void device_workspace_line(draft *d)
     if (pace.tile_bytes < APR_CUDA_TILE_BYTES)
         snprintf(lowered, sizeof lowered, ", for there is no room for %d", APR_CUDA_TILE_BYTES >> 20);
     p->workspace_slice = bytes / sizeof(float);
+    p->planes_slot = apr_cuda_round((size_t)apr_planes_bytes(widest_value(d->program)));
+    p->planes_slot += apr_cuda_round((size_t)(widest_value(d->program) / APR_FLOW_UNIT) * sizeof(float)); /* and squares */
     set_line(
-        d, APR_LINE_WORKSPACE, apr_saturating_add(bytes, token), APR_ON_DEVICE,
+        d, APR_LINE_WORKSPACE, apr_saturating_add(bytes, apr_saturating_add(token, APR_PLANES_SLOTS * p->planes_slot)), APR_ON_DEVICE,
         "FP16 inputs of %lld tokens and weights decoded to FP16 (%llu MiB at a time at most%s), or parts of a long context's attention",
         (long long)p->n_batch, (unsigned long long)(pace.tile_bytes >> 20), lowered);
 }

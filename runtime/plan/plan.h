@@ -107,6 +107,9 @@ typedef struct apr_plan_line {
     const char *reason; /* how the number comes about */
 } apr_plan_line;
 
+/* Inputs of products that stream, alive at once (kernels/cuda/flow_args.h). */
+enum { APR_PLANES_SLOTS = 8 };
+
 typedef struct apr_plan {
     apr_plan_line lines[APR_LINE_COUNT]; /* [n_lines], without those of 0 bytes */
     size_t n_lines;
@@ -131,6 +134,7 @@ typedef struct apr_plan {
     int64_t *vector_offsets; /* [n_weights] floats into the float32 vectors; -1: not a vector, or not there */
     int64_t *copy_offsets;   /* [n_weights] bytes into the FP16 copies; -1: has none */
     int64_t *rope_offsets;   /* [n_ropes] floats into the float32 vectors; -1: not here */
+    uint64_t planes_slot;    /* bytes of each of APR_PLANES_SLOTS inputs of products that stream, behind a device's workspace */
     size_t workspace_slice;  /* floats of each thread on the host, of the one buffer on a device */
     size_t workspace_shared; /* floats behind the slices, on the host: of all threads of an operation */
     apr_arena arena;

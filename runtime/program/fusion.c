@@ -234,7 +234,8 @@ static void fuse_products(fuser *f, int linear)
         step->linears[step->n_linears++] = next;
         f->done[next] = true;
     }
-    step->keeps = true;
+    if (step->n_linears == 1) end_step(f, at, ops[linear].out);
+    else step->keeps = true;
 }
 
 static void walk(fuser *f)

@@ -151,8 +151,10 @@ static apr_status allocate_device_place(apr_session *s, apr_session_place *at, a
     APR_TRY(allocate_on_device(s, at, err));
     APR_TRY(allocate_lines(s, at, err));
     at->token = (apr_cuda_token *)(void *)(at->work.data + at->work.slice);
+    at->planes = (uint8_t *)at->token + apr_cuda_round(sizeof *at->token);
     APR_TRY(upload_vectors(s, at, err));
     APR_TRY(apr_session_upload_weights(s, at, err));
+    APR_TRY(apr_session_fuse(s, at, err));
     return s->options.cuda->check(at->device, "the upload", err);
 }
 
@@ -203,6 +205,7 @@ static void release_place(const apr_session *s, apr_session_place *at)
         free(at->logits);
         free(at->work.data);
     }
+    apr_fusion_close(&at->fusion);
     free(at->twins);
     free(at->relays);
     for (size_t i = 0; at->own_experts != NULL && i < s->program.n_weights; i++) free(at->own_experts[i]);

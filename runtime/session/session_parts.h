@@ -2,6 +2,7 @@
 #ifndef APR_RUNTIME_SESSION_PARTS_H
 #define APR_RUNTIME_SESSION_PARTS_H
 
+#include "runtime/program/fusion.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trace.h"
 
@@ -30,6 +31,8 @@ typedef struct apr_session_place {
     uint8_t *weights;         /* on the device: as stored, each at a multiple of 64 bytes */
     uint8_t *copies;          /* on the device: decoded FP16 twins of packed matrices, or NULL */
     apr_cuda_token *token;    /* on the device: the one token of a batch, where there is but this place */
+    uint8_t *planes;          /* on the device: APR_PLANES_SLOTS inputs of products that stream */
+    apr_fusion fusion;        /* the steps of a single token there; none: operation by operation */
     apr_cuda_graph *recorded; /* on the device: the operations of a single token; NULL: not yet, or not any more */
     bool cannot_record;       /* they could not be, and that was said */
     float *host_rows;         /* on the host: rows of tables that a device is given token by token; NULL: there are none */
@@ -146,6 +149,16 @@ apr_status apr_session_open_device(apr_session *s, apr_session_place *at, apr_er
 /* Each slot's bytes (0: not there) and type on a device. The tensors of a slot that has several lie there as one stack. */
 void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype *dtypes);
 apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr_error *err);
+
+/* Do the slot's rows lie in items on the device (kernels/cuda/flow_args.h)? Only where a token is replayed. */
+bool apr_session_in_items(const apr_session *s, const apr_session_place *at, size_t slot);
+
+/* --- session_flow.c: products that stream, with what ends them --- */
+
+/* Puts together the steps of a single token, once the weights are on the device; none where it would not be right. */
+apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err);
+/* Runs them, on the batch's one token. */
+apr_status apr_session_run_fused(apr_session *s, const apr_session_place *at, apr_error *err);
 
 /* --- session_packed.c --- */
 

@@ -40,9 +40,10 @@ void apr_session_forget_recorded(const apr_session *s, apr_session_place *at)
     at->recorded = NULL;
 }
 
-/* What comes second is the logits' operations, as in an ordinary evaluation. */
-static apr_status run_operations(apr_session *s, apr_error *err)
+/* In as few steps as there are; where nothing may be rounded, as in an ordinary evaluation, the logits' operations last. */
+static apr_status run_operations(apr_session *s, const apr_session_place *at, apr_error *err)
 {
+    if (at->fusion.n_steps > 0 && !s->exact) return apr_session_run_fused(s, at, err);
     for (int logits = 0; logits < 2; logits++)
         for (size_t i = 0; i < s->program.n_ops; i++) {
             const apr_op *const op = &s->program.ops[i];
@@ -57,7 +58,7 @@ static apr_status record_token(apr_session *s, apr_session_place *at, apr_error 
     const apr_cuda_api *const cuda = s->options.cuda;
 
     APR_TRY(cuda->record(at->device, err));
-    const apr_status status = run_operations(s, err);
+    const apr_status status = run_operations(s, at, err);
     const apr_status ended = cuda->end_record(at->device, &at->recorded, status == APR_OK ? err : NULL);
     if (status != APR_OK) apr_session_forget_recorded(s, at);
     return status != APR_OK ? status : ended;

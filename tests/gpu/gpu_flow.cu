@@ -24,17 +24,46 @@ static std::vector<float> decoded_planes(const std::vector<uint8_t> &planes, int
     return x;
 }
 
-/* The blocks of a matrix in the order of items, on the device. */
-static uint8_t *in_items(const matrix *m)
+/* A matrix as products that stream read it: in items, where its type is put into them. The order is also made here, block by block. */
+static const apr_tensor *streamed(const matrix *m)
 {
-    const int64_t rows = m->host.dims[0], row_bytes = row_bytes_of(m->host.dtype, m->host.dims[1]),
-                  bytes = row_bytes_of(m->host.dtype, apr_cuda_flow_columns(m->host.dtype));
+    const int64_t rows = m->host.dims[0], row_bytes = row_bytes_of(m->host.dtype, m->host.dims[1]);
+    const int columns = apr_flow_item_columns(m->host.dtype);
+    apr_tensor *const t = new apr_tensor(m->device);
+    if (columns == 0) return t;
+    const int64_t bytes = row_bytes_of(m->host.dtype, columns);
     std::vector<uint8_t> items(m->bytes.size());
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < row_bytes / bytes; i++)
-            memcpy(items.data() + (r / FLOW_UNIT * (row_bytes / bytes) + i) * FLOW_UNIT * bytes + r % FLOW_UNIT * bytes,
+            memcpy(items.data() + (r / APR_FLOW_UNIT * (row_bytes / bytes) + i) * APR_FLOW_UNIT * bytes + r % APR_FLOW_UNIT * bytes,
                    m->bytes.data() + r * row_bytes + i * bytes, (size_t)bytes);
-    return (new twin<uint8_t>(items))->device;
+    twin<uint8_t> *const made = new twin<uint8_t>(items.size());
+    must(apr_cuda_to_items(t->dtype, t->data, rows, m->host.dims[1], made->device, 0), "to items");
+    note("into items (bytes that differ)", differing(made->get().data(), items.data(), items.size()), 0, "");
+    t->data = made->device;
+    t->in_items = true;
+    return t;
+}
+
+/* Whatever reads packed weights reads them in items, too. */
+static void test_readers(const matrix *m, const apr_tensor *t, const char *what)
+{
+    const int64_t rows = t->dims[0], columns = t->dims[1];
+    twin<uint16_t> a((size_t)(rows * columns)), b((size_t)(rows * columns));
+    must(apr_cuda_decode_half(&m->device, 0, rows, (__half *)a.device, 0), "decode");
+    must(apr_cuda_decode_half(t, 0, rows, (__half *)b.device, 0), "decode");
+    note("decode in items (bytes that differ)", differing(a.get().data(), b.get().data(), a.n * 2), 0, what);
+    for (int64_t n_tokens : {1, 3, 8}) {
+        twin<float> x(normals(n_tokens * columns)), one((size_t)(n_tokens * rows)), other((size_t)(n_tokens * rows));
+        apr_linear_args args;
+        memset(&args, 0, sizeof args);
+        args.n_tokens = n_tokens, args.n_in = columns, args.n_out = rows, args.x = x.device;
+        args.weight = &m->device, args.out = one.device;
+        must(apr_cuda_linear_few(&args, 0), "linear");
+        args.weight = t, args.out = other.device;
+        must(apr_cuda_linear_few(&args, 0), "linear");
+        note("linear in items (bytes that differ)", differing(one.get().data(), other.get().data(), one.n * 4), 0, what);
+    }
 }
 
 /* Some numbers much larger than the others, as hidden states have them. */
@@ -70,11 +99,13 @@ static double off(const std::vector<float> &got, const std::vector<double> &want
 struct inputs {
     std::vector<float> x, seen; /* as given; as the planes have it */
     twin<uint8_t> planes;
-    explicit inputs(const std::vector<float> &values) : x(values), planes((size_t)planes_bytes((int64_t)values.size()), false)
+    explicit inputs(const std::vector<float> &values) : x(values), planes((size_t)apr_planes_bytes((int64_t)values.size()), false)
     {
         twin<float> device(x);
         must(cudaMemset(planes.device, 0, planes.n), "clear");
-        must(apr_cuda_prepare(device.device, NULL, 0, 0, false, (int64_t)x.size(), planes.device, false, 0), "prepare");
+        apr_flow_inputs a = {};
+        a.n = (int64_t)x.size(), a.x = device.device, a.planes = planes.device;
+        must(apr_cuda_flow_prepare(&a, false, 0), "prepare");
         seen = decoded_planes(planes.get(), (int64_t)x.size());
         double worst = 0;
         for (size_t g = 0; g < x.size(); g += PLANES_GROUP) {
@@ -105,17 +136,20 @@ static void test_store(apr_dtype dtype, int64_t n_in, const char *what)
     const double factor = 1 / sqrt(all / (double)n_in + 1e-6);
     twin<float> dsquares(squares);
     matrix *m[3];
+    const apr_tensor *t[3];
     twin<float> *bias[3], *out[3];
     std::vector<float> biases[3];
-    flow_args a = {};
-    a.dtype = dtype, a.ending = FLOW_STORE, a.n_parts = 3, a.n_in = n_in, a.x = in.planes.device;
-    a.squares = dsquares.device, a.n_squares = (int)squares.size(), a.eps = 1e-6f;
+    apr_flow_args a = {};
+    a.ending = APR_FLOW_STORE, a.n_parts = 3, a.n_in = n_in, a.x = in.planes.device;
+    a.squares = dsquares.device, a.eps = 1e-6f;
     for (int i = 0; i < 3; i++) {
         m[i] = new_matrix(dtype, rows[i], n_in, 0, 0, 0, APR_F32);
+        t[i] = streamed(m[i]);
+        if (i == 0) test_readers(m[i], t[i], what);
         biases[i] = normals(rows[i]);
         bias[i] = new twin<float>(biases[i]);
         out[i] = new twin<float>((size_t)rows[i]);
-        a.parts[i] = flow_part{in_items(m[i]), bias[i]->device, out[i]->device, (int)(rows[i] / FLOW_UNIT)};
+        a.parts[i] = apr_flow_part{t[i], bias[i]->device, out[i]->device};
     }
     for (int blocks : {n_multiprocessors, 5, 1}) {
         for (int i = 0; i < 3; i++) must(cudaMemset(out[i]->device, 0xff, out[i]->n * 4), "clear");
@@ -134,11 +168,11 @@ static void test_add(apr_dtype dtype, int64_t n_in, int64_t rows, const char *wh
     matrix *const m = new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32);
     const std::vector<float> residual = normals(rows), gain = normals(rows);
     twin<float> dresidual(residual), dgain(gain), squares((size_t)(rows / 16));
-    twin<uint8_t> planes((size_t)planes_bytes(rows), false);
+    twin<uint8_t> planes((size_t)apr_planes_bytes(rows), false);
     must(cudaMemset(planes.device, 0, planes.n), "clear");
-    flow_args a = {};
-    a.dtype = dtype, a.ending = FLOW_ADD, a.n_parts = 1, a.n_in = n_in, a.x = in.planes.device;
-    a.parts[0] = flow_part{in_items(m), NULL, dresidual.device, (int)(rows / FLOW_UNIT)};
+    apr_flow_args a = {};
+    a.ending = APR_FLOW_ADD, a.n_parts = 1, a.n_in = n_in, a.x = in.planes.device;
+    a.parts[0] = apr_flow_part{streamed(m), NULL, dresidual.device};
     a.residual = dresidual.device, a.gain = dgain.device, a.planes = planes.device, a.out_squares = squares.device;
     must(apr_cuda_flow(&a, n_multiprocessors, false, 0), "flow");
     const std::vector<float> out = dresidual.get(), sums = squares.get(), next = decoded_planes(planes.get(), rows);
@@ -161,12 +195,12 @@ static void test_glu(apr_dtype dtype, int64_t n_in, int64_t rows, const char *wh
     const inputs in(uneven(n_in));
     matrix *const gate = new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32), *const up = new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32);
     twin<float> out((size_t)rows);
-    twin<uint8_t> planes((size_t)planes_bytes(rows), false);
+    twin<uint8_t> planes((size_t)apr_planes_bytes(rows), false);
     must(cudaMemset(planes.device, 0, planes.n), "clear");
-    flow_args a = {};
-    a.dtype = dtype, a.ending = FLOW_GLU, a.n_parts = 2, a.n_in = n_in, a.x = in.planes.device;
-    a.parts[0] = flow_part{in_items(gate), NULL, out.device, (int)(rows / FLOW_UNIT)};
-    a.parts[1] = flow_part{in_items(up), NULL, NULL, (int)(rows / FLOW_UNIT)};
+    apr_flow_args a = {};
+    a.ending = APR_FLOW_GLU, a.n_parts = 2, a.n_in = n_in, a.x = in.planes.device;
+    a.parts[0] = apr_flow_part{streamed(gate), NULL, out.device};
+    a.parts[1] = apr_flow_part{streamed(up), NULL, NULL};
     a.glu.activation = APR_ACT_SILU, a.planes = planes.device;
     must(apr_cuda_flow(&a, n_multiprocessors, false, 0), "flow");
     const std::vector<double> g = product(gate, in.seen), u = product(up, in.seen);
@@ -184,7 +218,7 @@ static void run_tests(void)
         for (int64_t n_in : {256, 512, 1024, 3584, 8960, 18944}) {
             char what[64];
             snprintf(what, sizeof what, "%s x %d", apr_dtypes[dtype].name, (int)n_in);
-            if (!apr_cuda_flows(dtype, n_in, 16, major_version)) continue;
+            if (!apr_flows(dtype, 16, n_in, major_version)) continue;
             test_store(dtype, n_in, what);
             test_add(dtype, n_in, 112, what);
             test_glu(dtype, n_in, 80, what);
@@ -218,8 +252,8 @@ struct chain {
         for (size_t at = 0; at < total; at += n)
             must(cudaMemcpy(weights + at, m->device.data, std::min(n, total - at), cudaMemcpyDeviceToDevice), "fill");
         for (uint8_t **p : {&xa, &xb, &xc, &act})
-            must(cudaMalloc((void **)p, (size_t)planes_bytes(s.inner)), "planes"),
-                must(cudaMemset(*p, 0, (size_t)planes_bytes(s.inner)), "clear");
+            must(cudaMalloc((void **)p, (size_t)apr_planes_bytes(s.inner)), "planes"),
+                must(cudaMemset(*p, 0, (size_t)apr_planes_bytes(s.inner)), "clear");
         for (float **p : {&h, &qkv, &gain, &logits, &squares_a, &squares_b})
             must(cudaMalloc((void **)p, (size_t)s.vocabulary * 4), "vectors"), must(cudaMemset(*p, 0, (size_t)s.vocabulary * 4), "clear");
         delete m->data;
@@ -230,14 +264,14 @@ struct chain {
                         (void *)logits, (void *)squares_a, (void *)squares_b})
             cudaFree(p);
     }
-    flow_args product_of(const uint8_t *w, flow_ending ending, int64_t rows, int64_t n_in, const uint8_t *x, const float *squares,
+    apr_flow_args product_of(const uint8_t *w, apr_flow_ending ending, int64_t rows, int64_t n_in, const uint8_t *x, const float *squares,
                          float *out) const
     {
-        flow_args a = {};
-        a.dtype = dtype, a.ending = ending, a.n_parts = ending == FLOW_GLU ? 2 : 1, a.n_in = n_in, a.x = x;
-        a.squares = squares, a.n_squares = (int)(s.hidden / 16), a.eps = 1e-6f;
-        a.parts[0] = flow_part{w, NULL, out, (int)(rows / 16)};
-        a.parts[1] = flow_part{w + (size_t)rows * (size_t)row_bytes_of(dtype, n_in), NULL, NULL, (int)(rows / 16)};
+        apr_flow_args a = {};
+        a.ending = ending, a.n_parts = ending == APR_FLOW_GLU ? 2 : 1, a.n_in = n_in, a.x = x;
+        a.squares = squares, a.eps = 1e-6f;
+        a.parts[0] = apr_flow_part{matrix_at(w, rows, n_in), NULL, out};
+        a.parts[1] = apr_flow_part{matrix_at(w + (size_t)rows * (size_t)row_bytes_of(dtype, n_in), rows, n_in), NULL, NULL};
         a.glu.activation = APR_ACT_SILU;
         return a;
     }
@@ -246,33 +280,34 @@ struct chain {
     {
         bool first = true;
         const size_t row = (size_t)row_bytes_of(dtype, s.hidden);
-        auto go = [&](const flow_args &a) {
+        auto go = [&](const apr_flow_args &a) {
             must(apr_cuda_flow(&a, n_multiprocessors, follows && !first, stream), "flow");
             first = false;
         };
         for (int i = 0; i < s.layers; i++) {
             const uint8_t *w = weights + layer_bytes * (size_t)i;
-            if (roles & 1) go(product_of(w, FLOW_STORE, s.qkv, s.hidden, xa, squares_b, qkv));
+            if (roles & 1) go(product_of(w, APR_FLOW_STORE, s.qkv, s.hidden, xa, squares_b, qkv));
             w += (size_t)s.qkv * row;
             if (roles & 2) {
-                flow_args a = product_of(w, FLOW_ADD, s.hidden, s.hidden, xb, NULL, h);
+                apr_flow_args a = product_of(w, APR_FLOW_ADD, s.hidden, s.hidden, xb, NULL, h);
                 a.residual = h, a.gain = gain, a.planes = xc, a.out_squares = squares_a;
                 go(a);
             }
             w += (size_t)s.hidden * row;
             if (roles & 4) {
-                flow_args a = product_of(w, FLOW_GLU, s.inner, s.hidden, xc, squares_a, NULL);
+                apr_flow_args a = product_of(w, APR_FLOW_GLU, s.inner, s.hidden, xc, squares_a, NULL);
                 a.planes = act;
                 go(a);
             }
             w += (size_t)(2 * s.inner) * row;
             if (roles & 8) {
-                flow_args a = product_of(w, FLOW_ADD, s.hidden, s.inner, act, NULL, h);
+                apr_flow_args a = product_of(w, APR_FLOW_ADD, s.hidden, s.inner, act, NULL, h);
                 a.residual = h, a.gain = gain, a.planes = xa, a.out_squares = squares_b;
                 go(a);
             }
         }
-        if (roles & 16) go(product_of(weights + layer_bytes * (size_t)s.layers, FLOW_STORE, s.vocabulary, s.hidden, xa, squares_b, logits));
+        if (roles & 16)
+            go(product_of(weights + layer_bytes * (size_t)s.layers, APR_FLOW_STORE, s.vocabulary, s.hidden, xa, squares_b, logits));
     }
     double bytes(int roles) const
     {

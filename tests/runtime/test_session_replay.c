@@ -6,6 +6,7 @@
 #include "tests/support/program_model.h"
 #include "tests/support/replay_script.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -107,6 +108,45 @@ static void every_family_gives_the_same_numbers_recorded_or_not(void **state)
         }
     }
     assert_true(n_layers >= 40);
+}
+
+/* Products from planes round their inputs to 15 bits of the largest of 16, and nothing else: 1e-3 of the logits' size is far more than
+ * that, and far less than a wrong step. Experts may be chosen otherwise, so that layers with them are left out. */
+static void products_that_stream_give_the_numbers_of_operations(void **state)
+{
+    (void)state;
+    int n_layers = 0, n_streaming = 0;
+    for (size_t i = 0; i < apr_n_families; i++) {
+        const char *const name = apr_families[i]->types[0].name;
+        if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
+        program_model m;
+        const apr_session_options plain_options = on_device(false), options = on_device(true);
+        if (!open_layer(&m, name, APR_LAYER_FULL)) continue;
+        apr_session *const plain = open_session(&m.model, &plain_options);
+        float *const truth = replay_script_run(plain, 0);
+        apr_session_close(plain);
+        const int before = fake_device_flows();
+        fake_device_streams(true);
+        apr_session *const s = open_session(&m.model, &options);
+        float *const streamed = replay_script_run(s, 0);
+        fake_device_streams(false);
+        apr_session_close(s);
+        double worst = 0.0, peak = 0.0;
+        for (size_t k = 0; k < REPLAY_SCRIPT_STEPS * (size_t)m.program.vocab_size; k++) {
+            worst = fmax(worst, fabs((double)truth[k] - (double)streamed[k]));
+            peak = fmax(peak, fabs((double)truth[k]));
+        }
+        const bool has_experts = m.model.hparams.num_experts > 0;
+        if (!has_experts && worst > 1e-3 * peak) fail_msg("%s: off by %g of %g", name, worst, peak);
+        n_streaming += fake_device_flows() > before;
+        n_layers++;
+        free(truth);
+        free(streamed);
+        program_model_close(&m);
+    }
+    print_message("%d of %d families stream products\n", n_streaming, n_layers);
+    assert_true(n_layers >= 20);
+    assert_true(n_streaming >= 20);
 }
 
 static void two_sessions_in_turn_do_not_read_each_other_s_token(void **state)
@@ -282,6 +322,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_gives_the_same_numbers_recorded_or_not),
+        cmocka_unit_test(products_that_stream_give_the_numbers_of_operations),
         cmocka_unit_test(two_sessions_in_turn_do_not_read_each_other_s_token),
         cmocka_unit_test(what_was_recorded_is_recorded_again_when_products_are_made_otherwise),
         cmocka_unit_test(what_cannot_be_recorded_is_run_and_said_once),

@@ -5,6 +5,7 @@
 #include "formats/model/packing.h"
 #include "kernels/ref/ref_ops.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -37,15 +38,18 @@ struct apr_cuda_device {
 struct apr_cuda_graph {
     apr_cuda_device *device;
     struct {
+        enum { RECORDED_OP, RECORDED_FLOW, RECORDED_INPUTS } what;
         apr_op_kind kind;
         apr_op_args args;
+        apr_flow_args flow;
+        apr_flow_inputs inputs;
     } ops[MOST_RECORDED];
     int n_ops;
 };
 
 static uint64_t n_allocated[MOST_DEVICES];
-static int n_open, n_opened, n_replays, n_graphs;
-static bool records = true;
+static int n_open, n_opened, n_replays, n_graphs, n_flows;
+static bool records = true, streams_products;
 static bool takes_q8_0 = true;
 static int64_t n_left = -1;
 
@@ -53,7 +57,9 @@ uint64_t fake_device_bytes_of(int nth) { return n_allocated[nth]; }
 void fake_device_takes_q8_0(bool on) { takes_q8_0 = on; }
 int fake_device_replays(void) { return n_replays; }
 int fake_device_graphs(void) { return n_graphs; }
+int fake_device_flows(void) { return n_flows; }
 void fake_device_records(bool on) { records = on; }
+void fake_device_streams(bool on) { streams_products = on; }
 void fake_device_fail_after(int64_t n_operations) { n_left = n_operations; }
 
 uint64_t fake_device_bytes(void)
@@ -311,11 +317,147 @@ static apr_status end_record(apr_cuda_device *device, apr_cuda_graph **graph, ap
 }
 
 static apr_status run_now(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
+static apr_status flow_now(apr_cuda_device *device, const apr_flow_args *args);
+static apr_status inputs_now(apr_cuda_device *device, const apr_flow_inputs *args);
 
 static apr_status replay(apr_cuda_graph *graph, apr_error *err)
 {
     n_replays++;
-    for (int i = 0; i < graph->n_ops; i++) APR_TRY(run_now(graph->device, graph->ops[i].kind, &graph->ops[i].args, err));
+    for (int i = 0; i < graph->n_ops; i++) switch (graph->ops[i].what) {
+        case RECORDED_OP: APR_TRY(run_now(graph->device, graph->ops[i].kind, &graph->ops[i].args, err)); break;
+        case RECORDED_FLOW: APR_TRY(flow_now(graph->device, &graph->ops[i].flow)); break;
+        case RECORDED_INPUTS: APR_TRY(inputs_now(graph->device, &graph->ops[i].inputs)); break;
+        }
+    return APR_OK;
+}
+
+/* --- products that stream: of rows as they are, so that everybody else here can read them, too --- */
+
+static bool streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in)
+{
+    (void)device;
+    return streams_products && apr_flow_item_columns(dtype) == 0 && apr_flows(dtype, n_out, n_in, 9);
+}
+
+/* Bytes 0 to 255 of a tile: high ones; then low ones; then a scale for each 16. */
+static void put_planes(uint8_t *planes, int64_t n, const float *x)
+{
+    for (int64_t i = 0; i < n; i += 16) {
+        uint8_t *const tile = planes + i / APR_PLANES_COLUMNS * APR_PLANES_BYTES;
+        const int64_t c = i % APR_PLANES_COLUMNS;
+        float most = 0.0f;
+        for (int64_t k = i; k < i + 16; k++) most = fmaxf(most, fabsf(x[k]));
+        const float scale = most / 32512.0f;
+        memcpy(tile + 512 + c / 16 * 4, &scale, 4);
+        for (int64_t k = 0; k < 16; k++) {
+            const int whole = most > 0.0f ? (int)rintf(x[i + k] / scale) : 0, high = (whole + 128) >> 8;
+            tile[c + k] = (uint8_t)(int8_t)high;
+            tile[256 + c + k] = (uint8_t)(int8_t)(whole - 256 * high);
+        }
+    }
+}
+
+static void get_planes(const uint8_t *planes, int64_t n, float *x)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *const tile = planes + i / APR_PLANES_COLUMNS * APR_PLANES_BYTES;
+        const int64_t c = i % APR_PLANES_COLUMNS;
+        float scale;
+        memcpy(&scale, tile + 512 + c / 16 * 4, 4);
+        x[i] = scale * (float)(256 * (int8_t)tile[c] + (int8_t)tile[256 + c]);
+    }
+}
+
+static float *floats(int64_t n)
+{
+    float *const x = calloc((size_t)n + 1, sizeof *x);
+    if (x == NULL) abort();
+    return x;
+}
+
+static apr_status inputs_now(apr_cuda_device *device, const apr_flow_inputs *a)
+{
+    float *const x = floats(a->n);
+    double squares = 0.0;
+    let_touch(device, true);
+    for (int64_t i = 0; i < a->n; i++) squares += (double)a->x[i] * a->x[i];
+    const float factor = a->norm ? (float)(1.0 / sqrt(squares / (double)a->n + (double)a->eps)) : 1.0f;
+    for (int64_t i = 0; i < a->n; i++) x[i] = a->x[i] * factor * (a->gain != NULL ? a->gain[i] + a->gain_offset : 1.0f);
+    put_planes(a->planes, a->n, x);
+    let_touch(device, false);
+    free(x);
+    return APR_OK;
+}
+
+/* Of one part: y * factor + bias. */
+static float *product_of(const apr_flow_args *a, int part, const float *x, float factor)
+{
+    const apr_tensor *const weight = a->parts[part].weight;
+    const int64_t n_out = apr_tensor_rows(weight);
+    float *const y = floats(n_out), *const row = floats(a->n_in);
+    for (int64_t r = 0; r < n_out; r++) {
+        double sum = 0.0;
+        apr_decode_rows(weight, r, 1, row);
+        for (int64_t i = 0; i < a->n_in; i++) sum += (double)row[i] * x[i];
+        y[r] = (float)sum * factor + (a->parts[part].bias != NULL ? a->parts[part].bias[r] : 0.0f);
+    }
+    free(row);
+    return y;
+}
+
+static void leave(const apr_flow_args *a, int64_t n, float *y)
+{
+    for (int64_t i = 0; a->out_squares != NULL && i < n; i++)
+        a->out_squares[i / 16] = (i % 16 == 0 ? 0.0f : a->out_squares[i / 16]) + y[i] * y[i];
+    for (int64_t i = 0; a->gain != NULL && i < n; i++) y[i] *= a->gain[i] + a->gain_offset;
+    if (a->planes != NULL) put_planes(a->planes, n, y);
+}
+
+static apr_status flow_now(apr_cuda_device *device, const apr_flow_args *a)
+{
+    float *const x = floats(a->n_in);
+    double squares = 0.0;
+    n_flows++;
+    let_touch(device, true);
+    get_planes(a->x, a->n_in, x);
+    for (int64_t i = 0; a->squares != NULL && i < a->n_in / 16; i++) squares += a->squares[i];
+    const float factor = a->squares != NULL ? (float)(1.0 / sqrt(squares / (double)a->n_in + (double)a->eps)) : 1.0f;
+    for (int part = 0; part < (a->ending == APR_FLOW_GLU ? 1 : a->n_parts); part++) {
+        const int64_t n = apr_tensor_rows(a->parts[part].weight);
+        float *const y = product_of(a, part, x, factor), *const up = a->ending == APR_FLOW_GLU ? product_of(a, 1, x, factor) : NULL;
+        for (int64_t i = 0; i < n; i++) {
+            if (a->ending == APR_FLOW_ADD) y[i] += a->residual[i];
+            if (up != NULL) y[i] = apr_glu_of(&a->glu, y[i], up[i]);
+        }
+        if (a->parts[part].out != NULL) memcpy(a->parts[part].out, y, (size_t)n * sizeof *y);
+        leave(a, n, y);
+        free(up);
+        free(y);
+    }
+    let_touch(device, false);
+    free(x);
+    return APR_OK;
+}
+
+static apr_status flow(apr_cuda_device *device, const apr_flow_args *args, apr_error *err)
+{
+    apr_cuda_graph *const graph = device->recording;
+    (void)err;
+    if (graph == NULL) return flow_now(device, args);
+    if (graph->n_ops == MOST_RECORDED) abort();
+    graph->ops[graph->n_ops].what = RECORDED_FLOW;
+    graph->ops[graph->n_ops++].flow = *args;
+    return APR_OK;
+}
+
+static apr_status flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err)
+{
+    apr_cuda_graph *const graph = device->recording;
+    (void)err;
+    if (graph == NULL) return inputs_now(device, args);
+    if (graph->n_ops == MOST_RECORDED) abort();
+    graph->ops[graph->n_ops].what = RECORDED_INPUTS;
+    graph->ops[graph->n_ops++].inputs = *args;
     return APR_OK;
 }
 
@@ -324,6 +466,7 @@ static apr_status run(apr_cuda_device *device, apr_op_kind kind, const apr_op_ar
     apr_cuda_graph *const graph = device->recording;
     if (graph == NULL) return run_now(device, kind, args, err);
     if (graph->n_ops == MOST_RECORDED) abort();
+    graph->ops[graph->n_ops].what = RECORDED_OP;
     graph->ops[graph->n_ops].kind = kind;
     graph->ops[graph->n_ops++].args = *args;
     return APR_OK;
@@ -407,6 +550,9 @@ const apr_cuda_api *fake_device(void)
                                      .use_fp8 = use,
                                      .backend = &apr_ref_backend,
                                      .run = run,
+                                     .streams = streams,
+                                     .flow = flow,
+                                     .flow_inputs = flow_inputs,
                                      .check = check,
                                      .check_each = use};
     return &api;

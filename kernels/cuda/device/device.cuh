@@ -100,6 +100,13 @@ apr_status apr_cuda_end_record(apr_cuda_device *device, apr_cuda_graph **graph, 
 apr_status apr_cuda_replay(apr_cuda_graph *graph, apr_error *err);
 void apr_cuda_forget(apr_cuda_graph *graph);
 
+/* flow_run.cu */
+bool apr_cuda_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
+apr_status apr_cuda_upload_items(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
+                                 void *scratch, uint64_t scratch_bytes, apr_error *err);
+apr_status apr_cuda_run_flow(apr_cuda_device *device, const apr_flow_args *args, apr_error *err);
+apr_status apr_cuda_run_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err);
+
 /* probe.cu */
 apr_status apr_cuda_run_probe(apr_cuda_device *device, apr_cuda_probe which, apr_error *err);
 apr_status apr_cuda_measure_bandwidth(apr_cuda_device *device, double *read, double *upload, apr_error *err);

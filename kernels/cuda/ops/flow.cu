@@ -12,8 +12,28 @@ enum {
     THREADS = 32 * WARPS,
     SHARED_BYTES = 113 << 10, /* half of a multiprocessor's on 9.0; what a device has, the launcher asks it */
     MOST_DEPTH = 4,
-    LEAST_CAPABILITY = 8,
 };
+
+/* A call as the kernel sees it. */
+typedef struct flow_part {
+    const uint8_t *weight;
+    const float *bias;
+    float *out;
+    int n_units;
+} flow_part;
+
+typedef struct flow_call {
+    apr_flow_ending ending;
+    int n_parts, n_squares;
+    flow_part parts[APR_FLOW_PARTS];
+    int n_in;
+    const uint8_t *x;
+    const float *squares, *residual, *gain;
+    float eps, gain_offset;
+    apr_glu_shape glu;
+    uint8_t *planes;
+    float *out_squares;
+} flow_call;
 
 /* How a block's shared memory is cut up: rings, inputs, sums of units that warps share. */
 typedef struct flow_layout {
@@ -23,11 +43,11 @@ typedef struct flow_layout {
     int x_bytes;
 } flow_layout;
 
-/* An item lies in memory as one piece, row behind row. Rows of 128 bytes would all begin in one bank: their pieces of 16 bytes trade
- * places, by the row's number. */
+/* An item lies in memory as one piece, row behind row; of 16-bit numbers, whose rows stay where they are, in 16 pieces of 128 bytes. Those
+ * would all begin in one bank: their 16 bytes trade places, by the row's number. */
 template <apr_dtype D> struct flow_ring {
-    static constexpr int BYTES = FLOW_UNIT * flow_type<D>::BYTES, PIECES = BYTES / 16;
-    static constexpr bool SWIZZLED = flow_type<D>::BYTES == 128;
+    static constexpr int BYTES = APR_FLOW_UNIT * flow_type<D>::BYTES, PIECES = BYTES / 16;
+    static constexpr bool APART = flow_type<D>::BYTES == 128; /* rows */
     static_assert(BYTES % 16 == 0, "items are copied by 16 bytes");
 };
 
@@ -74,31 +94,34 @@ static __device__ __forceinline__ void wait_for_previous(void)
 static __device__ __forceinline__ int first_unit(int n_units, unsigned block) { return (int)((int64_t)n_units * block / gridDim.x); }
 
 /* The items of a block's unit. */
-static __device__ __forceinline__ const uint8_t *items_of(const flow_args &a, int64_t unit_bytes, int unit)
+static __device__ __forceinline__ const uint8_t *items_of(const flow_call &a, int64_t unit_bytes, int unit)
 {
     int part = 0;
-    if (a.ending == FLOW_GLU) part = unit % 2, unit /= 2;
+    if (a.ending == APR_FLOW_GLU) part = unit % 2, unit /= 2;
     else
         while (part + 1 < a.n_parts && unit >= a.parts[part].n_units) unit -= a.parts[part++].n_units;
     return a.parts[part].weight + unit * unit_bytes;
 }
 
 /* Asks for an item; the lanes share it. */
-template <apr_dtype D> static __device__ __forceinline__ void ask(const uint8_t *item, uint8_t *to)
+template <apr_dtype D> static __device__ __forceinline__ void ask(const uint8_t *item, int row_bytes, uint8_t *to)
 {
     typedef flow_ring<D> R;
     const int lane = (int)threadIdx.x % 32;
+    if (R::APART) item += lane / 8 * row_bytes + lane % 8 * 16;
+    else item += 16 * lane;
 #pragma unroll
     for (int i = 0; i < (R::PIECES + 31) / 32; i++) {
-        const int at = lane + 32 * i, there = R::SWIZZLED ? at ^ (at / 8 % 8) : at;
-        if (32 * i + 31 < R::PIECES || at < R::PIECES) copy_piece(to + 16 * there, item + 16 * at);
+        const int at = lane + 32 * i, there = R::APART ? at ^ (at / 8 % 8) : at;
+        if (32 * i + 31 < R::PIECES || at < R::PIECES) copy_piece(to + 16 * there, item);
+        item += R::APART ? 4 * row_bytes : 512;
     }
 }
 
 /* What finishes a row. */
 typedef struct flow_finish {
     float factor;
-    const float *sums;  /* [WARPS][slots][FLOW_UNIT] */
+    const float *sums;  /* [WARPS][slots][APR_FLOW_UNIT] */
     const int *touched; /* [WARPS][2]: first and last unit of each warp */
     int slots;
 } flow_finish;
@@ -110,22 +133,22 @@ static __device__ __forceinline__ float joined(const flow_finish &f, int unit, i
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
         const int first = f.touched[2 * w];
-        if (unit >= first && unit <= f.touched[2 * w + 1]) sum += f.sums[(w * f.slots + unit - first) * FLOW_UNIT + row];
+        if (unit >= first && unit <= f.touched[2 * w + 1]) sum += f.sums[(w * f.slots + unit - first) * APR_FLOW_UNIT + row];
     }
     return sum * f.factor;
 }
 
 /* Rows of the block's units, a thread each, by half warps: 16 rows are a group of planes. */
-static __device__ __forceinline__ void finish(const flow_args &a, const flow_finish &f, int first, int last)
+static __device__ __forceinline__ void finish(const flow_call &a, const flow_finish &f, int first, int last)
 {
-    const int n = (last - first) * FLOW_UNIT;
+    const int n = (last - first) * APR_FLOW_UNIT;
     for (int base = 0; base < n; base += THREADS) {
-        const int i = base + (int)threadIdx.x, unit = i / FLOW_UNIT, row = i % FLOW_UNIT;
+        const int i = base + (int)threadIdx.x, unit = i / APR_FLOW_UNIT, row = i % APR_FLOW_UNIT;
         const bool on = i < n;
         int part = 0, at = first + unit; /* unit of its part */
         float value = 0.0f;
-        if (a.ending == FLOW_GLU) {
-            const int64_t r = (int64_t)at * FLOW_UNIT + row;
+        if (a.ending == APR_FLOW_GLU) {
+            const int64_t r = (int64_t)at * APR_FLOW_UNIT + row;
             if (on) {
                 const float gate = joined(f, 2 * unit, row) + (a.parts[0].bias != NULL ? __ldg(a.parts[0].bias + r) : 0.0f);
                 const float up = joined(f, 2 * unit + 1, row) + (a.parts[1].bias != NULL ? __ldg(a.parts[1].bias + r) : 0.0f);
@@ -133,24 +156,24 @@ static __device__ __forceinline__ void finish(const flow_args &a, const flow_fin
             }
         } else {
             while (part + 1 < a.n_parts && at >= a.parts[part].n_units) at -= a.parts[part++].n_units;
-            const int64_t r = (int64_t)at * FLOW_UNIT + row;
+            const int64_t r = (int64_t)at * APR_FLOW_UNIT + row;
             if (on) {
                 value = joined(f, unit, row) + (a.parts[part].bias != NULL ? __ldg(a.parts[part].bias + r) : 0.0f);
-                if (a.ending == FLOW_ADD) value += __ldcg(a.residual + r);
+                if (a.ending == APR_FLOW_ADD) value += __ldcg(a.residual + r);
             }
         }
-        const int64_t r = (int64_t)at * FLOW_UNIT + row;
+        const int64_t r = (int64_t)at * APR_FLOW_UNIT + row;
         if (on && a.parts[part].out != NULL) a.parts[part].out[r] = value;
         if (a.out_squares != NULL) {
             const float squares = half_warp_sum(value * value);
             if (on && row == 0) a.out_squares[at] = squares;
         }
-        if (a.planes != NULL) planes_put(a.planes, r, on, on && a.gain != NULL ? value * __ldg(a.gain + r) : value);
+        if (a.planes != NULL) planes_put(a.planes, r, on, on && a.gain != NULL ? value * (__ldg(a.gain + r) + a.gain_offset) : value);
     }
 }
 
 /* 1 / rms of the inputs, from the sums of squares of their groups. */
-static __device__ __forceinline__ float factor_of(const flow_args &a)
+static __device__ __forceinline__ float factor_of(const flow_call &a)
 {
     if (a.squares == NULL) return 1.0f;
     float sum = 0.0f;
@@ -158,7 +181,7 @@ static __device__ __forceinline__ float factor_of(const flow_args &a)
     return rsqrtf(warp_sum(sum) / (float)a.n_in + a.eps);
 }
 
-template <apr_dtype D> static __global__ void __launch_bounds__(THREADS, 2) k_flow(const __grid_constant__ flow_args a, flow_layout layout)
+template <apr_dtype D> static __global__ void __launch_bounds__(THREADS, 2) k_flow(const __grid_constant__ flow_call a, flow_layout layout)
 {
     typedef flow_ring<D> R;
     extern __shared__ __align__(128) uint8_t memory[];
@@ -166,24 +189,25 @@ template <apr_dtype D> static __global__ void __launch_bounds__(THREADS, 2) k_fl
     uint8_t *const ring = memory + threadIdx.x / 32 * layout.depth * R::BYTES;
     uint8_t *const x = memory + WARPS * layout.depth * R::BYTES;
     float *const sums = (float *)(x + layout.x_bytes);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, width = a.ending == FLOW_GLU ? 2 : 1;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, width = a.ending == APR_FLOW_GLU ? 2 : 1;
     const int64_t unit_bytes = (int64_t)layout.n_items * R::BYTES;
+    const int step = R::APART ? flow_type<D>::BYTES : R::BYTES, row_bytes = layout.n_items * flow_type<D>::BYTES;
     const flow_lane l = flow_lane_of(lane);
 
     let_next_begin();
     int n_units = 0;
-    if (a.ending == FLOW_GLU) n_units = a.parts[0].n_units;
+    if (a.ending == APR_FLOW_GLU) n_units = a.parts[0].n_units;
     else
         for (int i = 0; i < a.n_parts; i++) n_units += a.parts[i].n_units;
     const int first = first_unit(n_units, blockIdx.x), last = first_unit(n_units, blockIdx.x + 1);
     const int n = (last - first) * width * layout.n_items, begin = n * warp / WARPS, end = n * (warp + 1) / WARPS;
     int asked = begin, ask_unit = first * width + begin / layout.n_items, ask_left = layout.n_items - begin % layout.n_items, ask_slot = 0;
-    const uint8_t *wanted = items_of(a, unit_bytes, ask_unit) + begin % layout.n_items * R::BYTES;
+    const uint8_t *wanted = items_of(a, unit_bytes, ask_unit) + begin % layout.n_items * step;
     auto ask_next = [&] {
         if (asked < end) {
-            ask<D>(wanted, ring + ask_slot * R::BYTES);
+            ask<D>(wanted, row_bytes, ring + ask_slot * R::BYTES);
             asked++;
-            wanted += R::BYTES;
+            wanted += step;
             if (++ask_slot == layout.depth) ask_slot = 0;
             if (--ask_left == 0 && asked < end) {
                 ask_left = layout.n_items;
@@ -204,7 +228,7 @@ template <apr_dtype D> static __global__ void __launch_bounds__(THREADS, 2) k_fl
 
     float total[2] = {0.0f, 0.0f};
     int item = begin % layout.n_items, slot = 0;
-    float *unit_sums = sums + warp * layout.slots * FLOW_UNIT;
+    float *unit_sums = sums + warp * layout.slots * APR_FLOW_UNIT;
     for (int i = begin; i < end; i++) {
         wait_for_groups(layout.depth - 1);
         __syncwarp();
@@ -223,7 +247,7 @@ template <apr_dtype D> static __global__ void __launch_bounds__(THREADS, 2) k_fl
                 if (l.t == 0) unit_sums[l.g + 8 * k] = total[k];
                 total[k] = 0.0f;
             }
-            unit_sums += FLOW_UNIT;
+            unit_sums += APR_FLOW_UNIT;
             item = 0;
         }
     }
@@ -233,11 +257,11 @@ template <apr_dtype D> static __global__ void __launch_bounds__(THREADS, 2) k_fl
 
 /* --- launching --- */
 
-static int units_of(const flow_args *a)
+static int units_of(const flow_call &a)
 {
-    if (a->ending == FLOW_GLU) return a->parts[0].n_units;
+    if (a.ending == APR_FLOW_GLU) return a.parts[0].n_units;
     int n = 0;
-    for (int i = 0; i < a->n_parts; i++) n += a->parts[i].n_units;
+    for (int i = 0; i < a.n_parts; i++) n += a.parts[i].n_units;
     return n;
 }
 
@@ -259,52 +283,54 @@ static cudaError_t launch(void (*kernel)(PARAMETERS...), unsigned n_blocks, unsi
     return cudaLaunchKernelEx(&config, kernel, PARAMETERS(args)...);
 }
 
-template <apr_dtype D> static cudaError_t start(const flow_args &a, int n_multiprocessors, bool follows, cudaStream_t stream)
+template <apr_dtype D> static cudaError_t start(const flow_call &a, int n_multiprocessors, bool follows, cudaStream_t stream)
 {
     typedef flow_ring<D> R;
-    const int n_units = units_of(&a), n_blocks = n_units < n_multiprocessors ? n_units : n_multiprocessors;
-    const int width = a.ending == FLOW_GLU ? 2 : 1, most = (n_units + n_blocks - 1) / n_blocks * width;
+    const int n_units = units_of(a), n_blocks = n_units < n_multiprocessors ? n_units : n_multiprocessors;
+    const int width = a.ending == APR_FLOW_GLU ? 2 : 1, most = (n_units + n_blocks - 1) / n_blocks * width;
     flow_layout layout;
     layout.n_items = (int)(a.n_in / flow_type<D>::COLUMNS);
-    layout.x_bytes = (int)planes_bytes(a.n_in);
+    layout.x_bytes = (int)apr_planes_bytes(a.n_in);
     layout.slots = most / WARPS + 2;
-    const int fixed = layout.x_bytes + WARPS * layout.slots * FLOW_UNIT * 4;
+    const int fixed = layout.x_bytes + WARPS * layout.slots * APR_FLOW_UNIT * 4;
     layout.depth = (SHARED_BYTES - 1024 - fixed) / (WARPS * R::BYTES);
     if (layout.depth > MOST_DEPTH) layout.depth = MOST_DEPTH;
     if (layout.depth < 1) return cudaErrorNotSupported;
-    static bool allowed = false;
-    if (!allowed) {
-        cudaError_t error = cudaFuncSetAttribute(k_flow<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES - 1024);
-        if (error == cudaSuccess) error = cudaFuncSetAttribute(k_flow<D>, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-        if (error != cudaSuccess) return error;
-        allowed = true;
-    }
+    cudaError_t error = cudaFuncSetAttribute(k_flow<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES - 1024);
+    if (error == cudaSuccess) error = cudaFuncSetAttribute(k_flow<D>, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (error != cudaSuccess) return error;
     return launch(k_flow<D>, (unsigned)n_blocks, THREADS, (size_t)(fixed + WARPS * layout.depth * R::BYTES), follows, stream, a, layout);
 }
 
-int apr_cuda_flow_columns(apr_dtype dtype)
+static int units_in(const apr_tensor *weight)
 {
-    switch (dtype) {
-#define X(id) \
-    case APR_##id: return flow_type<APR_##id>::COLUMNS;
-        APR_FLOW_TYPES(X)
-#undef X
-    default: return 0;
+    int64_t rows = 1;
+    for (int i = 0; i < weight->rank - 1; i++) rows *= weight->dims[i];
+    return (int)(rows / APR_FLOW_UNIT);
+}
+
+cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, bool follows, cudaStream_t stream)
+{
+    flow_call a = {};
+    a.ending = args->ending;
+    a.n_parts = args->n_parts;
+    for (int i = 0; i < args->n_parts; i++) {
+        const apr_flow_part *const part = &args->parts[i];
+        a.parts[i] = flow_part{part->weight->data, part->bias, part->out, units_in(part->weight)};
     }
-}
-
-bool apr_cuda_flows(apr_dtype dtype, int64_t n_in, int64_t n_out, int major)
-{
-    const int columns = apr_cuda_flow_columns(dtype);
-    return columns > 0 && major >= LEAST_CAPABILITY && n_in % columns == 0 && n_out % FLOW_UNIT == 0;
-}
-
-cudaError_t apr_cuda_flow(const flow_args *args, int n_multiprocessors, bool follows, cudaStream_t stream)
-{
-    switch (args->dtype) {
-#define X(id) \
-    case APR_##id: return start<APR_##id>(*args, n_multiprocessors, follows, stream);
-        APR_FLOW_TYPES(X)
+    a.n_in = (int)args->n_in;
+    a.n_squares = a.n_in / PLANES_GROUP;
+    a.x = args->x;
+    a.squares = args->squares, a.residual = args->residual, a.gain = args->gain;
+    a.eps = args->eps, a.gain_offset = args->gain_offset;
+    a.glu = args->glu;
+    a.planes = args->planes;
+    a.out_squares = args->out_squares;
+    switch ((int)args->parts[0].weight->dtype) {
+#define X(id, columns) \
+    case APR_##id: return start<APR_##id>(a, n_multiprocessors, follows, stream);
+        APR_FLOW_ITEMS(X)
+        APR_FLOW_ROWS(X)
 #undef X
     default: return cudaErrorNotSupported;
     }
@@ -315,7 +341,7 @@ cudaError_t apr_cuda_flow(const flow_args *args, int n_multiprocessors, bool fol
 enum { PREPARE_THREADS = 1024 };
 
 static __global__ void __launch_bounds__(PREPARE_THREADS)
-    k_prepare(const float *x, const float *weight, float offset, float eps, bool norm, int n, uint8_t *planes)
+    k_prepare(const float *x, const float *gain, float offset, float eps, bool norm, int n, uint8_t *planes)
 {
     __shared__ float parts[PREPARE_THREADS / 32];
     let_next_begin();
@@ -329,13 +355,39 @@ static __global__ void __launch_bounds__(PREPARE_THREADS)
     for (int base = 0; base < n; base += PREPARE_THREADS) {
         const int i = base + (int)threadIdx.x;
         const bool on = i < n;
-        const float gain = on && weight != NULL ? __ldg(weight + i) + offset : 1.0f;
-        planes_put(planes, i, on, on ? __ldcg(x + i) * factor * gain : 0.0f);
+        const float times = on && gain != NULL ? __ldg(gain + i) + offset : 1.0f;
+        planes_put(planes, i, on, on ? __ldcg(x + i) * factor * times : 0.0f);
     }
 }
 
-cudaError_t apr_cuda_prepare(const float *x, const float *weight, float offset, float eps, bool norm, int64_t n, uint8_t *planes,
-                             bool follows, cudaStream_t stream)
+cudaError_t apr_cuda_flow_prepare(const apr_flow_inputs *a, bool follows, cudaStream_t stream)
 {
-    return launch(k_prepare, 1, PREPARE_THREADS, 0, follows, stream, x, weight, offset, eps, norm, (int)n, planes);
+    return launch(k_prepare, 1, PREPARE_THREADS, 0, follows, stream, a->x, a->gain, a->gain_offset, a->eps, a->norm, (int)a->n, a->planes);
+}
+
+/* --- weights in another order --- */
+
+enum { ITEMS_THREADS = 256 };
+
+/* A thread two bytes: every block is a whole number of them. */
+static __global__ void __launch_bounds__(ITEMS_THREADS)
+    k_to_items(const uint16_t *rows, uint16_t *to, uint32_t item_row, uint32_t n_items, uint64_t n)
+{
+    const uint64_t at = (uint64_t)blockIdx.x * ITEMS_THREADS + threadIdx.x;
+    if (at >= n) return;
+    const uint32_t within = (uint32_t)(at % item_row), row = (uint32_t)(at / item_row % APR_FLOW_UNIT);
+    const uint64_t item = at / item_row / APR_FLOW_UNIT, unit = item / n_items;
+    to[at] = __ldg(rows + ((unit * APR_FLOW_UNIT + row) * n_items + item % n_items) * item_row + within);
+}
+
+cudaError_t apr_cuda_to_items(apr_dtype dtype, const uint8_t *rows, int64_t n_rows, int64_t n_in, uint8_t *to, cudaStream_t stream)
+{
+    const apr_dtype_facts *const facts = &apr_dtypes[dtype];
+    const int columns = apr_flow_item_columns(dtype);
+    if (columns == 0 || n_in % columns != 0 || n_rows % APR_FLOW_UNIT != 0) return cudaErrorInvalidValue;
+    const uint32_t item_row = (uint32_t)(columns / facts->elems_per_block * facts->bytes_per_block) / 2;
+    const uint64_t n = (uint64_t)n_rows * (uint64_t)(n_in / columns) * item_row;
+    k_to_items<<<(unsigned)((n + ITEMS_THREADS - 1) / ITEMS_THREADS), ITEMS_THREADS, 0, stream>>>((const uint16_t *)rows, (uint16_t *)to,
+                                                                                                  item_row, (uint32_t)(n_in / columns), n);
+    return cudaGetLastError();
 }

@@ -356,6 +356,9 @@ template <> struct flow_type<APR_F16> : flow_halves<false> {
 template <> struct flow_type<APR_BF16> : flow_halves<true> {
 };
 
-#define APR_FLOW_TYPES(X) X(Q4_K) X(Q6_K) X(Q8_0) X(MXFP4) X(F16) X(BF16)
+#define X(id, columns) static_assert(flow_type<APR_##id>::COLUMNS == columns, "as flow_args.h has it");
+APR_FLOW_ITEMS(X)
+APR_FLOW_ROWS(X)
+#undef X
 
 #endif

@@ -6,20 +6,21 @@
 #ifndef APR_KERNELS_CUDA_PLANES_CUH
 #define APR_KERNELS_CUDA_PLANES_CUH
 
+extern "C" {
+#include "kernels/cuda/flow_args.h"
+}
+
 #include <cuda_runtime.h>
-#include <stdint.h>
 
 enum {
-    PLANES_COLUMNS = 256, /* of a tile: */
+    PLANES_COLUMNS = APR_PLANES_COLUMNS, /* of a tile: */
     PLANES_GROUP = 16,
     PLANES_LOW = 256,    /* high bytes from 0 on, then the low ones */
     PLANES_SCALES = 512, /* a float for each group */
     PLANES_SUMS = 576,   /* the sum of its whole numbers, int32 */
-    PLANES_BYTES = 640,
+    PLANES_BYTES = APR_PLANES_BYTES,
     PLANES_LARGEST = 32512, /* 127 * 256: high bytes never overflow */
 };
-
-static __host__ __device__ inline int64_t planes_bytes(int64_t n) { return (n + PLANES_COLUMNS - 1) / PLANES_COLUMNS * PLANES_BYTES; }
 
 #ifdef __CUDACC__
 

@@ -120,7 +120,7 @@ template <apr_dtype D, typename OUT> struct tile_part {
         lane = (int)(p % P::LANES);
         out = (OUT *)l.a.out + (int64_t)i * l.a.weight.n_in + block * P::ELEMS;
         factor = has_factors<D>::value ? tile_factor(l, stored, block * P::ELEMS) : 1.0f;
-        q.load(l.a.weight.data + stored * l.a.weight.row_bytes + (int64_t)block * P::BYTES, lane);
+        q.load(row_at<D>(l.a.weight, stored) + block_at<D>(l.a.weight, (int)block), lane);
     }
 
     /* Two runs after another are neighbours: 8 columns. */
