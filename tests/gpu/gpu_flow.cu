@@ -264,8 +264,15 @@ struct chain {
                         (void *)logits, (void *)squares_a, (void *)squares_b})
             cudaFree(p);
     }
+    const apr_tensor *matrix_at(const uint8_t *data, int64_t rows, int64_t columns) const
+    {
+        apr_tensor *const t = new apr_tensor;
+        set_up(t, dtype, rows, columns);
+        t->data = data;
+        return t;
+    }
     apr_flow_args product_of(const uint8_t *w, apr_flow_ending ending, int64_t rows, int64_t n_in, const uint8_t *x, const float *squares,
-                         float *out) const
+                             float *out) const
     {
         apr_flow_args a = {};
         a.ending = ending, a.n_parts = ending == APR_FLOW_GLU ? 2 : 1, a.n_in = n_in, a.x = x;

@@ -35,6 +35,7 @@ static apr_session_options on_device(bool replays, apr_dtype kv_dtype)
     options.kv_dtype = kv_dtype;
     options.cuda = cuda;
     options.no_replay = !replays;
+    options.no_fusion = true; /* the same kernels: the same bits */
     options.on_warning = keep_warning;
     return options;
 }
