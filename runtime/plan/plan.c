@@ -423,7 +423,7 @@ static void device_workspace_line(draft *d)
     p->workspace_slice = bytes / sizeof(float);
     set_line(
         d, APR_LINE_WORKSPACE, bytes, APR_ON_DEVICE,
-        "FP16 inputs of %lld tokens and weights decoded to FP16 (%llu MiB at a time at most%s), or parts of a long context's attention",
+        "FP16 inputs of %lld tokens and decoded FP16 weights (%llu MiB at a time at most%s), or parts of a long context's attention",
         (long long)p->n_batch, (unsigned long long)(pace.tile_bytes >> 20), lowered);
 }
 
