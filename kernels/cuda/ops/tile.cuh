@@ -37,7 +37,10 @@ static __device__ __forceinline__ uint32_t over(const divisor &d, uint32_t n) { 
 /* What one launch gets. Parts are what a thread takes at a time: a piece, a run of codes, a single number. */
 typedef struct tile_launch {
     tile_args a;
-    uint32_t n_parts;   /* n_rows * parts of a row */
+    uint32_t n_parts; /* n_rows * parts of a row */
+    /* Rows are stored in the order of the tile, from `data` on, and numbers have no factors but one: nobody needs to know the row. */
+    bool in_order;
+    const uint8_t *data;
     divisor parts;      /* of a row */
     divisor matrix;     /* rows of a matrix in a stack */
     divisor down, wide; /* rows and columns that share a factor */
@@ -114,11 +117,22 @@ template <apr_dtype D, typename OUT> struct tile_part {
     OUT *out;
     int lane;
 
+    /* Blocks come one after another where they go, and mostly where they come from. */
+    __device__ __forceinline__ void put_at(const tile_launch &l, uint32_t at)
+    {
+        lane = (int)(at % P::LANES);
+        out = (OUT *)l.a.out + (int64_t)(at / P::LANES) * P::ELEMS;
+    }
+    __device__ __forceinline__ void load_in_order(const tile_launch &l, uint32_t at, float one_factor)
+    {
+        put_at(l, at);
+        factor = one_factor;
+        q.load(l.data + (int64_t)(at / P::LANES) * P::BYTES, lane);
+    }
     __device__ __forceinline__ void load(const tile_launch &l, uint32_t at)
     {
-        const uint32_t i = over(l.parts, at), p = at - i * l.parts.d, block = p / P::LANES, stored = tile_row(l.a, i);
-        lane = (int)(p % P::LANES);
-        out = (OUT *)l.a.out + (int64_t)i * l.a.weight.n_in + block * P::ELEMS;
+        const uint32_t i = over(l.parts, at), block = at / P::LANES - i * (l.parts.d / P::LANES), stored = tile_row(l.a, i);
+        put_at(l, at);
         factor = has_factors<D>::value ? tile_factor(l, stored, block * P::ELEMS) : 1.0f;
         q.load(l.a.weight.data + stored * l.a.weight.row_bytes + (int64_t)block * P::BYTES, lane);
     }
@@ -144,17 +158,31 @@ template <apr_dtype D> struct tile_pieces {
     static constexpr int COLUMNS = piece<D>::ELEMS / piece<D>::LANES, N = COLUMNS < 32 ? 32 / COLUMNS : 1;
 };
 
-template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 2) k_tile(const __grid_constant__ tile_launch l)
+/* Where all threads of a block have all their pieces nothing is asked between the loads, so that all of them are on their way at once. */
+template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 3) k_tile(const __grid_constant__ tile_launch l)
 {
     constexpr int N = tile_pieces<D>::N;
     const uint32_t first = blockIdx.x * (TILE_THREADS * N) + threadIdx.x;
     tile_part<D, OUT> part[N];
+
+    if ((blockIdx.x + 1) * (TILE_THREADS * N) > l.n_parts) {
+#pragma unroll 1
+        for (uint32_t at = first; at < l.n_parts; at += TILE_THREADS) {
+            part[0].load(l, at);
+            part[0].store();
+        }
+        return;
+    }
+    if (l.in_order) {
+        const float factor = has_factors<D>::value && l.a.weight.factors != NULL ? factor_number(l.a.weight, 0) : 1.0f;
 #pragma unroll
-    for (int j = 0; j < N; j++)
-        if (first + j * TILE_THREADS < l.n_parts) part[j].load(l, first + j * TILE_THREADS);
+        for (int j = 0; j < N; j++) part[j].load_in_order(l, first + j * TILE_THREADS, factor);
+    } else {
 #pragma unroll
-    for (int j = 0; j < N; j++)
-        if (first + j * TILE_THREADS < l.n_parts) part[j].store();
+        for (int j = 0; j < N; j++) part[j].load(l, first + j * TILE_THREADS);
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) part[j].store();
 }
 
 /* A thread an element, for rows of any length. */
@@ -175,11 +203,15 @@ static inline cudaError_t tile_rows_with(void (*kernel)(const tile_launch), cons
     const weight_view &v = a.weight;
     const int64_t most = INT32_MAX / row_parts;
     cudaError_t error = v.n_rows <= INT32_MAX ? cudaSuccess : cudaErrorNotSupported;
-    tile_launch l = {a, 0, divisor_of(row_parts), divisor_of(v.matrix_rows), divisor_of(v.factor_rows), divisor_of(v.factor_columns)};
+    tile_launch l = {
+        a, 0, false, NULL, divisor_of(row_parts), divisor_of(v.matrix_rows), divisor_of(v.factor_rows), divisor_of(v.factor_columns)};
+
+    l.in_order = a.ids == NULL && v.step == APR_STEP_NONE && (v.factors == NULL || v.one_factor);
 
     for (int64_t done = 0; done < a.n_rows && error == cudaSuccess; done += most) {
         l.a.n_rows = a.n_rows - done < most ? a.n_rows - done : most;
         l.a.first = a.first + done;
+        l.data = v.data + l.a.first * v.row_bytes;
         if (a.ids != NULL) l.a.ids = a.ids + done;
         l.a.out = (uint8_t *)a.out + (size_t)(done * v.n_in) * out_bytes;
         l.n_parts = (uint32_t)(l.a.n_rows * row_parts);
