@@ -46,24 +46,26 @@ typedef struct tile_launch {
     divisor down, wide; /* rows and columns that share a factor */
 } tile_launch;
 
-static __device__ __forceinline__ void put_4(float *out, float4 v) { *(float4 *)out = v; }
-static __device__ __forceinline__ void put_4(__half *out, float4 v)
+/* Four numbers in 16 bits each, of the type that the pointer has. */
+static __device__ __forceinline__ uint2 packed(const __half *, float4 v)
 {
     const __half2 a = __floats2half2_rn(v.x, v.y), b = __floats2half2_rn(v.z, v.w);
-    *(uint2 *)out = make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
+    return make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
 }
-static __device__ __forceinline__ void put_4(__nv_bfloat16 *out, float4 v)
+static __device__ __forceinline__ uint2 packed(const __nv_bfloat16 *, float4 v)
 {
     const __nv_bfloat162 a = __floats2bfloat162_rn(v.x, v.y), b = __floats2bfloat162_rn(v.z, v.w);
-    *(uint2 *)out = make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
+    return make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
 }
+
+static __device__ __forceinline__ void put_4(float *out, float4 v) { *(float4 *)out = v; }
+template <typename OUT> static __device__ __forceinline__ void put_4(OUT *out, float4 v) { *(uint2 *)out = packed(out, v); }
 static __device__ __forceinline__ void put_8(float *out, float4 a, float4 b) { put_4(out, a), put_4(out + 4, b); }
 template <typename OUT> static __device__ __forceinline__ void put_8(OUT *out, float4 a, float4 b)
 {
-    uint4 words;
-    put_4((OUT *)&words, a);
-    put_4((OUT *)&words + 4, b);
-    *(uint4 *)out = words;
+    const uint2 low = packed(out, a), high = packed(out, b);
+    /* by name: of some of these the compiler made four stores of 4 bytes */
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(out), "r"(low.x), "r"(low.y), "r"(high.x), "r"(high.y) : "memory");
 }
 static __device__ __forceinline__ void put_1(float *out, float v) { *out = v; }
 static __device__ __forceinline__ void put_1(__half *out, float v) { *out = __float2half_rn(v); }
@@ -117,24 +119,20 @@ template <apr_dtype D, typename OUT> struct tile_part {
     OUT *out;
     int lane;
 
-    /* Blocks come one after another where they go, and mostly where they come from. */
-    __device__ __forceinline__ void put_at(const tile_launch &l, uint32_t at)
+    /* Where the block lies that has the part: blocks come one after another where they go, and mostly where they come from. A layout of
+     * which that is not true is not `in_order`, and has its addresses here. */
+    __device__ __forceinline__ const uint8_t *find(const tile_launch &l, uint32_t at)
     {
+        const weight_view &v = l.a.weight;
         lane = (int)(at % P::LANES);
         out = (OUT *)l.a.out + (int64_t)(at / P::LANES) * P::ELEMS;
-    }
-    __device__ __forceinline__ void load_in_order(const tile_launch &l, uint32_t at, float one_factor)
-    {
-        put_at(l, at);
-        factor = one_factor;
-        q.load(l.data + (int64_t)(at / P::LANES) * P::BYTES, lane);
-    }
-    __device__ __forceinline__ void load(const tile_launch &l, uint32_t at)
-    {
+        if (l.in_order) {
+            factor = has_factors<D>::value && v.factors != NULL ? factor_number(v, 0) : 1.0f;
+            return l.data + (int64_t)(at / P::LANES) * P::BYTES;
+        }
         const uint32_t i = over(l.parts, at), block = at / P::LANES - i * (l.parts.d / P::LANES), stored = tile_row(l.a, i);
-        put_at(l, at);
         factor = has_factors<D>::value ? tile_factor(l, stored, block * P::ELEMS) : 1.0f;
-        q.load(l.a.weight.data + stored * l.a.weight.row_bytes + (int64_t)block * P::BYTES, lane);
+        return v.data + stored * v.row_bytes + (int64_t)block * P::BYTES;
     }
 
     /* Two runs after another are neighbours: 8 columns. */
@@ -158,29 +156,27 @@ template <apr_dtype D> struct tile_pieces {
     static constexpr int COLUMNS = piece<D>::ELEMS / piece<D>::LANES, N = COLUMNS < 32 ? 32 / COLUMNS : 1;
 };
 
-/* Where all threads of a block have all their pieces nothing is asked between the loads, so that all of them are on their way at once. */
+/* Nothing is asked between the loads of a thread, so that all of them are on their way at once. */
 template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 3) k_tile(const __grid_constant__ tile_launch l)
 {
     constexpr int N = tile_pieces<D>::N;
     const uint32_t first = blockIdx.x * (TILE_THREADS * N) + threadIdx.x;
+    const uint8_t *from[N];
     tile_part<D, OUT> part[N];
 
-    if ((blockIdx.x + 1) * (TILE_THREADS * N) > l.n_parts) {
+    if ((blockIdx.x + 1) * (TILE_THREADS * N) > l.n_parts) { /* not all threads have all their parts */
 #pragma unroll 1
         for (uint32_t at = first; at < l.n_parts; at += TILE_THREADS) {
-            part[0].load(l, at);
+            from[0] = part[0].find(l, at);
+            part[0].q.load(from[0], part[0].lane);
             part[0].store();
         }
         return;
     }
-    if (l.in_order) {
-        const float factor = has_factors<D>::value && l.a.weight.factors != NULL ? factor_number(l.a.weight, 0) : 1.0f;
 #pragma unroll
-        for (int j = 0; j < N; j++) part[j].load_in_order(l, first + j * TILE_THREADS, factor);
-    } else {
+    for (int j = 0; j < N; j++) from[j] = part[j].find(l, first + j * TILE_THREADS);
 #pragma unroll
-        for (int j = 0; j < N; j++) part[j].load(l, first + j * TILE_THREADS);
-    }
+    for (int j = 0; j < N; j++) part[j].q.load(from[j], part[j].lane);
 #pragma unroll
     for (int j = 0; j < N; j++) part[j].store();
 }
