@@ -145,6 +145,7 @@ typedef struct apr_glu_args {
     const float *gate, *up; /* [n_tokens, width]; up or NULL */
     float *out;
     int n_threads;
+    apr_workspace work; /* on a device, where a product of `out` that follows finds it as FP16; slice 0: nowhere */
 } apr_glu_args;
 
 /* out = a + b. out may be a or b. */

@@ -434,10 +434,9 @@ static void device_workspace_line(draft *d)
     p->workspace_slice = bytes / sizeof(float);
     p->planes_slot = apr_cuda_round((size_t)apr_planes_bytes(widest_value(d->program)));
     p->planes_slot += apr_cuda_round((size_t)(widest_value(d->program) / APR_FLOW_UNIT) * sizeof(float)); /* and squares */
-    set_line(
-        d, APR_LINE_WORKSPACE, apr_saturating_add(bytes, apr_saturating_add(token, APR_PLANES_SLOTS * p->planes_slot)), APR_ON_DEVICE,
-        "FP16 inputs of %lld tokens and weights decoded to FP16 (%llu MiB at a time at most%s), or parts of a long context's attention",
-        (long long)p->n_batch, (unsigned long long)(pace.tile_bytes >> 20), lowered);
+    set_line(d, APR_LINE_WORKSPACE, apr_saturating_add(bytes, apr_saturating_add(token, APR_PLANES_SLOTS * p->planes_slot)), APR_ON_DEVICE,
+             "FP16 inputs of %lld tokens and decoded FP16 weights (%llu MiB at a time at most%s), or parts of a long context's attention",
+             (long long)p->n_batch, (unsigned long long)(pace.tile_bytes >> 20), lowered);
 }
 
 static void working_lines(draft *d, int64_t n_vector_floats)

@@ -67,9 +67,11 @@ static layer new_layer(apr_dtype dtype, int64_t n_out, int64_t n_in, int64_t n_t
 {
     const int64_t row_bytes = row_bytes_of(dtype, n_in), some_rows = 64;
     std::vector<uint8_t> some((size_t)(some_rows * row_bytes));
-    layer l = {n_out, n_in, n_tokens, (n_out * row_bytes + 255) / 256 * 256, 0};
+    layer l = {};
 
     for (size_t i = 0; i < some.size(); i += (size_t)apr_dtypes[dtype].bytes_per_block) random_block(dtype, some.data() + i);
+    l.n_out = n_out, l.n_in = n_in, l.n_tokens = n_tokens;
+    l.one = (n_out * row_bytes + 255) / 256 * 256;
     l.n_copies = COLD_BYTES / l.one + 2;
     l.data = new twin<uint8_t>((size_t)(l.one * l.n_copies));
     for (int64_t at = 0; at + (int64_t)some.size() <= (int64_t)l.data->n; at += (int64_t)some.size())
@@ -199,6 +201,28 @@ static void time_parts(apr_dtype dtype, size_t shape, int64_t n_tokens)
     free_layer(&l);
 }
 
+/* The activation between gate and up and down: its floats alone, those and then FP16 of them, and both at once. */
+static void time_glu(int64_t n_tokens)
+{
+    const int64_t width = 18944, n = n_tokens * width;
+    twin<float> gate(normals(n)), up(normals(n)), out((size_t)n), scales((size_t)n_tokens);
+    twin<__half> halves((size_t)n);
+    const apr_cuda_halves to = {halves.device, NULL, scales.device, NULL, NULL};
+    apr_glu_args a;
+
+    memset(&a, 0, sizeof a);
+    a.n_tokens = n_tokens, a.width = width, a.shape.activation = APR_ACT_SILU;
+    a.gate = gate.device, a.up = up.device, a.out = out.device;
+    const double floats = median_ms([&](int) { must(apr_cuda_glu_floats(&a, device->stream), "glu"); });
+    const double apart = median_ms([&](int) {
+        must(apr_cuda_glu_floats(&a, device->stream), "glu");
+        must(apr_cuda_halve(a.out, &to, n_tokens, width, device->stream), "halve");
+    });
+    const double together = median_ms([&](int) { must(apr_cuda_glu_halves(&a, &to, device->stream), "glu"); });
+    printf("glu of %4lld tokens: floats %.4f ms, and FP16 of them %.4f ms, both at once %.4f ms %.2f TB/s\n", (long long)n_tokens, floats,
+           apart, together, 14.0 * (double)n / together / 1e9);
+}
+
 /* What this device copies and multiplies at best. */
 static void measure_rates(void)
 {
@@ -250,6 +274,8 @@ int main(int argc, char **argv)
         }
     if (!all_within_bounds(m)) return 1;
     if (m.times) measure_rates();
+    for (int64_t n_tokens : {512, 2048})
+        if (m.times) time_glu(n_tokens);
     for (apr_dtype dtype : dtypes)
         for (size_t i = 0; m.times && i < sizeof shapes / sizeof *shapes; i++)
             for (int64_t n_tokens : {512, 2048}) time_parts(dtype, i, n_tokens);

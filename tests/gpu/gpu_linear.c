@@ -350,6 +350,48 @@ static void inputs_that_changed_are_converted_again(void **state)
     free_product(&narrow);
 }
 
+/* The unit whose outputs are the product's inputs; work: where it may leave them as FP16. Its outputs, the caller's to free. */
+static float *run_glu(const product *p, const float *gate, const float *up, apr_workspace work)
+{
+    apr_op_args args = {.glu = {.n_tokens = p->args.n_tokens, .width = p->args.n_in, .shape = {.activation = APR_ACT_SILU}}};
+    float *const out = malloc(p->n_x * sizeof *out);
+    apr_error err = {0};
+    args.glu.gate = gate;
+    args.glu.up = up;
+    args.glu.out = (float *)(uintptr_t)p->args.x;
+    args.glu.work = work;
+    must(cuda->run(device, APR_OP_GLU, &args, &err), &err);
+    must(cuda->download(device, out, args.glu.out, p->n_x * sizeof *out, &err), &err);
+    return out;
+}
+
+static void a_gated_unit_leaves_what_its_product_multiplies(void **state)
+{
+    (void)state;
+    static const int64_t widths[] = {1024, 4104, 18944, 100}; /* rows of one chunk a thread, of more, and such as have none */
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        for (int many = 0; many < 2; many++) {
+            product p = new_product(APR_F16, 64, widths[i], n_tokens_of[many], APR_CUDA_TILE_BYTES);
+            float *const gates = noises(p.n_x, 8.0f);
+            float *const gate = on_device(gates, p.n_x * sizeof *gates), *const up = on_device(p.x, p.n_x * sizeof *gates);
+            float *const floats = run_glu(&p, gate, up, (apr_workspace){0}), *const of_floats = outputs_of(&p);
+            float *const halves = run_glu(&p, gate, up, p.args.work), *const of_halves = outputs_of(&p);
+            assert_memory_equal(floats, halves, p.n_x * sizeof *floats);
+            assert_memory_equal(of_floats, of_halves, p.out_bytes);
+            free(run_glu(&p, gate, up, p.args.work));
+            put_inputs(&p, p.x); /* what it left is of no use any more */
+            float *const of_others = outputs_of(&p);
+            put_inputs(&p, p.x);
+            float *const right = outputs_of(&p);
+            assert_memory_equal(right, of_others, p.out_bytes);
+            assert_memory_not_equal(right, of_halves, p.out_bytes);
+            cuda->release(device, gate);
+            cuda->release(device, up);
+            for (void **at = (void *[]){gates, floats, of_floats, halves, of_halves, of_others, right, NULL}; *at != NULL; at++) free(*at);
+            free_product(&p);
+        }
+}
+
 static void a_workspace_that_is_too_small_is_refused(void **state)
 {
     (void)state;
@@ -384,6 +426,7 @@ int main(void)
         cmocka_unit_test(tiles_of_any_size_give_what_whole_matrices_do),
         cmocka_unit_test(a_shared_power_of_two_changes_no_output),
         cmocka_unit_test(inputs_that_changed_are_converted_again),
+        cmocka_unit_test(a_gated_unit_leaves_what_its_product_multiplies),
         cmocka_unit_test(a_workspace_that_is_too_small_is_refused),
         cmocka_unit_test(what_fails_is_described),
     };

@@ -171,9 +171,9 @@ static void test_elementwise(void)
                     const apr_glu_shape shape = {(apr_activation)activation, limit, limit * 2.0f, limit};
                     apr_glu_args glu = {n_tokens, width, shape, NULL, NULL, NULL, 1};
                     against_ref("glu", glu, &apr_op_args::glu, &apr_glu_args::gate, &apr_glu_args::up, &apr_glu_args::out, n, n, n,
-                                apr_ref_glu, apr_cuda_glu, 1e-6);
+                                apr_ref_glu, apr_cuda_glu_floats, 1e-6);
                     against_ref("activation", glu, &apr_op_args::glu, &apr_glu_args::gate, (const float *apr_glu_args::*)NULL,
-                                &apr_glu_args::out, n, 0, n, apr_ref_glu, apr_cuda_glu, 1e-6);
+                                &apr_glu_args::out, n, 0, n, apr_ref_glu, apr_cuda_glu_floats, 1e-6);
                 }
         }
     test_ranges(1, 1, 5);

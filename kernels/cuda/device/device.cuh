@@ -21,8 +21,9 @@ typedef struct apr_cuda_started {
 
 struct apr_cuda_choices;
 
-/* Inputs that lie in a workspace as FP16 already, for products that share them. What may have written to the inputs since, or to the
- * workspace, forgets them: every operation but a product of many tokens with one matrix, and every copy to the device. */
+/* Inputs that lie in a workspace as FP16 already, for products that share them, or left by the operation that made them. What may have
+ * written to the inputs since, or to the workspace, forgets them: every operation but a product of many tokens with one matrix, and every
+ * copy to the device. */
 typedef struct apr_cuda_halved {
     const float *x; /* NULL: none */
     void *work;
@@ -74,6 +75,7 @@ apr_status apr_cuda_enter(apr_cuda_device *device, apr_error *err);
 
 /* gemm.cu */
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);
+apr_status apr_cuda_glu(apr_cuda_device *device, const apr_glu_args *args, apr_error *err);
 /* heads.cu: where each head has a matrix of its own */
 apr_status apr_cuda_linear_heads(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);
 /* products.cu: what a device remembers; NULL is fine */

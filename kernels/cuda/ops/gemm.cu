@@ -60,26 +60,37 @@ static bool goes_together(const apr_linear_args *a)
            (uintptr_t)a->x % 16 == 0;
 }
 
-/* Cuts the workspace up as apr_cuda_linear_bytes counts it; the tile takes what there is. */
+/* The inputs' part of a workspace, as apr_cuda_linear_bytes counts it; *n_bytes of it. */
+static apr_cuda_halves cut_inputs(const apr_workspace *work, int64_t n_tokens, int64_t n_in, bool together, size_t *n_bytes)
+{
+    const size_t inputs = apr_cuda_inputs_bytes(n_tokens, n_in), scales = apr_cuda_round((size_t)n_tokens * 4);
+    uint8_t *const at = (uint8_t *)work->data;
+    apr_cuda_halves h;
+
+    h.halves = (__half *)at;
+    h.rests = n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(at + inputs / 2) : NULL;
+    h.scales = (float *)(at + inputs);
+    h.largest = (float *)(at + inputs + scales);
+    h.factors = together ? (float *)(at + inputs + 2 * scales) : NULL;
+    *n_bytes = inputs + apr_cuda_scales_bytes(n_tokens);
+    return h;
+}
+
+/* The tile takes what there is behind the inputs. */
 static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_error *err)
 {
-    const size_t inputs = apr_cuda_inputs_bytes(a->n_tokens, a->n_in), scales = apr_cuda_round((size_t)a->n_tokens * 4);
-    const size_t given = a->work.slice * sizeof(float), before = inputs + apr_cuda_scales_bytes(a->n_tokens);
-    const size_t room = given <= before ? 0 : given - before < APR_CUDA_TILE_BYTES ? given - before : (size_t)APR_CUDA_TILE_BYTES;
-    uint8_t *const at = (uint8_t *)a->work.data;
+    const size_t given = a->work.slice * sizeof(float);
+    size_t before;
 
     b->is_f16 = apr_cuda_is_f16(a->weight);
+    b->inputs = cut_inputs(&a->work, a->n_tokens, a->n_in, goes_together(a), &before);
+    const size_t left = given > before ? given - before : 0, room = left < APR_CUDA_TILE_BYTES ? left : (size_t)APR_CUDA_TILE_BYTES;
     b->tile_rows = b->is_f16 ? a->n_out : apr_cuda_tile_rows(a->n_in, a->n_out, room);
-    if (given < before || (!b->is_f16 && (size_t)(b->tile_rows * a->n_in) * 2 > given - before))
+    if (given < before || (!b->is_f16 && (size_t)(b->tile_rows * a->n_in) * 2 > left))
         return apr_fail(err, APR_E_USAGE, "linear '%s' of %lld tokens needs %zu bytes of workspace and got %zu", a->weight->name,
                         (long long)a->n_tokens,
                         apr_cuda_linear_bytes_within(a->n_tokens, a->n_in, a->n_out, b->is_f16, APR_CUDA_LEAST_TILE_BYTES), given);
-    b->inputs.halves = (__half *)at;
-    b->inputs.rests = a->n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(at + inputs / 2) : NULL;
-    b->inputs.scales = (float *)(at + inputs);
-    b->inputs.largest = (float *)(at + inputs + scales);
-    b->inputs.factors = goes_together(a) ? (float *)(at + inputs + 2 * scales) : NULL;
-    b->tile = (__half *)(at + before);
+    b->tile = (__half *)((uint8_t *)a->work.data + before);
     return APR_OK;
 }
 
@@ -182,6 +193,20 @@ apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, ap
     bool done = false;
     APR_TRY(apr_cuda_linear_fp8(device, a, &done, err));
     return done ? APR_OK : linear_many(device, a, err);
+}
+
+/* The product that follows multiplies what comes out: where it will be made of FP16 inputs, they are left for it on the way. */
+apr_status apr_cuda_glu(apr_cuda_device *device, const apr_glu_args *a, apr_error *err)
+{
+    const bool through_halves = a->n_tokens > APR_CUDA_FEW_TOKENS && device->blas != NULL && !device->exact && !device->fp8;
+    size_t n_bytes;
+    const apr_cuda_halves to = cut_inputs(&a->work, a->n_tokens, a->width, false, &n_bytes);
+    cudaError_t error = cudaErrorNotSupported;
+
+    if (through_halves && n_bytes <= a->work.slice * sizeof(float)) error = apr_cuda_glu_halves(a, &to, device->stream);
+    if (error == cudaSuccess) device->halved = (apr_cuda_halved){a->out, a->work.data, a->n_tokens, a->width, false};
+    if (error == cudaErrorNotSupported) error = apr_cuda_glu_floats(a, device->stream);
+    return apr_cuda_outcome(device, error, err);
 }
 
 apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err)

@@ -59,8 +59,41 @@ static __device__ __forceinline__ void put_chunk(__half *halves, __half *rests, 
     if (rests != NULL) *(uint4 *)(rests + at) = make_uint4(half_2(a.x, a.y), half_2(a.z, a.w), half_2(b.x, b.y), half_2(b.z, b.w));
 }
 
+/* Where rows come from, chunk by chunk: they are there, or made now, left as floats too. */
+struct given_rows {
+    const float *x;
+    __device__ __forceinline__ void chunk(int64_t at, float4 &a, float4 &b) const
+    {
+        a = *(const float4 *)(x + at);
+        b = *(const float4 *)(x + at + 4);
+    }
+};
+
+struct gated_rows {
+    apr_glu_shape shape;
+    const float *gate, *up;
+    float *out; /* may be gate or up: a thread reads what it will write, first */
+    __device__ __forceinline__ float of(float g, float u) const
+    {
+        return up != NULL ? apr_glu_of(&shape, g, u) : apr_activate(shape.activation, g);
+    }
+    __device__ __forceinline__ float4 four(int64_t at) const
+    {
+        const float4 g = *(const float4 *)(gate + at), u = up != NULL ? *(const float4 *)(up + at) : g;
+        return make_float4(of(g.x, u.x), of(g.y, u.y), of(g.z, u.z), of(g.w, u.w));
+    }
+    __device__ __forceinline__ void chunk(int64_t at, float4 &a, float4 &b) const
+    {
+        a = four(at);
+        b = four(at + 4);
+        *(float4 *)(out + at) = a;
+        *(float4 *)(out + at + 4) = b;
+    }
+};
+
 /* A power of two for each row, which is read once: up to N chunks a thread stay in registers. */
-template <int N> static __global__ void __launch_bounds__(ROW_THREADS) k_halve(const float *x, apr_cuda_halves to, int64_t n_in)
+template <int N, typename ROWS>
+static __global__ void __launch_bounds__(ROW_THREADS) k_halve(const __grid_constant__ ROWS rows, apr_cuda_halves to, int64_t n_in)
 {
     const int64_t row = blockIdx.x * n_in;
     float4 v[N][2];
@@ -70,9 +103,7 @@ template <int N> static __global__ void __launch_bounds__(ROW_THREADS) k_halve(c
     for (int c = 0; c < N; c++) {
         const int64_t i = (threadIdx.x + c * ROW_THREADS) * CHUNK;
         v[c][0] = v[c][1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (i >= n_in) continue;
-        v[c][0] = *(const float4 *)(x + row + i);
-        v[c][1] = *(const float4 *)(x + row + i + 4);
+        if (i < n_in) rows.chunk(row + i, v[c][0], v[c][1]);
     }
 #pragma unroll
     for (int c = 0; c < N; c++) most = fmaxf(most, fmaxf(largest_of(v[c][0]), largest_of(v[c][1])));
@@ -177,31 +208,47 @@ static __global__ void __launch_bounds__(THREADS) k_finish_4(float *out, apr_cud
 
 static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
-typedef void (*halve_fn)(const float *x, apr_cuda_halves to, int64_t n_in);
-
-/* The kernel that keeps a row in its registers; NULL: none does. */
-static halve_fn halve_of(int64_t n_in)
+/* Starts the kernel that keeps a row in its registers. False: there is none for rows so long. */
+template <typename ROWS>
+static bool halve_rows(const ROWS &rows, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
 {
     static const struct {
         int n_chunks;
-        halve_fn kernel;
-    } kernels[] = {{1, k_halve<1>}, {2, k_halve<2>}, {5, k_halve<5>}, {7, k_halve<7>}};
-    for (const auto &k : kernels)
-        if (n_in <= (int64_t)k.n_chunks * ROW_THREADS * CHUNK) return k.kernel;
-    return NULL;
+        void (*kernel)(const ROWS, apr_cuda_halves, int64_t);
+    } kernels[] = {{1, k_halve<1, ROWS>}, {2, k_halve<2, ROWS>}, {5, k_halve<5, ROWS>}, {7, k_halve<7, ROWS>}};
+    for (const auto &k : kernels) {
+        if (n_in > (int64_t)k.n_chunks * ROW_THREADS * CHUNK) continue;
+        k.kernel<<<(unsigned)n_rows, ROW_THREADS, 0, stream>>>(rows, *to, n_in);
+        return true;
+    }
+    return false;
+}
+
+static bool takes_chunks(const apr_cuda_halves *to, int64_t n_in)
+{
+    return n_in % CHUNK == 0 && is_aligned(to->halves) && is_aligned(to->rests);
 }
 
 cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
 {
-    const bool in_chunks = n_in % CHUNK == 0 && is_aligned(x) && is_aligned(to->halves) && is_aligned(to->rests);
-    const halve_fn kernel = in_chunks ? halve_of(n_in) : NULL;
+    const bool in_chunks = takes_chunks(to, n_in) && is_aligned(x);
+    const given_rows rows = {x};
 
     if (to->factors != NULL) {
         if (!in_chunks) return cudaErrorInvalidValue;
         k_largest<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, to->largest, n_in);
         k_halve_together<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, *to, n_rows, n_in);
-    } else if (kernel != NULL) kernel<<<(unsigned)n_rows, ROW_THREADS, 0, stream>>>(x, *to, n_in);
-    else k_halve_any<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, *to, n_in);
+    } else if (!in_chunks || !halve_rows(rows, to, n_rows, n_in, stream)) {
+        k_halve_any<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, *to, n_in);
+    }
+    return cudaGetLastError();
+}
+
+cudaError_t apr_cuda_glu_halves(const apr_glu_args *a, const apr_cuda_halves *to, cudaStream_t stream)
+{
+    const bool in_chunks = takes_chunks(to, a->width) && is_aligned(a->gate) && is_aligned(a->up) && is_aligned(a->out);
+    const gated_rows rows = {a->shape, a->gate, a->up, a->out};
+    if (!in_chunks || !halve_rows(rows, to, a->n_tokens, a->width, stream)) return cudaErrorNotSupported;
     return cudaGetLastError();
 }
 

@@ -23,6 +23,10 @@ typedef struct apr_cuda_halves {
 
 cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream);
 
+/* The unit's outputs as floats, and as FP16 with a power of two for each row. cudaErrorNotSupported: not of rows that wide or that lie
+ * so; nothing has been started. */
+cudaError_t apr_cuda_glu_halves(const apr_glu_args *args, const apr_cuda_halves *to, cudaStream_t stream);
+
 /* out[t][r] = out[t][r] * scales[t] + bias[r]; without a bias, rows that share a power of two are left as they are. */
 cudaError_t apr_cuda_finish(float *out, const apr_cuda_halves *of, const float *bias, int64_t n_rows, int64_t n_out, cudaStream_t stream);
 

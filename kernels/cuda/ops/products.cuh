@@ -18,7 +18,8 @@ typedef struct apr_cuda_product {
     const float *factors; /* [2] on the device: of the sums, and of what is in out. NULL: 1, and as `adds` says */
 } apr_cuda_product;
 
-/* The ways that cuBLASLt proposes, in its order, until one works; for FP16 then cuBLAS' own. device->blas has been started. */
+/* The ways that cuBLASLt proposes, in its order but for one that fills the device better, until one works; for FP16 then cuBLAS' own.
+ * device->blas has been started. */
 cublasStatus_t apr_cuda_multiply(apr_cuda_device *device, const apr_cuda_product *product);
 
 #endif

@@ -37,30 +37,35 @@ static __device__ __forceinline__ uint32_t over(const divisor &d, uint32_t n) { 
 /* What one launch gets. Parts are what a thread takes at a time: a piece, a run of codes, a single number. */
 typedef struct tile_launch {
     tile_args a;
-    uint32_t n_parts;   /* n_rows * parts of a row */
+    uint32_t n_parts; /* n_rows * parts of a row */
+    /* Rows are stored in the order of the tile, from `data` on, and numbers have no factors but one: nobody needs to know the row. */
+    bool in_order;
+    const uint8_t *data;
     divisor parts;      /* of a row */
     divisor matrix;     /* rows of a matrix in a stack */
     divisor down, wide; /* rows and columns that share a factor */
 } tile_launch;
 
-static __device__ __forceinline__ void put_4(float *out, float4 v) { *(float4 *)out = v; }
-static __device__ __forceinline__ void put_4(__half *out, float4 v)
+/* Four numbers in 16 bits each, of the type that the pointer has. */
+static __device__ __forceinline__ uint2 packed(const __half *, float4 v)
 {
     const __half2 a = __floats2half2_rn(v.x, v.y), b = __floats2half2_rn(v.z, v.w);
-    *(uint2 *)out = make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
+    return make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
 }
-static __device__ __forceinline__ void put_4(__nv_bfloat16 *out, float4 v)
+static __device__ __forceinline__ uint2 packed(const __nv_bfloat16 *, float4 v)
 {
     const __nv_bfloat162 a = __floats2bfloat162_rn(v.x, v.y), b = __floats2bfloat162_rn(v.z, v.w);
-    *(uint2 *)out = make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
+    return make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
 }
+
+static __device__ __forceinline__ void put_4(float *out, float4 v) { *(float4 *)out = v; }
+template <typename OUT> static __device__ __forceinline__ void put_4(OUT *out, float4 v) { *(uint2 *)out = packed(out, v); }
 static __device__ __forceinline__ void put_8(float *out, float4 a, float4 b) { put_4(out, a), put_4(out + 4, b); }
 template <typename OUT> static __device__ __forceinline__ void put_8(OUT *out, float4 a, float4 b)
 {
-    uint4 words;
-    put_4((OUT *)&words, a);
-    put_4((OUT *)&words + 4, b);
-    *(uint4 *)out = words;
+    const uint2 low = packed(out, a), high = packed(out, b);
+    /* by name: of some of these the compiler made four stores of 4 bytes */
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(out), "r"(low.x), "r"(low.y), "r"(high.x), "r"(high.y) : "memory");
 }
 static __device__ __forceinline__ void put_1(float *out, float v) { *out = v; }
 static __device__ __forceinline__ void put_1(__half *out, float v) { *out = __float2half_rn(v); }
@@ -114,13 +119,20 @@ template <apr_dtype D, typename OUT> struct tile_part {
     OUT *out;
     int lane;
 
-    __device__ __forceinline__ void load(const tile_launch &l, uint32_t at)
+    /* Where the block lies that has the part: blocks come one after another where they go, and mostly where they come from. A layout of
+     * which that is not true is not `in_order`, and has its addresses here. */
+    __device__ __forceinline__ const uint8_t *find(const tile_launch &l, uint32_t at)
     {
-        const uint32_t i = over(l.parts, at), p = at - i * l.parts.d, block = p / P::LANES, stored = tile_row(l.a, i);
-        lane = (int)(p % P::LANES);
-        out = (OUT *)l.a.out + (int64_t)i * l.a.weight.n_in + block * P::ELEMS;
+        const weight_view &v = l.a.weight;
+        lane = (int)(at % P::LANES);
+        out = (OUT *)l.a.out + (int64_t)(at / P::LANES) * P::ELEMS;
+        if (l.in_order) {
+            factor = has_factors<D>::value && v.factors != NULL ? factor_number(v, 0) : 1.0f;
+            return l.data + (int64_t)(at / P::LANES) * P::BYTES;
+        }
+        const uint32_t i = over(l.parts, at), block = at / P::LANES - i * (l.parts.d / P::LANES), stored = tile_row(l.a, i);
         factor = has_factors<D>::value ? tile_factor(l, stored, block * P::ELEMS) : 1.0f;
-        q.load(row_at<D>(l.a.weight, stored) + block_at<D>(l.a.weight, (int)block), lane);
+        return row_at<D>(v, stored) + block_at<D>(v, (int)block);
     }
 
     /* Two runs after another are neighbours: 8 columns. */
@@ -144,17 +156,29 @@ template <apr_dtype D> struct tile_pieces {
     static constexpr int COLUMNS = piece<D>::ELEMS / piece<D>::LANES, N = COLUMNS < 32 ? 32 / COLUMNS : 1;
 };
 
-template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 2) k_tile(const __grid_constant__ tile_launch l)
+/* Nothing is asked between the loads of a thread, so that all of them are on their way at once. */
+template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 3) k_tile(const __grid_constant__ tile_launch l)
 {
     constexpr int N = tile_pieces<D>::N;
     const uint32_t first = blockIdx.x * (TILE_THREADS * N) + threadIdx.x;
+    const uint8_t *from[N];
     tile_part<D, OUT> part[N];
+
+    if ((blockIdx.x + 1) * (TILE_THREADS * N) > l.n_parts) { /* not all threads have all their parts */
+#pragma unroll 1
+        for (uint32_t at = first; at < l.n_parts; at += TILE_THREADS) {
+            from[0] = part[0].find(l, at);
+            part[0].q.load(from[0], part[0].lane);
+            part[0].store();
+        }
+        return;
+    }
 #pragma unroll
-    for (int j = 0; j < N; j++)
-        if (first + j * TILE_THREADS < l.n_parts) part[j].load(l, first + j * TILE_THREADS);
+    for (int j = 0; j < N; j++) from[j] = part[j].find(l, first + j * TILE_THREADS);
 #pragma unroll
-    for (int j = 0; j < N; j++)
-        if (first + j * TILE_THREADS < l.n_parts) part[j].store();
+    for (int j = 0; j < N; j++) part[j].q.load(from[j], part[j].lane);
+#pragma unroll
+    for (int j = 0; j < N; j++) part[j].store();
 }
 
 /* A thread an element, for rows of any length. */
@@ -175,11 +199,15 @@ static inline cudaError_t tile_rows_with(void (*kernel)(const tile_launch), cons
     const weight_view &v = a.weight;
     const int64_t most = INT32_MAX / row_parts;
     cudaError_t error = v.n_rows <= INT32_MAX ? cudaSuccess : cudaErrorNotSupported;
-    tile_launch l = {a, 0, divisor_of(row_parts), divisor_of(v.matrix_rows), divisor_of(v.factor_rows), divisor_of(v.factor_columns)};
+    tile_launch l = {
+        a, 0, false, NULL, divisor_of(row_parts), divisor_of(v.matrix_rows), divisor_of(v.factor_rows), divisor_of(v.factor_columns)};
+
+    l.in_order = a.ids == NULL && v.step == APR_STEP_NONE && !v.in_items && (v.factors == NULL || v.one_factor);
 
     for (int64_t done = 0; done < a.n_rows && error == cudaSuccess; done += most) {
         l.a.n_rows = a.n_rows - done < most ? a.n_rows - done : most;
         l.a.first = a.first + done;
+        l.data = v.data + l.a.first * v.row_bytes;
         if (a.ids != NULL) l.a.ids = a.ids + done;
         l.a.out = (uint8_t *)a.out + (size_t)(done * v.n_in) * out_bytes;
         l.n_parts = (uint32_t)(l.a.n_rows * row_parts);
