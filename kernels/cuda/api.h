@@ -217,10 +217,11 @@ static inline size_t apr_cuda_experts_bytes(int64_t n_tokens, int64_t n_in, int6
     return (size_t)(n * n_used) * (size_t)(2 * n_mid + n_out + n_in) * 4;
 }
 
-/* Of each part of the context: sums of values, maximum, sum of weights, for each query row of at most FEW_TOKENS tokens. */
+/* Of each part of the context: sums of values, maximum, sum of weights, a word that says it is done, for each query row of at most
+ * FEW_TOKENS tokens. */
 static inline size_t apr_cuda_attend_bytes(int64_t n_heads, int64_t head_dim)
 {
-    return apr_cuda_round((size_t)APR_CUDA_ATTEND_SPLITS * APR_CUDA_FEW_TOKENS * (size_t)n_heads * ((size_t)head_dim + 2) * 4);
+    return apr_cuda_round((size_t)APR_CUDA_ATTEND_SPLITS * APR_CUDA_FEW_TOKENS * (size_t)n_heads * ((size_t)head_dim + 4) * 4);
 }
 
 #endif
