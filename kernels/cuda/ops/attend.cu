@@ -118,9 +118,9 @@ static __global__ void __launch_bounds__(THREADS, 4) /* up to 128 registers: wit
     __shared__ float scores[ROWS][CELLS];
     const int64_t first_row = (int64_t)blockIdx.x * ROWS, token = first_row / a.n_heads,
                   kv_head = first_row % a.n_heads / (a.n_heads / a.n_kv_heads);
-    const int64_t position_0 = own_position(a), own = position_0 + token, seen = first_seen(a, own), n_seen = own - seen + 1;
+    const int position_0 = own_position(a), own = position_0 + (int)token, seen = first_seen(a, own), n_seen = own - seen + 1;
     const attend_shares shares = share_context(a, position_0, parts);
-    const int64_t share = shares.each * CELLS, from = seen + blockIdx.y * share;
+    const int64_t share = (int64_t)shares.each * CELLS, from = seen + blockIdx.y * share;
     const int64_t end = seen + n_seen < from + share ? seen + n_seen : from + share;
     rows_state<ROWS, EACH> s;
     if ((int)blockIdx.y >= shares.n_used) return;
@@ -156,6 +156,18 @@ template <int EACH> static cudaError_t start_width(const apr_attend_args *a, cud
     return group % 2 == 0 ? start_rows<2, EACH>(a, stream) : start_rows<1, EACH>(a, stream);
 }
 
+cudaError_t apr_cuda_attend_card(attend_card *card)
+{
+    int device, major = 0, most_bytes = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&card->n_sms, cudaDevAttrMultiProcessorCount, device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    card->most_bytes = most_bytes - 2048;
+    card->is_75 = major < 8;
+    return error;
+}
+
 static bool is_readable(apr_dtype dtype)
 {
     return dtype == APR_F16 || dtype == APR_F32 || dtype == APR_BF16 || dtype == APR_Q8_0 || dtype == APR_F8_E4M3;
@@ -175,6 +187,8 @@ static cudaError_t attend_with(const apr_attend_args *args, bool careful, cudaSt
     if (args->n_kv_heads < 1 || args->n_heads % args->n_kv_heads != 0 || args->key_dim < 1 || args->value_dim < 1 ||
         args->value_dim > MAX_DIM || args->key_dim > MAX_DIM)
         return cudaErrorInvalidValue;
+    if (args->keys.n_cells > INT32_MAX || (args->position_at == NULL && args->position > INT32_MAX - args->n_tokens))
+        return cudaErrorInvalidValue; /* kernels count positions in 32 bits */
     cudaError_t error = apr_cuda_attend_decode(args, stream);
     if (error == cudaErrorNotSupported) error = apr_cuda_attend_prompt(args, careful, stream);
     if (error == cudaErrorNotSupported) error = apr_cuda_attend_tiles(args, stream);

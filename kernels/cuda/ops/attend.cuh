@@ -21,33 +21,41 @@ typedef struct attend_parts {
     int tile_cells, least_tiles; /* ... of so many cells, and at least so many */
 } attend_parts;
 
-static __device__ __forceinline__ int64_t own_position(const apr_attend_args &a)
+/* Positions are below 2^31, so that nothing here needs 64-bit divisions, which take a microsecond to get going. */
+static __device__ __forceinline__ int own_position(const apr_attend_args &a)
 {
-    return a.position_at != NULL ? *a.position_at : a.position;
+    return (int)(a.position_at != NULL ? *a.position_at : a.position);
 }
 
-/* Where a position lies; a division takes long, and is needed only once the ring has been around. */
-static __device__ __forceinline__ uint32_t cell_of(const apr_cache &cache, int64_t position)
+/* Query heads that share a key/value head. */
+static __device__ __forceinline__ int group_of(const apr_attend_args &a) { return (int)((uint32_t)a.n_heads / (uint32_t)a.n_kv_heads); }
+
+/* The first position that a token at position `own` sees: apr_attend_first in 32 bits. */
+static __device__ __forceinline__ int first_seen(const apr_attend_args &a, int own)
 {
-    return (uint32_t)(position < cache.n_cells ? position : position % cache.n_cells);
+    const int in_window = a.window > 0 && own >= a.window ? own - (int)a.window + 1 : 0;
+    const int in_chunk = a.chunk > 0 ? (int)((uint32_t)own / (uint32_t)a.chunk * (uint32_t)a.chunk) : 0;
+    return in_window > in_chunk ? in_window : in_chunk;
 }
 
-/* The first position that a token at position `own` sees. */
-static __device__ __forceinline__ int64_t first_seen(const apr_attend_args &a, int64_t own) { return apr_attend_first(&a, own); }
+/* Where a position lies; it is divided only once the ring has been around. */
+static __device__ __forceinline__ uint32_t cell_of(const apr_cache &cache, int position)
+{
+    return position < cache.n_cells ? (uint32_t)position : (uint32_t)position % (uint32_t)cache.n_cells;
+}
 
 /* How the tiles of what all tokens see are dealt out: the same for every block. */
 typedef struct attend_shares {
-    int64_t each; /* tiles of a part */
-    int n_used;   /* parts that have one; at least 1 */
+    int each, n_used; /* tiles of a part; parts that have one, at least 1 */
 } attend_shares;
 
-static __device__ __forceinline__ attend_shares share_context(const apr_attend_args &a, int64_t position, const attend_parts &parts)
+static __device__ __forceinline__ attend_shares share_context(const apr_attend_args &a, int position, const attend_parts &parts)
 {
-    const int64_t n = (position + a.n_tokens - 1 - first_seen(a, position)) / parts.tile_cells + 1;
-    const int64_t each = (n + parts.n_parts - 1) / parts.n_parts;
+    const uint32_t n_seen = (uint32_t)(position + (int)a.n_tokens - first_seen(a, position));
+    const uint32_t n = (n_seen - 1) / (uint32_t)parts.tile_cells + 1, even = (n - 1) / (uint32_t)parts.n_parts + 1;
     attend_shares s;
-    s.each = each > parts.least_tiles ? each : parts.least_tiles;
-    s.n_used = (int)((n + s.each - 1) / s.each);
+    s.each = (int)even > parts.least_tiles ? (int)even : parts.least_tiles;
+    s.n_used = (int)((n - 1) / (uint32_t)s.each) + 1;
     return s;
 }
 
@@ -109,6 +117,14 @@ static inline bool attend_is_aligned(const apr_attend_args *a, int64_t n)
            0;
 }
 
+/* The card in hand. Of shared memory 2 KB are left for what kernels declare themselves. */
+typedef struct attend_card {
+    int n_sms, most_bytes;
+    bool is_75;
+} attend_card;
+enum { ATTEND_BYTES_75 = 62 << 10 }; /* most_bytes of 7.5 */
+cudaError_t apr_cuda_attend_card(attend_card *card);
+
 /* What the kernels for tensor cores take: rows of FP16 in whole pieces of 16 bytes, and factors that leave the largest the largest. */
 static inline bool attend_suits_tensor_cores(const apr_attend_args *a)
 {
@@ -124,5 +140,7 @@ cudaError_t apr_cuda_attend_rows(const apr_attend_args *args, cudaStream_t strea
 cudaError_t apr_cuda_attend_decode(const apr_attend_args *args, cudaStream_t stream);
 /* Many tokens; careful: queries and weights in two FP16 parts each, as right as float32. */
 cudaError_t apr_cuda_attend_prompt(const apr_attend_args *args, bool careful, cudaStream_t stream);
+/* Caches of 8 bits, not careful. */
+cudaError_t apr_cuda_attend_prompt_packed(const apr_attend_args *args, cudaStream_t stream);
 
 #endif

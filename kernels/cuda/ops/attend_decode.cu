@@ -13,45 +13,47 @@ enum { ROWS = 8, UNIT = 16, MAX_WARPS = 8, MAX_STAGES = 4, LEAST_UNITS = 16 };
 
 /* What a block works on; positions count from the first one that its rows see. */
 typedef struct decode_view {
-    int64_t kv_head, first_row, n_rows; /* n_rows: of the key/value head */
-    int64_t from;                       /* position 0 */
-    int n_seen, begin, end, n_used;     /* positions in all, units of this part, parts */
-    int low, high;                      /* what this lane's row sees, both included; high < low: no row */
+    int kv_head, group, first_row, n_rows; /* n_rows: of the key/value head */
+    int from, n_seen;                      /* position 0; positions in all */
+    int begin, end, n_used;                /* units of this part; parts */
+    int low, high;                         /* what this lane's row sees, both included; high < low: no row */
 } decode_view;
 
 static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, const attend_parts &parts)
 {
-    const int64_t group = a.n_heads / a.n_kv_heads, position = own_position(a);
+    const int position = own_position(a);
     const attend_shares shares = share_context(a, position, parts);
     decode_view v;
+    v.group = group_of(a);
     v.kv_head = blockIdx.y;
-    v.first_row = (int64_t)blockIdx.z * ROWS;
-    v.n_rows = a.n_tokens * group;
-    const int64_t row = v.first_row + threadIdx.x % 32 / 4,
-                  last_row = v.first_row + ROWS < v.n_rows ? v.first_row + ROWS - 1 : v.n_rows - 1;
-    v.from = first_seen(a, position + v.first_row / group);
-    v.n_seen = (int)(position + last_row / group - v.from) + 1;
-    const int n_units = (v.n_seen + UNIT - 1) / UNIT;
-    const int64_t begin = blockIdx.x * shares.each, end = begin + shares.each;
-    v.begin = begin < n_units ? (int)begin : n_units;
-    v.end = end < n_units ? (int)end : n_units;
+    v.first_row = blockIdx.z * ROWS;
+    v.n_rows = (int)a.n_tokens * v.group;
+    const int row = v.first_row + threadIdx.x % 32 / 4, last_row = v.first_row + ROWS < v.n_rows ? v.first_row + ROWS - 1 : v.n_rows - 1;
+    const bool several = a.n_tokens > 1; /* one token is every row's */
+    const int own = several ? position + row / v.group : position;
+    v.from = several ? first_seen(a, position + v.first_row / v.group) : first_seen(a, position);
+    v.n_seen = (several ? position + last_row / v.group : position) - v.from + 1;
+    const int n_units = (v.n_seen + UNIT - 1) / UNIT, begin = blockIdx.x * shares.each;
+    v.begin = begin < n_units ? begin : n_units;
+    v.end = begin + shares.each < n_units ? begin + shares.each : n_units;
     v.n_used = shares.n_used;
-    v.low = (int)(first_seen(a, position + row / group) - v.from);
-    v.high = row < v.n_rows ? (int)(position + row / group - v.from) : -1;
+    v.low = first_seen(a, own) - v.from;
+    v.high = row < v.n_rows ? own - v.from : -1;
     return v;
 }
 
 /* Where row `row` of the key/value head lies in what is asked and answered. */
-static __device__ __forceinline__ int64_t whole_row(const apr_attend_args &a, int64_t kv_head, int64_t row)
+static __device__ __forceinline__ int whole_row(const apr_attend_args &a, const decode_view &v, int row)
 {
-    const int64_t group = a.n_heads / a.n_kv_heads;
-    return row / group * a.n_heads + kv_head * group + row % group;
+    if (a.n_tokens == 1) return v.kv_head * v.group + row;
+    return row / v.group * (int)a.n_heads + v.kv_head * v.group + row % v.group;
 }
 
 template <int KEY, int VALUE> struct decode {
     /* rows 16 bytes apart modulo 128: eight of them lie in different banks */
     static constexpr int KEY_STRIDE = 2 * KEY + 16, VALUE_STRIDE = 2 * VALUE + 16, STAGE = UNIT * (KEY_STRIDE + VALUE_STRIDE);
     static constexpr int KEY_STEPS = KEY / 16, VALUE_STEPS = VALUE / 16, SUMS_STRIDE = VALUE + 4;
+    static constexpr int SUMS_BYTES = MAX_WARPS * ROWS * (SUMS_STRIDE + 2) * (int)sizeof(float);
 
     float sums[VALUE_STEPS][4]; /* columns 16 i + g (and + 8) of rows 2 t and 2 t + 1 */
     float most, weight;         /* of row g */
@@ -60,7 +62,7 @@ template <int KEY, int VALUE> struct decode {
     static __device__ __forceinline__ float load_queries(const apr_attend_args &a, const decode_view &v, uint32_t (&q)[KEY_STEPS][4])
     {
         const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-        const float *const row = a.q + whole_row(a, v.kv_head, v.high < v.low ? v.first_row : v.first_row + g) * a.key_dim;
+        const float *const row = a.q + (int64_t)whole_row(a, v, v.high < v.low ? v.first_row : v.first_row + g) * a.key_dim;
         float2 x[KEY_STEPS][2];
         float largest = 0.0f;
 #pragma unroll
@@ -86,28 +88,38 @@ template <int KEY, int VALUE> struct decode {
 
     /* 16 rows of a cache; those beyond what is seen, and columns that it does not have, become zeros. */
     template <int DIM>
-    static __device__ __forceinline__ void copy_rows(const apr_attend_args &a, const apr_cache &cache, int64_t width, const decode_view &v,
-                                                     int unit, uint32_t cell, uint8_t *to)
+    static __device__ __forceinline__ void copy_rows(const apr_attend_args &a, const apr_cache &cache, int width, const decode_view &v,
+                                                     int unit, uint8_t *to)
     {
-        const int64_t cell_bytes = a.n_kv_heads * cache.row_bytes;
+        const int lane = threadIdx.x % 32, rest = v.n_seen - unit * UNIT;
+        const uint32_t cell_bytes = (uint32_t)(a.n_kv_heads * cache.row_bytes), n_cells = (uint32_t)cache.n_cells;
+        const uint32_t cell = cell_of(cache, v.from + unit * UNIT);
         const uint8_t *const data = cache.data + v.kv_head * cache.row_bytes;
-        const uint32_t n_cells = (uint32_t)cache.n_cells;
+        if (cell + UNIT <= n_cells) {
+            const uint8_t *const from = data + (uint64_t)cell * cell_bytes;
 #pragma unroll
-        for (int i = 0; i < UNIT * DIM / 8 / 32; i++) {
-            const int at = (int)(threadIdx.x % 32) + 32 * i, row = at / (DIM / 8), piece = at % (DIM / 8);
+            for (int i = 0; i < UNIT * DIM / 8 / 32; i++) {
+                const int at = lane + 32 * i, row = at / (DIM / 8), piece = at % (DIM / 8);
+                copy_16(to + row * (2 * DIM + 16) + 16 * piece, from + (uint64_t)(uint32_t)row * cell_bytes + 16 * piece,
+                        row < rest && 8 * piece < width);
+            }
+            return;
+        }
+#pragma unroll 1
+        for (int at = lane; at < UNIT * DIM / 8; at += 32) { /* around the ring's end */
+            const int row = at / (DIM / 8), piece = at % (DIM / 8);
+            const bool there = row < rest && 8 * piece < width;
             uint32_t where = cell + row;
             while (where >= n_cells) where -= n_cells;
-            const bool there = unit * UNIT + row < v.n_seen && 8 * piece < width;
-            copy_16(to + row * (2 * DIM + 16) + 16 * piece, there ? data + where * cell_bytes + 16 * piece : cache.data, there);
+            copy_16(to + row * (2 * DIM + 16) + 16 * piece, there ? data + (uint64_t)where * cell_bytes + 16 * piece : data, there);
         }
     }
 
     static __device__ __forceinline__ void copy_unit(const apr_attend_args &a, const decode_view &v, int unit, uint8_t *stage)
     {
         if (unit < v.end) {
-            const int64_t position = v.from + (int64_t)unit * UNIT;
-            copy_rows<KEY>(a, a.keys, a.key_dim, v, unit, cell_of(a.keys, position), stage);
-            copy_rows<VALUE>(a, a.values, a.value_dim, v, unit, cell_of(a.values, position), stage + UNIT * KEY_STRIDE);
+            copy_rows<KEY>(a, a.keys, (int)a.key_dim, v, unit, stage);
+            copy_rows<VALUE>(a, a.values, (int)a.value_dim, v, unit, stage + UNIT * KEY_STRIDE);
         }
         end_copies(); /* a group for each unit, also for those that there are not: they are counted */
     }
@@ -144,7 +156,7 @@ template <int KEY, int VALUE> struct decode {
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
         if (!__any_sync(0xffffffffu, top > most + ATTEND_LAG)) return;
-        const float now = fmaxf(most, top), down = exp2f(most - now);
+        const float now = fmaxf(most, top), down = power_of_two(most - now);
         const float even = __shfl_sync(0xffffffffu, down, 8 * t), odd = __shfl_sync(0xffffffffu, down, 8 * t + 4);
         most = now;
         weight *= down;
@@ -158,7 +170,7 @@ template <int KEY, int VALUE> struct decode {
         const uint8_t *const row = values + (lane / 16 * 8 + lane % 8) * VALUE_STRIDE + lane / 8 % 2 * 16;
         float p[4];
 #pragma unroll
-        for (int j = 0; j < 4; j++) weight += p[j] = exp2f(scores[j] - (most - ATTEND_HEADROOM));
+        for (int j = 0; j < 4; j++) weight += p[j] = power_of_two(scores[j] - (most - ATTEND_HEADROOM));
         const uint32_t b0 = pack_halves(p[0], p[1]), b1 = pack_halves(p[2], p[3]);
         const uint32_t rest0 = pack_rests(p[0], p[1], b0), rest1 = pack_rests(p[2], p[3], b1);
 #pragma unroll
@@ -194,20 +206,21 @@ template <int KEY, int VALUE> struct decode {
     {
         const float *const tops = shared + MAX_WARPS * ROWS * SUMS_STRIDE, *const weights = tops + MAX_WARPS * ROWS;
         const int n_warps = blockDim.x / 32, lane = threadIdx.x % 32;
-        const int64_t n_rows = a.n_tokens * a.n_heads, to = whole_row(a, v.kv_head, v.first_row + row);
+        const int to = whole_row(a, v, v.first_row + row);
+        const int64_t n_rows = a.n_tokens * a.n_heads;
         float factors[MAX_WARPS], largest = ATTEND_LOWEST, sum = 0.0f, factor = 1.0f;
 #pragma unroll
         for (int w = 0; w < MAX_WARPS; w++)
             if (w < n_warps) largest = fmaxf(largest, tops[w * ROWS + row]);
 #pragma unroll
         for (int w = 0; w < MAX_WARPS; w++)
-            if (w < n_warps) sum = fmaf(factors[w] = exp2f(tops[w * ROWS + row] - largest), weights[w * ROWS + row], sum);
+            if (w < n_warps) sum = fmaf(factors[w] = power_of_two(tops[w * ROWS + row] - largest), weights[w * ROWS + row], sum);
         largest -= ATTEND_HEADROOM; /* what the weights were made with */
         if (v.n_used == 1) {
-            const float divisor = with_sink(a, to % a.n_heads, largest, sum, &factor);
+            const float divisor = with_sink(a, to % (int)a.n_heads, largest, sum, &factor);
             factor /= divisor;
         }
-        float *const out = v.n_used == 1 ? a.out + to * a.value_dim : parts.sums + (blockIdx.x * n_rows + to) * a.value_dim;
+        float *const out = v.n_used == 1 ? a.out + (int64_t)to * a.value_dim : parts.sums + (blockIdx.x * n_rows + to) * a.value_dim;
         for (int column = 4 * lane; column < a.value_dim; column += 128) {
             float4 all = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
@@ -240,6 +253,9 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 1)
 {
     typedef decode<KEY, VALUE> D;
     extern __shared__ __align__(16) uint8_t decode_shared[];
+#if __CUDA_ARCH__ < 800
+    if (D::SUMS_BYTES > ATTEND_BYTES_75) return; /* never started there, and no reason to spill */
+#endif
     const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32;
     uint8_t *const ring = decode_shared + warp * n_stages * D::STAGE;
     const decode_view v = view_of(a, parts);
@@ -268,7 +284,7 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 1)
     d.leave(a, parts, v, (float *)decode_shared);
     if (v.n_used == 1 || !comes_last(parts.done + (blockIdx.y * gridDim.z + blockIdx.z) * parts.n_parts, blockIdx.x, v.n_used)) return;
     for (int row = warp; row < ROWS && v.first_row + row < v.n_rows; row += n_warps)
-        join_row(a, parts, v.n_used, whole_row(a, v.kv_head, v.first_row + row));
+        join_row(a, parts, v.n_used, whole_row(a, v, v.first_row + row));
 }
 
 /* How many warps a block has, and how deep their rings are: what fits, more warps first. */
@@ -291,16 +307,14 @@ template <int KEY, int VALUE> static cudaError_t start_decode(const apr_attend_a
 {
     typedef decode<KEY, VALUE> D;
     const int64_t n_rows = a->n_tokens * (a->n_heads / a->n_kv_heads), n_tiles = (n_rows + ROWS - 1) / ROWS;
-    int device, n_sms, most_bytes;
-    cudaError_t error = cudaGetDevice(&device);
-    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, device);
-    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    attend_card card;
+    cudaError_t error = apr_cuda_attend_card(&card);
     if (error != cudaSuccess) return error;
-    const decode_size size = fitting_size(D::STAGE, MAX_WARPS * ROWS * (D::SUMS_STRIDE + 2) * sizeof(float), (size_t)most_bytes);
+    const decode_size size = fitting_size(D::STAGE, D::SUMS_BYTES, (size_t)card.most_bytes);
     if (size.n_warps == 0) return cudaErrorNotSupported;
     error = cudaFuncSetAttribute(k_decode<KEY, VALUE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)size.n_bytes);
     if (error != cudaSuccess) return error;
-    const attend_parts parts = apr_cuda_cut_context(a, a->n_kv_heads * n_tiles, n_sms, UNIT, LEAST_UNITS);
+    const attend_parts parts = apr_cuda_cut_context(a, a->n_kv_heads * n_tiles, card.n_sms, UNIT, LEAST_UNITS);
     const dim3 grid((unsigned)parts.n_parts, (unsigned)a->n_kv_heads, (unsigned)n_tiles);
     k_decode<KEY, VALUE><<<grid, 32 * size.n_warps, size.n_bytes, stream>>>(*a, parts, size.n_stages);
     return cudaGetLastError();

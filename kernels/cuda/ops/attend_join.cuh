@@ -7,6 +7,7 @@
 #define APR_KERNELS_CUDA_ATTEND_JOIN_CUH
 
 #include "kernels/cuda/ops/attend.cuh"
+#include "kernels/cuda/ops/mma.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
 
 /* Nothing that other operations leave in the workspace: as two float32 it is two NaNs of no arithmetic, as FP16 and int8 noise. */
@@ -39,10 +40,10 @@ static __device__ __forceinline__ bool comes_last(uint64_t *done, int part, int 
 
 /* A warp joins one row: lane l the columns 4 l ..., 4 (l + 32) ...; of the parts' factors it has those of parts l and l + 32.
  * Asks for BATCH parts' sums at a time, so that one trip to memory is enough as a rule. */
-static __device__ __forceinline__ void join_row(const apr_attend_args &a, const attend_parts &parts, int n_used, int64_t row)
+static __device__ __forceinline__ void join_row(const apr_attend_args &a, const attend_parts &parts, int n_used, int row)
 {
     enum { BATCH = 16 };
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % 32, value_dim = (int)a.value_dim;
     const int64_t n_rows = a.n_tokens * a.n_heads, stride = n_rows * a.value_dim;
     float largest[2], factors[2], weight = 0.0f, sink_factor;
 #pragma unroll
@@ -54,14 +55,13 @@ static __device__ __forceinline__ void join_row(const apr_attend_args &a, const 
     const float most = warp_max(fmaxf(largest[0], largest[1]));
 #pragma unroll
     for (int k = 0; k < 2; k++) {
-        const float factor = exp2f(largest[k] - most);
+        const float factor = power_of_two(largest[k] - most);
         weight = fmaf(factor, factors[k], weight);
         factors[k] = factor;
     }
-    weight = with_sink(a, row % a.n_heads, most, warp_sum(weight), &sink_factor);
-    for (int64_t begin = 0; begin < a.value_dim; begin += 128) {
-        const int64_t column = begin + 4 * lane;
-        const bool mine = column < a.value_dim;
+    weight = with_sink(a, row % (int)a.n_heads, most, warp_sum(weight), &sink_factor);
+    for (int column = 4 * lane; column - 4 * lane < value_dim; column += 128) {
+        const bool mine = column < value_dim;
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         for (int first = 0; first < n_used; first += BATCH) {
             float4 v[BATCH];

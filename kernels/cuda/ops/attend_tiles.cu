@@ -155,11 +155,12 @@ static __global__ void __launch_bounds__(THREADS, 1)
     const int64_t group = a.n_heads / a.n_kv_heads, n_rows = a.n_tokens * group, kv_head = blockIdx.x % a.n_kv_heads;
     const int64_t begin = ((n_rows + ROWS - 1) / ROWS - 1 - blockIdx.x / a.n_kv_heads) * ROWS,
                   end = begin + ROWS < n_rows ? begin + ROWS : n_rows;
-    const int64_t position_0 = own_position(a);
+    const int position_0 = own_position(a);
     const attend_shares shares = share_context(a, position_0, parts);
-    const int64_t from = first_seen(a, position_0 + begin / group), to = position_0 + (end - 1) / group;
+    const int64_t from = first_seen(a, (int)(position_0 + begin / group)), to = position_0 + (end - 1) / group;
     const int64_t n_tiles = (to - from) / CELLS + 1;
-    const int64_t tile_begin = blockIdx.y * shares.each, tile_end = tile_begin + shares.each < n_tiles ? tile_begin + shares.each : n_tiles;
+    const int64_t tile_begin = (int64_t)blockIdx.y * shares.each,
+                  tile_end = tile_begin + shares.each < n_tiles ? tile_begin + shares.each : n_tiles;
     if ((int)blockIdx.y >= shares.n_used) return;
 
     for (int at = threadIdx.x; at < ROWS * (DIM / 4); at += THREADS) {
@@ -174,7 +175,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
     for (int i = 0; i < T::ROW_EACH; i++) {
         const int64_t row = begin + y * T::ROW_EACH + i, token = row / group;
-        first[i] = first_seen(a, position_0 + token);
+        first[i] = first_seen(a, (int)(position_0 + token));
         last[i] = row < n_rows ? position_0 + token : -1;
         s.largest[i] = ATTEND_LOWEST;
         s.weight[i] = 0.0f;
