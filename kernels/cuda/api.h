@@ -292,10 +292,11 @@ static inline size_t apr_cuda_best_bytes(int64_t n)
     return apr_cuda_round((size_t)(n_kept + apr_cuda_best_chunks(n_kept) * APR_MOST_BEST) * sizeof(uint64_t));
 }
 
-/* Of each part of the context: sums of values, maximum, sum of weights, for each query row of at most FEW_TOKENS tokens. */
+/* Of each part of the context: sums of values, maximum, sum of weights, a word that says it is done, for each query row of at most
+ * FEW_TOKENS tokens. */
 static inline size_t apr_cuda_attend_bytes(int64_t n_heads, int64_t head_dim)
 {
-    return apr_cuda_round((size_t)APR_CUDA_ATTEND_SPLITS * APR_CUDA_FEW_TOKENS * (size_t)n_heads * ((size_t)head_dim + 2) * 4);
+    return apr_cuda_round((size_t)APR_CUDA_ATTEND_SPLITS * APR_CUDA_FEW_TOKENS * (size_t)n_heads * ((size_t)head_dim + 4) * 4);
 }
 
 #endif
