@@ -282,7 +282,8 @@ apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *fil
                                    .want_metrics = c->options.want_metrics,
                                    .progress = c->options.progress,
                                    .codecs = c->options.codecs,
-                                   .device = c->options.device};
+                                   .devices = c->options.devices,
+                                   .n_devices = c->options.n_devices};
     apr_sink *sink;
 
     APR_TRY(apr_sink_open(&sink, c->options.format, path, &c->layout, &c->options.sink, err));

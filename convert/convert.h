@@ -22,8 +22,9 @@ typedef struct apr_convert_options {
     bool want_metrics;
     bool saturate; /* see apr_pipe_options */
     apr_progress progress;
-    const apr_cuda_codecs *codecs; /* see apr_pipe_options; NULL: the host encodes */
-    apr_cuda_device *device;
+    const apr_cuda_codecs *codecs;   /* see apr_pipe_options; NULL: the host encodes */
+    apr_cuda_device *const *devices; /* [n_devices] */
+    int n_devices;
 } apr_convert_options;
 
 typedef struct apr_conversion {

@@ -41,8 +41,9 @@ typedef struct apr_pipe_options {
     bool saturate;     /* what `to` cannot hold becomes the nearest that it can */
     bool want_metrics; /* decode again and compare: costs about as much as the encoding of a plain type */
     apr_progress progress;
-    const apr_cuda_codecs *codecs; /* of the library that opened `device`; NULL: all on the host */
-    apr_cuda_device *device;
+    const apr_cuda_codecs *codecs;   /* of the library that opened `devices`; NULL: all on the host */
+    apr_cuda_device *const *devices; /* [n_devices] that work together, one or more; each with workers of its own */
+    int n_devices;
 } apr_pipe_options;
 
 apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, const apr_pipe_options *options, apr_error *err);

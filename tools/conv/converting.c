@@ -20,7 +20,7 @@ typedef struct outcome {
     uint64_t bytes_in, bytes_out; /* tensor data */
     uint64_t file_bytes;          /* 0 in a dry run */
     double seconds;
-    char device[256]; /* the GPU that encoded; empty: the host */
+    char device[512]; /* the GPUs that encoded; empty: the host */
     bool dry_run;
     apr_out *report; /* NULL: none was asked for */
 } outcome;
