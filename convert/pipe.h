@@ -31,6 +31,7 @@ typedef struct apr_pipe_item {
     apr_metrics metrics; /* of `to` against `from`, when asked for and the types differ */
     apr_misfits misfits; /* values met while encoding that `to` cannot hold */
     bool on_device;      /* a GPU encoded it */
+    bool was_there;      /* a run before made it (apr_sink_state), and found out the rest of this */
     int64_t
         n_different; /* of same_numbers and counts_cost: values that are not the same after all, and by how much of their size at most */
     double worst_difference;
