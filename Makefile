@@ -70,6 +70,7 @@ cli:
 	@$(MAKE) $(build) $(TOOLS) $(MAKERS)
 	@tests/run_cli.sh $B
 	@tests/files.sh $B
+	@tests/resume.sh $B
 fuzz-replay:
 	@$(MAKE) $(build) $(REPLAY)
 	@tests/run_replays.sh $(REPLAY)

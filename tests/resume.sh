@@ -141,6 +141,25 @@ answers 0 '' $quant --finish in x.apr
 equal x.apr want/x.apr
 rm x.apr
 
+step="what runs before found out is not forgotten"
+answers 0 '' aprquant -t q8_0 in once.apr --report once.json
+for k in 1 2 3; do answers 0 '' aprquant -t q8_0 --part $k/3 in x.apr --report part.json; done
+answers 0 '' aprquant -t q8_0 --finish in x.apr --report again.json
+figures() { sed 's/.*"tensors":\[//; s/,"taken_over":true//g' "$1"; }
+holds [ "$(figures again.json)" = "$(figures once.json)" ]
+holds grep -q '"rmse":' again.json
+rm x.apr once.apr
+printf '\110\000\000\000\000\000\000\000%s' '{"w.weight":{"dtype":"F32","shape":[2,32],"data_offsets":[0,256]}}      ' >wide.safetensors
+i=0
+while [ $i -lt 32 ]; do printf '\000\000\300\077\000\044\164\111'; i=$((i + 1)); done >>wide.safetensors
+answers 0 '' aprquant --tensor '.*=f16' --saturate --part 1/1 wide.safetensors x.apr
+answers 0 '' aprquant --tensor '.*=f16' --saturate --finish wide.safetensors x.apr
+holds grep -q "warning: tensor 'w.weight' has 32 values beyond what f16 holds" out
+rm x.apr
+answers 5 "tensor 'w.weight': 32 of its 64 values" aprquant --tensor '.*=f16' --resume wide.safetensors x.apr
+answers 5 "tensor 'w.weight': 32 of its 64 values" aprquant --tensor '.*=f16' --resume wide.safetensors x.apr # not done, and so refused again
+rm -r x.apr.resume
+
 step="a part whose bytes are not there"
 for k in 1 2; do answers 0 '' $quant --part $k/2 in x.apr; done
 printf 'other' | dd of=x.apr.resume/data bs=1 seek=$(($(stat -c %s x.apr.resume/data) - 3000)) conv=notrunc 2>/dev/null
