@@ -242,6 +242,21 @@ answers 0 '' aprquant -t fp8 --max-shard 200K -f --resume in x
 equal x want/x
 rm -rf x.apr x
 
+step="a private model stays private"
+chmod 600 in/*
+answers 0 '' $quant --part 1/1 in x.apr
+holds [ "$(stat -c %a x.apr.resume)" = 700 ]
+holds [ "$(stat -c %a x.apr.resume/data)" = 600 ]
+answers 0 '' $quant --finish in x.apr
+holds [ "$(stat -c %a x.apr)" = 600 ]
+chmod 644 in/*
+echo old >x.gguf && chmod 640 x.gguf
+answers 0 '' $quant -f --resume in x.gguf
+holds [ "$(stat -c %a x.gguf)" = 640 ]
+answers 0 '' aprquant -t fp8 --resume in x
+holds [ "$(stat -c '%a %a' x)" = '755 755' ]
+rm -r x.apr x.gguf x
+
 step="usage"
 answers 2 'give one of them' $quant --resume --finish in x.apr
 answers 2 'give one of them' $quant --resume --part 1/2 in x.apr

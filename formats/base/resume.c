@@ -1,9 +1,7 @@
-/* resume.c - the folder NAME.resume: made or joined, locked, read, noted in, removed. */
-#define _GNU_SOURCE /* F_OFD_SETLK, fallocate, getrandom */
-#include "formats/base/resume.h"
+/* resume.c - the folder NAME.resume: made or joined, locked, read, removed. */
+#include "formats/base/resume_internal.h"
 
 #include "formats/base/crc32.h"
-#include "formats/base/out_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,100 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define ENDING ".resume"
-enum { MOST_TEXT_BYTES = 1 << 30 }; /* of a plan or a journal */
-
-struct apr_resume {
-    apr_target target; /* of the final name; only while it is opened */
-    apr_resume_part part;
-    char *path, name[APR_NAME_BYTES]; /* the name in the folder `beside` */
-    mode_t mode;                      /* of new files */
-    int beside, folder, lock, journal;
-    uint32_t plan_crc;
-    off_t n_noted; /* bytes of our journal that are whole lines */
-    bool is_broken, is_final;
-    apr_records records;
-};
 
 const char *apr_resume_path(const apr_resume *resume) { return resume->path; }
 int apr_resume_n_parts(const apr_resume *resume) { return resume->part.n_parts; }
 const apr_records *apr_resume_records(const apr_resume *resume) { return &resume->records; }
 bool apr_resume_is_final(const apr_resume *resume) { return resume->is_final; }
 int apr_resume_folder(const apr_resume *resume) { return resume->folder; }
-
-static apr_status fail_io(const apr_resume *r, const char *name, apr_error *err)
-{
-    return apr_fail(err, APR_E_IO, "%s/%s: %s", r->path, name, strerror(errno));
-}
-
-/* --- small files --- */
-
-/* All of a file, malloc'ed and NUL-terminated; NULL and errno. */
-static char *read_text(int folder, const char *name, size_t *n_bytes)
-{
-    struct stat st;
-    const int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    const bool is_good = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= MOST_TEXT_BYTES;
-    char *const text = is_good ? malloc((size_t)st.st_size + 1) : NULL;
-    size_t n = 0;
-
-    while (text != NULL && n < (size_t)st.st_size) {
-        const ssize_t now = pread(fd, text + n, (size_t)st.st_size - n, (off_t)n);
-        if (now <= 0) break;
-        n += (size_t)now;
-    }
-    if (text != NULL) text[n] = '\0';
-    else if (fd >= 0) errno = EINVAL;
-    if (fd >= 0) close(fd);
-    *n_bytes = n;
-    return text;
-}
-
-static int write_text(int fd, const char *text, size_t n_bytes)
-{
-    for (size_t at = 0; at < n_bytes;) {
-        const ssize_t n = write(fd, text + at, n_bytes - at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return n == 0 ? EIO : errno;
-        at += (size_t)n;
-    }
-    return 0;
-}
-
-/* A name that no other run takes: "plan.0123456789abcdef". */
-static void invent(char name[APR_NAME_BYTES], const char *stem, const char *ending)
-{
-    uint64_t random = (uint64_t)getpid() * 0x9e3779b97f4a7c15u;
-    (void)!getrandom(&random, sizeof random, GRND_NONBLOCK);
-    snprintf(name, APR_NAME_BYTES, "%s.%016" PRIx64 "%s", stem, random, ending);
-}
-
-/* Gives the temporary file its name. Where there are no hard links, a file of that name is replaced. */
-static int put_in_place(int folder, const char *temporary, const char *name, bool replace)
-{
-    if (!replace && (linkat(folder, temporary, folder, name, 0) == 0 || errno == EEXIST)) return 0;
-    return renameat(folder, temporary, folder, name) == 0 ? 0 : errno;
-}
-
-/* A whole file of that name, on the disk when it is there at all. replace: also over an older one, which otherwise stays. */
-static int put_text(int folder, const char *name, const char *text, bool replace)
-{
-    char temporary[APR_NAME_BYTES];
-
-    invent(temporary, name, "");
-    const int fd = openat(folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (fd < 0) return errno;
-    int error = write_text(fd, text, strlen(text));
-    if (error == 0 && fsync(fd) != 0) error = errno;
-    close(fd);
-    if (error == 0) error = put_in_place(folder, temporary, name, replace);
-    unlinkat(folder, temporary, 0);
-    apr_sync_folder(folder);
-    return error;
-}
 
 /* --- whose folder it is --- */
 
@@ -125,7 +38,7 @@ static bool is_ours(const char *name)
     return begins_with(name, "plan.") || begins_with(name, "final.") || ends_with(name, ".journal");
 }
 
-/* Calls for each name in the folder, until one returns false. */
+/* Calls for each name in the folder, until one fails. */
 static apr_status each_name(apr_resume *r, apr_status (*call)(apr_resume *r, const char *name, apr_error *err), apr_error *err)
 {
     const int fd = openat(r->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -204,21 +117,14 @@ static apr_status open_folder(apr_resume *r, bool overwrite, apr_error *err)
 
 /* --- one at a time --- */
 
-/* Of bytes [first, first + n); n 0: to the end. Belongs to the open file, so it ends with the process. */
-static int lock_bytes(int fd, short type, off_t first, off_t n)
-{
-    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = first, .l_len = n};
-    return fcntl(fd, F_OFD_SETLK, &lock) == 0 ? 0 : errno;
-}
-
 static apr_status take_lock(apr_resume *r, apr_error *err)
 {
     struct stat st;
     const bool all = r->part.part == 0;
 
     r->lock = openat(r->folder, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (r->lock < 0) return fail_io(r, "lock", err);
-    const int error = lock_bytes(r->lock, F_WRLCK, all ? 0 : r->part.part - 1, all ? 0 : 1);
+    if (r->lock < 0) return apr_resume_fail(r, "lock", err);
+    const int error = apr_resume_lock(r->lock, F_WRLCK, all ? 0 : r->part.part - 1, all ? 0 : 1);
     if (error == EAGAIN || error == EACCES)
         return apr_fail(err, APR_E_IO, "%s: another process is at work there%s; wait for it, or end it", r->path,
                         all ? "" : " on this part");
@@ -256,10 +162,10 @@ static apr_status say_difference(const apr_resume *r, const char *before, const 
 static apr_status agree(apr_resume *r, const char *plan, apr_error *err)
 {
     size_t n;
-    char *const before = read_text(r->folder, "plan", &n);
+    char *const before = apr_resume_read(r->folder, "plan", &n);
     apr_status status = APR_OK;
 
-    if (before == NULL) return fail_io(r, "plan", err);
+    if (before == NULL) return apr_resume_fail(r, "plan", err);
     const int n_before = parts_of(before);
     const char *const lines = before + strcspn(before, "\n");
     r->plan_crc = apr_crc32(0, before, n);
@@ -280,11 +186,11 @@ static apr_status join_plan(apr_resume *r, const char *plan, apr_error *err)
     int error = 0;
 
     if (!has_entry(r, "plan")) {
-        if (r->part.n_parts == 0) return fail_io(r, "plan", err);
+        if (r->part.n_parts == 0) return apr_resume_fail(r, "plan", err);
         char *const whole = malloc(n_bytes);
         if (whole == NULL) return apr_no_memory(err, "the plan of a run");
         snprintf(whole, n_bytes, "parts %d\n%s", r->part.n_parts, plan);
-        error = put_text(r->folder, "plan", whole, false);
+        error = apr_resume_write(r->folder, "plan", whole, false);
         free(whole);
     }
     if (error != 0) return apr_fail(err, APR_E_IO, "%s/plan: cannot create: %s", r->path, strerror(error));
@@ -299,8 +205,8 @@ static apr_status read_journal(apr_resume *r, const char *name, apr_error *err)
     size_t n;
 
     if (!ends_with(name, ".journal")) return APR_OK;
-    char *const text = read_text(r->folder, name, &n);
-    if (text == NULL) return fail_io(r, name, err);
+    char *const text = apr_resume_read(r->folder, name, &n);
+    if (text == NULL) return apr_resume_fail(r, name, err);
     snprintf(path, sizeof path, "%s/%s", r->path, name);
     const apr_status status = apr_journal_read(&r->records, text, n, r->plan_crc, path, err);
     free(text);
@@ -312,7 +218,7 @@ static bool has_final_name(const apr_resume *r)
 {
     uint64_t device, inode, plan;
     size_t n;
-    char *const text = r->target.exists ? read_text(r->folder, "final", &n) : NULL;
+    char *const text = r->target.exists ? apr_resume_read(r->folder, "final", &n) : NULL;
     const bool is_known = text != NULL && sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNx64, &device, &inode, &plan) == 3;
 
     free(text);
@@ -362,87 +268,6 @@ void apr_resume_close(apr_resume *r)
     free(r);
 }
 
-/* --- the data --- */
-
-static apr_status make_room(int fd, const char *path, uint64_t n_bytes, apr_error *err)
-{
-    struct stat st;
-
-    APR_TRY(apr_check_file_limit(path, n_bytes, err));
-    if (fstat(fd, &st) != 0) return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
-    if (fallocate(fd, 0, 0, (off_t)n_bytes) == 0) return APR_OK;
-    if (errno != EOPNOTSUPP && errno != ENOSYS)
-        return apr_fail(err, APR_E_IO, "%s: no room for %.1f MiB: %s; free some space, and go on", path, (double)n_bytes / 0x1p20,
-                        strerror(errno));
-    if ((uint64_t)st.st_size < n_bytes && ftruncate(fd, (off_t)n_bytes) != 0)
-        return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
-    return APR_OK;
-}
-
-apr_status apr_resume_data(const apr_resume *r, const char *name, uint64_t n_bytes, int *fd, apr_error *err)
-{
-    char path[APR_NAME_BYTES + 8], full[4096];
-
-    snprintf(path, sizeof path, "data%s%s", *name != '\0' ? "/" : "", name);
-    snprintf(full, sizeof full, "%s/%s", r->path, path);
-    if (*name != '\0' && n_bytes > 0 && mkdirat(r->folder, "data", r->mode | 0700 | (r->mode & 0444) >> 2) != 0 && errno != EEXIST)
-        return apr_fail(err, APR_E_IO, "%s/data: cannot create: %s", r->path, strerror(errno));
-    *fd = openat(r->folder, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | (n_bytes > 0 ? O_CREAT : 0), r->mode);
-    if (*fd < 0 && n_bytes == 0 && errno == ENOENT) return APR_OK;
-    if (*fd < 0) return apr_fail(err, APR_E_IO, "%s: %s", full, strerror(errno));
-    /* a lock of any kind on the file keeps NFS from writing back whole pages, in which others may have written */
-    lock_bytes(*fd, F_RDLCK, 0, 1);
-    const apr_status status = n_bytes > 0 ? make_room(*fd, full, n_bytes, err) : APR_OK;
-    if (status != APR_OK) {
-        close(*fd);
-        *fd = -1;
-    }
-    return status;
-}
-
-/* --- the journal --- */
-
-static apr_status start_journal(apr_resume *r, apr_error *err)
-{
-    char stem[64], name[APR_NAME_BYTES], line[APR_JOURNAL_LINE_BYTES];
-
-    snprintf(stem, sizeof stem, "part-%d-of-%d", r->part.part > 0 ? r->part.part : 1, r->part.n_parts);
-    invent(name, stem, ".journal");
-    r->journal = openat(r->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_APPEND | O_CLOEXEC, 0644);
-    if (r->journal < 0) return apr_fail(err, APR_E_IO, "%s/%s: cannot create: %s", r->path, name, strerror(errno));
-    const size_t n = apr_journal_head(line, r->plan_crc);
-    const int error = write_text(r->journal, line, n);
-    if (error != 0) {
-        r->is_broken = true;
-        return apr_fail(err, APR_E_IO, "%s/%s: %s", r->path, name, strerror(error));
-    }
-    r->n_noted = (off_t)n;
-    apr_sync_folder(r->folder);
-    return APR_OK;
-}
-
-apr_status apr_resume_note(apr_resume *r, const apr_record *records, size_t n, apr_error *err)
-{
-    char line[APR_JOURNAL_LINE_BYTES];
-    int error = 0;
-
-    if (r->is_broken) return apr_fail(err, APR_E_IO, "%s: the journal cannot be written", r->path);
-    if (r->journal < 0) APR_TRY(start_journal(r, err));
-    off_t n_now = r->n_noted;
-    for (size_t i = 0; i < n && error == 0; i++) {
-        const size_t n_line = apr_journal_line(line, &records[i]);
-        error = write_text(r->journal, line, n_line);
-        n_now += (off_t)n_line;
-    }
-    if (error == 0 && fdatasync(r->journal) != 0) error = errno;
-    if (error == 0) {
-        r->n_noted = n_now;
-        return APR_OK;
-    }
-    r->is_broken = ftruncate(r->journal, r->n_noted) != 0; /* half a line must stay the last one */
-    return apr_fail(err, APR_E_IO, "%s: the journal cannot be written: %s; what it has so far is taken over", r->path, strerror(error));
-}
-
 /* --- the end --- */
 
 apr_status apr_resume_set_final(apr_resume *r, apr_error *err)
@@ -450,9 +275,9 @@ apr_status apr_resume_set_final(apr_resume *r, apr_error *err)
     struct stat st;
     char text[96];
 
-    if (fstatat(r->folder, "data", &st, AT_SYMLINK_NOFOLLOW) != 0) return fail_io(r, "data", err);
+    if (fstatat(r->folder, "data", &st, AT_SYMLINK_NOFOLLOW) != 0) return apr_resume_fail(r, "data", err);
     snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64 " %" PRIx32 "\n", (uint64_t)st.st_dev, (uint64_t)st.st_ino, r->plan_crc);
-    const int error = put_text(r->folder, "final", text, true);
+    const int error = apr_resume_write(r->folder, "final", text, true);
     return error == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s/final: cannot create: %s", r->path, strerror(error));
 }
 
