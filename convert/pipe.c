@@ -381,7 +381,6 @@ static apr_status check_misfits(const apr_pipe_item *item, const apr_pipe_option
 /* Empties what the run fills in; what runs before have made counts as done, what others make not at all. */
 static void start_item(apr_pipe *p, apr_pipe_item *item, size_t i)
 {
-    const apr_tensor_state state = apr_sink_state(p->sink, i);
     const uint64_t n_bytes = item->is_scales || item->is_commons ? 0 : item->from->n_bytes;
 
     item->metrics = apr_metrics_empty();
@@ -389,9 +388,9 @@ static void start_item(apr_pipe *p, apr_pipe_item *item, size_t i)
     item->on_device = false;
     item->n_different = item->n_rounded = 0;
     item->worst_difference = 0.0;
-    item->was_there = state == APR_TENSOR_THERE;
-    if (state != APR_TENSOR_ELSEWHERE) p->total_bytes += n_bytes;
-    if (!item->was_there) return;
+    item->state = apr_sink_state(p->sink, i);
+    if (item->state != APR_TENSOR_ELSEWHERE) p->total_bytes += n_bytes;
+    if (item->state != APR_TENSOR_THERE) return;
     p->done_bytes += n_bytes;
     apr_pipe_recall(item, apr_sink_remark(p->sink, i));
 }
@@ -417,7 +416,7 @@ apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, co
     if (p.done_bytes > 0) apr_progress_report(&options->progress, p.done_bytes, p.total_bytes, NULL);
     if (options->codecs != NULL) status = apr_pipe_device_start(&device, &p, items, n_items, err);
     for (size_t i = 0; i < n_items && status == APR_OK; i++)
-        if (apr_sink_state(sink, i) == APR_TENSOR_WANTED) status = make_item(&p, device, items, i, err);
+        if (items[i].state == APR_TENSOR_WANTED) status = make_item(&p, device, items, i, err);
     apr_pipe_device_stop(device);
     free(p.values);
     free(p.windows[0]);

@@ -28,10 +28,10 @@ typedef struct apr_pipe_item {
     bool is_commons;   /* not the weights but the factors beside the blocks of the item before, one a matrix (f32) */
 
     /* filled by the run */
-    apr_metrics metrics; /* of `to` against `from`, when asked for and the types differ */
-    apr_misfits misfits; /* values met while encoding that `to` cannot hold */
-    bool on_device;      /* a GPU encoded it */
-    bool was_there;      /* a run before made it (apr_sink_state), and found out the rest of this */
+    apr_metrics metrics;    /* of `to` against `from`, when asked for and the types differ */
+    apr_misfits misfits;    /* values met while encoding that `to` cannot hold */
+    bool on_device;         /* a GPU encoded it */
+    apr_tensor_state state; /* what a run before made, and found out, or another part makes, is not this run's */
     int64_t
         n_different; /* of same_numbers and counts_cost: values that are not the same after all, and by how much of their size at most */
     double worst_difference;

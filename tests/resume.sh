@@ -5,6 +5,7 @@
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd) || exit 2
 kills=${2:-200}
+case $build in *asan*) kills=${2:-40} ;; esac # sanitized programs take several times as long
 PATH=$build:$PATH
 export PATH OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive
 umask 022
@@ -105,7 +106,7 @@ while read -r kind name command <&3; do
 done
 step="all kinds, killed"
 holds [ $n_killed -ge "$kills" ]
-holds [ $n_taken -gt 0 ]
+[ "$kills" -lt 100 ] || holds [ $n_taken -gt 0 ] # otherwise nothing was met in the middle of its work
 
 # --- parts ---
 

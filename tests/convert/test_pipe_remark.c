@@ -24,7 +24,7 @@ static void it_comes_back_bit_for_bit(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof items / sizeof *items; i++) {
         char remark[APR_REMARK_BYTES];
-        apr_pipe_item again = {.to = APR_Q8_0, .was_there = true};
+        apr_pipe_item again = {.to = APR_Q8_0, .state = APR_TENSOR_THERE};
         apr_pipe_remark(&items[i], remark);
         assert_null(strpbrk(remark, "#\n"));
         apr_pipe_recall(&again, remark);
@@ -33,7 +33,7 @@ static void it_comes_back_bit_for_bit(void **state)
         assert_memory_equal(&again.metrics, &items[i].metrics, sizeof again.metrics);
         assert_true(again.n_different == items[i].n_different && again.n_rounded == items[i].n_rounded);
         assert_true(again.worst_difference == items[i].worst_difference);
-        assert_true(again.to == APR_Q8_0 && again.was_there);
+        assert_true(again.to == APR_Q8_0 && again.state == APR_TENSOR_THERE);
     }
 }
 

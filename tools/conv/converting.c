@@ -40,7 +40,8 @@ static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const 
     for (int i = 0; i < line->tensor->rank; i++) apr_json_int(json, NULL, line->tensor->dims[i]);
     apr_json_close(json, ']');
     apr_json_uint(json, "bytes", apr_recipe_bytes(line->tensor, line->to));
-    if (item->was_there) apr_json_bool(json, "taken_over", true);
+    if (item->state == APR_TENSOR_THERE) apr_json_bool(json, "taken_over", true);
+    if (item->state == APR_TENSOR_ELSEWHERE) apr_json_bool(json, "of_other_part", true);
     if (item->misfits.n_unusual > 0) apr_json_int(json, "nan_or_infinite", item->misfits.n_unusual);
     if (item->misfits.n_beyond > 0) {
         apr_json_int(json, "beyond_range", item->misfits.n_beyond);
@@ -164,7 +165,7 @@ static void print_device(const outcome *o)
     if (*o->device == '\0') return;
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
         const apr_pipe_item *const item = &c->items[i];
-        if (item->is_scales || item->is_commons || item->to == item->from->dtype) continue;
+        if (item->is_scales || item->is_commons || item->to == item->from->dtype || item->state == APR_TENSOR_ELSEWHERE) continue;
         n_device += item->on_device;
         if (item->on_device) continue;
         n_host++;
@@ -222,7 +223,8 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     print_misfits(c);
     apr_runs_print(&c->progress, &o->part);
     print_device(o);
-    printf("  %.2f s, %s/s\n", o->seconds, apr_size_text(rate, o->seconds > 0 ? (uint64_t)((double)o->bytes_in / o->seconds) : 0));
+    if (c->progress.folder != NULL) printf("  %.2f s\n", o->seconds);
+    else printf("  %.2f s, %s/s\n", o->seconds, apr_size_text(rate, o->seconds > 0 ? (uint64_t)((double)o->bytes_in / o->seconds) : 0));
     return APR_OK;
 }
 
