@@ -53,17 +53,29 @@ static uint32_t sample(const apr_input *input)
     return crc;
 }
 
+static const char *name_of(const apr_input *input)
+{
+    const char *const slash = strrchr(input->path, '/');
+    return slash != NULL ? slash + 1 : input->path;
+}
+
 static void add_input(lines *l, const apr_input *input, bool with_time)
 {
-    const char *const slash = strrchr(input->path, '/'), *const name = slash != NULL ? slash + 1 : input->path;
-
-    add(l, "input %s of %lld bytes", name, (long long)input->at_open.st_size);
+    add(l, "input %s of %lld bytes", name_of(input), (long long)input->at_open.st_size);
     if (input->data != NULL) add(l, ", %08" PRIx32 " at %d places", sample(input), (int)SAMPLES);
     if (with_time) add(l, ", of %lld.%09ld", (long long)input->at_open.st_mtim.tv_sec, input->at_open.st_mtim.tv_nsec);
     add(l, "\n");
 }
 
-/* In the order in which they were opened. */
+static int by_name(const void *a, const void *b)
+{
+    const apr_input *const x = *(const apr_input *const *)a, *const y = *(const apr_input *const *)b;
+    const int names = strcmp(name_of(x), name_of(y));
+    if (names != 0) return names;
+    return x->at_open.st_size < y->at_open.st_size ? -1 : x->at_open.st_size > y->at_open.st_size;
+}
+
+/* In the order of their names: in which one they were opened may be another matter on another host. */
 static apr_status add_inputs(lines *l, bool with_time, apr_error *err)
 {
     size_t n = 0;
@@ -71,8 +83,10 @@ static apr_status add_inputs(lines *l, bool with_time, apr_error *err)
     for (const apr_input *input = apr_inputs(); input != NULL; input = input->next) n++;
     const apr_input **const all = calloc(n + 1, sizeof *all);
     if (all == NULL) return apr_no_memory(err, "the inputs");
-    for (const apr_input *input = apr_inputs(); input != NULL; input = input->next) all[--n] = input;
-    for (size_t i = 0; all[i] != NULL; i++) add_input(l, all[i], with_time);
+    n = 0;
+    for (const apr_input *input = apr_inputs(); input != NULL; input = input->next) all[n++] = input;
+    qsort(all, n, sizeof *all, by_name);
+    for (size_t i = 0; i < n; i++) add_input(l, all[i], with_time);
     free(all);
     return APR_OK;
 }

@@ -233,6 +233,7 @@ static apr_status open_resume(apr_resume *r, const char *target, bool is_folder,
     APR_TRY(open_folder(r, overwrite, err));
     APR_TRY(take_lock(r, err));
     APR_TRY(join_plan(r, plan, err));
+    apr_resume_touch(r->folder);
     APR_TRY(each_name(r, read_journal, err));
     apr_records_sort(&r->records);
     r->is_final = has_final_name(r);

@@ -82,6 +82,17 @@ int apr_resume_write(int folder, const char *name, const char *text, bool replac
     return error;
 }
 
+void apr_resume_touch(int folder)
+{
+    char name[APR_NAME_BYTES];
+
+    invent(name, "plan", "");
+    const int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return;
+    close(fd);
+    unlinkat(folder, name, 0);
+}
+
 int apr_resume_lock(int fd, short type, off_t first, off_t n)
 {
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = first, .l_len = n};

@@ -25,6 +25,9 @@ char *apr_resume_read(int folder, const char *name, size_t *n_bytes);
 /* A whole file of that name, on the disk when it is there at all; 0 or errno. replace: also over an older one, which otherwise stays. */
 int apr_resume_write(int folder, const char *name, const char *text, bool replace);
 
+/* A folder that changes is listed anew: NFS may otherwise show it as it was some seconds ago, without other hosts' journals. */
+void apr_resume_touch(int folder);
+
 /* Locks bytes [first, first + n), n 0: to the end; 0 or errno. The lock belongs to the open file, so it ends with the process. */
 int apr_resume_lock(int fd, short type, off_t first, off_t n);
 
