@@ -46,7 +46,7 @@ copy y.gguf aprconv convert'
 # --- killed at random moments ---
 
 n_killed=0 n_through=0 n_taken=0
-moment() { od -An -N4 -tu4 /dev/urandom | awk -v span="$1" '{printf "%.4f", $1 / 4294967296 * span}'; }
+moment() { od -An -N4 -tu4 /dev/urandom | awk -v span="$1" '{printf "%.4f", $1 / 4294967296 * span / 1e6}'; }
 
 # What was ended after it had taken its name is complete; another run sees that, or finds nothing left to do.
 come_to_the_end() {
@@ -64,7 +64,7 @@ kill_often() { # how many, name, command
     shift 2
     at=$(date +%s%N)
     "$@" --resume in want-resumed-"$name" >/dev/null 2>err || bad "exit code $?: $(cat err)"
-    span=$(awk -v ns=$(($(date +%s%N) - at)) 'BEGIN {print ns / 1e9}')
+    span=$((($(date +%s%N) - at) / 1000)) # follows what else the machine has to do
     rm -rf want-resumed-"$name"
     while [ $met -lt "$quota" ] && [ $tries -lt $((quota * 20)) ]; do
         tries=$((tries + 1))
@@ -76,10 +76,10 @@ kill_often() { # how many, name, command
         wait $pid 2>/dev/null
         code=$?
         if [ $code -gt 128 ]; then
-            met=$((met + 1))
+            met=$((met + 1)) span=$((span + span / 32))
             [ ! -e "$name" ] || come_to_the_end "$@"
         elif [ $code -eq 0 ]; then
-            n_through=$((n_through + 1)) n_taken=$((n_taken + $(taken)))
+            span=$((span - span / 8)) n_through=$((n_through + 1)) n_taken=$((n_taken + $(taken)))
             equal "$name" "want/$name"
             gone "$name.resume"
             rm -rf "$name"
