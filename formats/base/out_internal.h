@@ -47,7 +47,8 @@ void apr_sync_folder(int folder);
 apr_status apr_out_open_in(apr_out **out, int folder, const char *name, const char *path, uint64_t total_bytes, bool is_new,
                            const struct stat *keep, apr_error *err);
 
-/* For tests: as on a file system that knows neither files without names nor exchanges of names. */
+/* For tests: as on a file system that knows neither files without names nor exchanges of names, nor hard links and locks of
+ * unfinished outputs. */
 extern bool apr_out_is_poor;
 
 /* --- temporaries --- */

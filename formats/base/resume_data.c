@@ -62,7 +62,7 @@ static void invent(char name[APR_NAME_BYTES], const char *stem, const char *endi
 /* Gives the temporary file its name. Where there are no hard links, a file of that name is replaced. */
 static int put_in_place(int folder, const char *temporary, const char *name, bool replace)
 {
-    if (!replace && (linkat(folder, temporary, folder, name, 0) == 0 || errno == EEXIST)) return 0;
+    if (!replace && !apr_out_is_poor && (linkat(folder, temporary, folder, name, 0) == 0 || errno == EEXIST)) return 0;
     return renameat(folder, temporary, folder, name) == 0 ? 0 : errno;
 }
 
@@ -95,6 +95,7 @@ void apr_resume_touch(int folder)
 
 int apr_resume_lock(int fd, short type, off_t first, off_t n)
 {
+    if (apr_out_is_poor) return ENOLCK;
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = first, .l_len = n};
     return fcntl(fd, F_OFD_SETLK, &lock) == 0 ? 0 : errno;
 }

@@ -219,6 +219,25 @@ static void only_one_makes_a_part_at_a_time(void **state)
     assert_made(&outputs[1]);
 }
 
+static void where_there_are_no_locks_the_same_part_may_be_made_twice_at_once(void **state)
+{
+    (void)state;
+    apr_out_is_poor = true;
+    for (int i = 0; i < N_OUTPUTS; i++) {
+        apr_sink *one, *other;
+        assert_int_equal(open_sink(&one, &outputs[i], outputs[i].other, 2, 2), APR_OK);
+        assert_int_equal(open_sink(&other, &outputs[i], outputs[i].other, 2, 2), APR_OK);
+        assert_int_equal(feed(one, 1), 1);
+        feed(other, N);
+        assert_int_equal(apr_sink_finish(other, NULL), APR_OK);
+        run_part(&outputs[i], outputs[i].other, 1, 2);
+        run_part(&outputs[i], outputs[i].other, 0, 0); /* while the one is still at work */
+        assert_made(&outputs[i]);
+        apr_sink_abandon(one);
+    }
+    apr_out_is_poor = false;
+}
+
 /* Bytes beyond a limit cannot be written, as on a disk that is full. */
 static void a_full_disk_leaves_what_is_done(void **state)
 {
@@ -326,6 +345,7 @@ int main(void)
         cmocka_unit_test(a_finish_names_the_parts_that_are_missing),
         cmocka_unit_test(another_plan_is_refused_with_its_line),
         cmocka_unit_test(only_one_makes_a_part_at_a_time),
+        cmocka_unit_test(where_there_are_no_locks_the_same_part_may_be_made_twice_at_once),
         cmocka_unit_test(a_full_disk_leaves_what_is_done),
         cmocka_unit_test(a_journal_that_cannot_be_written_loses_nothing_before_it),
         cmocka_unit_test(what_has_its_name_already_is_only_tidied_up),
