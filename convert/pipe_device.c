@@ -29,7 +29,6 @@ typedef struct task {
 
 typedef struct worker {
     apr_cuda_worker *worker;
-    int device;
     bool is_taken; /* by a job that is not written yet */
     int64_t job;   /* started, or failed to start; -1: none yet */
     apr_status status;
@@ -188,10 +187,18 @@ static apr_status start_job(apr_pipe_device *d, apr_cuda_worker *to, size_t item
     return d->codecs->start(to, &portion, err);
 }
 
+/* Of workers, or fillers: as many as there can be on a device, and all devices together no more than there are jobs. */
+static int share_of(const apr_pipe_device *d, int device, int most_each)
+{
+    const int64_t n = (d->n_jobs + d->n_devices - 1 - device) / d->n_devices;
+    return n < most_each ? (int)n : most_each;
+}
+
 static worker *find_free(const apr_pipe_device *d, int device)
 {
-    for (int i = 0; i < d->n_workers; i++)
-        if (d->workers[i].device == device && !d->workers[i].is_taken) return &d->workers[i];
+    worker *const own = &d->workers[device * WORKERS];
+    for (int i = 0; i < share_of(d, device, WORKERS); i++)
+        if (!own[i].is_taken) return &own[i];
     return NULL;
 }
 
@@ -234,13 +241,6 @@ static void *fill_workers(void *context)
 
 /* ---- the pipe's side ---- */
 
-/* Of workers, or fillers: as many as there can be on a device, and all devices together no more than there are jobs. */
-static int share_of(const apr_pipe_device *d, int device, int most_each)
-{
-    const int64_t n = (d->n_jobs + d->n_devices - 1 - device) / d->n_devices;
-    return n < most_each ? (int)n : most_each;
-}
-
 static apr_status plan_jobs(apr_pipe_device *d, apr_error *err)
 {
     const size_t n = (size_t)d->n_devices;
@@ -265,12 +265,32 @@ static apr_status open_workers(apr_pipe_device *d, int device, const apr_cuda_wo
 
     if (n > 0) APR_TRY(d->codecs->room(on, sizes, n, err));
     for (int i = 0; i < n; i++) {
-        worker *const l = &d->workers[d->n_workers];
-        *l = (worker){.device = device, .job = -1};
+        worker *const l = &d->workers[device * WORKERS + i];
+        l->job = -1;
         APR_TRY(d->codecs->open_worker(on, sizes, &l->worker, err));
-        d->n_workers++;
     }
     return APR_OK;
+}
+
+/* On all devices at once: pinning memory takes its time. The first failure counts. */
+static apr_status open_all_workers(apr_pipe_device *d, apr_error *err)
+{
+    const apr_cuda_worker_sizes sizes = sizes_of(d);
+    struct {
+        apr_status status;
+        apr_error err;
+    } *const results = calloc((size_t)d->n_devices, sizeof *results);
+    apr_status status = APR_OK;
+
+    if (results == NULL) return apr_no_memory(err, "the way through the device");
+#pragma omp parallel for num_threads(d->n_devices)
+    for (int i = 0; i < d->n_devices; i++) results[i].status = open_workers(d, i, &sizes, &results[i].err);
+    for (int i = 0; i < d->n_devices; i++) {
+        d->n_workers += share_of(d, i, WORKERS);
+        if (status == APR_OK && results[i].status != APR_OK) status = apr_fail(err, results[i].status, "%s", results[i].err.text);
+    }
+    free(results);
+    return status;
 }
 
 static apr_status start_fillers(apr_pipe_device *d, int device, apr_error *err)
@@ -293,8 +313,7 @@ apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe
     pthread_mutex_init(&d->mutex, NULL);
     pthread_cond_init(&d->changed, NULL);
     APR_TRY(plan_jobs(d, err));
-    const apr_cuda_worker_sizes sizes = sizes_of(d);
-    for (int i = 0; i < d->n_devices; i++) APR_TRY(open_workers(d, i, &sizes, err));
+    APR_TRY(open_all_workers(d, err));
     for (int i = 0; i < d->n_devices; i++) APR_TRY(start_fillers(d, i, err));
     return APR_OK;
 }
@@ -363,7 +382,7 @@ void apr_pipe_device_stop(apr_pipe_device *d)
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->mutex);
     for (int i = 0; i < d->n_fillers; i++) pthread_join(d->fillers[i].thread, NULL);
-    for (int i = 0; i < d->n_workers; i++) d->codecs->close_worker(d->workers[i].worker);
+    for (int i = 0; d->workers != NULL && i < d->n_devices * WORKERS; i++) d->codecs->close_worker(d->workers[i].worker);
     pthread_cond_destroy(&d->changed);
     pthread_mutex_destroy(&d->mutex);
     free(d->tasks);

@@ -51,14 +51,16 @@ static apr_status open_worker(apr_cuda_device *device, const apr_cuda_worker_siz
     (void)err;
     assert_non_null(l);
     l->device = device;
-    device->n_open++;
+    __atomic_add_fetch(&device->n_open, 1, __ATOMIC_RELAXED);
     l->sizes = *sizes;
     l->worker = (apr_cuda_worker){.in = malloc(sizes->in_bytes + 1),
                                   .factors = malloc((size_t)sizes->n_factors * sizeof(float) + 1),
                                   .out = malloc(sizes->out_bytes + 1),
                                   .row_scales = malloc((size_t)sizes->n_rows * sizeof(float) + 1)};
     *worker = &l->worker;
-    n_most = ++n_open > n_most ? n_open : n_most;
+    const int n_now = __atomic_add_fetch(&n_open, 1, __ATOMIC_RELAXED);
+    int before = __atomic_load_n(&n_most, __ATOMIC_RELAXED);
+    while (n_now > before && !__atomic_compare_exchange_n(&n_most, &before, n_now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) continue;
     return APR_OK;
 }
 

@@ -48,6 +48,8 @@ static apr_status open_devices(apr_encoder *encoder, int *ordinals, int n, apr_e
 {
     /* the kernels need no stack, and a small one makes a small context */
     const apr_cuda_options options = {.stack_bytes = 256};
+    apr_status statuses[APR_MOST_DEVICES];
+    apr_error errors[APR_MOST_DEVICES] = {0};
 
     APR_TRY(apr_cuda_load(&encoder->cuda, err));
     if (n == 0) {
@@ -56,8 +58,11 @@ static apr_status open_devices(apr_encoder *encoder, int *ordinals, int n, apr_e
         for (int i = 0; i < n; i++) ordinals[i] = i;
     }
     APR_TRY(name_devices(encoder, ordinals, n, err));
-    for (; encoder->n_devices < n; encoder->n_devices++)
-        APR_TRY(encoder->cuda->open(&encoder->devices[encoder->n_devices], ordinals[encoder->n_devices], &options, err));
+    encoder->n_devices = n;
+#pragma omp parallel for num_threads(n) /* making a context takes as long as encoding a small model */
+    for (int i = 0; i < n; i++) statuses[i] = encoder->cuda->open(&encoder->devices[i], ordinals[i], &options, &errors[i]);
+    for (int i = 0; i < n; i++)
+        if (statuses[i] != APR_OK) return apr_fail(err, statuses[i], "%s", errors[i].text);
     return APR_OK;
 }
 
