@@ -3,7 +3,7 @@
 
 #include "convert/dialect.h"
 #include "convert/entry.h"
-#include "convert/run_plan.h"
+#include "convert/run_terms.h"
 #include "formats/model/packed_weights.h"
 #include "kernels/transcode.h"
 
@@ -304,7 +304,7 @@ apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *fil
 
     if (c->options.part != NULL) {
         work.part = *c->options.part;
-        APR_TRY(apr_run_plan_make(&work, c, err));
+        APR_TRY(apr_run_terms_make(&work, c, err));
         options.work = &work;
     }
     APR_TRY(apr_sink_open(&sink, c->options.format, path, &c->layout, &options, err));

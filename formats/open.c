@@ -31,7 +31,7 @@ typedef struct format_row {
     bool (*starts)(const uint8_t *head, size_t n); /* is this how its files start? Asked in the order of the table */
     apr_status (*open)(apr_model *, const char *, apr_error *);
     apr_sink_open_fn sink_open;                                         /* NULL: only read */
-    apr_places_fn places;                                               /* NULL: its outputs are made in one run */
+    apr_offsets_fn offsets;                                             /* NULL: its outputs are made in one run */
     apr_status (*losses)(const apr_model *, apr_losses *, apr_error *); /* NULL: it holds all of a model */
     apr_container container;
 } format_row;
@@ -43,21 +43,21 @@ static const format_row formats[] = {
      .starts = starts_apr,
      .open = apr_apr_open,
      .sink_open = apr_apr_sink_open,
-     .places = apr_apr_places,
+     .offsets = apr_apr_offsets,
      .container = {.name = "APR"}},
     {.format = APR_FORMAT_GGUF,
      .ending = ".gguf",
      .starts = starts_gguf,
      .open = apr_gguf_open,
      .sink_open = apr_gguf_sink_open,
-     .places = apr_gguf_places,
+     .offsets = apr_gguf_offsets,
      .losses = apr_gguf_losses,
      .container = {.name = "GGUF", .holds = gguf_holds, .vectors_f32 = true}},
     {.format = APR_FORMAT_SAFETENSORS,
      .starts = starts_safetensors,
      .open = apr_safetensors_open,
      .sink_open = apr_safetensors_sink_open,
-     .places = apr_safetensors_places,
+     .offsets = apr_safetensors_offsets,
      .losses = apr_hf_losses,
      .container = {.name = "safetensors", .holds = safetensors_holds}},
     {.format = APR_FORMAT_PYTORCH,
@@ -227,8 +227,8 @@ apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, c
     *sink = NULL;
     if (options == NULL) options = &defaults;
     if (!options->allow_loss) APR_TRY(refuse_losses(format, path, layout, err));
-    if (options->work != NULL && row != NULL && row->places != NULL)
-        return apr_work_sink_open(sink, row->sink_open, row->places, row->ending == NULL, path, layout, options, err);
+    if (options->work != NULL && row != NULL && row->offsets != NULL)
+        return apr_work_sink_open(sink, row->sink_open, row->offsets, row->ending == NULL, path, layout, options, err);
     if (options->work != NULL && row != NULL)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s is written in one run", path, row->container.name);
     if (row != NULL && row->sink_open != NULL) return row->sink_open(sink, path, layout, options, err);

@@ -54,7 +54,7 @@ come_to_the_end() {
     code=$?
     [ $code -eq 0 ] || { [ $code -eq 3 ] && grep -q 'exists already' err; } || bad "exit code $code: $(head -c 300 err)"
     equal "$name" "want/$name"
-    gone "$name.resume/plan"
+    gone "$name.resume/terms"
     rm -rf "$name" "$name.resume"
 }
 
@@ -171,7 +171,7 @@ answers 0 '' $quant --finish in x.apr
 equal x.apr want/x.apr
 rm x.apr
 
-# --- journals, plans, locks ---
+# --- journals, terms, locks ---
 
 begun() { # a folder with some tensors made
     rm -rf x.apr x.apr.resume
@@ -197,9 +197,9 @@ for change in '2s/^[0-9]*/7/' '3s/#..../#0000/' '1s/journal/journey/' '2d;1d' '2
     gone x.apr
 done
 begun
-echo 'parts 1' >x.apr.resume/plan
+echo 'parts 1' >x.apr.resume/terms
 answers 3 'was begun with 1 part, and this run counts 2' $quant --part 1/2 in x.apr
-echo >x.apr.resume/plan
+echo >x.apr.resume/terms
 answers 4 'does not begin with the number of parts' $quant --part 1/2 in x.apr
 
 step="another input, another recipe"
@@ -275,7 +275,7 @@ for how in '--resume' '--part 1/1'; do
         pid=$!
         while [ ! -e x.apr.resume/lock ] && kill -0 $pid 2>/dev/null; do :; done
         kill -STOP $pid 2>/dev/null
-        [ ! -e x.apr.resume/plan ] || [ -e x.apr ] || { stopped=1 && break; }
+        [ ! -e x.apr.resume/terms ] || [ -e x.apr ] || { stopped=1 && break; }
         kill -CONT $pid; wait $pid
     done
     holds [ -n "$stopped" ]

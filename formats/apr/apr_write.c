@@ -315,20 +315,20 @@ apr_status apr_apr_sink_open(apr_sink **sink, const char *path, const apr_model 
     return APR_OK;
 }
 
-apr_status apr_apr_places(apr_places *places, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err)
+apr_status apr_apr_offsets(apr_offsets *offsets, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err)
 {
     writer *w;
 
-    *places = (apr_places){0};
+    *offsets = (apr_offsets){0};
     APR_TRY(new_writer(&w, path, layout, options->profile, err));
-    const apr_status status = apr_places_make(places, 1, layout->n_tensors, err);
+    const apr_status status = apr_offsets_make(offsets, 1, layout->n_tensors, err);
     if (status == APR_OK) {
-        places->files[0] = (struct apr_place_file){"", w->total_bytes};
-        places->total_bytes = w->total_bytes;
-        places->head_crc = apr_crc32(0, w->head, w->head_bytes);
+        offsets->files[0] = (struct apr_offset_file){"", w->total_bytes};
+        offsets->total_bytes = w->total_bytes;
+        offsets->head_crc = apr_crc32(0, w->head, w->head_bytes);
         uint64_t at = w->head_bytes;
         for (size_t i = 0; i < layout->n_tensors; i++) {
-            places->tensors[i].offset = at;
+            offsets->tensors[i].offset = at;
             at += apr_align_up(layout->tensors[i].n_bytes, ALIGNMENT);
         }
     }

@@ -32,10 +32,10 @@ static bool begins_with(const char *name, const char *start) { return strncmp(na
 
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {"plan", "lock", "data", "final"};
+    static const char *const names[] = {"terms", "lock", "data", "final"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0) return true;
-    return begins_with(name, "plan.") || begins_with(name, "final.") || ends_with(name, ".journal");
+    return begins_with(name, "terms.") || begins_with(name, "final.") || ends_with(name, ".journal");
 }
 
 /* Calls for each name in the folder, until one fails. */
@@ -59,7 +59,7 @@ static apr_status each_name(apr_resume *r, apr_status (*call)(apr_resume *r, con
 static apr_status refuse_stranger(apr_resume *r, const char *name, apr_error *err)
 {
     if (is_ours(name)) return APR_OK;
-    return apr_fail(err, APR_E_IO, "%s: holds '%s' and no plan, so it is no folder of an unfinished run; choose another output", r->path,
+    return apr_fail(err, APR_E_IO, "%s: holds '%s' and no terms, so it is no folder of an unfinished run; choose another output", r->path,
                     name);
 }
 
@@ -110,7 +110,7 @@ static apr_status open_folder(apr_resume *r, bool overwrite, apr_error *err)
         r->folder = openat(r->beside, r->name, flags);
     }
     if (r->folder < 0) return apr_fail(err, APR_E_IO, "%s: %s", r->path, strerror(errno));
-    if (has_entry(r, "plan")) return APR_OK;
+    if (has_entry(r, "terms")) return APR_OK;
     if (r->target.exists && !overwrite && !has_entry(r, "final")) return refuse_existing(r, err);
     return each_name(r, refuse_stranger, err);
 }
@@ -134,12 +134,12 @@ static apr_status take_lock(apr_resume *r, apr_error *err)
     return APR_OK;
 }
 
-/* --- the plan --- */
+/* --- the terms --- */
 
-static int parts_of(const char *plan)
+static int parts_of(const char *terms)
 {
     int n = 0;
-    return sscanf(plan, "parts %d\n", &n) == 1 && n > 0 ? n : 0;
+    return sscanf(terms, "parts %d\n", &n) == 1 && n > 0 ? n : 0;
 }
 
 /* The first line in which they are not equal. */
@@ -159,42 +159,43 @@ static apr_status say_difference(const apr_resume *r, const char *before, const 
     }
 }
 
-static apr_status agree(apr_resume *r, const char *plan, apr_error *err)
+static apr_status agree(apr_resume *r, const char *terms, apr_error *err)
 {
     size_t n;
-    char *const before = apr_resume_read(r->folder, "plan", &n);
+    char *const before = apr_resume_read(r->folder, "terms", &n);
     apr_status status = APR_OK;
 
-    if (before == NULL) return apr_resume_fail(r, "plan", err);
+    if (before == NULL) return apr_resume_fail(r, "terms", err);
     const int n_before = parts_of(before);
     const char *const lines = before + strcspn(before, "\n");
-    r->plan_crc = apr_crc32(0, before, n);
+    r->terms_crc = apr_crc32(0, before, n);
     if (n_before == 0)
-        status = apr_fail(err, APR_E_DAMAGED, "%s/plan: does not begin with the number of parts; remove the folder to start anew", r->path);
+        status =
+            apr_fail(err, APR_E_DAMAGED, "%s/terms: does not begin with the number of parts; remove the folder to start anew", r->path);
     else if (r->part.n_parts != 0 && r->part.n_parts != n_before)
         status = apr_fail(err, APR_E_IO, "%s: was begun with %d part%s, and this run counts %d; remove the folder to start anew", r->path,
                           n_before, n_before == 1 ? "" : "s", r->part.n_parts);
-    else if (strcmp(lines + (*lines == '\n'), plan) != 0) status = say_difference(r, lines + (*lines == '\n'), plan, err);
+    else if (strcmp(lines + (*lines == '\n'), terms) != 0) status = say_difference(r, lines + (*lines == '\n'), terms, err);
     r->part.n_parts = n_before;
     free(before);
     return status;
 }
 
-static apr_status join_plan(apr_resume *r, const char *plan, apr_error *err)
+static apr_status join_terms(apr_resume *r, const char *terms, apr_error *err)
 {
-    const size_t n_bytes = strlen(plan) + 32;
+    const size_t n_bytes = strlen(terms) + 32;
     int error = 0;
 
-    if (!has_entry(r, "plan")) {
-        if (r->part.n_parts == 0) return apr_resume_fail(r, "plan", err);
+    if (!has_entry(r, "terms")) {
+        if (r->part.n_parts == 0) return apr_resume_fail(r, "terms", err);
         char *const whole = malloc(n_bytes);
-        if (whole == NULL) return apr_no_memory(err, "the plan of a run");
-        snprintf(whole, n_bytes, "parts %d\n%s", r->part.n_parts, plan);
-        error = apr_resume_write(r->folder, "plan", whole, false);
+        if (whole == NULL) return apr_no_memory(err, "the terms of a run");
+        snprintf(whole, n_bytes, "parts %d\n%s", r->part.n_parts, terms);
+        error = apr_resume_write(r->folder, "terms", whole, false);
         free(whole);
     }
-    if (error != 0) return apr_fail(err, APR_E_IO, "%s/plan: cannot create: %s", r->path, strerror(error));
-    return agree(r, plan, err);
+    if (error != 0) return apr_fail(err, APR_E_IO, "%s/terms: cannot create: %s", r->path, strerror(error));
+    return agree(r, terms, err);
 }
 
 /* --- what was done before --- */
@@ -208,31 +209,31 @@ static apr_status read_journal(apr_resume *r, const char *name, apr_error *err)
     char *const text = apr_resume_read(r->folder, name, &n);
     if (text == NULL) return apr_resume_fail(r, name, err);
     snprintf(path, sizeof path, "%s/%s", r->path, name);
-    const apr_status status = apr_journal_read(&r->records, text, n, r->plan_crc, path, err);
+    const apr_status status = apr_journal_read(&r->records, text, n, r->terms_crc, path, err);
     free(text);
     return status;
 }
 
-/* Is what lies under the final name the data of this folder, made of this plan? */
+/* Is what lies under the final name the data of this folder, made under these terms? */
 static bool has_final_name(const apr_resume *r)
 {
-    uint64_t device, inode, plan;
+    uint64_t device, inode, terms;
     size_t n;
     char *const text = r->target.exists ? apr_resume_read(r->folder, "final", &n) : NULL;
-    const bool is_known = text != NULL && sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNx64, &device, &inode, &plan) == 3;
+    const bool is_known = text != NULL && sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNx64, &device, &inode, &terms) == 3;
 
     free(text);
-    return is_known && device == (uint64_t)r->target.old.st_dev && inode == (uint64_t)r->target.old.st_ino && plan == r->plan_crc;
+    return is_known && device == (uint64_t)r->target.old.st_dev && inode == (uint64_t)r->target.old.st_ino && terms == r->terms_crc;
 }
 
 /* --- opening --- */
 
-static apr_status open_resume(apr_resume *r, const char *target, bool is_folder, bool overwrite, const char *plan, apr_error *err)
+static apr_status open_resume(apr_resume *r, const char *target, bool is_folder, bool overwrite, const char *terms, apr_error *err)
 {
     APR_TRY(find_target(r, target, is_folder, err));
     APR_TRY(open_folder(r, overwrite, err));
     APR_TRY(take_lock(r, err));
-    APR_TRY(join_plan(r, plan, err));
+    APR_TRY(join_terms(r, terms, err));
     apr_resume_touch(r->folder);
     APR_TRY(each_name(r, read_journal, err));
     apr_records_sort(&r->records);
@@ -242,7 +243,7 @@ static apr_status open_resume(apr_resume *r, const char *target, bool is_folder,
     return APR_OK;
 }
 
-apr_status apr_resume_open(apr_resume **resume, const char *target, bool is_folder, bool overwrite, apr_resume_part part, const char *plan,
+apr_status apr_resume_open(apr_resume **resume, const char *target, bool is_folder, bool overwrite, apr_resume_part part, const char *terms,
                            apr_error *err)
 {
     *resume = NULL;
@@ -250,7 +251,7 @@ apr_status apr_resume_open(apr_resume **resume, const char *target, bool is_fold
     if (r == NULL) return apr_no_memory(err, "an unfinished output");
     r->part = part;
     r->beside = r->folder = r->lock = r->journal = r->target.folder = -1;
-    const apr_status status = open_resume(r, target, is_folder, overwrite, plan, err);
+    const apr_status status = open_resume(r, target, is_folder, overwrite, terms, err);
     if (status == APR_OK) *resume = r;
     else apr_resume_close(r);
     return status;
@@ -277,7 +278,7 @@ apr_status apr_resume_set_final(apr_resume *r, apr_error *err)
     char text[96];
 
     if (fstatat(r->folder, "data", &st, AT_SYMLINK_NOFOLLOW) != 0) return apr_resume_fail(r, "data", err);
-    snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64 " %" PRIx32 "\n", (uint64_t)st.st_dev, (uint64_t)st.st_ino, r->plan_crc);
+    snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64 " %" PRIx32 "\n", (uint64_t)st.st_dev, (uint64_t)st.st_ino, r->terms_crc);
     const int error = apr_resume_write(r->folder, "final", text, true);
     return error == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s/final: cannot create: %s", r->path, strerror(error));
 }
@@ -286,14 +287,14 @@ apr_status apr_resume_set_final(apr_resume *r, apr_error *err)
 static apr_status remove_ours(apr_resume *r, const char *name, apr_error *err)
 {
     (void)err;
-    if (is_ours(name) && strcmp(name, "final") != 0 && strcmp(name, "plan") != 0) unlinkat(r->folder, name, 0);
+    if (is_ours(name) && strcmp(name, "final") != 0 && strcmp(name, "terms") != 0) unlinkat(r->folder, name, 0);
     return APR_OK;
 }
 
 void apr_resume_remove(apr_resume *r)
 {
     each_name(r, remove_ours, NULL);
-    unlinkat(r->folder, "plan", 0); /* what says that this is our folder, and that it is done, goes last */
+    unlinkat(r->folder, "terms", 0); /* what says that this is our folder, and that it is done, goes last */
     unlinkat(r->folder, "final", 0);
     unlinkat(r->beside, r->name, AT_REMOVEDIR);
 }

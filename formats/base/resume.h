@@ -1,13 +1,13 @@
 /* resume.h - the folder NAME.resume beside an output that several runs make, one after another or side by side, on one host or many.
  *
- *     plan        how many parts, and what is made of what: lines that every run must agree with
+ *     terms        how many parts, and what is made of what: lines that every run must agree with
  *     lock        byte K - 1 is locked by who makes part K, all of them by who makes or completes the whole
- *     *.journal   one of each run: the pieces whose bytes are on the disk (formats/base/journal.h)
+ *     *.journal   one of each run: the tensors whose bytes are on the disk (formats/base/journal.h)
  *     data        the output itself, a file or a folder of files, of its full size from the start
  *     final       which data took the final name: written just before it does
  *
- * What is right does not hang on locks: every run has a journal of its own, made by O_EXCL; the plan is put in place by link(); and two
- * runs that make the same piece write the same bytes. So NFS will do, also where it has no locks; where it has them, they keep a second
+ * What is right does not hang on locks: every run has a journal of its own, made by O_EXCL; the terms are put in place by link(); and two
+ * runs that make the same tensor write the same bytes. So NFS will do, also where it has no locks; where it has them, they keep a second
  * run from doing the same work, and keep its client from writing more of a page than was written.
  *
  * A kill, a signal or an error leaves the folder; nothing but apr_resume_remove empties it, and that only of its own names. */
@@ -26,9 +26,9 @@ typedef struct apr_resume_part {
     int n_parts; /* 0: of as many parts as there are */
 } apr_resume_part;
 
-/* target: the final name. Makes the folder where there is none (n_parts > 0), joins it where the plan is the same. APR_E_IO: the target
- * exists (and !overwrite), another plan (with what differs), another process, no folder. APR_E_DAMAGED: a journal. */
-apr_status apr_resume_open(apr_resume **resume, const char *target, bool is_folder, bool overwrite, apr_resume_part part, const char *plan,
+/* target: the final name. Makes the folder where there is none (n_parts > 0), joins it where the terms are the same. APR_E_IO: the target
+ * exists (and !overwrite), other terms (with what differs), another process, no folder. APR_E_DAMAGED: a journal. */
+apr_status apr_resume_open(apr_resume **resume, const char *target, bool is_folder, bool overwrite, apr_resume_part part, const char *terms,
                            apr_error *err);
 void apr_resume_close(apr_resume *resume); /* NULL is fine */
 

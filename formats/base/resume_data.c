@@ -11,7 +11,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { MOST_TEXT_BYTES = 1 << 30 }; /* of a plan or a journal */
+enum { MOST_TEXT_BYTES = 1 << 30 }; /* of terms or a journal */
 
 apr_status apr_resume_fail(const apr_resume *r, const char *name, apr_error *err)
 {
@@ -51,7 +51,7 @@ static int write_text(int fd, const char *text, size_t n_bytes)
     return 0;
 }
 
-/* A name that no other run takes: "plan.0123456789abcdef". */
+/* A name that no other run takes: "terms.0123456789abcdef". */
 static void invent(char name[APR_NAME_BYTES], const char *stem, const char *ending)
 {
     uint64_t random = (uint64_t)getpid() * 0x9e3779b97f4a7c15u;
@@ -86,7 +86,7 @@ void apr_resume_touch(int folder)
 {
     char name[APR_NAME_BYTES];
 
-    invent(name, "plan", "");
+    invent(name, "terms", "");
     const int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return;
     close(fd);
@@ -148,7 +148,7 @@ static apr_status start_journal(apr_resume *r, apr_error *err)
     invent(name, stem, ".journal");
     r->journal = openat(r->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_APPEND | O_CLOEXEC, 0644);
     if (r->journal < 0) return apr_fail(err, APR_E_IO, "%s/%s: cannot create: %s", r->path, name, strerror(errno));
-    const size_t n = apr_journal_head(line, r->plan_crc);
+    const size_t n = apr_journal_head(line, r->terms_crc);
     const int error = write_text(r->journal, line, n);
     if (error != 0) {
         r->is_broken = true;

@@ -11,7 +11,7 @@ struct apr_resume {
     char *path, name[APR_NAME_BYTES]; /* the name in the folder `beside` */
     mode_t mode;                      /* of new files */
     int beside, folder, lock, journal;
-    uint32_t plan_crc;
+    uint32_t terms_crc;
     off_t n_noted; /* bytes of our journal that are whole lines */
     bool is_broken, is_final;
     apr_records records;

@@ -386,21 +386,22 @@ apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model
     return status;
 }
 
-apr_status apr_gguf_places(apr_places *places, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err)
+apr_status apr_gguf_offsets(apr_offsets *offsets, const char *path, const apr_model *layout, const apr_sink_options *options,
+                            apr_error *err)
 {
     uint64_t head_at;
     uint8_t *head = NULL;
 
-    *places = (apr_places){0};
+    *offsets = (apr_offsets){0};
     gguf_sink *const s = new_sink(path, layout);
     if (s == NULL) return apr_no_memory(err, "an output file");
     apr_status status = make_head(s, options, &head, &head_at, err);
-    if (status == APR_OK) status = apr_places_make(places, 1, layout->n_tensors, err);
+    if (status == APR_OK) status = apr_offsets_make(offsets, 1, layout->n_tensors, err);
     if (status == APR_OK) {
-        places->files[0] = (struct apr_place_file){"", s->total_bytes};
-        places->total_bytes = s->total_bytes;
-        places->head_crc = apr_crc32(0, head, (size_t)head_at);
-        for (size_t i = 0; i < layout->n_tensors; i++) places->tensors[i].offset = s->head_bytes + s->offsets[i];
+        offsets->files[0] = (struct apr_offset_file){"", s->total_bytes};
+        offsets->total_bytes = s->total_bytes;
+        offsets->head_crc = apr_crc32(0, head, (size_t)head_at);
+        for (size_t i = 0; i < layout->n_tensors; i++) offsets->tensors[i].offset = s->head_bytes + s->offsets[i];
     }
     free(head);
     gguf_abandon(&s->base);

@@ -406,34 +406,35 @@ apr_status apr_safetensors_sink_open(apr_sink **sink_ptr, const char *path, cons
     return status;
 }
 
-static apr_status fill_places(apr_places *places, const safetensors_sink *sink, apr_error *err)
+static apr_status fill_offsets(apr_offsets *offsets, const safetensors_sink *sink, apr_error *err)
 {
-    APR_TRY(apr_places_make(places, sink->n_shards, sink->layout->n_tensors, err));
-    places->total_bytes = sink->total_bytes;
-    for (size_t i = 0; i < sink->n_files; i++) places->head_crc = apr_crc32(places->head_crc, sink->files[i].data, sink->files[i].n_bytes);
+    APR_TRY(apr_offsets_make(offsets, sink->n_shards, sink->layout->n_tensors, err));
+    offsets->total_bytes = sink->total_bytes;
+    for (size_t i = 0; i < sink->n_files; i++)
+        offsets->head_crc = apr_crc32(offsets->head_crc, sink->files[i].data, sink->files[i].n_bytes);
     for (size_t i = 0; i < sink->n_shards; i++) {
         const shard *const s = &sink->shards[i];
         uint64_t at = 8 + s->n_header;
-        const char *const name = apr_arena_copy(&places->arena, s->name, strlen(s->name));
+        const char *const name = apr_arena_copy(&offsets->arena, s->name, strlen(s->name));
         if (name == NULL) return apr_no_memory(err, "the name of a file");
-        places->files[i] = (struct apr_place_file){name, at + s->n_data};
-        places->head_crc = apr_crc32(places->head_crc, s->header, s->n_header);
+        offsets->files[i] = (struct apr_offset_file){name, at + s->n_data};
+        offsets->head_crc = apr_crc32(offsets->head_crc, s->header, s->n_header);
         for (size_t t = s->first; t < s->first + s->n_tensors; t++) {
-            places->tensors[t] = (struct apr_place){i, at};
+            offsets->tensors[t] = (struct apr_offset){i, at};
             at += sink->layout->tensors[t].n_bytes;
         }
     }
     return APR_OK;
 }
 
-apr_status apr_safetensors_places(apr_places *places, const char *path, const apr_model *layout, const apr_sink_options *options,
-                                  apr_error *err)
+apr_status apr_safetensors_offsets(apr_offsets *offsets, const char *path, const apr_model *layout, const apr_sink_options *options,
+                                   apr_error *err)
 {
     safetensors_sink *sink;
 
-    *places = (apr_places){0};
+    *offsets = (apr_offsets){0};
     APR_TRY(new_sink(&sink, path, layout, options, err));
-    const apr_status status = fill_places(places, sink, err);
+    const apr_status status = fill_offsets(offsets, sink, err);
     sink_abandon(&sink->base);
     return status;
 }

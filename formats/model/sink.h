@@ -20,7 +20,7 @@ typedef enum { APR_PROFILE_DEFAULT, APR_PROFILE_APRENDER } apr_profile;
 /* An output that is made in several runs: see formats/base/resume.h. */
 typedef struct apr_sink_work {
     apr_resume_part part;  /* which tensors, and whether this run completes it: the whole does, {0, 0} makes none of them */
-    const char *plan;      /* lines that every run must agree with; the sink adds its own */
+    const char *terms;     /* lines that every run must agree with; the sink adds its own */
     const bool *continues; /* [n_tensors] this one is made together with the one before it */
 } apr_sink_work;
 
@@ -123,31 +123,31 @@ typedef struct apr_sink_ops {
 } apr_sink_ops;
 
 /* Where the bytes of a finished output lie. */
-typedef struct apr_places {
-    struct apr_place_file {
+typedef struct apr_offsets {
+    struct apr_offset_file {
         const char *name; /* in the folder; "": the output is one file */
         uint64_t n_bytes;
     } * files; /* [n_files] those with tensors */
     size_t n_files;
-    struct apr_place {
+    struct apr_offset {
         size_t file;
         uint64_t offset;
     } * tensors; /* [n_tensors] */
     uint64_t total_bytes;
     uint32_t head_crc; /* of all that is known before the tensors */
     apr_arena arena;
-} apr_places;
+} apr_offsets;
 
 typedef apr_status (*apr_sink_open_fn)(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options,
                                        apr_error *err);
 /* Lays out and opens nothing. A failed one may be closed. */
-typedef apr_status (*apr_places_fn)(apr_places *places, const char *path, const apr_model *layout, const apr_sink_options *options,
-                                    apr_error *err);
+typedef apr_status (*apr_offsets_fn)(apr_offsets *offsets, const char *path, const apr_model *layout, const apr_sink_options *options,
+                                     apr_error *err);
 /* Room for so many of both. */
-apr_status apr_places_make(apr_places *places, size_t n_files, size_t n_tensors, apr_error *err);
+apr_status apr_offsets_make(apr_offsets *offsets, size_t n_files, size_t n_tensors, apr_error *err);
 
 /* The sink of one of several runs, which completes the output by a sink that takes it up. */
-apr_status apr_work_sink_open(apr_sink **sink, apr_sink_open_fn open, apr_places_fn places, bool is_folder, const char *path,
+apr_status apr_work_sink_open(apr_sink **sink, apr_sink_open_fn open, apr_offsets_fn offsets, bool is_folder, const char *path,
                               const apr_model *layout, const apr_sink_options *options, apr_error *err);
 
 #endif

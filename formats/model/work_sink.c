@@ -1,4 +1,4 @@
-/* work_sink.c - the sink of one of several runs: tensors go to their final places in the data of NAME.resume, each with a record in the
+/* work_sink.c - the sink of one of several runs: tensors go to where they will lie in the data of NAME.resume, each with a record in the
  * journal once it is on the disk; the run that completes the output reads the records and lets the format's own sink write the rest.
  *
  * Parts are tensors that follow one another, shared out by their bytes: the layout alone decides, so every host computes the same. */
@@ -17,7 +17,7 @@
 enum { READ_BYTES = 1 << 20 };
 static const double most_seconds_unnoted = 5.0; /* of work that a kill may cost */
 
-typedef struct piece {
+typedef struct entry {
     const char *remark;
     uint32_t crc;
     int part;         /* from 1 */
@@ -25,7 +25,7 @@ typedef struct piece {
     bool is_there;    /* and it is */
     bool is_done;     /* by this run */
     bool is_damaged;  /* recorded, but other bytes lie there */
-} piece;
+} entry;
 
 typedef struct work_sink {
     apr_sink base;
@@ -33,10 +33,10 @@ typedef struct work_sink {
     apr_sink_options options;
     apr_sink_open_fn open;
     char *path;
-    apr_places places;
+    apr_offsets offsets;
     apr_resume *resume;
-    piece *pieces; /* [n_tensors] */
-    int part;      /* that this run makes; 0: all, or none */
+    entry *entries; /* [n_tensors] */
+    int part;       /* that this run makes; 0: all, or none */
     bool makes_none;
     size_t at; /* the tensor that is being put, its bytes so far and their CRC */
     uint64_t n_put;
@@ -49,12 +49,12 @@ typedef struct work_sink {
     apr_arena arena;
 } work_sink;
 
-apr_status apr_places_make(apr_places *places, size_t n_files, size_t n_tensors, apr_error *err)
+apr_status apr_offsets_make(apr_offsets *offsets, size_t n_files, size_t n_tensors, apr_error *err)
 {
-    places->files = apr_arena_array(&places->arena, n_files + 1, sizeof *places->files);
-    places->tensors = apr_arena_array(&places->arena, n_tensors + 1, sizeof *places->tensors);
-    places->n_files = n_files;
-    return places->files != NULL && places->tensors != NULL ? APR_OK : apr_no_memory(err, "the places of the tensors");
+    offsets->files = apr_arena_array(&offsets->arena, n_files + 1, sizeof *offsets->files);
+    offsets->tensors = apr_arena_array(&offsets->arena, n_tensors + 1, sizeof *offsets->tensors);
+    offsets->n_files = n_files;
+    return offsets->files != NULL && offsets->tensors != NULL ? APR_OK : apr_no_memory(err, "the offsets of the tensors");
 }
 
 /* --- parts --- */
@@ -72,12 +72,12 @@ static void share_out(work_sink *w, int n_parts)
     for (size_t i = 0, end; i < l->n_tensors; i = end) {
         uint64_t n = l->tensors[i].n_bytes;
         for (end = i + 1; end < l->n_tensors && continues(w, end); end++) n += l->tensors[end].n_bytes;
-        for (size_t k = i; k < end; k++) w->pieces[k].part = 1 + (int)((at + n / 2) / step);
+        for (size_t k = i; k < end; k++) w->entries[k].part = 1 + (int)((at + n / 2) / step);
         at += n;
     }
 }
 
-static bool is_mine(const work_sink *w, size_t i) { return !w->makes_none && (w->part == 0 || w->pieces[i].part == w->part); }
+static bool is_mine(const work_sink *w, size_t i) { return !w->makes_none && (w->part == 0 || w->entries[i].part == w->part); }
 
 /* --- what runs before left --- */
 
@@ -88,12 +88,12 @@ static apr_status take_records(work_sink *w, apr_error *err)
 
     for (size_t i = 0; i < records->n_items; i++) {
         const apr_record *const r = &records->items[i];
-        if (r->piece >= l->n_tensors || r->n_bytes != l->tensors[r->piece].n_bytes)
+        if (r->tensor >= l->n_tensors || r->n_bytes != l->tensors[r->tensor].n_bytes)
             return apr_fail(err, APR_E_DAMAGED,
                             "%s: a journal tells of tensor %" PRIu64 " with %" PRIu64
                             " bytes, and there is none; remove the folder to start anew",
-                            apr_resume_path(w->resume), r->piece, r->n_bytes);
-        w->pieces[r->piece].is_recorded = true;
+                            apr_resume_path(w->resume), r->tensor, r->n_bytes);
+        w->entries[r->tensor].is_recorded = true;
     }
     return APR_OK;
 }
@@ -113,11 +113,11 @@ static bool read_crc(int fd, uint64_t at, uint64_t n_bytes, uint8_t *buffer, uin
     return true;
 }
 
-static void check_piece(work_sink *w, size_t i, int fd, uint8_t *buffer)
+static void check_entry(work_sink *w, size_t i, int fd, uint8_t *buffer)
 {
-    piece *const p = &w->pieces[i];
+    entry *const p = &w->entries[i];
 
-    if (!read_crc(fd, w->places.tensors[i].offset, w->layout->tensors[i].n_bytes, buffer, &p->crc)) return;
+    if (!read_crc(fd, w->offsets.tensors[i].offset, w->layout->tensors[i].n_bytes, buffer, &p->crc)) return;
     const apr_record *const r = apr_records_find(apr_resume_records(w->resume), i, p->crc);
     p->is_there = r != NULL;
     p->remark = r != NULL ? r->remark : NULL;
@@ -129,7 +129,7 @@ static apr_status check_file(work_sink *w, size_t file, apr_error *err)
     bool no_memory = false;
     int fd;
 
-    APR_TRY(apr_resume_data(w->resume, w->places.files[file].name, 0, &fd, err));
+    APR_TRY(apr_resume_data(w->resume, w->offsets.files[file].name, 0, &fd, err));
     if (fd < 0) return APR_OK;
 #pragma omp parallel
     {
@@ -137,8 +137,8 @@ static apr_status check_file(work_sink *w, size_t file, apr_error *err)
 #pragma omp for schedule(dynamic)
         for (size_t i = 0; i < w->layout->n_tensors; i++) {
             const bool concerns_us = w->makes_none || is_mine(w, i);
-            if (w->places.tensors[i].file != file || !w->pieces[i].is_recorded || !concerns_us) continue;
-            if (buffer != NULL) check_piece(w, i, fd, buffer);
+            if (w->offsets.tensors[i].file != file || !w->entries[i].is_recorded || !concerns_us) continue;
+            if (buffer != NULL) check_entry(w, i, fd, buffer);
             else no_memory = true;
         }
         free(buffer);
@@ -148,14 +148,14 @@ static apr_status check_file(work_sink *w, size_t file, apr_error *err)
 }
 
 /* Tensors that are made together are there together. */
-static void join_pieces(work_sink *w)
+static void join_entries(work_sink *w)
 {
     for (size_t i = 0, end; i < w->layout->n_tensors; i = end) {
-        bool all = w->pieces[i].is_there;
-        for (end = i + 1; end < w->layout->n_tensors && continues(w, end); end++) all = all && w->pieces[end].is_there;
+        bool all = w->entries[i].is_there;
+        for (end = i + 1; end < w->layout->n_tensors && continues(w, end); end++) all = all && w->entries[end].is_there;
         for (size_t k = i; k < end; k++) {
-            w->pieces[k].is_damaged = w->pieces[k].is_recorded && !w->pieces[k].is_there && is_mine(w, k);
-            w->pieces[k].is_there = all;
+            w->entries[k].is_damaged = w->entries[k].is_recorded && !w->entries[k].is_there && is_mine(w, k);
+            w->entries[k].is_there = all;
         }
     }
 }
@@ -163,10 +163,10 @@ static void join_pieces(work_sink *w)
 static apr_status find_what_is_there(work_sink *w, apr_error *err)
 {
     APR_TRY(take_records(w, err));
-    for (size_t i = 0; apr_resume_is_final(w->resume) && i < w->layout->n_tensors; i++) w->pieces[i].is_there = true;
+    for (size_t i = 0; apr_resume_is_final(w->resume) && i < w->layout->n_tensors; i++) w->entries[i].is_there = true;
     if (apr_resume_is_final(w->resume)) return APR_OK;
-    for (size_t file = 0; file < w->places.n_files; file++) APR_TRY(check_file(w, file, err));
-    join_pieces(w);
+    for (size_t file = 0; file < w->offsets.n_files; file++) APR_TRY(check_file(w, file, err));
+    join_entries(w);
     return APR_OK;
 }
 
@@ -179,7 +179,7 @@ static apr_status open_file(work_sink *w, size_t file, apr_error *err)
         return apr_fail(err, APR_E_IO, "%s: writing failed: %s", apr_resume_path(w->resume), strerror(errno));
     if (w->fd >= 0) close(w->fd);
     w->i_file = file;
-    return apr_resume_data(w->resume, w->places.files[file].name, w->places.files[file].n_bytes, &w->fd, err);
+    return apr_resume_data(w->resume, w->offsets.files[file].name, w->offsets.files[file].n_bytes, &w->fd, err);
 }
 
 static apr_status write_at(work_sink *w, uint64_t at, const uint8_t *bytes, size_t n_bytes, apr_error *err)
@@ -202,8 +202,8 @@ static apr_status write_at(work_sink *w, uint64_t at, const uint8_t *bytes, size
 static void skip(work_sink *w)
 {
     while (w->at < w->layout->n_tensors &&
-           (w->pieces[w->at].is_there || !is_mine(w, w->at) || w->n_put == w->layout->tensors[w->at].n_bytes)) {
-        if (w->n_put > 0) w->pieces[w->at].crc = w->crc;
+           (w->entries[w->at].is_there || !is_mine(w, w->at) || w->n_put == w->layout->tensors[w->at].n_bytes)) {
+        if (w->n_put > 0) w->entries[w->at].crc = w->crc;
         w->n_put = 0;
         w->crc = 0;
         w->at++;
@@ -218,11 +218,11 @@ static apr_status put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_err
     while (n_bytes > 0) {
         skip(w);
         if (w->at == w->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more bytes than the layout has", w->path);
-        const struct apr_place *const place = &w->places.tensors[w->at];
+        const struct apr_offset *const to = &w->offsets.tensors[w->at];
         const uint64_t n_left = w->layout->tensors[w->at].n_bytes - w->n_put;
         const size_t n = n_bytes < n_left ? n_bytes : (size_t)n_left;
-        APR_TRY(open_file(w, place->file, err));
-        APR_TRY(write_at(w, place->offset + w->n_put, p, n, err));
+        APR_TRY(open_file(w, to->file, err));
+        APR_TRY(write_at(w, to->offset + w->n_put, p, n, err));
         w->crc = apr_crc32(w->crc, p, n);
         w->n_put += n;
         p += n;
@@ -234,13 +234,13 @@ static apr_status put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_err
 static apr_tensor_state state_of(const apr_sink *sink, size_t i)
 {
     const work_sink *const w = (const work_sink *)sink;
-    if (w->makes_none || w->pieces[i].is_there) return w->makes_none || is_mine(w, i) ? APR_TENSOR_THERE : APR_TENSOR_ELSEWHERE;
+    if (w->makes_none || w->entries[i].is_there) return w->makes_none || is_mine(w, i) ? APR_TENSOR_THERE : APR_TENSOR_ELSEWHERE;
     return is_mine(w, i) ? APR_TENSOR_WANTED : APR_TENSOR_ELSEWHERE;
 }
 
 static const char *remark_of(const apr_sink *sink, size_t i)
 {
-    const char *const remark = ((const work_sink *)sink)->pieces[i].remark;
+    const char *const remark = ((const work_sink *)sink)->entries[i].remark;
     return remark != NULL ? remark : "";
 }
 
@@ -265,7 +265,7 @@ static apr_status note(work_sink *w, apr_error *err)
 static apr_status done(apr_sink *sink, size_t i, const char *remark, apr_error *err)
 {
     work_sink *const w = (work_sink *)sink;
-    piece *const p = &w->pieces[i];
+    entry *const p = &w->entries[i];
 
     skip(w);
     if (w->at <= i) return apr_fail(err, APR_E_USAGE, "%s: tensor '%s' is not complete", w->path, w->layout->tensors[i].name);
@@ -285,10 +285,10 @@ static apr_sink_progress progress_of(const apr_sink *sink)
 
     for (size_t i = 0; i < w->layout->n_tensors; i++) {
         const bool concerns_us = w->makes_none || is_mine(w, i);
-        p.n_there += concerns_us && w->pieces[i].is_there;
-        p.n_done += w->pieces[i].is_done;
+        p.n_there += concerns_us && w->entries[i].is_there;
+        p.n_done += w->entries[i].is_done;
         p.n_elsewhere += !concerns_us;
-        p.n_damaged += w->pieces[i].is_damaged;
+        p.n_damaged += w->entries[i].is_damaged;
     }
     return p;
 }
@@ -299,9 +299,9 @@ static void close_work(work_sink *w)
 {
     if (w->fd >= 0) close(w->fd);
     apr_resume_close(w->resume);
-    apr_arena_close(&w->places.arena);
+    apr_arena_close(&w->offsets.arena);
     apr_arena_close(&w->arena);
-    free(w->pieces);
+    free(w->entries);
     free(w->pending);
     free(w->path);
     free(w);
@@ -323,7 +323,7 @@ static void list_parts(const work_sink *w, int n_parts, char *text, size_t n_byt
 
     text[0] = '\0';
     for (size_t i = 0; i < w->layout->n_tensors; i++) {
-        const piece *const p = &w->pieces[i];
+        const entry *const p = &w->entries[i];
         if (p->is_there || p->part == before) continue;
         if (at + 40 > n_bytes) {
             snprintf(text + at, n_bytes - at, ", ...");
@@ -342,8 +342,8 @@ static apr_status refuse_missing(const work_sink *w, apr_error *err)
     char parts[300];
 
     for (size_t i = 0; i < w->layout->n_tensors; i++) {
-        n_missing += !w->pieces[i].is_there;
-        n_damaged += !w->pieces[i].is_there && w->pieces[i].is_recorded;
+        n_missing += !w->entries[i].is_there;
+        n_damaged += !w->entries[i].is_there && w->entries[i].is_recorded;
     }
     if (n_missing == 0) return APR_OK;
     list_parts(w, n_parts, parts, sizeof parts);
@@ -366,7 +366,7 @@ static apr_status complete(work_sink *w, apr_error *err)
     APR_TRY(w->open(&inner, w->path, w->layout, &options, err));
     for (size_t i = 0; i < w->layout->n_tensors; i++) {
         if (w->layout->tensors[i].n_bytes == 0) continue;
-        const apr_status status = inner->ops->pass(inner, w->pieces[i].crc, err);
+        const apr_status status = inner->ops->pass(inner, w->entries[i].crc, err);
         if (status == APR_OK) continue;
         inner->ops->abandon(inner);
         return status;
@@ -377,7 +377,7 @@ static apr_status complete(work_sink *w, apr_error *err)
 static apr_status end_run(work_sink *w, apr_error *err)
 {
     for (size_t i = 0; i < w->layout->n_tensors; i++)
-        if (is_mine(w, i) && !w->pieces[i].is_there && !w->pieces[i].is_done)
+        if (is_mine(w, i) && !w->entries[i].is_there && !w->entries[i].is_done)
             return apr_fail(err, APR_E_USAGE, "%s: tensor '%s' was not written completely", w->path, w->layout->tensors[i].name);
     APR_TRY(note(w, err));
     if (w->part != 0) return APR_OK;
@@ -394,46 +394,46 @@ static apr_status finish(apr_sink *sink, apr_error *err)
     return status;
 }
 
-static uint64_t total_bytes(const apr_sink *sink) { return ((const work_sink *)sink)->places.total_bytes; }
+static uint64_t total_bytes(const apr_sink *sink) { return ((const work_sink *)sink)->offsets.total_bytes; }
 
 /* --- the start --- */
 
 /* The caller's lines, and where all this goes. */
-static char *make_plan(work_sink *w)
+static char *make_terms(work_sink *w)
 {
-    return apr_arena_print(&w->arena, "%soutput of %" PRIu64 " bytes in %zu file%s, head %08" PRIx32 "\n", w->options.work->plan,
-                           w->places.total_bytes, w->places.n_files, w->places.n_files == 1 ? "" : "s", w->places.head_crc);
+    return apr_arena_print(&w->arena, "%soutput of %" PRIu64 " bytes in %zu file%s, head %08" PRIx32 "\n", w->options.work->terms,
+                           w->offsets.total_bytes, w->offsets.n_files, w->offsets.n_files == 1 ? "" : "s", w->offsets.head_crc);
 }
 
 static apr_status make_room(work_sink *w, apr_error *err)
 {
-    for (size_t i = 0; i < w->places.n_files; i++) {
+    for (size_t i = 0; i < w->offsets.n_files; i++) {
         int fd;
-        APR_TRY(apr_resume_data(w->resume, w->places.files[i].name, w->places.files[i].n_bytes, &fd, err));
+        APR_TRY(apr_resume_data(w->resume, w->offsets.files[i].name, w->offsets.files[i].n_bytes, &fd, err));
         close(fd);
     }
     return APR_OK;
 }
 
-static apr_status begin(work_sink *w, apr_places_fn places, bool is_folder, apr_error *err)
+static apr_status begin(work_sink *w, apr_offsets_fn offsets, bool is_folder, apr_error *err)
 {
     const size_t n = w->layout->n_tensors;
     const apr_sink_work *const work = w->options.work;
 
-    w->pieces = calloc(n + 1, sizeof *w->pieces);
+    w->entries = calloc(n + 1, sizeof *w->entries);
     w->pending = calloc(n + 1, sizeof *w->pending);
-    if (w->path == NULL || w->pieces == NULL || w->pending == NULL) return apr_no_memory(err, "the tensors of an output");
-    APR_TRY(places(&w->places, w->path, w->layout, &w->options, err));
-    const char *const plan = make_plan(w);
-    if (plan == NULL) return apr_no_memory(err, "the plan of a run");
-    APR_TRY(apr_resume_open(&w->resume, w->path, is_folder, w->options.overwrite, work->part, plan, err));
+    if (w->path == NULL || w->entries == NULL || w->pending == NULL) return apr_no_memory(err, "the tensors of an output");
+    APR_TRY(offsets(&w->offsets, w->path, w->layout, &w->options, err));
+    const char *const terms = make_terms(w);
+    if (terms == NULL) return apr_no_memory(err, "the terms of a run");
+    APR_TRY(apr_resume_open(&w->resume, w->path, is_folder, w->options.overwrite, work->part, terms, err));
     share_out(w, apr_resume_n_parts(w->resume));
     APR_TRY(find_what_is_there(w, err));
     if (w->makes_none) return refuse_missing(w, err);
     return apr_resume_is_final(w->resume) ? APR_OK : make_room(w, err);
 }
 
-apr_status apr_work_sink_open(apr_sink **sink, apr_sink_open_fn open, apr_places_fn places, bool is_folder, const char *path,
+apr_status apr_work_sink_open(apr_sink **sink, apr_sink_open_fn open, apr_offsets_fn offsets, bool is_folder, const char *path,
                               const apr_model *layout, const apr_sink_options *options, apr_error *err)
 {
     static const apr_sink_ops ops = {.put = put,
@@ -451,7 +451,7 @@ apr_status apr_work_sink_open(apr_sink **sink, apr_sink_open_fn open, apr_places
     *w = (work_sink){.base = {&ops}, .layout = layout, .options = *options, .open = open, .path = strdup(path), .fd = -1};
     w->part = options->work->part.part;
     w->makes_none = options->work->part.n_parts == 0;
-    const apr_status status = begin(w, places, is_folder, err);
+    const apr_status status = begin(w, offsets, is_folder, err);
     if (status == APR_OK) *sink = &w->base;
     else close_work(w);
     return status;

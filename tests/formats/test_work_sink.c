@@ -42,7 +42,7 @@ static apr_status open_sink(apr_sink **sink, const struct output *o, const char 
 {
     static apr_sink_work several;
     static apr_error err;
-    several = (apr_sink_work){.part = {part, n_parts}, .plan = "line one\nline two\n", .continues = continues};
+    several = (apr_sink_work){.part = {part, n_parts}, .terms = "line one\nline two\n", .continues = continues};
     err = (apr_error){0};
     const apr_sink_options options = {.max_shard_bytes = 50000, .work = n_parts >= 0 ? &several : NULL};
     return apr_sink_open(sink, o->format, in_work(name), &layout, &options, &err);
@@ -175,7 +175,7 @@ static void a_finish_names_the_parts_that_are_missing(void **state)
     apr_sink *sink;
     apr_error err = {0};
     (void)state;
-    const apr_sink_work several = {.part = {0, 0}, .plan = "line one\nline two\n", .continues = continues};
+    const apr_sink_work several = {.part = {0, 0}, .terms = "line one\nline two\n", .continues = continues};
     const apr_sink_options options = {.work = &several};
     run_part(&outputs[0], "b.gguf", 1, 3);
     assert_int_equal(apr_sink_open(&sink, APR_FORMAT_GGUF, in_work("b.gguf"), &layout, &options, &err), APR_E_NO);
@@ -186,12 +186,12 @@ static void a_finish_names_the_parts_that_are_missing(void **state)
     assert_made(&outputs[0]);
 }
 
-static void another_plan_is_refused_with_its_line(void **state)
+static void other_terms_are_refused_with_their_line(void **state)
 {
     apr_sink *sink;
     apr_error err = {0};
     (void)state;
-    const apr_sink_work several = {.part = {1, 2}, .plan = "line one\nline 2\n", .continues = continues};
+    const apr_sink_work several = {.part = {1, 2}, .terms = "line one\nline 2\n", .continues = continues};
     const apr_sink_options options = {.work = &several};
     run_part(&outputs[0], "b.gguf", 1, 2);
     assert_int_equal(apr_sink_open(&sink, APR_FORMAT_GGUF, in_work("b.gguf"), &layout, &options, &err), APR_E_IO);
@@ -272,7 +272,7 @@ static void a_journal_that_cannot_be_written_loses_nothing_before_it(void **stat
     (void)state;
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    assert_int_equal(apr_resume_open(&resume, in_work("c.gguf"), false, false, (apr_resume_part){0, 1}, "plan\n", NULL), APR_OK);
+    assert_int_equal(apr_resume_open(&resume, in_work("c.gguf"), false, false, (apr_resume_part){0, 1}, "terms\n", NULL), APR_OK);
     assert_int_equal(apr_resume_note(resume, &first, 1, NULL), APR_OK);
     little = (struct rlimit){70, before.rlim_max}; /* in the middle of the next line */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
@@ -281,7 +281,7 @@ static void a_journal_that_cannot_be_written_loses_nothing_before_it(void **stat
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(apr_resume_note(resume, &second, 1, NULL), APR_OK); /* behind whole lines again */
     apr_resume_close(resume);
-    assert_int_equal(apr_resume_open(&resume, in_work("c.gguf"), false, false, (apr_resume_part){0, 1}, "plan\n", NULL), APR_OK);
+    assert_int_equal(apr_resume_open(&resume, in_work("c.gguf"), false, false, (apr_resume_part){0, 1}, "terms\n", NULL), APR_OK);
     assert_int_equal(apr_resume_records(resume)->n_items, 2);
     apr_resume_remove(resume);
     apr_resume_close(resume);
@@ -297,11 +297,11 @@ static uint32_t crc_of(const char *name)
     return crc;
 }
 
-static void mark_final(const struct output *o, const struct stat *st, uint32_t plan_crc)
+static void mark_final(const struct output *o, const struct stat *st, uint32_t terms_crc)
 {
     char name[64], text[96];
     snprintf(name, sizeof name, "%s.resume/final", o->other);
-    const int n = snprintf(text, sizeof text, "%llu %llu %x\n", (unsigned long long)st->st_dev, (unsigned long long)st->st_ino, plan_crc);
+    const int n = snprintf(text, sizeof text, "%llu %llu %x\n", (unsigned long long)st->st_dev, (unsigned long long)st->st_ino, terms_crc);
     write_file(in_work(name), text, (size_t)n);
 }
 
@@ -319,15 +319,15 @@ static void what_has_its_name_already_is_only_tidied_up(void **state)
             run_part(o, o->other, 1, 1);
             snprintf(command, sizeof command, "cd %s && cp -r %s.resume kept && rm -r kept/data", work, o->other);
             assert_int_equal(system(command), 0);
-            const uint32_t plan_crc = crc_of("kept/plan");
+            const uint32_t terms_crc = crc_of("kept/terms");
             run_part(o, o->other, 0, 0);
             snprintf(command, sizeof command, "cd %s && mv kept %s.resume", work, o->other);
             assert_int_equal(system(command), 0);
             assert_int_equal(open_sink(&sink, o, o->other, 0, 0), APR_E_IO); /* without the mark it may be anybody's */
             assert_int_equal(stat(in_work(o->other), &st), 0);
-            mark_final(o, &st, plan_crc + 1);
-            assert_int_equal(open_sink(&sink, o, o->other, 0, 0), APR_E_IO); /* of another plan */
-            mark_final(o, &st, plan_crc);
+            mark_final(o, &st, terms_crc + 1);
+            assert_int_equal(open_sink(&sink, o, o->other, 0, 0), APR_E_IO); /* of other terms */
+            mark_final(o, &st, terms_crc);
             assert_int_equal(open_sink(&sink, o, o->other, 0, 0), APR_OK);
             assert_int_equal(apr_sink_finish(sink, NULL), APR_OK);
             assert_made(o);
@@ -343,7 +343,7 @@ int main(void)
         cmocka_unit_test(parts_are_made_in_any_order_and_number),
         cmocka_unit_test(shares_are_balanced_and_keep_together_what_continues),
         cmocka_unit_test(a_finish_names_the_parts_that_are_missing),
-        cmocka_unit_test(another_plan_is_refused_with_its_line),
+        cmocka_unit_test(other_terms_are_refused_with_their_line),
         cmocka_unit_test(only_one_makes_a_part_at_a_time),
         cmocka_unit_test(where_there_are_no_locks_the_same_part_may_be_made_twice_at_once),
         cmocka_unit_test(a_full_disk_leaves_what_is_done),

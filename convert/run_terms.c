@@ -1,5 +1,6 @@
-/* run_plan.c - the lines that runs of one output agree on. Nothing of it is parsed: they are compared, and the first difference is said. */
-#include "convert/run_plan.h"
+/* run_terms.c - the lines that runs of one output agree on. Nothing of it is parsed: they are compared, and the first difference is said.
+ */
+#include "convert/run_terms.h"
 
 #include "formats/base/crc32.h"
 #include "formats/base/map.h"
@@ -40,7 +41,7 @@ __attribute__((format(printf, 2, 3))) static void add(lines *l, const char *form
     va_end(again);
 }
 
-/* Of the start, of places all over the file, and of the end: another model of the same shapes has other bytes there. */
+/* Of the start, of samples all over the file, and of the end: another model of the same shapes has other bytes there. */
 static uint32_t sample(const apr_input *input)
 {
     const size_t n = input->n_bytes, head = n < HEAD_BYTES ? n : HEAD_BYTES;
@@ -62,7 +63,7 @@ static const char *name_of(const apr_input *input)
 static void add_input(lines *l, const apr_input *input, bool with_time)
 {
     add(l, "input %s of %lld bytes", name_of(input), (long long)input->at_open.st_size);
-    if (input->data != NULL) add(l, ", %08" PRIx32 " at %d places", sample(input), (int)SAMPLES);
+    if (input->data != NULL) add(l, ", %08" PRIx32 " in %d samples", sample(input), (int)SAMPLES);
     if (with_time) add(l, ", of %lld.%09ld", (long long)input->at_open.st_mtim.tv_sec, input->at_open.st_mtim.tv_nsec);
     add(l, "\n");
 }
@@ -129,19 +130,19 @@ static void add_recipe(lines *l, const apr_conversion *c)
             apr_dtypes[c->items[i].to].name);
 }
 
-apr_status apr_run_plan_make(apr_sink_work *work, apr_conversion *c, apr_error *err)
+apr_status apr_run_terms_make(apr_sink_work *work, apr_conversion *c, apr_error *err)
 {
     lines l = {0};
     bool *const continues = apr_arena_array(&c->layout.arena, c->layout.n_tensors + 1, sizeof *continues);
 
-    if (continues == NULL) return apr_no_memory(err, "the plan of a run");
+    if (continues == NULL) return apr_no_memory(err, "the terms of a run");
     for (size_t i = 0; i < c->layout.n_tensors; i++) continues[i] = c->items[i].is_scales;
     work->continues = continues;
     const bool is_alone = work->part.n_parts == 1 && work->part.part == 0;
     APR_TRY(add_inputs(&l, is_alone, err));
     add_recipe(&l, c);
     add_encoders(&l, c);
-    work->plan = l.failed ? NULL : apr_arena_copy(&c->layout.arena, l.text, l.n);
+    work->terms = l.failed ? NULL : apr_arena_copy(&c->layout.arena, l.text, l.n);
     free(l.text);
-    return work->plan != NULL ? APR_OK : apr_no_memory(err, "the plan of a run");
+    return work->terms != NULL ? APR_OK : apr_no_memory(err, "the terms of a run");
 }
