@@ -339,7 +339,7 @@ static apr_status refuse_missing(const work_sink *w, apr_error *err)
 {
     const int n_parts = apr_resume_n_parts(w->resume);
     size_t n_missing = 0, n_damaged = 0;
-    char parts[300];
+    char parts[300], damaged[100] = "";
 
     for (size_t i = 0; i < w->layout->n_tensors; i++) {
         n_missing += !w->entries[i].is_there;
@@ -347,9 +347,9 @@ static apr_status refuse_missing(const work_sink *w, apr_error *err)
     }
     if (n_missing == 0) return APR_OK;
     list_parts(w, n_parts, parts, sizeof parts);
-    return apr_fail(err, APR_E_NO,
-                    "%s: %zu of %zu tensors are missing (%zu of them are there, but not as they were written); run these parts: %s",
-                    apr_resume_path(w->resume), n_missing, w->layout->n_tensors, n_damaged, parts);
+    if (n_damaged > 0) snprintf(damaged, sizeof damaged, " (%zu of them are there, but not as they were written)", n_damaged);
+    return apr_fail(err, APR_E_NO, "%s: %zu of %zu tensors are missing%s; run these parts: %s", apr_resume_path(w->resume), n_missing,
+                    w->layout->n_tensors, damaged, parts);
 }
 
 /* The format's own sink, passed over all tensors, writes what stands around them and takes the final name. */
