@@ -35,7 +35,8 @@ flags_asan    := -O1 -g -ffp-contract=off -fsanitize=address,undefined,float-cas
 flags_fuzz    := $(flags_asan) -fsanitize=fuzzer-no-link
 flags_tsan    := -O2 -g1 -ffp-contract=off -fsanitize=thread
 
-LIB_C  := $(sort $(shell find $(ROOMS) -name '*.c'))
+WIDE_C := $(sort $(wildcard kernels/host/codecs/wide_*.c))#  compiled once for each level of CPU
+LIB_C  := $(sort $(filter-out $(WIDE_C),$(shell find $(ROOMS) -name '*.c')))
 LIB    := $B/libaprkit.a
 MAINS  := $(wildcard tools/apr*.c)
 TOOL_C := $(sort $(wildcard tools/*/*.c))
@@ -136,7 +137,19 @@ $B/kernels/host/matmul.c.o $B/kernels/host/heads.c.o $B/kernels/host/attention.c
 light := $(MAINS) $(TOOL_C) $(TEST_C) $(wildcard tests/fuzz/*.c runtime/template/*.c runtime/program/*.c runtime/program/*/*.c \
          runtime/plan/*.c formats/*.c formats/model/*.c formats/model/families/*.c formats/gguf/*.c formats/torch/*.c formats/hf/*.c formats/apr/*.c)
 $(light:%=$B/%.o): CFLAGS += $(if $(filter release,$(FLAVOR)),-O1)
-$(LIB): $(LIB_C:%=$B/%.o)
+# One source, once for each set of instructions; kernels/host/codecs/levels.c chooses when a tool starts.
+levels := plain $(if $(findstring x86_64,$(shell $(firstword $(filter-out ccache,$(CC))) -dumpmachine)),avx2 avx512)
+march_avx2   := -march=x86-64-v3
+march_avx512 := -march=x86-64-v4 $(if $(clang_),,-mprefer-vector-width=512)
+define level_rule
+$B/%.$(1).o: %.c
+	$$(call say,CC,$$< ($(1)))
+	@mkdir -p $$(@D)
+	$$Q$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(if $$(filter release,$$(FLAVOR)),-O3) -DAPR_LEVEL=$(1) $$(march_$(1)) -c $$< -o $$@
+endef
+$(foreach l,$(levels),$(eval $(call level_rule,$l)))
+WIDE_O := $(foreach l,$(levels),$(WIDE_C:%.c=$B/%.$l.o))
+$(LIB): $(LIB_C:%=$B/%.o) $(WIDE_O)
 	$(call say,AR,$(@F))
 	@rm -f $@
 	$Qar rcs $@ $^
