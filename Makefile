@@ -99,8 +99,8 @@ check-memory: ## a 4 GB checkpoint in under 128 MiB, and killed on the way (need
 check-kills: ## KILLS (1000) kills and SIGNALS (200) other signals during every kind of write
 	@$(MAKE) $(build) all
 	@tests/kills.sh $B $(or $(KILLS),1000) $(or $(SIGNALS),200)
-bench: ## figures: conversion against cp, host decoding and prompt speed
-	@$(MAKE) $(build) all $B/bench_synth $B/bench_host
+bench: ## figures: conversion and quantization against cp (and LLAMA_QUANTIZE=PATH), host decoding and prompt speed
+	@$(MAKE) $(build) all $B/bench_synth $B/bench_host $B/bench_codecs
 	@tests/bench.sh $B
 
 PACKAGES     := build-essential libcjson-dev libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev libdeflate-dev
@@ -141,11 +141,13 @@ $(light:%=$B/%.o): CFLAGS += $(if $(filter release,$(FLAVOR)),-O1)
 levels := plain $(if $(findstring x86_64,$(shell $(firstword $(filter-out ccache,$(CC))) -dumpmachine)),avx2 avx512)
 march_avx2   := -march=x86-64-v3
 march_avx512 := -march=x86-64-v4 $(if $(clang_),,-mprefer-vector-width=512)
+# all of a search is inlined into one function: following its variables for a debugger takes longer than compiling it
+wide_flags   := $(if $(clang_),,-fno-var-tracking-assignments)
 define level_rule
 $B/%.$(1).o: %.c
 	$$(call say,CC,$$< ($(1)))
 	@mkdir -p $$(@D)
-	$$Q$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(if $$(filter release,$$(FLAVOR)),-O3) -DAPR_LEVEL=$(1) $$(march_$(1)) -c $$< -o $$@
+	$$Q$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(if $$(filter release,$$(FLAVOR)),-O3) $$(wide_flags) -DAPR_LEVEL=$(1) $$(march_$(1)) -c $$< -o $$@
 endef
 $(foreach l,$(levels),$(eval $(call level_rule,$l)))
 WIDE_O := $(foreach l,$(levels),$(WIDE_C:%.c=$B/%.$l.o))

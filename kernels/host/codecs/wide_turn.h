@@ -40,8 +40,12 @@ WIDE_INLINE void wide_turn_square(const float *rows, int stride, wide *x)
         b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
         b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
     }
-    for (int i = 0; i < 8; i += 4)
-        for (int k = 0; k < 4; k++) a[i + k] = _mm256_shuffle_ps(b[i + k / 2], b[i + 2 + k / 2], k % 2 == 0 ? 0x44 : 0xee);
+    for (int i = 0; i < 8; i += 4) {
+        a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+        a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+        a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+        a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+    }
     for (int k = 0; k < 4; k++) {
         x[k] = _mm256_permute2f128_ps(a[k], a[4 + k], 0x20);
         x[4 + k] = _mm256_permute2f128_ps(a[k], a[4 + k], 0x31);
