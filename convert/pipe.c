@@ -97,12 +97,13 @@ typedef struct finding {
 } finding;
 
 /* Rows of numbers that only change their places, read back and compared. */
-static void transcode_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, uint8_t *dst, finding *found)
+static void transcode_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, int thread, uint8_t *dst,
+                              finding *found)
 {
     const apr_tensor *const t = item->from;
     const int64_t first = portion * c->units_per_portion, n = apr_cut_units(c, portion), row_bytes = apr_row_bytes(item->to, c->unit_elems);
     const bool has_commons = apr_transcode_has_commons(t, item->to);
-    float *const values = p->values + 2 * p->portion_elems * (size_t)omp_get_thread_num(), *const again = values + p->portion_elems;
+    float *const values = p->values + 2 * p->portion_elems * (size_t)thread, *const again = values + p->portion_elems;
 
     *found = (finding){.metrics = apr_metrics_empty()};
     for (int64_t i = 0; i < n; i++) {
@@ -128,13 +129,14 @@ static void count_different(const float *values, const float *again, int64_t n, 
     }
 }
 
-static void convert_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, uint8_t *dst, finding *found)
+static void convert_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, int thread, uint8_t *dst,
+                            finding *found)
 {
     const int64_t n = apr_cut_units(c, portion) * c->unit_elems;
-    float *const values = p->values + 2 * p->portion_elems * (size_t)omp_get_thread_num(), *const again = values + p->portion_elems;
+    float *const values = p->values + 2 * p->portion_elems * (size_t)thread, *const again = values + p->portion_elems;
 
     if (item->same_numbers) {
-        transcode_portion(p, c, item, portion, dst, found);
+        transcode_portion(p, c, item, portion, thread, dst, found);
         return;
     }
     found->cost = (apr_transcode_cost){0};
@@ -228,10 +230,10 @@ typedef struct passage {
     finding *found;       /* [p->n_slots] */
 } passage;
 
-static void make_portion(void *context, int64_t portion, size_t slot)
+static void make_portion(void *context, int64_t portion, size_t slot, int thread)
 {
     const passage *const t = context;
-    convert_portion(t->p, &t->cut, t->item, portion, t->p->slots + slot * t->portion_bytes, &t->found[slot]);
+    convert_portion(t->p, &t->cut, t->item, portion, thread, t->p->slots + slot * t->portion_bytes, &t->found[slot]);
 }
 
 static apr_status write_portions(void *context, int64_t first, int64_t n, apr_error *err)
@@ -266,8 +268,12 @@ static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *er
     t.portion_bytes = (size_t)apr_row_bytes(item->to, units * t.cut.unit_elems);
     t.found = calloc(p->n_slots, sizeof *t.found);
     if (t.found == NULL) return apr_no_memory(err, "what portions find out");
-    const apr_portion_work work = {
-        .n_portions = apr_cut_portions(&t.cut), .n_slots = p->n_slots, .context = &t, .make = make_portion, .write = write_portions};
+    const apr_portion_work work = {.n_portions = apr_cut_portions(&t.cut),
+                                   .n_slots = p->n_slots,
+                                   .n_threads = omp_get_max_threads(),
+                                   .context = &t,
+                                   .make = make_portion,
+                                   .write = write_portions};
     const apr_status status = apr_run_portions(&work, err);
     free(t.found);
     return status;
