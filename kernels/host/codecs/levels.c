@@ -18,11 +18,13 @@ static apr_host_codecs_table *start_table(apr_cpu_level level, const char *name)
 static void fill_plain(void)
 {
     apr_host_codecs_table *const t = start_table(APR_CPU_PLAIN, "plain");
-#define PLAIN(id, name) t->codecs[APR_##id].encode = apr_encode_##name##_plain;
+#define ENCODER(id, name) t->codecs[APR_##id].encode = apr_encode_##name##_plain;
+#define DECODER(id, name) t->codecs[APR_##id].decode = apr_decode_##name##_plain;
 #define NOTHING(id, name)
-    APR_WIDE_LIST(PLAIN, NOTHING, NOTHING)
+    APR_WIDE_LIST(ENCODER, DECODER, NOTHING, NOTHING)
 #undef NOTHING
-#undef PLAIN
+#undef DECODER
+#undef ENCODER
     t->encode_fp8_row = apr_encode_fp8_row_plain;
     t->all_within = apr_all_within_plain;
 }
@@ -34,7 +36,7 @@ static void fill_avx2(void)
     apr_host_codecs_table *const t = start_table(APR_CPU_AVX2, "avx2");
 #define ENCODER(id, name) t->codecs[APR_##id].encode = apr_encode_##name##_avx2;
 #define DECODER(id, name) t->codecs[APR_##id].decode = apr_decode_##name##_avx2;
-    APR_WIDE_LIST(ENCODER, ENCODER, DECODER)
+    APR_WIDE_LIST(ENCODER, DECODER, ENCODER, DECODER)
 #undef DECODER
 #undef ENCODER
     t->encode_fp8_row = apr_encode_fp8_row_avx2;
@@ -46,7 +48,7 @@ static void fill_avx512(void)
     apr_host_codecs_table *const t = start_table(APR_CPU_AVX512, "avx512");
 #define ENCODER(id, name) t->codecs[APR_##id].encode = apr_encode_##name##_avx512;
 #define DECODER(id, name) t->codecs[APR_##id].decode = apr_decode_##name##_avx512;
-    APR_WIDE_LIST(ENCODER, ENCODER, DECODER)
+    APR_WIDE_LIST(ENCODER, DECODER, ENCODER, DECODER)
 #undef DECODER
 #undef ENCODER
     t->encode_fp8_row = apr_encode_fp8_row_avx512;

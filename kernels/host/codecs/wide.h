@@ -60,6 +60,10 @@ WIDE_INLINE wide_bits wide_bits_add(wide_bits a, wide_bits b) { return _mm512_ad
 WIDE_INLINE wide_bits wide_bits_and(wide_bits a, wide_bits b) { return _mm512_and_si512(a, b); }
 WIDE_INLINE wide_bits wide_bits_or(wide_bits a, wide_bits b) { return _mm512_or_si512(a, b); }
 WIDE_INLINE wide_bits wide_bits_right(wide_bits a, int n) { return _mm512_srli_epi32(a, (unsigned)n); }
+WIDE_INLINE wide_bits wide_bits_left(wide_bits a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }
+/* Words below 2^31 as numbers; bytes as words. */
+WIDE_INLINE wide wide_from_words(wide_bits a) { return _mm512_cvtepi32_ps(a); }
+WIDE_INLINE wide_bits wide_bits_load_bytes(const void *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
 /* The low bytes of the lanes. */
 WIDE_INLINE void wide_bits_store_bytes(void *p, wide_bits a) { _mm_storeu_si128(p, _mm512_cvtepi32_epi8(a)); }
 
@@ -107,6 +111,9 @@ WIDE_INLINE wide_bits wide_bits_add(wide_bits a, wide_bits b) { return _mm256_ad
 WIDE_INLINE wide_bits wide_bits_and(wide_bits a, wide_bits b) { return _mm256_and_si256(a, b); }
 WIDE_INLINE wide_bits wide_bits_or(wide_bits a, wide_bits b) { return _mm256_or_si256(a, b); }
 WIDE_INLINE wide_bits wide_bits_right(wide_bits a, int n) { return _mm256_srli_epi32(a, n); }
+WIDE_INLINE wide_bits wide_bits_left(wide_bits a, int n) { return _mm256_slli_epi32(a, n); }
+WIDE_INLINE wide wide_from_words(wide_bits a) { return _mm256_cvtepi32_ps(a); }
+WIDE_INLINE wide_bits wide_bits_load_bytes(const void *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(p)); }
 WIDE_INLINE void wide_bits_store_bytes(void *p, wide_bits a)
 {
     const __m256i low = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, /* in each 128 bits */
@@ -254,6 +261,26 @@ WIDE_INLINE wide_bits wide_bits_or(wide_bits a, wide_bits b)
 WIDE_INLINE wide_bits wide_bits_right(wide_bits a, int n)
 {
     WIDE_PARTS(a, a.part[i] >> (unsigned)n);
+    return a;
+}
+WIDE_INLINE wide_bits wide_bits_left(wide_bits a, int n)
+{
+    WIDE_PARTS(a, a.part[i] << (unsigned)n);
+    return a;
+}
+WIDE_INLINE wide wide_from_words(wide_bits a)
+{
+    wide b;
+    WIDE_PARTS(b, __builtin_convertvector((wide_4_bits)a.part[i], wide_4));
+    return b;
+}
+WIDE_INLINE wide_bits wide_bits_load_bytes(const void *p)
+{
+    const uint8_t *const bytes = p;
+    uint32_t words[WIDE];
+    wide_bits a;
+    for (int i = 0; i < WIDE; i++) words[i] = bytes[i];
+    memcpy(&a, words, sizeof a);
     return a;
 }
 WIDE_INLINE void wide_bits_store_bytes(void *p, wide_bits a)

@@ -27,6 +27,23 @@ void WIDE_NAME(apr_encode_f8_e4m3)(const float *src, void *dst, int64_t n_elems)
     for (; i < n_elems; i++) bytes[i] = apr_f32_to_e4m3(src[i]);
 }
 
+/* The bits of normal numbers lie where float32 has them, but for the bias; below are multiples of 2^-9. */
+void WIDE_NAME(apr_decode_f8_e4m3)(const void *src, float *dst, int64_t n_elems)
+{
+    const uint8_t *const bytes = src;
+    int64_t i = 0;
+    for (; i + WIDE <= n_elems; i += WIDE) {
+        const wide_bits code = wide_bits_load_bytes(bytes + i), magnitude = wide_bits_and(code, wide_bits_set(0x7f));
+        const wide whole = wide_from_words(magnitude), small = wide_mul(whole, wide_set(0x1p-9f));
+        wide x = wide_from_bits(wide_bits_add(wide_bits_left(magnitude, 20), wide_bits_set(120u << 23)));
+        x = wide_choose(wide_less(whole, wide_set(8.0f)), small, x);
+        x = wide_choose(wide_less(whole, wide_set(127.0f)), x, wide_from_bits(wide_bits_set(0x7fc00000)));
+        const wide_bits sign = wide_bits_left(wide_bits_and(code, wide_bits_set(0x80)), 24);
+        wide_store(dst + i, wide_from_bits(wide_bits_or(wide_bits_of(x), sign)));
+    }
+    apr_ref_decode_f8_e4m3(bytes + i, dst + i, n_elems - i);
+}
+
 static float largest_magnitude(const float *x, int64_t n)
 {
     wide most[4] = {wide_set(0.0f), wide_set(0.0f), wide_set(0.0f), wide_set(0.0f)};
@@ -122,23 +139,6 @@ void WIDE_NAME(apr_decode_f8_e5m2)(const void *src, float *dst, int64_t n_elems)
         store_from_halves(dst + i, halves);
     }
     apr_ref_decode_f8_e5m2(bytes + i, dst + i, n_elems - i);
-}
-
-/* E4M3 with its exponent counted as a half's is 2^8 too small. NaN, alone, would be a number then. */
-void WIDE_NAME(apr_decode_f8_e4m3)(const void *src, float *dst, int64_t n_elems)
-{
-    const uint8_t *const bytes = src;
-    uint16_t halves[WIDE];
-    int64_t i = 0;
-    for (; i + WIDE <= n_elems; i += WIDE) {
-        for (int l = 0; l < WIDE; l++) halves[l] = (uint16_t)((bytes[i + l] & 0x80) << 8 | (bytes[i + l] & 0x7f) << 7);
-        store_from_halves(dst + i, halves);
-        const wide x = wide_mul(wide_load(dst + i), wide_set(256.0f));
-        wide_store(dst + i, x);
-        if (!wide_any(wide_less(wide_set(448.0f), wide_abs(x)))) continue;
-        for (int l = 0; l < WIDE; l++) dst[i + l] = apr_e4m3_to_f32(bytes[i + l]);
-    }
-    apr_ref_decode_f8_e4m3(bytes + i, dst + i, n_elems - i);
 }
 
 #endif
