@@ -6,7 +6,7 @@
 
 enum {
     APR_PORTION_ELEMS = 64 * 1024, /* a multiple of every block; 256 KiB of floats stay in a core's cache */
-    APR_WINDOW_PORTIONS = 32       /* 8 MiB of floats a window */
+    APR_WINDOW_PORTIONS = 32       /* measured, or put together, at a time */
 };
 
 /* How a tensor is cut. A plain tensor is one long array and portions may cross rows; where rows move, have scales or a flat
@@ -26,8 +26,8 @@ typedef struct apr_pipe {
     apr_sink *sink;
     const apr_pipe_options *options;
     uint64_t done_bytes, total_bytes; /* of source data, for the progress line */
-    uint8_t *windows[2];              /* encoded bytes: one being filled, one being written */
-    size_t window_bytes;
+    uint8_t *slots;                   /* encoded bytes of portions, made or being written */
+    size_t slot_bytes, n_slots;
     float *values;        /* [threads][2 * portion_elems]: decoded source, decoded result */
     size_t portion_elems; /* capacity of `values` */
     float *row_scales;    /* of the FP8 tensor just written */

@@ -158,6 +158,8 @@ static apr_status start_context(apr_cuda_device *device, apr_error *err)
     /* before the first launch: afterwards the stacks of all threads are there, and stay */
     if (status == APR_OK && device->options.stack_bytes > 0)
         status = apr_cuda_result(device, cudaDeviceSetLimit(cudaLimitStackSize, device->options.stack_bytes), "setting the stack", err);
+    /* one division of each multiprocessor's memory for all kernels: changing it between two waits until the first is done */
+    if (status == APR_OK) status = apr_cuda_result(device, cudaDeviceSetCacheConfig(cudaFuncCachePreferShared), "dividing caches", err);
     if (status == APR_OK)
         status = apr_cuda_result(device, cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking), "making a stream", err);
     return status;
