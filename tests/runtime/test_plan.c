@@ -216,7 +216,11 @@ static void a_device_pays_for_context_and_cublas_and_the_sums_add_up(void **stat
     assert_int_equal(line_bytes(&p.plan, APR_LINE_CONTEXT), apr_gpu_context_bytes(options.gpu, APR_DEFAULT_STACK_BYTES));
     assert_int_equal(line_bytes(&p.plan, APR_LINE_CUBLAS_WORKSPACE), 4 << 20);
     assert_int_equal(line_bytes(&p.plan, APR_LINE_HEADROOM), 1 << 30);
-    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE), apr_cuda_linear_bytes(512, 14336, 4096, false) + token_bytes); /* down_proj */
+    const uint64_t slot = 14336 / 256 * 640 + 14336 / 16 * 4; /* its inputs in two bytes with scales, and squares */
+    assert_int_equal(p.plan.planes_slot, apr_cuda_round(14336 / 256 * 640) + apr_cuda_round(14336 / 16 * 4));
+    assert_in_range(p.plan.planes_slot, slot, slot + 511);
+    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE),
+                     apr_cuda_linear_bytes(512, 14336, 4096, false) + token_bytes + APR_PLANES_SLOTS * p.plan.planes_slot); /* down_proj */
     for (size_t i = 0; i < p.plan.n_lines; i++) {
         assert_true(p.plan.lines[i].bytes > 0);
         assert_non_null(p.plan.lines[i].reason);
@@ -365,7 +369,8 @@ static void experts_and_sinks_need_workspace_too(void **state)
     drop(&p);
     options.gpu = apr_gpu_find("h200");
     p = make(&h, &options);
-    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE), apr_cuda_experts_bytes(4096, 256, 4096, 256, 2) + token_bytes);
+    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE),
+                     apr_cuda_experts_bytes(4096, 256, 4096, 256, 2) + token_bytes + APR_PLANES_SLOTS * p.plan.planes_slot);
     drop(&p);
 }
 

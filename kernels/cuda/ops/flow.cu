@@ -10,7 +10,8 @@
 enum {
     WARPS = 12,
     THREADS = 32 * WARPS,
-    SHARED_BYTES = 113 << 10, /* half of a multiprocessor's on 9.0; what a device has, the launcher asks it */
+    RESERVED_BYTES = 2048, /* of a block's shared memory, by CUDA and by what is declared */
+    ENOUGH_DEPTH = 2,
     MOST_DEPTH = 4,
 };
 
@@ -283,23 +284,65 @@ static cudaError_t launch(void (*kernel)(PARAMETERS...), unsigned n_blocks, unsi
     return cudaLaunchKernelEx(&config, kernel, PARAMETERS(args)...);
 }
 
+/* Shared memory without rings: `most` units of a block, of which a warp touches some, and inputs. */
+static int fixed_bytes(int64_t n_in, int most, flow_layout *layout)
+{
+    layout->x_bytes = (int)apr_planes_bytes(n_in);
+    layout->slots = most / WARPS + 2;
+    return layout->x_bytes + WARPS * layout->slots * APR_FLOW_UNIT * (int)sizeof(float);
+}
+
+/* Items of a ring that fit `bytes`. */
+static int depth_in(int bytes, int fixed, int item_bytes)
+{
+    const int depth = (bytes - RESERVED_BYTES - fixed) / (WARPS * item_bytes);
+    return depth < 0 ? 0 : depth > MOST_DEPTH ? (int)MOST_DEPTH : depth;
+}
+
+/* Two blocks share a multiprocessor where rings can be deep enough then; else one has all that a block may have. */
+static cudaError_t lay_out(flow_layout *layout, int fixed, int item_bytes)
+{
+    int device = 0, of_all = 0, of_block = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&of_all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error != cudaSuccess) return error;
+    layout->depth = depth_in(of_all / 2, fixed, item_bytes);
+    if (layout->depth < ENOUGH_DEPTH) layout->depth = depth_in(of_block, fixed, item_bytes);
+    return layout->depth > 0 ? cudaSuccess : cudaErrorNotSupported;
+}
+
 template <apr_dtype D> static cudaError_t start(const flow_call &a, int n_multiprocessors, bool follows, cudaStream_t stream)
 {
     typedef flow_ring<D> R;
     const int n_units = units_of(a), n_blocks = n_units < n_multiprocessors ? n_units : n_multiprocessors;
     const int width = a.ending == APR_FLOW_GLU ? 2 : 1, most = (n_units + n_blocks - 1) / n_blocks * width;
     flow_layout layout;
-    layout.n_items = (int)(a.n_in / flow_type<D>::COLUMNS);
-    layout.x_bytes = (int)apr_planes_bytes(a.n_in);
-    layout.slots = most / WARPS + 2;
-    const int fixed = layout.x_bytes + WARPS * layout.slots * APR_FLOW_UNIT * 4;
-    layout.depth = (SHARED_BYTES - 1024 - fixed) / (WARPS * R::BYTES);
-    if (layout.depth > MOST_DEPTH) layout.depth = MOST_DEPTH;
-    if (layout.depth < 1) return cudaErrorNotSupported;
-    cudaError_t error = cudaFuncSetAttribute(k_flow<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES - 1024);
+    layout.n_items = a.n_in / flow_type<D>::COLUMNS;
+    const int fixed = fixed_bytes(a.n_in, most, &layout);
+    cudaError_t error = lay_out(&layout, fixed, R::BYTES);
+    const int n_bytes = fixed + WARPS * layout.depth * R::BYTES;
+    if (error == cudaSuccess) error = cudaFuncSetAttribute(k_flow<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);
     if (error == cudaSuccess) error = cudaFuncSetAttribute(k_flow<D>, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
-    return launch(k_flow<D>, (unsigned)n_blocks, THREADS, (size_t)(fixed + WARPS * layout.depth * R::BYTES), follows, stream, a, layout);
+    return launch(k_flow<D>, (unsigned)n_blocks, THREADS, (size_t)n_bytes, follows, stream, a, layout);
+}
+
+bool apr_cuda_flow_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int n_multiprocessors, int shared_bytes)
+{
+    const int64_t n_units = n_out / APR_FLOW_UNIT, most = 2 * ((n_units + n_multiprocessors - 1) / n_multiprocessors);
+    flow_layout layout;
+
+    if (n_in > INT32_MAX / 4 || most > INT32_MAX / 1024) return false;
+    const int fixed = fixed_bytes(n_in, (int)most, &layout);
+    switch ((int)dtype) {
+#define X(id, columns) \
+    case APR_##id: return depth_in(shared_bytes, fixed, flow_ring<APR_##id>::BYTES) >= ENOUGH_DEPTH;
+        APR_FLOW_ITEMS(X)
+        APR_FLOW_ROWS(X)
+#undef X
+    default: return false;
+    }
 }
 
 static int units_in(const apr_tensor *weight)

@@ -11,6 +11,8 @@
 
 #include "kernels/cuda/ops/planes.cuh"
 
+/* Does a block of such a product fit that much shared memory? */
+bool apr_cuda_flow_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int n_multiprocessors, int shared_bytes);
 cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, bool follows, cudaStream_t stream);
 cudaError_t apr_cuda_flow_prepare(const apr_flow_inputs *args, bool follows, cudaStream_t stream);
 

@@ -6,7 +6,10 @@ enum { DEPENDENT_LAUNCH = 9 }; /* the capability that has it */
 
 bool apr_cuda_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in)
 {
-    return apr_flows(dtype, n_out, n_in, device->facts.major);
+    int shared_bytes = 0;
+    if (!apr_flows(dtype, n_out, n_in, device->facts.major)) return false;
+    if (cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device->facts.ordinal) != cudaSuccess) return false;
+    return apr_cuda_flow_fits(dtype, n_out, n_in, device->facts.n_sms, shared_bytes);
 }
 
 apr_status apr_cuda_upload_items(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
