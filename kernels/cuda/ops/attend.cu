@@ -119,7 +119,7 @@ static __global__ void __launch_bounds__(THREADS, 4) /* up to 128 registers: wit
     const int64_t first_row = (int64_t)blockIdx.x * ROWS, token = first_row / a.n_heads,
                   kv_head = first_row % a.n_heads / (a.n_heads / a.n_kv_heads);
     const int position_0 = own_position(a), own = position_0 + (int)token, seen = first_seen(a, own), n_seen = own - seen + 1;
-    const attend_shares shares = share_context(a, position_0, parts);
+    const attend_shares shares = share_context<CELLS>(a, position_0, parts);
     const int64_t share = (int64_t)shares.each * CELLS, from = seen + blockIdx.y * share;
     const int64_t end = seen + n_seen < from + share ? seen + n_seen : from + share;
     rows_state<ROWS, EACH> s;
@@ -146,7 +146,7 @@ template <int ROWS, int EACH> static cudaError_t start_rows(const apr_attend_arg
     const size_t n_bytes = (size_t)(ROWS * a->key_dim) * sizeof(float);
     k_rows<ROWS, EACH><<<dim3((unsigned)n_blocks, (unsigned)parts.n_parts), THREADS, n_bytes, stream>>>(*a, parts);
     const cudaError_t error = cudaGetLastError();
-    return error == cudaSuccess && parts.sums != NULL ? apr_cuda_join_parts(a, &parts, stream) : error;
+    return error == cudaSuccess && parts.sums != NULL ? apr_cuda_join_parts(a, &parts, CELLS, stream) : error;
 }
 
 template <int EACH> static cudaError_t start_width(const apr_attend_args *a, cudaStream_t stream)

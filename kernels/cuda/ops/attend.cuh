@@ -14,11 +14,12 @@
 /* Where parts of the context leave what they found; sums is NULL when there is one part, which writes the result itself.
  * Largest scores are in units of log2: any number near them does, so long as sums and weights were made with it. */
 typedef struct attend_parts {
-    float *sums;                 /* [n_parts, n_tokens * n_heads, value_dim] */
-    float *largest, *weight;     /* [n_parts, n_tokens * n_heads] */
-    uint64_t *done;              /* [n_parts] of each set of rows that is joined together: see attend_join.cuh */
-    int n_parts;                 /* at most; each is whole tiles ... */
-    int tile_cells, least_tiles; /* ... of so many cells, and at least so many */
+    float *sums;             /* [n_parts, n_tokens * n_heads, value_dim] */
+    float *largest, *weight; /* [n_parts, n_tokens * n_heads] */
+    uint64_t *done;          /* [n_parts] of each set of rows that is joined together: see attend_join.cuh */
+    int n_parts;             /* at most; each is whole tiles of the kernel's cells ... */
+    int least_tiles;         /* ... and at least so many */
+    uint32_t inverse;        /* of n_parts times 2^32, rounded up: the quotient of what is below 2^26 is right */
 } attend_parts;
 
 /* Positions are below 2^31, so that nothing here needs 64-bit divisions, which take a microsecond to get going. */
@@ -49,13 +50,14 @@ typedef struct attend_shares {
     int each, n_used; /* tiles of a part; parts that have one, at least 1 */
 } attend_shares;
 
+template <int TILE_CELLS>
 static __device__ __forceinline__ attend_shares share_context(const apr_attend_args &a, int position, const attend_parts &parts)
 {
     const uint32_t n_seen = (uint32_t)(position + (int)a.n_tokens - first_seen(a, position));
-    const uint32_t n = (n_seen - 1) / (uint32_t)parts.tile_cells + 1, even = (n - 1) / (uint32_t)parts.n_parts + 1;
+    const uint32_t n = (n_seen - 1) / TILE_CELLS + 1, even = (parts.n_parts > 1 ? __umulhi(n - 1, parts.inverse) : n - 1) + 1;
     attend_shares s;
     s.each = (int)even > parts.least_tiles ? (int)even : parts.least_tiles;
-    s.n_used = (int)((n - 1) / (uint32_t)s.each) + 1;
+    s.n_used = n <= (uint32_t)s.each ? 1 : (int)((n - 1) / (uint32_t)s.each) + 1;
     return s;
 }
 
@@ -107,7 +109,7 @@ static __device__ __forceinline__ float with_sink(const apr_attend_args &a, int6
  * as it can be, no more than the workspace holds; of many tokens one. */
 attend_parts apr_cuda_cut_context(const apr_attend_args *args, int64_t n_blocks, int64_t enough_blocks, int tile_cells, int least_tiles);
 /* The parts' sums, weighted by how their largest scores compare, into the result. */
-cudaError_t apr_cuda_join_parts(const apr_attend_args *args, const attend_parts *parts, cudaStream_t stream);
+cudaError_t apr_cuda_join_parts(const apr_attend_args *args, const attend_parts *parts, int tile_cells, cudaStream_t stream);
 
 /* Do keys and values begin at multiples of n bytes, row by row? */
 static inline bool attend_is_aligned(const apr_attend_args *a, int64_t n)

@@ -22,7 +22,7 @@ typedef struct decode_view {
 static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, const attend_parts &parts)
 {
     const int position = own_position(a);
-    const attend_shares shares = share_context(a, position, parts);
+    const attend_shares shares = share_context<UNIT>(a, position, parts);
     decode_view v;
     v.group = group_of(a);
     v.kv_head = blockIdx.y;

@@ -38,13 +38,24 @@ static __device__ __forceinline__ bool comes_last(uint64_t *done, int part, int 
     return true;
 }
 
-/* A warp joins one row: lane l the columns 4 l ..., 4 (l + 32) ...; of the parts' factors it has those of parts l and l + 32.
- * Asks for BATCH parts' sums at a time, so that one trip to memory is enough as a rule. */
+/* A warp joins one row: lane l the columns 4 l ..., 4 (l + 32) ...; of the parts' factors it has those of parts l and l + 32. It asks for
+ * 32 parts' sums at a time, and for the first before anything is known of their factors: a trip to memory takes longer than the rest. */
+enum { ATTEND_JOIN_BATCH = 32 };
+
+static __device__ __forceinline__ void load_parts(const float *sums, int64_t stride, int first, int n_used, bool mine,
+                                                  float4 (&v)[ATTEND_JOIN_BATCH])
+{
+#pragma unroll
+    for (int j = 0; j < ATTEND_JOIN_BATCH; j++)
+        v[j] = mine && first + j < n_used ? __ldcg((const float4 *)(sums + (first + j) * stride)) : make_float4(0, 0, 0, 0);
+}
+
 static __device__ __forceinline__ void join_row(const apr_attend_args &a, const attend_parts &parts, int n_used, int row)
 {
-    enum { BATCH = 16 };
     const int lane = threadIdx.x % 32, value_dim = (int)a.value_dim;
-    const int64_t n_rows = a.n_tokens * a.n_heads, stride = n_rows * a.value_dim;
+    const int64_t n_rows = a.n_tokens * a.n_heads, stride = n_rows * value_dim;
+    const float *const sums = parts.sums + (int64_t)row * value_dim;
+    float4 v[ATTEND_JOIN_BATCH];
     float largest[2], factors[2], weight = 0.0f, sink_factor;
 #pragma unroll
     for (int k = 0; k < 2; k++) {
@@ -52,6 +63,7 @@ static __device__ __forceinline__ void join_row(const apr_attend_args &a, const 
         largest[k] = i < n_used ? __ldcg(parts.largest + i * n_rows + row) : ATTEND_LOWEST;
         factors[k] = i < n_used ? __ldcg(parts.weight + i * n_rows + row) : 0.0f;
     }
+    load_parts(sums + 4 * lane, stride, 0, n_used, 4 * lane < value_dim, v);
     const float most = warp_max(fmaxf(largest[0], largest[1]));
 #pragma unroll
     for (int k = 0; k < 2; k++) {
@@ -60,24 +72,22 @@ static __device__ __forceinline__ void join_row(const apr_attend_args &a, const 
         factors[k] = factor;
     }
     weight = with_sink(a, row % (int)a.n_heads, most, warp_sum(weight), &sink_factor);
-    for (int column = 4 * lane; column - 4 * lane < value_dim; column += 128) {
+    const float factor = sink_factor / weight;
+    for (int begin = 0; begin < value_dim; begin += 128) {
+        const int column = begin + 4 * lane;
         const bool mine = column < value_dim;
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        for (int first = 0; first < n_used; first += BATCH) {
-            float4 v[BATCH];
+        for (int first = 0; first < n_used; first += ATTEND_JOIN_BATCH) {
+            if (begin + first > 0) load_parts(sums + column, stride, first, n_used, mine, v);
 #pragma unroll
-            for (int j = 0; j < BATCH; j++)
-                v[j] = mine && first + j < n_used ? __ldcg((const float4 *)(parts.sums + (first + j) * stride + row * a.value_dim + column))
-                                                  : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-            for (int j = 0; j < BATCH; j++) {
-                const float f = __shfl_sync(0xffffffffu, first + j < 32 ? factors[0] : factors[1], (first + j) % 32);
+            for (int j = 0; j < ATTEND_JOIN_BATCH; j++) {
+                const float f = __shfl_sync(0xffffffffu, first == 0 ? factors[0] : factors[1], j);
                 sum = make_float4(fmaf(f, v[j].x, sum.x), fmaf(f, v[j].y, sum.y), fmaf(f, v[j].z, sum.z), fmaf(f, v[j].w, sum.w));
             }
         }
-        const float factor = sink_factor / weight;
         if (mine)
-            *(float4 *)(a.out + row * a.value_dim + column) = make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor);
+            *(float4 *)(a.out + (int64_t)row * value_dim + column) =
+                make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor);
     }
 }
 

@@ -26,24 +26,24 @@ typedef struct prompt_view {
 } prompt_view;
 
 /* blockIdx.x: rows (the last ones, which see most, first) and a key/value head; y: a part of the context. */
-static __device__ __forceinline__ prompt_view view_of(const apr_attend_args &a, const attend_parts &parts, int rows, int cells)
+template <int ROWS, int CELLS> static __device__ __forceinline__ prompt_view view_of(const apr_attend_args &a, const attend_parts &parts)
 {
     prompt_view v;
     v.position = own_position(a);
     v.group = group_of(a);
     v.n_rows = (int)a.n_tokens * v.group;
     v.kv_head = (int)(blockIdx.x % (uint32_t)a.n_kv_heads);
-    v.first_row = ((v.n_rows + rows - 1) / rows - 1 - (int)(blockIdx.x / (uint32_t)a.n_kv_heads)) * rows;
-    const int last_row = v.first_row + rows < v.n_rows ? v.first_row + rows - 1 : v.n_rows - 1;
+    v.first_row = ((v.n_rows + ROWS - 1) / ROWS - 1 - (int)(blockIdx.x / (uint32_t)a.n_kv_heads)) * ROWS;
+    const int last_row = v.first_row + ROWS < v.n_rows ? v.first_row + ROWS - 1 : v.n_rows - 1;
     const int first = v.position + v.first_row / v.group, last = v.position + last_row / v.group;
     v.from = first_seen(a, first);
     v.n_seen = last - v.from + 1;
     v.all_see_from = first_seen(a, last) - v.from;
     v.all_see_last = first - v.from;
-    const int n_tiles = (v.n_seen + cells - 1) / cells;
+    const int n_tiles = (v.n_seen + CELLS - 1) / CELLS;
     v.begin = 0, v.end = n_tiles;
     if (parts.n_parts > 1) {
-        const int each = share_context(a, v.position, parts).each, begin = blockIdx.y * each;
+        const int each = share_context<CELLS>(a, v.position, parts).each, begin = blockIdx.y * each;
         v.begin = begin < n_tiles ? begin : n_tiles;
         v.end = begin + each < n_tiles ? begin + each : n_tiles;
     }
@@ -151,7 +151,7 @@ template <int DIM, int CELLS> struct tile_loader<APR_F16, DIM, CELLS> {
 template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
     static constexpr int ROWS = 16 * WARPS * MT, KEY_STRIDE = 2 * KEY + 16, VALUE_STRIDE = 2 * VALUE + 16; /* no bank is met twice */
     static constexpr int QUERIES = ROWS * KEY_STRIDE, KEYS = CELLS * KEY_STRIDE, VALUES = CELLS * VALUE_STRIDE;
-    static constexpr int BYTES = QUERIES * (CAREFUL ? 2 : 1) + KEYS + VALUES;
+    static constexpr int TILE = KEYS + VALUES, BYTES = QUERIES * (CAREFUL ? 2 : 1) + TILE;
     static constexpr int CELL_TILES = CELLS / 8, VALUE_TILES = VALUE / 8;
     static constexpr int OWN = 16 * MT, EACH = (KEY + 127) / 128; /* rows of a warp; float4 that a lane has of each */
 
@@ -431,7 +431,7 @@ template <apr_dtype KV, int KEY, int VALUE, int MT, int CELLS, bool CAREFUL>
 static __global__ void __launch_bounds__(THREADS, VALUE > 128 ? 1
                                                   : CAREFUL   ? 1
                                                               : 2)
-    k_prompt(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
+    k_prompt(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts, const bool two)
 {
     typedef prompt<KEY, VALUE, MT, CELLS, CAREFUL> P;
     extern __shared__ __align__(16) uint8_t prompt_shared[];
@@ -447,28 +447,36 @@ static __global__ void __launch_bounds__(THREADS, VALUE > 128 ? 1
 #if __CUDA_ARCH__ < 800
     if (P::BYTES > ATTEND_BYTES_75 || KV != APR_F16) return; /* never started there, and no reason to spill */
 #endif
-    if (threadIdx.x == 0) v = view_of(a, parts, P::ROWS, CELLS);
+    if (threadIdx.x == 0) v = view_of<P::ROWS, CELLS>(a, parts);
     __syncthreads();
     if (v.begin < v.end) next_keys.start(a, a.keys, key_dim, v, v.begin, keys);
+    if (v.begin < v.end && two) next_values.start(a, a.values, value_dim, v, v.begin, values);
     if (threadIdx.x < P::ROWS) put_row(a, v, threadIdx.x, rows);
     __syncthreads();
     const float unscale = P::put_queries(a, rows, queries, rests), factor = scale_of(a, unscale).factor;
     s.clear();
-    if (v.begin < v.end) next_keys.finish(key_dim, v, v.begin, keys);
     for (int tile = v.begin; tile < v.end; tile++) {
         float dots[MT][P::CELL_TILES][4] = {};
-        __syncthreads(); /* the keys are there, the values before have been used */
-        next_values.start(a, a.values, value_dim, v, tile, values);
-        P::multiply(queries, rests, keys, dots);
+        const int here = two && (tile - v.begin) % 2 != 0 ? P::TILE : 0, there = P::TILE - here;
+        next_keys.finish(key_dim, v, tile, keys + here);
+        if (two) next_values.finish(value_dim, v, tile, values + here);
+        __syncthreads(); /* the tile is there, the one before has been used */
+        if (!two) next_values.start(a, a.values, value_dim, v, tile, values);
+        else if (tile + 1 < v.end) {
+            next_keys.start(a, a.keys, key_dim, v, tile + 1, keys + there);
+            next_values.start(a, a.values, value_dim, v, tile + 1, values + there);
+        }
+        P::multiply(queries, rests, keys + here, dots);
         if (MT == 1) P::cap(a, unscale, dots); /* with more rows there are no registers for it */
         P::mask(v, rows, tile, dots);
         s.weigh(factor, dots);
-        next_values.finish(value_dim, v, tile, values);
-        __syncthreads(); /* the values are there, the keys have been used */
-        if (tile + 1 < v.end) next_keys.start(a, a.keys, key_dim, v, tile + 1, keys);
-        if (CAREFUL) s.add_values_carefully(values, dots);
-        else s.add_values(values, dots);
-        if (tile + 1 < v.end) next_keys.finish(key_dim, v, tile + 1, keys);
+        if (!two) {
+            next_values.finish(value_dim, v, tile, values);
+            __syncthreads(); /* the values are there, the keys have been used */
+            if (tile + 1 < v.end) next_keys.start(a, a.keys, key_dim, v, tile + 1, keys);
+        }
+        if (CAREFUL) s.add_values_carefully(values + here, dots);
+        else s.add_values(values + here, dots);
     }
     s.leave(a, parts, rows);
 }
@@ -482,13 +490,15 @@ static cudaError_t start_prompt(const apr_attend_args *a, cudaStream_t stream)
     cudaError_t error = apr_cuda_attend_card(&card);
     if (error != cudaSuccess) return error;
     if (P::BYTES > card.most_bytes || (card.is_75 && KV != APR_F16)) return cudaErrorNotSupported;
-    error = cudaFuncSetAttribute(k_prompt<KV, KEY, VALUE, MT, CELLS, CAREFUL>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::BYTES);
+    const bool two = KV == APR_F16 && !CAREFUL && 2 * (P::BYTES + P::TILE) + 4096 <= card.most_bytes; /* and still two blocks */
+    const int n_bytes = P::BYTES + (two ? P::TILE : 0);
+    error = cudaFuncSetAttribute(k_prompt<KV, KEY, VALUE, MT, CELLS, CAREFUL>, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);
     if (error != cudaSuccess) return error;
     const attend_parts parts = apr_cuda_cut_context(a, n_blocks, 2 * card.n_sms, CELLS, 1);
     const dim3 grid((unsigned)n_blocks, (unsigned)parts.n_parts);
-    k_prompt<KV, KEY, VALUE, MT, CELLS, CAREFUL><<<grid, THREADS, P::BYTES, stream>>>(*a, parts);
+    k_prompt<KV, KEY, VALUE, MT, CELLS, CAREFUL><<<grid, THREADS, n_bytes, stream>>>(*a, parts, two);
     error = cudaGetLastError();
-    return error == cudaSuccess && parts.n_parts > 1 ? apr_cuda_join_parts(a, &parts, stream) : error;
+    return error == cudaSuccess && parts.n_parts > 1 ? apr_cuda_join_parts(a, &parts, CELLS, stream) : error;
 }
 
 #endif

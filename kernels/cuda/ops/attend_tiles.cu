@@ -156,7 +156,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     const int64_t begin = ((n_rows + ROWS - 1) / ROWS - 1 - blockIdx.x / a.n_kv_heads) * ROWS,
                   end = begin + ROWS < n_rows ? begin + ROWS : n_rows;
     const int position_0 = own_position(a);
-    const attend_shares shares = share_context(a, position_0, parts);
+    const attend_shares shares = share_context<CELLS>(a, position_0, parts);
     const int64_t from = first_seen(a, (int)(position_0 + begin / group)), to = position_0 + (end - 1) / group;
     const int64_t n_tiles = (to - from) / CELLS + 1;
     const int64_t tile_begin = (int64_t)blockIdx.y * shares.each,
@@ -222,12 +222,13 @@ static __global__ void __launch_bounds__(THREADS, 1)
 }
 
 /* A block a row: its parts, in order, weighted by how their largest scores compare. */
+template <int TILE_CELLS>
 static __global__ void __launch_bounds__(THREADS)
     k_join(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
 {
     __shared__ float factors[APR_CUDA_ATTEND_SPLITS], weights[APR_CUDA_ATTEND_SPLITS];
     const int64_t n_rows = a.n_tokens * a.n_heads, row = blockIdx.x;
-    const int n_parts = share_context(a, own_position(a), parts).n_used;
+    const int n_parts = share_context<TILE_CELLS>(a, own_position(a), parts).n_used;
     if ((int)threadIdx.x < n_parts) {
         factors[threadIdx.x] = parts.largest[threadIdx.x * n_rows + row];
         weights[threadIdx.x] = parts.weight[threadIdx.x * n_rows + row];
@@ -249,9 +250,15 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-cudaError_t apr_cuda_join_parts(const apr_attend_args *a, const attend_parts *parts, cudaStream_t stream)
+cudaError_t apr_cuda_join_parts(const apr_attend_args *a, const attend_parts *parts, int tile_cells, cudaStream_t stream)
 {
-    k_join<<<(unsigned)(a->n_tokens * a->n_heads), THREADS, 0, stream>>>(*a, *parts);
+    const unsigned n_rows = (unsigned)(a->n_tokens * a->n_heads);
+    switch (tile_cells) {
+    case 16: k_join<16><<<n_rows, THREADS, 0, stream>>>(*a, *parts); break;
+    case 32: k_join<32><<<n_rows, THREADS, 0, stream>>>(*a, *parts); break;
+    case 64: k_join<64><<<n_rows, THREADS, 0, stream>>>(*a, *parts); break;
+    default: return cudaErrorInvalidValue;
+    }
     return cudaGetLastError();
 }
 
@@ -268,7 +275,7 @@ attend_parts apr_cuda_cut_context(const apr_attend_args *a, int64_t n_blocks, in
     const int64_t n_rows = a->n_tokens * a->n_heads, floats = a->work.data != NULL ? (int64_t)a->work.slice : 0;
     const int64_t part_cells = tile_cells * least_tiles, n_most = (longest_context(a) + part_cells - 1) / part_cells;
     int64_t n = enough_blocks / n_blocks;
-    attend_parts parts = {NULL, NULL, NULL, NULL, 1, tile_cells, least_tiles};
+    attend_parts parts = {NULL, NULL, NULL, NULL, 1, least_tiles, 0};
 
     if (a->n_tokens > APR_CUDA_FEW_TOKENS) return parts;
     if (n > APR_CUDA_ATTEND_SPLITS) n = APR_CUDA_ATTEND_SPLITS;
@@ -277,6 +284,7 @@ attend_parts apr_cuda_cut_context(const apr_attend_args *a, int64_t n_blocks, in
     if (n % 2 != 0 && n * n_rows * a->value_dim % 2 != 0) n--; /* words of 8 bytes stand behind these floats */
     if (n < 2) return parts;
     parts.n_parts = (int)n;
+    parts.inverse = (uint32_t)(((1ull << 32) + (uint64_t)n - 1) / (uint64_t)n);
     parts.sums = a->work.data;
     parts.largest = parts.sums + n * n_rows * a->value_dim;
     parts.weight = parts.largest + n * n_rows;
@@ -290,7 +298,7 @@ template <apr_dtype KV, int DIM, int ROWS, int CELLS> static cudaError_t start_t
     const attend_parts parts = apr_cuda_cut_context(a, n_blocks, ENOUGH_BLOCKS, CELLS, 1);
     k_tiles<KV, DIM, ROWS, CELLS><<<dim3((unsigned)n_blocks, (unsigned)parts.n_parts), THREADS, 0, stream>>>(*a, parts);
     const cudaError_t error = cudaGetLastError();
-    return error == cudaSuccess && parts.sums != NULL ? apr_cuda_join_parts(a, &parts, stream) : error;
+    return error == cudaSuccess && parts.sums != NULL ? apr_cuda_join_parts(a, &parts, CELLS, stream) : error;
 }
 
 template <apr_dtype KV> static cudaError_t start_cache(const apr_attend_args *a, cudaStream_t stream)
