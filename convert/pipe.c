@@ -398,27 +398,45 @@ static apr_status check_misfits(const apr_pipe_item *item, const apr_pipe_option
                     bound);
 }
 
+/* Empties what the run fills in; what runs before have made counts as done, what others make not at all. */
+static void start_item(apr_pipe *p, apr_pipe_item *item, size_t i)
+{
+    const uint64_t n_bytes = item->is_scales || item->is_commons ? 0 : item->from->n_bytes;
+
+    item->metrics = apr_metrics_empty();
+    item->misfits = (apr_misfits){0};
+    item->on_device = false;
+    item->n_different = item->n_rounded = 0;
+    item->worst_difference = 0.0;
+    item->state = apr_sink_state(p->sink, i);
+    if (item->state != APR_TENSOR_ELSEWHERE) p->total_bytes += n_bytes;
+    if (item->state != APR_TENSOR_THERE) return;
+    p->done_bytes += n_bytes;
+    apr_pipe_recall(item, apr_sink_remark(p->sink, i));
+}
+
+static apr_status make_item(apr_pipe *p, apr_pipe_device *device, apr_pipe_item *items, size_t i, apr_error *err)
+{
+    char remark[APR_REMARK_BYTES];
+
+    APR_TRY(check_doubles(&items[i], err));
+    APR_TRY(apr_pipe_device_takes(device, i) ? apr_pipe_device_item(device, i, err) : run_item(p, &items[i], err));
+    APR_TRY(check_misfits(&items[i], p->options, err));
+    apr_pipe_remark(&items[i], remark);
+    return apr_sink_done(p->sink, i, remark, err);
+}
+
 apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, const apr_pipe_options *options, apr_error *err)
 {
     apr_pipe p = {.sink = sink, .options = options};
     apr_pipe_device *device = NULL;
     apr_status status = APR_OK;
 
-    for (size_t i = 0; i < n_items; i++) {
-        if (!items[i].is_scales && !items[i].is_commons) p.total_bytes += items[i].from->n_bytes;
-        items[i].metrics = apr_metrics_empty();
-        items[i].misfits = (apr_misfits){0};
-        items[i].on_device = false;
-        items[i].n_different = items[i].n_rounded = 0;
-        items[i].worst_difference = 0.0;
-    }
+    for (size_t i = 0; i < n_items; i++) start_item(&p, &items[i], i);
+    if (p.done_bytes > 0) apr_progress_report(&options->progress, p.done_bytes, p.total_bytes, NULL);
     if (options->codecs != NULL) status = apr_pipe_device_start(&device, &p, items, n_items, err);
-    for (size_t i = 0; i < n_items && status == APR_OK; i++) {
-        status = check_doubles(&items[i], err);
-        if (status != APR_OK) break;
-        status = apr_pipe_device_takes(device, i) ? apr_pipe_device_item(device, i, err) : run_item(&p, &items[i], err);
-        if (status == APR_OK) status = check_misfits(&items[i], options, err);
-    }
+    for (size_t i = 0; i < n_items && status == APR_OK; i++)
+        if (items[i].state == APR_TENSOR_WANTED) status = make_item(&p, device, items, i, err);
     apr_pipe_device_stop(device);
     free(p.values);
     free(p.slots);

@@ -41,6 +41,12 @@ apr_status apr_pipe_reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe
 apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, int64_t first, int64_t n, const uint8_t *bytes,
                             apr_error *err);
 
+/* --- pipe_remark.c --- */
+
+/* What the run has filled in of an item, as one line for a journal, and back. Another line leaves the item as it was. */
+void apr_pipe_remark(const apr_pipe_item *item, char remark[APR_REMARK_BYTES]);
+void apr_pipe_recall(apr_pipe_item *item, const char *remark);
+
 /* --- pipe_device.c --- */
 
 typedef struct apr_pipe_device apr_pipe_device;

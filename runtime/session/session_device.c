@@ -24,8 +24,12 @@ apr_status apr_session_open_device(apr_session *s, apr_session_place *at, apr_er
     return s->options.cuda->open(&at->device, at->ordinal, &options, err);
 }
 
-/* Rows must be put in order on the way to the device; not so where a row has no bytes of its own. */
-static bool can_reorder(const apr_tensor *tensor) { return tensor->scale == NULL && !apr_dtypes[tensor->dtype].flat; }
+/* Rows must be put in order on the way to the device; not so where a row has no bytes of its own, or its scales lie elsewhere. */
+static bool can_reorder(const apr_tensor *tensor)
+{
+    const bool one_scale = tensor->scale == NULL || apr_tensor_elems(tensor->scale) == 1;
+    return one_scale && !apr_dtypes[tensor->dtype].flat;
+}
 
 static bool same_scales(const apr_tensor *a, const apr_tensor *b)
 {
@@ -149,9 +153,12 @@ static apr_status upload_rows(apr_session *s, const apr_session_place *at, const
 static apr_status upload_tensor(apr_session *s, const apr_session_place *at, const apr_tensor *tensor, bool as_stored, uint8_t *to,
                                 uint8_t *scales, apr_error *err)
 {
-    if (!as_stored || tensor->pending.kind != APR_STEP_NONE || tensor->made != NULL) return upload_rows(s, at, tensor, as_stored, to, err);
-    APR_TRY(s->options.cuda->upload(at->device, to, tensor->data, tensor->n_bytes, err));
-    return tensor->scale != NULL ? s->options.cuda->upload(at->device, scales, tensor->scale->data, tensor->scale->n_bytes, err) : APR_OK;
+    const bool row_by_row = !as_stored || tensor->pending.kind != APR_STEP_NONE || tensor->made != NULL;
+    APR_TRY(row_by_row ? upload_rows(s, at, tensor, as_stored, to, err)
+                       : s->options.cuda->upload(at->device, to, tensor->data, tensor->n_bytes, err));
+    return as_stored && tensor->scale != NULL
+               ? s->options.cuda->upload(at->device, scales, tensor->scale->data, tensor->scale->n_bytes, err)
+               : APR_OK;
 }
 
 /* What the device has of a slot: its tensor as the model has it, but for where and in which order; of several, one stack. */

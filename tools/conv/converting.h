@@ -7,6 +7,7 @@
 #include "tools/cli/cli.h"
 #include "tools/conv/encoder.h"
 #include "tools/conv/lora_option.h"
+#include "tools/conv/runs_option.h"
 
 typedef struct apr_output_options {
     bool force, allow_loss;
@@ -16,6 +17,7 @@ typedef struct apr_output_options {
     bool dry_run;
     bool saturate;
     const char *report; /* path of a JSON report, or NULL */
+    apr_runs_options runs;
     apr_encoder_options encoder;
     apr_strings lora;
 } apr_output_options;

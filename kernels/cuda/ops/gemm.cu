@@ -10,7 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { THREADS = 256, TOP_EXPONENT = 13 }; /* the largest of a token's inputs lies in [2^13, 2^14) */
+enum {
+    THREADS = 256,
+    TOP_EXPONENT = 13,      /* the largest of a token's inputs lies in [2^13, 2^14) */
+    CAREFUL_COLUMNS = 4096, /* whose products are summed up by tensor cores at a time, where few tokens shall be as good as float32 */
+};
 
 /* One block a token: its largest magnitude, the power of two that brings it to TOP_EXPONENT, and the FP16 numbers. */
 static __global__ void __launch_bounds__(THREADS) halve_inputs(const float *x, __half *halves, __half *rests, float *scales, int64_t n_in)
@@ -80,20 +84,34 @@ apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_
     return status == CUBLAS_STATUS_SUCCESS ? APR_OK : blas_failed(status, "giving cuBLAS its stream and workspace", err);
 }
 
-/* out[t][first + r] (added to what is there, where `adds`) for r < n_rows, with the ways to compute it that cuBLAS has, the fastest
- * first. */
-static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a, const void *weights, const void *halves, bool adds,
-                               int64_t first, int64_t n_rows)
+/* Columns [column, column + n_columns) of n_rows rows: out[t][first + r] (added to what is there, where `adds`), with the ways to compute
+ * it that cuBLAS has, the fastest first. */
+static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a, const __half *weights, const __half *halves, bool adds,
+                               int64_t first, int64_t n_rows, int64_t column, int64_t n_columns)
 {
     static const cublasComputeType_t ways[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
     const float one = 1.0f, kept = adds ? 1.0f : 0.0f;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        status = cublasGemmEx(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)n_rows, (int)a->n_tokens, (int)a->n_in, &one, weights,
-                              CUDA_R_16F, (int)a->n_in, halves, CUDA_R_16F, (int)a->n_in, &kept, a->out + first, CUDA_R_32F, (int)a->n_out,
-                              ways[i], CUBLAS_GEMM_DEFAULT);
+        status = cublasGemmEx(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)n_rows, (int)a->n_tokens, (int)n_columns, &one, weights + column,
+                              CUDA_R_16F, (int)a->n_in, halves + column, CUDA_R_16F, (int)a->n_in, &kept, a->out + first, CUDA_R_32F,
+                              (int)a->n_out, ways[i], CUBLAS_GEMM_DEFAULT);
         if (status == CUBLAS_STATUS_SUCCESS) break;
+    }
+    return status;
+}
+
+/* Both parts of the inputs: first what rounding took away, then the halves. Tensor cores cut their sums off where float32 would round
+ * them, each time that they add to them: over 28672 columns and 80 layers that is more than all else, so that the sums of long rows are
+ * made of shorter ones. */
+static cublasStatus_t multiply_carefully(apr_cuda_device *device, const apr_linear_args *a, const __half *weights, const __half *halves,
+                                         const __half *rests, int64_t first, int64_t n_rows)
+{
+    cublasStatus_t status = multiply(device, a, weights, rests, false, first, n_rows, 0, a->n_in);
+    for (int64_t column = 0; column < a->n_in && status == CUBLAS_STATUS_SUCCESS; column += CAREFUL_COLUMNS) {
+        const int64_t left = a->n_in - column, n = left < CAREFUL_COLUMNS ? left : (int64_t)CAREFUL_COLUMNS;
+        status = multiply(device, a, weights, halves, true, first, n_rows, column, n);
     }
     return status;
 }
@@ -147,10 +165,10 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
     for (int64_t first = 0; first < a->n_out && error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS; first += tile) {
         const int64_t n_rows = a->n_out - first < tile ? a->n_out - first : tile;
         if (!b.is_f16) error = apr_cuda_decode_half(a->weight, first, n_rows, b.tile, device->stream);
-        const void *const weights = b.is_f16 ? (const void *)a->weight->data : b.tile;
-        if (error == cudaSuccess && b.rests != NULL) status = multiply(device, a, weights, b.rests, false, first, n_rows);
-        if (error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS)
-            status = multiply(device, a, weights, b.halves, b.rests != NULL, first, n_rows);
+        const __half *const weights = b.is_f16 ? (const __half *)a->weight->data : b.tile;
+        if (error != cudaSuccess) break;
+        status = b.rests != NULL ? multiply_carefully(device, a, weights, b.halves, b.rests, first, n_rows)
+                                 : multiply(device, a, weights, b.halves, false, first, n_rows, 0, a->n_in);
     }
     if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) {
         error = without_blas(device, a);
@@ -188,7 +206,7 @@ apr_status apr_cuda_bad_gemm(apr_cuda_device *device, apr_error *err)
     a.n_in = -64; /* what no matrix has */
     a.n_out = 64;
     if (device->blas == NULL) return apr_fail(err, APR_E_USAGE, "cuBLAS has not been started");
-    const cublasStatus_t status = multiply(device, &a, NULL, NULL, false, 0, a.n_out);
+    const cublasStatus_t status = multiply(device, &a, NULL, NULL, false, 0, a.n_out, 0, a.n_in);
     if (status == CUBLAS_STATUS_SUCCESS) return APR_OK;
     return blas_failed(status, "linear f16 x f16, 16 tokens x [64, -64]", err);
 }
