@@ -322,8 +322,8 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
                                       .overwrite = output->force,
                                       .allow_loss = output->allow_loss,
                                       .max_shard_bytes = output->shard_bytes};
-    APR_TRY(apr_runs_parse(&output->runs, output->dry_run, &o.part, &options.part, err));
     if (output->cpu > 0) APR_TRY(apr_use_cpu_level((apr_cpu_level)(output->cpu - 1), err));
+    APR_TRY(apr_runs_parse(&output->runs, output->dry_run, &o.part, &options.part, err));
     APR_TRY(apr_model_open(&source, in, err));
     apr_status status = check_formats(&source, in, out, expect, produce, &options.format, err);
     if (status == APR_OK) status = apr_lora_set_open(&o.lora, &output->lora, err);
