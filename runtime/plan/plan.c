@@ -421,10 +421,9 @@ static void device_workspace_line(draft *d)
     if (pace.tile_bytes < APR_CUDA_TILE_BYTES)
         snprintf(lowered, sizeof lowered, ", for there is no room for %d", APR_CUDA_TILE_BYTES >> 20);
     p->workspace_slice = bytes / sizeof(float);
-    set_line(
-        d, APR_LINE_WORKSPACE, bytes, APR_ON_DEVICE,
-        "FP16 inputs of %lld tokens and decoded FP16 weights (%llu MiB at a time at most%s), or parts of a long context's attention",
-        (long long)p->n_batch, (unsigned long long)(pace.tile_bytes >> 20), lowered);
+    set_line(d, APR_LINE_WORKSPACE, bytes, APR_ON_DEVICE,
+             "FP16 inputs of %lld tokens and decoded FP16 weights (%llu MiB at a time at most%s), or parts of a long context's attention",
+             (long long)p->n_batch, (unsigned long long)(pace.tile_bytes >> 20), lowered);
 }
 
 static void working_lines(draft *d, int64_t n_vector_floats)
