@@ -174,6 +174,14 @@ static void test_stack(apr_dtype scale_dtype)
     free_matrix(m);
 }
 
+/* Several blocks of threads, the last not full. */
+static void test_long_decode(apr_dtype dtype)
+{
+    matrix *const m = new_matrix(dtype, 2053, 256, 0, 0, 0, APR_F32);
+    test_decode(m, apr_dtypes[dtype].name);
+    free_matrix(m);
+}
+
 static void test_matrices(void)
 {
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {
@@ -181,7 +189,7 @@ static void test_matrices(void)
         if (!apr_cuda_has_kernel(dtype)) continue;
         test_matrix(dtype, 1, 256, 0, 0, 0, APR_F32);
         test_matrix(dtype, 37, 768, 0, 0, 0, APR_F32);
-        test_matrix(dtype, 2053, 256, 0, 0, 0, APR_F32); /* several blocks of threads, the last not full */
+        test_long_decode(dtype);
         test_matrix(dtype, 6, 18944 / 256 * 256, 0, 0, 0, APR_F32);
         test_matrix(dtype, 24, 512, 3, 0, 0, APR_F32);
         test_heads(dtype, 512);
