@@ -275,7 +275,7 @@ attend_parts apr_cuda_cut_context(const apr_attend_args *a, int64_t n_blocks, in
     const int64_t n_rows = a->n_tokens * a->n_heads, floats = a->work.data != NULL ? (int64_t)a->work.slice : 0;
     const int64_t part_cells = tile_cells * least_tiles, n_most = (longest_context(a) + part_cells - 1) / part_cells;
     int64_t n = enough_blocks / n_blocks;
-    attend_parts parts = {NULL, NULL, NULL, NULL, 1, least_tiles, 0};
+    attend_parts parts = {NULL, NULL, NULL, NULL, 1, 0};
 
     if (a->n_tokens > APR_CUDA_FEW_TOKENS) return parts;
     if (n > APR_CUDA_ATTEND_SPLITS) n = APR_CUDA_ATTEND_SPLITS;
@@ -283,8 +283,7 @@ attend_parts apr_cuda_cut_context(const apr_attend_args *a, int64_t n_blocks, in
     if (n > floats / (n_rows * (a->value_dim + 4))) n = floats / (n_rows * (a->value_dim + 4));
     if (n % 2 != 0 && n * n_rows * a->value_dim % 2 != 0) n--; /* words of 8 bytes stand behind these floats */
     if (n < 2) return parts;
-    parts.n_parts = (int)n;
-    parts.inverse = (uint32_t)(((1ull << 32) + (uint64_t)n - 1) / (uint64_t)n);
+    attend_set_parts(&parts, (int)n);
     parts.sums = a->work.data;
     parts.largest = parts.sums + n * n_rows * a->value_dim;
     parts.weight = parts.largest + n * n_rows;
