@@ -142,6 +142,20 @@ static __device__ __forceinline__ void weigh(float (&dots)[ROW_EACH][CELL_EACH],
     }
 }
 
+/* A tile's rows of queries into shared memory; what is not there is zeros. */
+template <int DIM, int ROWS>
+static __device__ __forceinline__ void put_queries(const apr_attend_args &a, int64_t kv_head, int64_t begin, float *queries)
+{
+    const int64_t group = a.n_heads / a.n_kv_heads, n_rows = a.n_tokens * group;
+    for (int at = threadIdx.x; at < ROWS * (DIM / 4); at += THREADS) {
+        const int64_t row = begin + at / (DIM / 4), column = at % (DIM / 4) * 4;
+        float4 q = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (row < n_rows && column < a.value_dim)
+            q = __ldg((const float4 *)(a.q + (row / group * a.n_heads + kv_head * group + row % group) * a.value_dim + column));
+        *(float4 *)(queries + at / (DIM / 4) * (DIM + 4) + column) = q;
+    }
+}
+
 /* blockIdx.x: a tile of rows (the last ones, which see most, first) and a key/value head; blockIdx.y: a part of the context. */
 template <apr_dtype KV, int DIM, int ROWS, int CELLS>
 static __global__ void __launch_bounds__(THREADS, 1)
@@ -163,13 +177,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
                   tile_end = tile_begin + shares.each < n_tiles ? tile_begin + shares.each : n_tiles;
     if ((int)blockIdx.y >= shares.n_used) return;
 
-    for (int at = threadIdx.x; at < ROWS * (DIM / 4); at += THREADS) {
-        const int64_t row = begin + at / (DIM / 4), column = at % (DIM / 4) * 4;
-        float4 q = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (row < n_rows && column < a.value_dim)
-            q = __ldg((const float4 *)(a.q + (row / group * a.n_heads + kv_head * group + row % group) * a.value_dim + column));
-        *(float4 *)(queries + at / (DIM / 4) * T::STRIDE + column) = q;
-    }
+    put_queries<DIM, ROWS>(a, kv_head, begin, queries);
     row_state<T::ROW_EACH, T::FOURS> s;
     int64_t first[T::ROW_EACH], last[T::ROW_EACH];
 #pragma unroll
