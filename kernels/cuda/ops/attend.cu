@@ -165,6 +165,7 @@ cudaError_t apr_cuda_attend_card(attend_card *card)
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     card->most_bytes = most_bytes - 2048;
     card->is_75 = major < 8;
+    card->has_clusters = major >= 9;
     return error;
 }
 

@@ -17,8 +17,7 @@ typedef struct attend_parts {
     float *sums;             /* [n_parts, n_tokens * n_heads, value_dim] */
     float *largest, *weight; /* [n_parts, n_tokens * n_heads] */
     uint64_t *done;          /* [n_parts] of each set of rows that is joined together: see attend_join.cuh */
-    int n_parts;             /* at most; each is whole tiles of the kernel's cells ... */
-    int least_tiles;         /* ... and at least so many */
+    int n_parts;             /* at most; each is whole tiles of the kernel's cells */
     uint32_t inverse;        /* of n_parts times 2^32, rounded up: the quotient of what is below 2^26 is right */
 } attend_parts;
 
@@ -56,7 +55,7 @@ static __device__ __forceinline__ attend_shares share_context(const apr_attend_a
     const uint32_t n_seen = (uint32_t)(position + (int)a.n_tokens - first_seen(a, position));
     const uint32_t n = (n_seen - 1) / TILE_CELLS + 1, even = (parts.n_parts > 1 ? __umulhi(n - 1, parts.inverse) : n - 1) + 1;
     attend_shares s;
-    s.each = (int)even > parts.least_tiles ? (int)even : parts.least_tiles;
+    s.each = (int)even;
     s.n_used = n <= (uint32_t)s.each ? 1 : (int)((n - 1) / (uint32_t)s.each) + 1;
     return s;
 }
@@ -108,6 +107,12 @@ static __device__ __forceinline__ float with_sink(const apr_attend_args &a, int6
 /* Parts at most, of blocks that are n_blocks without: enough to fill a GPU, none without its least tiles if the context is as long
  * as it can be, no more than the workspace holds; of many tokens one. */
 attend_parts apr_cuda_cut_context(const apr_attend_args *args, int64_t n_blocks, int64_t enough_blocks, int tile_cells, int least_tiles);
+/* Of n parts. */
+static inline void attend_set_parts(attend_parts *parts, int n)
+{
+    parts->n_parts = n;
+    parts->inverse = n > 1 ? (uint32_t)(((1ull << 32) + (uint64_t)n - 1) / (uint64_t)n) : 0;
+}
 /* The parts' sums, weighted by how their largest scores compare, into the result. */
 cudaError_t apr_cuda_join_parts(const apr_attend_args *args, const attend_parts *parts, int tile_cells, cudaStream_t stream);
 
@@ -122,7 +127,7 @@ static inline bool attend_is_aligned(const apr_attend_args *a, int64_t n)
 /* The card in hand. Of shared memory 2 KB are left for what kernels declare themselves. */
 typedef struct attend_card {
     int n_sms, most_bytes;
-    bool is_75;
+    bool is_75, has_clusters;
 } attend_card;
 enum { ATTEND_BYTES_75 = 62 << 10 }; /* most_bytes of 7.5 */
 cudaError_t apr_cuda_attend_card(attend_card *card);

@@ -7,9 +7,10 @@
  * ring of them in shared memory: no warp waits for another before the end. The largest score may lag behind by 2^LAG before sums are
  * scaled down; weights are 2^HEADROOM times what they would be, so that the rests of small ones are no denormals. */
 #include "kernels/cuda/ops/attend_join.cuh"
+#include "kernels/cuda/ops/cluster.cuh"
 #include "kernels/cuda/ops/mma.cuh"
 
-enum { ROWS = 8, UNIT = 16, MAX_WARPS = 8, MAX_STAGES = 4, LEAST_UNITS = 16 };
+enum { ROWS = 8, UNIT = 16, MAX_WARPS = 8, MAX_CLUSTER = 8, BLOCKS_A_CLUSTER = 1, LEAST_UNITS = 8 };
 
 /* What a block works on; positions count from the first one that its rows see. */
 typedef struct decode_view {
@@ -19,10 +20,22 @@ typedef struct decode_view {
     int low, high;                         /* what this lane's row sees, both included; high < low: no row */
 } decode_view;
 
-static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, const attend_parts &parts)
+/* Parts of one cluster are joined quickly, others take microseconds: what two rounds of a cluster's warps can read is not cut further. */
+static __device__ __forceinline__ attend_shares share_units(const apr_attend_args &a, int position, const attend_parts &parts, int cluster)
+{
+    attend_shares s = share_context<UNIT>(a, position, parts);
+    const int n = (position + (int)a.n_tokens - first_seen(a, position) - 1) / UNIT + 1;
+    if (n <= 2 * LEAST_UNITS * cluster) s.each = (n + cluster - 1) >> (31 - __clz(cluster));
+    const int least = n <= 16 * LEAST_UNITS ? LEAST_UNITS : 2 * LEAST_UNITS;
+    if (s.each < least) s.each = least;
+    s.n_used = n <= s.each ? 1 : (n - 1) / s.each + 1;
+    return s;
+}
+
+static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, const attend_parts &parts, int cluster)
 {
     const int position = own_position(a);
-    const attend_shares shares = share_context<UNIT>(a, position, parts);
+    const attend_shares shares = share_units(a, position, parts, cluster);
     decode_view v;
     v.group = group_of(a);
     v.kv_head = blockIdx.y;
@@ -49,11 +62,26 @@ static __device__ __forceinline__ int whole_row(const apr_attend_args &a, const 
     return row / v.group * (int)a.n_heads + v.kv_head * v.group + row % v.group;
 }
 
+/* Where a row's sums, its largest score and its weight go; without the latter two, sums are the answer. */
+typedef struct decode_place {
+    float *sums, *largest, *weight;
+} decode_place;
+
+static __device__ __forceinline__ decode_place place_of_row(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
+                                                            int row, bool is_answer, int part)
+{
+    const int to = whole_row(a, v, v.first_row + row);
+    if (is_answer) return decode_place{a.out + (int64_t)to * a.value_dim, NULL, NULL};
+    const int64_t at = part * (a.n_tokens * a.n_heads) + to;
+    return decode_place{parts.sums + at * a.value_dim, parts.largest + at, parts.weight + at};
+}
+
 template <int KEY, int VALUE> struct decode {
     /* rows 16 bytes apart modulo 128: eight of them lie in different banks */
     static constexpr int KEY_STRIDE = 2 * KEY + 16, VALUE_STRIDE = 2 * VALUE + 16, STAGE = UNIT * (KEY_STRIDE + VALUE_STRIDE);
     static constexpr int KEY_STEPS = KEY / 16, VALUE_STEPS = VALUE / 16, SUMS_STRIDE = VALUE + 4;
-    static constexpr int SUMS_BYTES = MAX_WARPS * ROWS * (SUMS_STRIDE + 2) * (int)sizeof(float);
+    static constexpr int RESULT_STRIDE = VALUE + 4, RESULTS_AT = MAX_WARPS * ROWS * (SUMS_STRIDE + 2); /* a block's, for its cluster */
+    static constexpr int SUMS_BYTES = (RESULTS_AT + ROWS * RESULT_STRIDE) * (int)sizeof(float);
 
     float sums[VALUE_STEPS][4]; /* columns 16 i + g (and + 8) of rows 2 t and 2 t + 1 */
     float most, weight;         /* of row g */
@@ -185,10 +213,10 @@ template <int KEY, int VALUE> struct decode {
         }
     }
 
-    /* The warps' sums, in order, to the block's: a warp a row. shared: [n_warps][ROWS][SUMS_STRIDE], and largest scores and weights. */
-    __device__ __forceinline__ void leave(const apr_attend_args &a, const attend_parts &parts, const decode_view &v, float *shared)
+    /* The warps' sums into shared memory: [n_warps][ROWS][SUMS_STRIDE], and largest scores and weights. */
+    __device__ __forceinline__ void put_sums(float *shared)
     {
-        const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
         float *const tops = shared + MAX_WARPS * ROWS * SUMS_STRIDE, *const weights = tops + MAX_WARPS * ROWS;
         weight += __shfl_xor_sync(0xffffffffu, weight, 1);
         weight += __shfl_xor_sync(0xffffffffu, weight, 2);
@@ -197,17 +225,14 @@ template <int KEY, int VALUE> struct decode {
         for (int i = 0; i < VALUE_STEPS; i++)
 #pragma unroll
             for (int k = 0; k < 4; k++) shared[(warp * ROWS + 2 * t + k % 2) * SUMS_STRIDE + 16 * i + k / 2 * 8 + g] = sums[i][k];
-        __syncthreads();
-        for (int row = warp; row < ROWS && v.first_row + row < v.n_rows; row += n_warps) leave_row(a, parts, v, shared, row);
     }
 
-    static __device__ __forceinline__ void leave_row(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
-                                                     const float *shared, int row)
+    /* A row's sums over the warps, in order, by one of them; normalised where there is one part. */
+    static __device__ __forceinline__ void leave_row(const apr_attend_args &a, const decode_view &v, const float *shared, int row,
+                                                     const decode_place &to)
     {
         const float *const tops = shared + MAX_WARPS * ROWS * SUMS_STRIDE, *const weights = tops + MAX_WARPS * ROWS;
         const int n_warps = blockDim.x / 32, lane = threadIdx.x % 32;
-        const int to = whole_row(a, v, v.first_row + row);
-        const int64_t n_rows = a.n_tokens * a.n_heads;
         float factors[MAX_WARPS], largest = ATTEND_LOWEST, sum = 0.0f, factor = 1.0f;
 #pragma unroll
         for (int w = 0; w < MAX_WARPS; w++)
@@ -216,11 +241,10 @@ template <int KEY, int VALUE> struct decode {
         for (int w = 0; w < MAX_WARPS; w++)
             if (w < n_warps) sum = fmaf(factors[w] = power_of_two(tops[w * ROWS + row] - largest), weights[w * ROWS + row], sum);
         largest -= ATTEND_HEADROOM; /* what the weights were made with */
-        if (v.n_used == 1) {
-            const float divisor = with_sink(a, to % (int)a.n_heads, largest, sum, &factor);
+        if (to.largest == NULL) {
+            const float divisor = with_sink(a, whole_row(a, v, v.first_row + row) % (int)a.n_heads, largest, sum, &factor);
             factor /= divisor;
         }
-        float *const out = v.n_used == 1 ? a.out + (int64_t)to * a.value_dim : parts.sums + (blockIdx.x * n_rows + to) * a.value_dim;
         for (int column = 4 * lane; column < a.value_dim; column += 128) {
             float4 all = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
@@ -230,11 +254,41 @@ template <int KEY, int VALUE> struct decode {
                 all = make_float4(fmaf(factors[w], one.x, all.x), fmaf(factors[w], one.y, all.y), fmaf(factors[w], one.z, all.z),
                                   fmaf(factors[w], one.w, all.w));
             }
-            *(float4 *)(out + column) = make_float4(all.x * factor, all.y * factor, all.z * factor, all.w * factor);
+            *(float4 *)(to.sums + column) = make_float4(all.x * factor, all.y * factor, all.z * factor, all.w * factor);
         }
-        if (v.n_used == 1 || lane > 0) return;
-        parts.largest[blockIdx.x * n_rows + to] = largest;
-        parts.weight[blockIdx.x * n_rows + to] = sum;
+        if (to.largest != NULL && lane == 0) *to.largest = largest, *to.weight = sum;
+    }
+
+    /* A row's sums over the blocks of a cluster, in order, by a warp of one of them: RESULT_STRIDE apart in `results` of each. */
+    static __device__ __forceinline__ void join_cluster_row(const apr_attend_args &a, const decode_view &v, const float *results, int row,
+                                                            int n_blocks, const decode_place &to)
+    {
+        const int lane = threadIdx.x % 32;
+        const float *const mine = results + row * RESULT_STRIDE;
+        float4 last = make_float4(ATTEND_LOWEST, 0.0f, 0.0f, 0.0f);
+        if (lane < n_blocks) last = cluster_load((const float4 *)(mine + VALUE), lane);
+        const float largest = warp_max(last.x), own = power_of_two(last.x - largest), sum = warp_sum(own * last.y);
+        float factor = 1.0f;
+        if (to.largest == NULL) {
+            const float divisor = with_sink(a, whole_row(a, v, v.first_row + row) % (int)a.n_heads, largest, sum, &factor);
+            factor /= divisor;
+        }
+#pragma unroll 1
+        for (int begin = 0; begin < a.value_dim; begin += 128) {
+            const int column = begin + 4 * lane;
+            float4 x[MAX_CLUSTER], all = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+            for (int i = 0; i < MAX_CLUSTER; i++)
+                x[i] = i < n_blocks && column < VALUE ? cluster_load((const float4 *)(mine + column), i) : make_float4(0, 0, 0, 0);
+#pragma unroll
+            for (int i = 0; i < MAX_CLUSTER; i++) {
+                const float f = __shfl_sync(0xffffffffu, own, i);
+                all = make_float4(fmaf(f, x[i].x, all.x), fmaf(f, x[i].y, all.y), fmaf(f, x[i].z, all.z), fmaf(f, x[i].w, all.w));
+            }
+            if (column < a.value_dim)
+                *(float4 *)(to.sums + column) = make_float4(all.x * factor, all.y * factor, all.z * factor, all.w * factor);
+        }
+        if (to.largest != NULL && lane == 0) *to.largest = largest, *to.weight = sum;
     }
 };
 
@@ -246,10 +300,26 @@ static __device__ __forceinline__ void await_oldest(int n_stages)
     else await_copies<0>();
 }
 
-/* blockIdx.x: the part of the context, y: the key/value head, z: which 8 rows. */
+/* The cluster's blocks share out the rows of 8; what they read of each other stays until all have. Answers whether there is more to join:
+ * several clusters' sums, by the first block of each. */
+template <int KEY, int VALUE>
+static __device__ __forceinline__ bool join_cluster(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
+                                                    const float *results, int cluster)
+{
+    const int rank = (int)blockIdx.x % cluster, rest = v.n_used - ((int)blockIdx.x - rank), n_blocks = rest < cluster ? rest : cluster;
+    cluster_barrier();
+    for (int row = rank + n_blocks * (int)(threadIdx.x / 32); row < ROWS && v.first_row + row < v.n_rows;
+         row += n_blocks * (int)(blockDim.x / 32))
+        decode<KEY, VALUE>::join_cluster_row(a, v, results, row, n_blocks,
+                                             place_of_row(a, parts, v, row, v.n_used <= cluster, (int)blockIdx.x / cluster));
+    cluster_barrier();
+    return rank == 0 && v.n_used > cluster;
+}
+
+/* blockIdx.x: the part of the context, y: the key/value head, z: which 8 rows. cluster: a power of two. */
 template <int KEY, int VALUE>
 static __global__ void __launch_bounds__(32 * MAX_WARPS, 1)
-    k_decode(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts, const int n_stages)
+    k_decode(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts, const int n_stages, const int cluster)
 {
     typedef decode<KEY, VALUE> D;
     extern __shared__ __align__(16) uint8_t decode_shared[];
@@ -258,7 +328,8 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 1)
 #endif
     const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32;
     uint8_t *const ring = decode_shared + warp * n_stages * D::STAGE;
-    const decode_view v = view_of(a, parts);
+    float *const shared = (float *)decode_shared, *const results = shared + D::RESULTS_AT;
+    const decode_view v = view_of(a, parts, cluster);
     if ((int)blockIdx.x >= v.n_used) return;
     uint32_t q[D::KEY_STEPS][4];
     float scores[4];
@@ -281,10 +352,20 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 1)
     }
     await_copies<0>();
     __syncthreads(); /* the ring's place is for the sums now */
-    d.leave(a, parts, v, (float *)decode_shared);
-    if (v.n_used == 1 || !comes_last(parts.done + (blockIdx.y * gridDim.z + blockIdx.z) * parts.n_parts, blockIdx.x, v.n_used)) return;
+    d.put_sums(shared);
+    __syncthreads();
+    const bool in_cluster = cluster > 1 && v.n_used > 1;
+    for (int row = warp; row < ROWS && v.first_row + row < v.n_rows; row += n_warps) {
+        float *const own = results + row * D::RESULT_STRIDE;
+        D::leave_row(a, v, shared, row,
+                     in_cluster ? decode_place{own, own + VALUE, own + VALUE + 1}
+                                : place_of_row(a, parts, v, row, v.n_used == 1, blockIdx.x));
+    }
+    if (v.n_used == 1 || (in_cluster && !join_cluster<KEY, VALUE>(a, parts, v, results, cluster))) return;
+    const int n_joined = (v.n_used + cluster - 1) / cluster;
+    if (!comes_last(parts.done + (blockIdx.y * gridDim.z + blockIdx.z) * parts.n_parts, (int)blockIdx.x / cluster, n_joined)) return;
     for (int row = warp; row < ROWS && v.first_row + row < v.n_rows; row += n_warps)
-        join_row(a, parts, v.n_used, whole_row(a, v, v.first_row + row));
+        join_row(a, parts, n_joined, whole_row(a, v, v.first_row + row));
 }
 
 /* How many warps a block has, and how deep their rings are: what fits, more warps first. */
@@ -314,10 +395,21 @@ template <int KEY, int VALUE> static cudaError_t start_decode(const apr_attend_a
     if (size.n_warps == 0) return cudaErrorNotSupported;
     error = cudaFuncSetAttribute(k_decode<KEY, VALUE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)size.n_bytes);
     if (error != cudaSuccess) return error;
-    const attend_parts parts = apr_cuda_cut_context(a, a->n_kv_heads * n_tiles, card.n_sms, UNIT, LEAST_UNITS);
-    const dim3 grid((unsigned)parts.n_parts, (unsigned)a->n_kv_heads, (unsigned)n_tiles);
-    k_decode<KEY, VALUE><<<grid, 32 * size.n_warps, size.n_bytes, stream>>>(*a, parts, size.n_stages);
-    return cudaGetLastError();
+    attend_parts parts = apr_cuda_cut_context(a, a->n_kv_heads * n_tiles, card.n_sms, UNIT, LEAST_UNITS);
+    int cluster = card.has_clusters ? BLOCKS_A_CLUSTER : 1;
+    while (cluster > parts.n_parts) cluster /= 2;
+    attend_set_parts(&parts, parts.n_parts / cluster * cluster);
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = (unsigned)cluster, attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)parts.n_parts, (unsigned)a->n_kv_heads, (unsigned)n_tiles);
+    config.blockDim = dim3(32 * (unsigned)size.n_warps);
+    config.dynamicSmemBytes = size.n_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = cluster > 1 ? 1 : 0;
+    return cudaLaunchKernelEx(&config, k_decode<KEY, VALUE>, *a, parts, size.n_stages, cluster);
 }
 
 cudaError_t apr_cuda_attend_decode(const apr_attend_args *a, cudaStream_t stream)

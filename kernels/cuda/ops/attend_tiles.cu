@@ -142,6 +142,20 @@ static __device__ __forceinline__ void weigh(float (&dots)[ROW_EACH][CELL_EACH],
     }
 }
 
+/* A tile's rows of queries into shared memory; what is not there is zeros. */
+template <int DIM, int ROWS>
+static __device__ __forceinline__ void put_queries(const apr_attend_args &a, int64_t kv_head, int64_t begin, float *queries)
+{
+    const int64_t group = a.n_heads / a.n_kv_heads, n_rows = a.n_tokens * group;
+    for (int at = threadIdx.x; at < ROWS * (DIM / 4); at += THREADS) {
+        const int64_t row = begin + at / (DIM / 4), column = at % (DIM / 4) * 4;
+        float4 q = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (row < n_rows && column < a.value_dim)
+            q = __ldg((const float4 *)(a.q + (row / group * a.n_heads + kv_head * group + row % group) * a.value_dim + column));
+        *(float4 *)(queries + at / (DIM / 4) * (DIM + 4) + column) = q;
+    }
+}
+
 /* blockIdx.x: a tile of rows (the last ones, which see most, first) and a key/value head; blockIdx.y: a part of the context. */
 template <apr_dtype KV, int DIM, int ROWS, int CELLS>
 static __global__ void __launch_bounds__(THREADS, 1)
@@ -163,13 +177,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
                   tile_end = tile_begin + shares.each < n_tiles ? tile_begin + shares.each : n_tiles;
     if ((int)blockIdx.y >= shares.n_used) return;
 
-    for (int at = threadIdx.x; at < ROWS * (DIM / 4); at += THREADS) {
-        const int64_t row = begin + at / (DIM / 4), column = at % (DIM / 4) * 4;
-        float4 q = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (row < n_rows && column < a.value_dim)
-            q = __ldg((const float4 *)(a.q + (row / group * a.n_heads + kv_head * group + row % group) * a.value_dim + column));
-        *(float4 *)(queries + at / (DIM / 4) * T::STRIDE + column) = q;
-    }
+    put_queries<DIM, ROWS>(a, kv_head, begin, queries);
     row_state<T::ROW_EACH, T::FOURS> s;
     int64_t first[T::ROW_EACH], last[T::ROW_EACH];
 #pragma unroll
@@ -275,7 +283,7 @@ attend_parts apr_cuda_cut_context(const apr_attend_args *a, int64_t n_blocks, in
     const int64_t n_rows = a->n_tokens * a->n_heads, floats = a->work.data != NULL ? (int64_t)a->work.slice : 0;
     const int64_t part_cells = tile_cells * least_tiles, n_most = (longest_context(a) + part_cells - 1) / part_cells;
     int64_t n = enough_blocks / n_blocks;
-    attend_parts parts = {NULL, NULL, NULL, NULL, 1, least_tiles, 0};
+    attend_parts parts = {NULL, NULL, NULL, NULL, 1, 0};
 
     if (a->n_tokens > APR_CUDA_FEW_TOKENS) return parts;
     if (n > APR_CUDA_ATTEND_SPLITS) n = APR_CUDA_ATTEND_SPLITS;
@@ -283,8 +291,7 @@ attend_parts apr_cuda_cut_context(const apr_attend_args *a, int64_t n_blocks, in
     if (n > floats / (n_rows * (a->value_dim + 4))) n = floats / (n_rows * (a->value_dim + 4));
     if (n % 2 != 0 && n * n_rows * a->value_dim % 2 != 0) n--; /* words of 8 bytes stand behind these floats */
     if (n < 2) return parts;
-    parts.n_parts = (int)n;
-    parts.inverse = (uint32_t)(((1ull << 32) + (uint64_t)n - 1) / (uint64_t)n);
+    attend_set_parts(&parts, (int)n);
     parts.sums = a->work.data;
     parts.largest = parts.sums + n * n_rows * a->value_dim;
     parts.weight = parts.largest + n * n_rows;
