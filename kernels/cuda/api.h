@@ -167,6 +167,8 @@ typedef struct apr_cuda_api {
     /* Products of a single token that stream their weights (kernels/cuda/flow_args.h). Is there one for such a matrix? Its type's rows must
      * lie in items then, where types are put into them. */
     bool (*streams)(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
+    /* Most kernels from now on are such products, or stand between them: all of them share memory as they want it. */
+    apr_status (*expect_streams)(apr_cuda_device *device, bool on, apr_error *err);
     /* Rows of the host (a multiple of 16, of at most scratch_bytes) into items at `to`, by way of `scratch` on the device; have happened
      * when it returns. */
     apr_status (*upload_items)(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,

@@ -34,9 +34,10 @@ apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *er
     streams = calloc(s->program.n_ops + 1, sizeof *streams);
     if (streams == NULL) return apr_no_memory(err, "the steps of a token");
     for (size_t i = 0; i < s->program.n_ops; i++) any |= (streams[i] = stream_of(s, at, &s->program.ops[i])) != 0;
-    const apr_status status = any ? apr_fuse(&at->fusion, &s->program, streams, err) : APR_OK;
+    apr_status status = any ? apr_fuse(&at->fusion, &s->program, streams, err) : APR_OK;
     free(streams);
     if (status != APR_OK || !slots_suffice(&at->fusion)) apr_fusion_close(&at->fusion);
+    if (status == APR_OK && at->fusion.n_steps > 0) status = s->options.cuda->expect_streams(at->device, true, err);
     return status;
 }
 

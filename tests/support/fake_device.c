@@ -339,6 +339,12 @@ static bool streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_ou
     return streams_products && apr_flow_item_columns(dtype) == 0 && apr_flows(dtype, n_out, n_in, 9);
 }
 
+static apr_status expect_streams(apr_cuda_device *device, bool on, apr_error *err)
+{
+    (void)device, (void)on, (void)err;
+    return APR_OK;
+}
+
 /* Bytes 0 to 255 of a tile: high ones; then low ones; then a scale for each 16. */
 static void put_planes(uint8_t *planes, int64_t n, const float *x)
 {
@@ -551,6 +557,7 @@ const apr_cuda_api *fake_device(void)
                                      .backend = &apr_ref_backend,
                                      .run = run,
                                      .streams = streams,
+                                     .expect_streams = expect_streams,
                                      .flow = flow,
                                      .flow_inputs = flow_inputs,
                                      .check = check,

@@ -158,8 +158,6 @@ static apr_status start_context(apr_cuda_device *device, apr_error *err)
     /* before the first launch: afterwards the stacks of all threads are there, and stay */
     if (status == APR_OK && device->options.stack_bytes > 0)
         status = apr_cuda_result(device, cudaDeviceSetLimit(cudaLimitStackSize, device->options.stack_bytes), "setting the stack", err);
-    /* one division of each multiprocessor's memory for all kernels: changing it between two waits until the first is done */
-    if (status == APR_OK) status = apr_cuda_result(device, cudaDeviceSetCacheConfig(cudaFuncCachePreferShared), "dividing caches", err);
     if (status == APR_OK)
         status = apr_cuda_result(device, cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking), "making a stream", err);
     return status;
@@ -336,6 +334,15 @@ static apr_status check(apr_cuda_device *device, const char *stage, apr_error *e
 
 static void check_each(apr_cuda_device *device, bool on) { device->options.check_each = on; }
 
+/* How a multiprocessor's memory is divided between caches and blocks. A kernel that wants another division than the one before waits until
+ * that has left. */
+static apr_status expect_streams(apr_cuda_device *device, bool on, apr_error *err)
+{
+    APR_TRY(apr_cuda_enter(device, err));
+    return apr_cuda_result(device, cudaDeviceSetCacheConfig(on ? cudaFuncCachePreferShared : cudaFuncCachePreferNone), "dividing caches",
+                           err);
+}
+
 static void use_fp8(apr_cuda_device *device, bool on) { device->fp8 = on; }
 static void use_tiles(apr_cuda_device *device, bool on) { device->tiles = on; }
 static void use_exact(apr_cuda_device *device, bool on) { device->exact = on; }
@@ -374,6 +381,7 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         &apr_cuda_backend,
         apr_cuda_run,
         apr_cuda_streams,
+        expect_streams,
         apr_cuda_upload_items,
         apr_cuda_run_flow,
         apr_cuda_run_flow_inputs,
