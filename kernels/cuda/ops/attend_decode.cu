@@ -10,7 +10,7 @@
 #include "kernels/cuda/ops/cluster.cuh"
 #include "kernels/cuda/ops/mma.cuh"
 
-enum { ROWS = 8, UNIT = 16, MAX_WARPS = 8, MAX_CLUSTER = 8, BLOCKS_A_CLUSTER = 1, LEAST_UNITS = 8 };
+enum { ROWS = 8, UNIT = 16, MAX_WARPS = 8, MAX_CLUSTER = 8, LEAST_UNITS = 8 };
 
 /* What a block works on; positions count from the first one that its rows see. */
 typedef struct decode_view {
@@ -396,7 +396,9 @@ template <int KEY, int VALUE> static cudaError_t start_decode(const apr_attend_a
     error = cudaFuncSetAttribute(k_decode<KEY, VALUE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)size.n_bytes);
     if (error != cudaSuccess) return error;
     attend_parts parts = apr_cuda_cut_context(a, a->n_kv_heads * n_tiles, card.n_sms, UNIT, LEAST_UNITS);
-    int cluster = card.has_clusters ? BLOCKS_A_CLUSTER : 1;
+    /* clusters that do not all fit at once cost more than they save: only where one for each set of rows has the whole context */
+    const bool is_short = a->keys.n_cells <= 2 * LEAST_UNITS * MAX_CLUSTER * UNIT && MAX_CLUSTER * a->n_kv_heads * n_tiles <= 64;
+    int cluster = card.has_clusters && is_short ? MAX_CLUSTER : 1;
     while (cluster > parts.n_parts) cluster /= 2;
     attend_set_parts(&parts, parts.n_parts / cluster * cluster);
     cudaLaunchAttribute attribute = {};
