@@ -22,6 +22,7 @@ apr_status apr_cuda_upload_items(apr_cuda_device *device, apr_dtype dtype, void 
                         (unsigned long long)n_bytes, (unsigned long long)scratch_bytes);
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "putting weights in the order in which they are streamed");
+    device->halved.x = NULL;
     cudaError_t error = cudaMemcpyAsync(scratch, rows, n_bytes, cudaMemcpyHostToDevice, device->stream);
     if (error == cudaSuccess) error = apr_cuda_to_items(dtype, (const uint8_t *)scratch, n_rows, n_in, (uint8_t *)to, device->stream);
     if (error == cudaSuccess) error = cudaStreamSynchronize(device->stream);
@@ -40,6 +41,7 @@ apr_status apr_cuda_run_flow(apr_cuda_device *device, const apr_flow_args *args,
 {
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, words_of(args));
+    device->halved.x = NULL;
     const bool follows = device->facts.major >= DEPENDENT_LAUNCH;
     return apr_cuda_outcome(device, apr_cuda_flow(args, device->facts.n_sms, follows, device->stream), err);
 }
@@ -48,5 +50,6 @@ apr_status apr_cuda_run_flow_inputs(apr_cuda_device *device, const apr_flow_inpu
 {
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "inputs of products that stream");
+    device->halved.x = NULL;
     return apr_cuda_outcome(device, apr_cuda_flow_prepare(args, device->facts.major >= DEPENDENT_LAUNCH, device->stream), err);
 }
