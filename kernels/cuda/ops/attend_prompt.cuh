@@ -155,6 +155,13 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
     static constexpr int CELL_TILES = CELLS / 8, VALUE_TILES = VALUE / 8;
     static constexpr int OWN = 16 * MT, EACH = (KEY + 127) / 128; /* rows of a warp; float4 that a lane has of each */
 
+    /* Of a key's, 16 columns each. All of 192 need a register more than there is, and on 10.x more than a few do. */
+#if __CUDA_ARCH__ >= 1000 && __CUDA_ARCH__ < 1100
+    static constexpr int STEPS_AT_ONCE = KEY == 192 ? 1 : 2;
+#else
+    static constexpr int STEPS_AT_ONCE = KEY == 192 ? 6 : KEY / 16;
+#endif
+
     float sums[MT][VALUE_TILES][4];   /* rows g and g + 8 of each 16, columns 8 n + 2 t and 2 t + 1 */
     float most[MT][2], weight[MT][2]; /* of these rows; of the weight this thread's share */
 
@@ -233,7 +240,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         const int q_at = (warp * MT * 16 + lane % 16) * KEY_STRIDE + lane / 16 * 16;
         const uint8_t *const k_row = keys + (lane / 16 * 8 + lane % 8) * KEY_STRIDE + lane / 8 % 2 * 16;
-#pragma unroll(KEY == 192 ? 6 : KEY / 16) /* 12 need a register more than there is */
+#pragma unroll(STEPS_AT_ONCE)
         for (int i = 0; i < KEY / 16; i++) {
             uint32_t q[MT][4], rest[MT][4];
 #pragma unroll
