@@ -35,7 +35,8 @@ flags_asan    := -O1 -g -ffp-contract=off -fsanitize=address,undefined,float-cas
 flags_fuzz    := $(flags_asan) -fsanitize=fuzzer-no-link
 flags_tsan    := -O2 -g1 -ffp-contract=off -fsanitize=thread
 
-LIB_C  := $(sort $(shell find $(ROOMS) -name '*.c'))
+WIDE_C := $(sort $(wildcard kernels/host/codecs/wide_*.c))#  compiled once for each level of CPU
+LIB_C  := $(sort $(filter-out $(WIDE_C),$(shell find $(ROOMS) -name '*.c')))
 LIB    := $B/libaprkit.a
 MAINS  := $(wildcard tools/apr*.c)
 TOOL_C := $(sort $(wildcard tools/*/*.c))
@@ -70,6 +71,7 @@ cli:
 	@$(MAKE) $(build) $(TOOLS) $(MAKERS)
 	@tests/run_cli.sh $B
 	@tests/files.sh $B
+	@tests/resume.sh $B
 fuzz-replay:
 	@$(MAKE) $(build) $(REPLAY)
 	@tests/run_replays.sh $(REPLAY)
@@ -77,7 +79,7 @@ fuzz-replay:
 asan: ## the same tests under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory FLAVOR=asan test
 # What works with threads. OpenMP is LLVM's and tells the sanitizer of its barriers through libarcher: gcc's does not.
-TSAN_TESTS := parity weights session golden pipe_device convert out compare ops rows#  the longest first
+TSAN_TESTS := parity weights session golden pipe_device pipe_queue work_sink convert out compare ops rows#  the longest first
 tsan: deps-dev ## the tests of what works with threads, under the thread sanitizer
 	@$(MAKE) $(build) CC='$(if $(clang_),$(CC),clang)' FLAVOR=tsan $(TSAN_TESTS:%=build/tsan-clang/test_%)
 	@OMP_TOOL_LIBRARIES="$$(dirname "$$(readlink -f "$$(command -v clang)")")/../lib/libarcher.so" TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
@@ -98,8 +100,8 @@ check-memory: ## a 4 GB checkpoint in under 128 MiB, and killed on the way (need
 check-kills: ## KILLS (1000) kills and SIGNALS (200) other signals during every kind of write
 	@$(MAKE) $(build) all
 	@tests/kills.sh $B $(or $(KILLS),1000) $(or $(SIGNALS),200)
-bench: ## figures: conversion against cp, host decoding and prompt speed
-	@$(MAKE) $(build) all $B/bench_synth $B/bench_host
+bench: ## figures: conversion and quantization against cp (and LLAMA_QUANTIZE=PATH), host decoding and prompt speed
+	@$(MAKE) $(build) all $B/bench_synth $B/bench_host $B/bench_codecs
 	@tests/bench.sh $B
 
 PACKAGES     := build-essential libcjson-dev libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev libdeflate-dev
@@ -136,7 +138,21 @@ $B/kernels/host/matmul.c.o $B/kernels/host/heads.c.o $B/kernels/host/attention.c
 light := $(MAINS) $(TOOL_C) $(TEST_C) $(wildcard tests/fuzz/*.c runtime/template/*.c runtime/program/*.c runtime/program/*/*.c \
          runtime/plan/*.c formats/*.c formats/model/*.c formats/model/families/*.c formats/gguf/*.c formats/torch/*.c formats/hf/*.c formats/apr/*.c)
 $(light:%=$B/%.o): CFLAGS += $(if $(filter release,$(FLAVOR)),-O1)
-$(LIB): $(LIB_C:%=$B/%.o)
+# One source, once for each set of instructions; kernels/host/codecs/levels.c chooses when a tool starts.
+levels := plain $(if $(findstring x86_64,$(shell $(firstword $(filter-out ccache,$(CC))) -dumpmachine)),avx2 avx512)
+march_avx2   := -march=x86-64-v3
+march_avx512 := -march=x86-64-v4 $(if $(clang_),,-mprefer-vector-width=512)
+# all of a search is inlined into one function: following its variables for a debugger takes longer than compiling it
+wide_flags   := $(if $(clang_),,-fno-var-tracking-assignments)
+define level_rule
+$B/%.$(1).o: %.c
+	$$(call say,CC,$$< ($(1)))
+	@mkdir -p $$(@D)
+	$$Q$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(if $$(filter release,$$(FLAVOR)),-O3) $$(wide_flags) -DAPR_LEVEL=$(1) $$(march_$(1)) -c $$< -o $$@
+endef
+$(foreach l,$(levels),$(eval $(call level_rule,$l)))
+WIDE_O := $(foreach l,$(levels),$(WIDE_C:%.c=$B/%.$l.o))
+$(LIB): $(LIB_C:%=$B/%.o) $(WIDE_O)
 	$(call say,AR,$(@F))
 	@rm -f $@
 	$Qar rcs $@ $^

@@ -3,6 +3,7 @@
 
 #include "convert/dialect.h"
 #include "convert/entry.h"
+#include "convert/run_terms.h"
 #include "formats/model/packed_weights.h"
 #include "kernels/transcode.h"
 
@@ -276,23 +277,39 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     return options->sink.allow_loss ? APR_OK : apr_losses_refuse(&c->losses, source->path, err);
 }
 
-apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *file_bytes, apr_error *err)
+static apr_status run_pipe(apr_conversion *c, apr_sink *sink, apr_error *err)
 {
     const apr_pipe_options pipe = {.saturate = c->options.saturate,
                                    .want_metrics = c->options.want_metrics,
                                    .progress = c->options.progress,
                                    .codecs = c->options.codecs,
-                                   .device = c->options.device};
+                                   .devices = c->options.devices,
+                                   .n_devices = c->options.n_devices};
+    const apr_status status = apr_pipe_run(sink, c->items, c->layout.n_tensors, &pipe, err);
+
+    if (status == APR_OK) {
+        c->progress = apr_sink_progress_of(sink);
+        if (c->progress.folder != NULL) c->progress.folder = apr_arena_print(&c->layout.arena, "%s", c->progress.folder);
+        return apr_sink_finish(sink, err);
+    }
+    apr_sink_abandon(sink);
+    return status;
+}
+
+apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *file_bytes, apr_error *err)
+{
+    apr_sink_options options = c->options.sink;
+    apr_sink_work work = {0};
     apr_sink *sink;
 
-    APR_TRY(apr_sink_open(&sink, c->options.format, path, &c->layout, &c->options.sink, err));
-    if (file_bytes != NULL) *file_bytes = apr_sink_total_bytes(sink);
-    const apr_status status = apr_pipe_run(sink, c->items, c->layout.n_tensors, &pipe, err);
-    if (status != APR_OK) {
-        apr_sink_abandon(sink);
-        return status;
+    if (c->options.part != NULL) {
+        work.part = *c->options.part;
+        APR_TRY(apr_run_terms_make(&work, c, err));
+        options.work = &work;
     }
-    return apr_sink_finish(sink, err);
+    APR_TRY(apr_sink_open(&sink, c->options.format, path, &c->layout, &options, err));
+    if (file_bytes != NULL) *file_bytes = apr_sink_total_bytes(sink);
+    return run_pipe(c, sink, err);
 }
 
 void apr_conversion_close(apr_conversion *c)

@@ -20,19 +20,22 @@ typedef struct apr_convert_options {
     const apr_adapter_use *adapters; /* [n_adapters] merged in this order; they must outlive the conversion */
     size_t n_adapters;
     bool want_metrics;
-    bool saturate; /* see apr_pipe_options */
+    bool saturate;               /* see apr_pipe_options */
+    const apr_resume_part *part; /* one of several runs (formats/base/resume.h); NULL: the only one */
     apr_progress progress;
-    const apr_cuda_codecs *codecs; /* see apr_pipe_options; NULL: the host encodes */
-    apr_cuda_device *device;
+    const apr_cuda_codecs *codecs;   /* see apr_pipe_options; NULL: the host encodes */
+    apr_cuda_device *const *devices; /* [n_devices] */
+    int n_devices;
 } apr_convert_options;
 
 typedef struct apr_conversion {
     apr_convert_options options;
-    apr_model view;       /* the source's tensors under the output's names and orders */
-    apr_recipe recipe;    /* its lines point into view */
-    apr_model layout;     /* what the sink will write, FP8 scale tensors included */
-    apr_losses losses;    /* what the output cannot say; only notes unless options.sink.allow_loss */
-    apr_pipe_item *items; /* [layout.n_tensors], metrics filled by the run */
+    apr_model view;             /* the source's tensors under the output's names and orders */
+    apr_recipe recipe;          /* its lines point into view */
+    apr_model layout;           /* what the sink will write, FP8 scale tensors included */
+    apr_losses losses;          /* what the output cannot say; only notes unless options.sink.allow_loss */
+    apr_pipe_item *items;       /* [layout.n_tensors], metrics filled by the run */
+    apr_sink_progress progress; /* of one of several runs, when it is done */
 } apr_conversion;
 
 /* A zeroed conversion may be closed; a failed plan must be. */

@@ -1,5 +1,6 @@
-/* pipe.c - windows of portions: all threads encode one window while one of them writes the window before. */
+/* pipe.c - tensors in portions: all threads encode, and one of them at a time writes what is ready. */
 #include "convert/pipe_internal.h"
+#include "convert/pipe_queue.h"
 
 #include "kernels/gather.h"
 #include "kernels/rows.h"
@@ -96,12 +97,13 @@ typedef struct finding {
 } finding;
 
 /* Rows of numbers that only change their places, read back and compared. */
-static void transcode_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, uint8_t *dst, finding *found)
+static void transcode_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, int thread, uint8_t *dst,
+                              finding *found)
 {
     const apr_tensor *const t = item->from;
     const int64_t first = portion * c->units_per_portion, n = apr_cut_units(c, portion), row_bytes = apr_row_bytes(item->to, c->unit_elems);
     const bool has_commons = apr_transcode_has_commons(t, item->to);
-    float *const values = p->values + 2 * p->portion_elems * (size_t)omp_get_thread_num(), *const again = values + p->portion_elems;
+    float *const values = p->values + 2 * p->portion_elems * (size_t)thread, *const again = values + p->portion_elems;
 
     *found = (finding){.metrics = apr_metrics_empty()};
     for (int64_t i = 0; i < n; i++) {
@@ -127,13 +129,14 @@ static void count_different(const float *values, const float *again, int64_t n, 
     }
 }
 
-static void convert_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, uint8_t *dst, finding *found)
+static void convert_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, int thread, uint8_t *dst,
+                            finding *found)
 {
     const int64_t n = apr_cut_units(c, portion) * c->unit_elems;
-    float *const values = p->values + 2 * p->portion_elems * (size_t)omp_get_thread_num(), *const again = values + p->portion_elems;
+    float *const values = p->values + 2 * p->portion_elems * (size_t)thread, *const again = values + p->portion_elems;
 
     if (item->same_numbers) {
-        transcode_portion(p, c, item, portion, dst, found);
+        transcode_portion(p, c, item, portion, thread, dst, found);
         return;
     }
     found->cost = (apr_transcode_cost){0};
@@ -182,19 +185,18 @@ static apr_status reserve_values(apr_pipe *p, const apr_cut *c, apr_error *err)
 static apr_status reserve(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err)
 {
     const size_t elems = (size_t)(c->units_per_portion < c->n_units ? c->units_per_portion : c->n_units) * (size_t)c->unit_elems;
-    const size_t window_bytes = APR_WINDOW_PORTIONS * (size_t)apr_row_bytes(item->to, (int64_t)elems);
+    const size_t slot_bytes = (size_t)apr_row_bytes(item->to, (int64_t)elems);
+    size_t n_bytes;
 
     APR_TRY(reserve_values(p, c, err));
-    if (window_bytes > p->window_bytes) {
-        p->window_bytes = window_bytes;
-        for (int i = 0; i < 2; i++) {
-            free(p->windows[i]);
-            p->windows[i] = malloc(window_bytes);
-        }
+    if (slot_bytes > p->slot_bytes) {
+        free(p->slots);
+        p->n_slots = apr_portion_slots(omp_get_max_threads());
+        p->slot_bytes = slot_bytes;
+        p->slots = __builtin_mul_overflow(slot_bytes, p->n_slots, &n_bytes) ? NULL : malloc(n_bytes);
     }
     APR_TRY(apr_pipe_reserve_scales(p, c, item, err));
-    if (p->windows[0] == NULL || p->windows[1] == NULL) return apr_no_memory(err, "a window of a tensor");
-    return APR_OK;
+    return p->slots != NULL ? APR_OK : apr_no_memory(err, "portions of a tensor");
 }
 
 apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, int64_t first, int64_t n, const uint8_t *bytes,
@@ -219,43 +221,61 @@ apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, 
     return APR_OK;
 }
 
+/* A tensor on its way through the queue. Portions lie one after another in the slots, so that several are written at once. */
+typedef struct passage {
+    apr_pipe *p;
+    apr_pipe_item *item;
+    apr_cut cut;
+    size_t portion_bytes; /* of all but the last portion, and at most p->slot_bytes */
+    finding *found;       /* [p->n_slots] */
+} passage;
+
+static void make_portion(void *context, int64_t portion, size_t slot, int thread)
+{
+    const passage *const t = context;
+    convert_portion(t->p, &t->cut, t->item, portion, thread, t->p->slots + slot * t->portion_bytes, &t->found[slot]);
+}
+
+static apr_status write_portions(void *context, int64_t first, int64_t n, apr_error *err)
+{
+    const passage *const t = context;
+    const size_t slot = (size_t)(first % (int64_t)t->p->n_slots);
+    const int64_t total = apr_cut_portions(&t->cut);
+    apr_pipe_item *const item = t->item;
+    int64_t n_elems = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const finding *const found = &t->found[slot + (size_t)i];
+        n_elems += apr_cut_units(&t->cut, first + i) * t->cut.unit_elems;
+        apr_misfits_merge(&item->misfits, &found->misfits);
+        apr_metrics_merge(&item->metrics, &found->metrics);
+        item->n_different += found->cost.n_different;
+        item->n_rounded += found->cost.n_rounded;
+        item->worst_difference = fmax(item->worst_difference, found->cost.worst);
+    }
+    APR_TRY(apr_sink_put(t->p->sink, t->p->slots + slot * t->portion_bytes, (size_t)apr_row_bytes(item->to, n_elems), err));
+    apr_pipe_progress(t->p, item->from, item->from->n_bytes / (uint64_t)total * (uint64_t)n);
+    return APR_OK;
+}
+
 static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *err)
 {
-    const apr_cut c = apr_cut_tensor(item);
-    const int64_t total = apr_cut_portions(&c);
-    const size_t portion_bytes = (size_t)apr_row_bytes(item->to, c.units_per_portion * c.unit_elems);
-    finding found[APR_WINDOW_PORTIONS];
-    apr_status status = APR_OK;
-    size_t n_ready = 0; /* bytes of the window before, waiting to be written */
-    int filling = 0;
+    passage t = {.p = p, .item = item, .cut = apr_cut_tensor(item)};
 
-    if (c.n_units == 0 || c.unit_elems == 0) return APR_OK;
-    APR_TRY(reserve(p, &c, item, err));
-    for (int64_t first = 0; first < total || n_ready > 0; first += APR_WINDOW_PORTIONS) {
-        const int64_t n = first >= total ? 0 : total - first < APR_WINDOW_PORTIONS ? total - first : APR_WINDOW_PORTIONS;
-        uint8_t *const window = p->windows[filling], *const ready = p->windows[!filling];
-        if (status != APR_OK) return status;
-#pragma omp parallel
-#pragma omp single
-        {
-#pragma omp task shared(status)
-            if (n_ready > 0) status = apr_sink_put(p->sink, ready, n_ready, err);
-#pragma omp taskloop grainsize(1) shared(found)
-            for (size_t i = 0; i < (size_t)n; i++) convert_portion(p, &c, item, first + (int64_t)i, window + i * portion_bytes, &found[i]);
-        }
-        n_ready = 0;
-        for (int64_t i = 0; i < n; i++) {
-            const int64_t elems = apr_cut_units(&c, first + i) * c.unit_elems;
-            n_ready += (size_t)apr_row_bytes(item->to, elems);
-            apr_misfits_merge(&item->misfits, &found[i].misfits);
-            apr_metrics_merge(&item->metrics, &found[i].metrics);
-            item->n_different += found[i].cost.n_different;
-            item->n_rounded += found[i].cost.n_rounded;
-            item->worst_difference = fmax(item->worst_difference, found[i].cost.worst);
-        }
-        if (n > 0) apr_pipe_progress(p, item->from, item->from->n_bytes / (uint64_t)total * (uint64_t)n);
-        filling = !filling;
-    }
+    if (t.cut.n_units == 0 || t.cut.unit_elems == 0) return APR_OK;
+    APR_TRY(reserve(p, &t.cut, item, err));
+    const int64_t units = t.cut.units_per_portion < t.cut.n_units ? t.cut.units_per_portion : t.cut.n_units;
+    t.portion_bytes = (size_t)apr_row_bytes(item->to, units * t.cut.unit_elems);
+    t.found = calloc(p->n_slots, sizeof *t.found);
+    if (t.found == NULL) return apr_no_memory(err, "what portions find out");
+    const apr_portion_work work = {.n_portions = apr_cut_portions(&t.cut),
+                                   .n_slots = p->n_slots,
+                                   .n_threads = omp_get_max_threads(),
+                                   .context = &t,
+                                   .make = make_portion,
+                                   .write = write_portions};
+    const apr_status status = apr_run_portions(&work, err);
+    free(t.found);
     return status;
 }
 
@@ -378,31 +398,48 @@ static apr_status check_misfits(const apr_pipe_item *item, const apr_pipe_option
                     bound);
 }
 
+/* Empties what the run fills in; what runs before have made counts as done, what others make not at all. */
+static void start_item(apr_pipe *p, apr_pipe_item *item, size_t i)
+{
+    const uint64_t n_bytes = item->is_scales || item->is_commons ? 0 : item->from->n_bytes;
+
+    item->metrics = apr_metrics_empty();
+    item->misfits = (apr_misfits){0};
+    item->on_device = false;
+    item->n_different = item->n_rounded = 0;
+    item->worst_difference = 0.0;
+    item->state = apr_sink_state(p->sink, i);
+    if (item->state != APR_TENSOR_ELSEWHERE) p->total_bytes += n_bytes;
+    if (item->state != APR_TENSOR_THERE) return;
+    p->done_bytes += n_bytes;
+    apr_pipe_recall(item, apr_sink_remark(p->sink, i));
+}
+
+static apr_status make_item(apr_pipe *p, apr_pipe_device *device, apr_pipe_item *items, size_t i, apr_error *err)
+{
+    char remark[APR_REMARK_BYTES];
+
+    APR_TRY(check_doubles(&items[i], err));
+    APR_TRY(apr_pipe_device_takes(device, i) ? apr_pipe_device_item(device, i, err) : run_item(p, &items[i], err));
+    APR_TRY(check_misfits(&items[i], p->options, err));
+    apr_pipe_remark(&items[i], remark);
+    return apr_sink_done(p->sink, i, remark, err);
+}
+
 apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, const apr_pipe_options *options, apr_error *err)
 {
     apr_pipe p = {.sink = sink, .options = options};
     apr_pipe_device *device = NULL;
     apr_status status = APR_OK;
 
-    for (size_t i = 0; i < n_items; i++) {
-        if (!items[i].is_scales && !items[i].is_commons) p.total_bytes += items[i].from->n_bytes;
-        items[i].metrics = apr_metrics_empty();
-        items[i].misfits = (apr_misfits){0};
-        items[i].on_device = false;
-        items[i].n_different = items[i].n_rounded = 0;
-        items[i].worst_difference = 0.0;
-    }
+    for (size_t i = 0; i < n_items; i++) start_item(&p, &items[i], i);
+    if (p.done_bytes > 0) apr_progress_report(&options->progress, p.done_bytes, p.total_bytes, NULL);
     if (options->codecs != NULL) status = apr_pipe_device_start(&device, &p, items, n_items, err);
-    for (size_t i = 0; i < n_items && status == APR_OK; i++) {
-        status = check_doubles(&items[i], err);
-        if (status != APR_OK) break;
-        status = apr_pipe_device_takes(device, i) ? apr_pipe_device_item(device, i, err) : run_item(&p, &items[i], err);
-        if (status == APR_OK) status = check_misfits(&items[i], options, err);
-    }
+    for (size_t i = 0; i < n_items && status == APR_OK; i++)
+        if (items[i].state == APR_TENSOR_WANTED) status = make_item(&p, device, items, i, err);
     apr_pipe_device_stop(device);
     free(p.values);
-    free(p.windows[0]);
-    free(p.windows[1]);
+    free(p.slots);
     free(p.row_scales);
     return status;
 }

@@ -28,9 +28,10 @@ typedef struct apr_pipe_item {
     bool is_commons;   /* not the weights but the factors beside the blocks of the item before, one a matrix (f32) */
 
     /* filled by the run */
-    apr_metrics metrics; /* of `to` against `from`, when asked for and the types differ */
-    apr_misfits misfits; /* values met while encoding that `to` cannot hold */
-    bool on_device;      /* a GPU encoded it */
+    apr_metrics metrics;    /* of `to` against `from`, when asked for and the types differ */
+    apr_misfits misfits;    /* values met while encoding that `to` cannot hold */
+    bool on_device;         /* a GPU encoded it */
+    apr_tensor_state state; /* what a run before made, and found out, or another part makes, is not this run's */
     int64_t
         n_different; /* of same_numbers and counts_cost: values that are not the same after all, and by how much of their size at most */
     double worst_difference;
@@ -41,8 +42,9 @@ typedef struct apr_pipe_options {
     bool saturate;     /* what `to` cannot hold becomes the nearest that it can */
     bool want_metrics; /* decode again and compare: costs about as much as the encoding of a plain type */
     apr_progress progress;
-    const apr_cuda_codecs *codecs; /* of the library that opened `device`; NULL: all on the host */
-    apr_cuda_device *device;
+    const apr_cuda_codecs *codecs;   /* of the library that opened `devices`; NULL: all on the host */
+    apr_cuda_device *const *devices; /* [n_devices] that work together, one or more; each with workers of its own */
+    int n_devices;
 } apr_pipe_options;
 
 apr_status apr_pipe_run(apr_sink *sink, apr_pipe_item *items, size_t n_items, const apr_pipe_options *options, apr_error *err);

@@ -1,9 +1,10 @@
-/* pipe_device.c - the bytes' way through a GPU: threads fill workers, the device encodes, the caller's thread writes, all at once.
+/* pipe_device.c - the bytes' way through GPUs: threads fill workers, the devices encode, the caller's thread writes, all at once.
  *
- * A job is up to 4 Mi values of one tensor. Jobs are numbered through all tensors that the device converts; job k uses worker
- * k % WORKERS. Fillers take the next number, wait for its worker to be written out, copy the source into it and start it. The
- * thread of the pipe waits for the jobs in their order and puts their bytes into the sink. Memory is the workers', whatever the
- * model's size. */
+ * A job is up to 4 Mi values of one tensor. Jobs are numbered through all tensors that the devices convert. Each device has its
+ * workers and its fillers; a filler that finds a worker of its device free takes the next number, copies the source into that
+ * worker and starts it, so a device gets as many jobs as it has done. The thread of the pipe waits for the jobs in their order,
+ * puts their bytes into the sink and frees their workers. Jobs that are under way follow one another and each has a worker, so
+ * job k is found in slot k % n_workers. Memory is the workers', whatever the model's size. */
 #include "convert/pipe_internal.h"
 
 #include "kernels/gather.h"
@@ -14,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORKERS = 8, FILLERS = 6, JOB_ELEMS = 4 * 1024 * 1024, SMALL_ELEMS = APR_PORTION_ELEMS }; /* small tensors are not worth a trip */
+enum { WORKERS = 8, FILLERS = 6 };                                     /* of each device */
+enum { JOB_ELEMS = 4 * 1024 * 1024, SMALL_ELEMS = APR_PORTION_ELEMS }; /* small tensors are not worth a trip */
 
 /* What the device does with one item. */
 typedef struct task {
@@ -27,10 +29,17 @@ typedef struct task {
 
 typedef struct worker {
     apr_cuda_worker *worker;
-    int64_t job; /* started, or failed to start; -1: none yet */
+    bool is_taken; /* by a job that is not written yet */
+    int64_t job;   /* started, or failed to start; -1: none yet */
     apr_status status;
     apr_error err;
 } worker;
+
+typedef struct filler {
+    apr_pipe_device *pipe;
+    int device;
+    pthread_t thread;
+} filler;
 
 struct apr_pipe_device {
     apr_pipe *pipe;
@@ -39,12 +48,13 @@ struct apr_pipe_device {
     task *tasks; /* [n_items] */
     size_t n_items;
     int64_t n_jobs;
-    worker workers[WORKERS];
-    pthread_t fillers[FILLERS];
-    int n_fillers;
-    pthread_mutex_t mutex; /* for all below, and the workers' job, status and err */
+    int n_devices, n_workers, n_fillers;
+    worker *workers;       /* [n_workers], at most WORKERS of each device */
+    filler *fillers;       /* [n_fillers] */
+    worker **slots;        /* [n_workers] */
+    pthread_mutex_t mutex; /* for all below, the slots, and what workers say of their job */
     pthread_cond_t changed;
-    int64_t next_job, n_written;
+    int64_t next_job;
     bool stop;
 };
 
@@ -161,10 +171,9 @@ static int64_t units_of_job(const task *k, int64_t job)
     return left < all ? left : all;
 }
 
-static apr_status start_job(apr_pipe_device *d, size_t item, int64_t job, apr_error *err)
+static apr_status start_job(apr_pipe_device *d, apr_cuda_worker *to, size_t item, int64_t job, apr_error *err)
 {
     const task *const k = &d->tasks[item];
-    apr_cuda_worker *const to = d->workers[job % WORKERS].worker;
     const int64_t n = units_of_job(k, job);
     const apr_cuda_portion portion = {.from = d->items[item].from->dtype,
                                       .to = d->items[item].to,
@@ -178,27 +187,48 @@ static apr_status start_job(apr_pipe_device *d, size_t item, int64_t job, apr_er
     return d->codecs->start(to, &portion, err);
 }
 
-/* Waits until the next job may use its worker; -1 when there is no more. */
-static int64_t take_job(apr_pipe_device *d)
+/* Of workers, or fillers: as many as there can be on a device, and all devices together no more than there are jobs. */
+static int share_of(const apr_pipe_device *d, int device, int most_each)
 {
+    const int64_t n = (d->n_jobs + d->n_devices - 1 - device) / d->n_devices;
+    return n < most_each ? (int)n : most_each;
+}
+
+static worker *find_free(const apr_pipe_device *d, int device)
+{
+    worker *const own = &d->workers[device * WORKERS];
+    for (int i = 0; i < share_of(d, device, WORKERS); i++)
+        if (!own[i].is_taken) return &own[i];
+    return NULL;
+}
+
+/* Waits until a worker of the device is free for the next job; NULL when there is no more. */
+static worker *take_job(apr_pipe_device *d, int device, int64_t *job)
+{
+    worker *free_one = NULL;
+
     pthread_mutex_lock(&d->mutex);
-    const int64_t job = d->next_job < d->n_jobs ? d->next_job++ : -1;
-    while (job >= 0 && !d->stop && job - d->n_written >= WORKERS) pthread_cond_wait(&d->changed, &d->mutex);
-    const bool stop = d->stop;
+    while (!d->stop && d->next_job < d->n_jobs && (free_one = find_free(d, device)) == NULL) pthread_cond_wait(&d->changed, &d->mutex);
+    if (free_one != NULL) {
+        *job = d->next_job++;
+        free_one->is_taken = true;
+        d->slots[*job % d->n_workers] = free_one;
+    }
     pthread_mutex_unlock(&d->mutex);
-    return stop ? -1 : job;
+    return free_one;
 }
 
 static void *fill_workers(void *context)
 {
-    apr_pipe_device *const d = context;
+    const filler *const self = context;
+    apr_pipe_device *const d = self->pipe;
     size_t item = 0;
+    int64_t job;
 
-    for (int64_t job; (job = take_job(d)) >= 0;) {
+    for (worker *l; (l = take_job(d, self->device, &job)) != NULL;) {
         apr_error err = {0};
         while (!d->tasks[item].taken || job >= d->tasks[item].first_job + d->tasks[item].n_jobs) item++;
-        const apr_status status = start_job(d, item, job, &err);
-        worker *const l = &d->workers[job % WORKERS];
+        const apr_status status = start_job(d, l->worker, item, job, &err);
         pthread_mutex_lock(&d->mutex);
         l->job = job;
         l->status = status;
@@ -211,60 +241,124 @@ static void *fill_workers(void *context)
 
 /* ---- the pipe's side ---- */
 
-apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe_item *items, size_t n_items, apr_error *err)
+static apr_status plan_jobs(apr_pipe_device *d, apr_error *err)
 {
-    apr_pipe_device *const d = *device = calloc(1, sizeof *d);
-    if (d == NULL) return apr_no_memory(err, "the way through the device");
-    *d = (apr_pipe_device){.pipe = p, .codecs = p->options->codecs, .items = items, .n_items = n_items};
-    pthread_mutex_init(&d->mutex, NULL);
-    pthread_cond_init(&d->changed, NULL);
-    for (int i = 0; i < WORKERS; i++) d->workers[i].job = -1;
-    d->tasks = calloc(n_items + 1, sizeof *d->tasks);
-    if (d->tasks == NULL) return apr_no_memory(err, "the way through the device");
-    for (size_t i = 0; i < n_items; i++) {
-        d->tasks[i] = plan_task(d->codecs, &items[i], d->n_jobs);
+    const size_t n = (size_t)d->n_devices;
+
+    d->tasks = calloc(d->n_items + 1, sizeof *d->tasks);
+    d->workers = calloc(n * WORKERS, sizeof *d->workers);
+    d->slots = calloc(n * WORKERS, sizeof *d->slots);
+    d->fillers = calloc(n * FILLERS, sizeof *d->fillers);
+    if (d->tasks == NULL || d->workers == NULL || d->slots == NULL || d->fillers == NULL)
+        return apr_no_memory(err, "the way through the device");
+    for (size_t i = 0; i < d->n_items; i++) {
+        if (d->items[i].state == APR_TENSOR_WANTED) d->tasks[i] = plan_task(d->codecs, &d->items[i], d->n_jobs);
         d->n_jobs += d->tasks[i].n_jobs;
     }
+    return APR_OK;
+}
+
+static apr_status open_workers(apr_pipe_device *d, int device, const apr_cuda_worker_sizes *sizes, apr_error *err)
+{
+    const int n = share_of(d, device, WORKERS);
+    apr_cuda_device *const on = d->pipe->options->devices[device];
+
+    if (n > 0) APR_TRY(d->codecs->room(on, sizes, n, err));
+    for (int i = 0; i < n; i++) {
+        worker *const l = &d->workers[device * WORKERS + i];
+        l->job = -1;
+        APR_TRY(d->codecs->open_worker(on, sizes, &l->worker, err));
+    }
+    return APR_OK;
+}
+
+/* On all devices at once: pinning memory takes its time. The first failure counts. */
+static apr_status open_all_workers(apr_pipe_device *d, apr_error *err)
+{
     const apr_cuda_worker_sizes sizes = sizes_of(d);
-    const int n_workers = d->n_jobs < WORKERS ? (int)d->n_jobs : WORKERS;
-    if (n_workers > 0) APR_TRY(d->codecs->room(p->options->device, &sizes, n_workers, err));
-    for (int i = 0; i < n_workers; i++) APR_TRY(d->codecs->open_worker(p->options->device, &sizes, &d->workers[i].worker, err));
-    while (d->n_fillers < FILLERS && d->n_fillers < d->n_jobs) {
-        if (pthread_create(&d->fillers[d->n_fillers], NULL, fill_workers, d) != 0)
+    struct {
+        apr_status status;
+        apr_error err;
+    } *const results = calloc((size_t)d->n_devices, sizeof *results);
+    apr_status status = APR_OK;
+
+    if (results == NULL) return apr_no_memory(err, "the way through the device");
+#pragma omp parallel for num_threads(d->n_devices)
+    for (int i = 0; i < d->n_devices; i++) results[i].status = open_workers(d, i, &sizes, &results[i].err);
+    for (int i = 0; i < d->n_devices; i++) {
+        d->n_workers += share_of(d, i, WORKERS);
+        if (status == APR_OK && results[i].status != APR_OK) status = apr_fail(err, results[i].status, "%s", results[i].err.text);
+    }
+    free(results);
+    return status;
+}
+
+static apr_status start_fillers(apr_pipe_device *d, int device, apr_error *err)
+{
+    for (int i = 0; i < share_of(d, device, FILLERS); i++) {
+        filler *const f = &d->fillers[d->n_fillers];
+        *f = (filler){.pipe = d, .device = device};
+        if (pthread_create(&f->thread, NULL, fill_workers, f) != 0)
             return apr_fail(err, APR_E_MEMORY, "no thread could be started for the conversion");
         d->n_fillers++;
     }
     return APR_OK;
 }
 
+apr_status apr_pipe_device_start(apr_pipe_device **device, apr_pipe *p, apr_pipe_item *items, size_t n_items, apr_error *err)
+{
+    apr_pipe_device *const d = *device = calloc(1, sizeof *d);
+    if (d == NULL) return apr_no_memory(err, "the way through the device");
+    *d = (apr_pipe_device){.pipe = p, .codecs = p->options->codecs, .items = items, .n_items = n_items, .n_devices = p->options->n_devices};
+    pthread_mutex_init(&d->mutex, NULL);
+    pthread_cond_init(&d->changed, NULL);
+    APR_TRY(plan_jobs(d, err));
+    APR_TRY(open_all_workers(d, err));
+    for (int i = 0; i < d->n_devices; i++) APR_TRY(start_fillers(d, i, err));
+    return APR_OK;
+}
+
 bool apr_pipe_device_takes(const apr_pipe_device *device, size_t item) { return device != NULL && device->tasks[item].taken; }
 
 /* Waits until a job has been started, and then for its end. */
-static apr_status await_job(apr_pipe_device *d, int64_t job, apr_misfits *misfits, apr_error *err)
+static apr_status await_job(apr_pipe_device *d, int64_t job, worker **by, apr_misfits *misfits, apr_error *err)
 {
-    worker *const l = &d->workers[job % WORKERS];
+    worker *l;
+
     pthread_mutex_lock(&d->mutex);
-    while (l->job != job) pthread_cond_wait(&d->changed, &d->mutex);
+    while ((l = d->slots[job % d->n_workers]) == NULL || l->job != job) pthread_cond_wait(&d->changed, &d->mutex);
     const apr_status status = l->status;
     if (status != APR_OK && err != NULL) *err = l->err;
     pthread_mutex_unlock(&d->mutex);
+    *by = l;
     return status != APR_OK ? status : d->codecs->wait(l->worker, misfits, err);
+}
+
+static void free_worker(apr_pipe_device *d, worker *l)
+{
+    pthread_mutex_lock(&d->mutex);
+    l->is_taken = false;
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->mutex);
 }
 
 static apr_status put_job(apr_pipe_device *d, size_t item_number, int64_t job, apr_error *err)
 {
     const task *const k = &d->tasks[item_number];
     apr_pipe_item *const item = &d->items[item_number];
-    const apr_cuda_worker *const l = d->workers[job % WORKERS].worker;
     const int64_t first = first_unit(k, job), n = units_of_job(k, job), first_portion = (job - k->first_job) * k->portions_per_job;
     const int64_t portions = (n + k->cut.units_per_portion - 1) / k->cut.units_per_portion;
     apr_misfits misfits;
+    worker *by;
 
-    APR_TRY(await_job(d, job, &misfits, err));
+    APR_TRY(await_job(d, job, &by, &misfits, err));
+    const apr_cuda_worker *const l = by->worker;
     apr_misfits_merge(&item->misfits, &misfits);
     if (apr_dtypes[item->to].scales == APR_SCALES_BESIDE) memcpy(d->pipe->row_scales + first, l->row_scales, (size_t)n * sizeof(float));
     if (d->pipe->options->want_metrics) APR_TRY(apr_pipe_measure(d->pipe, &k->cut, item, first_portion, portions, l->out, err));
-    return apr_sink_put(d->pipe->sink, l->out, (size_t)apr_row_bytes(item->to, n * k->cut.unit_elems), err);
+    APR_TRY(apr_sink_put(d->pipe->sink, l->out, (size_t)apr_row_bytes(item->to, n * k->cut.unit_elems), err));
+    free_worker(d, by);
+    return APR_OK;
 }
 
 apr_status apr_pipe_device_item(apr_pipe_device *d, size_t item, apr_error *err)
@@ -275,10 +369,6 @@ apr_status apr_pipe_device_item(apr_pipe_device *d, size_t item, apr_error *err)
     d->items[item].on_device = true;
     for (int64_t job = k->first_job; job < k->first_job + k->n_jobs; job++) {
         APR_TRY(put_job(d, item, job, err));
-        pthread_mutex_lock(&d->mutex);
-        d->n_written++;
-        pthread_cond_broadcast(&d->changed);
-        pthread_mutex_unlock(&d->mutex);
         apr_pipe_progress(d->pipe, d->items[item].from, d->items[item].from->n_bytes / (uint64_t)k->n_jobs);
     }
     return APR_OK;
@@ -291,10 +381,13 @@ void apr_pipe_device_stop(apr_pipe_device *d)
     d->stop = true;
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->mutex);
-    for (int i = 0; i < d->n_fillers; i++) pthread_join(d->fillers[i], NULL);
-    for (int i = 0; i < WORKERS; i++) d->codecs->close_worker(d->workers[i].worker);
+    for (int i = 0; i < d->n_fillers; i++) pthread_join(d->fillers[i].thread, NULL);
+    for (int i = 0; d->workers != NULL && i < d->n_devices * WORKERS; i++) d->codecs->close_worker(d->workers[i].worker);
     pthread_cond_destroy(&d->changed);
     pthread_mutex_destroy(&d->mutex);
     free(d->tasks);
+    free(d->workers);
+    free(d->slots);
+    free(d->fillers);
     free(d);
 }

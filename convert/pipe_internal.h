@@ -6,7 +6,7 @@
 
 enum {
     APR_PORTION_ELEMS = 64 * 1024, /* a multiple of every block; 256 KiB of floats stay in a core's cache */
-    APR_WINDOW_PORTIONS = 32       /* 8 MiB of floats a window */
+    APR_WINDOW_PORTIONS = 32       /* measured, or put together, at a time */
 };
 
 /* How a tensor is cut. A plain tensor is one long array and portions may cross rows; where rows move, have scales or a flat
@@ -26,8 +26,8 @@ typedef struct apr_pipe {
     apr_sink *sink;
     const apr_pipe_options *options;
     uint64_t done_bytes, total_bytes; /* of source data, for the progress line */
-    uint8_t *windows[2];              /* encoded bytes: one being filled, one being written */
-    size_t window_bytes;
+    uint8_t *slots;                   /* encoded bytes of portions, made or being written */
+    size_t slot_bytes, n_slots;
     float *values;        /* [threads][2 * portion_elems]: decoded source, decoded result */
     size_t portion_elems; /* capacity of `values` */
     float *row_scales;    /* of the FP8 tensor just written */
@@ -40,6 +40,12 @@ apr_status apr_pipe_reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe
 /* Adds to item->metrics what encoding cost portions [first, first + n), whose bytes lie one after another; all cores. */
 apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, int64_t first, int64_t n, const uint8_t *bytes,
                             apr_error *err);
+
+/* --- pipe_remark.c --- */
+
+/* What the run has filled in of an item, as one line for a journal, and back. Another line leaves the item as it was. */
+void apr_pipe_remark(const apr_pipe_item *item, char remark[APR_REMARK_BYTES]);
+void apr_pipe_recall(apr_pipe_item *item, const char *remark);
 
 /* --- pipe_device.c --- */
 

@@ -30,7 +30,8 @@ typedef struct format_row {
     const char *ending;                            /* of a file that is written; NULL: a folder, or never written */
     bool (*starts)(const uint8_t *head, size_t n); /* is this how its files start? Asked in the order of the table */
     apr_status (*open)(apr_model *, const char *, apr_error *);
-    apr_status (*sink_open)(apr_sink **, const char *, const apr_model *, const apr_sink_options *, apr_error *); /* NULL: only read */
+    apr_sink_open_fn sink_open;                                         /* NULL: only read */
+    apr_offsets_fn offsets;                                             /* NULL: its outputs are made in one run */
     apr_status (*losses)(const apr_model *, apr_losses *, apr_error *); /* NULL: it holds all of a model */
     apr_container container;
 } format_row;
@@ -42,18 +43,21 @@ static const format_row formats[] = {
      .starts = starts_apr,
      .open = apr_apr_open,
      .sink_open = apr_apr_sink_open,
+     .offsets = apr_apr_offsets,
      .container = {.name = "APR"}},
     {.format = APR_FORMAT_GGUF,
      .ending = ".gguf",
      .starts = starts_gguf,
      .open = apr_gguf_open,
      .sink_open = apr_gguf_sink_open,
+     .offsets = apr_gguf_offsets,
      .losses = apr_gguf_losses,
      .container = {.name = "GGUF", .holds = gguf_holds, .vectors_f32 = true}},
     {.format = APR_FORMAT_SAFETENSORS,
      .starts = starts_safetensors,
      .open = apr_safetensors_open,
      .sink_open = apr_safetensors_sink_open,
+     .offsets = apr_safetensors_offsets,
      .losses = apr_hf_losses,
      .container = {.name = "safetensors", .holds = safetensors_holds}},
     {.format = APR_FORMAT_PYTORCH,
@@ -223,6 +227,10 @@ apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, c
     *sink = NULL;
     if (options == NULL) options = &defaults;
     if (!options->allow_loss) APR_TRY(refuse_losses(format, path, layout, err));
+    if (options->work != NULL && row != NULL && row->offsets != NULL)
+        return apr_work_sink_open(sink, row->sink_open, row->offsets, row->ending == NULL, path, layout, options, err);
+    if (options->work != NULL && row != NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s is written in one run", path, row->container.name);
     if (row != NULL && row->sink_open != NULL) return row->sink_open(sink, path, layout, options, err);
     return apr_fail(err, APR_E_USAGE, "%s: give an output ending in %s, or a directory", path, apr_format_endings(endings));
 }
@@ -230,6 +238,22 @@ apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, c
 apr_status apr_sink_put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_error *err)
 {
     return sink->ops->put(sink, bytes, n_bytes, err);
+}
+apr_tensor_state apr_sink_state(const apr_sink *sink, size_t tensor)
+{
+    return sink->ops->state != NULL ? sink->ops->state(sink, tensor) : APR_TENSOR_WANTED;
+}
+const char *apr_sink_remark(const apr_sink *sink, size_t tensor)
+{
+    return sink->ops->remark != NULL ? sink->ops->remark(sink, tensor) : "";
+}
+apr_status apr_sink_done(apr_sink *sink, size_t tensor, const char *remark, apr_error *err)
+{
+    return sink->ops->done != NULL ? sink->ops->done(sink, tensor, remark, err) : APR_OK;
+}
+apr_sink_progress apr_sink_progress_of(const apr_sink *sink)
+{
+    return sink->ops->progress != NULL ? sink->ops->progress(sink) : (apr_sink_progress){0};
 }
 apr_status apr_sink_finish(apr_sink *sink, apr_error *err) { return sink->ops->finish(sink, err); }
 uint64_t apr_sink_total_bytes(const apr_sink *sink) { return sink->ops->total_bytes(sink); }

@@ -1,6 +1,7 @@
 /* misfits.c - the ranges of types, and the values outside. */
 #include "kernels/misfits.h"
 
+#include "kernels/host/codecs/levels.h"
 #include "kernels/ref/codecs.h"
 
 /* The largest float32 that rounds to 65504, and to bf16's largest: half a step above rounds to infinity. */
@@ -57,8 +58,9 @@ static bool is_worse(float x, float than)
 apr_misfits apr_find_misfits(const float *x, int64_t n_elems, apr_dtype to)
 {
     const apr_range range = apr_encode_range(to);
-    apr_misfits m = {.n_unusual = apr_count_unusual(x, n_elems)};
+    if (apr_host_table()->all_within(x, n_elems, range.low, range.high)) return (apr_misfits){0}; /* as nearly always */
 
+    apr_misfits m = {.n_unusual = apr_count_unusual(x, n_elems)};
     for (int64_t i = 0; i < n_elems; i++) /* without branches, so that it becomes SIMD */
         m.n_beyond += ((x[i] > range.high) | (x[i] < range.low)) & (x[i] <= FLT_MAX) & (x[i] >= -FLT_MAX);
     for (int64_t i = 0; i < n_elems && m.n_beyond > 0; i++)

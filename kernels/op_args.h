@@ -53,6 +53,7 @@ typedef struct apr_join_args {
  * The second part is the temperature of queries in long texts (Llama 4, Ministral 3). */
 typedef struct apr_scale_args {
     int64_t n_tokens, width, position;
+    const int64_t *position_at; /* see kernels/ops.h */
     float factor, warmth, shift, period;
     const float *x;
     float *out;

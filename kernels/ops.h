@@ -4,8 +4,9 @@
  * operation decodes a few rows at a time into the workspace it is given, so a quantized model is never expanded whole.
  * Operations do not allocate and do not fail: shapes are checked when a session binds a program to a model.
  *
- * Positions count from 0; the tokens of one call are at position, position + 1, ... Keys and values of a position p lie in
- * cell p % n_cells of the cache. Backends agree within bounds (float32 sums in different orders), not bit for bit. */
+ * Positions count from 0; the tokens of one call are at position, position + 1, ... A device can be told where the position lies in its
+ * own memory instead (position_at, else NULL), so that what was recorded once runs again for the next token. Keys and values of a
+ * position p lie in cell p % n_cells of the cache. Backends agree within bounds (float32 sums in different orders), not bit for bit. */
 #ifndef APR_KERNELS_OPS_H
 #define APR_KERNELS_OPS_H
 
@@ -56,6 +57,7 @@ typedef struct apr_embed_args {
  * out[t] = {cos(p * freq[j]) * magnitude, j < n_freqs}, {sin(p * freq[j]) * magnitude, j < n_freqs},  p = position + t */
 typedef struct apr_angles_args {
     int64_t n_tokens, position, n_freqs;
+    const int64_t *position_at;
     const float *freqs; /* [n_freqs] */
     float magnitude;
     float *out; /* [n_tokens, 2 * n_freqs] */
@@ -106,6 +108,7 @@ typedef struct apr_cache {
 
 typedef struct apr_kv_store_args {
     int64_t n_tokens, position, n_kv_heads, key_dim, value_dim;
+    const int64_t *position_at;
     const float *k; /* [n_tokens, n_kv_heads, key_dim] */
     const float *v; /* [n_tokens, n_kv_heads, value_dim], or NULL: values are the first numbers of the keys, and kept once */
     apr_cache keys, values;
@@ -118,6 +121,7 @@ typedef struct apr_kv_store_args {
  *     weights = exp(score) / (sum of exp(score) + exp(sinks[h])): a sink takes part in the softmax and has no value */
 typedef struct apr_attend_args {
     int64_t n_tokens, position, n_heads, n_kv_heads, key_dim, value_dim, window, chunk;
+    const int64_t *position_at;
     float scale, softcap; /* softcap 0: none */
     const float *sinks;   /* [n_heads] or NULL */
     const float *q;       /* [n_tokens, n_heads, key_dim] */
@@ -141,6 +145,7 @@ typedef struct apr_glu_args {
     const float *gate, *up; /* [n_tokens, width]; up or NULL */
     float *out;
     int n_threads;
+    apr_workspace work; /* on a device, where a product of `out` that follows finds it as FP16; slice 0: nowhere */
 } apr_glu_args;
 
 /* out = a + b. out may be a or b. */

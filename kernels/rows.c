@@ -1,5 +1,6 @@
 /* rows.c - the table of codecs, and rows of whole tensors: pending steps, FP8 scales, flat types. */
 #include "kernels/gather.h"
+#include "kernels/host/codecs/levels.h"
 #include "kernels/ref/codecs.h"
 #include "kernels/unpack.h"
 
@@ -13,7 +14,7 @@ const apr_codec apr_ref_codecs[APR_DTYPE_COUNT] = {
 #undef DECODER
 };
 
-const apr_codec *apr_host_codecs(void) { return apr_ref_codecs; }
+const apr_codec *apr_host_codecs(void) { return apr_host_table()->codecs; }
 
 bool apr_can_decode(apr_dtype dtype) { return (unsigned)dtype < APR_DTYPE_COUNT && apr_ref_codecs[dtype].decode != NULL; }
 bool apr_can_encode(apr_dtype dtype) { return (unsigned)dtype < APR_DTYPE_COUNT && apr_ref_codecs[dtype].encode != NULL; }
@@ -142,6 +143,11 @@ void apr_decode_elements(const apr_tensor *tensor, int64_t first, int64_t n, flo
 }
 
 void apr_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems)
+{
+    apr_host_table()->encode_fp8_row(src, dst, scale, n_elems);
+}
+
+void apr_ref_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems)
 {
     float amax = 0.0f;
     for (int64_t i = 0; i < n_elems; i++) {

@@ -21,9 +21,9 @@ typedef struct apr_codec {
     apr_encode_fn encode; /* NULL: cannot be made */
 } apr_codec;
 
-/* Indexed by dtype. `ref` is the truth; `host` is the fastest implementation of the same for this machine. Until a twin
- * exists, host's entry is ref's. F8_E4M3 here converts plain values (no scale): see apr_encode_fp8_row. The flat types
- * APR_Q4 and APR_Q8 decode from the start of a tensor only: use apr_decode_rows. */
+/* Indexed by dtype. `ref` is the truth; `host` is the fastest implementation of the same for this machine, chosen before main
+ * begins (kernels/host/codecs/levels.h). Where there is no twin, host's entry is ref's. F8_E4M3 here converts plain values (no scale): see
+ * apr_encode_fp8_row. The flat types APR_Q4 and APR_Q8 decode from the start of a tensor only: use apr_decode_rows. */
 extern const apr_codec apr_ref_codecs[APR_DTYPE_COUNT];
 const apr_codec *apr_host_codecs(void);
 
@@ -38,6 +38,7 @@ void apr_decode_elements(const apr_tensor *tensor, int64_t first, int64_t n, flo
 
 /* One row of FP8 with one scale: scale = max|x| / 448 (1 for a row of zeros), dst = e4m3(x / scale); value = dst * scale. */
 void apr_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems);
+void apr_ref_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems); /* the truth */
 
 /* NaN and infinities. */
 int64_t apr_count_unusual(const float *x, int64_t n_elems);

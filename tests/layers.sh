@@ -14,9 +14,10 @@ formats/torch            formats/base formats/number formats/model
 formats/hf               formats/base formats/number formats/model formats/gguf formats/torch
 formats/apr              formats/base formats/number formats/model formats/gguf formats/hf
 formats                  formats/base formats/number formats/model formats/gguf formats/hf formats/apr formats/torch
-kernels                  formats/base formats/number formats/model kernels/ref kernels/cuda
+kernels                  formats/base formats/number formats/model kernels/ref kernels/cuda kernels/host/codecs
 kernels/ref              formats/base formats/number formats/model kernels
 kernels/host             formats/base formats/number formats/model kernels kernels/ref
+kernels/host/codecs      formats/base formats/number formats/model kernels kernels/ref
 kernels/cuda             formats/base formats/number formats/model kernels
 kernels/cuda/device      formats/base formats/number formats/model kernels kernels/cuda
 kernels/cuda/codecs      formats/base formats/number formats/model kernels kernels/ref kernels/cuda kernels/cuda/device

@@ -16,6 +16,7 @@ part() {
 part "$here/run_units.sh" $2
 part "$here/run_cli.sh" "$1"
 part "$here/files.sh" "$1"
+part "$here/resume.sh" "$1"
 part "$here/run_replays.sh" $3
 for t in $4; do count 0 0 1; done
 [ -z "$4" ] || echo "skipped, because they need a GPU (make check-gpu runs them):" $4

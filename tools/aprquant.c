@@ -21,6 +21,7 @@ static const apr_option options[] = {
     {"list", 0, APR_OPTION_FLAG, NULL, NULL, "list the types and mixtures", APR_TO(quant_options, list)},
     APR_LORA_OPTION(quant_options, output.lora, "the weights"),
     APR_OUTPUT_OPTIONS(quant_options, output),
+    APR_RUNS_OPTIONS(quant_options, output.runs),
     APR_ENCODER_OPTIONS(quant_options, output.encoder),
     {0},
 };
@@ -31,6 +32,8 @@ static const char *const examples[] = {
     "aprquant --to q4_k_m --tensor 'down_proj=q6_k' model.apr better.apr",
     "aprquant --to fp8 --dry-run checkpoint/ out.apr         # what would become what, and how large",
     "aprquant --to q8_0 --lora adapter/ checkpoint/ out.gguf # with a LoRA adapter merged in",
+    "aprquant --to q4_k_m --resume checkpoint/ out.gguf      # goes on where the same command was ended",
+    "aprquant --to q4_k_m --part 3/8 checkpoint/ out.gguf    # one of 8 runs, on any hosts; then once with --finish",
     NULL,
 };
 

@@ -35,6 +35,8 @@ apr_status apr_apr_open(apr_model *model, const char *path, apr_error *err);
 /* The same from memory, which is borrowed until apr_model_close. `path` is for messages. */
 apr_status apr_apr_read(apr_model *model, const uint8_t *bytes, size_t n_bytes, const char *path, apr_error *err);
 apr_status apr_apr_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err);
+apr_status apr_apr_offsets(apr_offsets *offsets, const char *path, const apr_model *layout, const apr_sink_options *options,
+                           apr_error *err);
 
 /* The CRC-32 the file states for a tensor. False when it states none. */
 bool apr_apr_stated_crc(const apr_model *model, const char *name, uint32_t *crc);

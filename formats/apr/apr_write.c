@@ -202,6 +202,18 @@ static apr_status put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_err
     return APR_OK;
 }
 
+static apr_status pass(apr_sink *sink, uint32_t crc, apr_error *err)
+{
+    writer *const w = (writer *)sink;
+
+    APR_TRY(close_tensors(w, err));
+    if (w->at == w->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "more tensors were passed over than the layout has");
+    w->n_put = w->layout->tensors[w->at].n_bytes;
+    w->crc = crc;
+    apr_out_pass(w->out, w->n_put);
+    return APR_OK;
+}
+
 static void free_writer(writer *w)
 {
     apr_out_abandon(w->out);
@@ -264,23 +276,36 @@ static apr_status check_layout(const apr_model *layout, const char *path, apr_pr
     return profile == APR_PROFILE_APRENDER ? apr_check_aprender(layout, err) : APR_OK;
 }
 
-apr_status apr_apr_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err)
+/* Laid out, with its head in memory. */
+static apr_status new_writer(writer **made, const char *path, const apr_model *layout, apr_profile profile, apr_error *err)
 {
-    static const apr_sink_ops ops = {put, finish, abandon, total_bytes};
-    static const apr_sink_options defaults;
+    static const apr_sink_ops ops = {.put = put, .finish = finish, .abandon = abandon, .total_bytes = total_bytes, .pass = pass};
 
-    *sink = NULL;
-    if (options == NULL) options = &defaults;
-    APR_TRY(check_layout(layout, path, options->profile, err));
+    APR_TRY(check_layout(layout, path, profile, err));
     writer *const w = calloc(1, sizeof *w);
     if (w == NULL) return apr_no_memory(err, "an APR writer");
     w->base.ops = &ops;
     w->layout = layout;
     apr_status status = prepare(w, path, err);
-    if (status == APR_OK && options->profile == APR_PROFILE_APRENDER && w->head_bytes > MAX_APRENDER_HEAD_BYTES)
+    if (status == APR_OK && profile == APR_PROFILE_APRENDER && w->head_bytes > MAX_APRENDER_HEAD_BYTES)
         status = apr_fail(err, APR_E_UNSUPPORTED, "%s: metadata and index take %zu bytes, more than the %d that aprender reads", path,
                           w->head_bytes, MAX_APRENDER_HEAD_BYTES);
-    if (status == APR_OK) status = apr_out_open(&w->out, path, w->total_bytes, options->overwrite, err);
+    if (status == APR_OK) *made = w;
+    else free_writer(w);
+    return status;
+}
+
+apr_status apr_apr_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err)
+{
+    static const apr_sink_options defaults;
+    apr_status status;
+    writer *w;
+
+    *sink = NULL;
+    if (options == NULL) options = &defaults;
+    APR_TRY(new_writer(&w, path, layout, options->profile, err));
+    if (options->take_up != NULL) status = apr_out_take_up(&w->out, options->take_up, path, w->total_bytes, options->overwrite, err);
+    else status = apr_out_open(&w->out, path, w->total_bytes, options->overwrite, err);
     if (status == APR_OK) status = apr_out_write(w->out, w->head, w->head_bytes, NULL, err);
     if (status != APR_OK) {
         free_writer(w);
@@ -288,4 +313,25 @@ apr_status apr_apr_sink_open(apr_sink **sink, const char *path, const apr_model 
     }
     *sink = &w->base;
     return APR_OK;
+}
+
+apr_status apr_apr_offsets(apr_offsets *offsets, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err)
+{
+    writer *w;
+
+    *offsets = (apr_offsets){0};
+    APR_TRY(new_writer(&w, path, layout, options->profile, err));
+    const apr_status status = apr_offsets_make(offsets, 1, layout->n_tensors, err);
+    if (status == APR_OK) {
+        offsets->files[0] = (struct apr_offset_file){"", w->total_bytes};
+        offsets->total_bytes = w->total_bytes;
+        offsets->head_crc = apr_crc32(0, w->head, w->head_bytes);
+        uint64_t at = w->head_bytes;
+        for (size_t i = 0; i < layout->n_tensors; i++) {
+            offsets->tensors[i].offset = at;
+            at += apr_align_up(layout->tensors[i].n_bytes, ALIGNMENT);
+        }
+    }
+    free_writer(w);
+    return status;
 }

@@ -3,6 +3,7 @@
 #include "formats/base/crc32.h"
 #include "formats/base/map.h"
 #include "formats/base/out_internal.h"
+#include "formats/base/resume.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +35,9 @@ enum {
 struct apr_out {
     apr_target target; /* of a file in an unfinished folder: only its path, name, folder and what it replaces */
     bool is_in_folder;
+    bool is_kept;                   /* when it is abandoned: it lies in the folder of an unfinished output */
     char temporary[APR_NAME_BYTES]; /* empty: it has no name yet */
+    int home;                       /* the folder of that name where it is another one; or -1 */
     int fd;
     uint64_t n_written, n_flushed, total_bytes;
     bool in_memory;  /* the file system is RAM: one thread writes slower than several copy */
@@ -48,6 +51,7 @@ static void free_out(apr_out *out)
 {
     if (out->mapped != NULL) munmap(out->mapped, out->total_bytes - out->mapped_at);
     if (out->fd >= 0) close(out->fd);
+    if (out->home >= 0) close(out->home);
     apr_target_close(&out->target);
     free(out);
 }
@@ -105,7 +109,7 @@ static apr_status open_out(apr_out **out_ptr, const char *path, uint64_t total_b
     *out_ptr = NULL;
     apr_out *const out = calloc(1, sizeof *out);
     if (out == NULL) return apr_no_memory(err, "an output file");
-    out->fd = -1;
+    out->fd = out->home = -1;
     apr_status status = apr_target_open(&out->target, path, false, rule, err);
     if (status != APR_OK) {
         free(out);
@@ -129,15 +133,38 @@ apr_status apr_out_renew(apr_out **out, const char *path, const char *mark, apr_
     return open_out(out, path, 0, (apr_replace_rule){.mark = mark}, err);
 }
 
-apr_status apr_out_open_in(apr_out **out_ptr, int folder, const char *name, const char *path, uint64_t total_bytes, const struct stat *keep,
+apr_status apr_out_take_up(apr_out **out_ptr, const apr_resume *from, const char *path, uint64_t total_bytes, bool overwrite,
                            apr_error *err)
+{
+    *out_ptr = NULL;
+    apr_out *const out = calloc(1, sizeof *out);
+    if (out == NULL) return apr_no_memory(err, "an output file");
+    out->fd = out->home = -1;
+    apr_status status = apr_target_open(&out->target, path, false, (apr_replace_rule){.overwrite = overwrite}, err);
+    if (status != APR_OK) {
+        free(out);
+        return status;
+    }
+    status = apr_resume_data(from, "", total_bytes, &out->fd, err);
+    out->is_kept = true;
+    out->home = dup(apr_resume_folder(from));
+    snprintf(out->temporary, sizeof out->temporary, "data");
+    if (status == APR_OK && out->home < 0) status = apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
+    if (status == APR_OK) *out_ptr = start(out, total_bytes);
+    else free_out(out);
+    return status;
+}
+
+apr_status apr_out_open_in(apr_out **out_ptr, int folder, const char *name, const char *path, uint64_t total_bytes, bool is_new,
+                           const struct stat *keep, apr_error *err)
 {
     *out_ptr = NULL;
     APR_TRY(apr_check_file_limit(path, total_bytes, err));
     apr_out *const out = calloc(1, sizeof *out);
     if (out == NULL) return apr_no_memory(err, "an output file");
-    out->fd = -1;
+    out->fd = out->home = -1;
     out->is_in_folder = true;
+    out->is_kept = !is_new;
     apr_target *const t = &out->target;
     *t = (apr_target){.path = strdup(path), .folder = dup(folder), .exists = keep != NULL};
     if (keep != NULL) t->old = *keep;
@@ -148,7 +175,7 @@ apr_status apr_out_open_in(apr_out **out_ptr, int folder, const char *name, cons
         status = apr_fail(err, APR_E_IO, "%s: cannot create: %s", path, strerror(errno));
     if (status == APR_OK) {
         const mode_t mode = t->exists ? 0600 : apr_target_mode(t);
-        out->fd = openat(t->folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+        out->fd = openat(t->folder, name, O_RDWR | O_CREAT | (is_new ? O_EXCL : 0) | O_NOFOLLOW | O_CLOEXEC, mode);
         if (out->fd < 0) status = apr_fail(err, APR_E_IO, "%s: cannot create: %s", path, strerror(errno));
     }
     if (status == APR_OK) *out_ptr = start(out, total_bytes);
@@ -291,22 +318,28 @@ apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_
     return APR_OK;
 }
 
+void apr_out_pass(apr_out *out, uint64_t n_bytes) { out->n_written += n_bytes; }
+
 uint64_t apr_out_tell(const apr_out *out) { return out->n_written; }
 
 /* --- its name --- */
+
+/* Where its temporary name is. */
+static int home_of(const apr_out *out) { return out->home >= 0 ? out->home : out->target.folder; }
 
 /* The final name for a file that must not replace anything. 0 or errno. */
 static int link_new(const apr_out *out)
 {
     const apr_target *const t = &out->target;
+    const int home = home_of(out);
     char path[FD_PATH_BYTES];
 
     if (out->temporary[0] == '\0') return linkat(AT_FDCWD, fd_path(path, out->fd), t->folder, t->name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
-    if (!apr_out_is_poor && renameat2(t->folder, out->temporary, t->folder, t->name, RENAME_NOREPLACE) == 0) return 0;
+    if (!apr_out_is_poor && renameat2(home, out->temporary, t->folder, t->name, RENAME_NOREPLACE) == 0) return 0;
     if (!apr_out_is_poor && errno != EINVAL && errno != ENOSYS) return errno;
-    if (linkat(t->folder, out->temporary, t->folder, t->name, 0) == 0) return unlinkat(t->folder, out->temporary, 0) == 0 ? 0 : errno;
+    if (linkat(home, out->temporary, t->folder, t->name, 0) == 0) return unlinkat(home, out->temporary, 0) == 0 ? 0 : errno;
     if (errno == EEXIST) return errno;
-    return renameat(t->folder, out->temporary, t->folder, t->name) == 0 ? 0 : errno; /* no hard links there */
+    return renameat(home, out->temporary, t->folder, t->name) == 0 ? 0 : errno; /* no hard links there */
 }
 
 /* A file without a name can be linked, but not over another: it gets a temporary one for a moment. */
@@ -320,7 +353,7 @@ static int rename_over(apr_out *out)
         if (error != 0) return error;
         if (linkat(AT_FDCWD, fd_path(path, out->fd), t->folder, out->temporary, AT_SYMLINK_FOLLOW) != 0) return errno;
     }
-    return renameat(t->folder, out->temporary, t->folder, t->name) == 0 ? 0 : errno;
+    return renameat(home_of(out), out->temporary, t->folder, t->name) == 0 ? 0 : errno;
 }
 
 /* With the signals held. */
@@ -333,7 +366,7 @@ static apr_status take_final_name(apr_out *out, apr_error *err)
     if (error == EEXIST && t->overwrite) error = rename_over(out);
     if (error == EEXIST) return apr_fail(err, APR_E_IO, "%s: exists by now, made by another program; it is kept", t->path);
     if (error != 0) return apr_fail(err, APR_E_IO, "%s: cannot complete: %s", t->path, strerror(error));
-    if (out->temporary[0] != '\0') apr_temporary_done(t->folder, out->temporary);
+    if (out->temporary[0] != '\0' && !out->is_kept) apr_temporary_done(t->folder, out->temporary);
     out->temporary[0] = '\0';
     return APR_OK;
 }
@@ -344,7 +377,7 @@ static apr_status complete(apr_out *out, apr_error *err)
     sigset_t before;
 
     if (t->exists) apr_keep_mode(out->fd, &t->old);
-    const bool cut = out->n_allocated <= out->n_written || ftruncate(out->fd, (off_t)out->n_written) == 0;
+    const bool cut = (!out->is_kept && out->n_allocated <= out->n_written) || ftruncate(out->fd, (off_t)out->n_written) == 0;
     if (!cut || fsync(out->fd) != 0) return apr_fail(err, APR_E_IO, "%s: cannot complete: %s", t->path, strerror(errno));
     if (out->is_in_folder) return APR_OK;
     apr_signals_hold(&before);
@@ -365,7 +398,7 @@ apr_status apr_out_finish(apr_out *out, apr_error *err)
 void apr_out_abandon(apr_out *out)
 {
     if (out == NULL) return;
-    if (out->is_in_folder) unlinkat(out->target.folder, out->target.name, 0);
-    else if (out->temporary[0] != '\0') apr_temporary_remove(out->target.folder, out->temporary);
+    if (out->is_in_folder && !out->is_kept) unlinkat(out->target.folder, out->target.name, 0);
+    else if (out->temporary[0] != '\0' && !out->is_kept) apr_temporary_remove(out->target.folder, out->temporary);
     free_out(out);
 }

@@ -42,6 +42,9 @@ apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_
 /* Bytes appended so far. */
 uint64_t apr_out_tell(const apr_out *out);
 
+/* The next n bytes are in the file already: only for apr_out_take_up. */
+void apr_out_pass(apr_out *out, uint64_t n_bytes);
+
 /* fsync, the final name, fsync of the folder; frees. On failure nothing is left and what was there is untouched. */
 apr_status apr_out_finish(apr_out *out, apr_error *err);
 /* Leaves nothing; frees. NULL is fine. */
@@ -65,6 +68,17 @@ apr_status apr_folder_file(apr_folder *folder, const char *name, uint64_t total_
 /* The whole folder takes its final name in one step, in exchange for the old one. Frees; on failure nothing is left. */
 apr_status apr_folder_finish(apr_folder *folder, apr_error *err);
 void apr_folder_abandon(apr_folder *folder); /* NULL is fine */
+
+/* --- what lies in the folder of an unfinished output (formats/base/resume.h) --- */
+
+struct apr_resume;
+
+/* As apr_out_open, but the file is `data` there, of total_bytes, and stays there until it takes its final name. */
+apr_status apr_out_take_up(apr_out **out, const struct apr_resume *from, const char *path, uint64_t total_bytes, bool overwrite,
+                           apr_error *err);
+/* The same of a folder; files that are in it already are written over. */
+apr_status apr_folder_take_up(apr_folder **folder, const struct apr_resume *from, const char *path, bool overwrite, apr_folder_rule rule,
+                              apr_error *err);
 
 /* For outputs that come one by one into a folder which stays as it is: can files be written there, now or when it is made?
  * make: makes it where it is missing. */

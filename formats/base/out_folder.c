@@ -1,6 +1,7 @@
 /* out_folder.c - a folder of files: grows beside its final name, then takes it in exchange for what is there. */
 #define _GNU_SOURCE /* renameat2 */
 #include "formats/base/out_internal.h"
+#include "formats/base/resume.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,8 +15,10 @@
 struct apr_folder {
     apr_target target;
     apr_folder_rule rule;
-    int fd;  /* of the new folder */
-    int old; /* of the one that is replaced; -1: none */
+    int fd;       /* of the new folder */
+    int old;      /* of the one that is replaced; -1: none */
+    int home;     /* where the temporary name is: beside the final one, or in the folder of an unfinished output */
+    bool is_kept; /* there, when it is abandoned */
     char temporary[APR_NAME_BYTES];
 };
 
@@ -23,6 +26,7 @@ static void free_folder(apr_folder *folder)
 {
     if (folder->fd >= 0) close(folder->fd);
     if (folder->old >= 0) close(folder->old);
+    if (folder->is_kept && folder->home >= 0) close(folder->home);
     apr_target_close(&folder->target);
     free(folder);
 }
@@ -113,7 +117,32 @@ apr_status apr_folder_open(apr_folder **folder_ptr, const char *path, uint64_t t
         free(folder);
         return status;
     }
+    folder->home = folder->target.folder;
     status = make_folder(folder, total_bytes, err);
+    if (status == APR_OK) *folder_ptr = folder;
+    else free_folder(folder);
+    return status;
+}
+
+apr_status apr_folder_take_up(apr_folder **folder_ptr, const apr_resume *from, const char *path, bool overwrite, apr_folder_rule rule,
+                              apr_error *err)
+{
+    *folder_ptr = NULL;
+    apr_folder *const folder = calloc(1, sizeof *folder);
+    if (folder == NULL) return apr_no_memory(err, "an output folder");
+    *folder = (apr_folder){.rule = rule, .fd = -1, .old = -1, .home = -1, .is_kept = true};
+    apr_status status = apr_target_open(&folder->target, path, true, (apr_replace_rule){.overwrite = overwrite}, err);
+    if (status != APR_OK) {
+        free(folder);
+        return status;
+    }
+    snprintf(folder->temporary, sizeof folder->temporary, "data");
+    if (folder->target.exists) status = open_old(folder, err);
+    if (status == APR_OK) {
+        folder->home = dup(apr_resume_folder(from));
+        folder->fd = openat(folder->home, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (folder->fd < 0) status = apr_fail(err, APR_E_IO, "%s/data: %s", apr_resume_path(from), strerror(errno));
+    }
     if (status == APR_OK) *folder_ptr = folder;
     else free_folder(folder);
     return status;
@@ -129,7 +158,7 @@ apr_status apr_folder_file(apr_folder *folder, const char *name, uint64_t total_
     *out = NULL;
     if (path == NULL) return apr_no_memory(err, "a path");
     snprintf(path, n, "%s%s%s", folder->target.path, folder->target.path[strlen(folder->target.path) - 1] == '/' ? "" : "/", name);
-    const apr_status status = apr_out_open_in(out, folder->fd, name, path, total_bytes, replaces ? &st : NULL, err);
+    const apr_status status = apr_out_open_in(out, folder->fd, name, path, total_bytes, !folder->is_kept, replaces ? &st : NULL, err);
     free(path);
     return status;
 }
@@ -140,20 +169,20 @@ static int rename_new(const apr_folder *folder)
 {
     const apr_target *const t = &folder->target;
 
-    if (!apr_out_is_poor && renameat2(t->folder, folder->temporary, t->folder, t->name, RENAME_NOREPLACE) == 0) return 0;
+    if (!apr_out_is_poor && renameat2(folder->home, folder->temporary, t->folder, t->name, RENAME_NOREPLACE) == 0) return 0;
     if (!apr_out_is_poor && errno != EINVAL && errno != ENOSYS) return errno;
     if (faccessat(t->folder, t->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return EEXIST;
-    return renameat(t->folder, folder->temporary, t->folder, t->name) == 0 ? 0 : errno;
+    return renameat(folder->home, folder->temporary, t->folder, t->name) == 0 ? 0 : errno;
 }
 
 /* A name that tells what it is, and that no later run takes for a leftover. */
-static int set_aside(const apr_folder *folder, const char *name, char aside[APR_NAME_BYTES])
+static int set_aside(const apr_folder *folder, int from, const char *name, char aside[APR_NAME_BYTES])
 {
     const apr_target *const t = &folder->target;
 
     snprintf(aside, APR_NAME_BYTES, "%.200s.before.%ld", t->name, (long)getpid());
     if (faccessat(t->folder, aside, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return EEXIST;
-    return renameat(t->folder, name, t->folder, aside) == 0 ? 0 : errno;
+    return renameat(from, name, t->folder, aside) == 0 ? 0 : errno;
 }
 
 /* Where names cannot be exchanged in one step, the old folder is set aside, should the process be killed just then. */
@@ -162,21 +191,21 @@ static int exchange_in_two_steps(apr_folder *folder)
     const apr_target *const t = &folder->target;
     char aside[APR_NAME_BYTES];
 
-    int error = set_aside(folder, t->name, aside);
+    int error = set_aside(folder, t->folder, t->name, aside);
     if (error != 0) return error;
-    if (renameat(t->folder, folder->temporary, t->folder, t->name) != 0) {
+    if (renameat(folder->home, folder->temporary, t->folder, t->name) != 0) {
         error = errno;
         renameat(t->folder, aside, t->folder, t->name);
         return error;
     }
-    return renameat(t->folder, aside, t->folder, folder->temporary) == 0 ? 0 : errno;
+    return renameat(t->folder, aside, folder->home, folder->temporary) == 0 ? 0 : errno;
 }
 
 static int exchange(apr_folder *folder)
 {
     const apr_target *const t = &folder->target;
 
-    if (!apr_out_is_poor && renameat2(t->folder, folder->temporary, t->folder, t->name, RENAME_EXCHANGE) == 0) return 0;
+    if (!apr_out_is_poor && renameat2(folder->home, folder->temporary, t->folder, t->name, RENAME_EXCHANGE) == 0) return 0;
     return apr_out_is_poor || errno == EINVAL || errno == ENOSYS ? exchange_in_two_steps(folder) : errno;
 }
 
@@ -184,10 +213,10 @@ static int exchange(apr_folder *folder)
 static apr_status keep_old(apr_folder *folder, const char *why, apr_error *err)
 {
     char aside[APR_NAME_BYTES];
-    const bool moved = set_aside(folder, folder->temporary, aside) == 0;
+    const bool moved = set_aside(folder, folder->home, folder->temporary, aside) == 0;
 
     apr_fail(err, APR_E_IO, "%s: %s; the old folder is kept as %s", folder->target.path, why, moved ? aside : folder->temporary);
-    apr_temporary_done(folder->target.folder, folder->temporary);
+    if (!folder->is_kept) apr_temporary_done(folder->home, folder->temporary);
     folder->temporary[0] = '\0';
     return APR_E_IO;
 }
@@ -204,7 +233,7 @@ static apr_status replace(apr_folder *folder, apr_error *err)
     const apr_status status = refuse_strangers(folder, err);
     if (status != APR_OK) return exchange(folder) == 0 ? status : keep_old(folder, "cannot be put back", err);
     go_through(folder->old, folder->rule, true, &found);
-    if (unlinkat(t->folder, folder->temporary, AT_REMOVEDIR) == 0) return APR_OK;
+    if (unlinkat(folder->home, folder->temporary, AT_REMOVEDIR) == 0) return APR_OK;
     return keep_old(folder, "is complete, but something was put into what it replaces", err);
 }
 
@@ -220,7 +249,7 @@ static apr_status take_final_name(apr_folder *folder, apr_error *err)
     else if (error == EEXIST) status = apr_fail(err, APR_E_IO, "%s: exists by now, made by another program; it is kept", t->path);
     else if (error != 0) status = apr_fail(err, APR_E_IO, "%s: cannot complete: %s", t->path, strerror(error));
     if (status != APR_OK) return status;
-    apr_temporary_done(t->folder, folder->temporary);
+    if (!folder->is_kept) apr_temporary_done(folder->home, folder->temporary);
     folder->temporary[0] = '\0';
     return APR_OK;
 }
@@ -243,6 +272,6 @@ apr_status apr_folder_finish(apr_folder *folder, apr_error *err)
 void apr_folder_abandon(apr_folder *folder)
 {
     if (folder == NULL) return;
-    if (folder->temporary[0] != '\0') apr_temporary_remove(folder->target.folder, folder->temporary);
+    if (folder->temporary[0] != '\0' && !folder->is_kept) apr_temporary_remove(folder->target.folder, folder->temporary);
     free_folder(folder);
 }

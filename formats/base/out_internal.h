@@ -43,10 +43,12 @@ void apr_sync_folder(int folder);
 
 /* What apr_out_finish and apr_out_abandon do for a file of an unfinished folder, whose descriptor and name in it these are.
  * keep: the file of that name in the folder that is replaced, or NULL. */
-apr_status apr_out_open_in(apr_out **out, int folder, const char *name, const char *path, uint64_t total_bytes, const struct stat *keep,
-                           apr_error *err);
+/* is_new: there is none of that name yet; otherwise it is written over, and cut to what was written. */
+apr_status apr_out_open_in(apr_out **out, int folder, const char *name, const char *path, uint64_t total_bytes, bool is_new,
+                           const struct stat *keep, apr_error *err);
 
-/* For tests: as on a file system that knows neither files without names nor exchanges of names. */
+/* For tests: as on a file system that knows neither files without names nor exchanges of names, nor hard links and locks of
+ * unfinished outputs. */
 extern bool apr_out_is_poor;
 
 /* --- temporaries --- */

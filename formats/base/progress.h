@@ -1,4 +1,5 @@
-/* progress.h - how long work tells how far it is. Called from one thread at a time, often: the receiver limits the rate. */
+/* progress.h - how long work tells how far it is. Called from one thread at a time, often: the receiver limits the rate.
+ * what NULL: so much was done by runs before this one; told once, before the work. */
 #ifndef APR_FORMATS_PROGRESS_H
 #define APR_FORMATS_PROGRESS_H
 

@@ -28,6 +28,8 @@ apr_status apr_gguf_adapter_open(apr_adapter *adapter, const char *path, apr_err
  * infos follow the order of a GGUF origin where it names exactly the layout's tensors. APR_E_UNSUPPORTED for types outside ggml and for
  * more than 4 dimensions. */
 apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err);
+apr_status apr_gguf_offsets(apr_offsets *offsets, const char *path, const apr_model *layout, const apr_sink_options *options,
+                            apr_error *err);
 
 /* Fills origin.gaps of a model read from one little-endian file. offsets[i]: of tensors[i], behind the start of the data;
  * head_at: the byte behind the list of tensors. */

@@ -1,4 +1,5 @@
 /* gguf_write.c - a GGUF file from a layout: header at once, then the tensors as they come, each padded to the alignment. */
+#include "formats/base/crc32.h"
 #include "formats/base/out.h"
 #include "formats/gguf/gguf.h"
 
@@ -257,20 +258,38 @@ static apr_status close_tensors(gguf_sink *s, apr_error *err)
     return APR_OK;
 }
 
-static apr_status begin(gguf_sink *s, const apr_sink_options *options, apr_error *err)
+/* What stands before the tensors, malloc'ed, and its bytes without the gap behind it. */
+static apr_status make_head(gguf_sink *s, const apr_sink_options *options, uint8_t **head, uint64_t *head_at, apr_error *err)
 {
     const apr_model *const l = s->layout;
 
+    *head = NULL;
     APR_TRY(check_layout(l, s->path, err));
     APR_TRY(choose_keys(s, options->file_type, err));
     APR_TRY(find_alignment(s, err));
     APR_TRY(order_infos(s, err));
-    const uint64_t head_at = HEAD_BYTES + apr_kv_bytes(&s->kv) + infos_bytes(l);
-    APR_TRY(lay_out(s, head_at, err));
-    uint8_t *const head = malloc((size_t)head_at);
-    if (head == NULL) return apr_no_memory(err, "the header of the GGUF file");
-    write_head(s, head);
-    apr_status status = apr_out_open(&s->out, s->path, s->total_bytes, options->overwrite, err);
+    *head_at = HEAD_BYTES + apr_kv_bytes(&s->kv) + infos_bytes(l);
+    APR_TRY(lay_out(s, *head_at, err));
+    *head = malloc((size_t)*head_at);
+    if (*head == NULL) return apr_no_memory(err, "the header of the GGUF file");
+    write_head(s, *head);
+    return APR_OK;
+}
+
+static apr_status open_out(gguf_sink *s, const apr_sink_options *options, apr_error *err)
+{
+    if (options->take_up != NULL) return apr_out_take_up(&s->out, options->take_up, s->path, s->total_bytes, options->overwrite, err);
+    return apr_out_open(&s->out, s->path, s->total_bytes, options->overwrite, err);
+}
+
+static apr_status begin(gguf_sink *s, const apr_sink_options *options, apr_error *err)
+{
+    const apr_model *const l = s->layout;
+    uint64_t head_at;
+    uint8_t *head;
+
+    APR_TRY(make_head(s, options, &head, &head_at, err));
+    apr_status status = open_out(s, options, err);
     if (status == APR_OK) status = apr_out_write(s->out, head, (size_t)head_at, NULL, err);
     free(head);
     if (status == APR_OK) status = write_gap(s, 0, head_at, err);
@@ -296,6 +315,18 @@ static apr_status gguf_put(apr_sink *sink, const void *bytes, size_t n_bytes, ap
         APR_TRY(close_tensors(s, err));
     }
     return APR_OK;
+}
+
+/* close_tensors has left the sink at one that has bytes. */
+static apr_status gguf_pass(apr_sink *sink, uint32_t crc, apr_error *err)
+{
+    gguf_sink *const s = (gguf_sink *)sink;
+
+    (void)crc;
+    if (s->i_tensor == s->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more tensors than the layout has", s->path);
+    s->n_put = s->layout->tensors[s->i_tensor].n_bytes;
+    apr_out_pass(s->out, s->n_put);
+    return close_tensors(s, err);
 }
 
 static void gguf_abandon(apr_sink *sink)
@@ -326,21 +357,53 @@ static apr_status gguf_finish(apr_sink *sink, apr_error *err)
 
 static uint64_t gguf_total_bytes(const apr_sink *sink) { return ((const gguf_sink *)sink)->total_bytes; }
 
-apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err)
+static gguf_sink *new_sink(const char *path, const apr_model *layout)
 {
-    static const apr_sink_ops ops = {gguf_put, gguf_finish, gguf_abandon, gguf_total_bytes};
-
-    *sink = NULL;
+    static const apr_sink_ops ops = {
+        .put = gguf_put, .finish = gguf_finish, .abandon = gguf_abandon, .total_bytes = gguf_total_bytes, .pass = gguf_pass};
+    const size_t n = layout->n_tensors > 0 ? layout->n_tensors : 1;
     gguf_sink *const s = calloc(1, sizeof *s);
-    if (s == NULL) return apr_no_memory(err, "an output file");
+
+    if (s == NULL) return NULL;
     s->base.ops = &ops;
     s->path = path;
     s->layout = layout;
-    const size_t n = layout->n_tensors > 0 ? layout->n_tensors : 1;
     s->infos = calloc(n, sizeof *s->infos);
     s->offsets = calloc(n, sizeof *s->offsets);
-    const apr_status status = s->infos != NULL && s->offsets != NULL ? begin(s, options, err) : apr_no_memory(err, "the list of tensors");
+    if (s->infos != NULL && s->offsets != NULL) return s;
+    gguf_abandon(&s->base);
+    return NULL;
+}
+
+apr_status apr_gguf_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options, apr_error *err)
+{
+    *sink = NULL;
+    gguf_sink *const s = new_sink(path, layout);
+    if (s == NULL) return apr_no_memory(err, "an output file");
+    const apr_status status = begin(s, options, err);
     if (status != APR_OK) gguf_abandon(&s->base);
     else *sink = &s->base;
+    return status;
+}
+
+apr_status apr_gguf_offsets(apr_offsets *offsets, const char *path, const apr_model *layout, const apr_sink_options *options,
+                            apr_error *err)
+{
+    uint64_t head_at;
+    uint8_t *head = NULL;
+
+    *offsets = (apr_offsets){0};
+    gguf_sink *const s = new_sink(path, layout);
+    if (s == NULL) return apr_no_memory(err, "an output file");
+    apr_status status = make_head(s, options, &head, &head_at, err);
+    if (status == APR_OK) status = apr_offsets_make(offsets, 1, layout->n_tensors, err);
+    if (status == APR_OK) {
+        offsets->files[0] = (struct apr_offset_file){"", s->total_bytes};
+        offsets->total_bytes = s->total_bytes;
+        offsets->head_crc = apr_crc32(0, head, (size_t)head_at);
+        for (size_t i = 0; i < layout->n_tensors; i++) offsets->tensors[i].offset = s->head_bytes + s->offsets[i];
+    }
+    free(head);
+    gguf_abandon(&s->base);
     return status;
 }

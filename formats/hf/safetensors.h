@@ -26,6 +26,8 @@ apr_status apr_safetensors_parse(apr_model *model, const uint8_t *data, size_t n
  * tokenizer.json, tokenizer_config.json, generation_config.json and chat_template.jinja are made from hparams and vocab. */
 apr_status apr_safetensors_sink_open(apr_sink **sink, const char *path, const apr_model *layout, const apr_sink_options *options,
                                      apr_error *err);
+apr_status apr_safetensors_offsets(apr_offsets *offsets, const char *path, const apr_model *layout, const apr_sink_options *options,
+                                   apr_error *err);
 
 /* config.json (old style rope_theta/rope_scaling, new style rope_parameters, nested text_config) to hyperparameters and back.
  * What is damaged fails; what is merely not done here becomes hparams->refusal, so that such a model can still be shown and carried. */

@@ -1,5 +1,6 @@
 /* safetensors_write.c - a checkpoint directory: what its files are, and their bytes. */
 #include "formats/base/checkpoint_names.h"
+#include "formats/base/crc32.h"
 #include "formats/base/json.h"
 #include "formats/base/out.h"
 #include "formats/hf/safetensors.h"
@@ -39,6 +40,7 @@ typedef struct safetensors_sink {
     small_file *files;
     size_t n_files;
     uint64_t total_bytes, n_put; /* n_put: data of the current shard */
+    size_t at_pass;              /* the tensor that is passed over next */
     apr_folder *folder;
     apr_out *out; /* the current shard */
 } safetensors_sink;
@@ -281,27 +283,48 @@ static apr_status close_shard(safetensors_sink *sink, apr_error *err)
     return apr_out_finish(out, err);
 }
 
+/* The bytes that are still to come in the shard that the next ones belong to. */
+static apr_status room_in_shard(safetensors_sink *sink, uint64_t *n_left, apr_error *err)
+{
+    for (;;) {
+        *n_left = sink->shards[sink->at_shard].n_data - sink->n_put;
+        if (*n_left > 0) return APR_OK;
+        if (sink->at_shard + 1 == sink->n_shards) return apr_fail(err, APR_E_USAGE, "%s: more bytes than the layout has", sink->path);
+        APR_TRY(close_shard(sink, err));
+        APR_TRY(open_shard(sink, err));
+    }
+}
+
 static apr_status sink_put(apr_sink *base, const void *bytes, size_t n_bytes, apr_error *err)
 {
     safetensors_sink *const sink = (safetensors_sink *)base;
     const uint8_t *p = bytes;
+    uint64_t n_left;
 
     while (n_bytes > 0) {
-        const shard *const s = &sink->shards[sink->at_shard];
-        const uint64_t n_left = s->n_data - sink->n_put;
+        APR_TRY(room_in_shard(sink, &n_left, err));
         const size_t n = n_bytes < n_left ? n_bytes : (size_t)n_left;
-        if (n == 0 && sink->at_shard + 1 == sink->n_shards)
-            return apr_fail(err, APR_E_USAGE, "%s: more bytes than the layout has", sink->path);
-        if (n == 0) {
-            APR_TRY(close_shard(sink, err));
-            APR_TRY(open_shard(sink, err));
-            continue;
-        }
         APR_TRY(apr_out_write(sink->out, p, n, NULL, err));
         sink->n_put += n;
         p += n;
         n_bytes -= n;
     }
+    return APR_OK;
+}
+
+static apr_status sink_pass(apr_sink *base, uint32_t crc, apr_error *err)
+{
+    safetensors_sink *const sink = (safetensors_sink *)base;
+    const apr_model *const layout = sink->layout;
+    uint64_t n_left;
+
+    (void)crc;
+    while (sink->at_pass < layout->n_tensors && layout->tensors[sink->at_pass].n_bytes == 0) sink->at_pass++;
+    if (sink->at_pass == layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more tensors than the layout has", sink->path);
+    APR_TRY(room_in_shard(sink, &n_left, err));
+    const uint64_t n = layout->tensors[sink->at_pass++].n_bytes;
+    apr_out_pass(sink->out, n);
+    sink->n_put += n;
     return APR_OK;
 }
 
@@ -349,25 +372,69 @@ static apr_status sink_finish(apr_sink *base, apr_error *err)
 
 static uint64_t sink_total_bytes(const apr_sink *base) { return ((const safetensors_sink *)base)->total_bytes; }
 
-static const apr_sink_ops sink_ops = {sink_put, sink_finish, sink_abandon, sink_total_bytes};
+static apr_status new_sink(safetensors_sink **made, const char *path, const apr_model *layout, const apr_sink_options *options,
+                           apr_error *err)
+{
+    static const apr_sink_ops ops = {
+        .put = sink_put, .finish = sink_finish, .abandon = sink_abandon, .total_bytes = sink_total_bytes, .pass = sink_pass};
+    safetensors_sink *const sink = calloc(1, sizeof *sink);
+    if (sink == NULL) return apr_no_memory(err, "an output folder");
+    sink->base.ops = &ops;
+    sink->layout = layout;
+    sink->path = strdup(path);
+    const apr_status status = sink->path != NULL ? lay_out(sink, options->max_shard_bytes, err) : apr_no_memory(err, "a path");
+    if (status != APR_OK) sink_abandon(&sink->base);
+    else *made = sink;
+    return status;
+}
 
 apr_status apr_safetensors_sink_open(apr_sink **sink_ptr, const char *path, const apr_model *layout, const apr_sink_options *options,
                                      apr_error *err)
 {
+    safetensors_sink *sink;
+    apr_status status;
+
     *sink_ptr = NULL;
-    safetensors_sink *const sink = calloc(1, sizeof *sink);
-    if (sink == NULL) return apr_no_memory(err, "an output folder");
-    sink->base.ops = &sink_ops;
-    sink->layout = layout;
-    sink->path = strdup(path);
-    apr_status status = sink->path != NULL ? lay_out(sink, options->max_shard_bytes, err) : apr_no_memory(err, "a path");
-    if (status == APR_OK) {
-        const apr_folder_rule rule = {may_go, sink};
-        status = apr_folder_open(&sink->folder, path, sink->total_bytes, options->overwrite, rule, err);
-    }
+    APR_TRY(new_sink(&sink, path, layout, options, err));
+    const apr_folder_rule rule = {may_go, sink};
+    if (options->take_up != NULL) status = apr_folder_take_up(&sink->folder, options->take_up, path, options->overwrite, rule, err);
+    else status = apr_folder_open(&sink->folder, path, sink->total_bytes, options->overwrite, rule, err);
     for (size_t i = 0; status == APR_OK && i < sink->n_files; i++) status = write_file(sink, &sink->files[i], err);
     if (status == APR_OK) status = open_shard(sink, err);
     if (status != APR_OK) sink_abandon(&sink->base);
     else *sink_ptr = &sink->base;
+    return status;
+}
+
+static apr_status fill_offsets(apr_offsets *offsets, const safetensors_sink *sink, apr_error *err)
+{
+    APR_TRY(apr_offsets_make(offsets, sink->n_shards, sink->layout->n_tensors, err));
+    offsets->total_bytes = sink->total_bytes;
+    for (size_t i = 0; i < sink->n_files; i++)
+        offsets->head_crc = apr_crc32(offsets->head_crc, sink->files[i].data, sink->files[i].n_bytes);
+    for (size_t i = 0; i < sink->n_shards; i++) {
+        const shard *const s = &sink->shards[i];
+        uint64_t at = 8 + s->n_header;
+        const char *const name = apr_arena_copy(&offsets->arena, s->name, strlen(s->name));
+        if (name == NULL) return apr_no_memory(err, "the name of a file");
+        offsets->files[i] = (struct apr_offset_file){name, at + s->n_data};
+        offsets->head_crc = apr_crc32(offsets->head_crc, s->header, s->n_header);
+        for (size_t t = s->first; t < s->first + s->n_tensors; t++) {
+            offsets->tensors[t] = (struct apr_offset){i, at};
+            at += sink->layout->tensors[t].n_bytes;
+        }
+    }
+    return APR_OK;
+}
+
+apr_status apr_safetensors_offsets(apr_offsets *offsets, const char *path, const apr_model *layout, const apr_sink_options *options,
+                                   apr_error *err)
+{
+    safetensors_sink *sink;
+
+    *offsets = (apr_offsets){0};
+    APR_TRY(new_sink(&sink, path, layout, options, err));
+    const apr_status status = fill_offsets(offsets, sink, err);
+    sink_abandon(&sink->base);
     return status;
 }

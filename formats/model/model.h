@@ -64,6 +64,8 @@ struct apr_tensor {
     /* Not NULL: the values lie in several tensors of the checkpoint (formats/model/packing.h), `data` is NULL, and dtype is the type that
      * they decode to. A pending step is one of its rows, as everywhere. */
     const struct apr_packing *packing;
+
+    bool in_items; /* of a device's copy: blocks lie in the order that kernels/cuda/flow_args.h describes */
 };
 
 /* A file that travels with the weights byte for byte: config.json, tokenizer.json, chat_template.jinja, ... */

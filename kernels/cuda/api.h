@@ -12,16 +12,32 @@
 #ifndef APR_KERNELS_CUDA_API_H
 #define APR_KERNELS_CUDA_API_H
 
+#include "kernels/best.h"
+#include "kernels/cuda/flow_args.h"
 #include "kernels/misfits.h"
 #include "kernels/ops.h"
 
 /* Grows with every change of this header: a library of another number is refused. */
-enum { APR_CUDA_ABI = 8 };
+enum { APR_CUDA_ABI = 10 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
 
 typedef struct apr_cuda_device apr_cuda_device;
+typedef struct apr_cuda_graph apr_cuda_graph; /* operations of one device, recorded: see record */
+
+/* What a device finds of a row of logits, in its own memory: keys of kernels/best.h, the largest first, as many as were asked for. */
+typedef struct apr_cuda_found {
+    uint64_t keys[APR_MOST_BEST];
+    double sum;
+} apr_cuda_found;
+
+/* A single token in a device's memory: what operations that were recorded read of it, and what comes back. */
+typedef struct apr_cuda_token {
+    int64_t position;
+    int32_t id, unused;
+    apr_cuda_found found;
+} apr_cuda_token;
 
 /* What is known of a device before a context exists on it. Versions as CUDA counts them: 13000 is 13.0. */
 typedef struct apr_cuda_facts {
@@ -114,6 +130,11 @@ typedef struct apr_cuda_api {
     /* n_bytes at a multiple of 256; `what` is the plan's line, for the sentence. 0 bytes give NULL. */
     apr_status (*alloc)(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err);
     void (*release)(apr_cuda_device *device, void *p);
+    /* Memory of the host that the device copies from and to by itself, at a multiple of 256; freed when the device is closed. */
+    apr_status (*pin)(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err);
+    /* To the device out of such memory, and back into it: in order with operations, and not waited for; check() does. */
+    apr_status (*send)(apr_cuda_device *device, void *to, const void *pinned, uint64_t n_bytes, apr_error *err);
+    apr_status (*receive)(apr_cuda_device *device, void *pinned, const void *from, uint64_t n_bytes, apr_error *err);
     apr_status (*upload)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
     apr_status (*download)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
     /* From one device to another, or to another part of the same card: behind what was started on the one, before what is started on the
@@ -143,6 +164,33 @@ typedef struct apr_cuda_api {
     const apr_backend *backend;
     /* Tensors that args point to must stay until another operation is run or the device is closed: for sentences about this one. */
     apr_status (*run)(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
+    /* Products of a single token that stream their weights (kernels/cuda/flow_args.h). Is there one for such a matrix? Its type's rows must
+     * lie in items then, where types are put into them. */
+    bool (*streams)(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
+    /* Most kernels from now on are such products, or stand between them: all of them share memory as they want it. */
+    apr_status (*expect_streams)(apr_cuda_device *device, bool on, apr_error *err);
+    /* Rows of the host (a multiple of 16, of at most scratch_bytes) into items at `to`, by way of `scratch` on the device; have happened
+     * when it returns. */
+    apr_status (*upload_items)(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
+                               void *scratch, uint64_t scratch_bytes, apr_error *err);
+    apr_status (*flow)(apr_cuda_device *device, const apr_flow_args *args, apr_error *err);
+    apr_status (*flow_inputs)(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err);
+    /* The largest of logits[n] on the device, and their sum where a temperature is given, into its memory at `found`; `work` has
+     * apr_cuda_best_bytes(n). Not waited for. */
+    apr_status (*find_best)(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
+                            apr_cuda_found *found, apr_error *err);
+
+    /* From record to end_record operations are not run but recorded: what they read and write of the device's memory, and the sizes of
+     * their arguments, stay as they are then; what is in the memory does not. Nothing else may be asked of the device meanwhile.
+     * Operations of which each is waited for cannot be recorded (APR_E_UNSUPPORTED). After every record that succeeded end_record
+     * follows, also when an operation failed; whatever it answers, the device can be used as before. */
+    apr_status (*record)(apr_cuda_device *device, apr_error *err);
+    /* *graph is the caller's, to be forgotten before the device is closed; NULL when it failed. */
+    apr_status (*end_record)(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err);
+    /* All of them once more, in order with operations, and not waited for. */
+    apr_status (*replay)(apr_cuda_graph *graph, apr_error *err);
+    void (*forget)(apr_cuda_graph *graph); /* NULL is fine */
+
     /* Waits for everything; what went wrong, with the stage's name in front. */
     apr_status (*check)(apr_cuda_device *device, const char *stage, apr_error *err);
     void (*check_each)(apr_cuda_device *device, bool on); /* as in the options */
@@ -161,21 +209,24 @@ typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint32_t abi);
 /* --- workspace: linear and attend get the plan's one buffer in args.work (n_threads 1, slice floats) --- */
 
 enum {
-    APR_CUDA_FEW_TOKENS = 8,       /* up to here weights are read packed; more go through cuBLAS on FP16 tiles */
-    APR_CUDA_CAREFUL_TOKENS = 128, /* up to here inputs go to the tensor cores in two FP16 parts, which round as float32 does */
-    APR_CUDA_TILE_BYTES = 1 << 26, /* of FP16 weights decoded at a time */
-    APR_CUDA_EXPERT_TOKENS = 64,   /* tokens whose experts are computed at a time */
-    APR_CUDA_ATTEND_SPLITS = 64,   /* parts at most that a long context is read in when the queries are few */
+    APR_CUDA_FEW_TOKENS = 8,             /* up to here weights are read packed; more go through cuBLAS on FP16 tiles */
+    APR_CUDA_CAREFUL_TOKENS = 128,       /* up to here inputs go to the tensor cores in two FP16 parts, which round as float32 does */
+    APR_CUDA_TILE_BYTES = 1 << 29,       /* of FP16 weights decoded at a time where there is room: most matrices are decoded whole */
+    APR_CUDA_LEAST_TILE_BYTES = 1 << 26, /* where there is little */
+    APR_CUDA_EXPERT_TOKENS = 64,         /* tokens whose experts are computed at a time */
+    APR_CUDA_ATTEND_SPLITS = 64,         /* parts at most that a long context is read in when the queries are few */
 };
 
 static inline size_t apr_cuda_round(size_t n_bytes) { return (n_bytes + 255) / 256 * 256; }
 
-/* Rows of a matrix of n_in columns that are decoded at a time: a multiple of 64 where not all. */
-static inline int64_t apr_cuda_tile_rows(int64_t n_in, int64_t n_out)
+/* Rows of a matrix of n_in columns that are decoded at a time: all when they are tile_bytes at most, else parts of equal size, a multiple
+ * of 256, so that none of them leaves most of a device idle. A tile of 256 rows may be more than tile_bytes. */
+static inline int64_t apr_cuda_tile_rows(int64_t n_in, int64_t n_out, size_t tile_bytes)
 {
-    const int64_t rows = APR_CUDA_TILE_BYTES / 2 / n_in;
-    const int64_t tile = rows < 64 ? 64 : rows / 64 * 64;
-    return tile < n_out ? tile : n_out;
+    const int64_t room = (int64_t)(tile_bytes / 2) / n_in, most = room < 256 ? 256 : room / 256 * 256;
+    if (n_out <= room || n_out <= most) return n_out;
+    const int64_t n_tiles = (n_out + most - 1) / most, rows = (n_out + n_tiles - 1) / n_tiles;
+    return (rows + 255) / 256 * 256;
 }
 
 /* FP16 inputs of at most n_tokens rows: of up to CAREFUL_TOKENS twice, the second part behind the first. */
@@ -187,27 +238,42 @@ static inline size_t apr_cuda_inputs_bytes(int64_t n_tokens, int64_t n_in)
     return once > twice ? once : twice;
 }
 
-/* The inputs, one float32 scale a token, a tile of FP16 weights (none for weights stored as F16). */
+/* Of each row of inputs its power of two and its largest number; the three numbers of what rows share (kernels/cuda/ops/halves.cuh). */
+static inline size_t apr_cuda_scales_bytes(int64_t n_rows) { return 2 * apr_cuda_round((size_t)n_rows * 4) + apr_cuda_round(12); }
+
+/* The inputs, their scales, a tile of FP16 weights (none for weights stored as F16) of tile_bytes at most. A product takes larger tiles
+ * where its workspace has room for them. */
+static inline size_t apr_cuda_linear_bytes_within(int64_t n_tokens, int64_t n_in, int64_t n_out, bool is_f16, size_t tile_bytes)
+{
+    const size_t inputs = apr_cuda_inputs_bytes(n_tokens, n_in) + apr_cuda_scales_bytes(n_tokens);
+    return inputs + (is_f16 ? 0 : apr_cuda_round((size_t)apr_cuda_tile_rows(n_in, n_out, tile_bytes) * (size_t)n_in * 2));
+}
+
 static inline size_t apr_cuda_linear_bytes(int64_t n_tokens, int64_t n_in, int64_t n_out, bool is_f16)
 {
-    const size_t inputs = apr_cuda_inputs_bytes(n_tokens, n_in) + apr_cuda_round((size_t)n_tokens * 4);
-    return inputs + (is_f16 ? 0 : apr_cuda_round((size_t)apr_cuda_tile_rows(n_in, n_out) * (size_t)n_in * 2));
+    return apr_cuda_linear_bytes_within(n_tokens, n_in, n_out, is_f16, APR_CUDA_TILE_BYTES);
 }
 
 /* Where each head has a matrix of its own: heads whose rows are decoded at a time. */
-static inline int64_t apr_cuda_tile_heads(int64_t n_heads, int64_t head_rows, int64_t n_columns)
+static inline int64_t apr_cuda_tile_heads(int64_t n_heads, int64_t head_rows, int64_t n_columns, size_t tile_bytes)
 {
-    const int64_t heads = APR_CUDA_TILE_BYTES / 2 / n_columns / head_rows;
+    const int64_t heads = (int64_t)(tile_bytes / 2) / n_columns / head_rows;
     return heads < 1 ? 1 : heads < n_heads ? heads : n_heads;
 }
 
 /* The same as apr_cuda_linear_bytes: n_in is of each head, n_columns of the weight. */
+static inline size_t apr_cuda_linear_heads_bytes_within(int64_t n_tokens, const apr_linear_heads *heads, int64_t n_in, int64_t n_columns,
+                                                        bool is_f16, size_t tile_bytes)
+{
+    const size_t inputs = apr_cuda_inputs_bytes(n_tokens, heads->n * n_in) + apr_cuda_scales_bytes(n_tokens * heads->n);
+    const size_t tile_rows = (size_t)(apr_cuda_tile_heads(heads->n, heads->rows, n_columns, tile_bytes) * heads->rows);
+    return inputs + (is_f16 ? 0 : apr_cuda_round(tile_rows * (size_t)n_columns * 2));
+}
+
 static inline size_t apr_cuda_linear_heads_bytes(int64_t n_tokens, const apr_linear_heads *heads, int64_t n_in, int64_t n_columns,
                                                  bool is_f16)
 {
-    const size_t inputs = apr_cuda_inputs_bytes(n_tokens, heads->n * n_in) + apr_cuda_round((size_t)(n_tokens * heads->n) * 4);
-    const size_t tile_rows = (size_t)(apr_cuda_tile_heads(heads->n, heads->rows, n_columns) * heads->rows);
-    return inputs + (is_f16 ? 0 : apr_cuda_round(tile_rows * (size_t)n_columns * 2));
+    return apr_cuda_linear_heads_bytes_within(n_tokens, heads, n_in, n_columns, is_f16, APR_CUDA_TILE_BYTES);
 }
 
 /* Of each token and chosen expert: both halves of the middle, what the expert gives, a weighed input. */
@@ -217,10 +283,22 @@ static inline size_t apr_cuda_experts_bytes(int64_t n_tokens, int64_t n_in, int6
     return (size_t)(n * n_used) * (size_t)(2 * n_mid + n_out + n_in) * 4;
 }
 
-/* Of each part of the context: sums of values, maximum, sum of weights, for each query row of at most FEW_TOKENS tokens. */
+/* Blocks of numbers that are sorted together, of a row of n, and how many numbers are summed together. */
+enum { APR_CUDA_BEST_CHUNK = 1024, APR_CUDA_BEST_SUMMED = 4096 };
+static inline int64_t apr_cuda_best_chunks(int64_t n) { return (n + APR_CUDA_BEST_CHUNK - 1) / APR_CUDA_BEST_CHUNK; }
+
+/* For find_best: what each block keeps, and what blocks that read that keep. */
+static inline size_t apr_cuda_best_bytes(int64_t n)
+{
+    const int64_t n_kept = apr_cuda_best_chunks(n) * APR_MOST_BEST;
+    return apr_cuda_round((size_t)(n_kept + apr_cuda_best_chunks(n_kept) * APR_MOST_BEST) * sizeof(uint64_t));
+}
+
+/* Of each part of the context: sums of values, maximum, sum of weights, a word that says it is done, for each query row of at most
+ * FEW_TOKENS tokens. */
 static inline size_t apr_cuda_attend_bytes(int64_t n_heads, int64_t head_dim)
 {
-    return apr_cuda_round((size_t)APR_CUDA_ATTEND_SPLITS * APR_CUDA_FEW_TOKENS * (size_t)n_heads * ((size_t)head_dim + 2) * 4);
+    return apr_cuda_round((size_t)APR_CUDA_ATTEND_SPLITS * APR_CUDA_FEW_TOKENS * (size_t)n_heads * ((size_t)head_dim + 4) * 4);
 }
 
 #endif

@@ -8,6 +8,7 @@
  *   4. d and dmin once more by least squares over the block with the codes held, then 3. again, while it helps.
  * Ties go to what was tried first. */
 #include "kernels/ref/codecs.h"
+#include "kernels/ref/k_search.h"
 
 enum { ELEMS = 256, SUBS = 8, SUB_ELEMS = 32, MAX_SCALE = 63 };
 
@@ -135,10 +136,10 @@ static grid fit(const sums *s, float *error)
     return g;
 }
 
-/* Step 1. Trial grids give the range max_code - 1 to max_code + 2 steps, and start at the lowest value or half a step above. */
-static grid search_sub_block(const float *restrict x, float max_code)
+/* Step 1. Trial grids start at the lowest value or half a step above. */
+static grid search_sub_block(const float *restrict x, apr_k_search search)
 {
-    enum { STRETCHES = 11, POLISHES = 3 };
+    const float max_code = search.max_code;
     float low = 0.0f, high = x[0]; /* code 0 stands for 0 or less */
     for (int j = 0; j < SUB_ELEMS; j++) {
         low = x[j] < low ? x[j] : low;
@@ -149,14 +150,14 @@ static grid search_sub_block(const float *restrict x, float max_code)
 
     float least = FLT_MAX, error;
     sums s = {.x = sum(x), .xx = dot(x, x)};
-    for (int stretch = 0; stretch < STRETCHES; stretch++)
+    for (int stretch = 0; stretch < search.stretches; stretch++)
         for (int shift = 0; shift < 2; shift++) {
-            const float step = (high - low) / (max_code - 1.0f + 0.3f * (float)stretch);
+            const float step = (high - low) / (search.first_steps + search.gap * (float)stretch);
             try_grid(x, (grid){step, -low - 0.5f * (float)shift * step}, max_code, &s);
             const grid g = fit(&s, &error);
             if (error < least) least = error, best = g;
         }
-    for (int polish = 0; polish < POLISHES; polish++) {
+    for (int polish = 0; polish < search.polishes; polish++) {
         try_grid(x, best, max_code, &s);
         const grid g = fit(&s, &error);
         if (error < least) least = error, best = g;
@@ -186,20 +187,20 @@ static uint16_t stored_scale(float x)
     return half == 0 && x > 0.0f ? 1 : half;
 }
 
-/* Step 3 for one sub-block: the scale given and two neighbours on each side, each with the minimum given and then with the one that
+/* Step 3 for one sub-block: the scale given and its neighbours on each side, each with the minimum given and then with the one that
  * suits its codes. Leaves the best in *scale and *min, adds its sums to *all, and returns its error. */
-static float choose_scale(const float *restrict x, float d, float dmin, float max_code, int *scale, int *min, block_sums *all)
+static float choose_scale(const float *restrict x, float d, float dmin, apr_k_search search, int *scale, int *min, block_sums *all)
 {
-    enum { REACH = 2 };
+    const int reach = search.reach;
     const int middle = *scale, first_min = *min;
     const float inverse_dmin = inverse_of(dmin);
     float least = -1.0f;
     sums s = {.x = sum(x)}, best = {0};
 
-    for (int t = middle > REACH ? middle - REACH : 0; t <= middle + REACH && t <= MAX_SCALE; t++)
+    for (int t = middle > reach ? middle - reach : 0; t <= middle + reach && t <= MAX_SCALE; t++)
         for (int pass = 0, m = first_min; pass < 2; pass++) {
             const grid g = {d * (float)t, dmin * (float)m};
-            const float error = try_grid(x, g, max_code, &s);
+            const float error = try_grid(x, g, search.max_code, &s);
             if (least < 0.0f || error < least) least = error, best = s, *scale = t, *min = m;
             const int suited = nearest_scale((g.step * s.q - s.x) / (float)SUB_ELEMS * inverse_dmin);
             if (suited == m) break;
@@ -227,13 +228,12 @@ static bool fit_block(const block_sums *s, uint16_t *d, uint16_t *dmin)
     return true;
 }
 
-static block_scales search_block(const float *restrict x, float max_code)
+static block_scales search_block(const float *restrict x, apr_k_search search)
 {
-    enum { ROUNDS = 4 };
     grid ideal[SUBS];
     float max_step = 0.0f, max_offset = 0.0f;
     for (int sub = 0; sub < SUBS; sub++) {
-        ideal[sub] = search_sub_block(x + sub * SUB_ELEMS, max_code);
+        ideal[sub] = search_sub_block(x + sub * SUB_ELEMS, search);
         max_step = ideal[sub].step > max_step ? ideal[sub].step : max_step;
         max_offset = ideal[sub].offset > max_offset ? ideal[sub].offset : max_offset;
     }
@@ -242,12 +242,12 @@ static block_scales search_block(const float *restrict x, float max_code)
         now.scale[sub] = nearest_scale(ideal[sub].step * inverse_of(apr_f16_to_f32(now.d)));
         now.min[sub] = nearest_scale(ideal[sub].offset * inverse_of(apr_f16_to_f32(now.dmin)));
     }
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < search.rounds; round++) {
         const float d = apr_f16_to_f32(now.d), dmin = apr_f16_to_f32(now.dmin);
         block_sums all = {0};
         now.error = 0.0f;
         for (int sub = 0; sub < SUBS; sub++)
-            now.error += choose_scale(x + sub * SUB_ELEMS, d, dmin, max_code, &now.scale[sub], &now.min[sub], &all);
+            now.error += choose_scale(x + sub * SUB_ELEMS, d, dmin, search, &now.scale[sub], &now.min[sub], &all);
         if (round > 0 && !(now.error < best.error)) break;
         best = now;
         if (!fit_block(&all, &now.d, &now.dmin) || (now.d == best.d && now.dmin == best.dmin)) break;
@@ -256,11 +256,12 @@ static block_scales search_block(const float *restrict x, float max_code)
 }
 
 /* Values that a block can hold, its scales, and their codes. */
-static block_scales encode_block(const float *restrict src, float max_code, uint8_t *restrict code)
+static block_scales encode_block(const float *restrict src, apr_k_search search, uint8_t *restrict code)
 {
+    const float max_code = search.max_code;
     float x[ELEMS];
     for (int i = 0; i < ELEMS; i++) x[i] = apr_tame(src[i], APR_F16_MAX * (float)MAX_SCALE * max_code);
-    const block_scales best = search_block(x, max_code);
+    const block_scales best = search_block(x, search);
     const float d = apr_f16_to_f32(best.d), dmin = apr_f16_to_f32(best.dmin);
     for (int sub = 0; sub < SUBS; sub++) {
         const float inverse = inverse_of(d * (float)best.scale[sub]), offset = dmin * (float)best.min[sub];
@@ -281,7 +282,7 @@ void apr_ref_encode_q4_k(const float *restrict src, void *restrict dst, int64_t 
     apr_block_Q4_K *block = dst;
     uint8_t code[ELEMS];
     for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
-        const block_scales best = encode_block(src + i, 15.0f, code);
+        const block_scales best = encode_block(src + i, (apr_k_search)APR_Q4_K_SEARCH, code);
         block->d = best.d;
         block->dmin = best.dmin;
         pack_scales(best.scale, best.min, block->scales);
@@ -294,7 +295,7 @@ void apr_ref_encode_q5_k(const float *restrict src, void *restrict dst, int64_t 
     apr_block_Q5_K *block = dst;
     uint8_t code[ELEMS];
     for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
-        const block_scales best = encode_block(src + i, 31.0f, code);
+        const block_scales best = encode_block(src + i, (apr_k_search)APR_Q5_K_SEARCH, code);
         block->d = best.d;
         block->dmin = best.dmin;
         pack_scales(best.scale, best.min, block->scales);

@@ -1,12 +1,13 @@
 /* q6_k.c - Q6_K: 256 values in 16 sub-blocks of 16, value = d * scale * code, codes -32 to 31, scales int8.
  *
  * The layout is ggml's, the search is ours and minimises the plain squared error:
- *   1. each sub-block alone: trial steps around the one that just holds the extreme value, each re-fitted by least squares;
+ *   1. each sub-block alone: trial steps, from the one that just holds the extreme value to coarser ones, re-fitted by least squares;
  *   2. d from the largest of the steps, rounded to half; everything after uses this stored number;
  *   3. each sub-block again: int8 scales near the ideal one, judged by the error of the rounded codes;
  *   4. d once more by least squares over the block with the codes held; kept when 3. with it gives less error.
  * Ties go to what was tried first. */
 #include "kernels/ref/codecs.h"
+#include "kernels/ref/k_search.h"
 
 enum { ELEMS = 256, SUBS = 16, SUB_ELEMS = 16 };
 
@@ -66,7 +67,7 @@ static float try_step(const float *restrict x, float step, sums *restrict s)
  * than with no codes at all. */
 static float search_sub_block(const float *restrict x)
 {
-    enum { TRIALS = 19 };
+    enum { TRIALS = APR_Q6_K_TRIALS };
     float amax = 0.0f, extreme = 0.0f, gain = 0.0f, best = 0.0f;
     for (int j = 0; j < SUB_ELEMS; j++) {
         const float magnitude = x[j] < 0.0f ? -x[j] : x[j];
@@ -76,7 +77,7 @@ static float search_sub_block(const float *restrict x)
 
     for (int t = 0; t < TRIALS; t++) {
         sums s;
-        try_step(x, extreme / ((float)MIN_CODE + 0.1f * (float)(TRIALS / 2 - t)), &s);
+        try_step(x, extreme / (APR_Q6_K_MIDDLE + APR_Q6_K_GAP * (float)(TRIALS / 2 - t)), &s);
         const float fit = s.qx / s.qq; /* qq is not 0: the extreme value has a code */
         if (s.qx * fit > gain) gain = s.qx * fit, best = fit;
     }
@@ -101,7 +102,7 @@ static uint16_t stored_scale(float x)
  * with value = d * a, a = scale * code, and returns its error. */
 static float choose_scale(const float *restrict x, float d, int *scale, float *aa, float *ax)
 {
-    enum { REACH = 2 };
+    enum { REACH = APR_Q6_K_REACH };
     const int middle = *scale, first = middle - REACH < MIN_SCALE ? MIN_SCALE : middle - REACH;
     const int last = middle + REACH > MAX_SCALE ? MAX_SCALE : middle + REACH;
     float least = -1.0f;
@@ -119,7 +120,6 @@ static float choose_scale(const float *restrict x, float d, int *scale, float *a
 
 static block_scales search_block(const float *restrict x)
 {
-    enum { ROUNDS = 4 };
     float ideal[SUBS], largest = 0.0f, signed_largest = 0.0f;
     for (int sub = 0; sub < SUBS; sub++) {
         ideal[sub] = search_sub_block(x + sub * SUB_ELEMS);
@@ -130,7 +130,7 @@ static block_scales search_block(const float *restrict x)
     for (int sub = 0; sub < SUBS; sub++)
         now.scale[sub] = (int)apr_clamp(apr_round_even(ideal[sub] * inverse_of(apr_f16_to_f32(now.d))), (float)MIN_SCALE, (float)MAX_SCALE);
 
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < APR_Q6_K_ROUNDS; round++) {
         const float d = apr_f16_to_f32(now.d);
         float aa = 0.0f, ax = 0.0f;
         now.error = 0.0f;

@@ -68,6 +68,8 @@ typedef struct draft {
     const apr_plan_options *options;
     const uint64_t *weight_bytes;
     apr_plan_line lines[APR_LINE_COUNT];
+    apr_plan_pace slowest; /* what was asked for last, and its workspace on a device */
+    uint64_t slowest_workspace;
     bool no_memory;
 } draft;
 
@@ -374,10 +376,13 @@ static void host_workspace(const draft *d, size_t *slice, size_t *shared)
 }
 
 /* Of a device's one buffer, in bytes: the most that any operation asks for. */
-static uint64_t device_workspace(const draft *d)
+static uint64_t device_workspace(const draft *d, apr_plan_pace pace)
 {
     const apr_program *const program = d->program;
-    const apr_op_sizes sizes = {.n_batch = d->plan->n_batch, .n_logits = d->plan->n_logits, .weight_dtypes = d->options->weight_dtypes};
+    const apr_op_sizes sizes = {.n_batch = pace.n_batch,
+                                .n_logits = d->plan->n_logits < pace.n_batch ? d->plan->n_logits : pace.n_batch,
+                                .weight_dtypes = d->options->weight_dtypes,
+                                .tile_bytes = pace.tile_bytes};
     uint64_t most = 0;
 
     for (size_t i = 0; i < program->n_ops; i++) {
@@ -386,7 +391,52 @@ static uint64_t device_workspace(const draft *d)
         const uint64_t wanted = card->device_bytes != NULL ? card->device_bytes(program, &program->ops[i], &sizes) : 0;
         if (wanted > most) most = wanted;
     }
+    const uint64_t of_best =
+        apr_partition_has_logits(d->options->partition, program, d->options->place) ? apr_cuda_best_bytes(program->vocab_size) : 0;
+    return apr_align_up(of_best > most ? of_best : most, 256);
+}
+
+/* What the options' batch is lowered to where the context, or the room, is less. */
+static void activations_line(draft *d)
+{
+    const apr_plan *const p = d->plan;
+    const int64_t wanted = d->options->wanted_batch < p->n_ctx ? d->options->wanted_batch : p->n_ctx;
+    char lowered[64] = "";
+
+    if (wanted > p->n_batch) snprintf(lowered, sizeof lowered, "; there is no room for %lld at a time", (long long)wanted);
+    set_line(d, APR_LINE_ACTIVATIONS, activation_bytes(d, p->n_batch), p->judged, "%lld tokens x %lld numbers alive at once x 4 bytes%s",
+             (long long)p->n_batch, (long long)p->activation_width, lowered);
+}
+
+static apr_plan_pace pace_of(const draft *d)
+{
+    return (apr_plan_pace){d->plan->n_batch, d->options->tile_bytes > 0 ? d->options->tile_bytes : APR_CUDA_TILE_BYTES};
+}
+
+/* The widest of the values that products may read. */
+static int64_t widest_value(const apr_program *program)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < program->n_values; i++)
+        if (!program->values[i].is_logits && program->values[i].width > most) most = program->values[i].width;
     return most;
+}
+
+static void device_workspace_line(draft *d)
+{
+    apr_plan *const p = d->plan;
+    const apr_plan_pace pace = pace_of(d);
+    const uint64_t bytes = device_workspace(d, pace), token = apr_cuda_round(sizeof(apr_cuda_token));
+    char lowered[64] = "";
+
+    if (pace.tile_bytes < APR_CUDA_TILE_BYTES)
+        snprintf(lowered, sizeof lowered, ", for there is no room for %d", APR_CUDA_TILE_BYTES >> 20);
+    p->workspace_slice = bytes / sizeof(float);
+    p->planes_slot = apr_cuda_round((size_t)apr_planes_bytes(widest_value(d->program)));
+    p->planes_slot += apr_cuda_round((size_t)(widest_value(d->program) / APR_FLOW_UNIT) * sizeof(float)); /* and squares */
+    set_line(d, APR_LINE_WORKSPACE, apr_saturating_add(bytes, apr_saturating_add(token, APR_PLANES_SLOTS * p->planes_slot)), APR_ON_DEVICE,
+             "FP16 inputs of %lld tokens and decoded FP16 weights (%llu MiB at a time at most%s), or parts of a long context's attention",
+             (long long)p->n_batch, (unsigned long long)(pace.tile_bytes >> 20), lowered);
 }
 
 static void working_lines(draft *d, int64_t n_vector_floats)
@@ -398,8 +448,7 @@ static void working_lines(draft *d, int64_t n_vector_floats)
 
     set_line(d, APR_LINE_F32_VECTORS, (uint64_t)n_vector_floats * sizeof(float), p->judged,
              "%lld numbers: norms, biases, rotary frequencies", (long long)n_vector_floats);
-    set_line(d, APR_LINE_ACTIVATIONS, activation_bytes(d, p->n_batch), p->judged, "%lld tokens x %lld numbers alive at once x 4 bytes",
-             (long long)p->n_batch, (long long)p->activation_width);
+    activations_line(d);
     set_line(d, APR_LINE_LOGITS, logits_bytes, p->judged, "%lld rows x %lld tokens of the vocabulary x 4 bytes", (long long)p->n_logits,
              (long long)d->program->vocab_size);
     if (p->judged == APR_ON_HOST) {
@@ -413,12 +462,10 @@ static void working_lines(draft *d, int64_t n_vector_floats)
                  p->workspace_slice, shared);
         return;
     }
-    const uint64_t workspace = device_workspace(d);
-    p->workspace_slice = workspace / sizeof(float);
-    set_line(d, APR_LINE_WORKSPACE, workspace, APR_ON_DEVICE,
-             "FP16 inputs of %lld tokens and a tile of decoded FP16 weights (%d MiB at most), or parts of a long context's attention",
-             (long long)p->n_batch, APR_CUDA_TILE_BYTES >> 20);
-    set_line(d, APR_LINE_HOST_LOGITS, logits_bytes, APR_ON_HOST, "where the logits are read");
+    device_workspace_line(d);
+    set_line(d, APR_LINE_HOST_LOGITS,
+             logits_bytes > 0 ? apr_saturating_add(apr_align_up(logits_bytes, 256), apr_cuda_round(sizeof(apr_cuda_token))) : 0,
+             APR_ON_HOST, "where the logits are read, pinned");
 }
 
 static void device_lines(draft *d)
@@ -443,18 +490,18 @@ static uint64_t over_a_block(uint64_t n_bytes)
     return over > 0 ? APR_DRIVER_BLOCK_BYTES - over : 0;
 }
 
-/* What allocations take more than they ask for, when states and activations are of these sizes. Those of up to half a block find room
- * in blocks that are there for others, as was seen. */
-static uint64_t rounding_bytes(const draft *d, uint64_t states, uint64_t activations)
+/* What allocations take more than they ask for, when states, activations and workspace are of these sizes. Those of up to half a block
+ * find room in blocks that are there for others, as was seen. */
+static uint64_t rounding_bytes(const draft *d, uint64_t states, uint64_t activations, uint64_t workspace)
 {
-    const apr_line_id alone[] = {APR_LINE_CUBLAS_WORKSPACE, APR_LINE_COPIES, APR_LINE_F32_VECTORS, APR_LINE_LOGITS, APR_LINE_WORKSPACE};
+    const apr_line_id alone[] = {APR_LINE_CUBLAS_WORKSPACE, APR_LINE_COPIES, APR_LINE_F32_VECTORS, APR_LINE_LOGITS};
     enum { N = sizeof alone / sizeof *alone };
-    uint64_t asked[N + 3] = {states, activations, 0}, sum = 0;
+    uint64_t asked[N + 4] = {states, activations, 0, workspace}, sum = 0;
 
     for (int role = 0; role < APR_ROLE_COUNT; role++)
         asked[2] = apr_saturating_add(asked[2], d->lines[APR_LINE_WEIGHTS_EMBEDDING + role].bytes); /* one allocation */
-    for (size_t i = 0; i < N; i++) asked[3 + i] = d->lines[alone[i]].bytes;
-    for (size_t i = 0; i < N + 3; i++)
+    for (size_t i = 0; i < N; i++) asked[4 + i] = d->lines[alone[i]].bytes;
+    for (size_t i = 0; i < N + 4; i++)
         if (asked[i] > APR_DRIVER_BLOCK_BYTES / 2) sum += over_a_block(asked[i]);
     return sum;
 }
@@ -470,7 +517,8 @@ static void rounding_line(draft *d)
 {
     const apr_plan *const p = d->plan;
     if (p->judged != APR_ON_DEVICE) return;
-    set_line(d, APR_LINE_ROUNDING, rounding_bytes(d, p->states_bytes, d->lines[APR_LINE_ACTIVATIONS].bytes), APR_ON_DEVICE,
+    const uint64_t bytes = rounding_bytes(d, p->states_bytes, d->lines[APR_LINE_ACTIVATIONS].bytes, d->lines[APR_LINE_WORKSPACE].bytes);
+    set_line(d, APR_LINE_ROUNDING, bytes, APR_ON_DEVICE,
              "the driver gives blocks of %d MiB; all weights are one allocation, all states another", (int)(APR_DRIVER_BLOCK_BYTES >> 20));
 }
 
@@ -495,25 +543,45 @@ static void judge(draft *d)
     p->short_bytes = p->fits ? 0 : sums[p->judged] - p->budget_bytes;
 }
 
-/* Would the plan fit with that context? Only states, activations and their rounding depend on it. */
-static bool fits_with(const draft *d, int64_t n_ctx)
+/* Most contexts are longer than the slowest batch, and have its workspace. */
+static uint64_t workspace_at(draft *d, apr_plan_pace pace)
+{
+    if (d->slowest.n_batch != pace.n_batch) {
+        d->slowest = pace;
+        d->slowest_workspace = device_workspace(d, pace);
+    }
+    return d->slowest_workspace;
+}
+
+static bool depends_on_context(const draft *d, apr_line_id id)
+{
+    return id == APR_LINE_ACTIVATIONS || id == APR_LINE_ROUNDING || (id == APR_LINE_WORKSPACE && d->plan->judged == APR_ON_DEVICE) ||
+           (id >= first_states && id <= last_states);
+}
+
+/* Would the plan fit with that context, at the slowest pace? Only states, activations, a device's workspace and their rounding depend on
+ * these. */
+static bool fits_with(draft *d, int64_t n_ctx)
 {
     const apr_plan *const p = d->plan;
-    const int64_t n_batch = d->options->n_batch < n_ctx ? d->options->n_batch : n_ctx;
-    const uint64_t states = all_states_bytes(d, n_ctx, n_batch), activations = activation_bytes(d, n_batch);
+    const apr_plan_options *const o = d->options;
+    apr_plan_pace pace = o->slowest.n_batch > 0 ? o->slowest : (apr_plan_pace){o->n_batch, pace_of(d).tile_bytes};
+    if (pace.n_batch > n_ctx) pace.n_batch = n_ctx;
+    const uint64_t states = all_states_bytes(d, n_ctx, pace.n_batch), activations = activation_bytes(d, pace.n_batch);
     uint64_t sum = apr_saturating_add(states, activations);
 
-    if (p->judged == APR_ON_DEVICE) sum = apr_saturating_add(sum, rounding_bytes(d, states, activations));
+    if (p->judged == APR_ON_DEVICE) {
+        const uint64_t workspace = workspace_at(d, pace);
+        sum = apr_saturating_add(sum, apr_saturating_add(workspace, rounding_bytes(d, states, activations, workspace)));
+    }
     for (size_t i = 0; i < p->n_lines; i++) {
         const apr_plan_line *const line = &p->lines[i];
-        const bool depends =
-            line->id == APR_LINE_ACTIVATIONS || line->id == APR_LINE_ROUNDING || (line->id >= first_states && line->id <= last_states);
-        if (line->on == p->judged && !depends) sum = apr_saturating_add(sum, line->bytes);
+        if (line->on == p->judged && !depends_on_context(d, line->id)) sum = apr_saturating_add(sum, line->bytes);
     }
     return sum <= p->budget_bytes;
 }
 
-static int64_t largest_context(const draft *d)
+static int64_t largest_context(draft *d)
 {
     int64_t most = d->program->max_context > 0 ? d->program->max_context : (int64_t)1 << 20;
 

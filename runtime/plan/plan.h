@@ -24,10 +24,20 @@ typedef struct apr_weight_note {
     bool decoded;       /* a device cannot read them as they are stored and gets FP16 */
 } apr_weight_note;
 
+/* How much a device does at a time: tokens evaluated, and bytes of FP16 weights decoded for products of many of them. More is faster,
+ * and takes more memory. */
+typedef struct apr_plan_pace {
+    int64_t n_batch;
+    uint64_t tile_bytes;
+} apr_plan_pace;
+
 typedef struct apr_plan_options {
-    int64_t n_ctx;    /* positions a sequence can have; 0: the model's own, at most 4096 */
-    int64_t n_batch;  /* tokens evaluated at a time */
-    int64_t n_logits; /* rows of logits kept at a time */
+    int64_t n_ctx;         /* positions a sequence can have; 0: the model's own, at most 4096 */
+    int64_t n_batch;       /* tokens evaluated at a time */
+    uint64_t tile_bytes;   /* see apr_plan_pace; 0: APR_CUDA_TILE_BYTES */
+    int64_t wanted_batch;  /* what n_batch was lowered from, for the reason; 0: it was not */
+    apr_plan_pace slowest; /* what max_ctx may count on; zeros: n_batch and tile_bytes */
+    int64_t n_logits;      /* rows of logits kept at a time */
     int64_t n_sequences;
     apr_dtype kv_dtype;      /* one of apr_kv_dtypes */
     const apr_gpu *gpu;      /* NULL: everything is on the host */
@@ -51,6 +61,12 @@ typedef struct apr_plan_options {
 
 /* n_batch 512, n_logits 16, 1 sequence, f16, 1 GiB of headroom, the default stack of gpus.h, 1 thread */
 extern const apr_plan_options apr_plan_defaults;
+
+/* Paces to try, from the fastest down, when so many tokens at a time are asked for: exactly those, or with 0 as many as there is room for,
+ * at most APR_DEVICE_BATCH on a device and APR_HOST_BATCH without one. The second sets the i-th. */
+enum { APR_DEVICE_BATCH = 2048, APR_HOST_BATCH = 512 };
+int apr_plan_n_paces(int64_t asked_batch, bool has_device);
+void apr_plan_set_pace(apr_plan_options *options, int64_t asked_batch, bool has_device, int i);
 
 /* X(id, key, label), after the weights of APR_ROLE_LIST; the order in which a plan lists them */
 #define APR_PLAN_LIST(X)                                            \
@@ -91,6 +107,9 @@ typedef struct apr_plan_line {
     const char *reason; /* how the number comes about */
 } apr_plan_line;
 
+/* Inputs of products that stream, alive at once (kernels/cuda/flow_args.h). */
+enum { APR_PLANES_SLOTS = 8 };
+
 typedef struct apr_plan {
     apr_plan_line lines[APR_LINE_COUNT]; /* [n_lines], without those of 0 bytes */
     size_t n_lines;
@@ -115,6 +134,7 @@ typedef struct apr_plan {
     int64_t *vector_offsets; /* [n_weights] floats into the float32 vectors; -1: not a vector, or not there */
     int64_t *copy_offsets;   /* [n_weights] bytes into the FP16 copies; -1: has none */
     int64_t *rope_offsets;   /* [n_ropes] floats into the float32 vectors; -1: not here */
+    uint64_t planes_slot;    /* bytes of each of APR_PLANES_SLOTS inputs of products that stream, behind a device's workspace */
     size_t workspace_slice;  /* floats of each thread on the host, of the one buffer on a device */
     size_t workspace_shared; /* floats behind the slices, on the host: of all threads of an operation */
     apr_arena arena;

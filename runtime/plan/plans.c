@@ -60,7 +60,7 @@ static apr_status plan_place(apr_plans *plans, int place, const apr_program *pro
     return apr_plan_make(&plans->plans[place], program, &options, err);
 }
 
-apr_status apr_plans_make(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err)
+static apr_status make_at_a_pace(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err)
 {
     uint64_t *const bytes = malloc((program->n_weights + 1) * sizeof *bytes), *const made = malloc((program->n_weights + 1) * sizeof *made);
 
@@ -91,6 +91,30 @@ bool apr_plans_fit(const apr_plans *plans)
     return true;
 }
 
+/* At the i-th pace; plans that were made before are closed. */
+static apr_status make_again(apr_plans *plans, const apr_program *program, const apr_plans_options *options, int i, apr_error *err)
+{
+    apr_plans_options o = *options;
+    apr_plans_close(plans);
+    apr_plan_set_pace(&o.each, options->each.n_batch, o.n_devices > 0, i);
+    return make_at_a_pace(plans, program, &o, err);
+}
+
+/* Where the slowest pace does not fit, none does. */
+apr_status apr_plans_make(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err)
+{
+    const int slowest = apr_plan_n_paces(options->each.n_batch, options->n_devices > 0) - 1;
+
+    *plans = (apr_plans){0};
+    APR_TRY(make_again(plans, program, options, 0, err));
+    if (slowest == 0 || apr_plans_fit(plans)) return APR_OK;
+    APR_TRY(make_again(plans, program, options, slowest, err));
+    if (slowest == 1 || !apr_plans_fit(plans)) return APR_OK;
+    apr_status status = make_again(plans, program, options, 1, err);
+    for (int i = 2; i <= slowest && status == APR_OK && !apr_plans_fit(plans); i++) status = make_again(plans, program, options, i, err);
+    return status;
+}
+
 static bool has_experts(const apr_program *program)
 {
     for (size_t i = 0; i < program->n_ops; i++)
@@ -112,14 +136,15 @@ static double excess_of(const apr_plans *plans)
     return most;
 }
 
-/* APR_E_NO: they do not fit, by *excess, and are closed. */
+/* At the slowest pace, which fits where any does. APR_E_NO: they do not fit, by *excess, and are closed. */
 static apr_status try_offload(apr_plans *plans, apr_offload offload, const apr_program *program, const apr_plans_options *options,
                               double *excess, apr_error *err)
 {
     apr_plans_options o = *options;
 
+    *plans = (apr_plans){0};
     o.offload = offload;
-    APR_TRY(apr_plans_make(plans, program, &o, err));
+    APR_TRY(make_again(plans, program, &o, apr_plan_n_paces(o.each.n_batch, o.n_devices > 0) - 1, err));
     *excess = excess_of(plans);
     if (apr_plans_fit(plans)) return APR_OK;
     apr_plans_close(plans);
@@ -174,9 +199,16 @@ apr_status apr_plans_smallest(apr_plans *plans, apr_offload *smallest, const apr
 
     *smallest = (apr_offload){.experts = true};
     apr_status status = has_experts(program) ? try_offload(plans, *smallest, program, options, &excess, err) : APR_E_NO;
-    if (status != APR_E_NO) return status;
-    *smallest = (apr_offload){0};
-    status = fewest_layers(plans, most, &smallest->n_layers, program, options, err);
-    if (status != APR_OK) *smallest = (apr_offload){0};
-    return status;
+    if (status == APR_E_NO) {
+        *smallest = (apr_offload){0};
+        status = fewest_layers(plans, most, &smallest->n_layers, program, options, err);
+    }
+    if (status != APR_OK) {
+        *smallest = (apr_offload){0};
+        return status;
+    }
+    apr_plans_options o = *options;
+    o.offload = *smallest;
+    apr_plans_close(plans);
+    return apr_plans_make(plans, program, &o, err);
 }

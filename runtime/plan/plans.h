@@ -6,7 +6,7 @@
 
 typedef struct apr_plans_options {
     /* Of each device: gpu, budget, headroom, weights as they lie there. gpu NULL: there is none, everything is on the host. The other
-     * fields of a place are set here. */
+     * fields of a place are set here. n_batch 0: as many tokens as there is room for. */
     apr_plan_options each;
     int n_devices;                      /* 0 only without a gpu */
     bool shares_card[APR_MOST_DEVICES]; /* [n_devices] with a device before it: the budget is one */
@@ -20,7 +20,7 @@ typedef struct apr_plans {
     apr_plan *plans; /* [partition.n_places], of the partition's arena */
 } apr_plans;
 
-/* A failed one is closed. */
+/* At the fastest pace (apr_plan_set_pace) that lets all of them fit, else at the slowest. A failed one is closed. */
 apr_status apr_plans_make(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err);
 void apr_plans_close(apr_plans *plans);
 bool apr_plans_fit(const apr_plans *plans);

@@ -12,8 +12,9 @@ typedef struct apr_ground {
 
     /* the tokens that are run now */
     int64_t position, n_tokens;
-    int64_t first_row, n_rows; /* of them, those whose logits are computed */
-    const int32_t *ids;        /* [n_tokens], where the operation can read them */
+    const int64_t *position_at; /* the same in a device's own memory, from where what was recorded reads it; NULL: it does not */
+    int64_t first_row, n_rows;  /* of them, those whose logits are computed */
+    const int32_t *ids;         /* [n_tokens], where the operation can read them */
 
     /* values: value_offsets[v] floats a token, times n_batch, into the activations */
     float *activations, *logits;

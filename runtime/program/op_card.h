@@ -40,6 +40,7 @@ double apr_op_fact_of(const apr_op *op, const apr_op_fact *fact);
 typedef struct apr_op_sizes {
     int64_t n_batch, n_logits;      /* tokens at a time; rows of logits */
     const apr_dtype *weight_dtypes; /* [n_weights]; NULL: none is F16 */
+    size_t tile_bytes;              /* of FP16 weights decoded at a time, at most */
 } apr_op_sizes;
 
 typedef struct apr_op_card {

@@ -19,19 +19,31 @@ static bool is_stop_id(const apr_generate_options *options, int32_t id)
     return false;
 }
 
+/* After an evaluation that wanted `best` of it, where that is anything. */
+static apr_status choose(apr_session *session, apr_sampler *sampler, const apr_best *best, int32_t *id, apr_error *err)
+{
+    if (apr_sample_best(sampler, best, id)) return APR_OK;
+    APR_TRY(apr_session_read_logits(session, err));
+    *id = apr_sample(sampler, apr_session_logits(session));
+    return APR_OK;
+}
+
 apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_t *prompt, size_t n_prompt,
                         const apr_generate_options *options, apr_generation *result, apr_error *err)
 {
     const double begin = apr_seconds_now();
+    apr_best best = apr_sampler_wish(sampler);
+    const apr_eval_output wanted = {.best = best.n_wanted > 0 ? &best : NULL};
 
     *result = (apr_generation){.finish = APR_FINISH_LIMIT, .n_prompt = (int64_t)n_prompt};
     if (n_prompt == 0) return apr_fail(err, APR_E_USAGE, "there is nothing to continue: the prompt is empty");
-    APR_TRY(apr_session_eval(session, prompt, n_prompt, NULL, err));
+    APR_TRY(apr_session_eval(session, prompt, n_prompt, &wanted, err));
     const double prompted = apr_seconds_now();
     result->prompt_seconds = prompted - begin;
 
     while (result->n_generated < options->max_tokens) {
-        const int32_t id = apr_sample(sampler, apr_session_logits(session));
+        int32_t id;
+        APR_TRY(choose(session, sampler, &best, &id, err));
         const bool is_stop = is_stop_id(options, id);
         const bool goes_on = options->on_token == NULL || options->on_token(options->user, id, is_stop);
 
@@ -45,7 +57,7 @@ apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_
             result->finish = APR_FINISH_CONTEXT;
             break;
         }
-        APR_TRY(apr_session_eval(session, &id, 1, NULL, err));
+        APR_TRY(apr_session_eval(session, &id, 1, &wanted, err));
     }
     result->generate_seconds = apr_seconds_now() - prompted;
     return APR_OK;

@@ -44,19 +44,38 @@ static int by_weight(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* How likely a token is, the likeliest being 1. */
+static float weight_of(const apr_sampler *s, float logit, float largest)
+{
+    const float weight = expf((logit - largest) / s->options.temperature);
+    return isnan(weight) ? 0.0f : weight;
+}
+
+static bool cuts_off(const apr_sampler *s) { return s->options.top_p > 0.0f && s->options.top_p < 1.0f; }
+
+/* One of n candidates of that total; -1: all rounding went the wrong way, or nothing was finite. */
+static int32_t draw(apr_sampler *s, const struct apr_candidate *candidates, int64_t n, double total)
+{
+    double left = (double)(apr_random(&s->state) >> 11) * 0x1p-53 * total;
+    for (int64_t i = 0; i < n; i++) {
+        left -= (double)candidates[i].weight;
+        if (left < 0.0) return candidates[i].id;
+    }
+    return -1;
+}
+
 int32_t apr_sample(apr_sampler *s, const float *logits)
 {
     const int32_t likeliest = apr_greedy(logits, s->vocab_size);
     if (s->options.temperature == 0.0f) return likeliest;
 
     const float largest = logits[likeliest];
-    const bool cuts = s->options.top_p > 0.0f && s->options.top_p < 1.0f;
+    const bool cuts = cuts_off(s);
     double total = 0.0, kept = 0.0;
     int64_t n = s->vocab_size;
 
     for (int64_t i = 0; i < n; i++) {
-        const float weight = expf((logits[i] - largest) / s->options.temperature);
-        s->candidates[i] = (struct apr_candidate){isnan(weight) ? 0.0f : weight, (int32_t)i};
+        s->candidates[i] = (struct apr_candidate){weight_of(s, logits[i], largest), (int32_t)i};
         total += (double)s->candidates[i].weight;
     }
     if (cuts) {
@@ -64,10 +83,44 @@ int32_t apr_sample(apr_sampler *s, const float *logits)
         for (n = 0; n < s->vocab_size && kept < (double)s->options.top_p * total; n++) kept += (double)s->candidates[n].weight;
         total = kept;
     }
-    double left = (double)(apr_random(&s->state) >> 11) * 0x1p-53 * total;
-    for (int64_t i = 0; i < n; i++) {
-        left -= (double)s->candidates[i].weight;
-        if (left < 0.0) return s->candidates[i].id;
-    }
-    return likeliest; /* all rounding went the wrong way, or nothing was finite */
+    const int32_t drawn = draw(s, s->candidates, n, total);
+    return drawn >= 0 ? drawn : likeliest;
+}
+
+/* --- out of the likeliest alone --- */
+
+apr_best apr_sampler_wish(const apr_sampler *s)
+{
+    if (s->options.temperature == 0.0f) return (apr_best){.n_wanted = 1};
+    return cuts_off(s) ? (apr_best){.n_wanted = APR_MOST_BEST, .temperature = s->options.temperature} : (apr_best){0};
+}
+
+/* How many of n candidates, the likeliest first, come to `least` together: at most n, whatever they come to. *kept is their sum. */
+static int64_t count_kept(const struct apr_candidate *candidates, int64_t n, double least, double *kept)
+{
+    int64_t i = 0;
+    for (*kept = 0.0; i < n && *kept < least; i++) *kept += (double)candidates[i].weight;
+    return i;
+}
+
+bool apr_sample_best(apr_sampler *s, const apr_best *best, int32_t *id)
+{
+    struct apr_candidate candidates[APR_MOST_BEST];
+    double kept, kept_at_most;
+
+    if (best->n < 1 || best->n_wanted < 1) return false;
+    *id = best->ids[0];
+    if (s->options.temperature == 0.0f) return true;
+    if (!cuts_off(s) || !isfinite(best->logits[0])) return false;
+    for (int i = 0; i < best->n; i++) candidates[i] = (struct apr_candidate){weight_of(s, best->logits[i], best->logits[0]), best->ids[i]};
+    qsort(candidates, (size_t)best->n, sizeof *candidates, by_weight);
+    const double least = (double)s->options.top_p * (best->sum * (1.0 - APR_BEST_SUM_ERROR)),
+                 most = (double)s->options.top_p * (best->sum * (1.0 + APR_BEST_SUM_ERROR));
+    const int64_t n = count_kept(candidates, best->n, least, &kept), n_at_most = count_kept(candidates, best->n, most, &kept_at_most);
+    /* of tokens as likely as the last one found others may have been left out */
+    const bool is_complete = best->n == s->vocab_size || candidates[n > 0 ? n - 1 : 0].weight > candidates[best->n - 1].weight;
+    if (n != n_at_most || kept_at_most < most || !is_complete) return false;
+    const int32_t drawn = draw(s, candidates, n, kept);
+    *id = drawn >= 0 ? drawn : best->ids[0];
+    return true;
 }

@@ -3,7 +3,9 @@
 #define APR_RUNTIME_SAMPLE_H
 
 #include "formats/base/status.h"
+#include "kernels/best.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct apr_sample_options {
@@ -24,6 +26,12 @@ void apr_sampler_close(apr_sampler *sampler);
 
 /* logits: [vocab_size]. The lowest id wins a tie. */
 int32_t apr_sample(apr_sampler *sampler, const float *logits);
+
+/* What apr_sample_best needs of a row; n_wanted 0: the whole row, and nothing less. */
+apr_best apr_sampler_wish(const apr_sampler *sampler);
+/* The token that apr_sample would choose, out of the likeliest ones alone, with the same random number. False: it depends on others (the
+ * likeliest are not likely enough, or two sums are too close to tell); no random number is drawn then. */
+bool apr_sample_best(apr_sampler *sampler, const apr_best *best, int32_t *id);
 
 /* The largest logit's id; NaN loses against every number. */
 int32_t apr_greedy(const float *logits, int64_t vocab_size);

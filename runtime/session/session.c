@@ -8,7 +8,7 @@
 #include <string.h>
 
 const apr_session_options apr_session_defaults = {
-    .n_batch = 512, .n_logits = 16, .kv_dtype = APR_F16, .headroom_bytes = (uint64_t)1 << 30, .stack_bytes = 256};
+    .n_logits = 16, .kv_dtype = APR_F16, .headroom_bytes = (uint64_t)1 << 30, .stack_bytes = 256};
 
 /* --- opening --- */
 
@@ -97,6 +97,7 @@ static apr_session *begin(const apr_model *model, const apr_session_options *opt
     if (s == NULL) return NULL;
     s->model = model;
     s->options = *options;
+    s->told_position = -1;
     return s;
 }
 
@@ -169,7 +170,7 @@ const char *apr_session_backend_name(const apr_session *session)
 void apr_session_reset(apr_session *session)
 {
     session->position = 0;
-    session->last_logits = NULL;
+    session->last_logits = session->last_row = NULL;
 }
 
 /* --- running --- */
@@ -217,10 +218,37 @@ static apr_status hand_out(apr_session *s, const apr_eval_output *out, size_t fi
     return status;
 }
 
-/* Logits of the batch's tokens [begin, end), a few rows at a time, handed out; `first` is the batch's place in the call. */
-static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t first, int64_t begin, int64_t end, apr_error *err)
+/* What is wanted of rows of logits that were just computed, the call's last ones where is_last. */
+static apr_status deliver(apr_session *s, const apr_eval_output *out, size_t first, bool is_last, apr_error *err)
 {
-    const size_t width = (size_t)s->program.vocab_size;
+    const size_t width = (size_t)s->program.vocab_size, before_last = (size_t)(s->n_rows - 1) * width;
+    const apr_session_place *const at = apr_session_place_of_logits(s);
+    const bool wants_rows = out->best == NULL || out->logits != NULL || out->on_logits != NULL;
+
+    s->last_row = at->logits + before_last;
+    s->last_logits = NULL;
+    if (out->best != NULL && is_last) APR_TRY(apr_session_find_best(s, out->best, err));
+    if (at->device != NULL && !wants_rows) return APR_OK;
+    APR_TRY(apr_session_fetch(s, at, s->host_logits, at->logits, (size_t)s->n_rows * width * sizeof *s->host_logits, err));
+    s->last_logits = s->host_logits + before_last;
+    return hand_out(s, out, first, err);
+}
+
+apr_status apr_session_read_logits(apr_session *s, apr_error *err)
+{
+    const size_t n_bytes = (size_t)s->program.vocab_size * sizeof *s->host_logits;
+
+    if (s->last_logits != NULL) return APR_OK;
+    if (s->last_row == NULL) return apr_fail(err, APR_E_USAGE, "%s: there are no logits: nothing has been evaluated", s->model->path);
+    APR_TRY(apr_session_fetch(s, apr_session_place_of_logits(s), s->host_logits, s->last_row, n_bytes, err));
+    s->last_logits = s->host_logits;
+    return APR_OK;
+}
+
+/* Logits of the batch's tokens [begin, end), a few rows at a time, handed out; `first` is the batch's place in the call. */
+static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t first, int64_t begin, int64_t end, bool is_last,
+                             apr_error *err)
+{
     const apr_session_place *const at = apr_session_place_of_logits(s);
 
     for (s->first_row = begin; s->first_row < end; s->first_row += s->n_rows) {
@@ -229,11 +257,22 @@ static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t 
             const apr_op *const op = &s->program.ops[i];
             if (op->out >= 0 && s->program.values[op->out].is_logits) APR_TRY(apr_session_run_op(s, op, err));
         }
-        APR_TRY(apr_session_fetch(s, at, s->host_logits, at->logits, (size_t)s->n_rows * width * sizeof *s->host_logits, err));
-        s->last_logits = s->host_logits + (size_t)(s->n_rows - 1) * width;
-        APR_TRY(hand_out(s, out, first, err));
+        APR_TRY(deliver(s, out, first, is_last && s->first_row + s->n_rows == end, err));
     }
     return APR_OK;
+}
+
+/* The batch, and the logits of its tokens from `begin` on. */
+static apr_status run_one_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, int64_t begin, apr_error *err)
+{
+    const bool is_last = first + (size_t)s->n_tokens == n_ids;
+    bool done = false;
+
+    if (begin == 0 && s->n_tokens == 1) APR_TRY(apr_session_replay(s, out, &done, err));
+    if (!done) APR_TRY(run_batch(s, out, first, n_ids, err));
+    const apr_status status = done ? deliver(s, out, first, is_last, err) : run_logits(s, out, first, begin, s->n_tokens, is_last, err);
+    s->position += s->n_tokens; /* the batch's keys and values are stored, whatever became of its logits */
+    return status;
 }
 
 static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
@@ -245,21 +284,17 @@ static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_id
         const size_t left = n_ids - first;
         s->n_tokens = left < (size_t)n_batch ? (int64_t)left : n_batch;
         s->ids = ids + first;
-        APR_TRY(run_batch(s, out, first, n_ids, err));
         const bool is_last = left == (size_t)s->n_tokens;
-        const int64_t begin = out->all_logits ? 0 : is_last ? s->n_tokens - 1 : s->n_tokens;
-        const apr_status status = run_logits(s, out, first, begin, s->n_tokens, err);
-        s->position += s->n_tokens; /* the batch's keys and values are stored, whatever became of its logits */
-        if (status != APR_OK) return status;
+        APR_TRY(run_one_batch(s, out, first, n_ids, out->all_logits ? 0 : is_last ? s->n_tokens - 1 : s->n_tokens, err));
         first += (size_t)s->n_tokens;
     }
     return APR_OK;
 }
 
-/* Where there are several places the host's operations count for themselves. */
+/* Where there are several places the host's operations count for themselves; the heap that a device's driver uses is nobody's. */
 static apr_status run_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
-    if (s->n_places > 1) return run_all_tokens(s, ids, n_ids, out, err);
+    if (s->n_places > 1 || apr_session_has_device(s)) return run_all_tokens(s, ids, n_ids, out, err);
     const uint64_t before = apr_heap_in_use();
     const apr_status status = run_all_tokens(s, ids, n_ids, out, err);
     apr_session_count_heap(&s->heap_runs, before);
@@ -279,11 +314,12 @@ static apr_status run_stage(apr_session *s, const int32_t *ids, size_t n_ids, co
     bool *const checked = n_ids > 1 ? &s->prompt_checked : &s->decode_checked;
     const bool is_first = !*checked;
 
+    s->stage = n_ids > 1 ? "a prompt" : "a decoded token";
     if (is_first) check_each(s, true);
     APR_TRY(run_tokens(s, ids, n_ids, out, err));
     if (is_first) check_each(s, false);
     *checked = true;
-    return apr_session_check_devices(s, n_ids > 1 ? "a prompt" : "a decoded token", err);
+    return apr_session_check_devices(s, s->stage, err);
 }
 
 /* The device failed in the middle: on the host, all tokens before, then these. */

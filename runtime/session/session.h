@@ -19,7 +19,7 @@ typedef struct apr_session apr_session;
 
 typedef struct apr_session_options {
     int64_t n_ctx;              /* 0: the model's own, at most 4096 */
-    int64_t n_batch;            /* tokens of a prompt evaluated at a time */
+    int64_t n_batch;            /* tokens of a prompt evaluated at a time; 0: as many as there is room for, see apr_plan_set_pace */
     int64_t n_logits;           /* rows of logits kept at a time */
     apr_dtype kv_dtype;         /* one of apr_kv_dtypes */
     uint64_t budget_bytes;      /* host memory; 0: not judged */
@@ -36,6 +36,8 @@ typedef struct apr_session_options {
     uint64_t headroom_bytes;        /* of the device's free memory, left free */
     uint64_t stack_bytes;           /* of the CUDA context */
     bool no_direct;                 /* without kernels that read packed weights: FP16 copies where they fit, else tile by tile */
+    bool no_replay;                 /* a decoded token's operations are started one by one, and never recorded to be run again at once */
+    bool no_fusion;                 /* nor put together: what ends a product is an operation of its own */
     bool exact;                     /* begin with exact products: see apr_session_set_exact */
     /* NULL: never. Asked once, when there are FP8 weights and a device: may products be made in FP8? (A probe knows.) */
     bool (*may_use_fp8)(void *user, const apr_cuda_facts *facts);
@@ -46,7 +48,7 @@ typedef struct apr_session_options {
     void *user;
 } apr_session_options;
 
-extern const apr_session_options apr_session_defaults; /* those of apr_plan_defaults but 256 bytes of stack, all threads, host */
+extern const apr_session_options apr_session_defaults; /* those of apr_plan_defaults but n_batch 0, 256 bytes of stack, all threads, host */
 
 /* The model must be canonical (Hugging Face's names). APR_E_DAMAGED: a tensor is missing or has another shape;
  * APR_E_UNSUPPORTED: family, operation, dtype or tensor that cannot be run; APR_E_MEMORY: does not fit. */
@@ -80,6 +82,9 @@ typedef struct apr_eval_output {
     bool all_logits; /* of every token; otherwise of the last */
     float *logits;   /* NULL, or room for [all_logits ? n_ids : 1, vocab_size] */
     float *hidden;   /* NULL, or room for [program->n_taps, n_ids, hidden_size] */
+    /* NULL, or what is wanted of the last token's logits (kernels/best.h), filled in. A device's logits stay where they are then, unless
+     * they are wanted by something else: apr_session_logits is NULL until apr_session_read_logits brings them. */
+    apr_best *best;
     /* NULL, or called with rows of logits as they come: token `first` of this call onwards. Its failure ends the call. */
     apr_status (*on_logits)(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err);
     void *user;
@@ -96,6 +101,8 @@ bool apr_session_is_exact(const apr_session *session);
 
 /* [vocab_size] logits of the last token; valid until the next evaluation. */
 const float *apr_session_logits(const apr_session *session);
+/* Brings them to the host where they have been left on a device. APR_E_USAGE: nothing has been evaluated. */
+apr_status apr_session_read_logits(apr_session *session, apr_error *err);
 
 /* Bytes that were allocated (or mapped, for the weights), to hold against the plan's lines: of a device as asked for, of the host
  * as the blocks really are. */

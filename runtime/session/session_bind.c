@@ -147,6 +147,7 @@ static apr_ground ground_of(const apr_session *s, const apr_session_place *at)
 {
     return (apr_ground){.program = &s->program,
                         .position = s->position,
+                        .position_at = apr_session_reads_token(s, at) ? &at->token->position : NULL,
                         .n_tokens = s->n_tokens,
                         .first_row = s->first_row,
                         .n_rows = s->n_rows,
@@ -191,9 +192,13 @@ apr_cache apr_session_cache_at(const apr_session *s, int state, int which)
     return apr_ground_cache(&ground, state, which);
 }
 
-/* A device reads the ids where the workspace is: an operation that reads them needs no other. */
+/* A device reads the ids where the workspace is: an operation that reads them needs no other. A single one lies beside its position. */
 static apr_status put_ids(const apr_session *s, const apr_session_place *at, apr_ground *ground, apr_error *err)
 {
+    if (apr_session_reads_token(s, at)) {
+        ground->ids = &at->token->id;
+        return APR_OK;
+    }
     ground->ids = (const int32_t *)(const void *)at->work.data;
     return s->options.cuda->upload(at->device, at->work.data, s->ids, (uint64_t)s->n_tokens * sizeof *s->ids, err);
 }
@@ -220,6 +225,7 @@ static apr_status run_on_ground(apr_session *s, const apr_session_place *at, con
 {
     apr_op_args args;
 
+    if (apr_session_reads_token(s, at)) APR_TRY(apr_session_tell_token(s, at, err));
     if (at->device != NULL && apr_op_cards[op->kind]->reads_ids) APR_TRY(put_ids(s, at, ground, err));
     apr_op_bind(ground, op, &args);
     if (at->device != NULL) return s->options.cuda->run(at->device, op->kind, &args, err);

@@ -64,6 +64,28 @@ static bool goes_as_stored(const apr_session *s, size_t slot)
     return apr_session_parts(s, slot)->packing == NULL && device_dtype(s, slot) == apr_session_parts(s, slot)->dtype;
 }
 
+/* Do products of whole rows alone read the slot, or whoever looks up rows? */
+static bool is_read_by_rows(const apr_session *s, size_t slot)
+{
+    for (size_t i = 0; i < s->program.n_ops; i++) {
+        const apr_op *const op = &s->program.ops[i];
+        for (int k = 0; k < APR_OP_MAX_WEIGHTS; k++)
+            if (op->weight[k] == (int)slot && op->kind != APR_OP_EMBED && (op->kind != APR_OP_LINEAR || op->args.linear.heads.n > 0))
+                return false;
+    }
+    return true;
+}
+
+bool apr_session_in_items(const apr_session *s, const apr_session_place *at, size_t slot)
+{
+    const apr_tensor *const t = apr_session_parts(s, slot);
+    const bool may_be = s->n_places == 1 && !s->options.no_fusion && !s->options.no_replay && !s->options.no_direct;
+    if (!may_be || s->experts[slot] != NULL || t->rank != 2 || t->scale != NULL || !goes_as_stored(s, slot)) return false;
+    const int64_t n_out = apr_tensor_rows(t), n_in = apr_tensor_columns(t);
+    return apr_flow_item_columns(t->dtype) > 0 && is_read_by_rows(s, slot) && s->options.cuda->streams(at->device, t->dtype, n_out, n_in) &&
+           t->n_bytes / (uint64_t)n_out * APR_FLOW_UNIT <= at->work.slice * sizeof(float);
+}
+
 /* Bytes of all of a slot's tensors, and of their scales. */
 static uint64_t stack_bytes(const apr_session *s, size_t slot)
 {
@@ -149,6 +171,28 @@ static apr_status upload_rows(apr_session *s, const apr_session_place *at, const
     return status;
 }
 
+/* Some rows at a time, through the workspace. */
+static apr_status upload_in_items(const apr_session *s, const apr_session_place *at, const apr_tensor *tensor, uint8_t *to, apr_error *err)
+{
+    const int64_t n_rows = apr_tensor_rows(tensor), n_columns = apr_tensor_columns(tensor);
+    const size_t row_bytes = (size_t)(tensor->n_bytes / (uint64_t)n_rows), room = at->work.slice * sizeof(float);
+    const size_t most = room < STAGING_BYTES ? room : (size_t)STAGING_BYTES;
+    const int64_t block = (int64_t)(most / row_bytes / APR_FLOW_UNIT > 0 ? most / row_bytes / APR_FLOW_UNIT : 1) * APR_FLOW_UNIT;
+    const bool in_order = tensor->pending.kind == APR_STEP_NONE && tensor->made == NULL;
+    uint8_t *const staging = in_order ? NULL : malloc((size_t)block * row_bytes);
+    apr_status status = in_order || staging != NULL ? APR_OK : apr_no_memory(err, "the upload of a tensor");
+
+    for (int64_t row = 0; row < n_rows && status == APR_OK; row += block) {
+        const int64_t n = n_rows - row < block ? n_rows - row : block;
+        if (!in_order) stage_rows(tensor, true, row, n, staging, NULL, NULL);
+        status = s->options.cuda->upload_items(at->device, tensor->dtype, to + (size_t)row * row_bytes,
+                                               in_order ? tensor->data + (size_t)row * row_bytes : staging, n, n_columns, at->work.data,
+                                               room, err);
+    }
+    free(staging);
+    return status;
+}
+
 /* One tensor's share of the memory at `to`, and its scales' at `scales`. */
 static apr_status upload_tensor(apr_session *s, const apr_session_place *at, const apr_tensor *tensor, bool as_stored, uint8_t *to,
                                 uint8_t *scales, apr_error *err)
@@ -207,6 +251,8 @@ static apr_status upload_weight(apr_session *s, apr_session_place *at, size_t sl
     describe_twin(s, slot, as_stored || is_relaid, to, twin, twin + 1);
     at->bound[slot] = at->multiplied[slot] = twin;
     if (is_relaid) return apr_session_upload_packed(s, at, slot, to, &twin->packing, err);
+    twin->in_items = apr_session_in_items(s, at, slot);
+    if (twin->in_items) return upload_in_items(s, at, parts, to, err);
     const uint64_t each = twin->n_bytes / (uint64_t)n, each_scales = twin->scale != NULL ? twin->scale->n_bytes / (uint64_t)n : 0;
     for (int64_t j = 0; j < n; j++) {
         uint8_t *const scales = to + stack_bytes(s, slot) + (uint64_t)j * each_scales;
@@ -274,8 +320,12 @@ apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr
 void apr_session_set_exact(apr_session *s, bool exact)
 {
     s->exact = exact;
-    for (int i = 0; i < s->n_places; i++)
-        if (s->places[i].device != NULL) s->options.cuda->use_exact(s->places[i].device, exact);
+    s->decode_checked = false; /* other kernels, perhaps: they run for the first time before they are recorded */
+    for (int i = 0; i < s->n_places; i++) {
+        if (s->places[i].device == NULL) continue;
+        s->options.cuda->use_exact(s->places[i].device, exact);
+        apr_session_forget_recorded(s, &s->places[i]);
+    }
 }
 
 bool apr_session_is_exact(const apr_session *s) { return s->exact; }

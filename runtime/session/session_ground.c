@@ -63,7 +63,7 @@ static apr_status upload_vectors(const apr_session *s, const apr_session_place *
     return status;
 }
 
-/* Of a device, on the host: rows of tables, and where the logits are read. */
+/* Of a device, on the host: rows of tables, and in pinned memory where the logits are read and what is said of a single token. */
 static apr_status allocate_beside(apr_session *s, apr_session_place *at, apr_error *err)
 {
     const uint64_t rows_bytes = apr_session_line_bytes(at, APR_LINE_HOST_ROWS);
@@ -71,8 +71,9 @@ static apr_status allocate_beside(apr_session *s, apr_session_place *at, apr_err
 
     if (rows_bytes > 0) at->host_rows = malloc((size_t)rows_bytes);
     if (rows_bytes > 0 && at->host_rows == NULL) return apr_no_memory(err, "the rows on their way to the device");
-    if (logits_bytes > 0) s->host_logits = malloc((size_t)logits_bytes);
-    if (logits_bytes > 0 && s->host_logits == NULL) return apr_no_memory(err, "the logits");
+    if (logits_bytes == 0) return APR_OK;
+    APR_TRY(s->options.cuda->pin(at->device, logits_bytes, "copy of the logits", (void **)&s->host_logits, err));
+    s->mail = (apr_cuda_token *)(void *)((uint8_t *)s->host_logits + logits_bytes - apr_cuda_round(sizeof *s->mail));
     return APR_OK;
 }
 
@@ -149,8 +150,11 @@ static apr_status allocate_device_place(apr_session *s, apr_session_place *at, a
     APR_TRY(bind_weights(s, at, err));
     APR_TRY(allocate_on_device(s, at, err));
     APR_TRY(allocate_lines(s, at, err));
+    at->token = (apr_cuda_token *)(void *)(at->work.data + at->work.slice);
+    at->planes = (uint8_t *)at->token + apr_cuda_round(sizeof *at->token);
     APR_TRY(upload_vectors(s, at, err));
     APR_TRY(apr_session_upload_weights(s, at, err));
+    APR_TRY(apr_session_fuse(s, at, err));
     return s->options.cuda->check(at->device, "the upload", err);
 }
 
@@ -176,7 +180,8 @@ apr_status apr_session_allocate(apr_session *s, apr_error *err)
         if (at->on == APR_ON_DEVICE) {
             APR_TRY(allocate_device_place(s, at, err));
             if (at->host_rows != NULL) s->heap_ground += (int64_t)apr_heap_block(at->host_rows);
-            if (at == apr_session_place_of_logits(s)) s->heap_ground += (int64_t)apr_heap_block(s->host_logits);
+            s->heap_ground +=
+                (int64_t)apr_session_line_bytes(at, APR_LINE_HOST_LOGITS); /* pinned: on no heap, and the plan's all the same */
         } else {
             APR_TRY(allocate_host_place(s, at, err));
             apr_session_count_heap(&s->heap_ground, before);
@@ -189,6 +194,7 @@ apr_status apr_session_allocate(apr_session *s, apr_error *err)
 static void release_place(const apr_session *s, apr_session_place *at)
 {
     if (at->device != NULL) {
+        apr_session_forget_recorded(s, at);
         s->options.cuda->close(at->device); /* and what was allocated there */
         free(at->host_rows);
     } else if (at->on == APR_ON_HOST) {
@@ -199,6 +205,7 @@ static void release_place(const apr_session *s, apr_session_place *at)
         free(at->logits);
         free(at->work.data);
     }
+    apr_fusion_close(&at->fusion);
     free(at->twins);
     free(at->relays);
     for (size_t i = 0; at->own_experts != NULL && i < s->program.n_weights; i++) free(at->own_experts[i]);
@@ -210,12 +217,14 @@ static void release_place(const apr_session *s, apr_session_place *at)
 
 void apr_session_release(apr_session *s)
 {
-    if (s->n_places > 0 && s->places[0].on == APR_ON_DEVICE) free(s->host_logits); /* the head is never on the host beside devices */
     for (int i = 0; i < s->n_places; i++) release_place(s, &s->places[i]);
     free(s->places);
     apr_partition_close(&s->partition);
     s->places = NULL;
     s->host_logits = NULL;
+    s->mail = NULL;
+    s->last_row = NULL;
+    s->told_position = -1;
     s->n_places = 0;
 }
 

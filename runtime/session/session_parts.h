@@ -2,6 +2,7 @@
 #ifndef APR_RUNTIME_SESSION_PARTS_H
 #define APR_RUNTIME_SESSION_PARTS_H
 
+#include "runtime/program/fusion.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trace.h"
 
@@ -27,11 +28,16 @@ typedef struct apr_session_place {
     apr_workspace work;
     float *shared; /* behind the slices of the workspace; NULL: nothing is shared */
 
-    uint8_t *weights;     /* on the device: as stored, each at a multiple of 64 bytes */
-    uint8_t *copies;      /* on the device: decoded FP16 twins of packed matrices, or NULL */
-    float *host_rows;     /* on the host: rows of tables that a device is given token by token; NULL: there are none */
-    uint64_t used_before; /* of the whole card, before the first context there */
-    bool fp8_products;    /* the device multiplies FP8 weights in FP8 */
+    uint8_t *weights;         /* on the device: as stored, each at a multiple of 64 bytes */
+    uint8_t *copies;          /* on the device: decoded FP16 twins of packed matrices, or NULL */
+    apr_cuda_token *token;    /* on the device: the one token of a batch, where there is but this place */
+    uint8_t *planes;          /* on the device: APR_PLANES_SLOTS inputs of products that stream */
+    apr_fusion fusion;        /* the steps of a single token there; none: operation by operation */
+    apr_cuda_graph *recorded; /* on the device: the operations of a single token; NULL: not yet, or not any more */
+    bool cannot_record;       /* they could not be, and that was said */
+    float *host_rows;         /* on the host: rows of tables that a device is given token by token; NULL: there are none */
+    uint64_t used_before;     /* of the whole card, before the first context there */
+    bool fp8_products;        /* the device multiplies FP8 weights in FP8 */
     apr_session_usage used;
 } apr_session_place;
 
@@ -45,7 +51,9 @@ struct apr_session {
     const apr_tensor **tensors; /* [n_weights] of the model; NULL: optional and not there */
     apr_tensor **experts;       /* [n_weights] the tensors of a slot that has several; NULL: it has one, or none */
 
-    float *host_logits;                           /* where the logits are read; the host's logits themselves where the head is there */
+    float
+        *host_logits; /* where the logits are read: pinned for the device that makes them; the host's themselves where the head is there */
+    apr_cuda_token *mail;                         /* pinned, beside them: a token on its way to that device, and what comes back */
     int64_t heap_program, heap_ground, heap_runs; /* what the heap grew by: program and bindings; plan and memory; evaluations */
     bool prompt_checked, decode_checked;
     bool exact; /* see apr_session_set_exact */
@@ -56,6 +64,10 @@ struct apr_session {
 
     int64_t position;
     const float *last_logits;
+    const float *last_row; /* of the logits, at the place that made them; NULL: nothing has been evaluated */
+    int64_t told_position; /* what the one device has been told of a single token; -1: nothing */
+    int32_t told_id;
+    const char *stage; /* of the evaluation, for sentences */
     int32_t *history;  /* [n_ctx] tokens so far, to begin again on the host; NULL: no fall-back */
     int64_t n_handed;  /* rows of logits that the caller of this evaluation has */
     int64_t n_skipped; /* of them, rows computed once more after a fall-back */
@@ -82,6 +94,20 @@ const apr_session_place *apr_session_place_of_logits(const apr_session *s);
 float *apr_session_value_at(const apr_session *s, int value);
 /* Keys (which = 0) or values (1) of a state. */
 apr_cache apr_session_cache_at(const apr_session *s, int state, int which);
+
+/* --- session_replay.c: a single token at once --- */
+
+/* Is everything on one device? A batch of one token is read there from at->token, so that its operations can be recorded. */
+bool apr_session_reads_token(const apr_session *s, const apr_session_place *at);
+/* Tells the device of the batch's token, where it does not know it; has happened when it returns. */
+apr_status apr_session_tell_token(apr_session *s, const apr_session_place *at, apr_error *err);
+/* Runs the batch's one token, its logits included, as it was recorded; records it first where it was not. *done false: it cannot be
+ * done so, and nothing was run. What was started is not waited for. */
+apr_status apr_session_replay(apr_session *s, const apr_eval_output *out, bool *done, apr_error *err);
+/* What was recorded is not what would be run now. */
+void apr_session_forget_recorded(const apr_session *s, apr_session_place *at);
+/* Of the last row of logits, where it lies. */
+apr_status apr_session_find_best(apr_session *s, apr_best *best, apr_error *err);
 
 /* --- session_ground.c: memory --- */
 
@@ -123,6 +149,16 @@ apr_status apr_session_open_device(apr_session *s, apr_session_place *at, apr_er
 /* Each slot's bytes (0: not there) and type on a device. The tensors of a slot that has several lie there as one stack. */
 void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype *dtypes);
 apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr_error *err);
+
+/* Do the slot's rows lie in items on the device (kernels/cuda/flow_args.h)? Only where a token is replayed. */
+bool apr_session_in_items(const apr_session *s, const apr_session_place *at, size_t slot);
+
+/* --- session_flow.c: products that stream, with what ends them --- */
+
+/* Puts together the steps of a single token, once the weights are on the device; none where it would not be right. */
+apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err);
+/* Runs them, on the batch's one token. */
+apr_status apr_session_run_fused(apr_session *s, const apr_session_place *at, apr_error *err);
 
 /* --- session_packed.c --- */
 

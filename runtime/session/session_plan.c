@@ -107,7 +107,7 @@ static apr_status device_facts(const apr_session *s, const apr_session_place *at
 /* --- the parts --- */
 
 /* Like weighs against like: the cells of a state as many as are asked for. */
-static apr_status divide(apr_session *s, const weight_table *t, apr_error *err)
+static apr_status divide(apr_session *s, const weight_table *t, int64_t n_batch, apr_error *err)
 {
     uint64_t *const states = malloc((s->program.n_states + 1) * sizeof *states), capacities[APR_MOST_DEVICES];
     const int n = n_devices(s);
@@ -127,7 +127,7 @@ static apr_status divide(apr_session *s, const weight_table *t, apr_error *err)
     }
     if (n <= 1) options.capacities = NULL;
     if (status == APR_OK) {
-        apr_plan_states_bytes(&s->program, s->options.kv_dtype, s->options.n_ctx, s->options.n_batch, states);
+        apr_plan_states_bytes(&s->program, s->options.kv_dtype, s->options.n_ctx, n_batch, states);
         status = apr_partition_make(&s->partition, &s->program, &options, err);
     }
     free(states);
@@ -145,15 +145,14 @@ static uint64_t taken_before(const apr_session *s, const apr_session_place *at)
     return n;
 }
 
-static apr_status plan_place(apr_session *s, apr_session_place *at, const weight_table *t, apr_error *err)
+static apr_status plan_place(apr_session *s, apr_session_place *at, const weight_table *t, const apr_plan_options *pace, apr_error *err)
 {
-    apr_plan_options options = apr_plan_defaults;
+    apr_plan_options options = *pace;
     apr_gpu gpu;
     char label[256];
     const bool on_device = at->on == APR_ON_DEVICE;
 
     options.n_ctx = s->options.n_ctx;
-    options.n_batch = s->options.n_batch;
     options.n_logits = s->options.n_logits;
     options.kv_dtype = s->options.kv_dtype;
     options.budget_bytes = s->options.budget_bytes;
@@ -174,24 +173,43 @@ static apr_status plan_place(apr_session *s, apr_session_place *at, const weight
     options.weight_dtypes = on_device ? t->dtypes : NULL;
     apr_session_note_weights(s, options.weight_dtypes, t->notes);
     options.weight_notes = t->notes;
-    options.copies = on_device && s->options.no_direct;
+    options.copies = on_device && pace->copies;
     APR_TRY(apr_plan_make(&at->plan, &s->program, &options, err));
-    if (options.copies && !at->plan.fits) {
-        apr_plan_close(&at->plan);
-        options.copies = false;
-        APR_TRY(apr_plan_make(&at->plan, &s->program, &options, err));
-    }
     if (at->device != NULL) s->options.cuda->use_tiles(at->device, s->options.no_direct && !options.copies);
     return APR_OK;
 }
 
+/* At that pace, and with the copies that it says. */
+static apr_status draft_at(apr_session *s, const weight_table *t, const apr_plan_options *pace, apr_error *err)
+{
+    for (int i = 0; i < s->n_places; i++) apr_plan_close(&s->places[i].plan);
+    apr_partition_close(&s->partition);
+    APR_TRY(divide(s, t, pace->n_batch, err));
+    for (int i = 0; i < s->n_places; i++) APR_TRY(plan_place(s, &s->places[i], t, pace, err));
+    return APR_OK;
+}
+
+static bool all_fit(const apr_session *s)
+{
+    for (int i = 0; i < s->n_places; i++)
+        if (!s->places[i].plan.fits) return false;
+    return true;
+}
+
+/* The fastest pace that fits, with copies where they are wanted; then without them; else the slowest. */
 apr_status apr_session_draft_plan(apr_session *s, apr_error *err)
 {
+    const bool has_device = n_devices(s) > 0, wants_copies = has_device && s->options.no_direct;
+    const int n = apr_plan_n_paces(s->options.n_batch, has_device), n_tries = wants_copies ? 2 * n : n;
+    apr_plan_options pace = apr_plan_defaults;
     weight_table t;
-    apr_status status = open_table(s, &t, err);
 
-    if (status == APR_OK) status = divide(s, &t, err);
-    for (int i = 0; i < s->n_places && status == APR_OK; i++) status = plan_place(s, &s->places[i], &t, err);
+    apr_status status = open_table(s, &t, err);
+    for (int i = 0; i < n_tries && status == APR_OK && !(i > 0 && all_fit(s)); i++) {
+        apr_plan_set_pace(&pace, s->options.n_batch, has_device, i % n);
+        pace.copies = wants_copies && i < n;
+        status = draft_at(s, &t, &pace, err);
+    }
     close_table(&t);
     return status;
 }

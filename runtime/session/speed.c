@@ -13,13 +13,14 @@ static void fill_ids(int32_t *ids, int64_t n, int64_t vocab_size, uint64_t seed)
     for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)(apr_random(&state) % (uint64_t)vocab_size);
 }
 
-static bool is_finite(const apr_session *session)
+static apr_status look(apr_session *session, bool *finite, apr_error *err)
 {
-    const float *const logits = apr_session_logits(session);
     const int64_t n = apr_session_program(session)->vocab_size;
-    bool finite = logits != NULL;
-    for (int64_t i = 0; finite && i < n; i++) finite = isfinite(logits[i]);
-    return finite;
+
+    APR_TRY(apr_session_read_logits(session, err));
+    const float *const logits = apr_session_logits(session);
+    for (int64_t i = 0; *finite && i < n; i++) *finite = isfinite(logits[i]);
+    return APR_OK;
 }
 
 enum { WARM_UP_TOKENS = 4 };
@@ -27,17 +28,19 @@ enum { WARM_UP_TOKENS = 4 };
 static apr_status run_once(apr_session *session, const apr_speed_options *o, const int32_t *ids, double *prompt_s, double *decode_s,
                            bool *finite, apr_error *err)
 {
+    apr_best best = {.n_wanted = 1}; /* what a generation asks of each token */
+    const apr_eval_output wanted = {.best = &best};
+
     apr_session_reset(session);
     const double begin = apr_seconds_now();
-    if (o->n_prompt > 0) APR_TRY(apr_session_eval(session, ids, (size_t)o->n_prompt, NULL, err));
+    if (o->n_prompt > 0) APR_TRY(apr_session_eval(session, ids, (size_t)o->n_prompt, &wanted, err));
     const double prompted = apr_seconds_now();
-    if (o->n_prompt > 0) *finite &= is_finite(session);
+    if (o->n_prompt > 0) APR_TRY(look(session, finite, err));
     const double again = apr_seconds_now(); /* looking is not reading */
-    for (int64_t i = 0; i < o->n_tokens; i++) APR_TRY(apr_session_eval(session, ids + o->n_prompt + i, 1, NULL, err));
+    for (int64_t i = 0; i < o->n_tokens; i++) APR_TRY(apr_session_eval(session, ids + o->n_prompt + i, 1, &wanted, err));
     *decode_s = apr_seconds_now() - again;
     *prompt_s = prompted - begin;
-    *finite &= is_finite(session);
-    return APR_OK;
+    return look(session, finite, err);
 }
 
 apr_status apr_speed_measure(apr_session *session, const apr_speed_options *o, apr_speed *speed, apr_error *err)

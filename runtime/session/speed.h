@@ -1,7 +1,7 @@
 /* runtime/session/speed.h - how fast a session reads a prompt and decodes tokens, in seconds on a clock that only goes forward.
  *
- * Token ids are pseudo-random and given beforehand: nothing is sampled, so what a model would say (the same token for ever, the same
- * experts) is no part of the figure. The prompt and a few tokens run once before
+ * Token ids are pseudo-random and given beforehand: the likeliest token is found each time, as in a generation, but not used, so what a
+ * model would say (the same token for ever, the same experts) is no part of the figure. The prompt and a few tokens run once before
  * anything is measured. */
 #ifndef APR_RUNTIME_SPEED_H
 #define APR_RUNTIME_SPEED_H

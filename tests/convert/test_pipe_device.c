@@ -12,18 +12,27 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 /* ---- a device made of the reference codecs ---- */
 
+struct apr_cuda_device {
+    int n_open, n_started; /* workers, portions */
+};
+
 typedef struct fake_worker {
     apr_cuda_worker worker; /* first */
+    apr_cuda_device *device;
     apr_cuda_worker_sizes sizes;
     apr_cuda_portion portion;
     bool started;
 } fake_worker;
 
+static apr_cuda_device devices[4];
+static int n_devices = 1;
+static bool all_must_start;                    /* the first portion of each device waits for those of the others */
 static int n_open, n_most, n_started, fail_at; /* fail_at: the portion whose start fails; 0: none */
 
 static bool decodes(apr_dtype dtype) { return apr_can_decode(dtype) && dtype != APR_IQ4_NL; }
@@ -39,15 +48,19 @@ static apr_status room(apr_cuda_device *device, const apr_cuda_worker_sizes *siz
 static apr_status open_worker(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, apr_cuda_worker **worker, apr_error *err)
 {
     fake_worker *const l = calloc(1, sizeof *l);
-    (void)device, (void)err;
+    (void)err;
     assert_non_null(l);
+    l->device = device;
+    __atomic_add_fetch(&device->n_open, 1, __ATOMIC_RELAXED);
     l->sizes = *sizes;
     l->worker = (apr_cuda_worker){.in = malloc(sizes->in_bytes + 1),
                                   .factors = malloc((size_t)sizes->n_factors * sizeof(float) + 1),
                                   .out = malloc(sizes->out_bytes + 1),
                                   .row_scales = malloc((size_t)sizes->n_rows * sizeof(float) + 1)};
     *worker = &l->worker;
-    n_most = ++n_open > n_most ? n_open : n_most;
+    const int n_now = __atomic_add_fetch(&n_open, 1, __ATOMIC_RELAXED);
+    int before = __atomic_load_n(&n_most, __ATOMIC_RELAXED);
+    while (n_now > before && !__atomic_compare_exchange_n(&n_most, &before, n_now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) continue;
     return APR_OK;
 }
 
@@ -58,13 +71,25 @@ static void close_worker(apr_cuda_worker *worker)
     free(worker->factors);
     free(worker->out);
     free(worker->row_scales);
+    ((fake_worker *)worker)->device->n_open--;
     free(worker);
     n_open--;
+}
+
+static void wait_for_all(void)
+{
+    for (int i = 0; i < n_devices; i++)
+        for (int ms = 0; __atomic_load_n(&devices[i].n_started, __ATOMIC_RELAXED) == 0; ms++) {
+            if (ms > 20000) fail_msg("device %d is given nothing", i);
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
 }
 
 static apr_status start(apr_cuda_worker *worker, const apr_cuda_portion *portion, apr_error *err)
 {
     fake_worker *const l = (fake_worker *)worker;
+    __atomic_add_fetch(&l->device->n_started, 1, __ATOMIC_RELAXED);
+    if (all_must_start) wait_for_all();
     if (__atomic_add_fetch(&n_started, 1, __ATOMIC_RELAXED) == fail_at) return apr_fail(err, APR_E_DEVICE, "the device broke");
     const bool flat = portion->from == APR_APR_Q8; /* without the scale that apr_row_bytes counts */
     if (portion->in_bytes != (size_t)(flat ? portion->n_elems : apr_row_bytes(portion->from, portion->n_elems)))
@@ -203,9 +228,20 @@ static void close_fixture(fixture *f)
     free((void *)(uintptr_t)f->scale.data);
 }
 
+static apr_cuda_device *const *list_of_devices(void)
+{
+    static apr_cuda_device *list[4];
+    for (int i = 0; i < 4; i++) {
+        devices[i] = (apr_cuda_device){0};
+        list[i] = &devices[i];
+    }
+    return list;
+}
+
 static apr_status run(fixture *f, memory_sink *sink, bool device, bool metrics, apr_error *err)
 {
-    const apr_pipe_options options = {.want_metrics = metrics, .codecs = device ? &fake : NULL};
+    const apr_pipe_options options = {
+        .want_metrics = metrics, .codecs = device ? &fake : NULL, .devices = list_of_devices(), .n_devices = n_devices};
     n_started = 0;
     return apr_pipe_run(&sink->base, f->items, f->n_items, &options, err);
 }
@@ -234,6 +270,54 @@ static void the_device_gives_the_hosts_bytes_and_figures(void **state)
     assert_true(n_most <= 8);
     free(a.bytes);
     free(b.bytes);
+    close_fixture(&f);
+}
+
+static void several_devices_share_the_work_and_give_the_same_bytes(void **state)
+{
+    fixture f;
+    apr_pipe_item on_one[12];
+    memory_sink a = new_sink(1 << 25), b = new_sink(1 << 25);
+    (void)state;
+    make_fixture(&f);
+    assert_int_equal(run(&f, &a, true, true, NULL), APR_OK);
+    const int n_portions = n_started;
+    memcpy(on_one, f.items, sizeof on_one);
+    all_must_start = true;
+    for (n_devices = 2; n_devices <= 4; n_devices++) {
+        b.n = 0;
+        n_most = 0;
+        assert_int_equal(run(&f, &b, true, true, NULL), APR_OK);
+        assert_int_equal(a.n, b.n);
+        assert_memory_equal(a.bytes, b.bytes, a.n);
+        assert_int_equal(n_started, n_portions);
+        for (size_t i = 0; i < f.n_items; i++) assert_memory_equal(&on_one[i].metrics, &f.items[i].metrics, sizeof on_one[i].metrics);
+        for (int i = 0; i < n_devices; i++) assert_int_equal(devices[i].n_open, 0);
+        assert_true(n_most > 0 && n_most <= n_portions + n_devices);
+    }
+    all_must_start = false;
+    n_devices = 1;
+    free(a.bytes);
+    free(b.bytes);
+    close_fixture(&f);
+}
+
+static void any_of_several_devices_that_fails_ends_the_run(void **state)
+{
+    fixture f;
+    (void)state;
+    make_fixture(&f);
+    n_devices = 3;
+    for (fail_at = 1; fail_at <= 6; fail_at++) {
+        memory_sink s = new_sink(1 << 25);
+        apr_error err = {0};
+        assert_int_equal(run(&f, &s, true, false, &err), APR_E_DEVICE);
+        assert_string_equal(err.text, "the device broke");
+        assert_int_equal(n_open, 0);
+        free(s.bytes);
+    }
+    fail_at = 0;
+    n_devices = 1;
     close_fixture(&f);
 }
 
@@ -348,7 +432,8 @@ static apr_tensor wide_tensor(void)
 static apr_status run_one(const apr_tensor *t, apr_dtype to, memory_sink *s, bool device, bool saturate, apr_pipe_item *item,
                           apr_error *err)
 {
-    const apr_pipe_options options = {.want_metrics = true, .saturate = saturate, .codecs = device ? &fake : NULL};
+    const apr_pipe_options options = {
+        .want_metrics = true, .saturate = saturate, .codecs = device ? &fake : NULL, .devices = list_of_devices(), .n_devices = 1};
     *item = (apr_pipe_item){.from = t, .to = to};
     s->n = 0;
     return apr_pipe_run(&s->base, item, 1, &options, err);
@@ -460,6 +545,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_device_gives_the_hosts_bytes_and_figures),
+        cmocka_unit_test(several_devices_share_the_work_and_give_the_same_bytes),
+        cmocka_unit_test(any_of_several_devices_that_fails_ends_the_run),
         cmocka_unit_test(tensors_made_of_others_go_through_the_device),
         cmocka_unit_test(merged_tensors_go_through_the_device),
         cmocka_unit_test(a_failing_device_ends_in_its_sentence),

@@ -1,7 +1,8 @@
-/* gpu_attend.cu - the cache and attention against kernels/ref on random inputs, and how fast they are.
+/* gpu_attend.cu - the cache and attention against kernels/ref on random inputs. (How fast it is: gpu_bench_attend.)
  *
- * gpu_attend [quick|times]: prints the worst error of each operation; "quick" leaves the timings out, "times" the tests. Exit code 0: all
- * within bounds, 1: not, 77: no device. Outputs begin as NaN, and so does what the cache does not hold yet. */
+ * gpu_attend [quick]: prints the worst error of each operation; "quick" leaves out what takes long. Exit code 0: all within bounds,
+ * 1: not, 77: no device. Outputs begin as NaN, and so does what the cache does not hold yet. */
+#include "kernels/cuda/ops/attend.cuh"
 #include "tests/gpu/gpu_check.cuh"
 
 typedef struct attend_case {
@@ -31,6 +32,7 @@ static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64
                                       c.n_kv_heads,
                                       c.head_dim,
                                       value_dim_of(c),
+                                      NULL,
                                       k.data(),
                                       c.values_in_keys ? NULL : v.data(),
                                       apr_cache{dtype, host[0].data(), c.n_cells, key_bytes},
@@ -41,12 +43,50 @@ static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64
     args.kv_store.v = c.values_in_keys ? NULL : dv.device;
     args.kv_store.keys.data = device[0]->device;
     args.kv_store.values.data = device[1]->device;
+    static int turn;
+    const twin<int64_t> where(std::vector<int64_t>{position});
+    if (++turn % 2 == 0) args.kv_store.position_at = where.device, args.kv_store.position = 1; /* which is not read then */
     must(apr_cuda_kv_store(&args.kv_store, 0), "kv store");
     must(cudaDeviceSynchronize(), "kv store");
 }
 
+typedef cudaError_t (*attend_fn)(const apr_attend_args *args, cudaStream_t stream);
+
+static std::vector<float> attend_by(attend_fn attend, apr_attend_args a, const char *what)
+{
+    const twin<float> out((size_t)(a.n_tokens * a.n_heads * a.value_dim));
+    a.out = out.device;
+    must(attend(&a, 0), what);
+    return out.get();
+}
+
+/* Where one FP16 part of queries and weights has to do, each is right to 2^-12, and scores reach some ten. */
+static const double careful_bound = 3e-6, fast_bound = 1e-3;
+
+/* All ways to the result: as it is called, again, without workspace, told the position on the device, by each kernel that may be asked. */
+static void compare(const apr_attend_args &a, const std::vector<float> &ref, const char *what)
+{
+    const bool is_careful = a.n_tokens <= APR_CUDA_CAREFUL_TOKENS;
+    const size_t n_bytes = ref.size() * sizeof(float);
+    const std::vector<float> got = attend_by(apr_cuda_attend, a, what);
+    note(is_careful ? "attend" : "attend, one FP16 part", distance(got, ref.data()), is_careful ? careful_bound : fast_bound, what);
+    for (int run = 0; run < 3; run++)
+        note("attend again (bytes that differ)", differing(attend_by(apr_cuda_attend, a, what).data(), got.data(), n_bytes), 0, what);
+    if (!is_careful) note("attend, exact", distance(attend_by(apr_cuda_attend_exact, a, what), ref.data()), careful_bound, what);
+    if (a.n_tokens > APR_CUDA_FEW_TOKENS) return;
+    const twin<int64_t> position(std::vector<int64_t>(1, a.position));
+    apr_attend_args b = a;
+    b.position_at = position.device;
+    b.position = INT64_MIN; /* of no use to anybody */
+    note("attend, position on the device (bytes that differ)", differing(attend_by(apr_cuda_attend, b, what).data(), got.data(), n_bytes),
+         0, what);
+    b.work = apr_workspace{NULL, 0, 0};
+    note("attend without workspace", distance(attend_by(apr_cuda_attend, b, what), ref.data()), careful_bound, what);
+}
+
 static void test_attend(const attend_case &c, apr_dtype dtype)
 {
+    if (dtype == APR_Q8_0 && (c.head_dim % 32 != 0 || value_dim_of(c) % 32 != 0)) return; /* no such cache */
     const int64_t key_bytes = row_bytes_of(dtype, c.head_dim), value_dim = value_dim_of(c), value_bytes = row_bytes_of(dtype, value_dim);
     const int64_t n_seen = c.position + c.n_tokens;
     const size_t n_keys = (size_t)(c.n_cells * c.n_kv_heads * key_bytes), n_values = (size_t)(c.n_cells * c.n_kv_heads * value_bytes);
@@ -84,25 +124,13 @@ static void test_attend(const attend_case &c, apr_dtype dtype)
     a.work = apr_workspace{scratch.data(), scratch.size(), 1};
     apr_ref_attend(&args);
     const size_t floats = apr_cuda_attend_bytes(c.n_heads, value_dim) / 4;
-    twin<float> dq(q), out((size_t)n), work(floats);
-    args.attend.q = dq.device;
-    args.attend.sinks = c.has_sinks ? device_sinks.device : NULL;
-    args.attend.keys.data = keys.device;
-    args.attend.values.data = c.values_in_keys ? keys.device : values.device;
-    args.attend.out = out.device;
-    args.attend.work = apr_workspace{work.device, floats, 1};
-    must(apr_cuda_attend(&args.attend, 0), what);
-    const std::vector<float> got = out.get();
-    note("attend", distance(got, ref.data()), 3e-6, what);
-    for (int run = 0; run < 3; run++) {
-        must(cudaMemset(out.device, 0xff, out.n * 4), "memset");
-        must(apr_cuda_attend(&args.attend, 0), what);
-        note("attend again (bytes that differ)", differing(out.get().data(), got.data(), got.size() * 4), 0, what);
-    }
-    must(cudaMemset(out.device, 0xff, out.n * 4), "memset");
-    args.attend.work = apr_workspace{NULL, 0, 0};
-    must(apr_cuda_attend(&args.attend, 0), what);
-    note("attend without workspace", distance(out.get(), ref.data()), 3e-6, what);
+    twin<float> dq(q), work(floats);
+    a.q = dq.device;
+    a.sinks = c.has_sinks ? device_sinks.device : NULL;
+    a.keys.data = keys.device;
+    a.values.data = c.values_in_keys ? keys.device : values.device;
+    a.work = apr_workspace{work.device, floats, 1};
+    compare(a, ref, what);
 }
 
 static void test_attends(bool quick)
@@ -136,6 +164,29 @@ static void test_attends(bool quick)
         /* caps */
         {8, 4, 128, 1, 300, 0, 512, 0, 0, 50.0f},
         {8, 4, 256, 40, 90, 64, 256, 0, 0, 1.0f},
+        /* groups of any size, widths between those of the kernels */
+        {4, 4, 128, 1, 130, 0, 256},
+        {8, 1, 96, 1, 333, 0, 512},
+        {16, 1, 64, 1, 600, 0, 640},
+        {24, 1, 80, 1, 600, 0, 640},
+        {40, 2, 112, 7, 90, 0, 128},
+        {14, 2, 72, 8, 1030, 0, 1100},
+        {48, 1, 128, 2, 290, 0, 300},
+        /* as few cells as there are tokens and more, several times around */
+        {8, 2, 64, 1, 40, 0, 41},
+        {8, 2, 64, 1, 1000, 33, 35},
+        {8, 2, 128, 30, 1000, 40, 71},
+        {8, 2, 128, 3, 100000, 700, 703},
+        {8, 2, 192, 1, 5, 2, 3, 128},
+        {4, 1, 64, 2, 0, 0, 2},
+        /* more than the careful can do */
+        {7, 1, 128, 150, 0, 0, 256},
+        {8, 2, 64, 200, 70, 0, 512},
+        {8, 2, 64, 200, 1000, 0, 1234, 0, 0, 30.0f, true},
+        {6, 2, 96, 161, 350, 100, 261},
+        {4, 4, 192, 140, 30, 0, 170, 128},
+        {6, 3, 256, 140, 200, 0, 512, 0, 128},
+        {6, 2, 80, 133, 50, 0, 512, 48, 64, 2.0f, true},
         /* everything at once */
         {6, 2, 96, 37, 150, 50, 256, 32, 64, 2.0f, true},
         {6, 2, 96, 2, 150, 50, 256, 32, 64, 2.0f, true, true},
@@ -153,44 +204,45 @@ static void test_attends(bool quick)
     test_attend(attend_case{8, 2, 64, 20, 150, 0, 256}, APR_BF16);
 }
 
-/* --- timings --- */
+/* --- longer than the host can check: against tiles in float32 --- */
 
-static void time_attend(int64_t n_tokens, int64_t position)
+static std::vector<uint16_t> random_halves(int64_t n)
 {
-    const int64_t n_heads = 28, n_kv = 4, dim = 128, cells = position + n_tokens;
-    twin<uint16_t> keys(std::vector<uint16_t>((size_t)(cells * n_kv * dim), 0x3000)),
-        values(std::vector<uint16_t>((size_t)(cells * n_kv * dim), 0x3400));
-    twin<float> q(normals(n_tokens * n_heads * dim)), out((size_t)(n_tokens * n_heads * dim)),
-        work(apr_cuda_attend_bytes(n_heads, dim) / 4);
+    std::vector<uint16_t> x((size_t)n);
+    for (uint16_t &h : x) h = apr_f32_to_f16(normal());
+    return x;
+}
+
+static void test_long(int64_t n_tokens, int64_t position, int64_t n_heads, int64_t n_kv, int64_t dim)
+{
+    const int64_t cells = position + n_tokens;
+    char what[100];
+    snprintf(what, sizeof what, "f16, heads %lld on %lld of %lld, %lld tokens at %lld", (long long)n_heads, (long long)n_kv, (long long)dim,
+             (long long)n_tokens, (long long)position);
+    const twin<uint16_t> keys(random_halves(cells * n_kv * dim)), values(random_halves(cells * n_kv * dim));
+    const twin<float> q(normals(n_tokens * n_heads * dim)), work(apr_cuda_attend_bytes(n_heads, dim) / 4);
     apr_attend_args a;
     memset(&a, 0, sizeof a);
-    a.n_tokens = n_tokens, a.position = position, a.n_heads = n_heads, a.n_kv_heads = n_kv, a.key_dim = a.value_dim = dim, a.scale = 0.088f,
-    a.q = q.device;
+    a.n_tokens = n_tokens, a.position = position, a.n_heads = n_heads, a.n_kv_heads = n_kv, a.key_dim = a.value_dim = dim;
+    a.scale = 2.0f / sqrtf((float)dim), a.q = q.device, a.work = apr_workspace{work.device, work.n, 1};
     a.keys = apr_cache{APR_F16, (uint8_t *)keys.device, cells, dim * 2};
     a.values = apr_cache{APR_F16, (uint8_t *)values.device, cells, dim * 2};
-    a.out = out.device;
-    a.work = apr_workspace{work.device, work.n, 1};
-    double best = 1e30;
-    for (int repeat = 0; repeat < 5; repeat++) {
-        timer clock;
-        for (int i = 0; i < 5; i++) must(apr_cuda_attend(&a, 0), "attend");
-        const double ms = clock.ms() / 5;
-        if (ms < best) best = ms;
-    }
-    const double seen = (double)n_tokens * position + 0.5 * n_tokens * (n_tokens + 1);
-    printf("attend 28 on 4 heads of 128, %lld tokens at %lld: %9.2f us %6.1f TFLOP/s %7.0f GB/s\n", (long long)n_tokens,
-           (long long)position, best * 1e3, seen * n_heads * dim * 4 / best / 1e9, (double)cells * n_kv * dim * 4 / best / 1e6);
+    const std::vector<float> ref = attend_by(apr_cuda_attend_tiles, a, what);
+    const bool is_careful = n_tokens <= APR_CUDA_CAREFUL_TOKENS;
+    note(is_careful ? "attend, long" : "attend, long, one FP16 part", distance(attend_by(apr_cuda_attend, a, what), ref.data()),
+         is_careful ? 2 * careful_bound : fast_bound, what);
+    if (!is_careful) note("attend, long, exact", distance(attend_by(apr_cuda_attend_exact, a, what), ref.data()), 2 * careful_bound, what);
 }
 
 int main(int argc, char **argv)
 {
     const modes m = start(argc, argv);
-    if (m.tests) test_attends(m.quick);
-    if (!all_within_bounds(m)) return 1;
-    if (!m.times) return 0;
-    for (int64_t position : {100, 1000, 4096, 32768}) time_attend(1, position);
-    time_attend(8, 4096);
-    time_attend(512, 0);
-    time_attend(2048, 0);
-    return 0;
+    test_attends(m.quick);
+    if (!m.quick) {
+        test_long(1, 16383, 28, 4, 128);
+        test_long(8, 16376, 28, 4, 128);
+        test_long(2048, 0, 28, 4, 128);
+        test_long(512, 14336, 14, 2, 64);
+    }
+    return all_within_bounds(m) ? 0 : 1;
 }

@@ -121,8 +121,8 @@ static void compare(apr_dtype dtype, int64_t n_out, int64_t n_in, int64_t n_toke
         run_linear(part, few + t * n_out, APR_CUDA_FEW_TOKENS * (size_t)n_out * sizeof(float));
     }
     const double off = worst_difference(few, many, n_tokens, n_out);
-    print_message("%-6s [%lld, %lld], %lld tiles: largest difference %.1e of a token's largest output\n", apr_dtypes[dtype].name,
-                  (long long)n_out, (long long)n_in, (long long)((n_out - 1) / apr_cuda_tile_rows(n_in, n_out) + 1), off);
+    print_message("%-6s [%lld, %lld]: largest difference %.1e of a token's largest output\n", apr_dtypes[dtype].name, (long long)n_out,
+                  (long long)n_in, off);
     /* FP16 has 11 bits; of few tokens it gets two parts, and 16-bit weights go through it as they are */
     const bool exact = n_tokens <= APR_CUDA_CAREFUL_TOKENS && (dtype == APR_F16 || dtype == APR_BF16);
     assert_true(off < (exact ? 1e-5 : 1e-3));
@@ -199,6 +199,199 @@ static void heads_through_tiles_are_those_from_packed_weights(void **state)
     for (int many = 0; many < 2; many++) compare_all_heads(n_tokens_of[many]);
 }
 
+/* --- other ways to the same numbers --- */
+
+/* A product of random inputs that a test varies. */
+typedef struct product {
+    apr_tensor weight;
+    apr_linear_args args;
+    size_t n_x, out_bytes;
+    float *x; /* on the host */
+} product;
+
+static product new_product(apr_dtype dtype, int64_t n_out, int64_t n_in, int64_t n_tokens, size_t tile_bytes)
+{
+    const size_t work_bytes = apr_cuda_linear_bytes_within(n_tokens, n_in, n_out, dtype == APR_F16, tile_bytes);
+    product p = {.weight = matrix(dtype, n_out, n_in),
+                 .args = {.n_tokens = n_tokens, .n_in = n_in, .n_out = n_out},
+                 .n_x = (size_t)(n_tokens * n_in),
+                 .out_bytes = (size_t)(n_tokens * n_out) * sizeof(float)};
+    p.x = noises(p.n_x, 1.0f);
+    p.args.x = on_device(p.x, p.n_x * sizeof *p.x);
+    p.args.out = on_device(NULL, p.out_bytes);
+    p.args.work = (apr_workspace){.data = on_device(NULL, work_bytes), .slice = work_bytes / sizeof(float), .n_threads = 1};
+    return p;
+}
+
+static void free_product(product *p)
+{
+    for (void **at = (void *[]){(void *)(uintptr_t)p->args.x, p->args.out, p->args.work.data, (void *)(uintptr_t)p->weight.data, NULL};
+         *at != NULL; at++)
+        cuda->release(device, *at);
+    free(p->x);
+}
+
+/* The product's outputs; the caller's to free. */
+static float *outputs_of(const product *p)
+{
+    float *const out = malloc(p->out_bytes);
+    apr_linear_args args = p->args;
+    args.weight = &p->weight;
+    run_linear(args, out, p->out_bytes);
+    return out;
+}
+
+static void put_inputs(const product *p, const float *x)
+{
+    apr_error err = {0};
+    must(cuda->upload(device, (void *)(uintptr_t)p->args.x, x, p->n_x * sizeof *x, &err), &err);
+}
+
+static void tiles_of_any_size_give_what_whole_matrices_do(void **state)
+{
+    (void)state;
+    static const struct {
+        apr_dtype dtype;
+        int64_t n_out, n_in;
+    } cases[] = {{APR_Q4_K, 3000, 2048}, {APR_MXFP4, 1025, 1024}, {APR_F8_E4M3, 1300, 777}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        product p = new_product(cases[i].dtype, cases[i].n_out, cases[i].n_in, MOST_TOKENS, APR_CUDA_TILE_BYTES);
+        float *const whole = outputs_of(&p);
+        p.args.work.slice = apr_cuda_linear_bytes_within(MOST_TOKENS, p.args.n_in, p.args.n_out, false, 1 << 20) / sizeof(float);
+        float *const in_tiles = outputs_of(&p);
+        assert_true(apr_cuda_tile_rows(p.args.n_in, p.args.n_out, 1 << 20) < p.args.n_out);
+        assert_true(worst_difference(whole, in_tiles, MOST_TOKENS, p.args.n_out) < 1e-5);
+        free(whole);
+        free(in_tiles);
+        free_product(&p);
+    }
+}
+
+/* Wide products look for a power of two that all tokens share; with a bias, of zeros here, each token has its own. */
+static void a_shared_power_of_two_changes_no_output(void **state)
+{
+    (void)state;
+    const int64_t n_in = 1024, n_out = 4096;
+    product p = new_product(APR_F16, n_out, n_in, MOST_TOKENS, APR_CUDA_TILE_BYTES);
+    float *const zeros = calloc((size_t)n_out, sizeof *zeros);
+    const float spreads[] = {1.0f, 0x1p-10f, 0x1p-11f,
+                             0x1p-60f}; /* of a token's inputs against all others': the last two are too far off */
+
+    for (size_t i = 0; i < sizeof spreads / sizeof *spreads; i++) {
+        float *const x = malloc(p.n_x * sizeof *x);
+        memcpy(x, p.x, p.n_x * sizeof *x);
+        for (int64_t c = 0; c < n_in; c++) x[5 * n_in + c] *= spreads[i], x[7 * n_in + c] = 0.0f;
+        put_inputs(&p, x);
+        float *const shared = outputs_of(&p);
+        p.args.bias = on_device(zeros, (size_t)n_out * sizeof *zeros);
+        float *const own = outputs_of(&p);
+        assert_true(worst_difference(own, shared, MOST_TOKENS, n_out) < 1e-5);
+        for (int64_t r = 0; r < n_out; r++) assert_true(shared[7 * n_out + r] == 0.0f);
+        cuda->release(device, (void *)(uintptr_t)p.args.bias);
+        p.args.bias = NULL;
+        free(shared);
+        free(own);
+        free(x);
+    }
+    free(zeros);
+    free_product(&p);
+}
+
+static void add_in_place(const product *p, const float *other)
+{
+    apr_op_args args = {.add = {.n_tokens = p->args.n_tokens, .width = p->args.n_in}};
+    apr_error err = {0};
+    args.add.a = p->args.x;
+    args.add.b = other;
+    args.add.out = (float *)(uintptr_t)p->args.x;
+    must(cuda->run(device, APR_OP_ADD, &args, &err), &err);
+}
+
+/* Inputs that products share become FP16 once; whatever writes to them in between is seen. */
+static void inputs_that_changed_are_converted_again(void **state)
+{
+    (void)state;
+    product p = new_product(APR_F16, 256, 512, MOST_TOKENS, APR_CUDA_TILE_BYTES);
+    float *const more = noises(p.n_x, 1.0f), *const sums = malloc(p.n_x * sizeof *sums);
+    for (size_t i = 0; i < p.n_x; i++) sums[i] = p.x[i] + more[i];
+
+    float *const first = outputs_of(&p), *const again = outputs_of(&p); /* the second without a conversion */
+    assert_memory_equal(first, again, p.out_bytes);
+    put_inputs(&p, more); /* by a copy */
+    float *const of_more = outputs_of(&p);
+    assert_memory_not_equal(first, of_more, p.out_bytes);
+    put_inputs(&p, p.x);
+    float *const back = outputs_of(&p);
+    assert_memory_equal(first, back, p.out_bytes);
+    float *const other = on_device(more, p.n_x * sizeof *more);
+    free(outputs_of(&p));
+    add_in_place(&p, other); /* by an operation, right after a product */
+    float *const of_sums = outputs_of(&p);
+    put_inputs(&p, sums);
+    float *const right = outputs_of(&p);
+    assert_memory_equal(right, of_sums, p.out_bytes);
+
+    /* by a product whose outputs lie where the inputs do */
+    product narrow = new_product(APR_F16, 512, 512, MOST_TOKENS, APR_CUDA_TILE_BYTES);
+    float *const once = outputs_of(&narrow);
+    float *const elsewhere = narrow.args.out;
+    narrow.args.out = (float *)(uintptr_t)narrow.args.x;
+    free(outputs_of(&narrow));
+    narrow.args.out = elsewhere;
+    float *const of_outputs = outputs_of(&narrow);
+    put_inputs(&narrow, once);
+    float *const twice = outputs_of(&narrow);
+    assert_memory_equal(twice, of_outputs, narrow.out_bytes);
+
+    cuda->release(device, other);
+    for (void **at = (void *[]){more, sums, first, again, of_more, back, of_sums, right, once, of_outputs, twice, NULL}; *at != NULL; at++)
+        free(*at);
+    free_product(&p);
+    free_product(&narrow);
+}
+
+/* The unit whose outputs are the product's inputs; work: where it may leave them as FP16. Its outputs, the caller's to free. */
+static float *run_glu(const product *p, const float *gate, const float *up, apr_workspace work)
+{
+    apr_op_args args = {.glu = {.n_tokens = p->args.n_tokens, .width = p->args.n_in, .shape = {.activation = APR_ACT_SILU}}};
+    float *const out = malloc(p->n_x * sizeof *out);
+    apr_error err = {0};
+    args.glu.gate = gate;
+    args.glu.up = up;
+    args.glu.out = (float *)(uintptr_t)p->args.x;
+    args.glu.work = work;
+    must(cuda->run(device, APR_OP_GLU, &args, &err), &err);
+    must(cuda->download(device, out, args.glu.out, p->n_x * sizeof *out, &err), &err);
+    return out;
+}
+
+static void a_gated_unit_leaves_what_its_product_multiplies(void **state)
+{
+    (void)state;
+    static const int64_t widths[] = {1024, 4104, 18944, 100}; /* rows of one chunk a thread, of more, and such as have none */
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        for (int many = 0; many < 2; many++) {
+            product p = new_product(APR_F16, 64, widths[i], n_tokens_of[many], APR_CUDA_TILE_BYTES);
+            float *const gates = noises(p.n_x, 8.0f);
+            float *const gate = on_device(gates, p.n_x * sizeof *gates), *const up = on_device(p.x, p.n_x * sizeof *gates);
+            float *const floats = run_glu(&p, gate, up, (apr_workspace){0}), *const of_floats = outputs_of(&p);
+            float *const halves = run_glu(&p, gate, up, p.args.work), *const of_halves = outputs_of(&p);
+            assert_memory_equal(floats, halves, p.n_x * sizeof *floats);
+            assert_memory_equal(of_floats, of_halves, p.out_bytes);
+            free(run_glu(&p, gate, up, p.args.work));
+            put_inputs(&p, p.x); /* what it left is of no use any more */
+            float *const of_others = outputs_of(&p);
+            put_inputs(&p, p.x);
+            float *const right = outputs_of(&p);
+            assert_memory_equal(right, of_others, p.out_bytes);
+            assert_memory_not_equal(right, of_halves, p.out_bytes);
+            cuda->release(device, gate);
+            cuda->release(device, up);
+            for (void **at = (void *[]){gates, floats, of_floats, halves, of_halves, of_others, right, NULL}; *at != NULL; at++) free(*at);
+            free_product(&p);
+        }
+}
+
 static void a_workspace_that_is_too_small_is_refused(void **state)
 {
     (void)state;
@@ -230,6 +423,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_through_tiles_are_those_from_packed_weights),
         cmocka_unit_test(heads_through_tiles_are_those_from_packed_weights),
+        cmocka_unit_test(tiles_of_any_size_give_what_whole_matrices_do),
+        cmocka_unit_test(a_shared_power_of_two_changes_no_output),
+        cmocka_unit_test(inputs_that_changed_are_converted_again),
+        cmocka_unit_test(a_gated_unit_leaves_what_its_product_multiplies),
         cmocka_unit_test(a_workspace_that_is_too_small_is_refused),
         cmocka_unit_test(what_fails_is_described),
     };

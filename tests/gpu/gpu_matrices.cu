@@ -6,9 +6,9 @@
 
 /* --- tests of matrices --- */
 
-static void test_decode(const matrix *m, const char *what)
+static void test_decode_rows(const matrix *m, int64_t first, int64_t n, const char *what)
 {
-    const int64_t rows = m->host.dims[0], columns = m->host.dims[1], first = rows > 3 ? 1 : 0, n = rows - first;
+    const int64_t columns = apr_tensor_columns(&m->host);
     std::vector<float> ref((size_t)(n * columns));
     apr_decode_rows(&m->host, first, n, ref.data());
     twin<float> f32(ref.size());
@@ -25,7 +25,13 @@ static void test_decode(const matrix *m, const char *what)
     }
     note("decode f32 (values that differ)", (double)n_wrong, 0, what);
     note("decode f16, bf16 (values that differ)", (double)n_wrong_small, 0, what);
+}
 
+static void test_decode(const matrix *m, const char *what)
+{
+    const int64_t rows = m->host.dims[0], columns = m->host.dims[1], first = rows > 3 ? 1 : 0;
+    int64_t n_wrong = 0;
+    test_decode_rows(m, first, rows - first, what);
     const std::vector<int32_t> ids = {(int32_t)(rows - 1), 0, (int32_t)(rows / 2)};
     std::vector<float> rows_ref(ids.size() * (size_t)columns);
     apr_op_args args;
@@ -42,7 +48,6 @@ static void test_decode(const matrix *m, const char *what)
     args.embed.out = out.device;
     must(apr_cuda_embed(&args.embed, 0), "embed");
     const std::vector<float> got = out.get();
-    n_wrong = 0;
     for (size_t i = 0; i < got.size(); i++) n_wrong += !(got[i] == rows_ref[i]);
     note("embed (values that differ)", (double)n_wrong, 0, what);
 }
@@ -159,6 +164,24 @@ static void test_heads(apr_dtype dtype, int64_t columns)
     }
 }
 
+/* Matrices one after another, each with its own blocks of factors, the last of which are not whole: 150 rows in blocks of 128. */
+static void test_stack(apr_dtype scale_dtype)
+{
+    matrix *const m = new_matrix(APR_F8_E4M3, 3 * 150, 200, 0, 75, 128, scale_dtype); /* as many factors */
+    for (apr_tensor *t : {&m->host, &m->device}) t->rank = 3, t->dims[0] = 3, t->dims[1] = 150, t->dims[2] = 200, t->scale_rows = 128;
+    for (apr_tensor *t : {&m->host_scale, &m->device_scale}) t->rank = 3, t->dims[0] = 3, t->dims[1] = t->dims[2] = 2;
+    for (int64_t first : {0, 1, 149, 151, 300}) test_decode_rows(m, first, 450 - first, "a stack of f8_e4m3");
+    free_matrix(m);
+}
+
+/* Several blocks of threads, the last not full. */
+static void test_long_decode(apr_dtype dtype)
+{
+    matrix *const m = new_matrix(dtype, 2053, 256, 0, 0, 0, APR_F32);
+    test_decode(m, apr_dtypes[dtype].name);
+    free_matrix(m);
+}
+
 static void test_matrices(void)
 {
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {
@@ -166,6 +189,7 @@ static void test_matrices(void)
         if (!apr_cuda_has_kernel(dtype)) continue;
         test_matrix(dtype, 1, 256, 0, 0, 0, APR_F32);
         test_matrix(dtype, 37, 768, 0, 0, 0, APR_F32);
+        test_long_decode(dtype);
         test_matrix(dtype, 6, 18944 / 256 * 256, 0, 0, 0, APR_F32);
         test_matrix(dtype, 24, 512, 3, 0, 0, APR_F32);
         test_heads(dtype, 512);
@@ -179,6 +203,7 @@ static void test_matrices(void)
     }
     static const apr_dtype scale_dtypes[] = {APR_F32, APR_BF16, APR_F16, APR_E8M0};
     for (apr_dtype scale : scale_dtypes) {
+        test_stack(scale);
         test_matrix(APR_F8_E4M3, 300, 200, 0, 128, 128, scale);
         test_matrix(APR_F8_E4M3, 130, 257, 0, 128, 128, scale);
         test_matrix(APR_F8_E4M3, 20, 384, 0, 1, 384, scale);

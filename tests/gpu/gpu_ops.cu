@@ -16,13 +16,19 @@ static void test_angles_and_rope(void)
             std::vector<float> freqs((size_t)s.n_freqs), angles((size_t)(n_tokens * 2 * s.n_freqs));
             for (int64_t j = 0; j < s.n_freqs; j++) freqs[(size_t)j] = powf(1e6f, -(float)j / (float)s.n_freqs);
             apr_op_args args;
-            args.angles = apr_angles_args{n_tokens, position, s.n_freqs, freqs.data(), 1.25f, angles.data()};
+            args.angles = apr_angles_args{n_tokens, position, s.n_freqs, NULL, freqs.data(), 1.25f, angles.data()};
             apr_ref_angles(&args);
             twin<float> df(freqs), dangles(angles.size());
             args.angles.freqs = df.device;
             args.angles.out = dangles.device;
             must(apr_cuda_angles(&args.angles, 0), "angles");
             note("angles", distance(dangles.get(), angles.data()), 2e-7, "");
+            const std::vector<float> given = dangles.get();
+            const twin<int64_t> where(std::vector<int64_t>{position});
+            args.angles.position = -77; /* not what is read */
+            args.angles.position_at = where.device;
+            must(apr_cuda_angles(&args.angles, 0), "angles");
+            note("angles, position in memory", differing(dangles.get().data(), given.data(), given.size() * 4), 0, "");
 
             const std::vector<float> x = normals(n_tokens * s.n_heads * s.head_dim);
             std::vector<float> ref(x.size());
@@ -115,7 +121,7 @@ static void test_ranges(int64_t n_tokens, int64_t n_heads, int64_t head_dim)
     apr_join_args join = {n_tokens, n_heads, head_dim, 5, NULL, NULL, NULL};
     against_ref("join", join, &apr_op_args::join, &apr_join_args::a, &apr_join_args::b, &apr_join_args::out, n, n_rows * 5,
                 n_rows * (head_dim + 5), apr_ref_join, apr_cuda_join, 0);
-    apr_scale_args scale = {n_tokens, width, 8190, 0.3f, 0.1f, 1.0f, 8192.0f, NULL, NULL};
+    apr_scale_args scale = {n_tokens, width, 8190, NULL, 0.3f, 0.1f, 1.0f, 8192.0f, NULL, NULL};
     against_ref("scale", scale, &apr_op_args::scale, &apr_scale_args::x, (const float *apr_scale_args::*)NULL, &apr_scale_args::out, n, 0,
                 n, apr_ref_scale, apr_cuda_scale, 1e-6);
     apr_softcap_args cap = {n_tokens, width, 0.7f, NULL, NULL};
@@ -134,6 +140,24 @@ static void test_ranges(int64_t n_tokens, int64_t n_heads, int64_t head_dim)
     }
 }
 
+/* The temperature of a position that only the device knows. */
+static void test_scale_of_a_position_in_memory(void)
+{
+    const int64_t n_tokens = 3, width = 33;
+    const std::vector<float> x = normals(n_tokens * width);
+    const twin<float> dx(x), out(x.size());
+    const twin<int64_t> where(std::vector<int64_t>{8190});
+    apr_scale_args scale = {n_tokens, width, 8190, NULL, 0.3f, 0.1f, 1.0f, 8192.0f, dx.device, out.device};
+    must(apr_cuda_scale(&scale, 0), "scale");
+    const std::vector<float> given = out.get();
+    scale.position = 0;
+    must(apr_cuda_scale(&scale, 0), "scale");
+    note("scale of another position (is it other?)", differing(out.get().data(), given.data(), given.size() * 4) > 0 ? 0 : 1, 0, "");
+    scale.position_at = where.device;
+    must(apr_cuda_scale(&scale, 0), "scale");
+    note("scale, position in memory", differing(out.get().data(), given.data(), given.size() * 4), 0, "");
+}
+
 static void test_elementwise(void)
 {
     for (int64_t width : {1, 7, 64, 3584})
@@ -147,14 +171,15 @@ static void test_elementwise(void)
                     const apr_glu_shape shape = {(apr_activation)activation, limit, limit * 2.0f, limit};
                     apr_glu_args glu = {n_tokens, width, shape, NULL, NULL, NULL, 1};
                     against_ref("glu", glu, &apr_op_args::glu, &apr_glu_args::gate, &apr_glu_args::up, &apr_glu_args::out, n, n, n,
-                                apr_ref_glu, apr_cuda_glu, 1e-6);
+                                apr_ref_glu, apr_cuda_glu_floats, 1e-6);
                     against_ref("activation", glu, &apr_op_args::glu, &apr_glu_args::gate, (const float *apr_glu_args::*)NULL,
-                                &apr_glu_args::out, n, 0, n, apr_ref_glu, apr_cuda_glu, 1e-6);
+                                &apr_glu_args::out, n, 0, n, apr_ref_glu, apr_cuda_glu_floats, 1e-6);
                 }
         }
     test_ranges(1, 1, 5);
     test_ranges(3, 7, 33);
     test_ranges(40, 16, 128);
+    test_scale_of_a_position_in_memory();
 }
 
 int main(int argc, char **argv)

@@ -1,8 +1,8 @@
 /* runtime/plan/plan.h against the driver: shapes of real models, three types, three contexts; each in a process of its own.
  *
- * usage: gpu_plan [CONFIG DTYPE CTX]. Without operands it is the test and runs itself for each row of its table. The weights
- * are one region of zeros that all tensors share: memory does not ask what is in it. Plans that are too large for the card that is
- * here are counted apart; the test fails when a plan is off, or cannot be measured, or when none was measured. */
+ * usage: gpu_plan [CONFIG DTYPE CTX [plain]]; plain: no token is recorded. Without operands it is the test and runs itself for each row of
+ * its table. The weights are one region of zeros that all tensors share: memory does not ask what is in it. Plans that are too large for
+ * the card that is here are counted apart; the test fails when a plan is off, or cannot be measured, or when none was measured. */
 #include "kernels/cuda_loader.h"
 #include "runtime/session/session.h"
 #include "tools/plan/sizes.h"
@@ -44,7 +44,8 @@ static apr_status fill_model(apr_model *model, apr_dtype dtype, apr_error *err)
     return APR_OK;
 }
 
-static apr_status run(const apr_cuda_api *cuda, const apr_model *model, int64_t n_ctx, double *planned, double *driver, apr_error *err)
+static apr_status run(const apr_cuda_api *cuda, const apr_model *model, int64_t n_ctx, bool plain, double *planned, double *driver,
+                      apr_error *err)
 {
     apr_session_options options = apr_session_defaults;
     int32_t ids[N_PROMPT] = {0};
@@ -52,9 +53,10 @@ static apr_status run(const apr_cuda_api *cuda, const apr_model *model, int64_t 
 
     options.cuda = cuda;
     options.n_ctx = n_ctx;
+    options.no_replay = plain;
     APR_TRY(apr_session_open(&s, model, &options, err));
     apr_status status = apr_session_eval(s, ids, N_PROMPT, NULL, err);
-    if (status == APR_OK) status = apr_session_eval(s, ids, 1, NULL, err);
+    for (int i = 0; i < 3 && status == APR_OK; i++) status = apr_session_eval(s, ids, 1, NULL, err); /* checked, recorded, replayed */
     const apr_plan *const plan = apr_session_plan(s);
     *planned = (double)(plan->device_bytes - apr_plan_line_of(plan, APR_LINE_HEADROOM)->bytes);
     *driver = (double)apr_session_used(s).driver;
@@ -62,7 +64,7 @@ static apr_status run(const apr_cuda_api *cuda, const apr_model *model, int64_t 
     return status;
 }
 
-static int measure(const apr_cuda_api *cuda, const char *path, const char *dtype, int64_t n_ctx)
+static int measure(const apr_cuda_api *cuda, const char *path, const char *dtype, int64_t n_ctx, bool plain)
 {
     apr_error err = {0};
     apr_model source, model;
@@ -74,7 +76,7 @@ static int measure(const apr_cuda_api *cuda, const char *path, const char *dtype
     if (status == APR_OK) {
         model.path = path;
         status = fill_model(&model, apr_dtype_by_name(dtype), &err);
-        if (status == APR_OK) status = run(cuda, &model, n_ctx, &planned, &driver, &err);
+        if (status == APR_OK) status = run(cuda, &model, n_ctx, plain, &planned, &driver, &err);
         apr_model_close(&model);
     }
     apr_program_close(&program);
@@ -116,7 +118,7 @@ int main(int argc, char **argv)
         printf("skipped: no device (%s)\n", err.text);
         return 77;
     }
-    if (argc == 4) return measure(cuda, argv[1], argv[2], atoll(argv[3]));
+    if (argc == 4 || argc == 5) return measure(cuda, argv[1], argv[2], atoll(argv[3]), argc == 5);
     for (size_t i = 0; i < 27; i++) {
         char path[128];
         snprintf(path, sizeof path, "tests/data/shapes/%s.json", shapes[i / 9]);

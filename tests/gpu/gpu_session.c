@@ -393,7 +393,7 @@ static void the_driver_reports_what_was_planned(void **state)
     apr_session *const s = open_session(&g.model, &options);
     read_ids(&g, ids);
     assert_int_equal(apr_session_eval(s, ids, N_TOKENS, NULL, NULL), APR_OK);
-    assert_int_equal(apr_session_eval(s, ids, 1, NULL, NULL), APR_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(apr_session_eval(s, ids, 1, NULL, NULL), APR_OK); /* checked, recorded, replayed */
     const apr_plan *const plan = apr_session_plan(s);
     const uint64_t planned = plan->device_bytes - apr_plan_line_of(plan, APR_LINE_HEADROOM)->bytes, driver = apr_session_used(s).driver;
     print_message("planned %.1f MiB, the driver reports %.1f MiB\n", (double)planned / 0x1p20, (double)driver / 0x1p20);

@@ -11,6 +11,9 @@
 
 #include <cmocka.h>
 
+/* Behind a device's workspace: a single token, and what is found of its logits. */
+static const uint64_t token_bytes = 768;
+
 static const apr_hparams llama_8b = {.architecture = "llama",
                                      .hidden_size = 4096,
                                      .num_layers = 32,
@@ -213,7 +216,11 @@ static void a_device_pays_for_context_and_cublas_and_the_sums_add_up(void **stat
     assert_int_equal(line_bytes(&p.plan, APR_LINE_CONTEXT), apr_gpu_context_bytes(options.gpu, APR_DEFAULT_STACK_BYTES));
     assert_int_equal(line_bytes(&p.plan, APR_LINE_CUBLAS_WORKSPACE), 4 << 20);
     assert_int_equal(line_bytes(&p.plan, APR_LINE_HEADROOM), 1 << 30);
-    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE), apr_cuda_linear_bytes(512, 14336, 4096, false)); /* down_proj */
+    const uint64_t slot = 14336 / 256 * 640 + 14336 / 16 * 4; /* its inputs in two bytes with scales, and squares */
+    assert_int_equal(p.plan.planes_slot, apr_cuda_round(14336 / 256 * 640) + apr_cuda_round(14336 / 16 * 4));
+    assert_in_range(p.plan.planes_slot, slot, slot + 511);
+    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE),
+                     apr_cuda_linear_bytes(512, 14336, 4096, false) + token_bytes + APR_PLANES_SLOTS * p.plan.planes_slot); /* down_proj */
     for (size_t i = 0; i < p.plan.n_lines; i++) {
         assert_true(p.plan.lines[i].bytes > 0);
         assert_non_null(p.plan.lines[i].reason);
@@ -322,6 +329,29 @@ static void biases_of_experts_are_float32_vectors(void **state)
     drop(&p);
 }
 
+/* Whole when they are not too large, else parts of equal size. */
+static void a_matrix_is_decoded_whole_or_in_equal_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n_in, n_out, rows;
+        size_t bytes;
+    } cases[] = {
+        {3584, 37888, 37888, APR_CUDA_TILE_BYTES},    /* 272 MB */
+        {3584, 152064, 50688, APR_CUDA_TILE_BYTES},   /* 1.1 GB in three */
+        {18944, 3584, 1792, APR_CUDA_TILE_BYTES / 4}, /* not 3,328 and 256 */
+        {1 << 21, 1000, 256, 1 << 20},                /* 256 at least */
+        {1 << 21, 100, 100, 1 << 20},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(apr_cuda_tile_rows(cases[i].n_in, cases[i].n_out, cases[i].bytes), cases[i].rows);
+    for (int64_t n_out = 1; n_out < 100000; n_out += 997) {
+        const int64_t rows = apr_cuda_tile_rows(4096, n_out, 1 << 24), n_tiles = (n_out + rows - 1) / rows;
+        assert_true(rows * 4096 * 2 <= 1 << 24 && (rows == n_out || rows % 256 == 0));
+        assert_true(n_out - (n_tiles - 1) * rows > rows - 256 * n_tiles); /* the last is as large but for what is rounded up */
+    }
+}
+
 /* Workspace is for every kind of product and attention, not for those that run today. */
 static void experts_and_sinks_need_workspace_too(void **state)
 {
@@ -339,7 +369,8 @@ static void experts_and_sinks_need_workspace_too(void **state)
     drop(&p);
     options.gpu = apr_gpu_find("h200");
     p = make(&h, &options);
-    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE), apr_cuda_experts_bytes(4096, 256, 4096, 256, 2));
+    assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE),
+                     apr_cuda_experts_bytes(4096, 256, 4096, 256, 2) + token_bytes + APR_PLANES_SLOTS * p.plan.planes_slot);
     drop(&p);
 }
 
@@ -471,6 +502,7 @@ int main(void)
         cmocka_unit_test(fp16_copies_are_a_line_of_their_own_for_what_is_packed_and_multiplied),
         cmocka_unit_test(what_is_there_for_each_expert_counts_for_all_of_them),
         cmocka_unit_test(biases_of_experts_are_float32_vectors),
+        cmocka_unit_test(a_matrix_is_decoded_whole_or_in_equal_parts),
         cmocka_unit_test(experts_and_sinks_need_workspace_too),
         cmocka_unit_test(the_verdict_turns_at_the_byte),
         cmocka_unit_test(mixtures_and_hybrids_take_what_is_known_of_them),

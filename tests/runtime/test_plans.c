@@ -76,6 +76,84 @@ static void one_layer_fewer_does_not_fit(void **state)
             }
 }
 
+/* What a model takes on one device at the i-th pace for so many tokens at a time; 0: there is no such pace. */
+static uint64_t bytes_at(const asked *a, int64_t batch, int i, apr_plan_pace *pace)
+{
+    apr_plan_options options = a->options.each;
+    apr_plan plan;
+    if (i >= apr_plan_n_paces(batch, true)) return 0;
+    apr_plan_set_pace(&options, batch, true, i);
+    *pace = (apr_plan_pace){options.n_batch, options.tile_bytes};
+    assert_int_equal(apr_plan_make(&plan, &a->program, &options, NULL), APR_OK);
+    const uint64_t bytes = plan.device_bytes;
+    apr_plan_close(&plan);
+    return bytes;
+}
+
+/* With just the bytes of a pace it is taken, with one less the next; what is not named by the user only. */
+static void a_plan_goes_down_from_pace_to_pace_until_it_fits(void **state)
+{
+    (void)state;
+    static const int64_t batches[] = {0, 700};
+    asked a;
+    ask(&a, "qwen2.5-32b", (uint64_t)400 << 30);
+    for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
+        apr_plan_pace pace, before = {0};
+        uint64_t last = UINT64_MAX;
+        int n = 0;
+        for (uint64_t bytes; (bytes = bytes_at(&a, batches[b], n, &pace)) > 0; n++) {
+            apr_plans plans;
+            assert_true(bytes < last && (n == 0 || (pace.n_batch <= before.n_batch && pace.tile_bytes <= before.tile_bytes)));
+            last = bytes;
+            before = pace;
+            a.options.each.budget_bytes = bytes;
+            a.options.each.n_batch = batches[b];
+            assert_int_equal(apr_plans_make(&plans, &a.program, &a.options, NULL), APR_OK);
+            assert_true(apr_plans_fit(&plans));
+            assert_int_equal(plans.plans[0].device_bytes, bytes);
+            assert_int_equal(plans.plans[0].n_batch, batches[b] > 0 ? batches[b] : pace.n_batch);
+            const char *const reason = apr_plan_line_of(&plans.plans[0], APR_LINE_ACTIVATIONS)->reason;
+            assert_int_equal(strstr(reason, "there is no room for 2048") != NULL, pace.n_batch < 2048 && batches[b] == 0);
+            apr_plans_close(&plans);
+        }
+        assert_true(n > 2);
+        a.options.each.budget_bytes = last - 1;
+        assert_false(fits_with(&a, (apr_offload){0}));
+    }
+    forget(&a);
+}
+
+/* The longest context is one that fits when it is asked for, whatever the pace; one of 256 more does not. */
+static void the_longest_context_counts_on_the_slowest_pace(void **state)
+{
+    (void)state;
+    asked a;
+    apr_plans plans;
+    ask(&a, "qwen2.5-32b", (uint64_t)69 << 30); /* less than the 32,768 positions that the model has */
+    a.options.each.n_batch = 0;
+    assert_int_equal(apr_plans_make(&plans, &a.program, &a.options, NULL), APR_OK);
+    assert_true(apr_plans_fit(&plans));
+    assert_int_equal(plans.plans[0].n_batch, APR_DEVICE_BATCH);
+    const int64_t longest = plans.plans[0].max_ctx;
+    apr_plans_close(&plans);
+    a.options.each.n_ctx = longest;
+    assert_true(longest % 256 == 0 && fits_with(&a, (apr_offload){0}));
+    a.options.each.n_ctx = longest + 256;
+    assert_false(fits_with(&a, (apr_offload){0}));
+    forget(&a);
+}
+
+static void a_host_has_one_pace(void **state)
+{
+    (void)state;
+    apr_plan_options options = apr_plan_defaults;
+    apr_plan_set_pace(&options, 0, false, 0);
+    assert_int_equal(options.n_batch, APR_HOST_BATCH);
+    apr_plan_set_pace(&options, 77, false, 0);
+    assert_int_equal(options.n_batch, 77);
+    assert_true(apr_plan_n_paces(0, false) == 1 && apr_plan_n_paces(77, false) == 1);
+}
+
 static void experts_go_first(void **state)
 {
     (void)state;
@@ -149,6 +227,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_layer_fewer_does_not_fit),
+        cmocka_unit_test(a_plan_goes_down_from_pace_to_pace_until_it_fits),
+        cmocka_unit_test(the_longest_context_counts_on_the_slowest_pace),
+        cmocka_unit_test(a_host_has_one_pace),
         cmocka_unit_test(experts_go_first),
         cmocka_unit_test(weights_and_states_of_all_places_are_the_model_s),
         cmocka_unit_test(parts_of_one_card_share_its_memory),

@@ -102,6 +102,51 @@ static void senseless_options_are_refused(void **state)
     apr_sampler_close(&s);
 }
 
+/* Rows of every steepness, some with ties, NaN or infinities. */
+static void make_row(float *logits, int n, int round)
+{
+    const float steep = round % 3 == 0 ? 20.0f : round % 3 == 1 ? 6.0f : 0.1f;
+    for (int i = 0; i < n; i++) {
+        logits[i] = steep * (float)(rand() % 10000) / 10000.0f;
+        if (round % 4 == 1) logits[i] = floorf(logits[i]); /* ties */
+        if (round % 7 == 6 && rand() % 4 == 0) logits[i] = rand() % 2 ? NAN : -INFINITY;
+        if (round % 13 == 12) logits[i] = NAN;
+        if (round % 17 == 16 && i == n / 2) logits[i] = INFINITY;
+    }
+}
+
+static void the_likeliest_alone_choose_what_the_whole_row_does_or_say_that_they_cannot(void **state)
+{
+    (void)state;
+    enum { MOST = 5000 };
+    static float logits[MOST];
+    static const float temperatures[] = {0.0f, 0.1f, 0.7f, 1.0f, 3.0f}, top_ps[] = {0.0f, 0.05f, 0.5f, 0.9f, 0.999f, 1.0f};
+    static const int lengths[] = {1, 33, 64, 65, MOST};
+    int n_told[2] = {0, 0};
+
+    srand(9);
+    for (int round = 0; round < 3000; round++) {
+        const float temperature = temperatures[round % 5], top_p = top_ps[round / 5 % 6];
+        const int n = lengths[round / 30 % 5];
+        apr_sampler whole = sampler_of(n, temperature, top_p, (uint64_t)round), alone = sampler_of(n, temperature, top_p, (uint64_t)round);
+        apr_best best = apr_sampler_wish(&alone);
+        int32_t id = -1;
+        make_row(logits, n, round);
+        assert_true((best.n_wanted == 0) == (temperature > 0.0f && (top_p == 0.0f || top_p == 1.0f)));
+        if (best.n_wanted > 0) apr_find_best(&best, logits, n);
+        best.sum *= round % 2 ? 1.0 + 0.9 * APR_BEST_SUM_ERROR : 1.0 - 0.9 * APR_BEST_SUM_ERROR; /* a device's, at its worst */
+        const bool told = apr_sample_best(&alone, &best, &id);
+        if (!told) assert_true(alone.state == (uint64_t)round); /* nothing was drawn */
+        else assert_int_equal(id, apr_sample(&whole, logits));
+        if (told) assert_true(alone.state == whole.state);
+        assert_true(told || temperature > 0.0f);
+        n_told[told]++;
+        apr_sampler_close(&whole);
+        apr_sampler_close(&alone);
+    }
+    assert_true(n_told[0] > 100 && n_told[1] > 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -109,6 +154,7 @@ int main(void)
         cmocka_unit_test(shares_follow_the_probabilities),
         cmocka_unit_test(a_seed_repeats_itself_and_another_does_not),
         cmocka_unit_test(senseless_options_are_refused),
+        cmocka_unit_test(the_likeliest_alone_choose_what_the_whole_row_does_or_say_that_they_cannot),
     };
     return cmocka_run_group_tests_name("sample", tests, NULL, NULL);
 }

@@ -19,6 +19,14 @@ uint64_t fake_device_bytes_of(int nth);
 void fake_device_takes_q8_0(bool on);
 /* The same of packed matrices in their regular form. */
 void fake_device_takes_packed(bool on);
+/* How many graphs were replayed since the first device was opened, and how many are there to be forgotten. */
+int fake_device_replays(void);
+int fake_device_graphs(void);
+/* What the next ones record cannot be made into a graph. */
+void fake_device_records(bool on);
+/* Are products of a single token made from planes? At first not. Of 16-bit weights alone. */
+void fake_device_streams(bool on);
+int fake_device_flows(void); /* how many were made, ever */
 /* From now on, so many operations run; then the device fails. Negative: it never does. */
 void fake_device_fail_after(int64_t n_operations);
 

@@ -540,18 +540,20 @@ static void metadata_is_shortened_for_people_and_whole_for_programs(void **state
 static void progress_says_how_much_is_left(void **state)
 {
     static const struct {
-        uint64_t done, total;
+        uint64_t done, before, total;
         double elapsed_s;
         const char *line;
     } cases[] = {
-        {0, (uint64_t)4 << 30, 0.0, "w  0.00 of 4.00 GiB  0.00 GiB/s"},
-        {(uint64_t)1 << 30, (uint64_t)4 << 30, 25.0, "w  1.00 of 4.00 GiB  0.04 GiB/s  1:15 left"},
-        {(uint64_t)1 << 30, 0, 1.0, "w  1.00 GiB  1.00 GiB/s"},
+        {0, 0, (uint64_t)4 << 30, 0.0, "w  0.00 of 4.00 GiB  0.00 GiB/s"},
+        {(uint64_t)1 << 30, 0, (uint64_t)4 << 30, 25.0, "w  1.00 of 4.00 GiB  0.04 GiB/s  1:15 left"},
+        {(uint64_t)3 << 30, (uint64_t)2 << 30, (uint64_t)4 << 30, 25.0, "w  3.00 of 4.00 GiB  0.04 GiB/s  0:25 left"},
+        {(uint64_t)1 << 30, 0, 0, 1.0, "w  1.00 GiB  1.00 GiB/s"},
     };
     (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
         char line[256];
-        assert_string_equal(apr_meter_line(line, sizeof line, cases[i].done, cases[i].total, cases[i].elapsed_s, "w"), cases[i].line);
+        assert_string_equal(apr_meter_line(line, sizeof line, cases[i].done, cases[i].before, cases[i].total, cases[i].elapsed_s, "w"),
+                            cases[i].line);
     }
 }
 
@@ -559,8 +561,8 @@ static void things_are_counted_not_weighed(void **state)
 {
     char line[256];
     (void)state;
-    assert_string_equal(apr_meter_count_line(line, sizeof line, 12, 65, 10.0, "windows"), "windows  12 of 65  0:44 left");
-    assert_string_equal(apr_meter_count_line(line, sizeof line, 0, 65, 10.0, "windows"), "windows  0 of 65");
+    assert_string_equal(apr_meter_count_line(line, sizeof line, 12, 0, 65, 10.0, "windows"), "windows  12 of 65  0:44 left");
+    assert_string_equal(apr_meter_count_line(line, sizeof line, 0, 0, 65, 10.0, "windows"), "windows  0 of 65");
 }
 
 int main(void)

@@ -66,12 +66,28 @@ static void gpus_are_a_number_or_a_list(void **state)
     assert_int_equal(n, 0);
 }
 
+static void gpus_that_encode_are_a_list_or_all(void **state)
+{
+    static const char *const others[] = {"", "-1", "0,", ",0", "0,,1", "all,0", "ALL", "0 1", "1025", "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0"};
+    int n, ordinals[APR_MOST_DEVICES];
+    (void)state;
+    assert_int_equal(apr_gpu_list_parse("2", &n, ordinals, NULL), APR_OK);
+    assert_true(n == 1 && ordinals[0] == 2);
+    assert_int_equal(apr_gpu_list_parse("3,0,3", &n, ordinals, NULL), APR_OK);
+    assert_true(n == 3 && ordinals[0] == 3 && ordinals[1] == 0 && ordinals[2] == 3);
+    assert_int_equal(apr_gpu_list_parse("all", &n, ordinals, NULL), APR_OK);
+    assert_int_equal(n, 0);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (apr_gpu_list_parse(others[i], &n, ordinals, NULL) != APR_E_USAGE) fail_msg("--gpu '%s' was understood", others[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(offloads_are_read_and_written_alike),
         cmocka_unit_test(other_words_are_refused),
         cmocka_unit_test(gpus_are_a_number_or_a_list),
+        cmocka_unit_test(gpus_that_encode_are_a_list_or_all),
     };
     return cmocka_run_group_tests_name("places", tests, NULL, NULL);
 }

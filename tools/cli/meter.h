@@ -15,6 +15,7 @@
 
 typedef struct apr_meter {
     bool is_shown, has_line, counts; /* counts: of things, not bytes */
+    uint64_t before;                 /* done by earlier runs, and so not of this one's rate */
     double started_s, printed_s;     /* on a clock that only goes forward */
 } apr_meter;
 
@@ -24,9 +25,12 @@ apr_progress apr_meter_start(apr_meter *meter, bool quiet);
 apr_progress apr_meter_start_counting(apr_meter *meter, bool quiet);
 void apr_meter_end(apr_meter *meter);
 
-/* The line itself, for tests: "what  12.31 of 65.20 GiB  1.42 GiB/s  0:37 left". Returns text. */
-char *apr_meter_line(char *text, size_t capacity, uint64_t done_bytes, uint64_t total_bytes, double elapsed_s, const char *what);
+/* The line itself, for tests: "what  12.31 of 65.20 GiB  1.42 GiB/s  0:37 left". `before`: of those done, what earlier runs did.
+ * Returns text. */
+char *apr_meter_line(char *text, size_t capacity, uint64_t done_bytes, uint64_t before, uint64_t total_bytes, double elapsed_s,
+                     const char *what);
 /* "what  12 of 65  0:37 left" */
-char *apr_meter_count_line(char *text, size_t capacity, uint64_t n_done, uint64_t n_all, double elapsed_s, const char *what);
+char *apr_meter_count_line(char *text, size_t capacity, uint64_t n_done, uint64_t before, uint64_t n_all, double elapsed_s,
+                           const char *what);
 
 #endif

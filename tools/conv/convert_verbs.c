@@ -7,8 +7,10 @@ typedef struct verb_options {
     apr_output_options output;
 } verb_options;
 
-static const apr_option options[] = {
-    APR_LORA_OPTION(verb_options, output.lora, "the weights"), APR_OUTPUT_OPTIONS(verb_options, output), {0}};
+static const apr_option options[] = {APR_LORA_OPTION(verb_options, output.lora, "the weights"),
+                                     APR_OUTPUT_OPTIONS(verb_options, output),
+                                     APR_RUNS_OPTIONS(verb_options, output.runs),
+                                     {0}};
 
 static apr_status run(const apr_call *call, apr_format expect, apr_format produce, apr_error *err)
 {

@@ -20,9 +20,10 @@ typedef struct outcome {
     uint64_t bytes_in, bytes_out; /* tensor data */
     uint64_t file_bytes;          /* 0 in a dry run */
     double seconds;
-    char device[256]; /* the GPU that encoded; empty: the host */
+    char device[512]; /* the GPUs that encoded; empty: the host */
     bool dry_run;
-    apr_out *report; /* NULL: none was asked for */
+    apr_out *report;      /* NULL: none was asked for */
+    apr_resume_part part; /* where several runs make it */
 } outcome;
 
 static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const apr_pipe_item *item)
@@ -39,6 +40,8 @@ static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const 
     for (int i = 0; i < line->tensor->rank; i++) apr_json_int(json, NULL, line->tensor->dims[i]);
     apr_json_close(json, ']');
     apr_json_uint(json, "bytes", apr_recipe_bytes(line->tensor, line->to));
+    if (item->state == APR_TENSOR_THERE) apr_json_bool(json, "taken_over", true);
+    if (item->state == APR_TENSOR_ELSEWHERE) apr_json_bool(json, "of_other_part", true);
     if (item->misfits.n_unusual > 0) apr_json_int(json, "nan_or_infinite", item->misfits.n_unusual);
     if (item->misfits.n_beyond > 0) {
         apr_json_int(json, "beyond_range", item->misfits.n_beyond);
@@ -85,6 +88,7 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_real(json, "bits_per_weight", c->recipe.n_elems > 0 ? 8.0 * (double)c->recipe.n_bytes / (double)c->recipe.n_elems : 0.0);
     apr_json_real(json, "seconds", o->seconds);
     apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
+    apr_runs_json(json, &c->progress, &o->part);
     apr_lora_set_json(json, &o->lora);
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
     apr_json_packed(json, c, o->dry_run);
@@ -161,7 +165,7 @@ static void print_device(const outcome *o)
     if (*o->device == '\0') return;
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
         const apr_pipe_item *const item = &c->items[i];
-        if (item->is_scales || item->is_commons || item->to == item->from->dtype) continue;
+        if (item->is_scales || item->is_commons || item->to == item->from->dtype || item->state == APR_TENSOR_ELSEWHERE) continue;
         n_device += item->on_device;
         if (item->on_device) continue;
         n_host++;
@@ -217,8 +221,10 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     for (size_t i = 0; i < c->recipe.n_lines; i++) /* never silently */
         if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", c->recipe.lines[i].tensor->name, c->recipe.lines[i].reason);
     print_misfits(c);
+    apr_runs_print(&c->progress, &o->part);
     print_device(o);
-    printf("  %.2f s, %s/s\n", o->seconds, apr_size_text(rate, o->seconds > 0 ? (uint64_t)((double)o->bytes_in / o->seconds) : 0));
+    if (c->progress.folder != NULL) printf("  %.2f s\n", o->seconds);
+    else printf("  %.2f s, %s/s\n", o->seconds, apr_size_text(rate, o->seconds > 0 ? (uint64_t)((double)o->bytes_in / o->seconds) : 0));
     return APR_OK;
 }
 
@@ -316,6 +322,8 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
                                       .overwrite = output->force,
                                       .allow_loss = output->allow_loss,
                                       .max_shard_bytes = output->shard_bytes};
+    if (output->cpu > 0) APR_TRY(apr_use_cpu_level((apr_cpu_level)(output->cpu - 1), err));
+    APR_TRY(apr_runs_parse(&output->runs, output->dry_run, &o.part, &options.part, err));
     APR_TRY(apr_model_open(&source, in, err));
     apr_status status = check_formats(&source, in, out, expect, produce, &options.format, err);
     if (status == APR_OK) status = apr_lora_set_open(&o.lora, &output->lora, err);

@@ -3,17 +3,21 @@
 #define APR_TOOLS_CONVERTING_H
 
 #include "convert/convert.h"
+#include "kernels/host/codecs/levels.h"
 #include "tools/cli/cli.h"
 #include "tools/conv/encoder.h"
 #include "tools/conv/lora_option.h"
+#include "tools/conv/runs_option.h"
 
 typedef struct apr_output_options {
     bool force, allow_loss;
     int profile; /* apr_profile */
+    int cpu;     /* 0: the best level that there is; otherwise 1 + apr_cpu_level */
     uint64_t shard_bytes;
     bool dry_run;
     bool saturate;
     const char *report; /* path of a JSON report, or NULL */
+    apr_runs_options runs;
     apr_encoder_options encoder;
     apr_strings lora;
 } apr_output_options;
@@ -52,9 +56,17 @@ typedef struct apr_output_options {
          "values that the new type cannot hold become the largest that it can",                                                          \
          APR_TO(type, member.saturate)},                                                                                                 \
         {"dry-run", 'n', APR_OPTION_FLAG, NULL, NULL, "say what would be written, write nothing", APR_TO(type, member.dry_run)},         \
+        {"report",                                                                                                                       \
+         0,                                                                                                                              \
+         APR_OPTION_STRING,                                                                                                              \
+         "FILE",                                                                                                                         \
+         NULL,                                                                                                                           \
+         "write type, reason and error of every tensor as JSON; takes the place of an older report only",                                \
+         APR_TO(type, member.report)},                                                                                                   \
     {                                                                                                                                    \
-        "report", 0, APR_OPTION_STRING, "FILE", NULL,                                                                                    \
-            "write type, reason and error of every tensor as JSON; takes the place of an older report only", APR_TO(type, member.report) \
+        "cpu", 0, APR_OPTION_CHOICE, "auto|" APR_CPU_LEVEL_NAMES, "auto",                                                                \
+            "the instructions to encode with on the host; auto: the best that it has; the bytes are the same", APR_TO(type, member.cpu), \
+            .group = "Host"                                                                                                              \
     }
 
 /* Opens IN, converts it to OUT (whose name decides the format), answers. expect: the format IN must have, or NONE. */

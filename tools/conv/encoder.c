@@ -5,6 +5,7 @@
 #include "tools/device/device.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Values below which starting a GPU takes longer than the host's encoding. */
 static const int64_t FEW_VALUES = 300 * 1000 * 1000;
@@ -17,43 +18,88 @@ static int64_t values_that_change(const apr_conversion *c)
     return n;
 }
 
-static apr_status open_device(apr_encoder *encoder, int ordinal, apr_error *err)
+/* Goes on with a list of names: equal ones that follow one another are counted. */
+static void add_name(char *list, size_t n_bytes, const char *name, int times)
+{
+    const size_t at = strlen(list);
+    if (times > 1) snprintf(list + at, n_bytes - at, "%s%d x %s", at > 0 ? ", " : "", times, name);
+    else snprintf(list + at, n_bytes - at, "%s%s", at > 0 ? ", " : "", name);
+}
+
+static apr_status name_devices(apr_encoder *encoder, const int *ordinals, int n, apr_error *err)
+{
+    apr_cuda_facts facts, before = {0};
+    int times = 0;
+
+    for (int i = 0; i < n; i++, times++) {
+        APR_TRY(encoder->cuda->facts(ordinals[i], &facts, err));
+        if (times > 0 && strcmp(facts.name, before.name) != 0) {
+            add_name(encoder->name, sizeof encoder->name, before.name, times);
+            times = 0;
+        }
+        before = facts;
+    }
+    add_name(encoder->name, sizeof encoder->name, before.name, times);
+    return APR_OK;
+}
+
+/* ordinals, of which n may be 0: all that there are. */
+static apr_status open_devices(apr_encoder *encoder, int *ordinals, int n, apr_error *err)
 {
     /* the kernels need no stack, and a small one makes a small context */
     const apr_cuda_options options = {.stack_bytes = 256};
-    apr_cuda_facts facts;
+    apr_status statuses[APR_MOST_DEVICES];
+    apr_error errors[APR_MOST_DEVICES] = {0};
 
     APR_TRY(apr_cuda_load(&encoder->cuda, err));
-    APR_TRY(encoder->cuda->facts(ordinal, &facts, err));
-    snprintf(encoder->name, sizeof encoder->name, "%s", facts.name);
-    return encoder->cuda->open(&encoder->device, ordinal, &options, err);
+    if (n == 0) {
+        APR_TRY(encoder->cuda->count(&n, err));
+        if (n > APR_MOST_DEVICES) n = APR_MOST_DEVICES;
+        for (int i = 0; i < n; i++) ordinals[i] = i;
+    }
+    APR_TRY(name_devices(encoder, ordinals, n, err));
+    encoder->n_devices = n;
+#pragma omp parallel for num_threads(n) /* making a context takes as long as encoding a small model */
+    for (int i = 0; i < n; i++) statuses[i] = encoder->cuda->open(&encoder->devices[i], ordinals[i], &options, &errors[i]);
+    for (int i = 0; i < n; i++)
+        if (statuses[i] != APR_OK) return apr_fail(err, statuses[i], "%s", errors[i].text);
+    return APR_OK;
+}
+
+static void close_devices(apr_encoder *encoder)
+{
+    for (int i = 0; i < encoder->n_devices; i++) encoder->cuda->close(encoder->devices[i]);
+    encoder->n_devices = 0;
+    encoder->cuda = NULL;
 }
 
 apr_status apr_encoder_open(apr_encoder *encoder, const apr_encoder_options *options, apr_conversion *conversion, apr_error *err)
 {
     apr_error own = {0};
+    int n, ordinals[APR_MOST_DEVICES];
 
     *encoder = (apr_encoder){.may_fall_back = options->device == APR_DEVICE_AUTO};
     if (options->device == APR_DEVICE_HOST) return APR_OK;
+    APR_TRY(apr_gpu_list_parse(options->gpus, &n, ordinals, err));
     if (encoder->may_fall_back && values_that_change(conversion) < FEW_VALUES) return APR_OK;
-    const apr_status status = open_device(encoder, (int)options->ordinal, &own);
+    const apr_status status = open_devices(encoder, ordinals, n, &own);
     if (status != APR_OK) {
-        encoder->cuda = NULL;
+        close_devices(encoder);
         if (!encoder->may_fall_back) return apr_fail(err, status, "%s", own.text);
         if (*encoder->name != '\0') fprintf(stderr, "WARNING: encoding on the host: %s\n", own.text); /* a GPU there is */
         *encoder->name = '\0';
         return APR_OK;
     }
     conversion->options.codecs = encoder->cuda->codecs;
-    conversion->options.device = encoder->device;
+    conversion->options.devices = encoder->devices;
+    conversion->options.n_devices = encoder->n_devices;
     return APR_OK;
 }
 
 void apr_encoder_close(apr_encoder *encoder, apr_conversion *conversion)
 {
-    if (encoder->cuda != NULL) encoder->cuda->close(encoder->device);
-    encoder->cuda = NULL;
-    encoder->device = NULL;
+    if (encoder->cuda != NULL) close_devices(encoder);
     conversion->options.codecs = NULL;
-    conversion->options.device = NULL;
+    conversion->options.devices = NULL;
+    conversion->options.n_devices = 0;
 }

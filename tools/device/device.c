@@ -81,6 +81,8 @@ apr_status apr_device_choose(const apr_device_options *options, apr_session_opti
     session->force = options->force;
     if (options->fp8 == APR_FP8_ON) session->may_use_fp8 = probe_fp8;
     session->no_direct = !options->direct;
+    session->no_replay = !options->replay;
+    session->no_fusion = !options->fuse;
     session->exact = options->exact;
     session->fall_back = options->device == APR_DEVICE_AUTO;
     return APR_OK;

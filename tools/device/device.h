@@ -13,7 +13,7 @@ typedef struct apr_device_options {
     int64_t ordinal;
     uint64_t headroom;
     int fp8; /* apr_fp8_choice */
-    bool force, direct, exact;
+    bool force, direct, exact, replay, fuse;
     const char *offload, *gpus; /* see places.h; NULL: nothing, and the one */
 } apr_device_options;
 
@@ -49,6 +49,20 @@ typedef struct apr_device_options {
          NULL,                                                                                                                          \
          "no product of a prompt rounds its inputs to FP16 on the GPU: slower, for proofs",                                             \
          APR_TO(type, member.exact)},                                                                                                   \
+        {"replay",                                                                                                                      \
+         0,                                                                                                                             \
+         APR_OPTION_FLAG,                                                                                                               \
+         NULL,                                                                                                                          \
+         "yes",                                                                                                                         \
+         "record a decoded token's operations on the GPU and run them at once; --no-replay: one by one",                                \
+         APR_TO(type, member.replay)},                                                                                                  \
+        {"fuse",                                                                                                                        \
+         0,                                                                                                                             \
+         APR_OPTION_FLAG,                                                                                                               \
+         NULL,                                                                                                                          \
+         "yes",                                                                                                                         \
+         "what ends a decoded token's products is done with them on the GPU; --no-fuse: by itself",                                     \
+         APR_TO(type, member.fuse)},                                                                                                    \
         {"fp8",                                                                                                                         \
          0,                                                                                                                             \
          APR_OPTION_CHOICE,                                                                                                             \

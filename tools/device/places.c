@@ -1,4 +1,4 @@
-/* places.c - reads --offload and --gpus. */
+/* places.c - reads --offload, --gpus, and the lists of --gpu. */
 #include "tools/device/places.h"
 
 #include <stdio.h>
@@ -84,4 +84,19 @@ apr_status apr_gpus_parse(const char *text, int *n, int ordinals[APR_MOST_DEVICE
     }
     return apr_fail(err, APR_E_USAGE, "--gpus takes how many, 1 to %d, or a list of which, as in 0,2; not '%s'", (int)APR_MOST_DEVICES,
                     text);
+}
+
+apr_status apr_gpu_list_parse(const char *text, int *n, int ordinals[APR_MOST_DEVICES], apr_error *err)
+{
+    const char *at = text;
+    int64_t number;
+
+    *n = 0;
+    if (strcmp(text, "all") == 0) return APR_OK;
+    while (*n < APR_MOST_DEVICES && read_number(&at, 0, 1024, &number)) {
+        ordinals[(*n)++] = (int)number;
+        if (*at == '\0') return APR_OK;
+        if (*at++ != ',') break;
+    }
+    return apr_fail(err, APR_E_USAGE, "--gpu takes 'all', or up to %d numbers of GPUs, as in 0,1; not '%s'", (int)APR_MOST_DEVICES, text);
 }

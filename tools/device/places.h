@@ -14,4 +14,8 @@ char *apr_offload_text(const apr_offload *offload, char *text, size_t n_bytes);
 /* "2": the first two; "0,2": those, in that order; "0,0": one of them twice. NULL: *n is 0. APR_E_USAGE: no such list. */
 apr_status apr_gpus_parse(const char *text, int *n, int ordinals[APR_MOST_DEVICES], apr_error *err);
 
+/* For work that is dealt out: "2": the third one alone; "0,1": those; "0,0": one of them with twice the workers; "all": *n is 0.
+ * APR_E_USAGE: no such list. */
+apr_status apr_gpu_list_parse(const char *text, int *n, int ordinals[APR_MOST_DEVICES], apr_error *err);
+
 #endif

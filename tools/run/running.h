@@ -20,8 +20,15 @@ typedef struct apr_run_options {
 #define APR_RUN_OPTIONS(type, member, kv_default)                                                                                           \
     {"ctx",    'c',        APR_OPTION_INT, "N", "0", "tokens of context; 0: the model's own, at most 4096", APR_TO(type, member.ctx),       \
      .min = 0, .max = 1e9, .group = "Run"},                                                                                                 \
-        {"batch",  'b',       APR_OPTION_INT, "N", "512", "tokens of a prompt evaluated at a time", APR_TO(type, member.batch),             \
-         .min = 1, .max = 1e6},                                                                                                             \
+        {"batch",                                                                                                                           \
+         'b',                                                                                                                               \
+         APR_OPTION_INT,                                                                                                                    \
+         "N",                                                                                                                               \
+         "0",                                                                                                                               \
+         "tokens of a prompt evaluated at a time; 0: 512, on a GPU with room 2048",                                                         \
+         APR_TO(type, member.batch),                                                                                                        \
+         .min = 0,                                                                                                                          \
+         .max = 1e6},                                                                                                                       \
         {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, kv_default, "type of keys and values", APR_TO(type, member.kv)},                         \
         {"threads", 0, APR_OPTION_INT, "N", "0", "threads; 0: all", APR_TO(type, member.threads), .min = 0, .max = 4096},                   \
         {"memory",                                                                                                                          \

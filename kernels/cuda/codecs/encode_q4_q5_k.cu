@@ -2,6 +2,7 @@
  *
  * The search is kernels/ref/q4_q5_k.c's, step by step; sums over sub-blocks go through them in their order. */
 #include "kernels/cuda/codecs/codecs.cuh"
+#include "kernels/ref/k_search.h"
 
 enum { ELEMS = 256, SUBS = 8, SUB_ELEMS = 32, MAX_SCALE = 63, THREADS = 128 };
 
@@ -87,10 +88,10 @@ static __device__ grid fit(const sums *s, float *error)
     return g;
 }
 
-/* Step 1: trial grids (from TRIALS on the best so far, polished), the sub-block alone. */
-static __device__ grid search_sub_block(const float (&x)[SUB_ELEMS], float max_code)
+/* Step 1: trial grids (from n_trials on the best so far, polished), the sub-block alone. */
+static __device__ grid search_sub_block(const float (&x)[SUB_ELEMS], const apr_k_search search)
 {
-    enum { STRETCHES = 11, TRIALS = 2 * STRETCHES, POLISHES = 3 };
+    const int n_trials = 2 * search.stretches;
     float low = 0.0f, high = x[0];
 #pragma unroll
     for (int j = 0; j < SUB_ELEMS; j++) {
@@ -105,16 +106,16 @@ static __device__ grid search_sub_block(const float (&x)[SUB_ELEMS], float max_c
     s.x = sum(x);
     s.xx = dot(x, x);
 #pragma unroll 1
-    for (int t = 0; t < TRIALS + POLISHES; t++) {
+    for (int t = 0; t < n_trials + search.polishes; t++) {
         grid trial = best;
-        if (t < TRIALS) {
-            trial.step = (high - low) / (max_code - 1.0f + 0.3f * (float)(t / 2));
+        if (t < n_trials) {
+            trial.step = (high - low) / (search.first_steps + search.gap * (float)(t / 2));
             trial.offset = -low - 0.5f * (float)(t % 2) * trial.step;
         }
-        try_grid(x, trial, max_code, &s);
+        try_grid(x, trial, search.max_code, &s);
         const grid g = fit(&s, &error);
         if (error < least) least = error, best = g;
-        else if (t >= TRIALS) break;
+        else if (t >= n_trials) break;
     }
     return best;
 }
@@ -127,23 +128,22 @@ static __device__ uint16_t stored_scale(float x)
     return half == 0 && x > 0.0f ? 1 : half;
 }
 
-/* Step 3: the scale given and two neighbours on each side, each with the minimum given and then with the one that suits. */
-static __device__ float choose_scale(const float (&x)[SUB_ELEMS], float d, float dmin, float max_code, int *scale, int *min,
+/* Step 3: the scale given and its neighbours on each side, each with the minimum given and then with the one that suits. */
+static __device__ float choose_scale(const float (&x)[SUB_ELEMS], float d, float dmin, const apr_k_search search, int *scale, int *min,
                                      block_sums *mine)
 {
-    enum { REACH = 2 };
-    const int middle = *scale, first_min = *min, last = middle + REACH < MAX_SCALE ? middle + REACH : MAX_SCALE;
+    const int reach = search.reach, middle = *scale, first_min = *min, last = middle + reach < MAX_SCALE ? middle + reach : MAX_SCALE;
     const float inverse_dmin = inverse_of(dmin);
     float least = -1.0f;
     sums s = {}, best = {};
     s.x = sum(x);
 
-    int t = middle > REACH ? middle - REACH : 0, m = first_min;
+    int t = middle > reach ? middle - reach : 0, m = first_min;
     bool second = false;
 #pragma unroll 1
     while (t <= last) {
         const grid g = {d * (float)t, dmin * (float)m};
-        const float error = try_grid(x, g, max_code, &s);
+        const float error = try_grid(x, g, search.max_code, &s);
         if (least < 0.0f || error < least) least = error, best = s, *scale = t, *min = m;
         const int suited = nearest_scale((g.step * s.q - s.x) / (float)SUB_ELEMS * inverse_dmin);
         if (second || suited == m) {
@@ -197,10 +197,9 @@ static __device__ bool fit_block(const block_sums *s, uint16_t *d, uint16_t *dmi
     return true;
 }
 
-static __device__ layout search_block(unsigned group, const float (&x)[SUB_ELEMS], float max_code)
+static __device__ layout search_block(unsigned group, const float (&x)[SUB_ELEMS], const apr_k_search search)
 {
-    enum { ROUNDS = 4 };
-    const grid ideal = search_sub_block(x, max_code);
+    const grid ideal = search_sub_block(x, search);
     layout now = {}, best;
 
     __syncwarp(group);
@@ -210,9 +209,9 @@ static __device__ layout search_block(unsigned group, const float (&x)[SUB_ELEMS
     now.scale = nearest_scale(ideal.step * inverse_of(apr_f16_to_f32(now.d)));
     now.min = nearest_scale(ideal.offset * inverse_of(apr_f16_to_f32(now.dmin)));
 #pragma unroll 1
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < search.rounds; round++) {
         block_sums mine, all;
-        const float error = choose_scale(x, apr_f16_to_f32(now.d), apr_f16_to_f32(now.dmin), max_code, &now.scale, &now.min, &mine);
+        const float error = choose_scale(x, apr_f16_to_f32(now.d), apr_f16_to_f32(now.dmin), search, &now.scale, &now.min, &mine);
         __syncwarp(group);
         now.error = sum_in_order(group, error);
         if (round > 0 && !(now.error < best.error)) break;
@@ -284,7 +283,8 @@ static __device__ void put_fifth_bits(unsigned group, int sub, const uint32_t (&
 template <apr_dtype D>
 static __global__ void __launch_bounds__(THREADS) k_encode_q4_q5_k(const float *src, typename block_of<D>::type *dst, int64_t n_blocks)
 {
-    const float max_code = D == APR_Q4_K ? 15.0f : 31.0f;
+    constexpr apr_k_search q4_k = APR_Q4_K_SEARCH, q5_k = APR_Q5_K_SEARCH, search = D == APR_Q4_K ? q4_k : q5_k;
+    const float max_code = search.max_code;
     const int64_t b = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / SUBS;
     const int sub = (int)threadIdx.x % SUBS;
     const unsigned group = 0xffu << (threadIdx.x & 24);
@@ -302,7 +302,7 @@ static __global__ void __launch_bounds__(THREADS) k_encode_q4_q5_k(const float *
         x[4 * k + 2] = apr_tame(v.z, limit);
         x[4 * k + 3] = apr_tame(v.w, limit);
     }
-    const layout best = search_block(group, x, max_code);
+    const layout best = search_block(group, x, search);
     typename block_of<D>::type *const block = dst + b;
     __syncwarp(group);
     const uint4 head = head_of(group, sub, &best);

@@ -2,6 +2,7 @@
  *
  * The search is kernels/ref/q6_k.c's, step by step; sums over sub-blocks go through them in their order. */
 #include "kernels/cuda/codecs/codecs.cuh"
+#include "kernels/ref/k_search.h"
 
 enum { ELEMS = 256, SUBS = 16, SUB_ELEMS = 16, THREADS = 128 };
 enum { MIN_CODE = -32, MAX_CODE = 31, MIN_SCALE = -128, MAX_SCALE = 127 };
@@ -45,7 +46,7 @@ static __device__ __forceinline__ float try_step(const float (&x)[SUB_ELEMS], fl
 /* Step 1: the best step of a sub-block, of either sign. */
 static __device__ float search_sub_block(const float (&x)[SUB_ELEMS])
 {
-    enum { TRIALS = 19 };
+    enum { TRIALS = APR_Q6_K_TRIALS };
     float amax = 0.0f, extreme = 0.0f, gain = 0.0f, best = 0.0f;
 #pragma unroll
     for (int j = 0; j < SUB_ELEMS; j++) {
@@ -56,7 +57,7 @@ static __device__ float search_sub_block(const float (&x)[SUB_ELEMS])
 #pragma unroll 1
     for (int t = 0; t < TRIALS; t++) {
         sums s;
-        try_step(x, extreme / ((float)MIN_CODE + 0.1f * (float)(TRIALS / 2 - t)), &s);
+        try_step(x, extreme / (APR_Q6_K_MIDDLE + APR_Q6_K_GAP * (float)(TRIALS / 2 - t)), &s);
         const float fit = s.qx / s.qq;
         if (s.qx * fit > gain) gain = s.qx * fit, best = fit;
     }
@@ -72,7 +73,7 @@ static __device__ uint16_t stored_scale(float x)
 /* Step 3: the scale given and two neighbours on each side; what the best adds to the sums of step 4. */
 static __device__ float choose_scale(const float (&x)[SUB_ELEMS], float d, int *scale, float *aa, float *ax)
 {
-    enum { REACH = 2 };
+    enum { REACH = APR_Q6_K_REACH };
     const int middle = *scale, first = middle - REACH < MIN_SCALE ? MIN_SCALE : middle - REACH;
     const int last = middle + REACH > MAX_SCALE ? MAX_SCALE : middle + REACH;
     float least = -1.0f;
@@ -111,7 +112,6 @@ static __device__ float signed_largest(unsigned group, float v)
 
 static __device__ layout search_block(unsigned group, const float (&x)[SUB_ELEMS])
 {
-    enum { ROUNDS = 4 };
     const float ideal = search_sub_block(x);
     layout now = {}, best;
 
@@ -120,7 +120,7 @@ static __device__ layout search_block(unsigned group, const float (&x)[SUB_ELEMS
     best = now;
     now.scale = (int)apr_clamp(apr_round_even(ideal * inverse_of(apr_f16_to_f32(now.d))), (float)MIN_SCALE, (float)MAX_SCALE);
 #pragma unroll 1
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < APR_Q6_K_ROUNDS; round++) {
         float aa, ax;
         const float error = choose_scale(x, apr_f16_to_f32(now.d), &now.scale, &aa, &ax);
         __syncwarp(group);

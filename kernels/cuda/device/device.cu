@@ -53,17 +53,20 @@ apr_status apr_cuda_result(apr_cuda_device *device, cudaError_t error, const cha
 
 apr_status apr_cuda_enter(apr_cuda_device *device, apr_error *err)
 {
+    int current = -1;
     APR_TRY(apr_cuda_alive(device, err));
+    if (cudaGetDevice(&current) == cudaSuccess && current == device->facts.ordinal) return APR_OK;
     return apr_cuda_result(device, cudaSetDevice(device->facts.ordinal), "choosing the CUDA device", err);
 }
 
 const char *apr_cuda_doing(apr_cuda_device *device)
 {
     apr_cuda_started *const s = &device->started;
-    if (!s->is_operation) return s->text;
+    if (!s->is_operation) return s->words != NULL ? s->words : s->text;
     if (device->options.describe != NULL) device->options.describe(s->kind, &s->args, s->text, sizeof s->text);
     else snprintf(s->text, sizeof s->text, "operation %d", (int)s->kind);
     s->is_operation = false;
+    s->words = NULL;
     return s->text;
 }
 
@@ -74,6 +77,13 @@ void apr_cuda_begin(apr_cuda_device *device, const char *format, ...)
     vsnprintf(device->started.text, sizeof device->started.text, format, arguments);
     va_end(arguments);
     device->started.is_operation = false;
+    device->started.words = NULL;
+}
+
+void apr_cuda_begin_words(apr_cuda_device *device, const char *words)
+{
+    device->started.is_operation = false;
+    device->started.words = words;
 }
 
 apr_status apr_cuda_outcome(apr_cuda_device *device, cudaError_t error, apr_error *err)
@@ -130,12 +140,15 @@ static void close_device(apr_cuda_device *device)
     /* a lost context answers every call with its error; the driver frees what it holds when the process ends */
     if (!device->lost && cudaSetDevice(device->facts.ordinal) == cudaSuccess) {
         cudaStreamSynchronize(device->stream);
+        apr_cuda_forget_choices(device->choices);
         if (device->blas != NULL) cublasDestroy(device->blas);
         for (size_t i = 0; i < device->n_allocations; i++)
             if (device->allocations[i] != NULL) cudaFree(device->allocations[i]);
+        for (size_t i = 0; i < device->n_pinned; i++) cudaFreeHost(device->pinned[i]);
         if (device->stream != NULL) cudaStreamDestroy(device->stream);
     }
     free(device->allocations);
+    free(device->pinned);
     free(device);
 }
 
@@ -178,15 +191,40 @@ static apr_status memory(apr_cuda_device *device, uint64_t *free_bytes, uint64_t
     return status;
 }
 
+/* Room for one more in a list of what close_device frees. */
+static apr_status grow_list(void ***list, size_t n, apr_error *err)
+{
+    void **const more = (void **)realloc(*list, (n + 1) * sizeof *more);
+    if (more == NULL) return apr_no_memory(err, "the list of allocations");
+    *list = more;
+    return APR_OK;
+}
+
+static apr_status pin(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err)
+{
+    *p = NULL;
+    if (n_bytes == 0) return APR_OK;
+    APR_TRY(apr_cuda_enter(device, err));
+    APR_TRY(grow_list(&device->pinned, device->n_pinned, err));
+    const bool drill = ++device->n_asked == device->options.fail_allocation;
+    const cudaError_t error = drill ? cudaErrorMemoryAllocation : cudaHostAlloc(p, n_bytes, cudaHostAllocDefault);
+    if (error == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return apr_fail(err, APR_E_DEVICE, "%s: the %.1f MiB of '%s' could not be had as pinned memory of the host", device->facts.name,
+                        (double)n_bytes / 0x1p20, what);
+    }
+    if (error != cudaSuccess) return apr_cuda_result(device, error, what, err);
+    device->pinned[device->n_pinned++] = *p;
+    return APR_OK;
+}
+
 static apr_status allocate(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err)
 {
     *p = NULL;
     if (n_bytes == 0) return APR_OK;
     const apr_status status = apr_cuda_enter(device, err);
     if (status != APR_OK) return status;
-    void **const more = (void **)realloc(device->allocations, (device->n_allocations + 1) * sizeof *more);
-    if (more == NULL) return apr_no_memory(err, "the list of allocations");
-    device->allocations = more;
+    APR_TRY(grow_list(&device->allocations, device->n_allocations, err));
     const bool drill = ++device->n_asked == device->options.fail_allocation;
     const cudaError_t error = drill ? cudaErrorMemoryAllocation : cudaMalloc(p, n_bytes);
     if (error == cudaErrorMemoryAllocation) {
@@ -207,6 +245,7 @@ static void release(apr_cuda_device *device, void *p)
         if (device->allocations[i] == p) {
             if (!device->lost && cudaSetDevice(device->facts.ordinal) == cudaSuccess) cudaFree(p);
             device->allocations[i] = NULL;
+            device->halved.x = NULL;
             return;
         }
 }
@@ -216,6 +255,7 @@ static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint
     const char *const doing = kind == cudaMemcpyHostToDevice ? "copying to the device" : "copying from the device";
     apr_status status = apr_cuda_enter(device, err);
     if (status != APR_OK || n_bytes == 0) return status;
+    if (kind == cudaMemcpyHostToDevice) device->halved.x = NULL;
     status = apr_cuda_result(device, cudaMemcpyAsync(to, from, n_bytes, kind, device->stream), doing, err);
     if (status != APR_OK) return status;
     const cudaError_t error = cudaStreamSynchronize(device->stream);
@@ -236,6 +276,20 @@ static apr_status download(apr_cuda_device *device, void *to, const void *from, 
     return copy(device, to, from, n_bytes, cudaMemcpyDeviceToHost, err);
 }
 
+static apr_status send(apr_cuda_device *device, void *to, const void *pinned, uint64_t n_bytes, apr_error *err)
+{
+    APR_TRY(apr_cuda_enter(device, err));
+    const cudaError_t error = cudaMemcpyAsync(to, pinned, n_bytes, cudaMemcpyHostToDevice, device->stream);
+    return apr_cuda_result(device, error, "sending to the device", err);
+}
+
+static apr_status receive(apr_cuda_device *device, void *pinned, const void *from, uint64_t n_bytes, apr_error *err)
+{
+    APR_TRY(apr_cuda_enter(device, err));
+    const cudaError_t error = cudaMemcpyAsync(pinned, from, n_bytes, cudaMemcpyDeviceToHost, device->stream);
+    return apr_cuda_result(device, error, "receiving from the device", err);
+}
+
 /* What the source's stream has been given comes first; the target's stream is empty or waits for nothing of this, for the copy has
  * happened when this returns. Peer access is not enabled: it would map each card's memory into the other's context, in bytes that no
  * plan names. cudaMemcpyPeerAsync goes without it, through pinned host memory of the driver where it knows no shorter way. */
@@ -243,6 +297,7 @@ static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_c
                            apr_error *err)
 {
     APR_TRY(apr_cuda_enter(to_device, err));
+    to_device->halved.x = NULL;
     const cudaError_t behind = cudaStreamSynchronize(to_device->stream); /* what still reads the memory at `to` */
     if (behind != cudaSuccess) return apr_cuda_outcome(to_device, behind, err);
     APR_TRY(apr_cuda_enter(from_device, err));
@@ -260,6 +315,7 @@ static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_c
 static apr_status clear(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
+    device->halved.x = NULL;
     return apr_cuda_result(device, cudaMemsetAsync(p, 0, n_bytes, device->stream), "clearing memory", err);
 }
 
@@ -277,6 +333,15 @@ static apr_status check(apr_cuda_device *device, const char *stage, apr_error *e
 }
 
 static void check_each(apr_cuda_device *device, bool on) { device->options.check_each = on; }
+
+/* How a multiprocessor's memory is divided between caches and blocks. A kernel that wants another division than the one before waits until
+ * that has left. */
+static apr_status expect_streams(apr_cuda_device *device, bool on, apr_error *err)
+{
+    APR_TRY(apr_cuda_enter(device, err));
+    return apr_cuda_result(device, cudaDeviceSetCacheConfig(on ? cudaFuncCachePreferShared : cudaFuncCachePreferNone), "dividing caches",
+                           err);
+}
 
 static void use_fp8(apr_cuda_device *device, bool on) { device->fp8 = on; }
 static void use_tiles(apr_cuda_device *device, bool on) { device->tiles = on; }
@@ -299,6 +364,9 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         memory,
         allocate,
         release,
+        pin,
+        send,
+        receive,
         upload,
         download,
         transfer,
@@ -312,6 +380,16 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         use_fp8,
         &apr_cuda_backend,
         apr_cuda_run,
+        apr_cuda_streams,
+        expect_streams,
+        apr_cuda_upload_items,
+        apr_cuda_run_flow,
+        apr_cuda_run_flow_inputs,
+        apr_cuda_find_best,
+        apr_cuda_record,
+        apr_cuda_end_record,
+        apr_cuda_replay,
+        apr_cuda_forget,
         check,
         check_each,
         apr_cuda_run_probe,

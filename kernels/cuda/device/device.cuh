@@ -13,10 +13,23 @@ extern "C" {
 /* What was started last: an operation, of which a sentence is made when something failed, or words. */
 typedef struct apr_cuda_started {
     bool is_operation;
+    const char *words; /* that need no memory of their own; NULL: those in text */
     apr_op_kind kind;
     apr_op_args args;
     char text[512]; /* "" before the first */
 } apr_cuda_started;
+
+struct apr_cuda_choices;
+
+/* Inputs that lie in a workspace as FP16 already, for products that share them, or left by the operation that made them. What may have
+ * written to the inputs since, or to the workspace, forgets them: every operation but a product of many tokens with one matrix, and every
+ * copy to the device. */
+typedef struct apr_cuda_halved {
+    const float *x; /* NULL: none */
+    void *work;
+    int64_t n_tokens, n_in;
+    bool together; /* with one power of two for all tokens where that loses nothing */
+} apr_cuda_halved;
 
 struct apr_cuda_device {
     apr_cuda_options options;
@@ -25,10 +38,15 @@ struct apr_cuda_device {
     cublasHandle_t blas; /* NULL before start_blas */
     void *workspace;
     uint64_t workspace_bytes;
+    struct apr_cuda_choices *choices; /* of cuBLASLt (products.cu), NULL before the first product */
+    apr_cuda_halved halved;
     void **allocations; /* [n_allocations], NULL where released */
     size_t n_allocations;
+    void **pinned; /* [n_pinned] memory of the host */
+    size_t n_pinned;
     int64_t n_asked; /* allocations, for the drill that lets one fail */
     apr_cuda_started started;
+    bool recording;       /* see record */
     bool tiles;           /* see use_tiles */
     bool exact;           /* see use_exact */
     bool fp8;             /* see use_fp8 */
@@ -48,6 +66,8 @@ apr_status apr_cuda_outcome(apr_cuda_device *device, cudaError_t error, apr_erro
 const char *apr_cuda_doing(apr_cuda_device *device);
 /* Words for what is started now, and is no operation. */
 __attribute__((format(printf, 2, 3))) void apr_cuda_begin(apr_cuda_device *device, const char *format, ...);
+/* The same for words that live as long as the program: no more than a pointer is kept. */
+void apr_cuda_begin_words(apr_cuda_device *device, const char *words);
 /* A lost device's own sentence again. */
 apr_status apr_cuda_alive(const apr_cuda_device *device, apr_error *err);
 /* The same, and the device is the thread's current one: the first thing that every function of the table does. */
@@ -55,11 +75,11 @@ apr_status apr_cuda_enter(apr_cuda_device *device, apr_error *err);
 
 /* gemm.cu */
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);
+apr_status apr_cuda_glu(apr_cuda_device *device, const apr_glu_args *args, apr_error *err);
 /* heads.cu: where each head has a matrix of its own */
 apr_status apr_cuda_linear_heads(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);
-/* Rows of inputs as FP16, each divided by a power of two of its own; and what products of those are, multiplied by it again. */
-cudaError_t apr_cuda_halve(const float *x, __half *halves, __half *rests, float *scales, int64_t n_rows, int64_t n_in, cudaStream_t stream);
-cudaError_t apr_cuda_finish(float *out, const float *scales, const float *bias, int64_t n_rows, int64_t n_out, cudaStream_t stream);
+/* products.cu: what a device remembers; NULL is fine */
+void apr_cuda_forget_choices(struct apr_cuda_choices *choices);
 /* fp8.cu; done: false where the product must go another way */
 apr_status apr_cuda_linear_fp8(apr_cuda_device *device, const apr_linear_args *args, bool *done, apr_error *err);
 apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err);
@@ -71,6 +91,23 @@ extern const apr_backend apr_cuda_backend;
 bool apr_cuda_takes(apr_dtype dtype);
 bool apr_cuda_takes_packing(const struct apr_packing *packing, apr_dtype dtype);
 apr_status apr_cuda_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
+
+/* best.cu */
+apr_status apr_cuda_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
+                              apr_cuda_found *found, apr_error *err);
+
+/* graph.cu */
+apr_status apr_cuda_record(apr_cuda_device *device, apr_error *err);
+apr_status apr_cuda_end_record(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err);
+apr_status apr_cuda_replay(apr_cuda_graph *graph, apr_error *err);
+void apr_cuda_forget(apr_cuda_graph *graph);
+
+/* flow_run.cu */
+bool apr_cuda_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
+apr_status apr_cuda_upload_items(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
+                                 void *scratch, uint64_t scratch_bytes, apr_error *err);
+apr_status apr_cuda_run_flow(apr_cuda_device *device, const apr_flow_args *args, apr_error *err);
+apr_status apr_cuda_run_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err);
 
 /* probe.cu */
 apr_status apr_cuda_run_probe(apr_cuda_device *device, apr_cuda_probe which, apr_error *err);

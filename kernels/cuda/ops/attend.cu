@@ -3,7 +3,7 @@
 #include "kernels/cuda/ops/attend.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
 
-enum { THREADS = 128, WARPS = THREADS / 32, CELLS = 32, MAX_DIM = 1024 };
+enum { THREADS = 128, WARPS = THREADS / 32, CELLS = 32, MAX_DIM = 1024, ENOUGH_BLOCKS = 528 };
 
 /* Number i of a row of the cache. */
 static __device__ float cache_value(apr_dtype dtype, const uint8_t *row, int64_t i)
@@ -118,10 +118,12 @@ static __global__ void __launch_bounds__(THREADS, 4) /* up to 128 registers: wit
     __shared__ float scores[ROWS][CELLS];
     const int64_t first_row = (int64_t)blockIdx.x * ROWS, token = first_row / a.n_heads,
                   kv_head = first_row % a.n_heads / (a.n_heads / a.n_kv_heads);
-    const int64_t seen = first_seen(a, token), n_seen = a.position + token - seen + 1;
-    const int64_t share = ((n_seen + CELLS - 1) / CELLS + parts.n_parts - 1) / parts.n_parts * CELLS;
-    const int64_t from = seen + blockIdx.y * share, end = seen + n_seen < from + share ? seen + n_seen : from + share;
+    const int position_0 = own_position(a), own = position_0 + (int)token, seen = first_seen(a, own), n_seen = own - seen + 1;
+    const attend_shares shares = share_context<CELLS>(a, position_0, parts);
+    const int64_t share = (int64_t)shares.each * CELLS, from = seen + blockIdx.y * share;
+    const int64_t end = seen + n_seen < from + share ? seen + n_seen : from + share;
     rows_state<ROWS, EACH> s;
+    if ((int)blockIdx.y >= shares.n_used) return;
 
     s.clear();
     for (int64_t i = threadIdx.x; i < ROWS * a.key_dim; i += THREADS) queries[i] = a.q[first_row * a.key_dim + i];
@@ -139,12 +141,12 @@ static __global__ void __launch_bounds__(THREADS, 4) /* up to 128 registers: wit
 
 template <int ROWS, int EACH> static cudaError_t start_rows(const apr_attend_args *a, cudaStream_t stream)
 {
-    const int64_t n_blocks = a->n_tokens * a->n_heads / ROWS, n_seen = a->position + a->n_tokens - first_seen(*a, 0);
-    const attend_parts parts = apr_cuda_cut_context(a, n_blocks, (n_seen + CELLS - 1) / CELLS);
+    const int64_t n_blocks = a->n_tokens * a->n_heads / ROWS;
+    const attend_parts parts = apr_cuda_cut_context(a, n_blocks, ENOUGH_BLOCKS, CELLS, 1);
     const size_t n_bytes = (size_t)(ROWS * a->key_dim) * sizeof(float);
     k_rows<ROWS, EACH><<<dim3((unsigned)n_blocks, (unsigned)parts.n_parts), THREADS, n_bytes, stream>>>(*a, parts);
     const cudaError_t error = cudaGetLastError();
-    return error == cudaSuccess && parts.sums != NULL ? apr_cuda_join_parts(a, &parts, stream) : error;
+    return error == cudaSuccess && parts.sums != NULL ? apr_cuda_join_parts(a, &parts, CELLS, stream) : error;
 }
 
 template <int EACH> static cudaError_t start_width(const apr_attend_args *a, cudaStream_t stream)
@@ -154,20 +156,49 @@ template <int EACH> static cudaError_t start_width(const apr_attend_args *a, cud
     return group % 2 == 0 ? start_rows<2, EACH>(a, stream) : start_rows<1, EACH>(a, stream);
 }
 
+cudaError_t apr_cuda_attend_card(attend_card *card)
+{
+    int device, major = 0, most_bytes = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&card->n_sms, cudaDevAttrMultiProcessorCount, device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    card->most_bytes = most_bytes - 2048;
+    card->is_75 = major < 8;
+    card->has_clusters = major >= 9;
+    return error;
+}
+
 static bool is_readable(apr_dtype dtype)
 {
     return dtype == APR_F16 || dtype == APR_F32 || dtype == APR_BF16 || dtype == APR_Q8_0 || dtype == APR_F8_E4M3;
 }
 
-cudaError_t apr_cuda_attend(const apr_attend_args *args, cudaStream_t stream)
+cudaError_t apr_cuda_attend_rows(const apr_attend_args *args, cudaStream_t stream)
+{
+    if (!is_readable(args->keys.dtype) || !is_readable(args->values.dtype)) return cudaErrorNotSupported;
+    if (args->value_dim <= 2 * THREADS) return start_width<2>(args, stream);
+    return args->value_dim <= 4 * THREADS ? start_width<4>(args, stream) : start_width<MAX_DIM / THREADS>(args, stream);
+}
+
+/* The first of the kernels that takes it. `careful`: queries and weights of many tokens are to be as right as float32. */
+static cudaError_t attend_with(const apr_attend_args *args, bool careful, cudaStream_t stream)
 {
     if (args->n_tokens == 0) return cudaSuccess;
     if (args->n_kv_heads < 1 || args->n_heads % args->n_kv_heads != 0 || args->key_dim < 1 || args->value_dim < 1 ||
         args->value_dim > MAX_DIM || args->key_dim > MAX_DIM)
         return cudaErrorInvalidValue;
-    const cudaError_t error = apr_cuda_attend_tiles(args, stream);
-    if (error != cudaErrorNotSupported) return error;
-    if (!is_readable(args->keys.dtype) || !is_readable(args->values.dtype)) return cudaErrorNotSupported;
-    if (args->value_dim <= 2 * THREADS) return start_width<2>(args, stream);
-    return args->value_dim <= 4 * THREADS ? start_width<4>(args, stream) : start_width<MAX_DIM / THREADS>(args, stream);
+    if (args->keys.n_cells > INT32_MAX || (args->position_at == NULL && args->position > INT32_MAX - args->n_tokens))
+        return cudaErrorInvalidValue; /* kernels count positions in 32 bits */
+    cudaError_t error = apr_cuda_attend_decode(args, stream);
+    if (error == cudaErrorNotSupported) error = apr_cuda_attend_prompt(args, careful, stream);
+    if (error == cudaErrorNotSupported) error = apr_cuda_attend_tiles(args, stream);
+    return error != cudaErrorNotSupported ? error : apr_cuda_attend_rows(args, stream);
 }
+
+cudaError_t apr_cuda_attend(const apr_attend_args *args, cudaStream_t stream)
+{
+    return attend_with(args, args->n_tokens <= APR_CUDA_CAREFUL_TOKENS, stream);
+}
+
+cudaError_t apr_cuda_attend_exact(const apr_attend_args *args, cudaStream_t stream) { return attend_with(args, true, stream); }

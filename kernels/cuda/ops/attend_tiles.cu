@@ -142,6 +142,20 @@ static __device__ __forceinline__ void weigh(float (&dots)[ROW_EACH][CELL_EACH],
     }
 }
 
+/* A tile's rows of queries into shared memory; what is not there is zeros. */
+template <int DIM, int ROWS>
+static __device__ __forceinline__ void put_queries(const apr_attend_args &a, int64_t kv_head, int64_t begin, float *queries)
+{
+    const int64_t group = a.n_heads / a.n_kv_heads, n_rows = a.n_tokens * group;
+    for (int at = threadIdx.x; at < ROWS * (DIM / 4); at += THREADS) {
+        const int64_t row = begin + at / (DIM / 4), column = at % (DIM / 4) * 4;
+        float4 q = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (row < n_rows && column < a.value_dim)
+            q = __ldg((const float4 *)(a.q + (row / group * a.n_heads + kv_head * group + row % group) * a.value_dim + column));
+        *(float4 *)(queries + at / (DIM / 4) * (DIM + 4) + column) = q;
+    }
+}
+
 /* blockIdx.x: a tile of rows (the last ones, which see most, first) and a key/value head; blockIdx.y: a part of the context. */
 template <apr_dtype KV, int DIM, int ROWS, int CELLS>
 static __global__ void __launch_bounds__(THREADS, 1)
@@ -155,24 +169,22 @@ static __global__ void __launch_bounds__(THREADS, 1)
     const int64_t group = a.n_heads / a.n_kv_heads, n_rows = a.n_tokens * group, kv_head = blockIdx.x % a.n_kv_heads;
     const int64_t begin = ((n_rows + ROWS - 1) / ROWS - 1 - blockIdx.x / a.n_kv_heads) * ROWS,
                   end = begin + ROWS < n_rows ? begin + ROWS : n_rows;
-    const int64_t from = first_seen(a, begin / group), to = a.position + (end - 1) / group;
-    const int64_t n_tiles = (to - from) / CELLS + 1, share = (n_tiles + parts.n_parts - 1) / parts.n_parts;
-    const int64_t tile_begin = blockIdx.y * share, tile_end = tile_begin + share < n_tiles ? tile_begin + share : n_tiles;
+    const int position_0 = own_position(a);
+    const attend_shares shares = share_context<CELLS>(a, position_0, parts);
+    const int64_t from = first_seen(a, (int)(position_0 + begin / group)), to = position_0 + (end - 1) / group;
+    const int64_t n_tiles = (to - from) / CELLS + 1;
+    const int64_t tile_begin = (int64_t)blockIdx.y * shares.each,
+                  tile_end = tile_begin + shares.each < n_tiles ? tile_begin + shares.each : n_tiles;
+    if ((int)blockIdx.y >= shares.n_used) return;
 
-    for (int at = threadIdx.x; at < ROWS * (DIM / 4); at += THREADS) {
-        const int64_t row = begin + at / (DIM / 4), column = at % (DIM / 4) * 4;
-        float4 q = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (row < n_rows && column < a.value_dim)
-            q = __ldg((const float4 *)(a.q + (row / group * a.n_heads + kv_head * group + row % group) * a.value_dim + column));
-        *(float4 *)(queries + at / (DIM / 4) * T::STRIDE + column) = q;
-    }
+    put_queries<DIM, ROWS>(a, kv_head, begin, queries);
     row_state<T::ROW_EACH, T::FOURS> s;
     int64_t first[T::ROW_EACH], last[T::ROW_EACH];
 #pragma unroll
     for (int i = 0; i < T::ROW_EACH; i++) {
         const int64_t row = begin + y * T::ROW_EACH + i, token = row / group;
-        first[i] = first_seen(a, token);
-        last[i] = row < n_rows ? a.position + token : -1;
+        first[i] = first_seen(a, (int)(position_0 + token));
+        last[i] = row < n_rows ? position_0 + token : -1;
         s.largest[i] = ATTEND_LOWEST;
         s.weight[i] = 0.0f;
 #pragma unroll
@@ -218,64 +230,82 @@ static __global__ void __launch_bounds__(THREADS, 1)
 }
 
 /* A block a row: its parts, in order, weighted by how their largest scores compare. */
+template <int TILE_CELLS>
 static __global__ void __launch_bounds__(THREADS)
     k_join(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
 {
     __shared__ float factors[APR_CUDA_ATTEND_SPLITS], weights[APR_CUDA_ATTEND_SPLITS];
     const int64_t n_rows = a.n_tokens * a.n_heads, row = blockIdx.x;
-    if (threadIdx.x < parts.n_parts) {
+    const int n_parts = share_context<TILE_CELLS>(a, own_position(a), parts).n_used;
+    if ((int)threadIdx.x < n_parts) {
         factors[threadIdx.x] = parts.largest[threadIdx.x * n_rows + row];
         weights[threadIdx.x] = parts.weight[threadIdx.x * n_rows + row];
     }
     __syncthreads();
     float most = ATTEND_LOWEST, weight = 0.0f;
-    for (int i = 0; i < parts.n_parts; i++) most = fmaxf(most, factors[i]);
+    for (int i = 0; i < n_parts; i++) most = fmaxf(most, factors[i]);
     __syncthreads();
-    if (threadIdx.x < parts.n_parts) factors[threadIdx.x] = exp2f(factors[threadIdx.x] - most);
+    if ((int)threadIdx.x < n_parts) factors[threadIdx.x] = exp2f(factors[threadIdx.x] - most);
     __syncthreads();
-    for (int i = 0; i < parts.n_parts; i++) weight = fmaf(factors[i], weights[i], weight);
+    for (int i = 0; i < n_parts; i++) weight = fmaf(factors[i], weights[i], weight);
     float factor;
     weight = with_sink(a, row % a.n_heads, most, weight, &factor);
     for (int64_t d = threadIdx.x; d < a.value_dim; d += THREADS) {
         float sum = 0.0f;
 #pragma unroll 8
-        for (int i = 0; i < parts.n_parts; i++) sum = fmaf(factors[i], __ldg(parts.sums + (i * n_rows + row) * a.value_dim + d), sum);
+        for (int i = 0; i < n_parts; i++) sum = fmaf(factors[i], __ldg(parts.sums + (i * n_rows + row) * a.value_dim + d), sum);
         a.out[row * a.value_dim + d] = sum * factor / weight;
     }
 }
 
-cudaError_t apr_cuda_join_parts(const apr_attend_args *a, const attend_parts *parts, cudaStream_t stream)
+cudaError_t apr_cuda_join_parts(const apr_attend_args *a, const attend_parts *parts, int tile_cells, cudaStream_t stream)
 {
-    k_join<<<(unsigned)(a->n_tokens * a->n_heads), THREADS, 0, stream>>>(*a, *parts);
+    const unsigned n_rows = (unsigned)(a->n_tokens * a->n_heads);
+    switch (tile_cells) {
+    case 16: k_join<16><<<n_rows, THREADS, 0, stream>>>(*a, *parts); break;
+    case 32: k_join<32><<<n_rows, THREADS, 0, stream>>>(*a, *parts); break;
+    case 64: k_join<64><<<n_rows, THREADS, 0, stream>>>(*a, *parts); break;
+    default: return cudaErrorInvalidValue;
+    }
     return cudaGetLastError();
 }
 
-attend_parts apr_cuda_cut_context(const apr_attend_args *a, int64_t n_blocks, int64_t n_tiles)
+/* Positions at most that are seen at once. */
+static int64_t longest_context(const apr_attend_args *a)
+{
+    int64_t n = a->keys.n_cells;
+    if (a->window > 0 && n > a->window + a->n_tokens) n = a->window + a->n_tokens;
+    return a->chunk > 0 && n > a->chunk + a->n_tokens ? a->chunk + a->n_tokens : n;
+}
+
+attend_parts apr_cuda_cut_context(const apr_attend_args *a, int64_t n_blocks, int64_t enough_blocks, int tile_cells, int least_tiles)
 {
     const int64_t n_rows = a->n_tokens * a->n_heads, floats = a->work.data != NULL ? (int64_t)a->work.slice : 0;
-    int64_t n = (ENOUGH_BLOCKS + n_blocks - 1) / n_blocks;
-    attend_parts parts = {NULL, NULL, NULL, 1};
+    const int64_t part_cells = tile_cells * least_tiles, n_most = (longest_context(a) + part_cells - 1) / part_cells;
+    int64_t n = enough_blocks / n_blocks;
+    attend_parts parts = {NULL, NULL, NULL, NULL, 1, 0};
 
     if (a->n_tokens > APR_CUDA_FEW_TOKENS) return parts;
     if (n > APR_CUDA_ATTEND_SPLITS) n = APR_CUDA_ATTEND_SPLITS;
-    if (n > n_tiles) n = n_tiles;
-    if (n > floats / (n_rows * (a->value_dim + 2))) n = floats / (n_rows * (a->value_dim + 2));
+    if (n > n_most) n = n_most;
+    if (n > floats / (n_rows * (a->value_dim + 4))) n = floats / (n_rows * (a->value_dim + 4));
+    if (n % 2 != 0 && n * n_rows * a->value_dim % 2 != 0) n--; /* words of 8 bytes stand behind these floats */
     if (n < 2) return parts;
-    parts.n_parts = (int)n;
+    attend_set_parts(&parts, (int)n);
     parts.sums = a->work.data;
     parts.largest = parts.sums + n * n_rows * a->value_dim;
     parts.weight = parts.largest + n * n_rows;
+    parts.done = (uint64_t *)(parts.weight + n * n_rows);
     return parts;
 }
 
 template <apr_dtype KV, int DIM, int ROWS, int CELLS> static cudaError_t start_tiles(const apr_attend_args *a, cudaStream_t stream)
 {
     const int64_t row_tiles = (a->n_tokens * (a->n_heads / a->n_kv_heads) + ROWS - 1) / ROWS, n_blocks = row_tiles * a->n_kv_heads;
-    const int64_t n_tiles = (a->position + a->n_tokens - 1 - first_seen(*a, 0)) / CELLS + 1;
-    const attend_parts parts = apr_cuda_cut_context(a, n_blocks, n_tiles);
+    const attend_parts parts = apr_cuda_cut_context(a, n_blocks, ENOUGH_BLOCKS, CELLS, 1);
     k_tiles<KV, DIM, ROWS, CELLS><<<dim3((unsigned)n_blocks, (unsigned)parts.n_parts), THREADS, 0, stream>>>(*a, parts);
     const cudaError_t error = cudaGetLastError();
-    return error == cudaSuccess && parts.sums != NULL ? apr_cuda_join_parts(a, &parts, stream) : error;
+    return error == cudaSuccess && parts.sums != NULL ? apr_cuda_join_parts(a, &parts, CELLS, stream) : error;
 }
 
 template <apr_dtype KV> static cudaError_t start_cache(const apr_attend_args *a, cudaStream_t stream)
@@ -286,18 +316,13 @@ template <apr_dtype KV> static cudaError_t start_cache(const apr_attend_args *a,
     return few ? start_tiles<KV, 256, 8, 16>(a, stream) : start_tiles<KV, 256, 16, 16>(a, stream);
 }
 
-static bool is_aligned(const apr_cache *cache, int64_t n)
-{
-    return ((uintptr_t)cache->data | (uintptr_t)cache->row_bytes) % (uintptr_t)n == 0;
-}
-
 cudaError_t apr_cuda_attend_tiles(const apr_attend_args *a, cudaStream_t stream)
 {
     const apr_dtype dtype = a->keys.dtype;
     const int64_t needs = dtype == APR_Q8_0 ? 2 : dtype == APR_F8_E4M3 ? 8 : 16;
     if (a->key_dim != a->value_dim || dtype != a->values.dtype || a->key_dim > 256 || a->key_dim % (dtype == APR_Q8_0 ? 32 : 8) != 0)
         return cudaErrorNotSupported;
-    if (!is_aligned(&a->keys, needs) || !is_aligned(&a->values, needs)) return cudaErrorNotSupported;
+    if (!attend_is_aligned(a, needs)) return cudaErrorNotSupported;
     switch ((int)dtype) {
     case APR_F16: return start_cache<APR_F16>(a, stream);
     case APR_BF16: return start_cache<APR_BF16>(a, stream);

@@ -40,7 +40,7 @@ static bool in_fours(int64_t n, const void *a, const void *b, const void *c)
     return n % 4 == 0 && ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 == 0;
 }
 
-cudaError_t apr_cuda_glu(const apr_glu_args *a, cudaStream_t stream)
+cudaError_t apr_cuda_glu_floats(const apr_glu_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->width;
     if (n == 0) return cudaSuccess;

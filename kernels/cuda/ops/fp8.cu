@@ -1,15 +1,14 @@
 /* fp8.cu - linear layers of many tokens in FP8: weights as stored, inputs rounded to FP8 with one scale a token.
  *
  * Only on devices with FP8 units, after a probe, and where asked for: rounding the inputs to 4 significant bits costs more
- * than the 11 of FP16. The plain product is cuBLASLt's; the scales of tokens and rows are multiplied in afterwards. */
+ * than the 11 of FP16. The plain product is cuBLASLt's (products.cuh); the scales of tokens and rows are multiplied in afterwards. */
 #include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/ops/products.cuh"
 #include "kernels/cuda/ops/weights.cuh"
 
-#include <cublasLt.h>
 #include <cuda_fp8.h>
-#include <string.h>
 
-enum { THREADS = 256, N_WAYS = 8 };
+enum { THREADS = 256 };
 
 static constexpr float LARGEST = 448.0f; /* of E4M3 */
 
@@ -41,62 +40,6 @@ static __global__ void __launch_bounds__(THREADS) fp8_outputs(float *out, const 
     *at = bias != NULL ? y + bias[r] : y;
 }
 
-/* One product's description; forgotten in any state. */
-struct fp8_product {
-    cublasLtMatmulDesc_t product;
-    cublasLtMatrixLayout_t weights, inputs, out;
-    cublasLtMatmulPreference_t preference;
-    cublasLtMatmulHeuristicResult_t ways[N_WAYS];
-    int n_ways;
-};
-
-static cublasStatus_t describe(const apr_cuda_device *device, const apr_linear_args *a, fp8_product *p)
-{
-    const cublasLtHandle_t lt = (cublasLtHandle_t)device->blas; /* a cuBLAS handle may stand for one of cuBLASLt */
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    const uint64_t n_in = (uint64_t)a->n_in, n_out = (uint64_t)a->n_out, n_tokens = (uint64_t)a->n_tokens;
-    cublasStatus_t s = cublasLtMatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (s == CUBLAS_STATUS_SUCCESS)
-        s = cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
-    if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutCreate(&p->weights, CUDA_R_8F_E4M3, n_in, n_out, a->n_in);
-    if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutCreate(&p->inputs, CUDA_R_8F_E4M3, n_in, n_tokens, a->n_in);
-    if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutCreate(&p->out, CUDA_R_32F, n_out, n_tokens, a->n_out);
-    if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatmulPreferenceCreate(&p->preference);
-    if (s == CUBLAS_STATUS_SUCCESS)
-        s = cublasLtMatmulPreferenceSetAttribute(p->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &device->workspace_bytes,
-                                                 sizeof device->workspace_bytes);
-    if (s == CUBLAS_STATUS_SUCCESS)
-        s = cublasLtMatmulAlgoGetHeuristic(lt, p->product, p->weights, p->inputs, p->out, p->out, p->preference, N_WAYS, p->ways,
-                                           &p->n_ways);
-    return s == CUBLAS_STATUS_SUCCESS && p->n_ways == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : s;
-}
-
-static void forget(fp8_product *p)
-{
-    if (p->preference != NULL) cublasLtMatmulPreferenceDestroy(p->preference);
-    if (p->out != NULL) cublasLtMatrixLayoutDestroy(p->out);
-    if (p->inputs != NULL) cublasLtMatrixLayoutDestroy(p->inputs);
-    if (p->weights != NULL) cublasLtMatrixLayoutDestroy(p->weights);
-    if (p->product != NULL) cublasLtMatmulDescDestroy(p->product);
-}
-
-/* The ways that cuBLASLt proposes, in its order, until one works. */
-static cublasStatus_t multiply(const apr_cuda_device *device, const apr_linear_args *a, const void *codes)
-{
-    const float one = 1.0f, zero = 0.0f;
-    fp8_product p;
-
-    memset(&p, 0, sizeof p);
-    cublasStatus_t s = describe(device, a, &p);
-    for (int i = 0; i < p.n_ways; i++) {
-        s = cublasLtMatmul((cublasLtHandle_t)device->blas, p.product, &one, a->weight->data, p.weights, codes, p.inputs, &zero, a->out,
-                           p.out, a->out, p.out, &p.ways[i].algo, device->workspace, device->workspace_bytes, device->stream);
-        if (s == CUBLAS_STATUS_SUCCESS) break;
-    }
-    forget(&p);
-    return s;
-}
-
 /* E4M3 with one scale for each row, or for all; sizes and places that the units take. */
 static bool is_fit(const apr_linear_args *a, weight_view *v)
 {
@@ -115,10 +58,14 @@ apr_status apr_cuda_linear_fp8(apr_cuda_device *device, const apr_linear_args *a
     if (codes_bytes + (size_t)a->n_tokens * sizeof(float) > a->work.slice * sizeof(float)) return APR_OK;
     __nv_fp8_storage_t *const codes = (__nv_fp8_storage_t *)a->work.data;
     float *const scales = (float *)((uint8_t *)a->work.data + codes_bytes);
+    const apr_cuda_product p = {CUDA_R_8F_E4M3, a->n_out, a->n_tokens, a->n_in, a->n_in, a->weight->data,
+                                codes,          a->out,   a->n_out,    false,   NULL};
+
+    device->halved.x = NULL; /* where these lie now */
     fp8_inputs<<<(unsigned)a->n_tokens, THREADS, 0, device->stream>>>(a->x, codes, scales, a->n_in);
     cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) return apr_cuda_outcome(device, error, err);
-    if (multiply(device, a, codes) != CUBLAS_STATUS_SUCCESS) return APR_OK; /* through FP16 then */
+    if (apr_cuda_multiply(device, &p) != CUBLAS_STATUS_SUCCESS) return APR_OK; /* through FP16 then */
     const dim3 grid((unsigned)a->n_tokens, (unsigned)((a->n_out + THREADS - 1) / THREADS));
     fp8_outputs<<<grid, THREADS, 0, device->stream>>>(a->out, scales, v, a->bias);
     *done = true;

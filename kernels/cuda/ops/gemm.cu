@@ -1,67 +1,11 @@
-/* gemm.cu - linear layers of many tokens: FP16 inputs and tiles of FP16 weights decoded from the packed ones, through cuBLAS.
+/* gemm.cu - linear layers of many tokens: FP16 inputs (halves.cuh) and FP16 weights, decoded from the packed ones where they are not
+ * stored so, whole or in tiles, through cuBLAS (products.cuh).
  *
- * A token's inputs are divided by a power of two of their own before they become FP16, so that none overflows and small ones
- * keep their bits; the sums, float32, are multiplied by it again. Powers of two change no mantissa. Of a few tokens, where reading the
- * weights takes the time, what that rounding took away is multiplied as well: 22 bits of the inputs count. */
+ * Of a few tokens, where reading the weights takes the time, what rounding the inputs to FP16 took away is multiplied as well: 22 bits of
+ * the inputs count. */
 #include "kernels/cuda/device/device.cuh"
-#include "kernels/cuda/ops/ops.cuh"
-
-#include <cuda_fp16.h>
-#include <stdio.h>
-#include <string.h>
-
-enum {
-    THREADS = 256,
-    TOP_EXPONENT = 13,      /* the largest of a token's inputs lies in [2^13, 2^14) */
-    CAREFUL_COLUMNS = 4096, /* whose products are summed up by tensor cores at a time, where few tokens shall be as good as float32 */
-};
-
-/* One block a token: its largest magnitude, the power of two that brings it to TOP_EXPONENT, and the FP16 numbers. */
-static __global__ void __launch_bounds__(THREADS) halve_inputs(const float *x, __half *halves, __half *rests, float *scales, int64_t n_in)
-{
-    __shared__ float largest[THREADS / 32];
-    const float *const row = x + blockIdx.x * n_in;
-    float most = 0.0f;
-
-    for (int64_t i = threadIdx.x; i < n_in; i += THREADS) most = fmaxf(most, fabsf(row[i]));
-    for (int lanes = 16; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
-    if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
-    __syncthreads();
-    for (int i = 0; i < THREADS / 32; i++) most = fmaxf(most, largest[i]);
-    /* zeros, subnormals and infinities stay as they are, divided by 1 */
-    const int biased = (int)(__float_as_uint(most) >> 23);
-    const int exponent = biased > 20 && biased < 240 ? biased - 127 - TOP_EXPONENT : 0;
-    const float inverse = __uint_as_float((uint32_t)(127 - exponent) << 23);
-    if (threadIdx.x == 0) scales[blockIdx.x] = __uint_as_float((uint32_t)(127 + exponent) << 23);
-    for (int64_t i = threadIdx.x; i < n_in; i += THREADS) {
-        const float scaled = row[i] * inverse;
-        const __half half = __float2half_rn(scaled);
-        halves[blockIdx.x * n_in + i] = half;
-        if (rests != NULL) rests[blockIdx.x * n_in + i] = __float2half_rn(scaled - __half2float(half));
-    }
-}
-
-/* out[t][r] = out[t][r] * scales[t] + bias[r] */
-static __global__ void __launch_bounds__(THREADS) finish_outputs(float *out, const float *scales, const float *bias, int64_t n_out)
-{
-    const int64_t r = (int64_t)blockIdx.y * THREADS + threadIdx.x;
-    if (r >= n_out) return;
-    float *const at = out + blockIdx.x * n_out + r;
-    *at = bias != NULL ? *at * scales[blockIdx.x] + bias[r] : *at * scales[blockIdx.x];
-}
-
-cudaError_t apr_cuda_halve(const float *x, __half *halves, __half *rests, float *scales, int64_t n_rows, int64_t n_in, cudaStream_t stream)
-{
-    halve_inputs<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, halves, rests, scales, n_in);
-    return cudaGetLastError();
-}
-
-cudaError_t apr_cuda_finish(float *out, const float *scales, const float *bias, int64_t n_rows, int64_t n_out, cudaStream_t stream)
-{
-    const dim3 grid((unsigned)n_rows, (unsigned)((n_out + THREADS - 1) / THREADS));
-    finish_outputs<<<grid, THREADS, 0, stream>>>(out, scales, bias, n_out);
-    return cudaGetLastError();
-}
+#include "kernels/cuda/ops/halves.cuh"
+#include "kernels/cuda/ops/products.cuh"
 
 static apr_status blas_failed(cublasStatus_t status, const char *doing, apr_error *err)
 {
@@ -84,38 +28,6 @@ apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_
     return status == CUBLAS_STATUS_SUCCESS ? APR_OK : blas_failed(status, "giving cuBLAS its stream and workspace", err);
 }
 
-/* Columns [column, column + n_columns) of n_rows rows: out[t][first + r] (added to what is there, where `adds`), with the ways to compute
- * it that cuBLAS has, the fastest first. */
-static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a, const __half *weights, const __half *halves, bool adds,
-                               int64_t first, int64_t n_rows, int64_t column, int64_t n_columns)
-{
-    static const cublasComputeType_t ways[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
-    const float one = 1.0f, kept = adds ? 1.0f : 0.0f;
-    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        status = cublasGemmEx(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)n_rows, (int)a->n_tokens, (int)n_columns, &one, weights + column,
-                              CUDA_R_16F, (int)a->n_in, halves + column, CUDA_R_16F, (int)a->n_in, &kept, a->out + first, CUDA_R_32F,
-                              (int)a->n_out, ways[i], CUBLAS_GEMM_DEFAULT);
-        if (status == CUBLAS_STATUS_SUCCESS) break;
-    }
-    return status;
-}
-
-/* Both parts of the inputs: first what rounding took away, then the halves. Tensor cores cut their sums off where float32 would round
- * them, each time that they add to them: over 28672 columns and 80 layers that is more than all else, so that the sums of long rows are
- * made of shorter ones. */
-static cublasStatus_t multiply_carefully(apr_cuda_device *device, const apr_linear_args *a, const __half *weights, const __half *halves,
-                                         const __half *rests, int64_t first, int64_t n_rows)
-{
-    cublasStatus_t status = multiply(device, a, weights, rests, false, first, n_rows, 0, a->n_in);
-    for (int64_t column = 0; column < a->n_in && status == CUBLAS_STATUS_SUCCESS; column += CAREFUL_COLUMNS) {
-        const int64_t left = a->n_in - column, n = left < CAREFUL_COLUMNS ? left : (int64_t)CAREFUL_COLUMNS;
-        status = multiply(device, a, weights, halves, true, first, n_rows, column, n);
-    }
-    return status;
-}
-
 /* Without cuBLAS, or when nothing may be rounded: a few tokens at a time from the packed weights. Slower, and right. */
 static cudaError_t without_blas(const apr_cuda_device *device, const apr_linear_args *a)
 {
@@ -130,28 +42,118 @@ static cudaError_t without_blas(const apr_cuda_device *device, const apr_linear_
     return error;
 }
 
+/* Columns whose products are summed up by tensor cores at a time, where few tokens shall be as good as float32. */
+enum { CAREFUL_COLUMNS = 4096 };
+
 typedef struct gemm_buffers {
-    __half *halves, *rests, *tile; /* rests NULL: of many tokens */
-    float *scales;
+    apr_cuda_halves inputs; /* no rests: of many tokens */
+    __half *tile;
+    int64_t tile_rows;
     bool is_f16;
 } gemm_buffers;
 
-/* Cuts the workspace up as apr_cuda_linear_bytes counts it. */
+/* Would the pass over the outputs that multiplies with a power of two for each token take longer than looking for one that all can
+ * share? With a bias it is needed anyway. */
+static bool goes_together(const apr_linear_args *a)
+{
+    return a->n_tokens > APR_CUDA_CAREFUL_TOKENS && a->bias == NULL && a->n_out >= 2 * a->n_in && a->n_in % 8 == 0 &&
+           (uintptr_t)a->x % 16 == 0;
+}
+
+/* The inputs' part of a workspace, as apr_cuda_linear_bytes counts it; *n_bytes of it. */
+static apr_cuda_halves cut_inputs(const apr_workspace *work, int64_t n_tokens, int64_t n_in, bool together, size_t *n_bytes)
+{
+    const size_t inputs = apr_cuda_inputs_bytes(n_tokens, n_in), scales = apr_cuda_round((size_t)n_tokens * 4);
+    uint8_t *const at = (uint8_t *)work->data;
+    apr_cuda_halves h;
+
+    h.halves = (__half *)at;
+    h.rests = n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(at + inputs / 2) : NULL;
+    h.scales = (float *)(at + inputs);
+    h.largest = (float *)(at + inputs + scales);
+    h.factors = together ? (float *)(at + inputs + 2 * scales) : NULL;
+    *n_bytes = inputs + apr_cuda_scales_bytes(n_tokens);
+    return h;
+}
+
+/* The tile takes what there is behind the inputs. */
 static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_error *err)
 {
+    const size_t given = a->work.slice * sizeof(float);
+    size_t before;
+
     b->is_f16 = apr_cuda_is_f16(a->weight);
-    const size_t needed = apr_cuda_linear_bytes(a->n_tokens, a->n_in, a->n_out, b->is_f16);
-    if (needed > a->work.slice * sizeof(float))
+    b->inputs = cut_inputs(&a->work, a->n_tokens, a->n_in, goes_together(a), &before);
+    const size_t left = given > before ? given - before : 0, room = left < APR_CUDA_TILE_BYTES ? left : (size_t)APR_CUDA_TILE_BYTES;
+    b->tile_rows = b->is_f16 ? a->n_out : apr_cuda_tile_rows(a->n_in, a->n_out, room);
+    if (given < before || (!b->is_f16 && (size_t)(b->tile_rows * a->n_in) * 2 > left))
         return apr_fail(err, APR_E_USAGE, "linear '%s' of %lld tokens needs %zu bytes of workspace and got %zu", a->weight->name,
-                        (long long)a->n_tokens, needed, a->work.slice * sizeof(float));
-    uint8_t *at = (uint8_t *)a->work.data;
-    b->halves = (__half *)at;
-    b->rests = a->n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(at + apr_cuda_inputs_bytes(a->n_tokens, a->n_in) / 2) : NULL;
-    at += apr_cuda_inputs_bytes(a->n_tokens, a->n_in);
-    b->scales = (float *)at;
-    at += apr_cuda_round((size_t)a->n_tokens * 4);
-    b->tile = (__half *)at;
+                        (long long)a->n_tokens,
+                        apr_cuda_linear_bytes_within(a->n_tokens, a->n_in, a->n_out, b->is_f16, APR_CUDA_LEAST_TILE_BYTES), given);
+    b->tile = (__half *)((uint8_t *)a->work.data + before);
     return APR_OK;
+}
+
+/* Inputs that the product before had too lie where they are needed already. */
+static cudaError_t halve_once(apr_cuda_device *device, const apr_linear_args *a, const gemm_buffers *b)
+{
+    const apr_cuda_halved wanted = {a->x, a->work.data, a->n_tokens, a->n_in, b->inputs.factors != NULL};
+    apr_cuda_halved *const are = &device->halved;
+
+    if (are->x == wanted.x && are->work == wanted.work && are->n_tokens == wanted.n_tokens && are->n_in == wanted.n_in &&
+        are->together == wanted.together)
+        return cudaSuccess;
+    *are = wanted;
+    return apr_cuda_halve(a->x, &b->inputs, a->n_tokens, a->n_in, device->stream);
+}
+
+/* Outputs may lie where the inputs did. */
+static void forget_overwritten(apr_cuda_device *device, const apr_linear_args *a)
+{
+    const float *const x_end = a->x + a->n_tokens * a->n_in, *const out_end = a->out + a->n_tokens * a->n_out;
+    if (a->x < out_end && a->out < x_end) device->halved.x = NULL;
+}
+
+/* The part of the inputs and weights that a product takes: `columns` from `column` on. */
+static apr_cuda_product part_of(const apr_cuda_product *p, const __half *inputs, int64_t column, int64_t n_columns)
+{
+    apr_cuda_product part = *p;
+    part.weights = (const __half *)p->weights + column;
+    part.inputs = inputs + column;
+    part.n_in = n_columns;
+    return part;
+}
+
+/* Both parts of the inputs: first what rounding took away, then the halves. Tensor cores cut their sums off where float32 would round
+ * them, each time that they add to them: over 28672 columns and 80 layers that is more than all else, so that the sums of long rows are
+ * made of shorter ones. */
+static cublasStatus_t multiply_carefully(apr_cuda_device *device, const apr_cuda_product *p, const apr_cuda_halves *inputs)
+{
+    const apr_cuda_product rests = part_of(p, inputs->rests, 0, p->n_in);
+    cublasStatus_t status = apr_cuda_multiply(device, &rests);
+    for (int64_t column = 0; column < p->n_in && status == CUBLAS_STATUS_SUCCESS; column += CAREFUL_COLUMNS) {
+        const int64_t left = p->n_in - column;
+        apr_cuda_product part = part_of(p, inputs->halves, column, left < CAREFUL_COLUMNS ? left : (int64_t)CAREFUL_COLUMNS);
+        part.adds = true;
+        status = apr_cuda_multiply(device, &part);
+    }
+    return status;
+}
+
+/* Rows first to first + n_rows of all tokens' outputs. */
+static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a, const gemm_buffers *b, int64_t first, int64_t n_rows)
+{
+    apr_cuda_product p = {};
+    p.type = CUDA_R_16F;
+    p.n_rows = n_rows;
+    p.n_tokens = a->n_tokens;
+    p.n_in = p.row_stride = a->n_in;
+    p.weights = b->is_f16 ? (const void *)a->weight->data : b->tile;
+    p.inputs = b->inputs.halves;
+    p.out = a->out + first;
+    p.out_stride = a->n_out;
+    p.factors = b->inputs.factors;
+    return b->inputs.rests != NULL ? multiply_carefully(device, &p, &b->inputs) : apr_cuda_multiply(device, &p);
 }
 
 static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
@@ -160,39 +162,57 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     APR_TRY(cut_workspace(a, &b, err));
-    cudaError_t error = apr_cuda_halve(a->x, b.halves, b.rests, b.scales, a->n_tokens, a->n_in, device->stream);
-    const int64_t tile = b.is_f16 ? a->n_out : apr_cuda_tile_rows(a->n_in, a->n_out);
-    for (int64_t first = 0; first < a->n_out && error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS; first += tile) {
-        const int64_t n_rows = a->n_out - first < tile ? a->n_out - first : tile;
+    cudaError_t error = halve_once(device, a, &b);
+    for (int64_t first = 0; first < a->n_out && error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS; first += b.tile_rows) {
+        const int64_t n_rows = a->n_out - first < b.tile_rows ? a->n_out - first : b.tile_rows;
         if (!b.is_f16) error = apr_cuda_decode_half(a->weight, first, n_rows, b.tile, device->stream);
-        const __half *const weights = b.is_f16 ? (const __half *)a->weight->data : b.tile;
-        if (error != cudaSuccess) break;
-        status = b.rests != NULL ? multiply_carefully(device, a, weights, b.halves, b.rests, first, n_rows)
-                                 : multiply(device, a, weights, b.halves, false, first, n_rows, 0, a->n_in);
+        if (error == cudaSuccess) status = multiply(device, a, &b, first, n_rows);
     }
+    forget_overwritten(device, a);
     if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) {
         error = without_blas(device, a);
         if (error != cudaSuccess) return blas_failed(status, apr_cuda_doing(device), err);
         return APR_OK;
     }
-    if (error == cudaSuccess) error = apr_cuda_finish(a->out, b.scales, a->bias, a->n_tokens, a->n_out, device->stream);
+    if (error == cudaSuccess) error = apr_cuda_finish(a->out, &b.inputs, a->bias, a->n_tokens, a->n_out, device->stream);
     return apr_cuda_outcome(device, error, err);
 }
 
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
-    if (a->heads.n > 0) return apr_cuda_linear_heads(device, a, err);
+    if (a->heads.n > 0) {
+        device->halved.x = NULL;
+        return apr_cuda_linear_heads(device, a, err);
+    }
     const bool as_few = device->exact || a->n_tokens <= APR_CUDA_FEW_TOKENS;
     const bool packed = !device->tiles || apr_cuda_is_f16(a->weight); /* there is a kernel that reads it as it is */
-    if ((as_few && packed) || device->blas == NULL) return apr_cuda_outcome(device, without_blas(device, a), err);
+    if ((as_few && packed) || device->blas == NULL) {
+        device->halved.x = NULL;
+        return apr_cuda_outcome(device, without_blas(device, a), err);
+    }
     bool done = false;
     APR_TRY(apr_cuda_linear_fp8(device, a, &done, err));
     return done ? APR_OK : linear_many(device, a, err);
 }
 
+/* The product that follows multiplies what comes out: where it will be made of FP16 inputs, they are left for it on the way. */
+apr_status apr_cuda_glu(apr_cuda_device *device, const apr_glu_args *a, apr_error *err)
+{
+    const bool through_halves = a->n_tokens > APR_CUDA_FEW_TOKENS && device->blas != NULL && !device->exact && !device->fp8;
+    size_t n_bytes;
+    const apr_cuda_halves to = cut_inputs(&a->work, a->n_tokens, a->width, false, &n_bytes);
+    cudaError_t error = cudaErrorNotSupported;
+
+    if (through_halves && n_bytes <= a->work.slice * sizeof(float)) error = apr_cuda_glu_halves(a, &to, device->stream);
+    if (error == cudaSuccess) device->halved = (apr_cuda_halved){a->out, a->work.data, a->n_tokens, a->width, false};
+    if (error == cudaErrorNotSupported) error = apr_cuda_glu_floats(a, device->stream);
+    return apr_cuda_outcome(device, error, err);
+}
+
 apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
+    device->halved.x = NULL;
     apr_cuda_begin(device, "decoding '%s' (%s) to FP16", matrix->name,
                    matrix->packing != NULL ? matrix->packing->scheme : apr_dtypes[matrix->dtype].name);
     return apr_cuda_outcome(device, apr_cuda_decode_half(matrix, first, n_rows, (__half *)out, device->stream), err);
@@ -200,13 +220,13 @@ apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix
 
 apr_status apr_cuda_bad_gemm(apr_cuda_device *device, apr_error *err)
 {
-    apr_linear_args a;
-    memset(&a, 0, sizeof a);
-    a.n_tokens = 16;
-    a.n_in = -64; /* what no matrix has */
-    a.n_out = 64;
+    apr_cuda_product p = {};
+    p.type = CUDA_R_16F;
+    p.n_rows = p.out_stride = 64;
+    p.n_tokens = 16;
+    p.n_in = p.row_stride = -64; /* what no matrix has */
     if (device->blas == NULL) return apr_fail(err, APR_E_USAGE, "cuBLAS has not been started");
-    const cublasStatus_t status = multiply(device, &a, NULL, NULL, false, 0, a.n_out, 0, a.n_in);
+    const cublasStatus_t status = apr_cuda_multiply(device, &p);
     if (status == CUBLAS_STATUS_SUCCESS) return APR_OK;
     return blas_failed(status, "linear f16 x f16, 16 tokens x [64, -64]", err);
 }

@@ -54,6 +54,7 @@ bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
     v->step = matrix->pending.kind;
     v->head_rows = v->step != APR_STEP_NONE ? n_rows / matrix->pending.n[0] : 0;
     v->relaid.bits = 0;
+    v->in_items = matrix->in_items;
     v->factors = NULL;
     v->factor_dtype = APR_F32;
     v->one_factor = true;

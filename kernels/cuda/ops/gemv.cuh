@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
 #pragma unroll
     for (int r = 0; r < ROWS; r++) { /* past the end the last row stands in */
         stored[r] = stored_row(a.weight, expert + (first + r < a.n_out ? first + r : a.n_out - 1));
-        rows[r] = a.weight.data + stored[r] * a.weight.row_bytes;
+        rows[r] = row_at<D>(a.weight, stored[r]);
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) total[r][t] = 0.0f;
     }
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
         P q[ROWS];
         float factor[ROWS];
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) q[r].load(rows[r] + (int64_t)block * P::BYTES, lane);
+        for (int r = 0; r < ROWS; r++) q[r].load(rows[r] + block_at<D>(a.weight, block), lane);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) factor[r] = has_factors<D>::value ? factor_at(a.weight, stored[r], (int64_t)block * P::ELEMS) : 1.0f;
         if (TOKENS > 1) { /* where inputs are read more often than codes are decoded */

@@ -2,6 +2,7 @@
  * batch are the heads. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/gemv.cuh"
+#include "kernels/cuda/ops/halves.cuh"
 #include "kernels/cuda/ops/relaid.cuh"
 #include "kernels/cuda/ops/tile.cuh"
 
@@ -212,29 +213,36 @@ static apr_status linear_heads_many(apr_cuda_device *device, const apr_linear_ar
 {
     const int64_t n_pairs = a->n_tokens * a->heads.n, n_columns = a->heads.transposed ? a->n_out : a->n_in;
     const bool is_f16 = apr_cuda_is_f16(a->weight);
-    const size_t needed = apr_cuda_linear_heads_bytes(a->n_tokens, &a->heads, a->n_in, n_columns, is_f16);
-    const int64_t tile = is_f16 ? a->heads.n : apr_cuda_tile_heads(a->heads.n, a->heads.rows, n_columns);
+    const size_t n_halves = apr_cuda_inputs_bytes(a->n_tokens, a->heads.n * a->n_in), before = n_halves + apr_cuda_scales_bytes(n_pairs);
+    const size_t given = a->work.slice * sizeof(float), room = given > before ? given - before : 0;
+    const int64_t tile =
+        is_f16 ? a->heads.n
+               : apr_cuda_tile_heads(a->heads.n, a->heads.rows, n_columns, room < APR_CUDA_TILE_BYTES ? room : (size_t)APR_CUDA_TILE_BYTES);
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
-    if (needed > a->work.slice * sizeof(float))
+    if (given < before || (!is_f16 && (size_t)(tile * a->heads.rows * n_columns) * 2 > room))
         return apr_fail(err, APR_E_USAGE, "linear '%s' of %lld tokens needs %zu bytes of workspace and got %zu", a->weight->name,
-                        (long long)a->n_tokens, needed, a->work.slice * sizeof(float));
+                        (long long)a->n_tokens,
+                        apr_cuda_linear_heads_bytes_within(a->n_tokens, &a->heads, a->n_in, n_columns, is_f16, APR_CUDA_LEAST_TILE_BYTES),
+                        given);
     uint8_t *const work = (uint8_t *)a->work.data;
-    const size_t n_halves = apr_cuda_inputs_bytes(a->n_tokens, a->heads.n * a->n_in);
-    __half *const halves = (__half *)work, *const rests = a->n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(work + n_halves / 2) : NULL;
-    float *const scales = (float *)(work + n_halves);
-    __half *const decoded = (__half *)(work + n_halves + apr_cuda_round((size_t)n_pairs * 4));
-    cudaError_t error = apr_cuda_halve(a->x, halves, rests, scales, n_pairs, a->n_in, device->stream);
+    apr_cuda_halves inputs = {};
+    inputs.halves = (__half *)work;
+    inputs.rests = a->n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(work + n_halves / 2) : NULL;
+    inputs.scales = (float *)(work + n_halves);
+    __half *const decoded = (__half *)(work + before);
+    cudaError_t error = apr_cuda_halve(a->x, &inputs, n_pairs, a->n_in, device->stream);
     for (int64_t head = 0; head < a->heads.n && error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS; head += tile) {
         const int64_t n = a->heads.n - head < tile ? a->heads.n - head : tile;
         if (!is_f16) error = apr_cuda_decode_half(a->weight, head * a->heads.rows, n * a->heads.rows, decoded, device->stream);
         const __half *const rows = is_f16 ? (const __half *)a->weight->data : decoded;
-        if (error == cudaSuccess && rests != NULL) status = multiply(device, a, rows, rests, false, head, n);
-        if (error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS) status = multiply(device, a, rows, halves, rests != NULL, head, n);
+        if (error == cudaSuccess && inputs.rests != NULL) status = multiply(device, a, rows, inputs.rests, false, head, n);
+        if (error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS)
+            status = multiply(device, a, rows, inputs.halves, inputs.rests != NULL, head, n);
     }
     if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) /* slower, and right */
         return apr_cuda_outcome(device, apr_cuda_linear_heads_few(a, device->stream), err);
-    if (error == cudaSuccess) error = apr_cuda_finish(a->out, scales, NULL, n_pairs, a->n_out, device->stream);
+    if (error == cudaSuccess) error = apr_cuda_finish(a->out, &inputs, NULL, n_pairs, a->n_out, device->stream);
     return apr_cuda_outcome(device, error, err);
 }
 

@@ -6,6 +6,12 @@
 
 enum { BLOCK = 256 };
 
+/* Which row of the cache a token's head has. */
+static __device__ __forceinline__ int64_t cell_of(const apr_kv_store_args &a, const apr_cache &cache, int64_t token, int64_t head)
+{
+    return (position_of(a.position, a.position_at) + token) % cache.n_cells * a.n_kv_heads + head;
+}
+
 /* A thread a number, of keys (blockIdx.y 0) or of values (1). */
 template <typename OUT, OUT (*FROM)(float)>
 static __global__ void __launch_bounds__(BLOCK) k_store(const __grid_constant__ apr_kv_store_args a)
@@ -15,7 +21,8 @@ static __global__ void __launch_bounds__(BLOCK) k_store(const __grid_constant__ 
     const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x, width = blockIdx.y ? a.value_dim : a.key_dim;
     if (at >= a.n_tokens * a.n_kv_heads * width) return;
     const int64_t row = at / width, t = row / a.n_kv_heads, head = row % a.n_kv_heads;
-    uint8_t *const to = cache.data + ((a.position + t) % cache.n_cells * a.n_kv_heads + head) * cache.row_bytes;
+    const int64_t cell = cell_of(a, cache, t, head);
+    uint8_t *const to = cache.data + cell * cache.row_bytes;
     ((OUT *)to)[at % width] = FROM(x[at]);
 }
 
@@ -32,7 +39,8 @@ static __global__ void __launch_bounds__(BLOCK) k_store_q8_0(const __grid_consta
     const int64_t blocks_a_row = (blockIdx.y ? a.value_dim : a.key_dim) / 32, at = (int64_t)blockIdx.x * (BLOCK / 32) + threadIdx.x / 32;
     if (at >= a.n_tokens * a.n_kv_heads * blocks_a_row) return;
     const int64_t row = at / blocks_a_row, t = row / a.n_kv_heads, head = row % a.n_kv_heads;
-    uint8_t *const to = cache.data + ((a.position + t) % cache.n_cells * a.n_kv_heads + head) * cache.row_bytes + at % blocks_a_row * 34;
+    const int64_t cell = cell_of(a, cache, t, head);
+    uint8_t *const to = cache.data + cell * cache.row_bytes + at % blocks_a_row * 34;
     const float limit = 65504.0f * 127.0f, given = (blockIdx.y ? a.v : a.k)[at * 32 + lane];
     const float x = given == given ? fminf(fmaxf(given, -limit), limit) : 0.0f;
     float most = fabsf(x);

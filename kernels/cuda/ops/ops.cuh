@@ -19,6 +19,12 @@ extern "C" {
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+/* Where the first token of a call lies: the position as it is given, or as the device's own memory has it. */
+static __device__ __forceinline__ int64_t position_of(int64_t position, const int64_t *position_at)
+{
+    return position_at != NULL ? *position_at : position;
+}
+
 /* True for types that linear_few, decode and embed read as they are stored. */
 bool apr_cuda_has_kernel(apr_dtype dtype);
 
@@ -37,7 +43,10 @@ cudaError_t apr_cuda_kv_store(const apr_kv_store_args *args, cudaStream_t stream
 /* Up to APR_CUDA_FEW_TOKENS tokens: the context may be read in parts, in args->work (one slice of apr_cuda_attend_bytes at
  * most; with less, or none, in fewer parts). More tokens need no workspace. */
 cudaError_t apr_cuda_attend(const apr_attend_args *args, cudaStream_t stream);
-cudaError_t apr_cuda_glu(const apr_glu_args *args, cudaStream_t stream);
+/* The same, as right as float32 for any number of tokens; apr_cuda_attend is that up to APR_CUDA_CAREFUL_TOKENS. */
+cudaError_t apr_cuda_attend_exact(const apr_attend_args *args, cudaStream_t stream);
+/* args->work does not matter. */
+cudaError_t apr_cuda_glu_floats(const apr_glu_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_add(const apr_add_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_slice(const apr_slice_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_join(const apr_join_args *args, cudaStream_t stream);

@@ -22,7 +22,8 @@ static __global__ void __launch_bounds__(BLOCK) k_scale(const __grid_constant__ 
 {
     const int64_t i = own_number();
     if (i >= a.n_tokens * a.width) return;
-    const float periods = a.warmth != 0.0f ? floorf(((float)(a.position + i / a.width) + a.shift) / a.period) : 0.0f;
+    const float periods =
+        a.warmth != 0.0f ? floorf(((float)(position_of(a.position, a.position_at) + i / a.width) + a.shift) / a.period) : 0.0f;
     a.out[i] = a.x[i] * (a.factor * (1.0f + a.warmth * log1pf(periods)));
 }
 

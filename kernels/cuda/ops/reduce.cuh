@@ -12,6 +12,13 @@ static __device__ __forceinline__ float warp_sum(float x)
     return x;
 }
 
+static __device__ __forceinline__ float warp_max(float x)
+{
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
 /* Of the 16 lanes of a half warp. */
 static __device__ __forceinline__ float half_warp_sum(float x)
 {

@@ -135,44 +135,68 @@ cudaError_t gemv_of_relaid(const gemv_args &a, cudaStream_t stream)
 
 /* --- rows as numbers --- */
 
-/* A block a row, a thread four columns at a time. */
-template <int BITS, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_relaid(const __grid_constant__ tile_args a)
+/* As relaid_row_of. */
+static __device__ __forceinline__ relaid_row tile_relaid_row(const tile_launch &l, uint32_t i)
+{
+    const weight_view &v = l.a.weight;
+    const uint32_t row = tile_row(l.a, i), matrix = over(l.matrix, row);
+    relaid_row r;
+    r.codes = v.data + row * v.row_bytes;
+    r.groups = v.relaid.groups != NULL ? v.relaid.groups + matrix * v.n_in : NULL;
+    r.factors = tile_factors_of(l, row);
+    r.common = v.relaid.commons != NULL ? __ldg(v.relaid.commons + matrix) : 1.0f;
+    return r;
+}
+
+enum { RELAID_RUNS = 4 }; /* of a thread, of 8 columns each */
+
+template <int BITS, typename OUT>
+static __device__ __forceinline__ void tile_relaid_run(const tile_launch &l, const float *levels, uint32_t at)
+{
+    const weight_view &v = l.a.weight;
+    const uint32_t i = over(l.parts, at), column = 8 * (at - i * l.parts.d);
+    const relaid_row r = tile_relaid_row(l, i);
+    const uint32_t low = load_32(r.codes + (BITS == 8 ? column : column / 2)), high = BITS == 8 ? load_32(r.codes + column + 4) : low >> 16;
+    OUT *const out = (OUT *)l.a.out + (int64_t)i * v.n_in + column;
+
+    if (r.groups != NULL) {
+        const int4 *const groups = (const int4 *)(r.groups + column);
+        put_8(out, relaid_mixed_run<BITS>(v, r, low, levels, __ldg(groups)), relaid_mixed_run<BITS>(v, r, high, levels, __ldg(groups + 1)));
+        return;
+    }
+    const uint32_t group = over(l.wide, column);
+    const float zero = relaid_zero(v, r, group), factor = relaid_factor(v, r, group);
+    put_8(out, relaid_run<BITS>(low, levels, zero, factor, v.relaid.dtype), relaid_run<BITS>(high, levels, zero, factor, v.relaid.dtype));
+}
+
+template <int BITS, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_relaid(const __grid_constant__ tile_launch l)
 {
     __shared__ float levels[1 << BITS];
-    const weight_view &v = a.weight;
-    const relaid_row r = relaid_row_of(v, tile_row(a, blockIdx.x));
-    OUT *const out = (OUT *)a.out + blockIdx.x * v.n_in;
+    const uint32_t first = blockIdx.x * (TILE_THREADS * RELAID_RUNS) + threadIdx.x;
 
-    put_levels<BITS>(v, levels);
-    for (int column = 4 * (int)threadIdx.x; column < v.n_in; column += 4 * TILE_THREADS) {
-        const uint32_t codes = BITS == 8 ? load_32(r.codes + column) : load_16(r.codes + column / 2);
-        if (r.groups != NULL) {
-            put_4(out + column, relaid_mixed_run<BITS>(v, r, codes, levels, __ldg((const int4 *)(r.groups + column))));
-        } else {
-            const uint32_t group = (uint32_t)column / (uint32_t)v.factor_columns;
-            put_4(out + column, relaid_run<BITS>(codes, levels, relaid_zero(v, r, group), relaid_factor(v, r, group), v.relaid.dtype));
-        }
-    }
+    put_levels<BITS>(l.a.weight, levels);
+#pragma unroll
+    for (int j = 0; j < RELAID_RUNS; j++)
+        if (first + j * TILE_THREADS < l.n_parts) tile_relaid_run<BITS, OUT>(l, levels, first + j * TILE_THREADS);
 }
 
 /* The same for rows of any length, a column at a time. */
 template <int BITS, typename OUT>
-__global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_relaid_elements(const __grid_constant__ tile_args a)
+__global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_relaid_elements(const __grid_constant__ tile_launch l)
 {
     __shared__ float levels[1 << BITS];
-    const weight_view &v = a.weight;
-    const relaid_row r = relaid_row_of(v, tile_row(a, blockIdx.x));
+    const uint32_t at = blockIdx.x * TILE_THREADS + threadIdx.x, i = over(l.parts, at), column = at - i * l.parts.d;
 
-    put_levels<BITS>(v, levels);
-    for (int64_t column = threadIdx.x; column < v.n_in; column += TILE_THREADS)
-        put_1((OUT *)a.out + blockIdx.x * v.n_in + column, relaid_value<BITS>(v, levels, r, column));
+    put_levels<BITS>(l.a.weight, levels);
+    if (at < l.n_parts) put_1((OUT *)l.a.out + at, relaid_value<BITS>(l.a.weight, levels, tile_relaid_row(l, i), column));
 }
 
 template <int BITS, typename OUT> static cudaError_t tile_relaid_as(const tile_args &a, cudaStream_t stream)
 {
-    if (in_runs_of(a.weight, 4)) k_tile_relaid<BITS, OUT><<<(unsigned)a.n_rows, TILE_THREADS, 0, stream>>>(a);
-    else k_tile_relaid_elements<BITS, OUT><<<(unsigned)a.n_rows, TILE_THREADS, 0, stream>>>(a);
-    return cudaGetLastError();
+    const int64_t n_in = a.weight.n_in;
+    if (in_runs_of(a.weight, 8))
+        return tile_rows_with(k_tile_relaid<BITS, OUT>, a, sizeof(OUT), n_in / 8, TILE_THREADS * RELAID_RUNS, stream);
+    return tile_rows_with(k_tile_relaid_elements<BITS, OUT>, a, sizeof(OUT), n_in, TILE_THREADS, stream);
 }
 
 template <int BITS> static cudaError_t tile_relaid_to(const tile_args &a, apr_dtype to, cudaStream_t stream)
@@ -184,6 +208,5 @@ template <int BITS> static cudaError_t tile_relaid_to(const tile_args &a, apr_dt
 
 cudaError_t tile_of_relaid(const tile_args &a, apr_dtype to, cudaStream_t stream)
 {
-    if (a.n_rows > INT32_MAX) return cudaErrorInvalidValue; /* blocks of a grid */
     return a.weight.relaid.bits == 4 ? tile_relaid_to<4>(a, to, stream) : tile_relaid_to<8>(a, to, stream);
 }

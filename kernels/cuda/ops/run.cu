@@ -18,6 +18,12 @@ static apr_status call(apr_status (*start)(apr_cuda_device *, const ARGS *, apr_
     return start(device, args, err);
 }
 
+static apr_status call(cudaError_t (*start)(const apr_attend_args *, cudaStream_t), apr_cuda_device *device, const apr_attend_args *args,
+                       apr_error *err)
+{
+    return apr_cuda_outcome(device, (device->exact ? apr_cuda_attend_exact : start)(args, device->stream), err);
+}
+
 /* START with its MEMBER of the arguments. */
 template <auto MEMBER, auto START> static apr_status launch(apr_cuda_device *device, const apr_op_args *args, apr_error *err)
 {
@@ -50,6 +56,7 @@ apr_status apr_cuda_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_
     device->started.is_operation = true;
     device->started.kind = kind;
     device->started.args = *args;
+    if (kind != APR_OP_LINEAR) device->halved.x = NULL;
     APR_TRY(operations[kind](device, args, err));
     if (!device->options.check_each) return APR_OK;
     return apr_cuda_outcome(device, cudaStreamSynchronize(device->stream), err);

@@ -1,4 +1,7 @@
-/* tile.cuh - rows of a packed matrix as numbers: tiles for a matrix product, rows of an embedding table. */
+/* tile.cuh - rows of a packed matrix as numbers: tiles for a matrix product, rows of an embedding table.
+ *
+ * Bytes limit these kernels, as long as little else is done: a thread takes a few pieces whose loads it starts together, writes 16 bytes
+ * at a time, and finds rows and factors without a division. Values are those of kernels/ref, bit for bit. */
 #ifndef APR_KERNELS_CUDA_TILE_CUH
 #define APR_KERNELS_CUDA_TILE_CUH
 
@@ -15,85 +18,214 @@ typedef struct tile_args {
     void *out;             /* [n_rows, n_in] */
 } tile_args;
 
-static __device__ __forceinline__ void put_4(float *out, float4 v) { *(float4 *)out = v; }
-static __device__ __forceinline__ void put_4(__half *out, float4 v)
+/* n / d for n below 2^31, exactly: n * (2^shift / d rounded up) / 2^shift. */
+typedef struct divisor {
+    uint32_t multiplier, d;
+    int shift;
+} divisor;
+
+static inline divisor divisor_of(int64_t d)
+{
+    int bits = 0;
+    if (d > INT32_MAX) d = INT32_MAX; /* 0 times as well */
+    while ((int64_t)1 << bits < d) bits++;
+    return divisor{(uint32_t)(((uint64_t)1 << (31 + bits)) / (uint64_t)d + 1), (uint32_t)d, 31 + bits};
+}
+
+static __device__ __forceinline__ uint32_t over(const divisor &d, uint32_t n) { return (uint32_t)((uint64_t)n * d.multiplier >> d.shift); }
+
+/* What one launch gets. Parts are what a thread takes at a time: a piece, a run of codes, a single number. */
+typedef struct tile_launch {
+    tile_args a;
+    uint32_t n_parts; /* n_rows * parts of a row */
+    /* Rows are stored in the order of the tile, from `data` on, and numbers have no factors but one: nobody needs to know the row. */
+    bool in_order;
+    const uint8_t *data;
+    divisor parts;      /* of a row */
+    divisor matrix;     /* rows of a matrix in a stack */
+    divisor down, wide; /* rows and columns that share a factor */
+} tile_launch;
+
+/* Four numbers in 16 bits each, of the type that the pointer has. */
+static __device__ __forceinline__ uint2 packed(const __half *, float4 v)
 {
     const __half2 a = __floats2half2_rn(v.x, v.y), b = __floats2half2_rn(v.z, v.w);
-    *(uint2 *)out = make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
+    return make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
 }
-static __device__ __forceinline__ void put_4(__nv_bfloat16 *out, float4 v)
+static __device__ __forceinline__ uint2 packed(const __nv_bfloat16 *, float4 v)
 {
     const __nv_bfloat162 a = __floats2bfloat162_rn(v.x, v.y), b = __floats2bfloat162_rn(v.z, v.w);
-    *(uint2 *)out = make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
+    return make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
+}
+
+static __device__ __forceinline__ void put_4(float *out, float4 v) { *(float4 *)out = v; }
+template <typename OUT> static __device__ __forceinline__ void put_4(OUT *out, float4 v) { *(uint2 *)out = packed(out, v); }
+static __device__ __forceinline__ void put_8(float *out, float4 a, float4 b) { put_4(out, a), put_4(out + 4, b); }
+template <typename OUT> static __device__ __forceinline__ void put_8(OUT *out, float4 a, float4 b)
+{
+    const uint2 low = packed(out, a), high = packed(out, b);
+    /* by name: of some of these the compiler made four stores of 4 bytes */
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(out), "r"(low.x), "r"(low.y), "r"(high.x), "r"(high.y) : "memory");
 }
 static __device__ __forceinline__ void put_1(float *out, float v) { *out = v; }
 static __device__ __forceinline__ void put_1(__half *out, float v) { *out = __float2half_rn(v); }
 static __device__ __forceinline__ void put_1(__nv_bfloat16 *out, float v) { *out = __float2bfloat16_rn(v); }
 
-/* As kernels/ref computes it: each step rounded. */
+/* As kernels/ref computes it, where each step is rounded. A code times its scale is exact for the types that have a minimum (at most
+ * 11 bits of an FP16 number, 6 of a scale and 5 of a code), so that one rounding is enough there. */
 template <apr_dtype D>
 static __device__ __forceinline__ float exact_value(const piece<D> &q, float code, float scale, float below, float factor)
 {
     typedef piece<D> P;
     float value = P::UNIT != 1.0f ? fmaf(code, P::UNIT, -P::UNIT * P::BIAS) : code; /* exact */
-    value = __fmul_rn(value, scale);
-    if (P::HAS_MIN) value = __fsub_rn(value, below);
+    value = P::HAS_MIN ? fmaf(value, scale, -below) : __fmul_rn(value, scale);
     return has_factors<D>::value ? __fmul_rn(value, factor) : value;
 }
 
-static __device__ __forceinline__ int64_t tile_row(const tile_args &a, int64_t i)
+template <apr_dtype D>
+static __device__ __forceinline__ float4 exact_run(const piece<D> &q, int run, float scale, float below, float factor)
 {
-    return stored_row(a.weight, a.ids != NULL ? (int64_t)a.ids[i] : a.first + i);
+    const float4 v = q.codes(run);
+    return make_float4(exact_value<D>(q, v.x, scale, below, factor), exact_value<D>(q, v.y, scale, below, factor),
+                       exact_value<D>(q, v.z, scale, below, factor), exact_value<D>(q, v.w, scale, below, factor));
 }
 
-/* A thread a piece. */
-template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 2) k_tile(const __grid_constant__ tile_args a)
+static __device__ __forceinline__ uint32_t tile_row(const tile_args &a, uint32_t i)
 {
+    return (uint32_t)stored_row(a.weight, a.ids != NULL ? (int64_t)a.ids[i] : a.first + i);
+}
+
+/* As factors_of_row. */
+static __device__ __forceinline__ int64_t tile_factors_of(const tile_launch &l, uint32_t stored)
+{
+    const weight_view &v = l.a.weight;
+    const uint32_t matrix = over(l.matrix, stored);
+    return (int64_t)(matrix * (uint32_t)v.factors_high + over(l.down, stored - matrix * l.matrix.d)) * v.factors_wide;
+}
+
+/* As factor_at. */
+static __device__ __forceinline__ float tile_factor(const tile_launch &l, uint32_t stored, uint32_t column)
+{
+    const weight_view &v = l.a.weight;
+    if (v.factors == NULL) return 1.0f;
+    return factor_number(v, v.one_factor ? 0 : tile_factors_of(l, stored) + over(l.wide, column));
+}
+
+/* A piece, where it lies and where it goes. */
+template <apr_dtype D, typename OUT> struct tile_part {
     typedef piece<D> P;
-    const int64_t pieces_a_row = a.weight.n_in / P::ELEMS * P::LANES, at = (int64_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (at >= a.n_rows * pieces_a_row) return;
-    const int64_t i = at / pieces_a_row, p = at % pieces_a_row, block = p / P::LANES, stored = tile_row(a, i);
-    const int lane = (int)(p % P::LANES);
-    OUT *const out = (OUT *)a.out + i * a.weight.n_in + block * P::ELEMS;
-    const float factor = has_factors<D>::value ? factor_at(a.weight, stored, block * P::ELEMS) : 1.0f;
     P q;
-    q.load(a.weight.data + stored * a.weight.row_bytes + block * P::BYTES, lane);
-#pragma unroll
-    for (int run = 0; run < P::RUNS; run++) {
-        const int group = run / (P::RUNS / P::SCALES);
-        const float scale = __fmul_rn(q.common(), q.scale(group));
-        const float below = P::HAS_MIN ? __fmul_rn(q.common_min(), q.min(group)) : 0.0f;
-        float4 v = q.codes(run);
-        v.x = exact_value<D>(q, v.x, scale, below, factor);
-        v.y = exact_value<D>(q, v.y, scale, below, factor);
-        v.z = exact_value<D>(q, v.z, scale, below, factor);
-        v.w = exact_value<D>(q, v.w, scale, below, factor);
-        put_4(out + P::column(lane, run), v);
+    float factor;
+    OUT *out;
+    int lane;
+
+    /* Where the block lies that has the part: blocks come one after another where they go, and mostly where they come from. A layout of
+     * which that is not true is not `in_order`, and has its addresses here. */
+    __device__ __forceinline__ const uint8_t *find(const tile_launch &l, uint32_t at)
+    {
+        const weight_view &v = l.a.weight;
+        lane = (int)(at % P::LANES);
+        out = (OUT *)l.a.out + (int64_t)(at / P::LANES) * P::ELEMS;
+        if (l.in_order) {
+            factor = has_factors<D>::value && v.factors != NULL ? factor_number(v, 0) : 1.0f;
+            return l.data + (int64_t)(at / P::LANES) * P::BYTES;
+        }
+        const uint32_t i = over(l.parts, at), block = at / P::LANES - i * (l.parts.d / P::LANES), stored = tile_row(l.a, i);
+        factor = has_factors<D>::value ? tile_factor(l, stored, block * P::ELEMS) : 1.0f;
+        return row_at<D>(v, stored) + block_at<D>(v, (int)block);
     }
+
+    /* Two runs after another are neighbours: 8 columns. */
+    __device__ __forceinline__ void store() const
+    {
+        constexpr int A_TIME = P::RUNS > 1 ? 2 : 1;
+#pragma unroll
+        for (int run = 0; run < P::RUNS; run += A_TIME) {
+            const int group = run / (P::RUNS / P::SCALES);
+            const float scale = __fmul_rn(q.common(), q.scale(group));
+            const float below = P::HAS_MIN ? __fmul_rn(q.common_min(), q.min(group)) : 0.0f;
+            const float4 a = exact_run<D>(q, run, scale, below, factor);
+            if constexpr (A_TIME == 1) put_4(out + P::column(lane, run), a);
+            else put_8(out + P::column(lane, run), a, exact_run<D>(q, run + 1, scale, below, factor));
+        }
+    }
+};
+
+/* Pieces of a thread: together 32 columns at least. */
+template <apr_dtype D> struct tile_pieces {
+    static constexpr int COLUMNS = piece<D>::ELEMS / piece<D>::LANES, N = COLUMNS < 32 ? 32 / COLUMNS : 1;
+};
+
+/* Nothing is asked between the loads of a thread, so that all of them are on their way at once. */
+template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 3) k_tile(const __grid_constant__ tile_launch l)
+{
+    constexpr int N = tile_pieces<D>::N;
+    const uint32_t first = blockIdx.x * (TILE_THREADS * N) + threadIdx.x;
+    const uint8_t *from[N];
+    tile_part<D, OUT> part[N];
+
+    if ((blockIdx.x + 1) * (TILE_THREADS * N) > l.n_parts) { /* not all threads have all their parts */
+#pragma unroll 1
+        for (uint32_t at = first; at < l.n_parts; at += TILE_THREADS) {
+            from[0] = part[0].find(l, at);
+            part[0].q.load(from[0], part[0].lane);
+            part[0].store();
+        }
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) from[j] = part[j].find(l, first + j * TILE_THREADS);
+#pragma unroll
+    for (int j = 0; j < N; j++) part[j].q.load(from[j], part[j].lane);
+#pragma unroll
+    for (int j = 0; j < N; j++) part[j].store();
 }
 
 /* A thread an element, for rows of any length. */
-template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_elements(const __grid_constant__ tile_args a)
+template <apr_dtype D, typename OUT>
+__global__ void __launch_bounds__(TILE_THREADS, 2) k_tile_elements(const __grid_constant__ tile_launch l)
 {
-    const int64_t at = (int64_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (at >= a.n_rows * a.weight.n_in) return;
-    const int64_t i = at / a.weight.n_in, column = at % a.weight.n_in, stored = tile_row(a, i);
-    const float value = element<D>(a.weight, stored, column);
-    put_1((OUT *)a.out + at, has_factors<D>::value ? __fmul_rn(value, factor_at(a.weight, stored, column)) : value);
+    const uint32_t at = blockIdx.x * TILE_THREADS + threadIdx.x;
+    if (at >= l.n_parts) return;
+    const uint32_t i = over(l.parts, at), column = at - i * l.parts.d, stored = tile_row(l.a, i);
+    const float value = element<D>(l.a.weight, stored, column);
+    put_1((OUT *)l.a.out + at, has_factors<D>::value ? __fmul_rn(value, tile_factor(l, stored, column)) : value);
 }
 
-static inline unsigned tile_blocks(int64_t n_threads) { return (unsigned)((n_threads + TILE_THREADS - 1) / TILE_THREADS); }
+/* Starts the kernel for as many rows at a time as 31 bits count the parts of; a block takes `a_block` parts. */
+static inline cudaError_t tile_rows_with(void (*kernel)(const tile_launch), const tile_args &a, size_t out_bytes, int64_t row_parts,
+                                         int64_t a_block, cudaStream_t stream)
+{
+    const weight_view &v = a.weight;
+    const int64_t most = INT32_MAX / row_parts;
+    cudaError_t error = v.n_rows <= INT32_MAX ? cudaSuccess : cudaErrorNotSupported;
+    tile_launch l = {
+        a, 0, false, NULL, divisor_of(row_parts), divisor_of(v.matrix_rows), divisor_of(v.factor_rows), divisor_of(v.factor_columns)};
+
+    l.in_order = a.ids == NULL && v.step == APR_STEP_NONE && !v.in_items && (v.factors == NULL || v.one_factor);
+
+    for (int64_t done = 0; done < a.n_rows && error == cudaSuccess; done += most) {
+        l.a.n_rows = a.n_rows - done < most ? a.n_rows - done : most;
+        l.a.first = a.first + done;
+        l.data = v.data + l.a.first * v.row_bytes;
+        if (a.ids != NULL) l.a.ids = a.ids + done;
+        l.a.out = (uint8_t *)a.out + (size_t)(done * v.n_in) * out_bytes;
+        l.n_parts = (uint32_t)(l.a.n_rows * row_parts);
+        kernel<<<(unsigned)((l.n_parts + a_block - 1) / a_block), TILE_THREADS, 0, stream>>>(l);
+        error = cudaGetLastError();
+    }
+    return error;
+}
 
 template <apr_dtype D, typename OUT> cudaError_t tile_as(const tile_args &a, cudaStream_t stream)
 {
-    k_tile<D, OUT><<<tile_blocks(a.n_rows * (a.weight.n_in / piece<D>::ELEMS) * piece<D>::LANES), TILE_THREADS, 0, stream>>>(a);
-    return cudaGetLastError();
+    return tile_rows_with(k_tile<D, OUT>, a, sizeof(OUT), a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES,
+                          TILE_THREADS * tile_pieces<D>::N, stream);
 }
 
 template <apr_dtype D, typename OUT> cudaError_t tile_elements_as(const tile_args &a, cudaStream_t stream)
 {
-    k_tile_elements<D, OUT><<<tile_blocks(a.n_rows * a.weight.n_in), TILE_THREADS, 0, stream>>>(a);
-    return cudaGetLastError();
+    return tile_rows_with(k_tile_elements<D, OUT>, a, sizeof(OUT), a.weight.n_in, TILE_THREADS, stream);
 }
 
 template <apr_dtype D> cudaError_t tile_of(const tile_args &a, apr_dtype to, cudaStream_t stream)

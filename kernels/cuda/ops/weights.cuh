@@ -2,6 +2,10 @@
 #ifndef APR_KERNELS_CUDA_WEIGHTS_CUH
 #define APR_KERNELS_CUDA_WEIGHTS_CUH
 
+extern "C" {
+#include "kernels/cuda/flow_args.h"
+}
+
 #include "kernels/cuda/codecs/dtype_k.cuh"
 #include "kernels/cuda/ops/ops.cuh"
 
@@ -28,18 +32,47 @@ struct weight_view {
     bool one_factor;
     int64_t factor_rows, factor_columns, matrix_rows; /* rows and columns that share one; rows of a matrix in a stack */
     int64_t factors_high, factors_wide;               /* factors down and across one matrix */
+    bool in_items;                                    /* kernels/cuda/flow_args.h */
     relaid_view relaid;
 };
 
 /* Fills the view. False: the shape or a type cannot be handled (no whole rows, scales of a strange type). */
 bool apr_cuda_view(const apr_tensor *matrix, weight_view *view);
 
-/* Where logical row r lies: as apr_step_row. */
+/* Where logical row r lies: as apr_step_row. Rows are counted in 32 bits, which divide in a tenth of the time. */
 static __device__ __forceinline__ int64_t stored_row(const weight_view &v, int64_t row)
 {
     if (v.step == APR_STEP_NONE) return row;
-    const int64_t d = v.head_rows, head = row / d, r = row % d;
-    return head * d + (v.step == APR_STEP_PAIRS_TO_HALVES ? 2 * (r % (d / 2)) + r / (d / 2) : r % 2 * (d / 2) + r / 2);
+    const uint32_t d = (uint32_t)v.head_rows, half = d / 2, head = (uint32_t)row / d, r = (uint32_t)row % d;
+    return (int64_t)head * d + (v.step == APR_STEP_PAIRS_TO_HALVES ? 2 * (r % half) + r / half : r % 2 * half + r / 2);
+}
+
+/* Blocks of a row in an item; 0: a type that never lies in items. */
+template <apr_dtype D> struct item_blocks {
+    static constexpr int N = 0;
+};
+#define X(id, columns)                                             \
+    template <> struct item_blocks<APR_##id> {                     \
+        static constexpr int N = columns / piece<APR_##id>::ELEMS; \
+    };
+APR_FLOW_ITEMS(X)
+#undef X
+
+/* Where a stored row begins, and how far behind that a block of it. */
+template <apr_dtype D> static __device__ __forceinline__ const uint8_t *row_at(const weight_view &v, int64_t stored)
+{
+    constexpr int ITEM_ROW = item_blocks<D>::N * piece<D>::BYTES;
+    if (ITEM_ROW > 0 && v.in_items)
+        return v.data + stored / APR_FLOW_UNIT * APR_FLOW_UNIT * v.row_bytes + stored % APR_FLOW_UNIT * ITEM_ROW;
+    return v.data + stored * v.row_bytes;
+}
+template <apr_dtype D> static __device__ __forceinline__ int64_t block_at(const weight_view &v, int block)
+{
+    constexpr int N = item_blocks<D>::N;
+    if constexpr (N > 0)
+        return (int64_t)(block / N) * (v.in_items ? APR_FLOW_UNIT * N * piece<D>::BYTES : N * piece<D>::BYTES) +
+               block % N * piece<D>::BYTES;
+    else return (int64_t)block * piece<D>::BYTES;
 }
 
 /* Where the factors of a stored row begin. The shapes that checkpoints have (one factor a row, blocks of one matrix) need no division,

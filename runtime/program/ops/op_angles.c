@@ -6,6 +6,7 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     const apr_rope_table *const rope = &g->program->ropes[op->rope];
     args->angles = (apr_angles_args){.n_tokens = g->n_tokens,
                                      .position = g->position,
+                                     .position_at = g->position_at,
                                      .n_freqs = rope->n_freqs,
                                      .freqs = apr_ground_frequencies(g, op->rope),
                                      .magnitude = rope->magnitude,

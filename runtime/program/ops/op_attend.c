@@ -37,6 +37,7 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
 {
     args->attend.n_tokens = g->n_tokens;
     args->attend.position = g->position;
+    args->attend.position_at = g->position_at;
     args->attend.sinks = apr_ground_vector(g, op->weight[SINKS]);
     args->attend.q = apr_ground_value(g, op->in[0]);
     args->attend.keys = apr_ground_cache(g, op->state, 0);

@@ -16,6 +16,7 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->glu.up = op->in[1] >= 0 ? apr_ground_value(g, op->in[1]) : NULL;
     args->glu.out = apr_ground_value(g, op->out);
     args->glu.n_threads = g->work.n_threads;
+    args->glu.work = g->work;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_GLU, args->glu.n_tokens, text, n); }

@@ -20,8 +20,8 @@ static size_t device_bytes(const apr_program *program, const apr_op *op, const a
     const bool is_f16 = sizes->weight_dtypes != NULL && sizes->weight_dtypes[op->weight[0]] == APR_F16;
 
     if (heads->n == 0) return apr_products_bytes(program, op, sizes);
-    return apr_cuda_linear_heads_bytes(sizes->n_batch, heads, program->values[op->in[0]].width / heads->n, slot->dims[slot->rank - 1],
-                                       is_f16);
+    return apr_cuda_linear_heads_bytes_within(sizes->n_batch, heads, program->values[op->in[0]].width / heads->n,
+                                              slot->dims[slot->rank - 1], is_f16, sizes->tile_bytes);
 }
 
 /* Logits are made of some rows of their input only. */

@@ -13,6 +13,7 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
 {
     args->scale.n_tokens = apr_ground_rows_of(g, op->out).n;
     args->scale.position = g->position;
+    args->scale.position_at = g->position_at;
     args->scale.x = apr_ground_value(g, op->in[0]);
     args->scale.out = apr_ground_value(g, op->out);
 }

@@ -25,14 +25,17 @@ size_t apr_products_floats(const apr_program *program, const apr_op *op)
 
 size_t apr_products_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
 {
-    const int64_t n_tokens = program->values[op->out].is_logits ? sizes->n_logits : sizes->n_batch;
+    const bool is_head = program->values[op->out].is_logits; /* a large matrix and few tokens: a tile that fits beside others will do */
+    const int64_t n_tokens = is_head ? sizes->n_logits : sizes->n_batch;
+    const size_t tile_bytes = is_head && sizes->tile_bytes > APR_CUDA_LEAST_TILE_BYTES ? APR_CUDA_LEAST_TILE_BYTES : sizes->tile_bytes;
     size_t most = 0;
 
     for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
         const apr_weight_slot *const slot = matrix_of(program, op, j);
         if (slot == NULL) continue;
         const bool is_f16 = sizes->weight_dtypes != NULL && sizes->weight_dtypes[op->weight[j]] == APR_F16;
-        const size_t bytes = apr_cuda_linear_bytes(n_tokens, slot->dims[slot->rank - 1], slot->dims[slot->rank - 2], is_f16);
+        const size_t bytes =
+            apr_cuda_linear_bytes_within(n_tokens, slot->dims[slot->rank - 1], slot->dims[slot->rank - 2], is_f16, tile_bytes);
         if (bytes > most) most = bytes;
     }
     return most;

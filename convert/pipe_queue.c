@@ -1,0 +1,114 @@
+/* pipe_queue.c - the order in which portions are begun, made and written. */
+#include "convert/pipe_queue.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#else
+static int omp_get_max_active_levels(void) { return 0; }
+static void omp_set_max_active_levels(int levels) { (void)levels; }
+#endif
+
+enum { MOST_SLOTS = 128, MOST_THREADS = 256, AT_ONCE = 16 /* portions of one write: the slots of the first are free soon */ };
+
+typedef struct queue {
+    const apr_portion_work *work;
+    pthread_mutex_t mutex; /* for all below */
+    pthread_cond_t changed;
+    int64_t n_begun, n_written;
+    int n_started;             /* threads */
+    bool is_ready[MOST_SLOTS]; /* made, not written */
+    bool is_writing;
+    apr_status status;
+    apr_error *err;
+} queue;
+
+size_t apr_portion_slots(int n_threads)
+{
+    const size_t wanted = 2 * AT_ONCE + 2 * (size_t)n_threads;
+    return wanted < MOST_SLOTS ? wanted : MOST_SLOTS;
+}
+
+/* Portions that can be written now, up to the end of the slots. */
+static int64_t count_ready(const queue *q)
+{
+    const size_t first = (size_t)(q->n_written % (int64_t)q->work->n_slots);
+    size_t n = 0;
+    while (n < AT_ONCE && first + n < q->work->n_slots && q->is_ready[first + n]) n++;
+    return (int64_t)n;
+}
+
+/* Called with the mutex, which it gives away while it writes. */
+static void write_ready(queue *q, int64_t n)
+{
+    const int64_t first = q->n_written;
+    const size_t slot = (size_t)(first % (int64_t)q->work->n_slots);
+
+    q->is_writing = true;
+    pthread_mutex_unlock(&q->mutex);
+    const apr_status status = q->work->write(q->work->context, first, n, q->err);
+    pthread_mutex_lock(&q->mutex);
+    q->is_writing = false;
+    q->status = status;
+    for (int64_t i = 0; i < n; i++) q->is_ready[slot + (size_t)i] = false;
+    q->n_written = first + n;
+    pthread_cond_broadcast(&q->changed);
+}
+
+/* Called with the mutex, which it gives away while it makes the portion. */
+static void make_next(queue *q, int thread)
+{
+    const int64_t portion = q->n_begun++;
+    const size_t slot = (size_t)(portion % (int64_t)q->work->n_slots);
+
+    pthread_mutex_unlock(&q->mutex);
+    q->work->make(q->work->context, portion, slot, thread);
+    pthread_mutex_lock(&q->mutex);
+    q->is_ready[slot] = true;
+}
+
+/* All cores are at work already: what OpenMP divides inside is done by the thread that asks. */
+static void *run_thread(void *context)
+{
+    queue *const q = context;
+    const int64_t n_portions = q->work->n_portions;
+    const int levels = omp_get_max_active_levels();
+
+    omp_set_max_active_levels(0);
+    pthread_mutex_lock(&q->mutex);
+    const int thread = q->n_started++;
+    while (q->status == APR_OK && q->n_written < n_portions) {
+        const int64_t n_ready = q->is_writing ? 0 : count_ready(q);
+        if (n_ready > 0) write_ready(q, n_ready);
+        else if (q->n_begun < n_portions && q->n_begun - q->n_written < (int64_t)q->work->n_slots) make_next(q, thread);
+        else pthread_cond_wait(&q->changed, &q->mutex);
+    }
+    pthread_mutex_unlock(&q->mutex);
+    omp_set_max_active_levels(levels);
+    return NULL;
+}
+
+/* Threads beside the caller's, as many as pay. One that cannot be started is done without. */
+static int start_threads(queue *q, pthread_t threads[MOST_THREADS])
+{
+    const int64_t most = q->work->n_portions < q->work->n_threads ? q->work->n_portions : q->work->n_threads;
+    int n = 0;
+
+    while (n < most - 1 && n < MOST_THREADS && pthread_create(&threads[n], NULL, run_thread, q) == 0) n++;
+    return n;
+}
+
+apr_status apr_run_portions(const apr_portion_work *work, apr_error *err)
+{
+    queue q = {.work = work, .err = err, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    pthread_t threads[MOST_THREADS];
+    const int n = work->n_portions > 1 ? start_threads(&q, threads) : 0;
+
+    run_thread(&q);
+    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    pthread_cond_destroy(&q.changed);
+    pthread_mutex_destroy(&q.mutex);
+    return q.status;
+}

@@ -1,0 +1,148 @@
+/* run_terms.c - the lines that runs of one output agree on. Nothing of it is parsed: they are compared, and the first difference is said.
+ */
+#include "convert/run_terms.h"
+
+#include "formats/base/crc32.h"
+#include "formats/base/map.h"
+#include "kernels/rows.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLES = 16, SAMPLE_BYTES = 4096, HEAD_BYTES = 64 * 1024, PROBE_VALUES = 4096 };
+
+typedef struct lines {
+    char *text;
+    size_t n, capacity;
+    bool failed; /* out of memory */
+} lines;
+
+__attribute__((format(printf, 2, 3))) static void add(lines *l, const char *format, ...)
+{
+    va_list list, again;
+
+    va_start(list, format);
+    va_copy(again, list);
+    const int n = vsnprintf(NULL, 0, format, list);
+    va_end(list);
+    if (n >= 0 && l->n + (size_t)n + 1 > l->capacity) {
+        const size_t capacity = 2 * (l->n + (size_t)n) + 4096;
+        char *const more = realloc(l->text, capacity);
+        l->failed = l->failed || more == NULL;
+        if (more != NULL) {
+            l->text = more;
+            l->capacity = capacity;
+        }
+    }
+    if (n >= 0 && !l->failed) l->n += (size_t)vsnprintf(l->text + l->n, l->capacity - l->n, format, again);
+    va_end(again);
+}
+
+/* Of the start, of samples all over the file, and of the end: another model of the same shapes has other bytes there. */
+static uint32_t sample(const apr_input *input)
+{
+    const size_t n = input->n_bytes, head = n < HEAD_BYTES ? n : HEAD_BYTES;
+    uint32_t crc = apr_crc32(0, input->data, head);
+
+    for (size_t i = 1; i <= SAMPLES && n > HEAD_BYTES; i++) {
+        const size_t end = n / SAMPLES * i, bytes = end < SAMPLE_BYTES ? end : SAMPLE_BYTES;
+        crc = apr_crc32(crc, input->data + end - bytes, bytes);
+    }
+    return crc;
+}
+
+static const char *name_of(const apr_input *input)
+{
+    const char *const slash = strrchr(input->path, '/');
+    return slash != NULL ? slash + 1 : input->path;
+}
+
+static void add_input(lines *l, const apr_input *input, bool with_time)
+{
+    add(l, "input %s of %lld bytes", name_of(input), (long long)input->at_open.st_size);
+    if (input->data != NULL) add(l, ", %08" PRIx32 " in %d samples", sample(input), (int)SAMPLES);
+    if (with_time) add(l, ", of %lld.%09ld", (long long)input->at_open.st_mtim.tv_sec, input->at_open.st_mtim.tv_nsec);
+    add(l, "\n");
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const apr_input *const x = *(const apr_input *const *)a, *const y = *(const apr_input *const *)b;
+    const int names = strcmp(name_of(x), name_of(y));
+    if (names != 0) return names;
+    return x->at_open.st_size < y->at_open.st_size ? -1 : x->at_open.st_size > y->at_open.st_size;
+}
+
+/* In the order of their names: in which one they were opened may be another matter on another host. */
+static apr_status add_inputs(lines *l, bool with_time, apr_error *err)
+{
+    size_t n = 0;
+
+    for (const apr_input *input = apr_inputs(); input != NULL; input = input->next) n++;
+    const apr_input **const all = calloc(n + 1, sizeof *all);
+    if (all == NULL) return apr_no_memory(err, "the inputs");
+    n = 0;
+    for (const apr_input *input = apr_inputs(); input != NULL; input = input->next) all[n++] = input;
+    qsort(all, n, sizeof *all, by_name);
+    for (size_t i = 0; i < n; i++) add_input(l, all[i], with_time);
+    free(all);
+    return APR_OK;
+}
+
+/* What an encoder makes of numbers of all sizes: another version of it that gives other bytes shows. */
+static uint32_t probe(apr_dtype to, const float *values, uint8_t *bytes)
+{
+    float scale = 0.0f;
+
+    if (apr_dtypes[to].scales == APR_SCALES_BESIDE) apr_encode_fp8_row(values, bytes, &scale, PROBE_VALUES);
+    else apr_host_codecs()[to].encode(values, bytes, PROBE_VALUES);
+    const uint32_t crc = apr_crc32(0, bytes, (size_t)apr_row_bytes(to, PROBE_VALUES));
+    return apr_crc32(crc, &scale, sizeof scale);
+}
+
+static void add_encoders(lines *l, const apr_conversion *c)
+{
+    float values[PROBE_VALUES];
+    uint8_t bytes[8 * PROBE_VALUES];
+    bool is_used[APR_DTYPE_COUNT] = {0};
+    uint32_t x = 1;
+
+    for (int i = 0; i < PROBE_VALUES; i++) {
+        x = x * 1664525u + 1013904223u;
+        const float unit = (float)(int32_t)x * 0x1p-31f; /* of sub-blocks of 32, some are near zero and some have one large value */
+        values[i] = unit * (float)(1 + i / 32 % 7) * ((x >> 9) % 37 == 0 ? 4.0f : 0.25f);
+    }
+    for (size_t i = 0; i < c->layout.n_tensors; i++)
+        is_used[c->items[i].to] |= c->items[i].to != c->items[i].from->dtype && apr_can_encode(c->items[i].to);
+    for (int to = 0; to < APR_DTYPE_COUNT; to++)
+        if (is_used[to]) add(l, "encoder %s gives %08" PRIx32 "\n", apr_dtypes[to].name, probe((apr_dtype)to, values, bytes));
+}
+
+static void add_recipe(lines *l, const apr_conversion *c)
+{
+    add(l, "saturate %s\n", c->options.saturate ? "yes" : "no");
+    for (size_t i = 0; i < c->options.n_adapters; i++) add(l, "adapter %zu factor %a\n", i + 1, (double)c->options.adapters[i].factor);
+    for (size_t i = 0; i < c->layout.n_tensors; i++)
+        add(l, "tensor '%s' %s -> %s\n", c->layout.tensors[i].name, apr_dtypes[c->items[i].from->dtype].name,
+            apr_dtypes[c->items[i].to].name);
+}
+
+apr_status apr_run_terms_make(apr_sink_work *work, apr_conversion *c, apr_error *err)
+{
+    lines l = {0};
+    bool *const continues = apr_arena_array(&c->layout.arena, c->layout.n_tensors + 1, sizeof *continues);
+
+    if (continues == NULL) return apr_no_memory(err, "the terms of a run");
+    for (size_t i = 0; i < c->layout.n_tensors; i++) continues[i] = c->items[i].is_scales;
+    work->continues = continues;
+    const bool is_alone = work->part.n_parts == 1 && work->part.part == 0;
+    APR_TRY(add_inputs(&l, is_alone, err));
+    add_recipe(&l, c);
+    add_encoders(&l, c);
+    work->terms = l.failed ? NULL : apr_arena_copy(&c->layout.arena, l.text, l.n);
+    free(l.text);
+    return work->terms != NULL ? APR_OK : apr_no_memory(err, "the terms of a run");
+}

@@ -1,0 +1,34 @@
+/* resume_internal.h - what resume.c and resume_data.c are made of: the folder as it is open, and small files in it. */
+#ifndef APR_FORMATS_RESUME_INTERNAL_H
+#define APR_FORMATS_RESUME_INTERNAL_H
+
+#include "formats/base/out_internal.h"
+#include "formats/base/resume.h"
+
+struct apr_resume {
+    apr_target target; /* of the final name; only while it is opened */
+    apr_resume_part part;
+    char *path, name[APR_NAME_BYTES]; /* the name in the folder `beside` */
+    mode_t mode;                      /* of new files */
+    int beside, folder, lock, journal;
+    uint32_t terms_crc;
+    off_t n_noted; /* bytes of our journal that are whole lines */
+    bool is_broken, is_final;
+    apr_records records;
+};
+
+/* "FOLDER/NAME: " and errno. */
+apr_status apr_resume_fail(const apr_resume *resume, const char *name, apr_error *err);
+
+/* All of a small file, malloc'ed and NUL-terminated; NULL and errno. */
+char *apr_resume_read(int folder, const char *name, size_t *n_bytes);
+/* A whole file of that name, on the disk when it is there at all; 0 or errno. replace: also over an older one, which otherwise stays. */
+int apr_resume_write(int folder, const char *name, const char *text, bool replace);
+
+/* A folder that changes is listed anew: NFS may otherwise show it as it was some seconds ago, without other hosts' journals. */
+void apr_resume_touch(int folder);
+
+/* Locks bytes [first, first + n), n 0: to the end; 0 or errno. The lock belongs to the open file, so it ends with the process. */
+int apr_resume_lock(int fd, short type, off_t first, off_t n);
+
+#endif

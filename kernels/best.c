@@ -1,0 +1,39 @@
+/* best.c - the largest of a row, found on the host. */
+#include "kernels/best.h"
+
+void apr_best_from_keys(apr_best *best, const uint64_t *keys, int n)
+{
+    best->n = 0;
+    for (int i = 0; i < n && keys[i] != 0; i++) {
+        best->ids[best->n] = apr_best_id(keys[i]);
+        best->logits[best->n++] = apr_best_logit(keys[i]);
+    }
+}
+
+/* keys[n], the largest first; a larger one than the last takes its place. */
+static void put_in_order(uint64_t *keys, int n, uint64_t key)
+{
+    int at = n - 1;
+    if (key <= keys[at]) return;
+    for (; at > 0 && keys[at - 1] < key; at--) keys[at] = keys[at - 1];
+    keys[at] = key;
+}
+
+static double sum_of(const float *logits, int64_t n, float largest, float temperature)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        const float weight = expf((logits[i] - largest) / temperature);
+        sum += isnan(weight) ? 0.0 : (double)weight;
+    }
+    return sum;
+}
+
+void apr_find_best(apr_best *best, const float *logits, int64_t n)
+{
+    uint64_t keys[APR_MOST_BEST] = {0};
+
+    for (int64_t i = 0; i < n; i++) put_in_order(keys, best->n_wanted, apr_best_key(logits[i], i));
+    apr_best_from_keys(best, keys, best->n_wanted);
+    best->sum = best->temperature > 0.0f && best->n > 0 ? sum_of(logits, n, best->logits[0], best->temperature) : 0.0;
+}

@@ -1,0 +1,75 @@
+/* graph.cu - operations recorded once and run again as one: a CUDA graph, captured from the device's stream. It holds no memory of the
+ * session, only addresses; what those addresses are for is the session's business. */
+#include "kernels/cuda/device/device.cuh"
+
+#include <stdlib.h>
+
+struct apr_cuda_graph {
+    apr_cuda_device *device;
+    cudaGraphExec_t exec;
+};
+
+apr_status apr_cuda_record(apr_cuda_device *device, apr_error *err)
+{
+    APR_TRY(apr_cuda_enter(device, err));
+    if (device->options.check_each) return apr_fail(err, APR_E_UNSUPPORTED, "operations of which each is waited for cannot be recorded");
+    apr_cuda_begin_words(device, "recording operations");
+    /* other threads may allocate meanwhile; this one starts nothing but kernels */
+    const cudaError_t error = cudaStreamBeginCapture(device->stream, cudaStreamCaptureModeThreadLocal);
+    device->recording = error == cudaSuccess;
+    return apr_cuda_outcome(device, error, err);
+}
+
+/* Of what was recorded, a form that can be run, in the device's memory. */
+static cudaError_t make_runnable(apr_cuda_device *device, cudaGraph_t recorded, cudaGraphExec_t *exec)
+{
+    cudaError_t error = cudaGraphInstantiate(exec, recorded, 0);
+    if (error != cudaSuccess) {
+        *exec = NULL;
+        return error;
+    }
+    error = cudaGraphUpload(*exec, device->stream);
+    return error == cudaSuccess ? cudaStreamSynchronize(device->stream) : error;
+}
+
+apr_status apr_cuda_end_record(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err)
+{
+    cudaGraph_t recorded = NULL;
+
+    *graph = NULL;
+    if (!device->recording) return apr_fail(err, APR_E_USAGE, "nothing was recorded");
+    device->recording = false;
+    device->halved.x = NULL; /* nothing was made */
+    APR_TRY(apr_cuda_enter(device, err));
+    cudaError_t error = cudaStreamEndCapture(device->stream, &recorded);
+    if (error != cudaSuccess) return apr_cuda_outcome(device, error, err); /* of the operation that could not be recorded */
+    apr_cuda_begin_words(device, "making what was recorded runnable");
+    apr_cuda_graph *const made = (apr_cuda_graph *)calloc(1, sizeof *made);
+    error = made != NULL ? make_runnable(device, recorded, &made->exec) : cudaErrorMemoryAllocation;
+    cudaGraphDestroy(recorded);
+    if (error != cudaSuccess) {
+        if (made != NULL && made->exec != NULL) cudaGraphExecDestroy(made->exec);
+        free(made);
+        return apr_cuda_outcome(device, error, err);
+    }
+    made->device = device;
+    *graph = made;
+    return APR_OK;
+}
+
+apr_status apr_cuda_replay(apr_cuda_graph *graph, apr_error *err)
+{
+    apr_cuda_device *const device = graph->device;
+    APR_TRY(apr_cuda_enter(device, err));
+    apr_cuda_begin_words(device, "what was recorded of it");
+    device->halved.x = NULL; /* what it was made of may be overwritten */
+    return apr_cuda_outcome(device, cudaGraphLaunch(graph->exec, device->stream), err);
+}
+
+void apr_cuda_forget(apr_cuda_graph *graph)
+{
+    if (graph == NULL) return;
+    /* of a lost context nothing is destroyed: it goes with the process */
+    if (!graph->device->lost && apr_cuda_enter(graph->device, NULL) == APR_OK) cudaGraphExecDestroy(graph->exec);
+    free(graph);
+}

@@ -1,0 +1,264 @@
+/* halves.cu - see halves.cuh. A block a row; a thread takes 8 numbers at a time where rows are whole such chunks. */
+#include "kernels/cuda/ops/halves.cuh"
+
+enum {
+    ROW_THREADS = 512, /* of a row that is kept in registers */
+    THREADS = 256,
+    CHUNK = 8,
+    TOP_EXPONENT = 13, /* the largest number lies in [2^13, 2^14) */
+    SPREAD = 10,       /* by which powers of two the rows' largest numbers may differ that share one */
+};
+
+/* The largest of a block's values, in each of its threads. */
+template <int N_THREADS> static __device__ __forceinline__ float block_largest(float most)
+{
+    __shared__ float largest[N_THREADS / 32];
+    for (int lanes = 16; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+    if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
+    __syncthreads();
+    for (int i = 0; i < N_THREADS / 32; i++) most = fmaxf(most, largest[i]);
+    return most;
+}
+
+static __device__ __forceinline__ int biased_exponent(float magnitude) { return (int)(__float_as_uint(magnitude) >> 23); }
+static __device__ __forceinline__ bool is_usual(float magnitude)
+{
+    return biased_exponent(magnitude) > 20 && biased_exponent(magnitude) < 240;
+}
+
+/* Of a row's largest number; zeros, subnormals and infinities stay as they are, divided by 1. */
+static __device__ __forceinline__ int exponent_for(float most) { return is_usual(most) ? biased_exponent(most) - 127 - TOP_EXPONENT : 0; }
+static __device__ __forceinline__ float power_of_two(int exponent) { return __uint_as_float((uint32_t)(127 + exponent) << 23); }
+
+static __device__ __forceinline__ float largest_of(float4 v) { return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))); }
+
+/* Two numbers, scaled, as FP16; what is lost by that comes back. */
+static __device__ __forceinline__ uint32_t halve_2(float &a, float &b, float inverse)
+{
+    const float x = a * inverse, y = b * inverse;
+    const __half2 halves = __floats2half2_rn(x, y);
+    a = x - __low2float(halves);
+    b = y - __high2float(halves);
+    return *(const uint32_t *)&halves;
+}
+
+static __device__ __forceinline__ uint32_t half_2(float a, float b)
+{
+    const __half2 halves = __floats2half2_rn(a, b);
+    return *(const uint32_t *)&halves;
+}
+
+static __device__ __forceinline__ void put_chunk(__half *halves, __half *rests, int64_t at, float4 a, float4 b, float inverse)
+{
+    uint4 words;
+    words.x = halve_2(a.x, a.y, inverse);
+    words.y = halve_2(a.z, a.w, inverse);
+    words.z = halve_2(b.x, b.y, inverse);
+    words.w = halve_2(b.z, b.w, inverse);
+    *(uint4 *)(halves + at) = words;
+    if (rests != NULL) *(uint4 *)(rests + at) = make_uint4(half_2(a.x, a.y), half_2(a.z, a.w), half_2(b.x, b.y), half_2(b.z, b.w));
+}
+
+/* Where rows come from, chunk by chunk: they are there, or made now, left as floats too. */
+struct given_rows {
+    const float *x;
+    __device__ __forceinline__ void chunk(int64_t at, float4 &a, float4 &b) const
+    {
+        a = *(const float4 *)(x + at);
+        b = *(const float4 *)(x + at + 4);
+    }
+};
+
+struct gated_rows {
+    apr_glu_shape shape;
+    const float *gate, *up;
+    float *out; /* may be gate or up: a thread reads what it will write, first */
+    __device__ __forceinline__ float of(float g, float u) const
+    {
+        return up != NULL ? apr_glu_of(&shape, g, u) : apr_activate(shape.activation, g);
+    }
+    __device__ __forceinline__ float4 four(int64_t at) const
+    {
+        const float4 g = *(const float4 *)(gate + at), u = up != NULL ? *(const float4 *)(up + at) : g;
+        return make_float4(of(g.x, u.x), of(g.y, u.y), of(g.z, u.z), of(g.w, u.w));
+    }
+    __device__ __forceinline__ void chunk(int64_t at, float4 &a, float4 &b) const
+    {
+        a = four(at);
+        b = four(at + 4);
+        *(float4 *)(out + at) = a;
+        *(float4 *)(out + at + 4) = b;
+    }
+};
+
+/* A power of two for each row, which is read once: up to N chunks a thread stay in registers. */
+template <int N, typename ROWS>
+static __global__ void __launch_bounds__(ROW_THREADS) k_halve(const __grid_constant__ ROWS rows, apr_cuda_halves to, int64_t n_in)
+{
+    const int64_t row = blockIdx.x * n_in;
+    float4 v[N][2];
+    float most = 0.0f;
+
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        const int64_t i = (threadIdx.x + c * ROW_THREADS) * CHUNK;
+        v[c][0] = v[c][1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (i < n_in) rows.chunk(row + i, v[c][0], v[c][1]);
+    }
+#pragma unroll
+    for (int c = 0; c < N; c++) most = fmaxf(most, fmaxf(largest_of(v[c][0]), largest_of(v[c][1])));
+    const int exponent = exponent_for(block_largest<ROW_THREADS>(most));
+    if (threadIdx.x == 0) to.scales[blockIdx.x] = power_of_two(exponent);
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        const int64_t i = (threadIdx.x + c * ROW_THREADS) * CHUNK;
+        if (i < n_in) put_chunk(to.halves, to.rests, row + i, v[c][0], v[c][1], power_of_two(-exponent));
+    }
+}
+
+/* The same for rows of any length. */
+static __global__ void __launch_bounds__(THREADS) k_halve_any(const float *x, apr_cuda_halves to, int64_t n_in)
+{
+    const int64_t row = blockIdx.x * n_in;
+    float most = 0.0f;
+
+    for (int64_t i = threadIdx.x; i < n_in; i += THREADS) most = fmaxf(most, fabsf(x[row + i]));
+    const int exponent = exponent_for(block_largest<THREADS>(most));
+    if (threadIdx.x == 0) to.scales[blockIdx.x] = power_of_two(exponent);
+    for (int64_t i = threadIdx.x; i < n_in; i += THREADS) {
+        const float scaled = x[row + i] * power_of_two(-exponent);
+        const __half half = __float2half_rn(scaled);
+        to.halves[row + i] = half;
+        if (to.rests != NULL) to.rests[row + i] = __float2half_rn(scaled - __half2float(half));
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS) k_largest(const float *x, float *largest, int64_t n_in)
+{
+    const float *const row = x + blockIdx.x * n_in;
+    float most = 0.0f;
+    for (int64_t i = threadIdx.x * 4; i < n_in; i += THREADS * 4) most = fmaxf(most, largest_of(*(const float4 *)(row + i)));
+    most = block_largest<THREADS>(most);
+    if (threadIdx.x == 0) largest[blockIdx.x] = most;
+}
+
+/* The exponent that all rows share, or this row's own: each block finds the same. Rows of zeros go with any. */
+static __device__ int shared_exponent(const float *largest, int64_t n_rows, bool *is_shared)
+{
+    float most = 0.0f, least_inverse = 0.0f; /* the smallest is the largest of what is turned over */
+    for (int64_t i = threadIdx.x; i < n_rows; i += THREADS) {
+        const float of_row = __ldg(largest + i);
+        most = fmaxf(most, of_row);
+        if (of_row > 0.0f) least_inverse = fmaxf(least_inverse, __uint_as_float(0x7f800000u - (__float_as_uint(of_row) & 0x7f800000u)));
+    }
+    most = block_largest<THREADS>(most);
+    __syncthreads();
+    least_inverse = block_largest<THREADS>(least_inverse);
+    const int least = 255 - biased_exponent(least_inverse); /* of the smallest row, biased */
+    *is_shared = is_usual(most) && least > 20 && biased_exponent(most) - least <= SPREAD;
+    return exponent_for(*is_shared ? most : __ldg(largest + blockIdx.x));
+}
+
+static __global__ void __launch_bounds__(THREADS) k_halve_together(const float *x, apr_cuda_halves to, int64_t n_rows, int64_t n_in)
+{
+    const int64_t row = blockIdx.x * n_in;
+    bool is_shared;
+    const int exponent = shared_exponent(to.largest, n_rows, &is_shared);
+
+    if (threadIdx.x == 0) to.scales[blockIdx.x] = is_shared ? 1.0f : power_of_two(exponent);
+    if (threadIdx.x == 0 && blockIdx.x == 0) {
+        to.factors[0] = is_shared ? power_of_two(exponent) : 1.0f;
+        to.factors[1] = 0.0f;
+        to.factors[2] = is_shared ? 1.0f : 0.0f;
+    }
+    for (int64_t i = threadIdx.x * CHUNK; i < n_in; i += THREADS * CHUNK)
+        put_chunk(to.halves, NULL, row + i, *(const float4 *)(x + row + i), *(const float4 *)(x + row + i + 4), power_of_two(-exponent));
+}
+
+/* The product has done it all. */
+static __device__ __forceinline__ bool is_finished(const float *factors, const float *bias)
+{
+    return factors != NULL && bias == NULL && factors[2] != 0.0f;
+}
+
+static __global__ void __launch_bounds__(THREADS) k_finish(float *out, apr_cuda_halves of, const float *bias, int64_t n_out)
+{
+    if (is_finished(of.factors, bias)) return;
+    const float scale = of.scales[blockIdx.x];
+    float *const row = out + blockIdx.x * n_out;
+    for (int64_t r = (int64_t)blockIdx.y * THREADS + threadIdx.x; r < n_out; r += (int64_t)gridDim.y * THREADS)
+        row[r] = bias != NULL ? row[r] * scale + bias[r] : row[r] * scale;
+}
+
+static __global__ void __launch_bounds__(THREADS) k_finish_4(float *out, apr_cuda_halves of, const float *bias, int64_t n_out)
+{
+    if (is_finished(of.factors, bias)) return;
+    const float scale = of.scales[blockIdx.x];
+    float *const row = out + blockIdx.x * n_out;
+    for (int64_t r = 4 * ((int64_t)blockIdx.y * THREADS + threadIdx.x); r < n_out; r += (int64_t)gridDim.y * THREADS * 4) {
+        const float4 v = *(const float4 *)(row + r);
+        float4 y = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
+        if (bias != NULL) {
+            const float4 b = __ldg((const float4 *)(bias + r));
+            y = make_float4(fmaf(v.x, scale, b.x), fmaf(v.y, scale, b.y), fmaf(v.z, scale, b.z), fmaf(v.w, scale, b.w));
+        }
+        *(float4 *)(row + r) = y;
+    }
+}
+
+static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
+
+/* Starts the kernel that keeps a row in its registers. False: there is none for rows so long. */
+template <typename ROWS>
+static bool halve_rows(const ROWS &rows, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
+{
+    static const struct {
+        int n_chunks;
+        void (*kernel)(const ROWS, apr_cuda_halves, int64_t);
+    } kernels[] = {{1, k_halve<1, ROWS>}, {2, k_halve<2, ROWS>}, {5, k_halve<5, ROWS>}, {7, k_halve<7, ROWS>}};
+    for (const auto &k : kernels) {
+        if (n_in > (int64_t)k.n_chunks * ROW_THREADS * CHUNK) continue;
+        k.kernel<<<(unsigned)n_rows, ROW_THREADS, 0, stream>>>(rows, *to, n_in);
+        return true;
+    }
+    return false;
+}
+
+static bool takes_chunks(const apr_cuda_halves *to, int64_t n_in)
+{
+    return n_in % CHUNK == 0 && is_aligned(to->halves) && is_aligned(to->rests);
+}
+
+cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
+{
+    const bool in_chunks = takes_chunks(to, n_in) && is_aligned(x);
+    const given_rows rows = {x};
+
+    if (to->factors != NULL) {
+        if (!in_chunks) return cudaErrorInvalidValue;
+        k_largest<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, to->largest, n_in);
+        k_halve_together<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, *to, n_rows, n_in);
+    } else if (!in_chunks || !halve_rows(rows, to, n_rows, n_in, stream)) {
+        k_halve_any<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, *to, n_in);
+    }
+    return cudaGetLastError();
+}
+
+cudaError_t apr_cuda_glu_halves(const apr_glu_args *a, const apr_cuda_halves *to, cudaStream_t stream)
+{
+    const bool in_chunks = takes_chunks(to, a->width) && is_aligned(a->gate) && is_aligned(a->up) && is_aligned(a->out);
+    const gated_rows rows = {a->shape, a->gate, a->up, a->out};
+    if (!in_chunks || !halve_rows(rows, to, a->n_tokens, a->width, stream)) return cudaErrorNotSupported;
+    return cudaGetLastError();
+}
+
+cudaError_t apr_cuda_finish(float *out, const apr_cuda_halves *of, const float *bias, int64_t n_rows, int64_t n_out, cudaStream_t stream)
+{
+    const bool in_fours = n_out % 4 == 0 && is_aligned(out) && is_aligned(bias);
+    const int64_t a_block = THREADS * (in_fours ? 4 : 1), blocks = (n_out + a_block - 1) / a_block, enough = 2048 / n_rows + 1;
+    const dim3 grid((unsigned)n_rows, (unsigned)(blocks < enough ? blocks : enough));
+
+    if (in_fours) k_finish_4<<<grid, THREADS, 0, stream>>>(out, *of, bias, n_out);
+    else k_finish<<<grid, THREADS, 0, stream>>>(out, *of, bias, n_out);
+    return cudaGetLastError();
+}

@@ -1,0 +1,97 @@
+/* mma.cuh - a warp's products of 16 x 16 with 16 x 8 FP16 numbers on tensor cores, and how operands get there.
+ *
+ * Of lane 4 g + t: a[0] is row g, columns 2 t and 2 t + 1; a[1] the same of row g + 8; a[2] and a[3] are 8 columns further. b[0] is column
+ * g, rows 2 t and 2 t + 1; b[1] 8 rows further. d[0] and d[1] are row g, columns 2 t and 2 t + 1; d[2] and d[3] those of row g + 8.
+ * Products are exact; sums are float32, cut off rather than rounded by the tensor cores. */
+#ifndef APR_KERNELS_CUDA_MMA_CUH
+#define APR_KERNELS_CUDA_MMA_CUH
+
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+/* d += a * b. Before 8.0 there are products of depth 8 only. */
+static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b0));
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[2]), "r"(a[3]), "r"(b1));
+#endif
+}
+
+static __device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+/* Four 8 x 8 matrices of FP16: lane l says where row l % 8 of matrix l / 8 begins (16 bytes, in shared memory); of matrix i, m[i] becomes
+ * row g, columns 2 t and 2 t + 1, or turned, column g, rows 2 t and 2 t + 1. */
+static __device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const uint8_t *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+static __device__ __forceinline__ void load_turned(uint32_t (&m)[4], const uint8_t *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/* 16 bytes from device memory into shared memory, or zeros; from 8.0 on they are on their way until waited for. */
+static __device__ __forceinline__ void copy_16(uint8_t *to, const uint8_t *from, bool there)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+#else
+    *(uint4 *)to = there ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
+#endif
+}
+
+/* What was copied since the last one belongs together. */
+static __device__ __forceinline__ void end_copies(void)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Until all of this thread's copies have arrived but the LATEST groups. */
+template <int LATEST> static __device__ __forceinline__ void await_copies(void)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATEST) : "memory");
+#endif
+}
+
+/* Two numbers, the first in the low half. */
+static __device__ __forceinline__ uint32_t pack_halves(float a, float b)
+{
+    const __half2 h = __floats2half2_rn(a, b);
+    return *(const uint32_t *)&h;
+}
+
+/* What rounding to FP16 left of them. */
+static __device__ __forceinline__ uint32_t pack_rests(float a, float b, uint32_t halves)
+{
+    const float2 h = __half22float2(*(const __half2 *)&halves);
+    return pack_halves(a - h.x, b - h.y);
+}
+
+/* 2^x; below 2^-126 it is 0. */
+static __device__ __forceinline__ float power_of_two(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#endif

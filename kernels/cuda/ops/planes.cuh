@@ -1,0 +1,48 @@
+/* planes.cuh - inputs of products by integers: a number is scale * (256 * high + low), both bytes signed; 16 numbers share a scale.
+ *
+ * 15 bits and a sign for each group of 16: an error of 2e-5 of the group, of which a product's sum keeps a part. Products of the bytes with
+ * codes are whole numbers, so that their order is free. What makes numbers leaves them in this form for whoever multiplies them: a tile
+ * for each 256 of them, the last one filled with zeros. */
+#ifndef APR_KERNELS_CUDA_PLANES_CUH
+#define APR_KERNELS_CUDA_PLANES_CUH
+
+extern "C" {
+#include "kernels/cuda/flow_args.h"
+}
+
+#include <cuda_runtime.h>
+
+enum {
+    PLANES_COLUMNS = APR_PLANES_COLUMNS, /* of a tile: */
+    PLANES_GROUP = 16,
+    PLANES_LOW = 256,    /* high bytes from 0 on, then the low ones */
+    PLANES_SCALES = 512, /* a float for each group */
+    PLANES_SUMS = 576,   /* the sum of its whole numbers, int32 */
+    PLANES_BYTES = APR_PLANES_BYTES,
+    PLANES_LARGEST = 32512, /* 127 * 256: high bytes never overflow */
+};
+
+#ifdef __CUDACC__
+
+/* Number i of the vector. All 32 lanes take part: each half warp has a whole group, in order; where `on` is false it writes nothing. */
+static __device__ __forceinline__ void planes_put(uint8_t *planes, int64_t i, bool on, float value)
+{
+    float most = on ? fabsf(value) : 0.0f;
+#pragma unroll
+    for (int lanes = 8; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+    const int whole = on ? __float2int_rn(value * (most > 0.0f ? PLANES_LARGEST / most : 0.0f)) : 0;
+    int sum = whole;
+#pragma unroll
+    for (int lanes = 8; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    if (!on) return;
+    uint8_t *const tile = planes + i / PLANES_COLUMNS * PLANES_BYTES;
+    const int column = (int)(i % PLANES_COLUMNS), high = (whole + 128) >> 8;
+    tile[column] = (uint8_t)high;
+    tile[PLANES_LOW + column] = (uint8_t)(whole - 256 * high);
+    if (column % PLANES_GROUP != 0) return;
+    *(float *)(tile + PLANES_SCALES + column / PLANES_GROUP * 4) = most * (1.0f / PLANES_LARGEST);
+    *(int *)(tile + PLANES_SUMS + column / PLANES_GROUP * 4) = sum;
+}
+
+#endif
+#endif

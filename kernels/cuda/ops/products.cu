@@ -1,0 +1,196 @@
+/* products.cu - see products.cuh. */
+#include "kernels/cuda/ops/products.cuh"
+
+#include <cublasLt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_WAYS = 6, N_CHOICES = 48, BEST_ALIGNMENT = 256 };
+
+/* What a choice depends on; compared byte by byte. */
+typedef struct product_key {
+    int64_t n_rows, n_tokens, n_in, row_stride, out_stride;
+    int32_t type, has_factors;
+    uint32_t aligned[3]; /* of weights, inputs, out: a power of two, BEST_ALIGNMENT at most */
+    uint32_t unused;
+} product_key;
+
+typedef struct product_choice {
+    product_key key;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t weights, inputs, out;
+    cublasLtMatmulAlgo_t ways[N_WAYS];
+    int n_ways, way; /* ways before `way` did not work */
+} product_choice;
+
+typedef struct apr_cuda_choices {
+    product_choice of[N_CHOICES];
+    int n, oldest;
+} apr_cuda_choices;
+
+static uint32_t alignment_of(const void *p)
+{
+    uint32_t n = BEST_ALIGNMENT;
+    while ((uintptr_t)p % n != 0) n /= 2;
+    return n;
+}
+
+static product_key key_of(const apr_cuda_product *p)
+{
+    product_key key;
+    memset(&key, 0, sizeof key);
+    key.n_rows = p->n_rows;
+    key.n_tokens = p->n_tokens;
+    key.n_in = p->n_in;
+    key.row_stride = p->row_stride;
+    key.out_stride = p->out_stride;
+    key.type = (int32_t)p->type;
+    key.has_factors = p->factors != NULL;
+    key.aligned[0] = alignment_of(p->weights);
+    key.aligned[1] = alignment_of(p->inputs);
+    key.aligned[2] = alignment_of(p->out);
+    return key;
+}
+
+static void forget(product_choice *c)
+{
+    if (c->out != NULL) cublasLtMatrixLayoutDestroy(c->out);
+    if (c->inputs != NULL) cublasLtMatrixLayoutDestroy(c->inputs);
+    if (c->weights != NULL) cublasLtMatrixLayoutDestroy(c->weights);
+    if (c->product != NULL) cublasLtMatmulDescDestroy(c->product);
+    memset(c, 0, sizeof *c);
+}
+
+void apr_cuda_forget_choices(apr_cuda_choices *choices)
+{
+    for (int i = 0; choices != NULL && i < choices->n; i++) forget(&choices->of[i]);
+    free(choices);
+}
+
+/* A matrix as cuBLAS sees it: columns of n_in numbers, or of outputs. */
+static cublasStatus_t describe(product_choice *c)
+{
+    const product_key *const k = &c->key;
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    const int32_t mode = k->has_factors ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST;
+    const cudaDataType_t type = (cudaDataType_t)k->type;
+    cublasStatus_t s = cublasLtMatmulDescCreate(&c->product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = cublasLtMatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
+    if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatmulDescSetAttribute(c->product, CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode, sizeof mode);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = cublasLtMatrixLayoutCreate(&c->weights, type, (uint64_t)k->n_in, (uint64_t)k->n_rows, k->row_stride);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = cublasLtMatrixLayoutCreate(&c->inputs, type, (uint64_t)k->n_in, (uint64_t)k->n_tokens, k->row_stride);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = cublasLtMatrixLayoutCreate(&c->out, CUDA_R_32F, (uint64_t)k->n_rows, (uint64_t)k->n_tokens, k->out_stride);
+    return s;
+}
+
+static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const apr_cuda_device *device, const product_key *k)
+{
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    cublasStatus_t s = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &device->workspace_bytes,
+                                                            sizeof device->workspace_bytes);
+    for (int i = 0; i < 4 && s == CUBLAS_STATUS_SUCCESS; i++) {
+        const uint32_t n = k->aligned[i < 2 ? i : 2];
+        s = cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &n, sizeof n);
+    }
+    return s;
+}
+
+/* Of the tiles that a device computes in waves, one on each multiprocessor, the last wave is mostly there. */
+static bool fills_its_waves(const cublasLtMatmulHeuristicResult_t *way)
+{
+    return way->wavesCount >= 0.9375f * ceilf(way->wavesCount); /* 15 of 16 */
+}
+
+/* cuBLASLt puts large tiles first even where they leave a third of a device idle: 12 % faster than 1.7 waves of them are 3.9 of smaller
+ * ones. So the first of its ways that fills its waves is the first to try. What is chosen must not depend on what took how long: other
+ * ways add in another order. */
+static void put_full_waves_first(cublasLtMatmulHeuristicResult_t *ways, int n)
+{
+    int first = 0;
+    while (first < n && !(ways[first].state == CUBLAS_STATUS_SUCCESS && fills_its_waves(&ways[first]))) first++;
+    if (first == n) return;
+    const cublasLtMatmulHeuristicResult_t full = ways[first];
+    memmove(ways + 1, ways, (size_t)first * sizeof *ways);
+    ways[0] = full;
+}
+
+static cublasStatus_t choose(const apr_cuda_device *device, product_choice *c)
+{
+    cublasLtMatmulHeuristicResult_t results[N_WAYS];
+    cublasLtMatmulPreference_t preference = NULL;
+    int n = 0;
+
+    cublasStatus_t s = describe(c);
+    if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatmulPreferenceCreate(&preference);
+    if (s == CUBLAS_STATUS_SUCCESS) s = prefer(preference, device, &c->key);
+    if (s == CUBLAS_STATUS_SUCCESS) /* a cuBLAS handle may stand for one of cuBLASLt */
+        s = cublasLtMatmulAlgoGetHeuristic((cublasLtHandle_t)device->blas, c->product, c->weights, c->inputs, c->out, c->out, preference,
+                                           N_WAYS, results, &n);
+    if (preference != NULL) cublasLtMatmulPreferenceDestroy(preference);
+    if (s == CUBLAS_STATUS_SUCCESS) put_full_waves_first(results, n);
+    for (int i = 0; i < n && s == CUBLAS_STATUS_SUCCESS; i++)
+        if (results[i].state == CUBLAS_STATUS_SUCCESS) c->ways[c->n_ways++] = results[i].algo;
+    return s;
+}
+
+/* The choice for that key, made now where there is none; what cannot be described has no ways. NULL: no memory for any. */
+static product_choice *choice_of(apr_cuda_device *device, const product_key *key)
+{
+    if (device->choices == NULL) device->choices = (apr_cuda_choices *)calloc(1, sizeof *device->choices);
+    apr_cuda_choices *const all = device->choices;
+    if (all == NULL) return NULL;
+    for (int i = 0; i < all->n; i++)
+        if (memcmp(&all->of[i].key, key, sizeof *key) == 0) return &all->of[i];
+    const int at = all->n < N_CHOICES ? all->n++ : all->oldest++ % N_CHOICES;
+    product_choice *const c = &all->of[at];
+    forget(c);
+    c->key = *key;
+    if (choose(device, c) != CUBLAS_STATUS_SUCCESS) c->n_ways = 0;
+    return c;
+}
+
+static cublasStatus_t multiply_lt(apr_cuda_device *device, const apr_cuda_product *p)
+{
+    const float host[2] = {1.0f, p->adds ? 1.0f : 0.0f}, *const factors = p->factors != NULL ? p->factors : host;
+    const product_key key = key_of(p);
+    product_choice *const c = choice_of(device, &key);
+    cublasStatus_t s = CUBLAS_STATUS_NOT_SUPPORTED;
+
+    for (; c != NULL && c->way < c->n_ways; c->way++) {
+        s = cublasLtMatmul((cublasLtHandle_t)device->blas, c->product, &factors[0], p->weights, c->weights, p->inputs, c->inputs,
+                           &factors[1], p->out, c->out, p->out, c->out, &c->ways[c->way], device->workspace, device->workspace_bytes,
+                           device->stream);
+        if (s == CUBLAS_STATUS_SUCCESS) break;
+    }
+    return s;
+}
+
+/* What cuBLAS itself does with it, the fastest way first. */
+static cublasStatus_t multiply_plain(apr_cuda_device *device, const apr_cuda_product *p)
+{
+    static const cublasComputeType_t ways[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
+    const float host[2] = {1.0f, p->adds ? 1.0f : 0.0f}, *const factors = p->factors != NULL ? p->factors : host;
+    cublasStatus_t s = cublasSetPointerMode(device->blas, p->factors != NULL ? CUBLAS_POINTER_MODE_DEVICE : CUBLAS_POINTER_MODE_HOST);
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        s = cublasGemmEx(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)p->n_rows, (int)p->n_tokens, (int)p->n_in, &factors[0], p->weights,
+                         p->type, (int)p->row_stride, p->inputs, p->type, (int)p->row_stride, &factors[1], p->out, CUDA_R_32F,
+                         (int)p->out_stride, ways[i], CUBLAS_GEMM_DEFAULT);
+        if (s == CUBLAS_STATUS_SUCCESS) break;
+    }
+    cublasSetPointerMode(device->blas, CUBLAS_POINTER_MODE_HOST);
+    return s;
+}
+
+cublasStatus_t apr_cuda_multiply(apr_cuda_device *device, const apr_cuda_product *product)
+{
+    const cublasStatus_t s = multiply_lt(device, product);
+    return s == CUBLAS_STATUS_SUCCESS || product->type != CUDA_R_16F ? s : multiply_plain(device, product);
+}

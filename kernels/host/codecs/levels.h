@@ -1,0 +1,31 @@
+/* kernels/host/codecs/levels.h - what a CPU can do, and the codecs that are made for it.
+ *
+ * A level is a set of instructions: plain (what every CPU of the architecture has, with SSE2 or NEON vectors of four), avx2 (and FMA
+ * and F16C: x86-64-v3), avx512 (F, BW, CD, DQ, VL: x86-64-v4). All levels give the bytes of kernels/ref. The tables are filled
+ * before main begins; the best level that this machine has is in use unless apr_use_cpu_level says otherwise. */
+#ifndef APR_KERNELS_HOST_LEVELS_H
+#define APR_KERNELS_HOST_LEVELS_H
+
+#include "formats/base/status.h"
+#include "kernels/rows.h"
+
+typedef enum apr_cpu_level { APR_CPU_PLAIN, APR_CPU_AVX2, APR_CPU_AVX512, APR_CPU_LEVELS } apr_cpu_level;
+
+/* Names in the order of the enum, as an option's choices. */
+#define APR_CPU_LEVEL_NAMES "plain|avx2|avx512"
+
+typedef struct apr_host_codecs_table {
+    const char *name;
+    apr_codec codecs[APR_DTYPE_COUNT];
+    void (*encode_fp8_row)(const float *src, uint8_t *dst, float *scale, int64_t n_elems);
+    bool (*all_within)(const float *x, int64_t n_elems, float low, float high); /* false for NaN */
+} apr_host_codecs_table;
+
+/* NULL: this machine, or this build, lacks that level. */
+const apr_host_codecs_table *apr_cpu_level_table(apr_cpu_level level);
+/* The one in use. */
+const apr_host_codecs_table *apr_host_table(void);
+/* Before the first thread starts. APR_E_UNSUPPORTED when this machine lacks that level. */
+apr_status apr_use_cpu_level(apr_cpu_level level, apr_error *err);
+
+#endif

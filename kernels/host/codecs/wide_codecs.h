@@ -1,0 +1,36 @@
+/* wide_codecs.h - what a level of CPU has of its own. Every name here ends in the level's: the same source, compiled once for each. */
+#ifndef APR_KERNELS_HOST_WIDE_CODECS_H
+#define APR_KERNELS_HOST_WIDE_CODECS_H
+
+#include "kernels/rows.h"
+
+/* E(dtype, name): encoders and D(dtype, name): decoders of all levels. C(dtype, name): encoders and R(dtype, name): decoders with the
+ * CPU's own conversion of halves, not of the plain level. Other codecs are the reference's. */
+/* clang-format off */
+#define APR_WIDE_LIST(E, D, C, R) \
+    E(Q4_0, q4_0) E(Q4_1, q4_1) E(Q5_0, q5_0) E(Q5_1, q5_1) E(Q8_0, q8_0) \
+    E(Q4_K, q4_k) E(Q5_K, q5_k) E(Q6_K, q6_k) E(MXFP4, mxfp4) E(F8_E4M3, f8_e4m3) \
+    D(F8_E4M3, f8_e4m3) C(F16, f16) R(F16, f16) R(F8_E5M2, f8_e5m2)
+/* clang-format on */
+
+#define APR_EACH_LEVEL(X) X(plain) X(avx2) X(avx512)
+
+#define APR_WIDE_ENCODER(dtype, name)                                             \
+    void apr_encode_##name##_plain(const float *src, void *dst, int64_t n_elems); \
+    void apr_encode_##name##_avx2(const float *src, void *dst, int64_t n_elems);  \
+    void apr_encode_##name##_avx512(const float *src, void *dst, int64_t n_elems);
+#define APR_WIDE_DECODER(dtype, name)                                             \
+    void apr_decode_##name##_plain(const void *src, float *dst, int64_t n_elems); \
+    void apr_decode_##name##_avx2(const void *src, float *dst, int64_t n_elems);  \
+    void apr_decode_##name##_avx512(const void *src, float *dst, int64_t n_elems);
+APR_WIDE_LIST(APR_WIDE_ENCODER, APR_WIDE_DECODER, APR_WIDE_ENCODER, APR_WIDE_DECODER)
+#undef APR_WIDE_DECODER
+#undef APR_WIDE_ENCODER
+
+#define APR_WIDE_OTHERS(level)                                                                      \
+    void apr_encode_fp8_row_##level(const float *src, uint8_t *dst, float *scale, int64_t n_elems); \
+    bool apr_all_within_##level(const float *x, int64_t n_elems, float low, float high);
+APR_EACH_LEVEL(APR_WIDE_OTHERS)
+#undef APR_WIDE_OTHERS
+
+#endif

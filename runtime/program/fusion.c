@@ -1,0 +1,270 @@
+/* fusion.c - walks over a program once, and puts together what can be. */
+#include "runtime/program/fusion.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct fuser {
+    const apr_program *program;
+    const int *streams;
+    apr_fusion *out;
+    int *maker;     /* [n_values] the operation that makes it; -1 */
+    int *n_readers; /* [n_values] */
+    bool *absorbed; /* [n_ops] norms that no step computes by themselves */
+    bool *done;     /* [n_ops] */
+    int *planes_of; /* [n_values] planes that stand for it; -1 */
+    int *divided;   /* [n_values] the norm whose division those lack; -1 */
+} fuser;
+
+static bool reads(const apr_op *op, int value)
+{
+    for (int i = 0; i < APR_OP_MAX_IN; i++)
+        if (op->in[i] == value) return true;
+    return false;
+}
+
+/* Do products from planes alone read it? */
+static bool only_streams(const fuser *f, int value)
+{
+    bool any = false;
+    for (size_t i = 0; i < f->program->n_ops; i++) {
+        if (!reads(&f->program->ops[i], value)) continue;
+        if (f->streams[i] == 0) return false;
+        any = true;
+    }
+    return any;
+}
+
+/* A norm of whole rows that a product can divide by afterwards. */
+static bool is_absorbed(const fuser *f, const apr_op *op)
+{
+    const int64_t width = f->program->values[op->out].width;
+    if (op->kind != APR_OP_NORM || op->args.norm.kind != APR_NORM_RMS || op->weight[1] >= 0) return false;
+    return op->args.norm.chunk == width && op->args.norm.n_weight == width && only_streams(f, op->out);
+}
+
+static apr_status allocate(fuser *f, apr_error *err)
+{
+    const size_t n_ops = f->program->n_ops, n_values = f->program->n_values;
+
+    f->maker = malloc((n_values + 1) * sizeof *f->maker);
+    f->n_readers = calloc(n_values + 1, sizeof *f->n_readers);
+    f->planes_of = malloc((n_values + 1) * sizeof *f->planes_of);
+    f->divided = malloc((n_values + 1) * sizeof *f->divided);
+    f->absorbed = calloc(n_ops + 1, sizeof *f->absorbed);
+    f->done = calloc(n_ops + 1, sizeof *f->done);
+    f->out->steps = calloc(2 * n_ops + 1, sizeof *f->out->steps); /* at most inputs and products for each */
+    f->out->planes = calloc(2 * n_ops + 1, sizeof *f->out->planes);
+    const bool all = f->maker != NULL && f->n_readers != NULL && f->planes_of != NULL && f->divided != NULL && f->absorbed != NULL &&
+                     f->done != NULL && f->out->steps != NULL && f->out->planes != NULL;
+    return all ? APR_OK : apr_no_memory(err, "the steps of a token");
+}
+
+static void release(fuser *f)
+{
+    free(f->maker);
+    free(f->n_readers);
+    free(f->planes_of);
+    free(f->divided);
+    free(f->absorbed);
+    free(f->done);
+}
+
+static void survey(fuser *f)
+{
+    for (size_t v = 0; v < f->program->n_values; v++) f->maker[v] = f->planes_of[v] = f->divided[v] = -1;
+    for (size_t i = 0; i < f->program->n_ops; i++) {
+        const apr_op *const op = &f->program->ops[i];
+        if (op->out >= 0) f->maker[op->out] = (int)i;
+        for (int k = 0; k < APR_OP_MAX_IN; k++)
+            if (op->in[k] >= 0) f->n_readers[op->in[k]]++;
+    }
+    for (size_t i = 0; i < f->program->n_ops; i++) f->absorbed[i] = is_absorbed(f, &f->program->ops[i]);
+}
+
+static apr_fused *add_step(fuser *f, apr_fused_kind kind)
+{
+    apr_fused *const step = &f->out->steps[f->out->n_steps++];
+    *step = (apr_fused){.kind = kind,
+                        .op = -1,
+                        .value = -1,
+                        .inputs = -1,
+                        .divided = -1,
+                        .linears = {-1, -1, -1},
+                        .glu = -1,
+                        .add = -1,
+                        .planes = -1,
+                        .norm = -1};
+    return step;
+}
+
+/* Planes that the newest step leaves, for a value (and a norm whose gains they have). */
+static int leave_planes(fuser *f, int value, int norm, bool lack_division)
+{
+    const int index = (int)f->out->n_planes++, step = (int)f->out->n_steps - 1;
+    f->out->planes[index] = (apr_planes){f->program->values[value].width, step, step};
+    f->out->steps[step].planes = index;
+    f->out->steps[step].norm = norm;
+    f->planes_of[value] = index;
+    f->divided[value] = lack_division ? norm : -1;
+    return index;
+}
+
+/* The planes of what a product reads; made by a step of their own where none before left them. */
+static int inputs_of(fuser *f, int value)
+{
+    if (f->planes_of[value] >= 0) return f->planes_of[value];
+    const int maker = f->maker[value];
+    const bool is_norm = maker >= 0 && f->absorbed[maker];
+    apr_fused *const step = add_step(f, APR_FUSED_INPUTS);
+    step->value = is_norm ? f->program->ops[maker].in[0] : value;
+    return leave_planes(f, value, is_norm ? maker : -1, false);
+}
+
+/* What a product that makes `value` can leave for the next ones: planes of it, or of the first absorbed norm of it. */
+static void leave_for_next(fuser *f, int value)
+{
+    for (size_t i = 0; i < f->program->n_ops; i++) {
+        const apr_op *const op = &f->program->ops[i];
+        if (!reads(op, value)) continue;
+        if (f->streams[i] != 0) {
+            leave_planes(f, value, -1, false);
+            return;
+        }
+        if (f->absorbed[i]) {
+            leave_planes(f, op->out, (int)i, true);
+            return;
+        }
+    }
+}
+
+/* Does anybody need the value as float32, whatever planes there are? */
+static bool is_kept(const fuser *f, int value)
+{
+    if (f->program->values[value].is_logits || f->n_readers[value] == 0) return true;
+    for (size_t i = 0; i < f->program->n_ops; i++) {
+        const apr_op *const op = &f->program->ops[i];
+        if (!reads(op, value)) continue;
+        const bool by_planes = f->streams[i] != 0 ? f->planes_of[value] >= 0 : f->absorbed[i] && f->planes_of[op->out] >= 0;
+        if (!by_planes) return true;
+    }
+    return false;
+}
+
+/* The only reader of a value, if it is of that kind; -1. */
+static int only_reader(const fuser *f, int value, apr_op_kind kind)
+{
+    if (f->n_readers[value] != 1 || f->program->values[value].is_logits) return -1;
+    for (size_t i = 0; i < f->program->n_ops; i++)
+        if (reads(&f->program->ops[i], value)) return f->program->ops[i].kind == kind ? (int)i : -1;
+    return -1;
+}
+
+static int64_t width_of(const fuser *f, int op) { return f->program->values[f->program->ops[op].out].width; }
+
+/* May linear b go together with a: the same inputs, type and moment? */
+static bool go_together(const fuser *f, int a, int b)
+{
+    const apr_op *const x = &f->program->ops[a], *const y = &f->program->ops[b];
+    const bool both_logits = f->program->values[x->out].is_logits || f->program->values[y->out].is_logits;
+    return f->streams[b] == f->streams[a] && !f->done[b] && x->in[0] == y->in[0] && !both_logits;
+}
+
+/* The gated unit of two neighbouring linears, gate first; -1. */
+static int gated_unit(const fuser *f, int linear, int linears[2])
+{
+    const int glu = only_reader(f, f->program->ops[linear].out, APR_OP_GLU);
+    if (glu < 0 || f->program->ops[glu].in[1] < 0 || f->done[glu]) return -1;
+    linears[0] = f->maker[f->program->ops[glu].in[0]];
+    linears[1] = f->maker[f->program->ops[glu].in[1]];
+    if (linears[0] < 0 || linears[1] < 0 || linears[0] == linears[1]) return -1;
+    const int other = linears[0] == linear ? linears[1] : linears[0];
+    if (other != linear + 1 || f->streams[other] == 0 || !go_together(f, linear, other) || width_of(f, linear) != width_of(f, other))
+        return -1;
+    return only_reader(f, f->program->ops[other].out, APR_OP_GLU) == glu ? glu : -1;
+}
+
+/* The sum with a value that is there already; -1. */
+static int residual_sum(const fuser *f, int linear)
+{
+    const int out = f->program->ops[linear].out, add = only_reader(f, out, APR_OP_ADD);
+    if (add < 0 || f->done[add]) return -1;
+    const apr_op *const op = &f->program->ops[add];
+    const int other = op->in[0] == out ? op->in[1] : op->in[0], maker = other >= 0 ? f->maker[other] : -1;
+    const bool is_there = other != out && maker >= 0 && maker < linear && !f->absorbed[maker];
+    return is_there ? add : -1;
+}
+
+static void end_step(fuser *f, size_t step, int value)
+{
+    leave_for_next(f, value);
+    f->out->steps[step].keeps = is_kept(f, value);
+}
+
+static void fuse_products(fuser *f, int linear)
+{
+    const apr_op *const ops = f->program->ops;
+    const int inputs = inputs_of(f, ops[linear].in[0]);
+    const size_t at = f->out->n_steps;
+    apr_fused *const step = add_step(f, APR_FUSED_PRODUCTS);
+    int pair[2];
+
+    step->inputs = inputs;
+    step->divided = f->divided[ops[linear].in[0]];
+    f->out->planes[inputs].last_step = (int)at;
+    step->glu = gated_unit(f, linear, pair);
+    if (step->glu >= 0) {
+        step->n_linears = 2;
+        memcpy(step->linears, pair, sizeof pair);
+        f->done[pair[0]] = f->done[pair[1]] = f->done[step->glu] = true;
+        end_step(f, at, ops[step->glu].out);
+        return;
+    }
+    step->linears[step->n_linears++] = linear;
+    f->done[linear] = true;
+    step->add = residual_sum(f, linear);
+    if (step->add >= 0) {
+        f->done[step->add] = true;
+        end_step(f, at, ops[step->add].out);
+        return;
+    }
+    for (int next = linear + 1; next < (int)f->program->n_ops && step->n_linears < APR_FUSED_PRODUCTS_MAX; next++) {
+        if (f->streams[next] == 0 || !go_together(f, linear, next)) break;
+        if (gated_unit(f, next, pair) >= 0 || residual_sum(f, next) >= 0) break;
+        step->linears[step->n_linears++] = next;
+        f->done[next] = true;
+    }
+    if (step->n_linears == 1) end_step(f, at, ops[linear].out);
+    else step->keeps = true;
+}
+
+static void walk(fuser *f)
+{
+    for (size_t i = 0; i < f->program->n_ops; i++) {
+        if (f->done[i] || f->absorbed[i]) continue;
+        f->done[i] = f->streams[i] == 0;
+        if (f->streams[i] != 0) fuse_products(f, (int)i);
+        else add_step(f, APR_FUSED_OPERATION)->op = (int)i;
+    }
+}
+
+apr_status apr_fuse(apr_fusion *fusion, const apr_program *program, const int *streams, apr_error *err)
+{
+    fuser f = {.program = program, .streams = streams, .out = fusion};
+
+    *fusion = (apr_fusion){0};
+    const apr_status status = allocate(&f, err);
+    if (status == APR_OK) {
+        survey(&f);
+        walk(&f);
+    }
+    release(&f);
+    return status;
+}
+
+void apr_fusion_close(apr_fusion *fusion)
+{
+    free(fusion->steps);
+    free(fusion->planes);
+    *fusion = (apr_fusion){0};
+}

@@ -1,0 +1,119 @@
+/* session_replay.c - a single token on one device at once: its operations are recorded when they run for the second time, and replayed
+ * from then on. What differs from token to token, its id and position, lies in the device's memory; what comes back is the likeliest
+ * tokens, or the logits. Nothing is recorded where the host or another device takes part, and nothing while somebody watches. */
+#include "kernels/best.h"
+#include "runtime/session/session_parts.h"
+
+#include <stdio.h>
+
+bool apr_session_reads_token(const apr_session *s, const apr_session_place *at)
+{
+    return s->n_tokens == 1 && s->n_places == 1 && at->device != NULL;
+}
+
+static bool knows_token(const apr_session *s) { return s->told_position == s->position && s->told_id == s->ids[0]; }
+
+static apr_cuda_token next_token(apr_session *s)
+{
+    s->told_position = s->position;
+    s->told_id = s->ids[0];
+    return (apr_cuda_token){.position = s->position, .id = s->ids[0]};
+}
+
+apr_status apr_session_tell_token(apr_session *s, const apr_session_place *at, apr_error *err)
+{
+    if (knows_token(s)) return APR_OK;
+    const apr_cuda_token token = next_token(s);
+    return s->options.cuda->upload(at->device, at->token, &token, offsetof(apr_cuda_token, found), err);
+}
+
+/* The same, not waited for: every evaluation that sends one ends with a check. */
+static apr_status send_token(apr_session *s, const apr_session_place *at, apr_error *err)
+{
+    *s->mail = next_token(s);
+    return s->options.cuda->send(at->device, at->token, s->mail, offsetof(apr_cuda_token, found), err);
+}
+
+void apr_session_forget_recorded(const apr_session *s, apr_session_place *at)
+{
+    if (at->recorded != NULL) s->options.cuda->forget(at->recorded);
+    at->recorded = NULL;
+}
+
+/* In as few steps as there are; where nothing may be rounded, as in an ordinary evaluation, the logits' operations last. */
+static apr_status run_operations(apr_session *s, const apr_session_place *at, apr_error *err)
+{
+    if (at->fusion.n_steps > 0 && !s->exact) return apr_session_run_fused(s, at, err);
+    for (int logits = 0; logits < 2; logits++)
+        for (size_t i = 0; i < s->program.n_ops; i++) {
+            const apr_op *const op = &s->program.ops[i];
+            const bool makes_logits = op->out >= 0 && s->program.values[op->out].is_logits;
+            if (makes_logits == (logits == 1)) APR_TRY(apr_session_run_op(s, op, err));
+        }
+    return APR_OK;
+}
+
+static apr_status record_token(apr_session *s, apr_session_place *at, apr_error *err)
+{
+    const apr_cuda_api *const cuda = s->options.cuda;
+
+    APR_TRY(cuda->record(at->device, err));
+    const apr_status status = run_operations(s, at, err);
+    const apr_status ended = cuda->end_record(at->device, &at->recorded, status == APR_OK ? err : NULL);
+    if (status != APR_OK) apr_session_forget_recorded(s, at);
+    return status != APR_OK ? status : ended;
+}
+
+/* Slower, and right: said once. */
+static void go_on_without(const apr_session *s, apr_session_place *at, const apr_error *why)
+{
+    char text[sizeof why->text + 128];
+
+    at->cannot_record = true;
+    snprintf(text, sizeof text, "decoded tokens are run operation by operation, for they could not be recorded as one: %s", why->text);
+    if (s->options.on_warning != NULL) s->options.on_warning(s->options.user, text);
+}
+
+/* The first token is checked operation by operation; a table's rows are looked up on the host; hidden states are read on the way. */
+static bool may_replay(const apr_session *s, const apr_session_place *at, const apr_eval_output *out)
+{
+    return apr_session_reads_token(s, at) && !s->options.no_replay && s->decode_checked && !at->cannot_record && at->host_rows == NULL &&
+           s->watch == NULL && out->hidden == NULL;
+}
+
+apr_status apr_session_replay(apr_session *s, const apr_eval_output *out, bool *done, apr_error *err)
+{
+    apr_session_place *const at = &s->places[0];
+
+    *done = false;
+    if (!may_replay(s, at, out)) return APR_OK;
+    s->first_row = 0;
+    s->n_rows = 1;
+    APR_TRY(send_token(s, at, err));
+    if (at->recorded == NULL) {
+        apr_error why = {0};
+        const apr_status status = record_token(s, at, &why);
+        if (status != APR_OK && s->options.cuda->is_lost(at->device)) return apr_fail(err, status, "%s", why.text);
+        if (status != APR_OK) go_on_without(s, at, &why);
+    }
+    *done = at->recorded != NULL;
+    return *done ? s->options.cuda->replay(at->recorded, err) : APR_OK;
+}
+
+apr_status apr_session_find_best(apr_session *s, apr_best *best, apr_error *err)
+{
+    const apr_cuda_api *const cuda = s->options.cuda;
+    const apr_session_place *const at = apr_session_place_of_logits(s);
+    const int64_t vocab_size = s->program.vocab_size;
+
+    if (at->device == NULL) {
+        apr_find_best(best, s->last_row, vocab_size);
+        return APR_OK;
+    }
+    APR_TRY(cuda->find_best(at->device, s->last_row, vocab_size, best->n_wanted, best->temperature, at->work.data, &at->token->found, err));
+    APR_TRY(cuda->receive(at->device, &s->mail->found, &at->token->found, sizeof s->mail->found, err));
+    APR_TRY(cuda->check(at->device, s->stage, err));
+    apr_best_from_keys(best, s->mail->found.keys, best->n_wanted);
+    best->sum = best->temperature > 0.0f ? s->mail->found.sum : 0.0;
+    return APR_OK;
+}

@@ -1,0 +1,58 @@
+/* test_pipe_remark.c - what a run found out about a tensor comes back from its words bit for bit, and other words change nothing. */
+#include "convert/pipe_internal.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const apr_pipe_item items[] = {
+    {.metrics = {.max_at = -1}},
+    {.on_device = true,
+     .misfits = {3, 1, -3.4028235e38f},
+     .n_different = INT64_MAX,
+     .n_rounded = 1,
+     .worst_difference = 0x1.fffffffffffffp-1022,
+     .metrics = {1 << 20, 2, 1e300, 0x1p-1074, INFINITY, -0.1, 1e-45f, 77}},
+};
+
+static void it_comes_back_bit_for_bit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof items / sizeof *items; i++) {
+        char remark[APR_REMARK_BYTES];
+        apr_pipe_item again = {.to = APR_Q8_0, .state = APR_TENSOR_THERE};
+        apr_pipe_remark(&items[i], remark);
+        assert_null(strpbrk(remark, "#\n"));
+        apr_pipe_recall(&again, remark);
+        assert_int_equal(again.on_device, items[i].on_device);
+        assert_memory_equal(&again.misfits, &items[i].misfits, offsetof(apr_misfits, worst) + sizeof(float));
+        assert_memory_equal(&again.metrics, &items[i].metrics, sizeof again.metrics);
+        assert_true(again.n_different == items[i].n_different && again.n_rounded == items[i].n_rounded);
+        assert_true(again.worst_difference == items[i].worst_difference);
+        assert_true(again.to == APR_Q8_0 && again.state == APR_TENSOR_THERE);
+    }
+}
+
+static void other_words_change_nothing(void **state)
+{
+    static const char *const others[] = {"", "1", "words", "1 2 3 0x1p+0 5 6 0x1p+0 8 9 0x1p+0 0x1p+0 0x1p+0 0x1p+0 0x1p+0"};
+    (void)state;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        apr_pipe_item item = items[1];
+        apr_pipe_recall(&item, others[i]);
+        assert_memory_equal(&item, &items[1], sizeof item);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_comes_back_bit_for_bit),
+        cmocka_unit_test(other_words_change_nothing),
+    };
+    return cmocka_run_group_tests_name("pipe_remark", tests, NULL, NULL);
+}

@@ -1,0 +1,386 @@
+/* gpu_flow.cu - products that stream (flow.cuh) against the decoded weights in float64, and how fast a token's worth of them is.
+ *
+ * gpu_flow [quick|times]. Two bounds: against the inputs that the planes stand for only float32 sums may differ; against the inputs
+ * themselves, 15 bits for each group of 16 as well. Exit code 0: within bounds, 1: not, 77: no device. Outputs begin as NaN. */
+#include "kernels/cuda/ops/flow.cuh"
+#include "tests/gpu/gpu_weights.cuh"
+
+#include <algorithm>
+
+static int n_multiprocessors, major_version;
+
+/* --- what a product should be --- */
+
+static std::vector<float> decoded_planes(const std::vector<uint8_t> &planes, int64_t n)
+{
+    std::vector<float> x((size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *const tile = planes.data() + i / PLANES_COLUMNS * PLANES_BYTES;
+        const int64_t c = i % PLANES_COLUMNS;
+        float scale;
+        memcpy(&scale, tile + PLANES_SCALES + c / PLANES_GROUP * 4, 4);
+        x[(size_t)i] = scale * (float)(256 * (int8_t)tile[c] + (int8_t)tile[PLANES_LOW + c]);
+    }
+    return x;
+}
+
+/* A matrix as products that stream read it: in items, where its type is put into them. The order is also made here, block by block. */
+static const apr_tensor *streamed(const matrix *m)
+{
+    const int64_t rows = m->host.dims[0], row_bytes = row_bytes_of(m->host.dtype, m->host.dims[1]);
+    const int columns = apr_flow_item_columns(m->host.dtype);
+    apr_tensor *const t = new apr_tensor(m->device);
+    if (columns == 0) return t;
+    const int64_t bytes = row_bytes_of(m->host.dtype, columns);
+    std::vector<uint8_t> items(m->bytes.size());
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < row_bytes / bytes; i++)
+            memcpy(items.data() + (r / APR_FLOW_UNIT * (row_bytes / bytes) + i) * APR_FLOW_UNIT * bytes + r % APR_FLOW_UNIT * bytes,
+                   m->bytes.data() + r * row_bytes + i * bytes, (size_t)bytes);
+    twin<uint8_t> *const made = new twin<uint8_t>(items.size());
+    must(apr_cuda_to_items(t->dtype, t->data, rows, m->host.dims[1], made->device, 0), "to items");
+    note("into items (bytes that differ)", differing(made->get().data(), items.data(), items.size()), 0, "");
+    t->data = made->device;
+    t->in_items = true;
+    return t;
+}
+
+/* Whatever reads packed weights reads them in items, too. */
+static void test_readers(const matrix *m, const apr_tensor *t, const char *what)
+{
+    const int64_t rows = t->dims[0], columns = t->dims[1];
+    twin<uint16_t> a((size_t)(rows * columns)), b((size_t)(rows * columns));
+    must(apr_cuda_decode_half(&m->device, 0, rows, (__half *)a.device, 0), "decode");
+    must(apr_cuda_decode_half(t, 0, rows, (__half *)b.device, 0), "decode");
+    note("decode in items (bytes that differ)", differing(a.get().data(), b.get().data(), a.n * 2), 0, what);
+    for (int64_t n_tokens : {1, 3, 8}) {
+        twin<float> x(normals(n_tokens * columns)), one((size_t)(n_tokens * rows)), other((size_t)(n_tokens * rows));
+        apr_linear_args args;
+        memset(&args, 0, sizeof args);
+        args.n_tokens = n_tokens, args.n_in = columns, args.n_out = rows, args.x = x.device;
+        args.weight = &m->device, args.out = one.device;
+        must(apr_cuda_linear_few(&args, 0), "linear");
+        args.weight = t, args.out = other.device;
+        must(apr_cuda_linear_few(&args, 0), "linear");
+        note("linear in items (bytes that differ)", differing(one.get().data(), other.get().data(), one.n * 4), 0, what);
+    }
+}
+
+/* Some numbers much larger than the others, as hidden states have them. */
+static std::vector<float> uneven(int64_t n)
+{
+    std::vector<float> x = normals(n);
+    for (int64_t i = 0; i < n / 100 + 1; i++) x[random_bits() % (size_t)n] *= 60.0f;
+    return x;
+}
+
+static std::vector<double> product(const matrix *m, const std::vector<float> &x)
+{
+    const int64_t rows = m->host.dims[0], columns = m->host.dims[1];
+    std::vector<double> y((size_t)rows);
+    std::vector<float> w((size_t)columns);
+    for (int64_t r = 0; r < rows; r++) {
+        apr_decode_rows(&m->host, r, 1, w.data());
+        double sum = 0;
+        for (int64_t i = 0; i < columns; i++) sum += (double)w[(size_t)i] * x[(size_t)i];
+        y[(size_t)r] = sum;
+    }
+    return y;
+}
+
+static double off(const std::vector<float> &got, const std::vector<double> &want)
+{
+    std::vector<float> ref(want.begin(), want.end());
+    return distance(got, ref.data());
+}
+
+/* --- tests --- */
+
+struct inputs {
+    std::vector<float> x, seen; /* as given; as the planes have it */
+    twin<uint8_t> planes;
+    explicit inputs(const std::vector<float> &values) : x(values), planes((size_t)apr_planes_bytes((int64_t)values.size()), false)
+    {
+        twin<float> device(x);
+        must(cudaMemset(planes.device, 0, planes.n), "clear");
+        apr_flow_inputs a = {};
+        a.n = (int64_t)x.size(), a.x = device.device, a.planes = planes.device;
+        must(apr_cuda_flow_prepare(&a, false, 0), "prepare");
+        seen = decoded_planes(planes.get(), (int64_t)x.size());
+        double worst = 0;
+        for (size_t g = 0; g < x.size(); g += PLANES_GROUP) {
+            float most = 0;
+            for (size_t i = g; i < g + PLANES_GROUP; i++) most = fmaxf(most, fabsf(x[i]));
+            for (size_t i = g; i < g + PLANES_GROUP; i++)
+                worst = fmax(worst, most > 0 ? fabs((double)x[i] - seen[i]) / most : fabs(seen[i]));
+        }
+        note("planes, of the largest of 16", worst, 0.5 / PLANES_LARGEST * 1.01, "");
+    }
+};
+
+static std::vector<double> biased(std::vector<double> y, double factor, const std::vector<float> &bias)
+{
+    for (size_t i = 0; i < y.size(); i++) y[i] = y[i] * factor + bias[i];
+    return y;
+}
+
+/* Three matrices that share inputs behind a norm: as queries, keys, values. */
+static void test_store(apr_dtype dtype, int64_t n_in, const char *what)
+{
+    const int64_t rows[3] = {112, 32, 48};
+    const inputs in(uneven(n_in));
+    std::vector<float> squares((size_t)(n_in / 16));
+    double all = 0;
+    for (int64_t i = 0; i < n_in; i++)
+        squares[(size_t)(i / 16)] += in.x[(size_t)i] * in.x[(size_t)i], all += (double)in.x[(size_t)i] * in.x[(size_t)i];
+    const double factor = 1 / sqrt(all / (double)n_in + 1e-6);
+    twin<float> dsquares(squares);
+    matrix *m[3];
+    const apr_tensor *t[3];
+    twin<float> *bias[3], *out[3];
+    std::vector<float> biases[3];
+    apr_flow_args a = {};
+    a.ending = APR_FLOW_STORE, a.n_parts = 3, a.n_in = n_in, a.x = in.planes.device;
+    a.squares = dsquares.device, a.eps = 1e-6f;
+    for (int i = 0; i < 3; i++) {
+        m[i] = new_matrix(dtype, rows[i], n_in, 0, 0, 0, APR_F32);
+        t[i] = streamed(m[i]);
+        if (i == 0) test_readers(m[i], t[i], what);
+        biases[i] = normals(rows[i]);
+        bias[i] = new twin<float>(biases[i]);
+        out[i] = new twin<float>((size_t)rows[i]);
+        a.parts[i] = apr_flow_part{t[i], bias[i]->device, out[i]->device};
+    }
+    for (int blocks : {n_multiprocessors, 5, 1}) {
+        for (int i = 0; i < 3; i++) must(cudaMemset(out[i]->device, 0xff, out[i]->n * 4), "clear");
+        must(apr_cuda_flow(&a, blocks, false, 0), "flow");
+        for (int i = 0; i < 3; i++) {
+            note("flow, store", off(out[i]->get(), biased(product(m[i], in.seen), factor, biases[i])), 2e-6, what);
+            note("flow, of the inputs themselves", off(out[i]->get(), biased(product(m[i], in.x), factor, biases[i])), 1e-4, what);
+        }
+    }
+}
+
+/* Residual, next gains, planes and squares: as the output projection. */
+static void test_add(apr_dtype dtype, int64_t n_in, int64_t rows, const char *what)
+{
+    const inputs in(uneven(n_in));
+    matrix *const m = new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32);
+    const std::vector<float> residual = normals(rows), gain = normals(rows);
+    twin<float> dresidual(residual), dgain(gain), squares((size_t)(rows / 16));
+    twin<uint8_t> planes((size_t)apr_planes_bytes(rows), false);
+    must(cudaMemset(planes.device, 0, planes.n), "clear");
+    apr_flow_args a = {};
+    a.ending = APR_FLOW_ADD, a.n_parts = 1, a.n_in = n_in, a.x = in.planes.device;
+    a.parts[0] = apr_flow_part{streamed(m), NULL, dresidual.device};
+    a.residual = dresidual.device, a.gain = dgain.device, a.planes = planes.device, a.out_squares = squares.device;
+    must(apr_cuda_flow(&a, n_multiprocessors, false, 0), "flow");
+    const std::vector<float> out = dresidual.get(), sums = squares.get(), next = decoded_planes(planes.get(), rows);
+    note("flow, add", off(out, biased(product(m, in.seen), 1, residual)), 2e-6, what);
+    double worst_square = 0, worst_plane = 0;
+    for (int64_t u = 0; u < rows / 16; u++) {
+        double s = 0, most = 0;
+        for (int64_t r = 16 * u; r < 16 * u + 16; r++)
+            s += (double)out[(size_t)r] * out[(size_t)r], most = fmax(most, fabs((double)out[(size_t)r] * gain[(size_t)r]));
+        worst_square = fmax(worst_square, fabs(s - sums[(size_t)u]) / s);
+        for (int64_t r = 16 * u; r < 16 * u + 16; r++)
+            worst_plane = fmax(worst_plane, fabs((double)out[(size_t)r] * gain[(size_t)r] - next[(size_t)r]) / most);
+    }
+    note("flow, squares", worst_square, 1e-6, what);
+    note("flow, planes left", worst_plane, 0.5 / PLANES_LARGEST * 1.01, what);
+}
+
+static void test_glu(apr_dtype dtype, int64_t n_in, int64_t rows, const char *what)
+{
+    const inputs in(uneven(n_in));
+    matrix *const gate = new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32), *const up = new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32);
+    twin<float> out((size_t)rows);
+    twin<uint8_t> planes((size_t)apr_planes_bytes(rows), false);
+    must(cudaMemset(planes.device, 0, planes.n), "clear");
+    apr_flow_args a = {};
+    a.ending = APR_FLOW_GLU, a.n_parts = 2, a.n_in = n_in, a.x = in.planes.device;
+    a.parts[0] = apr_flow_part{streamed(gate), NULL, out.device};
+    a.parts[1] = apr_flow_part{streamed(up), NULL, NULL};
+    a.glu.activation = APR_ACT_SILU, a.planes = planes.device;
+    must(apr_cuda_flow(&a, n_multiprocessors, false, 0), "flow");
+    const std::vector<double> g = product(gate, in.seen), u = product(up, in.seen);
+    std::vector<double> want((size_t)rows);
+    for (int64_t i = 0; i < rows; i++) want[(size_t)i] = g[(size_t)i] / (1 + exp(-g[(size_t)i])) * u[(size_t)i];
+    note("flow, glu", off(out.get(), want), 4e-6, what);
+    note("flow, glu as planes", off(decoded_planes(planes.get(), rows), want), 1e-4, what);
+}
+
+static const apr_dtype types[] = {APR_Q4_K, APR_Q6_K, APR_Q8_0, APR_MXFP4, APR_F16, APR_BF16};
+
+static void run_tests(void)
+{
+    for (apr_dtype dtype : types)
+        for (int64_t n_in : {256, 512, 1024, 3584, 8960, 18944}) {
+            char what[64];
+            snprintf(what, sizeof what, "%s x %d", apr_dtypes[dtype].name, (int)n_in);
+            if (!apr_flows(dtype, 16, n_in, major_version)) continue;
+            test_store(dtype, n_in, what);
+            test_add(dtype, n_in, 112, what);
+            test_glu(dtype, n_in, 80, what);
+        }
+    test_add(APR_Q4_K, 1024, 3584, "many units");
+    test_glu(APR_MXFP4, 512, 4736, "many units");
+}
+
+/* --- figures: all products of a token of a 7B shape, one graph, each following the one before --- */
+
+struct shape {
+    int64_t hidden, inner, qkv, vocabulary;
+    int layers;
+};
+
+struct chain {
+    shape s;
+    apr_dtype dtype;
+    size_t layer_bytes, head_bytes;
+    uint8_t *weights, *xa, *xb, *xc, *act;
+    float *h, *qkv, *gain, *logits, *squares_a, *squares_b;
+
+    chain(apr_dtype type, const shape &sh) : s(sh), dtype(type)
+    {
+        const size_t row = (size_t)row_bytes_of(type, s.hidden), wide = (size_t)row_bytes_of(type, s.inner);
+        layer_bytes = (size_t)(s.qkv + s.hidden + 2 * s.inner) * row + (size_t)s.hidden * wide;
+        head_bytes = (size_t)s.vocabulary * row;
+        must(cudaMalloc((void **)&weights, layer_bytes * (size_t)s.layers + head_bytes + 256), "weights");
+        const matrix *const m = new_matrix(type, 1024, s.hidden, 0, 0, 0, APR_F32); /* the same blocks again and again, at other places */
+        const size_t total = layer_bytes * (size_t)s.layers + head_bytes, n = m->bytes.size() / row * row;
+        for (size_t at = 0; at < total; at += n)
+            must(cudaMemcpy(weights + at, m->device.data, std::min(n, total - at), cudaMemcpyDeviceToDevice), "fill");
+        for (uint8_t **p : {&xa, &xb, &xc, &act})
+            must(cudaMalloc((void **)p, (size_t)apr_planes_bytes(s.inner)), "planes"),
+                must(cudaMemset(*p, 0, (size_t)apr_planes_bytes(s.inner)), "clear");
+        for (float **p : {&h, &qkv, &gain, &logits, &squares_a, &squares_b})
+            must(cudaMalloc((void **)p, (size_t)s.vocabulary * 4), "vectors"), must(cudaMemset(*p, 0, (size_t)s.vocabulary * 4), "clear");
+        delete m->data;
+    }
+    ~chain()
+    {
+        for (void *p : {(void *)weights, (void *)xa, (void *)xb, (void *)xc, (void *)act, (void *)h, (void *)qkv, (void *)gain,
+                        (void *)logits, (void *)squares_a, (void *)squares_b})
+            cudaFree(p);
+    }
+    const apr_tensor *matrix_at(const uint8_t *data, int64_t rows, int64_t columns) const
+    {
+        apr_tensor *const t = new apr_tensor;
+        set_up(t, dtype, rows, columns);
+        t->data = data;
+        return t;
+    }
+    apr_flow_args product_of(const uint8_t *w, apr_flow_ending ending, int64_t rows, int64_t n_in, const uint8_t *x, const float *squares,
+                             float *out) const
+    {
+        apr_flow_args a = {};
+        a.ending = ending, a.n_parts = ending == APR_FLOW_GLU ? 2 : 1, a.n_in = n_in, a.x = x;
+        a.squares = squares, a.eps = 1e-6f;
+        a.parts[0] = apr_flow_part{matrix_at(w, rows, n_in), NULL, out};
+        a.parts[1] = apr_flow_part{matrix_at(w + (size_t)rows * (size_t)row_bytes_of(dtype, n_in), rows, n_in), NULL, NULL};
+        a.glu.activation = APR_ACT_SILU;
+        return a;
+    }
+    /* roles: bits of qkv, o, gate and up, down, head */
+    void enqueue(int roles, bool follows, cudaStream_t stream) const
+    {
+        bool first = true;
+        const size_t row = (size_t)row_bytes_of(dtype, s.hidden);
+        auto go = [&](const apr_flow_args &a) {
+            must(apr_cuda_flow(&a, n_multiprocessors, follows && !first, stream), "flow");
+            first = false;
+        };
+        for (int i = 0; i < s.layers; i++) {
+            const uint8_t *w = weights + layer_bytes * (size_t)i;
+            if (roles & 1) go(product_of(w, APR_FLOW_STORE, s.qkv, s.hidden, xa, squares_b, qkv));
+            w += (size_t)s.qkv * row;
+            if (roles & 2) {
+                apr_flow_args a = product_of(w, APR_FLOW_ADD, s.hidden, s.hidden, xb, NULL, h);
+                a.residual = h, a.gain = gain, a.planes = xc, a.out_squares = squares_a;
+                go(a);
+            }
+            w += (size_t)s.hidden * row;
+            if (roles & 4) {
+                apr_flow_args a = product_of(w, APR_FLOW_GLU, s.inner, s.hidden, xc, squares_a, NULL);
+                a.planes = act;
+                go(a);
+            }
+            w += (size_t)(2 * s.inner) * row;
+            if (roles & 8) {
+                apr_flow_args a = product_of(w, APR_FLOW_ADD, s.hidden, s.inner, act, NULL, h);
+                a.residual = h, a.gain = gain, a.planes = xa, a.out_squares = squares_b;
+                go(a);
+            }
+        }
+        if (roles & 16)
+            go(product_of(weights + layer_bytes * (size_t)s.layers, APR_FLOW_STORE, s.vocabulary, s.hidden, xa, squares_b, logits));
+    }
+    double bytes(int roles) const
+    {
+        const double row = (double)row_bytes_of(dtype, s.hidden), wide = (double)row_bytes_of(dtype, s.inner), n = s.layers;
+        return (roles & 1 ? n * (double)s.qkv * row : 0) + (roles & 2 ? n * (double)s.hidden * row : 0) +
+               (roles & 4 ? n * 2 * (double)s.inner * row : 0) + (roles & 8 ? n * (double)s.hidden * wide : 0) +
+               (roles & 16 ? (double)s.vocabulary * row : 0);
+    }
+};
+
+template <class F> static double graph_us(F &&enqueue)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+    enqueue(stream);
+    must(cudaStreamEndCapture(stream, &graph), "capture");
+    must(cudaGraphInstantiate(&ready, graph, 0), "graph");
+    std::vector<float> times;
+    for (int i = 0; i < 14; i++) {
+        cudaEvent_t a, b;
+        cudaEventCreate(&a), cudaEventCreate(&b);
+        cudaEventRecord(a, stream), cudaGraphLaunch(ready, stream), cudaEventRecord(b, stream);
+        must(cudaEventSynchronize(b), "replay");
+        float ms;
+        cudaEventElapsedTime(&ms, a, b);
+        if (i >= 3) times.push_back(ms);
+        cudaEventDestroy(a), cudaEventDestroy(b);
+    }
+    cudaGraphExecDestroy(ready), cudaGraphDestroy(graph), cudaStreamDestroy(stream);
+    std::sort(times.begin(), times.end());
+    return 1e3 * times[times.size() / 2];
+}
+
+static void run_times(void)
+{
+    static const struct {
+        const char *name;
+        int roles;
+    } parts[] = {{"qkv", 1}, {"o", 2}, {"gate, up", 4}, {"down", 8}, {"head", 16}, {"all", 31}};
+    const shape seven = {3584, 18944, 4608, 152064, 28};
+    for (apr_dtype dtype : types) {
+        const chain c(dtype, seven);
+        for (const auto &p : parts) {
+            const double us = graph_us([&](cudaStream_t stream) { c.enqueue(p.roles, true, stream); }),
+                         n = p.roles == 16 || p.roles == 31 ? 1 : c.s.layers;
+            printf("%-6s %-9s %9.2f us  %6.0f GB/s%s", apr_dtypes[dtype].name, p.name, us / n, c.bytes(p.roles) / us * 1e-3,
+                   p.roles == 31 ? "" : "\n");
+            if (p.roles == 31) {
+                const double plain = graph_us([&](cudaStream_t stream) { c.enqueue(31, false, stream); });
+                printf("  %.0f tokens/s of products alone; %.0f without dependent launches\n", 1e6 / us, 1e6 / plain);
+            }
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const modes m = start(argc, argv);
+    cudaDeviceProp properties;
+    must(cudaGetDeviceProperties(&properties, 0), "device");
+    n_multiprocessors = properties.multiProcessorCount;
+    major_version = properties.major;
+    if (m.tests) run_tests();
+    if (m.times && major_version >= 8) run_times();
+    return all_within_bounds(m) ? 0 : 1;
+}

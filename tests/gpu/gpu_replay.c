@@ -1,0 +1,322 @@
+/* A token recorded as one CUDA graph on a device gives the bits of a token whose kernels are started one by one: every family, every type
+ * of cache; and the likeliest tokens are those that the host finds.
+ *
+ * usage: gpu_replay [TEST]: one of them, by its name, in which * stands for anything. */
+#include "kernels/cuda_loader.h"
+#include "runtime/program/ability.h"
+#include "runtime/session/sample.h"
+#include "runtime/session/session_parts.h"
+#include "tests/support/program_model.h"
+#include "tests/support/replay_script.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const apr_cuda_api *cuda;
+static char warning[1024];
+
+static void keep_warning(void *user, const char *sentence)
+{
+    (void)user;
+    snprintf(warning, sizeof warning, "%s", sentence);
+}
+
+static apr_session_options on_device(bool replays, apr_dtype kv_dtype)
+{
+    apr_session_options options = apr_session_defaults;
+    options.n_ctx = REPLAY_SCRIPT_CTX;
+    options.n_batch = 16;
+    options.kv_dtype = kv_dtype;
+    options.cuda = cuda;
+    options.no_replay = !replays;
+    options.no_fusion = true; /* the same kernels: the same bits */
+    options.on_warning = keep_warning;
+    return options;
+}
+
+static apr_session *open_session(const apr_model *model, const apr_session_options *options)
+{
+    apr_error err = {0};
+    apr_session *s;
+    if (apr_session_open(&s, model, options, &err) != APR_OK) fail_msg("%s: %s", model->hparams.architecture, err.text);
+    return s;
+}
+
+static bool open_layer(program_model *m, const char *architecture, uint8_t mixer)
+{
+    static const uint8_t ffns[] = {APR_FFN_EXPERTS, APR_FFN_DENSE, APR_FFN_NONE};
+    static uint8_t mixers[2], both[2];
+
+    mixers[0] = mixers[1] = mixer;
+    for (int i = 0; i < 3; i++) {
+        apr_hparams h = program_model_sizes(architecture);
+        both[0] = both[1] = ffns[i];
+        h.num_layers = 2;
+        h.layer_kinds = mixers;
+        h.ffn_kinds = both;
+        if (ffns[i] != APR_FFN_EXPERTS) h.num_experts = 0;
+        if (program_model_open(m, &h, APR_BF16, NULL) == APR_OK) return true;
+    }
+    return false;
+}
+
+static bool has_host_tables(const apr_program *program)
+{
+    for (size_t i = 0; i < program->n_weights; i++)
+        if (apr_slot_is_read_on_host(&program->weights[i])) return true;
+    return false;
+}
+
+static void check_layer(const program_model *m, apr_dtype kv_dtype, const char *what)
+{
+    const apr_session_options plain_options = on_device(false, kv_dtype), options = on_device(true, kv_dtype);
+    warning[0] = '\0';
+    apr_session *const plain = open_session(&m->model, &plain_options);
+    float *const truth = replay_script_run(plain, 0);
+    assert_null(plain->places[0].recorded);
+    apr_session_close(plain);
+
+    apr_session *const s = open_session(&m->model, &options);
+    float *const again = replay_script_run(s, 0);
+    if ((s->places[0].recorded == NULL) != has_host_tables(&m->program)) fail_msg("%s: was not recorded: %s", what, warning);
+    apr_session_close(s);
+    const size_t n = REPLAY_SCRIPT_STEPS * (size_t)m->program.vocab_size;
+    for (size_t i = 0; i < n; i++) assert_true(isfinite(truth[i]));
+    if (memcmp(truth, again, n * sizeof *truth) != 0) fail_msg("%s: other numbers", what);
+    free(truth);
+    free(again);
+}
+
+static void every_family_gives_the_same_bits_recorded_or_not(void **state)
+{
+    (void)state;
+    int n_layers = 0;
+    for (size_t i = 0; i < apr_n_families; i++) {
+        const char *const name = apr_families[i]->types[0].name;
+        if (apr_family_ability(apr_families[i], cuda->backend) != APR_ABLE_RUN) continue;
+        for (uint8_t mixer = 0; mixer <= APR_LAYER_NONE; mixer++) {
+            program_model m;
+            char what[96];
+            if (!open_layer(&m, name, mixer)) continue;
+            snprintf(what, sizeof what, "%s, layers of kind %d", name, mixer);
+            check_layer(&m, APR_F16, what);
+            program_model_close(&m);
+            n_layers++;
+        }
+    }
+    print_message("%d kinds of layers\n", n_layers);
+    assert_true(n_layers >= 40);
+}
+
+static void so_does_every_type_of_cache(void **state)
+{
+    (void)state;
+    program_model m;
+    int n_types = 0;
+    assert_true(open_layer(&m, "qwen3", APR_LAYER_SLIDING) || open_layer(&m, "qwen3", APR_LAYER_FULL));
+    for (size_t i = 0; i < APR_KV_DTYPES; i++) {
+        if (apr_kv_row_bytes(apr_kv_dtypes[i], m.model.hparams.head_dim) < 0) continue;
+        check_layer(&m, apr_kv_dtypes[i], apr_dtypes[apr_kv_dtypes[i]].name);
+        n_types++;
+    }
+    assert_true(n_types >= 3);
+    program_model_close(&m);
+}
+
+static void two_sessions_in_turn_do_not_read_each_other_s_token(void **state)
+{
+    (void)state;
+    program_model m;
+    const apr_session_options options = on_device(true, APR_F16);
+    assert_true(open_layer(&m, "qwen3_next", APR_LAYER_LINEAR));
+    const size_t vocab_size = (size_t)m.program.vocab_size;
+    apr_session *const a = open_session(&m.model, &options), *const b = open_session(&m.model, &options);
+    float *const alone[2] = {replay_script_run(a, 0), replay_script_run(b, 5)}, *const one = malloc(vocab_size * sizeof *one);
+    replay_script of_a = {.salt = 0}, of_b = {.salt = 5};
+
+    while (replay_script_step(&of_a, a, one)) {
+        assert_memory_equal(one, alone[0] + (size_t)(of_a.step - 1) * vocab_size, vocab_size * sizeof *one);
+        assert_true(replay_script_step(&of_b, b, one));
+        assert_memory_equal(one, alone[1] + (size_t)(of_b.step - 1) * vocab_size, vocab_size * sizeof *one);
+    }
+    apr_session_close(a);
+    apr_session_close(b);
+    free(alone[0]);
+    free(alone[1]);
+    free(one);
+    program_model_close(&m);
+}
+
+/* --- the likeliest --- */
+
+static apr_cuda_device *open_device(void)
+{
+    const apr_cuda_options options = {.stack_bytes = 256};
+    apr_cuda_device *device;
+    apr_error err = {0};
+    if (cuda->open(&device, 0, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    return device;
+}
+
+static void *take(apr_cuda_device *device, uint64_t n_bytes)
+{
+    void *p;
+    apr_error err = {0};
+    if (cuda->alloc(device, n_bytes, "test", &p, &err) != APR_OK) fail_msg("%s", err.text);
+    return p;
+}
+
+/* Random numbers, few different ones, all equal ones, NaN and infinities, rising and falling. */
+static void make_row(float *logits, int64_t n, int kind)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float x = (float)(rand() % 1000003) / 50000.0f - 10.0f;
+        logits[i] = kind == 1 ? floorf(x) : kind == 2 ? -1.5f : kind == 5 ? (float)i : kind == 6 ? (float)-i : x;
+        if (kind == 3 && rand() % 3 == 0) logits[i] = rand() % 2 ? NAN : rand() % 2 ? -INFINITY : -0.0f;
+        if (kind == 4) logits[i] = NAN;
+        if (kind == 7) logits[i] = i == n / 2 ? INFINITY : -INFINITY;
+        if (kind == 8) logits[i] = rand() % 2 ? 0.0f : -0.0f;
+    }
+}
+
+static void the_likeliest_are_those_that_the_host_finds(void **state)
+{
+    (void)state;
+    enum { MOST = 262144 };
+    static const int64_t lengths[] = {1, 2, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025, 16384, 16385, 32000, 65537, 151936, 152064, MOST};
+    static const int wanted[] = {1, 2, 31, 32, 33, 64};
+    apr_cuda_device *const device = open_device();
+    float *const logits = malloc(MOST * sizeof *logits), *const there = take(device, MOST * sizeof *logits);
+    apr_cuda_found *const found = take(device, sizeof *found), here;
+    void *const work = take(device, apr_cuda_best_bytes(MOST));
+    apr_error err = {0};
+    double worst = 0.0;
+
+    srand(3);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (int kind = 0; kind < 9; kind++) {
+            const int64_t n = lengths[i];
+            make_row(logits, n, kind);
+            assert_int_equal(cuda->upload(device, there, logits, (uint64_t)n * sizeof *logits, &err), APR_OK);
+            for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++) {
+                apr_best truth = {.n_wanted = wanted[k], .temperature = 0.3f + (float)k}, best = truth;
+                apr_find_best(&truth, logits, n);
+                if (cuda->find_best(device, there, n, best.n_wanted, best.temperature, work, found, &err) != APR_OK)
+                    fail_msg("%s", err.text);
+                assert_int_equal(cuda->download(device, &here, found, sizeof here, &err), APR_OK);
+                apr_best_from_keys(&best, here.keys, best.n_wanted);
+                assert_int_equal(best.n, truth.n);
+                assert_memory_equal(best.ids, truth.ids, (size_t)truth.n * sizeof *truth.ids);
+                for (int j = 0; j < truth.n; j++)
+                    assert_true(best.logits[j] == truth.logits[j] || (isnan(best.logits[j]) && isnan(truth.logits[j])));
+                if (wanted[k] == 1) assert_int_equal(best.ids[0], apr_greedy(logits, n));
+                assert_true(fabs(here.sum - truth.sum) <= APR_BEST_SUM_ERROR * truth.sum);
+                if (truth.sum > 0.0) worst = fmax(worst, fabs(here.sum - truth.sum) / truth.sum);
+            }
+        }
+    print_message("sums are off by %.1e at most\n", worst);
+    cuda->close(device);
+    free(logits);
+}
+
+/* --- what happens to a recording --- */
+
+static void what_cannot_be_recorded_leaves_a_device_that_can_be_used(void **state)
+{
+    (void)state;
+    apr_cuda_device *const device = open_device();
+    float *const a = take(device, 1024), *const b = take(device, 1024), host[256], back[256];
+    apr_op_args args = {.add = {.n_tokens = 1, .width = 256, .a = a, .b = a, .out = b}},
+                impossible = {.norm = {.n_tokens = 1, .width = 256, .chunk = -1}};
+    apr_cuda_graph *graph;
+    apr_error err = {0};
+
+    for (int i = 0; i < 256; i++) host[i] = (float)i;
+    cuda->check_each(device, true);
+    assert_int_equal(cuda->record(device, &err), APR_E_UNSUPPORTED);
+    cuda->check_each(device, false);
+    assert_int_equal(cuda->end_record(device, &graph, &err), APR_E_USAGE);
+
+    assert_int_equal(cuda->record(device, &err), APR_OK); /* an operation fails: the rest is a graph all the same, or a sentence */
+    assert_int_equal(cuda->run(device, APR_OP_ADD, &args, &err), APR_OK);
+    assert_int_not_equal(cuda->run(device, APR_OP_NORM, &impossible, &err), APR_OK);
+    (void)cuda->end_record(device, &graph, &err);
+    cuda->forget(graph);
+    assert_int_equal(cuda->record(device, &err), APR_OK); /* what waits cannot be recorded */
+    assert_int_not_equal(cuda->upload(device, a, host, 1024, &err), APR_OK);
+    err = (apr_error){0};
+    assert_int_not_equal(cuda->end_record(device, &graph, &err), APR_OK);
+    print_message("%s\n", err.text);
+    assert_null(graph);
+    assert_false(cuda->is_lost(device));
+
+    assert_int_equal(cuda->upload(device, a, host, 1024, &err), APR_OK);
+    assert_int_equal(cuda->record(device, &err), APR_OK);
+    assert_int_equal(cuda->run(device, APR_OP_ADD, &args, &err), APR_OK);
+    if (cuda->end_record(device, &graph, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_int_equal(cuda->clear(device, b, 1024, &err), APR_OK);
+    assert_int_equal(cuda->download(device, back, b, 1024, &err), APR_OK);
+    assert_true(back[255] == 0.0f); /* recording ran nothing */
+    assert_int_equal(cuda->replay(graph, &err), APR_OK);
+    assert_int_equal(cuda->download(device, back, b, 1024, &err), APR_OK);
+    for (int i = 0; i < 256; i++) assert_true(back[i] == 2.0f * host[i]);
+    cuda->forget(graph);
+    cuda->close(device);
+}
+
+/* The last one: nothing works on the device afterwards in this process. */
+static void a_fault_before_a_replay_is_named_with_the_stage_and_auto_goes_on_on_the_host(void **state)
+{
+    (void)state;
+    program_model m;
+    apr_session_options options = on_device(true, APR_F16);
+    apr_error err = {0};
+    assert_true(open_layer(&m, "qwen3", APR_LAYER_FULL));
+    apr_session *const strict = open_session(&m.model, &options);
+    options.fall_back = true;
+    apr_session *const s = open_session(&m.model, &options);
+    for (int32_t i = 0; i < 4; i++) {
+        assert_int_equal(apr_session_eval(s, &i, 1, NULL, &err), APR_OK);
+        assert_int_equal(apr_session_eval(strict, &i, 1, NULL, &err), APR_OK);
+    }
+    assert_non_null(s->places[0].recorded);
+    assert_int_equal(cuda->drill(s->places[0].device, APR_CUDA_DRILL_OUT_OF_BOUNDS, NULL), APR_E_DEVICE);
+    warning[0] = '\0';
+    assert_int_equal(apr_session_eval(s, &(int32_t){9}, 1, NULL, NULL), APR_OK);
+    print_message("%s\n", warning);
+    assert_string_equal(apr_session_backend_name(s), "host");
+    assert_int_equal(apr_session_position(s), 5);
+    assert_int_equal(apr_session_eval(strict, &(int32_t){9}, 1, NULL, &err), APR_E_DEVICE);
+    print_message("%s\n", err.text);
+    assert_non_null(strstr(err.text, "illegal memory access"));
+    apr_session_close(s);
+    apr_session_close(strict);
+    program_model_close(&m);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_family_gives_the_same_bits_recorded_or_not),
+        cmocka_unit_test(so_does_every_type_of_cache),
+        cmocka_unit_test(two_sessions_in_turn_do_not_read_each_other_s_token),
+        cmocka_unit_test(the_likeliest_are_those_that_the_host_finds),
+        cmocka_unit_test(what_cannot_be_recorded_leaves_a_device_that_can_be_used),
+        cmocka_unit_test(a_fault_before_a_replay_is_named_with_the_stage_and_auto_goes_on_on_the_host),
+    };
+    apr_error err = {0};
+    int n;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    if (apr_cuda_load(&cuda, &err) != APR_OK || cuda->count(&n, &err) != APR_OK) {
+        printf("skipped: no device (%s)\n", err.text);
+        return 77;
+    }
+    return cmocka_run_group_tests_name("gpu_replay", tests, NULL, NULL);
+}

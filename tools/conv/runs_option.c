@@ -1,0 +1,73 @@
+/* runs_option.c - reads --resume, --part and --finish, and says what several runs have made. */
+#include "tools/conv/runs_option.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_PARTS = 100000 };
+
+/* A whole number of [1, most] at *text, which goes on behind it. */
+static bool read_number(const char **text, long most, int *n)
+{
+    char *end;
+
+    if (**text < '1' || **text > '9') return false;
+    const long value = strtol(*text, &end, 10);
+    *text = end;
+    *n = (int)value;
+    return value <= most;
+}
+
+static apr_status parse_part(const char *text, apr_resume_part *part, apr_error *err)
+{
+    const char *at = text;
+
+    if (read_number(&at, MOST_PARTS, &part->part) && *at++ == '/' && read_number(&at, MOST_PARTS, &part->n_parts) && *at == '\0' &&
+        part->part <= part->n_parts)
+        return APR_OK;
+    return apr_fail(err, APR_E_USAGE, "--part takes K/N, the K-th of N parts, as in 3/8 (N at most %d), not '%s'", (int)MOST_PARTS, text);
+}
+
+apr_status apr_runs_parse(const apr_runs_options *o, bool dry_run, apr_resume_part *room, const apr_resume_part **part, apr_error *err)
+{
+    const int n = o->resume + o->finish + (o->part != NULL);
+
+    *part = NULL;
+    if (n > 1) return apr_fail(err, APR_E_USAGE, "--resume, --part and --finish: give one of them");
+    if (n > 0 && dry_run)
+        return apr_fail(err, APR_E_USAGE, "--dry-run writes nothing, so it goes with none of --resume, --part and --finish");
+    if (n == 0) return APR_OK;
+    *room = (apr_resume_part){.part = 0, .n_parts = o->resume ? 1 : 0};
+    if (o->part != NULL) APR_TRY(parse_part(o->part, room, err));
+    *part = room;
+    return APR_OK;
+}
+
+void apr_runs_print(const apr_sink_progress *p, const apr_resume_part *part)
+{
+    const size_t n = p->n_there + p->n_done;
+
+    if (p->folder == NULL) return;
+    if (part->part > 0) printf("  part %d/%d in %s: %zu of %zu tensors", part->part, p->n_parts, p->folder, n, n + p->n_elsewhere);
+    else printf("  by way of %s", p->folder);
+    if (part->n_parts > 0) printf(", %zu taken over from earlier runs", p->n_there);
+    printf("\n");
+    if (p->n_damaged > 0)
+        printf("  note: %zu tensors of earlier runs were not as they had been written, and were made anew\n", p->n_damaged);
+    if (part->part > 0) printf("  when all parts are done, the same command with --finish in place of --part completes it\n");
+}
+
+void apr_runs_json(apr_json_text *json, const apr_sink_progress *p, const apr_resume_part *part)
+{
+    if (p->folder == NULL) return;
+    apr_json_open(json, "resumed", '{');
+    apr_json_string(json, "folder", p->folder, strlen(p->folder));
+    if (part->part > 0) apr_json_int(json, "part", part->part);
+    apr_json_int(json, "parts", p->n_parts);
+    apr_json_uint(json, "taken_over", p->n_there);
+    apr_json_uint(json, "made", p->n_done);
+    apr_json_uint(json, "made_anew", p->n_damaged);
+    apr_json_uint(json, "of_other_parts", p->n_elsewhere);
+    apr_json_bool(json, "complete", part->part == 0);
+    apr_json_close(json, '}');
+}
