@@ -91,7 +91,16 @@ static __device__ __forceinline__ void wait_for_previous(void)
 #endif
 }
 
-/* Units [first, last) of a block. GLU counts pairs of a gate's unit and an up's. */
+/* GLU counts pairs of a gate's unit and an up's. */
+static __host__ __device__ inline int units_of(const flow_call &a)
+{
+    if (a.ending == APR_FLOW_GLU) return a.parts[0].n_units;
+    int n = 0;
+    for (int i = 0; i < a.n_parts; i++) n += a.parts[i].n_units;
+    return n;
+}
+
+/* Units [first, last) of a block. */
 static __device__ __forceinline__ int first_unit(int n_units, unsigned block) { return (int)((int64_t)n_units * block / gridDim.x); }
 
 /* The items of a block's unit. */
@@ -182,6 +191,18 @@ static __device__ __forceinline__ float factor_of(const flow_call &a)
     return rsqrtf(warp_sum(sum) / (float)a.n_in + a.eps);
 }
 
+/* What the four lanes of rows g and g + 8 have of them; begins anew. */
+static __device__ __forceinline__ void put_sums(const flow_lane &l, float (&total)[2], float *sums)
+{
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        total[k] += __shfl_xor_sync(0xffffffffu, total[k], 1);
+        total[k] += __shfl_xor_sync(0xffffffffu, total[k], 2);
+        if (l.t == 0) sums[l.g + 8 * k] = total[k];
+        total[k] = 0.0f;
+    }
+}
+
 template <apr_dtype D> static __global__ void __launch_bounds__(THREADS, 2) k_flow(const __grid_constant__ flow_call a, flow_layout layout)
 {
     typedef flow_ring<D> R;
@@ -196,10 +217,7 @@ template <apr_dtype D> static __global__ void __launch_bounds__(THREADS, 2) k_fl
     const flow_lane l = flow_lane_of(lane);
 
     let_next_begin();
-    int n_units = 0;
-    if (a.ending == APR_FLOW_GLU) n_units = a.parts[0].n_units;
-    else
-        for (int i = 0; i < a.n_parts; i++) n_units += a.parts[i].n_units;
+    const int n_units = units_of(a);
     const int first = first_unit(n_units, blockIdx.x), last = first_unit(n_units, blockIdx.x + 1);
     const int n = (last - first) * width * layout.n_items, begin = n * warp / WARPS, end = n * (warp + 1) / WARPS;
     int asked = begin, ask_unit = first * width + begin / layout.n_items, ask_left = layout.n_items - begin % layout.n_items, ask_slot = 0;
@@ -241,13 +259,7 @@ template <apr_dtype D> static __global__ void __launch_bounds__(THREADS, 2) k_fl
         ask_next();
         if (++slot == layout.depth) slot = 0;
         if (++item == layout.n_items || i + 1 == end) {
-#pragma unroll
-            for (int k = 0; k < 2; k++) {
-                total[k] += __shfl_xor_sync(0xffffffffu, total[k], 1);
-                total[k] += __shfl_xor_sync(0xffffffffu, total[k], 2);
-                if (l.t == 0) unit_sums[l.g + 8 * k] = total[k];
-                total[k] = 0.0f;
-            }
+            put_sums(l, total, unit_sums);
             unit_sums += APR_FLOW_UNIT;
             item = 0;
         }
@@ -257,14 +269,6 @@ template <apr_dtype D> static __global__ void __launch_bounds__(THREADS, 2) k_fl
 }
 
 /* --- launching --- */
-
-static int units_of(const flow_call &a)
-{
-    if (a.ending == APR_FLOW_GLU) return a.parts[0].n_units;
-    int n = 0;
-    for (int i = 0; i < a.n_parts; i++) n += a.parts[i].n_units;
-    return n;
-}
 
 /* Launches so that the kernel before need not have ended. */
 template <typename... PARAMETERS, typename... ARGS>
