@@ -38,8 +38,8 @@ static bool only_streams(const fuser *f, int value)
 /* A norm of whole rows that a product can divide by afterwards. */
 static bool is_absorbed(const fuser *f, const apr_op *op)
 {
-    const int64_t width = f->program->values[op->out].width;
     if (op->kind != APR_OP_NORM || op->args.norm.kind != APR_NORM_RMS || op->weight[1] >= 0) return false;
+    const int64_t width = f->program->values[op->out].width;
     return op->args.norm.chunk == width && op->args.norm.n_weight == width && only_streams(f, op->out);
 }
 
