@@ -163,12 +163,20 @@ static double largest_number(const float *values, int64_t n)
     return largest;
 }
 
+/* Of n_tokens in pieces of n_together, the last of which may be a single one. */
+static apr_run_facts facts_of(const apr_session *session, int64_t n_tokens, int64_t n_together)
+{
+    apr_run_facts facts = apr_trace_run_facts(session, n_together);
+    facts.streamed = facts.streamed || (n_tokens % n_together == 1 && apr_trace_run_facts(session, 1).streamed);
+    return facts;
+}
+
 static void set_bound(apr_golden_figure *f, const apr_session *session, double tolerance)
 {
     f->exact = apr_session_is_exact(session);
     f->bound = tolerance;
     if (tolerance > 0.0) return;
-    f->reason = apr_run_bound_of(apr_trace_run_facts(session, f->n_together));
+    f->reason = apr_run_bound_of(facts_of(session, f->n_tokens, f->n_together));
     f->bound = f->reason.relative * f->peak;
 }
 
@@ -331,10 +339,11 @@ static apr_status run_all(const golden_run *g)
 {
     const int64_t longest = apr_golden_context(g->arrays), above = apr_trace_fp16_above(g->session);
 
+    const bool is_streamed = apr_trace_run_facts(g->session, 1).streamed;
     APR_TRY(all_groupings(g, 0));
-    if (!is_rounded(g->session, longest)) return APR_OK;
+    if (!is_rounded(g->session, longest) && !is_streamed) return APR_OK;
     apr_session_set_exact(g->session, true);
-    const apr_status status = is_rounded(g->session, longest) ? APR_OK : all_groupings(g, above);
+    const apr_status status = is_rounded(g->session, longest) ? APR_OK : all_groupings(g, is_streamed ? 0 : above);
     apr_session_set_exact(g->session, false);
     return status;
 }

@@ -137,6 +137,8 @@ static void a_bound_is_that_of_the_coarsest_rounding(void **state)
         {{APR_RUNS_ON_HOST, .kv_dtype = APR_F32}, "float32 sums in another order"},
         {{APR_RUNS_ON_DEVICE, .kv_dtype = APR_F32}, "float32 sums in another order"},
         {{APR_RUNS_ON_HOST, .kv_dtype = APR_F16}, "kept in FP16"},
+        {{APR_RUNS_ON_DEVICE, .streamed = true, .kv_dtype = APR_F32}, "15 bits"},
+        {{APR_RUNS_ON_DEVICE, .streamed = true, .fp16_products = true, .kv_dtype = APR_F32}, "round their inputs to FP16"},
         {{APR_RUNS_ON_DEVICE, .fp16_products = true, .kv_dtype = APR_F32}, "round their inputs to FP16"},
         {{APR_RUNS_ON_DEVICE, .fp16_products = true, .kv_dtype = APR_Q8_0}, "8 bits"},
         {{APR_RUNS_ON_DEVICE, .fp16_products = true, .kv_dtype = APR_F8_E4M3}, "kept in FP8"},

@@ -111,7 +111,7 @@ static void every_family_gives_the_same_numbers_recorded_or_not(void **state)
 }
 
 /* Products from planes round their inputs to 15 bits of the largest of 16, and nothing else: 1e-3 of the logits' size is far more than
- * that, and far less than a wrong step. Experts may be chosen otherwise, so that layers with them are left out. */
+ * that, and far less than a wrong step. Where two experts are as good as each other another may be chosen, seldom. */
 static void products_that_stream_give_the_numbers_of_operations(void **state)
 {
     (void)state;
@@ -131,13 +131,17 @@ static void products_that_stream_give_the_numbers_of_operations(void **state)
         float *const streamed = replay_script_run(s, 0);
         fake_device_streams(false);
         apr_session_close(s);
-        double worst = 0.0, peak = 0.0;
-        for (size_t k = 0; k < REPLAY_SCRIPT_STEPS * (size_t)m.program.vocab_size; k++) {
-            worst = fmax(worst, fabs((double)truth[k] - (double)streamed[k]));
-            peak = fmax(peak, fabs((double)truth[k]));
+        const size_t width = (size_t)m.program.vocab_size;
+        double peak = 0.0;
+        int n_off = 0;
+        for (size_t k = 0; k < REPLAY_SCRIPT_STEPS * width; k++) peak = fmax(peak, fabs((double)truth[k]));
+        for (size_t step = 0; step < REPLAY_SCRIPT_STEPS; step++) {
+            double worst = 0.0;
+            for (size_t k = step * width; k < (step + 1) * width; k++) worst = fmax(worst, fabs((double)truth[k] - (double)streamed[k]));
+            n_off += !(worst <= 1e-3 * peak);
         }
-        const bool has_experts = m.model.hparams.num_experts > 0;
-        if (!has_experts && worst > 1e-3 * peak) fail_msg("%s: off by %g of %g", name, worst, peak);
+        const int allowed = m.model.hparams.num_experts > 0 ? REPLAY_SCRIPT_STEPS / 10 : 0;
+        if (n_off > allowed) fail_msg("%s: %d of %d rows are off", name, n_off, (int)REPLAY_SCRIPT_STEPS);
         n_streaming += fake_device_flows() > before;
         n_layers++;
         free(truth);

@@ -47,7 +47,7 @@ typedef struct apr_device_options {
          APR_OPTION_FLAG,                                                                                                               \
          NULL,                                                                                                                          \
          NULL,                                                                                                                          \
-         "no product of a prompt rounds its inputs to FP16 on the GPU: slower, for proofs",                                             \
+         "no product rounds its inputs on the GPU: slower, for proofs",                                                                 \
          APR_TO(type, member.exact)},                                                                                                   \
         {"replay",                                                                                                                      \
          0,                                                                                                                             \
