@@ -25,7 +25,7 @@ static apr_model layout = {.path = "test", .tensors = tensors, .n_tensors = N};
 static int make_layout(void **state)
 {
     static const int64_t sizes[N] = {3000, 10, 0, 40000, 1, 5000, 16, 8192, 77};
-    static char names[N][16];
+    static char names[N][24];
     static uint8_t bytes[4 * 65536];
 
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)(i * 2654435761u >> 13);
