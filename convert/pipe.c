@@ -1,7 +1,8 @@
-/* pipe.c - tensors in portions: all threads encode, and one of them at a time writes what is ready. */
+/* pipe.c - tensors in portions: all threads read, encode and write them, each where it belongs. */
 #include "convert/pipe_internal.h"
 #include "convert/pipe_queue.h"
 
+#include "formats/base/crc32.h"
 #include "kernels/gather.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
@@ -91,6 +92,7 @@ static void decode_encoded(const apr_pipe *p, const apr_cut *c, const apr_pipe_i
 
 /* What one portion found out; added up in order, so that sums do not depend on threads. */
 typedef struct finding {
+    uint32_t crc; /* of its bytes, where the extent of the tensor asks for it */
     apr_metrics metrics;
     apr_misfits misfits;
     apr_transcode_cost cost;
@@ -186,14 +188,16 @@ static apr_status reserve(apr_pipe *p, const apr_cut *c, const apr_pipe_item *it
 {
     const size_t elems = (size_t)(c->units_per_portion < c->n_units ? c->units_per_portion : c->n_units) * (size_t)c->unit_elems;
     const size_t slot_bytes = (size_t)apr_row_bytes(item->to, (int64_t)elems);
+    const int n_threads = omp_get_max_threads();
     size_t n_bytes;
 
     APR_TRY(reserve_values(p, c, err));
     if (slot_bytes > p->slot_bytes) {
         free(p->slots);
-        p->n_slots = apr_portion_slots(omp_get_max_threads());
+        p->n_slots = apr_portion_slots(n_threads);
         p->slot_bytes = slot_bytes;
-        p->slots = __builtin_mul_overflow(slot_bytes, p->n_slots, &n_bytes) ? NULL : malloc(n_bytes);
+        const size_t n_buffers = p->n_slots > (size_t)n_threads ? p->n_slots : (size_t)n_threads; /* what is not touched is not there */
+        p->slots = __builtin_mul_overflow(slot_bytes, n_buffers, &n_bytes) ? NULL : malloc(n_bytes);
     }
     APR_TRY(apr_pipe_reserve_scales(p, c, item, err));
     return p->slots != NULL ? APR_OK : apr_no_memory(err, "portions of a tensor");
@@ -221,24 +225,38 @@ apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, 
     return APR_OK;
 }
 
-/* A tensor on its way through the queue. Portions lie one after another in the slots, so that several are written at once. */
+/* A tensor on its way through the queue. Where the sink knows its extent, the thread that made a portion puts it there, out of a
+ * buffer of its own. Otherwise portions lie one after another in the slots, so that several are put at once. */
 typedef struct passage {
     apr_pipe *p;
     apr_pipe_item *item;
     apr_cut cut;
     size_t portion_bytes; /* of all but the last portion, and at most p->slot_bytes */
     finding *found;       /* [p->n_slots] */
+    bool has_extent;
+    apr_extent extent;
+    uint32_t crc; /* of the portions so far */
 } passage;
 
-static void make_portion(void *context, int64_t portion, size_t slot, int thread)
+static size_t bytes_of(const passage *t, int64_t portion)
 {
-    const passage *const t = context;
-    convert_portion(t->p, &t->cut, t->item, portion, thread, t->p->slots + slot * t->portion_bytes, &t->found[slot]);
+    return (size_t)apr_row_bytes(t->item->to, apr_cut_units(&t->cut, portion) * t->cut.unit_elems);
 }
 
-static apr_status write_portions(void *context, int64_t first, int64_t n, apr_error *err)
+static apr_status make_portion(void *context, int64_t portion, size_t slot, int thread, apr_error *err)
 {
     const passage *const t = context;
+    uint8_t *const bytes = t->p->slots + (t->has_extent ? (size_t)thread : slot) * t->portion_bytes;
+
+    convert_portion(t->p, &t->cut, t->item, portion, thread, bytes, &t->found[slot]);
+    if (!t->has_extent) return APR_OK;
+    if (t->extent.wants_crc) t->found[slot].crc = apr_crc32(0, bytes, bytes_of(t, portion));
+    return apr_extent_put(&t->extent, (uint64_t)portion * t->portion_bytes, bytes, bytes_of(t, portion), err);
+}
+
+static apr_status take_portions(void *context, int64_t first, int64_t n, apr_error *err)
+{
+    passage *const t = context;
     const size_t slot = (size_t)(first % (int64_t)t->p->n_slots);
     const int64_t total = apr_cut_portions(&t->cut);
     apr_pipe_item *const item = t->item;
@@ -247,15 +265,28 @@ static apr_status write_portions(void *context, int64_t first, int64_t n, apr_er
     for (int64_t i = 0; i < n; i++) {
         const finding *const found = &t->found[slot + (size_t)i];
         n_elems += apr_cut_units(&t->cut, first + i) * t->cut.unit_elems;
+        if (t->has_extent && t->extent.wants_crc) t->crc = apr_crc32_combine(t->crc, found->crc, bytes_of(t, first + i));
         apr_misfits_merge(&item->misfits, &found->misfits);
         apr_metrics_merge(&item->metrics, &found->metrics);
         item->n_different += found->cost.n_different;
         item->n_rounded += found->cost.n_rounded;
         item->worst_difference = fmax(item->worst_difference, found->cost.worst);
     }
-    APR_TRY(apr_sink_put(t->p->sink, t->p->slots + slot * t->portion_bytes, (size_t)apr_row_bytes(item->to, n_elems), err));
+    if (!t->has_extent)
+        APR_TRY(apr_sink_put(t->p->sink, t->p->slots + slot * t->portion_bytes, (size_t)apr_row_bytes(item->to, n_elems), err));
     apr_pipe_progress(t->p, item->from, item->from->n_bytes / (uint64_t)total * (uint64_t)n);
     return APR_OK;
+}
+
+/* Portions are whole blocks, but the last one ends with the tensor. */
+static apr_status find_extent(passage *t, apr_error *err)
+{
+    const uint64_t n_bytes = (uint64_t)apr_row_bytes(t->item->to, t->cut.n_units * t->cut.unit_elems);
+
+    APR_TRY(apr_sink_extent(t->p->sink, &t->extent, &t->has_extent, err));
+    if (!t->has_extent || t->extent.n_bytes == n_bytes) return APR_OK;
+    return apr_fail(err, APR_E_USAGE, "tensor '%s' becomes %llu bytes, and its extent has %llu", t->item->from->name,
+                    (unsigned long long)n_bytes, (unsigned long long)t->extent.n_bytes);
 }
 
 static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *err)
@@ -268,13 +299,15 @@ static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *er
     t.portion_bytes = (size_t)apr_row_bytes(item->to, units * t.cut.unit_elems);
     t.found = calloc(p->n_slots, sizeof *t.found);
     if (t.found == NULL) return apr_no_memory(err, "what portions find out");
+    apr_status status = find_extent(&t, err);
     const apr_portion_work work = {.n_portions = apr_cut_portions(&t.cut),
                                    .n_slots = p->n_slots,
                                    .n_threads = omp_get_max_threads(),
                                    .context = &t,
                                    .make = make_portion,
-                                   .write = write_portions};
-    const apr_status status = apr_run_portions(&work, err);
+                                   .take = take_portions};
+    if (status == APR_OK) status = apr_run_portions(&work, err);
+    if (status == APR_OK && t.has_extent) status = apr_sink_pass(p->sink, t.crc, err);
     free(t.found);
     return status;
 }

@@ -26,7 +26,7 @@ typedef struct apr_pipe {
     apr_sink *sink;
     const apr_pipe_options *options;
     uint64_t done_bytes, total_bytes; /* of source data, for the progress line */
-    uint8_t *slots;                   /* encoded bytes of portions, made or being written */
+    uint8_t *slots;                   /* encoded bytes of portions, or buffers of the threads */
     size_t slot_bytes, n_slots;
     float *values;        /* [threads][2 * portion_elems]: decoded source, decoded result */
     size_t portion_elems; /* capacity of `values` */

@@ -1,4 +1,4 @@
-/* pipe_queue.c - the order in which portions are begun, made and written. */
+/* pipe_queue.c - the order in which portions are begun, made and taken in. */
 #include "convert/pipe_queue.h"
 
 #include <pthread.h>
@@ -11,16 +11,16 @@ static int omp_get_max_active_levels(void) { return 0; }
 static void omp_set_max_active_levels(int levels) { (void)levels; }
 #endif
 
-enum { MOST_SLOTS = 128, MOST_THREADS = 256, AT_ONCE = 16 /* portions of one write: the slots of the first are free soon */ };
+enum { MOST_SLOTS = 128, MOST_THREADS = 256, AT_ONCE = 16 /* taken in together: the slots of the first are free soon */ };
 
 typedef struct queue {
     const apr_portion_work *work;
     pthread_mutex_t mutex; /* for all below */
     pthread_cond_t changed;
-    int64_t n_begun, n_written;
+    int64_t n_begun, n_taken;
     int n_started;             /* threads */
-    bool is_ready[MOST_SLOTS]; /* made, not written */
-    bool is_writing;
+    bool is_ready[MOST_SLOTS]; /* made, not taken in */
+    bool is_taking;
     apr_status status;
     apr_error *err;
 } queue;
@@ -31,41 +31,53 @@ size_t apr_portion_slots(int n_threads)
     return wanted < MOST_SLOTS ? wanted : MOST_SLOTS;
 }
 
-/* Portions that can be written now, up to the end of the slots. */
+/* Portions that can be taken in now, up to the end of the slots. */
 static int64_t count_ready(const queue *q)
 {
-    const size_t first = (size_t)(q->n_written % (int64_t)q->work->n_slots);
+    const size_t first = (size_t)(q->n_taken % (int64_t)q->work->n_slots);
     size_t n = 0;
     while (n < AT_ONCE && first + n < q->work->n_slots && q->is_ready[first + n]) n++;
     return (int64_t)n;
 }
 
-/* Called with the mutex, which it gives away while it writes. */
-static void write_ready(queue *q, int64_t n)
+/* The first one counts. With the mutex. */
+static void note_failure(queue *q, apr_status status, const apr_error *err)
 {
-    const int64_t first = q->n_written;
-    const size_t slot = (size_t)(first % (int64_t)q->work->n_slots);
-
-    q->is_writing = true;
-    pthread_mutex_unlock(&q->mutex);
-    const apr_status status = q->work->write(q->work->context, first, n, q->err);
-    pthread_mutex_lock(&q->mutex);
-    q->is_writing = false;
+    if (status == APR_OK || q->status != APR_OK) return;
     q->status = status;
-    for (int64_t i = 0; i < n; i++) q->is_ready[slot + (size_t)i] = false;
-    q->n_written = first + n;
+    if (q->err != NULL) *q->err = *err;
     pthread_cond_broadcast(&q->changed);
 }
 
-/* Called with the mutex, which it gives away while it makes the portion. */
+/* Called with the mutex, which it gives away meanwhile. */
+static void take_ready(queue *q, int64_t n)
+{
+    const int64_t first = q->n_taken;
+    const size_t slot = (size_t)(first % (int64_t)q->work->n_slots);
+
+    q->is_taking = true;
+    pthread_mutex_unlock(&q->mutex);
+    apr_error err = {0};
+    const apr_status status = q->work->take(q->work->context, first, n, &err);
+    pthread_mutex_lock(&q->mutex);
+    q->is_taking = false;
+    note_failure(q, status, &err);
+    for (int64_t i = 0; i < n; i++) q->is_ready[slot + (size_t)i] = false;
+    q->n_taken = first + n;
+    pthread_cond_broadcast(&q->changed);
+}
+
+/* Called with the mutex, which it gives away meanwhile. */
 static void make_next(queue *q, int thread)
 {
     const int64_t portion = q->n_begun++;
     const size_t slot = (size_t)(portion % (int64_t)q->work->n_slots);
 
     pthread_mutex_unlock(&q->mutex);
-    q->work->make(q->work->context, portion, slot, thread);
+    apr_error err = {0};
+    const apr_status status = q->work->make(q->work->context, portion, slot, thread, &err);
     pthread_mutex_lock(&q->mutex);
+    note_failure(q, status, &err);
     q->is_ready[slot] = true;
 }
 
@@ -79,10 +91,10 @@ static void *run_thread(void *context)
     omp_set_max_active_levels(0);
     pthread_mutex_lock(&q->mutex);
     const int thread = q->n_started++;
-    while (q->status == APR_OK && q->n_written < n_portions) {
-        const int64_t n_ready = q->is_writing ? 0 : count_ready(q);
-        if (n_ready > 0) write_ready(q, n_ready);
-        else if (q->n_begun < n_portions && q->n_begun - q->n_written < (int64_t)q->work->n_slots) make_next(q, thread);
+    while (q->status == APR_OK && q->n_taken < n_portions) {
+        const int64_t n_ready = q->is_taking ? 0 : count_ready(q);
+        if (n_ready > 0) take_ready(q, n_ready);
+        else if (q->n_begun < n_portions && q->n_begun - q->n_taken < (int64_t)q->work->n_slots) make_next(q, thread);
         else pthread_cond_wait(&q->changed, &q->mutex);
     }
     pthread_mutex_unlock(&q->mutex);

@@ -239,6 +239,12 @@ apr_status apr_sink_put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_e
 {
     return sink->ops->put(sink, bytes, n_bytes, err);
 }
+apr_status apr_sink_extent(apr_sink *sink, apr_extent *extent, bool *has_extent, apr_error *err)
+{
+    *has_extent = sink->ops->extent != NULL;
+    return *has_extent ? sink->ops->extent(sink, extent, err) : APR_OK;
+}
+apr_status apr_sink_pass(apr_sink *sink, uint32_t crc, apr_error *err) { return sink->ops->pass(sink, crc, err); }
 apr_tensor_state apr_sink_state(const apr_sink *sink, size_t tensor)
 {
     return sink->ops->state != NULL ? sink->ops->state(sink, tensor) : APR_TENSOR_WANTED;

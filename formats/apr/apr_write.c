@@ -202,6 +202,17 @@ static apr_status put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_err
     return APR_OK;
 }
 
+static apr_status extent_of(apr_sink *sink, apr_extent *extent, apr_error *err)
+{
+    writer *const w = (writer *)sink;
+
+    APR_TRY(close_tensors(w, err));
+    if (w->at == w->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "more tensors were written than the layout has");
+    *extent = apr_out_extent(w->out, w->layout->tensors[w->at].n_bytes);
+    extent->wants_crc = true;
+    return APR_OK;
+}
+
 static apr_status pass(apr_sink *sink, uint32_t crc, apr_error *err)
 {
     writer *const w = (writer *)sink;
@@ -279,7 +290,8 @@ static apr_status check_layout(const apr_model *layout, const char *path, apr_pr
 /* Laid out, with its head in memory. */
 static apr_status new_writer(writer **made, const char *path, const apr_model *layout, apr_profile profile, apr_error *err)
 {
-    static const apr_sink_ops ops = {.put = put, .finish = finish, .abandon = abandon, .total_bytes = total_bytes, .pass = pass};
+    static const apr_sink_ops ops = {
+        .put = put, .finish = finish, .abandon = abandon, .total_bytes = total_bytes, .extent = extent_of, .pass = pass};
 
     APR_TRY(check_layout(layout, path, profile, err));
     writer *const w = calloc(1, sizeof *w);

@@ -1,6 +1,7 @@
 /* out.c - a file: it grows without a name or under a temporary one, and takes its final name. */
-#define _GNU_SOURCE /* O_TMPFILE, renameat2, sync_file_range, fallocate */
+#define _GNU_SOURCE /* O_TMPFILE, renameat2, fallocate */
 #include "formats/base/crc32.h"
+#include "formats/base/extent.h"
 #include "formats/base/map.h"
 #include "formats/base/out_internal.h"
 #include "formats/base/resume.h"
@@ -28,8 +29,7 @@ enum {
     PARALLEL_BYTES = 256 * 1024,    /* below this a second thread costs more than it gives */
     COPY_BYTES = 1024 * 1024,       /* into a file in memory: from here on several threads copy */
     AHEAD_BYTES = 64 * 1024 * 1024, /* of such a file, allocated before its bytes come */
-    REMAP_BYTES = 256 * 1024 * 1024,
-    WRITEBACK_BYTES = 32 * 1024 * 1024 /* start writing to the disk this often, so that the fsync at the end has little left */
+    REMAP_BYTES = 256 * 1024 * 1024
 };
 
 struct apr_out {
@@ -39,7 +39,7 @@ struct apr_out {
     char temporary[APR_NAME_BYTES]; /* empty: it has no name yet */
     int home;                       /* the folder of that name where it is another one; or -1 */
     int fd;
-    uint64_t n_written, n_flushed, total_bytes;
+    uint64_t n_written, total_bytes;
     bool in_memory;  /* the file system is RAM: one thread writes slower than several copy */
     uint8_t *mapped; /* of such a file: the bytes from mapped_at to total_bytes; NULL: not yet */
     uint64_t mapped_at, n_allocated;
@@ -185,19 +185,6 @@ apr_status apr_out_open_in(apr_out **out_ptr, int folder, const char *name, cons
 
 /* --- its bytes --- */
 
-static int write_all(const apr_out *out, const uint8_t *bytes, size_t n_bytes)
-{
-    for (uint64_t at = out->n_written; n_bytes > 0;) {
-        const ssize_t n = pwrite(out->fd, bytes, n_bytes, (off_t)at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return n == 0 ? EIO : errno;
-        bytes += n;
-        at += (uint64_t)n;
-        n_bytes -= (size_t)n;
-    }
-    return 0;
-}
-
 /* Pages for the file's bytes up to `end`: a full file system is an error here, and no signal later. */
 static int allocate_until(apr_out *out, uint64_t end)
 {
@@ -221,7 +208,7 @@ static int map_rest(apr_out *out)
     return 0;
 }
 
-/* write_all for a file in memory: several threads copy, with the checksum of what they copy, while one allocates further on. */
+/* apr_write_at for a file in memory: several threads copy, with the checksum of what they copy, while one allocates further on. */
 static int copy_all(apr_out *out, const uint8_t *bytes, size_t n_bytes, uint32_t *crc)
 {
     enum { COPIERS = 8 };
@@ -253,14 +240,6 @@ static int copy_all(apr_out *out, const uint8_t *bytes, size_t n_bytes, uint32_t
     return ahead_error;
 }
 
-/* Asks the kernel to start writing back what is complete, without waiting for it. */
-static void start_writeback(apr_out *out)
-{
-    if (out->n_written - out->n_flushed < WRITEBACK_BYTES) return;
-    sync_file_range(out->fd, (off_t)out->n_flushed, (off_t)(out->n_written - out->n_flushed), SYNC_FILE_RANGE_WRITE);
-    out->n_flushed = out->n_written;
-}
-
 apr_status apr_out_write(apr_out *out, const void *bytes, size_t n_bytes, uint32_t *crc, apr_error *err)
 {
     int error = 0;
@@ -272,20 +251,20 @@ apr_status apr_out_write(apr_out *out, const void *bytes, size_t n_bytes, uint32
 #pragma omp parallel sections num_threads(2)
         {
 #pragma omp section
-            error = write_all(out, bytes, n_bytes);
+            error = apr_write_at(out->fd, bytes, n_bytes, out->n_written);
 #pragma omp section
             *crc = apr_crc32(*crc, bytes, n_bytes);
         }
     } else {
         if (crc != NULL) *crc = apr_crc32(*crc, bytes, n_bytes);
-        error = write_all(out, bytes, n_bytes);
+        error = apr_write_at(out->fd, bytes, n_bytes, out->n_written);
     }
     if (error == EFAULT) APR_TRY(apr_inputs_check(err)); /* bytes straight from an input that was cut short */
     if (error != 0)
         return apr_fail(err, APR_E_IO, "%s: writing failed after %.1f MiB: %s", out->target.path, (double)out->n_written / 0x1p20,
                         strerror(error));
+    apr_start_writeback(out->fd, out->n_written, out->n_written + n_bytes);
     out->n_written += n_bytes;
-    start_writeback(out);
     return APR_OK;
 }
 
@@ -303,22 +282,22 @@ apr_status apr_out_zeros(apr_out *out, size_t n_bytes, uint32_t *crc, apr_error 
 
 apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_t n_bytes, apr_error *err)
 {
-    const uint8_t *p = bytes;
-
     if (offset > out->n_written || n_bytes > out->n_written - offset)
         return apr_fail(err, APR_E_USAGE, "%s: patch outside the file", out->target.path);
-    while (n_bytes > 0) {
-        const ssize_t n = pwrite(out->fd, p, n_bytes, (off_t)offset);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return apr_fail(err, APR_E_IO, "%s: writing failed: %s", out->target.path, strerror(n == 0 ? EIO : errno));
-        p += n;
-        offset += (uint64_t)n;
-        n_bytes -= (size_t)n;
-    }
-    return APR_OK;
+    const int error = apr_write_at(out->fd, bytes, n_bytes, offset);
+    return error == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s: writing failed: %s", out->target.path, strerror(error));
 }
 
-void apr_out_pass(apr_out *out, uint64_t n_bytes) { out->n_written += n_bytes; }
+apr_extent apr_out_extent(const apr_out *out, uint64_t n_bytes)
+{
+    return (apr_extent){.fd = out->fd, .offset = out->n_written, .n_bytes = n_bytes, .path = out->target.path, .advice = ""};
+}
+
+void apr_out_pass(apr_out *out, uint64_t n_bytes)
+{
+    out->n_written += n_bytes;
+    if (out->n_allocated < out->n_written) out->n_allocated = out->n_written;
+}
 
 uint64_t apr_out_tell(const apr_out *out) { return out->n_written; }
 

@@ -12,11 +12,13 @@
  * A replaced file keeps its mode and, where that is allowed, its owner. A new one has what the umask leaves, and is never
  * more open than the inputs of this moment. Nothing takes its final name when an input has changed meanwhile.
  *
- * Bytes are checksummed while they are written, on a second thread where there is one; into a file system in memory, several
- * threads copy large pieces. Messages name the final file. */
+ * Bytes are appended, or several threads put them at their places at once (formats/base/extent.h). What is appended is checksummed
+ * while it is written, on a second thread where there is one; into a file system in memory, several threads copy large pieces.
+ * Messages name the final file. */
 #ifndef APR_FORMATS_OUT_H
 #define APR_FORMATS_OUT_H
 
+#include "formats/base/extent.h"
 #include "formats/base/status.h"
 
 #include <stdbool.h>
@@ -42,7 +44,9 @@ apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_
 /* Bytes appended so far. */
 uint64_t apr_out_tell(const apr_out *out);
 
-/* The next n bytes are in the file already: only for apr_out_take_up. */
+/* Where the next n_bytes will lie, for others to put there; apr_out_pass when they have. Nothing is appended meanwhile. */
+apr_extent apr_out_extent(const apr_out *out, uint64_t n_bytes);
+/* The next n bytes are in the file already: put at their extent, or taken up. */
 void apr_out_pass(apr_out *out, uint64_t n_bytes);
 
 /* fsync, the final name, fsync of the folder; frees. On failure nothing is left and what was there is untouched. */

@@ -318,6 +318,15 @@ static apr_status gguf_put(apr_sink *sink, const void *bytes, size_t n_bytes, ap
 }
 
 /* close_tensors has left the sink at one that has bytes. */
+static apr_status gguf_extent(apr_sink *sink, apr_extent *extent, apr_error *err)
+{
+    const gguf_sink *const s = (const gguf_sink *)sink;
+
+    if (s->i_tensor == s->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more tensors than the layout has", s->path);
+    *extent = apr_out_extent(s->out, s->layout->tensors[s->i_tensor].n_bytes);
+    return APR_OK;
+}
+
 static apr_status gguf_pass(apr_sink *sink, uint32_t crc, apr_error *err)
 {
     gguf_sink *const s = (gguf_sink *)sink;
@@ -359,8 +368,12 @@ static uint64_t gguf_total_bytes(const apr_sink *sink) { return ((const gguf_sin
 
 static gguf_sink *new_sink(const char *path, const apr_model *layout)
 {
-    static const apr_sink_ops ops = {
-        .put = gguf_put, .finish = gguf_finish, .abandon = gguf_abandon, .total_bytes = gguf_total_bytes, .pass = gguf_pass};
+    static const apr_sink_ops ops = {.put = gguf_put,
+                                     .finish = gguf_finish,
+                                     .abandon = gguf_abandon,
+                                     .total_bytes = gguf_total_bytes,
+                                     .extent = gguf_extent,
+                                     .pass = gguf_pass};
     const size_t n = layout->n_tensors > 0 ? layout->n_tensors : 1;
     gguf_sink *const s = calloc(1, sizeof *s);
 

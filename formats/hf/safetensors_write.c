@@ -40,7 +40,8 @@ typedef struct safetensors_sink {
     small_file *files;
     size_t n_files;
     uint64_t total_bytes, n_put; /* n_put: data of the current shard */
-    size_t at_pass;              /* the tensor that is passed over next */
+    size_t at_tensor;            /* the one that comes next, and how much of it is there */
+    uint64_t n_of_tensor;
     apr_folder *folder;
     apr_out *out; /* the current shard */
 } safetensors_sink;
@@ -295,6 +296,17 @@ static apr_status room_in_shard(safetensors_sink *sink, uint64_t *n_left, apr_er
     }
 }
 
+/* Past n more bytes, and tensors without any. */
+static void advance(safetensors_sink *sink, uint64_t n_bytes)
+{
+    const apr_model *const layout = sink->layout;
+
+    sink->n_put += n_bytes;
+    sink->n_of_tensor += n_bytes;
+    for (; sink->at_tensor < layout->n_tensors && sink->n_of_tensor >= layout->tensors[sink->at_tensor].n_bytes; sink->at_tensor++)
+        sink->n_of_tensor -= layout->tensors[sink->at_tensor].n_bytes;
+}
+
 static apr_status sink_put(apr_sink *base, const void *bytes, size_t n_bytes, apr_error *err)
 {
     safetensors_sink *const sink = (safetensors_sink *)base;
@@ -305,26 +317,43 @@ static apr_status sink_put(apr_sink *base, const void *bytes, size_t n_bytes, ap
         APR_TRY(room_in_shard(sink, &n_left, err));
         const size_t n = n_bytes < n_left ? n_bytes : (size_t)n_left;
         APR_TRY(apr_out_write(sink->out, p, n, NULL, err));
-        sink->n_put += n;
+        advance(sink, n);
         p += n;
         n_bytes -= n;
     }
     return APR_OK;
 }
 
+/* The next tensor that has bytes, in its shard. */
+static apr_status next_tensor(safetensors_sink *sink, uint64_t *n_bytes, apr_error *err)
+{
+    uint64_t n_left;
+
+    advance(sink, 0);
+    if (sink->at_tensor == sink->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more tensors than the layout has", sink->path);
+    *n_bytes = sink->layout->tensors[sink->at_tensor].n_bytes;
+    return room_in_shard(sink, &n_left, err);
+}
+
+static apr_status sink_extent(apr_sink *base, apr_extent *extent, apr_error *err)
+{
+    safetensors_sink *const sink = (safetensors_sink *)base;
+    uint64_t n_bytes;
+
+    APR_TRY(next_tensor(sink, &n_bytes, err));
+    *extent = apr_out_extent(sink->out, n_bytes);
+    return APR_OK;
+}
+
 static apr_status sink_pass(apr_sink *base, uint32_t crc, apr_error *err)
 {
     safetensors_sink *const sink = (safetensors_sink *)base;
-    const apr_model *const layout = sink->layout;
-    uint64_t n_left;
+    uint64_t n_bytes;
 
     (void)crc;
-    while (sink->at_pass < layout->n_tensors && layout->tensors[sink->at_pass].n_bytes == 0) sink->at_pass++;
-    if (sink->at_pass == layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more tensors than the layout has", sink->path);
-    APR_TRY(room_in_shard(sink, &n_left, err));
-    const uint64_t n = layout->tensors[sink->at_pass++].n_bytes;
-    apr_out_pass(sink->out, n);
-    sink->n_put += n;
+    APR_TRY(next_tensor(sink, &n_bytes, err));
+    apr_out_pass(sink->out, n_bytes);
+    advance(sink, n_bytes);
     return APR_OK;
 }
 
@@ -375,8 +404,12 @@ static uint64_t sink_total_bytes(const apr_sink *base) { return ((const safetens
 static apr_status new_sink(safetensors_sink **made, const char *path, const apr_model *layout, const apr_sink_options *options,
                            apr_error *err)
 {
-    static const apr_sink_ops ops = {
-        .put = sink_put, .finish = sink_finish, .abandon = sink_abandon, .total_bytes = sink_total_bytes, .pass = sink_pass};
+    static const apr_sink_ops ops = {.put = sink_put,
+                                     .finish = sink_finish,
+                                     .abandon = sink_abandon,
+                                     .total_bytes = sink_total_bytes,
+                                     .extent = sink_extent,
+                                     .pass = sink_pass};
     safetensors_sink *const sink = calloc(1, sizeof *sink);
     if (sink == NULL) return apr_no_memory(err, "an output folder");
     sink->base.ops = &ops;

@@ -11,6 +11,7 @@
 #ifndef APR_FORMATS_SINK_H
 #define APR_FORMATS_SINK_H
 
+#include "formats/base/extent.h"
 #include "formats/base/resume.h"
 #include "formats/model/losses.h"
 #include "formats/model/model.h"
@@ -47,6 +48,12 @@ apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, c
 /* The next n bytes of tensor data, in layout order; the sink finds the boundaries and pads by itself. More bytes than the
  * layout has is a bug of the caller (APR_E_USAGE). */
 apr_status apr_sink_put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_error *err);
+
+/* For threads that put pieces of the next tensor that has bytes at once, in any order (formats/base/extent.h): where it lies. When all
+ * of it is there, apr_sink_pass, with the CRC where the extent asks for one; nothing else is put before. *has_extent: false where a
+ * sink takes bytes in order only. */
+apr_status apr_sink_extent(apr_sink *sink, apr_extent *extent, bool *has_extent, apr_error *err);
+apr_status apr_sink_pass(apr_sink *sink, uint32_t crc, apr_error *err);
 
 /* What becomes of each tensor in this run. */
 typedef enum {
@@ -113,7 +120,9 @@ typedef struct apr_sink_ops {
     apr_status (*finish)(apr_sink *sink, apr_error *err); /* frees */
     void (*abandon)(apr_sink *sink);                      /* frees */
     uint64_t (*total_bytes)(const apr_sink *sink);
-    /* The next tensor that has bytes lies there already (options.take_up); crc is theirs. NULL: the sink cannot take anything up. */
+    /* Where the next tensor that has bytes lies, and: all of it is there, put there or taken up (options.take_up). NULL, both:
+     * a sink that takes bytes in order only. */
+    apr_status (*extent)(apr_sink *sink, apr_extent *extent, apr_error *err);
     apr_status (*pass)(apr_sink *sink, uint32_t crc, apr_error *err);
     /* NULL but for a sink of several runs. */
     apr_tensor_state (*state)(const apr_sink *sink, size_t tensor);

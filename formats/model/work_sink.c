@@ -182,22 +182,6 @@ static apr_status open_file(work_sink *w, size_t file, apr_error *err)
     return apr_resume_data(w->resume, w->offsets.files[file].name, w->offsets.files[file].n_bytes, &w->fd, err);
 }
 
-static apr_status write_at(work_sink *w, uint64_t at, const uint8_t *bytes, size_t n_bytes, apr_error *err)
-{
-    while (n_bytes > 0) {
-        const ssize_t n = pwrite(w->fd, bytes, n_bytes, (off_t)at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EFAULT) APR_TRY(apr_inputs_check(err)); /* bytes straight from an input that was cut short */
-        if (n <= 0)
-            return apr_fail(err, APR_E_IO, "%s: writing tensor '%s' failed: %s; what is done stays, and the next run goes on",
-                            apr_resume_path(w->resume), w->layout->tensors[w->at].name, strerror(n == 0 ? EIO : errno));
-        bytes += n;
-        at += (uint64_t)n;
-        n_bytes -= (size_t)n;
-    }
-    return APR_OK;
-}
-
 /* The first tensor from here on that is wanted and has bytes. */
 static void skip(work_sink *w)
 {
@@ -210,19 +194,45 @@ static void skip(work_sink *w)
     }
 }
 
+/* Of the tensor that comes next. */
+static apr_status extent_of(apr_sink *sink, apr_extent *extent, apr_error *err)
+{
+    work_sink *const w = (work_sink *)sink;
+
+    skip(w);
+    if (w->at == w->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more bytes than the layout has", w->path);
+    APR_TRY(open_file(w, w->offsets.tensors[w->at].file, err));
+    *extent = (apr_extent){.fd = w->fd,
+                           .offset = w->offsets.tensors[w->at].offset,
+                           .n_bytes = w->layout->tensors[w->at].n_bytes,
+                           .path = apr_resume_path(w->resume),
+                           .advice = "; what is done stays, and the next run goes on",
+                           .wants_crc = true};
+    return APR_OK;
+}
+
+static apr_status pass(apr_sink *sink, uint32_t crc, apr_error *err)
+{
+    work_sink *const w = (work_sink *)sink;
+
+    skip(w);
+    if (w->at == w->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more tensors than the layout has", w->path);
+    w->n_put = w->layout->tensors[w->at].n_bytes;
+    w->crc = crc;
+    return APR_OK;
+}
+
 static apr_status put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_error *err)
 {
     work_sink *const w = (work_sink *)sink;
     const uint8_t *p = bytes;
+    apr_extent extent;
 
     while (n_bytes > 0) {
-        skip(w);
-        if (w->at == w->layout->n_tensors) return apr_fail(err, APR_E_USAGE, "%s: more bytes than the layout has", w->path);
-        const struct apr_offset *const to = &w->offsets.tensors[w->at];
-        const uint64_t n_left = w->layout->tensors[w->at].n_bytes - w->n_put;
+        APR_TRY(extent_of(sink, &extent, err));
+        const uint64_t n_left = extent.n_bytes - w->n_put;
         const size_t n = n_bytes < n_left ? n_bytes : (size_t)n_left;
-        APR_TRY(open_file(w, to->file, err));
-        APR_TRY(write_at(w, to->offset + w->n_put, p, n, err));
+        APR_TRY(apr_extent_put(&extent, w->n_put, p, n, err));
         w->crc = apr_crc32(w->crc, p, n);
         w->n_put += n;
         p += n;
@@ -440,6 +450,8 @@ apr_status apr_work_sink_open(apr_sink **sink, apr_sink_open_fn open, apr_offset
                                      .finish = finish,
                                      .abandon = abandon,
                                      .total_bytes = total_bytes,
+                                     .extent = extent_of,
+                                     .pass = pass,
                                      .state = state_of,
                                      .remark = remark_of,
                                      .done = done,

@@ -48,6 +48,31 @@ static apr_status open_sink(apr_sink **sink, const struct output *o, const char 
     return apr_sink_open(sink, o->format, in_work(name), &layout, &options, &err);
 }
 
+static bool fills_extents; /* two of three tensors; the others are put in order */
+
+/* In pieces, the last one first, by several threads at once. */
+static void fill_extent(apr_sink *sink, const apr_tensor *t)
+{
+    enum { PIECE = 4001 };
+    const int n_pieces = (int)((t->n_bytes + PIECE - 1) / PIECE);
+    apr_extent extent;
+    bool has_extent;
+    int n_bad = 0;
+
+    assert_int_equal(apr_sink_extent(sink, &extent, &has_extent, NULL), APR_OK);
+    assert_true(has_extent);
+    assert_int_equal(extent.n_bytes, t->n_bytes);
+#pragma omp parallel for num_threads(4) reduction(+ : n_bad)
+    for (int i = n_pieces - 1; i >= 0; i--) {
+        const uint64_t at = (uint64_t)i * PIECE, n = t->n_bytes - at < PIECE ? t->n_bytes - at : PIECE;
+        n_bad += apr_extent_put(&extent, at, t->data + at, (size_t)n, NULL) != APR_OK;
+    }
+    assert_int_equal(n_bad, 0);
+    assert_int_equal(apr_extent_put(&extent, t->n_bytes - 1, "ab", 2, NULL), APR_E_USAGE); /* of what comes next */
+    assert_int_equal(apr_extent_put(&extent, UINT64_MAX, "a", 1, NULL), APR_E_USAGE);
+    assert_int_equal(apr_sink_pass(sink, extent.wants_crc ? apr_crc32(0, t->data, (size_t)t->n_bytes) : 0, NULL), APR_OK);
+}
+
 /* Puts and notes what is wanted, at most n_tensors; returns how many. */
 static int feed(apr_sink *sink, int n_tensors)
 {
@@ -56,11 +81,16 @@ static int feed(apr_sink *sink, int n_tensors)
         char remark[32];
         if (apr_sink_state(sink, i) != APR_TENSOR_WANTED) continue;
         snprintf(remark, sizeof remark, "about %zu", i);
+        n++;
+        if (fills_extents && i % 3 != 1 && tensors[i].n_bytes > 0) {
+            fill_extent(sink, &tensors[i]);
+            assert_int_equal(apr_sink_done(sink, i, remark, NULL), APR_OK);
+            continue;
+        }
         const size_t half = (size_t)tensors[i].n_bytes / 2;
         assert_int_equal(apr_sink_put(sink, tensors[i].data, half, NULL), APR_OK);
         assert_int_equal(apr_sink_put(sink, tensors[i].data + half, (size_t)tensors[i].n_bytes - half, NULL), APR_OK);
         assert_int_equal(apr_sink_done(sink, i, remark, NULL), APR_OK);
-        n++;
     }
     return n;
 }
@@ -103,6 +133,27 @@ static void one_run_is_the_truth(void **state)
 {
     (void)state;
     for (int i = 0; i < N_OUTPUTS; i++) assert_int_equal(run_part(&outputs[i], outputs[i].name, 0, -1), N);
+}
+
+static void extents_filled_by_threads_make_the_same_file(void **state)
+{
+    (void)state;
+    fills_extents = true;
+    for (int i = 0; i < N_OUTPUTS; i++)
+        for (int n_parts = -1; n_parts <= 1; n_parts += 2) { /* in one run, and with a journal */
+            assert_int_equal(run_part(&outputs[i], outputs[i].other, 0, n_parts), N);
+            assert_made(&outputs[i]);
+        }
+    fills_extents = false;
+}
+
+static void an_extent_that_cannot_be_written_says_which_file(void **state)
+{
+    apr_extent extent = {.fd = -1, .n_bytes = 5, .path = "a.gguf", .advice = "; try again"};
+    apr_error err = {0};
+    (void)state;
+    assert_int_equal(apr_extent_put(&extent, 0, "12345", 5, &err), APR_E_IO);
+    assert_string_equal(err.text, "a.gguf: writing failed after 0.0 MiB: Bad file descriptor; try again");
 }
 
 static void a_whole_run_goes_on_after_each_tensor(void **state)
@@ -252,7 +303,7 @@ static void a_full_disk_leaves_what_is_done(void **state)
     assert_int_equal(feed(sink, 3), 3);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
     assert_int_equal(apr_sink_put(sink, tensors[3].data, (size_t)tensors[3].n_bytes, &err), APR_E_IO);
-    assert_non_null(strstr(err.text, "tensor 'tensor.3' failed: File too large; what is done stays"));
+    assert_non_null(strstr(err.text, "writing failed after 0.0 MiB: File too large; what is done stays"));
     apr_sink_abandon(sink);
     assert_int_equal(open_sink(&sink, &outputs[0], "b.gguf", 0, 1), APR_E_IO); /* still full */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
@@ -339,6 +390,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_run_is_the_truth),
+        cmocka_unit_test(extents_filled_by_threads_make_the_same_file),
+        cmocka_unit_test(an_extent_that_cannot_be_written_says_which_file),
         cmocka_unit_test(a_whole_run_goes_on_after_each_tensor),
         cmocka_unit_test(parts_are_made_in_any_order_and_number),
         cmocka_unit_test(shares_are_balanced_and_keep_together_what_continues),
