@@ -4,13 +4,16 @@
 
 #include "kernels/rows.h"
 
-/* E(dtype, name): encoders and D(dtype, name): decoders of all levels. C(dtype, name): encoders and R(dtype, name): decoders with the
- * CPU's own conversion of halves, not of the plain level. Other codecs are the reference's. */
+/* E(dtype, name): encoders and D(dtype, name): decoders of all levels. C(dtype, name): encoders and R(dtype, name): decoders of
+ * all levels but the plain one: they need the CPU's own conversion of halves, or its shuffles. Other codecs are the reference's. */
 /* clang-format off */
 #define APR_WIDE_LIST(E, D, C, R) \
     E(Q4_0, q4_0) E(Q4_1, q4_1) E(Q5_0, q5_0) E(Q5_1, q5_1) E(Q8_0, q8_0) \
     E(Q4_K, q4_k) E(Q5_K, q5_k) E(Q6_K, q6_k) E(MXFP4, mxfp4) E(F8_E4M3, f8_e4m3) \
-    D(F8_E4M3, f8_e4m3) C(F16, f16) R(F16, f16) R(F8_E5M2, f8_e5m2)
+    D(F8_E4M3, f8_e4m3) C(F16, f16) R(F16, f16) R(F8_E5M2, f8_e5m2) \
+    R(MXFP4, mxfp4) R(NVFP4, nvfp4) R(IQ4_NL, iq4_nl) R(IQ4_XS, iq4_xs) \
+    R(Q5_0, q5_0) R(Q5_1, q5_1) R(Q2_K, q2_k) R(Q1_0, q1_0) R(Q2_0, q2_0) R(APR_Q4, apr_q4) \
+    R(IQ2_XXS, iq2_xxs) R(IQ2_XS, iq2_xs) R(IQ2_S, iq2_s) R(IQ3_XXS, iq3_xxs) R(IQ3_S, iq3_s) R(IQ1_S, iq1_s) R(IQ1_M, iq1_m)
 /* clang-format on */
 
 #define APR_EACH_LEVEL(X) X(plain) X(avx2) X(avx512)
