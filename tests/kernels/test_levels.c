@@ -184,8 +184,9 @@ static void every_level_decodes_any_bytes_to_the_bits_of_the_reference(void **st
 {
     (void)state;
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {
-        const int64_t n = apr_dtypes[d].elems_per_block == 1 ? 1000 : N_VALUES;
-        const size_t n_bytes = (size_t)apr_row_bytes((apr_dtype)d, n);
+        const bool is_single = apr_dtypes[d].elems_per_block == 1;
+        const int64_t n = is_single ? 1000 : apr_dtypes[d].flat ? N_VALUES - 5 : N_VALUES; /* flat: ends within a block */
+        const size_t n_bytes = (size_t)apr_row_bytes((apr_dtype)d, is_single ? n : N_VALUES);
         if (!apr_can_decode((apr_dtype)d)) continue;
         uint8_t *const bytes = malloc(n_bytes);
         float *const truth = malloc((size_t)n * sizeof *truth), *const values = malloc((size_t)n * sizeof *values);
