@@ -100,7 +100,7 @@ check-memory: ## a 4 GB checkpoint in under 128 MiB, and killed on the way (need
 check-kills: ## KILLS (1000) kills and SIGNALS (200) other signals during every kind of write
 	@$(MAKE) $(build) all
 	@tests/kills.sh $B $(or $(KILLS),1000) $(or $(SIGNALS),200)
-bench: ## figures: conversion and quantization against cp (and LLAMA_QUANTIZE=PATH), host decoding and prompt speed
+bench: ## figures: conversion, quantization (and LLAMA_QUANTIZE=PATH), host speed (and LLAMA_BENCH=PATH), each with its bound
 	@$(MAKE) $(build) all $B/bench_synth $B/bench_host $B/bench_codecs
 	@tests/bench.sh $B
 

@@ -1,12 +1,23 @@
 #!/bin/sh
-# Figures, in one run: gguf2apr of a file over 1 GB against cp of it, the codecs' rates, aprquant against cp and, where
-# $LLAMA_QUANTIZE names one, against llama-quantize with as many threads, and host decoding and prompt speed.
-# usage: bench.sh BUILD_DIR. Needs about 6 GB under BUILD_DIR, or under $BENCH_DIR. $BENCH_PARTS: some of "convert quantize run".
+# Figures, in one run: gguf2apr of a file over 1 GB against cp of it; the codecs' rates, aprquant to and from every type against cp
+# and, where $LLAMA_QUANTIZE names one, against llama-quantize with as many threads; and how fast the host runs the results, against
+# llama-bench where $LLAMA_BENCH names one. What is promised stands with its bound beside it, and whether it is kept.
+# usage: bench.sh BUILD_DIR. Needs about 6 GB under $BENCH_DIR; without one it is a folder in /dev/shm, removed at the end, where there
+# is that much room, and otherwise under BUILD_DIR. $BENCH_PARTS: some of "convert quantize run".
 set -e
 build=$1
-work=${BENCH_DIR:-$build/bench}
+shape=${BENCH_SHAPE:-tests/data/shapes/synthetic-660m.json}
+if [ -n "$BENCH_DIR" ]; then
+    work=$BENCH_DIR
+elif [ "$(df -Pk /dev/shm 2>/dev/null | awk 'END {print int($4 / 1048576)}')" -ge 8 ] 2>/dev/null; then
+    work=$(mktemp -d /dev/shm/aprkit-bench-XXXXXX)
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 1' INT TERM
+else
+    work=$build/bench
+fi
 mkdir -p "$work"
-[ -d "$work/checkpoint" ] || "$build/bench_synth" tests/data/shapes/synthetic-660m.json "$work/checkpoint"
+[ -d "$work/checkpoint" ] || "$build/bench_synth" "$shape" "$work/checkpoint"
 [ -f "$work/f16.gguf" ] || "$build/aprquant" --to f16 "$work/checkpoint" "$work/f16.gguf" >/dev/null
 
 seconds() { # command: wall time, output dropped
@@ -38,11 +49,14 @@ echo "$a $b $c" | awk '{printf "  cp %.3f s   cp and sync %.3f s   aprconv gguf2
 rm -f "$work/copy.gguf" "$work/out.apr"
 fi
 
-# Wall seconds of a command, median of five after a warm-up, and the processor's seconds (of all threads): on a machine that
-# others use, only the latter say much.
-timed() { # command
+# Of a command that makes a file, which is removed before each of five runs after a warm-up: median, least and most of the wall's
+# seconds, and the median of the processor's (of all threads). On a machine that others use, only the latter say much.
+timed() { # file, command
+    made=$1
+    shift
     : >"$work/wall.s"; : >"$work/cpu.s"
     for i in 0 1 2 3 4 5; do
+        rm -f "$made"
         times >"$work/before"
         w=$(seconds "$@")
         times >"$work/after"
@@ -50,39 +64,108 @@ timed() { # command
         echo "$w" >>"$work/wall.s"
         cat "$work/before" "$work/after" | awk 'NR % 2 == 0 {gsub(/[ms]/, " "); t[++n] = 60 * $1 + $2 + 60 * $3 + $4} END {printf "%.3f\n", t[2] - t[1]}' >>"$work/cpu.s"
     done
-    echo "$(median <"$work/wall.s") $(median <"$work/cpu.s")"
+    echo "$(median <"$work/wall.s") $(sort -n "$work/wall.s" | awk 'NR == 1 {a = $1} {b = $1} END {print a, b}') $(median <"$work/cpu.s")"
 }
-say() { # name, "wall cpu", "wall cpu" of cp, of llama-quantize or nothing
-    echo "$2 $3 $4" | awk -v t="$1" '{printf "  %-22s %6.2f s, %6.2f s of all cores   %5.2f x cp (%.2f by processor time)", t, $1, $2, $1 / $3, $2 / $4
-        if ($5 > 0) printf "   llama-quantize %6.2f s: %.2f x as fast (%.2f by processor time)", $5, $5 / $1, $6 / $2; print ""}'
+# Two times of `timed`, the second one what the first is measured by; a bound for wall1 / wall2 (at_most) or wall2 / wall1 (at_least).
+# Where either is missing, there is nothing to say.
+say() { # name, time
+    echo "$2" | awk -v t="$1" '{printf "  %-24s %6.2f s (%.2f to %.2f), %6.2f s of all cores\n", t, $1, $2, $3, $4}'
+}
+at_most() { # name, time, of what, its time, bound
+    echo "$2 $4" | awk -v t="$1" -v u="$3" -v b="$5" 'NF < 8 {printf "    - no %s to compare with (bound %s)\n", u, b; next}
+        {printf "    %.2f x %s (%.2f by processor time), bound %s: %s\n", $1 / $5, u, $4 / $8, b, $1 / $5 <= b ? "kept" : "not kept"}'
+}
+at_least() { # name, time, of what, its time, bound
+    echo "$2 $4" | awk -v t="$1" -v u="$3" -v b="$5" 'NF < 8 {printf "    - no %s to compare with (bound %s x as fast)\n", u, b; next}
+        {printf "    %.2f x as fast as %s (%.2f by processor time), bound %s: %s\n", $5 / $1, u, $8 / $4, b, ($5 / $1 >= b ? "kept" : "not kept")}'
+}
+# Squared error of a model's matrices against the file that they were made of.
+squared_error() { # model
+    "$build/aprconv" diff --json "$work/f16.gguf" "$1" | tr '{' '\n' | awk -F'"shape":\\[|\\]|"rmse":|,"snr' '
+        /"rmse":[0-9]/ {n = 1; k = split($2, d, ","); for (i = 1; i <= k; i++) n *= d[i]; for (i = 3; i <= NF; i++) if ($i ~ /^[0-9.e+-]+$/) r = $i; sum += r * r * n}
+        END {printf "%.6g", sum}'
+}
+llama_quantize() { # file, TYPE; nothing where there is no such program
+    [ -z "$LLAMA_QUANTIZE" ] || timed "$1" "$LLAMA_QUANTIZE" "$work/f16.gguf" "$1" "$2" "$(nproc)" 2>/dev/null
+}
+# Each type to f16, of random blocks where nothing here makes them.
+to_f16() { # type, time of cp
+    case $1 in
+    fp8 | bf16 | f32) "$build/aprquant" --to "$1" --quiet -f "$work/f16.gguf" "$work/from.apr" >/dev/null ;;
+    *) "$build/bench_synth" "$shape" "$work/from.apr" "$1" ;;
+    esac
+    t=$(timed "$work/to.gguf" "$build/aprquant" --to f16 --allow-requantize --quiet "$work/from.apr" "$work/to.gguf" 2>/dev/null)
+    say "$1 to f16" "$t"
+    at_most "$1 to f16" "$t" cp "$2" 2.5
+    rm -f "$work/from.apr" "$work/to.gguf"
 }
 if has quantize; then
     echo "# codecs"
     "$build/bench_codecs"
-    echo "# quantization of 673 M weights from f16, $(nproc) cores, in $(stat -f -c %T "$work"); medians of five after a warm-up"
-    cp_s=$(timed cp "$work/f16.gguf" "$work/copy.gguf")
+    echo "# quantization of 673 M weights from f16, $(nproc) cores, in $(stat -f -c %T "$work"); medians of five after a warm-up, and their range"
+    cp_s=$(timed "$work/copy.gguf" cp "$work/f16.gguf" "$work/copy.gguf")
     rm -f "$work/copy.gguf"
-    say cp "$cp_s" "$cp_s"
-    for type in q4_k_m q8_0 mxfp4 fp8 q6_k; do
-        llama=
-        case $type in q4_k_m) theirs=Q4_K_M ;; q8_0) theirs=Q8_0 ;; q6_k) theirs=Q6_K ;; *) theirs= ;; esac
-        if [ -n "$LLAMA_QUANTIZE" ] && [ -n "$theirs" ]; then
-            llama=$(timed "$LLAMA_QUANTIZE" "$work/f16.gguf" "$work/llama.gguf" "$theirs" "$(nproc)" 2>/dev/null)
-            rm -f "$work/llama.gguf"
-        fi
+    say cp "$cp_s"
+    llama_8=$(llama_quantize "$work/llama.gguf" Q8_0)
+    [ -z "$llama_8" ] || say "llama-quantize Q8_0" "$llama_8"
+    for type in q8_0 mxfp4 fp8; do
         for cpu in auto avx2 plain; do
             "$build/aprquant" --cpu $cpu --to $type -n --quiet "$work/f16.gguf" "$work/$type.apr" >/dev/null 2>&1 || continue
-            say "$type --cpu $cpu" "$(timed "$build/aprquant" --cpu $cpu --to $type --quiet -f "$work/f16.gguf" "$work/$type.apr")" "$cp_s" "$llama"
+            t=$(timed "$work/$type.apr" "$build/aprquant" --cpu $cpu --to $type --quiet "$work/f16.gguf" "$work/$type.apr")
+            say "$type --cpu $cpu" "$t"
+            [ $cpu = auto ] || continue
+            at_most "$type" "$t" cp "$cp_s" 2.5
+            at_most "$type" "$t" "llama-quantize (Q8_0), which is enough instead" "$llama_8" 0.4
         done
-        say "$type to f16" "$(timed "$build/aprquant" --to f16 --allow-requantize --quiet -f "$work/$type.apr" "$work/back.gguf")" "$cp_s"
-        rm -f "$work/back.gguf"
+        rm -f "$work/$type.apr"
+    done
+    llama_4=$(llama_quantize "$work/llama.gguf" Q4_K_M)
+    [ -z "$llama_4" ] || say "llama-quantize Q4_K_M" "$llama_4"
+    for cpu in avx512 avx2 plain; do
+        "$build/aprquant" --cpu $cpu --to q4_k_m -n --quiet "$work/f16.gguf" "$work/ours.gguf" >/dev/null 2>&1 || continue
+        t=$(timed "$work/ours.gguf" "$build/aprquant" --cpu $cpu --to q4_k_m --quiet "$work/f16.gguf" "$work/ours.gguf")
+        say "q4_k_m --cpu $cpu" "$t"
+        case $cpu in avx512) bound=6 ;; avx2) bound=3 ;; *) bound= ;; esac
+        [ -z "$bound" ] || at_least "q4_k_m" "$t" llama-quantize "$llama_4" $bound
+    done
+    ours=$(squared_error "$work/ours.gguf")
+    theirs=$([ ! -f "$work/llama.gguf" ] || squared_error "$work/llama.gguf")
+    echo "$ours $theirs" | awk '{printf "  squared error of q4_k_m   %s", $1
+        if (NF < 2) print "   - no llama-quantize to compare with"; else printf "   %.4f x llama-quantize (%s), bound 1.001: %s\n", $1 / $2, $2, $1 <= 1.001 * $2 ? "kept" : "not kept"}'
+    rm -f "$work/ours.gguf" "$work/llama.gguf"
+    for type in q8_0 mxfp4 fp8 bf16 f32 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq1_s iq1_m iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s \
+        iq4_nl iq4_xs tq1_0 tq2_0 nvfp4 q1_0 q2_0; do
+        to_f16 $type "$cp_s"
     done
 fi
 
-has run || exit 0
-for type in q8_0 q4_k_m mxfp4; do
-    [ -f "$work/$type.apr" ] || "$build/aprquant" --to $type "$work/f16.gguf" "$work/$type.apr" >/dev/null
-done
-echo "# running on the host, $(nproc) cores"
-for type in q8_0 q4_k_m mxfp4; do "$build/bench_host" "$work/$type.apr" 64 16; done
-"$build/bench_host" "$work/f16.gguf" 64 16
+# Tokens a second of a prompt of 64 and of 32 tokens behind none: the median of five.
+ours_per_second() { # model, stage
+    "$build/aprrun" bench --csv -p 64 -n 32 --repeat 5 "$1" | awk -F, -v s="$2" 'NR == 1 {for (i = 1; i <= NF; i++) {if ($i == "stage") a = i; if ($i == "tokens_per_second") b = i}} $a == s {printf "%.3f", $b}'
+}
+llamas_per_second() { # model, options of llama-bench
+    m=$1
+    shift
+    "$LLAMA_BENCH" -m "$m" -t "$(nproc)" -r 5 -o jsonl "$@" 2>/dev/null | sed -n 's/.*"samples_ts": *\[\([^]]*\)\].*/\1/p' | tr ', ' '\n\n' | grep . | median
+}
+compare_speed() { # model, name, stage, bound, options of llama-bench
+    ours=$(ours_per_second "$1" "$3")
+    name=$2 stage=$3 bound=$4 m=$1
+    shift 4
+    theirs=$([ -z "$LLAMA_BENCH" ] || llamas_per_second "$m" "$@")
+    echo "$ours $theirs" | awk -v n="$name" -v s="$stage" -v b="$bound" '{printf "  %-8s %-5s %8.2f tokens/s", n, s, $1
+        if (NF < 2) printf "   - no llama-bench to compare with (bound %s x)\n", b; else printf "   %.2f x llama-bench (%.2f), bound %s: %s\n", $1 / $2, $2, b, ($1 / $2 >= b ? "kept" : "not kept")}'
+}
+if has run; then
+    echo "# running on the host, $(nproc) cores: a prompt of 64, and 32 tokens one by one; medians of five"
+    for type in q8_0 q4_k_m f16; do
+        model=$work/$type.gguf
+        [ -f "$model" ] || "$build/aprquant" --to $type --quiet "$work/f16.gguf" "$model" >/dev/null
+        compare_speed "$model" $type tg32 0.85 -p 0 -n 32
+        compare_speed "$model" $type pp64 0.6 -p 64 -n 0
+        [ $type = f16 ] || rm -f "$model"
+    done
+    "$build/aprquant" --to mxfp4 --quiet -f "$work/f16.gguf" "$work/mxfp4.apr" >/dev/null
+    "$build/bench_host" "$work/mxfp4.apr" 64 16
+    rm -f "$work/mxfp4.apr"
+fi
