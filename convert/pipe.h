@@ -26,6 +26,7 @@ typedef struct apr_pipe_item {
                         */
     bool counts_cost;  /* decode again and count the values that are others (n_different) */
     bool is_commons;   /* not the weights but the factors beside the blocks of the item before, one a matrix (f32) */
+    const float *importance; /* [matrices, columns of `from`] of its columns (kernels/rows.h); NULL: none, all count the same */
 
     /* filled by the run */
     apr_metrics metrics;    /* of `to` against `from`, when asked for and the types differ */

@@ -68,6 +68,7 @@ static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
         apr_tensor_elems(t) < SMALL_ELEMS)
         return false;
     if (!codecs->decodes(t->dtype) || !codecs->encodes(item->to)) return false;
+    if (item->importance != NULL && apr_ref_codecs[item->to].encode_by != NULL) return false; /* the host's encoders go by it */
     if (t->rank == 1 && t->pending.kind != APR_STEP_NONE) return false;
     if (apr_dtypes[t->dtype].flat && apr_tensor_columns(t) % 32 != 0) return false;
     return t->scale == NULL || apr_dtypes[t->scale->dtype].elems_per_block == 1;

@@ -6,6 +6,7 @@
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
+#include "tools/conv/importance_print.h"
 #include "tools/conv/packed_print.h"
 
 #include <stdlib.h>
@@ -17,6 +18,7 @@ typedef struct outcome {
     const apr_model *source;
     const apr_conversion *conversion;
     apr_lora_set lora;
+    apr_imatrix imatrix;          /* zeros: none was given */
     uint64_t bytes_in, bytes_out; /* tensor data */
     uint64_t file_bytes;          /* 0 in a dry run */
     double seconds;
@@ -90,6 +92,7 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
     apr_runs_json(json, &c->progress, &o->part);
     apr_lora_set_json(json, &o->lora);
+    apr_importance_json(json, c);
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
     apr_json_packed(json, c, o->dry_run);
     apr_json_open(json, "tensors", '[');
@@ -172,7 +175,8 @@ static void print_device(const outcome *o)
         example = item->from->name;
     }
     printf("  encoded on %s: %zu tensors", o->device, n_device);
-    if (n_host > 0) printf("; on the host: %zu (small ones, or of types that only the host reads: %s)", n_host, example);
+    if (n_host > 0)
+        printf("; on the host: %zu (small ones, those that have an importance, or of types that only the host reads: %s)", n_host, example);
     printf("\n");
 }
 
@@ -213,6 +217,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
            o->dry_run ? ", not written" : "");
     print_types(&c->recipe);
     apr_lora_set_print(&o->lora, stdout);
+    apr_importance_print(c);
     apr_print_packed(c, o->dry_run);
     for (size_t i = 0; i < c->losses.n_items; i++)
         printf("  %s: %s\n", loss_names[c->losses.items[i].kind].word,
@@ -327,6 +332,8 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     APR_TRY(apr_model_open(&source, in, err));
     apr_status status = check_formats(&source, in, out, expect, produce, &options.format, err);
     if (status == APR_OK) status = apr_lora_set_open(&o.lora, &output->lora, err);
+    if (status == APR_OK && output->imatrix != NULL) status = apr_imatrix_open(&o.imatrix, output->imatrix, false, err);
+    if (output->imatrix != NULL) options.imatrix = &o.imatrix;
     options.adapters = o.lora.uses;
     options.n_adapters = o.lora.n;
     if (status == APR_OK) status = open_outputs(&o, output, options.format, err);
@@ -334,6 +341,7 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     status = close_report(&o, status, err);
     apr_conversion_close(&conversion);
     apr_lora_set_close(&o.lora);
+    apr_imatrix_close(&o.imatrix);
     apr_model_close(&source);
     return status;
 }
