@@ -1,5 +1,5 @@
 for m in qwen3-8b qwen3-30b-a3b; do
   # 10,000 layers, whatever was said of each; the advice is asked for as well
   tr '\n' ' ' <data/shapes/$m.json | sed 's/"layer_types": \[[^]]*\],//; s/"num_hidden_layers": [0-9]*/"num_hidden_layers": 10000/' >$m.json
-  timeout 40 aprplan --vram 24G $m.json | sed -n '/does not fit/,$p'
+  timeout 110 aprplan --vram 24G $m.json | sed -n '/does not fit/,$p'
 done
