@@ -28,6 +28,9 @@ WARN     := -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wstrict-prot
 CPPFLAGS += -I. -MMD -MP -D_POSIX_C_SOURCE=200809L
 CFLAGS   += -std=c11 $(WARN) $(if $(filter 1,$(WERROR)),-Werror) -fopenmp $(flags_$(FLAVOR))
 LDLIBS   += -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -ldl -lm
+# gcc's OpenMP as an archive, where there is one: only so can a program say how its threads wait (tools/cli/waiting.c).
+gomp_a   := $(if $(clang_),,$(wildcard $(shell $(CC) -print-file-name=libgomp.a)))
+openmp   := $(if $(gomp_a),$(gomp_a) -pthread,-fopenmp)
 # No fast-math and no contraction: bytes must be reproducible.
 flags_release := -O2 -g1 -ffp-contract=off
 flags_debug   := -O0 -g -ffp-contract=off
@@ -158,7 +161,7 @@ $(LIB): $(LIB_C:%=$B/%.o) $(WIDE_O)
 	$Qar rcs $@ $^
 define link
 	$(call say,LD,$(@F))
-	$Q$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) $(1) -o $@
+	$Q$(CC) $(filter-out -fopenmp,$(CFLAGS)) $(LDFLAGS) $^ $(LDLIBS) $(1) $(openmp) -o $@
 endef
 $(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
