@@ -1,7 +1,7 @@
 #!/bin/sh
 # Figures, in one run: gguf2apr of a file over 1 GB against cp of it, the codecs' rates, aprquant against cp and, where
 # $LLAMA_QUANTIZE names one, against llama-quantize with as many threads, and host decoding and prompt speed.
-# usage: bench.sh BUILD_DIR. Needs about 6 GB under BUILD_DIR, or under $BENCH_DIR. $BENCH_PARTS: some of "convert quantize run".
+# usage: bench.sh BUILD_DIR. Needs about 6 GB under BUILD_DIR, or under $BENCH_DIR. $BENCH_PARTS: some of "convert quantize busy run".
 set -e
 build=$1
 work=${BENCH_DIR:-$build/bench}
@@ -16,7 +16,7 @@ seconds() { # command: wall time, output dropped
 }
 median() { sort -n | awk '{v[NR] = $1} END {printf "%.3f", v[int((NR + 1) / 2)]}'; }
 
-parts=" ${BENCH_PARTS:-convert quantize run} "
+parts=" ${BENCH_PARTS:-convert quantize busy run} "
 has() { case $parts in *" $1 "*) ;; *) return 1 ;; esac; }
 
 if has convert; then
@@ -78,6 +78,8 @@ if has quantize; then
         rm -f "$work/back.gguf"
     done
 fi
+
+if has busy; then "$(dirname "$0")/bench_busy.sh" "$build" || echo "  above the bound"; fi
 
 has run || exit 0
 for type in q8_0 q4_k_m mxfp4; do

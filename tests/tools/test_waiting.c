@@ -69,7 +69,10 @@ static void threads_do_not_spin_long(void **state)
 {
     char text[16384];
     (void)state;
-    if (!can_be_told()) skip();
+    if (!can_be_told()) {
+        print_message("libgomp is a shared library here: its threads spin as it likes\n");
+        return;
+    }
     ask(NULL, NULL, text, sizeof text);
     const double rounds = setting(text, "GOMP_SPINCOUNT"), milliseconds = setting(text, "KMP_BLOCKTIME");
     assert_true(rounds >= 0.0 || milliseconds >= 0.0); /* it was one of the two */
