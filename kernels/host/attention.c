@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* A part of a context has at least so many cells: what it leaves is written and read once more. */
-enum { LEAST_CELLS = 256 };
+enum { LEAST_CELLS = 256, CELLS_AHEAD = 8 };
 
 static uint8_t *cache_row(const apr_cache *cache, int64_t position, int64_t n_heads, int64_t head)
 {
@@ -63,15 +63,25 @@ typedef struct share {
 static int64_t token_of(const share *s, int64_t row) { return (s->row + row) / s->group; }
 static int64_t head_of(const share *s, int64_t row) { return s->kv_head * s->group + (s->row + row) % s->group; }
 
+/* A head's row of each of some cells. Rows of other heads lie between them, which is too far apart for the processor to guess. */
+static void decode_cells(const share *s, const apr_cache *cache, int64_t position, int64_t n_cells, int64_t dim, float *to)
+{
+    const int64_t n_heads = s->a->n_kv_heads, ahead = CELLS_AHEAD * n_heads * cache->row_bytes;
+    int64_t cell = position % cache->n_cells;
+
+    for (int64_t c = 0; c < n_cells; c++) {
+        const uint8_t *const row = cache->data + (cell * n_heads + s->kv_head) * cache->row_bytes;
+        for (int64_t i = 0; i < cache->row_bytes; i += 64) __builtin_prefetch((const void *)((uintptr_t)row + (uintptr_t)(ahead + i)));
+        s->codecs[cache->dtype].decode(row, to + c * dim, dim);
+        cell = cell + 1 < cache->n_cells ? cell + 1 : 0;
+    }
+}
+
 /* Where values are the first numbers of the keys they are decoded with them. */
 static void decode_tile(const share *s, int64_t position, int64_t n_cells)
 {
-    const apr_attend_args *const a = s->a;
-    for (int64_t c = 0; c < n_cells; c++)
-        s->codecs[a->keys.dtype].decode(cache_row(&a->keys, position + c, a->n_kv_heads, s->kv_head), s->keys + c * a->key_dim, a->key_dim);
-    for (int64_t c = 0; c < n_cells && s->values != s->keys; c++)
-        s->codecs[a->values.dtype].decode(cache_row(&a->values, position + c, a->n_kv_heads, s->kv_head), s->values + c * a->value_dim,
-                                          a->value_dim);
+    decode_cells(s, &s->a->keys, position, n_cells, s->a->key_dim, s->keys);
+    if (s->values != s->keys) decode_cells(s, &s->a->values, position, n_cells, s->a->value_dim, s->values);
 }
 
 /* exp(x) for x <= 0 (0 below -87) to 2 units in the last place, without a branch, so that loops of it become vectors:
