@@ -190,7 +190,7 @@ extern const apr_backend apr_ref_backend;  /* plain loops, one thread: the meani
 extern const apr_backend apr_host_backend; /* OpenMP and SIMD */
 
 /* Floats of workspace that one thread needs. */
-enum { APR_LINEAR_ROWS = 16, APR_ATTEND_CELLS = 64, APR_ATTEND_ROWS = 16, APR_ATTEND_PARTS = 64 };
+enum { APR_LINEAR_ROWS = 16, APR_ATTEND_CELLS = 64, APR_ATTEND_ROWS = 32, APR_ATTEND_PARTS = 64, APR_ATTEND_PART_ROWS = 16 };
 
 /* A block of decoded rows. */
 static inline size_t apr_linear_slice(int64_t n_columns) { return APR_LINEAR_ROWS * (size_t)n_columns; }
@@ -205,7 +205,7 @@ static inline size_t apr_attend_slice(int64_t head_dim)
 /* What parts of a long context leave to be joined: of each row a sum of values, a maximum and a sum of weights. */
 static inline size_t apr_attend_shared(int64_t value_dim)
 {
-    return (size_t)APR_ATTEND_PARTS * APR_ATTEND_ROWS * ((size_t)value_dim + 2);
+    return (size_t)APR_ATTEND_PARTS * APR_ATTEND_PART_ROWS * ((size_t)value_dim + 2);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* attention.c - keys and values in the cache, and attention over them tile by tile.
  *
- * A share of the work is one key/value head, a block of up to 16 rows of queries that read it (a row is one query head of one token),
+ * A share of the work is one key/value head, a block of some rows of queries that read it (a row is one query head of one token),
  * and a part of the context. It walks over the cache in tiles of 64 cells, decodes each tile once for all its rows, and keeps for each
  * row the largest score so far, the sum of the weights and the weighted sum of the values; when a larger score turns up, both sums are
  * scaled down (online softmax).
@@ -40,7 +40,8 @@ void apr_host_kv_store(const apr_op_args *args)
 /* How the work is divided. */
 typedef struct division {
     int64_t group;    /* query heads of a key/value head */
-    int64_t n_blocks; /* of rows, for each key/value head */
+    int64_t n_rows;   /* of a block */
+    int64_t n_blocks; /* for each key/value head */
     int64_t n_parts;  /* of the context */
 } division;
 
@@ -237,24 +238,31 @@ LANES_CLONES(attend_share, attend_share_body, (const share *s), s)
 
 /* --- division --- */
 
+static division blocks_of(const apr_attend_args *a, int64_t group, int64_t n_rows)
+{
+    return (division){.group = group, .n_rows = n_rows, .n_blocks = (a->n_tokens * group + n_rows - 1) / n_rows, .n_parts = 1};
+}
+
+/* Large blocks, for each decodes what it reads; small ones where large ones would not do for many threads. */
 static division divide(const apr_attend_args *a)
 {
     const int64_t group = a->n_heads / a->n_kv_heads, last = a->position + a->n_tokens - 1;
     const int64_t n_cells = last + 1 - apr_attend_first(a, a->position);
-    division d = {.group = group, .n_blocks = (a->n_tokens * group + APR_ATTEND_ROWS - 1) / APR_ATTEND_ROWS, .n_parts = 1};
-    const int64_t room = APR_ATTEND_PARTS / (d.n_blocks * a->n_kv_heads), wanted = n_cells / LEAST_CELLS;
+    const division whole = blocks_of(a, group, APR_ATTEND_ROWS);
+    division small = blocks_of(a, group, APR_ATTEND_PART_ROWS);
+    const int64_t room = APR_ATTEND_PARTS / (small.n_blocks * a->n_kv_heads), wanted = n_cells / LEAST_CELLS;
 
-    if (a->shared == NULL || room < 2 || wanted < 2) return d;
-    d.n_parts = room < wanted ? room : wanted;
-    return d;
+    if (room == 0) return whole;
+    if (a->shared != NULL && wanted > 1) small.n_parts = room < wanted ? room : wanted;
+    return small;
 }
 
 /* What parts leave lies in a->shared: sums, and behind those of all largest scores and weights. */
 static void place_results(const apr_attend_args *a, int64_t i, share *s)
 {
-    s->sums = a->shared + i * APR_ATTEND_ROWS * a->value_dim;
-    s->largest = a->shared + APR_ATTEND_PARTS * APR_ATTEND_ROWS * a->value_dim + i * APR_ATTEND_ROWS;
-    s->weights = s->largest + APR_ATTEND_PARTS * APR_ATTEND_ROWS;
+    s->sums = a->shared + i * APR_ATTEND_PART_ROWS * a->value_dim;
+    s->largest = a->shared + APR_ATTEND_PARTS * APR_ATTEND_PART_ROWS * a->value_dim + i * APR_ATTEND_PART_ROWS;
+    s->weights = s->largest + APR_ATTEND_PARTS * APR_ATTEND_PART_ROWS;
 }
 
 static void place(const apr_attend_args *a, int64_t i, float *work, share *s)
@@ -276,12 +284,12 @@ static void place(const apr_attend_args *a, int64_t i, float *work, share *s)
 /* Share i of all: the parts of a block follow each other. */
 static share share_of(const apr_attend_args *a, const division *d, int64_t i)
 {
-    const int64_t part = i % d->n_parts, block = i / d->n_parts / a->n_kv_heads, left = a->n_tokens * d->group - block * APR_ATTEND_ROWS;
+    const int64_t part = i % d->n_parts, block = i / d->n_parts / a->n_kv_heads, left = a->n_tokens * d->group - block * d->n_rows;
     share s = {.a = a,
                .codecs = apr_host_codecs(),
                .kv_head = i / d->n_parts % a->n_kv_heads,
-               .row = block * APR_ATTEND_ROWS,
-               .n_rows = left < APR_ATTEND_ROWS ? left : APR_ATTEND_ROWS,
+               .row = block * d->n_rows,
+               .n_rows = left < d->n_rows ? left : d->n_rows,
                .group = d->group,
                .first_part = part == 0,
                .all = d->n_parts == 1};
@@ -332,8 +340,8 @@ void apr_host_attend(const apr_op_args *args)
         if (d.n_parts > 1) {
 #pragma omp for schedule(static)
             for (int64_t r = 0; r < a->n_kv_heads * a->n_tokens * d.group; r++) {
-                const int64_t of_head = r / a->n_kv_heads, block = of_head / APR_ATTEND_ROWS * a->n_kv_heads + r % a->n_kv_heads;
-                join_row(a, &d, block * d.n_parts, of_head % APR_ATTEND_ROWS);
+                const int64_t of_head = r / a->n_kv_heads, block = of_head / d.n_rows * a->n_kv_heads + r % a->n_kv_heads;
+                join_row(a, &d, block * d.n_parts, of_head % d.n_rows);
             }
         }
     }
