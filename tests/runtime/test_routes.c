@@ -6,7 +6,6 @@
 #include "tests/support/made_model.h"
 #include "tests/support/work_folder.h"
 
-
 /* Gaps of the host, in shares of the best score. */
 static const double bound = 2e-4;
 enum { N_IDS = 120, N_CTX = 64, WINDOW = 40, LAYER = 2 };

@@ -7,7 +7,6 @@
 #include "tests/support/made_model.h"
 #include "tests/support/work_folder.h"
 
-
 /* Rows of 32 numbers have no blocks of 256: q5_0 is what Q4_K_M gives them. */
 static const apr_dtype types[] = {APR_BF16, APR_Q8_0, APR_Q5_0, APR_MXFP4};
 enum { N_TYPES = sizeof types / sizeof *types, N_CTX = 48 };
