@@ -28,6 +28,9 @@ WARN     := -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wstrict-prot
 CPPFLAGS += -I. -MMD -MP -D_POSIX_C_SOURCE=200809L
 CFLAGS   += -std=c11 $(WARN) $(if $(filter 1,$(WERROR)),-Werror) -fopenmp $(flags_$(FLAVOR))
 LDLIBS   += -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -ldl -lm
+# gcc's OpenMP as an archive, where there is one: only so can a program say how its threads wait (tools/cli/waiting.c).
+gomp_a   := $(if $(clang_),,$(wildcard $(shell $(CC) -print-file-name=libgomp.a)))
+openmp   := $(if $(gomp_a),$(gomp_a) -pthread,-fopenmp)
 # No fast-math and no contraction: bytes must be reproducible.
 flags_release := -O2 -g1 -ffp-contract=off
 flags_debug   := -O0 -g -ffp-contract=off
@@ -79,7 +82,7 @@ fuzz-replay:
 asan: ## the same tests under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory FLAVOR=asan test
 # What works with threads. OpenMP is LLVM's and tells the sanitizer of its barriers through libarcher: gcc's does not.
-TSAN_TESTS := parity weights session golden pipe_device pipe_queue work_sink convert out compare ops rows#  the longest first
+TSAN_TESTS := parity weights session golden pipe_device pipe_queue work_sink convert out compare ops ops_threads ops_experts ops_recurrent ops_heads rows#  the longest first
 tsan: deps-dev ## the tests of what works with threads, under the thread sanitizer
 	@$(MAKE) $(build) CC='$(if $(clang_),$(CC),clang)' FLAVOR=tsan $(TSAN_TESTS:%=build/tsan-clang/test_%)
 	@OMP_TOOL_LIBRARIES="$$(dirname "$$(readlink -f "$$(command -v clang)")")/../lib/libarcher.so" TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
@@ -158,7 +161,7 @@ $(LIB): $(LIB_C:%=$B/%.o) $(WIDE_O)
 	$Qar rcs $@ $^
 define link
 	$(call say,LD,$(@F))
-	$Q$(CC) $(CFLAGS) $(LDFLAGS) $^ $(LDLIBS) $(1) -o $@
+	$Q$(CC) $(filter-out -fopenmp,$(CFLAGS)) $(LDFLAGS) $^ $(LDLIBS) $(1) $(openmp) -o $@
 endef
 $(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)

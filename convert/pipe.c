@@ -3,6 +3,7 @@
 #include "convert/pipe_queue.h"
 
 #include "formats/base/crc32.h"
+#include "formats/base/threads.h"
 #include "kernels/gather.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
@@ -235,7 +236,8 @@ apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, 
     APR_TRY(reserve_values(p, c, err));
     for (int64_t done = 0; done < n; done += APR_WINDOW_PORTIONS) {
         const int64_t now = n - done < APR_WINDOW_PORTIONS ? n - done : APR_WINDOW_PORTIONS;
-#pragma omp parallel for schedule(dynamic)
+        const double steps = (double)now * (double)p->portion_elems * APR_STEPS_EXP;
+#pragma omp parallel for schedule(dynamic) num_threads(apr_threads(apr_all_threads(), now, steps))
         for (int64_t i = 0; i < now; i++) {
             float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)omp_get_thread_num(), *const again =
                                                                                                                          values +
@@ -348,7 +350,8 @@ static apr_status copy_made(apr_pipe *p, const apr_tensor *t, apr_error *err)
     if (bytes == NULL) return apr_no_memory(err, "a window of a tensor");
     for (int64_t first = 0; first < n_elems && status == APR_OK; first += window) {
         const int64_t n = n_elems - first < window ? n_elems - first : window;
-#pragma omp parallel for schedule(dynamic)
+        const int n_threads = apr_threads(apr_all_threads(), (n + APR_PORTION_ELEMS - 1) / APR_PORTION_ELEMS, (double)n);
+#pragma omp parallel for schedule(dynamic) num_threads(n_threads)
         for (int64_t at = 0; at < n; at += APR_PORTION_ELEMS)
             apr_gather_bytes(t, first + at, n - at < APR_PORTION_ELEMS ? n - at : APR_PORTION_ELEMS,
                              bytes + (size_t)(at / APR_PORTION_ELEMS) * portion_bytes);

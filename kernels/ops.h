@@ -128,6 +128,7 @@ typedef struct apr_attend_args {
     apr_cache keys, values;
     float *out;         /* [n_tokens, n_heads, value_dim] */
     apr_workspace work; /* slice >= apr_attend_slice(...) */
+    float *shared;      /* apr_attend_shared(...) floats, or NULL: the host does not divide contexts between threads */
 } apr_attend_args;
 
 /* The first position that a token at position `own` attends to. */
@@ -189,24 +190,22 @@ extern const apr_backend apr_ref_backend;  /* plain loops, one thread: the meani
 extern const apr_backend apr_host_backend; /* OpenMP and SIMD */
 
 /* Floats of workspace that one thread needs. */
-enum { APR_LINEAR_ROWS = 16, APR_ATTEND_CELLS = 64, APR_ATTEND_ROWS = 16 };
+enum { APR_LINEAR_ROWS = 16, APR_ATTEND_CELLS = 64, APR_ATTEND_ROWS = 32, APR_ATTEND_PARTS = 64, APR_ATTEND_PART_ROWS = 16 };
 
 /* A block of decoded rows. */
 static inline size_t apr_linear_slice(int64_t n_columns) { return APR_LINEAR_ROWS * (size_t)n_columns; }
 
-/* Rows of queries handled together: some tokens' query heads that share one key/value head. */
-static inline int64_t apr_attend_rows(int64_t n_heads, int64_t n_kv_heads)
+/* A tile of decoded keys and one of values; for each row of queries handled together its query, scores, sum of values, maximum, sum of
+ * weights and the shrinking of both. head_dim is the larger of key_dim and value_dim. */
+static inline size_t apr_attend_slice(int64_t head_dim)
 {
-    const int64_t group = n_heads / n_kv_heads;
-    return group > APR_ATTEND_ROWS ? group : APR_ATTEND_ROWS / group * group;
+    return 2 * APR_ATTEND_CELLS * (size_t)head_dim + APR_ATTEND_ROWS * (2 * (size_t)head_dim + APR_ATTEND_CELLS + 3);
 }
 
-/* A tile of decoded keys and one of values, scores of one row of queries; for each row sums of values, maximum, sum of weights.
- * head_dim is the larger of key_dim and value_dim. */
-static inline size_t apr_attend_slice(int64_t n_heads, int64_t n_kv_heads, int64_t head_dim)
+/* What parts of a long context leave to be joined: of each row a sum of values, a maximum and a sum of weights. */
+static inline size_t apr_attend_shared(int64_t value_dim)
 {
-    const size_t n_rows = (size_t)apr_attend_rows(n_heads, n_kv_heads);
-    return 2 * APR_ATTEND_CELLS * (size_t)head_dim + APR_ATTEND_CELLS + n_rows * ((size_t)head_dim + 2);
+    return (size_t)APR_ATTEND_PARTS * APR_ATTEND_PART_ROWS * ((size_t)value_dim + 2);
 }
 
 #endif

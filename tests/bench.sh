@@ -3,7 +3,7 @@
 # and, where $LLAMA_QUANTIZE names one, against llama-quantize with as many threads; and how fast the host runs the results, against
 # llama-bench where $LLAMA_BENCH names one. What is promised stands with its bound beside it, and whether it is kept.
 # usage: bench.sh BUILD_DIR. Needs about 6 GB under $BENCH_DIR; without one it is a folder in /dev/shm, removed at the end, where there
-# is that much room, and otherwise under BUILD_DIR. $BENCH_PARTS: some of "convert quantize run".
+# is that much room, and otherwise under BUILD_DIR. $BENCH_PARTS: some of "convert quantize run busy".
 set -e
 build=$1
 shape=${BENCH_SHAPE:-tests/data/shapes/synthetic-660m.json}
@@ -27,7 +27,7 @@ seconds() { # command: wall time, output dropped
 }
 median() { sort -n | awk '{v[NR] = $1} END {printf "%.3f", v[int((NR + 1) / 2)]}'; }
 
-parts=" ${BENCH_PARTS:-convert quantize run} "
+parts=" ${BENCH_PARTS:-convert quantize busy run} "
 has() { case $parts in *" $1 "*) ;; *) return 1 ;; esac; }
 
 if has convert; then
@@ -169,3 +169,4 @@ if has run; then
     "$build/bench_host" "$work/mxfp4.apr" 64 16
     rm -f "$work/mxfp4.apr"
 fi
+if has busy; then "$(dirname "$0")/bench_busy.sh" "$build" || echo "  above the bound"; fi

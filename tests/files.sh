@@ -4,7 +4,7 @@
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd) || exit 2
 PATH=$build:$PATH
-export PATH OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive
+export PATH OMP_NUM_THREADS=2
 export ASAN_OPTIONS="$ASAN_OPTIONS:handle_segv=0:handle_sigbus=0:handle_abort=0" # a sanitizer would take these signals
 umask 022
 work=$(mktemp -d) || exit 2

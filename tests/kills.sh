@@ -6,7 +6,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd) || exit 2
 kills=${2:-1000} signals=${3:-200}
 PATH=$build:$PATH
-export PATH OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive
+export PATH OMP_NUM_THREADS=2
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 2

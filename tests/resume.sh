@@ -7,7 +7,7 @@ build=$(cd "$1" && pwd) || exit 2
 kills=${2:-200}
 case $build in *asan*) kills=${2:-40} ;; esac # sanitized programs take several times as long
 PATH=$build:$PATH
-export PATH OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive
+export PATH OMP_NUM_THREADS=2
 umask 022
 work=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d) || exit 2 # nothing here asks whether disks are fast
 trap 'rm -rf "$work"' EXIT

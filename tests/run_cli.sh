@@ -10,10 +10,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd) || exit 2
 shift
 PATH=$build:$PATH
-OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
-export PATH OMP_WAIT_POLICY root work
+export PATH root work
 unset NO_COLOR
 limit=120 # seconds for a case; sanitized programs take several times as long
 case $build in *asan*) limit=480 ;; esac

@@ -5,9 +5,7 @@
 counts=$(dirname "$0")/counts.sh
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
-# Threads that wait must not spin: the cores belong to the tests beside.
-OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-export OMP_WAIT_POLICY work
+export work
 
 # A failed program must not end the others, so xargs sees none fail.
 printf '%s\n' "$@" | xargs -r -P "$(nproc 2>/dev/null || echo 2)" -I{} sh -c \

@@ -5,6 +5,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
 #include "formats/base/map.h"
+#include "formats/base/threads.h"
 #include "formats/model/sink.h"
 
 #include <errno.h>
@@ -131,7 +132,10 @@ static apr_status check_file(work_sink *w, size_t file, apr_error *err)
 
     APR_TRY(apr_resume_data(w->resume, w->offsets.files[file].name, 0, &fd, err));
     if (fd < 0) return APR_OK;
-#pragma omp parallel
+    double n_bytes = 0.0;
+    for (size_t i = 0; i < w->layout->n_tensors; i++)
+        n_bytes += w->offsets.tensors[i].file == file ? (double)w->layout->tensors[i].n_bytes : 0.0;
+#pragma omp parallel num_threads(apr_threads(apr_all_threads(), (int64_t)w->layout->n_tensors, n_bytes))
     {
         uint8_t *const buffer = malloc(READ_BYTES);
 #pragma omp for schedule(dynamic)

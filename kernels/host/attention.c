@@ -1,12 +1,20 @@
 /* attention.c - keys and values in the cache, and attention over them tile by tile.
  *
- * A thread takes one key/value head and a few tokens: all query heads that read it. It walks over the cache in tiles of
- * 64 cells, decodes each tile once for all its queries, and keeps for each query the largest score so far, the sum of the
- * weights and the weighted sum of the values; when a larger score turns up, both sums are scaled down (online softmax). */
+ * A share of the work is one key/value head, a block of some rows of queries that read it (a row is one query head of one token),
+ * and a part of the context. It walks over the cache in tiles of 64 cells, decodes each tile once for all its rows, and keeps for each
+ * row the largest score so far, the sum of the weights and the weighted sum of the values; when a larger score turns up, both sums are
+ * scaled down (online softmax).
+ *
+ * Where blocks and heads are fewer than APR_ATTEND_PARTS - a token at a time - the context is divided as well, and what the parts
+ * leave is joined in their order. How it is divided follows from the shape alone: results do not depend on the number of threads. */
 #include "kernels/host/host_ops.h"
 #include "kernels/host/lanes.h"
 
 #include <math.h>
+#include <string.h>
+
+/* A part of a context has at least so many cells: what it leaves is written and read once more. */
+enum { LEAST_CELLS = 256, CELLS_AHEAD = 8 };
 
 static uint8_t *cache_row(const apr_cache *cache, int64_t position, int64_t n_heads, int64_t head)
 {
@@ -29,130 +37,312 @@ void apr_host_kv_store(const apr_op_args *args)
     if (a->v != NULL) store(a, &a->values, a->v, a->value_dim);
 }
 
-/* One thread's share: queries of tokens [token, token + n_tokens) that read kv_head. Row r of the queries is token r / group,
- * head kv_head * group + r % group. */
+/* How the work is divided. */
+typedef struct division {
+    int64_t group;    /* query heads of a key/value head */
+    int64_t n_rows;   /* of a block */
+    int64_t n_blocks; /* for each key/value head */
+    int64_t n_parts;  /* of the context */
+} division;
+
+/* Row r of a key/value head is token r / group, head kv_head * group + r % group. */
 typedef struct share {
     const apr_attend_args *a;
     const apr_codec *codecs;
-    int64_t kv_head, token, n_tokens, group;
-    float *keys, *values;     /* [APR_ATTEND_CELLS, key_dim], [.., value_dim] */
-    float *sums;              /* [n_rows, value_dim] */
-    float *scores;            /* [APR_ATTEND_CELLS] */
-    float *largest, *weights; /* [n_rows] */
+    int64_t kv_head, row, n_rows, group; /* rows [row, row + n_rows) */
+    int64_t first, end;                  /* positions */
+    bool first_part, all;                /* the sinks take part in the first; all: there is no other */
+    float *keys, *values;                /* [APR_ATTEND_CELLS, key_dim], [.., value_dim] */
+    int64_t value_stride;                /* of `values`, from cell to cell */
+    float *queries;                      /* [n_rows, key_dim] */
+    float *scores;                       /* [n_rows, APR_ATTEND_CELLS] */
+    float *shrinks;                      /* [n_rows] */
+    float *sums;                         /* [n_rows, value_dim] */
+    float *largest, *weights;            /* [n_rows] */
 } share;
 
+static int64_t token_of(const share *s, int64_t row) { return (s->row + row) / s->group; }
+static int64_t head_of(const share *s, int64_t row) { return s->kv_head * s->group + (s->row + row) % s->group; }
+
+/* A head's row of each of some cells. Rows of other heads lie between them, which is too far apart for the processor to guess. */
+static void decode_cells(const share *s, const apr_cache *cache, int64_t position, int64_t n_cells, int64_t dim, float *to)
+{
+    const int64_t n_heads = s->a->n_kv_heads, ahead = CELLS_AHEAD * n_heads * cache->row_bytes;
+    int64_t cell = position % cache->n_cells;
+
+    for (int64_t c = 0; c < n_cells; c++) {
+        const uint8_t *const row = cache->data + (cell * n_heads + s->kv_head) * cache->row_bytes;
+        for (int64_t i = 0; i < cache->row_bytes; i += 64) __builtin_prefetch((const void *)((uintptr_t)row + (uintptr_t)(ahead + i)));
+        s->codecs[cache->dtype].decode(row, to + c * dim, dim);
+        cell = cell + 1 < cache->n_cells ? cell + 1 : 0;
+    }
+}
+
+/* Where values are the first numbers of the keys they are decoded with them. */
 static void decode_tile(const share *s, int64_t position, int64_t n_cells)
 {
-    const apr_attend_args *const a = s->a;
-    for (int64_t c = 0; c < n_cells; c++) {
-        s->codecs[a->keys.dtype].decode(cache_row(&a->keys, position + c, a->n_kv_heads, s->kv_head), s->keys + c * a->key_dim, a->key_dim);
-        s->codecs[a->values.dtype].decode(cache_row(&a->values, position + c, a->n_kv_heads, s->kv_head), s->values + c * a->value_dim,
-                                          a->value_dim);
-    }
+    decode_cells(s, &s->a->keys, position, n_cells, s->a->key_dim, s->keys);
+    if (s->values != s->keys) decode_cells(s, &s->a->values, position, n_cells, s->a->value_dim, s->values);
 }
 
-/* scores[c] = q . key[c] * scale */
-LANES_INLINE void score_cells(const float *q, const float *keys, int64_t n_cells, int64_t head_dim, float scale, float *scores)
+/* exp(x) for x <= 0 (0 below -87) to 2 units in the last place, without a branch, so that loops of it become vectors:
+ * 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2, and Taylor's polynomial, whose eighth term is below 2^-27. */
+LANES_INLINE float exp_below(float x)
 {
+    const float shift = 12582912.0f; /* 1.5 x 2^23: the sum's last bits are the whole number nearest to what was added */
+    union {
+        float f;
+        uint32_t bits;
+    } n = {.f = x * 0x1.715476p+0f + shift}, power;
+    const float whole = n.f - shift, r = (x - whole * 0x1.62e4p-1f) - whole * 0x1.7f7d1cp-20f; /* ln 2 in two parts: the first is exact */
+    float sum = 1.0f / 5040.0f;
+
+    sum = sum * r + 1.0f / 720.0f;
+    sum = sum * r + 1.0f / 120.0f;
+    sum = sum * r + 1.0f / 24.0f;
+    sum = sum * r + 1.0f / 6.0f;
+    sum = sum * r + 0.5f;
+    sum = sum * r + 1.0f;
+    sum = sum * r + 1.0f;
+    power.bits = (n.bits + 127) << 23;
+    return x < -87.0f ? 0.0f : sum * power.f;
+}
+
+/* Sums of products of n_queries rows, from `row` on, with the cells: scores[row][c] = q . key[c] * scale */
+LANES_INLINE void score_rows(const int cell_tile, const int n_queries, const share *s, int64_t row, int64_t n_cells)
+{
+    const int64_t dim = s->a->key_dim;
     float dots[4][6];
-    int64_t c = 0;
-    for (; c + 4 <= n_cells; c += 4) {
-        lanes_dots(4, 1, keys + c * head_dim, head_dim, q, head_dim, head_dim, dots);
-        for (int i = 0; i < 4; i++) scores[c + i] = dots[i][0] * scale;
-    }
-    for (; c < n_cells; c++) {
-        lanes_dots(1, 1, keys + c * head_dim, head_dim, q, head_dim, head_dim, dots);
-        scores[c] = dots[0][0] * scale;
+
+    for (int64_t c = 0, n; c < n_cells; c += n) {
+        n = n_cells - c >= cell_tile ? cell_tile : 1;
+        if (n == cell_tile) lanes_dots(cell_tile, n_queries, s->keys + c * dim, dim, s->queries + row * dim, dim, dim, dots);
+        else lanes_dots(1, n_queries, s->keys + c * dim, dim, s->queries + row * dim, dim, dim, dots);
+        for (int q = 0; q < n_queries; q++)
+            for (int64_t i = 0; i < n; i++) s->scores[(row + q) * APR_ATTEND_CELLS + c + i] = dots[i][q] * s->a->scale;
     }
 }
 
-/* sums = sums * shrink + weights . values */
-LANES_INLINE void gather_values(const float *weights, const float *values, int64_t n_cells, int64_t head_dim, float shrink, float *sums)
+/* Scores of cells [begin, end) become weights; what was summed up before is to shrink by s->shrinks[row]. */
+LANES_INLINE void weigh_row(const share *s, int64_t row, int64_t begin, int64_t end)
 {
-    int64_t d = 0;
-    for (; d + 2 * N_LANES <= head_dim; d += 2 * N_LANES) {
-        lanes even = LANES_LOAD(sums + d) * shrink, odd = LANES_LOAD(sums + d + N_LANES) * shrink;
-        for (int64_t c = 0; c < n_cells; c++) {
-            even += weights[c] * LANES_LOAD(values + c * head_dim + d);
-            odd += weights[c] * LANES_LOAD(values + c * head_dim + d + N_LANES);
-        }
-        LANES_STORE(sums + d) = even;
-        LANES_STORE(sums + d + N_LANES) = odd;
-    }
-    for (; d < head_dim; d++) {
-        float sum = sums[d] * shrink;
-        for (int64_t c = 0; c < n_cells; c++) sum += weights[c] * values[c * head_dim + d];
-        sums[d] = sum;
-    }
-}
+    float *const scores = s->scores + row * APR_ATTEND_CELLS, softcap = s->a->softcap;
+    float lane[N_LANES], largest = s->largest[row], total = 0.0f;
+    int64_t c = begin;
 
-/* One query against the cells [begin, end) of the decoded tile. */
-LANES_INLINE void attend_tile(const share *s, int64_t row, int64_t begin, int64_t end)
-{
-    const apr_attend_args *const a = s->a;
-    const int64_t head = s->kv_head * s->group + row % s->group, token = s->token + row / s->group;
-    const float *const q = a->q + (token * a->n_heads + head) * a->key_dim;
-    float largest = s->largest[row], total = 0.0f;
+    for (int64_t i = begin; softcap > 0.0f && i < end; i++) scores[i] = softcap * tanhf(scores[i] / softcap);
+    for (int l = 0; l < N_LANES; l++) lane[l] = largest;
+    for (; c + N_LANES <= end; c += N_LANES)
+        for (int l = 0; l < N_LANES; l++) lane[l] = scores[c + l] > lane[l] ? scores[c + l] : lane[l];
+    for (; c < end; c++) largest = scores[c] > largest ? scores[c] : largest;
+    for (int l = 0; l < N_LANES; l++) largest = lane[l] > largest ? lane[l] : largest;
 
-    score_cells(q, s->keys + begin * a->key_dim, end - begin, a->key_dim, a->scale, s->scores);
-    for (int64_t c = 0; a->softcap > 0.0f && c < end - begin; c++) s->scores[c] = a->softcap * tanhf(s->scores[c] / a->softcap);
-    for (int64_t c = 0; c < end - begin; c++) largest = s->scores[c] > largest ? s->scores[c] : largest;
-    const float shrink = expf(s->largest[row] - largest); /* the first tile's -inf gives 0 */
-    for (int64_t c = 0; c < end - begin; c++) total += s->scores[c] = expf(s->scores[c] - largest);
-    gather_values(s->scores, s->values + begin * a->value_dim, end - begin, a->value_dim, shrink, s->sums + row * a->value_dim);
+    for (int64_t i = begin; i < end; i++) scores[i] = exp_below(scores[i] - largest);
+    for (int l = 0; l < N_LANES; l++) lane[l] = 0.0f;
+    for (c = begin; c + N_LANES <= end; c += N_LANES)
+        for (int l = 0; l < N_LANES; l++) lane[l] += scores[c + l];
+    for (; c < end; c++) total += scores[c];
+    for (int l = 0; l < N_LANES; l++) total += lane[l];
+    s->shrinks[row] = exp_below(s->largest[row] - largest); /* the first tile's -inf gives 0 */
     s->largest[row] = largest;
-    s->weights[row] = s->weights[row] * shrink + total;
+    s->weights[row] = s->weights[row] * s->shrinks[row] + total;
 }
 
-LANES_INLINE void attend_share_body(const int row_tile, const int token_tile, const share *s)
+/* sums = sums * shrink + weights . values, for n_rows from `row` on, cells [begin, end) */
+LANES_INLINE void gather_rows(const int n_rows, const share *s, int64_t row, int64_t begin, int64_t end)
+{
+    const int64_t dim = s->a->value_dim, stride = s->value_stride;
+    const float *const weights = s->scores + row * APR_ATTEND_CELLS, *const shrinks = s->shrinks + row;
+    float *const sums = s->sums + row * dim;
+    int64_t d = 0;
+
+    for (; d + 2 * N_LANES <= dim; d += 2 * N_LANES) {
+        lanes acc[4][2];
+        for (int r = 0; r < n_rows; r++)
+            for (int i = 0; i < 2; i++) acc[r][i] = LANES_LOAD(sums + r * dim + d + i * N_LANES) * shrinks[r];
+        for (int64_t c = begin; c < end; c++) {
+            const lanes even = LANES_LOAD(s->values + c * stride + d), odd = LANES_LOAD(s->values + c * stride + d + N_LANES);
+            for (int r = 0; r < n_rows; r++) {
+                acc[r][0] += weights[r * APR_ATTEND_CELLS + c] * even;
+                acc[r][1] += weights[r * APR_ATTEND_CELLS + c] * odd;
+            }
+        }
+        for (int r = 0; r < n_rows; r++)
+            for (int i = 0; i < 2; i++) LANES_STORE(sums + r * dim + d + i * N_LANES) = acc[r][i];
+    }
+    for (; d < dim; d++)
+        for (int r = 0; r < n_rows; r++) {
+            float sum = sums[r * dim + d] * shrinks[r];
+            for (int64_t c = begin; c < end; c++) sum += weights[r * APR_ATTEND_CELLS + c] * s->values[c * stride + d];
+            sums[r * dim + d] = sum;
+        }
+}
+
+/* The cells of the tile at p that a row attends to: [begin, end) */
+typedef struct cells {
+    int64_t begin, end;
+} cells;
+
+static cells cells_of(const share *s, int64_t row, int64_t p, int64_t n_cells)
+{
+    const int64_t own = s->a->position + token_of(s, row), oldest = apr_attend_first(s->a, own);
+    return (cells){oldest > p ? oldest - p : 0, own - p + 1 < n_cells ? own - p + 1 : n_cells};
+}
+
+LANES_INLINE void attend_tile(const int cell_tile, const share *s, int64_t p, int64_t n_cells)
+{
+    const int row_tile = cell_tile; /* 4 with 32 registers, else 2 */
+    int64_t row = 0;
+
+    for (; row + row_tile <= s->n_rows; row += row_tile) score_rows(cell_tile, row_tile, s, row, n_cells);
+    for (; row < s->n_rows; row++) score_rows(4, 1, s, row, n_cells);
+    for (int64_t first = 0, n; first < s->n_rows; first += n) {
+        const cells of = cells_of(s, first, p, n_cells);
+        for (n = 0; first + n < s->n_rows && n < row_tile; n++) { /* rows with the same cells, so that none is read in vain */
+            const cells other = cells_of(s, first + n, p, n_cells);
+            if (other.begin != of.begin || other.end != of.end) break;
+            if (of.begin < of.end) weigh_row(s, first + n, of.begin, of.end);
+        }
+        if (of.begin >= of.end) continue;
+        if (n == row_tile) gather_rows(row_tile, s, first, of.begin, of.end);
+        else
+            for (int64_t i = 0; i < n; i++) gather_rows(1, s, first + i, of.begin, of.end);
+    }
+}
+
+LANES_INLINE void attend_share_body(const int cell_tile, const int query_tile, const share *s)
 {
     const apr_attend_args *const a = s->a;
-    const int64_t n_rows = s->n_tokens * s->group, last = a->position + s->token + s->n_tokens - 1;
-    const int64_t first = apr_attend_first(a, a->position + s->token);
 
-    (void)row_tile, (void)token_tile;
-    for (int64_t i = 0; i < n_rows * a->value_dim; i++) s->sums[i] = 0.0f;
-    for (int64_t row = 0; row < n_rows; row++) { /* a sink is a score that was there before all others, without a value */
-        s->largest[row] = a->sinks != NULL ? a->sinks[s->kv_head * s->group + row % s->group] : -INFINITY;
-        s->weights[row] = a->sinks != NULL ? 1.0f : 0.0f;
+    (void)query_tile;
+    for (int64_t i = 0; i < s->n_rows * a->value_dim; i++) s->sums[i] = 0.0f;
+    for (int64_t row = 0; row < s->n_rows; row++) { /* a sink is a score that was there before all others, without a value */
+        const bool has_sink = a->sinks != NULL && s->first_part;
+        s->largest[row] = has_sink ? a->sinks[head_of(s, row)] : -INFINITY;
+        s->weights[row] = has_sink ? 1.0f : 0.0f;
+        memcpy(s->queries + row * a->key_dim, a->q + (token_of(s, row) * a->n_heads + head_of(s, row)) * a->key_dim,
+               (size_t)a->key_dim * sizeof(float));
     }
-    for (int64_t p = first; p <= last; p += APR_ATTEND_CELLS) {
-        const int64_t n_cells = last - p + 1 < APR_ATTEND_CELLS ? last - p + 1 : APR_ATTEND_CELLS;
+    for (int64_t p = s->first; p < s->end; p += APR_ATTEND_CELLS) {
+        const int64_t n_cells = s->end - p < APR_ATTEND_CELLS ? s->end - p : APR_ATTEND_CELLS;
         decode_tile(s, p, n_cells);
-        for (int64_t row = 0; row < n_rows; row++) {
-            const int64_t own = a->position + s->token + row / s->group, oldest = apr_attend_first(a, own);
-            const int64_t begin = oldest > p ? oldest - p : 0, end = own - p + 1 < n_cells ? own - p + 1 : n_cells;
-            if (begin < end) attend_tile(s, row, begin, end);
-        }
+        attend_tile(cell_tile, s, p, n_cells);
     }
-    for (int64_t row = 0; row < n_rows; row++) {
-        const int64_t head = s->kv_head * s->group + row % s->group, token = s->token + row / s->group;
-        float *const out = a->out + (token * a->n_heads + head) * a->value_dim;
+    for (int64_t row = 0; row < s->n_rows && s->all; row++) {
+        float *const out = a->out + (token_of(s, row) * a->n_heads + head_of(s, row)) * a->value_dim;
         for (int64_t d = 0; d < a->value_dim; d++) out[d] = s->sums[row * a->value_dim + d] / s->weights[row];
     }
 }
 
 LANES_CLONES(attend_share, attend_share_body, (const share *s), s)
 
+/* --- division --- */
+
+static division blocks_of(const apr_attend_args *a, int64_t group, int64_t n_rows)
+{
+    return (division){.group = group, .n_rows = n_rows, .n_blocks = (a->n_tokens * group + n_rows - 1) / n_rows, .n_parts = 1};
+}
+
+/* Large blocks, for each decodes what it reads; small ones where large ones would not do for many threads. */
+static division divide(const apr_attend_args *a)
+{
+    const int64_t group = a->n_heads / a->n_kv_heads, last = a->position + a->n_tokens - 1;
+    const int64_t n_cells = last + 1 - apr_attend_first(a, a->position);
+    const division whole = blocks_of(a, group, APR_ATTEND_ROWS);
+    division small = blocks_of(a, group, APR_ATTEND_PART_ROWS);
+    const int64_t room = APR_ATTEND_PARTS / (small.n_blocks * a->n_kv_heads), wanted = n_cells / LEAST_CELLS;
+
+    if (room == 0) return whole;
+    if (a->shared != NULL && wanted > 1) small.n_parts = room < wanted ? room : wanted;
+    return small;
+}
+
+/* What parts leave lies in a->shared: sums, and behind those of all largest scores and weights. */
+static void place_results(const apr_attend_args *a, int64_t i, share *s)
+{
+    s->sums = a->shared + i * APR_ATTEND_PART_ROWS * a->value_dim;
+    s->largest = a->shared + APR_ATTEND_PARTS * APR_ATTEND_PART_ROWS * a->value_dim + i * APR_ATTEND_PART_ROWS;
+    s->weights = s->largest + APR_ATTEND_PARTS * APR_ATTEND_PART_ROWS;
+}
+
+static void place(const apr_attend_args *a, int64_t i, float *work, share *s)
+{
+    const bool values_are_keys = a->values.data == a->keys.data;
+
+    s->keys = work;
+    s->values = values_are_keys ? s->keys : s->keys + APR_ATTEND_CELLS * a->key_dim;
+    s->value_stride = values_are_keys ? a->key_dim : a->value_dim;
+    s->queries = s->keys + APR_ATTEND_CELLS * (a->key_dim + a->value_dim);
+    s->scores = s->queries + APR_ATTEND_ROWS * a->key_dim;
+    s->shrinks = s->scores + APR_ATTEND_ROWS * APR_ATTEND_CELLS;
+    s->largest = s->shrinks + APR_ATTEND_ROWS;
+    s->weights = s->largest + APR_ATTEND_ROWS;
+    s->sums = s->weights + APR_ATTEND_ROWS;
+    if (!s->all) place_results(a, i, s);
+}
+
+/* Share i of all: the parts of a block follow each other. */
+static share share_of(const apr_attend_args *a, const division *d, int64_t i)
+{
+    const int64_t part = i % d->n_parts, block = i / d->n_parts / a->n_kv_heads, left = a->n_tokens * d->group - block * d->n_rows;
+    share s = {.a = a,
+               .codecs = apr_host_codecs(),
+               .kv_head = i / d->n_parts % a->n_kv_heads,
+               .row = block * d->n_rows,
+               .n_rows = left < d->n_rows ? left : d->n_rows,
+               .group = d->group,
+               .first_part = part == 0,
+               .all = d->n_parts == 1};
+    const int64_t first = apr_attend_first(a, a->position + token_of(&s, 0)), end = a->position + token_of(&s, s.n_rows - 1) + 1;
+    const int64_t n_tiles = (end - first + APR_ATTEND_CELLS - 1) / APR_ATTEND_CELLS;
+
+    s.first = first + n_tiles * part / d->n_parts * APR_ATTEND_CELLS;
+    s.end = part + 1 < d->n_parts ? first + n_tiles * (part + 1) / d->n_parts * APR_ATTEND_CELLS : end;
+    return s;
+}
+
+/* One row of a block, whose parts are the shares from i on, in their order. */
+static void join_row(const apr_attend_args *a, const division *d, int64_t i, int64_t row)
+{
+    share s = share_of(a, d, i);
+    float *const out = a->out + (token_of(&s, row) * a->n_heads + head_of(&s, row)) * a->value_dim;
+    float largest = -INFINITY, total = 0.0f;
+
+    for (int64_t part = 0; part < d->n_parts; part++) {
+        place_results(a, i + part, &s);
+        largest = s.largest[row] > largest ? s.largest[row] : largest;
+    }
+    memset(out, 0, (size_t)a->value_dim * sizeof *out);
+    for (int64_t part = 0; part < d->n_parts; part++) {
+        place_results(a, i + part, &s);
+        const float *const sums = s.sums + row * a->value_dim, factor = expf(s.largest[row] - largest);
+        total += s.weights[row] * factor;
+        for (int64_t k = 0; k < a->value_dim; k++) out[k] += sums[k] * factor;
+    }
+    for (int64_t k = 0; k < a->value_dim; k++) out[k] /= total;
+}
+
 void apr_host_attend(const apr_op_args *args)
 {
     const apr_attend_args *const a = &args->attend;
-    const int64_t group = a->n_heads / a->n_kv_heads, max_rows = apr_attend_rows(a->n_heads, a->n_kv_heads);
-    const int64_t tokens_each = max_rows / group, n_spans = (a->n_tokens + tokens_each - 1) / tokens_each;
+    const division d = divide(a);
+    const int64_t n_shares = d.n_blocks * a->n_kv_heads * d.n_parts, n_cells = a->position + a->n_tokens - apr_attend_first(a, a->position);
+    const double steps = (double)(a->n_tokens * a->n_heads) * (double)n_cells * (double)(a->key_dim + a->value_dim);
 
-#pragma omp parallel for schedule(dynamic) num_threads(a->work.n_threads)
-    for (int64_t i = 0; i < n_spans * a->n_kv_heads; i++) {
-        float *const work = a->work.data + apr_host_slice(&a->work);
-        const int64_t token = i / a->n_kv_heads * tokens_each, left = a->n_tokens - token;
-        share s = {.a = a, .codecs = apr_host_codecs(), .kv_head = i % a->n_kv_heads, .token = token, .group = group};
-
-        s.n_tokens = left < tokens_each ? left : tokens_each;
-        s.keys = work;
-        s.values = s.keys + APR_ATTEND_CELLS * a->key_dim;
-        s.sums = s.values + APR_ATTEND_CELLS * a->value_dim;
-        s.scores = s.sums + max_rows * a->value_dim;
-        s.largest = s.scores + APR_ATTEND_CELLS;
-        s.weights = s.largest + max_rows;
-        attend_share(&s);
+#pragma omp parallel num_threads(apr_threads(a->work.n_threads, n_shares, steps))
+    {
+#pragma omp for schedule(dynamic)
+        for (int64_t i = n_shares - 1; i >= 0; i--) { /* the last tokens first: they have most to read */
+            share s = share_of(a, &d, i);
+            place(a, i, a->work.data + apr_host_slice(&a->work), &s);
+            attend_share(&s);
+        }
+        if (d.n_parts > 1) {
+#pragma omp for schedule(static)
+            for (int64_t r = 0; r < a->n_kv_heads * a->n_tokens * d.group; r++) {
+                const int64_t of_head = r / a->n_kv_heads, block = of_head / d.n_rows * a->n_kv_heads + r % a->n_kv_heads;
+                join_row(a, &d, block * d.n_parts, of_head % d.n_rows);
+            }
+        }
     }
 }

@@ -9,7 +9,8 @@
 void apr_host_route(const apr_op_args *args)
 {
     const apr_route_args *const a = &args->route;
-#pragma omp parallel for schedule(static) num_threads(a->work.n_threads) if (a->n_tokens > 16)
+    const int n_threads = apr_threads(a->work.n_threads, a->n_tokens, (double)a->n_tokens * (double)a->shape.n_experts * APR_STEPS_EXP);
+#pragma omp parallel for schedule(static) num_threads(n_threads)
     for (int64_t t = 0; t < a->n_tokens; t++) apr_ref_route_one(a, t, a->work.data + apr_host_slice(&a->work));
 }
 
@@ -66,8 +67,9 @@ static void run_expert(const apr_experts_args *a, int64_t e, const gathered *g)
 {
     multiply(a, &a->up[e], row_of(a->up_bias, e, a->n_mid), g->x, g->n, a->n_in, a->n_mid, g->up);
     if (a->gate != NULL) multiply(a, &a->gate[e], row_of(a->gate_bias, e, a->n_mid), g->x, g->n, a->n_in, a->n_mid, g->gate);
-#pragma omp parallel for schedule(static) num_threads(a->work.n_threads) if (g->n * a->n_mid > 16384)
-    for (int64_t i = 0; i < g->n * a->n_mid; i++)
+    const int64_t n = g->n * a->n_mid;
+#pragma omp parallel for schedule(static) num_threads(apr_threads(a->work.n_threads, n, (double)n *APR_STEPS_EXP))
+    for (int64_t i = 0; i < n; i++)
         g->up[i] = a->gate != NULL ? apr_glu_of(&a->glu, g->gate[i], g->up[i]) : apr_activate(a->glu.activation, g->up[i]);
     multiply(a, &a->down[e], row_of(a->down_bias, e, a->n_out), g->up, g->n, a->n_mid, a->n_out, g->out);
 }

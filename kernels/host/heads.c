@@ -68,6 +68,6 @@ static void run_head(const apr_linear_args *a, int64_t head, float *decoded)
 
 void apr_host_linear_heads(const apr_linear_args *a)
 {
-#pragma omp parallel for schedule(dynamic, 1) num_threads(a->work.n_threads)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(apr_threads(a->work.n_threads, a->heads.n, apr_host_linear_steps(a)))
     for (int64_t head = 0; head < a->heads.n; head++) run_head(a, head, a->work.data + apr_host_slice(&a->work));
 }

@@ -2,10 +2,18 @@
 #ifndef APR_KERNELS_HOST_HOST_OPS_H
 #define APR_KERNELS_HOST_HOST_OPS_H
 
+#include "formats/base/threads.h"
 #include "kernels/op_args.h"
 #include "kernels/ops.h"
 
 #include <omp.h>
+
+/* The steps of a product: each weight is decoded once and multiplied with every token. */
+static inline double apr_host_linear_steps(const apr_linear_args *a)
+{
+    const double n_matrices = a->heads.n > 0 ? (double)a->heads.n : 1.0;
+    return n_matrices * (double)a->n_in * (double)a->n_out * (double)(a->n_tokens + 1);
+}
 
 void apr_host_linear(const apr_op_args *args);
 void apr_host_linear_heads(const apr_linear_args *args);

@@ -40,22 +40,32 @@ enum { N_LANES = 16 };
     static void NAME PARAMETERS { BODY(2, 2, __VA_ARGS__); }
 #endif
 
+/* Halves are added to halves: in registers, which a loop over the lanes would leave. */
 LANES_INLINE float lanes_sum(const lanes *v)
 {
-    float s[N_LANES];
-    LANES_STORE(s) = *v;
-    for (int width = N_LANES / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; i++) s[i] += s[i + width];
-    return s[0];
+    typedef float eight __attribute__((vector_size(32)));
+    typedef float four __attribute__((vector_size(16)));
+    const union {
+        lanes whole;
+        eight half[2];
+    } of16 = {.whole = *v};
+    const union {
+        eight whole;
+        four half[2];
+    } of8 = {.whole = of16.half[0] + of16.half[1]};
+    const four s = of8.half[0] + of8.half[1];
+    return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
 /* sums[r][t] of rows[r] . x[t] over n numbers, n_rows <= 4 and n_tokens <= 6 known at compile time. */
 LANES_INLINE void lanes_dots(int n_rows, int n_tokens, const float *rows, int64_t row_stride, const float *x, int64_t x_stride, int64_t n,
                              float sums[4][6])
 {
-    lanes acc[4][6] = {0};
+    lanes acc[4][6];
     int64_t k = 0;
 
+    for (int r = 0; r < n_rows; r++)
+        for (int t = 0; t < n_tokens; t++) acc[r][t] = (lanes){0};
     for (; k + N_LANES <= n; k += N_LANES) {
         lanes w[4];
         for (int r = 0; r < n_rows; r++) w[r] = LANES_LOAD(rows + r * row_stride + k);

@@ -46,7 +46,7 @@ static const float *plain_rows(const apr_tensor *weight)
 /* One or two tokens: each row is read once and never written decoded. */
 static void multiply_packed(const apr_linear_args *a, apr_packed_dot_fn dot)
 {
-#pragma omp parallel for schedule(dynamic, 32) num_threads(a->work.n_threads)
+#pragma omp parallel for schedule(dynamic, 32) num_threads(apr_threads(a->work.n_threads, a->n_out, apr_host_linear_steps(a)))
     for (int64_t r = 0; r < a->n_out; r++) {
         const uint8_t *const row = apr_tensor_row(a->weight, r);
         for (int64_t t = 0; t < a->n_tokens; t++) {
@@ -76,7 +76,7 @@ void apr_host_linear(const apr_op_args *args)
     const int64_t block = a->n_tokens < 4 ? 4 : APR_LINEAR_ROWS;
     const int64_t n_blocks = (a->n_out + block - 1) / block;
 
-#pragma omp parallel for schedule(dynamic, 4) num_threads(a->work.n_threads)
+#pragma omp parallel for schedule(dynamic, 4) num_threads(apr_threads(a->work.n_threads, n_blocks, apr_host_linear_steps(a)))
     for (int64_t b = 0; b < n_blocks; b++) {
         const int64_t first = b * block, n_rows = a->n_out - first < block ? a->n_out - first : block;
         float *const decoded = a->work.data + apr_host_slice(&a->work);

@@ -107,7 +107,9 @@ LANES_CLONES(run_delta_chunk, delta_chunk_body, (const delta_chunk *c), c)
 void apr_host_delta(const apr_op_args *args)
 {
     const apr_delta_args *const a = &args->delta;
-#pragma omp parallel for schedule(static) num_threads(a->work.n_threads)
+    /* a token reads the state twice and writes it once; what tokens of a chunk are to each other costs as much again */
+    const double steps = 4.0 * (double)(a->n_value_heads * a->key_dim) * (double)a->value_dim * (double)a->n_tokens;
+#pragma omp parallel for schedule(static) num_threads(apr_threads(a->work.n_threads, a->n_value_heads, steps))
     for (int64_t h = 0; h < a->n_value_heads; h++) {
         float *const work = a->work.data + apr_host_slice(&a->work);
         for (int64_t t = 0; t < a->n_tokens; t += APR_RECURRENT_CHUNK) {
@@ -168,7 +170,8 @@ LANES_CLONES(run_ssd_chunk, ssd_chunk_body, (const ssd_chunk *c), c)
 void apr_host_ssd(const apr_op_args *args)
 {
     const apr_ssd_args *const a = &args->ssd;
-#pragma omp parallel for schedule(static) num_threads(a->n_threads)
+    const double n_steps = 4.0 * (double)(a->n_heads * a->head_dim) * (double)a->state_dim * (double)a->n_tokens;
+#pragma omp parallel for schedule(static) num_threads(apr_threads(a->n_threads, a->n_heads, n_steps))
     for (int64_t h = 0; h < a->n_heads; h++)
         for (int64_t t = 0; t < a->n_tokens; t += APR_RECURRENT_CHUNK) {
             float decays[APR_RECURRENT_CHUNK], steps[APR_RECURRENT_CHUNK], between[APR_RECURRENT_CHUNK];
@@ -184,8 +187,9 @@ void apr_host_conv(const apr_op_args *args)
 {
     const apr_conv_args *const a = &args->conv;
     const int64_t n_before = a->n_taps - 1;
+    const double steps = (double)a->n_tokens * (double)a->width * (double)(a->n_taps + APR_STEPS_EXP);
 
-#pragma omp parallel for schedule(static) num_threads(a->n_threads) if (a->n_tokens * a->width > 16384)
+#pragma omp parallel for schedule(static) num_threads(apr_threads(a->n_threads, a->n_tokens, steps))
     for (int64_t t = 0; t < a->n_tokens; t++)
         for (int64_t c = 0; c < a->width; c++) {
             float sum = 0.0f;

@@ -1,6 +1,8 @@
 /* compare.c - KL divergence, same top token and perplexity of two models on one text. */
 #include "runtime/check/compare.h"
 
+#include "formats/base/threads.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,7 +149,8 @@ static apr_status compare_rows(void *user, int64_t first, int64_t n_rows, const 
 {
     const comparison *const c = user;
     (void)err;
-#pragma omp parallel for schedule(dynamic)
+    const double steps = (double)n_rows * (double)c->vocab_size * 2.0 * APR_STEPS_EXP;
+#pragma omp parallel for schedule(dynamic) num_threads(apr_threads(apr_all_threads(), n_rows, steps))
     for (int64_t i = 0; i < n_rows; i++) {
         const int32_t next = first + i + 1 < c->n_left ? c->ids[first + i + 1] : -1;
         c->rows[first + i] = apr_compare_logits(c->truth + (first + i) * c->vocab_size, logits + i * c->vocab_size, c->vocab_size, next);

@@ -1,6 +1,7 @@
 /* diff.c - pairs the tensors of two models by name and compares bytes and decoded values. */
 #include "runtime/check/diff.h"
 
+#include "formats/base/threads.h"
 #include "kernels/rows.h"
 #include "runtime/check/row_blocks.h"
 
@@ -64,7 +65,8 @@ static apr_status compare_values(apr_tensor_diff *pair, apr_error *err)
     bool no_memory = pieces == NULL;
 
     if (pieces == NULL) return apr_no_memory(err, "the comparison");
-#pragma omp parallel for schedule(dynamic) reduction(|| : no_memory)
+    const double steps = (double)apr_tensor_elems(pair->a) * APR_STEPS_EXP; /* two values decoded, and sums of float64 */
+#pragma omp parallel for schedule(dynamic) reduction(|| : no_memory) num_threads(apr_threads(apr_all_threads(), blocks.n_blocks, steps))
     for (int64_t i = 0; i < blocks.n_blocks; i++) no_memory = !compare_block(pair, &blocks, i, &pieces[i]) || no_memory;
     pair->metrics = apr_metrics_empty();
     for (int64_t i = 0; i < blocks.n_blocks; i++) apr_metrics_merge(&pair->metrics, &pieces[i]);

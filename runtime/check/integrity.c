@@ -3,6 +3,7 @@
 
 #include "formats/base/crc32.h"
 #include "formats/base/json.h"
+#include "formats/base/threads.h"
 #include "kernels/rows.h"
 #include "runtime/check/row_blocks.h"
 
@@ -32,7 +33,7 @@ static apr_status crc_of(const apr_tensor *tensor, uint32_t *crc, apr_error *err
     uint32_t *const crcs = calloc((size_t)n_pieces + 1, sizeof *crcs);
     if (crcs == NULL) return apr_no_memory(err, "checksums");
 
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) num_threads(apr_threads(apr_all_threads(), n_pieces, (double)tensor->n_bytes))
     for (int64_t i = 0; i < n_pieces; i++) {
         const uint64_t left = tensor->n_bytes - (uint64_t)i * PIECE_BYTES;
         crcs[i] = apr_crc32(0, tensor->data + (uint64_t)i * PIECE_BYTES, left < PIECE_BYTES ? left : PIECE_BYTES);
@@ -77,7 +78,8 @@ static apr_status check_values(apr_integrity *r, const apr_tensor *tensor, apr_e
     bool no_memory = false;
 
     if (!apr_can_decode(tensor->dtype) || !apr_dtype_is_weights(tensor->dtype)) return APR_OK;
-#pragma omp parallel for schedule(dynamic) reduction(+ : n_bad) reduction(min : first) reduction(|| : no_memory)
+    const int n_threads = apr_threads(apr_all_threads(), blocks.n_blocks, 2.0 * (double)apr_tensor_elems(tensor));
+#pragma omp parallel for schedule(dynamic) reduction(+ : n_bad) reduction(min : first) reduction(|| : no_memory) num_threads(n_threads)
     for (int64_t i = 0; i < blocks.n_blocks; i++) {
         const int64_t row = i * blocks.rows_per_block, n_rows = apr_block_rows(&blocks, i);
         float *const values = malloc(apr_block_bytes(&blocks));

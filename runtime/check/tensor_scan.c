@@ -1,6 +1,8 @@
 /* tensor_scan.c - decodes a tensor block by block, holds each row against the reference's and against a control. */
 #include "runtime/check/tensor_scan.h"
 
+#include "formats/base/threads.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +133,8 @@ static apr_status scan_blocks(const scan *s, int64_t n_rows, int64_t columns, ap
     const apr_tensor_scan nothing = *found;
     bool failed = false;
 
-#pragma omp parallel
+#pragma omp parallel num_threads( \
+    apr_threads(apr_all_threads(), (n_rows + block - 1) / block, (double)n_rows * (double)columns * APR_STEPS_EXP))
     {
         apr_tensor_scan own = nothing;
         bench b;

@@ -452,11 +452,13 @@ static void working_lines(draft *d, int64_t n_vector_floats)
     set_line(d, APR_LINE_LOGITS, logits_bytes, p->judged, "%lld rows x %lld tokens of the vocabulary x 4 bytes", (long long)p->n_logits,
              (long long)d->program->vocab_size);
     if (p->judged == APR_ON_HOST) {
-        char shared[64] = "";
+        char shared[96] = "";
         host_workspace(d, &p->workspace_slice, &p->workspace_shared);
         const uint64_t threads = (uint64_t)(d->options->n_threads > 0 ? d->options->n_threads : 1);
         const uint64_t n_floats = apr_saturating_add(apr_saturating_mul(threads, p->workspace_slice), p->workspace_shared);
-        if (p->workspace_shared > 0) snprintf(shared, sizeof shared, "; %zu numbers of tokens by expert", p->workspace_shared);
+        if (p->workspace_shared > 0)
+            snprintf(shared, sizeof shared, "; %zu numbers of all together: tokens by expert, parts of a long context",
+                     p->workspace_shared);
         set_line(d, APR_LINE_WORKSPACE, apr_saturating_mul(n_floats, sizeof(float)), APR_ON_HOST,
                  "%llu threads x %zu numbers: decoded rows of weights, tiles of the cache%s", (unsigned long long)threads,
                  p->workspace_slice, shared);

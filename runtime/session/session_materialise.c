@@ -1,5 +1,6 @@
 /* session_materialise.c - on the host: matrices that do not lie in the file as they are multiplied are put in order once. */
 #include "formats/base/bytes.h"
+#include "formats/base/threads.h"
 #include "kernels/gather.h"
 #include "runtime/session/session_parts.h"
 
@@ -11,8 +12,9 @@ static void put_in_order(const apr_session_place *at, apr_tensor *tensor, uint8_
 {
     const int64_t n_rows = apr_tensor_rows(tensor), n_columns = apr_tensor_columns(tensor);
     const int64_t each = apr_dtypes[tensor->dtype].flat ? n_rows : (n_rows + 63) / 64;
+    const int n_threads = apr_threads(at->work.n_threads, (n_rows + each - 1) / each, (double)tensor->n_bytes);
 
-#pragma omp parallel for schedule(dynamic, 1) num_threads(at->work.n_threads)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(n_threads)
     for (int64_t row = 0; row < n_rows; row += each) {
         const int64_t n = n_rows - row < each ? n_rows - row : each;
         apr_gather_bytes(tensor, row * n_columns, n * n_columns, to + (size_t)apr_row_bytes(tensor->dtype, n_columns) * (size_t)row);

@@ -1,5 +1,6 @@
 /* session_packed.c - packed matrices on a device: brought into their regular form on the way there, a few rows at a time, and there is no
  * other copy of them. */
+#include "formats/base/threads.h"
 #include "kernels/relay.h"
 #include "runtime/session/session_parts.h"
 
@@ -37,7 +38,9 @@ void apr_session_note_weights(const apr_session *s, const apr_dtype *dtypes, apr
 /* Rows [row, row + n) of a piece, on all cores: words of a file that lie across the rows are turned. */
 static void make_rows(const apr_relay *relay, apr_regular_piece piece, int64_t row, int64_t n, uint8_t *staging)
 {
-#pragma omp parallel for schedule(dynamic, 1)
+    const int n_threads =
+        apr_threads(apr_all_threads(), (n + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, (double)n * (double)relay->row_bytes[piece]);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(n_threads)
     for (int64_t i = 0; i < n; i += ROWS_AT_ONCE)
         apr_relay_rows(relay, piece, row + i, n - i < ROWS_AT_ONCE ? n - i : ROWS_AT_ONCE, staging + (uint64_t)i * relay->row_bytes[piece]);
 }

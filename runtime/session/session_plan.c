@@ -1,8 +1,8 @@
 /* session_plan.c - a session's places, the part of the program that each has, and its plan. */
 #include "formats/base/bytes.h"
+#include "formats/base/threads.h"
 #include "runtime/session/session_parts.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void make_host_place(const apr_session *s, apr_session_place *at)
     at->on = APR_ON_HOST;
     at->ordinal = -1;
     at->backend = s->options.backend != NULL ? s->options.backend : &apr_host_backend;
-    at->work.n_threads = s->options.n_threads > 0 ? s->options.n_threads : omp_get_max_threads();
+    at->work.n_threads = s->options.n_threads > 0 ? s->options.n_threads : apr_all_threads();
 }
 
 static int n_devices(const apr_session *s) { return s->options.cuda == NULL ? 0 : s->options.n_devices > 1 ? s->options.n_devices : 1; }

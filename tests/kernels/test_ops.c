@@ -146,13 +146,15 @@ static void compare_attention(const attention_case *c)
                                    .q = q,
                                    .keys = keys,
                                    .values = values}};
-    args.attend.work = ops_workspace(apr_attend_slice(c->n_heads, c->n_kv_heads, most), 2);
+    args.attend.work = ops_workspace(apr_attend_slice(most), 2);
+    args.attend.shared = ops_noises((int64_t)apr_attend_shared(c->value_dim));
     snprintf(what, sizeof what, "%lld:%lld heads of %lld and %lld, %lld tokens at %lld, window %lld, chunk %lld, %s%s%s",
              (long long)c->n_heads, (long long)c->n_kv_heads, (long long)c->key_dim, (long long)c->value_dim, (long long)c->n_tokens,
              (long long)c->position, (long long)c->window, (long long)c->chunk, apr_dtypes[c->dtype].name,
              c->softcap > 0.0f ? ", capped" : "", c->has_sinks ? ", with sinks" : "");
     ops_compare(APR_OP_ATTEND, &args, &args.attend.out, c->n_tokens * c->n_heads * c->value_dim, 5e-6, what);
     free(args.attend.work.data);
+    free(args.attend.shared);
     free(keys.data);
     if (!c->values_in_keys) free(values.data);
     free(q);
@@ -190,6 +192,21 @@ static void attention_agrees_with_chunks_caps_sinks_and_unequal_widths(void **st
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) compare_attention(&cases[i]);
 }
 
+/* Few blocks of rows and many cells: parts of the context are summed apart, and joined. */
+static void attention_to_a_long_context_is_divided_and_joined(void **state)
+{
+    (void)state;
+    static const attention_case cases[] = {
+        {8, 1, 64, 64, 1500, 1, 0, 0, APR_F16},
+        {40, 1, 32, 32, 700, 1, 0, 0, APR_F16},
+        {6, 6, 32, 32, 4100, 1, 0, 0, APR_Q8_0},
+        {4, 2, 64, 48, 1200, 3, 600, 0, APR_F32, .has_sinks = true},
+        {2, 1, 32, 32, 900, 20, 513, 0, APR_F16, .has_sinks = true},
+        {16, 1, 96, 64, 1100, 2, 0, 0, APR_F16, .softcap = 2.0f, .has_sinks = true, .values_in_keys = true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) compare_attention(&cases[i]);
+}
+
 /* Two positions, all keys zero: scores are 0 each, so a sink of ln(2) takes half of the weights. */
 static void a_sink_takes_weight_and_gives_no_value(void **state)
 {
@@ -208,7 +225,7 @@ static void a_sink_takes_weight_and_gives_no_value(void **state)
                                    .out = out}};
     args.attend.keys = (apr_cache){.dtype = APR_F32, .data = (uint8_t *)keys, .n_cells = 2, .row_bytes = 16};
     args.attend.values = (apr_cache){.dtype = APR_F32, .data = (uint8_t *)values, .n_cells = 2, .row_bytes = 16};
-    args.attend.work = ops_workspace(apr_attend_slice(1, 1, 4), 1);
+    args.attend.work = ops_workspace(apr_attend_slice(4), 1);
     apr_ref_backend.ops[APR_OP_ATTEND](&args);
     assert_float_equal(out[0], 0.25 * 8 + 0.25 * 16, 1e-6);
     args.attend.chunk = 1; /* alone with its own position: a third of it */
@@ -235,7 +252,7 @@ static void attention_survives_large_scores(void **state)
                                    .q = q,
                                    .out = out}};
     args.attend.keys = args.attend.values = (apr_cache){.dtype = APR_F32, .data = (uint8_t *)kv, .n_cells = 2, .row_bytes = 64};
-    args.attend.work = ops_workspace(apr_attend_slice(1, 1, 16), 1);
+    args.attend.work = ops_workspace(apr_attend_slice(16), 1);
     apr_host_backend.ops[APR_OP_ATTEND](&args);
     assert_true(out[0] == 90.0f);
     free(args.attend.work.data);
@@ -373,6 +390,7 @@ int main(void)
         cmocka_unit_test(linear_takes_pending_steps_and_fp8_scales_into_account),
         cmocka_unit_test(attention_agrees_over_heads_positions_windows_and_caches),
         cmocka_unit_test(attention_agrees_with_chunks_caps_sinks_and_unequal_widths),
+        cmocka_unit_test(attention_to_a_long_context_is_divided_and_joined),
         cmocka_unit_test(a_sink_takes_weight_and_gives_no_value),
         cmocka_unit_test(attention_survives_large_scores),
         cmocka_unit_test(norms_agree_over_kinds_and_chunks),

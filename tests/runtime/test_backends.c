@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <omp.h>
 
 enum { N_IDS = 80 };
 
@@ -147,6 +146,5 @@ int main(void)
         cmocka_unit_test(texts_tell_a_wrong_backend_from_another_order_of_sums),
         cmocka_unit_test(backends_agree_within_their_bounds_alone),
     };
-    omp_set_num_threads(1); /* small matrices: threads would wait for one another most of the time */
     return cmocka_run_group_tests_name("backends", tests, NULL, NULL);
 }

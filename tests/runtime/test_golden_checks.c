@@ -5,7 +5,6 @@
 #include "tests/support/work_folder.h"
 
 #include <math.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -333,6 +332,5 @@ int main(void)
         cmocka_unit_test(ids_that_are_none_and_arrays_that_are_missing_are_said),
         cmocka_unit_test(each_break_shows_in_the_first_layer_that_has_it),
     };
-    omp_set_num_threads(1); /* small matrices: threads would wait for one another most of the time */
     return cmocka_run_group_tests_name("golden checks", tests, make_work, remove_work);
 }

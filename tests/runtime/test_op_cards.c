@@ -281,18 +281,21 @@ static void check_workspace(const apr_program *p)
 {
     const apr_op_sizes sizes = {.n_batch = 512, .n_logits = 16, .tile_bytes = APR_CUDA_TILE_BYTES};
     apr_plan_options options = apr_plan_defaults;
-    size_t floats = 0, bytes = 0;
+    size_t floats = 0, shared = 0, bytes = 0;
     apr_plan plan;
 
     for (size_t j = 0; j < p->n_ops; j++) {
         const apr_op_card *const card = apr_op_cards[p->ops[j].kind];
+        const size_t all = card->host_shared != NULL ? card->host_shared(p, &p->ops[j], &sizes) : 0;
         const size_t f = card->host_floats != NULL ? card->host_floats(p, &p->ops[j]) : 0;
         const size_t b = card->device_bytes != NULL ? card->device_bytes(p, &p->ops[j], &sizes) : 0;
         if (f > floats) floats = f;
+        if (all > shared) shared = all;
         if (b > bytes) bytes = b;
     }
     assert_int_equal(apr_plan_make(&plan, p, &options, NULL), APR_OK);
     assert_in_range(plan.workspace_slice, floats, floats + 15);
+    assert_in_range(plan.workspace_shared, shared, shared + 15);
     apr_plan_close(&plan);
     options.gpu = apr_gpu_find("h200");
     assert_int_equal(apr_plan_make(&plan, p, &options, NULL), APR_OK);

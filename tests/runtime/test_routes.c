@@ -6,8 +6,6 @@
 #include "tests/support/made_model.h"
 #include "tests/support/work_folder.h"
 
-#include <omp.h>
-
 /* Gaps of the host, in shares of the best score. */
 static const double bound = 2e-4;
 enum { N_IDS = 120, N_CTX = 64, WINDOW = 40, LAYER = 2 };
@@ -256,6 +254,5 @@ int main(void)
         cmocka_unit_test(verify_takes_a_near_tie_for_no_fault),
         cmocka_unit_test(verify_finds_a_router_that_sends_to_another_expert),
     };
-    omp_set_num_threads(1); /* small matrices: threads would wait for one another most of the time */
     return cmocka_run_group_tests_name("routes", tests, make_work, remove_work);
 }

@@ -5,7 +5,6 @@
 #include "tests/support/work_folder.h"
 
 #include <math.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -433,6 +432,5 @@ int main(void)
         cmocka_unit_test(texts_are_not_compared_over_vocabularies_of_other_sizes),
         cmocka_unit_test(without_memory_for_a_control_divergence_is_shown_and_not_judged),
     };
-    omp_set_num_threads(1); /* small matrices: threads would wait for one another most of the time */
     return cmocka_run_group_tests_name("verify", tests, make_work, remove_work);
 }

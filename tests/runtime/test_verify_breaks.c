@@ -7,8 +7,6 @@
 #include "tests/support/made_model.h"
 #include "tests/support/work_folder.h"
 
-#include <omp.h>
-
 /* Rows of 32 numbers have no blocks of 256: q5_0 is what Q4_K_M gives them. */
 static const apr_dtype types[] = {APR_BF16, APR_Q8_0, APR_Q5_0, APR_MXFP4};
 enum { N_TYPES = sizeof types / sizeof *types, N_CTX = 48 };
@@ -294,6 +292,5 @@ int main(void)
         cmocka_unit_test(each_subtle_break_is_found_in_every_type_and_named),
         cmocka_unit_test(value_heads_that_were_not_dealt_out_are_found_in_every_type),
     };
-    omp_set_num_threads(1); /* small matrices: threads would wait for one another most of the time */
     return cmocka_run_group_tests_name("verify_breaks", tests, make_work, remove_work);
 }

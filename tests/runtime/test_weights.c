@@ -8,7 +8,6 @@
 #include "tests/support/work_folder.h"
 
 #include <math.h>
-#include <omp.h>
 
 static void near(double found, double wanted, double tolerance)
 {
@@ -384,6 +383,5 @@ int main(void)
         cmocka_unit_test(weights_that_only_one_model_has_are_compared_by_meaning),
         cmocka_unit_test(no_control_is_made_beyond_its_memory),
     };
-    omp_set_num_threads(1); /* many small tensors: threads would wait for one another most of the time */
     return cmocka_run_group_tests_name("weights", tests, make_work, remove_work);
 }

@@ -3,6 +3,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/random.h"
+#include "formats/base/threads.h"
 #include "kernels/rows.h"
 #include "quant/recipe.h"
 #include "runtime/program/program.h"
@@ -243,7 +244,7 @@ static void fill(uint8_t *to, uint64_t n, const struct apr_synthetic_pool *pool,
     const uint64_t begin = first_block * (uint64_t)apr_dtypes[pool->dtype].bytes_per_block;
     const int64_t n_portions = (int64_t)((n + PORTION_BYTES - 1) / PORTION_BYTES);
 
-#pragma omp parallel for schedule(static) if (n_portions > 1)
+#pragma omp parallel for schedule(static) num_threads(apr_threads(apr_all_threads(), n_portions, (double)n))
     for (int64_t i = 0; i < n_portions; i++) {
         const uint64_t at = (uint64_t)i * PORTION_BYTES, left = n - at;
         repeat(to + at, left < PORTION_BYTES ? left : PORTION_BYTES, pool, begin + at);

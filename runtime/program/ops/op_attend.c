@@ -23,7 +23,14 @@ static int64_t widest(const apr_attend_args *a) { return a->key_dim > a->value_d
 static size_t host_floats(const apr_program *program, const apr_op *op)
 {
     (void)program;
-    return apr_attend_slice(op->args.attend.n_heads, op->args.attend.n_kv_heads, widest(&op->args.attend));
+    return apr_attend_slice(widest(&op->args.attend));
+}
+
+static size_t host_shared(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
+{
+    (void)program;
+    (void)sizes;
+    return apr_attend_shared(op->args.attend.value_dim);
 }
 
 static size_t device_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
@@ -44,6 +51,7 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->attend.values = apr_ground_cache(g, op->state, 1);
     args->attend.out = apr_ground_value(g, op->out);
     args->attend.work = g->work;
+    args->attend.shared = g->shared;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n)
@@ -62,6 +70,7 @@ const apr_op_card apr_card_attend = {
     .facts = facts,
     .bound = {2e-3, 2e-4, "float32 scores, softmax and sums in another order"},
     .host_floats = host_floats,
+    .host_shared = host_shared,
     .device_bytes = device_bytes,
     .bind = bind,
     .describe = describe,

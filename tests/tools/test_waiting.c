@@ -1,0 +1,118 @@
+/* tools/cli/waiting.c: threads do not spin long while they wait for one another, unless the user says so. Asked of OpenMP itself, by
+ * what it says of its settings, in processes of this very program. */
+#include <errno.h>
+#include <omp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *program;
+
+/* What a process with `variable`=`value` (NULL: none) says on its error output. */
+static void ask(const char *variable, const char *value, char *text, size_t n)
+{
+    static const char *const all[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"};
+    int ends[2], status;
+    size_t have = 0;
+
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++) unsetenv(all[i]); /* also what this process set for itself */
+        if (variable != NULL) setenv(variable, value, 1);
+        dup2(ends[1], 2);
+        execl(program, program, "say", (char *)NULL);
+        _exit(127);
+    }
+    assert_true(child > 0);
+    close(ends[1]);
+    for (ssize_t got; (got = read(ends[0], text + have, n - 1 - have)) != 0;) {
+        if (got < 0 && errno == EINTR) continue;
+        assert_true(got > 0);
+        have += (size_t)got;
+    }
+    text[have] = '\0';
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+/* The number in NAME = 'number' (libgomp), NAME='number' (libomp); -1: not there. */
+static double setting(const char *text, const char *name)
+{
+    const char *const at = strstr(text, name);
+    const char *const quote = at != NULL ? strchr(at, '\'') : NULL;
+    return quote != NULL ? strtod(quote + 1, NULL) : -1.0;
+}
+
+/* A library that is loaded has read its settings before this program could make any. */
+static int can_be_told(void)
+{
+    FILE *const maps = fopen("/proc/self/maps", "r");
+    char line[4096];
+    int shared = 0;
+
+    if (maps == NULL) return 0;
+    while (fgets(line, sizeof line, maps) != NULL) shared |= strstr(line, "libgomp.so") != NULL;
+    fclose(maps);
+    return !shared;
+}
+
+static void threads_do_not_spin_long(void **state)
+{
+    char text[16384];
+    (void)state;
+    if (!can_be_told()) {
+        print_message("libgomp is a shared library here: its threads spin as it likes\n");
+        return;
+    }
+    ask(NULL, NULL, text, sizeof text);
+    const double rounds = setting(text, "GOMP_SPINCOUNT"), milliseconds = setting(text, "KMP_BLOCKTIME");
+    assert_true(rounds >= 0.0 || milliseconds >= 0.0); /* it was one of the two */
+    assert_true(rounds <= 2000.0);                     /* of 45 ns at most: below 0.1 ms */
+    assert_true(milliseconds <= 1.0);
+}
+
+static void what_the_user_says_of_waiting_stays(void **state)
+{
+    char text[16384];
+    (void)state;
+    ask("GOMP_SPINCOUNT", "12345", text, sizeof text);
+    const double rounds = setting(text, "GOMP_SPINCOUNT");
+    assert_true(rounds == 12345.0 || rounds == -1.0);
+    ask("KMP_BLOCKTIME", "77", text, sizeof text);
+    const double milliseconds = setting(text, "KMP_BLOCKTIME");
+    assert_true(milliseconds == 77.0 || milliseconds == -1.0);
+    ask("OMP_WAIT_POLICY", "ACTIVE", text, sizeof text);
+    assert_true(setting(text, "GOMP_SPINCOUNT") > 1e9 || setting(text, "KMP_BLOCKTIME") > 1e6);
+}
+
+static void the_number_of_threads_is_the_users(void **state)
+{
+    char text[16384];
+    (void)state;
+    ask("OMP_NUM_THREADS", "3", text, sizeof text);
+    assert_true(setting(text, "OMP_NUM_THREADS") == 3.0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "say") == 0) {
+        omp_display_env(1);
+        return 0;
+    }
+    program = argv[0];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_do_not_spin_long),
+        cmocka_unit_test(what_the_user_says_of_waiting_stays),
+        cmocka_unit_test(the_number_of_threads_is_the_users),
+    };
+    return cmocka_run_group_tests_name("waiting", tests, NULL, NULL);
+}
