@@ -239,9 +239,8 @@ apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, 
         const double steps = (double)now * (double)p->portion_elems * APR_STEPS_EXP;
 #pragma omp parallel for schedule(dynamic) num_threads(apr_threads(apr_all_threads(), now, steps))
         for (int64_t i = 0; i < now; i++) {
-            float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)omp_get_thread_num(), *const again =
-                                                                                                                         values +
-                                                                                                                         p->portion_elems;
+            float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)omp_get_thread_num();
+            float *const again = values + p->portion_elems;
             decode_portion(c, first + done + i, values);
             decode_encoded(p, c, item, first + done + i, bytes + (size_t)(done + i) * portion_bytes, again);
             found[i].metrics = apr_metrics_empty();
