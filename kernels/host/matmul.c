@@ -1,7 +1,7 @@
 /* matmul.c - linear layers on the host: a thread decodes a few rows of weights and multiplies them with all tokens. */
 #include "kernels/host/host_ops.h"
 #include "kernels/host/lanes.h"
-#include "kernels/host/packed.h"
+#include "kernels/host/products/products.h"
 
 /* out[t][r] for one tile of rows and tokens. */
 LANES_INLINE void multiply_tile(int n_rows, int n_tokens, const float *rows, const apr_linear_args *a, int64_t first_row, int64_t token)
@@ -43,32 +43,61 @@ static const float *plain_rows(const apr_tensor *weight)
     return is_plain ? (const float *)(const void *)weight->data : NULL;
 }
 
-/* One or two tokens: each row is read once and never written decoded. */
-static void multiply_packed(const apr_linear_args *a, apr_packed_dot_fn dot)
+/* Some tokens (APR_PRODUCT_TOKENS at most) with rows as they are stored: each is read once and never written decoded. */
+static void multiply_stored(const apr_linear_args *a, const apr_product *product, const apr_product_tile *tiles, int64_t first,
+                            int n_tokens)
 {
+    const int64_t n_tiles = apr_product_tiles(a->n_in);
+
 #pragma omp parallel for schedule(dynamic, 32) num_threads(a->work.n_threads)
     for (int64_t r = 0; r < a->n_out; r++) {
         const uint8_t *const row = apr_tensor_row(a->weight, r);
-        for (int64_t t = 0; t < a->n_tokens; t++) {
-            float sum;
-            dot(row, a->x + t * a->n_in, a->n_in, &sum);
-            a->out[t * a->n_out + r] = a->bias != NULL ? sum + a->bias[r] : sum;
-        }
+        float sums[APR_PRODUCT_TOKENS];
+        if (product->rounded != NULL) product->rounded(row, a->n_in, tiles, n_tiles, n_tokens, sums);
+        else product->plain(row, a->n_in, a->x + first * a->n_in, a->n_in, n_tokens, sums);
+        for (int t = 0; t < n_tokens; t++) a->out[(first + t) * a->n_out + r] = a->bias != NULL ? sums[t] + a->bias[r] : sums[t];
     }
 }
 
-void apr_host_linear(const apr_op_args *args)
+/* As many tokens at a time as a thread's slice of the workspace has room for: one always fits. */
+static void multiply_few(const apr_linear_args *a, const apr_product *product)
 {
-    const apr_linear_args *const a = &args->linear;
-    const bool lies_plain = a->weight->packing == NULL && a->weight->scale == NULL;
-    const apr_packed_dot_fn dot = lies_plain ? apr_host_packed_dot(a->weight->dtype) : NULL;
+    apr_product_tile *const tiles = (apr_product_tile *)(void *)a->work.data;
+    const int64_t n_tiles = apr_product_tiles(a->n_in), room = (int64_t)(a->work.slice * sizeof(float) / sizeof *tiles) / n_tiles;
+    const int64_t most = product->rounded != NULL && room < APR_PRODUCT_TOKENS ? room : APR_PRODUCT_TOKENS;
+
+    for (int64_t first = 0; first < a->n_tokens; first += most) {
+        const int64_t n = a->n_tokens - first < most ? a->n_tokens - first : most;
+        for (int64_t t = 0; t < n && product->rounded != NULL; t++)
+            apr_products()->round(a->x + (first + t) * a->n_in, a->n_in, product->order, tiles + t * n_tiles);
+        multiply_stored(a, product, tiles, first, (int)n);
+    }
+}
+
+/* NULL: rows have to be decoded. */
+static const apr_product *product_of(const apr_tensor *weight, bool may_round)
+{
+    const apr_product *const p = &apr_products()->products[weight->dtype];
+    if (weight->packing != NULL || weight->scale != NULL) return NULL;
+    return (p->rounded != NULL && may_round) || p->plain != NULL ? p : NULL;
+}
+
+bool apr_host_rounds(const apr_tensor *weight)
+{
+    const apr_product *const product = product_of(weight, true);
+    return product != NULL && product->rounded != NULL;
+}
+
+static void multiply_any(const apr_linear_args *a, bool may_round)
+{
+    const apr_product *const product = product_of(a->weight, may_round);
 
     if (a->heads.n > 0) {
         apr_host_linear_heads(a);
         return;
     }
-    if (dot != NULL && a->n_tokens <= 2) {
-        multiply_packed(a, dot);
+    if (product != NULL && a->n_tokens <= APR_PRODUCT_TOKENS) {
+        multiply_few(a, product);
         return;
     }
     const float *const plain = plain_rows(a->weight);
@@ -84,3 +113,6 @@ void apr_host_linear(const apr_op_args *args)
         multiply(a, plain != NULL ? plain + first * a->n_in : decoded, first, n_rows);
     }
 }
+
+void apr_host_linear(const apr_op_args *args) { multiply_any(&args->linear, true); }
+void apr_host_linear_exact(const apr_op_args *args) { multiply_any(&args->linear, false); }
