@@ -49,7 +49,7 @@ static void multiply_stored(const apr_linear_args *a, const apr_product *product
 {
     const int64_t n_tiles = apr_product_tiles(a->n_in);
 
-#pragma omp parallel for schedule(dynamic, 32) num_threads(a->work.n_threads)
+#pragma omp parallel for schedule(dynamic, 64) num_threads(a->work.n_threads)
     for (int64_t r = 0; r < a->n_out; r++) {
         const uint8_t *const row = apr_tensor_row(a->weight, r);
         float sums[APR_PRODUCT_TOKENS];

@@ -52,7 +52,10 @@ VEC_INLINE float multiply_floats(widen_fn widen, const uint8_t *row, int64_t n, 
     vec_floats acc[2][VEC_PARTS] = {0};
     int64_t i = 0;
 
-    for (; i + STEP <= n; i += STEP) add_step(widen, row + 2 * i, x + i, acc);
+    for (; i + STEP <= n; i += STEP) {
+        vec_prefetch(row + 2 * i, 2 * STEP);
+        add_step(widen, row + 2 * i, x + i, acc);
+    }
     if (i < n) {
         uint8_t last[2 * STEP] = {0};
         float last_x[STEP] = {0};

@@ -40,6 +40,7 @@ VEC_INLINE void round_group(const float *x, int lane, apr_product_tile *tile)
     }
     tile->sum[lane] = sum;
     tile->scale[lane] = bits >= INFINITE ? NAN : inverse > 0.0f ? most * (1.0f / APR_PRODUCT_LARGEST) : 0.0f;
+    tile->total[lane] = tile->scale[lane] * (float)sum;
 }
 
 void LEVEL_NAME(apr_product_round)(const float *x, int64_t n, apr_product_order order, apr_product_tile *tiles)

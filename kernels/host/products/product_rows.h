@@ -45,9 +45,8 @@ VEC_INLINE void add_part(const product_kind *k, const vec_words even[4], const v
 
     for (int j = 0; j < 4; j++) v[j] = vec_add_pairs(vec_pairs(even[j], x->x[j][0] + at), odd[j], x->x[j][1] + at);
     const vec_ints sum = vec_load_ints(x->sum + lane), whole = vec_sums_of_four(v) - k->offset * sum;
-    const vec_floats x_scale = vec_load_floats(x->scale + lane);
-    *acc += vec_to_floats(whole) * (x_scale * scale);
-    if (k->has_minimums) *acc += minimum * (x_scale * vec_to_floats(sum));
+    *acc += vec_to_floats(whole) * (vec_load_floats(x->scale + lane) * scale);
+    if (k->has_minimums) *acc += minimum * vec_load_floats(x->total + lane);
 }
 
 /* What is left of a row, behind it zeros. */
@@ -66,8 +65,10 @@ VEC_INLINE void multiply_tokens(const product_kind *k, const uint8_t *row, int64
     uint8_t padded[MOST_TILE_BYTES];
 
     for (int64_t left = n; left > 0; left -= APR_PRODUCT_COLUMNS, row += k->tile_blocks * k->block_bytes, x++) {
-        const uint8_t *const tile = left < APR_PRODUCT_COLUMNS ? last_tile(k, row, left, padded) : row;
+        const bool is_whole = k->tile_blocks == 1 || left >= APR_PRODUCT_COLUMNS;
+        const uint8_t *const tile = !is_whole ? last_tile(k, row, left, padded) : row;
         vec_floats scale[VEC_PARTS], minimum[VEC_PARTS] = {0};
+        vec_prefetch(row, k->tile_blocks * k->block_bytes);
         k->scales(tile, scale, minimum);
         for (int p = 0; p < VEC_PARTS; p++) {
             vec_words even[4], odd[4];

@@ -32,6 +32,7 @@ typedef struct apr_product_tile {
     int16_t x[4][2][32];
     float scale[16]; /* of a lane's group; NaN where a number of it is not finite */
     int32_t sum[16]; /* of its whole numbers */
+    float total[16]; /* scale * sum */
 } apr_product_tile;
 
 static inline int64_t apr_product_tiles(int64_t n) { return (n + APR_PRODUCT_COLUMNS - 1) / APR_PRODUCT_COLUMNS; }

@@ -59,6 +59,14 @@ VEC_INLINE vec_ints vec_load_ints(const void *p)
     return v;
 }
 
+/* Rows of a matrix lie one after another: what is read a page later is asked for now. Nothing faults where there is none. Of two cores
+ * reading Q4_K this is a third of their rate. */
+VEC_INLINE void vec_prefetch(const uint8_t *p, const int n_bytes)
+{
+    enum { AHEAD = 4096, LINE = 64 };
+    for (int at = 0; at < n_bytes; at += LINE) __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)(AHEAD + at)));
+}
+
 VEC_INLINE vec_floats vec_to_floats(vec_ints v) { return __builtin_convertvector(v, vec_floats); }
 
 #if defined(__AVX512BW__)
@@ -279,11 +287,17 @@ VEC_INLINE float one_half(const uint8_t *p)
 /* In halves: lanes 0 to 7 and 8 to 15, then fours, pairs, the last two. */
 VEC_INLINE float vec_total(const vec_floats v[VEC_PARTS])
 {
-    float s[16];
-    memcpy(s, v, sizeof s);
-    for (int width = 8; width > 0; width /= 2)
-        for (int i = 0; i < width; i++) s[i] += s[i + width];
-    return s[0];
+    typedef float four_floats __attribute__((vector_size(16)));
+#if defined(__AVX512BW__)
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256((__m512)v[0]), _mm512_extractf32x8_ps((__m512)v[0], 1));
+    const four_floats s = (four_floats)_mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+#elif defined(__AVX2__)
+    const __m256 eight = (__m256)(v[0] + v[1]);
+    const four_floats s = (four_floats)_mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+#else
+    const four_floats s = (v[0] + v[2]) + (v[1] + v[3]);
+#endif
+    return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
 #endif
