@@ -102,7 +102,7 @@ check-kills: ## KILLS (1000) kills and SIGNALS (200) other signals during every 
 	@$(MAKE) $(build) all
 	@tests/kills.sh $B $(or $(KILLS),1000) $(or $(SIGNALS),200)
 bench: ## figures: conversion and quantization against cp (and LLAMA_QUANTIZE=PATH), host decoding and prompt speed
-	@$(MAKE) $(build) all $B/bench_synth $B/bench_host $B/bench_codecs
+	@$(MAKE) $(build) all $B/bench_synth $B/bench_host $B/bench_codecs $B/bench_products
 	@tests/bench.sh $B
 
 PACKAGES     := build-essential libcjson-dev libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev libdeflate-dev

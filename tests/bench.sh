@@ -80,6 +80,8 @@ if has quantize; then
 fi
 
 has run || exit 0
+echo "# products of rows as they are stored"
+"$build/bench_products"
 for type in q8_0 q4_k_m mxfp4; do
     [ -f "$work/$type.apr" ] || "$build/aprquant" --to $type "$work/f16.gguf" "$work/$type.apr" >/dev/null
 done

@@ -43,34 +43,40 @@ static const float *plain_rows(const apr_tensor *weight)
     return is_plain ? (const float *)(const void *)weight->data : NULL;
 }
 
-/* Some tokens (APR_PRODUCT_TOKENS at most) with rows as they are stored: each is read once and never written decoded. */
-static void multiply_stored(const apr_linear_args *a, const apr_product *product, const apr_product_tile *tiles, int64_t first,
-                            int n_tokens)
+/* How many tokens are few: as long as decoding rows costs more than what tiles of float32 save afterwards. */
+enum { FEW_ROUNDED = 16, FEW_PLAIN = APR_PRODUCT_TOKENS };
+
+/* One row as it is stored with n_tokens tokens, `first` and on, whose rounded inputs are at `tiles`. */
+static void multiply_stored_row(const apr_linear_args *a, const apr_product *product, const apr_product_tile *tiles, int64_t first,
+                                int64_t n_tokens, int64_t row)
 {
     const int64_t n_tiles = apr_product_tiles(a->n_in);
+    const uint8_t *const bytes = apr_tensor_row(a->weight, row);
+    const float bias = a->bias != NULL ? a->bias[row] : 0.0f;
+    float sums[APR_PRODUCT_TOKENS];
 
-#pragma omp parallel for schedule(dynamic, 64) num_threads(a->work.n_threads)
-    for (int64_t r = 0; r < a->n_out; r++) {
-        const uint8_t *const row = apr_tensor_row(a->weight, r);
-        float sums[APR_PRODUCT_TOKENS];
-        if (product->rounded != NULL) product->rounded(row, a->n_in, tiles, n_tiles, n_tokens, sums);
-        else product->plain(row, a->n_in, a->x + first * a->n_in, a->n_in, n_tokens, sums);
-        for (int t = 0; t < n_tokens; t++) a->out[(first + t) * a->n_out + r] = a->bias != NULL ? sums[t] + a->bias[r] : sums[t];
+    for (int64_t t = 0; t < n_tokens; t += APR_PRODUCT_TOKENS) {
+        const int n = n_tokens - t < APR_PRODUCT_TOKENS ? (int)(n_tokens - t) : APR_PRODUCT_TOKENS;
+        if (product->rounded != NULL) product->rounded(bytes, a->n_in, tiles + t * n_tiles, n_tiles, n, sums);
+        else product->plain(bytes, a->n_in, a->x + (first + t) * a->n_in, a->n_in, n, sums);
+        for (int i = 0; i < n; i++) a->out[(first + t + i) * a->n_out + row] = sums[i] + bias;
     }
 }
 
-/* As many tokens at a time as a thread's slice of the workspace has room for: one always fits. */
+/* Few tokens: each row is read once and never written decoded. As many at a time as a thread's slice of the workspace has room for: one
+ * always fits. */
 static void multiply_few(const apr_linear_args *a, const apr_product *product)
 {
     apr_product_tile *const tiles = (apr_product_tile *)(void *)a->work.data;
     const int64_t n_tiles = apr_product_tiles(a->n_in), room = (int64_t)(a->work.slice * sizeof(float) / sizeof *tiles) / n_tiles;
-    const int64_t most = product->rounded != NULL && room < APR_PRODUCT_TOKENS ? room : APR_PRODUCT_TOKENS;
+    const int64_t most = product->rounded != NULL ? room : a->n_tokens;
 
     for (int64_t first = 0; first < a->n_tokens; first += most) {
         const int64_t n = a->n_tokens - first < most ? a->n_tokens - first : most;
         for (int64_t t = 0; t < n && product->rounded != NULL; t++)
             apr_products()->round(a->x + (first + t) * a->n_in, a->n_in, product->order, tiles + t * n_tiles);
-        multiply_stored(a, product, tiles, first, (int)n);
+#pragma omp parallel for schedule(dynamic, 64) num_threads(a->work.n_threads)
+        for (int64_t r = 0; r < a->n_out; r++) multiply_stored_row(a, product, tiles, first, n, r);
     }
 }
 
@@ -96,7 +102,7 @@ static void multiply_any(const apr_linear_args *a, bool may_round)
         apr_host_linear_heads(a);
         return;
     }
-    if (product != NULL && a->n_tokens <= APR_PRODUCT_TOKENS) {
+    if (product != NULL && a->n_tokens <= (product->rounded != NULL ? FEW_ROUNDED : FEW_PLAIN)) {
         multiply_few(a, product);
         return;
     }

@@ -115,12 +115,12 @@ VEC_INLINE void look_up_nibbles(const uint8_t table[16], vec_words z, vec_words 
 /* E2M1 doubled, and 12 more; scales are halved: 2^(e - 128), the smallest two below the normal ones. */
 VEC_INLINE void scales_mxfp4(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS])
 {
-    eight_floats d;
+    typedef int32_t eight_ints __attribute__((vector_size(32)));
+    eight_ints e;
     (void)minimum;
-    for (int b = 0; b < 8; b++) {
-        const unsigned e = tile[17 * b];
-        d[b] = apr_f32_from_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
-    }
+    for (int b = 0; b < 8; b++) e[b] = tile[17 * b];
+    const eight_ints is_small = e < 2, bits = (is_small & (0x00200000 + 0x00200000 * e)) | (~is_small & (e - 1) << 23);
+    const eight_floats d = (eight_floats)bits;
     vec_spread(&d, blocks_of_nibbles, scale);
 }
 

@@ -59,8 +59,8 @@ VEC_INLINE vec_ints vec_load_ints(const void *p)
     return v;
 }
 
-/* Rows of a matrix lie one after another: what is read a page later is asked for now. Nothing faults where there is none. Of two cores
- * reading Q4_K this is a third of their rate. */
+/* Rows of a matrix lie one after another: what is read a page later is asked for now. Nothing faults where there is none. Seen
+ * on one core of a busy machine: Q4_K from 5.5 to 7.6 GB/s, Q8_0 from 7.4 to 8.9, Q6_K from 6.7 to 9. */
 VEC_INLINE void vec_prefetch(const uint8_t *p, const int n_bytes)
 {
     enum { AHEAD = 4096, LINE = 64 };
