@@ -39,7 +39,8 @@ flags_fuzz    := $(flags_asan) -fsanitize=fuzzer-no-link
 flags_tsan    := -O2 -g1 -ffp-contract=off -fsanitize=thread
 
 WIDE_C := $(sort $(wildcard kernels/host/codecs/wide_*.c))#  compiled once for each level of CPU
-LIB_C  := $(sort $(filter-out $(WIDE_C),$(shell find $(ROOMS) -name '*.c')))
+PRODUCT_C := $(sort $(wildcard kernels/host/products/product_*.c))#  and these, for one level more
+LIB_C  := $(sort $(filter-out $(WIDE_C) $(PRODUCT_C),$(shell find $(ROOMS) -name '*.c')))
 LIB    := $B/libaprkit.a
 MAINS  := $(wildcard tools/apr*.c)
 TOOL_C := $(sort $(wildcard tools/*/*.c))
@@ -104,7 +105,7 @@ check-kills: ## KILLS (1000) kills and SIGNALS (200) other signals during every 
 	@$(MAKE) $(build) all
 	@tests/kills.sh $B $(or $(KILLS),1000) $(or $(SIGNALS),200)
 bench: ## figures: conversion, quantization (and LLAMA_QUANTIZE=PATH), host speed (and LLAMA_BENCH=PATH), each with its bound
-	@$(MAKE) $(build) all $B/bench_synth $B/bench_host $B/bench_codecs
+	@$(MAKE) $(build) all $B/bench_synth $B/bench_host $B/bench_codecs $B/bench_products
 	@tests/bench.sh $B
 
 PACKAGES     := build-essential libcjson-dev libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev libdeflate-dev
@@ -136,15 +137,17 @@ $B/%.c.o: %.c
 # What loops over weights
 $B/kernels/%.c.o $B/quant/%.c.o: CFLAGS += $(if $(filter release,$(FLAVOR)),-O3)
 # Sums of products that are held to bounds, not to bits
-$B/kernels/host/matmul.c.o $B/kernels/host/heads.c.o $B/kernels/host/attention.c.o $B/kernels/host/packed.c.o: CFLAGS += -ffp-contract=fast
+$B/kernels/host/matmul.c.o $B/kernels/host/heads.c.o $B/kernels/host/attention.c.o: CFLAGS += -ffp-contract=fast
 # What prints, reads words or renders templates, and what runs once, takes longer to compile than it would ever win back.
 light := $(MAINS) $(TOOL_C) $(TEST_C) $(wildcard tests/fuzz/*.c runtime/template/*.c runtime/program/*.c runtime/program/*/*.c \
          runtime/plan/*.c formats/*.c formats/model/*.c formats/model/families/*.c formats/gguf/*.c formats/torch/*.c formats/hf/*.c formats/apr/*.c)
 $(light:%=$B/%.o): CFLAGS += $(if $(filter release,$(FLAVOR)),-O1)
-# One source, once for each set of instructions; kernels/host/codecs/levels.c chooses when a tool starts.
+# One source, once for each set of instructions; kernels/host/codecs/levels.c and products/products.c choose when a tool starts.
 levels := plain $(if $(findstring x86_64,$(shell $(firstword $(filter-out ccache,$(CC))) -dumpmachine)),avx2 avx512)
 march_avx2   := -march=x86-64-v3
 march_avx512 := -march=x86-64-v4 $(if $(clang_),,-mprefer-vector-width=512)
+march_vnni   := $(march_avx512) -mavx512vnni
+product_levels := $(levels) $(if $(filter avx512,$(levels)),vnni)
 # all of a search is inlined into one function: following its variables for a debugger takes longer than compiling it
 wide_flags   := $(if $(clang_),,-fno-var-tracking-assignments)
 define level_rule
@@ -153,8 +156,8 @@ $B/%.$(1).o: %.c
 	@mkdir -p $$(@D)
 	$$Q$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(if $$(filter release,$$(FLAVOR)),-O3) $$(wide_flags) -DAPR_LEVEL=$(1) $$(march_$(1)) -c $$< -o $$@
 endef
-$(foreach l,$(levels),$(eval $(call level_rule,$l)))
-WIDE_O := $(foreach l,$(levels),$(WIDE_C:%.c=$B/%.$l.o))
+$(foreach l,$(product_levels),$(eval $(call level_rule,$l)))
+WIDE_O := $(foreach l,$(levels),$(WIDE_C:%.c=$B/%.$l.o)) $(foreach l,$(product_levels),$(PRODUCT_C:%.c=$B/%.$l.o))
 $(LIB): $(LIB_C:%=$B/%.o) $(WIDE_O)
 	$(call say,AR,$(@F))
 	@rm -f $@

@@ -188,6 +188,10 @@ typedef struct apr_backend {
 
 extern const apr_backend apr_ref_backend;  /* plain loops, one thread: the meaning of each operation */
 extern const apr_backend apr_host_backend; /* OpenMP and SIMD */
+/* The same, but for products that round their inputs: those multiply float32 numbers here. */
+extern const apr_backend apr_host_exact_backend;
+/* Does the host backend round what it multiplies with such weights (kernels/host/products)? Few tokens, and an expert's few. */
+bool apr_host_rounds(const apr_tensor *weight);
 
 /* Floats of workspace that one thread needs. */
 enum { APR_LINEAR_ROWS = 16, APR_ATTEND_CELLS = 64, APR_ATTEND_ROWS = 32, APR_ATTEND_PARTS = 64, APR_ATTEND_PART_ROWS = 16 };

@@ -157,6 +157,8 @@ compare_speed() { # model, name, stage, bound, options of llama-bench
         if (NF < 2) printf "   - no llama-bench to compare with (bound %s x)\n", b; else printf "   %.2f x llama-bench (%.2f), bound %s: %s\n", $1 / $2, $2, b, ($1 / $2 >= b ? "kept" : "not kept")}'
 }
 if has run; then
+    echo "# products of rows as they are stored"
+    "$build/bench_products"
     echo "# running on the host, $(nproc) cores: a prompt of 64, and 32 tokens one by one; medians of five"
     for type in q8_0 q4_k_m f16; do
         model=$work/$type.gguf

@@ -16,8 +16,9 @@ formats/apr              formats/base formats/number formats/model formats/gguf 
 formats                  formats/base formats/number formats/model formats/gguf formats/hf formats/apr formats/torch
 kernels                  formats/base formats/number formats/model kernels/ref kernels/cuda kernels/host/codecs
 kernels/ref              formats/base formats/number formats/model kernels
-kernels/host             formats/base formats/number formats/model kernels kernels/ref
+kernels/host             formats/base formats/number formats/model kernels kernels/ref kernels/host/products
 kernels/host/codecs      formats/base formats/number formats/model kernels kernels/ref
+kernels/host/products    formats/base formats/number
 kernels/cuda             formats/base formats/number formats/model kernels
 kernels/cuda/device      formats/base formats/number formats/model kernels kernels/cuda
 kernels/cuda/codecs      formats/base formats/number formats/model kernels kernels/ref kernels/cuda kernels/cuda/device

@@ -53,25 +53,25 @@ static void gather(const apr_experts_args *a, int64_t e, gathered *g)
         }
 }
 
-static void multiply(const apr_experts_args *a, const apr_tensor *matrix, const float *bias, const float *x, int64_t n, int64_t n_in,
-                     int64_t n_out, float *out)
+static void multiply(const apr_experts_args *a, apr_op_fn linear, const apr_tensor *matrix, const float *bias, const float *x, int64_t n,
+                     int64_t n_in, int64_t n_out, float *out)
 {
     const apr_op_args args = {
         .linear = {.n_tokens = n, .n_in = n_in, .n_out = n_out, .x = x, .weight = matrix, .bias = bias, .out = out, .work = a->work}};
-    apr_host_linear(&args);
+    linear(&args);
 }
 
 static const float *row_of(const float *biases, int64_t e, int64_t n) { return biases != NULL ? biases + e * n : NULL; }
 
-static void run_expert(const apr_experts_args *a, int64_t e, const gathered *g)
+static void run_expert(const apr_experts_args *a, apr_op_fn linear, int64_t e, const gathered *g)
 {
-    multiply(a, &a->up[e], row_of(a->up_bias, e, a->n_mid), g->x, g->n, a->n_in, a->n_mid, g->up);
-    if (a->gate != NULL) multiply(a, &a->gate[e], row_of(a->gate_bias, e, a->n_mid), g->x, g->n, a->n_in, a->n_mid, g->gate);
+    multiply(a, linear, &a->up[e], row_of(a->up_bias, e, a->n_mid), g->x, g->n, a->n_in, a->n_mid, g->up);
+    if (a->gate != NULL) multiply(a, linear, &a->gate[e], row_of(a->gate_bias, e, a->n_mid), g->x, g->n, a->n_in, a->n_mid, g->gate);
     const int64_t n = g->n * a->n_mid;
 #pragma omp parallel for schedule(static) num_threads(apr_threads(a->work.n_threads, n, (double)n *APR_STEPS_EXP))
     for (int64_t i = 0; i < n; i++)
         g->up[i] = a->gate != NULL ? apr_glu_of(&a->glu, g->gate[i], g->up[i]) : apr_activate(a->glu.activation, g->up[i]);
-    multiply(a, &a->down[e], row_of(a->down_bias, e, a->n_out), g->up, g->n, a->n_mid, a->n_out, g->out);
+    multiply(a, linear, &a->down[e], row_of(a->down_bias, e, a->n_out), g->up, g->n, a->n_mid, a->n_out, g->out);
 }
 
 static void add_to_tokens(const apr_experts_args *a, const gathered *g)
@@ -83,16 +83,18 @@ static void add_to_tokens(const apr_experts_args *a, const gathered *g)
     }
 }
 
-void apr_host_experts(const apr_op_args *args)
+static void run_experts(const apr_experts_args *a, apr_op_fn linear)
 {
-    const apr_experts_args *const a = &args->experts;
     gathered g = lay_out(a);
 
     memset(a->out, 0, (size_t)(a->n_tokens * a->n_out) * sizeof *a->out);
     for (int64_t e = 0; e < a->n_experts; e++) {
         gather(a, e, &g);
         if (g.n == 0) continue;
-        run_expert(a, e, &g);
+        run_expert(a, linear, e, &g);
         add_to_tokens(a, &g);
     }
 }
+
+void apr_host_experts(const apr_op_args *args) { run_experts(&args->experts, apr_host_linear); }
+void apr_host_experts_exact(const apr_op_args *args) { run_experts(&args->experts, apr_host_linear_exact); }

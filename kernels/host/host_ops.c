@@ -43,26 +43,14 @@ static void glu(const apr_op_args *args)
 }
 
 /* Where there is nothing to gain, ref's. */
-const apr_backend apr_host_backend = {
-    .name = "host",
-    .ops = {[APR_OP_EMBED] = apr_ref_embed,
-            [APR_OP_ANGLES] = apr_ref_angles,
-            [APR_OP_NORM] = norm,
-            [APR_OP_LINEAR] = apr_host_linear,
-            [APR_OP_ROPE] = apr_ref_rope,
-            [APR_OP_SLICE] = apr_ref_slice,
-            [APR_OP_JOIN] = apr_ref_join,
-            [APR_OP_KV_STORE] = apr_host_kv_store,
-            [APR_OP_ATTEND] = apr_host_attend,
-            [APR_OP_GLU] = glu,
-            [APR_OP_GATE] = apr_ref_gate,
-            [APR_OP_SCALE] = apr_ref_scale,
-            [APR_OP_MUL] = apr_ref_mul,
-            [APR_OP_SOFTCAP] = apr_ref_softcap,
-            [APR_OP_ADD] = apr_ref_add,
-            [APR_OP_ROUTE] = apr_host_route,
-            [APR_OP_EXPERTS] = apr_host_experts,
-            [APR_OP_CONV] = apr_host_conv,
-            [APR_OP_DELTA] = apr_host_delta,
-            [APR_OP_SSD] = apr_host_ssd},
-};
+#define HOST_OPS(linear, experts)                                                                                                          \
+    {                                                                                                                                      \
+        [APR_OP_EMBED] = apr_ref_embed, [APR_OP_ANGLES] = apr_ref_angles, [APR_OP_NORM] = norm, [APR_OP_LINEAR] = linear,                  \
+        [APR_OP_ROPE] = apr_ref_rope, [APR_OP_SLICE] = apr_ref_slice, [APR_OP_JOIN] = apr_ref_join, [APR_OP_KV_STORE] = apr_host_kv_store, \
+        [APR_OP_ATTEND] = apr_host_attend, [APR_OP_GLU] = glu, [APR_OP_GATE] = apr_ref_gate, [APR_OP_SCALE] = apr_ref_scale,               \
+        [APR_OP_MUL] = apr_ref_mul, [APR_OP_SOFTCAP] = apr_ref_softcap, [APR_OP_ADD] = apr_ref_add, [APR_OP_ROUTE] = apr_host_route,       \
+        [APR_OP_EXPERTS] = experts, [APR_OP_CONV] = apr_host_conv, [APR_OP_DELTA] = apr_host_delta, [APR_OP_SSD] = apr_host_ssd            \
+    }
+
+const apr_backend apr_host_backend = {.name = "host", .ops = HOST_OPS(apr_host_linear, apr_host_experts)};
+const apr_backend apr_host_exact_backend = {.name = "host", .ops = HOST_OPS(apr_host_linear_exact, apr_host_experts_exact)};

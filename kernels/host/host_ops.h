@@ -16,12 +16,14 @@ static inline double apr_host_linear_steps(const apr_linear_args *a)
 }
 
 void apr_host_linear(const apr_op_args *args);
+void apr_host_linear_exact(const apr_op_args *args);
 void apr_host_linear_heads(const apr_linear_args *args);
 void apr_host_kv_store(const apr_op_args *args);
 void apr_host_attend(const apr_op_args *args);
 
 void apr_host_route(const apr_op_args *args);
 void apr_host_experts(const apr_op_args *args);
+void apr_host_experts_exact(const apr_op_args *args);
 void apr_host_delta(const apr_op_args *args);
 void apr_host_ssd(const apr_op_args *args);
 void apr_host_conv(const apr_op_args *args);

@@ -1,7 +1,7 @@
 /* matmul.c - linear layers on the host: a thread decodes a few rows of weights and multiplies them with all tokens. */
 #include "kernels/host/host_ops.h"
 #include "kernels/host/lanes.h"
-#include "kernels/host/packed.h"
+#include "kernels/host/products/products.h"
 
 /* out[t][r] for one tile of rows and tokens. */
 LANES_INLINE void multiply_tile(int n_rows, int n_tokens, const float *rows, const apr_linear_args *a, int64_t first_row, int64_t token)
@@ -43,32 +43,67 @@ static const float *plain_rows(const apr_tensor *weight)
     return is_plain ? (const float *)(const void *)weight->data : NULL;
 }
 
-/* One or two tokens: each row is read once and never written decoded. */
-static void multiply_packed(const apr_linear_args *a, apr_packed_dot_fn dot)
+/* How many tokens are few: as long as decoding rows costs more than what tiles of float32 save afterwards. */
+enum { FEW_ROUNDED = 16, FEW_PLAIN = APR_PRODUCT_TOKENS };
+
+/* One row as it is stored with n_tokens tokens, `first` and on, whose rounded inputs are at `tiles`. */
+static void multiply_stored_row(const apr_linear_args *a, const apr_product *product, const apr_product_tile *tiles, int64_t first,
+                                int64_t n_tokens, int64_t row)
 {
-#pragma omp parallel for schedule(dynamic, 32) num_threads(apr_threads(a->work.n_threads, a->n_out, apr_host_linear_steps(a)))
-    for (int64_t r = 0; r < a->n_out; r++) {
-        const uint8_t *const row = apr_tensor_row(a->weight, r);
-        for (int64_t t = 0; t < a->n_tokens; t++) {
-            float sum;
-            dot(row, a->x + t * a->n_in, a->n_in, &sum);
-            a->out[t * a->n_out + r] = a->bias != NULL ? sum + a->bias[r] : sum;
-        }
+    const int64_t n_tiles = apr_product_tiles(a->n_in);
+    const uint8_t *const bytes = apr_tensor_row(a->weight, row);
+    const float bias = a->bias != NULL ? a->bias[row] : 0.0f;
+    float sums[APR_PRODUCT_TOKENS];
+
+    for (int64_t t = 0; t < n_tokens; t += APR_PRODUCT_TOKENS) {
+        const int n = n_tokens - t < APR_PRODUCT_TOKENS ? (int)(n_tokens - t) : APR_PRODUCT_TOKENS;
+        if (product->rounded != NULL) product->rounded(bytes, a->n_in, tiles + t * n_tiles, n_tiles, n, sums);
+        else product->plain(bytes, a->n_in, a->x + (first + t) * a->n_in, a->n_in, n, sums);
+        for (int i = 0; i < n; i++) a->out[(first + t + i) * a->n_out + row] = sums[i] + bias;
     }
 }
 
-void apr_host_linear(const apr_op_args *args)
+/* Few tokens: each row is read once and never written decoded. As many at a time as a thread's slice of the workspace has room for: one
+ * always fits. */
+static void multiply_few(const apr_linear_args *a, const apr_product *product)
 {
-    const apr_linear_args *const a = &args->linear;
-    const bool lies_plain = a->weight->packing == NULL && a->weight->scale == NULL;
-    const apr_packed_dot_fn dot = lies_plain ? apr_host_packed_dot(a->weight->dtype) : NULL;
+    apr_product_tile *const tiles = (apr_product_tile *)(void *)a->work.data;
+    const int64_t n_tiles = apr_product_tiles(a->n_in), room = (int64_t)(a->work.slice * sizeof(float) / sizeof *tiles) / n_tiles;
+    const int64_t most = product->rounded != NULL ? room : a->n_tokens;
+
+    for (int64_t first = 0; first < a->n_tokens; first += most) {
+        const int64_t n = a->n_tokens - first < most ? a->n_tokens - first : most;
+        for (int64_t t = 0; t < n && product->rounded != NULL; t++)
+            apr_products()->round(a->x + (first + t) * a->n_in, a->n_in, product->order, tiles + t * n_tiles);
+#pragma omp parallel for schedule(dynamic, 64) num_threads(apr_threads(a->work.n_threads, a->n_out, apr_host_linear_steps(a)))
+        for (int64_t r = 0; r < a->n_out; r++) multiply_stored_row(a, product, tiles, first, n, r);
+    }
+}
+
+/* NULL: rows have to be decoded. */
+static const apr_product *product_of(const apr_tensor *weight, bool may_round)
+{
+    const apr_product *const p = &apr_products()->products[weight->dtype];
+    if (weight->packing != NULL || weight->scale != NULL) return NULL;
+    return (p->rounded != NULL && may_round) || p->plain != NULL ? p : NULL;
+}
+
+bool apr_host_rounds(const apr_tensor *weight)
+{
+    const apr_product *const product = product_of(weight, true);
+    return product != NULL && product->rounded != NULL;
+}
+
+static void multiply_any(const apr_linear_args *a, bool may_round)
+{
+    const apr_product *const product = product_of(a->weight, may_round);
 
     if (a->heads.n > 0) {
         apr_host_linear_heads(a);
         return;
     }
-    if (dot != NULL && a->n_tokens <= 2) {
-        multiply_packed(a, dot);
+    if (product != NULL && a->n_tokens <= (product->rounded != NULL ? FEW_ROUNDED : FEW_PLAIN)) {
+        multiply_few(a, product);
         return;
     }
     const float *const plain = plain_rows(a->weight);
@@ -84,3 +119,6 @@ void apr_host_linear(const apr_op_args *args)
         multiply(a, plain != NULL ? plain + first * a->n_in : decoded, first, n_rows);
     }
 }
+
+void apr_host_linear(const apr_op_args *args) { multiply_any(&args->linear, true); }
+void apr_host_linear_exact(const apr_op_args *args) { multiply_any(&args->linear, false); }

@@ -29,7 +29,7 @@ typedef enum { APR_GOLDEN_LOGITS, APR_GOLDEN_HIDDEN, APR_GOLDEN_SECOND, APR_GOLD
 typedef struct apr_golden_figure {
     apr_golden_what what;
     int64_t n_together;     /* tokens evaluated at a time; n_tokens: one prompt */
-    bool exact;             /* on a device: with products that round nothing (apr_session_set_exact) */
+    bool exact;             /* with products that round nothing (apr_session_set_exact) */
     int64_t n_tokens;       /* of the text */
     int64_t n_rows, n_good; /* rows that were compared, and within the bound */
     double worst, peak;     /* the largest difference; the largest recorded number */

@@ -94,9 +94,9 @@ typedef struct apr_eval_output {
  * then), APR_E_USAGE for ids outside the vocabulary. n_ids 0 is nothing to do. */
 apr_status apr_session_eval(apr_session *session, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err);
 
-/* A device rounds the inputs of products of more than a few tokens to FP16, and those of a single token that stream to 15 bits. From now
- * on not: all are made from packed weights and float32 inputs, slower. No difference on the host, nor where weights are FP16 tiles
- * (no_direct). */
+/* A device rounds the inputs of products of more than a few tokens to FP16, and those of a single token that stream to 15 bits; the host
+ * does the latter to those of few tokens with packed weights. From now on not: all are made from packed weights and float32 inputs,
+ * slower. No difference where weights are FP16 tiles (no_direct). */
 void apr_session_set_exact(apr_session *session, bool exact);
 bool apr_session_is_exact(const apr_session *session);
 

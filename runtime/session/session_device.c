@@ -322,7 +322,10 @@ void apr_session_set_exact(apr_session *s, bool exact)
     s->exact = exact;
     s->decode_checked = false; /* other kernels, perhaps: they run for the first time before they are recorded */
     for (int i = 0; i < s->n_places; i++) {
-        if (s->places[i].device == NULL) continue;
+        apr_session_place *const at = &s->places[i];
+        if (at->backend == &apr_host_backend || at->backend == &apr_host_exact_backend)
+            at->backend = exact ? &apr_host_exact_backend : &apr_host_backend;
+        if (at->device == NULL) continue;
         s->options.cuda->use_exact(s->places[i].device, exact);
         apr_session_forget_recorded(s, &s->places[i]);
     }

@@ -164,6 +164,20 @@ int64_t apr_trace_fp16_above(const apr_session *s)
     return has_wider_weights(s) ? APR_CUDA_FEW_TOKENS : APR_CUDA_CAREFUL_TOKENS;
 }
 
+/* Does a host's share have products that round their inputs? Some are of a single token even in a prompt: the head's, an expert's. */
+static bool rounds_on_host(const apr_session *s)
+{
+    for (int i = 0; i < s->n_places; i++) {
+        const apr_backend *const backend = s->places[i].backend;
+        if (s->places[i].on != APR_ON_HOST || backend->ops[APR_OP_LINEAR] != apr_host_backend.ops[APR_OP_LINEAR]) continue;
+        for (size_t w = 0; w < s->program.n_weights; w++) {
+            const apr_tensor *const parts = apr_session_parts(s, w);
+            if (parts != NULL && (s->program.weights[w].uses & APR_USE_MULTIPLIED) != 0 && apr_host_rounds(parts)) return true;
+        }
+    }
+    return false;
+}
+
 apr_run_facts apr_trace_run_facts(const apr_session *s, int64_t n_together)
 {
     const apr_plan *const plan = &s->places[0].plan;
@@ -177,6 +191,6 @@ apr_run_facts apr_trace_run_facts(const apr_session *s, int64_t n_together)
                                                                             : APR_RUNS_ON_HOST,
                            .fp16_products = most > apr_trace_fp16_above(s),
                            .fp8_products = fp8_products && !s->exact,
-                           .streamed = most == 1 && s->places[0].fusion.n_steps > 0 && !s->exact && s->watch == NULL,
+                           .streamed = (most == 1 && s->places[0].fusion.n_steps > 0 && !s->exact && s->watch == NULL) || rounds_on_host(s),
                            .kv_dtype = plan->kv_dtype};
 }

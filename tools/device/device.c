@@ -65,6 +65,7 @@ apr_status apr_device_choose(const apr_device_options *options, apr_session_opti
         return apr_fail(err, APR_E_USAGE, "--exact rounds no input of a product, and %s does: leave one of them out",
                         !options->direct ? "--no-direct" : "--fp8 on");
     session->on_warning = warn;
+    session->exact = options->exact;
     APR_TRY(choose_places(options, session, err));
     if (options->device == APR_DEVICE_REF) session->backend = &apr_ref_backend;
     if (options->device == APR_DEVICE_HOST || options->device == APR_DEVICE_REF) return APR_OK;
@@ -83,7 +84,6 @@ apr_status apr_device_choose(const apr_device_options *options, apr_session_opti
     session->no_direct = !options->direct;
     session->no_replay = !options->replay;
     session->no_fusion = !options->fuse;
-    session->exact = options->exact;
     session->fall_back = options->device == APR_DEVICE_AUTO;
     return APR_OK;
 }

@@ -42,13 +42,7 @@ typedef struct apr_device_options {
          "yes",                                                                                                                         \
          "read packed weights directly; --no-direct: as FP16 copies, or tile by tile",                                                  \
          APR_TO(type, member.direct)},                                                                                                  \
-        {"exact",                                                                                                                       \
-         0,                                                                                                                             \
-         APR_OPTION_FLAG,                                                                                                               \
-         NULL,                                                                                                                          \
-         NULL,                                                                                                                          \
-         "no product rounds its inputs on the GPU: slower, for proofs",                                                                 \
-         APR_TO(type, member.exact)},                                                                                                   \
+        {"exact", 0, APR_OPTION_FLAG, NULL, NULL, "no product rounds its inputs: slower, for proofs", APR_TO(type, member.exact)},      \
         {"replay",                                                                                                                      \
          0,                                                                                                                             \
          APR_OPTION_FLAG,                                                                                                               \

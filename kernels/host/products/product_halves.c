@@ -1,0 +1,78 @@
+/* product_halves.c - rows of F16 and BF16 times float32 inputs. */
+#include "kernels/host/products/product_levels.h"
+#include "kernels/host/products/vectors.h"
+
+enum { STEP = 32 };
+
+VEC_INLINE vec_floats floats_from_f16(const uint8_t *p)
+{
+#if defined(__AVX512BW__)
+    return (vec_floats)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
+#elif defined(__F16C__)
+    return (vec_floats)_mm256_cvtph_ps(_mm_loadu_si128((const void *)p));
+#else
+    typedef uint16_t halves __attribute__((vector_size(2 * VEC_LANES)));
+    halves h;
+    memcpy(&h, p, sizeof h);
+    /* the half's bits as a float are 2^112 too small, those below the normal ones included */
+    const vec_ints bits = __builtin_convertvector(h, vec_ints), magnitude = (bits & 0x7fff) << 13;
+    const vec_ints special = (magnitude >= 0x0f800000) & 0x7f800000; /* infinity, NaN */
+    return (vec_floats)((vec_ints)((vec_floats)magnitude * 0x1p112f) | special | (bits & 0x8000) << 16);
+#endif
+}
+
+VEC_INLINE vec_floats floats_from_bf16(const uint8_t *p)
+{
+#if defined(__AVX512BW__)
+    return (vec_floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16);
+#elif defined(__AVX2__)
+    return (vec_floats)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16);
+#else
+    typedef uint16_t halves __attribute__((vector_size(2 * VEC_LANES)));
+    halves h;
+    memcpy(&h, p, sizeof h);
+    return (vec_floats)(__builtin_convertvector(h, vec_ints) << 16);
+#endif
+}
+
+typedef vec_floats (*widen_fn)(const uint8_t *p);
+
+/* Numbers behind the last whole step are read from a copy, with zeros behind it. */
+VEC_INLINE void add_step(widen_fn widen, const uint8_t *row, const float *x, vec_floats acc[2][VEC_PARTS])
+{
+    for (int half = 0; half < 2; half++)
+        for (int p = 0; p < VEC_PARTS; p++) {
+            const int at = 16 * half + p * VEC_LANES;
+            acc[half][p] += widen(row + 2 * at) * vec_load_floats(x + at);
+        }
+}
+
+VEC_INLINE float multiply_floats(widen_fn widen, const uint8_t *row, int64_t n, const float *x)
+{
+    vec_floats acc[2][VEC_PARTS] = {0};
+    int64_t i = 0;
+
+    for (; i + STEP <= n; i += STEP) {
+        vec_prefetch(row + 2 * i, 2 * STEP);
+        add_step(widen, row + 2 * i, x + i, acc);
+    }
+    if (i < n) {
+        uint8_t last[2 * STEP] = {0};
+        float last_x[STEP] = {0};
+        memcpy(last, row + 2 * i, 2 * (size_t)(n - i));
+        memcpy(last_x, x + i, sizeof *x * (size_t)(n - i));
+        add_step(widen, last, last_x, acc);
+    }
+    for (int p = 0; p < VEC_PARTS; p++) acc[0][p] += acc[1][p];
+    return vec_total(acc[0]);
+}
+
+void LEVEL_NAME(apr_product_f16)(const uint8_t *row, int64_t n, const float *x, int64_t stride, int n_tokens, float *sums)
+{
+    for (int t = 0; t < n_tokens; t++) sums[t] = multiply_floats(floats_from_f16, row, n, x + t * stride);
+}
+
+void LEVEL_NAME(apr_product_bf16)(const uint8_t *row, int64_t n, const float *x, int64_t stride, int n_tokens, float *sums)
+{
+    for (int t = 0; t < n_tokens; t++) sums[t] = multiply_floats(floats_from_bf16, row, n, x + t * stride);
+}

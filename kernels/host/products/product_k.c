@@ -1,0 +1,65 @@
+/* product_k.c - Q4_K, Q5_K and Q6_K times rounded inputs. The layouts are told in kernels/ref. */
+#include "kernels/host/products/product_rows.h"
+
+/* Sub-block of 32 that a lane's group lies in. */
+static const int32_t sub_blocks[16] = {0, 1, 4, 5, 0, 1, 4, 5, 2, 3, 6, 7, 2, 3, 6, 7};
+
+/* Six bits each (kernels/ref/q4_q5_k.c has the map): the first four as they lie, of the others nibbles and the upper two bits of those. */
+VEC_INLINE void scales_q4_k(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS])
+{
+    const uint32_t a = apr_load_le32(tile + 4), b = apr_load_le32(tile + 8), c = apr_load_le32(tile + 12);
+    const uint32_t upper_scales = (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030), upper_minimums = (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030);
+    const float d = one_half(tile), d_min = one_half(tile + 2);
+    eight_floats scales, minimums;
+
+    eight_bytes((uint64_t)upper_scales << 32 | (a & 0x3f3f3f3f), &scales);
+    eight_bytes((uint64_t)upper_minimums << 32 | (b & 0x3f3f3f3f), &minimums);
+    scales *= d;
+    minimums *= -d_min;
+    vec_spread(&scales, sub_blocks, scale);
+    vec_spread(&minimums, sub_blocks, minimum);
+}
+
+VEC_INLINE void codes_q4_k(const uint8_t *tile, int part, vec_words even[4], vec_words odd[4])
+{
+    for (int half = 0; half < 2; half++) {
+        const vec_words z = vec_load(tile + 16 + 64 * half + part * VEC_BYTES), upper = z >> 8;
+        even[2 * half] = z & 0x000f;
+        odd[2 * half] = upper & 0x000f;
+        even[2 * half + 1] = z >> 4 & 0x000f;
+        odd[2 * half + 1] = upper >> 4;
+    }
+}
+
+/* The fifth bit of sub-block s of 8 is bit s of qh's bytes. */
+VEC_INLINE void codes_q5_k(const uint8_t *tile, int part, vec_words even[4], vec_words odd[4])
+{
+    const vec_words fifths = vec_twice(tile + 16, 2, part), fifth[4] = {fifths << 4, fifths << 3, fifths, fifths >> 1};
+    for (int half = 0; half < 2; half++) {
+        const vec_words z = vec_load(tile + 48 + 64 * half + part * VEC_BYTES);
+        split_bytes((z & 0x0f0f) | (fifth[2 * half] & 0x1010), &even[2 * half], &odd[2 * half]);
+        split_bytes((z >> 4 & 0x0f0f) | (fifth[2 * half + 1] & 0x1010), &even[2 * half + 1], &odd[2 * half + 1]);
+    }
+}
+
+VEC_INLINE void scales_q6_k(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS])
+{
+    const float d = one_half(tile + 208);
+    (void)minimum;
+    vec_from_signed_bytes(tile + 192, apr_product_group[APR_ORDER_PLAIN], scale);
+    for (int p = 0; p < VEC_PARTS; p++) scale[p] *= d;
+}
+
+/* Of each 128: 64 bytes of low nibbles, then of high ones; upper bits two by two in 32 bytes. */
+VEC_INLINE void codes_q6_k(const uint8_t *tile, int part, vec_words even[4], vec_words odd[4])
+{
+    for (int half = 0; half < 2; half++) {
+        const vec_words z = vec_load(tile + 64 * half + part * VEC_BYTES), upper = vec_twice(tile + 128 + 32 * half, 2, part);
+        split_bytes((z & 0x0f0f) | (upper << 4 & 0x3030), &even[2 * half], &odd[2 * half]);
+        split_bytes((z >> 4 & 0x0f0f) | (upper & 0x3030), &even[2 * half + 1], &odd[2 * half + 1]);
+    }
+}
+
+PRODUCT(q4_k, 144, 1, 0, true, scales_q4_k, codes_q4_k)
+PRODUCT(q5_k, 176, 1, 0, true, scales_q4_k, codes_q5_k)
+PRODUCT(q6_k, 210, 1, 32, false, scales_q6_k, codes_q6_k)

@@ -1,0 +1,103 @@
+/* product_rows.h - the loop over a row of blocks, for types that say how their codes and scales are read.
+ *
+ * 256 numbers become four times 64 codes without signs, too large by an offset that the sum of the inputs takes back. Bytes at even
+ * and odd places become 16-bit numbers by a mask and a shift, are multiplied with their inputs and added in pairs; the sums of each 16
+ * bytes, the group's, are put side by side, and only then turned into float32 and multiplied with scales: once for 256 numbers.
+ *
+ * Predicted for a weight with vectors of 64 bytes (instructions that compute, without loads; 256 numbers at a time):
+ *     Q8_0   (12 split + 8 multiply-add + 9 + 6 sums + 12 scales) / 256 = 0.18, 272 bytes: 5.8 bytes an instruction
+ *     Q4_K   (12       + 8              + 9 + 8      + 14       ) / 256 = 0.20, 144 bytes: 2.8
+ *     Q6_K   (24       + 8              + 9 + 7      + 6        ) / 256 = 0.21, 210 bytes: 3.9
+ *     MXFP4  (30       + 8              + 9 + 7      + 12       ) / 256 = 0.26, 136 bytes: 2.1
+ *     F16    3 / 16 = 0.19, 2 bytes a weight: 10.7
+ * Two of them a cycle at 2.6 GHz: 30, 14, 20, 11 and 55 GB/s a core; two cores of the machine at hand read about 20 GB/s.
+ * Seen on one core of it while others worked (tests/bench/bench_products.c), rows in the cache and in memory: Q8_0 16 and 9, Q4_K 9 and
+ * 8, Q6_K 14 and 10, MXFP4 8 and 6.5, F16 28 and 9 GB/s. */
+#ifndef APR_KERNELS_HOST_PRODUCT_ROWS_H
+#define APR_KERNELS_HOST_PRODUCT_ROWS_H
+
+#include "kernels/host/products/product_levels.h"
+#include "kernels/host/products/vectors.h"
+
+typedef struct product_kind {
+    int block_bytes;   /* of a block ... */
+    int tile_blocks;   /* ... of which so many are 256 numbers */
+    int offset;        /* what codes are too large by */
+    bool has_minimums; /* something is added to each number of a group */
+    /* Of each lane: what its group's codes are multiplied by, and what is added. */
+    void (*scales)(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS]);
+    /* 64 codes for each j < 4: the bytes at even and odd places, in 16 bits each. */
+    void (*codes)(const uint8_t *tile, int part, vec_words even[4], vec_words odd[4]);
+} product_kind;
+
+enum { MOST_TILE_BYTES = 8 * 34 };
+
+VEC_INLINE void split_bytes(vec_words bytes, vec_words *even, vec_words *odd)
+{
+    *even = bytes & 0x00ff;
+    *odd = bytes >> 8;
+}
+
+/* One part of 256 numbers for one token. */
+VEC_INLINE void add_part(const product_kind *k, const vec_words even[4], const vec_words odd[4], vec_floats scale, vec_floats minimum,
+                         const apr_product_tile *x, int part, vec_floats *acc)
+{
+    const int at = part * VEC_BYTES / 2, lane = part * VEC_LANES;
+    vec_ints v[4];
+
+    for (int j = 0; j < 4; j++) v[j] = vec_add_pairs(vec_pairs(even[j], x->x[j][0] + at), odd[j], x->x[j][1] + at);
+    const vec_ints sum = vec_load_ints(x->sum + lane), whole = vec_sums_of_four(v) - k->offset * sum;
+    *acc += vec_to_floats(whole) * (vec_load_floats(x->scale + lane) * scale);
+    if (k->has_minimums) *acc += minimum * vec_load_floats(x->total + lane);
+}
+
+/* What is left of a row, behind it zeros. */
+VEC_INLINE const uint8_t *last_tile(const product_kind *k, const uint8_t *row, int64_t n, uint8_t padded[MOST_TILE_BYTES])
+{
+    const size_t n_bytes = (size_t)(n * k->tile_blocks / APR_PRODUCT_COLUMNS * k->block_bytes);
+    memset(padded, 0, MOST_TILE_BYTES);
+    memcpy(padded, row, n_bytes);
+    return padded;
+}
+
+VEC_INLINE void multiply_tokens(const product_kind *k, const uint8_t *row, int64_t n, const apr_product_tile *x, int64_t stride,
+                                const int n_tokens, float *sums)
+{
+    vec_floats acc[APR_PRODUCT_TOKENS][VEC_PARTS] = {0};
+    uint8_t padded[MOST_TILE_BYTES];
+
+    for (int64_t left = n; left > 0; left -= APR_PRODUCT_COLUMNS, row += k->tile_blocks * k->block_bytes, x++) {
+        const bool is_whole = k->tile_blocks == 1 || left >= APR_PRODUCT_COLUMNS;
+        const uint8_t *const tile = !is_whole ? last_tile(k, row, left, padded) : row;
+        vec_floats scale[VEC_PARTS], minimum[VEC_PARTS] = {0};
+        vec_prefetch(row, k->tile_blocks * k->block_bytes);
+        k->scales(tile, scale, minimum);
+        for (int p = 0; p < VEC_PARTS; p++) {
+            vec_words even[4], odd[4];
+            k->codes(tile, p, even, odd);
+            for (int t = 0; t < n_tokens; t++) add_part(k, even, odd, scale[p], minimum[p], x + t * stride, p, &acc[t][p]);
+        }
+    }
+    for (int t = 0; t < n_tokens; t++) sums[t] = vec_total(acc[t]);
+}
+
+/* One, two or four tokens at a time: a row is read once for them. */
+VEC_INLINE void multiply_row(const product_kind *k, const uint8_t *row, int64_t n, const apr_product_tile *x, int64_t stride, int n_tokens,
+                             float *sums)
+{
+    int t = 0;
+    if (n_tokens == APR_PRODUCT_TOKENS) multiply_tokens(k, row, n, x, stride, APR_PRODUCT_TOKENS, sums), t = APR_PRODUCT_TOKENS;
+    if (n_tokens - t >= 2) multiply_tokens(k, row, n, x + t * stride, stride, 2, sums + t), t += 2;
+    if (n_tokens - t == 1) multiply_tokens(k, row, n, x + t * stride, stride, 1, sums + t);
+}
+
+/* Defines apr_product_NAME of this level. */
+#define PRODUCT(NAME, ...)                                                                                                      \
+    void LEVEL_NAME(apr_product_##NAME)(const uint8_t *row, int64_t n, const apr_product_tile *x, int64_t stride, int n_tokens, \
+                                        float *sums)                                                                            \
+    {                                                                                                                           \
+        static const product_kind kind = {__VA_ARGS__};                                                                         \
+        multiply_row(&kind, row, n, x, stride, n_tokens, sums);                                                                 \
+    }
+
+#endif

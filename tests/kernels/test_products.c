@@ -1,0 +1,255 @@
+/* kernels/host/products: products of packed rows are what the reference's numbers give, and the same at every level of CPU. */
+#include "kernels/host/products/products.h"
+#include "tests/support/ops_fixture.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ROWS = 5 };
+
+/* Whole blocks, whole 256s and not, and (halves) any number. */
+static const int64_t widths[] = {32, 64, 224, 256, 288, 512, 1056, 33, 47, 1};
+enum { N_WIDTHS = sizeof widths / sizeof *widths };
+
+static bool is_here(apr_dtype dtype)
+{
+    const apr_product *const p = &apr_products()->products[dtype];
+    return p->rounded != NULL || p->plain != NULL;
+}
+
+/* Calls back with a matrix for each type of weights and width, and inputs of exact size for the most tokens. */
+static void each_matrix(void (*judge)(const apr_tensor *weight, const float *x))
+{
+    for (int dtype = 0; dtype < APR_DTYPE_COUNT; dtype++)
+        for (int w = 0; w < N_WIDTHS && is_here((apr_dtype)dtype); w++) {
+            if (widths[w] % apr_dtypes[dtype].elems_per_block != 0) continue;
+            const apr_tensor weight = ops_matrix_of((apr_dtype)dtype, ROWS, widths[w]);
+            float *const x = ops_noises(APR_PRODUCT_TOKENS * widths[w]);
+            judge(&weight, x);
+            free(x);
+            free((void *)(uintptr_t)weight.data);
+        }
+}
+
+/* Of one level, into sums[row][token]. */
+static void multiply(const apr_products_table *table, const apr_tensor *weight, const float *x, int n_tokens,
+                     float sums[ROWS][APR_PRODUCT_TOKENS])
+{
+    const apr_product *const p = &table->products[weight->dtype];
+    const int64_t n = apr_tensor_columns(weight), n_tiles = apr_product_tiles(n);
+    apr_product_tile *const tiles = malloc((size_t)(n_tiles * n_tokens) * sizeof *tiles);
+
+    assert_non_null(tiles);
+    for (int t = 0; t < n_tokens && p->rounded != NULL; t++) table->round(x + t * n, n, p->order, tiles + t * n_tiles);
+    for (int r = 0; r < ROWS; r++) {
+        /* a copy of exact size, so that a sanitizer sees the end of the row */
+        const size_t row_bytes = (size_t)apr_row_bytes(weight->dtype, n);
+        uint8_t *const row = malloc(row_bytes);
+        assert_non_null(row);
+        memcpy(row, apr_tensor_row(weight, r), row_bytes);
+        if (p->rounded != NULL) p->rounded(row, n, tiles, n_tiles, n_tokens, sums[r]);
+        else p->plain(row, n, x, n, n_tokens, sums[r]);
+        free(row);
+    }
+    free(tiles);
+}
+
+static void judge_levels(const apr_tensor *weight, const float *x)
+{
+    float truth[ROWS][APR_PRODUCT_TOKENS], found[ROWS][APR_PRODUCT_TOKENS];
+
+    multiply(apr_products_level_table(APR_PRODUCTS_PLAIN), weight, x, APR_PRODUCT_TOKENS, truth);
+    for (int level = 1; level < APR_PRODUCTS_LEVELS; level++) {
+        const apr_products_table *const table = apr_products_level_table((apr_products_level)level);
+        if (table == NULL) continue;
+        multiply(table, weight, x, APR_PRODUCT_TOKENS, found);
+        if (memcmp(truth, found, sizeof truth) == 0) continue;
+        fail_msg("%s of %lld columns: %s gives %.9g, plain %.9g", apr_dtypes[weight->dtype].name, (long long)apr_tensor_columns(weight),
+                 table->name, (double)found[0][0], (double)truth[0][0]);
+    }
+}
+
+static void every_level_of_cpu_gives_the_same_bits(void **state)
+{
+    (void)state;
+    each_matrix(judge_levels);
+}
+
+static void judge_alone(const apr_tensor *weight, const float *x)
+{
+    float together[ROWS][APR_PRODUCT_TOKENS], alone[ROWS][APR_PRODUCT_TOKENS];
+
+    for (int n = 2; n <= APR_PRODUCT_TOKENS; n++) {
+        multiply(apr_products(), weight, x, n, together);
+        for (int t = 0; t < n; t++) {
+            multiply(apr_products(), weight, x + t * apr_tensor_columns(weight), 1, alone);
+            for (int r = 0; r < ROWS; r++) assert_memory_equal(&together[r][t], &alone[r][0], sizeof(float));
+        }
+    }
+}
+
+static void a_token_among_others_gets_what_it_gets_alone(void **state)
+{
+    (void)state;
+    each_matrix(judge_alone);
+}
+
+/* Against decoded rows and unrounded inputs. An input is off by half of 1 / 32512 of the largest of its 16 at most. */
+static void judge_sums(const apr_tensor *weight, const float *x)
+{
+    const int64_t n = apr_tensor_columns(weight);
+    const bool rounds = apr_products()->products[weight->dtype].rounded != NULL;
+    float sums[ROWS][APR_PRODUCT_TOKENS], *const row = malloc((size_t)n * sizeof *row);
+
+    assert_non_null(row);
+    multiply(apr_products(), weight, x, APR_PRODUCT_TOKENS, sums);
+    for (int r = 0; r < ROWS; r++)
+        for (int t = 0; t < APR_PRODUCT_TOKENS; t++) {
+            double truth = 0.0, size = 0.0, rounding = 0.0;
+            apr_decode_rows(weight, r, 1, row);
+            for (int64_t i = 0; i < n; i++) {
+                const double product = (double)row[i] * (double)x[t * n + i];
+                double most = 0.0;
+                for (int64_t k = i / 16 * 16; k < n && k < i / 16 * 16 + 16; k++) most = fmax(most, fabs((double)x[t * n + k]));
+                truth += product;
+                size += fabs(product);
+                rounding += fabs((double)row[i]) * most * 0.5 / APR_PRODUCT_LARGEST;
+            }
+            /* a code's value is a difference of two products where there are minimums: those are larger than what is left */
+            assert_float_equal(sums[r][t], truth, (rounds ? rounding : 0.0) + 1e-6 * size + 1e-6);
+        }
+    free(row);
+}
+
+static void products_are_those_of_decoded_rows(void **state)
+{
+    (void)state;
+    each_matrix(judge_sums);
+}
+
+static void inputs_are_rounded_to_15_bits_of_the_largest_of_16(void **state)
+{
+    (void)state;
+    enum { N = 7 * 16 };
+    float *const x = ops_noises(N);
+    apr_product_tile tile;
+
+    for (int i = 0; i < 16; i++) x[i] = 0.0f;     /* a group of zeros, */
+    for (int i = 16; i < 32; i++) x[i] *= 1e-35f; /* one whose scale would have no inverse, */
+    for (int i = 32; i < 48; i++) x[i] *= 1e30f;  /* a large one, */
+    for (int order = 0; order < APR_ORDERS; order++) {
+        apr_products()->round(x, N, (apr_product_order)order, &tile);
+        for (int lane = 0; lane < 16; lane++) {
+            const int group = apr_product_group[order][lane];
+            float most = 0.0f;
+            int32_t sum = 0;
+            for (int i = 0; i < 16 && group * 16 < N; i++) most = fmaxf(most, fabsf(x[group * 16 + i]));
+            for (int i = 0; i < 16; i++) {
+                const float value = group * 16 < N ? x[group * 16 + i] : 0.0f;
+                const int16_t whole = tile.x[lane % 4][i % 2][lane / 4 * 8 + i / 2];
+                const double kept = (double)whole * (double)tile.scale[lane];
+                sum += whole;
+                assert_true(abs(whole) <= APR_PRODUCT_LARGEST);
+                /* half a step, and what float32 makes of the scale and its inverse */
+                assert_true(fabs(kept - (double)value) <= (double)most * 0.51 / APR_PRODUCT_LARGEST || most < 0x1p-100f);
+                if (group == 1 || group >= 7) assert_int_equal(whole, 0);
+            }
+            assert_int_equal(tile.sum[lane], sum);
+            assert_true(isfinite(tile.scale[lane]));
+        }
+    }
+    free(x);
+}
+
+/* What is not finite may not be rounded away. */
+static void an_infinity_or_nan_among_the_inputs_is_not_lost(void **state)
+{
+    (void)state;
+    static const float bad[] = {INFINITY, -INFINITY, NAN};
+    const apr_tensor weight = ops_matrix_of(APR_Q4_K, ROWS, 256);
+    float *const x = ops_noises(256), sums[ROWS][APR_PRODUCT_TOKENS];
+
+    for (int i = 0; i < 3; i++)
+        for (int level = 0; level < APR_PRODUCTS_LEVELS; level++) {
+            if (apr_products_level_table((apr_products_level)level) == NULL) continue;
+            x[77] = bad[i];
+            multiply(apr_products_level_table((apr_products_level)level), &weight, x, 1, sums);
+            for (int r = 0; r < ROWS; r++) assert_true(isnan(sums[r][0]));
+        }
+    free(x);
+    free((void *)(uintptr_t)weight.data);
+}
+
+/* Of few tokens and of more. */
+static void linear_layers_do_not_depend_on_the_number_of_threads(void **state)
+{
+    (void)state;
+    static const apr_dtype dtypes[] = {APR_Q8_0, APR_Q4_K, APR_Q6_K, APR_MXFP4, APR_BF16};
+    enum { TOKENS = 9, OUT = 67, IN = 512 };
+
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+        const apr_tensor weight = ops_matrix_of(dtypes[d], OUT, IN);
+        float *const x = ops_noises(TOKENS * IN), out[2][TOKENS * OUT];
+        for (int n_tokens = 1; n_tokens <= TOKENS; n_tokens += 2) {
+            for (int threads = 1; threads <= 2; threads++) {
+                apr_op_args args = {.linear = {.n_tokens = n_tokens, .n_in = IN, .n_out = OUT, .x = x, .weight = &weight}};
+                args.linear.out = out[threads - 1];
+                args.linear.work = ops_workspace(apr_linear_slice(IN), 2 * threads - 1);
+                apr_host_backend.ops[APR_OP_LINEAR](&args);
+                free(args.linear.work.data);
+            }
+            assert_memory_equal(out[0], out[1], (size_t)(n_tokens * OUT) * sizeof(float));
+        }
+        free(x);
+        free((void *)(uintptr_t)weight.data);
+    }
+}
+
+/* Its bound is that of float32 sums alone. */
+static void the_exact_backend_rounds_nothing(void **state)
+{
+    (void)state;
+    enum { OUT = 33, IN = 512 };
+    const apr_tensor weight = ops_matrix_of(APR_Q4_K, OUT, IN);
+    float *const x = ops_noises(IN), truth[OUT], exact[OUT], rounded[OUT];
+    double worst = 0.0, worst_rounded = 0.0;
+    apr_op_args args = {.linear = {.n_tokens = 1, .n_in = IN, .n_out = OUT, .x = x, .weight = &weight}};
+
+    args.linear.work = ops_workspace(apr_linear_slice(IN), 2);
+    args.linear.out = truth;
+    apr_ref_backend.ops[APR_OP_LINEAR](&args);
+    args.linear.out = exact;
+    apr_host_exact_backend.ops[APR_OP_LINEAR](&args);
+    args.linear.out = rounded;
+    apr_host_backend.ops[APR_OP_LINEAR](&args);
+    for (int r = 0; r < OUT; r++) {
+        worst = fmax(worst, fabs((double)truth[r] - (double)exact[r]));
+        worst_rounded = fmax(worst_rounded, fabs((double)truth[r] - (double)rounded[r]));
+    }
+    assert_true(apr_host_rounds(&weight));
+    assert_true(worst < 2e-6 * sqrt(IN) * ops_largest(&weight));
+    assert_true(worst_rounded > worst); /* or else it is no other backend */
+    free(args.linear.work.data);
+    free(x);
+    free((void *)(uintptr_t)weight.data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_level_of_cpu_gives_the_same_bits),
+        cmocka_unit_test(a_token_among_others_gets_what_it_gets_alone),
+        cmocka_unit_test(products_are_those_of_decoded_rows),
+        cmocka_unit_test(inputs_are_rounded_to_15_bits_of_the_largest_of_16),
+        cmocka_unit_test(an_infinity_or_nan_among_the_inputs_is_not_lost),
+        cmocka_unit_test(linear_layers_do_not_depend_on_the_number_of_threads),
+        cmocka_unit_test(the_exact_backend_rounds_nothing),
+    };
+    return cmocka_run_group_tests_name("products", tests, NULL, NULL);
+}
