@@ -162,8 +162,12 @@ class Subject:
         if not os.path.exists(kept):
             tool, text, base = os.path.join(self.house.theirs, "llama-perplexity"), self.house.texts["heldout"], self.file("base.kld")
             if not os.path.exists(base): run([tool, "-m", self.ref, "-f", text, "-c", str(WINDOW), "--kl-divergence-base", base], self.file("base.log"))
-            said = run([tool, "-m", path, "--no-repack", "-f", text, "-c", str(WINDOW), "--kl-divergence-base", base, "--kl-divergence"], self.file("kld.log"))[0]
-            line = next(l for l in said.splitlines() if l.startswith("Mean") and "KLD" in l)
+            command = [tool, "-m", path, "--no-repack", "-f", text, "-c", str(WINDOW), "--kl-divergence-base", base, "--kl-divergence"]
+            for _ in range(5):  # it ends, now and then, before its log has been written
+                said = run(command, self.file("kld.log"))[0]
+                line = next((l for l in said.splitlines() if l.startswith("Mean") and "KLD" in l), None)
+                if line: break
+            else: sys.exit(f"judge: {' '.join(command)} says no 'Mean KLD'")
             open(kept, "w").write(line.split(":")[1].split()[0])
         return float(open(kept).read())
 
