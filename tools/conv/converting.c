@@ -22,8 +22,9 @@ typedef struct outcome {
     double seconds;
     char device[512]; /* the GPUs that encoded; empty: the host */
     bool dry_run;
-    apr_out *report;      /* NULL: none was asked for */
-    apr_resume_part part; /* where several runs make it */
+    apr_out *report;           /* NULL: none was asked for */
+    apr_allocation allocation; /* of types, where a target was given */
+    apr_resume_part part;      /* where several runs make it */
 } outcome;
 
 static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const apr_pipe_item *item)
@@ -92,6 +93,7 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_lora_set_json(json, &o->lora);
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
     apr_json_packed(json, c, o->dry_run);
+    if (o->allocation.n_groups > 0) apr_allocation_json(json, &o->allocation);
     apr_json_open(json, "tensors", '[');
     size_t item = 0;
     for (size_t i = 0; i < c->recipe.n_lines; i++, item++) {
@@ -214,6 +216,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     print_types(&c->recipe);
     apr_lora_set_print(&o->lora, stdout);
     apr_print_packed(c, o->dry_run);
+    if (o->allocation.n_groups > 0) APR_TRY(apr_allocation_print(&o->allocation, err));
     for (size_t i = 0; i < c->losses.n_items; i++)
         printf("  %s: %s\n", loss_names[c->losses.items[i].kind].word,
                apr_clean_text(clean, sizeof clean, c->losses.items[i].text, strlen(c->losses.items[i].text)));
@@ -254,13 +257,38 @@ static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_
     return status == APR_OK ? APR_OK : apr_fail(err, status, "%s", own.text);
 }
 
+/* A recipe with the types that an allocation chose, behind those that were asked for. */
+static apr_status plan_anew(outcome *o, apr_conversion *c, const apr_convert_options *options, apr_error *err)
+{
+    apr_allocation *const a = &o->allocation;
+    apr_convert_options with = *options;
+    const size_t n_asked = with.recipe.n_overrides;
+    apr_recipe_override *const all = apr_arena_array(&a->arena, n_asked + a->n_groups + 1, sizeof *all);
+
+    if (all == NULL) return apr_no_memory(err, "the types of tensors");
+    if (n_asked > 0) memcpy(all, with.recipe.overrides, n_asked * sizeof *all);
+    memcpy(all + n_asked, a->overrides, a->n_groups * sizeof *all);
+    with.recipe.overrides = all;
+    with.recipe.n_overrides = n_asked + a->n_groups;
+    apr_conversion_close(c);
+    return apr_conversion_plan(c, o->source, &with, err);
+}
+
+static apr_status plan(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output, apr_error *err)
+{
+    APR_TRY(apr_conversion_plan(c, o->source, options, err));
+    if (output->allocate == NULL) return APR_OK;
+    APR_TRY(apr_allocation_make(&o->allocation, output->allocate, c, o->call->quiet, err));
+    return plan_anew(o, c, options, err);
+}
+
 static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output,
                                  apr_error *err)
 {
     apr_meter meter;
     const double start = apr_seconds_now();
 
-    APR_TRY(apr_conversion_plan(c, o->source, options, err));
+    APR_TRY(plan(o, c, options, output, err));
     o->conversion = c;
     o->bytes_in = tensor_bytes(o->source);
     o->bytes_out = tensor_bytes(&c->layout);
@@ -333,6 +361,7 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     if (status == APR_OK) status = convert_opened(&o, &conversion, &options, output, err);
     status = close_report(&o, status, err);
     apr_conversion_close(&conversion);
+    apr_allocation_close(&o.allocation);
     apr_lora_set_close(&o.lora);
     apr_model_close(&source);
     return status;

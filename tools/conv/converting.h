@@ -5,6 +5,7 @@
 #include "convert/convert.h"
 #include "kernels/host/codecs/levels.h"
 #include "tools/cli/cli.h"
+#include "tools/conv/allocating.h"
 #include "tools/conv/encoder.h"
 #include "tools/conv/lora_option.h"
 #include "tools/conv/runs_option.h"
@@ -20,6 +21,7 @@ typedef struct apr_output_options {
     apr_runs_options runs;
     apr_encoder_options encoder;
     apr_strings lora;
+    const apr_allocate_request *allocate; /* NULL: the recipe decides types */
 } apr_output_options;
 
 /* Rows of an option table; `type` is the command's struct and `member` its apr_output_options. */
