@@ -25,7 +25,7 @@ METHODS = [
     ("own importance", ["--importance"], ["--importance", "model"]),
     ("imatrix", ["--imatrix"], ["--imatrix", "{imatrix}"]),
     ("ldlq", ["--method", "--calibration"], ["--method", "ldlq", "--calibration", "{text}"]),
-    ("allocated", ["--target-size", "--calibration"], ["--target-size", "{size}", "--calibration", "{text}"]),
+    ("allocated", ["--target-size", "--calibration"], ["--target-size", "{size}", "--calibration", "{text}", "--state", "{state}"]),
 ]
 THEIRS = ["llama.cpp", "llama.cpp, imatrix"]
 
@@ -115,16 +115,18 @@ class Subject:
             os.remove(wide)
         return path
 
-    def types_of(self, path):
-        shown = json.loads(self.house.ours("aprconv", "show", "--json", "--no-metadata", path)[0])
-        return {t["name"]: t["dtype"] for t in shown["tensors"]}
+    def shown(self, path): return json.loads(self.house.ours("aprconv", "show", "--json", "--no-metadata", path)[0])
+
+    def types_of(self, path): return {t["name"]: t["dtype"] for t in self.shown(path)["tensors"]}
+
+    def tensor_bytes(self, path): return str(self.shown(path)["tensor_bytes"]) if os.path.exists(path) else None
 
     def quantize(self, kind, method):
         """(file, seconds of processor); None where the tools, or the texts, do not offer the method."""
         words = next((m for m in METHODS if m[0] == method), None)
         if words is None: return self.quantize_theirs(kind, method)
         if not all(w in self.house.help for w in words[1]): return None
-        values = {"text": self.house.calibration, "size": str(os.path.getsize(self.made(kind, "none"))) if method != "none" else ""}
+        values = {"text": self.house.calibration, "state": self.file("damages.json"), "size": self.tensor_bytes(self.made(kind, "none"))}
         if any("{imatrix}" in w for w in words[2]): values["imatrix"] = self.imatrix(False)
         if any("{%s}" % k in w and v is None for w in words[2] for k, v in values.items()): return None
         out = self.made(kind, method)
@@ -175,13 +177,20 @@ class Subject:
         return float(open(kept).read())
 
 
+def chosen_methods():
+    """"none" first: what the others are given follows from its file."""
+    every = ["none"] + THEIRS + [m[0] for m in METHODS[1:]]
+    asked = os.environ.get("METHODS")
+    return [m for m in every if not asked or m == "none" or m in asked.split(";")]
+
+
 def judge(house):
     """Rows: model, type, method, bytes, seconds, {text: answer of kld}."""
     rows, missing = [], collections.OrderedDict()
     for checkpoint in house.models:
         subject = Subject(house, checkpoint)
         for kind in subject.types:
-            for method in ["none"] + THEIRS + [m[0] for m in METHODS[1:]]:
+            for method in chosen_methods():
                 made = subject.quantize(kind, method)
                 if made is None:
                     missing[method] = True

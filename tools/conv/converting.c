@@ -7,9 +7,11 @@
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
 #include "tools/conv/packed_print.h"
+#include "tools/conv/quant_report.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct outcome {
     const apr_call *call;
@@ -95,9 +97,9 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_packed(json, c, o->dry_run);
     if (o->allocation.n_groups > 0) apr_allocation_json(json, &o->allocation);
     apr_json_open(json, "tensors", '[');
-    size_t item = 0;
-    for (size_t i = 0; i < c->recipe.n_lines; i++, item++) {
-        while (c->items[item].is_scales || c->items[item].is_commons) item++;
+    size_t item = SIZE_MAX;
+    for (size_t i = 0; i < c->recipe.n_lines; i++) {
+        item = apr_quant_next_item(c, item);
         tensor_json(json, &c->recipe.lines[i], &c->items[item]);
     }
     apr_json_close(json, ']');
@@ -106,19 +108,42 @@ static void outcome_json(apr_json_text *json, const outcome *o)
 /* How a report begins: one may take the place of another, but of nothing else. */
 static const char report_mark[] = "{\"input\":\"";
 
-static apr_status write_report(const outcome *o, apr_out *out, apr_error *err)
+static bool is_page(const char *path)
+{
+    static const char ending[] = ".html";
+    const size_t n = strlen(path), m = sizeof ending - 1;
+    return n > m && strcasecmp(path + n - m, ending) == 0;
+}
+
+static apr_status write_json(const outcome *o, const apr_quant_sums *sums, apr_out *out, apr_error *err)
 {
     apr_json_text json = {0};
     size_t n = 0;
 
     apr_json_open(&json, NULL, '{');
     outcome_json(&json, o);
+    apr_quant_sums_json(&json, sums);
     apr_json_close(&json, '}');
     char *const text = apr_json_text_take(&json, &n);
     if (text == NULL) return apr_no_memory(err, "the report");
     apr_status status = apr_out_write(out, text, n, NULL, err);
     if (status == APR_OK) status = apr_out_write(out, "\n", 1, NULL, err);
     free(text);
+    return status;
+}
+
+static apr_status write_report(const outcome *o, const char *path, apr_error *err)
+{
+    apr_quant_sums sums;
+    const apr_quant_shown shown = {.in = o->in,
+                                   .out = o->out,
+                                   .conversion = o->conversion,
+                                   .sums = &sums,
+                                   .allocation = o->allocation.n_groups > 0 ? &o->allocation : NULL};
+
+    apr_status status = apr_quant_sums_of(&sums, o->conversion, err);
+    if (status == APR_OK) status = is_page(path) ? apr_quant_html(&shown, o->report, err) : write_json(o, &sums, o->report, err);
+    apr_quant_sums_close(&sums);
     return status;
 }
 
@@ -299,7 +324,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
         APR_TRY(status);
     }
     o->seconds = apr_seconds_now() - start;
-    if (o->report != NULL) APR_TRY(write_report(o, o->report, err));
+    if (o->report != NULL) APR_TRY(write_report(o, output->report, err));
     if (!o->call->answer->json) return outcome_text(o, err);
     outcome_json(&o->call->answer->body, o);
     return APR_OK;
@@ -327,7 +352,8 @@ static apr_status check_formats(const apr_model *source, const char *in, const c
 /* Opened before the work: a report that cannot be written, or would take the place of something else, is known at once. */
 static apr_status open_outputs(outcome *o, const apr_output_options *output, apr_format format, apr_error *err)
 {
-    if (output->report != NULL) APR_TRY(apr_out_renew(&o->report, output->report, report_mark, err));
+    if (output->report != NULL)
+        APR_TRY(apr_out_renew(&o->report, output->report, is_page(output->report) ? APR_QUANT_PAGE_MARK : report_mark, err));
     return output->dry_run ? apr_out_may_be(o->out, apr_format_ending(format) == NULL, err) : APR_OK;
 }
 

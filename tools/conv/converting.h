@@ -17,7 +17,7 @@ typedef struct apr_output_options {
     uint64_t shard_bytes;
     bool dry_run;
     bool saturate;
-    const char *report; /* path of a JSON report, or NULL */
+    const char *report; /* path of a report: .html a page, else JSON; or NULL */
     apr_runs_options runs;
     apr_encoder_options encoder;
     apr_strings lora;
@@ -63,7 +63,8 @@ typedef struct apr_output_options {
          APR_OPTION_STRING,                                                                                                              \
          "FILE",                                                                                                                         \
          NULL,                                                                                                                           \
-         "write type, reason and error of every tensor as JSON; takes the place of an older report only",                                \
+         "write type, reason and error of every tensor as JSON, or as a page with pictures (.html); takes the place of an older report " \
+         "only",                                                                                                                         \
          APR_TO(type, member.report)},                                                                                                   \
     {                                                                                                                                    \
         "cpu", 0, APR_OPTION_CHOICE, "auto|" APR_CPU_LEVEL_NAMES, "auto",                                                                \
