@@ -39,6 +39,10 @@ int64_t apr_trace_n_tokens(const apr_session *session);
 /* As if that many tokens had been evaluated; their keys and values are what was written. At most n_ctx. */
 void apr_trace_seek(apr_session *session, int64_t position);
 
+/* From now on an evaluation runs nothing but what multiplies by matrices of weights, and what chooses experts: to see how long that takes
+ * alone. Values and logits mean nothing then, keys and values stay as they are. */
+void apr_trace_only_products(apr_session *session, bool only);
+
 /* The tensor of a weight slot, or NULL where an optional one is not there; the name of the backend. */
 const apr_tensor *apr_trace_tensor(const apr_session *session, int slot);
 /* All tensors of a slot side by side, *n of them: one for most, one an expert for others, none where an optional one is not there. */
