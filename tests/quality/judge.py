@@ -251,7 +251,7 @@ def details(house, rows):
         kl = ["%.5f (%.5f to %.5f)" % (a["kl_mean"], *a["kl_mean_95"]) for a in r["kld"].values()]
         first = r["kld"]["heldout"]
         lines.append([r["model"], r["type"], r["method"], r["bytes"], "%.2f" % r["seconds"]] + kl +
-                     ["%.3f" % first["same_top"], "%.5f" % first["kl_mean_second_half"], "%.5f" % r["theirs"]])
+                     ["%.3f" % first["same_top"], "%.5f" % first["kl_mean_second_half"], "–" if math.isnan(r["theirs"]) else "%.5f" % r["theirs"]])
     return table(head, lines)
 
 

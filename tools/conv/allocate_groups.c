@@ -35,7 +35,7 @@ static bool name_group(apr_allocate_group *g, const char *name, apr_arena *arena
         g->name = apr_arena_print(arena, "%.*s*%s", (int)begin, name, name + end);
         g->regex = apr_arena_print(arena, "^\\Q%.*s\\E[0-9]+\\Q%s\\E$", (int)begin, name, name + end);
     } else {
-        g->name = name;
+        g->name = apr_arena_copy(arena, name, strlen(name)); /* the conversion is closed before the table is shown */
         g->regex = apr_arena_print(arena, "^\\Q%s\\E$", name);
     }
     return g->name != NULL && g->regex != NULL;

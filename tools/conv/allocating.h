@@ -66,7 +66,7 @@ enum { APR_ALLOCATE_TYPES = 6 };
 /* What gets one type: a tensor of the output, or the experts of a layer. */
 typedef struct apr_allocate_group {
     const char *name, *regex;  /* its name, "*" for the number of an expert; what finds its tensors */
-    const apr_tensor *example; /* of the view */
+    const apr_tensor *example; /* of the view; only while the conversion is open that it was planned by */
     apr_dtype types[APR_ALLOCATE_TYPES];
     apr_offer offers[APR_ALLOCATE_TYPES]; /* bytes and damage */
     size_t n_types, chosen;
