@@ -13,7 +13,7 @@ ifeq ($(MAKELEVEL)$(filter -j% --jobserver%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 build     := --no-print-directory -Otarget $(if $Q,-s)
-run_goals := demo test unit cli fuzz-replay asan tsan toys fuzz check-memory check-kills bench check-archs check-gpu
+run_goals := demo test unit cli fuzz-replay asan tsan toys fuzz check-memory check-kills bench quality check-archs check-gpu
 before    :=
 $(foreach goal,$(filter $(run_goals),$(MAKECMDGOALS)),$(eval $(goal): | $(before))$(eval before := $(goal)))
 
@@ -107,6 +107,9 @@ check-kills: ## KILLS (1000) kills and SIGNALS (200) other signals during every 
 bench: ## figures: conversion, quantization (and LLAMA_QUANTIZE=PATH), host speed (and LLAMA_BENCH=PATH), each with its bound
 	@$(MAKE) $(build) all $B/bench_synth $B/bench_host $B/bench_codecs $B/bench_products
 	@tests/bench.sh $B
+quality: ## how much of a model each way of quantizing keeps, as tables; LLAMA_CPP=DIR to compare with, MODELS=DIR for others than the bundled one
+	@$(MAKE) $(build) all
+	@python3 tests/quality/judge.py $B
 
 PACKAGES     := build-essential libcjson-dev libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev libdeflate-dev
 PACKAGES_DEV := clang clang-format libomp-dev libclang-rt-dev python3

@@ -268,7 +268,8 @@ static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *
 
     line->purpose = found.purpose;
     want(line, APR_DTYPE_COUNT, "kept");
-    if (override != NULL) want(line, override->to, "asked for with --tensor");
+    line->asked_for = override != NULL;
+    if (override != NULL) want(line, override->to, override->reason != NULL ? override->reason : "asked for with --tensor");
     else if (carried) want(line, APR_DTYPE_COUNT, "no array of weights: kept");
     else if (line->tensor->rank < 2 && c->options->limits.vectors_f32) want(line, APR_F32, "a vector: these readers want f32");
     else if ((line->purpose == APR_FOR_SMALL || line->purpose == APR_FOR_ROUTER) && c->options->limits.vectors_f32)

@@ -13,6 +13,7 @@ typedef struct apr_recipe_line {
     const apr_tensor *tensor; /* of the model the recipe was made for */
     apr_purpose purpose;
     apr_dtype to;
+    bool asked_for;     /* by an override */
     bool fell_back;     /* not the type the mixture asked for */
     bool same_numbers;  /* of numbers that lie in several tensors: they are only put in other places (kernels/transcode.h) */
     bool decoded;       /* what a checkpoint publishes quantized, as plain values, because no type of the container holds its numbers */
@@ -33,6 +34,7 @@ typedef struct apr_recipe {
 typedef struct apr_recipe_override {
     const char *regex;
     apr_dtype to;
+    const char *reason; /* NULL: "asked for with --tensor" */
 } apr_recipe_override;
 
 /* What the output can hold. */

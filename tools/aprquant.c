@@ -9,6 +9,7 @@ typedef struct quant_options {
     apr_strings tensors;
     bool allow_requantize;
     bool list;
+    apr_allocate_request allocate;
 } quant_options;
 
 static const apr_option options[] = {
@@ -20,6 +21,11 @@ static const apr_option options[] = {
      APR_TO(quant_options, allow_requantize)},
     APR_IMATRIX_OPTION(quant_options, output.imatrix),
     {"list", 0, APR_OPTION_FLAG, NULL, NULL, "list the types and mixtures", APR_TO(quant_options, list)},
+    APR_ALLOCATE_OPTIONS(quant_options, allocate),
+    {"calibration", 0, APR_OPTION_STRING, "TEXT", NULL, "a text like those that the model will see, for targets",
+     APR_TO(quant_options, allocate.text)},
+    {"window", 0, APR_OPTION_INT, "N", "256", "tokens of it that are read together, each window from nothing",
+     APR_TO(quant_options, allocate.window), .min = 2, .max = 1e6},
     APR_LORA_OPTION(quant_options, output.lora, "the weights"),
     APR_OUTPUT_OPTIONS(quant_options, output),
     APR_RUNS_OPTIONS(quant_options, output.runs),
@@ -34,6 +40,7 @@ static const char *const examples[] = {
     "aprquant --to fp8 --dry-run checkpoint/ out.apr         # what would become what, and how large",
     "aprquant --to q4_k_m --imatrix model.imatrix.gguf model-f16.gguf out.gguf   # made by aprrun imatrix",
     "aprquant --to q8_0 --lora adapter/ checkpoint/ out.gguf # with a LoRA adapter merged in",
+    "aprquant --target-bpw 4.8 --calibration text.txt --state damages.json checkpoint/ out.gguf # each tensor's type by what it does",
     "aprquant --to q4_k_m --resume checkpoint/ out.gguf      # goes on where the same command was ended",
     "aprquant --to q4_k_m --part 3/8 checkpoint/ out.gguf    # one of 8 runs, on any hosts; then once with --finish",
     NULL,
@@ -71,7 +78,12 @@ static apr_status quantize(const apr_call *call, apr_arena *arena, apr_error *er
     if (overrides == NULL) return apr_no_memory(err, "the options");
     for (size_t i = 0; i < o->tensors.n_items; i++) APR_TRY(parse_override(o->tensors.items[i], &overrides[i], arena, err));
     recipe.overrides = overrides;
-    return apr_run_conversion(call, call->operands[0], call->operands[1], APR_FORMAT_NONE, APR_FORMAT_NONE, &o->output, &recipe, err);
+    apr_output_options output = o->output;
+    if (apr_allocate_is_asked(&o->allocate)) {
+        output.allocate = &o->allocate;
+        if (recipe.mixture == NULL) recipe.mixture = "q4_k_m"; /* of what is not chosen */
+    }
+    return apr_run_conversion(call, call->operands[0], call->operands[1], APR_FORMAT_NONE, APR_FORMAT_NONE, &output, &recipe, err);
 }
 
 static apr_status run(const apr_call *call, apr_error *err)
@@ -81,7 +93,8 @@ static apr_status run(const apr_call *call, apr_error *err)
 
     if (o->list) return list_types(call);
     if (call->n_operands != 2) return apr_fail(err, APR_E_USAGE, "give IN and OUT; try 'aprquant --help'");
-    if (o->to == NULL && o->tensors.n_items == 0)
+    APR_TRY(apr_allocate_check(&o->allocate, err));
+    if (o->to == NULL && o->tensors.n_items == 0 && !apr_allocate_is_asked(&o->allocate))
         return apr_fail(err, APR_E_USAGE, "say what to make of it with --to TYPE; 'aprquant --list' lists the types");
     const apr_status status = quantize(call, &arena, err);
     apr_arena_close(&arena);

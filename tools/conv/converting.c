@@ -8,9 +8,11 @@
 #include "tools/cli/text.h"
 #include "tools/conv/importance_print.h"
 #include "tools/conv/packed_print.h"
+#include "tools/conv/quant_report.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct outcome {
     const apr_call *call;
@@ -24,8 +26,9 @@ typedef struct outcome {
     double seconds;
     char device[512]; /* the GPUs that encoded; empty: the host */
     bool dry_run;
-    apr_out *report;      /* NULL: none was asked for */
-    apr_resume_part part; /* where several runs make it */
+    apr_out *report;           /* NULL: none was asked for */
+    apr_allocation allocation; /* of types, where a target was given */
+    apr_resume_part part;      /* where several runs make it */
 } outcome;
 
 static void tensor_json(apr_json_text *json, const apr_recipe_line *line, const apr_pipe_item *item)
@@ -95,10 +98,11 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_importance_json(json, c);
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
     apr_json_packed(json, c, o->dry_run);
+    if (o->allocation.n_groups > 0) apr_allocation_json(json, &o->allocation);
     apr_json_open(json, "tensors", '[');
-    size_t item = 0;
-    for (size_t i = 0; i < c->recipe.n_lines; i++, item++) {
-        while (c->items[item].is_scales || c->items[item].is_commons) item++;
+    size_t item = SIZE_MAX;
+    for (size_t i = 0; i < c->recipe.n_lines; i++) {
+        item = apr_quant_next_item(c, item);
         tensor_json(json, &c->recipe.lines[i], &c->items[item]);
     }
     apr_json_close(json, ']');
@@ -107,19 +111,42 @@ static void outcome_json(apr_json_text *json, const outcome *o)
 /* How a report begins: one may take the place of another, but of nothing else. */
 static const char report_mark[] = "{\"input\":\"";
 
-static apr_status write_report(const outcome *o, apr_out *out, apr_error *err)
+static bool is_page(const char *path)
+{
+    static const char ending[] = ".html";
+    const size_t n = strlen(path), m = sizeof ending - 1;
+    return n > m && strcasecmp(path + n - m, ending) == 0;
+}
+
+static apr_status write_json(const outcome *o, const apr_quant_sums *sums, apr_out *out, apr_error *err)
 {
     apr_json_text json = {0};
     size_t n = 0;
 
     apr_json_open(&json, NULL, '{');
     outcome_json(&json, o);
+    apr_quant_sums_json(&json, sums);
     apr_json_close(&json, '}');
     char *const text = apr_json_text_take(&json, &n);
     if (text == NULL) return apr_no_memory(err, "the report");
     apr_status status = apr_out_write(out, text, n, NULL, err);
     if (status == APR_OK) status = apr_out_write(out, "\n", 1, NULL, err);
     free(text);
+    return status;
+}
+
+static apr_status write_report(const outcome *o, const char *path, apr_error *err)
+{
+    apr_quant_sums sums;
+    const apr_quant_shown shown = {.in = o->in,
+                                   .out = o->out,
+                                   .conversion = o->conversion,
+                                   .sums = &sums,
+                                   .allocation = o->allocation.n_groups > 0 ? &o->allocation : NULL};
+
+    apr_status status = apr_quant_sums_of(&sums, o->conversion, err);
+    if (status == APR_OK) status = is_page(path) ? apr_quant_html(&shown, o->report, err) : write_json(o, &sums, o->report, err);
+    apr_quant_sums_close(&sums);
     return status;
 }
 
@@ -219,6 +246,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     apr_lora_set_print(&o->lora, stdout);
     apr_importance_print(c);
     apr_print_packed(c, o->dry_run);
+    if (o->allocation.n_groups > 0) APR_TRY(apr_allocation_print(&o->allocation, err));
     for (size_t i = 0; i < c->losses.n_items; i++)
         printf("  %s: %s\n", loss_names[c->losses.items[i].kind].word,
                apr_clean_text(clean, sizeof clean, c->losses.items[i].text, strlen(c->losses.items[i].text)));
@@ -259,13 +287,38 @@ static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_
     return status == APR_OK ? APR_OK : apr_fail(err, status, "%s", own.text);
 }
 
+/* A recipe with the types that an allocation chose, behind those that were asked for. */
+static apr_status plan_anew(outcome *o, apr_conversion *c, const apr_convert_options *options, apr_error *err)
+{
+    apr_allocation *const a = &o->allocation;
+    apr_convert_options with = *options;
+    const size_t n_asked = with.recipe.n_overrides;
+    apr_recipe_override *const all = apr_arena_array(&a->arena, n_asked + a->n_groups + 1, sizeof *all);
+
+    if (all == NULL) return apr_no_memory(err, "the types of tensors");
+    if (n_asked > 0) memcpy(all, with.recipe.overrides, n_asked * sizeof *all);
+    memcpy(all + n_asked, a->overrides, a->n_groups * sizeof *all);
+    with.recipe.overrides = all;
+    with.recipe.n_overrides = n_asked + a->n_groups;
+    apr_conversion_close(c);
+    return apr_conversion_plan(c, o->source, &with, err);
+}
+
+static apr_status plan(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output, apr_error *err)
+{
+    APR_TRY(apr_conversion_plan(c, o->source, options, err));
+    if (output->allocate == NULL) return APR_OK;
+    APR_TRY(apr_allocation_make(&o->allocation, output->allocate, c, o->call->quiet, err));
+    return plan_anew(o, c, options, err);
+}
+
 static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output,
                                  apr_error *err)
 {
     apr_meter meter;
     const double start = apr_seconds_now();
 
-    APR_TRY(apr_conversion_plan(c, o->source, options, err));
+    APR_TRY(plan(o, c, options, output, err));
     o->conversion = c;
     o->bytes_in = tensor_bytes(o->source);
     o->bytes_out = tensor_bytes(&c->layout);
@@ -276,7 +329,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
         APR_TRY(status);
     }
     o->seconds = apr_seconds_now() - start;
-    if (o->report != NULL) APR_TRY(write_report(o, o->report, err));
+    if (o->report != NULL) APR_TRY(write_report(o, output->report, err));
     if (!o->call->answer->json) return outcome_text(o, err);
     outcome_json(&o->call->answer->body, o);
     return APR_OK;
@@ -304,7 +357,8 @@ static apr_status check_formats(const apr_model *source, const char *in, const c
 /* Opened before the work: a report that cannot be written, or would take the place of something else, is known at once. */
 static apr_status open_outputs(outcome *o, const apr_output_options *output, apr_format format, apr_error *err)
 {
-    if (output->report != NULL) APR_TRY(apr_out_renew(&o->report, output->report, report_mark, err));
+    if (output->report != NULL)
+        APR_TRY(apr_out_renew(&o->report, output->report, is_page(output->report) ? APR_QUANT_PAGE_MARK : report_mark, err));
     return output->dry_run ? apr_out_may_be(o->out, apr_format_ending(format) == NULL, err) : APR_OK;
 }
 
@@ -340,6 +394,7 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     if (status == APR_OK) status = convert_opened(&o, &conversion, &options, output, err);
     status = close_report(&o, status, err);
     apr_conversion_close(&conversion);
+    apr_allocation_close(&o.allocation);
     apr_lora_set_close(&o.lora);
     apr_imatrix_close(&o.imatrix);
     apr_model_close(&source);

@@ -5,6 +5,7 @@
 #include "convert/convert.h"
 #include "kernels/host/codecs/levels.h"
 #include "tools/cli/cli.h"
+#include "tools/conv/allocating.h"
 #include "tools/conv/encoder.h"
 #include "tools/conv/lora_option.h"
 #include "tools/conv/runs_option.h"
@@ -16,11 +17,12 @@ typedef struct apr_output_options {
     uint64_t shard_bytes;
     bool dry_run;
     bool saturate;
-    const char *report;  /* path of a JSON report, or NULL */
+    const char *report;  /* path of a report: .html a page, else JSON; or NULL */
     const char *imatrix; /* path of one, or NULL: of verbs that have APR_IMATRIX_OPTION in their tables */
     apr_runs_options runs;
     apr_encoder_options encoder;
     apr_strings lora;
+    const apr_allocate_request *allocate; /* NULL: the recipe decides types */
 } apr_output_options;
 
 /* Rows of an option table; `type` is the command's struct and `member` its apr_output_options. */
@@ -62,7 +64,8 @@ typedef struct apr_output_options {
          APR_OPTION_STRING,                                                                                                              \
          "FILE",                                                                                                                         \
          NULL,                                                                                                                           \
-         "write type, reason and error of every tensor as JSON; takes the place of an older report only",                                \
+         "write type, reason and error of every tensor as JSON, or as a page with pictures (.html); takes the place of an older report " \
+         "only",                                                                                                                         \
          APR_TO(type, member.report)},                                                                                                   \
     {                                                                                                                                    \
         "cpu", 0, APR_OPTION_CHOICE, "auto|" APR_CPU_LEVEL_NAMES, "auto",                                                                \

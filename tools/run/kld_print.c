@@ -111,6 +111,14 @@ static void figure_json(apr_json_text *json, const figure *f)
     apr_json_close(json, ']');
 }
 
+/* The mean of each window: two models on the same windows are compared pair by pair. */
+static void windows_json(const apr_divergence *d, apr_json_text *json)
+{
+    apr_json_open(json, "kl_by_window", '[');
+    for (size_t i = 0; i < d->n_windows; i++) apr_json_real(json, NULL, d->windows[i].kl / (double)d->windows[i].n_rows);
+    apr_json_close(json, ']');
+}
+
 void apr_kld_json(const apr_kld_shown *s, apr_json_text *json)
 {
     const apr_divergence *const d = &s->d;
@@ -126,6 +134,7 @@ void apr_kld_json(const apr_kld_shown *s, apr_json_text *json)
     for (size_t i = 0; i < N_FIGURES; i++) figure_json(json, &figures[i]);
     apr_json_real(json, "kl_mean_second_half", d->second_half);
     apr_json_real(json, "same_top_second_half", d->second_half_top);
+    windows_json(d, json);
     apr_json_open(json, "largest", '{');
     apr_json_int(json, "window", d->largest_at / d->window);
     apr_json_int(json, "position", d->largest_at % d->window);

@@ -6,9 +6,6 @@
 
 #include <stdio.h>
 
-/* Text with what HTML reserves written out. */
-void apr_html_text(FILE *out, const char *text);
-
 void apr_picture_divergence(FILE *out, const apr_divergence *d, double bound);
 /* bars: [n_layers + 1], the last of embeddings and head. line: [n_line] after the embeddings and after each layer, or NULL.
  * bound NaN: none. */

@@ -1,0 +1,48 @@
+/* runtime/calibrate/damage.h - what quantizing some tensors alone does to a model's predictions.
+ *
+ *     apr_damage_open(&d, model, &options, ids, n, window, &err)     evaluates the model itself, keeps its logits
+ *     apr_damage_measure(&d, replaced, n, &figure, &err)             evaluates it with these tensors as blocks
+ *
+ * Damage is the mean KL divergence of the next token over all positions of the windows, each of which begins from nothing: the figure
+ * of `aprrun kld`. Replaced tensors are encoded row by row by our encoders, as the quantized file would have them, and run as such;
+ * everything else stays as it is. The logits of the model itself take apr_damage_bytes, for as long as this is open. */
+#ifndef APR_RUNTIME_CALIBRATE_DAMAGE_H
+#define APR_RUNTIME_CALIBRATE_DAMAGE_H
+
+#include "runtime/session/session.h"
+
+typedef struct apr_damage {
+    const apr_model *model; /* canonical, borrowed */
+    apr_model altered;      /* the same with some tensors replaced; its own table of tensors, in the order of the model's */
+    apr_session_options options;
+    const int32_t *ids; /* [n_ids] whole windows, borrowed */
+    int64_t n_ids, window, vocab_size;
+    float *truth; /* [n_ids, vocab_size] */
+} apr_damage;
+
+/* One tensor of model->tensors and the block type that it becomes. */
+typedef struct apr_replaced {
+    size_t tensor;
+    apr_dtype to;
+} apr_replaced;
+
+typedef struct apr_damage_figure {
+    double mean;
+    double error; /* the standard error of the mean, over windows; 0 when there is one */
+} apr_damage_figure;
+
+/* Can the tensor become that type here: a matrix that can be read, whole blocks a row, a type with an encoder? */
+bool apr_damage_can_be(const apr_tensor *tensor, apr_dtype to);
+
+/* Bytes of logits. */
+uint64_t apr_damage_bytes(int64_t vocab_size, int64_t n_ids);
+
+/* n_ids: a multiple of window, at least one. Of options n_ctx is set to the window. What apr_session_open and _eval answer, APR_E_NO
+ * for logits that are no numbers. A zeroed one may be closed; a failed open must be. */
+apr_status apr_damage_open(apr_damage *d, const apr_model *model, const apr_session_options *options, const int32_t *ids, int64_t n_ids,
+                           int64_t window, apr_error *err);
+void apr_damage_close(apr_damage *d);
+
+apr_status apr_damage_measure(apr_damage *d, const apr_replaced *replaced, size_t n, apr_damage_figure *figure, apr_error *err);
+
+#endif

@@ -1,0 +1,22 @@
+# as a page and as JSON: sums by layer and by kind, nothing left open, nothing from elsewhere; and only an older report is replaced
+aprquant -q --to q4_k_m --report page.html data/tiny-qwen2 out.gguf >/dev/null 2>&1 || exit
+count() { grep -oE "$1" page.html | wc -l; }
+for tag in html head body main style div table tr td th p h1 h2 code span svg text; do
+    [ "$(count "<$tag[ >]")" -gt 0 ] || echo "no $tag"
+    [ "$(count "<$tag[ >]")" -eq "$(count "</$tag>")" ] || echo "$tag is left open"
+done
+count '<script|src=|href='
+for words in 'Size by kind of tensor' 'Error by layer' 'Error by kind of tensor' 'blk.1.ffn_down.weight' 'bits per weight' 'ffn down, one of those with more bits'; do
+    grep -q "$words" page.html && echo "$words"
+done
+grep -o '<title>out[^<]*' page.html
+count '<svg'
+aprquant -q --to q4_k_m --report report.json -f data/tiny-qwen2 out.gguf >/dev/null 2>&1
+# the sums are those of the tensors
+sum() { tr '{' '\n' <report.json | grep -E "$1" | grep -oE "\"$2\":[0-9]+" | awk -F: '{n += $2} END {print n}'; }
+all=$(sum '"name":"[^"]*","from"' bytes)
+[ "$(sum '^"purpose"' bytes_after)" = "$all" ] && [ "$(sum '^"layer"' bytes_after)" = "$all" ] && echo "sums of bytes"
+[ "$(sum '^"purpose"' tensors)" = 26 ] && [ "$(sum '^"layer"' tensors)" = 26 ] && echo "sums of tensors"
+tr '{' '\n' <report.json | grep '^"layer"' | grep -oE '"relative_error":[0-9.]+' | awk -F: '{print ($2 > 0.01 && $2 < 0.1 ? "an error" : "no error: " $2)}'
+for name in page.html report.json; do aprquant -q --to q8_0 --report $name -f data/tiny-qwen2 out.gguf >/dev/null 2>&1 && echo "$name replaced"; done
+echo mine >mine.html && aprquant -q --to q8_0 --report mine.html -f data/tiny-qwen2 out.gguf >/dev/null 2>err; echo $? && cat mine.html

@@ -1,0 +1,167 @@
+/* runtime/calibrate/damage.h on the bundled model: against a comparison of two whole models, and what is put back. */
+#include "runtime/calibrate/damage.h"
+
+#include "kernels/rows.h"
+#include "runtime/check/compare.h"
+#include "tests/support/golden_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { WINDOW = 16, N_IDS = 4 * WINDOW };
+
+static golden bundled;
+static int32_t ids[N_IDS];
+
+static int open_model(void **state)
+{
+    (void)state;
+    apr_error err = {0};
+    if (golden_open(&bundled, "tests/data/tiny-qwen2", &err) != APR_OK) fail_msg("%s", err.text);
+    return golden_text(&bundled, ids, N_IDS) ? 0 : -1;
+}
+
+static int close_model(void **state)
+{
+    (void)state;
+    golden_close(&bundled);
+    return 0;
+}
+
+static size_t index_of(const char *name)
+{
+    const apr_tensor *const found = apr_model_find(&bundled.model, name);
+    assert_non_null(found);
+    return (size_t)(found - bundled.model.tensors);
+}
+
+static void open_damage(apr_damage *d)
+{
+    apr_error err = {0};
+    if (apr_damage_open(d, &bundled.model, &apr_session_defaults, ids, N_IDS, WINDOW, &err) != APR_OK) fail_msg("%s", err.text);
+}
+
+static double measure(apr_damage *d, const apr_replaced *replaced, size_t n)
+{
+    apr_damage_figure figure = {NAN, NAN};
+    apr_error err = {0};
+    if (apr_damage_measure(d, replaced, n, &figure, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_true(figure.error >= 0.0 && figure.error <= figure.mean);
+    return figure.mean;
+}
+
+/* The same by other means: a model with those rows decoded to float32, compared by runtime/check. */
+static double by_comparison(size_t tensor, apr_dtype to)
+{
+    apr_model other = bundled.model;
+    apr_session_options options = apr_session_defaults;
+    apr_session *a = NULL, *b = NULL;
+    apr_divergence divergence;
+    const apr_tensor *const from = &bundled.model.tensors[tensor];
+    const int64_t n_rows = apr_tensor_rows(from), n_columns = apr_tensor_columns(from);
+    float *const values = malloc((size_t)(n_rows * n_columns) * sizeof *values);
+    uint8_t *const row = malloc((size_t)apr_row_bytes(to, n_columns));
+
+    apr_decode_rows(from, 0, n_rows, values);
+    for (int64_t i = 0; i < n_rows; i++) {
+        apr_ref_codecs[to].encode(values + i * n_columns, row, n_columns);
+        apr_ref_codecs[to].decode(row, values + i * n_columns, n_columns);
+    }
+    other.arena = (apr_arena){0};
+    other.tensors = malloc(other.n_tensors * sizeof *other.tensors);
+    memcpy(other.tensors, bundled.model.tensors, other.n_tensors * sizeof *other.tensors);
+    other.tensors[tensor].dtype = APR_F32;
+    other.tensors[tensor].data = (const uint8_t *)values;
+    other.tensors[tensor].n_bytes = (uint64_t)(n_rows * n_columns) * sizeof *values;
+    assert_int_equal(apr_model_index_names(&other, NULL), APR_OK);
+    options.n_ctx = WINDOW;
+    assert_int_equal(apr_session_open(&a, &bundled.model, &options, NULL), APR_OK);
+    assert_int_equal(apr_session_open(&b, &other, &options, NULL), APR_OK);
+    assert_int_equal(apr_compare_models(a, b, ids, N_IDS, WINDOW, NULL, NULL, &divergence, NULL), APR_OK);
+    const double mean = divergence.mean;
+    apr_divergence_close(&divergence);
+    apr_session_close(a);
+    apr_session_close(b);
+    apr_arena_close(&other.arena);
+    free(other.tensors);
+    free(values);
+    free(row);
+    return mean;
+}
+
+static void a_tensor_does_the_damage_that_a_comparison_of_models_finds(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"model.layers.0.mlp.down_proj.weight", "model.embed_tokens.weight"};
+    apr_damage d;
+
+    open_damage(&d);
+    for (size_t i = 0; i < 2; i++) {
+        const apr_replaced one = {index_of(names[i]), APR_Q4_K};
+        const double found = measure(&d, &one, 1), wanted = by_comparison(one.tensor, one.to);
+        assert_true(wanted > 1e-4);
+        if (!(fabs(found - wanted) <= 0.01 * wanted)) fail_msg("%s: %.6g is not %.6g", names[i], found, wanted); /* rounded inputs */
+    }
+    apr_damage_close(&d);
+}
+
+static void fewer_bits_do_more_damage_and_more_tensors_too(void **state)
+{
+    (void)state;
+    const size_t down = index_of("model.layers.1.mlp.down_proj.weight"), up = index_of("model.layers.1.mlp.up_proj.weight");
+    const apr_replaced eight = {down, APR_Q8_0}, four = {down, APR_Q4_K}, both[] = {{down, APR_Q4_K}, {up, APR_Q4_K}};
+    apr_damage d;
+
+    open_damage(&d);
+    const double of_eight = measure(&d, &eight, 1), of_four = measure(&d, &four, 1);
+    assert_true(of_eight > 0.0 && of_four > 10.0 * of_eight);
+    assert_true(measure(&d, both, 2) > of_four);
+    apr_damage_close(&d);
+}
+
+static void nothing_stays_behind(void **state)
+{
+    (void)state;
+    const apr_replaced one = {index_of("model.layers.0.mlp.up_proj.weight"), APR_Q4_0};
+    apr_damage d;
+
+    open_damage(&d);
+    assert_true(measure(&d, NULL, 0) == 0.0);
+    const double first = measure(&d, &one, 1);
+    assert_true(measure(&d, NULL, 0) == 0.0);
+    assert_true(measure(&d, &one, 1) == first);
+    assert_memory_equal(d.altered.tensors, bundled.model.tensors, bundled.model.n_tensors * sizeof *bundled.model.tensors);
+    apr_damage_close(&d);
+}
+
+static void what_cannot_be_blocks_is_refused_by_name(void **state)
+{
+    (void)state;
+    const apr_replaced norm = {index_of("model.norm.weight"), APR_Q8_0};
+    apr_damage d;
+    apr_damage_figure figure;
+    apr_error err = {0};
+
+    open_damage(&d);
+    assert_int_equal(apr_damage_measure(&d, &norm, 1, &figure, &err), APR_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "model.norm.weight"));
+    apr_damage_close(&d);
+    assert_int_equal(apr_damage_open(&d, &bundled.model, &apr_session_defaults, ids, WINDOW + 1, WINDOW, &err), APR_E_USAGE);
+    apr_damage_close(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_tensor_does_the_damage_that_a_comparison_of_models_finds),
+        cmocka_unit_test(fewer_bits_do_more_damage_and_more_tensors_too),
+        cmocka_unit_test(nothing_stays_behind),
+        cmocka_unit_test(what_cannot_be_blocks_is_refused_by_name),
+    };
+    return cmocka_run_group_tests_name("damage", tests, open_model, close_model);
+}

@@ -1,0 +1,174 @@
+/* quant_html.c - what quantizing cost, as one HTML page. */
+#include "tools/cli/page.h"
+#include "tools/cli/text.h"
+#include "tools/conv/quant_report.h"
+#include "tools/run/verify_pictures.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void write_head(FILE *out, const apr_quant_shown *s)
+{
+    apr_page_open(out, APR_QUANT_PAGE_MARK, apr_page_base_name(s->out), "quantized");
+    fputs("<span class=\"pill big note\">Quantized</span>\n<h1>", out);
+    apr_html_text(out, apr_page_base_name(s->out));
+    fputs("</h1>\n<p class=\"soft\"><code>", out);
+    apr_html_text(out, s->out);
+    fputs("</code><br>from <code>", out);
+    apr_html_text(out, s->in);
+    fprintf(out, "</code>, %s</p>\n",
+            s->conversion->view.hparams.architecture != NULL ? s->conversion->view.hparams.architecture : "a model");
+}
+
+static void write_tiles(FILE *out, const apr_quant_shown *s)
+{
+    const apr_quant_sum *const all = &s->sums->all;
+    const int64_t n_elems = s->conversion->recipe.n_elems;
+    char size[APR_SMALL_TEXT], figure[64], what[256];
+
+    fputs("<div class=\"tiles\">\n", out);
+    snprintf(what, sizeof what, "of tensors; before %s", apr_size_text(size, all->bytes_before));
+    apr_page_tile(out, apr_size_text(size, all->bytes_after), what);
+    snprintf(figure, sizeof figure, "%.2f", n_elems > 0 ? 8.0 * (double)all->bytes_after / (double)n_elems : 0.0);
+    apr_page_tile(out, figure, "bits per weight");
+    if (all->metrics.n > 0) {
+        snprintf(figure, sizeof figure, "%.2f %%", 100.0 * apr_metrics_relative_error(&all->metrics));
+        apr_page_tile(out, figure, "error of the weights that changed, of their size");
+    }
+    if (s->allocation != NULL) {
+        snprintf(figure, sizeof figure, "%.3g", s->allocation->held.mean);
+        snprintf(what, sizeof what, "KL divergence of these types, &plusmn; %.2g, on %lld tokens that had no say",
+                 s->allocation->held.error, (long long)s->allocation->n_held);
+        apr_page_tile(out, figure, what);
+    }
+    fputs("</div>\n", out);
+}
+
+/* Of each purpose a hollow bar before and a filled one after. */
+static void picture_sizes(FILE *out, const apr_quant_sums *sums)
+{
+    const double left = 190, right = 690, row = 34;
+    const uint64_t largest = sums->n_purposes > 0 && sums->purposes[0].bytes_before > 0 ? sums->purposes[0].bytes_before : 1;
+    char before[APR_SMALL_TEXT], after[APR_SMALL_TEXT];
+
+    fprintf(out, "<svg viewBox=\"0 0 960 %.0f\" role=\"img\" aria-label=\"size before and after\">\n", row * (double)sums->n_purposes + 4);
+    for (size_t i = 0; i < sums->n_purposes; i++) {
+        const apr_quant_sum *const s = &sums->purposes[i];
+        const double y = row * (double)i + 5, was = (right - left) * (double)s->bytes_before / (double)largest,
+                     is = fmin((right - left) * (double)s->bytes_after / (double)largest, right - left + 60);
+        fprintf(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", left - 12, y + 16, s->name);
+        fprintf(out, "<rect class=\"fill-one\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"12\" rx=\"2\"/>\n", left, y + 6,
+                fmax(is, 1.0));
+        fprintf(out, "<rect class=\"hollow\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" rx=\"3\"/>\n", left, y + 2, fmax(was, 1.0));
+        fprintf(out, "<text x=\"%.1f\" y=\"%.1f\">%s, was %s</text>\n", left + fmax(was, is) + 12, y + 16,
+                apr_size_text(after, s->bytes_after), apr_size_text(before, s->bytes_before));
+    }
+    fputs("</svg>\n", out);
+}
+
+static void write_sizes(FILE *out, const apr_quant_sums *sums)
+{
+    fputs("<h2>Size by kind of tensor</h2>\n<div class=\"card\"><div class=\"legend\"><span><i style=\"border:1.5px solid "
+          "var(--one)\"></i>before</span><span><i style=\"background:var(--one)\"></i>after</span></div>\n",
+          out);
+    picture_sizes(out, sums);
+    fputs("</div>\n", out);
+}
+
+static double error_of(const apr_quant_sum *s) { return s->metrics.n > 0 ? apr_metrics_relative_error(&s->metrics) : 0.0; }
+
+static void write_layers(FILE *out, const apr_quant_sums *sums)
+{
+    double *const bars = calloc((size_t)sums->n_layers + 1, sizeof *bars);
+
+    if (bars == NULL) return;
+    for (int64_t i = 0; i <= sums->n_layers; i++) bars[i] = error_of(&sums->layers[i]);
+    fputs(
+        "<h2>Error by layer</h2>\n<p class=\"soft\">Root of the sum of squared errors of all weights of a layer that changed, of their own "
+        "size. How much of it is felt, divergence says.</p>\n<div class=\"card\">\n",
+        out);
+    apr_picture_layers(out, bars, sums->n_layers, NULL, 0, NAN);
+    fputs("</div>\n", out);
+    free(bars);
+}
+
+static void write_kinds(FILE *out, const apr_quant_sums *sums)
+{
+    fputs("<h2>Error by kind of tensor</h2>\n<div "
+          "class=\"card\"><table class=\"wide\">\n<tr><th>kind</th><th>tensors</th><th>changed</th><th>error</th></tr>\n",
+          out);
+    for (size_t i = 0; i < sums->n_purposes; i++) {
+        const apr_quant_sum *const s = &sums->purposes[i];
+        fprintf(out, "<tr><td>%s</td><td>%zu</td><td>%zu</td><td>", s->name, s->n_tensors, s->n_changed);
+        if (s->metrics.n > 0) fprintf(out, "%.3g %%", 100.0 * error_of(s));
+        fputs("</td></tr>\n", out);
+    }
+    fputs("</table></div>\n", out);
+}
+
+static void write_allocation(FILE *out, const apr_allocation *a)
+{
+    if (a == NULL) return;
+    fprintf(
+        out,
+        "<h2>Types by what they do</h2>\n<p class=\"soft\">KL divergence with that tensor alone in that type, on %lld tokens. Together: "
+        "%.4g by their sum, %.4g measured.</p>\n<div class=\"card\"><table "
+        "class=\"wide\">\n<tr><th>tensor</th><th>to</th><th>damage</th><th>tried"
+        "</th></tr>\n",
+        (long long)a->n_tried, a->sum, a->held.mean);
+    for (size_t i = 0; i < a->n_groups; i++) {
+        const apr_allocate_group *const g = &a->groups[i];
+        fputs("<tr><td><code>", out);
+        apr_html_text(out, g->name);
+        fprintf(out, "</code></td><td>%s</td><td>%.3g</td><td class=\"soft\">", apr_dtypes[g->types[g->chosen]].name,
+                g->offers[g->chosen].value);
+        for (size_t k = 0; k < g->n_types; k++)
+            fprintf(out, "%s%s %.3g", k > 0 ? ", " : "", apr_dtypes[g->types[k]].name, g->offers[k].value);
+        fputs("</td></tr>\n", out);
+    }
+    fputs("</table></div>\n", out);
+}
+
+static void write_tensors(FILE *out, const apr_conversion *c)
+{
+    size_t item = SIZE_MAX;
+
+    fputs("<h2>Tensors</h2>\n<div class=\"card\"><table "
+          "class=\"wide\">\n<tr><th>tensor</th><th>from</th><th>to</th><th>error</th><th>why</th></tr>\n",
+          out);
+    for (size_t i = 0; i < c->recipe.n_lines; i++) {
+        const apr_recipe_line *const line = &c->recipe.lines[i];
+        item = apr_quant_next_item(c, item);
+        fputs("<tr><td><code>", out);
+        apr_html_text(out, line->tensor->name);
+        fprintf(out, "</code></td><td>%s</td><td>%s</td><td>", apr_dtypes[line->tensor->dtype].name, apr_dtypes[line->to].name);
+        if (c->items[item].metrics.n > 0) fprintf(out, "%.3g %%", 100.0 * apr_metrics_relative_error(&c->items[item].metrics));
+        fputs("</td><td class=\"soft\">", out);
+        apr_html_text(out, line->reason);
+        fputs("</td></tr>\n", out);
+    }
+    fputs("</table></div>\n", out);
+}
+
+static void write_page(FILE *out, const void *of)
+{
+    const apr_quant_shown *const s = of;
+
+    write_head(out, s);
+    write_tiles(out, s);
+    write_sizes(out, s->sums);
+    write_layers(out, s->sums);
+    write_kinds(out, s->sums);
+    write_allocation(out, s->allocation);
+    write_tensors(out, s->conversion);
+    fprintf(out,
+            "<footer>aprkit %s, aprquant. Errors are of the decoded weights, as parts of the weights&#39; own "
+            "size.</footer>\n</main></body></html>\n",
+            APR_VERSION);
+}
+
+apr_status apr_quant_html(const apr_quant_shown *shown, apr_out *page, apr_error *err)
+{
+    return apr_page_write(write_page, shown, page, err);
+}
