@@ -32,6 +32,7 @@ runtime/program/families formats/base formats/number formats/model kernels runti
 runtime/program/ops      formats/base formats/number formats/model kernels kernels/cuda runtime/program
 runtime/plan             formats/base formats/number formats/model kernels kernels/cuda runtime/program
 runtime/session          formats/base formats/number formats/model kernels kernels/cuda runtime/program runtime/plan
+runtime/calibrate        formats/base formats/number formats/model kernels runtime/program runtime/plan runtime/session
 runtime/check            formats/base formats/number formats/model formats/apr kernels runtime/tokenizer runtime/template runtime/program runtime/plan runtime/session
 '
 cd "$(dirname "$0")/.." || exit 2

@@ -263,5 +263,6 @@ apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
     for (size_t j = 0; j < n; j++) APR_TRY(carry(s, &transfers[j], op, err));
     if (is_read_on_host(s, at, op)) APR_TRY(run_on_host(s, at, op, &ground, err));
     else APR_TRY(run_on_ground(s, at, op, &ground, err));
-    return s->watch != NULL && s->watched == op->kind ? s->watch(s->watch_user, s, op, err) : APR_OK;
+    const bool is_watched = s->watch != NULL && (s->watched == op->kind || s->watched == APR_OP_COUNT);
+    return is_watched ? s->watch(s->watch_user, s, op, err) : APR_OK;
 }

@@ -29,7 +29,7 @@ apr_status apr_trace_write_cells(apr_session *session, int state, int64_t first,
 apr_status apr_trace_read_numbers(apr_session *session, int state, float *to, apr_error *err);
 apr_status apr_trace_write_numbers(apr_session *session, int state, const float *from, apr_error *err);
 
-/* Calls `watch` behind every operation of that kind, also in an ordinary evaluation; the operation's values may be read and written
+/* Calls `watch` behind every operation of that kind (APR_OP_COUNT: of any), also in an ordinary evaluation; the operation's values may be read and written
  * then. NULL: nobody. What it answers other than APR_OK ends the evaluation. */
 typedef apr_status (*apr_trace_watch_fn)(void *user, apr_session *session, const apr_op *op, apr_error *err);
 void apr_trace_watch(apr_session *session, apr_op_kind kind, apr_trace_watch_fn watch, void *user);

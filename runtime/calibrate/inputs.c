@@ -1,0 +1,269 @@
+/* inputs.c - the rows that matrices multiply, read behind the first operation that reads them. */
+#include "runtime/calibrate/inputs.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GATE, UP, DOWN, GATE_BIAS, UP_BIAS, DOWN_BIAS }; /* weights of the operation that experts are */
+
+/* --- which matrix reads what --- */
+
+static size_t feed_of(apr_feeds *f, apr_feed feed)
+{
+    for (size_t i = 0; i < f->n_feeds; i++) {
+        const apr_feed *const known = &f->feeds[i];
+        const bool is_routed = feed.n_experts > 0; /* another choice of experts is another feed */
+        if (known->value == feed.value && known->is_middle == feed.is_middle && known->n_experts == feed.n_experts &&
+            known->width == feed.width && (!is_routed || known->op == feed.op))
+            return i;
+    }
+    f->feeds[f->n_feeds] = feed;
+    return f->n_feeds++;
+}
+
+static void add(apr_feeds *f, const apr_session *session, int slot, apr_feed feed)
+{
+    int64_t n;
+    if (apr_trace_tensors(session, slot, &n) == NULL || n == 0) return;
+    const size_t at = feed_of(f, feed);
+    for (size_t i = 0; i < f->n_fed; i++)
+        if (f->fed[i].slot == slot && f->fed[i].feed == at) return;
+    f->fed[f->n_fed++] = (apr_fed){slot, at};
+}
+
+static void add_op(apr_feeds *f, const apr_session *session, const apr_program *program, const apr_op *op)
+{
+    apr_feed feed = {.op = (size_t)(op - program->ops), .value = op->in[0], .layer = op->layer};
+
+    if (op->kind == APR_OP_LINEAR && !op->args.linear.heads.transposed) {
+        const int64_t n_heads = op->args.linear.heads.n;
+        feed.width = program->values[op->in[0]].width / (n_heads > 0 ? n_heads : 1);
+        add(f, session, op->weight[0], feed);
+    }
+    if (op->kind == APR_OP_EXPERTS) {
+        feed.width = op->args.experts.n_in;
+        feed.n_experts = op->args.experts.n_experts;
+        add(f, session, op->weight[GATE], feed);
+        add(f, session, op->weight[UP], feed);
+        feed.is_middle = true;
+        feed.width = op->args.experts.n_mid;
+        add(f, session, op->weight[DOWN], feed);
+    }
+}
+
+apr_status apr_feeds_of(apr_feeds *f, const apr_session *session, apr_error *err)
+{
+    const apr_program *const program = apr_session_program(session);
+
+    *f = (apr_feeds){.feeds = calloc(2 * program->n_ops + 1, sizeof *f->feeds), .fed = calloc(3 * program->n_ops + 1, sizeof *f->fed)};
+    if (f->feeds == NULL || f->fed == NULL) {
+        apr_feeds_close(f);
+        return apr_no_memory(err, "the inputs of a model");
+    }
+    for (size_t i = 0; i < program->n_ops; i++) add_op(f, session, program, &program->ops[i]);
+    return APR_OK;
+}
+
+void apr_feeds_close(apr_feeds *f)
+{
+    free(f->feeds);
+    free(f->fed);
+    *f = (apr_feeds){0};
+}
+
+/* --- the visit --- */
+
+typedef struct visit {
+    const apr_feeds *feeds;
+    const apr_pass *pass;
+    size_t n_wanted_left; /* of the batch */
+    bool stops, stopped;  /* behind the last wanted feed: may it, did it */
+    int n_threads;
+    float *rows, *routes, *middles[2], *bias, *work;
+} visit;
+
+static bool is_wanted(const visit *v, size_t feed) { return v->pass->wanted == NULL || v->pass->wanted[feed]; }
+
+static size_t count_wanted(const visit *v)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < v->feeds->n_feeds; i++) n += is_wanted(v, i);
+    return n;
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Room for the largest of everything, before the first operation runs. */
+static apr_status allocate(visit *v, const apr_session *session, apr_error *err)
+{
+    const apr_program *const program = apr_session_program(session);
+    const int64_t n_batch = apr_session_plan(session)->n_batch;
+    int64_t width = 1, n_routes = 1, n_middle = 1;
+
+    for (size_t i = 0; i < v->feeds->n_feeds; i++) {
+        const apr_op *const op = &program->ops[v->feeds->feeds[i].op];
+        width = larger(width, program->values[op->in[0]].width);
+        if (op->kind != APR_OP_EXPERTS) continue;
+        n_routes = larger(n_routes, program->values[op->in[1]].width);
+        n_middle = larger(n_middle, larger(op->args.experts.n_in, op->args.experts.n_mid));
+    }
+    v->n_threads = omp_get_max_threads();
+    v->rows = malloc((size_t)(n_batch * width) * 2 * sizeof *v->rows); /* behind them those of one expert */
+    v->routes = malloc((size_t)(n_batch * n_routes) * sizeof *v->routes);
+    for (int i = 0; i < 2; i++) v->middles[i] = malloc((size_t)(n_batch * n_middle) * sizeof *v->middles[i]);
+    v->bias = malloc((size_t)n_middle * sizeof *v->bias);
+    v->work = aligned_alloc(64, (apr_linear_slice(larger(width, n_middle)) * (size_t)v->n_threads * sizeof *v->work + 63) / 64 * 64);
+    if (v->rows != NULL && v->routes != NULL && v->middles[0] != NULL && v->middles[1] != NULL && v->bias != NULL && v->work != NULL)
+        return APR_OK;
+    return apr_no_memory(err, "the inputs of a batch");
+}
+
+static void release(visit *v)
+{
+    free(v->rows);
+    free(v->routes);
+    free(v->middles[0]);
+    free(v->middles[1]);
+    free(v->bias);
+    free(v->work);
+}
+
+/* --- experts --- */
+
+/* The rows that expert e is given, weighed where its inputs are, to `to`. Answers how many. */
+static int64_t gather(const apr_experts_args *a, int64_t n_tokens, const float *rows, const float *routes, int64_t e, float *to)
+{
+    int64_t n = 0;
+    for (int64_t t = 0; t < n_tokens; t++)
+        for (int64_t k = 0; k < a->n_used; k++) {
+            const float *const route = routes + t * apr_route_row(a->n_used);
+            if ((int64_t)route[k] != e) continue;
+            const float weight = a->weight_on_input ? route[a->n_used + k] : 1.0f;
+            for (int64_t i = 0; i < a->n_in; i++) to[n * a->n_in + i] = rows[t * a->n_in + i] * weight;
+            n++;
+            break;
+        }
+    return n;
+}
+
+/* The bias of expert e, or NULL where there is none. */
+static const float *read_bias(const apr_session *session, int slot, int64_t e, int64_t n_out, float *to)
+{
+    int64_t n;
+    const apr_tensor *const all = apr_trace_tensors(session, slot, &n);
+    if (all == NULL) return NULL;
+    if (n > 1 || apr_tensor_columns(&all[0]) == n_out) apr_decode_rows(&all[n > 1 ? e : 0], n > 1 ? 0 : e, 1, to);
+    else apr_decode_elements(&all[0], e * n_out, n_out, to);
+    return to;
+}
+
+/* out[n, n_mid] = rows * matrix of expert e + its bias */
+static void multiply(const visit *v, const apr_session *session, const apr_op *op, int which, int64_t e, const float *x, int64_t n,
+                     float *out)
+{
+    const apr_experts_args *const a = &op->args.experts;
+    int64_t n_tensors;
+    const apr_op_args args = {.linear = {.n_tokens = n,
+                                         .n_in = a->n_in,
+                                         .n_out = a->n_mid,
+                                         .x = x,
+                                         .weight = apr_trace_tensors(session, op->weight[which], &n_tensors) + e,
+                                         .bias = read_bias(session, op->weight[which + GATE_BIAS], e, a->n_mid, v->bias),
+                                         .out = out,
+                                         .work = {v->work, apr_linear_slice(a->n_in), v->n_threads}}};
+    apr_host_backend.ops[APR_OP_LINEAR](&args);
+}
+
+/* What expert e's last product is given: as kernels/host/experts.c makes it. */
+static const float *make_middle(const visit *v, const apr_session *session, const apr_op *op, int64_t e, const float *x, int64_t n)
+{
+    const apr_experts_args *const a = &op->args.experts;
+    float *const gate = v->middles[0], *const up = v->middles[1];
+    const bool has_gate = apr_trace_tensor(session, op->weight[GATE]) != NULL;
+
+    multiply(v, session, op, UP, e, x, n, up);
+    if (has_gate) multiply(v, session, op, GATE, e, x, n, gate);
+    for (int64_t i = 0; i < n * a->n_mid; i++)
+        up[i] = has_gate ? apr_glu_of(&a->glu, gate[i], up[i]) : apr_activate(a->glu.activation, up[i]);
+    return up;
+}
+
+/* Both feeds of the operation that experts are; SIZE_MAX: nobody wants it. */
+static apr_status visit_experts(const visit *v, apr_session *session, const apr_op *op, size_t given, size_t middle, apr_error *err)
+{
+    const apr_experts_args *const a = &op->args.experts;
+    const int64_t n_tokens = apr_trace_n_tokens(session);
+    float *const chosen = v->rows + n_tokens * a->n_in;
+
+    APR_TRY(apr_trace_read(session, op->in[0], v->rows, err));
+    APR_TRY(apr_trace_read(session, op->in[1], v->routes, err));
+    for (int64_t e = 0; e < a->n_experts; e++) {
+        const int64_t n = gather(a, n_tokens, v->rows, v->routes, e, chosen);
+        if (n == 0) continue;
+        if (given != SIZE_MAX) APR_TRY(v->pass->visit(v->pass->user, given, e, n, chosen, err));
+        if (middle == SIZE_MAX) continue;
+        APR_TRY(v->pass->visit(v->pass->user, middle, e, n, make_middle(v, session, op, e, chosen, n), err));
+    }
+    return APR_OK;
+}
+
+/* --- behind every operation --- */
+
+static apr_status visit_linear(const visit *v, apr_session *session, const apr_op *op, size_t feed, apr_error *err)
+{
+    const int64_t n_heads = apr_session_program(session)->values[op->in[0]].width / v->feeds->feeds[feed].width;
+    APR_TRY(apr_trace_read(session, op->in[0], v->rows, err));
+    return v->pass->visit(v->pass->user, feed, -1, apr_trace_n_tokens(session) * n_heads, v->rows, err);
+}
+
+/* The feeds that this operation is the first to read, and that are wanted: at most two. */
+static size_t feeds_of_op(const visit *v, size_t op, size_t found[2])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < v->feeds->n_feeds && n < 2; i++)
+        if (v->feeds->feeds[i].op == op && is_wanted(v, i)) found[n++] = i;
+    return n;
+}
+
+static apr_status watch(void *user, apr_session *session, const apr_op *op, apr_error *err)
+{
+    visit *const v = user;
+    size_t found[2];
+    const size_t n = feeds_of_op(v, (size_t)(op - apr_session_program(session)->ops), found);
+
+    if (n == 0) return APR_OK;
+    if (op->kind == APR_OP_EXPERTS) {
+        const bool last_is_middle = v->feeds->feeds[found[n - 1]].is_middle;
+        const size_t middle = last_is_middle ? found[n - 1] : SIZE_MAX, given = n == 2 || !last_is_middle ? found[0] : SIZE_MAX;
+        APR_TRY(visit_experts(v, session, op, given, middle, err));
+    } else {
+        APR_TRY(visit_linear(v, session, op, found[0], err));
+    }
+    v->n_wanted_left -= n;
+    if (!v->stops || v->n_wanted_left > 0) return APR_OK;
+    v->stopped = true;
+    return apr_fail(err, APR_E_NO, "the last input that was wanted has been seen");
+}
+
+apr_status apr_feeds_visit(const apr_feeds *feeds, apr_session *session, const apr_pass *pass, const int32_t *ids, int64_t n_ids,
+                           apr_error *err)
+{
+    const int64_t n_batch = apr_session_plan(session)->n_batch;
+    visit v = {.feeds = feeds, .pass = pass, .stops = n_ids <= n_batch};
+    apr_error own = {0};
+
+    apr_status status = allocate(&v, session, err);
+    apr_session_reset(session);
+    apr_trace_watch(session, APR_OP_COUNT, watch, &v);
+    for (int64_t i = 0; i < n_ids && status == APR_OK && !v.stopped; i += n_batch) {
+        v.n_wanted_left = count_wanted(&v);
+        if (v.n_wanted_left == 0) break;
+        status = apr_session_eval(session, ids + i, (size_t)(n_ids - i < n_batch ? n_ids - i : n_batch), NULL, &own);
+        if (status != APR_OK && !v.stopped) apr_fail(err, status, "%s", own.text);
+    }
+    apr_trace_watch(session, APR_OP_COUNT, NULL, NULL);
+    apr_session_reset(session);
+    release(&v);
+    return v.stopped ? APR_OK : status;
+}
