@@ -81,25 +81,25 @@ bool apr_hessian_is_empty(const apr_hessian *hessian)
 
 /* ---- preparing ---- */
 
-typedef struct column {
+typedef struct heavy_column {
     double weight;
     int32_t at;
-} column;
+} heavy_column;
 
 /* The heaviest first, of equals the first. */
 static int by_weight(const void *a, const void *b)
 {
-    const column *const x = a, *const y = b;
+    const heavy_column *const x = a, *const y = b;
     if (x->weight != y->weight) return x->weight > y->weight ? -1 : 1;
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
 static apr_status find_order(apr_feedback *f, const apr_hessian *hessian, bool keeps_columns, apr_error *err)
 {
-    column *const columns = malloc((size_t)f->n * sizeof *columns);
+    heavy_column *const columns = malloc((size_t)f->n * sizeof *columns);
 
     if (columns == NULL) return apr_no_memory(err, "the order of columns");
-    for (int64_t j = 0; j < f->n; j++) columns[j] = (column){keeps_columns ? 0.0 : hessian->sum[j * f->n + j], (int32_t)j};
+    for (int64_t j = 0; j < f->n; j++) columns[j] = (heavy_column){keeps_columns ? 0.0 : hessian->sum[j * f->n + j], (int32_t)j};
     qsort(columns, (size_t)f->n, sizeof *columns, by_weight);
     for (int64_t j = 0; j < f->n; j++) f->order[j] = columns[j].at;
     free(columns);
