@@ -124,6 +124,7 @@ static void add_encoders(lines *l, const apr_conversion *c)
 static void add_recipe(lines *l, const apr_conversion *c)
 {
     add(l, "saturate %s\n", c->options.saturate ? "yes" : "no");
+    if (c->options.maker_terms != NULL) add(l, "method %s\n", c->options.maker_terms);
     for (size_t i = 0; i < c->options.n_adapters; i++) add(l, "adapter %zu factor %a\n", i + 1, (double)c->options.adapters[i].factor);
     for (size_t i = 0; i < c->layout.n_tensors; i++)
         add(l, "tensor '%s' %s -> %s\n", c->layout.tensors[i].name, apr_dtypes[c->items[i].from->dtype].name,

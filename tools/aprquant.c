@@ -1,5 +1,6 @@
 /* aprquant.c - any model to another type: decides by recipe, converts in one pass, reports what it cost. */
 #include "tools/conv/converting.h"
+#include "tools/conv/feedback_run.h"
 
 #include <string.h>
 
@@ -9,7 +10,12 @@ typedef struct quant_options {
     apr_strings tensors;
     bool allow_requantize;
     bool list;
+    int method;
+    int64_t n_rounds;
+    apr_feedback_request feedback;
 } quant_options;
+
+enum { METHOD_SEARCH, METHOD_LDLQ };
 
 static const apr_option options[] = {
     {"to", 't', APR_OPTION_STRING, "TYPE", NULL, "a type or mixture: q4_k_m, q4_k, q6_k, q8_0, mxfp4, fp8, f16, bf16, f32, ... (--list)",
@@ -19,6 +25,22 @@ static const apr_option options[] = {
     {"allow-requantize", 0, APR_OPTION_FLAG, NULL, NULL, "also from one quantized type to another, which loses twice",
      APR_TO(quant_options, allow_requantize)},
     {"list", 0, APR_OPTION_FLAG, NULL, NULL, "list the types and mixtures", APR_TO(quant_options, list)},
+    {"method", 'm', APR_OPTION_CHOICE, "search|ldlq", "search",
+     "search: each block's values for themselves; ldlq: each rounding corrects the errors before it, so that outputs stay what they were",
+     APR_TO(quant_options, method), .group = "Method"},
+    {"calibration", 0, APR_OPTION_STRING, "TEXT", NULL, "a text like those that the model will see, for ldlq",
+     APR_TO(quant_options, feedback.calibration)},
+    {"tokens", 0, APR_OPTION_INT, "N", "0", "at most this many tokens of it; 0: all", APR_TO(quant_options, feedback.n_tokens), .min = 0,
+     .max = 1e12},
+    {"window", 0, APR_OPTION_INT, "N", "512", "tokens of it that are read together, each window from nothing",
+     APR_TO(quant_options, feedback.window), .min = 2, .max = 1e6},
+    {"sequential", 0, APR_OPTION_FLAG, NULL, NULL, "calibrate each layer with the layers before it quantized already: as many passes as layers",
+     APR_TO(quant_options, feedback.sequential)},
+    {"calibration-memory", 0, APR_OPTION_SIZE, "SIZE", "2GiB", "for sums of inputs: more of it, fewer passes of the text",
+     APR_TO(quant_options, feedback.memory_bytes), .min = APR_LEAST_SIZE},
+    {"damping", 0, APR_OPTION_REAL, "X", "0.01", "added to the sums' diagonal, as a share of its mean", APR_TO(quant_options, feedback.options.damping),
+     .min = 1e-6, .max = 10},
+    {"rounds", 0, APR_OPTION_INT, "N", "4", "of descent and refit behind the feedback", APR_TO(quant_options, n_rounds), .min = 0, .max = 100},
     APR_LORA_OPTION(quant_options, output.lora, "the weights"),
     APR_OUTPUT_OPTIONS(quant_options, output),
     APR_RUNS_OPTIONS(quant_options, output.runs),
@@ -32,6 +54,7 @@ static const char *const examples[] = {
     "aprquant --to q4_k_m --tensor 'down_proj=q6_k' model.apr better.apr",
     "aprquant --to fp8 --dry-run checkpoint/ out.apr         # what would become what, and how large",
     "aprquant --to q8_0 --lora adapter/ checkpoint/ out.gguf # with a LoRA adapter merged in",
+    "aprquant --to q4_k_m --method ldlq --calibration text.txt checkpoint/ out.gguf # errors fed back",
     "aprquant --to q4_k_m --resume checkpoint/ out.gguf      # goes on where the same command was ended",
     "aprquant --to q4_k_m --part 3/8 checkpoint/ out.gguf    # one of 8 runs, on any hosts; then once with --finish",
     NULL,
@@ -60,6 +83,18 @@ static apr_status list_types(const apr_call *call)
     return APR_OK;
 }
 
+/* Options that only one method has are refused with the other: they would do nothing. */
+static apr_status check_method(const quant_options *o, apr_error *err)
+{
+    if (o->method == METHOD_LDLQ && o->feedback.calibration == NULL)
+        return apr_fail(err, APR_E_USAGE, "--method ldlq needs a text to calibrate with: --calibration TEXT");
+    if (o->method != METHOD_LDLQ && (o->feedback.calibration != NULL || o->feedback.sequential))
+        return apr_fail(err, APR_E_USAGE, "%s is for --method ldlq", o->feedback.sequential ? "--sequential" : "--calibration");
+    if (o->feedback.sequential && (o->output.runs.resume || o->output.runs.part != NULL || o->output.runs.finish))
+        return apr_fail(err, APR_E_USAGE, "--sequential makes all tensors in one run, layer by layer: not with --resume, --part or --finish");
+    return APR_OK;
+}
+
 static apr_status quantize(const apr_call *call, apr_arena *arena, apr_error *err)
 {
     const quant_options *const o = call->options;
@@ -69,7 +104,11 @@ static apr_status quantize(const apr_call *call, apr_arena *arena, apr_error *er
     if (overrides == NULL) return apr_no_memory(err, "the options");
     for (size_t i = 0; i < o->tensors.n_items; i++) APR_TRY(parse_override(o->tensors.items[i], &overrides[i], arena, err));
     recipe.overrides = overrides;
-    return apr_run_conversion(call, call->operands[0], call->operands[1], APR_FORMAT_NONE, APR_FORMAT_NONE, &o->output, &recipe, err);
+    apr_output_options output = o->output;
+    apr_feedback_request feedback = o->feedback;
+    feedback.options.rounds = o->n_rounds > 0 ? (int)o->n_rounds : -1;
+    if (o->method == METHOD_LDLQ) output.feedback = &feedback;
+    return apr_run_conversion(call, call->operands[0], call->operands[1], APR_FORMAT_NONE, APR_FORMAT_NONE, &output, &recipe, err);
 }
 
 static apr_status run(const apr_call *call, apr_error *err)
@@ -81,6 +120,7 @@ static apr_status run(const apr_call *call, apr_error *err)
     if (call->n_operands != 2) return apr_fail(err, APR_E_USAGE, "give IN and OUT; try 'aprquant --help'");
     if (o->to == NULL && o->tensors.n_items == 0)
         return apr_fail(err, APR_E_USAGE, "say what to make of it with --to TYPE; 'aprquant --list' lists the types");
+    APR_TRY(check_method(o, err));
     const apr_status status = quantize(call, &arena, err);
     apr_arena_close(&arena);
     return status;
