@@ -5,6 +5,7 @@
 #include "convert/entry.h"
 #include "convert/run_terms.h"
 #include "formats/model/packed_weights.h"
+#include "kernels/rows.h"
 #include "kernels/transcode.h"
 
 #include <stdlib.h>
@@ -174,6 +175,51 @@ static apr_status lay_out(apr_conversion *c, apr_error *err)
     return apr_model_index_names(layout, err);
 }
 
+/* ---- importance ---- */
+
+bool apr_item_takes_importance(const apr_pipe_item *item)
+{
+    const bool is_encoded = !item->is_scales && !item->is_commons && !item->same_numbers && item->to != item->from->dtype;
+    return is_encoded && apr_host_codecs()[item->to].encode_by != NULL;
+}
+
+/* As llama-quantize says it. */
+static apr_status note_imatrix(apr_model *layout, const apr_imatrix *m, apr_error *err)
+{
+    apr_kv_list own = {.arena = &layout->arena};
+    const char *const file = apr_arena_print(&layout->arena, "%s", m->path);
+    const char *const text = apr_arena_print(&layout->arena, "%s", m->n_datasets > 0 ? m->datasets[0] : "");
+
+    if (file == NULL || text == NULL) return apr_no_memory(err, "the name of an imatrix");
+    for (size_t i = 0; i < layout->kv.n_items; i++) APR_TRY(apr_kv_set(&own, &layout->kv.items[i], err));
+    APR_TRY(apr_kv_set_string(&own, "quantize.imatrix.file", apr_str_of(file), err));
+    if (m->n_datasets > 0) APR_TRY(apr_kv_set_string(&own, "quantize.imatrix.dataset", apr_str_of(text), err));
+    APR_TRY(apr_kv_set_int(&own, "quantize.imatrix.entries_count", APR_KV_U32, (int64_t)m->n_entries, err));
+    if (m->chunk_count > 0) APR_TRY(apr_kv_set_int(&own, "quantize.imatrix.chunks_count", APR_KV_U32, m->chunk_count, err));
+    layout->kv = own;
+    return APR_OK;
+}
+
+/* To every item that is encoded by it. A file that says nothing of any is another model's. */
+static apr_status find_importance(apr_conversion *c, apr_error *err)
+{
+    const apr_imatrix *const m = c->options.imatrix;
+
+    for (size_t i = 0; i < c->layout.n_tensors; i++) {
+        apr_pipe_item *const item = &c->items[i];
+        apr_importance found;
+        if (!apr_item_takes_importance(item)) continue;
+        APR_TRY(apr_importance_of(&found, m, &c->view, item->from, &c->layout.arena, err));
+        item->importance = found.columns;
+        c->cover.n_covered += found.columns != NULL;
+        c->cover.n_bare += found.columns == NULL;
+        c->cover.n_unseen += found.n_unseen;
+    }
+    if (c->cover.n_covered == 0 && c->cover.n_bare > 0)
+        return apr_fail(err, APR_E_DAMAGED, "%s says nothing of any matrix that is quantized here: it was made of another model", m->path);
+    return note_imatrix(&c->layout, m, err);
+}
+
 /* What a config.json would call the type of plain weights; NULL for others. */
 static const char *torch_name(apr_dtype dtype)
 {
@@ -269,6 +315,7 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     if (c->recipe.file_type > 0) c->options.sink.file_type = c->recipe.file_type;
     APR_TRY(lay_out(c, err));
     APR_TRY(restate_types(c, err));
+    if (options->imatrix != NULL) APR_TRY(find_importance(c, err));
     APR_TRY(apr_sink_losses(options->format, &c->layout, &c->losses, err));
     APR_TRY(note_what_is_not_read(c, packed, source, err));
     APR_TRY(note_idle_head(c, source, err));

@@ -8,6 +8,7 @@
 #define APR_CONVERT_CONVERT_H
 
 #include "convert/adapters.h"
+#include "convert/importance.h"
 #include "convert/pipe.h"
 #include "formats/model/model.h"
 #include "formats/model/sink.h"
@@ -19,6 +20,8 @@ typedef struct apr_convert_options {
     apr_recipe_options recipe;       /* limits are filled in from format and profile */
     const apr_adapter_use *adapters; /* [n_adapters] merged in this order; they must outlive the conversion */
     size_t n_adapters;
+    const apr_imatrix *imatrix; /* importance of columns, for encoders that go by it; NULL: all count the same. It must outlive the
+                                   conversion */
     bool want_metrics;
     bool saturate;               /* see apr_pipe_options */
     const apr_resume_part *part; /* one of several runs (formats/base/resume.h); NULL: the only one */
@@ -30,6 +33,12 @@ typedef struct apr_convert_options {
     int n_devices;
 } apr_convert_options;
 
+/* Of the tensors that are encoded by importance where some is known. */
+typedef struct apr_importance_cover {
+    size_t n_covered, n_bare;
+    int64_t n_unseen; /* experts among the covered to which no token came: encoded as if there were no importance */
+} apr_importance_cover;
+
 typedef struct apr_conversion {
     apr_convert_options options;
     apr_model view;             /* the source's tensors under the output's names and orders */
@@ -37,11 +46,14 @@ typedef struct apr_conversion {
     apr_model layout;           /* what the sink will write, FP8 scale tensors included */
     apr_losses losses;          /* what the output cannot say; only notes unless options.sink.allow_loss */
     apr_pipe_item *items;       /* [layout.n_tensors], metrics filled by the run */
+    apr_importance_cover cover; /* with options.imatrix */
     apr_sink_progress progress; /* of one of several runs, when it is done */
 } apr_conversion;
 
 /* A zeroed conversion may be closed; a failed plan must be. */
 apr_status apr_conversion_plan(apr_conversion *conversion, const apr_model *source, const apr_convert_options *options, apr_error *err);
+/* Would importance change what is made of this item? With options.imatrix and no item->importance it is bare. */
+bool apr_item_takes_importance(const apr_pipe_item *item);
 apr_status apr_conversion_run(apr_conversion *conversion, const char *path, uint64_t *file_bytes, apr_error *err);
 void apr_conversion_close(apr_conversion *conversion);
 

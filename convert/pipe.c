@@ -67,11 +67,32 @@ static void decode_portion(const apr_cut *c, int64_t portion, float *dst)
     apr_decode_rows(&slice, 0, 1, dst);
 }
 
-static void encode_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, const float *src, uint8_t *dst)
+/* The importance of each value of a portion: rows of one matrix repeat its columns'. */
+static void spread_importance(const apr_pipe_item *item, int64_t first, int64_t n, float *to)
+{
+    const apr_tensor *const t = item->from;
+    const int64_t columns = apr_tensor_columns(t), matrix = t->rank > 2 ? t->dims[t->rank - 2] * columns : INT64_MAX;
+
+    for (int64_t i = 0, part; i < n; i += part) {
+        const int64_t column = (first + i) % columns;
+        part = columns - column < n - i ? columns - column : n - i;
+        memcpy(to + i, item->importance + (first + i) / matrix * columns + column, (size_t)part * sizeof *to);
+    }
+}
+
+/* `spare`: room for as many numbers as the portion has. */
+static void encode_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, int64_t portion, const float *src, float *spare,
+                           uint8_t *dst)
 {
     const int64_t n = apr_cut_units(c, portion);
+    const apr_codec *const codec = &apr_host_codecs()[item->to];
+    if (item->importance != NULL && codec->encode_by != NULL) {
+        spread_importance(item, portion * c->units_per_portion * c->unit_elems, n * c->unit_elems, spare);
+        codec->encode_by(src, spare, dst, n * c->unit_elems);
+        return;
+    }
     if (!has_row_scales(item->to)) {
-        apr_host_codecs()[item->to].encode(src, dst, n * c->unit_elems);
+        codec->encode(src, dst, n * c->unit_elems);
         return;
     }
     for (int64_t i = 0; i < n; i++)
@@ -103,7 +124,7 @@ static void transcode_portion(const apr_pipe *p, const apr_cut *c, const apr_pip
     const apr_tensor *const t = item->from;
     const int64_t first = portion * c->units_per_portion, n = apr_cut_units(c, portion), row_bytes = apr_row_bytes(item->to, c->unit_elems);
     const bool has_commons = apr_transcode_has_commons(t, item->to);
-    float *const values = p->values + 2 * p->portion_elems * (size_t)thread, *const again = values + p->portion_elems;
+    float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)thread, *const again = values + p->portion_elems;
 
     *found = (finding){.metrics = apr_metrics_empty()};
     for (int64_t i = 0; i < n; i++) {
@@ -133,7 +154,7 @@ static void convert_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_
                             finding *found)
 {
     const int64_t n = apr_cut_units(c, portion) * c->unit_elems;
-    float *const values = p->values + 2 * p->portion_elems * (size_t)thread, *const again = values + p->portion_elems;
+    float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)thread, *const again = values + p->portion_elems;
 
     if (item->same_numbers) {
         transcode_portion(p, c, item, portion, thread, dst, found);
@@ -144,7 +165,7 @@ static void convert_portion(const apr_pipe *p, const apr_cut *c, const apr_pipe_
     found->misfits = apr_find_misfits(values, n, item->to);
     const bool cut_off = p->options->saturate && found->misfits.n_beyond > 0;
     if (cut_off) apr_saturate(values, again, n, item->to);
-    encode_portion(p, c, item, portion, cut_off ? again : values, dst);
+    encode_portion(p, c, item, portion, cut_off ? again : values, again + p->portion_elems, dst);
     found->metrics = apr_metrics_empty();
     if (!p->options->want_metrics && !item->counts_cost) return;
     decode_encoded(p, c, item, portion, dst, again);
@@ -176,7 +197,9 @@ static apr_status reserve_values(apr_pipe *p, const apr_cut *c, apr_error *err)
     if (elems > p->portion_elems) {
         free(p->values);
         p->portion_elems = elems;
-        p->values = __builtin_mul_overflow(elems, 2 * sizeof(float) * (size_t)omp_get_max_threads(), &n_values) ? NULL : malloc(n_values);
+        p->values = __builtin_mul_overflow(elems, APR_PORTION_BUFFERS * sizeof(float) * (size_t)omp_get_max_threads(), &n_values)
+                        ? NULL
+                        : malloc(n_values);
     }
     return p->values != NULL ? APR_OK : apr_no_memory(err, "a window of a tensor");
 }
@@ -210,7 +233,9 @@ apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, 
         const int64_t now = n - done < APR_WINDOW_PORTIONS ? n - done : APR_WINDOW_PORTIONS;
 #pragma omp parallel for schedule(dynamic)
         for (int64_t i = 0; i < now; i++) {
-            float *const values = p->values + 2 * p->portion_elems * (size_t)omp_get_thread_num(), *const again = values + p->portion_elems;
+            float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)omp_get_thread_num(), *const again =
+                                                                                                                         values +
+                                                                                                                         p->portion_elems;
             decode_portion(c, first + done + i, values);
             decode_encoded(p, c, item, first + done + i, bytes + (size_t)(done + i) * portion_bytes, again);
             found[i].metrics = apr_metrics_empty();

@@ -26,6 +26,7 @@ typedef struct apr_pipe_item {
                         */
     bool counts_cost;  /* decode again and count the values that are others (n_different) */
     bool is_commons;   /* not the weights but the factors beside the blocks of the item before, one a matrix (f32) */
+    const float *importance; /* [matrices, columns of `from`] of its columns (kernels/rows.h); NULL: none, all count the same */
 
     /* filled by the run */
     apr_metrics metrics;    /* of `to` against `from`, when asked for and the types differ */
@@ -48,8 +49,8 @@ typedef struct apr_pipe_maker {
 
 typedef struct apr_pipe_options {
     const apr_pipe_maker *maker; /* NULL: nobody */
-    bool saturate;     /* what `to` cannot hold becomes the nearest that it can */
-    bool want_metrics; /* decode again and compare: costs about as much as the encoding of a plain type */
+    bool saturate;               /* what `to` cannot hold becomes the nearest that it can */
+    bool want_metrics;           /* decode again and compare: costs about as much as the encoding of a plain type */
     apr_progress progress;
     const apr_cuda_codecs *codecs;   /* of the library that opened `devices`; NULL: all on the host */
     apr_cuda_device *const *devices; /* [n_devices] that work together, one or more; each with workers of its own */

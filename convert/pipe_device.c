@@ -68,6 +68,7 @@ static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
         apr_tensor_elems(t) < SMALL_ELEMS)
         return false;
     if (!codecs->decodes(t->dtype) || !codecs->encodes(item->to)) return false;
+    if (item->importance != NULL && apr_ref_codecs[item->to].encode_by != NULL) return false; /* the host's encoders go by it */
     if (t->rank == 1 && t->pending.kind != APR_STEP_NONE) return false;
     if (apr_dtypes[t->dtype].flat && apr_tensor_columns(t) % 32 != 0) return false;
     return t->scale == NULL || apr_dtypes[t->scale->dtype].elems_per_block == 1;
@@ -252,7 +253,8 @@ static apr_status plan_jobs(apr_pipe_device *d, apr_error *err)
     if (d->tasks == NULL || d->workers == NULL || d->slots == NULL || d->fillers == NULL)
         return apr_no_memory(err, "the way through the device");
     for (size_t i = 0; i < d->n_items; i++) {
-        if (d->items[i].state == APR_TENSOR_WANTED && !apr_pipe_is_made(d->pipe, i)) d->tasks[i] = plan_task(d->codecs, &d->items[i], d->n_jobs);
+        if (d->items[i].state == APR_TENSOR_WANTED && !apr_pipe_is_made(d->pipe, i))
+            d->tasks[i] = plan_task(d->codecs, &d->items[i], d->n_jobs);
         d->n_jobs += d->tasks[i].n_jobs;
     }
     return APR_OK;

@@ -6,7 +6,8 @@
 
 enum {
     APR_PORTION_ELEMS = 64 * 1024, /* a multiple of every block; 256 KiB of floats stay in a core's cache */
-    APR_WINDOW_PORTIONS = 32       /* measured, or put together, at a time */
+    APR_WINDOW_PORTIONS = 32,      /* measured, or put together, at a time */
+    APR_PORTION_BUFFERS = 3        /* of a thread: decoded source, decoded result, importances */
 };
 
 /* How a tensor is cut. A plain tensor is one long array and portions may cross rows; where rows move, have scales or a flat
@@ -28,7 +29,7 @@ typedef struct apr_pipe {
     uint64_t done_bytes, total_bytes; /* of source data, for the progress line */
     uint8_t *slots;                   /* encoded bytes of portions, made or being written */
     size_t slot_bytes, n_slots;
-    float *values;        /* [threads][2 * portion_elems]: decoded source, decoded result */
+    float *values;        /* [threads][APR_PORTION_BUFFERS][portion_elems] */
     size_t portion_elems; /* capacity of `values` */
     float *row_scales;    /* of the FP8 tensor just written */
     size_t n_row_scales;

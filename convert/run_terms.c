@@ -92,6 +92,17 @@ static apr_status add_inputs(lines *l, bool with_time, apr_error *err)
     return APR_OK;
 }
 
+apr_status apr_inputs_terms(char **text, apr_error *err)
+{
+    lines l = {0};
+    const apr_status status = add_inputs(&l, true, err);
+
+    *text = NULL;
+    if (status == APR_OK && !l.failed) *text = l.text;
+    else free(l.text);
+    return status == APR_OK && l.failed ? apr_no_memory(err, "the terms of a run") : status;
+}
+
 /* What an encoder makes of numbers of all sizes: another version of it that gives other bytes shows. */
 static uint32_t probe(apr_dtype to, const float *values, uint8_t *bytes)
 {

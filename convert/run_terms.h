@@ -13,6 +13,9 @@
 
 #include "convert/convert.h"
 
+/* The lines about inputs alone, malloc'ed: for other work that goes on where it was ended. */
+apr_status apr_inputs_terms(char **text, apr_error *err);
+
 /* Fills terms and continues; both live in the layout's arena. */
 apr_status apr_run_terms_make(apr_sink_work *work, apr_conversion *conversion, apr_error *err);
 

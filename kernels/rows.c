@@ -7,9 +7,11 @@
 #include <math.h>
 
 const apr_codec apr_ref_codecs[APR_DTYPE_COUNT] = {
-#define DECODER(id, name) [APR_##id] = {apr_ref_decode_##name, NULL},
-#define BOTH(id, name)    [APR_##id] = {apr_ref_decode_##name, apr_ref_encode_##name},
-    APR_REF_CODEC_LIST(DECODER, BOTH)
+#define DECODER(id, name) [APR_##id] = {apr_ref_decode_##name, NULL, NULL},
+#define BOTH(id, name)    [APR_##id] = {apr_ref_decode_##name, apr_ref_encode_##name, NULL},
+#define BY(id, name)      [APR_##id] = {apr_ref_decode_##name, apr_ref_encode_##name, apr_ref_encode_##name##_by},
+    APR_REF_CODEC_LIST(DECODER, BOTH, BY)
+#undef BY
 #undef BOTH
 #undef DECODER
 };

@@ -15,10 +15,14 @@
 
 typedef void (*apr_decode_fn)(const void *src, float *dst, int64_t n_elems);
 typedef void (*apr_encode_fn)(const float *src, void *dst, int64_t n_elems);
+/* importance[n_elems]: how much the squared error of each value counts beside that of the others in its block; only ratios matter.
+ * Not negative; NaN is 0. Where all of a block are equal (all 0 among them) its bytes are those of `encode`. */
+typedef void (*apr_encode_by_fn)(const float *src, const float *importance, void *dst, int64_t n_elems);
 
 typedef struct apr_codec {
-    apr_decode_fn decode; /* NULL: this dtype is only carried */
-    apr_encode_fn encode; /* NULL: cannot be made */
+    apr_decode_fn decode;       /* NULL: this dtype is only carried */
+    apr_encode_fn encode;       /* NULL: cannot be made */
+    apr_encode_by_fn encode_by; /* NULL: importance changes nothing (floats, 8 bits) */
 } apr_codec;
 
 /* Indexed by dtype. `ref` is the truth; `host` is the fastest implementation of the same for this machine, chosen before main

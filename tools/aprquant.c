@@ -24,6 +24,7 @@ static const apr_option options[] = {
      APR_TO(quant_options, tensors)},
     {"allow-requantize", 0, APR_OPTION_FLAG, NULL, NULL, "also from one quantized type to another, which loses twice",
      APR_TO(quant_options, allow_requantize)},
+    APR_IMATRIX_OPTION(quant_options, output.imatrix),
     {"list", 0, APR_OPTION_FLAG, NULL, NULL, "list the types and mixtures", APR_TO(quant_options, list)},
     {"method", 'm', APR_OPTION_CHOICE, "search|ldlq", "search",
      "search: each block's values for themselves; ldlq: each rounding corrects the errors before it, so that outputs stay what they were",
@@ -34,13 +35,15 @@ static const apr_option options[] = {
      .max = 1e12},
     {"window", 0, APR_OPTION_INT, "N", "512", "tokens of it that are read together, each window from nothing",
      APR_TO(quant_options, feedback.window), .min = 2, .max = 1e6},
-    {"sequential", 0, APR_OPTION_FLAG, NULL, NULL, "calibrate each layer with the layers before it quantized already: as many passes as layers",
+    {"sequential", 0, APR_OPTION_FLAG, NULL, NULL,
+     "calibrate each layer with the layers before it quantized already: as many passes as layers",
      APR_TO(quant_options, feedback.sequential)},
     {"calibration-memory", 0, APR_OPTION_SIZE, "SIZE", "2GiB", "for sums of inputs: more of it, fewer passes of the text",
      APR_TO(quant_options, feedback.memory_bytes), .min = APR_LEAST_SIZE},
-    {"damping", 0, APR_OPTION_REAL, "X", "0.01", "added to the sums' diagonal, as a share of its mean", APR_TO(quant_options, feedback.options.damping),
-     .min = 1e-6, .max = 10},
-    {"rounds", 0, APR_OPTION_INT, "N", "4", "of descent and refit behind the feedback", APR_TO(quant_options, n_rounds), .min = 0, .max = 100},
+    {"damping", 0, APR_OPTION_REAL, "X", "0.01", "added to the sums' diagonal, as a share of its mean",
+     APR_TO(quant_options, feedback.options.damping), .min = 1e-6, .max = 10},
+    {"rounds", 0, APR_OPTION_INT, "N", "4", "of descent and refit behind the feedback", APR_TO(quant_options, n_rounds), .min = 0,
+     .max = 100},
     APR_LORA_OPTION(quant_options, output.lora, "the weights"),
     APR_OUTPUT_OPTIONS(quant_options, output),
     APR_RUNS_OPTIONS(quant_options, output.runs),
@@ -53,6 +56,7 @@ static const char *const examples[] = {
     "aprquant --to mxfp4 model.gguf model-mxfp4.gguf",
     "aprquant --to q4_k_m --tensor 'down_proj=q6_k' model.apr better.apr",
     "aprquant --to fp8 --dry-run checkpoint/ out.apr         # what would become what, and how large",
+    "aprquant --to q4_k_m --imatrix model.imatrix.gguf model-f16.gguf out.gguf   # made by aprrun imatrix",
     "aprquant --to q8_0 --lora adapter/ checkpoint/ out.gguf # with a LoRA adapter merged in",
     "aprquant --to q4_k_m --method ldlq --calibration text.txt checkpoint/ out.gguf # errors fed back",
     "aprquant --to q4_k_m --resume checkpoint/ out.gguf      # goes on where the same command was ended",
@@ -91,7 +95,8 @@ static apr_status check_method(const quant_options *o, apr_error *err)
     if (o->method != METHOD_LDLQ && (o->feedback.calibration != NULL || o->feedback.sequential))
         return apr_fail(err, APR_E_USAGE, "%s is for --method ldlq", o->feedback.sequential ? "--sequential" : "--calibration");
     if (o->feedback.sequential && (o->output.runs.resume || o->output.runs.part != NULL || o->output.runs.finish))
-        return apr_fail(err, APR_E_USAGE, "--sequential makes all tensors in one run, layer by layer: not with --resume, --part or --finish");
+        return apr_fail(err, APR_E_USAGE,
+                        "--sequential makes all tensors in one run, layer by layer: not with --resume, --part or --finish");
     return APR_OK;
 }
 

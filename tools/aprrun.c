@@ -6,6 +6,7 @@
 #include "tools/run/bench_verb.h"
 #include "tools/run/doctor.h"
 #include "tools/run/golden_verb.h"
+#include "tools/run/imatrix_verb.h"
 #include "tools/run/kld_verb.h"
 #include "tools/run/parity_verb.h"
 #include "tools/run/running.h"
@@ -289,6 +290,12 @@ int main(int argc, char **argv)
          .max_operands = 2,
          OF_VERB(apr_kld, apr_run_kld),
          .summary = "how far a model's predictions are from a reference's on a text"},
+        {.verb = "imatrix",
+         .operands = "MODEL TEXT",
+         .min_operands = 1,
+         .max_operands = 2,
+         OF_VERB(apr_imatrix, apr_run_imatrix),
+         .summary = "how much each input column of each matrix matters on a text"},
         {.verb = "bench",
          .operands = "[MODEL]",
          .max_operands = 1,

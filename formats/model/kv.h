@@ -86,7 +86,8 @@ apr_status apr_kv_set_bool(apr_kv_list *list, const char *key, bool value, apr_e
 apr_status apr_kv_set_string(apr_kv_list *list, const char *key, apr_str value, apr_error *err);
 void apr_kv_remove(apr_kv_list *list, const char *key);
 
-/* Is it a text about the model (its name, author, licence, what was merged into it) that every format has a place for? */
+/* Does it say something about the model (its name, author, licence, what was merged into it, what its importance was made of) that every
+ * format has a place for? */
 bool apr_kv_is_about(const apr_kv *item);
 
 /* The binary form of GGUF: for each item {string key, u32 type, value}. Reads n_items at the cursor (either endian; big-endian

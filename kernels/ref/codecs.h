@@ -11,21 +11,25 @@
 
 #include <float.h>
 
-/* D(dtype, name) has a decoder, B(dtype, name) a decoder and an encoder. What is not listed is only carried. */
+/* D(dtype, name) has a decoder, B(dtype, name) a decoder and an encoder, W(dtype, name) an encoder by importance as well. What is not
+ * listed is only carried. */
 /* clang-format off */
-#define APR_REF_CODEC_LIST(D, B) \
+#define APR_REF_CODEC_LIST(D, B, W) \
     B(F32, f32) B(F16, f16) B(BF16, bf16) B(F64, f64) D(I8, i8) D(I16, i16) D(I32, i32) D(I64, i64) \
     D(U8, u8) D(U16, u16) D(U32, u32) D(U64, u64) D(BOOL, bool) B(F8_E4M3, f8_e4m3) D(F8_E5M2, f8_e5m2) D(E8M0, e8m0) \
-    B(Q4_0, q4_0) B(Q4_1, q4_1) B(Q5_0, q5_0) B(Q5_1, q5_1) B(Q8_0, q8_0) D(Q8_1, q8_1) \
-    D(Q2_K, q2_k) D(Q3_K, q3_k) B(Q4_K, q4_k) B(Q5_K, q5_k) B(Q6_K, q6_k) D(Q8_K, q8_k) \
+    W(Q4_0, q4_0) W(Q4_1, q4_1) W(Q5_0, q5_0) W(Q5_1, q5_1) B(Q8_0, q8_0) D(Q8_1, q8_1) \
+    D(Q2_K, q2_k) D(Q3_K, q3_k) W(Q4_K, q4_k) W(Q5_K, q5_k) W(Q6_K, q6_k) D(Q8_K, q8_k) \
     D(IQ1_S, iq1_s) D(IQ1_M, iq1_m) D(IQ2_XXS, iq2_xxs) D(IQ2_XS, iq2_xs) D(IQ2_S, iq2_s) D(IQ3_XXS, iq3_xxs) D(IQ3_S, iq3_s) \
-    D(IQ4_NL, iq4_nl) D(IQ4_XS, iq4_xs) D(TQ1_0, tq1_0) D(TQ2_0, tq2_0) B(MXFP4, mxfp4) D(NVFP4, nvfp4) D(Q1_0, q1_0) D(Q2_0, q2_0) \
+    D(IQ4_NL, iq4_nl) D(IQ4_XS, iq4_xs) D(TQ1_0, tq1_0) D(TQ2_0, tq2_0) W(MXFP4, mxfp4) D(NVFP4, nvfp4) D(Q1_0, q1_0) D(Q2_0, q2_0) \
     D(APR_Q4, apr_q4) D(APR_Q8, apr_q8)
 /* clang-format on */
 
 #define APR_DECLARE_DECODER(id, name) void apr_ref_decode_##name(const void *src, float *dst, int64_t n_elems);
 #define APR_DECLARE_BOTH(id, name)    APR_DECLARE_DECODER(id, name) void apr_ref_encode_##name(const float *src, void *dst, int64_t n_elems);
-APR_REF_CODEC_LIST(APR_DECLARE_DECODER, APR_DECLARE_BOTH)
+#define APR_DECLARE_THREE(id, name) \
+    APR_DECLARE_BOTH(id, name) void apr_ref_encode_##name##_by(const float *src, const float *importance, void *dst, int64_t n_elems);
+APR_REF_CODEC_LIST(APR_DECLARE_DECODER, APR_DECLARE_BOTH, APR_DECLARE_THREE)
+#undef APR_DECLARE_THREE
 #undef APR_DECLARE_BOTH
 #undef APR_DECLARE_DECODER
 
@@ -53,6 +57,25 @@ APR_ANYWHERE static inline float apr_clamp(float x, float low, float high)
 {
     const float bounded = x > low ? x : low;
     return bounded < high ? bounded : high;
+}
+
+/* What a block's values weigh in its squared error: importance over its mean in the block, so that only ratios count, and between
+ * bounds, so that no sum of weights is 0 and none overflows. Equal ones, whatever they are, weigh 1: so do no importances at all.
+ * n is a multiple of 8. */
+#define APR_LEAST_WEIGHT 0x1p-10f
+APR_ANYWHERE static inline void apr_block_weights(const float *importance, int n, float *weight)
+{
+    float lane[8] = {0.0f}, first = importance[0];
+    bool all_equal = true;
+
+    for (int i = 0; i < n; i++) {
+        weight[i] = apr_clamp(importance[i], 0.0f, 1e30f); /* NaN is 0 */
+        all_equal = all_equal && importance[i] == first;
+        lane[i % 8] += weight[i];
+    }
+    const float mean = apr_sum8(lane) / (float)n;
+    const bool is_plain = all_equal || !(mean > 0x1p-100f);
+    for (int i = 0; i < n; i++) weight[i] = is_plain ? 1.0f : apr_clamp(weight[i] / mean, APR_LEAST_WEIGHT, 1024.0f);
 }
 
 #endif

@@ -54,8 +54,9 @@ static inline uint8_t code_e2m1(float u)
     return (uint8_t)(index + (u < 0.0f && index != 0 ? 8 : 0));
 }
 
-/* Squared error in units of u when one step of the code is `step` (a power of two, so that u / step is exact). */
-static float squared_error(const float *restrict u, float step)
+/* Squared error in units of u, each value's by its weight, when one step of the code is `step` (a power of two, so that u / step is
+ * exact). */
+static float squared_error(const float *restrict u, const float *restrict w, float step)
 {
     const float inverse = 1.0f / step;
     float lane[8] = {0};
@@ -63,7 +64,7 @@ static float squared_error(const float *restrict u, float step)
         for (int l = 0; l < 8; l++) {
             const float a = u[j + l] < 0.0f ? -u[j + l] : u[j + l];
             const float err = nearest_e2m1(a * inverse) * step - a;
-            lane[l] += err * err;
+            lane[l] += w[j + l] * err * err;
         }
     return apr_sum8(lane);
 }
@@ -76,16 +77,20 @@ static void scale_block(const float *restrict x, unsigned e, float *restrict u)
     for (int j = 0; j < MX_ELEMS; j++) u[j] = x[j] * f * g;
 }
 
+void apr_ref_encode_mxfp4(const float *src, void *dst, int64_t n_elems) { apr_ref_encode_mxfp4_by(src, NULL, dst, n_elems); }
+
 /* The exponent that ggml and OCP take is floor(log2(max)) - 2, which clips values between 6 and 8 steps. We try it, one below and
  * one above, and keep the least squared error of the block; of equals the smallest exponent. */
-void apr_ref_encode_mxfp4(const float *restrict src, void *restrict dst, int64_t n_elems)
+void apr_ref_encode_mxfp4_by(const float *restrict src, const float *restrict importance, void *restrict dst, int64_t n_elems)
 {
+    static const float none[MX_ELEMS] = {0.0f};
     static const float steps[3] = {0.5f, 1.0f, 2.0f};
     apr_block_MXFP4 *block = dst;
-    float x[MX_ELEMS], u[MX_ELEMS];
+    float x[MX_ELEMS], u[MX_ELEMS], w[MX_ELEMS];
 
     for (int64_t i = 0; i < n_elems; i += MX_ELEMS, block++) {
         uint32_t amax_bits = 0;
+        apr_block_weights(importance != NULL ? importance + i : none, MX_ELEMS, w);
         for (int j = 0; j < MX_ELEMS; j++) {
             x[j] = apr_tame(src[i + j], FLT_MAX);
             const uint32_t magnitude = apr_f32_bits(x[j]) & 0x7fffffff;
@@ -98,7 +103,7 @@ void apr_ref_encode_mxfp4(const float *restrict src, void *restrict dst, int64_t
         float least = 0.0f;
         for (int k = 0; k < 3; k++) {
             if (floor_e + (unsigned)k < 1 || floor_e + (unsigned)k - 1 > MX_MAX_E) continue;
-            const float err = squared_error(u, steps[k]);
+            const float err = squared_error(u, w, steps[k]);
             if (best < 0 || err < least) best = k, least = err;
         }
         block->e = amax_bits == 0 ? 0 : (uint8_t)(floor_e + (unsigned)best - 1);

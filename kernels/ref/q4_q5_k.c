@@ -1,6 +1,6 @@
 /* q4_q5_k.c - Q4_K and Q5_K: 256 values in 8 sub-blocks of 32, value = d * scale * code - dmin * min.
  *
- * The layouts are ggml's, the search is ours and minimises the plain squared error:
+ * The layouts are ggml's, the search is ours and minimises the squared error, each value's weighed by what it weighs (1, or by importance):
  *   1. each sub-block alone: trial grids laid over its range, each followed by the least-squares step and offset; the best
  *      is polished by choosing codes and fitting again;
  *   2. d and dmin from the largest step and offset, rounded to half; everything after uses these stored numbers;
@@ -75,9 +75,9 @@ typedef struct grid {
     float step, offset;
 } grid;
 
-/* Sums over a sub-block that least squares needs: of the values, and of the codes that a grid gave them. */
+/* Sums over a sub-block that least squares needs, weighed: of the weights, of the values, and of the codes that a grid gave them. */
 typedef struct sums {
-    float x, xx, q, qq, qx;
+    float w, x, xx, q, qq, qx;
 } sums;
 
 static float inverse_of(float step) { return step > 0.0f ? 1.0f / step : 0.0f; }
@@ -103,25 +103,27 @@ static inline float sum(const float *restrict a)
 }
 
 /* Gives every value the grid's nearest code, sums them up, and returns the squared error of what a decoder will see. */
-static float try_grid(const float *restrict x, grid g, float max_code, sums *restrict s)
+static float try_grid(const float *restrict x, const float *restrict w, grid g, float max_code, sums *restrict s)
 {
     const float inverse = inverse_of(g.step);
-    float q[SUB_ELEMS], e[SUB_ELEMS];
+    float q[SUB_ELEMS], wq[SUB_ELEMS], e[SUB_ELEMS], we[SUB_ELEMS];
     for (int j = 0; j < SUB_ELEMS; j++) {
         q[j] = code_of(x[j], inverse, g.offset, max_code);
         e[j] = g.step * q[j] - g.offset - x[j];
+        wq[j] = w[j] * q[j];
+        we[j] = w[j] * e[j];
     }
-    s->q = sum(q);
-    s->qq = dot(q, q);
-    s->qx = dot(q, x);
-    return dot(e, e);
+    s->q = sum(wq);
+    s->qq = dot(wq, q);
+    s->qx = dot(wq, x);
+    return dot(we, e);
 }
 
-/* The least-squares grid for the codes summed up in s, and its squared error (the sum of (x - step * q + offset)^2, multiplied
+/* The least-squares grid for the codes summed up in s, and its squared error (the sum of w * (x - step * q + offset)^2, multiplied
  * out). Offsets in the file are not negative. */
 static grid fit(const sums *s, float *error)
 {
-    const float n = (float)SUB_ELEMS, det = n * s->qq - s->q * s->q;
+    const float n = s->w, det = n * s->qq - s->q * s->q;
     grid g = {0.0f, -1.0f};
     if (det > 0.0f) {
         g.step = (n * s->qx - s->q * s->x) / det;
@@ -136,8 +138,17 @@ static grid fit(const sums *s, float *error)
     return g;
 }
 
-/* Step 1. Trial grids start at the lowest value or half a step above. */
-static grid search_sub_block(const float *restrict x, apr_k_search search)
+/* The sums that do not depend on codes. */
+static sums sums_of(const float *restrict x, const float *restrict w)
+{
+    float wx[SUB_ELEMS];
+    for (int j = 0; j < SUB_ELEMS; j++) wx[j] = w[j] * x[j];
+    return (sums){.w = sum(w), .x = sum(wx), .xx = dot(wx, x)};
+}
+
+/* Step 1. Trial grids start at the lowest value or half a step above. Where one value weighs nearly everything, a fit may be of no
+ * meaning: its step is larger than the range. */
+static grid search_sub_block(const float *restrict x, const float *restrict w, apr_k_search search)
 {
     const float max_code = search.max_code;
     float low = 0.0f, high = x[0]; /* code 0 stands for 0 or less */
@@ -149,18 +160,18 @@ static grid search_sub_block(const float *restrict x, apr_k_search search)
     if (!(high - low > 0x1p-40f)) return best; /* equal, or closer than any half can tell */
 
     float least = FLT_MAX, error;
-    sums s = {.x = sum(x), .xx = dot(x, x)};
+    sums s = sums_of(x, w);
     for (int stretch = 0; stretch < search.stretches; stretch++)
         for (int shift = 0; shift < 2; shift++) {
             const float step = (high - low) / (search.first_steps + search.gap * (float)stretch);
-            try_grid(x, (grid){step, -low - 0.5f * (float)shift * step}, max_code, &s);
+            try_grid(x, w, (grid){step, -low - 0.5f * (float)shift * step}, max_code, &s);
             const grid g = fit(&s, &error);
-            if (error < least) least = error, best = g;
+            if (error < least && g.step <= high - low) least = error, best = g;
         }
     for (int polish = 0; polish < search.polishes; polish++) {
-        try_grid(x, best, max_code, &s);
+        try_grid(x, w, best, max_code, &s);
         const grid g = fit(&s, &error);
-        if (error < least) least = error, best = g;
+        if (error < least && g.step <= high - low) least = error, best = g;
         else break;
     }
     return best;
@@ -189,27 +200,28 @@ static uint16_t stored_scale(float x)
 
 /* Step 3 for one sub-block: the scale given and its neighbours on each side, each with the minimum given and then with the one that
  * suits its codes. Leaves the best in *scale and *min, adds its sums to *all, and returns its error. */
-static float choose_scale(const float *restrict x, float d, float dmin, apr_k_search search, int *scale, int *min, block_sums *all)
+static float choose_scale(const float *restrict x, const float *restrict w, float d, float dmin, apr_k_search search, int *scale, int *min,
+                          block_sums *all)
 {
     const int reach = search.reach;
     const int middle = *scale, first_min = *min;
     const float inverse_dmin = inverse_of(dmin);
     float least = -1.0f;
-    sums s = {.x = sum(x)}, best = {0};
+    sums s = sums_of(x, w), best = {0};
 
     for (int t = middle > reach ? middle - reach : 0; t <= middle + reach && t <= MAX_SCALE; t++)
         for (int pass = 0, m = first_min; pass < 2; pass++) {
             const grid g = {d * (float)t, dmin * (float)m};
-            const float error = try_grid(x, g, search.max_code, &s);
+            const float error = try_grid(x, w, g, search.max_code, &s);
             if (least < 0.0f || error < least) least = error, best = s, *scale = t, *min = m;
-            const int suited = nearest_scale((g.step * s.q - s.x) / (float)SUB_ELEMS * inverse_dmin);
+            const int suited = nearest_scale((g.step * s.q - s.x) / s.w * inverse_dmin);
             if (suited == m) break;
             m = suited;
         }
     const float a = (float)*scale, b = (float)*min;
     all->aa += a * a * best.qq;
     all->ab += a * b * best.q;
-    all->bb += b * b * (float)SUB_ELEMS;
+    all->bb += b * b * best.w;
     all->ax += a * best.qx;
     all->bx += b * best.x;
     return least;
@@ -228,12 +240,12 @@ static bool fit_block(const block_sums *s, uint16_t *d, uint16_t *dmin)
     return true;
 }
 
-static block_scales search_block(const float *restrict x, apr_k_search search)
+static block_scales search_block(const float *restrict x, const float *restrict w, apr_k_search search)
 {
     grid ideal[SUBS];
     float max_step = 0.0f, max_offset = 0.0f;
     for (int sub = 0; sub < SUBS; sub++) {
-        ideal[sub] = search_sub_block(x + sub * SUB_ELEMS, search);
+        ideal[sub] = search_sub_block(x + sub * SUB_ELEMS, w + sub * SUB_ELEMS, search);
         max_step = ideal[sub].step > max_step ? ideal[sub].step : max_step;
         max_offset = ideal[sub].offset > max_offset ? ideal[sub].offset : max_offset;
     }
@@ -247,7 +259,7 @@ static block_scales search_block(const float *restrict x, apr_k_search search)
         block_sums all = {0};
         now.error = 0.0f;
         for (int sub = 0; sub < SUBS; sub++)
-            now.error += choose_scale(x + sub * SUB_ELEMS, d, dmin, search, &now.scale[sub], &now.min[sub], &all);
+            now.error += choose_scale(x + sub * SUB_ELEMS, w + sub * SUB_ELEMS, d, dmin, search, &now.scale[sub], &now.min[sub], &all);
         if (round > 0 && !(now.error < best.error)) break;
         best = now;
         if (!fit_block(&all, &now.d, &now.dmin) || (now.d == best.d && now.dmin == best.dmin)) break;
@@ -255,13 +267,15 @@ static block_scales search_block(const float *restrict x, apr_k_search search)
     return best;
 }
 
-/* Values that a block can hold, its scales, and their codes. */
-static block_scales encode_block(const float *restrict src, apr_k_search search, uint8_t *restrict code)
+/* Values that a block can hold, its scales, and their codes. importance: NULL, or what the values weigh. */
+static block_scales encode_block(const float *restrict src, const float *restrict importance, apr_k_search search, uint8_t *restrict code)
 {
+    static const float none[ELEMS] = {0.0f};
     const float max_code = search.max_code;
-    float x[ELEMS];
+    float x[ELEMS], w[ELEMS];
+    apr_block_weights(importance != NULL ? importance : none, ELEMS, w);
     for (int i = 0; i < ELEMS; i++) x[i] = apr_tame(src[i], APR_F16_MAX * (float)MAX_SCALE * max_code);
-    const block_scales best = search_block(x, search);
+    const block_scales best = search_block(x, w, search);
     const float d = apr_f16_to_f32(best.d), dmin = apr_f16_to_f32(best.dmin);
     for (int sub = 0; sub < SUBS; sub++) {
         const float inverse = inverse_of(d * (float)best.scale[sub]), offset = dmin * (float)best.min[sub];
@@ -277,12 +291,12 @@ static void pack_nibbles(const uint8_t *restrict code, uint8_t *restrict qs)
         for (int l = 0; l < SUB_ELEMS; l++) qs[l] = (uint8_t)((code[l] & 0x0f) | (code[SUB_ELEMS + l] & 0x0f) << 4);
 }
 
-void apr_ref_encode_q4_k(const float *restrict src, void *restrict dst, int64_t n_elems)
+void apr_ref_encode_q4_k_by(const float *restrict src, const float *restrict importance, void *restrict dst, int64_t n_elems)
 {
     apr_block_Q4_K *block = dst;
     uint8_t code[ELEMS];
     for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
-        const block_scales best = encode_block(src + i, (apr_k_search)APR_Q4_K_SEARCH, code);
+        const block_scales best = encode_block(src + i, importance != NULL ? importance + i : NULL, (apr_k_search)APR_Q4_K_SEARCH, code);
         block->d = best.d;
         block->dmin = best.dmin;
         pack_scales(best.scale, best.min, block->scales);
@@ -290,12 +304,12 @@ void apr_ref_encode_q4_k(const float *restrict src, void *restrict dst, int64_t 
     }
 }
 
-void apr_ref_encode_q5_k(const float *restrict src, void *restrict dst, int64_t n_elems)
+void apr_ref_encode_q5_k_by(const float *restrict src, const float *restrict importance, void *restrict dst, int64_t n_elems)
 {
     apr_block_Q5_K *block = dst;
     uint8_t code[ELEMS];
     for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
-        const block_scales best = encode_block(src + i, (apr_k_search)APR_Q5_K_SEARCH, code);
+        const block_scales best = encode_block(src + i, importance != NULL ? importance + i : NULL, (apr_k_search)APR_Q5_K_SEARCH, code);
         block->d = best.d;
         block->dmin = best.dmin;
         pack_scales(best.scale, best.min, block->scales);
@@ -307,3 +321,6 @@ void apr_ref_encode_q5_k(const float *restrict src, void *restrict dst, int64_t 
         }
     }
 }
+
+void apr_ref_encode_q4_k(const float *src, void *dst, int64_t n_elems) { apr_ref_encode_q4_k_by(src, NULL, dst, n_elems); }
+void apr_ref_encode_q5_k(const float *src, void *dst, int64_t n_elems) { apr_ref_encode_q5_k_by(src, NULL, dst, n_elems); }

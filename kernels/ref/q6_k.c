@@ -1,6 +1,6 @@
 /* q6_k.c - Q6_K: 256 values in 16 sub-blocks of 16, value = d * scale * code, codes -32 to 31, scales int8.
  *
- * The layout is ggml's, the search is ours and minimises the plain squared error:
+ * The layout is ggml's, the search is ours and minimises the squared error, each value's weighed by what it weighs (1, or by importance):
  *   1. each sub-block alone: trial steps, from the one that just holds the extreme value to coarser ones, re-fitted by least squares;
  *   2. d from the largest of the steps, rounded to half; everything after uses this stored number;
  *   3. each sub-block again: int8 scales near the ideal one, judged by the error of the rounded codes;
@@ -32,7 +32,7 @@ void apr_ref_decode_q6_k(const void *restrict src, float *restrict dst, int64_t 
 
 enum { MIN_CODE = -32, MAX_CODE = 31, MIN_SCALE = -128, MAX_SCALE = 127 };
 
-/* Sums over a sub-block that least squares needs. */
+/* Sums over a sub-block that least squares needs, weighed. */
 typedef struct sums {
     float qq, qx;
 } sums;
@@ -50,22 +50,24 @@ static inline float dot(const float *restrict a, const float *restrict b)
 }
 
 /* Gives every value the nearest code, sums them up, and returns the squared error of what a decoder will see. */
-static float try_step(const float *restrict x, float step, sums *restrict s)
+static float try_step(const float *restrict x, const float *restrict w, float step, sums *restrict s)
 {
     const float inverse = inverse_of(step);
-    float q[SUB_ELEMS], e[SUB_ELEMS];
+    float q[SUB_ELEMS], wq[SUB_ELEMS], e[SUB_ELEMS], we[SUB_ELEMS];
     for (int j = 0; j < SUB_ELEMS; j++) {
         q[j] = code_of(x[j], inverse);
         e[j] = step * q[j] - x[j];
+        wq[j] = w[j] * q[j];
+        we[j] = w[j] * e[j];
     }
-    s->qq = dot(q, q);
-    s->qx = dot(q, x);
-    return dot(e, e);
+    s->qq = dot(wq, q);
+    s->qx = dot(wq, x);
+    return dot(we, e);
 }
 
 /* Step 1: the best step of a sub-block, of either sign. With codes held, the error is least for step = qx / qq, by qx^2 / qq less
  * than with no codes at all. */
-static float search_sub_block(const float *restrict x)
+static float search_sub_block(const float *restrict x, const float *restrict w)
 {
     enum { TRIALS = APR_Q6_K_TRIALS };
     float amax = 0.0f, extreme = 0.0f, gain = 0.0f, best = 0.0f;
@@ -77,7 +79,7 @@ static float search_sub_block(const float *restrict x)
 
     for (int t = 0; t < TRIALS; t++) {
         sums s;
-        try_step(x, extreme / (APR_Q6_K_MIDDLE + APR_Q6_K_GAP * (float)(TRIALS / 2 - t)), &s);
+        try_step(x, w, extreme / (APR_Q6_K_MIDDLE + APR_Q6_K_GAP * (float)(TRIALS / 2 - t)), &s);
         const float fit = s.qx / s.qq; /* qq is not 0: the extreme value has a code */
         if (s.qx * fit > gain) gain = s.qx * fit, best = fit;
     }
@@ -100,7 +102,7 @@ static uint16_t stored_scale(float x)
 
 /* Step 3 for one sub-block: the scale given and two neighbours on each side. Leaves the best in *scale, adds its sums for step 4,
  * with value = d * a, a = scale * code, and returns its error. */
-static float choose_scale(const float *restrict x, float d, int *scale, float *aa, float *ax)
+static float choose_scale(const float *restrict x, const float *restrict w, float d, int *scale, float *aa, float *ax)
 {
     enum { REACH = APR_Q6_K_REACH };
     const int middle = *scale, first = middle - REACH < MIN_SCALE ? MIN_SCALE : middle - REACH;
@@ -109,7 +111,7 @@ static float choose_scale(const float *restrict x, float d, int *scale, float *a
     sums s, best = {0};
 
     for (int t = first; t <= last; t++) {
-        const float error = try_step(x, d * (float)t, &s);
+        const float error = try_step(x, w, d * (float)t, &s);
         if (least < 0.0f || error < least) least = error, best = s, *scale = t;
     }
     const float a = (float)*scale;
@@ -118,11 +120,11 @@ static float choose_scale(const float *restrict x, float d, int *scale, float *a
     return least;
 }
 
-static block_scales search_block(const float *restrict x)
+static block_scales search_block(const float *restrict x, const float *restrict w)
 {
     float ideal[SUBS], largest = 0.0f, signed_largest = 0.0f;
     for (int sub = 0; sub < SUBS; sub++) {
-        ideal[sub] = search_sub_block(x + sub * SUB_ELEMS);
+        ideal[sub] = search_sub_block(x + sub * SUB_ELEMS, w + sub * SUB_ELEMS);
         const float magnitude = ideal[sub] < 0.0f ? -ideal[sub] : ideal[sub];
         if (magnitude > largest) largest = magnitude, signed_largest = ideal[sub];
     }
@@ -134,7 +136,8 @@ static block_scales search_block(const float *restrict x)
         const float d = apr_f16_to_f32(now.d);
         float aa = 0.0f, ax = 0.0f;
         now.error = 0.0f;
-        for (int sub = 0; sub < SUBS; sub++) now.error += choose_scale(x + sub * SUB_ELEMS, d, &now.scale[sub], &aa, &ax);
+        for (int sub = 0; sub < SUBS; sub++)
+            now.error += choose_scale(x + sub * SUB_ELEMS, w + sub * SUB_ELEMS, d, &now.scale[sub], &aa, &ax);
         if (round > 0 && !(now.error < best.error)) break;
         best = now;
         if (!(aa > 0.0f)) break;
@@ -144,14 +147,18 @@ static block_scales search_block(const float *restrict x)
     return best;
 }
 
-void apr_ref_encode_q6_k(const float *restrict src, void *restrict dst, int64_t n_elems)
+void apr_ref_encode_q6_k(const float *src, void *dst, int64_t n_elems) { apr_ref_encode_q6_k_by(src, NULL, dst, n_elems); }
+
+void apr_ref_encode_q6_k_by(const float *restrict src, const float *restrict importance, void *restrict dst, int64_t n_elems)
 {
+    static const float none[ELEMS] = {0.0f};
     apr_block_Q6_K *block = dst;
-    float x[ELEMS];
+    float x[ELEMS], w[ELEMS];
 
     for (int64_t i = 0; i < n_elems; i += ELEMS, block++) {
+        apr_block_weights(importance != NULL ? importance + i : none, ELEMS, w);
         for (int j = 0; j < ELEMS; j++) x[j] = apr_tame(src[i + j], APR_F16_MAX * (float)MAX_SCALE * (float)MAX_CODE);
-        const block_scales best = search_block(x);
+        const block_scales best = search_block(x, w);
         const float d = apr_f16_to_f32(best.d);
         *block = (apr_block_Q6_K){.d = best.d};
         for (int sub = 0; sub < SUBS; sub++) {

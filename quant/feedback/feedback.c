@@ -80,7 +80,8 @@ apr_status apr_feedback_encode(const apr_feedback *feedback, apr_dtype dtype, co
     const int64_t row_bytes = apr_row_bytes(dtype, feedback->n);
     apr_lane_rows *const rows = calloc((size_t)n_threads, sizeof *rows);
     apr_feedback_errors *const found = calloc((size_t)n_groups, sizeof *found);
-    apr_status status = rows != NULL && found != NULL ? open_all(rows, n_threads, feedback, grid, err) : apr_no_memory(err, "rows of weights");
+    apr_status status =
+        rows != NULL && found != NULL ? open_all(rows, n_threads, feedback, grid, err) : apr_no_memory(err, "rows of weights");
     if (status == APR_OK) {
 #pragma omp parallel for schedule(dynamic) num_threads(n_threads)
         for (int64_t g = 0; g < n_groups; g++)

@@ -30,9 +30,9 @@ typedef enum {
 } apr_grid_steps;
 
 typedef struct apr_grid {
-    int elems, sub_elems;      /* of a block, of a sub-block */
-    bool is_e2m1;              /* codes are the doubled values of E2M1 */
-    float low, high;           /* codes */
+    int elems, sub_elems; /* of a block, of a sub-block */
+    bool is_e2m1;         /* codes are the doubled values of E2M1 */
+    float low, high;      /* codes */
     apr_grid_steps steps;
     int scale_low, scale_high; /* whole numbers of sub-blocks, or exponents */
     int min_low, min_high;     /* equal: they stay */
@@ -54,7 +54,7 @@ float apr_grid_offset(uint16_t dmin, int min);
 #define APR_GRID_LIST(X) \
     X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1) X(Q8_0, q8_0) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) X(MXFP4, mxfp4)
 
-#define X(ID, id)                                                    \
+#define X(ID, id)                                                     \
     void apr_grid_unpack_##id(const void *block, apr_grid_block *to); \
     void apr_grid_pack_##id(const apr_grid_block *from, void *block);
 APR_GRID_LIST(X)

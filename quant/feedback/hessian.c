@@ -106,7 +106,10 @@ static apr_status find_order(apr_feedback *f, const apr_hessian *hessian, bool k
     return APR_OK;
 }
 
-static double at(const apr_hessian *hessian, int64_t i, int64_t j) { return hessian->sum[i >= j ? i * hessian->n + j : j * hessian->n + i]; }
+static double at(const apr_hessian *hessian, int64_t i, int64_t j)
+{
+    return hessian->sum[i >= j ? i * hessian->n + j : j * hessian->n + i];
+}
 
 static apr_status check_numbers(const apr_hessian *hessian, const char *what, apr_error *err)
 {
@@ -195,7 +198,7 @@ static void fill_damped(apr_feedback *f, const apr_hessian *hessian, double scal
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = 0; j < n; j++) f->h[i * n + j] = (float)(at(hessian, i, j) * scale);
         const double damped = at(hessian, i, i) * scale + f->damping;
-        f->h[i * n + i] = damped > 0.0 ? (float)damped : 1.0f;
+        f->h[i * n + i] = f->diagonal[i] = damped > 0.0 ? (float)damped : 1.0f;
     }
 }
 
@@ -237,7 +240,10 @@ apr_status apr_feedback_prepare(apr_feedback *f, const apr_hessian *hessian, con
     f->h = malloc(n * n * sizeof *f->h);
     f->pull = malloc(n * n * sizeof *f->pull);
     f->order = malloc(n * sizeof *f->order);
-    apr_status status = f->h != NULL && f->pull != NULL && f->order != NULL ? APR_OK : apr_no_memory(err, "the factors of a layer's inputs");
+    f->diagonal = malloc(n * sizeof *f->diagonal);
+    apr_status status = f->h != NULL && f->pull != NULL && f->order != NULL && f->diagonal != NULL
+                            ? APR_OK
+                            : apr_no_memory(err, "the factors of a layer's inputs");
     if (status == APR_OK) status = find_order(f, hessian, options->keeps_columns, err);
     if (status == APR_OK) status = fill(f, hessian, options, what, err);
     if (status != APR_OK) apr_feedback_close(f);
@@ -249,6 +255,7 @@ void apr_feedback_close(apr_feedback *f)
     free(f->h);
     free(f->pull);
     free(f->order);
+    free(f->diagonal);
     *f = (apr_feedback){0};
 }
 

@@ -36,10 +36,11 @@ bool apr_hessian_is_empty(const apr_hessian *hessian);
 
 typedef struct apr_feedback {
     int64_t n;
-    float *h;       /* [n, n], whole, damped */
-    float *pull;    /* [n, n]: of column order[k], the factors of the errors of order[j], j < k; the rest is not read */
-    int32_t *order; /* [n] */
-    double damping; /* what it took */
+    float *h;        /* [n, n], whole, damped */
+    float *pull;     /* [n, n]: of column order[k], the factors of the errors of order[j], j < k; the rest is not read */
+    float *diagonal; /* [n] of h: importance of columns, for encoders */
+    int32_t *order;  /* [n] */
+    double damping;  /* what it took */
 } apr_feedback;
 
 typedef struct apr_feedback_options {

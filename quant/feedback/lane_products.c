@@ -62,14 +62,14 @@ INLINE void outer(const float *a, const float *b, int64_t stride, int64_t n, flo
 
 /* Each of the two, compiled for what machines have, and chosen when it is called. */
 #if defined(__x86_64__)
-#define CLONES(NAME, BODY, PARAMETERS, ...)                                                                                \
-    __attribute__((target("avx512f,avx2,fma"))) static void NAME##_avx512 PARAMETERS { BODY(__VA_ARGS__); }                \
-    __attribute__((target("avx2,fma"))) static void NAME##_avx2 PARAMETERS { BODY(__VA_ARGS__); }                          \
-    void NAME PARAMETERS                                                                                                   \
-    {                                                                                                                      \
-        if (__builtin_cpu_supports("avx512f")) NAME##_avx512(__VA_ARGS__);                                                 \
-        else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) NAME##_avx2(__VA_ARGS__);                \
-        else BODY(__VA_ARGS__);                                                                                            \
+#define CLONES(NAME, BODY, PARAMETERS, ...)                                                                 \
+    __attribute__((target("avx512f,avx2,fma"))) static void NAME##_avx512 PARAMETERS { BODY(__VA_ARGS__); } \
+    __attribute__((target("avx2,fma"))) static void NAME##_avx2 PARAMETERS { BODY(__VA_ARGS__); }           \
+    void NAME PARAMETERS                                                                                    \
+    {                                                                                                       \
+        if (__builtin_cpu_supports("avx512f")) NAME##_avx512(__VA_ARGS__);                                  \
+        else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) NAME##_avx2(__VA_ARGS__); \
+        else BODY(__VA_ARGS__);                                                                             \
     }
 #else
 #define CLONES(NAME, BODY, PARAMETERS, ...) \

@@ -191,8 +191,7 @@ static void try_codes(const apr_lane_rows *r, int64_t first, const float *restri
     }
     /* of a change x of the values the error falls by x (2 g - H x), and H x is what g has lost */
     for (int k = 0; k < n_columns; k++)
-        for (int v = 0; v < L; v++)
-            t->gain[v] += (r->error[(first + k) * L + v] - t->error[k * L + v]) * (g[k * L + v] + now[k * L + v]);
+        for (int v = 0; v < L; v++) t->gain[v] += (r->error[(first + k) * L + v] - t->error[k * L + v]) * (g[k * L + v] + now[k * L + v]);
 }
 
 /* Which scale and minimum a trial has, as changes of those that a sub-block has; of types with d alone, a factor of it. */
@@ -283,8 +282,7 @@ void apr_lane_rows_descend(apr_lane_rows *r, bool rescale)
     const apr_grid *const grid = r->grid;
     const int n_whole = grid->min_low < grid->min_high ? 6 : 2, n = grid->steps == APR_GRID_HALF ? 4 : n_whole;
 
-    for (int64_t sub = 0; sub < r->n_subs; sub++)
-        descend(r, sub, grid->steps == APR_GRID_HALF ? factors : whole_numbers, rescale ? n : 0);
+    for (int64_t sub = 0; sub < r->n_subs; sub++) descend(r, sub, grid->steps == APR_GRID_HALF ? factors : whole_numbers, rescale ? n : 0);
 }
 
 /* ---- refit ---- */

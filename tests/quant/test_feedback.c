@@ -371,8 +371,8 @@ static void a_row_becomes_the_same_whatever_rows_are_beside_it(void **state)
 
     assert_int_equal(apr_feedback_encode(&f, APR_Q4_K, p.weights, p.n_rows, &options, "w", all, &errors, NULL), APR_OK);
     for (int64_t row = 0; row < p.n_rows; row += 3) {
-        assert_int_equal(
-            apr_feedback_encode(&f, APR_Q4_K, p.weights + row * p.n, 1, &options, "w", one + row * row_bytes, &errors, NULL), APR_OK);
+        assert_int_equal(apr_feedback_encode(&f, APR_Q4_K, p.weights + row * p.n, 1, &options, "w", one + row * row_bytes, &errors, NULL),
+                         APR_OK);
         assert_memory_equal(one + row * row_bytes, all + row * row_bytes, row_bytes);
     }
     free(all);

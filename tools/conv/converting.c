@@ -7,6 +7,7 @@
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
 #include "tools/conv/feedback_run.h"
+#include "tools/conv/importance_print.h"
 #include "tools/conv/packed_print.h"
 
 #include <stdlib.h>
@@ -18,7 +19,8 @@ typedef struct outcome {
     const apr_model *source;
     const apr_conversion *conversion;
     apr_lora_set lora;
-    apr_feedback_run *feedback; /* NULL: value by value */
+    apr_feedback_run *feedback;   /* NULL: value by value */
+    apr_imatrix imatrix;          /* zeros: none was given */
     uint64_t bytes_in, bytes_out; /* tensor data */
     uint64_t file_bytes;          /* 0 in a dry run */
     double seconds;
@@ -93,6 +95,7 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_runs_json(json, &c->progress, &o->part);
     apr_lora_set_json(json, &o->lora);
     if (o->feedback != NULL) apr_feedback_run_json(o->feedback, o->dry_run, json);
+    apr_importance_json(json, c);
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
     apr_json_packed(json, c, o->dry_run);
     apr_json_open(json, "tensors", '[');
@@ -216,6 +219,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
            o->dry_run ? ", not written" : "");
     print_types(&c->recipe);
     apr_lora_set_print(&o->lora, stdout);
+    apr_importance_print(c);
     apr_print_packed(c, o->dry_run);
     if (o->feedback != NULL) apr_feedback_run_print(o->feedback, o->dry_run);
     for (size_t i = 0; i < c->losses.n_items; i++)
@@ -342,6 +346,8 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     APR_TRY(apr_model_open(&source, in, err));
     apr_status status = check_formats(&source, in, out, expect, produce, &options.format, err);
     if (status == APR_OK) status = apr_lora_set_open(&o.lora, &output->lora, err);
+    if (status == APR_OK && output->imatrix != NULL) status = apr_imatrix_open(&o.imatrix, output->imatrix, false, err);
+    if (output->imatrix != NULL) options.imatrix = &o.imatrix;
     options.adapters = o.lora.uses;
     options.n_adapters = o.lora.n;
     if (status == APR_OK) status = open_outputs(&o, output, options.format, err);
@@ -350,6 +356,7 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     apr_feedback_run_close(o.feedback);
     apr_conversion_close(&conversion);
     apr_lora_set_close(&o.lora);
+    apr_imatrix_close(&o.imatrix);
     apr_model_close(&source);
     return status;
 }

@@ -16,7 +16,8 @@ typedef struct apr_output_options {
     uint64_t shard_bytes;
     bool dry_run;
     bool saturate;
-    const char *report; /* path of a JSON report, or NULL */
+    const char *report;  /* path of a JSON report, or NULL */
+    const char *imatrix; /* path of one, or NULL: of verbs that have APR_IMATRIX_OPTION in their tables */
     apr_runs_options runs;
     apr_encoder_options encoder;
     apr_strings lora;
@@ -68,6 +69,12 @@ typedef struct apr_output_options {
         "cpu", 0, APR_OPTION_CHOICE, "auto|" APR_CPU_LEVEL_NAMES, "auto",                                                                \
             "the instructions to encode with on the host; auto: the best that it has; the bytes are the same", APR_TO(type, member.cpu), \
             .group = "Host"                                                                                                              \
+    }
+
+#define APR_IMATRIX_OPTION(type, member)                                                                                              \
+    {                                                                                                                                 \
+        "imatrix", 0, APR_OPTION_STRING, "FILE", NULL,                                                                                \
+            "importance of columns, as 'aprrun imatrix' or llama-imatrix makes it: encoders spare what matters", APR_TO(type, member) \
     }
 
 /* Opens IN, converts it to OUT (whose name decides the format), answers. expect: the format IN must have, or NONE. */

@@ -26,8 +26,8 @@ static bool keeps_columns(const apr_chain *way, int64_t *picked)
     *picked = -1;
     for (int i = 0; i < way->n_steps; i++) {
         const apr_step *const step = &way->steps[i];
-        const bool has_axis = strcmp(apr_step_kinds[step->kind].parameters[0] != NULL ? apr_step_kinds[step->kind].parameters[0] : "",
-                                     "axis") == 0;
+        const bool has_axis =
+            strcmp(apr_step_kinds[step->kind].parameters[0] != NULL ? apr_step_kinds[step->kind].parameters[0] : "", "axis") == 0;
         if (step->kind == APR_STEP_PICK) *picked = step->n[0];
         else if (step->kind == APR_STEP_PAIRS_TO_HALVES || step->kind == APR_STEP_HALVES_TO_PAIRS) continue;
         else if (!has_axis || step->n[0] == 0) return false;

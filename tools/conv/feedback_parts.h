@@ -7,8 +7,8 @@
 
 /* Of each item of the conversion. */
 typedef struct apr_feedback_fact {
-    bool is_wanted;   /* its type has a grid, and its values change */
-    bool is_taken;    /* and a product reads it */
+    bool is_wanted; /* its type has a grid, and its values change */
+    bool is_taken;  /* and a product reads it */
     bool is_made;
     int64_t n_tokens; /* of the matrix that saw the fewest */
     int64_t n_unseen; /* matrices that saw none */

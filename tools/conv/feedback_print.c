@@ -7,10 +7,10 @@
 
 /* What a run will need: of heap beside the model, and of products. */
 typedef struct forecast {
-    uint64_t sums_bytes;     /* the largest tensor's alone may be more than --calibration-memory */
-    uint64_t factor_bytes;   /* of one matrix */
-    uint64_t held_bytes;     /* of a sequential run: the encoded tensors */
-    double multiplications;  /* of sums and search; the passes of the text come on top */
+    uint64_t sums_bytes;    /* the largest tensor's alone may be more than --calibration-memory */
+    uint64_t factor_bytes;  /* of one matrix */
+    uint64_t held_bytes;    /* of a sequential run: the encoded tensors */
+    double multiplications; /* of sums and search; the passes of the text come on top */
     size_t n_taken, n_others;
     const char *example; /* of the others */
 } forecast;
@@ -79,8 +79,8 @@ static void print_tokens(const apr_feedback_run *run)
         example = from->name;
     }
     if (n_few > 0)
-        printf("  warning: %zu tensor%s saw fewer tokens than they have columns (%s%s); more text would help\n", n_few, n_few == 1 ? "" : "s",
-               example, n_few == 1 ? "" : ", ...");
+        printf("  warning: %zu tensor%s saw fewer tokens than they have columns (%s%s); more text would help\n", n_few,
+               n_few == 1 ? "" : "s", example, n_few == 1 ? "" : ", ...");
 }
 
 static double share(double part, double whole) { return whole > 0.0 ? part / whole : 1.0; }

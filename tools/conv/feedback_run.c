@@ -5,7 +5,6 @@
 #include "kernels/rows.h"
 #include "tools/cli/meter.h"
 
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -156,6 +155,20 @@ static apr_status prepare(apr_feedback_run *run, const apr_feedback_link *links,
     return status;
 }
 
+/* The start: as the encoder makes them, with the diagonal of the sums (NULL: without) for importance. */
+static void encode_start(const float *values, int64_t n_rows, int64_t columns, const float *importance, apr_dtype to, uint8_t *bytes)
+{
+    const apr_codec *const codec = &apr_host_codecs()[to];
+
+    if (importance == NULL || codec->encode_by == NULL) {
+        codec->encode(values, bytes, n_rows * columns);
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < n_rows; r++)
+        codec->encode_by(values + r * columns, importance, bytes + r * apr_row_bytes(to, columns), columns);
+}
+
 /* Rows of one matrix, some at a time. prepared NULL: as the encoder makes them. */
 static apr_status encode_rows(apr_feedback_run *run, size_t item, const apr_feedback *prepared, int64_t first, int64_t n, float *values,
                               uint8_t *bytes, apr_misfits *misfits, apr_error *err)
@@ -171,7 +184,7 @@ static apr_status encode_rows(apr_feedback_run *run, size_t item, const apr_feed
         const apr_misfits found = apr_find_misfits(values, now * columns, it->to);
         apr_misfits_merge(misfits, &found);
         if (found.n_beyond > 0) apr_saturate(values, values, now * columns, it->to);
-        apr_host_codecs()[it->to].encode(values, to, now * columns);
+        encode_start(values, now, columns, prepared != NULL ? prepared->diagonal : NULL, it->to, to);
         if (prepared == NULL) continue;
         APR_TRY(apr_feedback_encode(prepared, it->to, values, now, &run->request.options, it->from->name, to, &errors, err));
         all->start += errors.start;

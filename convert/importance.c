@@ -1,0 +1,136 @@
+/* importance.c - one tensor's place in an imatrix. */
+#include "convert/importance.h"
+
+#include "formats/model/made.h"
+#include "formats/model/tensor_names.h"
+#include "kernels/gather.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the way of a matrix, what moves the numbers of a row. False: its columns become something else. */
+static bool add_column_steps(const apr_chain *way, apr_chain *columns)
+{
+    static const apr_step_kind of_rows[] = {APR_STEP_PAIRS_TO_HALVES, APR_STEP_HALVES_TO_PAIRS, APR_STEP_PICK, APR_STEP_STACK};
+    static const apr_step_kind by_axis[] = {APR_STEP_GROUPED_TO_TILED, APR_STEP_TILED_TO_GROUPED, APR_STEP_DEINTERLEAVE,
+                                            APR_STEP_INTERLEAVE};
+    static const apr_step_kind by_axis_of_rows[] = {APR_STEP_TAKE,      APR_STEP_JOIN,   APR_STEP_SQUEEZE,
+                                                    APR_STEP_UNSQUEEZE, APR_STEP_UNFOLD, APR_STEP_FOLD};
+
+    for (int i = 0; i < way->n_steps; i++) {
+        const apr_step *const step = &way->steps[i];
+        bool is_known = false;
+        for (size_t k = 0; k < sizeof of_rows / sizeof *of_rows; k++) is_known |= step->kind == of_rows[k];
+        for (size_t k = 0; k < sizeof by_axis_of_rows / sizeof *by_axis_of_rows; k++)
+            is_known |= step->kind == by_axis_of_rows[k] && step->n[0] > 0;
+        for (size_t k = 0; k < sizeof by_axis / sizeof *by_axis; k++) {
+            if (step->kind != by_axis[k]) continue;
+            is_known = true;
+            if (step->n[0] == 0 && !apr_chain_append(columns, *step)) return false;
+        }
+        if (!is_known) return false;
+    }
+    return true;
+}
+
+static const char *ggml_name(const apr_family *family, const apr_name_match *match)
+{
+    if (match->rule != NULL) return match->rule->ggml;
+    const apr_tensor_rule *const whole = match->form->use == APR_FORM_WHOLE ? apr_rule_of_pattern(family, match->form->name) : NULL;
+    return whole != NULL && whole->ggml != NULL ? whole->ggml : match->form->name;
+}
+
+apr_status apr_ggml_place_of(apr_ggml_place *place, const apr_model *model, const char *name, apr_arena *arena, apr_error *err)
+{
+    const apr_family *const family = model->dialect == APR_DIALECT_HF ? apr_family_translated(model->hparams.architecture) : NULL;
+    apr_name_match match;
+    apr_chain way = {0};
+
+    *place = (apr_ggml_place){.name = name, .matrix = -1};
+    if (family == NULL) return APR_OK;
+    place->name = NULL;
+    if (!apr_match_holder(family, APR_DIALECT_GGML, name, false, model->hparams.num_experts > 0, &match)) return APR_OK;
+    const char *const pattern = ggml_name(family, &match);
+    const char *const part = match.rule != NULL ? match.rule->hf : match.form->parts[match.part].name;
+    if (match.rule != NULL && !apr_rule_to_ggml(match.rule, family, &model->hparams, model->hparams.tiled_value_heads, &way)) return APR_OK;
+    if (match.form != NULL) {
+        const apr_shape shape = {.dtype = APR_F32, .rank = 2, .dims = {1, 1}}; /* only the kinds of the steps and their axes are read */
+        if (!apr_part_chain(match.form, match.part, &model->hparams, &shape, false, -1, &way)) return APR_OK;
+    }
+    if (!add_column_steps(&way, &place->columns) || (match.form != NULL && place->columns.n_steps > 0)) return APR_OK;
+    if (apr_is_stack_of(pattern, part)) place->matrix = match.expert;
+    place->name = apr_fill_name(pattern, &match, match.expert, arena);
+    return place->name != NULL ? APR_OK : apr_no_memory(err, "a tensor's name");
+}
+
+/* Numbers of columns go the way that columns go. */
+apr_status apr_ggml_columns(const apr_ggml_place *place, int64_t n, int64_t *order, apr_error *err)
+{
+    float *const numbers = malloc((size_t)n * 2 * sizeof *numbers + 1), *const moved = numbers + n;
+    apr_arena arena = {0};
+    apr_status status = APR_OK;
+
+    if (numbers == NULL) return apr_no_memory(err, "the order of columns");
+    for (int64_t j = 0; j < n; j++) order[j] = j, numbers[j] = (float)j;
+    if (place->columns.n_steps > 0 && n < 1 << 24) {
+        apr_tensor row = {.name = place->name, .dtype = APR_F32, .rank = 2, .dims = {1, n}};
+        row.data = (const uint8_t *)numbers;
+        status = apr_tensor_size(&row, "imatrix", err);
+        if (status == APR_OK) status = apr_tensor_follow(&row, &place->columns, &arena, "imatrix", err);
+        if (status == APR_OK && row.made != NULL) apr_gather_values(&row, 0, n, moved);
+        else memcpy(moved, numbers, (size_t)n * sizeof *moved);
+        for (int64_t j = 0; j < n; j++) order[j] = (int64_t)moved[j];
+    }
+    apr_arena_close(&arena);
+    free(numbers);
+    return status;
+}
+
+/* Matrix i of the entry: sums by count, in the tensor's order; what no token came to stays 0. */
+static bool take_means(const apr_imatrix_entry *e, int64_t i, const int64_t *order, int64_t n, float *to)
+{
+    const bool has_matrices = e->n_columns == n; /* a .dat has all in one row, and one count */
+    const double count = e->counts[has_matrices ? i : 0];
+
+    if (!(count > 0.0)) return false;
+    for (int64_t j = 0; j < n; j++) to[order[j]] = (float)(e->sums[i * n + j] / count);
+    return true;
+}
+
+static apr_status check_size(const apr_imatrix *m, const apr_imatrix_entry *e, const apr_tensor *t, int64_t n_matrices, bool is_stack,
+                             int64_t matrix, apr_error *err)
+{
+    const int64_t n = apr_tensor_columns(t), n_values = e->n_matrices * e->n_columns;
+    const bool has_columns = e->n_columns == n || (m->is_legacy && n > 0 && n_values % n == 0);
+    const bool fits = has_columns && (is_stack ? matrix < n_values / n : n_values == n_matrices * n);
+
+    if (fits) return APR_OK;
+    return apr_fail(
+        err, APR_E_DAMAGED,
+        "%s: '%.200s' has %lld x %lld numbers in the imatrix, and tensor '%.200s' has %lld columns in %lld matri%s: it was made "
+        "of another model",
+        m->path, e->name, (long long)e->n_matrices, (long long)e->n_columns, t->name, (long long)n, (long long)n_matrices,
+        n_matrices == 1 ? "x" : "ces");
+}
+
+apr_status apr_importance_of(apr_importance *importance, const apr_imatrix *m, const apr_model *view, const apr_tensor *t, apr_arena *arena,
+                             apr_error *err)
+{
+    const int64_t n = apr_tensor_columns(t), n_matrices = t->rank > 2 ? apr_tensor_rows(t) / t->dims[t->rank - 2] : 1;
+    apr_ggml_place place;
+
+    *importance = (apr_importance){.n_matrices = n_matrices};
+    if (t->rank < 2 || apr_tensor_elems(t) == 0) return APR_OK;
+    APR_TRY(apr_ggml_place_of(&place, view, t->name, arena, err));
+    const apr_imatrix_entry *const e = place.name != NULL ? apr_imatrix_find(m, place.name) : NULL;
+    if (e == NULL) return APR_OK;
+    APR_TRY(check_size(m, e, t, n_matrices, place.matrix >= 0, place.matrix, err));
+    float *const columns = apr_arena_array(arena, (size_t)(n_matrices * n), sizeof *columns);
+    int64_t *const order = malloc((size_t)n * sizeof *order);
+    apr_status status = columns != NULL && order != NULL ? apr_ggml_columns(&place, n, order, err) : apr_no_memory(err, "importances");
+    for (int64_t i = 0; i < n_matrices && status == APR_OK; i++)
+        importance->n_unseen += !take_means(e, place.matrix >= 0 ? place.matrix : i, order, n, columns + i * n);
+    free(order);
+    importance->columns = columns;
+    return status;
+}

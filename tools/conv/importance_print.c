@@ -1,0 +1,48 @@
+/* importance_print.c - which matrices were encoded by importance, and which were not. */
+#include "tools/conv/importance_print.h"
+
+#include "tools/cli/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_bare(const apr_pipe_item *item) { return apr_item_takes_importance(item) && item->importance == NULL; }
+
+void apr_importance_print(const apr_conversion *c)
+{
+    enum { MOST = 4 };
+    const apr_imatrix *const m = c->options.imatrix;
+    char clean[512];
+    size_t n_named = 0;
+
+    if (m == NULL) return;
+    printf("  importance from %s", m->path);
+    if (m->n_datasets > 0) printf(", made of %s", apr_clean_text(clean, sizeof clean, m->datasets[0], strlen(m->datasets[0])));
+    printf(": %zu of %zu matrices\n", c->cover.n_covered, c->cover.n_covered + c->cover.n_bare);
+    if (c->cover.n_unseen > 0) printf("  %lld experts had no tokens there: encoded without importance\n", (long long)c->cover.n_unseen);
+    if (c->cover.n_bare == 0) return;
+    printf("  without importance:");
+    for (size_t i = 0; i < c->layout.n_tensors && n_named < MOST; i++)
+        if (is_bare(&c->items[i])) printf("%s %s", n_named++ > 0 ? "," : "", c->items[i].from->name);
+    printf("%s\n", c->cover.n_bare > MOST ? ", ..." : "");
+}
+
+void apr_importance_json(apr_json_text *json, const apr_conversion *c)
+{
+    const apr_imatrix *const m = c->options.imatrix;
+
+    if (m == NULL) return;
+    apr_json_open(json, "importance", '{');
+    apr_json_string(json, "file", m->path, strlen(m->path));
+    apr_json_open(json, "texts", '[');
+    for (size_t i = 0; i < m->n_datasets; i++) apr_json_string(json, NULL, m->datasets[i], strlen(m->datasets[i]));
+    apr_json_close(json, ']');
+    apr_json_int(json, "windows", m->chunk_count);
+    apr_json_uint(json, "covered", c->cover.n_covered);
+    apr_json_int(json, "experts_without_tokens", c->cover.n_unseen);
+    apr_json_open(json, "not_covered", '[');
+    for (size_t i = 0; i < c->layout.n_tensors; i++)
+        if (is_bare(&c->items[i])) apr_json_string(json, NULL, c->items[i].from->name, strlen(c->items[i].from->name));
+    apr_json_close(json, ']');
+    apr_json_close(json, '}');
+}

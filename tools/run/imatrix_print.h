@@ -1,0 +1,13 @@
+/* imatrix_print.h - an imatrix in words. */
+#ifndef APR_TOOLS_IMATRIX_PRINT_H
+#define APR_TOOLS_IMATRIX_PRINT_H
+
+#include "formats/model/imatrix.h"
+#include "tools/cli/cli.h"
+
+/* What was made: windows, entries, experts that no token came to. */
+apr_status apr_imatrix_answer(const apr_call *call, const apr_imatrix *imatrix, size_t n_nameless, double seconds, apr_error *err);
+/* Each entry, with the spread of its columns. */
+apr_status apr_imatrix_show(const apr_call *call, const apr_imatrix *imatrix, apr_error *err);
+
+#endif

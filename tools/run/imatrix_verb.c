@@ -1,0 +1,259 @@
+/* imatrix_verb.c - `aprrun imatrix`: a text in windows through a model, and what its matrices were given. */
+#include "tools/run/imatrix_verb.h"
+
+#include "convert/run_terms.h"
+#include "formats/base/clock.h"
+#include "formats/base/crc32.h"
+#include "formats/base/out.h"
+#include "tools/cli/meter.h"
+#include "tools/cli/prompt.h"
+#include "tools/run/imatrix_print.h"
+#include "tools/run/imatrix_table.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct imatrix_options {
+    apr_run_options run;
+    const char *out;
+    int64_t chunks, first, save_every;
+    int format; /* 0: by the ending */
+    bool output_too, parse_special, resume, force, show;
+} imatrix_options;
+
+const apr_option apr_imatrix_options[] = {
+    {"output", 'o', APR_OPTION_STRING, "FILE", NULL, "the imatrix to write", APR_TO(imatrix_options, out), .group = "Importance"},
+    {"output-format", 0, APR_OPTION_CHOICE, "auto|gguf|dat", "auto", "of the file; auto: .dat where its name ends so",
+     APR_TO(imatrix_options, format)},
+    {"chunks", 0, APR_OPTION_INT, "N", "0", "at most this many windows of --ctx tokens (512 without it); 0: all of the text",
+     APR_TO(imatrix_options, chunks), .min = 0, .max = 1e9},
+    {"chunk", 0, APR_OPTION_INT, "N", "0", "the first window", APR_TO(imatrix_options, first), .min = 0, .max = 1e9},
+    {"process-output", 0, APR_OPTION_FLAG, NULL, NULL, "the output head, too", APR_TO(imatrix_options, output_too)},
+    {"parse-special", 0, APR_OPTION_FLAG, NULL, NULL, "control tokens written out in the text are those tokens",
+     APR_TO(imatrix_options, parse_special)},
+    {"resume", 0, APR_OPTION_FLAG, NULL, NULL, "keep sums in FILE.resume while it runs, and go on from there",
+     APR_TO(imatrix_options, resume)},
+    {"save-frequency", 0, APR_OPTION_INT, "N", "0", "with --resume: every N windows; 0: each half minute",
+     APR_TO(imatrix_options, save_every), .min = 0, .max = 1e9},
+    {"force", 'f', APR_OPTION_FLAG, NULL, NULL, "replace FILE where it exists", APR_TO(imatrix_options, force)},
+    {"show", 0, APR_OPTION_FLAG, NULL, NULL, "say what an imatrix holds: give it instead of MODEL and TEXT", APR_TO(imatrix_options, show)},
+    APR_RUN_OPTIONS(imatrix_options, run, "f16"),
+    APR_LORA_OPTION(imatrix_options, run.lora, "the weights"),
+    {0},
+};
+const size_t apr_imatrix_options_bytes = sizeof(imatrix_options);
+
+const char *const apr_imatrix_examples[] = {
+    "aprrun imatrix model-f16.gguf calibration.txt -o model.imatrix.gguf",
+    "aprrun imatrix checkpoint/ calibration.txt -o imatrix.dat --ctx 2048 --chunks 100 --device cuda",
+    "aprrun imatrix model.apr calibration.txt -o model.imatrix.gguf --resume   # goes on where the same command was ended",
+    "aprrun imatrix --show model.imatrix.gguf",
+    NULL,
+};
+
+/* Everything that one pass takes. */
+typedef struct work {
+    const imatrix_options *asked;
+    const apr_call *call;
+    apr_running running;
+    int32_t *ids;
+    size_t n_ids;
+    int64_t window, n_done, n_all; /* windows: in the sums, and in all */
+    apr_feeds feeds;
+    apr_importance_pass pass;
+    bool *wanted;
+    char *terms, *kept; /* what the sums are made of; FILE.resume */
+    double saved_at;
+} work;
+
+static apr_status read_text(work *w, const char *path, apr_error *err)
+{
+    const apr_vocab *const vocab = &w->running.model.vocab;
+    const apr_encode_options how = {.add_special = true, .parse_special = w->asked->parse_special};
+    char *text = NULL;
+    size_t n_bytes;
+
+    APR_TRY(apr_read_stream(path, &text, &n_bytes, err));
+    const apr_status status = apr_tokenizer_encode(w->running.tokenizer, text, n_bytes, &how, &w->ids, &w->n_ids, err);
+    free(text);
+    APR_TRY(status);
+    w->window = apr_session_plan(w->running.session)->n_ctx;
+    w->n_all = (int64_t)w->n_ids / w->window - w->asked->first;
+    if (w->asked->chunks > 0 && w->n_all > w->asked->chunks) w->n_all = w->asked->chunks;
+    if (w->n_all < 1)
+        return apr_fail(err, APR_E_USAGE, "%s has %zu tokens: no window of %lld begins at window %lld; give more text, or a smaller --ctx",
+                        path, w->n_ids, (long long)w->window, (long long)w->asked->first);
+    for (int64_t i = 0; vocab->add_bos && vocab->bos_id >= 0 && i < (int64_t)w->n_ids / w->window; i++)
+        w->ids[i * w->window] = vocab->bos_id; /* each window begins as a text does */
+    return APR_OK;
+}
+
+/* --- sums that are kept --- */
+
+static apr_status make_terms(work *w, apr_error *err)
+{
+    const uint32_t crc = apr_crc32(0, w->ids, w->n_ids * sizeof *w->ids);
+    const size_t n = strlen(w->asked->out) + sizeof ".resume";
+    char *inputs;
+
+    w->kept = malloc(n);
+    if (w->kept == NULL) return apr_no_memory(err, "a path");
+    snprintf(w->kept, n, "%s.resume", w->asked->out);
+    APR_TRY(apr_inputs_terms(&inputs, err));
+    const size_t n_terms = strlen(inputs) + 256;
+    w->terms = malloc(n_terms);
+    if (w->terms != NULL)
+        snprintf(w->terms, n_terms, "%stext of %zu tokens, %08" PRIx32 "\nwindows of %lld from %lld on\noutput head %s\n", inputs, w->n_ids,
+                 crc, (long long)w->window, (long long)w->asked->first, w->asked->output_too ? "yes" : "no");
+    free(inputs);
+    return w->terms != NULL ? APR_OK : apr_no_memory(err, "the terms of a run");
+}
+
+/* The first line that differs. */
+static apr_status refuse_terms(const work *w, const char *theirs, apr_error *err)
+{
+    const char *ours = w->terms;
+    while (*ours != '\0' && *ours == *theirs) ours++, theirs++;
+    while (ours > w->terms && ours[-1] != '\n') ours--, theirs--;
+    return apr_fail(err, APR_E_IO, "%s was begun with '%.*s', and this is '%.*s': give what it was begun with, or remove it", w->kept,
+                    (int)strcspn(theirs, "\n"), theirs, (int)strcspn(ours, "\n"), ours);
+}
+
+static apr_status take_up(work *w, apr_error *err)
+{
+    apr_imatrix before;
+
+    if (!w->asked->resume || access(w->kept, F_OK) != 0) return APR_OK;
+    APR_TRY(apr_imatrix_open(&before, w->kept, true, err));
+    apr_status status = APR_OK;
+    if (before.terms == NULL) status = apr_fail(err, APR_E_IO, "%s is no unfinished imatrix of aprrun: it stays as it is", w->kept);
+    else if (strcmp(before.terms, w->terms) != 0) status = refuse_terms(w, before.terms, err);
+    else if (before.chunk_count > w->n_all)
+        status = apr_fail(err, APR_E_IO, "%s holds %lld windows, more than the %lld that are asked for", w->kept,
+                          (long long)before.chunk_count, (long long)w->n_all);
+    if (status == APR_OK) status = apr_imatrix_take_pass(&w->pass, &before, err);
+    if (status == APR_OK) w->n_done = before.chunk_count;
+    apr_imatrix_close(&before);
+    return status;
+}
+
+static apr_status keep(work *w, apr_error *err)
+{
+    const apr_imatrix_out how = {.overwrite = true, .terms = w->terms};
+    apr_imatrix now;
+
+    apr_status status = apr_imatrix_keep_pass(&now, w->kept, &w->pass, err);
+    now.chunk_count = w->n_done;
+    now.chunk_size = w->window;
+    if (status == APR_OK) status = apr_imatrix_write(&now, w->kept, &how, err);
+    apr_imatrix_close(&now);
+    w->saved_at = apr_seconds_now();
+    return status;
+}
+
+static bool is_time_to_keep(const work *w)
+{
+    if (!w->asked->resume) return false;
+    if (w->asked->save_every > 0) return w->n_done % w->asked->save_every == 0;
+    return apr_seconds_now() - w->saved_at > 30.0;
+}
+
+/* --- the pass --- */
+
+static apr_status add_windows(work *w, apr_error *err)
+{
+    apr_meter meter;
+    apr_progress progress = apr_meter_start_counting(&meter, w->call->quiet);
+    apr_status status = APR_OK;
+
+    w->saved_at = apr_seconds_now();
+    if (w->n_done > 0) apr_progress_report(&progress, (uint64_t)w->n_done, (uint64_t)w->n_all, NULL);
+    while (w->n_done < w->n_all && status == APR_OK) {
+        const int32_t *const ids = w->ids + (w->asked->first + w->n_done) * w->window;
+        status = apr_importance_pass_add(&w->pass, w->running.session, w->wanted, ids, w->window, err);
+        if (status != APR_OK) break;
+        w->n_done++;
+        apr_progress_report(&progress, (uint64_t)w->n_done, (uint64_t)w->n_all, "windows");
+        if (w->n_done < w->n_all && is_time_to_keep(w)) status = keep(w, err);
+    }
+    apr_meter_end(&meter);
+    return status;
+}
+
+static bool writes_dat(const imatrix_options *o)
+{
+    const size_t n = strlen(o->out);
+    return o->format == 2 || (o->format == 0 && n > 4 && strcmp(o->out + n - 4, ".dat") == 0);
+}
+
+static apr_status write_and_answer(work *w, double seconds, apr_error *err)
+{
+    const apr_imatrix_out how = {.as_dat = writes_dat(w->asked), .overwrite = w->asked->force};
+    const char *text = w->call->operands[1];
+    apr_imatrix all = {0};
+    size_t n_nameless = 0;
+
+    apr_status status = apr_imatrix_of_pass(&all, w->asked->out, &w->pass, w->running.session, w->wanted, &n_nameless, err);
+    all.datasets = &text;
+    all.n_datasets = 1;
+    all.chunk_count = w->n_done;
+    all.chunk_size = w->window;
+    if (status == APR_OK) status = apr_imatrix_write(&all, w->asked->out, &how, err);
+    if (status == APR_OK && w->asked->resume) unlink(w->kept); /* its terms were read, or it is this run's */
+    if (status == APR_OK) status = apr_imatrix_answer(w->call, &all, n_nameless, seconds, err);
+    apr_imatrix_close(&all);
+    return status;
+}
+
+static apr_status make(work *w, apr_error *err)
+{
+    const double start = apr_seconds_now();
+    apr_run_options run = w->asked->run;
+
+    if (run.ctx == 0) run.ctx = 512;
+    if (!w->asked->force) APR_TRY(apr_out_may_be(w->asked->out, false, err));
+    APR_TRY(apr_running_open(&w->running, w->call->operands[0], &run, 16, err));
+    APR_TRY(read_text(w, w->call->operands[1], err));
+    APR_TRY(make_terms(w, err));
+    APR_TRY(apr_feeds_of(&w->feeds, w->running.session, err));
+    APR_TRY(apr_importance_pass_open(&w->pass, &w->feeds, err));
+    w->wanted = calloc(w->feeds.n_feeds + 1, sizeof *w->wanted);
+    if (w->wanted == NULL) return apr_no_memory(err, "the feeds of a model");
+    apr_imatrix_wanted(&w->feeds, w->running.session, w->asked->output_too, w->wanted);
+    APR_TRY(take_up(w, err));
+    APR_TRY(add_windows(w, err));
+    APR_TRY(write_and_answer(w, apr_seconds_now() - start, err));
+    if (w->asked->run.stats) apr_print_stats(&w->running, w->call);
+    return APR_OK;
+}
+
+static apr_status show(const apr_call *call, apr_error *err)
+{
+    apr_imatrix m;
+
+    if (call->n_operands != 1) return apr_fail(err, APR_E_USAGE, "--show takes one file: an imatrix");
+    APR_TRY(apr_imatrix_open(&m, call->operands[0], false, err));
+    const apr_status status = apr_imatrix_show(call, &m, err);
+    apr_imatrix_close(&m);
+    return status;
+}
+
+apr_status apr_run_imatrix(const apr_call *call, apr_error *err)
+{
+    work w = {.asked = call->options, .call = call};
+
+    if (w.asked->show) return show(call, err);
+    if (call->n_operands != 2) return apr_fail(err, APR_E_USAGE, "give MODEL and TEXT; try 'aprrun imatrix --help'");
+    if (w.asked->out == NULL) return apr_fail(err, APR_E_USAGE, "say which file to write: -o FILE");
+    const apr_status status = make(&w, err);
+    apr_importance_pass_close(&w.pass);
+    apr_feeds_close(&w.feeds);
+    free(w.wanted);
+    free(w.terms);
+    free(w.kept);
+    free(w.ids);
+    apr_running_close(&w.running);
+    return status;
+}
