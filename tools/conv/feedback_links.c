@@ -67,8 +67,8 @@ static apr_status add(apr_feedback_links *l, size_t *capacity, apr_feedback_link
 }
 
 /* One tensor of the program: an expert's, a stack of all, or a matrix that is alone. */
-static apr_status add_tensor(apr_feedback_links *l, size_t *capacity, const apr_conversion *c, const apr_tensor *tensor, size_t feed,
-                             int64_t width, int64_t expert, apr_error *err)
+static apr_status add_tensor(apr_feedback_links *l, size_t *capacity, const apr_conversion *c, const apr_tensor *tensor, size_t number,
+                             const apr_feed *feed, int64_t expert, apr_error *err)
 {
     int64_t picked;
     const size_t item = find_item(c, tensor->origin_name != NULL ? tensor->origin_name : tensor->name);
@@ -76,13 +76,15 @@ static apr_status add_tensor(apr_feedback_links *l, size_t *capacity, const apr_
     if (item == SIZE_MAX || tensor->origins != NULL || !keeps_columns(&tensor->origin_chain, &picked)) return APR_OK;
     const apr_tensor *const from = c->items[item].from;
     const int64_t n_matrices = apr_feedback_matrices(from);
-    if (apr_tensor_columns(from) != width || from->rank < 2 || from->rank > 3) return APR_OK;
-    if (tensor->rank == 3 && picked < 0) { /* a stack that is run as one: matrix by matrix the experts */
-        for (int64_t e = 0; e < n_matrices; e++) APR_TRY(add(l, capacity, (apr_feedback_link){item, e, feed, e}, err));
+    if (feed->n_experts > 0 && (expert >= feed->n_experts || (tensor->rank == 3 && n_matrices > feed->n_experts))) return APR_OK;
+    if (apr_tensor_columns(from) != feed->width || from->rank < 2 || from->rank > 3) return APR_OK;
+    if (tensor->rank == 3 && picked < 0) { /* a stack that is run as one: matrix by matrix the experts, or heads that share a feed */
+        for (int64_t m = 0; m < n_matrices; m++)
+            APR_TRY(add(l, capacity, (apr_feedback_link){item, m, number, feed->n_experts > 0 ? m : 0}, err));
         return APR_OK;
     }
     if (picked >= n_matrices || (picked < 0 && n_matrices > 1)) return APR_OK;
-    return add(l, capacity, (apr_feedback_link){item, picked >= 0 ? picked : 0, feed, expert}, err);
+    return add(l, capacity, (apr_feedback_link){item, picked >= 0 ? picked : 0, number, feed->n_experts > 0 ? expert : 0}, err);
 }
 
 /* Gate and up in one tensor, and parts of one projection, have the same link. */
@@ -107,7 +109,7 @@ apr_status apr_feedback_links_of(apr_feedback_links *l, const apr_conversion *c,
         int64_t n;
         const apr_tensor *const tensors = apr_trace_tensors(session, feeds->fed[i].slot, &n);
         for (int64_t e = 0; tensors != NULL && e < n; e++)
-            APR_TRY(add_tensor(l, &capacity, c, &tensors[e], feeds->fed[i].feed, feed->width, feed->n_experts > 0 ? e : 0, err));
+            APR_TRY(add_tensor(l, &capacity, c, &tensors[e], feeds->fed[i].feed, feed, e, err));
     }
     leave_out_equal(l);
     return APR_OK;

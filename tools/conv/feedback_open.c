@@ -33,11 +33,13 @@ static apr_status read_text(apr_feedback_run *run, apr_error *err)
 {
     const apr_feedback_request *const r = &run->request;
     const apr_subject subject = {.path = run->conversion->view.path, .vocab = &run->model.vocab, .tokenizer = run->tokenizer};
+    apr_error own = {0};
     size_t n_ids;
 
     APR_TRY(apr_map_open(&run->text, r->calibration, err));
-    APR_TRY(apr_subject_encode(&subject, run->text.data != NULL ? (const char *)run->text.data : "", run->text.n_bytes, false, &run->ids,
-                               &n_ids, err));
+    const char *const text = run->text.data != NULL ? (const char *)run->text.data : "";
+    const apr_status status = apr_subject_encode(&subject, text, run->text.n_bytes, false, &run->ids, &n_ids, &own);
+    if (status != APR_OK) return apr_fail(err, status, "%s: %s", r->calibration, own.text);
     run->n_ids = (int64_t)n_ids;
     if (r->n_tokens > 0 && r->n_tokens < run->n_ids) run->n_ids = r->n_tokens;
     run->n_ids = run->n_ids / r->window * r->window; /* the last, short one is left out */
