@@ -25,6 +25,13 @@ static float float_of(uint32_t bits)
     return x;
 }
 
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 static double double_of(uint64_t bits)
 {
     double x;
@@ -146,6 +153,7 @@ static apr_status parse_gguf(apr_imatrix *m, const char *path, const uint8_t *da
 
 static apr_status ends_early(const apr_imatrix *m, size_t entry, apr_error *err)
 {
+    if (entry == 0) return apr_fail(err, APR_E_DAMAGED, "%s is no imatrix: neither a GGUF file nor a .dat", m->path);
     return apr_fail(err, APR_E_DAMAGED, "%s: the .dat ends within entry %zu of its imatrix", m->path, entry);
 }
 
@@ -275,14 +283,19 @@ static apr_status lay_out(apr_model *layout, const apr_imatrix *m, apr_dtype dty
 
 static apr_status put_numbers(apr_sink *sink, const double *x, int64_t n, apr_dtype dtype, apr_error *err)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const float x32 = (float)x[i];
-        uint8_t bytes[8];
-        uint64_t bits = 0;
-        if (dtype == APR_F64) memcpy(&bits, &x[i], 8);
-        else memcpy(&bits, &x32, 4);
-        apr_store_le64(bytes, bits);
-        APR_TRY(apr_sink_put(sink, bytes, dtype == APR_F64 ? 8 : 4, err));
+    enum { MOST = 512 };
+    const size_t size = dtype == APR_F64 ? 8 : 4;
+    uint8_t bytes[8 * MOST + 8];
+
+    for (int64_t first = 0; first < n; first += MOST) {
+        const size_t now = n - first < MOST ? (size_t)(n - first) : MOST;
+        for (size_t i = 0; i < now; i++) {
+            uint64_t bits = 0;
+            if (dtype == APR_F64) memcpy(&bits, &x[first + (int64_t)i], 8);
+            else bits = bits_of((float)x[first + (int64_t)i]);
+            apr_store_le64(bytes + i * size, bits); /* of four bytes the upper half is written over, or not put */
+        }
+        APR_TRY(apr_sink_put(sink, bytes, now * size, err));
     }
     return APR_OK;
 }
@@ -322,13 +335,6 @@ static apr_status put_u32(apr_out *out, uint32_t x, apr_error *err)
     uint8_t bytes[4];
     apr_store_le32(bytes, x);
     return apr_out_write(out, bytes, sizeof bytes, NULL, err);
-}
-
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
 }
 
 /* A matrix that nothing came to is said to have had 1 everywhere. n_calls: windows, rounded up; of a .dat that was read, as they were. */

@@ -81,6 +81,7 @@ typedef struct visit {
     bool stops, stopped;  /* behind the last wanted feed: may it, did it */
     int n_threads;
     float *rows, *routes, *middles[2], *bias, *work;
+    float *matrix; /* of an expert, decoded, where the model has it made of others */
 } visit;
 
 static bool is_wanted(const visit *v, size_t feed) { return v->pass->wanted == NULL || v->pass->wanted[feed]; }
@@ -94,12 +95,18 @@ static size_t count_wanted(const visit *v)
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
+static bool is_made(const apr_session *session, int slot)
+{
+    const apr_tensor *const t = apr_trace_tensor(session, slot);
+    return t != NULL && t->made != NULL;
+}
+
 /* Room for the largest of everything, before the first operation runs. */
 static apr_status allocate(visit *v, const apr_session *session, apr_error *err)
 {
     const apr_program *const program = apr_session_program(session);
     const int64_t n_batch = apr_session_plan(session)->n_batch;
-    int64_t width = 1, n_routes = 1, n_middle = 1;
+    int64_t width = 1, n_routes = 1, n_middle = 1, n_matrix = 1;
 
     for (size_t i = 0; i < v->feeds->n_feeds; i++) {
         const apr_op *const op = &program->ops[v->feeds->feeds[i].op];
@@ -107,15 +114,20 @@ static apr_status allocate(visit *v, const apr_session *session, apr_error *err)
         if (op->kind != APR_OP_EXPERTS) continue;
         n_routes = larger(n_routes, program->values[op->in[1]].width);
         n_middle = larger(n_middle, larger(op->args.experts.n_in, op->args.experts.n_mid));
+        if (is_made(session, op->weight[GATE]) || is_made(session, op->weight[UP]))
+            n_matrix = larger(n_matrix, op->args.experts.n_in * op->args.experts.n_mid);
     }
     v->n_threads = omp_get_max_threads();
     v->rows = malloc((size_t)(n_batch * width) * 2 * sizeof *v->rows); /* behind them those of one expert */
     v->routes = malloc((size_t)(n_batch * n_routes) * sizeof *v->routes);
     for (int i = 0; i < 2; i++) v->middles[i] = malloc((size_t)(n_batch * n_middle) * sizeof *v->middles[i]);
     v->bias = malloc((size_t)n_middle * sizeof *v->bias);
+    v->matrix = malloc((size_t)n_matrix * sizeof *v->matrix);
     v->work = aligned_alloc(64, (apr_linear_slice(larger(width, n_middle)) * (size_t)v->n_threads * sizeof *v->work + 63) / 64 * 64);
-    if (v->rows != NULL && v->routes != NULL && v->middles[0] != NULL && v->middles[1] != NULL && v->bias != NULL && v->work != NULL)
-        return APR_OK;
+    const float *const all[] = {v->rows, v->routes, v->middles[0], v->middles[1], v->bias, v->matrix, v->work};
+    bool has_all = true;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) has_all = has_all && all[i] != NULL;
+    if (has_all) return APR_OK;
     return apr_no_memory(err, "the inputs of a batch");
 }
 
@@ -126,6 +138,7 @@ static void release(visit *v)
     free(v->middles[0]);
     free(v->middles[1]);
     free(v->bias);
+    free(v->matrix);
     free(v->work);
 }
 
@@ -158,17 +171,33 @@ static const float *read_bias(const apr_session *session, int slot, int64_t e, i
     return to;
 }
 
+/* Expert e's matrix as products read it: what is made of others (the two tensors of MXFP4) is decoded. */
+static apr_tensor matrix_of(const visit *v, const apr_session *session, int slot, int64_t e)
+{
+    int64_t n;
+    apr_tensor t = apr_trace_tensors(session, slot, &n)[e];
+
+    if (t.made == NULL) return t;
+    apr_decode_rows(&t, 0, apr_tensor_rows(&t), v->matrix);
+    return (apr_tensor){.name = t.name,
+                        .dtype = APR_F32,
+                        .rank = 2,
+                        .dims = {apr_tensor_rows(&t), apr_tensor_columns(&t)},
+                        .data = (const uint8_t *)v->matrix,
+                        .n_bytes = (uint64_t)apr_tensor_elems(&t) * sizeof *v->matrix};
+}
+
 /* out[n, n_mid] = rows * matrix of expert e + its bias */
 static void multiply(const visit *v, const apr_session *session, const apr_op *op, int which, int64_t e, const float *x, int64_t n,
                      float *out)
 {
     const apr_experts_args *const a = &op->args.experts;
-    int64_t n_tensors;
+    const apr_tensor matrix = matrix_of(v, session, op->weight[which], e);
     const apr_op_args args = {.linear = {.n_tokens = n,
                                          .n_in = a->n_in,
                                          .n_out = a->n_mid,
                                          .x = x,
-                                         .weight = apr_trace_tensors(session, op->weight[which], &n_tensors) + e,
+                                         .weight = &matrix,
                                          .bias = read_bias(session, op->weight[which + GATE_BIAS], e, a->n_mid, v->bias),
                                          .out = out,
                                          .work = {v->work, apr_linear_slice(a->n_in), v->n_threads}}};

@@ -325,8 +325,10 @@ apr_partition_cost apr_partition_cost_of(const apr_partition *partition, const a
     for (size_t i = 0; i < program->n_ops; i++)
         for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
             const apr_op *const op = &program->ops[i];
-            if (op->weight[j] < 0 || partition->on[partition->op_place[i]] != APR_ON_HOST) continue;
-            cost.host_reads = apr_saturating_add(cost.host_reads, read_bytes(program, op, op->weight[j], weight_bytes[op->weight[j]]));
+            if (op->weight[j] < 0) continue;
+            const uint64_t reads = read_bytes(program, op, op->weight[j], weight_bytes[op->weight[j]]);
+            cost.reads = apr_saturating_add(cost.reads, reads);
+            if (partition->on[partition->op_place[i]] == APR_ON_HOST) cost.host_reads = apr_saturating_add(cost.host_reads, reads);
         }
     return cost;
 }

@@ -76,11 +76,12 @@ bool apr_partition_has_rope(const apr_partition *partition, const apr_program *p
 apr_status apr_partition_keep_weights(const apr_partition *partition, const apr_program *program, int place, uint64_t *bytes,
                                       apr_error *err);
 
-/* What one decoded token costs beside the devices' work. */
+/* What one decoded token reads, and what it costs beside the devices' work. */
 typedef struct apr_partition_cost {
     uint64_t to_devices, to_host; /* bytes over the link: rows of values that cross, float32 */
     uint64_t between;             /* from device to device */
-    uint64_t host_reads;          /* bytes of weights that the host reads; of experts those that are chosen */
+    uint64_t reads;               /* bytes of weights, of `weight_bytes`; of experts those that are chosen, of tables a row */
+    uint64_t host_reads;          /* those of them that the host reads */
 } apr_partition_cost;
 apr_partition_cost apr_partition_cost_of(const apr_partition *partition, const apr_program *program, const uint64_t *weight_bytes);
 

@@ -227,6 +227,7 @@ static apr_status deliver(apr_session *s, const apr_eval_output *out, size_t fir
 
     s->last_row = at->logits + before_last;
     s->last_logits = NULL;
+    if (s->only_products) return APR_OK;
     if (out->best != NULL && is_last) APR_TRY(apr_session_find_best(s, out->best, err));
     if (at->device != NULL && !wants_rows) return APR_OK;
     APR_TRY(apr_session_fetch(s, at, s->host_logits, at->logits, (size_t)s->n_rows * width * sizeof *s->host_logits, err));

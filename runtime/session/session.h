@@ -69,7 +69,7 @@ const apr_plan *apr_session_plan(const apr_session *session);
 int apr_session_n_places(const apr_session *session);
 const apr_plan *apr_session_place_plan(const apr_session *session, int place);
 int apr_session_place_ordinal(const apr_session *session, int place); /* of its device; -1: the host */
-/* What a decoded token costs beside the devices' work: zeros where there is one place. */
+/* What a decoded token reads and moves; nothing crosses where there is one place. Zeros without memory to count. */
 apr_partition_cost apr_session_cost(const apr_session *session);
 const apr_program *apr_session_program(const apr_session *session);
 /* Tokens evaluated so far: the position of the next one. */

@@ -252,9 +252,20 @@ static apr_status carry(const apr_session *s, const apr_transfer *t, const apr_o
     return s->options.cuda->transfer(from->device, here, to->device, there, n_bytes, err);
 }
 
+/* Does it multiply by a matrix of weights, or say by which experts' ones? */
+static bool is_product(const apr_session *s, const apr_op *op)
+{
+    bool is = op->kind == APR_OP_ROUTE;
+    for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++)
+        is |= op->weight[j] >= 0 && (s->program.weights[op->weight[j]].uses & APR_USE_MULTIPLIED) != 0;
+    return is && !apr_op_cards[op->kind]->reads_ids;
+}
+
 apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
 {
     const size_t i = (size_t)(op - s->program.ops);
+
+    if (s->only_products && !is_product(s, op)) return APR_OK;
     const apr_session_place *const at = &s->places[s->partition.op_place[i]];
     apr_ground ground = ground_of(s, at);
     size_t n;

@@ -130,7 +130,9 @@ apr_status apr_session_run_fused(apr_session *s, const apr_session_place *at, ap
         const apr_fused *const step = &at->fusion.steps[i];
         switch (step->kind) {
         case APR_FUSED_OPERATION: APR_TRY(apr_session_run_op(s, &s->program.ops[step->op], err)); break;
-        case APR_FUSED_INPUTS: APR_TRY(run_inputs(s, at, step, err)); break;
+        case APR_FUSED_INPUTS:
+            if (!s->only_products) APR_TRY(run_inputs(s, at, step, err));
+            break;
         case APR_FUSED_PRODUCTS: APR_TRY(run_products(s, at, step, err)); break;
         }
     }

@@ -129,7 +129,7 @@ apr_session_memory apr_session_check_memory(const apr_session *s)
 apr_partition_cost apr_session_cost(const apr_session *s)
 {
     apr_partition_cost cost = {0};
-    uint64_t *const bytes = s->n_places > 1 ? malloc((s->program.n_weights + 1) * sizeof *bytes) : NULL;
+    uint64_t *const bytes = malloc((s->program.n_weights + 1) * sizeof *bytes);
 
     if (bytes == NULL) return cost;
     apr_plan_model_weights(&s->program, s->model, bytes);

@@ -56,7 +56,8 @@ struct apr_session {
     apr_cuda_token *mail;                         /* pinned, beside them: a token on its way to that device, and what comes back */
     int64_t heap_program, heap_ground, heap_runs; /* what the heap grew by: program and bindings; plan and memory; evaluations */
     bool prompt_checked, decode_checked;
-    bool exact; /* see apr_session_set_exact */
+    bool exact;         /* see apr_session_set_exact */
+    bool only_products; /* see apr_trace_only_products */
 
     apr_trace_watch_fn watch; /* see apr_trace_watch; NULL: nobody watches */
     apr_op_kind watched;

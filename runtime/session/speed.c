@@ -1,72 +1,126 @@
-/* speed.c - a prompt and tokens behind it, again and again, with a clock beside. */
+/* speed.c - prompts and tokens behind others, again and again, with a clock beside. */
 #include "runtime/session/speed.h"
 
 #include "formats/base/clock.h"
 #include "formats/base/random.h"
+#include "runtime/session/trace.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-static void fill_ids(int32_t *ids, int64_t n, int64_t vocab_size, uint64_t seed)
-{
-    uint64_t state = seed;
-    for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)(apr_random(&state) % (uint64_t)vocab_size);
-}
+enum { WARM_UP_TOKENS = 4 };
 
-static apr_status look(apr_session *session, bool *finite, apr_error *err)
-{
-    const int64_t n = apr_session_program(session)->vocab_size;
+/* A measurement on its way. */
+typedef struct measurement {
+    apr_session *session;
+    const apr_speed_options *options;
+    int32_t *ids;    /* of all positions */
+    int64_t n_known; /* positions whose keys and values are there */
+    int n_done, n_runs;
+    bool finite;
+} measurement;
 
-    APR_TRY(apr_session_read_logits(session, err));
-    const float *const logits = apr_session_logits(session);
-    for (int64_t i = 0; *finite && i < n; i++) *finite = isfinite(logits[i]);
+static apr_status look(measurement *m, apr_error *err)
+{
+    const int64_t n = apr_session_program(m->session)->vocab_size;
+
+    APR_TRY(apr_session_read_logits(m->session, err));
+    const float *const logits = apr_session_logits(m->session);
+    for (int64_t i = 0; m->finite && i < n; i++) m->finite = isfinite(logits[i]);
     return APR_OK;
 }
 
-enum { WARM_UP_TOKENS = 4 };
-
-static apr_status run_once(apr_session *session, const apr_speed_options *o, const int32_t *ids, double *prompt_s, double *decode_s,
-                           bool *finite, apr_error *err)
+/* So many tokens of the stage, behind its depth. */
+static apr_status run(measurement *m, const apr_speed_stage *stage, int64_t n_tokens, double *seconds, apr_error *err)
 {
     apr_best best = {.n_wanted = 1}; /* what a generation asks of each token */
     const apr_eval_output wanted = {.best = &best};
+    const int64_t step = stage->one_by_one ? 1 : n_tokens;
 
-    apr_session_reset(session);
+    apr_trace_seek(m->session, stage->depth);
     const double begin = apr_seconds_now();
-    if (o->n_prompt > 0) APR_TRY(apr_session_eval(session, ids, (size_t)o->n_prompt, &wanted, err));
-    const double prompted = apr_seconds_now();
-    if (o->n_prompt > 0) APR_TRY(look(session, finite, err));
-    const double again = apr_seconds_now(); /* looking is not reading */
-    for (int64_t i = 0; i < o->n_tokens; i++) APR_TRY(apr_session_eval(session, ids + o->n_prompt + i, 1, &wanted, err));
-    *decode_s = apr_seconds_now() - again;
-    *prompt_s = prompted - begin;
-    return look(session, finite, err);
+    for (int64_t i = 0; i < n_tokens; i += step)
+        APR_TRY(apr_session_eval(m->session, m->ids + stage->depth + i, (size_t)step, &wanted, err));
+    *seconds = apr_seconds_now() - begin;
+    return APR_OK;
 }
 
-apr_status apr_speed_measure(apr_session *session, const apr_speed_options *o, apr_speed *speed, apr_error *err)
+static void tell(measurement *m)
+{
+    if (m->options->on_run != NULL) m->options->on_run(m->options->user, ++m->n_done, m->n_runs);
+}
+
+static apr_status run_all(measurement *m, const apr_speed_stage *stage, double *seconds, apr_error *err)
+{
+    const int64_t n_warm = stage->one_by_one && stage->n_tokens > WARM_UP_TOKENS ? WARM_UP_TOKENS : stage->n_tokens;
+
+    APR_TRY(run(m, stage, n_warm, seconds, err));
+    tell(m);
+    for (int i = 0; i < m->options->n_runs; i++) {
+        APR_TRY(run(m, stage, stage->n_tokens, &seconds[i], err));
+        tell(m);
+    }
+    return APR_OK;
+}
+
+static apr_status read_to_depth(measurement *m, int64_t depth, apr_error *err)
+{
+    if (depth <= m->n_known) return APR_OK;
+    apr_trace_seek(m->session, m->n_known);
+    return apr_session_eval(m->session, m->ids + m->n_known, (size_t)(depth - m->n_known), NULL, err);
+}
+
+static apr_status measure_stage(measurement *m, apr_speed_stage *stage, apr_error *err)
+{
+    APR_TRY(read_to_depth(m, stage->depth, err));
+    APR_TRY(run_all(m, stage, stage->seconds, err));
+    if (m->n_known < stage->depth + stage->n_tokens) m->n_known = stage->depth + stage->n_tokens;
+    APR_TRY(look(m, err));
+    apr_trace_only_products(m->session, true);
+    const apr_status status = run_all(m, stage, stage->product_seconds, err);
+    apr_trace_only_products(m->session, false);
+    return status;
+}
+
+/* How many positions the stages take, or why that is not to be had. */
+static apr_status check_stages(const apr_session *session, const apr_speed_stage *stages, size_t n_stages, int n_runs, int64_t *n_positions,
+                               apr_error *err)
 {
     const int64_t n_ctx = apr_session_plan(session)->n_ctx;
-    double ignored[2];
 
-    *speed = (apr_speed){.finite = true};
-    if (o->n_prompt < 0 || o->n_tokens < 0 || (o->n_prompt == 0 && o->n_tokens == 0) || o->n_runs < 1 || o->n_runs > APR_SPEED_MOST_RUNS)
-        return apr_fail(err, APR_E_USAGE, "there is nothing to measure: no prompt, and no tokens behind it");
-    if (o->n_prompt > n_ctx || o->n_tokens > n_ctx - o->n_prompt)
-        return apr_fail(err, APR_E_USAGE, "a prompt of %lld tokens and %lld behind it do not fit the context of %lld",
-                        (long long)o->n_prompt, (long long)o->n_tokens, (long long)n_ctx);
-    int32_t *const ids = malloc((size_t)(o->n_prompt + o->n_tokens) * sizeof *ids);
-    if (ids == NULL) return apr_no_memory(err, "the tokens to measure with");
-    fill_ids(ids, o->n_prompt + o->n_tokens, apr_session_program(session)->vocab_size, o->seed);
-    apr_speed_options warm_up = *o;
-    if (warm_up.n_tokens > WARM_UP_TOKENS) warm_up.n_tokens = WARM_UP_TOKENS;
-    apr_status status = run_once(session, &warm_up, ids, &ignored[0], &ignored[1], &speed->finite, err);
-    if (status == APR_OK && o->on_run != NULL) o->on_run(o->user, 0, o->n_runs);
-    for (int i = 0; i < o->n_runs && status == APR_OK; i++) {
-        status = run_once(session, o, ids, &speed->prompt_s[i], &speed->decode_s[i], &speed->finite, err);
-        speed->n_runs = i + 1;
-        if (o->on_run != NULL) o->on_run(o->user, i + 1, o->n_runs);
+    *n_positions = 0;
+    if (n_stages == 0 || n_runs < 1 || n_runs > APR_SPEED_MOST_RUNS) return apr_fail(err, APR_E_USAGE, "there is nothing to measure");
+    for (size_t i = 0; i < n_stages; i++) {
+        const apr_speed_stage *const s = &stages[i];
+        if (s->depth < 0 || s->n_tokens < 1) return apr_fail(err, APR_E_USAGE, "there is nothing to measure: a stage without tokens");
+        if (s->depth > n_ctx || s->n_tokens > n_ctx - s->depth)
+            return apr_fail(err, APR_E_USAGE, "%lld tokens behind %lld others do not fit the context of %lld", (long long)s->n_tokens,
+                            (long long)s->depth, (long long)n_ctx);
+        if (s->depth + s->n_tokens > *n_positions) *n_positions = s->depth + s->n_tokens;
     }
-    free(ids);
+    return APR_OK;
+}
+
+apr_status apr_speed_measure(apr_session *session, apr_speed_stage *stages, size_t n_stages, const apr_speed_options *options, bool *finite,
+                             apr_error *err)
+{
+    int64_t n_positions;
+    uint64_t state = options->seed;
+
+    APR_TRY(check_stages(session, stages, n_stages, options->n_runs, &n_positions, err));
+    measurement m = {.session = session,
+                     .options = options,
+                     .ids = malloc((size_t)n_positions * sizeof *m.ids),
+                     .n_runs = (int)n_stages * 2 * (options->n_runs + 1),
+                     .finite = true};
+    if (m.ids == NULL) return apr_no_memory(err, "the tokens to measure with");
+    for (int64_t i = 0; i < n_positions; i++) m.ids[i] = (int32_t)(apr_random(&state) % (uint64_t)apr_session_program(session)->vocab_size);
+    apr_session_reset(session);
+    apr_status status = APR_OK;
+    for (size_t i = 0; i < n_stages && status == APR_OK; i++) status = measure_stage(&m, &stages[i], err);
+    apr_session_reset(session);
+    *finite = m.finite;
+    free(m.ids);
     return status;
 }
 
@@ -76,13 +130,27 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+apr_spread apr_speed_spread(const double *values, int n)
+{
+    double sorted[APR_SPEED_MOST_RUNS];
+
+    if (n < 1 || n > APR_SPEED_MOST_RUNS) return (apr_spread){0};
+    for (int i = 0; i < n; i++) sorted[i] = values[i];
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    return (apr_spread){
+        .median = n % 2 != 0 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]), .low = sorted[0], .high = sorted[n - 1]};
+}
+
 apr_spread apr_speed_rates(int64_t n_tokens, const double *seconds, int n)
 {
     double rates[APR_SPEED_MOST_RUNS];
 
     if (n < 1 || n > APR_SPEED_MOST_RUNS || n_tokens < 1) return (apr_spread){0};
     for (int i = 0; i < n; i++) rates[i] = (double)n_tokens / fmax(seconds[i], 1e-9); /* a clock's tick at least */
-    qsort(rates, (size_t)n, sizeof *rates, by_value);
-    return (apr_spread){
-        .median = n % 2 != 0 ? rates[n / 2] : 0.5 * (rates[n / 2 - 1] + rates[n / 2]), .low = rates[0], .high = rates[n - 1]};
+    return apr_speed_spread(rates, n);
+}
+
+double apr_speed_outside(const apr_speed_stage *stage, int n_runs)
+{
+    return fmax(apr_speed_spread(stage->seconds, n_runs).median - apr_speed_spread(stage->product_seconds, n_runs).median, 0.0);
 }

@@ -113,6 +113,13 @@ void apr_trace_watch(apr_session *s, apr_op_kind kind, apr_trace_watch_fn watch,
     s->watch_user = user;
 }
 
+void apr_trace_only_products(apr_session *s, bool only)
+{
+    s->only_products = only;
+    for (int i = 0; i < s->n_places; i++)
+        if (s->places[i].device != NULL) apr_session_forget_recorded(s, &s->places[i]);
+}
+
 int64_t apr_trace_n_tokens(const apr_session *s) { return s->n_tokens; }
 
 void apr_trace_seek(apr_session *s, int64_t position) { s->position = position; }

@@ -29,8 +29,8 @@ apr_status apr_trace_write_cells(apr_session *session, int state, int64_t first,
 apr_status apr_trace_read_numbers(apr_session *session, int state, float *to, apr_error *err);
 apr_status apr_trace_write_numbers(apr_session *session, int state, const float *from, apr_error *err);
 
-/* Calls `watch` behind every operation of that kind (APR_OP_COUNT: of any), also in an ordinary evaluation; the operation's values may be read and written
- * then. NULL: nobody. What it answers other than APR_OK ends the evaluation. */
+/* Calls `watch` behind every operation of that kind (APR_OP_COUNT: of any), also in an ordinary evaluation; the operation's values may be
+ * read and written then. NULL: nobody. What it answers other than APR_OK ends the evaluation. */
 typedef apr_status (*apr_trace_watch_fn)(void *user, apr_session *session, const apr_op *op, apr_error *err);
 void apr_trace_watch(apr_session *session, apr_op_kind kind, apr_trace_watch_fn watch, void *user);
 /* Tokens of the batch that runs now. */
@@ -38,6 +38,10 @@ int64_t apr_trace_n_tokens(const apr_session *session);
 
 /* As if that many tokens had been evaluated; their keys and values are what was written. At most n_ctx. */
 void apr_trace_seek(apr_session *session, int64_t position);
+
+/* From now on an evaluation runs nothing but what multiplies by matrices of weights, and what chooses experts: to see how long that takes
+ * alone. Values and logits mean nothing then, keys and values stay as they are. */
+void apr_trace_only_products(apr_session *session, bool only);
 
 /* The tensor of a weight slot, or NULL where an optional one is not there; the name of the backend. */
 const apr_tensor *apr_trace_tensor(const apr_session *session, int slot);

@@ -37,14 +37,15 @@ static int check_memory(const apr_session *const *sessions, size_t n)
 
 static int measure_speed(apr_session *session)
 {
-    const apr_speed_options options = {.n_prompt = 200, .n_tokens = 16, .n_runs = 3};
-    apr_speed speed;
+    const apr_speed_options options = {.n_runs = 3};
+    apr_speed_stage stages[] = {{.n_tokens = 200}, {.depth = 200, .n_tokens = 16, .one_by_one = true}};
+    bool finite;
     apr_error err = {0};
 
-    if (apr_speed_measure(session, &options, &speed, &err) != APR_OK) return fail("speed", err.text);
-    printf("  random weights: prompt %.0f tokens/s, decoding %.0f tokens/s\n", apr_speed_rates(200, speed.prompt_s, 3).median,
-           apr_speed_rates(16, speed.decode_s, 3).median);
-    return speed.finite ? 0 : fail("speed", "logits that are no numbers");
+    if (apr_speed_measure(session, stages, 2, &options, &finite, &err) != APR_OK) return fail("speed", err.text);
+    printf("  random weights: prompt %.0f tokens/s, decoding %.0f tokens/s\n", apr_speed_rates(200, stages[0].seconds, 3).median,
+           apr_speed_rates(16, stages[1].seconds, 3).median);
+    return finite ? 0 : fail("speed", "logits that are no numbers");
 }
 
 /* The card against the host, on the same weights. */

@@ -141,6 +141,123 @@ static void every_level_encodes_to_the_bytes_of_the_reference(void **state)
     for_each(check_encoders);
 }
 
+/* ---- by importance ---- */
+
+static void spread_evenly(float *w, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) w[i] = 0.3f;
+}
+static void of_all_sizes(float *w, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) w[i] = ldexpf(uniform(), (int)(random_bits() % 40) - 20);
+}
+static void one_matters(float *w, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) w[i] = i % 64 == 5 ? 1.0f : 0.0f;
+}
+static void some_sub_blocks_have_none(float *w, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) w[i] = i / 32 % 3 == 0 ? 0.0f : uniform();
+}
+static void no_importances(float *w, int64_t n)
+{
+    static const float odd[] = {NAN, -1.0f, INFINITY, 0x1p-149f, FLT_MAX, 0.0f, 1.0f};
+    for (int64_t i = 0; i < n; i++) w[i] = odd[random_bits() % 7];
+}
+
+static void (*const importances[])(float *, int64_t) = {spread_evenly, of_all_sizes, one_matters, some_sub_blocks_have_none,
+                                                        no_importances};
+
+static void same_bytes_by(const apr_host_codecs_table *table, apr_dtype dtype, const char *set, const float *x, const float *w, int64_t n)
+{
+    const size_t n_bytes = (size_t)apr_row_bytes(dtype, n);
+    uint8_t *const truth = calloc(1, n_bytes + 1), *const bytes = calloc(1, n_bytes + 1);
+
+    assert_true(truth != NULL && bytes != NULL);
+    apr_ref_codecs[dtype].encode_by(x, w, truth, n);
+    table->codecs[dtype].encode_by(x, w, bytes, n);
+    for (size_t i = 0; i <= n_bytes; i++)
+        if (bytes[i] != truth[i])
+            fail_msg("%s by importance, %s, %s: byte %zu of block %zu is %#x, not %#x", apr_dtypes[dtype].name, table->name, set,
+                     i % (size_t)apr_dtypes[dtype].bytes_per_block, i / (size_t)apr_dtypes[dtype].bytes_per_block, bytes[i], truth[i]);
+    free(bytes);
+    free(truth);
+}
+
+static void check_encoders_by(const apr_host_codecs_table *table, const char *set, const float *x)
+{
+    float w[N_VALUES];
+
+    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
+        assert_int_equal(table->codecs[d].encode_by != NULL, apr_ref_codecs[d].encode_by != NULL);
+        if (table->codecs[d].encode_by == NULL) continue;
+        for (size_t k = 0; k < sizeof importances / sizeof *importances; k++) {
+            importances[k](w, N_VALUES);
+            same_bytes_by(table, (apr_dtype)d, set, x, w, N_VALUES);
+            same_bytes_by(table, (apr_dtype)d, set, x, w, apr_dtypes[d].elems_per_block);
+        }
+    }
+}
+
+static void every_level_encodes_by_importance_to_the_bytes_of_the_reference(void **state)
+{
+    (void)state;
+    for_each(check_encoders_by);
+}
+
+static void check_equal_importances(const apr_host_codecs_table *table, const char *set, const float *x)
+{
+    static const float equal[] = {1.0f, 0.3f, 0.0f, 1e-38f, 7e20f};
+    float w[N_VALUES];
+    uint8_t plain[4 * N_VALUES], by[4 * N_VALUES];
+
+    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
+        if (table->codecs[d].encode_by == NULL) continue;
+        table->codecs[d].encode(x, plain, N_VALUES);
+        for (size_t k = 0; k < sizeof equal / sizeof *equal; k++) {
+            for (int64_t i = 0; i < N_VALUES; i++) w[i] = equal[k];
+            table->codecs[d].encode_by(x, w, by, N_VALUES);
+            if (memcmp(by, plain, (size_t)apr_row_bytes((apr_dtype)d, N_VALUES)) != 0)
+                fail_msg("%s, %s, %s: importances of %g change its bytes", apr_dtypes[d].name, table->name, set, (double)equal[k]);
+        }
+    }
+}
+
+static void equal_importances_change_nothing(void **state)
+{
+    (void)state;
+    for_each(check_equal_importances);
+}
+
+/* The sum of w * (decoded - x)^2. */
+static double weighed_error(apr_dtype dtype, const uint8_t *bytes, const float *x, const float *w)
+{
+    float y[N_VALUES];
+    double sum = 0.0;
+
+    apr_ref_codecs[dtype].decode(bytes, y, N_VALUES);
+    for (int64_t i = 0; i < N_VALUES; i++) sum += (double)w[i] * ((double)y[i] - (double)x[i]) * ((double)y[i] - (double)x[i]);
+    return sum;
+}
+
+/* With a tenth of the columns that matter ten times as much. */
+static void what_matters_has_less_error(void **state)
+{
+    float x[N_VALUES], w[N_VALUES];
+    uint8_t plain[4 * N_VALUES], by[4 * N_VALUES];
+    (void)state;
+
+    bells(x, N_VALUES);
+    for (int64_t i = 0; i < N_VALUES; i++) w[i] = random_bits() % 10 == 0 ? 10.0f : 0.1f + 0.9f * uniform();
+    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
+        if (apr_ref_codecs[d].encode_by == NULL) continue;
+        apr_host_codecs()[d].encode(x, plain, N_VALUES);
+        apr_host_codecs()[d].encode_by(x, w, by, N_VALUES);
+        const double before = weighed_error((apr_dtype)d, plain, x, w), after = weighed_error((apr_dtype)d, by, x, w);
+        if (!(after < 0.999 * before)) fail_msg("%s: weighed error %g, and %g without importance", apr_dtypes[d].name, after, before);
+    }
+}
+
 static void check_lengths(const apr_host_codecs_table *table, const char *set, const float *x)
 {
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {
@@ -324,6 +441,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_level_encodes_to_the_bytes_of_the_reference),
+        cmocka_unit_test(every_level_encodes_by_importance_to_the_bytes_of_the_reference),
+        cmocka_unit_test(equal_importances_change_nothing),
+        cmocka_unit_test(what_matters_has_less_error),
         cmocka_unit_test(a_last_group_that_is_not_whole_is_encoded_as_well),
         cmocka_unit_test(blocks_may_lie_at_any_address),
         cmocka_unit_test(every_level_decodes_any_bytes_to_the_bits_of_the_reference),

@@ -42,44 +42,69 @@ static apr_session *open_tiny(apr_model *model, int64_t n_ctx)
     return session;
 }
 
-static void every_run_is_measured_and_ends_where_it_should(void **state)
+static void every_run_is_measured_and_told(void **state)
 {
     (void)state;
     apr_model model;
-    apr_speed speed;
     counted c = {0};
+    bool finite;
     apr_session *const session = open_tiny(&model, 20);
-    const apr_speed_options options = {.n_prompt = 12, .n_tokens = 8, .n_runs = 3, .seed = 5, .on_run = count, .user = &c};
-    assert_int_equal(apr_speed_measure(session, &options, &speed, NULL), APR_OK);
-    assert_int_equal(speed.n_runs, 3);
-    for (int i = 0; i < 3; i++) assert_true(speed.prompt_s[i] > 0.0 && speed.decode_s[i] > 0.0);
-    assert_true(speed.finite);
-    assert_int_equal(apr_session_position(session), 20);
-    assert_true(c.n_calls == 4 && c.last == 3 && c.of == 3); /* the unmeasured one, too */
-
-    const apr_speed_options only_tokens = {.n_tokens = 6, .n_runs = 1}, only_prompt = {.n_prompt = 6, .n_runs = 1};
-    assert_int_equal(apr_speed_measure(session, &only_tokens, &speed, NULL), APR_OK);
-    assert_int_equal(apr_session_position(session), 6);
-    assert_int_equal(apr_speed_measure(session, &only_prompt, &speed, NULL), APR_OK);
-    assert_int_equal(apr_session_position(session), 6);
+    const apr_speed_options options = {.n_runs = 3, .seed = 5, .on_run = count, .user = &c};
+    apr_speed_stage stages[] = {{.n_tokens = 12}, {.depth = 12, .n_tokens = 8, .one_by_one = true}, {.depth = 3, .n_tokens = 1}};
+    assert_int_equal(apr_speed_measure(session, stages, 3, &options, &finite, NULL), APR_OK);
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < 3; i++) assert_true(stages[k].seconds[i] > 0.0 && stages[k].product_seconds[i] > 0.0);
+    assert_true(finite);
+    assert_true(c.n_calls == 24 && c.last == 24 && c.of == 24); /* the unmeasured ones, too */
+    assert_int_equal(apr_session_position(session), 0);
     apr_session_close(session);
     apr_model_close(&model);
+}
+
+/* Keys and values of the depth are the ids' own: what follows them is what follows them in any session. */
+static void a_session_computes_as_ever_when_it_has_been_measured(void **state)
+{
+    (void)state;
+    apr_model model;
+    bool finite;
+    float before[2048], after[2048];
+    const int32_t ids[] = {5, 9, 300, 7};
+    apr_session *const session = open_tiny(&model, 20);
+    const apr_speed_options options = {.n_runs = 1};
+    apr_speed_stage stages[] = {{.depth = 4, .n_tokens = 6, .one_by_one = true}, {.n_tokens = 16}};
+    const apr_eval_output to_before = {.logits = before}, to_after = {.logits = after};
+    assert_int_equal(apr_session_eval(session, ids, 4, &to_before, NULL), APR_OK);
+    assert_int_equal(apr_speed_measure(session, stages, 2, &options, &finite, NULL), APR_OK);
+    assert_int_equal(apr_session_eval(session, ids, 4, &to_after, NULL), APR_OK);
+    assert_memory_equal(before, after, sizeof before);
+    apr_session_close(session);
+    apr_model_close(&model);
+}
+
+static void what_is_left_beside_the_products_is_never_less_than_nothing(void **state)
+{
+    (void)state;
+    const apr_speed_stage slow = {.seconds = {5.0, 1.0, 3.0}, .product_seconds = {2.0, 2.5, 1.0}};
+    const apr_speed_stage odd = {.seconds = {1.0}, .product_seconds = {2.0}};
+    assert_true(apr_speed_outside(&slow, 3) == 1.0);
+    assert_true(apr_speed_outside(&odd, 1) == 0.0);
 }
 
 static void what_cannot_be_measured_is_refused(void **state)
 {
     (void)state;
     apr_model model;
-    apr_speed speed;
+    bool finite;
     apr_session *const session = open_tiny(&model, 16);
-    const apr_speed_options wrong[] = {{.n_runs = 1},
-                                       {.n_prompt = 4, .n_runs = 0},
-                                       {.n_prompt = 4, .n_runs = APR_SPEED_MOST_RUNS + 1},
-                                       {.n_prompt = 10, .n_tokens = 7, .n_runs = 1},
-                                       {.n_prompt = INT64_MAX, .n_tokens = INT64_MAX, .n_runs = 1},
-                                       {.n_prompt = -1, .n_tokens = 4, .n_runs = 1}};
+    const apr_speed_options once = {.n_runs = 1}, never = {.n_runs = 0}, too_often = {.n_runs = APR_SPEED_MOST_RUNS + 1};
+    apr_speed_stage four = {.n_tokens = 4};
+    apr_speed_stage wrong[] = {
+        {.n_tokens = 0}, {.depth = 10, .n_tokens = 7}, {.depth = INT64_MAX, .n_tokens = INT64_MAX}, {.depth = -1, .n_tokens = 4}};
+    assert_int_equal(apr_speed_measure(session, &four, 0, &once, &finite, NULL), APR_E_USAGE);
+    assert_int_equal(apr_speed_measure(session, &four, 1, &never, &finite, NULL), APR_E_USAGE);
+    assert_int_equal(apr_speed_measure(session, &four, 1, &too_often, &finite, NULL), APR_E_USAGE);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_int_equal(apr_speed_measure(session, &wrong[i], &speed, NULL), APR_E_USAGE);
+        assert_int_equal(apr_speed_measure(session, &wrong[i], 1, &once, &finite, NULL), APR_E_USAGE);
     apr_session_close(session);
     apr_model_close(&model);
 }
@@ -89,16 +114,17 @@ static void logits_that_are_no_numbers_are_seen(void **state)
     (void)state;
     apr_model model;
     apr_session *session;
-    apr_speed speed;
-    const apr_speed_options options = {.n_prompt = 4, .n_tokens = 2, .n_runs = 1};
+    bool finite;
+    const apr_speed_options options = {.n_runs = 1};
+    apr_speed_stage stage = {.n_tokens = 4};
     assert_int_equal(apr_model_open(&model, "tests/data/tiny-qwen2", NULL), APR_OK);
     apr_tensor *const norm = (apr_tensor *)(uintptr_t)apr_model_find(&model, "model.norm.weight");
     uint8_t *const nans = malloc(norm->n_bytes);
     memset(nans, 0xff, norm->n_bytes);
     norm->data = nans;
     assert_int_equal(apr_session_open(&session, &model, &apr_session_defaults, NULL), APR_OK);
-    assert_int_equal(apr_speed_measure(session, &options, &speed, NULL), APR_OK);
-    assert_false(speed.finite);
+    assert_int_equal(apr_speed_measure(session, &stage, 1, &options, &finite, NULL), APR_OK);
+    assert_false(finite);
     apr_session_close(session);
     apr_model_close(&model);
     free(nans);
@@ -108,7 +134,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rate_is_the_median_run_s_with_the_slowest_and_fastest_beside),
-        cmocka_unit_test(every_run_is_measured_and_ends_where_it_should),
+        cmocka_unit_test(every_run_is_measured_and_told),
+        cmocka_unit_test(a_session_computes_as_ever_when_it_has_been_measured),
+        cmocka_unit_test(what_is_left_beside_the_products_is_never_less_than_nothing),
         cmocka_unit_test(what_cannot_be_measured_is_refused),
         cmocka_unit_test(logits_that_are_no_numbers_are_seen),
     };

@@ -2,10 +2,11 @@
 #include "tools/run/bench_verb.h"
 
 #include "formats/base/clock.h"
-#include "runtime/session/speed.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/text.h"
-#include "tools/run/footprint.h"
+#include "tools/device/host_memory.h"
+#include "tools/run/bench_print.h"
+#include "tools/run/bench_stages.h"
 #include "tools/run/running.h"
 #include "tools/run/synthetic.h"
 
@@ -15,8 +16,9 @@
 
 typedef struct bench_options {
     apr_run_options run;
-    const char *synthetic, *dtype;
-    int64_t prompt, tokens, repeat, seed;
+    const char *synthetic, *dtype, *prompt, *depth;
+    int64_t tokens, repeat, seed;
+    bool csv;
 } bench_options;
 
 const apr_option apr_bench_options[] = {
@@ -26,12 +28,16 @@ const apr_option apr_bench_options[] = {
     {"dtype", 't', APR_OPTION_STRING, "TYPE", NULL, "their types, as aprquant --to TYPE would have them (aprquant --list)",
      APR_TO(bench_options, dtype)},
     {"seed", 0, APR_OPTION_INT, "N", "0", "of the random weights and tokens", APR_TO(bench_options, seed), .min = -9e18, .max = 9e18},
-    {"prompt", 'p', APR_OPTION_INT, "N", "512", "tokens of the prompt; 0: none", APR_TO(bench_options, prompt), .min = 0, .max = 1e9,
-     .group = "Measurement"},
-    {"tokens", 'n', APR_OPTION_INT, "N", "128", "tokens decoded behind it, one at a time; 0: none", APR_TO(bench_options, tokens), .min = 0,
-     .max = 1e9},
-    {"repeat", 0, APR_OPTION_INT, "N", "3", "measured runs, after one that is not", APR_TO(bench_options, repeat), .min = 1,
+    {"prompt", 'p', APR_OPTION_STRING, "N,N", NULL, "tokens of the prompts, each measured; 0: none [512,2048; on the host 128]",
+     APR_TO(bench_options, prompt), .group = "Measurement"},
+    {"tokens", 'n', APR_OPTION_INT, "N", "-1", "tokens decoded one at a time; 0: none; -1: 128, on the host 32",
+     APR_TO(bench_options, tokens), .min = -1, .max = 1e9},
+    {"depth", 'd', APR_OPTION_STRING, "N,N", NULL,
+     "tokens before them, which are read and not measured [0,4096,16384 as far as there is room; on the host 0]",
+     APR_TO(bench_options, depth)},
+    {"repeat", 0, APR_OPTION_INT, "N", "5", "measured runs of each, after one that is not", APR_TO(bench_options, repeat), .min = 1,
      .max = APR_SPEED_MOST_RUNS},
+    {"csv", 0, APR_OPTION_FLAG, NULL, NULL, "print comma-separated values", APR_TO(bench_options, csv)},
     APR_RUN_OPTIONS(bench_options, run, "f16"),
     {0},
 };
@@ -39,7 +45,8 @@ const size_t apr_bench_options_bytes = sizeof(bench_options);
 
 const char *const apr_bench_examples[] = {
     "aprrun bench model-q4_k_m.gguf --device cuda",
-    "aprrun bench --synthetic config.json --dtype q4_k_m --device cuda --prompt 4096     # before the download",
+    "aprrun bench --synthetic config.json --dtype q4_k_m --device cuda     # before the download",
+    "aprrun bench model.apr --prompt 64,256 --tokens 32 --depth 0,1024 --csv >figures.csv",
     "aprrun bench --synthetic config.json --dtype mxfp4 --tokens 16 --repeat 5 --json",
     NULL,
 };
@@ -50,11 +57,48 @@ typedef struct bench {
     apr_running running;
     apr_synthetic synthetic;
     apr_session_options options;
-    apr_speed speed;
+    apr_bench_stages stages;
+    bool may_drop; /* depths that nobody asked for */
+    bool finite;
     double made_s, opened_s;
 } bench;
 
 static bool is_synthetic(const bench *b) { return b->asked->synthetic != NULL; }
+
+/* --- what is measured --- */
+
+/* As asked for; else what says most about a GPU, or what a host does in a minute. */
+static apr_status choose_stages(bench *b, apr_error *err)
+{
+    const bench_options *const o = b->asked;
+    const bool on_device = b->options.cuda != NULL;
+    apr_lengths prompts, depths;
+
+    APR_TRY(apr_lengths_parse(&prompts, "--prompt", o->prompt != NULL ? o->prompt : on_device ? "512,2048" : "128", err));
+    APR_TRY(apr_lengths_parse(&depths, "--depth", o->depth != NULL ? o->depth : on_device ? "0,4096,16384" : "0", err));
+    b->may_drop = o->depth == NULL;
+    apr_bench_stages_close(&b->stages);
+    return apr_bench_stages_make(&b->stages, &prompts, o->tokens >= 0 ? o->tokens : on_device ? 128 : 32, &depths, err);
+}
+
+/* The context that the stages take, without the depths that the model or the memory is too small for unless they were asked for. */
+static apr_status choose_context(bench *b, const apr_model *model, apr_error *err)
+{
+    const int64_t known = model->hparams.max_position_embeddings > 0 ? model->hparams.max_position_embeddings : INT64_MAX;
+    const int64_t most = b->asked->run.ctx > 0 ? b->asked->run.ctx : known;
+
+    while (b->may_drop && apr_bench_stages_context(&b->stages) > most && apr_bench_stages_drop_deepest(&b->stages)) {
+    }
+    for (;;) {
+        apr_plan plan;
+        if (b->asked->run.ctx == 0) b->options.n_ctx = apr_bench_stages_context(&b->stages);
+        if (!b->may_drop) return APR_OK;
+        APR_TRY(apr_session_forecast(&plan, model, &b->options, err));
+        const bool fits = plan.fits;
+        apr_plan_close(&plan);
+        if (fits || !apr_bench_stages_drop_deepest(&b->stages)) return APR_OK;
+    }
+}
 
 /* --- opening --- */
 
@@ -80,6 +124,7 @@ static apr_status make_weights(bench *b, const apr_call *call, apr_error *err)
     apr_meter meter;
 
     APR_TRY(apr_synthetic_open(&b->synthetic, b->asked->synthetic, b->asked->dtype, copies_all, err));
+    APR_TRY(choose_context(b, &b->synthetic.model, err));
     APR_TRY(apr_session_forecast(&plan, &b->synthetic.model, &b->options, err));
     const bool is_made = plan.fits || b->options.force;
     apr_status status = is_made ? check_host_memory(b, &plan, err) : APR_OK;
@@ -116,29 +161,30 @@ static apr_status open_synthetic(bench *b, const apr_call *call, apr_error *err)
     fprintf(stderr, "aprrun: WARNING: the GPU is given up, the run goes on on the host: %s\n", own.text);
     apr_synthetic_close(&b->synthetic);
     b->options.cuda = NULL;
+    APR_TRY(choose_stages(b, err));
     return open_synthetic(b, call, err);
 }
 
-static apr_status check_asked(const bench_options *o, size_t n_operands, apr_error *err)
+static apr_status check_asked(const bench_options *o, size_t n_operands, bool json, apr_error *err)
 {
     const bool synthetic = o->synthetic != NULL;
 
     if (synthetic == (n_operands > 0)) return apr_fail(err, APR_E_USAGE, "name what is to be measured: MODEL, or --synthetic CONFIG");
     if (synthetic != (o->dtype != NULL))
         return apr_fail(err, APR_E_USAGE, "--synthetic CONFIG and --dtype TYPE go together: weights that a MODEL has are of its types");
-    if (o->prompt + o->tokens > 0) return APR_OK;
-    return apr_fail(err, APR_E_USAGE, "there is nothing to measure: give --prompt or --tokens more than 0");
+    if (o->csv && json) return apr_fail(err, APR_E_USAGE, "--csv and --json are two answers: choose one");
+    return APR_OK;
 }
 
 static apr_status open_model(bench *b, const apr_call *call, apr_error *err)
 {
-    apr_run_options run = b->asked->run;
-
-    APR_TRY(check_asked(b->asked, call->n_operands, err));
-    if (run.ctx == 0) run.ctx = b->asked->prompt + b->asked->tokens;
+    APR_TRY(check_asked(b->asked, call->n_operands, call->answer->json, err));
     if (!is_synthetic(b)) APR_TRY(apr_running_open_files(&b->running, call->operands[0], err));
-    APR_TRY(apr_running_options(&run, 1, &b->options, err));
-    return is_synthetic(b) ? open_synthetic(b, call, err) : open_session(b, &b->running.model, err);
+    APR_TRY(apr_running_options(&b->asked->run, 1, &b->options, err));
+    APR_TRY(choose_stages(b, err));
+    if (is_synthetic(b)) return open_synthetic(b, call, err);
+    APR_TRY(choose_context(b, &b->running.model, err));
+    return open_session(b, &b->running.model, err);
 }
 
 /* --- measuring --- */
@@ -149,112 +195,67 @@ static apr_status measure(bench *b, const apr_call *call, apr_error *err)
 {
     apr_meter meter;
     apr_progress progress = apr_meter_start_counting(&meter, call->quiet);
-    const apr_speed_options options = {.n_prompt = b->asked->prompt,
-                                       .n_tokens = b->asked->tokens,
-                                       .n_runs = (int)b->asked->repeat,
-                                       .seed = (uint64_t)b->asked->seed,
-                                       .on_run = on_run,
-                                       .user = &progress};
+    const apr_speed_options options = {
+        .n_runs = (int)b->asked->repeat, .seed = (uint64_t)b->asked->seed, .on_run = on_run, .user = &progress};
 
-    const apr_status status = apr_speed_measure(b->running.session, &options, &b->speed, err);
+    const apr_status status = apr_speed_measure(b->running.session, b->stages.stages, b->stages.n, &options, &b->finite, err);
     apr_meter_end(&meter);
     return status;
 }
 
+/* What the memory that holds the weights gives; 0.0 where there are several, or it cannot be found out. */
+static double measure_ceiling(const bench *b)
+{
+    double read = 0.0, upload;
+    apr_cuda_device *device;
+    const apr_cuda_options small = {.stack_bytes = APR_DEFAULT_STACK_BYTES};
+
+    if (apr_session_n_places(b->running.session) > 1) return 0.0;
+    if (apr_session_plan(b->running.session)->judged == APR_ON_HOST) return apr_host_read_rate((int)b->asked->run.threads);
+    if (b->options.cuda->open(&device, b->options.ordinal, &small, NULL) != APR_OK) return 0.0;
+    if (b->options.cuda->bandwidth(device, &read, &upload, NULL) != APR_OK) read = 0.0;
+    b->options.cuda->close(device);
+    return read;
+}
+
 /* --- showing --- */
 
-/* What was measured, and where. */
-typedef struct bench_facts {
-    const char *name;
-    char gpu[256]; /* "": the host */
-    int64_t n_elems;
-    uint64_t n_bytes; /* by the plan */
-    apr_footprint footprint;
-} bench_facts;
-
-static bench_facts facts_of(const bench *b, const apr_call *call)
+static apr_bench_result result_of(const bench *b, const apr_call *call)
 {
     const apr_session *const session = b->running.session;
-    bench_facts f = {.name = is_synthetic(b) ? b->asked->synthetic : call->operands[0], .footprint = apr_footprint_of(&session, 1)};
+    apr_bench_result r = {.name = is_synthetic(b) ? b->asked->synthetic : call->operands[0],
+                          .dtype = b->asked->dtype,
+                          .session = session,
+                          .token_reads = apr_session_cost(session).reads,
+                          .stages = b->stages.stages,
+                          .n_stages = b->stages.n,
+                          .n_runs = (int)b->asked->repeat,
+                          .finite = b->finite,
+                          .made_s = b->made_s,
+                          .opened_s = b->opened_s,
+                          .footprint = apr_footprint_of(&session, 1)};
     apr_cuda_facts gpu;
 
-    if (f.footprint.on == APR_ON_DEVICE && b->options.cuda->facts(b->options.ordinal, &gpu, NULL) == APR_OK)
-        snprintf(f.gpu, sizeof f.gpu, "%s", gpu.name);
-    if (is_synthetic(b)) apr_footprint_add_weights(&f.footprint, b->synthetic.heap_bytes);
-    f.n_bytes = f.footprint.weights;
-    f.n_elems = b->synthetic.n_elems;
+    if (r.footprint.on == APR_ON_DEVICE && b->options.cuda->facts(b->options.ordinal, &gpu, NULL) == APR_OK)
+        snprintf(r.gpu, sizeof r.gpu, "%s", gpu.name);
+    if (is_synthetic(b)) apr_footprint_add_weights(&r.footprint, b->synthetic.heap_bytes);
+    r.n_bytes = r.footprint.weights;
+    r.n_elems = b->synthetic.n_elems;
     for (size_t i = 0; i < b->running.model.n_tensors; i++)
-        if (apr_dtype_is_weights(b->running.model.tensors[i].dtype)) f.n_elems += apr_tensor_elems(&b->running.model.tensors[i]);
-    return f;
+        if (apr_dtype_is_weights(b->running.model.tensors[i].dtype)) r.n_elems += apr_tensor_elems(&b->running.model.tensors[i]);
+    r.ceiling = measure_ceiling(b); /* last: it takes memory of its own for a moment */
+    return r;
 }
 
-static void stage_json(apr_json_text *json, const char *key, int64_t n_tokens, const double *seconds, int n)
+static apr_status show(const bench *b, const apr_call *call, apr_error *err)
 {
-    const apr_spread rates = apr_speed_rates(n_tokens, seconds, n);
+    const apr_bench_result result = result_of(b, call);
 
-    if (n_tokens == 0) {
-        apr_json_null(json, key);
-        return;
-    }
-    apr_json_open(json, key, '{');
-    apr_json_int(json, "tokens", n_tokens);
-    apr_json_real(json, "tokens_per_second", rates.median);
-    apr_json_real(json, "lowest", rates.low);
-    apr_json_real(json, "highest", rates.high);
-    apr_json_open(json, "seconds", '[');
-    for (int i = 0; i < n; i++) apr_json_real(json, NULL, seconds[i]);
-    apr_json_close(json, ']');
-    apr_json_close(json, '}');
-}
-
-static void answer_json(const bench *b, const bench_facts *f, apr_json_text *json)
-{
-    const char *const backend = apr_session_backend_name(b->running.session);
-    const apr_plan *const plan = apr_session_plan(b->running.session);
-
-    apr_json_string(json, "model", f->name, strlen(f->name));
-    apr_json_bool(json, "synthetic", is_synthetic(b));
-    if (is_synthetic(b)) apr_json_string(json, "dtype", b->asked->dtype, strlen(b->asked->dtype));
-    apr_json_int(json, "parameters", f->n_elems);
-    apr_json_uint(json, "weights_bytes", f->n_bytes);
-    apr_json_string(json, "backend", backend, strlen(backend));
-    if (f->gpu[0] != '\0') apr_json_string(json, "gpu", f->gpu, strlen(f->gpu));
-    apr_json_int(json, "context", plan->n_ctx);
-    apr_json_int(json, "batch", plan->n_batch);
-    apr_json_int(json, "runs", b->speed.n_runs);
-    stage_json(json, "prompt", b->asked->prompt, b->speed.prompt_s, b->speed.n_runs);
-    stage_json(json, "decoding", b->asked->tokens, b->speed.decode_s, b->speed.n_runs);
-    if (apr_session_n_places(b->running.session) > 1) apr_link_json(b->running.session, json);
-    apr_json_bool(json, "finite", b->speed.finite);
-    if (is_synthetic(b)) apr_json_real(json, "make_seconds", b->made_s);
-    apr_json_real(json, "open_seconds", b->opened_s);
-    apr_footprint_json(&f->footprint, json);
-}
-
-static void print_stage(const char *what, int64_t n_tokens, const double *seconds, int n)
-{
-    const apr_spread rates = apr_speed_rates(n_tokens, seconds, n);
-    if (n_tokens == 0) return;
-    printf("  %-9s %6lld tokens  %10.2f tokens/s", what, (long long)n_tokens, rates.median);
-    if (n > 1) printf("  (%.2f to %.2f, median of %d)", rates.low, rates.high, n);
-    putchar('\n');
-}
-
-static void print_answer(const bench *b, const bench_facts *f)
-{
-    const apr_plan *const plan = apr_session_plan(b->running.session);
-    char count[APR_SMALL_TEXT], size[APR_SMALL_TEXT];
-
-    printf("%s%s%s%s%s%s: %s parameters, %s of weights\n", apr_bold(stdout), f->name, apr_plain(stdout), is_synthetic(b) ? " as " : "",
-           is_synthetic(b) ? b->asked->dtype : "", is_synthetic(b) ? ", random weights" : "", apr_magnitude_text(count, f->n_elems),
-           apr_size_text(size, f->n_bytes));
-    printf("  run on %s%s%s, context %lld, batch %lld, %s keys and values\n", apr_session_backend_name(b->running.session),
-           f->gpu[0] != '\0' ? ": " : "", f->gpu, (long long)plan->n_ctx, (long long)plan->n_batch, apr_dtypes[plan->kv_dtype].name);
-    print_stage("prompt", b->asked->prompt, b->speed.prompt_s, b->speed.n_runs);
-    print_stage("decoding", b->asked->tokens, b->speed.decode_s, b->speed.n_runs);
-    if (apr_session_n_places(b->running.session) > 1) apr_link_print(b->running.session, stdout);
-    apr_footprint_print(&f->footprint, stdout);
-    if (b->asked->run.stats) apr_session_lines_print(b->running.session, stderr);
+    if (call->answer->json) apr_bench_answer_json(&result, &call->answer->body);
+    else if (b->asked->csv) apr_bench_print_csv(&result, stdout);
+    else APR_TRY(apr_bench_print_table(&result, stdout, err));
+    if (b->asked->run.stats && !call->answer->json) apr_session_lines_print(b->running.session, stderr);
+    return b->finite ? APR_OK : apr_fail(err, APR_E_NO, "%s computes logits that are no numbers", result.name);
 }
 
 apr_status apr_run_bench(const apr_call *call, apr_error *err)
@@ -265,14 +266,10 @@ apr_status apr_run_bench(const apr_call *call, apr_error *err)
     b->asked = call->options;
     apr_status status = open_model(b, call, err);
     if (status == APR_OK) status = measure(b, call, err);
-    if (status == APR_OK) {
-        const bench_facts facts = facts_of(b, call);
-        if (call->answer->json) answer_json(b, &facts, &call->answer->body);
-        else print_answer(b, &facts);
-        if (!b->speed.finite) status = apr_fail(err, APR_E_NO, "%s computes logits that are no numbers", facts.name);
-    }
+    if (status == APR_OK) status = show(b, call, err);
     apr_running_close(&b->running);
     apr_synthetic_close(&b->synthetic);
+    apr_bench_stages_close(&b->stages);
     free(b);
     return status;
 }

@@ -1,9 +1,11 @@
-/* doctor.c - the CUDA library, the driver, each device with its capabilities, probes and bandwidths. */
+/* doctor.c - the host's memory, the CUDA library, the driver, each device with its capabilities, probes and bandwidths. */
 #include "tools/run/doctor.h"
 
 #include "kernels/cuda_loader.h"
+#include "kernels/host/codecs/levels.h"
 #include "runtime/plan/gpus.h"
 #include "tools/cli/text.h"
+#include "tools/device/host_memory.h"
 #include "tools/device/probe.h"
 
 #include <string.h>
@@ -169,6 +171,26 @@ static void device_text(const findings *f, const doctor_options *o)
     if (f->complaint[0] != '\0') line("but", f->complaint);
 }
 
+/* What decoding on the host can reach at most. */
+static void show_host(const apr_call *call)
+{
+    const doctor_options *const o = call->options;
+    const char *const level = apr_host_table()->name;
+    const double read = o->no_measure ? 0.0 : apr_host_read_rate(0);
+    apr_json_text *const json = &call->answer->body;
+
+    if (!call->answer->json) {
+        printf("host             %s instructions", level);
+        if (read > 0.0) printf(", memory read %.0f GB/s", read / 1e9);
+        putchar('\n');
+        return;
+    }
+    apr_json_open(json, "host", '{');
+    put(json, "level", level);
+    if (read > 0.0) apr_json_real(json, "read_bytes_per_second", read);
+    apr_json_close(json, '}');
+}
+
 static apr_status examine_all(const apr_call *call, const apr_cuda_api *cuda, apr_error *err)
 {
     const doctor_options *const o = call->options;
@@ -178,6 +200,7 @@ static apr_status examine_all(const apr_call *call, const apr_cuda_api *cuda, ap
     int n;
 
     APR_TRY(cuda->count(&n, err));
+    show_host(call);
     const int first = o->ordinal >= 0 ? (int)o->ordinal : 0, end = o->ordinal >= 0 ? (int)o->ordinal + 1 : n;
     if (call->answer->json) apr_json_open(json, "devices", '[');
     apr_status status = APR_OK;

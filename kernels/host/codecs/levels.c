@@ -25,6 +25,9 @@ static void fill_plain(void)
 #undef NOTHING
 #undef DECODER
 #undef ENCODER
+#define ENCODER_BY(id, name) t->codecs[APR_##id].encode_by = apr_encode_##name##_by_plain;
+    APR_WIDE_BY_LIST(ENCODER_BY)
+#undef ENCODER_BY
     t->encode_fp8_row = apr_encode_fp8_row_plain;
     t->all_within = apr_all_within_plain;
 }
@@ -39,6 +42,9 @@ static void fill_avx2(void)
     APR_WIDE_LIST(ENCODER, DECODER, ENCODER, DECODER)
 #undef DECODER
 #undef ENCODER
+#define ENCODER_BY(id, name) t->codecs[APR_##id].encode_by = apr_encode_##name##_by_avx2;
+    APR_WIDE_BY_LIST(ENCODER_BY)
+#undef ENCODER_BY
     t->encode_fp8_row = apr_encode_fp8_row_avx2;
     t->all_within = apr_all_within_avx2;
 }
@@ -51,6 +57,9 @@ static void fill_avx512(void)
     APR_WIDE_LIST(ENCODER, DECODER, ENCODER, DECODER)
 #undef DECODER
 #undef ENCODER
+#define ENCODER_BY(id, name) t->codecs[APR_##id].encode_by = apr_encode_##name##_by_avx512;
+    APR_WIDE_BY_LIST(ENCODER_BY)
+#undef ENCODER_BY
     t->encode_fp8_row = apr_encode_fp8_row_avx512;
     t->all_within = apr_all_within_avx512;
 }

@@ -13,6 +13,9 @@
     D(F8_E4M3, f8_e4m3) C(F16, f16) R(F16, f16) R(F8_E5M2, f8_e5m2)
 /* clang-format on */
 
+/* Encoders by importance of all levels; those of other types are the reference's. */
+#define APR_WIDE_BY_LIST(X) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) X(MXFP4, mxfp4)
+
 #define APR_EACH_LEVEL(X) X(plain) X(avx2) X(avx512)
 
 #define APR_WIDE_ENCODER(dtype, name)                                             \
@@ -26,6 +29,13 @@
 APR_WIDE_LIST(APR_WIDE_ENCODER, APR_WIDE_DECODER, APR_WIDE_ENCODER, APR_WIDE_DECODER)
 #undef APR_WIDE_DECODER
 #undef APR_WIDE_ENCODER
+
+#define APR_WIDE_ENCODER_BY(dtype, name)                                                                      \
+    void apr_encode_##name##_by_plain(const float *src, const float *importance, void *dst, int64_t n_elems); \
+    void apr_encode_##name##_by_avx2(const float *src, const float *importance, void *dst, int64_t n_elems);  \
+    void apr_encode_##name##_by_avx512(const float *src, const float *importance, void *dst, int64_t n_elems);
+APR_WIDE_BY_LIST(APR_WIDE_ENCODER_BY)
+#undef APR_WIDE_ENCODER_BY
 
 #define APR_WIDE_OTHERS(level)                                                                      \
     void apr_encode_fp8_row_##level(const float *src, uint8_t *dst, float *scale, int64_t n_elems); \

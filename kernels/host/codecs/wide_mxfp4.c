@@ -28,14 +28,15 @@ WIDE_INLINE wide code_e2m1(wide u)
     return wide_add(code, wide_where(is_negative, wide_set(8.0f)));
 }
 
-/* Squared error of blocks scaled so that the middle exponent has steps of 1. */
-WIDE_INLINE wide squared_error(const wide *a, float step)
+/* Squared error of blocks scaled so that the middle exponent has steps of 1, each value's by its weight; w NULL: 1. */
+WIDE_INLINE wide squared_error(const wide *a, const wide *w, float step)
 {
     wide sum[8];
     for (int l = 0; l < 8; l++)
         for (int k = 0; k < 4; k++) {
             const wide v = a[l + 8 * k], near = nearest_e2m1(wide_mul(v, wide_set(1.0f / step)));
-            const wide error = wide_sub(wide_mul(near, wide_set(step)), v), square = wide_mul(error, error);
+            const wide error = wide_sub(wide_mul(near, wide_set(step)), v);
+            const wide square = wide_mul(w != NULL ? wide_mul(w[l + 8 * k], error) : error, error);
             sum[l] = k == 0 ? square : wide_add(sum[l], square);
         }
     return wide_sum8(sum);
@@ -61,31 +62,34 @@ WIDE_INLINE void exponents_of(wide amax, lane_exponents *lanes)
 }
 
 /* Which of the three exponents, from 0: of equal errors the smallest, of those that a byte can say. */
-WIDE_INLINE wide best_exponents(const wide *x, const lane_exponents *lanes)
+WIDE_INLINE wide best_exponents(const wide *x, const wide *w, const lane_exponents *lanes)
 {
     const wide f = wide_load(lanes->f), g = wide_load(lanes->g), floor_e = wide_load(lanes->floor_e);
     wide a[ELEMS];
 
     for (int j = 0; j < ELEMS; j++) a[j] = wide_abs(wide_mul(wide_mul(x[j], f), g));
-    const wide below = squared_error(a, 0.5f), here = squared_error(a, 1.0f), above = squared_error(a, 2.0f);
+    const wide below = squared_error(a, w, 0.5f), here = squared_error(a, w, 1.0f), above = squared_error(a, w, 2.0f);
     const wide_mask may_go_up = wide_at_most(floor_e, wide_set((float)MAX_E - 1.0f));
     const wide_mask stays = wide_either(wide_less(floor_e, wide_set(1.0f)), wide_less(here, below));
     const wide least = wide_choose(stays, here, below), best = wide_where(stays, wide_set(1.0f));
     return wide_choose(wide_both(may_go_up, wide_less(above, least)), wide_set(2.0f), best);
 }
 
-static void encode_mxfp4_group(const float *src, uint8_t *dst)
+/* importance: NULL where all count the same. */
+WIDE_INLINE void encode_group(const float *src, const float *importance, uint8_t *dst)
 {
     static const float inverse_step[3] = {2.0f, 1.0f, 0.5f};
-    float flat[WIDE * ELEMS], best[WIDE];
-    wide x[ELEMS], amax = wide_set(0.0f);
+    float flat[WIDE * ELEMS], best[WIDE], weights[WIDE * ELEMS];
+    wide x[ELEMS], w[ELEMS], amax = wide_set(0.0f);
     lane_exponents lanes;
     uint8_t code[ELEMS];
 
     wide_turn_blocks(src, ELEMS, FLT_MAX, flat, x);
+    for (int b = 0; b < WIDE && importance != NULL; b++) apr_block_weights(importance + b * ELEMS, ELEMS, weights + b * ELEMS);
+    if (importance != NULL) wide_turn_weights(weights, ELEMS, w);
     for (int j = 0; j < ELEMS; j++) amax = wide_max(wide_abs(x[j]), amax);
     exponents_of(amax, &lanes);
-    wide_store(best, best_exponents(x, &lanes));
+    wide_store(best, best_exponents(x, importance != NULL ? w : NULL, &lanes));
     for (int b = 0; b < WIDE; b++) {
         apr_block_MXFP4 *const block = (apr_block_MXFP4 *)dst + b;
         const wide f = wide_set(lanes.f[b]), g = wide_set(lanes.g[b]), h = wide_set(inverse_step[(int)best[b]]);
@@ -96,7 +100,15 @@ static void encode_mxfp4_group(const float *src, uint8_t *dst)
     }
 }
 
+static void encode_mxfp4_group(const float *src, uint8_t *dst) { encode_group(src, NULL, dst); }
+static void encode_mxfp4_group_by(const float *src, const float *importance, uint8_t *dst) { encode_group(src, importance, dst); }
+
 void WIDE_NAME(apr_encode_mxfp4)(const float *src, void *dst, int64_t n_elems)
 {
     wide_encode_groups(src, dst, n_elems, WIDE * ELEMS, ELEMS, sizeof(apr_block_MXFP4), encode_mxfp4_group);
+}
+
+void WIDE_NAME(apr_encode_mxfp4_by)(const float *src, const float *importance, void *dst, int64_t n_elems)
+{
+    wide_encode_groups_by(src, importance, dst, n_elems, WIDE * ELEMS, ELEMS, sizeof(apr_block_MXFP4), encode_mxfp4_group_by);
 }

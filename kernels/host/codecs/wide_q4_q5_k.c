@@ -1,7 +1,9 @@
 /* wide_q4_q5_k.c - Q4_K and Q5_K, one sub-block a lane: kernels/ref/q4_q5_k.c's search, step by step, in all lanes at once.
  *
  * Where the reference stops early for a sub-block its lane goes on and is masked, and so are a block's lanes where it stops for
- * the block. A group is as many blocks as lanes hold: one or two. */
+ * the block. A group is as many blocks as lanes hold: one or two.
+ *
+ * w: what the values weigh; NULL: 1, and what follows from that is done faster (a compiler leaves out the rest). */
 #include "kernels/host/codecs/wide_codecs.h"
 #include "kernels/host/codecs/wide_turn.h"
 #include "kernels/ref/codecs.h"
@@ -14,7 +16,7 @@ typedef struct grids {
 } grids;
 
 typedef struct sums {
-    wide x, xx, q, qq, qx;
+    wide w, x, xx, q, qq, qx; /* w: of the weights */
 } sums;
 
 static const float rounder = 12582912.0f; /* 1.5 * 2^23: added, it leaves no bits for a fraction; see apr_round_even */
@@ -34,34 +36,48 @@ WIDE_INLINE wide code_of(wide x, wide inverse, wide offset, float max_code, int 
     return wide_sub(v, wide_set(rounder));
 }
 
-/* Sums of codes and of their squares are whole numbers, exact in any order; those with values go by eights. */
-WIDE_INLINE wide try_grid(const wide *x, grids g, float max_code, int bound, bool want_error, sums *s)
+/* One value more in the lane's sums of eight: weighed. */
+typedef struct lane_sums {
+    wide q[8], qq[8], qx[8], ee[8];
+} lane_sums;
+
+WIDE_INLINE void add_to(wide *sum, bool is_first, wide a) { *sum = is_first ? a : wide_add(*sum, a); }
+
+/* Sums of codes and of their squares are whole numbers where nothing is weighed, exact in any order; the others go by eights. */
+WIDE_INLINE wide try_grid(const wide *x, const wide *w, grids g, float max_code, int bound, bool want_error, sums *s)
 {
     const wide inverse = inverse_of(g.step);
-    wide q_sum = wide_set(0.0f), qq_sum = wide_set(0.0f), qx[8], ee[8];
+    wide q_sum = wide_set(0.0f), qq_sum = wide_set(0.0f);
+    lane_sums lanes;
 
 #pragma GCC unroll 8
     for (int l = 0; l < 8; l++) {
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++) {
-            const wide v = x[l + 8 * k], q = code_of(v, inverse, g.offset, max_code, bound), qv = wide_mul(q, v);
-            q_sum = wide_add(q_sum, q);
-            qq_sum = wide_whole_sum(q, q, qq_sum);
-            qx[l] = k == 0 ? qv : wide_add(qx[l], qv);
+            const wide v = x[l + 8 * k], q = code_of(v, inverse, g.offset, max_code, bound);
+            const wide wq = w != NULL ? wide_mul(w[l + 8 * k], q) : q;
+            add_to(&lanes.qx[l], k == 0, wide_mul(wq, v));
+            if (w != NULL) {
+                add_to(&lanes.q[l], k == 0, wq);
+                add_to(&lanes.qq[l], k == 0, wide_mul(wq, q));
+            } else {
+                q_sum = wide_add(q_sum, q);
+                qq_sum = wide_whole_sum(q, q, qq_sum);
+            }
             if (!want_error) continue;
-            const wide e = wide_sub(wide_sub(wide_mul(g.step, q), g.offset), v), square = wide_mul(e, e);
-            ee[l] = k == 0 ? square : wide_add(ee[l], square);
+            const wide e = wide_sub(wide_sub(wide_mul(g.step, q), g.offset), v);
+            add_to(&lanes.ee[l], k == 0, wide_mul(w != NULL ? wide_mul(w[l + 8 * k], e) : e, e));
         }
     }
-    s->q = q_sum;
-    s->qq = qq_sum;
-    s->qx = wide_sum8(qx);
-    return want_error ? wide_sum8(ee) : wide_set(0.0f);
+    s->q = w != NULL ? wide_sum8(lanes.q) : q_sum;
+    s->qq = w != NULL ? wide_sum8(lanes.qq) : qq_sum;
+    s->qx = wide_sum8(lanes.qx);
+    return want_error ? wide_sum8(lanes.ee) : wide_set(0.0f);
 }
 
 WIDE_INLINE grids fit(const sums *s, wide *error)
 {
-    const wide zero = wide_set(0.0f), n = wide_set((float)SUB_ELEMS);
+    const wide zero = wide_set(0.0f), n = s->w;
     const wide det = wide_sub(wide_mul(n, s->qq), wide_mul(s->q, s->q));
     const wide_mask solvable = is_positive(det);
     grids g;
@@ -93,31 +109,36 @@ typedef struct best_grids {
     grids grid;
 } best_grids;
 
-WIDE_INLINE void try_and_fit(const wide *x, grids trial, float max_code, int bound, wide_mask among, sums *s, best_grids *best,
-                             wide_mask *better)
+/* Of weighed values a fit is of no meaning where its step is larger than their range. */
+WIDE_INLINE void try_and_fit(const wide *x, const wide *w, wide range, grids trial, float max_code, int bound, wide_mask among, sums *s,
+                             best_grids *best, wide_mask *better)
 {
     wide error;
-    try_grid(x, trial, max_code, bound, false, s);
+    try_grid(x, w, trial, max_code, bound, false, s);
     const grids g = fit(s, &error);
     *better = wide_both(among, wide_less(error, best->least));
+    if (w != NULL) *better = wide_both(*better, wide_at_most(g.step, range));
     keep_better(*better, error, g, &best->least, &best->grid);
 }
 
-WIDE_INLINE void sum_values(const wide *x, sums *s)
+WIDE_INLINE void sum_values(const wide *x, const wide *w, sums *s)
 {
-    wide sum[8], squares[8];
-    for (int l = 0; l < 8; l++) {
-        sum[l] = wide_add(wide_add(wide_add(x[l], x[8 + l]), x[16 + l]), x[24 + l]);
-        squares[l] = wide_mul(x[l], x[l]);
-        for (int k = 1; k < 4; k++) squares[l] = wide_add(squares[l], wide_mul(x[8 * k + l], x[8 * k + l]));
-    }
-    s->x = wide_sum8(sum);
+    wide weights[8], values[8], squares[8];
+    for (int l = 0; l < 8; l++)
+        for (int k = 0; k < 4; k++) {
+            const wide v = x[8 * k + l], wv = w != NULL ? wide_mul(w[8 * k + l], v) : v;
+            add_to(&values[l], k == 0, wv);
+            add_to(&squares[l], k == 0, wide_mul(wv, v));
+            if (w != NULL) add_to(&weights[l], k == 0, w[8 * k + l]);
+        }
+    s->w = w != NULL ? wide_sum8(weights) : wide_set((float)SUB_ELEMS);
+    s->x = wide_sum8(values);
     s->xx = wide_sum8(squares);
 }
 
 /* Step 1. From the lowest value on, no value is below code 0, and a range of fewer than max_code + 1/2 steps has none above the
  * last one. Half a step further the offset rounds, and both bounds are needed. */
-WIDE_INLINE grids search_sub_blocks(const wide *x, apr_k_search search, sums *s)
+WIDE_INLINE grids search_sub_blocks(const wide *x, const wide *w, apr_k_search search, sums *s)
 {
     const float max_code = search.max_code;
     wide low = wide_set(0.0f), high = x[0];
@@ -130,18 +151,18 @@ WIDE_INLINE grids search_sub_blocks(const wide *x, apr_k_search search, sums *s)
     best_grids best = {wide_set(FLT_MAX), {wide_set(0.0f), start}};
     wide_mask going = is_wide;
 
-    sum_values(x, s);
+    sum_values(x, w, s);
     for (int stretch = 0; stretch < search.stretches; stretch++) {
         const float n_steps = search.first_steps + search.gap * (float)stretch;
         const wide step = wide_div(range, wide_set(n_steps));
         const grids at_start = {step, start}, behind = {step, wide_sub(start, wide_mul(wide_set(0.5f), step))};
-        if (n_steps < max_code + 0.4f) try_and_fit(x, at_start, max_code, BOUND_NONE, is_wide, s, &best, &going);
-        else try_and_fit(x, at_start, max_code, BOUND_ABOVE, is_wide, s, &best, &going);
-        try_and_fit(x, behind, max_code, BOUND_BOTH, is_wide, s, &best, &going);
+        if (n_steps < max_code + 0.4f) try_and_fit(x, w, range, at_start, max_code, BOUND_NONE, is_wide, s, &best, &going);
+        else try_and_fit(x, w, range, at_start, max_code, BOUND_ABOVE, is_wide, s, &best, &going);
+        try_and_fit(x, w, range, behind, max_code, BOUND_BOTH, is_wide, s, &best, &going);
     }
     going = is_wide;
     for (int polish = 0; polish < search.polishes && wide_any(going); polish++)
-        try_and_fit(x, best.grid, max_code, BOUND_BOTH, going, s, &best, &going);
+        try_and_fit(x, w, range, best.grid, max_code, BOUND_BOTH, going, s, &best, &going);
     return best.grid;
 }
 
@@ -159,8 +180,8 @@ typedef struct parts {
 WIDE_INLINE wide nearest_scale(wide x) { return wide_clamp(wide_round(x), 0.0f, (float)MAX_SCALE); }
 
 /* Step 3 for all sub-blocks of a group. d, dmin and its inverse are those of each lane's block. */
-WIDE_INLINE void choose_scales(const wide *x, wide d, wide dmin, wide inverse_dmin, apr_k_search search, wide middle, wide first_min,
-                               sums *s, parts *p)
+WIDE_INLINE void choose_scales(const wide *x, const wide *w, wide d, wide dmin, wide inverse_dmin, apr_k_search search, wide middle,
+                               wide first_min, sums *s, parts *p)
 {
     const wide zero = wide_set(0.0f), last = wide_set((float)MAX_SCALE);
     wide least = wide_set(-1.0f), q = zero, qq = zero, qx = zero, scale = middle, min = first_min;
@@ -170,7 +191,7 @@ WIDE_INLINE void choose_scales(const wide *x, wide d, wide dmin, wide inverse_dm
         wide_mask going = wide_both(wide_at_most(zero, t), wide_at_most(t, last));
         wide m = first_min;
         for (int pass = 0; pass < 2 && wide_any(going); pass++) {
-            const wide error = try_grid(x, (grids){step, wide_mul(dmin, m)}, search.max_code, BOUND_BOTH, true, s);
+            const wide error = try_grid(x, w, (grids){step, wide_mul(dmin, m)}, search.max_code, BOUND_BOTH, true, s);
             const wide_mask better = wide_both(going, wide_either(wide_less(least, zero), wide_less(error, least)));
             least = wide_choose(better, error, least);
             q = wide_choose(better, s->q, q);
@@ -178,7 +199,8 @@ WIDE_INLINE void choose_scales(const wide *x, wide d, wide dmin, wide inverse_dm
             qx = wide_choose(better, s->qx, qx);
             scale = wide_choose(better, t, scale);
             min = wide_choose(better, m, min);
-            const wide off = wide_mul(wide_sub(wide_mul(step, s->q), s->x), wide_set(1.0f / (float)SUB_ELEMS));
+            const wide left = wide_sub(wide_mul(step, s->q), s->x);
+            const wide off = w != NULL ? wide_div(left, s->w) : wide_mul(left, wide_set(1.0f / (float)SUB_ELEMS));
             const wide suited = nearest_scale(wide_mul(off, inverse_dmin));
             going = wide_both(going, wide_differs(suited, m));
             m = suited;
@@ -189,7 +211,7 @@ WIDE_INLINE void choose_scales(const wide *x, wide d, wide dmin, wide inverse_dm
     wide_store(p->min, min);
     wide_store(p->aa, wide_mul(wide_mul(scale, scale), qq));
     wide_store(p->ab, wide_mul(wide_mul(scale, min), q));
-    wide_store(p->bb, wide_mul(wide_mul(min, min), wide_set((float)SUB_ELEMS)));
+    wide_store(p->bb, wide_mul(wide_mul(min, min), s->w));
     wide_store(p->ax, wide_mul(scale, qx));
     wide_store(p->bx, wide_mul(min, s->x));
 }
@@ -253,10 +275,10 @@ WIDE_INLINE void spread(const block_scales *blocks, lane_scales *lanes)
     }
 }
 
-WIDE_INLINE void search_group(const wide *x, apr_k_search search, block_scales best[BLOCKS])
+WIDE_INLINE void search_group(const wide *x, const wide *w, apr_k_search search, block_scales best[BLOCKS])
 {
     sums s;
-    const grids ideal = search_sub_blocks(x, search, &s);
+    const grids ideal = search_sub_blocks(x, w, search, &s);
     block_scales now[BLOCKS];
     lane_scales lanes;
     parts p;
@@ -275,7 +297,7 @@ WIDE_INLINE void search_group(const wide *x, apr_k_search search, block_scales b
     wide min = nearest_scale(wide_mul(ideal.offset, inverse_of(wide_load(lanes.dmin))));
     for (int round = 0; round < search.rounds && any; round++) {
         const wide dmin = wide_load(lanes.dmin);
-        choose_scales(x, wide_load(lanes.d), dmin, inverse_of(dmin), search, scale, min, &s, &p);
+        choose_scales(x, w, wide_load(lanes.d), dmin, inverse_of(dmin), search, scale, min, &s, &p);
         any = false;
         for (int b = 0; b < BLOCKS; b++) {
             if (going[b]) going[b] = end_round(round, &p, b * SUBS, &now[b], &best[b]);
@@ -315,16 +337,19 @@ WIDE_INLINE void pack_nibbles(const uint8_t *code, uint8_t *qs)
         for (int l = 0; l < SUB_ELEMS; l += 16) wide_pack_nibbles(qs + l, code + l, code + SUB_ELEMS + l);
 }
 
-static void encode_q4_k_group(const float *src, uint8_t *dst)
+/* Values and weights of a group side by side. */
+WIDE_INLINE void weigh_group(const float *importance, wide *w)
+{
+    float flat[BLOCKS * ELEMS];
+    for (int b = 0; b < BLOCKS; b++) apr_block_weights(importance + b * ELEMS, ELEMS, flat + b * ELEMS);
+    wide_turn_weights(flat, SUB_ELEMS, w);
+}
+
+WIDE_INLINE void store_q4_k(const float *flat, const block_scales *best, uint8_t *dst)
 {
     static const apr_k_search search = APR_Q4_K_SEARCH;
-    float flat[BLOCKS * ELEMS];
-    wide x[SUB_ELEMS];
-    block_scales best[BLOCKS];
     uint8_t code[ELEMS];
 
-    wide_turn_blocks(src, SUB_ELEMS, APR_F16_MAX * (float)MAX_SCALE * search.max_code, flat, x);
-    search_group(x, search, best);
     for (int b = 0; b < BLOCKS; b++) {
         apr_block_Q4_K *const block = (apr_block_Q4_K *)dst + b;
         block->d = best[b].d;
@@ -335,16 +360,11 @@ static void encode_q4_k_group(const float *src, uint8_t *dst)
     }
 }
 
-static void encode_q5_k_group(const float *src, uint8_t *dst)
+WIDE_INLINE void store_q5_k(const float *flat, const block_scales *best, uint8_t *dst)
 {
     static const apr_k_search search = APR_Q5_K_SEARCH;
-    float flat[BLOCKS * ELEMS];
-    wide x[SUB_ELEMS];
-    block_scales best[BLOCKS];
     uint8_t code[ELEMS];
 
-    wide_turn_blocks(src, SUB_ELEMS, APR_F16_MAX * (float)MAX_SCALE * search.max_code, flat, x);
-    search_group(x, search, best);
     for (int b = 0; b < BLOCKS; b++) {
         apr_block_Q5_K *const block = (apr_block_Q5_K *)dst + b;
         block->d = best[b].d;
@@ -358,12 +378,35 @@ static void encode_q5_k_group(const float *src, uint8_t *dst)
     }
 }
 
-void WIDE_NAME(apr_encode_q4_k)(const float *src, void *dst, int64_t n_elems)
-{
-    wide_encode_groups(src, dst, n_elems, BLOCKS * ELEMS, ELEMS, sizeof(apr_block_Q4_K), encode_q4_k_group);
-}
-
-void WIDE_NAME(apr_encode_q5_k)(const float *src, void *dst, int64_t n_elems)
-{
-    wide_encode_groups(src, dst, n_elems, BLOCKS * ELEMS, ELEMS, sizeof(apr_block_Q5_K), encode_q5_k_group);
-}
+#define ENCODER(id, name)                                                                                                             \
+    static void encode_##name##_group(const float *src, uint8_t *dst)                                                                 \
+    {                                                                                                                                 \
+        static const apr_k_search search = APR_##id##_SEARCH;                                                                         \
+        float flat[BLOCKS * ELEMS];                                                                                                   \
+        wide x[SUB_ELEMS];                                                                                                            \
+        block_scales best[BLOCKS];                                                                                                    \
+        wide_turn_blocks(src, SUB_ELEMS, APR_F16_MAX *(float)MAX_SCALE *search.max_code, flat, x);                                    \
+        search_group(x, NULL, search, best);                                                                                          \
+        store_##name(flat, best, dst);                                                                                                \
+    }                                                                                                                                 \
+    static void encode_##name##_group_by(const float *src, const float *importance, uint8_t *dst)                                     \
+    {                                                                                                                                 \
+        static const apr_k_search search = APR_##id##_SEARCH;                                                                         \
+        float flat[BLOCKS * ELEMS];                                                                                                   \
+        wide x[SUB_ELEMS], w[SUB_ELEMS];                                                                                              \
+        block_scales best[BLOCKS];                                                                                                    \
+        wide_turn_blocks(src, SUB_ELEMS, APR_F16_MAX *(float)MAX_SCALE *search.max_code, flat, x);                                    \
+        weigh_group(importance, w);                                                                                                   \
+        search_group(x, w, search, best);                                                                                             \
+        store_##name(flat, best, dst);                                                                                                \
+    }                                                                                                                                 \
+    void WIDE_NAME(apr_encode_##name)(const float *src, void *dst, int64_t n_elems)                                                   \
+    {                                                                                                                                 \
+        wide_encode_groups(src, dst, n_elems, BLOCKS *ELEMS, ELEMS, sizeof(apr_block_##id), encode_##name##_group);                   \
+    }                                                                                                                                 \
+    void WIDE_NAME(apr_encode_##name##_by)(const float *src, const float *importance, void *dst, int64_t n_elems)                     \
+    {                                                                                                                                 \
+        wide_encode_groups_by(src, importance, dst, n_elems, BLOCKS *ELEMS, ELEMS, sizeof(apr_block_##id), encode_##name##_group_by); \
+    }
+ENCODER(Q4_K, q4_k)
+ENCODER(Q5_K, q5_k)

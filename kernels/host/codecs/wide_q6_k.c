@@ -1,7 +1,9 @@
 /* wide_q6_k.c - Q6_K, one sub-block a lane: kernels/ref/q6_k.c's search, step by step, in all lanes at once.
  *
  * A block has 16 sub-blocks: as many vectors of them as it takes, one or two. Where the reference leaves out a scale for a sub-block,
- * its lane is masked. */
+ * its lane is masked.
+ *
+ * w: what the values weigh; NULL: 1, and what follows from that is done faster (a compiler leaves out the rest). */
 #include "kernels/host/codecs/wide_codecs.h"
 #include "kernels/host/codecs/wide_turn.h"
 #include "kernels/ref/codecs.h"
@@ -25,29 +27,34 @@ WIDE_INLINE wide code_of(wide x, wide inverse)
     return wide_sub(wide_clamp(v, rounder + (float)MIN_CODE, rounder + (float)MAX_CODE), wide_set(rounder));
 }
 
-/* Sums of squared codes are whole numbers, exact in any order; those with values go by eights. */
-WIDE_INLINE wide try_steps(const wide *x, wide step, bool want_error, sums *s)
+/* Sums of squared codes are whole numbers where nothing is weighed, exact in any order; the others go by eights. */
+WIDE_INLINE wide try_steps(const wide *x, const wide *w, wide step, bool want_error, sums *s)
 {
     const wide inverse = inverse_of(step);
-    wide qq[2] = {wide_set(0.0f), wide_set(0.0f)}, qx[8], ee[8];
+    wide whole[2] = {wide_set(0.0f), wide_set(0.0f)}, qq[8], qx[8], ee[8];
 
 #pragma GCC unroll 8
     for (int l = 0; l < 8; l++) {
         const wide q = code_of(x[l], inverse), r = code_of(x[8 + l], inverse);
-        qq[0] = wide_whole_sum(q, q, qq[0]);
-        qq[1] = wide_whole_sum(r, r, qq[1]);
-        qx[l] = wide_add(wide_mul(q, x[l]), wide_mul(r, x[8 + l]));
+        const wide wq = w != NULL ? wide_mul(w[l], q) : q, wr = w != NULL ? wide_mul(w[8 + l], r) : r;
+        if (w != NULL) {
+            qq[l] = wide_add(wide_mul(wq, q), wide_mul(wr, r));
+        } else {
+            whole[0] = wide_whole_sum(q, q, whole[0]);
+            whole[1] = wide_whole_sum(r, r, whole[1]);
+        }
+        qx[l] = wide_add(wide_mul(wq, x[l]), wide_mul(wr, x[8 + l]));
         if (!want_error) continue;
         const wide e = wide_sub(wide_mul(step, q), x[l]), f = wide_sub(wide_mul(step, r), x[8 + l]);
-        ee[l] = wide_add(wide_mul(e, e), wide_mul(f, f));
+        ee[l] = wide_add(wide_mul(w != NULL ? wide_mul(w[l], e) : e, e), wide_mul(w != NULL ? wide_mul(w[8 + l], f) : f, f));
     }
-    s->qq = wide_add(qq[0], qq[1]);
+    s->qq = w != NULL ? wide_sum8(qq) : wide_add(whole[0], whole[1]);
     s->qx = wide_sum8(qx);
     return want_error ? wide_sum8(ee) : wide_set(0.0f);
 }
 
 /* Step 1. */
-WIDE_INLINE wide search_sub_blocks(const wide *x)
+WIDE_INLINE wide search_sub_blocks(const wide *x, const wide *w)
 {
     enum { TRIALS = APR_Q6_K_TRIALS };
     const wide zero = wide_set(0.0f);
@@ -62,7 +69,7 @@ WIDE_INLINE wide search_sub_blocks(const wide *x)
     const wide_mask is_wide = wide_less(wide_set(0x1p-40f), amax);
     for (int t = 0; t < TRIALS; t++) {
         sums s;
-        try_steps(x, wide_div(extreme, wide_set(APR_Q6_K_MIDDLE + APR_Q6_K_GAP * (float)(TRIALS / 2 - t))), false, &s);
+        try_steps(x, w, wide_div(extreme, wide_set(APR_Q6_K_MIDDLE + APR_Q6_K_GAP * (float)(TRIALS / 2 - t))), false, &s);
         const wide fit = wide_div(s.qx, s.qq), won = wide_mul(s.qx, fit);
         const wide_mask better = wide_both(is_wide, wide_less(gain, won));
         gain = wide_choose(better, won, gain);
@@ -77,7 +84,7 @@ typedef struct parts {
 } parts;
 
 /* Step 3 for the sub-blocks of vector v, whose scales so far are in p. */
-WIDE_INLINE void choose_scales(const wide *x, float d, int v, parts *p)
+WIDE_INLINE void choose_scales(const wide *x, const wide *w, float d, int v, parts *p)
 {
     const wide middle = wide_load(p->scale + v * WIDE), first = wide_set((float)MIN_SCALE), last = wide_set((float)MAX_SCALE);
     wide least = wide_set(-1.0f), scale = middle, qq = least, qx = least;
@@ -86,7 +93,7 @@ WIDE_INLINE void choose_scales(const wide *x, float d, int v, parts *p)
         const wide t = wide_add(middle, wide_set((float)away));
         const wide_mask allowed = wide_both(wide_at_most(first, t), wide_at_most(t, last));
         sums s;
-        const wide error = try_steps(x, wide_mul(wide_set(d), t), true, &s);
+        const wide error = try_steps(x, w, wide_mul(wide_set(d), t), true, &s);
         const wide_mask better = wide_both(allowed, wide_either(wide_less(least, wide_set(0.0f)), wide_less(error, least)));
         least = wide_choose(better, error, least);
         qq = wide_choose(better, s.qq, qq);
@@ -123,12 +130,13 @@ static float signed_largest(const float *a)
     return value;
 }
 
-WIDE_INLINE void search_block(const wide x[VECTORS][SUB_ELEMS], block_scales *best)
+/* w: [VECTORS] of SUB_ELEMS, or NULL */
+WIDE_INLINE void search_block(const wide x[VECTORS][SUB_ELEMS], const wide *w, block_scales *best)
 {
     uint16_t d;
     parts p;
 
-    for (int v = 0; v < VECTORS; v++) wide_store(p.scale + v * WIDE, search_sub_blocks(x[v]));
+    for (int v = 0; v < VECTORS; v++) wide_store(p.scale + v * WIDE, search_sub_blocks(x[v], w != NULL ? w + v * SUB_ELEMS : NULL));
     best->d = d = stored_scale(signed_largest(p.scale) / (float)MIN_SCALE);
     for (int v = 0; v < VECTORS; v++) {
         const wide scale = wide_mul(wide_load(p.scale + v * WIDE), inverse_of(wide_set(apr_f16_to_f32(d))));
@@ -136,7 +144,7 @@ WIDE_INLINE void search_block(const wide x[VECTORS][SUB_ELEMS], block_scales *be
     }
     for (int round = 0; round < APR_Q6_K_ROUNDS; round++) {
         float error = 0.0f, aa = 0.0f, ax = 0.0f;
-        for (int v = 0; v < VECTORS; v++) choose_scales(x[v], apr_f16_to_f32(d), v, &p);
+        for (int v = 0; v < VECTORS; v++) choose_scales(x[v], w != NULL ? w + v * SUB_ELEMS : NULL, apr_f16_to_f32(d), v, &p);
         for (int sub = 0; sub < SUBS; sub++) error += p.error[sub], aa += p.aa[sub], ax += p.ax[sub];
         if (round > 0 && !(error < best->error)) break;
         best->d = d;
@@ -159,20 +167,13 @@ WIDE_INLINE void codes_of(const float *x, const block_scales *best, uint8_t *cod
     }
 }
 
-static void encode_q6_k_block(const float *src, uint8_t *dst)
+WIDE_INLINE void store_block(const float *flat, const block_scales *best, apr_block_Q6_K *block)
 {
-    apr_block_Q6_K *const block = (apr_block_Q6_K *)dst;
-    const float limit = APR_F16_MAX * (float)MAX_SCALE * (float)MAX_CODE;
-    float flat[ELEMS];
-    wide x[VECTORS][SUB_ELEMS];
-    block_scales best;
     uint8_t code[ELEMS];
 
-    for (int v = 0; v < VECTORS; v++) wide_turn_blocks(src + v * WIDE * SUB_ELEMS, SUB_ELEMS, limit, flat + v * WIDE * SUB_ELEMS, x[v]);
-    search_block(x, &best);
-    codes_of(flat, &best, code);
-    block->d = best.d;
-    for (int sub = 0; sub < SUBS; sub++) block->scales[sub] = (int8_t)best.scale[sub];
+    codes_of(flat, best, code);
+    block->d = best->d;
+    for (int sub = 0; sub < SUBS; sub++) block->scales[sub] = (int8_t)best->scale[sub];
     for (int half = 0; half < 2; half++) { /* elements 32 * k + l of a half: see the reference's decoder */
         const uint8_t *const c = code + 128 * half;
         for (int l = 0; l < 64; l += 16) wide_pack_nibbles(block->ql + 64 * half + l, c + l, c + 64 + l);
@@ -181,7 +182,40 @@ static void encode_q6_k_block(const float *src, uint8_t *dst)
     }
 }
 
+static const float limit = APR_F16_MAX * (float)MAX_SCALE * (float)MAX_CODE;
+
+static void encode_q6_k_block(const float *src, uint8_t *dst)
+{
+    float flat[ELEMS];
+    wide x[VECTORS][SUB_ELEMS];
+    block_scales best;
+
+    for (int v = 0; v < VECTORS; v++) wide_turn_blocks(src + v * WIDE * SUB_ELEMS, SUB_ELEMS, limit, flat + v * WIDE * SUB_ELEMS, x[v]);
+    search_block(x, NULL, &best);
+    store_block(flat, &best, (apr_block_Q6_K *)dst);
+}
+
+static void encode_q6_k_block_by(const float *src, const float *importance, uint8_t *dst)
+{
+    float flat[ELEMS], weights[ELEMS];
+    wide x[VECTORS][SUB_ELEMS], w[VECTORS * SUB_ELEMS];
+    block_scales best;
+
+    apr_block_weights(importance, ELEMS, weights);
+    for (int v = 0; v < VECTORS; v++) {
+        wide_turn_blocks(src + v * WIDE * SUB_ELEMS, SUB_ELEMS, limit, flat + v * WIDE * SUB_ELEMS, x[v]);
+        wide_turn_weights(weights + v * WIDE * SUB_ELEMS, SUB_ELEMS, w + v * SUB_ELEMS);
+    }
+    search_block(x, w, &best);
+    store_block(flat, &best, (apr_block_Q6_K *)dst);
+}
+
 void WIDE_NAME(apr_encode_q6_k)(const float *src, void *dst, int64_t n_elems)
 {
     wide_encode_groups(src, dst, n_elems, ELEMS, ELEMS, sizeof(apr_block_Q6_K), encode_q6_k_block);
+}
+
+void WIDE_NAME(apr_encode_q6_k_by)(const float *src, const float *importance, void *dst, int64_t n_elems)
+{
+    wide_encode_groups_by(src, importance, dst, n_elems, ELEMS, ELEMS, sizeof(apr_block_Q6_K), encode_q6_k_block_by);
 }

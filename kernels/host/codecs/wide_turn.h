@@ -72,6 +72,12 @@ WIDE_INLINE void wide_turn_blocks(const float *src, int n_elems, float limit, fl
     for (int j = 0; j < n_elems; j += WIDE) wide_turn_square(flat + j, n_elems, x + j);
 }
 
+/* What the values of WIDE blocks or sub-blocks of n_elems weigh, as they lie in `flat`, side by side. */
+WIDE_INLINE void wide_turn_weights(const float *flat, int n_elems, wide *w)
+{
+    for (int j = 0; j < n_elems; j += WIDE) wide_turn_square(flat + j, n_elems, w + j);
+}
+
 /* Encodes n_elems in groups: what a group of blocks becomes is independent of the others, so a last group that is not whole is
  * filled up with zeros. */
 typedef void (*wide_group_fn)(const float *src, uint8_t *dst);
@@ -90,6 +96,26 @@ WIDE_INLINE void wide_encode_groups(const float *src, void *dst, int64_t n_elems
     uint8_t bytes[WIDE_GROUP_BYTES];
     memcpy(filled, src, (size_t)n_elems * sizeof *src);
     encode_group(filled, bytes);
+    memcpy(to, bytes, (size_t)(n_elems / block_elems * block_bytes));
+}
+
+/* The same by importance. */
+typedef void (*wide_group_by_fn)(const float *src, const float *importance, uint8_t *dst);
+
+WIDE_INLINE void wide_encode_groups_by(const float *src, const float *importance, void *dst, int64_t n_elems, int group_elems,
+                                       int block_elems, int block_bytes, wide_group_by_fn encode_group)
+{
+    const int group_bytes = group_elems / block_elems * block_bytes;
+    uint8_t *to = dst;
+
+    for (; n_elems >= group_elems; n_elems -= group_elems, src += group_elems, importance += group_elems, to += group_bytes)
+        encode_group(src, importance, to);
+    if (n_elems <= 0) return;
+    float filled[WIDE_GROUP_ELEMS] = {0}, weighed[WIDE_GROUP_ELEMS] = {0};
+    uint8_t bytes[WIDE_GROUP_BYTES];
+    memcpy(filled, src, (size_t)n_elems * sizeof *src);
+    memcpy(weighed, importance, (size_t)n_elems * sizeof *importance);
+    encode_group(filled, weighed, bytes);
     memcpy(to, bytes, (size_t)(n_elems / block_elems * block_bytes));
 }
 

@@ -1,0 +1,47 @@
+/* host_memory.c - sums of a large array, by all threads. */
+#include "tools/device/host_memory.h"
+
+#include "formats/base/clock.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <omp.h>
+
+enum { WORDS = 1 << 25, PIECE = 1 << 15, ROUNDS = 6, LANES = 16 }; /* 256 MiB, in pieces of 256 KiB */
+
+static uint64_t sum_of_piece(const uint64_t *words)
+{
+    uint64_t sums[LANES] = {0}, sum = 0;
+    for (int i = 0; i < PIECE; i += LANES)
+        for (int j = 0; j < LANES; j++) sums[j] += words[i + j];
+    for (int j = 0; j < LANES; j++) sum += sums[j];
+    return sum;
+}
+
+static uint64_t read_all(const uint64_t *words, int n_threads)
+{
+    uint64_t sum = 0;
+#pragma omp parallel for schedule(static) num_threads(n_threads) reduction(+ : sum)
+    for (int i = 0; i < WORDS / PIECE; i++) sum += sum_of_piece(words + (size_t)i * PIECE);
+    return sum;
+}
+
+double apr_host_read_rate(int n_threads)
+{
+    const int n = n_threads > 0 ? n_threads : omp_get_max_threads();
+    uint64_t *const words = malloc(WORDS * sizeof *words), sum = 0;
+    double best = 0.0;
+
+    if (words == NULL) return 0.0;
+    memset(words, 1, WORDS * sizeof *words);
+    for (int round = 0; round < ROUNDS; round++) {
+        const double begin = apr_seconds_now();
+        sum += read_all(words, n);
+        const double seconds = apr_seconds_now() - begin, rate = seconds > 0.0 ? WORDS * sizeof *words / seconds : 0.0;
+        if (rate > best) best = rate;
+    }
+    free(words);
+    return sum != 1 ? best : 0.0; /* the sum is wanted, so that it is computed */
+}

@@ -1,0 +1,28 @@
+/* bench_print.h - what `aprrun bench` found, as a table, CSV or JSON. */
+#ifndef APR_TOOLS_BENCH_PRINT_H
+#define APR_TOOLS_BENCH_PRINT_H
+
+#include "runtime/session/speed.h"
+#include "tools/run/footprint.h"
+
+typedef struct apr_bench_result {
+    const char *name, *dtype; /* dtype NULL: a real model */
+    char gpu[256];            /* "": the host */
+    const apr_session *session;
+    int64_t n_elems;
+    uint64_t n_bytes;     /* of weights, by the plan */
+    uint64_t token_reads; /* bytes of weights that one token needs */
+    double ceiling;       /* bytes a second at which the memory that holds them was read; 0: several memories, or not measured */
+    const apr_speed_stage *stages;
+    size_t n_stages;
+    int n_runs;
+    bool finite;
+    double made_s, opened_s;
+    apr_footprint footprint;
+} apr_bench_result;
+
+apr_status apr_bench_print_table(const apr_bench_result *result, FILE *out, apr_error *err);
+void apr_bench_print_csv(const apr_bench_result *result, FILE *out);
+void apr_bench_answer_json(const apr_bench_result *result, apr_json_text *json);
+
+#endif
