@@ -2,6 +2,7 @@
  *
  *     input model.safetensors of 3400000 bytes, 5f0c2a91 in 16 samples
  *     saturate no
+ *     importance of 197 tensors, 8d3f61aa
  *     adapter 'lora/' factor 0.5
  *     encoder q8_0 gives 3fa1b2c4
  *     tensor 'model.embed_tokens.weight' bf16 -> q8_0

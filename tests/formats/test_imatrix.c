@@ -104,6 +104,7 @@ static void an_unfinished_one_keeps_every_bit(void **state)
     e->counts[0] = 1e15 + 1.0;
     m.chunk_count = 7;
     write_one(&m, in_work("x.resume"), (apr_imatrix_out){.terms = "a\nb\n"});
+    apr_imatrix_close(&m);
     if (apr_imatrix_open(&m, in_work("x.resume"), true, &err) != APR_OK) fail_msg("%s", err.text);
     assert_string_equal(m.terms, "a\nb\n");
     for (int i = 0; i < 6; i++) assert_true(m.entries[0].sums[i] == exp(0.1 * i) / 3.0);

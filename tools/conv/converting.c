@@ -178,7 +178,8 @@ static void print_device(const outcome *o)
         example = item->from->name;
     }
     printf("  encoded on %s: %zu tensors", o->device, n_device);
-    if (n_host > 0) printf("; on the host: %zu (small ones, those that have an importance, or of types that only the host reads: %s)", n_host, example);
+    if (n_host > 0)
+        printf("; on the host: %zu (small ones, those that have an importance, or of types that only the host reads: %s)", n_host, example);
     printf("\n");
 }
 
