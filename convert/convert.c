@@ -329,6 +329,7 @@ static apr_status run_pipe(apr_conversion *c, apr_sink *sink, apr_error *err)
     const apr_pipe_options pipe = {.saturate = c->options.saturate,
                                    .want_metrics = c->options.want_metrics,
                                    .progress = c->options.progress,
+                                   .maker = c->options.maker,
                                    .codecs = c->options.codecs,
                                    .devices = c->options.devices,
                                    .n_devices = c->options.n_devices};

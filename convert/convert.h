@@ -26,6 +26,8 @@ typedef struct apr_convert_options {
     bool saturate;               /* see apr_pipe_options */
     const apr_resume_part *part; /* one of several runs (formats/base/resume.h); NULL: the only one */
     apr_progress progress;
+    const apr_pipe_maker *maker;     /* see apr_pipe_options; of the conversion's items, known after the plan */
+    const char *maker_terms;         /* a line that says how it makes them, for outputs of several runs; NULL: nothing to say */
     const apr_cuda_codecs *codecs;   /* see apr_pipe_options; NULL: the host encodes */
     apr_cuda_device *const *devices; /* [n_devices] */
     int n_devices;

@@ -407,6 +407,25 @@ static apr_status run_item(apr_pipe *p, apr_pipe_item *item, apr_error *err)
     return item->to == item->from->dtype && item->from->packing == NULL ? copy_tensor(p, item, err) : convert_tensor(p, item, err);
 }
 
+bool apr_pipe_is_made(const apr_pipe *p, size_t item)
+{
+    const apr_pipe_maker *const maker = p->options->maker;
+    return maker != NULL && maker->takes(maker->user, item);
+}
+
+/* What the maker makes of it, in one piece. */
+static apr_status put_made(apr_pipe *p, apr_pipe_item *item, size_t i, apr_error *err)
+{
+    const apr_cut cut = apr_cut_tensor(item);
+    const uint8_t *bytes = NULL;
+
+    APR_TRY(p->options->maker->make(p->options->maker->user, i, &bytes, &item->misfits, err));
+    if (p->options->want_metrics) APR_TRY(apr_pipe_measure(p, &cut, item, 0, apr_cut_portions(&cut), bytes, err));
+    APR_TRY(apr_sink_put(p->sink, bytes, (size_t)apr_row_bytes(item->to, apr_tensor_elems(item->from)), err));
+    apr_pipe_progress(p, item->from, item->from->n_bytes);
+    return APR_OK;
+}
+
 /* Of a tensor that is made, in all of its sources. */
 static int64_t count_beyond_f32(const apr_tensor *t, double *worst)
 {
@@ -480,7 +499,8 @@ static apr_status make_item(apr_pipe *p, apr_pipe_device *device, apr_pipe_item 
     char remark[APR_REMARK_BYTES];
 
     APR_TRY(check_doubles(&items[i], err));
-    APR_TRY(apr_pipe_device_takes(device, i) ? apr_pipe_device_item(device, i, err) : run_item(p, &items[i], err));
+    if (apr_pipe_is_made(p, i)) APR_TRY(put_made(p, &items[i], i, err));
+    else APR_TRY(apr_pipe_device_takes(device, i) ? apr_pipe_device_item(device, i, err) : run_item(p, &items[i], err));
     APR_TRY(check_misfits(&items[i], p->options, err));
     apr_pipe_remark(&items[i], remark);
     return apr_sink_done(p->sink, i, remark, err);

@@ -39,9 +39,18 @@ typedef struct apr_pipe_item {
     int64_t n_rounded; /* of same_numbers: see kernels/transcode.h */
 } apr_pipe_item;
 
+/* Makes some items as a whole, in another way than value by value: each value's code depends on others (quant/feedback). */
+typedef struct apr_pipe_maker {
+    bool (*takes)(void *user, size_t item);
+    /* All bytes of the item, valid until the next call; fills what of its values the type cannot hold. */
+    apr_status (*make)(void *user, size_t item, const uint8_t **bytes, apr_misfits *misfits, apr_error *err);
+    void *user;
+} apr_pipe_maker;
+
 typedef struct apr_pipe_options {
-    bool saturate;     /* what `to` cannot hold becomes the nearest that it can */
-    bool want_metrics; /* decode again and compare: costs about as much as the encoding of a plain type */
+    const apr_pipe_maker *maker; /* NULL: nobody */
+    bool saturate;               /* what `to` cannot hold becomes the nearest that it can */
+    bool want_metrics;           /* decode again and compare: costs about as much as the encoding of a plain type */
     apr_progress progress;
     const apr_cuda_codecs *codecs;   /* of the library that opened `devices`; NULL: all on the host */
     apr_cuda_device *const *devices; /* [n_devices] that work together, one or more; each with workers of its own */

@@ -253,7 +253,8 @@ static apr_status plan_jobs(apr_pipe_device *d, apr_error *err)
     if (d->tasks == NULL || d->workers == NULL || d->slots == NULL || d->fillers == NULL)
         return apr_no_memory(err, "the way through the device");
     for (size_t i = 0; i < d->n_items; i++) {
-        if (d->items[i].state == APR_TENSOR_WANTED) d->tasks[i] = plan_task(d->codecs, &d->items[i], d->n_jobs);
+        if (d->items[i].state == APR_TENSOR_WANTED && !apr_pipe_is_made(d->pipe, i))
+            d->tasks[i] = plan_task(d->codecs, &d->items[i], d->n_jobs);
         d->n_jobs += d->tasks[i].n_jobs;
     }
     return APR_OK;

@@ -35,6 +35,8 @@ typedef struct apr_pipe {
     size_t n_row_scales;
 } apr_pipe;
 
+/* Does the options' maker make that item? */
+bool apr_pipe_is_made(const apr_pipe *p, size_t item);
 void apr_pipe_progress(apr_pipe *p, const apr_tensor *tensor, uint64_t more_bytes);
 /* Room for row_scales of an FP8 tensor. */
 apr_status apr_pipe_reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err);

@@ -162,6 +162,7 @@ static void add_encoders(lines *l, const apr_conversion *c)
 static void add_recipe(lines *l, const apr_conversion *c)
 {
     add(l, "saturate %s\n", c->options.saturate ? "yes" : "no");
+    if (c->options.maker_terms != NULL) add(l, "method %s\n", c->options.maker_terms);
     if (c->options.imatrix != NULL)
         add(l, "importance of %zu tensors, %08" PRIx32 "\n", c->options.imatrix->n_entries, sum_of(c->options.imatrix));
     for (size_t i = 0; i < c->options.n_adapters; i++) add(l, "adapter %zu factor %a\n", i + 1, (double)c->options.adapters[i].factor);

@@ -24,6 +24,7 @@ kernels/cuda/device      formats/base formats/number formats/model kernels kerne
 kernels/cuda/codecs      formats/base formats/number formats/model kernels kernels/ref kernels/cuda kernels/cuda/device
 kernels/cuda/ops         formats/base formats/number formats/model kernels kernels/cuda kernels/cuda/device kernels/cuda/codecs
 quant                    formats/base formats/number formats/model kernels
+quant/feedback           formats/base formats/number kernels
 convert                  formats/base formats/number formats/model kernels kernels/cuda quant
 runtime/tokenizer        formats/base formats/number formats/model
 runtime/template         formats/base formats/number formats/model

@@ -1,5 +1,6 @@
 /* aprquant.c - any model to another type: decides by recipe, converts in one pass, reports what it cost. */
 #include "tools/conv/converting.h"
+#include "tools/conv/feedback_run.h"
 
 #include <string.h>
 
@@ -9,8 +10,15 @@ typedef struct quant_options {
     apr_strings tensors;
     bool allow_requantize;
     bool list;
+    const char *calibration;
+    int64_t window;
     apr_allocate_request allocate;
+    int method;
+    int64_t n_rounds;
+    apr_feedback_request feedback;
 } quant_options;
+
+enum { METHOD_SEARCH, METHOD_LDLQ };
 
 static const apr_option options[] = {
     {"to", 't', APR_OPTION_STRING, "TYPE", NULL, "a type or mixture: q4_k_m, q4_k, q6_k, q8_0, mxfp4, fp8, f16, bf16, f32, ... (--list)",
@@ -22,10 +30,24 @@ static const apr_option options[] = {
     APR_IMATRIX_OPTION(quant_options, output.imatrix),
     {"list", 0, APR_OPTION_FLAG, NULL, NULL, "list the types and mixtures", APR_TO(quant_options, list)},
     APR_ALLOCATE_OPTIONS(quant_options, allocate),
-    {"calibration", 0, APR_OPTION_STRING, "TEXT", NULL, "a text like those that the model will see, for targets",
-     APR_TO(quant_options, allocate.text)},
-    {"window", 0, APR_OPTION_INT, "N", "256", "tokens of it that are read together, each window from nothing",
-     APR_TO(quant_options, allocate.window), .min = 2, .max = 1e6},
+    {"method", 'm', APR_OPTION_CHOICE, "search|ldlq", "search",
+     "search: each block's values for themselves; ldlq: each rounding corrects the errors before it, so that outputs stay what they were",
+     APR_TO(quant_options, method), .group = "Method"},
+    {"calibration", 0, APR_OPTION_STRING, "TEXT", NULL, "a text like those that the model will see, for targets and ldlq",
+     APR_TO(quant_options, calibration)},
+    {"window", 0, APR_OPTION_INT, "N", "0", "tokens of it that are read together, each window from nothing; 0: 512, for targets 256",
+     APR_TO(quant_options, window), .min = 0, .max = 1e6},
+    {"tokens", 0, APR_OPTION_INT, "N", "0", "at most this many tokens of it; 0: all", APR_TO(quant_options, feedback.n_tokens), .min = 0,
+     .max = 1e12},
+    {"sequential", 0, APR_OPTION_FLAG, NULL, NULL,
+     "calibrate each layer with the layers before it quantized already: as many passes as layers",
+     APR_TO(quant_options, feedback.sequential)},
+    {"calibration-memory", 0, APR_OPTION_SIZE, "SIZE", "2GiB", "for sums of inputs: more of it, fewer passes of the text",
+     APR_TO(quant_options, feedback.memory_bytes), .min = APR_LEAST_SIZE},
+    {"damping", 0, APR_OPTION_REAL, "X", "0.01", "added to the sums' diagonal, as a share of its mean",
+     APR_TO(quant_options, feedback.options.damping), .min = 1e-6, .max = 10},
+    {"rounds", 0, APR_OPTION_INT, "N", "4", "of descent and refit behind the feedback", APR_TO(quant_options, n_rounds), .min = 0,
+     .max = 100},
     APR_LORA_OPTION(quant_options, output.lora, "the weights"),
     APR_OUTPUT_OPTIONS(quant_options, output),
     APR_RUNS_OPTIONS(quant_options, output.runs),
@@ -41,6 +63,7 @@ static const char *const examples[] = {
     "aprquant --to q4_k_m --imatrix model.imatrix.gguf model-f16.gguf out.gguf   # made by aprrun imatrix",
     "aprquant --to q8_0 --lora adapter/ checkpoint/ out.gguf # with a LoRA adapter merged in",
     "aprquant --target-bpw 4.8 --calibration text.txt --state damages.json checkpoint/ out.gguf # each tensor's type by what it does",
+    "aprquant --to q4_k_m --method ldlq --calibration text.txt checkpoint/ out.gguf # errors fed back",
     "aprquant --to q4_k_m --resume checkpoint/ out.gguf      # goes on where the same command was ended",
     "aprquant --to q4_k_m --part 3/8 checkpoint/ out.gguf    # one of 8 runs, on any hosts; then once with --finish",
     NULL,
@@ -69,6 +92,29 @@ static apr_status list_types(const apr_call *call)
     return APR_OK;
 }
 
+/* The text is one option, for whatever reads it. */
+static apr_allocate_request allocate_of(const quant_options *o)
+{
+    apr_allocate_request a = o->allocate;
+    a.text = o->calibration;
+    a.window = o->window > 0 ? o->window : 256;
+    return a;
+}
+
+/* Options that only one method has are refused with the other: they would do nothing. */
+static apr_status check_method(const quant_options *o, apr_error *err)
+{
+    if (o->method == METHOD_LDLQ && o->calibration == NULL)
+        return apr_fail(err, APR_E_USAGE, "--method ldlq needs a text to calibrate with: --calibration TEXT");
+    if (o->method != METHOD_LDLQ && o->feedback.sequential) return apr_fail(err, APR_E_USAGE, "--sequential is for --method ldlq");
+    if (o->method != METHOD_LDLQ && o->calibration != NULL && !apr_allocate_is_asked(&o->allocate))
+        return apr_fail(err, APR_E_USAGE, "--calibration is for --method ldlq, and for targets (--target-bpw and its like)");
+    if (o->feedback.sequential && (o->output.runs.resume || o->output.runs.part != NULL || o->output.runs.finish))
+        return apr_fail(err, APR_E_USAGE,
+                        "--sequential makes all tensors in one run, layer by layer: not with --resume, --part or --finish");
+    return APR_OK;
+}
+
 static apr_status quantize(const apr_call *call, apr_arena *arena, apr_error *err)
 {
     const quant_options *const o = call->options;
@@ -79,10 +125,16 @@ static apr_status quantize(const apr_call *call, apr_arena *arena, apr_error *er
     for (size_t i = 0; i < o->tensors.n_items; i++) APR_TRY(parse_override(o->tensors.items[i], &overrides[i], arena, err));
     recipe.overrides = overrides;
     apr_output_options output = o->output;
-    if (apr_allocate_is_asked(&o->allocate)) {
-        output.allocate = &o->allocate;
+    const apr_allocate_request allocate = allocate_of(o);
+    if (apr_allocate_is_asked(&allocate)) {
+        output.allocate = &allocate;
         if (recipe.mixture == NULL) recipe.mixture = "q4_k_m"; /* of what is not chosen */
     }
+    apr_feedback_request feedback = o->feedback;
+    feedback.calibration = o->calibration;
+    feedback.window = o->window > 0 ? o->window : 512;
+    feedback.options.rounds = o->n_rounds > 0 ? (int)o->n_rounds : -1;
+    if (o->method == METHOD_LDLQ) output.feedback = &feedback;
     return apr_run_conversion(call, call->operands[0], call->operands[1], APR_FORMAT_NONE, APR_FORMAT_NONE, &output, &recipe, err);
 }
 
@@ -93,9 +145,11 @@ static apr_status run(const apr_call *call, apr_error *err)
 
     if (o->list) return list_types(call);
     if (call->n_operands != 2) return apr_fail(err, APR_E_USAGE, "give IN and OUT; try 'aprquant --help'");
-    APR_TRY(apr_allocate_check(&o->allocate, err));
+    const apr_allocate_request allocate = allocate_of(o);
+    APR_TRY(apr_allocate_check(&allocate, err));
     if (o->to == NULL && o->tensors.n_items == 0 && !apr_allocate_is_asked(&o->allocate))
         return apr_fail(err, APR_E_USAGE, "say what to make of it with --to TYPE; 'aprquant --list' lists the types");
+    APR_TRY(check_method(o, err));
     const apr_status status = quantize(call, &arena, err);
     apr_arena_close(&arena);
     return status;

@@ -22,7 +22,6 @@ TYPES = {"q4_k_m": "Q4_K_M", "mxfp4": "MXFP4_MOE"}  # ours, and the mixture of l
 # name, words that aprquant's --help must have, options, what is calibrated by; {imatrix} and {text} are files, {size} that of "none"
 METHODS = [
     ("none", [], []),
-    ("own importance", ["--importance"], ["--importance", "model"]),
     ("imatrix", ["--imatrix"], ["--imatrix", "{imatrix}"]),
     ("ldlq", ["--method", "--calibration"], ["--method", "ldlq", "--calibration", "{text}"]),
     ("allocated", ["--target-size", "--calibration"], ["--target-size", "{size}", "--calibration", "{text}", "--state", "{state}"]),

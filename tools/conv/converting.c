@@ -6,6 +6,7 @@
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
+#include "tools/conv/feedback_run.h"
 #include "tools/conv/importance_print.h"
 #include "tools/conv/packed_print.h"
 #include "tools/conv/quant_report.h"
@@ -20,6 +21,7 @@ typedef struct outcome {
     const apr_model *source;
     const apr_conversion *conversion;
     apr_lora_set lora;
+    apr_feedback_run *feedback;   /* NULL: value by value */
     apr_imatrix imatrix;          /* zeros: none was given */
     uint64_t bytes_in, bytes_out; /* tensor data */
     uint64_t file_bytes;          /* 0 in a dry run */
@@ -95,6 +97,7 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
     apr_runs_json(json, &c->progress, &o->part);
     apr_lora_set_json(json, &o->lora);
+    if (o->feedback != NULL) apr_feedback_run_json(o->feedback, o->dry_run, json);
     apr_importance_json(json, c);
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
     apr_json_packed(json, c, o->dry_run);
@@ -246,6 +249,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     apr_lora_set_print(&o->lora, stdout);
     apr_importance_print(c);
     apr_print_packed(c, o->dry_run);
+    if (o->feedback != NULL) apr_feedback_run_print(o->feedback, o->dry_run);
     if (o->allocation.n_groups > 0) APR_TRY(apr_allocation_print(&o->allocation, err));
     for (size_t i = 0; i < c->losses.n_items; i++)
         printf("  %s: %s\n", loss_names[c->losses.items[i].kind].word,
@@ -282,6 +286,7 @@ static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_
     if (is_of_device && encoder.may_fall_back) {
         fprintf(stderr, "WARNING: starting over on the host: %s\n", own.text);
         *o->device = '\0';
+        if (o->feedback != NULL) apr_feedback_run_restart(o->feedback);
         return apr_conversion_run(c, o->out, &o->file_bytes, err);
     }
     return status == APR_OK ? APR_OK : apr_fail(err, status, "%s", own.text);
@@ -312,6 +317,15 @@ static apr_status plan(outcome *o, apr_conversion *c, const apr_convert_options 
     return plan_anew(o, c, options, err);
 }
 
+static apr_status open_feedback(outcome *o, apr_conversion *c, const apr_output_options *output, apr_error *err)
+{
+    if (output->feedback == NULL) return APR_OK;
+    APR_TRY(apr_feedback_run_open(&o->feedback, output->feedback, c, o->call->quiet, err));
+    c->options.maker = apr_feedback_run_maker(o->feedback);
+    c->options.maker_terms = apr_feedback_run_terms(o->feedback);
+    return APR_OK;
+}
+
 static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output,
                                  apr_error *err)
 {
@@ -319,6 +333,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
     const double start = apr_seconds_now();
 
     APR_TRY(plan(o, c, options, output, err));
+    APR_TRY(open_feedback(o, c, output, err));
     o->conversion = c;
     o->bytes_in = tensor_bytes(o->source);
     o->bytes_out = tensor_bytes(&c->layout);
@@ -393,6 +408,7 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     if (status == APR_OK) status = open_outputs(&o, output, options.format, err);
     if (status == APR_OK) status = convert_opened(&o, &conversion, &options, output, err);
     status = close_report(&o, status, err);
+    apr_feedback_run_close(o.feedback);
     apr_conversion_close(&conversion);
     apr_allocation_close(&o.allocation);
     apr_lora_set_close(&o.lora);

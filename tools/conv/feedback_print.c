@@ -1,0 +1,170 @@
+/* feedback_print.c - what error feedback will take, and what it has done. */
+#include "tools/cli/text.h"
+#include "tools/conv/feedback_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What a run will need: of heap beside the model, and of products. */
+typedef struct forecast {
+    uint64_t sums_bytes;    /* the largest tensor's alone may be more than --calibration-memory */
+    uint64_t factor_bytes;  /* of one matrix */
+    uint64_t held_bytes;    /* of a sequential run: the encoded tensors */
+    double multiplications; /* of sums and search; the passes of the text come on top */
+    size_t n_taken, n_others;
+    const char *example; /* of the others */
+} forecast;
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static double sum_multiplications(const apr_feedback_run *run)
+{
+    double n = 0.0;
+    for (size_t i = 0; i < run->feeds.n_feeds; i++) {
+        const double width = (double)run->feeds.feeds[i].width;
+        n += (double)run->n_ids * width * width / 2.0;
+    }
+    return n;
+}
+
+static void add_item(const apr_feedback_run *run, size_t item, uint64_t *all_sums, forecast *f)
+{
+    const apr_pipe_item *const it = &run->conversion->items[item];
+    size_t first;
+    const size_t n = apr_feedback_links_of_item(&run->links, item, &first);
+    const double width = (double)apr_tensor_columns(it->from), passes = 0.5 + (double)run->request.options.rounds * 2.5;
+    uint64_t own = 0;
+
+    for (size_t i = first; i < first + n; i++) own += apr_hessian_bytes(run->feeds.feeds[run->links.links[i].feed].width);
+    *all_sums += own;
+    f->sums_bytes = larger(f->sums_bytes, own);
+    f->factor_bytes = larger(f->factor_bytes, apr_feedback_bytes((int64_t)width));
+    f->held_bytes += (uint64_t)apr_row_bytes(it->to, apr_tensor_elems(it->from));
+    f->multiplications += (double)apr_tensor_rows(it->from) * width * width * passes + (double)n * width * width * width / 6.0;
+    f->n_taken++;
+}
+
+static forecast forecast_of(const apr_feedback_run *run)
+{
+    forecast f = {.multiplications = sum_multiplications(run)};
+    uint64_t all_sums = 0;
+
+    for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
+        if (run->facts[i].is_taken) add_item(run, i, &all_sums, &f);
+        if (!run->facts[i].is_wanted || run->facts[i].is_taken) continue;
+        f.n_others++;
+        f.example = run->conversion->items[i].from->name;
+    }
+    const uint64_t allowed = run->request.memory_bytes;
+    f.sums_bytes = larger(f.sums_bytes, all_sums < allowed ? all_sums : allowed);
+    if (!run->request.sequential) f.held_bytes = 0;
+    return f;
+}
+
+/* Of a matrix without any tokens, or of few, the sums say little. */
+static void print_tokens(const apr_feedback_run *run)
+{
+    size_t n_few = 0;
+    const char *example = NULL;
+
+    for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
+        const apr_feedback_fact *const fact = &run->facts[i];
+        const apr_tensor *const from = run->conversion->items[i].from;
+        if (!fact->is_made || !fact->is_taken) continue;
+        if (fact->n_unseen > 0)
+            printf("  %s: %lld of its %lld matrices saw no token, and are encoded as without feedback\n", from->name,
+                   (long long)fact->n_unseen, (long long)apr_feedback_matrices(from));
+        if (fact->n_unseen > 0 || fact->n_tokens >= apr_tensor_columns(from)) continue;
+        n_few++;
+        example = from->name;
+    }
+    if (n_few > 0)
+        printf("  warning: %zu tensor%s saw fewer tokens than they have columns (%s%s); more text would help\n", n_few,
+               n_few == 1 ? "" : "s", example, n_few == 1 ? "" : ", ...");
+}
+
+static double share(double part, double whole) { return whole > 0.0 ? part / whole : 1.0; }
+
+/* Mean over the tensors of what is left of each one's error. */
+static void print_errors(const apr_feedback_run *run)
+{
+    double rounded = 0.0, end = 0.0;
+    size_t n = 0;
+
+    for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
+        const apr_feedback_errors *const e = &run->facts[i].errors;
+        if (!run->facts[i].is_made || !(e->start > 0.0)) continue;
+        rounded += share(e->rounded, e->start);
+        end += share(e->end, e->start);
+        n++;
+    }
+    if (n == 0) return;
+    printf("  error of products, of that without feedback: %.3f rounded, %.3f after descent (mean of %zu tensors)\n", rounded / (double)n,
+           end / (double)n, n);
+}
+
+void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
+{
+    const forecast f = forecast_of(run);
+    char sums[APR_SMALL_TEXT], factors[APR_SMALL_TEXT], held[APR_SMALL_TEXT];
+
+    printf("  ldlq: %zu tensors, calibrated with %lld tokens of %s in windows of %lld%s\n", f.n_taken, (long long)run->n_ids,
+           run->request.calibration, (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
+    if (f.n_others > 0)
+        printf("  without feedback: %zu (%s%s): no product reads them column by column\n", f.n_others, f.example,
+               f.n_others == 1 ? "" : ", ...");
+    if (!dry_run) {
+        printf("  calibration: %d pass%s, %.2f s\n", run->n_passes, run->n_passes == 1 ? "" : "es", run->pass_seconds);
+        print_errors(run);
+        print_tokens(run);
+        return;
+    }
+    printf("  memory beside the model: sums of inputs %s, factors of a matrix %s", apr_size_text(sums, f.sums_bytes),
+           apr_size_text(factors, f.factor_bytes));
+    if (f.held_bytes > 0) printf(", tensors held %s", apr_size_text(held, f.held_bytes));
+    printf("\n  about %.3g multiplications on the host, passes of the text not counted\n", f.multiplications);
+}
+
+static void tensor_json(apr_json_text *json, const apr_feedback_run *run, size_t item)
+{
+    const apr_feedback_fact *const fact = &run->facts[item];
+    const char *const name = run->conversion->items[item].from->name;
+
+    apr_json_open(json, NULL, '{');
+    apr_json_string(json, "name", name, strlen(name));
+    apr_json_bool(json, "feedback", fact->is_taken);
+    if (fact->is_made && fact->is_taken) {
+        apr_json_int(json, "tokens", fact->n_tokens);
+        apr_json_int(json, "matrices_without_tokens", fact->n_unseen);
+        apr_json_real(json, "error_rounded", share(fact->errors.rounded, fact->errors.start));
+        apr_json_real(json, "error_end", share(fact->errors.end, fact->errors.start));
+    }
+    apr_json_close(json, '}');
+}
+
+void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json)
+{
+    const forecast f = forecast_of(run);
+
+    apr_json_open(json, "feedback", '{');
+    apr_json_string(json, "method", "ldlq", 4);
+    apr_json_string(json, "calibration", run->request.calibration, strlen(run->request.calibration));
+    apr_json_int(json, "tokens", run->n_ids);
+    apr_json_int(json, "window", run->request.window);
+    apr_json_bool(json, "sequential", run->request.sequential);
+    apr_json_real(json, "damping", run->request.options.damping);
+    apr_json_int(json, "rounds", run->request.options.rounds);
+    apr_json_uint(json, "sums_bytes", f.sums_bytes);
+    apr_json_uint(json, "factor_bytes", f.factor_bytes);
+    apr_json_uint(json, "held_bytes", f.held_bytes);
+    apr_json_real(json, "multiplications", f.multiplications);
+    if (!dry_run) {
+        apr_json_int(json, "passes", run->n_passes);
+        apr_json_real(json, "calibration_seconds", run->pass_seconds);
+    }
+    apr_json_open(json, "tensors", '[');
+    for (size_t i = 0; i < run->conversion->layout.n_tensors; i++)
+        if (run->facts[i].is_wanted) tensor_json(json, run, i);
+    apr_json_close(json, ']');
+    apr_json_close(json, '}');
+}

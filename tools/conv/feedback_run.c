@@ -1,0 +1,335 @@
+/* feedback_run.c - one run of error feedback: passes of the text, sums, tensors. */
+#include "tools/conv/feedback_parts.h"
+
+#include "formats/base/clock.h"
+#include "kernels/rows.h"
+#include "tools/cli/meter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS_AT_ONCE = 4096 /* of a matrix, as float32 */ };
+
+/* ---- sums ---- */
+
+static apr_hessian *sums_of(const apr_feedback_run *run, size_t feed, int64_t expert) { return &run->sums[run->first_sum[feed] + expert]; }
+
+static int64_t experts_of(const apr_feed *feed) { return feed->n_experts > 0 ? feed->n_experts : 1; }
+
+static uint64_t feed_bytes(const apr_feed *feed) { return (uint64_t)experts_of(feed) * apr_hessian_bytes(feed->width); }
+
+static void drop_sums(apr_feedback_run *run, size_t feed)
+{
+    for (int64_t e = 0; e < experts_of(&run->feeds.feeds[feed]); e++) {
+        if (run->prepared_from == sums_of(run, feed, e)->sum) run->prepared_from = NULL;
+        apr_hessian_close(sums_of(run, feed, e));
+    }
+    run->is_summed[feed] = false;
+}
+
+static apr_status add_rows(void *user, size_t feed, int64_t expert, int64_t n_rows, const float *rows, apr_error *err)
+{
+    apr_feedback_run *const run = user;
+    apr_hessian *const sums = sums_of(run, feed, expert >= 0 ? expert : 0);
+
+    if (sums->sum == NULL) APR_TRY(apr_hessian_open(sums, run->feeds.feeds[feed].width, err));
+    apr_hessian_add(sums, rows, n_rows);
+    return APR_OK;
+}
+
+/* The text once, for all feeds that are marked. */
+static apr_status pass_text(apr_feedback_run *run, const bool *wanted, apr_error *err)
+{
+    const apr_pass pass = {.wanted = wanted, .visit = add_rows, .user = run};
+    const int64_t window = run->request.window;
+    const double start = apr_seconds_now();
+    apr_meter meter;
+    const apr_progress progress = apr_meter_start_counting(&meter, run->quiet);
+    apr_status status = APR_OK;
+
+    run->n_passes++;
+    for (int64_t at = 0; at < run->n_ids && status == APR_OK; at += window) {
+        apr_progress_report(&progress, (uint64_t)at, (uint64_t)run->n_ids, "calibration, tokens");
+        status = apr_feeds_visit(&run->feeds, run->session, &pass, run->ids + at, window, err);
+    }
+    apr_meter_end(&meter);
+    for (size_t i = 0; i < run->feeds.n_feeds; i++) run->is_summed[i] |= wanted[i];
+    run->pass_seconds += apr_seconds_now() - start;
+    return status;
+}
+
+/* ---- which tensors come next ---- */
+
+static bool is_left(const apr_feedback_run *run, size_t item)
+{
+    return run->facts[item].is_taken && !run->facts[item].is_made && run->conversion->items[item].state == APR_TENSOR_WANTED;
+}
+
+/* Marks the feeds of an item that have no sums yet; answers their bytes. */
+static uint64_t want_feeds(const apr_feedback_run *run, size_t item, bool *wanted)
+{
+    size_t first;
+    const size_t n = apr_feedback_links_of_item(&run->links, item, &first);
+    uint64_t bytes = 0;
+
+    for (size_t i = first; i < first + n; i++) {
+        const size_t feed = run->links.links[i].feed;
+        if (wanted[feed] || run->is_summed[feed]) continue;
+        wanted[feed] = true;
+        bytes += feed_bytes(&run->feeds.feeds[feed]);
+    }
+    return bytes;
+}
+
+/* Sums for this item, and for those behind it as far as memory allows. */
+static apr_status sum_from(apr_feedback_run *run, size_t item, apr_error *err)
+{
+    bool *const wanted = calloc(run->feeds.n_feeds + 1, sizeof *wanted), *const more = calloc(run->feeds.n_feeds + 1, sizeof *more);
+    uint64_t bytes = 0;
+
+    if (wanted == NULL || more == NULL) {
+        free(wanted);
+        free(more);
+        return apr_no_memory(err, "the inputs of tensors");
+    }
+    for (size_t i = item; i < run->conversion->layout.n_tensors; i++) {
+        if (!is_left(run, i)) continue;
+        memcpy(more, wanted, run->feeds.n_feeds * sizeof *more);
+        const uint64_t its = want_feeds(run, i, more);
+        if (i > item && bytes + its > run->request.memory_bytes) break;
+        memcpy(wanted, more, run->feeds.n_feeds * sizeof *more);
+        bytes += its;
+    }
+    const apr_status status = bytes > 0 ? pass_text(run, wanted, err) : APR_OK;
+    free(wanted);
+    free(more);
+    return status;
+}
+
+/* Sums that no tensor behind needs. */
+static void drop_idle_sums(apr_feedback_run *run)
+{
+    for (size_t feed = 0; feed < run->feeds.n_feeds; feed++) {
+        bool is_needed = false;
+        for (size_t i = 0; i < run->links.n_links && !is_needed && run->is_summed[feed]; i++)
+            is_needed = run->links.links[i].feed == feed && is_left(run, run->links.links[i].item);
+        if (run->is_summed[feed] && !is_needed) drop_sums(run, feed);
+    }
+}
+
+/* ---- one tensor ---- */
+
+static void merge(apr_hessian *into, const apr_hessian *from)
+{
+    for (int64_t i = 0; i < into->n * into->n; i++) into->sum[i] += from->sum[i];
+    into->n_tokens += from->n_tokens;
+}
+
+/* A matrix that several operations read (a shared layer) has the sums of all of them; prepared once for those that follow. */
+static apr_status prepare(apr_feedback_run *run, const apr_feedback_link *links, size_t n, int64_t *n_tokens, const apr_feedback **prepared,
+                          apr_error *err)
+{
+    const apr_hessian *const first = sums_of(run, links[0].feed, links[0].expert);
+    apr_hessian all = {0};
+
+    *prepared = NULL;
+    *n_tokens = 0;
+    for (size_t i = 0; i < n; i++) *n_tokens += sums_of(run, links[i].feed, links[i].expert)->n_tokens;
+    if (*n_tokens == 0) return APR_OK;
+    if (n == 1 && run->prepared_from == first->sum) {
+        *prepared = apr_hessian_is_empty(first) ? NULL : &run->prepared;
+        return APR_OK;
+    }
+    apr_feedback_close(&run->prepared);
+    run->prepared_from = n == 1 ? first->sum : NULL;
+    if (n > 1) APR_TRY(apr_hessian_open(&all, run->feeds.feeds[links[0].feed].width, err));
+    for (size_t i = 0; i < n && n > 1; i++)
+        if (sums_of(run, links[i].feed, links[i].expert)->sum != NULL) merge(&all, sums_of(run, links[i].feed, links[i].expert));
+    const apr_hessian *const sums = n > 1 ? &all : first;
+    apr_status status = APR_OK;
+    if (!apr_hessian_is_empty(sums)) {
+        status = apr_feedback_prepare(&run->prepared, sums, &run->request.options, run->feed_name, err);
+        *prepared = &run->prepared;
+    }
+    apr_hessian_close(&all);
+    return status;
+}
+
+/* The start: as the encoder makes them, with the diagonal of the sums (NULL: without) for importance. */
+static void encode_start(const float *values, int64_t n_rows, int64_t columns, const float *importance, apr_dtype to, uint8_t *bytes)
+{
+    const apr_codec *const codec = &apr_host_codecs()[to];
+
+    if (importance == NULL || codec->encode_by == NULL) {
+        codec->encode(values, bytes, n_rows * columns);
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < n_rows; r++)
+        codec->encode_by(values + r * columns, importance, bytes + r * apr_row_bytes(to, columns), columns);
+}
+
+/* Rows of one matrix, some at a time. prepared NULL: as the encoder makes them. */
+static apr_status encode_rows(apr_feedback_run *run, size_t item, const apr_feedback *prepared, int64_t first, int64_t n, float *values,
+                              uint8_t *bytes, apr_misfits *misfits, apr_error *err)
+{
+    const apr_pipe_item *const it = &run->conversion->items[item];
+    const int64_t columns = apr_tensor_columns(it->from), row_bytes = apr_row_bytes(it->to, columns);
+    apr_feedback_errors errors, *const all = &run->facts[item].errors;
+
+    for (int64_t at = first; at < first + n; at += ROWS_AT_ONCE) {
+        const int64_t now = first + n - at < ROWS_AT_ONCE ? first + n - at : ROWS_AT_ONCE;
+        uint8_t *const to = bytes + at * row_bytes;
+        apr_decode_rows(it->from, at, now, values);
+        const apr_misfits found = apr_find_misfits(values, now * columns, it->to);
+        apr_misfits_merge(misfits, &found);
+        if (found.n_beyond > 0) apr_saturate(values, values, now * columns, it->to);
+        encode_start(values, now, columns, prepared != NULL ? prepared->diagonal : NULL, it->to, to);
+        if (prepared == NULL) continue;
+        APR_TRY(apr_feedback_encode(prepared, it->to, values, now, &run->request.options, it->from->name, to, &errors, err));
+        all->start += errors.start;
+        all->rounded += errors.rounded;
+        all->end += errors.end;
+    }
+    return APR_OK;
+}
+
+static apr_status make_matrices(apr_feedback_run *run, size_t item, float *values, uint8_t *bytes, apr_misfits *misfits, apr_error *err)
+{
+    const apr_tensor *const from = run->conversion->items[item].from;
+    const int64_t n_matrices = apr_feedback_matrices(from), n_rows = apr_tensor_rows(from) / n_matrices;
+    apr_feedback_fact *const fact = &run->facts[item];
+    size_t at;
+    const size_t end = apr_feedback_links_of_item(&run->links, item, &at) + at;
+
+    for (int64_t m = 0; m < n_matrices; m++) {
+        const apr_feedback *prepared = NULL;
+        int64_t n_tokens = 0;
+        size_t n = 0;
+        while (at + n < end && run->links.links[at + n].matrix == m) n++;
+        run->feed_name = from->name;
+        if (n > 0) APR_TRY(prepare(run, &run->links.links[at], n, &n_tokens, &prepared, err));
+        at += n;
+        fact->n_tokens = m == 0 || n_tokens < fact->n_tokens ? n_tokens : fact->n_tokens;
+        fact->n_unseen += prepared == NULL;
+        APR_TRY(encode_rows(run, item, prepared, m * n_rows, n_rows, values, bytes, misfits, err));
+    }
+    return APR_OK;
+}
+
+/* The bytes of one tensor, malloc'ed. */
+static apr_status make_item(apr_feedback_run *run, size_t item, uint8_t **bytes, apr_error *err)
+{
+    const apr_pipe_item *const it = &run->conversion->items[item];
+    const int64_t columns = apr_tensor_columns(it->from), n_rows = apr_tensor_rows(it->from);
+    float *const values = malloc((size_t)((n_rows < ROWS_AT_ONCE ? n_rows : ROWS_AT_ONCE) * columns) * sizeof *values + 1);
+
+    *bytes = malloc((size_t)apr_row_bytes(it->to, apr_tensor_elems(it->from)) + 1);
+    run->facts[item].misfits = (apr_misfits){0};
+    apr_status status = values != NULL && *bytes != NULL ? APR_OK : apr_no_memory(err, "a tensor");
+    if (status == APR_OK) status = make_matrices(run, item, values, *bytes, &run->facts[item].misfits, err);
+    free(values);
+    run->facts[item].is_made = true;
+    return status;
+}
+
+/* ---- sequential: everything before the pipe asks ---- */
+
+/* What has been made takes the place of the original in the view that is run. */
+static void replace(apr_feedback_run *run, size_t item, const uint8_t *bytes)
+{
+    const apr_pipe_item *const it = &run->conversion->items[item];
+    apr_tensor *const t = &run->between.tensors[it->from - run->conversion->view.tensors];
+
+    t->dtype = it->to;
+    t->data = bytes;
+    t->n_bytes = (uint64_t)apr_row_bytes(it->to, apr_tensor_elems(it->from));
+    t->pending = (apr_step){0};
+    t->made = NULL;
+    t->scale = NULL;
+    t->packing = NULL;
+}
+
+/* What is encoded value by value is so beforehand: inputs come through it as well. */
+static apr_status make_others(apr_feedback_run *run, apr_error *err)
+{
+    const apr_conversion *const c = run->conversion;
+
+    for (size_t i = 0; i < c->layout.n_tensors; i++) {
+        const apr_pipe_item *const it = &c->items[i];
+        const apr_tensor *const from = it->from;
+        const bool is_plain = it->is_scales || it->is_commons || it->to == from->dtype || apr_dtypes[it->to].scales == APR_SCALES_BESIDE;
+        if (is_plain || run->facts[i].is_taken || it->same_numbers || !apr_can_encode(it->to) || from->rank < 2) continue;
+        APR_TRY(make_item(run, i, &run->made[i], err));
+        replace(run, i, run->made[i]);
+    }
+    return APR_OK;
+}
+
+static apr_status make_layer(apr_feedback_run *run, int layer, apr_error *err)
+{
+    bool *const wanted = calloc(run->feeds.n_feeds + 1, sizeof *wanted);
+    apr_status status = wanted != NULL ? APR_OK : apr_no_memory(err, "the inputs of tensors");
+    bool is_any = false;
+
+    for (size_t i = 0; i < run->links.n_links && status == APR_OK; i++) {
+        const apr_feedback_link *const link = &run->links.links[i];
+        wanted[link->feed] |= run->feeds.feeds[link->feed].layer == layer && is_left(run, link->item);
+        is_any |= wanted[link->feed];
+    }
+    if (status == APR_OK && is_any) status = pass_text(run, wanted, err);
+    for (size_t i = 0; i < run->links.n_links && status == APR_OK; i++) {
+        const size_t item = run->links.links[i].item;
+        if (!wanted[run->links.links[i].feed] || !is_left(run, item)) continue;
+        status = make_item(run, item, &run->made[item], err);
+        if (status == APR_OK) replace(run, item, run->made[item]);
+    }
+    free(wanted);
+    drop_idle_sums(run);
+    return status == APR_OK && is_any ? apr_feedback_run_reopen(run, err) : status;
+}
+
+static apr_status make_all(apr_feedback_run *run, apr_error *err)
+{
+    const int64_t n_layers = apr_session_program(run->session)->num_layers;
+
+    APR_TRY(make_others(run, err));
+    APR_TRY(apr_feedback_run_reopen(run, err));
+    for (int layer = 0; layer < n_layers; layer++) APR_TRY(make_layer(run, layer, err));
+    return make_layer(run, -1, err);
+}
+
+/* ---- for the pipe ---- */
+
+void apr_feedback_run_restart(apr_feedback_run *run)
+{
+    for (size_t i = 0; i < run->conversion->layout.n_tensors && !run->request.sequential; i++) {
+        apr_feedback_fact *const fact = &run->facts[i];
+        *fact = (apr_feedback_fact){.is_wanted = fact->is_wanted, .is_taken = fact->is_taken};
+    }
+}
+
+static bool takes(void *user, size_t item) { return ((const apr_feedback_run *)user)->facts[item].is_taken; }
+
+static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_misfits *misfits, apr_error *err)
+{
+    apr_feedback_run *const run = user;
+
+    free(run->last);
+    run->last = NULL;
+    if (run->request.sequential && !run->facts[item].is_made) APR_TRY(make_all(run, err));
+    if (!run->request.sequential) {
+        APR_TRY(sum_from(run, item, err));
+        APR_TRY(make_item(run, item, &run->last, err));
+        drop_idle_sums(run);
+    }
+    *bytes = run->request.sequential ? run->made[item] : run->last;
+    *misfits = run->facts[item].misfits;
+    return APR_OK;
+}
+
+const apr_pipe_maker *apr_feedback_run_maker(apr_feedback_run *run)
+{
+    run->maker = (apr_pipe_maker){takes, make, run};
+    return &run->maker;
+}

@@ -1,0 +1,47 @@
+/* feedback_run.h - aprquant --method ldlq: a calibration text through the model, and its tensors rounded with what it showed.
+ *
+ * The pipe asks for one tensor after another. When the sums (x x^T) of the one it asks for are not there, the text goes through the model
+ * once more, for as many tensors as --calibration-memory has room for; each tensor's sums go when nobody needs them any more. So
+ * memory is constant, and a small model takes one pass.
+ *
+ * With `sequential` tensors are made before the first is asked for, layer by layer in the program's order, and each layer's inputs come
+ * through what the ones before have become; the encoded tensors stay in memory until the pipe has them.
+ *
+ * What no product reads row by row (embeddings, matrices whose columns the output has in another order), what saw no token, and types
+ * that have no grid are encoded as without this, and said. */
+#ifndef APR_TOOLS_FEEDBACK_RUN_H
+#define APR_TOOLS_FEEDBACK_RUN_H
+
+#include "convert/convert.h"
+#include "quant/feedback/feedback.h"
+#include "tools/cli/cli.h"
+
+typedef struct apr_feedback_request {
+    const char *calibration; /* path of a text */
+    bool sequential;
+    int64_t n_tokens;      /* at most; 0: all of the text */
+    int64_t window;        /* tokens that begin from nothing */
+    uint64_t memory_bytes; /* of sums at a time */
+    apr_feedback_options options;
+} apr_feedback_request;
+
+typedef struct apr_feedback_run apr_feedback_run;
+
+/* Opens text, tokenizer and session for a conversion that has been planned, and finds out which tensors it can make. The conversion must
+ * stay where it is. APR_E_USAGE: the text has less than a window, or no tensor is left to make. */
+apr_status apr_feedback_run_open(apr_feedback_run **run, const apr_feedback_request *request, const apr_conversion *conversion, bool quiet,
+                                 apr_error *err);
+void apr_feedback_run_close(apr_feedback_run *run); /* NULL is fine */
+
+/* For the conversion's options; live as long as the run. */
+const apr_pipe_maker *apr_feedback_run_maker(apr_feedback_run *run);
+const char *apr_feedback_run_terms(const apr_feedback_run *run);
+
+/* The pipe begins from its first tensor again. */
+void apr_feedback_run_restart(apr_feedback_run *run);
+
+/* Of a dry run: memory and products; of a run: what has become of the tensors. */
+void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run);
+void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json);
+
+#endif
