@@ -22,7 +22,7 @@ typedef struct apr_output_options {
     apr_runs_options runs;
     apr_encoder_options encoder;
     apr_strings lora;
-    const apr_allocate_request *allocate; /* NULL: the recipe decides types */
+    const apr_allocate_request *allocate;        /* NULL: the recipe decides types */
     const struct apr_feedback_request *feedback; /* NULL: value by value. No option: whoever has it sets it */
 } apr_output_options;
 
