@@ -13,7 +13,7 @@ ifeq ($(MAKELEVEL)$(filter -j% --jobserver%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 build     := --no-print-directory -Otarget $(if $Q,-s)
-run_goals := demo test unit cli fuzz-replay asan tsan toys fuzz check-memory check-kills bench quality check-archs check-gpu
+run_goals := demo test unit cli fuzz-replay asan tsan toys fuzz check-memory check-kills check-arm bench quality check-archs check-gpu
 before    :=
 $(foreach goal,$(filter $(run_goals),$(MAKECMDGOALS)),$(eval $(goal): | $(before))$(eval before := $(goal)))
 
@@ -104,6 +104,8 @@ check-memory: ## a 4 GB checkpoint in under 128 MiB, and killed on the way (need
 check-kills: ## KILLS (1000) kills and SIGNALS (200) other signals during every kind of write
 	@$(MAKE) $(build) all
 	@tests/kills.sh $B $(or $(KILLS),1000) $(or $(SIGNALS),200)
+check-arm: ## the tests of codecs and products as 64-bit Arm has them, under qemu-user
+	@tests/arm.sh build/arm
 bench: ## figures: conversion, quantization (and LLAMA_QUANTIZE=PATH), host speed (and LLAMA_BENCH=PATH), each with its bound
 	@$(MAKE) $(build) all $B/bench_synth $B/bench_host $B/bench_codecs $B/bench_products
 	@tests/bench.sh $B
