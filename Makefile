@@ -155,11 +155,13 @@ march_vnni   := $(march_avx512) -mavx512vnni
 product_levels := $(levels) $(if $(filter avx512,$(levels)),vnni)
 # all of a search is inlined into one function: following its variables for a debugger takes longer than compiling it
 wide_flags   := $(if $(clang_),,-fno-var-tracking-assignments)
+# instrumented for a fuzzer, plain code takes minutes to compile, and no fuzzer's machine runs it
+unoptimised_plain := $(if $(filter fuzz,$(FLAVOR)),-O0)
 define level_rule
 $B/%.$(1).o: %.c
 	$$(call say,CC,$$< ($(1)))
 	@mkdir -p $$(@D)
-	$$Q$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(if $$(filter release,$$(FLAVOR)),-O3) $$(wide_flags) -DAPR_LEVEL=$(1) $$(march_$(1)) -c $$< -o $$@
+	$$Q$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(if $$(filter release,$$(FLAVOR)),-O3) $$(wide_flags) $$(unoptimised_$(1)) -DAPR_LEVEL=$(1) $$(march_$(1)) -c $$< -o $$@
 endef
 $(foreach l,$(product_levels),$(eval $(call level_rule,$l)))
 WIDE_O := $(foreach l,$(levels),$(WIDE_C:%.c=$B/%.$l.o)) $(foreach l,$(product_levels),$(PRODUCT_C:%.c=$B/%.$l.o))
