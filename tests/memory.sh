@@ -31,20 +31,23 @@ for command in "aprconv st2apr -f" "aprquant --to q8_0 -f" "aprquant --to fp8 -f
     [ "${peak:-0}" -gt 0 ] && [ "$peak" -le $limit_kib ] # 0: nothing was seen, so nothing is known
     check "$command stays under 128 MiB" $?
 done
+size=$(stat -c %s "$work/out.apr")
 rm -f "$work/out.apr"
 
-for seconds in 0.3 0.7 1.5 2.5; do
-    "$build/aprquant" --to q8_0 "$work/checkpoint" "$work/killed.apr" >/dev/null 2>&1 &
-    pid=$!
-    sleep $seconds
-    written=$(find /proc/$pid/fd -lname "$work_path/*(deleted)" -exec stat -Lc %s {} + 2>/dev/null) # it has no name yet
+for share in 1 30 60 85; do # of the output's bytes, in percent
+    "$build/aprquant" --to q4_k_m "$work/checkpoint" "$work/killed.apr" >/dev/null 2>&1 &
+    pid=$! written=0
+    while [ "${written:-0}" -lt $((size / 100 * share)) ] && kill -0 $pid 2>/dev/null; do
+        sleep 0.01
+        written=$(find /proc/$pid/fd -lname "$work_path/*(deleted)" -exec stat -Lc %s {} + 2>/dev/null) # it has no name yet
+    done
     [ "${written:-0}" -gt 0 ] && kill -9 $pid 2>/dev/null
-    check "it was writing when killed after $seconds s" $?
+    check "it was writing when killed behind $share % of the output" $?
     wait $pid 2>/dev/null
     [ ! -e "$work/killed.apr" ]
-    check "no file under the final name when killed after $seconds s" $?
+    check "no file under the final name when killed behind $share % of the output" $?
     [ "$(ls -A "$work")" = checkpoint ]
-    check "nothing else is left when killed after $seconds s" $?
+    check "nothing else is left when killed behind $share % of the output" $?
 done
 rm -rf "$work"
 echo "memory: $passed passed, $failed failed"
