@@ -26,6 +26,7 @@ void *apr_arena_alloc(apr_arena *arena, size_t n_bytes)
         chunk = calloc(1, sizeof *chunk + capacity);
         if (chunk == NULL) return NULL;
         chunk->n_bytes = capacity;
+        arena->held_bytes += sizeof *chunk + capacity;
         if (n > CHUNK_BYTES && arena->chunks != NULL) { /* keep the half-full chunk in front */
             chunk->next = arena->chunks->next;
             arena->chunks->next = chunk;
@@ -75,6 +76,7 @@ void apr_arena_adopt(apr_arena *arena, apr_arena *from)
     while (*last != NULL) last = &(*last)->next;
     *last = from->chunks;
     arena->total_bytes += from->total_bytes;
+    arena->held_bytes += from->held_bytes;
     *from = (apr_arena){0};
 }
 

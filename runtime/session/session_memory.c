@@ -45,13 +45,13 @@ static uint64_t table_bytes(const apr_session *s)
 {
     const apr_program *const p = &s->program;
     void *const blocks[] = {p->weights, p->values, p->states, p->ropes, p->ops, s->tensors, s->experts, s->history};
-    uint64_t n = sizeof *s + p->arena.total_bytes + s->partition.arena.total_bytes;
+    uint64_t n = sizeof *s + p->arena.held_bytes + s->partition.arena.held_bytes;
 
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) n += apr_heap_block(blocks[i]);
     for (size_t i = 0; s->experts != NULL && i < p->n_weights; i++) n += apr_heap_block(s->experts[i]);
     for (int k = 0; k < s->n_places; k++) {
         const apr_session_place *const at = &s->places[k];
-        n += at->plan.arena.total_bytes;
+        n += at->plan.arena.held_bytes;
         if (at->on == APR_ON_DEVICE) continue;
         n += apr_heap_block(at->bound) + apr_heap_block(at->multiplied) + apr_heap_block(at->twins) + apr_heap_block(at->own_experts);
         for (size_t i = 0; at->own_experts != NULL && i < p->n_weights; i++) n += apr_heap_block(at->own_experts[i]);
