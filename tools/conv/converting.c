@@ -323,7 +323,7 @@ static apr_status open_feedback(outcome *o, apr_conversion *c, const apr_output_
     APR_TRY(apr_feedback_run_open(&o->feedback, output->feedback, c, o->call->quiet, err));
     c->options.maker = apr_feedback_run_maker(o->feedback);
     c->options.maker_terms = apr_feedback_run_terms(o->feedback);
-    return APR_OK;
+    return apr_feedback_run_note(o->feedback, c, err);
 }
 
 static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output,

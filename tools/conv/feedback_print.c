@@ -2,6 +2,7 @@
 #include "tools/cli/text.h"
 #include "tools/conv/feedback_parts.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -109,7 +110,8 @@ void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
     char sums[APR_SMALL_TEXT], factors[APR_SMALL_TEXT], held[APR_SMALL_TEXT];
 
     printf("  ldlq: %zu tensors, calibrated with %lld tokens of %s in windows of %lld%s\n", f.n_taken, (long long)run->n_ids,
-           run->request.calibration, (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
+           apr_feedback_text_name(run), (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
+    if (run->write_seconds > 0.0) printf("  its own text: %.2f s\n", run->write_seconds);
     if (f.n_others > 0)
         printf("  without feedback: %zu (%s%s): no product reads them column by column\n", f.n_others, f.example,
                f.n_others == 1 ? "" : ", ...");
@@ -145,10 +147,16 @@ static void tensor_json(apr_json_text *json, const apr_feedback_run *run, size_t
 void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json)
 {
     const forecast f = forecast_of(run);
+    char crc[16];
 
     apr_json_open(json, "feedback", '{');
     apr_json_string(json, "method", "ldlq", 4);
-    apr_json_string(json, "calibration", run->request.calibration, strlen(run->request.calibration));
+    apr_json_string(json, "calibration", apr_feedback_text_name(run), strlen(apr_feedback_text_name(run)));
+    apr_json_bool(json, "own_text", run->request.calibration == NULL);
+    if (run->text_crc != 0) {
+        snprintf(crc, sizeof crc, "%08" PRIx32, run->text_crc);
+        apr_json_string(json, "calibration_crc32", crc, strlen(crc));
+    }
     apr_json_int(json, "tokens", run->n_ids);
     apr_json_int(json, "window", run->request.window);
     apr_json_bool(json, "sequential", run->request.sequential);
