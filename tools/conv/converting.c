@@ -145,6 +145,7 @@ static apr_status write_report(const outcome *o, const char *path, apr_error *er
                                    .out = o->out,
                                    .conversion = o->conversion,
                                    .sums = &sums,
+                                   .feedback = o->dry_run ? NULL : o->feedback,
                                    .allocation = o->allocation.n_groups > 0 ? &o->allocation : NULL};
 
     apr_status status = apr_quant_sums_of(&sums, o->conversion, err);

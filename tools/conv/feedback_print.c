@@ -1,4 +1,5 @@
 /* feedback_print.c - what error feedback will take, and what it has done. */
+#include "tools/cli/page.h"
 #include "tools/cli/text.h"
 #include "tools/conv/feedback_parts.h"
 
@@ -86,22 +87,43 @@ static void print_tokens(const apr_feedback_run *run)
 
 static double share(double part, double whole) { return whole > 0.0 ? part / whole : 1.0; }
 
-/* Mean over the tensors of what is left of each one's error. */
-static void print_errors(const apr_feedback_run *run)
+/* Mean over the tensors of what is left of each one's error; answers how many they are. */
+static size_t mean_errors(const apr_feedback_run *run, double *rounded, double *end)
 {
-    double rounded = 0.0, end = 0.0;
     size_t n = 0;
 
+    *rounded = *end = 0.0;
     for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
         const apr_feedback_errors *const e = &run->facts[i].errors;
         if (!run->facts[i].is_made || !(e->start > 0.0)) continue;
-        rounded += share(e->rounded, e->start);
-        end += share(e->end, e->start);
+        *rounded += share(e->rounded, e->start);
+        *end += share(e->end, e->start);
         n++;
     }
+    *rounded /= n > 0 ? (double)n : 1.0;
+    *end /= n > 0 ? (double)n : 1.0;
+    return n;
+}
+
+static void print_errors(const apr_feedback_run *run)
+{
+    double rounded, end;
+    const size_t n = mean_errors(run, &rounded, &end);
+
     if (n == 0) return;
-    printf("  error of products, of that without feedback: %.3f rounded, %.3f after descent (mean of %zu tensors)\n", rounded / (double)n,
-           end / (double)n, n);
+    printf("  error of products, of that without feedback: %.3f rounded, %.3f after descent (mean of %zu tensors)\n", rounded, end, n);
+}
+
+void apr_feedback_run_html(const apr_feedback_run *run, FILE *page)
+{
+    double rounded, end;
+    const size_t n = mean_errors(run, &rounded, &end);
+
+    fprintf(page, "<h2>Error feedback</h2>\n<p class=\"soft\">Calibrated with %lld tokens of <code>", (long long)run->n_ids);
+    apr_html_text(page, apr_feedback_text_name(run));
+    fprintf(page, "</code> (CRC-32 <code>%08" PRIx32 "</code>) in windows of %lld.", run->text_crc, (long long)run->request.window);
+    if (n > 0) fprintf(page, " Products of %zu tensors err by %.3f of what they would without (%.3f before descent).", n, end, rounded);
+    fputs("</p>\n", page);
 }
 
 void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)

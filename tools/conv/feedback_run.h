@@ -18,6 +18,8 @@
 #include "quant/feedback/feedback.h"
 #include "tools/cli/cli.h"
 
+#include <stdio.h>
+
 typedef struct apr_feedback_request {
     const char *calibration; /* path of a text; NULL: what the model writes itself (runtime/calibrate/own_text.h) */
     bool plan_only;          /* nothing will be made: a text of the model's own is not written */
@@ -52,5 +54,6 @@ apr_status apr_feedback_run_note(const apr_feedback_run *run, apr_conversion *co
 /* Of a dry run: memory and products; of a run: what has become of the tensors. */
 void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run);
 void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json);
+void apr_feedback_run_html(const apr_feedback_run *run, FILE *page); /* of a run */
 
 #endif
