@@ -8,6 +8,7 @@
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -196,6 +197,21 @@ static apr_status note_imatrix(apr_model *layout, const apr_imatrix *m, apr_erro
     if (m->n_datasets > 0) APR_TRY(apr_kv_set_string(&own, "quantize.imatrix.dataset", apr_str_of(text), err));
     APR_TRY(apr_kv_set_int(&own, "quantize.imatrix.entries_count", APR_KV_U32, (int64_t)m->n_entries, err));
     if (m->chunk_count > 0) APR_TRY(apr_kv_set_int(&own, "quantize.imatrix.chunks_count", APR_KV_U32, m->chunk_count, err));
+    layout->kv = own;
+    return APR_OK;
+}
+
+apr_status apr_conversion_note_text(apr_conversion *c, const char *name, uint32_t crc32, int64_t n_tokens, apr_error *err)
+{
+    apr_model *const layout = &c->layout;
+    apr_kv_list own = {.arena = &layout->arena};
+    const char *const text = apr_arena_print(&layout->arena, "%s", name), *const sum = apr_arena_print(&layout->arena, "%08" PRIx32, crc32);
+
+    if (text == NULL || sum == NULL) return apr_no_memory(err, "the name of a text");
+    for (size_t i = 0; i < layout->kv.n_items; i++) APR_TRY(apr_kv_set(&own, &layout->kv.items[i], err));
+    APR_TRY(apr_kv_set_string(&own, "quantize.calibration.text", apr_str_of(text), err));
+    APR_TRY(apr_kv_set_string(&own, "quantize.calibration.crc32", apr_str_of(sum), err));
+    APR_TRY(apr_kv_set_int(&own, "quantize.calibration.tokens", APR_KV_U64, n_tokens, err));
     layout->kv = own;
     return APR_OK;
 }

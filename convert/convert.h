@@ -54,6 +54,8 @@ typedef struct apr_conversion {
 apr_status apr_conversion_plan(apr_conversion *conversion, const apr_model *source, const apr_convert_options *options, apr_error *err);
 /* Would importance change what is made of this item? With options.imatrix and no item->importance it is bare. */
 bool apr_item_takes_importance(const apr_pipe_item *item);
+/* Into the metadata of an output that has been planned: the text that its weights were made by, the CRC-32 of it, and how many tokens. */
+apr_status apr_conversion_note_text(apr_conversion *conversion, const char *name, uint32_t crc32, int64_t n_tokens, apr_error *err);
 apr_status apr_conversion_run(apr_conversion *conversion, const char *path, uint64_t *file_bytes, apr_error *err);
 void apr_conversion_close(apr_conversion *conversion);
 

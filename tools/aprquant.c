@@ -33,12 +33,13 @@ static const apr_option options[] = {
     {"method", 'm', APR_OPTION_CHOICE, "search|ldlq", "search",
      "search: each block's values for themselves; ldlq: each rounding corrects the errors before it, so that outputs stay what they were",
      APR_TO(quant_options, method), .group = "Method"},
-    {"calibration", 0, APR_OPTION_STRING, "TEXT", NULL, "a text like those that the model will see, for targets and ldlq",
+    {"calibration", 0, APR_OPTION_STRING, "TEXT", NULL,
+     "a text like those that the model will see, for targets and ldlq; ldlq without it: a text that the model writes itself",
      APR_TO(quant_options, calibration)},
     {"window", 0, APR_OPTION_INT, "N", "0", "tokens of it that are read together, each window from nothing; 0: 512, for targets 256",
      APR_TO(quant_options, window), .min = 0, .max = 1e6},
-    {"tokens", 0, APR_OPTION_INT, "N", "0", "at most this many tokens of it; 0: all", APR_TO(quant_options, feedback.n_tokens), .min = 0,
-     .max = 1e12},
+    {"tokens", 0, APR_OPTION_INT, "N", "0", "at most this many tokens of it; 0: all, of the model's own 32768",
+     APR_TO(quant_options, feedback.n_tokens), .min = 0, .max = 1e12},
     {"sequential", 0, APR_OPTION_FLAG, NULL, NULL,
      "calibrate each layer with the layers before it quantized already: as many passes as layers",
      APR_TO(quant_options, feedback.sequential)},
@@ -64,6 +65,7 @@ static const char *const examples[] = {
     "aprquant --to q8_0 --lora adapter/ checkpoint/ out.gguf # with a LoRA adapter merged in",
     "aprquant --target-bpw 4.8 --calibration text.txt --state damages.json checkpoint/ out.gguf # each tensor's type by what it does",
     "aprquant --to q4_k_m --method ldlq --calibration text.txt checkpoint/ out.gguf # errors fed back",
+    "aprquant --to q4_k_m --method ldlq checkpoint/ out.gguf # the same by what the model writes itself",
     "aprquant --to q4_k_m --resume checkpoint/ out.gguf      # goes on where the same command was ended",
     "aprquant --to q4_k_m --part 3/8 checkpoint/ out.gguf    # one of 8 runs, on any hosts; then once with --finish",
     NULL,
@@ -104,8 +106,6 @@ static apr_allocate_request allocate_of(const quant_options *o)
 /* Options that only one method has are refused with the other: they would do nothing. */
 static apr_status check_method(const quant_options *o, apr_error *err)
 {
-    if (o->method == METHOD_LDLQ && o->calibration == NULL)
-        return apr_fail(err, APR_E_USAGE, "--method ldlq needs a text to calibrate with: --calibration TEXT");
     if (o->method != METHOD_LDLQ && o->feedback.sequential) return apr_fail(err, APR_E_USAGE, "--sequential is for --method ldlq");
     if (o->method != METHOD_LDLQ && o->calibration != NULL && !apr_allocate_is_asked(&o->allocate))
         return apr_fail(err, APR_E_USAGE, "--calibration is for --method ldlq, and for targets (--target-bpw and its like)");
@@ -132,6 +132,7 @@ static apr_status quantize(const apr_call *call, apr_arena *arena, apr_error *er
     }
     apr_feedback_request feedback = o->feedback;
     feedback.calibration = o->calibration;
+    feedback.plan_only = o->output.dry_run;
     feedback.window = o->window > 0 ? o->window : 512;
     feedback.options.rounds = o->n_rounds > 0 ? (int)o->n_rounds : -1;
     if (o->method == METHOD_LDLQ) output.feedback = &feedback;

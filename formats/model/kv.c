@@ -465,6 +465,6 @@ static bool begins_with(apr_str s, const char *head) { return s.n_bytes >= strle
 
 bool apr_kv_is_about(const apr_kv *item)
 {
-    if (begins_with(item->key, "quantize.imatrix.")) return true;
+    if (begins_with(item->key, "quantize.imatrix.") || begins_with(item->key, "quantize.calibration.")) return true;
     return item->type == APR_KV_STRING && (begins_with(item->key, "general.") || begins_with(item->key, "aprkit.lora."));
 }

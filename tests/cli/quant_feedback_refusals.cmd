@@ -1,6 +1,6 @@
 exec 2>&1
 head -c 3000 data/heldout.txt >text.txt
-aprquant --to q4_k_m --method ldlq data/tiny-qwen2 out.gguf; echo $?
+aprquant --to q4_k_m --method ldlq --tokens 100 data/tiny-qwen2 out.gguf; echo $?
 aprquant --to q4_k_m --calibration text.txt data/tiny-qwen2 out.gguf; echo $?
 aprquant --to q4_k_m --sequential data/tiny-qwen2 out.gguf; echo $?
 aprquant --to q4_k_m --method ldlq --calibration text.txt --sequential --resume data/tiny-qwen2 out.gguf; echo $?

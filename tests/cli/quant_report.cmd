@@ -20,3 +20,14 @@ all=$(sum '"name":"[^"]*","from"' bytes)
 tr '{' '\n' <report.json | grep '^"layer"' | grep -oE '"relative_error":[0-9.]+' | awk -F: '{print ($2 > 0.01 && $2 < 0.1 ? "an error" : "no error: " $2)}'
 for name in page.html report.json; do aprquant -q --to q8_0 --report $name -f data/tiny-qwen2 out.gguf >/dev/null 2>&1 && echo "$name replaced"; done
 echo mine >mine.html && aprquant -q --to q8_0 --report mine.html -f data/tiny-qwen2 out.gguf >/dev/null 2>err; echo $? && cat mine.html
+# by importance, and with feedback: what they came from, and what they did not reach
+aprrun imatrix -q data/tiny-qwen2 data/heldout.txt -o m.gguf --ctx 64 --chunks 4 >/dev/null
+aprquant -q --to q4_k_m --imatrix m.gguf --report page.html -f data/tiny-qwen2 out.gguf >/dev/null 2>&1
+grep -oE '<h2>Importance</h2>|From <code>m.gguf.*' page.html
+grep -oE '<tr><td>[^<]*</td><td>[0-9]+</td><td>[0-9]+</td></tr>' page.html | sed 's/<[^>]*>/ /g' | sort | head -n 3
+grep -o 'Without importance: .*' page.html
+aprquant -q --to q4_k_m --method ldlq --tokens 512 --window 128 --rounds 0 --report page.html -f data/tiny-qwen2 out.gguf >/dev/null 2>&1
+grep -A1 '<h2>Error feedback' page.html | sed -E 's/<[^>]*>//g; s/[0-9a-f]{8}/CRC/; s/0\.[0-9]{3}/0.x/g'
+for tag in table tr td p code; do [ "$(count "<$tag[ >]")" -eq "$(count "</$tag>")" ] || echo "$tag is left open"; done
+aprquant -q --to q4_k_m --imatrix m.gguf --report report.json -f data/tiny-qwen2 out.gguf >/dev/null 2>&1
+grep -oE '"covered":[0-9]+|"not_covered":\[[^]]*\]' report.json

@@ -17,13 +17,15 @@ import collections, glob, hashlib, json, math, os, random, resource, subprocess,
 HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.join(HERE, "..", "data")
 WINDOW, DRAWS = 256, 2000
+CHUNK, CHUNKS = 512, 128  # what everything is calibrated by, theirs and ours: so many windows of so many tokens of the same text
 TYPES = {"q4_k_m": "Q4_K_M", "mxfp4": "MXFP4_MOE"}  # ours, and the mixture of llama.cpp's that the list of types is laid over
 
 # name, words that aprquant's --help must have, options, what is calibrated by; {imatrix} and {text} are files, {size} that of "none"
 METHODS = [
     ("none", [], []),
     ("imatrix", ["--imatrix"], ["--imatrix", "{imatrix}"]),
-    ("ldlq", ["--method", "--calibration"], ["--method", "ldlq", "--calibration", "{text}"]),
+    ("ldlq, own text", ["--method", "itself"], ["--method", "ldlq"]),
+    ("ldlq", ["--method", "--calibration"], ["--method", "ldlq", "--calibration", "{text}", "--window", str(CHUNK), "--tokens", str(CHUNK * CHUNKS)]),
     ("allocated", ["--target-size", "--calibration"], ["--target-size", "{size}", "--calibration", "{text}", "--state", "{state}"]),
 ]
 THEIRS = ["llama.cpp", "llama.cpp, imatrix"]
@@ -105,11 +107,12 @@ class Subject:
         if os.path.exists(path): return path
         if house.calibration is None or (not theirs and "imatrix" not in house.ours("aprrun", "--help")[0]): return None
         note(f"{self.name}: importance by {'llama-imatrix' if theirs else 'aprrun imatrix'}")
-        if not theirs: house.ours("aprrun", "imatrix", "-q", self.ref, house.calibration, "-o", path)
+        if not theirs: house.ours("aprrun", "imatrix", "-q", self.ref, house.calibration, "-c", str(CHUNK), "--chunks", str(CHUNKS), "-o", path)
         else:
             wide = self.file("f32.gguf")  # the fastest there
             house.ours("aprquant", "-q", "-f", "--to", "f32", self.ref, wide)
-            run([os.path.join(house.theirs, "llama-imatrix"), "--no-ppl", "-t", threads(), "-m", wide, "-f", house.calibration, "-o", path + ".part"], self.file("imatrix.log"))
+            run([os.path.join(house.theirs, "llama-imatrix"), "--no-ppl", "-t", threads(), "-c", str(CHUNK), "--chunks", str(CHUNKS), "-m", wide,
+                 "-f", house.calibration, "-o", path + ".part"], self.file("imatrix.log"))
             os.replace(path + ".part", path)
             os.remove(wide)
         return path

@@ -145,6 +145,7 @@ static apr_status write_report(const outcome *o, const char *path, apr_error *er
                                    .out = o->out,
                                    .conversion = o->conversion,
                                    .sums = &sums,
+                                   .feedback = o->dry_run ? NULL : o->feedback,
                                    .allocation = o->allocation.n_groups > 0 ? &o->allocation : NULL};
 
     apr_status status = apr_quant_sums_of(&sums, o->conversion, err);
@@ -323,7 +324,7 @@ static apr_status open_feedback(outcome *o, apr_conversion *c, const apr_output_
     APR_TRY(apr_feedback_run_open(&o->feedback, output->feedback, c, o->call->quiet, err));
     c->options.maker = apr_feedback_run_maker(o->feedback);
     c->options.maker_terms = apr_feedback_run_terms(o->feedback);
-    return APR_OK;
+    return apr_feedback_run_note(o->feedback, c, err);
 }
 
 static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output,

@@ -2,11 +2,16 @@
 #include "tools/conv/feedback_parts.h"
 
 #include "convert/dialect.h"
+#include "formats/base/clock.h"
+#include "formats/base/crc32.h"
+#include "runtime/calibrate/own_text.h"
 #include "runtime/check/subject.h"
+#include "tools/cli/meter.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static apr_status open_session(apr_feedback_run *run, apr_error *err)
 {
@@ -32,20 +37,58 @@ apr_status apr_feedback_run_reopen(apr_feedback_run *run, apr_error *err)
 static apr_status read_text(apr_feedback_run *run, apr_error *err)
 {
     const apr_feedback_request *const r = &run->request;
-    const apr_subject subject = {.path = run->conversion->view.path, .vocab = &run->model.vocab, .tokenizer = run->tokenizer};
     apr_error own = {0};
     size_t n_ids;
 
+    APR_TRY(apr_tokenizer_open(&run->tokenizer, &run->model.vocab, err));
     APR_TRY(apr_map_open(&run->text, r->calibration, err));
     const char *const text = run->text.data != NULL ? (const char *)run->text.data : "";
+    const apr_subject subject = {.path = run->conversion->view.path, .vocab = &run->model.vocab, .tokenizer = run->tokenizer};
     const apr_status status = apr_subject_encode(&subject, text, run->text.n_bytes, false, &run->ids, &n_ids, &own);
     if (status != APR_OK) return apr_fail(err, status, "%s: %s", r->calibration, own.text);
+    run->text_crc = apr_crc32(0, text, run->text.n_bytes);
     run->n_ids = (int64_t)n_ids;
     if (r->n_tokens > 0 && r->n_tokens < run->n_ids) run->n_ids = r->n_tokens;
     run->n_ids = run->n_ids / r->window * r->window; /* the last, short one is left out */
     if (run->n_ids > 0) return APR_OK;
     return apr_fail(err, APR_E_USAGE, "%s has %zu tokens%s: calibration takes windows of %lld, and one must be full (--window)",
                     r->calibration, n_ids, r->n_tokens > 0 ? ", of which --tokens allows fewer" : "", (long long)r->window);
+}
+
+static apr_status write_text(apr_feedback_run *run, apr_error *err)
+{
+    const apr_feedback_request *const r = &run->request;
+    const int64_t n_tokens = r->n_tokens > 0 ? r->n_tokens : APR_OWN_TOKENS;
+    const double start = apr_seconds_now();
+    apr_meter meter;
+    apr_own_text how = {.window = r->window, .n_windows = n_tokens / r->window, .n_tokens_known = (int64_t)run->model.vocab.n_tokens};
+
+    run->n_ids = how.n_windows * how.window;
+    if (run->n_ids == 0)
+        return apr_fail(err, APR_E_USAGE, "--tokens %lld is less than a window of %lld: one must be full (--window)", (long long)n_tokens,
+                        (long long)r->window);
+    if (r->plan_only) return APR_OK;
+    run->ids = (uint64_t)run->n_ids < SIZE_MAX / sizeof *run->ids ? malloc((size_t)run->n_ids * sizeof *run->ids) : NULL;
+    if (run->ids == NULL) return apr_no_memory(err, "the tokens of a text");
+    const apr_progress progress = apr_meter_start_counting(&meter, run->quiet);
+    how.progress = &progress;
+    const apr_status status = apr_own_text_write(&how, run->session, run->ids, err);
+    apr_meter_end(&meter);
+    if (status == APR_OK) run->text_crc = apr_crc32(0, run->ids, (size_t)run->n_ids * sizeof *run->ids);
+    run->write_seconds = apr_seconds_now() - start;
+    return status;
+}
+
+const char *apr_feedback_text_name(const apr_feedback_run *run)
+{
+    const char *const path = run->request.calibration;
+    return path != NULL ? path : "text that the model wrote itself";
+}
+
+apr_status apr_feedback_run_note(const apr_feedback_run *run, apr_conversion *conversion, apr_error *err)
+{
+    const char *const name = apr_feedback_text_name(run), *const slash = strrchr(name, '/');
+    return apr_conversion_note_text(conversion, slash != NULL ? slash + 1 : name, run->text_crc, run->n_ids, err);
 }
 
 /* Which items the method could make, by their types, and which it does. */
@@ -90,15 +133,17 @@ static apr_status open_all(apr_feedback_run *run, apr_error *err)
 
     APR_TRY(apr_feedback_between(&run->between, run->conversion, err));
     APR_TRY(apr_canonical(&run->model, &run->between, err));
-    APR_TRY(apr_tokenizer_open(&run->tokenizer, &run->model.vocab, err));
-    APR_TRY(read_text(run, err));
+    if (r->calibration != NULL) APR_TRY(read_text(run, err));
     APR_TRY(open_session(run, err));
     APR_TRY(apr_feeds_of(&run->feeds, run->session, err));
     APR_TRY(apr_feedback_links_of(&run->links, run->conversion, run->session, &run->feeds, err));
     APR_TRY(make_tables(run, err));
-    snprintf(run->terms, sizeof run->terms, "ldlq with %" PRId64 " tokens in windows of %" PRId64 ", damping %a, %d rounds", run->n_ids,
-             r->window, r->options.damping, r->options.rounds);
-    return find_taken(run, err);
+    APR_TRY(find_taken(run, err));
+    if (r->calibration == NULL) APR_TRY(write_text(run, err));
+    snprintf(run->terms, sizeof run->terms,
+             "ldlq with %" PRId64 " tokens in windows of %" PRId64 " of a text %08" PRIx32 ", damping %a, %d rounds", run->n_ids, r->window,
+             run->text_crc, r->options.damping, r->options.rounds);
+    return APR_OK;
 }
 
 apr_status apr_feedback_run_open(apr_feedback_run **run, const apr_feedback_request *request, const apr_conversion *conversion, bool quiet,

@@ -20,13 +20,15 @@ struct apr_feedback_run {
     apr_feedback_request request;
     const apr_conversion *conversion;
     apr_pipe_maker maker;
-    char terms[160];
+    char terms[192];
     apr_map text;
     apr_model between, model; /* the view without records, and canonical again */
     struct apr_tokenizer *tokenizer;
     apr_session *session;
     int32_t *ids;
-    int64_t n_ids; /* whole windows */
+    int64_t n_ids;     /* whole windows */
+    uint32_t text_crc; /* of the text, or of the ids of the model's own */
+    double write_seconds;
     apr_feeds feeds;
     apr_feedback_links links;
     apr_feedback_fact *facts; /* [items] */
@@ -42,6 +44,9 @@ struct apr_feedback_run {
     double pass_seconds;
     bool quiet;
 };
+
+/* What the calibration text is called. */
+const char *apr_feedback_text_name(const apr_feedback_run *run);
 
 /* Opens the session anew, on what `between` has become. */
 apr_status apr_feedback_run_reopen(apr_feedback_run *run, apr_error *err);

@@ -1,7 +1,9 @@
 /* feedback_print.c - what error feedback will take, and what it has done. */
+#include "tools/cli/page.h"
 #include "tools/cli/text.h"
 #include "tools/conv/feedback_parts.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -85,22 +87,43 @@ static void print_tokens(const apr_feedback_run *run)
 
 static double share(double part, double whole) { return whole > 0.0 ? part / whole : 1.0; }
 
-/* Mean over the tensors of what is left of each one's error. */
-static void print_errors(const apr_feedback_run *run)
+/* Mean over the tensors of what is left of each one's error; answers how many they are. */
+static size_t mean_errors(const apr_feedback_run *run, double *rounded, double *end)
 {
-    double rounded = 0.0, end = 0.0;
     size_t n = 0;
 
+    *rounded = *end = 0.0;
     for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
         const apr_feedback_errors *const e = &run->facts[i].errors;
         if (!run->facts[i].is_made || !(e->start > 0.0)) continue;
-        rounded += share(e->rounded, e->start);
-        end += share(e->end, e->start);
+        *rounded += share(e->rounded, e->start);
+        *end += share(e->end, e->start);
         n++;
     }
+    *rounded /= n > 0 ? (double)n : 1.0;
+    *end /= n > 0 ? (double)n : 1.0;
+    return n;
+}
+
+static void print_errors(const apr_feedback_run *run)
+{
+    double rounded, end;
+    const size_t n = mean_errors(run, &rounded, &end);
+
     if (n == 0) return;
-    printf("  error of products, of that without feedback: %.3f rounded, %.3f after descent (mean of %zu tensors)\n", rounded / (double)n,
-           end / (double)n, n);
+    printf("  error of products, of that without feedback: %.3f rounded, %.3f after descent (mean of %zu tensors)\n", rounded, end, n);
+}
+
+void apr_feedback_run_html(const apr_feedback_run *run, FILE *page)
+{
+    double rounded, end;
+    const size_t n = mean_errors(run, &rounded, &end);
+
+    fprintf(page, "<h2>Error feedback</h2>\n<p class=\"soft\">Calibrated with %lld tokens of <code>", (long long)run->n_ids);
+    apr_html_text(page, apr_feedback_text_name(run));
+    fprintf(page, "</code> (CRC-32 <code>%08" PRIx32 "</code>) in windows of %lld.", run->text_crc, (long long)run->request.window);
+    if (n > 0) fprintf(page, " Products of %zu tensors err by %.3f of what they would without (%.3f before descent).", n, end, rounded);
+    fputs("</p>\n", page);
 }
 
 void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
@@ -109,7 +132,8 @@ void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
     char sums[APR_SMALL_TEXT], factors[APR_SMALL_TEXT], held[APR_SMALL_TEXT];
 
     printf("  ldlq: %zu tensors, calibrated with %lld tokens of %s in windows of %lld%s\n", f.n_taken, (long long)run->n_ids,
-           run->request.calibration, (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
+           apr_feedback_text_name(run), (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
+    if (run->write_seconds > 0.0) printf("  its own text: %.2f s\n", run->write_seconds);
     if (f.n_others > 0)
         printf("  without feedback: %zu (%s%s): no product reads them column by column\n", f.n_others, f.example,
                f.n_others == 1 ? "" : ", ...");
@@ -145,10 +169,16 @@ static void tensor_json(apr_json_text *json, const apr_feedback_run *run, size_t
 void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json)
 {
     const forecast f = forecast_of(run);
+    char crc[16];
 
     apr_json_open(json, "feedback", '{');
     apr_json_string(json, "method", "ldlq", 4);
-    apr_json_string(json, "calibration", run->request.calibration, strlen(run->request.calibration));
+    apr_json_string(json, "calibration", apr_feedback_text_name(run), strlen(apr_feedback_text_name(run)));
+    apr_json_bool(json, "own_text", run->request.calibration == NULL);
+    if (run->text_crc != 0) {
+        snprintf(crc, sizeof crc, "%08" PRIx32, run->text_crc);
+        apr_json_string(json, "calibration_crc32", crc, strlen(crc));
+    }
     apr_json_int(json, "tokens", run->n_ids);
     apr_json_int(json, "window", run->request.window);
     apr_json_bool(json, "sequential", run->request.sequential);

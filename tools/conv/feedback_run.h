@@ -7,6 +7,8 @@
  * With `sequential` tensors are made before the first is asked for, layer by layer in the program's order, and each layer's inputs come
  * through what the ones before have become; the encoded tensors stay in memory until the pipe has them.
  *
+ * Without a text the model writes one itself, with a fixed seed: on small models as good as one from outside, at the cost of decoding it.
+ *
  * What no product reads row by row (embeddings, matrices whose columns the output has in another order), what saw no token, and types
  * that have no grid are encoded as without this, and said. */
 #ifndef APR_TOOLS_FEEDBACK_RUN_H
@@ -16,14 +18,19 @@
 #include "quant/feedback/feedback.h"
 #include "tools/cli/cli.h"
 
+#include <stdio.h>
+
 typedef struct apr_feedback_request {
-    const char *calibration; /* path of a text */
+    const char *calibration; /* path of a text; NULL: what the model writes itself (runtime/calibrate/own_text.h) */
+    bool plan_only;          /* nothing will be made: a text of the model's own is not written */
     bool sequential;
-    int64_t n_tokens;      /* at most; 0: all of the text */
+    int64_t n_tokens;      /* at most; 0: all of the text, of the model's own APR_OWN_TOKENS */
     int64_t window;        /* tokens that begin from nothing */
     uint64_t memory_bytes; /* of sums at a time */
     apr_feedback_options options;
 } apr_feedback_request;
+
+enum { APR_OWN_TOKENS = 32768 };
 
 typedef struct apr_feedback_run apr_feedback_run;
 
@@ -40,8 +47,13 @@ const char *apr_feedback_run_terms(const apr_feedback_run *run);
 /* The pipe begins from its first tensor again. */
 void apr_feedback_run_restart(apr_feedback_run *run);
 
+/* What it is calibrated by, for the output's metadata: a text's name (or that it is the model's own) and the CRC-32 of its bytes (of its
+ * ids), in `of`, into a conversion that has been planned and not run. */
+apr_status apr_feedback_run_note(const apr_feedback_run *run, apr_conversion *conversion, apr_error *err);
+
 /* Of a dry run: memory and products; of a run: what has become of the tensors. */
 void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run);
 void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json);
+void apr_feedback_run_html(const apr_feedback_run *run, FILE *page); /* of a run */
 
 #endif

@@ -107,6 +107,60 @@ static void write_kinds(FILE *out, const apr_quant_sums *sums)
     fputs("</table></div>\n", out);
 }
 
+/* Of a purpose: matrices that were encoded by importance, and those that could have been. */
+static void count_covered(const apr_conversion *c, const char *purpose, size_t *n_covered, size_t *n_all)
+{
+    size_t item = SIZE_MAX;
+
+    *n_covered = *n_all = 0;
+    for (size_t i = 0; i < c->recipe.n_lines; i++) {
+        item = apr_quant_next_item(c, item);
+        if (strcmp(apr_purpose_name(c->recipe.lines[i].purpose), purpose) != 0 || !apr_item_takes_importance(&c->items[item])) continue;
+        *n_covered += c->items[item].importance != NULL;
+        ++*n_all;
+    }
+}
+
+static void write_bare(FILE *out, const apr_conversion *c)
+{
+    const char *separator = "<p class=\"soft\">Without importance: ";
+
+    for (size_t i = 0; i < c->layout.n_tensors; i++) {
+        if (!apr_item_takes_importance(&c->items[i]) || c->items[i].importance != NULL) continue;
+        fprintf(out, "%s<code>", separator);
+        apr_html_text(out, c->items[i].from->name);
+        fputs("</code>", out);
+        separator = ", ";
+    }
+    if (c->cover.n_bare > 0) fputs("</p>\n", out);
+}
+
+/* What the encoders went by, and where it said nothing. */
+static void write_importance(FILE *out, const apr_conversion *c, const apr_quant_sums *sums)
+{
+    const apr_imatrix *const m = c->options.imatrix;
+    size_t n_covered, n_all;
+
+    if (m == NULL) return;
+    fputs("<h2>Importance</h2>\n<p class=\"soft\">From <code>", out);
+    apr_html_text(out, m->path);
+    fputs("</code>", out);
+    for (size_t i = 0; i < m->n_datasets; i++) {
+        fputs(i == 0 ? ", made of <code>" : "</code>, <code>", out);
+        apr_html_text(out, m->datasets[i]);
+    }
+    fprintf(out, "%s: %zu of %zu matrices are encoded by it", m->n_datasets > 0 ? "</code>" : "", c->cover.n_covered,
+            c->cover.n_covered + c->cover.n_bare);
+    if (c->cover.n_unseen > 0) fprintf(out, "; %lld of their experts saw no token, and are encoded without", (long long)c->cover.n_unseen);
+    fputs(".</p>\n<div class=\"card\"><table class=\"wide\">\n<tr><th>kind</th><th>by importance</th><th>without</th></tr>\n", out);
+    for (size_t i = 0; i < sums->n_purposes; i++) {
+        count_covered(c, sums->purposes[i].name, &n_covered, &n_all);
+        if (n_all > 0) fprintf(out, "<tr><td>%s</td><td>%zu</td><td>%zu</td></tr>\n", sums->purposes[i].name, n_covered, n_all - n_covered);
+    }
+    fputs("</table></div>\n", out);
+    write_bare(out, c);
+}
+
 static void write_allocation(FILE *out, const apr_allocation *a)
 {
     if (a == NULL) return;
@@ -160,6 +214,8 @@ static void write_page(FILE *out, const void *of)
     write_sizes(out, s->sums);
     write_layers(out, s->sums);
     write_kinds(out, s->sums);
+    write_importance(out, s->conversion, s->sums);
+    if (s->feedback != NULL) apr_feedback_run_html(s->feedback, out);
     write_allocation(out, s->allocation);
     write_tensors(out, s->conversion);
     fprintf(out,

@@ -5,6 +5,7 @@
 #include "convert/convert.h"
 #include "formats/base/out.h"
 #include "tools/conv/allocating.h"
+#include "tools/conv/feedback_run.h"
 
 #define APR_QUANT_PAGE_MARK "content=\"aprquant report\"" /* how a page says that it is one */
 
@@ -39,6 +40,7 @@ typedef struct apr_quant_shown {
     const char *in, *out;
     const apr_conversion *conversion;
     const apr_quant_sums *sums;
+    const apr_feedback_run *feedback; /* NULL: each block for itself */
     const apr_allocation *allocation; /* NULL: types were not chosen by damage */
 } apr_quant_shown;
 

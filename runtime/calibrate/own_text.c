@@ -1,0 +1,43 @@
+/* own_text.c - draws a token, evaluates it, draws the next. */
+#include "runtime/calibrate/own_text.h"
+
+#include "formats/base/random.h"
+#include "runtime/session/sample.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static apr_status write_window(const apr_own_text *how, apr_session *session, apr_sampler *sampler, int64_t first, int32_t *ids,
+                               apr_error *err)
+{
+    const int64_t n_known =
+        how->n_tokens_known > 0 && how->n_tokens_known < sampler->vocab_size ? how->n_tokens_known : sampler->vocab_size;
+
+    apr_session_reset(session);
+    ids[0] = (int32_t)(apr_random(&sampler->state) % (uint64_t)n_known);
+    for (int64_t i = 1; i < how->window; i++) {
+        APR_TRY(apr_session_eval(session, &ids[i - 1], 1, NULL, err));
+        APR_TRY(apr_session_read_logits(session, err));
+        const float *const logits = apr_session_logits(session);
+        ids[i] = apr_sample(sampler, logits);
+        if (!isfinite(logits[ids[i]]))
+            return apr_fail(err, APR_E_NO,
+                            "the model cannot write a text to be calibrated by: behind token %" PRId64 " its logits are no numbers",
+                            first + i - 1);
+        apr_progress_report(how->progress, (uint64_t)(first + i), (uint64_t)(how->n_windows * how->window), "writing, tokens");
+    }
+    return APR_OK;
+}
+
+apr_status apr_own_text_write(const apr_own_text *how, apr_session *session, int32_t *ids, apr_error *err)
+{
+    const apr_sample_options options = {.temperature = 1.0f, .top_p = 1.0f, .seed = how->seed};
+    apr_sampler sampler;
+    apr_status status = apr_sampler_open(&sampler, apr_session_program(session)->vocab_size, &options, err);
+
+    for (int64_t i = 0; i < how->n_windows && status == APR_OK; i++)
+        status = write_window(how, session, &sampler, i * how->window, ids + i * how->window, err);
+    apr_sampler_close(&sampler);
+    apr_session_reset(session);
+    return status;
+}
