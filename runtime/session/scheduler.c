@@ -10,7 +10,7 @@ enum { NOBODY = -1 };
 
 /* One sequence of the session that requests can have. */
 typedef struct seat {
-    bool is_taken, is_joining;
+    bool is_taken, is_joining, is_ending;
     apr_request request;
     apr_sampler sampler;
     apr_reply reply;
@@ -31,7 +31,6 @@ typedef struct run {
     int32_t *kept; /* [n_ctx] what the last sequence has evaluated */
     int64_t n_kept;
     apr_sequence_token *tokens; /* [n_seats] of the step */
-    float *no_logits;
 } run;
 
 int64_t apr_schedule_width(const apr_session *session)
@@ -117,6 +116,7 @@ static apr_status read_next(run *r, bool may_wait, apr_error *err)
 /* Why it cannot be answered at all. */
 static apr_status refusal(const run *r, const apr_request *q, apr_error *err)
 {
+    if (q->max_tokens < 1) return apr_fail(err, APR_E_USAGE, "at least one token must be asked for");
     if (q->n_prompt == 0) return apr_fail(err, APR_E_USAGE, "there is nothing to continue: the prompt is empty");
     if (q->n_prompt > (size_t)n_ctx(r))
         return apr_fail(err, APR_E_NO, "the prompt has %zu tokens, more than the context of %lld", q->n_prompt, (long long)n_ctx(r));
@@ -170,8 +170,7 @@ static apr_status try_join(run *r, apr_error *err)
     if (i == r->n_seats) return APR_OK;
     if (!has_room(r, &r->waiting)) forget_kept(r);
     if (!has_room(r, &r->waiting)) return APR_OK;
-    reply.status =
-        apr_sampler_open(&sampler, apr_session_program(r->session)->vocab_size, &r->waiting.sampling, &reply.error);
+    reply.status = apr_sampler_open(&sampler, apr_session_program(r->session)->vocab_size, &r->waiting.sampling, &reply.error);
     if (reply.status != APR_OK) {
         apr_sampler_close(&sampler);
         return refuse(r, &r->waiting, &reply, err);
@@ -190,11 +189,10 @@ static bool is_stop_id(const apr_request *q, int32_t id)
     return false;
 }
 
-static apr_status leave(run *r, int64_t i, apr_finish finish, apr_error *err)
+static apr_status leave(run *r, int64_t i, apr_error *err)
 {
     seat *const s = &r->seats[i];
 
-    s->reply.finish = finish;
     s->reply.seconds = apr_seconds_now() - s->began_s;
     s->is_taken = false;
     apr_sampler_close(&s->sampler);
@@ -206,10 +204,9 @@ static apr_status leave(run *r, int64_t i, apr_finish finish, apr_error *err)
     return r->schedule->on_done(r->schedule->user, s->request.tag, &s->reply, err);
 }
 
-/* The seat's next token out of a row of logits; it leaves where that was its last. */
-static apr_status take_token(run *r, int64_t i, const float *logits, apr_error *err)
+/* The seat's next token out of a row of logits, and whether it was its last. */
+static void take_token(run *r, seat *s, const float *logits)
 {
-    seat *const s = &r->seats[i];
     const int32_t id = apr_sample(&s->sampler, logits);
     const bool is_stop = is_stop_id(&s->request, id);
     const bool goes_on = r->schedule->on_token(r->schedule->user, s->request.tag, id, is_stop);
@@ -217,10 +214,11 @@ static apr_status take_token(run *r, int64_t i, const float *logits, apr_error *
     if (s->reply.n_generated++ == 0) s->reply.first_seconds = apr_seconds_now() - s->began_s;
     r->stats->n_generated++;
     s->next_id = id;
-    if (is_stop || !goes_on) return leave(r, i, is_stop ? APR_FINISH_STOP : APR_FINISH_CALLER, err);
-    if (s->reply.n_generated >= s->request.max_tokens) return leave(r, i, APR_FINISH_LIMIT, err);
-    if (s->position >= n_ctx(r)) return leave(r, i, APR_FINISH_CONTEXT, err);
-    return APR_OK;
+    s->is_ending = true;
+    if (is_stop || !goes_on) s->reply.finish = is_stop ? APR_FINISH_STOP : APR_FINISH_CALLER;
+    else if (s->reply.n_generated >= s->request.max_tokens) s->reply.finish = APR_FINISH_LIMIT;
+    else if (s->position >= n_ctx(r)) s->reply.finish = APR_FINISH_CONTEXT;
+    else s->is_ending = false;
 }
 
 /* One piece of the prompt of the one who joins. */
@@ -239,20 +237,93 @@ static apr_status evaluate_piece(run *r, apr_error *err)
     s->is_joining = false;
     r->joining = NOBODY;
     apr_session_use(r->session, i);
-    if (s->request.max_tokens <= 0) return leave(r, i, APR_FINISH_LIMIT, err);
     APR_TRY(apr_session_read_logits(r->session, err));
-    return take_token(r, i, apr_session_logits(r->session), err);
+    take_token(r, s, apr_session_logits(r->session));
+    return s->is_ending ? leave(r, i, err) : APR_OK;
 }
 
+/* Rows of a step as they come; who ends leaves after it. */
 static apr_status take_rows(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err)
 {
     run *const r = user;
     const int64_t width = apr_session_program(r->session)->vocab_size;
-    for (int64_t k = 0; k < n_rows; k++) {
-        const int64_t i = r->tokens[first + k].sequence;
-        r->seats[i].position++;
-        memcpy(r->no_logits + i * width, logits + k * width, (size_t)width * sizeof *logits);
-    }
+
     (void)err;
+    for (int64_t k = 0; k < n_rows; k++) {
+        seat *const s = &r->seats[r->tokens[first + k].sequence];
+        s->position++;
+        take_token(r, s, logits + k * width);
+    }
     return APR_OK;
+}
+
+static apr_status step(run *r, int64_t n, apr_error *err)
+{
+    const apr_eval_output out = {.on_logits = take_rows, .user = r};
+
+    r->stats->n_steps++;
+    if (n > r->stats->most_at_once) r->stats->most_at_once = n;
+    if (has_keeper(r)) return apr_session_step(r->session, r->tokens, n, &out, err);
+    return apr_session_eval(r->session, &r->tokens[0].id, 1, &out, err);
+}
+
+/* All that are under way. */
+static apr_status go_on(run *r, apr_error *err)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < r->n_seats; i++)
+        if (r->seats[i].is_taken && !r->seats[i].is_joining) r->tokens[n++] = (apr_sequence_token){i, r->seats[i].next_id};
+    if (n == 0) return APR_OK;
+    APR_TRY(step(r, n, err));
+    for (int64_t i = 0; i < r->n_seats; i++)
+        if (r->seats[i].is_taken && r->seats[i].is_ending) APR_TRY(leave(r, i, err));
+    return APR_OK;
+}
+
+static bool is_idle(const run *r)
+{
+    for (int64_t i = 0; i < r->n_seats; i++)
+        if (r->seats[i].is_taken) return false;
+    return true;
+}
+
+static bool is_ended(const run *r) { return r->schedule->is_ended != NULL && r->schedule->is_ended(r->schedule->user); }
+
+static apr_status run_all(run *r, apr_error *err)
+{
+    while (!is_ended(r)) {
+        const bool idle = is_idle(r);
+        if (r->joining == NOBODY) {
+            APR_TRY(read_next(r, idle, err));
+            if (r->has_waiting) APR_TRY(try_join(r, err));
+            if (idle && r->at_end && !r->has_waiting && is_idle(r)) break;
+        }
+        if (r->joining != NOBODY && !is_ended(r)) APR_TRY(evaluate_piece(r, err));
+        if (!is_ended(r)) APR_TRY(go_on(r, err));
+    }
+    return APR_OK;
+}
+
+apr_status apr_schedule_run(apr_session *session, const apr_schedule *schedule, apr_schedule_stats *stats, apr_error *err)
+{
+    const double begin = apr_seconds_now();
+    run r = {.session = session, .schedule = schedule, .stats = stats, .n_seats = apr_schedule_width(session), .joining = NOBODY};
+
+    *stats = (apr_schedule_stats){0};
+    r.seats = calloc((size_t)r.n_seats, sizeof *r.seats);
+    r.tokens = calloc((size_t)r.n_seats, sizeof *r.tokens);
+    r.kept = calloc((size_t)n_ctx(&r), sizeof *r.kept);
+    const bool has_memory = r.seats != NULL && r.tokens != NULL && r.kept != NULL;
+    const apr_status status = has_memory ? run_all(&r, err) : apr_no_memory(err, "the table of requests");
+    for (int64_t i = 0; i < apr_session_n_sequences(session); i++) {
+        apr_session_use(session, i);
+        apr_session_reset(session);
+        if (i < r.n_seats && r.seats != NULL && r.seats[i].is_taken) apr_sampler_close(&r.seats[i].sampler);
+    }
+    free(r.seats);
+    free(r.tokens);
+    free(r.kept);
+    stats->seconds = apr_seconds_now() - begin;
+    return status;
 }
