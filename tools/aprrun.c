@@ -3,6 +3,7 @@
 #include "runtime/session/generate.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
+#include "tools/run/batch_verb.h"
 #include "tools/run/bench_verb.h"
 #include "tools/run/doctor.h"
 #include "tools/run/golden_verb.h"
@@ -296,6 +297,12 @@ int main(int argc, char **argv)
          .max_operands = 2,
          OF_VERB(apr_imatrix, apr_run_imatrix),
          .summary = "how much each input column of each matrix matters on a text"},
+        {.verb = "batch",
+         .operands = "MODEL REQUESTS",
+         .min_operands = 2,
+         .max_operands = 2,
+         OF_VERB(apr_batch, apr_run_batch),
+         .summary = "a file of prompts, a JSON object a line, many at once"},
         {.verb = "bench",
          .operands = "[MODEL]",
          .max_operands = 1,

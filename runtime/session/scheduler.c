@@ -119,7 +119,7 @@ static apr_status refusal(const run *r, const apr_request *q, apr_error *err)
     if (q->max_tokens < 1) return apr_fail(err, APR_E_USAGE, "at least one token must be asked for");
     if (q->n_prompt == 0) return apr_fail(err, APR_E_USAGE, "there is nothing to continue: the prompt is empty");
     if (q->n_prompt > (size_t)n_ctx(r))
-        return apr_fail(err, APR_E_NO, "the prompt has %zu tokens, more than the context of %lld", q->n_prompt, (long long)n_ctx(r));
+        return apr_fail(err, APR_E_USAGE, "the prompt has %zu tokens, more than the context of %lld", q->n_prompt, (long long)n_ctx(r));
     for (size_t i = 0; i < q->n_prompt; i++)
         if (q->prompt[i] < 0 || q->prompt[i] >= apr_session_program(r->session)->vocab_size)
             return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary", (int)q->prompt[i]);
