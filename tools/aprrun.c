@@ -272,8 +272,6 @@ int main(int argc, char **argv)
          .summary = "token ids, answers, logits, hidden states, perplexity against a recorded truth"},
         {.verb = "doctor",
          .operands = "",
-         .min_operands = 0,
-         .max_operands = 0,
          OF_VERB(apr_doctor, apr_run_doctor),
          .summary = "GPUs, driver, what they can do and what was found out by trying"},
         {.verb = "ppl",

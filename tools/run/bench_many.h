@@ -24,8 +24,9 @@ typedef struct apr_many_figures {
     double longest_first[APR_SPEED_MOST_RUNS]; /* until all had */
 } apr_many_figures;
 
-/* figures: [asked->sequences.n]. A session with the options is opened for each number beside what is there. APR_E_USAGE: a number is 0, or
- * there is nothing to measure. */
+/* APR_E_USAGE: a number is 0 or too large, or there is nothing to measure. */
+apr_status apr_many_check(const apr_many_asked *asked, apr_error *err);
+/* figures: [asked->sequences.n]. A session with the options is opened for each number beside what is there. */
 apr_status apr_many_measure(apr_many_figures *figures, const apr_many_asked *asked, const apr_model *model,
                             const apr_session_options *options, const apr_progress *progress, apr_error *err);
 

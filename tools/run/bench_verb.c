@@ -91,6 +91,7 @@ static apr_status choose_stages(bench *b, apr_error *err)
                                      .n_runs = (int)o->repeat,
                                      .seed = (uint64_t)o->seed};
     if (o->sequences != NULL) APR_TRY(apr_lengths_parse(&b->many_asked.sequences, "--sequences", o->sequences, err));
+    if (o->sequences != NULL) APR_TRY(apr_many_check(&b->many_asked, err));
     apr_bench_stages_close(&b->stages);
     return apr_bench_stages_make(&b->stages, &prompts, o->tokens >= 0 ? o->tokens : on_device ? 128 : 32, &depths, err);
 }
