@@ -104,6 +104,7 @@ check-memory: ## a 4 GB checkpoint in under 128 MiB, and killed on the way (need
 check-kills: ## KILLS (1000) kills and SIGNALS (200) other signals during every kind of write
 	@$(MAKE) $(build) all
 	@tests/kills.sh $B $(or $(KILLS),1000) $(or $(SIGNALS),200)
+	@tests/batch_kills.sh $B $(or $(BATCH_KILLS),50)
 check-arm: ## the tests of codecs and products as 64-bit Arm has them, under qemu-user
 	@tests/arm.sh build/arm
 bench: ## figures: conversion, quantization (and LLAMA_QUANTIZE=PATH), host speed (and LLAMA_BENCH=PATH), each with its bound

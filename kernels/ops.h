@@ -6,7 +6,8 @@
  *
  * Positions count from 0; the tokens of one call are at position, position + 1, ... A device can be told where the position lies in its
  * own memory instead (position_at, else NULL), so that what was recorded once runs again for the next token. Keys and values of a
- * position p lie in cell p % n_cells of the cache. Backends agree within bounds (float32 sums in different orders), not bit for bit. */
+ * position p lie in cell p % n_cells of the cache, or where several sequences share its cells in pages (apr_cache_cell). Backends agree
+ * within bounds (float32 sums in different orders), not bit for bit. */
 #ifndef APR_KERNELS_OPS_H
 #define APR_KERNELS_OPS_H
 
@@ -99,12 +100,22 @@ typedef struct apr_rope_args {
     float *out;          /* [n_tokens, n_heads, head_dim] */
 } apr_rope_args;
 
+/* Cells that are given to a sequence, and taken back, together. */
+enum { APR_PAGE_CELLS = 64 };
+
 /* One layer's keys or values: cell c, head h begins at data + (c * n_heads + h) * row_bytes. */
 typedef struct apr_cache {
     apr_dtype dtype; /* F16, F32, Q8_0 or F8_E4M3 */
     uint8_t *data;   /* [n_cells, n_kv_heads, head_dim] */
     int64_t n_cells, row_bytes;
+    const int32_t *pages; /* of the tokens' sequence: where positions [64 i, 64 i + 64) lie, in pages; NULL: in order, in a ring */
 } apr_cache;
+
+APR_EVERYWHERE int64_t apr_cache_cell(const apr_cache *cache, int64_t position)
+{
+    if (cache->pages == NULL) return position % cache->n_cells;
+    return (int64_t)cache->pages[position / APR_PAGE_CELLS] * APR_PAGE_CELLS + position % APR_PAGE_CELLS;
+}
 
 typedef struct apr_kv_store_args {
     int64_t n_tokens, position, n_kv_heads, key_dim, value_dim;

@@ -3,6 +3,7 @@
 #include "runtime/session/generate.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
+#include "tools/run/batch_verb.h"
 #include "tools/run/bench_verb.h"
 #include "tools/run/doctor.h"
 #include "tools/run/golden_verb.h"
@@ -271,8 +272,6 @@ int main(int argc, char **argv)
          .summary = "token ids, answers, logits, hidden states, perplexity against a recorded truth"},
         {.verb = "doctor",
          .operands = "",
-         .min_operands = 0,
-         .max_operands = 0,
          OF_VERB(apr_doctor, apr_run_doctor),
          .summary = "GPUs, driver, what they can do and what was found out by trying"},
         {.verb = "ppl",
@@ -296,6 +295,12 @@ int main(int argc, char **argv)
          .max_operands = 2,
          OF_VERB(apr_imatrix, apr_run_imatrix),
          .summary = "how much each input column of each matrix matters on a text"},
+        {.verb = "batch",
+         .operands = "MODEL REQUESTS",
+         .min_operands = 2,
+         .max_operands = 2,
+         OF_VERB(apr_batch, apr_run_batch),
+         .summary = "a file of prompts, a JSON object a line, many at once"},
         {.verb = "bench",
          .operands = "[MODEL]",
          .max_operands = 1,

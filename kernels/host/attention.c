@@ -18,7 +18,7 @@ enum { LEAST_CELLS = 256, CELLS_AHEAD = 8 };
 
 static uint8_t *cache_row(const apr_cache *cache, int64_t position, int64_t n_heads, int64_t head)
 {
-    return cache->data + (position % cache->n_cells * n_heads + head) * cache->row_bytes;
+    return cache->data + (apr_cache_cell(cache, position) * n_heads + head) * cache->row_bytes;
 }
 
 static void store(const apr_kv_store_args *a, const apr_cache *cache, const float *x, int64_t width)
@@ -68,13 +68,14 @@ static int64_t head_of(const share *s, int64_t row) { return s->kv_head * s->gro
 static void decode_cells(const share *s, const apr_cache *cache, int64_t position, int64_t n_cells, int64_t dim, float *to)
 {
     const int64_t n_heads = s->a->n_kv_heads, ahead = CELLS_AHEAD * n_heads * cache->row_bytes;
-    int64_t cell = position % cache->n_cells;
+    int64_t cell = apr_cache_cell(cache, position);
 
     for (int64_t c = 0; c < n_cells; c++) {
         const uint8_t *const row = cache->data + (cell * n_heads + s->kv_head) * cache->row_bytes;
         for (int64_t i = 0; i < cache->row_bytes; i += 64) __builtin_prefetch((const void *)((uintptr_t)row + (uintptr_t)(ahead + i)));
         s->codecs[cache->dtype].decode(row, to + c * dim, dim);
-        cell = cell + 1 < cache->n_cells ? cell + 1 : 0;
+        if (cache->pages == NULL) cell = cell + 1 < cache->n_cells ? cell + 1 : 0;
+        else if (c + 1 < n_cells) cell = (position + c + 1) % APR_PAGE_CELLS > 0 ? cell + 1 : apr_cache_cell(cache, position + c + 1);
     }
 }
 

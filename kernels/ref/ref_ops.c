@@ -100,7 +100,7 @@ void apr_ref_rope(const apr_op_args *args)
 
 static uint8_t *cache_row(const apr_cache *cache, int64_t position, int64_t n_heads, int64_t head)
 {
-    return cache->data + (position % cache->n_cells * n_heads + head) * cache->row_bytes;
+    return cache->data + (apr_cache_cell(cache, position) * n_heads + head) * cache->row_bytes;
 }
 
 static void store(const apr_kv_store_args *a, const apr_cache *cache, const float *x, int64_t width)

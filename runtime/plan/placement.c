@@ -153,14 +153,36 @@ int64_t apr_state_cells(const apr_state *state, int64_t n_ctx, int64_t n_batch)
     return wanted < n_ctx ? wanted : n_ctx;
 }
 
-uint64_t apr_state_bytes(const apr_state *state, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch)
+int64_t apr_state_pages(int64_t n_sequences, int64_t n_ctx, int64_t kv_cells)
 {
-    const uint64_t n_rows = apr_saturating_mul((uint64_t)state->n_heads, (uint64_t)apr_state_cells(state, n_ctx, n_batch));
+    const int64_t of_each = (n_ctx + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS;
 
-    if (!apr_state_has_cells(state)) return apr_pad64(apr_saturating_mul((uint64_t)state->n_floats, 4));
+    if (n_sequences == 1) return 0;
+    if (kv_cells == 0) return n_sequences * of_each;
+    const int64_t asked = (kv_cells + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS; /* one sequence at least can be as long as it may */
+    return asked < of_each ? of_each : asked > n_sequences * of_each ? n_sequences * of_each : asked;
+}
+
+static uint64_t cells_bytes(const apr_state *state, apr_dtype kv_dtype, int64_t n_cells)
+{
+    const uint64_t n_rows = apr_saturating_mul((uint64_t)state->n_heads, (uint64_t)n_cells);
     const uint64_t keys = apr_pad64(apr_saturating_mul(n_rows, (uint64_t)apr_kv_row_bytes(kv_dtype, state->key_dim)));
     if (state->values_in_keys) return keys;
     return apr_saturating_add(keys, apr_pad64(apr_saturating_mul(n_rows, (uint64_t)apr_kv_row_bytes(kv_dtype, state->value_dim))));
+}
+
+uint64_t apr_state_bytes(const apr_state *state, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch)
+{
+    if (!apr_state_has_cells(state)) return apr_pad64(apr_saturating_mul((uint64_t)state->n_floats, 4));
+    return cells_bytes(state, kv_dtype, apr_state_cells(state, n_ctx, n_batch));
+}
+
+uint64_t apr_states_bytes(const apr_plan *plan, const apr_plan_options *options, const apr_state *state, int64_t n_ctx, int64_t n_batch)
+{
+    const int64_t n_pages = apr_state_pages(plan->n_sequences, n_ctx, options->kv_cells);
+
+    if (n_pages > 0 && state->kind == APR_STATE_KV) return cells_bytes(state, plan->kv_dtype, n_pages * APR_PAGE_CELLS);
+    return apr_saturating_mul(apr_state_bytes(state, plan->kv_dtype, n_ctx, n_batch), (uint64_t)plan->n_sequences);
 }
 
 void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes)
@@ -170,20 +192,24 @@ void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64
             apr_state_bytes(&program->states[i], kv_dtype, apr_plan_context(program, n_ctx), apr_plan_batch(program, n_ctx, n_batch));
 }
 
-apr_status apr_place_states(apr_plan *plan, const apr_part *part, apr_error *err)
+apr_status apr_place_states(apr_plan *plan, const apr_part *part, const apr_plan_options *options, apr_error *err)
 {
     const apr_program *const program = part->program;
 
+    plan->n_pages = apr_state_pages(plan->n_sequences, plan->n_ctx, options->kv_cells);
     plan->state_offsets = apr_arena_array(&plan->arena, program->n_states + 1, sizeof *plan->state_offsets);
     plan->state_cells = apr_arena_array(&plan->arena, program->n_states + 1, sizeof *plan->state_cells);
-    if (plan->state_offsets == NULL || plan->state_cells == NULL) return apr_no_memory(err, "the places of the states");
+    plan->state_strides = apr_arena_array(&plan->arena, program->n_states + 1, sizeof *plan->state_strides);
+    if (plan->state_offsets == NULL || plan->state_cells == NULL || plan->state_strides == NULL)
+        return apr_no_memory(err, "the places of the states");
     for (size_t i = 0; i < program->n_states; i++) {
         const apr_state *const state = &program->states[i];
+        const bool in_pages = plan->n_pages > 0 && state->kind == APR_STATE_KV;
         if (!apr_partition_has_state(part->partition, part->place, i)) continue;
         plan->state_offsets[i] = plan->states_bytes;
-        plan->state_cells[i] = apr_state_cells(state, plan->n_ctx, plan->n_batch);
-        const uint64_t each = apr_state_bytes(state, plan->kv_dtype, plan->n_ctx, plan->n_batch);
-        plan->states_bytes = apr_saturating_add(plan->states_bytes, apr_saturating_mul(each, (uint64_t)plan->n_sequences));
+        plan->state_cells[i] = in_pages ? plan->n_pages * APR_PAGE_CELLS : apr_state_cells(state, plan->n_ctx, plan->n_batch);
+        plan->state_strides[i] = in_pages ? 0 : apr_state_bytes(state, plan->kv_dtype, plan->n_ctx, plan->n_batch);
+        plan->states_bytes = apr_saturating_add(plan->states_bytes, apr_states_bytes(plan, options, state, plan->n_ctx, plan->n_batch));
     }
     return APR_OK;
 }

@@ -274,8 +274,8 @@ static uint64_t state_bytes(const draft *d, apr_line_id id, int64_t n_ctx, int64
     uint64_t bytes = 0;
     for (size_t i = 0; i < d->program->n_states; i++)
         if (has_state(d, i) && line_of_state(&d->program->states[i]) == id)
-            bytes = apr_saturating_add(bytes, apr_state_bytes(&d->program->states[i], d->options->kv_dtype, n_ctx, n_batch));
-    return apr_saturating_mul(bytes, (uint64_t)d->plan->n_sequences);
+            bytes = apr_saturating_add(bytes, apr_states_bytes(d->plan, d->options, &d->program->states[i], n_ctx, n_batch));
+    return bytes;
 }
 
 /* The states of one line: how many layers have them, the first, and whether all are as wide as that. */
@@ -339,14 +339,20 @@ static void recurrent_line(draft *d, const state_group *g, const char *sequences
 
 static void state_lines(draft *d)
 {
-    char sequences[48] = "";
+    char sequences[48] = "", shared[96] = "";
+    const apr_plan *const p = d->plan;
+    const int64_t of_each = apr_state_pages(2, p->n_ctx, 0) / 2;
 
-    if (d->plan->n_sequences > 1) snprintf(sequences, sizeof sequences, " x %lld sequences", (long long)d->plan->n_sequences);
+    if (p->n_sequences > 1) snprintf(sequences, sizeof sequences, " x %lld sequences", (long long)p->n_sequences);
+    memcpy(shared, sequences, sizeof sequences);
+    if (p->n_pages > 0 && p->n_pages < p->n_sequences * of_each)
+        snprintf(shared, sizeof shared, "; %lld sequences have room for %lld together", (long long)p->n_sequences,
+                 (long long)p->n_pages * APR_PAGE_CELLS);
     for (apr_line_id id = first_states; id <= last_states; id++) {
         const state_group g = group_of(d, id);
         if (g.first == NULL) continue;
         if (id == APR_LINE_RECURRENT) recurrent_line(d, &g, sequences);
-        else cells_line(d, id, &g, sequences);
+        else cells_line(d, id, &g, id == APR_LINE_KV_WINDOW ? sequences : shared);
     }
 }
 
@@ -603,7 +609,7 @@ static apr_status check_options(const apr_program *program, const apr_plan_optio
     static const int64_t max_ctx = (int64_t)1 << 31;
 
     if (o->n_ctx < 0 || o->n_ctx > max_ctx || o->n_batch < 1 || o->n_batch > max_ctx || o->n_logits < 1 || o->n_logits > max_ctx ||
-        o->n_sequences < 1 || o->n_sequences > 65536)
+        o->n_sequences < 1 || o->n_sequences > 65536 || o->kv_cells < 0)
         return apr_fail(err, APR_E_USAGE,
                         "context, batch, rows of logits and sequences must be at least 1 and at most 2^31 (65536 sequences)");
     for (size_t i = 0; i < program->n_states; i++) {
@@ -636,7 +642,7 @@ static apr_status draft_plan(draft *d, apr_error *err)
     if (d->weight_bytes == NULL) APR_TRY(default_weights(d->program, &p->arena, &d->weight_bytes, err));
     APR_TRY(apr_place_activations(p, &part, err));
     APR_TRY(apr_place_vectors(p, &part, d->weight_bytes, &n_vector_floats, err));
-    APR_TRY(apr_place_states(p, &part, err));
+    APR_TRY(apr_place_states(p, &part, d->options, err));
     device_lines(d);
     weight_lines(d);
     host_table_lines(d);

@@ -39,6 +39,7 @@ typedef struct apr_plan_options {
     apr_plan_pace slowest; /* what max_ctx may count on; zeros: n_batch and tile_bytes */
     int64_t n_logits;      /* rows of logits kept at a time */
     int64_t n_sequences;
+    int64_t kv_cells;        /* of several sequences: positions that they have together, in whole pages; 0: n_ctx for each */
     apr_dtype kv_dtype;      /* one of apr_kv_dtypes */
     const apr_gpu *gpu;      /* NULL: everything is on the host */
     uint64_t budget_bytes;   /* where the weights go: host memory (0: not judged) or the device's (0: all its VRAM) */
@@ -58,6 +59,9 @@ typedef struct apr_plan_options {
     int place;
     bool shares_card; /* context and headroom are lines of another place's plan, on the same card */
 } apr_plan_options;
+
+/* Keys and values of several sequences are pages that any of them may have, so they need not have room for n_ctx each; sliding windows and
+ * states of constant size are there once for each sequence. */
 
 /* n_batch 512, n_logits 16, 1 sequence, f16, 1 GiB of headroom, the default stack of gpus.h, 1 thread */
 extern const apr_plan_options apr_plan_defaults;
@@ -114,6 +118,7 @@ typedef struct apr_plan {
     apr_plan_line lines[APR_LINE_COUNT]; /* [n_lines], without those of 0 bytes */
     size_t n_lines;
     int64_t n_ctx, n_batch, n_logits, n_sequences; /* as decided */
+    int64_t n_pages; /* of APR_PAGE_CELLS positions each, which several sequences share; 0: there is one, whose cells are in order */
     apr_dtype kv_dtype;
 
     /* the verdict, about the place where the weights are */
@@ -129,7 +134,8 @@ typedef struct apr_plan {
     int64_t *value_offsets;   /* [n_values] floats a token into the activations; -1: logits, or never here */
     int64_t activation_width; /* floats a token of the whole arena */
     uint64_t *state_offsets;  /* [n_states] bytes into the states; 0 of one that is not here */
-    int64_t *state_cells;     /* [n_states] cells of KV kinds */
+    int64_t *state_cells;     /* [n_states] cells of KV kinds: of all sequences where they are in pages */
+    uint64_t *state_strides;  /* [n_states] bytes from one sequence's to the next; 0: all sequences' are in pages */
     uint64_t states_bytes;
     int64_t *vector_offsets; /* [n_weights] floats into the float32 vectors; -1: not a vector, or not there */
     int64_t *copy_offsets;   /* [n_weights] bytes into the FP16 copies; -1: has none */

@@ -5,7 +5,7 @@
 float *apr_ground_value(const apr_ground *ground, int value)
 {
     if (ground->program->values[value].is_logits) return ground->logits;
-    return ground->activations + ground->value_offsets[value] * ground->n_batch;
+    return ground->activations + ground->value_offsets[value] * ground->n_batch + ground->first * ground->program->values[value].width;
 }
 
 const float *apr_ground_vector(const apr_ground *ground, int slot)
@@ -15,7 +15,13 @@ const float *apr_ground_vector(const apr_ground *ground, int slot)
 
 const apr_tensor *apr_ground_experts(const apr_ground *ground, int slot) { return slot >= 0 ? ground->matrices[slot] : NULL; }
 
-float *apr_ground_state(const apr_ground *ground, int state) { return (float *)(void *)(ground->states + ground->state_offsets[state]); }
+uint8_t *apr_ground_state_bytes(const apr_ground *ground, int state)
+{
+    const uint64_t stride = ground->state_strides != NULL ? ground->state_strides[state] : 0;
+    return ground->states + ground->state_offsets[state] + (uint64_t)ground->sequence * stride;
+}
+
+float *apr_ground_state(const apr_ground *ground, int state) { return (float *)(void *)apr_ground_state_bytes(ground, state); }
 
 const float *apr_ground_frequencies(const apr_ground *ground, int rope) { return ground->vectors + ground->rope_offsets[rope]; }
 
@@ -26,7 +32,8 @@ apr_cache apr_ground_cache(const apr_ground *ground, int state, int which)
     const bool of_keys = which == 0 || facts->values_in_keys;
     const uint64_t after_keys = apr_align_up((uint64_t)(key_bytes * facts->n_heads * n_cells), 64);
     return (apr_cache){.dtype = ground->kv_dtype,
-                       .data = ground->states + ground->state_offsets[state] + (of_keys ? 0 : after_keys),
+                       .data = apr_ground_state_bytes(ground, state) + (of_keys ? 0 : after_keys),
+                       .pages = facts->kind == APR_STATE_KV ? ground->pages : NULL,
                        .n_cells = n_cells,
                        .row_bytes = of_keys ? key_bytes : apr_row_bytes(ground->kv_dtype, facts->value_dim)};
 }

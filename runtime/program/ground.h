@@ -12,6 +12,9 @@ typedef struct apr_ground {
 
     /* the tokens that are run now */
     int64_t position, n_tokens;
+    int64_t first;              /* rows before theirs in each value, where they are not all that are evaluated together */
+    int64_t sequence;           /* whose they are */
+    const int32_t *pages;       /* of that one, see apr_cache; NULL: there is one sequence */
     const int64_t *position_at; /* the same in a device's own memory, from where what was recorded reads it; NULL: it does not */
     int64_t first_row, n_rows;  /* of them, those whose logits are computed */
     const int32_t *ids;         /* [n_tokens], where the operation can read them */
@@ -31,6 +34,7 @@ typedef struct apr_ground {
     uint8_t *states;
     const uint64_t *state_offsets;
     const int64_t *state_cells;
+    const uint64_t *state_strides; /* from one sequence's to the next; NULL, or 0 of those in pages */
     apr_dtype kv_dtype;
 
     float *host_rows; /* of an operation that runs on the host for a device: where it puts what it makes; NULL: where the value lies */
@@ -43,6 +47,8 @@ float *apr_ground_value(const apr_ground *ground, int value);
 const float *apr_ground_vector(const apr_ground *ground, int slot);
 /* The matrices of a slot's experts, or NULL for slot -1 and where they are not. */
 const apr_tensor *apr_ground_experts(const apr_ground *ground, int slot);
+/* Where the sequence's state begins; of those in pages, all sequences'. */
+uint8_t *apr_ground_state_bytes(const apr_ground *ground, int state);
 /* A state that is numbers. */
 float *apr_ground_state(const apr_ground *ground, int state);
 const float *apr_ground_frequencies(const apr_ground *ground, int rope);

@@ -25,6 +25,10 @@ typedef struct apr_card_weight {
 
 typedef enum { APR_STATE_UNUSED, APR_STATE_READ, APR_STATE_WRITTEN, APR_STATE_READ_AND_WRITTEN } apr_state_use;
 
+/* How rows of several sequences are computed so that each is what it is alone: row by row is the same anyway; each by itself, where
+ * positions and states are in play; some at a time, where the sums of a product are in another order for more. */
+typedef enum { APR_STEP_TOGETHER, APR_STEP_EACH, APR_STEP_SOME } apr_step_way;
+
 /* A number that an operation is told, and what it is called: two models that differ in one are different models. */
 typedef enum { APR_FACT_WHOLE, APR_FACT_REAL, APR_FACT_CHOICE, APR_FACT_FLAG } apr_fact_type; /* int64_t, float, an enum, bool */
 
@@ -50,6 +54,7 @@ typedef struct apr_op_card {
     bool reads_ids; /* of the tokens */
     bool has_rope;  /* a rotary table */
     apr_state_use state;
+    apr_step_way step;
     apr_card_weight weights[APR_OP_MAX_WEIGHTS]; /* op.weight[], in this order */
 
     apr_parity_bound bound;      /* between two backends: peaks in units of the row's root mean square */

@@ -39,6 +39,7 @@ static apr_status open_ground(apr_session *s, apr_error *err)
         if (s->places[i].on == APR_ON_DEVICE) APR_TRY(apr_session_open_device(s, &s->places[i], err));
     const uint64_t before = apr_heap_in_use();
     APR_TRY(apr_session_make_plan(s, err));
+    APR_TRY(apr_session_open_sequences(s, err));
     apr_session_count_heap(&s->heap_ground, before);
     return apr_session_allocate(s, err);
 }
@@ -145,6 +146,7 @@ void apr_session_close(apr_session *s)
 {
     if (s == NULL) return;
     apr_session_release(s);
+    apr_session_close_sequences(s);
     free(s->history);
     free(s->tensors);
     for (size_t i = 0; s->experts != NULL && i < s->program.n_weights; i++) free(s->experts[i]);
@@ -170,6 +172,7 @@ const char *apr_session_backend_name(const apr_session *session)
 void apr_session_reset(apr_session *session)
 {
     session->position = 0;
+    apr_session_release_pages(session);
     session->last_logits = session->last_row = NULL;
 }
 
@@ -276,6 +279,16 @@ static apr_status run_one_batch(apr_session *s, const apr_eval_output *out, size
     return status;
 }
 
+apr_status apr_session_run_step(apr_session *s, const apr_eval_output *out, apr_error *err)
+{
+    const size_t n = (size_t)s->n_tokens;
+    const apr_eval_output all = {.all_logits = true, .logits = out->logits, .on_logits = out->on_logits, .user = out->user};
+
+    s->n_handed = s->n_skipped = 0;
+    APR_TRY(run_batch(s, &all, 0, n, err));
+    return run_logits(s, &all, 0, 0, s->n_tokens, true, err);
+}
+
 static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)
 {
     const int64_t n_batch = s->places[0].plan.n_batch;
@@ -350,6 +363,7 @@ apr_status apr_session_eval(apr_session *s, const int32_t *ids, size_t n_ids, co
             return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)ids[i],
                             (long long)s->program.vocab_size);
 
+    APR_TRY(apr_session_extend_pages(s, s->position + (int64_t)n_ids, err));
     s->n_handed = s->n_skipped = 0;
     apr_status status = run_stage(s, ids, n_ids, out, &own);
     if (may_fall_back(s, status)) {

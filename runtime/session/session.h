@@ -4,6 +4,10 @@
  * exactly the plan's lines. Weights stay in the model's map, which must outlive the session; a device has its own copy of
  * them. One thread at a time.
  *
+ * Several sequences can be kept at once, on the host (options.n_sequences): apr_session_use says which one a call is about, and
+ * apr_session_step takes a token of each of many. A sequence's numbers do not depend on which others there are, nor on what is evaluated
+ * beside it: they follow from its own tokens and how its prompt was cut in calls.
+ *
  * A session has one place where everything is, or several: devices, and the host for what is offloaded from them (plan/partition.h). Each
  * has its own plan, its own memory and the weights of its operations; values are copied where another place reads them.
  *
@@ -21,6 +25,8 @@ typedef struct apr_session_options {
     int64_t n_ctx;              /* 0: the model's own, at most 4096 */
     int64_t n_batch;            /* tokens of a prompt evaluated at a time; 0: as many as there is room for, see apr_plan_set_pace */
     int64_t n_logits;           /* rows of logits kept at a time */
+    int64_t n_sequences;        /* 0: one. Several are kept on the host, where that is the only place */
+    int64_t kv_cells;           /* see apr_plan_options */
     apr_dtype kv_dtype;         /* one of apr_kv_dtypes */
     uint64_t budget_bytes;      /* host memory; 0: not judged */
     int n_threads;              /* 0: all; at most 4 for each processor are used */
@@ -90,9 +96,33 @@ typedef struct apr_eval_output {
     void *user;
 } apr_eval_output;
 
-/* Evaluates the next n_ids tokens of the sequence. APR_E_NO when the context has no room for them (nothing is evaluated
- * then), APR_E_USAGE for ids outside the vocabulary. n_ids 0 is nothing to do. */
+/* Evaluates the next n_ids tokens of the sequence. APR_E_NO when the context, or the cache that
+ * sequences share, has no room for them (nothing is evaluated then), APR_E_USAGE for ids outside the vocabulary. n_ids 0 is nothing to do.
+ */
 apr_status apr_session_eval(apr_session *session, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err);
+
+/* --- several sequences: 0, 1, ... --- */
+
+int64_t apr_session_n_sequences(const apr_session *session);
+/* From now on evaluation, position and reset are of that sequence. At first it is 0; where there is but one, nothing is done. */
+void apr_session_use(apr_session *session, int64_t sequence);
+
+typedef struct apr_sequence_token {
+    int64_t sequence;
+    int32_t id; /* its next token */
+} apr_sequence_token;
+
+/* Evaluates one token of each of some sequences, which have been begun by apr_session_eval; each at most once. out->on_logits and
+ * out->logits get all rows, in the order of `rows`; hidden states and the likeliest tokens are not to be had. APR_E_NO: a context, or the
+ * cache, is full (nothing is evaluated then). */
+apr_status apr_session_step(apr_session *session, const apr_sequence_token *rows, int64_t n_rows, const apr_eval_output *out, apr_error *err);
+
+/* `to` becomes a sequence that has the first n_positions of `from` evaluated, in the same memory: whole pages. APR_E_USAGE where `from` has
+ * not so many, or more and the model keeps of them only what the last left (windows, recurrent states). */
+apr_status apr_session_share(apr_session *session, int64_t from, int64_t to, int64_t n_positions, apr_error *err);
+bool apr_session_shares_anywhere(const apr_session *session); /* fewer than `from` has, too */
+/* Pages of the cache that no sequence has; 0 where there is one sequence. */
+int64_t apr_session_free_pages(const apr_session *session);
 
 /* A device rounds the inputs of products of more than a few tokens to FP16, and those of a single token that stream to 15 bits; the host
  * does the latter to those of few tokens with packed weights. From now on not: all are made from packed weights and float32 inputs,

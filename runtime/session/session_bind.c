@@ -147,6 +147,8 @@ static apr_ground ground_of(const apr_session *s, const apr_session_place *at)
 {
     return (apr_ground){.program = &s->program,
                         .position = s->position,
+                        .sequence = s->sequence,
+                        .pages = s->pages.n_pages > 0 ? apr_pages_of(&s->pages, s->sequence) : NULL,
                         .position_at = apr_session_reads_token(s, at) ? &at->token->position : NULL,
                         .n_tokens = s->n_tokens,
                         .first_row = s->first_row,
@@ -164,6 +166,7 @@ static apr_ground ground_of(const apr_session *s, const apr_session_place *at)
                         .states = at->states,
                         .state_offsets = at->plan.state_offsets,
                         .state_cells = at->plan.state_cells,
+                        .state_strides = at->plan.state_strides,
                         .kv_dtype = at->plan.kv_dtype,
                         .work = at->work,
                         .shared = at->shared};
@@ -227,6 +230,10 @@ static apr_status run_on_ground(apr_session *s, const apr_session_place *at, con
 
     if (apr_session_reads_token(s, at)) APR_TRY(apr_session_tell_token(s, at, err));
     if (at->device != NULL && apr_op_cards[op->kind]->reads_ids) APR_TRY(put_ids(s, at, ground, err));
+    if (s->is_step) {
+        apr_session_run_step_op(s, at, op, ground);
+        return APR_OK;
+    }
     apr_op_bind(ground, op, &args);
     if (at->device != NULL) return s->options.cuda->run(at->device, op->kind, &args, err);
     const bool is_beside = s->n_places > 1;

@@ -233,7 +233,7 @@ apr_status apr_session_forget(apr_session *s, apr_error *err)
     for (size_t i = 0; i < s->program.n_states; i++) {
         if (apr_state_has_cells(&s->program.states[i]) || s->partition.state_place[i] < 0) continue;
         const apr_session_place *const at = apr_session_place_of_state(s, (int)i);
-        uint8_t *const numbers = at->states + at->plan.state_offsets[i];
+        uint8_t *const numbers = at->states + at->plan.state_offsets[i] + (uint64_t)s->sequence * at->plan.state_strides[i];
         const size_t n_bytes = (size_t)s->program.states[i].n_floats * sizeof(float);
         if (at->device != NULL) APR_TRY(s->options.cuda->clear(at->device, numbers, n_bytes, err));
         else memset(numbers, 0, n_bytes);

@@ -45,7 +45,7 @@ static uint64_t table_bytes(const apr_session *s)
 {
     const apr_program *const p = &s->program;
     void *const blocks[] = {p->weights, p->values, p->states, p->ropes, p->ops, s->tensors, s->experts, s->history};
-    uint64_t n = sizeof *s + p->arena.held_bytes + s->partition.arena.held_bytes;
+    uint64_t n = sizeof *s + p->arena.held_bytes + s->partition.arena.held_bytes + apr_session_sequences_bytes(s);
 
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) n += apr_heap_block(blocks[i]);
     for (size_t i = 0; s->experts != NULL && i < p->n_weights; i++) n += apr_heap_block(s->experts[i]);

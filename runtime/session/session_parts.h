@@ -3,6 +3,8 @@
 #define APR_RUNTIME_SESSION_PARTS_H
 
 #include "runtime/program/fusion.h"
+#include "runtime/program/ground.h"
+#include "runtime/session/pages.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trace.h"
 
@@ -63,7 +65,13 @@ struct apr_session {
     apr_op_kind watched;
     void *watch_user;
 
-    int64_t position;
+    int64_t position; /* of the sequence in use */
+    int64_t sequence;
+    int64_t *positions;      /* [n_sequences] of those that are not in use; NULL: there is one */
+    apr_pages pages;         /* of all; zeros: there is one */
+    int32_t *step_ids;       /* [n_sequences] */
+    int64_t *step_sequences; /* [n_sequences] of the rows of a step */
+    bool is_step;            /* the batch is a token of each of some sequences */
     const float *last_logits;
     const float *last_row; /* of the logits, at the place that made them; NULL: nothing has been evaluated */
     int64_t told_position; /* what the one device has been told of a single token; -1: nothing */
@@ -124,6 +132,19 @@ apr_status apr_session_forget(apr_session *s, apr_error *err);
 apr_status apr_session_fetch(const apr_session *s, const apr_session_place *at, void *to, const void *from, size_t n_bytes, apr_error *err);
 /* Every device. */
 apr_status apr_session_check_devices(const apr_session *s, const char *stage, apr_error *err);
+
+/* --- session_sequences.c --- */
+
+apr_status apr_session_open_sequences(apr_session *s, apr_error *err);
+void apr_session_close_sequences(apr_session *s);
+uint64_t apr_session_sequences_bytes(const apr_session *s); /* on the heap */
+/* Of the sequence in use: gives its pages back; room for its first n_positions. */
+void apr_session_release_pages(apr_session *s);
+apr_status apr_session_extend_pages(apr_session *s, int64_t n_positions, apr_error *err);
+/* One operation on the rows of a step. */
+void apr_session_run_step_op(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground);
+/* session.c: all operations on them, and their logits. */
+apr_status apr_session_run_step(apr_session *s, const apr_eval_output *out, apr_error *err);
 
 /* --- session_plan.c --- */
 

@@ -31,6 +31,8 @@ apr_status apr_session_make_places(apr_session *s, apr_error *err)
 {
     const int n = n_devices(s);
 
+    if (s->options.n_sequences > 1 && n > 0)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: several sequences at once are kept on the host only", s->model->path);
     if (n > APR_MOST_DEVICES) return apr_fail(err, APR_E_USAGE, "%d GPUs are more than %d", n, (int)APR_MOST_DEVICES);
     s->n_places = apr_partition_n_places(n, &s->options.offload);
     s->places = calloc((size_t)s->n_places, sizeof *s->places);
@@ -154,6 +156,8 @@ static apr_status plan_place(apr_session *s, apr_session_place *at, const weight
 
     options.n_ctx = s->options.n_ctx;
     options.n_logits = s->options.n_logits;
+    options.n_sequences = s->options.n_sequences > 0 ? s->options.n_sequences : 1;
+    options.kv_cells = s->options.kv_cells;
     options.kv_dtype = s->options.kv_dtype;
     options.budget_bytes = s->options.budget_bytes;
     options.n_threads = at->work.n_threads;

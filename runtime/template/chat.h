@@ -10,5 +10,8 @@
  * APR_E_UNSUPPORTED when the vocabulary has no template; else as apr_template_render. */
 apr_status apr_chat_render(const apr_vocab *vocab, const char *system, const char *user, double now, char **text, size_t *n_bytes,
                            apr_error *err);
+/* The same of a JSON array of messages, as the template takes them: each has a role and a content. */
+apr_status apr_chat_render_messages(const apr_vocab *vocab, const cJSON *messages, double now, char **text, size_t *n_bytes,
+                                    apr_error *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include "tools/cli/meter.h"
 #include "tools/cli/text.h"
 #include "tools/device/host_memory.h"
+#include "tools/run/bench_many.h"
 #include "tools/run/bench_print.h"
 #include "tools/run/bench_stages.h"
 #include "tools/run/running.h"
@@ -16,7 +17,7 @@
 
 typedef struct bench_options {
     apr_run_options run;
-    const char *synthetic, *dtype, *prompt, *depth;
+    const char *synthetic, *dtype, *prompt, *depth, *sequences;
     int64_t tokens, repeat, seed;
     bool csv;
 } bench_options;
@@ -35,6 +36,9 @@ const apr_option apr_bench_options[] = {
     {"depth", 'd', APR_OPTION_STRING, "N,N", NULL,
      "tokens before them, which are read and not measured [0,4096,16384 as far as there is room; on the host 0]",
      APR_TO(bench_options, depth)},
+    {"sequences", 0, APR_OPTION_STRING, "N,N", NULL,
+     "so many at once, too, each with the first prompt and --tokens: tokens of all a second, and the time to the first",
+     APR_TO(bench_options, sequences)},
     {"repeat", 0, APR_OPTION_INT, "N", "5", "measured runs of each, after one that is not", APR_TO(bench_options, repeat), .min = 1,
      .max = APR_SPEED_MOST_RUNS},
     {"csv", 0, APR_OPTION_FLAG, NULL, NULL, "print comma-separated values", APR_TO(bench_options, csv)},
@@ -48,6 +52,7 @@ const char *const apr_bench_examples[] = {
     "aprrun bench --synthetic config.json --dtype q4_k_m --device cuda     # before the download",
     "aprrun bench model.apr --prompt 64,256 --tokens 32 --depth 0,1024 --csv >figures.csv",
     "aprrun bench --synthetic config.json --dtype mxfp4 --tokens 16 --repeat 5 --json",
+    "aprrun bench model.gguf --prompt 128 --tokens 32 --sequences 1,8,32",
     NULL,
 };
 
@@ -58,6 +63,8 @@ typedef struct bench {
     apr_synthetic synthetic;
     apr_session_options options;
     apr_bench_stages stages;
+    apr_many_asked many_asked; /* of no sequences: none is measured */
+    apr_many_figures many[APR_BENCH_MOST_LENGTHS];
     bool may_drop; /* depths that nobody asked for */
     bool finite;
     double made_s, opened_s;
@@ -77,6 +84,14 @@ static apr_status choose_stages(bench *b, apr_error *err)
     APR_TRY(apr_lengths_parse(&prompts, "--prompt", o->prompt != NULL ? o->prompt : on_device ? "512,2048" : "128", err));
     APR_TRY(apr_lengths_parse(&depths, "--depth", o->depth != NULL ? o->depth : on_device ? "0,4096,16384" : "0", err));
     b->may_drop = o->depth == NULL;
+    b->many_asked = (apr_many_asked){.n_prompt = prompts.items[0],
+                                     .n_tokens = o->tokens >= 0 ? o->tokens
+                                                 : on_device    ? 128
+                                                                : 32,
+                                     .n_runs = (int)o->repeat,
+                                     .seed = (uint64_t)o->seed};
+    if (o->sequences != NULL) APR_TRY(apr_lengths_parse(&b->many_asked.sequences, "--sequences", o->sequences, err));
+    if (o->sequences != NULL) APR_TRY(apr_many_check(&b->many_asked, err));
     apr_bench_stages_close(&b->stages);
     return apr_bench_stages_make(&b->stages, &prompts, o->tokens >= 0 ? o->tokens : on_device ? 128 : 32, &depths, err);
 }
@@ -203,6 +218,18 @@ static apr_status measure(bench *b, const apr_call *call, apr_error *err)
     return status;
 }
 
+static apr_status measure_many(bench *b, const apr_call *call, apr_error *err)
+{
+    const apr_model *const model = is_synthetic(b) ? &b->synthetic.model : &b->running.model;
+    apr_meter meter;
+
+    if (b->many_asked.sequences.n == 0) return APR_OK;
+    const apr_progress progress = apr_meter_start_counting(&meter, call->quiet);
+    const apr_status status = apr_many_measure(b->many, &b->many_asked, model, &b->options, &progress, err);
+    apr_meter_end(&meter);
+    return status;
+}
+
 /* What the memory that holds the weights gives; 0.0 where there are several, or it cannot be found out. */
 static double measure_ceiling(const bench *b)
 {
@@ -254,6 +281,9 @@ static apr_status show(const bench *b, const apr_call *call, apr_error *err)
     if (call->answer->json) apr_bench_answer_json(&result, &call->answer->body);
     else if (b->asked->csv) apr_bench_print_csv(&result, stdout);
     else APR_TRY(apr_bench_print_table(&result, stdout, err));
+    if (b->many_asked.sequences.n > 0 && call->answer->json) apr_many_answer_json(b->many, &b->many_asked, &call->answer->body);
+    else if (b->many_asked.sequences.n > 0 && b->asked->csv) apr_many_print_csv(b->many, &b->many_asked, stdout);
+    else if (b->many_asked.sequences.n > 0) APR_TRY(apr_many_print_table(b->many, &b->many_asked, stdout, err));
     if (b->asked->run.stats && !call->answer->json) apr_session_lines_print(b->running.session, stderr);
     return b->finite ? APR_OK : apr_fail(err, APR_E_NO, "%s computes logits that are no numbers", result.name);
 }
@@ -266,6 +296,7 @@ apr_status apr_run_bench(const apr_call *call, apr_error *err)
     b->asked = call->options;
     apr_status status = open_model(b, call, err);
     if (status == APR_OK) status = measure(b, call, err);
+    if (status == APR_OK) status = measure_many(b, call, err);
     if (status == APR_OK) status = show(b, call, err);
     apr_running_close(&b->running);
     apr_synthetic_close(&b->synthetic);

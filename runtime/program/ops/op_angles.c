@@ -17,6 +17,7 @@ static void describe(const apr_op_args *args, char *text, size_t n) { apr_descri
 
 const apr_op_card apr_card_angles = {
     .kind = APR_OP_ANGLES,
+    .step = APR_STEP_EACH,
     .has_rope = true,
     .bound = {1e-5, 1e-6, "cosf and sinf of the same float32 angle: a few units in the last place"},
     .position_error = 8 * 0x1p-24, /* the same angles by another way: frequencies within 8 units in the last place */

@@ -64,6 +64,7 @@ static void describe(const apr_op_args *args, char *text, size_t n)
 
 const apr_op_card apr_card_attend = {
     .kind = APR_OP_ATTEND,
+    .step = APR_STEP_EACH,
     .n_inputs = 1,
     .state = APR_STATE_READ,
     .weights = {[SINKS] = {"sinks", APR_USE_FLOAT, .optional = true}},

@@ -24,6 +24,7 @@ static void describe(const apr_op_args *args, char *text, size_t n) { apr_descri
 
 const apr_op_card apr_card_conv = {
     .kind = APR_OP_CONV,
+    .step = APR_STEP_EACH,
     .n_inputs = 1,
     .state = APR_STATE_READ_AND_WRITTEN,
     .weights = {[TAPS] = {"taps", APR_USE_FLOAT}, [BIAS] = {"bias", APR_USE_FLOAT, .optional = true}},

@@ -36,6 +36,7 @@ static void describe(const apr_op_args *args, char *text, size_t n) { apr_descri
 
 const apr_op_card apr_card_delta = {
     .kind = APR_OP_DELTA,
+    .step = APR_STEP_EACH,
     .n_inputs = 3,
     .state = APR_STATE_READ_AND_WRITTEN,
     .weights = {[RATE] = {"rates", APR_USE_FLOAT}, [DT_BIAS] = {"time steps", APR_USE_FLOAT}},

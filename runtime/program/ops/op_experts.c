@@ -63,6 +63,7 @@ static void describe(const apr_op_args *args, char *text, size_t n)
 
 const apr_op_card apr_card_experts = {
     .kind = APR_OP_EXPERTS,
+    .step = APR_STEP_SOME,
     .n_inputs = 2, /* the rows, their routes */
     .weights = {[GATE] = {"gate", APR_USE_MULTIPLIED, .optional = true},
                 [UP] = {"up", APR_USE_MULTIPLIED},

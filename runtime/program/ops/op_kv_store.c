@@ -31,6 +31,7 @@ static void describe(const apr_op_args *args, char *text, size_t n)
 
 const apr_op_card apr_card_kv_store = {
     .kind = APR_OP_KV_STORE,
+    .step = APR_STEP_EACH,
     .n_inputs = 2, /* keys, values */
     .state = APR_STATE_WRITTEN,
     .facts = facts,

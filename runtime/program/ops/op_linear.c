@@ -46,6 +46,7 @@ static void describe(const apr_op_args *args, char *text, size_t n)
 
 const apr_op_card apr_card_linear = {
     .kind = APR_OP_LINEAR,
+    .step = APR_STEP_SOME,
     .n_inputs = 1,
     .weights = {{"matrix", APR_USE_MULTIPLIED}, {"bias", APR_USE_FLOAT, .optional = true}},
     .facts = facts,

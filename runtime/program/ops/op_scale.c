@@ -22,6 +22,7 @@ static void describe(const apr_op_args *args, char *text, size_t n) { apr_descri
 
 const apr_op_card apr_card_scale = {
     .kind = APR_OP_SCALE,
+    .step = APR_STEP_EACH,
     .n_inputs = 1,
     .in_place = true,
     .facts = facts,

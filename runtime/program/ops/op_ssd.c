@@ -28,6 +28,7 @@ static void describe(const apr_op_args *args, char *text, size_t n) { apr_descri
 
 const apr_op_card apr_card_ssd = {
     .kind = APR_OP_SSD,
+    .step = APR_STEP_EACH,
     .n_inputs = 2,
     .state = APR_STATE_READ_AND_WRITTEN,
     .weights = {[RATE] = {"rates", APR_USE_FLOAT}, [DT_BIAS] = {"time steps", APR_USE_FLOAT}, [SKIP] = {"skips", APR_USE_FLOAT}},

@@ -1,0 +1,211 @@
+/* session_sequences.c - several sequences in one session: which one a call is about, their pages, and a step of many of them.
+ *
+ * A step runs every operation once for all rows, but for what knows positions or states: that runs row by row, each on its sequence's
+ * pages and states. Products take so many rows at a time that each row's sums are added in the order in which they are for it alone. */
+#include "runtime/program/op_card.h"
+#include "runtime/session/heap.h"
+#include "runtime/session/session_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows that one product may have without changing any: rounded inputs are multiplied in whole numbers; floats in fours at most. */
+enum { ROUNDED_TOGETHER = 16, FLOATS_TOGETHER = 4 };
+
+apr_status apr_session_open_sequences(apr_session *s, apr_error *err)
+{
+    const apr_plan *const plan = &s->places[0].plan;
+    const int64_t n = plan->n_sequences;
+
+    if (n == 1) return APR_OK;
+    s->positions = calloc((size_t)n, sizeof *s->positions);
+    s->step_ids = calloc((size_t)n, sizeof *s->step_ids);
+    s->step_sequences = calloc((size_t)n, sizeof *s->step_sequences);
+    if (s->positions == NULL || s->step_ids == NULL || s->step_sequences == NULL) return apr_no_memory(err, "the table of sequences");
+    return apr_pages_open(&s->pages, plan->n_pages, n, plan->n_ctx, err);
+}
+
+void apr_session_close_sequences(apr_session *s)
+{
+    free(s->positions);
+    free(s->step_ids);
+    free(s->step_sequences);
+    apr_pages_close(&s->pages);
+    s->positions = NULL;
+    s->step_ids = NULL;
+    s->step_sequences = NULL;
+}
+
+uint64_t apr_session_sequences_bytes(const apr_session *s)
+{
+    void *const blocks[] = {s->positions, s->step_ids, s->step_sequences, s->pages.free, s->pages.n_uses, s->pages.tables, s->pages.n_held};
+    uint64_t n = 0;
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) n += apr_heap_block(blocks[i]);
+    return n;
+}
+
+int64_t apr_session_n_sequences(const apr_session *s) { return s->places[0].plan.n_sequences; }
+int64_t apr_session_free_pages(const apr_session *s) { return s->pages.n_free; }
+
+void apr_session_use(apr_session *s, int64_t sequence)
+{
+    if (s->positions == NULL) return;
+    s->positions[s->sequence] = s->position;
+    s->sequence = sequence;
+    s->position = s->positions[sequence];
+}
+
+void apr_session_release_pages(apr_session *s)
+{
+    if (s->pages.n_pages > 0) apr_pages_release(&s->pages, s->sequence);
+}
+
+apr_status apr_session_extend_pages(apr_session *s, int64_t n_positions, apr_error *err)
+{
+    return s->pages.n_pages > 0 ? apr_pages_extend(&s->pages, s->sequence, n_positions, err) : APR_OK;
+}
+
+/* --- what sequences begin with alike --- */
+
+bool apr_session_shares_anywhere(const apr_session *s)
+{
+    for (size_t i = 0; i < s->program.n_states; i++)
+        if (s->program.states[i].kind != APR_STATE_KV) return false;
+    return true;
+}
+
+apr_status apr_session_share(apr_session *s, int64_t from, int64_t to, int64_t n_positions, apr_error *err)
+{
+    const apr_session_place *const at = &s->places[0];
+
+    apr_session_use(s, from);
+    const bool has_them = n_positions > 0 && n_positions <= s->position && n_positions % APR_PAGE_CELLS == 0;
+    if (s->positions == NULL || from == to || !has_them || (n_positions < s->position && !apr_session_shares_anywhere(s)))
+        return apr_fail(err, APR_E_USAGE, "%lld positions of a sequence at %lld cannot be shared", (long long)n_positions,
+                        (long long)s->position);
+    apr_session_use(s, to);
+    apr_session_reset(s);
+    apr_pages_share(&s->pages, from, to, n_positions);
+    for (size_t i = 0; i < s->program.n_states; i++) {
+        const uint64_t stride = at->plan.state_strides[i];
+        uint8_t *const first = at->states + at->plan.state_offsets[i];
+        if (stride > 0) memcpy(first + (uint64_t)to * stride, first + (uint64_t)from * stride, stride);
+    }
+    s->position = n_positions;
+    return APR_OK;
+}
+
+/* --- a step --- */
+
+static void run_bound(const apr_session_place *at, const apr_op *op, const apr_ground *ground)
+{
+    apr_op_args args;
+    apr_op_bind(ground, op, &args);
+    at->backend->ops[op->kind](&args);
+}
+
+static void run_each(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground)
+{
+    for (int64_t r = 0; r < s->n_tokens; r++) {
+        ground->first = r;
+        ground->n_tokens = 1;
+        ground->ids = s->ids + r;
+        ground->sequence = s->step_sequences[r];
+        ground->position = s->positions[ground->sequence];
+        ground->pages = apr_pages_of(&s->pages, ground->sequence);
+        run_bound(at, op, ground);
+    }
+}
+
+/* All matrices of an operation round their inputs, or else as few rows as floats take. */
+static int64_t rows_together(const apr_session_place *at, const apr_op *op)
+{
+    for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
+        const apr_tensor *const matrix = op->weight[j] >= 0 ? at->multiplied[op->weight[j]] : NULL;
+        if (matrix != NULL && apr_op_cards[op->kind]->weights[j].use == APR_USE_MULTIPLIED && !apr_host_rounds(matrix))
+            return FLOATS_TOGETHER;
+    }
+    return ROUNDED_TOGETHER;
+}
+
+static void run_some(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground)
+{
+    const bool makes_logits = s->program.values[op->out].is_logits;
+    const int64_t n = makes_logits ? s->n_rows : s->n_tokens, most = rows_together(at, op);
+    float *const logits = ground->logits;
+
+    for (int64_t r = 0; r < n; r += most) {
+        const int64_t now = n - r < most ? n - r : most;
+        if (makes_logits) {
+            ground->first_row = s->first_row + r;
+            ground->n_rows = now;
+            ground->logits = logits + r * s->program.vocab_size;
+        } else {
+            ground->first = r;
+            ground->n_tokens = now;
+        }
+        run_bound(at, op, ground);
+    }
+}
+
+void apr_session_run_step_op(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground)
+{
+    const bool makes_logits = op->out >= 0 && s->program.values[op->out].is_logits;
+    const apr_step_way way = apr_op_cards[op->kind]->step;
+
+    if (way == APR_STEP_EACH && !makes_logits) run_each(s, at, op, ground);
+    else if (way == APR_STEP_SOME) run_some(s, at, op, ground);
+    else run_bound(at, op, ground);
+}
+
+static apr_status check_row(const apr_session *s, const apr_sequence_token *row, apr_error *err)
+{
+    const int64_t n_ctx = s->places[0].plan.n_ctx;
+
+    if (row->sequence < 0 || row->sequence >= s->places[0].plan.n_sequences)
+        return apr_fail(err, APR_E_USAGE, "there is no sequence %lld", (long long)row->sequence);
+    if (row->id < 0 || row->id >= s->program.vocab_size)
+        return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)row->id, (long long)s->program.vocab_size);
+    if (s->positions[row->sequence] == 0)
+        return apr_fail(err, APR_E_USAGE, "sequence %lld has nothing to go on from", (long long)row->sequence);
+    if (s->positions[row->sequence] >= n_ctx) return apr_fail(err, APR_E_NO, "the context of %lld tokens is full", (long long)n_ctx);
+    return APR_OK;
+}
+
+/* Rows into the session's own arrays, each sequence once; their pages are there when it returns. */
+static apr_status take_rows(apr_session *s, const apr_sequence_token *rows, int64_t n, apr_error *err)
+{
+    for (int64_t i = 0; i < n; i++) {
+        APR_TRY(check_row(s, &rows[i], err));
+        for (int64_t j = 0; j < i; j++)
+            if (rows[j].sequence == rows[i].sequence)
+                return apr_fail(err, APR_E_USAGE, "sequence %lld is twice in a step", (long long)rows[i].sequence);
+        s->step_ids[i] = rows[i].id;
+        s->step_sequences[i] = rows[i].sequence;
+    }
+    for (int64_t i = 0; i < n; i++) APR_TRY(apr_pages_extend(&s->pages, rows[i].sequence, s->positions[rows[i].sequence] + 1, err));
+    return APR_OK;
+}
+
+apr_status apr_session_step(apr_session *s, const apr_sequence_token *rows, int64_t n_rows, const apr_eval_output *out, apr_error *err)
+{
+    static const apr_eval_output nothing = {0};
+    const int64_t most = s->places[0].plan.n_batch;
+
+    if (n_rows == 0) return APR_OK;
+    if (s->positions == NULL || n_rows < 0 || n_rows > most || n_rows > s->places[0].plan.n_sequences)
+        return apr_fail(err, APR_E_USAGE, "a step of %lld sequences: there are %lld, and %lld tokens at a time", (long long)n_rows,
+                        (long long)s->places[0].plan.n_sequences, (long long)most);
+    s->positions[s->sequence] = s->position;
+    APR_TRY(take_rows(s, rows, n_rows, err));
+    const uint64_t before = apr_heap_in_use();
+    s->ids = s->step_ids;
+    s->n_tokens = n_rows;
+    s->is_step = true;
+    const apr_status status = apr_session_run_step(s, out != NULL ? out : &nothing, err);
+    s->is_step = false;
+    for (int64_t i = 0; i < n_rows; i++) s->positions[rows[i].sequence]++;
+    s->position = s->positions[s->sequence];
+    apr_session_count_heap(&s->heap_runs, before);
+    return status;
+}

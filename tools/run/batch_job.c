@@ -1,0 +1,159 @@
+/* batch_job.c - text to ids, ids to text, and the strings at which an answer ends. */
+#define _GNU_SOURCE /* memmem */
+#include "tools/run/batch_job.h"
+
+#include "runtime/template/chat.h"
+#include "tools/run/batch_output.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+apr_status apr_batch_job_encode(apr_batch_job *job, const apr_running *running, double now, bool no_bos, apr_error *err)
+{
+    apr_encode_options how = {.add_special = !no_bos, .parse_special = true};
+    const char *text = job->request.prompt;
+    size_t n = text != NULL ? strlen(text) : 0;
+    char *rendered = NULL;
+
+    if (text == NULL) {
+        APR_TRY(apr_chat_render_messages(&running->model.vocab, job->request.messages, now, &rendered, &n, err));
+        text = rendered;
+        how.add_special = false;
+    }
+    const apr_status status = apr_tokenizer_encode(running->tokenizer, text, n, &how, &job->prompt, &job->n_prompt, err);
+    free(rendered);
+    return status;
+}
+
+apr_request apr_batch_job_request(apr_batch_job *job, const apr_vocab *vocab)
+{
+    return (apr_request){.prompt = job->prompt,
+                         .n_prompt = job->n_prompt,
+                         .max_tokens = job->request.max_tokens,
+                         .sampling = job->request.sampling,
+                         .stop_ids = vocab->stop_ids,
+                         .n_stop_ids = vocab->n_stop_ids,
+                         .tag = job};
+}
+
+/* --- tokens --- */
+
+static bool add_id(apr_batch_job *job, int32_t id)
+{
+    if (job->n_ids == job->capacity) {
+        const size_t capacity = job->capacity > 0 ? 2 * job->capacity : 64;
+        int32_t *const more = realloc(job->ids, capacity * sizeof *more);
+        if (more == NULL) return false;
+        job->ids = more;
+        job->capacity = capacity;
+    }
+    job->ids[job->n_ids++] = id;
+    return true;
+}
+
+static bool add_text(apr_batch_job *job, const char *bytes, size_t n)
+{
+    if (job->text_capacity - job->n_text < n) {
+        const size_t capacity = 2 * (job->text_capacity + n);
+        char *const more = realloc(job->text, capacity);
+        if (more == NULL) return false;
+        job->text = more;
+        job->text_capacity = capacity;
+    }
+    memcpy(job->text + job->n_text, bytes, n);
+    job->n_text += n;
+    return true;
+}
+
+/* Where the first of the strings begins in the text from `from` on; n where none is. */
+static size_t find_stop(const apr_batch_request *request, const char *text, size_t from, size_t n)
+{
+    size_t first = n;
+    for (size_t i = 0; i < request->n_stops; i++) {
+        const size_t n_stop = strlen(request->stops[i]), begin = from > n_stop ? from - n_stop : 0;
+        const char *const at = memmem(text + begin, n - begin, request->stops[i], n_stop);
+        if (at != NULL && (size_t)(at - text) < first) first = (size_t)(at - text);
+    }
+    return first;
+}
+
+bool apr_batch_job_take(apr_batch_job *job, const apr_running *running, int32_t id, bool is_stop)
+{
+    char bytes[1024];
+    const size_t before = job->n_text;
+
+    job->no_memory |= !add_id(job, id);
+    if (job->no_memory || is_stop || job->request.n_stops == 0) return !job->no_memory;
+    size_t n = apr_tokenizer_token_bytes(running->tokenizer, id, false, bytes, sizeof bytes);
+    if (n > sizeof bytes) n = sizeof bytes;
+    if (n == 0) return true;
+    job->no_memory |= !add_text(job, bytes, n);
+    return !job->no_memory && find_stop(&job->request, job->text, before, job->n_text) == job->n_text;
+}
+
+/* --- answers --- */
+
+static void begin_line(apr_json_text *json, const apr_batch_job *job)
+{
+    apr_json_open(json, NULL, '{');
+    apr_json_int(json, "line", job->line);
+    if (job->request.id != NULL) apr_json_raw(json, "id", job->request.id, strlen(job->request.id));
+}
+
+/* On one line: what the builder writes between members as layout are no line ends. */
+static char *end_line(apr_json_text *json, const apr_batch_job *job, uint32_t terms, size_t *n_bytes)
+{
+    char key[APR_BATCH_KEY_BYTES];
+
+    apr_json_string(json, "key", apr_batch_key(key, terms, job->crc), APR_BATCH_KEY_BYTES - 1);
+    apr_json_close(json, '}');
+    char *const text = apr_json_text_take(json, n_bytes);
+    char *const line = text != NULL ? realloc(text, *n_bytes + 1) : NULL;
+    if (line == NULL) {
+        free(text);
+        return NULL;
+    }
+    line[(*n_bytes)++] = '\n'; /* where the NUL was */
+    return line;
+}
+
+char *apr_batch_job_refusal(const apr_batch_job *job, apr_status status, const char *sentence, uint32_t terms, size_t *n_bytes)
+{
+    apr_json_text json = {0};
+
+    begin_line(&json, job);
+    apr_json_string(&json, "error", sentence, strlen(sentence));
+    apr_json_string(&json, "status", apr_status_text(status), strlen(apr_status_text(status)));
+    return end_line(&json, job, terms, n_bytes);
+}
+
+char *apr_batch_job_answer(const apr_batch_job *job, const apr_running *running, const apr_reply *reply, uint32_t terms, size_t *n_bytes,
+                           apr_error *err)
+{
+    const bool is_stopped = reply->finish == APR_FINISH_STOP;
+    const char *const finish = apr_finish_name(reply->finish == APR_FINISH_CALLER ? APR_FINISH_STOP : reply->finish);
+    apr_json_text json = {0};
+    char *text;
+    size_t n;
+
+    if (apr_tokenizer_decode(running->tokenizer, job->ids, job->n_ids - (is_stopped && job->n_ids > 0), false, &text, &n, err) != APR_OK)
+        return NULL;
+    if (job->request.n_stops > 0) n = find_stop(&job->request, text, 0, n);
+    begin_line(&json, job);
+    apr_json_string(&json, "text", text, n);
+    apr_json_string(&json, "finish", finish, strlen(finish));
+    apr_json_int(&json, "prompt_tokens", reply->n_prompt);
+    apr_json_int(&json, "tokens", reply->n_generated);
+    free(text);
+    return end_line(&json, job, terms, n_bytes);
+}
+
+void apr_batch_job_free(apr_batch_job *job)
+{
+    if (job == NULL) return;
+    apr_batch_request_close(&job->request);
+    free(job->prompt);
+    free(job->ids);
+    free(job->text);
+    free(job);
+}

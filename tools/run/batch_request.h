@@ -1,0 +1,40 @@
+/* batch_request.h - one line of a batch: an object that says what is asked for.
+ *
+ *     {"id": "a1", "prompt": "In the beginning", "max_tokens": 20, "temperature": 0.7, "top_p": 0.9, "seed": 1, "stop": ["\n\n"]}
+ *     {"id": 2, "messages": [{"role": "user", "content": "Why?"}]}
+ *     {"custom_id": "x", "method": "POST", "url": "/v1/completions", "body": {"model": "-", "prompt": "In the"}}
+ *
+ * Exactly one of prompt and messages. `custom_id` is `id`, `max_completion_tokens` is `max_tokens`; method, url and model are read over.
+ * Any other field would change what was asked for and is refused by name. */
+#ifndef APR_TOOLS_BATCH_REQUEST_H
+#define APR_TOOLS_BATCH_REQUEST_H
+
+#include "formats/base/json.h"
+#include "runtime/session/sample.h"
+
+enum { APR_BATCH_MOST_STOPS = 16 };
+
+typedef struct apr_batch_request {
+    cJSON *json;
+    char *id;              /* as JSON, malloc'ed; NULL: it has none */
+    const char *prompt;    /* or NULL */
+    const cJSON *messages; /* or NULL: an array of objects with a role */
+    int64_t max_tokens;
+    apr_sample_options sampling;
+    const char *stops[APR_BATCH_MOST_STOPS];
+    size_t n_stops;
+} apr_batch_request;
+
+/* What a line does not say. */
+typedef struct apr_batch_standard {
+    int64_t max_tokens;
+    apr_sample_options sampling;
+} apr_batch_standard;
+
+/* APR_E_DAMAGED: no JSON, or no object. APR_E_USAGE: fields that are missing, unknown, or not what they must be. The id is there where it
+ * could be read, also on failure. To be closed in any case. */
+apr_status apr_batch_request_read(apr_batch_request *request, const char *text, size_t n_bytes, const apr_batch_standard *standard,
+                                  apr_error *err);
+void apr_batch_request_close(apr_batch_request *request);
+
+#endif

@@ -1,0 +1,177 @@
+/* bench_many.c - random prompts, no two alike, and how long they take together. */
+#include "tools/run/bench_many.h"
+
+#include "formats/base/clock.h"
+#include "formats/base/random.h"
+#include "runtime/session/scheduler.h"
+#include "tools/cli/table.h"
+#include "tools/run/batch_verb.h"
+
+#include <stdlib.h>
+
+/* One run. */
+typedef struct many {
+    const apr_many_asked *asked;
+    int64_t n, next, vocab_size;
+    int32_t *prompts; /* [n, n_prompt] */
+    double *first_s;  /* [n] since the beginning; 0: none yet */
+    double began_s, sum, longest;
+} many;
+
+static apr_status next(void *user, bool may_wait, apr_next *what, apr_request *request, apr_error *err)
+{
+    many *const m = user;
+
+    (void)may_wait, (void)err;
+    *what = m->next < m->n ? APR_NEXT_REQUEST : APR_NEXT_NONE;
+    if (m->next == m->n) return APR_OK;
+    *request = (apr_request){.prompt = m->prompts + m->next * m->asked->n_prompt,
+                             .n_prompt = (size_t)m->asked->n_prompt,
+                             .max_tokens = m->asked->n_tokens,
+                             .tag = &m->first_s[m->next]};
+    m->next++;
+    return APR_OK;
+}
+
+static bool on_token(void *user, void *tag, int32_t id, bool is_stop)
+{
+    const many *const m = user;
+    double *const first = tag;
+    (void)id, (void)is_stop;
+    if (*first == 0.0) *first = apr_seconds_now() - m->began_s;
+    return true;
+}
+
+static apr_status on_done(void *user, void *tag, const apr_reply *reply, apr_error *err)
+{
+    many *const m = user;
+    const double first = *(const double *)tag;
+    if (reply->status != APR_OK) return apr_fail(err, reply->status, "%s", reply->error.text);
+    m->sum += first;
+    if (first > m->longest) m->longest = first;
+    return APR_OK;
+}
+
+static apr_status run_once(many *m, apr_session *session, uint64_t *seed, double *seconds, apr_error *err)
+{
+    const apr_schedule schedule = {.next = next, .on_token = on_token, .on_done = on_done, .user = m};
+    apr_schedule_stats stats;
+
+    for (int64_t i = 0; i < m->n * m->asked->n_prompt; i++) m->prompts[i] = (int32_t)(apr_random(seed) % (uint64_t)m->vocab_size);
+    for (int64_t i = 0; i < m->n; i++) m->first_s[i] = 0.0;
+    m->next = 0;
+    m->sum = m->longest = 0.0;
+    m->began_s = apr_seconds_now();
+    APR_TRY(apr_schedule_run(session, &schedule, &stats, err));
+    *seconds = stats.seconds;
+    return APR_OK;
+}
+
+static apr_status measure_session(apr_many_figures *f, const apr_many_asked *asked, apr_session *session, apr_error *err)
+{
+    many m = {.asked = asked, .n = f->n_sequences, .vocab_size = apr_session_program(session)->vocab_size};
+    uint64_t seed = asked->seed;
+    apr_status status;
+
+    m.prompts = malloc((size_t)(m.n * asked->n_prompt) * sizeof *m.prompts);
+    m.first_s = malloc((size_t)m.n * sizeof *m.first_s);
+    status = m.prompts != NULL && m.first_s != NULL ? APR_OK : apr_no_memory(err, "the prompts");
+    for (int i = -1; i < asked->n_runs && status == APR_OK; i++) {
+        const int at = i < 0 ? 0 : i; /* the first is written over */
+        status = run_once(&m, session, &seed, &f->seconds[at], err);
+        f->first[at] = m.sum / (double)m.n;
+        f->longest_first[at] = m.longest;
+    }
+    free(m.prompts);
+    free(m.first_s);
+    return status;
+}
+
+apr_status apr_many_check(const apr_many_asked *asked, apr_error *err)
+{
+    if (asked->n_prompt < 1 || asked->n_tokens < 1)
+        return apr_fail(err, APR_E_USAGE, "several sequences need prompts and tokens: give --prompt and --tokens more than 0");
+    for (size_t i = 0; i < asked->sequences.n; i++)
+        if (asked->sequences.items[i] < 1 || asked->sequences.items[i] > 4096)
+            return apr_fail(err, APR_E_USAGE, "--sequences wants numbers of 1 to 4096");
+    return APR_OK;
+}
+
+apr_status apr_many_measure(apr_many_figures *figures, const apr_many_asked *asked, const apr_model *model,
+                            const apr_session_options *options, const apr_progress *progress, apr_error *err)
+{
+    for (size_t i = 0; i < asked->sequences.n; i++) {
+        apr_session_options own = *options;
+        apr_session *session;
+
+        figures[i] = (apr_many_figures){.n_sequences = asked->sequences.items[i]};
+        own.n_ctx = asked->n_prompt + asked->n_tokens;
+        own.n_logits = 16;
+        APR_TRY(apr_batch_set_sequences(&own, model, figures[i].n_sequences, 0, err));
+        APR_TRY(apr_session_open(&session, model, &own, err));
+        const apr_status status = measure_session(&figures[i], asked, session, err);
+        apr_session_close(session);
+        APR_TRY(status);
+        apr_progress_report(progress, i + 1, asked->sequences.n, "numbers of sequences");
+    }
+    return APR_OK;
+}
+
+/* --- showing --- */
+
+static apr_spread rates_of(const apr_many_figures *f, const apr_many_asked *asked)
+{
+    return apr_speed_rates(f->n_sequences * asked->n_tokens, f->seconds, asked->n_runs);
+}
+
+apr_status apr_many_print_table(const apr_many_figures *figures, const apr_many_asked *asked, FILE *out, apr_error *err)
+{
+    static const apr_column columns[] = {{"sequences", true}, {"tokens/s", true},       {"lowest", true},
+                                         {"highest", true},   {"first token, s", true}, {"of the last, s", true}};
+    apr_table table;
+
+    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < asked->sequences.n; i++) {
+        const apr_spread rates = rates_of(&figures[i], asked);
+        apr_table_cell(&table, "%lld", (long long)figures[i].n_sequences);
+        apr_table_cell(&table, "%.2f", rates.median);
+        apr_table_cell(&table, "%.2f", rates.low);
+        apr_table_cell(&table, "%.2f", rates.high);
+        apr_table_cell(&table, "%.3f", apr_speed_spread(figures[i].first, asked->n_runs).median);
+        apr_table_cell(&table, "%.3f", apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
+    }
+    APR_TRY(apr_table_print(&table, out, 2, err));
+    fprintf(out, "  sequences at once, each a prompt of %lld and %lld tokens: decoded tokens of all, over the time for all\n",
+            (long long)asked->n_prompt, (long long)asked->n_tokens);
+    return APR_OK;
+}
+
+void apr_many_answer_json(const apr_many_figures *figures, const apr_many_asked *asked, apr_json_text *json)
+{
+    apr_json_open(json, "by_sequences", '[');
+    for (size_t i = 0; i < asked->sequences.n; i++) {
+        const apr_spread rates = rates_of(&figures[i], asked);
+        apr_json_open(json, NULL, '{');
+        apr_json_int(json, "sequences", figures[i].n_sequences);
+        apr_json_int(json, "prompt", asked->n_prompt);
+        apr_json_int(json, "tokens", asked->n_tokens);
+        apr_json_real(json, "tokens_per_second", rates.median);
+        apr_json_real(json, "lowest", rates.low);
+        apr_json_real(json, "highest", rates.high);
+        apr_json_real(json, "mean_first_token_seconds", apr_speed_spread(figures[i].first, asked->n_runs).median);
+        apr_json_real(json, "longest_first_token_seconds", apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
+        apr_json_close(json, '}');
+    }
+    apr_json_close(json, ']');
+}
+
+void apr_many_print_csv(const apr_many_figures *figures, const apr_many_asked *asked, FILE *out)
+{
+    fputs("sequences,prompt,tokens,runs,tokens_per_second,lowest,highest,mean_first_token_seconds,longest_first_token_seconds\n", out);
+    for (size_t i = 0; i < asked->sequences.n; i++) {
+        const apr_spread rates = rates_of(&figures[i], asked);
+        fprintf(out, "%lld,%lld,%lld,%d,%.6g,%.6g,%.6g,%.6g,%.6g\n", (long long)figures[i].n_sequences, (long long)asked->n_prompt,
+                (long long)asked->n_tokens, asked->n_runs, rates.median, rates.low, rates.high,
+                apr_speed_spread(figures[i].first, asked->n_runs).median, apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
+    }
+}
