@@ -140,6 +140,7 @@ typedef struct apr_experts_args {
     const float *gate_bias, *up_bias, *down_bias; /* [n_experts, n_mid], [n_experts, n_mid], [n_experts, n_out] or NULL */
     float *out;                                   /* [n_tokens, n_out] */
     apr_workspace work;                           /* slice >= apr_experts_slice(...) */
+    bool is_steady;                               /* see apr_linear_args */
     float *shared;                                /* apr_experts_shared(...) floats, for the host backend */
 } apr_experts_args;
 

@@ -56,8 +56,15 @@ static void gather(const apr_experts_args *a, int64_t e, gathered *g)
 static void multiply(const apr_experts_args *a, apr_op_fn linear, const apr_tensor *matrix, const float *bias, const float *x, int64_t n,
                      int64_t n_in, int64_t n_out, float *out)
 {
-    const apr_op_args args = {
-        .linear = {.n_tokens = n, .n_in = n_in, .n_out = n_out, .x = x, .weight = matrix, .bias = bias, .out = out, .work = a->work}};
+    const apr_op_args args = {.linear = {.n_tokens = n,
+                                         .n_in = n_in,
+                                         .n_out = n_out,
+                                         .x = x,
+                                         .weight = matrix,
+                                         .bias = bias,
+                                         .out = out,
+                                         .work = a->work,
+                                         .is_steady = a->is_steady}};
     linear(&args);
 }
 
