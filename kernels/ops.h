@@ -201,14 +201,17 @@ extern const apr_backend apr_ref_backend;  /* plain loops, one thread: the meani
 extern const apr_backend apr_host_backend; /* OpenMP and SIMD */
 /* The same, but for products that round their inputs: those multiply float32 numbers here. */
 extern const apr_backend apr_host_exact_backend;
-/* Does the host backend round what it multiplies with such weights (kernels/host/products)? Few tokens, and an expert's few. */
+/* Does the host backend round what it multiplies with such weights (kernels/host/products)? Then an expert's, too. */
 bool apr_host_rounds(const apr_tensor *weight);
+/* Tokens that one product of that backend with such a weight may have without changing any: each one's sums are added in the order in which
+ * they are for it alone. INT64_MAX: any number. With weights that are rounded for it is so but on a CPU that has AVX-512 without VNNI. */
+int64_t apr_host_steady_tokens(const apr_backend *backend, const apr_tensor *weight);
 
 /* Floats of workspace that one thread needs. */
 enum { APR_LINEAR_ROWS = 16, APR_ATTEND_CELLS = 64, APR_ATTEND_ROWS = 32, APR_ATTEND_PARTS = 64, APR_ATTEND_PART_ROWS = 16 };
 
-/* A block of decoded rows. */
-static inline size_t apr_linear_slice(int64_t n_columns) { return APR_LINEAR_ROWS * (size_t)n_columns; }
+/* A block of decoded rows, and as much again: sixteen rows in 16 bits leave room for the rounded inputs of 35 tokens a thread. */
+static inline size_t apr_linear_slice(int64_t n_columns) { return 2 * APR_LINEAR_ROWS * (size_t)n_columns; }
 
 /* A tile of decoded keys and one of values; for each row of queries handled together its query, scores, sum of values, maximum, sum of
  * weights and the shrinking of both. head_dim is the larger of key_dim and value_dim. */

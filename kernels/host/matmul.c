@@ -80,6 +80,77 @@ static void multiply_few(const apr_linear_args *a, const apr_product *product)
     }
 }
 
+/* ---- many tokens: rows are decoded to 16 bits, sixteen at a time ---- */
+
+/* The workspace of all threads: inputs of `most` tokens, and behind them sixteen rows for each thread. */
+typedef struct wide_room {
+    apr_product_wide_inputs *inputs;
+    apr_product_wide_rows *rows;
+    int64_t n_groups, most;
+} wide_room;
+
+static wide_room divide_workspace(const apr_linear_args *a)
+{
+    wide_room room = {.inputs = (apr_product_wide_inputs *)(void *)a->work.data, .n_groups = apr_product_wide_groups(a->n_in)};
+    const int64_t n_bytes = (int64_t)(a->work.slice * sizeof(float)) * a->work.n_threads;
+    const int64_t for_rows = room.n_groups * (int64_t)sizeof *room.rows * a->work.n_threads;
+    const int64_t tile_bytes = room.n_groups * (int64_t)sizeof *room.inputs;
+    const int64_t n_tiles = n_bytes > for_rows ? (n_bytes - for_rows) / tile_bytes : 0;
+
+    room.rows = (apr_product_wide_rows *)(void *)(room.inputs + n_tiles * room.n_groups);
+    room.most = n_tiles * APR_PRODUCT_WIDE_TOKENS;
+    return room;
+}
+
+static void round_token(const apr_linear_args *a, const apr_product *product, const wide_room *room, int64_t first, int64_t t)
+{
+    apr_product_wide_inputs *const inputs = room->inputs + t / APR_PRODUCT_WIDE_TOKENS * room->n_groups;
+    apr_products()->wide_round(a->x + (first + t) * a->n_in, a->n_in, product->order, (int)(t % APR_PRODUCT_WIDE_TOKENS), inputs);
+}
+
+/* Sixteen rows, `row` and on, with n_tokens tokens, `first` and on. */
+static void multiply_wide_rows(const apr_linear_args *a, const apr_product *product, const wide_room *room, int64_t first, int64_t n_tokens,
+                               int64_t row)
+{
+    apr_product_wide_rows *const wide = room->rows + omp_get_thread_num() * room->n_groups;
+    const int n_rows = a->n_out - row < APR_PRODUCT_WIDE_ROWS ? (int)(a->n_out - row) : APR_PRODUCT_WIDE_ROWS;
+    const uint8_t *rows[APR_PRODUCT_WIDE_ROWS];
+
+    for (int r = 0; r < APR_PRODUCT_WIDE_ROWS; r++) rows[r] = apr_tensor_row(a->weight, row + (r < n_rows ? r : n_rows - 1));
+    const bool has_minimums = product->widen(rows, a->n_in, wide);
+    for (int64_t t = 0; t < n_tokens; t += APR_PRODUCT_WIDE_TOKENS) {
+        const int n = n_tokens - t < APR_PRODUCT_WIDE_TOKENS ? (int)(n_tokens - t) : APR_PRODUCT_WIDE_TOKENS;
+        float *const out = a->out + (first + t) * a->n_out + row;
+        apr_products()->wide(wide, has_minimums, room->inputs + t / APR_PRODUCT_WIDE_TOKENS * room->n_groups, a->n_in, n, n_rows, out,
+                             a->n_out);
+        if (a->bias == NULL) continue;
+        for (int i = 0; i < n; i++)
+            for (int r = 0; r < n_rows; r++) out[i * a->n_out + r] += a->bias[row + r];
+    }
+}
+
+static void multiply_many(const apr_linear_args *a, const apr_product *product, const wide_room *room)
+{
+    for (int64_t first = 0; first < a->n_tokens; first += room->most) {
+        const int64_t n = a->n_tokens - first < room->most ? a->n_tokens - first : room->most;
+        const int n_threads = apr_threads(a->work.n_threads, a->n_out, apr_host_linear_steps(a));
+#pragma omp parallel for schedule(static) num_threads(n_threads)
+        for (int64_t t = 0; t < n; t++) round_token(a, product, room, first, t);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(n_threads)
+        for (int64_t r = 0; r < a->n_out; r += APR_PRODUCT_WIDE_ROWS) multiply_wide_rows(a, product, room, first, n, r);
+    }
+}
+
+static bool is_wide(const apr_product *product) { return product->widen != NULL && apr_products()->wide_pays; }
+
+/* The same numbers either way, and so whatever the number of tokens. */
+static void multiply_stored(const apr_linear_args *a, const apr_product *product)
+{
+    const wide_room room = divide_workspace(a);
+    if (a->n_tokens > FEW_ROUNDED && product->widen != NULL && room.most > 0) multiply_many(a, product, &room);
+    else multiply_few(a, product);
+}
+
 /* NULL: rows have to be decoded. */
 static const apr_product *product_of(const apr_tensor *weight, bool may_round)
 {
@@ -94,6 +165,15 @@ bool apr_host_rounds(const apr_tensor *weight)
     return product != NULL && product->rounded != NULL;
 }
 
+int64_t apr_host_steady_tokens(const apr_backend *backend, const apr_tensor *weight)
+{
+    const apr_product *const product = product_of(weight, backend == &apr_host_backend);
+
+    if (backend == &apr_ref_backend) return INT64_MAX;
+    if (product == NULL || product->rounded == NULL) return FEW_PLAIN;
+    return is_wide(product) ? INT64_MAX : FEW_ROUNDED;
+}
+
 static void multiply_any(const apr_linear_args *a, bool may_round)
 {
     const apr_product *const product = product_of(a->weight, may_round);
@@ -102,8 +182,8 @@ static void multiply_any(const apr_linear_args *a, bool may_round)
         apr_host_linear_heads(a);
         return;
     }
-    if (product != NULL && a->n_tokens <= (product->rounded != NULL ? FEW_ROUNDED : FEW_PLAIN)) {
-        multiply_few(a, product);
+    if (product != NULL && (a->n_tokens <= (product->rounded != NULL ? FEW_ROUNDED : FEW_PLAIN) || is_wide(product))) {
+        multiply_stored(a, product);
         return;
     }
     const float *const plain = plain_rows(a->weight);

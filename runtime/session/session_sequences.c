@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows that one product may have without changing any: rounded inputs are multiplied in whole numbers; floats in fours at most. */
-enum { ROUNDED_TOGETHER = 16, FLOATS_TOGETHER = 4 };
-
 apr_status apr_session_open_sequences(apr_session *s, apr_error *err)
 {
     const apr_plan *const plan = &s->places[0].plan;
@@ -117,15 +114,17 @@ static void run_each(const apr_session *s, const apr_session_place *at, const ap
     }
 }
 
-/* All matrices of an operation round their inputs, or else as few rows as floats take. */
+/* As many as each of the operation's matrices takes. */
 static int64_t rows_together(const apr_session_place *at, const apr_op *op)
 {
+    int64_t most = INT64_MAX;
     for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
         const apr_tensor *const matrix = op->weight[j] >= 0 ? at->multiplied[op->weight[j]] : NULL;
-        if (matrix != NULL && apr_op_cards[op->kind]->weights[j].use == APR_USE_MULTIPLIED && !apr_host_rounds(matrix))
-            return FLOATS_TOGETHER;
+        if (matrix == NULL || apr_op_cards[op->kind]->weights[j].use != APR_USE_MULTIPLIED) continue;
+        const int64_t n = apr_host_steady_tokens(at->backend, matrix);
+        if (n < most) most = n;
     }
-    return ROUNDED_TOGETHER;
+    return most;
 }
 
 static void run_some(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground)
@@ -134,8 +133,8 @@ static void run_some(const apr_session *s, const apr_session_place *at, const ap
     const int64_t n = makes_logits ? s->n_rows : s->n_tokens, most = rows_together(at, op);
     float *const logits = ground->logits;
 
-    for (int64_t r = 0; r < n; r += most) {
-        const int64_t now = n - r < most ? n - r : most;
+    for (int64_t r = 0, now; r < n; r += now) {
+        now = n - r < most ? n - r : most;
         if (makes_logits) {
             ground->first_row = s->first_row + r;
             ground->n_rows = now;

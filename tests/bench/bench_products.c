@@ -1,5 +1,5 @@
 /* bench_products.c - how fast one core multiplies rows as they are stored with a token, in GB/s of weights, at each level of CPU: rows
- * that stay in the second-level cache, and a matrix of 64 MiB that does not.
+ * that stay in the second-level cache, and a matrix of 64 MiB that does not. And how many products of many tokens it makes.
  *
  * usage: bench_products [TYPE...]. Processor time, the best of seven runs, as others only take time away. */
 #include "kernels/host/products/products.h"
@@ -41,6 +41,36 @@ static double once(const apr_products_table *table, const apr_product *product, 
     return now_s() - start;
 }
 
+/* Billions of products a second of 16-row blocks of `rows` with N_WIDE tokens: decoding them counts, rounding inputs does not. */
+static double wide_rate(const apr_products_table *table, apr_dtype dtype, const uint8_t *rows, const float *x)
+{
+    enum { N_WIDE = 64, GROUPS = 16 * COLUMNS / APR_PRODUCT_COLUMNS, BLOCKS = 16 };
+    static apr_product_wide_rows wide[GROUPS];
+    static apr_product_wide_inputs inputs[N_WIDE / APR_PRODUCT_WIDE_TOKENS][GROUPS];
+    static float out[N_WIDE * APR_PRODUCT_WIDE_ROWS];
+    const apr_product *const product = &table->products[dtype];
+    const int64_t row_bytes = apr_row_bytes(dtype, COLUMNS);
+    double best = 1e9;
+
+    if (product->widen == NULL) return 0.0;
+    for (int t = 0; t < N_WIDE; t++)
+        table->wide_round(x, COLUMNS, product->order, t % APR_PRODUCT_WIDE_TOKENS, inputs[t / APR_PRODUCT_WIDE_TOKENS]);
+    for (int run = 0; run < 5 * RUNS; run++) {
+        const double start = now_s();
+        for (int b = 0; b < BLOCKS; b++) {
+            const uint8_t *each[APR_PRODUCT_WIDE_ROWS];
+            for (int r = 0; r < APR_PRODUCT_WIDE_ROWS; r++) each[r] = rows + (b * APR_PRODUCT_WIDE_ROWS + r) * row_bytes;
+            const bool has_minimums = product->widen(each, COLUMNS, wide);
+            for (int t = 0; t < N_WIDE; t += APR_PRODUCT_WIDE_TOKENS)
+                table->wide(wide, has_minimums, inputs[t / APR_PRODUCT_WIDE_TOKENS], COLUMNS, APR_PRODUCT_WIDE_TOKENS,
+                            APR_PRODUCT_WIDE_ROWS, out + t * APR_PRODUCT_WIDE_ROWS, APR_PRODUCT_WIDE_ROWS);
+        }
+        const double seconds = now_s() - start;
+        best = seconds < best ? seconds : best;
+    }
+    return 1e-9 * BLOCKS * APR_PRODUCT_WIDE_ROWS * COLUMNS * (double)N_WIDE / best;
+}
+
 static double rate(const apr_products_table *table, apr_dtype dtype, const uint8_t *rows, size_t n_bytes, const float *x, int n_tokens)
 {
     const int64_t row_bytes = apr_row_bytes(dtype, COLUMNS), n_rows = (int64_t)n_bytes / row_bytes;
@@ -74,8 +104,8 @@ static void bench(apr_dtype dtype, const float *x, uint8_t *rows)
     for (int level = 0; level < APR_PRODUCTS_LEVELS; level++) {
         const apr_products_table *const table = apr_products_level_table((apr_products_level)level);
         if (table == NULL) continue;
-        printf("  %6.2f %6.2f %6.2f |", rate(table, dtype, rows, SMALL, x, 1), rate(table, dtype, rows, LARGE, x, 1),
-               rate(table, dtype, rows, SMALL, x, APR_PRODUCT_TOKENS));
+        printf("  %6.2f %6.2f %6.2f %6.2f |", rate(table, dtype, rows, SMALL, x, 1), rate(table, dtype, rows, LARGE, x, 1),
+               rate(table, dtype, rows, SMALL, x, APR_PRODUCT_TOKENS), wide_rate(table, dtype, rows, x));
     }
     printf("\n");
 }
@@ -88,7 +118,7 @@ int main(int argc, char **argv)
 
     if (x == NULL || rows == NULL) return APR_E_MEMORY;
     for (int i = 0; i < APR_PRODUCT_TOKENS * COLUMNS; i++) x[i] = (float)((double)(apr_random(&state) >> 11) * 0x1p-52 - 1.0);
-    printf("  GB/s of weights, one core: rows in the cache, in memory, in the cache with four tokens |");
+    printf("  GB/s of weights, one core: rows in the cache, in memory, in the cache with four tokens; 10^9 products/s of 64 tokens |");
     for (int level = 0; level < APR_PRODUCTS_LEVELS; level++)
         if (apr_products_level_table((apr_products_level)level) != NULL)
             printf(" %s |", apr_products_level_table((apr_products_level)level)->name);

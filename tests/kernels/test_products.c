@@ -100,6 +100,52 @@ static void a_token_among_others_gets_what_it_gets_alone(void **state)
     each_matrix(judge_alone);
 }
 
+/* Sums of all levels' wide products against those of one row at a time. There are fewer rows than sixteen: they are named more than once.
+ */
+static void judge_wide(const apr_tensor *weight, const float *x)
+{
+    const int64_t n = apr_tensor_columns(weight), n_groups = apr_product_wide_groups(n);
+    apr_product_wide_rows *const wide = malloc((size_t)n_groups * sizeof *wide);
+    apr_product_wide_inputs *const inputs = calloc((size_t)n_groups, sizeof *inputs);
+    const uint8_t *rows[APR_PRODUCT_WIDE_ROWS];
+    float truth[ROWS][APR_PRODUCT_TOKENS];
+
+    assert_true(wide != NULL && inputs != NULL);
+    multiply(apr_products_level_table(APR_PRODUCTS_PLAIN), weight, x, APR_PRODUCT_TOKENS, truth);
+    for (int r = 0; r < APR_PRODUCT_WIDE_ROWS; r++) rows[r] = apr_tensor_row(weight, r % ROWS);
+    for (int level = 0; level < APR_PRODUCTS_LEVELS; level++) {
+        const apr_products_table *const table = apr_products_level_table((apr_products_level)level);
+        if (table == NULL) continue;
+        const apr_product *const p = &table->products[weight->dtype];
+        const bool has_minimums = p->widen(rows, n, wide);
+        for (int n_tokens = 1; n_tokens <= APR_PRODUCT_WIDE_TOKENS; n_tokens++) {
+            float found[APR_PRODUCT_WIDE_TOKENS][APR_PRODUCT_WIDE_ROWS] = {0};
+            for (int t = 0; t < n_tokens; t++) table->wide_round(x + t % APR_PRODUCT_TOKENS * n, n, p->order, t, inputs);
+            table->wide(wide, has_minimums, inputs, n, n_tokens, 7 + n_tokens, found[0], APR_PRODUCT_WIDE_ROWS);
+            for (int t = 0; t < APR_PRODUCT_WIDE_TOKENS; t++)
+                for (int r = 0; r < APR_PRODUCT_WIDE_ROWS; r++) {
+                    const float expected = t < n_tokens && r < 7 + n_tokens ? truth[r % ROWS][t % APR_PRODUCT_TOKENS] : 0.0f;
+                    if (memcmp(&found[t][r], &expected, sizeof expected) == 0) continue;
+                    fail_msg("%s of %lld columns, %d tokens, %s: %.9g at token %d, row %d, alone %.9g", apr_dtypes[weight->dtype].name,
+                             (long long)n, n_tokens, table->name, (double)found[t][r], t, r, (double)expected);
+                }
+        }
+    }
+    free(inputs);
+    free(wide);
+}
+
+static void judge_wide_if_rounded(const apr_tensor *weight, const float *x)
+{
+    if (apr_products()->products[weight->dtype].rounded != NULL) judge_wide(weight, x);
+}
+
+static void many_tokens_and_rows_together_get_what_each_gets_alone(void **state)
+{
+    (void)state;
+    each_matrix(judge_wide_if_rounded);
+}
+
 /* Against decoded rows and unrounded inputs. An input is off by half of 1 / 32512 of the largest of its 16 at most. */
 static void judge_sums(const apr_tensor *weight, const float *x)
 {
@@ -191,12 +237,13 @@ static void linear_layers_do_not_depend_on_the_number_of_threads(void **state)
 {
     (void)state;
     static const apr_dtype dtypes[] = {APR_Q8_0, APR_Q4_K, APR_Q6_K, APR_MXFP4, APR_BF16};
-    enum { TOKENS = 9, OUT = 67, IN = 512 };
+    enum { TOKENS = 43, OUT = 67, IN = 512 };
 
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
         const apr_tensor weight = ops_matrix_of(dtypes[d], OUT, IN);
-        float *const x = ops_noises(TOKENS * IN), out[2][TOKENS * OUT];
-        for (int n_tokens = 1; n_tokens <= TOKENS; n_tokens += 2) {
+        float *const x = ops_noises(TOKENS * IN);
+        static float out[2][TOKENS * OUT];
+        for (int n_tokens = 1; n_tokens <= TOKENS; n_tokens += 3) {
             for (int threads = 1; threads <= 2; threads++) {
                 apr_op_args args = {.linear = {.n_tokens = n_tokens, .n_in = IN, .n_out = OUT, .x = x, .weight = &weight}};
                 args.linear.out = out[threads - 1];
@@ -209,6 +256,61 @@ static void linear_layers_do_not_depend_on_the_number_of_threads(void **state)
         free(x);
         free((void *)(uintptr_t)weight.data);
     }
+}
+
+static bool is_multiplied(apr_dtype dtype)
+{
+    return apr_can_decode(dtype) && dtype != APR_C64 && (apr_dtype_is_float(dtype) || apr_dtype_is_quantized(dtype));
+}
+
+/* Of one token, of as many as share decoded rows, and of more than the workspace has room for; with and without bias. */
+static void check_steady_tokens(const apr_backend *backend)
+{
+    enum { TOKENS = 101, OUT = 37 };
+    static const int64_t columns[] = {32, 288, 1024};
+    static const int together[] = {4, 5, 16, 17, 40, 41, 64, TOKENS};
+
+    for (int dtype = 0; dtype < APR_DTYPE_COUNT; dtype++)
+        for (int w = 0; w < 3 && is_multiplied((apr_dtype)dtype); w++) {
+            const int64_t n_in = columns[w];
+            if (n_in % apr_dtypes[dtype].elems_per_block != 0) continue;
+            const apr_tensor weight = ops_matrix_of((apr_dtype)dtype, OUT, n_in);
+            static float alone[TOKENS * OUT], found[TOKENS * OUT];
+            float *const x = ops_noises(TOKENS * n_in), *const bias = w == 1 ? NULL : ops_noises(OUT);
+            apr_op_args args = {.linear = {.n_in = n_in, .n_out = OUT, .weight = &weight, .bias = bias}};
+            args.linear.work = ops_workspace(apr_linear_slice(n_in), 2);
+            for (int t = 0; t < TOKENS; t++) {
+                args.linear.n_tokens = 1;
+                args.linear.x = x + t * n_in;
+                args.linear.out = alone + t * OUT;
+                backend->ops[APR_OP_LINEAR](&args);
+            }
+            for (size_t i = 0; i < sizeof together / sizeof *together; i++) {
+                if (together[i] > apr_host_steady_tokens(backend, &weight)) break;
+                args.linear.n_tokens = together[i];
+                args.linear.x = x;
+                args.linear.out = found;
+                backend->ops[APR_OP_LINEAR](&args);
+                if (memcmp(alone, found, (size_t)(together[i] * OUT) * sizeof *found) != 0)
+                    fail_msg("%s of %lld columns: %d tokens", apr_dtypes[dtype].name, (long long)n_in, together[i]);
+            }
+            free(args.linear.work.data);
+            free(bias);
+            free(x);
+            free((void *)(uintptr_t)weight.data);
+        }
+}
+
+static void a_token_is_the_same_with_as_many_others_as_are_promised(void **state)
+{
+    (void)state;
+    const apr_tensor rounded = {.dtype = APR_Q4_K}, halves = {.dtype = APR_F16};
+    check_steady_tokens(&apr_host_backend);
+    check_steady_tokens(&apr_host_exact_backend);
+    assert_true(apr_host_steady_tokens(&apr_host_backend, &rounded) >= 16);
+    assert_int_equal(apr_host_steady_tokens(&apr_host_exact_backend, &rounded), 4);
+    assert_int_equal(apr_host_steady_tokens(&apr_host_backend, &halves), 4);
+    assert_true(apr_host_steady_tokens(&apr_ref_backend, &halves) == INT64_MAX);
 }
 
 /* Its bound is that of float32 sums alone. */
@@ -245,10 +347,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_level_of_cpu_gives_the_same_bits),
         cmocka_unit_test(a_token_among_others_gets_what_it_gets_alone),
+        cmocka_unit_test(many_tokens_and_rows_together_get_what_each_gets_alone),
         cmocka_unit_test(products_are_those_of_decoded_rows),
         cmocka_unit_test(inputs_are_rounded_to_15_bits_of_the_largest_of_16),
         cmocka_unit_test(an_infinity_or_nan_among_the_inputs_is_not_lost),
         cmocka_unit_test(linear_layers_do_not_depend_on_the_number_of_threads),
+        cmocka_unit_test(a_token_is_the_same_with_as_many_others_as_are_promised),
         cmocka_unit_test(the_exact_backend_rounds_nothing),
     };
     return cmocka_run_group_tests_name("products", tests, NULL, NULL);

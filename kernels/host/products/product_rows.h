@@ -45,7 +45,7 @@ VEC_INLINE void add_part(const product_kind *k, const vec_words even[4], const v
     const int at = part * VEC_BYTES / 2, lane = part * VEC_LANES;
     vec_ints v[4];
 
-    for (int j = 0; j < 4; j++) v[j] = vec_add_pairs(vec_pairs(even[j], x->x[j][0] + at), odd[j], x->x[j][1] + at);
+    for (int j = 0; j < 4; j++) v[j] = vec_add_pairs(vec_pairs(even[j], vec_load(x->x[j][0] + at)), odd[j], vec_load(x->x[j][1] + at));
     const vec_ints sum = vec_load_ints(x->sum + lane), whole = vec_sums_of_four(v) - k->offset * sum;
     *acc += vec_to_floats(whole) * (vec_load_floats(x->scale + lane) * scale);
     if (k->has_minimums) *acc += minimum * vec_load_floats(x->total + lane);
@@ -91,13 +91,69 @@ VEC_INLINE void multiply_row(const product_kind *k, const uint8_t *row, int64_t 
     if (n_tokens - t == 1) multiply_tokens(k, row, n, x + t * stride, stride, 1, sums + t);
 }
 
-/* Defines apr_product_NAME of this level. */
+/* ---- sixteen rows for many tokens: what product_wide.c multiplies ---- */
+
+/* 256 numbers of four rows, `row` and those behind it, into the sixteen groups that lie n_tiles apart. */
+VEC_INLINE void widen_four(const product_kind *k, const uint8_t *const tiles[4], int row, int64_t n_tiles, apr_product_wide_rows *out)
+{
+    const int64_t a_group = n_tiles * (int64_t)sizeof *out; /* bytes from a lane's group to the next lane's */
+    const vec_words offset = vec_all_pairs(k->offset * 0x10001);
+    vec_floats scale[4][VEC_PARTS], minimum[4][VEC_PARTS] = {0};
+
+    for (int p = 0; p < VEC_PARTS; p++) {
+        vec_words codes[4][2][4]; /* of each row, at even and odd places, of groups 4 i + j */
+        for (int r = 0; r < 4; r++) k->codes(tiles[r], p, codes[r][0], codes[r][1]);
+        for (int j = 0; j < 4; j++)
+            for (int odd = 0; odd < 2; odd++) {
+                apr_product_wide_rows *const group = out + (p * VEC_LANES + j) * n_tiles;
+                vec_ints v[4];
+                for (int r = 0; r < 4; r++) v[r] = (vec_ints)(codes[r][odd][j] - offset);
+                vec_turn_fours(v);
+                for (int q = 0; q < 4; q++) vec_store_16s((uint8_t *)group->pair[4 * odd + q][row], 4 * a_group, v[q]);
+            }
+    }
+    for (int r = 0; r < 4; r++) {
+        float numbers[2][16];
+        k->scales(tiles[r], scale[r], minimum[r]);
+        memcpy(numbers[0], scale[r], sizeof numbers[0]);
+        memcpy(numbers[1], minimum[r], sizeof numbers[1]);
+        for (int l = 0; l < 16; l++) {
+            out[l * n_tiles].scale[row + r] = numbers[0][l];
+            out[l * n_tiles].minimum[row + r] = numbers[1][l];
+        }
+    }
+}
+
+VEC_INLINE bool widen_rows(const product_kind *k, const uint8_t *const rows[16], int64_t n, apr_product_wide_rows *out)
+{
+    const int64_t n_tiles = apr_product_tiles(n);
+    for (int64_t t = 0; t < n_tiles; t++) {
+        const int64_t at = t * k->tile_blocks * k->block_bytes, left = n - t * APR_PRODUCT_COLUMNS;
+        const bool is_whole = k->tile_blocks == 1 || left >= APR_PRODUCT_COLUMNS;
+        for (int row = 0; row < 16; row += 4) {
+            uint8_t padded[4][MOST_TILE_BYTES];
+            const uint8_t *tiles[4];
+            for (int r = 0; r < 4; r++) {
+                vec_prefetch(rows[row + r] + at, k->tile_blocks * k->block_bytes);
+                tiles[r] = is_whole ? rows[row + r] + at : last_tile(k, rows[row + r] + at, left, padded[r]);
+            }
+            widen_four(k, tiles, row, n_tiles, out + t);
+        }
+    }
+    return k->has_minimums;
+}
+
+/* Defines apr_product_NAME and apr_product_widen_NAME of this level. */
 #define PRODUCT(NAME, ...)                                                                                                      \
+    static const product_kind kind_##NAME = {__VA_ARGS__};                                                                      \
     void LEVEL_NAME(apr_product_##NAME)(const uint8_t *row, int64_t n, const apr_product_tile *x, int64_t stride, int n_tokens, \
                                         float *sums)                                                                            \
     {                                                                                                                           \
-        static const product_kind kind = {__VA_ARGS__};                                                                         \
-        multiply_row(&kind, row, n, x, stride, n_tokens, sums);                                                                 \
+        multiply_row(&kind_##NAME, row, n, x, stride, n_tokens, sums);                                                          \
+    }                                                                                                                           \
+    bool LEVEL_NAME(apr_product_widen_##NAME)(const uint8_t *const rows[16], int64_t n, apr_product_wide_rows *out)             \
+    {                                                                                                                           \
+        return widen_rows(&kind_##NAME, rows, n, out);                                                                          \
     }
 
 #endif

@@ -9,8 +9,12 @@ const uint8_t apr_product_group[APR_ORDERS][16] = {
     [APR_ORDER_NIBBLES_OF_16] = {0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15},
 };
 
-#define ROUNDED(level, id, type, its_order) [APR_##id] = {.order = APR_ORDER_##its_order, .rounded = apr_product_##type##_##level},
-#define OF_FLOATS(level, id, type)          [APR_##id] = {.plain = apr_product_##type##_##level},
+/* Predicted 19 instructions against 16 (product_wide.c) and seen: 0.76 to 0.92 of the tiles of float32 with AVX-512 alone. With VNNI 1.27
+ * to 1.6 times, with AVX2 6, plain 1.4 to 1.9 times as fast. */
+#define HEAD(level, pays) #level, apr_product_round_##level, apr_product_wide_round_##level, apr_product_wide_##level, pays
+#define ROUNDED(level, id, type, its_order) \
+    [APR_##id] = {.order = APR_ORDER_##its_order, .rounded = apr_product_##type##_##level, .widen = apr_product_widen_##type##_##level},
+#define OF_FLOATS(level, id, type) [APR_##id] = {.plain = apr_product_##type##_##level},
 
 #define ROUNDED_PLAIN(id, type, order)  ROUNDED(plain, id, type, order)
 #define FLOATS_PLAIN(id, type)          OF_FLOATS(plain, id, type)
@@ -29,11 +33,11 @@ const uint8_t apr_product_group[APR_ORDERS][16] = {
 #endif
 
 static const apr_products_table tables[APR_PRODUCTS_LEVELS] = {
-    [APR_PRODUCTS_PLAIN] = {"plain", apr_product_round_plain, {LITTLE_ENDIAN_LIST(ROUNDED_PLAIN, FLOATS_PLAIN)}},
+    [APR_PRODUCTS_PLAIN] = {HEAD(plain, true), {LITTLE_ENDIAN_LIST(ROUNDED_PLAIN, FLOATS_PLAIN)}},
 #ifdef __x86_64__
-    [APR_PRODUCTS_AVX2] = {"avx2", apr_product_round_avx2, {APR_PRODUCT_LIST(ROUNDED_AVX2, FLOATS_AVX2)}},
-    [APR_PRODUCTS_AVX512] = {"avx512", apr_product_round_avx512, {APR_PRODUCT_LIST(ROUNDED_AVX512, FLOATS_AVX512)}},
-    [APR_PRODUCTS_VNNI] = {"vnni", apr_product_round_vnni, {APR_PRODUCT_LIST(ROUNDED_VNNI, FLOATS_VNNI)}},
+    [APR_PRODUCTS_AVX2] = {HEAD(avx2, true), {APR_PRODUCT_LIST(ROUNDED_AVX2, FLOATS_AVX2)}},
+    [APR_PRODUCTS_AVX512] = {HEAD(avx512, false), {APR_PRODUCT_LIST(ROUNDED_AVX512, FLOATS_AVX512)}},
+    [APR_PRODUCTS_VNNI] = {HEAD(vnni, true), {APR_PRODUCT_LIST(ROUNDED_VNNI, FLOATS_VNNI)}},
 #endif
 };
 

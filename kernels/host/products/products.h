@@ -16,6 +16,7 @@
 #include "formats/number/dtype.h"
 
 enum { APR_PRODUCT_COLUMNS = 256, APR_PRODUCT_GROUP = 16, APR_PRODUCT_LARGEST = 32512, APR_PRODUCT_TOKENS = 4 };
+enum { APR_PRODUCT_WIDE_ROWS = 16, APR_PRODUCT_WIDE_TOKENS = 8 };
 
 /* In which order a type's codes come out of its bytes: which group of 16 a lane of sixteen has. */
 typedef enum {
@@ -44,16 +45,47 @@ typedef void (*apr_product_fn)(const uint8_t *row, int64_t n, const apr_product_
 /* The same of float32 inputs; tokens are `stride` numbers apart. */
 typedef void (*apr_product_float_fn)(const uint8_t *row, int64_t n, const float *x, int64_t stride, int n_tokens, float *sums);
 
-/* At most one of the two is there. */
+/* Of many tokens: sixteen rows are decoded to 16-bit codes, offsets taken out, so that a vector has one pair of columns of several rows.
+ * A group's sum then grows without sums across lanes, and its sixteenth is kept in a register over all blocks. Same whole numbers, same
+ * float32 operations in the same order: same bits. */
+
+/* One group of sixteen rows. Pair p < 4: columns 4 p and 4 p + 2, pair 4 + p: 4 p + 1 and 4 p + 3. */
+typedef struct apr_product_wide_rows {
+    int16_t pair[8][APR_PRODUCT_WIDE_ROWS][2];
+    float scale[APR_PRODUCT_WIDE_ROWS], minimum[APR_PRODUCT_WIDE_ROWS];
+} apr_product_wide_rows;
+
+/* One group of the inputs of eight tokens. */
+typedef struct apr_product_wide_inputs {
+    int32_t pair[8][APR_PRODUCT_WIDE_TOKENS]; /* two whole numbers of 16 bits */
+    float scale[APR_PRODUCT_WIDE_TOKENS], total[APR_PRODUCT_WIDE_TOKENS];
+} apr_product_wide_inputs;
+
+/* Both as [16 lanes of a tile, tiles of n columns]: how many there are for n columns. */
+static inline int64_t apr_product_wide_groups(int64_t n) { return 16 * apr_product_tiles(n); }
+
+/* Rows may be named more than once, where there are fewer. Do they have minimums? */
+typedef bool (*apr_product_widen_fn)(const uint8_t *const rows[APR_PRODUCT_WIDE_ROWS], int64_t n, apr_product_wide_rows *out);
+/* Token t < APR_PRODUCT_WIDE_TOKENS of those that share `inputs`; where there are fewer, the others' sums mean nothing. */
+typedef void (*apr_product_wide_round_fn)(const float *x, int64_t n, apr_product_order order, int t, apr_product_wide_inputs *inputs);
+/* sums[t][r] for n_tokens <= APR_PRODUCT_WIDE_TOKENS; tokens are out_stride numbers apart, n_rows of them are written. */
+typedef void (*apr_product_wide_fn)(const apr_product_wide_rows *rows, bool has_minimums, const apr_product_wide_inputs *inputs, int64_t n,
+                                    int n_tokens, int n_rows, float *out, int64_t out_stride);
+
+/* At most one of `rounded` and `plain` is there; `widen` is where `rounded` is. */
 typedef struct apr_product {
     apr_product_order order;
     apr_product_fn rounded;
+    apr_product_widen_fn widen;
     apr_product_float_fn plain;
 } apr_product;
 
 typedef struct apr_products_table {
     const char *name;
     apr_product_round_fn round;
+    apr_product_wide_round_fn wide_round;
+    apr_product_wide_fn wide;
+    bool wide_pays; /* it is faster than tiles of float32 */
     apr_product products[APR_DTYPE_COUNT];
 } apr_products_table;
 

@@ -71,17 +71,40 @@ VEC_INLINE vec_floats vec_to_floats(vec_ints v) { return __builtin_convertvector
 
 #if defined(__AVX512BW__)
 
-/* sum + a[2 l] * x[2 l] + a[2 l + 1] * x[2 l + 1], 16-bit numbers with signs. */
-VEC_INLINE vec_ints vec_add_pairs(vec_ints sum, vec_words a, const int16_t *x)
+/* a[2 l] * b[2 l] + a[2 l + 1] * b[2 l + 1], 16-bit numbers with signs. */
+VEC_INLINE vec_ints vec_pairs(vec_words a, vec_words b) { return (vec_ints)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
+
+VEC_INLINE vec_ints vec_add_pairs(vec_ints sum, vec_words a, vec_words b)
 {
 #ifdef __AVX512VNNI__
-    return (vec_ints)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, _mm512_loadu_si512(x));
+    return (vec_ints)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
 #else
-    return sum + (vec_ints)_mm512_madd_epi16((__m512i)a, _mm512_loadu_si512(x));
+    return sum + vec_pairs(a, b);
 #endif
 }
 
-VEC_INLINE vec_ints vec_pairs(vec_words a, const int16_t *x) { return (vec_ints)_mm512_madd_epi16((__m512i)a, _mm512_loadu_si512(x)); }
+/* In each 16 bytes: of four vectors' lanes the first ones, the second ones, ... */
+VEC_INLINE void vec_turn_fours(vec_ints v[4])
+{
+    const __m512i a = _mm512_unpacklo_epi32((__m512i)v[0], (__m512i)v[1]), b = _mm512_unpackhi_epi32((__m512i)v[0], (__m512i)v[1]);
+    const __m512i c = _mm512_unpacklo_epi32((__m512i)v[2], (__m512i)v[3]), d = _mm512_unpackhi_epi32((__m512i)v[2], (__m512i)v[3]);
+    v[0] = (vec_ints)_mm512_unpacklo_epi64(a, c);
+    v[1] = (vec_ints)_mm512_unpackhi_epi64(a, c);
+    v[2] = (vec_ints)_mm512_unpacklo_epi64(b, d);
+    v[3] = (vec_ints)_mm512_unpackhi_epi64(b, d);
+}
+
+/* Each 16 bytes to a place of its own, `stride` bytes apart. */
+VEC_INLINE void vec_store_16s(uint8_t *p, int64_t stride, vec_ints v)
+{
+    _mm_storeu_si128((void *)p, _mm512_castsi512_si128((__m512i)v));
+    _mm_storeu_si128((void *)(p + stride), _mm512_extracti32x4_epi32((__m512i)v, 1));
+    _mm_storeu_si128((void *)(p + 2 * stride), _mm512_extracti32x4_epi32((__m512i)v, 2));
+    _mm_storeu_si128((void *)(p + 3 * stride), _mm512_extracti32x4_epi32((__m512i)v, 3));
+}
+
+VEC_INLINE vec_words vec_all_pairs(int32_t pair) { return (vec_words)_mm512_set1_epi32(pair); }
+VEC_INLINE vec_floats vec_all(float x) { return (vec_floats)_mm512_set1_ps(x); }
 
 /* In each 16 bytes the sum of v[0]'s four lanes, of v[1]'s, ... */
 VEC_INLINE vec_ints vec_sums_of_four(const vec_ints v[4])
@@ -139,12 +162,27 @@ VEC_INLINE void vec_from_signed_bytes(const uint8_t *p, const uint8_t order[16],
 
 #elif defined(__AVX2__)
 
-VEC_INLINE vec_ints vec_pairs(vec_words a, const int16_t *x)
+VEC_INLINE vec_ints vec_pairs(vec_words a, vec_words b) { return (vec_ints)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+VEC_INLINE vec_ints vec_add_pairs(vec_ints sum, vec_words a, vec_words b) { return sum + vec_pairs(a, b); }
+
+VEC_INLINE void vec_turn_fours(vec_ints v[4])
 {
-    return (vec_ints)_mm256_madd_epi16((__m256i)a, _mm256_loadu_si256((const void *)x));
+    const __m256i a = _mm256_unpacklo_epi32((__m256i)v[0], (__m256i)v[1]), b = _mm256_unpackhi_epi32((__m256i)v[0], (__m256i)v[1]);
+    const __m256i c = _mm256_unpacklo_epi32((__m256i)v[2], (__m256i)v[3]), d = _mm256_unpackhi_epi32((__m256i)v[2], (__m256i)v[3]);
+    v[0] = (vec_ints)_mm256_unpacklo_epi64(a, c);
+    v[1] = (vec_ints)_mm256_unpackhi_epi64(a, c);
+    v[2] = (vec_ints)_mm256_unpacklo_epi64(b, d);
+    v[3] = (vec_ints)_mm256_unpackhi_epi64(b, d);
 }
 
-VEC_INLINE vec_ints vec_add_pairs(vec_ints sum, vec_words a, const int16_t *x) { return sum + vec_pairs(a, x); }
+VEC_INLINE void vec_store_16s(uint8_t *p, int64_t stride, vec_ints v)
+{
+    _mm_storeu_si128((void *)p, _mm256_castsi256_si128((__m256i)v));
+    _mm_storeu_si128((void *)(p + stride), _mm256_extracti128_si256((__m256i)v, 1));
+}
+
+VEC_INLINE vec_words vec_all_pairs(int32_t pair) { return (vec_words)_mm256_set1_epi32(pair); }
+VEC_INLINE vec_floats vec_all(float x) { return (vec_floats)_mm256_set1_ps(x); }
 
 VEC_INLINE vec_ints vec_sums_of_four(const vec_ints v[4])
 {
@@ -185,21 +223,46 @@ VEC_INLINE void vec_from_signed_bytes(const uint8_t *p, const uint8_t order[16],
 
 #else
 
-VEC_INLINE vec_ints vec_pairs(vec_words a, const int16_t *x)
+VEC_INLINE vec_ints vec_pairs(vec_words a, vec_words b)
 {
 #if defined(__SSE2__)
-    return (vec_ints)_mm_madd_epi16((__m128i)a, _mm_loadu_si128((const void *)x));
+    return (vec_ints)_mm_madd_epi16((__m128i)a, (__m128i)b);
 #elif defined(__aarch64__)
-    const int16x8_t y = vld1q_s16(x), b = (int16x8_t)a;
-    return (vec_ints)vpaddq_s32(vmull_s16(vget_low_s16(b), vget_low_s16(y)), vmull_high_s16(b, y));
+    const int16x8_t x = (int16x8_t)a, y = (int16x8_t)b;
+    return (vec_ints)vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y));
 #else
     vec_ints sums;
-    for (int l = 0; l < VEC_LANES; l++) sums[l] = (int16_t)a[2 * l] * x[2 * l] + (int16_t)a[2 * l + 1] * x[2 * l + 1];
+    for (int l = 0; l < VEC_LANES; l++) sums[l] = (int16_t)a[2 * l] * (int16_t)b[2 * l] + (int16_t)a[2 * l + 1] * (int16_t)b[2 * l + 1];
     return sums;
 #endif
 }
 
-VEC_INLINE vec_ints vec_add_pairs(vec_ints sum, vec_words a, const int16_t *x) { return sum + vec_pairs(a, x); }
+VEC_INLINE vec_ints vec_add_pairs(vec_ints sum, vec_words a, vec_words b) { return sum + vec_pairs(a, b); }
+
+VEC_INLINE void vec_turn_fours(vec_ints v[4])
+{
+#if defined(__SSE2__)
+    const __m128i a = _mm_unpacklo_epi32((__m128i)v[0], (__m128i)v[1]), b = _mm_unpackhi_epi32((__m128i)v[0], (__m128i)v[1]);
+    const __m128i c = _mm_unpacklo_epi32((__m128i)v[2], (__m128i)v[3]), d = _mm_unpackhi_epi32((__m128i)v[2], (__m128i)v[3]);
+    v[0] = (vec_ints)_mm_unpacklo_epi64(a, c);
+    v[1] = (vec_ints)_mm_unpackhi_epi64(a, c);
+    v[2] = (vec_ints)_mm_unpacklo_epi64(b, d);
+    v[3] = (vec_ints)_mm_unpackhi_epi64(b, d);
+#else
+    vec_ints turned[4];
+    for (int i = 0; i < 4; i++) turned[i] = (vec_ints){v[0][i], v[1][i], v[2][i], v[3][i]};
+    memcpy(v, turned, sizeof turned);
+#endif
+}
+
+VEC_INLINE void vec_store_16s(uint8_t *p, int64_t stride, vec_ints v)
+{
+    (void)stride;
+    memcpy(p, &v, sizeof v);
+}
+
+VEC_INLINE vec_words vec_all_pairs(int32_t pair) { return (vec_words)(vec_ints){pair, pair, pair, pair}; }
+VEC_INLINE vec_floats vec_all(float x) { return (vec_floats){x, x, x, x}; }
 
 VEC_INLINE vec_ints vec_sums_of_four(const vec_ints v[4])
 {
