@@ -68,7 +68,7 @@ static const apr_run_bound run_fp16 = {
     6e-3, "products of many tokens round their inputs to FP16 above 128, and weights of more bits above 8 (2^-12)"};
 /* Of tokens one by one: seen are 5e-5 after a few layers at random, 5.2e-4 after 32 of an 8B's width. Four times that; without (exact
  * products) they are held to what sums may be off by. */
-static const apr_run_bound run_streamed = {2e-3, "products of few tokens round their inputs to 15 bits of the largest of 16 (2^-16)"};
+static const apr_run_bound run_streamed = {2e-3, "products round their inputs to 15 bits of the largest of 16 (2^-16)"};
 /* The same for other roundings, from what was seen on weights at random (1.8e-3 for FP16 caches, 0.14 for FP8 ones), doubled. */
 static const apr_run_bound run_fp8 = {0.3, "products round their inputs to FP8 (2^-4)"};
 static const struct {

@@ -125,7 +125,7 @@ bool apr_session_shares_anywhere(const apr_session *session); /* fewer than `fro
 int64_t apr_session_free_pages(const apr_session *session);
 
 /* A device rounds the inputs of products of more than a few tokens to FP16, and those of a single token that stream to 15 bits; the host
- * does the latter to those of few tokens with packed weights. From now on not: all are made from packed weights and float32 inputs,
+ * does the latter with packed weights. From now on not: all are made from packed weights and float32 inputs,
  * slower. No difference where weights are FP16 tiles (no_direct). */
 void apr_session_set_exact(apr_session *session, bool exact);
 bool apr_session_is_exact(const apr_session *session);

@@ -59,8 +59,8 @@ typedef struct apr_run_facts {
     apr_runs_on on;
     bool fp16_products; /* some products round their inputs to FP16: a device's of more than a few tokens, or all without direct kernels */
     bool fp8_products;  /* or to FP8 */
-    bool streamed;      /* a device's tokens that come alone, or a host's packed weights: products of few tokens round their inputs to 15
-                           bits of the largest of 16 */
+    bool streamed;      /* a device's tokens that come alone, or a host's packed weights: products round their inputs to 15 bits of
+                           the largest of 16 */
     apr_dtype kv_dtype;
 } apr_run_facts;
 

@@ -67,6 +67,7 @@ static void start(run *r, const apr_backend *backend, int64_t n_ctx)
     options.n_ctx = n_ctx;
     options.n_threads = 1; /* smaller models than threads are good for */
     options.kv_dtype = APR_F32;
+    options.exact = true; /* what moves heads rounds others together */
     options.backend = backend;
     if (apr_session_open(&r->session, &r->canonical, &options, &err) != APR_OK) fail_msg("%s", err.text);
     r->width = (size_t)apr_session_program(r->session)->vocab_size;
