@@ -115,7 +115,8 @@ typedef struct apr_sequence_token {
 /* Evaluates one token of each of some sequences, which have been begun by apr_session_eval; each at most once. out->on_logits and
  * out->logits get all rows, in the order of `rows`; hidden states and the likeliest tokens are not to be had. APR_E_NO: a context, or the
  * cache, is full (nothing is evaluated then). */
-apr_status apr_session_step(apr_session *session, const apr_sequence_token *rows, int64_t n_rows, const apr_eval_output *out, apr_error *err);
+apr_status apr_session_step(apr_session *session, const apr_sequence_token *rows, int64_t n_rows, const apr_eval_output *out,
+                            apr_error *err);
 
 /* `to` becomes a sequence that has the first n_positions of `from` evaluated, in the same memory: whole pages. APR_E_USAGE where `from` has
  * not so many, or more and the model keeps of them only what the last left (windows, recurrent states). */
