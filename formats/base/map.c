@@ -32,7 +32,7 @@ static bool is_same_version(const struct stat *a, const struct stat *b)
 static bool has_changed(const apr_input *input)
 {
     struct stat now;
-    if (input->fd < 0) return input->changed;
+    if (input->changed || input->fd < 0) return input->changed;
     return fstat(input->fd, &now) == 0 && !is_same_version(&now, &input->at_open);
 }
 
@@ -85,6 +85,8 @@ apr_status apr_map_open(apr_map *map, const char *path, apr_error *err)
     }
     *map = (apr_map){input->data, input->n_bytes, input};
     pthread_mutex_lock(&lock);
+    for (apr_input *at = first; at != NULL; at = at->next) /* read before, and not what it is now */
+        if (strcmp(at->path, path) == 0 && !is_same_version(&at->at_open, &input->at_open)) at->changed = true;
     input->next = first;
     first = input;
     pthread_mutex_unlock(&lock);

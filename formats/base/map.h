@@ -38,7 +38,7 @@ struct apr_input {
     int fd;              /* -1: closed */
     const uint8_t *data; /* NULL: closed, or empty */
     size_t n_bytes;
-    bool changed; /* when it was closed */
+    bool changed; /* when it was closed, or opened once more */
 };
 
 void apr_inputs_start(void);

@@ -119,6 +119,29 @@ static void the_file_counts_not_its_name(void **state)
     apr_map_close(&map);
 }
 
+/* A tool looks what a file is, and then reads it: it must be the same one. */
+static void what_is_opened_twice_is_the_same_or_changed(void **state)
+{
+    const struct timespec moment = {.tv_nsec = 20000000};
+    (void)state;
+    for (int is_changed = 0; is_changed <= 1; is_changed++) {
+        apr_error err = {0};
+        apr_map map;
+        write_file(in_work("twice"), "twelve bytes", 12);
+        nanosleep(&moment, NULL);
+        apr_inputs_start();
+        assert_int_equal(apr_map_open(&map, in_work("twice"), NULL), APR_OK);
+        apr_map_close(&map);
+        if (is_changed) change(in_work("twice"), "shorter");
+        assert_int_equal(apr_map_open(&map, in_work("twice"), NULL), APR_OK);
+        assert_int_equal(apr_inputs_check(&err), is_changed ? APR_E_IO : APR_OK);
+        apr_map_close(&map);
+        assert_int_equal(apr_inputs_check(&err), is_changed ? APR_E_IO : APR_OK);
+        apr_inputs_end();
+        assert_int_equal(apr_inputs_check(&err), APR_OK);
+    }
+}
+
 static void a_tool_remembers_what_it_has_closed(void **state)
 {
     const struct timespec moment = {.tv_nsec = 20000000};
@@ -145,9 +168,13 @@ static void a_tool_remembers_what_it_has_closed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_regular_files_are_inputs), cmocka_unit_test(files_are_read_through_links),
-        cmocka_unit_test(an_empty_file_is_empty),        cmocka_unit_test(changes_are_noticed),
-        cmocka_unit_test(the_file_counts_not_its_name),  cmocka_unit_test(a_tool_remembers_what_it_has_closed),
+        cmocka_unit_test(only_regular_files_are_inputs),
+        cmocka_unit_test(files_are_read_through_links),
+        cmocka_unit_test(an_empty_file_is_empty),
+        cmocka_unit_test(changes_are_noticed),
+        cmocka_unit_test(the_file_counts_not_its_name),
+        cmocka_unit_test(what_is_opened_twice_is_the_same_or_changed),
+        cmocka_unit_test(a_tool_remembers_what_it_has_closed),
     };
     return cmocka_run_group_tests_name("map", tests, make_work, remove_work);
 }
