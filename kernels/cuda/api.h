@@ -17,8 +17,8 @@
 #include "kernels/misfits.h"
 #include "kernels/ops.h"
 
-/* Grows with every change of this header: a library of another number is refused. */
-enum { APR_CUDA_ABI = 10 };
+/* Grows with every change of this header, and of the structs that it includes: a library of another number is refused. */
+enum { APR_CUDA_ABI = 11 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
