@@ -14,13 +14,13 @@
 #include <cmocka.h>
 
 /* Sequences of different lengths: within a page, over its end, longer than a window and a chunk. More than one product takes at once. */
-enum { N_SEQUENCES = 19, N_STEPS = 6, N_CTX = 144, PIECE = APR_PAGE_CELLS, VOCAB = 96 };
+enum { N_SEQUENCES = 19, N_STEPS = 4, N_CTX = 144, PIECE = APR_PAGE_CELLS, VOCAB = 96 };
 
 static int32_t id_of(int64_t sequence, int64_t position)
 {
     return (int32_t)((sequence * 31 + position * 37 + position * position) % VOCAB);
 }
-static int64_t prompt_of(int64_t sequence) { return 1 + sequence * 29 % 130; }
+static int64_t prompt_of(int64_t sequence) { return 1 + (sequence % 4 == 0 ? sequence * 43 % 130 : sequence * 11 % 24); } /* 1 to 127 */
 
 static apr_session *open_session(const apr_model *model, const apr_backend *backend, int64_t n_sequences, int64_t kv_cells)
 {
@@ -113,14 +113,11 @@ static void compare(const float *a, const float *b, const char *what)
         }
 }
 
-static void check_model(program_model *m, const char *what)
+static void check_model(program_model *m, int64_t stride, const char *what)
 {
-    float *const truth = alone(&m->model, NULL);
-    for (int64_t stride = 1; stride <= 7; stride += 6) {
-        float *const together = among_others(&m->model, NULL, stride);
-        compare(together, truth, what);
-        free(together);
-    }
+    float *const truth = alone(&m->model, NULL), *const together = among_others(&m->model, NULL, stride);
+    compare(together, truth, what);
+    free(together);
     free(truth);
 }
 
@@ -140,7 +137,7 @@ static int check_layers(const char *architecture, apr_dtype dtype)
             if (ffn != APR_FFN_EXPERTS) h.num_experts = 0;
             if (program_model_open(&m, &h, dtype, NULL) != APR_OK) continue;
             snprintf(what, sizeof what, "%s (%s), a layer of kind %d, feed-forward %d", architecture, apr_dtypes[dtype].name, mixer, ffn);
-            check_model(&m, what);
+            check_model(&m, (mixer + ffn) % 2 == 0 ? 1 : 7, what); /* in one order or another */
             program_model_close(&m);
             n++;
         }
