@@ -1,4 +1,5 @@
-/* matmul.c - linear layers on the host: a thread decodes a few rows of weights and multiplies them with all tokens. */
+/* matmul.c - linear layers on the host: packed rows multiplied as they are stored, or decoded to 16 bits for many tokens; else a few rows
+ * decoded to float32 by a thread and multiplied with all tokens. */
 #include "kernels/host/host_ops.h"
 #include "kernels/host/lanes.h"
 #include "kernels/host/products/products.h"
