@@ -14,6 +14,7 @@
 typedef struct apr_extent {
     int fd;
     uint64_t offset, n_bytes;
+    uint8_t *mapped;    /* where the file system is memory: the extent's bytes there; else NULL */
     const char *path;   /* of the file, for sentences */
     const char *advice; /* what ends the sentence of a failure: "; ..." or "" */
     bool wants_crc;     /* the owner asks for the CRC-32 of all of it */

@@ -31,6 +31,10 @@ void apr_map_close(apr_map *map);
 /* Closes it and takes it out of the inputs: a file of our own (a cache), which may be replaced. */
 void apr_map_forget(apr_map *map);
 
+/* Brings the pages of a mapped file in, all at once instead of with a fault for each few: what is about to be read. No promise: what cannot
+ * be had is found out by reading it. Nothing where no input is mapped. */
+void apr_map_touch(const void *p, size_t n_bytes);
+
 struct apr_input {
     apr_input *next;
     char *path; /* as it was opened */

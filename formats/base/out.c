@@ -29,7 +29,8 @@ enum {
     PARALLEL_BYTES = 256 * 1024,    /* below this a second thread costs more than it gives */
     COPY_BYTES = 1024 * 1024,       /* into a file in memory: from here on several threads copy */
     AHEAD_BYTES = 64 * 1024 * 1024, /* of such a file, allocated before its bytes come */
-    REMAP_BYTES = 256 * 1024 * 1024
+    REMAP_BYTES = 256 * 1024 * 1024,
+    FEW_THREADS = 4 /* up to here they wait for one another less than the kernel takes to clear pages for them */
 };
 
 struct apr_out {
@@ -43,6 +44,7 @@ struct apr_out {
     bool in_memory;  /* the file system is RAM: one thread writes slower than several copy */
     uint8_t *mapped; /* of such a file: the bytes from mapped_at to total_bytes; NULL: not yet */
     uint64_t mapped_at, n_allocated;
+    bool is_stretched; /* to total_bytes, with nothing there yet */
 };
 
 bool apr_out_is_poor;
@@ -288,9 +290,26 @@ apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_
     return error == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s: writing failed: %s", out->target.path, strerror(error));
 }
 
-apr_extent apr_out_extent(const apr_out *out, uint64_t n_bytes)
+/* Where a file in memory is memory. NULL: it is none, or cannot be had so; then its bytes are written. */
+static uint8_t *map_next(apr_out *out, uint64_t n_bytes)
 {
-    return (apr_extent){.fd = out->fd, .offset = out->n_written, .n_bytes = n_bytes, .path = out->target.path, .advice = ""};
+    const bool fits = out->n_written <= out->total_bytes && n_bytes <= out->total_bytes - out->n_written;
+
+    if (!out->in_memory || !fits || n_bytes < COPY_BYTES || omp_get_max_threads() <= FEW_THREADS) return NULL;
+    if (!out->is_stretched && !out->is_kept && ftruncate(out->fd, (off_t)out->total_bytes) != 0) return NULL;
+    out->is_stretched = true;
+    if ((out->mapped == NULL || out->n_written - out->mapped_at > REMAP_BYTES) && map_rest(out) != 0) return NULL;
+    return out->mapped + (out->n_written - out->mapped_at);
+}
+
+apr_extent apr_out_extent(apr_out *out, uint64_t n_bytes)
+{
+    return (apr_extent){.fd = out->fd,
+                        .offset = out->n_written,
+                        .n_bytes = n_bytes,
+                        .mapped = map_next(out, n_bytes),
+                        .path = out->target.path,
+                        .advice = ""};
 }
 
 void apr_out_pass(apr_out *out, uint64_t n_bytes)
@@ -356,7 +375,8 @@ static apr_status complete(apr_out *out, apr_error *err)
     sigset_t before;
 
     if (t->exists) apr_keep_mode(out->fd, &t->old);
-    const bool cut = (!out->is_kept && out->n_allocated <= out->n_written) || ftruncate(out->fd, (off_t)out->n_written) == 0;
+    const bool is_longer = out->is_kept || out->is_stretched || out->n_allocated > out->n_written;
+    const bool cut = !is_longer || ftruncate(out->fd, (off_t)out->n_written) == 0;
     if (!cut || fsync(out->fd) != 0) return apr_fail(err, APR_E_IO, "%s: cannot complete: %s", t->path, strerror(errno));
     if (out->is_in_folder) return APR_OK;
     apr_signals_hold(&before);

@@ -45,7 +45,7 @@ apr_status apr_out_patch(apr_out *out, uint64_t offset, const void *bytes, size_
 uint64_t apr_out_tell(const apr_out *out);
 
 /* Where the next n_bytes will lie, for others to put there; apr_out_pass when they have. Nothing is appended meanwhile. */
-apr_extent apr_out_extent(const apr_out *out, uint64_t n_bytes);
+apr_extent apr_out_extent(apr_out *out, uint64_t n_bytes);
 /* The next n bytes are in the file already: put at their extent, or taken up. */
 void apr_out_pass(apr_out *out, uint64_t n_bytes);
 
