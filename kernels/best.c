@@ -19,14 +19,16 @@ static void put_in_order(uint64_t *keys, int n, uint64_t key)
     keys[at] = key;
 }
 
-static double sum_of(const float *logits, int64_t n, float largest, float temperature)
+static void sum_up(apr_best *best, const float *logits, int64_t n)
 {
-    double sum = 0.0;
+    best->n_parts = apr_best_parts(n) <= APR_MOST_PARTS ? (int)apr_best_parts(n) : 0;
+    memset(best->parts, 0, sizeof best->parts);
     for (int64_t i = 0; i < n; i++) {
-        const float weight = expf((logits[i] - largest) / temperature);
-        sum += isnan(weight) ? 0.0 : (double)weight;
+        const float given = expf((logits[i] - best->logits[0]) / best->temperature);
+        const double weight = isnan(given) ? 0.0 : (double)given;
+        best->sum += weight;
+        if (best->n_parts > 0) best->parts[i / APR_BEST_PART] += weight;
     }
-    return sum;
 }
 
 void apr_find_best(apr_best *best, const float *logits, int64_t n)
@@ -35,5 +37,7 @@ void apr_find_best(apr_best *best, const float *logits, int64_t n)
 
     for (int64_t i = 0; i < n; i++) put_in_order(keys, best->n_wanted, apr_best_key(logits[i], i));
     apr_best_from_keys(best, keys, best->n_wanted);
-    best->sum = best->temperature > 0.0f && best->n > 0 ? sum_of(logits, n, best->logits[0], best->temperature) : 0.0;
+    best->sum = 0.0;
+    best->n_parts = 0;
+    if (best->temperature > 0.0f && best->n > 0) sum_up(best, logits, n);
 }

@@ -10,7 +10,10 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { APR_MOST_BEST = 64 };
+/* Parts of a row are so many logits, the last one what is left. */
+enum { APR_MOST_BEST = 64, APR_BEST_PART = 4096, APR_MOST_PARTS = 64 };
+
+static inline int64_t apr_best_parts(int64_t n_logits) { return (n_logits + APR_BEST_PART - 1) / APR_BEST_PART; }
 
 typedef struct apr_best {
     int n_wanted;      /* 1 to APR_MOST_BEST */
@@ -19,9 +22,11 @@ typedef struct apr_best {
     int n;                       /* found: fewer than wanted where the row has no more */
     int32_t ids[APR_MOST_BEST];  /* [n] the largest first, of equal ones the lower id */
     float logits[APR_MOST_BEST]; /* [n] */
-    /* Over the whole row: exp((logit - largest) / temperature), NaN as 0. On the host in the order of the ids; a device's is this one to
-     * within APR_BEST_SUM_ERROR of it. */
+    /* Over the whole row, and of each part: exp((logit - largest) / temperature), NaN as 0. On the host in the order of the ids; a device's
+     * are these to within APR_BEST_SUM_ERROR of each. */
     double sum;
+    int n_parts; /* 0: no sum is wanted, or the row has more than APR_MOST_PARTS */
+    double parts[APR_MOST_PARTS];
 } apr_best;
 
 /* A float32 exponential to 2 units in the last place on a device and half of one on the host: 3e-7, and sums in double. */

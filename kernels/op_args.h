@@ -2,7 +2,9 @@
  *
  * As in ops.h: activations are float32, one row a token, rows without gaps; [..] is a shape, outermost first. Vectors (norm weights,
  * biases, decays) are float32 whatever the file holds. Operations do not allocate and do not fail. `out may be x` is said where it is so.
- * States are float32, belong to one sequence, begin as zeros and are brought up to date by the call. */
+ * n_threads: what the host may use, if there is work for them; what is not set is one.
+ * States are float32, belong to one sequence, begin as zeros and are brought up to date by the call. Tokens apart, on a device, are of a
+ * sequence each: slots is not NULL then, and token t's state lies slots[t] * slot_bytes behind `state`. */
 #ifndef APR_KERNELS_OP_ARGS_H
 #define APR_KERNELS_OP_ARGS_H
 
@@ -32,6 +34,7 @@ typedef struct apr_norm_args {
     const float *x;             /* [n_tokens, width] */
     const float *weight, *bias; /* [n_weight] or NULL */
     float *out;                 /* [n_tokens, width] */
+    int n_threads;
 } apr_norm_args;
 
 /* Numbers [start, start + n) of each head: out[t][h] = x[t][h][start ..] */
@@ -54,9 +57,11 @@ typedef struct apr_join_args {
 typedef struct apr_scale_args {
     int64_t n_tokens, width, position;
     const int64_t *position_at; /* see kernels/ops.h */
+    bool apart;
     float factor, warmth, shift, period;
     const float *x;
     float *out;
+    int n_threads;
 } apr_scale_args;
 
 /* out = x * y. y is a row for each token, or one for all (a vector of weights), of width numbers or of one. out may be x. */
@@ -66,6 +71,7 @@ typedef struct apr_mul_args {
     bool y_is_vector; /* [y_width], else [n_tokens, y_width] */
     const float *x, *y;
     float *out;
+    int n_threads;
 } apr_mul_args;
 
 /* out = cap * tanh(x / cap). out may be x. */
@@ -74,6 +80,7 @@ typedef struct apr_softcap_args {
     float cap;
     const float *x;
     float *out;
+    int n_threads;
 } apr_softcap_args;
 
 /* out[t][h][i] = x[t][h][i] * activation(gate[t][h]): a gate as wide as the row has n_heads = width and head_dim 1, one number
@@ -84,6 +91,7 @@ typedef struct apr_gate_args {
     const float *x;    /* [n_tokens, n_heads, head_dim] */
     const float *gate; /* [n_tokens, n_heads] */
     float *out;
+    int n_threads;
 } apr_gate_args;
 
 /* From a router's logits to the chosen experts and their weights. Score each expert; choose by score + bias, in groups where there
@@ -153,7 +161,9 @@ typedef struct apr_conv_args {
     const float *weight; /* [width, n_taps], the oldest tap first */
     const float *bias;   /* [width] or NULL */
     float *state;        /* [n_taps - 1, width] */
-    float *out;          /* [n_tokens, width], not x */
+    const int32_t *slots;
+    uint64_t slot_bytes;
+    float *out; /* [n_tokens, width], not x */
     int n_threads;
 } apr_conv_args;
 
@@ -170,8 +180,10 @@ typedef struct apr_delta_args {
     const float *rate;    /* [n_value_heads] exp(A_log) */
     const float *dt_bias; /* [n_value_heads] */
     float *state;         /* [n_value_heads, key_dim, value_dim] */
-    float *out;           /* [n_tokens, n_value_heads, value_dim] */
-    apr_workspace work;   /* slice >= apr_delta_slice(key_dim, value_dim) */
+    const int32_t *slots;
+    uint64_t slot_bytes;
+    float *out;         /* [n_tokens, n_value_heads, value_dim] */
+    apr_workspace work; /* slice >= apr_delta_slice(key_dim, value_dim) */
 } apr_delta_args;
 
 /* State-space duality (Mamba 2; Dao, Gu 2024), one matrix S [head_dim, state_dim] a head, B and C shared by a group of heads:
@@ -184,7 +196,9 @@ typedef struct apr_ssd_args {
     const float *dt_bias; /* [n_heads] */
     const float *skip;    /* [n_heads], D */
     float *state;         /* [n_heads, head_dim, state_dim] */
-    float *out;           /* [n_tokens, n_heads, head_dim] */
+    const int32_t *slots;
+    uint64_t slot_bytes;
+    float *out; /* [n_tokens, n_heads, head_dim] */
     int n_threads;
 } apr_ssd_args;
 

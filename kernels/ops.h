@@ -5,7 +5,8 @@
  * Operations do not allocate and do not fail: shapes are checked when a session binds a program to a model.
  *
  * Positions count from 0; the tokens of one call are at position, position + 1, ... A device can be told where the position lies in its
- * own memory instead (position_at, else NULL), so that what was recorded once runs again for the next token. Keys and values of a
+ * own memory instead (position_at, else NULL), so that what was recorded once runs again for the next token. Tokens that are `apart`, on
+ * a device, are of a sequence each: token t is at position_at[t], and its cells are those of its sequence. Keys and values of a
  * position p lie in cell p % n_cells of the cache, or where several sequences share its cells in pages (apr_cache_cell). Backends agree
  * within bounds (float32 sums in different orders), not bit for bit. */
 #ifndef APR_KERNELS_OPS_H
@@ -59,6 +60,7 @@ typedef struct apr_embed_args {
 typedef struct apr_angles_args {
     int64_t n_tokens, position, n_freqs;
     const int64_t *position_at;
+    bool apart;
     const float *freqs; /* [n_freqs] */
     float magnitude;
     float *out; /* [n_tokens, 2 * n_freqs] */
@@ -98,6 +100,7 @@ typedef struct apr_rope_args {
     const float *x;      /* [n_tokens, n_heads, head_dim] */
     const float *angles; /* [n_tokens, 2 * n_freqs] of APR_OP_ANGLES */
     float *out;          /* [n_tokens, n_heads, head_dim] */
+    int n_threads;
 } apr_rope_args;
 
 /* Cells that are given to a sequence, and taken back, together. */
@@ -109,6 +112,10 @@ typedef struct apr_cache {
     uint8_t *data;   /* [n_cells, n_kv_heads, head_dim] */
     int64_t n_cells, row_bytes;
     const int32_t *pages; /* of the tokens' sequence: where positions [64 i, 64 i + 64) lie, in pages; NULL: in order, in a ring */
+    /* Of tokens apart: token t has the pages at pages + t * pages_stride; or, in a ring, the cells at data + slots[t] * slot_bytes. */
+    int64_t pages_stride;
+    const int32_t *slots;
+    uint64_t slot_bytes;
 } apr_cache;
 
 APR_EVERYWHERE int64_t apr_cache_cell(const apr_cache *cache, int64_t position)
@@ -120,6 +127,7 @@ APR_EVERYWHERE int64_t apr_cache_cell(const apr_cache *cache, int64_t position)
 typedef struct apr_kv_store_args {
     int64_t n_tokens, position, n_kv_heads, key_dim, value_dim;
     const int64_t *position_at;
+    bool apart;
     const float *k; /* [n_tokens, n_kv_heads, key_dim] */
     const float *v; /* [n_tokens, n_kv_heads, value_dim], or NULL: values are the first numbers of the keys, and kept once */
     apr_cache keys, values;
@@ -131,8 +139,9 @@ typedef struct apr_kv_store_args {
  *     score = scale * q . k, then softcap * tanh(score / softcap) where there is one
  *     weights = exp(score) / (sum of exp(score) + exp(sinks[h])): a sink takes part in the softmax and has no value */
 typedef struct apr_attend_args {
-    int64_t n_tokens, position, n_heads, n_kv_heads, key_dim, value_dim, window, chunk;
+    int64_t n_tokens, position, n_heads, n_kv_heads, key_dim, value_dim, window, chunk; /* position: of tokens apart at least the largest */
     const int64_t *position_at;
+    bool apart;
     float scale, softcap; /* softcap 0: none */
     const float *sinks;   /* [n_heads] or NULL */
     const float *q;       /* [n_tokens, n_heads, key_dim] */
@@ -140,6 +149,10 @@ typedef struct apr_attend_args {
     float *out;         /* [n_tokens, n_heads, value_dim] */
     apr_workspace work; /* slice >= apr_attend_slice(...) */
     float *shared;      /* apr_attend_shared(...) floats, or NULL: the host does not divide contexts between threads */
+    /* On a device, beside a cache in pages: n_ordered cells of keys and behind them of values, where those of one sequence are put in
+     * order to be read; n_ordered is a multiple of APR_PAGE_CELLS. */
+    uint8_t *ordered;
+    int64_t n_ordered;
 } apr_attend_args;
 
 /* The first position that a token at position `own` attends to. */
@@ -165,6 +178,7 @@ typedef struct apr_add_args {
     int64_t n_tokens, width;
     const float *a, *b; /* [n_tokens, width] */
     float *out;
+    int n_threads;
 } apr_add_args;
 
 typedef union apr_op_args {

@@ -4,7 +4,7 @@
 # Wants aarch64-linux-gnu-gcc and qemu-aarch64 (Debian: gcc-aarch64-linux-gnu qemu-user), and Debian's archive for the libraries.
 set -e
 build=$1
-tests='test_half test_codecs test_levels test_products test_unpack test_transcode'
+tests='test_half test_codecs test_levels test_products test_lanes test_unpack test_transcode'
 for tool in aarch64-linux-gnu-gcc qemu-aarch64; do
     command -v $tool >/dev/null || { echo "check-arm: skipped, there is no $tool here"; exit 0; }
 done

@@ -110,15 +110,16 @@ LANES_INLINE float exp_below(float x)
 }
 
 /* Sums of products of n_queries rows, from `row` on, with the cells: scores[row][c] = q . key[c] * scale */
-LANES_INLINE void score_rows(const int cell_tile, const int n_queries, const share *s, int64_t row, int64_t n_cells)
+LANES_INLINE void score_rows(const lanes_shape shape, const int cell_tile, const int n_queries, const share *s, int64_t row,
+                             int64_t n_cells)
 {
     const int64_t dim = s->a->key_dim;
     float dots[4][6];
 
     for (int64_t c = 0, n; c < n_cells; c += n) {
         n = n_cells - c >= cell_tile ? cell_tile : 1;
-        if (n == cell_tile) lanes_dots(cell_tile, n_queries, s->keys + c * dim, dim, s->queries + row * dim, dim, dim, dots);
-        else lanes_dots(1, n_queries, s->keys + c * dim, dim, s->queries + row * dim, dim, dim, dots);
+        if (n == cell_tile) lanes_dots(shape, cell_tile, n_queries, s->keys + c * dim, dim, s->queries + row * dim, dim, dim, dots);
+        else lanes_dots(shape, 1, n_queries, s->keys + c * dim, dim, s->queries + row * dim, dim, dim, dots);
         for (int q = 0; q < n_queries; q++)
             for (int64_t i = 0; i < n; i++) s->scores[(row + q) * APR_ATTEND_CELLS + c + i] = dots[i][q] * s->a->scale;
     }
@@ -150,33 +151,11 @@ LANES_INLINE void weigh_row(const share *s, int64_t row, int64_t begin, int64_t 
 }
 
 /* sums = sums * shrink + weights . values, for n_rows from `row` on, cells [begin, end) */
-LANES_INLINE void gather_rows(const int n_rows, const share *s, int64_t row, int64_t begin, int64_t end)
+LANES_INLINE void gather_rows(const lanes_shape shape, const int n_rows, const share *s, int64_t row, int64_t begin, int64_t end)
 {
     const int64_t dim = s->a->value_dim, stride = s->value_stride;
-    const float *const weights = s->scores + row * APR_ATTEND_CELLS, *const shrinks = s->shrinks + row;
-    float *const sums = s->sums + row * dim;
-    int64_t d = 0;
-
-    for (; d + 2 * N_LANES <= dim; d += 2 * N_LANES) {
-        lanes acc[4][2];
-        for (int r = 0; r < n_rows; r++)
-            for (int i = 0; i < 2; i++) acc[r][i] = LANES_LOAD(sums + r * dim + d + i * N_LANES) * shrinks[r];
-        for (int64_t c = begin; c < end; c++) {
-            const lanes even = LANES_LOAD(s->values + c * stride + d), odd = LANES_LOAD(s->values + c * stride + d + N_LANES);
-            for (int r = 0; r < n_rows; r++) {
-                acc[r][0] += weights[r * APR_ATTEND_CELLS + c] * even;
-                acc[r][1] += weights[r * APR_ATTEND_CELLS + c] * odd;
-            }
-        }
-        for (int r = 0; r < n_rows; r++)
-            for (int i = 0; i < 2; i++) LANES_STORE(sums + r * dim + d + i * N_LANES) = acc[r][i];
-    }
-    for (; d < dim; d++)
-        for (int r = 0; r < n_rows; r++) {
-            float sum = sums[r * dim + d] * shrinks[r];
-            for (int64_t c = begin; c < end; c++) sum += weights[r * APR_ATTEND_CELLS + c] * s->values[c * stride + d];
-            sums[r * dim + d] = sum;
-        }
+    lanes_gather(shape, n_rows, s->scores + row * APR_ATTEND_CELLS + begin, APR_ATTEND_CELLS, s->values + begin * stride, stride,
+                 end - begin, dim, s->sums + row * dim, s->shrinks + row);
 }
 
 /* The cells of the tile at p that a row attends to: [begin, end) */
@@ -190,13 +169,13 @@ static cells cells_of(const share *s, int64_t row, int64_t p, int64_t n_cells)
     return (cells){oldest > p ? oldest - p : 0, own - p + 1 < n_cells ? own - p + 1 : n_cells};
 }
 
-LANES_INLINE void attend_tile(const int cell_tile, const share *s, int64_t p, int64_t n_cells)
+LANES_INLINE void attend_tile(const lanes_shape shape, const share *s, int64_t p, int64_t n_cells)
 {
-    const int row_tile = cell_tile; /* 4 with 32 registers, else 2 */
+    const int row_tile = shape.rows; /* and as many cells: 4 with 32 registers, else 2 */
     int64_t row = 0;
 
-    for (; row + row_tile <= s->n_rows; row += row_tile) score_rows(cell_tile, row_tile, s, row, n_cells);
-    for (; row < s->n_rows; row++) score_rows(4, 1, s, row, n_cells);
+    for (; row + row_tile <= s->n_rows; row += row_tile) score_rows(shape, row_tile, row_tile, s, row, n_cells);
+    for (; row < s->n_rows; row++) score_rows(shape, 4, 1, s, row, n_cells);
     for (int64_t first = 0, n; first < s->n_rows; first += n) {
         const cells of = cells_of(s, first, p, n_cells);
         for (n = 0; first + n < s->n_rows && n < row_tile; n++) { /* rows with the same cells, so that none is read in vain */
@@ -205,17 +184,16 @@ LANES_INLINE void attend_tile(const int cell_tile, const share *s, int64_t p, in
             if (of.begin < of.end) weigh_row(s, first + n, of.begin, of.end);
         }
         if (of.begin >= of.end) continue;
-        if (n == row_tile) gather_rows(row_tile, s, first, of.begin, of.end);
+        if (n == row_tile) gather_rows(shape, row_tile, s, first, of.begin, of.end);
         else
-            for (int64_t i = 0; i < n; i++) gather_rows(1, s, first + i, of.begin, of.end);
+            for (int64_t i = 0; i < n; i++) gather_rows(shape, 1, s, first + i, of.begin, of.end);
     }
 }
 
-LANES_INLINE void attend_share_body(const int cell_tile, const int query_tile, const share *s)
+LANES_INLINE void attend_share_body(const lanes_shape shape, const share *s)
 {
     const apr_attend_args *const a = s->a;
 
-    (void)query_tile;
     for (int64_t i = 0; i < s->n_rows * a->value_dim; i++) s->sums[i] = 0.0f;
     for (int64_t row = 0; row < s->n_rows; row++) { /* a sink is a score that was there before all others, without a value */
         const bool has_sink = a->sinks != NULL && s->first_part;
@@ -227,7 +205,7 @@ LANES_INLINE void attend_share_body(const int cell_tile, const int query_tile, c
     for (int64_t p = s->first; p < s->end; p += APR_ATTEND_CELLS) {
         const int64_t n_cells = s->end - p < APR_ATTEND_CELLS ? s->end - p : APR_ATTEND_CELLS;
         decode_tile(s, p, n_cells);
-        attend_tile(cell_tile, s, p, n_cells);
+        attend_tile(shape, s, p, n_cells);
     }
     for (int64_t row = 0; row < s->n_rows && s->all; row++) {
         float *const out = a->out + (token_of(s, row) * a->n_heads + head_of(s, row)) * a->value_dim;

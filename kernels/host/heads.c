@@ -12,7 +12,7 @@ typedef struct head_rows {
 } head_rows;
 
 /* out[t][i + r] = row r . x[t] */
-LANES_INLINE void dot_rows(const int token_tile, const apr_linear_args *a, const head_rows *h)
+LANES_INLINE void dot_rows(const lanes_shape shape, const apr_linear_args *a, const head_rows *h)
 {
     const int64_t x_stride = a->heads.n * a->n_in, out_stride = a->heads.n * a->n_out;
     const float *x = a->x + h->head * a->n_in;
@@ -20,35 +20,30 @@ LANES_INLINE void dot_rows(const int token_tile, const apr_linear_args *a, const
     float sums[4][6];
 
     for (int64_t t = 0, n; t < a->n_tokens; t += n) {
-        n = a->n_tokens - t >= token_tile ? token_tile : 1;
+        n = a->n_tokens - t >= shape.tokens ? shape.tokens : 1;
         for (int64_t r = 0; r < h->n_rows; r++) {
-            if (n == token_tile) lanes_dots(1, token_tile, h->rows + r * a->n_in, a->n_in, x + t * x_stride, x_stride, a->n_in, sums);
-            else lanes_dots(1, 1, h->rows + r * a->n_in, a->n_in, x + t * x_stride, x_stride, a->n_in, sums);
+            if (n == shape.tokens)
+                lanes_dots(shape, 1, shape.tokens, h->rows + r * a->n_in, a->n_in, x + t * x_stride, x_stride, a->n_in, sums);
+            else lanes_dots(shape, 1, 1, h->rows + r * a->n_in, a->n_in, x + t * x_stride, x_stride, a->n_in, sums);
             for (int64_t k = 0; k < n; k++) out[(t + k) * out_stride + r] = sums[0][k];
         }
     }
 }
 
 /* out[t] += sum over r: x[t][i + r] * row r */
-LANES_INLINE void add_rows(const apr_linear_args *a, const head_rows *h)
+LANES_INLINE void add_rows(const lanes_shape shape, const apr_linear_args *a, const head_rows *h)
 {
     for (int64_t t = 0; t < a->n_tokens; t++) {
         const float *const x = a->x + (t * a->heads.n + h->head) * a->n_in + h->i;
         float *const out = a->out + (t * a->heads.n + h->head) * a->n_out;
-        for (int64_t r = 0; r < h->n_rows; r++) {
-            const float *const row = h->rows + r * a->n_out;
-            int64_t c = 0;
-            for (; c + N_LANES <= a->n_out; c += N_LANES) LANES_STORE(out + c) = LANES_LOAD(out + c) + x[r] * LANES_LOAD(row + c);
-            for (; c < a->n_out; c++) out[c] += x[r] * row[c];
-        }
+        for (int64_t r = 0; r < h->n_rows; r++) lanes_add_scaled(shape, out, x[r], h->rows + r * a->n_out, a->n_out);
     }
 }
 
-LANES_INLINE void multiply_body(const int row_tile, const int token_tile, const apr_linear_args *a, const head_rows *h)
+LANES_INLINE void multiply_body(const lanes_shape shape, const apr_linear_args *a, const head_rows *h)
 {
-    (void)row_tile;
-    if (a->heads.transposed) add_rows(a, h);
-    else dot_rows(token_tile, a, h);
+    if (a->heads.transposed) add_rows(shape, a, h);
+    else dot_rows(shape, a, h);
 }
 
 LANES_CLONES(multiply, multiply_body, (const apr_linear_args *a, const head_rows *h), a, h)

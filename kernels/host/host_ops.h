@@ -21,6 +21,15 @@ void apr_host_linear_heads(const apr_linear_args *args);
 void apr_host_kv_store(const apr_op_args *args);
 void apr_host_attend(const apr_op_args *args);
 
+/* Row by row: divided between threads where there is work for several (shares.c). */
+void apr_host_norm(const apr_op_args *args);
+void apr_host_rope(const apr_op_args *args);
+void apr_host_gate(const apr_op_args *args);
+void apr_host_scale(const apr_op_args *args);
+void apr_host_mul(const apr_op_args *args);
+void apr_host_softcap(const apr_op_args *args);
+void apr_host_add(const apr_op_args *args);
+
 void apr_host_route(const apr_op_args *args);
 void apr_host_experts(const apr_op_args *args);
 void apr_host_experts_exact(const apr_op_args *args);

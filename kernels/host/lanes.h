@@ -1,32 +1,42 @@
-/* lanes.h - sixteen float32 lanes, and sums of products in register tiles; shared by matmul.c and attention.c.
+/* lanes.h - sixteen float32 lanes, and sums of products in register tiles; shared by matmul.c, heads.c, attention.c and recurrent.c.
  *
  * Everything here is inlined into functions that are compiled once for each instruction set (LANES_CLONES), so the same
  * source becomes AVX-512, AVX2 + FMA and baseline code, and the machine is asked at run time. The files that include this
- * are compiled with -ffp-contract=fast: a fused multiply-add is welcome here, where results are held to bounds. */
+ * (but for recurrent.c) are compiled with -ffp-contract=fast: a fused multiply-add is welcome where results are held to bounds. Whatever
+ * the width of a vector, sums are sixteen, for numbers modulo 16, and added in halves: AVX2 and AVX-512, which both fuse, give the same
+ * bits. */
 #ifndef APR_KERNELS_HOST_LANES_H
 #define APR_KERNELS_HOST_LANES_H
 
 #include <stdint.h>
 
-typedef float lanes __attribute__((vector_size(64)));
-typedef float lanes_unaligned __attribute__((vector_size(64), aligned(4), may_alias));
-
-#define LANES_INLINE   static inline __attribute__((always_inline))
-#define LANES_LOAD(p)  (*(const lanes_unaligned *)(p))
-#define LANES_STORE(p) (*(lanes_unaligned *)(p))
+#define LANES_INLINE      static inline __attribute__((always_inline))
+#define LANES_JOIN_(a, b) a##b
+#define LANES_JOIN(a, b)  LANES_JOIN_(a, b)
 
 enum { N_LANES = 16 };
 
-/* Defines NAME(parameters) as the fastest clone of the inline function BODY that this machine can run. BODY's
- * first two arguments say how many rows and tokens can keep their sums in registers. */
+/* What an instruction set keeps in registers. */
+typedef struct lanes_shape {
+    int bytes;        /* of a vector */
+    int rows, tokens; /* whose products with each other are summed at a time; at most 4 and 6 */
+} lanes_shape;
+
+/* 24 sums in 32 registers; 6 of two vectors in 16; 2 of four in 16. */
+#define LANES_AVX512   ((lanes_shape){64, 4, 6})
+#define LANES_AVX2     ((lanes_shape){32, 2, 3})
+#define LANES_BASELINE ((lanes_shape){16, 2, 2})
+
+/* Defines NAME(parameters) as the fastest clone of the inline function BODY that this machine can run. BODY's first argument is the
+ * shape, known at compile time. */
 #if defined(__x86_64__)
 #define LANES_CLONES(NAME, BODY, PARAMETERS, ...)                                                                            \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))) static void NAME##_avx512 PARAMETERS              \
     {                                                                                                                        \
-        BODY(4, 6, __VA_ARGS__);                                                                                             \
+        BODY(LANES_AVX512, __VA_ARGS__);                                                                                     \
     }                                                                                                                        \
-    __attribute__((target("avx2,fma"))) static void NAME##_avx2 PARAMETERS { BODY(2, 2, __VA_ARGS__); }                      \
-    static void NAME##_baseline PARAMETERS { BODY(2, 2, __VA_ARGS__); }                                                      \
+    __attribute__((target("avx2,fma"))) static void NAME##_avx2 PARAMETERS { BODY(LANES_AVX2, __VA_ARGS__); }                \
+    static void NAME##_baseline PARAMETERS { BODY(LANES_BASELINE, __VA_ARGS__); }                                            \
     static void NAME PARAMETERS                                                                                              \
     {                                                                                                                        \
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && \
@@ -37,49 +47,51 @@ enum { N_LANES = 16 };
     }
 #else
 #define LANES_CLONES(NAME, BODY, PARAMETERS, ...) \
-    static void NAME PARAMETERS { BODY(2, 2, __VA_ARGS__); }
+    static void NAME PARAMETERS { BODY(LANES_BASELINE, __VA_ARGS__); }
 #endif
 
-/* Halves are added to halves: in registers, which a loop over the lanes would leave. */
-LANES_INLINE float lanes_sum(const lanes *v)
+/* Of sixteen lanes in a row of vectors. Halves are added to halves: in registers, which a loop over the lanes would leave. */
+LANES_INLINE float lanes_sum(const void *sixteen)
 {
-    typedef float eight __attribute__((vector_size(32)));
     typedef float four __attribute__((vector_size(16)));
-    const union {
-        lanes whole;
-        eight half[2];
-    } of16 = {.whole = *v};
-    const union {
-        eight whole;
-        four half[2];
-    } of8 = {.whole = of16.half[0] + of16.half[1]};
-    const four s = of8.half[0] + of8.half[1];
+    four v[4];
+    __builtin_memcpy(v, sixteen, sizeof v);
+    const four s = (v[0] + v[2]) + (v[1] + v[3]);
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-/* sums[r][t] of rows[r] . x[t] over n numbers, n_rows <= 4 and n_tokens <= 6 known at compile time. */
-LANES_INLINE void lanes_dots(int n_rows, int n_tokens, const float *rows, int64_t row_stride, const float *x, int64_t x_stride, int64_t n,
-                             float sums[4][6])
-{
-    lanes acc[4][6];
-    int64_t k = 0;
+#define LANES_BYTES 64
+#include "kernels/host/lanes_width.h"
+#define LANES_BYTES 32
+#include "kernels/host/lanes_width.h"
+#define LANES_BYTES 16
+#include "kernels/host/lanes_width.h"
 
-    for (int r = 0; r < n_rows; r++)
-        for (int t = 0; t < n_tokens; t++) acc[r][t] = (lanes){0};
-    for (; k + N_LANES <= n; k += N_LANES) {
-        lanes w[4];
-        for (int r = 0; r < n_rows; r++) w[r] = LANES_LOAD(rows + r * row_stride + k);
-        for (int t = 0; t < n_tokens; t++) {
-            const lanes v = LANES_LOAD(x + t * x_stride + k);
-            for (int r = 0; r < n_rows; r++) acc[r][t] += w[r] * v;
-        }
-    }
-    for (int r = 0; r < n_rows; r++)
-        for (int t = 0; t < n_tokens; t++) {
-            float tail = 0.0f;
-            for (int64_t i = k; i < n; i++) tail += rows[r * row_stride + i] * x[t * x_stride + i];
-            sums[r][t] = lanes_sum(&acc[r][t]) + tail;
-        }
+/* sums[r][t] of rows[r] . x[t] over n numbers, n_rows <= 4 and n_tokens <= 6 known at compile time. */
+LANES_INLINE void lanes_dots(const lanes_shape shape, const int n_rows, const int n_tokens, const float *rows, int64_t row_stride,
+                             const float *x, int64_t x_stride, int64_t n, float sums[4][6])
+{
+    if (shape.bytes == 64) lanes_dots_64(n_rows, n_tokens, rows, row_stride, x, x_stride, n, sums);
+    else if (shape.bytes == 32) lanes_dots_32(n_rows, n_tokens, rows, row_stride, x, x_stride, n, sums);
+    else lanes_dots_16(n_rows, n_tokens, rows, row_stride, x, x_stride, n, sums);
+}
+
+/* sums[r] = sums[r] * shrinks[r] + sum over c < n_values: weights[r][c] * values[c], of n numbers each; n_rows <= 4 known at compile time.
+ */
+LANES_INLINE void lanes_gather(const lanes_shape shape, const int n_rows, const float *weights, int64_t weight_stride, const float *values,
+                               int64_t value_stride, int64_t n_values, int64_t n, float *sums, const float *shrinks)
+{
+    if (shape.bytes == 64) lanes_gather_64(n_rows, weights, weight_stride, values, value_stride, n_values, n, sums, shrinks);
+    else if (shape.bytes == 32) lanes_gather_32(n_rows, weights, weight_stride, values, value_stride, n_values, n, sums, shrinks);
+    else lanes_gather_16(n_rows, weights, weight_stride, values, value_stride, n_values, n, sums, shrinks);
+}
+
+/* y += factor * x */
+LANES_INLINE void lanes_add_scaled(const lanes_shape shape, float *y, float factor, const float *x, int64_t n)
+{
+    if (shape.bytes == 64) lanes_add_scaled_64(y, factor, x, n);
+    else if (shape.bytes == 32) lanes_add_scaled_32(y, factor, x, n);
+    else lanes_add_scaled_16(y, factor, x, n);
 }
 
 #endif

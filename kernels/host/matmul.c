@@ -5,32 +5,33 @@
 #include "kernels/host/products/products.h"
 
 /* out[t][r] for one tile of rows and tokens. */
-LANES_INLINE void multiply_tile(int n_rows, int n_tokens, const float *rows, const apr_linear_args *a, int64_t first_row, int64_t token)
+LANES_INLINE void multiply_tile(const lanes_shape shape, const int n_rows, const int n_tokens, const float *rows, const apr_linear_args *a,
+                                int64_t first_row, int64_t token)
 {
     float sums[4][6];
-    lanes_dots(n_rows, n_tokens, rows, a->n_in, a->x + token * a->n_in, a->n_in, a->n_in, sums);
+    lanes_dots(shape, n_rows, n_tokens, rows, a->n_in, a->x + token * a->n_in, a->n_in, a->n_in, sums);
     for (int t = 0; t < n_tokens; t++)
         for (int r = 0; r < n_rows; r++)
             a->out[(token + t) * a->n_out + first_row + r] = a->bias != NULL ? sums[r][t] + a->bias[first_row + r] : sums[r][t];
 }
 
 /* A tile of tokens against n_rows decoded rows. */
-LANES_INLINE void multiply_tokens(int row_tile, int n_tokens, const apr_linear_args *a, const float *rows, int64_t first_row,
-                                  int64_t n_rows, int64_t token)
+LANES_INLINE void multiply_tokens(const lanes_shape shape, const int row_tile, const int n_tokens, const apr_linear_args *a,
+                                  const float *rows, int64_t first_row, int64_t n_rows, int64_t token)
 {
     int64_t r = 0;
-    for (; r + row_tile <= n_rows; r += row_tile) multiply_tile(row_tile, n_tokens, rows + r * a->n_in, a, first_row + r, token);
-    for (; r < n_rows; r++) multiply_tile(1, n_tokens, rows + r * a->n_in, a, first_row + r, token);
+    for (; r + row_tile <= n_rows; r += row_tile) multiply_tile(shape, row_tile, n_tokens, rows + r * a->n_in, a, first_row + r, token);
+    for (; r < n_rows; r++) multiply_tile(shape, 1, n_tokens, rows + r * a->n_in, a, first_row + r, token);
 }
 
 /* All tokens. Tokens outside, rows inside: the rows stay in the cache. */
-LANES_INLINE void multiply_body(const int row_tile, const int token_tile, const apr_linear_args *a, const float *rows, int64_t first_row,
-                                int64_t n_rows)
+LANES_INLINE void multiply_body(const lanes_shape shape, const apr_linear_args *a, const float *rows, int64_t first_row, int64_t n_rows)
 {
     int64_t t = 0;
-    for (; t + token_tile <= a->n_tokens; t += token_tile) multiply_tokens(row_tile, token_tile, a, rows, first_row, n_rows, t);
-    for (; t + 2 <= a->n_tokens; t += 2) multiply_tokens(row_tile, 2, a, rows, first_row, n_rows, t);
-    for (; t < a->n_tokens; t++) multiply_tokens(4, 1, a, rows, first_row, n_rows, t);
+    for (; t + shape.tokens <= a->n_tokens; t += shape.tokens)
+        multiply_tokens(shape, shape.rows, shape.tokens, a, rows, first_row, n_rows, t);
+    for (; t + 2 <= a->n_tokens; t += 2) multiply_tokens(shape, shape.rows, 2, a, rows, first_row, n_rows, t);
+    for (; t < a->n_tokens; t++) multiply_tokens(shape, 4, 1, a, rows, first_row, n_rows, t);
 }
 
 LANES_CLONES(multiply, multiply_body, (const apr_linear_args *a, const float *rows, int64_t first_row, int64_t n_rows), a, rows, first_row,

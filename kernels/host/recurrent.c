@@ -15,19 +15,11 @@
 
 #include <string.h>
 
-LANES_INLINE float dot(const float *a, const float *b, int64_t n)
+LANES_INLINE float dot(const lanes_shape shape, const float *a, const float *b, int64_t n)
 {
     float sums[4][6];
-    lanes_dots(1, 1, a, n, b, n, n, sums);
+    lanes_dots(shape, 1, 1, a, n, b, n, n, sums);
     return sums[0][0];
-}
-
-/* y += factor * x */
-LANES_INLINE void add_scaled(float *y, float factor, const float *x, int64_t n)
-{
-    int64_t i = 0;
-    for (; i + N_LANES <= n; i += N_LANES) LANES_STORE(y + i) = LANES_LOAD(y + i) + factor * LANES_LOAD(x + i);
-    for (; i < n; i++) y[i] += factor * x[i];
 }
 
 LANES_INLINE void multiply_all(float *y, float factor, int64_t n)
@@ -46,13 +38,13 @@ typedef struct delta_chunk {
     float *decays, *betas; /* [n]: running sums of logarithms; */
 } delta_chunk;
 
-LANES_INLINE void l2_norm(const float *x, int64_t n, float eps, float scale, float *out)
+LANES_INLINE void l2_norm(const lanes_shape shape, const float *x, int64_t n, float eps, float scale, float *out)
 {
-    const float factor = 1.0f / sqrtf(dot(x, x, n) + eps) * scale;
+    const float factor = 1.0f / sqrtf(dot(shape, x, x, n) + eps) * scale;
     for (int64_t i = 0; i < n; i++) out[i] = x[i] * factor;
 }
 
-LANES_INLINE void load_chunk(const delta_chunk *c)
+LANES_INLINE void load_chunk(const lanes_shape shape, const delta_chunk *c)
 {
     const apr_delta_args *const a = c->a;
     const int64_t dk = a->key_dim, dv = a->value_dim, n_keys = a->n_key_heads * dk;
@@ -62,8 +54,8 @@ LANES_INLINE void load_chunk(const delta_chunk *c)
     for (int64_t i = 0; i < c->n; i++) {
         const float *const row = a->qkv + (c->token + i) * (2 * n_keys + a->n_value_heads * dv);
         const int64_t at = (c->token + i) * a->n_value_heads + c->head;
-        l2_norm(row + key_head * dk, dk, a->eps, 1.0f / sqrtf((float)dk), c->q + i * dk);
-        l2_norm(row + n_keys + key_head * dk, dk, a->eps, 1.0f, c->k + i * dk);
+        l2_norm(shape, row + key_head * dk, dk, a->eps, 1.0f / sqrtf((float)dk), c->q + i * dk);
+        l2_norm(shape, row + n_keys + key_head * dk, dk, a->eps, 1.0f, c->k + i * dk);
         memcpy(c->errors + i * dv, row + 2 * n_keys + c->head * dv, (size_t)dv * sizeof(float));
         decay -= a->rate[c->head] * apr_softplus(a->a[at] + a->dt_bias[c->head]);
         c->decays[i] = decay;
@@ -71,35 +63,35 @@ LANES_INLINE void load_chunk(const delta_chunk *c)
     }
 }
 
-LANES_INLINE void delta_chunk_body(const int row_tile, const int token_tile, const delta_chunk *c)
+LANES_INLINE void delta_chunk_body(const lanes_shape shape, const delta_chunk *c)
 {
     const apr_delta_args *const a = c->a;
     const int64_t dk = a->key_dim, dv = a->value_dim;
     float *const s = a->state + c->head * dk * dv;
 
-    (void)row_tile, (void)token_tile;
-    load_chunk(c);
+    load_chunk(shape, c);
     for (int64_t i = 0; i < c->n; i++) {
         float *const error = c->errors + i * dv, *const out = a->out + ((c->token + i) * a->n_value_heads + c->head) * dv;
         const float *const q = c->q + i * dk, *const k = c->k + i * dk;
         const float decay = expf(c->decays[i]);
         memset(out, 0, (size_t)dv * sizeof *out);
         for (int64_t d = 0; d < dk; d++) {
-            add_scaled(error, -decay * k[d], s + d * dv, dv);
-            add_scaled(out, decay * q[d], s + d * dv, dv);
+            lanes_add_scaled(shape, error, -decay * k[d], s + d * dv, dv);
+            lanes_add_scaled(shape, out, decay * q[d], s + d * dv, dv);
         }
         for (int64_t j = 0; j < i; j++) {
             const float between = expf(c->decays[i] - c->decays[j]);
-            add_scaled(error, -between * dot(k, c->k + j * dk, dk), c->errors + j * dv, dv);
-            add_scaled(out, between * dot(q, c->k + j * dk, dk), c->errors + j * dv, dv);
+            lanes_add_scaled(shape, error, -between * dot(shape, k, c->k + j * dk, dk), c->errors + j * dv, dv);
+            lanes_add_scaled(shape, out, between * dot(shape, q, c->k + j * dk, dk), c->errors + j * dv, dv);
         }
         multiply_all(error, c->betas[i], dv);
-        add_scaled(out, dot(q, k, dk), error, dv);
+        lanes_add_scaled(shape, out, dot(shape, q, k, dk), error, dv);
     }
     const float last = c->decays[c->n - 1];
     multiply_all(s, expf(last), dk * dv);
     for (int64_t j = 0; j < c->n; j++)
-        for (int64_t d = 0; d < dk; d++) add_scaled(s + d * dv, expf(last - c->decays[j]) * c->k[j * dk + d], c->errors + j * dv, dv);
+        for (int64_t d = 0; d < dk; d++)
+            lanes_add_scaled(shape, s + d * dv, expf(last - c->decays[j]) * c->k[j * dk + d], c->errors + j * dv, dv);
 }
 
 LANES_CLONES(run_delta_chunk, delta_chunk_body, (const delta_chunk *c), c)
@@ -133,7 +125,7 @@ typedef struct ssd_chunk {
     float *between;        /* [n]: of one token to those before */
 } ssd_chunk;
 
-LANES_INLINE void ssd_chunk_body(const int row_tile, const int token_tile, const ssd_chunk *c)
+LANES_INLINE void ssd_chunk_body(const lanes_shape shape, const ssd_chunk *c)
 {
     const apr_ssd_args *const a = c->a;
     const int64_t n_state = a->state_dim, n_x = a->n_heads * a->head_dim, width = n_x + 2 * a->n_groups * n_state;
@@ -141,17 +133,16 @@ LANES_INLINE void ssd_chunk_body(const int row_tile, const int token_tile, const
     const float *const rows = a->xbc + c->token * width, *const bs = rows + n_x + group * n_state, *const cs = bs + a->n_groups * n_state;
     float decay = 0.0f;
 
-    (void)row_tile, (void)token_tile;
     for (int64_t i = 0; i < c->n; i++) {
         c->steps[i] = apr_softplus(a->dt[(c->token + i) * a->n_heads + c->head] + a->dt_bias[c->head]);
         c->decays[i] = decay -= a->rate[c->head] * c->steps[i];
     }
     for (int64_t i = 0; i < c->n; i++) {
         for (int64_t j = 0; j <= i; j++)
-            c->between[j] = expf(c->decays[i] - c->decays[j]) * dot(cs + i * width, bs + j * width, n_state) * c->steps[j];
+            c->between[j] = expf(c->decays[i] - c->decays[j]) * dot(shape, cs + i * width, bs + j * width, n_state) * c->steps[j];
         for (int64_t d = 0; d < a->head_dim; d++) {
             const int64_t at = c->head * a->head_dim + d;
-            float sum = expf(c->decays[i]) * dot(a->state + at * n_state, cs + i * width, n_state);
+            float sum = expf(c->decays[i]) * dot(shape, a->state + at * n_state, cs + i * width, n_state);
             for (int64_t j = 0; j <= i; j++) sum += c->between[j] * rows[j * width + at];
             a->out[(c->token + i) * n_x + at] = sum + a->skip[c->head] * rows[i * width + at];
         }
@@ -161,7 +152,8 @@ LANES_INLINE void ssd_chunk_body(const int row_tile, const int token_tile, const
         const int64_t at = c->head * a->head_dim + d;
         multiply_all(a->state + at * n_state, expf(last), n_state);
         for (int64_t j = 0; j < c->n; j++)
-            add_scaled(a->state + at * n_state, expf(last - c->decays[j]) * c->steps[j] * rows[j * width + at], bs + j * width, n_state);
+            lanes_add_scaled(shape, a->state + at * n_state, expf(last - c->decays[j]) * c->steps[j] * rows[j * width + at], bs + j * width,
+                             n_state);
     }
 }
 

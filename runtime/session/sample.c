@@ -87,13 +87,63 @@ int32_t apr_sample(apr_sampler *s, const float *logits)
     return drawn >= 0 ? drawn : likeliest;
 }
 
-/* --- out of the likeliest alone --- */
+/* --- what is asked of a row --- */
 
 apr_best apr_sampler_wish(const apr_sampler *s)
 {
     if (s->options.temperature == 0.0f) return (apr_best){.n_wanted = 1};
-    return cuts_off(s) ? (apr_best){.n_wanted = APR_MOST_BEST, .temperature = s->options.temperature} : (apr_best){0};
+    return (apr_best){.n_wanted = cuts_off(s) ? APR_MOST_BEST : 1, .temperature = s->options.temperature};
 }
+
+/* --- out of a part of the row --- */
+
+/* Sums up to a place in the row, between which and which they lie. */
+typedef struct between {
+    double least, most;
+} between;
+
+static between about(double sum) { return (between){sum * (1.0 - 1.5 * APR_BEST_SUM_ERROR), sum * (1.0 + 1.5 * APR_BEST_SUM_ERROR)}; }
+
+/* The sum at which the next token is drawn; the generator stays as it is. */
+static between next_draw(const apr_sampler *s, const apr_best *best)
+{
+    uint64_t state = s->state;
+    return about((double)(apr_random(&state) >> 11) * 0x1p-53 * best->sum);
+}
+
+static between sum_before(const apr_best *best, int part)
+{
+    double sum = 0.0;
+    for (int i = 0; i < part; i++) sum += best->parts[i];
+    return about(sum);
+}
+
+int apr_sample_part(const apr_sampler *s, const apr_best *best)
+{
+    if (s->options.temperature == 0.0f || cuts_off(s) || best->n < 1 || !isfinite(best->logits[0])) return -1;
+    const between drawn = next_draw(s, best);
+    for (int part = 0; part < best->n_parts; part++)
+        if (sum_before(best, part + 1).least > drawn.most) return sum_before(best, part).most < drawn.least ? part : -1;
+    return -1;
+}
+
+bool apr_sample_within(apr_sampler *s, const apr_best *best, int part, const float *logits, int64_t n, int32_t *id)
+{
+    const between drawn = next_draw(s, best), before = sum_before(best, part);
+    double sum = 0.0;
+
+    for (int64_t i = 0; i < n; i++) {
+        sum += (double)weight_of(s, logits[i], best->logits[0]);
+        if (before.most + sum < drawn.least) continue;
+        if (before.least + sum <= drawn.most) return false; /* perhaps this one, perhaps the next */
+        *id = (int32_t)(part * APR_BEST_PART + i);
+        apr_random(&s->state);
+        return true;
+    }
+    return false;
+}
+
+/* --- out of the likeliest alone --- */
 
 /* How many of n candidates, the likeliest first, come to `least` together: at most n, whatever they come to. *kept is their sum. */
 static int64_t count_kept(const struct apr_candidate *candidates, int64_t n, double least, double *kept)

@@ -70,6 +70,8 @@ static void what_is_found_is_what_sorting_everything_puts_first(void **state)
             sum += isnan(weight) ? 0.0 : weight;
         }
         assert_true(round % 2 ? fabs(best.sum - sum) <= 1e-6 * sum : best.sum == 0.0);
+        assert_int_equal(best.n_parts, round % 2 ? 1 : 0);
+        assert_true(round % 2 == 0 || best.parts[0] == best.sum);
     }
 }
 

@@ -287,13 +287,86 @@ static void convolutions_are_the_same(void **state)
     free(before);
 }
 
+/* 67 rows of 2,304 numbers, eight heads of 288 each: more than one thread's work. */
+enum { PROMPT = 67, WIDE = 2304, PROMPT_HEADS = 8 };
+
+static void check_rows(apr_op_kind kind, apr_op_args *args, float **out, int *n_threads)
+{
+    check(&(threaded){.kind = kind, .args = args, .out = out, .n_out = PROMPT * WIDE, .n_threads = n_threads});
+}
+
+static void norms_are_the_same(void **state)
+{
+    (void)state;
+    float *const x = ops_noises(PROMPT * WIDE), *const weight = ops_noises(WIDE);
+    for (int kind = 0; kind < APR_NORM_KINDS; kind++)
+        for (int64_t chunk = WIDE / PROMPT_HEADS; chunk <= WIDE; chunk *= PROMPT_HEADS) {
+            apr_op_args args = {.norm = {.kind = (apr_norm_kind)kind, .n_tokens = PROMPT, .width = WIDE, .chunk = chunk}};
+            args.norm.n_weight = WIDE;
+            args.norm.eps = 1e-6f;
+            args.norm.x = x;
+            args.norm.weight = weight;
+            check_rows(APR_OP_NORM, &args, &args.norm.out, &args.norm.n_threads);
+        }
+    free(x);
+    free(weight);
+}
+
+static void rotations_are_the_same(void **state)
+{
+    (void)state;
+    enum { DIM = WIDE / PROMPT_HEADS, FREQS = 100 };
+    float *const x = ops_noises(PROMPT * WIDE), *const angles = ops_noises(PROMPT * 2 * FREQS);
+    for (int mode = APR_ROPE_HALVES; mode <= APR_ROPE_NEIGHBOURS; mode++) {
+        apr_op_args args = {.rope = {.n_tokens = PROMPT, .n_heads = PROMPT_HEADS, .head_dim = DIM, .n_freqs = FREQS, .start = 40}};
+        args.rope.mode = (apr_rope_mode)mode;
+        args.rope.x = x;
+        args.rope.angles = angles;
+        check_rows(APR_OP_ROPE, &args, &args.rope.out, &args.rope.n_threads);
+    }
+    free(x);
+    free(angles);
+}
+
+static void what_is_done_number_by_number_is_the_same(void **state)
+{
+    (void)state;
+    float *const x = ops_noises(PROMPT * WIDE), *const y = ops_noises(PROMPT * WIDE);
+    apr_op_args add = {.add = {.n_tokens = PROMPT, .width = WIDE, .a = x, .b = y}};
+    apr_op_args softcap = {.softcap = {.n_tokens = 1, .width = PROMPT * WIDE, .cap = 3.0f, .x = x}};
+    apr_op_args scale = {
+        .scale = {.n_tokens = PROMPT, .width = WIDE, .position = 5, .factor = 2.0f, .warmth = 0.5f, .period = 9.0f, .x = x}};
+    check_rows(APR_OP_ADD, &add, &add.add.out, &add.add.n_threads);
+    check_rows(APR_OP_SOFTCAP, &softcap, &softcap.softcap.out, &softcap.softcap.n_threads);
+    check_rows(APR_OP_SCALE, &scale, &scale.scale.out, &scale.scale.n_threads);
+    for (int64_t n_heads = 1; n_heads <= WIDE; n_heads *= 48) {
+        apr_op_args gate = {.gate = {.n_tokens = PROMPT, .n_heads = n_heads, .head_dim = WIDE / n_heads, .x = x, .gate = y}};
+        gate.gate.activation = APR_ACT_SIGMOID;
+        check_rows(APR_OP_GATE, &gate, &gate.gate.out, &gate.gate.n_threads);
+    }
+    for (int form = 0; form < 4; form++) {
+        apr_op_args mul = {.mul = {.n_tokens = PROMPT, .width = WIDE, .y_is_vector = form / 2 == 1, .x = x, .y = y}};
+        mul.mul.y_width = form % 2 == 1 ? 1 : WIDE;
+        check_rows(APR_OP_MUL, &mul, &mul.mul.out, &mul.mul.n_threads);
+    }
+    free(x);
+    free(y);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_the_same),           cmocka_unit_test(products_of_heads_are_the_same),
-        cmocka_unit_test(attention_is_the_same),           cmocka_unit_test(gated_units_are_the_same),
-        cmocka_unit_test(routes_and_experts_are_the_same), cmocka_unit_test(the_delta_rule_is_the_same),
-        cmocka_unit_test(state_space_duality_is_the_same), cmocka_unit_test(convolutions_are_the_same),
+        cmocka_unit_test(products_are_the_same),
+        cmocka_unit_test(products_of_heads_are_the_same),
+        cmocka_unit_test(attention_is_the_same),
+        cmocka_unit_test(gated_units_are_the_same),
+        cmocka_unit_test(routes_and_experts_are_the_same),
+        cmocka_unit_test(the_delta_rule_is_the_same),
+        cmocka_unit_test(state_space_duality_is_the_same),
+        cmocka_unit_test(convolutions_are_the_same),
+        cmocka_unit_test(norms_are_the_same),
+        cmocka_unit_test(rotations_are_the_same),
+        cmocka_unit_test(what_is_done_number_by_number_is_the_same),
     };
     return cmocka_run_group_tests_name("operations on several threads", tests, NULL, NULL);
 }

@@ -132,8 +132,7 @@ static void the_likeliest_alone_choose_what_the_whole_row_does_or_say_that_they_
         apr_best best = apr_sampler_wish(&alone);
         int32_t id = -1;
         make_row(logits, n, round);
-        assert_true((best.n_wanted == 0) == (temperature > 0.0f && (top_p == 0.0f || top_p == 1.0f)));
-        if (best.n_wanted > 0) apr_find_best(&best, logits, n);
+        apr_find_best(&best, logits, n);
         best.sum *= round % 2 ? 1.0 + 0.9 * APR_BEST_SUM_ERROR : 1.0 - 0.9 * APR_BEST_SUM_ERROR; /* a device's, at its worst */
         const bool told = apr_sample_best(&alone, &best, &id);
         if (!told) assert_true(alone.state == (uint64_t)round); /* nothing was drawn */
@@ -147,6 +146,42 @@ static void the_likeliest_alone_choose_what_the_whole_row_does_or_say_that_they_
     assert_true(n_told[0] > 100 && n_told[1] > 1000);
 }
 
+static void a_part_of_the_row_chooses_what_all_of_it_does_or_says_that_it_cannot(void **state)
+{
+    (void)state;
+    enum { MOST = 20000 };
+    static float logits[MOST];
+    static const float temperatures[] = {0.1f, 0.7f, 1.0f, 3.0f};
+    static const int lengths[] = {1, 4095, 4096, 4097, 9000, MOST};
+    int n_told[2] = {0, 0};
+
+    srand(11);
+    for (int round = 0; round < 1500; round++) {
+        const int n = lengths[round / 20 % 6];
+        apr_sampler whole = sampler_of(n, temperatures[round % 4], 1.0f, (uint64_t)round), alone = whole;
+        apr_best best = apr_sampler_wish(&alone);
+        int32_t id = -1;
+        make_row(logits, n, round);
+        apr_find_best(&best, logits, n);
+        assert_int_equal(best.n_parts, (n + 4095) / 4096);
+        best.sum = 0.0;
+        for (int i = 0; i < best.n_parts; i++) { /* a device's, at its worst */
+            best.parts[i] *= rand() % 2 ? 1.0 + 0.9 * APR_BEST_SUM_ERROR : 1.0 - 0.9 * APR_BEST_SUM_ERROR;
+            best.sum += best.parts[i];
+        }
+        assert_false(apr_sample_best(&alone, &best, &id));
+        const int part = apr_sample_part(&alone, &best), first = part * APR_BEST_PART;
+        const int n_within = n - first < APR_BEST_PART ? n - first : APR_BEST_PART;
+        const bool told = part >= 0 && apr_sample_within(&alone, &best, part, logits + first, n_within, &id);
+        if (!told) assert_true(alone.state == (uint64_t)round); /* nothing was drawn */
+        else assert_int_equal(id, apr_sample(&whole, logits));
+        if (told) assert_true(alone.state == whole.state);
+        n_told[told]++;
+        apr_sampler_close(&whole);
+    }
+    assert_true(n_told[0] > 20 && n_told[1] > 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +190,7 @@ int main(void)
         cmocka_unit_test(a_seed_repeats_itself_and_another_does_not),
         cmocka_unit_test(senseless_options_are_refused),
         cmocka_unit_test(the_likeliest_alone_choose_what_the_whole_row_does_or_say_that_they_cannot),
+        cmocka_unit_test(a_part_of_the_row_chooses_what_all_of_it_does_or_says_that_it_cannot),
     };
     return cmocka_run_group_tests_name("sample", tests, NULL, NULL);
 }

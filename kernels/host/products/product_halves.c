@@ -14,10 +14,7 @@ VEC_INLINE vec_floats floats_from_f16(const uint8_t *p)
     typedef uint16_t halves __attribute__((vector_size(2 * VEC_LANES)));
     halves h;
     memcpy(&h, p, sizeof h);
-    /* the half's bits as a float are 2^112 too small, those below the normal ones included */
-    const vec_ints bits = __builtin_convertvector(h, vec_ints), magnitude = (bits & 0x7fff) << 13;
-    const vec_ints special = (magnitude >= 0x0f800000) & 0x7f800000; /* infinity, NaN */
-    return (vec_floats)((vec_ints)((vec_floats)magnitude * 0x1p112f) | special | (bits & 0x8000) << 16);
+    return vec_from_halves(__builtin_convertvector(h, vec_ints));
 #endif
 }
 

@@ -106,37 +106,84 @@ VEC_INLINE void codes_q5_1(const uint8_t *tile, int part, vec_words even[4], vec
 
 /* ---- nibbles that stand for values of a table ---- */
 
+/* E2M1 doubled, and 12 more; the values of IQ4_NL, and 127 more. */
+#if VEC_LOOKS_UP
+
 VEC_INLINE void look_up_nibbles(const uint8_t table[16], vec_words z, vec_words even[2], vec_words odd[2])
 {
     split_bytes(vec_look_up(table, z & 0x0f0f), &even[0], &odd[0]);
     split_bytes(vec_look_up(table, z >> 4 & 0x0f0f), &even[1], &odd[1]);
 }
 
-/* E2M1 doubled, and 12 more; scales are halved: 2^(e - 128), the smallest two below the normal ones. */
+VEC_INLINE void values_e2m1(vec_words z, vec_words even[2], vec_words odd[2])
+{
+    static const uint8_t values[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    look_up_nibbles(values, z, even, odd);
+}
+
+VEC_INLINE void values_iq4_nl(vec_words z, vec_words even[2], vec_words odd[2])
+{
+    static const uint8_t values[16] = {0, 23, 44, 62, 78, 92, 105, 117, 128, 140, 152, 165, 180, 196, 216, 240};
+    look_up_nibbles(values, z, even, odd);
+}
+
+#else
+
+/* Magnitudes 0 1 2 3 4 6 8 12: one more for each code, from 4 on two, from 6 on four. */
+VEC_INLINE vec_bytes e2m1_of(vec_bytes code)
+{
+    const vec_bytes magnitude = code & 7, from_6 = vec_above(magnitude, 6), negative = (vec_bytes)((vec_signed)code > 7);
+    const vec_bytes doubled = magnitude + vec_above(magnitude, 4) + from_6 + from_6;
+    return (doubled ^ negative) + (12 - negative);
+}
+
+VEC_INLINE void values_e2m1(vec_words z, vec_words even[2], vec_words odd[2])
+{
+    split_bytes((vec_words)e2m1_of((vec_bytes)(z & 0x0f0f)), &even[0], &odd[0]);
+    split_bytes((vec_words)e2m1_of((vec_bytes)(z >> 4 & 0x0f0f)), &even[1], &odd[1]);
+}
+
+/* The code in the uppermost four bits; what lies below them is zeros. With u the code less 8, a product's upper half is u / 16 times the
+ * other factor, and what this polynomial of u gives, in 64ths, is each of the sixteen values and less than one more. */
+VEC_INLINE vec_words iq4_nl_of(vec_words code)
+{
+    const vec_words u = code ^ 0x8000, factor = (vec_words){0} + 6652;
+    const vec_words cubic = vec_upper_products(vec_upper_products(u, factor) + 21454, u) - 275;
+    return (vec_upper_products(vec_upper_products(cubic, u) + 11714, u) + 8252) >> 6;
+}
+
+VEC_INLINE void values_iq4_nl(vec_words z, vec_words even[2], vec_words odd[2])
+{
+    even[0] = iq4_nl_of(z << 12);
+    odd[0] = iq4_nl_of(z << 4 & 0xf000);
+    even[1] = iq4_nl_of(z << 8 & 0xf000);
+    odd[1] = iq4_nl_of(z & 0xf000);
+}
+
+#endif
+
+/* Scales are halved, as values are doubled: 2^(e - 128), the smallest two below the normal ones. */
 VEC_INLINE void scales_mxfp4(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS])
 {
-    typedef int32_t eight_ints __attribute__((vector_size(32)));
-    eight_ints e;
+    int32_t bits[8];
+    eight_floats d;
     (void)minimum;
-    for (int b = 0; b < 8; b++) e[b] = tile[17 * b];
-    const eight_ints is_small = e < 2, bits = (is_small & (0x00200000 + 0x00200000 * e)) | (~is_small & (e - 1) << 23);
-    const eight_floats d = (eight_floats)bits;
+    for (int b = 0; b < 8; b++) {
+        const int32_t e = tile[17 * b], small = 0x00200000 * (e + 1), normal = (e - 1) * (1 << 23);
+        bits[b] = small > normal ? small : normal;
+    }
+    memcpy(&d, bits, sizeof d);
     vec_spread(&d, blocks_of_nibbles, scale);
 }
 
 VEC_INLINE void codes_mxfp4(const uint8_t *tile, int part, vec_words even[4], vec_words odd[4])
 {
-    static const uint8_t values[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-    for (int four = 0; four < 2; four++)
-        look_up_nibbles(values, vec_of_16s(tile + 68 * four + 1, 17, part), even + 2 * four, odd + 2 * four);
+    for (int four = 0; four < 2; four++) values_e2m1(vec_of_16s(tile + 68 * four + 1, 17, part), even + 2 * four, odd + 2 * four);
 }
 
-/* The values of IQ4_NL, and 127 more. */
 VEC_INLINE void codes_iq4_nl(const uint8_t *tile, int part, vec_words even[4], vec_words odd[4])
 {
-    static const uint8_t values[16] = {0, 23, 44, 62, 78, 92, 105, 117, 128, 140, 152, 165, 180, 196, 216, 240};
-    for (int four = 0; four < 2; four++)
-        look_up_nibbles(values, vec_of_16s(tile + 72 * four + 2, 18, part), even + 2 * four, odd + 2 * four);
+    for (int four = 0; four < 2; four++) values_iq4_nl(vec_of_16s(tile + 72 * four + 2, 18, part), even + 2 * four, odd + 2 * four);
 }
 
 PRODUCT(q8_0, 34, 8, 128, false, scales_q8_0, codes_q8_0)

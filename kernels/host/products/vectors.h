@@ -32,7 +32,15 @@ enum { VEC_BYTES = 16 };
 #endif
 enum { VEC_PARTS = 64 / VEC_BYTES, VEC_LANES = VEC_BYTES / 4 };
 
+/* Is there an instruction that looks bytes up in a table of 16? x86-64 alone has none: what a table says is computed there. */
+#if defined(__AVX2__) || defined(__aarch64__)
+#define VEC_LOOKS_UP 1
+#else
+#define VEC_LOOKS_UP 0
+#endif
+
 typedef uint8_t vec_bytes __attribute__((vector_size(VEC_BYTES)));
+typedef int8_t vec_signed __attribute__((vector_size(VEC_BYTES)));
 typedef uint16_t vec_words __attribute__((vector_size(VEC_BYTES)));
 typedef int32_t vec_ints __attribute__((vector_size(VEC_BYTES)));
 typedef float vec_floats __attribute__((vector_size(VEC_BYTES)));
@@ -279,17 +287,35 @@ VEC_INLINE vec_ints vec_sums_of_four(const vec_ints v[4])
 #endif
 }
 
+#if VEC_LOOKS_UP
 VEC_INLINE vec_words vec_look_up(const uint8_t table[16], vec_words index)
 {
-#if defined(__aarch64__)
     return (vec_words)vqtbl1q_u8(vld1q_u8(table), (uint8x16_t)index);
+}
 #else
-    uint8_t bytes[VEC_BYTES];
-    memcpy(bytes, &index, sizeof bytes);
-    for (int i = 0; i < VEC_BYTES; i++) bytes[i] = table[bytes[i] & 15];
-    return vec_load(bytes);
+
+/* Of each byte what it is more than n. */
+VEC_INLINE vec_bytes vec_above(vec_bytes v, uint8_t n)
+{
+#if defined(__SSE2__)
+    return (vec_bytes)_mm_subs_epu8((__m128i)v, _mm_set1_epi8((char)n));
+#else
+    return (v - n) & (vec_bytes)(v > n);
 #endif
 }
+
+/* The upper 16 bits of products of 16-bit numbers with signs. */
+VEC_INLINE vec_words vec_upper_products(vec_words a, vec_words b)
+{
+#if defined(__SSE2__)
+    return (vec_words)_mm_mulhi_epi16((__m128i)a, (__m128i)b);
+#else
+    vec_words upper;
+    for (int i = 0; i < VEC_BYTES / 2; i++) upper[i] = (uint16_t)((uint32_t)((int16_t)a[i] * (int16_t)b[i]) >> 16);
+    return upper;
+#endif
+}
+#endif
 
 VEC_INLINE vec_words vec_of_16s(const uint8_t *p, int stride, int part) { return vec_load(p + part * stride); }
 VEC_INLINE vec_words vec_of_32s(const uint8_t *p, int stride, int part) { return vec_load(p + part / 2 * stride + part % 2 * 16); }
@@ -313,6 +339,15 @@ VEC_INLINE void vec_from_signed_bytes(const uint8_t *p, const uint8_t order[16],
 
 #endif
 
+#ifndef __F16C__
+/* The bits of halves: as a float's they are 2^112 too small, those below the normal ones included. */
+VEC_INLINE vec_floats vec_from_halves(vec_ints bits)
+{
+    const vec_ints magnitude = (bits & 0x7fff) << 13, special = (magnitude > 0x0f7fffff) & 0x7f800000; /* infinity, NaN */
+    return (vec_floats)((vec_ints)((vec_floats)magnitude * 0x1p112f) | special | (bits & 0x8000) << 16);
+}
+#endif
+
 /* Eight halves that lie `stride` bytes apart. */
 VEC_INLINE void eight_halves(const uint8_t *p, int stride, eight_floats *y)
 {
@@ -323,7 +358,11 @@ VEC_INLINE void eight_halves(const uint8_t *p, int stride, eight_floats *y)
                        (short)apr_load_le16(p + 6 * stride), (short)apr_load_le16(p + 7 * stride));
     *y = (eight_floats)_mm256_cvtph_ps(halves);
 #else
-    for (int i = 0; i < 8; i++) (*y)[i] = apr_f16_to_f32(apr_load_le16(p + i * stride));
+    for (int half = 0; half < 2; half++, p += 4 * stride) {
+        const vec_floats four = vec_from_halves(
+            (vec_ints){apr_load_le16(p), apr_load_le16(p + stride), apr_load_le16(p + 2 * stride), apr_load_le16(p + 3 * stride)});
+        memcpy((char *)y + half * (int)sizeof four, &four, sizeof four);
+    }
 #endif
 }
 

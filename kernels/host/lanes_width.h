@@ -1,0 +1,78 @@
+/* lanes_width.h - what lanes.h has for vectors of LANES_BYTES bytes: included there once for each width, and so without a guard.
+ *
+ * Sixteen lanes are one vector of 64 bytes, two of 32 or four of 16. A compiler that is given a vector wider than its registers keeps it
+ * in memory; an array of narrower ones it keeps in registers, once loops over them are unrolled. */
+#define LANES_OF(name) LANES_JOIN(name, LANES_BYTES)
+
+enum { LANES_OF(LANES_PER_) = LANES_BYTES / 4, LANES_OF(LANES_PARTS_) = 64 / LANES_BYTES };
+
+typedef float LANES_OF(lanes_) __attribute__((vector_size(LANES_BYTES)));
+typedef float LANES_OF(lanes_at_) __attribute__((vector_size(LANES_BYTES), aligned(4), may_alias));
+
+/* See lanes_dots. Part after part, so that a row's and a token's numbers take few registers beside the sums. */
+LANES_INLINE void LANES_OF(lanes_dots_)(const int n_rows, const int n_tokens, const float *rows, int64_t row_stride, const float *x,
+                                        int64_t x_stride, int64_t n, float sums[4][6])
+{
+    LANES_OF(lanes_) acc[4][6][LANES_OF(LANES_PARTS_)];
+    int64_t k = 0;
+
+    for (int r = 0; r < n_rows; r++)
+        for (int t = 0; t < n_tokens; t++)
+            for (int p = 0; p < LANES_OF(LANES_PARTS_); p++) acc[r][t][p] = (LANES_OF(lanes_)){0};
+    for (; k + N_LANES <= n; k += N_LANES)
+        for (int p = 0; p < LANES_OF(LANES_PARTS_); p++) {
+            const int64_t at = k + p * LANES_OF(LANES_PER_);
+            LANES_OF(lanes_) w[4];
+            for (int r = 0; r < n_rows; r++) w[r] = *(const LANES_OF(lanes_at_) *)(rows + r * row_stride + at);
+            for (int t = 0; t < n_tokens; t++) {
+                const LANES_OF(lanes_) v = *(const LANES_OF(lanes_at_) *)(x + t * x_stride + at);
+                for (int r = 0; r < n_rows; r++) acc[r][t][p] += w[r] * v;
+            }
+        }
+    for (int r = 0; r < n_rows; r++)
+        for (int t = 0; t < n_tokens; t++) {
+            float tail = 0.0f;
+            for (int64_t i = k; i < n; i++) tail += rows[r * row_stride + i] * x[t * x_stride + i];
+            sums[r][t] = lanes_sum(acc[r][t]) + tail;
+        }
+}
+
+/* See lanes_gather: 32 numbers of each row in registers, or 16 where there are sixteen registers of 16 bytes. */
+LANES_INLINE void LANES_OF(lanes_gather_)(const int n_rows, const float *weights, int64_t weight_stride, const float *values,
+                                          int64_t value_stride, int64_t n_values, int64_t n, float *sums, const float *shrinks)
+{
+    enum { VECTORS = LANES_BYTES >= 32 ? 128 / LANES_BYTES : 4, STEP = VECTORS * LANES_BYTES / 4 };
+    int64_t d = 0;
+
+    for (; d + STEP <= n; d += STEP) {
+        LANES_OF(lanes_) acc[4][VECTORS];
+        for (int r = 0; r < n_rows; r++)
+            for (int i = 0; i < VECTORS; i++)
+                acc[r][i] = *(const LANES_OF(lanes_at_) *)(sums + r * n + d + i * LANES_OF(LANES_PER_)) * shrinks[r];
+        for (int64_t c = 0; c < n_values; c++)
+            for (int i = 0; i < VECTORS; i++) {
+                const LANES_OF(lanes_) v = *(const LANES_OF(lanes_at_) *)(values + c * value_stride + d + i * LANES_OF(LANES_PER_));
+                for (int r = 0; r < n_rows; r++) acc[r][i] += weights[r * weight_stride + c] * v;
+            }
+        for (int r = 0; r < n_rows; r++)
+            for (int i = 0; i < VECTORS; i++) *(LANES_OF(lanes_at_) *)(sums + r * n + d + i * LANES_OF(LANES_PER_)) = acc[r][i];
+    }
+    for (; d < n; d++)
+        for (int r = 0; r < n_rows; r++) {
+            float sum = sums[r * n + d] * shrinks[r];
+            for (int64_t c = 0; c < n_values; c++) sum += weights[r * weight_stride + c] * values[c * value_stride + d];
+            sums[r * n + d] = sum;
+        }
+}
+
+/* See lanes_add_scaled. */
+LANES_INLINE void LANES_OF(lanes_add_scaled_)(float *y, float factor, const float *x, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + LANES_OF(LANES_PER_) <= n; i += LANES_OF(LANES_PER_))
+        *(LANES_OF(lanes_at_) *)(y + i) = *(const LANES_OF(lanes_at_) *)(y + i) + factor * *(const LANES_OF(lanes_at_) *)(x + i);
+    for (; i < n; i++) y[i] += factor * x[i];
+}
+
+#undef LANES_OF
+#undef LANES_BYTES
