@@ -5,6 +5,7 @@
 #include "convert/dialect.h"
 #include "formats/number/half.h"
 #include "kernels/rows.h"
+#include "tests/support/conversion.h"
 #include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 
@@ -24,19 +25,9 @@ typedef struct job {
 
 static apr_status convert(const char *in, const char *out, const job *j, apr_error *err)
 {
-    const apr_convert_options options = {.format = apr_format_of_path(out),
-                                         .recipe = {.mixture = j->mixture, .allow_requantize = j->requantize},
-                                         .sink = {.overwrite = true},
-                                         .adapters = j->uses,
-                                         .n_adapters = j->n_uses};
-    apr_model source;
-    apr_conversion c = {0};
-    apr_status status = apr_model_open(&source, in, err);
-    if (status == APR_OK) status = apr_conversion_plan(&c, &source, &options, err);
-    if (status == APR_OK) status = apr_conversion_run(&c, out, NULL, err);
-    apr_conversion_close(&c);
-    apr_model_close(&source);
-    return status;
+    const apr_convert_options options = {
+        .recipe = {.mixture = j->mixture, .allow_requantize = j->requantize}, .adapters = j->uses, .n_adapters = j->n_uses};
+    return try_conversion(in, out, &options, err);
 }
 
 static void must(const char *in, const char *out, const job *j)

@@ -5,6 +5,7 @@
 #include "formats/model/family.h"
 #include "formats/number/half.h"
 #include "kernels/rows.h"
+#include "tests/support/conversion.h"
 #include "tests/support/work_folder.h"
 
 #include <math.h>
@@ -12,19 +13,9 @@
 
 static const char checkpoint[] = "tests/data/tiny-qwen2", gguf[] = "tests/data/tiny-qwen2/tiny-qwen2-Q4_K_M.gguf";
 
-static apr_format format_of(const char *path) { return apr_format_of_path(path); }
-
 static apr_status convert(const char *in, const char *out, const char *mixture, apr_error *err)
 {
-    const apr_convert_options options = {.format = format_of(out), .recipe = {.mixture = mixture}, .sink = {.overwrite = true}};
-    apr_model source;
-    apr_conversion c = {0};
-    apr_status status = apr_model_open(&source, in, err);
-    if (status == APR_OK) status = apr_conversion_plan(&c, &source, &options, err);
-    if (status == APR_OK) status = apr_conversion_run(&c, out, NULL, err);
-    apr_conversion_close(&c);
-    apr_model_close(&source);
-    return status;
+    return try_conversion(in, out, &(apr_convert_options){.recipe = {.mixture = mixture}}, err);
 }
 
 static void must(const char *in, const char *out, const char *mixture)

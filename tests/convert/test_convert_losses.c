@@ -3,20 +3,13 @@
 #include "convert/convert.h"
 #include "convert/dialect.h"
 #include "formats/number/half.h"
+#include "tests/support/conversion.h"
 #include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 
 static apr_status convert(const char *in, const char *out, bool allow_loss, apr_error *err)
 {
-    const apr_convert_options options = {.format = apr_format_of_path(out), .sink = {.overwrite = true, .allow_loss = allow_loss}};
-    apr_model source;
-    apr_conversion c = {0};
-    apr_status status = apr_model_open(&source, in, err);
-    if (status == APR_OK) status = apr_conversion_plan(&c, &source, &options, err);
-    if (status == APR_OK) status = apr_conversion_run(&c, out, NULL, err);
-    apr_conversion_close(&c);
-    apr_model_close(&source);
-    return status;
+    return try_conversion(in, out, &(apr_convert_options){.sink = {.allow_loss = allow_loss}}, err);
 }
 
 static void must(const char *in, const char *out, bool allow_loss)

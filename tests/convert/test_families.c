@@ -6,6 +6,7 @@
 #include "formats/base/crc32.h"
 #include "formats/number/half.h"
 #include "kernels/rows.h"
+#include "tests/support/conversion.h"
 #include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 
@@ -21,21 +22,6 @@ static const char *const families[] = {
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* ---- helpers ---- */
-
-static void convert(const char *in, const char *out, const char *mixture)
-{
-    const apr_convert_options options = {
-        .format = apr_format_of_path(out), .recipe = {.mixture = mixture}, .sink = {.overwrite = true, .allow_loss = true}};
-    apr_model source;
-    apr_conversion c = {0};
-    apr_error err = {0};
-    apr_status status = apr_model_open(&source, in, &err);
-    if (status == APR_OK) status = apr_conversion_plan(&c, &source, &options, &err);
-    if (status == APR_OK) status = apr_conversion_run(&c, out, NULL, &err);
-    if (status != APR_OK) fail_msg("%s to %s: %s", in, out, err.text);
-    apr_conversion_close(&c);
-    apr_model_close(&source);
-}
 
 static const char *in_checkpoint(const char *folder, char path[256])
 {
@@ -107,8 +93,8 @@ static void a_checkpoint_comes_back_from_apr_byte_for_byte(void **state)
     char there[256], back[256];
     for (int i = 0; i < N_FAMILIES; i++) {
         make("families", families[i], in_work("ck"));
-        convert(in_work("ck"), in_work("m.apr"), NULL);
-        convert(in_work("m.apr"), in_work("back"), NULL);
+        convert_as(in_work("ck"), in_work("m.apr"), NULL);
+        convert_as(in_work("m.apr"), in_work("back"), NULL);
         assert_same_file(in_checkpoint(in_work("ck"), there), in_checkpoint(in_work("back"), back));
     }
 }
@@ -119,8 +105,8 @@ static void through_gguf_every_value_comes_back(void **state)
     char there[256], back[256];
     for (int i = 0; i < N_FAMILIES; i++) {
         make("families", families[i], in_work("ck"));
-        convert(in_work("ck"), in_work("m.gguf"), NULL);
-        convert(in_work("m.gguf"), in_work("back"), NULL);
+        convert_as(in_work("ck"), in_work("m.gguf"), NULL);
+        convert_as(in_work("m.gguf"), in_work("back"), NULL);
         assert_same_values(families[i], in_checkpoint(in_work("ck"), there), in_checkpoint(in_work("back"), back));
     }
 }
@@ -130,9 +116,9 @@ static void a_gguf_comes_back_from_apr_byte_for_byte(void **state)
     (void)state;
     for (int i = 0; i < N_FAMILIES; i++) {
         make("families", families[i], in_work("ck"));
-        convert(in_work("ck"), in_work("m.gguf"), NULL);
-        convert(in_work("m.gguf"), in_work("m.apr"), NULL);
-        convert(in_work("m.apr"), in_work("back.gguf"), NULL);
+        convert_as(in_work("ck"), in_work("m.gguf"), NULL);
+        convert_as(in_work("m.gguf"), in_work("m.apr"), NULL);
+        convert_as(in_work("m.apr"), in_work("back.gguf"), NULL);
         assert_same_file(in_work("m.gguf"), in_work("back.gguf"));
     }
 }
@@ -187,7 +173,7 @@ static void the_gguf_has_the_names_shapes_and_bytes_of_llama_cpps(void **state)
         unsigned theirs;
         if (sscanf(line, "%63s %d %x", family, &n_theirs, &theirs) != 3 || line[0] == '#' || !is_tested(family)) continue;
         make("families", family, in_work("ck"));
-        convert(in_work("ck"), in_work("m.gguf"), "f32");
+        convert_as(in_work("ck"), in_work("m.gguf"), "f32");
         const uint32_t ours = sum_of(in_work("m.gguf"), &n_ours);
         if (n_ours != n_theirs || ours != theirs)
             fail_msg("%s: %d tensors with sum %08x, llama.cpp makes %d with %08x", family, n_ours, ours, n_theirs, theirs);
@@ -230,10 +216,10 @@ static void a_stacked_checkpoint_is_read_as_one_with_single_experts(void **state
     apr_model_close(&view);
     apr_model_close(&source);
 
-    convert(in_work("stacked"), in_work("s.apr"), NULL);
-    convert(in_work("s.apr"), in_work("s.back"), NULL);
+    convert_as(in_work("stacked"), in_work("s.apr"), NULL);
+    convert_as(in_work("s.apr"), in_work("s.back"), NULL);
     assert_same_file(in_checkpoint(in_work("stacked"), there), in_checkpoint(in_work("s.back"), back));
-    convert(in_work("stacked"), in_work("s.gguf"), NULL);
+    convert_as(in_work("stacked"), in_work("s.gguf"), NULL);
     source = open_model(in_work("s.gguf"));
     assert_non_null(apr_model_find(&source, "blk.2.ffn_up_exps.weight"));
     assert_null(apr_model_find(&source, "mtp.fc.weight"));
@@ -246,24 +232,16 @@ static void experts_in_mxfp4_go_between_blocks_and_gguf(void **state)
 {
     (void)state;
     static const apr_recipe_override experts = {.regex = "experts.*weight|exps.weight", .to = APR_MXFP4};
-    const apr_convert_options options = {
-        .format = APR_FORMAT_GGUF, .recipe = {.overrides = &experts, .n_overrides = 1}, .sink = {.overwrite = true, .allow_loss = true}};
     char there[256], back[256];
-    apr_error err = {0};
 
     make("spellings", "gpt_oss_wide", in_work("wide"));
-    apr_model source = open_model(in_work("wide"));
-    apr_conversion c = {0};
-    if (apr_conversion_plan(&c, &source, &options, &err) != APR_OK || apr_conversion_run(&c, in_work("w.gguf"), NULL, &err) != APR_OK)
-        fail_msg("%s", err.text);
-    apr_conversion_close(&c);
-    apr_model_close(&source);
-
-    convert(in_work("w.gguf"), in_work("blocks"), NULL);
-    convert(in_work("blocks"), in_work("w.apr"), NULL);
-    convert(in_work("w.apr"), in_work("b.back"), NULL);
+    must_convert(in_work("wide"), in_work("w.gguf"),
+                 &(apr_convert_options){.recipe = {.overrides = &experts, .n_overrides = 1}, .sink = {.allow_loss = true}});
+    convert_as(in_work("w.gguf"), in_work("blocks"), NULL);
+    convert_as(in_work("blocks"), in_work("w.apr"), NULL);
+    convert_as(in_work("w.apr"), in_work("b.back"), NULL);
     assert_same_file(in_checkpoint(in_work("blocks"), there), in_checkpoint(in_work("b.back"), back));
-    convert(in_work("blocks"), in_work("w2.gguf"), NULL);
+    convert_as(in_work("blocks"), in_work("w2.gguf"), NULL);
 
     apr_model blocks = open_model(in_work("blocks")), first = open_model(in_work("w.gguf")), second = open_model(in_work("w2.gguf"));
     const apr_tensor *const scales = apr_model_find(&blocks, "model.layers.1.mlp.experts.gate_up_proj_scales");
@@ -297,7 +275,7 @@ static void value_heads_stay_tiled_and_latents_split_until_they_leave(void **sta
 {
     (void)state;
     make("families", "qwen3_5", in_work("ck"));
-    convert(in_work("ck"), in_work("m.gguf"), NULL);
+    convert_as(in_work("ck"), in_work("m.gguf"), NULL);
     apr_model source = open_model(in_work("m.gguf")), view = canonical_of(&source);
     assert_true(view.hparams.tiled_value_heads);
     assert_false(view.hparams.split_kv_b);
@@ -307,7 +285,7 @@ static void value_heads_stay_tiled_and_latents_split_until_they_leave(void **sta
     apr_model_close(&source);
 
     make("families", "deepseek_v3", in_work("ck2"));
-    convert(in_work("ck2"), in_work("m2.gguf"), NULL);
+    convert_as(in_work("ck2"), in_work("m2.gguf"), NULL);
     source = open_model(in_work("m2.gguf"));
     view = canonical_of(&source);
     assert_true(view.hparams.split_kv_b);
@@ -326,7 +304,7 @@ static void without_its_dialect_a_gguf_is_as_its_checkpoint(void **state)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(file, sizeof file, "plain%zu.gguf", i);
         make("families", names[i], in_work("plain"));
-        convert(in_work("plain"), in_work(file), NULL);
+        convert_as(in_work("plain"), in_work(file), NULL);
         apr_model source = open_model(in_work("plain")), other = open_model(in_work(file));
         apr_model a = canonical_of(&source), b = canonical_of(&other);
         assert_int_equal(apr_without_dialect(&b, NULL), APR_OK);

@@ -4,6 +4,7 @@
 #include "convert/convert.h"
 #include "convert/dialect.h"
 #include "kernels/rows.h"
+#include "tests/support/conversion.h"
 #include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 
@@ -18,21 +19,6 @@ static void make(const char *name, const char *out, const family_edit *edit)
     apr_error err = {0};
     snprintf(dir, sizeof dir, "tests/data/families/%s", name);
     if (family_write(dir, out, edit, &err) != APR_OK) fail_msg("%s", err.text);
-}
-
-static void convert(const char *in, const char *out, const char *mixture)
-{
-    const apr_convert_options options = {
-        .format = apr_format_of_path(out), .recipe = {.mixture = mixture}, .sink = {.overwrite = true, .allow_loss = true}};
-    apr_model source;
-    apr_conversion c = {0};
-    apr_error err = {0};
-    apr_status status = apr_model_open(&source, in, &err);
-    if (status == APR_OK) status = apr_conversion_plan(&c, &source, &options, &err);
-    if (status == APR_OK) status = apr_conversion_run(&c, out, NULL, &err);
-    if (status != APR_OK) fail_msg("%s to %s: %s", in, out, err.text);
-    apr_conversion_close(&c);
-    apr_model_close(&source);
 }
 
 static apr_model open_model(const char *path)
@@ -76,9 +62,9 @@ static void a_gguf_comes_back_from_a_checkpoint_byte_for_byte(void **state)
     for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
         if (strchr(e->d_name, '.') != NULL) continue;
         make(e->d_name, in_work("ck"), NULL);
-        convert(in_work("ck"), in_work("m.gguf"), NULL);
-        convert(in_work("m.gguf"), in_work("back"), NULL);
-        convert(in_work("back"), in_work("m2.gguf"), NULL);
+        convert_as(in_work("ck"), in_work("m.gguf"), NULL);
+        convert_as(in_work("m.gguf"), in_work("back"), NULL);
+        convert_as(in_work("back"), in_work("m2.gguf"), NULL);
         assert_same_tensors(e->d_name, in_work("m.gguf"), in_work("m2.gguf"));
         n++;
     }
@@ -95,7 +81,7 @@ static void rotary_divisors_stay_float32_in_every_mixture(void **state)
     (void)state;
     make("gemma4", in_work("gemma4"), NULL);
     for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++) {
-        convert(in_work("gemma4"), in_work("g.gguf"), mixtures[i]);
+        convert_as(in_work("gemma4"), in_work("g.gguf"), mixtures[i]);
         apr_model m = open_model(in_work("g.gguf"));
         const apr_tensor *const divisors = tensor_of(&m, "rope_freqs.weight");
         float numbers[64];
@@ -150,10 +136,10 @@ static void scales_of_transposed_experts_are_of_their_outputs(void **state)
     const family_edit edit = {.tensor = size_outputs};
     (void)state;
     make("llama4", in_work("llama4"), &edit);
-    convert(in_work("llama4"), in_work("plain.apr"), NULL); /* put in order: [out, in] */
+    convert_as(in_work("llama4"), in_work("plain.apr"), NULL); /* put in order: [out, in] */
     apr_model plain = open_model(in_work("plain.apr"));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        convert(in_work("llama4"), in_work(rows[i].file), rows[i].mixture);
+        convert_as(in_work("llama4"), in_work(rows[i].file), rows[i].mixture);
         apr_model other = open_model(in_work(rows[i].file)), view;
         assert_int_equal(apr_canonical(&view, &other, NULL), APR_OK);
         assert_int_equal(tensor_of(&view, "model.layers.1.feed_forward.experts.0.up_proj.weight")->dtype, rows[i].dtype);

@@ -10,6 +10,7 @@
 #include "formats/model/packing.h"
 #include "formats/number/half.h"
 #include "kernels/rows.h"
+#include "tests/support/conversion.h"
 #include "tests/support/work_folder.h"
 
 #include <dirent.h>
@@ -155,19 +156,7 @@ static void a_source_decodes_to_its_librarys_values(void **state)
     for_each_source(decode_source);
 }
 
-static void convert(const char *in, const char *out)
-{
-    const apr_convert_options options = {.format = apr_format_of_path(out), .sink = {.overwrite = true}};
-    apr_model source;
-    apr_conversion c = {0};
-    apr_error err = {0};
-    apr_status status = apr_model_open(&source, in, &err);
-    if (status == APR_OK) status = apr_conversion_plan(&c, &source, &options, &err);
-    if (status == APR_OK) status = apr_conversion_run(&c, out, NULL, &err);
-    if (status != APR_OK) fail_msg("%s to %s: %s", in, out, err.text);
-    apr_conversion_close(&c);
-    apr_model_close(&source);
-}
+static void convert(const char *in, const char *out) { must_convert(in, out, &(apr_convert_options){0}); }
 
 static void carry_source(const char *source)
 {

@@ -5,6 +5,7 @@
 #include "convert/dialect.h"
 #include "kernels/rows.h"
 #include "runtime/check/compare.h"
+#include "tests/support/conversion.h"
 #include "tests/support/family_model.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/work_folder.h"
@@ -157,18 +158,7 @@ static void what_cannot_be_blocks_is_refused_by_name(void **state)
 
 static void convert(const char *in, const char *out, const apr_recipe_override *to)
 {
-    const apr_convert_options options = {.format = apr_format_of_path(out),
-                                         .recipe = {.overrides = to, .n_overrides = to != NULL},
-                                         .sink = {.overwrite = true, .allow_loss = true}};
-    apr_model source;
-    apr_conversion c = {0};
-    apr_error err = {0};
-    apr_status status = apr_model_open(&source, in, &err);
-    if (status == APR_OK) status = apr_conversion_plan(&c, &source, &options, &err);
-    if (status == APR_OK) status = apr_conversion_run(&c, out, NULL, &err);
-    if (status != APR_OK) fail_msg("%s to %s: %s", in, out, err.text);
-    apr_conversion_close(&c);
-    apr_model_close(&source);
+    must_convert(in, out, &(apr_convert_options){.recipe = {.overrides = to, .n_overrides = to != NULL}, .sink = {.allow_loss = true}});
 }
 
 /* What all stacks in MXFP4 do as Q4_0, *n_made of which are made of several tensors. */

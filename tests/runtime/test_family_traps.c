@@ -4,6 +4,7 @@
 #include "convert/convert.h"
 #include "convert/dialect.h"
 #include "runtime/session/session.h"
+#include "tests/support/conversion.h"
 #include "tests/support/family_model.h"
 #include "tests/support/program_model.h"
 #include "tests/support/work_folder.h"
@@ -35,21 +36,6 @@ static void make(const char *room, const char *name, const family_edit *edit)
     apr_error err = {0};
     snprintf(dir, sizeof dir, "tests/data/%s/%s", room, name);
     if (family_write(dir, in_work(name), edit, &err) != APR_OK) fail_msg("%s", err.text);
-}
-
-static void convert(const char *in, const char *out, const char *mixture)
-{
-    const apr_convert_options options = {
-        .format = apr_format_of_path(out), .recipe = {.mixture = mixture}, .sink = {.overwrite = true, .allow_loss = true}};
-    apr_model source;
-    apr_conversion c = {0};
-    apr_error err = {0};
-    apr_status status = apr_model_open(&source, in, &err);
-    if (status == APR_OK) status = apr_conversion_plan(&c, &source, &options, &err);
-    if (status == APR_OK) status = apr_conversion_run(&c, out, NULL, &err);
-    if (status != APR_OK) fail_msg("%s to %s: %s", in, out, err.text);
-    apr_conversion_close(&c);
-    apr_model_close(&source);
 }
 
 static void open_model(run *r, const char *path)
@@ -232,8 +218,8 @@ static void quantized_value_heads_are_run_in_ggmls_order(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const size_t n = (size_t)N_TOKENS * 148;
         run r;
-        convert(in_work("qwen3_5_wide"), in_work("w.gguf"), rows[i].type);
-        convert(in_work("qwen3_5_wide"), in_work("w.apr"), rows[i].type);
+        convert_as(in_work("qwen3_5_wide"), in_work("w.gguf"), rows[i].type);
+        convert_as(in_work("qwen3_5_wide"), in_work("w.apr"), rows[i].type);
         open_model(&r, in_work("w.gguf"));
         assert_int_equal(apr_model_find(&r.source, "blk.0.ssm_out.weight")->dtype, rows[i].dtype);
         close_run(&r);
@@ -308,7 +294,7 @@ static void yarn_scales_the_scores_of_latent_attention(void **state)
     for (size_t i = 0; i < 2; i++) {
         const double m = 0.1 * rows[i].mscale_all_dim * log(4.0) + 1.0, scale = m * m / sqrt(16 + 8);
         make("families", rows[i].family, NULL);
-        convert(in_work(rows[i].family), in_work("y.gguf"), NULL);
+        convert_as(in_work(rows[i].family), in_work("y.gguf"), NULL);
         for (int is_gguf = 0; is_gguf < 2; is_gguf++) {
             run r;
             open_model(&r, is_gguf ? in_work("y.gguf") : in_work(rows[i].family));
@@ -326,7 +312,7 @@ static void proportional_rope_spans_the_wide_head(void **state)
 {
     (void)state;
     make("families", "gemma4", NULL);
-    convert(in_work("gemma4"), in_work("g.gguf"), NULL);
+    convert_as(in_work("gemma4"), in_work("g.gguf"), NULL);
     for (int is_gguf = 0; is_gguf < 2; is_gguf++) {
         run r;
         open_model(&r, is_gguf ? in_work("g.gguf") : in_work("gemma4"));
