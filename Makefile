@@ -83,7 +83,7 @@ fuzz-replay:
 asan: ## the same tests under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory FLAVOR=asan test
 # What works with threads. OpenMP is LLVM's and tells the sanitizer of its barriers through libarcher: gcc's does not.
-TSAN_TESTS := parity weights session golden pipe_device pipe_queue work_sink convert out compare ops ops_threads ops_experts ops_recurrent ops_heads rows#  the longest first
+TSAN_TESTS := parity weights session session_sequences scheduler golden pipe_device pipe_extents pipe_queue work_sink convert out compare ops ops_threads ops_experts ops_recurrent ops_heads rows#  the longest first
 tsan: deps-dev ## the tests of what works with threads, under the thread sanitizer
 	@$(MAKE) $(build) CC='$(if $(clang_),$(CC),clang)' FLAVOR=tsan $(TSAN_TESTS:%=build/tsan-clang/test_%)
 	@OMP_TOOL_LIBRARIES="$$(dirname "$$(readlink -f "$$(command -v clang)")")/../lib/libarcher.so" TSAN_OPTIONS=ignore_noninstrumented_modules=1 \

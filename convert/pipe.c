@@ -305,14 +305,14 @@ static apr_status take_portions(void *context, int64_t first, int64_t n, apr_err
 }
 
 /* Portions are whole blocks, but the last one ends with the tensor. */
-static apr_status find_extent(passage *t, apr_error *err)
+apr_status apr_pipe_find_extent(apr_pipe *p, const apr_pipe_item *item, apr_extent *extent, bool *is_there, apr_error *err)
 {
-    const uint64_t n_bytes = (uint64_t)apr_row_bytes(t->item->to, t->cut.n_units * t->cut.unit_elems);
+    const uint64_t n_bytes = (uint64_t)apr_row_bytes(item->to, apr_tensor_elems(item->from));
 
-    APR_TRY(apr_sink_extent(t->p->sink, &t->extent, &t->has_extent, err));
-    if (!t->has_extent || t->extent.n_bytes == n_bytes) return APR_OK;
-    return apr_fail(err, APR_E_USAGE, "tensor '%s' becomes %llu bytes, and its extent has %llu", t->item->from->name,
-                    (unsigned long long)n_bytes, (unsigned long long)t->extent.n_bytes);
+    APR_TRY(apr_sink_extent(p->sink, extent, is_there, err));
+    if (!*is_there || extent->n_bytes == n_bytes) return APR_OK;
+    return apr_fail(err, APR_E_USAGE, "tensor '%s' becomes %llu bytes, and its extent has %llu", item->from->name,
+                    (unsigned long long)n_bytes, (unsigned long long)extent->n_bytes);
 }
 
 static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *err)
@@ -325,7 +325,7 @@ static apr_status convert_tensor(apr_pipe *p, apr_pipe_item *item, apr_error *er
     t.portion_bytes = (size_t)apr_row_bytes(item->to, units * t.cut.unit_elems);
     t.found = calloc(p->n_slots, sizeof *t.found);
     if (t.found == NULL) return apr_no_memory(err, "what portions find out");
-    apr_status status = find_extent(&t, err);
+    apr_status status = apr_pipe_find_extent(p, item, &t.extent, &t.has_extent, err);
     const apr_portion_work work = {.n_portions = apr_cut_portions(&t.cut),
                                    .n_slots = p->n_slots,
                                    .n_threads = omp_get_max_threads(),

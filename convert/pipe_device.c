@@ -1,12 +1,16 @@
-/* pipe_device.c - the bytes' way through GPUs: threads fill workers, the devices encode, the caller's thread writes, all at once.
+/* pipe_device.c - the bytes' way through GPUs: threads fill workers, the devices encode, other threads write, all at once.
  *
- * A job is up to 4 Mi values of one tensor. Jobs are numbered through all tensors that the devices convert. Each device has its
+ * A job is up to 2 Mi values of one tensor. Jobs are numbered through all tensors that the devices convert. Each device has its
  * workers and its fillers; a filler that finds a worker of its device free takes the next number, copies the source into that
- * worker and starts it, so a device gets as many jobs as it has done. The thread of the pipe waits for the jobs in their order,
- * puts their bytes into the sink and frees their workers. Jobs that are under way follow one another and each has a worker, so
- * job k is found in slot k % n_workers. Memory is the workers', whatever the model's size. */
+ * worker and starts it, so a device gets as many jobs as it has done. The pipe takes one tensor after another: where the sink knows
+ * the tensor's extent, several threads wait for its jobs and write each where it belongs, otherwise the pipe's thread puts them in
+ * their order; then the job's worker is free. Memory is the workers', whatever the model's size. */
 #include "convert/pipe_internal.h"
+#include "convert/pipe_queue.h"
 
+#include "formats/base/crc32.h"
+#include "formats/base/map.h"
+#include "formats/base/threads.h"
 #include "kernels/gather.h"
 #include "kernels/rows.h"
 #include "kernels/unpack.h"
@@ -15,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORKERS = 8, FILLERS = 6 };                                     /* of each device */
-enum { JOB_ELEMS = 4 * 1024 * 1024, SMALL_ELEMS = APR_PORTION_ELEMS }; /* small tensors are not worth a trip */
+enum { WORKERS = 16, FILLERS = 6, WRITERS = 8 };                       /* of each device; in all */
+enum { JOB_ELEMS = 2 * 1024 * 1024, SMALL_ELEMS = APR_PORTION_ELEMS }; /* small tensors are not worth a trip */
 
 /* What the device does with one item. */
 typedef struct task {
@@ -48,17 +52,25 @@ struct apr_pipe_device {
     task *tasks; /* [n_items] */
     size_t n_items;
     int64_t n_jobs;
-    int n_devices, n_workers, n_fillers;
-    worker *workers;       /* [n_workers], at most WORKERS of each device */
+    int n_devices, n_fillers;
+    worker *workers;       /* [n_devices, WORKERS] */
     filler *fillers;       /* [n_fillers] */
-    worker **slots;        /* [n_workers] */
-    pthread_mutex_t mutex; /* for all below, the slots, and what workers say of their job */
+    worker **by;           /* [n_jobs] whose a job is; NULL: it has not been begun */
+    pthread_mutex_t mutex; /* for all below, the jobs' workers, and what those say of their job */
     pthread_cond_t changed;
     int64_t next_job;
     bool stop;
 };
 
 /* ---- what the device takes ---- */
+
+static bool goes_by_importance(const apr_pipe_item *item) { return item->importance != NULL && apr_ref_codecs[item->to].encode_by != NULL; }
+
+/* Values of a matrix: all of its rows are by the importance of the same columns. */
+static int64_t matrix_elems(const apr_tensor *t)
+{
+    return t->rank > 2 ? t->dims[t->rank - 2] * apr_tensor_columns(t) : apr_tensor_elems(t);
+}
 
 /* Rows go to the device as bytes, so they must start where bytes do; scales are looked up as plain numbers. */
 static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
@@ -68,7 +80,8 @@ static bool can_take(const apr_cuda_codecs *codecs, const apr_pipe_item *item)
         apr_tensor_elems(t) < SMALL_ELEMS)
         return false;
     if (!codecs->decodes(t->dtype) || !codecs->encodes(item->to)) return false;
-    if (item->importance != NULL && apr_ref_codecs[item->to].encode_by != NULL) return false; /* the host's encoders go by it */
+    if (goes_by_importance(item) && (!codecs->encodes_by(item->to) || apr_tensor_columns(t) % apr_dtypes[item->to].elems_per_block != 0))
+        return false;
     if (t->rank == 1 && t->pending.kind != APR_STEP_NONE) return false;
     if (apr_dtypes[t->dtype].flat && apr_tensor_columns(t) % 32 != 0) return false;
     return t->scale == NULL || apr_dtypes[t->scale->dtype].elems_per_block == 1;
@@ -109,6 +122,11 @@ static apr_cuda_worker_sizes sizes_of(const apr_pipe_device *d)
         s.out_bytes = (size_t)most((int64_t)s.out_bytes, apr_row_bytes(d->items[i].to, n_elems));
         s.n_factors = most(s.n_factors, rows * k->factors_wide);
         s.n_rows = most(s.n_rows, rows);
+        if (goes_by_importance(&d->items[i])) {
+            const int64_t columns = apr_tensor_columns(d->items[i].from), elems = matrix_elems(d->items[i].from);
+            s.n_importance =
+                most(s.n_importance, ((n_elems + elems - 2) / elems + 1) * columns); /* a job may begin in a matrix's last row */
+        }
     }
     return s;
 }
@@ -152,6 +170,7 @@ static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_worke
     }
     if (!k->cut.whole_rows) {
         const size_t n_bytes = (size_t)apr_row_bytes(t->dtype, n);
+        apr_map_touch(t->data + apr_row_bytes(t->dtype, first), n_bytes);
         memcpy(to->in, t->data + apr_row_bytes(t->dtype, first), n_bytes);
         return n_bytes;
     }
@@ -172,19 +191,32 @@ static int64_t units_of_job(const task *k, int64_t job)
     return left < all ? left : all;
 }
 
+/* The importances of the matrices that a job of n values has a part in, from the first one on. */
+static void add_importance(const apr_pipe_item *item, int64_t first, apr_cuda_worker *to, apr_cuda_portion *portion)
+{
+    const int64_t columns = apr_tensor_columns(item->from), elems = matrix_elems(item->from), matrix = first / elems;
+
+    portion->columns = columns;
+    portion->importance_matrix = elems;
+    portion->importance_first = first - matrix * elems;
+    portion->n_importance = ((first + portion->n_elems - 1) / elems - matrix + 1) * columns;
+    memcpy(to->importance, item->importance + matrix * columns, (size_t)portion->n_importance * sizeof *to->importance);
+}
+
 static apr_status start_job(apr_pipe_device *d, apr_cuda_worker *to, size_t item, int64_t job, apr_error *err)
 {
     const task *const k = &d->tasks[item];
     const int64_t n = units_of_job(k, job);
-    const apr_cuda_portion portion = {.from = d->items[item].from->dtype,
-                                      .to = d->items[item].to,
-                                      .n_elems = n * k->cut.unit_elems,
-                                      .columns = k->cut.whole_rows ? k->cut.unit_elems : 0,
-                                      .in_bytes = fill(k, first_unit(k, job), n, to),
-                                      .factors_wide = k->factors_wide,
-                                      .factors_group = k->factors_group,
-                                      .range = apr_encode_range(d->items[item].to),
-                                      .saturate = d->pipe->options->saturate};
+    apr_cuda_portion portion = {.from = d->items[item].from->dtype,
+                                .to = d->items[item].to,
+                                .n_elems = n * k->cut.unit_elems,
+                                .columns = k->cut.whole_rows ? k->cut.unit_elems : 0,
+                                .in_bytes = fill(k, first_unit(k, job), n, to),
+                                .factors_wide = k->factors_wide,
+                                .factors_group = k->factors_group,
+                                .range = apr_encode_range(d->items[item].to),
+                                .saturate = d->pipe->options->saturate};
+    if (goes_by_importance(&d->items[item])) add_importance(&d->items[item], first_unit(k, job) * k->cut.unit_elems, to, &portion);
     return d->codecs->start(to, &portion, err);
 }
 
@@ -213,7 +245,7 @@ static worker *take_job(apr_pipe_device *d, int device, int64_t *job)
     if (free_one != NULL) {
         *job = d->next_job++;
         free_one->is_taken = true;
-        d->slots[*job % d->n_workers] = free_one;
+        d->by[*job] = free_one;
     }
     pthread_mutex_unlock(&d->mutex);
     return free_one;
@@ -248,16 +280,15 @@ static apr_status plan_jobs(apr_pipe_device *d, apr_error *err)
 
     d->tasks = calloc(d->n_items + 1, sizeof *d->tasks);
     d->workers = calloc(n * WORKERS, sizeof *d->workers);
-    d->slots = calloc(n * WORKERS, sizeof *d->slots);
     d->fillers = calloc(n * FILLERS, sizeof *d->fillers);
-    if (d->tasks == NULL || d->workers == NULL || d->slots == NULL || d->fillers == NULL)
-        return apr_no_memory(err, "the way through the device");
+    if (d->tasks == NULL || d->workers == NULL || d->fillers == NULL) return apr_no_memory(err, "the way through the device");
     for (size_t i = 0; i < d->n_items; i++) {
         if (d->items[i].state == APR_TENSOR_WANTED && !apr_pipe_is_made(d->pipe, i))
             d->tasks[i] = plan_task(d->codecs, &d->items[i], d->n_jobs);
         d->n_jobs += d->tasks[i].n_jobs;
     }
-    return APR_OK;
+    d->by = calloc((size_t)d->n_jobs + 1, sizeof *d->by);
+    return d->by != NULL ? APR_OK : apr_no_memory(err, "the way through the device");
 }
 
 static apr_status open_workers(apr_pipe_device *d, int device, const apr_cuda_worker_sizes *sizes, apr_error *err)
@@ -288,7 +319,6 @@ static apr_status open_all_workers(apr_pipe_device *d, apr_error *err)
 #pragma omp parallel for num_threads(d->n_devices)
     for (int i = 0; i < d->n_devices; i++) results[i].status = open_workers(d, i, &sizes, &results[i].err);
     for (int i = 0; i < d->n_devices; i++) {
-        d->n_workers += share_of(d, i, WORKERS);
         if (status == APR_OK && results[i].status != APR_OK) status = apr_fail(err, results[i].status, "%s", results[i].err.text);
     }
     free(results);
@@ -328,7 +358,7 @@ static apr_status await_job(apr_pipe_device *d, int64_t job, worker **by, apr_mi
     worker *l;
 
     pthread_mutex_lock(&d->mutex);
-    while ((l = d->slots[job % d->n_workers]) == NULL || l->job != job) pthread_cond_wait(&d->changed, &d->mutex);
+    while ((l = d->by[job]) == NULL || l->job != job) pthread_cond_wait(&d->changed, &d->mutex);
     const apr_status status = l->status;
     if (status != APR_OK && err != NULL) *err = l->err;
     pthread_mutex_unlock(&d->mutex);
@@ -344,11 +374,24 @@ static void free_worker(apr_pipe_device *d, worker *l)
     pthread_mutex_unlock(&d->mutex);
 }
 
+static void keep_scales(const apr_pipe_device *d, const apr_pipe_item *item, const task *k, int64_t job, const apr_cuda_worker *l)
+{
+    if (apr_dtypes[item->to].scales != APR_SCALES_BESIDE) return;
+    memcpy(d->pipe->row_scales + first_unit(k, job), l->row_scales, (size_t)units_of_job(k, job) * sizeof(float));
+}
+
+static uint64_t bytes_of(const apr_pipe_item *item, const task *k, int64_t n_units)
+{
+    return (uint64_t)apr_row_bytes(item->to, n_units * k->cut.unit_elems);
+}
+
+/* --- in order, by the pipe's thread --- */
+
 static apr_status put_job(apr_pipe_device *d, size_t item_number, int64_t job, apr_error *err)
 {
     const task *const k = &d->tasks[item_number];
     apr_pipe_item *const item = &d->items[item_number];
-    const int64_t first = first_unit(k, job), n = units_of_job(k, job), first_portion = (job - k->first_job) * k->portions_per_job;
+    const int64_t n = units_of_job(k, job), first_portion = (job - k->first_job) * k->portions_per_job;
     const int64_t portions = (n + k->cut.units_per_portion - 1) / k->cut.units_per_portion;
     apr_misfits misfits;
     worker *by;
@@ -356,24 +399,102 @@ static apr_status put_job(apr_pipe_device *d, size_t item_number, int64_t job, a
     APR_TRY(await_job(d, job, &by, &misfits, err));
     const apr_cuda_worker *const l = by->worker;
     apr_misfits_merge(&item->misfits, &misfits);
-    if (apr_dtypes[item->to].scales == APR_SCALES_BESIDE) memcpy(d->pipe->row_scales + first, l->row_scales, (size_t)n * sizeof(float));
+    keep_scales(d, item, k, job, l);
     if (d->pipe->options->want_metrics) APR_TRY(apr_pipe_measure(d->pipe, &k->cut, item, first_portion, portions, l->out, err));
-    APR_TRY(apr_sink_put(d->pipe->sink, l->out, (size_t)apr_row_bytes(item->to, n * k->cut.unit_elems), err));
+    APR_TRY(apr_sink_put(d->pipe->sink, l->out, (size_t)bytes_of(item, k, n), err));
     free_worker(d, by);
     return APR_OK;
 }
 
-apr_status apr_pipe_device_item(apr_pipe_device *d, size_t item, apr_error *err)
+static apr_status put_in_order(apr_pipe_device *d, size_t item, apr_error *err)
 {
     const task *const k = &d->tasks[item];
 
-    APR_TRY(apr_pipe_reserve_scales(d->pipe, &k->cut, &d->items[item], err));
-    d->items[item].on_device = true;
     for (int64_t job = k->first_job; job < k->first_job + k->n_jobs; job++) {
         APR_TRY(put_job(d, item, job, err));
         apr_pipe_progress(d->pipe, d->items[item].from, d->items[item].from->n_bytes / (uint64_t)k->n_jobs);
     }
     return APR_OK;
+}
+
+/* --- where they belong, by several threads --- */
+
+/* What a job left behind; added up in order. */
+typedef struct written {
+    apr_misfits misfits;
+    uint32_t crc;
+} written;
+
+typedef struct writing {
+    apr_pipe_device *d;
+    apr_pipe_item *item;
+    const task *task;
+    apr_extent extent;
+    uint32_t crc;
+    size_t n_slots;
+    written *written; /* [n_slots] */
+} writing;
+
+/* Whatever becomes of the job, its worker is free then: others wait for one. */
+static apr_status write_job(void *context, int64_t number, size_t slot, int thread, apr_error *err)
+{
+    writing *const w = context;
+    const task *const k = w->task;
+    const int64_t job = k->first_job + number;
+    const uint64_t at = bytes_of(w->item, k, first_unit(k, job)), n_bytes = bytes_of(w->item, k, units_of_job(k, job));
+    worker *by;
+    (void)thread;
+
+    apr_status status = await_job(w->d, job, &by, &w->written[slot].misfits, err);
+    const apr_cuda_worker *const l = by->worker;
+    if (status == APR_OK) {
+        keep_scales(w->d, w->item, k, job, l);
+        if (w->extent.wants_crc) w->written[slot].crc = apr_crc32(0, l->out, n_bytes);
+        status = apr_extent_put(&w->extent, at, l->out, (size_t)n_bytes, err);
+    }
+    free_worker(w->d, by);
+    return status;
+}
+
+static apr_status take_jobs(void *context, int64_t first, int64_t n, apr_error *err)
+{
+    writing *const w = context;
+    const task *const k = w->task;
+    (void)err;
+
+    for (int64_t i = first; i < first + n; i++) {
+        const written *const one = &w->written[(size_t)i % w->n_slots];
+        apr_misfits_merge(&w->item->misfits, &one->misfits);
+        if (w->extent.wants_crc) w->crc = apr_crc32_combine(w->crc, one->crc, bytes_of(w->item, k, units_of_job(k, k->first_job + i)));
+    }
+    apr_pipe_progress(w->d->pipe, w->item->from, w->item->from->n_bytes / (uint64_t)k->n_jobs * (uint64_t)n);
+    return APR_OK;
+}
+
+static apr_status write_all(apr_pipe_device *d, size_t item, const apr_extent *extent, apr_error *err)
+{
+    const int n_threads = apr_all_threads() < WRITERS ? apr_all_threads() : WRITERS;
+    writing w = {.d = d, .item = &d->items[item], .task = &d->tasks[item], .extent = *extent, .n_slots = apr_portion_slots(n_threads)};
+    const apr_portion_work work = {
+        .n_portions = w.task->n_jobs, .n_slots = w.n_slots, .n_threads = n_threads, .context = &w, .make = write_job, .take = take_jobs};
+
+    w.written = calloc(w.n_slots, sizeof *w.written);
+    if (w.written == NULL) return apr_no_memory(err, "what jobs leave behind");
+    apr_status status = apr_run_portions(&work, err);
+    if (status == APR_OK) status = apr_sink_pass(d->pipe->sink, w.crc, err);
+    free(w.written);
+    return status;
+}
+
+apr_status apr_pipe_device_item(apr_pipe_device *d, size_t item, apr_error *err)
+{
+    bool has_extent = false;
+    apr_extent extent;
+
+    APR_TRY(apr_pipe_reserve_scales(d->pipe, &d->tasks[item].cut, &d->items[item], err));
+    d->items[item].on_device = true;
+    if (!d->pipe->options->want_metrics) APR_TRY(apr_pipe_find_extent(d->pipe, &d->items[item], &extent, &has_extent, err));
+    return has_extent ? write_all(d, item, &extent, err) : put_in_order(d, item, err);
 }
 
 void apr_pipe_device_stop(apr_pipe_device *d)
@@ -389,7 +510,7 @@ void apr_pipe_device_stop(apr_pipe_device *d)
     pthread_mutex_destroy(&d->mutex);
     free(d->tasks);
     free(d->workers);
-    free(d->slots);
+    free(d->by);
     free(d->fillers);
     free(d);
 }

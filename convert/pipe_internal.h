@@ -40,6 +40,8 @@ bool apr_pipe_is_made(const apr_pipe *p, size_t item);
 void apr_pipe_progress(apr_pipe *p, const apr_tensor *tensor, uint64_t more_bytes);
 /* Room for row_scales of an FP8 tensor. */
 apr_status apr_pipe_reserve_scales(apr_pipe *p, const apr_cut *c, const apr_pipe_item *item, apr_error *err);
+/* Where the item's bytes go, if the sink knows that (apr_sink_extent). */
+apr_status apr_pipe_find_extent(apr_pipe *p, const apr_pipe_item *item, apr_extent *extent, bool *is_there, apr_error *err);
 /* Adds to item->metrics what encoding cost portions [first, first + n), whose bytes lie one after another; all cores. */
 apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, int64_t first, int64_t n, const uint8_t *bytes,
                             apr_error *err);

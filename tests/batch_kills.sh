@@ -2,16 +2,8 @@
 # batch_kills.sh BUILD_DIR [KILLS [LINES]] - `aprrun batch` is killed at KILLS (50) random moments while it answers LINES (1000) requests, every
 # fifth time by a signal that can be caught, each time with another number of sequences, and goes on with --resume. At the end every line is
 # answered once, as by a run that was left alone; what was answered before a kill stays byte for byte.
-root=$(cd "$(dirname "$0")/.." && pwd)
-build=$(cd "$1" && pwd) || exit 2
+. "$(dirname "$0")/killing.sh"
 kills=${2:-50} lines=${3:-1000}
-PATH=$build:$PATH
-export PATH OMP_NUM_THREADS=2
-work=$(mktemp -d) || exit 2
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 2
-failed=0
-bad() { failed=$((failed + 1)); echo "FAILED $*"; }
 
 model=$root/tests/data/tiny-qwen2
 awk -v n="$lines" 'BEGIN {
@@ -21,10 +13,10 @@ awk -v n="$lines" 'BEGIN {
         else printf "{\"id\":%d,\"prompt\":\"%s %d\",\"max_tokens\":%d,\"temperature\":%s,\"seed\":%d}\n", i, i % 4 == 0 ? head : "And God said", i, 1 + i * 7 % 12, i % 2 ? "0" : "0.9", i
     }
 }' >in.jsonl
-at=$(date +%s%N)
+at=$(now)
 aprrun batch "$model" in.jsonl -o whole.jsonl -q 2>/dev/null
 [ $? -eq 1 ] || bad "the run that was left alone: exit code $?"
-span=$((($(date +%s%N) - at) / 1000000))
+span=$(since "$at")
 sort whole.jsonl >want
 
 n_met=0 n_torn=0 turn=0
@@ -36,7 +28,7 @@ while [ $n_met -lt "$kills" ] && [ $turn -lt $((kills * 10)) ]; do
     env --default-signal=INT,QUIT aprrun batch "$model" in.jsonl -o out.jsonl --resume -q --sequences $((1 + turn * 7 % 24)) >/dev/null 2>err &
     pid=$!
     # all kills together take about as long as the whole run, and each run some time to begin
-    sleep "$(od -An -N4 -tu4 /dev/urandom | awk -v span="$span" -v kills="$kills" '{printf "%.4f", 0.02 + 2.5 * span / kills / 1000 * $1 / 4294967296}')"
+    sleep "$(moment 20000 $((20000 + span * 5 / 2 / kills)))"
     kill -$signal $pid 2>/dev/null && n_met=$((n_met + 1))
     wait $pid 2>/dev/null
     code=$?

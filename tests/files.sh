@@ -109,6 +109,9 @@ answers 2 'same file as the input' aprrun verify m.apr --ref ck --html m.apr
 answers 2 'same file as the input' aprrun verify m.apr --ref ck --html ck/model.safetensors
 answers 3 'exists already and is something else' aprrun verify m.apr --ref ck --html m.gguf
 answers 3 'No such file' aprrun verify m.apr --ref ck --html no/page.html
+answers 2 'same file as the input' aprrun bench ck -p 1 -n 1 --html ck/model.safetensors
+answers 3 'exists already and is something else' aprrun bench ck -p 1 -n 1 --html m.gguf
+answers 3 'No such file' aprrun bench ck -p 1 -n 1 --html no/page.html
 answers 3 'is a regular file|is a file, not a folder' aprrun parity --positions 0 m.apr --dump m.gguf
 answers 2 'part of the checkpoint' aprrun parity --positions 0 ck --dump ck
 mkfifo fifo

@@ -2,16 +2,10 @@
 # kills.sh BUILD_DIR [KILLS [SIGNALS]] - runs of every kind of write, new and in place of an old one, are killed at random moments
 # (1000 times) and sent other signals (200 times). Under the final name there is then nothing, the old one or a complete new one;
 # neighbours are untouched; a signal that can be caught leaves nothing else, and what a kill leaves goes with the next run.
-root=$(cd "$(dirname "$0")/.." && pwd)
-build=$(cd "$1" && pwd) || exit 2
+. "$(dirname "$0")/killing.sh"
 kills=${2:-1000} signals=${3:-200}
-PATH=$build:$PATH
-export PATH OMP_NUM_THREADS=2
-work=$(mktemp -d) || exit 2
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 2
-failed=0 n_killed=0 n_signalled=0 n_early=0 n_new=0 n_old=0 n_none=0 n_left=0
-bad() { failed=$((failed + 1)); echo "FAILED $kind $how: $*"; }
+n_killed=0 n_signalled=0 n_early=0 n_new=0 n_old=0 n_none=0 n_left=0
+about() { echo "$kind $how: "; }
 
 cp -r "$root/tests/data/tiny-qwen2" in && rm in/*.gguf in/golden.* && mkdir place && cp -r in place/neighbour && echo mine >place/notes || exit 2
 for f in x.apr.part .x.apr.aprkit-0123456789abcdef x.json.part; do echo mine >"place/$f"; done
@@ -68,13 +62,13 @@ send() { # how many, signal names
     shift
     for how in new old; do
         put_old
-        at=$(date +%s%N); run_it; wait $pid || { bad "exit code $?: $(cat err)"; return; }
-        span=$((($(date +%s%N) - at) / 1000))
+        at=$(now); run_it; wait $pid || { bad "exit code $?: $(cat err)"; return; }
+        span=$(since "$at")
         quota=$((wanted / 2)) met=0 tries=0
         while [ $met -lt $quota ] && [ $tries -lt $((quota * 20 + 100)) ]; do
             tries=$((tries + 1))
             signal=$(echo "$@" | cut -d ' ' -f $((tries % $# + 1)))
-            delay=$(od -An -N4 -tu4 /dev/urandom | awk -v span=$span -v half=$((tries % 2)) '{r = $1 / 4294967296; printf "%.4f", span / 1e6 * (half ? r : 0.6 + 0.4 * r)}')
+            delay=$(moment $((tries % 2 ? 0 : span * 6 / 10)) "$span")
             put_old
             run_it
             sleep "$delay"

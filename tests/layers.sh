@@ -22,9 +22,10 @@ kernels/host/products    formats/base formats/number
 kernels/cuda             formats/base formats/number formats/model kernels
 kernels/cuda/device      formats/base formats/number formats/model kernels kernels/cuda
 kernels/cuda/codecs      formats/base formats/number formats/model kernels kernels/ref kernels/cuda kernels/cuda/device
+kernels/cuda/feedback    formats/base formats/number formats/model kernels kernels/ref kernels/cuda kernels/cuda/device kernels/cuda/codecs
 kernels/cuda/ops         formats/base formats/number formats/model kernels kernels/cuda kernels/cuda/device kernels/cuda/codecs
 quant                    formats/base formats/number formats/model kernels
-quant/feedback           formats/base formats/number kernels
+quant/feedback           formats/base formats/number formats/model kernels kernels/cuda
 convert                  formats/base formats/number formats/model kernels kernels/cuda quant
 runtime/tokenizer        formats/base formats/number formats/model
 runtime/template         formats/base formats/number formats/model

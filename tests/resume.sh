@@ -108,6 +108,38 @@ step="all kinds, killed"
 holds [ $n_killed -ge "$kills" ]
 [ "$kills" -lt 100 ] || holds [ $n_taken -gt 0 ] # otherwise nothing was met in the middle of its work
 
+# --- killed while one tensor was half written ---
+
+step="a tensor, killed in its middle"
+numbers=8388608 sixteen='0123456789:;<=>?'
+mkdir half && {
+    header="{\"model.big.weight\":{\"dtype\":\"BF16\",\"shape\":[$((numbers / 1024)),1024],\"data_offsets\":[0,$((2 * numbers))]}}"
+    printf "\\$(printf %03o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header" # fewer than 256 bytes
+    head -c $((2 * numbers)) /dev/urandom | LC_ALL=C tr '\000-\377' \
+        "$(for _ in 0 1 2 3 4 5 6 7 8 9 a b c d e f; do printf %s "$sixteen"; done)" # small numbers
+} >half/model.safetensors
+slowly='env OMP_NUM_THREADS=1 aprquant --json --cpu plain -t q4_k'
+written() { LC_ALL=C tr -d '\0' 2>/dev/null <half.apr.resume/data | head -c "$1" | wc -c; }
+answers 0 '' $slowly half/model.safetensors want/half.apr
+met=0
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
+    : >out
+    $slowly --resume half/model.safetensors half.apr >/dev/null 2>&1 </dev/null & pid=$!
+    while kill -0 $pid && [ "$(written 65536)" -lt 65536 ]; do :; done
+    kill -KILL $pid
+    wait $pid
+    halves=$(written 65536) whole=no
+    ! cmp -s half.apr.resume/data want/half.apr || whole=yes
+    [ -e half.apr ] || answers 0 '' $slowly --resume half/model.safetensors half.apr
+    [ "$(made)" = 1 ] && met=1 && break
+    rm -rf half.apr half.apr.resume # the tensor was through: once more
+done 2>/dev/null
+holds [ $met = 1 ] # what was not finished is made again, from its beginning
+holds [ "$halves $whole $(taken)" = '65536 no 0' ]
+equal half.apr want/half.apr
+gone half.apr.resume
+rm -rf half half.apr want/half.apr
+
 # --- parts ---
 
 quant='aprquant --json -t q4_k_m'

@@ -18,10 +18,12 @@
 #include "kernels/ops.h"
 
 /* Grows with every change of this header, and of the structs that it includes: a library of another number is refused. */
-enum { APR_CUDA_ABI = 11 };
+enum { APR_CUDA_ABI = 16 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
+
+enum { APR_CUDA_MARKS = 16 };
 
 typedef struct apr_cuda_device apr_cuda_device;
 typedef struct apr_cuda_graph apr_cuda_graph; /* operations of one device, recorded: see record */
@@ -29,7 +31,7 @@ typedef struct apr_cuda_graph apr_cuda_graph; /* operations of one device, recor
 /* What a device finds of a row of logits, in its own memory: keys of kernels/best.h, the largest first, as many as were asked for. */
 typedef struct apr_cuda_found {
     uint64_t keys[APR_MOST_BEST];
-    double sum;
+    double sum, parts[APR_MOST_PARTS]; /* the parts only where a row has not more */
 } apr_cuda_found;
 
 /* A single token in a device's memory: what operations that were recorded read of it, and what comes back. */
@@ -78,11 +80,12 @@ typedef struct apr_cuda_worker {
     float *factors;    /* [sizes.n_factors] of decoded values, see apr_cuda_portion */
     uint8_t *out;      /* [sizes.out_bytes] the encoded blocks */
     float *row_scales; /* [sizes.n_rows] of FP8 rows */
+    float *importance; /* [sizes.n_importance] of columns, see apr_cuda_portion */
 } apr_cuda_worker;
 
 typedef struct apr_cuda_worker_sizes {
     size_t in_bytes, out_bytes;
-    int64_t n_elems, n_factors, n_rows; /* at most, in one portion */
+    int64_t n_elems, n_factors, n_rows, n_importance; /* at most, in one portion */
 } apr_cuda_worker_sizes;
 
 /* Values to decode and encode: n_elems of them in in_bytes, whole blocks of `to`. Decoded value i is multiplied by
@@ -94,11 +97,16 @@ typedef struct apr_cuda_portion {
     int64_t factors_wide, factors_group; /* 0: no factors */
     apr_range range;                     /* of `to`: apr_encode_range */
     bool saturate;                       /* finite values outside become its bounds */
+    /* By importance, where n_importance > 0 and the type is encoded by it: value i of the portion is number e = importance_first + i of
+     * matrices that lie one after another, and counts as importance[e / importance_matrix * columns + e % columns]. Columns are whole
+     * blocks. */
+    int64_t n_importance, importance_matrix, importance_first;
 } apr_cuda_portion;
 
 typedef struct apr_cuda_codecs {
     bool (*decodes)(apr_dtype dtype);
     bool (*encodes)(apr_dtype dtype);
+    bool (*encodes_by)(apr_dtype dtype); /* by importance */
     /* Are so many workers of these sizes free on the device? APR_E_MEMORY: no, with both numbers. */
     apr_status (*room)(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, int n_workers, apr_error *err);
     apr_status (*open_worker)(apr_cuda_device *device, const apr_cuda_worker_sizes *sizes, apr_cuda_worker **worker, apr_error *err);
@@ -112,6 +120,78 @@ typedef struct apr_cuda_codecs {
     apr_status (*measure)(apr_cuda_worker *worker, int n_times, double *decode_s, double *encode_s, double *copy_bytes_per_s,
                           apr_error *err);
 } apr_cuda_codecs;
+
+/* --- rounding with error feedback: quant/feedback's steps on a device, many rows side by side --- */
+
+enum { APR_CUDA_PANEL = 256 }; /* columns that are rounded before the columns behind them hear of it; a multiple of every block */
+
+/* What of a type the search must know (quant/feedback/grid.h says what it means); bytes are the host's business. */
+typedef struct apr_cuda_grid {
+    int elems, sub_elems;
+    bool is_e2m1;
+    float low, high;
+    int steps; /* 0: d alone; 1: d times a whole number; 2: an exponent */
+    int scale_low, scale_high, min_low, min_high;
+    bool fits_min, min_is_signed;
+} apr_cuda_grid;
+
+/* A prepared matrix of sums (quant/feedback/hessian.h), in the device's memory. */
+typedef struct apr_cuda_factors {
+    int64_t n;
+    float *h;        /* [n, n] */
+    float *pull;     /* [n, n]: pull[j * n + k] of order[k] for the error of order[j], j < k; else 0. The host's lies the other way */
+    float *diagonal; /* [n] of h */
+    int32_t *order;  /* [n] */
+} apr_cuda_factors;
+
+/* Rows on their way into blocks, in the device's memory: [n_rows, n] but where said. */
+typedef struct apr_cuda_lanes {
+    apr_cuda_grid grid;
+    const apr_cuda_factors *factors;
+    int64_t n_rows;
+    float *weight, *error;
+    float *ordered; /* errors in the order of columns */
+    int8_t *code;
+    int16_t *scale, *min; /* [n_rows, n / sub_elems] */
+    uint16_t *d, *dmin;   /* [n_rows, n / elems] */
+    float *panel;         /* [n_rows, APR_CUDA_PANEL] */
+    double *objective;    /* [n_rows] */
+} apr_cuda_lanes;
+
+typedef struct apr_cuda_solver apr_cuda_solver; /* handles of cuBLAS and cuSOLVER on one device */
+
+/* All in order on the device's stream; what answers a number has waited for it. Pointers are the device's but where said. */
+typedef struct apr_cuda_feedback {
+    /* workspace: cuBLAS's. *name (the host's, of the program's life): what factorises, and why where it is not cuSOLVER. */
+    apr_status (*open)(apr_cuda_device *device, void *workspace, uint64_t n_bytes, apr_cuda_solver **solver, const char **name,
+                       apr_error *err);
+    void (*close)(apr_cuda_solver *solver); /* NULL is fine */
+    /* sums [n, n] += x^T x of x [n_tokens, n], inputs rounded to TF32 (10 bits; where a device has none: not), float32 sums. So each sum
+     * is off by at most 2^-9 of the sum of its products' magnitudes, and for that of a positive matrix: inputs are rounded alike. */
+    apr_status (*add)(apr_cuda_solver *solver, float *sums, int64_t n, const float *x, int64_t n_tokens, apr_error *err);
+    /* h = sums, or h += sums */
+    apr_status (*merge)(apr_cuda_solver *solver, float *h, const float *sums, int64_t n, bool first, apr_error *err);
+    apr_status (*diagonal)(apr_cuda_solver *solver, const float *h, int64_t n, float *diagonal, apr_error *err);
+    /* l [n, n], rows: the lower Cholesky factor, float64, of h * scale + damping, rows and columns in reversed order. *done (the host's)
+     * false: it has none. work: apr_cuda_solver_bytes(n). */
+    apr_status (*factorise)(apr_cuda_solver *solver, const apr_cuda_factors *factors, double scale, double damping, double *l, void *work,
+                            bool *done, apr_error *err);
+    /* pull from l; h scaled and damped where it lies, and its diagonal. */
+    apr_status (*finish)(apr_cuda_solver *solver, const apr_cuda_factors *factors, double scale, double damping, const double *l,
+                         apr_error *err);
+    /* Blocks as the type's encoder makes them, by the diagonal's importance where the type has such an encoder. */
+    apr_status (*start)(apr_cuda_solver *solver, apr_dtype dtype, const apr_cuda_lanes *lanes, void *blocks, apr_error *err);
+    /* Errors of what codes and scales say; then the steps of quant/feedback/lane_rows.h. */
+    apr_status (*errors)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
+    apr_status (*round)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
+    apr_status (*descend)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, bool rescale, apr_error *err);
+    apr_status (*refit)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
+    /* tr(E H E^T) of each row, into lanes->objective. */
+    apr_status (*objective)(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
+} apr_cuda_feedback;
+
+/* What factorise needs beside the matrix. */
+static inline uint64_t apr_cuda_solver_bytes(int64_t n) { return ((uint64_t)n * 1024 + (1 << 17)) * sizeof(double); }
 
 typedef struct apr_cuda_api {
     uint32_t abi;
@@ -129,12 +209,17 @@ typedef struct apr_cuda_api {
     apr_status (*memory)(apr_cuda_device *device, uint64_t *free_bytes, uint64_t *total_bytes, apr_error *err);
     /* n_bytes at a multiple of 256; `what` is the plan's line, for the sentence. 0 bytes give NULL. */
     apr_status (*alloc)(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err);
+    /* What alloc or pin gave; NULL is fine. Waits for what is under way there. */
     void (*release)(apr_cuda_device *device, void *p);
     /* Memory of the host that the device copies from and to by itself, at a multiple of 256; freed when the device is closed. */
     apr_status (*pin)(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err);
     /* To the device out of such memory, and back into it: in order with operations, and not waited for; check() does. */
     apr_status (*send)(apr_cuda_device *device, void *to, const void *pinned, uint64_t n_bytes, apr_error *err);
     apr_status (*receive)(apr_cuda_device *device, void *pinned, const void *from, uint64_t n_bytes, apr_error *err);
+    /* What was queued until now, by a number of APR_CUDA_MARKS; the number's earlier meaning is forgotten. */
+    apr_status (*mark)(apr_cuda_device *device, int mark, apr_error *err);
+    /* Until that has happened, or the device has failed: then the next call says so. Any thread may wait while another uses the device. */
+    void (*wait_mark)(apr_cuda_device *device, int mark);
     apr_status (*upload)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
     apr_status (*download)(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err);
     /* From one device to another, or to another part of the same card: behind what was started on the one, before what is started on the
@@ -158,6 +243,9 @@ typedef struct apr_cuda_api {
     void (*use_tiles)(apr_cuda_device *device, bool on);
     /* Products of many tokens are made as those of few are: float32 inputs, weights as they are stored. Slower, and right to float32. */
     void (*use_exact)(apr_cuda_device *device, bool on);
+    /* Tokens are of a sequence each, and a token's numbers do not depend on how many others are beside it: all products are made as those
+     * of 2 to 64 are, where those have tensor cores' (kernels/cuda/ops/abreast.cuh), else a few rows at a time. */
+    void (*use_alike)(apr_cuda_device *device, bool on);
     /* Products of many tokens with FP8 weights that have a scale for each row, or one for all, are made in FP8. */
     void (*use_fp8)(apr_cuda_device *device, bool on);
     /* Operations that are here: the table of apr_program_missing_op; its functions do nothing. */
@@ -169,12 +257,20 @@ typedef struct apr_cuda_api {
     bool (*streams)(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
     /* Most kernels from now on are such products, or stand between them: all of them share memory as they want it. */
     apr_status (*expect_streams)(apr_cuda_device *device, bool on, apr_error *err);
-    /* Rows of the host (a multiple of 16, of at most scratch_bytes) into items at `to`, by way of `scratch` on the device; have happened
-     * when it returns. */
-    apr_status (*upload_items)(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
-                               void *scratch, uint64_t scratch_bytes, apr_error *err);
+    /* Rows as they are stored, a multiple of 16 of them, into items at `to`: both on the device. Not waited for. */
+    apr_status (*to_items)(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
+                           apr_error *err);
     apr_status (*flow)(apr_cuda_device *device, const apr_flow_args *args, apr_error *err);
     apr_status (*flow_inputs)(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err);
+    /* Of a single token, for which apr_experts_flow. What they multiply and how they end says `flow`, as of one product: x, squares and
+     * eps; STORE or ADD, residual, gains, planes, and parts[0].out; its weights are not read, nor are x and out of `args`. */
+    apr_status (*experts)(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *flow, apr_error *err);
+    /* Of a single token, for which apr_turns. */
+    apr_status (*turn)(apr_cuda_device *device, const apr_turn_args *args, apr_error *err);
+    /* Of a single token: its answer is left in planes (kernels/cuda/ops/planes.cuh). n_heads * value_dim is a multiple of 16. With a turn
+     * that is done in front of it; then neither the turned query nor the answer need be there as floats. */
+    apr_status (*attend_to_planes)(apr_cuda_device *device, const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes,
+                                   apr_error *err);
     /* The largest of logits[n] on the device, and their sum where a temperature is given, into its memory at `found`; `work` has
      * apr_cuda_best_bytes(n). Not waited for. */
     apr_status (*find_best)(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
@@ -202,6 +298,7 @@ typedef struct apr_cuda_api {
     apr_status (*drill)(apr_cuda_device *device, apr_cuda_drill which, apr_error *err);
 
     const apr_cuda_codecs *codecs;
+    const apr_cuda_feedback *feedback;
 } apr_cuda_api;
 
 typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint32_t abi);
@@ -254,6 +351,13 @@ static inline size_t apr_cuda_linear_bytes(int64_t n_tokens, int64_t n_in, int64
     return apr_cuda_linear_bytes_within(n_tokens, n_in, n_out, is_f16, APR_CUDA_TILE_BYTES);
 }
 
+/* What products of up to 64 tokens straight from packed weights want of a workspace (kernels/cuda/ops/abreast.cuh): fragments of inputs,
+ * sums that several blocks have. With less they are made another way, slower. */
+static inline size_t apr_cuda_abreast_bytes(int64_t n_in, int n_multiprocessors)
+{
+    return apr_cuda_round((size_t)n_in * 264 + 4096) + (size_t)n_multiprocessors * ((size_t)1 << 16);
+}
+
 /* Where each head has a matrix of its own: heads whose rows are decoded at a time. */
 static inline int64_t apr_cuda_tile_heads(int64_t n_heads, int64_t head_rows, int64_t n_columns, size_t tile_bytes)
 {
@@ -283,8 +387,8 @@ static inline size_t apr_cuda_experts_bytes(int64_t n_tokens, int64_t n_in, int6
     return (size_t)(n * n_used) * (size_t)(2 * n_mid + n_out + n_in) * 4;
 }
 
-/* Blocks of numbers that are sorted together, of a row of n, and how many numbers are summed together. */
-enum { APR_CUDA_BEST_CHUNK = 1024, APR_CUDA_BEST_SUMMED = 4096 };
+/* Blocks of numbers that are sorted together, of a row of n. */
+enum { APR_CUDA_BEST_CHUNK = 1024 };
 static inline int64_t apr_cuda_best_chunks(int64_t n) { return (n + APR_CUDA_BEST_CHUNK - 1) / APR_CUDA_BEST_CHUNK; }
 
 /* For find_best: what each block keeps, and what blocks that read that keep. */

@@ -13,6 +13,7 @@
 #define APR_KERNELS_CUDA_FLOW_ARGS_H
 
 #include "kernels/op_args.h"
+#include "kernels/ops.h"
 
 /* X(ID, columns of an item): types that are put into items, and types whose rows stay as they are. */
 #define APR_FLOW_ITEMS(X) X(Q4_K, 256) X(Q6_K, 256) X(Q8_0, 128) X(MXFP4, 256)
@@ -60,6 +61,16 @@ typedef struct apr_flow_part {
     float *out;               /* [rows]; NULL: planes alone. GLU: that of part 0 */
 } apr_flow_part;
 
+/* Weights of products that come later. While what stands between is no product, nothing comes from memory: then the first of them, for each
+ * warp that will multiply them, are brought into the L2 cache. */
+enum { APR_FLOW_AHEAD = 2 };
+typedef struct apr_flow_ahead {
+    apr_flow_ending ending;
+    int n_parts; /* 0: none */
+    const apr_tensor *weights[APR_FLOW_PARTS];
+    int64_t n_in;
+} apr_flow_ahead;
+
 typedef struct apr_flow_args {
     apr_flow_ending ending;
     int n_parts;
@@ -74,7 +85,24 @@ typedef struct apr_flow_args {
     float gain_offset;
     uint8_t *planes;    /* of out * (gain + gain_offset); NULL: not wanted. One part only, or GLU */
     float *out_squares; /* [rows / 16]; NULL: not wanted */
+    apr_flow_ahead ahead[APR_FLOW_AHEAD];
+    /* The next call reads the same inputs and runs beside this one; this one does so beside the one before. */
+    bool has_beside, is_beside;
+    bool is_first; /* of a row of them: what runs in front of it has no block on some multiprocessors, all of others */
 } apr_flow_args;
+
+enum { APR_FLOW_MOST_EXPERTS = 32 }; /* of a token */
+
+/* Do products that stream take these experts' stacks? All of them lie in items, [n_experts] matrices each, and there is room for what
+ * stands between: all chosen experts' middles, weighed, as planes. */
+static inline bool apr_experts_flow(const apr_experts_args *a)
+{
+    if (a->n_tokens != 1 || a->gate == NULL || a->weight_on_input || a->n_used < 1 || a->n_used > APR_FLOW_MOST_EXPERTS) return false;
+    const int columns = apr_flow_item_columns(a->down->dtype);
+    return a->gate->in_items && a->up->in_items && a->down->in_items && a->gate->dtype == a->up->dtype && columns > 0 &&
+           a->n_mid % columns == 0 && a->n_mid % APR_FLOW_UNIT == 0 && a->n_out % APR_FLOW_UNIT == 0 &&
+           (uint64_t)apr_planes_bytes(a->n_used * a->n_mid) <= a->work.slice * sizeof(float);
+}
 
 /* A value as planes: x, or normed whole: x / sqrt(mean(x^2) + eps) * (gain + gain_offset). */
 typedef struct apr_flow_inputs {
@@ -84,6 +112,23 @@ typedef struct apr_flow_inputs {
     float eps, gain_offset;
     const float *gain; /* NULL: none */
     uint8_t *planes;
+    float *out; /* [n] the same as float32; NULL: not wanted. May be x */
 } apr_flow_inputs;
+
+/* What stands between the products of a token's query, key and value and its attention, as one: heads are normed (where a norm has a
+ * chunk), turned, and key and value go into the cache. Where a head is normed, the rotation reads the norm's x; store.k is not read, for
+ * nobody else needs the turned key. q.out may be what is read for it. */
+typedef struct apr_turn_args {
+    apr_norm_args q_norm, k_norm; /* RMS, of whole heads, no bias; chunk 0: none */
+    apr_rope_args q, k;
+    apr_kv_store_args store;
+} apr_turn_args;
+
+enum { APR_TURN_MOST_DIM = 512 }; /* numbers of a head */
+
+static inline bool apr_turns(const apr_kv_store_args *a)
+{
+    return a->key_dim <= APR_TURN_MOST_DIM && a->value_dim <= APR_TURN_MOST_DIM && a->n_kv_heads > 0;
+}
 
 #endif

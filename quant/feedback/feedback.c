@@ -22,14 +22,21 @@ uint64_t apr_feedback_work_bytes(apr_dtype dtype, int64_t n)
     return grid != NULL ? apr_lane_rows_bytes(grid, n) : 0;
 }
 
-static apr_status check_weights(const float *weights, int64_t n_rows, int64_t n, const char *what, apr_error *err)
+apr_status apr_feedback_check(apr_dtype dtype, int64_t n, const float *weights, int64_t n_rows, const char *what, apr_error *err)
 {
+    const apr_grid *const grid = apr_grid_of(dtype);
+
+    if (grid == NULL || n % grid->elems != 0)
+        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': there is no error feedback into %s for rows of %lld", what,
+                        apr_dtypes[dtype].name, (long long)n);
+    int64_t bad = INT64_MAX; /* the first that is no number */
+#pragma omp parallel for schedule(static) reduction(min : bad)
     for (int64_t i = 0; i < n_rows * n; i++)
-        if (!isfinite(weights[i]))
-            return apr_fail(err, APR_E_DAMAGED,
-                            "tensor '%s': row %lld, column %lld is NaN or infinite, and its error cannot be fed back; use --method search",
-                            what, (long long)(i / n), (long long)(i % n));
-    return APR_OK;
+        if (!isfinite(weights[i]) && i < bad) bad = i;
+    if (bad == INT64_MAX) return APR_OK;
+    return apr_fail(err, APR_E_DAMAGED,
+                    "tensor '%s': row %lld, column %lld is NaN or infinite, and its error cannot be fed back; use --method search", what,
+                    (long long)(bad / n), (long long)(bad % n));
 }
 
 static void search(apr_lane_rows *rows, int rounds, apr_feedback_errors *errors)
@@ -72,10 +79,7 @@ apr_status apr_feedback_encode(const apr_feedback *feedback, apr_dtype dtype, co
     const int rounds = options->rounds == 0 ? APR_FEEDBACK_ROUNDS : options->rounds;
 
     *errors = (apr_feedback_errors){0};
-    if (grid == NULL || feedback->n % grid->elems != 0)
-        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': there is no error feedback into %s for rows of %lld", what,
-                        apr_dtypes[dtype].name, (long long)feedback->n);
-    APR_TRY(check_weights(weights, n_rows, feedback->n, what, err));
+    APR_TRY(apr_feedback_check(dtype, feedback->n, weights, n_rows, what, err));
     if (n_groups == 0) return APR_OK;
     const int64_t row_bytes = apr_row_bytes(dtype, feedback->n);
     apr_lane_rows *const rows = calloc((size_t)n_threads, sizeof *rows);

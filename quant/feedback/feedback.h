@@ -22,6 +22,9 @@ typedef struct apr_feedback_errors {
 
 bool apr_feedback_can(apr_dtype dtype);
 
+/* Is there feedback into that type for rows of n, and is every weight a number? Fails as apr_feedback_encode. */
+apr_status apr_feedback_check(apr_dtype dtype, int64_t n, const float *weights, int64_t n_rows, const char *what, apr_error *err);
+
 /* weights: [n_rows, feedback->n]; encoded: room for the rows' blocks, in which the encoder's blocks of the same weights lie: they are the
  * start. n must be whole blocks. APR_E_DAMAGED: a weight is NaN or infinite (`what` is the tensor's name). All cores. */
 apr_status apr_feedback_encode(const apr_feedback *feedback, apr_dtype dtype, const float *weights, int64_t n_rows,

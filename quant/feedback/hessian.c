@@ -94,16 +94,27 @@ static int by_weight(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-static apr_status find_order(apr_feedback *f, const apr_hessian *hessian, bool keeps_columns, apr_error *err)
+apr_status apr_feedback_order(const double *weights, int64_t n, bool keeps_columns, int32_t *order, apr_error *err)
 {
-    heavy_column *const columns = malloc((size_t)f->n * sizeof *columns);
+    heavy_column *const columns = malloc((size_t)n * sizeof *columns);
 
     if (columns == NULL) return apr_no_memory(err, "the order of columns");
-    for (int64_t j = 0; j < f->n; j++) columns[j] = (heavy_column){keeps_columns ? 0.0 : hessian->sum[j * f->n + j], (int32_t)j};
-    qsort(columns, (size_t)f->n, sizeof *columns, by_weight);
-    for (int64_t j = 0; j < f->n; j++) f->order[j] = columns[j].at;
+    for (int64_t j = 0; j < n; j++) columns[j] = (heavy_column){keeps_columns ? 0.0 : weights[j], (int32_t)j};
+    qsort(columns, (size_t)n, sizeof *columns, by_weight);
+    for (int64_t j = 0; j < n; j++) order[j] = columns[j].at;
     free(columns);
     return APR_OK;
+}
+
+static apr_status find_order(apr_feedback *f, const apr_hessian *hessian, bool keeps_columns, apr_error *err)
+{
+    double *const weights = malloc((size_t)f->n * sizeof *weights);
+
+    if (weights == NULL) return apr_no_memory(err, "the order of columns");
+    for (int64_t j = 0; j < f->n; j++) weights[j] = hessian->sum[j * f->n + j];
+    const apr_status status = apr_feedback_order(weights, f->n, keeps_columns, f->order, err);
+    free(weights);
+    return status;
 }
 
 static double at(const apr_hessian *hessian, int64_t i, int64_t j)
@@ -111,15 +122,19 @@ static double at(const apr_hessian *hessian, int64_t i, int64_t j)
     return hessian->sum[i >= j ? i * hessian->n + j : j * hessian->n + i];
 }
 
+apr_status apr_hessian_not_finite(const char *what, int64_t i, int64_t j, apr_error *err)
+{
+    return apr_fail(err, APR_E_DAMAGED,
+                    "%s: the calibration text makes inputs that are NaN or infinite there (columns %lld and %lld): the model "
+                    "cannot be calibrated with it",
+                    what, (long long)i, (long long)j);
+}
+
 static apr_status check_numbers(const apr_hessian *hessian, const char *what, apr_error *err)
 {
     for (int64_t i = 0; i < hessian->n; i++)
         for (int64_t j = 0; j <= i; j++)
-            if (!isfinite(hessian->sum[i * hessian->n + j]))
-                return apr_fail(err, APR_E_DAMAGED,
-                                "%s: the calibration text makes inputs that are NaN or infinite there (columns %lld and %lld): the model "
-                                "cannot be calibrated with it",
-                                what, (long long)i, (long long)j);
+            if (!isfinite(hessian->sum[i * hessian->n + j])) return apr_hessian_not_finite(what, i, j, err);
     return APR_OK;
 }
 
@@ -211,14 +226,13 @@ static double mean_diagonal(const apr_hessian *hessian)
 
 static apr_status fill(apr_feedback *f, const apr_hessian *hessian, const apr_feedback_options *options, const char *what, apr_error *err)
 {
-    enum { MOST_TRIES = 12 };
     const double mean = mean_diagonal(hessian), scale = mean > 0.0 ? 1.0 / mean : 1.0;
     double *const l = malloc((size_t)f->n * (size_t)f->n * sizeof *l);
     bool done = false;
 
     if (l == NULL) return apr_no_memory(err, "the factors of a layer's inputs");
     f->damping = options->damping > 0.0 ? options->damping : APR_FEEDBACK_DAMPING;
-    for (int i = 0; i < MOST_TRIES && !done; i++) {
+    for (int i = 0; i < APR_FEEDBACK_TRIES && !done; i++) {
         if (i > 0) f->damping *= 4.0;
         fill_reversed(f, hessian, scale, l);
         done = factorise(l, f->n);

@@ -50,12 +50,17 @@ typedef struct apr_feedback_options {
 } apr_feedback_options;
 
 #define APR_FEEDBACK_DAMPING 0.01
-enum { APR_FEEDBACK_ROUNDS = 4 };
+enum { APR_FEEDBACK_ROUNDS = 4, APR_FEEDBACK_TRIES = 12 /* of damping, four times as much each time, until there are factors */ };
 
 /* APR_E_DAMAGED: H has a number that is none (`what` names whose it is). Damping grows until the factors exist. */
 apr_status apr_feedback_prepare(apr_feedback *feedback, const apr_hessian *hessian, const apr_feedback_options *options, const char *what,
                                 apr_error *err);
 void apr_feedback_close(apr_feedback *feedback); /* zeroed is fine */
+
+/* Columns by falling weight, the first of equals first. */
+apr_status apr_feedback_order(const double *weights, int64_t n, bool keeps_columns, int32_t *order, apr_error *err);
+/* The sentence for a sum of columns i and j that is no number; APR_E_DAMAGED. */
+apr_status apr_hessian_not_finite(const char *what, int64_t i, int64_t j, apr_error *err);
 
 /* Bytes of heap that n inputs take: while tokens are added, and while they are prepared. */
 uint64_t apr_hessian_bytes(int64_t n);

@@ -242,8 +242,13 @@ static apr_status visit_experts(const visit *v, apr_session *session, const apr_
 static apr_status visit_linear(const visit *v, apr_session *session, const apr_op *op, size_t feed, apr_error *err)
 {
     const int64_t n_heads = apr_session_program(session)->values[op->in[0]].width / v->feeds->feeds[feed].width;
+    const int64_t n_rows = apr_trace_n_tokens(session) * n_heads;
+    const float *there = NULL;
+
+    if (v->pass->visit_there != NULL) APR_TRY(apr_trace_there(session, op->in[0], &there, err));
+    if (there != NULL) return v->pass->visit_there(v->pass->user, feed, n_rows, there, err);
     APR_TRY(apr_trace_read(session, op->in[0], v->rows, err));
-    return v->pass->visit(v->pass->user, feed, -1, apr_trace_n_tokens(session) * n_heads, v->rows, err);
+    return v->pass->visit(v->pass->user, feed, -1, n_rows, v->rows, err);
 }
 
 /* The feeds that this operation is the first to read, and that are wanted: at most two. */

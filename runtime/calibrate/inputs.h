@@ -49,6 +49,9 @@ typedef apr_status (*apr_visit_fn)(void *user, size_t feed, int64_t expert, int6
 typedef struct apr_pass {
     const bool *wanted; /* [n_feeds]; NULL: all. Where a window is one batch, nothing behind the last of them is computed */
     apr_visit_fn visit;
+    /* NULL, or called in place of `visit` with what lies in a device's memory: rows of no expert, that all there are read. They must not be
+     * needed any more when it returns. */
+    apr_status (*visit_there)(void *user, size_t feed, int64_t n_rows, const float *rows, apr_error *err);
     void *user;
 } apr_pass;
 

@@ -126,16 +126,17 @@ apr_status apr_divergence_place(const apr_divergence *d, const apr_tokenizer *to
 /* Rows of the truth's logits that are held: many where they are short, so that prompts are evaluated in one go. */
 enum { HELD_BYTES = 1 << 26, FEWEST_ROWS = 32, MOST_ROWS = 512 };
 
-static int64_t rows_held(int64_t vocab_size, int64_t window)
+static int64_t rows_held(int64_t vocab_size, int64_t window, int64_t piece)
 {
     const int64_t fit = HELD_BYTES / (vocab_size * (int64_t)sizeof(float));
-    const int64_t rows = fit < FEWEST_ROWS ? FEWEST_ROWS : fit > MOST_ROWS ? MOST_ROWS : fit;
+    const int64_t chosen = fit < FEWEST_ROWS ? FEWEST_ROWS : fit > MOST_ROWS ? MOST_ROWS : fit;
+    const int64_t rows = piece > 0 ? piece : chosen;
     return rows < window ? rows : window;
 }
 
-uint64_t apr_compare_bytes(int64_t vocab_size, int64_t window)
+uint64_t apr_compare_bytes(int64_t vocab_size, int64_t window, int64_t piece)
 {
-    return (uint64_t)rows_held(vocab_size, window) * (uint64_t)vocab_size * sizeof(float);
+    return (uint64_t)rows_held(vocab_size, window, piece) * (uint64_t)vocab_size * sizeof(float);
 }
 
 typedef struct comparison {
@@ -174,33 +175,52 @@ static apr_status compare_window(apr_session *truth, apr_session *other, compari
     return APR_OK;
 }
 
-apr_status apr_compare_models(apr_session *truth, apr_session *other, const int32_t *ids, int64_t n_ids, int64_t window,
-                              void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err)
+static apr_status compare_windows(apr_session *truth, apr_session *other, const apr_compared_text *text, float *logits,
+                                  apr_row_difference *rows, void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user,
+                                  apr_error *err)
+{
+    const int64_t vocab_size = apr_session_program(truth)->vocab_size;
+
+    for (int64_t first = 0; first < text->n_ids; first += text->window) {
+        const int64_t n = text->n_ids - first < text->window ? text->n_ids - first : text->window;
+        comparison c = {.ids = text->ids + first,
+                        .n_held = rows_held(vocab_size, text->window, text->piece),
+                        .vocab_size = vocab_size,
+                        .truth = logits,
+                        .rows = rows + first};
+        APR_TRY(compare_window(truth, other, &c, n, logits, err));
+        if (on_rows != NULL) on_rows(user, first + n, text->n_ids);
+    }
+    return APR_OK;
+}
+
+apr_status apr_compare_on_text(apr_session *truth, apr_session *other, const apr_compared_text *text,
+                               void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err)
 {
     const int64_t vocab_size = apr_session_program(truth)->vocab_size, n_ctx = apr_session_plan(truth)->n_ctx;
-    apr_status status = APR_OK;
 
     *d = (apr_divergence){0};
     if (apr_session_program(other)->vocab_size != vocab_size)
         return apr_fail(err, APR_E_NO, "the vocabularies have %lld and %lld entries: their logits cannot be compared",
                         (long long)vocab_size, (long long)apr_session_program(other)->vocab_size);
-    if (window < 1 || window > n_ctx || window > apr_session_plan(other)->n_ctx || n_ids < 1)
+    if (text->window < 1 || text->window > n_ctx || text->window > apr_session_plan(other)->n_ctx || text->n_ids < 1)
         return apr_fail(err, APR_E_USAGE, "windows of %lld tokens of a text of %lld cannot be compared in a context of %lld",
-                        (long long)window, (long long)n_ids, (long long)n_ctx);
-    apr_row_difference *const rows = malloc((size_t)n_ids * sizeof *rows);
-    float *const logits = malloc((size_t)apr_compare_bytes(vocab_size, window));
-    if (rows == NULL || logits == NULL) status = apr_no_memory(err, "logits to compare");
-    for (int64_t first = 0; first < n_ids && status == APR_OK; first += window) {
-        const int64_t n = n_ids - first < window ? n_ids - first : window;
-        comparison c = {
-            .ids = ids + first, .n_held = rows_held(vocab_size, window), .vocab_size = vocab_size, .truth = logits, .rows = rows + first};
-        status = compare_window(truth, other, &c, n, logits, err);
-        if (on_rows != NULL) on_rows(user, first + n, n_ids);
-    }
-    if (status == APR_OK) status = apr_divergence_of(d, rows, n_ids, window, err);
+                        (long long)text->window, (long long)text->n_ids, (long long)n_ctx);
+    apr_row_difference *const rows = malloc((size_t)text->n_ids * sizeof *rows);
+    float *const logits = malloc((size_t)apr_compare_bytes(vocab_size, text->window, text->piece));
+    apr_status status = rows != NULL && logits != NULL ? APR_OK : apr_no_memory(err, "logits to compare");
+    if (status == APR_OK) status = compare_windows(truth, other, text, logits, rows, on_rows, user, err);
+    if (status == APR_OK) status = apr_divergence_of(d, rows, text->n_ids, text->window, err);
     free(rows);
     free(logits);
     return status;
+}
+
+apr_status apr_compare_models(apr_session *truth, apr_session *other, const int32_t *ids, int64_t n_ids, int64_t window,
+                              void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err)
+{
+    const apr_compared_text text = {.ids = ids, .n_ids = n_ids, .window = window};
+    return apr_compare_on_text(truth, other, &text, on_rows, user, d, err);
 }
 
 double apr_divergence_bound(const apr_divergence *control)

@@ -43,14 +43,23 @@ typedef struct apr_divergence {
 apr_status apr_divergence_of(apr_divergence *d, const apr_row_difference *rows, int64_t n_rows, int64_t window, apr_error *err);
 void apr_divergence_close(apr_divergence *d);
 
-/* Evaluates both on the ids, in windows that begin from nothing (window <= both contexts; the last one may be shorter), and
- * compares every position's logits. Of logits no more than apr_compare_bytes is held, of each token a few numbers. Resets both
- * sessions. on_rows may be NULL. */
+/* What both are evaluated on: windows that begin from nothing (window <= both contexts; the last one may be shorter). */
+typedef struct apr_compared_text {
+    const int32_t *ids;
+    int64_t n_ids, window;
+    int64_t piece; /* tokens of each call, 1: as tokens are decoded; 0: as many as 64 MiB of logits hold, at most 512 */
+} apr_compared_text;
+
+/* Evaluates both on the text, piece by piece, and compares every position's logits. Of logits no more than apr_compare_bytes is held, of
+ * each token a few numbers. Resets both sessions, which may run on different backends. on_rows may be NULL. */
+apr_status apr_compare_on_text(apr_session *truth, apr_session *other, const apr_compared_text *text,
+                               void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err);
+/* The same with pieces of its own choice. */
 apr_status apr_compare_models(apr_session *truth, apr_session *other, const int32_t *ids, int64_t n_ids, int64_t window,
                               void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err);
 
 /* Bytes of the reference's logits that are held at a time. */
-uint64_t apr_compare_bytes(int64_t vocab_size, int64_t window);
+uint64_t apr_compare_bytes(int64_t vocab_size, int64_t window, int64_t piece);
 
 /* A few tokens up to the largest divergence as text, in the window that it lies in; malloc'ed. ids: those that were compared. */
 apr_status apr_divergence_place(const apr_divergence *d, const apr_tokenizer *tokenizer, const int32_t *ids, char **text, size_t *n_bytes,

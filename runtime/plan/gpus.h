@@ -46,4 +46,8 @@ uint64_t apr_gpu_cublas_workspace_bytes(const apr_gpu *gpu);
  * kernels are loaded when they are first needed; this is the middle. The stack is what a run asks for; CUDA's own default is 1024. */
 enum { APR_CUBLAS_HANDLE_MIB = 65, APR_DEFAULT_STACK_BYTES = 256 };
 
+/* What a driver takes for a CUDA graph of a token's operations, rounded up to blocks: one block for 24, 28 and 64 layers, that is for 388,
+ * 452 and 1028 operations (1092 kernels), on an H200. */
+#define APR_RECORDED_OPERATION_BYTES ((uint64_t)2000)
+
 #endif

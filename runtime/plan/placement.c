@@ -1,5 +1,6 @@
 /* placement.c - where a plan puts things: activations by lifetime, states one after the other, float32 vectors. */
 #include "runtime/plan/placement.h"
+#include "runtime/plan/step_table.h"
 #include "runtime/program/op_card.h"
 
 #include <stdlib.h>
@@ -185,6 +186,26 @@ uint64_t apr_states_bytes(const apr_plan *plan, const apr_plan_options *options,
     return apr_saturating_mul(apr_state_bytes(state, plan->kv_dtype, n_ctx, n_batch), (uint64_t)plan->n_sequences);
 }
 
+static bool has_steps(const apr_plan *plan) { return plan->judged == APR_ON_DEVICE && plan->n_sequences > 1; }
+
+uint64_t apr_ordered_bytes(const apr_plan *plan, const apr_part *part, int64_t n_ctx)
+{
+    uint64_t most = 0;
+
+    for (size_t i = 0; i < part->program->n_states && has_steps(plan); i++) {
+        const apr_state *const state = &part->program->states[i];
+        if (state->kind != APR_STATE_KV || !apr_partition_has_state(part->partition, part->place, i)) continue;
+        const uint64_t bytes = cells_bytes(state, plan->kv_dtype, apr_step_pages(n_ctx) * APR_PAGE_CELLS);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+uint64_t apr_step_bytes(const apr_plan *plan, int64_t n_ctx)
+{
+    return has_steps(plan) ? apr_step_table_bytes(plan->n_sequences, n_ctx) : 0;
+}
+
 void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes)
 {
     for (size_t i = 0; i < program->n_states; i++)
@@ -211,5 +232,9 @@ apr_status apr_place_states(apr_plan *plan, const apr_part *part, const apr_plan
         plan->state_strides[i] = in_pages ? 0 : apr_state_bytes(state, plan->kv_dtype, plan->n_ctx, plan->n_batch);
         plan->states_bytes = apr_saturating_add(plan->states_bytes, apr_states_bytes(plan, options, state, plan->n_ctx, plan->n_batch));
     }
+    plan->n_ordered = apr_step_pages(plan->n_ctx) * APR_PAGE_CELLS;
+    plan->ordered_offset = plan->states_bytes;
+    plan->step_offset = apr_saturating_add(plan->ordered_offset, apr_ordered_bytes(plan, part, plan->n_ctx));
+    plan->states_bytes = apr_saturating_add(plan->step_offset, apr_step_bytes(plan, plan->n_ctx));
     return APR_OK;
 }

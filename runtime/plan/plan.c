@@ -41,18 +41,22 @@ static const apr_line_id line_order[] = {
     APR_LINE_KV_LATENT,
     APR_LINE_KV_WINDOW,
     APR_LINE_RECURRENT,
+    APR_LINE_KV_ORDERED,
+    APR_LINE_STEP,
     APR_LINE_ACTIVATIONS,
     APR_LINE_LOGITS,
     APR_LINE_WORKSPACE,
+    APR_LINE_RECORDED,
     APR_LINE_ROUNDING,
     APR_LINE_HEADROOM,
     APR_LINE_HOST_LOGITS,
+    APR_LINE_HOST_STEP,
     APR_LINE_HOST_TABLES,
     APR_LINE_HOST_ROWS,
 };
 
-/* The lines of states: from the first to the last. */
-static const apr_line_id first_states = APR_LINE_KV, last_states = APR_LINE_RECURRENT;
+/* The lines of states, and of what lies behind them: from the first to the last. */
+static const apr_line_id first_states = APR_LINE_KV, last_states = APR_LINE_STEP;
 
 static apr_line_id line_of_state(const apr_state *state)
 {
@@ -96,60 +100,6 @@ int64_t apr_kv_row_bytes(apr_dtype dtype, int64_t head_dim)
     for (int i = 0; i < APR_KV_DTYPES; i++)
         if (apr_kv_dtypes[i] == dtype) return apr_row_bytes(dtype, head_dim);
     return -1;
-}
-
-uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype)
-{
-    const uint64_t n_tensors = (uint64_t)slot->count;
-    uint64_t n_rows = 1;
-    int64_t row_bytes = apr_row_bytes(dtype, slot->dims[slot->rank - 1]);
-
-    for (int i = 0; i + 1 < slot->rank; i++) n_rows = apr_saturating_mul(n_rows, (uint64_t)slot->dims[i]);
-    if (row_bytes < 0) row_bytes = apr_row_bytes(APR_F16, slot->dims[slot->rank - 1]);
-    return apr_saturating_mul(n_tensors, apr_pad64(apr_saturating_mul(n_rows, (uint64_t)row_bytes)));
-}
-
-uint64_t apr_plan_tensor_bytes(const apr_tensor *tensor)
-{
-    if (tensor->packing != NULL) return apr_pad64(apr_packing_bytes(tensor->packing, apr_tensor_rows(tensor)));
-    return apr_saturating_add(apr_pad64(tensor->n_bytes), tensor->scale != NULL ? apr_pad64(tensor->scale->n_bytes) : 0);
-}
-
-static uint64_t tensor_bytes(const apr_model *model, const char *name, const char *suffix)
-{
-    char full[256];
-    snprintf(full, sizeof full, "%s%s", name, suffix);
-    const apr_tensor *const tensor = apr_model_find(model, full);
-    return tensor != NULL ? apr_plan_tensor_bytes(tensor) : 0;
-}
-
-void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes)
-{
-    for (size_t i = 0; i < program->n_weights; i++) {
-        const apr_weight_slot *const slot = &program->weights[i];
-        bytes[i] = 0;
-        for (int64_t j = 0; j < slot->count; j++) {
-            char name[256];
-            apr_slot_name(slot, j, name, sizeof name);
-            bytes[i] = apr_saturating_add(bytes[i], tensor_bytes(model, name, ""));
-        }
-        /* gpt-oss keeps the codes and the scales of its experts apart */
-        if (bytes[i] == 0)
-            bytes[i] = apr_saturating_add(tensor_bytes(model, slot->name, "_blocks"), tensor_bytes(model, slot->name, "_scales"));
-    }
-}
-
-void apr_plan_made_weights(const apr_program *program, const apr_model *model, uint64_t *bytes)
-{
-    for (size_t i = 0; i < program->n_weights; i++) {
-        const apr_weight_slot *const slot = &program->weights[i];
-        bytes[i] = 0;
-        for (int64_t j = 0; j < slot->count; j++) {
-            char name[256];
-            const apr_tensor *const tensor = apr_model_find(model, apr_slot_name(slot, j, name, sizeof name));
-            if (tensor != NULL && tensor->made != NULL) bytes[i] = apr_saturating_add(bytes[i], apr_pad64(tensor->n_bytes));
-        }
-    }
 }
 
 /* On the host, matrices are read where they lie, or from memory of their own; what is only added is float32 in any case. */
@@ -271,7 +221,11 @@ static void copies_line(draft *d)
 
 static uint64_t state_bytes(const draft *d, apr_line_id id, int64_t n_ctx, int64_t n_batch)
 {
+    const apr_part part = {d->program, d->options->partition, d->options->place};
     uint64_t bytes = 0;
+
+    if (id == APR_LINE_KV_ORDERED) return apr_ordered_bytes(d->plan, &part, n_ctx);
+    if (id == APR_LINE_STEP) return apr_step_bytes(d->plan, n_ctx);
     for (size_t i = 0; i < d->program->n_states; i++)
         if (has_state(d, i) && line_of_state(&d->program->states[i]) == id)
             bytes = apr_saturating_add(bytes, apr_states_bytes(d->plan, d->options, &d->program->states[i], n_ctx, n_batch));
@@ -348,6 +302,11 @@ static void state_lines(draft *d)
     if (p->n_pages > 0 && p->n_pages < p->n_sequences * of_each)
         snprintf(shared, sizeof shared, "; %lld sequences have room for %lld together", (long long)p->n_sequences,
                  (long long)p->n_pages * APR_PAGE_CELLS);
+    set_line(d, APR_LINE_KV_ORDERED, state_bytes(d, APR_LINE_KV_ORDERED, p->n_ctx, p->n_batch), p->judged,
+             "%lld positions of one sequence, whose prompt attends to them", (long long)p->n_ordered);
+    set_line(d, APR_LINE_STEP, apr_step_bytes(p, p->n_ctx), p->judged,
+             "%lld sequences x (%zu bytes + %lld pages x 4 bytes): positions, tokens and pages of a step, the likeliest next ones",
+             (long long)p->n_sequences, sizeof(apr_cuda_found) + 16, (long long)p->n_ordered / APR_PAGE_CELLS);
     for (apr_line_id id = first_states; id <= last_states; id++) {
         const state_group g = group_of(d, id);
         if (g.first == NULL) continue;
@@ -381,6 +340,18 @@ static void host_workspace(const draft *d, size_t *slice, size_t *shared)
     *shared = (*shared + 15) / 16 * 16;
 }
 
+/* Of the matrices here that are multiplied. */
+static int64_t widest_input(const draft *d)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < d->program->n_weights; i++) {
+        const apr_weight_slot *const slot = &d->program->weights[i];
+        const bool is_multiplied = (slot->uses & APR_USE_MULTIPLIED) != 0 && d->weight_bytes[i] > 0;
+        if (is_multiplied && slot->dims[slot->rank - 1] > most) most = slot->dims[slot->rank - 1];
+    }
+    return most;
+}
+
 /* Of a device's one buffer, in bytes: the most that any operation asks for. */
 static uint64_t device_workspace(const draft *d, apr_plan_pace pace)
 {
@@ -388,7 +359,8 @@ static uint64_t device_workspace(const draft *d, apr_plan_pace pace)
     const apr_op_sizes sizes = {.n_batch = pace.n_batch,
                                 .n_logits = d->plan->n_logits < pace.n_batch ? d->plan->n_logits : pace.n_batch,
                                 .weight_dtypes = d->options->weight_dtypes,
-                                .tile_bytes = pace.tile_bytes};
+                                .tile_bytes = pace.tile_bytes,
+                                .n_multiprocessors = d->options->gpu->n_sms};
     uint64_t most = 0;
 
     for (size_t i = 0; i < program->n_ops; i++) {
@@ -396,6 +368,10 @@ static uint64_t device_workspace(const draft *d, apr_plan_pace pace)
         if (!has_op(d, i)) continue;
         const uint64_t wanted = card->device_bytes != NULL ? card->device_bytes(program, &program->ops[i], &sizes) : 0;
         if (wanted > most) most = wanted;
+    }
+    if (d->plan->n_sequences > 1 && widest_input(d) > 0) {
+        const uint64_t of_rows = apr_cuda_abreast_bytes(widest_input(d), d->options->gpu->n_sms);
+        if (of_rows > most) most = of_rows;
     }
     const uint64_t of_best =
         apr_partition_has_logits(d->options->partition, program, d->options->place) ? apr_cuda_best_bytes(program->vocab_size) : 0;
@@ -474,6 +450,8 @@ static void working_lines(draft *d, int64_t n_vector_floats)
     set_line(d, APR_LINE_HOST_LOGITS,
              logits_bytes > 0 ? apr_saturating_add(apr_align_up(logits_bytes, 256), apr_cuda_round(sizeof(apr_cuda_token))) : 0,
              APR_ON_HOST, "where the logits are read, pinned");
+    set_line(d, APR_LINE_HOST_STEP, apr_align_up(apr_step_bytes(p, p->n_ctx), 256), APR_ON_HOST,
+             "where the table of a step is written, pinned");
 }
 
 static void device_lines(draft *d)
@@ -492,10 +470,16 @@ static void device_lines(draft *d)
              "left free for the display, other processes and fragmentation");
 }
 
-static uint64_t over_a_block(uint64_t n_bytes)
+/* A token's operations as one graph: where the whole program is on the device, and no table's rows are looked up on the host. */
+static void recorded_line(draft *d)
 {
-    const uint64_t over = n_bytes % APR_DRIVER_BLOCK_BYTES;
-    return over > 0 ? APR_DRIVER_BLOCK_BYTES - over : 0;
+    const apr_partition *const partition = d->options->partition;
+    const bool is_whole = (partition == NULL || partition->n_places == 1) && d->lines[APR_LINE_HOST_ROWS].bytes == 0;
+    if (d->plan->judged != APR_ON_DEVICE || !is_whole || d->options->no_replay) return;
+    /* of several rows a product is up to three kernels */
+    const uint64_t each = APR_RECORDED_OPERATION_BYTES * (d->plan->n_sequences > 1 ? 2 : 1);
+    set_line(d, APR_LINE_RECORDED, apr_align_up(d->program->n_ops * each, APR_DRIVER_BLOCK_BYTES), APR_ON_DEVICE,
+             "%zu operations as one CUDA graph: the driver's memory, measured", d->program->n_ops);
 }
 
 /* What allocations take more than they ask for, when states, activations and workspace are of these sizes. Those of up to half a block
@@ -510,7 +494,7 @@ static uint64_t rounding_bytes(const draft *d, uint64_t states, uint64_t activat
         asked[2] = apr_saturating_add(asked[2], d->lines[APR_LINE_WEIGHTS_EMBEDDING + role].bytes); /* one allocation */
     for (size_t i = 0; i < N; i++) asked[4 + i] = d->lines[alone[i]].bytes;
     for (size_t i = 0; i < N + 4; i++)
-        if (asked[i] > APR_DRIVER_BLOCK_BYTES / 2) sum += over_a_block(asked[i]);
+        if (asked[i] > APR_DRIVER_BLOCK_BYTES / 2) sum += apr_align_up(asked[i], APR_DRIVER_BLOCK_BYTES) - asked[i];
     return sum;
 }
 
@@ -650,6 +634,7 @@ static apr_status draft_plan(draft *d, apr_error *err)
     copies_line(d);
     state_lines(d);
     working_lines(d, n_vector_floats);
+    recorded_line(d);
     rounding_line(d);
     if (d->no_memory) return apr_no_memory(err, "the plan");
     judge(d);

@@ -51,6 +51,7 @@ typedef struct apr_plan_options {
      * nothing optional. */
     const uint64_t *weight_bytes;
     const uint64_t *made_bytes; /* [program->n_weights] of them, of tensors that are made of others; NULL: none is */
+    bool no_replay;             /* on a device: no token's operations are recorded */
     bool copies;                /* on a device: an FP16 copy of each packed matrix beside it, for kernels that cannot read the packed one */
     const apr_dtype *weight_dtypes;      /* [program->n_weights] on a device; NULL: none is F16, all are decoded in tiles */
     const apr_weight_note *weight_notes; /* [program->n_weights], for the reasons; NULL: there are none */
@@ -84,12 +85,16 @@ void apr_plan_set_pace(apr_plan_options *options, int64_t asked_batch, bool has_
     X(KV_LATENT, "kv.latent", "latent cache")                       \
     X(KV_WINDOW, "kv.window", "keys and values, sliding window")    \
     X(RECURRENT, "recurrent", "recurrent state")                    \
+    X(KV_ORDERED, "kv.ordered", "pages put in order")               \
+    X(STEP, "step", "table of a step")                              \
     X(ACTIVATIONS, "activations", "activations")                    \
     X(LOGITS, "logits", "logits")                                   \
     X(WORKSPACE, "workspace", "workspace")                          \
+    X(RECORDED, "recorded", "a recorded token")                     \
     X(ROUNDING, "rounding", "rounding of the driver")               \
     X(HEADROOM, "headroom", "headroom")                             \
     X(HOST_LOGITS, "host.logits", "copy of the logits")             \
+    X(HOST_STEP, "host.step", "copy of a step's table")             \
     X(HOST_TABLES, "host.tables", "tables read on the host")        \
     X(HOST_ROWS, "host.rows", "rows on their way to the device")
 
@@ -137,6 +142,10 @@ typedef struct apr_plan {
     int64_t *state_cells;     /* [n_states] cells of KV kinds: of all sequences where they are in pages */
     uint64_t *state_strides;  /* [n_states] bytes from one sequence's to the next; 0: all sequences' are in pages */
     uint64_t states_bytes;
+    /* Of several sequences on a device, behind the states: one's keys and values in order, so many cells of each of the widest layer; and
+     * what it is told of a step (step_table.h). */
+    uint64_t ordered_offset, step_offset;
+    int64_t n_ordered;
     int64_t *vector_offsets; /* [n_weights] floats into the float32 vectors; -1: not a vector, or not there */
     int64_t *copy_offsets;   /* [n_weights] bytes into the FP16 copies; -1: has none */
     int64_t *rope_offsets;   /* [n_ropes] floats into the float32 vectors; -1: not here */

@@ -7,11 +7,13 @@
 typedef struct fuser {
     const apr_program *program;
     const int *streams;
+    const bool *turns, *experts;
     apr_fusion *out;
     int *maker;     /* [n_values] the operation that makes it; -1 */
     int *n_readers; /* [n_values] */
     bool *absorbed; /* [n_ops] norms that no step computes by themselves */
     bool *done;     /* [n_ops] */
+    int *turned_at; /* [n_ops] the kv store with which it is done; -1 */
     int *planes_of; /* [n_values] planes that stand for it; -1 */
     int *divided;   /* [n_values] the norm whose division those lack; -1 */
 } fuser;
@@ -23,24 +25,42 @@ static bool reads(const apr_op *op, int value)
     return false;
 }
 
+/* Does the operation multiply that value from planes? Experts read their routes as they are. */
+static bool multiplies(const fuser *f, size_t i, int value)
+{
+    const bool streams = f->streams[i] != 0 || (f->experts != NULL && f->experts[i]);
+    return streams && f->program->ops[i].in[0] == value;
+}
+
 /* Do products from planes alone read it? */
 static bool only_streams(const fuser *f, int value)
 {
     bool any = false;
     for (size_t i = 0; i < f->program->n_ops; i++) {
         if (!reads(&f->program->ops[i], value)) continue;
-        if (f->streams[i] == 0) return false;
+        if (!multiplies(f, i, value)) return false;
         any = true;
     }
     return any;
 }
 
-/* A norm of whole rows that a product can divide by afterwards. */
-static bool is_absorbed(const fuser *f, const apr_op *op)
+static bool is_norm_of_rows(const fuser *f, const apr_op *op)
 {
     if (op->kind != APR_OP_NORM || op->args.norm.kind != APR_NORM_RMS || op->weight[1] >= 0) return false;
     const int64_t width = f->program->values[op->out].width;
-    return op->args.norm.chunk == width && op->args.norm.n_weight == width && only_streams(f, op->out);
+    return op->args.norm.chunk == width && op->args.norm.n_weight == width;
+}
+
+/* A norm of whole rows that a product can divide by afterwards. */
+static bool is_absorbed(const fuser *f, const apr_op *op) { return is_norm_of_rows(f, op) && only_streams(f, op->out); }
+
+/* A norm of whole rows that products read, and others, too. */
+static bool is_shared_norm(const fuser *f, const apr_op *op)
+{
+    bool any = false;
+    if (!is_norm_of_rows(f, op)) return false;
+    for (size_t i = 0; i < f->program->n_ops; i++) any |= multiplies(f, i, op->out);
+    return any && f->program->values[op->out].width % 16 == 0;
 }
 
 static apr_status allocate(fuser *f, apr_error *err)
@@ -53,10 +73,11 @@ static apr_status allocate(fuser *f, apr_error *err)
     f->divided = malloc((n_values + 1) * sizeof *f->divided);
     f->absorbed = calloc(n_ops + 1, sizeof *f->absorbed);
     f->done = calloc(n_ops + 1, sizeof *f->done);
+    f->turned_at = malloc((n_ops + 1) * sizeof *f->turned_at);
     f->out->steps = calloc(2 * n_ops + 1, sizeof *f->out->steps); /* at most inputs and products for each */
     f->out->planes = calloc(2 * n_ops + 1, sizeof *f->out->planes);
     const bool all = f->maker != NULL && f->n_readers != NULL && f->planes_of != NULL && f->divided != NULL && f->absorbed != NULL &&
-                     f->done != NULL && f->out->steps != NULL && f->out->planes != NULL;
+                     f->done != NULL && f->turned_at != NULL && f->out->steps != NULL && f->out->planes != NULL;
     return all ? APR_OK : apr_no_memory(err, "the steps of a token");
 }
 
@@ -68,6 +89,7 @@ static void release(fuser *f)
     free(f->divided);
     free(f->absorbed);
     free(f->done);
+    free(f->turned_at);
 }
 
 static void survey(fuser *f)
@@ -87,6 +109,7 @@ static apr_fused *add_step(fuser *f, apr_fused_kind kind)
     apr_fused *const step = &f->out->steps[f->out->n_steps++];
     *step = (apr_fused){.kind = kind,
                         .op = -1,
+                        .store = -1,
                         .value = -1,
                         .inputs = -1,
                         .divided = -1,
@@ -94,7 +117,9 @@ static apr_fused *add_step(fuser *f, apr_fused_kind kind)
                         .glu = -1,
                         .add = -1,
                         .planes = -1,
-                        .norm = -1};
+                        .norm = -1,
+                        .head_norms = {-1, -1},
+                        .ropes = {-1, -1}};
     return step;
 }
 
@@ -127,7 +152,7 @@ static void leave_for_next(fuser *f, int value)
     for (size_t i = 0; i < f->program->n_ops; i++) {
         const apr_op *const op = &f->program->ops[i];
         if (!reads(op, value)) continue;
-        if (f->streams[i] != 0) {
+        if (multiplies(f, i, value)) {
             leave_planes(f, value, -1, false);
             return;
         }
@@ -145,7 +170,7 @@ static bool is_kept(const fuser *f, int value)
     for (size_t i = 0; i < f->program->n_ops; i++) {
         const apr_op *const op = &f->program->ops[i];
         if (!reads(op, value)) continue;
-        const bool by_planes = f->streams[i] != 0 ? f->planes_of[value] >= 0 : f->absorbed[i] && f->planes_of[op->out] >= 0;
+        const bool by_planes = multiplies(f, i, value) ? f->planes_of[value] >= 0 : f->absorbed[i] && f->planes_of[op->out] >= 0;
         if (!by_planes) return true;
     }
     return false;
@@ -238,19 +263,136 @@ static void fuse_products(fuser *f, int linear)
     else step->keeps = true;
 }
 
+/* The chosen experts, whose routes are there. */
+static void fuse_experts(fuser *f, int experts)
+{
+    const apr_op *const op = &f->program->ops[experts];
+    const int inputs = inputs_of(f, op->in[0]);
+    const size_t at = f->out->n_steps;
+    apr_fused *const step = add_step(f, APR_FUSED_EXPERTS);
+
+    step->op = experts;
+    step->inputs = inputs;
+    step->divided = f->divided[op->in[0]];
+    f->out->planes[inputs].last_step = (int)at;
+    f->done[experts] = true;
+    step->add = residual_sum(f, experts);
+    if (step->add >= 0) f->done[step->add] = true;
+    end_step(f, at, step->add >= 0 ? f->program->ops[step->add].out : op->out);
+}
+
+/* --- rotation and the cache --- */
+
+/* The rotation that makes `value` for one reader alone, and the norm of its heads that it alone reads, if there is one. */
+static int rope_of(const fuser *f, int value, int *norm)
+{
+    const apr_op *const ops = f->program->ops;
+    const int rope = value >= 0 && f->n_readers[value] == 1 ? f->maker[value] : -1;
+
+    *norm = -1;
+    if (rope < 0 || ops[rope].kind != APR_OP_ROPE) return -1;
+    const int from = ops[rope].in[0], maker = f->maker[from];
+    if (maker < 0 || ops[maker].kind != APR_OP_NORM || only_reader(f, from, APR_OP_ROPE) < 0) return rope;
+    const apr_norm_args *const a = &ops[maker].args.norm;
+    if (a->kind == APR_NORM_RMS && a->chunk == ops[rope].args.rope.head_dim && ops[maker].weight[1] < 0) *norm = maker;
+    return rope;
+}
+
+/* The one attention that reads what the kv store keeps; -1. */
+static int attention_of(const fuser *f, int store)
+{
+    int found = -1;
+    for (size_t i = 0; i < f->program->n_ops; i++) {
+        if ((int)i == store || f->program->ops[i].state != f->program->ops[store].state) continue;
+        if (found >= 0 || f->program->ops[i].kind != APR_OP_ATTEND) return -1;
+        found = (int)i;
+    }
+    return found;
+}
+
+/* Query and key as they are turned for that kv store; false: otherwise than a turn does it. */
+static bool find_turn(const fuser *f, int store, int ropes[2], int norms[2])
+{
+    const apr_op *const ops = f->program->ops;
+    const int attend = f->turns != NULL && f->turns[store] && ops[store].in[1] >= 0 ? attention_of(f, store) : -1;
+
+    if (attend < store) return false;
+    ropes[0] = rope_of(f, ops[attend].in[0], &norms[0]);
+    ropes[1] = rope_of(f, ops[store].in[0], &norms[1]);
+    if (ropes[0] < 0 || ropes[1] < 0 || ropes[0] > store) return false;
+    const apr_rope_args *const q = &ops[ropes[0]].args.rope, *const k = &ops[ropes[1]].args.rope;
+    const apr_kv_store_args *const kv = &ops[store].args.kv_store;
+    return q->head_dim == k->head_dim && k->head_dim == kv->key_dim && k->n_heads == kv->n_kv_heads;
+}
+
+/* What a turn does is not done before: its first operation is passed over until the kv store comes. */
+static void survey_turns(fuser *f)
+{
+    for (size_t i = 0; i < f->program->n_ops; i++) f->turned_at[i] = -1;
+    for (size_t i = 0; i < f->program->n_ops; i++) {
+        int ropes[2], norms[2];
+        if (f->program->ops[i].kind != APR_OP_KV_STORE || !find_turn(f, (int)i, ropes, norms)) continue;
+        for (int k = 0; k < 2; k++) {
+            f->turned_at[ropes[k]] = (int)i;
+            if (norms[k] >= 0) f->turned_at[norms[k]] = (int)i;
+        }
+        f->turned_at[i] = (int)i;
+    }
+}
+
+static void add_turn(fuser *f, int store)
+{
+    apr_fused *const step = add_step(f, APR_FUSED_TURN);
+    step->store = store;
+    find_turn(f, store, step->ropes, step->head_norms);
+}
+
+/* A norm as planes and as float32 at once. */
+static void add_shared_norm(fuser *f, int norm)
+{
+    apr_fused *const step = add_step(f, APR_FUSED_INPUTS);
+    step->value = f->program->ops[norm].in[0];
+    step->keeps = true;
+    leave_planes(f, f->program->ops[norm].out, norm, false);
+}
+
+/* The step for attention: the turn right in front of it becomes a part of it. */
+static apr_fused *attend_step(fuser *f, const apr_op *op)
+{
+    apr_fused *const last = f->out->n_steps > 0 ? &f->out->steps[f->out->n_steps - 1] : NULL;
+    const bool is_turned = last != NULL && last->kind == APR_FUSED_TURN && f->program->ops[last->store].state == op->state;
+    if (!is_turned) return add_step(f, APR_FUSED_ATTEND);
+    last->kind = APR_FUSED_ATTEND;
+    return last;
+}
+
+/* An operation that nothing is put together with, or attention that leaves planes for the products behind it. */
+static void add_operation(fuser *f, int op)
+{
+    const apr_op *const o = &f->program->ops[op];
+    const bool for_products = o->kind == APR_OP_ATTEND && only_streams(f, o->out) && f->program->values[o->out].width % 16 == 0;
+
+    (for_products ? attend_step(f, o) : add_step(f, APR_FUSED_OPERATION))->op = op;
+    if (for_products) leave_planes(f, o->out, -1, false);
+}
+
 static void walk(fuser *f)
 {
+    survey_turns(f);
     for (size_t i = 0; i < f->program->n_ops; i++) {
         if (f->done[i] || f->absorbed[i]) continue;
         f->done[i] = f->streams[i] == 0;
         if (f->streams[i] != 0) fuse_products(f, (int)i);
-        else add_step(f, APR_FUSED_OPERATION)->op = (int)i;
+        else if (f->experts != NULL && f->experts[i]) fuse_experts(f, (int)i);
+        else if (f->turned_at[i] < 0 && is_shared_norm(f, &f->program->ops[i])) add_shared_norm(f, (int)i);
+        else if (f->turned_at[i] < 0) add_operation(f, (int)i);
+        else if (f->turned_at[i] == (int)i) add_turn(f, (int)i);
     }
 }
 
-apr_status apr_fuse(apr_fusion *fusion, const apr_program *program, const int *streams, apr_error *err)
+apr_status apr_fuse(apr_fusion *fusion, const apr_program *program, const apr_fusible *can, apr_error *err)
 {
-    fuser f = {.program = program, .streams = streams, .out = fusion};
+    fuser f = {.program = program, .streams = can->streams, .turns = can->turns, .experts = can->experts, .out = fusion};
 
     *fusion = (apr_fusion){0};
     const apr_status status = allocate(&f, err);

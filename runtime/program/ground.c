@@ -21,6 +21,8 @@ uint8_t *apr_ground_state_bytes(const apr_ground *ground, int state)
     return ground->states + ground->state_offsets[state] + (uint64_t)ground->sequence * stride;
 }
 
+uint64_t apr_ground_slot_bytes(const apr_ground *ground, int state) { return ground->slots != NULL ? ground->state_strides[state] : 0; }
+
 float *apr_ground_state(const apr_ground *ground, int state) { return (float *)(void *)apr_ground_state_bytes(ground, state); }
 
 const float *apr_ground_frequencies(const apr_ground *ground, int rope) { return ground->vectors + ground->rope_offsets[rope]; }
@@ -31,9 +33,13 @@ apr_cache apr_ground_cache(const apr_ground *ground, int state, int which)
     const int64_t n_cells = ground->state_cells[state], key_bytes = apr_row_bytes(ground->kv_dtype, facts->key_dim);
     const bool of_keys = which == 0 || facts->values_in_keys;
     const uint64_t after_keys = apr_align_up((uint64_t)(key_bytes * facts->n_heads * n_cells), 64);
+    const bool in_ring = facts->kind != APR_STATE_KV || ground->pages == NULL;
     return (apr_cache){.dtype = ground->kv_dtype,
                        .data = apr_ground_state_bytes(ground, state) + (of_keys ? 0 : after_keys),
-                       .pages = facts->kind == APR_STATE_KV ? ground->pages : NULL,
+                       .pages = in_ring ? NULL : ground->pages,
+                       .pages_stride = in_ring ? 0 : ground->pages_stride,
+                       .slots = in_ring ? ground->slots : NULL,
+                       .slot_bytes = in_ring ? apr_ground_slot_bytes(ground, state) : 0,
                        .n_cells = n_cells,
                        .row_bytes = of_keys ? key_bytes : apr_row_bytes(ground->kv_dtype, facts->value_dim)};
 }

@@ -16,8 +16,13 @@ typedef struct apr_ground {
     int64_t sequence;           /* whose they are */
     const int32_t *pages;       /* of that one, see apr_cache; NULL: there is one sequence */
     const int64_t *position_at; /* the same in a device's own memory, from where what was recorded reads it; NULL: it does not */
-    int64_t first_row, n_rows;  /* of them, those whose logits are computed */
-    const int32_t *ids;         /* [n_tokens], where the operation can read them */
+    bool apart;                 /* on a device: each token is of a sequence of its own, at position_at[token]; position: the largest */
+    const int32_t *slots;       /* of each, which sequence; pages: of the first one, ... */
+    int64_t pages_stride;       /* ... from one's to the next's */
+    uint8_t *ordered;           /* on a device: see apr_attend_args */
+    int64_t n_ordered;
+    int64_t first_row, n_rows; /* of them, those whose logits are computed */
+    const int32_t *ids;        /* [n_tokens], where the operation can read them */
 
     /* values: value_offsets[v] floats a token, times n_batch, into the activations */
     float *activations, *logits;
@@ -49,6 +54,8 @@ const float *apr_ground_vector(const apr_ground *ground, int slot);
 const apr_tensor *apr_ground_experts(const apr_ground *ground, int slot);
 /* Where the sequence's state begins; of those in pages, all sequences'. */
 uint8_t *apr_ground_state_bytes(const apr_ground *ground, int state);
+/* From one sequence's to the next's, where rows are apart; else 0. */
+uint64_t apr_ground_slot_bytes(const apr_ground *ground, int state);
 /* A state that is numbers. */
 float *apr_ground_state(const apr_ground *ground, int state);
 const float *apr_ground_frequencies(const apr_ground *ground, int rope);

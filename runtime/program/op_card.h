@@ -26,7 +26,8 @@ typedef struct apr_card_weight {
 typedef enum { APR_STATE_UNUSED, APR_STATE_READ, APR_STATE_WRITTEN, APR_STATE_READ_AND_WRITTEN } apr_state_use;
 
 /* How rows of several sequences are computed so that each is what it is alone: row by row is the same anyway; each by itself, where
- * positions and states are in play; some at a time, where the sums of a product are in another order for more. */
+ * positions and states are in play; some at a time, where the sums of a product are in another order for more. A device takes all rows at
+ * once, apart (apr_ground). */
 typedef enum { APR_STEP_TOGETHER, APR_STEP_EACH, APR_STEP_SOME } apr_step_way;
 
 /* A number that an operation is told, and what it is called: two models that differ in one are different models. */
@@ -45,6 +46,7 @@ typedef struct apr_op_sizes {
     int64_t n_batch, n_logits;      /* tokens at a time; rows of logits */
     const apr_dtype *weight_dtypes; /* [n_weights]; NULL: none is F16 */
     size_t tile_bytes;              /* of FP16 weights decoded at a time, at most */
+    int n_multiprocessors;          /* of the device */
 } apr_op_sizes;
 
 typedef struct apr_op_card {

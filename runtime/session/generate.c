@@ -19,10 +19,27 @@ static bool is_stop_id(const apr_generate_options *options, int32_t id)
     return false;
 }
 
-/* After an evaluation that wanted `best` of it, where that is anything. */
-static apr_status choose(apr_session *session, apr_sampler *sampler, const apr_best *best, int32_t *id, apr_error *err)
+/* Out of one part of the row, where it can be told which. */
+static apr_status choose_within(apr_session *session, apr_sampler *sampler, const apr_best *best, int32_t *id, bool *chosen, apr_error *err)
 {
-    if (apr_sample_best(sampler, best, id)) return APR_OK;
+    const int part = apr_sample_part(sampler, best);
+    const int64_t first = (int64_t)part * APR_BEST_PART, left = apr_session_program(session)->vocab_size - first;
+    const int64_t n = left < APR_BEST_PART ? left : (int64_t)APR_BEST_PART;
+    float logits[APR_BEST_PART];
+
+    *chosen = false;
+    if (part < 0) return APR_OK;
+    APR_TRY(apr_session_read_some_logits(session, first, n, logits, err));
+    *chosen = apr_sample_within(sampler, best, part, logits, n, id);
+    return APR_OK;
+}
+
+apr_status apr_choose(apr_session *session, apr_sampler *sampler, const apr_best *best, int32_t *id, apr_error *err)
+{
+    bool chosen = apr_sample_best(sampler, best, id);
+
+    if (!chosen) APR_TRY(choose_within(session, sampler, best, id, &chosen, err));
+    if (chosen) return APR_OK;
     APR_TRY(apr_session_read_logits(session, err));
     *id = apr_sample(sampler, apr_session_logits(session));
     return APR_OK;
@@ -33,7 +50,7 @@ apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_
 {
     const double begin = apr_seconds_now();
     apr_best best = apr_sampler_wish(sampler);
-    const apr_eval_output wanted = {.best = best.n_wanted > 0 ? &best : NULL};
+    const apr_eval_output wanted = {.best = &best};
 
     *result = (apr_generation){.finish = APR_FINISH_LIMIT, .n_prompt = (int64_t)n_prompt};
     if (n_prompt == 0) return apr_fail(err, APR_E_USAGE, "there is nothing to continue: the prompt is empty");
@@ -43,7 +60,7 @@ apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_
 
     while (result->n_generated < options->max_tokens) {
         int32_t id;
-        APR_TRY(choose(session, sampler, &best, &id, err));
+        APR_TRY(apr_choose(session, sampler, &best, &id, err));
         const bool is_stop = is_stop_id(options, id);
         const bool goes_on = options->on_token == NULL || options->on_token(options->user, id, is_stop);
 

@@ -39,4 +39,8 @@ typedef struct apr_generation {
 apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_t *prompt, size_t n_prompt,
                         const apr_generate_options *options, apr_generation *result, apr_error *err);
 
+/* The next token, after an evaluation that found `best` of its last token as the sampler wishes: the whole row is read only where that does
+ * not tell. */
+apr_status apr_choose(apr_session *session, apr_sampler *sampler, const apr_best *best, int32_t *id, apr_error *err);
+
 #endif

@@ -31,6 +31,7 @@ typedef struct run {
     int32_t *kept; /* [n_ctx] what the last sequence has evaluated */
     int64_t n_kept;
     apr_sequence_token *tokens; /* [n_seats] of the step */
+    apr_best *bests;            /* [n_seats] of its rows */
 } run;
 
 int64_t apr_schedule_width(const apr_session *session)
@@ -39,23 +40,25 @@ int64_t apr_schedule_width(const apr_session *session)
     return n > 1 ? n - 1 : 1;
 }
 
+static bool has_device(const run *r) { return apr_session_place_ordinal(r->session, 0) >= 0; }
+static int64_t piece_of(const run *r) { return has_device(r) ? APR_DEVICE_PIECE : APR_PAGE_CELLS; }
 static int64_t n_ctx(const run *r) { return apr_session_plan(r->session)->n_ctx; }
 static bool has_keeper(const run *r) { return apr_session_n_sequences(r->session) > 1; }
 static int64_t pages_for(int64_t n) { return (n + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS; }
 
 /* --- what requests begin with alike --- */
 
-/* In whole pages; at least one token of a prompt is left to be evaluated. */
-static int64_t alike(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b)
+/* In whole pieces; at least one token of a prompt is left to be evaluated. */
+static int64_t alike(const run *r, const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b)
 {
     int64_t n = 0;
     while (n < n_a && n < n_b && a[n] == b[n]) n++;
-    return n / APR_PAGE_CELLS * APR_PAGE_CELLS;
+    return n / piece_of(r) * piece_of(r);
 }
 
 static int64_t kept_of(const run *r, const apr_request *q)
 {
-    const int64_t n = alike(r->kept, r->n_kept, q->prompt, (int64_t)q->n_prompt - 1);
+    const int64_t n = alike(r, r->kept, r->n_kept, q->prompt, (int64_t)q->n_prompt - 1);
     return n == r->n_kept || apr_session_shares_anywhere(r->session) ? n : 0;
 }
 
@@ -151,7 +154,7 @@ static apr_status sit_down(run *r, int64_t i, apr_error *err)
     r->joining = i;
     APR_TRY(read_next(r, false, err)); /* what it has alike with the next one is kept on the way */
     if (r->has_waiting && has_keeper(r)) {
-        const int64_t n = alike(q.prompt, (int64_t)q.n_prompt - 1, r->waiting.prompt, (int64_t)r->waiting.n_prompt - 1);
+        const int64_t n = alike(r, q.prompt, (int64_t)q.n_prompt - 1, r->waiting.prompt, (int64_t)r->waiting.n_prompt - 1);
         if (n > s->position && n > kept_of(r, &r->waiting)) s->keep = n;
     }
     return APR_OK;
@@ -204,10 +207,9 @@ static apr_status leave(run *r, int64_t i, apr_error *err)
     return r->schedule->on_done(r->schedule->user, s->request.tag, &s->reply, err);
 }
 
-/* The seat's next token out of a row of logits, and whether it was its last. */
-static void take_token(run *r, seat *s, const float *logits)
+/* The seat's next token, and whether it was its last. */
+static void take_token(run *r, seat *s, int32_t id)
 {
-    const int32_t id = apr_sample(&s->sampler, logits);
     const bool is_stop = is_stop_id(&s->request, id);
     const bool goes_on = r->schedule->on_token(r->schedule->user, s->request.tag, id, is_stop);
 
@@ -226,7 +228,7 @@ static apr_status evaluate_piece(run *r, apr_error *err)
 {
     const int64_t i = r->joining;
     seat *const s = &r->seats[i];
-    const int64_t left = (int64_t)s->request.n_prompt - s->position, piece = APR_PAGE_CELLS - s->position % APR_PAGE_CELLS;
+    const int64_t left = (int64_t)s->request.n_prompt - s->position, piece = piece_of(r) - s->position % piece_of(r);
     const int64_t n = left < piece ? left : piece;
 
     apr_session_use(r->session, i);
@@ -238,7 +240,7 @@ static apr_status evaluate_piece(run *r, apr_error *err)
     r->joining = NOBODY;
     apr_session_use(r->session, i);
     APR_TRY(apr_session_read_logits(r->session, err));
-    take_token(r, s, apr_session_logits(r->session));
+    take_token(r, s, apr_sample(&s->sampler, apr_session_logits(r->session)));
     return s->is_ending ? leave(r, i, err) : APR_OK;
 }
 
@@ -252,15 +254,32 @@ static apr_status take_rows(void *user, int64_t first, int64_t n_rows, const flo
     for (int64_t k = 0; k < n_rows; k++) {
         seat *const s = &r->seats[r->tokens[first + k].sequence];
         s->position++;
-        take_token(r, s, logits + k * width);
+        take_token(r, s, apr_sample(&s->sampler, logits + k * width));
     }
     return APR_OK;
 }
 
+/* The same on a device, where logits stay: the same token. */
+static apr_status take_best(void *user, int64_t row, const apr_best *best, apr_error *err)
+{
+    run *const r = user;
+    seat *const s = &r->seats[r->tokens[row].sequence];
+    int32_t id;
+
+    APR_TRY(apr_choose(r->session, &s->sampler, best, &id, err));
+    s->position++;
+    take_token(r, s, id);
+    return APR_OK;
+}
+
+static bool leaves_logits(const run *r) { return has_keeper(r) && has_device(r); }
+
 static apr_status step(run *r, int64_t n, apr_error *err)
 {
-    const apr_eval_output out = {.on_logits = take_rows, .user = r};
+    const apr_eval_output rows = {.on_logits = take_rows, .user = r}, bests = {.best = r->bests, .on_best = take_best, .user = r};
+    const apr_eval_output out = leaves_logits(r) ? bests : rows;
 
+    for (int64_t k = 0; k < n; k++) r->bests[k] = apr_sampler_wish(&r->seats[r->tokens[k].sequence].sampler);
     r->stats->n_steps++;
     if (n > r->stats->most_at_once) r->stats->most_at_once = n;
     if (has_keeper(r)) return apr_session_step(r->session, r->tokens, n, &out, err);
@@ -313,8 +332,9 @@ apr_status apr_schedule_run(apr_session *session, const apr_schedule *schedule, 
     *stats = (apr_schedule_stats){0};
     r.seats = calloc((size_t)r.n_seats, sizeof *r.seats);
     r.tokens = calloc((size_t)r.n_seats, sizeof *r.tokens);
+    r.bests = calloc((size_t)r.n_seats, sizeof *r.bests);
     r.kept = calloc((size_t)n_ctx(&r), sizeof *r.kept);
-    const bool has_memory = r.seats != NULL && r.tokens != NULL && r.kept != NULL;
+    const bool has_memory = r.seats != NULL && r.tokens != NULL && r.bests != NULL && r.kept != NULL;
     const apr_status status = has_memory ? run_all(&r, err) : apr_no_memory(err, "the table of requests");
     for (int64_t i = 0; i < apr_session_n_sequences(session); i++) {
         apr_session_use(session, i);
@@ -323,6 +343,7 @@ apr_status apr_schedule_run(apr_session *session, const apr_schedule *schedule, 
     }
     free(r.seats);
     free(r.tokens);
+    free(r.bests);
     free(r.kept);
     stats->seconds = apr_seconds_now() - begin;
     return status;

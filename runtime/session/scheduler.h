@@ -1,15 +1,19 @@
 /* runtime/session/scheduler.h - many prompts through one session: sequences join, go on together a token at a time, and leave.
  *
- * A prompt is evaluated in pieces of APR_PAGE_CELLS tokens, counted from its beginning; between two pieces those that are under way get
- * their next token. So what a request is answered depends on it alone: not on the others, nor on the order in which they come.
+ * A prompt is evaluated in pieces of APR_PAGE_CELLS tokens (on a device APR_DEVICE_PIECE), counted from its beginning; between two pieces
+ * those that are under way get their next token. So what a request is answered depends on it alone: not on the others, nor on the order in
+ * which they come.
  *
  * A request joins when a sequence is free and the cache has room for all that it may come to. What it begins with as the next one does, in
- * whole pages, is kept in the session's last sequence, which no request has, and not computed again. In a session of one sequence
- * requests come one after another; that is all that a device does so far. */
+ * whole pieces, is kept in the session's last sequence, which no request has, and not computed again. In a session of one sequence
+ * requests come one after another. */
 #ifndef APR_RUNTIME_SCHEDULER_H
 #define APR_RUNTIME_SCHEDULER_H
 
 #include "runtime/session/generate.h"
+
+/* As many as a device's products of many tokens need to be fast; its sessions should take so many at a time. */
+enum { APR_DEVICE_PIECE = 512 };
 
 typedef struct apr_request {
     const int32_t *prompt; /* [n_prompt], the caller's until it is done */

@@ -48,6 +48,7 @@ static apr_status open_ground(apr_session *s, apr_error *err)
 static apr_status move_to_host(apr_session *s, apr_error *err)
 {
     apr_session_release(s);
+    apr_session_close_sequences(s);
     s->options.cuda = NULL;
     s->options.backend = NULL;
     s->heap_ground = s->heap_runs = 0;
@@ -86,6 +87,7 @@ static apr_status open_session(apr_session *s, apr_error *err)
         status = move_to_host(s, &own);
     }
     if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
+    if (s->positions != NULL) s->options.fall_back = false; /* what several sequences have evaluated is not kept to begin again */
     if (s->options.cuda == NULL || !s->options.fall_back) return APR_OK;
     s->history = malloc((size_t)s->places[0].plan.n_ctx * sizeof *s->history);
     return s->history != NULL ? APR_OK : apr_no_memory(err, "the tokens so far");
@@ -238,14 +240,31 @@ static apr_status deliver(apr_session *s, const apr_eval_output *out, size_t fir
     return hand_out(s, out, first, err);
 }
 
+apr_status apr_session_read_some_logits(apr_session *s, int64_t first, int64_t n, float *to, apr_error *err)
+{
+    if (s->last_row == NULL) return apr_fail(err, APR_E_USAGE, "%s: there are no logits: nothing has been evaluated", s->model->path);
+    return apr_session_fetch(s, apr_session_place_of_logits(s), to, s->last_row + first, (size_t)n * sizeof *to, err);
+}
+
 apr_status apr_session_read_logits(apr_session *s, apr_error *err)
 {
-    const size_t n_bytes = (size_t)s->program.vocab_size * sizeof *s->host_logits;
-
     if (s->last_logits != NULL) return APR_OK;
-    if (s->last_row == NULL) return apr_fail(err, APR_E_USAGE, "%s: there are no logits: nothing has been evaluated", s->model->path);
-    APR_TRY(apr_session_fetch(s, apr_session_place_of_logits(s), s->host_logits, s->last_row, n_bytes, err));
+    APR_TRY(apr_session_read_some_logits(s, 0, s->program.vocab_size, s->host_logits, err));
     s->last_logits = s->host_logits;
+    return APR_OK;
+}
+
+/* What is likeliest of the rows of a step whose logits were just computed. */
+static apr_status deliver_bests(apr_session *s, const apr_eval_output *out, apr_error *err)
+{
+    const apr_session_place *const at = apr_session_place_of_logits(s);
+
+    APR_TRY(apr_session_find_bests(s, out->best + s->first_row, err));
+    for (int64_t r = 0; r < s->n_rows; r++) {
+        s->last_row = at->logits + r * s->program.vocab_size;
+        s->last_logits = NULL;
+        APR_TRY(out->on_best(out->user, s->first_row + r, &out->best[s->first_row + r], err));
+    }
     return APR_OK;
 }
 
@@ -261,7 +280,8 @@ static apr_status run_logits(apr_session *s, const apr_eval_output *out, size_t 
             const apr_op *const op = &s->program.ops[i];
             if (op->out >= 0 && s->program.values[op->out].is_logits) APR_TRY(apr_session_run_op(s, op, err));
         }
-        APR_TRY(deliver(s, out, first, is_last && s->first_row + s->n_rows == end, err));
+        APR_TRY(out->on_best != NULL ? deliver_bests(s, out, err)
+                                     : deliver(s, out, first, is_last && s->first_row + s->n_rows == end, err));
     }
     return APR_OK;
 }
@@ -279,13 +299,20 @@ static apr_status run_one_batch(apr_session *s, const apr_eval_output *out, size
     return status;
 }
 
-apr_status apr_session_run_step(apr_session *s, const apr_eval_output *out, apr_error *err)
+static apr_status run_rows(apr_session *s, const apr_eval_output *out, apr_error *err)
 {
-    const size_t n = (size_t)s->n_tokens;
-    const apr_eval_output all = {.all_logits = true, .logits = out->logits, .on_logits = out->on_logits, .user = out->user};
+    const apr_eval_output all = {.all_logits = true,
+                                 .logits = out->logits,
+                                 .on_logits = out->on_logits,
+                                 .best = out->on_best != NULL ? out->best : NULL,
+                                 .on_best = out->on_best,
+                                 .user = out->user};
+    bool done = false;
 
     s->n_handed = s->n_skipped = 0;
-    APR_TRY(run_batch(s, &all, 0, n, err));
+    APR_TRY(apr_session_tell_step(s, err));
+    APR_TRY(apr_session_replay_step(s, &done, err));
+    if (!done) APR_TRY(run_batch(s, &all, 0, (size_t)s->n_tokens, err));
     return run_logits(s, &all, 0, 0, s->n_tokens, true, err);
 }
 
@@ -336,6 +363,21 @@ static apr_status run_stage(apr_session *s, const int32_t *ids, size_t n_ids, co
     return apr_session_check_devices(s, s->stage, err);
 }
 
+apr_status apr_session_run_step(apr_session *s, const apr_eval_output *out, apr_error *err)
+{
+    const bool is_first = !s->step_checked;
+
+    if (!apr_session_has_device(s)) return run_rows(s, out, err);
+    s->stage = "a step of several sequences";
+    if (is_first) check_each(s, true);
+    s->options.cuda->use_alike(s->places[0].device, true);
+    const apr_status status = run_rows(s, out, err);
+    s->options.cuda->use_alike(s->places[0].device, false);
+    if (is_first) check_each(s, false);
+    s->step_checked |= status == APR_OK;
+    return status == APR_OK ? apr_session_check_devices(s, s->stage, err) : status;
+}
+
 /* The device failed in the middle: on the host, all tokens before, then these. */
 static apr_status start_over(apr_session *s, const int32_t *ids, size_t n_ids, int64_t position, const apr_eval_output *out, apr_error *err)
 {
@@ -364,6 +406,7 @@ apr_status apr_session_eval(apr_session *s, const int32_t *ids, size_t n_ids, co
                             (long long)s->program.vocab_size);
 
     APR_TRY(apr_session_extend_pages(s, s->position + (int64_t)n_ids, err));
+    APR_TRY(apr_session_tell_pages(s, err));
     s->n_handed = s->n_skipped = 0;
     apr_status status = run_stage(s, ids, n_ids, out, &own);
     if (may_fall_back(s, status)) {

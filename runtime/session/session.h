@@ -4,7 +4,7 @@
  * exactly the plan's lines. Weights stay in the model's map, which must outlive the session; a device has its own copy of
  * them. One thread at a time.
  *
- * Several sequences can be kept at once, on the host (options.n_sequences): apr_session_use says which one a call is about, and
+ * Several sequences can be kept at once, in one place (options.n_sequences): apr_session_use says which one a call is about, and
  * apr_session_step takes a token of each of many. A sequence's numbers do not depend on which others there are, nor on what is evaluated
  * beside it: they follow from its own tokens and how its prompt was cut in calls.
  *
@@ -25,7 +25,7 @@ typedef struct apr_session_options {
     int64_t n_ctx;              /* 0: the model's own, at most 4096 */
     int64_t n_batch;            /* tokens of a prompt evaluated at a time; 0: as many as there is room for, see apr_plan_set_pace */
     int64_t n_logits;           /* rows of logits kept at a time */
-    int64_t n_sequences;        /* 0: one. Several are kept on the host, where that is the only place */
+    int64_t n_sequences;        /* 0: one. Several are kept on the host or on one device, where that is the only place */
     int64_t kv_cells;           /* see apr_plan_options */
     apr_dtype kv_dtype;         /* one of apr_kv_dtypes */
     uint64_t budget_bytes;      /* host memory; 0: not judged */
@@ -47,9 +47,9 @@ typedef struct apr_session_options {
     bool exact;                     /* begin with exact products: see apr_session_set_exact */
     /* NULL: never. Asked once, when there are FP8 weights and a device: may products be made in FP8? (A probe knows.) */
     bool (*may_use_fp8)(void *user, const apr_cuda_facts *facts);
-    bool force;                                           /* run what does not fit, with a warning */
-    bool fall_back;                                       /* when the device fails, warn and go on on the host */
-    int64_t fail_allocation;                              /* drills: see apr_cuda_options */
+    bool force;              /* run what does not fit, with a warning */
+    bool fall_back;          /* when the device fails, warn and go on on the host; with several sequences: when opened */
+    int64_t fail_allocation; /* drills: see apr_cuda_options */
     void (*on_warning)(void *user, const char *sentence); /* may be NULL */
     void *user;
 } apr_session_options;
@@ -93,6 +93,9 @@ typedef struct apr_eval_output {
     apr_best *best;
     /* NULL, or called with rows of logits as they come: token `first` of this call onwards. Its failure ends the call. */
     apr_status (*on_logits)(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err);
+    /* Of a step alone: NULL, or called for each row when `best`, which has a wish for each row then, is filled in for it; meanwhile it is
+     * the last token, whose logits can be read. Its failure ends the call. */
+    apr_status (*on_best)(void *user, int64_t row, const apr_best *best, apr_error *err);
     void *user;
 } apr_eval_output;
 
@@ -113,8 +116,8 @@ typedef struct apr_sequence_token {
 } apr_sequence_token;
 
 /* Evaluates one token of each of some sequences, which have been begun by apr_session_eval; each at most once. out->on_logits and
- * out->logits get all rows, in the order of `rows`; hidden states and the likeliest tokens are not to be had. APR_E_NO: a context, or the
- * cache, is full (nothing is evaluated then). */
+ * out->logits get all rows, in the order of `rows`, or out->on_best what is likeliest of each; hidden states are not to be had. APR_E_NO: a
+ * context, or the cache, is full (nothing is evaluated then). */
 apr_status apr_session_step(apr_session *session, const apr_sequence_token *rows, int64_t n_rows, const apr_eval_output *out,
                             apr_error *err);
 
@@ -135,6 +138,8 @@ bool apr_session_is_exact(const apr_session *session);
 const float *apr_session_logits(const apr_session *session);
 /* Brings them to the host where they have been left on a device. APR_E_USAGE: nothing has been evaluated. */
 apr_status apr_session_read_logits(apr_session *session, apr_error *err);
+/* The same of some of them alone, into to[n]. */
+apr_status apr_session_read_some_logits(apr_session *session, int64_t first, int64_t n, float *to, apr_error *err);
 
 /* Bytes that were allocated (or mapped, for the weights), to hold against the plan's lines: of a device as asked for, of the host
  * as the blocks really are. */
@@ -142,6 +147,9 @@ typedef struct apr_session_usage {
     uint64_t weights, materialised, copies, vectors, states, activations, logits, workspace;
     uint64_t driver;  /* what the card's memory in use has grown by since before the context; 0: no device, or not known */
     int blas_version; /* cuBLAS, as 130002; 0: not used */
+    /* How the session was opened: seconds for contexts, handles and memory of devices; for weights on their way there, and their bytes. */
+    double device_s, upload_s;
+    uint64_t uploaded;
 } apr_session_usage;
 apr_session_usage apr_session_used(const apr_session *session); /* of all places */
 

@@ -145,31 +145,33 @@ apr_status apr_session_bind_tensors(apr_session *s, apr_error *err)
 
 static apr_ground ground_of(const apr_session *s, const apr_session_place *at)
 {
-    return (apr_ground){.program = &s->program,
-                        .position = s->position,
-                        .sequence = s->sequence,
-                        .pages = s->pages.n_pages > 0 ? apr_pages_of(&s->pages, s->sequence) : NULL,
-                        .position_at = apr_session_reads_token(s, at) ? &at->token->position : NULL,
-                        .n_tokens = s->n_tokens,
-                        .first_row = s->first_row,
-                        .n_rows = s->n_rows,
-                        .ids = s->ids,
-                        .activations = at->activations,
-                        .logits = at->logits,
-                        .value_offsets = at->plan.value_offsets,
-                        .n_batch = at->plan.n_batch,
-                        .vectors = at->vectors,
-                        .vector_offsets = at->plan.vector_offsets,
-                        .rope_offsets = at->plan.rope_offsets,
-                        .tables = at->bound,
-                        .matrices = at->multiplied,
-                        .states = at->states,
-                        .state_offsets = at->plan.state_offsets,
-                        .state_cells = at->plan.state_cells,
-                        .state_strides = at->plan.state_strides,
-                        .kv_dtype = at->plan.kv_dtype,
-                        .work = at->work,
-                        .shared = at->shared};
+    apr_ground ground = {.program = &s->program,
+                         .position = s->position,
+                         .sequence = s->sequence,
+                         .pages = s->pages.n_pages > 0 ? apr_pages_of(&s->pages, s->sequence) : NULL,
+                         .position_at = apr_session_reads_token(s, at) ? &at->token->position : NULL,
+                         .n_tokens = s->n_tokens,
+                         .first_row = s->first_row,
+                         .n_rows = s->n_rows,
+                         .ids = s->ids,
+                         .activations = at->activations,
+                         .logits = at->logits,
+                         .value_offsets = at->plan.value_offsets,
+                         .n_batch = at->plan.n_batch,
+                         .vectors = at->vectors,
+                         .vector_offsets = at->plan.vector_offsets,
+                         .rope_offsets = at->plan.rope_offsets,
+                         .tables = at->bound,
+                         .matrices = at->multiplied,
+                         .states = at->states,
+                         .state_offsets = at->plan.state_offsets,
+                         .state_cells = at->plan.state_cells,
+                         .state_strides = at->plan.state_strides,
+                         .kv_dtype = at->plan.kv_dtype,
+                         .work = at->work,
+                         .shared = at->shared};
+    if (at->device != NULL && s->positions != NULL) apr_session_ground_step(s, at, &ground);
+    return ground;
 }
 
 const apr_session_place *apr_session_place_of_value(const apr_session *s, int value) { return &s->places[s->partition.value_place[value]]; }
@@ -195,9 +197,14 @@ apr_cache apr_session_cache_at(const apr_session *s, int state, int which)
     return apr_ground_cache(&ground, state, which);
 }
 
-/* A device reads the ids where the workspace is: an operation that reads them needs no other. A single one lies beside its position. */
+/* A device reads the ids where the workspace is: an operation that reads them needs no other. A single one lies beside its position, those
+ * of a step beside theirs. */
 static apr_status put_ids(const apr_session *s, const apr_session_place *at, apr_ground *ground, apr_error *err)
 {
+    if (s->is_step) {
+        ground->ids = at->step.ids;
+        return APR_OK;
+    }
     if (apr_session_reads_token(s, at)) {
         ground->ids = &at->token->id;
         return APR_OK;
@@ -223,18 +230,31 @@ static apr_status run_on_host(const apr_session *s, const apr_session_place *at,
     return s->options.cuda->upload(at->device, apr_session_value_at(s, op->out), at->host_rows, n_bytes, err);
 }
 
+static apr_status bind_on(apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground, apr_op_args *args,
+                          apr_error *err)
+{
+    if (apr_session_reads_token(s, at)) APR_TRY(apr_session_tell_token(s, at, err));
+    if (at->device != NULL && apr_op_cards[op->kind]->reads_ids) APR_TRY(put_ids(s, at, ground, err));
+    apr_op_bind(ground, op, args);
+    return APR_OK;
+}
+
+apr_status apr_session_bind_op(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_args *args, apr_error *err)
+{
+    apr_ground ground = ground_of(s, at);
+    return bind_on(s, at, op, &ground, args, err);
+}
+
 /* On the host beside devices the heap is counted here: what a driver keeps there for itself is none of the plan's. */
 static apr_status run_on_ground(apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground, apr_error *err)
 {
     apr_op_args args;
 
-    if (apr_session_reads_token(s, at)) APR_TRY(apr_session_tell_token(s, at, err));
-    if (at->device != NULL && apr_op_cards[op->kind]->reads_ids) APR_TRY(put_ids(s, at, ground, err));
-    if (s->is_step) {
+    if (s->is_step && at->device == NULL) {
         apr_session_run_step_op(s, at, op, ground);
         return APR_OK;
     }
-    apr_op_bind(ground, op, &args);
+    APR_TRY(bind_on(s, at, op, ground, &args, err));
     if (at->device != NULL) return s->options.cuda->run(at->device, op->kind, &args, err);
     const bool is_beside = s->n_places > 1;
     const uint64_t before = is_beside ? apr_heap_in_use() : 0;

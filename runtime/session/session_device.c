@@ -1,27 +1,29 @@
 /* session_device.c - a session's CUDA device: opened, its weights laid out and uploaded. */
 #include "formats/base/bytes.h"
-#include "kernels/gather.h"
+#include "formats/base/clock.h"
 #include "runtime/program/capability.h"
 #include "runtime/program/op_card.h"
 #include "runtime/session/session_parts.h"
+#include "runtime/session/session_upload.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGING_BYTES = 1 << 24 }; /* of rows that are put in order, or decoded, before they are uploaded */
-
 apr_status apr_session_open_device(apr_session *s, apr_session_place *at, apr_error *err)
 {
     const apr_cuda_options options = {
         .stack_bytes = (uint32_t)s->options.stack_bytes, .fail_allocation = s->options.fail_allocation, .describe = apr_op_describe};
+    const double begin = apr_seconds_now();
     apr_cuda_facts facts;
     apr_capability capability;
 
     APR_TRY(s->options.cuda->facts(at->ordinal, &facts, err));
     APR_TRY(apr_capability_of(&capability, facts.major, facts.minor, s->options.cuda->architectures, err));
     at->used_before = facts.used_bytes;
-    return s->options.cuda->open(&at->device, at->ordinal, &options, err);
+    APR_TRY(s->options.cuda->open(&at->device, at->ordinal, &options, err));
+    at->used.device_s = apr_seconds_now() - begin;
+    return APR_OK;
 }
 
 /* Rows must be put in order on the way to the device; not so where a row has no bytes of its own, or its scales lie elsewhere. */
@@ -76,14 +78,55 @@ static bool is_read_by_rows(const apr_session *s, size_t slot)
     return true;
 }
 
+/* Is a slot of a type that is put into items, and is there room to do it 16 rows at a time? */
+static bool can_lie_in_items(const apr_session *s, const apr_session_place *at, size_t slot)
+{
+    const apr_tensor *const t = apr_session_parts(s, slot);
+    if (t == NULL || t->scale != NULL || !goes_as_stored(s, slot)) return false;
+    return apr_flow_item_columns(t->dtype) > 0 &&
+           t->n_bytes / (uint64_t)apr_tensor_rows(t) * APR_FLOW_UNIT <= at->work.slice * sizeof(float);
+}
+
+/* Do a token's products with these experts stream? All of their matrices lie for it, or none. */
+static bool experts_stream(const apr_session *s, const apr_session_place *at, const apr_op *op)
+{
+    apr_experts_args a = op->args.experts;
+    apr_tensor as_if[3]; /* gate, up, down */
+    for (int k = 0; k < 3; k++) {
+        if (op->weight[k] < 0 || !can_lie_in_items(s, at, (size_t)op->weight[k])) return false;
+        as_if[k] = *apr_session_parts(s, (size_t)op->weight[k]);
+        as_if[k].in_items = true;
+    }
+    a.n_tokens = 1;
+    a.gate = &as_if[0], a.up = &as_if[1], a.down = &as_if[2];
+    a.work = at->work;
+    return apr_experts_flow(&a) && s->options.cuda->streams(at->device, a.gate->dtype, a.n_used * a.n_mid, a.n_in) &&
+           s->options.cuda->streams(at->device, a.down->dtype, a.n_out, a.n_used * a.n_mid);
+}
+
+/* Is the slot one of experts' stacks, all of whose readers stream? */
+static bool is_streamed_stack(const apr_session *s, const apr_session_place *at, size_t slot)
+{
+    bool any = false;
+    for (size_t i = 0; i < s->program.n_ops; i++) {
+        const apr_op *const op = &s->program.ops[i];
+        for (int k = 0; k < APR_OP_MAX_WEIGHTS; k++) {
+            if (op->weight[k] != (int)slot) continue;
+            if (op->kind != APR_OP_EXPERTS || !experts_stream(s, at, op)) return false;
+            any = true;
+        }
+    }
+    return any;
+}
+
 bool apr_session_in_items(const apr_session *s, const apr_session_place *at, size_t slot)
 {
     const apr_tensor *const t = apr_session_parts(s, slot);
-    const bool may_be = s->n_places == 1 && !s->options.no_fusion && !s->options.no_replay && !s->options.no_direct;
-    if (!may_be || s->experts[slot] != NULL || t->rank != 2 || t->scale != NULL || !goes_as_stored(s, slot)) return false;
-    const int64_t n_out = apr_tensor_rows(t), n_in = apr_tensor_columns(t);
-    return apr_flow_item_columns(t->dtype) > 0 && is_read_by_rows(s, slot) && s->options.cuda->streams(at->device, t->dtype, n_out, n_in) &&
-           t->n_bytes / (uint64_t)n_out * APR_FLOW_UNIT <= at->work.slice * sizeof(float);
+    const bool streams = !s->options.no_fusion && !s->options.no_replay, may_be = s->n_places == 1 && !s->options.no_direct;
+    if (!may_be || !can_lie_in_items(s, at, slot)) return false;
+    if (t->rank != 2 || s->experts[slot] != NULL) return streams && s->options.n_sequences <= 1 && is_streamed_stack(s, at, slot);
+    return (streams || s->options.n_sequences > 1) && is_read_by_rows(s, slot) &&
+           s->options.cuda->streams(at->device, t->dtype, apr_tensor_rows(t), apr_tensor_columns(t));
 }
 
 /* Bytes of all of a slot's tensors, and of their scales. */
@@ -113,29 +156,6 @@ void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype
     }
 }
 
-/* Rows [row, row + n) into the staging memory: in logical order, or decoded to FP16; what that cannot hold becomes the largest it
- * can, and is counted. */
-static void stage_rows(const apr_tensor *tensor, bool as_stored, int64_t row, int64_t n, uint8_t *staging, float *decoded,
-                       apr_misfits *misfits)
-{
-    const int64_t n_columns = apr_tensor_columns(tensor);
-
-    if (as_stored && tensor->made != NULL) {
-        apr_gather_bytes(tensor, row * n_columns, n * n_columns, staging);
-        return;
-    }
-    if (as_stored) {
-        const size_t row_bytes = (size_t)(tensor->n_bytes / (uint64_t)apr_tensor_rows(tensor));
-        for (int64_t i = 0; i < n; i++) memcpy(staging + (size_t)i * row_bytes, apr_tensor_row(tensor, row + i), row_bytes);
-        return;
-    }
-    apr_decode_rows(tensor, row, n, decoded);
-    const apr_misfits found = apr_find_misfits(decoded, n * n_columns, APR_F16);
-    apr_misfits_merge(misfits, &found);
-    if (found.n_beyond > 0) apr_saturate(decoded, decoded, n * n_columns, APR_F16);
-    apr_host_codecs()[APR_F16].encode(decoded, staging, n * n_columns);
-}
-
 /* The device computes with other weights then: never silently. */
 static void warn_of_misfits(const apr_session *s, const apr_tensor *tensor, const apr_misfits *m)
 {
@@ -147,62 +167,13 @@ static void warn_of_misfits(const apr_session *s, const apr_tensor *tensor, cons
     s->options.on_warning(s->options.user, text);
 }
 
-/* A tensor that cannot go as it lies in the file. */
-static apr_status upload_rows(apr_session *s, const apr_session_place *at, const apr_tensor *tensor, bool as_stored, uint8_t *to,
-                              apr_error *err)
-{
-    const int64_t n_rows = apr_tensor_rows(tensor), n_columns = apr_tensor_columns(tensor);
-    const size_t row_bytes = as_stored ? (size_t)(tensor->n_bytes / (uint64_t)n_rows) : (size_t)n_columns * 2;
-    const int64_t most = STAGING_BYTES / (int64_t)row_bytes;
-    const int64_t block = most < 1 ? 1 : most < n_rows ? most : n_rows;
-    uint8_t *const staging = malloc((size_t)block * row_bytes);
-    float *const decoded = as_stored ? NULL : malloc((size_t)(block * n_columns) * sizeof *decoded);
-    apr_misfits misfits = {0};
-    apr_status status = staging != NULL && (as_stored || decoded != NULL) ? APR_OK : apr_no_memory(err, "the upload of a tensor");
-
-    for (int64_t row = 0; row < n_rows && status == APR_OK; row += block) {
-        const int64_t n = n_rows - row < block ? n_rows - row : block;
-        stage_rows(tensor, as_stored, row, n, staging, decoded, &misfits);
-        status = s->options.cuda->upload(at->device, to + (size_t)row * row_bytes, staging, (size_t)n * row_bytes, err);
-    }
-    free(staging);
-    free(decoded);
-    warn_of_misfits(s, tensor, &misfits);
-    return status;
-}
-
-/* Some rows at a time, through the workspace. */
-static apr_status upload_in_items(const apr_session *s, const apr_session_place *at, const apr_tensor *tensor, uint8_t *to, apr_error *err)
-{
-    const int64_t n_rows = apr_tensor_rows(tensor), n_columns = apr_tensor_columns(tensor);
-    const size_t row_bytes = (size_t)(tensor->n_bytes / (uint64_t)n_rows), room = at->work.slice * sizeof(float);
-    const size_t most = room < STAGING_BYTES ? room : (size_t)STAGING_BYTES;
-    const int64_t block = (int64_t)(most / row_bytes / APR_FLOW_UNIT > 0 ? most / row_bytes / APR_FLOW_UNIT : 1) * APR_FLOW_UNIT;
-    const bool in_order = tensor->pending.kind == APR_STEP_NONE && tensor->made == NULL;
-    uint8_t *const staging = in_order ? NULL : malloc((size_t)block * row_bytes);
-    apr_status status = in_order || staging != NULL ? APR_OK : apr_no_memory(err, "the upload of a tensor");
-
-    for (int64_t row = 0; row < n_rows && status == APR_OK; row += block) {
-        const int64_t n = n_rows - row < block ? n_rows - row : block;
-        if (!in_order) stage_rows(tensor, true, row, n, staging, NULL, NULL);
-        status = s->options.cuda->upload_items(at->device, tensor->dtype, to + (size_t)row * row_bytes,
-                                               in_order ? tensor->data + (size_t)row * row_bytes : staging, n, n_columns, at->work.data,
-                                               room, err);
-    }
-    free(staging);
-    return status;
-}
-
 /* One tensor's share of the memory at `to`, and its scales' at `scales`. */
-static apr_status upload_tensor(apr_session *s, const apr_session_place *at, const apr_tensor *tensor, bool as_stored, uint8_t *to,
-                                uint8_t *scales, apr_error *err)
+static apr_status load_tensor(apr_loads *loads, const apr_tensor *tensor, bool as_stored, uint8_t *to, uint8_t *scales, apr_error *err)
 {
     const bool row_by_row = !as_stored || tensor->pending.kind != APR_STEP_NONE || tensor->made != NULL;
-    APR_TRY(row_by_row ? upload_rows(s, at, tensor, as_stored, to, err)
-                       : s->options.cuda->upload(at->device, to, tensor->data, tensor->n_bytes, err));
-    return as_stored && tensor->scale != NULL
-               ? s->options.cuda->upload(at->device, scales, tensor->scale->data, tensor->scale->n_bytes, err)
-               : APR_OK;
+    APR_TRY(row_by_row ? apr_load_rows(loads, tensor, as_stored ? APR_LOAD_STORED : APR_LOAD_HALVES, to, err)
+                       : apr_load_bytes(loads, tensor->data, tensor->n_bytes, to, err));
+    return as_stored && tensor->scale != NULL ? apr_load_bytes(loads, tensor->scale->data, tensor->scale->n_bytes, scales, err) : APR_OK;
 }
 
 /* What the device has of a slot: its tensor as the model has it, but for where and in which order; of several, one stack. */
@@ -240,8 +211,8 @@ static void describe_twin(const apr_session *s, size_t slot, bool as_stored, uin
     twin->n_bytes *= (uint64_t)n;
 }
 
-/* The twin of a weight on the device, at `to`. */
-static apr_status upload_weight(apr_session *s, apr_session_place *at, size_t slot, uint8_t *to, apr_error *err)
+/* The twin of a weight on the device, at `to`, and what is to be brought there. */
+static apr_status load_weight(apr_session *s, apr_session_place *at, size_t slot, uint8_t *to, apr_loads *loads, apr_error *err)
 {
     const apr_tensor *const parts = apr_session_parts(s, slot);
     apr_tensor *const twin = &at->twins[2 * slot];
@@ -250,13 +221,13 @@ static apr_status upload_weight(apr_session *s, apr_session_place *at, size_t sl
 
     describe_twin(s, slot, as_stored || is_relaid, to, twin, twin + 1);
     at->bound[slot] = at->multiplied[slot] = twin;
-    if (is_relaid) return apr_session_upload_packed(s, at, slot, to, &twin->packing, err);
+    if (is_relaid) return apr_session_load_packed(s, at, slot, to, &twin->packing, loads, err);
     twin->in_items = apr_session_in_items(s, at, slot);
-    if (twin->in_items) return upload_in_items(s, at, parts, to, err);
     const uint64_t each = twin->n_bytes / (uint64_t)n, each_scales = twin->scale != NULL ? twin->scale->n_bytes / (uint64_t)n : 0;
     for (int64_t j = 0; j < n; j++) {
-        uint8_t *const scales = to + stack_bytes(s, slot) + (uint64_t)j * each_scales;
-        APR_TRY(upload_tensor(s, at, &parts[j], as_stored, to + (uint64_t)j * each, scales, err));
+        uint8_t *const scales = to + stack_bytes(s, slot) + (uint64_t)j * each_scales, *const part = to + (uint64_t)j * each;
+        if (twin->in_items) APR_TRY(apr_load_rows(loads, &parts[j], APR_LOAD_ITEMS, part, err));
+        else APR_TRY(load_tensor(loads, &parts[j], as_stored, part, scales, err));
     }
     return APR_OK;
 }
@@ -290,11 +261,28 @@ static void choose_fp8(const apr_session *s, apr_session_place *at)
     s->options.cuda->use_fp8(at->device, at->fp8_products);
 }
 
+/* Brings there what was noted; copies are decoded from it. */
+static apr_status load_all(apr_session *s, apr_session_place *at, apr_loads *loads, apr_error *err)
+{
+    const apr_load_target target = {s->options.cuda, at->device, at->work.data, at->work.slice * sizeof(float)};
+    const double begin = apr_seconds_now();
+
+    APR_TRY(apr_loads_run(loads, &target, err));
+    at->used.upload_s = apr_seconds_now() - begin;
+    at->used.uploaded = loads->n_bytes;
+    for (size_t i = 0; i < loads->n; i++)
+        if (loads->list[i].tensor != NULL) warn_of_misfits(s, loads->list[i].tensor, &loads->list[i].misfits);
+    for (size_t i = 0; i < s->program.n_weights; i++)
+        if (at->bound[i] == &at->twins[2 * i]) APR_TRY(make_copy(s, at, i, err));
+    return APR_OK;
+}
+
 apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr_error *err)
 {
     const size_t n = s->program.n_weights;
     uint64_t *const bytes = malloc((n + 1) * sizeof *bytes), used = 0;
     apr_dtype *const dtypes = malloc((n + 1) * sizeof *dtypes);
+    apr_loads loads = {0};
     apr_status status = APR_OK;
 
     at->twins = calloc(3 * n + 1, sizeof *at->twins);
@@ -307,10 +295,11 @@ apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr
     for (size_t i = 0; i < n && status == APR_OK; i++) {
         if (bytes[i] == 0 || s->program.weights[i].uses == APR_USE_FLOAT) continue; /* those are float32 already */
         if (apr_slot_is_read_on_host(&s->program.weights[i])) continue;             /* and those stay */
-        status = upload_weight(s, at, i, at->weights + used, err);
-        if (status == APR_OK) status = make_copy(s, at, i, err);
+        status = load_weight(s, at, i, at->weights + used, &loads, err);
         used += bytes[i];
     }
+    if (status == APR_OK) status = load_all(s, at, &loads, err);
+    apr_loads_close(&loads);
     free(bytes);
     free(dtypes);
     if (status == APR_OK) choose_fp8(s, at);

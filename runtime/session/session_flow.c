@@ -17,6 +17,21 @@ static int stream_of(const apr_session *s, const apr_session_place *at, const ap
     return is_plain && lies_right && s->options.cuda->streams(at->device, weight->dtype, n_out, n_in) ? (int)weight->dtype + 1 : 0;
 }
 
+/* Does the device take these experts from planes? Their stacks lie for it then (apr_session_in_items). */
+static bool experts_stream(const apr_session *s, const apr_session_place *at, const apr_op *op)
+{
+    apr_experts_args a = op->args.experts;
+    if (op->kind != APR_OP_EXPERTS || op->weight[0] < 0) return false;
+    a.n_tokens = 1;
+    a.gate = at->multiplied[op->weight[0]];
+    a.up = at->multiplied[op->weight[1]];
+    a.down = at->multiplied[op->weight[2]];
+    a.work = at->work;
+    const apr_cuda_api *const cuda = s->options.cuda;
+    return apr_experts_flow(&a) && cuda->streams(at->device, a.gate->dtype, a.n_used * a.n_mid, a.n_in) &&
+           cuda->streams(at->device, a.down->dtype, a.n_out, a.n_used * a.n_mid);
+}
+
 /* Slots are taken in turn: nobody may still need what is overwritten. */
 static bool slots_suffice(const apr_fusion *fusion)
 {
@@ -25,18 +40,87 @@ static bool slots_suffice(const apr_fusion *fusion)
     return true;
 }
 
+static int source_of_rope(const apr_session *s, const apr_fused *step, int k)
+{
+    return s->program.ops[step->head_norms[k] >= 0 ? step->head_norms[k] : step->ropes[k]].in[0];
+}
+
+static bool overlap(const apr_session *s, const apr_session_place *at, int a, int b)
+{
+    const int64_t x = at->plan.value_offsets[a], y = at->plan.value_offsets[b];
+    return x < y + s->program.values[b].width && y < x + s->program.values[a].width;
+}
+
+/* Places were given to values for one operation after the other. A turn reads all it needs while it writes the query: that may lie in the
+ * place of what it is made of, head by head, and nowhere else. */
+static bool turns_are_apart(const apr_session *s, const apr_session_place *at)
+{
+    for (size_t i = 0; i < at->fusion.n_steps; i++) {
+        const apr_fused *const step = &at->fusion.steps[i];
+        if (step->store < 0) continue;
+        const int query = s->program.ops[step->ropes[0]].out, from = source_of_rope(s, step, 0), key = source_of_rope(s, step, 1);
+        const int value = s->program.ops[step->store].in[1];
+        const bool in_place = at->plan.value_offsets[query] == at->plan.value_offsets[from];
+        if ((overlap(s, at, query, from) && !in_place) || overlap(s, at, query, key) || overlap(s, at, query, value)) return false;
+        for (int k = 0; k < 2; k++)
+            if (overlap(s, at, query, s->program.ops[step->ropes[k]].in[1])) return false; /* angles */
+    }
+    return true;
+}
+
+/* The value that ends the products, or experts, and the one that is added. */
+static int result_of(const apr_session *s, const apr_fused *step)
+{
+    const int last = step->op >= 0 ? step->op : step->linears[0];
+    return s->program.ops[step->glu >= 0 ? step->glu : step->add >= 0 ? step->add : last].out;
+}
+
+static int residual_of(const apr_session *s, const apr_fused *step)
+{
+    const apr_op *const add = &s->program.ops[step->add], *const last = &s->program.ops[step->op >= 0 ? step->op : step->linears[0]];
+    return add->in[0] == last->out ? add->in[1] : add->in[0];
+}
+
+/* Experts' routes are read until their step ends, which may be behind the operation for which they were kept. */
+static bool routes_are_apart(const apr_session *s, const apr_session_place *at)
+{
+    for (size_t i = 0; i < at->fusion.n_steps; i++) {
+        const apr_fused *const step = &at->fusion.steps[i];
+        if (step->kind == APR_FUSED_EXPERTS && overlap(s, at, result_of(s, step), s->program.ops[step->op].in[1])) return false;
+    }
+    return true;
+}
+
+/* The steps, and whether they may be run where values lie. */
+static apr_status fuse_as(const apr_session *s, apr_session_place *at, const apr_fusible *can, bool *may_run, apr_error *err)
+{
+    APR_TRY(apr_fuse(&at->fusion, &s->program, can, err));
+    *may_run = slots_suffice(&at->fusion) && turns_are_apart(s, at) && routes_are_apart(s, at);
+    if (!*may_run) apr_fusion_close(&at->fusion);
+    return APR_OK;
+}
+
 apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err)
 {
-    int *streams;
-    bool any = false;
+    const size_t n_ops = s->program.n_ops;
+    bool any = false, may_run = false;
 
     if (s->n_places > 1 || s->options.no_fusion || s->options.no_replay || s->options.no_direct) return APR_OK;
-    streams = calloc(s->program.n_ops + 1, sizeof *streams);
-    if (streams == NULL) return apr_no_memory(err, "the steps of a token");
-    for (size_t i = 0; i < s->program.n_ops; i++) any |= (streams[i] = stream_of(s, at, &s->program.ops[i])) != 0;
-    apr_status status = any ? apr_fuse(&at->fusion, &s->program, streams, err) : APR_OK;
+    int *const streams = calloc(n_ops + 1, sizeof *streams);
+    bool *const turns = calloc(n_ops + 1, sizeof *turns), *const experts = calloc(n_ops + 1, sizeof *experts);
+    apr_status status = streams != NULL && turns != NULL && experts != NULL ? APR_OK : apr_no_memory(err, "the steps of a token");
+    for (size_t i = 0; i < n_ops && status == APR_OK; i++) {
+        const apr_op *const op = &s->program.ops[i];
+        any |= (streams[i] = stream_of(s, at, op)) != 0;
+        turns[i] = op->kind == APR_OP_KV_STORE && apr_turns(&op->args.kv_store);
+        experts[i] = experts_stream(s, at, op);
+    }
+    if (status == APR_OK && any) status = fuse_as(s, at, &(apr_fusible){streams, turns, experts}, &may_run, err);
+    if (status == APR_OK && any && !may_run) status = fuse_as(s, at, &(apr_fusible){streams, NULL, NULL}, &may_run, err);
     free(streams);
-    if (status != APR_OK || !slots_suffice(&at->fusion)) apr_fusion_close(&at->fusion);
+    free(turns);
+    free(experts);
+    if (status != APR_OK) apr_fusion_close(&at->fusion);
     if (status == APR_OK && at->fusion.n_steps > 0) status = s->options.cuda->expect_streams(at->device, true, err);
     return status;
 }
@@ -70,20 +154,9 @@ static apr_status run_inputs(const apr_session *s, const apr_session_place *at, 
         args.eps = norm->args.norm.eps;
         args.gain = vector_at(at, norm->weight[0]);
         args.gain_offset = norm->args.norm.offset;
+        if (step->keeps) args.out = apr_session_value_at(s, norm->out);
     }
     return s->options.cuda->flow_inputs(at->device, &args, err);
-}
-
-/* The value that ends the products, and the one that is added. */
-static int result_of(const apr_session *s, const apr_fused *step)
-{
-    return s->program.ops[step->glu >= 0 ? step->glu : step->add >= 0 ? step->add : step->linears[0]].out;
-}
-
-static int residual_of(const apr_session *s, const apr_fused *step)
-{
-    const apr_op *const add = &s->program.ops[step->add];
-    return add->in[0] == s->program.ops[step->linears[0]].out ? add->in[1] : add->in[0];
 }
 
 /* What the products leave for the next. */
@@ -98,10 +171,38 @@ static void leave(const apr_session *s, const apr_session_place *at, const apr_f
     args->out_squares = squares_at(at, step->planes, width);
 }
 
+/* The weights of a step that multiplies. */
+static void look_at(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_flow_ahead *ahead)
+{
+    ahead->ending = step->glu >= 0 ? APR_FLOW_GLU : APR_FLOW_STORE;
+    ahead->n_parts = step->n_linears;
+    ahead->n_in = s->program.values[s->program.ops[step->linears[0]].in[0]].width;
+    for (int i = 0; i < step->n_linears; i++) ahead->weights[i] = at->multiplied[s->program.ops[step->linears[i]].weight[0]];
+}
+
+/* Behind these products comes something else, while which memory has the time for weights of the next products, and of those behind them.
+ */
+static void look_ahead(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_flow_ahead ahead[APR_FLOW_AHEAD])
+{
+    const apr_fused *const end = at->fusion.steps + at->fusion.n_steps, *next = step + 1;
+    if (next == end || next->kind == APR_FUSED_PRODUCTS) return;
+    while (next < end && next->kind != APR_FUSED_PRODUCTS && next->kind != APR_FUSED_EXPERTS) next++; /* those read enough themselves */
+    for (int i = 0; i < APR_FLOW_AHEAD && next < end && next->kind == APR_FUSED_PRODUCTS; i++) look_at(s, at, next++, &ahead[i]);
+}
+
+/* Are steps i and i + 1 products that read the same inputs? */
+static bool are_alike(const apr_fusion *fusion, int64_t i)
+{
+    if (i < 0 || i + 1 >= (int64_t)fusion->n_steps) return false;
+    const apr_fused *const a = &fusion->steps[i], *const b = a + 1;
+    return a->kind == APR_FUSED_PRODUCTS && b->kind == APR_FUSED_PRODUCTS && a->inputs == b->inputs;
+}
+
 static apr_status run_products(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
     const apr_op *const ops = s->program.ops, *const divided = norm_of(s, step->divided);
     const int result = result_of(s, step);
+    const int64_t i = step - at->fusion.steps;
     apr_flow_args args = {.ending = step->glu >= 0   ? APR_FLOW_GLU
                                     : step->add >= 0 ? APR_FLOW_ADD
                                                      : APR_FLOW_STORE,
@@ -113,28 +214,94 @@ static apr_status run_products(const apr_session *s, const apr_session_place *at
         args.squares = squares_at(at, step->inputs, args.n_in);
         args.eps = divided->args.norm.eps;
     }
-    for (int i = 0; i < step->n_linears; i++) {
-        const apr_op *const op = &ops[step->linears[i]];
-        args.parts[i] = (apr_flow_part){at->multiplied[op->weight[0]], vector_at(at, op->weight[1]), apr_session_value_at(s, op->out)};
+    for (int k = 0; k < step->n_linears; k++) {
+        const apr_op *const op = &ops[step->linears[k]];
+        args.parts[k] = (apr_flow_part){at->multiplied[op->weight[0]], vector_at(at, op->weight[1]), apr_session_value_at(s, op->out)};
     }
     if (args.ending != APR_FLOW_STORE) args.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
     if (step->glu >= 0) args.glu = ops[step->glu].args.glu.shape;
     if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
     leave(s, at, step, s->program.values[result].width, &args);
+    look_ahead(s, at, step, args.ahead);
+    args.is_beside = are_alike(&at->fusion, i - 1) && !are_alike(&at->fusion, i - 2);
+    args.has_beside = are_alike(&at->fusion, i) && !args.is_beside;
+    args.is_first = i == 0 || at->fusion.steps[i - 1].kind != APR_FUSED_PRODUCTS;
     return s->options.cuda->flow(at->device, &args, err);
+}
+
+static apr_status run_experts(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    const apr_op *const divided = norm_of(s, step->divided);
+    const int result = result_of(s, step);
+    apr_flow_args flow = {.ending = step->add >= 0 ? APR_FLOW_ADD : APR_FLOW_STORE, .n_parts = 1, .x = planes_at(at, step->inputs)};
+    apr_op_args args;
+
+    APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->op], &args, err));
+    flow.n_in = args.experts.n_in;
+    if (divided != NULL) {
+        flow.squares = squares_at(at, step->inputs, flow.n_in);
+        flow.eps = divided->args.norm.eps;
+    }
+    flow.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
+    if (step->add >= 0) flow.residual = apr_session_value_at(s, residual_of(s, step));
+    leave(s, at, step, s->program.values[result].width, &flow);
+    return s->options.cuda->experts(at->device, &args.experts, &flow, err);
+}
+
+static apr_status bind_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_turn_args *turn, apr_error *err)
+{
+    apr_norm_args *norms[2];
+    apr_rope_args *ropes[2];
+    apr_op_args args;
+
+    *turn = (apr_turn_args){.q_norm = {.chunk = 0}};
+    norms[0] = &turn->q_norm, norms[1] = &turn->k_norm;
+    ropes[0] = &turn->q, ropes[1] = &turn->k;
+    for (int k = 0; k < 2; k++) {
+        APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->ropes[k]], &args, err));
+        *ropes[k] = args.rope;
+        if (step->head_norms[k] < 0) continue;
+        APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->head_norms[k]], &args, err));
+        *norms[k] = args.norm;
+    }
+    APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->store], &args, err));
+    turn->store = args.kv_store;
+    return APR_OK;
+}
+
+static apr_status run_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    apr_turn_args turn;
+    APR_TRY(bind_turn(s, at, step, &turn, err));
+    return s->options.cuda->turn(at->device, &turn, err);
+}
+
+static apr_status run_attend(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    apr_op_args args;
+    apr_turn_args turn;
+    if (step->store >= 0) APR_TRY(bind_turn(s, at, step, &turn, err));
+    APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->op], &args, err));
+    return s->options.cuda->attend_to_planes(at->device, step->store >= 0 ? &turn : NULL, &args.attend, planes_at(at, step->planes), err);
+}
+
+static apr_status run_step(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    const bool is_product = step->kind == APR_FUSED_OPERATION || step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_EXPERTS;
+    if (s->only_products && !is_product) return APR_OK;
+    switch (step->kind) {
+    case APR_FUSED_OPERATION: return apr_session_run_op(s, &s->program.ops[step->op], err);
+    case APR_FUSED_INPUTS: return run_inputs(s, at, step, err);
+    case APR_FUSED_PRODUCTS: return run_products(s, at, step, err);
+    case APR_FUSED_TURN: return run_turn(s, at, step, err);
+    case APR_FUSED_ATTEND: return run_attend(s, at, step, err);
+    case APR_FUSED_EXPERTS: return run_experts(s, at, step, err);
+    }
+    return APR_OK;
 }
 
 apr_status apr_session_run_fused(apr_session *s, const apr_session_place *at, apr_error *err)
 {
-    for (size_t i = 0; i < at->fusion.n_steps; i++) {
-        const apr_fused *const step = &at->fusion.steps[i];
-        switch (step->kind) {
-        case APR_FUSED_OPERATION: APR_TRY(apr_session_run_op(s, &s->program.ops[step->op], err)); break;
-        case APR_FUSED_INPUTS:
-            if (!s->only_products) APR_TRY(run_inputs(s, at, step, err));
-            break;
-        case APR_FUSED_PRODUCTS: APR_TRY(run_products(s, at, step, err)); break;
-        }
-    }
+    for (size_t i = 0; i < at->fusion.n_steps; i++) APR_TRY(run_step(s, at, &at->fusion.steps[i], err));
     return APR_OK;
 }

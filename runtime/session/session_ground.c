@@ -1,5 +1,6 @@
 /* session_ground.c - a session's memory: exactly the lines of its places' plans are allocated, on the host or a device. */
 #include "formats/base/bytes.h"
+#include "formats/base/clock.h"
 #include "runtime/session/heap.h"
 #include "runtime/session/session_parts.h"
 #include "runtime/session/trace.h"
@@ -73,6 +74,8 @@ static apr_status allocate_beside(apr_session *s, apr_session_place *at, apr_err
     if (rows_bytes > 0 && at->host_rows == NULL) return apr_no_memory(err, "the rows on their way to the device");
     if (logits_bytes == 0) return APR_OK;
     APR_TRY(s->options.cuda->pin(at->device, logits_bytes, "copy of the logits", (void **)&s->host_logits, err));
+    APR_TRY(s->options.cuda->pin(at->device, apr_session_line_bytes(at, APR_LINE_HOST_STEP), "copy of a step's table",
+                                 (void **)&s->step_mail, err));
     s->mail = (apr_cuda_token *)(void *)((uint8_t *)s->host_logits + logits_bytes - apr_cuda_round(sizeof *s->mail));
     return APR_OK;
 }
@@ -147,14 +150,17 @@ static apr_status allocate_device_place(apr_session *s, apr_session_place *at, a
 {
     at->work.slice = at->plan.workspace_slice;
     at->work.n_threads = 1;
+    const double begin = apr_seconds_now();
     APR_TRY(bind_weights(s, at, err));
     APR_TRY(allocate_on_device(s, at, err));
     APR_TRY(allocate_lines(s, at, err));
+    at->used.device_s += apr_seconds_now() - begin;
     at->token = (apr_cuda_token *)(void *)(at->work.data + at->work.slice);
     at->planes = (uint8_t *)at->token + apr_cuda_round(sizeof *at->token);
+    at->step = apr_step_table_at(at->states + at->plan.step_offset, at->plan.n_sequences, at->plan.n_ctx);
     APR_TRY(upload_vectors(s, at, err));
     APR_TRY(apr_session_upload_weights(s, at, err));
-    APR_TRY(apr_session_fuse(s, at, err));
+    if (s->positions == NULL) APR_TRY(apr_session_fuse(s, at, err)); /* steps of several sequences are products of several tokens */
     return s->options.cuda->check(at->device, "the upload", err);
 }
 
@@ -180,8 +186,8 @@ apr_status apr_session_allocate(apr_session *s, apr_error *err)
         if (at->on == APR_ON_DEVICE) {
             APR_TRY(allocate_device_place(s, at, err));
             if (at->host_rows != NULL) s->heap_ground += (int64_t)apr_heap_block(at->host_rows);
-            s->heap_ground +=
-                (int64_t)apr_session_line_bytes(at, APR_LINE_HOST_LOGITS); /* pinned: on no heap, and the plan's all the same */
+            s->heap_ground += (int64_t)(apr_session_line_bytes(at, APR_LINE_HOST_LOGITS) + /* pinned: on no heap, and the plan's */
+                                        apr_session_line_bytes(at, APR_LINE_HOST_STEP));
         } else {
             APR_TRY(allocate_host_place(s, at, err));
             apr_session_count_heap(&s->heap_ground, before);
@@ -223,6 +229,7 @@ void apr_session_release(apr_session *s)
     s->places = NULL;
     s->host_logits = NULL;
     s->mail = NULL;
+    s->step_mail = NULL;
     s->last_row = NULL;
     s->told_position = -1;
     s->n_places = 0;

@@ -34,6 +34,9 @@ apr_session_usage apr_session_used(const apr_session *s)
         sum.activations += used->activations;
         sum.logits += used->logits;
         sum.workspace += used->workspace;
+        sum.device_s += used->device_s;
+        sum.upload_s += used->upload_s;
+        sum.uploaded += used->uploaded;
         if (used->blas_version != 0) sum.blas_version = used->blas_version;
         if (!s->places[i].shares_card) sum.driver += driver_bytes(s, &s->places[i]);
     }

@@ -2,11 +2,14 @@
 #ifndef APR_RUNTIME_SESSION_PARTS_H
 #define APR_RUNTIME_SESSION_PARTS_H
 
+#include "runtime/plan/step_table.h"
 #include "runtime/program/fusion.h"
 #include "runtime/program/ground.h"
 #include "runtime/session/pages.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trace.h"
+
+struct apr_loads; /* session_upload.h */
 
 /* One place where operations of the program run: its share of the plan, its memory, and the weights as they lie there. */
 typedef struct apr_session_place {
@@ -33,6 +36,7 @@ typedef struct apr_session_place {
     uint8_t *weights;         /* on the device: as stored, each at a multiple of 64 bytes */
     uint8_t *copies;          /* on the device: decoded FP16 twins of packed matrices, or NULL */
     apr_cuda_token *token;    /* on the device: the one token of a batch, where there is but this place */
+    apr_step_table step;      /* on the device: of several sequences' rows */
     uint8_t *planes;          /* on the device: APR_PLANES_SLOTS inputs of products that stream */
     apr_fusion fusion;        /* the steps of a single token there; none: operation by operation */
     apr_cuda_graph *recorded; /* on the device: the operations of a single token; NULL: not yet, or not any more */
@@ -56,8 +60,9 @@ struct apr_session {
     float
         *host_logits; /* where the logits are read: pinned for the device that makes them; the host's themselves where the head is there */
     apr_cuda_token *mail;                         /* pinned, beside them: a token on its way to that device, and what comes back */
+    uint8_t *step_mail;                           /* pinned: the step's table on its way; NULL: there is one sequence, or no device */
     int64_t heap_program, heap_ground, heap_runs; /* what the heap grew by: program and bindings; plan and memory; evaluations */
-    bool prompt_checked, decode_checked;
+    bool prompt_checked, decode_checked, step_checked;
     bool exact;         /* see apr_session_set_exact */
     bool only_products; /* see apr_trace_only_products */
 
@@ -72,6 +77,10 @@ struct apr_session {
     int32_t *step_ids;       /* [n_sequences] */
     int64_t *step_sequences; /* [n_sequences] of the rows of a step */
     bool is_step;            /* the batch is a token of each of some sequences */
+    int64_t step_position;   /* the largest of theirs */
+    int64_t step_rows;       /* how many the step before had */
+    int64_t recorded_rows;   /* of the step that is recorded, and the positions that it may have: below so many */
+    int64_t recorded_end;
     const float *last_logits;
     const float *last_row; /* of the logits, at the place that made them; NULL: nothing has been evaluated */
     int64_t told_position; /* what the one device has been told of a single token; -1: nothing */
@@ -94,6 +103,8 @@ apr_status apr_session_bind_tensors(apr_session *s, apr_error *err);
 /* The tensors of a slot, side by side, of which there are apr_session_n_parts: none where an optional one is not there. */
 const apr_tensor *apr_session_parts(const apr_session *s, size_t slot);
 int64_t apr_session_n_parts(const apr_session *s, size_t slot);
+/* What one operation is given of the batch, at its place; a device is told of its single token. */
+apr_status apr_session_bind_op(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_args *args, apr_error *err);
 /* Runs one operation on the batch, where it belongs, when what it reads has been brought there. */
 apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err);
 /* Where a value is made, a state lies, the logits are: the place, and there. */
@@ -113,10 +124,14 @@ apr_status apr_session_tell_token(apr_session *s, const apr_session_place *at, a
 /* Runs the batch's one token, its logits included, as it was recorded; records it first where it was not. *done false: it cannot be
  * done so, and nothing was run. What was started is not waited for. */
 apr_status apr_session_replay(apr_session *s, const apr_eval_output *out, bool *done, apr_error *err);
+/* The same of a step's rows, but for their logits: recorded when as many as in the step before go on together. */
+apr_status apr_session_replay_step(apr_session *s, bool *done, apr_error *err);
 /* What was recorded is not what would be run now. */
 void apr_session_forget_recorded(const apr_session *s, apr_session_place *at);
 /* Of the last row of logits, where it lies. */
 apr_status apr_session_find_best(apr_session *s, apr_best *best, apr_error *err);
+/* Of the s->n_rows rows of logits of a step, each as it is wished. */
+apr_status apr_session_find_bests(apr_session *s, apr_best *bests, apr_error *err);
 
 /* --- session_ground.c: memory --- */
 
@@ -141,8 +156,14 @@ uint64_t apr_session_sequences_bytes(const apr_session *s); /* on the heap */
 /* Of the sequence in use: gives its pages back; room for its first n_positions. */
 void apr_session_release_pages(apr_session *s);
 apr_status apr_session_extend_pages(apr_session *s, int64_t n_positions, apr_error *err);
-/* One operation on the rows of a step. */
+/* One operation on the rows of a step, on the host. */
 void apr_session_run_step_op(const apr_session *s, const apr_session_place *at, const apr_op *op, apr_ground *ground);
+/* Tells the device, where there is one, of the step's rows; or of the pages of the sequence in use. Not waited for: what follows is. */
+apr_status apr_session_tell_step(apr_session *s, apr_error *err);
+apr_status apr_session_tell_pages(apr_session *s, apr_error *err);
+apr_step_table apr_session_step_mail(const apr_session *s); /* of a session that has one */
+/* Where rows or the sequence in use lie, as the device is told. */
+void apr_session_ground_step(const apr_session *s, const apr_session_place *at, apr_ground *ground);
 /* session.c: all operations on them, and their logits. */
 apr_status apr_session_run_step(apr_session *s, const apr_eval_output *out, apr_error *err);
 
@@ -170,9 +191,11 @@ void apr_session_count_heap(int64_t *grown, uint64_t before);
 apr_status apr_session_open_device(apr_session *s, apr_session_place *at, apr_error *err);
 /* Each slot's bytes (0: not there) and type on a device. The tensors of a slot that has several lie there as one stack. */
 void apr_session_device_weights(const apr_session *s, uint64_t *bytes, apr_dtype *dtypes);
+/* Everything is there when it returns. */
 apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr_error *err);
 
-/* Do the slot's rows lie in items on the device (kernels/cuda/flow_args.h)? Only where a token is replayed. */
+/* Do the slot's rows lie in items on the device (kernels/cuda/flow_args.h)? Only where a token is replayed; stacks of experts where all
+ * three of an operation can. */
 bool apr_session_in_items(const apr_session *s, const apr_session_place *at, size_t slot);
 
 /* --- session_flow.c: products that stream, with what ends them --- */
@@ -186,9 +209,9 @@ apr_status apr_session_run_fused(apr_session *s, const apr_session_place *at, ap
 
 /* What the regular form of a slot's packed matrices takes on the device. 0: they are not packed, or the device cannot read it. */
 uint64_t apr_session_relaid_bytes(const apr_session *s, size_t slot);
-/* Brings them there, to `to`; *packing describes it and is the place's. */
-apr_status apr_session_upload_packed(apr_session *s, apr_session_place *at, size_t slot, uint8_t *to, const struct apr_packing **packing,
-                                     apr_error *err);
+/* Notes them to be brought there, to `to`; *packing describes it and is the place's. */
+apr_status apr_session_load_packed(apr_session *s, apr_session_place *at, size_t slot, uint8_t *to, const struct apr_packing **packing,
+                                   struct apr_loads *loads, apr_error *err);
 /* notes[n_weights] for a place's plan. dtypes: those on its device; NULL: it is the host. */
 void apr_session_note_weights(const apr_session *s, const apr_dtype *dtypes, apr_weight_note *notes);
 

@@ -31,8 +31,12 @@ apr_status apr_session_make_places(apr_session *s, apr_error *err)
 {
     const int n = n_devices(s);
 
-    if (s->options.n_sequences > 1 && n > 0)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: several sequences at once are kept on the host only", s->model->path);
+    if (s->options.n_sequences > 1 && apr_partition_n_places(n, &s->options.offload) > 1)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: several sequences at once are kept in one place, the host or one GPU, not in parts",
+                        s->model->path);
+    if (s->options.n_sequences > 1 && n > 0 && s->options.no_direct)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: several sequences at once on a GPU need kernels that read packed weights",
+                        s->model->path);
     if (n > APR_MOST_DEVICES) return apr_fail(err, APR_E_USAGE, "%d GPUs are more than %d", n, (int)APR_MOST_DEVICES);
     s->n_places = apr_partition_n_places(n, &s->options.offload);
     s->places = calloc((size_t)s->n_places, sizeof *s->places);
@@ -177,6 +181,7 @@ static apr_status plan_place(apr_session *s, apr_session_place *at, const weight
     options.weight_dtypes = on_device ? t->dtypes : NULL;
     apr_session_note_weights(s, options.weight_dtypes, t->notes);
     options.weight_notes = t->notes;
+    options.no_replay = s->options.no_replay;
     options.copies = on_device && pace->copies;
     APR_TRY(apr_plan_make(&at->plan, &s->program, &options, err));
     if (at->device != NULL) s->options.cuda->use_tiles(at->device, s->options.no_direct && !options.copies);

@@ -5,10 +5,11 @@
 #include "runtime/session/session_parts.h"
 
 #include <stdio.h>
+#include <string.h>
 
 bool apr_session_reads_token(const apr_session *s, const apr_session_place *at)
 {
-    return s->n_tokens == 1 && s->n_places == 1 && at->device != NULL;
+    return s->n_tokens == 1 && s->n_places == 1 && at->device != NULL && s->positions == NULL;
 }
 
 static bool knows_token(const apr_session *s) { return s->told_position == s->position && s->told_id == s->ids[0]; }
@@ -100,6 +101,91 @@ apr_status apr_session_replay(apr_session *s, const apr_eval_output *out, bool *
     return *done ? s->options.cuda->replay(at->recorded, err) : APR_OK;
 }
 
+/* --- a step of several sequences --- */
+
+/* Positions are read in the device's memory; how far a context is cut is told before, in strides of these. */
+enum { STEP_STRIDE = 512 };
+
+static apr_status record_step(apr_session *s, apr_session_place *at, apr_error *err)
+{
+    const int64_t position = s->step_position;
+    apr_status status = s->options.cuda->record(at->device, err);
+
+    if (status != APR_OK) return status;
+    s->recorded_rows = s->n_tokens;
+    s->recorded_end = (position / STEP_STRIDE + 1) * STEP_STRIDE;
+    s->step_position = s->recorded_end - 1;
+    for (size_t i = 0; i < s->program.n_ops && status == APR_OK; i++) {
+        const apr_op *const op = &s->program.ops[i];
+        if (op->out < 0 || !s->program.values[op->out].is_logits) status = apr_session_run_op(s, op, err);
+    }
+    s->step_position = position;
+    const apr_status ended = s->options.cuda->end_record(at->device, &at->recorded, status == APR_OK ? err : NULL);
+    if (status != APR_OK) apr_session_forget_recorded(s, at);
+    return status != APR_OK ? status : ended;
+}
+
+static bool may_replay_step(const apr_session *s, const apr_session_place *at)
+{
+    return at->device != NULL && !s->options.no_replay && s->step_checked && !at->cannot_record && at->host_rows == NULL &&
+           s->watch == NULL;
+}
+
+apr_status apr_session_replay_step(apr_session *s, bool *done, apr_error *err)
+{
+    apr_session_place *const at = &s->places[0];
+    const bool is_steady = s->n_tokens == s->step_rows;
+
+    *done = false;
+    s->step_rows = s->n_tokens;
+    if (!may_replay_step(s, at)) return APR_OK;
+    const bool is_there = at->recorded != NULL && s->recorded_rows == s->n_tokens && s->step_position < s->recorded_end;
+    if (!is_there && !is_steady) return APR_OK;
+    if (!is_there) {
+        apr_error why = {0};
+        apr_session_forget_recorded(s, at);
+        const apr_status status = record_step(s, at, &why);
+        if (status != APR_OK && s->options.cuda->is_lost(at->device)) return apr_fail(err, status, "%s", why.text);
+        if (status != APR_OK) go_on_without(s, at, &why);
+    }
+    *done = at->recorded != NULL;
+    return *done ? s->options.cuda->replay(at->recorded, err) : APR_OK;
+}
+
+/* --- the likeliest tokens --- */
+
+/* What a device found, as numbers. */
+static void take_found(apr_best *best, const apr_cuda_found *found, int64_t vocab_size)
+{
+    apr_best_from_keys(best, found->keys, best->n_wanted);
+    best->sum = 0.0;
+    best->n_parts = 0;
+    if (best->temperature <= 0.0f) return;
+    best->sum = found->sum;
+    best->n_parts = apr_best_parts(vocab_size) <= APR_MOST_PARTS ? (int)apr_best_parts(vocab_size) : 0;
+    memcpy(best->parts, found->parts, sizeof best->parts);
+}
+
+apr_status apr_session_find_bests(apr_session *s, apr_best *bests, apr_error *err)
+{
+    const apr_cuda_api *const cuda = s->options.cuda;
+    const apr_session_place *const at = apr_session_place_of_logits(s);
+    const int64_t width = s->program.vocab_size;
+
+    if (at->device == NULL) {
+        for (int64_t r = 0; r < s->n_rows; r++) apr_find_best(&bests[r], at->logits + r * width, width);
+        return APR_OK;
+    }
+    apr_cuda_found *const mail = apr_session_step_mail(s).found;
+    for (int64_t r = 0; r < s->n_rows; r++)
+        APR_TRY(cuda->find_best(at->device, at->logits + r * width, width, bests[r].n_wanted, bests[r].temperature, at->work.data,
+                                &at->step.found[r], err));
+    APR_TRY(cuda->receive(at->device, mail, at->step.found, (uint64_t)s->n_rows * sizeof *mail, err));
+    APR_TRY(cuda->check(at->device, s->stage, err));
+    for (int64_t r = 0; r < s->n_rows; r++) take_found(&bests[r], &mail[r], width);
+    return APR_OK;
+}
+
 apr_status apr_session_find_best(apr_session *s, apr_best *best, apr_error *err)
 {
     const apr_cuda_api *const cuda = s->options.cuda;
@@ -113,7 +199,6 @@ apr_status apr_session_find_best(apr_session *s, apr_best *best, apr_error *err)
     APR_TRY(cuda->find_best(at->device, s->last_row, vocab_size, best->n_wanted, best->temperature, at->work.data, &at->token->found, err));
     APR_TRY(cuda->receive(at->device, &s->mail->found, &at->token->found, sizeof s->mail->found, err));
     APR_TRY(cuda->check(at->device, s->stage, err));
-    apr_best_from_keys(best, s->mail->found.keys, best->n_wanted);
-    best->sum = best->temperature > 0.0f ? s->mail->found.sum : 0.0;
+    take_found(best, &s->mail->found, vocab_size);
     return APR_OK;
 }

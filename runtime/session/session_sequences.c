@@ -1,7 +1,8 @@
 /* session_sequences.c - several sequences in one session: which one a call is about, their pages, and a step of many of them.
  *
- * A step runs every operation once for all rows, but for what knows positions or states: that runs row by row, each on its sequence's
- * pages and states. Products take so many rows at a time that each row's sums are added in the order in which they are for it alone. */
+ * On the host a step runs every operation once for all rows, but for what knows positions or states: that runs row by row, each on its
+ * sequence's pages and states. Products take so many rows at a time that each row's sums are added in the order in which they are for it
+ * alone. A device runs every operation once: where the rows stand it reads in a table that is sent before. */
 #include "runtime/program/op_card.h"
 #include "runtime/session/heap.h"
 #include "runtime/session/session_parts.h"
@@ -71,6 +72,15 @@ bool apr_session_shares_anywhere(const apr_session *s)
     return true;
 }
 
+static apr_status copy_state(const apr_session *s, const uint8_t *from, uint8_t *to, uint64_t n_bytes, apr_error *err)
+{
+    apr_cuda_device *const device = s->places[0].device;
+
+    if (device != NULL) return s->options.cuda->transfer(device, from, device, to, n_bytes, err);
+    memcpy(to, from, n_bytes);
+    return APR_OK;
+}
+
 apr_status apr_session_share(apr_session *s, int64_t from, int64_t to, int64_t n_positions, apr_error *err)
 {
     const apr_session_place *const at = &s->places[0];
@@ -86,7 +96,7 @@ apr_status apr_session_share(apr_session *s, int64_t from, int64_t to, int64_t n
     for (size_t i = 0; i < s->program.n_states; i++) {
         const uint64_t stride = at->plan.state_strides[i];
         uint8_t *const first = at->states + at->plan.state_offsets[i];
-        if (stride > 0) memcpy(first + (uint64_t)to * stride, first + (uint64_t)from * stride, stride);
+        if (stride > 0) APR_TRY(copy_state(s, first + (uint64_t)from * stride, first + (uint64_t)to * stride, stride, err));
     }
     s->position = n_positions;
     return APR_OK;
@@ -157,6 +167,63 @@ void apr_session_run_step_op(const apr_session *s, const apr_session_place *at, 
     else run_bound(at, op, ground);
 }
 
+/* --- what a device is told --- */
+
+apr_step_table apr_session_step_mail(const apr_session *s)
+{
+    return apr_step_table_at(s->step_mail, s->places[0].plan.n_sequences, s->places[0].plan.n_ctx);
+}
+
+static apr_status send_table(apr_session *s, int64_t n_rows, apr_error *err)
+{
+    const apr_session_place *const at = &s->places[0];
+    const uint64_t n_bytes = apr_step_sent_bytes(at->plan.n_sequences, n_rows, at->plan.n_ctx);
+    return s->options.cuda->send(at->device, at->step.positions, apr_session_step_mail(s).positions, n_bytes, err);
+}
+
+static void write_pages(const apr_session *s, const apr_step_table *table, int64_t row, int64_t sequence)
+{
+    memcpy(table->pages + row * table->most, apr_pages_of(&s->pages, sequence), (size_t)s->pages.n_held[sequence] * sizeof *table->pages);
+}
+
+apr_status apr_session_tell_step(apr_session *s, apr_error *err)
+{
+    if (s->step_mail == NULL) return APR_OK;
+    const apr_step_table mail = apr_session_step_mail(s);
+
+    for (int64_t r = 0; r < s->n_tokens; r++) {
+        mail.positions[r] = s->positions[s->step_sequences[r]];
+        mail.ids[r] = s->step_ids[r];
+        mail.slots[r] = (int32_t)s->step_sequences[r];
+        write_pages(s, &mail, r, s->step_sequences[r]);
+    }
+    return send_table(s, s->n_tokens, err);
+}
+
+apr_status apr_session_tell_pages(apr_session *s, apr_error *err)
+{
+    if (s->step_mail == NULL) return APR_OK;
+    const apr_step_table mail = apr_session_step_mail(s);
+
+    memset(mail.positions, 0, (size_t)apr_step_sent_bytes(s->places[0].plan.n_sequences, 0, s->places[0].plan.n_ctx));
+    write_pages(s, &mail, 0, s->sequence);
+    return send_table(s, 1, err);
+}
+
+void apr_session_ground_step(const apr_session *s, const apr_session_place *at, apr_ground *ground)
+{
+    ground->pages = at->step.pages;
+    ground->ordered = at->states + at->plan.ordered_offset;
+    ground->n_ordered = at->plan.n_ordered;
+    if (!s->is_step) return;
+    ground->apart = true;
+    ground->position = s->step_position;
+    ground->position_at = at->step.positions;
+    ground->pages_stride = at->step.most;
+    ground->slots = at->step.slots;
+    ground->sequence = 0; /* slots count from there */
+}
+
 static apr_status check_row(const apr_session *s, const apr_sequence_token *row, apr_error *err)
 {
     const int64_t n_ctx = s->places[0].plan.n_ctx;
@@ -201,10 +268,13 @@ apr_status apr_session_step(apr_session *s, const apr_sequence_token *rows, int6
     s->ids = s->step_ids;
     s->n_tokens = n_rows;
     s->is_step = true;
+    s->step_position = 0;
+    for (int64_t i = 0; i < n_rows; i++)
+        if (s->positions[rows[i].sequence] > s->step_position) s->step_position = s->positions[rows[i].sequence];
     const apr_status status = apr_session_run_step(s, out != NULL ? out : &nothing, err);
     s->is_step = false;
     for (int64_t i = 0; i < n_rows; i++) s->positions[rows[i].sequence]++;
     s->position = s->positions[s->sequence];
-    apr_session_count_heap(&s->heap_runs, before);
+    if (!apr_session_has_device(s)) apr_session_count_heap(&s->heap_runs, before);
     return status;
 }

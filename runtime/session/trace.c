@@ -53,6 +53,16 @@ apr_status apr_trace_write(apr_session *s, int value, const float *from, apr_err
     return put(s, apr_session_place_of_value(s, value), apr_session_value_at(s, value), from, value_bytes(s, value), err);
 }
 
+apr_status apr_trace_there(apr_session *s, int value, const float **at, apr_error *err)
+{
+    const apr_session_place *const place = apr_session_place_of_value(s, value);
+
+    *at = NULL;
+    if (place->device == NULL) return APR_OK;
+    *at = apr_session_value_at(s, value);
+    return s->options.cuda->check(place->device, "calibration", err);
+}
+
 void apr_trace_end(apr_session *s) { s->position += s->n_tokens; }
 
 size_t apr_trace_cell_bytes(const apr_session *s, int state, int which)

@@ -33,6 +33,7 @@ static void store(const attend_case &c, apr_dtype dtype, int64_t position, int64
                                       c.head_dim,
                                       value_dim_of(c),
                                       NULL,
+                                      false,
                                       k.data(),
                                       c.values_in_keys ? NULL : v.data(),
                                       apr_cache{dtype, host[0].data(), c.n_cells, key_bytes},

@@ -1,11 +1,9 @@
-/* gpu_flow.cu - products that stream (flow.cuh) against the decoded weights in float64, and how fast a token's worth of them is.
+/* gpu_flow.cu - products that stream (flow.cuh) against the decoded weights in float64.
  *
- * gpu_flow [quick|times]. Two bounds: against the inputs that the planes stand for only float32 sums may differ; against the inputs
+ * gpu_flow [quick]. Two bounds: against the inputs that the planes stand for only float32 sums may differ; against the inputs
  * themselves, 15 bits for each group of 16 as well. Exit code 0: within bounds, 1: not, 77: no device. Outputs begin as NaN. */
 #include "kernels/cuda/ops/flow.cuh"
 #include "tests/gpu/gpu_weights.cuh"
-
-#include <algorithm>
 
 static int n_multiprocessors, major_version;
 
@@ -105,7 +103,7 @@ struct inputs {
         must(cudaMemset(planes.device, 0, planes.n), "clear");
         apr_flow_inputs a = {};
         a.n = (int64_t)x.size(), a.x = device.device, a.planes = planes.device;
-        must(apr_cuda_flow_prepare(&a, false, 0), "prepare");
+        must(apr_cuda_flow_prepare(&a, 0), "prepare");
         seen = decoded_planes(planes.get(), (int64_t)x.size());
         double worst = 0;
         for (size_t g = 0; g < x.size(); g += PLANES_GROUP) {
@@ -142,6 +140,7 @@ static void test_store(apr_dtype dtype, int64_t n_in, const char *what)
     apr_flow_args a = {};
     a.ending = APR_FLOW_STORE, a.n_parts = 3, a.n_in = n_in, a.x = in.planes.device;
     a.squares = dsquares.device, a.eps = 1e-6f;
+    a.ahead[0].ending = APR_FLOW_STORE, a.ahead[0].n_parts = 3, a.ahead[0].n_in = n_in;
     for (int i = 0; i < 3; i++) {
         m[i] = new_matrix(dtype, rows[i], n_in, 0, 0, 0, APR_F32);
         t[i] = streamed(m[i]);
@@ -150,10 +149,11 @@ static void test_store(apr_dtype dtype, int64_t n_in, const char *what)
         bias[i] = new twin<float>(biases[i]);
         out[i] = new twin<float>((size_t)rows[i]);
         a.parts[i] = apr_flow_part{t[i], bias[i]->device, out[i]->device};
+        a.ahead[0].weights[i] = t[i]; /* any will do: nothing but time depends on them */
     }
     for (int blocks : {n_multiprocessors, 5, 1}) {
         for (int i = 0; i < 3; i++) must(cudaMemset(out[i]->device, 0xff, out[i]->n * 4), "clear");
-        must(apr_cuda_flow(&a, blocks, false, 0), "flow");
+        must(apr_cuda_flow(&a, blocks, 0), "flow");
         for (int i = 0; i < 3; i++) {
             note("flow, store", off(out[i]->get(), biased(product(m[i], in.seen), factor, biases[i])), 2e-6, what);
             note("flow, of the inputs themselves", off(out[i]->get(), biased(product(m[i], in.x), factor, biases[i])), 1e-4, what);
@@ -174,7 +174,7 @@ static void test_add(apr_dtype dtype, int64_t n_in, int64_t rows, const char *wh
     a.ending = APR_FLOW_ADD, a.n_parts = 1, a.n_in = n_in, a.x = in.planes.device;
     a.parts[0] = apr_flow_part{streamed(m), NULL, dresidual.device};
     a.residual = dresidual.device, a.gain = dgain.device, a.planes = planes.device, a.out_squares = squares.device;
-    must(apr_cuda_flow(&a, n_multiprocessors, false, 0), "flow");
+    must(apr_cuda_flow(&a, n_multiprocessors, 0), "flow");
     const std::vector<float> out = dresidual.get(), sums = squares.get(), next = decoded_planes(planes.get(), rows);
     note("flow, add", off(out, biased(product(m, in.seen), 1, residual)), 2e-6, what);
     double worst_square = 0, worst_plane = 0;
@@ -202,7 +202,7 @@ static void test_glu(apr_dtype dtype, int64_t n_in, int64_t rows, const char *wh
     a.parts[0] = apr_flow_part{streamed(gate), NULL, out.device};
     a.parts[1] = apr_flow_part{streamed(up), NULL, NULL};
     a.glu.activation = APR_ACT_SILU, a.planes = planes.device;
-    must(apr_cuda_flow(&a, n_multiprocessors, false, 0), "flow");
+    must(apr_cuda_flow(&a, n_multiprocessors, 0), "flow");
     const std::vector<double> g = product(gate, in.seen), u = product(up, in.seen);
     std::vector<double> want((size_t)rows);
     for (int64_t i = 0; i < rows; i++) want[(size_t)i] = g[(size_t)i] / (1 + exp(-g[(size_t)i])) * u[(size_t)i];
@@ -227,152 +227,6 @@ static void run_tests(void)
     test_glu(APR_MXFP4, 512, 4736, "many units");
 }
 
-/* --- figures: all products of a token of a 7B shape, one graph, each following the one before --- */
-
-struct shape {
-    int64_t hidden, inner, qkv, vocabulary;
-    int layers;
-};
-
-struct chain {
-    shape s;
-    apr_dtype dtype;
-    size_t layer_bytes, head_bytes;
-    uint8_t *weights, *xa, *xb, *xc, *act;
-    float *h, *qkv, *gain, *logits, *squares_a, *squares_b;
-
-    chain(apr_dtype type, const shape &sh) : s(sh), dtype(type)
-    {
-        const size_t row = (size_t)row_bytes_of(type, s.hidden), wide = (size_t)row_bytes_of(type, s.inner);
-        layer_bytes = (size_t)(s.qkv + s.hidden + 2 * s.inner) * row + (size_t)s.hidden * wide;
-        head_bytes = (size_t)s.vocabulary * row;
-        must(cudaMalloc((void **)&weights, layer_bytes * (size_t)s.layers + head_bytes + 256), "weights");
-        const matrix *const m = new_matrix(type, 1024, s.hidden, 0, 0, 0, APR_F32); /* the same blocks again and again, at other places */
-        const size_t total = layer_bytes * (size_t)s.layers + head_bytes, n = m->bytes.size() / row * row;
-        for (size_t at = 0; at < total; at += n)
-            must(cudaMemcpy(weights + at, m->device.data, std::min(n, total - at), cudaMemcpyDeviceToDevice), "fill");
-        for (uint8_t **p : {&xa, &xb, &xc, &act})
-            must(cudaMalloc((void **)p, (size_t)apr_planes_bytes(s.inner)), "planes"),
-                must(cudaMemset(*p, 0, (size_t)apr_planes_bytes(s.inner)), "clear");
-        for (float **p : {&h, &qkv, &gain, &logits, &squares_a, &squares_b})
-            must(cudaMalloc((void **)p, (size_t)s.vocabulary * 4), "vectors"), must(cudaMemset(*p, 0, (size_t)s.vocabulary * 4), "clear");
-        delete m->data;
-    }
-    ~chain()
-    {
-        for (void *p : {(void *)weights, (void *)xa, (void *)xb, (void *)xc, (void *)act, (void *)h, (void *)qkv, (void *)gain,
-                        (void *)logits, (void *)squares_a, (void *)squares_b})
-            cudaFree(p);
-    }
-    const apr_tensor *matrix_at(const uint8_t *data, int64_t rows, int64_t columns) const
-    {
-        apr_tensor *const t = new apr_tensor;
-        set_up(t, dtype, rows, columns);
-        t->data = data;
-        return t;
-    }
-    apr_flow_args product_of(const uint8_t *w, apr_flow_ending ending, int64_t rows, int64_t n_in, const uint8_t *x, const float *squares,
-                             float *out) const
-    {
-        apr_flow_args a = {};
-        a.ending = ending, a.n_parts = ending == APR_FLOW_GLU ? 2 : 1, a.n_in = n_in, a.x = x;
-        a.squares = squares, a.eps = 1e-6f;
-        a.parts[0] = apr_flow_part{matrix_at(w, rows, n_in), NULL, out};
-        a.parts[1] = apr_flow_part{matrix_at(w + (size_t)rows * (size_t)row_bytes_of(dtype, n_in), rows, n_in), NULL, NULL};
-        a.glu.activation = APR_ACT_SILU;
-        return a;
-    }
-    /* roles: bits of qkv, o, gate and up, down, head */
-    void enqueue(int roles, bool follows, cudaStream_t stream) const
-    {
-        bool first = true;
-        const size_t row = (size_t)row_bytes_of(dtype, s.hidden);
-        auto go = [&](const apr_flow_args &a) {
-            must(apr_cuda_flow(&a, n_multiprocessors, follows && !first, stream), "flow");
-            first = false;
-        };
-        for (int i = 0; i < s.layers; i++) {
-            const uint8_t *w = weights + layer_bytes * (size_t)i;
-            if (roles & 1) go(product_of(w, APR_FLOW_STORE, s.qkv, s.hidden, xa, squares_b, qkv));
-            w += (size_t)s.qkv * row;
-            if (roles & 2) {
-                apr_flow_args a = product_of(w, APR_FLOW_ADD, s.hidden, s.hidden, xb, NULL, h);
-                a.residual = h, a.gain = gain, a.planes = xc, a.out_squares = squares_a;
-                go(a);
-            }
-            w += (size_t)s.hidden * row;
-            if (roles & 4) {
-                apr_flow_args a = product_of(w, APR_FLOW_GLU, s.inner, s.hidden, xc, squares_a, NULL);
-                a.planes = act;
-                go(a);
-            }
-            w += (size_t)(2 * s.inner) * row;
-            if (roles & 8) {
-                apr_flow_args a = product_of(w, APR_FLOW_ADD, s.hidden, s.inner, act, NULL, h);
-                a.residual = h, a.gain = gain, a.planes = xa, a.out_squares = squares_b;
-                go(a);
-            }
-        }
-        if (roles & 16)
-            go(product_of(weights + layer_bytes * (size_t)s.layers, APR_FLOW_STORE, s.vocabulary, s.hidden, xa, squares_b, logits));
-    }
-    double bytes(int roles) const
-    {
-        const double row = (double)row_bytes_of(dtype, s.hidden), wide = (double)row_bytes_of(dtype, s.inner), n = s.layers;
-        return (roles & 1 ? n * (double)s.qkv * row : 0) + (roles & 2 ? n * (double)s.hidden * row : 0) +
-               (roles & 4 ? n * 2 * (double)s.inner * row : 0) + (roles & 8 ? n * (double)s.hidden * wide : 0) +
-               (roles & 16 ? (double)s.vocabulary * row : 0);
-    }
-};
-
-template <class F> static double graph_us(F &&enqueue)
-{
-    cudaStream_t stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t ready;
-    must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    enqueue(stream);
-    must(cudaStreamEndCapture(stream, &graph), "capture");
-    must(cudaGraphInstantiate(&ready, graph, 0), "graph");
-    std::vector<float> times;
-    for (int i = 0; i < 14; i++) {
-        cudaEvent_t a, b;
-        cudaEventCreate(&a), cudaEventCreate(&b);
-        cudaEventRecord(a, stream), cudaGraphLaunch(ready, stream), cudaEventRecord(b, stream);
-        must(cudaEventSynchronize(b), "replay");
-        float ms;
-        cudaEventElapsedTime(&ms, a, b);
-        if (i >= 3) times.push_back(ms);
-        cudaEventDestroy(a), cudaEventDestroy(b);
-    }
-    cudaGraphExecDestroy(ready), cudaGraphDestroy(graph), cudaStreamDestroy(stream);
-    std::sort(times.begin(), times.end());
-    return 1e3 * times[times.size() / 2];
-}
-
-static void run_times(void)
-{
-    static const struct {
-        const char *name;
-        int roles;
-    } parts[] = {{"qkv", 1}, {"o", 2}, {"gate, up", 4}, {"down", 8}, {"head", 16}, {"all", 31}};
-    const shape seven = {3584, 18944, 4608, 152064, 28};
-    for (apr_dtype dtype : types) {
-        const chain c(dtype, seven);
-        for (const auto &p : parts) {
-            const double us = graph_us([&](cudaStream_t stream) { c.enqueue(p.roles, true, stream); }),
-                         n = p.roles == 16 || p.roles == 31 ? 1 : c.s.layers;
-            printf("%-6s %-9s %9.2f us  %6.0f GB/s%s", apr_dtypes[dtype].name, p.name, us / n, c.bytes(p.roles) / us * 1e-3,
-                   p.roles == 31 ? "" : "\n");
-            if (p.roles == 31) {
-                const double plain = graph_us([&](cudaStream_t stream) { c.enqueue(31, false, stream); });
-                printf("  %.0f tokens/s of products alone; %.0f without dependent launches\n", 1e6 / us, 1e6 / plain);
-            }
-        }
-    }
-}
-
 int main(int argc, char **argv)
 {
     const modes m = start(argc, argv);
@@ -381,6 +235,5 @@ int main(int argc, char **argv)
     n_multiprocessors = properties.multiProcessorCount;
     major_version = properties.major;
     if (m.tests) run_tests();
-    if (m.times && major_version >= 8) run_times();
     return all_within_bounds(m) ? 0 : 1;
 }

@@ -16,7 +16,7 @@ static void test_angles_and_rope(void)
             std::vector<float> freqs((size_t)s.n_freqs), angles((size_t)(n_tokens * 2 * s.n_freqs));
             for (int64_t j = 0; j < s.n_freqs; j++) freqs[(size_t)j] = powf(1e6f, -(float)j / (float)s.n_freqs);
             apr_op_args args;
-            args.angles = apr_angles_args{n_tokens, position, s.n_freqs, NULL, freqs.data(), 1.25f, angles.data()};
+            args.angles = apr_angles_args{n_tokens, position, s.n_freqs, NULL, false, freqs.data(), 1.25f, angles.data()};
             apr_ref_angles(&args);
             twin<float> df(freqs), dangles(angles.size());
             args.angles.freqs = df.device;
@@ -121,7 +121,7 @@ static void test_ranges(int64_t n_tokens, int64_t n_heads, int64_t head_dim)
     apr_join_args join = {n_tokens, n_heads, head_dim, 5, NULL, NULL, NULL};
     against_ref("join", join, &apr_op_args::join, &apr_join_args::a, &apr_join_args::b, &apr_join_args::out, n, n_rows * 5,
                 n_rows * (head_dim + 5), apr_ref_join, apr_cuda_join, 0);
-    apr_scale_args scale = {n_tokens, width, 8190, NULL, 0.3f, 0.1f, 1.0f, 8192.0f, NULL, NULL};
+    apr_scale_args scale = {n_tokens, width, 8190, NULL, false, 0.3f, 0.1f, 1.0f, 8192.0f, NULL, NULL};
     against_ref("scale", scale, &apr_op_args::scale, &apr_scale_args::x, (const float *apr_scale_args::*)NULL, &apr_scale_args::out, n, 0,
                 n, apr_ref_scale, apr_cuda_scale, 1e-6);
     apr_softcap_args cap = {n_tokens, width, 0.7f, NULL, NULL};
@@ -147,7 +147,7 @@ static void test_scale_of_a_position_in_memory(void)
     const std::vector<float> x = normals(n_tokens * width);
     const twin<float> dx(x), out(x.size());
     const twin<int64_t> where(std::vector<int64_t>{8190});
-    apr_scale_args scale = {n_tokens, width, 8190, NULL, 0.3f, 0.1f, 1.0f, 8192.0f, dx.device, out.device};
+    apr_scale_args scale = {n_tokens, width, 8190, NULL, false, 0.3f, 0.1f, 1.0f, 8192.0f, dx.device, out.device};
     must(apr_cuda_scale(&scale, 0), "scale");
     const std::vector<float> given = out.get();
     scale.position = 0;

@@ -229,8 +229,8 @@ static void time_ssd(int64_t n_tokens)
 int main(int argc, char **argv)
 {
     const modes m = start(argc, argv);
-    static const delta_shape deltas[] = {{1, 1, 8, 8, false},   {2, 6, 16, 24, false}, {2, 6, 16, 24, true},
-                                         {4, 4, 33, 17, false}, {3, 9, 64, 64, true},  {16, 32, 128, 128, false}};
+    static const delta_shape deltas[] = {{1, 1, 8, 8, false},  {2, 6, 16, 24, false},     {2, 6, 16, 24, true},  {4, 4, 33, 17, false},
+                                         {3, 9, 64, 64, true}, {16, 32, 128, 128, false}, {2, 4, 64, 40, false}, {2, 6, 128, 72, true}};
     static const ssd_shape ssds[] = {{1, 4, 1, 8}, {6, 16, 2, 24}, {8, 17, 8, 16}, {6, 33, 3, 20}, {128, 64, 8, 128}, {64, 64, 1, 256}};
     for (int64_t n_tokens : {1, 2, 63, 64, 65, 130}) {
         if (!m.tests) break;

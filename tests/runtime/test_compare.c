@@ -1,6 +1,8 @@
 /* runtime/check/compare.h: figures that were worked out by hand, and models that are or are not the same. */
 #include "runtime/check/compare.h"
 
+#include "convert/dialect.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -120,10 +122,13 @@ static void one_row_that_is_no_number_spoils_the_mean_and_is_named(void **state)
 static void few_rows_of_long_logits_are_held_and_many_of_short_ones(void **state)
 {
     (void)state;
-    assert_int_equal(apr_compare_bytes(256000, 512), 65 * 256000 * 4); /* 64 MiB of them */
-    assert_int_equal(apr_compare_bytes(1000000, 512), 32 * 1000000 * 4);
-    assert_int_equal(apr_compare_bytes(2048, 4096), 512 * 2048 * 4);
-    assert_int_equal(apr_compare_bytes(2048, 7), 7 * 2048 * 4);
+    assert_int_equal(apr_compare_bytes(256000, 512, 0), 65 * 256000 * 4); /* 64 MiB of them */
+    assert_int_equal(apr_compare_bytes(1000000, 512, 0), 32 * 1000000 * 4);
+    assert_int_equal(apr_compare_bytes(2048, 4096, 0), 512 * 2048 * 4);
+    assert_int_equal(apr_compare_bytes(2048, 7, 0), 7 * 2048 * 4);
+    assert_int_equal(apr_compare_bytes(256000, 512, 512), 512ull * 256000 * 4); /* as asked for */
+    assert_int_equal(apr_compare_bytes(2048, 512, 1), 2048 * 4);
+    assert_int_equal(apr_compare_bytes(2048, 7, 512), 7 * 2048 * 4);
 }
 
 static void a_bound_is_three_times_the_control(void **state)
@@ -137,6 +142,44 @@ static void a_bound_is_three_times_the_control(void **state)
 /* --- models --- */
 
 static const char tiny[] = "tests/data/tiny-qwen2";
+
+static apr_session *opened(const apr_model *model, const apr_backend *backend)
+{
+    apr_session_options options = apr_session_defaults;
+    apr_session *session = NULL;
+    apr_error err = {0};
+
+    options.n_ctx = 64;
+    options.backend = backend;
+    if (apr_session_open(&session, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    return session;
+}
+
+static void the_host_is_near_the_reference_in_pieces_and_token_by_token(void **state)
+{
+    (void)state;
+    static const int64_t pieces[] = {0, 1, 7, 64};
+    apr_model source, model;
+    int32_t ids[128];
+    apr_divergence d[4];
+
+    for (int i = 0; i < 128; i++) ids[i] = (i * 37 + 11) % 2000;
+    assert_int_equal(apr_model_open(&source, "tests/data/tiny-qwen2/tiny-qwen2-Q4_K_M.gguf", NULL), APR_OK);
+    assert_int_equal(apr_canonical(&model, &source, NULL), APR_OK);
+    apr_session *const truth = opened(&model, &apr_ref_backend), *const other = opened(&model, NULL);
+    for (int i = 0; i < 4; i++) {
+        const apr_compared_text text = {.ids = ids, .n_ids = 128, .window = 64, .piece = pieces[i]};
+        assert_int_equal(apr_compare_on_text(truth, other, &text, NULL, NULL, &d[i], NULL), APR_OK);
+        assert_int_equal(d[i].n_rows, 128);
+        assert_true(d[i].largest > 0.0 && d[i].mean <= 3.1e-6 && d[i].same_top >= 0.998);
+    }
+    assert_true(d[0].mean == d[3].mean); /* windows of 64 fit either way */
+    for (int i = 0; i < 4; i++) apr_divergence_close(&d[i]);
+    apr_session_close(other);
+    apr_session_close(truth);
+    apr_model_close(&model);
+    apr_model_close(&source);
+}
 
 static void a_model_is_the_same_as_itself_and_not_as_one_with_a_matrix_lost(void **state)
 {
@@ -187,6 +230,7 @@ int main(void)
         cmocka_unit_test(one_row_that_is_no_number_spoils_the_mean_and_is_named),
         cmocka_unit_test(few_rows_of_long_logits_are_held_and_many_of_short_ones),
         cmocka_unit_test(a_bound_is_three_times_the_control),
+        cmocka_unit_test(the_host_is_near_the_reference_in_pieces_and_token_by_token),
         cmocka_unit_test(a_model_is_the_same_as_itself_and_not_as_one_with_a_matrix_lost),
     };
     return cmocka_run_group_tests_name("compare", tests, NULL, NULL);

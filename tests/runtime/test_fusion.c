@@ -44,19 +44,54 @@ static void walk_products(walked *w, const apr_fused *step)
     if (end >= 0 && step->keeps) make(w, ops[end].out);
 }
 
+/* Experts read their routes, and the residual, as float32. */
+static void walk_experts(walked *w, const apr_fused *step)
+{
+    const apr_op *const op = &w->program->ops[step->op], *const add = step->add >= 0 ? &w->program->ops[step->add] : NULL;
+    assert_true(w->is_planes[step->inputs]);
+    need(w, op->in[1], "experts");
+    if (add != NULL) need(w, add->in[0] == op->out ? add->in[1] : add->in[0], "a sum");
+    w->n_done[step->op]++;
+    if (add != NULL) w->n_done[step->add]++;
+    if (step->keeps) make(w, add != NULL ? add->out : op->out);
+}
+
+static void walk_operation(walked *w, int index)
+{
+    const apr_op *const op = &w->program->ops[index];
+    for (int k = 0; k < APR_OP_MAX_IN; k++) need(w, op->in[k], apr_op_name(op->kind));
+    w->n_done[index]++;
+    make(w, op->out);
+}
+
+/* The turned key is nobody else's. */
+static void walk_turn(walked *w, const apr_fused *step)
+{
+    const apr_op *const ops = w->program->ops;
+    for (int k = 0; k < 2; k++) {
+        const apr_op *const first = &ops[step->head_norms[k] >= 0 ? step->head_norms[k] : step->ropes[k]];
+        need(w, first->in[0], "a turn");
+        need(w, ops[step->ropes[k]].in[1], "a turn");
+        w->n_done[step->ropes[k]]++;
+        if (step->head_norms[k] >= 0) w->n_done[step->head_norms[k]]++;
+    }
+    need(w, ops[step->store].in[1], "a turn");
+    w->n_done[step->store]++;
+    make(w, ops[step->ropes[0]].out);
+}
+
 /* A norm that is absorbed is done by whoever leaves its planes: once at least. */
 static void walk(walked *w, const apr_fusion *fusion)
 {
     for (size_t i = 0; i < fusion->n_steps; i++) {
         const apr_fused *const step = &fusion->steps[i];
-        if (step->kind == APR_FUSED_OPERATION) {
-            const apr_op *const op = &w->program->ops[step->op];
-            for (int k = 0; k < APR_OP_MAX_IN; k++) need(w, op->in[k], apr_op_name(op->kind));
-            w->n_done[step->op]++;
-            make(w, op->out);
-        }
+        if (step->kind == APR_FUSED_OPERATION) walk_operation(w, step->op);
+        if (step->store >= 0) walk_turn(w, step);
+        if (step->kind == APR_FUSED_ATTEND) walk_operation(w, step->op);
         if (step->kind == APR_FUSED_INPUTS) need(w, step->value, "inputs");
+        if (step->kind == APR_FUSED_INPUTS && step->keeps) make(w, w->program->ops[step->norm].out);
         if (step->kind == APR_FUSED_PRODUCTS) walk_products(w, step);
+        if (step->kind == APR_FUSED_EXPERTS) walk_experts(w, step);
         if (step->planes < 0) continue;
         w->is_planes[step->planes] = true;
         if (step->norm >= 0) w->n_done[step->norm] = 1;
@@ -64,15 +99,22 @@ static void walk(walked *w, const apr_fusion *fusion)
     }
 }
 
-/* All linears of whole rows stream, of one type. */
+/* All linears of whole rows stream, of one type, and all experts; everything may be turned. */
 static apr_fusion fuse(const apr_program *p, bool all)
 {
     int *const streams = calloc(p->n_ops + 1, sizeof *streams);
+    bool *const turns = calloc(p->n_ops + 1, sizeof *turns), *const experts = calloc(p->n_ops + 1, sizeof *experts);
     apr_fusion fusion;
-    assert_non_null(streams);
-    for (size_t i = 0; i < p->n_ops; i++) streams[i] = all && p->ops[i].kind == APR_OP_LINEAR && p->ops[i].args.linear.heads.n == 0;
-    assert_int_equal(apr_fuse(&fusion, p, streams, NULL), APR_OK);
+    assert_true(streams != NULL && turns != NULL && experts != NULL);
+    for (size_t i = 0; i < p->n_ops; i++) {
+        streams[i] = all && p->ops[i].kind == APR_OP_LINEAR && p->ops[i].args.linear.heads.n == 0;
+        turns[i] = all;
+        experts[i] = all && p->ops[i].kind == APR_OP_EXPERTS;
+    }
+    assert_int_equal(apr_fuse(&fusion, p, &(apr_fusible){streams, turns, experts}, NULL), APR_OK);
     free(streams);
+    free(turns);
+    free(experts);
     return fusion;
 }
 
@@ -110,35 +152,49 @@ static void every_operation_of_every_family_is_done_once_and_in_time(void **stat
     assert_true(n_families >= 20);
 }
 
-/* inputs of the first norm once; q k v; rope, rope, store, attend; its output's inputs; o + h; gate up; down + h: two of them leave the
- * next one's inputs. */
-static void a_layer_of_llama_takes_nine_steps(void **state)
+/* What a second layer adds to a first one. */
+static size_t steps_of_a_layer(const char *family, apr_ffn_kind ffn)
 {
-    (void)state;
-    static uint8_t mixers[2] = {APR_LAYER_FULL, APR_LAYER_FULL}, ffns[2] = {APR_FFN_DENSE, APR_FFN_DENSE};
-    program_model one, two;
-    apr_hparams h = program_model_sizes("llama");
+    static uint8_t mixers[2] = {APR_LAYER_FULL, APR_LAYER_FULL};
+    uint8_t ffns[2] = {ffn, ffn};
+    apr_hparams h = program_model_sizes(family);
+    size_t n_steps[2];
     h.layer_kinds = mixers;
     h.ffn_kinds = ffns;
-    h.num_experts = 0;
-    h.num_layers = 1;
-    assert_int_equal(program_model_open(&one, &h, APR_BF16, NULL), APR_OK);
-    apr_fusion a = fuse(&one.program, true);
-    h.num_layers = 2;
-    assert_int_equal(program_model_open(&two, &h, APR_BF16, NULL), APR_OK);
-    apr_fusion b = fuse(&two.program, true);
-    assert_int_equal(b.n_steps - a.n_steps, 9);
-    apr_fusion_close(&a);
-    apr_fusion_close(&b);
-    program_model_close(&one);
-    program_model_close(&two);
+    if (ffn != APR_FFN_EXPERTS) h.num_experts = 0;
+    for (int n = 1; n <= 2; n++) {
+        program_model m;
+        h.num_layers = n;
+        assert_int_equal(program_model_open(&m, &h, APR_BF16, NULL), APR_OK);
+        apr_fusion fusion = fuse(&m.program, true);
+        n_steps[n - 1] = fusion.n_steps;
+        apr_fusion_close(&fusion);
+        program_model_close(&m);
+    }
+    return n_steps[1] - n_steps[0];
+}
+
+/* inputs of the first norm once; q k v; turn and attend, which leaves inputs; o + h; gate up; down + h: all of them leave the next one's.
+ */
+static void a_layer_of_llama_takes_five_steps(void **state)
+{
+    (void)state;
+    assert_int_equal(steps_of_a_layer("llama", APR_FFN_DENSE), 5);
+}
+
+/* The same up to o + h, whose inputs the router and the experts share: the router; who is chosen; experts + h. */
+static void a_layer_of_experts_takes_six_steps(void **state)
+{
+    (void)state;
+    assert_int_equal(steps_of_a_layer("qwen3_moe", APR_FFN_EXPERTS), 6);
 }
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operation_of_every_family_is_done_once_and_in_time),
-        cmocka_unit_test(a_layer_of_llama_takes_nine_steps),
+        cmocka_unit_test(a_layer_of_llama_takes_five_steps),
+        cmocka_unit_test(a_layer_of_experts_takes_six_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -279,7 +279,8 @@ static void plans_put_outputs_and_weights_where_cards_say(void **state)
 
 static void check_workspace(const apr_program *p)
 {
-    const apr_op_sizes sizes = {.n_batch = 512, .n_logits = 16, .tile_bytes = APR_CUDA_TILE_BYTES};
+    const apr_op_sizes sizes = {
+        .n_batch = 512, .n_logits = 16, .tile_bytes = APR_CUDA_TILE_BYTES, .n_multiprocessors = apr_gpu_find("h200")->n_sms};
     apr_plan_options options = apr_plan_defaults;
     size_t floats = 0, shared = 0, bytes = 0;
     apr_plan plan;

@@ -1,5 +1,5 @@
 /* runtime/plan/plan.h: known totals of public models, layouts without overlaps, and the verdict at its edge. */
-#include "kernels/cuda/api.h"
+#include "kernels/cuda/abreast_room.h"
 #include "runtime/plan/plan.h"
 #include "runtime/program/op_card.h"
 
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 /* Behind a device's workspace: a single token, and what is found of its logits. */
-static const uint64_t token_bytes = 768;
+static const uint64_t token_bytes = 1280;
 
 static const apr_hparams llama_8b = {.architecture = "llama",
                                      .hidden_size = 4096,
@@ -352,6 +352,18 @@ static void a_matrix_is_decoded_whole_or_in_equal_parts(void **state)
     }
 }
 
+static size_t abreast_bytes(const apr_hparams *h, int64_t n_tokens, const apr_gpu *gpu)
+{
+    static const apr_tensor gate = {0};
+    const apr_experts_args a = {.n_in = h->hidden_size,
+                                .n_mid = h->moe_intermediate_size,
+                                .n_out = h->hidden_size,
+                                .n_experts = h->num_experts,
+                                .n_used = h->num_experts_per_tok,
+                                .gate = &gate};
+    return apr_cuda_experts_abreast_bytes(&a, n_tokens, gpu->n_sms);
+}
+
 /* Workspace is for every kind of product and attention, not for those that run today. */
 static void experts_and_sinks_need_workspace_too(void **state)
 {
@@ -370,7 +382,25 @@ static void experts_and_sinks_need_workspace_too(void **state)
     options.gpu = apr_gpu_find("h200");
     p = make(&h, &options);
     assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE),
-                     apr_cuda_experts_bytes(4096, 256, 4096, 256, 2) + token_bytes + APR_PLANES_SLOTS * p.plan.planes_slot);
+                     abreast_bytes(&h, 1024, options.gpu) + token_bytes + APR_PLANES_SLOTS * p.plan.planes_slot);
+    assert_true(abreast_bytes(&h, 1024, options.gpu) > apr_cuda_experts_bytes(4096, 256, 4096, 256, 2));
+    assert_true(abreast_bytes(&h, 2048, options.gpu) > (size_t)APR_ABREAST_ENOUGH_MIB << 20);
+    drop(&p);
+}
+
+/* So that no number depends on the batch, there is room for 64 tokens abreast where a single one is evaluated at a time. */
+static void few_tokens_have_room_to_go_abreast_whatever_the_batch_is(void **state)
+{
+    (void)state;
+    apr_hparams h = mixture("gpt_oss");
+    apr_plan_options options = apr_plan_defaults;
+    options.n_batch = options.n_logits = 1;
+    options.gpu = apr_gpu_find("h200");
+    h.hidden_size = h.moe_intermediate_size = 256;
+    h.vocab_size = 64;
+    planned p = make(&h, &options);
+    const uint64_t linear = apr_cuda_linear_abreast_bytes(64, 4096, options.gpu->n_sms), experts = abreast_bytes(&h, 64, options.gpu);
+    assert_true(p.plan.workspace_slice * sizeof(float) >= (linear > experts ? linear : experts));
     drop(&p);
 }
 
@@ -504,6 +534,7 @@ int main(void)
         cmocka_unit_test(biases_of_experts_are_float32_vectors),
         cmocka_unit_test(a_matrix_is_decoded_whole_or_in_equal_parts),
         cmocka_unit_test(experts_and_sinks_need_workspace_too),
+        cmocka_unit_test(few_tokens_have_room_to_go_abreast_whatever_the_batch_is),
         cmocka_unit_test(the_verdict_turns_at_the_byte),
         cmocka_unit_test(mixtures_and_hybrids_take_what_is_known_of_them),
         cmocka_unit_test(senseless_options_are_refused_and_huge_ones_do_not_overflow),

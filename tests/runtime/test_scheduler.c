@@ -1,6 +1,7 @@
 /* runtime/session/scheduler.h: what a request is answered depends on nothing but the request, however many sequences there are, in
  * whatever order they come and however small the cache; what requests begin with alike is computed once; and all are answered. */
 #include "runtime/session/scheduler.h"
+#include "tests/support/fake_device.h"
 #include "tests/support/program_model.h"
 
 #include <setjmp.h>
@@ -91,6 +92,8 @@ static bool is_ended(void *user)
     return s->end_after > 0 && s->n_tokens >= s->end_after;
 }
 
+static const apr_cuda_api *cuda; /* where sessions are; NULL: the host */
+
 static apr_schedule_stats run(script *s, const apr_model *model, int64_t n_sequences, int64_t kv_cells)
 {
     const apr_schedule schedule = {.next = next, .on_token = on_token, .on_done = on_done, .is_ended = is_ended, .user = s};
@@ -102,6 +105,7 @@ static apr_schedule_stats run(script *s, const apr_model *model, int64_t n_seque
     options.n_batch = APR_PAGE_CELLS;
     options.n_threads = 2;
     options.n_sequences = n_sequences;
+    options.cuda = cuda;
     options.kv_cells = kv_cells;
     if (apr_session_open(&session, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
     if (apr_schedule_run(session, &schedule, &stats, &err) != APR_OK) fail_msg("%s", err.text);
@@ -145,7 +149,7 @@ static void compare(const script *a, const script *b, const char *what)
     }
 }
 
-static void an_answer_depends_on_its_request_alone(void **state)
+static void check_answers(size_t n_models)
 {
     static const struct {
         const char *architecture;
@@ -161,8 +165,7 @@ static void an_answer_depends_on_its_request_alone(void **state)
         bool lazy;
     } ways[] = {{10, 0, 1, false}, {3, 0, 5, true}, {2, 0, 1, false}, {12, 512, 7, false}, {20, 0, 22, true}};
     static script alone, among;
-    (void)state;
-    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+    for (size_t k = 0; k < sizeof models / sizeof *models && k < n_models; k++) {
         two_layers t;
         open_model(&t, models[k].architecture, models[k].mixers[0], models[k].mixers[1], models[k].ffn);
         write_script(&alone, 1);
@@ -179,6 +182,24 @@ static void an_answer_depends_on_its_request_alone(void **state)
         }
         program_model_close(&t.m);
     }
+}
+
+static void an_answer_depends_on_its_request_alone(void **state)
+{
+    (void)state;
+    check_answers(SIZE_MAX);
+}
+
+/* What differs there, the pages and the rows of a step, is recorded and replayed; tokens are chosen without their logits. */
+static void it_does_so_on_a_device_too(void **state)
+{
+    (void)state;
+    cuda = fake_device();
+    const int before = fake_device_replays();
+    check_answers(2);
+    assert_true(fake_device_replays() > before);
+    assert_int_equal(fake_device_graphs(), 0);
+    cuda = NULL;
 }
 
 /* One behind the other they are alike; the others come in between where they are in order. */
@@ -246,6 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_answer_depends_on_its_request_alone),
+        cmocka_unit_test(it_does_so_on_a_device_too),
         cmocka_unit_test(what_two_that_follow_each_other_begin_with_is_computed_once),
         cmocka_unit_test(what_cannot_be_answered_is_said_and_the_rest_goes_on),
         cmocka_unit_test(a_run_that_is_ended_gives_up_what_is_under_way),

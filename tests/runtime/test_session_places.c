@@ -80,7 +80,8 @@ static uint64_t line_bytes(const apr_plan *plan, apr_line_id id)
 /* What a device is asked for: every line but what its driver takes for itself. */
 static uint64_t asked_bytes(const apr_plan *plan)
 {
-    static const apr_line_id of_the_driver[] = {APR_LINE_CONTEXT, APR_LINE_CUBLAS_HANDLE, APR_LINE_ROUNDING, APR_LINE_HEADROOM};
+    static const apr_line_id of_the_driver[] = {APR_LINE_CONTEXT, APR_LINE_CUBLAS_HANDLE, APR_LINE_RECORDED, APR_LINE_ROUNDING,
+                                                APR_LINE_HEADROOM};
     uint64_t n = plan->device_bytes;
     for (size_t i = 0; i < sizeof of_the_driver / sizeof *of_the_driver; i++) n -= line_bytes(plan, of_the_driver[i]);
     return n;

@@ -115,7 +115,7 @@ static void every_family_gives_the_same_numbers_recorded_or_not(void **state)
 static void products_that_stream_give_the_numbers_of_operations(void **state)
 {
     (void)state;
-    int n_layers = 0, n_streaming = 0;
+    int n_layers = 0, n_streaming = 0, n_turning = 0;
     for (size_t i = 0; i < apr_n_families; i++) {
         const char *const name = apr_families[i]->types[0].name;
         if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
@@ -125,7 +125,7 @@ static void products_that_stream_give_the_numbers_of_operations(void **state)
         apr_session *const plain = open_session(&m.model, &plain_options);
         float *const truth = replay_script_run(plain, 0);
         apr_session_close(plain);
-        const int before = fake_device_flows();
+        const int before = fake_device_flows(), turns_before = fake_device_turns();
         fake_device_streams(true);
         apr_session *const s = open_session(&m.model, &options);
         float *const streamed = replay_script_run(s, 0);
@@ -143,14 +143,16 @@ static void products_that_stream_give_the_numbers_of_operations(void **state)
         const int allowed = m.model.hparams.num_experts > 0 ? REPLAY_SCRIPT_STEPS / 10 : 0;
         if (n_off > allowed) fail_msg("%s: %d of %d rows are off", name, n_off, (int)REPLAY_SCRIPT_STEPS);
         n_streaming += fake_device_flows() > before;
+        n_turning += fake_device_turns() > turns_before;
         n_layers++;
         free(truth);
         free(streamed);
         program_model_close(&m);
     }
-    print_message("%d of %d families stream products\n", n_streaming, n_layers);
+    print_message("%d of %d families stream products, %d turn heads in one step\n", n_streaming, n_layers, n_turning);
     assert_true(n_layers >= 20);
     assert_true(n_streaming >= 20);
+    assert_true(n_turning >= 15);
 }
 
 static void two_sessions_in_turn_do_not_read_each_other_s_token(void **state)

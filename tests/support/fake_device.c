@@ -1,66 +1,37 @@
-/* fake_device.c - a CUDA device that is none. */
+/* fake_device.c - a CUDA device that is none: its memory, and what is copied there. fake_device_ops.c runs operations. */
 #define _DEFAULT_SOURCE /* anonymous mappings */
 #include "tests/support/fake_device.h"
 
 #include "formats/model/packing.h"
 #include "kernels/ref/ref_ops.h"
+#include "tests/support/fake_device_internal.h"
+#include "tests/support/fake_feedback.h"
 
-#include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { MOST_DEVICES = 8, MOST_BLOCKS = 64, WORK_FLOATS = 1 << 20, MOST_EXPERTS = 64, MOST_PINNED = 4, MOST_RECORDED = 1024 };
+enum { MOST_DEVICES = 8 };
 static const size_t memory_bytes = (size_t)1 << 30; /* of address space for each */
 
 void __asan_poison_memory_region(void const volatile *p, size_t n) __attribute__((weak));
 void __asan_unpoison_memory_region(void const volatile *p, size_t n) __attribute__((weak));
 
-typedef struct block {
-    uint8_t *data;
-    size_t n_bytes;
-    bool unused; /* by anything here: nobody may touch it, once and for all */
-} block;
-
-/* Under the address sanitizer each block is malloc's; otherwise a part of one reservation, whose pages nobody may touch. */
-struct apr_cuda_device {
-    block blocks[MOST_BLOCKS];
-    int n_blocks, nth;
-    uint8_t *memory;
-    size_t used;
-    float *work;
-    struct apr_cuda_graph *recording; /* NULL: operations are run */
-    void *pinned[MOST_PINNED];
-    int n_pinned;
-};
-
-/* What was recorded, as it was given: the same addresses again. */
-struct apr_cuda_graph {
-    apr_cuda_device *device;
-    struct {
-        enum { RECORDED_OP, RECORDED_FLOW, RECORDED_INPUTS } what;
-        apr_op_kind kind;
-        apr_op_args args;
-        apr_flow_args flow;
-        apr_flow_inputs inputs;
-    } ops[MOST_RECORDED];
-    int n_ops;
-};
-
 static uint64_t n_allocated[MOST_DEVICES];
-static int n_open, n_opened, n_replays, n_graphs, n_flows;
-static bool records = true, streams_products;
+static int n_open, n_opened;
 static bool takes_q8_0 = true;
-static int64_t n_left = -1;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int64_t failing_allocation;
+static uint64_t n_there, n_most_there, size_said = (uint64_t)1 << 34;
+static apr_cuda_device *all_open[MOST_DEVICES];
 
 uint64_t fake_device_bytes_of(int nth) { return n_allocated[nth]; }
 void fake_device_takes_q8_0(bool on) { takes_q8_0 = on; }
-int fake_device_replays(void) { return n_replays; }
-int fake_device_graphs(void) { return n_graphs; }
-int fake_device_flows(void) { return n_flows; }
-void fake_device_records(bool on) { records = on; }
-void fake_device_streams(bool on) { streams_products = on; }
-void fake_device_fail_after(int64_t n_operations) { n_left = n_operations; }
+void fake_device_fail_allocation(int64_t nth) { failing_allocation = nth; }
+void fake_device_has_memory(uint64_t n_bytes) { size_said = n_bytes; }
+uint64_t fake_device_most_bytes(void) { return n_most_there; }
+uint64_t fake_device_bytes_there(void) { return n_there; }
 
 uint64_t fake_device_bytes(void)
 {
@@ -73,7 +44,7 @@ uint64_t fake_device_bytes(void)
 
 static bool has_sanitizer(void) { return __asan_poison_memory_region != NULL; }
 
-static void let_touch(const apr_cuda_device *d, bool on)
+static void let_see(const apr_cuda_device *d, bool on)
 {
     for (int i = 0; has_sanitizer() && i < d->n_blocks; i++) {
         if (d->blocks[i].unused) continue;
@@ -81,6 +52,29 @@ static void let_touch(const apr_cuda_device *d, bool on)
         else __asan_poison_memory_region(d->blocks[i].data, d->blocks[i].n_bytes);
     }
     if (!has_sanitizer() && d->used > 0 && mprotect(d->memory, d->used, on ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) abort();
+}
+
+/* The n-th that was sent, and all before it. */
+static void arrive(apr_cuda_device *d, int n)
+{
+    for (; d->n_arrived < n; d->n_arrived++) {
+        const sending *const s = &d->sent[d->n_arrived % MOST_SENT];
+        memcpy(s->to, s->from, s->n_bytes);
+    }
+}
+
+void fake_touch(apr_cuda_device *d, bool on)
+{
+    let_see(d, on);
+    if (on) arrive(d, d->n_sent);
+}
+
+/* Error feedback reads what another device on the same card has made. */
+static void touch_all(apr_cuda_device *device, bool on)
+{
+    (void)device;
+    for (int i = 0; i < MOST_DEVICES; i++)
+        if (all_open[i] != NULL) fake_touch(all_open[i], on);
 }
 
 static uint8_t *take(apr_cuda_device *d, size_t n_bytes)
@@ -112,15 +106,22 @@ static apr_status open_device(apr_cuda_device **device, int ordinal, const apr_c
 {
     (void)ordinal, (void)options;
     *device = NULL;
-    if (n_open == 0) n_opened = n_replays = 0;
-    apr_cuda_device *const d = n_opened < MOST_DEVICES ? calloc(1, sizeof *d) : NULL;
+    if (n_open == 0) {
+        n_opened = 0, n_there = n_most_there = 0;
+        fake_forget_replays();
+    }
+    int nth = n_opened < MOST_DEVICES ? n_opened++ : 0;
+    while (nth < MOST_DEVICES && all_open[nth] != NULL) nth++; /* one that was closed */
+    apr_cuda_device *const d = nth < MOST_DEVICES ? calloc(1, sizeof *d) : NULL;
     if (d == NULL) return apr_no_memory(err, "a fake device");
     d->work = malloc(WORK_FLOATS * sizeof(float));
     d->memory = mmap(NULL, memory_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (d->work == NULL || d->memory == MAP_FAILED) abort();
-    d->nth = n_opened++;
+    d->nth = nth;
     n_allocated[d->nth] = 0;
     n_open++;
+    all_open[d->nth] = d;
+    fake_feedback_is.touch = touch_all;
     *device = d;
     return APR_OK;
 }
@@ -128,12 +129,14 @@ static apr_status open_device(apr_cuda_device **device, int ordinal, const apr_c
 static void close_device(apr_cuda_device *device)
 {
     if (device == NULL) return;
-    let_touch(device, true);
+    fake_touch(device, true);
     for (int i = 0; has_sanitizer() && i < device->n_blocks; i++) {
         __asan_unpoison_memory_region(device->blocks[i].data, device->blocks[i].n_bytes);
         free(device->blocks[i].data);
     }
     for (int i = 0; i < device->n_pinned; i++) free(device->pinned[i]);
+    for (int i = 0; i < device->n_blocks; i++) n_there -= device->blocks[i].n_bytes;
+    all_open[device->nth] = NULL;
     munmap(device->memory, memory_bytes);
     free(device->work);
     free(device);
@@ -143,36 +146,108 @@ static void close_device(apr_cuda_device *device)
 static apr_status memory(apr_cuda_device *device, uint64_t *n_free, uint64_t *n_total, apr_error *err)
 {
     (void)device, (void)err;
-    *n_free = *n_total = (uint64_t)1 << 34;
+    *n_total = size_said;
+    *n_free = size_said > n_there ? size_said - n_there : 0;
     return APR_OK;
 }
 
 static apr_status alloc(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err)
 {
-    uint8_t *const data = n_bytes > 0 && device->n_blocks < MOST_BLOCKS ? take(device, n_bytes) : NULL;
-    *p = data;
+    *p = NULL;
     if (n_bytes == 0) return APR_OK;
+    if (failing_allocation > 0 && --failing_allocation == 0)
+        return apr_fail(err, APR_E_DEVICE, "a fake: the bytes of '%s' could not be had", what);
+    uint8_t *const data = device->n_blocks < MOST_BLOCKS ? take(device, n_bytes) : NULL;
+    *p = data;
     if (data == NULL) return apr_no_memory(err, what);
     const bool unused = strcmp(what, "cuBLAS workspace") == 0;
     device->blocks[device->n_blocks++] = (block){data, n_bytes, unused};
-    let_touch(device, true);
+    fake_touch(device, true);
     /* NaN: what is read without being written shows. Of the largest block nothing is read, and pages never touched cost nothing */
     if (!unused) memset(data, 0xff, n_bytes);
     else if (has_sanitizer()) __asan_poison_memory_region(data, n_bytes);
-    let_touch(device, false);
+    fake_touch(device, false);
     n_allocated[device->nth] += n_bytes;
+    n_there += n_bytes;
+    n_most_there = n_there > n_most_there ? n_there : n_most_there;
     return APR_OK;
+}
+
+static bool release_pinned(apr_cuda_device *device, void *p)
+{
+    for (int i = 0; i < device->n_pinned; i++)
+        if (device->pinned[i] == p) {
+            fake_touch(device, true); /* what is under way reads it */
+            fake_touch(device, false);
+            free(p);
+            device->pinned[i] = device->pinned[--device->n_pinned];
+            return true;
+        }
+    return false;
+}
+
+static void release(apr_cuda_device *device, void *p)
+{
+    if (p == NULL || release_pinned(device, p)) return;
+    for (int i = 0; i < device->n_blocks; i++) {
+        if (device->blocks[i].data != p) continue;
+        n_allocated[device->nth] -= device->blocks[i].n_bytes;
+        n_there -= device->blocks[i].n_bytes;
+        if (has_sanitizer()) {
+            __asan_unpoison_memory_region(p, device->blocks[i].n_bytes);
+            free(p);
+        }
+        device->blocks[i] = device->blocks[--device->n_blocks];
+        return;
+    }
+    abort(); /* it was never given, or is given back twice */
 }
 
 static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, apr_error *err)
 {
     (void)err;
-    let_touch(device, true);
+    pthread_mutex_lock(&lock);
+    fake_touch(device, true);
     memcpy(to, from, n_bytes);
-    let_touch(device, false);
+    fake_touch(device, false);
+    pthread_mutex_unlock(&lock);
     return APR_OK;
 }
 
+/* As late as it may: whoever fills pinned memory again too early sends something else. */
+static apr_status send(apr_cuda_device *device, void *to, const void *pinned, uint64_t n_bytes, apr_error *err)
+{
+    (void)err;
+    pthread_mutex_lock(&lock);
+    if (device->n_sent - device->n_arrived == MOST_SENT) {
+        let_see(device, true);
+        arrive(device, device->n_arrived + 1);
+        let_see(device, false);
+    }
+    device->sent[device->n_sent++ % MOST_SENT] = (sending){to, pinned, n_bytes};
+    pthread_mutex_unlock(&lock);
+    return APR_OK;
+}
+
+static apr_status set_mark(apr_cuda_device *device, int mark, apr_error *err)
+{
+    (void)err;
+    pthread_mutex_lock(&lock);
+    device->marks[mark] = device->n_sent;
+    pthread_mutex_unlock(&lock);
+    return APR_OK;
+}
+
+static void wait_mark(apr_cuda_device *device, int mark)
+{
+    pthread_mutex_lock(&lock);
+    let_see(device, true);
+    arrive(device, device->marks[mark]);
+    let_see(device, false);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Of pinned memory. */
 static apr_status pin(apr_cuda_device *device, uint64_t n_bytes, const char *what, void **p, apr_error *err)
 {
     *p = NULL;
@@ -186,18 +261,18 @@ static apr_status pin(apr_cuda_device *device, uint64_t n_bytes, const char *wha
 static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_cuda_device *to_device, void *to, uint64_t n_bytes,
                            apr_error *err)
 {
-    let_touch(from_device, true);
+    fake_touch(from_device, true);
     const apr_status status = copy(to_device, to, from, n_bytes, err);
-    let_touch(from_device, false);
+    fake_touch(from_device, false);
     return status;
 }
 
 static apr_status clear(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err)
 {
     (void)err;
-    let_touch(device, true);
+    fake_touch(device, true);
     memset(p, 0, n_bytes);
-    let_touch(device, false);
+    fake_touch(device, false);
     return APR_OK;
 }
 
@@ -219,10 +294,10 @@ static apr_status decode_f16(apr_cuda_device *device, const apr_tensor *matrix, 
     const int64_t n = n_rows * apr_tensor_columns(matrix);
     float *const values = malloc((size_t)n * sizeof *values);
     if (values == NULL) return apr_no_memory(err, "a fake device");
-    let_touch(device, true);
+    fake_touch(device, true);
     apr_decode_rows(matrix, first, n_rows, values);
     apr_ref_codecs[APR_F16].encode(values, out, n);
-    let_touch(device, false);
+    fake_touch(device, false);
     free(values);
     return APR_OK;
 }
@@ -240,284 +315,7 @@ static bool takes_packing(const apr_packing *p, apr_dtype dtype)
            p->first_row == 0;
 }
 
-/* Matrices side by side, their scales, and what describes those that are packed. */
-typedef struct unstacked {
-    apr_tensor matrices[MOST_EXPERTS], scales[MOST_EXPERTS];
-    apr_packing packings[MOST_EXPERTS];
-} unstacked;
-
-/* kernels/ref takes matrices side by side where a device has a stack of them. */
-static const apr_tensor *unstack(const apr_tensor *stack, unstacked *u)
-{
-    apr_tensor *const matrices = u->matrices;
-    if (stack == NULL) return NULL;
-    for (int64_t e = 0; e < stack->dims[0] && e < MOST_EXPERTS; e++) {
-        matrices[e] = *stack;
-        matrices[e].rank = 2;
-        matrices[e].dims[0] = stack->dims[1], matrices[e].dims[1] = stack->dims[2];
-        matrices[e].n_bytes = stack->n_bytes / (uint64_t)stack->dims[0];
-        matrices[e].data = stack->data + (uint64_t)e * matrices[e].n_bytes;
-        if (stack->scale != NULL) {
-            u->scales[e] = *stack->scale;
-            u->scales[e].dims[0] = 1;
-            u->scales[e].n_bytes = stack->scale->n_bytes / (uint64_t)stack->dims[0];
-            u->scales[e].data = stack->scale->data + (uint64_t)e * u->scales[e].n_bytes;
-            matrices[e].scale = &u->scales[e];
-        }
-        if (stack->packing == NULL) continue;
-        u->packings[e] = *stack->packing;
-        u->packings[e].first_row = e * stack->dims[1];
-        matrices[e].packing = &u->packings[e];
-        matrices[e].data = NULL;
-    }
-    return matrices;
-}
-
 static bool is_lost(const apr_cuda_device *device) { return device == NULL; }
-
-static void read_position(int64_t *position, const int64_t *position_at)
-{
-    if (position_at != NULL) *position = *position_at;
-}
-
-/* Where operations are told to read the position in the device's memory. */
-static void read_positions(apr_op_kind kind, apr_op_args *args)
-{
-    if (kind == APR_OP_ANGLES) read_position(&args->angles.position, args->angles.position_at);
-    if (kind == APR_OP_KV_STORE) read_position(&args->kv_store.position, args->kv_store.position_at);
-    if (kind == APR_OP_ATTEND) read_position(&args->attend.position, args->attend.position_at);
-    if (kind == APR_OP_SCALE) read_position(&args->scale.position, args->scale.position_at);
-}
-
-/* --- what is recorded --- */
-
-static apr_status record(apr_cuda_device *device, apr_error *err)
-{
-    device->recording = calloc(1, sizeof *device->recording);
-    if (device->recording == NULL) return apr_no_memory(err, "a fake graph");
-    device->recording->device = device;
-    n_graphs++;
-    return APR_OK;
-}
-
-static void forget(apr_cuda_graph *graph)
-{
-    n_graphs -= graph != NULL;
-    free(graph);
-}
-
-static apr_status end_record(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err)
-{
-    *graph = device->recording;
-    device->recording = NULL;
-    if (records) return APR_OK;
-    forget(*graph);
-    *graph = NULL;
-    return apr_fail(err, APR_E_DEVICE, "a fake that does not record");
-}
-
-static apr_status run_now(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
-static apr_status flow_now(apr_cuda_device *device, const apr_flow_args *args);
-static apr_status inputs_now(apr_cuda_device *device, const apr_flow_inputs *args);
-
-static apr_status replay(apr_cuda_graph *graph, apr_error *err)
-{
-    n_replays++;
-    for (int i = 0; i < graph->n_ops; i++) switch (graph->ops[i].what) {
-        case RECORDED_OP: APR_TRY(run_now(graph->device, graph->ops[i].kind, &graph->ops[i].args, err)); break;
-        case RECORDED_FLOW: APR_TRY(flow_now(graph->device, &graph->ops[i].flow)); break;
-        case RECORDED_INPUTS: APR_TRY(inputs_now(graph->device, &graph->ops[i].inputs)); break;
-        }
-    return APR_OK;
-}
-
-/* --- products that stream: of rows as they are, so that everybody else here can read them, too --- */
-
-static bool streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in)
-{
-    (void)device;
-    return streams_products && apr_flow_item_columns(dtype) == 0 && apr_flows(dtype, n_out, n_in, 9);
-}
-
-static apr_status expect_streams(apr_cuda_device *device, bool on, apr_error *err)
-{
-    (void)device, (void)on, (void)err;
-    return APR_OK;
-}
-
-/* Bytes 0 to 255 of a tile: high ones; then low ones; then a scale for each 16. */
-static void put_planes(uint8_t *planes, int64_t n, const float *x)
-{
-    for (int64_t i = 0; i < n; i += 16) {
-        uint8_t *const tile = planes + i / APR_PLANES_COLUMNS * APR_PLANES_BYTES;
-        const int64_t c = i % APR_PLANES_COLUMNS;
-        float most = 0.0f;
-        for (int64_t k = i; k < i + 16; k++) most = fmaxf(most, fabsf(x[k]));
-        const float scale = most / 32512.0f;
-        memcpy(tile + 512 + c / 16 * 4, &scale, 4);
-        for (int64_t k = 0; k < 16; k++) {
-            const int whole = most > 0.0f ? (int)rintf(x[i + k] / scale) : 0, high = (whole + 128) >> 8;
-            tile[c + k] = (uint8_t)(int8_t)high;
-            tile[256 + c + k] = (uint8_t)(int8_t)(whole - 256 * high);
-        }
-    }
-}
-
-static void get_planes(const uint8_t *planes, int64_t n, float *x)
-{
-    for (int64_t i = 0; i < n; i++) {
-        const uint8_t *const tile = planes + i / APR_PLANES_COLUMNS * APR_PLANES_BYTES;
-        const int64_t c = i % APR_PLANES_COLUMNS;
-        float scale;
-        memcpy(&scale, tile + 512 + c / 16 * 4, 4);
-        x[i] = scale * (float)(256 * (int8_t)tile[c] + (int8_t)tile[256 + c]);
-    }
-}
-
-static float *floats(int64_t n)
-{
-    float *const x = calloc((size_t)n + 1, sizeof *x);
-    if (x == NULL) abort();
-    return x;
-}
-
-static apr_status inputs_now(apr_cuda_device *device, const apr_flow_inputs *a)
-{
-    float *const x = floats(a->n);
-    double squares = 0.0;
-    let_touch(device, true);
-    for (int64_t i = 0; i < a->n; i++) squares += (double)a->x[i] * a->x[i];
-    const float factor = a->norm ? (float)(1.0 / sqrt(squares / (double)a->n + (double)a->eps)) : 1.0f;
-    for (int64_t i = 0; i < a->n; i++) x[i] = a->x[i] * factor * (a->gain != NULL ? a->gain[i] + a->gain_offset : 1.0f);
-    put_planes(a->planes, a->n, x);
-    let_touch(device, false);
-    free(x);
-    return APR_OK;
-}
-
-/* Of one part: y * factor + bias. */
-static float *product_of(const apr_flow_args *a, int part, const float *x, float factor)
-{
-    const apr_tensor *const weight = a->parts[part].weight;
-    const int64_t n_out = apr_tensor_rows(weight);
-    float *const y = floats(n_out), *const row = floats(a->n_in);
-    for (int64_t r = 0; r < n_out; r++) {
-        double sum = 0.0;
-        apr_decode_rows(weight, r, 1, row);
-        for (int64_t i = 0; i < a->n_in; i++) sum += (double)row[i] * x[i];
-        y[r] = (float)sum * factor + (a->parts[part].bias != NULL ? a->parts[part].bias[r] : 0.0f);
-    }
-    free(row);
-    return y;
-}
-
-static void leave(const apr_flow_args *a, int64_t n, float *y)
-{
-    for (int64_t i = 0; a->out_squares != NULL && i < n; i++)
-        a->out_squares[i / 16] = (i % 16 == 0 ? 0.0f : a->out_squares[i / 16]) + y[i] * y[i];
-    for (int64_t i = 0; a->gain != NULL && i < n; i++) y[i] *= a->gain[i] + a->gain_offset;
-    if (a->planes != NULL) put_planes(a->planes, n, y);
-}
-
-static apr_status flow_now(apr_cuda_device *device, const apr_flow_args *a)
-{
-    float *const x = floats(a->n_in);
-    double squares = 0.0;
-    n_flows++;
-    let_touch(device, true);
-    get_planes(a->x, a->n_in, x);
-    for (int64_t i = 0; a->squares != NULL && i < a->n_in / 16; i++) squares += a->squares[i];
-    const float factor = a->squares != NULL ? (float)(1.0 / sqrt(squares / (double)a->n_in + (double)a->eps)) : 1.0f;
-    for (int part = 0; part < (a->ending == APR_FLOW_GLU ? 1 : a->n_parts); part++) {
-        const int64_t n = apr_tensor_rows(a->parts[part].weight);
-        float *const y = product_of(a, part, x, factor), *const up = a->ending == APR_FLOW_GLU ? product_of(a, 1, x, factor) : NULL;
-        for (int64_t i = 0; i < n; i++) {
-            if (a->ending == APR_FLOW_ADD) y[i] += a->residual[i];
-            if (up != NULL) y[i] = apr_glu_of(&a->glu, y[i], up[i]);
-        }
-        if (a->parts[part].out != NULL) memcpy(a->parts[part].out, y, (size_t)n * sizeof *y);
-        leave(a, n, y);
-        free(up);
-        free(y);
-    }
-    let_touch(device, false);
-    free(x);
-    return APR_OK;
-}
-
-static apr_status flow(apr_cuda_device *device, const apr_flow_args *args, apr_error *err)
-{
-    apr_cuda_graph *const graph = device->recording;
-    (void)err;
-    if (graph == NULL) return flow_now(device, args);
-    if (graph->n_ops == MOST_RECORDED) abort();
-    graph->ops[graph->n_ops].what = RECORDED_FLOW;
-    graph->ops[graph->n_ops++].flow = *args;
-    return APR_OK;
-}
-
-static apr_status flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err)
-{
-    apr_cuda_graph *const graph = device->recording;
-    (void)err;
-    if (graph == NULL) return inputs_now(device, args);
-    if (graph->n_ops == MOST_RECORDED) abort();
-    graph->ops[graph->n_ops].what = RECORDED_INPUTS;
-    graph->ops[graph->n_ops++].inputs = *args;
-    return APR_OK;
-}
-
-static apr_status run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err)
-{
-    apr_cuda_graph *const graph = device->recording;
-    if (graph == NULL) return run_now(device, kind, args, err);
-    if (graph->n_ops == MOST_RECORDED) abort();
-    graph->ops[graph->n_ops].what = RECORDED_OP;
-    graph->ops[graph->n_ops].kind = kind;
-    graph->ops[graph->n_ops++].args = *args;
-    return APR_OK;
-}
-
-/* The largest by the host's own function, which defines them. */
-static apr_status find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
-                            apr_cuda_found *found, apr_error *err)
-{
-    apr_best best = {.n_wanted = n_wanted, .temperature = temperature};
-    (void)err;
-    let_touch(device, true);
-    memset(work, 0xff, apr_cuda_best_bytes(n)); /* it is to be had */
-    apr_find_best(&best, logits, n);
-    memset(found->keys, 0, sizeof found->keys);
-    for (int i = 0; i < best.n; i++) found->keys[i] = apr_best_key(best.logits[i], best.ids[i]);
-    found->sum = best.sum;
-    let_touch(device, false);
-    return APR_OK;
-}
-
-static apr_status run_now(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err)
-{
-    const apr_workspace work = {.data = device->work, .slice = WORK_FLOATS, .n_threads = 1};
-    unstacked gate, up, down;
-    apr_op_args own = *args;
-
-    if (n_left == 0) return apr_fail(err, APR_E_DEVICE, "a fake fault in %s", apr_op_name(kind));
-    n_left -= n_left > 0;
-    if (kind == APR_OP_LINEAR) own.linear.work = work;
-    if (kind == APR_OP_ATTEND) own.attend.work = work;
-    if (kind == APR_OP_ROUTE) own.route.work = work;
-    if (kind == APR_OP_DELTA) own.delta.work = work;
-    if (kind == APR_OP_EXPERTS) {
-        own.experts.work = work;
-        own.experts.gate = unstack(args->experts.gate, &gate);
-        own.experts.up = unstack(args->experts.up, &up);
-        own.experts.down = unstack(args->experts.down, &down);
-    }
-    let_touch(device, true);
-    read_positions(kind, &own);
-    apr_ref_backend.ops[kind](&own);
-    let_touch(device, false);
-    return APR_OK;
-}
 
 static apr_status check(apr_cuda_device *device, const char *stage, apr_error *err)
 {
@@ -535,14 +333,17 @@ const apr_cuda_api *fake_device(void)
                                      .memory = memory,
                                      .is_lost = is_lost,
                                      .alloc = alloc,
+                                     .release = release,
                                      .pin = pin,
-                                     .send = copy,
+                                     .send = send,
+                                     .mark = set_mark,
+                                     .wait_mark = wait_mark,
                                      .receive = copy,
-                                     .find_best = find_best,
-                                     .record = record,
-                                     .end_record = end_record,
-                                     .replay = replay,
-                                     .forget = forget,
+                                     .find_best = fake_find_best,
+                                     .record = fake_record,
+                                     .end_record = fake_end_record,
+                                     .replay = fake_replay,
+                                     .forget = fake_forget,
                                      .upload = copy,
                                      .download = copy,
                                      .transfer = transfer,
@@ -554,13 +355,17 @@ const apr_cuda_api *fake_device(void)
                                      .use_tiles = use,
                                      .use_exact = use,
                                      .use_fp8 = use,
+                                     .use_alike = use,
                                      .backend = &apr_ref_backend,
-                                     .run = run,
-                                     .streams = streams,
-                                     .expect_streams = expect_streams,
-                                     .flow = flow,
-                                     .flow_inputs = flow_inputs,
+                                     .run = fake_run,
+                                     .streams = fake_streams,
+                                     .expect_streams = fake_expect_streams,
+                                     .flow = fake_flow,
+                                     .flow_inputs = fake_flow_inputs,
+                                     .turn = fake_turn,
+                                     .attend_to_planes = fake_attend_to_planes,
                                      .check = check,
-                                     .check_each = use};
+                                     .check_each = use,
+                                     .feedback = &fake_feedback};
     return &api;
 }

@@ -27,6 +27,13 @@ void fake_device_records(bool on);
 /* Are products of a single token made from planes? At first not. Of 16-bit weights alone. */
 void fake_device_streams(bool on);
 int fake_device_flows(void); /* how many were made, ever */
+int fake_device_turns(void); /* and rotations with what stores */
+/* The n-th allocation from now on fails as if the memory were full; 0: none does. What the memory's size is said to be. */
+void fake_device_fail_allocation(int64_t nth);
+void fake_device_has_memory(uint64_t n_bytes);
+/* The most bytes that were there at a time, of all devices, since the first was opened. */
+uint64_t fake_device_most_bytes(void);
+uint64_t fake_device_bytes_there(void); /* now, on those that are open */
 /* From now on, so many operations run; then the device fails. Negative: it never does. */
 void fake_device_fail_after(int64_t n_operations);
 

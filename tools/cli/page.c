@@ -49,7 +49,8 @@ static const char style[] =
     "ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}@media(max-width:640px){.answer{grid-template-columns:1fr}}\n"
     ".legend{display:flex;flex-wrap:wrap;gap:4px 20px;font-size:13px;color:var(--soft);margin:2px 0 10px}.legend "
     "i{display:inline-block;width:12px;height:12px;"
-    "border-radius:3px;margin-right:6px;vertical-align:-1px}footer{margin-top:48px;color:var(--soft);font-size:13px}\n";
+    "border-radius:3px;margin-right:6px;vertical-align:-1px}.number{text-align:right;font-variant-numeric:tabular-nums}footer{margin-top:"
+    "48px;color:var(--soft);font-size:13px}\n";
 
 void apr_html_text(FILE *out, const char *text)
 {
@@ -89,6 +90,23 @@ void apr_page_tile(FILE *out, const char *figure, const char *what)
     fprintf(out, "<div class=\"tile\"><b>%s</b><span class=\"soft small\">%s</span></div>\n", figure, what);
 }
 
+void apr_page_table(FILE *out, const apr_table *table)
+{
+    fputs("<table>\n<tr>", out);
+    for (size_t c = 0; c < table->n_columns; c++) {
+        fprintf(out, "<th%s>", table->columns[c].right ? " class=\"number\"" : "");
+        apr_html_text(out, table->columns[c].title);
+        fputs("</th>", out);
+    }
+    for (size_t i = 0; i < table->n_cells; i++) {
+        const size_t c = i % table->n_columns;
+        fprintf(out, "%s<td%s>", c == 0 ? "</tr>\n<tr>" : "", table->columns[c].right ? " class=\"number\"" : "");
+        apr_html_text(out, table->cells[i]);
+        fputs("</td>", out);
+    }
+    fputs("</tr>\n</table>\n", out);
+}
+
 apr_status apr_page_write(void (*write)(FILE *out, const void *shown), const void *shown, apr_out *page, apr_error *err)
 {
     char *text = NULL;
@@ -105,4 +123,17 @@ apr_status apr_page_write(void (*write)(FILE *out, const void *shown), const voi
     const apr_status status = apr_out_write(page, text, n_bytes, NULL, err);
     free(text);
     return status;
+}
+
+apr_status apr_page_close(apr_out *page, apr_status status, apr_error *err)
+{
+    apr_error own = {0};
+
+    if (page == NULL || status > APR_E_NO) {
+        apr_out_abandon(page);
+        return status;
+    }
+    if (apr_out_finish(page, &own) == APR_OK) return status;
+    *err = own;
+    return own.status;
 }

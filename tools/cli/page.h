@@ -3,6 +3,7 @@
 #define APR_TOOLS_PAGE_H
 
 #include "formats/base/out.h"
+#include "tools/cli/table.h"
 
 #include <stdio.h>
 
@@ -16,8 +17,13 @@ const char *apr_page_base_name(const char *path);
 void apr_page_open(FILE *out, const char *mark, const char *name, const char *what);
 /* One of the figures in <div class="tiles">; what: HTML. */
 void apr_page_tile(FILE *out, const char *figure, const char *what);
+/* A table with titles, which must not have failed, as it would be printed. */
+void apr_page_table(FILE *out, const apr_table *table);
 
 /* What `write` writes, into the page; APR_E_MEMORY, or what writing answers. */
 apr_status apr_page_write(void (*write)(FILE *out, const void *shown), const void *shown, apr_out *page, apr_error *err);
+/* The end of a run that writes a page (NULL: none) and ended so: finished, also when the answer is no, for the page says why; else
+ * abandoned. The run's status, or what finishing answers. */
+apr_status apr_page_close(apr_out *page, apr_status status, apr_error *err);
 
 #endif

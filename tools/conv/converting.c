@@ -206,8 +206,7 @@ static void print_device(const outcome *o)
         example = item->from->name;
     }
     printf("  encoded on %s: %zu tensors", o->device, n_device);
-    if (n_host > 0)
-        printf("; on the host: %zu (small ones, those that have an importance, or of types that only the host reads: %s)", n_host, example);
+    if (n_host > 0) printf("; on the host: %zu (small ones, or of types that only the host reads: %s)", n_host, example);
     printf("\n");
 }
 
@@ -281,7 +280,11 @@ static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_
 
     APR_TRY(apr_encoder_open(&encoder, &output->encoder, c, err));
     snprintf(o->device, sizeof o->device, "%s", encoder.name);
-    apr_status status = apr_conversion_run(c, o->out, &o->file_bytes, &own);
+    apr_status status = APR_OK;
+    if (o->feedback != NULL && encoder.cuda != NULL)
+        status = apr_feedback_run_enter(o->feedback, encoder.cuda, encoder.devices[0], encoder.ordinals[0], &own);
+    if (status == APR_OK) status = apr_conversion_run(c, o->out, &o->file_bytes, &own);
+    if (o->feedback != NULL) apr_feedback_run_leave(o->feedback);
     apr_encoder_close(&encoder, c);
     const bool is_of_device = status == APR_E_DEVICE || (status == APR_E_MEMORY && *o->device != '\0');
     if (is_of_device && encoder.may_fall_back) {

@@ -59,6 +59,7 @@ static apr_status open_devices(apr_encoder *encoder, int *ordinals, int n, apr_e
     }
     APR_TRY(name_devices(encoder, ordinals, n, err));
     encoder->n_devices = n;
+    memcpy(encoder->ordinals, ordinals, (size_t)n * sizeof *ordinals);
 #pragma omp parallel for num_threads(n) /* making a context takes as long as encoding a small model */
     for (int i = 0; i < n; i++) statuses[i] = encoder->cuda->open(&encoder->devices[i], ordinals[i], &options, &errors[i]);
     for (int i = 0; i < n; i++)

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static apr_status open_session(apr_feedback_run *run, apr_error *err)
+static apr_session_options session_options(const apr_feedback_run *run)
 {
     apr_session_options options = apr_session_defaults;
 
@@ -22,6 +22,15 @@ static apr_status open_session(apr_feedback_run *run, apr_error *err)
     options.n_logits = 1;
     options.kv_dtype = APR_F32;
     options.weights_lie = run->n_passes > 0 ? "in memory" : NULL;
+    options.cuda = run->cuda;
+    options.ordinal = run->ordinal;
+    options.headroom_bytes = 0; /* what is left free has been planned already */
+    return options;
+}
+
+static apr_status open_session(apr_feedback_run *run, apr_error *err)
+{
+    const apr_session_options options = session_options(run);
     return apr_session_open(&run->session, &run->model, &options, err);
 }
 
@@ -53,6 +62,13 @@ static apr_status read_text(apr_feedback_run *run, apr_error *err)
     if (run->n_ids > 0) return APR_OK;
     return apr_fail(err, APR_E_USAGE, "%s has %zu tokens%s: calibration takes windows of %lld, and one must be full (--window)",
                     r->calibration, n_ids, r->n_tokens > 0 ? ", of which --tokens allows fewer" : "", (long long)r->window);
+}
+
+/* Of one feed on a GPU. */
+static uint64_t sums_bytes(const apr_feedback_run *run, size_t feed)
+{
+    const apr_feed *const f = &run->feeds.feeds[feed];
+    return apr_device_sums_bytes(f->width) * (uint64_t)(f->n_experts > 0 ? f->n_experts : 1);
 }
 
 static apr_status write_text(apr_feedback_run *run, apr_error *err)
@@ -122,9 +138,57 @@ static apr_status make_tables(apr_feedback_run *run, apr_error *err)
         n_sums += run->feeds.feeds[i].n_experts > 0 ? (size_t)run->feeds.feeds[i].n_experts : 1;
     }
     run->sums = calloc(n_sums + 1, sizeof *run->sums);
+    run->device_sums = calloc(n_sums + 1, sizeof *run->device_sums);
     run->facts = calloc(run->conversion->layout.n_tensors + 1, sizeof *run->facts);
     run->made = calloc(run->conversion->layout.n_tensors + 1, sizeof *run->made);
-    return run->sums != NULL && run->facts != NULL && run->made != NULL ? APR_OK : apr_no_memory(err, "the tensors of a conversion");
+    return run->sums != NULL && run->device_sums != NULL && run->facts != NULL && run->made != NULL
+               ? APR_OK
+               : apr_no_memory(err, "the tensors of a conversion");
+}
+
+/* For outputs of several runs: a GPU's bytes are not the host's. */
+static void say_terms(apr_feedback_run *run)
+{
+    const apr_feedback_request *const r = &run->request;
+    snprintf(run->terms, sizeof run->terms,
+             "ldlq with %" PRId64 " tokens in windows of %" PRId64 " of a text %08" PRIx32 ", damping %a, %d rounds%s", run->n_ids,
+             r->window, run->text_crc, r->options.damping, r->options.rounds, run->gpu != NULL ? ", on a GPU" : "");
+}
+
+/* A sequential run sums up a layer at once. */
+static void add_layer(apr_feedback_run *run, int layer)
+{
+    uint64_t own = 0;
+    for (size_t feed = 0; feed < run->feeds.n_feeds; feed++)
+        if (run->feeds.feeds[feed].layer == layer) own += sums_bytes(run, feed);
+    if (own > run->largest_sums) run->largest_sums = own;
+}
+
+/* What the items that are taken need there, whether or not there is a GPU. */
+static apr_status plan_device(apr_feedback_run *run, apr_error *err)
+{
+    const apr_conversion *const c = run->conversion;
+
+    run->plan = (apr_feedback_plan){0};
+    run->largest_sums = run->all_sums = 0;
+    for (size_t i = 0; i < c->layout.n_tensors; i++) {
+        const apr_tensor *const from = c->items[i].from;
+        size_t first;
+        const size_t n = run->facts[i].is_taken ? apr_feedback_links_of_item(&run->links, i, &first) : 0;
+        uint64_t own = 0;
+        if (!run->facts[i].is_taken) continue;
+        APR_TRY(apr_feedback_plan_item(&run->plan, c->items[i].to, apr_tensor_rows(from) / apr_feedback_matrices(from),
+                                       apr_tensor_columns(from), err));
+        for (size_t k = first; k < first + n; k++)
+            if (k == first || run->links.links[k].feed != run->links.links[k - 1].feed) own += sums_bytes(run, run->links.links[k].feed);
+        if (own > run->largest_sums) run->largest_sums = own;
+    }
+    for (size_t feed = 0; feed < run->feeds.n_feeds; feed++) {
+        run->all_sums += sums_bytes(run, feed);
+        if (run->request.sequential) add_layer(run, run->feeds.feeds[feed].layer);
+    }
+    run->plan.bytes[APR_FEEDBACK_SUMS] = run->all_sums;
+    return APR_OK;
 }
 
 static apr_status open_all(apr_feedback_run *run, apr_error *err)
@@ -139,10 +203,9 @@ static apr_status open_all(apr_feedback_run *run, apr_error *err)
     APR_TRY(apr_feedback_links_of(&run->links, run->conversion, run->session, &run->feeds, err));
     APR_TRY(make_tables(run, err));
     APR_TRY(find_taken(run, err));
+    plan_device(run, NULL); /* what is too wide for a GPU is said when one is entered */
     if (r->calibration == NULL) APR_TRY(write_text(run, err));
-    snprintf(run->terms, sizeof run->terms,
-             "ldlq with %" PRId64 " tokens in windows of %" PRId64 " of a text %08" PRIx32 ", damping %a, %d rounds", run->n_ids, r->window,
-             run->text_crc, r->options.damping, r->options.rounds);
+    say_terms(run);
     return APR_OK;
 }
 
@@ -167,6 +230,7 @@ apr_status apr_feedback_run_open(apr_feedback_run **run, const apr_feedback_requ
 void apr_feedback_run_close(apr_feedback_run *run)
 {
     if (run == NULL) return;
+    apr_feedback_run_leave(run);
     for (size_t i = 0; run->is_summed != NULL && run->sums != NULL && i < run->feeds.n_feeds; i++)
         for (int64_t e = 0; e == 0 || e < run->feeds.feeds[i].n_experts; e++) apr_hessian_close(&run->sums[run->first_sum[i] + (size_t)e]);
     for (size_t i = 0; run->made != NULL && i < run->conversion->layout.n_tensors; i++) free(run->made[i]);
@@ -181,11 +245,76 @@ void apr_feedback_run_close(apr_feedback_run *run)
     free(run->last);
     free(run->ids);
     free(run->sums);
+    free(run->device_sums);
     free(run->first_sum);
     free(run->is_summed);
     free(run->facts);
     free(run->made);
     free(run);
+}
+
+/* ---- a GPU ---- */
+
+/* Sums take what the rest leaves, or what was asked for; a tensor's own must fit. */
+static apr_status fit_plan(apr_feedback_run *run, apr_cuda_device *device, apr_error *err)
+{
+    const uint64_t mib = 1 << 20, beside = 1 << 30; /* what encodes all other tensors, and pages of allocations */
+    const apr_session_options options = session_options(run);
+    uint64_t n_free, n_total;
+    apr_plan session = {0};
+
+    APR_TRY(plan_device(run, err));
+    APR_TRY(run->cuda->memory(device, &n_free, &n_total, err));
+    APR_TRY(apr_session_forecast(&session, &run->model, &options, err));
+    run->session_bytes = session.device_bytes;
+    apr_plan_close(&session);
+    uint64_t *const sums = &run->plan.bytes[APR_FEEDBACK_SUMS];
+    *sums = 0;
+    const uint64_t others = apr_feedback_plan_bytes(&run->plan) + run->session_bytes + beside;
+    const uint64_t left = n_free > others ? n_free - others : 0, asked = run->request.memory_bytes;
+    *sums = asked > 0 && asked < left ? asked : left;
+    if (*sums > run->all_sums) *sums = run->all_sums;
+    if (*sums < run->largest_sums) *sums = run->largest_sums;
+    if (*sums <= left) return APR_OK;
+    return apr_fail(err, APR_E_MEMORY,
+                    "error feedback on the GPU takes %" PRIu64 " MiB of its memory: the model to read the text with %" PRIu64
+                    ", sums of inputs at least %" PRIu64 ", factors %" PRIu64 ", rows %" PRIu64 ", libraries %" PRIu64 ", all else %" PRIu64
+                    "; %" PRIu64 " MiB are free; use --device host",
+                    (others + *sums) / mib, run->session_bytes / mib, *sums / mib, run->plan.bytes[APR_FEEDBACK_FACTORS] / mib,
+                    run->plan.bytes[APR_FEEDBACK_ROWS] / mib, run->plan.bytes[APR_FEEDBACK_LIBRARIES] / mib, beside / mib, n_free / mib);
+}
+
+static apr_status enter(apr_feedback_run *run, apr_cuda_device *device, apr_error *err)
+{
+    apr_feedback_run_drop_sums(run);
+    apr_session_close(run->session);
+    run->session = NULL;
+    APR_TRY(fit_plan(run, device, err));
+    APR_TRY(apr_feedback_device_open(&run->gpu, run->cuda, device, &run->plan, err));
+    run->solver = apr_feedback_device_solver(run->gpu);
+    say_terms(run);
+    return open_session(run, err);
+}
+
+apr_status apr_feedback_run_enter(apr_feedback_run *run, const apr_cuda_api *cuda, apr_cuda_device *device, int ordinal, apr_error *err)
+{
+    run->cuda = cuda;
+    run->ordinal = ordinal;
+    const apr_status status = enter(run, device, err);
+    if (status != APR_OK) apr_feedback_run_leave(run);
+    return status;
+}
+
+void apr_feedback_run_leave(apr_feedback_run *run)
+{
+    if (run->cuda == NULL) return;
+    if (run->gpu != NULL) apr_feedback_run_drop_sums(run);
+    apr_session_close(run->session);
+    run->session = NULL;
+    apr_feedback_device_close(run->gpu);
+    run->gpu = NULL;
+    run->cuda = NULL;
+    say_terms(run);
 }
 
 const char *apr_feedback_run_terms(const apr_feedback_run *run) { return run->terms; }

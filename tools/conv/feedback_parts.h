@@ -2,6 +2,7 @@
 #ifndef APR_TOOLS_FEEDBACK_PARTS_H
 #define APR_TOOLS_FEEDBACK_PARTS_H
 
+#include "quant/feedback/feedback_device.h"
 #include "tools/conv/feedback_links.h"
 #include "tools/conv/feedback_run.h"
 
@@ -37,14 +38,26 @@ struct apr_feedback_run {
     bool *is_summed;          /* [n_feeds] */
     apr_feedback prepared;    /* of the sums at prepared_from, while they are there */
     const double *prepared_from;
-    const char *feed_name; /* for sentences: a tensor that reads it */
-    uint8_t **made;        /* [items] of a sequential run */
-    uint8_t *last;         /* the bytes that the pipe has now */
+    const float *prepared_there;     /* the same of a GPU */
+    apr_feedback_plan plan;          /* of a GPU's memory */
+    uint64_t largest_sums, all_sums; /* of one tensor, of all: bytes there */
+    const apr_cuda_api *cuda;        /* NULL: on the host */
+    int ordinal;
+    apr_feedback_device *gpu;     /* NULL: on the host */
+    apr_device_sums *device_sums; /* as `sums`, where there is a GPU */
+    uint64_t session_bytes;       /* of the model there */
+    const char *solver;           /* in words */
+    const char *feed_name;        /* for sentences: a tensor that reads it */
+    uint8_t **made;               /* [items] of a sequential run */
+    uint8_t *last;                /* the bytes that the pipe has now */
     int n_passes;
     double pass_seconds;
     bool quiet;
 };
 
+uint64_t apr_feedback_run_memory(const apr_feedback_run *run); /* of sums at a time */
+/* Forgets the sums of all feeds. */
+void apr_feedback_run_drop_sums(apr_feedback_run *run);
 /* What the calibration text is called. */
 const char *apr_feedback_text_name(const apr_feedback_run *run);
 

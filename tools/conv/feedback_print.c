@@ -57,7 +57,7 @@ static forecast forecast_of(const apr_feedback_run *run)
         f.n_others++;
         f.example = run->conversion->items[i].from->name;
     }
-    const uint64_t allowed = run->request.memory_bytes;
+    const uint64_t allowed = apr_feedback_run_memory(run);
     f.sums_bytes = larger(f.sums_bytes, all_sums < allowed ? all_sums : allowed);
     if (!run->request.sequential) f.held_bytes = 0;
     return f;
@@ -126,6 +126,22 @@ void apr_feedback_run_html(const apr_feedback_run *run, FILE *page)
     fputs("</p>\n", page);
 }
 
+/* What was planned on a GPU, or would be. */
+static void print_plan(const apr_feedback_run *run, bool dry_run)
+{
+    char text[APR_SMALL_TEXT], all[APR_SMALL_TEXT];
+
+    if (!dry_run && run->solver == NULL) return;
+    printf("  %s beside the model: ", dry_run ? "on a GPU (--device cuda)" : "planned on the GPU");
+    for (int i = 0; i < APR_FEEDBACK_LINES; i++)
+        printf("%s%s %s", i > 0 ? ", " : "", apr_feedback_line_names[i], apr_size_text(text, run->plan.bytes[i]));
+    printf("; together %s%s\n", apr_size_text(all, apr_feedback_plan_bytes(&run->plan)),
+           dry_run ? ", with fewer sums at a time less, for more passes of the text" : "");
+    if (dry_run) return;
+    printf("  planned on the GPU for the model: %s\n", apr_size_text(text, run->session_bytes));
+    printf("  factors by %s\n", run->solver);
+}
+
 void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
 {
     const forecast f = forecast_of(run);
@@ -138,6 +154,7 @@ void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
         printf("  without feedback: %zu (%s%s): no product reads them column by column\n", f.n_others, f.example,
                f.n_others == 1 ? "" : ", ...");
     if (!dry_run) {
+        print_plan(run, false);
         printf("  calibration: %d pass%s, %.2f s\n", run->n_passes, run->n_passes == 1 ? "" : "es", run->pass_seconds);
         print_errors(run);
         print_tokens(run);
@@ -147,6 +164,20 @@ void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
            apr_size_text(factors, f.factor_bytes));
     if (f.held_bytes > 0) printf(", tensors held %s", apr_size_text(held, f.held_bytes));
     printf("\n  about %.3g multiplications on the host, passes of the text not counted\n", f.multiplications);
+    print_plan(run, true);
+}
+
+static void plan_json(const apr_feedback_run *run, apr_json_text *json)
+{
+    static const char *const keys[APR_FEEDBACK_LINES] = {"sums_bytes", "factors_bytes", "rows_bytes", "libraries_bytes"};
+
+    apr_json_open(json, "gpu", '{');
+    for (int i = 0; i < APR_FEEDBACK_LINES; i++) apr_json_uint(json, keys[i], run->plan.bytes[i]);
+    if (run->solver != NULL) {
+        apr_json_uint(json, "model_bytes", run->session_bytes);
+        apr_json_string(json, "solver", run->solver, strlen(run->solver));
+    }
+    apr_json_close(json, '}');
 }
 
 static void tensor_json(apr_json_text *json, const apr_feedback_run *run, size_t item)
@@ -188,6 +219,7 @@ void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_t
     apr_json_uint(json, "factor_bytes", f.factor_bytes);
     apr_json_uint(json, "held_bytes", f.held_bytes);
     apr_json_real(json, "multiplications", f.multiplications);
+    if (dry_run || run->solver != NULL) plan_json(run, json);
     if (!dry_run) {
         apr_json_int(json, "passes", run->n_passes);
         apr_json_real(json, "calibration_seconds", run->pass_seconds);

@@ -14,39 +14,70 @@ enum { ROWS_AT_ONCE = 4096 /* of a matrix, as float32 */ };
 
 static apr_hessian *sums_of(const apr_feedback_run *run, size_t feed, int64_t expert) { return &run->sums[run->first_sum[feed] + expert]; }
 
+static apr_device_sums *device_sums_of(const apr_feedback_run *run, size_t feed, int64_t expert)
+{
+    return &run->device_sums[run->first_sum[feed] + expert];
+}
+
 static int64_t experts_of(const apr_feed *feed) { return feed->n_experts > 0 ? feed->n_experts : 1; }
 
-static uint64_t feed_bytes(const apr_feed *feed) { return (uint64_t)experts_of(feed) * apr_hessian_bytes(feed->width); }
+static uint64_t feed_bytes(const apr_feedback_run *run, const apr_feed *feed)
+{
+    return (uint64_t)experts_of(feed) * (run->gpu != NULL ? apr_device_sums_bytes(feed->width) : apr_hessian_bytes(feed->width));
+}
+
+uint64_t apr_feedback_run_memory(const apr_feedback_run *run)
+{
+    if (run->gpu != NULL) return run->plan.bytes[APR_FEEDBACK_SUMS];
+    return run->request.memory_bytes > 0 ? run->request.memory_bytes : (uint64_t)2 << 30;
+}
 
 static void drop_sums(apr_feedback_run *run, size_t feed)
 {
     for (int64_t e = 0; e < experts_of(&run->feeds.feeds[feed]); e++) {
         if (run->prepared_from == sums_of(run, feed, e)->sum) run->prepared_from = NULL;
+        if (run->prepared_there == device_sums_of(run, feed, e)->at) run->prepared_there = NULL;
         apr_hessian_close(sums_of(run, feed, e));
+        if (run->gpu != NULL) apr_device_sums_drop(run->gpu, device_sums_of(run, feed, e));
     }
     run->is_summed[feed] = false;
+}
+
+void apr_feedback_run_drop_sums(apr_feedback_run *run)
+{
+    for (size_t feed = 0; feed < run->feeds.n_feeds; feed++) drop_sums(run, feed);
 }
 
 static apr_status add_rows(void *user, size_t feed, int64_t expert, int64_t n_rows, const float *rows, apr_error *err)
 {
     apr_feedback_run *const run = user;
     apr_hessian *const sums = sums_of(run, feed, expert >= 0 ? expert : 0);
+    const int64_t width = run->feeds.feeds[feed].width;
 
-    if (sums->sum == NULL) APR_TRY(apr_hessian_open(sums, run->feeds.feeds[feed].width, err));
+    if (run->gpu != NULL)
+        return apr_device_sums_add(run->gpu, device_sums_of(run, feed, expert >= 0 ? expert : 0), width, rows, false, n_rows, err);
+    if (sums->sum == NULL) APR_TRY(apr_hessian_open(sums, width, err));
     apr_hessian_add(sums, rows, n_rows);
     return APR_OK;
+}
+
+static apr_status add_rows_there(void *user, size_t feed, int64_t n_rows, const float *rows, apr_error *err)
+{
+    apr_feedback_run *const run = user;
+    return apr_device_sums_add(run->gpu, device_sums_of(run, feed, 0), run->feeds.feeds[feed].width, rows, true, n_rows, err);
 }
 
 /* The text once, for all feeds that are marked. */
 static apr_status pass_text(apr_feedback_run *run, const bool *wanted, apr_error *err)
 {
-    const apr_pass pass = {.wanted = wanted, .visit = add_rows, .user = run};
+    const apr_pass pass = {.wanted = wanted, .visit = add_rows, .visit_there = run->gpu != NULL ? add_rows_there : NULL, .user = run};
     const int64_t window = run->request.window;
     const double start = apr_seconds_now();
     apr_meter meter;
     const apr_progress progress = apr_meter_start_counting(&meter, run->quiet);
     apr_status status = APR_OK;
 
+    if (run->session == NULL) APR_TRY(apr_feedback_run_reopen(run, err)); /* it was on a GPU that has been left */
     run->n_passes++;
     for (int64_t at = 0; at < run->n_ids && status == APR_OK; at += window) {
         apr_progress_report(&progress, (uint64_t)at, (uint64_t)run->n_ids, "calibration, tokens");
@@ -76,7 +107,7 @@ static uint64_t want_feeds(const apr_feedback_run *run, size_t item, bool *wante
         const size_t feed = run->links.links[i].feed;
         if (wanted[feed] || run->is_summed[feed]) continue;
         wanted[feed] = true;
-        bytes += feed_bytes(&run->feeds.feeds[feed]);
+        bytes += feed_bytes(run, &run->feeds.feeds[feed]);
     }
     return bytes;
 }
@@ -96,7 +127,7 @@ static apr_status sum_from(apr_feedback_run *run, size_t item, apr_error *err)
         if (!is_left(run, i)) continue;
         memcpy(more, wanted, run->feeds.n_feeds * sizeof *more);
         const uint64_t its = want_feeds(run, i, more);
-        if (i > item && bytes + its > run->request.memory_bytes) break;
+        if (i > item && bytes + its > apr_feedback_run_memory(run)) break;
         memcpy(wanted, more, run->feeds.n_feeds * sizeof *more);
         bytes += its;
     }
@@ -123,6 +154,37 @@ static void merge(apr_hessian *into, const apr_hessian *from)
 {
     for (int64_t i = 0; i < into->n * into->n; i++) into->sum[i] += from->sum[i];
     into->n_tokens += from->n_tokens;
+}
+
+/* What of a matrix's rows is fed back: on the host by what it was prepared with, or on the GPU; neither: no token came. */
+typedef struct ready {
+    const apr_feedback *host;
+    apr_feedback_device *gpu;
+} ready;
+
+/* The same on a GPU: prepared once for those that follow with one and the same sums. */
+static apr_status prepare_there(apr_feedback_run *run, const apr_feedback_link *links, size_t n, int64_t *n_tokens, ready *prepared,
+                                apr_error *err)
+{
+    const apr_device_sums **const all = calloc(n, sizeof *all);
+    bool is_empty = false;
+    apr_status status = APR_OK;
+
+    *prepared = (ready){0};
+    *n_tokens = 0;
+    if (all == NULL) return apr_no_memory(err, "the inputs of tensors");
+    for (size_t i = 0; i < n; i++) {
+        all[i] = device_sums_of(run, links[i].feed, links[i].expert);
+        *n_tokens += all[i]->n_tokens;
+    }
+    if (*n_tokens > 0 && (n > 1 || run->prepared_there != all[0]->at)) {
+        run->prepared_there = NULL;
+        status = apr_feedback_device_prepare(run->gpu, all, n, &run->request.options, run->feed_name, &is_empty, err);
+        if (status == APR_OK && n == 1 && !is_empty) run->prepared_there = all[0]->at;
+    }
+    if (*n_tokens > 0 && !is_empty) prepared->gpu = run->gpu;
+    free(all);
+    return status;
 }
 
 /* A matrix that several operations read (a shared layer) has the sums of all of them; prepared once for those that follow. */
@@ -169,24 +231,64 @@ static void encode_start(const float *values, int64_t n_rows, int64_t columns, c
         codec->encode_by(values + r * columns, importance, bytes + r * apr_row_bytes(to, columns), columns);
 }
 
-/* Rows of one matrix, some at a time. prepared NULL: as the encoder makes them. */
-static apr_status encode_rows(apr_feedback_run *run, size_t item, const apr_feedback *prepared, int64_t first, int64_t n, float *values,
-                              uint8_t *bytes, apr_misfits *misfits, apr_error *err)
+static apr_status feed_back(const apr_feedback_run *run, size_t item, ready by, const float *values, int64_t n_rows, uint8_t *to,
+                            apr_feedback_errors *errors, apr_error *err)
+{
+    const apr_pipe_item *const it = &run->conversion->items[item];
+    const apr_feedback_options *const options = &run->request.options;
+    const char *const name = it->from->name;
+
+    if (by.gpu != NULL) return apr_feedback_device_encode(by.gpu, it->to, values, n_rows, options, name, to, errors, err);
+    return apr_feedback_encode(by.host, it->to, values, n_rows, options, name, to, errors, err);
+}
+
+/* Rows of a matrix that are decoded at a time. */
+static int64_t rows_at_once(const apr_feedback_run *run, size_t item)
+{
+    const apr_pipe_item *const it = &run->conversion->items[item];
+    const int64_t n_rows = apr_tensor_rows(it->from), most = n_rows < ROWS_AT_ONCE ? n_rows : ROWS_AT_ONCE;
+
+    if (run->gpu == NULL || !apr_feedback_can(it->to) || n_rows == 0) return most;
+    const int64_t there = apr_feedback_device_rows(run->gpu, it->to, apr_tensor_columns(it->from), n_rows);
+    return there > most ? there : most;
+}
+
+/* Rows as float32, what the type cannot hold counted and cut off. All cores. */
+static void read_rows(const apr_pipe_item *it, int64_t first, int64_t n_rows, float *values, apr_misfits *misfits)
+{
+    enum { PARTS = 64 };
+    const int64_t columns = apr_tensor_columns(it->from), each = (n_rows + PARTS - 1) / PARTS;
+    apr_misfits found[PARTS] = {0};
+
+#pragma omp parallel for schedule(dynamic)
+    for (int part = 0; part < PARTS; part++) {
+        const int64_t at = part * each, left = n_rows - at, now = left < each ? left : each;
+        float *const to = values + at * columns;
+        if (now <= 0) continue;
+        apr_decode_rows(it->from, first + at, now, to);
+        found[part] = apr_find_misfits(to, now * columns, it->to);
+        if (found[part].n_beyond > 0) apr_saturate(to, to, now * columns, it->to);
+    }
+    for (int part = 0; part < PARTS; part++) apr_misfits_merge(misfits, &found[part]);
+}
+
+/* Rows of one matrix, some at a time. Nothing that is ready: as the encoder makes them. */
+static apr_status encode_rows(apr_feedback_run *run, size_t item, ready by, int64_t first, int64_t n, float *values, uint8_t *bytes,
+                              apr_misfits *misfits, apr_error *err)
 {
     const apr_pipe_item *const it = &run->conversion->items[item];
     const int64_t columns = apr_tensor_columns(it->from), row_bytes = apr_row_bytes(it->to, columns);
     apr_feedback_errors errors, *const all = &run->facts[item].errors;
 
-    for (int64_t at = first; at < first + n; at += ROWS_AT_ONCE) {
-        const int64_t now = first + n - at < ROWS_AT_ONCE ? first + n - at : ROWS_AT_ONCE;
+    const int64_t most = rows_at_once(run, item);
+
+    for (int64_t at = first, now; at < first + n; at += now) {
+        now = first + n - at < most ? first + n - at : most;
         uint8_t *const to = bytes + at * row_bytes;
-        apr_decode_rows(it->from, at, now, values);
-        const apr_misfits found = apr_find_misfits(values, now * columns, it->to);
-        apr_misfits_merge(misfits, &found);
-        if (found.n_beyond > 0) apr_saturate(values, values, now * columns, it->to);
-        encode_start(values, now, columns, prepared != NULL ? prepared->diagonal : NULL, it->to, to);
-        if (prepared == NULL) continue;
-        APR_TRY(apr_feedback_encode(prepared, it->to, values, now, &run->request.options, it->from->name, to, &errors, err));
+        read_rows(it, at, now, values, misfits);
+        if (by.gpu == NULL) encode_start(values, now, columns, by.host != NULL ? by.host->diagonal : NULL, it->to, to);
+        if (by.gpu == NULL && by.host == NULL) continue;
+        APR_TRY(feed_back(run, item, by, values, now, to, &errors, err));
         all->start += errors.start;
         all->rounded += errors.rounded;
         all->end += errors.end;
@@ -203,15 +305,16 @@ static apr_status make_matrices(apr_feedback_run *run, size_t item, float *value
     const size_t end = apr_feedback_links_of_item(&run->links, item, &at) + at;
 
     for (int64_t m = 0; m < n_matrices; m++) {
-        const apr_feedback *prepared = NULL;
+        ready prepared = {0};
         int64_t n_tokens = 0;
         size_t n = 0;
         while (at + n < end && run->links.links[at + n].matrix == m) n++;
         run->feed_name = from->name;
-        if (n > 0) APR_TRY(prepare(run, &run->links.links[at], n, &n_tokens, &prepared, err));
+        if (n > 0 && run->gpu != NULL) APR_TRY(prepare_there(run, &run->links.links[at], n, &n_tokens, &prepared, err));
+        else if (n > 0) APR_TRY(prepare(run, &run->links.links[at], n, &n_tokens, &prepared.host, err));
         at += n;
         fact->n_tokens = m == 0 || n_tokens < fact->n_tokens ? n_tokens : fact->n_tokens;
-        fact->n_unseen += prepared == NULL;
+        fact->n_unseen += prepared.host == NULL && prepared.gpu == NULL;
         APR_TRY(encode_rows(run, item, prepared, m * n_rows, n_rows, values, bytes, misfits, err));
     }
     return APR_OK;
@@ -221,8 +324,8 @@ static apr_status make_matrices(apr_feedback_run *run, size_t item, float *value
 static apr_status make_item(apr_feedback_run *run, size_t item, uint8_t **bytes, apr_error *err)
 {
     const apr_pipe_item *const it = &run->conversion->items[item];
-    const int64_t columns = apr_tensor_columns(it->from), n_rows = apr_tensor_rows(it->from);
-    float *const values = malloc((size_t)((n_rows < ROWS_AT_ONCE ? n_rows : ROWS_AT_ONCE) * columns) * sizeof *values + 1);
+    const int64_t columns = apr_tensor_columns(it->from);
+    float *const values = malloc((size_t)(rows_at_once(run, item) * columns) * sizeof *values + 1);
 
     *bytes = malloc((size_t)apr_row_bytes(it->to, apr_tensor_elems(it->from)) + 1);
     run->facts[item].misfits = (apr_misfits){0};

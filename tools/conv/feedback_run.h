@@ -26,7 +26,7 @@ typedef struct apr_feedback_request {
     bool sequential;
     int64_t n_tokens;      /* at most; 0: all of the text, of the model's own APR_OWN_TOKENS */
     int64_t window;        /* tokens that begin from nothing */
-    uint64_t memory_bytes; /* of sums at a time */
+    uint64_t memory_bytes; /* of sums at a time; 0: 2 GiB on the host, on a GPU what all else leaves free */
     apr_feedback_options options;
 } apr_feedback_request;
 
@@ -39,6 +39,12 @@ typedef struct apr_feedback_run apr_feedback_run;
 apr_status apr_feedback_run_open(apr_feedback_run **run, const apr_feedback_request *request, const apr_conversion *conversion, bool quiet,
                                  apr_error *err);
 void apr_feedback_run_close(apr_feedback_run *run); /* NULL is fine */
+
+/* From now on the text goes through a GPU, and sums, factors and rows are there; the device is the caller's. Everything is planned first:
+ * APR_E_MEMORY when it does not fit. What was summed up is forgotten. */
+apr_status apr_feedback_run_enter(apr_feedback_run *run, const apr_cuda_api *cuda, apr_cuda_device *device, int ordinal, apr_error *err);
+/* Back on the host; must come before the device is closed. Nothing to do where it is there. */
+void apr_feedback_run_leave(apr_feedback_run *run);
 
 /* For the conversion's options; live as long as the run. */
 const apr_pipe_maker *apr_feedback_run_maker(apr_feedback_run *run);

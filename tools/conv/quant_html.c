@@ -1,5 +1,6 @@
 /* quant_html.c - what quantizing cost, as one HTML page. */
 #include "tools/cli/page.h"
+#include "tools/cli/picture.h"
 #include "tools/cli/text.h"
 #include "tools/conv/quant_report.h"
 #include "tools/run/verify_pictures.h"
@@ -52,7 +53,7 @@ static void picture_sizes(FILE *out, const apr_quant_sums *sums)
     const uint64_t largest = sums->n_purposes > 0 && sums->purposes[0].bytes_before > 0 ? sums->purposes[0].bytes_before : 1;
     char before[APR_SMALL_TEXT], after[APR_SMALL_TEXT];
 
-    fprintf(out, "<svg viewBox=\"0 0 960 %.0f\" role=\"img\" aria-label=\"size before and after\">\n", row * (double)sums->n_purposes + 4);
+    apr_picture_open(out, 960, row * (double)sums->n_purposes + 4, "size before and after");
     for (size_t i = 0; i < sums->n_purposes; i++) {
         const apr_quant_sum *const s = &sums->purposes[i];
         const double y = row * (double)i + 5, was = (right - left) * (double)s->bytes_before / (double)largest,

@@ -6,6 +6,8 @@
 #include "tools/cli/cli.h"
 #include "tools/device/places.h"
 
+/* An option's choices, in the order of the enum. */
+#define APR_DEVICE_NAMES "host|cuda|auto|ref"
 typedef enum { APR_DEVICE_HOST, APR_DEVICE_CUDA, APR_DEVICE_AUTO, APR_DEVICE_REF } apr_device_choice;
 
 typedef struct apr_device_options {
@@ -21,7 +23,7 @@ typedef struct apr_device_options {
     {"device",                                                                                                                          \
      0,                                                                                                                                 \
      APR_OPTION_CHOICE,                                                                                                                 \
-     "host|cuda|auto|ref",                                                                                                              \
+     APR_DEVICE_NAMES,                                                                                                                  \
      "host",                                                                                                                            \
      "where to run; auto: on the GPU, and on the host when that fails; ref: on the host, in the plain loops that others are held to",   \
      APR_TO(type, member.device),                                                                                                       \

@@ -31,7 +31,7 @@ const apr_option apr_batch_options[] = {
     {"output", 'o', APR_OPTION_STRING, "FILE", NULL, "where the answers go, a line each as soon as it is done; - is stdout",
      APR_TO(batch_options, out), .group = "Batch"},
     {"resume", 0, APR_OPTION_FLAG, NULL, NULL, "go on with FILE: lines that it answers are not run again", APR_TO(batch_options, resume)},
-    {"sequences", 0, APR_OPTION_INT, "N", "0", "at most so many at once; 0: 16, or what there is memory for; on a GPU one after another",
+    {"sequences", 0, APR_OPTION_INT, "N", "0", "at most so many at once; 0: 16, or what there is memory for; in parts one after another",
      APR_TO(batch_options, sequences), .min = 0, .max = 4096},
     {"cells", 0, APR_OPTION_INT, "N", "0", "positions of keys and values that all sequences share; 0: --ctx for each",
      APR_TO(batch_options, cells), .min = 0, .max = 1e9},
@@ -257,18 +257,26 @@ static uint64_t machine_bytes(void)
     return n_pages > 0 && page > 0 ? (uint64_t)n_pages * (uint64_t)page : 0;
 }
 
+/* Rows of a step whose logits a device makes together. */
+enum { LOGITS_AT_ONCE = 64 };
+
+static bool is_in_parts(const apr_session_options *o) { return o->n_devices > 1 || apr_offload_is_some(&o->offload); }
+
 apr_status apr_batch_set_sequences(apr_session_options *o, const apr_model *model, int64_t asked, int64_t kv_cells, apr_error *err)
 {
-    const bool has_device = o->cuda != NULL;
+    const bool has_device = o->cuda != NULL, in_parts = has_device && is_in_parts(o);
     apr_session_options tried = *o;
 
     if (tried.budget_bytes == 0) tried.budget_bytes = machine_bytes();
     for (int64_t n = asked > 0 ? asked : 16;; n /= 2) {
         apr_plan plan;
-        tried.n_sequences = o->n_sequences = n > 1 && !has_device ? n + 1 : 1;
+        /* on a device one alone is computed as one of many, too: answers do not depend on how many may be under way */
+        tried.n_sequences = o->n_sequences = in_parts || (n == 1 && !has_device) ? 1 : n + 1;
         tried.kv_cells = o->kv_cells = kv_cells;
-        tried.n_batch = o->n_batch = n >= APR_PAGE_CELLS ? n + 1 : APR_PAGE_CELLS;
-        if (asked > 0 || o->n_sequences == 1) return APR_OK;
+        const int64_t piece = has_device ? APR_DEVICE_PIECE : APR_PAGE_CELLS;
+        tried.n_batch = o->n_batch = n >= piece ? n + 1 : piece;
+        if (has_device) tried.n_logits = o->n_logits = n < LOGITS_AT_ONCE ? n : LOGITS_AT_ONCE;
+        if (asked > 0 || n == 1 || in_parts) return APR_OK;
         APR_TRY(apr_session_forecast(&plan, model, &tried, err));
         const bool fits = plan.fits;
         apr_plan_close(&plan);
@@ -284,8 +292,8 @@ static apr_status open_model(batch *b, apr_error *err)
     APR_TRY(apr_running_merge(&b->running, &b->asked->run.lora, err));
     APR_TRY(apr_running_open_tokenizer(&b->running, err));
     APR_TRY(apr_running_options(&b->asked->run, 16, &options, err));
-    if (options.cuda != NULL && b->asked->sequences > 1)
-        return apr_fail(err, APR_E_UNSUPPORTED, "on a GPU sequences are run one after another so far: leave --sequences out");
+    if (options.cuda != NULL && b->asked->sequences > 1 && is_in_parts(&options))
+        return apr_fail(err, APR_E_UNSUPPORTED, "in parts (--gpus, --offload) sequences are run one after another: leave --sequences out");
     options.fall_back = false; /* answers of two backends in one file would be no one's */
     APR_TRY(apr_batch_set_sequences(&options, &b->running.model, b->asked->sequences, b->asked->cells, err));
     return apr_session_open(&b->running.session, &b->running.model, &options, err);
@@ -300,9 +308,10 @@ static apr_status make_terms(const batch *b, uint32_t *crc, apr_error *err)
 
     APR_TRY(apr_inputs_terms(&inputs, err));
     const int n = snprintf(
-        text, sizeof text, "batch 1\n%s\ncontext %lld\nkeys and values %s\nbegin token %s\nexact %d\ntokens %lld\n%.17g %.17g %lld\n",
+        text, sizeof text, "batch 1\n%s\ncontext %lld\nkeys and values %s\nbegin token %s\nexact %d\ntokens %lld\n%.17g %.17g %lld\n%s",
         apr_session_backend_name(b->running.session), (long long)plan->n_ctx, apr_dtypes[plan->kv_dtype].name, o->no_bos ? "no" : "yes",
-        apr_session_is_exact(b->running.session), (long long)o->n, o->temp, o->top_p, (long long)o->seed);
+        apr_session_is_exact(b->running.session), (long long)o->n, o->temp, o->top_p, (long long)o->seed,
+        apr_session_place_ordinal(b->running.session, 0) >= 0 && plan->n_sequences > 1 ? "apart\n" : "");
     *crc = apr_crc32(apr_crc32(0, inputs, strlen(inputs)), text, (size_t)n);
     for (size_t i = 0; i < o->run.lora.n_items; i++) *crc = apr_crc32(*crc, o->run.lora.items[i], strlen(o->run.lora.items[i]));
     free(inputs);

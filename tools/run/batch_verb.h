@@ -11,7 +11,7 @@ extern const char *const apr_batch_examples[];
 apr_status apr_run_batch(const apr_call *call, apr_error *err);
 
 /* Sequences for a session that is to have so many: one more, for what prompts begin with alike, where there are several. 0: 16, or as many
- * as the budget (or this machine's memory) has room for; on a GPU one. Sets what else of the options depends on them. */
+ * as the budget, this machine's memory or the GPU has room for; in parts one. Sets what else of the options depends on them. */
 apr_status apr_batch_set_sequences(apr_session_options *options, const apr_model *model, int64_t asked, int64_t kv_cells, apr_error *err);
 
 #endif

@@ -4,9 +4,9 @@
 #include "formats/base/clock.h"
 #include "formats/base/random.h"
 #include "runtime/session/scheduler.h"
-#include "tools/cli/table.h"
 #include "tools/run/batch_verb.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* One run. */
@@ -15,7 +15,7 @@ typedef struct many {
     int64_t n, next, vocab_size;
     int32_t *prompts; /* [n, n_prompt] */
     double *first_s;  /* [n] since the beginning; 0: none yet */
-    double began_s, sum, longest;
+    double began_s, sum;
 } many;
 
 static apr_status next(void *user, bool may_wait, apr_next *what, apr_request *request, apr_error *err)
@@ -45,10 +45,8 @@ static bool on_token(void *user, void *tag, int32_t id, bool is_stop)
 static apr_status on_done(void *user, void *tag, const apr_reply *reply, apr_error *err)
 {
     many *const m = user;
-    const double first = *(const double *)tag;
     if (reply->status != APR_OK) return apr_fail(err, reply->status, "%s", reply->error.text);
-    m->sum += first;
-    if (first > m->longest) m->longest = first;
+    m->sum += *(const double *)tag;
     return APR_OK;
 }
 
@@ -60,11 +58,26 @@ static apr_status run_once(many *m, apr_session *session, uint64_t *seed, double
     for (int64_t i = 0; i < m->n * m->asked->n_prompt; i++) m->prompts[i] = (int32_t)(apr_random(seed) % (uint64_t)m->vocab_size);
     for (int64_t i = 0; i < m->n; i++) m->first_s[i] = 0.0;
     m->next = 0;
-    m->sum = m->longest = 0.0;
+    m->sum = 0.0;
     m->began_s = apr_seconds_now();
     APR_TRY(apr_schedule_run(session, &schedule, &stats, err));
     *seconds = stats.seconds;
     return APR_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* What the run says of the first tokens; sorts them. */
+static void take_firsts(const many *m, apr_many_figures *f, int at)
+{
+    qsort(m->first_s, (size_t)m->n, sizeof *m->first_s, by_value);
+    f->first[at] = m->sum / (double)m->n;
+    f->late_first[at] = m->first_s[(int64_t)ceil(0.95 * (double)m->n) - 1];
+    f->longest_first[at] = m->first_s[m->n - 1];
 }
 
 static apr_status measure_session(apr_many_figures *f, const apr_many_asked *asked, apr_session *session, apr_error *err)
@@ -79,21 +92,20 @@ static apr_status measure_session(apr_many_figures *f, const apr_many_asked *ask
     for (int i = -1; i < asked->n_runs && status == APR_OK; i++) {
         const int at = i < 0 ? 0 : i; /* the first is written over */
         status = run_once(&m, session, &seed, &f->seconds[at], err);
-        f->first[at] = m.sum / (double)m.n;
-        f->longest_first[at] = m.longest;
+        if (status == APR_OK) take_firsts(&m, f, at);
     }
     free(m.prompts);
     free(m.first_s);
     return status;
 }
 
-apr_status apr_many_check(const apr_many_asked *asked, apr_error *err)
+apr_status apr_many_check(const apr_many_asked *asked, const char *option, apr_error *err)
 {
     if (asked->n_prompt < 1 || asked->n_tokens < 1)
         return apr_fail(err, APR_E_USAGE, "several sequences need prompts and tokens: give --prompt and --tokens more than 0");
     for (size_t i = 0; i < asked->sequences.n; i++)
         if (asked->sequences.items[i] < 1 || asked->sequences.items[i] > 4096)
-            return apr_fail(err, APR_E_USAGE, "--sequences wants numbers of 1 to 4096");
+            return apr_fail(err, APR_E_USAGE, "%s wants numbers of 1 to 4096", option);
     return APR_OK;
 }
 
@@ -119,30 +131,49 @@ apr_status apr_many_measure(apr_many_figures *figures, const apr_many_asked *ask
 
 /* --- showing --- */
 
-static apr_spread rates_of(const apr_many_figures *f, const apr_many_asked *asked)
+/* Tokens that were decoded or read for each that was decoded. */
+static double with_prompts(const apr_many_asked *asked) { return (double)(asked->n_prompt + asked->n_tokens) / (double)asked->n_tokens; }
+
+apr_spread apr_many_rates(const apr_many_figures *f, const apr_many_asked *asked)
 {
     return apr_speed_rates(f->n_sequences * asked->n_tokens, f->seconds, asked->n_runs);
 }
 
+void apr_many_fill_table(apr_table *table, const apr_many_figures *figures, const apr_many_asked *asked)
+{
+    static const apr_column columns[] = {{"sequences", true},    {"tokens/s", true},       {"lowest", true},  {"highest", true},
+                                         {"prompts, too", true}, {"first token, s", true}, {"95 %, s", true}, {"of the last, s", true}};
+
+    apr_table_start(table, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < asked->sequences.n; i++) {
+        const apr_spread rates = apr_many_rates(&figures[i], asked);
+        apr_table_cell(table, "%lld", (long long)figures[i].n_sequences);
+        apr_table_cell(table, "%.2f", rates.median);
+        apr_table_cell(table, "%.2f", rates.low);
+        apr_table_cell(table, "%.2f", rates.high);
+        apr_table_cell(table, "%.2f", rates.median * with_prompts(asked));
+        apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].first, asked->n_runs).median);
+        apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].late_first, asked->n_runs).median);
+        apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
+    }
+}
+
+char *apr_many_caption(const apr_many_asked *asked, char text[APR_MANY_CAPTION])
+{
+    snprintf(text, APR_MANY_CAPTION,
+             "sequences at once, each a prompt of %lld and %lld tokens: decoded tokens of all, over the time for all; medians of %d",
+             (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs);
+    return text;
+}
+
 apr_status apr_many_print_table(const apr_many_figures *figures, const apr_many_asked *asked, FILE *out, apr_error *err)
 {
-    static const apr_column columns[] = {{"sequences", true}, {"tokens/s", true},       {"lowest", true},
-                                         {"highest", true},   {"first token, s", true}, {"of the last, s", true}};
+    char caption[APR_MANY_CAPTION];
     apr_table table;
 
-    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
-    for (size_t i = 0; i < asked->sequences.n; i++) {
-        const apr_spread rates = rates_of(&figures[i], asked);
-        apr_table_cell(&table, "%lld", (long long)figures[i].n_sequences);
-        apr_table_cell(&table, "%.2f", rates.median);
-        apr_table_cell(&table, "%.2f", rates.low);
-        apr_table_cell(&table, "%.2f", rates.high);
-        apr_table_cell(&table, "%.3f", apr_speed_spread(figures[i].first, asked->n_runs).median);
-        apr_table_cell(&table, "%.3f", apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
-    }
+    apr_many_fill_table(&table, figures, asked);
     APR_TRY(apr_table_print(&table, out, 2, err));
-    fprintf(out, "  sequences at once, each a prompt of %lld and %lld tokens: decoded tokens of all, over the time for all\n",
-            (long long)asked->n_prompt, (long long)asked->n_tokens);
+    fprintf(out, "  %s\n", apr_many_caption(asked, caption));
     return APR_OK;
 }
 
@@ -150,7 +181,7 @@ void apr_many_answer_json(const apr_many_figures *figures, const apr_many_asked 
 {
     apr_json_open(json, "by_sequences", '[');
     for (size_t i = 0; i < asked->sequences.n; i++) {
-        const apr_spread rates = rates_of(&figures[i], asked);
+        const apr_spread rates = apr_many_rates(&figures[i], asked);
         apr_json_open(json, NULL, '{');
         apr_json_int(json, "sequences", figures[i].n_sequences);
         apr_json_int(json, "prompt", asked->n_prompt);
@@ -158,7 +189,9 @@ void apr_many_answer_json(const apr_many_figures *figures, const apr_many_asked 
         apr_json_real(json, "tokens_per_second", rates.median);
         apr_json_real(json, "lowest", rates.low);
         apr_json_real(json, "highest", rates.high);
+        apr_json_real(json, "with_prompts_per_second", rates.median * with_prompts(asked));
         apr_json_real(json, "mean_first_token_seconds", apr_speed_spread(figures[i].first, asked->n_runs).median);
+        apr_json_real(json, "p95_first_token_seconds", apr_speed_spread(figures[i].late_first, asked->n_runs).median);
         apr_json_real(json, "longest_first_token_seconds", apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
         apr_json_close(json, '}');
     }
@@ -167,11 +200,16 @@ void apr_many_answer_json(const apr_many_figures *figures, const apr_many_asked 
 
 void apr_many_print_csv(const apr_many_figures *figures, const apr_many_asked *asked, FILE *out)
 {
-    fputs("sequences,prompt,tokens,runs,tokens_per_second,lowest,highest,mean_first_token_seconds,longest_first_token_seconds\n", out);
+    fputs("sequences,prompt,tokens,runs,tokens_per_second,lowest,highest,with_prompts_per_second,mean_first_token_seconds,p95_first_token_"
+          "seconds,longest_first_"
+          "token_seconds\n",
+          out);
     for (size_t i = 0; i < asked->sequences.n; i++) {
-        const apr_spread rates = rates_of(&figures[i], asked);
-        fprintf(out, "%lld,%lld,%lld,%d,%.6g,%.6g,%.6g,%.6g,%.6g\n", (long long)figures[i].n_sequences, (long long)asked->n_prompt,
-                (long long)asked->n_tokens, asked->n_runs, rates.median, rates.low, rates.high,
-                apr_speed_spread(figures[i].first, asked->n_runs).median, apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
+        const apr_spread rates = apr_many_rates(&figures[i], asked);
+        fprintf(out, "%lld,%lld,%lld,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", (long long)figures[i].n_sequences,
+                (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs, rates.median, rates.low, rates.high,
+                rates.median * with_prompts(asked), apr_speed_spread(figures[i].first, asked->n_runs).median,
+                apr_speed_spread(figures[i].late_first, asked->n_runs).median,
+                apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
     }
 }

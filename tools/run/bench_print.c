@@ -58,21 +58,41 @@ static void stage_row(apr_table *table, const apr_bench_result *r, const apr_spe
     else apr_table_cell(table, "-");
 }
 
-apr_status apr_bench_print_table(const apr_bench_result *r, FILE *out, apr_error *err)
+static void print_opening(const apr_bench_result *r, FILE *out)
+{
+    const apr_session_usage used = apr_session_used(r->session);
+    char size[APR_SMALL_TEXT];
+
+    if (used.uploaded == 0 || used.upload_s <= 0.0) return;
+    const double rate = (double)used.uploaded / used.upload_s;
+    fprintf(out, "  opened in %.2f s: contexts and memory %.2f s, %s of weights to the device %.2f s, %.1f GB/s", r->opened_s,
+            used.device_s, apr_size_text(size, used.uploaded), used.upload_s, rate / 1e9);
+    if (r->link > 0.0) fprintf(out, " of the link's %.1f", r->link / 1e9);
+    putc('\n', out);
+}
+
+void apr_bench_fill_table(apr_table *table, const apr_bench_result *r)
 {
     static const apr_column columns[] = {{"stage", false},     {"depth", true}, {"tokens/s", true}, {"lowest", true},    {"highest", true},
                                          {"ms outside", true}, {"", true},      {"GB/s", true},     {"of ceiling", true}};
+
+    apr_table_start(table, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < r->n_stages; i++) stage_row(table, r, &r->stages[i]);
+}
+
+apr_status apr_bench_print_table(const apr_bench_result *r, FILE *out, apr_error *err)
+{
     apr_table table;
 
     print_heading(r, out);
-    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
-    for (size_t i = 0; i < r->n_stages; i++) stage_row(&table, r, &r->stages[i]);
+    apr_bench_fill_table(&table, r);
     APR_TRY(apr_table_print(&table, out, 2, err));
     fprintf(out, "  medians of %d; ms outside the products with weights, of a prompt or a token\n", r->n_runs);
     if (r->ceiling > 0.0)
         fprintf(out, "  GB/s: weights that a token needs, %.3f GB; ceiling: the memory was read at %.0f GB/s\n",
                 (double)r->token_reads / 1e9, r->ceiling / 1e9);
     if (apr_session_n_places(r->session) > 1) apr_link_print(r->session, out);
+    print_opening(r, out);
     apr_footprint_print(&r->footprint, out);
     return APR_OK;
 }
@@ -135,6 +155,7 @@ void apr_bench_answer_json(const apr_bench_result *r, apr_json_text *json)
 {
     const char *const backend = apr_session_backend_name(r->session);
     const apr_plan *const plan = apr_session_plan(r->session);
+    const apr_session_usage used = apr_session_used(r->session);
 
     apr_json_string(json, "model", r->name, strlen(r->name));
     apr_json_bool(json, "synthetic", r->dtype != NULL);
@@ -155,5 +176,11 @@ void apr_bench_answer_json(const apr_bench_result *r, apr_json_text *json)
     apr_json_bool(json, "finite", r->finite);
     if (r->dtype != NULL) apr_json_real(json, "make_seconds", r->made_s);
     apr_json_real(json, "open_seconds", r->opened_s);
+    if (used.uploaded > 0) {
+        apr_json_real(json, "device_seconds", used.device_s);
+        apr_json_real(json, "upload_seconds", used.upload_s);
+        apr_json_uint(json, "upload_bytes", used.uploaded);
+        if (r->link > 0.0) apr_json_real(json, "link_bytes_per_second", r->link);
+    }
     apr_footprint_json(&r->footprint, json);
 }

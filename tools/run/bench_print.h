@@ -3,6 +3,7 @@
 #define APR_TOOLS_BENCH_PRINT_H
 
 #include "runtime/session/speed.h"
+#include "tools/cli/table.h"
 #include "tools/run/footprint.h"
 
 typedef struct apr_bench_result {
@@ -13,6 +14,7 @@ typedef struct apr_bench_result {
     uint64_t n_bytes;     /* of weights, by the plan */
     uint64_t token_reads; /* bytes of weights that one token needs */
     double ceiling;       /* bytes a second at which the memory that holds them was read; 0: several memories, or not measured */
+    double link;          /* bytes a second at which pinned memory is copied to the device; 0: there is none, or not measured */
     const apr_speed_stage *stages;
     size_t n_stages;
     int n_runs;
@@ -21,6 +23,8 @@ typedef struct apr_bench_result {
     apr_footprint footprint;
 } apr_bench_result;
 
+/* A row for each stage; the caller prints it, or closes it. */
+void apr_bench_fill_table(apr_table *table, const apr_bench_result *result);
 apr_status apr_bench_print_table(const apr_bench_result *result, FILE *out, apr_error *err);
 void apr_bench_print_csv(const apr_bench_result *result, FILE *out);
 void apr_bench_answer_json(const apr_bench_result *result, apr_json_text *json);

@@ -3,8 +3,11 @@
 
 #include "formats/base/clock.h"
 #include "tools/cli/meter.h"
+#include "tools/cli/page.h"
 #include "tools/cli/text.h"
+#include "tools/cli/values.h"
 #include "tools/device/host_memory.h"
+#include "tools/run/bench_html.h"
 #include "tools/run/bench_many.h"
 #include "tools/run/bench_print.h"
 #include "tools/run/bench_stages.h"
@@ -17,7 +20,7 @@
 
 typedef struct bench_options {
     apr_run_options run;
-    const char *synthetic, *dtype, *prompt, *depth, *sequences;
+    const char *synthetic, *dtype, *prompt, *depth, *sequences, *batch, *html;
     int64_t tokens, repeat, seed;
     bool csv;
 } bench_options;
@@ -37,12 +40,18 @@ const apr_option apr_bench_options[] = {
      "tokens before them, which are read and not measured [0,4096,16384 as far as there is room; on the host 0]",
      APR_TO(bench_options, depth)},
     {"sequences", 0, APR_OPTION_STRING, "N,N", NULL,
-     "so many at once, too, each with the first prompt and --tokens: tokens of all a second, and the time to the first",
+     "so many at once, too, each with the first prompt and --tokens: tokens of all a second, and the time to the first; also as a list of "
+     "--batch",
      APR_TO(bench_options, sequences)},
     {"repeat", 0, APR_OPTION_INT, "N", "5", "measured runs of each, after one that is not", APR_TO(bench_options, repeat), .min = 1,
      .max = APR_SPEED_MOST_RUNS},
     {"csv", 0, APR_OPTION_FLAG, NULL, NULL, "print comma-separated values", APR_TO(bench_options, csv)},
-    APR_RUN_OPTIONS(bench_options, run, "f16"),
+    {"html", 0, APR_OPTION_STRING, "FILE", NULL,
+     "write the figures as one HTML page with pictures, too; takes the place of an older page only", APR_TO(bench_options, html)},
+    APR_CONTEXT_OPTION(bench_options, run),
+    {"batch", 'b', APR_OPTION_STRING, "N|N,N", NULL, APR_BATCH_HELP "; several, as 1,8,32: numbers of sequences, as of --sequences",
+     APR_TO(bench_options, batch)},
+    APR_RUN_MORE_OPTIONS(bench_options, run, "f16"),
     {0},
 };
 const size_t apr_bench_options_bytes = sizeof(bench_options);
@@ -52,7 +61,7 @@ const char *const apr_bench_examples[] = {
     "aprrun bench --synthetic config.json --dtype q4_k_m --device cuda     # before the download",
     "aprrun bench model.apr --prompt 64,256 --tokens 32 --depth 0,1024 --csv >figures.csv",
     "aprrun bench --synthetic config.json --dtype mxfp4 --tokens 16 --repeat 5 --json",
-    "aprrun bench model.gguf --prompt 128 --tokens 32 --sequences 1,8,32",
+    "aprrun bench model.gguf --prompt 128 --tokens 32 --sequences 1,8,32 --html speed.html",
     NULL,
 };
 
@@ -63,6 +72,8 @@ typedef struct bench {
     apr_synthetic synthetic;
     apr_session_options options;
     apr_bench_stages stages;
+    int64_t n_batch;           /* of --batch; 0: not said */
+    const char *many_option;   /* by which numbers of sequences were given; NULL: none were */
     apr_many_asked many_asked; /* of no sequences: none is measured */
     apr_many_figures many[APR_BENCH_MOST_LENGTHS];
     bool may_drop; /* depths that nobody asked for */
@@ -73,6 +84,32 @@ typedef struct bench {
 static bool is_synthetic(const bench *b) { return b->asked->synthetic != NULL; }
 
 /* --- what is measured --- */
+
+/* A single number is how many tokens of a prompt are evaluated at a time, as of every verb. */
+static apr_status read_batch(bench *b, apr_error *err)
+{
+    const char *const text = b->asked->batch;
+    const bool is_list = text != NULL && strchr(text, ',') != NULL;
+
+    if (is_list && b->asked->sequences != NULL)
+        return apr_fail(err, APR_E_USAGE, "--batch %s and --sequences %s both say how many at once: leave one of them out", text,
+                        b->asked->sequences);
+    b->many_option = is_list ? "--batch" : b->asked->sequences != NULL ? "--sequences" : NULL;
+    if (text == NULL || is_list) return APR_OK;
+    if (apr_parse_int(text, &b->n_batch) && b->n_batch >= 0 && b->n_batch <= APR_MOST_BATCH) return APR_OK;
+    return apr_fail(
+        err, APR_E_USAGE,
+        "--batch wants tokens of a prompt to evaluate at a time, 0 to %d, or several numbers of sequences, as in 1,8,32, not '%s'",
+        APR_MOST_BATCH, text);
+}
+
+static apr_status choose_sequences(bench *b, apr_error *err)
+{
+    const char *const list = b->asked->sequences != NULL ? b->asked->sequences : b->asked->batch;
+
+    APR_TRY(apr_lengths_parse(&b->many_asked.sequences, b->many_option, list, err));
+    return apr_many_check(&b->many_asked, b->many_option, err);
+}
 
 /* As asked for; else what says most about a GPU, or what a host does in a minute. */
 static apr_status choose_stages(bench *b, apr_error *err)
@@ -90,8 +127,7 @@ static apr_status choose_stages(bench *b, apr_error *err)
                                                                 : 32,
                                      .n_runs = (int)o->repeat,
                                      .seed = (uint64_t)o->seed};
-    if (o->sequences != NULL) APR_TRY(apr_lengths_parse(&b->many_asked.sequences, "--sequences", o->sequences, err));
-    if (o->sequences != NULL) APR_TRY(apr_many_check(&b->many_asked, err));
+    if (b->many_option != NULL) APR_TRY(choose_sequences(b, err));
     apr_bench_stages_close(&b->stages);
     return apr_bench_stages_make(&b->stages, &prompts, o->tokens >= 0 ? o->tokens : on_device ? 128 : 32, &depths, err);
 }
@@ -194,8 +230,10 @@ static apr_status check_asked(const bench_options *o, size_t n_operands, bool js
 static apr_status open_model(bench *b, const apr_call *call, apr_error *err)
 {
     APR_TRY(check_asked(b->asked, call->n_operands, call->answer->json, err));
+    APR_TRY(read_batch(b, err));
     if (!is_synthetic(b)) APR_TRY(apr_running_open_files(&b->running, call->operands[0], err));
     APR_TRY(apr_running_options(&b->asked->run, 1, &b->options, err));
+    b->options.n_batch = b->n_batch;
     APR_TRY(choose_stages(b, err));
     if (is_synthetic(b)) return open_synthetic(b, call, err);
     APR_TRY(choose_context(b, &b->running.model, err));
@@ -230,19 +268,20 @@ static apr_status measure_many(bench *b, const apr_call *call, apr_error *err)
     return status;
 }
 
-/* What the memory that holds the weights gives; 0.0 where there are several, or it cannot be found out. */
-static double measure_ceiling(const bench *b)
+/* What the memory that holds the weights gives, and the way there; 0.0 where there are several, or it cannot be found out. */
+static void measure_ceilings(const bench *b, apr_bench_result *r)
 {
-    double read = 0.0, upload;
     apr_cuda_device *device;
     const apr_cuda_options small = {.stack_bytes = APR_DEFAULT_STACK_BYTES};
 
-    if (apr_session_n_places(b->running.session) > 1) return 0.0;
-    if (apr_session_plan(b->running.session)->judged == APR_ON_HOST) return apr_host_read_rate((int)b->asked->run.threads);
-    if (b->options.cuda->open(&device, b->options.ordinal, &small, NULL) != APR_OK) return 0.0;
-    if (b->options.cuda->bandwidth(device, &read, &upload, NULL) != APR_OK) read = 0.0;
+    if (apr_session_n_places(b->running.session) > 1) return;
+    if (apr_session_plan(b->running.session)->judged == APR_ON_HOST) {
+        r->ceiling = apr_host_read_rate((int)b->asked->run.threads);
+        return;
+    }
+    if (b->options.cuda->open(&device, b->options.ordinal, &small, NULL) != APR_OK) return;
+    if (b->options.cuda->bandwidth(device, &r->ceiling, &r->link, NULL) != APR_OK) r->ceiling = r->link = 0.0;
     b->options.cuda->close(device);
-    return read;
 }
 
 /* --- showing --- */
@@ -270,11 +309,11 @@ static apr_bench_result result_of(const bench *b, const apr_call *call)
     r.n_elems = b->synthetic.n_elems;
     for (size_t i = 0; i < b->running.model.n_tensors; i++)
         if (apr_dtype_is_weights(b->running.model.tensors[i].dtype)) r.n_elems += apr_tensor_elems(&b->running.model.tensors[i]);
-    r.ceiling = measure_ceiling(b); /* last: it takes memory of its own for a moment */
+    measure_ceilings(b, &r); /* last: it takes memory of its own for a moment */
     return r;
 }
 
-static apr_status show(const bench *b, const apr_call *call, apr_error *err)
+static apr_status show(const bench *b, const apr_call *call, apr_out *page, apr_error *err)
 {
     const apr_bench_result result = result_of(b, call);
 
@@ -285,19 +324,23 @@ static apr_status show(const bench *b, const apr_call *call, apr_error *err)
     else if (b->many_asked.sequences.n > 0 && b->asked->csv) apr_many_print_csv(b->many, &b->many_asked, stdout);
     else if (b->many_asked.sequences.n > 0) APR_TRY(apr_many_print_table(b->many, &b->many_asked, stdout, err));
     if (b->asked->run.stats && !call->answer->json) apr_session_lines_print(b->running.session, stderr);
+    if (page != NULL) APR_TRY(apr_bench_html(&(apr_bench_shown){&result, b->many, &b->many_asked}, page, err));
     return b->finite ? APR_OK : apr_fail(err, APR_E_NO, "%s computes logits that are no numbers", result.name);
 }
 
 apr_status apr_run_bench(const apr_call *call, apr_error *err)
 {
     bench *const b = calloc(1, sizeof *b);
+    apr_out *page = NULL;
 
     if (b == NULL) return apr_no_memory(err, "the figures");
     b->asked = call->options;
     apr_status status = open_model(b, call, err);
+    if (status == APR_OK && b->asked->html != NULL) status = apr_out_renew(&page, b->asked->html, APR_BENCH_PAGE_MARK, err);
     if (status == APR_OK) status = measure(b, call, err);
     if (status == APR_OK) status = measure_many(b, call, err);
-    if (status == APR_OK) status = show(b, call, err);
+    if (status == APR_OK) status = show(b, call, page, err);
+    status = apr_page_close(page, status, err);
     apr_running_close(&b->running);
     apr_synthetic_close(&b->synthetic);
     apr_bench_stages_close(&b->stages);

@@ -39,13 +39,18 @@ static void figures_of(const apr_kld_shown *s, figure figures[N_FIGURES])
 static void print_header(const apr_kld_shown *s)
 {
     const apr_divergence *const d = &s->d;
+    const char *const backend = apr_session_backend_name(s->other->session), *const of_truth = apr_session_backend_name(s->truth->session);
     char types[2][256], clean[512];
 
     printf("%s%s%s  %s\n", apr_bold(stdout), s->other->source.path, apr_plain(stdout),
            apr_verify_types_text(&s->other->model, types[0], sizeof types[0]));
     printf("  against  %s  %s\n", s->truth->source.path, apr_verify_types_text(&s->truth->model, types[1], sizeof types[1]));
-    printf("  run on %s; %s: %zu window%s of %lld tokens\n\n", apr_session_backend_name(s->other->session),
-           apr_clean_text(clean, sizeof clean, s->text, strlen(s->text)), d->n_windows, d->n_windows == 1 ? "" : "s", (long long)d->window);
+    printf("  run on %s", backend);
+    if (strcmp(backend, of_truth) != 0) printf(", the reference on %s", of_truth);
+    printf("; %s: %zu window%s of %lld tokens", apr_clean_text(clean, sizeof clean, s->text, strlen(s->text)), d->n_windows,
+           d->n_windows == 1 ? "" : "s", (long long)d->window);
+    if (s->piece > 0 && s->piece < d->window) printf(", %lld at a time", (long long)s->piece);
+    fputs("\n\n", stdout);
 }
 
 static void print_largest(const apr_kld_shown *s)
@@ -76,6 +81,24 @@ static void print_stats(const apr_kld_shown *s)
     apr_footprint_print(&footprint, stderr);
 }
 
+/* Rounding alone moves predictions by less than six digits show. */
+static const char *number_text(char text[32], double value)
+{
+    if (value != 0.0 && fabs(value) < 0.001) snprintf(text, 32, "%.3g", value);
+    else snprintf(text, 32, "%.6f", value);
+    return text;
+}
+
+static void figure_row(apr_table *table, const figure *f)
+{
+    char value[32], high[32];
+
+    apr_table_cell(table, "%s", f->title);
+    apr_table_cell(table, "%s", number_text(value, f->value));
+    if (isnan(f->interval.low)) apr_table_cell(table, "%s", "");
+    else apr_table_cell(table, "%s to %s", number_text(value, f->interval.low), number_text(high, f->interval.high));
+}
+
 apr_status apr_kld_print(const apr_kld_shown *s, apr_error *err)
 {
     static const apr_column columns[] = {{NULL, false}, {NULL, true}, {NULL, false}};
@@ -85,13 +108,7 @@ apr_status apr_kld_print(const apr_kld_shown *s, apr_error *err)
     print_header(s);
     figures_of(s, figures);
     apr_table_start(&table, columns, 3);
-    for (size_t i = 0; i < N_FIGURES; i++) {
-        const figure *const f = &figures[i];
-        apr_table_cell(&table, "%s", f->title);
-        apr_table_cell(&table, "%.6f", f->value);
-        if (isnan(f->interval.low)) apr_table_cell(&table, "%s", "");
-        else apr_table_cell(&table, "%.6f to %.6f", f->interval.low, f->interval.high);
-    }
+    for (size_t i = 0; i < N_FIGURES; i++) figure_row(&table, &figures[i]);
     APR_TRY(apr_table_print(&table, stdout, 2, err));
     print_largest(s);
     if (s->stats) print_stats(s);
@@ -122,11 +139,13 @@ static void windows_json(const apr_divergence *d, apr_json_text *json)
 void apr_kld_json(const apr_kld_shown *s, apr_json_text *json)
 {
     const apr_divergence *const d = &s->d;
-    const char *const backend = apr_session_backend_name(s->other->session);
+    const char *const backend = apr_session_backend_name(s->other->session), *const of_truth = apr_session_backend_name(s->truth->session);
     figure figures[N_FIGURES];
 
     figures_of(s, figures);
     apr_json_string(json, "backend", backend, strlen(backend));
+    apr_json_string(json, "backend_ref", of_truth, strlen(of_truth));
+    if (s->piece > 0) apr_json_int(json, "batch", s->piece);
     apr_json_int(json, "window", d->window);
     apr_json_int(json, "windows", (int64_t)d->n_windows);
     apr_json_int(json, "positions", d->n_rows);

@@ -13,12 +13,16 @@
 typedef struct kld_options {
     apr_run_options run;
     const char *ref;
+    int ref_device; /* apr_device_choice; -1: as the model's */
     int64_t window, max_windows, seed;
 } kld_options;
 
 const apr_option apr_kld_options[] = {
     {"ref", 'r', APR_OPTION_STRING, "REFERENCE", NULL, "the model whose predictions are the truth", APR_TO(kld_options, ref),
      .group = "Comparison"},
+    {"ref-device", 0, APR_OPTION_CHOICE, APR_DEVICE_NAMES, NULL,
+     "where REFERENCE runs, if not as --device has it; ref: in the plain loops, so that a model can be compared with itself there",
+     APR_TO(kld_options, ref_device)},
     {"window", 'w', APR_OPTION_INT, "N", "0",
      "tokens of a window, each of which begins from nothing; 0: 512, or what contexts and text have room for", APR_TO(kld_options, window),
      .min = 0, .max = 1e9},
@@ -35,6 +39,8 @@ const size_t apr_kld_options_bytes = sizeof(kld_options);
 const char *const apr_kld_examples[] = {
     "aprrun kld model-q4_k_m.apr --ref checkpoint/ wiki.test.raw",
     "aprrun kld model-mxfp4.gguf --ref model-f16.gguf heldout.txt --device cuda --max-windows 100 --json",
+    "aprrun kld model.gguf --ref model.gguf --ref-device ref heldout.txt --device cuda --batch 512 # what the GPU rounds in prompts",
+    "aprrun kld model.gguf --ref model.gguf --ref-device ref heldout.txt --batch 1    # and the host in decoded tokens",
     NULL,
 };
 
@@ -121,45 +127,84 @@ static apr_status refuse_both(const comparison *c, const apr_plan *other, const 
                     on_device ? "; --device host needs nothing of it" : "");
 }
 
-/* Both plans before the first allocation of either; with what is held between the two. */
-static apr_status plan_together(const comparison *c, const apr_session_options *options, apr_error *err)
+static uint64_t held_bytes(const comparison *c)
 {
-    const uint64_t held = apr_compare_bytes(c->truth.model.hparams.vocab_size, c->window);
+    return apr_compare_bytes(c->truth.model.hparams.vocab_size, c->window, c->asked->run.batch);
+}
+
+/* Beside what is on a GPU. A session refuses what its own plan has too much of. */
+static apr_status check_alone(const comparison *c, const apr_plan *plan, const char *path, apr_error *err)
+{
+    const uint64_t held = held_bytes(c), needed = plan->host_bytes + held;
+    char model[APR_SMALL_TEXT], logits[APR_SMALL_TEXT], more[APR_SMALL_TEXT];
+
+    if (plan->judged != APR_ON_HOST || plan->budget_bytes == 0 || !plan->fits || needed <= plan->budget_bytes) return APR_OK;
+    return apr_fail(err, APR_E_MEMORY,
+                    "%s needs %s on the host and logits to compare with %s, %s more than --memory allows; give less "
+                    "--batch or --window",
+                    path, apr_size_text(model, plan->host_bytes), apr_size_text(logits, held),
+                    apr_size_text(more, needed - plan->budget_bytes));
+}
+
+/* Both on the GPU, or both on the host, with what is held between the two. */
+static apr_status check_together(const comparison *c, const apr_plan *other, const apr_plan *truth, apr_error *err)
+{
+    const uint64_t needed = apr_planned_together(other, truth) + (other->judged == APR_ON_HOST ? held_bytes(c) : 0);
+    if (other->budget_bytes == 0 || needed <= other->budget_bytes) return APR_OK;
+    return refuse_both(c, other, truth, needed, other->budget_bytes, err);
+}
+
+/* Both plans before the first allocation of either. */
+static apr_status plan_both(const comparison *c, const apr_session_options *of_other, const apr_session_options *of_truth, apr_error *err)
+{
     apr_plan other = {0}, truth = {0};
 
-    apr_status status = apr_session_forecast(&other, &c->other.model, options, err);
-    if (status == APR_OK) status = apr_session_forecast(&truth, &c->truth.model, options, err);
-    if (status == APR_OK && other.budget_bytes > 0) {
-        const uint64_t together = apr_planned_together(&other, &truth) + (other.judged == APR_ON_HOST ? held : 0);
-        if (together > other.budget_bytes) status = refuse_both(c, &other, &truth, together, other.budget_bytes, err);
+    apr_status status = apr_session_forecast(&other, &c->other.model, of_other, err);
+    if (status == APR_OK) status = apr_session_forecast(&truth, &c->truth.model, of_truth, err);
+    if (status == APR_OK && other.judged == truth.judged) status = check_together(c, &other, &truth, err);
+    else if (status == APR_OK) {
+        status = check_alone(c, &other, c->other.source.path, err);
+        if (status == APR_OK) status = check_alone(c, &truth, c->truth.source.path, err);
     }
     apr_plan_close(&other);
     apr_plan_close(&truth);
     return status;
 }
 
-/* On the GPU both or none: with auto they go to the host together, and --force tries it. */
-static apr_status open_sessions(comparison *c, apr_error *err)
+/* What is said of parts of a GPU's run is said of the model. */
+static apr_status choose_devices(const comparison *c, apr_session_options *other, apr_session_options *truth, apr_error *err)
 {
     apr_run_options run = c->asked->run;
-    apr_session_options session;
-    apr_error own = {0};
 
     if (run.ctx == 0) run.ctx = c->window;
-    APR_TRY(apr_running_options(&run, 64, &session, err));
-    const apr_status status = plan_together(c, &session, &own);
-    const bool no_room = status == APR_E_MEMORY && session.cuda != NULL;
-    if (no_room && session.fall_back) {
+    APR_TRY(apr_running_options(&run, 64, other, err));
+    *truth = *other;
+    if (c->asked->ref_device < 0) return APR_OK;
+    run.where.device = c->asked->ref_device;
+    run.where.offload = run.where.gpus = NULL;
+    return apr_running_options(&run, 64, truth, err);
+}
+
+/* Where both are to be on the GPU, both are or none: with auto they go to the host together, and --force tries it. */
+static apr_status open_sessions(comparison *c, apr_error *err)
+{
+    apr_session_options of_other, of_truth;
+    apr_error own = {0};
+
+    APR_TRY(choose_devices(c, &of_other, &of_truth, err));
+    const apr_status status = plan_both(c, &of_other, &of_truth, &own);
+    const bool no_room = status == APR_E_MEMORY && of_other.cuda != NULL && of_truth.cuda != NULL;
+    if (no_room && of_other.fall_back && of_truth.fall_back) {
         fprintf(stderr, "aprrun: WARNING: running on the host: %s\n", own.text);
-        session.cuda = NULL;
-        session.fall_back = false;
-    } else if (no_room && session.force) {
+        of_other.cuda = of_truth.cuda = NULL;
+        of_other.fall_back = of_truth.fall_back = false;
+    } else if (no_room && of_other.force) {
         fprintf(stderr, "aprrun: WARNING: trying it all the same: %s\n", own.text);
     } else if (status != APR_OK) {
         return apr_fail(err, status, "%s", own.text);
     }
-    APR_TRY(apr_session_open(&c->other.session, &c->other.model, &session, err));
-    return apr_session_open(&c->truth.session, &c->truth.model, &session, err);
+    APR_TRY(apr_session_open(&c->other.session, &c->other.model, &of_other, err));
+    return apr_session_open(&c->truth.session, &c->truth.model, &of_truth, err);
 }
 
 static void on_rows(void *user, int64_t n_done, int64_t n_rows)
@@ -172,8 +217,8 @@ static apr_status compare(const comparison *c, const apr_call *call, apr_kld_sho
     apr_meter meter;
     apr_progress progress = apr_meter_start_counting(&meter, call->quiet);
 
-    const apr_status status =
-        apr_compare_models(c->truth.session, c->other.session, c->ids, (int64_t)c->n_ids, c->window, on_rows, &progress, &shown->d, err);
+    const apr_compared_text text = {.ids = c->ids, .n_ids = (int64_t)c->n_ids, .window = c->window, .piece = c->asked->run.batch};
+    const apr_status status = apr_compare_on_text(c->truth.session, c->other.session, &text, on_rows, &progress, &shown->d, err);
     apr_meter_end(&meter);
     APR_TRY(status);
     return apr_divergence_bootstrap(&shown->d, (uint64_t)c->asked->seed, &shown->intervals, err);
@@ -196,7 +241,7 @@ static apr_status show(const comparison *c, const apr_call *call, apr_kld_shown 
 
 static apr_status run(comparison *c, const apr_call *call, apr_error *err)
 {
-    apr_kld_shown shown = {.text = call->operands[1], .stats = c->asked->run.stats};
+    apr_kld_shown shown = {.text = call->operands[1], .piece = c->asked->run.batch, .stats = c->asked->run.stats};
 
     APR_TRY(open_files(&c->other, call->operands[0], err));
     APR_TRY(open_files(&c->truth, c->asked->ref, err));

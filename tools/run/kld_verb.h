@@ -18,6 +18,7 @@ typedef struct apr_kld_shown {
     const int32_t *ids; /* that were compared */
     const char *before; /* the text up to the largest divergence; NULL: no memory for it */
     size_t n_before;
+    int64_t piece; /* tokens at a time; 0: nobody said */
     apr_divergence d;
     apr_divergence_intervals intervals;
     bool stats;

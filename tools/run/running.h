@@ -17,19 +17,22 @@ typedef struct apr_run_options {
     apr_strings lora; /* of verbs that have APR_LORA_OPTION in their tables */
 } apr_run_options;
 
-#define APR_RUN_OPTIONS(type, member, kv_default)                                                                                           \
-    {"ctx",    'c',        APR_OPTION_INT, "N", "0", "tokens of context; 0: the model's own, at most 4096", APR_TO(type, member.ctx),       \
-     .min = 0, .max = 1e9, .group = "Run"},                                                                                                 \
-        {"batch",                                                                                                                           \
-         'b',                                                                                                                               \
-         APR_OPTION_INT,                                                                                                                    \
-         "N",                                                                                                                               \
-         "0",                                                                                                                               \
-         "tokens of a prompt evaluated at a time; 0: 512, on a GPU with room 2048",                                                         \
-         APR_TO(type, member.batch),                                                                                                        \
-         .min = 0,                                                                                                                          \
-         .max = 1e6},                                                                                                                       \
-        {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, kv_default, "type of keys and values", APR_TO(type, member.kv)},                         \
+/* A verb's tables have all of them, or these three parts where --batch means something else, too. */
+#define APR_RUN_OPTIONS(type, member, kv_default) \
+    APR_CONTEXT_OPTION(type, member), APR_BATCH_OPTION(type, member), APR_RUN_MORE_OPTIONS(type, member, kv_default)
+#define APR_CONTEXT_OPTION(type, member)                                                                                       \
+    {                                                                                                                          \
+        "ctx", 'c', APR_OPTION_INT, "N", "0", "tokens of context; 0: the model's own, at most 4096", APR_TO(type, member.ctx), \
+            .min = 0, .max = 1e9, .group = "Run"                                                                               \
+    }
+#define APR_BATCH_HELP "tokens of a prompt evaluated at a time; 0: 512, on a GPU with room 2048"
+#define APR_BATCH_OPTION(type, member)                                                                                      \
+    {                                                                                                                       \
+        "batch", 'b', APR_OPTION_INT, "N", "0", APR_BATCH_HELP, APR_TO(type, member.batch), .min = 0, .max = APR_MOST_BATCH \
+    }
+#define APR_MOST_BATCH 1000000
+#define APR_RUN_MORE_OPTIONS(type, member, kv_default)                                                                                      \
+    {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, kv_default, "type of keys and values", APR_TO(type, member.kv)},                             \
         {"threads", 0, APR_OPTION_INT, "N", "0", "threads; 0: all", APR_TO(type, member.threads), .min = 0, .max = 4096},                   \
         {"memory",                                                                                                                          \
          0,                                                                                                                                 \

@@ -2,6 +2,7 @@
 #include "tools/run/verify_verb.h"
 
 #include "tools/cli/meter.h"
+#include "tools/cli/page.h"
 #include "tools/run/run_pair.h"
 
 #include <stdlib.h>
@@ -60,20 +61,6 @@ static apr_status show(const apr_verify_shown *shown, const apr_call *call, apr_
     if (o->run.stats && !call->answer->json) apr_print_stats(shown->other, call);
     if (page != NULL) APR_TRY(apr_verify_html(shown, page, err));
     return verdict(shown->report, err);
-}
-
-/* A page says why, too, when the answer is no. */
-static apr_status close_page(apr_out *page, apr_status status, apr_error *err)
-{
-    apr_error own = {0};
-
-    if (page == NULL || status > APR_E_NO) {
-        apr_out_abandon(page);
-        return status;
-    }
-    if (apr_out_finish(page, &own) == APR_OK) return status;
-    *err = own;
-    return own.status;
 }
 
 /* Both models are open. */
@@ -142,7 +129,7 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
     if (status == APR_OK) status = read_passage(o->text, &passage, &text, err);
     if (status == APR_OK && o->html != NULL) status = apr_out_renew(&page, o->html, APR_VERIFY_PAGE_MARK, err);
     if (status == APR_OK) status = check_and_show(&truth, &other, used, &passage, call, page, err);
-    status = close_page(page, status, err);
+    status = apr_page_close(page, status, err);
     free(text);
     apr_running_close(&truth);
     apr_running_close(&other);

@@ -25,7 +25,7 @@ static launch_decode_fn decoder_of(apr_dtype dtype)
     return nullptr;
 }
 
-static launch_encode_fn encoder_of(apr_dtype dtype)
+launch_encode_fn apr_cuda_encoder_of(apr_dtype dtype)
 {
     const launch_encode_fn found[] = {encoder_of_plain(dtype), encoder_of_blocks(dtype), encoder_of_q4_q5_k(dtype), encoder_of_q6_k(dtype)};
     for (launch_encode_fn launch : found)
@@ -33,8 +33,17 @@ static launch_encode_fn encoder_of(apr_dtype dtype)
     return nullptr;
 }
 
+launch_encode_by_fn apr_cuda_encoder_by_of(apr_dtype dtype)
+{
+    const launch_encode_by_fn found[] = {encoder_by_of_blocks(dtype), encoder_by_of_q4_q5_k(dtype), encoder_by_of_q6_k(dtype)};
+    for (launch_encode_by_fn launch : found)
+        if (launch != nullptr) return launch;
+    return nullptr;
+}
+
 static bool decodes(apr_dtype dtype) { return decoder_of(dtype) != nullptr; }
-static bool encodes(apr_dtype dtype) { return encoder_of(dtype) != nullptr; }
+static bool encodes(apr_dtype dtype) { return apr_cuda_encoder_of(dtype) != nullptr; }
+static bool encodes_by(apr_dtype dtype) { return apr_cuda_encoder_by_of(dtype) != nullptr; }
 
 static apr_status result(cudaError_t error, const char *doing, const apr_cuda_portion *portion, apr_error *err)
 {
@@ -67,7 +76,7 @@ static void close_worker(apr_cuda_worker *host)
 
 /* Where things lie in the pinned memory and its mirror, and the bytes of the decoded values. */
 struct places {
-    size_t factors, out, scales, found, total;
+    size_t factors, out, scales, importance, found, total;
     size_t values_bytes;
 };
 
@@ -77,7 +86,8 @@ static places places_of(const apr_cuda_worker_sizes *s)
     p.factors = apr_cuda_round(s->in_bytes);
     p.out = p.factors + apr_cuda_round(4 * (size_t)s->n_factors);
     p.scales = p.out + apr_cuda_round(s->out_bytes);
-    p.found = p.scales + apr_cuda_round(4 * (size_t)s->n_rows);
+    p.importance = p.scales + apr_cuda_round(4 * (size_t)s->n_rows);
+    p.found = p.importance + apr_cuda_round(4 * (size_t)s->n_importance);
     p.total = p.found + apr_cuda_round(sizeof(codec_misfits));
     p.values_bytes = 4 * (size_t)s->n_elems + 256;
     return p;
@@ -113,6 +123,7 @@ static apr_status allocate(worker *l, apr_error *err)
     l->host.factors = (float *)(l->pinned + p.factors);
     l->host.out = l->pinned + p.out;
     l->host.row_scales = (float *)(l->pinned + p.scales);
+    l->host.importance = (float *)(l->pinned + p.importance);
     l->found = (codec_misfits *)(l->pinned + p.found);
     return APR_OK;
 }
@@ -145,7 +156,11 @@ static cudaError_t encode(const worker *l)
 {
     const apr_cuda_portion *const p = &l->portion;
     uint8_t *const out = mirrored(l, l->host.out);
-    if (p->to != APR_F8_E4M3) return encoder_of(p->to)(l->values, out, p->n_elems, l->stream);
+    if (p->n_importance > 0 && encodes_by(p->to)) {
+        const codec_importance importance = {mirrored(l, l->host.importance), p->columns, p->importance_matrix, p->importance_first};
+        return apr_cuda_encoder_by_of(p->to)(l->values, &importance, out, p->n_elems, l->stream);
+    }
+    if (p->to != APR_F8_E4M3) return apr_cuda_encoder_of(p->to)(l->values, out, p->n_elems, l->stream);
     return launch_encode_fp8_rows(l->values, out, mirrored(l, l->host.row_scales), p->n_elems / p->columns, p->columns, l->stream);
 }
 
@@ -160,6 +175,16 @@ static cudaError_t copy_down(const worker *l, void *host, size_t n_bytes)
     return n_bytes == 0 ? cudaSuccess : cudaMemcpyAsync(host, mirrored(l, (uint8_t *)host), n_bytes, cudaMemcpyDeviceToHost, l->stream);
 }
 
+/* No value of the portion counts as a number that was not given. */
+static bool importance_fits(const apr_cuda_worker_sizes *s, const apr_cuda_portion *p)
+{
+    if (p->n_importance == 0) return true;
+    if (p->n_importance < 0 || p->n_importance > s->n_importance || p->columns < 1 || p->importance_matrix < p->columns ||
+        p->importance_first < 0 || p->columns % apr_dtypes[p->to].elems_per_block != 0)
+        return false;
+    return (p->importance_first + p->n_elems - 1) / p->importance_matrix < p->n_importance / p->columns;
+}
+
 static apr_status check_portion(const worker *l, apr_error *err)
 {
     const apr_cuda_portion *const p = &l->portion;
@@ -167,7 +192,7 @@ static apr_status check_portion(const worker *l, apr_error *err)
     const int64_t n_rows = p->columns > 0 ? (p->n_elems + p->columns - 1) / p->columns : 0;
     const bool fits = p->n_elems > 0 && p->n_elems <= s->n_elems && p->in_bytes <= s->in_bytes &&
                       (size_t)apr_row_bytes(p->to, p->n_elems) <= s->out_bytes && n_rows * p->factors_wide <= s->n_factors &&
-                      (p->to != APR_F8_E4M3 || (n_rows > 0 && n_rows <= s->n_rows));
+                      (p->to != APR_F8_E4M3 || (n_rows > 0 && n_rows <= s->n_rows)) && importance_fits(s, p);
     if (!fits || !decodes(p->from) || !encodes(p->to))
         return apr_fail(err, APR_E_USAGE, "a portion of %lld values from %s to %s does not fit its worker", (long long)p->n_elems,
                         apr_dtypes[p->from].name, apr_dtypes[p->to].name);
@@ -184,6 +209,7 @@ static apr_status start(apr_cuda_worker *host, const apr_cuda_portion *portion, 
     cudaError_t error = cudaSetDevice(l->ordinal);
     if (error == cudaSuccess) error = copy_up(l, host->in, portion->in_bytes);
     if (error == cudaSuccess) error = copy_up(l, host->factors, 4 * (size_t)(n_rows * portion->factors_wide));
+    if (error == cudaSuccess) error = copy_up(l, host->importance, 4 * (size_t)portion->n_importance);
     if (error == cudaSuccess) error = cudaMemsetAsync(mirrored(l, l->found), 0, sizeof *l->found, l->stream);
     if (error == cudaSuccess) error = decode(l);
     if (error == cudaSuccess)
@@ -251,4 +277,4 @@ static apr_status measure(apr_cuda_worker *host, int n_times, double *decode_s, 
     return result(error, "measuring", &l->portion, err);
 }
 
-const apr_cuda_codecs apr_cuda_codec_table = {decodes, encodes, room, open_worker, close_worker, start, wait_worker, measure};
+const apr_cuda_codecs apr_cuda_codec_table = {decodes, encodes, encodes_by, room, open_worker, close_worker, start, wait_worker, measure};

@@ -34,6 +34,22 @@ launch_encode_fn encoder_of_blocks(apr_dtype dtype);
 launch_encode_fn encoder_of_q4_q5_k(apr_dtype dtype);
 launch_encode_fn encoder_of_q6_k(apr_dtype dtype);
 
+/* Importance of the columns of one or more matrices, one after another: value e of them counts as columns[e / matrix * n + e % n]; the
+ * first value that is encoded is number `first`. n is whole blocks. */
+typedef struct codec_importance {
+    const float *columns;
+    int64_t n, matrix, first;
+} codec_importance;
+
+typedef cudaError_t (*launch_encode_by_fn)(const float *src, const codec_importance *importance, void *dst, int64_t n_elems,
+                                           cudaStream_t stream);
+launch_encode_by_fn encoder_by_of_blocks(apr_dtype dtype);
+launch_encode_by_fn encoder_by_of_q4_q5_k(apr_dtype dtype);
+launch_encode_by_fn encoder_by_of_q6_k(apr_dtype dtype);
+/* Any of them; NULL: importance changes nothing. codec_workers.cu */
+launch_encode_by_fn apr_cuda_encoder_by_of(apr_dtype dtype);
+launch_encode_fn apr_cuda_encoder_of(apr_dtype dtype);
+
 /* Rows with a scale each, as apr_encode_fp8_row. */
 cudaError_t launch_encode_fp8_rows(const float *src, uint8_t *dst, float *scales, int64_t n_rows, int64_t columns, cudaStream_t stream);
 
@@ -45,6 +61,41 @@ typedef struct codec_misfits {
 /* Adds finite values outside the range to *found, and puts its bounds in their place where asked for. */
 cudaError_t launch_find_misfits(float *values, int64_t n_elems, apr_range range, bool saturate, codec_misfits *found, cudaStream_t stream);
 apr_misfits misfits_of(const codec_misfits *found); /* both on the host */
+
+/* Of the block that begins with value `at` of what is encoded. */
+static __device__ __forceinline__ const float *importance_of_block(const codec_importance &i, int64_t at)
+{
+    const int64_t e = i.first + at;
+    return i.columns + e / i.matrix * i.n + e % i.n;
+}
+
+/* apr_block_weights: the weight of a value from its importance. */
+struct block_weights {
+    float mean;
+    bool is_plain;
+    __device__ __forceinline__ float operator()(float importance) const
+    {
+        return is_plain ? 1.0f : apr_clamp(apr_clamp(importance, 0.0f, 1e30f) / mean, APR_LEAST_WEIGHT, 1024.0f);
+    }
+};
+
+/* Asked by all threads of `group`; `lane` is a thread's number in its eight, which are all of the group or a half of it. */
+template <int N> static __device__ __forceinline__ block_weights weights_of_block(unsigned group, int lane, const float *importance)
+{
+    const float first = importance[0];
+    bool all_equal = true;
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int i = lane; i < N; i += 8) {
+        const float v = importance[i];
+        all_equal = all_equal && v == first;
+        sum += apr_clamp(v, 0.0f, 1e30f);
+    }
+    for (int step = 4; step > 0; step /= 2) sum += __shfl_xor_sync(group, sum, step);
+    all_equal = __all_sync(group, all_equal);
+    const float mean = sum / (float)N;
+    return {mean, all_equal || !(mean > 0x1p-100f)};
+}
 
 template <apr_dtype D> struct block_of;
 #define X(id, name, class_of, elems, bytes, ...) \

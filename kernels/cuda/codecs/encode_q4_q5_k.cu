@@ -1,6 +1,7 @@
 /* encode_q4_q5_k.cu - Q4_K and Q5_K: eight threads a block of 256, each with a sub-block of 32 in its registers.
  *
- * The search is kernels/ref/q4_q5_k.c's, step by step; sums over sub-blocks go through them in their order. */
+ * The search is kernels/ref/q4_q5_k.c's, step by step; sums over sub-blocks go through them in their order. BY: by importance; else all
+ * values weigh 1, and no weight is looked at. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/ref/k_search.h"
 
@@ -11,9 +12,9 @@ struct grid {
     float step, offset;
 };
 
-/* Over a sub-block: of the values, and of the codes that a grid gave them. */
+/* Over a sub-block: of the weights, the values, and of the codes that a grid gave them. */
 struct sums {
-    float x, xx, q, qq, qx;
+    float w, x, xx, q, qq, qx;
 };
 
 /* Over the block, with value = d * a - dmin * b, a = scale * code, b = min. */
@@ -51,9 +52,51 @@ static __device__ __forceinline__ float dot(const float (&a)[SUB_ELEMS], const f
     return apr_sum8(lane);
 }
 
-/* Codes and squared codes are whole numbers: their sums are exact in any order. The other two go by lanes. */
-static __device__ __forceinline__ float try_grid(const float (&x)[SUB_ELEMS], grid g, float max_code, sums *s)
+/* The sums that do not depend on codes. */
+template <bool BY> static __device__ __forceinline__ sums sums_of(const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS])
 {
+    sums s = {};
+    if constexpr (BY) {
+        float wx[SUB_ELEMS];
+#pragma unroll
+        for (int j = 0; j < SUB_ELEMS; j++) wx[j] = w[j] * x[j];
+        s.w = sum(w);
+        s.x = sum(wx);
+        s.xx = dot(wx, x);
+    } else {
+        s.w = (float)SUB_ELEMS;
+        s.x = sum(x);
+        s.xx = dot(x, x);
+    }
+    return s;
+}
+
+static __device__ __forceinline__ float try_weighed(const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS], grid g, float max_code,
+                                                    sums *s)
+{
+    const float inverse = inverse_of(g.step);
+    float q8[8], qq[8], qx[8], ee[8];
+#pragma unroll
+    for (int l = 0; l < 8; l++)
+#pragma unroll
+        for (int k = l; k < SUB_ELEMS; k += 8) {
+            const float q = code_of(x[k], inverse, g.offset, max_code), e = g.step * q - g.offset - x[k], wq = w[k] * q, we = w[k] * e;
+            q8[l] = k == l ? wq : q8[l] + wq;
+            qq[l] = k == l ? wq * q : qq[l] + wq * q;
+            qx[l] = k == l ? wq * x[k] : qx[l] + wq * x[k];
+            ee[l] = k == l ? we * e : ee[l] + we * e;
+        }
+    s->q = apr_sum8(q8);
+    s->qq = apr_sum8(qq);
+    s->qx = apr_sum8(qx);
+    return apr_sum8(ee);
+}
+
+/* Codes and squared codes are whole numbers: their sums are exact in any order. The other two go by lanes. */
+template <bool BY>
+static __device__ __forceinline__ float try_grid(const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS], grid g, float max_code, sums *s)
+{
+    if constexpr (BY) return try_weighed(x, w, g, max_code, s);
     const float inverse = inverse_of(g.step);
     float qx[8], ee[8];
     s->q = s->qq = 0.0f;
@@ -73,7 +116,7 @@ static __device__ __forceinline__ float try_grid(const float (&x)[SUB_ELEMS], gr
 
 static __device__ grid fit(const sums *s, float *error)
 {
-    const float n = (float)SUB_ELEMS, det = n * s->qq - s->q * s->q;
+    const float n = s->w, det = n * s->qq - s->q * s->q;
     grid g = {0.0f, -1.0f};
     if (det > 0.0f) {
         g.step = (n * s->qx - s->q * s->x) / det;
@@ -89,7 +132,8 @@ static __device__ grid fit(const sums *s, float *error)
 }
 
 /* Step 1: trial grids (from n_trials on the best so far, polished), the sub-block alone. */
-static __device__ grid search_sub_block(const float (&x)[SUB_ELEMS], const apr_k_search search)
+template <bool BY>
+static __device__ grid search_sub_block(const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS], const apr_k_search search)
 {
     const int n_trials = 2 * search.stretches;
     float low = 0.0f, high = x[0];
@@ -102,9 +146,7 @@ static __device__ grid search_sub_block(const float (&x)[SUB_ELEMS], const apr_k
     if (!(high - low > 0x1p-40f)) return best;
 
     float least = FLT_MAX, error;
-    sums s;
-    s.x = sum(x);
-    s.xx = dot(x, x);
+    sums s = sums_of<BY>(x, w);
 #pragma unroll 1
     for (int t = 0; t < n_trials + search.polishes; t++) {
         grid trial = best;
@@ -112,9 +154,9 @@ static __device__ grid search_sub_block(const float (&x)[SUB_ELEMS], const apr_k
             trial.step = (high - low) / (search.first_steps + search.gap * (float)(t / 2));
             trial.offset = -low - 0.5f * (float)(t % 2) * trial.step;
         }
-        try_grid(x, trial, search.max_code, &s);
+        try_grid<BY>(x, w, trial, search.max_code, &s);
         const grid g = fit(&s, &error);
-        if (error < least) least = error, best = g;
+        if (error < least && (!BY || g.step <= high - low)) least = error, best = g;
         else if (t >= n_trials) break;
     }
     return best;
@@ -129,23 +171,23 @@ static __device__ uint16_t stored_scale(float x)
 }
 
 /* Step 3: the scale given and its neighbours on each side, each with the minimum given and then with the one that suits. */
-static __device__ float choose_scale(const float (&x)[SUB_ELEMS], float d, float dmin, const apr_k_search search, int *scale, int *min,
-                                     block_sums *mine)
+template <bool BY>
+static __device__ float choose_scale(const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS], float d, float dmin,
+                                     const apr_k_search search, int *scale, int *min, block_sums *mine)
 {
     const int reach = search.reach, middle = *scale, first_min = *min, last = middle + reach < MAX_SCALE ? middle + reach : MAX_SCALE;
     const float inverse_dmin = inverse_of(dmin);
     float least = -1.0f;
-    sums s = {}, best = {};
-    s.x = sum(x);
+    sums s = sums_of<BY>(x, w), best = {};
 
     int t = middle > reach ? middle - reach : 0, m = first_min;
     bool second = false;
 #pragma unroll 1
     while (t <= last) {
         const grid g = {d * (float)t, dmin * (float)m};
-        const float error = try_grid(x, g, search.max_code, &s);
+        const float error = try_grid<BY>(x, w, g, search.max_code, &s);
         if (least < 0.0f || error < least) least = error, best = s, *scale = t, *min = m;
-        const int suited = nearest_scale((g.step * s.q - s.x) / (float)SUB_ELEMS * inverse_dmin);
+        const int suited = nearest_scale((g.step * s.q - s.x) / s.w * inverse_dmin);
         if (second || suited == m) {
             second = false;
             m = first_min;
@@ -158,7 +200,7 @@ static __device__ float choose_scale(const float (&x)[SUB_ELEMS], float d, float
     const float a = (float)*scale, b = (float)*min;
     mine->aa = a * a * best.qq;
     mine->ab = a * b * best.q;
-    mine->bb = b * b * (float)SUB_ELEMS;
+    mine->bb = b * b * best.w;
     mine->ax = a * best.qx;
     mine->bx = b * best.x;
     return least;
@@ -197,9 +239,10 @@ static __device__ bool fit_block(const block_sums *s, uint16_t *d, uint16_t *dmi
     return true;
 }
 
-static __device__ layout search_block(unsigned group, const float (&x)[SUB_ELEMS], const apr_k_search search)
+template <bool BY>
+static __device__ layout search_block(unsigned group, const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS], const apr_k_search search)
 {
-    const grid ideal = search_sub_block(x, search);
+    const grid ideal = search_sub_block<BY>(x, w, search);
     layout now = {}, best;
 
     __syncwarp(group);
@@ -211,7 +254,7 @@ static __device__ layout search_block(unsigned group, const float (&x)[SUB_ELEMS
 #pragma unroll 1
     for (int round = 0; round < search.rounds; round++) {
         block_sums mine, all;
-        const float error = choose_scale(x, apr_f16_to_f32(now.d), apr_f16_to_f32(now.dmin), search, &now.scale, &now.min, &mine);
+        const float error = choose_scale<BY>(x, w, apr_f16_to_f32(now.d), apr_f16_to_f32(now.dmin), search, &now.scale, &now.min, &mine);
         __syncwarp(group);
         now.error = sum_in_order(group, error);
         if (round > 0 && !(now.error < best.error)) break;
@@ -280,18 +323,25 @@ static __device__ void put_fifth_bits(unsigned group, int sub, const uint32_t (&
     ((uint32_t *)qh)[sub] = mine;
 }
 
-template <apr_dtype D>
-static __global__ void __launch_bounds__(THREADS) k_encode_q4_q5_k(const float *src, typename block_of<D>::type *dst, int64_t n_blocks)
+template <apr_dtype D, bool BY>
+static __global__ void __launch_bounds__(THREADS)
+    k_encode_q4_q5_k(const float *src, codec_importance importance, typename block_of<D>::type *dst, int64_t n_blocks)
 {
     constexpr apr_k_search q4_k = APR_Q4_K_SEARCH, q5_k = APR_Q5_K_SEARCH, search = D == APR_Q4_K ? q4_k : q5_k;
     const float max_code = search.max_code;
     const int64_t b = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / SUBS;
     const int sub = (int)threadIdx.x % SUBS;
     const unsigned group = 0xffu << (threadIdx.x & 24);
-    float x[SUB_ELEMS];
+    float x[SUB_ELEMS], w[SUB_ELEMS];
     uint32_t word[8];
 
     if (b >= n_blocks) return; /* whole groups leave together */
+    if constexpr (BY) {
+        const float *const columns = importance_of_block(importance, b * ELEMS);
+        const block_weights weigh = weights_of_block<ELEMS>(group, sub, columns);
+#pragma unroll
+        for (int k = 0; k < SUB_ELEMS; k++) w[k] = weigh(columns[sub * SUB_ELEMS + k]);
+    }
     const float4 *const values = (const float4 *)(src + b * ELEMS + sub * SUB_ELEMS);
 #pragma unroll
     for (int k = 0; k < SUB_ELEMS / 4; k++) {
@@ -302,7 +352,7 @@ static __global__ void __launch_bounds__(THREADS) k_encode_q4_q5_k(const float *
         x[4 * k + 2] = apr_tame(v.z, limit);
         x[4 * k + 3] = apr_tame(v.w, limit);
     }
-    const layout best = search_block(group, x, search);
+    const layout best = search_block<BY>(group, x, w, search);
     typename block_of<D>::type *const block = dst + b;
     __syncwarp(group);
     const uint4 head = head_of(group, sub, &best);
@@ -312,15 +362,27 @@ static __global__ void __launch_bounds__(THREADS) k_encode_q4_q5_k(const float *
     if constexpr (D == APR_Q5_K) put_fifth_bits(group, sub, word, block->qh);
 }
 
-template <apr_dtype D> static cudaError_t launch(const float *src, void *dst, int64_t n_elems, cudaStream_t stream)
+template <apr_dtype D, bool BY>
+static cudaError_t launch_all(const float *src, const codec_importance *importance, void *dst, int64_t n_elems, cudaStream_t stream)
 {
     const int64_t n_blocks = n_elems / ELEMS, per_grid_block = THREADS / SUBS;
     const unsigned n = (unsigned)((n_blocks + per_grid_block - 1) / per_grid_block);
-    k_encode_q4_q5_k<D><<<n, THREADS, 0, stream>>>(src, (typename block_of<D>::type *)dst, n_blocks);
+    k_encode_q4_q5_k<D, BY><<<n, THREADS, 0, stream>>>(src, *importance, (typename block_of<D>::type *)dst, n_blocks);
     return cudaGetLastError();
+}
+
+template <apr_dtype D> static cudaError_t launch(const float *src, void *dst, int64_t n_elems, cudaStream_t stream)
+{
+    const codec_importance none = {};
+    return launch_all<D, false>(src, &none, dst, n_elems, stream);
 }
 
 launch_encode_fn encoder_of_q4_q5_k(apr_dtype dtype)
 {
     return dtype == APR_Q4_K ? launch<APR_Q4_K> : dtype == APR_Q5_K ? launch<APR_Q5_K> : (launch_encode_fn) nullptr;
+}
+
+launch_encode_by_fn encoder_by_of_q4_q5_k(apr_dtype dtype)
+{
+    return dtype == APR_Q4_K ? launch_all<APR_Q4_K, true> : dtype == APR_Q5_K ? launch_all<APR_Q5_K, true> : (launch_encode_by_fn) nullptr;
 }

@@ -1,6 +1,7 @@
 /* encode_q6_k.cu - Q6_K: sixteen threads a block of 256, each with a sub-block of 16 in its registers.
  *
- * The search is kernels/ref/q6_k.c's, step by step; sums over sub-blocks go through them in their order. */
+ * The search is kernels/ref/q6_k.c's, step by step; sums over sub-blocks go through them in their order. BY: by importance;
+ * else all values weigh 1, and no weight is looked at. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/ref/k_search.h"
 
@@ -26,25 +27,34 @@ static __device__ __forceinline__ float code_of(float x, float inverse)
 }
 
 /* Squared codes are whole numbers: their sum is exact in any order. The other two go by lanes. */
-static __device__ __forceinline__ float try_step(const float (&x)[SUB_ELEMS], float step, sums *s)
+template <bool BY>
+static __device__ __forceinline__ float try_step(const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS], float step, sums *s)
 {
     const float inverse = inverse_of(step);
-    float qx[8], ee[8];
+    float qx[8], ee[8], qq[8];
     s->qq = 0.0f;
 #pragma unroll
     for (int l = 0; l < 8; l++) {
         const float q = code_of(x[l], inverse), r = code_of(x[8 + l], inverse);
         const float e = step * q - x[l], f = step * r - x[8 + l];
-        s->qq += q * q + r * r;
-        qx[l] = q * x[l] + r * x[8 + l];
-        ee[l] = e * e + f * f;
+        if constexpr (BY) {
+            const float wq = w[l] * q, wr = w[8 + l] * r;
+            qq[l] = wq * q + wr * r;
+            qx[l] = wq * x[l] + wr * x[8 + l];
+            ee[l] = w[l] * e * e + w[8 + l] * f * f;
+        } else {
+            s->qq += q * q + r * r;
+            qx[l] = q * x[l] + r * x[8 + l];
+            ee[l] = e * e + f * f;
+        }
     }
+    if constexpr (BY) s->qq = apr_sum8(qq);
     s->qx = apr_sum8(qx);
     return apr_sum8(ee);
 }
 
 /* Step 1: the best step of a sub-block, of either sign. */
-static __device__ float search_sub_block(const float (&x)[SUB_ELEMS])
+template <bool BY> static __device__ float search_sub_block(const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS])
 {
     enum { TRIALS = APR_Q6_K_TRIALS };
     float amax = 0.0f, extreme = 0.0f, gain = 0.0f, best = 0.0f;
@@ -57,7 +67,7 @@ static __device__ float search_sub_block(const float (&x)[SUB_ELEMS])
 #pragma unroll 1
     for (int t = 0; t < TRIALS; t++) {
         sums s;
-        try_step(x, extreme / (APR_Q6_K_MIDDLE + APR_Q6_K_GAP * (float)(TRIALS / 2 - t)), &s);
+        try_step<BY>(x, w, extreme / (APR_Q6_K_MIDDLE + APR_Q6_K_GAP * (float)(TRIALS / 2 - t)), &s);
         const float fit = s.qx / s.qq;
         if (s.qx * fit > gain) gain = s.qx * fit, best = fit;
     }
@@ -71,7 +81,8 @@ static __device__ uint16_t stored_scale(float x)
 }
 
 /* Step 3: the scale given and two neighbours on each side; what the best adds to the sums of step 4. */
-static __device__ float choose_scale(const float (&x)[SUB_ELEMS], float d, int *scale, float *aa, float *ax)
+template <bool BY>
+static __device__ float choose_scale(const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS], float d, int *scale, float *aa, float *ax)
 {
     enum { REACH = APR_Q6_K_REACH };
     const int middle = *scale, first = middle - REACH < MIN_SCALE ? MIN_SCALE : middle - REACH;
@@ -80,7 +91,7 @@ static __device__ float choose_scale(const float (&x)[SUB_ELEMS], float d, int *
     sums s, best = {};
 #pragma unroll 1
     for (int t = first; t <= last; t++) {
-        const float error = try_step(x, d * (float)t, &s);
+        const float error = try_step<BY>(x, w, d * (float)t, &s);
         if (least < 0.0f || error < least) least = error, best = s, *scale = t;
     }
     const float a = (float)*scale;
@@ -110,9 +121,9 @@ static __device__ float signed_largest(unsigned group, float v)
     return value;
 }
 
-static __device__ layout search_block(unsigned group, const float (&x)[SUB_ELEMS])
+template <bool BY> static __device__ layout search_block(unsigned group, const float (&x)[SUB_ELEMS], const float (&w)[SUB_ELEMS])
 {
-    const float ideal = search_sub_block(x);
+    const float ideal = search_sub_block<BY>(x, w);
     layout now = {}, best;
 
     __syncwarp(group);
@@ -122,7 +133,7 @@ static __device__ layout search_block(unsigned group, const float (&x)[SUB_ELEMS
 #pragma unroll 1
     for (int round = 0; round < APR_Q6_K_ROUNDS; round++) {
         float aa, ax;
-        const float error = choose_scale(x, apr_f16_to_f32(now.d), &now.scale, &aa, &ax);
+        const float error = choose_scale<BY>(x, w, apr_f16_to_f32(now.d), &now.scale, &aa, &ax);
         __syncwarp(group);
         now.error = sum_in_order(group, error);
         aa = sum_in_order(group, aa);
@@ -163,16 +174,24 @@ static __device__ void put_codes(unsigned group, int sub, const uint32_t (&word)
     put_word(qh + 4 * k, k == 0 ? high[0] : k == 1 ? high[1] : k == 2 ? high[2] : high[3]);
 }
 
-static __global__ void __launch_bounds__(THREADS) k_encode_q6_k(const float *src, apr_block_Q6_K *dst, int64_t n_blocks)
+template <bool BY>
+static __global__ void __launch_bounds__(THREADS)
+    k_encode_q6_k(const float *src, codec_importance importance, apr_block_Q6_K *dst, int64_t n_blocks)
 {
     const int64_t b = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / SUBS;
     const int sub = (int)threadIdx.x % SUBS;
     const unsigned group = 0xffffu << (threadIdx.x & 16);
     const float limit = APR_F16_MAX * (float)MAX_SCALE * (float)MAX_CODE;
-    float x[SUB_ELEMS];
+    float x[SUB_ELEMS], w[SUB_ELEMS];
     uint32_t word[4];
 
     if (b >= n_blocks) return; /* whole groups leave together */
+    if constexpr (BY) {
+        const float *const columns = importance_of_block(importance, b * ELEMS);
+        const block_weights weigh = weights_of_block<ELEMS>(group, sub % 8, columns);
+#pragma unroll
+        for (int k = 0; k < SUB_ELEMS; k++) w[k] = weigh(columns[sub * SUB_ELEMS + k]);
+    }
     const float4 *const values = (const float4 *)(src + b * ELEMS + sub * SUB_ELEMS);
 #pragma unroll
     for (int k = 0; k < SUB_ELEMS / 4; k++) {
@@ -182,7 +201,7 @@ static __global__ void __launch_bounds__(THREADS) k_encode_q6_k(const float *src
         x[4 * k + 2] = apr_tame(v.z, limit);
         x[4 * k + 3] = apr_tame(v.w, limit);
     }
-    const layout best = search_block(group, x);
+    const layout best = search_block<BY>(group, x, w);
     const float inverse = inverse_of(apr_f16_to_f32(best.d) * (float)best.scale);
     __syncwarp(group);
 #pragma unroll
@@ -196,13 +215,20 @@ static __global__ void __launch_bounds__(THREADS) k_encode_q6_k(const float *src
     if (sub == 0) *(uint16_t *)((uint8_t *)(dst + b) + offsetof(apr_block_Q6_K, d)) = best.d;
 }
 
-launch_encode_fn encoder_of_q6_k(apr_dtype dtype)
+template <bool BY>
+static cudaError_t launch_all(const float *src, const codec_importance *importance, void *dst, int64_t n_elems, cudaStream_t stream)
 {
-    if (dtype != APR_Q6_K) return nullptr;
-    return [](const float *src, void *dst, int64_t n_elems, cudaStream_t stream) {
-        const int64_t n_blocks = n_elems / ELEMS, per_grid_block = THREADS / SUBS;
-        const unsigned n = (unsigned)((n_blocks + per_grid_block - 1) / per_grid_block);
-        k_encode_q6_k<<<n, THREADS, 0, stream>>>(src, (apr_block_Q6_K *)dst, n_blocks);
-        return cudaGetLastError();
-    };
+    const int64_t n_blocks = n_elems / ELEMS, per_grid_block = THREADS / SUBS;
+    const unsigned n = (unsigned)((n_blocks + per_grid_block - 1) / per_grid_block);
+    k_encode_q6_k<BY><<<n, THREADS, 0, stream>>>(src, *importance, (apr_block_Q6_K *)dst, n_blocks);
+    return cudaGetLastError();
 }
+
+static cudaError_t launch(const float *src, void *dst, int64_t n_elems, cudaStream_t stream)
+{
+    const codec_importance none = {};
+    return launch_all<false>(src, &none, dst, n_elems, stream);
+}
+
+launch_encode_fn encoder_of_q6_k(apr_dtype dtype) { return dtype == APR_Q6_K ? launch : (launch_encode_fn) nullptr; }
+launch_encode_by_fn encoder_by_of_q6_k(apr_dtype dtype) { return dtype == APR_Q6_K ? launch_all<true> : (launch_encode_by_fn) nullptr; }

@@ -145,6 +145,8 @@ static void close_device(apr_cuda_device *device)
         for (size_t i = 0; i < device->n_allocations; i++)
             if (device->allocations[i] != NULL) cudaFree(device->allocations[i]);
         for (size_t i = 0; i < device->n_pinned; i++) cudaFreeHost(device->pinned[i]);
+        for (cudaEvent_t mark : device->marks)
+            if (mark != NULL) cudaEventDestroy(mark);
         if (device->stream != NULL) cudaStreamDestroy(device->stream);
     }
     free(device->allocations);
@@ -239,8 +241,19 @@ static apr_status allocate(apr_cuda_device *device, uint64_t n_bytes, const char
     return APR_OK;
 }
 
+static void release_pinned(apr_cuda_device *device, void *p)
+{
+    for (size_t i = 0; i < device->n_pinned; i++)
+        if (device->pinned[i] == p) {
+            if (!device->lost && cudaSetDevice(device->facts.ordinal) == cudaSuccess) cudaFreeHost(p);
+            device->pinned[i] = device->pinned[--device->n_pinned];
+            return;
+        }
+}
+
 static void release(apr_cuda_device *device, void *p)
 {
+    release_pinned(device, p);
     for (size_t i = 0; i < device->n_allocations && p != NULL; i++)
         if (device->allocations[i] == p) {
             if (!device->lost && cudaSetDevice(device->facts.ordinal) == cudaSuccess) cudaFree(p);
@@ -312,6 +325,22 @@ static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_c
     return apr_cuda_result(from_device, error, doing, err);
 }
 
+static apr_status set_mark(apr_cuda_device *device, int mark, apr_error *err)
+{
+    cudaEvent_t *const event = &device->marks[mark];
+    cudaError_t error = cudaSuccess;
+    APR_TRY(apr_cuda_enter(device, err));
+    if (*event == NULL) error = cudaEventCreateWithFlags(event, cudaEventDisableTiming | cudaEventBlockingSync);
+    if (error == cudaSuccess) error = cudaEventRecord(*event, device->stream);
+    return apr_cuda_result(device, error, "marking what is under way", err);
+}
+
+/* Nothing of the device is written here: another thread may be at it. */
+static void wait_mark(apr_cuda_device *device, int mark)
+{
+    if (device->marks[mark] != NULL) cudaEventSynchronize(device->marks[mark]);
+}
+
 static apr_status clear(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
@@ -346,6 +375,7 @@ static apr_status expect_streams(apr_cuda_device *device, bool on, apr_error *er
 static void use_fp8(apr_cuda_device *device, bool on) { device->fp8 = on; }
 static void use_tiles(apr_cuda_device *device, bool on) { device->tiles = on; }
 static void use_exact(apr_cuda_device *device, bool on) { device->exact = on; }
+static void use_alike(apr_cuda_device *device, bool on) { device->alike = on; }
 
 #ifndef APR_CUDA_ARCHITECTURES
 #define APR_CUDA_ARCHITECTURES ""
@@ -367,6 +397,8 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         pin,
         send,
         receive,
+        set_mark,
+        wait_mark,
         upload,
         download,
         transfer,
@@ -377,14 +409,18 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         apr_cuda_decode_f16,
         use_tiles,
         use_exact,
+        use_alike,
         use_fp8,
         &apr_cuda_backend,
         apr_cuda_run,
         apr_cuda_streams,
         expect_streams,
-        apr_cuda_upload_items,
+        apr_cuda_put_in_items,
         apr_cuda_run_flow,
         apr_cuda_run_flow_inputs,
+        apr_cuda_run_experts,
+        apr_cuda_run_turn,
+        apr_cuda_run_attend_to_planes,
         apr_cuda_find_best,
         apr_cuda_record,
         apr_cuda_end_record,
@@ -396,6 +432,7 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         apr_cuda_measure_bandwidth,
         apr_cuda_run_drill,
         &apr_cuda_codec_table,
+        &apr_cuda_feedback_table,
     };
     return abi == APR_CUDA_ABI ? &api : NULL;
 }

@@ -28,7 +28,9 @@ typedef struct apr_cuda_halved {
     const float *x; /* NULL: none */
     void *work;
     int64_t n_tokens, n_in;
-    bool together; /* with one power of two for all tokens where that loses nothing */
+    bool together;  /* with one power of two for all tokens where that loses nothing */
+    bool fragments; /* as products of tokens abreast want them (ops/abreast.cuh), beside BF16 weights as */
+    bool bfloats;   /* BF16 */
 } apr_cuda_halved;
 
 struct apr_cuda_device {
@@ -44,11 +46,13 @@ struct apr_cuda_device {
     size_t n_allocations;
     void **pinned; /* [n_pinned] memory of the host */
     size_t n_pinned;
-    int64_t n_asked; /* allocations, for the drill that lets one fail */
+    cudaEvent_t marks[APR_CUDA_MARKS]; /* made when they are first set */
+    int64_t n_asked;                   /* allocations, for the drill that lets one fail */
     apr_cuda_started started;
     bool recording;       /* see record */
     bool tiles;           /* see use_tiles */
     bool exact;           /* see use_exact */
+    bool alike;           /* see use_alike */
     bool fp8;             /* see use_fp8 */
     bool lost;            /* a sticky error: nothing works any more */
     char lost_text[1024]; /* the sentence about it */
@@ -104,10 +108,14 @@ void apr_cuda_forget(apr_cuda_graph *graph);
 
 /* flow_run.cu */
 bool apr_cuda_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
-apr_status apr_cuda_upload_items(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
-                                 void *scratch, uint64_t scratch_bytes, apr_error *err);
+apr_status apr_cuda_put_in_items(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
+                                 apr_error *err);
 apr_status apr_cuda_run_flow(apr_cuda_device *device, const apr_flow_args *args, apr_error *err);
 apr_status apr_cuda_run_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err);
+apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *flow, apr_error *err);
+apr_status apr_cuda_run_turn(apr_cuda_device *device, const apr_turn_args *args, apr_error *err);
+apr_status apr_cuda_run_attend_to_planes(apr_cuda_device *device, const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes,
+                                         apr_error *err);
 
 /* probe.cu */
 apr_status apr_cuda_run_probe(apr_cuda_device *device, apr_cuda_probe which, apr_error *err);
@@ -116,6 +124,9 @@ apr_status apr_cuda_run_drill(apr_cuda_device *device, apr_cuda_drill which, apr
 
 /* codec_workers.cu */
 extern const apr_cuda_codecs apr_cuda_codec_table;
+
+/* kernels/cuda/feedback/solver.cu */
+extern const apr_cuda_feedback apr_cuda_feedback_table;
 
 /* nvml.cu */
 void apr_cuda_nvml_facts(apr_cuda_facts *facts);

@@ -1,6 +1,7 @@
 /* attend.cu - attention: tiles where shape and cache allow, else one row of queries at a time, for values of up to 1024 numbers. */
 #include "kernels/cuda/codecs/dtype.cuh"
 #include "kernels/cuda/ops/attend.cuh"
+#include "kernels/cuda/ops/flow.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
 
 enum { THREADS = 128, WARPS = THREADS / 32, CELLS = 32, MAX_DIM = 1024, ENOUGH_BLOCKS = 528 };
@@ -18,7 +19,7 @@ static __device__ float cache_value(apr_dtype dtype, const uint8_t *row, int64_t
 
 static __device__ const uint8_t *cache_row(const apr_attend_args &a, const apr_cache &cache, int64_t position, int64_t kv_head)
 {
-    return cache.data + (position % cache.n_cells * a.n_kv_heads + kv_head) * cache.row_bytes;
+    return cache.data + (apr_cache_cell(&cache, position) * a.n_kv_heads + kv_head) * cache.row_bytes;
 }
 
 /* What a block knows of its rows: each row's largest score so far, the sum of weights, the thread's columns of the sum of values. */
@@ -111,13 +112,11 @@ static __device__ __forceinline__ void score_key(const apr_attend_args &a, const
 /* Rows of queries of one token that share a key/value head, and a part of the context (blockIdx.y): 32 scores of each row at a time,
  * a warp's cells one after the other, then the thread's columns of the sums. What is read of the cache serves all ROWS. */
 template <int ROWS, int EACH>
-static __global__ void __launch_bounds__(THREADS, 4) /* up to 128 registers: without the 4 a few of 64 spill */
-    k_rows(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
+static __device__ __forceinline__ void rows_of_a_token(const apr_attend_args &a, const attend_parts &parts, int64_t first_row)
 {
     extern __shared__ float queries[]; /* [ROWS, key_dim] */
     __shared__ float scores[ROWS][CELLS];
-    const int64_t first_row = (int64_t)blockIdx.x * ROWS, token = first_row / a.n_heads,
-                  kv_head = first_row % a.n_heads / (a.n_heads / a.n_kv_heads);
+    const int64_t token = first_row / a.n_heads, kv_head = first_row % a.n_heads / (a.n_heads / a.n_kv_heads);
     const int position_0 = own_position(a), own = position_0 + (int)token, seen = first_seen(a, own), n_seen = own - seen + 1;
     const attend_shares shares = share_context<CELLS>(a, position_0, parts);
     const int64_t share = (int64_t)shares.each * CELLS, from = seen + blockIdx.y * share;
@@ -139,8 +138,29 @@ static __global__ void __launch_bounds__(THREADS, 4) /* up to 128 registers: wit
     s.leave(a, parts, first_row);
 }
 
+template <int ROWS, int EACH>
+static __global__ void __launch_bounds__(THREADS, 4) /* up to 128 registers: without the 4 a few of 64 spill */
+    k_rows(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
+{
+    rows_of_a_token<ROWS, EACH>(a, parts, (int64_t)blockIdx.x * ROWS);
+}
+
+/* Tokens apart, each by itself: the whole context at once. */
+template <int ROWS, int EACH> static __global__ void __launch_bounds__(THREADS, 4) k_rows_apart(const __grid_constant__ apr_attend_args all)
+{
+    const int64_t first_row = (int64_t)blockIdx.x * ROWS, token = first_row / all.n_heads;
+    const apr_attend_args a = one_apart(all, token);
+    const attend_parts parts = {NULL, NULL, NULL, NULL, 1, 0, NULL};
+    rows_of_a_token<ROWS, EACH>(a, parts, first_row - token * all.n_heads);
+}
+
 template <int ROWS, int EACH> static cudaError_t start_rows(const apr_attend_args *a, cudaStream_t stream)
 {
+    if (a->apart) {
+        const size_t n_shared = (size_t)(ROWS * a->key_dim) * sizeof(float);
+        k_rows_apart<ROWS, EACH><<<(unsigned)(a->n_tokens * a->n_heads / ROWS), THREADS, n_shared, stream>>>(*a);
+        return cudaGetLastError();
+    }
     const int64_t n_blocks = a->n_tokens * a->n_heads / ROWS;
     const attend_parts parts = apr_cuda_cut_context(a, n_blocks, ENOUGH_BLOCKS, CELLS, 1);
     const size_t n_bytes = (size_t)(ROWS * a->key_dim) * sizeof(float);
@@ -181,19 +201,78 @@ cudaError_t apr_cuda_attend_rows(const apr_attend_args *args, cudaStream_t strea
     return args->value_dim <= 4 * THREADS ? start_width<4>(args, stream) : start_width<MAX_DIM / THREADS>(args, stream);
 }
 
+/* Shapes that there are kernels for; they count positions in 32 bits. */
+static bool is_possible(const apr_attend_args *args)
+{
+    if (args->n_kv_heads < 1 || args->n_heads % args->n_kv_heads != 0 || args->key_dim < 1 || args->value_dim < 1 ||
+        args->value_dim > MAX_DIM || args->key_dim > MAX_DIM)
+        return false;
+    return args->keys.n_cells <= INT32_MAX && (args->position_at != NULL || args->position <= INT32_MAX - args->n_tokens);
+}
+
+/* --- pages --- */
+
+/* Page blockIdx.y of keys (blockIdx.z 0) or of values (1) to its place, 16 bytes a thread. */
+static __global__ void __launch_bounds__(THREADS)
+    k_order(const __grid_constant__ apr_attend_args a, uint8_t *to_values, int64_t n_key_pieces, int64_t n_value_pieces)
+{
+    const apr_cache &cache = blockIdx.z ? a.values : a.keys;
+    const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x, n = blockIdx.z ? n_value_pieces : n_key_pieces;
+    if (at >= n) return;
+    const uint4 *const from = (const uint4 *)cache.data + cache.pages[blockIdx.y] * n + at;
+    ((uint4 *)(blockIdx.z ? to_values : a.ordered))[blockIdx.y * n + at] = __ldg(from);
+}
+
+/* One sequence's pages in order into args->ordered; *own reads them there. */
+static cudaError_t put_in_order(const apr_attend_args *args, apr_attend_args *own, cudaStream_t stream)
+{
+    const int64_t n_positions = args->position + args->n_tokens, n_pages = (n_positions + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS;
+    const int64_t key_bytes = args->n_kv_heads * args->keys.row_bytes, value_bytes = args->n_kv_heads * args->values.row_bytes;
+    const int64_t keys = key_bytes * APR_PAGE_CELLS / 16, values = value_bytes * APR_PAGE_CELLS / 16, most = keys > values ? keys : values;
+    const bool has_values = args->values.data != args->keys.data; /* else they are the first numbers of the keys */
+
+    if (args->position_at != NULL || args->ordered == NULL || n_positions > args->n_ordered || n_pages > 65535)
+        return cudaErrorInvalidValue;
+    *own = *args;
+    own->keys.data = args->ordered;
+    own->values.data = has_values ? args->ordered + args->n_ordered * key_bytes : args->ordered;
+    own->keys.pages = own->values.pages = NULL;
+    own->keys.n_cells = own->values.n_cells = args->n_ordered;
+    k_order<<<dim3((unsigned)((most + THREADS - 1) / THREADS), (unsigned)n_pages, has_values ? 2 : 1), THREADS, 0, stream>>>(
+        *args, own->values.data, keys, values);
+    return cudaGetLastError();
+}
+
 /* The first of the kernels that takes it. `careful`: queries and weights of many tokens are to be as right as float32. */
 static cudaError_t attend_with(const apr_attend_args *args, bool careful, cudaStream_t stream)
 {
     if (args->n_tokens == 0) return cudaSuccess;
-    if (args->n_kv_heads < 1 || args->n_heads % args->n_kv_heads != 0 || args->key_dim < 1 || args->value_dim < 1 ||
-        args->value_dim > MAX_DIM || args->key_dim > MAX_DIM)
-        return cudaErrorInvalidValue;
-    if (args->keys.n_cells > INT32_MAX || (args->position_at == NULL && args->position > INT32_MAX - args->n_tokens))
-        return cudaErrorInvalidValue; /* kernels count positions in 32 bits */
-    cudaError_t error = apr_cuda_attend_decode(args, stream);
+    if (!is_possible(args) || (args->apart && args->position_at == NULL)) return cudaErrorInvalidValue;
+    if (args->apart) {
+        const cudaError_t apart = apr_cuda_attend_apart(args, stream);
+        return apart != cudaErrorNotSupported ? apart : apr_cuda_attend_rows(args, stream);
+    }
+    if (args->keys.pages != NULL) {
+        apr_attend_args own;
+        const cudaError_t ordered = put_in_order(args, &own, stream);
+        return ordered == cudaSuccess ? attend_with(&own, careful, stream) : ordered;
+    }
+    cudaError_t error = apr_cuda_attend_decode(args, NULL, stream);
     if (error == cudaErrorNotSupported) error = apr_cuda_attend_prompt(args, careful, stream);
     if (error == cudaErrorNotSupported) error = apr_cuda_attend_tiles(args, stream);
     return error != cudaErrorNotSupported ? error : apr_cuda_attend_rows(args, stream);
+}
+
+cudaError_t apr_cuda_attend_to_planes(const apr_attend_args *args, uint8_t *planes, cudaStream_t stream)
+{
+    if (args->n_tokens != 1 || !is_possible(args)) return cudaErrorInvalidValue;
+    return apr_cuda_attend_decode(args, planes, stream);
+}
+
+cudaError_t apr_cuda_turn_and_attend(const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream)
+{
+    if (args->n_tokens != 1 || !is_possible(args) || !apr_cuda_is_turn(turn)) return cudaErrorInvalidValue;
+    return apr_cuda_turn_and_decode(turn, args, planes, stream);
 }
 
 cudaError_t apr_cuda_attend(const apr_attend_args *args, cudaStream_t stream)

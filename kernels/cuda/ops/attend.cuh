@@ -7,6 +7,7 @@
 #define APR_KERNELS_CUDA_ATTEND_CUH
 
 #include "kernels/cuda/ops/ops.cuh"
+#include "kernels/cuda/ops/planes.cuh"
 
 /* Lower than any score, and finite: differences of two are 0, not NaN. */
 #define ATTEND_LOWEST (-1e30f)
@@ -19,6 +20,7 @@ typedef struct attend_parts {
     uint64_t *done;          /* [n_parts] of each set of rows that is joined together: see attend_join.cuh */
     int n_parts;             /* at most; each is whole tiles of the kernel's cells */
     uint32_t inverse;        /* of n_parts times 2^32, rounded up: the quotient of what is below 2^26 is right */
+    uint8_t *planes;         /* the answer goes there, too, as inputs of products (planes.cuh); NULL: no */
 } attend_parts;
 
 /* Positions are below 2^31, so that nothing here needs 64-bit divisions, which take a microsecond to get going. */
@@ -42,6 +44,28 @@ static __device__ __forceinline__ int first_seen(const apr_attend_args &a, int o
 static __device__ __forceinline__ uint32_t cell_of(const apr_cache &cache, int position)
 {
     return position < cache.n_cells ? (uint32_t)position : (uint32_t)position % (uint32_t)cache.n_cells;
+}
+
+/* Token `token` of tokens apart, as if it were alone. */
+static __device__ __forceinline__ apr_cache cache_apart(const apr_cache &all, int64_t token)
+{
+    apr_cache cache = all;
+    if (all.pages != NULL) cache.pages = all.pages + token * all.pages_stride;
+    else if (all.slots != NULL) cache.data = all.data + (uint64_t)all.slots[token] * all.slot_bytes;
+    return cache;
+}
+
+static __device__ __forceinline__ apr_attend_args one_apart(const apr_attend_args &all, int64_t token)
+{
+    apr_attend_args a = all;
+    a.n_tokens = 1;
+    a.position = all.position_at[token];
+    a.position_at = NULL;
+    a.q = all.q + token * all.n_heads * all.key_dim;
+    a.out = all.out + token * all.n_heads * all.value_dim;
+    a.keys = cache_apart(all.keys, token);
+    a.values = cache_apart(all.values, token);
+    return a;
 }
 
 /* How the tiles of what all tokens see are dealt out: the same for every block. */
@@ -104,6 +128,15 @@ static __device__ __forceinline__ float with_sink(const apr_attend_args &a, int6
     return weight * *factor + exp2f(sink - most);
 }
 
+/* Four numbers of row `row`'s answer, in all 32 lanes at once. out: NULL where planes are all that is wanted. */
+static __device__ __forceinline__ void leave_answer(const apr_attend_args &a, const attend_parts &parts, int row, int column, bool on,
+                                                    float4 value)
+{
+    const int64_t at = (int64_t)row * a.value_dim + column;
+    if (on && a.out != NULL) *(float4 *)(a.out + at) = value;
+    if (parts.planes != NULL) planes_put_4(parts.planes, at, on, value);
+}
+
 /* Parts at most, of blocks that are n_blocks without: enough to fill a GPU, none without its least tiles if the context is as long
  * as it can be, no more than the workspace holds; of many tokens one. */
 attend_parts apr_cuda_cut_context(const apr_attend_args *args, int64_t n_blocks, int64_t enough_blocks, int tile_cells, int least_tiles);
@@ -143,8 +176,16 @@ static inline bool attend_suits_tensor_cores(const apr_attend_args *a)
 cudaError_t apr_cuda_attend_tiles(const apr_attend_args *args, cudaStream_t stream);
 /* Any shape and cache, slowly. */
 cudaError_t apr_cuda_attend_rows(const apr_attend_args *args, cudaStream_t stream);
-/* Few tokens, and a cache of FP16. */
-cudaError_t apr_cuda_attend_decode(const apr_attend_args *args, cudaStream_t stream);
+/* Few tokens, and a cache of FP16; one token's answer may be left in planes, too (NULL: not). */
+cudaError_t apr_cuda_attend_decode(const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
+cudaError_t apr_cuda_turn_and_decode(const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
+/* Tokens apart, and a cache of FP16: each as if it were alone. */
+cudaError_t apr_cuda_attend_apart(const apr_attend_args *args, cudaStream_t stream);
+/* One token's answer in planes as well: by that kernel alone. */
+cudaError_t apr_cuda_attend_to_planes(const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
+/* One token's heads turned, key and value into the cache, and its answer in planes alone: args->out and turn->q.out are left as they are.
+ */
+cudaError_t apr_cuda_turn_and_attend(const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream);
 /* Many tokens; careful: queries and weights in two FP16 parts each, as right as float32. */
 cudaError_t apr_cuda_attend_prompt(const apr_attend_args *args, bool careful, cudaStream_t stream);
 /* Caches of 8 bits, not careful. */

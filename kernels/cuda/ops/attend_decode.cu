@@ -1,371 +1,30 @@
-/* attend_decode.cu - attention of up to 8 tokens to a cache of FP16, on tensor cores, as right as float32; what it cannot do is left
- * to the other kernels.
- *
- * A block takes 8 rows that share a key/value head, and a part of the context. Queries are FP16 in two parts: the upper ones are rows
- * 0 to 7 of a, what rounding left of them rows 8 to 15, so that one product makes both. Scores stand where the next product wants weights
- * (b), which go in two parts as well; values are turned while they are loaded. Each warp has its own cells, 16 at a time, and its own
- * ring of them in shared memory: no warp waits for another before the end. The largest score may lag behind by 2^LAG before sums are
- * scaled down; weights are 2^HEADROOM times what they would be, so that the rests of small ones are no denormals. */
-#include "kernels/cuda/ops/attend_join.cuh"
-#include "kernels/cuda/ops/cluster.cuh"
-#include "kernels/cuda/ops/mma.cuh"
+/* attend_decode.cu - attention of few tokens on tensor cores (attend_decode.cuh): its kernels, and how they are started. */
+#include "kernels/cuda/ops/attend_decode.cuh"
 
-enum { ROWS = 8, UNIT = 16, MAX_WARPS = 8, MAX_CLUSTER = 8, LEAST_UNITS = 8 };
-
-/* What a block works on; positions count from the first one that its rows see. */
-typedef struct decode_view {
-    int kv_head, group, first_row, n_rows; /* n_rows: of the key/value head */
-    int from, n_seen;                      /* position 0; positions in all */
-    int begin, end, n_used;                /* units of this part; parts */
-    int low, high;                         /* what this lane's row sees, both included; high < low: no row */
-} decode_view;
-
-/* Parts of one cluster are joined quickly, others take microseconds: what two rounds of a cluster's warps can read is not cut further. */
-static __device__ __forceinline__ attend_shares share_units(const apr_attend_args &a, int position, const attend_parts &parts, int cluster)
+/* blockIdx.z: which 8 rows. */
+template <int KEY, int VALUE, typename TURN>
+static __global__ void __launch_bounds__(32 * MAX_WARPS, 1)
+    k_decode(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts, const __grid_constant__ TURN turn,
+             const int n_stages, const int cluster)
 {
-    attend_shares s = share_context<UNIT>(a, position, parts);
-    const int n = (position + (int)a.n_tokens - first_seen(a, position) - 1) / UNIT + 1;
-    if (n <= 2 * LEAST_UNITS * cluster) s.each = (n + cluster - 1) >> (31 - __clz(cluster));
-    const int least = n <= 16 * LEAST_UNITS ? LEAST_UNITS : 2 * LEAST_UNITS;
-    if (s.each < least) s.each = least;
-    s.n_used = n <= s.each ? 1 : (n - 1) / s.each + 1;
-    return s;
+    decode_rows<KEY, VALUE, false>(a, parts, turn, n_stages, cluster, blockIdx.z,
+                                   parts.done + (blockIdx.y * gridDim.z + blockIdx.z) * parts.n_parts);
 }
 
-static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, const attend_parts &parts, int cluster)
-{
-    const int position = own_position(a);
-    const attend_shares shares = share_units(a, position, parts, cluster);
-    decode_view v;
-    v.group = group_of(a);
-    v.kv_head = blockIdx.y;
-    v.first_row = blockIdx.z * ROWS;
-    v.n_rows = (int)a.n_tokens * v.group;
-    const int row = v.first_row + threadIdx.x % 32 / 4, last_row = v.first_row + ROWS < v.n_rows ? v.first_row + ROWS - 1 : v.n_rows - 1;
-    const bool several = a.n_tokens > 1; /* one token is every row's */
-    const int own = several ? position + row / v.group : position;
-    v.from = several ? first_seen(a, position + v.first_row / v.group) : first_seen(a, position);
-    v.n_seen = (several ? position + last_row / v.group : position) - v.from + 1;
-    const int n_units = (v.n_seen + UNIT - 1) / UNIT, begin = blockIdx.x * shares.each;
-    v.begin = begin < n_units ? begin : n_units;
-    v.end = begin + shares.each < n_units ? begin + shares.each : n_units;
-    v.n_used = shares.n_used;
-    v.low = first_seen(a, own) - v.from;
-    v.high = row < v.n_rows ? own - v.from : -1;
-    return v;
-}
-
-/* Where row `row` of the key/value head lies in what is asked and answered. */
-static __device__ __forceinline__ int whole_row(const apr_attend_args &a, const decode_view &v, int row)
-{
-    if (a.n_tokens == 1) return v.kv_head * v.group + row;
-    return row / v.group * (int)a.n_heads + v.kv_head * v.group + row % v.group;
-}
-
-/* Where a row's sums, its largest score and its weight go; without the latter two, sums are the answer. */
-typedef struct decode_place {
-    float *sums, *largest, *weight;
-} decode_place;
-
-static __device__ __forceinline__ decode_place place_of_row(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
-                                                            int row, bool is_answer, int part)
-{
-    const int to = whole_row(a, v, v.first_row + row);
-    if (is_answer) return decode_place{a.out + (int64_t)to * a.value_dim, NULL, NULL};
-    const int64_t at = part * (a.n_tokens * a.n_heads) + to;
-    return decode_place{parts.sums + at * a.value_dim, parts.largest + at, parts.weight + at};
-}
-
-template <int KEY, int VALUE> struct decode {
-    /* rows 16 bytes apart modulo 128: eight of them lie in different banks */
-    static constexpr int KEY_STRIDE = 2 * KEY + 16, VALUE_STRIDE = 2 * VALUE + 16, STAGE = UNIT * (KEY_STRIDE + VALUE_STRIDE);
-    static constexpr int KEY_STEPS = KEY / 16, VALUE_STEPS = VALUE / 16, SUMS_STRIDE = VALUE + 4;
-    static constexpr int RESULT_STRIDE = VALUE + 4, RESULTS_AT = MAX_WARPS * ROWS * (SUMS_STRIDE + 2); /* a block's, for its cluster */
-    static constexpr int SUMS_BYTES = (RESULTS_AT + ROWS * RESULT_STRIDE) * (int)sizeof(float);
-
-    float sums[VALUE_STEPS][4]; /* columns 16 i + g (and + 8) of rows 2 t and 2 t + 1 */
-    float most, weight;         /* of row g */
-
-    /* The row of queries as the left operand. Answers what scores have to be multiplied by. */
-    static __device__ __forceinline__ float load_queries(const apr_attend_args &a, const decode_view &v, uint32_t (&q)[KEY_STEPS][4])
-    {
-        const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-        const float *const row = a.q + (int64_t)whole_row(a, v, v.high < v.low ? v.first_row : v.first_row + g) * a.key_dim;
-        float2 x[KEY_STEPS][2];
-        float largest = 0.0f;
-#pragma unroll
-        for (int i = 0; i < KEY_STEPS; i++)
-#pragma unroll
-            for (int k = 0; k < 2; k++) {
-                const int column = 16 * i + 8 * k + 2 * t;
-                x[i][k] = column < a.key_dim ? __ldg((const float2 *)(row + column)) : make_float2(0.0f, 0.0f);
-                largest = fmaxf(largest, fmaxf(fabsf(x[i][k].x), fabsf(x[i][k].y)));
-            }
-        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-        const float scale = row_scale(largest);
-#pragma unroll
-        for (int i = 0; i < KEY_STEPS; i++)
-#pragma unroll
-            for (int k = 0; k < 2; k++) {
-                q[i][2 * k] = pack_halves(x[i][k].x * scale, x[i][k].y * scale);
-                q[i][2 * k + 1] = pack_rests(x[i][k].x * scale, x[i][k].y * scale, q[i][2 * k]);
-            }
-        return inverse_power(scale);
-    }
-
-    /* 16 rows of a cache; those beyond what is seen, and columns that it does not have, become zeros. */
-    template <int DIM>
-    static __device__ __forceinline__ void copy_rows(const apr_attend_args &a, const apr_cache &cache, int width, const decode_view &v,
-                                                     int unit, uint8_t *to)
-    {
-        const int lane = threadIdx.x % 32, rest = v.n_seen - unit * UNIT;
-        const uint32_t cell_bytes = (uint32_t)(a.n_kv_heads * cache.row_bytes), n_cells = (uint32_t)cache.n_cells;
-        const uint32_t cell = cell_of(cache, v.from + unit * UNIT);
-        const uint8_t *const data = cache.data + v.kv_head * cache.row_bytes;
-        if (cell + UNIT <= n_cells) {
-            const uint8_t *const from = data + (uint64_t)cell * cell_bytes;
-#pragma unroll
-            for (int i = 0; i < UNIT * DIM / 8 / 32; i++) {
-                const int at = lane + 32 * i, row = at / (DIM / 8), piece = at % (DIM / 8);
-                copy_16(to + row * (2 * DIM + 16) + 16 * piece, from + (uint64_t)(uint32_t)row * cell_bytes + 16 * piece,
-                        row < rest && 8 * piece < width);
-            }
-            return;
-        }
-#pragma unroll 1
-        for (int at = lane; at < UNIT * DIM / 8; at += 32) { /* around the ring's end */
-            const int row = at / (DIM / 8), piece = at % (DIM / 8);
-            const bool there = row < rest && 8 * piece < width;
-            uint32_t where = cell + row;
-            while (where >= n_cells) where -= n_cells;
-            copy_16(to + row * (2 * DIM + 16) + 16 * piece, there ? data + (uint64_t)where * cell_bytes + 16 * piece : data, there);
-        }
-    }
-
-    static __device__ __forceinline__ void copy_unit(const apr_attend_args &a, const decode_view &v, int unit, uint8_t *stage)
-    {
-        if (unit < v.end) {
-            copy_rows<KEY>(a, a.keys, (int)a.key_dim, v, unit, stage);
-            copy_rows<VALUE>(a, a.values, (int)a.value_dim, v, unit, stage + UNIT * KEY_STRIDE);
-        }
-        end_copies(); /* a group for each unit, also for those that there are not: they are counted */
-    }
-
-    /* Scores of row g with cells 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. */
-    static __device__ __forceinline__ void score(const apr_attend_args &a, const decode_view &v, const uint32_t (&q)[KEY_STEPS][4],
-                                                 attend_scale scale, int unit, const uint8_t *keys, float (&scores)[4])
-    {
-        const int lane = threadIdx.x % 32, t = threadIdx.x % 4;
-        const uint8_t *const row = keys + (lane / 16 * 8 + lane % 8) * KEY_STRIDE + lane / 8 % 2 * 16;
-        float dots[2][2][4] = {}; /* of eight cells, with even and odd steps; the upper half is of the queries' rests */
-#pragma unroll
-        for (int i = 0; i < KEY_STEPS; i++) {
-            uint32_t k[4];
-            load_matrices(k, row + 32 * i);
-            mma(dots[0][i % 2], q[i], k[0], k[1]);
-            mma(dots[1][i % 2], q[i], k[2], k[3]);
-        }
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const float(&d)[2][4] = dots[j / 2];
-            const float dot = (d[0][j % 2] + d[1][j % 2]) + (d[0][j % 2 + 2] + d[1][j % 2 + 2]);
-            const int position = unit * UNIT + j / 2 * 8 + 2 * t + j % 2;
-            const float x = a.softcap > 0.0f ? tanhf(dot * scale.inner) : dot;
-            scores[j] = position >= v.low && position <= v.high ? x * scale.factor : -INFINITY;
-        }
-    }
-
-    /* A row's largest score so far; where one grew by much, the sums are scaled down. */
-    __device__ __forceinline__ void raise(const float (&scores)[4])
-    {
-        const int t = threadIdx.x % 4;
-        float top = fmaxf(fmaxf(scores[0], scores[1]), fmaxf(scores[2], scores[3]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        if (!__any_sync(0xffffffffu, top > most + ATTEND_LAG)) return;
-        const float now = fmaxf(most, top), down = power_of_two(most - now);
-        const float even = __shfl_sync(0xffffffffu, down, 8 * t), odd = __shfl_sync(0xffffffffu, down, 8 * t + 4);
-        most = now;
-        weight *= down;
-#pragma unroll
-        for (int i = 0; i < VALUE_STEPS; i++) sums[i][0] *= even, sums[i][1] *= odd, sums[i][2] *= even, sums[i][3] *= odd;
-    }
-
-    __device__ __forceinline__ void add_values(const float (&scores)[4], const uint8_t *values)
-    {
-        const int lane = threadIdx.x % 32;
-        const uint8_t *const row = values + (lane / 16 * 8 + lane % 8) * VALUE_STRIDE + lane / 8 % 2 * 16;
-        float p[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++) weight += p[j] = power_of_two(scores[j] - (most - ATTEND_HEADROOM));
-        const uint32_t b0 = pack_halves(p[0], p[1]), b1 = pack_halves(p[2], p[3]);
-        const uint32_t rest0 = pack_rests(p[0], p[1], b0), rest1 = pack_rests(p[2], p[3], b1);
-#pragma unroll
-        for (int i = 0; i < VALUE_STEPS; i++) {
-            uint32_t x[4];
-            float unit[4] = {}; /* added outside of the tensor cores, which would cut off a little of the sums each time */
-            load_turned(x, row + 32 * i);
-            mma(unit, x, rest0, rest1);
-            mma(unit, x, b0, b1);
-#pragma unroll
-            for (int k = 0; k < 4; k++) sums[i][k] += unit[k];
-        }
-    }
-
-    /* The warps' sums into shared memory: [n_warps][ROWS][SUMS_STRIDE], and largest scores and weights. */
-    __device__ __forceinline__ void put_sums(float *shared)
-    {
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-        float *const tops = shared + MAX_WARPS * ROWS * SUMS_STRIDE, *const weights = tops + MAX_WARPS * ROWS;
-        weight += __shfl_xor_sync(0xffffffffu, weight, 1);
-        weight += __shfl_xor_sync(0xffffffffu, weight, 2);
-        if (t == 0) tops[warp * ROWS + g] = most, weights[warp * ROWS + g] = weight;
-#pragma unroll
-        for (int i = 0; i < VALUE_STEPS; i++)
-#pragma unroll
-            for (int k = 0; k < 4; k++) shared[(warp * ROWS + 2 * t + k % 2) * SUMS_STRIDE + 16 * i + k / 2 * 8 + g] = sums[i][k];
-    }
-
-    /* A row's sums over the warps, in order, by one of them; normalised where there is one part. */
-    static __device__ __forceinline__ void leave_row(const apr_attend_args &a, const decode_view &v, const float *shared, int row,
-                                                     const decode_place &to)
-    {
-        const float *const tops = shared + MAX_WARPS * ROWS * SUMS_STRIDE, *const weights = tops + MAX_WARPS * ROWS;
-        const int n_warps = blockDim.x / 32, lane = threadIdx.x % 32;
-        float factors[MAX_WARPS], largest = ATTEND_LOWEST, sum = 0.0f, factor = 1.0f;
-#pragma unroll
-        for (int w = 0; w < MAX_WARPS; w++)
-            if (w < n_warps) largest = fmaxf(largest, tops[w * ROWS + row]);
-#pragma unroll
-        for (int w = 0; w < MAX_WARPS; w++)
-            if (w < n_warps) sum = fmaf(factors[w] = power_of_two(tops[w * ROWS + row] - largest), weights[w * ROWS + row], sum);
-        largest -= ATTEND_HEADROOM; /* what the weights were made with */
-        if (to.largest == NULL) {
-            const float divisor = with_sink(a, whole_row(a, v, v.first_row + row) % (int)a.n_heads, largest, sum, &factor);
-            factor /= divisor;
-        }
-        for (int column = 4 * lane; column < a.value_dim; column += 128) {
-            float4 all = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-            for (int w = 0; w < MAX_WARPS; w++) {
-                if (w >= n_warps) continue;
-                const float4 one = *(const float4 *)(shared + (w * ROWS + row) * SUMS_STRIDE + column);
-                all = make_float4(fmaf(factors[w], one.x, all.x), fmaf(factors[w], one.y, all.y), fmaf(factors[w], one.z, all.z),
-                                  fmaf(factors[w], one.w, all.w));
-            }
-            *(float4 *)(to.sums + column) = make_float4(all.x * factor, all.y * factor, all.z * factor, all.w * factor);
-        }
-        if (to.largest != NULL && lane == 0) *to.largest = largest, *to.weight = sum;
-    }
-
-    /* A row's sums over the blocks of a cluster, in order, by a warp of one of them: RESULT_STRIDE apart in `results` of each. */
-    static __device__ __forceinline__ void join_cluster_row(const apr_attend_args &a, const decode_view &v, const float *results, int row,
-                                                            int n_blocks, const decode_place &to)
-    {
-        const int lane = threadIdx.x % 32;
-        const float *const mine = results + row * RESULT_STRIDE;
-        float4 last = make_float4(ATTEND_LOWEST, 0.0f, 0.0f, 0.0f);
-        if (lane < n_blocks) last = cluster_load((const float4 *)(mine + VALUE), lane);
-        const float largest = warp_max(last.x), own = power_of_two(last.x - largest), sum = warp_sum(own * last.y);
-        float factor = 1.0f;
-        if (to.largest == NULL) {
-            const float divisor = with_sink(a, whole_row(a, v, v.first_row + row) % (int)a.n_heads, largest, sum, &factor);
-            factor /= divisor;
-        }
-#pragma unroll 1
-        for (int begin = 0; begin < a.value_dim; begin += 128) {
-            const int column = begin + 4 * lane;
-            float4 x[MAX_CLUSTER], all = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-            for (int i = 0; i < MAX_CLUSTER; i++)
-                x[i] = i < n_blocks && column < VALUE ? cluster_load((const float4 *)(mine + column), i) : make_float4(0, 0, 0, 0);
-#pragma unroll
-            for (int i = 0; i < MAX_CLUSTER; i++) {
-                const float f = __shfl_sync(0xffffffffu, own, i);
-                all = make_float4(fmaf(f, x[i].x, all.x), fmaf(f, x[i].y, all.y), fmaf(f, x[i].z, all.z), fmaf(f, x[i].w, all.w));
-            }
-            if (column < a.value_dim)
-                *(float4 *)(to.sums + column) = make_float4(all.x * factor, all.y * factor, all.z * factor, all.w * factor);
-        }
-        if (to.largest != NULL && lane == 0) *to.largest = largest, *to.weight = sum;
-    }
-};
-
-static __device__ __forceinline__ void await_oldest(int n_stages)
-{
-    if (n_stages == 4) await_copies<3>();
-    else if (n_stages == 3) await_copies<2>();
-    else if (n_stages == 2) await_copies<1>();
-    else await_copies<0>();
-}
-
-/* The cluster's blocks share out the rows of 8; what they read of each other stays until all have. Answers whether there is more to join:
- * several clusters' sums, by the first block of each. */
-template <int KEY, int VALUE>
-static __device__ __forceinline__ bool join_cluster(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
-                                                    const float *results, int cluster)
-{
-    const int rank = (int)blockIdx.x % cluster, rest = v.n_used - ((int)blockIdx.x - rank), n_blocks = rest < cluster ? rest : cluster;
-    cluster_barrier();
-    for (int row = rank + n_blocks * (int)(threadIdx.x / 32); row < ROWS && v.first_row + row < v.n_rows;
-         row += n_blocks * (int)(blockDim.x / 32))
-        decode<KEY, VALUE>::join_cluster_row(a, v, results, row, n_blocks,
-                                             place_of_row(a, parts, v, row, v.n_used <= cluster, (int)blockIdx.x / cluster));
-    cluster_barrier();
-    return rank == 0 && v.n_used > cluster;
-}
-
-/* blockIdx.x: the part of the context, y: the key/value head, z: which 8 rows. cluster: a power of two. */
+/* The same of tokens apart; blockIdx.z: which token, and which 8 of its rows. */
 template <int KEY, int VALUE>
 static __global__ void __launch_bounds__(32 * MAX_WARPS, 1)
-    k_decode(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts, const int n_stages, const int cluster)
+    k_decode_apart(const __grid_constant__ apr_attend_args all, const __grid_constant__ attend_parts shared, const int n_stages)
 {
-    typedef decode<KEY, VALUE> D;
-    extern __shared__ __align__(16) uint8_t decode_shared[];
-#if __CUDA_ARCH__ < 800
-    if (D::SUMS_BYTES > ATTEND_BYTES_75) return; /* never started there, and no reason to spill */
-#endif
-    const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32;
-    uint8_t *const ring = decode_shared + warp * n_stages * D::STAGE;
-    float *const shared = (float *)decode_shared, *const results = shared + D::RESULTS_AT;
-    const decode_view v = view_of(a, parts, cluster);
-    if ((int)blockIdx.x >= v.n_used) return;
-    uint32_t q[D::KEY_STEPS][4];
-    float scores[4];
-    D d = {};
-
-    d.most = ATTEND_LOWEST;
-    for (int s = 0; s < n_stages; s++) D::copy_unit(a, v, v.begin + warp + s * n_warps, ring + s * D::STAGE);
-    const attend_scale scale = scale_of(a, D::load_queries(a, v, q));
-    int s = 0;
-    for (int unit = v.begin + warp; unit < v.end; unit += n_warps) {
-        const uint8_t *const stage = ring + s * D::STAGE;
-        await_oldest(n_stages);
-        __syncwarp(); /* other lanes' copies are seen too */
-        D::score(a, v, q, scale, unit, stage, scores);
-        d.raise(scores);
-        d.add_values(scores, stage + UNIT * D::KEY_STRIDE);
-        __syncwarp(); /* all have read what is written over now */
-        D::copy_unit(a, v, unit + n_stages * n_warps, ring + s * D::STAGE);
-        s = s + 1 < n_stages ? s + 1 : 0;
-    }
-    await_copies<0>();
-    __syncthreads(); /* the ring's place is for the sums now */
-    d.put_sums(shared);
-    __syncthreads();
-    const bool in_cluster = cluster > 1 && v.n_used > 1;
-    for (int row = warp; row < ROWS && v.first_row + row < v.n_rows; row += n_warps) {
-        float *const own = results + row * D::RESULT_STRIDE;
-        D::leave_row(a, v, shared, row,
-                     in_cluster ? decode_place{own, own + VALUE, own + VALUE + 1}
-                                : place_of_row(a, parts, v, row, v.n_used == 1, blockIdx.x));
-    }
-    if (v.n_used == 1 || (in_cluster && !join_cluster<KEY, VALUE>(a, parts, v, results, cluster))) return;
-    const int n_joined = (v.n_used + cluster - 1) / cluster;
-    if (!comes_last(parts.done + (blockIdx.y * gridDim.z + blockIdx.z) * parts.n_parts, (int)blockIdx.x / cluster, n_joined)) return;
-    for (int row = warp; row < ROWS && v.first_row + row < v.n_rows; row += n_warps)
-        join_row(a, parts, n_joined, whole_row(a, v, v.first_row + row));
+    const int n_tiles = (group_of(all) + ROWS - 1) / ROWS, token = blockIdx.z / n_tiles;
+    const apr_attend_args a = one_apart(all, token);
+    const int64_t before = (int64_t)token * shared.n_parts * all.n_heads;
+    attend_parts parts = shared;
+    parts.sums = shared.sums + before * all.value_dim;
+    parts.largest = shared.largest + before;
+    parts.weight = shared.weight + before;
+    decode_rows<KEY, VALUE, true>(a, parts, no_turn{}, n_stages, 1, blockIdx.z % n_tiles,
+                                  shared.done + (blockIdx.y * gridDim.z + blockIdx.z) * shared.n_parts);
 }
 
 /* How many warps a block has, and how deep their rings are: what fits, more warps first. */
@@ -384,16 +43,19 @@ static decode_size fitting_size(size_t stage_bytes, size_t sums_bytes, size_t mo
     return decode_size{0, 0, 0};
 }
 
-template <int KEY, int VALUE> static cudaError_t start_decode(const apr_attend_args *a, cudaStream_t stream)
+template <int KEY, int VALUE, typename TURN>
+static cudaError_t start_decode(const apr_attend_args *a, uint8_t *planes, const TURN &turn, cudaStream_t stream)
 {
-    typedef decode<KEY, VALUE> D;
+    typedef decode<KEY, VALUE, false> D;
+    const size_t heads_bytes = sizeof(TURN) > sizeof(no_turn) ? (size_t)D::HEADS_BYTES : 0;
     const int64_t n_rows = a->n_tokens * (a->n_heads / a->n_kv_heads), n_tiles = (n_rows + ROWS - 1) / ROWS;
     attend_card card;
     cudaError_t error = apr_cuda_attend_card(&card);
     if (error != cudaSuccess) return error;
-    const decode_size size = fitting_size(D::STAGE, D::SUMS_BYTES, (size_t)card.most_bytes);
+    const decode_size size = fitting_size(D::STAGE, D::SUMS_BYTES, (size_t)card.most_bytes - heads_bytes);
     if (size.n_warps == 0) return cudaErrorNotSupported;
-    error = cudaFuncSetAttribute(k_decode<KEY, VALUE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)size.n_bytes);
+    const size_t n_bytes = size.n_bytes + heads_bytes;
+    error = cudaFuncSetAttribute(k_decode<KEY, VALUE, TURN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
     if (error != cudaSuccess) return error;
     attend_parts parts = apr_cuda_cut_context(a, a->n_kv_heads * n_tiles, card.n_sms, UNIT, LEAST_UNITS);
     /* clusters that do not all fit at once cost more than they save: only where one for each set of rows has the whole context */
@@ -401,27 +63,120 @@ template <int KEY, int VALUE> static cudaError_t start_decode(const apr_attend_a
     int cluster = card.has_clusters && is_short ? MAX_CLUSTER : 1;
     while (cluster > parts.n_parts) cluster /= 2;
     attend_set_parts(&parts, parts.n_parts / cluster * cluster);
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = (unsigned)cluster, attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    parts.planes = planes;
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim.x = (unsigned)cluster, attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)parts.n_parts, (unsigned)a->n_kv_heads, (unsigned)n_tiles);
     config.blockDim = dim3(32 * (unsigned)size.n_warps);
-    config.dynamicSmemBytes = size.n_bytes;
+    config.dynamicSmemBytes = n_bytes;
     config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = cluster > 1 ? 1 : 0;
-    return cudaLaunchKernelEx(&config, k_decode<KEY, VALUE>, *a, parts, size.n_stages, cluster);
+    config.attrs = attributes + (lets_kernels_follow() ? 0 : 1);
+    config.numAttrs = (lets_kernels_follow() ? 1 : 0) + (cluster > 1 ? 1 : 0);
+    return cudaLaunchKernelEx(&config, k_decode<KEY, VALUE, TURN>, *a, parts, turn, size.n_stages, cluster);
 }
 
-cudaError_t apr_cuda_attend_decode(const apr_attend_args *a, cudaStream_t stream)
+template <typename TURN> static cudaError_t start_for_dims(const apr_attend_args *a, uint8_t *planes, const TURN &turn, cudaStream_t stream)
 {
     const int64_t n_rows = a->n_tokens * (a->n_heads / a->n_kv_heads);
     if (a->n_tokens > APR_CUDA_FEW_TOKENS || n_rows > 4 * ROWS || !attend_suits_tensor_cores(a)) return cudaErrorNotSupported;
-    if (a->key_dim <= 64 && a->value_dim <= 64) return start_decode<64, 64>(a, stream);
-    if (a->key_dim <= 96 && a->value_dim <= 96) return start_decode<96, 96>(a, stream);
-    if (a->key_dim <= 128 && a->value_dim <= 128) return start_decode<128, 128>(a, stream);
-    if (a->key_dim <= 192 && a->value_dim <= 128) return start_decode<192, 128>(a, stream);
-    if (a->key_dim <= 256 && a->value_dim <= 256) return start_decode<256, 256>(a, stream);
+    if (a->key_dim <= 64 && a->value_dim <= 64) return start_decode<64, 64>(a, planes, turn, stream);
+    if (a->key_dim <= 96 && a->value_dim <= 96) return start_decode<96, 96>(a, planes, turn, stream);
+    if (a->key_dim <= 128 && a->value_dim <= 128) return start_decode<128, 128>(a, planes, turn, stream);
+    if (a->key_dim <= 192 && a->value_dim <= 128) return start_decode<192, 128>(a, planes, turn, stream);
+    if (a->key_dim <= 256 && a->value_dim <= 256) return start_decode<256, 256>(a, planes, turn, stream);
+    return cudaErrorNotSupported;
+}
+
+cudaError_t apr_cuda_attend_decode(const apr_attend_args *a, uint8_t *planes, cudaStream_t stream)
+{
+    return start_for_dims(a, planes, no_turn{}, stream);
+}
+
+cudaError_t apr_cuda_turn_and_decode(const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes, cudaStream_t stream)
+{
+    apr_attend_args a = *args;
+    const bool is_one = turn->store.keys.data == a.keys.data && turn->store.values.data == a.values.data && turn->q.n_heads == a.n_heads &&
+                        turn->store.n_kv_heads == a.n_kv_heads && turn->store.key_dim == a.key_dim && turn->store.value_dim == a.value_dim;
+    if (!is_one) return cudaErrorInvalidValue;
+    a.out = NULL; /* it may lie where others still read what they turn */
+    return start_for_dims(&a, planes, *turn, stream);
+}
+
+/* Of a token that stands where the last one does: none has more. */
+static int most_apart_parts(const apr_attend_args *a)
+{
+    enum { PART = APART_UNITS * UNIT };
+    int64_t n_seen = a->position + 1;
+    if (a->window > 0 && a->window < n_seen) n_seen = a->window;
+    if (a->chunk > 0 && a->chunk < n_seen) n_seen = a->chunk;
+    const int64_t n = (n_seen + PART - 1) / PART;
+    return n < APR_CUDA_ATTEND_SPLITS ? (int)n : (int)APR_CUDA_ATTEND_SPLITS;
+}
+
+/* Room for the parts of n tokens, behind one another. False: there is none. */
+static bool cut_apart(const apr_attend_args *a, int n_parts, int64_t n_tokens, attend_parts *parts)
+{
+    const int64_t n_rows = (n_tokens * n_parts * a->n_heads + 1) / 2 * 2; /* words of 8 bytes stand behind these floats */
+    const int64_t n_words = n_rows;                                       /* a token's key/value heads have no more tiles than heads */
+
+    *parts = attend_parts{NULL, NULL, NULL, NULL, n_parts, 0, NULL};
+    parts->sums = a->work.data;
+    parts->largest = parts->sums + n_rows * a->value_dim;
+    parts->weight = parts->largest + n_rows;
+    parts->done = (uint64_t *)(parts->weight + n_rows);
+    return n_parts == 1 || (a->work.data != NULL && n_rows * (a->value_dim + 2) + 2 * n_words <= (int64_t)a->work.slice);
+}
+
+/* The cache of the tokens apart from the first-th on. */
+static apr_cache tokens_from(const apr_cache &all, int64_t first)
+{
+    apr_cache cache = all;
+    if (all.pages != NULL) cache.pages = all.pages + first * all.pages_stride;
+    if (all.slots != NULL) cache.slots = all.slots + first;
+    return cache;
+}
+
+template <int KEY, int VALUE> static cudaError_t start_apart(const apr_attend_args *a, cudaStream_t stream)
+{
+    typedef decode<KEY, VALUE, true> D;
+    const int64_t n_tiles = (a->n_heads / a->n_kv_heads + ROWS - 1) / ROWS;
+    attend_card card;
+    cudaError_t error = apr_cuda_attend_card(&card);
+    if (error != cudaSuccess) return error;
+    const decode_size size = fitting_size(D::STAGE, D::SUMS_BYTES, (size_t)card.most_bytes);
+    if (size.n_warps == 0) return cudaErrorNotSupported;
+    error = cudaFuncSetAttribute(k_decode_apart<KEY, VALUE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)size.n_bytes);
+    const int n_parts = most_apart_parts(a);
+    int64_t n = a->n_tokens < 65535 / n_tiles ? a->n_tokens : 65535 / n_tiles;
+    attend_parts parts;
+    while (n > 1 && !cut_apart(a, n_parts, n, &parts)) n = (n + 1) / 2;
+    if (!cut_apart(a, n_parts, n, &parts)) return cudaErrorInvalidValue;
+    for (int64_t first = 0; first < a->n_tokens && error == cudaSuccess; first += n) {
+        apr_attend_args some = *a;
+        some.n_tokens = a->n_tokens - first < n ? a->n_tokens - first : n;
+        some.position_at = a->position_at + first;
+        some.q = a->q + first * a->n_heads * a->key_dim;
+        some.out = a->out + first * a->n_heads * a->value_dim;
+        some.keys = tokens_from(a->keys, first);
+        some.values = tokens_from(a->values, first);
+        const dim3 grid((unsigned)n_parts, (unsigned)a->n_kv_heads, (unsigned)(some.n_tokens * n_tiles));
+        error = launch_following(k_decode_apart<KEY, VALUE>, grid, 32 * (unsigned)size.n_warps, size.n_bytes, stream, some, parts,
+                                 size.n_stages);
+    }
+    return error;
+}
+
+cudaError_t apr_cuda_attend_apart(const apr_attend_args *a, cudaStream_t stream)
+{
+    if (!attend_suits_tensor_cores(a)) return cudaErrorNotSupported;
+    if (a->key_dim <= 64 && a->value_dim <= 64) return start_apart<64, 64>(a, stream);
+    if (a->key_dim <= 96 && a->value_dim <= 96) return start_apart<96, 96>(a, stream);
+    if (a->key_dim <= 128 && a->value_dim <= 128) return start_apart<128, 128>(a, stream);
+    if (a->key_dim <= 192 && a->value_dim <= 128) return start_apart<192, 128>(a, stream);
+    if (a->key_dim <= 256 && a->value_dim <= 256) return start_apart<256, 256>(a, stream);
     return cudaErrorNotSupported;
 }

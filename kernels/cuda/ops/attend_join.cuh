@@ -85,9 +85,7 @@ static __device__ __forceinline__ void join_row(const apr_attend_args &a, const 
                 sum = make_float4(fmaf(f, v[j].x, sum.x), fmaf(f, v[j].y, sum.y), fmaf(f, v[j].z, sum.z), fmaf(f, v[j].w, sum.w));
             }
         }
-        if (mine)
-            *(float4 *)(a.out + (int64_t)row * value_dim + column) =
-                make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor);
+        leave_answer(a, parts, row, column, mine, make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor));
     }
 }
 

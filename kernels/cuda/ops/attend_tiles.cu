@@ -283,7 +283,7 @@ attend_parts apr_cuda_cut_context(const apr_attend_args *a, int64_t n_blocks, in
     const int64_t n_rows = a->n_tokens * a->n_heads, floats = a->work.data != NULL ? (int64_t)a->work.slice : 0;
     const int64_t part_cells = tile_cells * least_tiles, n_most = (longest_context(a) + part_cells - 1) / part_cells;
     int64_t n = enough_blocks / n_blocks;
-    attend_parts parts = {NULL, NULL, NULL, NULL, 1, 0};
+    attend_parts parts = {NULL, NULL, NULL, NULL, 1, 0, NULL};
 
     if (a->n_tokens > APR_CUDA_FEW_TOKENS) return parts;
     if (n > APR_CUDA_ATTEND_SPLITS) n = APR_CUDA_ATTEND_SPLITS;

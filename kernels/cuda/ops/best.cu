@@ -2,8 +2,9 @@
  * left. Keys are a total order (kernels/best.h), so how the row is cut does not matter. The sum goes in an order that depends on the
  * row's length alone. */
 #include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/ops/follow.cuh"
 
-enum { CHUNK = APR_CUDA_BEST_CHUNK, SORTERS = CHUNK / 2, SUMMERS = 256, SUMMED = APR_CUDA_BEST_SUMMED };
+enum { CHUNK = APR_CUDA_BEST_CHUNK, SORTERS = CHUNK / 2, SUMMERS = 256, SUMMED = APR_BEST_PART };
 
 static __device__ __forceinline__ void order_pair(uint64_t &a, uint64_t &b, bool larger_first)
 {
@@ -47,6 +48,7 @@ template <typename FROM>
 static __global__ void __launch_bounds__(SORTERS) k_keep_best(const FROM *from, int64_t n, int n_kept, uint64_t *out)
 {
     __shared__ uint64_t keys[CHUNK];
+    follow_previous();
     const int64_t first = (int64_t)blockIdx.x * CHUNK;
 
     for (int i = threadIdx.x; i < CHUNK; i += SORTERS) keys[i] = key_of<FROM>(from, first + i, n);
@@ -67,6 +69,7 @@ static __global__ void __launch_bounds__(SUMMERS)
     k_sum_parts(const float *logits, int64_t n, float temperature, const apr_cuda_found *found, double *parts)
 {
     __shared__ double warps[SUMMERS / 32];
+    follow_previous();
     const int64_t first = (int64_t)blockIdx.x * SUMMED;
     const float largest = apr_best_logit(found->keys[0]);
     double sum = 0.0;
@@ -86,6 +89,7 @@ static __global__ void __launch_bounds__(SUMMERS)
 static __global__ void k_join_sum(const double *parts, int64_t n, apr_cuda_found *found)
 {
     double sum = 0.0;
+    follow_previous();
     for (int64_t i = threadIdx.x; i < n; i += 32) sum += parts[i];
     sum = warp_sum_of(sum);
     if (threadIdx.x == 0) found->sum = sum;
@@ -98,13 +102,13 @@ static cudaError_t find_keys(const float *logits, int64_t n, int n_kept, uint64_
     int64_t n_blocks = apr_cuda_best_chunks(n);
     uint64_t *out = n_blocks == 1 ? found : halves[0];
 
-    k_keep_best<float><<<(unsigned)n_blocks, SORTERS, 0, stream>>>(logits, n, n_kept, out);
+    launch_following(k_keep_best<float>, (unsigned)n_blocks, SORTERS, 0, stream, logits, n, n_kept, out);
     for (int stage = 1; n_blocks > 1; stage++) {
         const uint64_t *const from = out;
         const int64_t n_keys = n_blocks * n_kept;
         n_blocks = apr_cuda_best_chunks(n_keys);
         out = n_blocks == 1 ? found : halves[stage % 2];
-        k_keep_best<uint64_t><<<(unsigned)n_blocks, SORTERS, 0, stream>>>(from, n_keys, n_kept, out);
+        launch_following(k_keep_best<uint64_t>, (unsigned)n_blocks, SORTERS, 0, stream, from, n_keys, n_kept, out);
     }
     return cudaGetLastError();
 }
@@ -118,9 +122,11 @@ apr_status apr_cuda_find_best(apr_cuda_device *device, const float *logits, int6
         return apr_fail(err, APR_E_USAGE, "the best %d of %lld logits", n_wanted, (long long)n);
     cudaError_t error = find_keys(logits, n, n_wanted, (uint64_t *)work, found->keys, device->stream);
     if (temperature > 0.0f && error == cudaSuccess) {
-        const int64_t n_parts = (n + SUMMED - 1) / SUMMED;
-        k_sum_parts<<<(unsigned)n_parts, SUMMERS, 0, device->stream>>>(logits, n, temperature, found, (double *)work);
-        k_join_sum<<<1, 32, 0, device->stream>>>((const double *)work, n_parts, found);
+        const int64_t n_parts = apr_best_parts(n);
+        double *const parts = n_parts <= APR_MOST_PARTS ? found->parts : (double *)work;
+        launch_following(k_sum_parts, (unsigned)n_parts, SUMMERS, 0, device->stream, logits, n, temperature, (const apr_cuda_found *)found,
+                         parts);
+        launch_following(k_join_sum, 1, 32, 0, device->stream, (const double *)parts, n_parts, found);
         error = cudaGetLastError();
     }
     return apr_cuda_outcome(device, error, err);

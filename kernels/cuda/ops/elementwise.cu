@@ -1,4 +1,5 @@
 /* elementwise.cu - glu and add. */
+#include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/ops.cuh"
 
 enum { BLOCK = 256 };
@@ -6,12 +7,14 @@ enum { BLOCK = 256 };
 /* out may be an input: a thread reads what it will write, first. */
 static __global__ void __launch_bounds__(BLOCK) k_glu(apr_glu_shape shape, const float *gate, const float *up, float *out, int64_t n)
 {
+    follow_previous();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i < n) out[i] = up != NULL ? apr_glu_of(&shape, gate[i], up[i]) : apr_activate(shape.activation, gate[i]);
 }
 
 static __global__ void __launch_bounds__(BLOCK) k_glu_4(apr_glu_shape shape, const float4 *gate, const float4 *up, float4 *out, int64_t n)
 {
+    follow_previous();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i >= n) return;
     const float4 g = gate[i], u = up[i];
@@ -21,12 +24,14 @@ static __global__ void __launch_bounds__(BLOCK) k_glu_4(apr_glu_shape shape, con
 
 static __global__ void __launch_bounds__(BLOCK) k_add(const float *a, const float *b, float *out, int64_t n)
 {
+    follow_previous();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i < n) out[i] = a[i] + b[i];
 }
 
 static __global__ void __launch_bounds__(BLOCK) k_add_4(const float4 *a, const float4 *b, float4 *out, int64_t n)
 {
+    follow_previous();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i >= n) return;
     const float4 x = a[i], y = b[i];
@@ -45,8 +50,9 @@ cudaError_t apr_cuda_glu_floats(const apr_glu_args *a, cudaStream_t stream)
     const int64_t n = a->n_tokens * a->width;
     if (n == 0) return cudaSuccess;
     if (a->up != NULL && in_fours(n, a->gate, a->up, a->out))
-        k_glu_4<<<blocks_of(n / 4), BLOCK, 0, stream>>>(a->shape, (const float4 *)a->gate, (const float4 *)a->up, (float4 *)a->out, n / 4);
-    else k_glu<<<blocks_of(n), BLOCK, 0, stream>>>(a->shape, a->gate, a->up, a->out, n);
+        launch_following(k_glu_4, blocks_of(n / 4), BLOCK, 0, stream, a->shape, (const float4 *)a->gate, (const float4 *)a->up,
+                         (float4 *)a->out, n / 4);
+    else launch_following(k_glu, blocks_of(n), BLOCK, 0, stream, a->shape, a->gate, a->up, a->out, n);
     return cudaGetLastError();
 }
 
@@ -55,7 +61,7 @@ cudaError_t apr_cuda_add(const apr_add_args *a, cudaStream_t stream)
     const int64_t n = a->n_tokens * a->width;
     if (n == 0) return cudaSuccess;
     if (in_fours(n, a->a, a->b, a->out))
-        k_add_4<<<blocks_of(n / 4), BLOCK, 0, stream>>>((const float4 *)a->a, (const float4 *)a->b, (float4 *)a->out, n / 4);
-    else k_add<<<blocks_of(n), BLOCK, 0, stream>>>(a->a, a->b, a->out, n);
+        launch_following(k_add_4, blocks_of(n / 4), BLOCK, 0, stream, (const float4 *)a->a, (const float4 *)a->b, (float4 *)a->out, n / 4);
+    else launch_following(k_add, blocks_of(n), BLOCK, 0, stream, a->a, a->b, a->out, n);
     return cudaGetLastError();
 }

@@ -1,5 +1,6 @@
 /* experts.cu - the choice of experts, and their products: each pair of a token and a chosen expert is a product of its own, straight
  * from the packed weights; which expert is read from the routes on the device, so that nobody waits for the host. */
+#include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/gemv.cuh"
 
 enum { BLOCK = 256, WARP = 32, MAX_SHARED = 48 << 10 };
@@ -20,6 +21,11 @@ static __device__ __forceinline__ int best_of(const float *x, int n)
         if (other_at >= 0 && (at < 0 || other > best || (other == best && other_at < at))) best = other, at = other_at;
     }
     return at;
+}
+
+static __host__ __device__ __forceinline__ bool has_groups(const apr_route_shape &s)
+{
+    return s.n_groups > 1 && s.n_groups_used > 0 && s.n_groups_used < s.n_groups;
 }
 
 static __device__ __forceinline__ float group_score(const apr_route_shape &s, const float *x, int n)
@@ -68,27 +74,148 @@ static __device__ __forceinline__ void softmax(float *x, int n)
     __syncwarp();
 }
 
-/* A warp a token. Shared: scores [n_experts], what is chosen by [n_experts], groups [n_groups]. */
+static __device__ __forceinline__ float score_of(apr_score_kind kind, float logit)
+{
+    return kind == APR_SCORE_SIGMOID ? apr_sigmoid(logit) : kind == APR_SCORE_SQRT_SOFTPLUS ? sqrtf(apr_softplus(logit)) : logit;
+}
+
+/* Says a token's choice: who was chosen, and of each the score, which becomes the weight. */
+static __device__ __forceinline__ void tell(const apr_route_args &a, int64_t t, const int *ids, float *scores, float gap)
+{
+    const apr_route_shape &s = a.shape;
+    const int n_used = (int)s.n_used;
+    const bool is_sigmoid = s.score == APR_SCORE_TOPK_SIGMOID;
+    float *const out = a.out + t * apr_route_row(n_used), sum = 0.0f;
+    if (s.score == APR_SCORE_TOPK_SOFTMAX) softmax(scores, n_used);
+    for (int k = 0; k < n_used; k++) sum += is_sigmoid ? apr_sigmoid(scores[k]) : scores[k];
+    const float divisor = s.normalise ? fmaxf(sum + s.norm_eps, s.norm_min) : 1.0f;
+    for (int k = threadIdx.x; k < n_used; k += WARP) {
+        const float weight = (is_sigmoid ? apr_sigmoid(scores[k]) : scores[k]) / divisor * s.scale;
+        out[k] = (float)ids[k];
+        out[n_used + k] = a.expert_scale != NULL ? weight * a.expert_scale[ids[k]] : weight;
+    }
+    if (threadIdx.x == 0) out[2 * n_used] = gap;
+}
+
+/* --- of up to 32 EACH experts, as many in each lane's registers, no groups, and up to 32 of them chosen --- */
+
+enum { LARGEST_EACH = 16 };
+
+/* Of equal order as the numbers; 0 is of NaN alone. */
+static __device__ __forceinline__ uint32_t key_of(float x)
+{
+    const uint32_t bits = __float_as_uint(x == 0.0f ? 0.0f : x); /* no zero is less than another */
+    return isnan(x) ? 0u : bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+
+static __device__ __forceinline__ float number_of(uint32_t key)
+{
+    return key == 0 ? NAN : __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
+}
+
+static __device__ __forceinline__ uint32_t warp_most(uint32_t x)
+{
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xffffffffu, x);
+#else
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) x = max(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+#endif
+}
+
+/* As softmax above, in its order of sums. */
+template <int EACH> static __device__ __forceinline__ void softmax_of(float (&x)[EACH], int n)
+{
+    float most = -INFINITY, sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if ((int)threadIdx.x + WARP * i < n) most = fmaxf(most, x[i]);
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if ((int)threadIdx.x + WARP * i < n) sum += x[i] = expf(x[i] - most);
+    sum = warp_sum(sum);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) x[i] /= sum;
+}
+
+/* The best that is left: its key, and which it is, which is not left then. Keys of equal experts: the lower number. */
+template <int EACH> static __device__ __forceinline__ uint32_t take_best(uint32_t (&keys)[EACH], int *which)
+{
+    uint32_t own = 0, of = 0; /* 0 of `of`: not this lane; the lower the number, the more */
+#pragma unroll
+    for (int i = 0; i < EACH; i++) own = max(own, keys[i]);
+    const uint32_t best = warp_most(own);
+#pragma unroll
+    for (int i = EACH - 1; i >= 0; i--)
+        if (keys[i] == best) of = WARP * LARGEST_EACH - (threadIdx.x + WARP * i);
+    *which = best == 0 ? 0 : (int)(WARP * LARGEST_EACH - warp_most(of)); /* nothing but NaN */
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if ((int)threadIdx.x + WARP * i == *which) keys[i] = 0;
+    return best;
+}
+
+/* A warp a token. Shared: scores [n_experts], those of the chosen [n_used], who they are [n_used]. The next kernel may begin when all
+ * before this one are over: it is a product, whose blocks would find the multiprocessors unequally full. */
+template <int EACH> static __global__ void __launch_bounds__(WARP) k_route_registers(const __grid_constant__ apr_route_args a)
+{
+    extern __shared__ float shared[];
+    const apr_route_shape &s = a.shape;
+    const int n = (int)s.n_experts, n_used = (int)s.n_used, lane = (int)threadIdx.x;
+    const int64_t t = blockIdx.x;
+    float *const chosen = shared + n, scores[EACH], bias[EACH];
+    int *const ids = (int *)(chosen + n_used), which;
+    uint32_t keys[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) bias[i] = a.bias != NULL && lane + WARP * i < n ? a.bias[lane + WARP * i] : 0.0f;
+    wait_for_previous();
+    let_next_begin();
+#pragma unroll
+    for (int i = 0; i < EACH; i++) scores[i] = lane + WARP * i < n ? __ldcg(a.logits + t * n + lane + WARP * i) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) scores[i] = score_of(s.score, scores[i]);
+    if (s.score == APR_SCORE_SOFTMAX) softmax_of<EACH>(scores, n);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        keys[i] = lane + WARP * i < n ? key_of(a.bias != NULL ? scores[i] + bias[i] : scores[i]) : 0u;
+        if (lane + WARP * i < n) shared[lane + WARP * i] = scores[i];
+    }
+    uint32_t first = 0, last = 0;
+    __syncwarp();
+    for (int k = 0; k < n_used; k++) {
+        last = take_best<EACH>(keys, &which);
+        if (k == 0) first = last;
+        if (lane == 0) ids[k] = which, chosen[k] = shared[which];
+    }
+    const uint32_t next = take_best<EACH>(keys, &which);
+    __syncwarp();
+    tell(a, t, ids, chosen, apr_route_gap(number_of(last), next != 0 ? number_of(next) : -INFINITY, number_of(first)));
+}
+
+/* --- of any number, in groups or not --- */
+
+/* A warp a token. Shared: scores [n_experts], what is chosen by [n_experts], groups [n_groups], the scores of the chosen [n_used], who they
+ * are [n_used]. */
 static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ apr_route_args a)
 {
+    follow_previous();
     extern __shared__ float shared[];
     const apr_route_shape &s = a.shape;
     const int n = (int)s.n_experts, n_used = (int)s.n_used;
     const int64_t t = blockIdx.x;
-    float *const scores = shared, *const choice = scores + n, *const ids = a.out + t * apr_route_row(n_used), *const weights = ids + n_used;
+    float *const scores = shared, *const choice = scores + n, *const groups = choice + n, *const chosen = groups + s.n_groups;
+    int *const ids = (int *)(chosen + n_used);
 
-    for (int e = threadIdx.x; e < n; e += WARP) {
-        const float logit = a.logits[t * n + e];
-        scores[e] = s.score == APR_SCORE_SIGMOID         ? apr_sigmoid(logit)
-                    : s.score == APR_SCORE_SQRT_SOFTPLUS ? sqrtf(apr_softplus(logit))
-                                                         : logit;
-    }
+    for (int e = threadIdx.x; e < n; e += WARP) scores[e] = score_of(s.score, a.logits[t * n + e]);
     __syncwarp();
     if (s.score == APR_SCORE_SOFTMAX) softmax(scores, n);
     for (int e = threadIdx.x; e < n; e += WARP) choice[e] = a.bias != NULL ? scores[e] + a.bias[e] : scores[e];
     __syncwarp();
     float gap = INFINITY, best_score = 0.0f, last = 0.0f;
-    if (s.n_groups > 1 && s.n_groups_used > 0 && s.n_groups_used < s.n_groups) gap = leave_out_groups(s, choice, choice + n);
+    if (has_groups(s)) gap = leave_out_groups(s, choice, groups);
     for (int k = 0; k < n_used; k++) {
         int best = best_of(choice, n);
         if (best < 0) best = 0; /* nothing but NaN */
@@ -97,30 +224,34 @@ static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ a
         __syncwarp();
         if (threadIdx.x == 0) {
             choice[best] = NAN;
-            ids[k] = (float)best;
-            weights[k] = scores[best];
+            ids[k] = best;
+            chosen[k] = scores[best];
         }
         __syncwarp();
     }
     const int next = best_of(choice, n);
-    if (threadIdx.x == 0) weights[n_used] = fminf(gap, apr_route_gap(last, next >= 0 ? choice[next] : -INFINITY, best_score));
-    if (s.score == APR_SCORE_TOPK_SOFTMAX) softmax(weights, n_used);
-    float sum = 0.0f;
-    for (int k = 0; k < n_used; k++) sum += s.score == APR_SCORE_TOPK_SIGMOID ? apr_sigmoid(weights[k]) : weights[k];
-    __syncwarp();
-    const float divisor = s.normalise ? fmaxf(sum + s.norm_eps, s.norm_min) : 1.0f;
-    for (int k = threadIdx.x; k < n_used; k += WARP) {
-        const float weight = (s.score == APR_SCORE_TOPK_SIGMOID ? apr_sigmoid(weights[k]) : weights[k]) / divisor * s.scale;
-        weights[k] = a.expert_scale != NULL ? weight * a.expert_scale[(int)ids[k]] : weight;
-    }
+    tell(a, t, ids, chosen, fminf(gap, apr_route_gap(last, next >= 0 ? choice[next] : -INFINITY, best_score)));
+}
+
+/* NULL: too many, or in groups. */
+static void (*in_registers(const apr_route_shape &s))(const apr_route_args)
+{
+    if (has_groups(s) || s.n_used > WARP || s.n_experts > WARP * LARGEST_EACH) return NULL;
+    return s.n_experts <= WARP       ? k_route_registers<1>
+           : s.n_experts <= 2 * WARP ? k_route_registers<2>
+           : s.n_experts <= 4 * WARP ? k_route_registers<4>
+           : s.n_experts <= 8 * WARP ? k_route_registers<8>
+                                     : k_route_registers<LARGEST_EACH>;
 }
 
 cudaError_t apr_cuda_route(const apr_route_args *a, cudaStream_t stream)
 {
-    const size_t n_bytes = (size_t)(2 * a->shape.n_experts + a->shape.n_groups) * sizeof(float);
+    const size_t n_bytes = (size_t)(2 * a->shape.n_experts + a->shape.n_groups + 2 * a->shape.n_used) * sizeof(float);
     if (a->n_tokens == 0) return cudaSuccess;
     if (n_bytes > MAX_SHARED || a->shape.n_used > a->shape.n_experts) return cudaErrorInvalidValue;
-    k_route<<<(unsigned)a->n_tokens, WARP, n_bytes, stream>>>(*a);
+    const auto fast = in_registers(a->shape);
+    const size_t n_fast = (size_t)(a->shape.n_experts + 2 * a->shape.n_used) * sizeof(float);
+    launch_following(fast != NULL ? fast : k_route, (unsigned)a->n_tokens, WARP, fast != NULL ? n_fast : n_bytes, stream, *a);
     return cudaGetLastError();
 }
 
@@ -131,12 +262,14 @@ static unsigned blocks_of(int64_t n) { return (unsigned)((n + BLOCK - 1) / BLOCK
 /* Inputs times the weights of their choices: [n_tokens * n_used, n_in]. */
 static __global__ void __launch_bounds__(BLOCK) k_weigh_inputs(const __grid_constant__ apr_experts_args a, float *out)
 {
+    follow_previous();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x, pair = i / a.n_in, t = pair / a.n_used;
     if (t < a.n_tokens) out[i] = a.x[t * a.n_in + i % a.n_in] * a.routes[t * apr_route_row(a.n_used) + a.n_used + pair % a.n_used];
 }
 
 static __global__ void __launch_bounds__(BLOCK) k_middle(apr_glu_shape shape, const float *gate, float *up, int64_t n)
 {
+    follow_previous();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i < n) up[i] = gate != NULL ? apr_glu_of(&shape, gate[i], up[i]) : apr_activate(shape.activation, up[i]);
 }
@@ -144,6 +277,7 @@ static __global__ void __launch_bounds__(BLOCK) k_middle(apr_glu_shape shape, co
 /* out[t][r] = sum over ranks, the best first. */
 static __global__ void __launch_bounds__(BLOCK) k_gather(const __grid_constant__ apr_experts_args a, const float *each)
 {
+    follow_previous();
     const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x, t = i / a.n_out, r = i % a.n_out;
     if (t >= a.n_tokens) return;
     const float *const weights = a.routes + t * apr_route_row(a.n_used) + a.n_used;
@@ -186,15 +320,16 @@ static cudaError_t some_tokens(const apr_experts_args *a, cudaStream_t stream)
     const float *const x = a->weight_on_input ? weighed : a->x;
     cudaError_t error = cudaSuccess;
 
-    if (a->weight_on_input) k_weigh_inputs<<<blocks_of(n_pairs * a->n_in), BLOCK, 0, stream>>>(*a, weighed);
+    if (a->weight_on_input) launch_following(k_weigh_inputs, blocks_of(n_pairs * a->n_in), BLOCK, 0, stream, *a, weighed);
     error = multiply(a, a->up, a->up_bias, x, a->weight_on_input, a->n_in, a->n_mid, up, stream);
     if (error == cudaSuccess && a->gate != NULL)
         error = multiply(a, a->gate, a->gate_bias, x, a->weight_on_input, a->n_in, a->n_mid, gate, stream);
     if (error != cudaSuccess) return error;
-    k_middle<<<blocks_of(n_pairs * a->n_mid), BLOCK, 0, stream>>>(a->glu, a->gate != NULL ? gate : NULL, up, n_pairs * a->n_mid);
+    launch_following(k_middle, blocks_of(n_pairs * a->n_mid), BLOCK, 0, stream, a->glu, a->gate != NULL ? gate : NULL, up,
+                     n_pairs * a->n_mid);
     error = multiply(a, a->down, a->down_bias, up, true, a->n_mid, a->n_out, each, stream);
     if (error != cudaSuccess) return error;
-    k_gather<<<blocks_of(a->n_tokens * a->n_out), BLOCK, 0, stream>>>(*a, each);
+    launch_following(k_gather, blocks_of(a->n_tokens * a->n_out), BLOCK, 0, stream, *a, each);
     return cudaGetLastError();
 }
 

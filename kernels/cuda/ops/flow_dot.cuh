@@ -12,14 +12,25 @@
 
 typedef struct flow_lane {
     int g, t;
-    bool holds; /* inputs */
-    int plane;  /* and which: the offset of its bytes in a tile */
+    bool holds;     /* inputs */
+    int plane;      /* and which: high bytes (0) or low ones (1) */
+    uint32_t table; /* see flow_rows */
 } flow_lane;
 
 static __device__ __forceinline__ flow_lane flow_lane_of(int lane)
 {
     const int g = lane / 4, t = lane % 4;
-    return flow_lane{g, t, g / 2 == t, g % 2 * PLANES_LOW};
+    return flow_lane{g, t, g / 2 == t, g % 2, 0};
+}
+
+/* Inputs in shared memory: a tile's 16 groups one after the other, 16 high bytes and their 16 low ones, so that the two lanes that hold a
+ * group read side by side; scales and sums where they are in memory. Where piece i (16 bytes) of a tile goes: */
+enum { FLOW_TILE_PIECES = PLANES_BYTES / 16 };
+
+static __device__ __forceinline__ int flow_piece(int i)
+{
+    const int n_groups = PLANES_COLUMNS / PLANES_GROUP;
+    return i < n_groups ? 2 * i : i < 2 * n_groups ? 2 * (i - n_groups) + 1 : i;
 }
 
 /* sums[0], [1] of row g; [2], [3] of row g + 8: of high and low bytes. a, b: 8 codes of each row; x: 8 inputs. */
@@ -71,10 +82,13 @@ static __device__ __forceinline__ void mma_group(int (&sums)[4], const uint32_t 
 /* 256 * high + low of row g (0) or g + 8 (1). */
 static __device__ __forceinline__ int whole_of(const int (&sums)[4], int row) { return sums[2 * row] * 256 + sums[2 * row + 1]; }
 
-/* 16 inputs of this lane's plane, at a column of the tile; zeros where it holds none. */
-static __device__ __forceinline__ uint4 inputs_at(const flow_lane &l, const uint8_t *tile, int column)
+/* 16 inputs of a group in this lane's plane. A lane that holds none keeps what it has: zeros, since x began so. */
+static __device__ __forceinline__ void take_inputs(const flow_lane &l, const uint8_t *tile, int group, uint4 &x)
 {
-    return l.holds ? *(const uint4 *)(tile + l.plane + column) : make_uint4(0, 0, 0, 0);
+    const uint8_t *const at = tile + 2 * PLANES_GROUP * group + PLANES_GROUP * l.plane;
+    asm volatile("{\n.reg .pred holds;\nsetp.ne.u32 holds, %5, 0;\n@holds ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];\n}"
+                 : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
+                 : "r"((uint32_t)__cvta_generic_to_shared(at)), "r"((uint32_t)l.holds));
 }
 static __device__ __forceinline__ float input_scale(const uint8_t *tile, int group)
 {
@@ -82,25 +96,50 @@ static __device__ __forceinline__ float input_scale(const uint8_t *tile, int gro
 }
 static __device__ __forceinline__ int input_sum(const uint8_t *tile, int group) { return *(const int *)(tile + PLANES_SUMS + 4 * group); }
 
-/* N words from any address of shared memory; the word behind the last one may be read. */
-template <int N> static __device__ __forceinline__ void words_at(const uint8_t *p, uint32_t (&words)[N])
+/* N words, `shift` bits into the first of N + 1. */
+template <int N> static __device__ __forceinline__ void words_at(const uint8_t *p, uint32_t shift, uint32_t (&words)[N])
 {
-    const uint32_t over = (uint32_t)__cvta_generic_to_shared(p) % 4, shift = over * 8;
-    const uint32_t *const from = (const uint32_t *)(p - over);
+    const uint32_t *const from = (const uint32_t *)p;
     uint32_t last = from[0];
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const uint32_t next = from[i + 1];
-        words[i] = __funnelshift_r(last, next, shift);
+        words[i] = __funnelshift_rc(last, next, shift);
         last = next;
     }
 }
 
-/* A type: COLUMNS of a row are BYTES, an item of 16 such rows; dot() adds row g's products with the item's inputs, which begin at
- * `column` of `tile`, to total[0], those of row g + 8 to total[1]; both rows' bytes are in shared memory. */
+/* a where a bit of the mask is set, else b. */
+template <uint32_t MASK> static __device__ __forceinline__ uint32_t either(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(r) : "r"(a), "r"(b), "n"(MASK));
+    return r;
+}
+
+/* A type: COLUMNS of a row are BYTES, an item of 16 such rows; lane (g, t) has rows row_of(g) and ROW_STEP behind it, which are chosen so
+ * that lanes read from different banks. dot() adds those rows' products with the item's inputs, which begin at `column` of `tile`, to
+ * total[0] and total[1]; `row` is where the lane's first row is in shared memory, lane_bytes(t) further on. arranged(): 16 inputs in the
+ * order in which the type takes them. x: two times 16 inputs, see take_inputs. TABLE: what dot() looks up from, the lane's `table`:
+ * read from memory once, for a constant that the compiler knows is put into a register again for each look-up. */
+struct flow_rows {
+    static constexpr int ROW_STEP = 8;
+    static __device__ __forceinline__ int row_of(int g) { return g; }
+    static __device__ __forceinline__ int lane_bytes(int) { return 0; }
+    static __device__ __forceinline__ uint4 arranged(uint4 x) { return x; }
+    static constexpr uint32_t TABLE = 0;
+};
+
+/* Rows of 34 words, of which lanes read from words 0, 8, 17 and 25 on. */
+struct flow_rows_of_34 : flow_rows {
+    static constexpr int ROW_STEP = 4;
+    static __device__ __forceinline__ int row_of(int g) { return g % 4 + 8 * (g / 4); }
+    static __device__ __forceinline__ int lane_bytes(int t) { return 34 * t & ~3; }
+};
+
 template <apr_dtype D> struct flow_type;
 
-template <> struct flow_type<APR_Q4_K> {
+template <> struct flow_type<APR_Q4_K> : flow_rows {
     static constexpr int COLUMNS = 256, BYTES = 144;
 
     static __device__ __forceinline__ void scale(const uint4 head, const flow_lane &l, const float (&v)[2], const float (&sums)[2],
@@ -118,9 +157,10 @@ template <> struct flow_type<APR_Q4_K> {
     }
 
     /* Lane t has codes of columns 64 t to 64 t + 31 in the low nibbles of its 32 bytes, the next 32 in the high ones. */
-    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *row_b, const uint8_t *tile, int, const flow_lane &l,
+    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int, const flow_lane &l, uint4 (&x)[2],
                                                float (&total)[2])
     {
+        const uint8_t *const row_b = row_a + ROW_STEP * BYTES;
         const uint4 head_a = *(const uint4 *)row_a, head_b = *(const uint4 *)row_b;
         const uint4 a[2] = {*(const uint4 *)(row_a + 16 + 32 * l.t), *(const uint4 *)(row_a + 32 + 32 * l.t)};
         const uint4 b[2] = {*(const uint4 *)(row_b + 16 + 32 * l.t), *(const uint4 *)(row_b + 32 + 32 * l.t)};
@@ -138,7 +178,8 @@ template <> struct flow_type<APR_Q4_K> {
                 int whole[4] = {0, 0, 0, 0};
                 const uint32_t codes_a[4] = {a[i].x & mask, a[i].y & mask, a[i].z & mask, a[i].w & mask};
                 const uint32_t codes_b[4] = {b[i].x & mask, b[i].y & mask, b[i].z & mask, b[i].w & mask};
-                mma_group<false>(whole, codes_a, codes_b, inputs_at(l, tile, 64 * l.t + 32 * high + 16 * i));
+                take_inputs(l, tile, 4 * l.t + 2 * high + i, x[i]);
+                mma_group<false>(whole, codes_a, codes_b, x[i]);
                 v[0][high] = fmaf(scale[i], (float)whole_of(whole, 0), v[0][high]);
                 v[1][high] = fmaf(scale[i], (float)whole_of(whole, 1), v[1][high]);
             }
@@ -148,166 +189,207 @@ template <> struct flow_type<APR_Q4_K> {
     }
 };
 
-template <> struct flow_type<APR_Q6_K> {
-    static constexpr int COLUMNS = 256, BYTES = 210;
+/* Even rows begin at a word, odd ones half a word later: a lane has one of each. */
+template <> struct flow_type<APR_Q6_K> : flow_rows {
+    static constexpr int COLUMNS = 256, BYTES = 210, ROW_STEP = 1;
+    static __device__ __forceinline__ int row_of(int g) { return 2 * g; }
 
     typedef struct loaded {
         uint32_t low[4], next[4], high[4];
     } loaded;
 
-    static __device__ __forceinline__ void load(const uint8_t *row, const flow_lane &l, loaded &c)
+    template <int SHIFT> static __device__ __forceinline__ void load(const uint8_t *row, const flow_lane &l, loaded &c)
     {
-        const uint8_t *const at = row + 64 * (l.t / 2) + 16 * (l.t % 2);
-        words_at(at, c.low);
-        words_at(at + 32, c.next);
-        words_at(at + 128 - 32 * (l.t / 2), c.high);
+        const uint8_t *const at = row - SHIFT / 8 + 64 * (l.t / 2) + 16 * (l.t % 2);
+        words_at(at, SHIFT, c.low);
+        words_at(at + 32, SHIFT, c.next);
+        words_at(at + 128 - 32 * (l.t / 2), SHIFT, c.high);
     }
 
-    /* Codes of group k of the lane's four. */
-    template <int K> static __device__ __forceinline__ void codes(const loaded &c, uint32_t (&out)[4])
+    /* The lower 4 bits of group K's codes, 16 times them from group 2 on; and the upper 2, 4^K times. They lie where they are: tensor cores
+     * multiply them apart, and their sums are put together. */
+    template <int K> static __device__ __forceinline__ void lower(const loaded &c, uint32_t (&out)[4])
     {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t low = K % 2 == 0 ? c.low[i] : c.next[i];
-            out[i] = ((K < 2 ? low : low >> 4) & 0x0f0f0f0fu) | ((K == 0   ? c.high[i] << 4
-                                                                  : K == 1 ? c.high[i] << 2
-                                                                  : K == 2 ? c.high[i]
-                                                                           : c.high[i] >> 2) &
-                                                                 0x30303030u);
-        }
+        for (int i = 0; i < 4; i++) out[i] = (K % 2 == 0 ? c.low[i] : c.next[i]) & (K < 2 ? 0x0f0f0f0fu : 0xf0f0f0f0u);
+    }
+    template <int K> static __device__ __forceinline__ void upper(const loaded &c, uint32_t (&out)[4])
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) out[i] = c.high[i] & (0x03030303u << 2 * K);
     }
 
     template <int K>
-    static __device__ __forceinline__ void add_group(const uint8_t *row_a, const uint8_t *row_b, const loaded &a, const loaded &b,
-                                                     const uint8_t *tile, const flow_lane &l, float (&sum)[2])
+    static __device__ __forceinline__ void add_group(const uint8_t *row_a, const loaded &a, const loaded &b, const uint8_t *tile,
+                                                     const flow_lane &l, uint4 &x, float (&sum)[2])
     {
+        constexpr int TIMES = K < 2 ? 1 : 16, UPPER = K % 2 == 0 ? 16 : 4; /* of the sums of lower bits; what the upper ones' take */
         const int group = 8 * (l.t / 2) + l.t % 2 + 2 * K;
-        int whole[4] = {0, 0, 0, 0};
+        int low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0};
         uint32_t codes_a[4], codes_b[4];
-        codes<K>(a, codes_a);
-        codes<K>(b, codes_b);
-        mma_group<false>(whole, codes_a, codes_b, inputs_at(l, tile, 16 * group));
-        const float scale = input_scale(tile, group);
-        const int offset = 32 * input_sum(tile, group);
-        sum[0] = fmaf(scale * (float)(int8_t)row_a[192 + group], (float)(whole_of(whole, 0) - offset), sum[0]);
-        sum[1] = fmaf(scale * (float)(int8_t)row_b[192 + group], (float)(whole_of(whole, 1) - offset), sum[1]);
+        take_inputs(l, tile, group, x);
+        lower<K>(a, codes_a);
+        lower<K>(b, codes_b);
+        mma_group<false>(low, codes_a, codes_b, x);
+        upper<K>(a, codes_a);
+        upper<K>(b, codes_b);
+        mma_group<false>(high, codes_a, codes_b, x);
+        const float scale = input_scale(tile, group) * (1.0f / TIMES);
+        const int offset = -32 * TIMES * input_sum(tile, group);
+        const int8_t *const scales = (const int8_t *)row_a + 192 + group;
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const int whole = whole_of(high, k) * UPPER + (whole_of(low, k) + offset);
+            sum[k] = fmaf(scale * (float)scales[k * BYTES], (float)whole, sum[k]);
+        }
     }
 
     static __device__ __forceinline__ float common(const uint8_t *row) { return half_float(*(const uint16_t *)(row + 208)); }
 
     /* Lane t has columns 128 (t / 2) + 16 (t % 2) + {0, 32, 64, 96} and the 15 behind each: four groups with a scale of their own. */
-    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *row_b, const uint8_t *tile, int, const flow_lane &l,
+    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int, const flow_lane &l, uint4 (&x)[2],
                                                float (&total)[2])
     {
         loaded a, b;
-        load(row_a, l, a);
-        load(row_b, l, b);
+        load<0>(row_a, l, a);
+        load<16>(row_a + BYTES, l, b);
         float sum[2] = {0.0f, 0.0f};
-        add_group<0>(row_a, row_b, a, b, tile, l, sum);
-        add_group<1>(row_a, row_b, a, b, tile, l, sum);
-        add_group<2>(row_a, row_b, a, b, tile, l, sum);
-        add_group<3>(row_a, row_b, a, b, tile, l, sum);
+        add_group<0>(row_a, a, b, tile, l, x[0], sum);
+        add_group<1>(row_a, a, b, tile, l, x[1], sum);
+        add_group<2>(row_a, a, b, tile, l, x[0], sum);
+        add_group<3>(row_a, a, b, tile, l, x[1], sum);
         total[0] = fmaf(common(row_a), sum[0], total[0]);
-        total[1] = fmaf(common(row_b), sum[1], total[1]);
+        total[1] = fmaf(common(row_a + BYTES), sum[1], total[1]);
     }
 };
 
-template <> struct flow_type<APR_Q8_0> {
+template <> struct flow_type<APR_Q8_0> : flow_rows_of_34 {
     static constexpr int COLUMNS = 128, BYTES = 136;
 
-    /* A block a lane. */
-    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *row_b, const uint8_t *tile, int column,
-                                               const flow_lane &l, float (&total)[2])
+    /* A block, from the word on in which it begins: at the word's start or in its middle. */
+    static __device__ __forceinline__ float load(const uint8_t *at, uint32_t begin, uint32_t (&codes)[8])
     {
-        const int at = column + 32 * l.t;
-        const uint8_t *const block_a = row_a + 34 * l.t, *const block_b = row_b + 34 * l.t;
+        words_at(at, begin + 16, codes);
+        return half_float(*(const uint32_t *)at >> begin);
+    }
+
+    /* A block a lane. */
+    static __device__ __forceinline__ void dot(const uint8_t *row, const uint8_t *tile, int column, const flow_lane &l, uint4 (&x)[2],
+                                               float (&total)[2])
+    {
+        const int group = column / PLANES_GROUP + 2 * l.t;
+        const uint32_t begin = 16 * (l.t % 2);
         float sum[2] = {0.0f, 0.0f};
         uint32_t a[8], b[8];
-        words_at(block_a + 2, a);
-        words_at(block_b + 2, b);
+        const float scale_a = load(row, begin, a), scale_b = load(row + ROW_STEP * BYTES, begin, b);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             int whole[4] = {0, 0, 0, 0};
             const uint32_t codes_a[4] = {a[4 * i], a[4 * i + 1], a[4 * i + 2], a[4 * i + 3]};
             const uint32_t codes_b[4] = {b[4 * i], b[4 * i + 1], b[4 * i + 2], b[4 * i + 3]};
-            mma_group<true>(whole, codes_a, codes_b, inputs_at(l, tile, at + 16 * i));
-            const float scale = input_scale(tile, at / 16 + i);
+            take_inputs(l, tile, group + i, x[i]);
+            mma_group<true>(whole, codes_a, codes_b, x[i]);
+            const float scale = input_scale(tile, group + i);
             sum[0] = fmaf(scale, (float)whole_of(whole, 0), sum[0]);
             sum[1] = fmaf(scale, (float)whole_of(whole, 1), sum[1]);
         }
-        total[0] = fmaf(half_float(*(const uint16_t *)block_a), sum[0], total[0]);
-        total[1] = fmaf(half_float(*(const uint16_t *)block_b), sum[1], total[1]);
+        total[0] = fmaf(scale_a, sum[0], total[0]);
+        total[1] = fmaf(scale_b, sum[1], total[1]);
     }
 };
 
-template <> struct flow_type<APR_MXFP4> {
+template <> struct flow_type<APR_MXFP4> : flow_rows_of_34 {
     static constexpr int COLUMNS = 256, BYTES = 136;
 
-    /* 8 codes as 192 + twice their value, in the order of their nibbles. A permutation whose selector has bit 3 set copies a sign, and
-     * all table bytes have the top bit set: so the table of the other sign gives ones. */
-    static __device__ __forceinline__ void look_up(uint32_t q, uint32_t &front, uint32_t &back)
-    {
-        const uint32_t f = q ^ 0x88888888u;
-        front = __byte_perm_raw(0xc3c2c1c0u, 0xccc8c6c4u, q) & __byte_perm_raw(0xbdbebfc0u, 0xb4b8babcu, f);
-        back = __byte_perm_raw(0xc3c2c1c0u, 0xccc8c6c4u, q >> 16) & __byte_perm_raw(0xbdbebfc0u, 0xb4b8babcu, f >> 16);
-    }
-    static __device__ __forceinline__ uint32_t __byte_perm_raw(uint32_t a, uint32_t b, uint32_t selector)
+    /* With signs: __byte_perm leaves them out. */
+    static __device__ __forceinline__ uint32_t permuted(uint32_t a, uint32_t b, uint32_t selector)
     {
         uint32_t r;
-        asm("prmt.b32 %0,%1,%2,%3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
+        asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
         return r;
     }
 
-    /* Low nibbles are the first 16 columns, high ones the next. */
-    static __device__ __forceinline__ void codes(const uint8_t *block, uint32_t (&first)[4], uint32_t (&second)[4])
+    static constexpr uint32_t TABLE = 0x03020100u;
+
+    /* Twice the magnitudes of 8 codes where they are not negative, else 0, in the order of their nibbles: a permutation whose selector has
+     * bit 3 set copies a sign, and that of all table bytes is 0. With the codes' signs turned: of those that are negative. */
+    static __device__ __forceinline__ void look_up(uint32_t table, uint32_t q, uint32_t (&out)[2])
     {
-        uint32_t q[4];
-        words_at(block + 1, q);
+        out[0] = permuted(table, 0x0c080604u, q);
+        out[1] = permuted(table, 0x0c080604u, q >> 16);
+    }
+
+    /* Codes of 8 bytes as 8 of the first 16 columns and 8 of the next, each in the order 0 4 1 5 2 6 3 7; inputs stand in that order. */
+    static __device__ __forceinline__ void apart(uint32_t p, uint32_t q, uint32_t &first, uint32_t &second)
+    {
+        first = either<0x0f0f0f0fu>(p, q << 4);
+        second = either<0x0f0f0f0fu>(p >> 4, q);
+    }
+    static __device__ __forceinline__ uint4 arranged(uint4 x)
+    {
+        return make_uint4(__byte_perm(x.x, x.y, 0x5140), __byte_perm(x.x, x.y, 0x7362), __byte_perm(x.z, x.w, 0x5140),
+                          __byte_perm(x.z, x.w, 0x7362));
+    }
+
+    /* Half of 2^(e - 127), e being the lowest byte; 0 stands for 2^-127, 255 for NaN. */
+    static __device__ __forceinline__ float exponent(uint32_t word)
+    {
+        const uint32_t e = word & 0xff, bits = e << 23;
+        return 0.5f * __uint_as_float(((e + 1) & 0xfe) == 0 ? bits | 0x00400000u : bits);
+    }
+
+    /* 8 codes of both rows: of the first 16 columns to sums[0], of the next to sums[1]; positive ones to [0], negative ones to [1]. */
+    static __device__ __forceinline__ void multiply(uint32_t table, uint32_t a0, uint32_t a1, uint32_t b0, uint32_t b1, const uint2 (&x)[2],
+                                                    int (&sums)[2][2][4])
+    {
+        uint32_t a[2], b[2];
+        apart(a0, a1, a[0], a[1]);
+        apart(b0, b1, b[0], b[1]);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            uint32_t front, back;
-            look_up(q[i], front, back);
-            first[i] = __byte_perm(front, back, 0x6420);
-            second[i] = __byte_perm(front, back, 0x7531);
-        }
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int sign = 0; sign < 2; sign++) {
+                uint32_t codes_a[2], codes_b[2];
+                look_up(table, sign ? a[i] ^ 0x88888888u : a[i], codes_a);
+                look_up(table, sign ? b[i] ^ 0x88888888u : b[i], codes_b);
+                mma_bytes<false>(sums[i][sign], codes_a[0], codes_b[0], codes_a[1], codes_b[1], x[i].x, x[i].y);
+            }
     }
 
-    /* Half of 2^(e - 127). */
-    static __device__ __forceinline__ float exponent(const uint8_t *block)
-    {
-        const uint32_t e = *block;
-        return 0.5f * __uint_as_float(e == 0 ? 0x00400000u : e == 0xff ? 0x7fc00000u : e << 23);
-    }
-
-    /* A block a lane, twice. */
-    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *row_b, const uint8_t *tile, int, const flow_lane &l,
+    /* Two blocks a lane, one behind the other. */
+    static __device__ __forceinline__ void dot(const uint8_t *row, const uint8_t *tile, int, const flow_lane &l, uint4 (&x)[2],
                                                float (&total)[2])
     {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int block = 4 * half + l.t;
-            const uint8_t *const block_a = row_a + 17 * block, *const block_b = row_b + 17 * block;
-            uint32_t a[2][4], b[2][4];
-            codes(block_a, a[0], a[1]);
-            codes(block_b, b[0], b[1]);
+            const int group = 4 * l.t + 2 * half;
+            const uint32_t begin = 8 * half + 16 * (l.t % 2); /* of the block in its first word */
+            const uint8_t *const at_a = row + 16 * half, *const at_b = at_a + ROW_STEP * BYTES;
+            int sums[2][2][4] = {};
+            uint32_t a[4], b[4];
+            words_at(at_a, begin + 8, a);
+            words_at(at_b, begin + 8, b);
+            take_inputs(l, tile, group, x[0]);
+            take_inputs(l, tile, group + 1, x[1]);
+            const uint2 front[2] = {make_uint2(x[0].x, x[0].y), make_uint2(x[1].x, x[1].y)};
+            const uint2 back[2] = {make_uint2(x[0].z, x[0].w), make_uint2(x[1].z, x[1].w)};
+            multiply(l.table, a[0], a[1], b[0], b[1], front, sums);
+            multiply(l.table, a[2], a[3], b[2], b[3], back, sums);
             float sum[2] = {0.0f, 0.0f};
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                int whole[4] = {0, 0, 0, 0};
-                mma_group<false>(whole, a[i], b[i], inputs_at(l, tile, 32 * block + 16 * i));
-                const float scale = input_scale(tile, 2 * block + i);
-                const int offset = 192 * input_sum(tile, 2 * block + i);
-                sum[0] = fmaf(scale, (float)(whole_of(whole, 0) - offset), sum[0]);
-                sum[1] = fmaf(scale, (float)(whole_of(whole, 1) - offset), sum[1]);
+                const float scale = input_scale(tile, group + i);
+#pragma unroll
+                for (int k = 0; k < 2; k++) sum[k] = fmaf(scale, (float)(whole_of(sums[i][0], k) - whole_of(sums[i][1], k)), sum[k]);
             }
-            total[0] = fmaf(exponent(block_a), sum[0], total[0]);
-            total[1] = fmaf(exponent(block_b), sum[1], total[1]);
+            total[0] = fmaf(exponent(*(const uint32_t *)at_a >> begin), sum[0], total[0]);
+            total[1] = fmaf(exponent(*(const uint32_t *)at_b >> begin), sum[1], total[1]);
         }
     }
 };
 
 /* Plain 16-bit numbers: the bytes of the inputs are exact as such, and 16 products at a time are summed up. A group a lane. */
-template <bool BFLOAT> struct flow_halves {
+template <bool BFLOAT> struct flow_halves : flow_rows {
     static constexpr int COLUMNS = 64, BYTES = 128;
 
     static __device__ __forceinline__ void widen(uint32_t bytes, uint32_t &front, uint32_t &back)
@@ -325,10 +407,12 @@ template <bool BFLOAT> struct flow_halves {
         }
     }
 
-    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *row_b, const uint8_t *tile, int column,
-                                               const flow_lane &l, float (&total)[2])
+    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int column, const flow_lane &l,
+                                               uint4 (&inputs)[2], float (&total)[2])
     {
-        const uint4 x = inputs_at(l, tile, column + 16 * l.t);
+        const uint8_t *const row_b = row_a + ROW_STEP * BYTES;
+        uint4 &x = inputs[0];
+        take_inputs(l, tile, column / PLANES_GROUP + l.t, x);
         const uint32_t bytes[4] = {x.x, x.y, x.z, x.w};
         float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll

@@ -1,8 +1,7 @@
-/* flow_run.cu - products that stream, as a device's functions: errors in sentences, weights on their way into items. */
+/* flow_run.cu - products that stream, as a device's functions: errors in sentences, weights put into items. */
 #include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/ops/attend.cuh"
 #include "kernels/cuda/ops/flow.cuh"
-
-enum { DEPENDENT_LAUNCH = 9 }; /* the capability that has it */
 
 bool apr_cuda_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in)
 {
@@ -12,20 +11,13 @@ bool apr_cuda_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_
     return apr_cuda_flow_fits(dtype, n_out, n_in, device->facts.n_sms, shared_bytes);
 }
 
-apr_status apr_cuda_upload_items(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
-                                 void *scratch, uint64_t scratch_bytes, apr_error *err)
+apr_status apr_cuda_put_in_items(apr_cuda_device *device, apr_dtype dtype, void *to, const void *rows, int64_t n_rows, int64_t n_in,
+                                 apr_error *err)
 {
-    const uint64_t n_bytes = (uint64_t)n_rows * (uint64_t)(n_in / apr_dtypes[dtype].elems_per_block * apr_dtypes[dtype].bytes_per_block);
-
-    if (n_bytes > scratch_bytes)
-        return apr_fail(err, APR_E_USAGE, "%llu bytes of rows do not fit the %llu that they are put in order in",
-                        (unsigned long long)n_bytes, (unsigned long long)scratch_bytes);
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "putting weights in the order in which they are streamed");
     device->halved.x = NULL;
-    cudaError_t error = cudaMemcpyAsync(scratch, rows, n_bytes, cudaMemcpyHostToDevice, device->stream);
-    if (error == cudaSuccess) error = apr_cuda_to_items(dtype, (const uint8_t *)scratch, n_rows, n_in, (uint8_t *)to, device->stream);
-    if (error == cudaSuccess) error = cudaStreamSynchronize(device->stream);
+    const cudaError_t error = apr_cuda_to_items(dtype, (const uint8_t *)rows, n_rows, n_in, (uint8_t *)to, device->stream);
     return apr_cuda_outcome(device, error, err);
 }
 
@@ -42,8 +34,7 @@ apr_status apr_cuda_run_flow(apr_cuda_device *device, const apr_flow_args *args,
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, words_of(args));
     device->halved.x = NULL;
-    const bool follows = device->facts.major >= DEPENDENT_LAUNCH;
-    return apr_cuda_outcome(device, apr_cuda_flow(args, device->facts.n_sms, follows, device->stream), err);
+    return apr_cuda_outcome(device, apr_cuda_flow(args, device->facts.n_sms, device->stream), err);
 }
 
 apr_status apr_cuda_run_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err)
@@ -51,5 +42,49 @@ apr_status apr_cuda_run_flow_inputs(apr_cuda_device *device, const apr_flow_inpu
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "inputs of products that stream");
     device->halved.x = NULL;
-    return apr_cuda_outcome(device, apr_cuda_flow_prepare(args, device->facts.major >= DEPENDENT_LAUNCH, device->stream), err);
+    return apr_cuda_outcome(device, apr_cuda_flow_prepare(args, device->stream), err);
+}
+
+apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *flow, apr_error *err)
+{
+    APR_TRY(apr_cuda_enter(device, err));
+    apr_cuda_begin_words(device, "experts whose products stream");
+    device->halved.x = NULL;
+    return apr_cuda_outcome(device, apr_cuda_flow_experts(args, flow, device->facts.n_sms, device->stream), err);
+}
+
+apr_status apr_cuda_run_turn(apr_cuda_device *device, const apr_turn_args *args, apr_error *err)
+{
+    APR_TRY(apr_cuda_enter(device, err));
+    apr_cuda_begin_words(device, "heads turned, and into the cache");
+    device->halved.x = NULL;
+    return apr_cuda_outcome(device, apr_cuda_turn(args, device->stream), err);
+}
+
+/* Each by itself where no kernel does all. */
+static cudaError_t attend_apart(const apr_turn_args *turn, const apr_attend_args *args, const apr_flow_inputs *inputs, cudaStream_t stream)
+{
+    cudaError_t error = turn != NULL ? apr_cuda_turn(turn, stream) : cudaSuccess;
+    if (error == cudaSuccess) error = apr_cuda_attend(args, stream);
+    return error == cudaSuccess ? apr_cuda_flow_prepare(inputs, stream) : error;
+}
+
+apr_status apr_cuda_run_attend_to_planes(apr_cuda_device *device, const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes,
+                                         apr_error *err)
+{
+    const apr_flow_inputs inputs = {.n = args->n_heads * args->value_dim,
+                                    .x = args->out,
+                                    .norm = false,
+                                    .eps = 0.0f,
+                                    .gain_offset = 0.0f,
+                                    .gain = NULL,
+                                    .planes = planes,
+                                    .out = NULL};
+
+    APR_TRY(apr_cuda_enter(device, err));
+    apr_cuda_begin_words(device, "attention, as inputs of products that stream");
+    device->halved.x = NULL;
+    const cudaError_t error = turn != NULL ? apr_cuda_turn_and_attend(turn, args, planes, device->stream)
+                                           : apr_cuda_attend_to_planes(args, planes, device->stream);
+    return apr_cuda_outcome(device, error == cudaErrorNotSupported ? attend_apart(turn, args, &inputs, device->stream) : error, err);
 }

@@ -4,6 +4,7 @@
  * Of a few tokens, where reading the weights takes the time, what rounding the inputs to FP16 took away is multiplied as well: 22 bits of
  * the inputs count. */
 #include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/ops/abreast.cuh"
 #include "kernels/cuda/ops/halves.cuh"
 #include "kernels/cuda/ops/products.cuh"
 
@@ -28,16 +29,24 @@ apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_
     return status == CUBLAS_STATUS_SUCCESS ? APR_OK : blas_failed(status, "giving cuBLAS its stream and workspace", err);
 }
 
+/* At most n tokens of it, from the first-th on. */
+static apr_linear_args tokens_of(const apr_linear_args *a, int64_t first, int64_t n)
+{
+    apr_linear_args some = *a;
+    const int64_t n_heads = a->heads.n > 0 ? a->heads.n : 1;
+    some.n_tokens = a->n_tokens - first < n ? a->n_tokens - first : n;
+    some.x = a->x + first * n_heads * a->n_in;
+    some.out = a->out + first * n_heads * a->n_out;
+    return some;
+}
+
 /* Without cuBLAS, or when nothing may be rounded: a few tokens at a time from the packed weights. Slower, and right. */
 static cudaError_t without_blas(const apr_cuda_device *device, const apr_linear_args *a)
 {
     cudaError_t error = cudaSuccess;
     for (int64_t first = 0; first < a->n_tokens && error == cudaSuccess; first += APR_CUDA_FEW_TOKENS) {
-        apr_linear_args few = *a;
-        few.n_tokens = a->n_tokens - first < APR_CUDA_FEW_TOKENS ? a->n_tokens - first : (int64_t)APR_CUDA_FEW_TOKENS;
-        few.x = a->x + first * a->n_in;
-        few.out = a->out + first * a->n_out;
-        error = apr_cuda_linear_few(&few, device->stream);
+        const apr_linear_args few = tokens_of(a, first, APR_CUDA_FEW_TOKENS);
+        error = (device->alike ? apr_cuda_linear_alike : apr_cuda_linear_few)(&few, device->stream);
     }
     return error;
 }
@@ -94,16 +103,19 @@ static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_e
     return APR_OK;
 }
 
+static bool lie_there(const apr_cuda_halved *are, const apr_cuda_halved *wanted)
+{
+    return are->x == wanted->x && are->work == wanted->work && are->n_tokens == wanted->n_tokens && are->n_in == wanted->n_in &&
+           are->together == wanted->together && are->fragments == wanted->fragments && are->bfloats == wanted->bfloats;
+}
+
 /* Inputs that the product before had too lie where they are needed already. */
 static cudaError_t halve_once(apr_cuda_device *device, const apr_linear_args *a, const gemm_buffers *b)
 {
-    const apr_cuda_halved wanted = {a->x, a->work.data, a->n_tokens, a->n_in, b->inputs.factors != NULL};
-    apr_cuda_halved *const are = &device->halved;
+    const apr_cuda_halved wanted = {a->x, a->work.data, a->n_tokens, a->n_in, b->inputs.factors != NULL, false, false};
 
-    if (are->x == wanted.x && are->work == wanted.work && are->n_tokens == wanted.n_tokens && are->n_in == wanted.n_in &&
-        are->together == wanted.together)
-        return cudaSuccess;
-    *are = wanted;
+    if (lie_there(&device->halved, &wanted)) return cudaSuccess;
+    device->halved = wanted;
     return apr_cuda_halve(a->x, &b->inputs, a->n_tokens, a->n_in, device->stream);
 }
 
@@ -178,12 +190,46 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
     return apr_cuda_outcome(device, error, err);
 }
 
+/* Of some tokens, tensor cores read the packed weights themselves: inputs count with 11 bits, as those of many tokens, beside 16-bit
+ * weights with 22 or 16. cudaErrorNotSupported: not this product. */
+static cudaError_t linear_some(apr_cuda_device *device, const apr_linear_args *a)
+{
+    const apr_cuda_halved wanted = {a->x, a->work.data, a->n_tokens, a->n_in, false, true, a->weight->dtype == APR_BF16};
+    const bool some = a->n_tokens <= APR_ABREAST_MOST && (a->n_tokens > 1 || device->alike);
+    if (!some || device->exact || device->tiles) return cudaErrorNotSupported;
+    const cudaError_t error =
+        apr_cuda_linear_abreast(a, lie_there(&device->halved, &wanted), device->facts.n_sms, device->facts.major, device->stream);
+    if (error == cudaErrorNotSupported) return error;
+    device->halved = wanted;
+    forget_overwritten(device, a);
+    return error;
+}
+
+/* Each token's numbers are what they are for it alone: so many at a time as there is a kernel for that gives the same for fewer. */
+static apr_status linear_apart(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
+{
+    const bool has_heads = a->heads.n > 0;
+    cudaError_t error = cudaSuccess;
+
+    for (int64_t first = 0, n = has_heads ? 1 : APR_ABREAST_MOST; first < a->n_tokens && error == cudaSuccess; first += n) {
+        const apr_linear_args some = tokens_of(a, first, n);
+        error = has_heads ? apr_cuda_linear_heads_few(&some, device->stream) : linear_some(device, &some);
+        if (error != cudaErrorNotSupported || has_heads) continue;
+        device->halved.x = NULL;
+        error = without_blas(device, &some);
+    }
+    return apr_cuda_outcome(device, error, err);
+}
+
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
+    if (device->alike) return linear_apart(device, a, err);
     if (a->heads.n > 0) {
         device->halved.x = NULL;
         return apr_cuda_linear_heads(device, a, err);
     }
+    const cudaError_t error = linear_some(device, a);
+    if (error != cudaErrorNotSupported) return apr_cuda_outcome(device, error, err);
     const bool as_few = device->exact || a->n_tokens <= APR_CUDA_FEW_TOKENS;
     const bool packed = !device->tiles || apr_cuda_is_f16(a->weight); /* there is a kernel that reads it as it is */
     if ((as_few && packed) || device->blas == NULL) {
@@ -198,13 +244,13 @@ apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, ap
 /* The product that follows multiplies what comes out: where it will be made of FP16 inputs, they are left for it on the way. */
 apr_status apr_cuda_glu(apr_cuda_device *device, const apr_glu_args *a, apr_error *err)
 {
-    const bool through_halves = a->n_tokens > APR_CUDA_FEW_TOKENS && device->blas != NULL && !device->exact && !device->fp8;
+    const bool through_halves = a->n_tokens > APR_ABREAST_MOST && device->blas != NULL && !device->exact && !device->fp8 && !device->alike;
     size_t n_bytes;
     const apr_cuda_halves to = cut_inputs(&a->work, a->n_tokens, a->width, false, &n_bytes);
     cudaError_t error = cudaErrorNotSupported;
 
     if (through_halves && n_bytes <= a->work.slice * sizeof(float)) error = apr_cuda_glu_halves(a, &to, device->stream);
-    if (error == cudaSuccess) device->halved = (apr_cuda_halved){a->out, a->work.data, a->n_tokens, a->width, false};
+    if (error == cudaSuccess) device->halved = (apr_cuda_halved){a->out, a->work.data, a->n_tokens, a->width, false, false, false};
     if (error == cudaErrorNotSupported) error = apr_cuda_glu_floats(a, device->stream);
     return apr_cuda_outcome(device, error, err);
 }

@@ -90,7 +90,7 @@ gemv_fn apr_cuda_gemv_of(const apr_tensor *matrix) { return matrix->packing != N
 
 bool apr_cuda_has_kernel(apr_dtype dtype) { return gemv_of_type(dtype) != NULL; }
 
-cudaError_t apr_cuda_linear_few(const apr_linear_args *args, cudaStream_t stream)
+static cudaError_t few(const apr_linear_args *args, bool alike, cudaStream_t stream)
 {
     const gemv_fn start = apr_cuda_gemv_of(args->weight);
     gemv_args a = {};
@@ -105,6 +105,10 @@ cudaError_t apr_cuda_linear_few(const apr_linear_args *args, cudaStream_t stream
     a.out = args->out;
     a.n_out = args->n_out;
     a.n_tokens = (int)args->n_tokens;
+    a.alike = alike;
     a.n_parts = 1;
     return start(a, stream);
 }
+
+cudaError_t apr_cuda_linear_few(const apr_linear_args *args, cudaStream_t stream) { return few(args, false, stream); }
+cudaError_t apr_cuda_linear_alike(const apr_linear_args *args, cudaStream_t stream) { return few(args, true, stream); }

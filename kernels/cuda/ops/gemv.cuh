@@ -6,6 +6,7 @@
 #ifndef APR_KERNELS_CUDA_GEMV_CUH
 #define APR_KERNELS_CUDA_GEMV_CUH
 
+#include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
 #include "kernels/cuda/ops/weights.cuh"
 
@@ -17,6 +18,7 @@ typedef struct gemv_args {
     float *out;            /* [n_tokens, n_out] */
     int64_t n_out;
     int n_tokens;
+    bool alike;  /* a single one is computed as one of several is */
     int n_parts; /* warps that share the columns of a row: 1, 2 or 4 */
 
     /* Several matrices, matrix_rows apart from first_row on: each pair of a token and a rank multiplies with the expert that its route
@@ -34,11 +36,19 @@ static __device__ __forceinline__ int64_t enter_pair(gemv_args &a)
 {
     if (a.n_pairs == 0) return 0;
     const int64_t pair = blockIdx.y, token = pair / a.n_used, rank = pair % a.n_used;
-    const int64_t matrix = a.routes != NULL ? (int64_t)__ldg(a.routes + token * apr_route_row(a.n_used) + rank) : rank;
+    const int64_t matrix = a.routes != NULL ? (int64_t)a.routes[token * apr_route_row(a.n_used) + rank] : rank;
     a.x += (a.x_per_choice ? pair : token) * a.weight.n_in;
     a.out += pair * a.n_out;
     if (a.bias != NULL) a.bias += matrix * a.n_out;
     return matrix * a.matrix_rows + a.first_row;
+}
+
+/* Into the L2 cache, of weights that are read soon. */
+static __device__ __forceinline__ void ask_early(const uint8_t *weights)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(weights));
+#endif
 }
 
 static __device__ __forceinline__ float dot_4(float4 a, float4 b, float sum)
@@ -75,7 +85,7 @@ static __device__ __forceinline__ void multiply_piece(const piece<D> (&q)[ROWS],
             for (int r = 0; r < ROWS; r++) codes[r] = q[r].codes(run);
 #pragma unroll
             for (int t = 0; t < TOKENS; t++) {
-                const float4 in = __ldg((const float4 *)(x + token[t] + column));
+                const float4 in = *(const float4 *)(x + token[t] + column);
                 if (NEEDS_SUM) inputs[t] += (in.x + in.y) + (in.z + in.w);
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) sum[r][t] = dot_4(codes[r], in, sum[r][t]);
@@ -124,13 +134,18 @@ static __device__ __forceinline__ void finish_rows(const gemv_args &a, int64_t f
 }
 
 /* Blocks that a multiprocessor shall hold at least: what the registers allow without spilling, on all architectures. */
-static constexpr int gemv_blocks(apr_dtype dtype, int n_tokens) { return n_tokens > 1 ? 2 : dtype == APR_Q6_K ? 3 : 4; }
+static constexpr int gemv_blocks(apr_dtype dtype, int n_tokens)
+{
+    return n_tokens > 1 ? 2 : dtype == APR_Q5_K || dtype == APR_Q6_K ? 3 : 4;
+}
 
 template <apr_dtype D, int ROWS, int TOKENS>
 __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gemv(const __grid_constant__ gemv_args args)
 {
     typedef piece<D> P;
     gemv_args a = args;
+    let_next_begin();
+    if (a.routes != NULL) wait_for_previous(); /* which rows, others have written */
     const int64_t expert = enter_pair(a);
     const int warp = threadIdx.x / 32, part = warp % a.n_parts;
     const int64_t first = ((int64_t)blockIdx.x * (GEMV_WARPS / a.n_parts) + warp / a.n_parts) * ROWS;
@@ -147,8 +162,14 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
     }
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) token[t] = (t < a.n_tokens ? t : a.n_tokens - 1) * a.weight.n_in;
+    const int first_piece = part * 32 + (int)threadIdx.x % 32;
+    if (a.routes == NULL && first_piece < n_pieces) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) ask_early(rows[r] + (int64_t)(first_piece / P::LANES) * P::BYTES);
+    }
+    wait_for_previous();
 
-    for (int p = part * 32 + threadIdx.x % 32; p < n_pieces; p += 32 * a.n_parts) {
+    for (int p = first_piece; p < n_pieces; p += 32 * a.n_parts) {
         const int block = p / P::LANES, lane = p % P::LANES, twist = TOKENS > 1 ? P::twist_of(block, lane) : 0;
         P q[ROWS];
         float factor[ROWS];
@@ -169,6 +190,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
 template <apr_dtype D> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_gemv_elements(const __grid_constant__ gemv_args args)
 {
     gemv_args a = args;
+    follow_previous();
     const int64_t expert = enter_pair(a), row = (int64_t)blockIdx.x * GEMV_WARPS + threadIdx.x / 32;
     const int64_t stored = stored_row(a.weight, expert + (row < a.n_out ? row : 0));
     if (row >= a.n_out) return;
@@ -176,7 +198,7 @@ template <apr_dtype D> __global__ void __launch_bounds__(GEMV_WARPS * 32, 1) k_g
         float sum = 0.0f;
         for (int64_t i = threadIdx.x % 32; i < a.weight.n_in; i += 32) {
             const float value = element<D>(a.weight, stored, i);
-            sum = fmaf(has_factors<D>::value ? value * factor_at(a.weight, stored, i) : value, __ldg(a.x + t * a.weight.n_in + i), sum);
+            sum = fmaf(has_factors<D>::value ? value * factor_at(a.weight, stored, i) : value, a.x[t * a.weight.n_in + i], sum);
         }
         sum = warp_sum(sum);
         if (threadIdx.x % 32 == 0) a.out[t * a.n_out + row] = a.bias != NULL ? sum + a.bias[row] : sum;
@@ -196,15 +218,14 @@ static inline dim3 gemv_grid(gemv_args *a, int n_rows, int64_t n_pieces)
 template <apr_dtype D, int ROWS, int TOKENS> cudaError_t start_gemv(gemv_args a, cudaStream_t stream)
 {
     const dim3 grid = gemv_grid(&a, ROWS, a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES);
-    k_gemv<D, ROWS, TOKENS><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
-    return cudaGetLastError();
+    return launch_following(k_gemv<D, ROWS, TOKENS>, grid, GEMV_WARPS * 32, 0, stream, a);
 }
 
 /* One type's launcher: one token, or a few at a time, as many as the registers hold. */
 template <apr_dtype D> cudaError_t gemv_of(const gemv_args &a, cudaStream_t stream)
 {
     constexpr int TOKENS = piece<D>::SCALES <= 4 ? 4 : 2;
-    if (a.n_tokens == 1) return start_gemv<D, 4, 1>(a, stream);
+    if (a.n_tokens == 1 && !a.alike) return start_gemv<D, 4, 1>(a, stream);
     gemv_args some = a;
     cudaError_t error = cudaSuccess;
     for (int first = 0; first < a.n_tokens && error == cudaSuccess; first += TOKENS) {
@@ -220,8 +241,7 @@ template <apr_dtype D> cudaError_t gemv_of_plain(const gemv_args &a, cudaStream_
 {
     if (in_pieces<D>(a.weight)) return gemv_of<D>(a, stream);
     const dim3 grid((unsigned)((a.n_out + GEMV_WARPS - 1) / GEMV_WARPS), a.n_pairs > 0 ? a.n_pairs : 1);
-    k_gemv_elements<D><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
-    return cudaGetLastError();
+    return launch_following(k_gemv_elements<D>, grid, GEMV_WARPS * 32, 0, stream, a);
 }
 
 typedef cudaError_t (*gemv_fn)(const gemv_args &args, cudaStream_t stream);

@@ -59,33 +59,57 @@ static __device__ __forceinline__ void put_chunk(__half *halves, __half *rests, 
     if (rests != NULL) *(uint4 *)(rests + at) = make_uint4(half_2(a.x, a.y), half_2(a.z, a.w), half_2(b.x, b.y), half_2(b.z, b.w));
 }
 
-/* Where rows come from, chunk by chunk: they are there, or made now, left as floats too. */
+/* Where rows come from, chunk by chunk: they are there, or made now, left as floats too. What is read comes first, some chunks before it is
+ * needed: else each chunk would wait for memory behind the one that is written before it. */
 struct given_rows {
     const float *x;
-    __device__ __forceinline__ void chunk(int64_t at, float4 &a, float4 &b) const
+    struct raw {
+        float4 a, b;
+    };
+    __device__ __forceinline__ raw load(int64_t at) const { return raw{*(const float4 *)(x + at), *(const float4 *)(x + at + 4)}; }
+    __device__ __forceinline__ void make(const raw &from, int64_t, float4 &a, float4 &b) const
     {
-        a = *(const float4 *)(x + at);
-        b = *(const float4 *)(x + at + 4);
+        a = from.a;
+        b = from.b;
     }
 };
 
-struct gated_rows {
+/* A function that is chosen for each number, in 40 places, would be more instructions than a multiprocessor keeps. */
+static __device__ __noinline__ float chosen_unit(const apr_glu_shape &shape, bool is_gated, float gate, float up)
+{
+    return is_gated ? apr_glu_of(&shape, gate, up) : apr_activate(shape.activation, gate);
+}
+
+/* IS_PLAIN: of a gated unit of SiLU without limits, which most are. */
+template <bool IS_PLAIN> struct gated_rows {
     apr_glu_shape shape;
     const float *gate, *up;
     float *out; /* may be gate or up: a thread reads what it will write, first */
+    struct raw {
+        float4 gate[2], up[2];
+    };
+    __device__ __forceinline__ raw load(int64_t at) const
+    {
+        raw r;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            r.gate[i] = *(const float4 *)(gate + at + 4 * i);
+            r.up[i] = up != NULL ? *(const float4 *)(up + at + 4 * i) : r.gate[i];
+        }
+        return r;
+    }
     __device__ __forceinline__ float of(float g, float u) const
     {
-        return up != NULL ? apr_glu_of(&shape, g, u) : apr_activate(shape.activation, g);
+        return IS_PLAIN ? apr_activate(APR_ACT_SILU, g) * (u + shape.up_offset) : chosen_unit(shape, up != NULL, g, u);
     }
-    __device__ __forceinline__ float4 four(int64_t at) const
+    __device__ __forceinline__ float4 four(float4 g, float4 u) const
     {
-        const float4 g = *(const float4 *)(gate + at), u = up != NULL ? *(const float4 *)(up + at) : g;
         return make_float4(of(g.x, u.x), of(g.y, u.y), of(g.z, u.z), of(g.w, u.w));
     }
-    __device__ __forceinline__ void chunk(int64_t at, float4 &a, float4 &b) const
+    __device__ __forceinline__ void make(const raw &from, int64_t at, float4 &a, float4 &b) const
     {
-        a = four(at);
-        b = four(at + 4);
+        a = four(from.gate[0], from.up[0]);
+        b = four(from.gate[1], from.up[1]);
         *(float4 *)(out + at) = a;
         *(float4 *)(out + at + 4) = b;
     }
@@ -95,15 +119,22 @@ struct gated_rows {
 template <int N, typename ROWS>
 static __global__ void __launch_bounds__(ROW_THREADS) k_halve(const __grid_constant__ ROWS rows, apr_cuda_halves to, int64_t n_in)
 {
-    const int64_t row = blockIdx.x * n_in;
+    constexpr int AHEAD = N < 3 ? N : 3;
+    const int64_t row = blockIdx.x * n_in, first = threadIdx.x * CHUNK;
+    typename ROWS::raw raw[AHEAD];
     float4 v[N][2];
     float most = 0.0f;
 
 #pragma unroll
+    for (int c = 0; c < AHEAD; c++)
+        if (first + c * ROW_THREADS * CHUNK < n_in) raw[c] = rows.load(row + first + c * ROW_THREADS * CHUNK);
+#pragma unroll
     for (int c = 0; c < N; c++) {
-        const int64_t i = (threadIdx.x + c * ROW_THREADS) * CHUNK;
+        const int64_t i = first + c * ROW_THREADS * CHUNK, later = i + AHEAD * ROW_THREADS * CHUNK;
         v[c][0] = v[c][1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (i < n_in) rows.chunk(row + i, v[c][0], v[c][1]);
+        const typename ROWS::raw now = raw[c % AHEAD];
+        if (c + AHEAD < N && later < n_in) raw[c % AHEAD] = rows.load(row + later);
+        if (i < n_in) rows.make(now, row + i, v[c][0], v[c][1]);
     }
 #pragma unroll
     for (int c = 0; c < N; c++) most = fmaxf(most, fmaxf(largest_of(v[c][0]), largest_of(v[c][1])));
@@ -111,7 +142,7 @@ static __global__ void __launch_bounds__(ROW_THREADS) k_halve(const __grid_const
     if (threadIdx.x == 0) to.scales[blockIdx.x] = power_of_two(exponent);
 #pragma unroll
     for (int c = 0; c < N; c++) {
-        const int64_t i = (threadIdx.x + c * ROW_THREADS) * CHUNK;
+        const int64_t i = first + c * ROW_THREADS * CHUNK;
         if (i < n_in) put_chunk(to.halves, to.rests, row + i, v[c][0], v[c][1], power_of_two(-exponent));
     }
 }
@@ -247,9 +278,13 @@ cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_
 cudaError_t apr_cuda_glu_halves(const apr_glu_args *a, const apr_cuda_halves *to, cudaStream_t stream)
 {
     const bool in_chunks = takes_chunks(to, a->width) && is_aligned(a->gate) && is_aligned(a->up) && is_aligned(a->out);
-    const gated_rows rows = {a->shape, a->gate, a->up, a->out};
-    if (!in_chunks || !halve_rows(rows, to, a->n_tokens, a->width, stream)) return cudaErrorNotSupported;
-    return cudaGetLastError();
+    const bool is_plain = a->up != NULL && a->shape.activation == APR_ACT_SILU && a->shape.limit <= 0.0f && a->shape.alpha <= 0.0f;
+    const gated_rows<true> plain = {a->shape, a->gate, a->up, a->out};
+    const gated_rows<false> rows = {a->shape, a->gate, a->up, a->out};
+    if (!in_chunks) return cudaErrorNotSupported;
+    const bool has_begun =
+        is_plain ? halve_rows(plain, to, a->n_tokens, a->width, stream) : halve_rows(rows, to, a->n_tokens, a->width, stream);
+    return has_begun ? cudaGetLastError() : cudaErrorNotSupported;
 }
 
 cudaError_t apr_cuda_finish(float *out, const apr_cuda_halves *of, const float *bias, int64_t n_rows, int64_t n_out, cudaStream_t stream)

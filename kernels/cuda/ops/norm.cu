@@ -1,4 +1,5 @@
 /* norm.cu - norms over whole rows, heads or groups. */
+#include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/ops.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
 
@@ -34,6 +35,7 @@ static __device__ __forceinline__ void norm_chunk(const apr_norm_args &a, int64_
 /* A warp a chunk. */
 static __global__ void __launch_bounds__(BLOCK) k_norm_warp(const __grid_constant__ apr_norm_args a)
 {
+    follow_previous();
     const int64_t at = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     if (at < a.n_tokens * (a.width / a.chunk)) norm_chunk<true>(a, at * a.chunk, threadIdx.x % 32, 32, NULL);
 }
@@ -41,6 +43,7 @@ static __global__ void __launch_bounds__(BLOCK) k_norm_warp(const __grid_constan
 /* A block a chunk. */
 static __global__ void __launch_bounds__(BLOCK) k_norm_block(const __grid_constant__ apr_norm_args a)
 {
+    follow_previous();
     __shared__ float parts[WARPS];
     norm_chunk<false>(a, blockIdx.x * a.chunk, threadIdx.x, BLOCK, parts);
 }
@@ -50,7 +53,7 @@ cudaError_t apr_cuda_norm(const apr_norm_args *args, cudaStream_t stream)
     if (args->chunk <= 0 || args->width % args->chunk != 0 || args->n_weight <= 0) return cudaErrorInvalidValue;
     const int64_t n_chunks = args->n_tokens * (args->width / args->chunk);
     if (n_chunks == 0) return cudaSuccess;
-    if (args->chunk <= WARP_CHUNK) k_norm_warp<<<(unsigned)((n_chunks + WARPS - 1) / WARPS), BLOCK, 0, stream>>>(*args);
-    else k_norm_block<<<(unsigned)n_chunks, BLOCK, 0, stream>>>(*args);
+    if (args->chunk <= WARP_CHUNK) launch_following(k_norm_warp, (unsigned)((n_chunks + WARPS - 1) / WARPS), BLOCK, 0, stream, *args);
+    else launch_following(k_norm_block, (unsigned)n_chunks, BLOCK, 0, stream, *args);
     return cudaGetLastError();
 }

@@ -25,6 +25,12 @@ static __device__ __forceinline__ int64_t position_of(int64_t position, const in
     return position_at != NULL ? *position_at : position;
 }
 
+/* The same of token t of a call. */
+static __device__ __forceinline__ int64_t position_of_token(int64_t position, const int64_t *position_at, bool apart, int64_t t)
+{
+    return apart ? position_at[t] : position_of(position, position_at) + t;
+}
+
 /* True for types that linear_few, decode and embed read as they are stored. */
 bool apr_cuda_has_kernel(apr_dtype dtype);
 
@@ -67,7 +73,10 @@ cudaError_t apr_cuda_ssd(const apr_ssd_args *args, cudaStream_t stream);
 /* Linear of 1 to APR_CUDA_FEW_TOKENS tokens straight from the packed weights; needs no workspace. */
 cudaError_t apr_cuda_linear_few(const apr_linear_args *args, cudaStream_t stream);
 
-/* The same where each head has a matrix of its own, for any number of tokens. */
+/* The same, and a token's numbers do not depend on how many others there are. */
+cudaError_t apr_cuda_linear_alike(const apr_linear_args *args, cudaStream_t stream);
+
+/* The same as the first where each head has a matrix of its own, for any number of tokens. */
 cudaError_t apr_cuda_linear_heads_few(const apr_linear_args *args, cudaStream_t stream);
 
 /* Logical rows [first, first + n_rows) of a matrix as numbers: F16, BF16 or F32, rows without gaps. `out` begins at a

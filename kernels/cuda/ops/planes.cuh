@@ -44,5 +44,34 @@ static __device__ __forceinline__ void planes_put(uint8_t *planes, int64_t i, bo
     *(int *)(tile + PLANES_SUMS + column / PLANES_GROUP * 4) = sum;
 }
 
+/* The same of four numbers from i on, a multiple of 4: four neighbouring lanes have a group. All 32 lanes take part. */
+static __device__ __forceinline__ void planes_put_4(uint8_t *planes, int64_t i, bool on, float4 value)
+{
+    float most = on ? fmaxf(fmaxf(fabsf(value.x), fabsf(value.y)), fmaxf(fabsf(value.z), fabsf(value.w))) : 0.0f;
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+    const float times = most > 0.0f ? PLANES_LARGEST / most : 0.0f;
+    const int whole[4] = {__float2int_rn(value.x * times), __float2int_rn(value.y * times), __float2int_rn(value.z * times),
+                          __float2int_rn(value.w * times)};
+    int sum = on ? whole[0] + whole[1] + whole[2] + whole[3] : 0;
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    if (!on) return;
+    uint8_t *const tile = planes + i / PLANES_COLUMNS * PLANES_BYTES;
+    const int column = (int)(i % PLANES_COLUMNS);
+    uint32_t high = 0, low = 0;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const int h = (whole[k] + 128) >> 8;
+        high |= ((uint32_t)h & 255) << (8 * k);
+        low |= ((uint32_t)(whole[k] - 256 * h) & 255) << (8 * k);
+    }
+    *(uint32_t *)(tile + column) = high;
+    *(uint32_t *)(tile + PLANES_LOW + column) = low;
+    if (column % PLANES_GROUP != 0) return;
+    *(float *)(tile + PLANES_SCALES + column / PLANES_GROUP * 4) = most * (1.0f / PLANES_LARGEST);
+    *(int *)(tile + PLANES_SUMS + column / PLANES_GROUP * 4) = sum;
+}
+
 #endif
 #endif

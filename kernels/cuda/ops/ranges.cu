@@ -1,4 +1,5 @@
 /* ranges.cu - what copies ranges of heads, or multiplies number by number: slice, join, scale, mul, softcap, gate. */
+#include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/ops.cuh"
 
 enum { BLOCK = 256 };
@@ -8,39 +9,46 @@ static unsigned blocks_of(int64_t n) { return (unsigned)((n + BLOCK - 1) / BLOCK
 
 static __global__ void __launch_bounds__(BLOCK) k_slice(const __grid_constant__ apr_slice_args a)
 {
+    follow_previous();
     const int64_t i = own_number();
     if (i < a.n_tokens * a.n_heads * a.n) a.out[i] = a.x[i / a.n * a.head_dim + a.start + i % a.n];
 }
 
 static __global__ void __launch_bounds__(BLOCK) k_join(const __grid_constant__ apr_join_args a)
 {
+    follow_previous();
     const int64_t i = own_number(), each = a.n_a + a.n_b, head = i / each, d = i % each;
     if (i < a.n_tokens * a.n_heads * each) a.out[i] = d < a.n_a ? a.a[head * a.n_a + d] : a.b[head * a.n_b + d - a.n_a];
 }
 
 static __global__ void __launch_bounds__(BLOCK) k_scale(const __grid_constant__ apr_scale_args a)
 {
+    follow_previous();
     const int64_t i = own_number();
     if (i >= a.n_tokens * a.width) return;
-    const float periods =
-        a.warmth != 0.0f ? floorf(((float)(position_of(a.position, a.position_at) + i / a.width) + a.shift) / a.period) : 0.0f;
+    float periods = 0.0f;
+    if (a.warmth != 0.0f)
+        periods = floorf(((float)position_of_token(a.position, a.position_at, a.apart, i / a.width) + a.shift) / a.period);
     a.out[i] = a.x[i] * (a.factor * (1.0f + a.warmth * log1pf(periods)));
 }
 
 static __global__ void __launch_bounds__(BLOCK) k_mul(const __grid_constant__ apr_mul_args a)
 {
+    follow_previous();
     const int64_t i = own_number(), column = a.y_width == 1 ? 0 : i % a.width;
     if (i < a.n_tokens * a.width) a.out[i] = a.x[i] * a.y[(a.y_is_vector ? 0 : i / a.width * a.y_width) + column];
 }
 
 static __global__ void __launch_bounds__(BLOCK) k_softcap(const __grid_constant__ apr_softcap_args a)
 {
+    follow_previous();
     const int64_t i = own_number();
     if (i < a.n_tokens * a.width) a.out[i] = a.cap * tanhf(a.x[i] / a.cap);
 }
 
 static __global__ void __launch_bounds__(BLOCK) k_gate(const __grid_constant__ apr_gate_args a)
 {
+    follow_previous();
     const int64_t i = own_number();
     if (i < a.n_tokens * a.n_heads * a.head_dim) a.out[i] = a.x[i] * apr_activate(a.activation, a.gate[i / a.head_dim]);
 }
@@ -48,41 +56,41 @@ static __global__ void __launch_bounds__(BLOCK) k_gate(const __grid_constant__ a
 cudaError_t apr_cuda_slice(const apr_slice_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->n_heads * a->n;
-    if (n > 0) k_slice<<<blocks_of(n), BLOCK, 0, stream>>>(*a);
+    if (n > 0) launch_following(k_slice, blocks_of(n), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }
 
 cudaError_t apr_cuda_join(const apr_join_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->n_heads * (a->n_a + a->n_b);
-    if (n > 0) k_join<<<blocks_of(n), BLOCK, 0, stream>>>(*a);
+    if (n > 0) launch_following(k_join, blocks_of(n), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }
 
 cudaError_t apr_cuda_scale(const apr_scale_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->width;
-    if (n > 0) k_scale<<<blocks_of(n), BLOCK, 0, stream>>>(*a);
+    if (n > 0) launch_following(k_scale, blocks_of(n), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }
 
 cudaError_t apr_cuda_mul(const apr_mul_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->width;
-    if (n > 0) k_mul<<<blocks_of(n), BLOCK, 0, stream>>>(*a);
+    if (n > 0) launch_following(k_mul, blocks_of(n), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }
 
 cudaError_t apr_cuda_softcap(const apr_softcap_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->width;
-    if (n > 0) k_softcap<<<blocks_of(n), BLOCK, 0, stream>>>(*a);
+    if (n > 0) launch_following(k_softcap, blocks_of(n), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }
 
 cudaError_t apr_cuda_gate(const apr_gate_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->n_heads * a->head_dim;
-    if (n > 0) k_gate<<<blocks_of(n), BLOCK, 0, stream>>>(*a);
+    if (n > 0) launch_following(k_gate, blocks_of(n), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }

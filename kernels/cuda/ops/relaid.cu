@@ -116,7 +116,7 @@ template <int BITS> static cudaError_t gemv_of_bits(const gemv_args &a, cudaStre
         k_gemv_relaid_elements<BITS><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
         return cudaGetLastError();
     }
-    if (a.n_tokens == 1) return start_relaid<BITS, 4, 1>(a, stream);
+    if (a.n_tokens == 1 && !a.alike) return start_relaid<BITS, 4, 1>(a, stream);
     gemv_args some = a;
     cudaError_t error = cudaSuccess;
     for (int first = 0; first < a.n_tokens && error == cudaSuccess; first += TOKENS) {

@@ -1,15 +1,18 @@
 /* rope.cu - rotary angles, and heads turned by them. */
+#include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/ops.cuh"
+#include "kernels/cuda/ops/rope.cuh"
 
 enum { BLOCK = 256 };
 
 /* The angle is a float32 product, as on the host. Its turns are counted in double, so that no position is too far. */
 static __global__ void __launch_bounds__(BLOCK) k_angles(const __grid_constant__ apr_angles_args a)
 {
+    follow_previous();
     const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (at >= a.n_tokens * a.n_freqs) return;
     const int64_t t = at / a.n_freqs, j = at % a.n_freqs;
-    const float angle = __fmul_rn((float)(position_of(a.position, a.position_at) + t), a.freqs[j]);
+    const float angle = __fmul_rn((float)position_of_token(a.position, a.position_at, a.apart, t), a.freqs[j]);
     const double half_turns = (double)angle * 0.31830988618379067154; /* 1 / pi */
     const float rest = (float)(half_turns - 2.0 * rint(half_turns * 0.5));
     a.out[t * 2 * a.n_freqs + j] = cospif(rest) * a.magnitude;
@@ -19,6 +22,7 @@ static __global__ void __launch_bounds__(BLOCK) k_angles(const __grid_constant__
 /* A thread a pair of numbers; those that do not turn are copied by the threads after the pairs. */
 static __global__ void __launch_bounds__(BLOCK) k_rope(const __grid_constant__ apr_rope_args a)
 {
+    follow_previous();
     const int64_t each = a.head_dim - a.n_freqs, at = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (at >= a.n_tokens * a.n_heads * each) return;
     const int64_t row = at / each, j = at % each, n = a.n_freqs;
@@ -32,9 +36,9 @@ static __global__ void __launch_bounds__(BLOCK) k_rope(const __grid_constant__ a
     const float *const angles = a.angles + row / a.n_heads * 2 * n;
     const bool neighbours = a.mode == APR_ROPE_NEIGHBOURS;
     const int64_t i = a.start + (neighbours ? 2 * j : j), other = i + (neighbours ? 1 : n);
-    const float cosine = angles[j], sine = angles[j + n], first = x[i], second = x[other];
-    out[i] = first * cosine - second * sine;
-    out[other] = second * cosine + first * sine;
+    const float2 pair = turned(x[i], x[other], angles[j], angles[j + n]);
+    out[i] = pair.x;
+    out[other] = pair.y;
 }
 
 static unsigned blocks_of(int64_t n) { return (unsigned)((n + BLOCK - 1) / BLOCK); }
@@ -42,7 +46,7 @@ static unsigned blocks_of(int64_t n) { return (unsigned)((n + BLOCK - 1) / BLOCK
 cudaError_t apr_cuda_angles(const apr_angles_args *args, cudaStream_t stream)
 {
     if (args->n_tokens * args->n_freqs == 0) return cudaSuccess;
-    k_angles<<<blocks_of(args->n_tokens * args->n_freqs), BLOCK, 0, stream>>>(*args);
+    launch_following(k_angles, blocks_of(args->n_tokens * args->n_freqs), BLOCK, 0, stream, *args);
     return cudaGetLastError();
 }
 
@@ -51,6 +55,6 @@ cudaError_t apr_cuda_rope(const apr_rope_args *args, cudaStream_t stream)
     if (args->start < 0 || args->start + args->n_freqs * 2 > args->head_dim) return cudaErrorInvalidValue;
     const int64_t n = args->n_tokens * args->n_heads * (args->head_dim - args->n_freqs);
     if (n == 0) return cudaSuccess;
-    k_rope<<<blocks_of(n), BLOCK, 0, stream>>>(*args);
+    launch_following(k_rope, blocks_of(n), BLOCK, 0, stream, *args);
     return cudaGetLastError();
 }

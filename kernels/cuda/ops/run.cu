@@ -1,6 +1,7 @@
 /* run.cu - the operations of a program on a device: the table of what starts each kind. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/ops.cuh"
+#include "kernels/cuda/ops/pairs.cuh"
 
 typedef apr_status (*launch_fn)(apr_cuda_device *device, const apr_op_args *args, apr_error *err);
 
@@ -22,6 +23,41 @@ static apr_status call(cudaError_t (*start)(const apr_attend_args *, cudaStream_
                        apr_error *err)
 {
     return apr_cuda_outcome(device, (device->exact ? apr_cuda_attend_exact : start)(args, device->stream), err);
+}
+
+/* Each token's numbers are what they are for it alone: 64 at a time, or one, whose sums are cut as its own pairs want it. */
+static cudaError_t experts_apart(apr_cuda_device *device, const apr_experts_args *args)
+{
+    cudaError_t error = cudaSuccess;
+    for (int64_t first = 0, n = APR_ABREAST_MOST; first < args->n_tokens && error == cudaSuccess;) {
+        apr_experts_args some = *args;
+        some.n_tokens = args->n_tokens - first < n ? args->n_tokens - first : n;
+        some.x = args->x + first * args->n_in;
+        some.routes = args->routes + first * apr_route_row(args->n_used);
+        some.out = args->out + first * args->n_out;
+        error = cudaErrorNotSupported;
+        if (n > 1 && !device->exact && !device->tiles)
+            error = apr_cuda_experts_abreast(&some, device->facts.n_sms, device->facts.major, device->stream);
+        if (error == cudaErrorNotSupported && n > 1) {
+            n = 1;
+            error = cudaSuccess;
+            continue;
+        }
+        if (error == cudaErrorNotSupported) error = apr_cuda_experts(&some, device->stream);
+        first += n;
+    }
+    return error;
+}
+
+/* Tokens sorted by expert where there are several and a kernel for that: else, and where nothing may be rounded, each pair by itself. */
+static apr_status call(cudaError_t (*start)(const apr_experts_args *, cudaStream_t), apr_cuda_device *device, const apr_experts_args *args,
+                       apr_error *err)
+{
+    cudaError_t error = cudaErrorNotSupported;
+    if (device->alike) return apr_cuda_outcome(device, experts_apart(device, args), err);
+    if (!device->exact && !device->tiles && args->n_tokens > 1)
+        error = apr_cuda_experts_abreast(args, device->facts.n_sms, device->facts.major, device->stream);
+    return apr_cuda_outcome(device, error == cudaErrorNotSupported ? start(args, device->stream) : error, err);
 }
 
 /* START with its MEMBER of the arguments. */

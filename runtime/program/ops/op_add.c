@@ -7,6 +7,7 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->add.a = apr_ground_value(g, op->in[0]);
     args->add.b = apr_ground_value(g, op->in[1]);
     args->add.out = apr_ground_value(g, op->out);
+    args->add.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_ADD, args->add.n_tokens, text, n); }

@@ -45,6 +45,9 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->attend.n_tokens = g->n_tokens;
     args->attend.position = g->position;
     args->attend.position_at = g->position_at;
+    args->attend.apart = g->apart;
+    args->attend.ordered = g->ordered;
+    args->attend.n_ordered = g->n_ordered;
     args->attend.sinks = apr_ground_vector(g, op->weight[SINKS]);
     args->attend.q = apr_ground_value(g, op->in[0]);
     args->attend.keys = apr_ground_cache(g, op->state, 0);

@@ -16,6 +16,8 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->conv.weight = apr_ground_vector(g, op->weight[TAPS]);
     args->conv.bias = apr_ground_vector(g, op->weight[BIAS]);
     args->conv.state = apr_ground_state(g, op->state);
+    args->conv.slots = g->slots;
+    args->conv.slot_bytes = apr_ground_slot_bytes(g, op->state);
     args->conv.out = apr_ground_value(g, op->out);
     args->conv.n_threads = g->work.n_threads;
 }

@@ -28,6 +28,8 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->delta.rate = apr_ground_vector(g, op->weight[RATE]);
     args->delta.dt_bias = apr_ground_vector(g, op->weight[DT_BIAS]);
     args->delta.state = apr_ground_state(g, op->state);
+    args->delta.slots = g->slots;
+    args->delta.slot_bytes = apr_ground_slot_bytes(g, op->state);
     args->delta.out = apr_ground_value(g, op->out);
     args->delta.work = g->work;
 }

@@ -1,5 +1,5 @@
 /* op_experts.c - the feed-forward of the chosen experts, summed by weight. */
-#include "kernels/cuda/api.h"
+#include "kernels/cuda/abreast_room.h"
 #include "runtime/program/ops/parts.h"
 
 #include <stdio.h>
@@ -32,11 +32,24 @@ static size_t host_shared(const apr_program *program, const apr_op *op, const ap
     return apr_experts_shared(sizes->n_batch, a->n_in, a->n_mid, a->n_out);
 }
 
+/* Have all of its matrices types of which tokens go abreast, as far as is known? */
+static bool goes_abreast(const apr_op *op, const apr_dtype *weight_dtypes)
+{
+    for (int j = GATE; j <= DOWN && weight_dtypes != NULL; j++)
+        if (op->weight[j] >= 0 && !apr_abreast_has(weight_dtypes[op->weight[j]])) return false;
+    return true;
+}
+
 static size_t device_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
 {
-    const apr_experts_args *const a = &op->args.experts;
+    static const apr_tensor some = {0};
+    apr_experts_args a = op->args.experts;
     (void)program;
-    return apr_cuda_experts_bytes(sizes->n_batch, a->n_in, a->n_mid, a->n_out, a->n_used);
+    a.gate = op->weight[GATE] >= 0 ? &some : NULL; /* there is one: no more is asked of it */
+    const size_t pairs = apr_cuda_experts_bytes(sizes->n_batch, a.n_in, a.n_mid, a.n_out, a.n_used);
+    if (!goes_abreast(op, sizes->weight_dtypes)) return pairs;
+    const size_t abreast = apr_cuda_experts_abreast_room(&a, sizes->n_batch, sizes->n_multiprocessors);
+    return abreast > pairs ? abreast : pairs;
 }
 
 static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)

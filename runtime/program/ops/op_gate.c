@@ -13,6 +13,7 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->gate.x = apr_ground_value(g, op->in[0]);
     args->gate.gate = apr_ground_value(g, op->in[1]);
     args->gate.out = apr_ground_value(g, op->out);
+    args->gate.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_GATE, args->gate.n_tokens, text, n); }

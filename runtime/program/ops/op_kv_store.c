@@ -15,6 +15,7 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->kv_store.n_tokens = g->n_tokens;
     args->kv_store.position = g->position;
     args->kv_store.position_at = g->position_at;
+    args->kv_store.apart = g->apart;
     args->kv_store.k = apr_ground_value(g, op->in[0]);
     args->kv_store.v = op->in[1] >= 0 ? apr_ground_value(g, op->in[1]) : NULL;
     args->kv_store.keys = apr_ground_cache(g, op->state, 0);

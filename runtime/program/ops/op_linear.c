@@ -1,5 +1,5 @@
 /* op_linear.c - a product with a matrix, and a bias. */
-#include "kernels/cuda/api.h"
+#include "kernels/cuda/abreast_room.h"
 #include "runtime/program/ops/parts.h"
 
 static const apr_op_fact facts[] = {
@@ -12,6 +12,14 @@ static const apr_op_fact facts[] = {
 
 static int64_t at_least_one(int64_t n) { return n > 0 ? n : 1; }
 
+/* Up to so many tokens go abreast whatever the batch is, so that nobody's numbers depend on it. */
+static size_t abreast_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
+{
+    const bool goes = sizes->weight_dtypes == NULL || apr_abreast_has(sizes->weight_dtypes[op->weight[0]]);
+    if (!goes) return 0;
+    return apr_cuda_linear_abreast_bytes(APR_ABREAST_MOST, program->values[op->in[0]].width, sizes->n_multiprocessors);
+}
+
 /* Where each head has a matrix of its own, a token is a row of inputs for each. */
 static size_t device_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
 {
@@ -19,7 +27,11 @@ static size_t device_bytes(const apr_program *program, const apr_op *op, const a
     const apr_weight_slot *const slot = &program->weights[op->weight[0]];
     const bool is_f16 = sizes->weight_dtypes != NULL && sizes->weight_dtypes[op->weight[0]] == APR_F16;
 
-    if (heads->n == 0) return apr_products_bytes(program, op, sizes);
+    if (heads->n == 0) {
+        const size_t product = apr_products_bytes(program, op, sizes);
+        const size_t abreast = abreast_bytes(program, op, sizes);
+        return abreast > product ? abreast : product;
+    }
     return apr_cuda_linear_heads_bytes_within(sizes->n_batch, heads, program->values[op->in[0]].width / heads->n,
                                               slot->dims[slot->rank - 1], is_f16, sizes->tile_bytes);
 }

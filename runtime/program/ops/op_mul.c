@@ -7,6 +7,7 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->mul.x = apr_ground_value(g, op->in[0]);
     args->mul.y = args->mul.y_is_vector ? apr_ground_vector(g, op->weight[0]) : apr_ground_value(g, op->in[1]);
     args->mul.out = apr_ground_value(g, op->out);
+    args->mul.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_MUL, args->mul.n_tokens, text, n); }

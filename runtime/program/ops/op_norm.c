@@ -18,6 +18,7 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->norm.weight = apr_ground_vector(g, op->weight[GAIN]);
     args->norm.bias = apr_ground_vector(g, op->weight[BIAS]);
     args->norm.out = apr_ground_value(g, op->out);
+    args->norm.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_NORM, args->norm.n_tokens, text, n); }

@@ -16,6 +16,7 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->rope.x = apr_ground_value(g, op->in[0]);
     args->rope.angles = apr_ground_value(g, op->in[1]);
     args->rope.out = apr_ground_value(g, op->out);
+    args->rope.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_ROPE, args->rope.n_tokens, text, n); }

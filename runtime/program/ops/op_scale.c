@@ -14,8 +14,10 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->scale.n_tokens = apr_ground_rows_of(g, op->out).n;
     args->scale.position = g->position;
     args->scale.position_at = g->position_at;
+    args->scale.apart = g->apart;
     args->scale.x = apr_ground_value(g, op->in[0]);
     args->scale.out = apr_ground_value(g, op->out);
+    args->scale.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n) { apr_describe_floats(APR_OP_SCALE, args->scale.n_tokens, text, n); }

@@ -11,6 +11,7 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->softcap.n_tokens = apr_ground_rows_of(g, op->out).n;
     args->softcap.x = apr_ground_value(g, op->in[0]);
     args->softcap.out = apr_ground_value(g, op->out);
+    args->softcap.n_threads = g->work.n_threads;
 }
 
 static void describe(const apr_op_args *args, char *text, size_t n)

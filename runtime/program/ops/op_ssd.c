@@ -20,6 +20,8 @@ static void bind(const apr_ground *g, const apr_op *op, apr_op_args *args)
     args->ssd.dt_bias = apr_ground_vector(g, op->weight[DT_BIAS]);
     args->ssd.skip = apr_ground_vector(g, op->weight[SKIP]);
     args->ssd.state = apr_ground_state(g, op->state);
+    args->ssd.slots = g->slots;
+    args->ssd.slot_bytes = apr_ground_slot_bytes(g, op->state);
     args->ssd.out = apr_ground_value(g, op->out);
     args->ssd.n_threads = g->work.n_threads;
 }

@@ -1,0 +1,172 @@
+/* abreast_room.h - what products of tokens abreast (ops/abreast.cuh) take of a workspace: counted here, for who plans it and who cuts it
+ * up.
+ *
+ * Offsets are bytes from the workspace's begin, each a multiple of 256. */
+#ifndef APR_KERNELS_CUDA_ABREAST_ROOM_H
+#define APR_KERNELS_CUDA_ABREAST_ROOM_H
+
+#include "kernels/cuda/api.h"
+
+/* X(ID): types that have such products. Those that flow_args.h puts into items are read from items only where rows alone are no whole
+ * 16 bytes: Q6_K, Q8_0, MXFP4. */
+#define APR_ABREAST_K(X)      X(Q4_K) X(Q6_K)
+#define APR_ABREAST_BLOCKS(X) X(Q4_0) X(Q8_0) X(MXFP4)
+#define APR_ABREAST_PLAIN(X)  X(F16) X(BF16)
+
+enum {
+    APR_ABREAST_TILE = 8,        /* tokens of a tile */
+    APR_ABREAST_MOST = 64,       /* tokens that such products are preferred for */
+    APR_ABREAST_MOST_TILES = 4,  /* that are multiplied at a time */
+    APR_ABREAST_MOST_ROWS = 256, /* of a row block */
+    APR_ABREAST_MOST_SPLITS = 4, /* parts of an expert's columns */
+    APR_PAIRS_MOST_EXPERTS = 1024,
+    APR_ABREAST_MOST_BATCH = 65536, /* tokens of experts at a time, whatever the room */
+    APR_ABREAST_ENOUGH_MIB = 256,   /* of a plan's workspace for experts, where there would be more tokens at a time */
+};
+
+/* One tile after another of tokens that go to one expert; see ops/pairs.cuh. */
+typedef struct apr_abreast_group {
+    int expert, first_tile, n_tiles;
+} apr_abreast_group;
+
+static inline bool apr_abreast_has(apr_dtype dtype)
+{
+    bool has = false;
+#define X(id) has |= dtype == APR_##id;
+    APR_ABREAST_K(X)
+    APR_ABREAST_BLOCKS(X)
+    APR_ABREAST_PLAIN(X)
+#undef X
+    return has;
+}
+
+static inline size_t apr_abreast_fragment_bytes(int64_t n_tiles, int64_t n_in) { return (size_t)(n_tiles * n_in) * 32; }
+static inline size_t apr_abreast_sum_bytes(int64_t n_tiles, int64_t n_in) { return (size_t)(n_tiles * ((n_in + 255) / 256)) * 256; }
+
+/* Sums of row blocks that blocks share: of all matrices together, for any number of tokens. */
+static inline size_t apr_cuda_abreast_partial_bytes(int n_multiprocessors)
+{
+    return (size_t)2 * (size_t)n_multiprocessors * APR_ABREAST_MOST_ROWS * (APR_ABREAST_MOST_TILES * APR_ABREAST_TILE) * sizeof(float);
+}
+
+/* The next n_bytes of a workspace of which *end are taken. */
+static inline size_t apr_abreast_take(size_t *end, size_t n_bytes)
+{
+    const size_t at = *end;
+    *end += apr_cuda_round(n_bytes);
+    return at;
+}
+
+typedef struct apr_abreast_inputs_room {
+    size_t fragments, sums, factors;
+} apr_abreast_inputs_room;
+
+static inline apr_abreast_inputs_room apr_abreast_take_inputs(size_t *end, int64_t n_tiles, int64_t n_in)
+{
+    apr_abreast_inputs_room room;
+    room.fragments = apr_abreast_take(end, apr_abreast_fragment_bytes(n_tiles, n_in));
+    room.sums = apr_abreast_take(end, apr_abreast_sum_bytes(n_tiles, n_in));
+    room.factors = apr_abreast_take(end, (size_t)n_tiles * APR_ABREAST_TILE * sizeof(float));
+    return room;
+}
+
+/* --- a linear --- */
+
+typedef struct apr_linear_room {
+    apr_abreast_inputs_room inputs;
+    int64_t n_tiles;
+    size_t partial, n_bytes;
+} apr_linear_room;
+
+static inline apr_linear_room apr_cuda_linear_room(int64_t n_tokens, int64_t n_in, int n_multiprocessors)
+{
+    apr_linear_room room;
+    room.n_bytes = 0;
+    room.n_tiles = (n_tokens + APR_ABREAST_TILE - 1) / APR_ABREAST_TILE;
+    room.inputs = apr_abreast_take_inputs(&room.n_bytes, room.n_tiles, n_in);
+    room.partial = apr_abreast_take(&room.n_bytes, apr_cuda_abreast_partial_bytes(n_multiprocessors));
+    return room;
+}
+
+static inline size_t apr_cuda_linear_abreast_bytes(int64_t n_tokens, int64_t n_in, int n_multiprocessors)
+{
+    return apr_cuda_linear_room(n_tokens, n_in, n_multiprocessors).n_bytes;
+}
+
+/* --- experts --- */
+
+/* Tiles that so many pairs may need. */
+static inline int64_t apr_pairs_most_tiles(int64_t n_pairs, int64_t n_experts)
+{
+    const int64_t most = n_pairs / APR_ABREAST_TILE + n_experts;
+    return n_pairs < most ? n_pairs : most;
+}
+
+/* Parts of the columns that leave the least for a multiprocessor to do when one token comes; many tokens are work enough. */
+static inline int apr_abreast_splits(int64_t n_tokens, int64_t n_used, int64_t n_rows, int64_t n_in, int n_multiprocessors)
+{
+    const int64_t runs = n_used * ((n_rows + APR_ABREAST_MOST_ROWS - 1) / APR_ABREAST_MOST_ROWS), n_stages = n_in / 256;
+    int64_t best = INT64_MAX;
+    int splits = 1;
+    for (int s = 1; s <= APR_ABREAST_MOST_SPLITS && s <= n_stages && n_tokens <= APR_ABREAST_MOST; s++) {
+        const int64_t most = (runs * s + n_multiprocessors - 1) / n_multiprocessors * ((n_stages + s - 1) / s);
+        if (most < best) best = most, splits = s;
+    }
+    return splits;
+}
+
+typedef struct apr_experts_room {
+    size_t slot_of, token_of, pair_of, groups, n_groups; /* apr_pairs */
+    apr_abreast_inputs_room x, mid;
+    size_t gate, up, middle, down; /* [splits, slots, n_mid] twice, [slots, n_mid], [splits, slots, n_out] */
+    int64_t n_slots, most_tiles;
+    int gate_splits, down_splits;
+    size_t n_bytes;
+} apr_experts_room;
+
+/* Of some tokens at a time; sizes alone are read, and whether there is a gate. */
+static inline apr_experts_room apr_cuda_experts_room(const apr_experts_args *a, int64_t n_tokens, int n_multiprocessors)
+{
+    apr_experts_room room;
+    const int64_t n_pairs = n_tokens * a->n_used, n_tiles = apr_pairs_most_tiles(n_pairs, a->n_experts);
+    const size_t slots = (size_t)(n_tiles * APR_ABREAST_TILE), mid = slots * (size_t)a->n_mid * sizeof(float);
+    const size_t gates = a->gate != NULL ? 1 : 0;
+    size_t *const end = &room.n_bytes;
+    room.n_bytes = 0;
+    room.most_tiles = n_tiles;
+    room.n_slots = (int64_t)slots;
+    room.gate_splits = apr_abreast_splits(n_tokens, a->n_used, (int64_t)(1 + gates) * a->n_mid, a->n_in, n_multiprocessors);
+    room.down_splits = apr_abreast_splits(n_tokens, a->n_used, a->n_out, a->n_mid, n_multiprocessors);
+    room.slot_of = apr_abreast_take(end, (size_t)n_pairs * sizeof(int));
+    room.token_of = apr_abreast_take(end, slots * sizeof(int));
+    room.pair_of = apr_abreast_take(end, slots * sizeof(int));
+    room.groups = apr_abreast_take(end, (size_t)n_tiles * sizeof(apr_abreast_group));
+    room.n_groups = apr_abreast_take(end, sizeof(int));
+    room.x = apr_abreast_take_inputs(end, n_tiles, a->n_in);
+    room.mid = apr_abreast_take_inputs(end, n_tiles, a->n_mid);
+    room.gate = apr_abreast_take(end, gates * mid * (size_t)room.gate_splits);
+    room.up = apr_abreast_take(end, mid * (size_t)room.gate_splits);
+    room.middle = apr_abreast_take(end, mid);
+    room.down = apr_abreast_take(end, slots * (size_t)a->n_out * sizeof(float) * (size_t)room.down_splits);
+    return room;
+}
+
+static inline size_t apr_cuda_experts_abreast_bytes(const apr_experts_args *a, int64_t n_tokens, int n_multiprocessors)
+{
+    return apr_cuda_experts_room(a, n_tokens, n_multiprocessors).n_bytes;
+}
+
+/* What a plan gives them: for n_batch tokens, or for half as many until that is no more than enough; for APR_ABREAST_MOST in any case, so
+ * that nobody's numbers depend on the batch. 0: too many experts for that way. */
+static inline size_t apr_cuda_experts_abreast_room(const apr_experts_args *a, int64_t n_batch, int n_multiprocessors)
+{
+    int64_t n = n_batch < APR_ABREAST_MOST_BATCH ? n_batch : (int64_t)APR_ABREAST_MOST_BATCH;
+    if (a->n_experts > APR_PAIRS_MOST_EXPERTS) return 0;
+    const size_t least = apr_cuda_experts_abreast_bytes(a, APR_ABREAST_MOST, n_multiprocessors);
+    while (n > APR_ABREAST_MOST && apr_cuda_experts_abreast_bytes(a, n, n_multiprocessors) > (size_t)APR_ABREAST_ENOUGH_MIB << 20)
+        n = (n + 1) / 2;
+    const size_t most = n > APR_ABREAST_MOST ? apr_cuda_experts_abreast_bytes(a, n, n_multiprocessors) : 0;
+    return most > least ? most : least;
+}
+
+#endif

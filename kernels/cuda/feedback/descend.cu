@@ -1,0 +1,143 @@
+/* descend.cu - each sub-block's codes once more, one row a warp, one column a lane; its neighbouring scales are tried side by side. */
+#include "kernels/cuda/feedback/feedback.cuh"
+
+enum { PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS, MOST_TRIALS = 7 };
+
+/* Changes of a sub-block's scale and minimum, or of d; the first is none. quant/feedback/lane_rows.c has the same, in the same order. */
+struct nudge {
+    int scale, min;
+    float factor;
+};
+
+/* What the block says of this sub-block, as a nudge makes it. */
+struct nudged {
+    uint16_t d;
+    int scale, min;
+};
+
+template <int TRIALS> static __device__ __forceinline__ nudge nudge_of(int t)
+{
+    if (TRIALS == 5) return {0, 0, t == 0 ? 1.0f : t == 1 ? 0.94f : t == 2 ? 0.97f : t == 3 ? 1.03f : 1.06f};
+    if (t == 0) return {0, 0, 1.0f};
+    if (t < 3) return {t == 1 ? 1 : -1, 0, 1.0f};
+    if (t < 5) return {0, t == 3 ? 1 : -1, 1.0f};
+    return {t == 5 ? 1 : -1, t == 5 ? 1 : -1, 1.0f};
+}
+
+static __device__ __forceinline__ int between(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
+
+template <int TRIALS> static __device__ __forceinline__ nudged make_nudged(const apr_cuda_grid &grid, nudged from, int t)
+{
+    const nudge by = nudge_of<TRIALS>(t);
+    if (t == 0) return from;
+    nudged to = {from.d, between(from.scale + by.scale, grid.scale_low, grid.scale_high),
+                 between(from.min + by.min, grid.min_low, grid.min_high)};
+    if (by.factor != 1.0f) {
+        const uint16_t d = apr_f32_to_f16(__fmul_rn(apr_f16_to_f32(from.d), by.factor));
+        if ((d & 0x7c00) != 0x7c00) to.d = d;
+    }
+    return to;
+}
+
+/* One sub-block of SUB columns, from column `begin` of the panel on. Answers what the lane's value has lost. */
+template <int SUB, int TRIALS, bool E2M1>
+static __device__ __forceinline__ float descend_sub_block(const apr_cuda_lanes &r, const float *__restrict__ h, int64_t n, int64_t row,
+                                                          int64_t at, float g)
+{
+    const int lane = (int)threadIdx.x % 32;
+    const bool is_there = lane < SUB;
+    const int64_t here = row * n + at + (is_there ? lane : 0), sub = row * (n / SUB) + at / SUB,
+                  block = row * (n / r.grid.elems) + at / r.grid.elems;
+    const float *const corner = h + at * n + at + (is_there ? lane : 0);
+    const float weight = r.weight[here], error = r.error[here], inverse = 1.0f / __ldg(h + (at + (is_there ? lane : 0)) * (n + 1));
+    const nudged from = {r.d[block], r.scale[sub], r.min[sub]};
+    const uint16_t dmin = r.dmin[block];
+    grid_step step[TRIALS];
+    float now[TRIALS], code[TRIALS], left[TRIALS];
+
+#pragma unroll
+    for (int t = 0; t < TRIALS; t++) {
+        const nudged to = make_nudged<TRIALS>(r.grid, from, t);
+        step[t] = step_of(r.grid, to.d, dmin, to.scale, to.min);
+        now[t] = g;
+        code[t] = left[t] = 0.0f;
+    }
+#pragma unroll 2
+    for (int k = 0; k < SUB; k++) {
+        const float row_k = __ldg(corner + k * n);
+#pragma unroll
+        for (int t = 0; t < TRIALS; t++) {
+            const float q = nearest_code<E2M1>(r.grid, step[t], weight - error + now[t] * inverse), e = weight - value_of(step[t], q);
+            if (lane == k) code[t] = q, left[t] = e;
+            now[t] -= row_k * __shfl_sync(0xffffffffu, error - e, k);
+        }
+    }
+    /* of a change x of the values the error falls by x (2 g - H x), and H x is what g has lost */
+    float best_gain = 0.0f, best_code = code[0], best_left = left[0];
+    int best = 0;
+#pragma unroll
+    for (int t = 0; t < TRIALS; t++) {
+        const float gain = sum_of_warp(is_there ? (error - left[t]) * (g + now[t]) : 0.0f);
+        if (t > 0 && !(gain > best_gain)) continue;
+        best_gain = gain, best_code = code[t], best_left = left[t], best = t;
+    }
+    if (!(best_gain > 0.0f)) return 0.0f;
+    if (is_there) {
+        r.code[here] = (int8_t)best_code;
+        r.error[here] = best_left;
+    }
+    if (best > 0 && lane == 0) {
+        const nudged to = make_nudged<TRIALS>(r.grid, from, best);
+        r.d[block] = to.d;
+        r.scale[sub] = (int16_t)to.scale;
+        r.min[sub] = (int16_t)to.min;
+    }
+    __syncwarp();
+    return is_there ? error - best_left : 0.0f;
+}
+
+template <int SUB, int TRIALS, bool E2M1>
+static __global__ void __launch_bounds__(32 * WARPS)
+    k_descend(apr_cuda_lanes r, const float *__restrict__ h, int64_t n, int64_t first, int width)
+{
+    __shared__ float panels[WARPS][PANEL];
+    const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    const int lane = (int)threadIdx.x % 32;
+    float *const g = panels[threadIdx.x / 32];
+
+    if (row >= r.n_rows) return; /* nobody waits for a whole block of threads */
+    for (int c = lane; c < width; c += 32) g[c] = r.panel[row * PANEL + c];
+    __syncwarp();
+    for (int begin = 0; begin < width; begin += SUB) {
+        const float lost = descend_sub_block<SUB, TRIALS, E2M1>(r, h, n, row, first + begin, lane < SUB ? g[begin + lane] : 0.0f);
+        tell_later(h, n, first, begin, begin + SUB, width, lost, g);
+    }
+}
+
+typedef void (*descend_fn)(apr_cuda_lanes r, const float *h, int64_t n, int64_t first, int width);
+
+/* By what a type is; the first without trials of other scales. NULL: no type is so. */
+static descend_fn kernel_of(const apr_cuda_grid *grid, bool rescale)
+{
+    const bool has_mins = grid->min_low < grid->min_high;
+    if (grid->is_e2m1) return rescale ? k_descend<32, 3, true> : k_descend<32, 1, true>;
+    if (grid->sub_elems == 16) return rescale ? k_descend<16, 3, false> : k_descend<16, 1, false>;
+    if (!rescale) return k_descend<32, 1, false>;
+    if (grid->steps == GRID_HALF) return k_descend<32, 5, false>;
+    return has_mins ? k_descend<32, MOST_TRIALS, false> : k_descend<32, 3, false>;
+}
+
+apr_status apr_cuda_lane_descend(apr_cuda_solver *s, const apr_cuda_lanes *r, bool rescale, apr_error *err)
+{
+    const int64_t n = r->factors->n;
+    const descend_fn kernel = kernel_of(&r->grid, rescale);
+    APR_TRY(apr_cuda_enter(s->device, err));
+    apr_cuda_begin(s->device, "descent of %lld rows of %lld", (long long)r->n_rows, (long long)n);
+    for (int64_t first = 0; first < n; first += PANEL) {
+        const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;
+        APR_TRY(apr_cuda_panel_of_errors(s, r, first, width, err));
+        kernel<<<blocks_of_rows(r->n_rows), 32 * WARPS, 0, s->device->stream>>>(*r, r->factors->h, n, first, (int)width);
+        APR_TRY(apr_cuda_outcome(s->device, cudaGetLastError(), err));
+    }
+    return APR_OK;
+}

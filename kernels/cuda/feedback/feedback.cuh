@@ -1,0 +1,106 @@
+/* feedback.cuh - what the files of error feedback share: a device's handles, and the arithmetic of a grid, as quant/feedback has it. */
+#ifndef APR_KERNELS_CUDA_FEEDBACK_CUH
+#define APR_KERNELS_CUDA_FEEDBACK_CUH
+
+#include "kernels/cuda/device/device.cuh"
+
+extern "C" {
+#include "formats/number/half.h"
+}
+
+struct cusolver_functions;
+
+struct apr_cuda_solver {
+    apr_cuda_device *device;
+    cublasHandle_t blas;
+    void *dense; /* cuSOLVER's handle; NULL: it is not here */
+    const cusolver_functions *functions;
+    int *info; /* of the last factorisation, in the device's memory: inside the workspace given to open */
+};
+
+enum { FEEDBACK_PANEL = APR_CUDA_PANEL, FEEDBACK_WARPS = 8 /* rows of a block of threads */ };
+
+apr_status feedback_blas(cublasStatus_t status, const char *doing, apr_error *err);
+
+/* factorise.cu */
+apr_status apr_cuda_factorise(apr_cuda_solver *solver, const apr_cuda_factors *factors, double scale, double damping, double *l, void *work,
+                              bool *done, apr_error *err);
+apr_status apr_cuda_finish_factors(apr_cuda_solver *solver, const apr_cuda_factors *factors, double scale, double damping, const double *l,
+                                   apr_error *err);
+/* panels.cu */
+apr_status apr_cuda_start_lanes(apr_cuda_solver *solver, apr_dtype dtype, const apr_cuda_lanes *lanes, void *blocks, apr_error *err);
+apr_status apr_cuda_lane_errors(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
+apr_status apr_cuda_lane_objective(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
+apr_status apr_cuda_lane_round(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
+/* panel = E H[:, first .. first + width) */
+apr_status apr_cuda_panel_of_errors(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, int64_t first, int64_t width, apr_error *err);
+/* descend.cu, refit.cu */
+apr_status apr_cuda_lane_descend(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, bool rescale, apr_error *err);
+apr_status apr_cuda_lane_refit(apr_cuda_solver *solver, const apr_cuda_lanes *lanes, apr_error *err);
+
+/* --- a grid: no multiplication and addition are contracted here, so that values are a decoder's --- */
+
+enum { GRID_HALF, GRID_SUB_SCALE, GRID_EXPONENT };
+
+struct grid_step {
+    float step, offset, inverse;
+};
+
+static __device__ __forceinline__ grid_step step_of(const apr_cuda_grid &grid, uint16_t d, uint16_t dmin, int scale, int min)
+{
+    grid_step s;
+    if (grid.steps == GRID_EXPONENT) s.step = __uint_as_float(scale < 2 ? 0x00200000u << scale : (uint32_t)(scale - 1) << 23);
+    else s.step = __fmul_rn(apr_f16_to_f32(d), (float)scale);
+    s.offset = min != 0 ? __fmul_rn(apr_f16_to_f32(dmin), (float)min) : 0.0f;
+    s.inverse = s.step > 0x1p-126f || s.step < -0x1p-126f ? __fdiv_rn(1.0f, s.step) : 0.0f;
+    return s;
+}
+
+static __device__ __forceinline__ float value_of(const grid_step &s, float code) { return __fsub_rn(__fmul_rn(s.step, code), s.offset); }
+
+/* Of 0 1 2 3 4 6 8 12 to a magnitude, ties to the lower one. */
+static __device__ __forceinline__ float nearest_magnitude(float a)
+{
+    const float below_4 = (a > 0.5f ? 1.0f : 0.0f) + (a > 1.5f ? 1.0f : 0.0f) + (a > 2.5f ? 1.0f : 0.0f) + (a > 3.5f ? 1.0f : 0.0f);
+    return below_4 + (a > 5.0f ? 2.0f : 0.0f) + (a > 7.0f ? 2.0f : 0.0f) + (a > 10.0f ? 4.0f : 0.0f);
+}
+
+template <bool E2M1> static __device__ __forceinline__ float nearest_code(const apr_cuda_grid &grid, const grid_step &s, float x)
+{
+    if (E2M1) {
+        const float u = __fmul_rn(x, s.inverse);
+        return copysignf(nearest_magnitude(fabsf(u)), u);
+    }
+    const float u = __fmul_rn(__fadd_rn(x, s.offset), s.inverse), bounded = u > grid.low ? u : grid.low;
+    const float inside = bounded < grid.high ? bounded : grid.high;
+    return __fsub_rn(__fadd_rn(inside, 12582912.0f), 12582912.0f);
+}
+
+/* --- warps: one row each --- */
+
+template <typename T> static __device__ __forceinline__ T sum_of_warp(T v)
+{
+    for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
+    return v;
+}
+
+static inline unsigned blocks_of_rows(int64_t n_rows) { return (unsigned)((n_rows + FEEDBACK_WARPS - 1) / FEEDBACK_WARPS); }
+
+/* What the values of columns [begin, end) of a row have lost since `g`, its part of E H behind them, was made: columns from `end` to
+ * `width` of the panel that begins with column `first`. lost: one column a lane, zeros behind the last. */
+static __device__ __forceinline__ void tell_later(const float *__restrict__ h, int64_t n, int64_t first, int begin, int end, int width,
+                                                  float lost, float *g)
+{
+    const int lane = (int)threadIdx.x % 32;
+    if (!__any_sync(0xffffffffu, lost != 0.0f)) return;
+    for (int c = end; c < width; c += 32) {
+        const bool is_there = c + lane < width;
+        const float *const column = h + (first + begin) * n + first + (is_there ? c + lane : c);
+        float sum = 0.0f;
+        for (int k = 0; k < end - begin; k++) sum += __ldg(column + k * n) * __shfl_sync(0xffffffffu, lost, k);
+        if (is_there) g[c + lane] -= sum;
+    }
+    __syncwarp();
+}
+
+#endif

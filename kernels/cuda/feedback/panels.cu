@@ -1,0 +1,145 @@
+/* panels.cu - rows in panels of columns: what the columns outside a panel have to say comes from one product of matrices (float32, not
+ * rounded), what those inside say to one another is each row's own, one row a warp. So numbers are those of quant/feedback/lane_rows.c,
+ * added in another order. */
+#include "kernels/cuda/codecs/codecs.cuh"
+#include "kernels/cuda/feedback/feedback.cuh"
+
+enum { THREADS = 256, PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS, EACH = PANEL / 32 };
+
+/* panel[row][c] = sum over j < k: x[row][j] * b[..], b to cuBLAS as it lies (OP_N) or turned (OP_T) */
+static apr_status multiply(apr_cuda_solver *s, const apr_cuda_lanes *r, const float *x, const float *b, bool turned, int64_t width,
+                           int64_t k, apr_error *err)
+{
+    const float one = 1.0f, zero = 0.0f;
+    const int n = (int)r->factors->n;
+    return feedback_blas(cublasGemmEx(s->blas, turned ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, (int)width, (int)r->n_rows, (int)k, &one, b,
+                                      CUDA_R_32F, n, x, CUDA_R_32F, n, &zero, r->panel, CUDA_R_32F, PANEL, CUBLAS_COMPUTE_32F_PEDANTIC,
+                                      CUBLAS_GEMM_DEFAULT),
+                         "the errors of rows, multiplied", err);
+}
+
+apr_status apr_cuda_panel_of_errors(apr_cuda_solver *s, const apr_cuda_lanes *r, int64_t first, int64_t width, apr_error *err)
+{
+    const int64_t n = r->factors->n;
+    return multiply(s, r, r->error, r->factors->h + first * n, true, width, n, err);
+}
+
+/* ---- the start ---- */
+
+apr_status apr_cuda_start_lanes(apr_cuda_solver *s, apr_dtype dtype, const apr_cuda_lanes *r, void *blocks, apr_error *err)
+{
+    const int64_t n = r->factors->n, n_elems = r->n_rows * n;
+    const codec_importance importance = {r->factors->diagonal, n, n_elems, 0};
+
+    APR_TRY(apr_cuda_enter(s->device, err));
+    apr_cuda_begin(s->device, "encoding %lld rows of %lld to %s", (long long)r->n_rows, (long long)n, apr_dtypes[dtype].name);
+    if (apr_cuda_encoder_by_of(dtype) != nullptr)
+        return apr_cuda_outcome(s->device, apr_cuda_encoder_by_of(dtype)(r->weight, &importance, blocks, n_elems, s->device->stream), err);
+    if (apr_cuda_encoder_of(dtype) == nullptr) return apr_fail(err, APR_E_UNSUPPORTED, "no GPU encodes %s", apr_dtypes[dtype].name);
+    return apr_cuda_outcome(s->device, apr_cuda_encoder_of(dtype)(r->weight, blocks, n_elems, s->device->stream), err);
+}
+
+static __global__ void __launch_bounds__(THREADS) k_errors(apr_cuda_lanes r, int64_t n)
+{
+    const int64_t row = blockIdx.y, column = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (column >= n) return;
+    const int64_t sub = row * (n / r.grid.sub_elems) + column / r.grid.sub_elems, block = row * (n / r.grid.elems) + column / r.grid.elems;
+    const grid_step s = step_of(r.grid, r.d[block], r.dmin[block], r.scale[sub], r.min[sub]);
+    r.error[row * n + column] = r.weight[row * n + column] - value_of(s, (float)r.code[row * n + column]);
+}
+
+apr_status apr_cuda_lane_errors(apr_cuda_solver *s, const apr_cuda_lanes *r, apr_error *err)
+{
+    const int64_t n = r->factors->n;
+    APR_TRY(apr_cuda_enter(s->device, err));
+    apr_cuda_begin(s->device, "errors of %lld rows of %lld", (long long)r->n_rows, (long long)n);
+    k_errors<<<dim3((unsigned)((n + THREADS - 1) / THREADS), (unsigned)r->n_rows), THREADS, 0, s->device->stream>>>(*r, n);
+    return apr_cuda_outcome(s->device, cudaGetLastError(), err);
+}
+
+/* ---- what is left of the error ---- */
+
+static __global__ void __launch_bounds__(32 * WARPS) k_objective(apr_cuda_lanes r, int64_t n, int64_t first, int width)
+{
+    const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    const int lane = (int)threadIdx.x % 32;
+    double sum = 0.0;
+
+    if (row >= r.n_rows) return;
+    for (int c = lane; c < width; c += 32) sum += (double)r.panel[row * PANEL + c] * (double)r.error[row * n + first + c];
+    sum = sum_of_warp(sum);
+    if (lane == 0) r.objective[row] = (first == 0 ? 0.0 : r.objective[row]) + sum;
+}
+
+apr_status apr_cuda_lane_objective(apr_cuda_solver *s, const apr_cuda_lanes *r, apr_error *err)
+{
+    const int64_t n = r->factors->n;
+    APR_TRY(apr_cuda_enter(s->device, err));
+    apr_cuda_begin(s->device, "the error of the outputs of %lld rows of %lld", (long long)r->n_rows, (long long)n);
+    for (int64_t first = 0; first < n; first += PANEL) {
+        const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;
+        APR_TRY(apr_cuda_panel_of_errors(s, r, first, width, err));
+        k_objective<<<blocks_of_rows(r->n_rows), 32 * WARPS, 0, s->device->stream>>>(*r, n, first, (int)width);
+        APR_TRY(apr_cuda_outcome(s->device, cudaGetLastError(), err));
+    }
+    return APR_OK;
+}
+
+/* ---- feedback ---- */
+
+/* A lane has columns lane, 32 + lane, ... of the panel, in the order of the Hessian. One column after another: whose it is finds its code
+ * and says its error, and all add that to what they want. */
+template <bool E2M1>
+static __global__ void __launch_bounds__(32 * WARPS, 2) /* or a chip of 1,024 threads a multiprocessor gets 64 registers, and spills */
+    k_round(apr_cuda_lanes r, const float *__restrict__ pull, const int32_t *__restrict__ order, int64_t n, int64_t first, int width)
+{
+    const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, n_subs = n / r.grid.sub_elems, n_blocks = n / r.grid.elems;
+    const int lane = (int)threadIdx.x % 32;
+    float x[EACH], weight[EACH];
+
+    if (row >= r.n_rows) return;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const bool is_there = 32 * i < width; /* a panel is whole warps wide */
+        weight[i] = is_there ? r.weight[row * n + order[first + 32 * i + lane]] : 0.0f;
+        x[i] = is_there ? (first > 0 ? r.panel[row * PANEL + 32 * i + lane] : 0.0f) + weight[i] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        if (32 * i >= width) break;
+        const int64_t column = order[first + 32 * i + lane], sub = row * n_subs + column / r.grid.sub_elems;
+        const int64_t block = row * n_blocks + column / r.grid.elems;
+        const grid_step step = step_of(r.grid, r.d[block], r.dmin[block], r.scale[sub], r.min[sub]);
+        float code = 0.0f, error = 0.0f;
+#pragma unroll 4
+        for (int l = 0; l < 32; l++) {
+            const float q = nearest_code<E2M1>(r.grid, step, x[i]), e = weight[i] - value_of(step, q);
+            if (lane == l) code = q, error = e;
+            const float told = __shfl_sync(0xffffffffu, e, l);
+            const float *const from = pull + (first + 32 * i + l) * n + first + lane;
+#pragma unroll
+            for (int k = i; k < EACH; k++)
+                if (32 * k < width) x[k] += __ldg(from + 32 * k) * told;
+        }
+        r.code[row * n + column] = (int8_t)code;
+        r.error[row * n + column] = error;
+        r.ordered[row * n + first + 32 * i + lane] = error;
+    }
+}
+
+apr_status apr_cuda_lane_round(apr_cuda_solver *s, const apr_cuda_lanes *r, apr_error *err)
+{
+    const apr_cuda_factors *const f = r->factors;
+    const int64_t n = f->n;
+    APR_TRY(apr_cuda_enter(s->device, err));
+    apr_cuda_begin(s->device, "rounding %lld rows of %lld with feedback", (long long)r->n_rows, (long long)n);
+    for (int64_t first = 0; first < n; first += PANEL) {
+        const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;
+        const unsigned blocks = blocks_of_rows(r->n_rows);
+        if (first > 0) APR_TRY(multiply(s, r, r->ordered, f->pull + first, false, width, first, err));
+        if (r->grid.is_e2m1) k_round<true><<<blocks, 32 * WARPS, 0, s->device->stream>>>(*r, f->pull, f->order, n, first, (int)width);
+        else k_round<false><<<blocks, 32 * WARPS, 0, s->device->stream>>>(*r, f->pull, f->order, n, first, (int)width);
+        APR_TRY(apr_cuda_outcome(s->device, cudaGetLastError(), err));
+    }
+    return APR_OK;
+}

@@ -1,0 +1,289 @@
+/* abreast_codes.cuh - how each type's codes become FP16 numbers of a tensor core's product: whole numbers, exact.
+ *
+ * A half 0x6400 + n is 1024 + n, so that bits of a code are put into place and 1024 (and the type's offset) taken off; one multiply-add
+ * does that and multiplies with a whole scale. A type has
+ *     COLUMNS, BYTES   of a row in a stage; PITCH: from row to row in shared memory
+ *     PARTS            16-bit parts of each input
+ *     SPAN             steps of 16 columns whose sums share a factor; 8: all of a half stage
+ *     ITEMS, ROWS      whether it lies in items; whether a row's bytes of a stage can be copied by 16, wherever they lie
+ *     MINS             whether minimums are taken off
+ *     head             what a lane keeps of a row for its half of a stage's columns
+ *     codes<S>()       of sub-block S of that half: out[k][0] numbers 2 t, 2 t + 1 of step k, out[k][1] those 8 further
+ *     factor<S>()      of sub-block S; half_factor() where all steps of the half share one
+ * All of it runs on the host as well, for the test. */
+#ifndef APR_KERNELS_CUDA_ABREAST_CODES_CUH
+#define APR_KERNELS_CUDA_ABREAST_CODES_CUH
+
+#include "kernels/cuda/codecs/dtype.cuh"
+#include "kernels/cuda/ops/abreast_lanes.cuh"
+
+#include <string.h>
+
+ABREAST_FN uint32_t permuted(uint32_t a, uint32_t b, uint32_t selector)
+{
+#ifdef __CUDA_ARCH__
+    return __byte_perm(a, b, selector);
+#else
+    const uint64_t both = (uint64_t)b << 32 | a;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++) out |= (uint32_t)(both >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+    return out;
+#endif
+}
+
+ABREAST_FN float float_of(uint32_t half_bits)
+{
+    __half_raw raw;
+    raw.x = (unsigned short)half_bits;
+    return __half2float(__half(raw));
+}
+
+/* (word & mask) | bits, which is one instruction where the compiler is told so. */
+ABREAST_FN uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits)
+{
+#ifdef __CUDA_ARCH__
+    uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+    return out;
+#else
+    return (word & mask) | bits;
+#endif
+}
+
+/* v * m + a of both halves, rounded once. */
+ABREAST_FN uint32_t halves_fma(uint32_t v, uint32_t m, uint32_t a)
+{
+#ifdef __CUDA_ARCH__
+    const __half2 r = __hfma2(*(const __half2 *)&v, *(const __half2 *)&m, *(const __half2 *)&a);
+    return *(const uint32_t *)&r;
+#else
+    uint32_t out = 0;
+    for (int i = 0; i < 32; i += 16) {
+        const double r = (double)float_of(v >> i) * (double)float_of(m >> i) + (double)float_of(a >> i);
+        out |= (uint32_t)__half_raw(__double2half(r)).x << i;
+    }
+    return out;
+#endif
+}
+
+/* v * m of both halves. */
+ABREAST_FN uint32_t halves_times(uint32_t v, uint32_t m)
+{
+#ifdef __CUDA_ARCH__
+    const __half2 r = __hmul2(*(const __half2 *)&v, *(const __half2 *)&m);
+    return *(const uint32_t *)&r;
+#else
+    return halves_fma(v, m, 0x80008000u);
+#endif
+}
+
+/* Bytes from the one at `bits` / 8 on, of two words. */
+ABREAST_FN uint32_t funnel(uint32_t low, uint32_t high, uint32_t bits)
+{
+#ifdef __CUDA_ARCH__
+    return __funnelshift_r(low, high, bits);
+#else
+    return (uint32_t)(((uint64_t)high << 32 | low) >> bits);
+#endif
+}
+
+/* The word AT bytes behind p, a multiple of 4; the one behind it may be read. */
+template <int AT> ABREAST_FN uint32_t word_at(const uint8_t *p)
+{
+    const uint32_t *const from = (const uint32_t *)(p + AT / 4 * 4);
+    if constexpr (AT % 4 == 0) return from[0];
+    else return funnel(from[0], from[1], AT % 4 * 8);
+}
+ABREAST_FN uint32_t half_at(const uint8_t *p) { return *(const uint16_t *)p; }
+
+enum : uint32_t {
+    HALF_1024 = 0x64006400u, /* 1024, twice */
+    HALF_1 = 0x3c003c00u,
+    HALF_16TH = 0x2c002c00u,
+    HALF_LESS_1024 = 0xe400e400u, /* -1024 */
+    HALF_LESS_1152 = 0xe480e480u,
+    HALF_LESS_64 = 0xd400d400u,
+    LOW_NIBBLES = 0x000f000fu,
+    HIGH_NIBBLES = 0x00f000f0u,
+};
+
+/* Four bytes that are codes plus 128 or less: numbers 0, 2 and 1, 3, `less` off. */
+ABREAST_FN void bytes_to_halves(uint32_t bytes, uint32_t less, uint32_t (&out)[2])
+{
+    out[0] = halves_fma(permuted(bytes, 0x64646464u, 0x4240), HALF_1, less);
+    out[1] = halves_fma(permuted(bytes, 0x64646464u, 0x4341), HALF_1, less);
+}
+
+/* Four low nibbles of bytes, or high ones, times m (a 16th of it for high ones), 1024 times that off. */
+ABREAST_FN void nibbles_to_halves(uint32_t word, bool high, uint32_t m, uint32_t less, uint32_t (&out)[2])
+{
+    const uint32_t mask = high ? HIGH_NIBBLES : LOW_NIBBLES;
+    out[0] = halves_fma(and_or(word, mask, HALF_1024), m, less);
+    out[1] = halves_fma(and_or(word >> 8, mask, HALF_1024), m, less);
+}
+
+template <apr_dtype D> struct abreast_type;
+
+template <> struct abreast_type<APR_Q4_K> {
+    static constexpr int COLUMNS = 256, BYTES = 144, PITCH = 144, SPAN = 8, PARTS = 1;
+    static constexpr bool ITEMS = true, ROWS = true, MINS = true, BFLOATS = false;
+    struct head {
+        uint32_t scales; /* of the half's four sub-blocks */
+    };
+
+    /* bytes 4 to 15 of a block: eight 6-bit scales and eight minimums, as ggml packs them; four at a time */
+    ABREAST_FN head begin(const uint8_t *row, int half)
+    {
+        const uint4 w = *(const uint4 *)row;
+        return head{half ? (w.w & 0x0f0f0f0fu) | (w.y >> 2 & 0x30303030u) : w.y & 0x3f3f3f3fu};
+    }
+    template <int S> ABREAST_FN void codes(const uint8_t *row, const head &h, int half, int t, uint32_t (&out)[2][2])
+    {
+        const uint32_t byte = permuted(h.scales, 0x64646464u, 0x4040 + S * 0x0101); /* 1024 + scale, twice */
+        const uint32_t scale = S % 2 ? halves_fma(byte, HALF_16TH, HALF_LESS_64) : halves_fma(byte, HALF_1, HALF_LESS_1024);
+        const uint32_t less = halves_times(scale, HALF_LESS_1024);
+        const uint8_t *const at = row + 16 + 64 * half + 32 * (S / 2) + 4 * t;
+        nibbles_to_halves(*(const uint32_t *)at, S % 2, scale, less, out[0]);
+        nibbles_to_halves(*(const uint32_t *)(at + 16), S % 2, scale, less, out[1]);
+    }
+    template <int S> ABREAST_FN float factor(const uint8_t *, int) { return 1.0f; }
+    ABREAST_FN float half_factor(const uint8_t *row) { return float_of(*(const uint32_t *)row); }
+
+    /* Minimums of sub-blocks 2 t and 2 t + 1, and what they are multiples of. */
+    ABREAST_FN uint32_t mins(const uint8_t *row, int t)
+    {
+        const uint4 w = *(const uint4 *)row;
+        const uint32_t four = t >= 2 ? (w.w >> 4 & 0x0f0f0f0fu) | (w.z >> 2 & 0x30303030u) : w.z & 0x3f3f3f3fu;
+        return halves_fma(permuted(four, 0x64646464u, t % 2 ? 0x4342 : 0x4140), HALF_1, HALF_LESS_1024);
+    }
+    ABREAST_FN float min_factor(const uint8_t *row) { return -float_of(*(const uint32_t *)row >> 16); }
+};
+
+/* What types without minimums have in their place. */
+struct abreast_no_mins {
+    ABREAST_FN uint32_t mins(const uint8_t *, int) { return 0; }
+    ABREAST_FN float min_factor(const uint8_t *) { return 0.0f; }
+};
+struct abreast_no_head {
+};
+
+/* A code times its scale has up to 13 bits: beyond 2048 it is rounded to 11. */
+template <> struct abreast_type<APR_Q6_K> : abreast_no_mins {
+    static constexpr int COLUMNS = 256, BYTES = 210, PITCH = 210, SPAN = 8, PARTS = 1;
+    static constexpr bool ITEMS = true, ROWS = false, MINS = false, BFLOATS = false;
+    struct head {
+        const uint8_t *words; /* where the row begins, or two bytes before it */
+        uint32_t bits;
+    };
+
+    ABREAST_FN uint32_t word(const head &h, int at)
+    {
+        const uint32_t *const from = (const uint32_t *)(h.words + at);
+        return funnel(from[0], from[1], h.bits);
+    }
+    ABREAST_FN head begin(const uint8_t *row, int)
+    {
+        const uint32_t over = (uint32_t)(uintptr_t)row % 4;
+        return head{row - over, over * 8};
+    }
+    template <int S> ABREAST_FN void codes(const uint8_t *row, const head &h, int half, int t, uint32_t (&out)[2][2])
+    {
+        const uint32_t scales = half_at(row + 192 + 8 * half + 2 * S) ^ 0x8080u; /* both steps', 128 more */
+        for (int k = 0; k < 2; k++) {
+            const uint32_t low = word(h, 64 * half + 32 * (S % 2) + 16 * k + 4 * t), high = word(h, 128 + 32 * half + 16 * k + 4 * t);
+            const uint32_t nibbles = (S < 2 ? low : low >> 4) & 0x0f0f0f0fu;
+            const uint32_t bits = (S == 0 ? high << 4 : S == 1 ? high << 2 : S == 2 ? high : high >> 2) & 0x30303030u;
+            const uint32_t byte = permuted(scales, 0x64646464u, 0x4040 + k * 0x0101);
+            const uint32_t scale = halves_fma(byte, HALF_1, HALF_LESS_1152);
+            bytes_to_halves(nibbles | bits, 0xe420e420u, out[k]); /* -1056 */
+            out[k][0] = halves_times(out[k][0], scale), out[k][1] = halves_times(out[k][1], scale);
+        }
+    }
+    template <int S> ABREAST_FN float factor(const uint8_t *, int) { return 1.0f; }
+    ABREAST_FN float half_factor(const uint8_t *row) { return float_of(half_at(row + 208)); }
+};
+
+template <> struct abreast_type<APR_Q8_0> : abreast_no_mins {
+    static constexpr int COLUMNS = 128, BYTES = 136, PITCH = 136, SPAN = 2, PARTS = 1;
+    static constexpr bool ITEMS = true, ROWS = false, MINS = false, BFLOATS = false;
+    typedef abreast_no_head head;
+
+    ABREAST_FN head begin(const uint8_t *, int) { return head(); }
+    template <int S> ABREAST_FN void codes(const uint8_t *row, const head &, int half, int t, uint32_t (&out)[2][2])
+    {
+        const uint8_t *const at = row + 68 * half + 4 * t;
+        bytes_to_halves(word_at<34 * S + 2>(at) ^ 0x80808080u, HALF_LESS_1152, out[0]);
+        bytes_to_halves(word_at<34 * S + 18>(at) ^ 0x80808080u, HALF_LESS_1152, out[1]);
+    }
+    template <int S> ABREAST_FN float factor(const uint8_t *row, int half) { return float_of(half_at(row + 68 * half + 34 * S)); }
+    ABREAST_FN float half_factor(const uint8_t *) { return 1.0f; }
+};
+
+template <> struct abreast_type<APR_Q4_0> : abreast_no_mins {
+    static constexpr int COLUMNS = 256, BYTES = 144, PITCH = 144, SPAN = 2, PARTS = 1;
+    static constexpr bool ITEMS = false, ROWS = true, MINS = false, BFLOATS = false;
+    typedef abreast_no_head head;
+
+    ABREAST_FN head begin(const uint8_t *, int) { return head(); }
+    /* Low nibbles are the first 16 columns, high ones the next; 8 stands for 0. */
+    template <int S> ABREAST_FN void codes(const uint8_t *row, const head &, int half, int t, uint32_t (&out)[2][2])
+    {
+        const uint32_t word = word_at<18 * S + 2>(row + 72 * half + 4 * t);
+        nibbles_to_halves(word, false, HALF_1, 0xe408e408u, out[0]);   /* -1032 */
+        nibbles_to_halves(word, true, HALF_16TH, 0xd480d480u, out[1]); /* -72 */
+    }
+    template <int S> ABREAST_FN float factor(const uint8_t *row, int half) { return float_of(half_at(row + 72 * half + 18 * S)); }
+    ABREAST_FN float half_factor(const uint8_t *) { return 1.0f; }
+};
+
+template <> struct abreast_type<APR_MXFP4> : abreast_no_mins {
+    static constexpr int COLUMNS = 256, BYTES = 136, PITCH = 136, SPAN = 2, PARTS = 1;
+    static constexpr bool ITEMS = true, ROWS = false, MINS = false, BFLOATS = false;
+    typedef abreast_no_head head;
+
+    ABREAST_FN head begin(const uint8_t *, int) { return head(); }
+    /* E2M1's bits, its sign in bit 15 and the others in bits 11 to 9, are an FP16 number: the value times 2^-14, exact. */
+    ABREAST_FN uint32_t placed(uint32_t sign, uint32_t others) { return and_or(sign, 0x80008000u, others & 0x0e000e00u); }
+    template <int S> ABREAST_FN void codes(const uint8_t *row, const head &, int half, int t, uint32_t (&out)[2][2])
+    {
+        const uint32_t word = word_at<17 * S + 1>(row + 68 * half + 4 * t);
+        out[0][0] = placed(word << 12, word << 9);
+        out[0][1] = placed(word << 4, word << 1);
+        out[1][0] = placed(word << 8, word << 5);
+        out[1][1] = placed(word, word >> 3);
+    }
+    /* 2^(e - 127) * 2^14 as two steps: e may be 0, and NaN stays NaN. */
+    template <int S> ABREAST_FN float factor(const uint8_t *row, int half)
+    {
+        const uint32_t e = row[68 * half + 17 * S], bits = e == 0 ? 0x00400000u : e == 0xff ? 0x7fc00000u : e << 23;
+        float power;
+        memcpy(&power, &bits, 4);
+        return power * 16384.0f;
+    }
+    ABREAST_FN float half_factor(const uint8_t *) { return 1.0f; }
+};
+
+/* Plain 16-bit numbers; the pitch keeps the rows of a half warp in different banks. */
+template <bool IS_BFLOAT> struct abreast_plain : abreast_no_mins {
+    static constexpr int COLUMNS = 64, BYTES = 128, PITCH = 160, SPAN = 2, PARTS = 2;
+    static constexpr bool ITEMS = false, ROWS = true, MINS = false, BFLOATS = IS_BFLOAT;
+    typedef abreast_no_head head;
+
+    ABREAST_FN head begin(const uint8_t *, int) { return head(); }
+    template <int S> ABREAST_FN void codes(const uint8_t *row, const head &, int half, int t, uint32_t (&out)[2][2])
+    {
+        for (int k = 0; k < 2; k++) {
+            const uint2 four = *(const uint2 *)(row + 64 * half + 32 * k + 8 * t);
+            out[k][0] = permuted(four.x, four.y, 0x5410);
+            out[k][1] = permuted(four.x, four.y, 0x7632);
+        }
+    }
+    template <int S> ABREAST_FN float factor(const uint8_t *, int) { return 1.0f; }
+    ABREAST_FN float half_factor(const uint8_t *) { return 1.0f; }
+};
+template <> struct abreast_type<APR_F16> : abreast_plain<false> {
+};
+template <> struct abreast_type<APR_BF16> : abreast_plain<true> {
+};
+
+#endif

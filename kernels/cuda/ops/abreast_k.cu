@@ -1,0 +1,12 @@
+/* abreast_k.cu - see abreast_kernel.cuh. */
+#include "kernels/cuda/ops/abreast_kernel.cuh"
+
+const abreast_kernels *apr_abreast_k_kernels(apr_dtype dtype)
+{
+#define X(id) abreast_kernels_of<APR_##id>(),
+    static const abreast_kernels all[] = {APR_ABREAST_K(X)};
+#undef X
+    for (const abreast_kernels &k : all)
+        if (k.dtype == dtype) return &k;
+    return NULL;
+}

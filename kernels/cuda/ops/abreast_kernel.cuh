@@ -1,0 +1,687 @@
+/* abreast_kernel.cuh - the kernel of abreast.cuh: row blocks stage by stage through a ring in shared memory, weights and inputs.
+ *
+ * Of a row block's stage one half of the warps has the first half of the columns, the other the second: their sums are joined when a run of
+ * stages is over, in shared memory that the run has read. A block has one run after another, and what the next ones need is on its way
+ * meanwhile. Weights of the first stages are asked for before the inputs are waited for. */
+#ifndef APR_KERNELS_CUDA_ABREAST_KERNEL_CUH
+#define APR_KERNELS_CUDA_ABREAST_KERNEL_CUH
+
+#include "kernels/cuda/ops/abreast.cuh"
+#include "kernels/cuda/ops/abreast_codes.cuh"
+#include "kernels/cuda/ops/follow.cuh"
+#include "kernels/cuda/ops/mma.cuh"
+
+enum {
+    ABREAST_SHARED_LEFT = 2048, /* of a block's shared memory, for CUDA and what is declared */
+    ABREAST_MOST_DEPTH = 4,
+    ABREAST_RUNS = 8,    /* that are known at a time: one, and those asked for ahead */
+    ABREAST_LARGE = 256, /* rows of a row block, where shared memory is large */
+    ABREAST_SMALL = 128,
+    ABREAST_AT_ONCE = 8, /* loads of a thread that are on their way together, where sums are put or joined */
+};
+
+/* Has an architecture of that number shared memory for the larger row block? Code is compiled for one of them. */
+static __host__ __device__ constexpr bool abreast_is_large(int arch) { return arch == 80 || arch == 90 || arch == 100 || arch == 103; }
+
+/* Rows of a row block in code for this architecture; 0: the host's pass, which sees all of it. */
+#ifdef __CUDA_ARCH__
+static constexpr int ABREAST_HERE = abreast_is_large(__CUDA_ARCH__ / 10) ? ABREAST_LARGE : ABREAST_SMALL;
+#else
+static constexpr int ABREAST_HERE = 0;
+#endif
+
+/* A call as the kernel sees it. */
+typedef struct abreast_part {
+    const uint8_t *weight;
+    const float *bias;
+    float *out;
+    int n_units; /* of 16 rows; grouped: of one expert's matrix */
+} abreast_part;
+
+typedef struct abreast_call {
+    abreast_part parts[APR_ABREAST_PARTS];
+    int n_parts, n_units, n_stages, n_row_blocks;
+    int64_t row_bytes;
+    bool in_items;
+    const uint8_t *x, *sums;
+    int64_t plane; /* bytes from the numbers to their rests */
+    const float *factors;
+    int n_subs;                      /* sub-blocks of a row */
+    int n_tiles, first_tile, n_here; /* all tiles, those of a dense launch */
+    int64_t n_tokens;
+    float *partial;
+    const apr_abreast_group *groups;
+    const int *n_groups;
+    int splits;
+    int64_t n_slots;
+    int depth;
+} abreast_call;
+
+/* MS: products of 16 rows that a warp has side by side. */
+template <apr_dtype D, int TILES_, int ROWS_, int MS_> struct abreast_stage {
+    typedef abreast_type<D> T;
+    static constexpr apr_dtype TYPE = D;
+    static constexpr int TILES = TILES_, ROWS = ROWS_, MS = MS_, UNITS = ROWS / APR_FLOW_UNIT;
+    static constexpr int ROW_WARPS = ROWS / (16 * MS), WARPS = 2 * ROW_WARPS, THREADS = 32 * WARPS, WARP_UNITS = UNITS / WARPS;
+    static constexpr int SUBS = T::COLUMNS / ABREAST_SUB;
+    static constexpr int WEIGHT_BYTES = (ROWS * T::PITCH + 4 + 127) / 128 * 128; /* a word behind the last row may be read */
+    static constexpr int TILE_PIECES = SUBS * 32,
+                         X_PIECES = T::PARTS * TILES * TILE_PIECES; /* of 16 bytes; [part][tile][sub-block][lane] */
+    static constexpr int X_BYTES = 16 * X_PIECES, SUM_BYTES = T::MINS ? TILES * ABREAST_SUM_BYTES : 0;
+    static constexpr int BYTES = WEIGHT_BYTES + X_BYTES + SUM_BYTES;
+    static constexpr int JOIN_PITCH = ROWS + 4; /* of tokens' sums; keeps lanes in different banks */
+    static_assert(WARP_UNITS * WARPS == UNITS, "warps copy whole units");
+    static_assert(THREADS % ROWS == 0, "a thread puts sums of one row");
+    static_assert(8 * TILES * JOIN_PITCH * 4 <= BYTES, "sums are joined where a stage has been");
+};
+
+/* Stages [stage, end) of a row block, of so many tiles of tokens. */
+typedef struct abreast_run {
+    int stage, end, row_block, first_tile, n_tiles, expert, split;
+    bool whole; /* dense: all stages of the row block */
+} abreast_run;
+
+/* What a block has: runs [first, last), dense of the stages [begin, end) of all row blocks'. */
+typedef struct abreast_share {
+    int begin, end, first, last;
+} abreast_share;
+
+ABREAST_FN abreast_share share_of(const abreast_call &a, int block, int n_blocks)
+{
+    abreast_share s = {0, 0, 0, 0};
+    if (a.groups != NULL) {
+        const int n_runs = read_now(a.n_groups) * a.n_row_blocks * a.splits;
+        s.first = abreast_first(n_runs, n_blocks, block), s.last = abreast_first(n_runs, n_blocks, block + 1);
+        return s;
+    }
+    const int n_all = a.n_row_blocks * a.n_stages;
+    s.begin = abreast_first(n_all, n_blocks, block), s.end = abreast_first(n_all, n_blocks, block + 1);
+    s.first = s.begin / a.n_stages, s.last = s.end > s.begin ? (s.end - 1) / a.n_stages + 1 : s.first;
+    return s;
+}
+
+ABREAST_FN abreast_run run_of(const abreast_call &a, int r, const abreast_share &share)
+{
+    abreast_run run;
+    if (a.groups == NULL) {
+        const int at = r * a.n_stages;
+        run.stage = share.begin > at ? share.begin - at : 0;
+        run.end = share.end < at + a.n_stages ? share.end - at : a.n_stages;
+        run.row_block = r;
+        run.first_tile = a.first_tile, run.n_tiles = a.n_here;
+        run.expert = run.split = 0;
+        run.whole = run.stage == 0 && run.end == a.n_stages;
+        return run;
+    }
+    const int split = r % a.splits, of_all = r / a.splits;
+    const apr_abreast_group *const group = a.groups + of_all / a.n_row_blocks;
+    run.split = split;
+    run.stage = abreast_split(a.n_stages, a.splits, split), run.end = abreast_split(a.n_stages, a.splits, split + 1);
+    run.row_block = of_all % a.n_row_blocks;
+    run.expert = read_now(&group->expert);
+    run.first_tile = read_now(&group->first_tile), run.n_tiles = read_now(&group->n_tiles);
+    run.whole = false;
+    return run;
+}
+
+/* A unit of all parts': its part, and its number there. */
+ABREAST_FN int part_of(const abreast_call &a, int *unit)
+{
+    int part = 0;
+    while (part + 1 < a.n_parts && *unit >= a.parts[part].n_units) *unit -= a.parts[part++].n_units;
+    return part;
+}
+
+/* --- copies --- */
+
+/* Where a lane's copies of a unit go in a stage, and how many there are, of 16 bytes. */
+typedef struct abreast_copies {
+    int to, n;
+} abreast_copies;
+
+/* How weights of a type lie: a unit's bytes of a stage behind one another, or rows, so many of which a warp copies at a time. */
+template <typename T> struct abreast_lie {
+    static constexpr int PIECES = T::BYTES / 16, ROWS = T::ROWS ? 32 / PIECES : 1;
+    static constexpr int MOST_APART = (APR_FLOW_UNIT + ROWS - 1) / ROWS, MOST_TOGETHER = (T::BYTES + 31) / 32;
+    ABREAST_FN bool together(const abreast_call &a) { return !T::ROWS || (T::ITEMS && a.in_items); }
+};
+
+template <typename S> ABREAST_FN abreast_copies copies_of(const abreast_call &a, int in_block, int lane)
+{
+    typedef abreast_lie<typename S::T> L;
+    const int unit = in_block * APR_FLOW_UNIT * S::T::PITCH, row = lane / L::PIECES;
+    if (L::together(a)) return abreast_copies{unit + lane * 16, (S::T::BYTES - lane + 31) / 32}; /* a unit has 16 times BYTES */
+    return abreast_copies{unit + row * S::T::PITCH + lane % L::PIECES * 16,
+                          row < L::ROWS ? (APR_FLOW_UNIT - row + L::ROWS - 1) / L::ROWS : 0};
+}
+
+/* What a lane copies first of a unit in a run's first stage; NULL: there is no such unit. */
+template <typename S> ABREAST_FN const uint8_t *weight_of(const abreast_call &a, const abreast_run &run, int in_block, int lane)
+{
+    typedef typename S::T T;
+    typedef abreast_lie<T> L;
+    int unit = run.row_block * S::UNITS + in_block;
+    if (unit >= a.n_units) return NULL;
+    const int part = part_of(a, &unit);
+    const uint8_t *const from = a.parts[part].weight + ((int64_t)run.expert * a.parts[part].n_units + unit) * (APR_FLOW_UNIT * a.row_bytes);
+    if (L::together(a)) return from + (int64_t)run.stage * (APR_FLOW_UNIT * T::BYTES) + lane * 16;
+    return from + (int64_t)run.stage * T::BYTES + lane / L::PIECES * a.row_bytes + lane % L::PIECES * 16;
+}
+
+/* Calls copy(to, from) for each. */
+template <typename S, typename COPY>
+ABREAST_FN void each_weight(const abreast_call &a, const abreast_copies &c, const uint8_t *from, COPY &&copy)
+{
+    typedef typename S::T T;
+    typedef abreast_lie<T> L;
+    if (L::together(a)) {
+        if constexpr (!T::ROWS || T::ITEMS) {
+            for (int i = 0; i < L::MOST_TOGETHER; i++)
+                if (i < c.n) copy(c.to + 512 * i, from + 512 * i);
+        }
+    } else if constexpr (T::ROWS) {
+        for (int i = 0; i < L::MOST_APART; i++, from += L::ROWS * a.row_bytes)
+            if (i < c.n) copy(c.to + L::ROWS * T::PITCH * i, from);
+    }
+}
+template <typename S> ABREAST_FN int stage_step(const abreast_call &a)
+{
+    return abreast_lie<typename S::T>::together(a) ? APR_FLOW_UNIT * S::T::BYTES : S::T::BYTES;
+}
+
+/* A stage's inputs and their sums, by all threads. */
+template <typename S, typename COPY>
+ABREAST_FN void each_input(const abreast_call &a, int stage, int first_tile, int n_tiles, int thread, COPY &&copy)
+{
+    for (int base = 0; base < S::X_PIECES; base += S::THREADS) {
+        const int i = base + thread, piece = i % S::TILE_PIECES, tile = i / S::TILE_PIECES % S::TILES, part = i / S::TILE_PIECES / S::TILES;
+        if (tile >= n_tiles || (base + S::THREADS > S::X_PIECES && i >= S::X_PIECES)) continue;
+        const int64_t at = ((first_tile + tile) * a.n_subs + stage * S::SUBS) * 32 + piece;
+        copy(S::WEIGHT_BYTES + 16 * i, a.x + (part > 0 ? a.plane : 0) + at * 16);
+    }
+    if constexpr (S::T::MINS) {
+        const int tile = thread / 16;
+        if (tile >= n_tiles) return;
+        const int64_t at = (first_tile + tile) * a.n_stages + stage;
+        copy(S::WEIGHT_BYTES + S::X_BYTES + 16 * thread, a.sums + at * ABREAST_SUM_BYTES + thread % 16 * 16);
+    }
+}
+
+/* --- products --- */
+
+/* d += a * b of 16 columns; BF16 from 8.0 on. The compiler may put them in any order that keeps that of each sum. */
+template <bool BFLOATS> static __device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+#if __CUDA_ARCH__ >= 800
+    if constexpr (BFLOATS)
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    else
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+    mma(d, a, b0, b1);
+#endif
+}
+
+ABREAST_FN void scale_add(float (&total)[4], float first, float second, const float (&sums)[4])
+{
+    total[0] = fmaf(first, sums[0], total[0]);
+    total[1] = fmaf(first, sums[1], total[1]);
+    total[2] = fmaf(second, sums[2], total[2]);
+    total[3] = fmaf(second, sums[3], total[3]);
+}
+
+/* What a warp is: rows from `row` on of a stage, a half of its columns; lane 4 g + t. */
+typedef struct abreast_warp {
+    int row, half, g, t;
+} abreast_warp;
+
+template <typename S> ABREAST_FN abreast_warp warp_of(int thread)
+{
+    const int warp = thread / 32, lane = thread % 32;
+    return abreast_warp{warp % S::ROW_WARPS * (16 * S::MS), warp / S::ROW_WARPS, lane / 4, lane % 4};
+}
+
+/* A lane's row of product m: the first (0) or the one 8 further. */
+template <typename S> ABREAST_FN const uint8_t *row_at(const uint8_t *stage, const abreast_warp &w, int m, int second)
+{
+    return stage + (w.row + w.g) * S::T::PITCH + (16 * m + 8 * second) * S::T::PITCH;
+}
+
+/* What comes later is not loaded earlier: there are no registers for it. */
+ABREAST_FN void load_no_earlier(void) { asm volatile("" ::: "memory"); }
+
+template <typename S> struct abreast_heads {
+    typename S::T::head of[S::MS][2];
+    __host__ __device__ __forceinline__ void load(const uint8_t *stage, const abreast_warp &w)
+    {
+        for (int m = 0; m < S::MS; m++)
+            for (int r = 0; r < 2; r++) of[m][r] = S::T::begin(row_at<S>(stage, w, m, r), w.half);
+    }
+};
+
+/* What a lane has of weights in sub-block SUB of its warp's half. */
+template <typename S, int SUB> struct abreast_operands {
+    typedef typename S::T T;
+    uint32_t a[S::MS][2][4]; /* step */
+    float factors[S::MS][2];
+
+    __host__ __device__ __forceinline__ void load(const uint8_t *stage, const abreast_warp &w, const abreast_heads<S> &heads)
+    {
+        for (int m = 0; m < S::MS; m++) {
+            load_no_earlier();
+            for (int r = 0; r < 2; r++) {
+                const uint8_t *const at = row_at<S>(stage, w, m, r);
+                uint32_t codes[2][2];
+                T::template codes<SUB>(at, heads.of[m][r], w.half, w.t, codes);
+                for (int k = 0; k < 2; k++) a[m][k][r] = codes[k][0], a[m][k][2 + r] = codes[k][1];
+                factors[m][r] = T::SPAN == 2 ? T::template factor<SUB>(at, w.half) : 1.0f;
+            }
+        }
+    }
+    /* A tile's inputs of both steps. */
+    static __host__ __device__ __forceinline__ uint4 inputs(const uint8_t *stage, const abreast_warp &w, int part, int tile)
+    {
+        return *(const uint4 *)(stage + S::WEIGHT_BYTES + ((part * S::TILES + tile) * S::SUBS + SUB) * ABREAST_SUB_BYTES +
+                                w.half * (S::SUBS / 2 * ABREAST_SUB_BYTES) + (4 * w.g + w.t) * ABREAST_PIECE);
+    }
+};
+
+/* Sub-block SUB of the warp's half, N tiles. */
+template <typename S, int N, int SUB>
+static __device__ __forceinline__ void add_sub(const uint8_t *stage, const abreast_warp &w, const abreast_heads<S> &heads,
+                                               float (&sums)[S::MS][N][4], float (&total)[S::MS][S::TILES][4])
+{
+    typedef typename S::T T;
+    abreast_operands<S, SUB> o;
+    load_no_earlier();
+    o.load(stage, w, heads);
+    constexpr int SOME = N < 8 / S::MS ? N : 8 / S::MS; /* tiles at a time: eight products that do not wait for each other */
+#pragma unroll
+    for (int i = 0; i < T::PARTS * (N / SOME); i++) {
+        const int part = i / (N / SOME), first = i % (N / SOME) * SOME;
+        uint4 x[SOME];
+        load_no_earlier();
+#pragma unroll
+        for (int n = 0; n < SOME; n++) x[n] = o.inputs(stage, w, part, first + n);
+#pragma unroll
+        for (int n = 0; n < SOME; n++)
+#pragma unroll
+            for (int m = 0; m < S::MS; m++) {
+                float(&sum)[4] = sums[m][first + n];
+                if (T::SPAN == 2 && part == 0) sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;
+                multiply_add<T::BFLOATS>(sum, o.a[m][0], x[n].x, x[n].y);
+            }
+#pragma unroll
+        for (int n = 0; n < SOME; n++)
+#pragma unroll
+            for (int m = 0; m < S::MS; m++) multiply_add<T::BFLOATS>(sums[m][first + n], o.a[m][1], x[n].z, x[n].w);
+    }
+    if constexpr (T::SPAN == 2) {
+#pragma unroll
+        for (int m = 0; m < S::MS; m++)
+#pragma unroll
+            for (int n = 0; n < N; n++) scale_add(total[m][n], o.factors[m][0], o.factors[m][1], sums[m][n]);
+    }
+}
+
+/* Minimums times sums of inputs, of all the stage's columns: each half of the warps for a half of the rows. Both parts of the sums meet the
+ * same minimums. */
+template <typename S> struct abreast_mins {
+    uint32_t a[4];
+    float first, second;
+    __host__ __device__ __forceinline__ void load(const uint8_t *stage, const abreast_warp &w, int m)
+    {
+        const uint8_t *const row = row_at<S>(stage, w, m, 0), *const next = row_at<S>(stage, w, m, 1);
+        a[0] = a[2] = S::T::mins(row, w.t), a[1] = a[3] = S::T::mins(next, w.t);
+        first = S::T::min_factor(row), second = S::T::min_factor(next);
+    }
+    static __host__ __device__ __forceinline__ uint2 sums(const uint8_t *stage, const abreast_warp &w, int tile)
+    {
+        return *(const uint2 *)(stage + S::WEIGHT_BYTES + S::X_BYTES + tile * ABREAST_SUM_BYTES + (4 * w.g + w.t) * 8);
+    }
+};
+
+template <typename S, int N>
+static __device__ __forceinline__ void add_mins(const uint8_t *stage, const abreast_warp &w, float (&total)[S::MS][S::TILES][4])
+{
+#pragma unroll
+    for (int i = 0; i < S::MS / 2; i++) {
+        abreast_mins<S> o;
+        float s[N][4] = {};
+        o.load(stage, w, w.half * (S::MS / 2) + i);
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const uint2 x = o.sums(stage, w, n);
+            multiply_add<false>(s[n], o.a, x.x, x.y);
+        }
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            if (w.half == 0) scale_add(total[i][n], o.first, o.second, s[n]);
+            else scale_add(total[S::MS / 2 + i][n], o.first, o.second, s[n]);
+        }
+    }
+}
+
+template <typename S, int N>
+static __device__ __forceinline__ void add_stage(const uint8_t *stage, const abreast_warp &w, float (&total)[S::MS][S::TILES][4])
+{
+    typedef typename S::T T;
+    abreast_heads<S> heads;
+    float sums[S::MS][N][4] = {};
+    heads.load(stage, w);
+    add_sub<S, N, 0>(stage, w, heads, sums, total);
+    if constexpr (S::SUBS > 2) add_sub<S, N, 1>(stage, w, heads, sums, total);
+    if constexpr (S::SUBS > 4) {
+        add_sub<S, N, 2>(stage, w, heads, sums, total);
+        add_sub<S, N, 3>(stage, w, heads, sums, total);
+    }
+    if constexpr (T::MINS) {
+        load_no_earlier();
+        add_mins<S, N>(stage, w, total);
+    }
+    if constexpr (T::SPAN > 2) {
+        load_no_earlier();
+#pragma unroll
+        for (int m = 0; m < S::MS; m++) {
+            const float first = T::half_factor(row_at<S>(stage, w, m, 0)), second = T::half_factor(row_at<S>(stage, w, m, 1));
+#pragma unroll
+            for (int n = 0; n < N; n++) scale_add(total[m][n], first, second, sums[m][n]);
+        }
+    }
+}
+
+/* Tiles that are not there may be multiplied: nobody reads their sums. */
+template <typename S>
+static __device__ __forceinline__ void add_tiles(const uint8_t *stage, const abreast_warp &w, int n_tiles,
+                                                 float (&total)[S::MS][S::TILES][4])
+{
+    if constexpr (S::TILES > 1) {
+        if (n_tiles == 1) return add_stage<S, 1>(stage, w, total);
+    }
+    if constexpr (S::TILES > 2) {
+        if (n_tiles == 2) return add_stage<S, 2>(stage, w, total);
+    }
+    add_stage<S, S::TILES>(stage, w, total);
+}
+
+/* --- sums --- */
+
+/* Where a row's sums of tokens go. */
+typedef struct abreast_target {
+    float *at;
+    int64_t step;         /* from token to token */
+    const float *factors; /* of tokens; NULL: sums as they are */
+    float bias;
+    int n; /* tokens */
+} abreast_target;
+
+ABREAST_FN abreast_target target_of(const abreast_call &a, const abreast_run &run, int place, int rows_of_block, int row)
+{
+    abreast_target to = {NULL, 0, NULL, 0.0f, 0};
+    int unit = run.row_block * (rows_of_block / APR_FLOW_UNIT) + row / APR_FLOW_UNIT;
+    if (unit >= a.n_units) return to;
+    to.n = run.n_tiles * APR_ABREAST_TILE;
+    if (a.groups == NULL && !run.whole) {
+        to.at = a.partial + (int64_t)place * (APR_ABREAST_TILE * a.n_here) * rows_of_block + row;
+        to.step = rows_of_block;
+        return to;
+    }
+    const int part = part_of(a, &unit), in_part = unit * APR_FLOW_UNIT + row % APR_FLOW_UNIT;
+    const abreast_part &p = a.parts[part];
+    const int64_t slot = (int64_t)run.first_tile * APR_ABREAST_TILE;
+    to.step = (int64_t)p.n_units * APR_FLOW_UNIT;
+    to.at = p.out + (run.split * a.n_slots + slot) * to.step + in_part;
+    if (a.groups != NULL) return to;
+    to.factors = a.factors + slot;
+    to.bias = p.bias != NULL ? read_now(p.bias + in_part) : 0.0f;
+    if (a.n_tokens - slot < to.n) to.n = (int)(a.n_tokens - slot);
+    return to;
+}
+
+ABREAST_FN float factor_of(const abreast_target &to, int token)
+{
+    return to.factors != NULL && token < to.n ? read_now(to.factors + token) : 1.0f;
+}
+ABREAST_FN void put_sum(const abreast_target &to, int token, float sum, float factor)
+{
+    if (token < to.n) to.at[token * to.step] = to.factors != NULL ? fmaf(sum, factor, to.bias) : sum;
+}
+
+/* Of which row and token a lane's sum i is. */
+ABREAST_FN int sum_row(const abreast_warp &w, int m, int i) { return w.row + 16 * m + 8 * (i / 2) + w.g; }
+ABREAST_FN int sum_token(const abreast_warp &w, int tile, int i) { return APR_ABREAST_TILE * tile + 2 * w.t + i % 2; }
+
+/* Ends a run: `join` is memory that nobody reads any more. All threads take part. */
+template <typename S>
+static __device__ __forceinline__ void put_run(const abreast_call &a, const abreast_run &run, int place, const abreast_warp &w, float *join,
+                                               float (&total)[S::MS][S::TILES][4])
+{
+    __syncthreads();
+#pragma unroll 1
+    for (int half = 0; half < 2; half++) {
+        if (w.half == half)
+#pragma unroll
+            for (int m = 0; m < S::MS; m++)
+#pragma unroll
+                for (int n = 0; n < S::TILES; n++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        float *const at = join + sum_token(w, n, i) * S::JOIN_PITCH + sum_row(w, m, i);
+                        *at = half == 0 ? total[m][n][i] : *at + total[m][n][i];
+                        total[m][n][i] = 0.0f;
+                    }
+        __syncthreads();
+    }
+    const int row = (int)threadIdx.x % S::ROWS;
+    const abreast_target to = target_of(a, run, place, S::ROWS, row);
+    constexpr int STEP = S::THREADS / S::ROWS;
+    for (int first = (int)threadIdx.x / S::ROWS; first < to.n; first += ABREAST_AT_ONCE * STEP) {
+        float factors[ABREAST_AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < ABREAST_AT_ONCE; i++) factors[i] = factor_of(to, first + i * STEP);
+#pragma unroll
+        for (int i = 0; i < ABREAST_AT_ONCE; i++)
+            if (first + i * STEP < to.n) put_sum(to, first + i * STEP, join[(first + i * STEP) * S::JOIN_PITCH + row], factors[i]);
+    }
+}
+
+/* Who has parts of a row block's columns: blocks [first, last]; one: there is nothing to join. */
+typedef struct abreast_joint {
+    int row_block, first, last, first_place;
+} abreast_joint;
+
+/* Joint x: of each row block, or, where those are many, of each boundary between two blocks' stages. */
+ABREAST_FN bool joins_by_boundary(const abreast_call &a, int n_blocks) { return a.n_row_blocks >= n_blocks; }
+ABREAST_FN int joints_of(const abreast_call &a, int n_blocks) { return joins_by_boundary(a, n_blocks) ? n_blocks - 1 : a.n_row_blocks; }
+ABREAST_FN abreast_joint joint_of(const abreast_call &a, int n_blocks, int x)
+{
+    const bool by_boundary = joins_by_boundary(a, n_blocks);
+    const int n_all = a.n_row_blocks * a.n_stages, row_block = by_boundary ? abreast_first(n_all, n_blocks, x + 1) / a.n_stages : x;
+    const int at = row_block * a.n_stages;
+    abreast_joint j;
+    j.row_block = row_block;
+    j.first = abreast_block_of(n_all, n_blocks, at), j.last = abreast_block_of(n_all, n_blocks, at + a.n_stages - 1);
+    j.first_place = abreast_place(n_all, n_blocks, a.n_stages, j.first, row_block);
+    if (by_boundary && j.first != x) j.last = j.first; /* no boundary in it, or another one is the first */
+    return j;
+}
+
+/* A row's sum of all the blocks that had a part of its columns, in their order; behind the first one, blocks begin in it. */
+ABREAST_FN float joined_sum(const abreast_call &a, const abreast_joint &j, int rows_of_block, int row, int token)
+{
+    const int64_t place_step = (int64_t)(APR_ABREAST_TILE * a.n_here) * rows_of_block, in_place = (int64_t)token * rows_of_block + row;
+    float sum = 0.0f;
+    for (int base = j.first; base <= j.last; base += ABREAST_AT_ONCE) {
+        float v[ABREAST_AT_ONCE];
+        for (int i = 0; i < ABREAST_AT_ONCE; i++) {
+            const int place = base + i == j.first ? j.first_place : 2 * (base + i);
+            v[i] = base + i <= j.last ? read_now(a.partial + place * place_step + in_place) : 0.0f;
+        }
+        for (int i = 0; i < ABREAST_AT_ONCE; i++) sum += v[i];
+    }
+    return sum;
+}
+
+/* --- the kernel --- */
+
+/* What there is to know of a block's share and runs lies in shared memory, for registers are full. */
+typedef struct abreast_known {
+    abreast_share share;
+    abreast_run runs[ABREAST_RUNS]; /* run r at r % ABREAST_RUNS, from the time when its first stage is asked for next */
+} abreast_known;
+
+/* What is asked for next: a stage of a run. */
+template <typename S> struct abreast_asker {
+    const uint8_t *weights[S::WARP_UNITS];
+    int run, stage;
+};
+
+/* Asked for each time: what follows from it is not kept from stage to stage. */
+static __device__ __forceinline__ int thread_here(void)
+{
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
+/* All threads see the run behind the next barrier. */
+template <typename S> static __device__ __forceinline__ void begin_run(const abreast_call &a, abreast_known *known, abreast_asker<S> &k)
+{
+    const abreast_run run = run_of(a, k.run, known->share);
+    const int thread = thread_here();
+    k.stage = run.stage;
+#pragma unroll
+    for (int i = 0; i < S::WARP_UNITS; i++) k.weights[i] = weight_of<S>(a, run, thread / 32 * S::WARP_UNITS + i, thread % 32);
+    if (thread == 0) known->runs[k.run % ABREAST_RUNS] = run;
+}
+
+template <typename S, bool WEIGHTS, bool INPUTS>
+static __device__ __forceinline__ void ask(const abreast_call &a, abreast_known *known, uint8_t *slot, abreast_asker<S> &k)
+{
+    const auto copy = [&](int to, const uint8_t *from) { copy_16(slot + to, from, true); };
+    if (k.run >= known->share.last) return;
+    const abreast_run &run = known->runs[k.run % ABREAST_RUNS];
+    const int thread = thread_here();
+#pragma unroll
+    for (int i = 0; i < S::WARP_UNITS; i++) {
+        if (k.weights[i] == NULL) continue;
+        if (WEIGHTS) each_weight<S>(a, copies_of<S>(a, thread / 32 * S::WARP_UNITS + i, thread % 32), k.weights[i], copy);
+        k.weights[i] += stage_step<S>(a);
+    }
+    if (INPUTS) each_input<S>(a, k.stage, run.first_tile, run.n_tiles, thread, copy);
+    if (++k.stage == run.end && ++k.run < known->share.last) begin_run<S>(a, known, k);
+}
+
+static __device__ __forceinline__ void await_stages(int later)
+{
+    if (later >= 2) await_copies<2>();
+    else if (later == 1) await_copies<1>();
+    else await_copies<0>();
+}
+
+template <apr_dtype D, int TILES, int ROWS, int MS>
+static __global__ void __launch_bounds__(abreast_stage<D, TILES, ROWS, MS>::THREADS, 1) k_abreast(const __grid_constant__ abreast_call a)
+{
+    if constexpr (ABREAST_HERE != 0 && ROWS != ABREAST_HERE) __trap(); /* the host chooses by the same function */
+    else {
+        typedef abreast_stage<D, TILES, ROWS, MS> S;
+        extern __shared__ __align__(128) uint8_t ring[];
+        __shared__ abreast_known known;
+
+        let_next_begin();
+        if (a.groups != NULL) wait_for_previous();
+        if (threadIdx.x == 0) known.share = share_of(a, (int)blockIdx.x, (int)gridDim.x);
+        __syncthreads();
+        if (known.share.first >= known.share.last) return wait_for_previous();
+        abreast_asker<S> k;
+        k.run = known.share.first;
+        begin_run<S>(a, &known, k);
+        __syncthreads();
+        abreast_asker<S> ahead = k;
+        for (int i = 0; i + 1 < a.depth; i++) {
+            ask<S, true, false>(a, &known, ring + i * S::BYTES, ahead);
+            __syncthreads();
+        }
+        wait_for_previous();
+        for (int i = 0; i + 1 < a.depth; i++) {
+            ask<S, false, true>(a, &known, ring + i * S::BYTES, k);
+            end_copies(); /* an empty group, too: they are counted */
+        }
+
+        float total[MS][TILES][4] = {};
+        int n_run = known.share.first, at = 0, left = known.runs[n_run % ABREAST_RUNS].end - known.runs[n_run % ABREAST_RUNS].stage;
+        for (;;) {
+            const abreast_run &run = known.runs[n_run % ABREAST_RUNS];
+            await_stages(a.depth - 2);
+            __syncthreads(); /* all copies are there, and the slot before this one has been read */
+            ask<S, true, true>(a, &known, ring + (at == 0 ? (a.depth - 1) * S::BYTES : at - S::BYTES), k);
+            end_copies();
+            const abreast_warp w = warp_of<S>(thread_here());
+            uint8_t *const stage = ring + at;
+            add_tiles<S>(stage, w, run.n_tiles, total);
+            at += S::BYTES;
+            if (at == a.depth * S::BYTES) at = 0;
+            if (--left > 0) continue;
+            put_run<S>(a, run, 2 * (int)blockIdx.x + (n_run != known.share.first), w, (float *)stage, total);
+            if (++n_run == known.share.last) break;
+            left = known.runs[n_run % ABREAST_RUNS].end - known.runs[n_run % ABREAST_RUNS].stage;
+        }
+    }
+}
+
+/* --- launching --- */
+
+/* cudaErrorNotSupported: no room for two stages. */
+template <apr_dtype D, int TILES, int ROWS, int MS>
+static cudaError_t start_abreast(const abreast_call &call, unsigned n_blocks, int shared_bytes, cudaStream_t stream)
+{
+    typedef abreast_stage<D, TILES, ROWS, MS> S;
+    void (*const kernel)(abreast_call) = k_abreast<D, TILES, ROWS, MS>;
+    abreast_call a = call;
+    const int fits = (shared_bytes - ABREAST_SHARED_LEFT) / S::BYTES;
+    a.depth = fits < a.depth ? fits : a.depth;
+    if (a.depth < 2) return cudaErrorNotSupported;
+    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.depth * S::BYTES);
+    if (error == cudaSuccess) error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (error != cudaSuccess) return error;
+    return launch_following(kernel, n_blocks, S::THREADS, (size_t)(a.depth * S::BYTES), stream, a);
+}
+
+/* What abreast.cu needs of a type. */
+typedef cudaError_t abreast_start(const abreast_call &call, unsigned n_blocks, int shared_bytes, cudaStream_t stream);
+typedef struct abreast_kernels {
+    apr_dtype dtype;
+    int columns;
+    bool rows, bfloats;
+    const void *any; /* one of the kernels, to ask what it was compiled for */
+    /* of LARGE (0) and SMALL (1) row blocks, for 1, 2 and 4 tiles */
+    abreast_start *start[2][3];
+    int stage_bytes[2][3];
+} abreast_kernels;
+
+/* Large row blocks' warps have 64 rows, so that inputs are read half as often from shared memory. */
+template <apr_dtype D> static abreast_kernels abreast_kernels_of(void)
+{
+    enum { L = ABREAST_LARGE, S = ABREAST_SMALL, L_MS = 4, S_MS = 2 };
+    return abreast_kernels{
+        D,
+        abreast_type<D>::COLUMNS,
+        abreast_type<D>::ROWS,
+        abreast_type<D>::BFLOATS,
+        (const void *)k_abreast<D, 1, L, L_MS>,
+        {{start_abreast<D, 1, L, L_MS>, start_abreast<D, 2, L, L_MS>, start_abreast<D, 4, L, L_MS>},
+         {start_abreast<D, 1, S, S_MS>, start_abreast<D, 2, S, S_MS>, start_abreast<D, 4, S, S_MS>}},
+        {{abreast_stage<D, 1, L, L_MS>::BYTES, abreast_stage<D, 2, L, L_MS>::BYTES, abreast_stage<D, 4, L, L_MS>::BYTES},
+         {abreast_stage<D, 1, S, S_MS>::BYTES, abreast_stage<D, 2, S, S_MS>::BYTES, abreast_stage<D, 4, S, S_MS>::BYTES}}};
+}
+
+/* abreast_k.cu, abreast_blocks.cu, abreast_plain.cu; NULL: not of these. */
+const abreast_kernels *apr_abreast_k_kernels(apr_dtype dtype);
+const abreast_kernels *apr_abreast_blocks_kernels(apr_dtype dtype);
+const abreast_kernels *apr_abreast_plain_kernels(apr_dtype dtype);
+
+#endif

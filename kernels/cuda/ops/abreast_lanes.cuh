@@ -1,0 +1,73 @@
+/* abreast_lanes.cuh - which lane has what in products of tokens abreast, and how a product is dealt out to blocks: plain functions of
+ * indices, the same on the host, where a test goes through all of them (tests/gpu/gpu_abreast.cu).
+ *
+ * Of a product m16n8k16, lane 4 g + t has of the weights rows g and g + 8, of the inputs token g, of the sums rows g and g + 8 of tokens
+ * 2 t and 2 t + 1 (ops/mma.cuh). Which columns its numbers 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 are is free as long as both sides agree: in
+ * step k of 32 columns, columns 16 k + 4 t + {0, 2, 1, 3}, four codes that lie in one word. */
+#ifndef APR_KERNELS_CUDA_ABREAST_LANES_CUH
+#define APR_KERNELS_CUDA_ABREAST_LANES_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#define ABREAST_FN static __host__ __device__ __forceinline__
+
+/* What another kernel wrote, and weights' like. */
+template <typename N> ABREAST_FN N read_now(const N *p)
+{
+#ifdef __CUDA_ARCH__
+    return __ldcg(p);
+#else
+    return *p;
+#endif
+}
+
+enum {
+    ABREAST_SUB = 32,        /* columns whose inputs a lane loads at once: two products deep */
+    ABREAST_PIECE = 16,      /* bytes of that: 8 numbers of 16 bits */
+    ABREAST_SUB_BYTES = 512, /* of a tile's 8 tokens */
+    ABREAST_SUM_BYTES = 256, /* sums of a tile's 256 columns */
+};
+
+/* Of a sub-block: the column of a lane's number i (0 to 3) of step k. */
+ABREAST_FN int abreast_column(int t, int k, int i) { return 16 * k + 4 * t + i % 2 * 2 + i / 2; }
+
+/* Bytes of one part of all inputs: the numbers themselves, or what remains of rounding behind them. */
+ABREAST_FN int64_t abreast_plane(int64_t n_tiles, int64_t n_in) { return n_tiles * n_in * 16; }
+
+/* Where a token's piece of a sub-block lies: a plane is [tile][sub-block][lane]. */
+ABREAST_FN int64_t abreast_piece_at(int64_t sub, int64_t n_subs, int64_t token, int t)
+{
+    return (token / 8 * n_subs + sub) * ABREAST_SUB_BYTES + (token % 8 * 4 + t) * ABREAST_PIECE;
+}
+
+/* Sums of inputs of 32 columns, for types with minimums: [tile][256 columns][lane] of two words, the sums of sub-blocks 2 t and 2 t + 1 of
+ * token g as halves, then what remains of rounding them. Answers the byte of a half. */
+ABREAST_FN int64_t abreast_sum_at(int64_t sub, int64_t n_subs, int64_t token, int part)
+{
+    return (token / 8 * ((n_subs + 7) / 8) + sub / 8) * ABREAST_SUM_BYTES + (token % 8 * 4 + sub % 8 / 2) * 8 + part * 4 + sub % 2 * 2;
+}
+
+/* Rows of 16 are a unit, so many units a row block; a stage is a row block's codes of so many columns. Dense: stages of all row blocks
+ * behind one another are dealt out in equal runs; sums of a row block that several blocks had are joined in their order. */
+ABREAST_FN int abreast_first(int n_units, int n_blocks, int block)
+{
+    const int each = n_units / n_blocks, more = n_units % n_blocks; /* the first ones have one more */
+    return block * each + (block < more ? block : more);
+}
+ABREAST_FN int abreast_block_of(int n_units, int n_blocks, int unit)
+{
+    const int each = n_units / n_blocks, more = n_units % n_blocks, by_more = more * (each + 1);
+    return unit < by_more ? unit / (each + 1) : more + (unit - by_more) / each;
+}
+
+/* Which of a block's two places for sums of rows that it has not all columns of. */
+ABREAST_FN int abreast_place(int n_units, int n_blocks, int n_stages, int block, int row_block)
+{
+    return 2 * block + (row_block != abreast_first(n_units, n_blocks, block) / n_stages);
+}
+
+/* Stages of split s of n_splits. */
+ABREAST_FN int abreast_split(int n_stages, int n_splits, int s) { return n_stages * s / n_splits; }
+
+#endif

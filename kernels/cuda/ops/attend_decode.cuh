@@ -1,0 +1,526 @@
+/* attend_decode.cuh - a block of attention of up to 8 tokens to a cache of FP16, on tensor cores, as right as float32; what it cannot do is
+ * left to the other kernels.
+ *
+ * A block takes 8 rows that share a key/value head, and a part of the context. Queries are FP16 in two parts: the upper ones are rows
+ * 0 to 7 of a, what rounding left of them rows 8 to 15, so that one product makes both. Scores stand where the next product wants weights
+ * (b), which go in two parts as well; values are turned while they are loaded. Each warp has its own cells, 16 at a time, and its own
+ * ring of them in shared memory: no warp waits for another before the end. The largest score may lag behind by 2^LAG before sums are
+ * scaled down; weights are 2^HEADROOM times what they would be, so that the rests of small ones are no denormals.
+ *
+ * Of one token it may turn heads itself (turn.cuh), so that nothing stands between the products and attention: each block the queries that
+ * it takes, and who has the newest cell its key and value. Older cells are asked for before the products are over. */
+#ifndef APR_KERNELS_CUDA_ATTEND_DECODE_CUH
+#define APR_KERNELS_CUDA_ATTEND_DECODE_CUH
+
+#include "kernels/cuda/ops/attend_join.cuh"
+#include "kernels/cuda/ops/cluster.cuh"
+#include "kernels/cuda/ops/follow.cuh"
+#include "kernels/cuda/ops/mma.cuh"
+#include "kernels/cuda/ops/turn.cuh"
+
+enum { ROWS = 8, UNIT = 16, MAX_WARPS = 8, MAX_CLUSTER = 8, LEAST_UNITS = 8 };
+
+/* What a block works on; positions count from the first one that its rows see. */
+typedef struct decode_view {
+    int kv_head, group, first_row, n_rows; /* n_rows: of the key/value head */
+    int from, n_seen;                      /* position 0; positions in all */
+    int begin, end, n_used;                /* units of this part; parts */
+    int low, high;                         /* what this lane's row sees, both included; high < low: no row */
+} decode_view;
+
+/* Parts of one cluster are joined quickly, others take microseconds: what two rounds of a cluster's warps can read is not cut further. */
+static __device__ __forceinline__ attend_shares share_units(const apr_attend_args &a, int position, const attend_parts &parts, int cluster)
+{
+    attend_shares s = share_context<UNIT>(a, position, parts);
+    const int n = (position + (int)a.n_tokens - first_seen(a, position) - 1) / UNIT + 1;
+    if (n <= 2 * LEAST_UNITS * cluster) s.each = (n + cluster - 1) >> (31 - __clz(cluster));
+    const int least = n <= 16 * LEAST_UNITS ? LEAST_UNITS : 2 * LEAST_UNITS;
+    if (s.each < least) s.each = least;
+    s.n_used = n <= s.each ? 1 : (n - 1) / s.each + 1;
+    return s;
+}
+
+/* Of a token apart: parts of 512 positions, of longer contexts as many as can be joined. The others have no say in it. */
+enum { APART_UNITS = 32 };
+
+APR_EVERYWHERE int apart_parts(int n_seen, int *each)
+{
+    const int n = (n_seen - 1) / UNIT + 1, least = (n - 1) / APR_CUDA_ATTEND_SPLITS + 1;
+    *each = least > APART_UNITS ? least : APART_UNITS;
+    return (n - 1) / *each + 1;
+}
+
+template <bool APART>
+static __device__ __forceinline__ attend_shares shares_of(const apr_attend_args &a, int position, const attend_parts &parts, int cluster)
+{
+    attend_shares s;
+    if (!APART) return share_units(a, position, parts, cluster);
+    s.n_used = apart_parts(position + 1 - first_seen(a, position), &s.each);
+    return s;
+}
+
+/* tile: which 8 rows. */
+template <bool APART>
+static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, const attend_parts &parts, int cluster, int tile)
+{
+    const int position = own_position(a);
+    const attend_shares shares = shares_of<APART>(a, position, parts, cluster);
+    decode_view v;
+    v.group = group_of(a);
+    v.kv_head = blockIdx.y;
+    v.first_row = tile * ROWS;
+    v.n_rows = (int)a.n_tokens * v.group;
+    const int row = v.first_row + threadIdx.x % 32 / 4, last_row = v.first_row + ROWS < v.n_rows ? v.first_row + ROWS - 1 : v.n_rows - 1;
+    const bool several = a.n_tokens > 1; /* one token is every row's */
+    const int own = several ? position + row / v.group : position;
+    v.from = several ? first_seen(a, position + v.first_row / v.group) : first_seen(a, position);
+    v.n_seen = (several ? position + last_row / v.group : position) - v.from + 1;
+    const int n_units = (v.n_seen + UNIT - 1) / UNIT, begin = blockIdx.x * shares.each;
+    v.begin = begin < n_units ? begin : n_units;
+    v.end = begin + shares.each < n_units ? begin + shares.each : n_units;
+    v.n_used = shares.n_used;
+    v.low = first_seen(a, own) - v.from;
+    v.high = row < v.n_rows ? own - v.from : -1;
+    return v;
+}
+
+/* Where row `row` of the key/value head lies in what is asked and answered. */
+static __device__ __forceinline__ int whole_row(const apr_attend_args &a, const decode_view &v, int row)
+{
+    if (a.n_tokens == 1) return v.kv_head * v.group + row;
+    return row / v.group * (int)a.n_heads + v.kv_head * v.group + row % v.group;
+}
+
+/* Where a row's sums, its largest score and its weight go; NULL: the sums are the answer, that of row `row`. */
+typedef struct decode_place {
+    float *sums, *largest, *weight;
+    int row;
+} decode_place;
+
+/* Four columns of them, in all 32 lanes at once. */
+static __device__ __forceinline__ void leave_sums(const apr_attend_args &a, const attend_parts &parts, const decode_place &to, int column,
+                                                  bool on, float4 value)
+{
+    if (to.largest == NULL) leave_answer(a, parts, to.row, column, on, value);
+    else if (on) *(float4 *)(to.sums + column) = value;
+}
+
+static __device__ __forceinline__ decode_place place_of_row(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
+                                                            int row, bool is_answer, int part)
+{
+    const int to = whole_row(a, v, v.first_row + row);
+    if (is_answer) return decode_place{NULL, NULL, NULL, to};
+    const int64_t at = part * (a.n_tokens * a.n_heads) + to;
+    return decode_place{parts.sums + at * a.value_dim, parts.largest + at, parts.weight + at, to};
+}
+
+template <int KEY, int VALUE, bool APART> struct decode {
+    /* rows 16 bytes apart modulo 128: eight of them lie in different banks */
+    static constexpr int KEY_STRIDE = 2 * KEY + 16, VALUE_STRIDE = 2 * VALUE + 16, STAGE = UNIT * (KEY_STRIDE + VALUE_STRIDE);
+    static constexpr int KEY_STEPS = KEY / 16, VALUE_STEPS = VALUE / 16, SUMS_STRIDE = VALUE + 4;
+    static constexpr int RESULT_STRIDE = VALUE + 4, RESULTS_AT = MAX_WARPS * ROWS * (SUMS_STRIDE + 2); /* a block's, for its cluster */
+    static constexpr int SUMS_BYTES = (RESULTS_AT + ROWS * RESULT_STRIDE) * (int)sizeof(float);
+
+    float sums[VALUE_STEPS][4]; /* columns 16 i + g (and + 8) of rows 2 t and 2 t + 1 */
+    float most, weight;         /* of row g */
+
+    static constexpr int HEADS_BYTES = (ROWS + 3) * KEY * (int)sizeof(float); /* turned queries, the newest key and value, angles */
+
+    /* The row of queries as the left operand; `heads`: they are there already, KEY apart. Answers what scores have to be multiplied by. */
+    static __device__ __forceinline__ float load_queries(const apr_attend_args &a, const decode_view &v, const float *heads,
+                                                         uint32_t (&q)[KEY_STEPS][4])
+    {
+        const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, from = v.high < v.low ? 0 : g;
+        const float *const row = heads != NULL ? heads + from * KEY : a.q + (int64_t)whole_row(a, v, v.first_row + from) * a.key_dim;
+        float2 x[KEY_STEPS][2];
+        float largest = 0.0f;
+#pragma unroll
+        for (int i = 0; i < KEY_STEPS; i++)
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                const int column = 16 * i + 8 * k + 2 * t;
+                x[i][k] = column < a.key_dim ? *(const float2 *)(row + column) : make_float2(0.0f, 0.0f);
+                largest = fmaxf(largest, fmaxf(fabsf(x[i][k].x), fabsf(x[i][k].y)));
+            }
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+        const float scale = row_scale(largest);
+#pragma unroll
+        for (int i = 0; i < KEY_STEPS; i++)
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                q[i][2 * k] = pack_halves(x[i][k].x * scale, x[i][k].y * scale);
+                q[i][2 * k + 1] = pack_rests(x[i][k].x * scale, x[i][k].y * scale, q[i][2 * k]);
+            }
+        return inverse_power(scale);
+    }
+
+    /* 16 rows of a cache; those beyond the n_there first, and columns that it does not have, become zeros. */
+    template <int DIM>
+    static __device__ __forceinline__ void copy_rows(const apr_attend_args &a, const apr_cache &cache, int width, const decode_view &v,
+                                                     int n_there, int unit, uint8_t *to)
+    {
+        const int lane = threadIdx.x % 32, rest = n_there - unit * UNIT;
+        const uint32_t cell_bytes = (uint32_t)(a.n_kv_heads * cache.row_bytes), n_cells = (uint32_t)cache.n_cells;
+        const int first = v.from + unit * UNIT;
+        const bool in_pages = APART && cache.pages != NULL;
+        const uint32_t cell = in_pages ? (uint32_t)apr_cache_cell(&cache, first) : cell_of(cache, first);
+        const uint8_t *const data = cache.data + v.kv_head * cache.row_bytes;
+        if (in_pages ? first % APR_PAGE_CELLS + UNIT <= APR_PAGE_CELLS : cell + UNIT <= n_cells) {
+            const uint8_t *const from = data + (uint64_t)cell * cell_bytes;
+#pragma unroll
+            for (int i = 0; i < UNIT * DIM / 8 / 32; i++) {
+                const int at = lane + 32 * i, row = at / (DIM / 8), piece = at % (DIM / 8);
+                copy_16(to + row * (2 * DIM + 16) + 16 * piece, from + (uint64_t)(uint32_t)row * cell_bytes + 16 * piece,
+                        row < rest && 8 * piece < width);
+            }
+            return;
+        }
+#pragma unroll 1
+        for (int at = lane; at < UNIT * DIM / 8; at += 32) { /* around the ring's end, or on two pages */
+            const int row = at / (DIM / 8), piece = at % (DIM / 8);
+            const bool there = row < rest && 8 * piece < width;
+            uint32_t where = cell + row;
+            if (in_pages) where = there ? (uint32_t)apr_cache_cell(&cache, first + row) : 0;
+            while (where >= n_cells) where -= n_cells;
+            copy_16(to + row * (2 * DIM + 16) + 16 * piece, there ? data + (uint64_t)where * cell_bytes + 16 * piece : data, there);
+        }
+    }
+
+    static __device__ __forceinline__ void copy_unit(const apr_attend_args &a, const decode_view &v, int n_there, int unit, uint8_t *stage)
+    {
+        if (unit < v.end) {
+            copy_rows<KEY>(a, a.keys, (int)a.key_dim, v, n_there, unit, stage);
+            copy_rows<VALUE>(a, a.values, (int)a.value_dim, v, n_there, unit, stage + UNIT * KEY_STRIDE);
+        }
+        end_copies(); /* a group for each unit, also for those that there are not: they are counted */
+    }
+
+    /* Scores of row g with cells 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. */
+    static __device__ __forceinline__ void score(const apr_attend_args &a, const decode_view &v, const uint32_t (&q)[KEY_STEPS][4],
+                                                 attend_scale scale, int unit, const uint8_t *keys, float (&scores)[4])
+    {
+        const int lane = threadIdx.x % 32, t = threadIdx.x % 4;
+        const uint8_t *const row = keys + (lane / 16 * 8 + lane % 8) * KEY_STRIDE + lane / 8 % 2 * 16;
+        float dots[2][2][4] = {}; /* of eight cells, with even and odd steps; the upper half is of the queries' rests */
+#pragma unroll
+        for (int i = 0; i < KEY_STEPS; i++) {
+            uint32_t k[4];
+            load_matrices(k, row + 32 * i);
+            mma(dots[0][i % 2], q[i], k[0], k[1]);
+            mma(dots[1][i % 2], q[i], k[2], k[3]);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float(&d)[2][4] = dots[j / 2];
+            const float dot = (d[0][j % 2] + d[1][j % 2]) + (d[0][j % 2 + 2] + d[1][j % 2 + 2]);
+            const int position = unit * UNIT + j / 2 * 8 + 2 * t + j % 2;
+            const float x = a.softcap > 0.0f ? tanhf(dot * scale.inner) : dot;
+            scores[j] = position >= v.low && position <= v.high ? x * scale.factor : -INFINITY;
+        }
+    }
+
+    /* A row's largest score so far; where one grew by much, the sums are scaled down. */
+    __device__ __forceinline__ void raise(const float (&scores)[4])
+    {
+        const int t = threadIdx.x % 4;
+        float top = fmaxf(fmaxf(scores[0], scores[1]), fmaxf(scores[2], scores[3]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        if (!__any_sync(0xffffffffu, top > most + ATTEND_LAG)) return;
+        const float now = fmaxf(most, top), down = power_of_two(most - now);
+        const float even = __shfl_sync(0xffffffffu, down, 8 * t), odd = __shfl_sync(0xffffffffu, down, 8 * t + 4);
+        most = now;
+        weight *= down;
+#pragma unroll
+        for (int i = 0; i < VALUE_STEPS; i++) sums[i][0] *= even, sums[i][1] *= odd, sums[i][2] *= even, sums[i][3] *= odd;
+    }
+
+    __device__ __forceinline__ void add_values(const float (&scores)[4], const uint8_t *values)
+    {
+        const int lane = threadIdx.x % 32;
+        const uint8_t *const row = values + (lane / 16 * 8 + lane % 8) * VALUE_STRIDE + lane / 8 % 2 * 16;
+        float p[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) weight += p[j] = power_of_two(scores[j] - (most - ATTEND_HEADROOM));
+        const uint32_t b0 = pack_halves(p[0], p[1]), b1 = pack_halves(p[2], p[3]);
+        const uint32_t rest0 = pack_rests(p[0], p[1], b0), rest1 = pack_rests(p[2], p[3], b1);
+#pragma unroll
+        for (int i = 0; i < VALUE_STEPS; i++) {
+            uint32_t x[4];
+            float unit[4] = {}; /* added outside of the tensor cores, which would cut off a little of the sums each time */
+            load_turned(x, row + 32 * i);
+            mma(unit, x, rest0, rest1);
+            mma(unit, x, b0, b1);
+#pragma unroll
+            for (int k = 0; k < 4; k++) sums[i][k] += unit[k];
+        }
+    }
+
+    /* The warps' sums into shared memory: [n_warps][ROWS][SUMS_STRIDE], and largest scores and weights. */
+    __device__ __forceinline__ void put_sums(float *shared)
+    {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+        float *const tops = shared + MAX_WARPS * ROWS * SUMS_STRIDE, *const weights = tops + MAX_WARPS * ROWS;
+        weight += __shfl_xor_sync(0xffffffffu, weight, 1);
+        weight += __shfl_xor_sync(0xffffffffu, weight, 2);
+        if (t == 0) tops[warp * ROWS + g] = most, weights[warp * ROWS + g] = weight;
+#pragma unroll
+        for (int i = 0; i < VALUE_STEPS; i++)
+#pragma unroll
+            for (int k = 0; k < 4; k++) shared[(warp * ROWS + 2 * t + k % 2) * SUMS_STRIDE + 16 * i + k / 2 * 8 + g] = sums[i][k];
+    }
+
+    /* A row's sums over the warps, in order, by one of them; normalised where there is one part. */
+    static __device__ __forceinline__ void leave_row(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
+                                                     const float *shared, int row, const decode_place &to)
+    {
+        const float *const tops = shared + MAX_WARPS * ROWS * SUMS_STRIDE, *const weights = tops + MAX_WARPS * ROWS;
+        const int n_warps = blockDim.x / 32, lane = threadIdx.x % 32;
+        float factors[MAX_WARPS], largest = ATTEND_LOWEST, sum = 0.0f, factor = 1.0f;
+#pragma unroll
+        for (int w = 0; w < MAX_WARPS; w++)
+            if (w < n_warps) largest = fmaxf(largest, tops[w * ROWS + row]);
+#pragma unroll
+        for (int w = 0; w < MAX_WARPS; w++)
+            if (w < n_warps) sum = fmaf(factors[w] = power_of_two(tops[w * ROWS + row] - largest), weights[w * ROWS + row], sum);
+        largest -= ATTEND_HEADROOM; /* what the weights were made with */
+        if (to.largest == NULL) {
+            const float divisor = with_sink(a, whole_row(a, v, v.first_row + row) % (int)a.n_heads, largest, sum, &factor);
+            factor /= divisor;
+        }
+        for (int begin = 0; begin < a.value_dim; begin += 128) {
+            const int column = begin + 4 * lane;
+            float4 all = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+            for (int w = 0; w < MAX_WARPS; w++) {
+                if (w >= n_warps || column >= a.value_dim) continue;
+                const float4 one = *(const float4 *)(shared + (w * ROWS + row) * SUMS_STRIDE + column);
+                all = make_float4(fmaf(factors[w], one.x, all.x), fmaf(factors[w], one.y, all.y), fmaf(factors[w], one.z, all.z),
+                                  fmaf(factors[w], one.w, all.w));
+            }
+            leave_sums(a, parts, to, column, column < a.value_dim,
+                       make_float4(all.x * factor, all.y * factor, all.z * factor, all.w * factor));
+        }
+        if (to.largest != NULL && lane == 0) *to.largest = largest, *to.weight = sum;
+    }
+
+    /* A row's sums over the blocks of a cluster, in order, by a warp of one of them: RESULT_STRIDE apart in `results` of each. */
+    static __device__ __forceinline__ void join_cluster_row(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
+                                                            const float *results, int row, int n_blocks, const decode_place &to)
+    {
+        const int lane = threadIdx.x % 32;
+        const float *const mine = results + row * RESULT_STRIDE;
+        float4 last = make_float4(ATTEND_LOWEST, 0.0f, 0.0f, 0.0f);
+        if (lane < n_blocks) last = cluster_load((const float4 *)(mine + VALUE), lane);
+        const float largest = warp_max(last.x), own = power_of_two(last.x - largest), sum = warp_sum(own * last.y);
+        float factor = 1.0f;
+        if (to.largest == NULL) {
+            const float divisor = with_sink(a, whole_row(a, v, v.first_row + row) % (int)a.n_heads, largest, sum, &factor);
+            factor /= divisor;
+        }
+#pragma unroll 1
+        for (int begin = 0; begin < a.value_dim; begin += 128) {
+            const int column = begin + 4 * lane;
+            float4 x[MAX_CLUSTER], all = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+            for (int i = 0; i < MAX_CLUSTER; i++)
+                x[i] = i < n_blocks && column < VALUE ? cluster_load((const float4 *)(mine + column), i) : make_float4(0, 0, 0, 0);
+#pragma unroll
+            for (int i = 0; i < MAX_CLUSTER; i++) {
+                const float f = __shfl_sync(0xffffffffu, own, i);
+                all = make_float4(fmaf(f, x[i].x, all.x), fmaf(f, x[i].y, all.y), fmaf(f, x[i].z, all.z), fmaf(f, x[i].w, all.w));
+            }
+            leave_sums(a, parts, to, column, column < a.value_dim,
+                       make_float4(all.x * factor, all.y * factor, all.z * factor, all.w * factor));
+        }
+        if (to.largest != NULL && lane == 0) *to.largest = largest, *to.weight = sum;
+    }
+};
+
+static __device__ __forceinline__ void await_oldest(int n_stages)
+{
+    if (n_stages == 4) await_copies<3>();
+    else if (n_stages == 3) await_copies<2>();
+    else if (n_stages == 2) await_copies<1>();
+    else await_copies<0>();
+}
+
+/* The cluster's blocks share out the rows of 8; what they read of each other stays until all have. Answers whether there is more to join:
+ * several clusters' sums, by the first block of each. */
+template <int KEY, int VALUE, bool APART>
+static __device__ __forceinline__ bool join_cluster(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
+                                                    const float *results, int cluster)
+{
+    const int rank = (int)blockIdx.x % cluster, rest = v.n_used - ((int)blockIdx.x - rank), n_blocks = rest < cluster ? rest : cluster;
+    cluster_barrier();
+    for (int row = rank + n_blocks * (int)(threadIdx.x / 32); row < ROWS && v.first_row + row < v.n_rows;
+         row += n_blocks * (int)(blockDim.x / 32))
+        decode<KEY, VALUE, APART>::join_cluster_row(a, parts, v, results, row, n_blocks,
+                                                    place_of_row(a, parts, v, row, v.n_used <= cluster, (int)blockIdx.x / cluster));
+    cluster_barrier();
+    return rank == 0 && v.n_used > cluster;
+}
+
+/* The block's rows; and those of all parts, by the block that comes last. done: of what is joined together. */
+template <int KEY, int VALUE, bool APART>
+static __device__ __forceinline__ void leave_or_join(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
+                                                     const float *shared, float *results, int cluster, uint64_t *done)
+{
+    typedef decode<KEY, VALUE, APART> D;
+    const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32;
+    const bool in_cluster = cluster > 1 && v.n_used > 1;
+    for (int row = warp; row < ROWS && v.first_row + row < v.n_rows; row += n_warps) {
+        float *const own = results + row * D::RESULT_STRIDE;
+        D::leave_row(a, parts, v, shared, row,
+                     in_cluster ? decode_place{own, own + VALUE, own + VALUE + 1, 0}
+                                : place_of_row(a, parts, v, row, v.n_used == 1, blockIdx.x));
+    }
+    if (v.n_used == 1 || (in_cluster && !join_cluster<KEY, VALUE, APART>(a, parts, v, results, cluster))) return;
+    const int n_joined = (v.n_used + cluster - 1) / cluster;
+    if (!comes_last(done, (int)blockIdx.x / cluster, n_joined)) return;
+    for (int row = warp; row < ROWS && v.first_row + row < v.n_rows; row += n_warps)
+        join_row(a, parts, n_joined, whole_row(a, v, v.first_row + row));
+}
+
+typedef struct no_turn {
+    char nothing;
+} no_turn;
+
+/* A head of FP16 where a warp has it from its cache. */
+static __device__ __forceinline__ void put_head(uint8_t *to, int n, const float *head)
+{
+    for (int i = threadIdx.x % 32; i < n; i += 32) ((__half *)to)[i] = to_half(head[i]);
+}
+
+/* A block's heads: its rows of queries, and where the newest cell is its own, that cell's key and value. They are as many items, dealt out
+ * to warps; the numbers of all are asked for at once, and the angles: a trip to memory takes longer than the rest. */
+template <int KEY, int VALUE> struct turned_heads {
+    typedef decode<KEY, VALUE, false> D;
+    static constexpr int LOADS = KEY / 32;
+    const apr_turn_args &t;
+    const apr_attend_args &a;
+    const decode_view &v;
+    float *heads, *angles; /* [ROWS + 2][KEY], [2 n_freqs] */
+    int n_items, n_queries;
+
+    __device__ __forceinline__ const float *source(int item) const
+    {
+        if (item < n_queries) return source_of(t.q_norm, t.q) + (int64_t)whole_row(a, v, v.first_row + item) * a.key_dim;
+        if (item == n_queries) return source_of(t.k_norm, t.k) + (int64_t)v.kv_head * a.key_dim;
+        return t.store.v + (int64_t)v.kv_head * a.value_dim;
+    }
+
+    __device__ __forceinline__ void load_all() const
+    {
+        const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        float x[LOADS];
+        for (int i = threadIdx.x; i < 2 * (int)t.q.n_freqs; i += blockDim.x) angles[i] = __ldcg(t.q.angles + i);
+        for (int item = warp; item < n_items; item += n_warps) {
+            const float *const from = source(item);
+            const int n = item > n_queries ? (int)a.value_dim : (int)a.key_dim;
+#pragma unroll
+            for (int i = 0; i < LOADS; i++) x[i] = lane + 32 * i < n ? __ldcg(from + lane + 32 * i) : 0.0f;
+#pragma unroll
+            for (int i = 0; i < LOADS; i++) heads[item * KEY + lane + 32 * i] = x[i];
+        }
+    }
+
+    /* Into the cache, and where a warp of this block has it from there, if it did not ask for that unit with the newest cell. */
+    __device__ __forceinline__ void store(const apr_cache &cache, int n, const float *head, uint8_t *row) const
+    {
+        store_head(t.store, cache, v.kv_head, n, head);
+        if (row != NULL) put_head(row, n, head);
+    }
+
+    /* newest: the stage that has the newest cell's unit; NULL: it is asked for later. */
+    __device__ __forceinline__ void turn_all(uint8_t *newest) const
+    {
+        const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, cell = (v.n_seen - 1) % UNIT;
+        for (int item = warp; item < n_items; item += n_warps) {
+            float *const head = heads + item * KEY;
+            if (item < n_queries) {
+                if (t.q_norm.chunk > 0) norm_head(t.q_norm, (int64_t)whole_row(a, v, v.first_row + item) * a.key_dim, head);
+                turn_head<true>(t.q, angles, head);
+            } else if (item == n_queries) {
+                if (t.k_norm.chunk > 0) norm_head(t.k_norm, (int64_t)v.kv_head * a.key_dim, head);
+                turn_head<true>(t.k, angles, head);
+                store(t.store.keys, (int)a.key_dim, head, newest != NULL ? newest + cell * D::KEY_STRIDE : NULL);
+            } else {
+                store(t.store.values, (int)a.value_dim, head,
+                      newest != NULL ? newest + UNIT * D::KEY_STRIDE + cell * D::VALUE_STRIDE : NULL);
+            }
+        }
+    }
+};
+
+/* Rings filled from what was there before this token, then all that it brings; the block's queries are turned when it returns. */
+template <int KEY, int VALUE>
+static __device__ __forceinline__ void fill_and_turn(const apr_turn_args &t, const apr_attend_args &a, const decode_view &v, int n_stages,
+                                                     uint8_t *rings, float *heads)
+{
+    typedef decode<KEY, VALUE, false> D;
+    const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, newest = (v.n_seen - 1) / UNIT, rest = v.n_rows - v.first_row;
+    const bool has_newest = newest >= v.begin && newest < v.end;
+    const int n_queries = rest < ROWS ? rest : ROWS, owner = (newest - v.begin) % n_warps, s = (newest - v.begin) / n_warps;
+    const turned_heads<KEY, VALUE> all = {t, a, v, heads, heads + (ROWS + 2) * KEY, has_newest ? n_queries + 2 : n_queries, n_queries};
+    uint8_t *const ring = rings + warp * n_stages * D::STAGE;
+    for (int i = 0; i < n_stages; i++) D::copy_unit(a, v, v.n_seen - 1, v.begin + warp + i * n_warps, ring + i * D::STAGE);
+    wait_for_previous();
+    all.load_all();
+    if (has_newest && warp == owner) await_copies<0>(); /* a cell is put where they go */
+    __syncthreads();
+    all.turn_all(has_newest && s < n_stages ? rings + (owner * n_stages + s) * D::STAGE : NULL);
+    __threadfence_block(); /* whoever asks for the newest cell later finds it */
+    __syncthreads();
+}
+
+/* blockIdx.x: the part of the context, y: the key/value head. cluster: a power of two. */
+template <int KEY, int VALUE, bool APART, typename TURN>
+static __device__ __forceinline__ void decode_rows(const apr_attend_args &a, const attend_parts &parts, const TURN &turn, int n_stages,
+                                                   int cluster, int tile, uint64_t *done)
+{
+    typedef decode<KEY, VALUE, APART> D;
+    constexpr bool TURNS = sizeof(TURN) > sizeof(no_turn);
+    extern __shared__ __align__(16) uint8_t decode_shared[];
+#if __CUDA_ARCH__ < 800
+    if (D::SUMS_BYTES > ATTEND_BYTES_75) return; /* never started there, and no reason to spill */
+#endif
+    const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32;
+    float *const heads = TURNS ? (float *)decode_shared : NULL;
+    uint8_t *const rings = decode_shared + (TURNS ? D::HEADS_BYTES : 0), *const ring = rings + warp * n_stages * D::STAGE;
+    float *const shared = (float *)rings, *const results = shared + D::RESULTS_AT;
+    if (!APART) let_next_begin();
+    const decode_view v = view_of<APART>(a, parts, cluster, tile);
+    const bool is_used = (int)blockIdx.x < v.n_used;
+    if (!TURNS || !is_used) wait_for_previous(); /* also where there is nothing to do: who follows counts on what was before */
+    if (!is_used) return;
+    uint32_t q[D::KEY_STEPS][4];
+    float scores[4];
+    D d = {};
+
+    d.most = ATTEND_LOWEST;
+    if constexpr (TURNS) fill_and_turn<KEY, VALUE>(turn, a, v, n_stages, rings, heads);
+    else
+        for (int s = 0; s < n_stages; s++) D::copy_unit(a, v, v.n_seen, v.begin + warp + s * n_warps, ring + s * D::STAGE);
+    const attend_scale scale = scale_of(a, D::load_queries(a, v, heads, q));
+    int s = 0;
+    for (int unit = v.begin + warp; unit < v.end; unit += n_warps) {
+        const uint8_t *const stage = ring + s * D::STAGE;
+        await_oldest(n_stages);
+        __syncwarp(); /* other lanes' copies are seen too */
+        D::score(a, v, q, scale, unit, stage, scores);
+        d.raise(scores);
+        d.add_values(scores, stage + UNIT * D::KEY_STRIDE);
+        __syncwarp(); /* all have read what is written over now */
+        D::copy_unit(a, v, v.n_seen, unit + n_stages * n_warps, ring + s * D::STAGE);
+        s = s + 1 < n_stages ? s + 1 : 0;
+    }
+    await_copies<0>();
+    __syncthreads(); /* the ring's place is for the sums now */
+    d.put_sums(shared);
+    __syncthreads();
+    leave_or_join<KEY, VALUE, APART>(a, parts, v, shared, results, cluster, done);
+}
+
+#endif

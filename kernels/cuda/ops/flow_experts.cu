@@ -1,0 +1,55 @@
+/* flow_experts.cu - the chosen experts of one token, straight from their packed weights, in two steps: gate, up and activation of all of
+ * them, then down, which ends as a product does. Their outputs are weighed before they are multiplied with down, so that its sums run over
+ * all experts' columns.
+ *
+ * The kernel of down begins when all of what stood in front of the first step is over, routes with it: so it asks for its weights while
+ * gate and up are multiplied. */
+#include "kernels/cuda/ops/flow_kernel.cuh"
+
+static cudaError_t start_routed(apr_dtype dtype, const flow_call &a, int n_multiprocessors, cudaStream_t stream)
+{
+    switch ((int)dtype) {
+#define X(id, columns) \
+    case APR_##id: return start<APR_##id, true>(a, n_multiprocessors, stream);
+        APR_FLOW_ITEMS(X)
+#undef X
+    default: return cudaErrorNotSupported;
+    }
+}
+
+/* What both steps have alike; a matrix is [n_out, n_in]. */
+static flow_call routed_call(const apr_experts_args *args, const apr_tensor *stack, int64_t n_out, int64_t n_in)
+{
+    const apr_dtype_facts *const facts = &apr_dtypes[stack->dtype];
+    flow_call a = {};
+    a.routed.routes = args->routes;
+    a.routed.n_used = (int)args->n_used;
+    a.routed.n_units = (int)(n_out / APR_FLOW_UNIT);
+    a.routed.matrix_bytes = n_out * (n_in / facts->elems_per_block * facts->bytes_per_block);
+    return a;
+}
+
+cudaError_t apr_cuda_flow_experts(const apr_experts_args *args, const apr_flow_args *flow, int n_multiprocessors, cudaStream_t stream)
+{
+    uint8_t *const middle = (uint8_t *)args->work.data;
+    if (!apr_experts_flow(args)) return cudaErrorNotSupported;
+
+    flow_call a = routed_call(args, args->gate, args->n_mid, args->n_in);
+    a.ending = APR_FLOW_GLU, a.n_parts = 2, a.glu = args->glu;
+    a.parts[0] = flow_part{args->gate->data, args->gate_bias, NULL, a.routed.n_units * a.routed.n_used};
+    a.parts[1] = flow_part{args->up->data, args->up_bias, NULL, a.routed.n_units * a.routed.n_used};
+    a.n_in = (int)args->n_in, a.x = flow->x, a.planes = middle;
+    a.n_squares = a.n_in / PLANES_GROUP, a.squares = flow->squares, a.eps = flow->eps;
+    a.has_beside = true;
+    const cudaError_t error = start_routed(args->gate->dtype, a, n_multiprocessors, stream);
+    if (error != cudaSuccess) return error;
+
+    a = routed_call(args, args->down, args->n_out, args->n_mid);
+    a.ending = flow->ending, a.n_parts = 1;
+    a.parts[0] = flow_part{args->down->data, args->down_bias, flow->parts[0].out, a.routed.n_units};
+    a.n_in = (int)(args->n_used * args->n_mid), a.x = middle;
+    a.residual = flow->residual, a.gain = flow->gain, a.gain_offset = flow->gain_offset;
+    a.planes = flow->planes, a.out_squares = flow->out_squares;
+    a.is_beside = true;
+    return start_routed(args->down->dtype, a, n_multiprocessors, stream);
+}

@@ -1,0 +1,515 @@
+/* flow_kernel.cuh - the kernel of flow.cuh: a ring of weights for each warp, filled before the inputs are waited for.
+ *
+ * An item is 16 rows of so many columns as a type takes at once. A block's items, unit by unit, are dealt out to its warps in runs of equal
+ * length; a warp's ring holds the next ones on their way from memory. Sums of a unit that several warps share are added in their order.
+ * Two blocks fit a multiprocessor, so that the next product's weights come while this one ends. */
+#ifndef APR_KERNELS_CUDA_FLOW_KERNEL_CUH
+#define APR_KERNELS_CUDA_FLOW_KERNEL_CUH
+
+#include "kernels/cuda/ops/flow.cuh"
+#include "kernels/cuda/ops/flow_dot.cuh"
+#include "kernels/cuda/ops/follow.cuh"
+#include "kernels/cuda/ops/reduce.cuh"
+
+enum {
+    WARPS = 12,
+    THREADS = 32 * WARPS,
+    RESERVED_BYTES = 2048,  /* of a block's shared memory, by CUDA and by what is declared */
+    SMALL_BYTES = 98 << 10, /* of a block's shared memory; see lay_out */
+    ENOUGH_DEPTH = 2,
+    MOST_DEPTH = 4,
+    CACHE_SHARE = 4, /* one part of so many of the L2 cache is for weights of each product that are brought ahead */
+    FEW_HANDS = 8,   /* less than one multiprocessor of so many brings no weights ahead */
+    AHEAD = 4,       /* loads that a thread starts before it waits for the first */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+    RESIDENT = 1, /* no kernel begins before the one in front of it is over: all registers are a block's */
+#else
+    RESIDENT = 2,
+#endif
+};
+
+/* A call as the kernel sees it. */
+typedef struct flow_part {
+    const uint8_t *weight;
+    const float *bias;
+    float *out;
+    int n_units;
+} flow_part;
+
+/* Of experts, whose matrices lie one behind the other: rank k of a token's choice is expert routes[k], its weight routes[n_used + k]. */
+typedef struct flow_routed {
+    const float *routes;
+    int n_used, n_units; /* units of one expert's matrix */
+    int64_t matrix_bytes;
+} flow_routed;
+
+/* Weights of a later product: n_items across a unit, of which each of its warps' first n_ahead are brought into the cache. */
+typedef struct flow_ahead {
+    apr_flow_ending ending;
+    int n_parts;
+    flow_part parts[APR_FLOW_PARTS];
+    int n_blocks, n_items, n_ahead;
+    int item_bytes, row_bytes; /* row_bytes: of rows that stay where they are; else 0 */
+} flow_ahead;
+
+typedef struct flow_call {
+    apr_flow_ending ending;
+    int n_parts, n_squares;
+    flow_part parts[APR_FLOW_PARTS];
+    int n_in;
+    const uint8_t *x;
+    const float *squares, *residual, *gain;
+    float eps, gain_offset;
+    apr_glu_shape glu;
+    uint8_t *planes;
+    float *out_squares;
+    flow_routed routed;
+    flow_ahead ahead[APR_FLOW_AHEAD];
+    bool has_beside, is_beside,
+        is_first; /* flow_args.h; of experts: their two steps, of which the second finds the routes there when it begins */
+} flow_call;
+
+/* How a block's shared memory is cut up: rings, inputs, sums of units that warps share. */
+typedef struct flow_layout {
+    int depth;   /* items in a ring */
+    int slots;   /* units that a warp may touch */
+    int n_items; /* across a unit's columns */
+    int n_run;   /* of these, how many lie behind one another; with experts a unit is a run of each */
+    int x_bytes;
+    bool is_alone; /* it leaves no room for a block of the next kernel */
+} flow_layout;
+
+/* An item lies in memory as one piece, row behind row; of 16-bit numbers, whose rows stay where they are, in 16 pieces of 128 bytes. Those
+ * would all begin in one bank: their 16 bytes trade places, by the row's number. */
+template <apr_dtype D> struct flow_ring {
+    static constexpr int BYTES = APR_FLOW_UNIT * flow_type<D>::BYTES, PIECES = BYTES / 16;
+    static constexpr bool APART = flow_type<D>::BYTES == 128; /* rows */
+    static_assert(BYTES % 16 == 0, "items are copied by 16 bytes");
+};
+
+static __device__ __forceinline__ void copy_piece(uint8_t *to, const uint8_t *from)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(__cvta_generic_to_global(from))
+                 : "memory");
+#endif
+}
+static __device__ __forceinline__ void close_group(void)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+/* All but the youngest `left` groups of this thread have arrived. */
+static __device__ __forceinline__ void wait_for_groups(int left)
+{
+#if __CUDA_ARCH__ >= 800
+    if (left >= 2) {
+        if (left >= 3) asm volatile("cp.async.wait_group 3;" ::: "memory");
+        else asm volatile("cp.async.wait_group 2;" ::: "memory");
+    } else {
+        if (left >= 1) asm volatile("cp.async.wait_group 1;" ::: "memory");
+        else asm volatile("cp.async.wait_group 0;" ::: "memory");
+    }
+#endif
+}
+
+/* GLU counts pairs of a gate's unit and an up's. */
+template <typename CALL> static __host__ __device__ inline int units_of(const CALL &a)
+{
+    if (a.ending == APR_FLOW_GLU) return a.parts[0].n_units;
+    int n = 0;
+    for (int i = 0; i < a.n_parts; i++) n += a.parts[i].n_units;
+    return n;
+}
+
+/* Units [first, last) of one of n blocks. */
+static __device__ __forceinline__ int first_unit(int n_units, unsigned block, unsigned n) { return (int)((int64_t)n_units * block / n); }
+
+/* The items of a unit. */
+template <typename CALL> static __device__ __forceinline__ const uint8_t *items_of(const CALL &a, int64_t unit_bytes, int unit)
+{
+    int part = 0;
+    if (a.ending == APR_FLOW_GLU) part = unit % 2, unit /= 2;
+    else
+        while (part + 1 < a.n_parts && unit >= a.parts[part].n_units) unit -= a.parts[part++].n_units;
+    return a.parts[part].weight + unit * unit_bytes;
+}
+
+/* Where a run begins. ROUTED: gate and up have units for each rank in turn, another product has each unit's part for each rank; lane k
+ * knows who is `chosen` for rank k. All lanes take part. */
+template <bool ROUTED> static __device__ __forceinline__ const uint8_t *run_at(const flow_call &a, int64_t run_bytes, int run, int chosen)
+{
+    if (!ROUTED) return items_of(a, run_bytes, run);
+    const bool is_glu = a.ending == APR_FLOW_GLU;
+    const int rank = is_glu ? run / 2 / a.routed.n_units : run % a.routed.n_used;
+    const int unit = is_glu ? run / 2 % a.routed.n_units : run / a.routed.n_used;
+    const int expert = __shfl_sync(0xffffffffu, chosen, rank);
+    return a.parts[is_glu ? run % 2 : 0].weight + expert * a.routed.matrix_bytes + unit * run_bytes;
+}
+
+/* Asks for an item; the lanes share it. */
+template <apr_dtype D> static __device__ __forceinline__ void ask(const uint8_t *item, int row_bytes, uint8_t *to)
+{
+    typedef flow_ring<D> R;
+    const int lane = (int)threadIdx.x % 32;
+    if (R::APART) item += lane / 8 * row_bytes + lane % 8 * 16;
+    else item += 16 * lane;
+#pragma unroll
+    for (int i = 0; i < (R::PIECES + 31) / 32; i++) {
+        const int at = lane + 32 * i, there = R::APART ? at ^ (at / 8 % 8) : at;
+        if (32 * i + 31 < R::PIECES || at < R::PIECES) copy_piece(to + 16 * there, item);
+        item += R::APART ? 4 * row_bytes : 512;
+    }
+}
+
+/* A lane each item; of rows that stay where they are a lane each row. */
+static __device__ __forceinline__ void bring(const flow_ahead &a, int first, int begin, int end)
+{
+#if __CUDA_ARCH__ >= 900
+    const int lane = (int)threadIdx.x % 32, n = end - begin < a.n_ahead ? end - begin : a.n_ahead;
+    const bool apart = a.row_bytes > 0;
+    const int64_t unit_bytes = apart ? (int64_t)a.row_bytes * APR_FLOW_UNIT : (int64_t)a.n_items * a.item_bytes;
+    for (int k = apart ? lane / APR_FLOW_UNIT : lane; k < n; k += apart ? 2 : 32) {
+        const int unit = first + (begin + k) / a.n_items, item = (begin + k) % a.n_items;
+        const uint8_t *const from = items_of(a, unit_bytes, unit);
+        if (apart)
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(from + lane % APR_FLOW_UNIT * (int64_t)a.row_bytes +
+                                                          item * (a.item_bytes / APR_FLOW_UNIT)));
+        else
+            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from + (int64_t)item * a.item_bytes)),
+                         "r"(a.item_bytes)
+                         : "memory");
+    }
+#endif
+}
+
+/* What this block's warps can do for those of a later product's blocks. */
+static __device__ __forceinline__ void bring_ahead(const flow_ahead &a)
+{
+    const int warp = (int)threadIdx.x / 32, width = a.ending == APR_FLOW_GLU ? 2 : 1;
+    if (a.n_parts == 0) return;
+    const int n_units = units_of(a);
+    for (unsigned block = blockIdx.x; block < (unsigned)a.n_blocks; block += gridDim.x) {
+        const int first = first_unit(n_units, block, (unsigned)a.n_blocks), last = first_unit(n_units, block + 1, (unsigned)a.n_blocks);
+        const int n = (last - first) * width * a.n_items;
+        bring(a, first * width, n * warp / WARPS, n * (warp + 1) / WARPS);
+    }
+}
+
+/* What finishes a row. */
+typedef struct flow_finish {
+    float factor;
+    const float *sums;  /* [WARPS][slots][APR_FLOW_UNIT] */
+    const int *touched; /* [WARPS][2]: first and last unit of each warp */
+    int slots;
+} flow_finish;
+
+/* A unit's row: the sums of all warps that had a part of it, in their order. */
+static __device__ __forceinline__ float joined(const flow_finish &f, int unit, int row)
+{
+    float sum = 0.0f;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+        const int first = f.touched[2 * w];
+        if (unit >= first && unit <= f.touched[2 * w + 1]) sum += f.sums[(w * f.slots + unit - first) * APR_FLOW_UNIT + row];
+    }
+    return sum * f.factor;
+}
+
+/* What is added to row r of a part. Of experts: their biases by their weights, or the bias of the one that has the row, whose number in its
+ * own matrix is left in r. */
+template <bool ROUTED> static __device__ __forceinline__ float bias_of(const flow_call &a, int part, int64_t r, int rank)
+{
+    const float *const bias = a.parts[part].bias, *const routes = a.routed.routes;
+    if (bias == NULL) return 0.0f;
+    if (!ROUTED) return __ldg(bias + r);
+    const int64_t n_rows = (int64_t)a.routed.n_units * APR_FLOW_UNIT;
+    if (a.ending == APR_FLOW_GLU) return __ldg(bias + (int64_t)__ldcg(routes + rank) * n_rows + (r - rank * n_rows));
+    float sum = 0.0f;
+    for (int k = 0; k < a.routed.n_used; k++)
+        sum = fmaf(__ldcg(routes + a.routed.n_used + k), __ldg(bias + (int64_t)__ldcg(routes + k) * n_rows + r), sum);
+    return sum;
+}
+
+/* Rows of the block's units, a thread each, by half warps: 16 rows are a group of planes. */
+template <bool ROUTED> static __device__ __forceinline__ void finish(const flow_call &a, const flow_finish &f, int first, int last)
+{
+    const int n = (last - first) * APR_FLOW_UNIT;
+    for (int base = 0; base < n; base += THREADS) {
+        const int i = base + (int)threadIdx.x, unit = i / APR_FLOW_UNIT, row = i % APR_FLOW_UNIT;
+        const bool on = i < n;
+        int part = 0, at = first + unit; /* unit of its part */
+        float value = 0.0f;
+        if (a.ending == APR_FLOW_GLU) {
+            const int64_t r = (int64_t)at * APR_FLOW_UNIT + row;
+            const int rank = ROUTED ? at / a.routed.n_units : 0;
+            if (on) {
+                const float gate = joined(f, 2 * unit, row) + bias_of<ROUTED>(a, 0, r, rank);
+                const float up = joined(f, 2 * unit + 1, row) + bias_of<ROUTED>(a, 1, r, rank);
+                value = apr_glu_of(&a.glu, gate, up);
+                if (ROUTED) value *= __ldcg(a.routed.routes + a.routed.n_used + rank);
+            }
+        } else {
+            while (part + 1 < a.n_parts && at >= a.parts[part].n_units) at -= a.parts[part++].n_units;
+            const int64_t r = (int64_t)at * APR_FLOW_UNIT + row;
+            if (on) {
+                value = joined(f, unit, row) + bias_of<ROUTED>(a, part, r, 0);
+                if (a.ending == APR_FLOW_ADD) value += __ldcg(a.residual + r);
+            }
+        }
+        const int64_t r = (int64_t)at * APR_FLOW_UNIT + row;
+        if (on && a.parts[part].out != NULL) a.parts[part].out[r] = value;
+        if (a.out_squares != NULL) {
+            const float squares = half_warp_sum(value * value);
+            if (on && row == 0) a.out_squares[at] = squares;
+        }
+        if (a.planes != NULL) planes_put(a.planes, r, on, on && a.gain != NULL ? value * (__ldg(a.gain + r) + a.gain_offset) : value);
+    }
+}
+
+/* 1 / rms of the inputs, from the sums of squares of their groups, four at a time: n_in is a multiple of 64. */
+static __device__ __forceinline__ float factor_of(const flow_call &a)
+{
+    if (a.squares == NULL) return 1.0f;
+    const float4 *const squares = (const float4 *)a.squares;
+    float sum = 0.0f;
+    for (int base = (int)threadIdx.x % 32; base < a.n_squares / 4; base += 32 * AHEAD) {
+        float4 v[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            v[k] = base + 32 * k < a.n_squares / 4 ? __ldcg(squares + base + 32 * k) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) sum += (v[k].x + v[k].y) + (v[k].z + v[k].w);
+    }
+    return rsqrtf(warp_sum(sum) / (float)a.n_in + a.eps);
+}
+
+/* What the four lanes of a row have of it; begins anew. */
+template <apr_dtype D> static __device__ __forceinline__ void put_sums(const flow_lane &l, float (&total)[2], float *sums)
+{
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        total[k] += __shfl_xor_sync(0xffffffffu, total[k], 1);
+        total[k] += __shfl_xor_sync(0xffffffffu, total[k], 2);
+        if (l.t == 0) sums[flow_type<D>::row_of(l.g) + flow_type<D>::ROW_STEP * k] = total[k];
+        total[k] = 0.0f;
+    }
+}
+
+/* Inputs on their way to shared memory, in which they lie as flow_dot.cuh has them: as many pieces as a thread asks for at once. */
+static __device__ __forceinline__ void ask_planes(const uint8_t *from, int n_pieces, int first, uint4 (&pieces)[AHEAD])
+{
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++)
+        if (first + k * THREADS < n_pieces) pieces[k] = __ldcg((const uint4 *)from + first + k * THREADS);
+}
+template <apr_dtype D> static __device__ __forceinline__ void put_planes(const uint4 (&pieces)[AHEAD], int n_pieces, int first, uint8_t *x)
+{
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        const int i = first + k * THREADS, tile = i / FLOW_TILE_PIECES, piece = i % FLOW_TILE_PIECES;
+        const bool is_bytes = 16 * piece < PLANES_SCALES;
+        if (i < n_pieces)
+            ((uint4 *)x)[tile * FLOW_TILE_PIECES + flow_piece(piece)] = is_bytes ? flow_type<D>::arranged(pieces[k]) : pieces[k];
+    }
+}
+
+/* All inputs into shared memory; the factor that they are divided by is on its way at the same time. */
+template <apr_dtype D> static __device__ __forceinline__ float take_inputs_and_factor(const flow_call &a, int n_pieces, uint8_t *x)
+{
+    uint4 pieces[AHEAD];
+    ask_planes(a.x, n_pieces, (int)threadIdx.x, pieces);
+    const float factor = factor_of(a);
+    put_planes<D>(pieces, n_pieces, (int)threadIdx.x, x);
+    for (int first = (int)threadIdx.x + AHEAD * THREADS; first < n_pieces; first += AHEAD * THREADS) {
+        ask_planes(a.x, n_pieces, first, pieces);
+        put_planes<D>(pieces, n_pieces, first, x);
+    }
+    return factor;
+}
+
+/* Where an item's inputs are: the offset of their tile, and the column in it. */
+typedef struct flow_place {
+    int tile, column;
+} flow_place;
+
+template <apr_dtype D> static __device__ __forceinline__ flow_place place_of(int item)
+{
+    const int column = item * flow_type<D>::COLUMNS;
+    return flow_place{column / PLANES_COLUMNS * PLANES_BYTES, column % PLANES_COLUMNS};
+}
+
+template <apr_dtype D> static __device__ __forceinline__ void next_place(flow_place &at)
+{
+    at.column += flow_type<D>::COLUMNS;
+    if (at.column < PLANES_COLUMNS) return;
+    at.tile += PLANES_BYTES;
+    at.column = 0;
+}
+
+/* A warp's way through its items, to ask for them: what is next, and where it goes. */
+typedef struct flow_asker {
+    const uint8_t *wanted;
+    int asked, end; /* items */
+    int run, left;  /* of the run, items that are not asked for */
+    int to;         /* in the ring */
+    int chosen;     /* see run_at */
+} flow_asker;
+
+template <apr_dtype D, bool ROUTED>
+static __device__ __forceinline__ flow_asker asker_of(const flow_call &a, const flow_layout &layout, int first_run, int begin, int end)
+{
+    const int lane = (int)threadIdx.x % 32, n_run = ROUTED ? layout.n_run : layout.n_items;
+    flow_asker k = {NULL, begin, end, first_run + begin / n_run, n_run - begin % n_run, 0, 0};
+    if (ROUTED) { /* weights cannot be asked for before it is known whose */
+        if (!a.is_beside) wait_for_previous();
+        if (lane < a.routed.n_used) k.chosen = (int)__ldcg(a.routed.routes + lane);
+    }
+    const int step = flow_ring<D>::APART ? flow_type<D>::BYTES : flow_ring<D>::BYTES;
+    k.wanted = run_at<ROUTED>(a, (int64_t)n_run * flow_ring<D>::BYTES, k.run, k.chosen) + begin % n_run * step;
+    return k;
+}
+
+template <apr_dtype D, bool ROUTED>
+static __device__ __forceinline__ void ask_next(const flow_call &a, const flow_layout &layout, uint8_t *ring, flow_asker &k)
+{
+    typedef flow_ring<D> R;
+    const int n_run = ROUTED ? layout.n_run : layout.n_items;
+    if (k.asked < k.end) {
+        ask<D>(k.wanted, layout.n_items * flow_type<D>::BYTES, ring + k.to);
+        k.asked++;
+        k.wanted += R::APART ? flow_type<D>::BYTES : R::BYTES;
+        k.to += R::BYTES;
+        if (k.to == layout.depth * R::BYTES) k.to = 0;
+        if (--k.left == 0 && k.asked < k.end) {
+            k.left = n_run;
+            k.wanted = run_at<ROUTED>(a, (int64_t)n_run * R::BYTES, ++k.run, k.chosen);
+        }
+    }
+    close_group(); /* an empty one, too: groups are counted */
+}
+
+/* The sums of a warp's items, unit by unit. */
+template <apr_dtype D, bool ROUTED>
+static __device__ __forceinline__ void multiply_items(const flow_call &a, const flow_layout &layout, flow_asker &k, int begin,
+                                                      uint8_t *ring, const uint8_t *x, const flow_lane &l, float *unit_sums)
+{
+    typedef flow_type<D> T;
+    const int ring_bytes = layout.depth * flow_ring<D>::BYTES, row_begin = T::row_of(l.g) * T::BYTES + T::lane_bytes(l.t);
+    int item = begin % layout.n_items, row = row_begin;
+    float total[2] = {0.0f, 0.0f};
+    uint4 inputs[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)};
+    flow_place at = place_of<D>(item);
+    for (int i = begin; i < k.end; i++) {
+        wait_for_groups(layout.depth - 1);
+        __syncwarp();
+        T::dot(ring + row, x + at.tile, at.column, l, inputs, total);
+        __syncwarp();
+        ask_next<D, ROUTED>(a, layout, ring, k);
+        row += flow_ring<D>::BYTES;
+        if (row >= ring_bytes) row = row_begin;
+        next_place<D>(at);
+        if (++item == layout.n_items || i + 1 == k.end) {
+            put_sums<D>(l, total, unit_sums);
+            unit_sums += APR_FLOW_UNIT;
+            item = 0;
+            at = flow_place{0, 0};
+        }
+    }
+}
+
+template <apr_dtype D, bool ROUTED>
+static __global__ void __launch_bounds__(THREADS, RESIDENT) k_flow(const __grid_constant__ flow_call a, flow_layout layout)
+{
+    extern __shared__ __align__(128) uint8_t memory[];
+    __shared__ int touched[2 * WARPS];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, width = a.ending == APR_FLOW_GLU ? 2 : 1;
+    const int ring_bytes = layout.depth * flow_ring<D>::BYTES;
+    uint8_t *const ring = memory + warp * ring_bytes, *const x = memory + WARPS * ring_bytes;
+    float *const sums = (float *)(x + layout.x_bytes);
+    uint32_t *const table = (uint32_t *)(sums + WARPS * layout.slots * APR_FLOW_UNIT);
+
+    if (!layout.is_alone && !a.has_beside) let_next_begin();
+    const int n_units = units_of(a), runs = ROUTED ? layout.n_items / layout.n_run : 1; /* of a unit */
+    const int first = first_unit(n_units, blockIdx.x, gridDim.x), last = first_unit(n_units, blockIdx.x + 1, gridDim.x);
+    const int n = (last - first) * width * layout.n_items, begin = n * warp / WARPS, end = n * (warp + 1) / WARPS;
+    flow_asker k = asker_of<D, ROUTED>(a, layout, first * width * runs, begin, end);
+    for (int i = 0; i < layout.depth; i++) ask_next<D, ROUTED>(a, layout, ring, k);
+    if (lane == 0) {
+        touched[2 * warp] = begin / layout.n_items;
+        touched[2 * warp + 1] = end > begin ? (end - 1) / layout.n_items : -1;
+    }
+    if (ROUTED == a.is_beside) wait_for_previous();
+    if (a.has_beside) let_next_begin(); /* with the same inputs, which are there */
+    if (threadIdx.x == 0) *table = flow_type<D>::TABLE;
+    const float factor = take_inputs_and_factor<D>(a, layout.x_bytes / 16, x);
+    __syncthreads();
+    flow_lane l = flow_lane_of(lane);
+    l.table = *table;
+    multiply_items<D, ROUTED>(a, layout, k, begin, ring, x, l, sums + warp * layout.slots * APR_FLOW_UNIT);
+    if (!ROUTED)
+        for (int i = 0; i < APR_FLOW_AHEAD; i++) bring_ahead(a.ahead[i]);
+    __syncthreads();
+    finish<ROUTED>(a, flow_finish{factor, sums, touched, layout.slots}, first, last);
+    if (a.is_beside) wait_for_previous(); /* who waits for this one counts on both */
+}
+
+/* --- launching --- */
+
+/* Shared memory without rings: `most` units of a block, of which a warp touches some, and inputs. */
+static int fixed_bytes(int64_t n_in, int most, flow_layout *layout)
+{
+    layout->x_bytes = (int)apr_planes_bytes(n_in);
+    layout->slots = most / WARPS + 2;
+    return layout->x_bytes + WARPS * layout->slots * APR_FLOW_UNIT * (int)sizeof(float) + (int)sizeof(uint32_t);
+}
+
+/* Items of a ring that fit `bytes`. */
+static int depth_in(int bytes, int fixed, int item_bytes)
+{
+    const int depth = (bytes - RESERVED_BYTES - fixed) / (WARPS * item_bytes);
+    return depth < 0 ? 0 : depth > MOST_DEPTH ? (int)MOST_DEPTH : depth;
+}
+
+/* Beside a block of this kernel there is room for one of the next on each multiprocessor. It must not be that some are full while others
+ * have room for two: the next kernel's blocks would go there in pairs, and it would take twice the time. So a product takes SMALL_BYTES at
+ * most, or where that is too little what such a one leaves, and one that needs all lets the next begin when it is over. The first behind
+ * something else (attention, which fills some multiprocessors and leaves others alone) takes so much that no two of it fit one. */
+static cudaError_t lay_out(flow_layout *layout, int fixed, int item_bytes, bool is_first, int *n_bytes)
+{
+    int device = 0, of_all = 0, of_block = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&of_all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error != cudaSuccess) return error;
+    const int half = of_all / 2, small = half < SMALL_BYTES ? half : (int)SMALL_BYTES;
+    const int large = of_all - small < of_block ? of_all - small : of_block;
+    layout->depth = depth_in(is_first ? large : small, fixed, item_bytes);
+    if (layout->depth < ENOUGH_DEPTH) layout->depth = depth_in(large, fixed, item_bytes);
+    layout->is_alone = layout->depth < ENOUGH_DEPTH;
+    if (layout->is_alone) layout->depth = depth_in(of_block, fixed, item_bytes);
+    *n_bytes = fixed + WARPS * layout->depth * item_bytes;
+    if (is_first && *n_bytes < half && half < large) *n_bytes = half;
+    return layout->depth > 0 ? cudaSuccess : cudaErrorNotSupported;
+}
+
+template <apr_dtype D, bool ROUTED> static cudaError_t start(const flow_call &a, int n_multiprocessors, cudaStream_t stream)
+{
+    typedef flow_ring<D> R;
+    const int n_units = units_of(a), n_blocks = n_units < n_multiprocessors ? n_units : n_multiprocessors;
+    const int width = a.ending == APR_FLOW_GLU ? 2 : 1, most = (n_units + n_blocks - 1) / n_blocks * width;
+    flow_layout layout;
+    layout.n_items = a.n_in / flow_type<D>::COLUMNS;
+    layout.n_run = ROUTED && a.ending != APR_FLOW_GLU ? layout.n_items / a.routed.n_used : layout.n_items;
+    const int fixed = fixed_bytes(a.n_in, most, &layout);
+    int n_bytes = 0;
+    cudaError_t error = lay_out(&layout, fixed, R::BYTES, a.is_first || (ROUTED && a.has_beside), &n_bytes);
+    if (error == cudaSuccess) error = cudaFuncSetAttribute(k_flow<D, ROUTED>, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);
+    if (error == cudaSuccess) error = cudaFuncSetAttribute(k_flow<D, ROUTED>, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (error != cudaSuccess) return error;
+    return launch_following(k_flow<D, ROUTED>, (unsigned)n_blocks, THREADS, (size_t)n_bytes, stream, a, layout);
+}
+
+#endif

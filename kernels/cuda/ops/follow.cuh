@@ -1,0 +1,75 @@
+/* follow.cuh - kernels that are brought to the multiprocessors while the one in front of them still runs (programmatic dependent launch,
+ * from 9.0 on; elsewhere all of this is nothing): most kernels of a token are over sooner than the next one would have been started.
+ *
+ *     let_next_begin();       the next kernel may come, when all blocks of this one have said so
+ *     wait_for_previous();    what kernels in front of this one wrote is there, and they read nothing any more
+ *
+ * Every kernel that launch_following starts waits, in all its threads, before it reads what other kernels write and before it writes
+ * anything; before that only weights, tables and arguments may be read, and what was there before the chain began: a token's position, and
+ * cells of the cache from before this token, for a token begins when the one in front of it is over (a graph waits for what is in front
+ * of it, and without one the host does). What runs beside
+ * the one in front of it (flow_kernel.cuh, is_beside) is let in when that has waited, and waits itself at its end. So a chain of them is in
+ * order, whoever said what when. What was written meanwhile must not be read as constant (__ldg), for such reads may be older than the
+ * wait. */
+#ifndef APR_KERNELS_CUDA_FOLLOW_CUH
+#define APR_KERNELS_CUDA_FOLLOW_CUH
+
+#include <atomic>
+#include <cuda_runtime.h>
+
+static __device__ __forceinline__ void let_next_begin(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void wait_for_previous(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Both, in the first line of a kernel that has nothing to do before. */
+static __device__ __forceinline__ void follow_previous(void)
+{
+    let_next_begin();
+    wait_for_previous();
+}
+
+/* Can the current device do so? Asked once. */
+static inline bool lets_kernels_follow(void)
+{
+    enum { MOST_DEVICES = 64 };
+    static std::atomic<signed char> known[MOST_DEVICES];
+    int device = 0, major = 0;
+
+    if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= MOST_DEVICES) return false;
+    if (known[device] == 0) {
+        const cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+        known[device] = error == cudaSuccess && major >= 9 ? 1 : -1;
+    }
+    return known[device] > 0;
+}
+
+/* As kernel<<<grid, threads, n_shared, stream>>>(args...); what went wrong is also cudaGetLastError's. */
+template <typename... PARAMETERS, typename... ARGS>
+static inline cudaError_t launch_following(void (*kernel)(PARAMETERS...), dim3 grid, dim3 threads, size_t n_shared, cudaStream_t stream,
+                                           const ARGS &...args)
+{
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = grid;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = n_shared;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = lets_kernels_follow() ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kernel, PARAMETERS(args)...);
+}
+
+#endif

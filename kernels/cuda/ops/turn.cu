@@ -1,0 +1,70 @@
+/* turn.cu - heads of one token normed, turned, and into the cache: what stands between three products and attention, in one kernel.
+ *
+ * A warp a head: of the query, of the key, of the value. */
+#include "kernels/cuda/ops/flow.cuh"
+#include "kernels/cuda/ops/follow.cuh"
+#include "kernels/cuda/ops/turn.cuh"
+
+enum { WARPS = 4, BLOCK = 32 * WARPS };
+
+static __global__ void __launch_bounds__(BLOCK) k_turn(const __grid_constant__ apr_turn_args a)
+{
+    __shared__ float heads[WARPS][APR_TURN_MOST_DIM];
+    float *const head = heads[threadIdx.x / 32];
+    const int n_q = (int)a.q.n_heads, n_k = (int)a.store.n_kv_heads;
+    const int key_dim = (int)a.store.key_dim, value_dim = (int)a.store.value_dim;
+    int at = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32;
+    follow_previous();
+    if (at < n_q) {
+        turn_query(a, at, head);
+        for (int i = threadIdx.x % 32; i < key_dim; i += 32) a.q.out[(int64_t)at * key_dim + i] = head[i];
+        return;
+    }
+    at -= n_q;
+    if (at < n_k) {
+        turn_key(a, at, head);
+        store_head(a.store, a.store.keys, at, key_dim, head);
+        return;
+    }
+    at -= n_k;
+    if (at >= n_k) return;
+    load_head(a.store.v + (int64_t)at * value_dim, value_dim, head);
+    store_head(a.store, a.store.values, at, value_dim, head);
+}
+
+static bool is_cache(const apr_cache *cache, int64_t dim)
+{
+    switch ((int)cache->dtype) {
+    case APR_F32:
+    case APR_F16:
+    case APR_BF16:
+    case APR_F8_E4M3: return true;
+    case APR_Q8_0: return dim % 32 == 0;
+    default: return false;
+    }
+}
+
+static bool is_rotation(const apr_rope_args *a, int64_t dim)
+{
+    return a->head_dim == dim && a->start >= 0 && a->n_freqs >= 0 && a->start + 2 * a->n_freqs <= dim;
+}
+
+static bool is_norm(const apr_norm_args *a, int64_t dim)
+{
+    return a->chunk == 0 || (a->kind == APR_NORM_RMS && a->chunk == dim && a->n_weight > 0 && a->bias == NULL);
+}
+
+bool apr_cuda_is_turn(const apr_turn_args *a)
+{
+    const int64_t dim = a->store.key_dim;
+    return apr_turns(&a->store) && is_rotation(&a->q, dim) && is_rotation(&a->k, dim) && is_norm(&a->q_norm, dim) &&
+           is_norm(&a->k_norm, dim) && a->store.v != NULL && a->k.n_heads == a->store.n_kv_heads;
+}
+
+cudaError_t apr_cuda_turn(const apr_turn_args *a, cudaStream_t stream)
+{
+    const int64_t n_heads = a->q.n_heads + 2 * a->store.n_kv_heads, dim = a->store.key_dim;
+    if (!apr_cuda_is_turn(a)) return cudaErrorInvalidValue;
+    if (!is_cache(&a->store.keys, dim) || !is_cache(&a->store.values, a->store.value_dim)) return cudaErrorNotSupported;
+    return launch_following(k_turn, (unsigned)((n_heads + WARPS - 1) / WARPS), BLOCK, 0, stream, *a);
+}

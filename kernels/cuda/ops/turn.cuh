@@ -1,0 +1,85 @@
+/* turn.cuh - a head normed, turned and into the cache by one warp, in shared memory between the steps: the bits of norm.cu, rope.cu and
+ * kv.cu, each of which does it as it is done here. */
+#ifndef APR_KERNELS_CUDA_TURN_CUH
+#define APR_KERNELS_CUDA_TURN_CUH
+
+#include "kernels/cuda/ops/kv.cuh"
+#include "kernels/cuda/ops/reduce.cuh"
+#include "kernels/cuda/ops/rope.cuh"
+
+static __device__ __forceinline__ void load_head(const float *from, int n, float *head)
+{
+    for (int i = threadIdx.x % 32; i < n; i += 32) head[i] = __ldcg(from + i);
+    __syncwarp();
+}
+
+/* As norm_chunk of norm.cu does it by one warp. */
+static __device__ __forceinline__ void norm_head(const apr_norm_args &a, int64_t begin, float *head)
+{
+    const int lane = threadIdx.x % 32, n = (int)a.chunk, of_weight = (int)(begin % a.n_weight);
+    float sum = 0.0f;
+    for (int i = lane; i < n; i += 32) sum = fmaf(head[i], head[i], sum);
+    const float scale = 1.0f / sqrtf(warp_sum(sum) / (float)a.chunk + a.eps);
+    for (int i = lane; i < n; i += 32) {
+        float y = head[i] * scale;
+        if (a.weight != NULL) y *= a.weight[of_weight + i] + a.offset;
+        head[i] = y;
+    }
+    __syncwarp();
+}
+
+/* SHARED: the angles have been copied to shared memory; else they are a.angles. */
+template <bool SHARED> static __device__ __forceinline__ void turn_head(const apr_rope_args &a, const float *angles, float *head)
+{
+    const int n = (int)a.n_freqs, start = (int)a.start;
+    const bool neighbours = a.mode == APR_ROPE_NEIGHBOURS;
+    for (int j = threadIdx.x % 32; j < n; j += 32) {
+        const int i = start + (neighbours ? 2 * j : j), other = i + (neighbours ? 1 : n);
+        const float cosine = SHARED ? angles[j] : __ldcg(angles + j), sine = SHARED ? angles[j + n] : __ldcg(angles + j + n);
+        const float2 pair = turned(head[i], head[other], cosine, sine);
+        head[i] = pair.x;
+        head[other] = pair.y;
+    }
+    __syncwarp();
+}
+
+/* A head of key or value into its cell. */
+static __device__ __forceinline__ void store_head(const apr_kv_store_args &a, const apr_cache &cache, int at, int n, const float *head)
+{
+    uint8_t *const to = cache.data + cache_row(a, cache, 0, at) * cache.row_bytes;
+    const int lane = threadIdx.x % 32;
+    if (cache.dtype == APR_Q8_0) {
+        for (int i = 0; i < n; i += 32) put_q8_0(to + i / 32 * 34, head[i + lane]);
+        return;
+    }
+    for (int i = lane; i < n; i += 32) {
+        if (cache.dtype == APR_F16) ((__half *)to)[i] = to_half(head[i]);
+        else if (cache.dtype == APR_BF16) ((__nv_bfloat16 *)to)[i] = to_bf16(head[i]);
+        else if (cache.dtype == APR_F8_E4M3) to[i] = to_e4m3(head[i]);
+        else ((float *)to)[i] = same(head[i]);
+    }
+}
+
+static __device__ __forceinline__ const float *source_of(const apr_norm_args &norm, const apr_rope_args &rope)
+{
+    return norm.chunk > 0 ? norm.x : rope.x;
+}
+
+/* Head `at` of queries, and of keys, from what the product left. */
+static __device__ __forceinline__ void turn_query(const apr_turn_args &t, int at, float *head)
+{
+    const int64_t begin = (int64_t)at * t.store.key_dim;
+    load_head(source_of(t.q_norm, t.q) + begin, (int)t.store.key_dim, head);
+    if (t.q_norm.chunk > 0) norm_head(t.q_norm, begin, head);
+    turn_head<false>(t.q, t.q.angles, head);
+}
+
+static __device__ __forceinline__ void turn_key(const apr_turn_args &t, int at, float *head)
+{
+    const int64_t begin = (int64_t)at * t.store.key_dim;
+    load_head(source_of(t.k_norm, t.k) + begin, (int)t.store.key_dim, head);
+    if (t.k_norm.chunk > 0) norm_head(t.k_norm, begin, head);
+    turn_head<false>(t.k, t.k.angles, head);
+}
+
+#endif

@@ -1,0 +1,317 @@
+/* feedback_device.c - memory of a device cut into sums, factors and rows, and the steps in their order. */
+#include "quant/feedback/feedback_device.h"
+
+#include "formats/base/bytes.h"
+#include "quant/feedback/grid.h"
+#include "quant/feedback/lane_bytes.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_COLUMNS = 65535, MOST_ROWS = 32768 /* what grids of threads count */, LEAST_ROWS = 16 };
+static const uint64_t rows_bytes = (uint64_t)2 << 30;       /* more rows at once do not make products faster */
+static const uint64_t workspace_bytes = (uint64_t)32 << 20; /* of cuBLAS, as NVIDIA recommends it for Hopper */
+
+const char *const apr_feedback_line_names[APR_FEEDBACK_LINES] = {"sums of inputs", "factors of a matrix", "rows of weights",
+                                                                 "workspaces of cuBLAS and cuSOLVER"};
+
+struct apr_feedback_device {
+    const apr_cuda_api *cuda;
+    apr_cuda_device *device;
+    apr_cuda_solver *solver;
+    const char *solver_name;
+    apr_feedback_plan plan;
+    uint8_t *factors, *rows, *libraries; /* in the device's memory: the plan's lines */
+    apr_cuda_factors prepared;
+};
+
+/* ---- the plan ---- */
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+uint64_t apr_device_sums_bytes(int64_t n) { return apr_align_up((uint64_t)n * (uint64_t)n * sizeof(float), 256); }
+
+/* h, pull, the factor in float64; diagonal and order. */
+static uint64_t factors_bytes(int64_t n)
+{
+    const uint64_t square = (uint64_t)n * (uint64_t)n;
+    return 2 * apr_device_sums_bytes(n) + apr_align_up(square * sizeof(double), 256) + 2 * apr_align_up((uint64_t)n * 4, 256);
+}
+
+apr_status apr_feedback_plan_item(apr_feedback_plan *plan, apr_dtype dtype, int64_t n_rows, int64_t n, apr_error *err)
+{
+    const apr_grid *const grid = apr_grid_of(dtype);
+
+    if (grid == NULL || n < 1 || n_rows < 1) return APR_OK;
+    if (n > MOST_COLUMNS)
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "error feedback on a GPU takes rows of at most %d, and there are some of %lld; use --device host",
+                        (int)MOST_COLUMNS, (long long)n);
+    const int64_t now = n_rows < MOST_ROWS ? n_rows : MOST_ROWS;
+    const uint64_t least = apr_lane_bytes_of(grid, dtype, n, now < LEAST_ROWS ? now : LEAST_ROWS),
+                   all = apr_lane_bytes_of(grid, dtype, n, now);
+    plan->bytes[APR_FEEDBACK_ROWS] = larger(plan->bytes[APR_FEEDBACK_ROWS], all < rows_bytes ? all : larger(rows_bytes, least));
+    plan->bytes[APR_FEEDBACK_FACTORS] = larger(plan->bytes[APR_FEEDBACK_FACTORS], factors_bytes(n));
+    plan->bytes[APR_FEEDBACK_LIBRARIES] = larger(plan->bytes[APR_FEEDBACK_LIBRARIES], workspace_bytes + apr_cuda_solver_bytes(n));
+    plan->widest = n > plan->widest ? n : plan->widest;
+    return APR_OK;
+}
+
+uint64_t apr_feedback_plan_bytes(const apr_feedback_plan *plan)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < APR_FEEDBACK_LINES; i++) sum += plan->bytes[i];
+    return sum;
+}
+
+/* ---- opening ---- */
+
+static apr_status allocate(apr_feedback_device *g, apr_feedback_line line, uint8_t **to, apr_error *err)
+{
+    void *p = NULL;
+    APR_TRY(g->cuda->alloc(g->device, g->plan.bytes[line], apr_feedback_line_names[line], &p, err));
+    *to = p;
+    return APR_OK;
+}
+
+apr_status apr_feedback_device_open(apr_feedback_device **gpu, const apr_cuda_api *cuda, apr_cuda_device *device,
+                                    const apr_feedback_plan *plan, apr_error *err)
+{
+    apr_feedback_device *const g = *gpu = calloc(1, sizeof *g);
+
+    if (g == NULL) return apr_no_memory(err, "error feedback on a device");
+    *g = (apr_feedback_device){.cuda = cuda, .device = device, .plan = *plan};
+    apr_status status = allocate(g, APR_FEEDBACK_FACTORS, &g->factors, err);
+    if (status == APR_OK) status = allocate(g, APR_FEEDBACK_ROWS, &g->rows, err);
+    if (status == APR_OK) status = allocate(g, APR_FEEDBACK_LIBRARIES, &g->libraries, err);
+    if (status == APR_OK) status = cuda->feedback->open(device, g->libraries, workspace_bytes, &g->solver, &g->solver_name, err);
+    if (status == APR_OK) return APR_OK;
+    apr_feedback_device_close(g);
+    *gpu = NULL;
+    return status;
+}
+
+void apr_feedback_device_close(apr_feedback_device *g)
+{
+    if (g == NULL) return;
+    g->cuda->feedback->close(g->solver);
+    g->cuda->release(g->device, g->factors);
+    g->cuda->release(g->device, g->rows);
+    g->cuda->release(g->device, g->libraries);
+    free(g);
+}
+
+const char *apr_feedback_device_solver(const apr_feedback_device *g) { return g->solver_name; }
+
+/* ---- sums ---- */
+
+static apr_status open_sums(apr_feedback_device *g, apr_device_sums *sums, int64_t n, apr_error *err)
+{
+    void *p = NULL;
+    APR_TRY(g->cuda->alloc(g->device, apr_device_sums_bytes(n), apr_feedback_line_names[APR_FEEDBACK_SUMS], &p, err));
+    *sums = (apr_device_sums){.n = n, .at = p};
+    return g->cuda->clear(g->device, p, apr_device_sums_bytes(n), err);
+}
+
+/* Rows of the host go by way of the memory for rows of weights, some at a time. */
+static apr_status add_from_host(apr_feedback_device *g, apr_device_sums *sums, const float *x, int64_t n_tokens, apr_error *err)
+{
+    const int64_t most = (int64_t)(g->plan.bytes[APR_FEEDBACK_ROWS] / ((uint64_t)sums->n * sizeof *x));
+
+    for (int64_t t = 0, now; t < n_tokens; t += now) {
+        now = n_tokens - t < most ? n_tokens - t : most;
+        APR_TRY(g->cuda->upload(g->device, g->rows, x + t * sums->n, (uint64_t)(now * sums->n) * sizeof *x, err));
+        APR_TRY(g->cuda->feedback->add(g->solver, sums->at, sums->n, (const float *)(const void *)g->rows, now, err));
+    }
+    return APR_OK;
+}
+
+apr_status apr_device_sums_add(apr_feedback_device *g, apr_device_sums *sums, int64_t n, const float *x, bool is_on_device,
+                               int64_t n_tokens, apr_error *err)
+{
+    if (sums->at == NULL) APR_TRY(open_sums(g, sums, n, err));
+    if (is_on_device) APR_TRY(g->cuda->feedback->add(g->solver, sums->at, n, x, n_tokens, err));
+    else APR_TRY(add_from_host(g, sums, x, n_tokens, err));
+    sums->n_tokens += n_tokens;
+    return g->cuda->check(g->device, "calibration", err);
+}
+
+void apr_device_sums_drop(apr_feedback_device *g, apr_device_sums *sums)
+{
+    if (sums->at != NULL) g->cuda->release(g->device, sums->at);
+    *sums = (apr_device_sums){0};
+}
+
+/* ---- factors ---- */
+
+static void cut_factors(apr_feedback_device *g, int64_t n, double **factor)
+{
+    uint8_t *at = g->factors;
+    g->prepared = (apr_cuda_factors){.n = n, .h = (float *)(void *)at};
+    at += apr_device_sums_bytes(n);
+    g->prepared.pull = (float *)(void *)at;
+    at += apr_device_sums_bytes(n);
+    *factor = (double *)(void *)at;
+    at += apr_align_up((uint64_t)n * (uint64_t)n * sizeof **factor, 256);
+    g->prepared.diagonal = (float *)(void *)at;
+    g->prepared.order = (int32_t *)(void *)(at + apr_align_up((uint64_t)n * 4, 256));
+}
+
+/* What of the sums the host looks at. */
+typedef struct diagonal {
+    float *read;
+    double *weight;
+    int32_t *order;
+    double mean;
+} diagonal;
+
+static void drop_diagonal(diagonal *d)
+{
+    free(d->read);
+    free(d->weight);
+    free(d->order);
+}
+
+static apr_status read_diagonal(apr_feedback_device *g, diagonal *d, const char *what, apr_error *err)
+{
+    const int64_t n = g->prepared.n;
+    double sum = 0.0;
+
+    d->read = malloc((size_t)n * sizeof *d->read);
+    d->weight = malloc((size_t)n * sizeof *d->weight);
+    d->order = malloc((size_t)n * sizeof *d->order);
+    if (d->read == NULL || d->weight == NULL || d->order == NULL) return apr_no_memory(err, "the order of columns");
+    APR_TRY(g->cuda->feedback->diagonal(g->solver, g->prepared.h, n, g->prepared.diagonal, err));
+    APR_TRY(g->cuda->download(g->device, d->read, g->prepared.diagonal, (uint64_t)n * sizeof *d->read, err));
+    for (int64_t j = 0; j < n; j++) {
+        if (!isfinite(d->read[j])) return apr_hessian_not_finite(what, j, j, err); /* an input that is none shows here, squared */
+        sum += d->weight[j] = (double)d->read[j];
+    }
+    d->mean = sum / (double)n;
+    return APR_OK;
+}
+
+static apr_status factorise(apr_feedback_device *g, const apr_feedback_options *options, double scale, double *factor, const char *what,
+                            apr_error *err)
+{
+    const apr_cuda_feedback *const f = g->cuda->feedback;
+    double damping = options->damping > 0.0 ? options->damping : APR_FEEDBACK_DAMPING;
+    bool done = false;
+
+    for (int i = 0; i < APR_FEEDBACK_TRIES && !done; i++) {
+        if (i > 0) damping *= 4.0;
+        APR_TRY(f->factorise(g->solver, &g->prepared, scale, damping, factor, g->libraries + workspace_bytes, &done, err));
+    }
+    if (!done) return apr_fail(err, APR_E_DAMAGED, "%s: the inputs of the calibration text have no Cholesky factors", what);
+    return f->finish(g->solver, &g->prepared, scale, damping, factor, err);
+}
+
+static apr_status prepare(apr_feedback_device *g, diagonal *d, const apr_feedback_options *options, double *factor, const char *what,
+                          bool *is_empty, apr_error *err)
+{
+    const int64_t n = g->prepared.n;
+
+    APR_TRY(read_diagonal(g, d, what, err));
+    *is_empty = d->mean == 0.0; /* squares */
+    if (*is_empty) return APR_OK;
+    APR_TRY(apr_feedback_order(d->weight, n, options->keeps_columns, d->order, err));
+    APR_TRY(g->cuda->upload(g->device, g->prepared.order, d->order, (uint64_t)n * sizeof *d->order, err));
+    return factorise(g, options, d->mean > 0.0 ? 1.0 / d->mean : 1.0, factor, what, err);
+}
+
+apr_status apr_feedback_device_prepare(apr_feedback_device *g, const apr_device_sums *const *sums, size_t n_sums,
+                                       const apr_feedback_options *options, const char *what, bool *is_empty, apr_error *err)
+{
+    diagonal d = {0};
+    double *factor = NULL;
+    size_t n_merged = 0;
+
+    *is_empty = true;
+    for (size_t i = 0; i < n_sums; i++) {
+        if (sums[i]->at == NULL) continue;
+        if (n_merged == 0) cut_factors(g, sums[i]->n, &factor);
+        APR_TRY(g->cuda->feedback->merge(g->solver, g->prepared.h, sums[i]->at, sums[i]->n, n_merged++ == 0, err));
+    }
+    if (n_merged == 0) return APR_OK;
+    const apr_status status = prepare(g, &d, options, factor, what, is_empty, err);
+    drop_diagonal(&d);
+    return status;
+}
+
+/* ---- rows ---- */
+
+static apr_status steps(apr_feedback_device *g, const apr_cuda_lanes *lanes, int rounds, double *objective, apr_feedback_errors *errors,
+                        apr_error *err)
+{
+    const apr_cuda_feedback *const f = g->cuda->feedback;
+    double *const sums[] = {&errors->start, &errors->rounded, &errors->end};
+
+    APR_TRY(f->errors(g->solver, lanes, err));
+    for (int which = 0; which < 3; which++) {
+        if (which == 1) APR_TRY(f->round(g->solver, lanes, err));
+        for (int i = 0; which == 2 && i < rounds; i++) {
+            APR_TRY(f->descend(g->solver, lanes, true, err));
+            APR_TRY(f->refit(g->solver, lanes, err));
+        }
+        if (which == 2 && rounds > 0) APR_TRY(f->descend(g->solver, lanes, false, err));
+        APR_TRY(f->objective(g->solver, lanes, err));
+        APR_TRY(g->cuda->download(g->device, objective, lanes->objective, (uint64_t)lanes->n_rows * sizeof *objective, err));
+        for (int64_t r = 0; r < lanes->n_rows; r++) *sums[which] += objective[r];
+    }
+    return APR_OK;
+}
+
+/* The bytes of blocks come from the device once, as its encoder makes them; then codes and scales go there and back. */
+static apr_status encode_some(apr_feedback_device *g, apr_dtype dtype, const float *weights, const apr_lane_memory *m, int rounds,
+                              uint8_t *encoded, apr_feedback_errors *errors, apr_error *err)
+{
+    const apr_cuda_lanes *const there = &m->there, *const here = &m->here;
+    const int64_t n = there->factors->n;
+    const uint64_t n_bytes = (uint64_t)apr_row_bytes(dtype, n * there->n_rows);
+
+    APR_TRY(g->cuda->upload(g->device, there->weight, weights, (uint64_t)(there->n_rows * n) * sizeof *weights, err));
+    APR_TRY(g->cuda->feedback->start(g->solver, dtype, there, m->blocks, err));
+    APR_TRY(g->cuda->download(g->device, encoded, m->blocks, n_bytes, err));
+    apr_lanes_unpack(dtype, here, encoded);
+    APR_TRY(g->cuda->upload(g->device, there->code, here->code, m->parts_bytes, err));
+    APR_TRY(steps(g, there, rounds, here->objective, errors, err));
+    APR_TRY(g->cuda->download(g->device, here->code, there->code, m->parts_bytes, err));
+    apr_lanes_pack(dtype, here, encoded);
+    return APR_OK;
+}
+
+int64_t apr_feedback_device_rows(const apr_feedback_device *g, apr_dtype dtype, int64_t n, int64_t n_rows)
+{
+    const apr_grid *const grid = apr_grid_of(dtype);
+    int64_t low = 1, high = n_rows < MOST_ROWS ? n_rows : MOST_ROWS;
+    while (low < high) {
+        const int64_t middle = low + (high - low + 1) / 2;
+        if (apr_lane_bytes_of(grid, dtype, n, middle) <= g->plan.bytes[APR_FEEDBACK_ROWS]) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
+apr_status apr_feedback_device_encode(apr_feedback_device *g, apr_dtype dtype, const float *weights, int64_t n_rows,
+                                      const apr_feedback_options *options, const char *what, void *encoded, apr_feedback_errors *errors,
+                                      apr_error *err)
+{
+    const apr_grid *const grid = apr_grid_of(dtype);
+    const int64_t n = g->prepared.n;
+    const int rounds = options->rounds == 0 ? APR_FEEDBACK_ROUNDS : options->rounds;
+    apr_lane_memory m;
+
+    *errors = (apr_feedback_errors){0};
+    APR_TRY(apr_feedback_check(dtype, n, weights, n_rows, what, err));
+    if (n_rows == 0) return APR_OK;
+    const int64_t most = apr_feedback_device_rows(g, dtype, n, n_rows);
+    APR_TRY(apr_lane_memory_open(&m, grid, dtype, &g->prepared, most, g->rows, err));
+    apr_status status = APR_OK;
+    for (int64_t first = 0; first < n_rows && status == APR_OK; first += most) {
+        apr_lane_memory_cut(&m, n_rows - first < most ? n_rows - first : most);
+        status = encode_some(g, dtype, weights + first * n, &m, rounds, (uint8_t *)encoded + apr_row_bytes(dtype, first * n), errors, err);
+    }
+    apr_lane_memory_close(&m);
+    return status;
+}

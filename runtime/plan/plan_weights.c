@@ -1,0 +1,59 @@
+/* plan_weights.c - what a program's weights take: by their shapes, and as a model has them. */
+#include "formats/model/packing.h"
+#include "runtime/plan/plan.h"
+
+#include <stdio.h>
+
+uint64_t apr_plan_slot_bytes(const apr_weight_slot *slot, apr_dtype dtype)
+{
+    const uint64_t n_tensors = (uint64_t)slot->count;
+    uint64_t n_rows = 1;
+    int64_t row_bytes = apr_row_bytes(dtype, slot->dims[slot->rank - 1]);
+
+    for (int i = 0; i + 1 < slot->rank; i++) n_rows = apr_saturating_mul(n_rows, (uint64_t)slot->dims[i]);
+    if (row_bytes < 0) row_bytes = apr_row_bytes(APR_F16, slot->dims[slot->rank - 1]);
+    return apr_saturating_mul(n_tensors, apr_pad64(apr_saturating_mul(n_rows, (uint64_t)row_bytes)));
+}
+
+uint64_t apr_plan_tensor_bytes(const apr_tensor *tensor)
+{
+    if (tensor->packing != NULL) return apr_pad64(apr_packing_bytes(tensor->packing, apr_tensor_rows(tensor)));
+    return apr_saturating_add(apr_pad64(tensor->n_bytes), tensor->scale != NULL ? apr_pad64(tensor->scale->n_bytes) : 0);
+}
+
+static uint64_t tensor_bytes(const apr_model *model, const char *name, const char *suffix)
+{
+    char full[256];
+    snprintf(full, sizeof full, "%s%s", name, suffix);
+    const apr_tensor *const tensor = apr_model_find(model, full);
+    return tensor != NULL ? apr_plan_tensor_bytes(tensor) : 0;
+}
+
+void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes)
+{
+    for (size_t i = 0; i < program->n_weights; i++) {
+        const apr_weight_slot *const slot = &program->weights[i];
+        bytes[i] = 0;
+        for (int64_t j = 0; j < slot->count; j++) {
+            char name[256];
+            apr_slot_name(slot, j, name, sizeof name);
+            bytes[i] = apr_saturating_add(bytes[i], tensor_bytes(model, name, ""));
+        }
+        /* gpt-oss keeps the codes and the scales of its experts apart */
+        if (bytes[i] == 0)
+            bytes[i] = apr_saturating_add(tensor_bytes(model, slot->name, "_blocks"), tensor_bytes(model, slot->name, "_scales"));
+    }
+}
+
+void apr_plan_made_weights(const apr_program *program, const apr_model *model, uint64_t *bytes)
+{
+    for (size_t i = 0; i < program->n_weights; i++) {
+        const apr_weight_slot *const slot = &program->weights[i];
+        bytes[i] = 0;
+        for (int64_t j = 0; j < slot->count; j++) {
+            char name[256];
+            const apr_tensor *const tensor = apr_model_find(model, apr_slot_name(slot, j, name, sizeof name));
+            if (tensor != NULL && tensor->made != NULL) bytes[i] = apr_saturating_add(bytes[i], apr_pad64(tensor->n_bytes));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+/* fake_device_internal.h - what fake_device.c, which has the memory, and fake_device_ops.c, which works on it, know of each other. */
+#ifndef APR_TESTS_FAKE_DEVICE_INTERNAL_H
+#define APR_TESTS_FAKE_DEVICE_INTERNAL_H
+
+#include "tests/support/fake_device.h"
+
+enum { MOST_BLOCKS = 512, MOST_PINNED = 4, MOST_SENT = 8, WORK_FLOATS = 1 << 20 };
+
+typedef struct block {
+    uint8_t *data;
+    size_t n_bytes;
+    bool unused; /* by anything here: nobody may touch it, once and for all */
+} block;
+
+/* Out of pinned memory, some time: until then it must stay as it is. */
+typedef struct sending {
+    void *to;
+    const void *from;
+    uint64_t n_bytes;
+} sending;
+
+/* Under the address sanitizer each block is malloc's; otherwise a part of one reservation, whose pages nobody may touch. */
+struct apr_cuda_device {
+    block blocks[MOST_BLOCKS];
+    int n_blocks, nth;
+    uint8_t *memory;
+    size_t used;
+    float *work;
+    struct apr_cuda_graph *recording; /* NULL: operations are run */
+    void *pinned[MOST_PINNED];
+    int n_pinned;
+    sending sent[MOST_SENT]; /* and not there yet */
+    int n_sent, n_arrived;   /* ever */
+    int marks[APR_CUDA_MARKS];
+};
+
+/* May its memory be touched? Whoever does comes after what was sent. */
+void fake_touch(apr_cuda_device *d, bool on);
+
+/* As in kernels/cuda/api.h: they run at once, or are recorded. */
+apr_status fake_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
+apr_status fake_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
+                          apr_cuda_found *found, apr_error *err);
+apr_status fake_record(apr_cuda_device *device, apr_error *err);
+apr_status fake_end_record(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err);
+apr_status fake_replay(apr_cuda_graph *graph, apr_error *err);
+void fake_forget(apr_cuda_graph *graph);
+bool fake_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in);
+apr_status fake_expect_streams(apr_cuda_device *device, bool on, apr_error *err);
+apr_status fake_flow(apr_cuda_device *device, const apr_flow_args *args, apr_error *err);
+apr_status fake_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err);
+apr_status fake_turn(apr_cuda_device *device, const apr_turn_args *args, apr_error *err);
+apr_status fake_attend_to_planes(apr_cuda_device *device, const apr_turn_args *turned, const apr_attend_args *args, uint8_t *planes,
+                                 apr_error *err);
+
+/* None was replayed. */
+void fake_forget_replays(void);
+
+#endif

@@ -1,0 +1,491 @@
+/* fake_device_ops.c - the operations of a CUDA device that is none: kernels/ref's, products from planes, and graphs of them. */
+#include "formats/model/packing.h"
+#include "kernels/ref/ref_ops.h"
+#include "tests/support/fake_device_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_EXPERTS = 64, MOST_RECORDED = 1024 };
+
+/* What was recorded, as it was given: the same addresses again. */
+struct apr_cuda_graph {
+    apr_cuda_device *device;
+    struct {
+        enum { RECORDED_OP, RECORDED_FLOW, RECORDED_INPUTS, RECORDED_TURN, RECORDED_ATTEND } what;
+        apr_op_kind kind;
+        apr_op_args args;
+        apr_flow_args flow;
+        apr_flow_inputs inputs;
+        apr_turn_args turn;
+        uint8_t *planes; /* of attention, whose args are above */
+    } ops[MOST_RECORDED];
+    int n_ops;
+};
+
+static int n_replays, n_graphs, n_flows, n_turns;
+static bool records = true, streams_products;
+static int64_t n_left = -1;
+
+int fake_device_replays(void) { return n_replays; }
+int fake_device_graphs(void) { return n_graphs; }
+int fake_device_flows(void) { return n_flows; }
+int fake_device_turns(void) { return n_turns; }
+void fake_device_records(bool on) { records = on; }
+void fake_device_streams(bool on) { streams_products = on; }
+void fake_device_fail_after(int64_t n_operations) { n_left = n_operations; }
+void fake_forget_replays(void) { n_replays = 0; }
+
+/* --- operations that kernels/ref has --- */
+
+/* Matrices side by side, their scales, and what describes those that are packed. */
+typedef struct unstacked {
+    apr_tensor matrices[MOST_EXPERTS], scales[MOST_EXPERTS];
+    apr_packing packings[MOST_EXPERTS];
+} unstacked;
+
+/* kernels/ref takes matrices side by side where a device has a stack of them. */
+static const apr_tensor *unstack(const apr_tensor *stack, unstacked *u)
+{
+    apr_tensor *const matrices = u->matrices;
+    if (stack == NULL) return NULL;
+    for (int64_t e = 0; e < stack->dims[0] && e < MOST_EXPERTS; e++) {
+        matrices[e] = *stack;
+        matrices[e].rank = 2;
+        matrices[e].dims[0] = stack->dims[1], matrices[e].dims[1] = stack->dims[2];
+        matrices[e].n_bytes = stack->n_bytes / (uint64_t)stack->dims[0];
+        matrices[e].data = stack->data + (uint64_t)e * matrices[e].n_bytes;
+        if (stack->scale != NULL) {
+            u->scales[e] = *stack->scale;
+            u->scales[e].dims[0] = 1;
+            u->scales[e].n_bytes = stack->scale->n_bytes / (uint64_t)stack->dims[0];
+            u->scales[e].data = stack->scale->data + (uint64_t)e * u->scales[e].n_bytes;
+            matrices[e].scale = &u->scales[e];
+        }
+        if (stack->packing == NULL) continue;
+        u->packings[e] = *stack->packing;
+        u->packings[e].first_row = e * stack->dims[1];
+        matrices[e].packing = &u->packings[e];
+        matrices[e].data = NULL;
+    }
+    return matrices;
+}
+
+static void read_position(int64_t *position, const int64_t *position_at)
+{
+    if (position_at != NULL) *position = *position_at;
+}
+
+/* Where operations are told to read the position in the device's memory. */
+static void read_positions(apr_op_kind kind, apr_op_args *args)
+{
+    if (kind == APR_OP_ANGLES) read_position(&args->angles.position, args->angles.position_at);
+    if (kind == APR_OP_KV_STORE) read_position(&args->kv_store.position, args->kv_store.position_at);
+    if (kind == APR_OP_ATTEND) read_position(&args->attend.position, args->attend.position_at);
+    if (kind == APR_OP_SCALE) read_position(&args->scale.position, args->scale.position_at);
+}
+
+/* --- tokens apart: one after the other, each in its sequence's memory --- */
+
+static apr_cache cache_of(const apr_cache *all, int64_t t)
+{
+    apr_cache cache = *all;
+    if (all->pages != NULL) cache.pages = all->pages + t * all->pages_stride;
+    else if (all->slots != NULL) cache.data = all->data + (uint64_t)all->slots[t] * all->slot_bytes;
+    return cache;
+}
+
+static float *state_of(float *state, const int32_t *slots, uint64_t slot_bytes, int64_t t)
+{
+    return (float *)(void *)((uint8_t *)state + (uint64_t)slots[t] * slot_bytes);
+}
+
+static apr_op_args token_of_attend(const apr_attend_args *all, int64_t t)
+{
+    apr_op_args one = {.attend = *all};
+    one.attend.n_tokens = 1, one.attend.position = all->position_at[t];
+    one.attend.q += t * all->n_heads * all->key_dim, one.attend.out += t * all->n_heads * all->value_dim;
+    one.attend.keys = cache_of(&all->keys, t), one.attend.values = cache_of(&all->values, t);
+    return one;
+}
+
+static apr_op_args token_of_store(const apr_kv_store_args *all, int64_t t)
+{
+    apr_op_args one = {.kv_store = *all};
+    one.kv_store.n_tokens = 1, one.kv_store.position = all->position_at[t];
+    one.kv_store.k += t * all->n_kv_heads * all->key_dim;
+    if (all->v != NULL) one.kv_store.v += t * all->n_kv_heads * all->value_dim;
+    one.kv_store.keys = cache_of(&all->keys, t), one.kv_store.values = cache_of(&all->values, t);
+    return one;
+}
+
+static apr_op_args token_of_angles(const apr_angles_args *all, int64_t t)
+{
+    apr_op_args one = {.angles = *all};
+    one.angles.n_tokens = 1, one.angles.position = all->position_at[t];
+    one.angles.out += t * 2 * all->n_freqs;
+    return one;
+}
+
+static apr_op_args token_of_scale(const apr_scale_args *all, int64_t t)
+{
+    apr_op_args one = {.scale = *all};
+    one.scale.n_tokens = 1, one.scale.position = all->position_at[t];
+    one.scale.x += t * all->width, one.scale.out += t * all->width;
+    return one;
+}
+
+static apr_op_args token_of_conv(const apr_conv_args *all, int64_t t)
+{
+    apr_op_args one = {.conv = *all};
+    one.conv.n_tokens = 1;
+    one.conv.x += t * all->width, one.conv.out += t * all->width;
+    one.conv.state = state_of(all->state, all->slots, all->slot_bytes, t);
+    return one;
+}
+
+static apr_op_args token_of_delta(const apr_delta_args *all, int64_t t)
+{
+    apr_op_args one = {.delta = *all};
+    one.delta.n_tokens = 1;
+    one.delta.qkv += t * (2 * all->n_key_heads * all->key_dim + all->n_value_heads * all->value_dim);
+    one.delta.a += t * all->n_value_heads, one.delta.b += t * all->n_value_heads, one.delta.out += t * all->n_value_heads * all->value_dim;
+    one.delta.state = state_of(all->state, all->slots, all->slot_bytes, t);
+    return one;
+}
+
+static apr_op_args token_of_ssd(const apr_ssd_args *all, int64_t t)
+{
+    apr_op_args one = {.ssd = *all};
+    const int64_t n_x = all->n_heads * all->head_dim;
+    one.ssd.n_tokens = 1;
+    one.ssd.xbc += t * (n_x + 2 * all->n_groups * all->state_dim), one.ssd.dt += t * all->n_heads, one.ssd.out += t * n_x;
+    one.ssd.state = state_of(all->state, all->slots, all->slot_bytes, t);
+    return one;
+}
+
+/* How many tokens apart there are, and the t-th; 0: they are of one sequence. */
+static int64_t n_apart(apr_op_kind kind, const apr_op_args *a)
+{
+    if (kind == APR_OP_ATTEND) return a->attend.apart ? a->attend.n_tokens : 0;
+    if (kind == APR_OP_KV_STORE) return a->kv_store.apart ? a->kv_store.n_tokens : 0;
+    if (kind == APR_OP_ANGLES) return a->angles.apart ? a->angles.n_tokens : 0;
+    if (kind == APR_OP_SCALE) return a->scale.apart ? a->scale.n_tokens : 0;
+    if (kind == APR_OP_CONV) return a->conv.slots != NULL ? a->conv.n_tokens : 0;
+    if (kind == APR_OP_DELTA) return a->delta.slots != NULL ? a->delta.n_tokens : 0;
+    return kind == APR_OP_SSD && a->ssd.slots != NULL ? a->ssd.n_tokens : 0;
+}
+
+static apr_op_args token_of(apr_op_kind kind, const apr_op_args *a, int64_t t)
+{
+    if (kind == APR_OP_ATTEND) return token_of_attend(&a->attend, t);
+    if (kind == APR_OP_KV_STORE) return token_of_store(&a->kv_store, t);
+    if (kind == APR_OP_ANGLES) return token_of_angles(&a->angles, t);
+    if (kind == APR_OP_SCALE) return token_of_scale(&a->scale, t);
+    if (kind == APR_OP_CONV) return token_of_conv(&a->conv, t);
+    return kind == APR_OP_DELTA ? token_of_delta(&a->delta, t) : token_of_ssd(&a->ssd, t);
+}
+
+/* --- all of them --- */
+
+static apr_status run_now(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err)
+{
+    const apr_workspace work = {.data = device->work, .slice = WORK_FLOATS, .n_threads = 1};
+    unstacked gate, up, down;
+    apr_op_args own = *args;
+
+    if (n_left == 0) return apr_fail(err, APR_E_DEVICE, "a fake fault in %s", apr_op_name(kind));
+    n_left -= n_left > 0;
+    if (kind == APR_OP_LINEAR) own.linear.work = work;
+    if (kind == APR_OP_ATTEND) own.attend.work = work;
+    if (kind == APR_OP_ROUTE) own.route.work = work;
+    if (kind == APR_OP_DELTA) own.delta.work = work;
+    if (kind == APR_OP_EXPERTS) {
+        own.experts.work = work;
+        own.experts.gate = unstack(args->experts.gate, &gate);
+        own.experts.up = unstack(args->experts.up, &up);
+        own.experts.down = unstack(args->experts.down, &down);
+    }
+    fake_touch(device, true);
+    read_positions(kind, &own);
+    const int64_t n = n_apart(kind, &own);
+    for (int64_t t = 0; t < n; t++) {
+        apr_op_args one = token_of(kind, &own, t);
+        apr_ref_backend.ops[kind](&one);
+    }
+    if (n == 0) apr_ref_backend.ops[kind](&own);
+    fake_touch(device, false);
+    return APR_OK;
+}
+
+/* The largest by the host's own function, which defines them. */
+apr_status fake_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
+                          apr_cuda_found *found, apr_error *err)
+{
+    apr_best best = {.n_wanted = n_wanted, .temperature = temperature};
+    (void)err;
+    fake_touch(device, true);
+    memset(work, 0xff, apr_cuda_best_bytes(n)); /* it is to be had */
+    apr_find_best(&best, logits, n);
+    memset(found->keys, 0, sizeof found->keys);
+    for (int i = 0; i < best.n; i++) found->keys[i] = apr_best_key(best.logits[i], best.ids[i]);
+    found->sum = best.sum;
+    memcpy(found->parts, best.parts, sizeof found->parts);
+    fake_touch(device, false);
+    return APR_OK;
+}
+
+/* --- products that stream: of rows as they are, so that everybody else here can read them, too --- */
+
+bool fake_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in)
+{
+    (void)device;
+    return streams_products && apr_flow_item_columns(dtype) == 0 && apr_flows(dtype, n_out, n_in, 9);
+}
+
+apr_status fake_expect_streams(apr_cuda_device *device, bool on, apr_error *err)
+{
+    (void)device, (void)on, (void)err;
+    return APR_OK;
+}
+
+/* Bytes 0 to 255 of a tile: high ones; then low ones; then a scale for each 16. */
+static void put_planes(uint8_t *planes, int64_t n, const float *x)
+{
+    for (int64_t i = 0; i < n; i += 16) {
+        uint8_t *const tile = planes + i / APR_PLANES_COLUMNS * APR_PLANES_BYTES;
+        const int64_t c = i % APR_PLANES_COLUMNS;
+        float most = 0.0f;
+        for (int64_t k = i; k < i + 16; k++) most = fmaxf(most, fabsf(x[k]));
+        const float scale = most / 32512.0f;
+        memcpy(tile + 512 + c / 16 * 4, &scale, 4);
+        for (int64_t k = 0; k < 16; k++) {
+            const int whole = most > 0.0f ? (int)rintf(x[i + k] / scale) : 0, high = (whole + 128) >> 8;
+            tile[c + k] = (uint8_t)(int8_t)high;
+            tile[256 + c + k] = (uint8_t)(int8_t)(whole - 256 * high);
+        }
+    }
+}
+
+static void get_planes(const uint8_t *planes, int64_t n, float *x)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *const tile = planes + i / APR_PLANES_COLUMNS * APR_PLANES_BYTES;
+        const int64_t c = i % APR_PLANES_COLUMNS;
+        float scale;
+        memcpy(&scale, tile + 512 + c / 16 * 4, 4);
+        x[i] = scale * (float)(256 * (int8_t)tile[c] + (int8_t)tile[256 + c]);
+    }
+}
+
+static float *floats(int64_t n)
+{
+    float *const x = calloc((size_t)n + 1, sizeof *x);
+    if (x == NULL) abort();
+    return x;
+}
+
+static apr_status inputs_now(apr_cuda_device *device, const apr_flow_inputs *a)
+{
+    float *const x = floats(a->n);
+    double squares = 0.0;
+    fake_touch(device, true);
+    for (int64_t i = 0; i < a->n; i++) squares += (double)a->x[i] * a->x[i];
+    const float factor = a->norm ? (float)(1.0 / sqrt(squares / (double)a->n + (double)a->eps)) : 1.0f;
+    for (int64_t i = 0; i < a->n; i++) x[i] = a->x[i] * factor * (a->gain != NULL ? a->gain[i] + a->gain_offset : 1.0f);
+    put_planes(a->planes, a->n, x);
+    if (a->out != NULL) memcpy(a->out, x, (size_t)a->n * sizeof *x);
+    fake_touch(device, false);
+    free(x);
+    return APR_OK;
+}
+
+/* Of one part: y * factor + bias. */
+static float *product_of(const apr_flow_args *a, int part, const float *x, float factor)
+{
+    const apr_tensor *const weight = a->parts[part].weight;
+    const int64_t n_out = apr_tensor_rows(weight);
+    float *const y = floats(n_out), *const row = floats(a->n_in);
+    for (int64_t r = 0; r < n_out; r++) {
+        double sum = 0.0;
+        apr_decode_rows(weight, r, 1, row);
+        for (int64_t i = 0; i < a->n_in; i++) sum += (double)row[i] * x[i];
+        y[r] = (float)sum * factor + (a->parts[part].bias != NULL ? a->parts[part].bias[r] : 0.0f);
+    }
+    free(row);
+    return y;
+}
+
+static void leave(const apr_flow_args *a, int64_t n, float *y)
+{
+    for (int64_t i = 0; a->out_squares != NULL && i < n; i++)
+        a->out_squares[i / 16] = (i % 16 == 0 ? 0.0f : a->out_squares[i / 16]) + y[i] * y[i];
+    for (int64_t i = 0; a->gain != NULL && i < n; i++) y[i] *= a->gain[i] + a->gain_offset;
+    if (a->planes != NULL) put_planes(a->planes, n, y);
+}
+
+static apr_status flow_now(apr_cuda_device *device, const apr_flow_args *a)
+{
+    float *const x = floats(a->n_in);
+    double squares = 0.0;
+    n_flows++;
+    fake_touch(device, true);
+    get_planes(a->x, a->n_in, x);
+    for (int64_t i = 0; a->squares != NULL && i < a->n_in / 16; i++) squares += a->squares[i];
+    const float factor = a->squares != NULL ? (float)(1.0 / sqrt(squares / (double)a->n_in + (double)a->eps)) : 1.0f;
+    for (int part = 0; part < (a->ending == APR_FLOW_GLU ? 1 : a->n_parts); part++) {
+        const int64_t n = apr_tensor_rows(a->parts[part].weight);
+        float *const y = product_of(a, part, x, factor), *const up = a->ending == APR_FLOW_GLU ? product_of(a, 1, x, factor) : NULL;
+        for (int64_t i = 0; i < n; i++) {
+            if (a->ending == APR_FLOW_ADD) y[i] += a->residual[i];
+            if (up != NULL) y[i] = apr_glu_of(&a->glu, y[i], up[i]);
+        }
+        if (a->parts[part].out != NULL) memcpy(a->parts[part].out, y, (size_t)n * sizeof *y);
+        leave(a, n, y);
+        free(up);
+        free(y);
+    }
+    fake_touch(device, false);
+    free(x);
+    return APR_OK;
+}
+
+/* --- heads that are turned and stored, and attention that ends in planes --- */
+
+/* The host's operations one after the other; only what a turn promises is written. */
+static void turn_heads(const apr_norm_args *norm, const apr_rope_args *rope, float *out)
+{
+    apr_op_args normed = {.norm = *norm}, rotated = {.rope = *rope};
+    rotated.rope.out = normed.norm.out = out;
+    if (norm->chunk > 0) {
+        apr_ref_backend.ops[APR_OP_NORM](&normed);
+        rotated.rope.x = out;
+    }
+    apr_ref_backend.ops[APR_OP_ROPE](&rotated);
+}
+
+static apr_status turn_now(apr_cuda_device *device, const apr_turn_args *a, apr_error *err)
+{
+    float *const q = floats(a->q.n_heads * a->q.head_dim), *const k = floats(a->k.n_heads * a->k.head_dim);
+    apr_op_args store = {.kv_store = a->store};
+    (void)err;
+    n_turns++;
+    fake_touch(device, true);
+    turn_heads(&a->k_norm, &a->k, k);
+    turn_heads(&a->q_norm, &a->q, q);
+    memcpy(a->q.out, q, (size_t)(a->q.n_heads * a->q.head_dim) * sizeof *q);
+    store.kv_store.k = k;
+    read_positions(APR_OP_KV_STORE, &store);
+    apr_ref_backend.ops[APR_OP_KV_STORE](&store);
+    fake_touch(device, false);
+    free(q);
+    free(k);
+    return APR_OK;
+}
+
+static apr_status attend_now(apr_cuda_device *device, const apr_op_args *args, uint8_t *planes, apr_error *err)
+{
+    APR_TRY(run_now(device, APR_OP_ATTEND, args, err));
+    fake_touch(device, true);
+    put_planes(planes, args->attend.n_heads * args->attend.value_dim, args->attend.out);
+    fake_touch(device, false);
+    return APR_OK;
+}
+
+/* --- what is recorded --- */
+
+apr_status fake_record(apr_cuda_device *device, apr_error *err)
+{
+    device->recording = calloc(1, sizeof *device->recording);
+    if (device->recording == NULL) return apr_no_memory(err, "a fake graph");
+    device->recording->device = device;
+    n_graphs++;
+    return APR_OK;
+}
+
+void fake_forget(apr_cuda_graph *graph)
+{
+    n_graphs -= graph != NULL;
+    free(graph);
+}
+
+apr_status fake_end_record(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err)
+{
+    *graph = device->recording;
+    device->recording = NULL;
+    if (records) return APR_OK;
+    fake_forget(*graph);
+    *graph = NULL;
+    return apr_fail(err, APR_E_DEVICE, "a fake that does not record");
+}
+
+apr_status fake_replay(apr_cuda_graph *graph, apr_error *err)
+{
+    n_replays++;
+    for (int i = 0; i < graph->n_ops; i++) switch (graph->ops[i].what) {
+        case RECORDED_OP: APR_TRY(run_now(graph->device, graph->ops[i].kind, &graph->ops[i].args, err)); break;
+        case RECORDED_FLOW: APR_TRY(flow_now(graph->device, &graph->ops[i].flow)); break;
+        case RECORDED_INPUTS: APR_TRY(inputs_now(graph->device, &graph->ops[i].inputs)); break;
+        case RECORDED_TURN: APR_TRY(turn_now(graph->device, &graph->ops[i].turn, err)); break;
+        case RECORDED_ATTEND: APR_TRY(attend_now(graph->device, &graph->ops[i].args, graph->ops[i].planes, err)); break;
+        }
+    return APR_OK;
+}
+
+apr_status fake_flow(apr_cuda_device *device, const apr_flow_args *args, apr_error *err)
+{
+    apr_cuda_graph *const graph = device->recording;
+    (void)err;
+    if (graph == NULL) return flow_now(device, args);
+    if (graph->n_ops == MOST_RECORDED) abort();
+    graph->ops[graph->n_ops].what = RECORDED_FLOW;
+    graph->ops[graph->n_ops++].flow = *args;
+    return APR_OK;
+}
+
+apr_status fake_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args, apr_error *err)
+{
+    apr_cuda_graph *const graph = device->recording;
+    (void)err;
+    if (graph == NULL) return inputs_now(device, args);
+    if (graph->n_ops == MOST_RECORDED) abort();
+    graph->ops[graph->n_ops].what = RECORDED_INPUTS;
+    graph->ops[graph->n_ops++].inputs = *args;
+    return APR_OK;
+}
+
+apr_status fake_turn(apr_cuda_device *device, const apr_turn_args *args, apr_error *err)
+{
+    apr_cuda_graph *const graph = device->recording;
+    if (graph == NULL) return turn_now(device, args, err);
+    if (graph->n_ops == MOST_RECORDED) abort();
+    graph->ops[graph->n_ops].what = RECORDED_TURN;
+    graph->ops[graph->n_ops++].turn = *args;
+    return APR_OK;
+}
+
+apr_status fake_attend_to_planes(apr_cuda_device *device, const apr_turn_args *turned, const apr_attend_args *args, uint8_t *planes,
+                                 apr_error *err)
+{
+    if (turned != NULL) APR_TRY(fake_turn(device, turned, err));
+    apr_cuda_graph *const graph = device->recording;
+    const apr_op_args given = {.attend = *args};
+    if (graph == NULL) return attend_now(device, &given, planes, err);
+    if (graph->n_ops == MOST_RECORDED) abort();
+    graph->ops[graph->n_ops].what = RECORDED_ATTEND;
+    graph->ops[graph->n_ops].planes = planes;
+    graph->ops[graph->n_ops++].args = given;
+    return APR_OK;
+}
+
+apr_status fake_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err)
+{
+    apr_cuda_graph *const graph = device->recording;
+    if (graph == NULL) return run_now(device, kind, args, err);
+    if (graph->n_ops == MOST_RECORDED) abort();
+    graph->ops[graph->n_ops].what = RECORDED_OP;
+    graph->ops[graph->n_ops].kind = kind;
+    graph->ops[graph->n_ops++].args = *args;
+    return APR_OK;
+}

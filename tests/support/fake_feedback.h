@@ -1,0 +1,22 @@
+/* fake_feedback.h - error feedback of a device that is none: kernels/cuda/api.h's steps by plain loops and by quant/feedback's own rows, so
+ * that what comes through a device must be what the host makes from the same sums.
+ *
+ * Its memory is the host's: who has a device that nobody else may touch says how it is opened and shut. */
+#ifndef APR_TESTS_FAKE_FEEDBACK_H
+#define APR_TESTS_FAKE_FEEDBACK_H
+
+#include "kernels/cuda/api.h"
+
+extern const apr_cuda_feedback fake_feedback;
+
+typedef struct fake_feedback_state {
+    void (*touch)(apr_cuda_device *device, bool on); /* NULL: nothing to open */
+    int n_open, n_steps;                             /* solvers; calls of the table */
+    int fail_at;                                     /* the call that fails; 0: none */
+    int refuse;                                      /* so many factorisations find that there are no factors */
+    const char *name;                                /* NULL: "a fake" */
+} fake_feedback_state;
+
+extern fake_feedback_state fake_feedback_is;
+
+#endif

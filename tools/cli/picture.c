@@ -1,0 +1,107 @@
+/* picture.c - the frame of a picture, round numbers beside an axis, and curves. */
+#include "tools/cli/picture.h"
+
+#include <math.h>
+
+void apr_picture_open(FILE *out, double width, double height, const char *label)
+{
+    fprintf(out, "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"%s\">\n", width, height, label);
+}
+
+double apr_picture_step(double largest, int most)
+{
+    static const double round[] = {1.0, 2.0, 5.0, 10.0};
+    size_t i = 0;
+
+    if (!(largest > 0.0) || !isfinite(largest)) return 1.0;
+    const double decade = pow(10.0, floor(log10(largest / most)));
+    while (i < 3 && largest / (round[i] * decade) > most) i++;
+    return round[i] * decade;
+}
+
+/* Where the points and values of a picture lie. */
+typedef struct frame {
+    const apr_curves *of;
+    double left, right, top, bottom;
+    double step, highest; /* of the values: marks, and the last of them */
+} frame;
+
+static double x_of(const frame *f, size_t i)
+{
+    const apr_curves *const c = f->of;
+    const double first = (double)c->at[0], last = (double)c->at[c->n_points - 1], at = (double)c->at[i];
+
+    if (last <= first) return 0.5 * (f->left + f->right);
+    const double part = c->by_ratio ? (log(at) - log(first)) / (log(last) - log(first)) : (at - first) / (last - first);
+    return f->left + 28 + (f->right - f->left - 56) * part;
+}
+
+static double y_of(const frame *f, double value) { return f->bottom - (f->bottom - f->top) * fmin(value / f->highest, 1.0); }
+
+static frame frame_of(const apr_curves *c)
+{
+    frame f = {.of = c, .left = 64, .right = 940, .top = 30, .bottom = 236};
+    double largest = 0.0;
+
+    for (size_t k = 0; k < c->n_curves; k++)
+        for (size_t i = 0; i < c->n_points; i++) {
+            const double value = c->curves[k].high != NULL ? c->curves[k].high[i] : c->curves[k].values[i];
+            if (isfinite(value)) largest = fmax(largest, value);
+        }
+    f.step = apr_picture_step(largest, 6);
+    f.highest = f.step * fmax(ceil(largest / f.step), 1.0);
+    return f;
+}
+
+static void draw_axes(FILE *out, const frame *f)
+{
+    const apr_curves *const c = f->of;
+    const int n_marks = (int)lround(f->highest / f->step);
+    double last = -1e9;
+
+    for (int i = 0; i <= n_marks; i++) {
+        const double y = y_of(f, f->step * i);
+        fprintf(out, "<line class=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", i == 0 ? "axis" : "grid", f->left, f->right, y,
+                y);
+        fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.6g</text>\n", f->left - 8, y + 4, f->step * i);
+    }
+    for (size_t i = 0; i < c->n_points; i++) {
+        if (x_of(f, i) < last + 36) continue; /* would touch the number before */
+        last = x_of(f, i);
+        fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%lld</text>\n", last, f->bottom + 18, (long long)c->at[i]);
+    }
+    fprintf(out, "<text x=\"%.1f\" y=\"14\">%s</text>\n<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", f->left - 8, c->unit,
+            f->right, f->bottom + 34, c->across);
+}
+
+static void draw_curve(FILE *out, const frame *f, size_t k)
+{
+    static const char *const colours[APR_PICTURE_MOST_CURVES] = {"one", "two"};
+    const apr_curves *const c = f->of;
+    const apr_curve *const curve = &c->curves[k];
+    const char *const colour = colours[k % APR_PICTURE_MOST_CURVES];
+
+    fprintf(out, "<polyline class=\"line-%s\" points=\"", colour);
+    for (size_t i = 0; i < c->n_points; i++) fprintf(out, "%.1f,%.1f ", x_of(f, i), y_of(f, curve->values[i]));
+    fputs("\"/>\n", out);
+    for (size_t i = 0; i < c->n_points; i++) {
+        const double x = x_of(f, i), y = y_of(f, curve->values[i]);
+        if (curve->low != NULL && curve->high != NULL)
+            fprintf(out, "<line class=\"line-%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", colour, x, x, y_of(f, curve->low[i]),
+                    y_of(f, curve->high[i]));
+        fprintf(out, "<circle class=\"fill-%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"><title>%s, %lld: %.4g %s</title></circle>\n", colour, x,
+                y, curve->name, (long long)c->at[i], curve->values[i], c->unit);
+        if (c->n_curves == 1) fprintf(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\">%.4g</text>\n", x + 7, y - 7, curve->values[i]);
+    }
+}
+
+void apr_picture_curves(FILE *out, const apr_curves *curves)
+{
+    if (curves->n_points == 0) return;
+    const frame f = frame_of(curves);
+
+    apr_picture_open(out, 960, 276, curves->label);
+    draw_axes(out, &f);
+    for (size_t k = 0; k < curves->n_curves; k++) draw_curve(out, &f, k);
+    fputs("</svg>\n", out);
+}
