@@ -97,7 +97,7 @@ static __device__ __forceinline__ float descend_sub_block(const apr_cuda_lanes &
 }
 
 template <int SUB, int TRIALS, bool E2M1>
-static __global__ void __launch_bounds__(32 * WARPS)
+static __global__ void __launch_bounds__(32 * WARPS, 2)
     k_descend(apr_cuda_lanes r, const float *__restrict__ h, int64_t n, int64_t first, int width)
 {
     __shared__ float panels[WARPS][PANEL];

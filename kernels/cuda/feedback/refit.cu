@@ -72,7 +72,7 @@ template <int ELEMS> static __device__ fit_sums sum_fit(const fit_memory *m, con
 }
 
 template <int ELEMS>
-static __global__ void __launch_bounds__(32 * WARPS)
+static __global__ void __launch_bounds__(32 * WARPS, 2)
     k_refit(apr_cuda_lanes r, const float *__restrict__ h, int64_t n, int64_t first, int width)
 {
     __shared__ fit_memory memories[WARPS];

@@ -214,7 +214,7 @@ static __device__ __forceinline__ float shared_sum(const float (*parts)[WARP], i
 
 /* blockIdx as above. What a token leaves is added up behind the next one's barrier, so that there is one a token; parts lie in two places
  * in turn, for who is late still reads the last ones. */
-template <int DK> static __global__ void __launch_bounds__(WARP *SHARERS) k_delta_shared(const __grid_constant__ apr_delta_args a)
+template <int DK> static __global__ void __launch_bounds__(WARP *SHARERS, 2) k_delta_shared(const __grid_constant__ apr_delta_args a)
 {
     enum { ROWS = DK / SHARERS };
     __shared__ __align__(16) float own[SHARERS][2][16];
