@@ -48,12 +48,31 @@ static const float *plain_rows(const apr_tensor *weight)
 /* How many tokens are few: as long as decoding rows costs more than what tiles of float32 save afterwards. */
 enum { FEW_ROUNDED = 16, FEW_PLAIN = APR_PRODUCT_TOKENS };
 
+/* Where rows are: found once for those that lie in their order, as a row takes no longer than a division would. */
+typedef struct row_finder {
+    const apr_tensor *weight;
+    const uint8_t *first;
+    int64_t step; /* 0: each is looked for */
+} row_finder;
+
+static row_finder find_rows(const apr_linear_args *a)
+{
+    const bool in_order = a->weight->pending.kind == APR_STEP_NONE && a->n_out > 1;
+    const uint8_t *const first = apr_tensor_row(a->weight, 0);
+    return (row_finder){a->weight, first, in_order ? apr_tensor_row(a->weight, 1) - first : 0};
+}
+
+static inline const uint8_t *row_of(const row_finder *rows, int64_t row)
+{
+    return rows->step > 0 ? rows->first + row * rows->step : apr_tensor_row(rows->weight, row);
+}
+
 /* One row as it is stored with n_tokens tokens, `first` and on, whose rounded inputs are at `tiles`. */
 static void multiply_stored_row(const apr_linear_args *a, const apr_product *product, const apr_product_tile *tiles, int64_t first,
-                                int64_t n_tokens, int64_t row)
+                                int64_t n_tokens, const row_finder *rows, int64_t row)
 {
     const int64_t n_tiles = apr_product_tiles(a->n_in);
-    const uint8_t *const bytes = apr_tensor_row(a->weight, row);
+    const uint8_t *const bytes = row_of(rows, row);
     const float bias = a->bias != NULL ? a->bias[row] : 0.0f;
     float sums[APR_PRODUCT_TOKENS];
 
@@ -72,13 +91,14 @@ static void multiply_few(const apr_linear_args *a, const apr_product *product)
     apr_product_tile *const tiles = (apr_product_tile *)(void *)a->work.data;
     const int64_t n_tiles = apr_product_tiles(a->n_in), room = (int64_t)(a->work.slice * sizeof(float) / sizeof *tiles) / n_tiles;
     const int64_t most = product->rounded != NULL ? room : a->n_tokens;
+    const row_finder rows = find_rows(a);
 
     for (int64_t first = 0; first < a->n_tokens; first += most) {
         const int64_t n = a->n_tokens - first < most ? a->n_tokens - first : most;
         for (int64_t t = 0; t < n && product->rounded != NULL; t++)
             apr_products()->round(a->x + (first + t) * a->n_in, a->n_in, product->order, tiles + t * n_tiles);
-#pragma omp parallel for schedule(dynamic, 64) num_threads(apr_threads(a->work.n_threads, a->n_out, apr_host_linear_steps(a)))
-        for (int64_t r = 0; r < a->n_out; r++) multiply_stored_row(a, product, tiles, first, n, r);
+#pragma omp parallel for schedule(dynamic, 32) num_threads(apr_threads(a->work.n_threads, a->n_out, apr_host_linear_steps(a)))
+        for (int64_t r = 0; r < a->n_out; r++) multiply_stored_row(a, product, tiles, first, n, &rows, r);
     }
 }
 

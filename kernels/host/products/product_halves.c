@@ -50,7 +50,7 @@ VEC_INLINE float multiply_floats(widen_fn widen, const uint8_t *row, int64_t n, 
     int64_t i = 0;
 
     for (; i + STEP <= n; i += STEP) {
-        vec_prefetch(row + 2 * i, 2 * STEP);
+        vec_prefetch(row + 2 * i, 2 * STEP, VEC_AHEAD_HALVES);
         add_step(widen, row + 2 * i, x + i, acc);
     }
     if (i < n) {

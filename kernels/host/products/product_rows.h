@@ -70,7 +70,7 @@ VEC_INLINE void multiply_tokens(const product_kind *k, const uint8_t *row, int64
         const bool is_whole = k->tile_blocks == 1 || left >= APR_PRODUCT_COLUMNS;
         const uint8_t *const tile = !is_whole ? last_tile(k, row, left, padded) : row;
         vec_floats scale[VEC_PARTS], minimum[VEC_PARTS] = {0};
-        vec_prefetch(row, k->tile_blocks * k->block_bytes);
+        vec_prefetch(row, k->tile_blocks * k->block_bytes, VEC_AHEAD);
         k->scales(tile, scale, minimum);
         for (int p = 0; p < VEC_PARTS; p++) {
             vec_words even[4], odd[4];
@@ -134,7 +134,7 @@ VEC_INLINE bool widen_rows(const product_kind *k, const uint8_t *const rows[16],
             uint8_t padded[4][MOST_TILE_BYTES];
             const uint8_t *tiles[4];
             for (int r = 0; r < 4; r++) {
-                vec_prefetch(rows[row + r] + at, k->tile_blocks * k->block_bytes);
+                vec_prefetch(rows[row + r] + at, k->tile_blocks * k->block_bytes, VEC_AHEAD);
                 tiles[r] = is_whole ? rows[row + r] + at : last_tile(k, rows[row + r] + at, left, padded[r]);
             }
             widen_four(k, tiles, row, n_tiles, out + t);
