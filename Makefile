@@ -202,7 +202,7 @@ CUDA_HOME := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC) 2>/
 newest    := $(lastword $(ARCHS))
 gencode   := $(foreach a,$(ARCHS),-gencode arch=compute_$a,code=sm_$a) -gencode arch=compute_$(newest),code=compute_$(newest)
 # No fast-math. Spills cost local memory for every thread that can be resident: check-archs fails when there are any.
-NVFLAGS   := -O3 -std=c++17 -I. -MMD -MP --threads 2 $(gencode) -DAPR_CUDA_ARCHITECTURES='"$(ARCHS)"' \
+NVFLAGS    = -O3 -std=c++17 -I. -MMD -MP --threads 2 $(gencode) -DAPR_CUDA_ARCHITECTURES='"$(ARCHS)"' \
              -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Xptxas -v --expt-relaxed-constexpr
 GPU_SOURCES := $(wildcard tests/gpu/gpu_*.c tests/gpu/gpu_*.cu)
 GPU_TESTS := $(patsubst tests/gpu/%.c,$B/%,$(wildcard tests/gpu/gpu_*.c))
@@ -229,18 +229,19 @@ $B/cuda/%.c.o: %.c
 	$Q$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
 $(CUDA_LIB): $(CUDA_O) $(CUDA_C:%=$B/cuda/%.o)
 	$(call say,LD,$(@F))
-	$Q$(NVCC) -shared $(gencode) -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64,--no-undefined $^ -lcublas -lcublasLt -ldl -lpthread -o $@
+	$Q$(NVCC) -shared -nodlink -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64,--no-undefined $^ -lcublas -lcublasLt -ldl -lpthread -o $@
 $(GPU_TESTS): $B/%: $B/tests/gpu/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link,$(LIB) -lcmocka)
 
-# launchers are not exported: these tests link what the library is made of
+# launchers are not exported: these tests link what the library is made of; their own code is for the GPU that is here, or for one
+$B/cuda/tests/%.cu.o: gencode := $(if $(wildcard /dev/nvidiactl),-arch=native,-gencode arch=compute_$(newest),code=sm_$(newest))
 $B/cuda/tests/%.cu.o: tests/gpu/%.cu $B/cuda/archs
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
 	$Q$(NVCC) $(NVFLAGS) -c $< -o $@ 2>$@.ptxas || { grep -v 'ptxas info' $@.ptxas; exit 1; }
 $(GPU_CU_TESTS): $B/%: $B/cuda/tests/%.cu.o $(CUDA_O) $(LIB)
 	$(call say,LD,$(@F))
-	$Q$(NVCC) $(gencode) -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64 $^ -Xcompiler -fopenmp $(LDLIBS) -lcublas -lcublasLt -lpthread -o $@
+	$Q$(NVCC) -nodlink -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64 $^ -Xcompiler -fopenmp $(LDLIBS) -lcublas -lcublasLt -lpthread -o $@
 
 check-archs: ## fail unless the CUDA library has code for every architecture, and nothing spills
 	@$(MAKE) $(build) $(CUDA_LIB) $B/gpu_archs
