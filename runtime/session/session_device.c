@@ -87,21 +87,27 @@ static bool can_lie_in_items(const apr_session *s, const apr_session_place *at, 
            t->n_bytes / (uint64_t)apr_tensor_rows(t) * APR_FLOW_UNIT <= at->work.slice * sizeof(float);
 }
 
-/* Do a token's products with these experts stream? All of their matrices lie for it, or none. */
-static bool experts_stream(const apr_session *s, const apr_session_place *at, const apr_op *op)
+bool apr_session_experts_stream(const apr_session *s, const apr_session_place *at, const apr_op *op, const apr_tensor *const weights[3])
 {
+    const apr_cuda_api *const cuda = s->options.cuda;
     apr_experts_args a = op->args.experts;
+    a.n_tokens = 1;
+    a.gate = weights[0], a.up = weights[1], a.down = weights[2];
+    a.work = at->work;
+    return apr_experts_flow(&a) && cuda->streams(at->device, a.gate->dtype, a.n_used * a.n_mid, a.n_in) &&
+           cuda->streams(at->device, a.down->dtype, a.n_out, a.n_used * a.n_mid);
+}
+
+/* Would they, if their matrices lay for it? All of them do, or none. */
+static bool experts_would_stream(const apr_session *s, const apr_session_place *at, const apr_op *op)
+{
     apr_tensor as_if[3]; /* gate, up, down */
     for (int k = 0; k < 3; k++) {
         if (op->weight[k] < 0 || !can_lie_in_items(s, at, (size_t)op->weight[k])) return false;
         as_if[k] = *apr_session_parts(s, (size_t)op->weight[k]);
         as_if[k].in_items = true;
     }
-    a.n_tokens = 1;
-    a.gate = &as_if[0], a.up = &as_if[1], a.down = &as_if[2];
-    a.work = at->work;
-    return apr_experts_flow(&a) && s->options.cuda->streams(at->device, a.gate->dtype, a.n_used * a.n_mid, a.n_in) &&
-           s->options.cuda->streams(at->device, a.down->dtype, a.n_out, a.n_used * a.n_mid);
+    return apr_session_experts_stream(s, at, op, (const apr_tensor *const[]){&as_if[0], &as_if[1], &as_if[2]});
 }
 
 /* Is the slot one of experts' stacks, all of whose readers stream? */
@@ -112,7 +118,7 @@ static bool is_streamed_stack(const apr_session *s, const apr_session_place *at,
         const apr_op *const op = &s->program.ops[i];
         for (int k = 0; k < APR_OP_MAX_WEIGHTS; k++) {
             if (op->weight[k] != (int)slot) continue;
-            if (op->kind != APR_OP_EXPERTS || !experts_stream(s, at, op)) return false;
+            if (op->kind != APR_OP_EXPERTS || !experts_would_stream(s, at, op)) return false;
             any = true;
         }
     }

@@ -20,16 +20,9 @@ static int stream_of(const apr_session *s, const apr_session_place *at, const ap
 /* Does the device take these experts from planes? Their stacks lie for it then (apr_session_in_items). */
 static bool experts_stream(const apr_session *s, const apr_session_place *at, const apr_op *op)
 {
-    apr_experts_args a = op->args.experts;
     if (op->kind != APR_OP_EXPERTS || op->weight[0] < 0) return false;
-    a.n_tokens = 1;
-    a.gate = at->multiplied[op->weight[0]];
-    a.up = at->multiplied[op->weight[1]];
-    a.down = at->multiplied[op->weight[2]];
-    a.work = at->work;
-    const apr_cuda_api *const cuda = s->options.cuda;
-    return apr_experts_flow(&a) && cuda->streams(at->device, a.gate->dtype, a.n_used * a.n_mid, a.n_in) &&
-           cuda->streams(at->device, a.down->dtype, a.n_out, a.n_used * a.n_mid);
+    const apr_tensor *const weights[3] = {at->multiplied[op->weight[0]], at->multiplied[op->weight[1]], at->multiplied[op->weight[2]]};
+    return apr_session_experts_stream(s, at, op, weights);
 }
 
 /* Slots are taken in turn: nobody may still need what is overwritten. */

@@ -197,6 +197,8 @@ apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr
 /* Do the slot's rows lie in items on the device (kernels/cuda/flow_args.h)? Only where a token is replayed; stacks of experts where all
  * three of an operation can. */
 bool apr_session_in_items(const apr_session *s, const apr_session_place *at, size_t slot);
+/* Do a token's products with these experts, of gate, up and down, stream? */
+bool apr_session_experts_stream(const apr_session *s, const apr_session_place *at, const apr_op *op, const apr_tensor *const weights[3]);
 
 /* --- session_flow.c: products that stream, with what ends them --- */
 
