@@ -4,16 +4,33 @@
 /* Sub-block of 32 that a lane's group lies in. */
 static const int32_t sub_blocks[16] = {0, 1, 4, 5, 0, 1, 4, 5, 2, 3, 6, 7, 2, 3, 6, 7};
 
-/* Six bits each (kernels/ref/q4_q5_k.c has the map): the first four as they lie, of the others nibbles and the upper two bits of those. */
-VEC_INLINE void scales_q4_k(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS])
+/* Six bits each (kernels/ref/q4_q5_k.c has the map) in three words behind d and d_min: the first four as they lie, of the others nibbles
+ * and the upper two bits of those. */
+VEC_INLINE void unpack_scales(const uint8_t *tile, eight_floats *scales, eight_floats *minimums)
 {
+#ifdef __AVX2__
+    const __m128i head = _mm_loadu_si128((const void *)tile), four = _mm_setr_epi32(0, 0, 0, 4);
+    const __m128i lower = _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f),
+                  upper = _mm_setr_epi32(0, 0x30303030, 0, 0x30303030);
+    const __m128i acbc = _mm_srlv_epi32(_mm_shuffle_epi32(head, _MM_SHUFFLE(3, 2, 3, 1)), four);
+    const __m128i aabb = _mm_srli_epi32(_mm_shuffle_epi32(head, _MM_SHUFFLE(2, 2, 1, 1)), 2);
+    const __m128i both = _mm_or_si128(_mm_and_si128(acbc, lower), _mm_and_si128(aabb, upper));
+    *scales = (eight_floats)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(both));
+    *minimums = (eight_floats)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(both, both)));
+#else
     const uint32_t a = apr_load_le32(tile + 4), b = apr_load_le32(tile + 8), c = apr_load_le32(tile + 12);
     const uint32_t upper_scales = (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030), upper_minimums = (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030);
+    eight_bytes((uint64_t)upper_scales << 32 | (a & 0x3f3f3f3f), scales);
+    eight_bytes((uint64_t)upper_minimums << 32 | (b & 0x3f3f3f3f), minimums);
+#endif
+}
+
+VEC_INLINE void scales_q4_k(const uint8_t *tile, vec_floats scale[VEC_PARTS], vec_floats minimum[VEC_PARTS])
+{
     const float d = one_half(tile), d_min = one_half(tile + 2);
     eight_floats scales, minimums;
 
-    eight_bytes((uint64_t)upper_scales << 32 | (a & 0x3f3f3f3f), &scales);
-    eight_bytes((uint64_t)upper_minimums << 32 | (b & 0x3f3f3f3f), &minimums);
+    unpack_scales(tile, &scales, &minimums);
     scales *= d;
     minimums *= -d_min;
     vec_spread(&scales, sub_blocks, scale);

@@ -375,11 +375,7 @@ VEC_INLINE void eight_halves(const uint8_t *p, int stride, eight_floats *y)
 /* Eight bytes without signs. */
 VEC_INLINE void eight_bytes(uint64_t bytes, eight_floats *y)
 {
-#ifdef __AVX2__
-    *y = (eight_floats)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes)));
-#else
     for (int i = 0; i < 8; i++) (*y)[i] = (float)(bytes >> (8 * i) & 255);
-#endif
 }
 
 /* A half as eight_halves reads it. */
