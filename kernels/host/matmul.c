@@ -97,7 +97,7 @@ static void multiply_few(const apr_linear_args *a, const apr_product *product)
         const int64_t n = a->n_tokens - first < most ? a->n_tokens - first : most;
         for (int64_t t = 0; t < n && product->rounded != NULL; t++)
             apr_products()->round(a->x + (first + t) * a->n_in, a->n_in, product->order, tiles + t * n_tiles);
-#pragma omp parallel for schedule(dynamic, 32) num_threads(apr_threads(a->work.n_threads, a->n_out, apr_host_linear_steps(a)))
+#pragma omp parallel for schedule(dynamic, 64) num_threads(apr_threads(a->work.n_threads, a->n_out, apr_host_linear_steps(a)))
         for (int64_t r = 0; r < a->n_out; r++) multiply_stored_row(a, product, tiles, first, n, &rows, r);
     }
 }
