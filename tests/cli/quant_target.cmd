@@ -10,6 +10,9 @@ grep -E '^  types by|^  tensor |blk.0.ffn_down|together' first | sed -E 's/[0-9.
 aprquant -q --target-size "$most" $text --state kept.json -f data/tiny-qwen2 again.gguf | grep -oE '[0-9]+ of [0-9]+ figures were kept' | awk '{print $1 == $3 ? "all figures were kept" : "not all"}'
 cmp out.gguf again.gguf && echo 'the same file'
 aprquant -q --target-size "$most" $text --state kept.json --json -f data/tiny-qwen2 again.gguf | grep -oE '"(kl_sum|kl_held|tokens|window|tokens_held)":|"figures_measured":0'
+sed -E 's/,"q6_k":[^,}]*//' kept.json >some.json # as a run that was killed leaves it
+aprquant -q --target-size "$most" $text --state some.json -f data/tiny-qwen2 again.gguf | grep -oE '[0-9]+ of [0-9]+ figures were kept' | awk '{print $1 < $3 ? "the others were measured" : "none was"}'
+cmp kept.json some.json && cmp out.gguf again.gguf && echo 'the same table, and the same file'
 echo '--- experts of a layer together'
 make_family data/families/qwen3_moe qwen3_moe
 aprquant -q --target-bpw 9 $text --tensor 'v_proj=q8_0' qwen3_moe moe.apr >moe 2>&1 || { cat moe; exit 1; }

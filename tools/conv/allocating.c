@@ -20,7 +20,7 @@ typedef struct trial {
     apr_allocation *a;
     apr_model between, model; /* the conversion's view without records, and canonical again */
     apr_tokenizer *tokenizer;
-    apr_map text, state;
+    apr_map text;
     int32_t *ids;
     apr_damage damage;
     apr_damage_table table;
@@ -124,8 +124,11 @@ static apr_status open_table(trial *t, apr_error *err)
 
     if (terms == NULL) return apr_no_memory(err, "a table of damages");
     if (state == NULL || (access(state, F_OK) != 0 && errno == ENOENT)) return apr_damage_table_start(&t->table, terms, err);
-    APR_TRY(apr_map_open(&t->state, state, err));
-    APR_TRY(apr_damage_table_read(&t->table, t->state.data != NULL ? (const char *)t->state.data : "", t->state.n_bytes, state, err));
+    apr_map map = {0};
+    APR_TRY(apr_map_open(&map, state, err));
+    const apr_status status = apr_damage_table_read(&t->table, map.data != NULL ? (const char *)map.data : "", map.n_bytes, state, err);
+    (status == APR_OK ? apr_map_forget : apr_map_close)(&map); /* a table of ours is written anew */
+    APR_TRY(status);
     if (strcmp(t->table.terms, terms) == 0) return APR_OK;
     return apr_fail(err, APR_E_USAGE, "%s holds what was measured otherwise (%s, and this is %s): name another --state", state,
                     t->table.terms, terms);
@@ -348,7 +351,6 @@ apr_status apr_allocation_make(apr_allocation *a, const apr_allocate_request *re
     apr_model_close(&t.model);
     apr_model_close(&t.between);
     apr_map_close(&t.text);
-    apr_map_close(&t.state);
     free(t.ids);
     return status;
 }
