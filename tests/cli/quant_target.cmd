@@ -13,6 +13,11 @@ aprquant -q --target-size "$most" $text --state kept.json --json -f data/tiny-qw
 sed -E 's/,"q6_k":[^,}]*//' kept.json >some.json # as a run that was killed leaves it
 aprquant -q --target-size "$most" $text --state some.json -f data/tiny-qwen2 again.gguf | grep -oE '[0-9]+ of [0-9]+ figures were kept' | awk '{print $1 < $3 ? "the others were measured" : "none was"}'
 cmp kept.json some.json && cmp out.gguf again.gguf && echo 'the same table, and the same file'
+cp kept.json state.gguf
+for state in state.gguf new.gguf; do
+    aprquant -q -f --target-size "$most" $text --state $state data/tiny-qwen2 $state 2>&1 >no.out | sed 's/^aprquant: //'
+    cmp kept.json $state && echo 'the figures stay'
+done
 echo '--- experts of a layer together'
 make_family data/families/qwen3_moe qwen3_moe
 aprquant -q --target-bpw 9 $text --tensor 'v_proj=q8_0' qwen3_moe moe.apr >moe 2>&1 || { cat moe; exit 1; }

@@ -440,33 +440,6 @@ static __global__ void k_read(const uint4 *p, size_t n, uint4 *out)
     if (s.x == 12345 && s.y == 999 && s.z == s.w) *out = s;
 }
 
-/* The median of a graph's runs, us. */
-template <class F> static double graph_us(F &&enqueue)
-{
-    cudaStream_t stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t ready;
-    must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    enqueue(stream);
-    must(cudaStreamEndCapture(stream, &graph), "capture");
-    must(cudaGraphInstantiate(&ready, graph, 0), "graph");
-    std::vector<float> times;
-    for (int i = 0; i < 9; i++) {
-        cudaEvent_t a, b;
-        cudaEventCreate(&a), cudaEventCreate(&b);
-        cudaEventRecord(a, stream), cudaGraphLaunch(ready, stream), cudaEventRecord(b, stream);
-        must(cudaEventSynchronize(b), "replay");
-        float ms;
-        cudaEventElapsedTime(&ms, a, b);
-        if (i >= 2) times.push_back(ms);
-        cudaEventDestroy(a), cudaEventDestroy(b);
-    }
-    cudaGraphExecDestroy(ready), cudaGraphDestroy(graph), cudaStreamDestroy(stream);
-    std::sort(times.begin(), times.end());
-    return 1e3 * times[times.size() / 2];
-}
-
 static double read_rate(void)
 {
     const size_t n = (size_t)1 << 30;

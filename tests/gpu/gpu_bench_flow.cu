@@ -30,33 +30,7 @@ static const apr_dtype types[] = {APR_Q4_K, APR_MXFP4, APR_Q6_K, APR_Q8_0, APR_F
 enum role { QKV, O, GATE_UP, DOWN, HEAD, ROLES };
 static const char *const role_names[ROLES] = {"qkv", "o", "gate and up", "down", "head"};
 
-/* --- clocks --- */
-
-template <class F> static double graph_us(F &&enqueue)
-{
-    cudaStream_t stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t ready;
-    must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    enqueue(stream);
-    must(cudaStreamEndCapture(stream, &graph), "capture");
-    must(cudaGraphInstantiate(&ready, graph, 0), "graph");
-    std::vector<float> times;
-    for (int i = 0; i < 14; i++) {
-        cudaEvent_t a, b;
-        cudaEventCreate(&a), cudaEventCreate(&b);
-        cudaEventRecord(a, stream), cudaGraphLaunch(ready, stream), cudaEventRecord(b, stream);
-        must(cudaEventSynchronize(b), "replay");
-        float ms;
-        cudaEventElapsedTime(&ms, a, b);
-        if (i >= 3) times.push_back(ms);
-        cudaEventDestroy(a), cudaEventDestroy(b);
-    }
-    cudaGraphExecDestroy(ready), cudaGraphDestroy(graph), cudaStreamDestroy(stream);
-    std::sort(times.begin(), times.end());
-    return 1e3 * times[times.size() / 2];
-}
+/* --- reading --- */
 
 static __global__ void __launch_bounds__(READ_THREADS) k_read(const uint4 *data, size_t n, uint32_t *sink)
 {

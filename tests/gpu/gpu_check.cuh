@@ -10,6 +10,7 @@ extern "C" {
 #include "kernels/ref/ref_ops.h"
 }
 
+#include <algorithm>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,6 +154,33 @@ static inline bool all_within_bounds(const modes &m)
         printf("%-40s worst %-10.3g bound %-8.2g %lld checks\n", worsts[i].name, worsts[i].error, worsts[i].bound, (long long)worsts[i].n);
     printf("%d of %d checks failed\n", n_failed, n_checks);
     return n_failed == 0 && (n_checks > 0 || !m.tests);
+}
+
+/* The median of what a graph of the stream's work takes, us: eleven runs behind three that warm up. */
+template <class F> static double graph_us(F &&enqueue)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+    enqueue(stream);
+    must(cudaStreamEndCapture(stream, &graph), "capture");
+    must(cudaGraphInstantiate(&ready, graph, 0), "graph");
+    std::vector<float> times;
+    for (int i = 0; i < 14; i++) {
+        cudaEvent_t a, b;
+        cudaEventCreate(&a), cudaEventCreate(&b);
+        cudaEventRecord(a, stream), cudaGraphLaunch(ready, stream), cudaEventRecord(b, stream);
+        must(cudaEventSynchronize(b), "replay");
+        float ms;
+        cudaEventElapsedTime(&ms, a, b);
+        if (i >= 3) times.push_back(ms);
+        cudaEventDestroy(a), cudaEventDestroy(b);
+    }
+    cudaGraphExecDestroy(ready), cudaGraphDestroy(graph), cudaStreamDestroy(stream);
+    std::sort(times.begin(), times.end());
+    return 1e3 * times[times.size() / 2];
 }
 
 #endif

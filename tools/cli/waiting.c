@@ -4,7 +4,7 @@
  * that is waited for does not run while another spins in its place: a model of two million weights took fifteen minutes for what takes
  * seconds. Not to spin at all costs a quiet machine a call of the system at the beginning and the end of each region. The regions of a
  * token follow each other within some twenty microseconds, so that twice as long is what pays: a token of 0.4 GB of Q4_K_M on two cores
- * takes 35 ms at 12 us, 31 at 40 and 30 at 100 us, where a busy machine takes twice as long as at 40.
+ * takes 35 ms at 12 us, 31 at 40 and at 100, and 30 at 190 us, where a busy machine takes twice as long as at 40.
  *
  * Both libraries are told by the environment alone. libgomp reads it in a constructor; as a shared library it does so before anything
  * of ours can run (functions in .preinit_array come earlier, but before there is an `environ` to add to). Therefore the Makefile links

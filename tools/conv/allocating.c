@@ -150,6 +150,16 @@ static apr_status save_table(const trial *t, apr_error *err)
     return status;
 }
 
+/* From here on the file is one of the run's inputs: no output takes its place. There is none where nothing was tried. */
+static apr_status guard_table(const char *state, apr_error *err)
+{
+    apr_map map = {0};
+    if (state == NULL || access(state, F_OK) != 0) return APR_OK;
+    APR_TRY(apr_map_open(&map, state, err));
+    apr_map_close(&map);
+    return APR_OK;
+}
+
 /* --- trying --- */
 
 static size_t replace_group(const apr_allocate_group *g, apr_dtype to, apr_replaced *replaced)
@@ -336,6 +346,7 @@ static apr_status make(trial *t, const apr_conversion *c, apr_error *err)
     APR_TRY(open_table(t, err));
     APR_TRY(try_all(t, err));
     APR_TRY(choose_all(t, err));
+    APR_TRY(guard_table(a->request.state, err));
     return make_overrides(a, err);
 }
 
