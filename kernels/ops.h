@@ -206,9 +206,14 @@ typedef union apr_op_args {
 
 typedef void (*apr_op_fn)(const apr_op_args *args);
 
+enum { APR_LINEARS_MAX = 4 };
+
 typedef struct apr_backend {
     const char *name;
     apr_op_fn ops[APR_OP_COUNT]; /* NULL: not here */
+    /* Up to APR_LINEARS_MAX linear layers of the same inputs (x, n_tokens, n_in, work), outputs apart: what each gives alone, with less
+     * waiting between them. NULL: not here. */
+    void (*linears)(const apr_linear_args *const each[], int n);
 } apr_backend;
 
 extern const apr_backend apr_ref_backend;  /* plain loops, one thread: the meaning of each operation */

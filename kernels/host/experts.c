@@ -53,25 +53,33 @@ static void gather(const apr_experts_args *a, int64_t e, gathered *g)
         }
 }
 
-static void multiply(const apr_experts_args *a, apr_op_fn linear, const apr_tensor *matrix, const float *bias, const float *x, int64_t n,
-                     int64_t n_in, int64_t n_out, float *out)
-{
-    const apr_op_args args = {
-        .linear = {.n_tokens = n, .n_in = n_in, .n_out = n_out, .x = x, .weight = matrix, .bias = bias, .out = out, .work = a->work}};
-    linear(&args);
-}
+/* Those of an expert, as the host multiplies or as it does exactly. */
+typedef void (*linears_fn)(const apr_linear_args *const each[], int n);
 
 static const float *row_of(const float *biases, int64_t e, int64_t n) { return biases != NULL ? biases + e * n : NULL; }
 
-static void run_expert(const apr_experts_args *a, apr_op_fn linear, int64_t e, const gathered *g)
+static void run_expert(const apr_experts_args *a, linears_fn linears, int64_t e, const gathered *g)
 {
-    multiply(a, linear, &a->up[e], row_of(a->up_bias, e, a->n_mid), g->x, g->n, a->n_in, a->n_mid, g->up);
-    if (a->gate != NULL) multiply(a, linear, &a->gate[e], row_of(a->gate_bias, e, a->n_mid), g->x, g->n, a->n_in, a->n_mid, g->gate);
     const int64_t n = g->n * a->n_mid;
+    apr_linear_args up = {
+        .n_tokens = g->n, .n_in = a->n_in, .n_out = a->n_mid, .x = g->x, .weight = &a->up[e], .out = g->up, .work = a->work};
+    apr_linear_args gate = up, down = up;
+
+    up.bias = row_of(a->up_bias, e, a->n_mid);
+    gate.bias = row_of(a->gate_bias, e, a->n_mid);
+    gate.weight = a->gate != NULL ? &a->gate[e] : NULL;
+    gate.out = g->gate;
+    linears((const apr_linear_args *const[]){&up, &gate}, a->gate != NULL ? 2 : 1);
 #pragma omp parallel for schedule(static) num_threads(apr_threads(a->work.n_threads, n, (double)n *APR_STEPS_EXP))
     for (int64_t i = 0; i < n; i++)
         g->up[i] = a->gate != NULL ? apr_glu_of(&a->glu, g->gate[i], g->up[i]) : apr_activate(a->glu.activation, g->up[i]);
-    multiply(a, linear, &a->down[e], row_of(a->down_bias, e, a->n_out), g->up, g->n, a->n_mid, a->n_out, g->out);
+    down.x = g->up;
+    down.n_in = a->n_mid;
+    down.n_out = a->n_out;
+    down.weight = &a->down[e];
+    down.bias = row_of(a->down_bias, e, a->n_out);
+    down.out = g->out;
+    linears((const apr_linear_args *const[]){&down}, 1);
 }
 
 static void add_to_tokens(const apr_experts_args *a, const gathered *g)
@@ -83,7 +91,7 @@ static void add_to_tokens(const apr_experts_args *a, const gathered *g)
     }
 }
 
-static void run_experts(const apr_experts_args *a, apr_op_fn linear)
+static void run_experts(const apr_experts_args *a, linears_fn linears)
 {
     gathered g = lay_out(a);
 
@@ -91,10 +99,10 @@ static void run_experts(const apr_experts_args *a, apr_op_fn linear)
     for (int64_t e = 0; e < a->n_experts; e++) {
         gather(a, e, &g);
         if (g.n == 0) continue;
-        run_expert(a, linear, e, &g);
+        run_expert(a, linears, e, &g);
         add_to_tokens(a, &g);
     }
 }
 
-void apr_host_experts(const apr_op_args *args) { run_experts(&args->experts, apr_host_linear); }
-void apr_host_experts_exact(const apr_op_args *args) { run_experts(&args->experts, apr_host_linear_exact); }
+void apr_host_experts(const apr_op_args *args) { run_experts(&args->experts, apr_host_linears); }
+void apr_host_experts_exact(const apr_op_args *args) { run_experts(&args->experts, apr_host_linears_exact); }

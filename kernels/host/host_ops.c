@@ -22,5 +22,6 @@ static void glu(const apr_op_args *args)
         [APR_OP_SSD] = apr_host_ssd                                                                                                     \
     }
 
-const apr_backend apr_host_backend = {.name = "host", .ops = HOST_OPS(apr_host_linear, apr_host_experts)};
-const apr_backend apr_host_exact_backend = {.name = "host", .ops = HOST_OPS(apr_host_linear_exact, apr_host_experts_exact)};
+const apr_backend apr_host_backend = {.name = "host", .ops = HOST_OPS(apr_host_linear, apr_host_experts), .linears = apr_host_linears};
+const apr_backend apr_host_exact_backend = {
+    .name = "host", .ops = HOST_OPS(apr_host_linear_exact, apr_host_experts_exact), .linears = apr_host_linears_exact};

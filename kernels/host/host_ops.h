@@ -17,6 +17,8 @@ static inline double apr_host_linear_steps(const apr_linear_args *a)
 
 void apr_host_linear(const apr_op_args *args);
 void apr_host_linear_exact(const apr_op_args *args);
+void apr_host_linears(const apr_linear_args *const each[], int n);
+void apr_host_linears_exact(const apr_linear_args *const each[], int n);
 void apr_host_linear_heads(const apr_linear_args *args);
 void apr_host_kv_store(const apr_op_args *args);
 void apr_host_attend(const apr_op_args *args);

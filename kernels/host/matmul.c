@@ -1,5 +1,5 @@
-/* matmul.c - linear layers on the host: packed rows multiplied as they are stored, or decoded to 16 bits for many tokens; else a few rows
- * decoded to float32 by a thread and multiplied with all tokens. */
+/* matmul.c - linear layers on the host: packed rows multiplied as they are stored, those of several layers of the same inputs at once, or
+ * decoded to 16 bits for many tokens; else a few rows decoded to float32 by a thread and multiplied with all tokens. */
 #include "kernels/host/host_ops.h"
 #include "kernels/host/lanes.h"
 #include "kernels/host/products/products.h"
@@ -48,57 +48,109 @@ static const float *plain_rows(const apr_tensor *weight)
 /* How many tokens are few: as long as decoding rows costs more than what tiles of float32 save afterwards. */
 enum { FEW_ROUNDED = 16, FEW_PLAIN = APR_PRODUCT_TOKENS };
 
-/* Where rows are: found once for those that lie in their order, as a row takes no longer than a division would. */
-typedef struct row_finder {
-    const apr_tensor *weight;
-    const uint8_t *first;
-    int64_t step; /* 0: each is looked for */
-} row_finder;
+/* ---- few tokens: each row is read once and never written decoded ---- */
 
-static row_finder find_rows(const apr_linear_args *a)
+/* One of several layers of the same inputs. Where rows lie in their order, they are found once: a row takes no longer than a division. */
+typedef struct few {
+    const apr_linear_args *a;
+    const apr_product *product;
+    const apr_product_tile *tiles; /* the inputs, rounded in the product's order */
+    const uint8_t *first;
+    int64_t step; /* 0: each row is looked for */
+} few;
+
+enum { FEW_ROWS = 64, FEW_BYTES = 16 << 10 };
+
+static few prepare_few(const apr_linear_args *a, const apr_product *product)
 {
     const bool in_order = a->weight->pending.kind == APR_STEP_NONE && a->n_out > 1;
     const uint8_t *const first = apr_tensor_row(a->weight, 0);
-    return (row_finder){a->weight, first, in_order ? apr_tensor_row(a->weight, 1) - first : 0};
+    return (few){.a = a, .product = product, .first = first, .step = in_order ? apr_tensor_row(a->weight, 1) - first : 0};
 }
 
-static inline const uint8_t *row_of(const row_finder *rows, int64_t row)
+/* Rows side by side with n_tokens tokens, `first` and on. */
+static void multiply_rows(const few *f, int64_t row, int64_t n_rows, int64_t first, int64_t n_tokens)
 {
-    return rows->step > 0 ? rows->first + row * rows->step : apr_tensor_row(rows->weight, row);
-}
-
-/* One row as it is stored with n_tokens tokens, `first` and on, whose rounded inputs are at `tiles`. */
-static void multiply_stored_row(const apr_linear_args *a, const apr_product *product, const apr_product_tile *tiles, int64_t first,
-                                int64_t n_tokens, const row_finder *rows, int64_t row)
-{
+    const apr_linear_args *const a = f->a;
+    const uint8_t *const bytes = f->step > 0 ? f->first + row * f->step : apr_tensor_row(a->weight, row);
+    const apr_product_rows rows = {bytes, f->step, n_rows};
     const int64_t n_tiles = apr_product_tiles(a->n_in);
-    const uint8_t *const bytes = row_of(rows, row);
-    const float bias = a->bias != NULL ? a->bias[row] : 0.0f;
-    float sums[APR_PRODUCT_TOKENS];
 
     for (int64_t t = 0; t < n_tokens; t += APR_PRODUCT_TOKENS) {
         const int n = n_tokens - t < APR_PRODUCT_TOKENS ? (int)(n_tokens - t) : APR_PRODUCT_TOKENS;
-        if (product->rounded != NULL) product->rounded(bytes, a->n_in, tiles + t * n_tiles, n_tiles, n, sums);
-        else product->plain(bytes, a->n_in, a->x + (first + t) * a->n_in, a->n_in, n, sums);
-        for (int i = 0; i < n; i++) a->out[(first + t + i) * a->n_out + row] = sums[i] + bias;
+        float *const out = a->out + (first + t) * a->n_out + row;
+        if (f->product->rounded != NULL) f->product->rounded(rows, a->n_in, f->tiles + t * n_tiles, n_tiles, n, out, a->n_out);
+        else f->product->plain(rows, a->n_in, a->x + (first + t) * a->n_in, a->n_in, n, out, a->n_out);
+        for (int i = 0; i < n && a->bias != NULL; i++)
+            for (int64_t r = 0; r < n_rows; r++) out[i * a->n_out + r] += a->bias[row + r];
     }
 }
 
-/* Few tokens: each row is read once and never written decoded. As many at a time as a thread's slice of the workspace has room for: one
- * always fits. */
-static void multiply_few(const apr_linear_args *a, const apr_product *product)
+/* What a thread takes at a time: as many of its rows together as stay in the first-level cache from one group of tokens to the next. */
+static void multiply_chunk(const few *f, int64_t chunk, int64_t first, int64_t n_tokens)
 {
-    apr_product_tile *const tiles = (apr_product_tile *)(void *)a->work.data;
-    const int64_t n_tiles = apr_product_tiles(a->n_in), room = (int64_t)(a->work.slice * sizeof(float) / sizeof *tiles) / n_tiles;
-    const int64_t most = product->rounded != NULL ? room : a->n_tokens;
-    const row_finder rows = find_rows(a);
+    const int64_t begin = chunk * FEW_ROWS, end = f->a->n_out - begin < FEW_ROWS ? f->a->n_out : begin + FEW_ROWS;
+    const int64_t fit = f->step > 0 ? FEW_BYTES / f->step : 1, together = fit > 1 ? fit : 1;
 
-    for (int64_t first = 0; first < a->n_tokens; first += most) {
-        const int64_t n = a->n_tokens - first < most ? a->n_tokens - first : most;
-        for (int64_t t = 0; t < n && product->rounded != NULL; t++)
-            apr_products()->round(a->x + (first + t) * a->n_in, a->n_in, product->order, tiles + t * n_tiles);
-#pragma omp parallel for schedule(dynamic, 64) num_threads(apr_threads(a->work.n_threads, a->n_out, apr_host_linear_steps(a)))
-        for (int64_t r = 0; r < a->n_out; r++) multiply_stored_row(a, product, tiles, first, n, &rows, r);
+    for (int64_t row = begin; row < end; row += together)
+        multiply_rows(f, row, end - row < together ? end - row : together, first, n_tokens);
+}
+
+static int64_t n_chunks(const few *f) { return (f->a->n_out + FEW_ROWS - 1) / FEW_ROWS; }
+
+/* Chunk i of all of them, counted on from one to the next. */
+static void multiply_chunk_of(const few *all, int64_t i, int64_t first, int64_t n_tokens)
+{
+    while (i >= n_chunks(all)) i -= n_chunks(all++);
+    multiply_chunk(all, i, first, n_tokens);
+}
+
+/* The orders in which products want their inputs rounded, as bits, and how many of those there are below one. */
+static unsigned orders_of(const few *all, int n)
+{
+    unsigned orders = 0;
+    for (int i = 0; i < n; i++)
+        if (all[i].product->rounded != NULL) orders |= 1u << all[i].product->order;
+    return orders;
+}
+
+static int count_below(unsigned orders, int order) { return __builtin_popcount(orders & ((1u << order) - 1)); }
+
+/* Inputs of n_tokens tokens, once for each order; there is room for `room` of each. */
+static void round_inputs(few *all, int n, apr_product_tile *const tiles, int64_t room, int64_t first, int64_t n_tokens)
+{
+    const apr_linear_args *const a = all[0].a;
+    const int64_t n_tiles = apr_product_tiles(a->n_in);
+    const unsigned orders = orders_of(all, n);
+
+    for (int i = 0; i < n; i++) all[i].tiles = tiles + count_below(orders, all[i].product->order) * room * n_tiles;
+    for (int order = 0; order < APR_ORDERS; order++) {
+        if ((orders >> order & 1) == 0) continue;
+        apr_product_tile *const here = tiles + count_below(orders, order) * room * n_tiles;
+        for (int64_t t = 0; t < n_tokens; t++)
+            apr_products()->round(a->x + (first + t) * a->n_in, a->n_in, (apr_product_order)order, here + t * n_tiles);
+    }
+}
+
+/* As many tokens at a time as a thread's slice of the workspace has room for: one always fits. */
+static void multiply_few(few *all, int n)
+{
+    const apr_linear_args *const a = all[0].a;
+    const int64_t n_tiles = (int64_t)(a->work.slice * sizeof(float) / sizeof(apr_product_tile));
+    const int n_orders = count_below(orders_of(all, n), APR_ORDERS);
+    const int64_t room = n_orders > 0 ? n_tiles / (apr_product_tiles(a->n_in) * n_orders) : a->n_tokens;
+    int64_t chunks = 0;
+    double steps = 0.0;
+
+    for (int i = 0; i < n; i++) {
+        chunks += n_chunks(&all[i]);
+        steps += apr_host_linear_steps(all[i].a);
+    }
+    for (int64_t first = 0; first < a->n_tokens; first += room) {
+        const int64_t n_tokens = a->n_tokens - first < room ? a->n_tokens - first : room;
+        round_inputs(all, n, (apr_product_tile *)(void *)a->work.data, room, first, n_tokens);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(apr_threads(a->work.n_threads, chunks, steps))
+        for (int64_t i = 0; i < chunks; i++) multiply_chunk_of(all, i, first, n_tokens);
     }
 }
 
@@ -169,8 +221,12 @@ static bool is_wide(const apr_product *product) { return product->widen != NULL 
 static void multiply_stored(const apr_linear_args *a, const apr_product *product)
 {
     const wide_room room = divide_workspace(a);
-    if (a->n_tokens > FEW_ROUNDED && product->widen != NULL && room.most > 0) multiply_many(a, product, &room);
-    else multiply_few(a, product);
+    if (a->n_tokens > FEW_ROUNDED && product->widen != NULL && room.most > 0) {
+        multiply_many(a, product, &room);
+        return;
+    }
+    few only = prepare_few(a, product);
+    multiply_few(&only, 1);
 }
 
 /* NULL: rows have to be decoded. */
@@ -196,6 +252,13 @@ int64_t apr_host_steady_tokens(const apr_backend *backend, const apr_tensor *wei
     return is_wide(product) ? INT64_MAX : FEW_ROUNDED;
 }
 
+/* May it be multiplied as one of several? */
+static bool is_one_of_few(const apr_linear_args *a, const apr_product *product)
+{
+    if (product == NULL || a->heads.n > 0) return false;
+    return a->n_tokens <= (product->rounded != NULL ? FEW_ROUNDED : FEW_PLAIN);
+}
+
 static void multiply_any(const apr_linear_args *a, bool may_round)
 {
     const apr_product *const product = product_of(a->weight, may_round);
@@ -204,7 +267,7 @@ static void multiply_any(const apr_linear_args *a, bool may_round)
         apr_host_linear_heads(a);
         return;
     }
-    if (product != NULL && (a->n_tokens <= (product->rounded != NULL ? FEW_ROUNDED : FEW_PLAIN) || is_wide(product))) {
+    if (is_one_of_few(a, product) || (product != NULL && is_wide(product))) {
         multiply_stored(a, product);
         return;
     }
@@ -222,5 +285,24 @@ static void multiply_any(const apr_linear_args *a, bool may_round)
     }
 }
 
+/* All at once where each is of few tokens, else one after another. */
+static void multiply_all(const apr_linear_args *const each[], int n, bool may_round)
+{
+    few all[APR_LINEARS_MAX] = {{0}};
+    int n_few = 0;
+
+    for (int i = 0; i < n && i < APR_LINEARS_MAX; i++) {
+        const apr_product *const product = product_of(each[i]->weight, may_round);
+        if (is_one_of_few(each[i], product)) all[n_few++] = prepare_few(each[i], product);
+    }
+    if (n_few == n) {
+        multiply_few(all, n);
+        return;
+    }
+    for (int i = 0; i < n; i++) multiply_any(each[i], may_round);
+}
+
 void apr_host_linear(const apr_op_args *args) { multiply_any(&args->linear, true); }
 void apr_host_linear_exact(const apr_op_args *args) { multiply_any(&args->linear, false); }
+void apr_host_linears(const apr_linear_args *const each[], int n) { multiply_all(each, n, true); }
+void apr_host_linears_exact(const apr_linear_args *const each[], int n) { multiply_all(each, n, false); }

@@ -304,3 +304,39 @@ apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err)
     const bool is_watched = s->watch != NULL && (s->watched == op->kind || s->watched == APR_OP_COUNT);
     return is_watched ? s->watch(s->watch_user, s, op, err) : APR_OK;
 }
+
+/* --- several at once --- */
+
+static bool reads_same(const apr_session *s, const apr_op *a, const apr_op *b)
+{
+    const apr_value *const out = &s->program.values[b->out];
+    return b->kind == APR_OP_LINEAR && b->in[0] == a->in[0] && b->args.linear.heads.n == 0 && !out->is_logits;
+}
+
+/* How many linear layers of the same inputs stand side by side from operation i on. None of them makes what another reads. */
+static int count_linears(const apr_session *s, size_t i)
+{
+    const apr_op *const op = &s->program.ops[i];
+    const bool is_host = s->n_places == 1 && s->places[0].device == NULL && s->places[0].backend->linears != NULL;
+    int n = 0;
+
+    if (!is_host || s->is_step || s->watch != NULL || s->only_products || op->kind != APR_OP_LINEAR) return 0;
+    while (n < APR_LINEARS_MAX && i + (size_t)n < s->program.n_ops && reads_same(s, op, op + n)) n++;
+    return n;
+}
+
+apr_status apr_session_run_some(apr_session *s, size_t i, size_t *end, apr_error *err)
+{
+    const int n = count_linears(s, i);
+    const apr_linear_args *each[APR_LINEARS_MAX];
+    apr_op_args args[APR_LINEARS_MAX];
+
+    *end = i + (n > 1 ? (size_t)n : 1);
+    if (n < 2) return apr_session_run_op(s, &s->program.ops[i], err);
+    for (int k = 0; k < n; k++) {
+        APR_TRY(apr_session_bind_op(s, &s->places[0], &s->program.ops[i + (size_t)k], &args[k], err));
+        each[k] = &args[k].linear;
+    }
+    s->places[0].backend->linears(each, n);
+    return APR_OK;
+}

@@ -107,6 +107,8 @@ int64_t apr_session_n_parts(const apr_session *s, size_t slot);
 apr_status apr_session_bind_op(apr_session *s, const apr_session_place *at, const apr_op *op, apr_op_args *args, apr_error *err);
 /* Runs one operation on the batch, where it belongs, when what it reads has been brought there. */
 apr_status apr_session_run_op(apr_session *s, const apr_op *op, apr_error *err);
+/* The same of operation i and, where the host can do several at once, of those behind it; *end: the first that was not run. */
+apr_status apr_session_run_some(apr_session *s, size_t i, size_t *end, apr_error *err);
 /* Where a value is made, a state lies, the logits are: the place, and there. */
 const apr_session_place *apr_session_place_of_value(const apr_session *s, int value);
 const apr_session_place *apr_session_place_of_state(const apr_session *s, int state);

@@ -13,7 +13,7 @@
 #include <strings.h>
 #include <time.h>
 
-enum { COLUMNS = 2048, SMALL = 256 << 10, LARGE = 64 << 20, RUNS = 7 };
+enum { COLUMNS = 2048, SMALL = 256 << 10, LARGE = 64 << 20, RUNS = 7, TOGETHER = 8 };
 
 static double now_s(void)
 {
@@ -28,14 +28,14 @@ static double once(const apr_products_table *table, const apr_product *product, 
 {
     static apr_product_tile tiles[APR_PRODUCT_TOKENS * COLUMNS / APR_PRODUCT_COLUMNS];
     const double start = now_s();
-    float sums[APR_PRODUCT_TOKENS];
+    float sums[APR_PRODUCT_TOKENS * TOGETHER];
 
     for (int t = 0; t < n_tokens && product->rounded != NULL; t++)
         table->round(x + t * COLUMNS, COLUMNS, product->order, tiles + t * (COLUMNS / APR_PRODUCT_COLUMNS));
-    for (int64_t r = 0; r < n_rows; r++) {
-        const uint8_t *const row = rows + r * row_bytes;
-        if (product->rounded != NULL) product->rounded(row, COLUMNS, tiles, COLUMNS / APR_PRODUCT_COLUMNS, n_tokens, sums);
-        else product->plain(row, COLUMNS, x, COLUMNS, n_tokens, sums);
+    for (int64_t r = 0; r < n_rows; r += TOGETHER) {
+        const apr_product_rows some = {rows + r * row_bytes, row_bytes, n_rows - r < TOGETHER ? n_rows - r : TOGETHER};
+        if (product->rounded != NULL) product->rounded(some, COLUMNS, tiles, COLUMNS / APR_PRODUCT_COLUMNS, n_tokens, sums, TOGETHER);
+        else product->plain(some, COLUMNS, x, COLUMNS, n_tokens, sums, TOGETHER);
         *total += sums[0];
     }
     return now_s() - start;

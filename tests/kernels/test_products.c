@@ -37,27 +37,39 @@ static void each_matrix(void (*judge)(const apr_tensor *weight, const float *x))
         }
 }
 
-/* Of one level, into sums[row][token]. */
-static void multiply(const apr_products_table *table, const apr_tensor *weight, const float *x, int n_tokens,
-                     float sums[ROWS][APR_PRODUCT_TOKENS])
+/* Of one level, into sums[row][token]: `together` rows at a time. */
+static void multiply_rows(const apr_products_table *table, const apr_tensor *weight, const float *x, int n_tokens, int together,
+                          float sums[ROWS][APR_PRODUCT_TOKENS])
 {
+    float out[APR_PRODUCT_TOKENS][ROWS];
+
     const apr_product *const p = &table->products[weight->dtype];
     const int64_t n = apr_tensor_columns(weight), n_tiles = apr_product_tiles(n);
     apr_product_tile *const tiles = malloc((size_t)(n_tiles * n_tokens) * sizeof *tiles);
 
     assert_non_null(tiles);
     for (int t = 0; t < n_tokens && p->rounded != NULL; t++) table->round(x + t * n, n, p->order, tiles + t * n_tiles);
-    for (int r = 0; r < ROWS; r++) {
-        /* a copy of exact size, so that a sanitizer sees the end of the row */
-        const size_t row_bytes = (size_t)apr_row_bytes(weight->dtype, n);
-        uint8_t *const row = malloc(row_bytes);
-        assert_non_null(row);
-        memcpy(row, apr_tensor_row(weight, r), row_bytes);
-        if (p->rounded != NULL) p->rounded(row, n, tiles, n_tiles, n_tokens, sums[r]);
-        else p->plain(row, n, x, n, n_tokens, sums[r]);
-        free(row);
+    for (int r = 0; r < ROWS; r += together) {
+        /* a copy of exact size, so that a sanitizer sees the end of the rows */
+        const int64_t row_bytes = apr_row_bytes(weight->dtype, n);
+        const int n_rows = ROWS - r < together ? ROWS - r : together;
+        uint8_t *const copy = malloc((size_t)(n_rows * row_bytes));
+        assert_non_null(copy);
+        memcpy(copy, apr_tensor_row(weight, r), (size_t)(n_rows * row_bytes));
+        const apr_product_rows rows = {copy, row_bytes, n_rows};
+        if (p->rounded != NULL) p->rounded(rows, n, tiles, n_tiles, n_tokens, &out[0][r], ROWS);
+        else p->plain(rows, n, x, n, n_tokens, &out[0][r], ROWS);
+        free(copy);
     }
+    for (int t = 0; t < n_tokens; t++)
+        for (int r = 0; r < ROWS; r++) sums[r][t] = out[t][r];
     free(tiles);
+}
+
+static void multiply(const apr_products_table *table, const apr_tensor *weight, const float *x, int n_tokens,
+                     float sums[ROWS][APR_PRODUCT_TOKENS])
+{
+    multiply_rows(table, weight, x, n_tokens, ROWS, sums);
 }
 
 static void judge_levels(const apr_tensor *weight, const float *x)
@@ -88,13 +100,13 @@ static void judge_alone(const apr_tensor *weight, const float *x)
     for (int n = 2; n <= APR_PRODUCT_TOKENS; n++) {
         multiply(apr_products(), weight, x, n, together);
         for (int t = 0; t < n; t++) {
-            multiply(apr_products(), weight, x + t * apr_tensor_columns(weight), 1, alone);
+            multiply_rows(apr_products(), weight, x + t * apr_tensor_columns(weight), 1, 1 + t % 2, alone);
             for (int r = 0; r < ROWS; r++) assert_memory_equal(&together[r][t], &alone[r][0], sizeof(float));
         }
     }
 }
 
-static void a_token_among_others_gets_what_it_gets_alone(void **state)
+static void a_token_and_a_row_among_others_get_what_they_get_alone(void **state)
 {
     (void)state;
     each_matrix(judge_alone);
@@ -258,6 +270,56 @@ static void linear_layers_do_not_depend_on_the_number_of_threads(void **state)
     }
 }
 
+/* A layer of each dtype until one is F64, which stands for none, beside the others and by itself. */
+static void check_together(const apr_backend *backend, const apr_dtype dtypes[APR_LINEARS_MAX], int n_tokens)
+{
+    enum { IN = 512, MOST_OUT = 130 };
+    static const int64_t n_out[APR_LINEARS_MAX] = {67, 1, MOST_OUT, 64};
+    static float alone[APR_LINEARS_MAX][20 * MOST_OUT], together[APR_LINEARS_MAX][20 * MOST_OUT];
+    const apr_linear_args *each[APR_LINEARS_MAX];
+    apr_tensor weights[APR_LINEARS_MAX];
+    apr_op_args args[APR_LINEARS_MAX];
+    float *const x = ops_noises(n_tokens * IN), *const bias = ops_noises(MOST_OUT);
+    const apr_workspace work = ops_workspace(apr_linear_slice(IN), 3);
+    int n = 0;
+
+    for (; n < APR_LINEARS_MAX && dtypes[n] != APR_F64; n++) {
+        weights[n] = ops_matrix_of(dtypes[n], n_out[n], IN);
+        args[n] = (apr_op_args){.linear = {.n_tokens = n_tokens, .n_in = IN, .n_out = n_out[n], .x = x, .work = work}};
+        args[n].linear.weight = &weights[n];
+        args[n].linear.bias = n % 2 == 1 ? bias : NULL;
+        args[n].linear.out = alone[n];
+        backend->ops[APR_OP_LINEAR](&args[n]);
+        args[n].linear.out = together[n];
+        each[n] = &args[n].linear;
+    }
+    backend->linears(each, n);
+    for (int i = 0; i < n; i++) {
+        if (memcmp(alone[i], together[i], (size_t)(n_tokens * n_out[i]) * sizeof(float)) != 0)
+            fail_msg("layer %d of %d, %s, is another one beside the others (%d tokens)", i, n, apr_dtypes[dtypes[i]].name, n_tokens);
+        free((void *)(uintptr_t)weights[i].data);
+    }
+    free(work.data);
+    free(bias);
+    free(x);
+}
+
+static void layers_of_the_same_inputs_give_together_what_each_gives_alone(void **state)
+{
+    (void)state;
+    static const apr_dtype mixes[][APR_LINEARS_MAX] = {{APR_Q4_K, APR_Q4_K, APR_Q6_K, APR_F64},
+                                                       {APR_MXFP4, APR_Q4_0, APR_Q8_0, APR_Q4_K},
+                                                       {APR_F16, APR_Q8_0, APR_F64},
+                                                       {APR_F32, APR_Q4_K, APR_F64},
+                                                       {APR_BF16, APR_F16, APR_BF16, APR_F64},
+                                                       {APR_Q5_K, APR_F64}};
+    for (size_t m = 0; m < sizeof mixes / sizeof *mixes; m++)
+        for (int n_tokens = 1; n_tokens <= 20; n_tokens += n_tokens < 5 ? 1 : 5) {
+            check_together(&apr_host_backend, mixes[m], n_tokens);
+            check_together(&apr_host_exact_backend, mixes[m], n_tokens);
+        }
+}
+
 static bool is_multiplied(apr_dtype dtype)
 {
     return apr_can_decode(dtype) && dtype != APR_C64 && (apr_dtype_is_float(dtype) || apr_dtype_is_quantized(dtype));
@@ -346,12 +408,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_level_of_cpu_gives_the_same_bits),
-        cmocka_unit_test(a_token_among_others_gets_what_it_gets_alone),
+        cmocka_unit_test(a_token_and_a_row_among_others_get_what_they_get_alone),
         cmocka_unit_test(many_tokens_and_rows_together_get_what_each_gets_alone),
         cmocka_unit_test(products_are_those_of_decoded_rows),
         cmocka_unit_test(inputs_are_rounded_to_15_bits_of_the_largest_of_16),
         cmocka_unit_test(an_infinity_or_nan_among_the_inputs_is_not_lost),
         cmocka_unit_test(linear_layers_do_not_depend_on_the_number_of_threads),
+        cmocka_unit_test(layers_of_the_same_inputs_give_together_what_each_gives_alone),
         cmocka_unit_test(a_token_is_the_same_with_as_many_others_as_are_promised),
         cmocka_unit_test(the_exact_backend_rounds_nothing),
     };

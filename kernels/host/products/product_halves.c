@@ -64,12 +64,13 @@ VEC_INLINE float multiply_floats(widen_fn widen, const uint8_t *row, int64_t n, 
     return vec_total(acc[0]);
 }
 
-void LEVEL_NAME(apr_product_f16)(const uint8_t *row, int64_t n, const float *x, int64_t stride, int n_tokens, float *sums)
+VEC_INLINE void multiply_rows(widen_fn widen, apr_product_rows rows, int64_t n, const float *x, int64_t stride, int n_tokens, float *out,
+                              int64_t out_stride)
 {
-    for (int t = 0; t < n_tokens; t++) sums[t] = multiply_floats(floats_from_f16, row, n, x + t * stride);
+    for (int64_t r = 0; r < rows.count; r++)
+        for (int t = 0; t < n_tokens; t++) out[t * out_stride + r] = multiply_floats(widen, rows.first + r * rows.step, n, x + t * stride);
 }
 
-void LEVEL_NAME(apr_product_bf16)(const uint8_t *row, int64_t n, const float *x, int64_t stride, int n_tokens, float *sums)
-{
-    for (int t = 0; t < n_tokens; t++) sums[t] = multiply_floats(floats_from_bf16, row, n, x + t * stride);
-}
+void LEVEL_NAME(apr_product_f16) APR_FLOAT_PARAMETERS { multiply_rows(floats_from_f16, rows, n, x, stride, n_tokens, out, out_stride); }
+
+void LEVEL_NAME(apr_product_bf16) APR_FLOAT_PARAMETERS { multiply_rows(floats_from_bf16, rows, n, x, stride, n_tokens, out, out_stride); }

@@ -15,9 +15,10 @@
 
 #define APR_EACH_PRODUCT_LEVEL(X) X(plain) X(avx2) X(avx512) X(vnni)
 
-#define APR_ROUNDED_PARAMETERS (const uint8_t *row, int64_t n, const apr_product_tile *x, int64_t stride, int n_tokens, float *sums)
-#define APR_FLOAT_PARAMETERS   (const uint8_t *row, int64_t n, const float *x, int64_t stride, int n_tokens, float *sums)
-
+#define APR_ROUNDED_PARAMETERS \
+    (apr_product_rows rows, int64_t n, const apr_product_tile *x, int64_t stride, int n_tokens, float *out, int64_t out_stride)
+#define APR_FLOAT_PARAMETERS \
+    (apr_product_rows rows, int64_t n, const float *x, int64_t stride, int n_tokens, float *out, int64_t out_stride)
 #define APR_WIDEN_PARAMETERS (const uint8_t *const rows[APR_PRODUCT_WIDE_ROWS], int64_t n, apr_product_wide_rows *out)
 
 #define APR_ROUNDED(dtype, name, order)                          \

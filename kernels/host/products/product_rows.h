@@ -81,14 +81,26 @@ VEC_INLINE void multiply_tokens(const product_kind *k, const uint8_t *row, int64
     for (int t = 0; t < n_tokens; t++) sums[t] = vec_total(acc[t]);
 }
 
-/* One, two or four tokens at a time: a row is read once for them. */
-VEC_INLINE void multiply_row(const product_kind *k, const uint8_t *row, int64_t n, const apr_product_tile *x, int64_t stride, int n_tokens,
-                             float *sums)
+VEC_INLINE void multiply_each(const product_kind *k, apr_product_rows rows, int64_t n, const apr_product_tile *x, int64_t stride,
+                              const int n_tokens, float *out, int64_t out_stride)
 {
-    int t = 0;
-    if (n_tokens == APR_PRODUCT_TOKENS) multiply_tokens(k, row, n, x, stride, APR_PRODUCT_TOKENS, sums), t = APR_PRODUCT_TOKENS;
-    if (n_tokens - t >= 2) multiply_tokens(k, row, n, x + t * stride, stride, 2, sums + t), t += 2;
-    if (n_tokens - t == 1) multiply_tokens(k, row, n, x + t * stride, stride, 1, sums + t);
+    float sums[APR_PRODUCT_TOKENS];
+    for (int64_t r = 0; r < rows.count; r++) {
+        multiply_tokens(k, rows.first + r * rows.step, n, x, stride, n_tokens, sums);
+        for (int t = 0; t < n_tokens; t++) out[t * out_stride + r] = sums[t];
+    }
+}
+
+/* One, two or four tokens at a time: a row is read once for them. What a row costs besides its blocks is paid once for all rows. */
+VEC_INLINE void multiply_rows(const product_kind *k, apr_product_rows rows, int64_t n, const apr_product_tile *x, int64_t stride,
+                              int n_tokens, float *out, int64_t out_stride)
+{
+    if (n_tokens == APR_PRODUCT_TOKENS) {
+        multiply_each(k, rows, n, x, stride, APR_PRODUCT_TOKENS, out, out_stride);
+        return;
+    }
+    if (n_tokens >= 2) multiply_each(k, rows, n, x, stride, 2, out, out_stride);
+    if (n_tokens % 2 == 1) multiply_each(k, rows, n, x + (n_tokens - 1) * stride, stride, 1, out + (n_tokens - 1) * out_stride, out_stride);
 }
 
 /* ---- sixteen rows for many tokens: what product_wide.c multiplies ---- */
@@ -144,16 +156,15 @@ VEC_INLINE bool widen_rows(const product_kind *k, const uint8_t *const rows[16],
 }
 
 /* Defines apr_product_NAME and apr_product_widen_NAME of this level. */
-#define PRODUCT(NAME, ...)                                                                                                      \
-    static const product_kind kind_##NAME = {__VA_ARGS__};                                                                      \
-    void LEVEL_NAME(apr_product_##NAME)(const uint8_t *row, int64_t n, const apr_product_tile *x, int64_t stride, int n_tokens, \
-                                        float *sums)                                                                            \
-    {                                                                                                                           \
-        multiply_row(&kind_##NAME, row, n, x, stride, n_tokens, sums);                                                          \
-    }                                                                                                                           \
-    bool LEVEL_NAME(apr_product_widen_##NAME)(const uint8_t *const rows[16], int64_t n, apr_product_wide_rows *out)             \
-    {                                                                                                                           \
-        return widen_rows(&kind_##NAME, rows, n, out);                                                                          \
+#define PRODUCT(NAME, ...)                                                                                          \
+    static const product_kind kind_##NAME = {__VA_ARGS__};                                                          \
+    void LEVEL_NAME(apr_product_##NAME) APR_ROUNDED_PARAMETERS                                                      \
+    {                                                                                                               \
+        multiply_rows(&kind_##NAME, rows, n, x, stride, n_tokens, out, out_stride);                                 \
+    }                                                                                                               \
+    bool LEVEL_NAME(apr_product_widen_##NAME)(const uint8_t *const rows[16], int64_t n, apr_product_wide_rows *out) \
+    {                                                                                                               \
+        return widen_rows(&kind_##NAME, rows, n, out);                                                              \
     }
 
 #endif

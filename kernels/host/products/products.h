@@ -1,4 +1,4 @@
-/* kernels/host/products/products.h - one packed row times some tokens' numbers, without decoding the row to memory.
+/* kernels/host/products/products.h - packed rows times some tokens' numbers, without decoding the rows to memory.
  *
  * Inputs of block types are rounded first, as the GPU's are (kernels/cuda/ops/planes.cuh): 15 bits and a sign of the largest of 16
  * numbers that share a scale, an error of 2^-16 of that largest one. A group's products with whole codes are then whole numbers, whose
@@ -40,10 +40,17 @@ static inline int64_t apr_product_tiles(int64_t n) { return (n + APR_PRODUCT_COL
 
 /* x of n numbers (whole groups) into apr_product_tiles(n) tiles; what lies beyond n are zeros. */
 typedef void (*apr_product_round_fn)(const float *x, int64_t n, apr_product_order order, apr_product_tile *tiles);
-/* sums[t] = row . token t, t < n_tokens <= APR_PRODUCT_TOKENS, whose tiles begin `stride` tiles apart. */
-typedef void (*apr_product_fn)(const uint8_t *row, int64_t n, const apr_product_tile *x, int64_t stride, int n_tokens, float *sums);
+/* Some rows of n numbers, `step` bytes apart. */
+typedef struct apr_product_rows {
+    const uint8_t *first;
+    int64_t step, count;
+} apr_product_rows;
+/* out[t * out_stride + r] = row r . token t, t < n_tokens <= APR_PRODUCT_TOKENS, whose tiles begin `stride` tiles apart. */
+typedef void (*apr_product_fn)(apr_product_rows rows, int64_t n, const apr_product_tile *x, int64_t stride, int n_tokens, float *out,
+                               int64_t out_stride);
 /* The same of float32 inputs; tokens are `stride` numbers apart. */
-typedef void (*apr_product_float_fn)(const uint8_t *row, int64_t n, const float *x, int64_t stride, int n_tokens, float *sums);
+typedef void (*apr_product_float_fn)(apr_product_rows rows, int64_t n, const float *x, int64_t stride, int n_tokens, float *out,
+                                     int64_t out_stride);
 
 /* Of many tokens: sixteen rows are decoded to 16-bit codes, offsets taken out, so that a vector has one pair of columns of several rows.
  * A group's sum then grows without sums across lanes, and its sixteenth is kept in a register over all blocks. Same whole numbers, same
