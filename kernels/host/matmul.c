@@ -45,8 +45,8 @@ static const float *plain_rows(const apr_tensor *weight)
     return is_plain ? (const float *)(const void *)weight->data : NULL;
 }
 
-/* How many tokens are few: as long as decoding rows costs more than what tiles of float32 save afterwards. */
-enum { FEW_ROUNDED = 16, FEW_PLAIN = APR_PRODUCT_TOKENS };
+/* How many tokens are few: as long as decoding rows costs more than what it saves afterwards. Halves are decoded for tiles of float32. */
+static int64_t most_few(const apr_product *product) { return product->rounded != NULL ? apr_products()->most_few : APR_PRODUCT_TOKENS; }
 
 /* ---- few tokens: each row is read once and never written decoded ---- */
 
@@ -221,7 +221,7 @@ static bool is_wide(const apr_product *product) { return product->widen != NULL 
 static void multiply_stored(const apr_linear_args *a, const apr_product *product)
 {
     const wide_room room = divide_workspace(a);
-    if (a->n_tokens > FEW_ROUNDED && product->widen != NULL && room.most > 0) {
+    if (a->n_tokens > most_few(product) && product->widen != NULL && room.most > 0) {
         multiply_many(a, product, &room);
         return;
     }
@@ -248,15 +248,15 @@ int64_t apr_host_steady_tokens(const apr_backend *backend, const apr_tensor *wei
     const apr_product *const product = product_of(weight, backend == &apr_host_backend);
 
     if (backend == &apr_ref_backend) return INT64_MAX;
-    if (product == NULL || product->rounded == NULL) return FEW_PLAIN;
-    return is_wide(product) ? INT64_MAX : FEW_ROUNDED;
+    if (product == NULL) return APR_PRODUCT_TOKENS;
+    return is_wide(product) ? INT64_MAX : most_few(product);
 }
 
 /* May it be multiplied as one of several? */
 static bool is_one_of_few(const apr_linear_args *a, const apr_product *product)
 {
     if (product == NULL || a->heads.n > 0) return false;
-    return a->n_tokens <= (product->rounded != NULL ? FEW_ROUNDED : FEW_PLAIN);
+    return a->n_tokens <= most_few(product);
 }
 
 static void multiply_any(const apr_linear_args *a, bool may_round)

@@ -8,7 +8,7 @@
 #include "kernels/host/products/vectors.h"
 
 /* How many tokens' sums, and of how many rows, keep to registers. */
-enum { SUMS_TOKENS = VEC_BYTES == 64 ? 8 : 2, SUMS_PARTS = VEC_BYTES == 64 ? 1 : 2 };
+enum { SUMS_TOKENS = VEC_BYTES == 64 ? 8 : 4, SUMS_PARTS = VEC_BYTES == 64 ? 1 : 2 };
 
 void LEVEL_NAME(apr_product_wide_round)(const float *x, int64_t n, apr_product_order order, int t, apr_product_wide_inputs *inputs)
 {
@@ -38,7 +38,10 @@ VEC_INLINE void add_group(const apr_product_wide_rows *w, const apr_product_wide
     for (int q = 0; q < 8; q++)
         for (int p = 0; p < n_parts; p++) {
             const vec_words codes = vec_load((const uint8_t *)w->pair[q] + (part + p) * VEC_BYTES);
-            for (int t = 0; t < n_tokens; t++) whole[p][t] = vec_add_pairs(whole[p][t], codes, vec_all_pairs(x->pair[q][token + t]));
+            for (int t = 0; t < n_tokens; t++) {
+                whole[p][t] = vec_add_pairs(whole[p][t], codes, vec_all_pairs(x->pair[q][token + t]));
+                VEC_KEEP(whole[p][t]);
+            }
         }
     for (int p = 0; p < n_parts; p++) {
         const vec_floats scale = vec_load_floats(w->scale + (part + p) * VEC_LANES);

@@ -93,6 +93,7 @@ typedef struct apr_products_table {
     apr_product_wide_round_fn wide_round;
     apr_product_wide_fn wide;
     bool wide_pays; /* it is faster than tiles of float32 */
+    int most_few;   /* of so many tokens, rows one at a time are faster than either */
     apr_product products[APR_DTYPE_COUNT];
 } apr_products_table;
 

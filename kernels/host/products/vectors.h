@@ -81,6 +81,17 @@ VEC_INLINE void vec_prefetch(const uint8_t *p, const int n_bytes, const int ahea
     for (int at = 0; at < n_bytes; at += LINE) __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)(ahead + at)));
 }
 
+/* The compiler may not put off adding to v: left alone, it makes all products first, and has no registers for them. */
+#if defined(__AVX512F__)
+#define VEC_KEEP(v) __asm__("" : "+v"(v))
+#elif defined(__x86_64__)
+#define VEC_KEEP(v) __asm__("" : "+x"(v))
+#elif defined(__aarch64__)
+#define VEC_KEEP(v) __asm__("" : "+w"(v))
+#else
+#define VEC_KEEP(v) ((void)0)
+#endif
+
 VEC_INLINE vec_floats vec_to_floats(vec_ints v) { return __builtin_convertvector(v, vec_floats); }
 
 #if defined(__AVX512BW__)
