@@ -4,6 +4,7 @@
 #include "convert/run_terms.h"
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
+#include "formats/base/map.h"
 #include "formats/base/out.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
@@ -13,6 +14,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct imatrix_options {
@@ -67,6 +69,19 @@ typedef struct work {
     char *terms, *kept; /* what the sums are made of; FILE.resume */
     double saved_at;
 } work;
+
+/* A text that is a file is an input, as the model's files are: the imatrix does not take its place. It is known by its tokens, so it comes
+ * behind the terms of the inputs. */
+static apr_status guard_text(const char *path, apr_error *err)
+{
+    struct stat st;
+    apr_map map = {0};
+
+    if (strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return APR_OK;
+    APR_TRY(apr_map_open(&map, path, err));
+    apr_map_close(&map);
+    return APR_OK;
+}
 
 static apr_status read_text(work *w, const char *path, apr_error *err)
 {
@@ -217,6 +232,8 @@ static apr_status make(work *w, apr_error *err)
     APR_TRY(apr_running_open(&w->running, w->call->operands[0], &run, 16, err));
     APR_TRY(read_text(w, w->call->operands[1], err));
     APR_TRY(make_terms(w, err));
+    APR_TRY(guard_text(w->call->operands[1], err));
+    APR_TRY(apr_out_may_be(w->asked->out, false, err));
     APR_TRY(apr_feeds_of(&w->feeds, w->running.session, err));
     APR_TRY(apr_importance_pass_open(&w->pass, &w->feeds, err));
     w->wanted = calloc(w->feeds.n_feeds + 1, sizeof *w->wanted);
