@@ -313,7 +313,7 @@ static bool reads_same(const apr_session *s, const apr_op *a, const apr_op *b)
     return b->kind == APR_OP_LINEAR && b->in[0] == a->in[0] && b->args.linear.heads.n == 0 && !out->is_logits;
 }
 
-/* How many linear layers of the same inputs stand side by side from operation i on. None of them makes what another reads. */
+/* How many linear layers of the same inputs stand side by side from operation i on. */
 static int count_linears(const apr_session *s, size_t i)
 {
     const apr_op *const op = &s->program.ops[i];
@@ -325,18 +325,38 @@ static int count_linears(const apr_session *s, size_t i)
     return n;
 }
 
+static bool overlap(const float *a, int64_t n_a, const float *b, int64_t n_b)
+{
+    const uintptr_t at_a = (uintptr_t)a, at_b = (uintptr_t)b;
+    return at_a < at_b + (uintptr_t)n_b * sizeof *b && at_b < at_a + (uintptr_t)n_a * sizeof *a;
+}
+
+/* Places are given for one operation after another: an output that nobody reads may lie where the next one's does. */
+static bool are_apart(const apr_linear_args *const each[], int n)
+{
+    for (int i = 0; i < n; i++) {
+        const int64_t size = each[i]->n_tokens * each[i]->n_out;
+        if (overlap(each[i]->out, size, each[i]->x, each[i]->n_tokens * each[i]->n_in)) return false;
+        for (int k = 0; k < i; k++)
+            if (overlap(each[i]->out, size, each[k]->out, each[k]->n_tokens * each[k]->n_out)) return false;
+    }
+    return true;
+}
+
 apr_status apr_session_run_some(apr_session *s, size_t i, size_t *end, apr_error *err)
 {
     const int n = count_linears(s, i);
     const apr_linear_args *each[APR_LINEARS_MAX];
     apr_op_args args[APR_LINEARS_MAX];
 
-    *end = i + (n > 1 ? (size_t)n : 1);
+    *end = i + 1;
     if (n < 2) return apr_session_run_op(s, &s->program.ops[i], err);
     for (int k = 0; k < n; k++) {
         APR_TRY(apr_session_bind_op(s, &s->places[0], &s->program.ops[i + (size_t)k], &args[k], err));
         each[k] = &args[k].linear;
     }
+    if (!are_apart(each, n)) return apr_session_run_op(s, &s->program.ops[i], err);
     s->places[0].backend->linears(each, n);
+    *end = i + (size_t)n;
     return APR_OK;
 }
