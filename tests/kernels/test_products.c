@@ -42,7 +42,6 @@ static void multiply_rows(const apr_products_table *table, const apr_tensor *wei
                           float sums[ROWS][APR_PRODUCT_TOKENS])
 {
     float out[APR_PRODUCT_TOKENS][ROWS];
-
     const apr_product *const p = &table->products[weight->dtype];
     const int64_t n = apr_tensor_columns(weight), n_tiles = apr_product_tiles(n);
     apr_product_tile *const tiles = malloc((size_t)(n_tiles * n_tokens) * sizeof *tiles);
