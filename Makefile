@@ -143,7 +143,7 @@ $B/%.c.o: %.c
 # What loops over weights
 $B/kernels/%.c.o $B/quant/%.c.o: CFLAGS += $(if $(filter release,$(FLAVOR)),-O3)
 # Sums of products that are held to bounds, not to bits
-$B/kernels/host/matmul.c.o $B/kernels/host/heads.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: CFLAGS += -ffp-contract=fast
+$B/kernels/host/matmul_floats.c.o $B/kernels/host/heads.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: CFLAGS += -ffp-contract=fast
 # What prints, reads words or renders templates, and what runs once, takes longer to compile than it would ever win back.
 light := $(MAINS) $(TOOL_C) $(TEST_C) $(wildcard tests/fuzz/*.c runtime/template/*.c runtime/program/*.c runtime/program/*/*.c \
          runtime/plan/*.c formats/*.c formats/model/*.c formats/model/families/*.c formats/gguf/*.c formats/torch/*.c formats/hf/*.c formats/apr/*.c)

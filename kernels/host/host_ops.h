@@ -20,6 +20,8 @@ void apr_host_linear_exact(const apr_op_args *args);
 void apr_host_linears(const apr_linear_args *const each[], int n);
 void apr_host_linears_exact(const apr_linear_args *const each[], int n);
 void apr_host_linear_heads(const apr_linear_args *args);
+/* Of one matrix, whatever its type, multiplied as float32 (matmul_floats.c). */
+void apr_host_linear_floats(const apr_linear_args *args);
 void apr_host_kv_store(const apr_op_args *args);
 void apr_host_attend(const apr_op_args *args);
 

@@ -76,6 +76,16 @@ LANES_INLINE void lanes_dots(const lanes_shape shape, const int n_rows, const in
     else lanes_dots_16(n_rows, n_tokens, rows, row_stride, x, x_stride, n, sums);
 }
 
+/* kept[r][t] += rows[r] * x[t] lane by lane over n numbers, a multiple of sixteen: the sums of lanes_dots on their way, sixteen for a row
+ * and a token, tokens side by side and rows kept_stride numbers apart. n_rows <= 4 and n_tokens <= 6 known at compile time. */
+LANES_INLINE void lanes_keep(const lanes_shape shape, const int n_rows, const int n_tokens, const float *rows, int64_t row_stride,
+                             const float *x, int64_t x_stride, int64_t n, float *kept, int64_t kept_stride)
+{
+    if (shape.bytes == 64) lanes_keep_64(n_rows, n_tokens, rows, row_stride, x, x_stride, n, kept, kept_stride);
+    else if (shape.bytes == 32) lanes_keep_32(n_rows, n_tokens, rows, row_stride, x, x_stride, n, kept, kept_stride);
+    else lanes_keep_16(n_rows, n_tokens, rows, row_stride, x, x_stride, n, kept, kept_stride);
+}
+
 /* sums[r] = sums[r] * shrinks[r] + sum over c < n_values: weights[r][c] * values[c], of n numbers each; n_rows <= 4 known at compile time.
  */
 LANES_INLINE void lanes_gather(const lanes_shape shape, const int n_rows, const float *weights, int64_t weight_stride, const float *values,

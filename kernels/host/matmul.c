@@ -1,49 +1,7 @@
 /* matmul.c - linear layers on the host: packed rows multiplied as they are stored, those of several layers of the same inputs at once, or
- * decoded to 16 bits for many tokens; else a few rows decoded to float32 by a thread and multiplied with all tokens. */
+ * decoded to 16 bits for many tokens; else as float32 (matmul_floats.c). */
 #include "kernels/host/host_ops.h"
-#include "kernels/host/lanes.h"
 #include "kernels/host/products/products.h"
-
-/* out[t][r] for one tile of rows and tokens. */
-LANES_INLINE void multiply_tile(const lanes_shape shape, const int n_rows, const int n_tokens, const float *rows, const apr_linear_args *a,
-                                int64_t first_row, int64_t token)
-{
-    float sums[4][6];
-    lanes_dots(shape, n_rows, n_tokens, rows, a->n_in, a->x + token * a->n_in, a->n_in, a->n_in, sums);
-    for (int t = 0; t < n_tokens; t++)
-        for (int r = 0; r < n_rows; r++)
-            a->out[(token + t) * a->n_out + first_row + r] = a->bias != NULL ? sums[r][t] + a->bias[first_row + r] : sums[r][t];
-}
-
-/* A tile of tokens against n_rows decoded rows. */
-LANES_INLINE void multiply_tokens(const lanes_shape shape, const int row_tile, const int n_tokens, const apr_linear_args *a,
-                                  const float *rows, int64_t first_row, int64_t n_rows, int64_t token)
-{
-    int64_t r = 0;
-    for (; r + row_tile <= n_rows; r += row_tile) multiply_tile(shape, row_tile, n_tokens, rows + r * a->n_in, a, first_row + r, token);
-    for (; r < n_rows; r++) multiply_tile(shape, 1, n_tokens, rows + r * a->n_in, a, first_row + r, token);
-}
-
-/* All tokens. Tokens outside, rows inside: the rows stay in the cache. */
-LANES_INLINE void multiply_body(const lanes_shape shape, const apr_linear_args *a, const float *rows, int64_t first_row, int64_t n_rows)
-{
-    int64_t t = 0;
-    for (; t + shape.tokens <= a->n_tokens; t += shape.tokens)
-        multiply_tokens(shape, shape.rows, shape.tokens, a, rows, first_row, n_rows, t);
-    for (; t + 2 <= a->n_tokens; t += 2) multiply_tokens(shape, shape.rows, 2, a, rows, first_row, n_rows, t);
-    for (; t < a->n_tokens; t++) multiply_tokens(shape, 4, 1, a, rows, first_row, n_rows, t);
-}
-
-LANES_CLONES(multiply, multiply_body, (const apr_linear_args *a, const float *rows, int64_t first_row, int64_t n_rows), a, rows, first_row,
-             n_rows)
-
-/* Stored as float32, in order and aligned: there is nothing to decode. */
-static const float *plain_rows(const apr_tensor *weight)
-{
-    const bool is_plain = weight->dtype == APR_F32 && weight->pending.kind == APR_STEP_NONE && weight->packing == NULL &&
-                          (uintptr_t)weight->data % sizeof(float) == 0;
-    return is_plain ? (const float *)(const void *)weight->data : NULL;
-}
 
 /* How many tokens are few: as long as decoding rows costs more than what it saves afterwards. Halves are decoded for tiles of float32. */
 static int64_t most_few(const apr_product *product) { return product->rounded != NULL ? apr_products()->most_few : APR_PRODUCT_TOKENS; }
@@ -271,18 +229,7 @@ static void multiply_any(const apr_linear_args *a, bool may_round)
         multiply_stored(a, product);
         return;
     }
-    const float *const plain = plain_rows(a->weight);
-    /* few tokens: a block that stays in the first-level cache; many: read the tokens less often */
-    const int64_t block = a->n_tokens < 4 ? 4 : APR_LINEAR_ROWS;
-    const int64_t n_blocks = (a->n_out + block - 1) / block;
-
-#pragma omp parallel for schedule(dynamic, 4) num_threads(apr_threads(a->work.n_threads, n_blocks, apr_host_linear_steps(a)))
-    for (int64_t b = 0; b < n_blocks; b++) {
-        const int64_t first = b * block, n_rows = a->n_out - first < block ? a->n_out - first : block;
-        float *const decoded = a->work.data + apr_host_slice(&a->work);
-        if (plain == NULL) apr_decode_rows(a->weight, first, n_rows, decoded);
-        multiply(a, plain != NULL ? plain + first * a->n_in : decoded, first, n_rows);
-    }
+    apr_host_linear_floats(a);
 }
 
 /* All at once where each is of few tokens, else one after another. */

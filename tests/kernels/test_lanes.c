@@ -16,7 +16,8 @@ enum { ROWS = 4, TOKENS = 6, MOST = 85 };
 typedef struct tile {
     const float *rows, *x; /* [ROWS, n], [TOKENS, n] */
     int64_t n;
-    float dots[3][4][6]; /* of the whole tile, of 2 x 3 and of 1 x 1 */
+    float dots[3][4][6];                   /* of the whole tile, of 2 x 3 and of 1 x 1 */
+    float kept[ROWS][TOKENS + 1][N_LANES]; /* of the whole tile's sixteens, in two goes */
     float gathered[ROWS * MOST], added[MOST];
 } tile;
 
@@ -26,6 +27,10 @@ LANES_INLINE void fill_body(const lanes_shape shape, tile *t)
     lanes_dots(shape, 4, 6, t->rows, t->n, t->x, t->n, t->n, t->dots[0]);
     lanes_dots(shape, 2, 3, t->rows, t->n, t->x, t->n, t->n, t->dots[1]);
     lanes_dots(shape, 1, 1, t->rows, t->n, t->x, t->n, t->n, t->dots[2]);
+    const int64_t whole = t->n / N_LANES * N_LANES, front = whole / 2 / N_LANES * N_LANES;
+    memset(t->kept, 0, sizeof t->kept);
+    lanes_keep(shape, 4, 6, t->rows, t->n, t->x, t->n, front, t->kept[0][0], (TOKENS + 1) * N_LANES);
+    lanes_keep(shape, 4, 6, t->rows + front, t->n, t->x + front, t->n, whole - front, t->kept[0][0], (TOKENS + 1) * N_LANES);
     for (int64_t i = 0; i < 4 * t->n; i++) t->gathered[i] = t->rows[i];
     lanes_gather(shape, 4, t->rows, t->n, t->x, t->n, t->n < TOKENS ? t->n : TOKENS, t->n, t->gathered, shrinks);
     memcpy(t->added, t->x, (size_t)t->n * sizeof *t->added);
@@ -67,6 +72,27 @@ static void sums_are_those_of_products_whatever_the_tile(void **state)
 {
     (void)state;
     each_length(judge_sums);
+}
+
+/* What a stop on the way keeps is what lanes_dots would have had there. */
+static void judge_kept(const tile *empty)
+{
+    tile t = *empty;
+    fill(&t);
+    for (int r = 0; r < ROWS; r++)
+        for (int k = 0; k < TOKENS; k++) {
+            float tail = 0.0f;
+            for (int64_t i = t.n / N_LANES * N_LANES; i < t.n; i++) tail += t.rows[r * t.n + i] * t.x[k * t.n + i];
+            const float sum = lanes_sum(t.kept[r][k]) + tail;
+            assert_memory_equal(&sum, &t.dots[0][r][k], sizeof sum);
+            for (int l = 0; l < N_LANES; l++) assert_true(t.kept[r][TOKENS][l] == 0.0f);
+        }
+}
+
+static void sums_kept_between_panels_are_those_of_whole_rows(void **state)
+{
+    (void)state;
+    each_length(judge_kept);
 }
 
 static void judge_ranges(const tile *empty)
@@ -118,6 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_those_of_products_whatever_the_tile),
+        cmocka_unit_test(sums_kept_between_panels_are_those_of_whole_rows),
         cmocka_unit_test(weighed_rows_are_gathered_and_added),
 #ifdef __x86_64__
         cmocka_unit_test(vectors_of_16_32_and_64_bytes_give_the_same_bits),

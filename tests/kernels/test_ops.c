@@ -26,8 +26,8 @@ static void linear_agrees_over_shapes(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {/* n_in, n_out, n_tokens */
-                                        {1, 1, 1},    {16, 1, 1},   {17, 3, 5},   {15, 33, 4},  {64, 16, 64}, {100, 7, 9},
-                                        {256, 65, 1}, {257, 64, 3}, {512, 5, 17}, {48, 130, 2}, {31, 31, 31}};
+                                        {1, 1, 1},    {16, 1, 1},   {17, 3, 5},   {15, 33, 4},  {64, 16, 64}, {100, 7, 9},   {256, 65, 1},
+                                        {257, 64, 3}, {512, 5, 17}, {48, 130, 2}, {31, 31, 31}, {513, 9, 66}, {1030, 11, 12}};
 
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const int64_t n_in = shapes[i][0], n_out = shapes[i][1], n_tokens = shapes[i][2];
@@ -40,6 +40,36 @@ static void linear_agrees_over_shapes(void **state)
         compare_linear(&weight, bias, n_tokens, 3, (double)n_in * 1.2e-7 * 3 + 1e-6, what);
         free(w);
         free(bias);
+    }
+}
+
+/* Long rows of many tokens are multiplied in panels (kernels/host/matmul_floats.c), those of ten tokens from end to end. */
+static void long_rows_give_the_same_bits_whatever_the_number_of_tokens(void **state)
+{
+    (void)state;
+    enum { TOKENS = 135, FEW = 10 };
+    static const int64_t lengths[] = {513, 700, 1024, 1539, 4097};
+    static const apr_dtype dtypes[] = {APR_F32, APR_F16};
+
+    for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
+        const int64_t n_in = lengths[i / 2], n_out = 21;
+        const apr_tensor weight = ops_matrix_of(dtypes[i % 2], n_out, n_in);
+        float *const x = ops_noises(TOKENS * n_in), *const at_once = ops_noises(TOKENS * n_out),
+                     *const in_turn = ops_noises(TOKENS * n_out);
+        apr_op_args args = {.linear = {.n_tokens = TOKENS, .n_in = n_in, .n_out = n_out, .x = x, .weight = &weight, .out = at_once}};
+        args.linear.work = ops_workspace(apr_linear_slice(n_in), 2);
+        apr_host_backend.ops[APR_OP_LINEAR](&args);
+        for (int64_t t = 0; t < TOKENS; t += FEW) {
+            args.linear.x = x + t * n_in, args.linear.out = in_turn + t * n_out;
+            args.linear.n_tokens = TOKENS - t < FEW ? TOKENS - t : FEW;
+            apr_host_backend.ops[APR_OP_LINEAR](&args);
+        }
+        assert_memory_equal(at_once, in_turn, TOKENS * (size_t)n_out * sizeof *at_once);
+        free(args.linear.work.data);
+        free((void *)(uintptr_t)weight.data);
+        free(x);
+        free(at_once);
+        free(in_turn);
     }
 }
 
@@ -390,6 +420,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_agrees_over_shapes),
+        cmocka_unit_test(long_rows_give_the_same_bits_whatever_the_number_of_tokens),
         cmocka_unit_test(linear_agrees_for_every_dtype_of_weights),
         cmocka_unit_test(linear_takes_pending_steps_and_fp8_scales_into_account),
         cmocka_unit_test(attention_agrees_over_heads_positions_windows_and_caches),
