@@ -51,20 +51,33 @@ fi
 
 # Of a command that makes a file, which is removed before each of five runs after a warm-up: median, least and most of the wall's
 # seconds, and the median of the processor's (of all threads). On a machine that others use, only the latter say much.
+once() { # name of the figures, run, file, command
+    name=$1 i=$2 made=$3
+    shift 3
+    rm -f "$made"
+    times >"$work/before"
+    w=$(seconds "$@")
+    times >"$work/after"
+    [ "$i" -gt 0 ] || { : >"$work/$name.wall"; : >"$work/$name.cpu"; return 0; }
+    echo "$w" >>"$work/$name.wall"
+    cat "$work/before" "$work/after" | awk 'NR % 2 == 0 {gsub(/[ms]/, " "); t[++n] = 60 * $1 + $2 + 60 * $3 + $4} END {printf "%.3f\n", t[2] - t[1]}' >>"$work/$name.cpu"
+}
+figures() { # name
+    echo "$(median <"$work/$1.wall") $(sort -n "$work/$1.wall" | awk 'NR == 1 {a = $1} {b = $1} END {print a, b}') $(median <"$work/$1.cpu")"
+}
 timed() { # file, command
-    made=$1
-    shift
-    : >"$work/wall.s"; : >"$work/cpu.s"
+    for i in 0 1 2 3 4 5; do once ours $i "$@"; done
+    figures ours
+}
+# The same, in turn with cp of the f16 file, whose figures are left in cp.wall and cp.cpu: a machine that changes its pace in the course
+# of half an hour changes both.
+timed_beside_cp() { # file, command
     for i in 0 1 2 3 4 5; do
-        rm -f "$made"
-        times >"$work/before"
-        w=$(seconds "$@")
-        times >"$work/after"
-        [ $i -eq 0 ] && continue
-        echo "$w" >>"$work/wall.s"
-        cat "$work/before" "$work/after" | awk 'NR % 2 == 0 {gsub(/[ms]/, " "); t[++n] = 60 * $1 + $2 + 60 * $3 + $4} END {printf "%.3f\n", t[2] - t[1]}' >>"$work/cpu.s"
+        once cp $i "$work/copy.gguf" cp "$work/f16.gguf" "$work/copy.gguf"
+        rm -f "$work/copy.gguf"
+        once ours $i "$@"
     done
-    echo "$(median <"$work/wall.s") $(sort -n "$work/wall.s" | awk 'NR == 1 {a = $1} {b = $1} END {print a, b}') $(median <"$work/cpu.s")"
+    figures ours
 }
 # Two times of `timed`, the second one what the first is measured by; a bound for wall1 / wall2 (at_most) or wall2 / wall1 (at_least).
 # Where either is missing, there is nothing to say.
@@ -89,32 +102,31 @@ llama_quantize() { # file, TYPE; nothing where there is no such program
     [ -z "$LLAMA_QUANTIZE" ] || timed "$1" "$LLAMA_QUANTIZE" "$work/f16.gguf" "$1" "$2" "$(nproc)" 2>/dev/null
 }
 # Each type to f16, of random blocks where nothing here makes them.
-to_f16() { # type, time of cp
+to_f16() { # type
     case $1 in
     fp8 | bf16 | f32) "$build/aprquant" --to "$1" --quiet -f "$work/f16.gguf" "$work/from.apr" >/dev/null ;;
     *) "$build/bench_synth" "$shape" "$work/from.apr" "$1" ;;
     esac
-    t=$(timed "$work/to.gguf" "$build/aprquant" --to f16 --allow-requantize --quiet "$work/from.apr" "$work/to.gguf" 2>/dev/null)
+    t=$(timed_beside_cp "$work/to.gguf" "$build/aprquant" --to f16 --allow-requantize --quiet "$work/from.apr" "$work/to.gguf" 2>/dev/null)
     say "$1 to f16" "$t"
-    at_most "$1 to f16" "$t" cp "$2" 2.5
+    at_most "$1 to f16" "$t" cp "$(figures cp)" 2.5
     rm -f "$work/from.apr" "$work/to.gguf"
 }
 if has quantize; then
     echo "# codecs"
     "$build/bench_codecs"
     echo "# quantization of 673 M weights from f16, $(nproc) cores, in $(stat -f -c %T "$work"); medians of five after a warm-up, and their range"
-    cp_s=$(timed "$work/copy.gguf" cp "$work/f16.gguf" "$work/copy.gguf")
+    say cp "$(timed "$work/copy.gguf" cp "$work/f16.gguf" "$work/copy.gguf")"
     rm -f "$work/copy.gguf"
-    say cp "$cp_s"
     llama_8=$(llama_quantize "$work/llama.gguf" Q8_0)
     [ -z "$llama_8" ] || say "llama-quantize Q8_0" "$llama_8"
     for type in q8_0 mxfp4 fp8; do
         for cpu in auto avx2 plain; do
             "$build/aprquant" --cpu $cpu --to $type -n --quiet "$work/f16.gguf" "$work/$type.apr" >/dev/null 2>&1 || continue
-            t=$(timed "$work/$type.apr" "$build/aprquant" --cpu $cpu --to $type --quiet "$work/f16.gguf" "$work/$type.apr")
+            t=$(timed_beside_cp "$work/$type.apr" "$build/aprquant" --cpu $cpu --to $type --quiet "$work/f16.gguf" "$work/$type.apr")
             say "$type --cpu $cpu" "$t"
             [ $cpu = auto ] || continue
-            at_most "$type" "$t" cp "$cp_s" 2.5
+            at_most "$type" "$t" cp "$(figures cp)" 2.5
             at_most "$type" "$t" "llama-quantize (Q8_0), which is enough instead" "$llama_8" 0.4
         done
         rm -f "$work/$type.apr"
@@ -135,7 +147,7 @@ if has quantize; then
     rm -f "$work/ours.gguf" "$work/llama.gguf"
     for type in q8_0 mxfp4 fp8 bf16 f32 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq1_s iq1_m iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s \
         iq4_nl iq4_xs tq1_0 tq2_0 nvfp4 q1_0 q2_0; do
-        to_f16 $type "$cp_s"
+        to_f16 $type
     done
 fi
 
