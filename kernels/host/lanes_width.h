@@ -46,7 +46,7 @@ LANES_INLINE void LANES_OF(lanes_keep_)(const int n_rows, const int n_tokens, co
         LANES_OF(lanes_) acc[4][6];
         for (int r = 0; r < n_rows; r++)
             for (int t = 0; t < n_tokens; t++)
-                acc[r][t] = *(const LANES_OF(lanes_at_) *)(kept + r * kept_stride + t * N_LANES + p * LANES_OF(LANES_PER_));
+                acc[r][t] = *(const LANES_OF(lanes_at_) *)(kept + t * kept_stride + r * N_LANES + p * LANES_OF(LANES_PER_));
         for (int64_t k = p * LANES_OF(LANES_PER_); k < n; k += N_LANES) {
             LANES_OF(lanes_) v[6];
             for (int t = 0; t < n_tokens; t++) v[t] = *(const LANES_OF(lanes_at_) *)(x + t * x_stride + k);
@@ -57,7 +57,7 @@ LANES_INLINE void LANES_OF(lanes_keep_)(const int n_rows, const int n_tokens, co
         }
         for (int r = 0; r < n_rows; r++)
             for (int t = 0; t < n_tokens; t++)
-                *(LANES_OF(lanes_at_) *)(kept + r * kept_stride + t * N_LANES + p * LANES_OF(LANES_PER_)) = acc[r][t];
+                *(LANES_OF(lanes_at_) *)(kept + t * kept_stride + r * N_LANES + p * LANES_OF(LANES_PER_)) = acc[r][t];
     }
 }
 

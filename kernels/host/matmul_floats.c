@@ -52,7 +52,7 @@ LANES_CLONES(multiply, multiply_body, (const apr_linear_args *a, const float_row
 
 /* ---- panels ---- */
 
-/* Some tokens, `first` and on, and the sums of their products so far: [rows->n, n, N_LANES]. */
+/* Some tokens, `first` and on, and the sums of their products so far: [n, PANEL_ROWS, N_LANES]. */
 typedef struct panel_tokens {
     int64_t first, n;
     float *kept;
@@ -65,35 +65,48 @@ LANES_INLINE void keep_tokens(const lanes_shape shape, const int n_tokens, const
     const float *const x = a->x + (p->first + token) * a->n_in + column;
     for (int64_t r = 0, n; r < rows->n; r += n) {
         const float *const numbers = rows->numbers + r * rows->stride + column;
-        float *const kept = p->kept + (r * p->n + token) * N_LANES;
+        float *const kept = p->kept + (token * PANEL_ROWS + r) * N_LANES;
         n = r + 4 <= rows->n ? 4 : 1;
-        if (n == 4) lanes_keep(shape, 4, n_tokens, numbers, rows->stride, x, a->n_in, n_columns, kept, p->n * N_LANES);
-        else lanes_keep(shape, 1, n_tokens, numbers, rows->stride, x, a->n_in, n_columns, kept, p->n * N_LANES);
+        if (n == 4) lanes_keep(shape, 4, n_tokens, numbers, rows->stride, x, a->n_in, n_columns, kept, PANEL_ROWS * N_LANES);
+        else lanes_keep(shape, 1, n_tokens, numbers, rows->stride, x, a->n_in, n_columns, kept, PANEL_ROWS * N_LANES);
     }
 }
 
 /* What is left of a row behind the last sixteen numbers is added behind the sum of the lanes, as lanes_dots has it. */
+LANES_INLINE float tail_of(const apr_linear_args *a, const float_rows *rows, int64_t token, int64_t r, int64_t done)
+{
+    float tail = 0.0f;
+    for (int64_t i = done; i < a->n_in; i++) tail += rows->numbers[r * rows->stride + i] * a->x[token * a->n_in + i];
+    return tail;
+}
+
 LANES_INLINE void put_sums(const apr_linear_args *a, const float_rows *rows, const panel_tokens *p, int64_t done)
 {
     for (int64_t t = 0; t < p->n; t++)
-        for (int64_t r = 0; r < rows->n; r++) {
-            float tail = 0.0f;
-            for (int64_t i = done; i < a->n_in; i++) tail += rows->numbers[r * rows->stride + i] * a->x[(p->first + t) * a->n_in + i];
-            put_out(a, p->first + t, rows->first + r, lanes_sum(p->kept + (r * p->n + t) * N_LANES) + tail);
+        for (int64_t r = 0; r < rows->n; r += 4) {
+            float sums[4];
+            lanes_sum_4(p->kept + (t * PANEL_ROWS + r) * N_LANES, sums);
+            for (int64_t i = 0; i < 4 && r + i < rows->n; i++)
+                put_out(a, p->first + t, rows->first + r + i, sums[i] + tail_of(a, rows, p->first + t, r + i, done));
         }
 }
+
+/* How many of the tokens that are left are a tile. One alone has too few sums to fill the time until one of them is there: where it would
+ * be left, two tiles of two come last. */
+LANES_INLINE int tile_of(int64_t left, int most) { return left == most || left >= most + 2 ? most : left >= 2 ? 2 : 1; }
 
 LANES_INLINE void multiply_panels_body(const lanes_shape shape, const apr_linear_args *a, const float_rows *rows, const panel_tokens *p)
 {
     const int64_t whole = a->n_in / N_LANES * N_LANES;
 
-    memset(p->kept, 0, (size_t)(rows->n * p->n * N_LANES) * sizeof *p->kept);
     for (int64_t column = 0; column < whole; column += PANEL_COLUMNS) {
         const int64_t n_columns = whole - column < PANEL_COLUMNS ? whole - column : PANEL_COLUMNS;
-        int64_t t = 0;
-        for (; t + shape.tokens <= p->n; t += shape.tokens) keep_tokens(shape, shape.tokens, a, rows, p, t, column, n_columns);
-        for (; t + 2 <= p->n; t += 2) keep_tokens(shape, 2, a, rows, p, t, column, n_columns);
-        for (; t < p->n; t++) keep_tokens(shape, 1, a, rows, p, t, column, n_columns);
+        for (int64_t t = 0, n; t < p->n; t += n) {
+            n = tile_of(p->n - t, shape.tokens);
+            if (n == shape.tokens) keep_tokens(shape, shape.tokens, a, rows, p, t, column, n_columns);
+            else if (n == 2) keep_tokens(shape, 2, a, rows, p, t, column, n_columns);
+            else keep_tokens(shape, 1, a, rows, p, t, column, n_columns);
+        }
     }
     put_sums(a, rows, p, whole);
 }
@@ -117,6 +130,7 @@ static void multiply_in_panels(const apr_linear_args *a, const float_rows *rows,
 
     for (int64_t first = 0; first < a->n_tokens; first += most) {
         const panel_tokens some = {.first = first, .n = a->n_tokens - first < most ? a->n_tokens - first : most, .kept = kept};
+        memset(kept, 0, (size_t)(some.n * PANEL_ROWS * N_LANES) * sizeof *kept);
         multiply_panels(a, rows, &some);
     }
 }
@@ -129,23 +143,39 @@ static int64_t stride_of(int64_t n_in)
     return n_in < way ? n_in : (n_in + way / 2 - 1) / way * way + way / 2;
 }
 
-void apr_host_linear_floats(const apr_linear_args *a)
+/* Sixteen rows from end to end, or four for few tokens: a block that stays in the first-level cache. */
+static void multiply_whole_rows(const apr_linear_args *a, const float *plain)
 {
-    const float *const plain = plain_rows(a->weight);
-    const bool in_panels = a->n_in > PANEL_COLUMNS && a->n_tokens >= FEWEST_TOKENS;
-    /* few tokens: a block that stays in the first-level cache; many: read the tokens less often */
-    const int64_t block = a->n_tokens < 4 ? 4 : in_panels ? PANEL_ROWS : APR_LINEAR_ROWS;
-    const int64_t n_blocks = (a->n_out + block - 1) / block;
-    const int64_t stride = plain == NULL && in_panels ? stride_of(a->n_in) : a->n_in;
+    const int64_t block = a->n_tokens < 4 ? 4 : APR_LINEAR_ROWS, n_blocks = (a->n_out + block - 1) / block;
 
 #pragma omp parallel for schedule(dynamic, 4) num_threads(apr_threads(a->work.n_threads, n_blocks, apr_host_linear_steps(a)))
     for (int64_t b = 0; b < n_blocks; b++) {
         float *const decoded = a->work.data + apr_host_slice(&a->work);
-        float_rows rows = {.stride = stride, .first = b * block};
+        float_rows rows = {.stride = a->n_in, .first = b * block};
         rows.n = a->n_out - rows.first < block ? a->n_out - rows.first : block;
         rows.numbers = plain != NULL ? plain + rows.first * a->n_in : decoded;
-        for (int64_t r = 0; plain == NULL && r < rows.n; r++) apr_decode_rows(a->weight, rows.first + r, 1, decoded + r * stride);
-        if (in_panels) multiply_in_panels(a, &rows, decoded + APR_LINEAR_ROWS * a->n_in);
-        else multiply(a, &rows);
+        if (plain == NULL) apr_decode_rows(a->weight, rows.first, rows.n, decoded);
+        multiply(a, &rows);
     }
+}
+
+static void multiply_long_rows(const apr_linear_args *a, const float *plain)
+{
+    const int64_t n_blocks = (a->n_out + PANEL_ROWS - 1) / PANEL_ROWS, stride = plain != NULL ? a->n_in : stride_of(a->n_in);
+
+#pragma omp parallel for schedule(dynamic, 4) num_threads(apr_threads(a->work.n_threads, n_blocks, apr_host_linear_steps(a)))
+    for (int64_t b = 0; b < n_blocks; b++) {
+        float *const decoded = a->work.data + apr_host_slice(&a->work);
+        float_rows rows = {.stride = stride, .first = b * PANEL_ROWS};
+        rows.n = a->n_out - rows.first < PANEL_ROWS ? a->n_out - rows.first : PANEL_ROWS;
+        rows.numbers = plain != NULL ? plain + rows.first * a->n_in : decoded;
+        for (int64_t r = 0; plain == NULL && r < rows.n; r++) apr_decode_rows(a->weight, rows.first + r, 1, decoded + r * stride);
+        multiply_in_panels(a, &rows, decoded + APR_LINEAR_ROWS * a->n_in);
+    }
+}
+
+void apr_host_linear_floats(const apr_linear_args *a)
+{
+    if (a->n_in > PANEL_COLUMNS && a->n_tokens >= FEWEST_TOKENS) multiply_long_rows(a, plain_rows(a->weight));
+    else multiply_whole_rows(a, plain_rows(a->weight));
 }

@@ -17,7 +17,7 @@ typedef struct tile {
     const float *rows, *x; /* [ROWS, n], [TOKENS, n] */
     int64_t n;
     float dots[3][4][6];                   /* of the whole tile, of 2 x 3 and of 1 x 1 */
-    float kept[ROWS][TOKENS + 1][N_LANES]; /* of the whole tile's sixteens, in two goes */
+    float kept[TOKENS][ROWS + 1][N_LANES]; /* of the whole tile's sixteens, in two goes */
     float gathered[ROWS * MOST], added[MOST];
 } tile;
 
@@ -29,8 +29,8 @@ LANES_INLINE void fill_body(const lanes_shape shape, tile *t)
     lanes_dots(shape, 1, 1, t->rows, t->n, t->x, t->n, t->n, t->dots[2]);
     const int64_t whole = t->n / N_LANES * N_LANES, front = whole / 2 / N_LANES * N_LANES;
     memset(t->kept, 0, sizeof t->kept);
-    lanes_keep(shape, 4, 6, t->rows, t->n, t->x, t->n, front, t->kept[0][0], (TOKENS + 1) * N_LANES);
-    lanes_keep(shape, 4, 6, t->rows + front, t->n, t->x + front, t->n, whole - front, t->kept[0][0], (TOKENS + 1) * N_LANES);
+    lanes_keep(shape, 4, 6, t->rows, t->n, t->x, t->n, front, t->kept[0][0], (ROWS + 1) * N_LANES);
+    lanes_keep(shape, 4, 6, t->rows + front, t->n, t->x + front, t->n, whole - front, t->kept[0][0], (ROWS + 1) * N_LANES);
     for (int64_t i = 0; i < 4 * t->n; i++) t->gathered[i] = t->rows[i];
     lanes_gather(shape, 4, t->rows, t->n, t->x, t->n, t->n < TOKENS ? t->n : TOKENS, t->n, t->gathered, shrinks);
     memcpy(t->added, t->x, (size_t)t->n * sizeof *t->added);
@@ -79,14 +79,18 @@ static void judge_kept(const tile *empty)
 {
     tile t = *empty;
     fill(&t);
-    for (int r = 0; r < ROWS; r++)
-        for (int k = 0; k < TOKENS; k++) {
+    for (int k = 0; k < TOKENS; k++) {
+        float sums[ROWS];
+        lanes_sum_4(t.kept[k][0], sums);
+        for (int r = 0; r < ROWS; r++) {
             float tail = 0.0f;
             for (int64_t i = t.n / N_LANES * N_LANES; i < t.n; i++) tail += t.rows[r * t.n + i] * t.x[k * t.n + i];
-            const float sum = lanes_sum(t.kept[r][k]) + tail;
+            const float sum = lanes_sum(t.kept[k][r]) + tail, of_four = sums[r] + tail;
             assert_memory_equal(&sum, &t.dots[0][r][k], sizeof sum);
-            for (int l = 0; l < N_LANES; l++) assert_true(t.kept[r][TOKENS][l] == 0.0f);
+            assert_memory_equal(&of_four, &sum, sizeof sum);
         }
+        for (int l = 0; l < N_LANES; l++) assert_true(t.kept[k][ROWS][l] == 0.0f);
+    }
 }
 
 static void sums_kept_between_panels_are_those_of_whole_rows(void **state)

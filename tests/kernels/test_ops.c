@@ -48,12 +48,12 @@ static void long_rows_give_the_same_bits_whatever_the_number_of_tokens(void **st
 {
     (void)state;
     enum { TOKENS = 135, FEW = 10 };
-    static const int64_t lengths[] = {513, 700, 1024, 1539, 4097};
-    static const apr_dtype dtypes[] = {APR_F32, APR_F16};
+    static const int64_t lengths[] = {513, 700, 1024, 1536, 1539, 4096};
+    static const apr_dtype dtypes[] = {APR_F32, APR_F16, APR_BF16};
 
-    for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
-        const int64_t n_in = lengths[i / 2], n_out = 21;
-        const apr_tensor weight = ops_matrix_of(dtypes[i % 2], n_out, n_in);
+    for (size_t i = 0; i < 3 * sizeof lengths / sizeof *lengths; i++) {
+        const int64_t n_in = lengths[i / 3], n_out = 21;
+        const apr_tensor weight = ops_matrix_of(dtypes[i % 3], n_out, n_in);
         float *const x = ops_noises(TOKENS * n_in), *const at_once = ops_noises(TOKENS * n_out),
                      *const in_turn = ops_noises(TOKENS * n_out);
         apr_op_args args = {.linear = {.n_tokens = TOKENS, .n_in = n_in, .n_out = n_out, .x = x, .weight = &weight, .out = at_once}};
