@@ -297,6 +297,9 @@ for p in 0/2 3/2 1 1/ /2 1/0 a/2 1/2x 1/100001 -1/2 '1 /2'; do answers 2 'takes 
 answers 2 'goes with none' $quant -n --resume in x.apr
 answers 3 'no part has been made' $quant --finish in x.apr
 gone x.apr x.apr.resume
+mkdir x.apr.resume # of a part that was killed before it had said what it makes
+answers 3 'no part has been made' $quant --finish in x.apr
+rm -r x.apr.resume
 
 step="a second process"
 for how in '--resume' '--part 1/1'; do

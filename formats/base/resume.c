@@ -187,7 +187,8 @@ static apr_status join_terms(apr_resume *r, const char *terms, apr_error *err)
     int error = 0;
 
     if (!has_entry(r, "terms")) {
-        if (r->part.n_parts == 0) return apr_resume_fail(r, "terms", err);
+        if (r->part.n_parts == 0)
+            return apr_fail(err, APR_E_IO, "%s: has no terms: no part has been made yet (--part 1/N), or all is finished", r->path);
         char *const whole = malloc(n_bytes);
         if (whole == NULL) return apr_no_memory(err, "the terms of a run");
         snprintf(whole, n_bytes, "parts %d\n%s", r->part.n_parts, terms);
