@@ -393,9 +393,10 @@ static apr_status conclude(const batch *b, apr_error *err)
     if (ended_by != 0)
         return apr_fail(err, APR_E_NO, "ended by signal %d: %lld lines are answered%s", (int)ended_by,
                         (long long)(b->n_before + b->n_answered + b->n_refused), b->out.is_file ? ", and --resume goes on there" : "");
-    if (b->n_refused > 0)
-        return apr_fail(err, APR_E_NO, "%lld line%s could not be answered; what is wrong stands in %s", (long long)b->n_refused,
-                        b->n_refused == 1 ? "" : "s", b->n_refused == 1 ? "its answer" : "their answers");
+    const int64_t n_refused = b->out.n_refused + b->n_refused; /* a run that was ended and went on answers as one that was not */
+    if (n_refused > 0)
+        return apr_fail(err, APR_E_NO, "%lld line%s could not be answered; what is wrong stands in %s", (long long)n_refused,
+                        n_refused == 1 ? "" : "s", n_refused == 1 ? "its answer" : "their answers");
     return APR_OK;
 }
 
