@@ -124,19 +124,6 @@ static uint32_t probe_by(apr_dtype to, const float *values, uint8_t *bytes)
     return apr_crc32(0, bytes, (size_t)apr_row_bytes(to, PROBE_VALUES));
 }
 
-/* Of an imatrix whatever its file is called. */
-static uint32_t sum_of(const apr_imatrix *m)
-{
-    uint32_t crc = 0;
-    for (size_t i = 0; i < m->n_entries; i++) {
-        const apr_imatrix_entry *const e = &m->entries[i];
-        crc = apr_crc32(crc, e->name, strlen(e->name));
-        crc = apr_crc32(crc, e->sums, (size_t)(e->n_matrices * e->n_columns) * sizeof *e->sums);
-        crc = apr_crc32(crc, e->counts, (size_t)e->n_matrices * sizeof *e->counts);
-    }
-    return crc;
-}
-
 static void add_encoders(lines *l, const apr_conversion *c)
 {
     float values[PROBE_VALUES];
@@ -164,7 +151,7 @@ static void add_recipe(lines *l, const apr_conversion *c)
     add(l, "saturate %s\n", c->options.saturate ? "yes" : "no");
     if (c->options.maker_terms != NULL) add(l, "method %s\n", c->options.maker_terms);
     if (c->options.imatrix != NULL)
-        add(l, "importance of %zu tensors, %08" PRIx32 "\n", c->options.imatrix->n_entries, sum_of(c->options.imatrix));
+        add(l, "importance of %zu tensors, %08" PRIx32 "\n", c->options.imatrix->n_entries, apr_imatrix_sum(c->options.imatrix));
     for (size_t i = 0; i < c->options.n_adapters; i++) add(l, "adapter %zu factor %a\n", i + 1, (double)c->options.adapters[i].factor);
     for (size_t i = 0; i < c->layout.n_tensors; i++)
         add(l, "tensor '%s' %s -> %s\n", c->layout.tensors[i].name, apr_dtypes[c->items[i].from->dtype].name,
