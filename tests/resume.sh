@@ -239,6 +239,9 @@ begun
 cp -r in other && printf '\001' | dd of=other/model.safetensors bs=1 seek=1900000 conv=notrunc 2>/dev/null
 printf '\001\002\003' | dd of=other/model.safetensors bs=1 seek=$(($(stat -c %s other/model.safetensors) - 77)) conv=notrunc 2>/dev/null
 answers 3 "begun with 'input model.safetensors .*this run has 'input model.safetensors" $quant --part 1/2 other x.apr
+cp in/model.safetensors other/ # 16 KiB of one tensor are another's
+head -c 16384 /dev/urandom | dd of=other/model.safetensors bs=1 seek=$(($(stat -c %s in/model.safetensors) / 16 * 5 + 5000)) conv=notrunc 2>/dev/null
+answers 3 "begun with 'input model.safetensors .*this run has 'input model.safetensors" $quant --part 2/2 other x.apr
 answers 3 "q6_k', and this run has '.*q8_0'" aprquant -t q8_0 --part 1/2 in x.apr
 answers 3 "saturate no', and this run has 'saturate yes'" aprquant -t q4_k_m --saturate --part 1/2 in x.apr
 answers 3 'begun with 2 parts, and this run counts 3' $quant --part 1/3 in x.apr
