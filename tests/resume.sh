@@ -247,6 +247,8 @@ answers 3 "saturate no', and this run has 'saturate yes'" aprquant -t q4_k_m --s
 answers 3 'begun with 2 parts, and this run counts 3' $quant --part 1/3 in x.apr
 answers 3 'begun with 2 parts, and this run counts 1' $quant --resume in x.apr
 holds [ -e "$journal" ]
+cp in/model.safetensors other/ && rm other/generation_config.json # all inputs behind it are the same, a line further up
+answers 3 "begun with 'input generation_config.json [^']*', and this run has 'output of" $quant --part 2/2 other x.apr
 cp -r in elsewhere
 answers 0 '' $quant --part 2/2 elsewhere x.apr # the same bytes, on a host that has them somewhere else
 answers 0 '' $quant --finish in x.apr
