@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES = 16, SAMPLE_BYTES = 4096, HEAD_BYTES = 64 * 1024, PROBE_VALUES = 4096 };
+enum { SAMPLES = 256, SAMPLE_BYTES = 4096, HEAD_BYTES = 64 * 1024, PROBE_VALUES = 4096 };
 
 typedef struct lines {
     char *text;
@@ -41,15 +41,16 @@ __attribute__((format(printf, 2, 3))) static void add(lines *l, const char *form
     va_end(again);
 }
 
-/* Of the start, of samples all over the file, and of the end: another model of the same shapes has other bytes there. */
-static uint32_t sample(const apr_input *input)
+/* Of the start, of samples all over the file, and of the end: another model of the same shapes has other bytes there, and one in which
+ * every number of a large tensor is another, too. */
+static uint32_t sample(const uint8_t *data, size_t n)
 {
-    const size_t n = input->n_bytes, head = n < HEAD_BYTES ? n : HEAD_BYTES;
-    uint32_t crc = apr_crc32(0, input->data, head);
+    const size_t head = n < HEAD_BYTES ? n : HEAD_BYTES;
+    uint32_t crc = apr_crc32(0, data, head);
 
     for (size_t i = 1; i <= SAMPLES && n > HEAD_BYTES; i++) {
-        const size_t end = n / SAMPLES * i, bytes = end < SAMPLE_BYTES ? end : SAMPLE_BYTES;
-        crc = apr_crc32(crc, input->data + end - bytes, bytes);
+        const size_t end = i < SAMPLES ? n / SAMPLES * i : n, bytes = end < SAMPLE_BYTES ? end : SAMPLE_BYTES;
+        crc = apr_crc32(crc, data + end - bytes, bytes);
     }
     return crc;
 }
@@ -63,7 +64,7 @@ static const char *name_of(const apr_input *input)
 static void add_input(lines *l, const apr_input *input, bool with_time)
 {
     add(l, "input %s of %lld bytes", name_of(input), (long long)input->at_open.st_size);
-    if (input->data != NULL) add(l, ", %08" PRIx32 " in %d samples", sample(input), (int)SAMPLES);
+    if (input->data != NULL) add(l, ", %08" PRIx32 " in %d samples", sample(input->data, input->n_bytes), (int)SAMPLES);
     if (with_time) add(l, ", of %lld.%09ld", (long long)input->at_open.st_mtim.tv_sec, input->at_open.st_mtim.tv_nsec);
     add(l, "\n");
 }
@@ -92,10 +93,23 @@ static apr_status add_inputs(lines *l, bool with_time, apr_error *err)
     return APR_OK;
 }
 
-apr_status apr_inputs_terms(char **text, apr_error *err)
+/* In the order in which they are merged. All their files are inputs; which one comes with which factor is not said there. */
+static void add_adapters(lines *l, const apr_adapter_use *uses, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const apr_model *const files = &uses[i].adapter->files;
+        uint32_t crc = 0;
+        for (size_t k = 0; k < files->n_maps; k++) crc ^= sample(files->maps[k].data, files->maps[k].n_bytes);
+        add(l, "adapter %zu, %08" PRIx32 ", factor %a\n", i + 1, crc, (double)uses[i].factor);
+    }
+}
+
+apr_status apr_inputs_terms(char **text, const apr_adapter_use *uses, size_t n_uses, apr_error *err)
 {
     lines l = {0};
     const apr_status status = add_inputs(&l, true, err);
+
+    add_adapters(&l, uses, n_uses);
 
     *text = NULL;
     if (status == APR_OK && !l.failed) *text = l.text;
@@ -122,19 +136,6 @@ static uint32_t probe_by(apr_dtype to, const float *values, uint8_t *bytes)
     for (int i = 0; i < PROBE_VALUES; i++) importance[i] = values[i] < 0.0f ? -values[i] : values[i];
     apr_host_codecs()[to].encode_by(values, importance, bytes, PROBE_VALUES);
     return apr_crc32(0, bytes, (size_t)apr_row_bytes(to, PROBE_VALUES));
-}
-
-/* Of an imatrix whatever its file is called. */
-static uint32_t sum_of(const apr_imatrix *m)
-{
-    uint32_t crc = 0;
-    for (size_t i = 0; i < m->n_entries; i++) {
-        const apr_imatrix_entry *const e = &m->entries[i];
-        crc = apr_crc32(crc, e->name, strlen(e->name));
-        crc = apr_crc32(crc, e->sums, (size_t)(e->n_matrices * e->n_columns) * sizeof *e->sums);
-        crc = apr_crc32(crc, e->counts, (size_t)e->n_matrices * sizeof *e->counts);
-    }
-    return crc;
 }
 
 static void add_encoders(lines *l, const apr_conversion *c)
@@ -164,8 +165,8 @@ static void add_recipe(lines *l, const apr_conversion *c)
     add(l, "saturate %s\n", c->options.saturate ? "yes" : "no");
     if (c->options.maker_terms != NULL) add(l, "method %s\n", c->options.maker_terms);
     if (c->options.imatrix != NULL)
-        add(l, "importance of %zu tensors, %08" PRIx32 "\n", c->options.imatrix->n_entries, sum_of(c->options.imatrix));
-    for (size_t i = 0; i < c->options.n_adapters; i++) add(l, "adapter %zu factor %a\n", i + 1, (double)c->options.adapters[i].factor);
+        add(l, "importance of %zu tensors, %08" PRIx32 "\n", c->options.imatrix->n_entries, apr_imatrix_sum(c->options.imatrix));
+    add_adapters(l, c->options.adapters, c->options.n_adapters);
     for (size_t i = 0; i < c->layout.n_tensors; i++)
         add(l, "tensor '%s' %s -> %s\n", c->layout.tensors[i].name, apr_dtypes[c->items[i].from->dtype].name,
             apr_dtypes[c->items[i].to].name);

@@ -239,11 +239,16 @@ begun
 cp -r in other && printf '\001' | dd of=other/model.safetensors bs=1 seek=1900000 conv=notrunc 2>/dev/null
 printf '\001\002\003' | dd of=other/model.safetensors bs=1 seek=$(($(stat -c %s other/model.safetensors) - 77)) conv=notrunc 2>/dev/null
 answers 3 "begun with 'input model.safetensors .*this run has 'input model.safetensors" $quant --part 1/2 other x.apr
+cp in/model.safetensors other/ # 16 KiB of one tensor are another's
+head -c 16384 /dev/urandom | dd of=other/model.safetensors bs=1 seek=$(($(stat -c %s in/model.safetensors) / 16 * 5 + 5000)) conv=notrunc 2>/dev/null
+answers 3 "begun with 'input model.safetensors .*this run has 'input model.safetensors" $quant --part 2/2 other x.apr
 answers 3 "q6_k', and this run has '.*q8_0'" aprquant -t q8_0 --part 1/2 in x.apr
 answers 3 "saturate no', and this run has 'saturate yes'" aprquant -t q4_k_m --saturate --part 1/2 in x.apr
 answers 3 'begun with 2 parts, and this run counts 3' $quant --part 1/3 in x.apr
 answers 3 'begun with 2 parts, and this run counts 1' $quant --resume in x.apr
 holds [ -e "$journal" ]
+cp in/model.safetensors other/ && rm other/generation_config.json # all inputs behind it are the same, a line further up
+answers 3 "begun with 'input generation_config.json [^']*', and this run has 'output of" $quant --part 2/2 other x.apr
 cp -r in elsewhere
 answers 0 '' $quant --part 2/2 elsewhere x.apr # the same bytes, on a host that has them somewhere else
 answers 0 '' $quant --finish in x.apr
@@ -297,6 +302,9 @@ for p in 0/2 3/2 1 1/ /2 1/0 a/2 1/2x 1/100001 -1/2 '1 /2'; do answers 2 'takes 
 answers 2 'goes with none' $quant -n --resume in x.apr
 answers 3 'no part has been made' $quant --finish in x.apr
 gone x.apr x.apr.resume
+mkdir x.apr.resume # of a part that was killed before it had said what it makes
+answers 3 'no part has been made' $quant --finish in x.apr
+rm -r x.apr.resume
 
 step="a second process"
 for how in '--resume' '--part 1/1'; do

@@ -142,21 +142,32 @@ static int parts_of(const char *terms)
     return sscanf(terms, "parts %d\n", &n) == 1 && n > 0 ? n : 0;
 }
 
-/* The first line in which they are not equal. */
+/* The first line of `text` that `other` does not have; *n: its length. NULL: there is none. */
+static const char *line_of_its_own(const char *text, const char *other, size_t *n)
+{
+    for (const char *line = text; *line != '\0'; line += *n + (line[*n] == '\n')) {
+        bool is_there = false;
+        *n = strcspn(line, "\n");
+        for (const char *at = other; *at != '\0' && !is_there; at += strcspn(at, "\n"), at += *at == '\n')
+            is_there = strcspn(at, "\n") == *n && memcmp(at, line, *n) == 0;
+        if (!is_there) return line;
+    }
+    return NULL;
+}
+
+/* An input more or fewer moves all lines behind it, so lines are looked for wherever they are. */
 static apr_status say_difference(const apr_resume *r, const char *before, const char *now, apr_error *err)
 {
-    const char *a = before, *b = now;
+    static const char nothing[] = "nothing in its place";
+    size_t n = sizeof nothing - 1, m = n;
+    const char *a = line_of_its_own(before, now, &n), *b = line_of_its_own(now, before, &m);
 
-    for (;;) {
-        const size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
-        if (n != m || memcmp(a, b, n) != 0)
-            return apr_fail(err, APR_E_IO,
-                            "%s: was begun with '%.*s', and this run has '%.*s'; take the same input and options, or remove the folder to "
-                            "start anew",
-                            r->path, n < 150 ? (int)n : 150, a, m < 150 ? (int)m : 150, b);
-        a += n + (a[n] == '\n');
-        b += m + (b[m] == '\n');
-    }
+    if (a == NULL) a = nothing, n = sizeof nothing - 1;
+    if (b == NULL) b = nothing, m = sizeof nothing - 1;
+    return apr_fail(err, APR_E_IO,
+                    "%s: was begun with '%.*s', and this run has '%.*s'; take the same input and options, or remove the folder to "
+                    "start anew",
+                    r->path, n < 150 ? (int)n : 150, a, m < 150 ? (int)m : 150, b);
 }
 
 static apr_status agree(apr_resume *r, const char *terms, apr_error *err)
@@ -187,7 +198,8 @@ static apr_status join_terms(apr_resume *r, const char *terms, apr_error *err)
     int error = 0;
 
     if (!has_entry(r, "terms")) {
-        if (r->part.n_parts == 0) return apr_resume_fail(r, "terms", err);
+        if (r->part.n_parts == 0)
+            return apr_fail(err, APR_E_IO, "%s: has no terms: no part has been made yet (--part 1/N), or all is finished", r->path);
         char *const whole = malloc(n_bytes);
         if (whole == NULL) return apr_no_memory(err, "the terms of a run");
         snprintf(whole, n_bytes, "parts %d\n%s", r->part.n_parts, terms);

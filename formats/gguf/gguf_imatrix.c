@@ -9,13 +9,15 @@
 #include "formats/model/imatrix.h"
 
 #include "formats/base/bytes.h"
+#include "formats/base/crc32.h"
 #include "formats/base/out.h"
 #include "formats/gguf/gguf.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-static const char ending_sums[] = ".in_sum2", ending_counts[] = ".counts", terms_key[] = "aprkit.imatrix.terms";
+static const char ending_sums[] = ".in_sum2", ending_counts[] = ".counts", terms_key[] = "aprkit.imatrix.terms",
+                  seal_key[] = "aprkit.imatrix.seal";
 static const int64_t MOST_VALUES = (int64_t)1 << 40;
 
 static float float_of(uint32_t bits)
@@ -37,6 +39,14 @@ static double double_of(uint64_t bits)
     double x;
     memcpy(&x, &bits, sizeof x);
     return x;
+}
+
+/* Of an unfinished one: a bit that changes on the disk is not gone on with. */
+static int64_t seal_of(const apr_imatrix *m, const char *terms)
+{
+    uint32_t crc = apr_crc32(apr_imatrix_sum(m), terms, strlen(terms));
+    crc = apr_crc32(crc, &m->chunk_count, sizeof m->chunk_count);
+    return apr_crc32(crc, &m->chunk_size, sizeof m->chunk_size);
 }
 
 static bool is_sum(double x) { return x >= 0.0 && x <= 1e300; } /* no NaN */
@@ -105,6 +115,9 @@ static apr_status read_keys(apr_imatrix *m, const apr_kv_list *kv, apr_error *er
         return apr_fail(err, APR_E_DAMAGED, "%s is a GGUF file, but no imatrix: its general.type is not \"imatrix\"", m->path);
     (void)apr_kv_get_int(kv, "imatrix.chunk_count", &m->chunk_count);
     (void)apr_kv_get_int(kv, "imatrix.chunk_size", &m->chunk_size);
+    if (m->chunk_count < 0 || m->chunk_size < 0)
+        return apr_fail(err, APR_E_DAMAGED, "%s: the imatrix is said to be of %lld windows of %lld tokens", m->path,
+                        (long long)m->chunk_count, (long long)m->chunk_size);
     if (apr_kv_get_string(kv, terms_key, &terms)) m->terms = copy(m, terms);
     if (names == NULL || names->type != APR_KV_ARRAY || names->elem_type != APR_KV_STRING) return APR_OK;
     m->datasets = apr_arena_array(&m->arena, (size_t)names->n_elems + 1, sizeof *m->datasets);
@@ -120,6 +133,7 @@ static apr_status read_keys(apr_imatrix *m, const apr_kv_list *kv, apr_error *er
 static apr_status read_gguf(apr_imatrix *m, const char *path, const apr_model *file, apr_error *err)
 {
     size_t n_stem, unused;
+    int64_t seal;
 
     APR_TRY(apr_imatrix_start(m, path, file->n_tensors, err));
     APR_TRY(read_keys(m, &file->kv, err));
@@ -133,6 +147,8 @@ static apr_status read_gguf(apr_imatrix *m, const char *path, const apr_model *f
             return apr_fail(err, APR_E_DAMAGED, "%s: the imatrix's '%.*s' has counts and no sums", m->path, (int)unused, t->name);
     }
     if (m->n_entries == 0) return apr_fail(err, APR_E_DAMAGED, "%s: the imatrix has no entries", m->path);
+    if (m->terms != NULL && (!apr_kv_get_int(&file->kv, seal_key, &seal) || seal != seal_of(m, m->terms)))
+        return apr_fail(err, APR_E_DAMAGED, "%s: the unfinished imatrix is not as it was written; remove it to begin anew", m->path);
     return apr_imatrix_sort(m, err);
 }
 
@@ -253,7 +269,9 @@ static apr_status set_keys(const apr_imatrix *m, const char *terms, apr_arena *a
     APR_TRY(apr_kv_set(kv, &datasets, err));
     APR_TRY(apr_kv_set_int(kv, "imatrix.chunk_count", APR_KV_U32, m->chunk_count, err));
     APR_TRY(apr_kv_set_int(kv, "imatrix.chunk_size", APR_KV_U32, m->chunk_size, err));
-    return terms != NULL ? apr_kv_set_string(kv, terms_key, apr_str_of(terms), err) : APR_OK;
+    if (terms == NULL) return APR_OK;
+    APR_TRY(apr_kv_set_string(kv, terms_key, apr_str_of(terms), err));
+    return apr_kv_set_int(kv, seal_key, APR_KV_U32, seal_of(m, terms), err);
 }
 
 /* A tensor without data, rank 1 where there is one matrix. */

@@ -1,6 +1,8 @@
 /* imatrix.c - the table of an importance matrix's entries. */
 #include "formats/model/imatrix.h"
 
+#include "formats/base/crc32.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +50,18 @@ const apr_imatrix_entry *apr_imatrix_find(const apr_imatrix *m, const char *name
 {
     const apr_imatrix_entry key = {.name = name};
     return bsearch(&key, m->entries, m->n_entries, sizeof *m->entries, by_name);
+}
+
+uint32_t apr_imatrix_sum(const apr_imatrix *m)
+{
+    uint32_t crc = 0;
+    for (size_t i = 0; i < m->n_entries; i++) {
+        const apr_imatrix_entry *const e = &m->entries[i];
+        crc = apr_crc32(crc, e->name, strlen(e->name));
+        crc = apr_crc32(crc, e->sums, (size_t)(e->n_matrices * e->n_columns) * sizeof *e->sums);
+        crc = apr_crc32(crc, e->counts, (size_t)e->n_matrices * sizeof *e->counts);
+    }
+    return crc;
 }
 
 void apr_imatrix_close(apr_imatrix *m)

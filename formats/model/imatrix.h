@@ -38,6 +38,8 @@ apr_imatrix_entry *apr_imatrix_add(apr_imatrix *imatrix, const char *name, int64
 apr_status apr_imatrix_sort(apr_imatrix *imatrix, apr_error *err);
 /* NULL when it is not there. */
 const apr_imatrix_entry *apr_imatrix_find(const apr_imatrix *imatrix, const char *name);
+/* CRC-32 of names, sums and counts in their order, whatever the file is called. */
+uint32_t apr_imatrix_sum(const apr_imatrix *imatrix);
 void apr_imatrix_close(apr_imatrix *imatrix);
 
 /* A GGUF whose general.type is "imatrix", or the older .dat. APR_E_DAMAGED: neither, or numbers that can be none. The file is an input

@@ -29,3 +29,5 @@
 aprrun batch data/tiny-qwen2 in.jsonl -o out.jsonl --ctx 128 --sequences 3 -q 2>err; echo $?
 cat err
 sed 's/,"key":"[0-9a-f]*-[0-9a-f]*"}$//' out.jsonl | sort -t: -k2 -n
+# and is said again by a run that goes on where another was ended
+aprrun batch data/tiny-qwen2 in.jsonl -o out.jsonl --ctx 128 --sequences 3 -q --resume 2>&1; echo $?

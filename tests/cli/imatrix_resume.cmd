@@ -8,6 +8,13 @@ kill -9 $run; wait $run 2>/dev/null
 [ -e part.gguf ] && echo 'it was too fast to be killed'
 aprrun imatrix --show part.gguf.resume | head -n 1 | grep -oE 'windows of 32 tokens, unfinished'
 make -o part.gguf --resume --chunk 1 2>&1 | sed 's/begun with .*: give/begun with ...: give/'
+make -o part.gguf --resume --kv f32 2>&1
+mv part.gguf.resume kept
+at=$(($(wc -c <kept) / 2)) # a bit that changes meanwhile
+changed=$(printf %o $((($(od -An -tu1 -j $at -N 1 kept) + 1) % 256)))
+{ head -c $at kept; printf "\\$changed"; tail -c +$((at + 2)) kept; } >part.gguf.resume
+make -o part.gguf --resume 2>&1
+mv kept part.gguf.resume
 make -o part.gguf --resume | head -n 1
 cmp whole.gguf part.gguf && echo 'the same bytes'
 ls part.gguf.resume 2>/dev/null || echo 'and nothing besides'

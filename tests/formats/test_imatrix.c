@@ -103,13 +103,36 @@ static void an_unfinished_one_keeps_every_bit(void **state)
     for (int i = 0; i < 6; i++) e->sums[i] = exp(0.1 * i) / 3.0;
     e->counts[0] = 1e15 + 1.0;
     m.chunk_count = 7;
-    write_one(&m, in_work("x.resume"), (apr_imatrix_out){.terms = "a\nb\n"});
+    write_one(&m, in_work("x.resume"), (apr_imatrix_out){.overwrite = true, .terms = "a\nb\n"});
     apr_imatrix_close(&m);
     if (apr_imatrix_open(&m, in_work("x.resume"), true, &err) != APR_OK) fail_msg("%s", err.text);
     assert_string_equal(m.terms, "a\nb\n");
     for (int i = 0; i < 6; i++) assert_true(m.entries[0].sums[i] == exp(0.1 * i) / 3.0);
     assert_true(m.entries[0].counts[0] == 1e15 + 1.0 && m.entries[0].counts[1] == 0.0 && m.chunk_count == 7);
     apr_imatrix_close(&m);
+}
+
+static void an_unfinished_one_that_changed_is_refused(void **state)
+{
+    const double first = 1.0 / 3.0;
+    apr_map map;
+    apr_imatrix m;
+    apr_error err = {0};
+
+    an_unfinished_one_keeps_every_bit(state);
+    assert_int_equal(apr_map_open(&map, in_work("x.resume"), &err), APR_OK);
+    uint8_t *const copy = malloc(map.n_bytes);
+    size_t at = 0;
+    while (at + 48 <= map.n_bytes && memcmp(map.data + at, &first, sizeof first) != 0) at++;
+    assert_true(at + 48 <= map.n_bytes);
+    for (size_t i = 0; i < 6 * sizeof(double); i++) {
+        memcpy(copy, map.data, map.n_bytes);
+        copy[at + i] ^= 1;
+        assert_int_equal(apr_imatrix_parse(&m, "file", copy, map.n_bytes, &err), APR_E_DAMAGED);
+        assert_non_null(strstr(err.text, "is not as it was written"));
+    }
+    free(copy);
+    apr_map_close(&map);
 }
 
 /* ---- what is none ---- */
@@ -173,13 +196,10 @@ static void an_imatrix_that_was_cut_off_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_llama_cpp_wrote_is_understood),
-        cmocka_unit_test(experts_have_counts_of_their_own),
-        cmocka_unit_test(a_gguf_comes_back_byte_for_byte),
-        cmocka_unit_test(a_dat_comes_back_byte_for_byte),
-        cmocka_unit_test(the_dat_of_a_gguf_is_llama_cpps),
-        cmocka_unit_test(an_unfinished_one_keeps_every_bit),
-        cmocka_unit_test(what_is_no_imatrix_is_refused_with_a_reason),
+        cmocka_unit_test(what_llama_cpp_wrote_is_understood),        cmocka_unit_test(experts_have_counts_of_their_own),
+        cmocka_unit_test(a_gguf_comes_back_byte_for_byte),           cmocka_unit_test(a_dat_comes_back_byte_for_byte),
+        cmocka_unit_test(the_dat_of_a_gguf_is_llama_cpps),           cmocka_unit_test(an_unfinished_one_keeps_every_bit),
+        cmocka_unit_test(an_unfinished_one_that_changed_is_refused), cmocka_unit_test(what_is_no_imatrix_is_refused_with_a_reason),
         cmocka_unit_test(an_imatrix_that_was_cut_off_is_refused),
     };
     return cmocka_run_group_tests_name("imatrix", tests, make_work, remove_work);

@@ -53,6 +53,7 @@ static apr_status take_line(apr_batch_output *o, const apr_line *line, apr_error
     const bool is_json = !line->is_too_long && apr_json_parse(&json, line->bytes, line->n_bytes, o->path, NULL) == APR_OK;
     const bool is_answer =
         is_json && apr_json_get_int(json, "line", &number) && number > 0 && read_key(apr_json_get_string(json, "key"), &terms, &crc);
+    o->n_refused += is_answer && apr_json_get(json, "error") != NULL;
     cJSON_Delete(json);
     if (!is_answer)
         return apr_fail(err, APR_E_DAMAGED, "%s: line %lld is no answer of a batch: it stays as it is; give another output", o->path,

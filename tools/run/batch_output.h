@@ -27,6 +27,7 @@ typedef struct apr_batch_output {
     uint32_t terms;
     apr_done_line *done; /* [n_done] by earlier runs, by number */
     size_t n_done, capacity;
+    int64_t n_refused; /* of them, those whose answer is what was wrong with the line */
 } apr_batch_output;
 
 /* path "-": stdout. Else a new file, or a pipe that is there; with `resume` a file of an earlier run, whose answers are read. input_fd:

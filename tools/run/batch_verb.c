@@ -306,14 +306,13 @@ static apr_status make_terms(const batch *b, uint32_t *crc, apr_error *err)
     const apr_plan *const plan = apr_session_plan(b->running.session);
     char *inputs, text[512];
 
-    APR_TRY(apr_inputs_terms(&inputs, err));
+    APR_TRY(apr_inputs_terms(&inputs, b->running.lora.uses, b->running.lora.n, err));
     const int n = snprintf(
         text, sizeof text, "batch 1\n%s\ncontext %lld\nkeys and values %s\nbegin token %s\nexact %d\ntokens %lld\n%.17g %.17g %lld\n%s",
         apr_session_backend_name(b->running.session), (long long)plan->n_ctx, apr_dtypes[plan->kv_dtype].name, o->no_bos ? "no" : "yes",
         apr_session_is_exact(b->running.session), (long long)o->n, o->temp, o->top_p, (long long)o->seed,
         apr_session_place_ordinal(b->running.session, 0) >= 0 && plan->n_sequences > 1 ? "apart\n" : "");
     *crc = apr_crc32(apr_crc32(0, inputs, strlen(inputs)), text, (size_t)n);
-    for (size_t i = 0; i < o->run.lora.n_items; i++) *crc = apr_crc32(*crc, o->run.lora.items[i], strlen(o->run.lora.items[i]));
     free(inputs);
     return APR_OK;
 }
@@ -393,9 +392,10 @@ static apr_status conclude(const batch *b, apr_error *err)
     if (ended_by != 0)
         return apr_fail(err, APR_E_NO, "ended by signal %d: %lld lines are answered%s", (int)ended_by,
                         (long long)(b->n_before + b->n_answered + b->n_refused), b->out.is_file ? ", and --resume goes on there" : "");
-    if (b->n_refused > 0)
-        return apr_fail(err, APR_E_NO, "%lld line%s could not be answered; what is wrong stands in %s", (long long)b->n_refused,
-                        b->n_refused == 1 ? "" : "s", b->n_refused == 1 ? "its answer" : "their answers");
+    const int64_t n_refused = b->out.n_refused + b->n_refused; /* a run that was ended and went on answers as one that was not */
+    if (n_refused > 0)
+        return apr_fail(err, APR_E_NO, "%lld line%s could not be answered; what is wrong stands in %s", (long long)n_refused,
+                        n_refused == 1 ? "" : "s", n_refused == 1 ? "its answer" : "their answers");
     return APR_OK;
 }
 

@@ -111,17 +111,21 @@ static apr_status make_terms(work *w, apr_error *err)
 {
     const uint32_t crc = apr_crc32(0, w->ids, w->n_ids * sizeof *w->ids);
     const size_t n = strlen(w->asked->out) + sizeof ".resume";
+    const char *const backend = apr_session_backend_name(w->running.session);
     char *inputs;
 
     w->kept = malloc(n);
     if (w->kept == NULL) return apr_no_memory(err, "a path");
     snprintf(w->kept, n, "%s.resume", w->asked->out);
-    APR_TRY(apr_inputs_terms(&inputs, err));
-    const size_t n_terms = strlen(inputs) + 256;
+    APR_TRY(apr_inputs_terms(&inputs, w->running.lora.uses, w->running.lora.n, err));
+    const size_t n_terms = strlen(inputs) + strlen(backend) + 512;
     w->terms = malloc(n_terms);
     if (w->terms != NULL)
-        snprintf(w->terms, n_terms, "%stext of %zu tokens, %08" PRIx32 "\nwindows of %lld from %lld on\noutput head %s\n", inputs, w->n_ids,
-                 crc, (long long)w->window, (long long)w->asked->first, w->asked->output_too ? "yes" : "no");
+        snprintf(w->terms, n_terms,
+                 "%stext of %zu tokens, %08" PRIx32 "\nwindows of %lld from %lld on\noutput head %s\nbackend %s%s\nkeys and values %s\n",
+                 inputs, w->n_ids, crc, (long long)w->window, (long long)w->asked->first, w->asked->output_too ? "yes" : "no", backend,
+                 apr_session_is_exact(w->running.session) ? ", exact" : "",
+                 apr_dtypes[apr_session_plan(w->running.session)->kv_dtype].name);
     free(inputs);
     return w->terms != NULL ? APR_OK : apr_no_memory(err, "the terms of a run");
 }
