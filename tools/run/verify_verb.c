@@ -27,7 +27,7 @@ const apr_option apr_verify_options[] = {
      APR_TO(verify_options, parity)},
     {"control", 0, APR_OPTION_SIZE, "SIZE", "8G",
      "memory for SOURCE with its weights brought to MODEL's types here, by which MODEL's divergence is judged; 0: not judged",
-     APR_TO(verify_options, control)},
+     APR_TO(verify_options, control), .or_none = true},
     {"html", 0, APR_OPTION_STRING, "FILE", NULL, "write the report as one HTML page with pictures; takes the place of an older page only",
      APR_TO(verify_options, html)},
     APR_RUN_OPTIONS(verify_options, run, "f16"),
