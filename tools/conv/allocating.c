@@ -20,7 +20,6 @@ typedef struct trial {
     apr_allocation *a;
     apr_model between, model; /* the conversion's view without records, and canonical again */
     apr_tokenizer *tokenizer;
-    apr_map text;
     int32_t *ids;
     apr_damage damage;
     apr_damage_table table;
@@ -30,13 +29,13 @@ typedef struct trial {
 
 bool apr_allocate_is_asked(const apr_allocate_request *r) { return r->size > 0 || !isnan(r->bpw) || !isnan(r->kld); }
 
-apr_status apr_allocate_check(const apr_allocate_request *r, apr_error *err)
+apr_status apr_allocate_check(const apr_allocate_request *r, bool has_text, apr_error *err)
 {
     const int n_targets = (r->size > 0) + !isnan(r->bpw) + !isnan(r->kld);
 
     if (n_targets == 0 && r->state != NULL) return apr_fail(err, APR_E_USAGE, "--state is for --target-bpw, --target-size or --target-kld");
     if (n_targets > 1) return apr_fail(err, APR_E_USAGE, "give one target: --target-bpw, --target-size or --target-kld");
-    if (n_targets == 1 && r->text == NULL)
+    if (n_targets == 1 && !has_text)
         return apr_fail(err, APR_E_USAGE, "types are chosen by what they do to predictions: give a text with --calibration TEXT");
     return APR_OK;
 }
@@ -81,20 +80,19 @@ static apr_status read_text(trial *t, apr_error *err)
     size_t n_ids, n_bytes;
 
     if (most > 0 && r->window > most) r->window = most;
-    APR_TRY(apr_map_open(&t->text, r->text, err));
-    const char *const text = t->text.data != NULL ? (const char *)t->text.data : "";
-    n_bytes = t->text.n_bytes; /* a token has 32 bytes at most, on average by far: what lies behind is not read */
+    const char *const text = r->text->bytes;
+    n_bytes = r->text->n_bytes; /* a token has 32 bytes at most, on average by far: what lies behind is not read */
     if ((uint64_t)n_bytes / 64 > (uint64_t)r->n_tokens) {
         n_bytes = (size_t)r->n_tokens * 64;
         while (n_bytes > 0 && text[n_bytes - 1] != '\n') n_bytes--;
     }
-    APR_TRY(encode(t, text, n_bytes > 0 ? n_bytes : t->text.n_bytes, &n_ids, err));
+    APR_TRY(encode(t, text, n_bytes > 0 ? n_bytes : r->text->n_bytes, &n_ids, err));
     const int64_t n_windows = (int64_t)n_ids / r->window, wanted = (r->n_tokens + r->window - 1) / r->window;
     const int64_t n_tried = 2 * wanted <= n_windows ? wanted : n_windows / 2;
     t->a->n_tried = t->a->n_held = n_tried * r->window;
     if (n_tried > 0) return APR_OK;
     return apr_fail(err, APR_E_USAGE, "%s has %zu tokens: two windows of %" PRId64 " must be full, one to choose by and one to judge by",
-                    r->text, n_ids, r->window);
+                    r->text->path, n_ids, r->window);
 }
 
 /* --- what has been tried --- */
@@ -361,7 +359,6 @@ apr_status apr_allocation_make(apr_allocation *a, const apr_allocate_request *re
     apr_tokenizer_close(t.tokenizer);
     apr_model_close(&t.model);
     apr_model_close(&t.between);
-    apr_map_close(&t.text);
     free(t.ids);
     return status;
 }
