@@ -209,12 +209,22 @@ static bool knows_all(const trial *t)
     return true;
 }
 
+/* What is tried must be kept: whether it can be is asked beforehand. */
+static apr_status prepare_trials(trial *t, apr_error *err)
+{
+    const apr_out_wish state = {.path = t->a->request.state, .mark = APR_DAMAGE_MARK};
+
+    if (knows_all(t)) return APR_OK;
+    if (state.path != NULL) APR_TRY(apr_outs_may_be(&state, 1, err));
+    return open_damage(t, 0, t->a->n_tried, err);
+}
+
 static apr_status try_all(trial *t, apr_error *err)
 {
     apr_allocation *const a = t->a;
     apr_meter meter;
     apr_progress progress = apr_meter_start_counting(&meter, t->quiet);
-    apr_status status = knows_all(t) ? APR_OK : open_damage(t, 0, a->n_tried, err);
+    apr_status status = prepare_trials(t, err);
 
     for (size_t i = 0; i < a->n_groups && status == APR_OK; i++) {
         status = try_group(t, &a->groups[i], err);

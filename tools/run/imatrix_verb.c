@@ -5,6 +5,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
 #include "formats/base/out.h"
+#include "formats/base/resume.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
 #include "tools/run/imatrix_print.h"
@@ -95,11 +96,8 @@ static apr_status read_text(work *w, const char *path, apr_error *err)
 static apr_status make_terms(work *w, const char *inputs, apr_error *err)
 {
     const uint32_t crc = apr_crc32(0, w->ids, w->n_ids * sizeof *w->ids);
-    const size_t n = strlen(w->asked->out) + sizeof ".resume", n_terms = strlen(inputs) + 256;
+    const size_t n_terms = strlen(inputs) + 256;
 
-    w->kept = malloc(n);
-    if (w->kept == NULL) return apr_no_memory(err, "a path");
-    snprintf(w->kept, n, "%s.resume", w->asked->out);
     w->terms = malloc(n_terms);
     if (w->terms == NULL) return apr_no_memory(err, "the terms of a run");
     snprintf(w->terms, n_terms, "%stext of %zu tokens, %08" PRIx32 "\nwindows of %lld from %lld on\noutput head %s\n", inputs, w->n_ids,
@@ -215,16 +213,25 @@ static apr_status write_and_answer(work *w, double seconds, apr_error *err)
     return status;
 }
 
+/* Asked before anything is read, and once more when the inputs are known. */
+static apr_status check_outputs(const work *w, apr_error *err)
+{
+    const apr_out_wish all[] = {{.path = w->asked->out, .overwrite = w->asked->force}, {.path = w->kept, .overwrite = true}};
+    return apr_outs_may_be(all, w->asked->resume ? 2 : 1, err);
+}
+
 static apr_status make(work *w, apr_error *err)
 {
     const double start = apr_seconds_now();
     apr_run_options run = w->asked->run;
 
     if (run.ctx == 0) run.ctx = 512;
-    if (!w->asked->force) APR_TRY(apr_out_may_be(w->asked->out, false, err));
+    w->kept = apr_resume_path_for(w->asked->out);
+    if (w->kept == NULL) return apr_no_memory(err, "a path");
+    APR_TRY(check_outputs(w, err));
     APR_TRY(apr_running_open(&w->running, w->call->operands[0], &run, 16, err));
     APR_TRY(read_inputs(w, err));
-    APR_TRY(apr_out_may_be(w->asked->out, false, err));
+    APR_TRY(check_outputs(w, err));
     APR_TRY(apr_feeds_of(&w->feeds, w->running.session, err));
     APR_TRY(apr_importance_pass_open(&w->pass, &w->feeds, err));
     w->wanted = calloc(w->feeds.n_feeds + 1, sizeof *w->wanted);
