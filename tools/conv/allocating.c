@@ -267,14 +267,30 @@ static apr_status choose(apr_allocation *a, double within, bool by_damage, doubl
     return status;
 }
 
+static double target_bytes(const apr_allocation *a)
+{
+    return a->request.size > 0 ? (double)a->request.size : floor(a->request.bpw * (double)a->n_elems / 8.0);
+}
+
 static apr_status choose_by_size(apr_allocation *a, apr_error *err)
 {
-    const double all = a->request.size > 0 ? (double)a->request.size : floor(a->request.bpw * (double)a->n_elems / 8.0);
     double least = 0.0;
+    return choose(a, target_bytes(a) - (double)a->fixed_bytes, false, &least, err);
+}
 
-    const apr_status status = choose(a, all - (double)a->fixed_bytes, false, &least, err);
-    if (status != APR_E_NO) return status;
-    least += (double)a->fixed_bytes;
+/* Of a size costs alone say whether it can be: known before anything is tried, and then some choice is within it. */
+static apr_status refuse_small_target(const apr_allocation *a, apr_error *err)
+{
+    const double all = target_bytes(a);
+    double least = (double)a->fixed_bytes;
+
+    if (!isnan(a->request.kld)) return APR_OK;
+    for (size_t i = 0; i < a->n_groups; i++) {
+        double cost = a->groups[i].offers[0].cost;
+        for (size_t k = 1; k < a->groups[i].n_types; k++) cost = fmin(cost, a->groups[i].offers[k].cost);
+        least += cost;
+    }
+    if (all >= least) return APR_OK;
     return apr_fail(
         err, APR_E_NO,
         "the target is %.0f bytes of tensors (%.3f bits per weight); in the smallest types that are tried they have %.0f (%.3f)", all,
@@ -350,6 +366,7 @@ static apr_status make(trial *t, const apr_conversion *c, apr_error *err)
     }
     t->replaced = apr_arena_array(&a->arena, n_members + 1, sizeof *t->replaced);
     if (t->replaced == NULL) return apr_no_memory(err, "the types of tensors");
+    APR_TRY(refuse_small_target(a, err));
     APR_TRY(read_text(t, err));
     APR_TRY(open_table(t, err));
     APR_TRY(try_all(t, err));
