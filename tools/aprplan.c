@@ -28,7 +28,7 @@ static const apr_option options[] = {
      APR_TO(plan_options, gpu)},
     {"host", 0, APR_OPTION_FLAG, NULL, NULL, "plan a run on the host", APR_TO(plan_options, host)},
     {"headroom", 0, APR_OPTION_SIZE, "SIZE", "1G", "memory to leave free on the device", APR_TO(plan_options, headroom),
-     .min = APR_LEAST_SIZE},
+     .min = APR_LEAST_SIZE, .or_none = true},
     {"stack", 0, APR_OPTION_INT, "BYTES", "256", "stack limit of the CUDA context", APR_TO(plan_options, stack), .min = 256,
      .max = 1 << 20},
     {"direct", 0, APR_OPTION_FLAG, NULL, "yes", "packed weights are read directly; --no-direct: a run that needs FP16 copies of them",

@@ -95,15 +95,6 @@ static apr_status list_types(const apr_call *call)
     return APR_OK;
 }
 
-/* The text is one option, for whatever reads it. */
-static apr_allocate_request allocate_of(const quant_options *o)
-{
-    apr_allocate_request a = o->allocate;
-    a.text = o->calibration;
-    a.window = o->window > 0 ? o->window : 256;
-    return a;
-}
-
 /* Options that only one method has are refused with the other: they would do nothing. */
 static apr_status check_method(const quant_options *o, apr_error *err)
 {
@@ -116,7 +107,8 @@ static apr_status check_method(const quant_options *o, apr_error *err)
     return APR_OK;
 }
 
-static apr_status quantize(const apr_call *call, apr_arena *arena, apr_error *err)
+/* text: one option, for whatever reads it; NULL: none was given. */
+static apr_status quantize(const apr_call *call, const apr_text *text, apr_arena *arena, apr_error *err)
 {
     const quant_options *const o = call->options;
     apr_recipe_options recipe = {.mixture = o->to, .n_overrides = o->tensors.n_items, .allow_requantize = o->allow_requantize};
@@ -126,13 +118,15 @@ static apr_status quantize(const apr_call *call, apr_arena *arena, apr_error *er
     for (size_t i = 0; i < o->tensors.n_items; i++) APR_TRY(parse_override(o->tensors.items[i], &overrides[i], arena, err));
     recipe.overrides = overrides;
     apr_output_options output = o->output;
-    const apr_allocate_request allocate = allocate_of(o);
+    apr_allocate_request allocate = o->allocate;
     if (apr_allocate_is_asked(&allocate)) {
+        allocate.text = text;
+        allocate.window = o->window > 0 ? o->window : 256;
         output.allocate = &allocate;
         if (recipe.mixture == NULL) recipe.mixture = "q4_k_m"; /* of what is not chosen */
     }
     apr_feedback_request feedback = o->feedback;
-    feedback.calibration = o->calibration;
+    feedback.calibration = text;
     feedback.plan_only = o->output.dry_run;
     feedback.window = o->window > 0 ? o->window : 512;
     feedback.options.rounds = o->n_rounds > 0 ? (int)o->n_rounds : -1;
@@ -144,15 +138,17 @@ static apr_status run(const apr_call *call, apr_error *err)
 {
     const quant_options *const o = call->options;
     apr_arena arena = {0};
+    apr_text text = {0};
 
     if (o->list) return list_types(call);
     if (call->n_operands != 2) return apr_fail(err, APR_E_USAGE, "give IN and OUT; try 'aprquant --help'");
-    const apr_allocate_request allocate = allocate_of(o);
-    APR_TRY(apr_allocate_check(&allocate, err));
+    APR_TRY(apr_allocate_check(&o->allocate, o->calibration != NULL, err));
     if (o->to == NULL && o->tensors.n_items == 0 && !apr_allocate_is_asked(&o->allocate))
         return apr_fail(err, APR_E_USAGE, "say what to make of it with --to TYPE; 'aprquant --list' lists the types");
     APR_TRY(check_method(o, err));
-    const apr_status status = quantize(call, &arena, err);
+    if (o->calibration != NULL) APR_TRY(apr_text_open(&text, o->calibration, err));
+    const apr_status status = quantize(call, o->calibration != NULL ? &text : NULL, &arena, err);
+    apr_text_close(&text);
     apr_arena_close(&arena);
     return status;
 }

@@ -217,18 +217,18 @@ static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error 
     apr_perplexity result;
     apr_meter meter;
     window_meter on = {0};
-    char *text = NULL;
+    apr_text text;
     int32_t *ids = NULL;
-    size_t n = 0, n_ids = 0;
+    size_t n_ids = 0;
 
-    apr_status status = apr_read_stream(call->operands[1], &text, &n, err);
-    if (status == APR_OK) status = apr_subject_encode(&subject, text, n, false, &ids, &n_ids, err);
+    APR_TRY(apr_text_open(&text, call->operands[1], err));
+    apr_status status = apr_subject_encode(&subject, text.bytes, text.n_bytes, false, &ids, &n_ids, err);
+    apr_text_close(&text);
     if (status == APR_OK) {
         on.progress = apr_meter_start_counting(&meter, call->quiet);
         status = apr_evaluate_perplexity(r->session, ids, n_ids, o->window, on_window, &on, &result, err);
         apr_meter_end(&meter);
     }
-    free(text);
     free(ids);
     if (status != APR_OK) return status;
     if (call->answer->json) {

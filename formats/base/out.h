@@ -90,6 +90,17 @@ apr_status apr_folder_ensure(const char *path, bool make, apr_error *err);
 
 /* --- about targets --- */
 
+/* One of the things that a run is going to write. */
+typedef struct apr_out_wish {
+    const char *path;
+    bool is_folder, overwrite;
+    const char *mark; /* see apr_out_renew, or NULL */
+    bool is_dry;      /* perhaps nothing is written: whether it exists, and who may write there, does not matter */
+} apr_out_wish;
+
+/* For the start of a run, before any work: the refusals of all that it will write, also of two that would be one file, by whatever names.
+ * They are asked again when each is opened, and at the end. */
+apr_status apr_outs_may_be(const apr_out_wish *all, size_t n, apr_error *err);
 /* The refusals that need no writing: may this be the target of a run with these inputs? For dry runs. */
 apr_status apr_out_may_be(const char *path, bool is_folder, apr_error *err);
 /* Is there room on the file system of `path`, a final name in a folder that exists? */

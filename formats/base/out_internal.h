@@ -25,6 +25,7 @@ struct apr_target {
 typedef struct apr_replace_rule {
     bool overwrite;
     const char *mark; /* see apr_out_renew, or NULL */
+    bool is_dry;      /* see apr_out_wish */
 } apr_replace_rule;
 
 /* All refusals; a failed open needs no close. */

@@ -185,7 +185,7 @@ static apr_status refuse_existing(const apr_target *target, const char *mark, ap
     return APR_OK;
 }
 
-/* A report must not be the output, nor lie in a folder that is going to be replaced. */
+/* A report must not be the output, nor the same file by another name, nor lie in a folder that is going to be replaced. */
 static apr_status refuse_each_other(const apr_target *target, apr_error *err)
 {
     apr_status status = APR_OK;
@@ -193,9 +193,13 @@ static apr_status refuse_each_other(const apr_target *target, apr_error *err)
     pthread_mutex_lock(&lock);
     for (const apr_target *other = open_targets; other != NULL && status == APR_OK; other = other->next) {
         const bool same = same_file(&target->folder_st, &other->folder_st) && strcmp(target->name, other->name) == 0;
+        const bool linked = target->exists && other->exists && same_file(&target->old, &other->old);
         const bool in = other->is_folder && other->exists && lies_within(target->folder, &other->old);
         const bool around = target->is_folder && target->exists && lies_within(other->folder, &target->old);
         if (same) status = apr_fail(err, APR_E_USAGE, "%s: two outputs of this run have this name; choose another", target->path);
+        else if (linked)
+            status = apr_fail(err, APR_E_USAGE, "%s: is the same file as %s, which this run writes, too; choose another name", target->path,
+                              other->path);
         else if (in || around)
             status = apr_fail(err, APR_E_USAGE, "%s: would lie in %s, which this run replaces; choose another name",
                               in ? target->path : other->path, in ? other->path : target->path);
@@ -210,9 +214,9 @@ static apr_status check(apr_target *target, apr_replace_rule rule, apr_error *er
     APR_TRY(look(target, err));
     APR_TRY(refuse_inputs(target, err));
     APR_TRY(refuse_kind(target, err));
-    APR_TRY(refuse_existing(target, rule.mark, err));
+    if (!rule.is_dry) APR_TRY(refuse_existing(target, rule.mark, err));
     APR_TRY(refuse_each_other(target, err));
-    if (faccessat(target->folder, ".", W_OK | X_OK, AT_EACCESS) != 0)
+    if (!rule.is_dry && faccessat(target->folder, ".", W_OK | X_OK, AT_EACCESS) != 0)
         return apr_fail(err, APR_E_IO, "%s: cannot write there: %s", target->path, strerror(errno));
     return APR_OK;
 }
@@ -264,16 +268,26 @@ apr_status apr_target_recheck(const apr_target *target, apr_error *err)
     return refuse_kind(&now, err);
 }
 
+apr_status apr_outs_may_be(const apr_out_wish *all, size_t n, apr_error *err)
+{
+    apr_target *const targets = calloc(n + 1, sizeof *targets);
+    apr_status status = targets != NULL ? APR_OK : apr_no_memory(err, "the outputs");
+    size_t n_open = 0;
+
+    while (status == APR_OK && n_open < n) { /* open together, so that each is held against those before */
+        const apr_out_wish *const wish = &all[n_open];
+        const apr_replace_rule rule = {wish->overwrite, wish->mark, wish->is_dry};
+        status = apr_target_open(&targets[n_open], wish->path, wish->is_folder, rule, err);
+        n_open += status == APR_OK;
+    }
+    while (n_open > 0) apr_target_close(&targets[--n_open]);
+    free(targets);
+    return status;
+}
+
 apr_status apr_out_may_be(const char *path, bool is_folder, apr_error *err)
 {
-    apr_target target;
-    apr_status status = open_folder(&target, path, is_folder, err);
-    if (status == APR_OK) status = look(&target, err);
-    if (status == APR_OK) status = refuse_inputs(&target, err);
-    if (status == APR_OK) status = refuse_kind(&target, err);
-    if (status == APR_OK) status = refuse_each_other(&target, err);
-    free_target(&target);
-    return status;
+    return apr_outs_may_be(&(apr_out_wish){.path = path, .is_folder = is_folder, .is_dry = true}, 1, err);
 }
 
 /* --- modes --- */

@@ -63,17 +63,24 @@ static apr_status refuse_stranger(apr_resume *r, const char *name, apr_error *er
                     name);
 }
 
+char *apr_resume_path_for(const char *target)
+{
+    size_t n = strlen(target);
+    while (n > 1 && target[n - 1] == '/') n--;
+    char *const path = malloc(n + sizeof ENDING);
+    if (path == NULL) return NULL;
+    memcpy(path, target, n);
+    memcpy(path + n, ENDING, sizeof ENDING);
+    return path;
+}
+
 /* The final name, checked as any output's is, and the name of the folder beside it. An existing one is judged later. */
 static apr_status find_target(apr_resume *r, const char *target, bool is_folder, apr_error *err)
 {
     APR_TRY(apr_target_open(&r->target, target, is_folder, (apr_replace_rule){.overwrite = true}, err));
-    size_t n = strlen(target);
-    while (n > 1 && target[n - 1] == '/') n--;
-    r->path = malloc(n + sizeof ENDING);
+    r->path = apr_resume_path_for(target);
     r->beside = dup(r->target.folder);
     if (r->path == NULL || r->beside < 0) return apr_no_memory(err, "a path");
-    memcpy(r->path, target, n);
-    memcpy(r->path + n, ENDING, sizeof ENDING);
     if (strlen(r->target.name) + sizeof ENDING > sizeof r->name)
         return apr_fail(err, APR_E_USAGE, "%.100s...: the name is too long", target);
     memcpy(r->name, r->target.name, strlen(r->target.name));

@@ -32,6 +32,8 @@ apr_status apr_resume_open(apr_resume **resume, const char *target, bool is_fold
                            apr_error *err);
 void apr_resume_close(apr_resume *resume); /* NULL is fine */
 
+/* The name of the folder, or of what else is kept of an output until it is done: malloc'ed; NULL: no memory. */
+char *apr_resume_path_for(const char *target);
 const char *apr_resume_path(const apr_resume *resume);
 int apr_resume_n_parts(const apr_resume *resume);
 const apr_records *apr_resume_records(const apr_resume *resume); /* of all runs until now, sorted */

@@ -1,7 +1,7 @@
 /* plan.c - the lines of a plan, their sum, and the verdict. */
 #include "runtime/plan/plan.h"
 #include "formats/model/packing.h"
-#include "kernels/cuda/api.h"
+#include "kernels/cuda/abreast_room.h"
 #include "runtime/plan/placement.h"
 #include "runtime/program/op_card.h"
 
@@ -404,12 +404,27 @@ static int64_t widest_value(const apr_program *program)
     return most;
 }
 
+/* What else device_workspace counts: ", inputs and sums of up to 64 tokens abreast (of a prompt, or of 4 sequences)"; or nothing. */
+static const char *abreast_text(const draft *d, char *text, size_t n_bytes)
+{
+    const apr_dtype *const dtypes = d->options->weight_dtypes;
+    bool goes = d->plan->n_sequences > 1;
+
+    for (size_t i = 0; i < d->program->n_weights; i++)
+        goes |= (d->program->weights[i].uses & APR_USE_MULTIPLIED) != 0 && (dtypes == NULL || apr_abreast_has(dtypes[i]));
+    if (!goes || widest_input(d) == 0) return "";
+    const int n = snprintf(text, n_bytes, ", inputs and sums of up to %d tokens abreast", (int)APR_ABREAST_MOST);
+    if (d->plan->n_sequences > 1)
+        snprintf(text + n, n_bytes - (size_t)n, " (of a prompt, or of %lld sequences)", (long long)d->plan->n_sequences);
+    return text;
+}
+
 static void device_workspace_line(draft *d)
 {
     apr_plan *const p = d->plan;
     const apr_plan_pace pace = pace_of(d);
     const uint64_t bytes = device_workspace(d, pace), token = apr_cuda_round(sizeof(apr_cuda_token));
-    char lowered[64] = "";
+    char lowered[64] = "", abreast[160];
 
     if (pace.tile_bytes < APR_CUDA_TILE_BYTES)
         snprintf(lowered, sizeof lowered, ", for there is no room for %d", APR_CUDA_TILE_BYTES >> 20);
@@ -417,8 +432,8 @@ static void device_workspace_line(draft *d)
     p->planes_slot = apr_cuda_round((size_t)apr_planes_bytes(widest_value(d->program)));
     p->planes_slot += apr_cuda_round((size_t)(widest_value(d->program) / APR_FLOW_UNIT) * sizeof(float)); /* and squares */
     set_line(d, APR_LINE_WORKSPACE, apr_saturating_add(bytes, apr_saturating_add(token, APR_PLANES_SLOTS * p->planes_slot)), APR_ON_DEVICE,
-             "FP16 inputs of %lld tokens and decoded FP16 weights (%llu MiB at a time at most%s), or parts of a long context's attention",
-             (long long)p->n_batch, (unsigned long long)(pace.tile_bytes >> 20), lowered);
+             "FP16 inputs of %lld tokens and decoded FP16 weights (%llu MiB at a time at most%s)%s, or parts of a long context's attention",
+             (long long)p->n_batch, (unsigned long long)(pace.tile_bytes >> 20), lowered, abreast_text(d, abreast, sizeof abreast));
 }
 
 static void working_lines(draft *d, int64_t n_vector_floats)

@@ -22,6 +22,8 @@
     echo '{"id":14,"messages":[{"role":"user"}]}'
     echo '{"id":15,"prompt":""}'
     echo '{"id":16,"prompt":"a","prompt":"b"}'
+    echo '{"id":17,"messages":[{"role":"system","content":"a"},{"role":"user","content":[{"type":"text","text":"b"}]}]}'
+    echo '{"id":18,"messages":[{"role":"user","content":null}]}'
     awk 'BEGIN {printf "{\"id\":\"long\",\"prompt\":\""; for (i = 0; i < 40; i++) printf "In the beginning God created the heaven and the earth. "; print "\",\"max_tokens\":3}"}'
     awk 'BEGIN {printf "{\"id\":\"ten megabytes\",\"prompt\":7,\"x\":\""; for (i = 0; i < 131072; i++) printf "%080d", i; print "\"}"}'
     printf '{"custom_id":"last","method":"POST","url":"/v1","body":{"model":"m","prompt":"And God said","max_completion_tokens":4,"stop":"zz"}}'

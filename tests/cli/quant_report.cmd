@@ -31,3 +31,8 @@ grep -A1 '<h2>Error feedback' page.html | sed -E 's/<[^>]*>//g; s/[0-9a-f]{8}/CR
 for tag in table tr td p code; do [ "$(count "<$tag[ >]")" -eq "$(count "</$tag>")" ] || echo "$tag is left open"; done
 aprquant -q --to q4_k_m --imatrix m.gguf --report report.json -f data/tiny-qwen2 out.gguf >/dev/null 2>&1
 grep -oE '"covered":[0-9]+|"not_covered":\[[^]]*\]' report.json
+# what a model says of itself, and what it is called, is text
+cp -rL data/tiny-qwen2 'm<script>&"' && chmod -R u+w 'm<script>&"'
+sed -i 's/"model_type": "qwen2"/"model_type": "<script>\&\\""/; s/Qwen2ForCausalLM/<script>/' 'm<script>&"/config.json'
+aprquant -q --to q8_0 --report 'page<script>&".html' 'm<script>&"' 'out<script>&".apr' >/dev/null 2>&1; echo $?
+sed -n '/<h1>/,/<\/p>/p' 'page<script>&".html'

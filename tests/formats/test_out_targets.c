@@ -253,6 +253,48 @@ static void outputs_of_one_run_do_not_collide(void **state)
     apr_out_abandon(out);
 }
 
+static void assert_together(apr_status wanted, apr_out_wish a, apr_out_wish b, const char *says)
+{
+    for (int i = 0; i < 2; i++) { /* in either order */
+        const apr_out_wish all[] = {i == 0 ? a : b, i == 0 ? b : a};
+        apr_error err = {0};
+        assert_int_equal(apr_outs_may_be(all, 2, &err), wanted);
+        if (strstr(err.text, says) == NULL) fail_msg("'%s' does not say '%s'", err.text, says);
+    }
+}
+
+static void all_that_a_run_writes_is_asked_together(void **state)
+{
+    char same[256], linked[256], link_to_work[128];
+    apr_out *out;
+    (void)state;
+    char first[128], second[128];
+    snprintf(first, sizeof first, "%s/f", work);
+    snprintf(second, sizeof second, "%s/other", work);
+    const apr_out_wish f = {.path = first}, other = {.path = second};
+    assert_together(APR_OK, f, other, "");
+    snprintf(same, sizeof same, "%s/./f", work);
+    assert_together(APR_E_USAGE, f, (apr_out_wish){.path = same}, "two outputs of this run");
+    snprintf(link_to_work, sizeof link_to_work, "%s-link", work);
+    snprintf(linked, sizeof linked, "%s/f", link_to_work);
+    assert_int_equal(symlink(work, link_to_work), 0);
+    assert_together(APR_E_USAGE, f, (apr_out_wish){.path = linked}, "two outputs of this run");
+    assert_together(APR_E_USAGE, f, (apr_out_wish){.path = linked, .is_dry = true}, "two outputs of this run");
+    assert_int_equal(unlink(link_to_work), 0);
+    assert_int_equal(put_file(f.path, "mine", false, NULL), APR_OK);
+    assert_together(APR_E_IO, f, other, "exists already");
+    assert_together(APR_E_IO, (apr_out_wish){.path = f.path, .mark = "yours"}, other, "something else");
+    assert_together(APR_OK, (apr_out_wish){.path = f.path, .mark = "mine"}, other, "");
+    assert_together(APR_OK, (apr_out_wish){.path = f.path, .is_dry = true}, other, "");
+    assert_int_equal(link(f.path, other.path), 0);
+    const apr_out_wish over_f = {.path = f.path, .overwrite = true}, over_other = {.path = other.path, .overwrite = true};
+    assert_together(APR_E_USAGE, over_f, over_other, "is the same file as");
+    assert_together(APR_E_IO, over_f, (apr_out_wish){.path = in_work("no/g")}, "cannot write there");
+    assert_int_equal(apr_out_open(&out, f.path, 0, true, NULL), APR_OK); /* asking has kept nothing */
+    apr_out_abandon(out);
+    assert_int_equal(count_temporaries(work), 0);
+}
+
 static void a_report_takes_the_place_of_a_report_only(void **state)
 {
     apr_out *out;
@@ -499,6 +541,7 @@ int main(void)
         TEST(a_changed_input_spoils_the_output),
         TEST(of_two_writers_one_wins_and_one_says_so),
         TEST(outputs_of_one_run_do_not_collide),
+        TEST(all_that_a_run_writes_is_asked_together),
         TEST(a_report_takes_the_place_of_a_report_only),
         TEST(names_of_a_checkpoint_beside_one_are_taken),
         TEST(modes_are_kept_and_never_wider_than_the_input),

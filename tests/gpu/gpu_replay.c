@@ -40,39 +40,6 @@ static apr_session_options on_device(bool replays, apr_dtype kv_dtype)
     return options;
 }
 
-static apr_session *open_session(const apr_model *model, const apr_session_options *options)
-{
-    apr_error err = {0};
-    apr_session *s;
-    if (apr_session_open(&s, model, options, &err) != APR_OK) fail_msg("%s: %s", model->hparams.architecture, err.text);
-    return s;
-}
-
-static bool open_layer(program_model *m, const char *architecture, uint8_t mixer)
-{
-    static const uint8_t ffns[] = {APR_FFN_EXPERTS, APR_FFN_DENSE, APR_FFN_NONE};
-    static uint8_t mixers[2], both[2];
-
-    mixers[0] = mixers[1] = mixer;
-    for (int i = 0; i < 3; i++) {
-        apr_hparams h = program_model_sizes(architecture);
-        both[0] = both[1] = ffns[i];
-        h.num_layers = 2;
-        h.layer_kinds = mixers;
-        h.ffn_kinds = both;
-        if (ffns[i] != APR_FFN_EXPERTS) h.num_experts = 0;
-        if (program_model_open(m, &h, APR_BF16, NULL) == APR_OK) return true;
-    }
-    return false;
-}
-
-static bool has_host_tables(const apr_program *program)
-{
-    for (size_t i = 0; i < program->n_weights; i++)
-        if (apr_slot_is_read_on_host(&program->weights[i])) return true;
-    return false;
-}
-
 /* How many rows of logits are the host's, but for rounding. Where two experts are as good, backends may choose otherwise. */
 static double share_of_the_host_s(const program_model *m, apr_dtype kv_dtype, const float *logits)
 {
@@ -82,7 +49,7 @@ static double share_of_the_host_s(const program_model *m, apr_dtype kv_dtype, co
 
     options.cuda = NULL;
     options.n_threads = 2;
-    apr_session *const host = open_session(&m->model, &options);
+    apr_session *const host = must_open_session(&m->model, &options);
     float *const truth = replay_script_run(host, 0);
     for (size_t r = 0; r < REPLAY_SCRIPT_STEPS; r++) {
         double off = 0.0, most = 0.0;
@@ -101,14 +68,14 @@ static void check_layer(const program_model *m, apr_dtype kv_dtype, const char *
 {
     const apr_session_options plain_options = on_device(false, kv_dtype), options = on_device(true, kv_dtype);
     warning[0] = '\0';
-    apr_session *const plain = open_session(&m->model, &plain_options);
+    apr_session *const plain = must_open_session(&m->model, &plain_options);
     float *const truth = replay_script_run(plain, 0);
     assert_null(plain->places[0].recorded);
     apr_session_close(plain);
 
-    apr_session *const s = open_session(&m->model, &options);
+    apr_session *const s = must_open_session(&m->model, &options);
     float *const again = replay_script_run(s, 0);
-    if ((s->places[0].recorded == NULL) != has_host_tables(&m->program)) fail_msg("%s: was not recorded: %s", what, warning);
+    if ((s->places[0].recorded == NULL) != replay_has_host_tables(&m->program)) fail_msg("%s: was not recorded: %s", what, warning);
     apr_session_close(s);
     const size_t n = REPLAY_SCRIPT_STEPS * (size_t)m->program.vocab_size;
     for (size_t i = 0; i < n; i++) assert_true(isfinite(truth[i]));
@@ -130,7 +97,7 @@ static void every_family_gives_the_same_bits_recorded_or_not(void **state)
         for (uint8_t mixer = 0; mixer <= APR_LAYER_NONE; mixer++) {
             program_model m;
             char what[96];
-            if (!open_layer(&m, name, mixer)) continue;
+            if (!replay_open_layers(&m, name, mixer, 2)) continue;
             snprintf(what, sizeof what, "%s, layers of kind %d", name, mixer);
             check_layer(&m, APR_F16, what);
             program_model_close(&m);
@@ -146,7 +113,7 @@ static void so_does_every_type_of_cache(void **state)
     (void)state;
     program_model m;
     int n_types = 0;
-    assert_true(open_layer(&m, "qwen3", APR_LAYER_SLIDING) || open_layer(&m, "qwen3", APR_LAYER_FULL));
+    assert_true(replay_open_layers(&m, "qwen3", APR_LAYER_SLIDING, 2) || replay_open_layers(&m, "qwen3", APR_LAYER_FULL, 2));
     for (size_t i = 0; i < APR_KV_DTYPES; i++) {
         if (apr_kv_row_bytes(apr_kv_dtypes[i], m.model.hparams.head_dim) < 0) continue;
         check_layer(&m, apr_kv_dtypes[i], apr_dtypes[apr_kv_dtypes[i]].name);
@@ -161,9 +128,9 @@ static void two_sessions_in_turn_do_not_read_each_other_s_token(void **state)
     (void)state;
     program_model m;
     const apr_session_options options = on_device(true, APR_F16);
-    assert_true(open_layer(&m, "qwen3_next", APR_LAYER_LINEAR));
+    assert_true(replay_open_layers(&m, "qwen3_next", APR_LAYER_LINEAR, 2));
     const size_t vocab_size = (size_t)m.program.vocab_size;
-    apr_session *const a = open_session(&m.model, &options), *const b = open_session(&m.model, &options);
+    apr_session *const a = must_open_session(&m.model, &options), *const b = must_open_session(&m.model, &options);
     float *const alone[2] = {replay_script_run(a, 0), replay_script_run(b, 5)}, *const one = malloc(vocab_size * sizeof *one);
     replay_script of_a = {.salt = 0}, of_b = {.salt = 5};
 
@@ -290,10 +257,10 @@ static void a_seed_says_what_it_says_when_all_logits_are_read(void **state)
     program_model m;
 
     (void)state;
-    assert_true(open_layer(&m, "qwen3", APR_LAYER_FULL));
+    assert_true(replay_open_layers(&m, "qwen3", APR_LAYER_FULL, 2));
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         const apr_session_options options = on_device(true, APR_F16);
-        apr_session *const s = open_session(&m.model, &options);
+        apr_session *const s = must_open_session(&m.model, &options);
         apr_generate_options generate = {.max_tokens = 60, .on_token = keep_id};
         apr_generation generation;
         apr_sampler sampler;
@@ -366,10 +333,10 @@ static void a_fault_before_a_replay_is_named_with_the_stage_and_auto_goes_on_on_
     program_model m;
     apr_session_options options = on_device(true, APR_F16);
     apr_error err = {0};
-    assert_true(open_layer(&m, "qwen3", APR_LAYER_FULL));
-    apr_session *const strict = open_session(&m.model, &options);
+    assert_true(replay_open_layers(&m, "qwen3", APR_LAYER_FULL, 2));
+    apr_session *const strict = must_open_session(&m.model, &options);
     options.fall_back = true;
-    apr_session *const s = open_session(&m.model, &options);
+    apr_session *const s = must_open_session(&m.model, &options);
     for (int32_t i = 0; i < 4; i++) {
         assert_int_equal(apr_session_eval(s, &i, 1, NULL, &err), APR_OK);
         assert_int_equal(apr_session_eval(strict, &i, 1, NULL, &err), APR_OK);

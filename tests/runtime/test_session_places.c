@@ -43,14 +43,6 @@ static apr_session_options on_places(int n_devices, apr_offload offload)
     return options;
 }
 
-static apr_session *open_session(const apr_model *model, const apr_session_options *options)
-{
-    apr_error err = {0};
-    apr_session *s;
-    if (apr_session_open(&s, model, options, &err) != APR_OK) fail_msg("%s: %s", model->hparams.architecture, err.text);
-    return s;
-}
-
 /* [n_taps hidden states, then logits] of all tokens: a prompt, then token by token. To be freed. */
 static float *outputs_of(apr_session *s, size_t *n)
 {
@@ -106,7 +98,7 @@ static void check_memory(const apr_session *s, const char *what)
 
 static void check_same(const apr_model *model, const apr_session_options *options, const float *truth, const char *what)
 {
-    apr_session *const s = open_session(model, options);
+    apr_session *const s = must_open_session(model, options);
     size_t n;
     float *const outputs = outputs_of(s, &n);
 
@@ -159,7 +151,7 @@ static void check_partition(const program_model *m, const float *truth, int n_de
 static float *truth_of(const program_model *m)
 {
     const apr_session_options alone = on_places(0, (apr_offload){0});
-    apr_session *const ref = open_session(&m->model, &alone);
+    apr_session *const ref = must_open_session(&m->model, &alone);
     size_t n;
     float *const truth = outputs_of(ref, &n);
 
@@ -220,13 +212,13 @@ static void two_parts_may_share_a_card(void **state)
     assert_true(open_layers(&m, "qwen3", APR_LAYER_FULL, APR_BF16));
     const apr_session_options alone = on_places(0, (apr_offload){0});
     apr_session_options twice = on_places(2, (apr_offload){0});
-    apr_session *const ref = open_session(&m.model, &alone);
+    apr_session *const ref = must_open_session(&m.model, &alone);
     size_t n;
     float *const truth = outputs_of(ref, &n);
 
     twice.ordinals[0] = twice.ordinals[1] = 0;
     check_same(&m.model, &twice, truth, "a card twice");
-    apr_session *const s = open_session(&m.model, &twice);
+    apr_session *const s = must_open_session(&m.model, &twice);
     assert_int_equal(apr_session_n_places(s), 2);
     const apr_plan *const first = apr_session_place_plan(s, 0), *const second = apr_session_place_plan(s, 1);
     assert_true(line_bytes(first, APR_LINE_CONTEXT) > 0 && line_bytes(first, APR_LINE_HEADROOM) > 0);
@@ -248,14 +240,14 @@ static void what_is_offloaded_is_not_on_the_device(void **state)
     assert_true(open_layers(&m, "qwen3_moe", APR_LAYER_FULL, APR_BF16));
     const apr_session_options whole = on_places(1, (apr_offload){0}), experts = on_places(1, (apr_offload){.experts = true}),
                               layers = on_places(1, (apr_offload){.n_layers = N_LAYERS});
-    apr_session *const s = open_session(&m.model, &whole);
+    apr_session *const s = must_open_session(&m.model, &whole);
     const uint64_t expert_bytes = line_bytes(apr_session_plan(s), APR_LINE_WEIGHTS_EXPERTS);
     assert_int_equal(apr_session_n_places(s), 1);
     assert_true(expert_bytes > 0);
     assert_int_equal(apr_session_cost(s).to_devices, 0);
     apr_session_close(s);
 
-    apr_session *const e = open_session(&m.model, &experts);
+    apr_session *const e = must_open_session(&m.model, &experts);
     assert_int_equal(apr_session_n_places(e), 2);
     assert_string_equal(apr_session_backend_name(e), "cuda and host");
     const uint64_t routers = line_bytes(apr_session_place_plan(e, 0), APR_LINE_WEIGHTS_EXPERTS);
@@ -264,7 +256,7 @@ static void what_is_offloaded_is_not_on_the_device(void **state)
     assert_int_equal(apr_session_place_plan(e, 1)->states_bytes, 0);
     apr_session_close(e);
 
-    apr_session *const l = open_session(&m.model, &layers);
+    apr_session *const l = must_open_session(&m.model, &layers);
     assert_int_equal(apr_session_place_plan(l, 0)->states_bytes, 0); /* keys and values are where the layers are */
     assert_true(apr_session_place_plan(l, 1)->states_bytes > 0);
     assert_true(line_bytes(apr_session_place_plan(l, 0), APR_LINE_LOGITS) > 0); /* the head stays */
@@ -297,7 +289,7 @@ static void parity_finds_every_value_at_its_place(void **state)
         assert_true(open_layers(&m, cases[i].architecture, cases[i].mixer, APR_BF16));
         apr_session_options places = on_places(2, cases[i].offload);
         places.backend = NULL; /* the host's own kernels for what is offloaded */
-        apr_session *const s = open_session(&m.model, &places);
+        apr_session *const s = must_open_session(&m.model, &places);
         if (apr_backends_parity(s, ids, N_TOKENS, &options, &result, &err) != APR_OK) fail_msg("%s", err.text);
         if (result.failed) fail_msg("%s", apr_parity_sentence(text, sizeof text, &result));
         assert_true(result.n_passed == result.n_judged && result.n_judged >= (int64_t)m.program.n_ops);
@@ -341,14 +333,14 @@ static void when_a_device_fails_everything_goes_on_on_the_host(void **state)
     assert_true(open_layers(&m, "qwen3_moe", APR_LAYER_FULL, APR_BF16));
     assert_int_equal(program_model_transposed(&view, &m, NULL), APR_OK); /* what the host put in order is put in order again */
     const apr_session_options alone = on_places(0, (apr_offload){0});
-    apr_session *const ref = open_session(&m.model, &alone);
+    apr_session *const ref = must_open_session(&m.model, &alone);
     size_t n;
     float *const truth = outputs_of(ref, &n);
 
     for (size_t i = 0; i < sizeof offloads / sizeof *offloads; i++) {
         apr_session_options options = on_places(2, offloads[i]);
         options.fall_back = true;
-        apr_session *const s = open_session(&view, &options);
+        apr_session *const s = must_open_session(&view, &options);
         fake_device_fail_after(3 * (int64_t)m.program.n_ops / 2);
         float *const outputs = outputs_of(s, &n);
         fake_device_fail_after(-1);

@@ -37,51 +37,18 @@ static apr_session_options on_device(bool replays)
     return options;
 }
 
-static apr_session *open_session(const apr_model *model, const apr_session_options *options)
-{
-    apr_error err = {0};
-    apr_session *s;
-    if (apr_session_open(&s, model, options, &err) != APR_OK) fail_msg("%s: %s", model->hparams.architecture, err.text);
-    return s;
-}
-
-/* A layer that mixes tokens in this way, and experts where the family has any. False: it has no such layer. */
-static bool open_layer(program_model *m, const char *architecture, uint8_t mixer)
-{
-    static const uint8_t ffns[] = {APR_FFN_EXPERTS, APR_FFN_DENSE, APR_FFN_NONE};
-    static uint8_t mixers[1];
-
-    mixers[0] = mixer;
-    for (int i = 0; i < 3; i++) {
-        apr_hparams h = program_model_sizes(architecture);
-        h.num_layers = 1;
-        h.layer_kinds = mixers;
-        h.ffn_kinds = &ffns[i];
-        if (ffns[i] != APR_FFN_EXPERTS) h.num_experts = 0;
-        if (program_model_open(m, &h, APR_BF16, NULL) == APR_OK) return true;
-    }
-    return false;
-}
-
-static bool has_host_tables(const apr_program *program)
-{
-    for (size_t i = 0; i < program->n_weights; i++)
-        if (apr_slot_is_read_on_host(&program->weights[i])) return true;
-    return false;
-}
-
 static void check_layer(const program_model *m, const char *what)
 {
     const apr_session_options plain_options = on_device(false), options = on_device(true);
-    apr_session *const plain = open_session(&m->model, &plain_options);
+    apr_session *const plain = must_open_session(&m->model, &plain_options);
     float *const truth = replay_script_run(plain, 0);
     assert_int_equal(fake_device_replays(), 0);
     apr_session_close(plain);
 
-    apr_session *const s = open_session(&m->model, &options);
+    apr_session *const s = must_open_session(&m->model, &options);
     float *const again = replay_script_run(s, 0);
     /* all tokens but the first, which is checked; of a model with tables on the host none */
-    if (fake_device_replays() != (has_host_tables(&m->program) ? 0 : 114)) fail_msg("%s: %d replays", what, fake_device_replays());
+    if (fake_device_replays() != (replay_has_host_tables(&m->program) ? 0 : 114)) fail_msg("%s: %d replays", what, fake_device_replays());
     assert_true(fake_device_graphs() <= 1);
     apr_session_close(s);
     assert_int_equal(fake_device_graphs(), 0);
@@ -100,7 +67,7 @@ static void every_family_gives_the_same_numbers_recorded_or_not(void **state)
         for (uint8_t mixer = 0; mixer <= APR_LAYER_NONE; mixer++) {
             program_model m;
             char what[96];
-            if (!open_layer(&m, name, mixer)) continue;
+            if (!replay_open_layers(&m, name, mixer, 1)) continue;
             snprintf(what, sizeof what, "%s, a layer of kind %d", name, mixer);
             check_layer(&m, what);
             program_model_close(&m);
@@ -121,13 +88,13 @@ static void products_that_stream_give_the_numbers_of_operations(void **state)
         if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
         program_model m;
         const apr_session_options plain_options = on_device(false), options = on_device(true);
-        if (!open_layer(&m, name, APR_LAYER_FULL)) continue;
-        apr_session *const plain = open_session(&m.model, &plain_options);
+        if (!replay_open_layers(&m, name, APR_LAYER_FULL, 1)) continue;
+        apr_session *const plain = must_open_session(&m.model, &plain_options);
         float *const truth = replay_script_run(plain, 0);
         apr_session_close(plain);
         const int before = fake_device_flows(), turns_before = fake_device_turns();
         fake_device_streams(true);
-        apr_session *const s = open_session(&m.model, &options);
+        apr_session *const s = must_open_session(&m.model, &options);
         float *const streamed = replay_script_run(s, 0);
         fake_device_streams(false);
         apr_session_close(s);
@@ -160,9 +127,9 @@ static void two_sessions_in_turn_do_not_read_each_other_s_token(void **state)
     (void)state;
     program_model m;
     const apr_session_options options = on_device(true);
-    assert_true(open_layer(&m, "qwen3_next", APR_LAYER_LINEAR));
+    assert_true(replay_open_layers(&m, "qwen3_next", APR_LAYER_LINEAR, 1));
     const size_t vocab_size = (size_t)m.program.vocab_size;
-    apr_session *const a = open_session(&m.model, &options), *const b = open_session(&m.model, &options);
+    apr_session *const a = must_open_session(&m.model, &options), *const b = must_open_session(&m.model, &options);
     float *const alone[2] = {replay_script_run(a, 0), replay_script_run(b, 5)}, *const one = malloc(vocab_size * sizeof *one);
     replay_script of_a = {.salt = 0}, of_b = {.salt = 5};
 
@@ -192,8 +159,8 @@ static void what_was_recorded_is_recorded_again_when_products_are_made_otherwise
     (void)state;
     program_model m;
     const apr_session_options options = on_device(true);
-    assert_true(open_layer(&m, "qwen3", APR_LAYER_FULL));
-    apr_session *const s = open_session(&m.model, &options);
+    assert_true(replay_open_layers(&m, "qwen3", APR_LAYER_FULL, 1));
+    apr_session *const s = must_open_session(&m.model, &options);
     a_token(s);
     assert_int_equal(fake_device_graphs(), 0);
     a_token(s);
@@ -213,13 +180,13 @@ static void what_cannot_be_recorded_is_run_and_said_once(void **state)
     (void)state;
     program_model m;
     const apr_session_options options = on_device(true), plain_options = on_device(false);
-    assert_true(open_layer(&m, "qwen3", APR_LAYER_FULL));
-    apr_session *const plain = open_session(&m.model, &plain_options);
+    assert_true(replay_open_layers(&m, "qwen3", APR_LAYER_FULL, 1));
+    apr_session *const plain = must_open_session(&m.model, &plain_options);
     float *const truth = replay_script_run(plain, 0);
     apr_session_close(plain);
     fake_device_records(false);
     n_warnings = 0;
-    apr_session *const s = open_session(&m.model, &options);
+    apr_session *const s = must_open_session(&m.model, &options);
     float *const again = replay_script_run(s, 0);
     fake_device_records(true);
     assert_int_equal(n_warnings, 1);
@@ -241,8 +208,8 @@ static void a_device_that_fails_in_a_replay_is_given_up_for_the_host(void **stat
     apr_session_options options = on_device(true);
     options.fall_back = true;
     options.backend = &apr_ref_backend;
-    assert_true(open_layer(&m, "qwen3", APR_LAYER_FULL));
-    apr_session *const s = open_session(&m.model, &options);
+    assert_true(replay_open_layers(&m, "qwen3", APR_LAYER_FULL, 1));
+    apr_session *const s = must_open_session(&m.model, &options);
     for (int i = 0; i < 4; i++) a_token(s);
     assert_int_equal(fake_device_replays(), 3);
     apr_best best = {.n_wanted = 1};
@@ -281,7 +248,7 @@ static void seeds_say_the_same_on_the_host_and_on_a_device(void **state)
     program_model m;
 
     (void)state;
-    assert_true(open_layer(&m, "qwen3", APR_LAYER_FULL));
+    assert_true(replay_open_layers(&m, "qwen3", APR_LAYER_FULL, 1));
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         spoken said[2] = {{.n = 0}, {.n = 0}};
         for (int where = 0; where < 2; where++) {
@@ -291,7 +258,7 @@ static void seeds_say_the_same_on_the_host_and_on_a_device(void **state)
             apr_sampler sampler;
             if (where == 0) options.cuda = NULL;
             options.backend = where == 0 ? &apr_ref_backend : NULL;
-            apr_session *const s = open_session(&m.model, &options);
+            apr_session *const s = must_open_session(&m.model, &options);
             assert_int_equal(apr_sampler_open(&sampler, m.program.vocab_size, &ways[i], NULL), APR_OK);
             assert_int_equal(apr_generate(s, &sampler, prompt, 3, &generate, &generation, NULL), APR_OK);
             apr_sampler_close(&sampler);
@@ -310,8 +277,8 @@ static void logits_that_were_left_on_a_device_can_be_had_until_all_is_forgotten(
     const apr_session_options options = on_device(true);
     apr_best best = {.n_wanted = 1};
     const apr_eval_output wanted = {.best = &best};
-    assert_true(open_layer(&m, "qwen3", APR_LAYER_FULL));
-    apr_session *const s = open_session(&m.model, &options);
+    assert_true(replay_open_layers(&m, "qwen3", APR_LAYER_FULL, 1));
+    apr_session *const s = must_open_session(&m.model, &options);
     assert_int_equal(apr_session_read_logits(s, NULL), APR_E_USAGE);
     assert_int_equal(apr_session_eval(s, (int32_t[]){1, 2, 3}, 3, &wanted, NULL), APR_OK);
     assert_null(apr_session_logits(s));

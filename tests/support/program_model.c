@@ -4,8 +4,14 @@
 #include "formats/model/made.h"
 #include "kernels/rows.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 apr_hparams program_model_sizes(const char *architecture)
 {
@@ -135,4 +141,12 @@ apr_status program_model_transposed(apr_model *view, program_model *m, apr_error
         APR_TRY(apr_tensor_make(&view->tensors[i], &part, 1, &transpose, &view->arena, "a test", err));
     }
     return apr_model_index_names(view, err);
+}
+
+apr_session *must_open_session(const apr_model *model, const apr_session_options *options)
+{
+    apr_error err = {0};
+    apr_session *s;
+    if (apr_session_open(&s, model, options, &err) != APR_OK) fail_msg("%s: %s", model->hparams.architecture, err.text);
+    return s;
 }

@@ -2,7 +2,7 @@
 #ifndef APR_TESTS_PROGRAM_MODEL_H
 #define APR_TESTS_PROGRAM_MODEL_H
 
-#include "runtime/program/program.h"
+#include "runtime/session/session.h"
 
 typedef struct program_model {
     apr_model model;
@@ -15,6 +15,9 @@ apr_hparams program_model_sizes(const char *architecture);
 /* Matrices of dtype, everything else float32. Optional weights are there, too. APR_E_...: the family has no such program. */
 apr_status program_model_open(program_model *m, const apr_hparams *hparams, apr_dtype dtype, apr_error *err);
 void program_model_close(program_model *m);
+
+/* A session of this or any other model. A failure ends the test. */
+apr_session *must_open_session(const apr_model *model, const apr_session_options *options);
 
 /* A view in which matrices do not lie as they are wanted, but transposed, and are made of those: the same numbers. Its memory is the
  * model's; close with apr_model_close. */

@@ -71,3 +71,28 @@ float *replay_script_run(apr_session *s, int32_t salt)
     assert_false(replay_script_step(&at, s, all));
     return all;
 }
+
+bool replay_open_layers(program_model *m, const char *architecture, uint8_t mixer, int n_layers)
+{
+    static const uint8_t ffns[] = {APR_FFN_EXPERTS, APR_FFN_DENSE, APR_FFN_NONE};
+    static uint8_t mixers[2], both[2];
+
+    mixers[0] = mixers[1] = mixer;
+    for (int i = 0; i < 3; i++) {
+        apr_hparams h = program_model_sizes(architecture);
+        both[0] = both[1] = ffns[i];
+        h.num_layers = n_layers;
+        h.layer_kinds = mixers;
+        h.ffn_kinds = both;
+        if (ffns[i] != APR_FFN_EXPERTS) h.num_experts = 0;
+        if (program_model_open(m, &h, APR_BF16, NULL) == APR_OK) return true;
+    }
+    return false;
+}
+
+bool replay_has_host_tables(const apr_program *program)
+{
+    for (size_t i = 0; i < program->n_weights; i++)
+        if (apr_slot_is_read_on_host(&program->weights[i])) return true;
+    return false;
+}

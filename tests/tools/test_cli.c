@@ -243,6 +243,7 @@ static void bad_usage_gets_a_sentence_that_says_what_to_try(void **state)
         {"kitchen bake a --layers 12", "--layers: 12 is not between 1 and 9; try 'kitchen bake --help'"},
         {"kitchen bake a --heat hot", "--heat: 'hot' is not a number; try 'kitchen bake --help'"},
         {"kitchen bake a --oven big", "--oven: 'big' is not a size such as 512M, 1.5G or 32GiB; try 'kitchen bake --help'"},
+        {"kitchen bake a --oven 0", "--oven: 0 cannot be meant; leave it out; try 'kitchen bake --help'"},
         {"kitchen bake a --flour corn", "--flour: 'corn' is not one of rye|wheat|oat; try 'kitchen bake --help'"},
         {"kitchen bake a --ice=yes", "--ice takes no value; try 'kitchen bake --help'"},
         {"kitchen bake a --no-layers", "unknown option '--no-layers', the nearest is '--layers'; try 'kitchen bake --help'"},

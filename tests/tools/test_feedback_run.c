@@ -19,6 +19,7 @@
 
 typedef struct bench {
     apr_model source;
+    apr_text text;
     apr_conversion c;
     apr_feedback_run *run;
     apr_cuda_device *device;
@@ -32,15 +33,13 @@ static void open_bench(bench *b, uint64_t memory_bytes)
                                               {.regex = "layers\\.1\\.self_attn\\.k_proj\\.weight", .to = APR_MXFP4}};
     const apr_convert_options options = {
         .format = APR_FORMAT_APR, .recipe = {.overrides = one, .n_overrides = 2}, .sink = {.overwrite = true, .allow_loss = true}};
-    const apr_feedback_request request = {.calibration = "tests/data/heldout.txt",
-                                          .n_tokens = 64,
-                                          .window = 32,
-                                          .memory_bytes = memory_bytes,
-                                          .options = {.damping = 0.01, .rounds = 1}};
+    const apr_feedback_request request = {
+        .calibration = &b->text, .n_tokens = 64, .window = 32, .memory_bytes = memory_bytes, .options = {.damping = 0.01, .rounds = 1}};
     *b = (bench){.run = NULL};
     fake_feedback_is = (fake_feedback_state){0};
     fake_device_has_memory((uint64_t)1 << 34);
-    if (apr_model_open(&b->source, "tests/data/tiny-qwen2", &b->err) != APR_OK ||
+    if (apr_text_open(&b->text, "tests/data/heldout.txt", &b->err) != APR_OK ||
+        apr_model_open(&b->source, "tests/data/tiny-qwen2", &b->err) != APR_OK ||
         apr_conversion_plan(&b->c, &b->source, &options, &b->err) != APR_OK ||
         apr_feedback_run_open(&b->run, &request, &b->c, true, &b->err) != APR_OK ||
         fake_device()->open(&b->device, 0, &(apr_cuda_options){0}, &b->err) != APR_OK)
@@ -56,6 +55,7 @@ static void close_bench(bench *b)
     fake_device()->close(b->device);
     apr_conversion_close(&b->c);
     apr_model_close(&b->source);
+    apr_text_close(&b->text);
 }
 
 static apr_status enter(bench *b)

@@ -105,8 +105,9 @@ static apr_status store_number(const parser *p, const apr_option *option, const 
     if (option->kind == APR_OPTION_SIZE && (is_good = apr_parse_size(text, field))) value = (double)*(uint64_t *)field;
     if (option->kind == APR_OPTION_REAL && (is_good = apr_parse_real(text, field))) value = *(double *)field;
     if (!is_good) return bad_usage(p, "--%s: '%.60s' is not %s", option->name, text, expected[option->kind]);
-    if (option->kind == APR_OPTION_SIZE)
-        return value == 0 || value >= option->min ? APR_OK : small_size(p, option, text, *(uint64_t *)field);
+    if (option->kind == APR_OPTION_SIZE && value == 0)
+        return option->or_none ? APR_OK : bad_usage(p, "--%s: %.60s cannot be meant; leave it out", option->name, text);
+    if (option->kind == APR_OPTION_SIZE) return value >= option->min ? APR_OK : small_size(p, option, text, *(uint64_t *)field);
     if (!is_in_range(option, value))
         return bad_usage(p, "--%s: %.60s is not between %.12g and %.12g", option->name, text, option->min, option->max);
     return APR_OK;

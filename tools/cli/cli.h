@@ -49,7 +49,8 @@ typedef struct apr_option {
     const char *standard;   /* the default, parsed like a given value ("yes" for a flag); NULL: none */
     const char *help;       /* what it does, one sentence without capital and full stop */
     size_t offset;          /* of the field in the command's struct of options */
-    double min, max;        /* INT, REAL: the allowed range, none when both are 0. SIZE: 0, or at least min bytes: see APR_LEAST_SIZE */
+    double min, max;        /* INT, REAL: the allowed range, none when both are 0. SIZE: at least min bytes: see APR_LEAST_SIZE */
+    bool or_none;           /* SIZE: 0 bytes may be asked for, too; otherwise 0 is what an option has that was not given */
     const char *group;      /* heading in --help; NULL: that of the option before, at first "Options" */
 } apr_option;
 

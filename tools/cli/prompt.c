@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct growing {
@@ -41,7 +42,8 @@ static apr_status read_all(int fd, const char *name, growing *g, apr_error *err)
     return APR_OK;
 }
 
-apr_status apr_read_stream(const char *path, char **text, size_t *n_bytes, apr_error *err)
+/* Everything that `path` gives, malloc'ed and NUL-terminated. */
+static apr_status read_stream(const char *path, char **text, size_t *n_bytes, apr_error *err)
 {
     const bool is_stdin = strcmp(path, "-") == 0;
     growing g = {0};
@@ -57,6 +59,29 @@ apr_status apr_read_stream(const char *path, char **text, size_t *n_bytes, apr_e
     *text = g.bytes;
     *n_bytes = g.n_bytes;
     return APR_OK;
+}
+
+apr_status apr_text_open(apr_text *text, const char *path, apr_error *err)
+{
+    struct stat st;
+
+    *text = (apr_text){.path = path, .bytes = ""};
+    if (strcmp(path, "-") == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode))) {
+        APR_TRY(read_stream(path, &text->own, &text->n_bytes, err));
+        text->bytes = text->own;
+        return APR_OK;
+    }
+    APR_TRY(apr_map_open(&text->map, path, err));
+    if (text->map.data != NULL) text->bytes = (const char *)text->map.data;
+    text->n_bytes = text->map.n_bytes;
+    return APR_OK;
+}
+
+void apr_text_close(apr_text *text)
+{
+    apr_map_close(&text->map);
+    free(text->own);
+    *text = (apr_text){0};
 }
 
 static size_t without_line_end(const char *text, size_t n)
@@ -78,7 +103,7 @@ apr_status apr_read_prompt(const char *text, const char *file, char **prompt, si
         *prompt = strdup(text);
         return *prompt != NULL ? APR_OK : apr_no_memory(err, "the prompt");
     }
-    APR_TRY(apr_read_stream(path, prompt, n_bytes, err));
+    APR_TRY(read_stream(path, prompt, n_bytes, err));
     if (strcmp(path, "-") == 0) (*prompt)[ *n_bytes = without_line_end(*prompt, *n_bytes)] = '\0';
     if (is_stated || *n_bytes > 0) return APR_OK;
     free(*prompt); /* nobody wrote to stdin: as good as no prompt */

@@ -24,7 +24,7 @@ apr_status apr_allocation_print(const apr_allocation *a, apr_error *err)
     apr_table table;
 
     printf("  types by what they do alone to predictions (KL divergence), %lld tokens of %s in windows of %lld\n", (long long)a->n_tried,
-           apr_clean_text(text, sizeof text, a->request.text, strlen(a->request.text)), (long long)a->request.window);
+           apr_clean_text(text, sizeof text, a->request.text->path, strlen(a->request.text->path)), (long long)a->request.window);
     apr_table_start(&table, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < a->n_groups; i++) {
         const apr_allocate_group *const g = &a->groups[i];
@@ -65,7 +65,7 @@ static void group_json(apr_json_text *json, const apr_allocate_group *g)
 void apr_allocation_json(apr_json_text *json, const apr_allocation *a)
 {
     apr_json_open(json, "allocation", '{');
-    apr_json_string(json, "text", a->request.text, strlen(a->request.text));
+    apr_json_string(json, "text", a->request.text->path, strlen(a->request.text->path));
     apr_json_int(json, "tokens", a->n_tried);
     apr_json_int(json, "window", a->request.window);
     apr_json_real(json, "kl_sum", a->sum);

@@ -20,7 +20,6 @@ typedef struct trial {
     apr_allocation *a;
     apr_model between, model; /* the conversion's view without records, and canonical again */
     apr_tokenizer *tokenizer;
-    apr_map text;
     int32_t *ids;
     apr_damage damage;
     apr_damage_table table;
@@ -30,13 +29,13 @@ typedef struct trial {
 
 bool apr_allocate_is_asked(const apr_allocate_request *r) { return r->size > 0 || !isnan(r->bpw) || !isnan(r->kld); }
 
-apr_status apr_allocate_check(const apr_allocate_request *r, apr_error *err)
+apr_status apr_allocate_check(const apr_allocate_request *r, bool has_text, apr_error *err)
 {
     const int n_targets = (r->size > 0) + !isnan(r->bpw) + !isnan(r->kld);
 
     if (n_targets == 0 && r->state != NULL) return apr_fail(err, APR_E_USAGE, "--state is for --target-bpw, --target-size or --target-kld");
     if (n_targets > 1) return apr_fail(err, APR_E_USAGE, "give one target: --target-bpw, --target-size or --target-kld");
-    if (n_targets == 1 && r->text == NULL)
+    if (n_targets == 1 && !has_text)
         return apr_fail(err, APR_E_USAGE, "types are chosen by what they do to predictions: give a text with --calibration TEXT");
     return APR_OK;
 }
@@ -81,20 +80,19 @@ static apr_status read_text(trial *t, apr_error *err)
     size_t n_ids, n_bytes;
 
     if (most > 0 && r->window > most) r->window = most;
-    APR_TRY(apr_map_open(&t->text, r->text, err));
-    const char *const text = t->text.data != NULL ? (const char *)t->text.data : "";
-    n_bytes = t->text.n_bytes; /* a token has 32 bytes at most, on average by far: what lies behind is not read */
+    const char *const text = r->text->bytes;
+    n_bytes = r->text->n_bytes; /* a token has 32 bytes at most, on average by far: what lies behind is not read */
     if ((uint64_t)n_bytes / 64 > (uint64_t)r->n_tokens) {
         n_bytes = (size_t)r->n_tokens * 64;
         while (n_bytes > 0 && text[n_bytes - 1] != '\n') n_bytes--;
     }
-    APR_TRY(encode(t, text, n_bytes > 0 ? n_bytes : t->text.n_bytes, &n_ids, err));
+    APR_TRY(encode(t, text, n_bytes > 0 ? n_bytes : r->text->n_bytes, &n_ids, err));
     const int64_t n_windows = (int64_t)n_ids / r->window, wanted = (r->n_tokens + r->window - 1) / r->window;
     const int64_t n_tried = 2 * wanted <= n_windows ? wanted : n_windows / 2;
     t->a->n_tried = t->a->n_held = n_tried * r->window;
     if (n_tried > 0) return APR_OK;
     return apr_fail(err, APR_E_USAGE, "%s has %zu tokens: two windows of %" PRId64 " must be full, one to choose by and one to judge by",
-                    r->text, n_ids, r->window);
+                    r->text->path, n_ids, r->window);
 }
 
 /* --- what has been tried --- */
@@ -211,12 +209,22 @@ static bool knows_all(const trial *t)
     return true;
 }
 
+/* What is tried must be kept: whether it can be is asked beforehand. */
+static apr_status prepare_trials(trial *t, apr_error *err)
+{
+    const apr_out_wish state = {.path = t->a->request.state, .mark = APR_DAMAGE_MARK};
+
+    if (knows_all(t)) return APR_OK;
+    if (state.path != NULL) APR_TRY(apr_outs_may_be(&state, 1, err));
+    return open_damage(t, 0, t->a->n_tried, err);
+}
+
 static apr_status try_all(trial *t, apr_error *err)
 {
     apr_allocation *const a = t->a;
     apr_meter meter;
     apr_progress progress = apr_meter_start_counting(&meter, t->quiet);
-    apr_status status = knows_all(t) ? APR_OK : open_damage(t, 0, a->n_tried, err);
+    apr_status status = prepare_trials(t, err);
 
     for (size_t i = 0; i < a->n_groups && status == APR_OK; i++) {
         status = try_group(t, &a->groups[i], err);
@@ -259,14 +267,30 @@ static apr_status choose(apr_allocation *a, double within, bool by_damage, doubl
     return status;
 }
 
+static double target_bytes(const apr_allocation *a)
+{
+    return a->request.size > 0 ? (double)a->request.size : floor(a->request.bpw * (double)a->n_elems / 8.0);
+}
+
 static apr_status choose_by_size(apr_allocation *a, apr_error *err)
 {
-    const double all = a->request.size > 0 ? (double)a->request.size : floor(a->request.bpw * (double)a->n_elems / 8.0);
     double least = 0.0;
+    return choose(a, target_bytes(a) - (double)a->fixed_bytes, false, &least, err);
+}
 
-    const apr_status status = choose(a, all - (double)a->fixed_bytes, false, &least, err);
-    if (status != APR_E_NO) return status;
-    least += (double)a->fixed_bytes;
+/* Of a size costs alone say whether it can be: known before anything is tried, and then some choice is within it. */
+static apr_status refuse_small_target(const apr_allocation *a, apr_error *err)
+{
+    const double all = target_bytes(a);
+    double least = (double)a->fixed_bytes;
+
+    if (!isnan(a->request.kld)) return APR_OK;
+    for (size_t i = 0; i < a->n_groups; i++) {
+        double cost = a->groups[i].offers[0].cost;
+        for (size_t k = 1; k < a->groups[i].n_types; k++) cost = fmin(cost, a->groups[i].offers[k].cost);
+        least += cost;
+    }
+    if (all >= least) return APR_OK;
     return apr_fail(
         err, APR_E_NO,
         "the target is %.0f bytes of tensors (%.3f bits per weight); in the smallest types that are tried they have %.0f (%.3f)", all,
@@ -342,6 +366,7 @@ static apr_status make(trial *t, const apr_conversion *c, apr_error *err)
     }
     t->replaced = apr_arena_array(&a->arena, n_members + 1, sizeof *t->replaced);
     if (t->replaced == NULL) return apr_no_memory(err, "the types of tensors");
+    APR_TRY(refuse_small_target(a, err));
     APR_TRY(read_text(t, err));
     APR_TRY(open_table(t, err));
     APR_TRY(try_all(t, err));
@@ -361,7 +386,6 @@ apr_status apr_allocation_make(apr_allocation *a, const apr_allocate_request *re
     apr_tokenizer_close(t.tokenizer);
     apr_model_close(&t.model);
     apr_model_close(&t.between);
-    apr_map_close(&t.text);
     free(t.ids);
     return status;
 }

@@ -10,11 +10,12 @@
 #include "quant/allocate.h"
 #include "runtime/calibrate/damage.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/prompt.h"
 
 typedef struct apr_allocate_request {
-    double bpw, kld;   /* NaN: not the target */
-    uint64_t size;     /* bytes of all tensors; 0: not the target */
-    const char *text;  /* a file */
+    double bpw, kld; /* NaN: not the target */
+    uint64_t size;   /* bytes of all tensors; 0: not the target */
+    const apr_text *text;
     const char *state; /* where damages are kept, or NULL */
     int64_t n_tokens, window;
 } apr_allocate_request;
@@ -90,8 +91,8 @@ typedef struct apr_allocation {
 } apr_allocation;
 
 bool apr_allocate_is_asked(const apr_allocate_request *request);
-/* APR_E_USAGE: several targets, or no text. */
-apr_status apr_allocate_check(const apr_allocate_request *request, apr_error *err);
+/* APR_E_USAGE: several targets, or no text for one. */
+apr_status apr_allocate_check(const apr_allocate_request *request, bool has_text, apr_error *err);
 
 /* For a conversion that has been planned; APR_E_NO when the target cannot be met, and by how much. Must be closed, whatever the status. */
 apr_status apr_allocation_make(apr_allocation *a, const apr_allocate_request *request, const apr_conversion *conversion, bool quiet,

@@ -3,6 +3,8 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/out.h"
+#include "formats/base/resume.h"
+#include "quant/damage_table.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
@@ -14,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 typedef struct outcome {
     const apr_call *call;
@@ -373,12 +376,35 @@ static apr_status check_formats(const apr_model *source, const char *in, const c
     return APR_OK;
 }
 
-/* Opened before the work: a report that cannot be written, or would take the place of something else, is known at once. */
+static const char *mark_of_report(const char *path) { return is_page(path) ? APR_QUANT_PAGE_MARK : report_mark; }
+
+/* All that is written, before the work: what cannot be, or would take the place of something else, is known at once. A table of damages may
+ * be one that is only read; and of an output that exists, OUT.resume knows whether it is its own, and --finish whether all is done. */
+static apr_status check_outputs(const outcome *o, const apr_output_options *output, apr_format format, apr_error *err)
+{
+    const bool is_folder = apr_format_ending(format) == NULL,
+               in_runs = output->runs.resume || output->runs.finish || output->runs.part != NULL;
+    const char *const state = output->allocate != NULL ? output->allocate->state : NULL;
+    char *const kept = apr_resume_path_for(o->out);
+    apr_out_wish all[4];
+    size_t n = 0;
+
+    if (kept == NULL) return apr_no_memory(err, "a path");
+    const bool overwrite = output->force || output->runs.finish || (in_runs && access(kept, F_OK) == 0);
+    if (output->report != NULL) all[n++] = (apr_out_wish){.path = output->report, .mark = mark_of_report(output->report)};
+    if (state != NULL) all[n++] = (apr_out_wish){.path = state, .mark = APR_DAMAGE_MARK, .is_dry = access(state, F_OK) == 0};
+    all[n++] = (apr_out_wish){.path = o->out, .is_folder = is_folder, .overwrite = overwrite, .is_dry = output->dry_run};
+    if (in_runs) all[n++] = (apr_out_wish){.path = kept, .is_folder = true, .overwrite = true};
+    const apr_status status = apr_outs_may_be(all, n, err);
+    free(kept);
+    return status;
+}
+
 static apr_status open_outputs(outcome *o, const apr_output_options *output, apr_format format, apr_error *err)
 {
-    if (output->report != NULL)
-        APR_TRY(apr_out_renew(&o->report, output->report, is_page(output->report) ? APR_QUANT_PAGE_MARK : report_mark, err));
-    return output->dry_run ? apr_out_may_be(o->out, apr_format_ending(format) == NULL, err) : APR_OK;
+    APR_TRY(check_outputs(o, output, format, err));
+    if (output->report == NULL) return APR_OK;
+    return apr_out_renew(&o->report, output->report, mark_of_report(output->report), err);
 }
 
 static apr_status close_report(outcome *o, apr_status status, apr_error *err)

@@ -50,18 +50,17 @@ static apr_status read_text(apr_feedback_run *run, apr_error *err)
     size_t n_ids;
 
     APR_TRY(apr_tokenizer_open(&run->tokenizer, &run->model.vocab, err));
-    APR_TRY(apr_map_open(&run->text, r->calibration, err));
-    const char *const text = run->text.data != NULL ? (const char *)run->text.data : "";
+    const apr_text *const text = r->calibration;
     const apr_subject subject = {.path = run->conversion->view.path, .vocab = &run->model.vocab, .tokenizer = run->tokenizer};
-    const apr_status status = apr_subject_encode(&subject, text, run->text.n_bytes, false, &run->ids, &n_ids, &own);
-    if (status != APR_OK) return apr_fail(err, status, "%s: %s", r->calibration, own.text);
-    run->text_crc = apr_crc32(0, text, run->text.n_bytes);
+    const apr_status status = apr_subject_encode(&subject, text->bytes, text->n_bytes, false, &run->ids, &n_ids, &own);
+    if (status != APR_OK) return apr_fail(err, status, "%s: %s", text->path, own.text);
+    run->text_crc = apr_crc32(0, text->bytes, text->n_bytes);
     run->n_ids = (int64_t)n_ids;
     if (r->n_tokens > 0 && r->n_tokens < run->n_ids) run->n_ids = r->n_tokens;
     run->n_ids = run->n_ids / r->window * r->window; /* the last, short one is left out */
     if (run->n_ids > 0) return APR_OK;
-    return apr_fail(err, APR_E_USAGE, "%s has %zu tokens%s: calibration takes windows of %lld, and one must be full (--window)",
-                    r->calibration, n_ids, r->n_tokens > 0 ? ", of which --tokens allows fewer" : "", (long long)r->window);
+    return apr_fail(err, APR_E_USAGE, "%s has %zu tokens%s: calibration takes windows of %lld, and one must be full (--window)", text->path,
+                    n_ids, r->n_tokens > 0 ? ", of which --tokens allows fewer" : "", (long long)r->window);
 }
 
 /* Of one feed on a GPU. */
@@ -97,8 +96,8 @@ static apr_status write_text(apr_feedback_run *run, apr_error *err)
 
 const char *apr_feedback_text_name(const apr_feedback_run *run)
 {
-    const char *const path = run->request.calibration;
-    return path != NULL ? path : "text that the model wrote itself";
+    const apr_text *const text = run->request.calibration;
+    return text != NULL ? text->path : "text that the model wrote itself";
 }
 
 apr_status apr_feedback_run_note(const apr_feedback_run *run, apr_conversion *conversion, apr_error *err)
@@ -241,7 +240,6 @@ void apr_feedback_run_close(apr_feedback_run *run)
     apr_tokenizer_close(run->tokenizer);
     apr_model_close(&run->model);
     apr_model_close(&run->between);
-    apr_map_close(&run->text);
     free(run->last);
     free(run->ids);
     free(run->sums);

@@ -22,7 +22,6 @@ struct apr_feedback_run {
     const apr_conversion *conversion;
     apr_pipe_maker maker;
     char terms[192];
-    apr_map text;
     apr_model between, model; /* the view without records, and canonical again */
     struct apr_tokenizer *tokenizer;
     apr_session *session;

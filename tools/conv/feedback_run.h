@@ -17,12 +17,13 @@
 #include "convert/convert.h"
 #include "quant/feedback/feedback.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/prompt.h"
 
 #include <stdio.h>
 
 typedef struct apr_feedback_request {
-    const char *calibration; /* path of a text; NULL: what the model writes itself (runtime/calibrate/own_text.h) */
-    bool plan_only;          /* nothing will be made: a text of the model's own is not written */
+    const apr_text *calibration; /* NULL: what the model writes itself (runtime/calibrate/own_text.h) */
+    bool plan_only;              /* nothing will be made: a text of the model's own is not written */
     bool sequential;
     int64_t n_tokens;      /* at most; 0: all of the text, of the model's own APR_OWN_TOKENS */
     int64_t window;        /* tokens that begin from nothing */

@@ -18,8 +18,9 @@ static void write_head(FILE *out, const apr_quant_shown *s)
     apr_html_text(out, s->out);
     fputs("</code><br>from <code>", out);
     apr_html_text(out, s->in);
-    fprintf(out, "</code>, %s</p>\n",
-            s->conversion->view.hparams.architecture != NULL ? s->conversion->view.hparams.architecture : "a model");
+    fputs("</code>, ", out);
+    apr_html_text(out, s->conversion->view.hparams.architecture != NULL ? s->conversion->view.hparams.architecture : "a model");
+    fputs("</p>\n", out);
 }
 
 static void write_tiles(FILE *out, const apr_quant_shown *s)
@@ -58,7 +59,9 @@ static void picture_sizes(FILE *out, const apr_quant_sums *sums)
         const apr_quant_sum *const s = &sums->purposes[i];
         const double y = row * (double)i + 5, was = (right - left) * (double)s->bytes_before / (double)largest,
                      is = fmin((right - left) * (double)s->bytes_after / (double)largest, right - left + 60);
-        fprintf(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", left - 12, y + 16, s->name);
+        fprintf(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", left - 12, y + 16);
+        apr_html_text(out, s->name);
+        fputs("</text>\n", out);
         fprintf(out, "<rect class=\"fill-one\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"12\" rx=\"2\"/>\n", left, y + 6,
                 fmax(is, 1.0));
         fprintf(out, "<rect class=\"hollow\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" rx=\"3\"/>\n", left, y + 2, fmax(was, 1.0));
@@ -101,7 +104,9 @@ static void write_kinds(FILE *out, const apr_quant_sums *sums)
           out);
     for (size_t i = 0; i < sums->n_purposes; i++) {
         const apr_quant_sum *const s = &sums->purposes[i];
-        fprintf(out, "<tr><td>%s</td><td>%zu</td><td>%zu</td><td>", s->name, s->n_tensors, s->n_changed);
+        fputs("<tr><td>", out);
+        apr_html_text(out, s->name);
+        fprintf(out, "</td><td>%zu</td><td>%zu</td><td>", s->n_tensors, s->n_changed);
         if (s->metrics.n > 0) fprintf(out, "%.3g %%", 100.0 * error_of(s));
         fputs("</td></tr>\n", out);
     }
@@ -156,7 +161,10 @@ static void write_importance(FILE *out, const apr_conversion *c, const apr_quant
     fputs(".</p>\n<div class=\"card\"><table class=\"wide\">\n<tr><th>kind</th><th>by importance</th><th>without</th></tr>\n", out);
     for (size_t i = 0; i < sums->n_purposes; i++) {
         count_covered(c, sums->purposes[i].name, &n_covered, &n_all);
-        if (n_all > 0) fprintf(out, "<tr><td>%s</td><td>%zu</td><td>%zu</td></tr>\n", sums->purposes[i].name, n_covered, n_all - n_covered);
+        if (n_all == 0) continue;
+        fputs("<tr><td>", out);
+        apr_html_text(out, sums->purposes[i].name);
+        fprintf(out, "</td><td>%zu</td><td>%zu</td></tr>\n", n_covered, n_all - n_covered);
     }
     fputs("</table></div>\n", out);
     write_bare(out, c);

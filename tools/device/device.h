@@ -66,8 +66,15 @@ typedef struct apr_device_options {
          "auto",                                                                                                                        \
          "products of FP8 weights in FP8: on rounds what is multiplied with them, too; auto: as exact as others",                       \
          APR_TO(type, member.fp8)},                                                                                                     \
-        {"headroom",           0, APR_OPTION_SIZE, "SIZE", "1G", "memory of the GPU to leave free", APR_TO(type, member.headroom),      \
-         .min = APR_LEAST_SIZE},                                                                                                        \
+        {"headroom",                                                                                                                    \
+         0,                                                                                                                             \
+         APR_OPTION_SIZE,                                                                                                               \
+         "SIZE",                                                                                                                        \
+         "1G",                                                                                                                          \
+         "memory of the GPU to leave free",                                                                                             \
+         APR_TO(type, member.headroom),                                                                                                 \
+         .min = APR_LEAST_SIZE,                                                                                                         \
+         .or_none = true},                                                                                                              \
     {                                                                                                                                   \
         "force", 0, APR_OPTION_FLAG, NULL, NULL, "run on the GPU even when the plan does not fit", APR_TO(type, member.force)           \
     }

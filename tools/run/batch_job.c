@@ -8,6 +8,41 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *kind_of(const cJSON *item)
+{
+    return cJSON_IsArray(item)    ? "a list"
+           : cJSON_IsObject(item) ? "an object"
+           : cJSON_IsNumber(item) ? "a number"
+           : cJSON_IsNull(item)   ? "null"
+                                  : "true or false";
+}
+
+/* Some templates take a content that is no string. Where one does not, that is no damage: the line asks for what the model does not have.
+ */
+static apr_status refuse_content(const cJSON *messages, const apr_error *own, apr_error *err)
+{
+    const cJSON *message;
+    int number = 0;
+
+    cJSON_ArrayForEach(message, messages)
+    {
+        const cJSON *const content = apr_json_get(message, "content");
+        number++;
+        if (own->status != APR_E_DAMAGED || content == NULL || cJSON_IsString(content)) continue;
+        return apr_fail(err, APR_E_USAGE,
+                        "the 'content' of message %d is %s, which the model's chat template does not take (%s): give a string", number,
+                        kind_of(content), own->text);
+    }
+    return apr_fail(err, own->status, "%s", own->text);
+}
+
+static apr_status render(const apr_batch_job *job, const apr_vocab *vocab, double now, char **text, size_t *n, apr_error *err)
+{
+    apr_error own = {0};
+    const apr_status status = apr_chat_render_messages(vocab, job->request.messages, now, text, n, &own);
+    return status == APR_OK ? APR_OK : refuse_content(job->request.messages, &own, err);
+}
+
 apr_status apr_batch_job_encode(apr_batch_job *job, const apr_running *running, double now, bool no_bos, apr_error *err)
 {
     apr_encode_options how = {.add_special = !no_bos, .parse_special = true};
@@ -16,7 +51,7 @@ apr_status apr_batch_job_encode(apr_batch_job *job, const apr_running *running, 
     char *rendered = NULL;
 
     if (text == NULL) {
-        APR_TRY(apr_chat_render_messages(&running->model.vocab, job->request.messages, now, &rendered, &n, err));
+        APR_TRY(render(job, &running->model.vocab, now, &rendered, &n, err));
         text = rendered;
         how.add_special = false;
     }

@@ -25,7 +25,11 @@ static void write_head(FILE *out, const apr_bench_result *r)
     fputs("</h1>\n<p class=\"soft\"><code>", out);
     apr_html_text(out, r->name);
     fputs("</code>", out);
-    if (r->dtype != NULL) fprintf(out, " as %s, random weights", r->dtype);
+    if (r->dtype != NULL) {
+        fputs(" as ", out);
+        apr_html_text(out, r->dtype);
+        fputs(", random weights", out);
+    }
     fprintf(out, ": %s parameters, %s of weights<br>run on %s%s", apr_magnitude_text(count, r->n_elems), apr_size_text(size, r->n_bytes),
             apr_session_backend_name(r->session), r->gpu[0] != '\0' ? ": " : "");
     apr_html_text(out, r->gpu);

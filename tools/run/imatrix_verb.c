@@ -4,8 +4,8 @@
 #include "convert/run_terms.h"
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
-#include "formats/base/map.h"
 #include "formats/base/out.h"
+#include "formats/base/resume.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
 #include "tools/run/imatrix_print.h"
@@ -14,7 +14,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct imatrix_options {
@@ -70,29 +69,15 @@ typedef struct work {
     double saved_at;
 } work;
 
-/* A text that is a file is an input, as the model's files are: the imatrix does not take its place. It is known by its tokens, so it comes
- * behind the terms of the inputs. */
-static apr_status guard_text(const char *path, apr_error *err)
-{
-    struct stat st;
-    apr_map map = {0};
-
-    if (strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return APR_OK;
-    APR_TRY(apr_map_open(&map, path, err));
-    apr_map_close(&map);
-    return APR_OK;
-}
-
 static apr_status read_text(work *w, const char *path, apr_error *err)
 {
     const apr_vocab *const vocab = &w->running.model.vocab;
     const apr_encode_options how = {.add_special = true, .parse_special = w->asked->parse_special};
-    char *text = NULL;
-    size_t n_bytes;
+    apr_text text;
 
-    APR_TRY(apr_read_stream(path, &text, &n_bytes, err));
-    const apr_status status = apr_tokenizer_encode(w->running.tokenizer, text, n_bytes, &how, &w->ids, &w->n_ids, err);
-    free(text);
+    APR_TRY(apr_text_open(&text, path, err));
+    const apr_status status = apr_tokenizer_encode(w->running.tokenizer, text.bytes, text.n_bytes, &how, &w->ids, &w->n_ids, err);
+    apr_text_close(&text);
     APR_TRY(status);
     w->window = apr_session_plan(w->running.session)->n_ctx;
     w->n_all = (int64_t)w->n_ids / w->window - w->asked->first;
@@ -107,27 +92,32 @@ static apr_status read_text(work *w, const char *path, apr_error *err)
 
 /* --- sums that are kept --- */
 
-static apr_status make_terms(work *w, apr_error *err)
+/* inputs: the model's; a text is known by its tokens, whatever file they came from. */
+static apr_status make_terms(work *w, const char *inputs, apr_error *err)
 {
     const uint32_t crc = apr_crc32(0, w->ids, w->n_ids * sizeof *w->ids);
-    const size_t n = strlen(w->asked->out) + sizeof ".resume";
     const char *const backend = apr_session_backend_name(w->running.session);
+    const size_t n_terms = strlen(inputs) + strlen(backend) + 512;
+
+    w->terms = malloc(n_terms);
+    if (w->terms == NULL) return apr_no_memory(err, "the terms of a run");
+    snprintf(w->terms, n_terms,
+             "%stext of %zu tokens, %08" PRIx32 "\nwindows of %lld from %lld on\noutput head %s\nbackend %s%s\nkeys and values %s\n",
+             inputs, w->n_ids, crc, (long long)w->window, (long long)w->asked->first, w->asked->output_too ? "yes" : "no", backend,
+             apr_session_is_exact(w->running.session) ? ", exact" : "", apr_dtypes[apr_session_plan(w->running.session)->kv_dtype].name);
+    return APR_OK;
+}
+
+/* Tokens and terms: what this run is, and what one that it goes on from must have been. */
+static apr_status read_inputs(work *w, apr_error *err)
+{
     char *inputs;
 
-    w->kept = malloc(n);
-    if (w->kept == NULL) return apr_no_memory(err, "a path");
-    snprintf(w->kept, n, "%s.resume", w->asked->out);
-    APR_TRY(apr_inputs_terms(&inputs, w->running.lora.uses, w->running.lora.n, err));
-    const size_t n_terms = strlen(inputs) + strlen(backend) + 512;
-    w->terms = malloc(n_terms);
-    if (w->terms != NULL)
-        snprintf(w->terms, n_terms,
-                 "%stext of %zu tokens, %08" PRIx32 "\nwindows of %lld from %lld on\noutput head %s\nbackend %s%s\nkeys and values %s\n",
-                 inputs, w->n_ids, crc, (long long)w->window, (long long)w->asked->first, w->asked->output_too ? "yes" : "no", backend,
-                 apr_session_is_exact(w->running.session) ? ", exact" : "",
-                 apr_dtypes[apr_session_plan(w->running.session)->kv_dtype].name);
+    APR_TRY(apr_inputs_terms(&inputs, w->running.lora.uses, w->running.lora.n, err)); /* before the text is one of them */
+    apr_status status = read_text(w, w->call->operands[1], err);
+    if (status == APR_OK) status = make_terms(w, inputs, err);
     free(inputs);
-    return w->terms != NULL ? APR_OK : apr_no_memory(err, "the terms of a run");
+    return status;
 }
 
 /* The first line that differs. */
@@ -226,18 +216,25 @@ static apr_status write_and_answer(work *w, double seconds, apr_error *err)
     return status;
 }
 
+/* Asked before anything is read, and once more when the inputs are known. */
+static apr_status check_outputs(const work *w, apr_error *err)
+{
+    const apr_out_wish all[] = {{.path = w->asked->out, .overwrite = w->asked->force}, {.path = w->kept, .overwrite = true}};
+    return apr_outs_may_be(all, w->asked->resume ? 2 : 1, err);
+}
+
 static apr_status make(work *w, apr_error *err)
 {
     const double start = apr_seconds_now();
     apr_run_options run = w->asked->run;
 
     if (run.ctx == 0) run.ctx = 512;
-    if (!w->asked->force) APR_TRY(apr_out_may_be(w->asked->out, false, err));
+    w->kept = apr_resume_path_for(w->asked->out);
+    if (w->kept == NULL) return apr_no_memory(err, "a path");
+    APR_TRY(check_outputs(w, err));
     APR_TRY(apr_running_open(&w->running, w->call->operands[0], &run, 16, err));
-    APR_TRY(read_text(w, w->call->operands[1], err));
-    APR_TRY(make_terms(w, err));
-    APR_TRY(guard_text(w->call->operands[1], err));
-    APR_TRY(apr_out_may_be(w->asked->out, false, err));
+    APR_TRY(read_inputs(w, err));
+    APR_TRY(check_outputs(w, err));
     APR_TRY(apr_feeds_of(&w->feeds, w->running.session, err));
     APR_TRY(apr_importance_pass_open(&w->pass, &w->feeds, err));
     w->wanted = calloc(w->feeds.n_feeds + 1, sizeof *w->wanted);

@@ -102,12 +102,11 @@ static apr_status choose_window(comparison *c, apr_error *err)
 static apr_status read_text(comparison *c, const char *path, apr_error *err)
 {
     const apr_subject truth = apr_running_subject(&c->truth);
-    char *text = NULL;
-    size_t n_bytes;
+    apr_text text;
 
-    APR_TRY(apr_read_stream(path, &text, &n_bytes, err));
-    const apr_status status = apr_subject_encode(&truth, text, n_bytes, false, &c->ids, &c->n_ids, err);
-    free(text);
+    APR_TRY(apr_text_open(&text, path, err));
+    const apr_status status = apr_subject_encode(&truth, text.bytes, text.n_bytes, false, &c->ids, &c->n_ids, err);
+    apr_text_close(&text);
     return status == APR_OK ? choose_window(c, err) : status;
 }
 

@@ -4,6 +4,7 @@
 #include "runtime/check/backends.h"
 #include "runtime/check/verify_texts.h"
 #include "tools/cli/meter.h"
+#include "tools/cli/prompt.h"
 #include "tools/run/parity_dump.h"
 #include "tools/run/running.h"
 
@@ -236,12 +237,12 @@ static apr_status compare_on_text(const apr_running *r, const apr_call *call, co
     apr_divergence d = {0};
     int32_t *ids = NULL;
     apr_meter meter;
-    char *text;
-    size_t n, n_ids;
+    apr_text text;
+    size_t n_ids;
 
-    APR_TRY(apr_read_text(path, &text, &n, err));
-    apr_status status = apr_subject_encode(&subject, text, n, false, &ids, &n_ids, err);
-    free(text);
+    APR_TRY(apr_text_open(&text, path, err));
+    apr_status status = apr_subject_encode(&subject, text.bytes, text.n_bytes, false, &ids, &n_ids, err);
+    apr_text_close(&text);
     APR_TRY(status);
     apr_progress progress = apr_meter_start(&meter, call->quiet);
     status = apr_backends_on_text(r->session, ids, (int64_t)n_ids, on_rows, &progress, &d, err);

@@ -214,17 +214,3 @@ void apr_print_stats(const apr_running *r, const apr_call *call)
     for (int k = 0; k < n_places; k++) print_place(r->session, k);
     print_process(r, &memory);
 }
-
-apr_status apr_read_text(const char *path, char **text, size_t *n_bytes, apr_error *err)
-{
-    apr_map map;
-    APR_TRY(apr_map_open(&map, path, err));
-    *text = malloc(map.n_bytes + 1);
-    if (*text != NULL) {
-        if (map.n_bytes > 0) memcpy(*text, map.data, map.n_bytes);
-        (*text)[map.n_bytes] = '\0';
-        *n_bytes = map.n_bytes;
-    }
-    apr_map_close(&map);
-    return *text != NULL ? APR_OK : apr_no_memory(err, "a text");
-}

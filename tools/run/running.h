@@ -76,7 +76,4 @@ apr_subject apr_running_subject(const apr_running *running);
 /* --stats: plan lines, predicted against measured. JSON goes into the answer, text to stderr. */
 void apr_print_stats(const apr_running *running, const apr_call *call);
 
-/* The whole file as text, malloc'ed and NUL-terminated. */
-apr_status apr_read_text(const char *path, char **text, size_t *n_bytes, apr_error *err);
-
 #endif

@@ -21,8 +21,9 @@ static void write_head(FILE *out, const apr_verify_shown *shown)
     apr_html_text(out, shown->other->source.path);
     fprintf(out, "</code> (%s)<br>against <code>", apr_verify_types_text(&shown->other->model, types, sizeof types));
     apr_html_text(out, shown->truth->source.path);
-    fprintf(out, "</code> (%s)<br>%s, run on %s</p>\n", apr_verify_types_text(&shown->truth->model, types, sizeof types),
-            apr_session_program(r->input->other.session)->architecture, r->backend);
+    fprintf(out, "</code> (%s)<br>", apr_verify_types_text(&shown->truth->model, types, sizeof types));
+    apr_html_text(out, apr_session_program(r->input->other.session)->architecture);
+    fprintf(out, ", run on %s</p>\n", r->backend);
 }
 
 static void write_first_failure(FILE *out, const apr_verify_report *r)

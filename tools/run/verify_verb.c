@@ -3,6 +3,7 @@
 
 #include "tools/cli/meter.h"
 #include "tools/cli/page.h"
+#include "tools/cli/prompt.h"
 #include "tools/run/run_pair.h"
 
 #include <stdlib.h>
@@ -27,7 +28,7 @@ const apr_option apr_verify_options[] = {
      APR_TO(verify_options, parity)},
     {"control", 0, APR_OPTION_SIZE, "SIZE", "8G",
      "memory for SOURCE with its weights brought to MODEL's types here, by which MODEL's divergence is judged; 0: not judged",
-     APR_TO(verify_options, control)},
+     APR_TO(verify_options, control), .or_none = true},
     {"html", 0, APR_OPTION_STRING, "FILE", NULL, "write the report as one HTML page with pictures; takes the place of an older page only",
      APR_TO(verify_options, html)},
     APR_RUN_OPTIONS(verify_options, run, "f16"),
@@ -90,13 +91,14 @@ static apr_status check_and_show(const apr_running *truth, const apr_running *ot
 }
 
 /* The file of --text, named without its folder. */
-static apr_status read_passage(const char *path, apr_verify_passage *passage, char **text, apr_error *err)
+static apr_status read_passage(const char *path, apr_verify_passage *passage, apr_text *text, apr_error *err)
 {
     if (path == NULL) return APR_OK;
-    APR_TRY(apr_read_text(path, text, &passage->n_bytes, err));
+    APR_TRY(apr_text_open(text, path, err));
     const char *const slash = strrchr(path, '/');
     passage->name = slash != NULL ? slash + 1 : path;
-    passage->text = *text;
+    passage->text = text->bytes;
+    passage->n_bytes = text->n_bytes;
     return APR_OK;
 }
 
@@ -118,7 +120,7 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
     apr_session_usage used = {0};
     apr_verify_passage passage = {0};
     apr_out *page = NULL;
-    char *text = NULL;
+    apr_text text = {0};
 
     if (o->ref == NULL) return apr_fail(err, APR_E_USAGE, "say what the model is to be compared with: --ref SOURCE");
     if (run.ctx == 0) run.ctx = o->window > APR_VERIFY_CONTEXT ? o->window : APR_VERIFY_CONTEXT;
@@ -130,7 +132,7 @@ apr_status apr_run_verify(const apr_call *call, apr_error *err)
     if (status == APR_OK && o->html != NULL) status = apr_out_renew(&page, o->html, APR_VERIFY_PAGE_MARK, err);
     if (status == APR_OK) status = check_and_show(&truth, &other, used, &passage, call, page, err);
     status = apr_page_close(page, status, err);
-    free(text);
+    apr_text_close(&text);
     apr_running_close(&truth);
     apr_running_close(&other);
     return status;
