@@ -151,22 +151,33 @@ if has quantize; then
     done
 fi
 
-# Tokens a second of a prompt of 64 and of 32 tokens behind none: the median of five.
-ours_per_second() { # model, stage
-    "$build/aprrun" bench --csv -p 64 -n 32 --repeat 5 "$1" | awk -F, -v s="$2" 'NR == 1 {for (i = 1; i <= NF; i++) {if ($i == "stage") a = i; if ($i == "tokens_per_second") b = i}} $a == s {printf "%.3f", $b}'
-}
-llamas_per_second() { # model, options of llama-bench
+# Tokens a second of a prompt of 64 and of 32 tokens behind none: medians of five, in turn with llama-bench.
+once_ours() { # model, options
     m=$1
     shift
-    "$LLAMA_BENCH" -m "$m" -t "$(nproc)" -r 5 -o jsonl "$@" 2>/dev/null | sed -n 's/.*"samples_ts": *\[\([^]]*\)\].*/\1/p' | tr ', ' '\n\n' | grep . | median
+    "$build/aprrun" bench --csv --repeat 1 "$@" "$m" | awk -F, 'NR == 1 {for (i = 1; i <= NF; i++) if ($i == "tokens_per_second") b = i} NR == 2 {print $b}'
 }
-compare_speed() { # model, name, stage, bound, options of llama-bench
-    ours=$(ours_per_second "$1" "$3")
-    name=$2 stage=$3 bound=$4 m=$1
+once_llamas() { # model, options
+    m=$1
+    shift
+    "$LLAMA_BENCH" -m "$m" -t "$(nproc)" -r 1 -o jsonl "$@" 2>/dev/null | sed -n 's/.*"samples_ts": *\[\([^],]*\).*/\1/p'
+}
+range() { sort -n "$1" | awk '{v[NR] = $1} END {printf "%.2f (%.2f to %.2f)", v[int((NR + 1) / 2)], v[1], v[NR]}'; }
+compare_speed() { # model, name, stage, bound, options of both
+    m=$1 name=$2 stage=$3 bound=$4
     shift 4
-    theirs=$([ -z "$LLAMA_BENCH" ] || llamas_per_second "$m" "$@")
-    echo "$ours $theirs" | awk -v n="$name" -v s="$stage" -v b="$bound" '{printf "  %-8s %-5s %8.2f tokens/s", n, s, $1
-        if (NF < 2) printf "   - no llama-bench to compare with (bound %s x)\n", b; else printf "   %.2f x llama-bench (%.2f), bound %s: %s\n", $1 / $2, $2, b, ($1 / $2 >= b ? "kept" : "not kept")}'
+    : >"$work/ours.tps"; : >"$work/llamas.tps"
+    for i in 1 2 3 4 5; do
+        once_ours "$m" "$@" >>"$work/ours.tps"
+        [ -z "$LLAMA_BENCH" ] || once_llamas "$m" "$@" >>"$work/llamas.tps"
+    done
+    printf '  %-8s %-5s %s tokens/s' "$name" "$stage" "$(range "$work/ours.tps")"
+    if [ -s "$work/llamas.tps" ]; then
+        echo "$(median <"$work/ours.tps") $(median <"$work/llamas.tps")" | awk -v r="$(range "$work/llamas.tps")" -v b="$bound" \
+            '{printf "   %.2f x llama-bench, %s, bound %s: %s\n", $1 / $2, r, b, ($1 / $2 >= b ? "kept" : "not kept")}'
+    else
+        echo "   - no llama-bench to compare with (bound $bound x)"
+    fi
 }
 if has run; then
     echo "# products of rows as they are stored"
