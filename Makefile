@@ -13,7 +13,7 @@ ifeq ($(MAKELEVEL)$(filter -j% --jobserver%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 build     := --no-print-directory -Otarget $(if $Q,-s)
-run_goals := demo test unit cli fuzz-replay asan tsan toys fuzz check-memory check-kills check-arm bench quality check-archs check-gpu
+run_goals := demo test unit cli fuzz-replay asan tsan toys fuzz check-memory check-kills check-arm bench quality check-archs check-gpu check-emulated
 before    :=
 $(foreach goal,$(filter $(run_goals),$(MAKECMDGOALS)),$(eval $(goal): | $(before))$(eval before := $(goal)))
 
@@ -52,7 +52,7 @@ FUZZ_O := $(FUZZ:%=$B/tests/fuzz/fuzz_%.c.o) $B/tests/fuzz/fuzz_dispatch.c.o
 REPLAY := $B/fuzz_replay
 SUPPORT_C := $(filter-out tests/support/test_%.c tests/support/make_%.c,$(wildcard tests/support/*.c))
 MAKERS := $(patsubst tests/support/%.c,$B/%,$(wildcard tests/support/make_*.c))#  programs that make what command-line tests read
-SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh')
+SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp')
 
 .DEFAULT_GOAL := all
 .SECONDARY:
@@ -305,6 +305,12 @@ $(EMULATED_CU_TESTS): $E/%: $E/tests/gpu/%.cu.o $(EMULATED_CUDA) $(LIB)
 	$(call say,LD,$@)
 	$Q$(link_emulated) -fopenmp $^ $(LDLIBS) -lpthread -o $@
 emulated: $(EMULATED_LIB) $E/libcuda.so.1 $(EMULATED_TOOLS) $(EMULATED_C_TESTS) $(EMULATED_CU_TESTS)
+
+# Left out: what compares the driver's memory with a plan (there is no driver), and matrices of the size of real models.
+EMULATED_CHECKS := $(filter-out $E/gpu_plan $E/gpu_linear,$(EMULATED_C_TESTS) $(EMULATED_CU_TESTS))
+check-emulated: deps ## the GPU's tests without a GPU: kernels played on the host, APR_EMULATED_ORDER=forward|backward|SEED
+	@$(MAKE) $(build) CUDA=0 emulated
+	@tests/run_emulated.sh $E $(EMULATED_CHECKS)
 
 -include $(shell find $B -name '*.d' 2>/dev/null)
 

@@ -16,7 +16,14 @@ END
 chmod +x "$work/golden"
 set -- "$@" "$work/golden"
 printf '%s\n' "$@" | xargs -P "$(nproc 2>/dev/null || echo 2)" -I{} sh -c 'name=$(basename "$1"); begin=$(date +%s)
-    timeout "${LIMIT:-900}" "$1" quick >"$work/$name.out" 2>&1; echo $? >"$work/$name.code"; echo $(($(date +%s) - begin)) >"$work/$name.time"' - {}
+    case $name in # what is asked for memory that only a driver counts is left out, and much of what is random
+        gpu_codecs) args=1 ;;
+        gpu_sequences) args=dense ;;
+        gpu_session) args="the_driver_*" ;;
+        gpu_drills | gpu_packed | gpu_places | gpu_replay | gpu_together) args= ;;
+        *) args=quick ;;
+    esac
+    timeout "${LIMIT:-1800}" "$1" $args >"$work/$name.out" 2>&1; echo $? >"$work/$name.code"; echo $(($(date +%s) - begin)) >"$work/$name.time"' - {}
 . "$here/counts.sh"
 for t in "$@"; do
     name=$(basename "$t")

@@ -48,8 +48,9 @@ votes vote(uint32_t mask, uint32_t value)
 
 /* --- products on tensor cores ---
  *
- * Of lane 4 g + t, D columns of a word: words 0 and 2 of a are row g, columns D t and on, and the same half the depth further; words 1 and 3
- * row g + 8. Of b (words 4, 5) those are rows, and g the column. Sums (words 8 to 11) are row g, columns 2 t and 2 t + 1, then row g + 8. */
+ * Of lane 4 g + t, D columns of a word: words 0 and 2 of a are row g, columns D t and on, and the same half the depth further; words 1 and
+ * 3 row g + 8. Of b (words 4, 5) those are rows, and g the column. Sums (words 8 to 11) are row g, columns 2 t and 2 t + 1, then row g + 8.
+ */
 
 enum { ROWS = 16, COLUMNS = 8, MOST_DEPTH = 32 };
 
@@ -147,7 +148,8 @@ template <bool TURNED> static void settle_load(warp &w, uint32_t who)
 
 void load_matrices(const void *row, uint32_t *m, bool turned)
 {
-    if ((uintptr_t)row % 16 != 0 || !is_shared(row, 16)) wrong("a matrix is loaded that does not lie in shared memory, at a multiple of 16");
+    if ((uintptr_t)row % 16 != 0 || !is_shared(row, 16))
+        wrong("a matrix is loaded that does not lie in shared memory, at a multiple of 16");
     self->brought.at[0] = row;
     meet(0xffffffffu, turned ? settle_load<true> : settle_load<false>);
     memcpy(m, self->taken.word, 4 * sizeof *m);

@@ -1,8 +1,8 @@
 /* instructions.h - what kernels/cuda/device/ptx.cuh has, on the host: the same functions, which do what the instruction does.
  *
- * Those of a warp (tensor cores, matrices from shared memory) are meetings of its 32 lanes. Copies that a kernel starts and waits for happen
- * when they are waited for, so that who does not wait finds nothing; in the order "backward" at once, so that who starts one too early
- * overwrites what others read; shuffled, one or the other. */
+ * Those of a warp (tensor cores, matrices from shared memory) are meetings of its 32 lanes. Copies that a kernel starts and waits for
+ * happen when they are waited for, so that who does not wait finds nothing; in the order "backward" at once, so that who starts one too
+ * early overwrites what others read; shuffled, one or the other. */
 #ifndef APR_TESTS_EMULATED_INSTRUCTIONS_H
 #define APR_TESTS_EMULATED_INSTRUCTIONS_H
 

@@ -17,7 +17,10 @@ typedef struct cublasLtMatmulHeuristicResult_t {
     cublasStatus_t state;
     float wavesCount;
 } cublasLtMatmulHeuristicResult_t;
-typedef enum cublasLtMatmulDescAttributes_t { CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_POINTER_MODE } cublasLtMatmulDescAttributes_t;
+typedef enum cublasLtMatmulDescAttributes_t {
+    CUBLASLT_MATMUL_DESC_TRANSA,
+    CUBLASLT_MATMUL_DESC_POINTER_MODE
+} cublasLtMatmulDescAttributes_t;
 typedef enum cublasLtPointerMode_t { CUBLASLT_POINTER_MODE_HOST, CUBLASLT_POINTER_MODE_DEVICE } cublasLtPointerMode_t;
 typedef enum cublasLtMatmulPreferenceAttributes_t {
     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,

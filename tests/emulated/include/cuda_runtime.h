@@ -14,7 +14,7 @@
 #define __grid_constant__
 #define __forceinline__ inline
 #define __noinline__
-#define __align__(n)    __attribute__((aligned(n)))
+#define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
 
 extern "C" {
@@ -187,32 +187,32 @@ static inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* --- the runtime --- */
 
-#define EMULATED_ERRORS(X)                                                                                                     \
-    X(Success, "no error")                                                                                                     \
-    X(ErrorInvalidValue, "invalid argument")                                                                                   \
-    X(ErrorMemoryAllocation, "out of memory")                                                                                  \
-    X(ErrorInvalidConfiguration, "invalid configuration argument")                                                             \
-    X(ErrorNoDevice, "no CUDA-capable device is detected")                                                                     \
-    X(ErrorInvalidDevice, "invalid device ordinal")                                                                            \
-    X(ErrorNoKernelImageForDevice, "no kernel image is available for execution on the device")                                 \
-    X(ErrorInvalidDeviceFunction, "invalid device function")                                                                   \
-    X(ErrorIllegalAddress, "an illegal memory access was encountered")                                                         \
-    X(ErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing")                                       \
-    X(ErrorLaunchTimeout, "the launch timed out and was terminated")                                                           \
-    X(ErrorHardwareStackError, "hardware stack error")                                                                         \
-    X(ErrorIllegalInstruction, "an illegal instruction was encountered")                                                       \
-    X(ErrorMisalignedAddress, "misaligned address")                                                                            \
-    X(ErrorInvalidAddressSpace, "operation not supported on global/shared address space")                                      \
-    X(ErrorInvalidPc, "invalid program counter")                                                                               \
-    X(ErrorLaunchFailure, "unspecified launch failure")                                                                        \
-    X(ErrorAssert, "device-side assert triggered")                                                                             \
-    X(ErrorECCUncorrectable, "uncorrectable ECC error encountered")                                                            \
-    X(ErrorNvlinkUncorrectable, "uncorrectable NVLink error detected during the execution")                                    \
-    X(ErrorContained, "Invalid access of peer GPU memory over nvlink or a hardware error")                                     \
-    X(ErrorTensorMemoryLeak, "tensor memory not completely freed")                                                             \
-    X(ErrorContextIsDestroyed, "context is destroyed")                                                                         \
-    X(ErrorMpsClientTerminated, "MPS client terminated")                                                                       \
-    X(ErrorNotSupported, "operation not supported")                                                                            \
+#define EMULATED_ERRORS(X)                                                                     \
+    X(Success, "no error")                                                                     \
+    X(ErrorInvalidValue, "invalid argument")                                                   \
+    X(ErrorMemoryAllocation, "out of memory")                                                  \
+    X(ErrorInvalidConfiguration, "invalid configuration argument")                             \
+    X(ErrorNoDevice, "no CUDA-capable device is detected")                                     \
+    X(ErrorInvalidDevice, "invalid device ordinal")                                            \
+    X(ErrorNoKernelImageForDevice, "no kernel image is available for execution on the device") \
+    X(ErrorInvalidDeviceFunction, "invalid device function")                                   \
+    X(ErrorIllegalAddress, "an illegal memory access was encountered")                         \
+    X(ErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing")       \
+    X(ErrorLaunchTimeout, "the launch timed out and was terminated")                           \
+    X(ErrorHardwareStackError, "hardware stack error")                                         \
+    X(ErrorIllegalInstruction, "an illegal instruction was encountered")                       \
+    X(ErrorMisalignedAddress, "misaligned address")                                            \
+    X(ErrorInvalidAddressSpace, "operation not supported on global/shared address space")      \
+    X(ErrorInvalidPc, "invalid program counter")                                               \
+    X(ErrorLaunchFailure, "unspecified launch failure")                                        \
+    X(ErrorAssert, "device-side assert triggered")                                             \
+    X(ErrorECCUncorrectable, "uncorrectable ECC error encountered")                            \
+    X(ErrorNvlinkUncorrectable, "uncorrectable NVLink error detected during the execution")    \
+    X(ErrorContained, "Invalid access of peer GPU memory over nvlink or a hardware error")     \
+    X(ErrorTensorMemoryLeak, "tensor memory not completely freed")                             \
+    X(ErrorContextIsDestroyed, "context is destroyed")                                         \
+    X(ErrorMpsClientTerminated, "MPS client terminated")                                       \
+    X(ErrorNotSupported, "operation not supported")                                            \
     X(ErrorUnknown, "unknown error")
 #define X(name, words) cuda##name,
 typedef enum cudaError { EMULATED_ERRORS(X) } cudaError_t;
@@ -224,11 +224,19 @@ typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
 typedef enum cudaDataType_t { CUDA_R_16F, CUDA_R_16BF, CUDA_R_32F, CUDA_R_8F_E4M3 } cudaDataType_t;
 
-typedef enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice } cudaMemcpyKind;
+typedef enum cudaMemcpyKind {
+    cudaMemcpyHostToHost,
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice
+} cudaMemcpyKind;
 typedef enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal } cudaStreamCaptureMode;
 typedef enum cudaLimit { cudaLimitStackSize } cudaLimit;
 typedef enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared } cudaFuncCache;
-typedef enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAttributePreferredSharedMemoryCarveout } cudaFuncAttribute;
+typedef enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize,
+    cudaFuncAttributePreferredSharedMemoryCarveout
+} cudaFuncAttribute;
 typedef enum cudaDeviceAttr {
     cudaDevAttrComputeCapabilityMajor,
     cudaDevAttrComputeCapabilityMinor,
