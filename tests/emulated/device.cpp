@@ -187,13 +187,13 @@ static cudaError_t copy(void *to, const void *from, size_t n_bytes, cudaStream_t
 {
     std::lock_guard<std::recursive_mutex> hold(lock);
     const bool now = wait || !is_known(to) || !is_known(from);
-    const cudaError_t error = give(stream, [=] { return memmove(to, from, n_bytes) != NULL; });
+    const cudaError_t error = give(stream, [=] { return n_bytes == 0 || memmove(to, from, n_bytes) != NULL; });
     return error == cudaSuccess && now && stream_of(stream)->recorded == NULL ? run(stream_of(stream)) : error;
 }
 
 static cudaError_t set(void *p, int value, size_t n_bytes, cudaStream_t stream)
 {
-    return give(stream, [=] { return memset(p, value, n_bytes) != NULL; });
+    return give(stream, [=] { return n_bytes == 0 || memset(p, value, n_bytes) != NULL; });
 }
 
 } // namespace emulated

@@ -45,7 +45,7 @@ struct fiber {
 
 static context scheduler;
 static fiber *running;
-static std::vector<fiber *> idle;
+static std::vector<fiber *> &idle = *new std::vector<fiber *>(); /* there until the process is over, as stacks are */
 
 #ifdef __x86_64__
 extern "C" void emulated_exchange(void **kept, void *entered);
