@@ -13,7 +13,7 @@ ifeq ($(MAKELEVEL)$(filter -j% --jobserver%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 build     := --no-print-directory -Otarget $(if $Q,-s)
-run_goals := demo test unit cli fuzz-replay asan tsan toys fuzz check-memory check-kills check-arm bench quality check-archs check-gpu
+run_goals := demo test unit cli fuzz-replay asan tsan toys fuzz check-memory check-kills check-arm bench quality check-archs check-gpu check-emulated
 before    :=
 $(foreach goal,$(filter $(run_goals),$(MAKECMDGOALS)),$(eval $(goal): | $(before))$(eval before := $(goal)))
 
@@ -52,11 +52,11 @@ FUZZ_O := $(FUZZ:%=$B/tests/fuzz/fuzz_%.c.o) $B/tests/fuzz/fuzz_dispatch.c.o
 REPLAY := $B/fuzz_replay
 SUPPORT_C := $(filter-out tests/support/test_%.c tests/support/make_%.c,$(wildcard tests/support/*.c))
 MAKERS := $(patsubst tests/support/%.c,$B/%,$(wildcard tests/support/make_*.c))#  programs that make what command-line tests read
-SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh')
+SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp')
 
 .DEFAULT_GOAL := all
 .SECONDARY:
-.PHONY: all $(run_goals) fuzz-build test-programs deps deps-dev doctor layers rooms format lint install clean help cuda FORCE
+.PHONY: all $(run_goals) fuzz-build test-programs deps deps-dev doctor layers rooms format lint install clean help cuda emulated FORCE
 
 all: $(TOOLS) ## build the four tools into build/release
 
@@ -251,6 +251,66 @@ check-archs: ## fail unless the CUDA library has code for every architecture, an
 check-gpu: deps ## the tests that need a GPU; says so where there is none
 	@$(MAKE) $(build) all $(GPU_TESTS) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
 	@CUDA=$(CUDA) tests/run_gpu.sh $B $(GPU_TESTS:$B/gpu_archs=) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
+
+# An emulated device: the same CUDA sources, compiled by the host's compiler against stand-ins for CUDA's headers (tests/emulated/), so that
+# kernels run without a GPU and without a toolkit. The tools and the GPU's tests lie beside that library in $E, and find it there.
+E             := $B/emulated
+CXX           := $(patsubst gcc%,g++%,$(patsubst clang%,clang++%,$(patsubst cc,c++,$(CC))))
+EMULATED_ARCH ?= 90
+EMULATED_CU   := $(CUDA_CU) $(wildcard tests/gpu/gpu_*.cu)
+EMULATED_CUH  := $(wildcard kernels/cuda/*/*.cuh tests/gpu/*.cuh)
+EMULATED_O    := $(patsubst %.cpp,$E/%.cpp.o,$(sort $(wildcard tests/emulated/*.cpp)))
+EMULATED_LIB  := $E/libaprkit-cuda.so
+EMULATED_CUDA := $(CUDA_CU:%=$E/%.o) $(EMULATED_O)
+EMULATED_TOOLS := $(MAINS:tools/%.c=$E/%)
+EMULATED_C_TESTS  := $(patsubst tests/gpu/%.c,$E/%,$(filter-out %/gpu_archs.c,$(wildcard tests/gpu/gpu_*.c)))
+EMULATED_CU_TESTS := $(patsubst tests/gpu/%.cu,$E/%,$(filter-out tests/gpu/gpu_bench_%,$(wildcard tests/gpu/gpu_*.cu)))
+EMULATED_FLAGS = -std=c++17 -O1 -g1 -fPIC -fvisibility=hidden -fno-strict-aliasing -ffp-contract=off -fopenmp -Wall -Wextra -Wno-unknown-pragmas \
+                 -Wno-unused-parameter -Wno-missing-field-initializers $(if $(filter 1,$(WERROR)),-Werror) $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(flags_$(FLAVOR))) \
+                 -Itests/emulated/include -I$E/src -I. -MMD -MP -include cuda_runtime.h -D__CUDACC__ -D__CUDA_ARCH__=$(EMULATED_ARCH)0 \
+                 -DAPR_CUDA_ARCHITECTURES='"$(EMULATED_ARCH)"'
+$E/arch: FORCE
+	@mkdir -p $(@D); [ "$$(cat $@ 2>/dev/null)" = "$(EMULATED_ARCH)" ] || echo "$(EMULATED_ARCH)" >$@
+$E/src/%: % tests/emulated/rewrite.sed
+	@mkdir -p $(@D)
+	@sed -E -f tests/emulated/rewrite.sed -e '1i#line 1 "$<"' $< >$@
+$E/src/kernels/cuda/device/ptx.cuh: Makefile
+	@mkdir -p $(@D)
+	@echo '#include "tests/emulated/instructions.h"' >$@
+$E/%.cu.o: $E/src/%.cu $E/arch | $(EMULATED_CUH:%=$E/src/%)
+	$(call say,EMU,$*.cu)
+	@mkdir -p $(@D)
+	$Q$(CXX) $(EMULATED_FLAGS) -x c++ -c $< -o $@
+# what plays the threads runs all the time
+$(EMULATED_O): EMULATED_FLAGS += -O2
+$E/%.cpp.o: %.cpp $E/arch
+	$(call say,CXX,$<)
+	@mkdir -p $(@D)
+	$Q$(CXX) $(EMULATED_FLAGS) -c $< -o $@
+link_emulated = $(CXX) $(filter -fsanitize%,$(flags_$(FLAVOR)))
+$(EMULATED_LIB): $(EMULATED_CUDA) $(CUDA_C:%=$B/cuda/%.o)
+	$(call say,LD,$@)
+	$Q$(link_emulated) -shared $^ -ldl -lpthread -o $@
+# what the tools look for before they load the library: that there is a driver
+$E/libcuda.so.1:
+	@mkdir -p $(@D)
+	$Q$(CC) -shared -x c /dev/null -o $@
+$(EMULATED_TOOLS): $E/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
+	@mkdir -p $(@D)
+	$(call link,-Wl$(,)-rpath$(,)'$$ORIGIN')
+$(EMULATED_C_TESTS): $E/%: $B/tests/gpu/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
+	@mkdir -p $(@D)
+	$(call link,$(LIB) -lcmocka -Wl$(,)-rpath$(,)'$$ORIGIN')
+$(EMULATED_CU_TESTS): $E/%: $E/tests/gpu/%.cu.o $(EMULATED_CUDA) $(LIB)
+	$(call say,LD,$@)
+	$Q$(link_emulated) -fopenmp $^ $(LDLIBS) -lpthread -o $@
+emulated: $(EMULATED_LIB) $E/libcuda.so.1 $(EMULATED_TOOLS) $(EMULATED_C_TESTS) $(EMULATED_CU_TESTS)
+
+# Left out: what compares the driver's memory with a plan (there is no driver), and matrices of the size of real models.
+EMULATED_CHECKS := $(filter-out $E/gpu_plan $E/gpu_linear,$(EMULATED_C_TESTS) $(EMULATED_CU_TESTS))
+check-emulated: deps ## the GPU's tests without a GPU: kernels played on the host, APR_EMULATED_ORDER=forward|backward|SEED
+	@$(MAKE) $(build) CUDA=0 emulated
+	@tests/run_emulated.sh $E $(EMULATED_CHECKS)
 
 -include $(shell find $B -name '*.d' 2>/dev/null)
 

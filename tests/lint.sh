@@ -3,7 +3,7 @@
 # unformatted code.
 bad=0
 say() { echo "lint: $*"; bad=1; }
-sources=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' | grep -v codebooks)
+sources=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' | grep -v codebooks)
 [ -n "$sources" ] || say "git lists no sources here"
 
 for f in $sources; do

@@ -15,6 +15,7 @@
 #define APR_KERNELS_CUDA_ABREAST_CODES_CUH
 
 #include "kernels/cuda/codecs/dtype.cuh"
+#include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/ops/abreast_lanes.cuh"
 
 #include <string.h>
@@ -42,9 +43,7 @@ ABREAST_FN float float_of(uint32_t half_bits)
 ABREAST_FN uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits)
 {
 #ifdef __CUDA_ARCH__
-    uint32_t out;
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
-    return out;
+    return ptx_and_or(word, mask, bits);
 #else
     return (word & mask) | bits;
 #endif

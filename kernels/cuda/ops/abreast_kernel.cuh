@@ -214,14 +214,8 @@ ABREAST_FN void each_input(const abreast_call &a, int stage, int first_tile, int
 template <bool BFLOATS> static __device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
 #if __CUDA_ARCH__ >= 800
-    if constexpr (BFLOATS)
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    else
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    if constexpr (BFLOATS) ptx_mma_bf16(d, a[0], a[1], a[2], a[3], b0, b1);
+    else ptx_mma_f16(d, a[0], a[1], a[2], a[3], b0, b1);
 #else
     mma(d, a, b0, b1);
 #endif
@@ -542,12 +536,7 @@ template <typename S> struct abreast_asker {
 };
 
 /* Asked for each time: what follows from it is not kept from stage to stage. */
-static __device__ __forceinline__ int thread_here(void)
-{
-    int thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread;
-}
+static __device__ __forceinline__ int thread_here(void) { return ptx_thread_x(); }
 
 /* All threads see the run behind the next barrier. */
 template <typename S> static __device__ __forceinline__ void begin_run(const abreast_call &a, abreast_known *known, abreast_asker<S> &k)

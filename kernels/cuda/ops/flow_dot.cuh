@@ -8,6 +8,7 @@
 #define APR_KERNELS_CUDA_FLOW_DOT_CUH
 
 #include "kernels/cuda/codecs/dtype.cuh"
+#include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/ops/planes.cuh"
 
 typedef struct flow_lane {
@@ -39,14 +40,8 @@ static __device__ __forceinline__ void mma_bytes(int (&sums)[4], uint32_t a0, ui
                                                  uint32_t x1)
 {
 #if __CUDA_ARCH__ >= 800
-    if (SIGNED)
-        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-            : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
-            : "r"(a0), "r"(b0), "r"(a1), "r"(b1), "r"(x0), "r"(x1));
-    else
-        asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-            : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
-            : "r"(a0), "r"(b0), "r"(a1), "r"(b1), "r"(x0), "r"(x1));
+    if (SIGNED) ptx_mma_s8(sums, a0, b0, a1, b1, x0, x1);
+    else ptx_mma_u8(sums, a0, b0, a1, b1, x0, x1);
 #endif
 }
 
@@ -55,9 +50,7 @@ static __device__ __forceinline__ void mma_halves(float (&sums)[4], uint32_t a0,
                                                   uint32_t x1)
 {
 #if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(b0), "r"(a1), "r"(b1), "r"(x0), "r"(x1));
+    ptx_mma_f16(sums, a0, b0, a1, b1, x0, x1);
 #endif
 }
 
@@ -65,9 +58,7 @@ static __device__ __forceinline__ void mma_bfloats(float (&sums)[4], uint32_t a0
                                                    uint32_t x1)
 {
 #if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(b0), "r"(a1), "r"(b1), "r"(x0), "r"(x1));
+    ptx_mma_bf16(sums, a0, b0, a1, b1, x0, x1);
 #endif
 }
 
@@ -85,10 +76,7 @@ static __device__ __forceinline__ int whole_of(const int (&sums)[4], int row) { 
 /* 16 inputs of a group in this lane's plane. A lane that holds none keeps what it has: zeros, since x began so. */
 static __device__ __forceinline__ void take_inputs(const flow_lane &l, const uint8_t *tile, int group, uint4 &x)
 {
-    const uint8_t *const at = tile + 2 * PLANES_GROUP * group + PLANES_GROUP * l.plane;
-    asm volatile("{\n.reg .pred holds;\nsetp.ne.u32 holds, %5, 0;\n@holds ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];\n}"
-                 : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
-                 : "r"((uint32_t)__cvta_generic_to_shared(at)), "r"((uint32_t)l.holds));
+    ptx_load_shared_if(l.holds, tile + 2 * PLANES_GROUP * group + PLANES_GROUP * l.plane, x);
 }
 static __device__ __forceinline__ float input_scale(const uint8_t *tile, int group)
 {
@@ -107,14 +95,6 @@ template <int N> static __device__ __forceinline__ void words_at(const uint8_t *
         words[i] = __funnelshift_rc(last, next, shift);
         last = next;
     }
-}
-
-/* a where a bit of the mask is set, else b. */
-template <uint32_t MASK> static __device__ __forceinline__ uint32_t either(uint32_t a, uint32_t b)
-{
-    uint32_t r;
-    asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(r) : "r"(a), "r"(b), "n"(MASK));
-    return r;
 }
 
 /* A type: COLUMNS of a row are BYTES, an item of 16 such rows; lane (g, t) has rows row_of(g) and ROW_STEP behind it, which are chosen so
@@ -301,29 +281,21 @@ template <> struct flow_type<APR_Q8_0> : flow_rows_of_34 {
 template <> struct flow_type<APR_MXFP4> : flow_rows_of_34 {
     static constexpr int COLUMNS = 256, BYTES = 136;
 
-    /* With signs: __byte_perm leaves them out. */
-    static __device__ __forceinline__ uint32_t permuted(uint32_t a, uint32_t b, uint32_t selector)
-    {
-        uint32_t r;
-        asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
-        return r;
-    }
-
     static constexpr uint32_t TABLE = 0x03020100u;
 
     /* Twice the magnitudes of 8 codes where they are not negative, else 0, in the order of their nibbles: a permutation whose selector has
      * bit 3 set copies a sign, and that of all table bytes is 0. With the codes' signs turned: of those that are negative. */
     static __device__ __forceinline__ void look_up(uint32_t table, uint32_t q, uint32_t (&out)[2])
     {
-        out[0] = permuted(table, 0x0c080604u, q);
-        out[1] = permuted(table, 0x0c080604u, q >> 16);
+        out[0] = ptx_permute(table, 0x0c080604u, q);
+        out[1] = ptx_permute(table, 0x0c080604u, q >> 16);
     }
 
     /* Codes of 8 bytes as 8 of the first 16 columns and 8 of the next, each in the order 0 4 1 5 2 6 3 7; inputs stand in that order. */
     static __device__ __forceinline__ void apart(uint32_t p, uint32_t q, uint32_t &first, uint32_t &second)
     {
-        first = either<0x0f0f0f0fu>(p, q << 4);
-        second = either<0x0f0f0f0fu>(p >> 4, q);
+        first = ptx_either<0x0f0f0f0fu>(p, q << 4);
+        second = ptx_either<0x0f0f0f0fu>(p >> 4, q);
     }
     static __device__ __forceinline__ uint4 arranged(uint4 x)
     {
@@ -395,8 +367,8 @@ template <bool BFLOAT> struct flow_halves : flow_rows {
     static __device__ __forceinline__ void widen(uint32_t bytes, uint32_t &front, uint32_t &back)
     {
         if constexpr (BFLOAT) {
-            asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(front) : "f"((float)(int8_t)(bytes >> 8)), "f"((float)(int8_t)bytes));
-            asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(back) : "f"((float)(int8_t)(bytes >> 24)), "f"((float)(int8_t)(bytes >> 16)));
+            front = ptx_bf16_pair((float)(int8_t)(bytes >> 8), (float)(int8_t)bytes);
+            back = ptx_bf16_pair((float)(int8_t)(bytes >> 24), (float)(int8_t)(bytes >> 16));
         } else { /* 0x6400 + u is 1024 + u, and u is the byte plus 128 */
             const uint32_t u = bytes ^ 0x80808080u, pair[2] = {__byte_perm(u, 0x64646464u, 0x4140), __byte_perm(u, 0x64646464u, 0x4342)};
             const __half2 bias = __float2half2_rn(1152.0f);

@@ -6,6 +6,7 @@
 #ifndef APR_KERNELS_CUDA_FLOW_KERNEL_CUH
 #define APR_KERNELS_CUDA_FLOW_KERNEL_CUH
 
+#include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/ops/flow.cuh"
 #include "kernels/cuda/ops/flow_dot.cuh"
 #include "kernels/cuda/ops/follow.cuh"
@@ -90,15 +91,13 @@ template <apr_dtype D> struct flow_ring {
 static __device__ __forceinline__ void copy_piece(uint8_t *to, const uint8_t *from)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(__cvta_generic_to_global(from))
-                 : "memory");
+    ptx_copy_16(to, from);
 #endif
 }
 static __device__ __forceinline__ void close_group(void)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    ptx_close_copies();
 #endif
 }
 /* All but the youngest `left` groups of this thread have arrived. */
@@ -106,11 +105,11 @@ static __device__ __forceinline__ void wait_for_groups(int left)
 {
 #if __CUDA_ARCH__ >= 800
     if (left >= 2) {
-        if (left >= 3) asm volatile("cp.async.wait_group 3;" ::: "memory");
-        else asm volatile("cp.async.wait_group 2;" ::: "memory");
+        if (left >= 3) ptx_wait_for_copies<3>();
+        else ptx_wait_for_copies<2>();
     } else {
-        if (left >= 1) asm volatile("cp.async.wait_group 1;" ::: "memory");
-        else asm volatile("cp.async.wait_group 0;" ::: "memory");
+        if (left >= 1) ptx_wait_for_copies<1>();
+        else ptx_wait_for_copies<0>();
     }
 #endif
 }
@@ -174,13 +173,8 @@ static __device__ __forceinline__ void bring(const flow_ahead &a, int first, int
     for (int k = apart ? lane / APR_FLOW_UNIT : lane; k < n; k += apart ? 2 : 32) {
         const int unit = first + (begin + k) / a.n_items, item = (begin + k) % a.n_items;
         const uint8_t *const from = items_of(a, unit_bytes, unit);
-        if (apart)
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(from + lane % APR_FLOW_UNIT * (int64_t)a.row_bytes +
-                                                          item * (a.item_bytes / APR_FLOW_UNIT)));
-        else
-            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from + (int64_t)item * a.item_bytes)),
-                         "r"(a.item_bytes)
-                         : "memory");
+        if (apart) ptx_prefetch(from + lane % APR_FLOW_UNIT * (int64_t)a.row_bytes + item * (a.item_bytes / APR_FLOW_UNIT));
+        else ptx_prefetch_all(from + (int64_t)item * a.item_bytes, a.item_bytes);
     }
 #endif
 }

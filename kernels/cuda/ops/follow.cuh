@@ -14,20 +14,22 @@
 #ifndef APR_KERNELS_CUDA_FOLLOW_CUH
 #define APR_KERNELS_CUDA_FOLLOW_CUH
 
+#include "kernels/cuda/device/ptx.cuh"
+
 #include <atomic>
 #include <cuda_runtime.h>
 
 static __device__ __forceinline__ void let_next_begin(void)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    ptx_let_next_begin();
 #endif
 }
 
 static __device__ __forceinline__ void wait_for_previous(void)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    ptx_wait_for_previous();
 #endif
 }
 

@@ -47,7 +47,7 @@ static __device__ __forceinline__ int64_t enter_pair(gemv_args &a)
 static __device__ __forceinline__ void ask_early(const uint8_t *weights)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(weights));
+    ptx_prefetch(weights);
 #endif
 }
 

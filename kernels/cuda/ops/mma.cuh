@@ -6,6 +6,8 @@
 #ifndef APR_KERNELS_CUDA_MMA_CUH
 #define APR_KERNELS_CUDA_MMA_CUH
 
+#include "kernels/cuda/device/ptx.cuh"
+
 #include <cuda_fp16.h>
 #include <stdint.h>
 
@@ -13,44 +15,24 @@
 static __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    ptx_mma_f16_in_order(d, a[0], a[1], a[2], a[3], b0, b1);
 #else
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(b0));
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[2]), "r"(a[3]), "r"(b1));
+    ptx_mma_f16_in_order(d, a[0], a[1], b0);
+    ptx_mma_f16_in_order(d, a[2], a[3], b1);
 #endif
 }
 
-static __device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-
 /* Four 8 x 8 matrices of FP16: lane l says where row l % 8 of matrix l / 8 begins (16 bytes, in shared memory); of matrix i, m[i] becomes
  * row g, columns 2 t and 2 t + 1, or turned, column g, rows 2 t and 2 t + 1. */
-static __device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const uint8_t *row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
+static __device__ __forceinline__ void load_matrices(uint32_t (&m)[4], const uint8_t *row) { ptx_load_matrices(m, row); }
 
-static __device__ __forceinline__ void load_turned(uint32_t (&m)[4], const uint8_t *row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
+static __device__ __forceinline__ void load_turned(uint32_t (&m)[4], const uint8_t *row) { ptx_load_matrices_turned(m, row); }
 
 /* 16 bytes from device memory into shared memory, or zeros; from 8.0 on they are on their way until waited for. */
 static __device__ __forceinline__ void copy_16(uint8_t *to, const uint8_t *from, bool there)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+    ptx_copy_16_or_zeros(to, from, there);
 #else
     *(uint4 *)to = there ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
 #endif
@@ -60,7 +42,7 @@ static __device__ __forceinline__ void copy_16(uint8_t *to, const uint8_t *from,
 static __device__ __forceinline__ void end_copies(void)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    ptx_close_copies();
 #endif
 }
 
@@ -68,7 +50,7 @@ static __device__ __forceinline__ void end_copies(void)
 template <int LATEST> static __device__ __forceinline__ void await_copies(void)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(LATEST) : "memory");
+    ptx_wait_for_copies<LATEST>();
 #endif
 }
 
@@ -87,11 +69,6 @@ static __device__ __forceinline__ uint32_t pack_rests(float a, float b, uint32_t
 }
 
 /* 2^x; below 2^-126 it is 0. */
-static __device__ __forceinline__ float power_of_two(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
-    return y;
-}
+static __device__ __forceinline__ float power_of_two(float x) { return ptx_exp2(x); }
 
 #endif

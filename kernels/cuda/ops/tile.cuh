@@ -5,6 +5,7 @@
 #ifndef APR_KERNELS_CUDA_TILE_CUH
 #define APR_KERNELS_CUDA_TILE_CUH
 
+#include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/ops/weights.cuh"
 
 #include <cuda_bf16.h>
@@ -65,7 +66,7 @@ template <typename OUT> static __device__ __forceinline__ void put_8(OUT *out, f
 {
     const uint2 low = packed(out, a), high = packed(out, b);
     /* by name: of some of these the compiler made four stores of 4 bytes */
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(out), "r"(low.x), "r"(low.y), "r"(high.x), "r"(high.y) : "memory");
+    ptx_store_16(out, low, high);
 }
 static __device__ __forceinline__ void put_1(float *out, float v) { *out = v; }
 static __device__ __forceinline__ void put_1(__half *out, float v) { *out = __float2half_rn(v); }

@@ -1,0 +1,182 @@
+/* ptx.cuh - the instructions that CUDA C++ has no word for, each in a function that says what it does. Which architectures have them is the
+ * business of who calls. */
+#ifndef APR_KERNELS_CUDA_PTX_CUH
+#define APR_KERNELS_CUDA_PTX_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#define PTX_FN static __device__ __forceinline__
+
+/* --- grids and clusters (9.0) --- */
+
+/* The next kernel of the stream may begin, when all blocks of this one have said so or have ended. */
+PTX_FN void ptx_let_next_begin(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+/* Until the kernels in front of this one are over, and what they wrote is seen. */
+PTX_FN void ptx_wait_for_previous(void) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/* Until all threads of the cluster that have not ended are here; what they wrote before is seen after. */
+PTX_FN void ptx_cluster_barrier(void) { asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory"); }
+
+/* What block `rank` of the cluster has in its shared memory where this one has *p. */
+PTX_FN float4 ptx_cluster_load(const float4 *p, int rank)
+{
+    float4 v;
+    uint32_t at;
+    asm volatile("mapa.shared::cluster.u32 %0,%1,%2;" : "=r"(at) : "r"((uint32_t)__cvta_generic_to_shared(p)), "r"(rank));
+    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3},[%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(at) : "memory");
+    return v;
+}
+
+/* --- tensor cores: d += a * b, by all lanes of a warp ---
+ *
+ * 16 rows of a, 8 columns of b. Of lane 4 g + t: a0 is row g, a1 row g + 8, the word's columns (two halves, four bytes) the t-th of the
+ * first half of the depth; a2 and a3 of the second half. b0 and b1 are column g, those rows. d[0] and d[1] are row g, columns 2 t and
+ * 2 t + 1; d[2] and d[3] those of row g + 8. */
+
+/* FP16 and BF16, 16 deep, summed up in float32. The compiler may put products in any order that keeps that of each sum. */
+PTX_FN void ptx_mma_f16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+PTX_FN void ptx_mma_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+/* FP16, in the order in which they are written; 8 deep as well (7.5), where a and b have half as many words. */
+PTX_FN void ptx_mma_f16_in_order(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+PTX_FN void ptx_mma_f16_in_order(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t b0)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a0), "r"(a1), "r"(b0));
+}
+/* Bytes, 32 deep: those of a with a sign, or without; those of b have one. */
+PTX_FN void ptx_mma_s8(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+PTX_FN void ptx_mma_u8(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/* Four 8 x 8 matrices of halves: lane l says where row l % 8 of matrix l / 8 begins (16 bytes, in shared memory); of matrix i, m[i] becomes
+ * row g, columns 2 t and 2 t + 1, or turned, column g, rows 2 t and 2 t + 1. */
+PTX_FN void ptx_load_matrices(uint32_t (&m)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row))
+                 : "memory");
+}
+PTX_FN void ptx_load_matrices_turned(uint32_t (&m)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row))
+                 : "memory");
+}
+
+/* --- copies from device memory to shared memory, under way until waited for (8.0), and into the L2 cache --- */
+
+PTX_FN void ptx_copy_16(void *to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(__cvta_generic_to_global(from))
+                 : "memory");
+}
+/* Zeros where it is not there. */
+PTX_FN void ptx_copy_16_or_zeros(void *to, const void *from, bool there)
+{
+    asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+}
+/* What this thread has started since the last one is a group. */
+PTX_FN void ptx_close_copies(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/* Until all but this thread's youngest LEFT groups have arrived. */
+template <int LEFT> PTX_FN void ptx_wait_for_copies(void) { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+
+PTX_FN void ptx_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+/* So many bytes, a multiple of 16 (9.0). */
+PTX_FN void ptx_prefetch_all(const void *p, int n_bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(n_bytes) : "memory");
+}
+
+/* --- loads and stores --- */
+
+/* From shared memory, without a branch; x stays where it does not hold. */
+PTX_FN void ptx_load_shared_if(bool holds, const void *at, uint4 &x)
+{
+    asm volatile("{\n.reg .pred holds;\nsetp.ne.u32 holds, %5, 0;\n@holds ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];\n}"
+                 : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
+                 : "r"((uint32_t)__cvta_generic_to_shared(at)), "r"((uint32_t)holds));
+}
+/* To device memory, in one piece. */
+PTX_FN void ptx_store_16(void *to, uint2 low, uint2 high)
+{
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(low.x), "r"(low.y), "r"(high.x), "r"(high.y) : "memory");
+}
+
+/* --- bits and numbers --- */
+
+/* a where a bit of the mask is set, else b. */
+template <uint32_t MASK> PTX_FN uint32_t ptx_either(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(r) : "r"(a), "r"(b), "n"(MASK));
+    return r;
+}
+/* (word & mask) | bits. */
+PTX_FN uint32_t ptx_and_or(uint32_t word, uint32_t mask, uint32_t bits)
+{
+    uint32_t r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(word), "r"(mask), "r"(bits));
+    return r;
+}
+/* As __byte_perm; and where bit 3 of a nibble of the selector is set, the byte's sign eight times, which __byte_perm leaves out. */
+PTX_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t selector)
+{
+    uint32_t r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
+    return r;
+}
+/* Two BF16 numbers in a word (8.0). */
+PTX_FN uint32_t ptx_bf16_pair(float high, float low)
+{
+    uint32_t r;
+    asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+/* 2^x; below 2^-126 it is 0. */
+PTX_FN float ptx_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
+    return y;
+}
+/* threadIdx.x, asked for each time: what follows from it is not kept. */
+PTX_FN int ptx_thread_x(void)
+{
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
+#undef PTX_FN
+
+#endif

@@ -1,0 +1,40 @@
+#!/bin/sh
+# run_emulated.sh DIR TEST... - runs the GPU's tests on the emulated device in DIR (tests/emulated/), as many at once as there are cores,
+# and the recorded outputs of the bundled model. $APR_EMULATED_ORDER says in which order a kernel's threads take turns. Nothing may be
+# skipped here.
+bin=$1
+shift
+here=$(dirname "$0")
+work=$(mktemp -d) || exit 2
+trap 'rm -rf "$work"' EXIT
+export work bin OMP_NUM_THREADS=1
+
+cat >"$work/golden" <<'END'
+#!/bin/sh
+exec "$bin/aprrun" golden --device cuda tests/data/tiny-qwen2 tests/data/tiny-qwen2/golden.json
+END
+chmod +x "$work/golden"
+set -- "$@" "$work/golden"
+printf '%s\n' "$@" | xargs -P "$(nproc 2>/dev/null || echo 2)" -I{} sh -c 'name=$(basename "$1"); begin=$(date +%s)
+    case $name in # what is asked for memory that only a driver counts is left out, and much of what is random
+        gpu_codecs) args=1 ;;
+        gpu_sequences) args=dense ;;
+        gpu_session) args="the_driver_*" ;;
+        gpu_drills | gpu_packed | gpu_places | gpu_replay | gpu_together) args= ;;
+        *) args=quick ;;
+    esac
+    timeout "${LIMIT:-1800}" "$1" $args >"$work/$name.out" 2>&1; echo $? >"$work/$name.code"; echo $(($(date +%s) - begin)) >"$work/$name.time"' - {}
+. "$here/counts.sh"
+for t in "$@"; do
+    name=$(basename "$t")
+    code=$(cat "$work/$name.code" 2>/dev/null || echo 'nothing: it did not run')
+    grep -vE '^\[ *(RUN|OK|=*|PASSED) *\]|^ *$' "$work/$name.out"
+    if [ "$code" = 0 ] && ! grep -q '^skipped: no device' "$work/$name.out"; then
+        count 1 0 0
+    else
+        count 0 1 0
+        echo "$name failed with exit code $code"
+    fi
+    echo "$name: $(cat "$work/$name.time") s"
+done
+close_counts "GPU tests, emulated${APR_EMULATED_ORDER:+, $APR_EMULATED_ORDER}"
