@@ -1,7 +1,7 @@
 #!/bin/sh
 # run_emulated.sh DIR TEST... - runs the GPU's tests on the emulated device in DIR (tests/emulated/), as many at once as there are cores,
-# and what the bundled model writes there and on the host. $APR_EMULATED_ORDER says in which order a kernel's threads take turns. Nothing may be
-# skipped here.
+# and what the bundled model writes there and on the host. $APR_EMULATED_ORDER says in which order a kernel's threads take turns. Nothing
+# may be skipped here.
 bin=$1
 shift
 here=$(dirname "$0")

@@ -92,8 +92,8 @@ LANES_INLINE void lanes_dots(const lanes_shape shape, const int n_rows, const in
     else lanes_dots_16(n_rows, n_tokens, rows, row_stride, x, x_stride, n, sums);
 }
 
-/* kept[r][t] += rows[r] * x[t] lane by lane over n numbers, a multiple of sixteen: the sums of lanes_dots on their way, sixteen for a row
- * and a token, tokens side by side and rows kept_stride numbers apart. n_rows <= 4 and n_tokens <= 6 known at compile time. */
+/* kept[t][r] += rows[r] * x[t] lane by lane over n numbers, a multiple of sixteen: the sums of lanes_dots on their way, sixteen for a row
+ * and a token, rows side by side and tokens kept_stride numbers apart. n_rows <= 4 and n_tokens <= 6 known at compile time. */
 LANES_INLINE void lanes_keep(const lanes_shape shape, const int n_rows, const int n_tokens, const float *rows, int64_t row_stride,
                              const float *x, int64_t x_stride, int64_t n, float *kept, int64_t kept_stride)
 {
