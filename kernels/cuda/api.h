@@ -13,12 +13,12 @@
 #define APR_KERNELS_CUDA_API_H
 
 #include "kernels/best.h"
-#include "kernels/cuda/flow_args.h"
+#include "kernels/cuda/prompt_args.h"
 #include "kernels/misfits.h"
 #include "kernels/ops.h"
 
 /* Grows with every change of this header, and of the structs that it includes: a library of another number is refused. */
-enum { APR_CUDA_ABI = 16 };
+enum { APR_CUDA_ABI = 17 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
@@ -271,6 +271,9 @@ typedef struct apr_cuda_api {
      * that is done in front of it; then neither the turned query nor the answer need be there as floats. */
     apr_status (*attend_to_planes)(apr_cuda_device *device, const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes,
                                    apr_error *err);
+    /* Products of many tokens, and what stands around them (kernels/cuda/prompt_args.h), on a device that start_blas has been asked of, and
+     * of which neither tiles nor exact, alike or FP8 products are wanted. What a step leaves for the next is there for that one alone. */
+    apr_status (*prompt)(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err);
     /* The largest of logits[n] on the device, and their sum where a temperature is given, into its memory at `found`; `work` has
      * apr_cuda_best_bytes(n). Not waited for. */
     apr_status (*find_best)(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,

@@ -218,7 +218,7 @@ static void time_glu(int64_t n_tokens)
         must(apr_cuda_glu_floats(&a, device->stream), "glu");
         must(apr_cuda_halve(a.out, &to, n_tokens, width, device->stream), "halve");
     });
-    const double together = median_ms([&](int) { must(apr_cuda_glu_halves(&a, &to, device->stream), "glu"); });
+    const double together = median_ms([&](int) { must(apr_cuda_glu_halves(&a, NULL, &to, device->stream), "glu"); });
     printf("glu of %4lld tokens: floats %.4f ms, and FP16 of them %.4f ms, both at once %.4f ms %.2f TB/s\n", (long long)n_tokens, floats,
            apart, together, 14.0 * (double)n / together / 1e9);
 }

@@ -117,6 +117,9 @@ apr_status apr_cuda_run_turn(apr_cuda_device *device, const apr_turn_args *args,
 apr_status apr_cuda_run_attend_to_planes(apr_cuda_device *device, const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes,
                                          apr_error *err);
 
+/* prompt.cu */
+apr_status apr_cuda_run_prompt(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err);
+
 /* probe.cu */
 apr_status apr_cuda_run_probe(apr_cuda_device *device, apr_cuda_probe which, apr_error *err);
 apr_status apr_cuda_measure_bandwidth(apr_cuda_device *device, double *read, double *upload, apr_error *err);

@@ -19,6 +19,14 @@ cudaError_t apr_cuda_flow_experts(const apr_experts_args *args, const apr_flow_a
 cudaError_t apr_cuda_flow_prepare(const apr_flow_inputs *args, cudaStream_t stream);
 /* cudaErrorNotSupported: a cache of another type. */
 cudaError_t apr_cuda_turn(const apr_turn_args *args, cudaStream_t stream);
+/* What outputs of a product of many tokens still lack. */
+typedef struct apr_cuda_unfinished {
+    const float *scales;  /* [n_tokens] */
+    const float *bias[3]; /* of the query, the key, the value, or NULL */
+} apr_cuda_unfinished;
+
+/* A turn of args->store.n_tokens tokens, after which q.out is all that is there as floats. */
+cudaError_t apr_cuda_turn_many(const apr_turn_args *args, const apr_cuda_unfinished *unfinished, cudaStream_t stream);
 /* Is it what a turn takes? */
 bool apr_cuda_is_turn(const apr_turn_args *args);
 

@@ -5,7 +5,7 @@
  * the inputs count. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/abreast.cuh"
-#include "kernels/cuda/ops/halves.cuh"
+#include "kernels/cuda/ops/gemm.cuh"
 #include "kernels/cuda/ops/products.cuh"
 
 static apr_status blas_failed(cublasStatus_t status, const char *doing, apr_error *err)
@@ -63,36 +63,31 @@ typedef struct gemm_buffers {
 
 /* Would the pass over the outputs that multiplies with a power of two for each token take longer than looking for one that all can
  * share? With a bias it is needed anyway. */
-static bool goes_together(const apr_linear_args *a)
+bool apr_cuda_goes_together(const apr_linear_args *a)
 {
-    return a->n_tokens > APR_CUDA_CAREFUL_TOKENS && a->bias == NULL && a->n_out >= 2 * a->n_in && a->n_in % 8 == 0 &&
-           (uintptr_t)a->x % 16 == 0;
+    return apr_prompt_together(a->n_tokens, a->n_in, a->n_out, a->bias != NULL) && (uintptr_t)a->x % 16 == 0;
 }
 
-/* The inputs' part of a workspace, as apr_cuda_linear_bytes counts it; *n_bytes of it. */
-static apr_cuda_halves cut_inputs(const apr_workspace *work, int64_t n_tokens, int64_t n_in, bool together, size_t *n_bytes)
+apr_cuda_halves apr_cuda_cut_inputs(const apr_workspace *work, int64_t n_tokens, int64_t n_in, bool together, size_t *n_bytes)
 {
     const size_t inputs = apr_cuda_inputs_bytes(n_tokens, n_in), scales = apr_cuda_round((size_t)n_tokens * 4);
-    uint8_t *const at = (uint8_t *)work->data;
+    uint8_t *const at = (uint8_t *)work->data, *const rows = at + apr_cuda_scales_bytes(n_tokens);
     apr_cuda_halves h;
 
-    h.halves = (__half *)at;
-    h.rests = n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(at + inputs / 2) : NULL;
-    h.scales = (float *)(at + inputs);
-    h.largest = (float *)(at + inputs + scales);
-    h.factors = together ? (float *)(at + inputs + 2 * scales) : NULL;
+    h.scales = (float *)at;
+    h.largest = (float *)(at + scales);
+    h.factors = together ? (float *)(at + 2 * scales) : NULL;
+    h.halves = (__half *)rows;
+    h.rests = n_tokens <= APR_CUDA_CAREFUL_TOKENS ? (__half *)(rows + inputs / 2) : NULL;
     *n_bytes = inputs + apr_cuda_scales_bytes(n_tokens);
     return h;
 }
 
 /* The tile takes what there is behind the inputs. */
-static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_error *err)
+static apr_status cut_tile(const apr_linear_args *a, size_t before, gemm_buffers *b, apr_error *err)
 {
     const size_t given = a->work.slice * sizeof(float);
-    size_t before;
-
     b->is_f16 = apr_cuda_is_f16(a->weight);
-    b->inputs = cut_inputs(&a->work, a->n_tokens, a->n_in, goes_together(a), &before);
     const size_t left = given > before ? given - before : 0, room = left < APR_CUDA_TILE_BYTES ? left : (size_t)APR_CUDA_TILE_BYTES;
     b->tile_rows = b->is_f16 ? a->n_out : apr_cuda_tile_rows(a->n_in, a->n_out, room);
     if (given < before || (!b->is_f16 && (size_t)(b->tile_rows * a->n_in) * 2 > left))
@@ -103,20 +98,26 @@ static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_e
     return APR_OK;
 }
 
-static bool lie_there(const apr_cuda_halved *are, const apr_cuda_halved *wanted)
+static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_error *err)
+{
+    size_t before;
+    b->inputs = apr_cuda_cut_inputs(&a->work, a->n_tokens, a->n_in, apr_cuda_goes_together(a), &before);
+    return cut_tile(a, before, b, err);
+}
+
+bool apr_cuda_are_halved(const apr_cuda_halved *are, const apr_cuda_halved *wanted)
 {
     return are->x == wanted->x && are->work == wanted->work && are->n_tokens == wanted->n_tokens && are->n_in == wanted->n_in &&
            are->together == wanted->together && are->fragments == wanted->fragments && are->bfloats == wanted->bfloats;
 }
 
-/* Inputs that the product before had too lie where they are needed already. */
-static cudaError_t halve_once(apr_cuda_device *device, const apr_linear_args *a, const gemm_buffers *b)
+cudaError_t apr_cuda_halve_once(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_halves *inputs)
 {
-    const apr_cuda_halved wanted = {a->x, a->work.data, a->n_tokens, a->n_in, b->inputs.factors != NULL, false, false};
+    const apr_cuda_halved wanted = {a->x, a->work.data, a->n_tokens, a->n_in, inputs->factors != NULL, false, false};
 
-    if (lie_there(&device->halved, &wanted)) return cudaSuccess;
+    if (apr_cuda_are_halved(&device->halved, &wanted)) return cudaSuccess;
     device->halved = wanted;
-    return apr_cuda_halve(a->x, &b->inputs, a->n_tokens, a->n_in, device->stream);
+    return apr_cuda_halve(a->x, inputs, a->n_tokens, a->n_in, device->stream);
 }
 
 /* Outputs may lie where the inputs did. */
@@ -168,18 +169,40 @@ static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a
     return b->inputs.rests != NULL ? multiply_carefully(device, &p, &b->inputs) : apr_cuda_multiply(device, &p);
 }
 
+/* Weights decoded, as many rows at a time as there is room for, and multiplied. */
+static cudaError_t multiply_tiles(apr_cuda_device *device, const apr_linear_args *a, const gemm_buffers *b, cublasStatus_t *status)
+{
+    cudaError_t error = cudaSuccess;
+
+    *status = CUBLAS_STATUS_SUCCESS;
+    for (int64_t first = 0; first < a->n_out && error == cudaSuccess && *status == CUBLAS_STATUS_SUCCESS; first += b->tile_rows) {
+        const int64_t n_rows = a->n_out - first < b->tile_rows ? a->n_out - first : b->tile_rows;
+        if (!b->is_f16) error = apr_cuda_decode_half(a->weight, first, n_rows, b->tile, device->stream);
+        if (error == cudaSuccess) *status = multiply(device, a, b, first, n_rows);
+    }
+    return error;
+}
+
+apr_status apr_cuda_multiply_halves(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_halves *inputs, apr_error *err)
+{
+    gemm_buffers b = {};
+    cublasStatus_t status;
+
+    b.inputs = *inputs;
+    APR_TRY(cut_tile(a, apr_cuda_inputs_bytes(a->n_tokens, a->n_in) + apr_cuda_scales_bytes(a->n_tokens), &b, err));
+    const cudaError_t error = multiply_tiles(device, a, &b, &status);
+    if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) return blas_failed(status, apr_cuda_doing(device), err);
+    return apr_cuda_outcome(device, error, err);
+}
+
 static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
     gemm_buffers b = {};
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     APR_TRY(cut_workspace(a, &b, err));
-    cudaError_t error = halve_once(device, a, &b);
-    for (int64_t first = 0; first < a->n_out && error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS; first += b.tile_rows) {
-        const int64_t n_rows = a->n_out - first < b.tile_rows ? a->n_out - first : b.tile_rows;
-        if (!b.is_f16) error = apr_cuda_decode_half(a->weight, first, n_rows, b.tile, device->stream);
-        if (error == cudaSuccess) status = multiply(device, a, &b, first, n_rows);
-    }
+    cudaError_t error = apr_cuda_halve_once(device, a, &b.inputs);
+    if (error == cudaSuccess) error = multiply_tiles(device, a, &b, &status);
     forget_overwritten(device, a);
     if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) {
         error = without_blas(device, a);
@@ -198,7 +221,7 @@ static cudaError_t linear_some(apr_cuda_device *device, const apr_linear_args *a
     const bool some = a->n_tokens <= APR_ABREAST_MOST && (a->n_tokens > 1 || device->alike);
     if (!some || device->exact || device->tiles) return cudaErrorNotSupported;
     const cudaError_t error =
-        apr_cuda_linear_abreast(a, lie_there(&device->halved, &wanted), device->facts.n_sms, device->facts.major, device->stream);
+        apr_cuda_linear_abreast(a, apr_cuda_are_halved(&device->halved, &wanted), device->facts.n_sms, device->facts.major, device->stream);
     if (error == cudaErrorNotSupported) return error;
     device->halved = wanted;
     forget_overwritten(device, a);
@@ -246,10 +269,10 @@ apr_status apr_cuda_glu(apr_cuda_device *device, const apr_glu_args *a, apr_erro
 {
     const bool through_halves = a->n_tokens > APR_ABREAST_MOST && device->blas != NULL && !device->exact && !device->fp8 && !device->alike;
     size_t n_bytes;
-    const apr_cuda_halves to = cut_inputs(&a->work, a->n_tokens, a->width, false, &n_bytes);
+    const apr_cuda_halves to = apr_cuda_cut_inputs(&a->work, a->n_tokens, a->width, false, &n_bytes);
     cudaError_t error = cudaErrorNotSupported;
 
-    if (through_halves && n_bytes <= a->work.slice * sizeof(float)) error = apr_cuda_glu_halves(a, &to, device->stream);
+    if (through_halves && n_bytes <= a->work.slice * sizeof(float)) error = apr_cuda_glu_halves(a, NULL, &to, device->stream);
     if (error == cudaSuccess) device->halved = (apr_cuda_halved){a->out, a->work.data, a->n_tokens, a->width, false, false, false};
     if (error == cudaErrorNotSupported) error = apr_cuda_glu_floats(a, device->stream);
     return apr_cuda_outcome(device, error, err);

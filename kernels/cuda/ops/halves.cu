@@ -1,5 +1,7 @@
 /* halves.cu - see halves.cuh. A block a row; a thread takes 8 numbers at a time where rows are whole such chunks. */
 #include "kernels/cuda/ops/halves.cuh"
+#include "kernels/cuda/ops/norm.cuh"
+#include "kernels/cuda/prompt_args.h"
 
 enum {
     ROW_THREADS = 512, /* of a row that is kept in registers */
@@ -66,8 +68,9 @@ struct given_rows {
     struct raw {
         float4 a, b;
     };
+    __device__ __forceinline__ float factor(void) const { return 1.0f; }
     __device__ __forceinline__ raw load(int64_t at) const { return raw{*(const float4 *)(x + at), *(const float4 *)(x + at + 4)}; }
-    __device__ __forceinline__ void make(const raw &from, int64_t, float4 &a, float4 &b) const
+    __device__ __forceinline__ void make(const raw &from, int64_t, float, float4 &a, float4 &b) const
     {
         a = from.a;
         b = from.b;
@@ -80,14 +83,19 @@ static __device__ __noinline__ float chosen_unit(const apr_glu_shape &shape, boo
     return is_gated ? apr_glu_of(&shape, gate, up) : apr_activate(shape.activation, gate);
 }
 
+/* Rounded by itself, as when the outputs of a product are gone over: not with the sum that follows. */
+static __device__ __forceinline__ float times(float x, float by) { return __fmul_rn(x, by); }
+
 /* IS_PLAIN: of a gated unit of SiLU without limits, which most are. */
 template <bool IS_PLAIN> struct gated_rows {
     apr_glu_shape shape;
     const float *gate, *up;
-    float *out; /* may be gate or up: a thread reads what it will write, first */
+    const float *scales; /* [n_rows] what gate and up are to be multiplied by, still; NULL: nothing */
+    float *out;          /* may be gate or up: a thread reads what it will write, first. NULL: as halves alone */
     struct raw {
         float4 gate[2], up[2];
     };
+    __device__ __forceinline__ float factor(void) const { return scales != NULL ? scales[blockIdx.x] : 1.0f; }
     __device__ __forceinline__ raw load(int64_t at) const
     {
         raw r;
@@ -102,14 +110,16 @@ template <bool IS_PLAIN> struct gated_rows {
     {
         return IS_PLAIN ? apr_activate(APR_ACT_SILU, g) * (u + shape.up_offset) : chosen_unit(shape, up != NULL, g, u);
     }
-    __device__ __forceinline__ float4 four(float4 g, float4 u) const
+    __device__ __forceinline__ float4 four(float4 g, float4 u, float by) const
     {
-        return make_float4(of(g.x, u.x), of(g.y, u.y), of(g.z, u.z), of(g.w, u.w));
+        return make_float4(of(times(g.x, by), times(u.x, by)), of(times(g.y, by), times(u.y, by)), of(times(g.z, by), times(u.z, by)),
+                           of(times(g.w, by), times(u.w, by)));
     }
-    __device__ __forceinline__ void make(const raw &from, int64_t at, float4 &a, float4 &b) const
+    __device__ __forceinline__ void make(const raw &from, int64_t at, float by, float4 &a, float4 &b) const
     {
-        a = four(from.gate[0], from.up[0]);
-        b = four(from.gate[1], from.up[1]);
+        a = four(from.gate[0], from.up[0], by);
+        b = four(from.gate[1], from.up[1], by);
+        if (out == NULL) return;
         *(float4 *)(out + at) = a;
         *(float4 *)(out + at + 4) = b;
     }
@@ -121,6 +131,7 @@ static __global__ void __launch_bounds__(ROW_THREADS) k_halve(const __grid_const
 {
     constexpr int AHEAD = N < 3 ? N : 3;
     const int64_t row = blockIdx.x * n_in, first = threadIdx.x * CHUNK;
+    const float by = rows.factor();
     typename ROWS::raw raw[AHEAD];
     float4 v[N][2];
     float most = 0.0f;
@@ -134,7 +145,7 @@ static __global__ void __launch_bounds__(ROW_THREADS) k_halve(const __grid_const
         v[c][0] = v[c][1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         const typename ROWS::raw now = raw[c % AHEAD];
         if (c + AHEAD < N && later < n_in) raw[c % AHEAD] = rows.load(row + later);
-        if (i < n_in) rows.make(now, row + i, v[c][0], v[c][1]);
+        if (i < n_in) rows.make(now, row + i, by, v[c][0], v[c][1]);
     }
 #pragma unroll
     for (int c = 0; c < N; c++) most = fmaxf(most, fmaxf(largest_of(v[c][0]), largest_of(v[c][1])));
@@ -190,20 +201,117 @@ static __device__ int shared_exponent(const float *largest, int64_t n_rows, bool
     return exponent_for(*is_shared ? most : __ldg(largest + blockIdx.x));
 }
 
-static __global__ void __launch_bounds__(THREADS) k_halve_together(const float *x, apr_cuda_halves to, int64_t n_rows, int64_t n_in)
+/* Of a block's row, and once of all. */
+static __device__ __forceinline__ void tell_powers(const apr_cuda_halves &to, int exponent, bool is_shared)
 {
-    const int64_t row = blockIdx.x * n_in;
-    bool is_shared;
-    const int exponent = shared_exponent(to.largest, n_rows, &is_shared);
-
     if (threadIdx.x == 0) to.scales[blockIdx.x] = is_shared ? 1.0f : power_of_two(exponent);
     if (threadIdx.x == 0 && blockIdx.x == 0) {
         to.factors[0] = is_shared ? power_of_two(exponent) : 1.0f;
         to.factors[1] = 0.0f;
         to.factors[2] = is_shared ? 1.0f : 0.0f;
     }
+}
+
+static __global__ void __launch_bounds__(THREADS) k_halve_together(const float *x, apr_cuda_halves to, int64_t n_rows, int64_t n_in)
+{
+    const int64_t row = blockIdx.x * n_in;
+    bool is_shared;
+    const int exponent = shared_exponent(to.largest, n_rows, &is_shared);
+
+    tell_powers(to, exponent, is_shared);
     for (int64_t i = threadIdx.x * CHUNK; i < n_in; i += THREADS * CHUNK)
         put_chunk(to.halves, NULL, row + i, *(const float4 *)(x + row + i), *(const float4 *)(x + row + i + 4), power_of_two(-exponent));
+}
+
+/* --- sums and their norms --- */
+
+/* As norm.cu multiplies. */
+static __device__ __forceinline__ float normed(const apr_norm_args &norm, float x, float scale, int i)
+{
+    const float y = x * scale;
+    return norm.weight != NULL ? y * (norm.weight[i] + norm.offset) : y;
+}
+
+/* What the threads that share a row have of it: up to N numbers each, read before any is used. */
+template <int N>
+static __device__ __forceinline__ void sum_row(const apr_cuda_sum &rows, int64_t row, int width, int lane, int n_lanes, float v[N])
+{
+    const float by = rows.scales != NULL ? rows.scales[row] : 1.0f;
+    const int64_t begin = row * width;
+    float addend[N];
+
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        const int i = lane + c * n_lanes;
+        v[c] = i < width ? rows.x[begin + i] : 0.0f;
+        addend[c] = i < width && rows.addend != NULL ? rows.addend[begin + i] : 0.0f;
+    }
+    if (rows.addend == NULL) return;
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        const int i = lane + c * n_lanes;
+        if (i >= width) continue;
+        v[c] += rows.bias != NULL ? fmaf(addend[c], by, rows.bias[i]) : times(addend[c], by);
+        rows.sum[begin + i] = v[c];
+    }
+}
+
+/* A warp or a block a row. TOGETHER: the norm's scale and the row's largest number are all that is left, for k_norm_together. */
+template <bool IS_WARP, int N, bool TOGETHER>
+static __global__ void __launch_bounds__(NORM_BLOCK)
+    k_sum(const apr_cuda_sum rows, const __grid_constant__ apr_norm_args norm, apr_cuda_halves to)
+{
+    constexpr int N_LANES = IS_WARP ? 32 : NORM_BLOCK;
+    __shared__ float parts[NORM_WARPS];
+    const int64_t row = IS_WARP ? (int64_t)blockIdx.x * NORM_WARPS + threadIdx.x / 32 : blockIdx.x;
+    const int lane = threadIdx.x % N_LANES, width = (int)norm.width;
+    float v[N], sum = 0.0f, most = 0.0f;
+
+    if (row >= norm.n_tokens) return;
+    sum_row<N>(rows, row, width, lane, N_LANES, v);
+#pragma unroll
+    for (int c = 0; c < N; c++)
+        if (lane + c * N_LANES < width) sum = fmaf(v[c], v[c], sum);
+    const float scale = norm_scale(norm, norm_sum<IS_WARP>(sum, parts));
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        if (lane + c * N_LANES < width) v[c] = normed(norm, v[c], scale, lane + c * N_LANES);
+        most = fmaxf(most, fabsf(v[c]));
+    }
+    most = IS_WARP ? warp_max(most) : block_largest<NORM_BLOCK>(most);
+    if (TOGETHER) {
+        if (lane == 0) to.largest[row] = most;
+        if (lane == 0) to.scales[row] = scale;
+        return;
+    }
+    const int exponent = exponent_for(most);
+    if (lane == 0) to.scales[row] = power_of_two(exponent);
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        const int i = lane + c * N_LANES;
+        if (i < width) to.halves[row * width + i] = __float2half_rn(v[c] * power_of_two(-exponent));
+    }
+}
+
+static __device__ __forceinline__ float4 normed_4(const apr_norm_args &norm, float4 x, float scale, int i)
+{
+    return make_float4(normed(norm, x.x, scale, i), normed(norm, x.y, scale, i + 1), normed(norm, x.z, scale, i + 2),
+                       normed(norm, x.w, scale, i + 3));
+}
+
+/* The sums once more, normed, with a power of two that all rows share, or each its own. */
+static __global__ void __launch_bounds__(THREADS)
+    k_norm_together(const float *sum, const __grid_constant__ apr_norm_args norm, apr_cuda_halves to)
+{
+    const float *const x = sum + blockIdx.x * norm.width;
+    const float scale = to.scales[blockIdx.x];
+    bool is_shared;
+    const int exponent = shared_exponent(to.largest, norm.n_tokens, &is_shared); /* scales are there for all threads until then */
+
+    tell_powers(to, exponent, is_shared);
+    for (int i = threadIdx.x * CHUNK; i < norm.width; i += THREADS * CHUNK)
+        put_chunk(to.halves, NULL, blockIdx.x * norm.width + i, normed_4(norm, *(const float4 *)(x + i), scale, i),
+                  normed_4(norm, *(const float4 *)(x + i + 4), scale, i + 4), power_of_two(-exponent));
 }
 
 /* The product has done it all. */
@@ -275,16 +383,47 @@ cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_
     return cudaGetLastError();
 }
 
-cudaError_t apr_cuda_glu_halves(const apr_glu_args *a, const apr_cuda_halves *to, cudaStream_t stream)
+cudaError_t apr_cuda_glu_halves(const apr_glu_args *a, const float *scales, const apr_cuda_halves *to, cudaStream_t stream)
 {
     const bool in_chunks = takes_chunks(to, a->width) && is_aligned(a->gate) && is_aligned(a->up) && is_aligned(a->out);
     const bool is_plain = a->up != NULL && a->shape.activation == APR_ACT_SILU && a->shape.limit <= 0.0f && a->shape.alpha <= 0.0f;
-    const gated_rows<true> plain = {a->shape, a->gate, a->up, a->out};
-    const gated_rows<false> rows = {a->shape, a->gate, a->up, a->out};
+    const gated_rows<true> plain = {a->shape, a->gate, a->up, scales, a->out};
+    const gated_rows<false> rows = {a->shape, a->gate, a->up, scales, a->out};
     if (!in_chunks) return cudaErrorNotSupported;
     const bool has_begun =
         is_plain ? halve_rows(plain, to, a->n_tokens, a->width, stream) : halve_rows(rows, to, a->n_tokens, a->width, stream);
     return has_begun ? cudaGetLastError() : cudaErrorNotSupported;
+}
+
+template <bool IS_WARP, int N>
+static void start_sum(const apr_cuda_sum *rows, const apr_norm_args *norm, const apr_cuda_halves *to, cudaStream_t stream)
+{
+    const int64_t n = norm->n_tokens;
+    const unsigned blocks = (unsigned)(IS_WARP ? (n + NORM_WARPS - 1) / NORM_WARPS : n);
+    if (to->factors == NULL) {
+        k_sum<IS_WARP, N, false><<<blocks, NORM_BLOCK, 0, stream>>>(*rows, *norm, *to);
+        return;
+    }
+    k_sum<IS_WARP, N, true><<<blocks, NORM_BLOCK, 0, stream>>>(*rows, *norm, *to);
+    k_norm_together<<<(unsigned)n, THREADS, 0, stream>>>(rows->addend != NULL ? rows->sum : rows->x, *norm, *to);
+}
+
+cudaError_t apr_cuda_sum_halves(const apr_cuda_sum *rows, const apr_norm_args *norm, const apr_cuda_halves *to, cudaStream_t stream)
+{
+    static const struct {
+        int64_t widest;
+        void (*start)(const apr_cuda_sum *, const apr_norm_args *, const apr_cuda_halves *, cudaStream_t);
+    } kernels[] = {{256, start_sum<true, 8>},    {NORM_WARP_CHUNK, start_sum<true, 32>}, {2048, start_sum<false, 8>},
+                   {3584, start_sum<false, 14>}, {5120, start_sum<false, 20>},           {APR_PROMPT_NORM_WIDE, start_sum<false, 32>}};
+    const bool is_row = norm->bias == NULL && apr_prompt_norms(norm->kind, norm->width, norm->chunk, norm->n_weight);
+    const bool in_chunks = takes_chunks(to, norm->width) && is_aligned(rows->x) && is_aligned(rows->sum);
+
+    for (const auto &k : kernels) {
+        if (!is_row || !in_chunks || norm->width > k.widest) continue;
+        k.start(rows, norm, to, stream);
+        return cudaGetLastError();
+    }
+    return cudaErrorNotSupported;
 }
 
 cudaError_t apr_cuda_finish(float *out, const apr_cuda_halves *of, const float *bias, int64_t n_rows, int64_t n_out, cudaStream_t stream)

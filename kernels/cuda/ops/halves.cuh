@@ -23,9 +23,23 @@ typedef struct apr_cuda_halves {
 
 cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream);
 
-/* The unit's outputs as floats, and as FP16 with a power of two for each row. cudaErrorNotSupported: not of rows that wide or that lie
- * so; nothing has been started. */
-cudaError_t apr_cuda_glu_halves(const apr_glu_args *args, const apr_cuda_halves *to, cudaStream_t stream);
+/* The unit's outputs as FP16 with a power of two for each row, and as floats where args->out is not NULL. scales: what gate and up still
+ * lack, [n_rows]; NULL: nothing; it may be to->scales. cudaErrorNotSupported: not of rows that wide or that lie so; nothing has been
+ * started. */
+cudaError_t apr_cuda_glu_halves(const apr_glu_args *args, const float *scales, const apr_cuda_halves *to, cudaStream_t stream);
+
+/* A row that is summed up and normed. */
+typedef struct apr_cuda_sum {
+    const float *x;      /* [n_rows, width] */
+    const float *addend; /* the same; NULL: x is normed as it is */
+    const float *scales; /* [n_rows] what the addend still lacks; NULL: nothing. May be those of where it goes */
+    const float *bias;   /* [width] that the addend still lacks, or NULL */
+    float *sum;          /* may be x or addend */
+} apr_cuda_sum;
+
+/* sum = x + addend, and its norm (kernels/op_args.h: of whole rows, RMS, without a bias) as FP16; norm->x and norm->out are not read.
+ * cudaErrorNotSupported: not of rows so wide (kernels/cuda/prompt_args.h), and nothing has been started. */
+cudaError_t apr_cuda_sum_halves(const apr_cuda_sum *rows, const apr_norm_args *norm, const apr_cuda_halves *to, cudaStream_t stream);
 
 /* out[t][r] = out[t][r] * scales[t] + bias[r]; without a bias, rows that share a power of two are left as they are. */
 cudaError_t apr_cuda_finish(float *out, const apr_cuda_halves *of, const float *bias, int64_t n_rows, int64_t n_out, cudaStream_t stream);

@@ -1,15 +1,6 @@
 /* norm.cu - norms over whole rows, heads or groups. */
 #include "kernels/cuda/ops/follow.cuh"
-#include "kernels/cuda/ops/ops.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
-
-enum { WARPS = 8, BLOCK = 32 * WARPS, WARP_CHUNK = 1024 };
-
-/* A chunk's sum by the threads that share it: one warp, or the whole block. */
-template <bool IS_WARP> static __device__ __forceinline__ float sum_of(float x, float *parts)
-{
-    return IS_WARP ? warp_sum(x) : block_sum<BLOCK>(x, parts);
-}
+#include "kernels/cuda/ops/norm.cuh"
 
 template <bool IS_WARP>
 static __device__ __forceinline__ void norm_chunk(const apr_norm_args &a, int64_t begin, int lane, int n_lanes, float *parts)
@@ -19,11 +10,11 @@ static __device__ __forceinline__ void norm_chunk(const apr_norm_args &a, int64_
 
     if (a.kind == APR_NORM_LAYER) {
         for (int64_t i = lane; i < a.chunk; i += n_lanes) mean += x[i];
-        mean = sum_of<IS_WARP>(mean, parts) / (float)a.chunk;
+        mean = norm_sum<IS_WARP>(mean, parts) / (float)a.chunk;
     }
     for (int64_t i = lane; i < a.chunk; i += n_lanes) sum = fmaf(x[i] - mean, x[i] - mean, sum);
-    sum = sum_of<IS_WARP>(sum, parts);
-    const float scale = 1.0f / sqrtf((a.kind == APR_NORM_L2 ? sum : sum / (float)a.chunk) + a.eps);
+    sum = norm_sum<IS_WARP>(sum, parts);
+    const float scale = norm_scale(a, sum);
     const int64_t of_weight = begin % a.n_weight;
     for (int64_t i = lane; i < a.chunk; i += n_lanes) {
         float y = (x[i] - mean) * scale;
@@ -33,19 +24,19 @@ static __device__ __forceinline__ void norm_chunk(const apr_norm_args &a, int64_
 }
 
 /* A warp a chunk. */
-static __global__ void __launch_bounds__(BLOCK) k_norm_warp(const __grid_constant__ apr_norm_args a)
+static __global__ void __launch_bounds__(NORM_BLOCK) k_norm_warp(const __grid_constant__ apr_norm_args a)
 {
     follow_previous();
-    const int64_t at = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    const int64_t at = (int64_t)blockIdx.x * NORM_WARPS + threadIdx.x / 32;
     if (at < a.n_tokens * (a.width / a.chunk)) norm_chunk<true>(a, at * a.chunk, threadIdx.x % 32, 32, NULL);
 }
 
 /* A block a chunk. */
-static __global__ void __launch_bounds__(BLOCK) k_norm_block(const __grid_constant__ apr_norm_args a)
+static __global__ void __launch_bounds__(NORM_BLOCK) k_norm_block(const __grid_constant__ apr_norm_args a)
 {
     follow_previous();
-    __shared__ float parts[WARPS];
-    norm_chunk<false>(a, blockIdx.x * a.chunk, threadIdx.x, BLOCK, parts);
+    __shared__ float parts[NORM_WARPS];
+    norm_chunk<false>(a, blockIdx.x * a.chunk, threadIdx.x, NORM_BLOCK, parts);
 }
 
 cudaError_t apr_cuda_norm(const apr_norm_args *args, cudaStream_t stream)
@@ -53,7 +44,8 @@ cudaError_t apr_cuda_norm(const apr_norm_args *args, cudaStream_t stream)
     if (args->chunk <= 0 || args->width % args->chunk != 0 || args->n_weight <= 0) return cudaErrorInvalidValue;
     const int64_t n_chunks = args->n_tokens * (args->width / args->chunk);
     if (n_chunks == 0) return cudaSuccess;
-    if (args->chunk <= WARP_CHUNK) launch_following(k_norm_warp, (unsigned)((n_chunks + WARPS - 1) / WARPS), BLOCK, 0, stream, *args);
-    else launch_following(k_norm_block, (unsigned)n_chunks, BLOCK, 0, stream, *args);
+    if (args->chunk <= NORM_WARP_CHUNK)
+        launch_following(k_norm_warp, (unsigned)((n_chunks + NORM_WARPS - 1) / NORM_WARPS), NORM_BLOCK, 0, stream, *args);
+    else launch_following(k_norm_block, (unsigned)n_chunks, NORM_BLOCK, 0, stream, *args);
     return cudaGetLastError();
 }

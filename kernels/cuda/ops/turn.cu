@@ -1,4 +1,5 @@
-/* turn.cu - heads of one token normed, turned, and into the cache: what stands between three products and attention, in one kernel.
+/* turn.cu - heads of one token, or of many, normed, turned, and into the cache: what stands between three products and attention, in one
+ * kernel.
  *
  * A warp a head: of the query, of the key, of the value. */
 #include "kernels/cuda/ops/flow.cuh"
@@ -30,6 +31,42 @@ static __global__ void __launch_bounds__(BLOCK) k_turn(const __grid_constant__ a
     if (at >= n_k) return;
     load_head(a.store.v + (int64_t)at * value_dim, value_dim, head);
     store_head(a.store, a.store.values, at, value_dim, head);
+}
+
+/* What a product left of a token's head, as halves.cu would have gone over it. */
+static __device__ __forceinline__ void load_unfinished(const float *from, const float *bias, float by, int n, float *head)
+{
+    for (int i = threadIdx.x % 32; i < n; i += 32) {
+        const float x = from[i];
+        head[i] = bias != NULL ? fmaf(x, by, bias[i]) : __fmul_rn(x, by);
+    }
+    __syncwarp();
+}
+
+/* The same for token blockIdx.x of many. */
+static __global__ void __launch_bounds__(BLOCK) k_turn_many(const __grid_constant__ apr_turn_args a, const apr_cuda_unfinished u)
+{
+    __shared__ float heads[WARPS][APR_TURN_MOST_DIM];
+    float *const head = heads[threadIdx.x / 32];
+    const int at = (int)blockIdx.y * WARPS + (int)threadIdx.x / 32, n_q = (int)a.q.n_heads, n_k = (int)a.store.n_kv_heads;
+    const int which = at < n_q ? 0 : at < n_q + n_k ? 1 : 2, own = which == 0 ? at : which == 1 ? at - n_q : at - n_q - n_k;
+    if (which == 2 && own >= n_k) return;
+    const int dim = (int)(which == 2 ? a.store.value_dim : a.store.key_dim), begin = own * dim;
+    const int64_t token = blockIdx.x, row = token * (which == 0 ? n_q : n_k) * dim + begin;
+    const float *const from = which == 0 ? source_of(a.q_norm, a.q) : which == 1 ? source_of(a.k_norm, a.k) : a.store.v;
+    load_unfinished(from + row, u.bias[which] != NULL ? u.bias[which] + begin : NULL, u.scales[token], dim, head);
+    if (which < 2) {
+        const apr_norm_args &norm = which == 0 ? a.q_norm : a.k_norm;
+        const apr_rope_args &rope = which == 0 ? a.q : a.k;
+        if (norm.chunk > 0) norm_head(norm, begin, head);
+        turn_head<false>(rope, rope.angles + token * 2 * rope.n_freqs, head);
+    }
+    if (which == 0) {
+        for (int i = threadIdx.x % 32; i < dim; i += 32) a.q.out[row + i] = head[i];
+        return;
+    }
+    const apr_cache &cache = which == 1 ? a.store.keys : a.store.values;
+    put_head(cache.dtype, cache_place(a.store, cache, token, own), dim, head);
 }
 
 static bool is_cache(const apr_cache *cache, int64_t dim)
@@ -67,4 +104,14 @@ cudaError_t apr_cuda_turn(const apr_turn_args *a, cudaStream_t stream)
     if (!apr_cuda_is_turn(a)) return cudaErrorInvalidValue;
     if (!is_cache(&a->store.keys, dim) || !is_cache(&a->store.values, a->store.value_dim)) return cudaErrorNotSupported;
     return launch_following(k_turn, (unsigned)((n_heads + WARPS - 1) / WARPS), BLOCK, 0, stream, *a);
+}
+
+cudaError_t apr_cuda_turn_many(const apr_turn_args *a, const apr_cuda_unfinished *unfinished, cudaStream_t stream)
+{
+    const int64_t n_heads = a->q.n_heads + 2 * a->store.n_kv_heads, dim = a->store.key_dim;
+    if (!apr_cuda_is_turn(a)) return cudaErrorInvalidValue;
+    if (!is_cache(&a->store.keys, dim) || !is_cache(&a->store.values, a->store.value_dim)) return cudaErrorNotSupported;
+    const dim3 grid((unsigned)a->store.n_tokens, (unsigned)((n_heads + WARPS - 1) / WARPS));
+    k_turn_many<<<grid, BLOCK, 0, stream>>>(*a, *unfinished);
+    return cudaGetLastError();
 }

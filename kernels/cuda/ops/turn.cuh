@@ -43,21 +43,26 @@ template <bool SHARED> static __device__ __forceinline__ void turn_head(const ap
     __syncwarp();
 }
 
-/* A head of key or value into its cell. */
-static __device__ __forceinline__ void store_head(const apr_kv_store_args &a, const apr_cache &cache, int at, int n, const float *head)
+/* A head into a row of a cache. */
+static __device__ __forceinline__ void put_head(apr_dtype dtype, uint8_t *to, int n, const float *head)
 {
-    uint8_t *const to = cache.data + cache_row(a, cache, 0, at) * cache.row_bytes;
     const int lane = threadIdx.x % 32;
-    if (cache.dtype == APR_Q8_0) {
+    if (dtype == APR_Q8_0) {
         for (int i = 0; i < n; i += 32) put_q8_0(to + i / 32 * 34, head[i + lane]);
         return;
     }
     for (int i = lane; i < n; i += 32) {
-        if (cache.dtype == APR_F16) ((__half *)to)[i] = to_half(head[i]);
-        else if (cache.dtype == APR_BF16) ((__nv_bfloat16 *)to)[i] = to_bf16(head[i]);
-        else if (cache.dtype == APR_F8_E4M3) to[i] = to_e4m3(head[i]);
+        if (dtype == APR_F16) ((__half *)to)[i] = to_half(head[i]);
+        else if (dtype == APR_BF16) ((__nv_bfloat16 *)to)[i] = to_bf16(head[i]);
+        else if (dtype == APR_F8_E4M3) to[i] = to_e4m3(head[i]);
         else ((float *)to)[i] = same(head[i]);
     }
+}
+
+/* A head of key or value into its cell. */
+static __device__ __forceinline__ void store_head(const apr_kv_store_args &a, const apr_cache &cache, int at, int n, const float *head)
+{
+    put_head(cache.dtype, cache.data + cache_row(a, cache, 0, at) * cache.row_bytes, n, head);
 }
 
 static __device__ __forceinline__ const float *source_of(const apr_norm_args &norm, const apr_rope_args &rope)

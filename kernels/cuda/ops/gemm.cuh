@@ -1,0 +1,26 @@
+/* gemm.cuh - products of many tokens in parts, for those who put something else in front of them or behind: inputs made FP16, weights
+ * decoded and multiplied, factors of rows and a bias (apr_cuda_finish of halves.cuh).
+ *
+ * A workspace begins with what is known of each row, whose place depends on the number of tokens alone: what a product leaves to be
+ * multiplied can be read by the one who prepares the inputs of the next, row by row. Then come the inputs, then weights. */
+#ifndef APR_KERNELS_CUDA_GEMM_CUH
+#define APR_KERNELS_CUDA_GEMM_CUH
+
+#include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/ops/halves.cuh"
+
+/* The inputs' part of a workspace, as apr_cuda_linear_bytes counts it; *n_bytes of it. */
+apr_cuda_halves apr_cuda_cut_inputs(const apr_workspace *work, int64_t n_tokens, int64_t n_in, bool together, size_t *n_bytes);
+
+/* Do its inputs share a power of two, if that loses nothing? */
+bool apr_cuda_goes_together(const apr_linear_args *args);
+
+bool apr_cuda_are_halved(const apr_cuda_halved *are, const apr_cuda_halved *wanted);
+
+/* Inputs that the product before had too lie where they are needed already. */
+cudaError_t apr_cuda_halve_once(apr_cuda_device *device, const apr_linear_args *args, const apr_cuda_halves *inputs);
+
+/* The product of inputs that are there, without factors of rows and bias. */
+apr_status apr_cuda_multiply_halves(apr_cuda_device *device, const apr_linear_args *args, const apr_cuda_halves *inputs, apr_error *err);
+
+#endif

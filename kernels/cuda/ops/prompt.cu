@@ -1,0 +1,110 @@
+/* prompt.cu - a step of many tokens as a device runs it: inputs, products, ending (kernels/cuda/prompt_args.h).
+ *
+ * Rows' factors lie at the beginning of the workspace (gemm.cuh): kernels that prepare a row read its old factor before they write its new
+ * one. */
+#include "kernels/cuda/ops/flow.cuh"
+#include "kernels/cuda/ops/gemm.cuh"
+
+static const char *words_of(const apr_prompt_args *a)
+{
+    static const char *const words[] = {"a prompt's products", "a prompt's products, and a sum",
+                                        "a prompt's products, and their gated unit", "a prompt's products, their rotation, and the cache"};
+    return words[a->ending];
+}
+
+/* Are the parts products of one x, of so many tokens that they have inputs of one part? */
+static bool is_step(const apr_prompt_args *a)
+{
+    static const int n_parts[] = {0, 1, 2, 3}; /* of endings; STORE has any */
+    const apr_linear_args *const first = &a->parts[0];
+    const bool fits =
+        a->n_parts >= 1 && a->n_parts <= APR_PROMPT_PARTS && (a->ending == APR_PROMPT_STORE || a->n_parts == n_parts[a->ending]);
+
+    if (!fits || first->n_tokens < APR_PROMPT_TOKENS || (a->has_sum && !a->has_norm) || (a->has_norm && a->is_left)) return false;
+    for (int i = 0; i < a->n_parts; i++) {
+        const apr_linear_args *const p = &a->parts[i];
+        const bool is_same =
+            p->x == first->x && p->work.data == first->work.data && p->n_tokens == first->n_tokens && p->n_in == first->n_in;
+        if (!is_same || p->heads.n > 0 || apr_cuda_goes_together(p) != apr_cuda_goes_together(first)) return false;
+        if (p->bias != NULL && (a->ending == APR_PROMPT_LEAVE || a->ending == APR_PROMPT_UNIT)) return false;
+    }
+    return true;
+}
+
+/* The products' inputs as FP16. */
+static cudaError_t prepare(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs)
+{
+    const apr_linear_args *const first = &a->parts[0];
+    const apr_cuda_halved left = {first->x, first->work.data, first->n_tokens, first->n_in, inputs->factors != NULL, false, false};
+
+    if (a->has_norm) {
+        apr_cuda_sum rows = {a->norm.x, NULL, NULL, NULL, NULL};
+        if (a->has_sum) rows = apr_cuda_sum{a->residual, a->addend, a->lacks_scale ? inputs->scales : NULL, NULL, a->sum};
+        return apr_cuda_sum_halves(&rows, &a->norm, inputs, device->stream);
+    }
+    if (a->is_left) return apr_cuda_are_halved(&device->halved, &left) ? cudaSuccess : cudaErrorInvalidValue;
+    return apr_cuda_halve_once(device, first, inputs);
+}
+
+static apr_status store(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, apr_error *err)
+{
+    cudaError_t error = cudaSuccess;
+    for (int i = 0; i < a->n_parts && error == cudaSuccess; i++) {
+        const apr_linear_args *const p = &a->parts[i];
+        error = apr_cuda_finish(p->out, inputs, p->bias, p->n_tokens, p->n_out, device->stream);
+    }
+    return apr_cuda_outcome(device, error, err);
+}
+
+static apr_status make_unit(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, apr_error *err)
+{
+    size_t n_bytes;
+    const apr_cuda_halves to = apr_cuda_cut_inputs(&a->unit.work, a->unit.n_tokens, a->unit.width, false, &n_bytes);
+    apr_glu_args unit = a->unit;
+
+    if (n_bytes > unit.work.slice * sizeof(float))
+        return apr_fail(err, APR_E_USAGE, "a gated unit of %lld tokens needs %zu bytes of workspace and got %zu", (long long)unit.n_tokens,
+                        n_bytes, unit.work.slice * sizeof(float));
+    unit.out = NULL;
+    APR_TRY(apr_cuda_outcome(device, apr_cuda_glu_halves(&unit, inputs->scales, &to, device->stream), err));
+    device->halved = (apr_cuda_halved){a->unit.out, unit.work.data, unit.n_tokens, unit.width, false, false, false};
+    return APR_OK;
+}
+
+static apr_status turn(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, apr_error *err)
+{
+    const apr_cuda_unfinished lack = {inputs->scales, {a->parts[0].bias, a->parts[1].bias, a->parts[2].bias}};
+    return apr_cuda_outcome(device, apr_cuda_turn_many(&a->turn, &lack, device->stream), err);
+}
+
+static apr_status run(apr_cuda_device *device, const apr_prompt_args *a, apr_error *err)
+{
+    const apr_linear_args *const first = &a->parts[0];
+    size_t n_bytes;
+    const apr_cuda_halves inputs = apr_cuda_cut_inputs(&first->work, first->n_tokens, first->n_in, apr_cuda_goes_together(first), &n_bytes);
+
+    if (n_bytes > first->work.slice * sizeof(float))
+        return apr_fail(err, APR_E_USAGE, "%s: inputs of %lld tokens need %zu bytes of workspace", words_of(a), (long long)first->n_tokens,
+                        n_bytes);
+    APR_TRY(apr_cuda_outcome(device, prepare(device, a, &inputs), err));
+    device->halved.x = NULL;
+    for (int i = 0; i < a->n_parts; i++) APR_TRY(apr_cuda_multiply_halves(device, &a->parts[i], &inputs, err));
+    switch (a->ending) {
+    case APR_PROMPT_STORE: return store(device, a, &inputs, err);
+    case APR_PROMPT_LEAVE: return APR_OK;
+    case APR_PROMPT_UNIT: return make_unit(device, a, &inputs, err);
+    case APR_PROMPT_TURN: return turn(device, a, &inputs, err);
+    }
+    return APR_OK;
+}
+
+apr_status apr_cuda_run_prompt(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err)
+{
+    APR_TRY(apr_cuda_enter(device, err));
+    apr_cuda_begin_words(device, words_of(args));
+    if (device->blas == NULL || device->exact || device->tiles || device->alike || device->fp8 || !is_step(args))
+        return apr_fail(err, APR_E_USAGE, "%s: these are no step of a prompt", words_of(args));
+    APR_TRY(run(device, args, err));
+    if (!device->options.check_each) return APR_OK;
+    return apr_cuda_outcome(device, cudaStreamSynchronize(device->stream), err);
+}

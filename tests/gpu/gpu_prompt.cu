@@ -1,0 +1,345 @@
+/* gpu_prompt.cu - a layer's steps of many tokens against its operations one by one: the same bits of everything that is left as floats, and
+ * of the cache.
+ *
+ * gpu_prompt [quick]: exit code 0: all the same, 1: not, 77: no device. Outputs begin as NaN; "quick" leaves the widest rows out. */
+#include "kernels/cuda/device/device.cuh"
+#include "tests/gpu/gpu_weights.cuh"
+
+extern "C" const apr_cuda_api *apr_cuda_plugin(uint32_t abi);
+
+enum { BLAS_BYTES = 32 << 20 };
+static const apr_cuda_api *cuda;
+static apr_cuda_device *device;
+
+typedef struct layer_case {
+    const char *name;
+    int64_t n_tokens, hidden, n_heads, n_kv_heads, head_dim, wide, n_freqs;
+    apr_rope_mode mode;
+    apr_dtype dtype, kv_dtype;
+    apr_activation activation;
+    bool biased, normed_heads, in_place, in_pages;
+    float offset;
+} layer_case;
+
+static void well(apr_status status, const apr_error *err)
+{
+    if (status == APR_OK) return;
+    printf("%s\n", err->text);
+    exit(1);
+}
+
+/* What a layer computes with; the same for both ways. */
+struct layer {
+    const layer_case c;
+    int64_t q_wide, kv_wide;
+    matrix *q, *k, *v, *o, *gate, *up, *down;
+    twin<float> x, attended, gain, q_bias, k_bias, v_bias, q_gain, k_gain, angles, work;
+    explicit layer(const layer_case &given)
+        : c(given), q_wide(c.n_heads * c.head_dim), kv_wide(c.n_kv_heads * c.head_dim), q(take(q_wide, c.hidden)),
+          k(take(kv_wide, c.hidden)), v(take(kv_wide, c.hidden)), o(take(c.hidden, q_wide)), gate(take(c.wide, c.hidden)),
+          up(take(c.wide, c.hidden)), down(take(c.hidden, c.wide)), x(rows()), attended(normals(c.n_tokens * q_wide)),
+          gain(normals(c.hidden)), q_bias(normals(q_wide)), k_bias(normals(kv_wide)), v_bias(normals(kv_wide)), q_gain(normals(c.head_dim)),
+          k_gain(normals(c.head_dim)), angles(normals(c.n_tokens * 2 * c.n_freqs)), work(work_floats())
+    {
+    }
+    ~layer()
+    {
+        for (matrix *m : {q, k, v, o, gate, up, down}) free_matrix(m);
+    }
+    matrix *take(int64_t n_out, int64_t n_in) const { return new_matrix(c.dtype, n_out, n_in, 0, 0, 0, APR_F32); }
+    size_t work_floats(void) const
+    {
+        const int64_t widest = std::max(c.wide, std::max(c.hidden, q_wide));
+        return (apr_cuda_linear_bytes(c.n_tokens, widest, widest, false) + 256) / sizeof(float);
+    }
+    /* Rows of all sizes: nought, and so small that what a norm adds is more. */
+    std::vector<float> rows(void) const
+    {
+        std::vector<float> all = normals(c.n_tokens * c.hidden);
+        for (int64_t i = 0; i < (int64_t)all.size(); i++) all[(size_t)i] *= row_size(i / c.hidden);
+        return all;
+    }
+    float row_size(int64_t row) const
+    {
+        if (c.biased) return 1.0f; /* all rows may share a power of two */
+        return row % 7 == 3 ? 0.0f : row % 5 == 4 ? 1e-9f : row % 11 == 6 ? 1e6f : 1.0f;
+    }
+    apr_workspace workspace(void) const { return apr_workspace{work.device, work.n, 1}; }
+    apr_linear_args linear(const matrix *m, const float *in, const float *bias, float *out) const
+    {
+        apr_linear_args a;
+        memset(&a, 0, sizeof a);
+        a.n_tokens = c.n_tokens, a.n_in = m->device.dims[1], a.n_out = m->device.dims[0];
+        a.x = in, a.weight = &m->device, a.bias = bias, a.out = out, a.work = workspace();
+        return a;
+    }
+    apr_norm_args norm(int64_t width, int64_t chunk, const twin<float> &by, const float *in, float *out) const
+    {
+        apr_norm_args a;
+        memset(&a, 0, sizeof a);
+        a.kind = APR_NORM_RMS, a.n_tokens = c.n_tokens, a.width = width, a.chunk = a.n_weight = chunk;
+        a.eps = 1e-6f, a.offset = c.offset, a.x = in, a.weight = by.device, a.out = out;
+        return a;
+    }
+    apr_rope_args rope(int64_t n_heads, const float *in, float *out) const
+    {
+        apr_rope_args a;
+        memset(&a, 0, sizeof a);
+        a.n_tokens = c.n_tokens, a.n_heads = n_heads, a.head_dim = c.head_dim, a.n_freqs = c.n_freqs, a.mode = c.mode;
+        a.x = in, a.angles = angles.device, a.out = out;
+        return a;
+    }
+    apr_glu_args unit(const float *g, const float *u, float *out) const
+    {
+        apr_glu_args a;
+        memset(&a, 0, sizeof a);
+        a.n_tokens = c.n_tokens, a.width = c.wide, a.shape.activation = c.activation;
+        a.gate = g, a.up = u, a.out = out, a.work = workspace();
+        return a;
+    }
+};
+
+/* What one way of running it leaves. */
+struct results {
+    const layer &l;
+    const int64_t n_cells;
+    twin<float> sum, last, q, k, v, turned, normed_q, normed_k, turned_k, normed, addend, gate, up, gated, next_q, next_k, next_v;
+    twin<uint8_t> keys, values;
+    twin<int32_t> pages;
+    explicit results(const layer &of)
+        : l(of), n_cells((l.c.n_tokens + 40) / 64 * 64 + 64), sum(l.x.n), last(l.x.n), q(wide(l.q_wide)), k(wide(l.kv_wide)),
+          v(wide(l.kv_wide)), turned(wide(l.q_wide)), normed_q(wide(l.q_wide)), normed_k(wide(l.kv_wide)), turned_k(wide(l.kv_wide)),
+          normed(l.x.n), addend(l.x.n), gate(wide(l.c.wide)), up(wide(l.c.wide)), gated(wide(l.c.wide)), next_q(wide(l.q_wide)),
+          next_k(wide(l.kv_wide)), next_v(wide(l.kv_wide)), keys(cache_bytes()), values(cache_bytes()), pages(page_numbers())
+    {
+    }
+    size_t wide(int64_t n) const { return (size_t)(l.c.n_tokens * n); }
+    int64_t row(void) const { return row_bytes_of(l.c.kv_dtype, l.c.head_dim); }
+    size_t cache_bytes(void) const { return (size_t)(n_cells * l.c.n_kv_heads * row()); }
+    std::vector<int32_t> page_numbers(void) const
+    {
+        std::vector<int32_t> numbers;
+        for (int64_t i = n_cells / APR_PAGE_CELLS; i-- > 0;) numbers.push_back((int32_t)i);
+        return numbers;
+    }
+    apr_kv_store_args store(const float *keys_of, const float *values_of) const
+    {
+        apr_kv_store_args a;
+        memset(&a, 0, sizeof a);
+        a.n_tokens = l.c.n_tokens, a.position = 17, a.n_kv_heads = l.c.n_kv_heads, a.key_dim = a.value_dim = l.c.head_dim;
+        a.k = keys_of, a.v = values_of;
+        a.keys = apr_cache{l.c.kv_dtype, keys.device, n_cells, row()};
+        a.values = apr_cache{l.c.kv_dtype, values.device, n_cells, row()};
+        a.keys.pages = a.values.pages = l.c.in_pages ? pages.device : NULL;
+        return a;
+    }
+    const float *bias(const twin<float> &b) const { return l.c.biased ? b.device : NULL; }
+};
+
+template <auto MEMBER, typename ARGS> static void run(apr_op_kind kind, const ARGS &a)
+{
+    apr_op_args args;
+    apr_error err = {};
+    memset(&args, 0, sizeof args);
+    args.*MEMBER = a;
+    well(cuda->run(device, kind, &args, &err), &err);
+}
+
+static void run_linear(const apr_linear_args &a) { run<&apr_op_args::linear>(APR_OP_LINEAR, a); }
+static void run_norm(const apr_norm_args &a) { run<&apr_op_args::norm>(APR_OP_NORM, a); }
+
+static void run_add(const layer &l, const float *a, const float *b, float *out)
+{
+    const apr_add_args args = {l.c.n_tokens, l.c.hidden, a, b, out, 1};
+    run<&apr_op_args::add>(APR_OP_ADD, args);
+}
+
+/* As a program has it. */
+static void one_by_one(const layer &l, const results &r)
+{
+    const layer_case &c = l.c;
+    const float *q = r.q.device, *k = r.k.device;
+    run_norm(l.norm(c.hidden, c.hidden, l.gain, l.x.device, r.normed.device));
+    run_linear(l.linear(l.q, r.normed.device, r.bias(l.q_bias), r.q.device));
+    run_linear(l.linear(l.k, r.normed.device, r.bias(l.k_bias), r.k.device));
+    run_linear(l.linear(l.v, r.normed.device, r.bias(l.v_bias), r.v.device));
+    if (c.normed_heads) {
+        run_norm(l.norm(l.q_wide, c.head_dim, l.q_gain, q, r.normed_q.device));
+        run_norm(l.norm(l.kv_wide, c.head_dim, l.k_gain, k, r.normed_k.device));
+        q = r.normed_q.device, k = r.normed_k.device;
+    }
+    run<&apr_op_args::rope>(APR_OP_ROPE, l.rope(c.n_heads, q, r.turned.device));
+    run<&apr_op_args::rope>(APR_OP_ROPE, l.rope(c.n_kv_heads, k, r.turned_k.device));
+    run<&apr_op_args::kv_store>(APR_OP_KV_STORE, r.store(r.turned_k.device, r.v.device));
+    run_linear(l.linear(l.o, l.attended.device, NULL, r.addend.device));
+    run_add(l, l.x.device, r.addend.device, r.sum.device);
+    run_norm(l.norm(c.hidden, c.hidden, l.gain, r.sum.device, r.normed.device));
+    run_linear(l.linear(l.gate, r.normed.device, NULL, r.gate.device));
+    run_linear(l.linear(l.up, r.normed.device, NULL, r.up.device));
+    run<&apr_op_args::glu>(APR_OP_GLU, l.unit(r.gate.device, r.up.device, r.gated.device));
+    run_linear(l.linear(l.down, r.gated.device, NULL, r.addend.device));
+    run_add(l, r.addend.device, r.sum.device, r.last.device);
+    run_norm(l.norm(c.hidden, c.hidden, l.gain, r.last.device, r.normed.device));
+    run_linear(l.linear(l.q, r.normed.device, r.bias(l.q_bias), r.next_q.device));
+    run_linear(l.linear(l.k, r.normed.device, r.bias(l.k_bias), r.next_k.device));
+    run_linear(l.linear(l.v, r.normed.device, r.bias(l.v_bias), r.next_v.device));
+}
+
+static apr_prompt_args step(apr_prompt_ending ending)
+{
+    apr_prompt_args a;
+    memset(&a, 0, sizeof a);
+    a.ending = ending;
+    return a;
+}
+
+static void put_qkv(const layer &l, const results &r, float *q, float *k, float *v, apr_prompt_args *a)
+{
+    a->n_parts = 3;
+    a->parts[0] = l.linear(l.q, r.normed.device, r.bias(l.q_bias), q);
+    a->parts[1] = l.linear(l.k, r.normed.device, r.bias(l.k_bias), k);
+    a->parts[2] = l.linear(l.v, r.normed.device, r.bias(l.v_bias), v);
+}
+
+static void put_sum(const layer &l, const results &r, const float *residual, float *sum, apr_prompt_args *a)
+{
+    a->has_sum = a->has_norm = a->lacks_scale = true;
+    a->residual = residual, a->addend = r.addend.device, a->sum = sum;
+    a->norm = l.norm(l.c.hidden, l.c.hidden, l.gain, sum, r.normed.device);
+}
+
+static void go(const apr_prompt_args &a)
+{
+    apr_error err = {};
+    well(cuda->prompt(device, &a, &err), &err);
+}
+
+static void turn_step(const layer &l, const results &r)
+{
+    const layer_case &c = l.c;
+    apr_prompt_args a = step(APR_PROMPT_TURN);
+    a.has_norm = true;
+    a.norm = l.norm(c.hidden, c.hidden, l.gain, l.x.device, r.normed.device);
+    put_qkv(l, r, c.in_place ? r.turned.device : r.q.device, r.k.device, r.v.device, &a);
+    a.turn.q = l.rope(c.n_heads, a.parts[0].out, r.turned.device);
+    a.turn.k = l.rope(c.n_kv_heads, r.k.device, NULL);
+    a.turn.store = r.store(NULL, r.v.device);
+    if (c.normed_heads) {
+        a.turn.q_norm = l.norm(l.q_wide, c.head_dim, l.q_gain, a.parts[0].out, NULL);
+        a.turn.k_norm = l.norm(l.kv_wide, c.head_dim, l.k_gain, r.k.device, NULL);
+    }
+    go(a);
+}
+
+/* In place of the residual, where it says so. */
+static void in_steps(const layer &l, const results &r)
+{
+    float *const last = l.c.in_place ? r.sum.device : r.last.device;
+    turn_step(l, r);
+    apr_prompt_args a = step(APR_PROMPT_LEAVE);
+    a.n_parts = 1;
+    a.parts[0] = l.linear(l.o, l.attended.device, NULL, r.addend.device);
+    go(a);
+    a = step(APR_PROMPT_UNIT);
+    put_sum(l, r, l.x.device, r.sum.device, &a);
+    a.n_parts = 2;
+    a.parts[0] = l.linear(l.gate, r.normed.device, NULL, r.gate.device);
+    a.parts[1] = l.linear(l.up, r.normed.device, NULL, r.up.device);
+    a.unit = l.unit(r.gate.device, r.up.device, r.gated.device);
+    go(a);
+    a = step(APR_PROMPT_LEAVE);
+    a.n_parts = 1;
+    a.is_left = true;
+    a.parts[0] = l.linear(l.down, r.gated.device, NULL, r.addend.device);
+    go(a);
+    a = step(APR_PROMPT_STORE);
+    put_sum(l, r, r.sum.device, last, &a);
+    put_qkv(l, r, r.next_q.device, r.next_k.device, r.next_v.device, &a);
+    go(a);
+}
+
+static void compare(const char *what, const twin<float> &got, const twin<float> &wanted, const char *name)
+{
+    const std::vector<float> a = got.get(), b = wanted.get();
+    double n_unsaid = 0;
+    for (float v : b) n_unsaid += !(v == v);
+    note(what, differing(a.data(), b.data(), a.size() * sizeof(float)), 0, name);
+    note("values that are no numbers", n_unsaid, 0, name);
+}
+
+static void test_layer(const layer_case &c)
+{
+    const layer l(c);
+    const results wanted(l), got(l);
+    one_by_one(l, wanted);
+    in_steps(l, got);
+    compare("turned query (bytes that differ)", got.turned, wanted.turned, c.name);
+    if (!c.in_place) compare("sum behind attention (bytes that differ)", got.sum, wanted.sum, c.name);
+    compare("sum behind the unit (bytes that differ)", c.in_place ? got.sum : got.last, wanted.last, c.name);
+    compare("next query (bytes that differ)", got.next_q, wanted.next_q, c.name);
+    compare("next key (bytes that differ)", got.next_k, wanted.next_k, c.name);
+    compare("next value (bytes that differ)", got.next_v, wanted.next_v, c.name);
+    note("keys (bytes that differ)", differing(got.keys.get().data(), wanted.keys.get().data(), wanted.keys.n), 0, c.name);
+    note("values (bytes that differ)", differing(got.values.get().data(), wanted.values.get().data(), wanted.values.n), 0, c.name);
+    for (const twin<float> *made : {&got.normed, &got.gated, &got.turned_k}) {
+        const std::vector<float> floats = made->get();
+        note("floats that nobody reads (numbers)", (double)std::count_if(floats.begin(), floats.end(), [](float v) { return v == v; }), 0,
+             c.name);
+    }
+}
+
+static void run_tests(bool quick)
+{
+    static const layer_case cases[] = {
+        {"a warp a row", 130, 64, 4, 2, 16, 256, 8, APR_ROPE_HALVES, APR_F16, APR_F16, APR_ACT_SILU, false, false, false, false, 0},
+        {"biases", 129, 256, 4, 1, 64, 512, 32, APR_ROPE_HALVES, APR_Q4_K, APR_F16, APR_ACT_SILU, true, false, true, false, 0},
+        {"normed heads, pages", 140, 256, 8, 2, 32, 512, 16, APR_ROPE_HALVES, APR_Q8_0, APR_Q8_0, APR_ACT_SILU, false, true, false, true,
+         0},
+        {"neighbours", 131, 512, 8, 8, 64, 768, 16, APR_ROPE_NEIGHBOURS, APR_Q6_K, APR_BF16, APR_ACT_GELU_TANH, false, true, true, false,
+         1},
+        {"a block a row", 133, 1280, 4, 2, 64, 2816, 32, APR_ROPE_HALVES, APR_F16, APR_F8_E4M3, APR_ACT_SILU, true, false, false, true, 0},
+        {"wider", 129, 3072, 2, 1, 64, 1792, 32, APR_ROPE_HALVES, APR_MXFP4, APR_F32, APR_ACT_RELU2, false, false, true, false, 0},
+    };
+    static const layer_case wide[] = {
+        {"7B", 300, 3584, 28, 4, 128, 18944, 64, APR_ROPE_HALVES, APR_Q4_K, APR_F16, APR_ACT_SILU, true, false, true, false, 0},
+        {"32B", 300, 5120, 40, 8, 128, 27648, 64, APR_ROPE_HALVES, APR_Q4_K, APR_F16, APR_ACT_SILU, true, false, true, false, 0},
+        {"wide rows", 150, 8192, 64, 8, 128, 28672, 64, APR_ROPE_HALVES, APR_F16, APR_F16, APR_ACT_SILU, false, false, false, true, 0},
+    };
+    for (const layer_case &c : cases) test_layer(c);
+    for (const layer_case &c : wide)
+        if (!quick) test_layer(c);
+}
+
+/* A step that is none says so, and does nothing. */
+static void test_refusals(void)
+{
+    const layer_case c = {"few tokens", 128,     64,           2,     1,     32,    128,   16, APR_ROPE_HALVES,
+                          APR_F16,      APR_F16, APR_ACT_SILU, false, false, false, false, 0};
+    const layer l(c);
+    const results r(l);
+    apr_error err = {};
+    apr_prompt_args a = step(APR_PROMPT_LEAVE);
+    a.n_parts = 1;
+    a.parts[0] = l.linear(l.o, l.attended.device, NULL, r.addend.device);
+    note("steps of few tokens that are run", cuda->prompt(device, &a, &err) != APR_E_USAGE, 0, c.name);
+    a.parts[0].n_tokens = 129, a.is_left = true; /* nobody left it */
+    note("units that nobody left", cuda->prompt(device, &a, &err) == APR_OK, 0, c.name);
+}
+
+int main(int argc, char **argv)
+{
+    const modes m = start(argc, argv);
+    apr_cuda_options options = {};
+    apr_error err = {};
+    void *blas;
+    int version;
+
+    cuda = apr_cuda_plugin(APR_CUDA_ABI);
+    well(cuda->open(&device, 0, &options, &err), &err);
+    well(cuda->alloc(device, BLAS_BYTES, "workspace", &blas, &err), &err);
+    well(cuda->start_blas(device, blas, BLAS_BYTES, &version, &err), &err);
+    if (m.tests) run_tests(m.quick);
+    if (m.tests) test_refusals();
+    cuda->close(device);
+    return all_within_bounds(m) ? 0 : 1;
+}
