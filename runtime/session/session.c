@@ -192,11 +192,12 @@ static apr_status copy_tap(apr_session *s, int value, float *hidden, size_t firs
 /* Everything but the logits, for the tokens of the batch. */
 static apr_status run_batch(apr_session *s, const apr_eval_output *out, size_t first, size_t n_ids, apr_error *err)
 {
+    const bool in_steps = apr_session_takes_prompt_steps(s, out);
     size_t n_done = 0;
     for (size_t i = 0; i < s->program.n_ops; i++) {
         const apr_op *const op = &s->program.ops[i];
         if (op->out >= 0 && s->program.values[op->out].is_logits) continue;
-        if (i >= n_done) APR_TRY(apr_session_run_some(s, i, &n_done, err));
+        if (i >= n_done) APR_TRY(in_steps ? apr_session_run_prompt_step(s, i, &n_done, err) : apr_session_run_some(s, i, &n_done, err));
         if (out->hidden != NULL && op->out >= 0 && s->program.values[op->out].tap >= 0)
             APR_TRY(copy_tap(s, op->out, out->hidden, first, n_ids, err));
     }

@@ -38,7 +38,7 @@ static int source_of_rope(const apr_session *s, const apr_fused *step, int k)
     return s->program.ops[step->head_norms[k] >= 0 ? step->head_norms[k] : step->ropes[k]].in[0];
 }
 
-static bool overlap(const apr_session *s, const apr_session_place *at, int a, int b)
+bool apr_session_values_overlap(const apr_session *s, const apr_session_place *at, int a, int b)
 {
     const int64_t x = at->plan.value_offsets[a], y = at->plan.value_offsets[b];
     return x < y + s->program.values[b].width && y < x + s->program.values[a].width;
@@ -54,9 +54,11 @@ static bool turns_are_apart(const apr_session *s, const apr_session_place *at)
         const int query = s->program.ops[step->ropes[0]].out, from = source_of_rope(s, step, 0), key = source_of_rope(s, step, 1);
         const int value = s->program.ops[step->store].in[1];
         const bool in_place = at->plan.value_offsets[query] == at->plan.value_offsets[from];
-        if ((overlap(s, at, query, from) && !in_place) || overlap(s, at, query, key) || overlap(s, at, query, value)) return false;
+        if ((apr_session_values_overlap(s, at, query, from) && !in_place) || apr_session_values_overlap(s, at, query, key) ||
+            apr_session_values_overlap(s, at, query, value))
+            return false;
         for (int k = 0; k < 2; k++)
-            if (overlap(s, at, query, s->program.ops[step->ropes[k]].in[1])) return false; /* angles */
+            if (apr_session_values_overlap(s, at, query, s->program.ops[step->ropes[k]].in[1])) return false; /* angles */
     }
     return true;
 }
@@ -79,7 +81,8 @@ static bool routes_are_apart(const apr_session *s, const apr_session_place *at)
 {
     for (size_t i = 0; i < at->fusion.n_steps; i++) {
         const apr_fused *const step = &at->fusion.steps[i];
-        if (step->kind == APR_FUSED_EXPERTS && overlap(s, at, result_of(s, step), s->program.ops[step->op].in[1])) return false;
+        if (step->kind == APR_FUSED_EXPERTS && apr_session_values_overlap(s, at, result_of(s, step), s->program.ops[step->op].in[1]))
+            return false;
     }
     return true;
 }

@@ -6,6 +6,7 @@
 #include "runtime/program/fusion.h"
 #include "runtime/program/ground.h"
 #include "runtime/session/pages.h"
+#include "runtime/session/prompt_steps.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trace.h"
 
@@ -39,6 +40,7 @@ typedef struct apr_session_place {
     apr_step_table step;      /* on the device: of several sequences' rows */
     uint8_t *planes;          /* on the device: APR_PLANES_SLOTS inputs of products that stream */
     apr_fusion fusion;        /* the steps of a single token there; none: operation by operation */
+    apr_prompt_steps prompt;  /* the steps of many tokens there; none: operation by operation */
     apr_cuda_graph *recorded; /* on the device: the operations of a single token; NULL: not yet, or not any more */
     bool cannot_record;       /* they could not be, and that was said */
     float *host_rows;         /* on the host: rows of tables that a device is given token by token; NULL: there are none */
@@ -208,6 +210,18 @@ bool apr_session_experts_stream(const apr_session *s, const apr_session_place *a
 apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err);
 /* Runs them, on the batch's one token. */
 apr_status apr_session_run_fused(apr_session *s, const apr_session_place *at, apr_error *err);
+
+/* Do the places of two values of a token have something in common? */
+bool apr_session_values_overlap(const apr_session *s, const apr_session_place *at, int a, int b);
+
+/* --- session_prompt.c: products of many tokens, with what stands around them --- */
+
+/* Puts together the steps of a prompt; none where operations are wanted one by one. */
+apr_status apr_session_find_prompt_steps(apr_session *s, apr_session_place *at, apr_error *err);
+/* Is the batch to be run in such steps? */
+bool apr_session_takes_prompt_steps(const apr_session *s, const apr_eval_output *out);
+/* Runs the step that begins with operation i, or what apr_session_run_some runs; *end: the first operation that was not run. */
+apr_status apr_session_run_prompt_step(apr_session *s, size_t i, size_t *end, apr_error *err);
 
 /* --- session_packed.c --- */
 

@@ -364,6 +364,7 @@ const apr_cuda_api *fake_device(void)
                                      .flow_inputs = fake_flow_inputs,
                                      .turn = fake_turn,
                                      .attend_to_planes = fake_attend_to_planes,
+                                     .prompt = fake_prompt,
                                      .check = check,
                                      .check_each = use,
                                      .feedback = &fake_feedback};

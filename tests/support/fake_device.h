@@ -26,8 +26,9 @@ int fake_device_graphs(void);
 void fake_device_records(bool on);
 /* Are products of a single token made from planes? At first not. Of 16-bit weights alone. */
 void fake_device_streams(bool on);
-int fake_device_flows(void); /* how many were made, ever */
-int fake_device_turns(void); /* and rotations with what stores */
+int fake_device_flows(void);        /* how many were made, ever */
+int fake_device_turns(void);        /* and rotations with what stores */
+int fake_device_prompt_steps(void); /* steps of many tokens, ever */
 /* The n-th allocation from now on fails as if the memory were full; 0: none does. What the memory's size is said to be. */
 void fake_device_fail_allocation(int64_t nth);
 void fake_device_has_memory(uint64_t n_bytes);

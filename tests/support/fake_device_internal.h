@@ -52,6 +52,7 @@ apr_status fake_flow_inputs(apr_cuda_device *device, const apr_flow_inputs *args
 apr_status fake_turn(apr_cuda_device *device, const apr_turn_args *args, apr_error *err);
 apr_status fake_attend_to_planes(apr_cuda_device *device, const apr_turn_args *turned, const apr_attend_args *args, uint8_t *planes,
                                  apr_error *err);
+apr_status fake_prompt(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err);
 
 /* None was replayed. */
 void fake_forget_replays(void);

@@ -259,7 +259,7 @@ static __device__ __forceinline__ void sum_row(const apr_cuda_sum &rows, int64_t
 /* A warp or a block a row. TOGETHER: the norm's scale and the row's largest number are all that is left, for k_norm_together. */
 template <bool IS_WARP, int N, bool TOGETHER>
 static __global__ void __launch_bounds__(NORM_BLOCK)
-    k_sum(const apr_cuda_sum rows, const __grid_constant__ apr_norm_args norm, apr_cuda_halves to)
+    k_sum(const __grid_constant__ apr_cuda_sum rows, const __grid_constant__ apr_norm_args norm, apr_cuda_halves to)
 {
     constexpr int N_LANES = IS_WARP ? 32 : NORM_BLOCK;
     __shared__ float parts[NORM_WARPS];

@@ -44,7 +44,8 @@ static __device__ __forceinline__ void load_unfinished(const float *from, const 
 }
 
 /* The same for token blockIdx.x of many. */
-static __global__ void __launch_bounds__(BLOCK) k_turn_many(const __grid_constant__ apr_turn_args a, const apr_cuda_unfinished u)
+static __global__ void __launch_bounds__(BLOCK)
+    k_turn_many(const __grid_constant__ apr_turn_args a, const __grid_constant__ apr_cuda_unfinished u)
 {
     __shared__ float heads[WARPS][APR_TURN_MOST_DIM];
     float *const head = heads[threadIdx.x / 32];
