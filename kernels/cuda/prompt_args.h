@@ -20,7 +20,6 @@ enum {
     APR_PROMPT_PARTS = 3,        /* products of the same inputs */
     APR_PROMPT_TOKENS = 129,     /* at least: of fewer, products have inputs of two parts */
     APR_PROMPT_NORM_WIDE = 8192, /* numbers of a row that is summed up and normed, at most */
-    APR_PROMPT_UNIT_WIDE = 28672,
 };
 
 typedef enum { APR_PROMPT_STORE, APR_PROMPT_LEAVE, APR_PROMPT_UNIT, APR_PROMPT_TURN } apr_prompt_ending;
@@ -51,6 +50,6 @@ static inline bool apr_prompt_norms(apr_norm_kind kind, int64_t width, int64_t c
     return kind == APR_NORM_RMS && chunk == width && n_weight == width && width % 8 == 0 && width <= APR_PROMPT_NORM_WIDE;
 }
 
-static inline bool apr_prompt_units(int64_t width) { return width % 8 == 0 && width <= APR_PROMPT_UNIT_WIDE; }
+static inline bool apr_prompt_units(int64_t width) { return width % 8 == 0 && width <= INT32_MAX / 2; }
 
 #endif

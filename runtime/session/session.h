@@ -43,8 +43,8 @@ typedef struct apr_session_options {
     uint64_t stack_bytes;           /* of the CUDA context */
     bool no_direct;                 /* without kernels that read packed weights: FP16 copies where they fit, else tile by tile */
     bool no_replay;                 /* a decoded token's operations are started one by one, and never recorded to be run again at once */
-    bool no_fusion;                 /* nor put together: what ends a product is an operation of its own */
-    bool exact;                     /* begin with exact products: see apr_session_set_exact */
+    bool no_fusion; /* nor put together: what stands around a product, of a token or of a prompt, is an operation of its own */
+    bool exact;     /* begin with exact products: see apr_session_set_exact */
     /* NULL: never. Asked once, when there are FP8 weights and a device: may products be made in FP8? (A probe knows.) */
     bool (*may_use_fp8)(void *user, const apr_cuda_facts *facts);
     bool force;              /* run what does not fit, with a warning */

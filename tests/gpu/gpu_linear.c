@@ -1,4 +1,6 @@
-/* kernels/cuda/ops/gemm.cu through the table of functions: products of many tokens, tile by tile, against a few tokens at a time. */
+/* kernels/cuda/ops/gemm.cu through the table of functions: products of many tokens, tile by tile, against a few tokens at a time.
+ *
+ * usage: gpu_linear [TEST]: one of them, by its name, in which * stands for anything. */
 #include "formats/number/half.h"
 #include "kernels/cuda_loader.h"
 #include "runtime/program/op_card.h"
@@ -418,7 +420,7 @@ static void what_fails_is_described(void **state)
     assert_non_null(strstr(err.text, "delta rule (f32, 3 tokens): "));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_through_tiles_are_those_from_packed_weights),
@@ -445,6 +447,7 @@ int main(void)
         printf("%s\n", err.text);
         return 1;
     }
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     cuda->close(device);
     return failed;

@@ -299,6 +299,8 @@ static void run_tests(bool quick)
          1},
         {"a block a row", 133, 1280, 4, 2, 64, 2816, 32, APR_ROPE_HALVES, APR_F16, APR_F8_E4M3, APR_ACT_SILU, true, false, false, true, 0},
         {"wider", 129, 3072, 2, 1, 64, 1792, 32, APR_ROPE_HALVES, APR_MXFP4, APR_F32, APR_ACT_RELU2, false, false, true, false, 0},
+        {"a unit wider than shared memory", 129, 64, 2, 1, 32, 60000, 16, APR_ROPE_HALVES, APR_F16, APR_F16, APR_ACT_SILU, false, false,
+         false, false, 0},
     };
     static const layer_case wide[] = {
         {"7B", 300, 3584, 28, 4, 128, 18944, 64, APR_ROPE_HALVES, APR_Q4_K, APR_F16, APR_ACT_SILU, true, false, true, false, 0},

@@ -57,7 +57,7 @@ typedef struct apr_device_options {
          APR_OPTION_FLAG,                                                                                                               \
          NULL,                                                                                                                          \
          "yes",                                                                                                                         \
-         "what ends a decoded token's products is done with them on the GPU; --no-fuse: by itself",                                     \
+         "what stands between products is done with them on the GPU; --no-fuse: by itself",                                             \
          APR_TO(type, member.fuse)},                                                                                                    \
         {"fp8",                                                                                                                         \
          0,                                                                                                                             \

@@ -61,91 +61,20 @@ static __device__ __forceinline__ void put_chunk(__half *halves, __half *rests, 
     if (rests != NULL) *(uint4 *)(rests + at) = make_uint4(half_2(a.x, a.y), half_2(a.z, a.w), half_2(b.x, b.y), half_2(b.z, b.w));
 }
 
-/* Where rows come from, chunk by chunk: they are there, or made now, left as floats too. What is read comes first, some chunks before it is
- * needed: else each chunk would wait for memory behind the one that is written before it. */
-struct given_rows {
-    const float *x;
-    struct raw {
-        float4 a, b;
-    };
-    __device__ __forceinline__ float factor(void) const { return 1.0f; }
-    __device__ __forceinline__ raw load(int64_t at) const { return raw{*(const float4 *)(x + at), *(const float4 *)(x + at + 4)}; }
-    __device__ __forceinline__ void make(const raw &from, int64_t, float, float4 &a, float4 &b) const
-    {
-        a = from.a;
-        b = from.b;
-    }
-};
-
-/* A function that is chosen for each number, in 40 places, would be more instructions than a multiprocessor keeps. */
-static __device__ __noinline__ float chosen_unit(const apr_glu_shape &shape, bool is_gated, float gate, float up)
-{
-    return is_gated ? apr_glu_of(&shape, gate, up) : apr_activate(shape.activation, gate);
-}
-
-/* Rounded by itself, as when the outputs of a product are gone over: not with the sum that follows. */
-static __device__ __forceinline__ float times(float x, float by) { return __fmul_rn(x, by); }
-
-/* IS_PLAIN: of a gated unit of SiLU without limits, which most are. */
-template <bool IS_PLAIN> struct gated_rows {
-    apr_glu_shape shape;
-    const float *gate, *up;
-    const float *scales; /* [n_rows] what gate and up are to be multiplied by, still; NULL: nothing */
-    float *out;          /* may be gate or up: a thread reads what it will write, first. NULL: as halves alone */
-    struct raw {
-        float4 gate[2], up[2];
-    };
-    __device__ __forceinline__ float factor(void) const { return scales != NULL ? scales[blockIdx.x] : 1.0f; }
-    __device__ __forceinline__ raw load(int64_t at) const
-    {
-        raw r;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            r.gate[i] = *(const float4 *)(gate + at + 4 * i);
-            r.up[i] = up != NULL ? *(const float4 *)(up + at + 4 * i) : r.gate[i];
-        }
-        return r;
-    }
-    __device__ __forceinline__ float of(float g, float u) const
-    {
-        return IS_PLAIN ? apr_activate(APR_ACT_SILU, g) * (u + shape.up_offset) : chosen_unit(shape, up != NULL, g, u);
-    }
-    __device__ __forceinline__ float4 four(float4 g, float4 u, float by) const
-    {
-        return make_float4(of(times(g.x, by), times(u.x, by)), of(times(g.y, by), times(u.y, by)), of(times(g.z, by), times(u.z, by)),
-                           of(times(g.w, by), times(u.w, by)));
-    }
-    __device__ __forceinline__ void make(const raw &from, int64_t at, float by, float4 &a, float4 &b) const
-    {
-        a = four(from.gate[0], from.up[0], by);
-        b = four(from.gate[1], from.up[1], by);
-        if (out == NULL) return;
-        *(float4 *)(out + at) = a;
-        *(float4 *)(out + at + 4) = b;
-    }
-};
-
 /* A power of two for each row, which is read once: up to N chunks a thread stay in registers. */
-template <int N, typename ROWS>
-static __global__ void __launch_bounds__(ROW_THREADS) k_halve(const __grid_constant__ ROWS rows, apr_cuda_halves to, int64_t n_in)
+template <int N> static __global__ void __launch_bounds__(ROW_THREADS) k_halve(const float *x, apr_cuda_halves to, int64_t n_in)
 {
-    constexpr int AHEAD = N < 3 ? N : 3;
     const int64_t row = blockIdx.x * n_in, first = threadIdx.x * CHUNK;
-    const float by = rows.factor();
-    typename ROWS::raw raw[AHEAD];
     float4 v[N][2];
     float most = 0.0f;
 
 #pragma unroll
-    for (int c = 0; c < AHEAD; c++)
-        if (first + c * ROW_THREADS * CHUNK < n_in) raw[c] = rows.load(row + first + c * ROW_THREADS * CHUNK);
-#pragma unroll
     for (int c = 0; c < N; c++) {
-        const int64_t i = first + c * ROW_THREADS * CHUNK, later = i + AHEAD * ROW_THREADS * CHUNK;
+        const int64_t i = first + c * ROW_THREADS * CHUNK;
         v[c][0] = v[c][1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        const typename ROWS::raw now = raw[c % AHEAD];
-        if (c + AHEAD < N && later < n_in) raw[c % AHEAD] = rows.load(row + later);
-        if (i < n_in) rows.make(now, row + i, by, v[c][0], v[c][1]);
+        if (i >= n_in) continue;
+        v[c][0] = *(const float4 *)(x + row + i);
+        v[c][1] = *(const float4 *)(x + row + i + 4);
     }
 #pragma unroll
     for (int c = 0; c < N; c++) most = fmaxf(most, fmaxf(largest_of(v[c][0]), largest_of(v[c][1])));
@@ -223,6 +152,81 @@ static __global__ void __launch_bounds__(THREADS) k_halve_together(const float *
         put_chunk(to.halves, NULL, row + i, *(const float4 *)(x + row + i), *(const float4 *)(x + row + i + 4), power_of_two(-exponent));
 }
 
+/* Rounded by itself, as when the outputs of a product are gone over: not with the sum that follows. */
+static __device__ __forceinline__ float times(float x, float by) { return __fmul_rn(x, by); }
+
+/* --- gated units --- */
+
+typedef struct gated_rows {
+    apr_glu_shape shape;
+    const float *gate, *up; /* up NULL: an activation alone */
+    const float *scales;    /* [n_rows] what both are to be multiplied by, still; NULL: nothing */
+    float *out;             /* may be gate or up: a thread reads what it will write, first. NULL: as halves alone */
+} gated_rows;
+
+/* A function that is chosen for each number, in 40 places, would be more instructions than a multiprocessor keeps. */
+static __device__ __noinline__ float chosen_unit(const apr_glu_shape &shape, bool is_gated, float gate, float up)
+{
+    return is_gated ? apr_glu_of(&shape, gate, up) : apr_activate(shape.activation, gate);
+}
+
+/* IS_PLAIN: of a gated unit of SiLU without limits, which most are. */
+template <bool IS_PLAIN> static __device__ __forceinline__ float unit_of(const gated_rows &rows, float gate, float up, float by)
+{
+    const float g = times(gate, by), u = times(up, by);
+    return IS_PLAIN ? apr_activate(APR_ACT_SILU, g) * (u + rows.shape.up_offset) : chosen_unit(rows.shape, rows.up != NULL, g, u);
+}
+
+template <bool IS_PLAIN> static __device__ __forceinline__ float4 unit_of_4(const gated_rows &rows, float4 g, float4 u, float by)
+{
+    return make_float4(unit_of<IS_PLAIN>(rows, g.x, u.x, by), unit_of<IS_PLAIN>(rows, g.y, u.y, by), unit_of<IS_PLAIN>(rows, g.z, u.z, by),
+                       unit_of<IS_PLAIN>(rows, g.w, u.w, by));
+}
+
+/* A row a block, read once. What is read comes some steps before it is needed: else each step would wait for memory. The row stays in
+ * shared memory until its largest number is known (FITS), so that registers are left for two blocks, one of which reads while the other
+ * writes; or it is read and made a second time. */
+template <bool IS_PLAIN, bool FITS>
+static __global__ void __launch_bounds__(ROW_THREADS, 2) k_unit(const __grid_constant__ gated_rows rows, apr_cuda_halves to, int64_t n_in)
+{
+    constexpr int AHEAD = IS_PLAIN ? 4 : 1; /* with more, registers would spill */
+    extern __shared__ float4 kept[];
+    const int64_t row = blockIdx.x * n_in;
+    const float4 *const gate = (const float4 *)(rows.gate + row), *const up = rows.up != NULL ? (const float4 *)(rows.up + row) : gate;
+    float4 *const out = rows.out != NULL ? (float4 *)(rows.out + row) : NULL;
+    const int n = (int)(n_in / 4);
+    const float by = rows.scales != NULL ? rows.scales[blockIdx.x] : 1.0f;
+    float4 g[AHEAD], u[AHEAD];
+    float most = 0.0f;
+
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        const int i = threadIdx.x + k * ROW_THREADS;
+        if (i < n) g[k] = gate[i], u[k] = up[i];
+    }
+    for (int base = threadIdx.x; base < n; base += AHEAD * ROW_THREADS) {
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const int i = base + k * ROW_THREADS, later = i + AHEAD * ROW_THREADS;
+            const float4 own_gate = g[k], own_up = u[k];
+            if (later < n) g[k] = gate[later], u[k] = up[later];
+            if (i >= n) continue;
+            const float4 v = unit_of_4<IS_PLAIN>(rows, own_gate, own_up, by);
+            if (out != NULL) out[i] = v;
+            if (FITS) kept[i] = v;
+            most = fmaxf(most, largest_of(v));
+        }
+    }
+    const int exponent = exponent_for(block_largest<ROW_THREADS>(most));
+    if (threadIdx.x == 0) to.scales[blockIdx.x] = power_of_two(exponent);
+    const float inverse = power_of_two(-exponent);
+    for (int i = threadIdx.x; i < n; i += ROW_THREADS) {
+        float4 v = FITS ? kept[i] : out != NULL ? out[i] : unit_of_4<IS_PLAIN>(rows, gate[i], up[i], by);
+        *(uint2 *)(to.halves + row + 4 * i) = make_uint2(halve_2(v.x, v.y, inverse), halve_2(v.z, v.w, inverse));
+        if (to.rests != NULL) *(uint2 *)(to.rests + row + 4 * i) = make_uint2(half_2(v.x, v.y), half_2(v.z, v.w));
+    }
+}
+
 /* --- sums and their norms --- */
 
 /* As norm.cu multiplies. */
@@ -258,7 +262,7 @@ static __device__ __forceinline__ void sum_row(const apr_cuda_sum &rows, int64_t
 
 /* A warp or a block a row. TOGETHER: the norm's scale and the row's largest number are all that is left, for k_norm_together. */
 template <bool IS_WARP, int N, bool TOGETHER>
-static __global__ void __launch_bounds__(NORM_BLOCK)
+static __global__ void __launch_bounds__(NORM_BLOCK, N < 20 ? 3 : 1)
     k_sum(const __grid_constant__ apr_cuda_sum rows, const __grid_constant__ apr_norm_args norm, apr_cuda_halves to)
 {
     constexpr int N_LANES = IS_WARP ? 32 : NORM_BLOCK;
@@ -348,16 +352,15 @@ static __global__ void __launch_bounds__(THREADS) k_finish_4(float *out, apr_cud
 static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
 /* Starts the kernel that keeps a row in its registers. False: there is none for rows so long. */
-template <typename ROWS>
-static bool halve_rows(const ROWS &rows, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
+static bool halve_rows(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
 {
     static const struct {
         int n_chunks;
-        void (*kernel)(const ROWS, apr_cuda_halves, int64_t);
-    } kernels[] = {{1, k_halve<1, ROWS>}, {2, k_halve<2, ROWS>}, {5, k_halve<5, ROWS>}, {7, k_halve<7, ROWS>}};
+        void (*kernel)(const float *, apr_cuda_halves, int64_t);
+    } kernels[] = {{1, k_halve<1>}, {2, k_halve<2>}, {5, k_halve<5>}, {7, k_halve<7>}};
     for (const auto &k : kernels) {
         if (n_in > (int64_t)k.n_chunks * ROW_THREADS * CHUNK) continue;
-        k.kernel<<<(unsigned)n_rows, ROW_THREADS, 0, stream>>>(rows, *to, n_in);
+        k.kernel<<<(unsigned)n_rows, ROW_THREADS, 0, stream>>>(x, *to, n_in);
         return true;
     }
     return false;
@@ -371,15 +374,37 @@ static bool takes_chunks(const apr_cuda_halves *to, int64_t n_in)
 cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
 {
     const bool in_chunks = takes_chunks(to, n_in) && is_aligned(x);
-    const given_rows rows = {x};
 
     if (to->factors != NULL) {
         if (!in_chunks) return cudaErrorInvalidValue;
         k_largest<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, to->largest, n_in);
         k_halve_together<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, *to, n_rows, n_in);
-    } else if (!in_chunks || !halve_rows(rows, to, n_rows, n_in, stream)) {
+    } else if (!in_chunks || !halve_rows(x, to, n_rows, n_in, stream)) {
         k_halve_any<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, *to, n_in);
     }
+    return cudaGetLastError();
+}
+
+/* Does a block have so much shared memory on the current device? */
+static bool is_there(size_t n_bytes)
+{
+    int device, most = 0;
+    if (cudaGetDevice(&device) != cudaSuccess) return false;
+    if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess) return false;
+    return n_bytes + 1024 <= (size_t)most;
+}
+
+template <bool IS_PLAIN>
+static cudaError_t start_unit(const gated_rows &rows, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
+{
+    const size_t n_bytes = (size_t)n_in * sizeof(float);
+    if (!is_there(n_bytes)) {
+        k_unit<IS_PLAIN, false><<<(unsigned)n_rows, ROW_THREADS, 0, stream>>>(rows, *to, n_in);
+        return cudaGetLastError();
+    }
+    const cudaError_t error = cudaFuncSetAttribute(k_unit<IS_PLAIN, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
+    if (error != cudaSuccess) return error;
+    k_unit<IS_PLAIN, true><<<(unsigned)n_rows, ROW_THREADS, n_bytes, stream>>>(rows, *to, n_in);
     return cudaGetLastError();
 }
 
@@ -387,12 +412,10 @@ cudaError_t apr_cuda_glu_halves(const apr_glu_args *a, const float *scales, cons
 {
     const bool in_chunks = takes_chunks(to, a->width) && is_aligned(a->gate) && is_aligned(a->up) && is_aligned(a->out);
     const bool is_plain = a->up != NULL && a->shape.activation == APR_ACT_SILU && a->shape.limit <= 0.0f && a->shape.alpha <= 0.0f;
-    const gated_rows<true> plain = {a->shape, a->gate, a->up, scales, a->out};
-    const gated_rows<false> rows = {a->shape, a->gate, a->up, scales, a->out};
-    if (!in_chunks) return cudaErrorNotSupported;
-    const bool has_begun =
-        is_plain ? halve_rows(plain, to, a->n_tokens, a->width, stream) : halve_rows(rows, to, a->n_tokens, a->width, stream);
-    return has_begun ? cudaGetLastError() : cudaErrorNotSupported;
+    const gated_rows rows = {a->shape, a->gate, a->up, scales, a->out};
+    if (!in_chunks || !apr_prompt_units(a->width)) return cudaErrorNotSupported;
+    return is_plain ? start_unit<true>(rows, to, a->n_tokens, a->width, stream)
+                    : start_unit<false>(rows, to, a->n_tokens, a->width, stream);
 }
 
 template <bool IS_WARP, int N>
