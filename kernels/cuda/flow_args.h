@@ -61,16 +61,6 @@ typedef struct apr_flow_part {
     float *out;               /* [rows]; NULL: planes alone. GLU: that of part 0 */
 } apr_flow_part;
 
-/* Weights of products that come later. While what stands between is no product, nothing comes from memory: then the first of them, for each
- * warp that will multiply them, are brought into the L2 cache. */
-enum { APR_FLOW_AHEAD = 2 };
-typedef struct apr_flow_ahead {
-    apr_flow_ending ending;
-    int n_parts; /* 0: none */
-    const apr_tensor *weights[APR_FLOW_PARTS];
-    int64_t n_in;
-} apr_flow_ahead;
-
 typedef struct apr_flow_args {
     apr_flow_ending ending;
     int n_parts;
@@ -85,7 +75,6 @@ typedef struct apr_flow_args {
     float gain_offset;
     uint8_t *planes;    /* of out * (gain + gain_offset); NULL: not wanted. One part only, or GLU */
     float *out_squares; /* [rows / 16]; NULL: not wanted */
-    apr_flow_ahead ahead[APR_FLOW_AHEAD];
     /* The next call reads the same inputs and runs beside this one; this one does so beside the one before. */
     bool has_beside, is_beside;
     bool is_first; /* of a row of them: what runs in front of it has no block on some multiprocessors, all of others */

@@ -167,25 +167,6 @@ static void leave(const apr_session *s, const apr_session_place *at, const apr_f
     args->out_squares = squares_at(at, step->planes, width);
 }
 
-/* The weights of a step that multiplies. */
-static void look_at(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_flow_ahead *ahead)
-{
-    ahead->ending = step->glu >= 0 ? APR_FLOW_GLU : APR_FLOW_STORE;
-    ahead->n_parts = step->n_linears;
-    ahead->n_in = s->program.values[s->program.ops[step->linears[0]].in[0]].width;
-    for (int i = 0; i < step->n_linears; i++) ahead->weights[i] = at->multiplied[s->program.ops[step->linears[i]].weight[0]];
-}
-
-/* Behind these products comes something else, while which memory has the time for weights of the next products, and of those behind them.
- */
-static void look_ahead(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_flow_ahead ahead[APR_FLOW_AHEAD])
-{
-    const apr_fused *const end = at->fusion.steps + at->fusion.n_steps, *next = step + 1;
-    if (next == end || next->kind == APR_FUSED_PRODUCTS) return;
-    while (next < end && next->kind != APR_FUSED_PRODUCTS && next->kind != APR_FUSED_EXPERTS) next++; /* those read enough themselves */
-    for (int i = 0; i < APR_FLOW_AHEAD && next < end && next->kind == APR_FUSED_PRODUCTS; i++) look_at(s, at, next++, &ahead[i]);
-}
-
 /* Are steps i and i + 1 products that read the same inputs? */
 static bool are_alike(const apr_fusion *fusion, int64_t i)
 {
@@ -218,7 +199,6 @@ static apr_status run_products(const apr_session *s, const apr_session_place *at
     if (step->glu >= 0) args.glu = ops[step->glu].args.glu.shape;
     if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
     leave(s, at, step, s->program.values[result].width, &args);
-    look_ahead(s, at, step, args.ahead);
     args.is_beside = are_alike(&at->fusion, i - 1) && !are_alike(&at->fusion, i - 2);
     args.has_beside = are_alike(&at->fusion, i) && !args.is_beside;
     args.is_first = i == 0 || at->fusion.steps[i - 1].kind != APR_FUSED_PRODUCTS;

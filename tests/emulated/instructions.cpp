@@ -182,6 +182,75 @@ void wait_for_copies(int n_left)
     all.erase(all.begin(), all.begin() + (ptrdiff_t)n);
 }
 
+/* --- barriers in shared memory, and copies that they wait for --- */
+
+/* In 8 bytes: arrivals of a round, and those yet to come; bytes yet to come; whether the round is an odd one. */
+struct barrier {
+    uint16_t n, left;
+    uint32_t bytes : 31, is_odd : 1;
+};
+static_assert(sizeof(barrier) == 8, "as in PTX");
+
+static barrier *barrier_at(uint64_t *b)
+{
+    if ((uintptr_t)b % 8 != 0 || !is_shared(b, 8)) wrong("a barrier does not lie in shared memory, at a multiple of 8");
+    return (barrier *)b;
+}
+static void end_round(barrier *b)
+{
+    if (b->left > 0 || b->bytes > 0) return;
+    b->left = b->n, b->is_odd ^= 1;
+    wake(b);
+}
+
+void begin_barrier(uint64_t *at, int n_arrivals)
+{
+    const barrier fresh = {(uint16_t)n_arrivals, (uint16_t)n_arrivals, 0, 0};
+    *barrier_at(at) = fresh;
+}
+
+void arrive(uint64_t *at, int n_bytes)
+{
+    barrier *const b = barrier_at(at);
+    if (b->left == 0) wrong("more arrive at a barrier than it expects");
+    b->left--, b->bytes += (unsigned)n_bytes;
+    end_round(b);
+}
+
+static void carry_out(const bulk_copy &c)
+{
+    barrier *const b = (barrier *)c.barrier;
+    memcpy(c.to, c.from, c.n_bytes);
+    if (b->bytes < c.n_bytes) wrong("more bytes come than a barrier was told of");
+    b->bytes -= (unsigned)c.n_bytes;
+    end_round(b);
+}
+
+void copy_bulk(void *to, const void *from, int n_bytes, uint64_t *at)
+{
+    const bulk_copy c = {to, from, (size_t)n_bytes, barrier_at(at)};
+    if (n_bytes % 16 != 0 || (uintptr_t)to % 16 != 0 || !is_shared(to, c.n_bytes))
+        wrong("a copy does not go into shared memory, or by 16 bytes");
+    if ((uintptr_t)from % 16 != 0) wrong("a copy does not come from a multiple of 16");
+    if (order_of_run() == BACKWARD || (order_of_run() == SHUFFLED && random_number() % 2 == 0)) carry_out(c);
+    else self->of->bulk_copies.push_back(c);
+}
+
+void await_round(uint64_t *at, int parity)
+{
+    std::vector<bulk_copy> &all = self->of->bulk_copies;
+    barrier *const b = barrier_at(at);
+    while (b->is_odd == (unsigned)parity) {
+        size_t kept = 0, n = all.size();
+        for (size_t i = 0; i < n; i++) {
+            if (all[i].barrier == b) carry_out(all[i]);
+            else all[kept++] = all[i];
+        }
+        all.resize(kept);
+        if (b->is_odd == (unsigned)parity) wait_for(b);
+    }
+}
+
 /* --- clusters --- */
 
 const void *in_block_of_cluster(const void *p, int rank, size_t n_bytes)

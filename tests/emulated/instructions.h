@@ -21,6 +21,10 @@ void load_matrices(const void *row, uint32_t *m, bool turned);
 void copy_later(void *to, const void *from, int n_bytes);
 void close_copies(void);
 void wait_for_copies(int n_left);
+void begin_barrier(uint64_t *at, int n_arrivals);
+void arrive(uint64_t *at, int n_bytes);
+void await_round(uint64_t *at, int parity);
+void copy_bulk(void *to, const void *from, int n_bytes, uint64_t *at);
 const void *in_block_of_cluster(const void *p, int rank, size_t n_bytes);
 
 template <typename D>
@@ -78,11 +82,14 @@ template <int LEFT> static inline void ptx_wait_for_copies(void) { emulated::wai
 
 /* Addresses are asked for all the same: of what is not there the sanitizer speaks up. */
 static inline void ptx_prefetch(const void *p) { (void)*(const volatile char *)p; }
-static inline void ptx_prefetch_all(const void *p, int n_bytes)
-{
-    (void)*(const volatile char *)p;
-    (void)*((const volatile char *)p + n_bytes - 1);
-}
+
+static inline void ptx_begin_barrier(uint64_t *b, int n_arrivals) { emulated::begin_barrier(b, n_arrivals); }
+static inline void ptx_show_barriers(void) {}
+static inline void ptx_arrive(uint64_t *b) { emulated::arrive(b, 0); }
+static inline void ptx_arrive_with_bytes(uint64_t *b, int n_bytes) { emulated::arrive(b, n_bytes); }
+static inline void ptx_await_round(uint64_t *b, int parity) { emulated::await_round(b, parity); }
+static inline void ptx_copy_bulk(void *to, const void *from, int n_bytes, uint64_t *b) { emulated::copy_bulk(to, from, n_bytes, b); }
+static inline void ptx_copy_bulk_once(void *to, const void *from, int n_bytes, uint64_t *b) { emulated::copy_bulk(to, from, n_bytes, b); }
 
 static inline void ptx_load_shared_if(bool holds, const void *at, uint4 &x)
 {

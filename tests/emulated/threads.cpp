@@ -149,6 +149,18 @@ void meet_cluster(void)
     if (!self->is_ready) wait_here();
 }
 
+void wait_for(const void *what)
+{
+    self->waits_for = what;
+    wait_here();
+}
+
+void wake(const void *what)
+{
+    for (thread &t : self->of->threads)
+        if (!t.has_ended && t.waits_for == what) t.waits_for = NULL, t.is_ready = true;
+}
+
 /* Who has ended is waited for no more. */
 static void end_thread(void)
 {
@@ -213,8 +225,8 @@ static void fill_block(block &b, const grid &g, place index)
     b.rank = index.x % g.n_in_cluster;
     b.cluster = present.data(), b.n_in_cluster = g.n_in_cluster;
     b.n_ended = b.n_at_barrier = b.n_at_cluster_barrier = 0;
-    b.dynamic = fresh(g.dynamic_bytes, 128), b.dynamic_bytes = g.dynamic_bytes;
-    b.pieces.clear();
+    b.dynamic = fresh(g.dynamic_bytes, 1024), b.dynamic_bytes = g.dynamic_bytes;
+    b.pieces.clear(), b.bulk_copies.clear();
     b.warps.assign((n + 31) / 32, warp());
     b.threads.resize(n);
     for (size_t i = 0; i < n; i++) {
@@ -222,7 +234,7 @@ static void fill_block(block &b, const grid &g, place index)
         const unsigned at = (unsigned)i;
         t.index = place{at % g.threads.x, at / g.threads.x % g.threads.y, at / g.threads.x / g.threads.y};
         t.of = &b, t.in = &b.warps[i / 32], t.lane = (int)(i % 32);
-        t.is_ready = true, t.has_ended = false;
+        t.is_ready = true, t.has_ended = false, t.waits_for = NULL;
         t.copies.clear(), t.n_groups = 0;
         t.in->lanes[t.lane] = &t;
         t.runs_on = take_fiber(begin_thread);

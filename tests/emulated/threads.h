@@ -44,10 +44,19 @@ struct thread {
     warp *in;
     int lane;
     bool is_ready, has_ended;
+    const void *waits_for; /* in wait_for */
     operand brought, taken;
     std::vector<copy_under_way> copies;
     int n_groups; /* of copies, closed */
     fiber *runs_on;
+};
+
+/* A copy that a barrier in shared memory counts (cp.async.bulk). */
+struct bulk_copy {
+    void *to;
+    const void *from;
+    size_t n_bytes;
+    void *barrier;
 };
 
 /* What a meeting of lanes is for: called by the last one, of the lanes `who`. */
@@ -82,6 +91,7 @@ struct block {
     void *dynamic;
     size_t dynamic_bytes;
     std::vector<shared_piece> pieces;
+    std::vector<bulk_copy> bulk_copies; /* under way */
 };
 
 /* The one that is running; NULL in the host's own code. */
@@ -96,6 +106,9 @@ uint32_t random_number(void);
 void meet(uint32_t mask, settlement settle);
 void meet_block(void);
 void meet_cluster(void);
+/* Until some thread of the block wakes who waits for it. */
+void wait_for(const void *what);
+void wake(const void *what);
 
 /* Memory of the block for the declaration that `key` belongs to; bytes that nobody wrote are 0xff: NaNs, and far too large numbers. */
 void *shared_memory(const void *key, size_t n_bytes, size_t alignment);

@@ -140,7 +140,6 @@ static void test_store(apr_dtype dtype, int64_t n_in, const char *what)
     apr_flow_args a = {};
     a.ending = APR_FLOW_STORE, a.n_parts = 3, a.n_in = n_in, a.x = in.planes.device;
     a.squares = dsquares.device, a.eps = 1e-6f;
-    a.ahead[0].ending = APR_FLOW_STORE, a.ahead[0].n_parts = 3, a.ahead[0].n_in = n_in;
     for (int i = 0; i < 3; i++) {
         m[i] = new_matrix(dtype, rows[i], n_in, 0, 0, 0, APR_F32);
         t[i] = streamed(m[i]);
@@ -149,7 +148,6 @@ static void test_store(apr_dtype dtype, int64_t n_in, const char *what)
         bias[i] = new twin<float>(biases[i]);
         out[i] = new twin<float>((size_t)rows[i]);
         a.parts[i] = apr_flow_part{t[i], bias[i]->device, out[i]->device};
-        a.ahead[0].weights[i] = t[i]; /* any will do: nothing but time depends on them */
     }
     for (int blocks : {n_multiprocessors, 5, 1}) {
         for (int i = 0; i < 3; i++) must(cudaMemset(out[i]->device, 0xff, out[i]->n * 4), "clear");

@@ -91,7 +91,7 @@ PTX_FN void ptx_load_matrices_turned(uint32_t (&m)[4], const void *row)
                  : "memory");
 }
 
-/* --- copies from device memory to shared memory, under way until waited for (8.0), and into the L2 cache --- */
+/* --- copies from device memory to shared memory, under way until waited for (8.0), and a line into the L2 cache --- */
 
 PTX_FN void ptx_copy_16(void *to, const void *from)
 {
@@ -111,10 +111,53 @@ PTX_FN void ptx_close_copies(void) { asm volatile("cp.async.commit_group;" ::: "
 template <int LEFT> PTX_FN void ptx_wait_for_copies(void) { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 
 PTX_FN void ptx_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-/* So many bytes, a multiple of 16 (9.0). */
-PTX_FN void ptx_prefetch_all(const void *p, int n_bytes)
+
+/* --- barriers in shared memory, and copies that they wait for (9.0) --- */
+
+/* A barrier of so many arrivals, 8 bytes; who will use it begins behind ptx_show_barriers and a barrier of the block. */
+PTX_FN void ptx_begin_barrier(uint64_t *b, int n_arrivals)
 {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(n_bytes) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((uint32_t)__cvta_generic_to_shared(b)), "r"(n_arrivals) : "memory");
+}
+PTX_FN void ptx_show_barriers(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+PTX_FN void ptx_arrive(uint64_t *b)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((uint32_t)__cvta_generic_to_shared(b)) : "memory");
+}
+/* Arrives, and so many bytes more are waited for in this round. */
+PTX_FN void ptx_arrive_with_bytes(uint64_t *b, int n_bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"((uint32_t)__cvta_generic_to_shared(b)), "r"(n_bytes)
+                 : "memory");
+}
+/* Until the round of that parity is over: 0 is the first one. */
+PTX_FN void ptx_await_round(uint64_t *b, int parity)
+{
+    uint32_t is_over;
+    do
+        asm volatile("{\n.reg .pred over;\nmbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\nselp.u32 %0, 1, 0, over;\n}"
+                     : "=r"(is_over)
+                     : "r"((uint32_t)__cvta_generic_to_shared(b)), "r"(parity)
+                     : "memory");
+    while (!is_over);
+}
+/* So many bytes, a multiple of 16, from device memory to shared memory; the barrier counts them when they are there. */
+PTX_FN void ptx_copy_bulk(void *to, const void *from, int n_bytes, uint64_t *b)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(n_bytes), "r"((uint32_t)__cvta_generic_to_shared(b))
+                 : "memory");
+}
+
+/* The same of what is read once: its lines of the L2 cache are the first to go. */
+PTX_FN void ptx_copy_bulk_once(void *to, const void *from, int n_bytes, uint64_t *b)
+{
+    asm volatile("{\n.reg .b64 policy;\ncreatepolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+                 "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], policy;\n}" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(n_bytes), "r"((uint32_t)__cvta_generic_to_shared(b))
+                 : "memory");
 }
 
 /* --- loads and stores --- */

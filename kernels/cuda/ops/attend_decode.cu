@@ -64,19 +64,9 @@ static cudaError_t start_decode(const apr_attend_args *a, uint8_t *planes, const
     while (cluster > parts.n_parts) cluster /= 2;
     attend_set_parts(&parts, parts.n_parts / cluster * cluster);
     parts.planes = planes;
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim.x = (unsigned)cluster, attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)parts.n_parts, (unsigned)a->n_kv_heads, (unsigned)n_tiles);
-    config.blockDim = dim3(32 * (unsigned)size.n_warps);
-    config.dynamicSmemBytes = n_bytes;
-    config.stream = stream;
-    config.attrs = attributes + (lets_kernels_follow() ? 0 : 1);
-    config.numAttrs = (lets_kernels_follow() ? 1 : 0) + (cluster > 1 ? 1 : 0);
-    return cudaLaunchKernelEx(&config, k_decode<KEY, VALUE, TURN>, *a, parts, turn, size.n_stages, cluster);
+    const dim3 grid((unsigned)parts.n_parts, (unsigned)a->n_kv_heads, (unsigned)n_tiles);
+    return launch_following_in_clusters(k_decode<KEY, VALUE, TURN>, (unsigned)cluster, grid, 32 * (unsigned)size.n_warps, n_bytes, stream,
+                                        *a, parts, turn, size.n_stages, cluster);
 }
 
 template <typename TURN> static cudaError_t start_for_dims(const apr_attend_args *a, uint8_t *planes, const TURN &turn, cudaStream_t stream)

@@ -7,6 +7,7 @@ bool apr_cuda_flow_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int n_mult
     flow_layout layout;
 
     if (n_in > INT32_MAX / 4 || most > INT32_MAX / 1024) return false;
+    layout.n_extras = THREADS; /* at most */
     const int fixed = fixed_bytes(n_in, (int)most, &layout);
     switch ((int)dtype) {
 #define X(id, columns) \
@@ -23,34 +24,6 @@ static int units_in(const apr_tensor *weight)
     int64_t rows = 1;
     for (int i = 0; i < weight->rank - 1; i++) rows *= weight->dims[i];
     return (int)(rows / APR_FLOW_UNIT);
-}
-
-/* Of a type, of a product that is wide enough for all multiprocessors. */
-template <apr_dtype D> static void look_ahead_as(const apr_flow_ahead *ahead, flow_ahead *a)
-{
-    typedef flow_ring<D> R;
-    a->item_bytes = R::BYTES;
-    a->n_items = (int)(ahead->n_in / flow_type<D>::COLUMNS);
-    a->row_bytes = R::APART ? a->n_items * flow_type<D>::BYTES : 0;
-}
-
-static void look_ahead(const apr_flow_ahead *ahead, int cache_bytes, int n_multiprocessors, flow_ahead *a)
-{
-    if (ahead->n_parts == 0) return;
-    switch ((int)ahead->weights[0]->dtype) {
-#define X(id, columns) \
-    case APR_##id: look_ahead_as<APR_##id>(ahead, a); break;
-        APR_FLOW_ITEMS(X)
-        APR_FLOW_ROWS(X)
-#undef X
-    default: return; /* nothing of it */
-    }
-    a->ending = ahead->ending;
-    a->n_parts = ahead->n_parts;
-    for (int i = 0; i < ahead->n_parts; i++) a->parts[i] = flow_part{ahead->weights[i]->data, NULL, NULL, units_in(ahead->weights[i])};
-    const int n_units = units_of(*a);
-    a->n_blocks = n_units < n_multiprocessors ? n_units : n_multiprocessors;
-    a->n_ahead = cache_bytes / CACHE_SHARE / (a->n_blocks * WARPS * a->item_bytes);
 }
 
 cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, cudaStream_t stream)
@@ -71,12 +44,6 @@ cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, cuda
     a.planes = args->planes;
     a.out_squares = args->out_squares;
     a.has_beside = args->has_beside, a.is_beside = args->is_beside, a.is_first = args->is_first;
-    int device = 0, cache_bytes = 0;
-    cudaError_t error = cudaGetDevice(&device);
-    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, device);
-    if (error != cudaSuccess) return error;
-    const bool has_hands = units_of(a) * FEW_HANDS >= n_multiprocessors; /* a few blocks would be at it longer than it takes to read them */
-    for (int i = 0; i < APR_FLOW_AHEAD && has_hands; i++) look_ahead(&args->ahead[i], cache_bytes, n_multiprocessors, &a.ahead[i]);
     switch ((int)args->parts[0].weight->dtype) {
 #define X(id, columns) \
     case APR_##id: return start<APR_##id, false>(a, n_multiprocessors, stream);

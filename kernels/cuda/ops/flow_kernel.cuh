@@ -19,9 +19,7 @@ enum {
     SMALL_BYTES = 98 << 10, /* of a block's shared memory; see lay_out */
     ENOUGH_DEPTH = 2,
     MOST_DEPTH = 4,
-    CACHE_SHARE = 4, /* one part of so many of the L2 cache is for weights of each product that are brought ahead */
-    FEW_HANDS = 8,   /* less than one multiprocessor of so many brings no weights ahead */
-    AHEAD = 4,       /* loads that a thread starts before it waits for the first */
+    AHEAD = 4, /* loads that a thread starts before it waits for the first */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
     RESIDENT = 1, /* no kernel begins before the one in front of it is over: all registers are a block's */
 #else
@@ -44,15 +42,6 @@ typedef struct flow_routed {
     int64_t matrix_bytes;
 } flow_routed;
 
-/* Weights of a later product: n_items across a unit, of which each of its warps' first n_ahead are brought into the cache. */
-typedef struct flow_ahead {
-    apr_flow_ending ending;
-    int n_parts;
-    flow_part parts[APR_FLOW_PARTS];
-    int n_blocks, n_items, n_ahead;
-    int item_bytes, row_bytes; /* row_bytes: of rows that stay where they are; else 0 */
-} flow_ahead;
-
 typedef struct flow_call {
     apr_flow_ending ending;
     int n_parts, n_squares;
@@ -65,26 +54,36 @@ typedef struct flow_call {
     uint8_t *planes;
     float *out_squares;
     flow_routed routed;
-    flow_ahead ahead[APR_FLOW_AHEAD];
     bool has_beside, is_beside,
         is_first; /* flow_args.h; of experts: their two steps, of which the second finds the routes there when it begins */
 } flow_call;
 
-/* How a block's shared memory is cut up: rings, inputs, sums of units that warps share. */
+/* How a block's shared memory is cut up: rings, inputs, rows' extras, sums of units that warps share. */
 typedef struct flow_layout {
     int depth;   /* items in a ring */
     int slots;   /* units that a warp may touch */
     int n_items; /* across a unit's columns */
     int n_run;   /* of these, how many lie behind one another; with experts a unit is a run of each */
     int x_bytes;
+    int n_extras;  /* rows of a block whose extras are fetched ahead */
     bool is_alone; /* it leaves no room for a block of the next kernel */
 } flow_layout;
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define FLOW_HAS_BULK false
+#else
+#define FLOW_HAS_BULK true
+#endif
+
 /* An item lies in memory as one piece, row behind row; of 16-bit numbers, whose rows stay where they are, in 16 pieces of 128 bytes. Those
- * would all begin in one bank: their 16 bytes trade places, by the row's number. */
+ * would all begin in one bank: their 16 bytes trade places, by the row's number.
+ *
+ * WHOLE: an item comes as one copy that one lane asks for, and each place in a ring has a barrier that counts its bytes; else all lanes
+ * copy 16 bytes at a time. Which is faster was measured, type by type (NOTES.md). */
 template <apr_dtype D> struct flow_ring {
     static constexpr int BYTES = APR_FLOW_UNIT * flow_type<D>::BYTES, PIECES = BYTES / 16;
     static constexpr bool APART = flow_type<D>::BYTES == 128; /* rows */
+    static constexpr bool WHOLE = FLOW_HAS_BULK && (D == APR_Q4_K || D == APR_Q6_K);
     static_assert(BYTES % 16 == 0, "items are copied by 16 bytes");
 };
 
@@ -148,11 +147,17 @@ template <bool ROUTED> static __device__ __forceinline__ const uint8_t *run_at(c
     return a.parts[is_glu ? run % 2 : 0].weight + expert * a.routed.matrix_bytes + unit * run_bytes;
 }
 
-/* Asks for an item; the lanes share it. */
-template <apr_dtype D> static __device__ __forceinline__ void ask(const uint8_t *item, int row_bytes, uint8_t *to)
+/* Asks for an item; the lanes share it, or the first one does all. */
+template <apr_dtype D> static __device__ __forceinline__ void ask(const uint8_t *item, int row_bytes, uint8_t *to, uint64_t *arrived)
 {
     typedef flow_ring<D> R;
     const int lane = (int)threadIdx.x % 32;
+    if constexpr (R::WHOLE) {
+        if (lane > 0) return;
+        ptx_arrive_with_bytes(arrived, R::BYTES);
+        ptx_copy_bulk_once(to, item, R::BYTES, arrived);
+        return;
+    }
     if (R::APART) item += lane / 8 * row_bytes + lane % 8 * 16;
     else item += 16 * lane;
 #pragma unroll
@@ -163,52 +168,35 @@ template <apr_dtype D> static __device__ __forceinline__ void ask(const uint8_t 
     }
 }
 
-/* A lane each item; of rows that stay where they are a lane each row. */
-static __device__ __forceinline__ void bring(const flow_ahead &a, int first, int begin, int end)
+/* What a row's sums are finished with; nought where there is none. */
+typedef struct __align__(16) flow_extras
 {
-#if __CUDA_ARCH__ >= 900
-    const int lane = (int)threadIdx.x % 32, n = end - begin < a.n_ahead ? end - begin : a.n_ahead;
-    const bool apart = a.row_bytes > 0;
-    const int64_t unit_bytes = apart ? (int64_t)a.row_bytes * APR_FLOW_UNIT : (int64_t)a.n_items * a.item_bytes;
-    for (int k = apart ? lane / APR_FLOW_UNIT : lane; k < n; k += apart ? 2 : 32) {
-        const int unit = first + (begin + k) / a.n_items, item = (begin + k) % a.n_items;
-        const uint8_t *const from = items_of(a, unit_bytes, unit);
-        if (apart) ptx_prefetch(from + lane % APR_FLOW_UNIT * (int64_t)a.row_bytes + item * (a.item_bytes / APR_FLOW_UNIT));
-        else ptx_prefetch_all(from + (int64_t)item * a.item_bytes, a.item_bytes);
-    }
-#endif
+    float bias, other_bias; /* other: of GLU's second part */
+    float residual, gain;
 }
-
-/* What this block's warps can do for those of a later product's blocks. */
-static __device__ __forceinline__ void bring_ahead(const flow_ahead &a)
-{
-    const int warp = (int)threadIdx.x / 32, width = a.ending == APR_FLOW_GLU ? 2 : 1;
-    if (a.n_parts == 0) return;
-    const int n_units = units_of(a);
-    for (unsigned block = blockIdx.x; block < (unsigned)a.n_blocks; block += gridDim.x) {
-        const int first = first_unit(n_units, block, (unsigned)a.n_blocks), last = first_unit(n_units, block + 1, (unsigned)a.n_blocks);
-        const int n = (last - first) * width * a.n_items;
-        bring(a, first * width, n * warp / WARPS, n * (warp + 1) / WARPS);
-    }
-}
+flow_extras;
 
 /* What finishes a row. */
 typedef struct flow_finish {
     float factor;
-    const float *sums;  /* [WARPS][slots][APR_FLOW_UNIT] */
-    const int *touched; /* [WARPS][2]: first and last unit of each warp */
+    const float *sums;   /* [WARPS][slots][APR_FLOW_UNIT] */
+    const int2 *touched; /* [WARPS]: first and last unit of each warp */
     int slots;
+    const flow_extras *extras; /* of the first rows: their trip from memory was made while weights were multiplied */
+    int n_extras;
 } flow_finish;
 
-/* A unit's row: the sums of all warps that had a part of it, in their order. */
+/* A unit's row: the sums of all warps that had a part of it, in their order. All are on their way before the first is added. */
 static __device__ __forceinline__ float joined(const flow_finish &f, int unit, int row)
 {
-    float sum = 0.0f;
+    float part[WARPS], sum = 0.0f;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
-        const int first = f.touched[2 * w];
-        if (unit >= first && unit <= f.touched[2 * w + 1]) sum += f.sums[(w * f.slots + unit - first) * APR_FLOW_UNIT + row];
+        const int2 has = f.touched[w];
+        part[w] = unit >= has.x && unit <= has.y ? f.sums[(w * f.slots + unit - has.x) * APR_FLOW_UNIT + row] : 0.0f;
     }
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) sum += part[w];
     return sum * f.factor;
 }
 
@@ -227,6 +215,32 @@ template <bool ROUTED> static __device__ __forceinline__ float bias_of(const flo
     return sum;
 }
 
+/* Where a row lies: whose it is, and of experts, which one's. */
+typedef struct flow_row {
+    int part, unit; /* of its part */
+    int rank;
+    int64_t r; /* of its part */
+} flow_row;
+
+template <bool ROUTED> static __device__ __forceinline__ flow_row row_at(const flow_call &a, int unit, int row)
+{
+    flow_row at = {0, unit, 0, 0};
+    if (a.ending == APR_FLOW_GLU) at.rank = ROUTED ? at.unit / a.routed.n_units : 0;
+    else
+        while (at.part + 1 < a.n_parts && at.unit >= a.parts[at.part].n_units) at.unit -= a.parts[at.part++].n_units;
+    at.r = (int64_t)at.unit * APR_FLOW_UNIT + row;
+    return at;
+}
+
+template <bool ROUTED> static __device__ __forceinline__ flow_extras extras_of(const flow_call &a, const flow_row &at)
+{
+    flow_extras e = {bias_of<ROUTED>(a, at.part, at.r, at.rank), 0.0f, 0.0f, 0.0f};
+    if (a.ending == APR_FLOW_GLU) e.other_bias = bias_of<ROUTED>(a, 1, at.r, at.rank);
+    if (a.ending == APR_FLOW_ADD) e.residual = __ldcg(a.residual + at.r);
+    if (a.planes != NULL && a.gain != NULL) e.gain = __ldg(a.gain + at.r);
+    return e;
+}
+
 /* Rows of the block's units, a thread each, by half warps: 16 rows are a group of planes. */
 template <bool ROUTED> static __device__ __forceinline__ void finish(const flow_call &a, const flow_finish &f, int first, int last)
 {
@@ -234,32 +248,23 @@ template <bool ROUTED> static __device__ __forceinline__ void finish(const flow_
     for (int base = 0; base < n; base += THREADS) {
         const int i = base + (int)threadIdx.x, unit = i / APR_FLOW_UNIT, row = i % APR_FLOW_UNIT;
         const bool on = i < n;
-        int part = 0, at = first + unit; /* unit of its part */
+        const flow_row at = row_at<ROUTED>(a, on ? first + unit : first, row);
+        flow_extras e = {};
         float value = 0.0f;
-        if (a.ending == APR_FLOW_GLU) {
-            const int64_t r = (int64_t)at * APR_FLOW_UNIT + row;
-            const int rank = ROUTED ? at / a.routed.n_units : 0;
-            if (on) {
-                const float gate = joined(f, 2 * unit, row) + bias_of<ROUTED>(a, 0, r, rank);
-                const float up = joined(f, 2 * unit + 1, row) + bias_of<ROUTED>(a, 1, r, rank);
-                value = apr_glu_of(&a.glu, gate, up);
-                if (ROUTED) value *= __ldcg(a.routed.routes + a.routed.n_used + rank);
-            }
-        } else {
-            while (part + 1 < a.n_parts && at >= a.parts[part].n_units) at -= a.parts[part++].n_units;
-            const int64_t r = (int64_t)at * APR_FLOW_UNIT + row;
-            if (on) {
-                value = joined(f, unit, row) + bias_of<ROUTED>(a, part, r, 0);
-                if (a.ending == APR_FLOW_ADD) value += __ldcg(a.residual + r);
-            }
+        if (on) e = i < f.n_extras ? f.extras[i] : extras_of<ROUTED>(a, at);
+        if (on && a.ending == APR_FLOW_GLU) {
+            value = apr_glu_of(&a.glu, joined(f, 2 * unit, row) + e.bias, joined(f, 2 * unit + 1, row) + e.other_bias);
+            if (ROUTED) value *= __ldcg(a.routed.routes + a.routed.n_used + at.rank);
+        } else if (on) {
+            value = joined(f, unit, row) + e.bias;
+            if (a.ending == APR_FLOW_ADD) value += e.residual;
         }
-        const int64_t r = (int64_t)at * APR_FLOW_UNIT + row;
-        if (on && a.parts[part].out != NULL) a.parts[part].out[r] = value;
+        if (on && a.parts[at.part].out != NULL) a.parts[at.part].out[at.r] = value;
         if (a.out_squares != NULL) {
             const float squares = half_warp_sum(value * value);
-            if (on && row == 0) a.out_squares[at] = squares;
+            if (on && row == 0) a.out_squares[at.unit] = squares;
         }
-        if (a.planes != NULL) planes_put(a.planes, r, on, on && a.gain != NULL ? value * (__ldg(a.gain + r) + a.gain_offset) : value);
+        if (a.planes != NULL) planes_put(a.planes, at.r, on, a.gain != NULL ? value * (e.gain + a.gain_offset) : value);
     }
 }
 
@@ -343,20 +348,25 @@ template <apr_dtype D> static __device__ __forceinline__ void next_place(flow_pl
     at.column = 0;
 }
 
-/* A warp's way through its items, to ask for them: what is next, and where it goes. */
+/* A warp's ring, and where its place `at` has a barrier, that one. */
+typedef struct flow_places {
+    uint8_t *ring;
+    uint64_t *arrived; /* [depth] */
+} flow_places;
+
+/* A warp's way through its items, to ask for them: what is next. */
 typedef struct flow_asker {
     const uint8_t *wanted;
-    int asked, end; /* items */
-    int run, left;  /* of the run, items that are not asked for */
-    int to;         /* in the ring */
-    int chosen;     /* see run_at */
+    int end;       /* behind its last item */
+    int run, left; /* of the run, items that are not asked for */
+    int chosen;    /* see run_at */
 } flow_asker;
 
 template <apr_dtype D, bool ROUTED>
 static __device__ __forceinline__ flow_asker asker_of(const flow_call &a, const flow_layout &layout, int first_run, int begin, int end)
 {
     const int lane = (int)threadIdx.x % 32, n_run = ROUTED ? layout.n_run : layout.n_items;
-    flow_asker k = {NULL, begin, end, first_run + begin / n_run, n_run - begin % n_run, 0, 0};
+    flow_asker k = {NULL, end, first_run + begin / n_run, n_run - begin % n_run, 0};
     if (ROUTED) { /* weights cannot be asked for before it is known whose */
         if (!a.is_beside) wait_for_previous();
         if (lane < a.routed.n_used) k.chosen = (int)__ldcg(a.routed.routes + lane);
@@ -366,44 +376,53 @@ static __device__ __forceinline__ flow_asker asker_of(const flow_call &a, const 
     return k;
 }
 
+/* Asks for item i, which goes to place `at` of the ring. */
 template <apr_dtype D, bool ROUTED>
-static __device__ __forceinline__ void ask_next(const flow_call &a, const flow_layout &layout, uint8_t *ring, flow_asker &k)
+static __device__ __forceinline__ void ask_next(const flow_call &a, const flow_layout &layout, const flow_places &places, flow_asker &k,
+                                                int i, int at)
 {
     typedef flow_ring<D> R;
     const int n_run = ROUTED ? layout.n_run : layout.n_items;
-    if (k.asked < k.end) {
-        ask<D>(k.wanted, layout.n_items * flow_type<D>::BYTES, ring + k.to);
-        k.asked++;
+    if (i < k.end) {
+        ask<D>(k.wanted, layout.n_items * flow_type<D>::BYTES, places.ring + at * R::BYTES, places.arrived + at);
         k.wanted += R::APART ? flow_type<D>::BYTES : R::BYTES;
-        k.to += R::BYTES;
-        if (k.to == layout.depth * R::BYTES) k.to = 0;
-        if (--k.left == 0 && k.asked < k.end) {
+        if (--k.left == 0 && i + 1 < k.end) {
             k.left = n_run;
             k.wanted = run_at<ROUTED>(a, (int64_t)n_run * R::BYTES, ++k.run, k.chosen);
         }
     }
-    close_group(); /* an empty one, too: groups are counted */
+    if (!R::WHOLE) close_group(); /* an empty one, too: groups are counted */
+}
+
+/* The item at a place of the ring has arrived, in its round-th use of that place. */
+template <apr_dtype D>
+static __device__ __forceinline__ void await_item(const flow_layout &layout, const flow_places &places, int at, int round)
+{
+    if constexpr (flow_ring<D>::WHOLE) {
+        ptx_await_round(places.arrived + at, round & 1);
+    } else {
+        wait_for_groups(layout.depth - 1);
+        __syncwarp();
+    }
 }
 
 /* The sums of a warp's items, unit by unit. */
 template <apr_dtype D, bool ROUTED>
 static __device__ __forceinline__ void multiply_items(const flow_call &a, const flow_layout &layout, flow_asker &k, int begin,
-                                                      uint8_t *ring, const uint8_t *x, const flow_lane &l, float *unit_sums)
+                                                      const flow_places &places, const uint8_t *x, const flow_lane &l, float *unit_sums)
 {
     typedef flow_type<D> T;
-    const int ring_bytes = layout.depth * flow_ring<D>::BYTES, row_begin = T::row_of(l.g) * T::BYTES + T::lane_bytes(l.t);
-    int item = begin % layout.n_items, row = row_begin;
+    const uint8_t *const rows = places.ring + T::row_of(l.g) * T::BYTES + T::lane_bytes(l.t);
+    int item = begin % layout.n_items, to = 0, round = 0;
     float total[2] = {0.0f, 0.0f};
     uint4 inputs[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)};
     flow_place at = place_of<D>(item);
     for (int i = begin; i < k.end; i++) {
-        wait_for_groups(layout.depth - 1);
+        await_item<D>(layout, places, to, round);
+        T::dot(rows + to * flow_ring<D>::BYTES, x + at.tile, at.column, l, inputs, total);
         __syncwarp();
-        T::dot(ring + row, x + at.tile, at.column, l, inputs, total);
-        __syncwarp();
-        ask_next<D, ROUTED>(a, layout, ring, k);
-        row += flow_ring<D>::BYTES;
-        if (row >= ring_bytes) row = row_begin;
+        ask_next<D, ROUTED>(a, layout, places, k, i + layout.depth, to);
+        if (++to == layout.depth) to = 0, round++;
         next_place<D>(at);
         if (++item == layout.n_items || i + 1 == k.end) {
             put_sums<D>(l, total, unit_sums);
@@ -414,50 +433,68 @@ static __device__ __forceinline__ void multiply_items(const flow_call &a, const 
     }
 }
 
+/* Before anything is asked for. */
+template <apr_dtype D> static __device__ __forceinline__ void begin_places(const flow_layout &layout, const flow_places &places)
+{
+    if constexpr (flow_ring<D>::WHOLE) {
+        const int lane = (int)threadIdx.x % 32;
+        if (lane < layout.depth) ptx_begin_barrier(places.arrived + lane, 1);
+        ptx_show_barriers();
+        __syncwarp();
+    }
+}
+
 template <apr_dtype D, bool ROUTED>
 static __global__ void __launch_bounds__(THREADS, RESIDENT) k_flow(const __grid_constant__ flow_call a, flow_layout layout)
 {
     extern __shared__ __align__(128) uint8_t memory[];
-    __shared__ int touched[2 * WARPS];
+    __shared__ int2 touched[WARPS];
+    __shared__ float shared_factor;
+    __shared__ uint64_t arrived[WARPS][MOST_DEPTH];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, width = a.ending == APR_FLOW_GLU ? 2 : 1;
     const int ring_bytes = layout.depth * flow_ring<D>::BYTES;
-    uint8_t *const ring = memory + warp * ring_bytes, *const x = memory + WARPS * ring_bytes;
-    float *const sums = (float *)(x + layout.x_bytes);
+    const flow_places places = {memory + warp * ring_bytes, arrived[warp]};
+    uint8_t *const x = memory + WARPS * ring_bytes;
+    flow_extras *const extras = (flow_extras *)(x + layout.x_bytes);
+    float *const sums = (float *)(extras + layout.n_extras);
     uint32_t *const table = (uint32_t *)(sums + WARPS * layout.slots * APR_FLOW_UNIT);
 
     if (!layout.is_alone && !a.has_beside) let_next_begin();
     const int n_units = units_of(a), runs = ROUTED ? layout.n_items / layout.n_run : 1; /* of a unit */
     const int first = first_unit(n_units, blockIdx.x, gridDim.x), last = first_unit(n_units, blockIdx.x + 1, gridDim.x);
     const int n = (last - first) * width * layout.n_items, begin = n * warp / WARPS, end = n * (warp + 1) / WARPS;
+    begin_places<D>(layout, places);
     flow_asker k = asker_of<D, ROUTED>(a, layout, first * width * runs, begin, end);
-    for (int i = 0; i < layout.depth; i++) ask_next<D, ROUTED>(a, layout, ring, k);
-    if (lane == 0) {
-        touched[2 * warp] = begin / layout.n_items;
-        touched[2 * warp + 1] = end > begin ? (end - 1) / layout.n_items : -1;
-    }
+    for (int i = 0; i < layout.depth; i++) ask_next<D, ROUTED>(a, layout, places, k, begin + i, i);
+    if (lane == 0) touched[warp] = make_int2(begin / layout.n_items, end > begin ? (end - 1) / layout.n_items : -1);
     if (ROUTED == a.is_beside) wait_for_previous();
     if (a.has_beside) let_next_begin(); /* with the same inputs, which are there */
     if (threadIdx.x == 0) *table = flow_type<D>::TABLE;
+    const int row = (int)threadIdx.x;
+    const bool has_extras = row < layout.n_extras && row < (last - first) * APR_FLOW_UNIT;
+    flow_extras own = {};
+    if (has_extras) own = extras_of<ROUTED>(a, row_at<ROUTED>(a, first + row / APR_FLOW_UNIT, row % APR_FLOW_UNIT));
     const float factor = take_inputs_and_factor<D>(a, layout.x_bytes / 16, x);
+    if (threadIdx.x == 0) shared_factor = factor; /* all have the same, and need their registers */
+    if (has_extras) extras[row] = own;
     __syncthreads();
     flow_lane l = flow_lane_of(lane);
     l.table = *table;
-    multiply_items<D, ROUTED>(a, layout, k, begin, ring, x, l, sums + warp * layout.slots * APR_FLOW_UNIT);
-    if (!ROUTED)
-        for (int i = 0; i < APR_FLOW_AHEAD; i++) bring_ahead(a.ahead[i]);
+    multiply_items<D, ROUTED>(a, layout, k, begin, places, x, l, sums + warp * layout.slots * APR_FLOW_UNIT);
     __syncthreads();
-    finish<ROUTED>(a, flow_finish{factor, sums, touched, layout.slots}, first, last);
+    finish<ROUTED>(a, flow_finish{shared_factor, sums, touched, layout.slots, extras, layout.n_extras}, first, last);
     if (a.is_beside) wait_for_previous(); /* who waits for this one counts on both */
 }
 
 /* --- launching --- */
 
-/* Shared memory without rings: `most` units of a block, of which a warp touches some, and inputs. */
+/* Shared memory without rings: `most` units of a block, of which a warp touches some, inputs, and extras as the layout has them. */
 static int fixed_bytes(int64_t n_in, int most, flow_layout *layout)
 {
     layout->x_bytes = (int)apr_planes_bytes(n_in);
     layout->slots = most / WARPS + 2;
-    return layout->x_bytes + WARPS * layout->slots * APR_FLOW_UNIT * (int)sizeof(float) + (int)sizeof(uint32_t);
+    return layout->x_bytes + layout->n_extras * (int)sizeof(flow_extras) + WARPS * layout->slots * APR_FLOW_UNIT * (int)sizeof(float) +
+           (int)sizeof(uint32_t);
 }
 
 /* Items of a ring that fit `bytes`. */
@@ -493,11 +530,13 @@ template <apr_dtype D, bool ROUTED> static cudaError_t start(const flow_call &a,
 {
     typedef flow_ring<D> R;
     const int n_units = units_of(a), n_blocks = n_units < n_multiprocessors ? n_units : n_multiprocessors;
-    const int width = a.ending == APR_FLOW_GLU ? 2 : 1, most = (n_units + n_blocks - 1) / n_blocks * width;
+    const int most = (n_units + n_blocks - 1) / n_blocks, n_rows = most * APR_FLOW_UNIT;
+    const bool has_extras = a.ending == APR_FLOW_ADD || a.gain != NULL || a.parts[0].bias != NULL;
     flow_layout layout;
     layout.n_items = a.n_in / flow_type<D>::COLUMNS;
     layout.n_run = ROUTED && a.ending != APR_FLOW_GLU ? layout.n_items / a.routed.n_used : layout.n_items;
-    const int fixed = fixed_bytes(a.n_in, most, &layout);
+    layout.n_extras = !has_extras ? 0 : n_rows < THREADS ? n_rows : (int)THREADS;
+    const int fixed = fixed_bytes(a.n_in, a.ending == APR_FLOW_GLU ? 2 * most : most, &layout);
     int n_bytes = 0;
     cudaError_t error = lay_out(&layout, fixed, R::BYTES, a.is_first || (ROUTED && a.has_beside), &n_bytes);
     if (error == cudaSuccess) error = cudaFuncSetAttribute(k_flow<D, ROUTED>, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);

@@ -55,23 +55,33 @@ static inline bool lets_kernels_follow(void)
     return known[device] > 0;
 }
 
-/* As kernel<<<grid, threads, n_shared, stream>>>(args...); what went wrong is also cudaGetLastError's. */
+/* As kernel<<<grid, threads, n_shared, stream>>>(args...), blocks in clusters of so many along x (more than one: from 9.0 on); what went
+ * wrong is also cudaGetLastError's. */
 template <typename... PARAMETERS, typename... ARGS>
-static inline cudaError_t launch_following(void (*kernel)(PARAMETERS...), dim3 grid, dim3 threads, size_t n_shared, cudaStream_t stream,
-                                           const ARGS &...args)
+static inline cudaError_t launch_following_in_clusters(void (*kernel)(PARAMETERS...), unsigned cluster, dim3 grid, dim3 threads,
+                                                       size_t n_shared, cudaStream_t stream, const ARGS &...args)
 {
-    cudaLaunchAttribute attribute = {};
+    cudaLaunchAttribute attributes[2] = {};
     cudaLaunchConfig_t config = {};
 
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim.x = cluster, attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
     config.gridDim = grid;
     config.blockDim = threads;
     config.dynamicSmemBytes = n_shared;
     config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = lets_kernels_follow() ? 1 : 0;
+    config.attrs = attributes + (lets_kernels_follow() ? 0 : 1);
+    config.numAttrs = (lets_kernels_follow() ? 1 : 0) + (cluster > 1 ? 1 : 0);
     return cudaLaunchKernelEx(&config, kernel, PARAMETERS(args)...);
+}
+
+template <typename... PARAMETERS, typename... ARGS>
+static inline cudaError_t launch_following(void (*kernel)(PARAMETERS...), dim3 grid, dim3 threads, size_t n_shared, cudaStream_t stream,
+                                           const ARGS &...args)
+{
+    return launch_following_in_clusters(kernel, 1, grid, threads, n_shared, stream, args...);
 }
 
 #endif
