@@ -1,4 +1,5 @@
-/* scheduler.c - a turn is: one may join, a piece of its prompt, a step of all that are under way. */
+/* scheduler.c - a turn is: some may join, if their prompts are short, or one, with a piece of its prompt; and a step of all that are under
+ * way. */
 #include "runtime/session/scheduler.h"
 
 #include "formats/base/clock.h"
@@ -6,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NOBODY = -1 };
+/* Between two steps: a step of many takes hardly longer than one of few, so that each of those who wait costs the others' time but once. */
+enum { NOBODY = -1, MOST_JOINING = 4 };
 
 /* One sequence of the session that requests can have. */
 typedef struct seat {
@@ -309,16 +311,28 @@ static bool is_idle(const run *r)
 
 static bool is_ended(const run *r) { return r->schedule->is_ended != NULL && r->schedule->is_ended(r->schedule->user); }
 
+/* The one who joins goes on, or the next one comes. *more: another one may, for no prompt was left unfinished and somebody came. */
+static apr_status join_one(run *r, bool *more, apr_error *err)
+{
+    const bool idle = is_idle(r);
+
+    *more = false;
+    if (r->joining == NOBODY) {
+        APR_TRY(read_next(r, idle, err));
+        if (r->has_waiting) APR_TRY(try_join(r, err));
+    }
+    if (r->joining == NOBODY || is_ended(r)) return APR_OK;
+    APR_TRY(evaluate_piece(r, err));
+    *more = r->joining == NOBODY;
+    return APR_OK;
+}
+
 static apr_status run_all(run *r, apr_error *err)
 {
     while (!is_ended(r)) {
-        const bool idle = is_idle(r);
-        if (r->joining == NOBODY) {
-            APR_TRY(read_next(r, idle, err));
-            if (r->has_waiting) APR_TRY(try_join(r, err));
-            if (idle && r->at_end && !r->has_waiting && is_idle(r)) break;
-        }
-        if (r->joining != NOBODY && !is_ended(r)) APR_TRY(evaluate_piece(r, err));
+        bool more = true;
+        for (int n = 0; n < MOST_JOINING && more && !is_ended(r); n++) APR_TRY(join_one(r, &more, err));
+        if (is_idle(r) && r->at_end && !r->has_waiting) break;
         if (!is_ended(r)) APR_TRY(go_on(r, err));
     }
     return APR_OK;
