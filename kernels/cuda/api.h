@@ -18,7 +18,7 @@
 #include "kernels/ops.h"
 
 /* Grows with every change of this header, and of the structs that it includes: a library of another number is refused. */
-enum { APR_CUDA_ABI = 16 };
+enum { APR_CUDA_ABI = 17 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
@@ -275,6 +275,10 @@ typedef struct apr_cuda_api {
      * apr_cuda_best_bytes(n). Not waited for. */
     apr_status (*find_best)(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
                             apr_cuda_found *found, apr_error *err);
+    /* The same of n_rows rows, each as its wish says (n_wanted and temperature), into found[n_rows]; `work` has n_bytes, at least what one
+     * row needs. */
+    apr_status (*find_bests)(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *wishes, void *work,
+                             uint64_t n_bytes, apr_cuda_found *found, apr_error *err);
 
     /* From record to end_record operations are not run but recorded: what they read and write of the device's memory, and the sizes of
      * their arguments, stay as they are then; what is in the memory does not. Nothing else may be asked of the device meanwhile.

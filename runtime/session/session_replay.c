@@ -177,9 +177,8 @@ apr_status apr_session_find_bests(apr_session *s, apr_best *bests, apr_error *er
         return APR_OK;
     }
     apr_cuda_found *const mail = apr_session_step_mail(s).found;
-    for (int64_t r = 0; r < s->n_rows; r++)
-        APR_TRY(cuda->find_best(at->device, at->logits + r * width, width, bests[r].n_wanted, bests[r].temperature, at->work.data,
-                                &at->step.found[r], err));
+    APR_TRY(cuda->find_bests(at->device, at->logits, width, s->n_rows, bests, at->work.data, at->work.slice * sizeof(float), at->step.found,
+                             err));
     APR_TRY(cuda->receive(at->device, mail, at->step.found, (uint64_t)s->n_rows * sizeof *mail, err));
     APR_TRY(cuda->check(at->device, s->stage, err));
     for (int64_t r = 0; r < s->n_rows; r++) take_found(&bests[r], &mail[r], width);

@@ -422,6 +422,7 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         apr_cuda_run_turn,
         apr_cuda_run_attend_to_planes,
         apr_cuda_find_best,
+        apr_cuda_find_bests,
         apr_cuda_record,
         apr_cuda_end_record,
         apr_cuda_replay,
