@@ -14,6 +14,7 @@
 
 #include "kernels/best.h"
 #include "kernels/cuda/flow_args.h"
+#include "kernels/cuda/rows_args.h"
 #include "kernels/misfits.h"
 #include "kernels/ops.h"
 
@@ -265,12 +266,18 @@ typedef struct apr_cuda_api {
     /* Of a single token, for which apr_experts_flow. What they multiply and how they end says `flow`, as of one product: x, squares and
      * eps; STORE or ADD, residual, gains, planes, and parts[0].out; its weights are not read, nor are x and out of `args`. */
     apr_status (*experts)(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *flow, apr_error *err);
-    /* Of a single token, for which apr_turns. */
+    /* Of a single token, or of rows that are apart, for which apr_turns. */
     apr_status (*turn)(apr_cuda_device *device, const apr_turn_args *args, apr_error *err);
     /* Of a single token: its answer is left in planes (kernels/cuda/ops/planes.cuh). n_heads * value_dim is a multiple of 16. With a turn
      * that is done in front of it; then neither the turned query nor the answer need be there as floats. */
     apr_status (*attend_to_planes)(apr_cuda_device *device, const apr_turn_args *turn, const apr_attend_args *args, uint8_t *planes,
                                    apr_error *err);
+    /* Products of a step's rows, as after use_alike (kernels/cuda/rows_args.h). Is there one for such a matrix, and room in `work`, where
+     * the widest value that is left in a slot has so many numbers? */
+    bool (*takes_rows)(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
+                       const apr_workspace *work);
+    apr_status (*rows)(apr_cuda_device *device, const apr_rows_args *args, apr_error *err);
+    apr_status (*rows_inputs)(apr_cuda_device *device, const apr_rows_inputs *args, apr_error *err);
     /* The largest of logits[n] on the device, and their sum where a temperature is given, into its memory at `found`; `work` has
      * apr_cuda_best_bytes(n). Not waited for. */
     apr_status (*find_best)(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
@@ -353,13 +360,6 @@ static inline size_t apr_cuda_linear_bytes_within(int64_t n_tokens, int64_t n_in
 static inline size_t apr_cuda_linear_bytes(int64_t n_tokens, int64_t n_in, int64_t n_out, bool is_f16)
 {
     return apr_cuda_linear_bytes_within(n_tokens, n_in, n_out, is_f16, APR_CUDA_TILE_BYTES);
-}
-
-/* What products of up to 64 tokens straight from packed weights want of a workspace (kernels/cuda/ops/abreast.cuh): fragments of inputs,
- * sums that several blocks have. With less they are made another way, slower. */
-static inline size_t apr_cuda_abreast_bytes(int64_t n_in, int n_multiprocessors)
-{
-    return apr_cuda_round((size_t)n_in * 264 + 4096) + (size_t)n_multiprocessors * ((size_t)1 << 16);
 }
 
 /* Where each head has a matrix of its own: heads whose rows are decoded at a time. */

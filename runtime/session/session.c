@@ -308,13 +308,20 @@ static apr_status run_rows(apr_session *s, const apr_eval_output *out, apr_error
                                  .best = out->on_best != NULL ? out->best : NULL,
                                  .on_best = out->on_best,
                                  .user = out->user};
-    bool done = false;
+    bool done = false, logits = false;
 
     s->n_handed = s->n_skipped = 0;
     APR_TRY(apr_session_tell_step(s, err));
-    APR_TRY(apr_session_replay_step(s, &done, err));
+    APR_TRY(apr_session_replay_step(s, &done, &logits, err));
+    if (!done && apr_session_may_fuse_rows(s, &s->places[0])) {
+        APR_TRY(apr_session_run_fused_rows(s, &s->places[0], err));
+        done = logits = true;
+    }
     if (!done) APR_TRY(run_batch(s, &all, 0, (size_t)s->n_tokens, err));
-    return run_logits(s, &all, 0, 0, s->n_tokens, true, err);
+    if (!logits) return run_logits(s, &all, 0, 0, s->n_tokens, true, err);
+    s->first_row = 0;
+    s->n_rows = s->n_tokens;
+    return all.on_best != NULL ? deliver_bests(s, &all, err) : deliver(s, &all, 0, true, err);
 }
 
 static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)

@@ -341,6 +341,7 @@ const apr_cuda_api *fake_device(void)
                                      .receive = copy,
                                      .find_best = fake_find_best,
                                      .find_bests = fake_find_bests,
+                                     .takes_rows = fake_takes_rows,
                                      .record = fake_record,
                                      .end_record = fake_end_record,
                                      .replay = fake_replay,
