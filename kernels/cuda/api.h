@@ -266,7 +266,7 @@ typedef struct apr_cuda_api {
     /* Of a single token, for which apr_experts_flow. What they multiply and how they end says `flow`, as of one product: x, squares and
      * eps; STORE or ADD, residual, gains, planes, and parts[0].out; its weights are not read, nor are x and out of `args`. */
     apr_status (*experts)(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *flow, apr_error *err);
-    /* Of a single token, or of rows that are apart, for which apr_turns. */
+    /* Of a single token, or of several, for which apr_turns. */
     apr_status (*turn)(apr_cuda_device *device, const apr_turn_args *args, apr_error *err);
     /* Of a single token: its answer is left in planes (kernels/cuda/ops/planes.cuh). n_heads * value_dim is a multiple of 16. With a turn
      * that is done in front of it; then neither the turned query nor the answer need be there as floats. */

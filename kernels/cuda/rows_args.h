@@ -1,5 +1,5 @@
-/* rows_args.h - products of the rows of a step (up to 72 tokens, each of a sequence of its own), and what ends them: what a device is
- * given.
+/* rows_args.h - products of the rows of a step (up to 64 tokens, each of a sequence of its own, or a prompt's), and what ends them: what a
+ * device is given.
  *
  *     STORE  out = y                       y = weight x + bias of each part; x: inputs that lie in a slot
  *     ADD    out = residual + y
@@ -15,7 +15,7 @@
 
 enum {
     APR_ROWS_SLOTS = 2,
-    APR_ROWS_MOST = 72, /* tokens: those that are preferred, and a tile more, for a schedule's sequences and the one that it keeps */
+    APR_ROWS_MOST = 64, /* tokens: those that products of tokens abreast are preferred for */
 };
 
 /* Where slots are, and what is left in one. */

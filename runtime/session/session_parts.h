@@ -42,6 +42,7 @@ typedef struct apr_session_place {
     apr_fusion rows;       /* the same of the rows of a step, where there are several sequences */
     int64_t rows_widest;   /* of what is left in slots */
     bool rows_bfloats;
+    int logits_norm;          /* the norm of which those steps leave inputs for the product that makes logits; -1: there is none */
     apr_cuda_graph *recorded; /* on the device: the operations of a single token; NULL: not yet, or not any more */
     bool cannot_record;       /* they could not be, and that was said */
     float *host_rows;         /* on the host: rows of tables that a device is given token by token; NULL: there are none */
@@ -81,6 +82,7 @@ struct apr_session {
     int64_t *step_sequences; /* [n_sequences] of the rows of a step */
     bool is_step;            /* the batch is a token of each of some sequences */
     int64_t step_position;   /* the largest of theirs */
+    int64_t step_first;      /* of the rows that are asked for, the first one of those that are run now */
     int64_t step_rows;       /* how many the step before had */
     int64_t recorded_rows;   /* of the step that is recorded, and the positions that it may have: below so many */
     int64_t recorded_end;
@@ -229,6 +231,11 @@ apr_status apr_session_fuse_rows(apr_session *s, apr_session_place *at, apr_erro
 /* Are the rows of this step run so, with all their logits at once? */
 bool apr_session_may_fuse_rows(const apr_session *s, const apr_session_place *at);
 apr_status apr_session_run_fused_rows(apr_session *s, const apr_session_place *at, apr_error *err);
+/* How many of a step's rows are run together, in parts of equal size. */
+int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows);
+/* The same of a batch of one sequence's tokens, but for their logits, and for what only those are made of. */
+bool apr_session_may_fuse_batch(const apr_session *s, const apr_session_place *at, const apr_eval_output *out);
+apr_status apr_session_run_fused_batch(apr_session *s, const apr_session_place *at, apr_error *err);
 
 /* --- session_packed.c --- */
 

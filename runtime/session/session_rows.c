@@ -70,9 +70,18 @@ static bool slots_suffice(const apr_session *s, const apr_fusion *fusion)
     return true;
 }
 
-static int64_t most_rows(const apr_session_place *at)
+static bool makes_logits(const apr_session *s, const apr_op *op) { return op->out >= 0 && s->program.values[op->out].is_logits; }
+
+/* The norm that only the product that makes logits reads, of which no more than inputs was left; -1. */
+static int norm_of_logits(const apr_session *s, const apr_session_place *at)
 {
-    return at->plan.n_sequences < at->plan.n_batch ? at->plan.n_sequences : at->plan.n_batch;
+    for (size_t i = 0; i < at->rows.n_steps; i++) {
+        const apr_fused *const step = &at->rows.steps[i];
+        if (step->kind != APR_FUSED_PRODUCTS || !makes_logits(s, &s->program.ops[step->linears[0]])) continue;
+        for (size_t k = 0; k < i; k++)
+            if (at->rows.steps[k].planes == step->inputs) return at->rows.steps[k].norm;
+    }
+    return -1;
 }
 
 apr_status apr_session_fuse_rows(apr_session *s, apr_session_place *at, apr_error *err)
@@ -81,7 +90,6 @@ apr_status apr_session_fuse_rows(apr_session *s, apr_session_place *at, apr_erro
     bool any = false;
 
     if (s->n_places > 1 || s->options.no_fusion || s->options.no_direct) return APR_OK;
-    if (at->plan.n_sequences > APR_ROWS_MOST || most_rows(at) > at->plan.n_logits) return APR_OK;
     int *const kinds = calloc(n_ops + 1, sizeof *kinds);
     bool *const turns = calloc(n_ops + 1, sizeof *turns);
     apr_status status = kinds != NULL && turns != NULL ? APR_OK : apr_no_memory(err, "the steps of several sequences");
@@ -94,6 +102,7 @@ apr_status apr_session_fuse_rows(apr_session *s, apr_session_place *at, apr_erro
     if (status == APR_OK && any && are_of_one_form(s, at, kinds)) {
         status = apr_fuse(&at->rows, &s->program, &(apr_fusible){kinds, turns, NULL}, err);
         if (status != APR_OK || !slots_suffice(s, &at->rows) || !apr_session_turns_are_apart(s, at, &at->rows)) apr_fusion_close(&at->rows);
+        at->logits_norm = norm_of_logits(s, at);
     }
     free(kinds);
     free(turns);
@@ -191,4 +200,29 @@ apr_status apr_session_run_fused_rows(apr_session *s, const apr_session_place *a
     s->n_rows = s->n_tokens;
     for (size_t i = 0; i < at->rows.n_steps; i++) APR_TRY(run_step(s, at, &at->rows.steps[i], err));
     return APR_OK;
+}
+
+int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows)
+{
+    const apr_session_place *const at = &s->places[0];
+    const int64_t most = at->plan.n_logits < APR_ROWS_MOST ? at->plan.n_logits : (int64_t)APR_ROWS_MOST, n = (n_rows + most - 1) / most;
+    return apr_session_may_fuse_rows(s, at) ? (n_rows + n - 1) / n : n_rows;
+}
+
+/* --- a prompt --- */
+
+bool apr_session_may_fuse_batch(const apr_session *s, const apr_session_place *at, const apr_eval_output *out)
+{
+    return apr_session_may_fuse_rows(s, at) && at->logits_norm >= 0 && s->n_tokens <= APR_ROWS_MOST && out->hidden == NULL;
+}
+
+apr_status apr_session_run_fused_batch(apr_session *s, const apr_session_place *at, apr_error *err)
+{
+    for (size_t i = 0; i < at->rows.n_steps; i++) {
+        const apr_fused *const step = &at->rows.steps[i];
+        const int first = step->op >= 0 ? step->op : step->n_linears > 0 ? step->linears[0] : -1;
+        if (first >= 0 && makes_logits(s, &s->program.ops[first])) continue;
+        APR_TRY(run_step(s, at, step, err));
+    }
+    return apr_session_run_op(s, &s->program.ops[at->logits_norm], err);
 }

@@ -1,6 +1,7 @@
 /* runtime/session/session_rows.c on a CUDA device: a step whose operations are put together has the bits of one whose are not, where
  * products are so small that each stage of them has a block to itself, and it is put together where it should be. */
 #include "kernels/cuda_loader.h"
+#include "runtime/session/sample.h"
 #include "runtime/session/session.h"
 #include "tests/support/program_model.h"
 
@@ -39,9 +40,9 @@ typedef struct kind {
 
 static void open_model(program_model *m, const kind *k)
 {
-    static const uint8_t mixer = APR_LAYER_FULL;
+    static const uint8_t mixer = APR_LAYER_FULL, ffns[] = {APR_FFN_DENSE, APR_FFN_EXPERTS};
     apr_hparams h = program_model_sizes(k->architecture);
-    const uint8_t ffn = strstr(k->architecture, "moe") != NULL ? APR_FFN_EXPERTS : APR_FFN_DENSE;
+    const bool is_mixture = strstr(k->architecture, "moe") != NULL;
     apr_error err = {0};
     h.hidden_size = k->hidden;
     h.intermediate_size = k->middle;
@@ -50,17 +51,18 @@ static void open_model(program_model *m, const kind *k)
     h.vocab_size = 128;
     h.num_layers = 1;
     h.layer_kinds = &mixer;
-    h.ffn_kinds = &ffn;
-    if (ffn == APR_FFN_DENSE) h.num_experts = 0;
+    h.ffn_kinds = &ffns[is_mixture];
+    if (!is_mixture) h.num_experts = 0;
     if (program_model_open(m, &h, k->dtype, &err) != APR_OK) fail_msg("%s", err.text);
 }
 
-/* Logits of all steps, [STEPS, ROWS, vocab]; sequences stand at different positions and come in another order than they were begun in. */
+/* Logits of all prompts and steps, [1 + STEPS, ROWS, vocab]; sequences stand at different positions and come in another order than they
+ * were begun in. */
 static float *run(const apr_model *model, const kind *k, bool apart)
 {
     const int64_t width = model->hparams.vocab_size;
     apr_session_options options = apr_session_defaults;
-    float *const logits = malloc((size_t)(STEPS * ROWS * width) * sizeof *logits);
+    float *const logits = malloc((size_t)((1 + STEPS) * ROWS * width) * sizeof *logits);
     apr_error err = {0};
 
     assert_non_null(logits);
@@ -70,14 +72,18 @@ static float *run(const apr_model *model, const kind *k, bool apart)
     options.cuda = &counted;
     options.no_fusion = apart;
     apr_session *const s = must_open_session(model, &options);
+    n_products = 0;
     for (int64_t i = 0; i < ROWS; i++) {
-        int32_t ids[3];
-        for (int64_t j = 0; j < 3; j++) ids[j] = (int32_t)((31 * i + 17 * j) % width);
+        int32_t ids[4];
+        for (int64_t j = 0; j < 4; j++) ids[j] = (int32_t)((31 * i + 17 * j) % width);
+        const apr_eval_output out = {.logits = logits + i * width};
         apr_session_use(s, i);
-        if (apr_session_eval(s, ids, (size_t)(1 + i % 3), NULL, &err) != APR_OK) fail_msg("%s", err.text);
+        if (apr_session_eval(s, ids, (size_t)(2 + i % 3), &out, &err) != APR_OK) fail_msg("%s", err.text);
     }
+    /* prompts, too, but for their logits */
+    assert_int_equal(n_products, apart || k->products == 0 ? 0 : ROWS * (k->products - 1));
     for (int64_t step = 0; step < STEPS; step++) {
-        const apr_eval_output out = {.logits = logits + step * ROWS * width};
+        const apr_eval_output out = {.logits = logits + (1 + step) * ROWS * width};
         apr_sequence_token tokens[ROWS];
         for (int64_t r = 0; r < ROWS; r++) tokens[r] = (apr_sequence_token){r * 4 % ROWS, (int32_t)((7 * r + 3 * step) % width)};
         n_products = n_inputs = 0;
@@ -97,7 +103,7 @@ static void compare(const kind *k)
 {
     program_model m;
     open_model(&m, k);
-    const size_t row = (size_t)m.model.hparams.vocab_size, n = (size_t)(STEPS * ROWS) * row;
+    const size_t row = (size_t)m.model.hparams.vocab_size, n = (size_t)((1 + STEPS) * ROWS) * row;
     print_message("%s, %s, %lld and %lld wide\n", k->architecture, apr_dtypes[k->dtype].name, (long long)k->hidden, (long long)k->middle);
     float *const apart = run(&m.model, k, true), *const together = run(&m.model, k, false);
     for (size_t i = 0; i < n; i++)
@@ -120,9 +126,95 @@ static void a_step_has_the_same_bits_together_and_apart(void **state)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) compare(&kinds[i]);
 }
 
+/* --- more rows than go together --- */
+
+enum { MANY = 70 };
+
+typedef struct rows_read {
+    float *logits; /* [MANY, vocab] */
+    int64_t width, n;
+} rows_read;
+
+static apr_status read_rows(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err)
+{
+    rows_read *const to = user;
+    (void)err;
+    assert_int_equal(first, to->n);
+    memcpy(to->logits + first * to->width, logits, (size_t)(n_rows * to->width) * sizeof *logits);
+    to->n += n_rows;
+    return APR_OK;
+}
+
+static apr_status read_best(void *user, int64_t row, const apr_best *best, apr_error *err)
+{
+    int32_t *const ids = user;
+    (void)err;
+    ids[row] = best->ids[0];
+    return APR_OK;
+}
+
+static apr_session *open_many(const apr_model *model)
+{
+    apr_session_options options = apr_session_defaults;
+    options.n_ctx = 128;
+    options.n_batch = 80;
+    options.n_sequences = MANY;
+    options.cuda = &counted;
+    apr_session *const s = must_open_session(model, &options);
+    for (int64_t i = 0; i < MANY; i++) {
+        const int32_t ids[2] = {(int32_t)(i % model->hparams.vocab_size), 5};
+        apr_error err = {0};
+        apr_session_use(s, i);
+        if (apr_session_eval(s, ids, 2, NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    }
+    return s;
+}
+
+static void rows_beyond_those_that_go_together_are_run_in_parts(void **state)
+{
+    static const kind k = {"llama", APR_Q4_K, 256, 256, 5, 2};
+    program_model m;
+    apr_error err = {0};
+    (void)state;
+    open_model(&m, &k);
+    const int64_t width = m.model.hparams.vocab_size;
+    rows_read all = {.logits = malloc((size_t)(MANY * width) * sizeof(float)), .width = width};
+    float *const alone = malloc((size_t)width * sizeof *alone);
+    apr_best *const bests = calloc(MANY, sizeof *bests);
+    int32_t ids[MANY];
+    apr_sequence_token tokens[MANY];
+
+    assert_true(all.logits != NULL && alone != NULL && bests != NULL);
+    for (int64_t r = 0; r < MANY; r++) tokens[r] = (apr_sequence_token){r, (int32_t)(3 * r % width)};
+    for (int64_t r = 0; r < MANY; r++) bests[r].n_wanted = 1;
+    apr_session *s = open_many(&m.model);
+    n_products = 0;
+    if (apr_session_step(s, tokens, MANY, &(apr_eval_output){.on_logits = read_rows, .user = &all}, &err) != APR_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(all.n, MANY);
+    assert_int_equal(n_products, 2 * k.products); /* 35 and 35 */
+    apr_session_close(s);
+    s = open_many(&m.model);
+    if (apr_session_step(s, tokens, MANY, &(apr_eval_output){.best = bests, .on_best = read_best, .user = ids}, &err) != APR_OK)
+        fail_msg("%s", err.text);
+    for (int64_t r = 0; r < MANY; r++) assert_int_equal(ids[r], apr_greedy(all.logits + r * width, width));
+    apr_session_close(s);
+    s = open_many(&m.model);
+    for (int64_t r = 0; r < MANY; r += 23) {
+        if (apr_session_step(s, &tokens[r], 1, &(apr_eval_output){.logits = alone}, &err) != APR_OK) fail_msg("%s", err.text);
+        assert_memory_equal(alone, all.logits + r * width, (size_t)width * sizeof *alone);
+    }
+    apr_session_close(s);
+    free(all.logits);
+    free(alone);
+    free(bests);
+    program_model_close(&m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_step_has_the_same_bits_together_and_apart)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_step_has_the_same_bits_together_and_apart),
+                                       cmocka_unit_test(rows_beyond_those_that_go_together_are_run_in_parts)};
     int n_devices;
     apr_error err = {0};
 

@@ -1,4 +1,4 @@
-/* turn.cu - heads of one token, or of rows that are apart, normed, turned, and into the cache: what stands between three products and
+/* turn.cu - heads of a token, or of several, normed, turned, and into the cache: what stands between three products and
  * attention, in one kernel.
  *
  * A warp a head: of the query, of the key, of the value. */
@@ -11,7 +11,8 @@ enum { WARPS = 4, BLOCK = 32 * WARPS };
 static __device__ __forceinline__ void store_row(const apr_turn_args &a, const apr_cache &cache, int token, int at, int n,
                                                  const float *head)
 {
-    if (a.store.apart) put_head(cache, cache_place(a.store, cache, token, at), n, head);
+    if (a.store.n_tokens > 1 || cache.pages != NULL || cache.slots != NULL)
+        put_head(cache, cache_place(a.store, cache, token, at), n, head);
     else store_head(a.store, cache, at, n, head);
 }
 
@@ -74,7 +75,7 @@ bool apr_cuda_is_turn(const apr_turn_args *a)
 cudaError_t apr_cuda_turn(const apr_turn_args *a, cudaStream_t stream)
 {
     const int64_t n_heads = a->q.n_heads + 2 * a->store.n_kv_heads, dim = a->store.key_dim;
-    const int64_t n_tokens = a->store.apart ? a->store.n_tokens : 1;
+    const int64_t n_tokens = a->store.n_tokens;
     if (!apr_cuda_is_turn(a) || n_tokens > UINT16_MAX) return cudaErrorInvalidValue;
     if (!is_cache(&a->store.keys, dim) || !is_cache(&a->store.values, a->store.value_dim)) return cudaErrorNotSupported;
     return launch_following(k_turn, dim3((unsigned)((n_heads + WARPS - 1) / WARPS), (unsigned)n_tokens), BLOCK, 0, stream, *a);
