@@ -225,6 +225,18 @@ static void take_token(run *r, seat *s, int32_t id)
     else s->is_ending = false;
 }
 
+/* On a device logits stay there, and what is likeliest comes back. */
+static bool leaves_logits(const run *r) { return has_keeper(r) && has_device(r); }
+
+/* What follows a prompt that has just been evaluated. */
+static apr_status choose_first(run *r, seat *s, const apr_best *best, int32_t *id, apr_error *err)
+{
+    if (leaves_logits(r)) return apr_choose(r->session, &s->sampler, best, id, err);
+    APR_TRY(apr_session_read_logits(r->session, err));
+    *id = apr_sample(&s->sampler, apr_session_logits(r->session));
+    return APR_OK;
+}
+
 /* One piece of the prompt of the one who joins. */
 static apr_status evaluate_piece(run *r, apr_error *err)
 {
@@ -232,17 +244,20 @@ static apr_status evaluate_piece(run *r, apr_error *err)
     seat *const s = &r->seats[i];
     const int64_t left = (int64_t)s->request.n_prompt - s->position, piece = piece_of(r) - s->position % piece_of(r);
     const int64_t n = left < piece ? left : piece;
+    apr_best best = apr_sampler_wish(&s->sampler);
+    const apr_eval_output out = {.best = n == left && leaves_logits(r) ? &best : NULL};
+    int32_t id;
 
     apr_session_use(r->session, i);
-    APR_TRY(apr_session_eval(r->session, s->request.prompt + s->position, (size_t)n, NULL, err));
+    APR_TRY(apr_session_eval(r->session, s->request.prompt + s->position, (size_t)n, &out, err));
     s->position += n;
     if (s->keep == s->position) APR_TRY(keep(r, i, err));
     if (s->position < (int64_t)s->request.n_prompt) return APR_OK;
     s->is_joining = false;
     r->joining = NOBODY;
     apr_session_use(r->session, i);
-    APR_TRY(apr_session_read_logits(r->session, err));
-    take_token(r, s, apr_sample(&s->sampler, apr_session_logits(r->session)));
+    APR_TRY(choose_first(r, s, &best, &id, err));
+    take_token(r, s, id);
     return s->is_ending ? leave(r, i, err) : APR_OK;
 }
 
@@ -273,8 +288,6 @@ static apr_status take_best(void *user, int64_t row, const apr_best *best, apr_e
     take_token(r, s, id);
     return APR_OK;
 }
-
-static bool leaves_logits(const run *r) { return has_keeper(r) && has_device(r); }
 
 static apr_status step(run *r, int64_t n, apr_error *err)
 {
