@@ -93,6 +93,27 @@ static inline size_t apr_cuda_linear_abreast_bytes(int64_t n_tokens, int64_t n_i
     return apr_cuda_linear_room(n_tokens, n_in, n_multiprocessors).n_bytes;
 }
 
+/* --- the rows of a step (rows_args.h): slots behind one another, then partial sums --- */
+
+static inline size_t apr_cuda_rows_slot_bytes(int64_t widest)
+{
+    size_t n_bytes = 0;
+    apr_abreast_take_inputs(&n_bytes, APR_ROWS_MOST / APR_ABREAST_TILE, widest);
+    return n_bytes;
+}
+
+static inline size_t apr_cuda_rows_bytes(int64_t widest, int n_multiprocessors)
+{
+    return APR_ROWS_SLOTS * apr_cuda_rows_slot_bytes(widest) + apr_cuda_round(apr_cuda_abreast_partial_bytes(n_multiprocessors));
+}
+
+/* Rows of logits that a session has room for: as many as are asked for, and of several sequences all that go together. */
+static inline int64_t apr_cuda_rows_logits(int64_t n_asked, int64_t n_sequences)
+{
+    const int64_t n = n_sequences < APR_ROWS_MOST ? n_sequences : (int64_t)APR_ROWS_MOST;
+    return n_sequences > 1 && n > n_asked ? n : n_asked;
+}
+
 /* --- experts --- */
 
 /* Tiles that so many pairs may need. */

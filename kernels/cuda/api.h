@@ -13,12 +13,14 @@
 #define APR_KERNELS_CUDA_API_H
 
 #include "kernels/best.h"
+#include "kernels/cuda/flow_args.h"
 #include "kernels/cuda/prompt_args.h"
+#include "kernels/cuda/rows_args.h"
 #include "kernels/misfits.h"
 #include "kernels/ops.h"
 
 /* Grows with every change of this header, and of the structs that it includes: a library of another number is refused. */
-enum { APR_CUDA_ABI = 17 };
+enum { APR_CUDA_ABI = 18 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
@@ -265,7 +267,7 @@ typedef struct apr_cuda_api {
     /* Of a single token, for which apr_experts_flow. What they multiply and how they end says `flow`, as of one product: x, squares and
      * eps; STORE or ADD, residual, gains, planes, and parts[0].out; its weights are not read, nor are x and out of `args`. */
     apr_status (*experts)(apr_cuda_device *device, const apr_experts_args *args, const apr_flow_args *flow, apr_error *err);
-    /* Of a single token, for which apr_turns. */
+    /* Of a single token, or of several, for which apr_turns. */
     apr_status (*turn)(apr_cuda_device *device, const apr_turn_args *args, apr_error *err);
     /* Of a single token: its answer is left in planes (kernels/cuda/ops/planes.cuh). n_heads * value_dim is a multiple of 16. With a turn
      * that is done in front of it; then neither the turned query nor the answer need be there as floats. */
@@ -274,10 +276,20 @@ typedef struct apr_cuda_api {
     /* Products of many tokens, and what stands around them (kernels/cuda/prompt_args.h), on a device that start_blas has been asked of, and
      * of which neither tiles nor exact, alike or FP8 products are wanted. What a step leaves for the next is there for that one alone. */
     apr_status (*prompt)(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err);
+    /* Products of a step's rows, as after use_alike (kernels/cuda/rows_args.h). Is there one for such a matrix, and room in `work`, where
+     * the widest value that is left in a slot has so many numbers? */
+    bool (*takes_rows)(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
+                       const apr_workspace *work);
+    apr_status (*rows)(apr_cuda_device *device, const apr_rows_args *args, apr_error *err);
+    apr_status (*rows_inputs)(apr_cuda_device *device, const apr_rows_inputs *args, apr_error *err);
     /* The largest of logits[n] on the device, and their sum where a temperature is given, into its memory at `found`; `work` has
      * apr_cuda_best_bytes(n). Not waited for. */
     apr_status (*find_best)(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
                             apr_cuda_found *found, apr_error *err);
+    /* The same of n_rows rows, each as its wish says (n_wanted and temperature), into found[n_rows]; `work` has n_bytes, at least what one
+     * row needs. */
+    apr_status (*find_bests)(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *wishes, void *work,
+                             uint64_t n_bytes, apr_cuda_found *found, apr_error *err);
 
     /* From record to end_record operations are not run but recorded: what they read and write of the device's memory, and the sizes of
      * their arguments, stay as they are then; what is in the memory does not. Nothing else may be asked of the device meanwhile.
@@ -352,13 +364,6 @@ static inline size_t apr_cuda_linear_bytes_within(int64_t n_tokens, int64_t n_in
 static inline size_t apr_cuda_linear_bytes(int64_t n_tokens, int64_t n_in, int64_t n_out, bool is_f16)
 {
     return apr_cuda_linear_bytes_within(n_tokens, n_in, n_out, is_f16, APR_CUDA_TILE_BYTES);
-}
-
-/* What products of up to 64 tokens straight from packed weights want of a workspace (kernels/cuda/ops/abreast.cuh): fragments of inputs,
- * sums that several blocks have. With less they are made another way, slower. */
-static inline size_t apr_cuda_abreast_bytes(int64_t n_in, int n_multiprocessors)
-{
-    return apr_cuda_round((size_t)n_in * 264 + 4096) + (size_t)n_multiprocessors * ((size_t)1 << 16);
 }
 
 /* Where each head has a matrix of its own: heads whose rows are decoded at a time. */

@@ -370,7 +370,7 @@ static uint64_t device_workspace(const draft *d, apr_plan_pace pace)
         if (wanted > most) most = wanted;
     }
     if (d->plan->n_sequences > 1 && widest_input(d) > 0) {
-        const uint64_t of_rows = apr_cuda_abreast_bytes(widest_input(d), d->options->gpu->n_sms);
+        const uint64_t of_rows = apr_cuda_rows_bytes(widest_input(d), d->options->gpu->n_sms);
         if (of_rows > most) most = of_rows;
     }
     const uint64_t of_best =
@@ -677,6 +677,7 @@ apr_status apr_plan_make(apr_plan *plan, const apr_program *program, const apr_p
     APR_TRY(check_options(program, options, err));
     plan->n_ctx = apr_plan_context(program, options->n_ctx);
     plan->n_batch = apr_plan_batch(program, options->n_ctx, options->n_batch);
+    if (options->gpu != NULL) plan->n_logits = apr_cuda_rows_logits(options->n_logits, options->n_sequences);
     if (plan->n_logits > plan->n_batch) plan->n_logits = plan->n_batch;
     plan->judged = options->gpu != NULL ? APR_ON_DEVICE : APR_ON_HOST;
     plan->budget_bytes = options->budget_bytes > 0 || options->gpu == NULL ? options->budget_bytes : apr_gpu_vram_bytes(options->gpu);

@@ -1,4 +1,5 @@
-/* scheduler.c - a turn is: one may join, a piece of its prompt, a step of all that are under way. */
+/* scheduler.c - a turn is: some may join, if their prompts are short, or one, with a piece of its prompt; and a step of all that are under
+ * way. */
 #include "runtime/session/scheduler.h"
 
 #include "formats/base/clock.h"
@@ -6,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NOBODY = -1 };
+/* Between two steps: a step of many takes hardly longer than one of few, so that each of those who wait costs the others' time but once. */
+enum { NOBODY = -1, MOST_JOINING = 4 };
 
 /* One sequence of the session that requests can have. */
 typedef struct seat {
@@ -223,6 +225,18 @@ static void take_token(run *r, seat *s, int32_t id)
     else s->is_ending = false;
 }
 
+/* On a device logits stay there, and what is likeliest comes back. */
+static bool leaves_logits(const run *r) { return has_keeper(r) && has_device(r); }
+
+/* What follows a prompt that has just been evaluated. */
+static apr_status choose_first(run *r, seat *s, const apr_best *best, int32_t *id, apr_error *err)
+{
+    if (leaves_logits(r)) return apr_choose(r->session, &s->sampler, best, id, err);
+    APR_TRY(apr_session_read_logits(r->session, err));
+    *id = apr_sample(&s->sampler, apr_session_logits(r->session));
+    return APR_OK;
+}
+
 /* One piece of the prompt of the one who joins. */
 static apr_status evaluate_piece(run *r, apr_error *err)
 {
@@ -230,17 +244,20 @@ static apr_status evaluate_piece(run *r, apr_error *err)
     seat *const s = &r->seats[i];
     const int64_t left = (int64_t)s->request.n_prompt - s->position, piece = piece_of(r) - s->position % piece_of(r);
     const int64_t n = left < piece ? left : piece;
+    apr_best best = apr_sampler_wish(&s->sampler);
+    const apr_eval_output out = {.best = n == left && leaves_logits(r) ? &best : NULL};
+    int32_t id;
 
     apr_session_use(r->session, i);
-    APR_TRY(apr_session_eval(r->session, s->request.prompt + s->position, (size_t)n, NULL, err));
+    APR_TRY(apr_session_eval(r->session, s->request.prompt + s->position, (size_t)n, &out, err));
     s->position += n;
     if (s->keep == s->position) APR_TRY(keep(r, i, err));
     if (s->position < (int64_t)s->request.n_prompt) return APR_OK;
     s->is_joining = false;
     r->joining = NOBODY;
     apr_session_use(r->session, i);
-    APR_TRY(apr_session_read_logits(r->session, err));
-    take_token(r, s, apr_sample(&s->sampler, apr_session_logits(r->session)));
+    APR_TRY(choose_first(r, s, &best, &id, err));
+    take_token(r, s, id);
     return s->is_ending ? leave(r, i, err) : APR_OK;
 }
 
@@ -271,8 +288,6 @@ static apr_status take_best(void *user, int64_t row, const apr_best *best, apr_e
     take_token(r, s, id);
     return APR_OK;
 }
-
-static bool leaves_logits(const run *r) { return has_keeper(r) && has_device(r); }
 
 static apr_status step(run *r, int64_t n, apr_error *err)
 {
@@ -309,16 +324,28 @@ static bool is_idle(const run *r)
 
 static bool is_ended(const run *r) { return r->schedule->is_ended != NULL && r->schedule->is_ended(r->schedule->user); }
 
+/* The one who joins goes on, or the next one comes. *more: another one may, for no prompt was left unfinished and somebody came. */
+static apr_status join_one(run *r, bool *more, apr_error *err)
+{
+    const bool idle = is_idle(r);
+
+    *more = false;
+    if (r->joining == NOBODY) {
+        APR_TRY(read_next(r, idle, err));
+        if (r->has_waiting) APR_TRY(try_join(r, err));
+    }
+    if (r->joining == NOBODY || is_ended(r)) return APR_OK;
+    APR_TRY(evaluate_piece(r, err));
+    *more = r->joining == NOBODY;
+    return APR_OK;
+}
+
 static apr_status run_all(run *r, apr_error *err)
 {
     while (!is_ended(r)) {
-        const bool idle = is_idle(r);
-        if (r->joining == NOBODY) {
-            APR_TRY(read_next(r, idle, err));
-            if (r->has_waiting) APR_TRY(try_join(r, err));
-            if (idle && r->at_end && !r->has_waiting && is_idle(r)) break;
-        }
-        if (r->joining != NOBODY && !is_ended(r)) APR_TRY(evaluate_piece(r, err));
+        bool more = true;
+        for (int n = 0; n < MOST_JOINING && more && !is_ended(r); n++) APR_TRY(join_one(r, &more, err));
+        if (is_idle(r) && r->at_end && !r->has_waiting) break;
         if (!is_ended(r)) APR_TRY(go_on(r, err));
     }
     return APR_OK;

@@ -260,12 +260,13 @@ apr_status apr_session_read_logits(apr_session *s, apr_error *err)
 static apr_status deliver_bests(apr_session *s, const apr_eval_output *out, apr_error *err)
 {
     const apr_session_place *const at = apr_session_place_of_logits(s);
+    const int64_t first = s->step_first + s->first_row;
 
-    APR_TRY(apr_session_find_bests(s, out->best + s->first_row, err));
+    APR_TRY(apr_session_find_bests(s, out->best + first, err));
     for (int64_t r = 0; r < s->n_rows; r++) {
         s->last_row = at->logits + r * s->program.vocab_size;
         s->last_logits = NULL;
-        APR_TRY(out->on_best(out->user, s->first_row + r, &out->best[s->first_row + r], err));
+        APR_TRY(out->on_best(out->user, first + r, &out->best[first + r], err));
     }
     return APR_OK;
 }
@@ -295,7 +296,8 @@ static apr_status run_one_batch(apr_session *s, const apr_eval_output *out, size
     bool done = false;
 
     if (begin == 0 && s->n_tokens == 1) APR_TRY(apr_session_replay(s, out, &done, err));
-    if (!done) APR_TRY(run_batch(s, out, first, n_ids, err));
+    if (!done && apr_session_may_fuse_batch(s, &s->places[0], out)) APR_TRY(apr_session_run_fused_batch(s, &s->places[0], err));
+    else if (!done) APR_TRY(run_batch(s, out, first, n_ids, err));
     const apr_status status = done ? deliver(s, out, first, is_last, err) : run_logits(s, out, first, begin, s->n_tokens, is_last, err);
     s->position += s->n_tokens; /* the batch's keys and values are stored, whatever became of its logits */
     return status;
@@ -309,13 +311,21 @@ static apr_status run_rows(apr_session *s, const apr_eval_output *out, apr_error
                                  .best = out->on_best != NULL ? out->best : NULL,
                                  .on_best = out->on_best,
                                  .user = out->user};
-    bool done = false;
+    bool done = false, logits = false;
 
     s->n_handed = s->n_skipped = 0;
     APR_TRY(apr_session_tell_step(s, err));
-    APR_TRY(apr_session_replay_step(s, &done, err));
-    if (!done) APR_TRY(run_batch(s, &all, 0, (size_t)s->n_tokens, err));
-    return run_logits(s, &all, 0, 0, s->n_tokens, true, err);
+    APR_TRY(apr_session_replay_step(s, &done, &logits, err));
+    if (!done && apr_session_may_fuse_rows(s, &s->places[0])) {
+        APR_TRY(apr_session_run_fused_rows(s, &s->places[0], err));
+        done = logits = true;
+    }
+    const size_t first = (size_t)s->step_first;
+    if (!done) APR_TRY(run_batch(s, &all, first, (size_t)s->n_tokens, err));
+    if (!logits) return run_logits(s, &all, first, 0, s->n_tokens, true, err);
+    s->first_row = 0;
+    s->n_rows = s->n_tokens;
+    return all.on_best != NULL ? deliver_bests(s, &all, err) : deliver(s, &all, first, true, err);
 }
 
 static apr_status run_all_tokens(apr_session *s, const int32_t *ids, size_t n_ids, const apr_eval_output *out, apr_error *err)

@@ -46,10 +46,10 @@ bool apr_session_values_overlap(const apr_session *s, const apr_session_place *a
 
 /* Places were given to values for one operation after the other. A turn reads all it needs while it writes the query: that may lie in the
  * place of what it is made of, head by head, and nowhere else. */
-static bool turns_are_apart(const apr_session *s, const apr_session_place *at)
+bool apr_session_turns_are_apart(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion)
 {
-    for (size_t i = 0; i < at->fusion.n_steps; i++) {
-        const apr_fused *const step = &at->fusion.steps[i];
+    for (size_t i = 0; i < fusion->n_steps; i++) {
+        const apr_fused *const step = &fusion->steps[i];
         if (step->store < 0) continue;
         const int query = s->program.ops[step->ropes[0]].out, from = source_of_rope(s, step, 0), key = source_of_rope(s, step, 1);
         const int value = s->program.ops[step->store].in[1];
@@ -63,14 +63,13 @@ static bool turns_are_apart(const apr_session *s, const apr_session_place *at)
     return true;
 }
 
-/* The value that ends the products, or experts, and the one that is added. */
-static int result_of(const apr_session *s, const apr_fused *step)
+int apr_session_result_of(const apr_session *s, const apr_fused *step)
 {
     const int last = step->op >= 0 ? step->op : step->linears[0];
     return s->program.ops[step->glu >= 0 ? step->glu : step->add >= 0 ? step->add : last].out;
 }
 
-static int residual_of(const apr_session *s, const apr_fused *step)
+int apr_session_residual_of(const apr_session *s, const apr_fused *step)
 {
     const apr_op *const add = &s->program.ops[step->add], *const last = &s->program.ops[step->op >= 0 ? step->op : step->linears[0]];
     return add->in[0] == last->out ? add->in[1] : add->in[0];
@@ -81,7 +80,8 @@ static bool routes_are_apart(const apr_session *s, const apr_session_place *at)
 {
     for (size_t i = 0; i < at->fusion.n_steps; i++) {
         const apr_fused *const step = &at->fusion.steps[i];
-        if (step->kind == APR_FUSED_EXPERTS && apr_session_values_overlap(s, at, result_of(s, step), s->program.ops[step->op].in[1]))
+        if (step->kind == APR_FUSED_EXPERTS &&
+            apr_session_values_overlap(s, at, apr_session_result_of(s, step), s->program.ops[step->op].in[1]))
             return false;
     }
     return true;
@@ -91,7 +91,7 @@ static bool routes_are_apart(const apr_session *s, const apr_session_place *at)
 static apr_status fuse_as(const apr_session *s, apr_session_place *at, const apr_fusible *can, bool *may_run, apr_error *err)
 {
     APR_TRY(apr_fuse(&at->fusion, &s->program, can, err));
-    *may_run = slots_suffice(&at->fusion) && turns_are_apart(s, at) && routes_are_apart(s, at);
+    *may_run = slots_suffice(&at->fusion) && apr_session_turns_are_apart(s, at, &at->fusion) && routes_are_apart(s, at);
     if (!*may_run) apr_fusion_close(&at->fusion);
     return APR_OK;
 }
@@ -132,7 +132,7 @@ static float *squares_at(const apr_session_place *at, int planes, int64_t width)
     return (float *)(void *)(planes_at(at, planes) + apr_cuda_round((size_t)apr_planes_bytes(width)));
 }
 
-static const float *vector_at(const apr_session_place *at, int slot)
+const float *apr_session_vector_at(const apr_session_place *at, int slot)
 {
     return slot >= 0 && at->plan.vector_offsets[slot] >= 0 ? at->vectors + at->plan.vector_offsets[slot] : NULL;
 }
@@ -148,7 +148,7 @@ static apr_status run_inputs(const apr_session *s, const apr_session_place *at, 
                             .planes = planes_at(at, step->planes)};
     if (norm != NULL) {
         args.eps = norm->args.norm.eps;
-        args.gain = vector_at(at, norm->weight[0]);
+        args.gain = apr_session_vector_at(at, norm->weight[0]);
         args.gain_offset = norm->args.norm.offset;
         if (step->keeps) args.out = apr_session_value_at(s, norm->out);
     }
@@ -162,7 +162,7 @@ static void leave(const apr_session *s, const apr_session_place *at, const apr_f
     if (step->planes < 0) return;
     args->planes = planes_at(at, step->planes);
     if (norm == NULL) return;
-    args->gain = vector_at(at, norm->weight[0]);
+    args->gain = apr_session_vector_at(at, norm->weight[0]);
     args->gain_offset = norm->args.norm.offset;
     args->out_squares = squares_at(at, step->planes, width);
 }
@@ -178,7 +178,7 @@ static bool are_alike(const apr_fusion *fusion, int64_t i)
 static apr_status run_products(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
     const apr_op *const ops = s->program.ops, *const divided = norm_of(s, step->divided);
-    const int result = result_of(s, step);
+    const int result = apr_session_result_of(s, step);
     const int64_t i = step - at->fusion.steps;
     apr_flow_args args = {.ending = step->glu >= 0   ? APR_FLOW_GLU
                                     : step->add >= 0 ? APR_FLOW_ADD
@@ -193,11 +193,12 @@ static apr_status run_products(const apr_session *s, const apr_session_place *at
     }
     for (int k = 0; k < step->n_linears; k++) {
         const apr_op *const op = &ops[step->linears[k]];
-        args.parts[k] = (apr_flow_part){at->multiplied[op->weight[0]], vector_at(at, op->weight[1]), apr_session_value_at(s, op->out)};
+        args.parts[k] =
+            (apr_flow_part){at->multiplied[op->weight[0]], apr_session_vector_at(at, op->weight[1]), apr_session_value_at(s, op->out)};
     }
     if (args.ending != APR_FLOW_STORE) args.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
     if (step->glu >= 0) args.glu = ops[step->glu].args.glu.shape;
-    if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
+    if (step->add >= 0) args.residual = apr_session_value_at(s, apr_session_residual_of(s, step));
     leave(s, at, step, s->program.values[result].width, &args);
     args.is_beside = are_alike(&at->fusion, i - 1) && !are_alike(&at->fusion, i - 2);
     args.has_beside = are_alike(&at->fusion, i) && !args.is_beside;
@@ -208,7 +209,7 @@ static apr_status run_products(const apr_session *s, const apr_session_place *at
 static apr_status run_experts(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
     const apr_op *const divided = norm_of(s, step->divided);
-    const int result = result_of(s, step);
+    const int result = apr_session_result_of(s, step);
     apr_flow_args flow = {.ending = step->add >= 0 ? APR_FLOW_ADD : APR_FLOW_STORE, .n_parts = 1, .x = planes_at(at, step->inputs)};
     apr_op_args args;
 
@@ -219,12 +220,12 @@ static apr_status run_experts(apr_session *s, const apr_session_place *at, const
         flow.eps = divided->args.norm.eps;
     }
     flow.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
-    if (step->add >= 0) flow.residual = apr_session_value_at(s, residual_of(s, step));
+    if (step->add >= 0) flow.residual = apr_session_value_at(s, apr_session_residual_of(s, step));
     leave(s, at, step, s->program.values[result].width, &flow);
     return s->options.cuda->experts(at->device, &args.experts, &flow, err);
 }
 
-static apr_status bind_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_turn_args *turn, apr_error *err)
+apr_status apr_session_bind_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_turn_args *turn, apr_error *err)
 {
     apr_norm_args *norms[2];
     apr_rope_args *ropes[2];
@@ -248,7 +249,7 @@ static apr_status bind_turn(apr_session *s, const apr_session_place *at, const a
 static apr_status run_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
     apr_turn_args turn;
-    APR_TRY(bind_turn(s, at, step, &turn, err));
+    APR_TRY(apr_session_bind_turn(s, at, step, &turn, err));
     return s->options.cuda->turn(at->device, &turn, err);
 }
 
@@ -256,7 +257,7 @@ static apr_status run_attend(apr_session *s, const apr_session_place *at, const 
 {
     apr_op_args args;
     apr_turn_args turn;
-    if (step->store >= 0) APR_TRY(bind_turn(s, at, step, &turn, err));
+    if (step->store >= 0) APR_TRY(apr_session_bind_turn(s, at, step, &turn, err));
     APR_TRY(apr_session_bind_op(s, at, &s->program.ops[step->op], &args, err));
     return s->options.cuda->attend_to_planes(at->device, step->store >= 0 ? &turn : NULL, &args.attend, planes_at(at, step->planes), err);
 }

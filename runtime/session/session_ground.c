@@ -160,7 +160,7 @@ static apr_status allocate_device_place(apr_session *s, apr_session_place *at, a
     at->step = apr_step_table_at(at->states + at->plan.step_offset, at->plan.n_sequences, at->plan.n_ctx);
     APR_TRY(upload_vectors(s, at, err));
     APR_TRY(apr_session_upload_weights(s, at, err));
-    if (s->positions == NULL) APR_TRY(apr_session_fuse(s, at, err)); /* steps of several sequences are products of several tokens */
+    APR_TRY(s->positions == NULL ? apr_session_fuse(s, at, err) : apr_session_fuse_rows(s, at, err));
     APR_TRY(apr_session_find_prompt_steps(s, at, err));
     return s->options.cuda->check(at->device, "the upload", err);
 }
@@ -214,6 +214,7 @@ static void release_place(const apr_session *s, apr_session_place *at)
     }
     apr_fusion_close(&at->fusion);
     apr_prompt_close_steps(&at->prompt);
+    apr_fusion_close(&at->rows);
     free(at->twins);
     free(at->relays);
     for (size_t i = 0; at->own_experts != NULL && i < s->program.n_weights; i++) free(at->own_experts[i]);

@@ -34,13 +34,17 @@ typedef struct apr_session_place {
     apr_workspace work;
     float *shared; /* behind the slices of the workspace; NULL: nothing is shared */
 
-    uint8_t *weights;         /* on the device: as stored, each at a multiple of 64 bytes */
-    uint8_t *copies;          /* on the device: decoded FP16 twins of packed matrices, or NULL */
-    apr_cuda_token *token;    /* on the device: the one token of a batch, where there is but this place */
-    apr_step_table step;      /* on the device: of several sequences' rows */
-    uint8_t *planes;          /* on the device: APR_PLANES_SLOTS inputs of products that stream */
-    apr_fusion fusion;        /* the steps of a single token there; none: operation by operation */
-    apr_prompt_steps prompt;  /* the steps of many tokens there; none: operation by operation */
+    uint8_t *weights;        /* on the device: as stored, each at a multiple of 64 bytes */
+    uint8_t *copies;         /* on the device: decoded FP16 twins of packed matrices, or NULL */
+    apr_cuda_token *token;   /* on the device: the one token of a batch, where there is but this place */
+    apr_step_table step;     /* on the device: of several sequences' rows */
+    uint8_t *planes;         /* on the device: APR_PLANES_SLOTS inputs of products that stream */
+    apr_fusion fusion;       /* the steps of a single token there; none: operation by operation */
+    apr_prompt_steps prompt; /* the steps of many tokens there; none: operation by operation */
+    apr_fusion rows;         /* the same of the rows of a step, where there are several sequences */
+    int64_t rows_widest;     /* of what is left in slots */
+    bool rows_bfloats;
+    int logits_norm;          /* the norm of which those steps leave inputs for the product that makes logits; -1: there is none */
     apr_cuda_graph *recorded; /* on the device: the operations of a single token; NULL: not yet, or not any more */
     bool cannot_record;       /* they could not be, and that was said */
     float *host_rows;         /* on the host: rows of tables that a device is given token by token; NULL: there are none */
@@ -80,9 +84,11 @@ struct apr_session {
     int64_t *step_sequences; /* [n_sequences] of the rows of a step */
     bool is_step;            /* the batch is a token of each of some sequences */
     int64_t step_position;   /* the largest of theirs */
+    int64_t step_first;      /* of the rows that are asked for, the first one of those that are run now */
     int64_t step_rows;       /* how many the step before had */
     int64_t recorded_rows;   /* of the step that is recorded, and the positions that it may have: below so many */
     int64_t recorded_end;
+    bool recorded_logits; /* with their logits */
     const float *last_logits;
     const float *last_row; /* of the logits, at the place that made them; NULL: nothing has been evaluated */
     int64_t told_position; /* what the one device has been told of a single token; -1: nothing */
@@ -128,8 +134,8 @@ apr_status apr_session_tell_token(apr_session *s, const apr_session_place *at, a
 /* Runs the batch's one token, its logits included, as it was recorded; records it first where it was not. *done false: it cannot be
  * done so, and nothing was run. What was started is not waited for. */
 apr_status apr_session_replay(apr_session *s, const apr_eval_output *out, bool *done, apr_error *err);
-/* The same of a step's rows, but for their logits: recorded when as many as in the step before go on together. */
-apr_status apr_session_replay_step(apr_session *s, bool *done, apr_error *err);
+/* The same of a step's rows: recorded when as many as in the step before go on together. *logits: theirs have been computed, too. */
+apr_status apr_session_replay_step(apr_session *s, bool *done, bool *logits, apr_error *err);
 /* What was recorded is not what would be run now. */
 void apr_session_forget_recorded(const apr_session *s, apr_session_place *at);
 /* Of the last row of logits, where it lies. */
@@ -222,6 +228,27 @@ apr_status apr_session_find_prompt_steps(apr_session *s, apr_session_place *at, 
 bool apr_session_takes_prompt_steps(const apr_session *s, const apr_eval_output *out);
 /* Runs the step that begins with operation i, or what apr_session_run_some runs; *end: the first operation that was not run. */
 apr_status apr_session_run_prompt_step(apr_session *s, size_t i, size_t *end, apr_error *err);
+/* The value that ends a step's products, or experts, and the one that is added. */
+int apr_session_result_of(const apr_session *s, const apr_fused *step);
+int apr_session_residual_of(const apr_session *s, const apr_fused *step);
+/* A slot's vector on the device; NULL for slot -1, and for one that is not there. */
+const float *apr_session_vector_at(const apr_session_place *at, int slot);
+/* May the turns of these steps be run where values lie? And one of them, of the batch. */
+bool apr_session_turns_are_apart(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion);
+apr_status apr_session_bind_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_turn_args *turn, apr_error *err);
+
+/* --- session_rows.c: the same of the rows of a step --- */
+
+/* As apr_session_fuse, where there are several sequences. */
+apr_status apr_session_fuse_rows(apr_session *s, apr_session_place *at, apr_error *err);
+/* Are the rows of this step run so, with all their logits at once? */
+bool apr_session_may_fuse_rows(const apr_session *s, const apr_session_place *at);
+apr_status apr_session_run_fused_rows(apr_session *s, const apr_session_place *at, apr_error *err);
+/* How many of a step's rows are run together, in parts of equal size. */
+int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows);
+/* The same of a batch of one sequence's tokens, but for their logits, and for what only those are made of. */
+bool apr_session_may_fuse_batch(const apr_session *s, const apr_session_place *at, const apr_eval_output *out);
+apr_status apr_session_run_fused_batch(apr_session *s, const apr_session_place *at, apr_error *err);
 
 /* --- session_packed.c --- */
 

@@ -115,7 +115,9 @@ static apr_status record_step(apr_session *s, apr_session_place *at, apr_error *
     s->recorded_rows = s->n_tokens;
     s->recorded_end = (position / STEP_STRIDE + 1) * STEP_STRIDE;
     s->step_position = s->recorded_end - 1;
-    for (size_t i = 0; i < s->program.n_ops && status == APR_OK; i++) {
+    s->recorded_logits = apr_session_may_fuse_rows(s, at);
+    if (s->recorded_logits) status = apr_session_run_fused_rows(s, at, err);
+    for (size_t i = 0; i < s->program.n_ops && status == APR_OK && !s->recorded_logits; i++) {
         const apr_op *const op = &s->program.ops[i];
         if (op->out < 0 || !s->program.values[op->out].is_logits) status = apr_session_run_op(s, op, err);
     }
@@ -131,12 +133,12 @@ static bool may_replay_step(const apr_session *s, const apr_session_place *at)
            s->watch == NULL;
 }
 
-apr_status apr_session_replay_step(apr_session *s, bool *done, apr_error *err)
+apr_status apr_session_replay_step(apr_session *s, bool *done, bool *logits, apr_error *err)
 {
     apr_session_place *const at = &s->places[0];
     const bool is_steady = s->n_tokens == s->step_rows;
 
-    *done = false;
+    *done = *logits = false;
     s->step_rows = s->n_tokens;
     if (!may_replay_step(s, at)) return APR_OK;
     const bool is_there = at->recorded != NULL && s->recorded_rows == s->n_tokens && s->step_position < s->recorded_end;
@@ -149,6 +151,7 @@ apr_status apr_session_replay_step(apr_session *s, bool *done, apr_error *err)
         if (status != APR_OK) go_on_without(s, at, &why);
     }
     *done = at->recorded != NULL;
+    *logits = *done && s->recorded_logits;
     return *done ? s->options.cuda->replay(at->recorded, err) : APR_OK;
 }
 
@@ -177,9 +180,8 @@ apr_status apr_session_find_bests(apr_session *s, apr_best *bests, apr_error *er
         return APR_OK;
     }
     apr_cuda_found *const mail = apr_session_step_mail(s).found;
-    for (int64_t r = 0; r < s->n_rows; r++)
-        APR_TRY(cuda->find_best(at->device, at->logits + r * width, width, bests[r].n_wanted, bests[r].temperature, at->work.data,
-                                &at->step.found[r], err));
+    APR_TRY(cuda->find_bests(at->device, at->logits, width, s->n_rows, bests, at->work.data, at->work.slice * sizeof(float), at->step.found,
+                             err));
     APR_TRY(cuda->receive(at->device, mail, at->step.found, (uint64_t)s->n_rows * sizeof *mail, err));
     APR_TRY(cuda->check(at->device, s->stage, err));
     for (int64_t r = 0; r < s->n_rows; r++) take_found(&bests[r], &mail[r], width);

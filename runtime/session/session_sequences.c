@@ -238,43 +238,57 @@ static apr_status check_row(const apr_session *s, const apr_sequence_token *row,
     return APR_OK;
 }
 
-/* Rows into the session's own arrays, each sequence once; their pages are there when it returns. */
-static apr_status take_rows(apr_session *s, const apr_sequence_token *rows, int64_t n, apr_error *err)
+/* Each sequence once; their pages are there when it returns. */
+static apr_status check_rows(apr_session *s, const apr_sequence_token *rows, int64_t n, apr_error *err)
 {
     for (int64_t i = 0; i < n; i++) {
         APR_TRY(check_row(s, &rows[i], err));
         for (int64_t j = 0; j < i; j++)
             if (rows[j].sequence == rows[i].sequence)
                 return apr_fail(err, APR_E_USAGE, "sequence %lld is twice in a step", (long long)rows[i].sequence);
-        s->step_ids[i] = rows[i].id;
-        s->step_sequences[i] = rows[i].sequence;
     }
     for (int64_t i = 0; i < n; i++) APR_TRY(apr_pages_extend(&s->pages, rows[i].sequence, s->positions[rows[i].sequence] + 1, err));
     return APR_OK;
+}
+
+/* Some rows, the first of which is the step's `first`. */
+static apr_status run_some_rows(apr_session *s, const apr_sequence_token *rows, int64_t first, int64_t n, const apr_eval_output *out,
+                                apr_error *err)
+{
+    const uint64_t before = apr_heap_in_use();
+    for (int64_t i = 0; i < n; i++) {
+        s->step_ids[i] = rows[first + i].id;
+        s->step_sequences[i] = rows[first + i].sequence;
+    }
+    s->ids = s->step_ids;
+    s->n_tokens = n;
+    s->step_first = first;
+    s->is_step = true;
+    s->step_position = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (s->positions[s->step_sequences[i]] > s->step_position) s->step_position = s->positions[s->step_sequences[i]];
+    const apr_status status = apr_session_run_step(s, out, err);
+    s->is_step = false;
+    for (int64_t i = 0; i < n; i++) s->positions[s->step_sequences[i]]++;
+    if (!apr_session_has_device(s)) apr_session_count_heap(&s->heap_runs, before);
+    return status;
 }
 
 apr_status apr_session_step(apr_session *s, const apr_sequence_token *rows, int64_t n_rows, const apr_eval_output *out, apr_error *err)
 {
     static const apr_eval_output nothing = {0};
     const int64_t most = s->places[0].plan.n_batch;
+    apr_status status = APR_OK;
 
     if (n_rows == 0) return APR_OK;
     if (s->positions == NULL || n_rows < 0 || n_rows > most || n_rows > s->places[0].plan.n_sequences)
         return apr_fail(err, APR_E_USAGE, "a step of %lld sequences: there are %lld, and %lld tokens at a time", (long long)n_rows,
                         (long long)s->places[0].plan.n_sequences, (long long)most);
     s->positions[s->sequence] = s->position;
-    APR_TRY(take_rows(s, rows, n_rows, err));
-    const uint64_t before = apr_heap_in_use();
-    s->ids = s->step_ids;
-    s->n_tokens = n_rows;
-    s->is_step = true;
-    s->step_position = 0;
-    for (int64_t i = 0; i < n_rows; i++)
-        if (s->positions[rows[i].sequence] > s->step_position) s->step_position = s->positions[rows[i].sequence];
-    const apr_status status = apr_session_run_step(s, out != NULL ? out : &nothing, err);
-    s->is_step = false;
-    for (int64_t i = 0; i < n_rows; i++) s->positions[rows[i].sequence]++;
+    APR_TRY(check_rows(s, rows, n_rows, err));
+    const int64_t each = apr_session_rows_at_once(s, n_rows);
+    for (int64_t first = 0; first < n_rows && status == APR_OK; first += each)
+        status = run_some_rows(s, rows, first, n_rows - first < each ? n_rows - first : each, out != NULL ? out : &nothing, err);
     s->position = s->positions[s->sequence];
-    if (!apr_session_has_device(s)) apr_session_count_heap(&s->heap_runs, before);
     return status;
 }

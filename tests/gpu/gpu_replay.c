@@ -221,6 +221,40 @@ static void the_likeliest_are_those_that_the_host_finds(void **state)
     free(logits);
 }
 
+/* Rows that wish for different things, in a workspace for all of them and for a few at a time. */
+static void those_of_several_rows_are_those_of_each(void **state)
+{
+    (void)state;
+    enum { N = 5000, ROWS = 70 };
+    static const int wanted[] = {1, 3, 1, 64, 7};
+    apr_cuda_device *const device = open_device();
+    float *const logits = malloc((size_t)ROWS * N * sizeof *logits), *const there = take(device, (uint64_t)ROWS * N * sizeof *logits);
+    apr_cuda_found *const found = take(device, ROWS * sizeof *found), here[ROWS];
+    void *const work = take(device, ROWS * apr_cuda_best_bytes(N));
+    apr_error err = {0};
+
+    for (int r = 0; r < ROWS; r++) make_row(logits + r * N, N, r % 9);
+    assert_int_equal(cuda->upload(device, there, logits, (uint64_t)ROWS * N * sizeof *logits, &err), APR_OK);
+    for (int way = 0; way < 4; way++) { /* all want one; all want something; each with little room */
+        apr_best wishes[ROWS] = {0};
+        for (int r = 0; r < ROWS; r++)
+            wishes[r] = (apr_best){.n_wanted = way % 2 == 0 ? 1 : wanted[r % 5], .temperature = way % 2 == 0 || r % 3 == 0 ? 0.0f : 0.7f};
+        const uint64_t n_bytes = (way < 2 ? ROWS : 1) * apr_cuda_best_bytes(N);
+        if (cuda->find_bests(device, there, N, ROWS, wishes, work, n_bytes, found, &err) != APR_OK) fail_msg("%s", err.text);
+        assert_int_equal(cuda->download(device, here, found, sizeof here, &err), APR_OK);
+        for (int r = 0; r < ROWS; r++) {
+            apr_best truth = wishes[r], best = wishes[r];
+            apr_find_best(&truth, logits + r * N, N);
+            apr_best_from_keys(&best, here[r].keys, best.n_wanted);
+            assert_int_equal(best.n, truth.n);
+            assert_memory_equal(best.ids, truth.ids, (size_t)truth.n * sizeof *truth.ids);
+            if (truth.temperature > 0.0f) assert_true(fabs(here[r].sum - truth.sum) <= APR_BEST_SUM_ERROR * truth.sum);
+        }
+    }
+    cuda->close(device);
+    free(logits);
+}
+
 /* --- generations --- */
 
 typedef struct spoken {
@@ -363,6 +397,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(so_does_every_type_of_cache),
         cmocka_unit_test(two_sessions_in_turn_do_not_read_each_other_s_token),
         cmocka_unit_test(the_likeliest_are_those_that_the_host_finds),
+        cmocka_unit_test(those_of_several_rows_are_those_of_each),
         cmocka_unit_test(a_seed_says_what_it_says_when_all_logits_are_read),
         cmocka_unit_test(what_cannot_be_recorded_leaves_a_device_that_can_be_used),
         cmocka_unit_test(a_fault_before_a_replay_is_named_with_the_stage_and_auto_goes_on_on_the_host),

@@ -202,6 +202,27 @@ static void it_does_so_on_a_device_too(void **state)
     cuda = NULL;
 }
 
+/* Ten of eight tokens: four, four and two of them join, and seven steps later the last ones have theirs. */
+static void short_prompts_join_several_at_a_time(void **state)
+{
+    static script s;
+    two_layers t;
+    (void)state;
+    open_model(&t, "llama", APR_LAYER_FULL, APR_LAYER_FULL, APR_FFN_DENSE);
+    write_script(&s, 1);
+    s.n = 10;
+    for (int i = 0; i < s.n; i++) {
+        s.items[i].request.n_prompt = 5;
+        s.items[i].request.max_tokens = 8;
+        s.items[i].stop_after = 0;
+    }
+    const apr_schedule_stats stats = run(&s, &t.m.model, 12, 0);
+    assert_int_equal(stats.n_done, 10);
+    assert_int_equal(stats.n_generated, 80);
+    assert_int_equal(stats.n_steps, 9);
+    program_model_close(&t.m);
+}
+
 /* One behind the other they are alike; the others come in between where they are in order. */
 static void what_two_that_follow_each_other_begin_with_is_computed_once(void **state)
 {
@@ -268,6 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_answer_depends_on_its_request_alone),
         cmocka_unit_test(it_does_so_on_a_device_too),
+        cmocka_unit_test(short_prompts_join_several_at_a_time),
         cmocka_unit_test(what_two_that_follow_each_other_begin_with_is_computed_once),
         cmocka_unit_test(what_cannot_be_answered_is_said_and_the_rest_goes_on),
         cmocka_unit_test(a_run_that_is_ended_gives_up_what_is_under_way),

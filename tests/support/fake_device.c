@@ -340,6 +340,8 @@ const apr_cuda_api *fake_device(void)
                                      .wait_mark = wait_mark,
                                      .receive = copy,
                                      .find_best = fake_find_best,
+                                     .find_bests = fake_find_bests,
+                                     .takes_rows = fake_takes_rows,
                                      .record = fake_record,
                                      .end_record = fake_end_record,
                                      .replay = fake_replay,

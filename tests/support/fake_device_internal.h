@@ -41,6 +41,10 @@ void fake_touch(apr_cuda_device *d, bool on);
 apr_status fake_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);
 apr_status fake_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
                           apr_cuda_found *found, apr_error *err);
+apr_status fake_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *wishes, void *work,
+                           uint64_t n_bytes, apr_cuda_found *found, apr_error *err);
+bool fake_takes_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
+                     const apr_workspace *work);
 apr_status fake_record(apr_cuda_device *device, apr_error *err);
 apr_status fake_end_record(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err);
 apr_status fake_replay(apr_cuda_graph *graph, apr_error *err);

@@ -236,6 +236,24 @@ apr_status fake_find_best(apr_cuda_device *device, const float *logits, int64_t 
     return APR_OK;
 }
 
+apr_status fake_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *wishes, void *work,
+                           uint64_t n_bytes, apr_cuda_found *found, apr_error *err)
+{
+    fake_touch(device, true);
+    memset(work, 0xff, n_bytes); /* it is to be had */
+    fake_touch(device, false);
+    for (int64_t r = 0; r < n_rows; r++)
+        APR_TRY(fake_find_best(device, logits + r * n, n, wishes[r].n_wanted, wishes[r].temperature, work, &found[r], err));
+    return APR_OK;
+}
+
+bool fake_takes_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
+                     const apr_workspace *work)
+{
+    (void)device, (void)weight, (void)n_out, (void)n_in, (void)widest, (void)work;
+    return false;
+}
+
 /* --- products that stream: of rows as they are, so that everybody else here can read them, too --- */
 
 bool fake_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in)

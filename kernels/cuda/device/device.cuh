@@ -99,6 +99,14 @@ apr_status apr_cuda_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_
 /* best.cu */
 apr_status apr_cuda_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
                               apr_cuda_found *found, apr_error *err);
+apr_status apr_cuda_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *wishes, void *work,
+                               uint64_t n_bytes, apr_cuda_found *found, apr_error *err);
+
+/* rows_run.cu */
+bool apr_cuda_takes_rows(const apr_cuda_device *device, const apr_tensor *weight, int64_t n_out, int64_t n_in, int64_t widest,
+                         const apr_workspace *work);
+apr_status apr_cuda_run_rows(apr_cuda_device *device, const apr_rows_args *args, apr_error *err);
+apr_status apr_cuda_run_rows_inputs(apr_cuda_device *device, const apr_rows_inputs *args, apr_error *err);
 
 /* graph.cu */
 apr_status apr_cuda_record(apr_cuda_device *device, apr_error *err);

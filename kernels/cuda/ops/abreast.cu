@@ -130,9 +130,9 @@ static abreast_call call_of(const apr_abreast_args *args, const abreast_kernels 
     return a;
 }
 
-/* Tile after tile of all tokens. */
-static cudaError_t start_dense(abreast_call a, const abreast_kernels *k, const abreast_device *d, int n_multiprocessors,
-                               cudaStream_t stream)
+/* Tile after tile of all tokens; end: NULL, sums are joined. */
+static cudaError_t start_dense(abreast_call a, const abreast_kernels *k, const abreast_device *d, int n_multiprocessors, abreast_end *end,
+                               const void *what, cudaStream_t stream)
 {
     const int64_t n_all = (int64_t)a.n_row_blocks * a.n_stages;
     const int n_blocks = n_all < n_multiprocessors ? (int)n_all : n_multiprocessors;
@@ -146,7 +146,8 @@ static cudaError_t start_dense(abreast_call a, const abreast_kernels *k, const a
         const int64_t to_go = a.n_tokens - (int64_t)a.first_tile * APR_ABREAST_TILE;
         const unsigned n_here = (unsigned)(to_go < a.n_here * APR_ABREAST_TILE ? to_go : a.n_here * APR_ABREAST_TILE);
         error = k->start[!d->large][way](a, (unsigned)n_blocks, d->shared_bytes, stream);
-        if (error == cudaSuccess && joins) error = start_join(a, n_blocks, (unsigned)rows_of(d), n_here, stream);
+        if (error == cudaSuccess && end != NULL) error = end(what, a, n_blocks, rows_of(d), stream);
+        else if (error == cudaSuccess && joins) error = start_join(a, n_blocks, (unsigned)rows_of(d), n_here, stream);
     }
     return error;
 }
@@ -161,7 +162,7 @@ static cudaError_t start_grouped(const abreast_call &a, const abreast_kernels *k
     return k->start[!d->large][way](a, (unsigned)n_blocks, d->shared_bytes, stream);
 }
 
-cudaError_t apr_cuda_abreast(const apr_abreast_args *args, int n_multiprocessors, cudaStream_t stream)
+static cudaError_t start(const apr_abreast_args *args, int n_multiprocessors, abreast_end *end, const void *what, cudaStream_t stream)
 {
     const abreast_kernels *const k = kernels_of(args->parts[0].weight->dtype);
     abreast_device d;
@@ -171,8 +172,19 @@ cudaError_t apr_cuda_abreast(const apr_abreast_args *args, int n_multiprocessors
     if (error != cudaSuccess) return error;
     const abreast_call a = call_of(args, k, rows_of(&d));
     if ((int64_t)a.n_row_blocks * a.n_stages > INT32_MAX) return cudaErrorNotSupported;
-    if (args->groups == NULL) return start_dense(a, k, &d, n_multiprocessors, stream);
+    if (args->groups == NULL) return start_dense(a, k, &d, n_multiprocessors, end, what, stream);
     return start_grouped(a, k, &d, args->most_tiles, (int64_t)args->most_groups * a.n_row_blocks * a.splits, n_multiprocessors, stream);
+}
+
+cudaError_t apr_cuda_abreast(const apr_abreast_args *args, int n_multiprocessors, cudaStream_t stream)
+{
+    return start(args, n_multiprocessors, NULL, NULL, stream);
+}
+
+cudaError_t apr_cuda_abreast_ended(const apr_abreast_args *args, int n_multiprocessors, abreast_end *end, const void *what,
+                                   cudaStream_t stream)
+{
+    return args->groups != NULL ? cudaErrorInvalidValue : start(args, n_multiprocessors, end, what, stream);
 }
 
 int apr_cuda_abreast_group_tiles(apr_dtype dtype, int64_t n_tokens)

@@ -61,6 +61,9 @@ cudaError_t apr_cuda_abreast_prepare(const float *x, const int *row_of, int64_t 
 cudaError_t apr_cuda_abreast_prepare_slots(const float *x, const int *taken, bool bfloats, const apr_abreast_inputs *to,
                                            cudaStream_t stream);
 cudaError_t apr_cuda_abreast(const apr_abreast_args *args, int n_multiprocessors, cudaStream_t stream);
+/* Dense products ended as kernels/cuda/rows_args.h says, and a value brought into a slot; from 9.0 on. */
+cudaError_t apr_cuda_abreast_rows(const apr_rows_args *args, int n_multiprocessors, cudaStream_t stream);
+cudaError_t apr_cuda_abreast_rows_inputs(const apr_rows_inputs *args, cudaStream_t stream);
 /* Tiles that a group may have where a matrix has n_tokens at most; 0: no kernel. */
 int apr_cuda_abreast_group_tiles(apr_dtype dtype, int64_t n_tokens);
 

@@ -669,6 +669,13 @@ template <apr_dtype D> static abreast_kernels abreast_kernels_of(void)
          {abreast_stage<D, 1, S, S_MS>::BYTES, abreast_stage<D, 2, S, S_MS>::BYTES, abreast_stage<D, 4, S, S_MS>::BYTES}}};
 }
 
+/* What comes behind a launch of products in place of the joining of sums: the call as it was launched, by so many blocks, with row blocks
+ * of so many rows. */
+typedef cudaError_t abreast_end(const void *what, const abreast_call &call, int n_blocks, int rows_of_block, cudaStream_t stream);
+/* abreast.cu: dense products, each launch of at most APR_ABREAST_MOST_TILES tiles of tokens ended so. */
+cudaError_t apr_cuda_abreast_ended(const apr_abreast_args *args, int n_multiprocessors, abreast_end *end, const void *what,
+                                   cudaStream_t stream);
+
 /* abreast_k.cu, abreast_blocks.cu, abreast_plain.cu; NULL: not of these. */
 const abreast_kernels *apr_abreast_k_kernels(apr_dtype dtype);
 const abreast_kernels *apr_abreast_blocks_kernels(apr_dtype dtype);

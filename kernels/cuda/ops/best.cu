@@ -44,17 +44,25 @@ template <> __device__ __forceinline__ uint64_t key_of(const float *from, int64_
 }
 template <> __device__ __forceinline__ uint64_t key_of(const uint64_t *from, int64_t i, int64_t n) { return i < n ? from[i] : 0; }
 
+/* One row of those that are searched together, blockIdx.y: what it is, what it is for, where its answer goes. */
+enum { MOST_ROWS = 64 };
+typedef struct best_rows {
+    float temperatures[MOST_ROWS]; /* 0: no sum */
+} best_rows;
+
+/* from: rows of n; out: rows of `stride` keys. */
 template <typename FROM>
-static __global__ void __launch_bounds__(SORTERS) k_keep_best(const FROM *from, int64_t n, int n_kept, uint64_t *out)
+static __global__ void __launch_bounds__(SORTERS) k_keep_best(const FROM *from, int64_t n, int n_kept, uint64_t *out, int64_t stride)
 {
     __shared__ uint64_t keys[CHUNK];
     follow_previous();
     const int64_t first = (int64_t)blockIdx.x * CHUNK;
+    uint64_t *const to = out + blockIdx.y * stride + (int64_t)blockIdx.x * n_kept;
 
-    for (int i = threadIdx.x; i < CHUNK; i += SORTERS) keys[i] = key_of<FROM>(from, first + i, n);
+    for (int i = threadIdx.x; i < CHUNK; i += SORTERS) keys[i] = key_of<FROM>(from + blockIdx.y * n, first + i, n);
     if (n_kept == 1) find_largest(keys);
     else sort_keys(keys);
-    if ((int)threadIdx.x < n_kept) out[(int64_t)blockIdx.x * n_kept + threadIdx.x] = keys[threadIdx.x];
+    if ((int)threadIdx.x < n_kept) to[threadIdx.x] = keys[threadIdx.x];
 }
 
 static __device__ __forceinline__ double warp_sum_of(double x)
@@ -64,18 +72,27 @@ static __device__ __forceinline__ double warp_sum_of(double x)
     return x;
 }
 
-/* A block's share of SUMMED logits. */
+/* A row's parts lie with what was found of it, or, where they are too many, in the workspace. */
+static __device__ __forceinline__ double *parts_of(apr_cuda_found *found, double *work, int64_t n_parts)
+{
+    return n_parts <= APR_MOST_PARTS ? found[blockIdx.y].parts : work + blockIdx.y * n_parts;
+}
+
+/* A block's share of SUMMED logits; gridDim.x parts. */
 static __global__ void __launch_bounds__(SUMMERS)
-    k_sum_parts(const float *logits, int64_t n, float temperature, const apr_cuda_found *found, double *parts)
+    k_sum_parts(const float *logits, int64_t n, const __grid_constant__ best_rows rows, apr_cuda_found *found, double *work)
 {
     __shared__ double warps[SUMMERS / 32];
     follow_previous();
+    const float temperature = rows.temperatures[blockIdx.y];
+    if (!(temperature > 0.0f)) return;
+    const float *const row = logits + blockIdx.y * n;
     const int64_t first = (int64_t)blockIdx.x * SUMMED;
-    const float largest = apr_best_logit(found->keys[0]);
+    const float largest = apr_best_logit(found[blockIdx.y].keys[0]);
     double sum = 0.0;
 
     for (int64_t i = first + threadIdx.x; i < first + SUMMED && i < n; i += SUMMERS) {
-        const float weight = expf(__fdiv_rn(logits[i] - largest, temperature));
+        const float weight = expf(__fdiv_rn(row[i] - largest, temperature));
         sum += isnan(weight) ? 0.0 : (double)weight;
     }
     sum = warp_sum_of(sum);
@@ -83,51 +100,103 @@ static __global__ void __launch_bounds__(SUMMERS)
     __syncthreads();
     if (threadIdx.x > 0) return;
     for (int i = 1; i < SUMMERS / 32; i++) sum += warps[i];
-    parts[blockIdx.x] = sum;
+    parts_of(found, work, gridDim.x)[blockIdx.x] = sum;
 }
 
-static __global__ void k_join_sum(const double *parts, int64_t n, apr_cuda_found *found)
+static __global__ void k_join_sum(double *work, int64_t n, const __grid_constant__ best_rows rows, apr_cuda_found *found)
 {
     double sum = 0.0;
     follow_previous();
+    if (!(rows.temperatures[blockIdx.y] > 0.0f)) return;
+    const double *const parts = parts_of(found, work, n);
     for (int64_t i = threadIdx.x; i < n; i += 32) sum += parts[i];
     sum = warp_sum_of(sum);
-    if (threadIdx.x == 0) found->sum = sum;
+    if (threadIdx.x == 0) found[blockIdx.y].sum = sum;
+}
+
+/* Keys that blocks of all stages keep of a row. */
+static int64_t keys_of_row(int64_t n, int n_kept)
+{
+    const int64_t n_first = apr_cuda_best_chunks(n) * n_kept;
+    return n_first + apr_cuda_best_chunks(n_first) * n_kept;
 }
 
 /* Stage after stage, from one half of the workspace into the other, the last into `found`. */
-static cudaError_t find_keys(const float *logits, int64_t n, int n_kept, uint64_t *work, uint64_t *found, cudaStream_t stream)
+static cudaError_t find_keys(const float *logits, int64_t n, unsigned n_rows, int n_kept, uint64_t *work, apr_cuda_found *found,
+                             cudaStream_t stream)
 {
-    uint64_t *const halves[2] = {work, work + apr_cuda_best_chunks(n) * APR_MOST_BEST};
+    const int64_t found_stride = (int64_t)(sizeof *found / sizeof(uint64_t));
+    uint64_t *const halves[2] = {work, work + apr_cuda_best_chunks(n) * n_kept * n_rows};
     int64_t n_blocks = apr_cuda_best_chunks(n);
-    uint64_t *out = n_blocks == 1 ? found : halves[0];
+    uint64_t *out = n_blocks == 1 ? found->keys : halves[0];
 
-    launch_following(k_keep_best<float>, (unsigned)n_blocks, SORTERS, 0, stream, logits, n, n_kept, out);
+    launch_following(k_keep_best<float>, dim3((unsigned)n_blocks, n_rows), SORTERS, 0, stream, logits, n, n_kept, out,
+                     n_blocks == 1 ? found_stride : n_blocks * n_kept);
     for (int stage = 1; n_blocks > 1; stage++) {
         const uint64_t *const from = out;
         const int64_t n_keys = n_blocks * n_kept;
         n_blocks = apr_cuda_best_chunks(n_keys);
-        out = n_blocks == 1 ? found : halves[stage % 2];
-        launch_following(k_keep_best<uint64_t>, (unsigned)n_blocks, SORTERS, 0, stream, from, n_keys, n_kept, out);
+        out = n_blocks == 1 ? found->keys : halves[stage % 2];
+        launch_following(k_keep_best<uint64_t>, dim3((unsigned)n_blocks, n_rows), SORTERS, 0, stream, from, n_keys, n_kept, out,
+                         n_blocks == 1 ? found_stride : n_blocks * n_kept);
     }
     return cudaGetLastError();
 }
+
+/* At most MOST_ROWS rows: those that want the fewest get what those that want the most get. */
+static cudaError_t find_rows(const float *logits, int64_t n, unsigned n_rows, const best_rows &rows, int n_kept, void *work,
+                             apr_cuda_found *found, cudaStream_t stream)
+{
+    bool sums = false;
+    cudaError_t error = find_keys(logits, n, n_rows, n_kept, (uint64_t *)work, found, stream);
+    for (unsigned r = 0; r < n_rows; r++) sums |= rows.temperatures[r] > 0.0f;
+    if (!sums || error != cudaSuccess) return error;
+    const int64_t n_parts = apr_best_parts(n);
+    launch_following(k_sum_parts, dim3((unsigned)n_parts, n_rows), SUMMERS, 0, stream, logits, n, rows, found, (double *)work);
+    launch_following(k_join_sum, dim3(1, n_rows), 32, 0, stream, (double *)work, n_parts, rows, found);
+    return cudaGetLastError();
+}
+
+static bool is_wish(int64_t n, int n_wanted) { return n >= 1 && n <= INT32_MAX && n_wanted >= 1 && n_wanted <= APR_MOST_BEST; }
 
 apr_status apr_cuda_find_best(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
                               apr_cuda_found *found, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "finding the likeliest tokens");
-    if (n < 1 || n > INT32_MAX || n_wanted < 1 || n_wanted > APR_MOST_BEST)
-        return apr_fail(err, APR_E_USAGE, "the best %d of %lld logits", n_wanted, (long long)n);
-    cudaError_t error = find_keys(logits, n, n_wanted, (uint64_t *)work, found->keys, device->stream);
-    if (temperature > 0.0f && error == cudaSuccess) {
-        const int64_t n_parts = apr_best_parts(n);
-        double *const parts = n_parts <= APR_MOST_PARTS ? found->parts : (double *)work;
-        launch_following(k_sum_parts, (unsigned)n_parts, SUMMERS, 0, device->stream, logits, n, temperature, (const apr_cuda_found *)found,
-                         parts);
-        launch_following(k_join_sum, 1, 32, 0, device->stream, (const double *)parts, n_parts, found);
-        error = cudaGetLastError();
+    if (!is_wish(n, n_wanted)) return apr_fail(err, APR_E_USAGE, "the best %d of %lld logits", n_wanted, (long long)n);
+    best_rows rows = {};
+    rows.temperatures[0] = temperature;
+    return apr_cuda_outcome(device, find_rows(logits, n, 1, rows, n_wanted, work, found, device->stream), err);
+}
+
+/* How many rows the workspace has room for at a time. */
+static int64_t rows_at_a_time(int64_t n, int n_kept, uint64_t n_bytes)
+{
+    const int64_t parts = apr_best_parts(n) > APR_MOST_PARTS ? apr_best_parts(n) : 0, keys = keys_of_row(n, n_kept);
+    const int64_t room = (int64_t)(n_bytes / ((uint64_t)(keys > parts ? keys : parts) * sizeof(uint64_t)));
+    return room < 1 ? 1 : room < MOST_ROWS ? room : (int64_t)MOST_ROWS;
+}
+
+apr_status apr_cuda_find_bests(apr_cuda_device *device, const float *logits, int64_t n, int64_t n_rows, const apr_best *wishes, void *work,
+                               uint64_t n_bytes, apr_cuda_found *found, apr_error *err)
+{
+    int n_kept = 1;
+    cudaError_t error = cudaSuccess;
+
+    APR_TRY(apr_cuda_enter(device, err));
+    apr_cuda_begin_words(device, "finding the likeliest tokens of several rows");
+    for (int64_t r = 0; r < n_rows; r++) {
+        if (!is_wish(n, wishes[r].n_wanted))
+            return apr_fail(err, APR_E_USAGE, "the best %d of %lld logits", wishes[r].n_wanted, (long long)n);
+        n_kept = wishes[r].n_wanted > n_kept ? wishes[r].n_wanted : n_kept;
+    }
+    const int64_t most = rows_at_a_time(n, n_kept, n_bytes);
+    for (int64_t first = 0, now; first < n_rows && error == cudaSuccess; first += now) {
+        best_rows rows = {};
+        now = n_rows - first < most ? n_rows - first : most;
+        for (int64_t r = 0; r < now; r++) rows.temperatures[r] = wishes[first + r].temperature;
+        error = find_rows(logits + first * n, n, (unsigned)now, rows, n_kept, work, found + first, device->stream);
     }
     return apr_cuda_outcome(device, error, err);
 }

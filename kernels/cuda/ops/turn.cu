@@ -1,5 +1,5 @@
-/* turn.cu - heads of one token, or of many, normed, turned, and into the cache: what stands between three products and attention, in one
- * kernel.
+/* turn.cu - heads of a token, or of several, normed, turned, and into the cache: what stands between three products and
+ * attention, in one kernel.
  *
  * A warp a head: of the query, of the key, of the value. */
 #include "kernels/cuda/ops/flow.cuh"
@@ -8,29 +8,39 @@
 
 enum { WARPS = 4, BLOCK = 32 * WARPS };
 
+static __device__ __forceinline__ void store_row(const apr_turn_args &a, const apr_cache &cache, int token, int at, int n,
+                                                 const float *head)
+{
+    if (a.store.n_tokens > 1 || cache.pages != NULL || cache.slots != NULL)
+        put_head(cache.dtype, cache_place(a.store, cache, token, at), n, head);
+    else store_head(a.store, cache, at, n, head);
+}
+
+/* blockIdx.y: which token. */
 static __global__ void __launch_bounds__(BLOCK) k_turn(const __grid_constant__ apr_turn_args a)
 {
     __shared__ float heads[WARPS][APR_TURN_MOST_DIM];
     float *const head = heads[threadIdx.x / 32];
     const int n_q = (int)a.q.n_heads, n_k = (int)a.store.n_kv_heads;
     const int key_dim = (int)a.store.key_dim, value_dim = (int)a.store.value_dim;
+    const int token = (int)blockIdx.y;
     int at = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32;
     follow_previous();
     if (at < n_q) {
-        turn_query(a, at, head);
-        for (int i = threadIdx.x % 32; i < key_dim; i += 32) a.q.out[(int64_t)at * key_dim + i] = head[i];
+        turn_query(a, token, at, head);
+        for (int i = threadIdx.x % 32; i < key_dim; i += 32) a.q.out[((int64_t)token * n_q + at) * key_dim + i] = head[i];
         return;
     }
     at -= n_q;
     if (at < n_k) {
-        turn_key(a, at, head);
-        store_head(a.store, a.store.keys, at, key_dim, head);
+        turn_key(a, token, at, head);
+        store_row(a, a.store.keys, token, at, key_dim, head);
         return;
     }
     at -= n_k;
     if (at >= n_k) return;
-    load_head(a.store.v + (int64_t)at * value_dim, value_dim, head);
-    store_head(a.store, a.store.values, at, value_dim, head);
+    load_head(a.store.v + ((int64_t)token * n_k + at) * value_dim, value_dim, head);
+    store_row(a, a.store.values, token, at, value_dim, head);
 }
 
 /* What a product left of a token's head, as halves.cu would have gone over it. */
@@ -102,9 +112,10 @@ bool apr_cuda_is_turn(const apr_turn_args *a)
 cudaError_t apr_cuda_turn(const apr_turn_args *a, cudaStream_t stream)
 {
     const int64_t n_heads = a->q.n_heads + 2 * a->store.n_kv_heads, dim = a->store.key_dim;
-    if (!apr_cuda_is_turn(a)) return cudaErrorInvalidValue;
+    const int64_t n_tokens = a->store.n_tokens;
+    if (!apr_cuda_is_turn(a) || n_tokens > UINT16_MAX) return cudaErrorInvalidValue;
     if (!is_cache(&a->store.keys, dim) || !is_cache(&a->store.values, a->store.value_dim)) return cudaErrorNotSupported;
-    return launch_following(k_turn, (unsigned)((n_heads + WARPS - 1) / WARPS), BLOCK, 0, stream, *a);
+    return launch_following(k_turn, dim3((unsigned)((n_heads + WARPS - 1) / WARPS), (unsigned)n_tokens), BLOCK, 0, stream, *a);
 }
 
 cudaError_t apr_cuda_turn_many(const apr_turn_args *a, const apr_cuda_unfinished *unfinished, cudaStream_t stream)

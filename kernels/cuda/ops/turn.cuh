@@ -59,7 +59,7 @@ static __device__ __forceinline__ void put_head(apr_dtype dtype, uint8_t *to, in
     }
 }
 
-/* A head of key or value into its cell. */
+/* The same into its cell. */
 static __device__ __forceinline__ void store_head(const apr_kv_store_args &a, const apr_cache &cache, int at, int n, const float *head)
 {
     put_head(cache.dtype, cache.data + cache_row(a, cache, 0, at) * cache.row_bytes, n, head);
@@ -70,21 +70,21 @@ static __device__ __forceinline__ const float *source_of(const apr_norm_args &no
     return norm.chunk > 0 ? norm.x : rope.x;
 }
 
-/* Head `at` of queries, and of keys, from what the product left. */
-static __device__ __forceinline__ void turn_query(const apr_turn_args &t, int at, float *head)
+/* Head `at` of a token's queries, and of its keys, from what the product left. */
+static __device__ __forceinline__ void turn_query(const apr_turn_args &t, int token, int at, float *head)
 {
-    const int64_t begin = (int64_t)at * t.store.key_dim;
-    load_head(source_of(t.q_norm, t.q) + begin, (int)t.store.key_dim, head);
+    const int64_t begin = (int64_t)at * t.store.key_dim, row = (int64_t)token * t.q.n_heads * t.store.key_dim;
+    load_head(source_of(t.q_norm, t.q) + row + begin, (int)t.store.key_dim, head);
     if (t.q_norm.chunk > 0) norm_head(t.q_norm, begin, head);
-    turn_head<false>(t.q, t.q.angles, head);
+    turn_head<false>(t.q, t.q.angles + token * 2 * t.q.n_freqs, head);
 }
 
-static __device__ __forceinline__ void turn_key(const apr_turn_args &t, int at, float *head)
+static __device__ __forceinline__ void turn_key(const apr_turn_args &t, int token, int at, float *head)
 {
-    const int64_t begin = (int64_t)at * t.store.key_dim;
-    load_head(source_of(t.k_norm, t.k) + begin, (int)t.store.key_dim, head);
+    const int64_t begin = (int64_t)at * t.store.key_dim, row = (int64_t)token * t.k.n_heads * t.store.key_dim;
+    load_head(source_of(t.k_norm, t.k) + row + begin, (int)t.store.key_dim, head);
     if (t.k_norm.chunk > 0) norm_head(t.k_norm, begin, head);
-    turn_head<false>(t.k, t.k.angles, head);
+    turn_head<false>(t.k, t.k.angles + token * 2 * t.k.n_freqs, head);
 }
 
 #endif

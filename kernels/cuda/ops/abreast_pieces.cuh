@@ -1,0 +1,87 @@
+/* abreast_pieces.cuh - numbers as inputs of products of tokens abreast: a token's power of two, and pieces of 8 numbers as fragments. */
+#ifndef APR_KERNELS_CUDA_ABREAST_PIECES_CUH
+#define APR_KERNELS_CUDA_ABREAST_PIECES_CUH
+
+#include "kernels/cuda/ops/abreast.cuh"
+#include "kernels/cuda/ops/abreast_lanes.cuh"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+/* The largest number becomes one of [2^9, 2^10): 32 of them add up to no more than FP16 holds. Infinite ones stay what they are. */
+static __device__ __forceinline__ void power_for(float most, float *times, float *back)
+{
+    const uint32_t e = max(__float_as_uint(most) >> 23 & 255u, 10u);
+    *times = e == 255 ? 1.0f : __uint_as_float((263 - e) << 23); /* 2^(9 - (e - 127)) */
+    *back = e == 255 ? 1.0f : __uint_as_float((e - 9) << 23);
+}
+
+/* The part of x that 16 bits hold, and what it is worth. */
+template <bool BFLOATS> static __device__ __forceinline__ uint32_t part_of_number(float x, float *worth)
+{
+    if constexpr (BFLOATS) {
+        const __nv_bfloat16 h = __float2bfloat16_rn(x);
+        *worth = __bfloat162float(h);
+        return __bfloat16_as_ushort(h);
+    } else {
+        const __half h = __float2half_rn(x);
+        *worth = __half2float(h);
+        return __half_as_ushort(h);
+    }
+}
+
+/* Four numbers of a step of 16 columns as lane t's two words of each part; answers the sum of the first parts. */
+template <bool BFLOATS> static __device__ __forceinline__ float split_four(float4 x, float times, uint32_t (&high)[2], uint32_t (&low)[2])
+{
+    const float v[4] = {x.x * times, x.y * times, x.z * times, x.w * times};
+    uint32_t h[4], l[4];
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float first, second;
+        h[i] = part_of_number<BFLOATS>(v[i], &first);
+        l[i] = part_of_number<BFLOATS>(v[i] - first, &second);
+        if (isinf(first)) l[i] = 0;
+        sum += first;
+    }
+    high[0] = h[0] | h[2] << 16, high[1] = h[1] | h[3] << 16; /* abreast_column */
+    low[0] = l[0] | l[2] << 16, low[1] = l[1] | l[3] << 16;
+    return sum;
+}
+
+/* 8 numbers: four of each step of 16 columns of a sub-block. */
+typedef struct input_piece {
+    float4 first, second;
+} input_piece;
+
+static __device__ __forceinline__ input_piece piece_of(const float4 *row, int i, bool there)
+{
+    const float4 zeros = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (!there) return input_piece{zeros, zeros};
+    return input_piece{__ldcg(row + i / 4 * 8 + i % 4), __ldcg(row + i / 4 * 8 + 4 + i % 4)};
+}
+
+static __device__ __forceinline__ float most_of(float4 v) { return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))); }
+
+/* Piece i of a slot; all lanes take part, those that are not on write nothing. */
+template <bool BFLOATS>
+static __device__ __forceinline__ void put_piece(const apr_abreast_inputs &to, int64_t slot, int i, bool on, const input_piece &piece,
+                                                 float times)
+{
+    const int sub = i / 4, t = i % 4, n_subs = (int)(to.n_in / ABREAST_SUB);
+    uint32_t high[2][2], low[2][2];
+    float sum = split_four<BFLOATS>(piece.first, times, high[0], low[0]);
+    sum += split_four<BFLOATS>(piece.second, times, high[1], low[1]);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    if (!on) return;
+    uint8_t *const at = to.fragments + abreast_piece_at(sub, n_subs, slot, t);
+    *(uint4 *)at = make_uint4(high[0][0], high[0][1], high[1][0], high[1][1]);
+    *(uint4 *)(at + abreast_plane(to.n_tiles, to.n_in)) = make_uint4(low[0][0], low[0][1], low[1][0], low[1][1]);
+    if (BFLOATS || t > 1) return;
+    float first, second;
+    const uint32_t half = part_of_number<false>(sum, &first), rest = part_of_number<false>(isinf(first) ? 0.0f : sum - first, &second);
+    *(uint16_t *)(to.sums + abreast_sum_at(sub, n_subs, slot, t)) = (uint16_t)(t == 0 ? half : rest);
+}
+
+#endif

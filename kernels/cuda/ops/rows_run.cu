@@ -1,0 +1,41 @@
+/* rows_run.cu - products of a step's rows, as a device's functions: which matrices, and errors in sentences. */
+#include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/ops/abreast.cuh"
+
+enum { CLUSTERS_SINCE = 9 }; /* the capability */
+
+bool apr_cuda_takes_rows(const apr_cuda_device *device, const apr_tensor *w, int64_t n_out, int64_t n_in, int64_t widest,
+                         const apr_workspace *work)
+{
+    const bool is_plain = w->packing == NULL && w->scale == NULL && w->pending.kind == APR_STEP_NONE && (uintptr_t)w->data % 16 == 0;
+    const bool has_room =
+        (uintptr_t)work->data % 256 == 0 && apr_cuda_rows_bytes(widest, device->facts.n_sms) <= work->slice * sizeof(float);
+    return is_plain && has_room && device->facts.major >= CLUSTERS_SINCE && !device->tiles && widest <= UINT16_MAX &&
+           apr_cuda_goes_abreast(w->dtype, w->in_items, n_out, n_in, device->facts.major) &&
+           apr_cuda_abreast_group_tiles(w->dtype, APR_ABREAST_MOST) > 0;
+}
+
+/* As an operation ends: waited for where each is. */
+static apr_status outcome(apr_cuda_device *device, cudaError_t error, apr_error *err)
+{
+    if (error == cudaSuccess && device->options.check_each) error = cudaStreamSynchronize(device->stream);
+    return apr_cuda_outcome(device, error, err);
+}
+
+apr_status apr_cuda_run_rows(apr_cuda_device *device, const apr_rows_args *args, apr_error *err)
+{
+    static const char *const words[] = {"products of several rows", "products of several rows, and a sum",
+                                        "products of several rows, and their gated unit"};
+    APR_TRY(apr_cuda_enter(device, err));
+    apr_cuda_begin_words(device, words[args->ending]);
+    device->halved.x = NULL;
+    return outcome(device, apr_cuda_abreast_rows(args, device->facts.n_sms, device->stream), err);
+}
+
+apr_status apr_cuda_run_rows_inputs(apr_cuda_device *device, const apr_rows_inputs *args, apr_error *err)
+{
+    APR_TRY(apr_cuda_enter(device, err));
+    apr_cuda_begin_words(device, "inputs of products of several rows");
+    device->halved.x = NULL;
+    return outcome(device, apr_cuda_abreast_rows_inputs(args, device->stream), err);
+}
