@@ -77,7 +77,7 @@ static void not_without_a_device(const apr_op_args *args) { (void)args; }
 
 static apr_backend make_backend(void)
 {
-    apr_backend backend = {"cuda", {NULL}};
+    apr_backend backend = {"cuda", {NULL}, NULL};
     for (size_t kind = 0; kind < APR_OP_COUNT; kind++) backend.ops[kind] = not_without_a_device;
     return backend;
 }
