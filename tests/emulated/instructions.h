@@ -85,10 +85,8 @@ static inline void ptx_prefetch(const void *p) { (void)*(const volatile char *)p
 
 static inline void ptx_begin_barrier(uint64_t *b, int n_arrivals) { emulated::begin_barrier(b, n_arrivals); }
 static inline void ptx_show_barriers(void) {}
-static inline void ptx_arrive(uint64_t *b) { emulated::arrive(b, 0); }
 static inline void ptx_arrive_with_bytes(uint64_t *b, int n_bytes) { emulated::arrive(b, n_bytes); }
 static inline void ptx_await_round(uint64_t *b, int parity) { emulated::await_round(b, parity); }
-static inline void ptx_copy_bulk(void *to, const void *from, int n_bytes, uint64_t *b) { emulated::copy_bulk(to, from, n_bytes, b); }
 static inline void ptx_copy_bulk_once(void *to, const void *from, int n_bytes, uint64_t *b) { emulated::copy_bulk(to, from, n_bytes, b); }
 
 static inline void ptx_load_shared_if(bool holds, const void *at, uint4 &x)

@@ -120,10 +120,6 @@ PTX_FN void ptx_begin_barrier(uint64_t *b, int n_arrivals)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((uint32_t)__cvta_generic_to_shared(b)), "r"(n_arrivals) : "memory");
 }
 PTX_FN void ptx_show_barriers(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-PTX_FN void ptx_arrive(uint64_t *b)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((uint32_t)__cvta_generic_to_shared(b)) : "memory");
-}
 /* Arrives, and so many bytes more are waited for in this round. */
 PTX_FN void ptx_arrive_with_bytes(uint64_t *b, int n_bytes)
 {
@@ -141,16 +137,8 @@ PTX_FN void ptx_await_round(uint64_t *b, int parity)
                      : "memory");
     while (!is_over);
 }
-/* So many bytes, a multiple of 16, from device memory to shared memory; the barrier counts them when they are there. */
-PTX_FN void ptx_copy_bulk(void *to, const void *from, int n_bytes, uint64_t *b)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(__cvta_generic_to_global(from)), "r"(n_bytes), "r"((uint32_t)__cvta_generic_to_shared(b))
-                 : "memory");
-}
-
-/* The same of what is read once: its lines of the L2 cache are the first to go. */
+/* So many bytes, a multiple of 16, from device memory to shared memory; the barrier counts them when they are there. They are read once:
+ * their lines of the L2 cache are the first to go. */
 PTX_FN void ptx_copy_bulk_once(void *to, const void *from, int n_bytes, uint64_t *b)
 {
     asm volatile("{\n.reg .b64 policy;\ncreatepolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
