@@ -282,8 +282,8 @@ static void test_inputs(int64_t n_tokens, int64_t n_in, apr_abreast_form form)
     note("sums of inputs, of the largest", worst, 1e-5, "");
 }
 
-/* Several matrices that share inputs. */
-static void test_parts(apr_dtype dtype, int64_t n_in, int64_t n_tokens)
+/* Several matrices that share inputs, multiplied by those products that inputs of that form are for. */
+static void test_parts(apr_dtype dtype, int64_t n_in, int64_t n_tokens, apr_abreast_form form)
 {
     const int64_t rows[3] = {112, 272, 48};
     const std::vector<float> x = uneven(n_tokens * n_in);
@@ -295,7 +295,7 @@ static void test_parts(apr_dtype dtype, int64_t n_in, int64_t n_tokens)
     twin<float> *out[3];
     apr_abreast_args a = {};
     a.n_parts = 3, a.n_tokens = n_tokens, a.partial = partial.device;
-    a.inputs = apr_abreast_inputs{n_in, n_tiles, fragments.device, sums.device, factors.device, apr_cuda_abreast_form(dtype)};
+    a.inputs = apr_abreast_inputs{n_in, n_tiles, fragments.device, sums.device, factors.device, form};
     for (int i = 0; i < 3; i++) {
         d[i] = new device_matrix(dtype, rows[i], n_in);
         out[i] = new twin<float>((size_t)(n_tokens * rows[i]));
@@ -429,7 +429,7 @@ static void test_type(apr_dtype dtype, const modes &m)
     test_linear(dtype, 272, 768, true);
     test_linear(dtype, 1040, 3584, false);
     if (!m.quick) test_linear(dtype, 4608, 3584, false), test_linear(dtype, 512, 18944, false);
-    test_parts(dtype, 1024, 19);
+    test_parts(dtype, 1024, 19, apr_cuda_abreast_form(dtype));
 }
 
 static void run_tests(const modes &m)
@@ -442,10 +442,16 @@ static void run_tests(const modes &m)
         if (!is_wanted(dtype) || !apr_cuda_goes_abreast(dtype, lies_in_items(dtype), 16, 256, major_version)) continue;
         test_type(dtype, m);
         if (apr_cuda_abreast_form(dtype) != APR_ABREAST_WIDE) continue;
-        apr_cuda_let_warpgroups(false); /* the kernel of other devices */
+        test_parts(dtype, 1024, 19, APR_ABREAST_HALVES); /* left for other types, too */
+        apr_cuda_let_warpgroups(false);                  /* the kernel of other devices */
         test_type(dtype, m);
         apr_cuda_let_warpgroups(true);
     }
+    apr_abreast_args wide = {}; /* warpgroups do not multiply that */
+    const device_matrix other(APR_Q8_0, 48, 256);
+    wide.n_parts = 1, wide.n_tokens = 1, wide.parts[0].weight = &other.lying;
+    wide.inputs.n_in = 256, wide.inputs.n_tiles = 1, wide.inputs.form = APR_ABREAST_WIDE;
+    note("inputs of another form are refused", apr_cuda_abreast(&wide, n_multiprocessors, 0) == cudaErrorInvalidValue ? 0 : 1, 0, "");
     const device_matrix d(APR_Q4_0, 48, 96 * 2); /* no whole stage */
     linear(&d.lying, normals(192), 1, NULL, n_multiprocessors, cudaErrorNotSupported);
 }
