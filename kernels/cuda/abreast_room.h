@@ -12,6 +12,8 @@
 #define APR_ABREAST_K(X)      X(Q4_K) X(Q6_K)
 #define APR_ABREAST_BLOCKS(X) X(Q4_0) X(Q8_0) X(MXFP4)
 #define APR_ABREAST_PLAIN(X)  X(F16) X(BF16)
+/* Those that warpgroups multiply where a device has them. */
+#define APR_ABREAST_WIDE_TYPES(X) X(Q4_K) X(Q6_K)
 
 enum {
     APR_ABREAST_TILE = 8,        /* tokens of a tile */
@@ -38,6 +40,15 @@ static inline bool apr_abreast_has(apr_dtype dtype)
     APR_ABREAST_PLAIN(X)
 #undef X
     return has;
+}
+
+static inline bool apr_abreast_may_be_wide(apr_dtype dtype)
+{
+    bool may = false;
+#define X(id) may |= dtype == APR_##id;
+    APR_ABREAST_WIDE_TYPES(X)
+#undef X
+    return may;
 }
 
 static inline size_t apr_abreast_fragment_bytes(int64_t n_tiles, int64_t n_in) { return (size_t)(n_tiles * n_in) * 32; }

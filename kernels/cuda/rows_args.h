@@ -23,6 +23,7 @@ typedef struct apr_rows_room {
     apr_workspace work;
     int64_t widest; /* of all that is left in slots */
     bool bfloats;   /* products behind multiply BF16 matrices, all of them */
+    bool wide;      /* or ones of types that warpgroups multiply (apr_abreast_may_be_wide), all of them */
 } apr_rows_room;
 
 typedef struct apr_rows_left {

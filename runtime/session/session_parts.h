@@ -43,7 +43,7 @@ typedef struct apr_session_place {
     apr_prompt_steps prompt; /* the steps of many tokens there; none: operation by operation */
     apr_fusion rows;         /* the same of the rows of a step, where there are several sequences */
     int64_t rows_widest;     /* of what is left in slots */
-    bool rows_bfloats;
+    bool rows_bfloats, rows_wide;
     int logits_norm;          /* the norm of which those steps leave inputs for the product that makes logits; -1: there is none */
     apr_cuda_graph *recorded; /* on the device: the operations of a single token; NULL: not yet, or not any more */
     bool cannot_record;       /* they could not be, and that was said */

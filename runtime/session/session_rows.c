@@ -5,6 +5,7 @@
  * rounded: products that go together add in another order than they do apart, and a row's numbers must not depend on how many there are.
  *
  * Inputs of products lie in slots of the workspace, taken in turn: nothing else may use the workspace while they are needed. */
+#include "kernels/cuda/abreast_room.h"
 #include "runtime/session/session_parts.h"
 
 #include <stdlib.h>
@@ -31,16 +32,18 @@ static int kind_of(const apr_session *s, const apr_session_place *at, const apr_
     return takes ? 2 * (int)weight->dtype + weight->in_items + 1 : 0;
 }
 
-/* Inputs are in one form for all: BF16 matrices want another one than the rest. */
+/* Inputs are in one form for all: BF16 matrices want another one than the rest, and so do those that warpgroups
+ * multiply, but where all are not of their types there is a kernel for each. */
 static bool are_of_one_form(const apr_session *s, apr_session_place *at, const int *kinds)
 {
-    bool bfloats = false, others = false;
+    bool bfloats = false, others = false, wide = true;
     for (size_t i = 0; i < s->program.n_ops; i++) {
         if (kinds[i] == 0) continue;
-        const bool is_bfloat = at->multiplied[s->program.ops[i].weight[0]]->dtype == APR_BF16;
-        bfloats |= is_bfloat, others |= !is_bfloat;
+        const apr_dtype dtype = at->multiplied[s->program.ops[i].weight[0]]->dtype;
+        const bool is_bfloat = dtype == APR_BF16;
+        bfloats |= is_bfloat, others |= !is_bfloat, wide &= apr_abreast_may_be_wide(dtype);
     }
-    at->rows_bfloats = bfloats;
+    at->rows_bfloats = bfloats, at->rows_wide = wide;
     return bfloats != others;
 }
 
@@ -116,7 +119,10 @@ bool apr_session_may_fuse_rows(const apr_session *s, const apr_session_place *at
 
 /* --- running --- */
 
-static apr_rows_room room_of(const apr_session_place *at) { return (apr_rows_room){at->work, at->rows_widest, at->rows_bfloats}; }
+static apr_rows_room room_of(const apr_session_place *at)
+{
+    return (apr_rows_room){at->work, at->rows_widest, at->rows_bfloats, at->rows_wide};
+}
 
 static apr_rows_left left_by(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {

@@ -233,7 +233,7 @@ void copy_bulk(void *to, const void *from, int n_bytes, uint64_t *at)
         wrong("a copy does not go into shared memory, or by 16 bytes");
     if ((uintptr_t)from % 16 != 0) wrong("a copy does not come from a multiple of 16");
     if (order_of_run() == BACKWARD || (order_of_run() == SHUFFLED && random_number() % 2 == 0)) carry_out(c);
-    else self->of->bulk_copies.push_back(c);
+    else self->of->bulk_copies.push_back(c), wake(c.barrier); /* who waits already carries it out */
 }
 
 void await_round(uint64_t *at, int parity)
@@ -248,6 +248,22 @@ void await_round(uint64_t *at, int parity)
         }
         all.resize(kept);
         if (b->is_odd == (unsigned)parity) wait_for(b);
+    }
+}
+
+/* --- products of a warpgroup --- */
+
+/* Of a column of a matrix, words 2 t and 2 t + 1, and those 8 further. The 16 bytes that they lie in are where the address' bits 7 and 8
+ * say, or bit 7 alone. */
+void load_column(uint64_t matrix, int tile, int column, int t, uint32_t (&word)[2])
+{
+    const bool is_64 = matrix >> 63;
+    const uint64_t begin = (matrix & (((uint64_t)1 << 48) - 1)) + (matrix >> 48 & 0x7fff) * 16 * (uint64_t)tile;
+    for (int i = 0; i < 2; i++) {
+        uint64_t at = begin + (uint64_t)(column * (is_64 ? 64 : 32) + 16 * i + 4 * t);
+        at ^= (at >> 7 & (is_64 ? 3 : 1)) << 4;
+        if (!is_shared((const void *)at, 4)) wrong("a warpgroup's product reads what is not in shared memory");
+        word[i] = *(const uint32_t *)at;
     }
 }
 

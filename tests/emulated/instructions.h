@@ -25,6 +25,7 @@ void begin_barrier(uint64_t *at, int n_arrivals);
 void arrive(uint64_t *at, int n_bytes);
 void await_round(uint64_t *at, int parity);
 void copy_bulk(void *to, const void *from, int n_bytes, uint64_t *at);
+void load_column(uint64_t matrix, int tile, int column, int t, uint32_t (&word)[2]);
 const void *in_block_of_cluster(const void *p, int rank, size_t n_bytes);
 
 template <typename D>
@@ -85,9 +86,32 @@ static inline void ptx_prefetch(const void *p) { (void)*(const volatile char *)p
 
 static inline void ptx_begin_barrier(uint64_t *b, int n_arrivals) { emulated::begin_barrier(b, n_arrivals); }
 static inline void ptx_show_barriers(void) {}
+static inline void ptx_arrive(uint64_t *b) { emulated::arrive(b, 0); }
 static inline void ptx_arrive_with_bytes(uint64_t *b, int n_bytes) { emulated::arrive(b, n_bytes); }
 static inline void ptx_await_round(uint64_t *b, int parity) { emulated::await_round(b, parity); }
+static inline void ptx_copy_bulk(void *to, const void *from, int n_bytes, uint64_t *b) { emulated::copy_bulk(to, from, n_bytes, b); }
 static inline void ptx_copy_bulk_once(void *to, const void *from, int n_bytes, uint64_t *b) { emulated::copy_bulk(to, from, n_bytes, b); }
+
+/* A warp's part of a warpgroup's product, done at once: where it is waited for is not seen here. A matrix is an address of 48 bits, then
+ * the step by 16, then whether columns are 64 bytes apart. */
+#define PTX_HAS_WARPGROUPS (__CUDA_ARCH__ == 900)
+static inline uint64_t ptx_matrix_64(const void *p, int step) { return (uint64_t)1 << 63 | (uint64_t)(step >> 4) << 48 | (uint64_t)p; }
+static inline uint64_t ptx_matrix_32(const void *p, int step) { return (uint64_t)(step >> 4) << 48 | (uint64_t)p; }
+static inline uint64_t ptx_matrix_after(uint64_t matrix, int n_bytes) { return matrix + (uint64_t)n_bytes; }
+static inline void ptx_group_fence(void) {}
+static inline void ptx_group_close(void) {}
+template <int LEFT> static inline void ptx_group_wait(void) {}
+template <bool ADDS, int N> static inline void ptx_group_mma_f16(float (&d)[N], const uint32_t (&a)[4], uint64_t b)
+{
+    const int lane = (int)threadIdx.x % 32;
+    for (int tile = 0; tile < N / 4; tile++) {
+        float(&sums)[4] = *(float(*)[4])(d + 4 * tile);
+        uint32_t word[2];
+        emulated::load_column(b, tile, lane / 4, lane % 4, word);
+        if (!ADDS) sums[0] = sums[1] = sums[2] = sums[3] = 0.0f;
+        emulated::mma(emulated::F16, sums, a[0], a[1], a[2], a[3], word[0], word[1]);
+    }
+}
 
 static inline void ptx_load_shared_if(bool holds, const void *at, uint4 &x)
 {

@@ -40,13 +40,20 @@ struct emulated_inputs {
     apr_abreast_inputs view;
 };
 
-static void emulated_prepare(const std::vector<float> &x, int64_t n_tokens, int64_t n_in, bool bfloats, emulated_inputs *to)
+static int64_t sum_at(int64_t sub, int64_t n_in, int64_t token, int part, const emulated_inputs &in)
 {
+    return in.view.form == APR_ABREAST_WIDE ? wide_sum_at(sub, in.view.n_tiles, token, part) : abreast_sum_at(sub, n_in / 32, token, part);
+}
+
+static void emulated_prepare(const std::vector<float> &x, int64_t n_tokens, int64_t n_in, apr_abreast_form form, emulated_inputs *to)
+{
+    const bool bfloats = form == APR_ABREAST_BFLOATS, wide = form == APR_ABREAST_WIDE;
     const int64_t n_tiles = (n_tokens + 7) / 8;
     const int64_t n_subs = n_in / 32, plane = abreast_plane(n_tiles, n_in);
     to->fragments.assign(apr_abreast_fragment_bytes(n_tiles, n_in), 0);
     to->sums.assign(apr_abreast_sum_bytes(n_tiles, n_in), 0);
     to->factors.assign((size_t)n_tiles * 8, 1.0f);
+    to->view = apr_abreast_inputs{n_in, n_tiles, to->fragments.data(), to->sums.data(), to->factors.data(), form};
     for (int64_t token = 0; token < n_tokens; token++) {
         float most = 0;
         int e;
@@ -63,18 +70,18 @@ static void emulated_prepare(const std::vector<float> &x, int64_t n_tokens, int6
                         const uint16_t high = bfloats ? apr_f32_to_bf16(v) : apr_f32_to_f16(v);
                         const float worth = bfloats ? apr_bf16_to_f32(high) : apr_f16_to_f32(high);
                         const uint16_t low = bfloats ? apr_f32_to_bf16(v - worth) : apr_f32_to_f16(v - worth);
-                        uint8_t *const at = &to->fragments[(size_t)(abreast_piece_at(sub, n_subs, token, t) + 8 * k + 2 * i)];
-                        memcpy(at, &high, 2);
-                        memcpy(at + plane, &low, 2);
+                        const int64_t number = wide ? wide_halves_at(sub, n_tiles, token, t, i / 2) + 4 * k + i % 2 * 2
+                                                    : abreast_piece_at(sub, n_subs, token, t) + 8 * k + 2 * i;
+                        memcpy(&to->fragments[(size_t)number], &high, 2);
+                        if (!wide) memcpy(&to->fragments[(size_t)(number + plane)], &low, 2);
                         sum += worth;
                     }
             if (bfloats) continue;
             const uint16_t high = apr_f32_to_f16((float)sum), low = apr_f32_to_f16((float)(sum - apr_f16_to_f32(high)));
-            memcpy(&to->sums[(size_t)abreast_sum_at(sub, n_subs, token, 0)], &high, 2);
-            memcpy(&to->sums[(size_t)abreast_sum_at(sub, n_subs, token, 1)], &low, 2);
+            memcpy(&to->sums[(size_t)sum_at(sub, n_in, token, 0, *to)], &high, 2);
+            memcpy(&to->sums[(size_t)sum_at(sub, n_in, token, 1, *to)], &low, 2);
         }
     }
-    to->view = apr_abreast_inputs{n_in, n_tiles, to->fragments.data(), to->sums.data(), to->factors.data()};
 }
 
 template <typename S> struct emulated_block {

@@ -1,15 +1,20 @@
 /* gpu_abreast.cu - products of tokens abreast (abreast.cuh) against the decoded weights in float64, whether a token's numbers depend on
  * its neighbours, and how fast they are.
  *
- * gpu_abreast [emulate|quick|times]. "emulate" needs no device: the kernel's functions lane by lane on the host. Exit code 0: within
- * bounds, 1: not, 77: no device. Outputs begin as NaN. */
+ * gpu_abreast [emulate|quick|times [TYPE...]]. "emulate" needs no device: the kernel's functions lane by lane on the host. With types, only
+ * their linears, and times of products whose inputs are there, too. Exit code 0: within bounds, 1: not, 77: no device. Outputs begin as
+ * NaN. */
 #include "kernels/cuda/ops/abreast.cuh"
 #include "kernels/cuda/ops/pairs.cuh"
 #include "tests/gpu/emulated_abreast.cuh"
 
 #include <algorithm>
+#include <string>
 
 static int n_multiprocessors, major_version;
+
+static std::vector<std::string> wanted; /* types; none: all */
+static bool is_wanted(apr_dtype dtype) { return wanted.empty() || std::count(wanted.begin(), wanted.end(), apr_dtypes[dtype].name) > 0; }
 
 static const apr_dtype types[] = {APR_Q4_K, APR_Q6_K, APR_Q4_0, APR_Q8_0, APR_MXFP4, APR_F16, APR_BF16};
 
@@ -69,6 +74,11 @@ struct host_matrix {
     }
 };
 
+template <apr_dtype D> static apr_abreast_form portable_form(void)
+{
+    return abreast_type<D>::BFLOATS ? APR_ABREAST_BFLOATS : APR_ABREAST_HALVES;
+}
+
 template <apr_dtype D, int TILES, int ROWS, int MS>
 static void emulate_one(int64_t n_in, const std::vector<int64_t> &parts, int64_t n_tokens, int n_blocks, bool items)
 {
@@ -80,7 +90,7 @@ static void emulate_one(int64_t n_in, const std::vector<int64_t> &parts, int64_t
     char what[96];
     snprintf(what, sizeof what, "%s x %d, %d tokens, %d blocks, %d tiles", apr_dtypes[D].name, (int)n_in, (int)n_tokens, n_blocks, TILES);
 
-    emulated_prepare(x, n_tokens, n_in, abreast_type<D>::BFLOATS, &in);
+    emulated_prepare(x, n_tokens, n_in, portable_form<D>(), &in);
     abreast_call a = {};
     for (int64_t rows : parts) {
         m.emplace_back(D, rows, n_in);
@@ -135,7 +145,7 @@ template <apr_dtype D, int TILES> static void emulate_groups(void)
     std::vector<float> out((size_t)(2 * n_slots * rows), NAN), sum((size_t)(n_slots * rows)), want;
     emulated_inputs in;
 
-    emulated_prepare(x, n_slots, n_in, S::T::BFLOATS, &in);
+    emulated_prepare(x, n_slots, n_in, portable_form<D>(), &in);
     abreast_call a = {};
     a.n_parts = 1, a.n_units = (int)(rows / 16);
     a.parts[0] = abreast_part{stack.items.data(), NULL, out.data(), a.n_units};
@@ -241,16 +251,17 @@ static void test_linear(apr_dtype dtype, int64_t rows, int64_t n_in, bool thorou
 }
 
 /* What the device makes of inputs has the bytes that the host finds. */
-static void test_inputs(int64_t n_tokens, int64_t n_in, bool bfloats)
+static void test_inputs(int64_t n_tokens, int64_t n_in, apr_abreast_form form)
 {
     const std::vector<float> x = uneven(n_tokens * n_in);
     emulated_inputs want;
-    emulated_prepare(x, n_tokens, n_in, bfloats, &want);
+    emulated_prepare(x, n_tokens, n_in, form, &want);
     twin<float> dx(x), factors(want.factors.size());
     twin<uint8_t> fragments(want.fragments.size()), sums(want.sums.size());
     must(cudaMemset(sums.device, 0, sums.n), "clear");
-    const apr_abreast_inputs to = {n_in, want.view.n_tiles, fragments.device, sums.device, factors.device};
-    must(apr_cuda_abreast_prepare(dx.device, NULL, n_tokens, bfloats, &to, 0), "prepare");
+    must(cudaMemset(fragments.device, 0, fragments.n), "clear");
+    const apr_abreast_inputs to = {n_in, want.view.n_tiles, fragments.device, sums.device, factors.device, form};
+    must(apr_cuda_abreast_prepare(dx.device, NULL, n_tokens, &to, 0), "prepare");
     note("fragments (bytes that differ)", differing(fragments.get().data(), want.fragments.data(), fragments.n), 0, "");
     std::vector<float> f = factors.get();
     f.resize((size_t)n_tokens);
@@ -262,8 +273,8 @@ static void test_inputs(int64_t n_tokens, int64_t n_in, bool bfloats)
             float a = 0, b = 0;
             for (int part = 0; part < 2; part++) {
                 uint16_t u, v;
-                memcpy(&u, &got[(size_t)abreast_sum_at(sub, n_in / 32, t, part)], 2);
-                memcpy(&v, &want.sums[(size_t)abreast_sum_at(sub, n_in / 32, t, part)], 2);
+                memcpy(&u, &got[(size_t)sum_at(sub, n_in, t, part, want)], 2);
+                memcpy(&v, &want.sums[(size_t)sum_at(sub, n_in, t, part, want)], 2);
                 a += apr_f16_to_f32(u), b += apr_f16_to_f32(v);
             }
             worst = fmax(worst, fabs((double)a - b) / 1024);
@@ -271,8 +282,8 @@ static void test_inputs(int64_t n_tokens, int64_t n_in, bool bfloats)
     note("sums of inputs, of the largest", worst, 1e-5, "");
 }
 
-/* Several matrices that share inputs. */
-static void test_parts(apr_dtype dtype, int64_t n_in, int64_t n_tokens)
+/* Several matrices that share inputs, multiplied by those products that inputs of that form are for. */
+static void test_parts(apr_dtype dtype, int64_t n_in, int64_t n_tokens, apr_abreast_form form)
 {
     const int64_t rows[3] = {112, 272, 48};
     const std::vector<float> x = uneven(n_tokens * n_in);
@@ -284,13 +295,13 @@ static void test_parts(apr_dtype dtype, int64_t n_in, int64_t n_tokens)
     twin<float> *out[3];
     apr_abreast_args a = {};
     a.n_parts = 3, a.n_tokens = n_tokens, a.partial = partial.device;
-    a.inputs = apr_abreast_inputs{n_in, n_tiles, fragments.device, sums.device, factors.device};
+    a.inputs = apr_abreast_inputs{n_in, n_tiles, fragments.device, sums.device, factors.device, form};
     for (int i = 0; i < 3; i++) {
         d[i] = new device_matrix(dtype, rows[i], n_in);
         out[i] = new twin<float>((size_t)(n_tokens * rows[i]));
         a.parts[i] = apr_abreast_part{&d[i]->lying, NULL, out[i]->device};
     }
-    must(apr_cuda_abreast_prepare(dx.device, NULL, n_tokens, dtype == APR_BF16, &a.inputs, 0), "prepare");
+    must(apr_cuda_abreast_prepare(dx.device, NULL, n_tokens, &a.inputs, 0), "prepare");
     must(apr_cuda_abreast(&a, n_multiprocessors, 0), "abreast");
     for (int i = 0; i < 3; i++) {
         note("three matrices at once, of the bound",
@@ -412,18 +423,35 @@ static const mixture mixtures[] = {
     {APR_Q4_0, APR_Q8_0, 256, 256, 256, 130, 8, false, false, false},
 };
 
+static void test_type(apr_dtype dtype, const modes &m)
+{
+    test_linear(dtype, 16, 256, true);
+    test_linear(dtype, 272, 768, true);
+    test_linear(dtype, 1040, 3584, false);
+    if (!m.quick) test_linear(dtype, 4608, 3584, false), test_linear(dtype, 512, 18944, false);
+    test_parts(dtype, 1024, 19, apr_cuda_abreast_form(dtype));
+}
+
 static void run_tests(const modes &m)
 {
-    for (const mixture &s : mixtures) test_experts(s);
-    for (bool bfloats : {false, true}) test_inputs(21, 1024, bfloats), test_inputs(8, 64, bfloats);
+    for (const mixture &s : mixtures)
+        if (wanted.empty()) test_experts(s);
+    for (apr_abreast_form form : {APR_ABREAST_HALVES, APR_ABREAST_BFLOATS, APR_ABREAST_WIDE})
+        test_inputs(21, 1024, form), test_inputs(8, form == APR_ABREAST_WIDE ? 256 : 64, form);
     for (apr_dtype dtype : types) {
-        if (!apr_cuda_goes_abreast(dtype, lies_in_items(dtype), 16, 256, major_version)) continue;
-        test_linear(dtype, 16, 256, true);
-        test_linear(dtype, 272, 768, true);
-        test_linear(dtype, 1040, 3584, false);
-        if (!m.quick) test_linear(dtype, 4608, 3584, false), test_linear(dtype, 512, 18944, false);
-        test_parts(dtype, 1024, 19);
+        if (!is_wanted(dtype) || !apr_cuda_goes_abreast(dtype, lies_in_items(dtype), 16, 256, major_version)) continue;
+        test_type(dtype, m);
+        if (apr_cuda_abreast_form(dtype) != APR_ABREAST_WIDE) continue;
+        test_parts(dtype, 1024, 19, APR_ABREAST_HALVES); /* left for other types, too */
+        apr_cuda_let_warpgroups(false);                  /* the kernel of other devices */
+        test_type(dtype, m);
+        apr_cuda_let_warpgroups(true);
     }
+    apr_abreast_args wide = {}; /* warpgroups do not multiply that */
+    const device_matrix other(APR_Q8_0, 48, 256);
+    wide.n_parts = 1, wide.n_tokens = 1, wide.parts[0].weight = &other.lying;
+    wide.inputs.n_in = 256, wide.inputs.n_tiles = 1, wide.inputs.form = APR_ABREAST_WIDE;
+    note("inputs of another form are refused", apr_cuda_abreast(&wide, n_multiprocessors, 0) == cudaErrorInvalidValue ? 0 : 1, 0, "");
     const device_matrix d(APR_Q4_0, 48, 96 * 2); /* no whole stage */
     linear(&d.lying, normals(192), 1, NULL, n_multiprocessors, cudaErrorNotSupported);
 }
@@ -460,8 +488,9 @@ static const named_shape shapes[] = {
     {"32b qkv", 7168, 5120}, {"32b o", 5120, 5120}, {"32b gate, up", 55296, 5120}, {"32b down", 5120, 27648},
 };
 
-/* Copies of a matrix, so many that none of them waits in L2; the same blocks again and again. */
-static double product_us(const named_shape &s, apr_dtype dtype, int64_t n_tokens)
+/* Copies of a matrix, so many that none of them waits in L2; the same blocks again and again. Alone: inputs are prepared before the first.
+ */
+static double product_us(const named_shape &s, apr_dtype dtype, int64_t n_tokens, bool alone)
 {
     const size_t bytes = (size_t)(s.rows * row_bytes_of(dtype, s.n_in)), wanted = (size_t)400 << 20;
     const int n_copies = bytes >= wanted ? 1 : (int)(wanted / bytes) + 1;
@@ -489,26 +518,27 @@ static double product_us(const named_shape &s, apr_dtype dtype, int64_t n_tokens
                    memset(&a, 0, sizeof a);
                    a.n_tokens = n_tokens, a.n_in = s.n_in, a.n_out = s.rows, a.x = x.device, a.weight = &t, a.out = out.device;
                    a.work.data = work.device, a.work.slice = work_bytes / 4, a.work.n_threads = 1;
-                   must(apr_cuda_linear_abreast(&a, false, n_multiprocessors, major_version, stream), "linear");
+                   must(apr_cuda_linear_abreast(&a, alone && i > 0, n_multiprocessors, major_version, stream), "linear");
                }
            }) /
            n_copies;
 }
 
-/* Inputs, product and joining: what a linear takes. */
-static void run_times(void)
+/* Inputs, product and joining: what a linear takes; alone: without inputs. */
+static void run_times(bool alone)
 {
     const double ceiling = read_rate();
-    printf("reads: %.0f GB/s\n", ceiling);
+    printf("reads: %.0f GB/s%s\n", ceiling, alone ? "; without inputs" : "");
     for (apr_dtype dtype : {APR_Q4_K, APR_Q6_K, APR_Q8_0, APR_MXFP4, APR_F16}) {
         double layer[2][5] = {};
+        if (!is_wanted(dtype)) continue;
         for (const named_shape &s : shapes) {
             const bool large = strncmp(s.name, "32b", 3) == 0, head = strstr(s.name, "head") != NULL;
             if (dtype != APR_Q4_K && large) continue;
             printf("%-6s %-13s", apr_dtypes[dtype].name, s.name);
             const int64_t counts[] = {1, 8, 16, 32, 64};
             for (int i = 0; i < 5; i++) {
-                const double us = product_us(s, dtype, counts[i]), rate = (double)(s.rows * row_bytes_of(dtype, s.n_in)) / us * 1e-3;
+                const double us = product_us(s, dtype, counts[i], alone), rate = (double)(s.rows * row_bytes_of(dtype, s.n_in)) / us * 1e-3;
                 printf("  %2d: %7.1f us %4.0f GB/s %3.0f %%", (int)counts[i], us, rate, 100 * rate / ceiling);
                 layer[large][i] += (large ? 64 : head ? 1 : 28) * us;
             }
@@ -563,12 +593,15 @@ int main(int argc, char **argv)
         emulate_all();
         return all_within_bounds(modes{true, false, false}) ? 0 : 1;
     }
+    for (int i = 2; i < argc; i++) wanted.push_back(argv[i]);
     const modes m = start(argc, argv);
     cudaDeviceProp properties;
     must(cudaGetDeviceProperties(&properties, 0), "device");
     n_multiprocessors = properties.multiProcessorCount;
     major_version = properties.major;
     if (m.tests) run_tests(m);
-    if (m.times) run_expert_times(), run_times();
+    if (m.times && wanted.empty()) run_expert_times();
+    if (m.times) run_times(false);
+    if (m.times && !wanted.empty()) run_times(true);
     return all_within_bounds(m) ? 0 : 1;
 }

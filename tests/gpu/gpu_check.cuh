@@ -15,6 +15,7 @@ extern "C" {
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <string>
 #include <vector>
 
 static int n_failed, n_checks;
@@ -77,6 +78,7 @@ typedef struct worst {
 } worst;
 static worst worsts[32];
 static int n_worsts;
+static std::vector<std::string> failures; /* the first ones, to be said again in the end */
 
 static inline void note(const char *name, double error, double bound, const char *what)
 {
@@ -87,7 +89,11 @@ static inline void note(const char *name, double error, double bound, const char
     n_checks++;
     if (!(error <= worsts[i].error)) worsts[i].error = error;
     if (error <= bound) return;
-    if (n_failed++ < 40) printf("FAIL %s %s: %g (at most %g)\n", name, what, error, bound);
+    if (n_failed++ >= 40) return;
+    char line[256];
+    snprintf(line, sizeof line, "FAIL %s %s: %g (at most %g)\n", name, what, error, bound);
+    fputs(line, stdout);
+    failures.push_back(line);
 }
 
 /* |out - ref| / |ref|, as vectors; NaN when one has a NaN. */
@@ -147,11 +153,12 @@ static inline modes start(int argc, char **argv)
     return modes{!only_times, !quick, quick};
 }
 
-/* Prints the worst error of each operation. False when a check failed, or there was none. */
+/* Prints the worst error of each operation, and what failed. False when a check failed, or there was none. */
 static inline bool all_within_bounds(const modes &m)
 {
     for (int i = 0; i < n_worsts; i++)
         printf("%-40s worst %-10.3g bound %-8.2g %lld checks\n", worsts[i].name, worsts[i].error, worsts[i].bound, (long long)worsts[i].n);
+    for (const std::string &line : failures) fputs(line.c_str(), stdout);
     printf("%d of %d checks failed\n", n_failed, n_checks);
     return n_failed == 0 && (n_checks > 0 || !m.tests);
 }

@@ -29,8 +29,8 @@ typedef struct apr_cuda_halved {
     void *work;
     int64_t n_tokens, n_in;
     bool together;  /* with one power of two for all tokens where that loses nothing */
-    bool fragments; /* as products of tokens abreast want them (ops/abreast.cuh), beside BF16 weights as */
-    bool bfloats;   /* BF16 */
+    bool fragments; /* as products of tokens abreast want them (ops/abreast.cuh) */
+    int form;       /* which of theirs */
 } apr_cuda_halved;
 
 struct apr_cuda_device {

@@ -120,6 +120,10 @@ PTX_FN void ptx_begin_barrier(uint64_t *b, int n_arrivals)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((uint32_t)__cvta_generic_to_shared(b)), "r"(n_arrivals) : "memory");
 }
 PTX_FN void ptx_show_barriers(void) { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+PTX_FN void ptx_arrive(uint64_t *b)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((uint32_t)__cvta_generic_to_shared(b)) : "memory");
+}
 /* Arrives, and so many bytes more are waited for in this round. */
 PTX_FN void ptx_arrive_with_bytes(uint64_t *b, int n_bytes)
 {
@@ -137,8 +141,15 @@ PTX_FN void ptx_await_round(uint64_t *b, int parity)
                      : "memory");
     while (!is_over);
 }
-/* So many bytes, a multiple of 16, from device memory to shared memory; the barrier counts them when they are there. They are read once:
- * their lines of the L2 cache are the first to go. */
+/* So many bytes, a multiple of 16, from device memory to shared memory; the barrier counts them when they are there. */
+PTX_FN void ptx_copy_bulk(void *to, const void *from, int n_bytes, uint64_t *b)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(n_bytes), "r"((uint32_t)__cvta_generic_to_shared(b))
+                 : "memory");
+}
+/* The same, read once: their lines of the L2 cache are the first to go. */
 PTX_FN void ptx_copy_bulk_once(void *to, const void *from, int n_bytes, uint64_t *b)
 {
     asm volatile("{\n.reg .b64 policy;\ncreatepolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
@@ -147,6 +158,60 @@ PTX_FN void ptx_copy_bulk_once(void *to, const void *from, int n_bytes, uint64_t
                  "l"(__cvta_generic_to_global(from)), "r"(n_bytes), "r"((uint32_t)__cvta_generic_to_shared(b))
                  : "memory");
 }
+
+/* --- products of a warpgroup, four warps: d += a * b, under way until waited for (9.0a alone) ---
+ *
+ * 64 rows of a, 16 a warp, each warp's as above; N columns of b; of tile n of 8 columns d[4 n] to d[4 n + 3] are what d[0] to d[3] are
+ * above. b lies in shared memory: of each column 16 halves, columns by 8 a matrix, within which they are 64 or 32 bytes apart, each piece
+ * of 16 bytes at its place XOR (column / 2 % 4), or XOR (column / 4); a matrix begins at a multiple of 8 such columns. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define PTX_HAS_WARPGROUPS 1
+#else
+#define PTX_HAS_WARPGROUPS 0
+#endif
+
+/* Where b is: `step` bytes from matrix to matrix; columns are 64 bytes apart, or 32. */
+PTX_FN uint64_t ptx_matrix_64(const void *p, int step)
+{
+    return (uint64_t)2 << 62 | (uint64_t)(step >> 4) << 32 | (uint64_t)1 << 16 | (__cvta_generic_to_shared(p) & 0x3ffff) >> 4;
+}
+PTX_FN uint64_t ptx_matrix_32(const void *p, int step)
+{
+    return (uint64_t)3 << 62 | (uint64_t)(step >> 4) << 32 | (uint64_t)1 << 16 | (__cvta_generic_to_shared(p) & 0x3ffff) >> 4;
+}
+/* The one that begins so many bytes further. */
+PTX_FN uint64_t ptx_matrix_after(uint64_t matrix, int n_bytes) { return matrix + (uint64_t)(n_bytes >> 4); }
+
+#if PTX_HAS_WARPGROUPS
+/* What was done to registers before is seen by products behind it. */
+PTX_FN void ptx_group_fence(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+/* Products since the last one are a group. */
+PTX_FN void ptx_group_close(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+/* Until all but the youngest LEFT groups are done. */
+template <int LEFT> PTX_FN void ptx_group_wait(void) { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
+
+/* ADDS: to what d is; else to zeros. */
+template <bool ADDS> PTX_FN void ptx_group_mma_f16(float (&d)[4], const uint32_t (&a)[4], uint64_t b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3},{%4,%5,%6,%7},%8,%9,1,1,0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADDS));
+}
+template <bool ADDS> PTX_FN void ptx_group_mma_f16(float (&d)[8], const uint32_t (&a)[4], uint64_t b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7},{%8,%9,%10,%11},%12,%13,1,1,0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADDS));
+}
+template <bool ADDS> PTX_FN void ptx_group_mma_f16(float (&d)[16], const uint32_t (&a)[4], uint64_t b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15},{%16,%17,%18,%19},%20,%21,1,1,0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
+                   "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADDS));
+}
+#endif
 
 /* --- loads and stores --- */
 

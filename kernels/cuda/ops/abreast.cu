@@ -1,5 +1,5 @@
 /* abreast.cu - see abreast.cuh: what is launched, and the joining of sums that several blocks had. */
-#include "kernels/cuda/ops/abreast_kernel.cuh"
+#include "kernels/cuda/ops/abreast_end.cuh"
 
 #include <atomic>
 
@@ -20,6 +20,12 @@ bool apr_cuda_goes_abreast(apr_dtype dtype, bool in_items, int64_t n_out, int64_
     if (n_out > INT32_MAX / 4 || n_in > INT32_MAX / 4) return false;
     if (!in_items && !k->rows) return false;
     return major >= 8 || (major == 7 && !k->bfloats);
+}
+
+apr_abreast_form apr_cuda_abreast_form(apr_dtype dtype)
+{
+    if (dtype == APR_BF16) return APR_ABREAST_BFLOATS;
+    return apr_abreast_wide(dtype) != NULL ? APR_ABREAST_WIDE : APR_ABREAST_HALVES;
 }
 
 /* What the current device runs. */
@@ -131,8 +137,8 @@ static abreast_call call_of(const apr_abreast_args *args, const abreast_kernels 
 }
 
 /* Tile after tile of all tokens; end: NULL, sums are joined. */
-static cudaError_t start_dense(abreast_call a, const abreast_kernels *k, const abreast_device *d, int n_multiprocessors, abreast_end *end,
-                               const void *what, cudaStream_t stream)
+static cudaError_t start_dense(abreast_call a, const abreast_kernels *k, const abreast_wide *wide, const abreast_device *d,
+                               int n_multiprocessors, abreast_end *end, const void *what, cudaStream_t stream)
 {
     const int64_t n_all = (int64_t)a.n_row_blocks * a.n_stages;
     const int n_blocks = n_all < n_multiprocessors ? (int)n_all : n_multiprocessors;
@@ -145,7 +151,7 @@ static cudaError_t start_dense(abreast_call a, const abreast_kernels *k, const a
         a.n_here = left < 1 << way ? left : 1 << way;
         const int64_t to_go = a.n_tokens - (int64_t)a.first_tile * APR_ABREAST_TILE;
         const unsigned n_here = (unsigned)(to_go < a.n_here * APR_ABREAST_TILE ? to_go : a.n_here * APR_ABREAST_TILE);
-        error = k->start[!d->large][way](a, (unsigned)n_blocks, d->shared_bytes, stream);
+        error = (wide != NULL ? wide->start : k->start[!d->large])[way](a, (unsigned)n_blocks, d->shared_bytes, stream);
         if (error == cudaSuccess && end != NULL) error = end(what, a, n_blocks, rows_of(d), stream);
         else if (error == cudaSuccess && joins) error = start_join(a, n_blocks, (unsigned)rows_of(d), n_here, stream);
     }
@@ -164,15 +170,20 @@ static cudaError_t start_grouped(const abreast_call &a, const abreast_kernels *k
 
 static cudaError_t start(const apr_abreast_args *args, int n_multiprocessors, abreast_end *end, const void *what, cudaStream_t stream)
 {
-    const abreast_kernels *const k = kernels_of(args->parts[0].weight->dtype);
+    const apr_dtype dtype = args->parts[0].weight->dtype;
+    const abreast_kernels *const k = kernels_of(dtype);
+    const bool is_wide = args->inputs.form == APR_ABREAST_WIDE;
+    const abreast_wide *const wide = is_wide ? apr_abreast_wide(dtype) : NULL;
     abreast_device d;
 
+    if (is_wide && (wide == NULL || args->groups != NULL)) return cudaErrorInvalidValue;
     if (k == NULL) return cudaErrorNotSupported;
     const cudaError_t error = look_at_device(k, &d);
     if (error != cudaSuccess) return error;
     const abreast_call a = call_of(args, k, rows_of(&d));
     if ((int64_t)a.n_row_blocks * a.n_stages > INT32_MAX) return cudaErrorNotSupported;
-    if (args->groups == NULL) return start_dense(a, k, &d, n_multiprocessors, end, what, stream);
+    if (is_wide && !d.large) return cudaErrorInvalidValue;
+    if (args->groups == NULL) return start_dense(a, k, wide, &d, n_multiprocessors, end, what, stream);
     return start_grouped(a, k, &d, args->most_tiles, (int64_t)args->most_groups * a.n_row_blocks * a.splits, n_multiprocessors, stream);
 }
 
@@ -224,9 +235,13 @@ cudaError_t apr_cuda_linear_abreast(const apr_linear_args *a, bool is_prepared, 
     args.n_parts = 1;
     args.parts[0] = apr_abreast_part{a->weight, a->bias, a->out};
     args.n_tokens = a->n_tokens;
-    args.inputs = apr_abreast_inputs{a->n_in, room.n_tiles, work + room.inputs.fragments, work + room.inputs.sums,
-                                     (float *)(work + room.inputs.factors)};
+    args.inputs = apr_abreast_inputs{a->n_in,
+                                     room.n_tiles,
+                                     work + room.inputs.fragments,
+                                     work + room.inputs.sums,
+                                     (float *)(work + room.inputs.factors),
+                                     apr_cuda_abreast_form(a->weight->dtype)};
     args.partial = work + room.partial;
-    if (!is_prepared) error = apr_cuda_abreast_prepare(a->x, NULL, a->n_tokens, k->bfloats, &args.inputs, stream);
+    if (!is_prepared) error = apr_cuda_abreast_prepare(a->x, NULL, a->n_tokens, &args.inputs, stream);
     return error == cudaSuccess ? apr_cuda_abreast(&args, n_multiprocessors, stream) : error;
 }

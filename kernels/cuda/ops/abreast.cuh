@@ -27,12 +27,21 @@ typedef struct apr_abreast_part {
     float *out;               /* dense: [n_tokens, rows]; grouped: [splits, slots, rows] sums without factors and biases */
 } apr_abreast_part;
 
+/* What products read them: those beside 16-bit floats of a kind, and, where warpgroups multiply, those of types that they multiply. */
+typedef enum apr_abreast_form { APR_ABREAST_HALVES, APR_ABREAST_BFLOATS, APR_ABREAST_WIDE } apr_abreast_form;
+
+/* Of products with matrices of that type on the current device: the one place where it is decided. Experts' are never wide. */
+apr_abreast_form apr_cuda_abreast_form(apr_dtype dtype);
+/* Whether warpgroups may multiply: true; tests have the other kernel, too. To be called while nothing runs. */
+void apr_cuda_let_warpgroups(bool may);
+
 /* Inputs as fragments of products (ops/abreast_lanes.cuh): tiles of 8 tokens, the last one filled up with zeros. */
 typedef struct apr_abreast_inputs {
     int64_t n_in, n_tiles;
     uint8_t *fragments; /* [apr_abreast_fragment_bytes] */
     uint8_t *sums;      /* [apr_abreast_sum_bytes] */
     float *factors;     /* [8 * n_tiles] what a token's sums are multiplied by */
+    apr_abreast_form form;
 } apr_abreast_inputs;
 
 typedef struct apr_abreast_args {
@@ -53,13 +62,10 @@ typedef struct apr_abreast_args {
 /* Is there a kernel for a matrix of that shape whose blocks lie so? In `rows` of a stack each matrix has a whole number of units. */
 bool apr_cuda_goes_abreast(apr_dtype dtype, bool in_items, int64_t n_out, int64_t n_in, int major);
 
-/* Row x[row_of[slot]] into each slot, or x[slot] where row_of is NULL; zeros where it is negative or slot >= n. Beside BF16 matrices parts
- * are BF16 too. */
-cudaError_t apr_cuda_abreast_prepare(const float *x, const int *row_of, int64_t n, bool bfloats, const apr_abreast_inputs *to,
-                                     cudaStream_t stream);
+/* Row x[row_of[slot]] into each slot, or x[slot] where row_of is NULL; zeros where it is negative or slot >= n. */
+cudaError_t apr_cuda_abreast_prepare(const float *x, const int *row_of, int64_t n, const apr_abreast_inputs *to, cudaStream_t stream);
 /* Row x[slot], zeros where taken[slot] is negative. */
-cudaError_t apr_cuda_abreast_prepare_slots(const float *x, const int *taken, bool bfloats, const apr_abreast_inputs *to,
-                                           cudaStream_t stream);
+cudaError_t apr_cuda_abreast_prepare_slots(const float *x, const int *taken, const apr_abreast_inputs *to, cudaStream_t stream);
 cudaError_t apr_cuda_abreast(const apr_abreast_args *args, int n_multiprocessors, cudaStream_t stream);
 /* Dense products ended as kernels/cuda/rows_args.h says, and a value brought into a slot; from 9.0 on. */
 cudaError_t apr_cuda_abreast_rows(const apr_rows_args *args, int n_multiprocessors, cudaStream_t stream);
@@ -69,7 +75,7 @@ int apr_cuda_abreast_group_tiles(apr_dtype dtype, int64_t n_tokens);
 
 /* A linear of any number of tokens, inputs and partial sums in its workspace; cudaErrorNotSupported: no kernel, or no room, and nothing
  * has been started. is_prepared: the last such product with that workspace had the same inputs and as many tokens, of weights that want
- * the same parts of them, and they are there still. */
+ * them in the same form, and they are there still. */
 cudaError_t apr_cuda_linear_abreast(const apr_linear_args *args, bool is_prepared, int n_multiprocessors, int major, cudaStream_t stream);
 
 #endif

@@ -1,4 +1,4 @@
-/* abreast_inputs.cu - inputs of products of tokens abreast: two FP16 (or BF16) parts of each number, as fragments. */
+/* abreast_inputs.cu - inputs of products of tokens abreast: FP16 (or BF16) parts of each number, as fragments. */
 #include "kernels/cuda/ops/abreast_pieces.cuh"
 #include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
@@ -9,7 +9,7 @@ enum {
 };
 
 /* A block a slot. */
-template <bool BFLOATS>
+template <apr_abreast_form FORM>
 static __global__ void __launch_bounds__(THREADS)
     k_inputs(const float *x, const int *row_of, bool own_rows, int64_t n, const __grid_constant__ apr_abreast_inputs to)
 {
@@ -38,33 +38,32 @@ static __global__ void __launch_bounds__(THREADS)
     if (thread == 0) to.factors[slot] = back;
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
-        if (k * THREADS < n_pieces) put_piece<BFLOATS>(to, slot, thread + k * THREADS, thread + k * THREADS < n_pieces, kept[k], times);
+        if (k * THREADS < n_pieces) put_piece<FORM>(to, slot, thread + k * THREADS, thread + k * THREADS < n_pieces, kept[k], times);
     for (int base = KEPT * THREADS; base < n_pieces; base += THREADS) {
         const bool on = base + thread < n_pieces;
-        put_piece<BFLOATS>(to, slot, base + thread, on, piece_of(from, base + thread, on && row >= 0), times);
+        put_piece<FORM>(to, slot, base + thread, on, piece_of(from, base + thread, on && row >= 0), times);
     }
 }
 
-static cudaError_t prepare(const float *x, const int *row_of, bool own_rows, int64_t n, bool bfloats, const apr_abreast_inputs *to,
-                           cudaStream_t stream)
+static cudaError_t prepare(const float *x, const int *row_of, bool own_rows, int64_t n, const apr_abreast_inputs *to, cudaStream_t stream)
 {
     const unsigned n_slots = (unsigned)(to->n_tiles * APR_ABREAST_TILE);
     if (to->n_in % ABREAST_SUB != 0 || (uintptr_t)x % 16 != 0) return cudaErrorNotSupported;
-    void (*const kernel)(const float *, const int *, bool, int64_t, apr_abreast_inputs) = bfloats ? k_inputs<true> : k_inputs<false>;
+    static void (*const kernels[])(const float *, const int *, bool, int64_t, apr_abreast_inputs) = {
+        k_inputs<APR_ABREAST_HALVES>, k_inputs<APR_ABREAST_BFLOATS>, k_inputs<APR_ABREAST_WIDE>};
+    const auto kernel = kernels[to->form];
     /* As the kernels behind it, which need not wait then until memory is divided anew. */
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
     return launch_following(kernel, n_slots, THREADS, 0, stream, x, row_of, own_rows, n, *to);
 }
 
-cudaError_t apr_cuda_abreast_prepare(const float *x, const int *row_of, int64_t n, bool bfloats, const apr_abreast_inputs *to,
-                                     cudaStream_t stream)
+cudaError_t apr_cuda_abreast_prepare(const float *x, const int *row_of, int64_t n, const apr_abreast_inputs *to, cudaStream_t stream)
 {
-    return prepare(x, row_of, row_of == NULL, n, bfloats, to, stream);
+    return prepare(x, row_of, row_of == NULL, n, to, stream);
 }
 
-cudaError_t apr_cuda_abreast_prepare_slots(const float *x, const int *taken, bool bfloats, const apr_abreast_inputs *to,
-                                           cudaStream_t stream)
+cudaError_t apr_cuda_abreast_prepare_slots(const float *x, const int *taken, const apr_abreast_inputs *to, cudaStream_t stream)
 {
-    return prepare(x, taken, true, to->n_tiles * APR_ABREAST_TILE, bfloats, to, stream);
+    return prepare(x, taken, true, to->n_tiles * APR_ABREAST_TILE, to, stream);
 }

@@ -87,6 +87,15 @@ typedef struct abreast_share {
     int begin, end, first, last;
 } abreast_share;
 
+ABREAST_FN abreast_share dense_share_of(const abreast_call &a, int block, int n_blocks)
+{
+    const int n_all = a.n_row_blocks * a.n_stages;
+    abreast_share s;
+    s.begin = abreast_first(n_all, n_blocks, block), s.end = abreast_first(n_all, n_blocks, block + 1);
+    s.first = s.begin / a.n_stages, s.last = s.end > s.begin ? (s.end - 1) / a.n_stages + 1 : s.first;
+    return s;
+}
+
 ABREAST_FN abreast_share share_of(const abreast_call &a, int block, int n_blocks)
 {
     abreast_share s = {0, 0, 0, 0};
@@ -95,25 +104,26 @@ ABREAST_FN abreast_share share_of(const abreast_call &a, int block, int n_blocks
         s.first = abreast_first(n_runs, n_blocks, block), s.last = abreast_first(n_runs, n_blocks, block + 1);
         return s;
     }
-    const int n_all = a.n_row_blocks * a.n_stages;
-    s.begin = abreast_first(n_all, n_blocks, block), s.end = abreast_first(n_all, n_blocks, block + 1);
-    s.first = s.begin / a.n_stages, s.last = s.end > s.begin ? (s.end - 1) / a.n_stages + 1 : s.first;
-    return s;
+    return dense_share_of(a, block, n_blocks);
+}
+
+ABREAST_FN abreast_run dense_run_of(const abreast_call &a, int r, const abreast_share &share)
+{
+    const int at = r * a.n_stages;
+    abreast_run run;
+    run.stage = share.begin > at ? share.begin - at : 0;
+    run.end = share.end < at + a.n_stages ? share.end - at : a.n_stages;
+    run.row_block = r;
+    run.first_tile = a.first_tile, run.n_tiles = a.n_here;
+    run.expert = run.split = 0;
+    run.whole = run.stage == 0 && run.end == a.n_stages;
+    return run;
 }
 
 ABREAST_FN abreast_run run_of(const abreast_call &a, int r, const abreast_share &share)
 {
     abreast_run run;
-    if (a.groups == NULL) {
-        const int at = r * a.n_stages;
-        run.stage = share.begin > at ? share.begin - at : 0;
-        run.end = share.end < at + a.n_stages ? share.end - at : a.n_stages;
-        run.row_block = r;
-        run.first_tile = a.first_tile, run.n_tiles = a.n_here;
-        run.expert = run.split = 0;
-        run.whole = run.stage == 0 && run.end == a.n_stages;
-        return run;
-    }
+    if (a.groups == NULL) return dense_run_of(a, r, share);
     const int split = r % a.splits, of_all = r / a.splits;
     const apr_abreast_group *const group = a.groups + of_all / a.n_row_blocks;
     run.split = split;
@@ -669,12 +679,14 @@ template <apr_dtype D> static abreast_kernels abreast_kernels_of(void)
          {abreast_stage<D, 1, S, S_MS>::BYTES, abreast_stage<D, 2, S, S_MS>::BYTES, abreast_stage<D, 4, S, S_MS>::BYTES}}};
 }
 
-/* What comes behind a launch of products in place of the joining of sums: the call as it was launched, by so many blocks, with row blocks
- * of so many rows. */
-typedef cudaError_t abreast_end(const void *what, const abreast_call &call, int n_blocks, int rows_of_block, cudaStream_t stream);
-/* abreast.cu: dense products, each launch of at most APR_ABREAST_MOST_TILES tiles of tokens ended so. */
-cudaError_t apr_cuda_abreast_ended(const apr_abreast_args *args, int n_multiprocessors, abreast_end *end, const void *what,
-                                   cudaStream_t stream);
+/* Products of warpgroups (abreast_wide.cuh), where the current device and what was compiled for it have them: for 1, 2 and 4 tiles, of
+ * LARGE row blocks, dense; NULL: none. */
+typedef struct abreast_wide {
+    apr_dtype dtype;
+    const void *any;
+    abreast_start *start[3];
+} abreast_wide;
+const abreast_wide *apr_abreast_wide(apr_dtype dtype);
 
 /* abreast_k.cu, abreast_blocks.cu, abreast_plain.cu; NULL: not of these. */
 const abreast_kernels *apr_abreast_k_kernels(apr_dtype dtype);

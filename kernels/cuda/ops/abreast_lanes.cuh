@@ -48,6 +48,39 @@ ABREAST_FN int64_t abreast_sum_at(int64_t sub, int64_t n_subs, int64_t token, in
     return (token / 8 * ((n_subs + 7) / 8) + sub / 8) * ABREAST_SUM_BYTES + (token % 8 * 4 + sub % 8 / 2) * 8 + part * 4 + sub % 2 * 2;
 }
 
+/* --- inputs of products of warpgroups: one part, [stage of 256 columns][tile][columns of a lane's word][token] of 64 bytes ---
+ *
+ * Of a stage's columns lane 4 g + t has those of bytes 16 (t % 2) to 16 (t % 2) + 15 of sub-blocks 4 (t / 2) to 4 (t / 2) + 3, codes of a
+ * row that lie where no other lane's do. Step 8 h + 2 i + l: of word i of these, numbers 2 t and 2 t + 1 are columns 4 i and 4 i + 2 of
+ * sub-block 4 (t / 2) + 2 h + l, those 8 further 4 i + 1 and 4 i + 3. So a token has 64 bytes of two steps, in four pieces of 16; each
+ * piece stands at its place XOR (token / 2 % 4), as the products read them from different banks (ptx.cuh). */
+enum {
+    WIDE_SUBS = 8,             /* sub-blocks of a stage */
+    WIDE_TILE_BYTES = 8 * 512, /* of a stage: eight pairs of steps of 8 tokens */
+};
+
+/* Of a stage: where steps 8 h + 2 i + l begin. */
+ABREAST_FN constexpr int wide_step_at(int h, int i, int l) { return (4 * h + i) * 512 + l * 32; }
+
+/* Where columns 4 i + odd, 4 i + odd + 2 and those 16 further of a sub-block are: 8 bytes. */
+ABREAST_FN int64_t wide_halves_at(int64_t sub, int64_t n_tiles, int64_t token, int i, int odd)
+{
+    const int of_stage = (int)(sub % WIDE_SUBS), g = (int)(token % 8), piece = of_stage % 2 * 2 + odd;
+    return (sub / WIDE_SUBS * n_tiles + token / 8) * WIDE_TILE_BYTES + wide_step_at(of_stage / 2 % 2, i, 0) + g * 64 +
+           (piece ^ g / 2) * 16 + of_stage / 4 * 8;
+}
+
+/* Sums: [stage][tile][token] of 32 bytes, eight sums, and what remains of rounding them; tokens 4 to 7 have that first. The byte of a half.
+ */
+ABREAST_FN int64_t wide_sum_at(int64_t sub, int64_t n_tiles, int64_t token, int part)
+{
+    const int g = (int)(token % 8);
+    return (sub / WIDE_SUBS * n_tiles + token / 8) * ABREAST_SUM_BYTES + g * 32 + (part ^ g / 4) * 16 + sub % WIDE_SUBS * 2;
+}
+
+/* Which of a unit's first 8 rows lane 4 g + t has: pairs of rows 2 apart are read at once, from different banks. */
+ABREAST_FN int wide_row(int g) { return g / 4 * 4 + g / 2 % 2 + g % 2 * 2; }
+
 /* Rows of 16 are a unit, so many units a row block; a stage is a row block's codes of so many columns. Dense: stages of all row blocks
  * behind one another are dealt out in equal runs; sums of a row block that several blocks had are joined in their order. */
 ABREAST_FN int abreast_first(int n_units, int n_blocks, int block)

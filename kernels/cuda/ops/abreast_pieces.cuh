@@ -64,10 +64,11 @@ static __device__ __forceinline__ input_piece piece_of(const float4 *row, int i,
 static __device__ __forceinline__ float most_of(float4 v) { return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))); }
 
 /* Piece i of a slot; all lanes take part, those that are not on write nothing. */
-template <bool BFLOATS>
+template <apr_abreast_form FORM>
 static __device__ __forceinline__ void put_piece(const apr_abreast_inputs &to, int64_t slot, int i, bool on, const input_piece &piece,
                                                  float times)
 {
+    constexpr bool BFLOATS = FORM == APR_ABREAST_BFLOATS;
     const int sub = i / 4, t = i % 4, n_subs = (int)(to.n_in / ABREAST_SUB);
     uint32_t high[2][2], low[2][2];
     float sum = split_four<BFLOATS>(piece.first, times, high[0], low[0]);
@@ -75,13 +76,19 @@ static __device__ __forceinline__ void put_piece(const apr_abreast_inputs &to, i
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     if (!on) return;
-    uint8_t *const at = to.fragments + abreast_piece_at(sub, n_subs, slot, t);
-    *(uint4 *)at = make_uint4(high[0][0], high[0][1], high[1][0], high[1][1]);
-    *(uint4 *)(at + abreast_plane(to.n_tiles, to.n_in)) = make_uint4(low[0][0], low[0][1], low[1][0], low[1][1]);
+    if constexpr (FORM == APR_ABREAST_WIDE) {
+        for (int odd = 0; odd < 2; odd++)
+            *(uint2 *)(to.fragments + wide_halves_at(sub, to.n_tiles, slot, t, odd)) = make_uint2(high[0][odd], high[1][odd]);
+    } else {
+        uint8_t *const at = to.fragments + abreast_piece_at(sub, n_subs, slot, t);
+        *(uint4 *)at = make_uint4(high[0][0], high[0][1], high[1][0], high[1][1]);
+        *(uint4 *)(at + abreast_plane(to.n_tiles, to.n_in)) = make_uint4(low[0][0], low[0][1], low[1][0], low[1][1]);
+    }
     if (BFLOATS || t > 1) return;
     float first, second;
     const uint32_t half = part_of_number<false>(sum, &first), rest = part_of_number<false>(isinf(first) ? 0.0f : sum - first, &second);
-    *(uint16_t *)(to.sums + abreast_sum_at(sub, n_subs, slot, t)) = (uint16_t)(t == 0 ? half : rest);
+    const int64_t sum_at = FORM == APR_ABREAST_WIDE ? wide_sum_at(sub, to.n_tiles, slot, t) : abreast_sum_at(sub, n_subs, slot, t);
+    *(uint16_t *)(to.sums + sum_at) = (uint16_t)(t == 0 ? half : rest);
 }
 
 #endif

@@ -3,7 +3,7 @@
  *
  * A cluster of blocks has a token, each block a run of its numbers, in shared memory between the steps. Squares are added up in the order
  * in which norm.cu does it, by each block for itself. */
-#include "kernels/cuda/ops/abreast_kernel.cuh"
+#include "kernels/cuda/ops/abreast_end.cuh"
 #include "kernels/cuda/ops/abreast_pieces.cuh"
 #include "kernels/cuda/ops/cluster.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
@@ -130,7 +130,7 @@ static __device__ __forceinline__ float most_of_run(const float4 *numbers, int n
 }
 
 /* Numbers [begin, begin + n) of a slot as inputs. */
-template <bool BFLOATS>
+template <apr_abreast_form FORM>
 static __device__ __forceinline__ void put_run_of(const rows_end &e, int slot, int begin, int n, const float4 *numbers, float times)
 {
     const int n_pieces = n / 8;
@@ -140,13 +140,13 @@ static __device__ __forceinline__ void put_run_of(const rows_end &e, int slot, i
         input_piece piece;
         piece.first = piece.second = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (on) piece.first = numbers[i / 4 * 8 + i % 4], piece.second = numbers[i / 4 * 8 + 4 + i % 4];
-        put_piece<BFLOATS>(e.to, slot, begin / 8 + i, on, piece, times);
+        put_piece<FORM>(e.to, slot, begin / 8 + i, on, piece, times);
     }
 }
 
 /* blockIdx.y: a token, or a slot that is filled up; blockIdx.x: which run of its numbers. The memory: the largest number, then the numbers.
  */
-template <bool BFLOATS> static __global__ void __launch_bounds__(THREADS) k_rows(const __grid_constant__ rows_end e)
+template <apr_abreast_form FORM> static __global__ void __launch_bounds__(THREADS) k_rows(const __grid_constant__ rows_end e)
 {
     extern __shared__ float4 ended[];
     __shared__ float parts[THREADS / 32];
@@ -180,7 +180,7 @@ template <bool BFLOATS> static __global__ void __launch_bounds__(THREADS) k_rows
         for (int i = (int)threadIdx.x; 4 * i < n; i += THREADS) *(float4 *)(e.normed + row + begin + 4 * i) = numbers[i];
     if (e.leaves) {
         if (blockIdx.x == 0 && threadIdx.x == 0) e.to.factors[token] = back;
-        put_run_of<BFLOATS>(e, token, begin, n, numbers, times);
+        put_run_of<FORM>(e, token, begin, n, numbers, times);
     }
     cluster_barrier(); /* others read the largest number */
 }
@@ -189,9 +189,10 @@ template <bool BFLOATS> static __global__ void __launch_bounds__(THREADS) k_rows
 
 static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
-static cudaError_t start_end(const rows_end &e, bool bfloats, int n_slots, cudaStream_t stream)
+static cudaError_t start_end(const rows_end &e, int n_slots, cudaStream_t stream)
 {
-    void (*const kernel)(rows_end) = bfloats ? k_rows<true> : k_rows<false>;
+    static void (*const kernels[])(rows_end) = {k_rows<APR_ABREAST_HALVES>, k_rows<APR_ABREAST_BFLOATS>, k_rows<APR_ABREAST_WIDE>};
+    const auto kernel = kernels[e.to.form];
     const int n_subs = (e.width + ABREAST_SUB - 1) / ABREAST_SUB, each = (n_subs + CLUSTER - 1) / CLUSTER * ABREAST_SUB;
     const bool fits = e.width % (e.leaves ? (int)ABREAST_SUB : 4) == 0 && each <= 11 * 1024;
     if (!fits || !is_aligned(e.residual) || !is_aligned(e.out) || !is_aligned(e.normed) || !is_aligned(e.a.parts[0].out) ||
@@ -215,6 +216,12 @@ static cudaError_t start_end(const rows_end &e, bool bfloats, int n_slots, cudaS
     return cudaLaunchKernelEx(&config, kernel, e);
 }
 
+static apr_abreast_form form_of(const apr_rows_room *room)
+{
+    if (room->bfloats) return APR_ABREAST_BFLOATS;
+    return room->wide ? apr_cuda_abreast_form(APR_Q4_K) : APR_ABREAST_HALVES;
+}
+
 /* A slot as products of n_tokens tokens of n_in numbers read it. */
 static apr_abreast_inputs slot_of(const apr_rows_room *room, int slot, int64_t n_tokens, int64_t n_in)
 {
@@ -222,7 +229,7 @@ static apr_abreast_inputs slot_of(const apr_rows_room *room, int slot, int64_t n
     uint8_t *const at = (uint8_t *)room->work.data + (size_t)slot * apr_cuda_rows_slot_bytes(room->widest);
     size_t end = 0;
     const apr_abreast_inputs_room in = apr_abreast_take_inputs(&end, n_tiles, n_in);
-    return apr_abreast_inputs{n_in, n_tiles, at + in.fragments, at + in.sums, (float *)(at + in.factors)};
+    return apr_abreast_inputs{n_in, n_tiles, at + in.fragments, at + in.sums, (float *)(at + in.factors), form_of(room)};
 }
 
 static void leave(rows_end *e, const apr_rows_room *room, const apr_rows_left *left, int64_t width, int64_t n_tokens)
@@ -248,7 +255,7 @@ static cudaError_t end_products(const void *what, const abreast_call &call, int 
     e.out = args->ending == APR_FLOW_STORE ? args->parts[0].out : args->out;
     leave(&e, &args->room, &args->left, width, args->n_tokens);
     if (e.norm && e.out == NULL) return cudaErrorInvalidValue;
-    return start_end(e, args->room.bfloats, (int)(e.leaves || left > n_slots ? n_slots : left), stream);
+    return start_end(e, (int)(e.leaves || left > n_slots ? n_slots : left), stream);
 }
 
 cudaError_t apr_cuda_abreast_rows(const apr_rows_args *args, int n_multiprocessors, cudaStream_t stream)
@@ -275,5 +282,5 @@ cudaError_t apr_cuda_abreast_rows_inputs(const apr_rows_inputs *args, cudaStream
     e.ending = APR_FLOW_STORE;
     e.normed = args->out != args->x || args->left.norm ? args->out : NULL;
     leave(&e, &args->room, &args->left, args->width, args->n_tokens);
-    return start_end(e, args->room.bfloats, (int)((args->n_tokens + APR_ABREAST_TILE - 1) / APR_ABREAST_TILE * APR_ABREAST_TILE), stream);
+    return start_end(e, (int)((args->n_tokens + APR_ABREAST_TILE - 1) / APR_ABREAST_TILE * APR_ABREAST_TILE), stream);
 }

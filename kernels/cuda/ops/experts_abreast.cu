@@ -16,9 +16,14 @@ typedef struct experts_buffers {
     int gate_splits, down_splits;
 } experts_buffers;
 
-static apr_abreast_inputs inputs_at(uint8_t *work, const apr_abreast_inputs_room &room, int64_t n_tiles, int64_t n_in)
+static apr_abreast_inputs inputs_at(uint8_t *work, const apr_abreast_inputs_room &room, int64_t n_tiles, int64_t n_in, apr_dtype dtype)
 {
-    return apr_abreast_inputs{n_in, n_tiles, work + room.fragments, work + room.sums, (float *)(work + room.factors)};
+    return apr_abreast_inputs{n_in,
+                              n_tiles,
+                              work + room.fragments,
+                              work + room.sums,
+                              (float *)(work + room.factors),
+                              dtype == APR_BF16 ? APR_ABREAST_BFLOATS : APR_ABREAST_HALVES};
 }
 
 static experts_buffers cut(uint8_t *work, const apr_experts_args *a, int64_t n_tokens, int n_multiprocessors)
@@ -32,8 +37,8 @@ static experts_buffers cut(uint8_t *work, const apr_experts_args *a, int64_t n_t
     b.pairs.pair_of = (int *)(work + room.pair_of);
     b.pairs.groups = (apr_abreast_group *)(work + room.groups);
     b.pairs.n_groups = (int *)(work + room.n_groups);
-    b.x = inputs_at(work, room.x, room.most_tiles, a->n_in);
-    b.mid = inputs_at(work, room.mid, room.most_tiles, a->n_mid);
+    b.x = inputs_at(work, room.x, room.most_tiles, a->n_in, a->up->dtype);
+    b.mid = inputs_at(work, room.mid, room.most_tiles, a->n_mid, a->down->dtype);
     b.gate = (float *)(work + room.gate), b.up = (float *)(work + room.up);
     b.middle = (float *)(work + room.middle), b.down = (float *)(work + room.down);
     return b;
@@ -111,10 +116,10 @@ static cudaError_t some_tokens(const apr_experts_args *a, int group_tiles, int n
     second.parts[second.n_parts++] = apr_abreast_part{a->down, NULL, b.down};
 
     cudaError_t error = apr_cuda_sort_pairs(a->routes, a->n_tokens, a->n_used, a->n_experts, group_tiles, &b.pairs, stream);
-    if (error == cudaSuccess) error = apr_cuda_abreast_prepare(a->x, b.pairs.token_of, a->n_tokens, a->up->dtype == APR_BF16, &b.x, stream);
+    if (error == cudaSuccess) error = apr_cuda_abreast_prepare(a->x, b.pairs.token_of, a->n_tokens, &b.x, stream);
     if (error == cudaSuccess) error = multiply(&b, first, &b.x, a->n_mid, b.gate_splits, group_tiles, n_multiprocessors, stream);
     if (error == cudaSuccess) error = launch_following(k_unit, blocks_of(b.n_slots * a->n_mid), BLOCK, 0, stream, *a, b);
-    if (error == cudaSuccess) error = apr_cuda_abreast_prepare_slots(b.middle, b.pairs.pair_of, a->down->dtype == APR_BF16, &b.mid, stream);
+    if (error == cudaSuccess) error = apr_cuda_abreast_prepare_slots(b.middle, b.pairs.pair_of, &b.mid, stream);
     if (error == cudaSuccess) error = multiply(&b, second, &b.mid, a->n_out, b.down_splits, group_tiles, n_multiprocessors, stream);
     if (error == cudaSuccess) error = launch_following(k_ranks, blocks_of(a->n_tokens * a->n_out), BLOCK, 0, stream, *a, b);
     return error;

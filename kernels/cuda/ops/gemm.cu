@@ -108,7 +108,7 @@ static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_e
 bool apr_cuda_are_halved(const apr_cuda_halved *are, const apr_cuda_halved *wanted)
 {
     return are->x == wanted->x && are->work == wanted->work && are->n_tokens == wanted->n_tokens && are->n_in == wanted->n_in &&
-           are->together == wanted->together && are->fragments == wanted->fragments && are->bfloats == wanted->bfloats;
+           are->together == wanted->together && are->fragments == wanted->fragments && are->form == wanted->form;
 }
 
 cudaError_t apr_cuda_halve_once(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_halves *inputs)
@@ -217,7 +217,7 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
  * weights with 22 or 16. cudaErrorNotSupported: not this product. */
 static cudaError_t linear_some(apr_cuda_device *device, const apr_linear_args *a)
 {
-    const apr_cuda_halved wanted = {a->x, a->work.data, a->n_tokens, a->n_in, false, true, a->weight->dtype == APR_BF16};
+    const apr_cuda_halved wanted = {a->x, a->work.data, a->n_tokens, a->n_in, false, true, apr_cuda_abreast_form(a->weight->dtype)};
     const bool some = a->n_tokens <= APR_ABREAST_MOST && (a->n_tokens > 1 || device->alike);
     if (!some || device->exact || device->tiles) return cudaErrorNotSupported;
     const cudaError_t error =

@@ -51,6 +51,8 @@ static inline __half __ushort_as_half(unsigned short u) { return __half(__half_r
 static inline __half2 __floats2half2_rn(float x, float y) { return __half2{__half(x), __half(y)}; }
 static inline __half2 __float2half2_rn(float f) { return __half2{__half(f), __half(f)}; }
 static inline float2 __half22float2(__half2 h) { return float2{__half2float(h.x), __half2float(h.y)}; }
+static inline __half2 __low2half2(__half2 h) { return __half2{h.x, h.x}; }
+static inline __half2 __high2half2(__half2 h) { return __half2{h.y, h.y}; }
 static inline float __low2float(__half2 h) { return __half2float(h.x); }
 static inline float __high2float(__half2 h) { return __half2float(h.y); }
 

@@ -1,0 +1,283 @@
+/* abreast_wide.cuh - products of tokens abreast (abreast.cuh) by warpgroups (9.0a): the same row blocks and stages, dealt out in the same
+ * way, and sums of a row block that several blocks had joined by the same kernel.
+ *
+ * One warp copies weights and inputs, stage by stage through a ring in shared memory; sixteen have 16 rows each. A warpgroup decodes 64
+ * columns into registers while the product of those before is under way, and goes on to the next stage without waiting for the others. All
+ * sums of a row are in one lane, so that nothing is exchanged when a run is over. */
+#ifndef APR_KERNELS_CUDA_ABREAST_WIDE_CUH
+#define APR_KERNELS_CUDA_ABREAST_WIDE_CUH
+
+#include "kernels/cuda/ops/abreast_kernel.cuh"
+#include "kernels/cuda/ops/abreast_wide_codes.cuh"
+
+enum {
+    WIDE_ROWS = ABREAST_LARGE,
+    WIDE_UNITS = WIDE_ROWS / APR_FLOW_UNIT,
+    WIDE_WARPS = WIDE_UNITS, /* that multiply */
+    WIDE_THREADS = 32 * (WIDE_WARPS + 1),
+    WIDE_MOST_DEPTH = 6,
+};
+
+template <apr_dtype D, int TILES_> struct wide_stage {
+    typedef wide_type<D> T;
+    typedef abreast_type<D> COPIED;
+    static_assert(COPIED::COLUMNS == T::COLUMNS && COPIED::BYTES == T::BYTES, "both kinds have the same stages");
+    static_assert(T::COLUMNS == WIDE_SUBS * ABREAST_SUB, "and those that inputs lie in");
+    static constexpr int TILES = TILES_, N = TILES * 4; /* N: sums of a lane */
+    static constexpr int UNIT_BYTES = APR_FLOW_UNIT * T::BYTES, SUM_BYTES = T::MINS ? (int)ABREAST_SUM_BYTES : 0;
+    static constexpr int X_AT = (WIDE_ROWS * T::BYTES + 511) / 512 * 512;
+    static constexpr int SUMS_AT = X_AT + TILES * WIDE_TILE_BYTES, BYTES = (SUMS_AT + TILES * SUM_BYTES + 511) / 512 * 512;
+};
+
+/* Of the slots of the ring, behind it: a stage is there; all warps have read it. And what the block has, not kept in registers. */
+typedef struct wide_barriers {
+    uint64_t there[WIDE_MOST_DEPTH], read[WIDE_MOST_DEPTH];
+    abreast_share share;
+} wide_barriers;
+
+/* --- copies --- */
+
+template <typename S> ABREAST_FN bool lie_together(const abreast_call &a) { return abreast_lie<typename S::COPIED>::together(a); }
+template <typename S> ABREAST_FN int wide_step(const abreast_call &a) { return lie_together<S>(a) ? (int)S::UNIT_BYTES : (int)S::T::BYTES; }
+
+/* What a lane asks for next: its unit of a stage of a row block, so many stages from the row block's end. Where there is no such unit it
+ * asks for the last one, whose sums nobody reads a second time. */
+typedef struct wide_asker {
+    const uint8_t *from;
+    int left;
+} wide_asker;
+
+/* At stage `at` of all row blocks'. */
+template <typename S> ABREAST_FN wide_asker asker_at(const abreast_call &a, int at, int in_block)
+{
+    const int row_block = at / a.n_stages, stage = at % a.n_stages, last = a.n_units - 1;
+    int unit = row_block * WIDE_UNITS + in_block < last ? row_block * WIDE_UNITS + in_block : last;
+    const int part = part_of(a, &unit);
+    return wide_asker{a.parts[part].weight + (int64_t)unit * (APR_FLOW_UNIT * a.row_bytes) + (int64_t)stage * wide_step<S>(a),
+                      a.n_stages - stage};
+}
+
+/* Weights of stage `at` by the first lanes of a warp, a unit each. In front of them the barrier learns of these and the inputs. */
+template <typename S>
+static __device__ __forceinline__ void ask_weights(const abreast_call &a, wide_asker *k, int at, uint8_t *slot, uint64_t *there, int lane)
+{
+    if (lane == 0) ptx_arrive_with_bytes(there, WIDE_UNITS * S::UNIT_BYTES + a.n_here * (WIDE_TILE_BYTES + S::SUM_BYTES));
+    __syncwarp();
+    if (lane >= WIDE_UNITS) return;
+    uint8_t *const to = slot + lane * S::UNIT_BYTES;
+    if (lie_together<S>(a)) ptx_copy_bulk_once(to, k->from, S::UNIT_BYTES, there);
+    else
+#pragma unroll 1
+        for (int row = 0; row < APR_FLOW_UNIT; row++)
+            ptx_copy_bulk_once(to + row * S::T::BYTES, k->from + row * a.row_bytes, S::T::BYTES, there);
+    k->from += wide_step<S>(a);
+    if (--k->left == 0) *k = asker_at<S>(a, at + 1, lane);
+}
+
+template <typename S>
+static __device__ __forceinline__ void ask_inputs(const abreast_call &a, int at, uint8_t *slot, uint64_t *there, int lane)
+{
+    const int64_t tile = (int64_t)(at % a.n_stages) * a.n_tiles + a.first_tile;
+    if (lane == 0) ptx_copy_bulk(slot + S::X_AT, a.x + tile * WIDE_TILE_BYTES, a.n_here * WIDE_TILE_BYTES, there);
+    if (lane == 0 && S::T::MINS)
+        ptx_copy_bulk(slot + S::SUMS_AT, a.sums + tile * ABREAST_SUM_BYTES, a.n_here * (int)ABREAST_SUM_BYTES, there);
+}
+
+/* All that a block reads, by one warp: the first stages' weights before inputs are waited for, then stage by stage as they have been read.
+ */
+template <typename S>
+static __device__ __forceinline__ void copy_all(const abreast_call &a, const abreast_share &share, uint8_t *ring, wide_barriers *b,
+                                                int lane)
+{
+    wide_asker k = asker_at<S>(a, share.begin, lane % WIDE_UNITS);
+    int slot = 0, parity = 0;
+#pragma unroll 1
+    for (int i = 0; i < a.depth && share.begin + i < share.end; i++)
+        ask_weights<S>(a, &k, share.begin + i, ring + i * S::BYTES, &b->there[i], lane);
+    wait_for_previous();
+#pragma unroll 1
+    for (int i = 0; i < a.depth && share.begin + i < share.end; i++)
+        ask_inputs<S>(a, share.begin + i, ring + i * S::BYTES, &b->there[i], lane);
+#pragma unroll 1
+    for (int at = share.begin + a.depth; at < share.end; at++) {
+        uint8_t *const to = ring + slot * S::BYTES;
+        ptx_await_round(&b->read[slot], parity);
+        ask_weights<S>(a, &k, at, to, &b->there[slot], lane);
+        ask_inputs<S>(a, at, to, &b->there[slot], lane);
+        if (++slot == a.depth) slot = 0, parity ^= 1;
+    }
+}
+
+/* --- products --- */
+
+#if PTX_HAS_WARPGROUPS
+
+/* Four steps, from registers. */
+template <typename S, int J>
+static __device__ __forceinline__ void multiply_steps(float (&sums)[S::N], const uint32_t (&a)[4][4], uint64_t x)
+{
+    ptx_group_fence();
+    ptx_group_mma_f16<(J > 0)>(sums, a[0], ptx_matrix_after(x, S::T::step_at(J, 0)));
+    ptx_group_mma_f16<true>(sums, a[1], ptx_matrix_after(x, S::T::step_at(J, 1)));
+    ptx_group_mma_f16<true>(sums, a[2], ptx_matrix_after(x, S::T::step_at(J, 2)));
+    ptx_group_mma_f16<true>(sums, a[3], ptx_matrix_after(x, S::T::step_at(J, 3)));
+    ptx_group_close();
+}
+
+/* What the next steps need of both rows. */
+template <typename T, int J> static __device__ __forceinline__ void load_steps(const uint8_t *row, int t, typename T::words (&w)[2])
+{
+    if constexpr (T::EARLY) T::template load<J>(row, t, &w[0]), T::template load<J>(row + 8 * T::BYTES, t, &w[1]);
+}
+
+/* Of a lane's two rows, 8 apart, what four steps need. */
+template <typename T, int J>
+static __device__ __forceinline__ void decode_steps(const uint8_t *row, typename T::words (&w)[2], const typename T::row (&rows)[2], int t,
+                                                    uint32_t (&a)[4][4])
+{
+    uint32_t codes[2][4][2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        if (!T::EARLY) load_no_earlier(), T::template load<J>(row + r * 8 * T::BYTES, t, &w[r]);
+        T::template codes<J>(w[r], rows[r], codes[r]);
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) a[k][0] = codes[0][k][0], a[k][1] = codes[1][k][0], a[k][2] = codes[0][k][1], a[k][3] = codes[1][k][1];
+}
+
+template <typename S>
+static __device__ __forceinline__ void add_wide_sums(float (&total)[S::N], const float (&sums)[S::N], float first, float second)
+{
+#pragma unroll
+    for (int i = 0; i < S::N; i++) total[i] = fmaf(i / 2 % 2 ? second : first, sums[i], total[i]);
+}
+
+/* A warp's 16 rows of a stage; `row` is where its lane's first one lies. */
+template <typename S>
+static __device__ __forceinline__ void add_wide_stage(const uint8_t *slot, const uint8_t *row, int t, float (&total)[S::N])
+{
+    typedef typename S::T T;
+    const uint8_t *const next = row + 8 * T::BYTES;
+    const uint64_t x = ptx_matrix_64(slot + S::X_AT, WIDE_TILE_BYTES);
+    const typename T::row rows[2] = {T::begin(row, t), T::begin(next, t)};
+    typename T::words w[2];
+    uint32_t a[2][4][4];
+    float sums[S::N] = {};
+
+    load_steps<T, 0>(row, t, w);
+    if constexpr (T::MINS) {                                                               /* done while the first codes are decoded */
+        const uint32_t mins[4] = {rows[0].mins, rows[1].mins, rows[0].mins, rows[1].mins}; /* of sums, and of what remains */
+        ptx_group_fence();
+        ptx_group_mma_f16<false>(sums, mins, ptx_matrix_32(slot + S::SUMS_AT, ABREAST_SUM_BYTES));
+        ptx_group_close();
+    }
+    decode_steps<T, 0>(row, w, rows, t, a[0]);
+    load_steps<T, 1>(row, t, w);
+    if constexpr (T::MINS) {
+        ptx_group_wait<0>();
+        add_wide_sums<S>(total, sums, rows[0].min_factor, rows[1].min_factor);
+    }
+    multiply_steps<S, 0>(sums, a[0], x);
+    decode_steps<T, 1>(row, w, rows, t, a[1]);
+    load_steps<T, 2>(row, t, w);
+    multiply_steps<S, 1>(sums, a[1], x);
+    ptx_group_wait<1>();
+    decode_steps<T, 2>(row, w, rows, t, a[0]);
+    load_steps<T, 3>(row, t, w);
+    multiply_steps<S, 2>(sums, a[0], x);
+    ptx_group_wait<1>();
+    decode_steps<T, 3>(row, w, rows, t, a[1]);
+    const float first = T::factor(row), second = T::factor(next);
+    multiply_steps<S, 3>(sums, a[1], x);
+    ptx_group_wait<0>();
+    add_wide_sums<S>(total, sums, first, second);
+}
+
+/* Ends a run: a lane's sums are of its rows, two tokens of each tile. */
+template <typename S>
+static __device__ __forceinline__ void put_wide_run(const abreast_call &a, const abreast_run &run, int place, int row, int t,
+                                                    float (&total)[S::N])
+{
+#pragma unroll 1
+    for (int r = 0; r < 2; r++) {
+        const abreast_target to = target_of(a, run, place, WIDE_ROWS, row + 8 * r);
+        float factors[S::N / 2];
+#pragma unroll
+        for (int i = 0; i < S::N / 2; i++) factors[i] = factor_of(to, i / 2 * 8 + 2 * t + i % 2);
+#pragma unroll
+        for (int i = 0; i < S::N / 2; i++) {
+            const float sum = r == 0 ? total[i / 2 * 4 + i % 2] : total[i / 2 * 4 + 2 + i % 2];
+            put_sum(to, i / 2 * 8 + 2 * t + i % 2, sum * S::T::POWER, factors[i]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < S::N; i++) total[i] = 0.0f;
+}
+
+template <typename S>
+static __device__ __forceinline__ void multiply_all(const abreast_call &a, const abreast_share &share, const uint8_t *ring,
+                                                    wide_barriers *b)
+{
+    float total[S::N] = {};
+    int slot = 0, parity = 0, to_go = share.end - share.begin, left = a.n_stages - share.begin % a.n_stages; /* of the row block */
+
+    wait_for_previous(); /* for what it is that ends a run */
+#pragma unroll 1
+    for (; to_go > 0; to_go--) {
+        const int thread = thread_here(), lane = thread % 32, warp = thread / 32, row = warp * APR_FLOW_UNIT + wide_row(lane / 4);
+        const uint8_t *const stage = ring + __shfl_sync(0xffffffffu, slot, 0) * S::BYTES;
+        ptx_await_round(&b->there[slot], parity);
+        add_wide_stage<S>(stage, stage + row * S::T::BYTES, lane % 4, total);
+        __syncwarp();
+        if (lane == 0) ptx_arrive(&b->read[slot]);
+        if (++slot == a.depth) slot = 0, parity ^= 1;
+        if (--left > 0 && to_go > 1) continue;
+        left = a.n_stages;
+        const int row_block = (share.end - to_go) / a.n_stages;
+        put_wide_run<S>(a, dense_run_of(a, row_block, share), 2 * (int)blockIdx.x + (row_block != share.first), row, lane % 4, total);
+    }
+}
+
+#endif
+
+/* --- the kernel --- */
+
+template <apr_dtype D, int TILES>
+static __global__ void __launch_bounds__(WIDE_THREADS, 1) k_abreast_wide(const __grid_constant__ abreast_call a)
+{
+#if PTX_HAS_WARPGROUPS
+    typedef wide_stage<D, TILES> S;
+    extern __shared__ __align__(1024) uint8_t ring[];
+    wide_barriers *const b = (wide_barriers *)(ring + a.depth * S::BYTES);
+
+    let_next_begin();
+    if (threadIdx.x == 0) b->share = dense_share_of(a, (int)blockIdx.x, (int)gridDim.x);
+    if ((int)threadIdx.x < a.depth) ptx_begin_barrier(&b->there[threadIdx.x], 1), ptx_begin_barrier(&b->read[threadIdx.x], WIDE_WARPS);
+    ptx_show_barriers();
+    __syncthreads();
+    if (threadIdx.x / 32 == WIDE_WARPS) copy_all<S>(a, b->share, ring, b, (int)threadIdx.x % 32);
+    else multiply_all<S>(a, b->share, ring, b);
+#else
+    __trap(); /* the host asks what it was compiled for */
+#endif
+}
+
+/* --- launching --- */
+
+template <apr_dtype D, int TILES>
+static cudaError_t start_wide(const abreast_call &call, unsigned n_blocks, int shared_bytes, cudaStream_t stream)
+{
+    typedef wide_stage<D, TILES> S;
+    void (*const kernel)(abreast_call) = k_abreast_wide<D, TILES>;
+    abreast_call a = call;
+    const int fits = (shared_bytes - (int)sizeof(wide_barriers)) / S::BYTES;
+    a.depth = fits < WIDE_MOST_DEPTH ? fits : (int)WIDE_MOST_DEPTH;
+    if (a.depth < 2) return cudaErrorNotSupported;
+    const int n_shared = a.depth * S::BYTES + (int)sizeof(wide_barriers);
+    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, n_shared);
+    if (error == cudaSuccess) error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (error != cudaSuccess) return error;
+    return launch_following(kernel, n_blocks, WIDE_THREADS, (size_t)n_shared, stream, a);
+}
+
+#endif
