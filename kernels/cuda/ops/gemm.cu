@@ -59,6 +59,7 @@ typedef struct gemm_buffers {
     __half *tile;
     int64_t tile_rows;
     bool is_f16;
+    bool has_floats; /* the inputs are there as floats as well: where cuBLAS refuses, those are multiplied */
 } gemm_buffers;
 
 /* Would the pass over the outputs that multiplies with a power of two for each token take longer than looking for one that all can
@@ -166,7 +167,10 @@ static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a
     p.out = a->out + first;
     p.out_stride = a->n_out;
     p.factors = b->inputs.factors;
-    return b->inputs.rests != NULL ? multiply_carefully(device, &p, &b->inputs) : apr_cuda_multiply(device, &p);
+    if (b->inputs.rests != NULL) return multiply_carefully(device, &p, &b->inputs);
+    const cublasStatus_t status = apr_cuda_multiply(device, &p);
+    if (status == CUBLAS_STATUS_SUCCESS || b->has_floats) return status;
+    return apr_cuda_multiply_slowly(&p, device->stream) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : status;
 }
 
 /* Weights decoded, as many rows at a time as there is room for, and multiplied. */
@@ -244,6 +248,7 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
     gemm_buffers b = {};
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
+    b.has_floats = true;
     APR_TRY(cut_workspace(a, &b, err));
     cudaError_t error = apr_cuda_halve_once(device, a, &b.inputs);
     if (error == cudaSuccess) error = multiply_tiles(device, a, &b, &status);

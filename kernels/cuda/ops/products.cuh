@@ -22,4 +22,7 @@ typedef struct apr_cuda_product {
  * device->blas has been started. */
 cublasStatus_t apr_cuda_multiply(apr_cuda_device *device, const apr_cuda_product *product);
 
+/* A product of FP16 numbers without cuBLAS: right, and much slower. */
+cudaError_t apr_cuda_multiply_slowly(const apr_cuda_product *product, cudaStream_t stream);
+
 #endif
