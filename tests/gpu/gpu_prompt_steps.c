@@ -172,7 +172,7 @@ static void so_does_every_type_of_weights_and_cache(void **state)
             const apr_dtype kv_dtype = apr_kv_dtypes[i % APR_KV_DTYPES];
             assert_int_equal(check(&m, kv_dtype, 1, TWO_BATCHES, apr_dtypes[weights[i]].name),
                              8); /* those of a layer: products and their surroundings */
-            if (i < 2) check(&m, kv_dtype, 2, ONE_BATCH, "several sequences");
+            if (i < 2) check(&m, kv_dtype, 2, N_BATCH, "several sequences");
             program_model_close(&m);
         }
     }
