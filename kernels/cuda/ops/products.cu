@@ -21,6 +21,7 @@ typedef struct product_choice {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t weights, inputs, out;
     cublasLtMatmulAlgo_t ways[N_WAYS];
+    float waves[N_WAYS];
     int n_ways, way; /* ways before `way` did not work */
 } product_choice;
 
@@ -136,7 +137,10 @@ static cublasStatus_t choose(const apr_cuda_device *device, product_choice *c)
     if (preference != NULL) cublasLtMatmulPreferenceDestroy(preference);
     if (s == CUBLAS_STATUS_SUCCESS) put_full_waves_first(results, n);
     for (int i = 0; i < n && s == CUBLAS_STATUS_SUCCESS; i++)
-        if (results[i].state == CUBLAS_STATUS_SUCCESS) c->ways[c->n_ways++] = results[i].algo;
+        if (results[i].state == CUBLAS_STATUS_SUCCESS) {
+            c->waves[c->n_ways] = results[i].wavesCount;
+            c->ways[c->n_ways++] = results[i].algo;
+        }
     return s;
 }
 
@@ -154,6 +158,16 @@ static product_choice *choice_of(apr_cuda_device *device, const product_key *key
     c->key = *key;
     if (choose(device, c) != CUBLAS_STATUS_SUCCESS) c->n_ways = 0;
     return c;
+}
+
+int apr_cuda_take_way(apr_cuda_device *device, const apr_cuda_product *product, int way, float *waves)
+{
+    const product_key key = key_of(product);
+    product_choice *const c = choice_of(device, &key);
+    if (c == NULL || way >= c->n_ways) return c == NULL ? 0 : c->n_ways;
+    c->way = way;
+    *waves = c->waves[way];
+    return c->n_ways;
 }
 
 static cublasStatus_t multiply_lt(apr_cuda_device *device, const apr_cuda_product *p)
