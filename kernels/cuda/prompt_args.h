@@ -10,7 +10,9 @@
  *              TURN     heads of q and k are normed, where they are, and rotated; k and v go into the cache, and q alone comes out
  *
  * Numbers are those of the operations by themselves, bit for bit: what is saved is that activations go to memory and come back. What is
- * made for one reader within a step, or for the next step, is never made as floats: normed values, units, turned keys. */
+ * made for one reader within a step, or for the next step, is never made as floats: normed values, units, turned keys. What a
+ * turn leaves in parts[].out is not said: q, k and v may be one product, whose outputs stand side by side in the workspace, and whose sums
+ * cuBLAS may add in another order than those of three. */
 #ifndef APR_KERNELS_CUDA_PROMPT_ARGS_H
 #define APR_KERNELS_CUDA_PROMPT_ARGS_H
 

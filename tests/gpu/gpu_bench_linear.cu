@@ -1,10 +1,11 @@
 /* gpu_bench_linear.cu - linear layers of many tokens with the shapes of a 7B model: how fast their parts are, and that they are right.
  *
- * gpu_bench_linear [quick|times]: for each type, shape and number of tokens the milliseconds of decoding the weights to FP16 (and its
+ * gpu_bench_linear [quick|times|ways]: for each type, shape and number of tokens the milliseconds of decoding the weights to FP16 (and its
  * rate as a share of what a copy on the device reads and writes), of the product alone (and its rate as a share of that of a square
  * product), of the inputs' way to FP16, of the pass over the outputs, and of the whole layer as run() makes it. Medians; weights in
  * turn, so that none comes from the L2 cache. First the layer's outputs are compared with those of a few tokens at a time; "quick" leaves
- * the timings out, "times" the comparison. Exit code 0: all within bounds, 1: not, 77: no device. */
+ * the timings out, "times" the comparison; "ways" times nothing but each way that cuBLASLt proposes for the products of 7B and 32B. Exit
+ * code 0: all within bounds, 1: not, 77: no device. */
 #include "kernels/cuda/ops/halves.cuh"
 #include "kernels/cuda/ops/products.cuh"
 #include "tests/gpu/gpu_weights.cuh"
@@ -262,10 +263,48 @@ static void open_all(void)
     printf("%s, cuBLAS %d\n", device->facts.name, version);
 }
 
+/* Every way that is proposed for a product of 2,048 tokens; the first is the one that is taken. Operands are of random numbers: power ends
+ * what the large ones make, too. */
+static void time_ways(void)
+{
+    static const struct {
+        const char *role;
+        int64_t n_out, n_in;
+    } products[] = {{"7B q or o", 3584, 3584}, {"7B k", 512, 3584},        {"7B q, k, v", 4608, 3584}, {"7B gate", 18944, 3584},
+                    {"7B down", 3584, 18944},  {"32B q or o", 5120, 5120}, {"32B k", 1024, 5120},      {"32B q, k, v", 7168, 5120},
+                    {"32B gate", 27648, 5120}, {"32B down", 5120, 27648}};
+    const int64_t n_tokens = 2048, most = 27648 * 5120;
+    std::vector<__half> some((size_t)most);
+    for (__half &h : some) h = __float2half(normal());
+    const twin<__half> weights(some), inputs(some);
+    const twin<float> out((size_t)(n_tokens * 27648));
+
+    for (const auto &s : products) {
+        const apr_cuda_product p = {CUDA_R_16F,    s.n_out,    n_tokens, s.n_in, s.n_in, weights.device,
+                                    inputs.device, out.device, s.n_out,  false,  NULL};
+        float waves = 0;
+        for (int way = 0; way < apr_cuda_take_way(device, &p, way, &waves); way++) {
+            const double ms = median_ms([&](int) {
+                                  for (int i = 0; i < 20; i++)
+                                      if (apr_cuda_multiply(device, &p) != CUBLAS_STATUS_SUCCESS) must(cudaErrorUnknown, "product");
+                              }) /
+                              20;
+            printf("%-12s way %d: %6.2f waves %8.4f ms %6.1f TFLOP/s\n", s.role, way, waves, ms,
+                   2e-9 * (double)(s.n_out * s.n_in * n_tokens) / ms);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
+    const bool ways = argc > 1 && strcmp(argv[1], "ways") == 0;
     const modes m = start(argc, argv);
     open_all();
+    if (ways) {
+        time_ways();
+        cuda->close(device);
+        return 0;
+    }
     for (apr_dtype dtype : dtypes)
         for (size_t i = 0; m.tests && i < sizeof shapes / sizeof *shapes; i++) {
             layer l = new_layer(dtype, shapes[i].n_out, shapes[i].n_in, 512);

@@ -1,5 +1,6 @@
 /* A prompt in steps on a device gives the bits that its operations give one by one: every family, several types of weights and caches, one
- * sequence or several; and whoever watches sees operations.
+ * sequence or several; and whoever watches sees operations. But for q, k and v as one product, which cuBLAS may add in another order than
+ * three (gpu_prompt.cu compares the bits of that).
  *
  * usage: gpu_prompt_steps [TEST]: one of them, by its name, in which * stands for anything. */
 #include "kernels/cuda_loader.h"
@@ -86,6 +87,28 @@ static void drop_biases(program_model *m)
     assert_int_equal(apr_model_index_names(&m->model, NULL), APR_OK);
 }
 
+/* The same, or as near as sums in another order leave it: 2^-22 of q, k and v, which round some of the cache's numbers otherwise. */
+static void compare(const float *a, const float *b, size_t n, bool joins, const char *what)
+{
+    double most = 0, off = 0;
+    if (memcmp(a, b, n * sizeof *a) == 0) return;
+    if (!joins) fail_msg("%s: other numbers", what);
+    for (size_t i = 0; i < n; i++) {
+        most = fmax(most, fabs((double)a[i]));
+        off = isfinite(b[i]) ? fmax(off, fabs((double)a[i] - (double)b[i])) : INFINITY;
+    }
+    print_message("%s: sums in another order, %g of the largest\n", what, off / most);
+    if (!(off <= 1e-3 * most)) fail_msg("%s: other numbers: %g of the largest", what, off / most);
+}
+
+/* Has a step q, k and v that are decoded, and so one product? */
+static bool has_joined(const program_model *m)
+{
+    for (size_t i = 0; i < m->model.n_tensors; i++)
+        if (strstr(m->model.tensors[i].name, "k_proj.weight") != NULL && m->model.tensors[i].dtype != APR_F16) return true;
+    return false;
+}
+
 /* How many steps there are. Of several sequences the prompt's numbers alone are compared: a token behind it is a row of a step, which is
  * other kernels where it is fused (gpu_rows.c). */
 static size_t check(const program_model *m, apr_dtype kv_dtype, int64_t n_sequences, size_t n_ids, const char *what)
@@ -96,7 +119,7 @@ static size_t check(const program_model *m, apr_dtype kv_dtype, int64_t n_sequen
     assert_int_equal(n_apart, 0);
     for (size_t i = 0; i < n; i++)
         if (!isfinite(apart[i])) fail_msg("%s: logit %zu is %g", what, i, (double)apart[i]);
-    if (memcmp(apart, fused, (n_sequences > 1 ? n / 2 : n) * sizeof *fused) != 0) fail_msg("%s: other numbers", what);
+    compare(apart, fused, n_sequences > 1 ? n / 2 : n, has_joined(m), what);
     free(apart);
     free(fused);
     return n_steps;
@@ -149,7 +172,7 @@ static void so_does_every_type_of_weights_and_cache(void **state)
             const apr_dtype kv_dtype = apr_kv_dtypes[i % APR_KV_DTYPES];
             assert_int_equal(check(&m, kv_dtype, 1, TWO_BATCHES, apr_dtypes[weights[i]].name),
                              8); /* those of a layer: products and their surroundings */
-            if (i < 2) check(&m, kv_dtype, 2, ONE_BATCH, "several sequences");
+            if (i < 2) check(&m, kv_dtype, 2, N_BATCH, "several sequences");
             program_model_close(&m);
         }
     }
@@ -166,7 +189,7 @@ static void whoever_watches_sees_every_operation(void **state)
     drop_biases(&m);
     float *const steps = evaluate(&m, &(way){true, false, APR_F16, 1, TWO_BATCHES}, &n, &n_steps);
     float *const seen = evaluate(&m, &(way){true, true, APR_F16, 1, TWO_BATCHES}, &n, &n_steps);
-    assert_memory_equal(seen, steps, n * sizeof *seen);
+    compare(seen, steps, n, has_joined(&m), "watched");
     free(seen);
     free(steps);
     program_model_close(&m);

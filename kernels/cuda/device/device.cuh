@@ -54,6 +54,7 @@ struct apr_cuda_device {
     bool exact;           /* see use_exact */
     bool alike;           /* see use_alike */
     bool fp8;             /* see use_fp8 */
+    bool refuses;         /* drills: cuBLAS refuses every product */
     bool lost;            /* a sticky error: nothing works any more */
     char lost_text[1024]; /* the sentence about it */
 };

@@ -19,10 +19,12 @@ cudaError_t apr_cuda_flow_experts(const apr_experts_args *args, const apr_flow_a
 cudaError_t apr_cuda_flow_prepare(const apr_flow_inputs *args, cudaStream_t stream);
 /* cudaErrorNotSupported: a cache of another type. */
 cudaError_t apr_cuda_turn(const apr_turn_args *args, cudaStream_t stream);
-/* What outputs of a product of many tokens still lack. */
+/* What products of many tokens left of the query, the key and the value, where it lies and what it still lacks. */
 typedef struct apr_cuda_unfinished {
     const float *scales;  /* [n_tokens] */
-    const float *bias[3]; /* of the query, the key, the value, or NULL */
+    const float *bias[3]; /* or NULL */
+    const float *from[3]; /* NULL: each where args say */
+    int64_t stride;       /* from one token to the next, of all three */
 } apr_cuda_unfinished;
 
 /* A turn of args->store.n_tokens tokens, after which q.out is all that is there as floats. */

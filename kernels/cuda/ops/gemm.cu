@@ -59,6 +59,7 @@ typedef struct gemm_buffers {
     __half *tile;
     int64_t tile_rows;
     bool is_f16;
+    bool has_floats; /* the inputs are there as floats as well: where cuBLAS refuses, those are multiplied */
 } gemm_buffers;
 
 /* Would the pass over the outputs that multiplies with a power of two for each token take longer than looking for one that all can
@@ -166,7 +167,10 @@ static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a
     p.out = a->out + first;
     p.out_stride = a->n_out;
     p.factors = b->inputs.factors;
-    return b->inputs.rests != NULL ? multiply_carefully(device, &p, &b->inputs) : apr_cuda_multiply(device, &p);
+    if (b->inputs.rests != NULL) return multiply_carefully(device, &p, &b->inputs);
+    const cublasStatus_t status = apr_cuda_multiply(device, &p);
+    if (status == CUBLAS_STATUS_SUCCESS || b->has_floats) return status;
+    return apr_cuda_multiply_slowly(&p, device->stream) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : status;
 }
 
 /* Weights decoded, as many rows at a time as there is room for, and multiplied. */
@@ -183,13 +187,57 @@ static cudaError_t multiply_tiles(apr_cuda_device *device, const apr_linear_args
     return error;
 }
 
+static size_t inputs_bytes(const apr_linear_args *a)
+{
+    return apr_cuda_inputs_bytes(a->n_tokens, a->n_in) + apr_cuda_scales_bytes(a->n_tokens);
+}
+
+bool apr_cuda_cut_joined(const apr_linear_args *parts, int n_parts, apr_cuda_joined *joined)
+{
+    const apr_linear_args *const a = &parts[0];
+    const size_t before = inputs_bytes(a);
+    uint8_t *const at = (uint8_t *)a->work.data + before;
+
+    if (a->n_in % 8 != 0) return false; /* a matrix is decoded to where 16 bytes begin */
+    joined->n_rows = 0;
+    for (int i = 0; i < n_parts; i++) {
+        if (apr_cuda_is_f16(parts[i].weight)) return false;
+        joined->n_rows += parts[i].n_out;
+    }
+    const size_t weights = apr_cuda_round((size_t)(joined->n_rows * a->n_in) * sizeof(__half));
+    joined->weights = (__half *)at;
+    joined->out = (float *)(at + weights);
+    return before + weights + (size_t)(a->n_tokens * joined->n_rows) * sizeof(float) <= a->work.slice * sizeof(float);
+}
+
+apr_status apr_cuda_multiply_joined(apr_cuda_device *device, const apr_linear_args *parts, int n_parts, const apr_cuda_halves *inputs,
+                                    const apr_cuda_joined *joined, apr_error *err)
+{
+    apr_linear_args all = parts[0];
+    cudaError_t error = cudaSuccess;
+    __half *to = joined->weights;
+    gemm_buffers b = {};
+
+    for (int i = 0; i < n_parts && error == cudaSuccess; i++) {
+        error = apr_cuda_decode_half(parts[i].weight, 0, parts[i].n_out, to, device->stream);
+        to += parts[i].n_out * parts[i].n_in;
+    }
+    if (error != cudaSuccess) return apr_cuda_outcome(device, error, err);
+    all.n_out = joined->n_rows;
+    all.out = joined->out;
+    b.inputs = *inputs;
+    b.tile = joined->weights;
+    const cublasStatus_t status = multiply(device, &all, &b, 0, all.n_out);
+    return status == CUBLAS_STATUS_SUCCESS ? APR_OK : blas_failed(status, apr_cuda_doing(device), err);
+}
+
 apr_status apr_cuda_multiply_halves(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_halves *inputs, apr_error *err)
 {
     gemm_buffers b = {};
     cublasStatus_t status;
 
     b.inputs = *inputs;
-    APR_TRY(cut_tile(a, apr_cuda_inputs_bytes(a->n_tokens, a->n_in) + apr_cuda_scales_bytes(a->n_tokens), &b, err));
+    APR_TRY(cut_tile(a, inputs_bytes(a), &b, err));
     const cudaError_t error = multiply_tiles(device, a, &b, &status);
     if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) return blas_failed(status, apr_cuda_doing(device), err);
     return apr_cuda_outcome(device, error, err);
@@ -200,6 +248,7 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
     gemm_buffers b = {};
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
+    b.has_floats = true;
     APR_TRY(cut_workspace(a, &b, err));
     cudaError_t error = apr_cuda_halve_once(device, a, &b.inputs);
     if (error == cudaSuccess) error = multiply_tiles(device, a, &b, &status);

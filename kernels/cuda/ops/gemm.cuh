@@ -20,7 +20,23 @@ bool apr_cuda_are_halved(const apr_cuda_halved *are, const apr_cuda_halved *want
 /* Inputs that the product before had too lie where they are needed already. */
 cudaError_t apr_cuda_halve_once(apr_cuda_device *device, const apr_linear_args *args, const apr_cuda_halves *inputs);
 
-/* The product of inputs that are there, without factors of rows and bias. */
+/* The product of inputs that are there, without factors of rows and bias. What cuBLAS refuses is multiplied without it: there may be no
+ * other inputs to fall back on. */
 apr_status apr_cuda_multiply_halves(apr_cuda_device *device, const apr_linear_args *args, const apr_cuda_halves *inputs, apr_error *err);
+
+/* Several products of the same inputs as one: their weights are decoded behind one another, and a token's outputs stand side by side, both
+ * behind the inputs in the workspace. */
+typedef struct apr_cuda_joined {
+    __half *weights; /* [n_rows, n_in] */
+    float *out;      /* [n_tokens, n_rows] */
+    int64_t n_rows;
+} apr_cuda_joined;
+
+/* False: a matrix lies there as FP16, so that it is multiplied where it is; or the workspace has no room for all of it. */
+bool apr_cuda_cut_joined(const apr_linear_args *parts, int n_parts, apr_cuda_joined *joined);
+
+/* apr_cuda_multiply_halves of all of them. */
+apr_status apr_cuda_multiply_joined(apr_cuda_device *device, const apr_linear_args *parts, int n_parts, const apr_cuda_halves *inputs,
+                                    const apr_cuda_joined *joined, apr_error *err);
 
 #endif

@@ -21,6 +21,7 @@ typedef struct product_choice {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t weights, inputs, out;
     cublasLtMatmulAlgo_t ways[N_WAYS];
+    float waves[N_WAYS];
     int n_ways, way; /* ways before `way` did not work */
 } product_choice;
 
@@ -136,7 +137,10 @@ static cublasStatus_t choose(const apr_cuda_device *device, product_choice *c)
     if (preference != NULL) cublasLtMatmulPreferenceDestroy(preference);
     if (s == CUBLAS_STATUS_SUCCESS) put_full_waves_first(results, n);
     for (int i = 0; i < n && s == CUBLAS_STATUS_SUCCESS; i++)
-        if (results[i].state == CUBLAS_STATUS_SUCCESS) c->ways[c->n_ways++] = results[i].algo;
+        if (results[i].state == CUBLAS_STATUS_SUCCESS) {
+            c->waves[c->n_ways] = results[i].wavesCount;
+            c->ways[c->n_ways++] = results[i].algo;
+        }
     return s;
 }
 
@@ -154,6 +158,16 @@ static product_choice *choice_of(apr_cuda_device *device, const product_key *key
     c->key = *key;
     if (choose(device, c) != CUBLAS_STATUS_SUCCESS) c->n_ways = 0;
     return c;
+}
+
+int apr_cuda_take_way(apr_cuda_device *device, const apr_cuda_product *product, int way, float *waves)
+{
+    const product_key key = key_of(product);
+    product_choice *const c = choice_of(device, &key);
+    if (c == NULL || way >= c->n_ways) return c == NULL ? 0 : c->n_ways;
+    c->way = way;
+    *waves = c->waves[way];
+    return c->n_ways;
 }
 
 static cublasStatus_t multiply_lt(apr_cuda_device *device, const apr_cuda_product *p)
@@ -189,8 +203,44 @@ static cublasStatus_t multiply_plain(apr_cuda_device *device, const apr_cuda_pro
     return s;
 }
 
+/* Tokens and rows of a block, and the columns that it has of them at a time. */
+enum { SIDE = 16 };
+
+/* Without tensor cores: a thread an output, float32 sums in the order of columns. */
+static __global__ void __launch_bounds__(SIDE *SIDE) k_multiply(const __grid_constant__ apr_cuda_product p)
+{
+    __shared__ float weights[SIDE][SIDE + 1], inputs[SIDE][SIDE];
+    const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+    const int64_t first_row = (int64_t)blockIdx.x * SIDE, first_token = (int64_t)blockIdx.y * SIDE, row = first_row + x,
+                  token = first_token + y;
+    float sum = 0.0f;
+
+    for (int64_t column = 0; column < p.n_in; column += SIDE) {
+        const bool in_row = column + x < p.n_in;
+        const int64_t weight = (first_row + y) * p.row_stride + column + x, input = token * p.row_stride + column + x;
+        weights[y][x] = in_row && first_row + y < p.n_rows ? __half2float(((const __half *)p.weights)[weight]) : 0.0f;
+        inputs[y][x] = in_row && token < p.n_tokens ? __half2float(((const __half *)p.inputs)[input]) : 0.0f;
+        __syncthreads();
+        for (int i = 0; i < SIDE; i++) sum = fmaf(weights[x][i], inputs[y][i], sum);
+        __syncthreads();
+    }
+    if (row >= p.n_rows || token >= p.n_tokens) return;
+    float *const out = p.out + token * p.out_stride + row;
+    if (p.factors != NULL) sum *= p.factors[0];
+    *out = p.adds ? *out + sum : sum;
+}
+
+cudaError_t apr_cuda_multiply_slowly(const apr_cuda_product *p, cudaStream_t stream)
+{
+    const int64_t n_rows = (p->n_rows + SIDE - 1) / SIDE, n_tokens = (p->n_tokens + SIDE - 1) / SIDE;
+    if (p->type != CUDA_R_16F || n_tokens > UINT16_MAX) return cudaErrorNotSupported;
+    k_multiply<<<dim3((unsigned)n_rows, (unsigned)n_tokens), SIDE * SIDE, 0, stream>>>(*p);
+    return cudaGetLastError();
+}
+
 cublasStatus_t apr_cuda_multiply(apr_cuda_device *device, const apr_cuda_product *product)
 {
+    if (device->refuses) return CUBLAS_STATUS_NOT_SUPPORTED;
     const cublasStatus_t s = multiply_lt(device, product);
     return s == CUBLAS_STATUS_SUCCESS || product->type != CUDA_R_16F ? s : multiply_plain(device, product);
 }

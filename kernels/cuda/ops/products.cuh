@@ -22,4 +22,11 @@ typedef struct apr_cuda_product {
  * device->blas has been started. */
 cublasStatus_t apr_cuda_multiply(apr_cuda_device *device, const apr_cuda_product *product);
 
+/* For measurements: the product goes that way from now on, if it has so many; *waves: of tiles, one on each multiprocessor. Answers how
+ * many ways cuBLASLt proposes. */
+int apr_cuda_take_way(apr_cuda_device *device, const apr_cuda_product *product, int way, float *waves);
+
+/* A product of FP16 numbers without cuBLAS: right, and much slower. */
+cudaError_t apr_cuda_multiply_slowly(const apr_cuda_product *product, cudaStream_t stream);
+
 #endif

@@ -71,10 +71,31 @@ static apr_status make_unit(apr_cuda_device *device, const apr_prompt_args *a, c
     return APR_OK;
 }
 
-static apr_status turn(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, apr_error *err)
+/* joined: where q, k and v of a token stand side by side; NULL: they are apart. */
+static apr_status turn(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, const apr_cuda_joined *joined,
+                       apr_error *err)
 {
-    const apr_cuda_unfinished lack = {inputs->scales, {a->parts[0].bias, a->parts[1].bias, a->parts[2].bias}};
-    return apr_cuda_outcome(device, apr_cuda_turn_many(&a->turn, &lack, device->stream), err);
+    apr_cuda_unfinished left = {inputs->scales, {a->parts[0].bias, a->parts[1].bias, a->parts[2].bias}, {NULL, NULL, NULL}, 0};
+    const float *from = joined != NULL ? joined->out : NULL;
+
+    for (int i = 0; joined != NULL && i < a->n_parts; i++) {
+        left.from[i] = from;
+        from += a->parts[i].n_out;
+    }
+    left.stride = joined != NULL ? joined->n_rows : 0;
+    return apr_cuda_outcome(device, apr_cuda_turn_many(&a->turn, &left, device->stream), err);
+}
+
+/* Keys and values have few rows: with the query's they are one product that fills a device, where there is room for it. Nobody but the turn
+ * reads what comes out. */
+static apr_status multiply_and_turn(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, apr_error *err)
+{
+    apr_cuda_joined joined;
+    const bool joins = apr_cuda_cut_joined(a->parts, a->n_parts, &joined);
+
+    if (joins) APR_TRY(apr_cuda_multiply_joined(device, a->parts, a->n_parts, inputs, &joined, err));
+    for (int i = 0; !joins && i < a->n_parts; i++) APR_TRY(apr_cuda_multiply_halves(device, &a->parts[i], inputs, err));
+    return turn(device, a, inputs, joins ? &joined : NULL, err);
 }
 
 static apr_status run(apr_cuda_device *device, const apr_prompt_args *a, apr_error *err)
@@ -88,12 +109,13 @@ static apr_status run(apr_cuda_device *device, const apr_prompt_args *a, apr_err
                         n_bytes);
     APR_TRY(apr_cuda_outcome(device, prepare(device, a, &inputs), err));
     device->halved.x = NULL;
+    if (a->ending == APR_PROMPT_TURN) return multiply_and_turn(device, a, &inputs, err);
     for (int i = 0; i < a->n_parts; i++) APR_TRY(apr_cuda_multiply_halves(device, &a->parts[i], &inputs, err));
     switch (a->ending) {
     case APR_PROMPT_STORE: return store(device, a, &inputs, err);
     case APR_PROMPT_LEAVE: return APR_OK;
     case APR_PROMPT_UNIT: return make_unit(device, a, &inputs, err);
-    case APR_PROMPT_TURN: return turn(device, a, &inputs, err);
+    case APR_PROMPT_TURN: break;
     }
     return APR_OK;
 }
