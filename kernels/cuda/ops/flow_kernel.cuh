@@ -268,10 +268,9 @@ template <bool ROUTED> static __device__ __forceinline__ void finish(const flow_
     }
 }
 
-/* 1 / rms of the inputs, from the sums of squares of their groups, four at a time: n_in is a multiple of 64. */
-static __device__ __forceinline__ float factor_of(const flow_call &a)
+/* A lane's part of the sums of squares of the inputs' groups, four at a time: n_in is a multiple of 64. */
+static __device__ __forceinline__ float squares_of_lane(const flow_call &a)
 {
-    if (a.squares == NULL) return 1.0f;
     const float4 *const squares = (const float4 *)a.squares;
     float sum = 0.0f;
     for (int base = (int)threadIdx.x % 32; base < a.n_squares / 4; base += 32 * AHEAD) {
@@ -282,7 +281,13 @@ static __device__ __forceinline__ float factor_of(const flow_call &a)
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) sum += (v[k].x + v[k].y) + (v[k].z + v[k].w);
     }
-    return rsqrtf(warp_sum(sum) / (float)a.n_in + a.eps);
+    return sum;
+}
+
+/* 1 / rms of the inputs. */
+static __device__ __forceinline__ float factor_of(const flow_call &a, float squares)
+{
+    return a.squares == NULL ? 1.0f : rsqrtf(warp_sum(squares) / (float)a.n_in + a.eps);
 }
 
 /* What the four lanes of a row have of it; begins anew. */
@@ -304,29 +309,45 @@ static __device__ __forceinline__ void ask_planes(const uint8_t *from, int n_pie
     for (int k = 0; k < AHEAD; k++)
         if (first + k * THREADS < n_pieces) pieces[k] = __ldcg((const uint4 *)from + first + k * THREADS);
 }
+static __device__ __forceinline__ uint4 *place_of_piece(uint8_t *x, int i)
+{
+    const int tile = i / FLOW_TILE_PIECES;
+    return (uint4 *)x + tile * FLOW_TILE_PIECES + flow_piece(i % FLOW_TILE_PIECES);
+}
 template <apr_dtype D> static __device__ __forceinline__ void put_planes(const uint4 (&pieces)[AHEAD], int n_pieces, int first, uint8_t *x)
 {
 #pragma unroll
     for (int k = 0; k < AHEAD; k++) {
-        const int i = first + k * THREADS, tile = i / FLOW_TILE_PIECES, piece = i % FLOW_TILE_PIECES;
-        const bool is_bytes = 16 * piece < PLANES_SCALES;
-        if (i < n_pieces)
-            ((uint4 *)x)[tile * FLOW_TILE_PIECES + flow_piece(piece)] = is_bytes ? flow_type<D>::arranged(pieces[k]) : pieces[k];
+        const int i = first + k * THREADS;
+        const bool is_bytes = 16 * (i % FLOW_TILE_PIECES) < PLANES_SCALES;
+        if (i < n_pieces) *place_of_piece(x, i) = is_bytes ? flow_type<D>::arranged(pieces[k]) : pieces[k];
     }
 }
 
-/* All inputs into shared memory; the factor that they are divided by is on its way at the same time. */
-template <apr_dtype D> static __device__ __forceinline__ float take_inputs_and_factor(const flow_call &a, int n_pieces, uint8_t *x)
+/* All inputs into shared memory. Their sums of squares, on their way at the same time, are one warp's business, which gives its lanes'
+ * parts: they lie in a few lines, and twelve warps of all blocks would ask for those at once. Where the ring's copies are not counted by
+ * groups, inputs are copied in one, however many they are. */
+template <apr_dtype D>
+static __device__ __forceinline__ float take_inputs_and_squares(const flow_call &a, int n_pieces, uint8_t *x, bool has_squares)
 {
+    const int thread = (int)threadIdx.x;
+    float squares = 0.0f;
+    if constexpr (flow_ring<D>::WHOLE) {
+        for (int i = thread; i < n_pieces; i += THREADS) copy_piece((uint8_t *)place_of_piece(x, i), a.x + 16 * i);
+        close_group();
+        if (has_squares) squares = squares_of_lane(a);
+        wait_for_groups(0);
+        return squares;
+    }
     uint4 pieces[AHEAD];
-    ask_planes(a.x, n_pieces, (int)threadIdx.x, pieces);
-    const float factor = factor_of(a);
-    put_planes<D>(pieces, n_pieces, (int)threadIdx.x, x);
-    for (int first = (int)threadIdx.x + AHEAD * THREADS; first < n_pieces; first += AHEAD * THREADS) {
+    ask_planes(a.x, n_pieces, thread, pieces);
+    if (has_squares) squares = squares_of_lane(a);
+    put_planes<D>(pieces, n_pieces, thread, x);
+    for (int first = thread + AHEAD * THREADS; first < n_pieces; first += AHEAD * THREADS) {
         ask_planes(a.x, n_pieces, first, pieces);
         put_planes<D>(pieces, n_pieces, first, x);
     }
-    return factor;
+    return squares;
 }
 
 /* Where an item's inputs are: the offset of their tile, and the column in it. */
@@ -474,10 +495,13 @@ static __global__ void __launch_bounds__(THREADS, RESIDENT) k_flow(const __grid_
     const bool has_extras = row < layout.n_extras && row < (last - first) * APR_FLOW_UNIT;
     flow_extras own = {};
     if (has_extras) own = extras_of<ROUTED>(a, row_at<ROUTED>(a, first + row / APR_FLOW_UNIT, row % APR_FLOW_UNIT));
-    const float factor = take_inputs_and_factor<D>(a, layout.x_bytes / 16, x);
-    if (threadIdx.x == 0) shared_factor = factor; /* all have the same, and need their registers */
+    const float squares = take_inputs_and_squares<D>(a, layout.x_bytes / 16, x, warp == 0 && a.squares != NULL);
     if (has_extras) extras[row] = own;
     __syncthreads();
+    if (warp == 0) { /* which has the fewest items; it is needed when they are done */
+        const float factor = factor_of(a, squares);
+        if (lane == 0) shared_factor = factor;
+    }
     flow_lane l = flow_lane_of(lane);
     l.table = *table;
     multiply_items<D, ROUTED>(a, layout, k, begin, places, x, l, sums + warp * layout.slots * APR_FLOW_UNIT);
