@@ -232,12 +232,19 @@ template <bool ROUTED> static __device__ __forceinline__ flow_row row_at(const f
     return at;
 }
 
-template <bool ROUTED> static __device__ __forceinline__ flow_extras extras_of(const flow_call &a, const flow_row &at)
+/* All but the residual, which the kernels in front may still have to write. */
+template <bool ROUTED> static __device__ __forceinline__ flow_extras lasting_extras_of(const flow_call &a, const flow_row &at)
 {
     flow_extras e = {bias_of<ROUTED>(a, at.part, at.r, at.rank), 0.0f, 0.0f, 0.0f};
     if (a.ending == APR_FLOW_GLU) e.other_bias = bias_of<ROUTED>(a, 1, at.r, at.rank);
-    if (a.ending == APR_FLOW_ADD) e.residual = __ldcg(a.residual + at.r);
     if (a.planes != NULL && a.gain != NULL) e.gain = __ldg(a.gain + at.r);
+    return e;
+}
+
+template <bool ROUTED> static __device__ __forceinline__ flow_extras extras_of(const flow_call &a, const flow_row &at)
+{
+    flow_extras e = lasting_extras_of<ROUTED>(a, at);
+    if (a.ending == APR_FLOW_ADD) e.residual = __ldcg(a.residual + at.r);
     return e;
 }
 
@@ -266,6 +273,16 @@ template <bool ROUTED> static __device__ __forceinline__ void finish(const flow_
         }
         if (a.planes != NULL) planes_put(a.planes, at.r, on, a.gain != NULL ? value * (e.gain + a.gain_offset) : value);
     }
+}
+
+/* Arguments come 64 bytes at a time, from as far away as what they point to: all of them, while there is time. `sink` is written. */
+static __device__ __forceinline__ void bring_arguments(const flow_call &a, float *sink)
+{
+    const uint32_t *const words = (const uint32_t *)&a;
+    uint32_t sum = 0;
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof a / sizeof *words); i += 64 / (int)sizeof *words) sum += words[i];
+    *sink = __uint_as_float(sum);
 }
 
 /* A lane's part of the sums of squares of the inputs' groups, four at a time: n_in is a multiple of 64. */
@@ -488,15 +505,19 @@ static __global__ void __launch_bounds__(THREADS, RESIDENT) k_flow(const __grid_
     flow_asker k = asker_of<D, ROUTED>(a, layout, first * width * runs, begin, end);
     for (int i = 0; i < layout.depth; i++) ask_next<D, ROUTED>(a, layout, places, k, begin + i, i);
     if (lane == 0) touched[warp] = make_int2(begin / layout.n_items, end > begin ? (end - 1) / layout.n_items : -1);
-    if (ROUTED == a.is_beside) wait_for_previous();
-    if (a.has_beside) let_next_begin(); /* with the same inputs, which are there */
     if (threadIdx.x == 0) *table = flow_type<D>::TABLE;
+    bring_arguments(a, sums + warp * layout.slots * APR_FLOW_UNIT); /* which is written last, if at all */
     const int row = (int)threadIdx.x;
     const bool has_extras = row < layout.n_extras && row < (last - first) * APR_FLOW_UNIT;
-    flow_extras own = {};
-    if (has_extras) own = extras_of<ROUTED>(a, row_at<ROUTED>(a, first + row / APR_FLOW_UNIT, row % APR_FLOW_UNIT));
+    const flow_row at = row_at<ROUTED>(a, has_extras ? first + row / APR_FLOW_UNIT : first, row % APR_FLOW_UNIT);
+    if (!ROUTED && has_extras) extras[row] = lasting_extras_of<ROUTED>(a, at);
+    if (ROUTED == a.is_beside) wait_for_previous();
+    if (a.has_beside) let_next_begin(); /* with the same inputs, which are there */
+    if (ROUTED && has_extras) extras[row] = extras_of<ROUTED>(a, row_at<ROUTED>(a, first + row / APR_FLOW_UNIT, row % APR_FLOW_UNIT));
+    const bool has_residual = !ROUTED && has_extras && a.ending == APR_FLOW_ADD;
+    const float residual = has_residual ? __ldcg(a.residual + at.r) : 0.0f;
     const float squares = take_inputs_and_squares<D>(a, layout.x_bytes / 16, x, warp == 0 && a.squares != NULL);
-    if (has_extras) extras[row] = own;
+    if (has_residual) extras[row].residual = residual;
     __syncthreads();
     if (warp == 0) { /* which has the fewest items; it is needed when they are done */
         const float factor = factor_of(a, squares);
