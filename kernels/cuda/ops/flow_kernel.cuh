@@ -326,36 +326,24 @@ static __device__ __forceinline__ void ask_planes(const uint8_t *from, int n_pie
     for (int k = 0; k < AHEAD; k++)
         if (first + k * THREADS < n_pieces) pieces[k] = __ldcg((const uint4 *)from + first + k * THREADS);
 }
-static __device__ __forceinline__ uint4 *place_of_piece(uint8_t *x, int i)
-{
-    const int tile = i / FLOW_TILE_PIECES;
-    return (uint4 *)x + tile * FLOW_TILE_PIECES + flow_piece(i % FLOW_TILE_PIECES);
-}
 template <apr_dtype D> static __device__ __forceinline__ void put_planes(const uint4 (&pieces)[AHEAD], int n_pieces, int first, uint8_t *x)
 {
 #pragma unroll
     for (int k = 0; k < AHEAD; k++) {
-        const int i = first + k * THREADS;
-        const bool is_bytes = 16 * (i % FLOW_TILE_PIECES) < PLANES_SCALES;
-        if (i < n_pieces) *place_of_piece(x, i) = is_bytes ? flow_type<D>::arranged(pieces[k]) : pieces[k];
+        const int i = first + k * THREADS, tile = i / FLOW_TILE_PIECES, piece = i % FLOW_TILE_PIECES;
+        const bool is_bytes = 16 * piece < PLANES_SCALES;
+        if (i < n_pieces)
+            ((uint4 *)x)[tile * FLOW_TILE_PIECES + flow_piece(piece)] = is_bytes ? flow_type<D>::arranged(pieces[k]) : pieces[k];
     }
 }
 
 /* All inputs into shared memory. Their sums of squares, on their way at the same time, are one warp's business, which gives its lanes'
- * parts: they lie in a few lines, and twelve warps of all blocks would ask for those at once. Where the ring's copies are not counted by
- * groups, inputs are copied in one, however many they are. */
+ * parts: they lie in a few lines, and twelve warps of all blocks would ask for those at once. */
 template <apr_dtype D>
 static __device__ __forceinline__ float take_inputs_and_squares(const flow_call &a, int n_pieces, uint8_t *x, bool has_squares)
 {
     const int thread = (int)threadIdx.x;
     float squares = 0.0f;
-    if constexpr (flow_ring<D>::WHOLE) {
-        for (int i = thread; i < n_pieces; i += THREADS) copy_piece((uint8_t *)place_of_piece(x, i), a.x + 16 * i);
-        close_group();
-        if (has_squares) squares = squares_of_lane(a);
-        wait_for_groups(0);
-        return squares;
-    }
     uint4 pieces[AHEAD];
     ask_planes(a.x, n_pieces, thread, pieces);
     if (has_squares) squares = squares_of_lane(a);
