@@ -232,12 +232,19 @@ template <bool ROUTED> static __device__ __forceinline__ flow_row row_at(const f
     return at;
 }
 
-template <bool ROUTED> static __device__ __forceinline__ flow_extras extras_of(const flow_call &a, const flow_row &at)
+/* All but the residual, which the kernels in front may still have to write. */
+template <bool ROUTED> static __device__ __forceinline__ flow_extras lasting_extras_of(const flow_call &a, const flow_row &at)
 {
     flow_extras e = {bias_of<ROUTED>(a, at.part, at.r, at.rank), 0.0f, 0.0f, 0.0f};
     if (a.ending == APR_FLOW_GLU) e.other_bias = bias_of<ROUTED>(a, 1, at.r, at.rank);
-    if (a.ending == APR_FLOW_ADD) e.residual = __ldcg(a.residual + at.r);
     if (a.planes != NULL && a.gain != NULL) e.gain = __ldg(a.gain + at.r);
+    return e;
+}
+
+template <bool ROUTED> static __device__ __forceinline__ flow_extras extras_of(const flow_call &a, const flow_row &at)
+{
+    flow_extras e = lasting_extras_of<ROUTED>(a, at);
+    if (a.ending == APR_FLOW_ADD) e.residual = __ldcg(a.residual + at.r);
     return e;
 }
 
@@ -268,10 +275,19 @@ template <bool ROUTED> static __device__ __forceinline__ void finish(const flow_
     }
 }
 
-/* 1 / rms of the inputs, from the sums of squares of their groups, four at a time: n_in is a multiple of 64. */
-static __device__ __forceinline__ float factor_of(const flow_call &a)
+/* Arguments come 64 bytes at a time, from as far away as what they point to: all of them, while there is time. `sink` is written. */
+static __device__ __forceinline__ void bring_arguments(const flow_call &a, float *sink)
 {
-    if (a.squares == NULL) return 1.0f;
+    const uint32_t *const words = (const uint32_t *)&a;
+    uint32_t sum = 0;
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof a / sizeof *words); i += 64 / (int)sizeof *words) sum += words[i];
+    *sink = __uint_as_float(sum);
+}
+
+/* A lane's part of the sums of squares of the inputs' groups, four at a time: n_in is a multiple of 64. */
+static __device__ __forceinline__ float squares_of_lane(const flow_call &a)
+{
     const float4 *const squares = (const float4 *)a.squares;
     float sum = 0.0f;
     for (int base = (int)threadIdx.x % 32; base < a.n_squares / 4; base += 32 * AHEAD) {
@@ -282,7 +298,13 @@ static __device__ __forceinline__ float factor_of(const flow_call &a)
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) sum += (v[k].x + v[k].y) + (v[k].z + v[k].w);
     }
-    return rsqrtf(warp_sum(sum) / (float)a.n_in + a.eps);
+    return sum;
+}
+
+/* 1 / rms of the inputs. */
+static __device__ __forceinline__ float factor_of(const flow_call &a, float squares)
+{
+    return a.squares == NULL ? 1.0f : rsqrtf(warp_sum(squares) / (float)a.n_in + a.eps);
 }
 
 /* What the four lanes of a row have of it; begins anew. */
@@ -315,18 +337,22 @@ template <apr_dtype D> static __device__ __forceinline__ void put_planes(const u
     }
 }
 
-/* All inputs into shared memory; the factor that they are divided by is on its way at the same time. */
-template <apr_dtype D> static __device__ __forceinline__ float take_inputs_and_factor(const flow_call &a, int n_pieces, uint8_t *x)
+/* All inputs into shared memory. Their sums of squares, on their way at the same time, are one warp's business, which gives its lanes'
+ * parts: they lie in a few lines, and twelve warps of all blocks would ask for those at once. */
+template <apr_dtype D>
+static __device__ __forceinline__ float take_inputs_and_squares(const flow_call &a, int n_pieces, uint8_t *x, bool has_squares)
 {
+    const int thread = (int)threadIdx.x;
+    float squares = 0.0f;
     uint4 pieces[AHEAD];
-    ask_planes(a.x, n_pieces, (int)threadIdx.x, pieces);
-    const float factor = factor_of(a);
-    put_planes<D>(pieces, n_pieces, (int)threadIdx.x, x);
-    for (int first = (int)threadIdx.x + AHEAD * THREADS; first < n_pieces; first += AHEAD * THREADS) {
+    ask_planes(a.x, n_pieces, thread, pieces);
+    if (has_squares) squares = squares_of_lane(a);
+    put_planes<D>(pieces, n_pieces, thread, x);
+    for (int first = thread + AHEAD * THREADS; first < n_pieces; first += AHEAD * THREADS) {
         ask_planes(a.x, n_pieces, first, pieces);
         put_planes<D>(pieces, n_pieces, first, x);
     }
-    return factor;
+    return squares;
 }
 
 /* Where an item's inputs are: the offset of their tile, and the column in it. */
@@ -467,17 +493,24 @@ static __global__ void __launch_bounds__(THREADS, RESIDENT) k_flow(const __grid_
     flow_asker k = asker_of<D, ROUTED>(a, layout, first * width * runs, begin, end);
     for (int i = 0; i < layout.depth; i++) ask_next<D, ROUTED>(a, layout, places, k, begin + i, i);
     if (lane == 0) touched[warp] = make_int2(begin / layout.n_items, end > begin ? (end - 1) / layout.n_items : -1);
-    if (ROUTED == a.is_beside) wait_for_previous();
-    if (a.has_beside) let_next_begin(); /* with the same inputs, which are there */
     if (threadIdx.x == 0) *table = flow_type<D>::TABLE;
+    bring_arguments(a, sums + warp * layout.slots * APR_FLOW_UNIT); /* which is written last, if at all */
     const int row = (int)threadIdx.x;
     const bool has_extras = row < layout.n_extras && row < (last - first) * APR_FLOW_UNIT;
-    flow_extras own = {};
-    if (has_extras) own = extras_of<ROUTED>(a, row_at<ROUTED>(a, first + row / APR_FLOW_UNIT, row % APR_FLOW_UNIT));
-    const float factor = take_inputs_and_factor<D>(a, layout.x_bytes / 16, x);
-    if (threadIdx.x == 0) shared_factor = factor; /* all have the same, and need their registers */
-    if (has_extras) extras[row] = own;
+    const flow_row at = row_at<ROUTED>(a, has_extras ? first + row / APR_FLOW_UNIT : first, row % APR_FLOW_UNIT);
+    if (!ROUTED && has_extras) extras[row] = lasting_extras_of<ROUTED>(a, at);
+    if (ROUTED == a.is_beside) wait_for_previous();
+    if (a.has_beside) let_next_begin(); /* with the same inputs, which are there */
+    if (ROUTED && has_extras) extras[row] = extras_of<ROUTED>(a, row_at<ROUTED>(a, first + row / APR_FLOW_UNIT, row % APR_FLOW_UNIT));
+    const bool has_residual = !ROUTED && has_extras && a.ending == APR_FLOW_ADD;
+    const float residual = has_residual ? __ldcg(a.residual + at.r) : 0.0f;
+    const float squares = take_inputs_and_squares<D>(a, layout.x_bytes / 16, x, warp == 0 && a.squares != NULL);
+    if (has_residual) extras[row].residual = residual;
     __syncthreads();
+    if (warp == 0) { /* which has the fewest items; it is needed when they are done */
+        const float factor = factor_of(a, squares);
+        if (lane == 0) shared_factor = factor;
+    }
     flow_lane l = flow_lane_of(lane);
     l.table = *table;
     multiply_items<D, ROUTED>(a, layout, k, begin, places, x, l, sums + warp * layout.slots * APR_FLOW_UNIT);
