@@ -32,6 +32,7 @@ template <apr_dtype D, int TILES_> struct wide_stage {
 /* Of the slots of the ring, behind it: a stage is there; all warps have read it. And what the block has, not kept in registers. */
 typedef struct wide_barriers {
     uint64_t there[WIDE_MOST_DEPTH], read[WIDE_MOST_DEPTH];
+    alignas(16) float factors[APR_ABREAST_MOST_TILES * APR_ABREAST_TILE]; /* of tokens; they come with the first stage */
     abreast_share share;
 } wide_barriers;
 
@@ -59,9 +60,10 @@ template <typename S> ABREAST_FN wide_asker asker_at(const abreast_call &a, int 
 
 /* Weights of stage `at` by the first lanes of a warp, a unit each. In front of them the barrier learns of these and the inputs. */
 template <typename S>
-static __device__ __forceinline__ void ask_weights(const abreast_call &a, wide_asker *k, int at, uint8_t *slot, uint64_t *there, int lane)
+static __device__ __forceinline__ void ask_weights(const abreast_call &a, wide_asker *k, int at, uint8_t *slot, uint64_t *there, int lane,
+                                                   int n_more)
 {
-    if (lane == 0) ptx_arrive_with_bytes(there, WIDE_UNITS * S::UNIT_BYTES + a.n_here * (WIDE_TILE_BYTES + S::SUM_BYTES));
+    if (lane == 0) ptx_arrive_with_bytes(there, WIDE_UNITS * S::UNIT_BYTES + a.n_here * (WIDE_TILE_BYTES + S::SUM_BYTES) + n_more);
     __syncwarp();
     if (lane >= WIDE_UNITS) return;
     uint8_t *const to = slot + lane * S::UNIT_BYTES;
@@ -90,11 +92,14 @@ static __device__ __forceinline__ void copy_all(const abreast_call &a, const abr
                                                 int lane)
 {
     wide_asker k = asker_at<S>(a, share.begin, lane % WIDE_UNITS);
+    const int factor_bytes = a.n_here * APR_ABREAST_TILE * (int)sizeof(float);
     int slot = 0, parity = 0;
 #pragma unroll 1
     for (int i = 0; i < a.depth && share.begin + i < share.end; i++)
-        ask_weights<S>(a, &k, share.begin + i, ring + i * S::BYTES, &b->there[i], lane);
+        ask_weights<S>(a, &k, share.begin + i, ring + i * S::BYTES, &b->there[i], lane, i == 0 ? factor_bytes : 0);
     wait_for_previous();
+    if (lane == 0 && share.begin < share.end)
+        ptx_copy_bulk(b->factors, a.factors + a.first_tile * APR_ABREAST_TILE, factor_bytes, &b->there[0]);
 #pragma unroll 1
     for (int i = 0; i < a.depth && share.begin + i < share.end; i++)
         ask_inputs<S>(a, share.begin + i, ring + i * S::BYTES, &b->there[i], lane);
@@ -102,7 +107,7 @@ static __device__ __forceinline__ void copy_all(const abreast_call &a, const abr
     for (int at = share.begin + a.depth; at < share.end; at++) {
         uint8_t *const to = ring + slot * S::BYTES;
         ptx_await_round(&b->read[slot], parity);
-        ask_weights<S>(a, &k, at, to, &b->there[slot], lane);
+        ask_weights<S>(a, &k, at, to, &b->there[slot], lane, 0);
         ask_inputs<S>(a, at, to, &b->there[slot], lane);
         if (++slot == a.depth) slot = 0, parity ^= 1;
     }
@@ -196,19 +201,14 @@ static __device__ __forceinline__ void add_wide_stage(const uint8_t *slot, const
 /* Ends a run: a lane's sums are of its rows, two tokens of each tile. */
 template <typename S>
 static __device__ __forceinline__ void put_wide_run(const abreast_call &a, const abreast_run &run, int place, int row, int t,
-                                                    float (&total)[S::N])
+                                                    const float *factors, float (&total)[S::N])
 {
-#pragma unroll 1
-    for (int r = 0; r < 2; r++) {
-        const abreast_target to = target_of(a, run, place, WIDE_ROWS, row + 8 * r);
-        float factors[S::N / 2];
+    const abreast_target to[2] = {target_of(a, run, place, WIDE_ROWS, row), target_of(a, run, place, WIDE_ROWS, row + 8)};
 #pragma unroll
-        for (int i = 0; i < S::N / 2; i++) factors[i] = factor_of(to, i / 2 * 8 + 2 * t + i % 2);
-#pragma unroll
-        for (int i = 0; i < S::N / 2; i++) {
-            const float sum = r == 0 ? total[i / 2 * 4 + i % 2] : total[i / 2 * 4 + 2 + i % 2];
-            put_sum(to, i / 2 * 8 + 2 * t + i % 2, sum * S::T::POWER, factors[i]);
-        }
+    for (int i = 0; i < S::N / 2; i++) {
+        const int token = i / 2 * 8 + 2 * t + i % 2;
+        put_sum(to[0], token, total[i / 2 * 4 + i % 2] * S::T::POWER, factors[token]);
+        put_sum(to[1], token, total[i / 2 * 4 + 2 + i % 2] * S::T::POWER, factors[token]);
     }
 #pragma unroll
     for (int i = 0; i < S::N; i++) total[i] = 0.0f;
@@ -234,7 +234,8 @@ static __device__ __forceinline__ void multiply_all(const abreast_call &a, const
         if (--left > 0 && to_go > 1) continue;
         left = a.n_stages;
         const int row_block = (share.end - to_go) / a.n_stages;
-        put_wide_run<S>(a, dense_run_of(a, row_block, share), 2 * (int)blockIdx.x + (row_block != share.first), row, lane % 4, total);
+        put_wide_run<S>(a, dense_run_of(a, row_block, share), 2 * (int)blockIdx.x + (row_block != share.first), row, lane % 4, b->factors,
+                        total);
     }
 }
 
