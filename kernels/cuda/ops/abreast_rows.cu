@@ -10,8 +10,11 @@
 
 enum {
     THREADS = 256, /* of k_norm_block, too */
-    CLUSTER = 8,
+    MOST_CLUSTER = 8,
+    RESIDENT = 3,      /* blocks of a multiprocessor: all tokens' at once, for the second ones would take as long again */
+    MANY_SLOTS = 48,   /* clusters of eight that 132 multiprocessors hold so; of more slots half as many blocks have twice as much */
     WARP_CHUNK = 1024, /* norm.cu: up to here a warp adds up squares */
+    SQUARES_AT_ONCE = 16,
 };
 
 typedef struct rows_end {
@@ -20,6 +23,7 @@ typedef struct rows_end {
     apr_flow_ending ending;
     apr_glu_shape glu;
     int width, first, n_tokens; /* tokens from the first one of the launch on */
+    int cluster;                /* blocks of a token */
     const float *residual;
     float *out, *normed;
     bool norm, leaves;
@@ -30,56 +34,123 @@ typedef struct rows_end {
 
 /* --- sums --- */
 
+/* Where the sums of a row block of the run come from: n_sums blocks of the launch had a part of its columns each, and the first of them
+ * left its sums at first_place. 0: its rows are in place. */
+typedef struct rows_joint {
+    int first_place, n_sums;
+} rows_joint;
+
+/* A block's part of the work, the same in all its threads; joints: [parts][n_joints], in shared memory. */
+typedef struct rows_run {
+    int begin, n, token;
+    int n_joints, shift; /* row blocks have 1 << shift rows */
+    rows_joint *joints;
+} rows_run;
+
+APR_EVERYWHERE int rows_each(const rows_end *e)
+{
+    return ((e->width + ABREAST_SUB - 1) / ABREAST_SUB + e->cluster - 1) / e->cluster * ABREAST_SUB;
+}
+APR_EVERYWHERE int joints_of_run(int each, int rows_of_block) { return (each - 1) / rows_of_block + 2; } /* wherever it begins */
+
+/* Divisions, all of them, while the product is still under way. */
+static __device__ __forceinline__ void find_joints(const rows_end &e, const rows_run &run)
+{
+    const int n_parts = e.ending == APR_FLOW_GLU ? 2 : 1, n_all = e.a.n_row_blocks * e.a.n_stages;
+    for (int i = (int)threadIdx.x; i < n_parts * run.n_joints && e.n_blocks > 0; i += THREADS) {
+        const int part = i / run.n_joints, row_block = ((part * e.width + run.begin) >> run.shift) + i % run.n_joints;
+        rows_joint j = {};
+        if (row_block < e.a.n_row_blocks) {
+            const int first = abreast_block_of(n_all, e.n_blocks, row_block * e.a.n_stages);
+            const int last = abreast_block_of(n_all, e.n_blocks, row_block * e.a.n_stages + e.a.n_stages - 1);
+            if (first != last) j = {abreast_place(n_all, e.n_blocks, e.a.n_stages, first, row_block), last - first + 1};
+        }
+        run.joints[i] = j;
+    }
+}
+
 static __device__ __forceinline__ float4 add_four(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
 
-/* As joined_sum, of four rows of a row block that blocks [first, last] had. */
-static __device__ __forceinline__ float4 joined_four(const rows_end &e, int row_block, int first, int last, int row, int token)
-{
-    const int64_t place_step = (int64_t)(APR_ABREAST_TILE * e.a.n_here) * e.rows_of_block,
-                  in_place = (int64_t)token * e.rows_of_block + row;
-    const int first_place = abreast_place(e.a.n_row_blocks * e.a.n_stages, e.n_blocks, e.a.n_stages, first, row_block);
-    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (int base = first; base <= last; base += ABREAST_AT_ONCE) {
-        float4 v[ABREAST_AT_ONCE];
-#pragma unroll
-        for (int i = 0; i < ABREAST_AT_ONCE; i++) {
-            const int place = base + i == first ? first_place : 2 * (base + i);
-            v[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (base + i <= last) v[i] = __ldcg((const float4 *)(e.a.partial + place * place_step + in_place));
-        }
-#pragma unroll
-        for (int i = 0; i < ABREAST_AT_ONCE; i++) sum = add_four(sum, v[i]);
-    }
-    return sum;
-}
+/* Four numbers of a part, of a token: n_sums are to be added up, of which the first lies at `first`, the second at `next`, and the others
+ * `step` numbers further each; 0: the number itself lies at `first`. */
+typedef struct four_source {
+    const float *first, *next;
+    int64_t step;
+    int n_sums;
+} four_source;
 
-/* Numbers row to row + 3 of a part, of a token: what the product has put there, or the sum of what several blocks had. */
-static __device__ __forceinline__ float4 four_of(const rows_end &e, int part, int row, int token)
+static __device__ __forceinline__ four_source source_of(const rows_end &e, const rows_run &run, int part, int row)
 {
     const abreast_part &p = e.a.parts[part];
-    const int64_t n_rows = (int64_t)p.n_units * APR_FLOW_UNIT;
-    const float4 *const there = (const float4 *)(p.out + token * n_rows + row);
-    if (e.n_blocks == 0) return __ldcg(there);
-    const int at = part * e.width + row, row_block = at / e.rows_of_block, n_all = e.a.n_row_blocks * e.a.n_stages;
-    const int first = abreast_block_of(n_all, e.n_blocks, row_block * e.a.n_stages);
-    const int last = abreast_block_of(n_all, e.n_blocks, row_block * e.a.n_stages + e.a.n_stages - 1);
-    if (first == last) return __ldcg(there);
-    const float4 sum = joined_four(e, row_block, first, last, at % e.rows_of_block, token - e.first);
-    const float factor = __ldcg(e.a.factors + token);
-    float bias[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    for (int i = 0; i < 4 && p.bias != NULL; i++) bias[i] = p.bias[row + i];
-    return make_float4(fmaf(sum.x, factor, bias[0]), fmaf(sum.y, factor, bias[1]), fmaf(sum.z, factor, bias[2]),
-                       fmaf(sum.w, factor, bias[3]));
+    const float *const there = p.out + (int64_t)run.token * p.n_units * APR_FLOW_UNIT + row;
+    if (e.n_blocks == 0) return four_source{there, there, 0, 0};
+    const int at = part * e.width + row, in_run = (at >> run.shift) - ((part * e.width + run.begin) >> run.shift);
+    const rows_joint j = run.joints[part * run.n_joints + in_run];
+    if (j.n_sums == 0) return four_source{there, there, 0, 0};
+    const int64_t place_step = (int64_t)(APR_ABREAST_TILE * e.a.n_here) << run.shift;
+    const float *const sums = e.a.partial + ((int64_t)(run.token - e.first) << run.shift) + (at & ((1 << run.shift) - 1));
+    return four_source{sums + j.first_place * place_step, sums + (j.first_place / 2 + 1) * 2 * place_step, 2 * place_step, j.n_sums};
 }
 
-static __device__ __forceinline__ float4 ended_four(const rows_end &e, int row, int token)
+static __device__ __forceinline__ float4 ask_sum(const four_source &s, int i)
 {
-    const float4 v = four_of(e, 0, row, token);
-    if (e.ending == APR_FLOW_ADD) return add_four(v, __ldcg((const float4 *)(e.residual + (int64_t)token * e.width + row)));
-    if (e.ending != APR_FLOW_GLU) return v;
-    const float4 u = four_of(e, 1, row, token);
-    return make_float4(apr_glu_of(&e.glu, v.x, u.x), apr_glu_of(&e.glu, v.y, u.y), apr_glu_of(&e.glu, v.z, u.z),
-                       apr_glu_of(&e.glu, v.w, u.w));
+    if (i > 0 && i >= s.n_sums) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    return __ldcg((const float4 *)(i == 0 ? s.first : s.next + (i - 1) * s.step));
+}
+
+/* Numbers row to row + 3 of a part: AT_ONCE of their sums have been asked for. */
+template <int AT_ONCE>
+static __device__ __forceinline__ float4 four_of(const rows_end &e, int part, int row, const four_source &s, const float4 (&v)[AT_ONCE],
+                                                 float factor)
+{
+    if (s.n_sums == 0) return v[0];
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) sum = add_four(sum, v[i]);
+#pragma unroll 1
+    for (int i = AT_ONCE; i < s.n_sums; i++) sum = add_four(sum, ask_sum(s, i));
+    const float *const bias = e.a.parts[part].bias;
+    float b[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int i = 0; i < 4 && bias != NULL; i++) b[i] = bias[row + i];
+    return make_float4(fmaf(sum.x, factor, b[0]), fmaf(sum.y, factor, b[1]), fmaf(sum.z, factor, b[2]), fmaf(sum.w, factor, b[3]));
+}
+
+/* The run's numbers into shared memory, and where they are wanted; ROUNDS of four a thread, and of each AT_ONCE sums of every part, are on
+ * their way together. */
+template <int PARTS, int ROUNDS, int AT_ONCE>
+static __device__ __forceinline__ void end_run(const rows_end &e, const rows_run &run, float4 *numbers)
+{
+    const int64_t row = (int64_t)run.token * e.width;
+    const float factor = e.n_blocks > 0 ? __ldcg(e.a.factors + run.token) : 1.0f;
+    for (int base = (int)threadIdx.x; 4 * base < run.n; base += ROUNDS * THREADS) {
+        four_source sources[ROUNDS][PARTS];
+        float4 v[ROUNDS][PARTS][AT_ONCE], residual[ROUNDS];
+#pragma unroll
+        for (int r = 0; r < ROUNDS; r++) {
+            const int at = run.begin + min(4 * (base + r * THREADS), run.n - 4);
+#pragma unroll
+            for (int part = 0; part < PARTS; part++) {
+                sources[r][part] = source_of(e, run, part, at);
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++) v[r][part][i] = ask_sum(sources[r][part], i);
+            }
+            if (e.ending == APR_FLOW_ADD) residual[r] = __ldcg((const float4 *)(e.residual + row + at));
+        }
+#pragma unroll
+        for (int r = 0; r < ROUNDS; r++) {
+            const int i = base + r * THREADS, at = run.begin + 4 * i;
+            if (4 * i >= run.n) continue;
+            float4 x = four_of(e, 0, at, sources[r][0], v[r][0], factor);
+            if (e.ending == APR_FLOW_ADD) x = add_four(x, residual[r]);
+            if (PARTS == 2) {
+                const float4 u = four_of(e, 1, at, sources[r][PARTS - 1], v[r][PARTS - 1], factor);
+                x = make_float4(apr_glu_of(&e.glu, x.x, u.x), apr_glu_of(&e.glu, x.y, u.y), apr_glu_of(&e.glu, x.z, u.z),
+                                apr_glu_of(&e.glu, x.w, u.w));
+            }
+            if (e.out != NULL) *(float4 *)(e.out + row + at) = x;
+            numbers[i] = x;
+        }
+    }
 }
 
 /* --- norm --- */
@@ -90,28 +161,33 @@ static __device__ __forceinline__ float squares_of(const float *row, int width, 
     const bool by_warp = width <= WARP_CHUNK;
     const int step = by_warp ? 32 : (int)THREADS;
     float sum = 0.0f;
-#pragma unroll 8
-    for (int i = by_warp ? (int)threadIdx.x % 32 : (int)threadIdx.x; i < width; i += step) {
-        const float x = __ldcg(row + i);
-        sum = fmaf(x, x, sum);
+    for (int base = by_warp ? (int)threadIdx.x % 32 : (int)threadIdx.x; base < width; base += SQUARES_AT_ONCE * step) {
+        float x[SQUARES_AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < SQUARES_AT_ONCE; i++) x[i] = base + i * step < width ? __ldcg(row + base + i * step) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < SQUARES_AT_ONCE; i++) sum = fmaf(x[i], x[i], sum);
     }
     return by_warp ? warp_sum(sum) : block_sum<THREADS>(sum, parts);
 }
 
-static __device__ __forceinline__ float normed(const rows_end &e, int at, float x, float scale)
+/* What a thread's first four numbers are multiplied by; asked for before there is anything to multiply. */
+static __device__ __forceinline__ float4 gains_of(const rows_end &e, const rows_run &run, int i)
 {
-    float y = x * scale;
-    if (e.gain != NULL) y *= e.gain[at] + e.gain_offset;
-    return y;
+    float g[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+    for (int k = 0; k < 4 && e.norm && e.gain != NULL && 4 * i < run.n; k++) g[k] = __ldg(e.gain + run.begin + 4 * i + k);
+    return make_float4(g[0], g[1], g[2], g[3]);
 }
 
-static __device__ __forceinline__ void norm_run(const rows_end &e, int begin, int n, float scale, float4 *numbers)
+static __device__ __forceinline__ void norm_run(const rows_end &e, const rows_run &run, float scale, float4 gains, float4 *numbers)
 {
-    for (int i = (int)threadIdx.x; 4 * i < n; i += THREADS) {
-        const int at = begin + 4 * i;
-        const float4 x = numbers[i];
-        numbers[i] = make_float4(normed(e, at, x.x, scale), normed(e, at + 1, x.y, scale), normed(e, at + 2, x.z, scale),
-                                 normed(e, at + 3, x.w, scale));
+    for (int i = (int)threadIdx.x; 4 * i < run.n; i += THREADS) {
+        const float4 x = numbers[i], g = i < THREADS ? gains : gains_of(e, run, i);
+        float4 y = make_float4(x.x * scale, x.y * scale, x.z * scale, x.w * scale);
+        if (e.gain != NULL)
+            y = make_float4(y.x * (g.x + e.gain_offset), y.y * (g.y + e.gain_offset), y.z * (g.z + e.gain_offset),
+                            y.w * (g.w + e.gain_offset));
+        numbers[i] = y;
     }
 }
 
@@ -144,44 +220,64 @@ static __device__ __forceinline__ void put_run_of(const rows_end &e, int slot, i
     }
 }
 
-/* blockIdx.y: a token, or a slot that is filled up; blockIdx.x: which run of its numbers. The memory: the largest number, then the numbers.
- */
-template <apr_abreast_form FORM> static __global__ void __launch_bounds__(THREADS) k_rows(const __grid_constant__ rows_end e)
+/* A token's row becomes its norm. */
+static __device__ __forceinline__ void norm_row(const rows_end &e, const rows_run &run, float4 gains, float *parts, float4 *numbers)
+{
+    cluster_barrier(); /* the row is there, whole */
+    const float *const whole = (e.out != NULL ? (const float *)e.out : e.a.parts[0].out) + (int64_t)run.token * e.width;
+    const float squares = squares_of(whole, e.width, parts);
+    norm_run(e, run, 1.0f / sqrtf(squares / (float)e.width + e.eps), gains, numbers);
+}
+
+/* The run as inputs, of the power of two that the whole row's largest number wants. */
+template <apr_abreast_form FORM>
+static __device__ __forceinline__ void leave_run(const rows_end &e, const rows_run &run, float4 *shared, const float4 *numbers, float mine)
+{
+    const int64_t row = (int64_t)run.token * e.width;
+    if (threadIdx.x == 0) shared[0] = make_float4(mine, 0.0f, 0.0f, 0.0f);
+    cluster_barrier(); /* and nobody reads the row any more */
+    float most = 0.0f, times, back;
+#pragma unroll
+    for (int i = 0; i < MOST_CLUSTER; i++)
+        if (i < e.cluster) most = fmaxf(most, cluster_load(shared, i).x);
+    power_for(most, &times, &back);
+    if (run.token < e.n_tokens && e.normed != NULL)
+        for (int i = (int)threadIdx.x; 4 * i < run.n; i += THREADS) *(float4 *)(e.normed + row + run.begin + 4 * i) = numbers[i];
+    if (e.leaves && blockIdx.x == 0 && threadIdx.x == 0) e.to.factors[run.token] = back;
+    if (e.leaves) put_run_of<FORM>(e, run.token, run.begin, run.n, numbers, times);
+}
+
+/* blockIdx.y: a token, or a slot that is filled up; blockIdx.x: which run of its numbers. The memory: the largest number, the numbers, and
+ * joints. */
+template <apr_abreast_form FORM> static __global__ void __launch_bounds__(THREADS, RESIDENT) k_rows(const __grid_constant__ rows_end e)
 {
     extern __shared__ float4 ended[];
     __shared__ float parts[THREADS / 32];
     let_next_begin();
-    const int n_subs = (e.width + ABREAST_SUB - 1) / ABREAST_SUB, each = (n_subs + CLUSTER - 1) / CLUSTER * ABREAST_SUB;
-    const int begin = min((int)blockIdx.x * each, e.width), n = min(each, e.width - begin), token = e.first + (int)blockIdx.y;
-    const bool is_there = token < e.n_tokens;
-    const int64_t row = (int64_t)token * e.width;
     float4 *const numbers = ended + 1;
+    const int each = rows_each(&e), begin = min((int)blockIdx.x * each, e.width);
+    const rows_run run = {begin,
+                          min(each, e.width - begin),
+                          e.first + (int)blockIdx.y,
+                          joints_of_run(each, e.rows_of_block),
+                          31 - __clz(e.rows_of_block),
+                          (rows_joint *)(numbers + each / 4)};
+    const bool is_there = run.token < e.n_tokens;
+    const float4 gains = gains_of(e, run, (int)threadIdx.x);
+    find_joints(e, run);
+    __syncthreads();
     wait_for_previous();
-    for (int i = (int)threadIdx.x; 4 * i < n; i += THREADS) {
-        const float4 v = is_there ? ended_four(e, begin + 4 * i, token) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (is_there && e.out != NULL) *(float4 *)(e.out + row + begin + 4 * i) = v;
-        numbers[i] = v;
+    if (!is_there) {
+        for (int i = (int)threadIdx.x; 4 * i < run.n; i += THREADS) numbers[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    } else if (e.ending == APR_FLOW_GLU) {
+        end_run<2, 2, 2>(e, run, numbers);
+    } else {
+        end_run<1, 1, ABREAST_AT_ONCE>(e, run, numbers);
     }
     if (!e.leaves && !e.norm) return;
-    if (is_there && e.norm) {
-        cluster_barrier(); /* the row is there, whole */
-        const float *const whole = (e.out != NULL ? (const float *)e.out : e.a.parts[0].out) + row;
-        const float squares = squares_of(whole, e.width, parts);
-        norm_run(e, begin, n, 1.0f / sqrtf(squares / (float)e.width + e.eps), numbers);
-    }
-    __syncthreads();
-    const float mine = most_of_run(numbers, n, parts);
-    if (threadIdx.x == 0) ended[0] = make_float4(mine, 0.0f, 0.0f, 0.0f);
-    cluster_barrier(); /* and nobody reads the row any more */
-    float most = 0.0f, times, back;
-    for (int i = 0; i < CLUSTER; i++) most = fmaxf(most, cluster_load(ended, i).x);
-    power_for(most, &times, &back);
-    if (is_there && e.normed != NULL)
-        for (int i = (int)threadIdx.x; 4 * i < n; i += THREADS) *(float4 *)(e.normed + row + begin + 4 * i) = numbers[i];
-    if (e.leaves) {
-        if (blockIdx.x == 0 && threadIdx.x == 0) e.to.factors[token] = back;
-        put_run_of<FORM>(e, token, begin, n, numbers, times);
-    }
+    if (is_there && e.norm) norm_row(e, run, gains, parts, numbers);
+    const float mine = most_of_run(numbers, run.n, parts);
+    leave_run<FORM>(e, run, ended, numbers, mine);
     cluster_barrier(); /* others read the largest number */
 }
 
@@ -189,12 +285,14 @@ template <apr_abreast_form FORM> static __global__ void __launch_bounds__(THREAD
 
 static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
-static cudaError_t start_end(const rows_end &e, int n_slots, cudaStream_t stream)
+static cudaError_t start_end(rows_end e, int n_slots, cudaStream_t stream)
 {
+    e.cluster = n_slots > MANY_SLOTS ? MOST_CLUSTER / 2 : MOST_CLUSTER;
     static void (*const kernels[])(rows_end) = {k_rows<APR_ABREAST_HALVES>, k_rows<APR_ABREAST_BFLOATS>, k_rows<APR_ABREAST_WIDE>};
     const auto kernel = kernels[e.to.form];
-    const int n_subs = (e.width + ABREAST_SUB - 1) / ABREAST_SUB, each = (n_subs + CLUSTER - 1) / CLUSTER * ABREAST_SUB;
-    const bool fits = e.width % (e.leaves ? (int)ABREAST_SUB : 4) == 0 && each <= 11 * 1024;
+    const int each = rows_each(&e), n_joints = (e.ending == APR_FLOW_GLU ? 2 : 1) * joints_of_run(each, e.rows_of_block);
+    const bool fits =
+        e.width % (e.leaves ? (int)ABREAST_SUB : 4) == 0 && each <= 11 * 1024 && (e.rows_of_block & (e.rows_of_block - 1)) == 0;
     if (!fits || !is_aligned(e.residual) || !is_aligned(e.out) || !is_aligned(e.normed) || !is_aligned(e.a.parts[0].out) ||
         !is_aligned(e.a.parts[1].out))
         return cudaErrorInvalidValue;
@@ -203,13 +301,13 @@ static cudaError_t start_end(const rows_end &e, int n_slots, cudaStream_t stream
     if (error != cudaSuccess) return error;
     cudaLaunchAttribute attributes[2] = {};
     attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = CLUSTER, attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+    attributes[0].val.clusterDim.x = (unsigned)e.cluster, attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
     attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[1].val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(CLUSTER, (unsigned)n_slots);
+    config.gridDim = dim3((unsigned)e.cluster, (unsigned)n_slots);
     config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = (size_t)(4 + each) * sizeof(float);
+    config.dynamicSmemBytes = (size_t)(4 + each) * sizeof(float) + (size_t)n_joints * sizeof(rows_joint);
     config.stream = stream;
     config.attrs = attributes;
     config.numAttrs = lets_kernels_follow() ? 2 : 1;
@@ -279,7 +377,7 @@ cudaError_t apr_cuda_abreast_rows_inputs(const apr_rows_inputs *args, cudaStream
     if (args->n_tokens < 1 || args->n_tokens > APR_ROWS_MOST || args->width % ABREAST_SUB != 0) return cudaErrorInvalidValue;
     e.a.parts[0].out = (float *)args->x;
     e.a.parts[0].n_units = (int)(args->width / APR_FLOW_UNIT);
-    e.ending = APR_FLOW_STORE;
+    e.ending = APR_FLOW_STORE, e.rows_of_block = APR_FLOW_UNIT;
     e.normed = args->out != args->x || args->left.norm ? args->out : NULL;
     leave(&e, &args->room, &args->left, args->width, args->n_tokens);
     return start_end(e, (int)((args->n_tokens + APR_ABREAST_TILE - 1) / APR_ABREAST_TILE * APR_ABREAST_TILE), stream);
