@@ -3,7 +3,7 @@
 
 /* blockIdx.z: which 8 rows. */
 template <int KEY, int VALUE, typename TURN>
-static __global__ void __launch_bounds__(32 * MAX_WARPS, 1)
+static __global__ void __launch_bounds__(32 * MAX_WARPS, decode<KEY, VALUE, false>::RESIDENT)
     k_decode(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts, const __grid_constant__ TURN turn,
              const int n_stages, const int cluster)
 {
@@ -13,7 +13,7 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, 1)
 
 /* The same of tokens apart; blockIdx.z: which token, and which 8 of its rows. */
 template <int KEY, int VALUE>
-static __global__ void __launch_bounds__(32 * MAX_WARPS, 1)
+static __global__ void __launch_bounds__(32 * MAX_WARPS, decode<KEY, VALUE, true>::RESIDENT)
     k_decode_apart(const __grid_constant__ apr_attend_args all, const __grid_constant__ attend_parts shared, const int n_stages)
 {
     const int n_tiles = (group_of(all) + ROWS - 1) / ROWS, token = blockIdx.z / n_tiles;
@@ -43,6 +43,16 @@ static decode_size fitting_size(size_t stage_bytes, size_t sums_bytes, size_t mo
     return decode_size{0, 0, 0};
 }
 
+/* Where a block has two units a warp at most, its rings are one unit deep: there is room for the product behind beside it, whose weights
+ * are then there when attention is over. */
+static void leave_room(decode_size *size, size_t stage_bytes, size_t sums_bytes, int n_units)
+{
+    if (n_units > 2 * size->n_warps) return;
+    const size_t ring = (size_t)size->n_warps * stage_bytes;
+    size->n_stages = 1;
+    size->n_bytes = ring > sums_bytes ? ring : sums_bytes;
+}
+
 template <int KEY, int VALUE, typename TURN>
 static cudaError_t start_decode(const apr_attend_args *a, uint8_t *planes, const TURN &turn, cudaStream_t stream)
 {
@@ -52,11 +62,8 @@ static cudaError_t start_decode(const apr_attend_args *a, uint8_t *planes, const
     attend_card card;
     cudaError_t error = apr_cuda_attend_card(&card);
     if (error != cudaSuccess) return error;
-    const decode_size size = fitting_size(D::STAGE, D::SUMS_BYTES, (size_t)card.most_bytes - heads_bytes);
+    decode_size size = fitting_size(D::STAGE, D::SUMS_BYTES, (size_t)card.most_bytes - heads_bytes);
     if (size.n_warps == 0) return cudaErrorNotSupported;
-    const size_t n_bytes = size.n_bytes + heads_bytes;
-    error = cudaFuncSetAttribute(k_decode<KEY, VALUE, TURN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
-    if (error != cudaSuccess) return error;
     attend_parts parts = apr_cuda_cut_context(a, a->n_kv_heads * n_tiles, card.n_sms, UNIT, LEAST_UNITS);
     /* clusters that do not all fit at once cost more than they save: only where one for each set of rows has the whole context */
     const bool is_short = a->keys.n_cells <= 2 * LEAST_UNITS * MAX_CLUSTER * UNIT && MAX_CLUSTER * a->n_kv_heads * n_tiles <= 64;
@@ -64,6 +71,11 @@ static cudaError_t start_decode(const apr_attend_args *a, uint8_t *planes, const
     while (cluster > parts.n_parts) cluster /= 2;
     attend_set_parts(&parts, parts.n_parts / cluster * cluster);
     parts.planes = planes;
+    if (card.has_clusters) leave_room(&size, D::STAGE, D::SUMS_BYTES, ((int)a->keys.n_cells - 1) / UNIT / parts.n_parts + 1);
+    const size_t n_bytes = size.n_bytes + heads_bytes;
+    error = cudaFuncSetAttribute(k_decode<KEY, VALUE, TURN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
+    if (error == cudaSuccess) error = cudaFuncSetAttribute(k_decode<KEY, VALUE, TURN>, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (error != cudaSuccess) return error;
     const dim3 grid((unsigned)parts.n_parts, (unsigned)a->n_kv_heads, (unsigned)n_tiles);
     return launch_following_in_clusters(k_decode<KEY, VALUE, TURN>, (unsigned)cluster, grid, 32 * (unsigned)size.n_warps, n_bytes, stream,
                                         *a, parts, turn, size.n_stages, cluster);

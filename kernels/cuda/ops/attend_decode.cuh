@@ -121,17 +121,23 @@ template <int KEY, int VALUE, bool APART> struct decode {
     static constexpr int RESULT_STRIDE = VALUE + 4, RESULTS_AT = MAX_WARPS * ROWS * (SUMS_STRIDE + 2); /* a block's, for its cluster */
     static constexpr int SUMS_BYTES = (RESULTS_AT + ROWS * RESULT_STRIDE) * (int)sizeof(float);
 
+    /* Registers for two blocks: this one and, beside it, the product behind it, which then need not begin when this is over. */
+    static constexpr int RESIDENT = KEY + VALUE <= 256 ? 2 : 1, JOINED_AT_ONCE = RESIDENT == 2 ? 16 : 32;
+
     float sums[VALUE_STEPS][4]; /* columns 16 i + g (and + 8) of rows 2 t and 2 t + 1 */
     float most, weight;         /* of row g */
 
-    static constexpr int HEADS_BYTES = (ROWS + 3) * KEY * (int)sizeof(float); /* turned queries, the newest key and value, angles */
+    /* Turned queries, the newest key and value; and angles. Lanes (g, t) read rows g from columns 2 t on: from different banks. */
+    static constexpr int HEAD_STRIDE = KEY + 8, HEADS_BYTES = ((ROWS + 2) * HEAD_STRIDE + KEY) * (int)sizeof(float);
 
-    /* The row of queries as the left operand; `heads`: they are there already, KEY apart. Answers what scores have to be multiplied by. */
+    /* The row of queries as the left operand; `heads`: they are there already, HEAD_STRIDE apart. Answers what scores have to be multiplied
+     * by. */
     static __device__ __forceinline__ float load_queries(const apr_attend_args &a, const decode_view &v, const float *heads,
                                                          uint32_t (&q)[KEY_STEPS][4])
     {
         const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, from = v.high < v.low ? 0 : g;
-        const float *const row = heads != NULL ? heads + from * KEY : a.q + (int64_t)whole_row(a, v, v.first_row + from) * a.key_dim;
+        const float *const row =
+            heads != NULL ? heads + from * HEAD_STRIDE : a.q + (int64_t)whole_row(a, v, v.first_row + from) * a.key_dim;
         float2 x[KEY_STEPS][2];
         float largest = 0.0f;
 #pragma unroll
@@ -380,7 +386,7 @@ static __device__ __forceinline__ void leave_or_join(const apr_attend_args &a, c
     const int n_joined = (v.n_used + cluster - 1) / cluster;
     if (!comes_last(done, (int)blockIdx.x / cluster, n_joined)) return;
     for (int row = warp; row < ROWS && v.first_row + row < v.n_rows; row += n_warps)
-        join_row(a, parts, n_joined, whole_row(a, v, v.first_row + row));
+        join_row<D::JOINED_AT_ONCE>(a, parts, n_joined, whole_row(a, v, v.first_row + row));
 }
 
 typedef struct no_turn {
@@ -397,11 +403,11 @@ static __device__ __forceinline__ void put_head(uint8_t *to, int n, const float 
  * to warps; the numbers of all are asked for at once, and the angles: a trip to memory takes longer than the rest. */
 template <int KEY, int VALUE> struct turned_heads {
     typedef decode<KEY, VALUE, false> D;
-    static constexpr int LOADS = KEY / 32;
+    static constexpr int LOADS = KEY / 32, AT_ONCE = 2; /* items of a warp: of eight all */
     const apr_turn_args &t;
     const apr_attend_args &a;
     const decode_view &v;
-    float *heads, *angles; /* [ROWS + 2][KEY], [2 n_freqs] */
+    float *heads, *angles; /* [ROWS + 2][HEAD_STRIDE], [2 n_freqs] */
     int n_items, n_queries;
 
     __device__ __forceinline__ const float *source(int item) const
@@ -414,15 +420,21 @@ template <int KEY, int VALUE> struct turned_heads {
     __device__ __forceinline__ void load_all() const
     {
         const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        float x[LOADS];
+        float x[AT_ONCE][LOADS];
         for (int i = threadIdx.x; i < 2 * (int)t.q.n_freqs; i += blockDim.x) angles[i] = __ldcg(t.q.angles + i);
-        for (int item = warp; item < n_items; item += n_warps) {
-            const float *const from = source(item);
-            const int n = item > n_queries ? (int)a.value_dim : (int)a.key_dim;
+        for (int first = warp; first < n_items; first += AT_ONCE * n_warps) {
 #pragma unroll
-            for (int i = 0; i < LOADS; i++) x[i] = lane + 32 * i < n ? __ldcg(from + lane + 32 * i) : 0.0f;
+            for (int k = 0; k < AT_ONCE; k++) {
+                const int item = min(first + k * n_warps, n_items - 1), n = item > n_queries ? (int)a.value_dim : (int)a.key_dim;
+                const float *const from = source(item);
 #pragma unroll
-            for (int i = 0; i < LOADS; i++) heads[item * KEY + lane + 32 * i] = x[i];
+                for (int i = 0; i < LOADS; i++) x[k][i] = lane + 32 * i < n ? __ldcg(from + lane + 32 * i) : 0.0f;
+            }
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++)
+#pragma unroll
+                for (int i = 0; i < LOADS; i++)
+                    if (first + k * n_warps < n_items) heads[(first + k * n_warps) * D::HEAD_STRIDE + lane + 32 * i] = x[k][i];
         }
     }
 
@@ -438,7 +450,7 @@ template <int KEY, int VALUE> struct turned_heads {
     {
         const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, cell = (v.n_seen - 1) % UNIT;
         for (int item = warp; item < n_items; item += n_warps) {
-            float *const head = heads + item * KEY;
+            float *const head = heads + item * D::HEAD_STRIDE;
             if (item < n_queries) {
                 if (t.q_norm.chunk > 0) norm_head(t.q_norm, (int64_t)whole_row(a, v, v.first_row + item) * a.key_dim, head);
                 turn_head<true>(t.q, angles, head);
@@ -463,7 +475,8 @@ static __device__ __forceinline__ void fill_and_turn(const apr_turn_args &t, con
     const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, newest = (v.n_seen - 1) / UNIT, rest = v.n_rows - v.first_row;
     const bool has_newest = newest >= v.begin && newest < v.end;
     const int n_queries = rest < ROWS ? rest : ROWS, owner = (newest - v.begin) % n_warps, s = (newest - v.begin) / n_warps;
-    const turned_heads<KEY, VALUE> all = {t, a, v, heads, heads + (ROWS + 2) * KEY, has_newest ? n_queries + 2 : n_queries, n_queries};
+    const turned_heads<KEY, VALUE> all = {
+        t, a, v, heads, heads + (ROWS + 2) * D::HEAD_STRIDE, has_newest ? n_queries + 2 : n_queries, n_queries};
     uint8_t *const ring = rings + warp * n_stages * D::STAGE;
     for (int i = 0; i < n_stages; i++) D::copy_unit(a, v, v.n_seen - 1, v.begin + warp + i * n_warps, ring + i * D::STAGE);
     wait_for_previous();

@@ -39,23 +39,24 @@ static __device__ __forceinline__ bool comes_last(uint64_t *done, int part, int 
 }
 
 /* A warp joins one row: lane l the columns 4 l ..., 4 (l + 32) ...; of the parts' factors it has those of parts l and l + 32. It asks for
- * 32 parts' sums at a time, and for the first before anything is known of their factors: a trip to memory takes longer than the rest. */
-enum { ATTEND_JOIN_BATCH = 32 };
+ * AT_ONCE parts' sums at a time, and for the first before anything is known of their factors: a trip to memory takes longer than the
+ * rest. */
 
-static __device__ __forceinline__ void load_parts(const float *sums, int64_t stride, int first, int n_used, bool mine,
-                                                  float4 (&v)[ATTEND_JOIN_BATCH])
+template <int AT_ONCE>
+static __device__ __forceinline__ void load_parts(const float *sums, int64_t stride, int first, int n_used, bool mine, float4 (&v)[AT_ONCE])
 {
 #pragma unroll
-    for (int j = 0; j < ATTEND_JOIN_BATCH; j++)
+    for (int j = 0; j < AT_ONCE; j++)
         v[j] = mine && first + j < n_used ? __ldcg((const float4 *)(sums + (first + j) * stride)) : make_float4(0, 0, 0, 0);
 }
 
+template <int AT_ONCE>
 static __device__ __forceinline__ void join_row(const apr_attend_args &a, const attend_parts &parts, int n_used, int row)
 {
     const int lane = threadIdx.x % 32, value_dim = (int)a.value_dim;
     const int64_t n_rows = a.n_tokens * a.n_heads, stride = n_rows * value_dim;
     const float *const sums = parts.sums + (int64_t)row * value_dim;
-    float4 v[ATTEND_JOIN_BATCH];
+    float4 v[AT_ONCE];
     float largest[2], factors[2], weight = 0.0f, sink_factor;
 #pragma unroll
     for (int k = 0; k < 2; k++) {
@@ -77,11 +78,11 @@ static __device__ __forceinline__ void join_row(const apr_attend_args &a, const 
         const int column = begin + 4 * lane;
         const bool mine = column < value_dim;
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        for (int first = 0; first < n_used; first += ATTEND_JOIN_BATCH) {
+        for (int first = 0; first < n_used; first += AT_ONCE) {
             if (begin + first > 0) load_parts(sums + column, stride, first, n_used, mine, v);
 #pragma unroll
-            for (int j = 0; j < ATTEND_JOIN_BATCH; j++) {
-                const float f = __shfl_sync(0xffffffffu, first == 0 ? factors[0] : factors[1], j);
+            for (int j = 0; j < AT_ONCE; j++) {
+                const float f = __shfl_sync(0xffffffffu, first < 32 ? factors[0] : factors[1], (first + j) % 32);
                 sum = make_float4(fmaf(f, v[j].x, sum.x), fmaf(f, v[j].y, sum.y), fmaf(f, v[j].z, sum.z), fmaf(f, v[j].w, sum.w));
             }
         }
