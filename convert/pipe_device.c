@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORKERS = 16, FILLERS = 6, WRITERS = 8 };                       /* of each device; in all */
+enum { WORKERS = 16, FILLERS = 8, WRITERS = 8 };                       /* of each device; in all */
 enum { JOB_ELEMS = 2 * 1024 * 1024, SMALL_ELEMS = APR_PORTION_ELEMS }; /* small tensors are not worth a trip */
 
 /* What the device does with one item. */
@@ -170,11 +170,10 @@ static size_t fill(const task *k, int64_t first, int64_t n, const apr_cuda_worke
     }
     if (!k->cut.whole_rows) {
         const size_t n_bytes = (size_t)apr_row_bytes(t->dtype, n);
-        apr_map_touch(t->data + apr_row_bytes(t->dtype, first), n_bytes);
-        memcpy(to->in, t->data + apr_row_bytes(t->dtype, first), n_bytes);
+        apr_map_read(to->in, t->data + apr_row_bytes(t->dtype, first), n_bytes);
         return n_bytes;
     }
-    if (!moved) memcpy(to->in, t->data + head + (size_t)first * unit_bytes, (size_t)n * unit_bytes);
+    if (!moved) apr_map_read(to->in, t->data + head + (size_t)first * unit_bytes, (size_t)n * unit_bytes);
     for (int64_t i = 0; i < n && (moved || k->factors_wide > 0); i++) {
         const int64_t row = apr_step_row(t->pending, k->cut.n_units, first + i);
         if (moved) memcpy(to->in + (size_t)i * unit_bytes, t->data + head + (size_t)row * unit_bytes, unit_bytes);

@@ -54,6 +54,7 @@ apr_status apr_extent_put(const apr_extent *extent, uint64_t at, const void *byt
 {
     if (at > extent->n_bytes || n_bytes > extent->n_bytes - at)
         return apr_fail(err, APR_E_USAGE, "%s: more bytes than the layout has", extent->path);
+    apr_ahead_await(extent->ahead, extent->offset + at, extent->offset + at + n_bytes);
     if (copy_into_pages(extent, at, bytes, n_bytes)) return APR_OK;
     const int error = apr_write_at(extent->fd, bytes, n_bytes, extent->offset + at);
     if (error == EFAULT) APR_TRY(apr_inputs_check(err)); /* bytes straight from an input that was cut short */

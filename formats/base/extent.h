@@ -5,6 +5,7 @@
 #ifndef APR_FORMATS_EXTENT_H
 #define APR_FORMATS_EXTENT_H
 
+#include "formats/base/ahead.h"
 #include "formats/base/status.h"
 
 #include <stdbool.h>
@@ -15,6 +16,7 @@ typedef struct apr_extent {
     int fd;
     uint64_t offset, n_bytes;
     uint8_t *mapped;    /* where the file system is memory: the extent's bytes there; else NULL */
+    apr_ahead *ahead;   /* what makes the file's pages, or NULL */
     const char *path;   /* of the file, for sentences */
     const char *advice; /* what ends the sentence of a failure: "; ..." or "" */
     bool wants_crc;     /* the owner asks for the CRC-32 of all of it */

@@ -158,6 +158,21 @@ void apr_map_touch(const void *p, size_t n_bytes)
     if (n_bytes > 0 && apr_inputs_at(p) != NULL) madvise((void *)begin, (uintptr_t)p + n_bytes - begin, MADV_POPULATE_READ);
 }
 
+void apr_map_read(void *to, const void *from, size_t n_bytes)
+{
+    const apr_input *const input = apr_inputs_at(from);
+    size_t done = 0;
+
+    while (input != NULL && done < n_bytes) {
+        const size_t at = (size_t)((const uint8_t *)from - input->data) + done;
+        const ssize_t n = pread(input->fd, (uint8_t *)to + done, n_bytes - done, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        done += (size_t)n;
+    }
+    if (done < n_bytes) memcpy((uint8_t *)to + done, (const uint8_t *)from + done, n_bytes - done);
+}
+
 const apr_input *apr_inputs_at(const void *address)
 {
     for (const apr_input *at = first; at != NULL; at = at->next)

@@ -1,5 +1,6 @@
 /* out.c - a file: it grows without a name or under a temporary one, and takes its final name. */
 #define _GNU_SOURCE /* O_TMPFILE, renameat2, fallocate */
+#include "formats/base/ahead.h"
 #include "formats/base/crc32.h"
 #include "formats/base/extent.h"
 #include "formats/base/map.h"
@@ -45,12 +46,14 @@ struct apr_out {
     uint8_t *mapped; /* of such a file: the bytes from mapped_at to total_bytes; NULL: not yet */
     uint64_t mapped_at, n_allocated;
     bool is_stretched; /* to total_bytes, with nothing there yet */
+    apr_ahead *ahead;  /* of such a file, where its pages can be had before its bytes; or NULL */
 };
 
 bool apr_out_is_poor;
 
 static void free_out(apr_out *out)
 {
+    apr_ahead_stop(out->ahead);
     if (out->mapped != NULL) munmap(out->mapped, out->total_bytes - out->mapped_at);
     if (out->fd >= 0) close(out->fd);
     if (out->home >= 0) close(out->home);
@@ -103,6 +106,10 @@ static apr_out *start(apr_out *out, uint64_t total_bytes)
     struct statfs fs;
     out->total_bytes = total_bytes;
     out->in_memory = fstatfs(out->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+    if (!out->in_memory || out->is_kept || total_bytes < AHEAD_BYTES || omp_get_max_threads() <= FEW_THREADS) return out;
+    if (ftruncate(out->fd, (off_t)total_bytes) != 0) return out;
+    out->is_stretched = true;
+    out->ahead = apr_ahead_start(out->fd, total_bytes);
     return out;
 }
 
@@ -203,8 +210,8 @@ static int map_rest(apr_out *out)
 
     if (out->mapped != NULL) munmap(out->mapped, out->total_bytes - out->mapped_at);
     out->mapped = NULL;
-    void *const p = mmap(NULL, out->total_bytes - start, PROT_READ | PROT_WRITE, MAP_SHARED, out->fd, (off_t)start);
-    if (p == MAP_FAILED) return errno;
+    void *const p = apr_ahead_map(out->fd, start, out->total_bytes);
+    if (p == NULL) return errno;
     out->mapped = p;
     out->mapped_at = start;
     return 0;
@@ -247,6 +254,7 @@ apr_status apr_out_write(apr_out *out, const void *bytes, size_t n_bytes, uint32
     int error = 0;
 
     const bool expected = n_bytes <= out->total_bytes && out->n_written <= out->total_bytes - n_bytes;
+    apr_ahead_await(out->ahead, out->n_written, out->n_written + n_bytes);
     if (out->in_memory && expected && n_bytes >= COPY_BYTES && !omp_in_parallel() && omp_get_max_threads() > 2) {
         error = copy_all(out, bytes, n_bytes, crc);
     } else if (crc != NULL && n_bytes >= PARALLEL_BYTES) {
@@ -308,6 +316,7 @@ apr_extent apr_out_extent(apr_out *out, uint64_t n_bytes)
                         .offset = out->n_written,
                         .n_bytes = n_bytes,
                         .mapped = map_next(out, n_bytes),
+                        .ahead = out->ahead,
                         .path = out->target.path,
                         .advice = ""};
 }
@@ -374,6 +383,8 @@ static apr_status complete(apr_out *out, apr_error *err)
     const apr_target *const t = &out->target;
     sigset_t before;
 
+    apr_ahead_stop(out->ahead);
+    out->ahead = NULL;
     if (t->exists) apr_keep_mode(out->fd, &t->old);
     const bool is_longer = out->is_kept || out->is_stretched || out->n_allocated > out->n_written;
     const bool cut = !is_longer || ftruncate(out->fd, (off_t)out->n_written) == 0;

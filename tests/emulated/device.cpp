@@ -205,6 +205,21 @@ cudaError_t cudaFree(void *p) { return release(p); }
 cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned) { return allocate(p, n_bytes, -1); }
 cudaError_t cudaMallocHost(void **p, size_t n_bytes) { return allocate(p, n_bytes, -1); }
 cudaError_t cudaFreeHost(void *p) { return release(p); }
+cudaError_t cudaHostRegister(void *p, size_t n_bytes, unsigned)
+{
+    std::lock_guard<std::recursive_mutex> hold(lock);
+    if (p == NULL || n_bytes == 0 || is_known(p)) return outcome(cudaErrorInvalidValue);
+    allocations[p] = allocation{n_bytes, -1};
+    return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void *p)
+{
+    std::lock_guard<std::recursive_mutex> hold(lock);
+    if (allocations.find(p) == allocations.end()) return outcome(cudaErrorInvalidValue);
+    run_all();
+    allocations.erase(p);
+    return cudaSuccess;
+}
 cudaError_t cudaMemGetInfo(size_t *n_free, size_t *n_total)
 {
     *n_total = total_bytes(), *n_free = *n_total - n_used[current];

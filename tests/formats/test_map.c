@@ -5,7 +5,9 @@
 #include "tests/support/work_folder.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
@@ -165,6 +167,31 @@ static void a_tool_remembers_what_it_has_closed(void **state)
     assert_int_equal(apr_inputs_check(NULL), APR_OK);
 }
 
+/* 64 MiB through pages cost a fault for every few of them. */
+static void reading_maps_no_pages(void **state)
+{
+    enum { N_BYTES = 64 << 20 };
+    struct rusage before, after;
+    apr_map map;
+    (void)state;
+    uint8_t *const bytes = malloc(N_BYTES), *const got = malloc(N_BYTES);
+    assert_true(bytes != NULL && got != NULL);
+    for (size_t i = 0; i < N_BYTES; i++) bytes[i] = (uint8_t)(i * 2654435761u >> 13);
+    memset(got, 0, N_BYTES);
+    write_file(in_work("large"), bytes, N_BYTES);
+    assert_int_equal(apr_map_open(&map, in_work("large"), NULL), APR_OK);
+    getrusage(RUSAGE_SELF, &before);
+    apr_map_read(got, map.data + 5, N_BYTES - 5);
+    getrusage(RUSAGE_SELF, &after);
+    assert_memory_equal(got, bytes + 5, N_BYTES - 5);
+    assert_true(after.ru_minflt - before.ru_minflt < 200);
+    apr_map_read(got, bytes + 1, 1000); /* in no file */
+    assert_memory_equal(got, bytes + 1, 1000);
+    apr_map_close(&map);
+    free(bytes);
+    free(got);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +202,7 @@ int main(void)
         cmocka_unit_test(the_file_counts_not_its_name),
         cmocka_unit_test(what_is_opened_twice_is_the_same_or_changed),
         cmocka_unit_test(a_tool_remembers_what_it_has_closed),
+        cmocka_unit_test(reading_maps_no_pages),
     };
     return cmocka_run_group_tests_name("map", tests, make_work, remove_work);
 }

@@ -102,7 +102,8 @@ static apr_status count_devices(int *n, apr_error *err)
     return apr_fail(err, APR_E_DEVICE, "CUDA does not start: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
-static apr_status read_facts(int ordinal, apr_cuda_facts *facts, apr_error *err)
+/* All but what NVML knows. */
+static apr_status read_properties(int ordinal, apr_cuda_facts *facts, apr_error *err)
 {
     cudaDeviceProp p;
     int n;
@@ -130,6 +131,13 @@ static apr_status read_facts(int ordinal, apr_cuda_facts *facts, apr_error *err)
     facts->is_integrated = p.integrated != 0;
     cudaDriverGetVersion(&facts->driver_version);
     cudaRuntimeGetVersion(&facts->runtime_version);
+    facts->used_bytes = UINT64_MAX;
+    return APR_OK;
+}
+
+static apr_status read_facts(int ordinal, apr_cuda_facts *facts, apr_error *err)
+{
+    APR_TRY(read_properties(ordinal, facts, err));
     apr_cuda_nvml_facts(facts);
     return APR_OK;
 }
@@ -171,7 +179,7 @@ static apr_status open_device(apr_cuda_device **opened, int ordinal, const apr_c
     apr_cuda_device *const device = (apr_cuda_device *)calloc(1, sizeof *device);
     if (device == NULL) return apr_no_memory(err, "the device");
     device->options = *options;
-    apr_status status = read_facts(ordinal, &device->facts, err);
+    apr_status status = read_properties(ordinal, &device->facts, err); /* to start NVML takes 15 ms, and nothing here asks it */
     if (status == APR_OK) status = start_context(device, err);
     if (status != APR_OK) {
         close_device(device);

@@ -254,6 +254,7 @@ enum {
     cudaEventDisableTiming = 2,
     cudaHostAllocDefault = 0,
     cudaHostAllocPortable = 1,
+    cudaHostRegisterPortable = 1,
 };
 
 typedef struct cudaDeviceProp {
@@ -310,6 +311,8 @@ cudaError_t cudaFree(void *p);
 cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags);
 cudaError_t cudaMallocHost(void **p, size_t n_bytes);
 cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaHostRegister(void *p, size_t n_bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void *p);
 cudaError_t cudaMemset(void *p, int value, size_t n_bytes);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t n_bytes, cudaStream_t stream = NULL);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind);
