@@ -10,9 +10,13 @@
 /* Between two steps: a step of many takes hardly longer than one of few, so that each of those who wait costs the others' time but once. */
 enum { NOBODY = -1, MOST_JOINING = 4 };
 
+/* On a device the end of a prompt is rows of steps, those of several prompts at once, if it is no longer than that and steps have room for
+ * so many of them: such a step takes hardly longer than one of a single prompt. */
+enum { MOST_STEPPED = 64, ENOUGH_ROWS = 16 };
+
 /* One sequence of the session that requests can have. */
 typedef struct seat {
-    bool is_taken, is_joining, is_ending;
+    bool is_taken, is_joining, is_stepped, is_ending; /* is_stepped: the rest of its prompt is rows of steps */
     apr_request request;
     apr_sampler sampler;
     apr_reply reply;
@@ -32,8 +36,9 @@ typedef struct run {
     bool has_waiting, at_end;
     int32_t *kept; /* [n_ctx] what the last sequence has evaluated */
     int64_t n_kept;
-    apr_sequence_token *tokens; /* [n_seats] of the step */
-    apr_best *bests;            /* [n_seats] of its rows */
+    apr_sequence_token *tokens; /* [n_rows] of the step */
+    apr_best *bests;            /* [n_rows] of its rows */
+    int64_t n_rows;             /* of a step at most */
 } run;
 
 int64_t apr_schedule_width(const apr_session *session)
@@ -261,6 +266,20 @@ static apr_status evaluate_piece(run *r, apr_error *err)
     return s->is_ending ? leave(r, i, err) : APR_OK;
 }
 
+static int64_t most_rows(const run *r)
+{
+    const int64_t n_batch = apr_session_plan(r->session)->n_batch, n = r->n_seats < n_batch ? r->n_seats : n_batch;
+    return n < MOST_STEPPED ? n : (int64_t)MOST_STEPPED;
+}
+
+/* It follows from the prompt alone which way its tokens go. */
+static bool is_to_be_stepped(const run *r, const seat *s)
+{
+    const int64_t left = (int64_t)s->request.n_prompt - s->position;
+    return leaves_logits(r) && r->n_rows >= ENOUGH_ROWS && left <= MOST_STEPPED && left <= piece_of(r) - s->position % piece_of(r) &&
+           apr_session_steps_prompts(r->session);
+}
+
 /* Rows of a step as they come; who ends leaves after it. */
 static apr_status take_rows(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err)
 {
@@ -283,8 +302,10 @@ static apr_status take_best(void *user, int64_t row, const apr_best *best, apr_e
     seat *const s = &r->seats[r->tokens[row].sequence];
     int32_t id;
 
-    APR_TRY(apr_choose(r->session, &s->sampler, best, &id, err));
     s->position++;
+    if (s->is_stepped && s->position < (int64_t)s->request.n_prompt) return APR_OK;
+    s->is_stepped = s->is_joining = false;
+    APR_TRY(apr_choose(r->session, &s->sampler, best, &id, err));
     take_token(r, s, id);
     return APR_OK;
 }
@@ -295,10 +316,34 @@ static apr_status step(run *r, int64_t n, apr_error *err)
     const apr_eval_output out = leaves_logits(r) ? bests : rows;
 
     for (int64_t k = 0; k < n; k++) r->bests[k] = apr_sampler_wish(&r->seats[r->tokens[k].sequence].sampler);
-    r->stats->n_steps++;
-    if (n > r->stats->most_at_once) r->stats->most_at_once = n;
     if (has_keeper(r)) return apr_session_step(r->session, r->tokens, n, &out, err);
     return apr_session_eval(r->session, &r->tokens[0].id, 1, &out, err);
+}
+
+static bool is_ended(const run *r) { return r->schedule->is_ended != NULL && r->schedule->is_ended(r->schedule->user); }
+
+static apr_status let_ending_leave(run *r, apr_error *err)
+{
+    for (int64_t i = 0; i < r->n_seats; i++)
+        if (r->seats[i].is_taken && r->seats[i].is_ending) APR_TRY(leave(r, i, err));
+    return APR_OK;
+}
+
+/* The ends of prompts that are rows of steps, as many at once as a step has room for, until there are no more. */
+static apr_status step_prompts(run *r, apr_error *err)
+{
+    while (!is_ended(r)) {
+        int64_t n = 0;
+        for (int64_t i = 0; i < r->n_seats; i++) {
+            const seat *const s = &r->seats[i];
+            for (int64_t at = s->position; s->is_taken && s->is_stepped && at < (int64_t)s->request.n_prompt && n < r->n_rows; at++)
+                r->tokens[n++] = (apr_sequence_token){i, s->request.prompt[at]};
+        }
+        if (n == 0) return APR_OK;
+        APR_TRY(step(r, n, err));
+        APR_TRY(let_ending_leave(r, err));
+    }
+    return APR_OK;
 }
 
 /* All that are under way. */
@@ -309,10 +354,10 @@ static apr_status go_on(run *r, apr_error *err)
     for (int64_t i = 0; i < r->n_seats; i++)
         if (r->seats[i].is_taken && !r->seats[i].is_joining) r->tokens[n++] = (apr_sequence_token){i, r->seats[i].next_id};
     if (n == 0) return APR_OK;
+    r->stats->n_steps++;
+    if (n > r->stats->most_at_once) r->stats->most_at_once = n;
     APR_TRY(step(r, n, err));
-    for (int64_t i = 0; i < r->n_seats; i++)
-        if (r->seats[i].is_taken && r->seats[i].is_ending) APR_TRY(leave(r, i, err));
-    return APR_OK;
+    return let_ending_leave(r, err);
 }
 
 static bool is_idle(const run *r)
@@ -321,8 +366,6 @@ static bool is_idle(const run *r)
         if (r->seats[i].is_taken) return false;
     return true;
 }
-
-static bool is_ended(const run *r) { return r->schedule->is_ended != NULL && r->schedule->is_ended(r->schedule->user); }
 
 /* The one who joins goes on, or the next one comes. *more: another one may, for no prompt was left unfinished and somebody came. */
 static apr_status join_one(run *r, bool *more, apr_error *err)
@@ -335,7 +378,12 @@ static apr_status join_one(run *r, bool *more, apr_error *err)
         if (r->has_waiting) APR_TRY(try_join(r, err));
     }
     if (r->joining == NOBODY || is_ended(r)) return APR_OK;
-    APR_TRY(evaluate_piece(r, err));
+    if (is_to_be_stepped(r, &r->seats[r->joining])) {
+        r->seats[r->joining].is_stepped = true;
+        r->joining = NOBODY;
+    } else {
+        APR_TRY(evaluate_piece(r, err));
+    }
     *more = r->joining == NOBODY;
     return APR_OK;
 }
@@ -345,6 +393,7 @@ static apr_status run_all(run *r, apr_error *err)
     while (!is_ended(r)) {
         bool more = true;
         for (int n = 0; n < MOST_JOINING && more && !is_ended(r); n++) APR_TRY(join_one(r, &more, err));
+        if (!is_ended(r)) APR_TRY(step_prompts(r, err));
         if (is_idle(r) && r->at_end && !r->has_waiting) break;
         if (!is_ended(r)) APR_TRY(go_on(r, err));
     }
@@ -358,6 +407,7 @@ apr_status apr_schedule_run(apr_session *session, const apr_schedule *schedule, 
 
     *stats = (apr_schedule_stats){0};
     r.seats = calloc((size_t)r.n_seats, sizeof *r.seats);
+    r.n_rows = most_rows(&r);
     r.tokens = calloc((size_t)r.n_seats, sizeof *r.tokens);
     r.bests = calloc((size_t)r.n_seats, sizeof *r.bests);
     r.kept = calloc((size_t)n_ctx(&r), sizeof *r.kept);

@@ -110,14 +110,18 @@ int64_t apr_session_n_sequences(const apr_session *session);
 /* From now on evaluation, position and reset are of that sequence. At first it is 0; where there is but one, nothing is done. */
 void apr_session_use(apr_session *session, int64_t sequence);
 
+/* May a prompt's tokens be rows of steps? Where all that is kept are keys and values. */
+bool apr_session_steps_prompts(const apr_session *session);
+
 typedef struct apr_sequence_token {
     int64_t sequence;
     int32_t id; /* its next token */
 } apr_sequence_token;
 
-/* Evaluates one token of each of some sequences, which have been begun by apr_session_eval; each at most once. out->on_logits and
- * out->logits get all rows, in the order of `rows`, or out->on_best what is likeliest of each; hidden states are not to be had. APR_E_NO: a
- * context, or the cache, is full (nothing is evaluated then). */
+/* Evaluates one token of each of some sequences, which have been begun by apr_session_eval; each at most once. Where prompts may be rows of
+ * steps, a sequence may begin so, and may have several rows side by side, its tokens one behind the other; in how many steps they come
+ * changes nothing. out->on_logits and out->logits get all rows, in the order of `rows`, or out->on_best what is likeliest of each; hidden
+ * states are not to be had. APR_E_NO: a context, or the cache, is full (nothing is evaluated then). */
 apr_status apr_session_step(apr_session *session, const apr_sequence_token *rows, int64_t n_rows, const apr_eval_output *out,
                             apr_error *err);
 

@@ -82,6 +82,7 @@ struct apr_session {
     apr_pages pages;         /* of all; zeros: there is one */
     int32_t *step_ids;       /* [n_sequences] */
     int64_t *step_sequences; /* [n_sequences] of the rows of a step */
+    int64_t *step_positions; /* [n_sequences] where they stand */
     bool is_step;            /* the batch is a token of each of some sequences */
     int64_t step_position;   /* the largest of theirs */
     int64_t step_first;      /* of the rows that are asked for, the first one of those that are run now */

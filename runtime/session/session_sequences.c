@@ -19,7 +19,9 @@ apr_status apr_session_open_sequences(apr_session *s, apr_error *err)
     s->positions = calloc((size_t)n, sizeof *s->positions);
     s->step_ids = calloc((size_t)n, sizeof *s->step_ids);
     s->step_sequences = calloc((size_t)n, sizeof *s->step_sequences);
-    if (s->positions == NULL || s->step_ids == NULL || s->step_sequences == NULL) return apr_no_memory(err, "the table of sequences");
+    s->step_positions = calloc((size_t)n, sizeof *s->step_positions);
+    if (s->positions == NULL || s->step_ids == NULL || s->step_sequences == NULL || s->step_positions == NULL)
+        return apr_no_memory(err, "the table of sequences");
     return apr_pages_open(&s->pages, plan->n_pages, n, plan->n_ctx, err);
 }
 
@@ -28,15 +30,18 @@ void apr_session_close_sequences(apr_session *s)
     free(s->positions);
     free(s->step_ids);
     free(s->step_sequences);
+    free(s->step_positions);
     apr_pages_close(&s->pages);
     s->positions = NULL;
     s->step_ids = NULL;
     s->step_sequences = NULL;
+    s->step_positions = NULL;
 }
 
 uint64_t apr_session_sequences_bytes(const apr_session *s)
 {
-    void *const blocks[] = {s->positions, s->step_ids, s->step_sequences, s->pages.free, s->pages.n_uses, s->pages.tables, s->pages.n_held};
+    void *const blocks[] = {s->positions,  s->step_ids,     s->step_sequences, s->step_positions,
+                            s->pages.free, s->pages.n_uses, s->pages.tables,   s->pages.n_held};
     uint64_t n = 0;
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) n += apr_heap_block(blocks[i]);
     return n;
@@ -104,6 +109,9 @@ apr_status apr_session_share(apr_session *s, int64_t from, int64_t to, int64_t n
 
 /* --- a step --- */
 
+/* Rows write their keys and values before any of them attends; a state would be written by all at once. */
+bool apr_session_steps_prompts(const apr_session *s) { return s->positions != NULL && apr_session_shares_anywhere(s); }
+
 static void run_bound(const apr_session_place *at, const apr_op *op, const apr_ground *ground)
 {
     apr_op_args args;
@@ -118,7 +126,7 @@ static void run_each(const apr_session *s, const apr_session_place *at, const ap
         ground->n_tokens = 1;
         ground->ids = s->ids + r;
         ground->sequence = s->step_sequences[r];
-        ground->position = s->positions[ground->sequence];
+        ground->position = s->step_positions[r];
         ground->pages = apr_pages_of(&s->pages, ground->sequence);
         run_bound(at, op, ground);
     }
@@ -192,7 +200,7 @@ apr_status apr_session_tell_step(apr_session *s, apr_error *err)
     const apr_step_table mail = apr_session_step_mail(s);
 
     for (int64_t r = 0; r < s->n_tokens; r++) {
-        mail.positions[r] = s->positions[s->step_sequences[r]];
+        mail.positions[r] = s->step_positions[r];
         mail.ids[r] = s->step_ids[r];
         mail.slots[r] = (int32_t)s->step_sequences[r];
         write_pages(s, &mail, r, s->step_sequences[r]);
@@ -224,30 +232,39 @@ void apr_session_ground_step(const apr_session *s, const apr_session_place *at, 
     ground->sequence = 0; /* slots count from there */
 }
 
-static apr_status check_row(const apr_session *s, const apr_sequence_token *row, apr_error *err)
+/* position: where the row stands. */
+static apr_status check_row(const apr_session *s, const apr_sequence_token *row, int64_t position, apr_error *err)
 {
     const int64_t n_ctx = s->places[0].plan.n_ctx;
 
-    if (row->sequence < 0 || row->sequence >= s->places[0].plan.n_sequences)
-        return apr_fail(err, APR_E_USAGE, "there is no sequence %lld", (long long)row->sequence);
     if (row->id < 0 || row->id >= s->program.vocab_size)
         return apr_fail(err, APR_E_USAGE, "token id %d is outside the vocabulary of %lld", (int)row->id, (long long)s->program.vocab_size);
-    if (s->positions[row->sequence] == 0)
+    if (position == 0 && !apr_session_steps_prompts(s))
         return apr_fail(err, APR_E_USAGE, "sequence %lld has nothing to go on from", (long long)row->sequence);
-    if (s->positions[row->sequence] >= n_ctx) return apr_fail(err, APR_E_NO, "the context of %lld tokens is full", (long long)n_ctx);
+    if (position >= n_ctx) return apr_fail(err, APR_E_NO, "the context of %lld tokens is full", (long long)n_ctx);
     return APR_OK;
 }
 
-/* Each sequence once; their pages are there when it returns. */
+/* Each sequence's rows side by side; their pages are there when it returns. */
 static apr_status check_rows(apr_session *s, const apr_sequence_token *rows, int64_t n, apr_error *err)
 {
+    int64_t before = 0; /* rows of the same sequence */
+
     for (int64_t i = 0; i < n; i++) {
-        APR_TRY(check_row(s, &rows[i], err));
-        for (int64_t j = 0; j < i; j++)
-            if (rows[j].sequence == rows[i].sequence)
-                return apr_fail(err, APR_E_USAGE, "sequence %lld is twice in a step", (long long)rows[i].sequence);
+        const int64_t sequence = rows[i].sequence;
+        if (sequence < 0 || sequence >= s->places[0].plan.n_sequences)
+            return apr_fail(err, APR_E_USAGE, "there is no sequence %lld", (long long)sequence);
+        before = i > 0 && rows[i - 1].sequence == sequence ? before + 1 : 0;
+        for (int64_t j = 0; j < i - before; j++)
+            if (rows[j].sequence == sequence) return apr_fail(err, APR_E_USAGE, "sequence %lld is twice in a step", (long long)sequence);
+        if (before > 0 && !apr_session_steps_prompts(s))
+            return apr_fail(err, APR_E_USAGE, "sequence %lld is twice in a step", (long long)sequence);
+        APR_TRY(check_row(s, &rows[i], s->positions[sequence] + before, err));
     }
-    for (int64_t i = 0; i < n; i++) APR_TRY(apr_pages_extend(&s->pages, rows[i].sequence, s->positions[rows[i].sequence] + 1, err));
+    for (int64_t i = 0; i < n; i++) {
+        before = i > 0 && rows[i - 1].sequence == rows[i].sequence ? before + 1 : 0;
+        APR_TRY(apr_pages_extend(&s->pages, rows[i].sequence, s->positions[rows[i].sequence] + before + 1, err));
+    }
     return APR_OK;
 }
 
@@ -259,6 +276,8 @@ static apr_status run_some_rows(apr_session *s, const apr_sequence_token *rows, 
     for (int64_t i = 0; i < n; i++) {
         s->step_ids[i] = rows[first + i].id;
         s->step_sequences[i] = rows[first + i].sequence;
+        const bool goes_on = i > 0 && s->step_sequences[i - 1] == s->step_sequences[i];
+        s->step_positions[i] = goes_on ? s->step_positions[i - 1] + 1 : s->positions[s->step_sequences[i]];
     }
     s->ids = s->step_ids;
     s->n_tokens = n;
@@ -266,7 +285,7 @@ static apr_status run_some_rows(apr_session *s, const apr_sequence_token *rows, 
     s->is_step = true;
     s->step_position = 0;
     for (int64_t i = 0; i < n; i++)
-        if (s->positions[s->step_sequences[i]] > s->step_position) s->step_position = s->positions[s->step_sequences[i]];
+        if (s->step_positions[i] > s->step_position) s->step_position = s->step_positions[i];
     const apr_status status = apr_session_run_step(s, out, err);
     s->is_step = false;
     for (int64_t i = 0; i < n; i++) s->positions[s->step_sequences[i]]++;

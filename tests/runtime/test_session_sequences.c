@@ -123,7 +123,7 @@ static void sequences_share_a_cache_that_is_smaller_than_all_contexts(void **sta
 
 static void a_step_of_what_is_not_there_is_refused(void **state)
 {
-    static const apr_sequence_token none[] = {{3, 1}}, foreign[] = {{1, VOCAB}}, empty[] = {{2, 1}}, twice[] = {{1, 1}, {1, 2}};
+    static const apr_sequence_token none[] = {{3, 1}}, foreign[] = {{1, VOCAB}}, apart[] = {{1, 1}, {0, 1}, {1, 2}}, twice[] = {{1, 1}, {1, 2}};
     program_model m;
     (void)state;
     assert_true(open_family(&m, "llama", APR_LAYER_FULL));
@@ -132,13 +132,31 @@ static void a_step_of_what_is_not_there_is_refused(void **state)
     check_evaluate(&c, s, 1, 1, 0, N_CTX - 1, NULL);
     assert_int_equal(apr_session_step(s, none, 1, NULL, NULL), APR_E_USAGE);
     assert_int_equal(apr_session_step(s, foreign, 1, NULL, NULL), APR_E_USAGE);
-    assert_int_equal(apr_session_step(s, empty, 1, NULL, NULL), APR_E_USAGE);
-    assert_int_equal(apr_session_step(s, twice, 2, NULL, NULL), APR_E_USAGE);
+    assert_int_equal(apr_session_step(s, apart, 3, NULL, NULL), APR_E_USAGE);
+    assert_int_equal(apr_session_step(s, twice, 2, NULL, NULL), APR_E_NO); /* the second one does not fit the context */
     assert_int_equal(apr_session_step(one, twice, 1, NULL, NULL), APR_E_USAGE);
     assert_int_equal(apr_session_step(s, twice, 1, NULL, NULL), APR_OK);
     assert_int_equal(apr_session_step(s, twice, 1, NULL, NULL), APR_E_NO); /* the context is full */
     apr_session_close(s);
     apr_session_close(one);
+    program_model_close(&m);
+}
+
+/* Rows of one sequence would all write its state. */
+static void prompts_with_states_are_no_rows(void **state)
+{
+    static const apr_sequence_token empty[] = {{2, 1}}, twice[] = {{1, 1}, {1, 2}};
+    program_model m;
+    (void)state;
+    assert_true(open_family(&m, "qwen3_5", APR_LAYER_LINEAR));
+    const sequence_check c = {.model = &m.model, .what = "qwen3_5", .kv_dtype = APR_F16};
+    apr_session *const s = check_open(&c, 3, 0);
+    assert_false(apr_session_steps_prompts(s));
+    check_evaluate(&c, s, 1, 1, 0, 3, NULL);
+    assert_int_equal(apr_session_step(s, empty, 1, NULL, NULL), APR_E_USAGE);
+    assert_int_equal(apr_session_step(s, twice, 2, NULL, NULL), APR_E_USAGE);
+    assert_int_equal(apr_session_step(s, twice, 1, NULL, NULL), APR_OK);
+    apr_session_close(s);
     program_model_close(&m);
 }
 
@@ -174,6 +192,7 @@ int main(void)
         cmocka_unit_test(what_sequences_begin_with_alike_is_computed_once),
         cmocka_unit_test(sequences_share_a_cache_that_is_smaller_than_all_contexts),
         cmocka_unit_test(a_step_of_what_is_not_there_is_refused),
+        cmocka_unit_test(prompts_with_states_are_no_rows),
         cmocka_unit_test(on_devices_sequences_are_in_one_place_and_read_packed_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

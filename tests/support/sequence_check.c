@@ -139,6 +139,48 @@ static float *among_others(const sequence_check *c, int64_t stride)
     return logits;
 }
 
+/* All of them, n_slots at a time, the ends of their prompts as rows of steps: as many as a step takes, whosoever they are. NULL where
+ * prompts are never rows. */
+static float *stepped(const sequence_check *c, int64_t n_slots)
+{
+    const size_t row_bytes = (size_t)c->model->hparams.vocab_size * sizeof(float);
+    apr_session *const s = check_open(c, n_slots, 0);
+    float *const logits = apr_session_steps_prompts(s) ? room(c, CHECK_SEQUENCES * ROWS_OF_EACH) : NULL, *const rows = room(c, n_slots);
+
+    for (int64_t base = 0; base < CHECK_SEQUENCES && logits != NULL; base += n_slots) {
+        const int64_t n_here = CHECK_SEQUENCES - base < n_slots ? CHECK_SEQUENCES - base : n_slots;
+        int64_t at[CHECK_SEQUENCES];
+        for (int64_t j = 0; j < n_here; j++) {
+            const int64_t n = check_prompt(c, base + j);
+            at[j] = n > CHECK_STEPPED ? n - CHECK_STEPPED : 0;
+            apr_session_use(s, j);
+            apr_session_reset(s);
+            check_evaluate(c, s, j, base + j, 0, at[j], NULL);
+        }
+        for (int64_t n_done = 0; n_done < n_here;) {
+            apr_sequence_token tokens[CHECK_SEQUENCES];
+            int64_t n = 0, whose[CHECK_SEQUENCES];
+            for (int64_t j = 0; j < n_here; j++) {
+                const int64_t n_prompt = check_prompt(c, base + j);
+                for (bool more = true; more && n < n_slots && at[j] < n_prompt + CHECK_STEPS; more = at[j] < n_prompt) {
+                    whose[n] = at[j] + 1 < n_prompt ? -1 : at[j] + 1 - n_prompt;
+                    tokens[n++] = (apr_sequence_token){j, check_id(c->model, base + j, at[j]++)};
+                }
+            }
+            step(c, s, tokens, n, rows);
+            for (int64_t r = 0; r < n; r++) {
+                if (whose[r] < 0) continue;
+                memcpy(row_of(c, logits, base + tokens[r].sequence, whose[r]), (const uint8_t *)rows + (size_t)r * row_bytes, row_bytes);
+                n_done += whose[r] == CHECK_STEPS;
+            }
+        }
+    }
+    if (c->counts_memory) check_memory(c, s);
+    apr_session_close(s);
+    free(rows);
+    return logits;
+}
+
 static void compare(const sequence_check *c, float *a, float *b)
 {
     const int64_t width = c->model->hparams.vocab_size;
@@ -159,6 +201,10 @@ void check_sequences(const sequence_check *c, int64_t stride)
     compare(c, together, truth);
     free(together);
     free(truth);
+    float *const few = stepped(c, 2), *const many = few != NULL ? stepped(c, CHECK_SEQUENCES) : NULL;
+    if (few != NULL) compare(c, many, few);
+    free(many);
+    free(few);
 }
 
 double check_distance(const sequence_check *c, const sequence_check *reference)

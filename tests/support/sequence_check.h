@@ -4,8 +4,8 @@
 
 #include "runtime/session/session.h"
 
-/* More than one product takes at once; a prompt is evaluated in pieces. */
-enum { CHECK_SEQUENCES = 19, CHECK_STEPS = 4, CHECK_PIECE = APR_PAGE_CELLS };
+/* More than one product takes at once; a prompt is evaluated in pieces, or its last CHECK_STEPPED tokens as rows of steps. */
+enum { CHECK_SEQUENCES = 19, CHECK_STEPS = 4, CHECK_PIECE = APR_PAGE_CELLS, CHECK_STEPPED = 24 };
 
 typedef struct sequence_check {
     const apr_model *model;
@@ -29,7 +29,8 @@ apr_session *check_open(const sequence_check *c, int64_t n_sequences, int64_t kv
 void check_evaluate(const sequence_check *c, apr_session *s, int64_t slot, int64_t sequence, int64_t first, int64_t end, float *logits);
 
 /* Of CHECK_SEQUENCES sequences alone, and among others that join in the order of `stride` and leave one by one: the prompt's logits and
- * those of CHECK_STEPS tokens, compared. Fails the test with what differs. */
+ * those of CHECK_STEPS tokens, compared; and where the ends of prompts may be rows of steps, so in steps of 2 and of many. Fails the test
+ * with what differs. */
 void check_sequences(const sequence_check *c, int64_t stride);
 
 /* The session's memory is the plan's, where somebody counts. */
