@@ -123,7 +123,8 @@ static void sequences_share_a_cache_that_is_smaller_than_all_contexts(void **sta
 
 static void a_step_of_what_is_not_there_is_refused(void **state)
 {
-    static const apr_sequence_token none[] = {{3, 1}}, foreign[] = {{1, VOCAB}}, apart[] = {{1, 1}, {0, 1}, {1, 2}}, twice[] = {{1, 1}, {1, 2}};
+    static const apr_sequence_token none[] = {{3, 1}}, foreign[] = {{1, VOCAB}}, apart[] = {{1, 1}, {0, 1}, {1, 2}},
+                                    twice[] = {{1, 1}, {1, 2}};
     program_model m;
     (void)state;
     assert_true(open_family(&m, "llama", APR_LAYER_FULL));
