@@ -121,8 +121,7 @@ static inline size_t apr_cuda_rows_bytes(int64_t widest, int n_multiprocessors)
 /* Rows of logits that a session has room for: as many as are asked for, and of several sequences all that go together. */
 static inline int64_t apr_cuda_rows_logits(int64_t n_asked, int64_t n_sequences)
 {
-    const int64_t n = n_sequences < APR_ROWS_MOST ? n_sequences : (int64_t)APR_ROWS_MOST;
-    return n_sequences > 1 && n > n_asked ? n : n_asked;
+    return n_sequences > 1 && n_asked < APR_ROWS_MOST ? (int64_t)APR_ROWS_MOST : n_asked;
 }
 
 /* --- experts --- */

@@ -203,7 +203,7 @@ uint64_t apr_ordered_bytes(const apr_plan *plan, const apr_part *part, int64_t n
 
 uint64_t apr_step_bytes(const apr_plan *plan, int64_t n_ctx)
 {
-    return has_steps(plan) ? apr_step_table_bytes(plan->n_sequences, n_ctx) : 0;
+    return has_steps(plan) ? apr_step_table_bytes(apr_step_rows(plan->n_sequences), n_ctx) : 0;
 }
 
 void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes)

@@ -1,6 +1,7 @@
 /* scheduler.c - a turn is: some may join, if their prompts are short, or one, with a piece of its prompt; and a step of all that are under
  * way. */
 #include "runtime/session/scheduler.h"
+#include "kernels/cuda/rows_args.h"
 
 #include "formats/base/clock.h"
 
@@ -10,9 +11,9 @@
 /* Between two steps: a step of many takes hardly longer than one of few, so that each of those who wait costs the others' time but once. */
 enum { NOBODY = -1, MOST_JOINING = 4 };
 
-/* On a device the end of a prompt is rows of steps, those of several prompts at once, if it is no longer than that and steps have room for
- * so many of them: such a step takes hardly longer than one of a single prompt. */
-enum { MOST_STEPPED = 64, ENOUGH_ROWS = 16 };
+/* On a device the end of a prompt is rows of steps, those of several prompts at once, if it is no longer than that: such a step
+ * takes hardly longer than one of a single prompt. */
+enum { MOST_STEPPED = APR_ROWS_MOST };
 
 /* One sequence of the session that requests can have. */
 typedef struct seat {
@@ -36,9 +37,9 @@ typedef struct run {
     bool has_waiting, at_end;
     int32_t *kept; /* [n_ctx] what the last sequence has evaluated */
     int64_t n_kept;
-    apr_sequence_token *tokens; /* [n_rows] of the step */
-    apr_best *bests;            /* [n_rows] of its rows */
-    int64_t n_rows;             /* of a step at most */
+    apr_sequence_token *tokens; /* of the step */
+    apr_best *bests;            /* of its rows */
+    int64_t n_rows;             /* of a step of prompts at most */
 } run;
 
 int64_t apr_schedule_width(const apr_session *session)
@@ -268,15 +269,15 @@ static apr_status evaluate_piece(run *r, apr_error *err)
 
 static int64_t most_rows(const run *r)
 {
-    const int64_t n_batch = apr_session_plan(r->session)->n_batch, n = r->n_seats < n_batch ? r->n_seats : n_batch;
-    return n < MOST_STEPPED ? n : (int64_t)MOST_STEPPED;
+    const int64_t n_batch = apr_session_plan(r->session)->n_batch;
+    return n_batch < MOST_STEPPED ? n_batch : (int64_t)MOST_STEPPED;
 }
 
 /* It follows from the prompt alone which way its tokens go. */
 static bool is_to_be_stepped(const run *r, const seat *s)
 {
     const int64_t left = (int64_t)s->request.n_prompt - s->position;
-    return leaves_logits(r) && r->n_rows >= ENOUGH_ROWS && left <= MOST_STEPPED && left <= piece_of(r) - s->position % piece_of(r) &&
+    return leaves_logits(r) && left <= MOST_STEPPED && left <= piece_of(r) - s->position % piece_of(r) &&
            apr_session_steps_prompts(r->session);
 }
 
@@ -408,8 +409,9 @@ apr_status apr_schedule_run(apr_session *session, const apr_schedule *schedule, 
     *stats = (apr_schedule_stats){0};
     r.seats = calloc((size_t)r.n_seats, sizeof *r.seats);
     r.n_rows = most_rows(&r);
-    r.tokens = calloc((size_t)r.n_seats, sizeof *r.tokens);
-    r.bests = calloc((size_t)r.n_seats, sizeof *r.bests);
+    const int64_t n_tokens = r.n_seats > r.n_rows ? r.n_seats : r.n_rows;
+    r.tokens = calloc((size_t)n_tokens, sizeof *r.tokens);
+    r.bests = calloc((size_t)n_tokens, sizeof *r.bests);
     r.kept = calloc((size_t)n_ctx(&r), sizeof *r.kept);
     const bool has_memory = r.seats != NULL && r.tokens != NULL && r.bests != NULL && r.kept != NULL;
     const apr_status status = has_memory ? run_all(&r, err) : apr_no_memory(err, "the table of requests");

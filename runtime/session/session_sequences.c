@@ -13,13 +13,13 @@
 apr_status apr_session_open_sequences(apr_session *s, apr_error *err)
 {
     const apr_plan *const plan = &s->places[0].plan;
-    const int64_t n = plan->n_sequences;
+    const int64_t n = plan->n_sequences, n_rows = apr_step_rows(n);
 
     if (n == 1) return APR_OK;
     s->positions = calloc((size_t)n, sizeof *s->positions);
-    s->step_ids = calloc((size_t)n, sizeof *s->step_ids);
-    s->step_sequences = calloc((size_t)n, sizeof *s->step_sequences);
-    s->step_positions = calloc((size_t)n, sizeof *s->step_positions);
+    s->step_ids = calloc((size_t)n_rows, sizeof *s->step_ids);
+    s->step_sequences = calloc((size_t)n_rows, sizeof *s->step_sequences);
+    s->step_positions = calloc((size_t)n_rows, sizeof *s->step_positions);
     if (s->positions == NULL || s->step_ids == NULL || s->step_sequences == NULL || s->step_positions == NULL)
         return apr_no_memory(err, "the table of sequences");
     return apr_pages_open(&s->pages, plan->n_pages, n, plan->n_ctx, err);
@@ -179,13 +179,13 @@ void apr_session_run_step_op(const apr_session *s, const apr_session_place *at, 
 
 apr_step_table apr_session_step_mail(const apr_session *s)
 {
-    return apr_step_table_at(s->step_mail, s->places[0].plan.n_sequences, s->places[0].plan.n_ctx);
+    return apr_step_table_at(s->step_mail, apr_step_rows(s->places[0].plan.n_sequences), s->places[0].plan.n_ctx);
 }
 
 static apr_status send_table(apr_session *s, int64_t n_rows, apr_error *err)
 {
     const apr_session_place *const at = &s->places[0];
-    const uint64_t n_bytes = apr_step_sent_bytes(at->plan.n_sequences, n_rows, at->plan.n_ctx);
+    const uint64_t n_bytes = apr_step_sent_bytes(apr_step_rows(at->plan.n_sequences), n_rows, at->plan.n_ctx);
     return s->options.cuda->send(at->device, at->step.positions, apr_session_step_mail(s).positions, n_bytes, err);
 }
 
@@ -213,7 +213,7 @@ apr_status apr_session_tell_pages(apr_session *s, apr_error *err)
     if (s->step_mail == NULL) return APR_OK;
     const apr_step_table mail = apr_session_step_mail(s);
 
-    memset(mail.positions, 0, (size_t)apr_step_sent_bytes(s->places[0].plan.n_sequences, 0, s->places[0].plan.n_ctx));
+    memset(mail.positions, 0, (size_t)apr_step_sent_bytes(apr_step_rows(s->places[0].plan.n_sequences), 0, s->places[0].plan.n_ctx));
     write_pages(s, &mail, 0, s->sequence);
     return send_table(s, 1, err);
 }
@@ -300,9 +300,10 @@ apr_status apr_session_step(apr_session *s, const apr_sequence_token *rows, int6
     apr_status status = APR_OK;
 
     if (n_rows == 0) return APR_OK;
-    if (s->positions == NULL || n_rows < 0 || n_rows > most || n_rows > s->places[0].plan.n_sequences)
-        return apr_fail(err, APR_E_USAGE, "a step of %lld sequences: there are %lld, and %lld tokens at a time", (long long)n_rows,
-                        (long long)s->places[0].plan.n_sequences, (long long)most);
+    const int64_t room = apr_step_rows(s->places[0].plan.n_sequences);
+    if (s->positions == NULL || n_rows < 0 || n_rows > most || n_rows > room)
+        return apr_fail(err, APR_E_USAGE, "a step of %lld rows: there is room for %lld, and for %lld tokens at a time", (long long)n_rows,
+                        (long long)(s->positions == NULL ? 0 : room), (long long)most);
     s->positions[s->sequence] = s->position;
     APR_TRY(check_rows(s, rows, n_rows, err));
     const int64_t each = apr_session_rows_at_once(s, n_rows);

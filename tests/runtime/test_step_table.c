@@ -75,7 +75,9 @@ static void a_device_has_room_for_a_step_and_for_one_sequence_in_order(void **st
     const uint64_t of_layer = (uint64_t)N_PAGES * APR_PAGE_CELLS * 2 * 2 * 32 * 2; /* keys and values of 2 heads of 32 numbers */
     assert_int_equal(line_bytes(&plan, APR_LINE_KV_ORDERED), of_layer);
     assert_int_equal(line_bytes(&plan, APR_LINE_KV), N_SEQUENCES * of_layer); /* the other layer slides */
-    assert_int_equal(line_bytes(&plan, APR_LINE_STEP), apr_step_table_bytes(N_SEQUENCES, N_CTX));
+    assert_int_equal(apr_step_rows(N_SEQUENCES), APR_ROWS_MOST);              /* prompts' tokens are rows, too */
+    assert_int_equal(apr_step_rows(APR_ROWS_MOST + 1), APR_ROWS_MOST + 1);
+    assert_int_equal(line_bytes(&plan, APR_LINE_STEP), apr_step_table_bytes(apr_step_rows(N_SEQUENCES), N_CTX));
     assert_true(line_bytes(&plan, APR_LINE_HOST_STEP) >= line_bytes(&plan, APR_LINE_STEP));
     assert_int_equal(plan.n_ordered, N_PAGES * APR_PAGE_CELLS);
     assert_int_equal(plan.step_offset, plan.ordered_offset + of_layer);

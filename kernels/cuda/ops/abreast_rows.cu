@@ -11,7 +11,11 @@
 enum {
     THREADS = 256, /* of k_norm_block, too */
     MOST_CLUSTER = 8,
-    RESIDENT = 3,      /* blocks of a multiprocessor: all tokens' at once, for the second ones would take as long again */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+    RESIDENT = 2, /* three do with registers that the compiler does not do with there */
+#else
+    RESIDENT = 3, /* blocks of a multiprocessor: all tokens' at once, for the second ones would take as long again */
+#endif
     MANY_SLOTS = 48,   /* clusters of eight that 132 multiprocessors hold so; of more slots half as many blocks have twice as much */
     WARP_CHUNK = 1024, /* norm.cu: up to here a warp adds up squares */
     SQUARES_AT_ONCE = 16,
