@@ -121,8 +121,14 @@ template <int KEY, int VALUE, bool APART> struct decode {
     static constexpr int RESULT_STRIDE = VALUE + 4, RESULTS_AT = MAX_WARPS * ROWS * (SUMS_STRIDE + 2); /* a block's, for its cluster */
     static constexpr int SUMS_BYTES = (RESULTS_AT + ROWS * RESULT_STRIDE) * (int)sizeof(float);
 
-    /* Registers for two blocks: this one and, beside it, the product behind it, which then need not begin when this is over. */
-    static constexpr int RESIDENT = KEY + VALUE <= 256 ? 2 : 1, JOINED_AT_ONCE = RESIDENT == 2 ? 16 : 32;
+    /* Registers for two blocks, where kernels follow one another: this one and, beside it, the product behind it, which then need not begin
+     * when this is over. Behind 9.0 the compiler does not do with so few. */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1000)
+    static constexpr int RESIDENT = 1;
+#else
+    static constexpr int RESIDENT = KEY + VALUE <= 256 ? 2 : 1;
+#endif
+    static constexpr int JOINED_AT_ONCE = KEY + VALUE <= 256 ? 16 : 32;
 
     float sums[VALUE_STEPS][4]; /* columns 16 i + g (and + 8) of rows 2 t and 2 t + 1 */
     float most, weight;         /* of row g */
