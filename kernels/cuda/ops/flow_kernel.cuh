@@ -25,6 +25,11 @@ enum {
 #else
     RESIDENT = 2,
 #endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+    ROUTED_RESIDENT = 1, /* the compiler does not do with half of the registers there */
+#else
+    ROUTED_RESIDENT = RESIDENT,
+#endif
 };
 
 /* A call as the kernel sees it. */
@@ -471,7 +476,8 @@ template <apr_dtype D> static __device__ __forceinline__ void begin_places(const
 }
 
 template <apr_dtype D, bool ROUTED>
-static __global__ void __launch_bounds__(THREADS, RESIDENT) k_flow(const __grid_constant__ flow_call a, flow_layout layout)
+static __global__ void __launch_bounds__(THREADS, ROUTED ? ROUTED_RESIDENT : RESIDENT)
+    k_flow(const __grid_constant__ flow_call a, flow_layout layout)
 {
     extern __shared__ __align__(128) uint8_t memory[];
     __shared__ int2 touched[WARPS];
