@@ -8,7 +8,10 @@
  * factor is 1 / sqrt(mean of squares + eps): a norm's division commutes with the product, and its gains are in the planes already.
  *
  * Packed weights lie in items: the blocks of so many columns, 16 rows behind one another, then those of the next columns of the same rows.
- * An item is one run of memory, wherever rows begin. These are the file's bytes in another order, and as many; each block stays whole. */
+ * An item is one run of memory, wherever rows begin. These are the file's bytes in another order, and as many. Blocks stay whole, but
+ * MXFP4's, whose 17 bytes would begin anywhere: of an item's row the eight exponents come first, then the blocks' codes, and of these each
+ * 8 bytes' low nibbles as four bytes, then their high ones: byte i has those of bytes i and i + 4, so that a word is codes of eight
+ * neighbouring columns. */
 #ifndef APR_KERNELS_CUDA_FLOW_ARGS_H
 #define APR_KERNELS_CUDA_FLOW_ARGS_H
 

@@ -46,18 +46,6 @@ static std::vector<float> product(const apr_tensor *m, const std::vector<float> 
 
 static bool lies_in_items(apr_dtype dtype) { return apr_flow_item_columns(dtype) > 0; }
 
-/* Blocks in the order of items; flow_args.h says which. */
-static std::vector<uint8_t> in_items(const std::vector<uint8_t> &rows, apr_dtype dtype, int64_t n_rows, int64_t n_in)
-{
-    const int64_t row = row_bytes_of(dtype, n_in), bytes = row_bytes_of(dtype, apr_flow_item_columns(dtype));
-    std::vector<uint8_t> items(rows.size());
-    for (int64_t r = 0; r < n_rows; r++)
-        for (int64_t i = 0; i < row / bytes; i++)
-            memcpy(&items[(size_t)((r / 16 * (row / bytes) + i) * 16 * bytes + r % 16 * bytes)], &rows[(size_t)(r * row + i * bytes)],
-                   (size_t)bytes);
-    return items;
-}
-
 /* --- on the host --- */
 
 struct host_matrix {
@@ -70,7 +58,7 @@ struct host_matrix {
         for (size_t i = 0; i < rows.size(); i += (size_t)bytes) random_block(dtype, &rows[i]);
         set_up(&tensor, dtype, n_rows, n_in);
         tensor.data = rows.data(), tensor.n_bytes = rows.size();
-        items = lies_in_items(dtype) ? in_items(rows, dtype, n_rows, n_in) : rows;
+        items = lies_in_items(dtype) ? items_of(rows, dtype, n_rows, n_in) : rows;
     }
 };
 
@@ -194,7 +182,7 @@ struct device_matrix {
         : m(new_matrix(dtype, rows, n_in, 0, 0, 0, APR_F32)), lying(m->device), made(NULL)
     {
         if (!lies_in_items(dtype)) return;
-        made = new twin<uint8_t>(padded(in_items(m->bytes, dtype, rows, n_in)));
+        made = new twin<uint8_t>(padded(items_of(m->bytes, dtype, rows, n_in)));
         lying.data = made->device;
         lying.in_items = true;
     }

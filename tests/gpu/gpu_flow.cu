@@ -22,21 +22,15 @@ static std::vector<float> decoded_planes(const std::vector<uint8_t> &planes, int
     return x;
 }
 
-/* A matrix as products that stream read it: in items, where its type is put into them. The order is also made here, block by block. */
+/* A matrix as products that stream read it: in items, where its type is put into them. */
 static const apr_tensor *streamed(const matrix *m)
 {
-    const int64_t rows = m->host.dims[0], row_bytes = row_bytes_of(m->host.dtype, m->host.dims[1]);
-    const int columns = apr_flow_item_columns(m->host.dtype);
+    const int64_t rows = m->host.dims[0], n_in = m->host.dims[1];
     apr_tensor *const t = new apr_tensor(m->device);
-    if (columns == 0) return t;
-    const int64_t bytes = row_bytes_of(m->host.dtype, columns);
-    std::vector<uint8_t> items(m->bytes.size());
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < row_bytes / bytes; i++)
-            memcpy(items.data() + (r / APR_FLOW_UNIT * (row_bytes / bytes) + i) * APR_FLOW_UNIT * bytes + r % APR_FLOW_UNIT * bytes,
-                   m->bytes.data() + r * row_bytes + i * bytes, (size_t)bytes);
+    if (apr_flow_item_columns(t->dtype) == 0) return t;
+    const std::vector<uint8_t> items = items_of(m->bytes, t->dtype, rows, n_in);
     twin<uint8_t> *const made = new twin<uint8_t>(items.size());
-    must(apr_cuda_to_items(t->dtype, t->data, rows, m->host.dims[1], made->device, 0), "to items");
+    must(apr_cuda_to_items(t->dtype, t->data, rows, n_in, made->device, 0), "to items");
     note("into items (bytes that differ)", differing(made->get().data(), items.data(), items.size()), 0, "");
     t->data = made->device;
     t->in_items = true;
@@ -208,6 +202,30 @@ static void test_glu(apr_dtype dtype, int64_t n_in, int64_t rows, const char *wh
     note("flow, glu as planes", off(decoded_planes(planes.get(), rows), want), 1e-4, what);
 }
 
+/* Each row has an exponent of its own, from the smallest to the largest, and NaN. */
+static void test_exponents(void)
+{
+    static const uint8_t exponents[16] = {0, 1, 2, 3, 4, 64, 126, 127, 128, 129, 190, 245, 0, 1, 118, 255};
+    const int64_t n_in = 512, rows = 16;
+    const inputs in(normals(n_in));
+    matrix *const m = new_matrix(APR_MXFP4, rows, n_in, 0, 0, 0, APR_F32);
+    for (size_t i = 0; i < m->bytes.size(); i += 17) m->bytes[i] = exponents[i / (m->bytes.size() / rows)];
+    must(cudaMemcpy(m->data->device, m->bytes.data(), m->bytes.size(), cudaMemcpyHostToDevice), "copy");
+    m->host.data = m->bytes.data();
+    twin<float> out((size_t)rows);
+    apr_flow_args a = {};
+    a.ending = APR_FLOW_STORE, a.n_parts = 1, a.n_in = n_in, a.x = in.planes.device;
+    a.parts[0] = apr_flow_part{streamed(m), NULL, out.device};
+    must(apr_cuda_flow(&a, n_multiprocessors, 0), "flow");
+    const std::vector<float> got = out.get();
+    const std::vector<double> want = product(m, in.seen);
+    double worst = 0;
+    for (int r = 0; r < 15; r++) /* of the unit in which a row's sum of absolute products is about 600 */
+        worst = fmax(worst, fabs(got[(size_t)r] - want[(size_t)r]) / ldexp(600, exponents[r] - 127));
+    note("flow, exponents of all sizes", worst, 1e-6, "mxfp4");
+    note("flow, an exponent that is NaN", isnan(got[15]) && isnan(want[15]) ? 0 : 1, 0, "mxfp4");
+}
+
 static const apr_dtype types[] = {APR_Q4_K, APR_Q6_K, APR_Q8_0, APR_MXFP4, APR_F16, APR_BF16};
 
 static void run_tests(void)
@@ -221,6 +239,7 @@ static void run_tests(void)
             test_add(dtype, n_in, 112, what);
             test_glu(dtype, n_in, 80, what);
         }
+    test_exponents();
     test_add(APR_Q4_K, 1024, 3584, "many units");
     test_glu(APR_MXFP4, 512, 4736, "many units");
 }

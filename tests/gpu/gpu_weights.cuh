@@ -119,6 +119,29 @@ static inline matrix *new_matrix(apr_dtype dtype, int64_t rows, int64_t columns,
     return m;
 }
 
+/* Rows of blocks in the order of items, made block by block as kernels/cuda/flow_args.h says. */
+static inline std::vector<uint8_t> items_of(const std::vector<uint8_t> &rows, apr_dtype dtype, int64_t n_rows, int64_t n_in)
+{
+    const int64_t block = apr_dtypes[dtype].bytes_per_block, elems = apr_dtypes[dtype].elems_per_block;
+    const int64_t n = apr_flow_item_columns(dtype) / elems, n_items = n_in / elems / n;
+    std::vector<uint8_t> items(rows.size());
+    for (int64_t r = 0; r < n_rows; r++)
+        for (int64_t b = 0; b < n_items * n; b++) {
+            const uint8_t *const from = &rows[(size_t)((r * n_items * n + b) * block)];
+            uint8_t *const to = &items[(size_t)(((r / 16 * n_items + b / n) * 16 + r % 16) * n * block)], k = (uint8_t)(b % n);
+            if (dtype != APR_MXFP4) {
+                memcpy(to + k * block, from, (size_t)block);
+                continue;
+            }
+            to[k] = from[0]; /* an exponent; then byte i of 8 has the low nibbles of i and i + 4, byte i + 4 their high ones */
+            for (int i = 0; i < 16; i++) {
+                const uint8_t one = from[1 + i / 8 * 8 + i % 4], other = from[1 + i / 8 * 8 + i % 4 + 4];
+                to[n + 16 * k + i] = (uint8_t)(i % 8 < 4 ? (one & 15) | (other & 15) << 4 : one >> 4 | (other & 240));
+            }
+        }
+    return items;
+}
+
 static inline void free_matrix(matrix *m)
 {
     delete m->data;

@@ -316,6 +316,12 @@ template <> struct piece<APR_APR_Q4> : piece_units<8> {
 
 /* --- 4-bit codes into tables of 16 --- */
 
+/* High nibbles of x trade places with low ones of y; twice is not at all. */
+static __device__ __forceinline__ uint2 nibbles_crossed(uint2 w)
+{
+    return make_uint2((w.x & 0x0f0f0f0fu) | (w.y << 4 & 0xf0f0f0f0u), (w.x >> 4 & 0x0f0f0f0fu) | (w.y & 0xf0f0f0f0u));
+}
+
 /* Neighbouring bytes swapped, so that the codes of high nibbles come where those of low ones are. */
 static __device__ __forceinline__ uint32_t turned(uint32_t word, bool turn) { return __byte_perm(word, 0, turn ? 0x2301 : 0x3210); }
 
@@ -335,6 +341,12 @@ template <> struct piece<APR_MXFP4> : unit_halves<16> {
     {
         e = __ldg(block);
         qs = load_64_any(block + 1 + 8 * lane);
+    }
+    /* Of an item's row, where the exponent is not in front of the codes and low and high nibbles lie apart (kernels/cuda/flow_args.h). */
+    __device__ __forceinline__ void load_apart(const uint8_t *exponent, const uint8_t *codes, int lane)
+    {
+        e = __ldg(exponent);
+        qs = nibbles_crossed(load_64(codes + 8 * lane));
     }
     __device__ __forceinline__ float4 codes(int run) const { return e2m1_codes(run % 2 ? qs.y : qs.x, run / 2, turn & 2); }
     /* 2^(e - 128): half of what the byte says, since the table is doubled */

@@ -245,16 +245,18 @@ template <> struct abreast_type<APR_MXFP4> : abreast_no_mins {
     ABREAST_FN uint32_t placed(uint32_t sign, uint32_t others) { return and_or(sign, 0x80008000u, others & 0x0e000e00u); }
     template <int S> ABREAST_FN void codes(const uint8_t *row, const head &, int half, int t, uint32_t (&out)[2][2])
     {
-        const uint32_t word = word_at<17 * S + 1>(row + 68 * half + 4 * t);
-        out[0][0] = placed(word << 12, word << 9);
-        out[0][1] = placed(word << 4, word << 1);
-        out[1][0] = placed(word << 8, word << 5);
-        out[1][1] = placed(word, word >> 3);
+        /* nibbles of four columns beside those of the next four, and both 16 columns further */
+        const uint2 words = *(const uint2 *)(row + 8 + 64 * half + 16 * S + t / 2 * 8);
+        const uint32_t first = words.x >> t % 2 * 4, second = words.y >> t % 2 * 4;
+        out[0][0] = placed(first << 12, first << 9);
+        out[0][1] = placed(first << 4, first << 1);
+        out[1][0] = placed(second << 12, second << 9);
+        out[1][1] = placed(second << 4, second << 1);
     }
     /* 2^(e - 127) * 2^14 as two steps: e may be 0, and NaN stays NaN. */
     template <int S> ABREAST_FN float factor(const uint8_t *row, int half)
     {
-        const uint32_t e = row[68 * half + 17 * S], bits = e == 0 ? 0x00400000u : e == 0xff ? 0x7fc00000u : e << 23;
+        const uint32_t e = row[4 * half + S], bits = e == 0 ? 0x00400000u : e == 0xff ? 0x7fc00000u : e << 23;
         float power;
         memcpy(&power, &bits, 4);
         return power * 16384.0f;

@@ -1,5 +1,6 @@
 /* flow.cu - products that stream: a call for the kernel of flow_kernel.cuh, inputs that no product made, and weights in another order. */
 #include "kernels/cuda/ops/flow_kernel.cuh"
+#include "kernels/cuda/ops/weights.cuh"
 
 bool apr_cuda_flow_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int n_multiprocessors, int shared_bytes)
 {
@@ -8,10 +9,10 @@ bool apr_cuda_flow_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int n_mult
 
     if (n_in > INT32_MAX / 4 || most > INT32_MAX / 1024) return false;
     layout.n_extras = THREADS; /* at most */
-    const int fixed = fixed_bytes(n_in, (int)most, &layout);
     switch ((int)dtype) {
 #define X(id, columns) \
-    case APR_##id: return depth_in(shared_bytes, fixed, flow_ring<APR_##id>::BYTES) >= ENOUGH_DEPTH;
+    case APR_##id:     \
+        return depth_in(shared_bytes, fixed_bytes<APR_##id>(n_in, (int)most, &layout), flow_ring<APR_##id>::BYTES) >= ENOUGH_DEPTH;
         APR_FLOW_ITEMS(X)
         APR_FLOW_ROWS(X)
 #undef X
@@ -100,11 +101,33 @@ static __global__ void __launch_bounds__(ITEMS_THREADS)
     to[at] = __ldg(rows + ((unit * APR_FLOW_UNIT + row) * n_items + item % n_items) * item_row + within);
 }
 
+/* Where heads of blocks lie apart, a thread a block: of 32 codes. */
+static __global__ void __launch_bounds__(ITEMS_THREADS)
+    k_to_items_apart(const uint8_t *rows, uint8_t *to, uint32_t n_items, uint64_t n_blocks)
+{
+    constexpr int N = item_blocks<APR_MXFP4>::N, BYTES = piece<APR_MXFP4>::BYTES;
+    const uint64_t at = (uint64_t)blockIdx.x * ITEMS_THREADS + threadIdx.x;
+    if (at >= n_blocks) return;
+    const uint64_t item_row = at / N, item = item_row / APR_FLOW_UNIT, unit = item / n_items;
+    const uint64_t row = unit * APR_FLOW_UNIT + item_row % APR_FLOW_UNIT, block = (row * n_items + item % n_items) * N + at % N;
+    const uint8_t *const from = rows + block * BYTES;
+    uint8_t *const out = to + item_row * (N * BYTES);
+    out[at % N] = __ldg(from);
+#pragma unroll
+    for (int k = 0; k < 2; k++) *(uint2 *)(out + N + at % N * (BYTES - 1) + 8 * k) = nibbles_crossed(load_64_any(from + 1 + 8 * k));
+}
+
 cudaError_t apr_cuda_to_items(apr_dtype dtype, const uint8_t *rows, int64_t n_rows, int64_t n_in, uint8_t *to, cudaStream_t stream)
 {
     const apr_dtype_facts *const facts = &apr_dtypes[dtype];
     const int columns = apr_flow_item_columns(dtype);
     if (columns == 0 || n_in % columns != 0 || n_rows % APR_FLOW_UNIT != 0) return cudaErrorInvalidValue;
+    if (heads_apart(dtype)) {
+        const uint64_t n_blocks = (uint64_t)n_rows * (uint64_t)(n_in / facts->elems_per_block);
+        k_to_items_apart<<<(unsigned)((n_blocks + ITEMS_THREADS - 1) / ITEMS_THREADS), ITEMS_THREADS, 0, stream>>>(
+            rows, to, (uint32_t)(n_in / columns), n_blocks);
+        return cudaGetLastError();
+    }
     const uint32_t item_row = (uint32_t)(columns / facts->elems_per_block * facts->bytes_per_block) / 2;
     const uint64_t n = (uint64_t)n_rows * (uint64_t)(n_in / columns) * item_row;
     k_to_items<<<(unsigned)((n + ITEMS_THREADS - 1) / ITEMS_THREADS), ITEMS_THREADS, 0, stream>>>((const uint16_t *)rows, (uint16_t *)to,

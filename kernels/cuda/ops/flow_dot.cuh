@@ -13,15 +13,16 @@
 
 typedef struct flow_lane {
     int g, t;
-    bool holds;     /* inputs */
-    int plane;      /* and which: high bytes (0) or low ones (1) */
-    uint32_t table; /* see flow_rows */
+    bool holds;            /* inputs */
+    int plane;             /* and which: high bytes (0) or low ones (1) */
+    const uint32_t *table; /* see flow_rows */
+    uint32_t word;         /* its first one, for a constant that the compiler knows is put into a register again for each look-up */
 } flow_lane;
 
 static __device__ __forceinline__ flow_lane flow_lane_of(int lane)
 {
     const int g = lane / 4, t = lane % 4;
-    return flow_lane{g, t, g / 2 == t, g % 2, 0};
+    return flow_lane{g, t, g / 2 == t, g % 2, NULL, 0};
 }
 
 /* Inputs in shared memory: a tile's 16 groups one after the other, 16 high bytes and their 16 low ones, so that the two lanes that hold a
@@ -100,14 +101,14 @@ template <int N> static __device__ __forceinline__ void words_at(const uint8_t *
 /* A type: COLUMNS of a row are BYTES, an item of 16 such rows; lane (g, t) has rows row_of(g) and ROW_STEP behind it, which are chosen so
  * that lanes read from different banks. dot() adds those rows' products with the item's inputs, which begin at `column` of `tile`, to
  * total[0] and total[1]; `row` is where the lane's first row is in shared memory, lane_bytes(t) further on. arranged(): 16 inputs in the
- * order in which the type takes them. x: two times 16 inputs, see take_inputs. TABLE: what dot() looks up from, the lane's `table`:
- * read from memory once, for a constant that the compiler knows is put into a register again for each look-up. */
+ * order in which the type takes them. x: two times 16 inputs, see take_inputs. TABLE_WORDS: what dot() looks up from, in shared memory. */
 struct flow_rows {
     static constexpr int ROW_STEP = 8;
     static __device__ __forceinline__ int row_of(int g) { return g; }
     static __device__ __forceinline__ int lane_bytes(int) { return 0; }
     static __device__ __forceinline__ uint4 arranged(uint4 x) { return x; }
-    static constexpr uint32_t TABLE = 0;
+    static constexpr int TABLE_WORDS = 0;
+    static __device__ __forceinline__ uint32_t table_word(int) { return 0; }
 };
 
 /* Rows of 34 words, of which lanes read from words 0, 8, 17 and 25 on. */
@@ -278,84 +279,77 @@ template <> struct flow_type<APR_Q8_0> : flow_rows_of_34 {
     }
 };
 
+/* An item's row: eight exponents, then the codes, in words of eight neighbouring columns (kernels/cuda/flow_args.h). */
 template <> struct flow_type<APR_MXFP4> : flow_rows_of_34 {
     static constexpr int COLUMNS = 256, BYTES = 136;
+    static __device__ __forceinline__ int lane_bytes(int t) { return 32 * t; }
 
-    static constexpr uint32_t TABLE = 0x03020100u;
+    /* The magnitudes of codes 0 to 3, doubled; then what an exponent stands for, half of 2^(e - 127): 0 is 2^-127, 255 NaN. */
+    static constexpr int TABLE_WORDS = 1 + 256;
+    static __device__ __forceinline__ uint32_t table_word(int i)
+    {
+        if (i == 0) return 0x03020100u;
+        return i == 1 ? 0x00200000u : i == 2 ? 0x00400000u : i == 256 ? 0x7fc00000u : (uint32_t)(i - 2) << 23;
+    }
 
     /* Twice the magnitudes of 8 codes where they are not negative, else 0, in the order of their nibbles: a permutation whose selector has
      * bit 3 set copies a sign, and that of all table bytes is 0. With the codes' signs turned: of those that are negative. */
-    static __device__ __forceinline__ void look_up(uint32_t table, uint32_t q, uint32_t (&out)[2])
+    static __device__ __forceinline__ void look_up(uint32_t magnitudes, uint32_t q, uint32_t (&out)[2])
     {
-        out[0] = ptx_permute(table, 0x0c080604u, q);
-        out[1] = ptx_permute(table, 0x0c080604u, q >> 16);
+        out[0] = ptx_permute(magnitudes, 0x0c080604u, q);
+        out[1] = ptx_permute(magnitudes, 0x0c080604u, q >> 16);
     }
 
-    /* Codes of 8 bytes as 8 of the first 16 columns and 8 of the next, each in the order 0 4 1 5 2 6 3 7; inputs stand in that order. */
-    static __device__ __forceinline__ void apart(uint32_t p, uint32_t q, uint32_t &first, uint32_t &second)
-    {
-        first = ptx_either<0x0f0f0f0fu>(p, q << 4);
-        second = ptx_either<0x0f0f0f0fu>(p >> 4, q);
-    }
+    /* Nibbles of a word are the columns 0 4 1 5 2 6 3 7; inputs stand in that order. */
     static __device__ __forceinline__ uint4 arranged(uint4 x)
     {
         return make_uint4(__byte_perm(x.x, x.y, 0x5140), __byte_perm(x.x, x.y, 0x7362), __byte_perm(x.z, x.w, 0x5140),
                           __byte_perm(x.z, x.w, 0x7362));
     }
 
-    /* Half of 2^(e - 127), e being the lowest byte; 0 stands for 2^-127, 255 for NaN. */
-    static __device__ __forceinline__ float exponent(uint32_t word)
+    /* 8 codes of both rows, positive ones to sums[0], negative ones to sums[1]. */
+    static __device__ __forceinline__ void multiply(uint32_t magnitudes, uint32_t a, uint32_t b, uint32_t x0, uint32_t x1,
+                                                    int (&sums)[2][4])
     {
-        const uint32_t e = word & 0xff, bits = e << 23;
-        return 0.5f * __uint_as_float(((e + 1) & 0xfe) == 0 ? bits | 0x00400000u : bits);
+#pragma unroll
+        for (int sign = 0; sign < 2; sign++) {
+            uint32_t codes_a[2], codes_b[2];
+            look_up(magnitudes, sign ? a ^ 0x88888888u : a, codes_a);
+            look_up(magnitudes, sign ? b ^ 0x88888888u : b, codes_b);
+            mma_bytes<false>(sums[sign], codes_a[0], codes_b[0], codes_a[1], codes_b[1], x0, x1);
+        }
     }
 
-    /* 8 codes of both rows: of the first 16 columns to sums[0], of the next to sums[1]; positive ones to [0], negative ones to [1]. */
-    static __device__ __forceinline__ void multiply(uint32_t table, uint32_t a0, uint32_t a1, uint32_t b0, uint32_t b1, const uint2 (&x)[2],
-                                                    int (&sums)[2][2][4])
+    /* A block of both rows: its first 16 columns, then the others. */
+    static __device__ __forceinline__ void add_block(const uint8_t *codes, const uint8_t *tile, int group, const flow_lane &l,
+                                                     uint4 (&x)[2], float (&sum)[2])
     {
-        uint32_t a[2], b[2];
-        apart(a0, a1, a[0], a[1]);
-        apart(b0, b1, b[0], b[1]);
+        const uint2 a[2] = {*(const uint2 *)codes, *(const uint2 *)(codes + 8)};
+        const uint2 b[2] = {*(const uint2 *)(codes + ROW_STEP * BYTES), *(const uint2 *)(codes + ROW_STEP * BYTES + 8)};
 #pragma unroll
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 2; i++) {
+            int sums[2][4] = {};
+            take_inputs(l, tile, group + i, x[i]);
+            multiply(l.word, i ? a[0].y : a[0].x, i ? b[0].y : b[0].x, x[i].x, x[i].y, sums);
+            multiply(l.word, i ? a[1].y : a[1].x, i ? b[1].y : b[1].x, x[i].z, x[i].w, sums);
+            const float scale = input_scale(tile, group + i);
 #pragma unroll
-            for (int sign = 0; sign < 2; sign++) {
-                uint32_t codes_a[2], codes_b[2];
-                look_up(table, sign ? a[i] ^ 0x88888888u : a[i], codes_a);
-                look_up(table, sign ? b[i] ^ 0x88888888u : b[i], codes_b);
-                mma_bytes<false>(sums[i][sign], codes_a[0], codes_b[0], codes_a[1], codes_b[1], x[i].x, x[i].y);
-            }
+            for (int k = 0; k < 2; k++) sum[k] = fmaf(scale, (float)(whole_of(sums[0], k) - whole_of(sums[1], k)), sum[k]);
+        }
     }
 
     /* Two blocks a lane, one behind the other. */
     static __device__ __forceinline__ void dot(const uint8_t *row, const uint8_t *tile, int, const flow_lane &l, uint4 (&x)[2],
                                                float (&total)[2])
     {
+        const uint8_t *const exponents = row - 30 * l.t;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int group = 4 * l.t + 2 * half;
-            const uint32_t begin = 8 * half + 16 * (l.t % 2); /* of the block in its first word */
-            const uint8_t *const at_a = row + 16 * half, *const at_b = at_a + ROW_STEP * BYTES;
-            int sums[2][2][4] = {};
-            uint32_t a[4], b[4];
-            words_at(at_a, begin + 8, a);
-            words_at(at_b, begin + 8, b);
-            take_inputs(l, tile, group, x[0]);
-            take_inputs(l, tile, group + 1, x[1]);
-            const uint2 front[2] = {make_uint2(x[0].x, x[0].y), make_uint2(x[1].x, x[1].y)};
-            const uint2 back[2] = {make_uint2(x[0].z, x[0].w), make_uint2(x[1].z, x[1].w)};
-            multiply(l.table, a[0], a[1], b[0], b[1], front, sums);
-            multiply(l.table, a[2], a[3], b[2], b[3], back, sums);
             float sum[2] = {0.0f, 0.0f};
+            add_block(row + 8 + 16 * half, tile, 4 * l.t + 2 * half, l, x, sum);
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const float scale = input_scale(tile, group + i);
-#pragma unroll
-                for (int k = 0; k < 2; k++) sum[k] = fmaf(scale, (float)(whole_of(sums[i][0], k) - whole_of(sums[i][1], k)), sum[k]);
-            }
-            total[0] = fmaf(exponent(*(const uint32_t *)at_a >> begin), sum[0], total[0]);
-            total[1] = fmaf(exponent(*(const uint32_t *)at_b >> begin), sum[1], total[1]);
+            for (int k = 0; k < 2; k++)
+                total[k] = fmaf(__uint_as_float(l.table[1 + exponents[half + k * ROW_STEP * BYTES]]), sum[k], total[k]);
         }
     }
 };

@@ -499,7 +499,7 @@ static __global__ void __launch_bounds__(THREADS, ROUTED ? ROUTED_RESIDENT : RES
     flow_asker k = asker_of<D, ROUTED>(a, layout, first * width * runs, begin, end);
     for (int i = 0; i < layout.depth; i++) ask_next<D, ROUTED>(a, layout, places, k, begin + i, i);
     if (lane == 0) touched[warp] = make_int2(begin / layout.n_items, end > begin ? (end - 1) / layout.n_items : -1);
-    if (threadIdx.x == 0) *table = flow_type<D>::TABLE;
+    for (int i = (int)threadIdx.x; i < flow_type<D>::TABLE_WORDS; i += THREADS) table[i] = flow_type<D>::table_word(i);
     bring_arguments(a, sums + warp * layout.slots * APR_FLOW_UNIT); /* which is written last, if at all */
     const int row = (int)threadIdx.x;
     const bool has_extras = row < layout.n_extras && row < (last - first) * APR_FLOW_UNIT;
@@ -518,7 +518,8 @@ static __global__ void __launch_bounds__(THREADS, ROUTED ? ROUTED_RESIDENT : RES
         if (lane == 0) shared_factor = factor;
     }
     flow_lane l = flow_lane_of(lane);
-    l.table = *table;
+    l.table = table;
+    if (flow_type<D>::TABLE_WORDS > 0) l.word = *table;
     multiply_items<D, ROUTED>(a, layout, k, begin, places, x, l, sums + warp * layout.slots * APR_FLOW_UNIT);
     __syncthreads();
     finish<ROUTED>(a, flow_finish{shared_factor, sums, touched, layout.slots, extras, layout.n_extras}, first, last);
@@ -527,13 +528,13 @@ static __global__ void __launch_bounds__(THREADS, ROUTED ? ROUTED_RESIDENT : RES
 
 /* --- launching --- */
 
-/* Shared memory without rings: `most` units of a block, of which a warp touches some, inputs, and extras as the layout has them. */
-static int fixed_bytes(int64_t n_in, int most, flow_layout *layout)
+/* Shared memory without rings: `most` units of a block, of which a warp touches some, inputs, extras as the layout has them, a table. */
+template <apr_dtype D> static int fixed_bytes(int64_t n_in, int most, flow_layout *layout)
 {
     layout->x_bytes = (int)apr_planes_bytes(n_in);
     layout->slots = most / WARPS + 2;
     return layout->x_bytes + layout->n_extras * (int)sizeof(flow_extras) + WARPS * layout->slots * APR_FLOW_UNIT * (int)sizeof(float) +
-           (int)sizeof(uint32_t);
+           flow_type<D>::TABLE_WORDS * (int)sizeof(uint32_t);
 }
 
 /* Items of a ring that fit `bytes`. */
@@ -575,7 +576,7 @@ template <apr_dtype D, bool ROUTED> static cudaError_t start(const flow_call &a,
     layout.n_items = a.n_in / flow_type<D>::COLUMNS;
     layout.n_run = ROUTED && a.ending != APR_FLOW_GLU ? layout.n_items / a.routed.n_used : layout.n_items;
     layout.n_extras = !has_extras ? 0 : n_rows < THREADS ? n_rows : (int)THREADS;
-    const int fixed = fixed_bytes(a.n_in, a.ending == APR_FLOW_GLU ? 2 * most : most, &layout);
+    const int fixed = fixed_bytes<D>(a.n_in, a.ending == APR_FLOW_GLU ? 2 * most : most, &layout);
     int n_bytes = 0;
     cudaError_t error = lay_out(&layout, fixed, R::BYTES, a.is_first || (ROUTED && a.has_beside), &n_bytes);
     if (error == cudaSuccess) error = cudaFuncSetAttribute(k_flow<D, ROUTED>, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);

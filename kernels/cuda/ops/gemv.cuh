@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
         P q[ROWS];
         float factor[ROWS];
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) q[r].load(rows[r] + block_at<D>(a.weight, block), lane);
+        for (int r = 0; r < ROWS; r++) load_piece<D>(a.weight, rows[r], block, lane, q[r]);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) factor[r] = has_factors<D>::value ? factor_at(a.weight, stored[r], (int64_t)block * P::ELEMS) : 1.0f;
         if (TOKENS > 1) { /* where inputs are read more often than codes are decoded */

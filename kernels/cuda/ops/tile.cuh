@@ -119,6 +119,7 @@ template <apr_dtype D, typename OUT> struct tile_part {
     float factor;
     OUT *out;
     int lane;
+    const uint8_t *head; /* see load */
 
     /* Where the block lies that has the part: blocks come one after another where they go, and mostly where they come from. A layout of
      * which that is not true is not `in_order`, and has its addresses here. */
@@ -133,7 +134,14 @@ template <apr_dtype D, typename OUT> struct tile_part {
         }
         const uint32_t i = over(l.parts, at), block = at / P::LANES - i * (l.parts.d / P::LANES), stored = tile_row(l.a, i);
         factor = has_factors<D>::value ? tile_factor(l, stored, block * P::ELEMS) : 1.0f;
-        return row_at<D>(v, stored) + block_at<D>(v, (int)block);
+        const uint8_t *const row = row_at<D>(v, stored);
+        if constexpr (heads_apart(D)) head = row + head_at<D>((int)block);
+        return row + block_at<D>(v, (int)block);
+    }
+    template <bool APART> __device__ __forceinline__ void load(const uint8_t *from)
+    {
+        if constexpr (APART) q.load_apart(head, from, lane);
+        else q.load(from, lane);
     }
 
     /* Two runs after another are neighbours: 8 columns. */
@@ -157,8 +165,11 @@ template <apr_dtype D> struct tile_pieces {
     static constexpr int COLUMNS = piece<D>::ELEMS / piece<D>::LANES, N = COLUMNS < 32 ? 32 / COLUMNS : 1;
 };
 
-/* Nothing is asked between the loads of a thread, so that all of them are on their way at once. */
-template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THREADS, 3) k_tile(const __grid_constant__ tile_launch l)
+/* Nothing is asked between the loads of a thread, so that all of them are on their way at once. APART: heads of blocks are, see
+ * weights.cuh.
+ */
+template <apr_dtype D, typename OUT, bool APART>
+__global__ void __launch_bounds__(TILE_THREADS, 3) k_tile(const __grid_constant__ tile_launch l)
 {
     constexpr int N = tile_pieces<D>::N;
     const uint32_t first = blockIdx.x * (TILE_THREADS * N) + threadIdx.x;
@@ -169,7 +180,7 @@ template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THRE
 #pragma unroll 1
         for (uint32_t at = first; at < l.n_parts; at += TILE_THREADS) {
             from[0] = part[0].find(l, at);
-            part[0].q.load(from[0], part[0].lane);
+            part[0].template load<APART>(from[0]);
             part[0].store();
         }
         return;
@@ -177,7 +188,7 @@ template <apr_dtype D, typename OUT> __global__ void __launch_bounds__(TILE_THRE
 #pragma unroll
     for (int j = 0; j < N; j++) from[j] = part[j].find(l, first + j * TILE_THREADS);
 #pragma unroll
-    for (int j = 0; j < N; j++) part[j].q.load(from[j], part[j].lane);
+    for (int j = 0; j < N; j++) part[j].template load<APART>(from[j]);
 #pragma unroll
     for (int j = 0; j < N; j++) part[j].store();
 }
@@ -220,8 +231,11 @@ static inline cudaError_t tile_rows_with(void (*kernel)(const tile_launch), cons
 
 template <apr_dtype D, typename OUT> cudaError_t tile_as(const tile_args &a, cudaStream_t stream)
 {
-    return tile_rows_with(k_tile<D, OUT>, a, sizeof(OUT), a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES,
-                          TILE_THREADS * tile_pieces<D>::N, stream);
+    void (*kernel)(const tile_launch) = k_tile<D, OUT, false>;
+    if constexpr (heads_apart(D))
+        if (a.weight.in_items) kernel = k_tile<D, OUT, true>;
+    return tile_rows_with(kernel, a, sizeof(OUT), a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES, TILE_THREADS * tile_pieces<D>::N,
+                          stream);
 }
 
 template <apr_dtype D, typename OUT> cudaError_t tile_elements_as(const tile_args &a, cudaStream_t stream)

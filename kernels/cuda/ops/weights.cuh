@@ -58,7 +58,10 @@ template <apr_dtype D> struct item_blocks {
 APR_FLOW_ITEMS(X)
 #undef X
 
-/* Where a stored row begins, and how far behind that a block of it. */
+/* Do heads of blocks lie in front of an item's row, and not each with its block? */
+static __host__ __device__ constexpr bool heads_apart(apr_dtype dtype) { return dtype == APR_MXFP4; }
+
+/* Where a stored row begins, and how far behind that a block of it; in items that have heads apart, its codes. */
 template <apr_dtype D> static __device__ __forceinline__ const uint8_t *row_at(const weight_view &v, int64_t stored)
 {
     constexpr int ITEM_ROW = item_blocks<D>::N * piece<D>::BYTES;
@@ -68,11 +71,29 @@ template <apr_dtype D> static __device__ __forceinline__ const uint8_t *row_at(c
 }
 template <apr_dtype D> static __device__ __forceinline__ int64_t block_at(const weight_view &v, int block)
 {
+    constexpr int N = item_blocks<D>::N, BYTES = piece<D>::BYTES;
+    if constexpr (N > 0) {
+        const int within = heads_apart(D) && v.in_items ? N + block % N * (BYTES - 1) : block % N * BYTES;
+        return (int64_t)(block / N) * (v.in_items ? APR_FLOW_UNIT * N * BYTES : N * BYTES) + within;
+    } else return (int64_t)block * BYTES;
+}
+/* How far behind the row's beginning the head of that block is. Only with heads_apart, in items. */
+template <apr_dtype D> static __device__ __forceinline__ int64_t head_at(int block)
+{
     constexpr int N = item_blocks<D>::N;
-    if constexpr (N > 0)
-        return (int64_t)(block / N) * (v.in_items ? APR_FLOW_UNIT * N * piece<D>::BYTES : N * piece<D>::BYTES) +
-               block % N * piece<D>::BYTES;
-    else return (int64_t)block * piece<D>::BYTES;
+    return (int64_t)(block / N) * (APR_FLOW_UNIT * N * piece<D>::BYTES) + block % N;
+}
+/* A lane's piece of a block of the row that begins there. */
+template <apr_dtype D>
+static __device__ __forceinline__ void load_piece(const weight_view &v, const uint8_t *row, int block, int lane, piece<D> &q)
+{
+    if constexpr (heads_apart(D)) {
+        if (v.in_items) {
+            q.load_apart(row + head_at<D>(block), row + block_at<D>(v, block), lane);
+            return;
+        }
+    }
+    q.load(row + block_at<D>(v, block), lane);
 }
 
 /* Where the factors of a stored row begin. The shapes that checkpoints have (one factor a row, blocks of one matrix) need no division,
