@@ -139,7 +139,7 @@ static constexpr int gemv_blocks(apr_dtype dtype, int n_tokens)
     return n_tokens > 1 ? 2 : dtype == APR_Q5_K || dtype == APR_Q6_K ? 3 : 4;
 }
 
-template <apr_dtype D, int ROWS, int TOKENS>
+template <apr_dtype D, int ROWS, int TOKENS, bool APART>
 __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gemv(const __grid_constant__ gemv_args args)
 {
     typedef piece<D> P;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(GEMV_WARPS * 32, gemv_blocks(D, TOKENS)) k_gem
         P q[ROWS];
         float factor[ROWS];
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) load_piece<D>(a.weight, rows[r], block, lane, q[r]);
+        for (int r = 0; r < ROWS; r++) load_piece<D, APART>(a.weight, rows[r], block, lane, q[r]);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) factor[r] = has_factors<D>::value ? factor_at(a.weight, stored[r], (int64_t)block * P::ELEMS) : 1.0f;
         if (TOKENS > 1) { /* where inputs are read more often than codes are decoded */
@@ -218,7 +218,9 @@ static inline dim3 gemv_grid(gemv_args *a, int n_rows, int64_t n_pieces)
 template <apr_dtype D, int ROWS, int TOKENS> cudaError_t start_gemv(gemv_args a, cudaStream_t stream)
 {
     const dim3 grid = gemv_grid(&a, ROWS, a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES);
-    return launch_following(k_gemv<D, ROWS, TOKENS>, grid, GEMV_WARPS * 32, 0, stream, a);
+    if constexpr (heads_apart(D))
+        if (a.weight.in_items) return launch_following(k_gemv<D, ROWS, TOKENS, true>, grid, GEMV_WARPS * 32, 0, stream, a);
+    return launch_following(k_gemv<D, ROWS, TOKENS, false>, grid, GEMV_WARPS * 32, 0, stream, a);
 }
 
 /* One type's launcher: one token, or a few at a time, as many as the registers hold. */

@@ -83,17 +83,14 @@ template <apr_dtype D> static __device__ __forceinline__ int64_t head_at(int blo
     constexpr int N = item_blocks<D>::N;
     return (int64_t)(block / N) * (APR_FLOW_UNIT * N * piece<D>::BYTES) + block % N;
 }
-/* A lane's piece of a block of the row that begins there. */
-template <apr_dtype D>
+/* A lane's piece of a block of the row that begins there. APART: heads are, that is, the type has them so and the matrix lies in items; a
+ * kernel that asked this for each piece would be slower for the rows of experts. */
+template <apr_dtype D, bool APART>
 static __device__ __forceinline__ void load_piece(const weight_view &v, const uint8_t *row, int block, int lane, piece<D> &q)
 {
-    if constexpr (heads_apart(D)) {
-        if (v.in_items) {
-            q.load_apart(row + head_at<D>(block), row + block_at<D>(v, block), lane);
-            return;
-        }
-    }
-    q.load(row + block_at<D>(v, block), lane);
+    if constexpr (APART) q.load_apart(row + head_at<D>(block), row + block_at<D>(v, block), lane);
+    else if constexpr (heads_apart(D)) q.load(row + (int64_t)block * piece<D>::BYTES, lane);
+    else q.load(row + block_at<D>(v, block), lane);
 }
 
 /* Where the factors of a stored row begin. The shapes that checkpoints have (one factor a row, blocks of one matrix) need no division,
