@@ -20,7 +20,7 @@
 #include "kernels/ops.h"
 
 /* Grows with every change of this header, and of the structs that it includes: a library of another number is refused. */
-enum { APR_CUDA_ABI = 18 };
+enum { APR_CUDA_ABI = 19 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"

@@ -25,6 +25,7 @@ typedef struct apr_prompt_step {
     int linears[APR_PROMPT_PARTS];
     int n_linears;
     int glu;
+    float row_sums[2];                  /* UNIT: what the device finds of its products' weights, see apr_prompt_args */
     int head_norms[2], ropes[2], store; /* TURN: of query and key; a norm may be none */
 } apr_prompt_step;
 

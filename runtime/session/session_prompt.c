@@ -103,7 +103,7 @@ static apr_status bind_turn(const binder *b, const apr_prompt_step *step, apr_er
     return APR_OK;
 }
 
-static apr_status bind_step(const binder *b, const apr_prompt_step *step, apr_error *err)
+static apr_status bind_step(const binder *b, apr_prompt_step *step, apr_error *err)
 {
     apr_op_args args;
 
@@ -116,12 +116,13 @@ static apr_status bind_step(const binder *b, const apr_prompt_step *step, apr_er
     if (step->glu >= 0) {
         APR_TRY(bind(b, step->glu, &args, err));
         b->to->unit = args.glu;
+        b->to->row_sums = step->row_sums;
     }
     return step->store >= 0 ? bind_turn(b, step, err) : APR_OK;
 }
 
 /* The step that begins with operation i, or none. */
-static const apr_prompt_step *step_at(const apr_prompt_steps *steps, size_t i)
+static apr_prompt_step *step_at(const apr_prompt_steps *steps, size_t i)
 {
     size_t low = 0, high = steps->n;
     while (low < high) {
@@ -135,7 +136,7 @@ static const apr_prompt_step *step_at(const apr_prompt_steps *steps, size_t i)
 apr_status apr_session_run_prompt_step(apr_session *s, size_t i, size_t *end, apr_error *err)
 {
     const apr_session_place *const at = &s->places[0];
-    const apr_prompt_step *const step = step_at(&at->prompt, i);
+    apr_prompt_step *const step = step_at(&at->prompt, i);
     apr_prompt_args args;
 
     if (step == NULL) return apr_session_run_some(s, i, end, err);

@@ -47,6 +47,7 @@ cublasStatus_t cublasSetPointerMode(cublasHandle_t handle, cublasPointerMode_t m
 {
     return handle->factors_on_device = mode == CUBLAS_POINTER_MODE_DEVICE, CUBLAS_STATUS_SUCCESS;
 }
+cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; } /* sums are what they are */
 
 /* --- products --- */
 
@@ -59,15 +60,20 @@ static float number(cudaDataType_t type, const void *p, int64_t i)
     default: return ((const float *)p)[i];
     }
 }
+static void put(cudaDataType_t type, void *p, int64_t i, float f)
+{
+    if (type == CUDA_R_16F) ((uint16_t *)p)[i] = apr_f32_to_f16(f);
+    else ((float *)p)[i] = f;
+}
 static size_t size_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : type == CUDA_R_8F_E4M3 ? 1 : 2; }
 
-/* c = alpha * op(a) * op(b) + beta * c; c is float32. */
+/* c = alpha * op(a) * op(b) + beta * c; c is float32, or FP16. */
 struct gemm {
     cublasOperation_t op_a, op_b;
     int64_t m, n, k;
-    cudaDataType_t a_type, b_type;
+    cudaDataType_t a_type, b_type, c_type;
     const void *a, *b;
-    float *c;
+    void *c;
     int64_t lda, ldb, ldc;
     const float *alpha, *beta; /* on the device, or NULL: */
     float alpha_here, beta_here;
@@ -90,11 +96,13 @@ static void carry_out(const gemm &g)
             const float *const row = rows.data() + i * g.k;
             double sum = 0;
             for (int64_t l = 0; l < g.k; l++) sum += (double)row[l] * (double)column[(size_t)l];
-            float *const c = g.c + j * g.ldc + i;
-            *c = (float)(alpha * sum + (beta != 0.0f ? (double)beta * (double)*c : 0.0));
+            const int64_t at = j * g.ldc + i;
+            put(g.c_type, g.c, at, (float)(alpha * sum + (beta != 0.0f ? (double)beta * (double)number(g.c_type, g.c, at) : 0.0)));
         }
     }
 }
+
+static bool can_leave(cudaDataType_t of, cudaDataType_t type) { return type == CUDA_R_32F || (type == CUDA_R_16F && of == CUDA_R_16F); }
 
 /* What a factor is, now or when the product is made. */
 static void take_factors(gemm *g, bool on_device, const void *alpha, const void *beta)
@@ -109,17 +117,17 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
                                           cudaDataType_t c_type, int ldc, long long c_stride, int n_batches, cublasComputeType_t,
                                           cublasGemmAlgo_t)
 {
-    gemm g = {op_a, op_b, m, n, k, a_type, b_type, a, b, (float *)c, lda, ldb, ldc, NULL, NULL, 0.0f, 0.0f};
+    gemm g = {op_a, op_b, m, n, k, a_type, b_type, c_type, a, b, c, lda, ldb, ldc, NULL, NULL, 0.0f, 0.0f};
     if (m < 0 || n < 0 || k < 0 || n_batches < 0 || lda < (op_a == CUBLAS_OP_N ? m : k) || ldb < (op_b == CUBLAS_OP_N ? k : n) || ldc < m)
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (c_type != CUDA_R_32F || a_type != b_type || a_type == CUDA_R_8F_E4M3) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!can_leave(a_type, c_type) || a_type != b_type || a_type == CUDA_R_8F_E4M3) return CUBLAS_STATUS_NOT_SUPPORTED;
     take_factors(&g, handle->factors_on_device, alpha, beta);
     give(handle->stream, [=] {
         gemm one = g;
         for (int i = 0; i < n_batches; i++) {
             one.a = (const uint8_t *)g.a + (size_t)i * (size_t)a_stride * size_of(g.a_type);
             one.b = (const uint8_t *)g.b + (size_t)i * (size_t)b_stride * size_of(g.b_type);
-            one.c = g.c + i * c_stride;
+            one.c = (uint8_t *)g.c + (size_t)i * (size_t)c_stride * size_of(g.c_type);
             carry_out(one);
         }
         return true;
@@ -206,7 +214,7 @@ static bool is_fit(const emulated_product &p, const emulated_layout &a, const em
     const uint64_t m = p.op_a == CUBLAS_OP_T ? a.columns : a.rows, k = p.op_a == CUBLAS_OP_T ? a.rows : a.columns;
     const uint64_t most = (uint64_t)1 << 31;
     if (m >= most || k >= most || b.columns >= most || m == 0 || k == 0 || b.columns == 0) return false; /* also what was negative */
-    if (a.type != b.type || d.type != CUDA_R_32F || k != b.rows || m != d.rows || b.columns != d.columns) return false;
+    if (a.type != b.type || !can_leave(a.type, d.type) || k != b.rows || m != d.rows || b.columns != d.columns) return false;
     if (a.type != CUDA_R_8F_E4M3) return true;
     return __CUDA_ARCH__ >= 890 && p.op_a == CUBLAS_OP_T && m % 16 == 0 && k % 16 == 0;
 }
@@ -230,8 +238,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
     if (!is_fit(*product, *a_layout, *b_layout, *d_layout)) return CUBLAS_STATUS_NOT_SUPPORTED;
     g.op_a = product->op_a, g.op_b = CUBLAS_OP_N;
     g.m = (int64_t)d_layout->rows, g.n = (int64_t)d_layout->columns, g.k = (int64_t)b_layout->rows;
-    g.a_type = a_layout->type, g.b_type = b_layout->type;
-    g.a = a, g.b = b, g.c = (float *)d;
+    g.a_type = a_layout->type, g.b_type = b_layout->type, g.c_type = d_layout->type;
+    g.a = a, g.b = b, g.c = d;
     g.lda = a_layout->ld, g.ldb = b_layout->ld, g.ldc = d_layout->ld;
     take_factors(&g, product->factors_on_device, alpha, beta);
     give(stream, [=] { return carry_out(g), true; });

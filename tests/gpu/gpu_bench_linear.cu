@@ -220,8 +220,14 @@ static void time_glu(int64_t n_tokens)
         must(apr_cuda_halve(a.out, &to, n_tokens, width, device->stream), "halve");
     });
     const double together = median_ms([&](int) { must(apr_cuda_glu_halves(&a, NULL, &to, device->stream), "glu"); });
-    printf("glu of %4lld tokens: floats %.4f ms, and FP16 of them %.4f ms, both at once %.4f ms %.2f TB/s\n", (long long)n_tokens, floats,
-           apart, together, 14.0 * (double)n / together / 1e9);
+    a.out = NULL;
+    const double alone = median_ms([&](int) { must(apr_cuda_glu_halves(&a, NULL, &to, device->stream), "glu"); });
+    const apr_cuda_gated left = {scales.device, true, {1.0f, 1.0f}};
+    const double of_halves = median_ms([&](int) { must(apr_cuda_glu_halves(&a, &left, &to, device->stream), "glu"); });
+    printf("glu of %4lld tokens: floats %.4f ms, and FP16 of them %.4f ms, both at once %.4f ms %.2f TB/s, FP16 alone %.4f ms, of FP16 "
+           "%.4f ms %.2f TB/s\n",
+           (long long)n_tokens, floats, apart, together, 14.0 * (double)n / together / 1e9, alone, of_halves,
+           6.0 * (double)n / of_halves / 1e9);
 }
 
 /* What this device copies and multiplies at best. */
@@ -263,8 +269,8 @@ static void open_all(void)
     printf("%s, cuBLAS %d\n", device->facts.name, version);
 }
 
-/* Every way that is proposed for a product of 2,048 tokens; the first is the one that is taken. Operands are of random numbers: power ends
- * what the large ones make, too. */
+/* Every way that is proposed for a product of 2,048 tokens (*: to FP16); the first is the one that is taken. Operands are of random
+ * numbers: power ends what the large ones make, too. */
 static void time_ways(void)
 {
     static const struct {
@@ -272,7 +278,7 @@ static void time_ways(void)
         int64_t n_out, n_in;
     } products[] = {{"7B q or o", 3584, 3584}, {"7B k", 512, 3584},        {"7B q, k, v", 4608, 3584}, {"7B gate", 18944, 3584},
                     {"7B down", 3584, 18944},  {"32B q or o", 5120, 5120}, {"32B k", 1024, 5120},      {"32B q, k, v", 7168, 5120},
-                    {"32B gate", 27648, 5120}, {"32B down", 5120, 27648}};
+                    {"32B gate", 27648, 5120}, {"32B down", 5120, 27648},  {"7B gate*", 18944, 3584},  {"32B gate*", 27648, 5120}};
     const int64_t n_tokens = 2048, most = 27648 * 5120;
     std::vector<__half> some((size_t)most);
     for (__half &h : some) h = __float2half(normal());
@@ -280,8 +286,10 @@ static void time_ways(void)
     const twin<float> out((size_t)(n_tokens * 27648));
 
     for (const auto &s : products) {
-        const apr_cuda_product p = {CUDA_R_16F,    s.n_out,    n_tokens, s.n_in, s.n_in, weights.device,
-                                    inputs.device, out.device, s.n_out,  false,  NULL};
+        const apr_cuda_product p = {CUDA_R_16F, s.n_out,        n_tokens,      s.n_in,
+                                    s.n_in,     weights.device, inputs.device, out.device,
+                                    s.n_out,    false,          NULL,          strchr(s.role, '*') != NULL,
+                                    0};
         float waves = 0;
         for (int way = 0; way < apr_cuda_take_way(device, &p, way, &waves); way++) {
             const double ms = median_ms([&](int) {

@@ -1,5 +1,6 @@
 /* gpu_prompt.cu - a layer's steps of many tokens against its operations one by one: the same bits of everything that is left as floats, and
- * of the cache.
+ * of the cache. Where gate and up are FP16: these are off by what rounding to 11 bits does, and all behind them has the bits that the
+ * operations make of these numbers.
  *
  * gpu_prompt [quick]: exit code 0: all the same, 1: not, 77: no device. Outputs begin as NaN; "quick" leaves the widest rows out. */
 #include "kernels/cuda/device/device.cuh"
@@ -207,6 +208,17 @@ static void multiply_joined(const layer &l, const results &r)
     well(cuda->check(device, "the products", &err), &err);
 }
 
+/* From gate and up on. */
+static void behind_products(const layer &l, const results &r)
+{
+    const layer_case &c = l.c;
+    run<&apr_op_args::glu>(APR_OP_GLU, l.unit(r.gate.device, r.up.device, r.gated.device));
+    run_linear(l.linear(l.down, r.gated.device, NULL, r.addend.device));
+    run_add(l, r.addend.device, r.sum.device, r.last.device);
+    run_norm(l.norm(c.hidden, c.hidden, l.gain, r.last.device, r.normed.device));
+    multiply_apart(l, r, r.next_q.device, r.next_k.device, r.next_v.device);
+}
+
 /* As a program has it. */
 static void one_by_one(const layer &l, const results &r)
 {
@@ -228,11 +240,7 @@ static void one_by_one(const layer &l, const results &r)
     run_norm(l.norm(c.hidden, c.hidden, l.gain, r.sum.device, r.normed.device));
     run_linear(l.linear(l.gate, r.normed.device, NULL, r.gate.device));
     run_linear(l.linear(l.up, r.normed.device, NULL, r.up.device));
-    run<&apr_op_args::glu>(APR_OP_GLU, l.unit(r.gate.device, r.up.device, r.gated.device));
-    run_linear(l.linear(l.down, r.gated.device, NULL, r.addend.device));
-    run_add(l, r.addend.device, r.sum.device, r.last.device);
-    run_norm(l.norm(c.hidden, c.hidden, l.gain, r.last.device, r.normed.device));
-    multiply_apart(l, r, r.next_q.device, r.next_k.device, r.next_v.device);
+    behind_products(l, r);
 }
 
 static apr_prompt_args step(apr_prompt_ending ending)
@@ -283,8 +291,8 @@ static void turn_step(const layer &l, const results &r)
     go(a);
 }
 
-/* In place of the residual, where it says so. */
-static void in_steps(const layer &l, const results &r)
+/* In place of the residual, where it says so. row_sums: NULL: gate and up are left as floats. */
+static void in_steps(const layer &l, const results &r, float *row_sums)
 {
     float *const last = l.c.in_place ? r.sum.device : r.last.device;
     turn_step(l, r);
@@ -298,6 +306,7 @@ static void in_steps(const layer &l, const results &r)
     a.parts[0] = l.linear(l.gate, r.normed.device, NULL, r.gate.device);
     a.parts[1] = l.linear(l.up, r.normed.device, NULL, r.up.device);
     a.unit = l.unit(r.gate.device, r.up.device, r.gated.device);
+    a.row_sums = row_sums;
     go(a);
     a = step(APR_PROMPT_LEAVE);
     a.n_parts = 1;
@@ -326,12 +335,9 @@ static void note_unread(const twin<float> &made, const char *name)
          name);
 }
 
-static void test_layer(const layer_case &c)
+static void compare_layer(const layer &l, const results &got, const results &wanted)
 {
-    const layer l(c);
-    const results wanted(l), got(l);
-    one_by_one(l, wanted);
-    in_steps(l, got);
+    const layer_case &c = l.c;
     compare("turned query (bytes that differ)", got.turned, wanted.turned, c.name);
     if (!c.in_place) compare("sum behind attention (bytes that differ)", got.sum, wanted.sum, c.name);
     compare("sum behind the unit (bytes that differ)", c.in_place ? got.sum : got.last, wanted.last, c.name);
@@ -343,6 +349,79 @@ static void test_layer(const layer_case &c)
     for (const twin<float> *made : {&got.normed, &got.gated, &got.turned_k}) note_unread(*made, c.name);
     for (const twin<float> *made : {&got.q, &got.k, &got.v})
         if (l.joins()) note_unread(*made, c.name);
+}
+
+/* What the magnitudes of a row of its FP16 numbers add up to, at most. */
+static double row_sum_of(const matrix *m)
+{
+    const int64_t n_in = m->device.dims[1];
+    const twin<uint16_t> halves((size_t)(m->device.dims[0] * n_in));
+    double most = 0, sum = 0;
+    apr_error err = {};
+    well(cuda->decode_f16(device, &m->device, 0, m->device.dims[0], halves.device, &err), &err);
+    const std::vector<uint16_t> numbers = halves.get();
+    for (size_t i = 0; i < numbers.size(); i++) {
+        sum = (i % (size_t)n_in == 0 ? 0 : sum) + fabs((double)apr_f16_to_f32(numbers[i]));
+        most = std::max(most, sum);
+    }
+    return most;
+}
+
+/* The power of two that a row of inputs was divided by. */
+static float scale_of(const float *row, int64_t n)
+{
+    float most = 0;
+    for (int64_t i = 0; i < n; i++) most = std::max(most, fabsf(row[i]));
+    return most > 0x1p-106f ? ldexpf(1.0f, ilogbf(most) - 13) : 1.0f;
+}
+
+/* Gate or up as floats from what a step left of it as FP16, into the place of what a product by itself made, with which it is compared. */
+static void take_halves(const layer &l, const matrix *m, const twin<float> &left, float row_sum, const twin<float> &normed,
+                        const twin<float> &floats)
+{
+    const std::vector<float> words = left.get(), rows = normed.get(), wanted = floats.get();
+    std::vector<uint16_t> halves(wanted.size());
+    std::vector<float> got(wanted.size());
+    const double right = row_sum_of(m);
+    double off = 0;
+    int exponent;
+
+    memcpy(halves.data(), words.data(), halves.size() * sizeof(uint16_t));
+    note("largest sum of a row (relative)", fabs((double)row_sum - right) / right, 1e-5, l.c.name);
+    note("row sums that are too large", !apr_prompt_halves(row_sum, l.c.hidden, &exponent), 0, l.c.name);
+    for (int64_t t = 0; t < l.c.n_tokens; t++) {
+        const float scale = scale_of(rows.data() + t * l.c.hidden, l.c.hidden);
+        double most = 0, more = 0; /* of what rounding to 11 bits does */
+        for (size_t i = (size_t)(t * l.c.wide); i < (size_t)((t + 1) * l.c.wide); i++) {
+            got[i] = apr_f16_to_f32(halves[i]) * ldexpf(1.0f, -exponent) * scale;
+            most = std::max(most, fabs((double)wanted[i]));
+            more = got[i] == got[i] ? std::max(more, fabs((double)got[i] - wanted[i]) - 0x1p-11 * fabs((double)wanted[i])) : INFINITY;
+        }
+        off = std::max(off, most > 0 ? more / most : more);
+    }
+    note("gate and up as FP16 (more than 2^-11, of the largest of a row)", off, 1e-5, l.c.name);
+    must(cudaMemcpy(floats.device, got.data(), got.size() * sizeof(float), cudaMemcpyHostToDevice), "upload");
+}
+
+static void test_layer(const layer_case &c)
+{
+    const layer l(c);
+    const results wanted(l), got(l), rounded(l);
+    float row_sums[2] = {0, 0};
+
+    one_by_one(l, wanted);
+    in_steps(l, got, NULL);
+    compare_layer(l, got, wanted);
+    in_steps(l, rounded, row_sums);
+    run_norm(l.norm(c.hidden, c.hidden, l.gain, wanted.sum.device, wanted.normed.device));
+    take_halves(l, l.gate, rounded.gate, row_sums[0], wanted.normed, wanted.gate);
+    take_halves(l, l.up, rounded.up, row_sums[1], wanted.normed, wanted.up);
+    behind_products(l, wanted);
+    compare_layer(l, rounded, wanted);
+    const float before[2] = {row_sums[0], row_sums[1]};
+    in_steps(l, got, row_sums);
+    compare_layer(l, got, wanted);
+    note("row sums that are found again", memcmp(before, row_sums, sizeof before) != 0, 0, c.name);
 }
 
 /* Of rows of one size: what is off, at most, beside the largest number. */
@@ -362,9 +441,10 @@ static void test_refused_products(const layer_case &c)
 {
     const layer l(c);
     const results wanted(l), got(l);
+    float row_sums[2] = {0, 0};
     one_by_one(l, wanted);
     device->refuses = true;
-    in_steps(l, got);
+    in_steps(l, got, c.in_place ? row_sums : NULL);
     device->refuses = false;
     compare_nearly("turned query without cuBLAS (of the largest)", got.turned, wanted.turned, c.name);
     compare_nearly("sum behind the unit without cuBLAS (of the largest)", c.in_place ? got.sum : got.last, wanted.last, c.name);
@@ -400,6 +480,79 @@ static void run_tests(bool quick)
         if (!quick) test_layer(c);
 }
 
+/* --- weights and inputs of every size: nothing overflows --- */
+
+typedef struct extreme {
+    const char *name;
+    uint16_t weight, one; /* of all of gate; of its last one */
+    bool is_finite;
+} extreme;
+
+/* A matrix of FP16 numbers on the device. */
+struct plain_matrix {
+    twin<uint16_t> data;
+    apr_tensor tensor;
+    plain_matrix(int64_t rows, int64_t columns, const std::vector<uint16_t> &numbers) : data(numbers)
+    {
+        set_up(&tensor, APR_F16, rows, columns);
+        tensor.data = (uint8_t *)data.device;
+        tensor.n_bytes = data.n * sizeof(uint16_t);
+    }
+};
+
+enum { FEW = 130, SIDE_IN = 256, SIDE_OUT = 512 };
+
+/* down of the unit, outputs of whose gate all have the sign of x. */
+static std::vector<float> run_extreme(const extreme &e, const twin<float> &x, float *row_sums)
+{
+    std::vector<uint16_t> gates(SIDE_IN * SIDE_OUT, e.weight), ups(SIDE_IN * SIDE_OUT), downs(SIDE_IN * SIDE_OUT);
+    gates.back() = e.one;
+    for (size_t i = 0; i < ups.size(); i++)
+        ups[i] = apr_f32_to_f16((float)(i % 3) * 0x1p-12f), downs[i] = apr_f32_to_f16((float)(i % 5) - 2);
+    const plain_matrix gate(SIDE_OUT, SIDE_IN, gates), up(SIDE_OUT, SIDE_IN, ups), down(SIDE_IN, SIDE_OUT, downs);
+    const twin<float> work(apr_cuda_linear_bytes(FEW, SIDE_OUT, SIDE_OUT, true) / sizeof(float) + 64), gated(FEW * SIDE_OUT),
+        gate_out(FEW * SIDE_OUT), up_out(FEW * SIDE_OUT), out(FEW * SIDE_IN);
+    const apr_workspace workspace = {work.device, work.n, 1};
+    const apr_tensor *const tensors[] = {&gate.tensor, &up.tensor, &down.tensor};
+    const float *const from[] = {x.device, x.device, gated.device};
+    float *const to[] = {gate_out.device, up_out.device, out.device};
+    apr_prompt_args unit = step(APR_PROMPT_UNIT), last = step(APR_PROMPT_STORE);
+
+    unit.n_parts = 2, last.n_parts = 1, last.is_left = true, unit.row_sums = row_sums;
+    for (int i = 0; i < 3; i++) {
+        apr_linear_args *const a = i < 2 ? &unit.parts[i] : &last.parts[0];
+        a->n_tokens = FEW, a->n_out = tensors[i]->dims[0], a->n_in = tensors[i]->dims[1];
+        a->x = from[i], a->weight = tensors[i], a->out = to[i], a->work = workspace;
+    }
+    unit.unit.n_tokens = FEW, unit.unit.width = SIDE_OUT, unit.unit.shape.activation = APR_ACT_SILU;
+    unit.unit.gate = gate_out.device, unit.unit.up = up_out.device, unit.unit.out = gated.device, unit.unit.work = workspace;
+    go(unit);
+    go(last);
+    return out.get();
+}
+
+static void test_extremes(void)
+{
+    static const extreme extremes[] = {
+        {"largest weights", 0x7bff, 0x7bff, true}, {"smallest weights", 0x0001, 0x0001, true},    {"no weights", 0, 0, true},
+        {"one of many", 0, 0x7bff, true},          {"an infinite weight", 0x2000, 0x7c00, false}, {"no number", 0x2000, 0x7e00, false},
+    };
+    for (const extreme &e : extremes)
+        for (float size : {1e-30f, 1.0f, 1e20f}) {
+            float row_sums[2] = {0, 0};
+            double most = 0, off = 0;
+            const twin<float> x(std::vector<float>(FEW * SIDE_IN, size * 0x1.fffffep0f)); /* that round to 2^14 */
+            const std::vector<float> floats = run_extreme(e, x, NULL), halves = run_extreme(e, x, row_sums);
+            for (size_t i = 0; i < floats.size(); i++) {
+                most = std::max(most, isfinite(floats[i]) ? fabs((double)floats[i]) : 0);
+                if (isfinite(floats[i])) off = isfinite(halves[i]) ? std::max(off, fabs((double)halves[i] - floats[i])) : INFINITY;
+                else off = isfinite(halves[i]) ? INFINITY : off;
+            }
+            note("unit of extreme weights (of the largest)", most > 0 ? off / most : off, 2e-3, e.name);
+            note("row sums that are no numbers", isfinite(row_sums[0]) != e.is_finite, 0, e.name);
+        }
+}
+
 /* A step that is none says so, and does nothing. */
 static void test_refusals(void)
 {
@@ -429,6 +582,7 @@ int main(int argc, char **argv)
     well(cuda->alloc(device, BLAS_BYTES, "workspace", &blas, &err), &err);
     well(cuda->start_blas(device, blas, BLAS_BYTES, &version, &err), &err);
     if (m.tests) run_tests(m.quick);
+    if (m.tests) test_extremes();
     if (m.tests) test_refusals();
     cuda->close(device);
     return all_within_bounds(m) ? 0 : 1;

@@ -60,6 +60,8 @@ typedef struct gemm_buffers {
     int64_t tile_rows;
     bool is_f16;
     bool has_floats; /* the inputs are there as floats as well: where cuBLAS refuses, those are multiplied */
+    bool to_halves;  /* outputs are left as FP16, multiplied by 2^exponent */
+    int exponent;
 } gemm_buffers;
 
 /* Would the pass over the outputs that multiplies with a power of two for each token take longer than looking for one that all can
@@ -164,9 +166,11 @@ static cublasStatus_t multiply(apr_cuda_device *device, const apr_linear_args *a
     p.n_in = p.row_stride = a->n_in;
     p.weights = b->is_f16 ? (const void *)a->weight->data : b->tile;
     p.inputs = b->inputs.halves;
-    p.out = a->out + first;
+    p.out = b->to_halves ? (float *)((__half *)a->out + first) : a->out + first;
     p.out_stride = a->n_out;
     p.factors = b->inputs.factors;
+    p.to_halves = b->to_halves;
+    p.exponent = b->exponent;
     if (b->inputs.rests != NULL) return multiply_carefully(device, &p, &b->inputs);
     const cublasStatus_t status = apr_cuda_multiply(device, &p);
     if (status == CUBLAS_STATUS_SUCCESS || b->has_floats) return status;
@@ -231,15 +235,47 @@ apr_status apr_cuda_multiply_joined(apr_cuda_device *device, const apr_linear_ar
     return status == CUBLAS_STATUS_SUCCESS ? APR_OK : blas_failed(status, apr_cuda_doing(device), err);
 }
 
+static apr_status multiply_behind(apr_cuda_device *device, const apr_linear_args *a, gemm_buffers *b, apr_error *err)
+{
+    cublasStatus_t status;
+
+    APR_TRY(cut_tile(a, inputs_bytes(a), b, err));
+    const cudaError_t error = multiply_tiles(device, a, b, &status);
+    if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) return blas_failed(status, apr_cuda_doing(device), err);
+    return apr_cuda_outcome(device, error, err);
+}
+
 apr_status apr_cuda_multiply_halves(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_halves *inputs, apr_error *err)
 {
     gemm_buffers b = {};
-    cublasStatus_t status;
-
     b.inputs = *inputs;
+    return multiply_behind(device, a, &b, err);
+}
+
+apr_status apr_cuda_multiply_to_halves(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_halves *inputs, int exponent,
+                                       apr_error *err)
+{
+    gemm_buffers b = {};
+    b.inputs = *inputs;
+    b.to_halves = true;
+    b.exponent = exponent;
+    return multiply_behind(device, a, &b, err);
+}
+
+apr_status apr_cuda_row_sum(apr_cuda_device *device, const apr_linear_args *a, float *sum, apr_error *err)
+{
+    gemm_buffers b = {};
+
     APR_TRY(cut_tile(a, inputs_bytes(a), &b, err));
-    const cudaError_t error = multiply_tiles(device, a, &b, &status);
-    if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) return blas_failed(status, apr_cuda_doing(device), err);
+    cudaError_t error = cudaMemsetAsync(a->out, 0, sizeof *sum, device->stream);
+    for (int64_t first = 0; first < a->n_out && error == cudaSuccess; first += b.tile_rows) {
+        const int64_t n_rows = a->n_out - first < b.tile_rows ? a->n_out - first : b.tile_rows;
+        if (!b.is_f16) error = apr_cuda_decode_half(a->weight, first, n_rows, b.tile, device->stream);
+        const __half *const rows = b.is_f16 ? (const __half *)a->weight->data : b.tile;
+        if (error == cudaSuccess) error = apr_cuda_find_row_sum(rows, n_rows, a->n_in, a->out, device->stream);
+    }
+    if (error == cudaSuccess) error = cudaMemcpyAsync(sum, a->out, sizeof *sum, cudaMemcpyDeviceToHost, device->stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(device->stream);
     return apr_cuda_outcome(device, error, err);
 }
 

@@ -24,6 +24,14 @@ cudaError_t apr_cuda_halve_once(apr_cuda_device *device, const apr_linear_args *
  * other inputs to fall back on. */
 apr_status apr_cuda_multiply_halves(apr_cuda_device *device, const apr_linear_args *args, const apr_cuda_halves *inputs, apr_error *err);
 
+/* The same, whose outputs are multiplied by 2^exponent and left as FP16 where args->out begins. */
+apr_status apr_cuda_multiply_to_halves(apr_cuda_device *device, const apr_linear_args *args, const apr_cuda_halves *inputs, int exponent,
+                                       apr_error *err);
+
+/* *sum = the largest sum of magnitudes of a row of the weights, as FP16; infinite or no number where one of them is. The workspace is
+ * written to behind inputs and what is known of rows, and args->out; it is waited for. */
+apr_status apr_cuda_row_sum(apr_cuda_device *device, const apr_linear_args *args, float *sum, apr_error *err);
+
 /* Several products of the same inputs as one: their weights are decoded behind one another, and a token's outputs stand side by side, both
  * behind the inputs in the workspace. */
 typedef struct apr_cuda_joined {

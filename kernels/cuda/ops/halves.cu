@@ -159,10 +159,23 @@ static __device__ __forceinline__ float times(float x, float by) { return __fmul
 
 typedef struct gated_rows {
     apr_glu_shape shape;
-    const float *gate, *up; /* up NULL: an activation alone */
-    const float *scales;    /* [n_rows] what both are to be multiplied by, still; NULL: nothing */
-    float *out;             /* may be gate or up: a thread reads what it will write, first. NULL: as halves alone */
+    const void *gate, *up; /* up NULL: an activation alone */
+    const float *scales;   /* [n_rows] what both are to be multiplied by, still; NULL: nothing */
+    float by[2];           /* of halves: what gate and up are to be multiplied by before that */
+    float *out;            /* may be gate or up: a thread reads what it will write, first. NULL: as halves alone */
 } gated_rows;
+
+/* Four numbers as they lie in memory. */
+typedef struct four_halves {
+    uint2 words;
+} four_halves;
+
+static __device__ __forceinline__ float4 four_of(float4 v, float) { return v; }
+static __device__ __forceinline__ float4 four_of(four_halves v, float by)
+{
+    const float2 a = __half22float2(*(const __half2 *)&v.words.x), b = __half22float2(*(const __half2 *)&v.words.y);
+    return make_float4(times(a.x, by), times(a.y, by), times(b.x, by), times(b.y, by));
+}
 
 /* A function that is chosen for each number, in 40 places, would be more instructions than a multiprocessor keeps. */
 static __device__ __noinline__ float chosen_unit(const apr_glu_shape &shape, bool is_gated, float gate, float up)
@@ -177,8 +190,10 @@ template <bool IS_PLAIN> static __device__ __forceinline__ float unit_of(const g
     return IS_PLAIN ? apr_activate(APR_ACT_SILU, g) * (u + rows.shape.up_offset) : chosen_unit(rows.shape, rows.up != NULL, g, u);
 }
 
-template <bool IS_PLAIN> static __device__ __forceinline__ float4 unit_of_4(const gated_rows &rows, float4 g, float4 u, float by)
+template <bool IS_PLAIN, typename FOUR>
+static __device__ __forceinline__ float4 unit_of_4(const gated_rows &rows, FOUR gate, FOUR up, float by)
 {
+    const float4 g = four_of(gate, rows.by[0]), u = four_of(up, rows.by[1]);
     return make_float4(unit_of<IS_PLAIN>(rows, g.x, u.x, by), unit_of<IS_PLAIN>(rows, g.y, u.y, by), unit_of<IS_PLAIN>(rows, g.z, u.z, by),
                        unit_of<IS_PLAIN>(rows, g.w, u.w, by));
 }
@@ -186,17 +201,17 @@ template <bool IS_PLAIN> static __device__ __forceinline__ float4 unit_of_4(cons
 /* A row a block, read once. What is read comes some steps before it is needed: else each step would wait for memory. The row stays in
  * shared memory until its largest number is known (FITS), so that registers are left for two blocks, one of which reads while the other
  * writes; or it is read and made a second time. */
-template <bool IS_PLAIN, bool FITS>
+template <bool IS_PLAIN, bool FITS, typename FOUR>
 static __global__ void __launch_bounds__(ROW_THREADS, 2) k_unit(const __grid_constant__ gated_rows rows, apr_cuda_halves to, int64_t n_in)
 {
-    constexpr int AHEAD = IS_PLAIN ? 4 : 1; /* with more, registers would spill */
+    constexpr int AHEAD = IS_PLAIN ? 64 / (int)sizeof(FOUR) : 1; /* with more, registers would spill */
     extern __shared__ float4 kept[];
     const int64_t row = blockIdx.x * n_in;
-    const float4 *const gate = (const float4 *)(rows.gate + row), *const up = rows.up != NULL ? (const float4 *)(rows.up + row) : gate;
+    const FOUR *const gate = (const FOUR *)rows.gate + row / 4, *const up = rows.up != NULL ? (const FOUR *)rows.up + row / 4 : gate;
     float4 *const out = rows.out != NULL ? (float4 *)(rows.out + row) : NULL;
     const int n = (int)(n_in / 4);
     const float by = rows.scales != NULL ? rows.scales[blockIdx.x] : 1.0f;
-    float4 g[AHEAD], u[AHEAD];
+    FOUR g[AHEAD], u[AHEAD];
     float most = 0.0f;
 
 #pragma unroll
@@ -208,7 +223,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) k_unit(const __grid_con
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) {
             const int i = base + k * ROW_THREADS, later = i + AHEAD * ROW_THREADS;
-            const float4 own_gate = g[k], own_up = u[k];
+            const FOUR own_gate = g[k], own_up = u[k];
             if (later < n) g[k] = gate[later], u[k] = up[later];
             if (i >= n) continue;
             const float4 v = unit_of_4<IS_PLAIN>(rows, own_gate, own_up, by);
@@ -225,6 +240,41 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) k_unit(const __grid_con
         *(uint2 *)(to.halves + row + 4 * i) = make_uint2(halve_2(v.x, v.y, inverse), halve_2(v.z, v.w, inverse));
         if (to.rests != NULL) *(uint2 *)(to.rests + row + 4 * i) = make_uint2(half_2(v.x, v.y), half_2(v.z, v.w));
     }
+}
+
+static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
+
+/* --- rows of weights --- */
+
+static __device__ __forceinline__ float magnitudes_of(uint32_t halves)
+{
+    const float2 v = __half22float2(*(const __half2 *)&halves);
+    return fabsf(v.x) + fabsf(v.y);
+}
+
+static __global__ void __launch_bounds__(THREADS) k_row_sums(const __half *rows, int64_t n_in, bool in_chunks, float *most)
+{
+    __shared__ float parts[THREADS / 32];
+    const __half *const row = rows + blockIdx.x * n_in;
+    float sum = 0.0f;
+
+    for (int64_t i = threadIdx.x; !in_chunks && i < n_in; i += THREADS) sum += fabsf(__half2float(row[i]));
+    for (int64_t i = threadIdx.x; in_chunks && i < n_in / CHUNK; i += THREADS) {
+        const uint4 words = ((const uint4 *)row)[i];
+        sum += (magnitudes_of(words.x) + magnitudes_of(words.y)) + (magnitudes_of(words.z) + magnitudes_of(words.w));
+    }
+    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    for (int i = 1; i < THREADS / 32; i++) sum += parts[i];
+    atomicMax((unsigned *)most, __float_as_uint(sum)); /* such bits are in the order of their floats, infinite ones and no numbers last */
+}
+
+cudaError_t apr_cuda_find_row_sum(const __half *rows, int64_t n_rows, int64_t n_in, float *most, cudaStream_t stream)
+{
+    k_row_sums<<<(unsigned)n_rows, THREADS, 0, stream>>>(rows, n_in, n_in % CHUNK == 0 && is_aligned(rows), most);
+    return cudaGetLastError();
 }
 
 /* --- sums and their norms --- */
@@ -349,8 +399,6 @@ static __global__ void __launch_bounds__(THREADS) k_finish_4(float *out, apr_cud
     }
 }
 
-static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
-
 /* Starts the kernel that keeps a row in its registers. False: there is none for rows so long. */
 static bool halve_rows(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
 {
@@ -394,28 +442,30 @@ static bool is_there(size_t n_bytes)
     return n_bytes + 1024 <= (size_t)most;
 }
 
-template <bool IS_PLAIN>
+template <bool IS_PLAIN, typename FOUR>
 static cudaError_t start_unit(const gated_rows &rows, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
 {
     const size_t n_bytes = (size_t)n_in * sizeof(float);
     if (!is_there(n_bytes)) {
-        k_unit<IS_PLAIN, false><<<(unsigned)n_rows, ROW_THREADS, 0, stream>>>(rows, *to, n_in);
+        k_unit<IS_PLAIN, false, FOUR><<<(unsigned)n_rows, ROW_THREADS, 0, stream>>>(rows, *to, n_in);
         return cudaGetLastError();
     }
-    const cudaError_t error = cudaFuncSetAttribute(k_unit<IS_PLAIN, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
+    const cudaError_t error = cudaFuncSetAttribute(k_unit<IS_PLAIN, true, FOUR>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
     if (error != cudaSuccess) return error;
-    k_unit<IS_PLAIN, true><<<(unsigned)n_rows, ROW_THREADS, n_bytes, stream>>>(rows, *to, n_in);
+    k_unit<IS_PLAIN, true, FOUR><<<(unsigned)n_rows, ROW_THREADS, n_bytes, stream>>>(rows, *to, n_in);
     return cudaGetLastError();
 }
 
-cudaError_t apr_cuda_glu_halves(const apr_glu_args *a, const float *scales, const apr_cuda_halves *to, cudaStream_t stream)
+cudaError_t apr_cuda_glu_halves(const apr_glu_args *a, const apr_cuda_gated *left, const apr_cuda_halves *to, cudaStream_t stream)
 {
     const bool in_chunks = takes_chunks(to, a->width) && is_aligned(a->gate) && is_aligned(a->up) && is_aligned(a->out);
     const bool is_plain = a->up != NULL && a->shape.activation == APR_ACT_SILU && a->shape.limit <= 0.0f && a->shape.alpha <= 0.0f;
-    const gated_rows rows = {a->shape, a->gate, a->up, scales, a->out};
+    const bool are_halves = left != NULL && left->are_halves;
+    gated_rows rows = {a->shape, a->gate, a->up, left != NULL ? left->scales : NULL, {1.0f, 1.0f}, a->out};
     if (!in_chunks || !apr_prompt_units(a->width)) return cudaErrorNotSupported;
-    return is_plain ? start_unit<true>(rows, to, a->n_tokens, a->width, stream)
-                    : start_unit<false>(rows, to, a->n_tokens, a->width, stream);
+    if (!are_halves) return (is_plain ? start_unit<true, float4> : start_unit<false, float4>)(rows, to, a->n_tokens, a->width, stream);
+    rows.by[0] = left->by[0], rows.by[1] = left->by[1];
+    return (is_plain ? start_unit<true, four_halves> : start_unit<false, four_halves>)(rows, to, a->n_tokens, a->width, stream);
 }
 
 template <bool IS_WARP, int N>

@@ -23,10 +23,20 @@ typedef struct apr_cuda_halves {
 
 cudaError_t apr_cuda_halve(const float *x, const apr_cuda_halves *to, int64_t n_rows, int64_t n_in, cudaStream_t stream);
 
-/* The unit's outputs as FP16 with a power of two for each row, and as floats where args->out is not NULL. scales: what gate and up still
- * lack, [n_rows]; NULL: nothing; it may be to->scales. cudaErrorNotSupported: not of rows that wide or that lie so; nothing has been
- * started. */
-cudaError_t apr_cuda_glu_halves(const apr_glu_args *args, const float *scales, const apr_cuda_halves *to, cudaStream_t stream);
+/* What products left of a unit's gate and up, which still lack some factors. */
+typedef struct apr_cuda_gated {
+    const float *scales; /* [n_rows] of both */
+    bool are_halves;     /* args->gate and args->up point to FP16 numbers, */
+    float by[2];         /* of which gate's lack this power of two, too, and up's that one */
+} apr_cuda_gated;
+
+/* The unit's outputs as FP16 with a power of two for each row, and as floats where args->out is not NULL. left: NULL: gate and up are
+ * whole; its scales may be to->scales. cudaErrorNotSupported: not of rows that wide or that lie so; nothing has been started. */
+cudaError_t apr_cuda_glu_halves(const apr_glu_args *args, const apr_cuda_gated *left, const apr_cuda_halves *to, cudaStream_t stream);
+
+/* *most = the largest of *most and what a row's magnitudes add up to, or of other bits where there is one of no number; *most, on the
+ * device, is 0 or above. */
+cudaError_t apr_cuda_find_row_sum(const __half *rows, int64_t n_rows, int64_t n_in, float *most, cudaStream_t stream);
 
 /* A row that is summed up and normed. */
 typedef struct apr_cuda_sum {

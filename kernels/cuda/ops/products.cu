@@ -11,9 +11,8 @@ enum { N_WAYS = 6, N_CHOICES = 48, BEST_ALIGNMENT = 256 };
 /* What a choice depends on; compared byte by byte. */
 typedef struct product_key {
     int64_t n_rows, n_tokens, n_in, row_stride, out_stride;
-    int32_t type, has_factors;
+    int32_t type, out_type, has_factors;
     uint32_t aligned[3]; /* of weights, inputs, out: a power of two, BEST_ALIGNMENT at most */
-    uint32_t unused;
 } product_key;
 
 typedef struct product_choice {
@@ -37,6 +36,8 @@ static uint32_t alignment_of(const void *p)
     return n;
 }
 
+static cudaDataType_t out_type(const apr_cuda_product *p) { return p->to_halves ? CUDA_R_16F : CUDA_R_32F; }
+
 static product_key key_of(const apr_cuda_product *p)
 {
     product_key key;
@@ -47,6 +48,7 @@ static product_key key_of(const apr_cuda_product *p)
     key.row_stride = p->row_stride;
     key.out_stride = p->out_stride;
     key.type = (int32_t)p->type;
+    key.out_type = (int32_t)out_type(p);
     key.has_factors = p->factors != NULL;
     key.aligned[0] = alignment_of(p->weights);
     key.aligned[1] = alignment_of(p->inputs);
@@ -85,7 +87,7 @@ static cublasStatus_t describe(product_choice *c)
     if (s == CUBLAS_STATUS_SUCCESS)
         s = cublasLtMatrixLayoutCreate(&c->inputs, type, (uint64_t)k->n_in, (uint64_t)k->n_tokens, k->row_stride);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = cublasLtMatrixLayoutCreate(&c->out, CUDA_R_32F, (uint64_t)k->n_rows, (uint64_t)k->n_tokens, k->out_stride);
+        s = cublasLtMatrixLayoutCreate(&c->out, (cudaDataType_t)k->out_type, (uint64_t)k->n_rows, (uint64_t)k->n_tokens, k->out_stride);
     return s;
 }
 
@@ -94,13 +96,15 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const apr_cu
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* not of parts that are rounded, and may overflow */
     cublasStatus_t s = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &device->workspace_bytes,
                                                             sizeof device->workspace_bytes);
     for (int i = 0; i < 4 && s == CUBLAS_STATUS_SUCCESS; i++) {
         const uint32_t n = k->aligned[i < 2 ? i : 2];
         s = cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &n, sizeof n);
     }
-    return s;
+    if (s != CUBLAS_STATUS_SUCCESS || k->out_type == CUDA_R_32F) return s;
+    return cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions);
 }
 
 /* Of the tiles that a device computes in waves, one on each multiprocessor, the last wave is mostly there. */
@@ -172,7 +176,7 @@ int apr_cuda_take_way(apr_cuda_device *device, const apr_cuda_product *product, 
 
 static cublasStatus_t multiply_lt(apr_cuda_device *device, const apr_cuda_product *p)
 {
-    const float host[2] = {1.0f, p->adds ? 1.0f : 0.0f}, *const factors = p->factors != NULL ? p->factors : host;
+    const float host[2] = {ldexpf(1.0f, p->exponent), p->adds ? 1.0f : 0.0f}, *const factors = p->factors != NULL ? p->factors : host;
     const product_key key = key_of(p);
     product_choice *const c = choice_of(device, &key);
     cublasStatus_t s = CUBLAS_STATUS_NOT_SUPPORTED;
@@ -190,16 +194,19 @@ static cublasStatus_t multiply_lt(apr_cuda_device *device, const apr_cuda_produc
 static cublasStatus_t multiply_plain(apr_cuda_device *device, const apr_cuda_product *p)
 {
     static const cublasComputeType_t ways[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC};
-    const float host[2] = {1.0f, p->adds ? 1.0f : 0.0f}, *const factors = p->factors != NULL ? p->factors : host;
+    const float host[2] = {ldexpf(1.0f, p->exponent), p->adds ? 1.0f : 0.0f}, *const factors = p->factors != NULL ? p->factors : host;
     cublasStatus_t s = cublasSetPointerMode(device->blas, p->factors != NULL ? CUBLAS_POINTER_MODE_DEVICE : CUBLAS_POINTER_MODE_HOST);
 
+    if (p->to_halves && cublasSetMathMode(device->blas, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) != CUBLAS_STATUS_SUCCESS)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         s = cublasGemmEx(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)p->n_rows, (int)p->n_tokens, (int)p->n_in, &factors[0], p->weights,
-                         p->type, (int)p->row_stride, p->inputs, p->type, (int)p->row_stride, &factors[1], p->out, CUDA_R_32F,
+                         p->type, (int)p->row_stride, p->inputs, p->type, (int)p->row_stride, &factors[1], p->out, out_type(p),
                          (int)p->out_stride, ways[i], CUBLAS_GEMM_DEFAULT);
         if (s == CUBLAS_STATUS_SUCCESS) break;
     }
     cublasSetPointerMode(device->blas, CUBLAS_POINTER_MODE_HOST);
+    if (p->to_halves) cublasSetMathMode(device->blas, CUBLAS_DEFAULT_MATH);
     return s;
 }
 
@@ -225,9 +232,10 @@ static __global__ void __launch_bounds__(SIDE *SIDE) k_multiply(const __grid_con
         __syncthreads();
     }
     if (row >= p.n_rows || token >= p.n_tokens) return;
-    float *const out = p.out + token * p.out_stride + row;
-    if (p.factors != NULL) sum *= p.factors[0];
-    *out = p.adds ? *out + sum : sum;
+    const int64_t at = token * p.out_stride + row;
+    sum *= p.factors != NULL ? p.factors[0] : __uint_as_float((uint32_t)(127 + p.exponent) << 23);
+    if (p.to_halves) ((__half *)p.out)[at] = __float2half_rn(sum);
+    else p.out[at] = p.adds ? p.out[at] + sum : sum;
 }
 
 cudaError_t apr_cuda_multiply_slowly(const apr_cuda_product *p, cudaStream_t stream)

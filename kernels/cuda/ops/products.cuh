@@ -1,7 +1,7 @@
 /* products.cuh - matrix products of many tokens through cuBLASLt, whose choice of a way to compute one is asked for once.
  *
- * A product is out[t][r] = sum of weights[r][i] * inputs[t][i], float32 sums of FP16 or FP8 numbers. What is chosen depends on its sizes,
- * types and how its operands are aligned; a device remembers the choices of the last products. */
+ * A product is out[t][r] = sum of weights[r][i] * inputs[t][i], float32 sums of FP16 or FP8 numbers, which may be left as FP16. What is
+ * chosen depends on its sizes, types and how its operands are aligned; a device remembers the choices of the last products. */
 #ifndef APR_KERNELS_CUDA_PRODUCTS_CUH
 #define APR_KERNELS_CUDA_PRODUCTS_CUH
 
@@ -15,7 +15,9 @@ typedef struct apr_cuda_product {
     float *out;                   /* [n_tokens, out_stride], the first n_rows of each */
     int64_t out_stride;
     bool adds;            /* to what is in out */
-    const float *factors; /* [2] on the device: of the sums, and of what is in out. NULL: 1, and as `adds` says */
+    const float *factors; /* [2] on the device: of the sums, and of what is in out. NULL: 2^exponent, and as `adds` says */
+    bool to_halves;       /* out has FP16 numbers, rounded once, after they were multiplied */
+    int exponent;
 } apr_cuda_product;
 
 /* The ways that cuBLASLt proposes, in its order but for one that fills the device better, until one works; for FP16 then cuBLAS' own.

@@ -31,6 +31,15 @@ static bool is_step(const apr_prompt_args *a)
     return true;
 }
 
+/* Do the inputs share a power of two? Where gate and up are FP16 the unit multiplies each row by its own, whatever that is. */
+static bool goes_together(const apr_prompt_args *a)
+{
+    bool has_own = a->ending == APR_PROMPT_UNIT && a->row_sums != NULL;
+    int exponent;
+    for (int i = 0; i < 2 && has_own; i++) has_own = apr_prompt_halves(a->row_sums[i], a->parts[i].n_in, &exponent);
+    return !has_own && apr_cuda_goes_together(&a->parts[0]);
+}
+
 /* The products' inputs as FP16. */
 static cudaError_t prepare(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs)
 {
@@ -56,7 +65,19 @@ static apr_status store(apr_cuda_device *device, const apr_prompt_args *a, const
     return apr_cuda_outcome(device, error, err);
 }
 
-static apr_status make_unit(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, apr_error *err)
+/* What gate's and up's sums are multiplied by to be FP16; the weights are looked at where nobody has. False: they remain floats. */
+static apr_status find_exponents(apr_cuda_device *device, const apr_prompt_args *a, int exponents[2], bool *found, apr_error *err)
+{
+    *found = a->row_sums != NULL;
+    for (int i = 0; i < 2 && *found; i++) {
+        if (a->row_sums[i] == 0.0f && device->recording) *found = false; /* nothing can be waited for */
+        else if (a->row_sums[i] == 0.0f) APR_TRY(apr_cuda_row_sum(device, &a->parts[i], &a->row_sums[i], err));
+        *found = *found && apr_prompt_halves(a->row_sums[i], a->parts[i].n_in, &exponents[i]);
+    }
+    return APR_OK;
+}
+
+static apr_status make_unit(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_gated *left, apr_error *err)
 {
     size_t n_bytes;
     const apr_cuda_halves to = apr_cuda_cut_inputs(&a->unit.work, a->unit.n_tokens, a->unit.width, false, &n_bytes);
@@ -66,9 +87,23 @@ static apr_status make_unit(apr_cuda_device *device, const apr_prompt_args *a, c
         return apr_fail(err, APR_E_USAGE, "a gated unit of %lld tokens needs %zu bytes of workspace and got %zu", (long long)unit.n_tokens,
                         n_bytes, unit.work.slice * sizeof(float));
     unit.out = NULL;
-    APR_TRY(apr_cuda_outcome(device, apr_cuda_glu_halves(&unit, inputs->scales, &to, device->stream), err));
+    APR_TRY(apr_cuda_outcome(device, apr_cuda_glu_halves(&unit, left, &to, device->stream), err));
     device->halved = (apr_cuda_halved){a->unit.out, unit.work.data, unit.n_tokens, unit.width, false, false, false};
     return APR_OK;
+}
+
+static apr_status multiply_and_gate(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs, apr_error *err)
+{
+    apr_cuda_gated left = {inputs->scales, false, {1.0f, 1.0f}};
+    int exponents[2] = {0, 0};
+
+    APR_TRY(find_exponents(device, a, exponents, &left.are_halves, err));
+    for (int i = 0; i < 2; i++) {
+        if (left.are_halves) APR_TRY(apr_cuda_multiply_to_halves(device, &a->parts[i], inputs, exponents[i], err));
+        else APR_TRY(apr_cuda_multiply_halves(device, &a->parts[i], inputs, err));
+        left.by[i] = ldexpf(1.0f, -exponents[i]);
+    }
+    return make_unit(device, a, &left, err);
 }
 
 /* joined: where q, k and v of a token stand side by side; NULL: they are apart. */
@@ -102,7 +137,7 @@ static apr_status run(apr_cuda_device *device, const apr_prompt_args *a, apr_err
 {
     const apr_linear_args *const first = &a->parts[0];
     size_t n_bytes;
-    const apr_cuda_halves inputs = apr_cuda_cut_inputs(&first->work, first->n_tokens, first->n_in, apr_cuda_goes_together(first), &n_bytes);
+    const apr_cuda_halves inputs = apr_cuda_cut_inputs(&first->work, first->n_tokens, first->n_in, goes_together(a), &n_bytes);
 
     if (n_bytes > first->work.slice * sizeof(float))
         return apr_fail(err, APR_E_USAGE, "%s: inputs of %lld tokens need %zu bytes of workspace", words_of(a), (long long)first->n_tokens,
@@ -110,14 +145,9 @@ static apr_status run(apr_cuda_device *device, const apr_prompt_args *a, apr_err
     APR_TRY(apr_cuda_outcome(device, prepare(device, a, &inputs), err));
     device->halved.x = NULL;
     if (a->ending == APR_PROMPT_TURN) return multiply_and_turn(device, a, &inputs, err);
+    if (a->ending == APR_PROMPT_UNIT) return multiply_and_gate(device, a, &inputs, err);
     for (int i = 0; i < a->n_parts; i++) APR_TRY(apr_cuda_multiply_halves(device, &a->parts[i], &inputs, err));
-    switch (a->ending) {
-    case APR_PROMPT_STORE: return store(device, a, &inputs, err);
-    case APR_PROMPT_LEAVE: return APR_OK;
-    case APR_PROMPT_UNIT: return make_unit(device, a, &inputs, err);
-    case APR_PROMPT_TURN: break;
-    }
-    return APR_OK;
+    return a->ending == APR_PROMPT_STORE ? store(device, a, &inputs, err) : APR_OK;
 }
 
 apr_status apr_cuda_run_prompt(apr_cuda_device *device, const apr_prompt_args *args, apr_error *err)
