@@ -499,7 +499,8 @@ static __global__ void __launch_bounds__(THREADS, ROUTED ? ROUTED_RESIDENT : RES
     flow_asker k = asker_of<D, ROUTED>(a, layout, first * width * runs, begin, end);
     for (int i = 0; i < layout.depth; i++) ask_next<D, ROUTED>(a, layout, places, k, begin + i, i);
     if (lane == 0) touched[warp] = make_int2(begin / layout.n_items, end > begin ? (end - 1) / layout.n_items : -1);
-    for (int i = (int)threadIdx.x; i < flow_type<D>::TABLE_WORDS; i += THREADS) table[i] = flow_type<D>::table_word(i);
+    if constexpr (flow_type<D>::TABLE_WORDS > 0)
+        for (unsigned i = threadIdx.x; i < flow_type<D>::TABLE_WORDS; i += THREADS) table[i] = flow_type<D>::table_word((int)i);
     bring_arguments(a, sums + warp * layout.slots * APR_FLOW_UNIT); /* which is written last, if at all */
     const int row = (int)threadIdx.x;
     const bool has_extras = row < layout.n_extras && row < (last - first) * APR_FLOW_UNIT;
