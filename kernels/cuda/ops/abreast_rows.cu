@@ -112,7 +112,13 @@ static __device__ __forceinline__ float4 four_of(const rows_end &e, int part, in
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++) sum = add_four(sum, v[i]);
 #pragma unroll 1
-    for (int i = AT_ONCE; i < s.n_sums; i++) sum = add_four(sum, ask_sum(s, i));
+    for (int base = AT_ONCE; base < s.n_sums; base += AT_ONCE) {
+        float4 more[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) more[i] = ask_sum(s, base + i);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) sum = add_four(sum, more[i]);
+    }
     const float *const bias = e.a.parts[part].bias;
     float b[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     for (int i = 0; i < 4 && bias != NULL; i++) b[i] = bias[row + i];
@@ -379,6 +385,11 @@ cudaError_t apr_cuda_abreast_rows_inputs(const apr_rows_inputs *args, cudaStream
 {
     rows_end e = {};
     if (args->n_tokens < 1 || args->n_tokens > APR_ROWS_MOST || args->width % ABREAST_SUB != 0) return cudaErrorInvalidValue;
+    if (!args->left.norm && args->left.slot >= 0 && (args->out == NULL || args->out == args->x)) {
+        /* No more than inputs: blocks of few multiprocessors, so that the others ask for the weights behind them meanwhile. */
+        const apr_abreast_inputs to = slot_of(&args->room, args->left.slot, args->n_tokens, args->width);
+        return apr_cuda_abreast_prepare(args->x, NULL, args->n_tokens, &to, stream);
+    }
     e.a.parts[0].out = (float *)args->x;
     e.a.parts[0].n_units = (int)(args->width / APR_FLOW_UNIT);
     e.ending = APR_FLOW_STORE, e.rows_of_block = APR_FLOW_UNIT;

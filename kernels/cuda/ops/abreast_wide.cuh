@@ -198,20 +198,32 @@ static __device__ __forceinline__ void add_wide_stage(const uint8_t *slot, const
     add_wide_sums<S>(total, sums, first, second);
 }
 
+/* A run that is not whole leaves its sums in its place as they are: few instructions, for nothing is multiplied meanwhile. */
+template <typename S>
+static __device__ __forceinline__ void put_wide_part(const abreast_call &a, const abreast_run &run, int place, int row, int t,
+                                                     const float (&total)[S::N])
+{
+    if (run.row_block * WIDE_UNITS + row / APR_FLOW_UNIT >= a.n_units) return;
+    float *const to = a.partial + ((int64_t)place * (APR_ABREAST_TILE * a.n_here) + 2 * t) * WIDE_ROWS + row;
+#pragma unroll
+    for (int i = 0; i < S::N; i++) {
+        const int token = i / 4 * APR_ABREAST_TILE + i % 2, second = i / 2 % 2 * 8;
+        if (i / 4 < a.n_here) to[token * WIDE_ROWS + second] = total[i] * S::T::POWER;
+    }
+}
+
 /* Ends a run: a lane's sums are of its rows, two tokens of each tile. */
 template <typename S>
-static __device__ __forceinline__ void put_wide_run(const abreast_call &a, const abreast_run &run, int place, int row, int t,
-                                                    const float *factors, float (&total)[S::N])
+static __device__ __forceinline__ void put_whole_run(const abreast_call &a, const abreast_run &run, int row, int t, const float *factors,
+                                                     const float (&total)[S::N])
 {
-    const abreast_target to[2] = {target_of(a, run, place, WIDE_ROWS, row), target_of(a, run, place, WIDE_ROWS, row + 8)};
+    const abreast_target to[2] = {target_of(a, run, 0, WIDE_ROWS, row), target_of(a, run, 0, WIDE_ROWS, row + 8)};
 #pragma unroll
     for (int i = 0; i < S::N / 2; i++) {
         const int token = i / 2 * 8 + 2 * t + i % 2;
         put_sum(to[0], token, total[i / 2 * 4 + i % 2] * S::T::POWER, factors[token]);
         put_sum(to[1], token, total[i / 2 * 4 + 2 + i % 2] * S::T::POWER, factors[token]);
     }
-#pragma unroll
-    for (int i = 0; i < S::N; i++) total[i] = 0.0f;
 }
 
 template <typename S>
@@ -234,8 +246,11 @@ static __device__ __forceinline__ void multiply_all(const abreast_call &a, const
         if (--left > 0 && to_go > 1) continue;
         left = a.n_stages;
         const int row_block = (share.end - to_go) / a.n_stages;
-        put_wide_run<S>(a, dense_run_of(a, row_block, share), 2 * (int)blockIdx.x + (row_block != share.first), row, lane % 4, b->factors,
-                        total);
+        const abreast_run run = dense_run_of(a, row_block, share);
+        if (run.whole) put_whole_run<S>(a, run, row, lane % 4, b->factors, total);
+        else put_wide_part<S>(a, run, 2 * (int)blockIdx.x + (row_block != share.first), row, lane % 4, total);
+#pragma unroll
+        for (int i = 0; i < S::N; i++) total[i] = 0.0f;
     }
 }
 
