@@ -44,6 +44,9 @@ typedef struct apr_rows_args {
     const float *residual; /* [n_tokens, rows]; may be out */
     float *out;            /* ADD, GLU; NULL: nobody reads it. Not NULL where a norm is left. STORE: part 0's counts */
     apr_rows_left left;    /* STORE: of one part only */
+    /* STORE, three parts, nothing left: they are the queries, keys and values that this turn reads, and it is done, too. NULL: none. Its
+     * q.out does not overlap with what it reads, but for the queries themselves. */
+    const apr_turn_args *turn;
 } apr_rows_args;
 
 /* A value, brought into a slot. */

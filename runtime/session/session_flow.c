@@ -33,7 +33,7 @@ static bool slots_suffice(const apr_fusion *fusion)
     return true;
 }
 
-static int source_of_rope(const apr_session *s, const apr_fused *step, int k)
+int apr_session_source_of_rope(const apr_session *s, const apr_fused *step, int k)
 {
     return s->program.ops[step->head_norms[k] >= 0 ? step->head_norms[k] : step->ropes[k]].in[0];
 }
@@ -51,7 +51,8 @@ bool apr_session_turns_are_apart(const apr_session *s, const apr_session_place *
     for (size_t i = 0; i < fusion->n_steps; i++) {
         const apr_fused *const step = &fusion->steps[i];
         if (step->store < 0) continue;
-        const int query = s->program.ops[step->ropes[0]].out, from = source_of_rope(s, step, 0), key = source_of_rope(s, step, 1);
+        const int query = s->program.ops[step->ropes[0]].out, from = apr_session_source_of_rope(s, step, 0),
+                  key = apr_session_source_of_rope(s, step, 1);
         const int value = s->program.ops[step->store].in[1];
         const bool in_place = at->plan.value_offsets[query] == at->plan.value_offsets[from];
         if ((apr_session_values_overlap(s, at, query, from) && !in_place) || apr_session_values_overlap(s, at, query, key) ||

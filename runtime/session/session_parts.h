@@ -236,6 +236,8 @@ int apr_session_residual_of(const apr_session *s, const apr_fused *step);
 const float *apr_session_vector_at(const apr_session_place *at, int slot);
 /* May the turns of these steps be run where values lie? And one of them, of the batch. */
 bool apr_session_turns_are_apart(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion);
+/* The value that rotation k (the query's, the key's) of a turn begins with. */
+int apr_session_source_of_rope(const apr_session *s, const apr_fused *step, int k);
 apr_status apr_session_bind_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_turn_args *turn, apr_error *err);
 
 /* --- session_rows.c: the same of the rows of a step --- */

@@ -148,8 +148,23 @@ static apr_status run_inputs(const apr_session *s, const apr_session_place *at, 
     return s->options.cuda->rows_inputs(at->device, &args, err);
 }
 
-static apr_status run_products(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+/* The turn right behind a step that makes its query, key and value, and is done with them; NULL: none. */
+static const apr_fused *turn_behind(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {
+    const apr_op *const ops = s->program.ops;
+    const apr_fused *const next = step + 1;
+    const bool is_three = step->kind == APR_FUSED_PRODUCTS && step->n_linears == 3 && step->planes < 0;
+    if (!is_three || next == at->rows.steps + at->rows.n_steps || next->store < 0) return NULL;
+    const int read[3] = {apr_session_source_of_rope(s, next, 0), apr_session_source_of_rope(s, next, 1), ops[next->store].in[1]};
+    for (int k = 0; k < 3; k++)
+        if (ops[step->linears[k]].out != read[k]) return NULL;
+    return next;
+}
+
+static apr_status run_products(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    const apr_fused *const turned = turn_behind(s, at, step);
+    apr_turn_args turn;
     const apr_op *const ops = s->program.ops;
     apr_rows_args args = {.room = room_of(at),
                           .ending = step->glu >= 0   ? APR_FLOW_GLU
@@ -170,12 +185,17 @@ static apr_status run_products(const apr_session *s, const apr_session_place *at
     if (step->add >= 0) args.residual = apr_session_value_at(s, apr_session_residual_of(s, step));
     if (args.ending != APR_FLOW_STORE && (step->keeps || args.left.norm))
         args.out = apr_session_value_at(s, apr_session_result_of(s, step));
+    if (turned != NULL) {
+        APR_TRY(apr_session_bind_turn(s, at, turned, &turn, err));
+        args.turn = &turn;
+    }
     return s->options.cuda->rows(at->device, &args, err);
 }
 
 static apr_status run_turn(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
 {
     apr_turn_args turn;
+    if (step > at->rows.steps && turn_behind(s, at, step - 1) == step) return APR_OK; /* it is done */
     APR_TRY(apr_session_bind_turn(s, at, step, &turn, err));
     return s->options.cuda->turn(at->device, &turn, err);
 }

@@ -13,7 +13,9 @@
 
 #include <cmocka.h>
 
-enum { ROWS = 11, STEPS = 4 }; /* two tiles; the first step is checked, the second recorded, the others replayed */
+/* Two tiles; the first step is checked, the second recorded, the others replayed; in the second layer heads are turned where their sums
+ * are joined, for nothing stands between. */
+enum { ROWS = 11, STEPS = 4, LAYERS = 2 };
 
 static const apr_cuda_api *cuda;
 static apr_cuda_api counted;
@@ -38,9 +40,13 @@ typedef struct kind {
     int products, inputs; /* calls of a step of a model of one layer: 0: it is not put together */
 } kind;
 
+/* Each layer has as many but one. */
+static int calls(int of_one_layer) { return of_one_layer > 0 ? LAYERS * (of_one_layer - 1) + 1 : 0; }
+
 static void open_model(program_model *m, const kind *k)
 {
-    static const uint8_t mixer = APR_LAYER_FULL, ffns[] = {APR_FFN_DENSE, APR_FFN_EXPERTS};
+    static const uint8_t mixers[LAYERS] = {APR_LAYER_FULL, APR_LAYER_FULL}, dense[LAYERS] = {APR_FFN_DENSE, APR_FFN_DENSE},
+                         experts[LAYERS] = {APR_FFN_EXPERTS, APR_FFN_EXPERTS};
     apr_hparams h = program_model_sizes(k->architecture);
     const bool is_mixture = strstr(k->architecture, "moe") != NULL;
     apr_error err = {0};
@@ -49,9 +55,9 @@ static void open_model(program_model *m, const kind *k)
     h.moe_intermediate_size = 256;
     h.head_dim = h.rotary_dim = 64;
     h.vocab_size = 128;
-    h.num_layers = 1;
-    h.layer_kinds = &mixer;
-    h.ffn_kinds = &ffns[is_mixture];
+    h.num_layers = LAYERS;
+    h.layer_kinds = mixers;
+    h.ffn_kinds = is_mixture ? experts : dense;
     if (!is_mixture) h.num_experts = 0;
     if (program_model_open(m, &h, k->dtype, &err) != APR_OK) fail_msg("%s", err.text);
 }
@@ -81,7 +87,7 @@ static float *run(const apr_model *model, const kind *k, bool apart)
         if (apr_session_eval(s, ids, (size_t)(2 + i % 3), &out, &err) != APR_OK) fail_msg("%s", err.text);
     }
     /* prompts, too, but for their logits */
-    assert_int_equal(n_products, apart || k->products == 0 ? 0 : ROWS * (k->products - 1));
+    assert_int_equal(n_products, apart || k->products == 0 ? 0 : ROWS * (calls(k->products) - 1));
     for (int64_t step = 0; step < STEPS; step++) {
         const apr_eval_output out = {.logits = logits + (1 + step) * ROWS * width};
         apr_sequence_token tokens[ROWS];
@@ -89,8 +95,8 @@ static float *run(const apr_model *model, const kind *k, bool apart)
         n_products = n_inputs = 0;
         if (apr_session_step(s, tokens, ROWS, &out, &err) != APR_OK) fail_msg("%s", err.text);
         if (step < 2 && !apart) {
-            assert_int_equal(n_products, k->products);
-            assert_int_equal(n_inputs, k->inputs);
+            assert_int_equal(n_products, calls(k->products));
+            assert_int_equal(n_inputs, calls(k->inputs));
         } else {
             assert_int_equal(n_products + n_inputs, 0); /* apart; or what was recorded */
         }
@@ -192,7 +198,7 @@ static void rows_beyond_those_that_go_together_are_run_in_parts(void **state)
     if (apr_session_step(s, tokens, MANY, &(apr_eval_output){.on_logits = read_rows, .user = &all}, &err) != APR_OK)
         fail_msg("%s", err.text);
     assert_int_equal(all.n, MANY);
-    assert_int_equal(n_products, 2 * k.products); /* 35 and 35 */
+    assert_int_equal(n_products, 2 * calls(k.products)); /* 35 and 35 */
     apr_session_close(s);
     s = open_many(&m.model);
     if (apr_session_step(s, tokens, MANY, &(apr_eval_output){.best = bests, .on_best = read_best, .user = ids}, &err) != APR_OK)

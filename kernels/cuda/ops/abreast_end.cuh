@@ -11,4 +11,9 @@ typedef cudaError_t abreast_end(const void *what, const abreast_call &call, int 
 cudaError_t apr_cuda_abreast_ended(const apr_abreast_args *args, int n_multiprocessors, abreast_end *end, const void *what,
                                    cudaStream_t stream);
 
+/* turn.cu: three parts, which are the queries, keys and values that a turn reads, joined where they are turned. Is there a kernel? */
+bool apr_cuda_turns_products(const apr_turn_args *turn, const apr_abreast_args *args);
+cudaError_t apr_cuda_turn_products(const apr_turn_args *turn, const abreast_call &call, int n_blocks, int rows_of_block,
+                                   cudaStream_t stream);
+
 #endif

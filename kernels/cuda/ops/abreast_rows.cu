@@ -3,9 +3,10 @@
  *
  * A cluster of blocks has a token, each block a run of its numbers, in shared memory between the steps. Squares are added up in the order
  * in which norm.cu does it, by each block for itself. */
-#include "kernels/cuda/ops/abreast_end.cuh"
 #include "kernels/cuda/ops/abreast_pieces.cuh"
+#include "kernels/cuda/ops/abreast_sums.cuh"
 #include "kernels/cuda/ops/cluster.cuh"
+#include "kernels/cuda/ops/flow.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
 
 enum {
@@ -38,17 +39,11 @@ typedef struct rows_end {
 
 /* --- sums --- */
 
-/* Where the sums of a row block of the run come from: n_sums blocks of the launch had a part of its columns each, and the first of them
- * left its sums at first_place. 0: its rows are in place. */
-typedef struct rows_joint {
-    int first_place, n_sums;
-} rows_joint;
-
 /* A block's part of the work, the same in all its threads; joints: [parts][n_joints], in shared memory. */
 typedef struct rows_run {
     int begin, n, token;
     int n_joints, shift; /* row blocks have 1 << shift rows */
-    rows_joint *joints;
+    abreast_sources *joints;
 } rows_run;
 
 APR_EVERYWHERE int rows_each(const rows_end *e)
@@ -60,28 +55,12 @@ APR_EVERYWHERE int joints_of_run(int each, int rows_of_block) { return (each - 1
 /* Divisions, all of them, while the product is still under way. */
 static __device__ __forceinline__ void find_joints(const rows_end &e, const rows_run &run)
 {
-    const int n_parts = e.ending == APR_FLOW_GLU ? 2 : 1, n_all = e.a.n_row_blocks * e.a.n_stages;
+    const int n_parts = e.ending == APR_FLOW_GLU ? 2 : 1;
     for (int i = (int)threadIdx.x; i < n_parts * run.n_joints && e.n_blocks > 0; i += THREADS) {
         const int part = i / run.n_joints, row_block = ((part * e.width + run.begin) >> run.shift) + i % run.n_joints;
-        rows_joint j = {};
-        if (row_block < e.a.n_row_blocks) {
-            const int first = abreast_block_of(n_all, e.n_blocks, row_block * e.a.n_stages);
-            const int last = abreast_block_of(n_all, e.n_blocks, row_block * e.a.n_stages + e.a.n_stages - 1);
-            if (first != last) j = {abreast_place(n_all, e.n_blocks, e.a.n_stages, first, row_block), last - first + 1};
-        }
-        run.joints[i] = j;
+        run.joints[i] = sources_of(e.a, e.n_blocks, row_block);
     }
 }
-
-static __device__ __forceinline__ float4 add_four(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
-
-/* Four numbers of a part, of a token: n_sums are to be added up, of which the first lies at `first`, the second at `next`, and the others
- * `step` numbers further each; 0: the number itself lies at `first`. */
-typedef struct four_source {
-    const float *first, *next;
-    int64_t step;
-    int n_sums;
-} four_source;
 
 static __device__ __forceinline__ four_source source_of(const rows_end &e, const rows_run &run, int part, int row)
 {
@@ -89,40 +68,7 @@ static __device__ __forceinline__ four_source source_of(const rows_end &e, const
     const float *const there = p.out + (int64_t)run.token * p.n_units * APR_FLOW_UNIT + row;
     if (e.n_blocks == 0) return four_source{there, there, 0, 0};
     const int at = part * e.width + row, in_run = (at >> run.shift) - ((part * e.width + run.begin) >> run.shift);
-    const rows_joint j = run.joints[part * run.n_joints + in_run];
-    if (j.n_sums == 0) return four_source{there, there, 0, 0};
-    const int64_t place_step = (int64_t)(APR_ABREAST_TILE * e.a.n_here) << run.shift;
-    const float *const sums = e.a.partial + ((int64_t)(run.token - e.first) << run.shift) + (at & ((1 << run.shift) - 1));
-    return four_source{sums + j.first_place * place_step, sums + (j.first_place / 2 + 1) * 2 * place_step, 2 * place_step, j.n_sums};
-}
-
-static __device__ __forceinline__ float4 ask_sum(const four_source &s, int i)
-{
-    if (i > 0 && i >= s.n_sums) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    return __ldcg((const float4 *)(i == 0 ? s.first : s.next + (i - 1) * s.step));
-}
-
-/* Numbers row to row + 3 of a part: AT_ONCE of their sums have been asked for. */
-template <int AT_ONCE>
-static __device__ __forceinline__ float4 four_of(const rows_end &e, int part, int row, const four_source &s, const float4 (&v)[AT_ONCE],
-                                                 float factor)
-{
-    if (s.n_sums == 0) return v[0];
-    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) sum = add_four(sum, v[i]);
-#pragma unroll 1
-    for (int base = AT_ONCE; base < s.n_sums; base += AT_ONCE) {
-        float4 more[AT_ONCE];
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) more[i] = ask_sum(s, base + i);
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) sum = add_four(sum, more[i]);
-    }
-    const float *const bias = e.a.parts[part].bias;
-    float b[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    for (int i = 0; i < 4 && bias != NULL; i++) b[i] = bias[row + i];
-    return make_float4(fmaf(sum.x, factor, b[0]), fmaf(sum.y, factor, b[1]), fmaf(sum.z, factor, b[2]), fmaf(sum.w, factor, b[3]));
+    return four_sums_of(e.a, run.joints[part * run.n_joints + in_run], run.shift, at, run.token - e.first, there);
 }
 
 /* The run's numbers into shared memory, and where they are wanted; ROUNDS of four a thread, and of each AT_ONCE sums of every part, are on
@@ -150,10 +96,10 @@ static __device__ __forceinline__ void end_run(const rows_end &e, const rows_run
         for (int r = 0; r < ROUNDS; r++) {
             const int i = base + r * THREADS, at = run.begin + 4 * i;
             if (4 * i >= run.n) continue;
-            float4 x = four_of(e, 0, at, sources[r][0], v[r][0], factor);
+            float4 x = four_of(sources[r][0], v[r][0], factor, e.a.parts[0].bias, at);
             if (e.ending == APR_FLOW_ADD) x = add_four(x, residual[r]);
             if (PARTS == 2) {
-                const float4 u = four_of(e, 1, at, sources[r][PARTS - 1], v[r][PARTS - 1], factor);
+                const float4 u = four_of(sources[r][PARTS - 1], v[r][PARTS - 1], factor, e.a.parts[1].bias, at);
                 x = make_float4(apr_glu_of(&e.glu, x.x, u.x), apr_glu_of(&e.glu, x.y, u.y), apr_glu_of(&e.glu, x.z, u.z),
                                 apr_glu_of(&e.glu, x.w, u.w));
             }
@@ -271,7 +217,7 @@ template <apr_abreast_form FORM> static __global__ void __launch_bounds__(THREAD
                           e.first + (int)blockIdx.y,
                           joints_of_run(each, e.rows_of_block),
                           31 - __clz(e.rows_of_block),
-                          (rows_joint *)(numbers + each / 4)};
+                          (abreast_sources *)(numbers + each / 4)};
     const bool is_there = run.token < e.n_tokens;
     const float4 gains = gains_of(e, run, (int)threadIdx.x);
     find_joints(e, run);
@@ -317,7 +263,7 @@ static cudaError_t start_end(rows_end e, int n_slots, cudaStream_t stream)
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)e.cluster, (unsigned)n_slots);
     config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = (size_t)(4 + each) * sizeof(float) + (size_t)n_joints * sizeof(rows_joint);
+    config.dynamicSmemBytes = (size_t)(4 + each) * sizeof(float) + (size_t)n_joints * sizeof(abreast_sources);
     config.stream = stream;
     config.attrs = attributes;
     config.numAttrs = lets_kernels_follow() ? 2 : 1;
@@ -366,6 +312,19 @@ static cudaError_t end_products(const void *what, const abreast_call &call, int 
     return start_end(e, (int)(e.leaves || left > n_slots ? n_slots : left), stream);
 }
 
+static cudaError_t turn_products(const void *what, const abreast_call &call, int n_blocks, int rows_of_block, cudaStream_t stream)
+{
+    return apr_cuda_turn_products((const apr_turn_args *)what, call, n_blocks, rows_of_block, stream);
+}
+
+/* Three parts whose sums are joined where their heads are turned, or, where no kernel does that, before. */
+static cudaError_t start_turned(const apr_abreast_args *a, const apr_turn_args *turn, int n_multiprocessors, cudaStream_t stream)
+{
+    if (apr_cuda_turns_products(turn, a)) return apr_cuda_abreast_ended(a, n_multiprocessors, turn_products, turn, stream);
+    const cudaError_t error = apr_cuda_abreast(a, n_multiprocessors, stream);
+    return error == cudaSuccess ? apr_cuda_turn(turn, stream) : error;
+}
+
 cudaError_t apr_cuda_abreast_rows(const apr_rows_args *args, int n_multiprocessors, cudaStream_t stream)
 {
     apr_abreast_args a = {};
@@ -376,6 +335,7 @@ cudaError_t apr_cuda_abreast_rows(const apr_rows_args *args, int n_multiprocesso
     a.inputs = slot_of(&args->room, args->slot, args->n_tokens, args->n_in);
     a.partial = (uint8_t *)args->room.work.data + APR_ROWS_SLOTS * apr_cuda_rows_slot_bytes(args->room.widest);
     const bool as_they_are = args->ending == APR_FLOW_STORE && args->left.slot < 0;
+    if (args->turn != NULL) return as_they_are ? start_turned(&a, args->turn, n_multiprocessors, stream) : cudaErrorInvalidValue;
     if (as_they_are) return apr_cuda_abreast(&a, n_multiprocessors, stream);
     if (args->n_parts != (args->ending == APR_FLOW_GLU ? 2 : 1)) return cudaErrorInvalidValue;
     return apr_cuda_abreast_ended(&a, n_multiprocessors, end_products, args, stream);

@@ -509,7 +509,7 @@ static __device__ __forceinline__ void decode_rows(const apr_attend_args &a, con
     float *const heads = TURNS ? (float *)decode_shared : NULL;
     uint8_t *const rings = decode_shared + (TURNS ? D::HEADS_BYTES : 0), *const ring = rings + warp * n_stages * D::STAGE;
     float *const shared = (float *)rings, *const results = shared + D::RESULTS_AT;
-    if (!APART) let_next_begin();
+    let_next_begin();
     const decode_view v = view_of<APART>(a, parts, cluster, tile);
     const bool is_used = (int)blockIdx.x < v.n_used;
     if (!TURNS || !is_used) wait_for_previous(); /* also where there is nothing to do: who follows counts on what was before */

@@ -26,14 +26,20 @@ static __device__ __forceinline__ void sort_keys(uint64_t *keys)
 
 static __device__ __forceinline__ uint64_t larger_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* keys[0] becomes the largest. */
-static __device__ __forceinline__ void find_largest(uint64_t *keys)
+static __device__ __forceinline__ uint64_t warp_largest(uint64_t key)
 {
-    for (int apart = CHUNK / 2; apart > 0; apart /= 2) {
-        __syncthreads();
-        if ((int)threadIdx.x < apart) keys[threadIdx.x] = larger_of(keys[threadIdx.x], keys[threadIdx.x + apart]);
-    }
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) key = larger_of(key, __shfl_xor_sync(0xffffffffu, (unsigned long long)key, lanes));
+    return key;
+}
+
+/* Of all threads' keys; the first warp has it. `keys` has room for one of each warp. */
+static __device__ __forceinline__ uint64_t find_largest(uint64_t key, uint64_t *keys)
+{
+    key = warp_largest(key);
+    if (threadIdx.x % 32 == 0) keys[threadIdx.x / 32] = key;
     __syncthreads();
+    return threadIdx.x < 32 ? warp_largest(threadIdx.x < SORTERS / 32 ? keys[threadIdx.x] : 0) : 0;
 }
 
 /* A block's share: of logits, or of what blocks before have kept. */
@@ -59,9 +65,15 @@ static __global__ void __launch_bounds__(SORTERS) k_keep_best(const FROM *from, 
     const int64_t first = (int64_t)blockIdx.x * CHUNK;
     uint64_t *const to = out + blockIdx.y * stride + (int64_t)blockIdx.x * n_kept;
 
+    if (n_kept == 1) {
+        const FROM *const row = from + blockIdx.y * n;
+        const uint64_t own = larger_of(key_of<FROM>(row, first + threadIdx.x, n), key_of<FROM>(row, first + threadIdx.x + SORTERS, n));
+        const uint64_t key = find_largest(own, keys);
+        if (threadIdx.x == 0) to[0] = key;
+        return;
+    }
     for (int i = threadIdx.x; i < CHUNK; i += SORTERS) keys[i] = key_of<FROM>(from + blockIdx.y * n, first + i, n);
-    if (n_kept == 1) find_largest(keys);
-    else sort_keys(keys);
+    sort_keys(keys);
     if ((int)threadIdx.x < n_kept) to[threadIdx.x] = keys[threadIdx.x];
 }
 

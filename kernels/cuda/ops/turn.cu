@@ -2,6 +2,7 @@
  * attention, in one kernel.
  *
  * A warp a head: of the query, of the key, of the value. */
+#include "kernels/cuda/ops/abreast_sums.cuh"
 #include "kernels/cuda/ops/flow.cuh"
 #include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/turn.cuh"
@@ -42,6 +43,64 @@ static __global__ void __launch_bounds__(BLOCK) k_turn(const __grid_constant__ a
     load_head(a.store.v + ((int64_t)token * n_k + at) * value_dim, value_dim, head);
     store_row(a, a.store.values, token, at, value_dim, head);
 }
+
+/* --- of products whose sums several blocks had (abreast_end.cuh) --- */
+
+typedef struct turn_end {
+    abreast_call a;
+    int n_blocks, shift; /* of its launch; row blocks have 1 << shift rows */
+    apr_turn_args turn;
+} turn_end;
+
+/* Numbers i to i + 3 of a head that begins at row `begin` of a part, `before` rows behind the first part's. */
+static __device__ __forceinline__ four_source head_source(const turn_end &e, int part, int before, int begin, int i, int in_launch,
+                                                          int token)
+{
+    const abreast_part &p = e.a.parts[part];
+    const int row = before + begin + i;
+    return four_sums_of(e.a, sources_of(e.a, e.n_blocks, row >> e.shift), e.shift, row, in_launch,
+                        p.out + (int64_t)token * p.n_units * APR_FLOW_UNIT + begin + i);
+}
+
+/* k_turn, sums joined first and left where they would have been. blockIdx.y: which token of the launch. */
+static __global__ void __launch_bounds__(BLOCK) k_turn_products(const __grid_constant__ turn_end e)
+{
+    __shared__ float4 heads[WARPS][APR_TURN_MOST_DIM / 4];
+    let_next_begin();
+    const apr_turn_args &a = e.turn;
+    float *const head = (float *)heads[threadIdx.x / 32];
+    const int n_q = (int)a.q.n_heads, n_k = (int)a.store.n_kv_heads, at = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32;
+    const int part = at < n_q ? 0 : at < n_q + n_k ? 1 : 2, own = part == 0 ? at : part == 1 ? at - n_q : at - n_q - n_k;
+    const int dim = (int)(part == 2 ? a.store.value_dim : a.store.key_dim), begin = own * dim, first = threadIdx.x % 32 * 4;
+    const int in_launch = (int)blockIdx.y, token = e.a.first_tile * APR_ABREAST_TILE + in_launch;
+    int before = 0;
+    if (own >= n_k && part == 2) return wait_for_previous();
+    for (int i = 0; i < part; i++) before += e.a.parts[i].n_units * APR_FLOW_UNIT;
+    four_source source = head_source(e, part, before, begin, first, in_launch, token);
+    wait_for_previous();
+    const float factor = __ldcg(e.a.factors + token);
+    const float *const bias = e.a.parts[part].bias;
+    float *const out = e.a.parts[part].out + (int64_t)token * e.a.parts[part].n_units * APR_FLOW_UNIT + begin;
+    for (int i = first; i < dim; i += 128) {
+        float4 v[ABREAST_AT_ONCE];
+        if (i > first) source = head_source(e, part, before, begin, i, in_launch, token);
+#pragma unroll
+        for (int k = 0; k < ABREAST_AT_ONCE; k++) v[k] = ask_sum(source, k);
+        const float4 x = four_of(source, v, factor, bias, begin + i);
+        *(float4 *)(head + i) = x;
+        if (source.n_sums > 0) *(float4 *)(out + i) = x;
+    }
+    __syncwarp();
+    if (part == 2) return store_row(a, a.store.values, token, own, dim, head);
+    const apr_norm_args &norm = part == 0 ? a.q_norm : a.k_norm;
+    const apr_rope_args &rope = part == 0 ? a.q : a.k;
+    if (norm.chunk > 0) norm_head(norm, begin, head);
+    turn_head<false>(rope, rope.angles + (int64_t)token * 2 * rope.n_freqs, head);
+    if (part == 1) return store_row(a, a.store.keys, token, own, dim, head);
+    for (int i = threadIdx.x % 32; i < dim; i += 32) a.q.out[((int64_t)token * n_q + own) * dim + i] = head[i];
+}
+
+/* --- of many tokens --- */
 
 /* What a product left of a token's head, as halves.cu would have gone over it. */
 static __device__ __forceinline__ void load_unfinished(const float *from, const float *bias, float by, int n, float *head)
@@ -120,6 +179,36 @@ cudaError_t apr_cuda_turn(const apr_turn_args *a, cudaStream_t stream)
     const cudaError_t error = cudaFuncSetAttribute(k_turn, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
     return launch_following(k_turn, dim3((unsigned)((n_heads + WARPS - 1) / WARPS), (unsigned)n_tokens), BLOCK, 0, stream, *a);
+}
+
+static bool is_part(const apr_abreast_part *part, const float *read, int64_t n_heads, int64_t dim)
+{
+    const apr_tensor *const w = part->weight;
+    return part->out == read && dim % 4 == 0 && (uintptr_t)part->out % 16 == 0 && w->rank == 2 && w->dims[0] == n_heads * dim;
+}
+
+bool apr_cuda_turns_products(const apr_turn_args *turn, const apr_abreast_args *args)
+{
+    const apr_kv_store_args *const kv = &turn->store;
+    const float *const q = turn->q_norm.chunk > 0 ? turn->q_norm.x : turn->q.x, *const k =
+                                                                                    turn->k_norm.chunk > 0 ? turn->k_norm.x : turn->k.x;
+    return args->n_parts == 3 && args->n_tokens == kv->n_tokens && apr_cuda_is_turn(turn) && is_cache(&kv->keys, kv->key_dim) &&
+           is_cache(&kv->values, kv->value_dim) && is_part(&args->parts[0], q, turn->q.n_heads, kv->key_dim) &&
+           is_part(&args->parts[1], k, kv->n_kv_heads, kv->key_dim) && is_part(&args->parts[2], kv->v, kv->n_kv_heads, kv->value_dim);
+}
+
+cudaError_t apr_cuda_turn_products(const apr_turn_args *turn, const abreast_call &call, int n_blocks, int rows_of_block,
+                                   cudaStream_t stream)
+{
+    const int64_t n_heads = turn->q.n_heads + 2 * turn->store.n_kv_heads;
+    const int64_t left = call.n_tokens - (int64_t)call.first_tile * APR_ABREAST_TILE, most = (int64_t)call.n_here * APR_ABREAST_TILE;
+    turn_end e = {call, n_blocks, 0, *turn};
+    while (1 << e.shift < rows_of_block) e.shift++;
+    if (1 << e.shift != rows_of_block) return cudaErrorInvalidValue;
+    const cudaError_t error = cudaFuncSetAttribute(k_turn_products, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (error != cudaSuccess) return error;
+    const dim3 grid((unsigned)((n_heads + WARPS - 1) / WARPS), (unsigned)(left < most ? left : most));
+    return launch_following(k_turn_products, grid, BLOCK, 0, stream, e);
 }
 
 cudaError_t apr_cuda_turn_many(const apr_turn_args *a, const apr_cuda_unfinished *unfinished, cudaStream_t stream)

@@ -1,0 +1,71 @@
+/* abreast_sums.cuh - sums of products of tokens abreast that several blocks had, four rows at a time, by whoever ends the products: in the
+ * order in which abreast.cu joins them. */
+#ifndef APR_KERNELS_CUDA_ABREAST_SUMS_CUH
+#define APR_KERNELS_CUDA_ABREAST_SUMS_CUH
+
+#include "kernels/cuda/ops/abreast_end.cuh"
+
+/* Where the sums of a row block come from: n_sums blocks of the launch had a part of its columns each, and the first of them left its sums
+ * at first_place. 0: its rows are in place. */
+typedef struct abreast_sources {
+    int first_place, n_sums;
+} abreast_sources;
+
+static __device__ __forceinline__ abreast_sources sources_of(const abreast_call &a, int n_blocks, int row_block)
+{
+    const int n_all = a.n_row_blocks * a.n_stages;
+    if (row_block >= a.n_row_blocks) return abreast_sources{0, 0};
+    const int first = abreast_block_of(n_all, n_blocks, row_block * a.n_stages);
+    const int last = abreast_block_of(n_all, n_blocks, row_block * a.n_stages + a.n_stages - 1);
+    if (first == last) return abreast_sources{0, 0};
+    return abreast_sources{abreast_place(n_all, n_blocks, a.n_stages, first, row_block), last - first + 1};
+}
+
+static __device__ __forceinline__ float4 add_four(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
+
+/* Four numbers of a part, of a token: n_sums are to be added up, of which the first lies at `first`, the second at `next`, and the others
+ * `step` numbers further each; 0: the number itself lies at `first`. */
+typedef struct four_source {
+    const float *first, *next;
+    int64_t step;
+    int n_sums;
+} four_source;
+
+/* Rows `row` on of all parts' together; token: of the launch. Where they are in place they lie at `there`. */
+static __device__ __forceinline__ four_source four_sums_of(const abreast_call &a, const abreast_sources &j, int shift, int row, int token,
+                                                           const float *there)
+{
+    if (j.n_sums == 0) return four_source{there, there, 0, 0};
+    const int64_t place_step = (int64_t)(APR_ABREAST_TILE * a.n_here) << shift;
+    const float *const sums = a.partial + ((int64_t)token << shift) + (row & ((1 << shift) - 1));
+    return four_source{sums + j.first_place * place_step, sums + (j.first_place / 2 + 1) * 2 * place_step, 2 * place_step, j.n_sums};
+}
+
+static __device__ __forceinline__ float4 ask_sum(const four_source &s, int i)
+{
+    if (i > 0 && i >= s.n_sums) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    return __ldcg((const float4 *)(i == 0 ? s.first : s.next + (i - 1) * s.step));
+}
+
+/* AT_ONCE of their sums have been asked for; bias: of their part's rows, or NULL. */
+template <int AT_ONCE>
+static __device__ __forceinline__ float4 four_of(const four_source &s, const float4 (&v)[AT_ONCE], float factor, const float *bias, int row)
+{
+    if (s.n_sums == 0) return v[0];
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) sum = add_four(sum, v[i]);
+#pragma unroll 1
+    for (int base = AT_ONCE; base < s.n_sums; base += AT_ONCE) {
+        float4 more[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) more[i] = ask_sum(s, base + i);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) sum = add_four(sum, more[i]);
+    }
+    float b[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int i = 0; i < 4 && bias != NULL; i++) b[i] = bias[row + i];
+    return make_float4(fmaf(sum.x, factor, b[0]), fmaf(sum.y, factor, b[1]), fmaf(sum.z, factor, b[2]), fmaf(sum.w, factor, b[3]));
+}
+
+#endif
