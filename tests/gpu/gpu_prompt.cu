@@ -384,7 +384,7 @@ static void take_halves(const layer &l, const matrix *m, const twin<float> &left
     std::vector<float> got(wanted.size());
     const double right = row_sum_of(m);
     double off = 0;
-    int exponent;
+    int exponent = 0;
 
     memcpy(halves.data(), words.data(), halves.size() * sizeof(uint16_t));
     note("largest sum of a row (relative)", fabs((double)row_sum - right) / right, 1e-5, l.c.name);
