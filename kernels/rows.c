@@ -144,6 +144,13 @@ void apr_decode_elements(const apr_tensor *tensor, int64_t first, int64_t n, flo
     }
 }
 
+/* A matrix' pending step moves whole rows. */
+void apr_decode_part(const apr_tensor *tensor, int64_t row, int64_t column, int64_t n, float *dst)
+{
+    const int64_t stored = tensor->made != NULL ? row : apr_step_row(tensor->pending, apr_tensor_rows(tensor), row);
+    apr_decode_elements(tensor, stored * apr_tensor_columns(tensor) + column, n, dst);
+}
+
 void apr_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems)
 {
     apr_host_table()->encode_fp8_row(src, dst, scale, n_elems);

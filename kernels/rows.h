@@ -37,6 +37,8 @@ bool apr_can_encode(apr_dtype dtype);
 /* Logical rows [row, row + n_rows) of any tensor that can be decoded, as float32: pending step, FP8 scales and flat types
  * taken care of, and tensors that are made of others. dst holds n_rows * columns. */
 void apr_decode_rows(const apr_tensor *tensor, int64_t row, int64_t n_rows, float *dst);
+/* Columns [column, column + n) of one of those rows; where the tensor is made of others, whole blocks. */
+void apr_decode_part(const apr_tensor *tensor, int64_t row, int64_t column, int64_t n, float *dst);
 /* Elements [first, first + n), counted through all rows, of a tensor without a pending step. Of one that is made, whole blocks. */
 void apr_decode_elements(const apr_tensor *tensor, int64_t first, int64_t n, float *dst);
 

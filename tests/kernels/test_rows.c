@@ -37,6 +37,23 @@ static apr_tensor tensor_of(apr_dtype dtype, int rank, const int64_t *dims, cons
     return tensor;
 }
 
+/* Columns of every row, `n` at a time, are those of apr_decode_rows. */
+static void check_parts(const apr_tensor *tensor, int64_t n)
+{
+    const int64_t columns = apr_tensor_columns(tensor);
+    float *const row = malloc((size_t)columns * sizeof *row), *const part = malloc((size_t)n * sizeof *part);
+    for (int64_t r = 0; r < apr_tensor_rows(tensor); r++) {
+        apr_decode_rows(tensor, r, 1, row);
+        for (int64_t column = 0; column < columns; column += n) {
+            const int64_t n_here = columns - column < n ? columns - column : n;
+            apr_decode_part(tensor, r, column, n_here, part);
+            assert_memory_equal(part, row + column, (size_t)n_here * sizeof *part);
+        }
+    }
+    free(row);
+    free(part);
+}
+
 static void rows_are_the_rows_of_the_tensor(void **state)
 {
     static const apr_dtype types[] = {APR_F32, APR_BF16, APR_Q8_0, APR_Q4_K, APR_IQ2_XS, APR_NVFP4};
@@ -51,6 +68,7 @@ static void rows_are_the_rows_of_the_tensor(void **state)
         apr_decode_rows(&tensor, 11, 1, rows);
         assert_memory_equal(rows, truth + 11 * COLUMNS, COLUMNS * sizeof *rows);
         apr_decode_rows(&tensor, 3, 0, rows);
+        check_parts(&tensor, 256);
     }
 }
 
@@ -70,6 +88,7 @@ static void a_pending_step_is_taken_into_account(void **state)
         assert_memory_equal(rows + (int64_t)r * COLUMNS, truth + (int64_t)halves_of_pairs[r] * COLUMNS, COLUMNS * sizeof *rows);
     apr_decode_rows(&tensor, 3, 1, rows);
     assert_memory_equal(rows, truth + COLUMNS, COLUMNS * sizeof *rows);
+    check_parts(&tensor, 256);
 
     tensor = tensor_of(APR_F32, 1, vector, bias);
     tensor.pending = (apr_step){APR_STEP_PAIRS_TO_HALVES, {2}};
@@ -98,6 +117,7 @@ static void fp8_block_scales_reach_partial_edge_blocks(void **state)
             const float value = apr_e4m3_to_f32(codes[r * IN + c]) * (0.5f + (float)block);
             if (rows[r * IN + c] != value) fail_msg("row %d column %d: %g, not %g", r, c, (double)rows[r * IN + c], (double)value);
         }
+    check_parts(&weight, 100);
 
     /* one scale for the whole stack, whatever the block says */
     scale = tensor_of(APR_BF16, 1, one, scales + 3);
@@ -134,6 +154,7 @@ static void flat_apr_q4_rows_may_start_inside_a_block(void **state)
     }
     const apr_tensor tensor = tensor_of(APR_APR_Q4, 2, dims, blocks);
     assert_int_equal(tensor.n_bytes, BLOCKS * 18);
+    check_parts(&tensor, 8);
     for (int first = 0; first < ROWS; first++) {
         float *const rows = malloc((size_t)(ROWS - first) * WIDTH * sizeof *rows);
         apr_decode_rows(&tensor, first, ROWS - first, rows);
