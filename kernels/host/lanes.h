@@ -3,8 +3,8 @@
  * Everything here is inlined into functions that are compiled once for each instruction set (LANES_CLONES), so the same
  * source becomes AVX-512, AVX2 + FMA and baseline code, and the machine is asked at run time. The files that include this
  * (but for recurrent.c) are compiled with -ffp-contract=fast: a fused multiply-add is welcome where results are held to bounds. Whatever
- * the width of a vector, sums are sixteen, for numbers modulo 16, and added in halves: AVX2 and AVX-512, which both fuse, give the same
- * bits. */
+ * the width of a vector, sums are sixteen, for numbers modulo 16, and added in halves, or one (lanes_chains): AVX2 and AVX-512, which both
+ * fuse, give the same bits. */
 #ifndef APR_KERNELS_HOST_LANES_H
 #define APR_KERNELS_HOST_LANES_H
 
@@ -20,12 +20,13 @@ enum { N_LANES = 16 };
 typedef struct lanes_shape {
     int bytes;        /* of a vector */
     int rows, tokens; /* whose products with each other are summed at a time; at most 4 and 6 */
+    int chains;       /* rows whose sums with two vectors of tokens are; at most 12 */
 } lanes_shape;
 
-/* 24 sums in 32 registers; 6 of two vectors in 16; 2 of four in 16. */
-#define LANES_AVX512   ((lanes_shape){64, 4, 6})
-#define LANES_AVX2     ((lanes_shape){32, 2, 3})
-#define LANES_BASELINE ((lanes_shape){16, 2, 2})
+/* 24 sums in 32 registers; 6 of two vectors in 16; 2 of four in 16. Of chains 24 in 32 and 12 in 16. */
+#define LANES_AVX512   ((lanes_shape){64, 4, 6, 12})
+#define LANES_AVX2     ((lanes_shape){32, 2, 3, 6})
+#define LANES_BASELINE ((lanes_shape){16, 2, 2, 6})
 
 /* Defines NAME(parameters) as the fastest clone of the inline function BODY that this machine can run. BODY's first argument is the
  * shape, known at compile time. */
@@ -60,22 +61,6 @@ LANES_INLINE float lanes_sum(const void *sixteen)
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-/* The same of four times sixteen, side by side. */
-LANES_INLINE void lanes_sum_4(const float *kept, float sums[4])
-{
-    typedef float four __attribute__((vector_size(16)));
-    four s[4];
-    for (int r = 0; r < 4; r++) {
-        four v[4];
-        __builtin_memcpy(v, kept + r * N_LANES, sizeof v);
-        s[r] = (v[0] + v[2]) + (v[1] + v[3]);
-    }
-    four lane[4];
-    for (int l = 0; l < 4; l++) lane[l] = (four){s[0][l], s[1][l], s[2][l], s[3][l]};
-    const four all = (lane[0] + lane[2]) + (lane[1] + lane[3]);
-    __builtin_memcpy(sums, &all, sizeof all);
-}
-
 #define LANES_BYTES 64
 #include "kernels/host/lanes_width.h"
 #define LANES_BYTES 32
@@ -92,14 +77,40 @@ LANES_INLINE void lanes_dots(const lanes_shape shape, const int n_rows, const in
     else lanes_dots_16(n_rows, n_tokens, rows, row_stride, x, x_stride, n, sums);
 }
 
-/* kept[t][r] += rows[r] * x[t] lane by lane over n numbers, a multiple of sixteen: the sums of lanes_dots on their way, sixteen for a row
- * and a token, rows side by side and tokens kept_stride numbers apart. n_rows <= 4 and n_tokens <= 6 known at compile time. */
-LANES_INLINE void lanes_keep(const lanes_shape shape, const int n_rows, const int n_tokens, const float *rows, int64_t row_stride,
-                             const float *x, int64_t x_stride, int64_t n, float *kept, int64_t kept_stride)
+/* kept[r][t] += rows[r] . x[.][t] over n numbers, for as many tokens as n_vectors hold, which lie side by side: each sum is one chain,
+ * number after number, whatever the tile and the width of a vector. n_rows <= 12 and n_vectors <= 2 known at compile time. */
+LANES_INLINE void lanes_chains(const lanes_shape shape, const int n_rows, const int n_vectors, const float *rows, int64_t row_stride,
+                               const float *x, int64_t n, float *kept)
 {
-    if (shape.bytes == 64) lanes_keep_64(n_rows, n_tokens, rows, row_stride, x, x_stride, n, kept, kept_stride);
-    else if (shape.bytes == 32) lanes_keep_32(n_rows, n_tokens, rows, row_stride, x, x_stride, n, kept, kept_stride);
-    else lanes_keep_16(n_rows, n_tokens, rows, row_stride, x, x_stride, n, kept, kept_stride);
+    if (shape.bytes == 64) lanes_chains_64(n_rows, n_vectors, rows, row_stride, x, n, kept);
+    else if (shape.bytes == 32) lanes_chains_32(n_rows, n_vectors, rows, row_stride, x, n, kept);
+    else lanes_chains_16(n_rows, n_vectors, rows, row_stride, x, n, kept);
+}
+
+/* Lanes of two vectors of four, those of the second counted from 4 on. Of lanes put together one by one, GCC makes moves one by one. */
+#ifdef __clang__
+#define LANES_PICK __builtin_shufflevector
+#else
+typedef int32_t lanes_four_ints __attribute__((vector_size(16)));
+#define LANES_PICK(v, w, a, b, c, d) __builtin_shuffle(v, w, (lanes_four_ints){a, b, c, d})
+#endif
+
+/* turned[k][i] = x[i][k] for four rows of n numbers; those of one k lie together, `stride` numbers behind those of the last. */
+LANES_INLINE void lanes_turn_fours(const float *const x[4], int64_t n, float *turned, int64_t stride)
+{
+    int64_t k = 0;
+    for (; k + 4 <= n; k += 4) {
+        lanes_16 v[4];
+        for (int i = 0; i < 4; i++) v[i] = *(const lanes_at_16 *)(x[i] + k);
+        const lanes_16 low_01 = LANES_PICK(v[0], v[1], 0, 4, 1, 5), high_01 = LANES_PICK(v[0], v[1], 2, 6, 3, 7);
+        const lanes_16 low_23 = LANES_PICK(v[2], v[3], 0, 4, 1, 5), high_23 = LANES_PICK(v[2], v[3], 2, 6, 3, 7);
+        *(lanes_at_16 *)(turned + k * stride) = LANES_PICK(low_01, low_23, 0, 1, 4, 5);
+        *(lanes_at_16 *)(turned + (k + 1) * stride) = LANES_PICK(low_01, low_23, 2, 3, 6, 7);
+        *(lanes_at_16 *)(turned + (k + 2) * stride) = LANES_PICK(high_01, high_23, 0, 1, 4, 5);
+        *(lanes_at_16 *)(turned + (k + 3) * stride) = LANES_PICK(high_01, high_23, 2, 3, 6, 7);
+    }
+    for (; k < n; k++)
+        for (int i = 0; i < 4; i++) turned[k * stride + i] = x[i][k];
 }
 
 /* sums[r] = sums[r] * shrinks[r] + sum over c < n_values: weights[r][c] * values[c], of n numbers each; n_rows <= 4 known at compile time.

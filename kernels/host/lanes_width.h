@@ -37,28 +37,23 @@ LANES_INLINE void LANES_OF(lanes_dots_)(const int n_rows, const int n_tokens, co
         }
 }
 
-/* See lanes_keep. One vector of the sixteen lanes after another: twelve sums, three vectors of tokens and one of rows fill sixteen
- * registers. */
-LANES_INLINE void LANES_OF(lanes_keep_)(const int n_rows, const int n_tokens, const float *rows, int64_t row_stride, const float *x,
-                                        int64_t x_stride, int64_t n, float *kept, int64_t kept_stride)
+/* See lanes_chains. A number of a row meets all lanes at once, so that sums need no adding up in the end. */
+LANES_INLINE void LANES_OF(lanes_chains_)(const int n_rows, const int n_vectors, const float *rows, int64_t row_stride, const float *x,
+                                          int64_t n, float *kept)
 {
-    for (int p = 0; p < LANES_OF(LANES_PARTS_); p++) {
-        LANES_OF(lanes_) acc[4][6];
+    const int64_t width = n_vectors * LANES_OF(LANES_PER_);
+    LANES_OF(lanes_) acc[12][2];
+
+    for (int r = 0; r < n_rows; r++)
+        for (int i = 0; i < n_vectors; i++) acc[r][i] = (LANES_OF(lanes_)){0};
+    for (int64_t k = 0; k < n; k++) {
+        LANES_OF(lanes_) v[2];
+        for (int i = 0; i < n_vectors; i++) v[i] = *(const LANES_OF(lanes_at_) *)(x + k * width + i * LANES_OF(LANES_PER_));
         for (int r = 0; r < n_rows; r++)
-            for (int t = 0; t < n_tokens; t++)
-                acc[r][t] = *(const LANES_OF(lanes_at_) *)(kept + t * kept_stride + r * N_LANES + p * LANES_OF(LANES_PER_));
-        for (int64_t k = p * LANES_OF(LANES_PER_); k < n; k += N_LANES) {
-            LANES_OF(lanes_) v[6];
-            for (int t = 0; t < n_tokens; t++) v[t] = *(const LANES_OF(lanes_at_) *)(x + t * x_stride + k);
-            for (int r = 0; r < n_rows; r++) {
-                const LANES_OF(lanes_) w = *(const LANES_OF(lanes_at_) *)(rows + r * row_stride + k);
-                for (int t = 0; t < n_tokens; t++) acc[r][t] += w * v[t];
-            }
-        }
-        for (int r = 0; r < n_rows; r++)
-            for (int t = 0; t < n_tokens; t++)
-                *(LANES_OF(lanes_at_) *)(kept + t * kept_stride + r * N_LANES + p * LANES_OF(LANES_PER_)) = acc[r][t];
+            for (int i = 0; i < n_vectors; i++) acc[r][i] += rows[r * row_stride + k] * v[i];
     }
+    for (int r = 0; r < n_rows; r++)
+        for (int i = 0; i < n_vectors; i++) *(LANES_OF(lanes_at_) *)(kept + r * width + i * LANES_OF(LANES_PER_)) += acc[r][i];
 }
 
 /* See lanes_gather: 32 numbers of each row in registers, or 16 where there are sixteen registers of 16 bytes. */

@@ -1,14 +1,31 @@
 /* matmul_floats.c - linear layers on the host whose rows are multiplied as float32: as they are stored, or a few of them decoded by the
  * thread that multiplies them with all tokens.
  *
- * Long rows are multiplied in panels of columns: eight rows of one stay in the first-level cache while all tokens pass, and their sums,
- * sixteen for a row and a token, are kept until the next panel goes on with them. So sums are added in the same order either way. */
+ * Long rows of more than a few tokens are multiplied in panels of columns. A block of rows passes all panels, for each of which the inputs
+ * are laid side by side in the second-level cache, and rows are decoded into the first-level one, a few at a time. So each number of a row
+ * meets as many tokens as vectors hold, and its sums are one chain a panel: they need no adding up of lanes, and do not depend on tiles.
+ *
+ * Predicted for F16 on two cores of Zen 3, of whose 102 x 10^9 products/s sums by lanes came to 61: the register tile alone has 12
+ * multiply-adds for 8 loads and stops every 1,536 cycles instead of every 192, decoding takes 6 %, turning inputs 4 %, which leaves 85, and
+ * of a prompt of 64 tokens 120 tokens/s instead of 90. Seen: 104, and 121 once the next rows are asked for while others are decoded. Asked
+ * for between products instead, 64 tokens are the same, but 5 tokens 36 tokens/s and not 42 (by lanes they were 45). Panels of 512 are 1 %
+ * faster, and sums longer. */
 #include "kernels/host/host_ops.h"
 #include "kernels/host/lanes.h"
 
 #include <string.h>
 
-enum { PANEL_ROWS = 8, PANEL_COLUMNS = 512, PANEL_TOKENS = 128, FEWEST_TOKENS = 12 };
+/* TILE and GROUP_ROWS are what every shape's tiles and groups divide. */
+enum {
+    LONG_ROW = 513,
+    FEWEST_TOKENS = 5,
+    PANEL_COLUMNS = 256,
+    TILE = 32,
+    GROUP_ROWS = 12,
+    FEWEST_ROWS = 48,
+    MOST_ROWS = 288,
+    MOST_TOKENS = 128
+};
 
 /* Rows of a layer, `first` and on, as float32. */
 typedef struct float_rows {
@@ -52,66 +69,118 @@ LANES_CLONES(multiply, multiply_body, (const apr_linear_args *a, const float_row
 
 /* ---- panels ---- */
 
-/* Some tokens, `first` and on, and the sums of their products so far: [n, PANEL_ROWS, N_LANES]. */
-typedef struct panel_tokens {
-    int64_t first, n;
-    float *kept;
-} panel_tokens;
+/* Rows as they are stored. */
+typedef struct stored_rows {
+    const apr_tensor *weight;
+    apr_decode_fn decode; /* of a row's columns from any panel on; NULL: the tensor has to be asked (apr_decode_part) */
+    const uint8_t *first;
+    int64_t row_bytes, panel_bytes;
+} stored_rows;
 
-/* A tile of tokens against a panel's columns [column, column + n_columns) of all rows. */
-LANES_INLINE void keep_tokens(const lanes_shape shape, const int n_tokens, const apr_linear_args *a, const float_rows *rows,
-                              const panel_tokens *p, int64_t token, int64_t column, int64_t n_columns)
+/* Some rows with some tokens, and the thread's room for them. Tokens lie in tiles of two vectors (the last one of one, where that is
+ * enough), rows in groups. */
+typedef struct panel_block {
+    const stored_rows *stored;
+    int64_t row, n_rows, token, n_tokens;
+    float *turned;  /* [tiles, PANEL_COLUMNS, tokens of a tile]: inputs, tokens side by side */
+    float *decoded; /* [rows of a group, PANEL_COLUMNS] */
+    float *kept;    /* [groups, tiles, rows of a group, tokens of a tile]: sums of the panels so far */
+} panel_block;
+
+LANES_INLINE int64_t tile_of(const lanes_shape shape) { return 2 * (shape.bytes / (int64_t)sizeof(float)); }
+
+/* Of the tile where n tokens are left. */
+LANES_INLINE int64_t width_of(const lanes_shape shape, int64_t n) { return 2 * n <= tile_of(shape) ? tile_of(shape) / 2 : tile_of(shape); }
+
+LANES_INLINE int64_t tiles_of(const lanes_shape shape, const panel_block *b) { return (b->n_tokens + tile_of(shape) - 1) / tile_of(shape); }
+
+/* Columns [column, column + n) of all inputs. What a tile has more than tokens are copies of the last one, whose sums nobody reads. */
+LANES_INLINE void turn_inputs(const lanes_shape shape, const apr_linear_args *a, const panel_block *b, int64_t column, int64_t n)
 {
-    const float *const x = a->x + (p->first + token) * a->n_in + column;
-    for (int64_t r = 0, n; r < rows->n; r += n) {
-        const float *const numbers = rows->numbers + r * rows->stride + column;
-        float *const kept = p->kept + (token * PANEL_ROWS + r) * N_LANES;
-        n = r + 4 <= rows->n ? 4 : 1;
-        if (n == 4) lanes_keep(shape, 4, n_tokens, numbers, rows->stride, x, a->n_in, n_columns, kept, PANEL_ROWS * N_LANES);
-        else lanes_keep(shape, 1, n_tokens, numbers, rows->stride, x, a->n_in, n_columns, kept, PANEL_ROWS * N_LANES);
+    for (int64_t t = 0; t < b->n_tokens; t += tile_of(shape)) {
+        const int64_t width = width_of(shape, b->n_tokens - t);
+        for (int64_t i = 0; i < width; i += 4) {
+            const float *x[4];
+            for (int64_t j = 0; j < 4; j++) {
+                const int64_t token = t + i + j < b->n_tokens ? t + i + j : b->n_tokens - 1;
+                x[j] = a->x + (b->token + token) * a->n_in + column;
+            }
+            lanes_turn_fours(x, n, b->turned + t * PANEL_COLUMNS + i, width);
+        }
+    }
+}
+
+/* A row of the block from a column on, where a panel begins: an address to decode or to ask for. */
+LANES_INLINE uintptr_t place_of(const panel_block *b, int64_t r, int64_t column)
+{
+    const stored_rows *const s = b->stored;
+    return (uintptr_t)s->first + (uintptr_t)((b->row + r) * s->row_bytes + column / PANEL_COLUMNS * s->panel_bytes);
+}
+
+/* Row `first` of the block and those behind it, as zeros behind the last one. The rows of the next group lie far from each other, so that
+ * nothing of them is at hand unless it is asked for now. */
+LANES_INLINE void decode_group(const int n_group, const panel_block *b, int64_t first, int64_t column, int64_t n)
+{
+    const stored_rows *const s = b->stored;
+    const bool is_last = first + n_group >= b->n_rows;
+    const int64_t next = is_last ? 0 : first + n_group, next_column = is_last ? column + PANEL_COLUMNS : column;
+
+    for (int64_t r = 0; r < n_group; r++) {
+        float *const decoded = b->decoded + r * PANEL_COLUMNS;
+        for (int64_t i = 0; i < s->panel_bytes; i += 64)
+            __builtin_prefetch((const void *)(place_of(b, next + r, next_column) + (uintptr_t)i));
+        if (first + r >= b->n_rows) memset(decoded, 0, (size_t)n * sizeof *decoded);
+        else if (s->decode != NULL) s->decode((const void *)place_of(b, first + r, column), decoded, n);
+        else apr_decode_part(s->weight, b->row + first + r, column, n, decoded);
     }
 }
 
-/* What is left of a row behind the last sixteen numbers is added behind the sum of the lanes, as lanes_dots has it. */
-LANES_INLINE float tail_of(const apr_linear_args *a, const float_rows *rows, int64_t token, int64_t r, int64_t done)
+/* The decoded group, which begins with row `first` of the block, with all tokens. */
+LANES_INLINE void multiply_group(const lanes_shape shape, const int n_group, const panel_block *b, int64_t first, int64_t n)
 {
-    float tail = 0.0f;
-    for (int64_t i = done; i < a->n_in; i++) tail += rows->numbers[r * rows->stride + i] * a->x[token * a->n_in + i];
-    return tail;
+    for (int64_t t = 0; t < b->n_tokens; t += tile_of(shape)) {
+        const float *const x = b->turned + t * PANEL_COLUMNS;
+        float *const kept = b->kept + first * tiles_of(shape, b) * tile_of(shape) + t * n_group;
+        if (width_of(shape, b->n_tokens - t) < tile_of(shape)) lanes_chains(shape, n_group, 1, b->decoded, PANEL_COLUMNS, x, n, kept);
+        else lanes_chains(shape, shape.chains, 2, b->decoded, PANEL_COLUMNS, x, n, kept);
+    }
 }
 
-LANES_INLINE void put_sums(const apr_linear_args *a, const float_rows *rows, const panel_tokens *p, int64_t done)
+LANES_INLINE void put_sums(const lanes_shape shape, const int n_group, const apr_linear_args *a, const panel_block *b)
 {
-    for (int64_t t = 0; t < p->n; t++)
-        for (int64_t r = 0; r < rows->n; r += 4) {
-            float sums[4];
-            lanes_sum_4(p->kept + (t * PANEL_ROWS + r) * N_LANES, sums);
-            for (int64_t i = 0; i < 4 && r + i < rows->n; i++)
-                put_out(a, p->first + t, rows->first + r + i, sums[i] + tail_of(a, rows, p->first + t, r + i, done));
-        }
+    for (int64_t t = 0; t < b->n_tokens; t++) {
+        const int64_t in_tile = t % tile_of(shape), width = width_of(shape, b->n_tokens - t + in_tile);
+        const float *const kept = b->kept + (t - in_tile) * n_group + in_tile;
+        for (int64_t first = 0; first < b->n_rows; first += n_group)
+            for (int64_t r = 0; r < n_group && first + r < b->n_rows; r++)
+                put_out(a, b->token + t, b->row + first + r, kept[first * tiles_of(shape, b) * tile_of(shape) + r * width]);
+    }
 }
 
-/* How many of the tokens that are left are a tile. One alone has too few sums to fill the time until one of them is there: where it would
- * be left, two tiles of two come last. */
-LANES_INLINE int tile_of(int64_t left, int most) { return left == most || left >= most + 2 ? most : left >= 2 ? 2 : 1; }
-
-LANES_INLINE void multiply_panels_body(const lanes_shape shape, const apr_linear_args *a, const float_rows *rows, const panel_tokens *p)
+LANES_INLINE void multiply_panels(const lanes_shape shape, const int n_group, const apr_linear_args *a, const panel_block *b)
 {
-    const int64_t whole = a->n_in / N_LANES * N_LANES;
+    const int64_t n_rows = (b->n_rows + n_group - 1) / n_group * n_group;
 
-    for (int64_t column = 0; column < whole; column += PANEL_COLUMNS) {
-        const int64_t n_columns = whole - column < PANEL_COLUMNS ? whole - column : PANEL_COLUMNS;
-        for (int64_t t = 0, n; t < p->n; t += n) {
-            n = tile_of(p->n - t, shape.tokens);
-            if (n == shape.tokens) keep_tokens(shape, shape.tokens, a, rows, p, t, column, n_columns);
-            else if (n == 2) keep_tokens(shape, 2, a, rows, p, t, column, n_columns);
-            else keep_tokens(shape, 1, a, rows, p, t, column, n_columns);
+    memset(b->kept, 0, (size_t)(n_rows * tiles_of(shape, b) * tile_of(shape)) * sizeof *b->kept);
+    for (int64_t column = 0; column < a->n_in; column += PANEL_COLUMNS) {
+        const int64_t n = a->n_in - column < PANEL_COLUMNS ? a->n_in - column : PANEL_COLUMNS;
+        turn_inputs(shape, a, b, column, n);
+        for (int64_t first = 0; first < n_rows; first += n_group) {
+            decode_group(n_group, b, first, column, n);
+            multiply_group(shape, n_group, b, first, n);
         }
     }
-    put_sums(a, rows, p, whole);
+    put_sums(shape, n_group, a, b);
 }
 
-LANES_CLONES(multiply_panels, multiply_panels_body, (const apr_linear_args *a, const float_rows *rows, const panel_tokens *p), a, rows, p)
+/* A single vector of tokens leaves registers for more rows. */
+LANES_INLINE void multiply_block_body(const lanes_shape shape, const apr_linear_args *a, const panel_block *b)
+{
+    if (width_of(shape, b->n_tokens) < tile_of(shape)) multiply_panels(shape, GROUP_ROWS, a, b);
+    else multiply_panels(shape, shape.chains, a, b);
+}
+
+LANES_CLONES(multiply_block, multiply_block_body, (const apr_linear_args *a, const panel_block *b), a, b)
 
 /* ---- rows ---- */
 
@@ -121,26 +190,6 @@ static const float *plain_rows(const apr_tensor *weight)
     const bool is_plain = weight->dtype == APR_F32 && weight->pending.kind == APR_STEP_NONE && weight->packing == NULL &&
                           (uintptr_t)weight->data % sizeof(float) == 0;
     return is_plain ? (const float *)(const void *)weight->data : NULL;
-}
-
-/* The second half of a thread's slice (apr_linear_slice) has room for the sums of some tokens: of 64 at least. */
-static void multiply_in_panels(const apr_linear_args *a, const float_rows *rows, float *kept)
-{
-    const int64_t room = APR_LINEAR_ROWS * a->n_in / (PANEL_ROWS * N_LANES), most = room < PANEL_TOKENS ? room : PANEL_TOKENS;
-
-    for (int64_t first = 0; first < a->n_tokens; first += most) {
-        const panel_tokens some = {.first = first, .n = a->n_tokens - first < most ? a->n_tokens - first : most, .kept = kept};
-        memset(kept, 0, (size_t)(some.n * PANEL_ROWS * N_LANES) * sizeof *kept);
-        multiply_panels(a, rows, &some);
-    }
-}
-
-/* Numbers that lie 4 KiB apart share a set of the first-level cache, of which it has eight or so: every other row of a panel may have them,
- * where the stride of all is an odd multiple of 2 KiB. Eight such rows are no longer than sixteen of n_in >= 1024. */
-static int64_t stride_of(int64_t n_in)
-{
-    const int64_t way = 4096 / sizeof(float);
-    return n_in < way ? n_in : (n_in + way / 2 - 1) / way * way + way / 2;
 }
 
 /* Sixteen rows from end to end, or four for few tokens: a block that stays in the first-level cache. */
@@ -159,23 +208,57 @@ static void multiply_whole_rows(const apr_linear_args *a, const float *plain)
     }
 }
 
-static void multiply_long_rows(const apr_linear_args *a, const float *plain)
+/* In order and as they are: whole blocks in each panel, and nothing to apply to them afterwards. */
+static stored_rows find_rows(const apr_tensor *weight, int64_t n_in)
 {
-    const int64_t n_blocks = (a->n_out + PANEL_ROWS - 1) / PANEL_ROWS, stride = plain != NULL ? a->n_in : stride_of(a->n_in);
+    const apr_dtype_facts *const type = &apr_dtypes[weight->dtype];
+    const bool is_plain = weight->pending.kind == APR_STEP_NONE && weight->packing == NULL && weight->made == NULL && weight->scale == NULL;
+    const bool is_whole = PANEL_COLUMNS % type->elems_per_block == 0 && n_in % type->elems_per_block == 0;
+    if (!is_plain || !is_whole || type->scales == APR_SCALES_FIRST) return (stored_rows){.weight = weight};
+    return (stored_rows){.weight = weight,
+                         .decode = apr_host_codecs()[weight->dtype].decode,
+                         .first = weight->data,
+                         .row_bytes = apr_row_bytes(weight->dtype, n_in),
+                         .panel_bytes = apr_row_bytes(weight->dtype, PANEL_COLUMNS)};
+}
 
-#pragma omp parallel for schedule(dynamic, 4) num_threads(apr_threads(a->work.n_threads, n_blocks, apr_host_linear_steps(a)))
-    for (int64_t b = 0; b < n_blocks; b++) {
-        float *const decoded = a->work.data + apr_host_slice(&a->work);
-        float_rows rows = {.stride = stride, .first = b * PANEL_ROWS};
-        rows.n = a->n_out - rows.first < PANEL_ROWS ? a->n_out - rows.first : PANEL_ROWS;
-        rows.numbers = plain != NULL ? plain + rows.first * a->n_in : decoded;
-        for (int64_t r = 0; plain == NULL && r < rows.n; r++) apr_decode_rows(a->weight, rows.first + r, 1, decoded + r * stride);
-        multiply_in_panels(a, &rows, decoded + APR_LINEAR_ROWS * a->n_in);
+/* Tokens and rows of a block: what a thread's slice has room for, no more than its caches like, and as many blocks for each thread. */
+typedef struct block_sizes {
+    int64_t tokens, rows;
+} block_sizes;
+
+static block_sizes size_blocks(const apr_linear_args *a, int64_t n_threads)
+{
+    const int64_t room = (int64_t)a->work.slice - GROUP_ROWS * PANEL_COLUMNS, wanted = (a->n_tokens + TILE - 1) / TILE * TILE;
+    const int64_t fitting = room / (PANEL_COLUMNS + FEWEST_ROWS) / TILE * TILE, most = fitting < MOST_TOKENS ? fitting : MOST_TOKENS;
+    const int64_t tokens = wanted < most ? wanted : most, beside = room / tokens - PANEL_COLUMNS;
+    const int64_t most_rows = beside < MOST_ROWS ? beside / GROUP_ROWS * GROUP_ROWS : MOST_ROWS;
+    const int64_t turns = (a->n_out + most_rows * n_threads - 1) / (most_rows * n_threads), n_blocks = turns * n_threads;
+    const int64_t even = ((a->n_out + n_blocks - 1) / n_blocks + GROUP_ROWS - 1) / GROUP_ROWS * GROUP_ROWS;
+    return (block_sizes){.tokens = tokens, .rows = even > FEWEST_ROWS ? even : FEWEST_ROWS};
+}
+
+static void multiply_long_rows(const apr_linear_args *a)
+{
+    const int n_threads = apr_threads(a->work.n_threads, (a->n_out + GROUP_ROWS - 1) / GROUP_ROWS, apr_host_linear_steps(a));
+    const block_sizes size = size_blocks(a, n_threads);
+    const stored_rows stored = find_rows(a->weight, a->n_in);
+
+#pragma omp parallel for schedule(dynamic, 1) num_threads(n_threads)
+    for (int64_t row = 0; row < a->n_out; row += size.rows) {
+        float *const slice = a->work.data + apr_host_slice(&a->work);
+        panel_block b = {.stored = &stored, .row = row, .n_rows = a->n_out - row < size.rows ? a->n_out - row : size.rows, .turned = slice};
+        b.decoded = b.turned + size.tokens * PANEL_COLUMNS;
+        b.kept = b.decoded + GROUP_ROWS * PANEL_COLUMNS;
+        for (; b.token < a->n_tokens; b.token += size.tokens) {
+            b.n_tokens = a->n_tokens - b.token < size.tokens ? a->n_tokens - b.token : size.tokens;
+            multiply_block(a, &b);
+        }
     }
 }
 
 void apr_host_linear_floats(const apr_linear_args *a)
 {
-    if (a->n_in > PANEL_COLUMNS && a->n_tokens >= FEWEST_TOKENS) multiply_long_rows(a, plain_rows(a->weight));
+    if (a->n_in >= LONG_ROW && a->n_tokens >= FEWEST_TOKENS) multiply_long_rows(a);
     else multiply_whole_rows(a, plain_rows(a->weight));
 }

@@ -16,10 +16,29 @@ enum { ROWS = 4, TOKENS = 6, MOST = 85 };
 typedef struct tile {
     const float *rows, *x; /* [ROWS, n], [TOKENS, n] */
     int64_t n;
-    float dots[3][4][6];                   /* of the whole tile, of 2 x 3 and of 1 x 1 */
-    float kept[TOKENS][ROWS + 1][N_LANES]; /* of the whole tile's sixteens, in two goes */
+    float dots[3][4][6];           /* of the whole tile, of 2 x 3 and of 1 x 1 */
+    float chains[2][ROWS][TOKENS]; /* of the whole tile, in two goes, and of two rows with one vector of tokens */
     float gathered[ROWS * MOST], added[MOST];
 } tile;
+
+/* Inputs side by side, as many as n_vectors hold, the last one repeated; front of a row's numbers, then the others. */
+LANES_INLINE void fill_chains(const lanes_shape shape, const int n_rows, const int n_vectors, const tile *t, float chains[ROWS][TOKENS])
+{
+    const int width = n_vectors * shape.bytes / 4;
+    const int64_t front = t->n / 2;
+    float turned[MOST * 32], kept[(ROWS + 1) * 32] = {0};
+
+    for (int i = 0; i < width; i += 4) {
+        const float *x[4];
+        for (int k = 0; k < 4; k++) x[k] = t->x + (i + k < TOKENS ? i + k : TOKENS - 1) * t->n;
+        lanes_turn_fours(x, t->n, turned + i, width);
+    }
+    lanes_chains(shape, n_rows, n_vectors, t->rows, t->n, turned, front, kept);
+    lanes_chains(shape, n_rows, n_vectors, t->rows + front, t->n, turned + front * width, t->n - front, kept);
+    for (int r = 0; r < n_rows; r++)
+        for (int i = 0; i < TOKENS && i < 4 * n_vectors; i++) chains[r][i] = kept[r * width + i];
+    for (int i = 0; i < width; i++) assert_true(kept[n_rows * width + i] == 0.0f);
+}
 
 LANES_INLINE void fill_body(const lanes_shape shape, tile *t)
 {
@@ -27,10 +46,9 @@ LANES_INLINE void fill_body(const lanes_shape shape, tile *t)
     lanes_dots(shape, 4, 6, t->rows, t->n, t->x, t->n, t->n, t->dots[0]);
     lanes_dots(shape, 2, 3, t->rows, t->n, t->x, t->n, t->n, t->dots[1]);
     lanes_dots(shape, 1, 1, t->rows, t->n, t->x, t->n, t->n, t->dots[2]);
-    const int64_t whole = t->n / N_LANES * N_LANES, front = whole / 2 / N_LANES * N_LANES;
-    memset(t->kept, 0, sizeof t->kept);
-    lanes_keep(shape, 4, 6, t->rows, t->n, t->x, t->n, front, t->kept[0][0], (ROWS + 1) * N_LANES);
-    lanes_keep(shape, 4, 6, t->rows + front, t->n, t->x + front, t->n, whole - front, t->kept[0][0], (ROWS + 1) * N_LANES);
+    memset(t->chains, 0, sizeof t->chains);
+    fill_chains(shape, ROWS, 2, t, t->chains[0]);
+    fill_chains(shape, 2, 1, t, t->chains[1]);
     for (int64_t i = 0; i < 4 * t->n; i++) t->gathered[i] = t->rows[i];
     lanes_gather(shape, 4, t->rows, t->n, t->x, t->n, t->n < TOKENS ? t->n : TOKENS, t->n, t->gathered, shrinks);
     memcpy(t->added, t->x, (size_t)t->n * sizeof *t->added);
@@ -74,29 +92,32 @@ static void sums_are_those_of_products_whatever_the_tile(void **state)
     each_length(judge_sums);
 }
 
-/* What a stop on the way keeps is what lanes_dots would have had there. */
-static void judge_kept(const tile *empty)
+static float chain_of(const float *row, const float *x, int64_t n)
+{
+    float sum = 0.0f;
+    for (int64_t i = 0; i < n; i++) sum += row[i] * x[i];
+    return sum;
+}
+
+/* One vector of four tokens is what every width has. */
+static void judge_chains(const tile *empty)
 {
     tile t = *empty;
     fill(&t);
-    for (int k = 0; k < TOKENS; k++) {
-        float sums[ROWS];
-        lanes_sum_4(t.kept[k][0], sums);
-        for (int r = 0; r < ROWS; r++) {
-            float tail = 0.0f;
-            for (int64_t i = t.n / N_LANES * N_LANES; i < t.n; i++) tail += t.rows[r * t.n + i] * t.x[k * t.n + i];
-            const float sum = lanes_sum(t.kept[k][r]) + tail, of_four = sums[r] + tail;
-            assert_memory_equal(&sum, &t.dots[0][r][k], sizeof sum);
-            assert_memory_equal(&of_four, &sum, sizeof sum);
+    for (int r = 0; r < ROWS; r++)
+        for (int k = 0; k < TOKENS; k++) {
+            const float *const row = t.rows + r * t.n, *const x = t.x + k * t.n;
+            const int64_t front = t.n / 2;
+            const float sum = chain_of(row, x, front) + chain_of(row + front, x + front, t.n - front);
+            assert_memory_equal(&sum, &t.chains[0][r][k], sizeof sum);
+            if (r < 2 && k < 4) assert_memory_equal(&sum, &t.chains[1][r][k], sizeof sum);
         }
-        for (int l = 0; l < N_LANES; l++) assert_true(t.kept[k][ROWS][l] == 0.0f);
-    }
 }
 
-static void sums_kept_between_panels_are_those_of_whole_rows(void **state)
+static void chains_are_added_number_after_number(void **state)
 {
     (void)state;
-    each_length(judge_kept);
+    each_length(judge_chains);
 }
 
 static void judge_ranges(const tile *empty)
@@ -148,7 +169,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_those_of_products_whatever_the_tile),
-        cmocka_unit_test(sums_kept_between_panels_are_those_of_whole_rows),
+        cmocka_unit_test(chains_are_added_number_after_number),
         cmocka_unit_test(weighed_rows_are_gathered_and_added),
 #ifdef __x86_64__
         cmocka_unit_test(vectors_of_16_32_and_64_bytes_give_the_same_bits),

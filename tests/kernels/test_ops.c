@@ -43,7 +43,7 @@ static void linear_agrees_over_shapes(void **state)
     }
 }
 
-/* Long rows of many tokens are multiplied in panels (kernels/host/matmul_floats.c), those of ten tokens from end to end. */
+/* Long rows of more than four tokens are multiplied in panels (kernels/host/matmul_floats.c), a tile of tokens at a time. */
 static void long_rows_give_the_same_bits_whatever_the_number_of_tokens(void **state)
 {
     (void)state;
@@ -116,6 +116,31 @@ static void linear_takes_pending_steps_and_fp8_scales_into_account(void **state)
     compare_linear(&fp8, NULL, 4, 1, 1e-4, "with blocks of scales");
     free(plain);
     free(codes);
+    free(scales);
+}
+
+/* In panels, of which the last one is not whole. */
+static void long_rows_take_pending_steps_and_scales_into_account(void **state)
+{
+    (void)state;
+    enum { OUT = 66, IN = 600, HIGH = 9, WIDE = 5 };
+    apr_tensor halves = ops_matrix_of(APR_F16, OUT, IN), fp8 = ops_matrix_of(APR_F8_E4M3, OUT, IN);
+    float *const scales = ops_noises(HIGH * WIDE);
+    const apr_tensor scale = {.name = "s",
+                              .dtype = APR_F32,
+                              .rank = 2,
+                              .dims = {HIGH, WIDE},
+                              .data = (const uint8_t *)scales,
+                              .n_bytes = HIGH * WIDE * sizeof *scales};
+
+    halves.pending = (apr_step){APR_STEP_PAIRS_TO_HALVES, {3}};
+    fp8.scale = &scale, fp8.scale_rows = 8, fp8.scale_columns = 128;
+    for (int64_t n_tokens = 5; n_tokens <= 45; n_tokens += 20) {
+        compare_linear(&halves, NULL, n_tokens, 2, IN * 1.2e-7 * 3 * ops_largest(&halves), "long rows with a pending step");
+        compare_linear(&fp8, NULL, n_tokens, 2, IN * 1.2e-7 * 3 * ops_largest(&fp8), "long rows with blocks of scales");
+    }
+    free((void *)(uintptr_t)halves.data);
+    free((void *)(uintptr_t)fp8.data);
     free(scales);
 }
 
@@ -423,6 +448,7 @@ int main(void)
         cmocka_unit_test(long_rows_give_the_same_bits_whatever_the_number_of_tokens),
         cmocka_unit_test(linear_agrees_for_every_dtype_of_weights),
         cmocka_unit_test(linear_takes_pending_steps_and_fp8_scales_into_account),
+        cmocka_unit_test(long_rows_take_pending_steps_and_scales_into_account),
         cmocka_unit_test(attention_agrees_over_heads_positions_windows_and_caches),
         cmocka_unit_test(attention_agrees_with_chunks_caps_sinks_and_unequal_widths),
         cmocka_unit_test(attention_to_a_long_context_is_divided_and_joined),
