@@ -15,17 +15,10 @@
 
 #include <string.h>
 
-/* TILE and GROUP_ROWS are what every shape's tiles and groups divide. */
-enum {
-    LONG_ROW = 513,
-    FEWEST_TOKENS = 5,
-    PANEL_COLUMNS = 256,
-    TILE = 32,
-    GROUP_ROWS = 12,
-    FEWEST_ROWS = 48,
-    MOST_ROWS = 288,
-    MOST_TOKENS = 128
-};
+/* TILE tokens and GROUP_ROWS are what every shape's tiles and groups divide. Fewer tokens than FEWEST have sums of their own kind anyway
+ * (apr_host_steady_tokens), and shorter rows have no room for a tile. */
+enum { LONG_ROW = 513, FEWEST_TOKENS = 5, PANEL_COLUMNS = 256, TILE = 32, GROUP_ROWS = 12 };
+enum { FEWEST_ROWS = 48, MOST_ROWS = 288, MOST_TOKENS = 128 }; /* of a block */
 
 /* Rows of a layer, `first` and on, as float32. */
 typedef struct float_rows {
