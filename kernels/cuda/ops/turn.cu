@@ -175,9 +175,6 @@ cudaError_t apr_cuda_turn(const apr_turn_args *a, cudaStream_t stream)
     const int64_t n_tokens = a->store.n_tokens;
     if (!apr_cuda_is_turn(a) || n_tokens > UINT16_MAX) return cudaErrorInvalidValue;
     if (!is_cache(&a->store.keys, dim) || !is_cache(&a->store.values, a->store.value_dim)) return cudaErrorNotSupported;
-    /* As the kernels around it, which need not wait then until memory is divided anew. */
-    const cudaError_t error = cudaFuncSetAttribute(k_turn, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-    if (error != cudaSuccess) return error;
     return launch_following(k_turn, dim3((unsigned)((n_heads + WARPS - 1) / WARPS), (unsigned)n_tokens), BLOCK, 0, stream, *a);
 }
 
@@ -205,6 +202,7 @@ cudaError_t apr_cuda_turn_products(const apr_turn_args *turn, const abreast_call
     turn_end e = {call, n_blocks, 0, *turn};
     while (1 << e.shift < rows_of_block) e.shift++;
     if (1 << e.shift != rows_of_block) return cudaErrorInvalidValue;
+    /* As the kernels around it. (Of k_turn that made no difference.) */
     const cudaError_t error = cudaFuncSetAttribute(k_turn_products, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
     const dim3 grid((unsigned)((n_heads + WARPS - 1) / WARPS), (unsigned)(left < most ? left : most));
