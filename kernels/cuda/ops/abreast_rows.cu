@@ -90,7 +90,7 @@ static __device__ __forceinline__ void end_run(const rows_end &e, const rows_run
 #pragma unroll
                 for (int i = 0; i < AT_ONCE; i++) v[r][part][i] = ask_sum(sources[r][part], i);
             }
-            if (e.ending == APR_FLOW_ADD) residual[r] = __ldcg((const float4 *)(e.residual + row + at));
+            residual[r] = e.ending == APR_FLOW_ADD ? __ldcg((const float4 *)(e.residual + row + at)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
 #pragma unroll
         for (int r = 0; r < ROUNDS; r++) {
