@@ -501,6 +501,8 @@ static __global__ void __launch_bounds__(THREADS, ROUTED ? ROUTED_RESIDENT : RES
     if (lane == 0) touched[warp] = make_int2(begin / layout.n_items, end > begin ? (end - 1) / layout.n_items : -1);
     if constexpr (flow_type<D>::TABLE_WORDS > 0)
         for (unsigned i = threadIdx.x; i < flow_type<D>::TABLE_WORDS; i += THREADS) table[i] = flow_type<D>::table_word((int)i);
+    else if (ROUTED && threadIdx.x == 0)
+        *table = 0; /* nobody reads it; but for this store, Q6_K's experts want a register too many on 9.0 */
     bring_arguments(a, sums + warp * layout.slots * APR_FLOW_UNIT); /* which is written last, if at all */
     const int row = (int)threadIdx.x;
     const bool has_extras = row < layout.n_extras && row < (last - first) * APR_FLOW_UNIT;
@@ -535,7 +537,7 @@ template <apr_dtype D> static int fixed_bytes(int64_t n_in, int most, flow_layou
     layout->x_bytes = (int)apr_planes_bytes(n_in);
     layout->slots = most / WARPS + 2;
     return layout->x_bytes + layout->n_extras * (int)sizeof(flow_extras) + WARPS * layout->slots * APR_FLOW_UNIT * (int)sizeof(float) +
-           flow_type<D>::TABLE_WORDS * (int)sizeof(uint32_t);
+           (flow_type<D>::TABLE_WORDS > 0 ? (int)flow_type<D>::TABLE_WORDS : 1) * (int)sizeof(uint32_t);
 }
 
 /* Items of a ring that fit `bytes`. */

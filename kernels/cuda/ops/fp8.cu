@@ -58,8 +58,8 @@ apr_status apr_cuda_linear_fp8(apr_cuda_device *device, const apr_linear_args *a
     if (codes_bytes + (size_t)a->n_tokens * sizeof(float) > a->work.slice * sizeof(float)) return APR_OK;
     __nv_fp8_storage_t *const codes = (__nv_fp8_storage_t *)a->work.data;
     float *const scales = (float *)((uint8_t *)a->work.data + codes_bytes);
-    const apr_cuda_product p = {CUDA_R_8F_E4M3, a->n_out, a->n_tokens, a->n_in, a->n_in, a->weight->data,
-                                codes,          a->out,   a->n_out,    false,   NULL};
+    const apr_cuda_product p = {CUDA_R_8F_E4M3, a->n_out, a->n_tokens, a->n_in, a->n_in, a->weight->data, codes, a->out,
+                                a->n_out,       false,    NULL,        false,   0};
 
     device->halved.x = NULL; /* where these lie now */
     fp8_inputs<<<(unsigned)a->n_tokens, THREADS, 0, device->stream>>>(a->x, codes, scales, a->n_in);
