@@ -71,9 +71,9 @@ typedef struct question {
     apr_offload offload;
     int n_devices, ordinals[APR_MOST_DEVICES];
     /* [program.n_weights] of each weight: how much it takes; bytes and type as plans want them, and as the host has it beside a device;
-     * bytes of those made of others */
+     * bytes of those made of others, and with which rows are filled up */
     apr_weight_size *sizes;
-    uint64_t *bytes, *host_bytes, *made;
+    uint64_t *bytes, *host_bytes, *made, *filled;
     apr_dtype *dtypes;
     apr_weight_note *notes;
 } question;
@@ -128,11 +128,12 @@ static apr_status open_question(question *q, const char *path, apr_error *err)
     q->bytes = calloc(q->program.n_weights + 1, sizeof *q->bytes);
     q->host_bytes = calloc(q->program.n_weights + 1, sizeof *q->host_bytes);
     q->made = calloc(q->program.n_weights + 1, sizeof *q->made);
+    q->filled = calloc(q->program.n_weights + 1, sizeof *q->filled);
     q->sizes = calloc(q->program.n_weights + 1, sizeof *q->sizes);
     q->dtypes = calloc(q->program.n_weights + 1, sizeof *q->dtypes);
     q->notes = calloc(q->program.n_weights + 1, sizeof *q->notes);
-    if (q->bytes == NULL || q->host_bytes == NULL || q->made == NULL || q->sizes == NULL || q->dtypes == NULL || q->notes == NULL)
-        return apr_no_memory(err, "the sizes of the weights");
+    const bool has_bytes = q->bytes != NULL && q->host_bytes != NULL && q->made != NULL && q->filled != NULL;
+    if (!has_bytes || q->sizes == NULL || q->dtypes == NULL || q->notes == NULL) return apr_no_memory(err, "the sizes of the weights");
     if (q->source.n_tensors > 0) apr_plan_made_weights(&q->program, &q->model, q->made);
     return APR_OK;
 }
@@ -185,8 +186,11 @@ static apr_status size_weights(question *q, const char *dtype, bool offloads, ap
     for (size_t i = 0; i < q->program.n_weights; i++) {
         q->bytes[i] = q->sizes[i].bytes;
         q->notes[i] = q->sizes[i].note;
-        q->dtypes[i] = q->sizes[i].is_f16 ? APR_F16 : APR_BF16; /* only whether it must be decoded matters */
+        q->dtypes[i] = q->sizes[i].dtype;
     }
+    apr_plan_filled_weights(&q->program, q->dtypes, q->filled);
+    for (size_t i = 0; i < q->program.n_weights; i++)
+        q->dtypes[i] = q->sizes[i].is_f16 ? APR_F16 : APR_BF16; /* what else is asked of a type is whether it must be decoded */
     return APR_OK;
 }
 
@@ -211,6 +215,7 @@ static apr_status set_options(question *q, const char *dtype, bool direct, bool 
     o->each.copies = !direct && q->gpu != NULL;
     o->each.weight_dtypes = q->gpu != NULL ? q->dtypes : NULL;
     o->each.weight_notes = q->notes;
+    o->each.filled_bytes = q->gpu != NULL && direct ? q->filled : NULL;
     o->each.made_bytes = dtype == NULL ? q->made : NULL; /* what a recipe writes lies as it is wanted */
     for (int i = 1; i < q->n_devices; i++) o->shares_card[i] = q->ordinals[i] == q->ordinals[i - 1];
     return APR_OK;
@@ -397,6 +402,7 @@ static apr_status run(const apr_call *call, apr_error *err)
     const apr_status status = answer(&q, call, err);
     free(q.bytes);
     free(q.host_bytes);
+    free(q.filled);
     free(q.made);
     free(q.sizes);
     free(q.dtypes);

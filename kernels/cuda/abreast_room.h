@@ -133,10 +133,14 @@ static inline int64_t apr_pairs_most_tiles(int64_t n_pairs, int64_t n_experts)
     return n_pairs < most ? n_pairs : most;
 }
 
+/* Columns that rows of experts may be filled up to (flow_args.h), whatever their type. */
+static inline int64_t apr_abreast_columns(int64_t n_in) { return (n_in + 255) / 256 * 256; }
+
 /* Parts of the columns that leave the least for a multiprocessor to do when one token comes; many tokens are work enough. */
 static inline int apr_abreast_splits(int64_t n_tokens, int64_t n_used, int64_t n_rows, int64_t n_in, int n_multiprocessors)
 {
-    const int64_t runs = n_used * ((n_rows + APR_ABREAST_MOST_ROWS - 1) / APR_ABREAST_MOST_ROWS), n_stages = n_in / 256;
+    const int64_t runs = n_used * ((n_rows + APR_ABREAST_MOST_ROWS - 1) / APR_ABREAST_MOST_ROWS),
+                  n_stages = apr_abreast_columns(n_in) / 256;
     int64_t best = INT64_MAX;
     int splits = 1;
     for (int s = 1; s <= APR_ABREAST_MOST_SPLITS && s <= n_stages && n_tokens <= APR_ABREAST_MOST; s++) {
@@ -173,8 +177,8 @@ static inline apr_experts_room apr_cuda_experts_room(const apr_experts_args *a, 
     room.pair_of = apr_abreast_take(end, slots * sizeof(int));
     room.groups = apr_abreast_take(end, (size_t)n_tiles * sizeof(apr_abreast_group));
     room.n_groups = apr_abreast_take(end, sizeof(int));
-    room.x = apr_abreast_take_inputs(end, n_tiles, a->n_in);
-    room.mid = apr_abreast_take_inputs(end, n_tiles, a->n_mid);
+    room.x = apr_abreast_take_inputs(end, n_tiles, apr_abreast_columns(a->n_in));
+    room.mid = apr_abreast_take_inputs(end, n_tiles, apr_abreast_columns(a->n_mid));
     room.gate = apr_abreast_take(end, gates * mid * (size_t)room.gate_splits);
     room.up = apr_abreast_take(end, mid * (size_t)room.gate_splits);
     room.middle = apr_abreast_take(end, mid);

@@ -11,7 +11,10 @@
  * An item is one run of memory, wherever rows begin. These are the file's bytes in another order, and as many. Blocks stay whole, but
  * MXFP4's, whose 17 bytes would begin anywhere: of an item's row the eight exponents come first, then the blocks' codes, and of these each
  * 8 bytes' low nibbles as four bytes, then their high ones: byte i has those of bytes i and i + 4, so that a word is codes of eight
- * neighbouring columns. */
+ * neighbouring columns.
+ *
+ * Rows of experts may end within an item: the last one is filled up with zeros then, which are zeros as codes, too, and a row takes more
+ * bytes than in the file (apr_items_row_bytes). Inputs are filled up likewise, where they are read. */
 #ifndef APR_KERNELS_CUDA_FLOW_ARGS_H
 #define APR_KERNELS_CUDA_FLOW_ARGS_H
 
@@ -26,6 +29,7 @@ enum {
     APR_FLOW_UNIT = 16,       /* rows that are taken together */
     APR_FLOW_PARTS = 3,       /* matrices that share their inputs, at most */
     APR_FLOW_CAPABILITY = 8,  /* of a device, at least */
+    APR_FLOW_COLUMNS = 64,    /* inputs come in multiples of so many */
     APR_PLANES_COLUMNS = 256, /* numbers of a tile of planes: */
     APR_PLANES_BYTES = 640,
 };
@@ -42,6 +46,20 @@ static inline int apr_flow_item_columns(apr_dtype dtype)
 #undef X
     default: return 0;
     }
+}
+
+/* Columns of a row in items: n_in, rounded up to whole ones. Of a type that has none: n_in. */
+static inline int64_t apr_items_columns(apr_dtype dtype, int64_t n_in)
+{
+    const int64_t columns = apr_flow_item_columns(dtype);
+    return columns > 0 ? (n_in + columns - 1) / columns * columns : n_in;
+}
+
+/* Bytes of a row that lies in items, or as it is stored. */
+static inline int64_t apr_items_row_bytes(apr_dtype dtype, bool in_items, int64_t n_in)
+{
+    const apr_dtype_facts *const facts = &apr_dtypes[dtype];
+    return (in_items ? apr_items_columns(dtype, n_in) : n_in) / facts->elems_per_block * facts->bytes_per_block;
 }
 
 /* Is there a kernel for a matrix of that shape, on a device of that capability? */
@@ -90,10 +108,9 @@ enum { APR_FLOW_MOST_EXPERTS = 32 }; /* of a token */
 static inline bool apr_experts_flow(const apr_experts_args *a)
 {
     if (a->n_tokens != 1 || a->gate == NULL || a->weight_on_input || a->n_used < 1 || a->n_used > APR_FLOW_MOST_EXPERTS) return false;
-    const int columns = apr_flow_item_columns(a->down->dtype);
-    return a->gate->in_items && a->up->in_items && a->down->in_items && a->gate->dtype == a->up->dtype && columns > 0 &&
-           a->n_mid % columns == 0 && a->n_mid % APR_FLOW_UNIT == 0 && a->n_out % APR_FLOW_UNIT == 0 &&
-           (uint64_t)apr_planes_bytes(a->n_used * a->n_mid) <= a->work.slice * sizeof(float);
+    return a->gate->in_items && a->up->in_items && a->down->in_items && a->gate->dtype == a->up->dtype && a->n_in % APR_FLOW_COLUMNS == 0 &&
+           a->n_mid % APR_FLOW_UNIT == 0 && a->n_out % APR_FLOW_UNIT == 0 && apr_flow_item_columns(a->down->dtype) > 0 &&
+           (uint64_t)apr_planes_bytes(a->n_used * apr_items_columns(a->down->dtype, a->n_mid)) <= a->work.slice * sizeof(float);
 }
 
 /* A value as planes: x, or normed whole: x / sqrt(mean(x^2) + eps) * (gain + gain_offset). */

@@ -29,7 +29,7 @@ void apr_verify_memory_parts(const apr_verify_report *report, apr_verify_memory_
     const apr_session *const session = report->input->other.session;
     const apr_session_usage *const used = &report->input->used;
     const apr_verify_memory_part all[APR_VERIFY_MEMORY_PARTS] = {
-        {"weights", line_bytes(session, 0, APR_LINE_WEIGHTS_HEAD), used->weights},
+        {"weights", line_bytes(session, 0, APR_LINE_WEIGHTS_HEAD) + line_bytes(session, APR_LINE_FILLED, APR_LINE_FILLED), used->weights},
         {"norms, biases", line_bytes(session, APR_LINE_F32_VECTORS, APR_LINE_F32_VECTORS), used->vectors},
         {"keys and values", line_bytes(session, APR_LINE_KV, APR_LINE_RECURRENT), used->states},
         {"activations", line_bytes(session, APR_LINE_ACTIVATIONS, APR_LINE_ACTIVATIONS), used->activations},

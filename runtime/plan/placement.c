@@ -164,6 +164,15 @@ int64_t apr_state_pages(int64_t n_sequences, int64_t n_ctx, int64_t kv_cells)
     return asked < of_each ? of_each : asked > n_sequences * of_each ? n_sequences * of_each : asked;
 }
 
+const apr_dtype apr_kv_dtypes[APR_KV_DTYPES] = {APR_F16, APR_F32, APR_Q8_0, APR_F8_E4M3};
+
+int64_t apr_kv_row_bytes(apr_dtype dtype, int64_t head_dim)
+{
+    for (int i = 0; i < APR_KV_DTYPES; i++)
+        if (apr_kv_dtypes[i] == dtype) return apr_row_bytes(dtype, head_dim);
+    return -1;
+}
+
 static uint64_t cells_bytes(const apr_state *state, apr_dtype kv_dtype, int64_t n_cells)
 {
     const uint64_t n_rows = apr_saturating_mul((uint64_t)state->n_heads, (uint64_t)n_cells);

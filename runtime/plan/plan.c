@@ -34,7 +34,8 @@ static const apr_line_id line_order[] = {
 #define X(id, key, label) APR_LINE_WEIGHTS_##id,
     APR_ROLE_LIST(X)
 #undef X
-        APR_LINE_MATERIALISED,
+        APR_LINE_FILLED,
+    APR_LINE_MATERIALISED,
     APR_LINE_COPIES,
     APR_LINE_F32_VECTORS,
     APR_LINE_KV,
@@ -91,15 +92,6 @@ __attribute__((format(printf, 5, 6))) static void set_line(draft *d, apr_line_id
     d->lines[id] = (apr_plan_line){.id = id, .key = line_facts[id].key, .label = line_facts[id].label, .bytes = bytes, .on = on};
     d->lines[id].reason = apr_arena_print(&d->plan->arena, "%s", text);
     if (d->lines[id].reason == NULL) d->no_memory = true;
-}
-
-const apr_dtype apr_kv_dtypes[APR_KV_DTYPES] = {APR_F16, APR_F32, APR_Q8_0, APR_F8_E4M3};
-
-int64_t apr_kv_row_bytes(apr_dtype dtype, int64_t head_dim)
-{
-    for (int i = 0; i < APR_KV_DTYPES; i++)
-        if (apr_kv_dtypes[i] == dtype) return apr_row_bytes(dtype, head_dim);
-    return -1;
 }
 
 /* On the host, matrices are read where they lie, or from memory of their own; what is only added is float32 in any case. */
@@ -172,6 +164,18 @@ static void weight_lines(draft *d)
                  "%lld tensor%s as stored%s, %seach padded to 64 bytes%s%s", (long long)n_tensors[role], n_tensors[role] == 1 ? "" : "s",
                  notes_text(&notes[role], text, sizeof text), has_stacks[role] ? "a layer's experts as one stack, " : "",
                  on_host ? ", " : "", on_host ? where : "");
+}
+
+static void filled_line(draft *d)
+{
+    const apr_plan_options *const o = d->options;
+    const bool streams = o->gpu != NULL && o->gpu->major >= APR_FLOW_CAPABILITY && o->filled_bytes != NULL;
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < d->program->n_weights && streams; i++)
+        if (d->weight_bytes[i] > 0) bytes = apr_saturating_add(bytes, o->filled_bytes[i]);
+    set_line(d, APR_LINE_FILLED, bytes, d->plan->judged,
+             "zeros behind rows that kernels read in whole items; left off where there is no room");
 }
 
 /* Tables that stay on the host, and where rows of the widest are put before they are copied. */
@@ -507,6 +511,7 @@ static uint64_t rounding_bytes(const draft *d, uint64_t states, uint64_t activat
 
     for (int role = 0; role < APR_ROLE_COUNT; role++)
         asked[2] = apr_saturating_add(asked[2], d->lines[APR_LINE_WEIGHTS_EMBEDDING + role].bytes); /* one allocation */
+    asked[2] = apr_saturating_add(asked[2], d->lines[APR_LINE_FILLED].bytes);
     for (size_t i = 0; i < N; i++) asked[4 + i] = d->lines[alone[i]].bytes;
     for (size_t i = 0; i < N + 4; i++)
         if (asked[i] > APR_DRIVER_BLOCK_BYTES / 2) sum += apr_align_up(asked[i], APR_DRIVER_BLOCK_BYTES) - asked[i];
@@ -566,8 +571,8 @@ static bool depends_on_context(const draft *d, apr_line_id id)
            (id >= first_states && id <= last_states);
 }
 
-/* Would the plan fit with that context, at the slowest pace? Only states, activations, a device's workspace and their rounding depend on
- * these. */
+/* Would the plan fit with that context, at the slowest pace, and no rows filled up? Only states, activations, a device's workspace and
+ * their rounding depend on these. */
 static bool fits_with(draft *d, int64_t n_ctx)
 {
     const apr_plan *const p = d->plan;
@@ -583,7 +588,8 @@ static bool fits_with(draft *d, int64_t n_ctx)
     }
     for (size_t i = 0; i < p->n_lines; i++) {
         const apr_plan_line *const line = &p->lines[i];
-        if (line->on == p->judged && !depends_on_context(d, line->id)) sum = apr_saturating_add(sum, line->bytes);
+        if (line->on == p->judged && !depends_on_context(d, line->id) && line->id != APR_LINE_FILLED)
+            sum = apr_saturating_add(sum, line->bytes);
     }
     return sum <= p->budget_bytes;
 }
@@ -622,29 +628,25 @@ static apr_status check_options(const apr_program *program, const apr_plan_optio
     return APR_OK;
 }
 
-static apr_status default_weights(const apr_program *program, apr_arena *arena, const uint64_t **weight_bytes, apr_error *err)
-{
-    uint64_t *const bytes = apr_arena_array(arena, program->n_weights + 1, sizeof *bytes);
-    if (bytes == NULL) return apr_no_memory(err, "the sizes of the weights");
-    for (size_t i = 0; i < program->n_weights; i++)
-        bytes[i] = program->weights[i].optional ? 0 : apr_plan_slot_bytes(&program->weights[i], APR_F16);
-    *weight_bytes = bytes;
-    return APR_OK;
-}
-
 static apr_status draft_plan(draft *d, apr_error *err)
 {
     apr_plan *const p = d->plan;
     const apr_part part = {d->program, d->options->partition, d->options->place};
     int64_t n_vector_floats;
 
-    if (d->weight_bytes == NULL) APR_TRY(default_weights(d->program, &p->arena, &d->weight_bytes, err));
+    if (d->weight_bytes == NULL) {
+        uint64_t *const bytes = apr_arena_array(&p->arena, d->program->n_weights + 1, sizeof *bytes);
+        if (bytes == NULL) return apr_no_memory(err, "the sizes of the weights");
+        apr_plan_usual_weights(d->program, bytes);
+        d->weight_bytes = bytes;
+    }
     APR_TRY(apr_place_activations(p, &part, err));
     APR_TRY(apr_place_vectors(p, &part, d->weight_bytes, &n_vector_floats, err));
     APR_TRY(apr_place_states(p, &part, d->options, err));
     device_lines(d);
     weight_lines(d);
     host_table_lines(d);
+    filled_line(d);
     materialised_line(d);
     copies_line(d);
     state_lines(d);
@@ -655,18 +657,6 @@ static apr_status draft_plan(draft *d, apr_error *err)
     judge(d);
     p->max_ctx = largest_context(d);
     return APR_OK;
-}
-
-int64_t apr_plan_context(const apr_program *program, int64_t asked)
-{
-    if (asked > 0) return asked;
-    return program->max_context > 0 && program->max_context < 4096 ? program->max_context : 4096;
-}
-
-int64_t apr_plan_batch(const apr_program *program, int64_t asked_ctx, int64_t asked_batch)
-{
-    const int64_t n_ctx = apr_plan_context(program, asked_ctx);
-    return asked_batch < n_ctx ? asked_batch : n_ctx;
 }
 
 apr_status apr_plan_make(apr_plan *plan, const apr_program *program, const apr_plan_options *options, apr_error *err)

@@ -51,8 +51,11 @@ typedef struct apr_plan_options {
      * nothing optional. */
     const uint64_t *weight_bytes;
     const uint64_t *made_bytes; /* [program->n_weights] of them, of tensors that are made of others; NULL: none is */
-    bool no_replay;             /* on a device: no token's operations are recorded */
-    bool copies;                /* on a device: an FP16 copy of each packed matrix beside it, for kernels that cannot read the packed one */
+    /* [program->n_weights] what experts' stacks take besides on a device where their rows are filled up (apr_plan_filled_weights); NULL:
+     * they are not, and products of theirs are slow. */
+    const uint64_t *filled_bytes;
+    bool no_replay; /* on a device: no token's operations are recorded */
+    bool copies;    /* on a device: an FP16 copy of each packed matrix beside it, for kernels that cannot read the packed one */
     const apr_dtype *weight_dtypes;      /* [program->n_weights] on a device; NULL: none is F16, all are decoded in tiles */
     const apr_weight_note *weight_notes; /* [program->n_weights], for the reasons; NULL: there are none */
     /* The plan of one place; the weights' bytes are those of that place (apr_partition_keep_weights). NULL: everything is in one. */
@@ -78,6 +81,7 @@ void apr_plan_set_pace(apr_plan_options *options, int64_t asked_batch, bool has_
     X(CONTEXT, "context", "CUDA context")                           \
     X(CUBLAS_HANDLE, "cublas.handle", "cuBLAS handle")              \
     X(CUBLAS_WORKSPACE, "cublas.workspace", "cuBLAS workspace")     \
+    X(FILLED, "weights.filled", "rows of experts filled up")        \
     X(MATERIALISED, "weights.materialised", "weights put in order") \
     X(COPIES, "weights.copies", "FP16 copies of packed weights")    \
     X(F32_VECTORS, "vectors", "norms and biases as float32")        \
@@ -167,10 +171,15 @@ const apr_plan_line *apr_plan_line_of(const apr_plan *plan, apr_line_id id);
 
 /* Bytes of a tensor where a file has it, padded to 64: with the scales of FP8; of a packed matrix its share of all parts. */
 uint64_t apr_plan_tensor_bytes(const apr_tensor *tensor);
+/* Fills bytes[program->n_weights] as 16-bit numbers take them, nothing optional. */
+void apr_plan_usual_weights(const apr_program *program, uint64_t *bytes);
 /* Fills bytes[program->n_weights] from a model's tensors: apr_plan_tensor_bytes of each, 0 for missing ones. */
 void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
 /* The same of those only that do not lie in the file as they are wanted (apr_tensor.made). */
 void apr_plan_made_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
+/* Fills bytes[program->n_weights] with what a device's copy of each takes besides when rows of experts that end within an item are filled
+ * up (kernels/cuda/flow_args.h), of stacks whose operation has kernels that want them so; else 0. dtypes: of each weight on the device. */
+void apr_plan_filled_weights(const apr_program *program, const apr_dtype *dtypes, uint64_t *bytes);
 /* Of each state with those options (n_ctx as in apr_plan_options), of one sequence. */
 void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes);
 /* Bytes of a slot when it is stored as dtype (16-bit floats for a dtype that its rows do not divide into), padded. */

@@ -1,5 +1,6 @@
 /* plan_weights.c - what a program's weights take: by their shapes, and as a model has them. */
 #include "formats/model/packing.h"
+#include "kernels/cuda/flow_args.h"
 #include "runtime/plan/plan.h"
 
 #include <stdio.h>
@@ -19,6 +20,12 @@ uint64_t apr_plan_tensor_bytes(const apr_tensor *tensor)
 {
     if (tensor->packing != NULL) return apr_pad64(apr_packing_bytes(tensor->packing, apr_tensor_rows(tensor)));
     return apr_saturating_add(apr_pad64(tensor->n_bytes), tensor->scale != NULL ? apr_pad64(tensor->scale->n_bytes) : 0);
+}
+
+void apr_plan_usual_weights(const apr_program *program, uint64_t *bytes)
+{
+    for (size_t i = 0; i < program->n_weights; i++)
+        bytes[i] = program->weights[i].optional ? 0 : apr_plan_slot_bytes(&program->weights[i], APR_F16);
 }
 
 static uint64_t tensor_bytes(const apr_model *model, const char *name, const char *suffix)
@@ -54,6 +61,44 @@ void apr_plan_made_weights(const apr_program *program, const apr_model *model, u
             char name[256];
             const apr_tensor *const tensor = apr_model_find(model, apr_slot_name(slot, j, name, sizeof name));
             if (tensor != NULL && tensor->made != NULL) bytes[i] = apr_saturating_add(bytes[i], apr_pad64(tensor->n_bytes));
+        }
+    }
+}
+
+/* A stack's matrices behind one another, in items or as they are stored. */
+static uint64_t stack_bytes(const apr_weight_slot *slot, apr_dtype dtype, bool in_items)
+{
+    uint64_t n_rows = (uint64_t)slot->count;
+    for (int i = 0; i + 1 < slot->rank; i++) n_rows = apr_saturating_mul(n_rows, (uint64_t)slot->dims[i]);
+    return apr_pad64(apr_saturating_mul(n_rows, (uint64_t)apr_items_row_bytes(dtype, in_items, slot->dims[slot->rank - 1])));
+}
+
+/* Would products that stream take these experts, if there were room for what stands between them? */
+static bool may_stream(const apr_op *op, const apr_dtype *dtypes)
+{
+    apr_experts_args a = op->args.experts;
+    apr_tensor stacks[3]; /* gate, up, down */
+
+    for (int k = 0; k < 3; k++) {
+        if (op->weight[k] < 0) return false;
+        stacks[k] = (apr_tensor){.dtype = dtypes[op->weight[k]], .in_items = true};
+        if (apr_flow_item_columns(stacks[k].dtype) == 0) return false;
+    }
+    a.n_tokens = 1;
+    a.gate = &stacks[0], a.up = &stacks[1], a.down = &stacks[2];
+    a.work.slice = SIZE_MAX / sizeof(float);
+    return apr_experts_flow(&a);
+}
+
+void apr_plan_filled_weights(const apr_program *program, const apr_dtype *dtypes, uint64_t *bytes)
+{
+    for (size_t i = 0; i < program->n_weights; i++) bytes[i] = 0;
+    for (size_t i = 0; i < program->n_ops; i++) {
+        const apr_op *const op = &program->ops[i];
+        if (op->kind != APR_OP_EXPERTS || !may_stream(op, dtypes)) continue;
+        for (int k = 0; k < 3; k++) {
+            const int w = op->weight[k];
+            bytes[w] = stack_bytes(&program->weights[w], dtypes[w], true) - stack_bytes(&program->weights[w], dtypes[w], false);
         }
     }
 }

@@ -52,6 +52,7 @@ static apr_status plan_place(apr_plans *plans, int place, const apr_program *pro
         APR_TRY(apr_partition_keep_weights(&plans->partition, program, place, made, err));
         options.made_bytes = made;
     }
+    if (plans->partition.n_places > 1) options.filled_bytes = NULL; /* steps of a token that read them so are of one place */
     if (!on_device) {
         options.gpu = NULL;
         options.copies = false;
@@ -101,7 +102,7 @@ static apr_status make_again(apr_plans *plans, const apr_program *program, const
 }
 
 /* Where the slowest pace does not fit, none does. */
-apr_status apr_plans_make(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err)
+static apr_status make_paced(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err)
 {
     const int slowest = apr_plan_n_paces(options->each.n_batch, options->n_devices > 0) - 1;
 
@@ -113,6 +114,18 @@ apr_status apr_plans_make(apr_plans *plans, const apr_program *program, const ap
     apr_status status = make_again(plans, program, options, 1, err);
     for (int i = 2; i <= slowest && status == APR_OK && !apr_plans_fit(plans); i++) status = make_again(plans, program, options, i, err);
     return status;
+}
+
+/* Rows filled up are worth more than pace. */
+apr_status apr_plans_make(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err)
+{
+    apr_plans_options o = *options;
+
+    const apr_status status = make_paced(plans, program, &o, err);
+    if (status != APR_OK || o.each.filled_bytes == NULL || apr_plans_fit(plans)) return status;
+    apr_plans_close(plans);
+    o.each.filled_bytes = NULL;
+    return make_paced(plans, program, &o, err);
 }
 
 static bool has_experts(const apr_program *program)
@@ -144,6 +157,7 @@ static apr_status try_offload(apr_plans *plans, apr_offload offload, const apr_p
 
     *plans = (apr_plans){0};
     o.offload = offload;
+    o.each.filled_bytes = NULL;
     APR_TRY(make_again(plans, program, &o, apr_plan_n_paces(o.each.n_batch, o.n_devices > 0) - 1, err));
     *excess = excess_of(plans);
     if (apr_plans_fit(plans)) return APR_OK;

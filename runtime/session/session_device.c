@@ -78,11 +78,14 @@ static bool is_read_by_rows(const apr_session *s, size_t slot)
     return true;
 }
 
-/* Is a slot of a type that is put into items, and is there room to do it 16 rows at a time? */
+static uint64_t item_row_bytes(const apr_tensor *t) { return (uint64_t)apr_items_row_bytes(t->dtype, true, apr_tensor_columns(t)); }
+
+/* Is a slot of a type that is put into items, is there room to do it 16 rows at a time, and to fill up its rows if they must be? */
 static bool can_lie_in_items(const apr_session *s, const apr_session_place *at, size_t slot)
 {
     const apr_tensor *const t = apr_session_parts(s, slot);
     if (t == NULL || t->scale != NULL || !goes_as_stored(s, slot)) return false;
+    if (item_row_bytes(t) != t->n_bytes / (uint64_t)apr_tensor_rows(t) && apr_session_line_bytes(at, APR_LINE_FILLED) == 0) return false;
     return apr_flow_item_columns(t->dtype) > 0 &&
            t->n_bytes / (uint64_t)apr_tensor_rows(t) * APR_FLOW_UNIT <= at->work.slice * sizeof(float);
 }
@@ -94,8 +97,8 @@ bool apr_session_experts_stream(const apr_session *s, const apr_session_place *a
     a.n_tokens = 1;
     a.gate = weights[0], a.up = weights[1], a.down = weights[2];
     a.work = at->work;
-    return apr_experts_flow(&a) && cuda->streams(at->device, a.gate->dtype, a.n_used * a.n_mid, a.n_in) &&
-           cuda->streams(at->device, a.down->dtype, a.n_out, a.n_used * a.n_mid);
+    return apr_experts_flow(&a) && cuda->streams(at->device, a.gate->dtype, a.n_used * a.n_mid, apr_items_columns(a.gate->dtype, a.n_in)) &&
+           cuda->streams(at->device, a.down->dtype, a.n_out, a.n_used * apr_items_columns(a.down->dtype, a.n_mid));
 }
 
 /* Would they, if their matrices lay for it? All of them do, or none. */
@@ -125,14 +128,18 @@ static bool is_streamed_stack(const apr_session *s, const apr_session_place *at,
     return any;
 }
 
+bool apr_session_wants_items(const apr_session *s)
+{
+    const bool streams = !s->options.no_fusion && !s->options.no_replay;
+    return s->n_places == 1 && !s->options.no_direct && (streams || s->options.n_sequences > 1);
+}
+
 bool apr_session_in_items(const apr_session *s, const apr_session_place *at, size_t slot)
 {
     const apr_tensor *const t = apr_session_parts(s, slot);
-    const bool streams = !s->options.no_fusion && !s->options.no_replay, may_be = s->n_places == 1 && !s->options.no_direct;
-    if (!may_be || !can_lie_in_items(s, at, slot)) return false;
-    if (t->rank != 2 || s->experts[slot] != NULL) return streams && s->options.n_sequences <= 1 && is_streamed_stack(s, at, slot);
-    return (streams || s->options.n_sequences > 1) && is_read_by_rows(s, slot) &&
-           s->options.cuda->streams(at->device, t->dtype, apr_tensor_rows(t), apr_tensor_columns(t));
+    if (!apr_session_wants_items(s) || !can_lie_in_items(s, at, slot)) return false;
+    if (t->rank != 2 || s->experts[slot] != NULL) return is_streamed_stack(s, at, slot);
+    return is_read_by_rows(s, slot) && s->options.cuda->streams(at->device, t->dtype, apr_tensor_rows(t), apr_tensor_columns(t));
 }
 
 /* Bytes of all of a slot's tensors, and of their scales. */
@@ -229,6 +236,7 @@ static apr_status load_weight(apr_session *s, apr_session_place *at, size_t slot
     at->bound[slot] = at->multiplied[slot] = twin;
     if (is_relaid) return apr_session_load_packed(s, at, slot, to, &twin->packing, loads, err);
     twin->in_items = apr_session_in_items(s, at, slot);
+    if (twin->in_items) twin->n_bytes = item_row_bytes(parts) * (uint64_t)(apr_tensor_rows(parts) * n);
     const uint64_t each = twin->n_bytes / (uint64_t)n, each_scales = twin->scale != NULL ? twin->scale->n_bytes / (uint64_t)n : 0;
     for (int64_t j = 0; j < n; j++) {
         uint8_t *const scales = to + stack_bytes(s, slot) + (uint64_t)j * each_scales, *const part = to + (uint64_t)j * each;
@@ -286,27 +294,30 @@ static apr_status load_all(apr_session *s, apr_session_place *at, apr_loads *loa
 apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr_error *err)
 {
     const size_t n = s->program.n_weights;
-    uint64_t *const bytes = malloc((n + 1) * sizeof *bytes), used = 0;
+    const bool fills = apr_session_line_bytes(at, APR_LINE_FILLED) > 0;
+    uint64_t *const bytes = malloc((n + 1) * sizeof *bytes), *const filled = malloc((n + 1) * sizeof *filled), used = 0;
     apr_dtype *const dtypes = malloc((n + 1) * sizeof *dtypes);
     apr_loads loads = {0};
     apr_status status = APR_OK;
 
     at->twins = calloc(3 * n + 1, sizeof *at->twins);
-    if (bytes == NULL || dtypes == NULL || at->twins == NULL) {
+    if (bytes == NULL || filled == NULL || dtypes == NULL || at->twins == NULL) {
         status = apr_no_memory(err, "the table of tensors");
     } else {
         apr_session_device_weights(s, bytes, dtypes);
+        apr_plan_filled_weights(&s->program, dtypes, filled);
         status = apr_partition_keep_weights(&s->partition, &s->program, at->index, bytes, err);
     }
     for (size_t i = 0; i < n && status == APR_OK; i++) {
         if (bytes[i] == 0 || s->program.weights[i].uses == APR_USE_FLOAT) continue; /* those are float32 already */
         if (apr_slot_is_read_on_host(&s->program.weights[i])) continue;             /* and those stay */
         status = load_weight(s, at, i, at->weights + used, &loads, err);
-        used += bytes[i];
+        used += bytes[i] + (fills ? filled[i] : 0);
     }
     if (status == APR_OK) status = load_all(s, at, &loads, err);
     apr_loads_close(&loads);
     free(bytes);
+    free(filled);
     free(dtypes);
     if (status == APR_OK) choose_fp8(s, at);
     return status;

@@ -92,6 +92,7 @@ static apr_status allocate_on_device(apr_session *s, apr_session_place *at, apr_
     APR_TRY(cuda->start_blas(at->device, blas, blas_bytes, &at->used.blas_version, err));
     for (int role = 0; role < APR_ROLE_COUNT; role++)
         at->used.weights += apr_session_line_bytes(at, (apr_line_id)(APR_LINE_WEIGHTS_EMBEDDING + role));
+    at->used.weights += apr_session_line_bytes(at, APR_LINE_FILLED);
     APR_TRY(cuda->alloc(at->device, at->used.weights, "weights", (void **)&at->weights, err));
     return allocate_beside(s, at, err);
 }

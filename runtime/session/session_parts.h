@@ -207,6 +207,7 @@ apr_status apr_session_upload_weights(apr_session *s, apr_session_place *at, apr
 
 /* Do the slot's rows lie in items on the device (kernels/cuda/flow_args.h)? Only where a token is replayed; stacks of experts where all
  * three of an operation can. */
+bool apr_session_wants_items(const apr_session *s); /* is there any such weight, as far as options say? */
 bool apr_session_in_items(const apr_session *s, const apr_session_place *at, size_t slot);
 /* Do a token's products with these experts, of gate, up and down, stream? */
 bool apr_session_experts_stream(const apr_session *s, const apr_session_place *at, const apr_op *op, const apr_tensor *const weights[3]);

@@ -56,7 +56,7 @@ apr_status apr_session_make_places(apr_session *s, apr_error *err)
 
 /* [n_weights] of each. */
 typedef struct weight_table {
-    uint64_t *device_bytes, *host_bytes, *made_bytes, *bytes; /* bytes: of the place that is planned */
+    uint64_t *device_bytes, *host_bytes, *made_bytes, *filled_bytes, *bytes; /* bytes: of the place that is planned */
     apr_dtype *dtypes;
     apr_weight_note *notes; /* of the place that is planned */
 } weight_table;
@@ -65,11 +65,15 @@ static apr_status open_table(const apr_session *s, weight_table *t, apr_error *e
 {
     const size_t n = s->program.n_weights + 1;
 
-    *t = (weight_table){malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->bytes),  malloc(n * sizeof *t->bytes),
-                        malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->dtypes), malloc(n * sizeof *t->notes)};
-    const bool has_bytes = t->device_bytes != NULL && t->host_bytes != NULL && t->made_bytes != NULL && t->bytes != NULL;
-    if (!has_bytes || t->dtypes == NULL || t->notes == NULL) return apr_no_memory(err, "the sizes of the weights");
-    if (s->options.cuda != NULL) apr_session_device_weights(s, t->device_bytes, t->dtypes);
+    *t = (weight_table){malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->bytes),
+                        malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->bytes), malloc(n * sizeof *t->dtypes),
+                        malloc(n * sizeof *t->notes)};
+    const bool has_bytes = t->device_bytes != NULL && t->host_bytes != NULL && t->made_bytes != NULL && t->filled_bytes != NULL;
+    if (!has_bytes || t->bytes == NULL || t->dtypes == NULL || t->notes == NULL) return apr_no_memory(err, "the sizes of the weights");
+    if (s->options.cuda != NULL) {
+        apr_session_device_weights(s, t->device_bytes, t->dtypes);
+        apr_plan_filled_weights(&s->program, t->dtypes, t->filled_bytes);
+    }
     apr_plan_model_weights(&s->program, s->model, t->host_bytes);
     return APR_OK;
 }
@@ -79,6 +83,7 @@ static void close_table(weight_table *t)
     free(t->device_bytes);
     free(t->host_bytes);
     free(t->made_bytes);
+    free(t->filled_bytes);
     free(t->bytes);
     free(t->dtypes);
     free(t->notes);
@@ -205,11 +210,12 @@ static bool all_fit(const apr_session *s)
     return true;
 }
 
-/* The fastest pace that fits, with copies where they are wanted; then without them; else the slowest. */
+/* The fastest pace that fits, with copies or rows filled up where they are wanted; then without them; else the slowest. */
 apr_status apr_session_draft_plan(apr_session *s, apr_error *err)
 {
-    const bool has_device = n_devices(s) > 0, wants_copies = has_device && s->options.no_direct;
-    const int n = apr_plan_n_paces(s->options.n_batch, has_device), n_tries = wants_copies ? 2 * n : n;
+    const bool has_device = n_devices(s) > 0, wants_copies = has_device && s->options.no_direct,
+               wants_filled = has_device && apr_session_wants_items(s);
+    const int n = apr_plan_n_paces(s->options.n_batch, has_device), n_tries = wants_copies || wants_filled ? 2 * n : n;
     apr_plan_options pace = apr_plan_defaults;
     weight_table t;
 
@@ -217,6 +223,7 @@ apr_status apr_session_draft_plan(apr_session *s, apr_error *err)
     for (int i = 0; i < n_tries && status == APR_OK && !(i > 0 && all_fit(s)); i++) {
         apr_plan_set_pace(&pace, s->options.n_batch, has_device, i % n);
         pace.copies = wants_copies && i < n;
+        pace.filled_bytes = wants_filled && i < n ? t.filled_bytes : NULL;
         status = draft_at(s, &t, &pace, err);
     }
     close_table(&t);

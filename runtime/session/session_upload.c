@@ -73,7 +73,9 @@ static apr_status add(apr_loads *loads, const apr_load *load, apr_error *err)
         loads->list = more;
         loads->room = room;
     }
-    loads->list[loads->n++] = *load;
+    loads->list[loads->n] = *load;
+    if (!load->in_items) loads->list[loads->n].lying_bytes = load->row_bytes;
+    loads->n++;
     loads->n_bytes += (uint64_t)load->n_rows * load->row_bytes;
     return APR_OK;
 }
@@ -98,6 +100,7 @@ apr_status apr_load_rows(apr_loads *loads, const apr_tensor *tensor, apr_load_fo
                      .rows_at_once = form == APR_LOAD_ITEMS ? APR_FLOW_UNIT : 1,
                      .n_decoded = is_halves ? n_columns : 0,
                      .in_items = form == APR_LOAD_ITEMS,
+                     .lying_bytes = (size_t)apr_items_row_bytes(tensor->dtype, true, n_columns),
                      .to = to};
     return add(loads, &load, err);
 }
@@ -169,7 +172,7 @@ static void note_failure(work *w, apr_status status, const apr_error *err)
 static apr_status send_piece(const work *w, const apr_load *l, int64_t row, int64_t n, const uint8_t *slot, int mark, apr_error *err)
 {
     const apr_load_target *const t = w->target;
-    uint8_t *const to = l->to + (size_t)row * l->row_bytes;
+    uint8_t *const to = l->to + (size_t)row * l->lying_bytes;
 
     APR_TRY(t->cuda->send(t->device, l->in_items ? t->scratch : to, slot, (size_t)n * l->row_bytes, err));
     if (l->in_items) APR_TRY(t->cuda->to_items(t->device, l->tensor->dtype, to, t->scratch, n, apr_tensor_columns(l->tensor), err));

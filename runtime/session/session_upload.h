@@ -24,7 +24,7 @@ struct apr_load {
     const apr_relay *relay;
     apr_regular_piece piece;
     int64_t n_rows, rows_at_once, n_decoded; /* pieces are whole multiples of rows_at_once; float32 numbers a row */
-    size_t row_bytes;                        /* on the device */
+    size_t row_bytes, lying_bytes;           /* of a row as it is sent, and as it lies on the device */
     bool in_items;
     uint8_t *to;
     apr_misfits misfits;

@@ -53,7 +53,7 @@ static void emulated_prepare(const std::vector<float> &x, int64_t n_tokens, int6
     to->fragments.assign(apr_abreast_fragment_bytes(n_tiles, n_in), 0);
     to->sums.assign(apr_abreast_sum_bytes(n_tiles, n_in), 0);
     to->factors.assign((size_t)n_tiles * 8, 1.0f);
-    to->view = apr_abreast_inputs{n_in, n_tiles, to->fragments.data(), to->sums.data(), to->factors.data(), form};
+    to->view = apr_abreast_inputs{n_in, n_in, n_tiles, to->fragments.data(), to->sums.data(), to->factors.data(), form};
     for (int64_t token = 0; token < n_tokens; token++) {
         float most = 0;
         int e;

@@ -248,7 +248,7 @@ static void test_inputs(int64_t n_tokens, int64_t n_in, apr_abreast_form form)
     twin<uint8_t> fragments(want.fragments.size()), sums(want.sums.size());
     must(cudaMemset(sums.device, 0, sums.n), "clear");
     must(cudaMemset(fragments.device, 0, fragments.n), "clear");
-    const apr_abreast_inputs to = {n_in, want.view.n_tiles, fragments.device, sums.device, factors.device, form};
+    const apr_abreast_inputs to = {n_in, n_in, want.view.n_tiles, fragments.device, sums.device, factors.device, form};
     must(apr_cuda_abreast_prepare(dx.device, NULL, n_tokens, &to, 0), "prepare");
     note("fragments (bytes that differ)", differing(fragments.get().data(), want.fragments.data(), fragments.n), 0, "");
     std::vector<float> f = factors.get();
@@ -283,7 +283,7 @@ static void test_parts(apr_dtype dtype, int64_t n_in, int64_t n_tokens, apr_abre
     twin<float> *out[3];
     apr_abreast_args a = {};
     a.n_parts = 3, a.n_tokens = n_tokens, a.partial = partial.device;
-    a.inputs = apr_abreast_inputs{n_in, n_tiles, fragments.device, sums.device, factors.device, form};
+    a.inputs = apr_abreast_inputs{n_in, n_in, n_tiles, fragments.device, sums.device, factors.device, form};
     for (int i = 0; i < 3; i++) {
         d[i] = new device_matrix(dtype, rows[i], n_in);
         out[i] = new twin<float>((size_t)(n_tokens * rows[i]));
@@ -408,7 +408,8 @@ static void test_experts(const mixture &s)
 static const mixture mixtures[] = {
     {APR_Q4_K, APR_Q6_K, 512, 256, 528, 16, 4, false, false, false},  {APR_MXFP4, APR_MXFP4, 768, 512, 256, 9, 3, true, false, false},
     {APR_Q8_0, APR_Q4_K, 256, 768, 272, 40, 6, true, true, false},    {APR_BF16, APR_F16, 128, 64, 144, 5, 2, false, false, true},
-    {APR_Q4_0, APR_Q8_0, 256, 256, 256, 130, 8, false, false, false},
+    {APR_Q4_0, APR_Q8_0, 256, 256, 256, 130, 8, false, false, false}, {APR_MXFP4, APR_MXFP4, 2880, 160, 144, 9, 4, true, false, false},
+    {APR_Q8_0, APR_MXFP4, 160, 2880, 48, 6, 2, true, false, false},   {APR_MXFP4, APR_Q8_0, 96, 288, 64, 5, 3, false, true, false},
 };
 
 static void test_type(apr_dtype dtype, const modes &m)
@@ -423,7 +424,7 @@ static void test_type(apr_dtype dtype, const modes &m)
 static void run_tests(const modes &m)
 {
     for (const mixture &s : mixtures)
-        if (wanted.empty()) test_experts(s);
+        if (is_wanted(s.dtype)) test_experts(s);
     for (apr_abreast_form form : {APR_ABREAST_HALVES, APR_ABREAST_BFLOATS, APR_ABREAST_WIDE})
         test_inputs(21, 1024, form), test_inputs(8, form == APR_ABREAST_WIDE ? 256 : 64, form);
     for (apr_dtype dtype : types) {

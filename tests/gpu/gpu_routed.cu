@@ -191,6 +191,11 @@ static void test_all_experts(void)
 
 /* --- experts whose products stream --- */
 
+static size_t items_bytes(const experts_shape &s, int64_t rows, int64_t columns)
+{
+    return (size_t)(s.n_experts * rows * apr_items_row_bytes(s.dtype, true, columns));
+}
+
 /* A stack in items; `bytes` keeps them. */
 static apr_tensor in_items(const expert_stack &stack, int64_t rows, int64_t columns, twin<uint8_t> &bytes)
 {
@@ -256,7 +261,8 @@ static void test_streamed(apr_dtype dtype, apr_dtype down_dtype, const experts_s
     experts_shape s = shape, of_down = shape;
     s.dtype = dtype, of_down.dtype = down_dtype;
     const expert_stack gate(s, s.n_mid, s.n_in), up(s, s.n_mid, s.n_in), down(of_down, s.n_out, s.n_mid);
-    twin<uint8_t> gate_items(gate.all->bytes.size()), up_items(up.all->bytes.size()), down_items(down.all->bytes.size());
+    twin<uint8_t> gate_items(items_bytes(s, s.n_mid, s.n_in)), up_items(items_bytes(s, s.n_mid, s.n_in)),
+        down_items(items_bytes(of_down, s.n_out, s.n_mid));
     const apr_tensor g = in_items(gate, s.n_mid, s.n_in, gate_items), u = in_items(up, s.n_mid, s.n_in, up_items),
                      d = in_items(down, s.n_out, s.n_mid, down_items);
     const std::vector<float> x = normals(s.n_in), routes = random_routes(s, 1), gate_bias = normals(s.n_experts * s.n_mid),
@@ -298,6 +304,14 @@ static void test_all_streamed(void)
             test_streamed(dtype, dtype, s);
             test_streamed(dtype, APR_Q6_K, s);
         }
+    /* rows that end within an item */
+    const experts_shape filled[] = {{APR_MXFP4, 320, 160, 96, 5, 4, gpt_oss, false, true, false, 0},
+                                    {APR_MXFP4, 2880, 224, 48, 4, 3, gpt_oss, false, true, false, 0},
+                                    {APR_MXFP4, 64, 2880, 32, 3, 2, silu, false, false, false, 0}};
+    for (const experts_shape &s : filled)
+        for (apr_dtype dtype : {APR_Q8_0, APR_MXFP4})
+            for (apr_dtype down : {APR_Q8_0, APR_MXFP4}) test_streamed(dtype, down, s);
+    test_streamed(APR_Q4_K, APR_MXFP4, experts_shape{APR_Q4_K, 512, 96, 64, 5, 4, silu, false, true, false, 0});
 }
 
 /* --- timings --- */

@@ -119,15 +119,15 @@ static inline matrix *new_matrix(apr_dtype dtype, int64_t rows, int64_t columns,
     return m;
 }
 
-/* Rows of blocks in the order of items, made block by block as kernels/cuda/flow_args.h says. */
+/* Rows of blocks in the order of items, made block by block as kernels/cuda/flow_args.h says; zeros behind their last ones. */
 static inline std::vector<uint8_t> items_of(const std::vector<uint8_t> &rows, apr_dtype dtype, int64_t n_rows, int64_t n_in)
 {
     const int64_t block = apr_dtypes[dtype].bytes_per_block, elems = apr_dtypes[dtype].elems_per_block;
-    const int64_t n = apr_flow_item_columns(dtype) / elems, n_items = n_in / elems / n;
-    std::vector<uint8_t> items(rows.size());
+    const int64_t n = apr_flow_item_columns(dtype) / elems, n_blocks = n_in / elems, n_items = (n_blocks + n - 1) / n;
+    std::vector<uint8_t> items((size_t)(n_rows * n_items * n * block), 0);
     for (int64_t r = 0; r < n_rows; r++)
-        for (int64_t b = 0; b < n_items * n; b++) {
-            const uint8_t *const from = &rows[(size_t)((r * n_items * n + b) * block)];
+        for (int64_t b = 0; b < n_blocks; b++) {
+            const uint8_t *const from = &rows[(size_t)((r * n_blocks + b) * block)];
             uint8_t *const to = &items[(size_t)(((r / 16 * n_items + b / n) * 16 + r % 16) * n * block)], k = (uint8_t)(b % n);
             if (dtype != APR_MXFP4) {
                 memcpy(to + k * block, from, (size_t)block);

@@ -26,8 +26,7 @@ static void ask(asked *a, const char *name, uint64_t budget)
         fail_msg("%s: %s", name, err.text);
     a->bytes = calloc(a->program.n_weights + 1, sizeof *a->bytes);
     assert_non_null(a->bytes);
-    for (size_t i = 0; i < a->program.n_weights; i++)
-        a->bytes[i] = a->program.weights[i].optional ? 0 : apr_plan_slot_bytes(&a->program.weights[i], APR_F16);
+    apr_plan_usual_weights(&a->program, a->bytes);
     a->options = (apr_plans_options){.each = apr_plan_defaults, .n_devices = 1, .host_weight_bytes = a->bytes};
     a->options.each.gpu = apr_gpu_find("h100");
     a->options.each.budget_bytes = budget;
@@ -223,6 +222,56 @@ static void parts_of_one_card_share_its_memory(void **state)
     forget(&a);
 }
 
+/* Of the only plan. */
+static uint64_t filled_in(const asked *a, uint64_t *all)
+{
+    apr_plans plans;
+    assert_int_equal(apr_plans_make(&plans, &a->program, &a->options, NULL), APR_OK);
+    const apr_plan_line *const line = apr_plan_line_of(&plans.plans[0], APR_LINE_FILLED);
+    const uint64_t bytes = line != NULL ? line->bytes : 0;
+    assert_true(apr_plans_fit(&plans));
+    *all = plans.plans[0].device_bytes;
+    apr_plans_close(&plans);
+    return bytes;
+}
+
+/* gpt-oss' 2,880 columns are 11 items and a quarter: of 12, 136 bytes of each row are filled up to. */
+static void rows_of_experts_are_filled_up_where_there_is_room(void **state)
+{
+    const uint64_t n_rows = 32 * 2880, each = n_rows * (12 * 136 - 2880 / 32 * 17), n_stacks = 24 * 3;
+    uint64_t all, less;
+    asked a;
+    (void)state;
+    ask(&a, "gpt-oss-20b", 0);
+    apr_dtype *const dtypes = malloc((a.program.n_weights + 1) * sizeof *dtypes);
+    uint64_t *const filled = malloc((a.program.n_weights + 1) * sizeof *filled);
+    assert_true(dtypes != NULL && filled != NULL);
+    for (size_t i = 0; i < a.program.n_weights; i++) {
+        const bool is_stack = a.program.weights[i].count == 32 && (a.program.weights[i].uses & APR_USE_MULTIPLIED) != 0;
+        dtypes[i] = is_stack ? APR_MXFP4 : APR_BF16;
+        a.bytes[i] = apr_plan_slot_bytes(&a.program.weights[i], dtypes[i]);
+    }
+    apr_plan_filled_weights(&a.program, dtypes, filled);
+    for (size_t i = 0; i < a.program.n_weights; i++) assert_int_equal(filled[i], dtypes[i] == APR_MXFP4 ? each : 0);
+    a.options.each.filled_bytes = filled;
+    a.options.each.n_batch = 0; /* what there is room for */
+    assert_int_equal(filled_in(&a, &all), n_stacks * each);
+    a.options.each.budget_bytes = all - n_stacks * each / 16; /* a slower pace is given up for it */
+    assert_int_equal(filled_in(&a, &less), n_stacks * each);
+    a.options.each.budget_bytes = all - n_stacks * each + (4 << 20);
+    assert_int_equal(filled_in(&a, &less), 0);
+    a.options.each.budget_bytes = all;
+    a.options.each.gpu = apr_gpu_find("t4"); /* no products that stream */
+    assert_int_equal(filled_in(&a, &less), 0);
+    for (size_t i = 0; i < a.program.n_weights; i++) /* down has no items: nothing of its layer is taken by such a product */
+        if (dtypes[i] == APR_MXFP4 && strstr(a.program.weights[i].name, "down") != NULL) dtypes[i] = APR_Q4_0;
+    apr_plan_filled_weights(&a.program, dtypes, filled);
+    for (size_t i = 0; i < a.program.n_weights; i++) assert_int_equal(filled[i], 0);
+    free(dtypes);
+    free(filled);
+    forget(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +282,7 @@ int main(void)
         cmocka_unit_test(experts_go_first),
         cmocka_unit_test(weights_and_states_of_all_places_are_the_model_s),
         cmocka_unit_test(parts_of_one_card_share_its_memory),
+        cmocka_unit_test(rows_of_experts_are_filled_up_where_there_is_room),
     };
     return cmocka_run_group_tests_name("plans", tests, NULL, NULL);
 }

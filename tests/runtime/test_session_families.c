@@ -188,7 +188,7 @@ static void matrices_made_of_others_are_put_in_order_in_memory_of_their_own(void
 /* The lines of the plan that are allocated there one by one. */
 static uint64_t device_lines(const apr_session *s)
 {
-    static const apr_line_id lines[] = {APR_LINE_CUBLAS_WORKSPACE, APR_LINE_COPIES, APR_LINE_F32_VECTORS,
+    static const apr_line_id lines[] = {APR_LINE_CUBLAS_WORKSPACE, APR_LINE_FILLED, APR_LINE_COPIES,   APR_LINE_F32_VECTORS,
                                         APR_LINE_ACTIVATIONS,      APR_LINE_LOGITS, APR_LINE_WORKSPACE};
     uint64_t n = all_weights(s) + apr_session_plan(s)->states_bytes;
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) n += line_bytes(s, lines[i]);

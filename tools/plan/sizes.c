@@ -43,7 +43,7 @@ apr_status apr_skeleton_model(apr_model *model, const apr_program *program, cons
 /* Of one tensor: its numbers and the scales beside them, which are two tensors of the file; not padded. */
 typedef struct tensor_bytes {
     uint64_t numbers, scales;
-    bool is_f16;
+    apr_dtype dtype;
 } tensor_bytes;
 
 static tensor_bytes stored_bytes(const apr_tensor *tensor, apr_dtype to)
@@ -51,7 +51,7 @@ static tensor_bytes stored_bytes(const apr_tensor *tensor, apr_dtype to)
     const bool new_scales = apr_dtypes[to].scales == APR_SCALES_BESIDE && tensor->dtype != to;
     const uint64_t scales = new_scales ? (uint64_t)apr_tensor_rows(tensor) * sizeof(float) : 0;
     const uint64_t kept_scales = tensor->dtype == to && tensor->scale != NULL ? tensor->scale->n_bytes : 0;
-    return (tensor_bytes){apr_recipe_bytes(tensor, to) - scales, scales + kept_scales, to == APR_F16};
+    return (tensor_bytes){apr_recipe_bytes(tensor, to) - scales, scales + kept_scales, to};
 }
 
 /* n such tensors: each padded by itself in a file, all together in the one stack that a device has of a layer's experts. */
@@ -81,6 +81,13 @@ static const apr_quant_scheme *published_scheme(const apr_model *skeleton, const
     const size_t n = strlen(module);
     if (n > 7 && strcmp(module + n - 7, ".weight") == 0) module[n - 7] = '\0';
     return apr_quantization_of(skeleton->quantization, module, module_kind(apr_family_find(skeleton->hparams.architecture), slot, tensor));
+}
+
+/* gpt-oss' codes and scales are read as blocks of MXFP4; other producers' stay what they are. */
+static apr_dtype published_dtype(const apr_model *skeleton, const apr_quant_scheme *scheme)
+{
+    const bool is_gpt_oss = scheme->layout == APR_QUANT_MXFP4 && strcmp(skeleton->quantization->method, "mxfp4") == 0;
+    return is_gpt_oss ? APR_MXFP4 : APR_DTYPE_COUNT;
 }
 
 /* All matrices of a slot: each as its producer writes it, or in the one stack that a device has. */
@@ -113,7 +120,7 @@ typedef struct sizing {
 static tensor_bytes bytes_by_recipe(const sizing *s, const apr_tensor *tensor)
 {
     const apr_recipe_line *const line = tensor != NULL ? s->lines[tensor - s->model->tensors] : NULL;
-    return line != NULL ? stored_bytes(tensor, line->to) : (tensor_bytes){0};
+    return line != NULL ? stored_bytes(tensor, line->to) : (tensor_bytes){0, 0, APR_DTYPE_COUNT};
 }
 
 /* One tensor of a slot: itself, or the parts of it when it is packed, each padded. */
@@ -137,16 +144,17 @@ static tensor_bytes bytes_of_tensor(const sizing *s, const apr_weight_slot *slot
 /* Of a skeleton, whose tensors stand in the order of the slots; nothing optional is there. */
 static void skeleton_bytes(sizing *s, const apr_weight_slot *slot, const char *mixture, apr_weight_size *size)
 {
-    *size = (apr_weight_size){0};
+    *size = (apr_weight_size){.dtype = APR_DTYPE_COUNT};
     if (slot->optional) return;
     const apr_tensor *const tensor = s->next++;
     const apr_quant_scheme *const scheme = mixture == NULL ? published_scheme(s->model, slot, tensor) : NULL;
     if (scheme != NULL) {
-        *size = (apr_weight_size){.bytes = published_bytes(scheme, slot, s->stacked)};
+        *size = (apr_weight_size){.bytes = published_bytes(scheme, slot, s->stacked), .dtype = published_dtype(s->model, scheme)};
         return;
     }
     const tensor_bytes each = mixture == NULL ? stored_bytes(tensor, tensor->dtype) : bytes_by_recipe(s, tensor);
-    *size = (apr_weight_size){.bytes = padded(each, (uint64_t)slot->count, s->stacked), .is_f16 = each.is_f16};
+    *size =
+        (apr_weight_size){.bytes = padded(each, (uint64_t)slot->count, s->stacked), .is_f16 = each.dtype == APR_F16, .dtype = each.dtype};
 }
 
 /* The slot's tensors side by side, where the first of them is packed; NULL: it is not, or there is no memory. To be freed. */
@@ -170,7 +178,7 @@ static bool packed_slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_
     apr_relay relay;
 
     if (parts == NULL) return false;
-    *size = (apr_weight_size){.note.scheme = parts->packing->scheme};
+    *size = (apr_weight_size){.note.scheme = parts->packing->scheme, .dtype = APR_DTYPE_COUNT};
     if (!s->stacked) {
         for (int64_t i = 0; i < slot->count; i++) size->bytes = apr_saturating_add(size->bytes, apr_plan_tensor_bytes(&parts[i]));
     } else if (apr_relay_begin(&relay, parts, slot->count)) {
@@ -185,10 +193,11 @@ static bool packed_slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_
 
 static apr_status slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_weight_size *size, apr_error *err)
 {
-    tensor_bytes first = {0};
+    tensor_bytes first = {0, 0, APR_DTYPE_COUNT};
+    bool is_alike = true;
     uint64_t numbers = 0, scales = 0, alone = 0;
 
-    *size = (apr_weight_size){0};
+    *size = (apr_weight_size){.dtype = APR_DTYPE_COUNT};
     for (int64_t i = 0; i < slot->count; i++) {
         const tensor_bytes each = bytes_of_tensor(s, slot, i);
         char name[512];
@@ -196,12 +205,14 @@ static apr_status slot_bytes(const sizing *s, const apr_weight_slot *slot, apr_w
             return apr_fail(err, APR_E_UNSUPPORTED, "%s: no tensor '%s', which a %s model has; plan from its config.json instead",
                             s->model->path, apr_slot_name(slot, i, name, sizeof name), s->model->hparams.architecture);
         if (i == 0) first = each;
+        is_alike &= each.dtype == first.dtype;
         numbers = apr_saturating_add(numbers, each.numbers);
         scales = apr_saturating_add(scales, each.scales);
         alone = apr_saturating_add(alone, padded(each, 1, false));
     }
-    size->bytes = s->stacked ? padded((tensor_bytes){numbers, scales, false}, 1, false) : alone;
-    size->is_f16 = first.is_f16;
+    size->bytes = s->stacked ? padded((tensor_bytes){numbers, scales, first.dtype}, 1, false) : alone;
+    size->is_f16 = first.dtype == APR_F16;
+    size->dtype = is_alike ? first.dtype : APR_DTYPE_COUNT;
     return APR_OK;
 }
 

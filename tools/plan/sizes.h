@@ -14,8 +14,9 @@
 apr_status apr_skeleton_model(apr_model *model, const apr_program *program, const apr_model *source, apr_error *err);
 
 typedef struct apr_weight_size {
-    uint64_t bytes; /* padded to 64; 0: the model has no such weight */
-    bool is_f16;    /* stored so: a device need not decode it */
+    uint64_t bytes;  /* padded to 64; 0: the model has no such weight */
+    bool is_f16;     /* stored so: a device need not decode it */
+    apr_dtype dtype; /* of its blocks; APR_DTYPE_COUNT: it has none, or of several types */
     apr_weight_note note;
 } apr_weight_size;
 

@@ -20,7 +20,7 @@ uint64_t apr_planned_together(const apr_plan *a, const apr_plan *b)
 
 static uint64_t weight_bytes(const apr_plan *plan)
 {
-    uint64_t n = 0;
+    uint64_t n = line_bytes(plan, APR_LINE_FILLED);
     for (int role = 0; role < APR_ROLE_COUNT; role++) n += line_bytes(plan, (apr_line_id)(APR_LINE_WEIGHTS_EMBEDDING + role));
     return n;
 }

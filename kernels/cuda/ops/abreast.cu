@@ -236,6 +236,7 @@ cudaError_t apr_cuda_linear_abreast(const apr_linear_args *a, bool is_prepared, 
     args.parts[0] = apr_abreast_part{a->weight, a->bias, a->out};
     args.n_tokens = a->n_tokens;
     args.inputs = apr_abreast_inputs{a->n_in,
+                                     a->n_in,
                                      room.n_tiles,
                                      work + room.inputs.fragments,
                                      work + room.inputs.sums,

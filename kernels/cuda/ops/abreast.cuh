@@ -37,10 +37,10 @@ void apr_cuda_let_warpgroups(bool may);
 
 /* Inputs as fragments of products (ops/abreast_lanes.cuh): tiles of 8 tokens, the last one filled up with zeros. */
 typedef struct apr_abreast_inputs {
-    int64_t n_in, n_tiles;
-    uint8_t *fragments; /* [apr_abreast_fragment_bytes] */
-    uint8_t *sums;      /* [apr_abreast_sum_bytes] */
-    float *factors;     /* [8 * n_tiles] what a token's sums are multiplied by */
+    int64_t n_in, n_x, n_tiles; /* columns of the weights' rows, and how many numbers a token has for them: zeros behind */
+    uint8_t *fragments;         /* [apr_abreast_fragment_bytes] */
+    uint8_t *sums;              /* [apr_abreast_sum_bytes] */
+    float *factors;             /* [8 * n_tiles] what a token's sums are multiplied by */
     apr_abreast_form form;
 } apr_abreast_inputs;
 

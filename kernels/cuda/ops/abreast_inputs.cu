@@ -17,15 +17,15 @@ static __global__ void __launch_bounds__(THREADS)
     follow_previous();
     const int64_t slot = blockIdx.x, named = row_of != NULL ? (int64_t)__ldcg(row_of + slot) : slot < n ? slot : -1;
     const int64_t row = named >= 0 && own_rows ? slot : named;
-    const float4 *const from = (const float4 *)(x + (row < 0 ? 0 : row) * to.n_in);
-    const int n_pieces = (int)(to.n_in / 8), thread = (int)threadIdx.x;
+    const float4 *const from = (const float4 *)(x + (row < 0 ? 0 : row) * to.n_x);
+    const int n_pieces = (int)(to.n_in / 8), n_there = row >= 0 ? (int)(to.n_x / 8) : 0, thread = (int)threadIdx.x;
     input_piece kept[KEPT];
     float most = 0.0f, times, back;
 #pragma unroll
-    for (int k = 0; k < KEPT; k++) kept[k] = piece_of(from, thread + k * THREADS, row >= 0 && thread + k * THREADS < n_pieces);
+    for (int k = 0; k < KEPT; k++) kept[k] = piece_of(from, thread + k * THREADS, thread + k * THREADS < n_there);
 #pragma unroll
     for (int k = 0; k < KEPT; k++) most = fmaxf(most, fmaxf(most_of(kept[k].first), most_of(kept[k].second)));
-    for (int i = thread + KEPT * THREADS; row >= 0 && i < n_pieces; i += THREADS) {
+    for (int i = thread + KEPT * THREADS; i < n_there; i += THREADS) {
         const input_piece piece = piece_of(from, i, true);
         most = fmaxf(most, fmaxf(most_of(piece.first), most_of(piece.second)));
     }
@@ -41,14 +41,15 @@ static __global__ void __launch_bounds__(THREADS)
         if (k * THREADS < n_pieces) put_piece<FORM>(to, slot, thread + k * THREADS, thread + k * THREADS < n_pieces, kept[k], times);
     for (int base = KEPT * THREADS; base < n_pieces; base += THREADS) {
         const bool on = base + thread < n_pieces;
-        put_piece<FORM>(to, slot, base + thread, on, piece_of(from, base + thread, on && row >= 0), times);
+        put_piece<FORM>(to, slot, base + thread, on, piece_of(from, base + thread, base + thread < n_there), times);
     }
 }
 
 static cudaError_t prepare(const float *x, const int *row_of, bool own_rows, int64_t n, const apr_abreast_inputs *to, cudaStream_t stream)
 {
     const unsigned n_slots = (unsigned)(to->n_tiles * APR_ABREAST_TILE);
-    if (to->n_in % ABREAST_SUB != 0 || (uintptr_t)x % 16 != 0) return cudaErrorNotSupported;
+    if (to->n_in % ABREAST_SUB != 0 || to->n_x % ABREAST_SUB != 0 || to->n_x > to->n_in || (uintptr_t)x % 16 != 0)
+        return cudaErrorNotSupported;
     static void (*const kernels[])(const float *, const int *, bool, int64_t, apr_abreast_inputs) = {
         k_inputs<APR_ABREAST_HALVES>, k_inputs<APR_ABREAST_BFLOATS>, k_inputs<APR_ABREAST_WIDE>};
     const auto kernel = kernels[to->form];

@@ -283,7 +283,7 @@ static apr_abreast_inputs slot_of(const apr_rows_room *room, int slot, int64_t n
     uint8_t *const at = (uint8_t *)room->work.data + (size_t)slot * apr_cuda_rows_slot_bytes(room->widest);
     size_t end = 0;
     const apr_abreast_inputs_room in = apr_abreast_take_inputs(&end, n_tiles, n_in);
-    return apr_abreast_inputs{n_in, n_tiles, at + in.fragments, at + in.sums, (float *)(at + in.factors), form_of(room)};
+    return apr_abreast_inputs{n_in, n_in, n_tiles, at + in.fragments, at + in.sums, (float *)(at + in.factors), form_of(room)};
 }
 
 static void leave(rows_end *e, const apr_rows_room *room, const apr_rows_left *left, int64_t width, int64_t n_tokens)

@@ -16,14 +16,22 @@ typedef struct experts_buffers {
     int gate_splits, down_splits;
 } experts_buffers;
 
-static apr_abreast_inputs inputs_at(uint8_t *work, const apr_abreast_inputs_room &room, int64_t n_tiles, int64_t n_in, apr_dtype dtype)
+/* Columns of a matrix' rows as they lie. */
+static int64_t columns_of(const apr_tensor *matrix, int64_t n_in)
 {
-    return apr_abreast_inputs{n_in,
+    return matrix->in_items ? apr_items_columns(matrix->dtype, n_in) : n_in;
+}
+
+static apr_abreast_inputs inputs_at(uint8_t *work, const apr_abreast_inputs_room &room, int64_t n_tiles, int64_t n_in,
+                                    const apr_tensor *matrix)
+{
+    return apr_abreast_inputs{columns_of(matrix, n_in),
+                              n_in,
                               n_tiles,
                               work + room.fragments,
                               work + room.sums,
                               (float *)(work + room.factors),
-                              dtype == APR_BF16 ? APR_ABREAST_BFLOATS : APR_ABREAST_HALVES};
+                              matrix->dtype == APR_BF16 ? APR_ABREAST_BFLOATS : APR_ABREAST_HALVES};
 }
 
 static experts_buffers cut(uint8_t *work, const apr_experts_args *a, int64_t n_tokens, int n_multiprocessors)
@@ -37,8 +45,8 @@ static experts_buffers cut(uint8_t *work, const apr_experts_args *a, int64_t n_t
     b.pairs.pair_of = (int *)(work + room.pair_of);
     b.pairs.groups = (apr_abreast_group *)(work + room.groups);
     b.pairs.n_groups = (int *)(work + room.n_groups);
-    b.x = inputs_at(work, room.x, room.most_tiles, a->n_in, a->up->dtype);
-    b.mid = inputs_at(work, room.mid, room.most_tiles, a->n_mid, a->down->dtype);
+    b.x = inputs_at(work, room.x, room.most_tiles, a->n_in, a->up);
+    b.mid = inputs_at(work, room.mid, room.most_tiles, a->n_mid, a->down);
     b.gate = (float *)(work + room.gate), b.up = (float *)(work + room.up);
     b.middle = (float *)(work + room.middle), b.down = (float *)(work + room.down);
     return b;
@@ -128,7 +136,7 @@ static cudaError_t some_tokens(const apr_experts_args *a, int group_tiles, int n
 static bool goes(const apr_tensor *m, int64_t rows, int64_t n_in, int major)
 {
     return m->packing == NULL && m->scale == NULL && m->pending.kind == APR_STEP_NONE && (uintptr_t)m->data % 16 == 0 &&
-           apr_cuda_goes_abreast(m->dtype, m->in_items, rows, n_in, major);
+           apr_cuda_goes_abreast(m->dtype, m->in_items, rows, columns_of(m, n_in), major);
 }
 
 /* Tokens that are computed at a time: of up to 64 always all, for their numbers; more as the workspace has room for. 0: it has none. */

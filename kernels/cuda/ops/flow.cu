@@ -90,47 +90,48 @@ cudaError_t apr_cuda_flow_prepare(const apr_flow_inputs *a, cudaStream_t stream)
 
 enum { ITEMS_THREADS = 256 };
 
-/* A thread two bytes: every block is a whole number of them. */
+/* A thread two bytes: every block is a whole number of them. Of n; a row is `row_words` of them, and in items a whole number of items. */
 static __global__ void __launch_bounds__(ITEMS_THREADS)
-    k_to_items(const uint16_t *rows, uint16_t *to, uint32_t item_row, uint32_t n_items, uint64_t n)
+    k_to_items(const uint16_t *rows, uint16_t *to, uint32_t item_row, uint32_t row_words, uint64_t n)
 {
-    const uint64_t at = (uint64_t)blockIdx.x * ITEMS_THREADS + threadIdx.x;
+    const uint64_t at = (uint64_t)blockIdx.x * ITEMS_THREADS + threadIdx.x, n_items = (row_words + item_row - 1) / item_row;
     if (at >= n) return;
-    const uint32_t within = (uint32_t)(at % item_row), row = (uint32_t)(at / item_row % APR_FLOW_UNIT);
-    const uint64_t item = at / item_row / APR_FLOW_UNIT, unit = item / n_items;
-    to[at] = __ldg(rows + ((unit * APR_FLOW_UNIT + row) * n_items + item % n_items) * item_row + within);
+    const uint32_t row = (uint32_t)(at / item_row % APR_FLOW_UNIT);
+    const uint64_t item = at / item_row / APR_FLOW_UNIT, unit = item / n_items, in_row = item % n_items * item_row + at % item_row;
+    to[at] = in_row < row_words ? __ldg(rows + (unit * APR_FLOW_UNIT + row) * row_words + in_row) : (uint16_t)0;
 }
 
 /* Where heads of blocks lie apart, a thread a block: of 32 codes. */
 static __global__ void __launch_bounds__(ITEMS_THREADS)
-    k_to_items_apart(const uint8_t *rows, uint8_t *to, uint32_t n_items, uint64_t n_blocks)
+    k_to_items_apart(const uint8_t *rows, uint8_t *to, uint32_t row_blocks, uint64_t n_blocks)
 {
     constexpr int N = item_blocks<APR_MXFP4>::N, BYTES = piece<APR_MXFP4>::BYTES;
-    const uint64_t at = (uint64_t)blockIdx.x * ITEMS_THREADS + threadIdx.x;
+    const uint64_t at = (uint64_t)blockIdx.x * ITEMS_THREADS + threadIdx.x, n_items = (row_blocks + N - 1) / N;
     if (at >= n_blocks) return;
-    const uint64_t item_row = at / N, item = item_row / APR_FLOW_UNIT, unit = item / n_items;
-    const uint64_t row = unit * APR_FLOW_UNIT + item_row % APR_FLOW_UNIT, block = (row * n_items + item % n_items) * N + at % N;
-    const uint8_t *const from = rows + block * BYTES;
+    const uint64_t item_row = at / N, item = item_row / APR_FLOW_UNIT, unit = item / n_items, in_row = item % n_items * N + at % N;
+    const uint8_t *const from = rows + ((unit * APR_FLOW_UNIT + item_row % APR_FLOW_UNIT) * row_blocks + in_row) * BYTES;
     uint8_t *const out = to + item_row * (N * BYTES);
-    out[at % N] = __ldg(from);
+    const bool is_there = in_row < row_blocks;
+    out[at % N] = is_there ? __ldg(from) : (uint8_t)0;
 #pragma unroll
-    for (int k = 0; k < 2; k++) *(uint2 *)(out + N + at % N * (BYTES - 1) + 8 * k) = nibbles_crossed(load_64_any(from + 1 + 8 * k));
+    for (int k = 0; k < 2; k++)
+        *(uint2 *)(out + N + at % N * (BYTES - 1) + 8 * k) = is_there ? nibbles_crossed(load_64_any(from + 1 + 8 * k)) : make_uint2(0, 0);
 }
 
 cudaError_t apr_cuda_to_items(apr_dtype dtype, const uint8_t *rows, int64_t n_rows, int64_t n_in, uint8_t *to, cudaStream_t stream)
 {
     const apr_dtype_facts *const facts = &apr_dtypes[dtype];
     const int columns = apr_flow_item_columns(dtype);
-    if (columns == 0 || n_in % columns != 0 || n_rows % APR_FLOW_UNIT != 0) return cudaErrorInvalidValue;
+    if (columns == 0 || n_in % facts->elems_per_block != 0 || n_rows % APR_FLOW_UNIT != 0) return cudaErrorInvalidValue;
+    const uint64_t n_bytes = (uint64_t)(n_rows * apr_items_row_bytes(dtype, true, n_in));
     if (heads_apart(dtype)) {
-        const uint64_t n_blocks = (uint64_t)n_rows * (uint64_t)(n_in / facts->elems_per_block);
+        const uint64_t n_blocks = n_bytes / (uint64_t)facts->bytes_per_block;
         k_to_items_apart<<<(unsigned)((n_blocks + ITEMS_THREADS - 1) / ITEMS_THREADS), ITEMS_THREADS, 0, stream>>>(
-            rows, to, (uint32_t)(n_in / columns), n_blocks);
+            rows, to, (uint32_t)(n_in / facts->elems_per_block), n_blocks);
         return cudaGetLastError();
     }
-    const uint32_t item_row = (uint32_t)(columns / facts->elems_per_block * facts->bytes_per_block) / 2;
-    const uint64_t n = (uint64_t)n_rows * (uint64_t)(n_in / columns) * item_row;
-    k_to_items<<<(unsigned)((n + ITEMS_THREADS - 1) / ITEMS_THREADS), ITEMS_THREADS, 0, stream>>>((const uint16_t *)rows, (uint16_t *)to,
-                                                                                                  item_row, (uint32_t)(n_in / columns), n);
+    const uint32_t item_row = (uint32_t)apr_items_row_bytes(dtype, false, columns) / 2;
+    k_to_items<<<(unsigned)((n_bytes / 2 + ITEMS_THREADS - 1) / ITEMS_THREADS), ITEMS_THREADS, 0, stream>>>(
+        (const uint16_t *)rows, (uint16_t *)to, item_row, (uint32_t)apr_items_row_bytes(dtype, false, n_in) / 2, n_bytes / 2);
     return cudaGetLastError();
 }

@@ -20,12 +20,13 @@ static cudaError_t start_routed(apr_dtype dtype, const flow_call &a, int n_multi
 /* What both steps have alike; a matrix is [n_out, n_in]. */
 static flow_call routed_call(const apr_experts_args *args, const apr_tensor *stack, int64_t n_out, int64_t n_in)
 {
-    const apr_dtype_facts *const facts = &apr_dtypes[stack->dtype];
     flow_call a = {};
     a.routed.routes = args->routes;
     a.routed.n_used = (int)args->n_used;
     a.routed.n_units = (int)(n_out / APR_FLOW_UNIT);
-    a.routed.matrix_bytes = n_out * (n_in / facts->elems_per_block * facts->bytes_per_block);
+    a.routed.matrix_bytes = n_out * apr_items_row_bytes(stack->dtype, true, n_in);
+    a.routed.n_groups = (int)(n_in / PLANES_GROUP);
+    a.routed.all_groups = (int)(apr_items_columns(stack->dtype, n_in) / PLANES_GROUP);
     return a;
 }
 
@@ -40,6 +41,7 @@ cudaError_t apr_cuda_flow_experts(const apr_experts_args *args, const apr_flow_a
     a.parts[1] = flow_part{args->up->data, args->up_bias, NULL, a.routed.n_units * a.routed.n_used};
     a.n_in = (int)args->n_in, a.x = flow->x, a.planes = middle;
     a.n_squares = a.n_in / PLANES_GROUP, a.squares = flow->squares, a.eps = flow->eps;
+    a.routed.gap = (int)(apr_items_columns(args->down->dtype, args->n_mid) - args->n_mid);
     a.has_beside = true;
     const cudaError_t error = start_routed(args->gate->dtype, a, n_multiprocessors, stream);
     if (error != cudaSuccess) return error;

@@ -45,6 +45,8 @@ typedef struct flow_routed {
     const float *routes;
     int n_used, n_units; /* units of one expert's matrix */
     int64_t matrix_bytes;
+    int n_groups, all_groups; /* groups of 16 inputs that belong to one of a product's experts, and those with which its row is filled up */
+    int gap;                  /* GLU: columns between one expert's planes and those of the next */
 } flow_routed;
 
 typedef struct flow_call {
@@ -89,6 +91,7 @@ template <apr_dtype D> struct flow_ring {
     static constexpr int BYTES = APR_FLOW_UNIT * flow_type<D>::BYTES, PIECES = BYTES / 16;
     static constexpr bool APART = flow_type<D>::BYTES == 128; /* rows */
     static constexpr bool WHOLE = FLOW_HAS_BULK && (D == APR_Q4_K || D == APR_Q6_K);
+    static constexpr bool FILLED = D == APR_MXFP4 || D == APR_Q8_0; /* rows of experts may end within an item, for a block is less */
     static_assert(BYTES % 16 == 0, "items are copied by 16 bytes");
 };
 
@@ -276,7 +279,9 @@ template <bool ROUTED> static __device__ __forceinline__ void finish(const flow_
             const float squares = half_warp_sum(value * value);
             if (on && row == 0) a.out_squares[at.unit] = squares;
         }
-        if (a.planes != NULL) planes_put(a.planes, at.r, on, a.gain != NULL ? value * (e.gain + a.gain_offset) : value);
+        if (a.planes != NULL)
+            planes_put(a.planes, at.r + (ROUTED ? at.rank * a.routed.gap : 0), on,
+                       a.gain != NULL ? value * (e.gain + a.gain_offset) : value);
     }
 }
 
@@ -290,7 +295,7 @@ static __device__ __forceinline__ void bring_arguments(const flow_call &a, float
     *sink = __uint_as_float(sum);
 }
 
-/* A lane's part of the sums of squares of the inputs' groups, four at a time: n_in is a multiple of 64. */
+/* A lane's part of the sums of squares of the inputs' groups, four at a time: n_in is a multiple of APR_FLOW_COLUMNS. */
 static __device__ __forceinline__ float squares_of_lane(const flow_call &a)
 {
     const float4 *const squares = (const float4 *)a.squares;
@@ -331,20 +336,32 @@ static __device__ __forceinline__ void ask_planes(const uint8_t *from, int n_pie
     for (int k = 0; k < AHEAD; k++)
         if (first + k * THREADS < n_pieces) pieces[k] = __ldcg((const uint4 *)from + first + k * THREADS);
 }
-template <apr_dtype D> static __device__ __forceinline__ void put_planes(const uint4 (&pieces)[AHEAD], int n_pieces, int first, uint8_t *x)
+/* Piece i of all tiles', with zeros for what nobody wrote: groups that a row is filled up with. It has bytes of one group, or a number of
+ * each of four. */
+static __device__ __forceinline__ uint4 with_zeros(const flow_routed &r, int i, uint4 v)
+{
+    enum { GROUPS = PLANES_COLUMNS / PLANES_GROUP };
+    const int piece = i % FLOW_TILE_PIECES, step = 16 * piece < PLANES_SCALES ? 0 : 1;
+    const int group = (i / FLOW_TILE_PIECES * GROUPS + (step == 0 ? piece % GROUPS : piece % 4 * 4)) % r.all_groups;
+    return make_uint4(group < r.n_groups ? v.x : 0, group + step < r.n_groups ? v.y : 0, group + 2 * step < r.n_groups ? v.z : 0,
+                      group + 3 * step < r.n_groups ? v.w : 0);
+}
+template <apr_dtype D, bool FILLED>
+static __device__ __forceinline__ void put_planes(const flow_call &a, const uint4 (&pieces)[AHEAD], int n_pieces, int first, uint8_t *x)
 {
 #pragma unroll
     for (int k = 0; k < AHEAD; k++) {
         const int i = first + k * THREADS, tile = i / FLOW_TILE_PIECES, piece = i % FLOW_TILE_PIECES;
         const bool is_bytes = 16 * piece < PLANES_SCALES;
-        if (i < n_pieces)
-            ((uint4 *)x)[tile * FLOW_TILE_PIECES + flow_piece(piece)] = is_bytes ? flow_type<D>::arranged(pieces[k]) : pieces[k];
+        if (i >= n_pieces) continue;
+        const uint4 v = FILLED ? with_zeros(a.routed, i, pieces[k]) : pieces[k];
+        ((uint4 *)x)[tile * FLOW_TILE_PIECES + flow_piece(piece)] = is_bytes ? flow_type<D>::arranged(v) : v;
     }
 }
 
 /* All inputs into shared memory. Their sums of squares, on their way at the same time, are one warp's business, which gives its lanes'
  * parts: they lie in a few lines, and twelve warps of all blocks would ask for those at once. */
-template <apr_dtype D>
+template <apr_dtype D, bool FILLED>
 static __device__ __forceinline__ float take_inputs_and_squares(const flow_call &a, int n_pieces, uint8_t *x, bool has_squares)
 {
     const int thread = (int)threadIdx.x;
@@ -352,10 +369,10 @@ static __device__ __forceinline__ float take_inputs_and_squares(const flow_call 
     uint4 pieces[AHEAD];
     ask_planes(a.x, n_pieces, thread, pieces);
     if (has_squares) squares = squares_of_lane(a);
-    put_planes<D>(pieces, n_pieces, thread, x);
+    put_planes<D, FILLED>(a, pieces, n_pieces, thread, x);
     for (int first = thread + AHEAD * THREADS; first < n_pieces; first += AHEAD * THREADS) {
         ask_planes(a.x, n_pieces, first, pieces);
-        put_planes<D>(pieces, n_pieces, first, x);
+        put_planes<D, FILLED>(a, pieces, n_pieces, first, x);
     }
     return squares;
 }
@@ -513,7 +530,8 @@ static __global__ void __launch_bounds__(THREADS, ROUTED ? ROUTED_RESIDENT : RES
     if (ROUTED && has_extras) extras[row] = extras_of<ROUTED>(a, row_at<ROUTED>(a, first + row / APR_FLOW_UNIT, row % APR_FLOW_UNIT));
     const bool has_residual = !ROUTED && has_extras && a.ending == APR_FLOW_ADD;
     const float residual = has_residual ? __ldcg(a.residual + at.r) : 0.0f;
-    const float squares = take_inputs_and_squares<D>(a, layout.x_bytes / 16, x, warp == 0 && a.squares != NULL);
+    const float squares = take_inputs_and_squares < D,
+                ROUTED && flow_ring<D>::FILLED > (a, layout.x_bytes / 16, x, warp == 0 && a.squares != NULL);
     if (has_residual) extras[row].residual = residual;
     __syncthreads();
     if (warp == 0) { /* which has the fewest items; it is needed when they are done */
@@ -576,10 +594,11 @@ template <apr_dtype D, bool ROUTED> static cudaError_t start(const flow_call &a,
     const int most = (n_units + n_blocks - 1) / n_blocks, n_rows = most * APR_FLOW_UNIT;
     const bool has_extras = a.ending == APR_FLOW_ADD || a.gain != NULL || a.parts[0].bias != NULL;
     flow_layout layout;
-    layout.n_items = a.n_in / flow_type<D>::COLUMNS;
-    layout.n_run = ROUTED && a.ending != APR_FLOW_GLU ? layout.n_items / a.routed.n_used : layout.n_items;
+    const int n_runs = ROUTED && a.ending != APR_FLOW_GLU ? a.routed.n_used : 1;
+    layout.n_run = (a.n_in / n_runs + flow_type<D>::COLUMNS - 1) / flow_type<D>::COLUMNS;
+    layout.n_items = layout.n_run * n_runs;
     layout.n_extras = !has_extras ? 0 : n_rows < THREADS ? n_rows : (int)THREADS;
-    const int fixed = fixed_bytes<D>(a.n_in, a.ending == APR_FLOW_GLU ? 2 * most : most, &layout);
+    const int fixed = fixed_bytes<D>(layout.n_items * flow_type<D>::COLUMNS, a.ending == APR_FLOW_GLU ? 2 * most : most, &layout);
     int n_bytes = 0;
     cudaError_t error = lay_out(&layout, fixed, R::BYTES, a.is_first || (ROUTED && a.has_beside), &n_bytes);
     if (error == cudaSuccess) error = cudaFuncSetAttribute(k_flow<D, ROUTED>, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);

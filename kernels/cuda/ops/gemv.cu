@@ -50,7 +50,7 @@ bool apr_cuda_view(const apr_tensor *matrix, weight_view *v)
     v->data = matrix->data;
     v->n_rows = n_rows;
     v->n_in = matrix->rank > 0 ? matrix->dims[matrix->rank - 1] : 1;
-    v->row_bytes = v->n_in / facts->elems_per_block * facts->bytes_per_block;
+    v->row_bytes = apr_items_row_bytes(matrix->dtype, matrix->in_items, v->n_in);
     v->step = matrix->pending.kind;
     v->head_rows = v->step != APR_STEP_NONE ? n_rows / matrix->pending.n[0] : 0;
     v->relaid.bits = 0;
