@@ -405,6 +405,29 @@ static void test_experts(const mixture &s)
     }
 }
 
+/* Values of any width are brought into a slot, normed, for any number of rows. */
+static void test_brought(int64_t width, int64_t n_tokens)
+{
+    const std::vector<float> x = uneven(n_tokens * width);
+    std::vector<float> want(x.size());
+    for (int64_t t = 0; t < n_tokens; t++) {
+        double squares = 0;
+        for (int64_t i = 0; i < width; i++) squares += (double)x[(size_t)(t * width + i)] * x[(size_t)(t * width + i)];
+        for (int64_t i = 0; i < width; i++)
+            want[(size_t)(t * width + i)] = (float)(x[(size_t)(t * width + i)] / sqrt(squares / (double)width + 1e-6));
+    }
+    const size_t n_bytes = apr_cuda_rows_bytes(width, n_multiprocessors);
+    twin<float> dx(x), out(x.size()), work(n_bytes / 4);
+    apr_rows_inputs args = {};
+    args.room.work = apr_workspace{work.device, n_bytes / 4, 1}, args.room.widest = width;
+    args.n_tokens = n_tokens, args.width = width, args.x = dx.device, args.out = out.device;
+    args.left.norm = true, args.left.eps = 1e-6f;
+    char what[64];
+    snprintf(what, sizeof what, "%lld wide, %lld rows", (long long)width, (long long)n_tokens);
+    must(apr_cuda_abreast_rows_inputs(&args, 0), what);
+    note("brought into a slot, normed", distance(out.get(), want.data()), 1e-5, what);
+}
+
 static const mixture mixtures[] = {
     {APR_Q4_K, APR_Q6_K, 512, 256, 528, 16, 4, false, false, false},  {APR_MXFP4, APR_MXFP4, 768, 512, 256, 9, 3, true, false, false},
     {APR_Q8_0, APR_Q4_K, 256, 768, 272, 40, 6, true, true, false},    {APR_BF16, APR_F16, 128, 64, 144, 5, 2, false, false, true},
@@ -436,6 +459,9 @@ static void run_tests(const modes &m)
         test_type(dtype, m);
         apr_cuda_let_warpgroups(true);
     }
+    if (major_version >= 9)
+        for (int64_t width : {256, 45056, 49152, 65504})
+            for (int64_t n_tokens : {3, 64}) test_brought(width, n_tokens);
     apr_abreast_args wide = {}; /* warpgroups do not multiply that */
     const device_matrix other(APR_Q8_0, 48, 256);
     wide.n_parts = 1, wide.n_tokens = 1, wide.parts[0].weight = &other.lying;

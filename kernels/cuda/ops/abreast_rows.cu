@@ -18,6 +18,7 @@ enum {
     RESIDENT = 3, /* blocks of a multiprocessor: all tokens' at once, for the second ones would take as long again */
 #endif
     MANY_SLOTS = 48,   /* clusters of eight that 132 multiprocessors hold so; of more slots half as many blocks have twice as much */
+    MOST_EACH = 11264, /* numbers that a block has, in its shared memory; all of a cluster's are more than a matrix' rows (rows_run.cu) */
     WARP_CHUNK = 1024, /* norm.cu: up to here a warp adds up squares */
     SQUARES_AT_ONCE = 16,
 };
@@ -243,12 +244,12 @@ static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
 static cudaError_t start_end(rows_end e, int n_slots, cudaStream_t stream)
 {
-    e.cluster = n_slots > MANY_SLOTS ? MOST_CLUSTER / 2 : MOST_CLUSTER;
+    e.cluster = n_slots > MANY_SLOTS && e.width <= MOST_CLUSTER / 2 * MOST_EACH ? MOST_CLUSTER / 2 : MOST_CLUSTER;
     static void (*const kernels[])(rows_end) = {k_rows<APR_ABREAST_HALVES>, k_rows<APR_ABREAST_BFLOATS>, k_rows<APR_ABREAST_WIDE>};
     const auto kernel = kernels[e.to.form];
     const int each = rows_each(&e), n_joints = (e.ending == APR_FLOW_GLU ? 2 : 1) * joints_of_run(each, e.rows_of_block);
     const bool fits =
-        e.width % (e.leaves ? (int)ABREAST_SUB : 4) == 0 && each <= 11 * 1024 && (e.rows_of_block & (e.rows_of_block - 1)) == 0;
+        e.width % (e.leaves ? (int)ABREAST_SUB : 4) == 0 && each <= MOST_EACH && (e.rows_of_block & (e.rows_of_block - 1)) == 0;
     if (!fits || !is_aligned(e.residual) || !is_aligned(e.out) || !is_aligned(e.normed) || !is_aligned(e.a.parts[0].out) ||
         !is_aligned(e.a.parts[1].out))
         return cudaErrorInvalidValue;
@@ -352,7 +353,7 @@ cudaError_t apr_cuda_abreast_rows_inputs(const apr_rows_inputs *args, cudaStream
     }
     e.a.parts[0].out = (float *)args->x;
     e.a.parts[0].n_units = (int)(args->width / APR_FLOW_UNIT);
-    e.ending = APR_FLOW_STORE, e.rows_of_block = APR_FLOW_UNIT;
+    e.ending = APR_FLOW_STORE, e.rows_of_block = ABREAST_LARGE; /* no sums are joined: any will do, and few take little room */
     e.normed = args->out != args->x || args->left.norm ? args->out : NULL;
     leave(&e, &args->room, &args->left, args->width, args->n_tokens);
     return start_end(e, (int)((args->n_tokens + APR_ABREAST_TILE - 1) / APR_ABREAST_TILE * APR_ABREAST_TILE), stream);
