@@ -136,7 +136,8 @@ static inline int64_t apr_pairs_most_tiles(int64_t n_pairs, int64_t n_experts)
 /* Columns that rows of experts may be filled up to (flow_args.h), whatever their type. */
 static inline int64_t apr_abreast_columns(int64_t n_in) { return (n_in + 255) / 256 * 256; }
 
-/* Parts of the columns that leave the least for a multiprocessor to do when one token comes; many tokens are work enough. */
+/* Parts of the columns that leave the least for a multiprocessor to do when one token comes; many tokens are work enough. To put a run's
+ * sums takes about as long as a stage. */
 static inline int apr_abreast_splits(int64_t n_tokens, int64_t n_used, int64_t n_rows, int64_t n_in, int n_multiprocessors)
 {
     const int64_t runs = n_used * ((n_rows + APR_ABREAST_MOST_ROWS - 1) / APR_ABREAST_MOST_ROWS),
@@ -144,7 +145,7 @@ static inline int apr_abreast_splits(int64_t n_tokens, int64_t n_used, int64_t n
     int64_t best = INT64_MAX;
     int splits = 1;
     for (int s = 1; s <= APR_ABREAST_MOST_SPLITS && s <= n_stages && n_tokens <= APR_ABREAST_MOST; s++) {
-        const int64_t most = (runs * s + n_multiprocessors - 1) / n_multiprocessors * ((n_stages + s - 1) / s);
+        const int64_t most = (runs * s + n_multiprocessors - 1) / n_multiprocessors * ((n_stages + s - 1) / s + 1);
         if (most < best) best = most, splits = s;
     }
     return splits;

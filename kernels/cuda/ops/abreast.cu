@@ -159,13 +159,13 @@ static cudaError_t start_dense(abreast_call a, const abreast_kernels *k, const a
 }
 
 /* Groups have at most as many tiles as are multiplied at a time: who makes them asks for that. */
-static cudaError_t start_grouped(const abreast_call &a, const abreast_kernels *k, const abreast_device *d, int most_tiles,
-                                 int64_t most_runs, int n_multiprocessors, cudaStream_t stream)
+static cudaError_t start_grouped(const abreast_call &a, const abreast_kernels *k, const abreast_wide *wide, const abreast_device *d,
+                                 int most_tiles, int64_t most_runs, int n_multiprocessors, cudaStream_t stream)
 {
     const int way = way_of(k, d, most_tiles);
     if (way < 0 || 1 << way < most_tiles || most_runs <= 0 || most_runs > INT32_MAX) return cudaErrorNotSupported;
     const int n_blocks = most_runs < n_multiprocessors ? (int)most_runs : n_multiprocessors;
-    return k->start[!d->large][way](a, (unsigned)n_blocks, d->shared_bytes, stream);
+    return (wide != NULL ? wide->start_experts : k->start[!d->large])[way](a, (unsigned)n_blocks, d->shared_bytes, stream);
 }
 
 static cudaError_t start(const apr_abreast_args *args, int n_multiprocessors, abreast_end *end, const void *what, cudaStream_t stream)
@@ -176,7 +176,7 @@ static cudaError_t start(const apr_abreast_args *args, int n_multiprocessors, ab
     const abreast_wide *const wide = is_wide ? apr_abreast_wide(dtype) : NULL;
     abreast_device d;
 
-    if (is_wide && (wide == NULL || args->groups != NULL)) return cudaErrorInvalidValue;
+    if (is_wide && wide == NULL) return cudaErrorInvalidValue;
     if (k == NULL) return cudaErrorNotSupported;
     const cudaError_t error = look_at_device(k, &d);
     if (error != cudaSuccess) return error;
@@ -184,7 +184,8 @@ static cudaError_t start(const apr_abreast_args *args, int n_multiprocessors, ab
     if ((int64_t)a.n_row_blocks * a.n_stages > INT32_MAX) return cudaErrorNotSupported;
     if (is_wide && !d.large) return cudaErrorInvalidValue;
     if (args->groups == NULL) return start_dense(a, k, wide, &d, n_multiprocessors, end, what, stream);
-    return start_grouped(a, k, &d, args->most_tiles, (int64_t)args->most_groups * a.n_row_blocks * a.splits, n_multiprocessors, stream);
+    return start_grouped(a, k, wide, &d, args->most_tiles, (int64_t)args->most_groups * a.n_row_blocks * a.splits, n_multiprocessors,
+                         stream);
 }
 
 cudaError_t apr_cuda_abreast(const apr_abreast_args *args, int n_multiprocessors, cudaStream_t stream)

@@ -30,7 +30,7 @@ typedef struct apr_abreast_part {
 /* What products read them: those beside 16-bit floats of a kind, and, where warpgroups multiply, those of types that they multiply. */
 typedef enum apr_abreast_form { APR_ABREAST_HALVES, APR_ABREAST_BFLOATS, APR_ABREAST_WIDE } apr_abreast_form;
 
-/* Of products with matrices of that type on the current device: the one place where it is decided. Experts' are never wide. */
+/* Of products with matrices of that type on the current device: the one place where it is decided. */
 apr_abreast_form apr_cuda_abreast_form(apr_dtype dtype);
 /* Whether warpgroups may multiply: true; tests have the other kernel, too. To be called while nothing runs. */
 void apr_cuda_let_warpgroups(bool may);

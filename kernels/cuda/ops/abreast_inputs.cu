@@ -4,28 +4,29 @@
 #include "kernels/cuda/ops/reduce.cuh"
 
 enum {
-    THREADS = 512,
-    KEPT = 5, /* pieces of 8 numbers that a thread keeps between finding the largest and writing */
+    MOST_THREADS = 512,
+    KEPT = 4, /* pieces of 8 numbers that a thread keeps between finding the largest and writing */
 };
 
-/* A block a slot. */
+/* A block a slot, of as many threads as a row of up to 4,096 numbers has pieces, so that a prompt's many slots fill a multiprocessor. */
 template <apr_abreast_form FORM>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(MOST_THREADS, 2)
     k_inputs(const float *x, const int *row_of, bool own_rows, int64_t n, const __grid_constant__ apr_abreast_inputs to)
 {
-    __shared__ float parts[THREADS / 32];
+    __shared__ float parts[MOST_THREADS / 32];
     follow_previous();
-    const int64_t slot = blockIdx.x, named = row_of != NULL ? (int64_t)__ldcg(row_of + slot) : slot < n ? slot : -1;
-    const int64_t row = named >= 0 && own_rows ? slot : named;
-    const float4 *const from = (const float4 *)(x + (row < 0 ? 0 : row) * to.n_x);
-    const int n_pieces = (int)(to.n_in / 8), n_there = row >= 0 ? (int)(to.n_x / 8) : 0, thread = (int)threadIdx.x;
+    const int slot = (int)blockIdx.x, named = row_of != NULL ? __ldcg(row_of + slot) : slot < n ? slot : -1;
+    const int row = named >= 0 && own_rows ? slot : named;
+    const float4 *const from = (const float4 *)(x + (int64_t)(row < 0 ? 0 : row) * to.n_x);
+    const int n_pieces = (int)(to.n_in / 8), n_there = row >= 0 ? (int)(to.n_x / 8) : 0, thread = (int)threadIdx.x,
+              n_threads = (int)blockDim.x;
     input_piece kept[KEPT];
     float most = 0.0f, times, back;
 #pragma unroll
-    for (int k = 0; k < KEPT; k++) kept[k] = piece_of(from, thread + k * THREADS, thread + k * THREADS < n_there);
+    for (int k = 0; k < KEPT; k++) kept[k] = piece_of(from, thread + k * n_threads, thread + k * n_threads < n_there);
 #pragma unroll
     for (int k = 0; k < KEPT; k++) most = fmaxf(most, fmaxf(most_of(kept[k].first), most_of(kept[k].second)));
-    for (int i = thread + KEPT * THREADS; i < n_there; i += THREADS) {
+    for (int i = thread + KEPT * n_threads; i < n_there; i += n_threads) {
         const input_piece piece = piece_of(from, i, true);
         most = fmaxf(most, fmaxf(most_of(piece.first), most_of(piece.second)));
     }
@@ -33,13 +34,14 @@ static __global__ void __launch_bounds__(THREADS)
     if (thread % 32 == 0) parts[thread / 32] = most;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < THREADS / 32; i++) most = fmaxf(most, parts[i]);
+    for (int i = 0; i < MOST_THREADS / 32; i++)
+        if (i < n_threads / 32) most = fmaxf(most, parts[i]);
     power_for(most, &times, &back);
     if (thread == 0) to.factors[slot] = back;
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
-        if (k * THREADS < n_pieces) put_piece<FORM>(to, slot, thread + k * THREADS, thread + k * THREADS < n_pieces, kept[k], times);
-    for (int base = KEPT * THREADS; base < n_pieces; base += THREADS) {
+        if (k * n_threads < n_pieces) put_piece<FORM>(to, slot, thread + k * n_threads, thread + k * n_threads < n_pieces, kept[k], times);
+    for (int base = KEPT * n_threads; base < n_pieces; base += n_threads) {
         const bool on = base + thread < n_pieces;
         put_piece<FORM>(to, slot, base + thread, on, piece_of(from, base + thread, base + thread < n_there), times);
     }
@@ -48,6 +50,8 @@ static __global__ void __launch_bounds__(THREADS)
 static cudaError_t prepare(const float *x, const int *row_of, bool own_rows, int64_t n, const apr_abreast_inputs *to, cudaStream_t stream)
 {
     const unsigned n_slots = (unsigned)(to->n_tiles * APR_ABREAST_TILE);
+    const int64_t n_pieces = (to->n_in / 8 + 31) / 32 * 32;
+    const unsigned n_threads = (unsigned)(n_pieces < MOST_THREADS ? n_pieces : (int64_t)MOST_THREADS);
     if (to->n_in % ABREAST_SUB != 0 || to->n_x % ABREAST_SUB != 0 || to->n_x > to->n_in || (uintptr_t)x % 16 != 0)
         return cudaErrorNotSupported;
     static void (*const kernels[])(const float *, const int *, bool, int64_t, apr_abreast_inputs) = {
@@ -56,7 +60,7 @@ static cudaError_t prepare(const float *x, const int *row_of, bool own_rows, int
     /* As the kernels behind it, which need not wait then until memory is divided anew. */
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
-    return launch_following(kernel, n_slots, THREADS, 0, stream, x, row_of, own_rows, n, *to);
+    return launch_following(kernel, n_slots, n_threads, 0, stream, x, row_of, own_rows, n, *to);
 }
 
 cudaError_t apr_cuda_abreast_prepare(const float *x, const int *row_of, int64_t n, const apr_abreast_inputs *to, cudaStream_t stream)

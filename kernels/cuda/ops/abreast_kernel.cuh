@@ -680,11 +680,11 @@ template <apr_dtype D> static abreast_kernels abreast_kernels_of(void)
 }
 
 /* Products of warpgroups (abreast_wide.cuh), where the current device and what was compiled for it have them: for 1, 2 and 4 tiles, of
- * LARGE row blocks, dense; NULL: none. */
+ * LARGE row blocks; NULL: none. All tiles are multiplied, those too that a group does not have. */
 typedef struct abreast_wide {
     apr_dtype dtype;
     const void *any;
-    abreast_start *start[3];
+    abreast_start *start[3], *start_experts[3];
 } abreast_wide;
 const abreast_wide *apr_abreast_wide(apr_dtype dtype);
 

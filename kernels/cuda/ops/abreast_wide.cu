@@ -5,7 +5,10 @@
 
 template <apr_dtype D> static abreast_wide wide_of(void)
 {
-    return abreast_wide{D, (const void *)k_abreast_wide<D, 1>, {start_wide<D, 1>, start_wide<D, 2>, start_wide<D, 4>}};
+    return abreast_wide{D,
+                        (const void *)k_abreast_wide<D, 1, false>,
+                        {start_wide<D, 1, false>, start_wide<D, 2, false>, start_wide<D, 4, false>},
+                        {start_wide<D, 1, true>, start_wide<D, 2, true>, start_wide<D, 4, true>}};
 }
 
 static std::atomic<bool> may_multiply{true};

@@ -1,5 +1,5 @@
 /* abreast_wide.cuh - products of tokens abreast (abreast.cuh) by warpgroups (9.0a): the same row blocks and stages, dealt out in the same
- * way, and sums of a row block that several blocks had joined by the same kernel.
+ * way, and sums of a row block that several blocks had joined by the same kernel; of experts the same runs.
  *
  * One warp copies weights and inputs, stage by stage through a ring in shared memory; sixteen have 16 rows each. A warpgroup decodes 64
  * columns into registers while the product of those before is under way, and goes on to the next stage without waiting for the others. All
@@ -29,9 +29,17 @@ template <apr_dtype D, int TILES_> struct wide_stage {
     static constexpr int SUMS_AT = X_AT + TILES * WIDE_TILE_BYTES, BYTES = (SUMS_AT + TILES * SUM_BYTES + 511) / 512 * 512;
 };
 
+/* Of experts' runs: what a stage ends; no tiles: its run goes on. is_last: of the block. */
+typedef struct alignas(16) wide_end {
+    int row_block, first_tile;
+    short n_tiles, split;
+    int is_last;
+} wide_end;
+
 /* Of the slots of the ring, behind it: a stage is there; all warps have read it. And what the block has, not kept in registers. */
 typedef struct wide_barriers {
     uint64_t there[WIDE_MOST_DEPTH], read[WIDE_MOST_DEPTH];
+    wide_end ends[WIDE_MOST_DEPTH];
     alignas(16) float factors[APR_ABREAST_MOST_TILES * APR_ABREAST_TILE]; /* of tokens; they come with the first stage */
     abreast_share share;
 } wide_barriers;
@@ -48,41 +56,63 @@ typedef struct wide_asker {
     int left;
 } wide_asker;
 
+/* At a stage of a row block, of an expert's matrices or of those that there are. */
+template <typename S> ABREAST_FN wide_asker asker_of(const abreast_call &a, int expert, int row_block, int stage, int in_block)
+{
+    const int last = a.n_units - 1;
+    int unit = row_block * WIDE_UNITS + in_block < last ? row_block * WIDE_UNITS + in_block : last;
+    const int part = part_of(a, &unit);
+    const int64_t of_all = (int64_t)expert * a.parts[part].n_units + unit;
+    return wide_asker{a.parts[part].weight + of_all * (APR_FLOW_UNIT * a.row_bytes) + (int64_t)stage * wide_step<S>(a), a.n_stages - stage};
+}
+
 /* At stage `at` of all row blocks'. */
 template <typename S> ABREAST_FN wide_asker asker_at(const abreast_call &a, int at, int in_block)
 {
-    const int row_block = at / a.n_stages, stage = at % a.n_stages, last = a.n_units - 1;
-    int unit = row_block * WIDE_UNITS + in_block < last ? row_block * WIDE_UNITS + in_block : last;
-    const int part = part_of(a, &unit);
-    return wide_asker{a.parts[part].weight + (int64_t)unit * (APR_FLOW_UNIT * a.row_bytes) + (int64_t)stage * wide_step<S>(a),
-                      a.n_stages - stage};
+    return asker_of<S>(a, 0, at / a.n_stages, at % a.n_stages, in_block);
 }
 
-/* Weights of stage `at` by the first lanes of a warp, a unit each. In front of them the barrier learns of these and the inputs. */
-template <typename S>
-static __device__ __forceinline__ void ask_weights(const abreast_call &a, wide_asker *k, int at, uint8_t *slot, uint64_t *there, int lane,
-                                                   int n_more)
+/* What a barrier waits for: a stage's weights, and the inputs of so many tiles. */
+template <typename S> ABREAST_FN int stage_bytes(int n_tiles)
 {
-    if (lane == 0) ptx_arrive_with_bytes(there, WIDE_UNITS * S::UNIT_BYTES + a.n_here * (WIDE_TILE_BYTES + S::SUM_BYTES) + n_more);
-    __syncwarp();
-    if (lane >= WIDE_UNITS) return;
+    return WIDE_UNITS * S::UNIT_BYTES + n_tiles * (WIDE_TILE_BYTES + S::SUM_BYTES);
+}
+
+/* Weights of a stage by the first lanes of a warp, a unit each; the barrier has learnt of them. */
+template <typename S>
+static __device__ __forceinline__ void ask_units(const abreast_call &a, wide_asker *k, uint8_t *slot, uint64_t *there, int lane)
+{
     uint8_t *const to = slot + lane * S::UNIT_BYTES;
+    if (lane >= WIDE_UNITS) return;
     if (lie_together<S>(a)) ptx_copy_bulk_once(to, k->from, S::UNIT_BYTES, there);
     else
 #pragma unroll 1
         for (int row = 0; row < APR_FLOW_UNIT; row++)
             ptx_copy_bulk_once(to + row * S::T::BYTES, k->from + row * a.row_bytes, S::T::BYTES, there);
     k->from += wide_step<S>(a);
-    if (--k->left == 0) *k = asker_at<S>(a, at + 1, lane);
+    k->left--;
 }
 
+/* Dense: those of stage `at`. */
 template <typename S>
-static __device__ __forceinline__ void ask_inputs(const abreast_call &a, int at, uint8_t *slot, uint64_t *there, int lane)
+static __device__ __forceinline__ void ask_weights(const abreast_call &a, wide_asker *k, int at, uint8_t *slot, uint64_t *there, int lane,
+                                                   int n_more)
 {
-    const int64_t tile = (int64_t)(at % a.n_stages) * a.n_tiles + a.first_tile;
-    if (lane == 0) ptx_copy_bulk(slot + S::X_AT, a.x + tile * WIDE_TILE_BYTES, a.n_here * WIDE_TILE_BYTES, there);
+    if (lane == 0) ptx_arrive_with_bytes(there, stage_bytes<S>(a.n_here) + n_more);
+    __syncwarp();
+    ask_units<S>(a, k, slot, there, lane);
+    if (k->left == 0) *k = asker_at<S>(a, at + 1, lane);
+}
+
+/* Of a row block's stage. */
+template <typename S>
+static __device__ __forceinline__ void ask_inputs(const abreast_call &a, int stage, int first_tile, int n_tiles, uint8_t *slot,
+                                                  uint64_t *there, int lane)
+{
+    const int64_t tile = (int64_t)stage * a.n_tiles + first_tile;
+    if (lane == 0) ptx_copy_bulk(slot + S::X_AT, a.x + tile * WIDE_TILE_BYTES, n_tiles * WIDE_TILE_BYTES, there);
     if (lane == 0 && S::T::MINS)
-        ptx_copy_bulk(slot + S::SUMS_AT, a.sums + tile * ABREAST_SUM_BYTES, a.n_here * (int)ABREAST_SUM_BYTES, there);
+        ptx_copy_bulk(slot + S::SUMS_AT, a.sums + tile * ABREAST_SUM_BYTES, n_tiles * (int)ABREAST_SUM_BYTES, there);
 }
 
 /* All that a block reads, by one warp: the first stages' weights before inputs are waited for, then stage by stage as they have been read.
@@ -102,14 +132,42 @@ static __device__ __forceinline__ void copy_all(const abreast_call &a, const abr
         ptx_copy_bulk(b->factors, a.factors + a.first_tile * APR_ABREAST_TILE, factor_bytes, &b->there[0]);
 #pragma unroll 1
     for (int i = 0; i < a.depth && share.begin + i < share.end; i++)
-        ask_inputs<S>(a, share.begin + i, ring + i * S::BYTES, &b->there[i], lane);
+        ask_inputs<S>(a, (share.begin + i) % a.n_stages, a.first_tile, a.n_here, ring + i * S::BYTES, &b->there[i], lane);
 #pragma unroll 1
     for (int at = share.begin + a.depth; at < share.end; at++) {
         uint8_t *const to = ring + slot * S::BYTES;
         ptx_await_round(&b->read[slot], parity);
         ask_weights<S>(a, &k, at, to, &b->there[slot], lane, 0);
-        ask_inputs<S>(a, at, to, &b->there[slot], lane);
+        ask_inputs<S>(a, at % a.n_stages, a.first_tile, a.n_here, to, &b->there[slot], lane);
         if (++slot == a.depth) slot = 0, parity ^= 1;
+    }
+}
+
+/* Of experts: run after run, each stage with a word to the warps that multiply on what it ends. */
+template <typename S>
+static __device__ __forceinline__ void copy_runs(const abreast_call &a, const abreast_share &share, uint8_t *ring, wide_barriers *b,
+                                                 int lane)
+{
+    int slot = 0, round = 0;
+#pragma unroll 1
+    for (int r = share.first; r < share.last; r++) {
+        const abreast_run run = run_of(a, r, share);
+        wide_asker k = asker_of<S>(a, run.expert, run.row_block, run.stage, lane % WIDE_UNITS);
+#pragma unroll 1
+        for (int stage = run.stage; stage < run.end; stage++) {
+            uint8_t *const to = ring + slot * S::BYTES;
+            if (round > 0) ptx_await_round(&b->read[slot], (round - 1) % 2);
+            if (lane == 0) {
+                const bool ends = stage + 1 == run.end;
+                b->ends[slot] =
+                    wide_end{run.row_block, run.first_tile, (short)(ends ? run.n_tiles : 0), (short)run.split, ends && r + 1 == share.last};
+                ptx_arrive_with_bytes(&b->there[slot], stage_bytes<S>(run.n_tiles));
+            }
+            __syncwarp();
+            ask_units<S>(a, &k, to, &b->there[slot], lane);
+            ask_inputs<S>(a, stage, run.first_tile, run.n_tiles, to, &b->there[slot], lane);
+            if (++slot == a.depth) slot = 0, round++;
+        }
     }
 }
 
@@ -184,9 +242,10 @@ static __device__ __forceinline__ void add_wide_stage(const uint8_t *slot, const
     }
     multiply_steps<S, 0>(sums, a[0], x);
     decode_steps<T, 1>(row, w, rows, t, a[1]);
-    load_steps<T, 2>(row, t, w);
     multiply_steps<S, 1>(sums, a[1], x);
     ptx_group_wait<1>();
+    load_no_earlier();
+    load_steps<T, 2>(row, t, w);
     decode_steps<T, 2>(row, w, rows, t, a[0]);
     load_steps<T, 3>(row, t, w);
     multiply_steps<S, 2>(sums, a[0], x);
@@ -226,6 +285,48 @@ static __device__ __forceinline__ void put_whole_run(const abreast_call &a, cons
     }
 }
 
+/* The same of an expert's: sums as they are, for factors come later. */
+template <typename S>
+static __device__ __forceinline__ void put_expert_run(const abreast_call &a, const wide_end &end, const float (&total)[S::N])
+{
+    const unsigned thread = threadIdx.x; /* in other words than in the loop, so that the row is not kept there: registers are few */
+    const int row = (int)(thread / 32 * APR_FLOW_UNIT) + wide_row((int)(thread % 32 / 4)), token = (int)(thread % 4 * 2);
+    abreast_run run = {};
+    run.row_block = end.row_block, run.first_tile = end.first_tile, run.n_tiles = end.n_tiles, run.split = end.split;
+#pragma unroll
+    for (int second = 0; second < 2; second++) {
+        load_no_earlier();
+        const abreast_target to = target_of(a, run, 0, WIDE_ROWS, row + 8 * second);
+#pragma unroll
+        for (int i = 0; i < S::N / 2; i++)
+            put_sum(to, i / 2 * APR_ABREAST_TILE + token + i % 2, total[i / 2 * 4 + 2 * second + i % 2] * S::T::POWER, 1.0f);
+    }
+}
+
+template <typename S> static __device__ __forceinline__ void multiply_runs(const abreast_call &a, const uint8_t *ring, wide_barriers *b)
+{
+    int turn = 0; /* twice the slot, and the parity of its round: registers are few */
+    wide_end end = {0, 0, 0, 0, b->share.first == b->share.last};
+
+#pragma unroll 1
+    while (!end.is_last) {
+        float total[S::N] = {};
+#pragma unroll 1
+        do {
+            const int thread = thread_here(), row = thread / 32 * APR_FLOW_UNIT + wide_row(thread % 32 / 4);
+            const uint8_t *const stage = ring + __shfl_sync(0xffffffffu, turn >> 1, 0) * S::BYTES;
+            ptx_await_round(&b->there[turn >> 1], turn & 1);
+            add_wide_stage<S>(stage, stage + row * S::T::BYTES, thread % 4, total);
+            end = b->ends[turn >> 1];
+            __syncwarp();
+            if (thread_here() % 32 == 0) ptx_arrive(&b->read[turn >> 1]);
+            turn += 2;
+            if (turn >> 1 == a.depth) turn = (turn & 1) ^ 1;
+        } while (end.n_tiles == 0);
+        put_expert_run<S>(a, end, total);
+    }
+}
+
 template <typename S>
 static __device__ __forceinline__ void multiply_all(const abreast_call &a, const abreast_share &share, const uint8_t *ring,
                                                     wide_barriers *b)
@@ -258,7 +359,8 @@ static __device__ __forceinline__ void multiply_all(const abreast_call &a, const
 
 /* --- the kernel --- */
 
-template <apr_dtype D, int TILES>
+/* EXPERTS: of runs; who they are of is known when what is in front is over. */
+template <apr_dtype D, int TILES, bool EXPERTS>
 static __global__ void __launch_bounds__(WIDE_THREADS, 1) k_abreast_wide(const __grid_constant__ abreast_call a)
 {
 #if PTX_HAS_WARPGROUPS
@@ -267,12 +369,20 @@ static __global__ void __launch_bounds__(WIDE_THREADS, 1) k_abreast_wide(const _
     wide_barriers *const b = (wide_barriers *)(ring + a.depth * S::BYTES);
 
     let_next_begin();
-    if (threadIdx.x == 0) b->share = dense_share_of(a, (int)blockIdx.x, (int)gridDim.x);
+    if (EXPERTS) wait_for_previous();
+    if (threadIdx.x == 0)
+        b->share = EXPERTS ? share_of(a, (int)blockIdx.x, (int)gridDim.x) : dense_share_of(a, (int)blockIdx.x, (int)gridDim.x);
     if ((int)threadIdx.x < a.depth) ptx_begin_barrier(&b->there[threadIdx.x], 1), ptx_begin_barrier(&b->read[threadIdx.x], WIDE_WARPS);
     ptx_show_barriers();
     __syncthreads();
-    if (threadIdx.x / 32 == WIDE_WARPS) copy_all<S>(a, b->share, ring, b, (int)threadIdx.x % 32);
-    else multiply_all<S>(a, b->share, ring, b);
+    const bool copies = threadIdx.x / 32 == WIDE_WARPS;
+    if constexpr (EXPERTS) {
+        if (copies) copy_runs<S>(a, b->share, ring, b, (int)threadIdx.x % 32);
+        else multiply_runs<S>(a, ring, b);
+    } else {
+        if (copies) copy_all<S>(a, b->share, ring, b, (int)threadIdx.x % 32);
+        else multiply_all<S>(a, b->share, ring, b);
+    }
 #else
     __trap(); /* the host asks what it was compiled for */
 #endif
@@ -280,11 +390,11 @@ static __global__ void __launch_bounds__(WIDE_THREADS, 1) k_abreast_wide(const _
 
 /* --- launching --- */
 
-template <apr_dtype D, int TILES>
+template <apr_dtype D, int TILES, bool EXPERTS>
 static cudaError_t start_wide(const abreast_call &call, unsigned n_blocks, int shared_bytes, cudaStream_t stream)
 {
     typedef wide_stage<D, TILES> S;
-    void (*const kernel)(abreast_call) = k_abreast_wide<D, TILES>;
+    void (*const kernel)(abreast_call) = k_abreast_wide<D, TILES, EXPERTS>;
     abreast_call a = call;
     const int fits = (shared_bytes - (int)sizeof(wide_barriers)) / S::BYTES;
     a.depth = fits < WIDE_MOST_DEPTH ? fits : (int)WIDE_MOST_DEPTH;

@@ -31,7 +31,7 @@ static apr_abreast_inputs inputs_at(uint8_t *work, const apr_abreast_inputs_room
                               work + room.fragments,
                               work + room.sums,
                               (float *)(work + room.factors),
-                              matrix->dtype == APR_BF16 ? APR_ABREAST_BFLOATS : APR_ABREAST_HALVES};
+                              apr_cuda_abreast_form(matrix->dtype)};
 }
 
 static experts_buffers cut(uint8_t *work, const apr_experts_args *a, int64_t n_tokens, int n_multiprocessors)
@@ -149,6 +149,18 @@ static int64_t tokens_at_a_time(const apr_experts_args *a, int n_multiprocessors
     return n;
 }
 
+/* Tiles of a group: as many as an expert may have, or, where tiles that are not there are multiplied as well, as most have. 0: no kernel.
+ */
+static int group_tiles_of(const apr_experts_args *a, apr_dtype dtype, int64_t n_tokens)
+{
+    const int most = apr_cuda_abreast_group_tiles(dtype, n_tokens);
+    const int64_t twice_usual = 2 * n_tokens * a->n_used / a->n_experts;
+    int n = 1;
+    if (apr_cuda_abreast_form(dtype) != APR_ABREAST_WIDE) return most;
+    while (n < most && n * APR_ABREAST_TILE < twice_usual) n *= 2;
+    return n < most ? n : most;
+}
+
 cudaError_t apr_cuda_experts_abreast(const apr_experts_args *a, int n_multiprocessors, int major, cudaStream_t stream)
 {
     if (!goes(a->up, a->n_mid, a->n_in, major) || !goes(a->down, a->n_out, a->n_mid, major)) return cudaErrorNotSupported;
@@ -158,7 +170,7 @@ cudaError_t apr_cuda_experts_abreast(const apr_experts_args *a, int n_multiproce
     if ((uintptr_t)a->x % 16 != 0 || (uintptr_t)a->work.data % 16 != 0 || a->n_experts > APR_PAIRS_MOST_EXPERTS)
         return cudaErrorNotSupported;
     const int64_t most = tokens_at_a_time(a, n_multiprocessors);
-    const int of_up = apr_cuda_abreast_group_tiles(a->up->dtype, most), of_down = apr_cuda_abreast_group_tiles(a->down->dtype, most);
+    const int of_up = group_tiles_of(a, a->up->dtype, most), of_down = group_tiles_of(a, a->down->dtype, most);
     const int group_tiles = of_up < of_down ? of_up : of_down;
     cudaError_t error = cudaSuccess;
 
