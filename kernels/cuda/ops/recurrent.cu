@@ -165,32 +165,41 @@ static __global__ void __launch_bounds__(WARP) k_delta(const __grid_constant__ a
     for (int64_t i = 0; i < dk && there; i++) state[i * dv] = s[i * WARP];
 }
 
-/* --- the same where a key has 64 or 128 numbers: eight warps share the rows of 32 columns, which stay in registers --- */
+/* --- the same where a key has 64 or 128 numbers: a warp has four columns, so that nobody waits for another warp's sums --- */
 
-enum { SHARERS = 8 };
-
-/* What a lane reads of a token: of its head's query and key every 32nd number, one of its warp's own rows, its column's value. */
-template <int DK> struct delta_token {
-    float q[DK / WARP], k[DK / WARP], own, v, a, b;
+enum {
+    COLUMNS = 4,            /* of a warp, in registers: a lane has DK / 32 rows of them */
+    WARPS = WARP / COLUMNS, /* 32 columns */
+    CHUNK = 16,             /* tokens that are made ready at a time, two by each warp */
+    OF_WARP = CHUNK / WARPS,
 };
 
-/* Where these are, for a head and a column. */
+/* What a lane reads of a token: of its head's query and key every 32nd number, and a column's value. */
+template <int DK> struct delta_token {
+    float q[DK / WARP], k[DK / WARP], v, a, b;
+};
+
+/* Tokens made ready: queries and keys normed, values of the block's columns, exp(g) and beta. */
+template <int DK> struct delta_chunk {
+    alignas(16) float q[CHUNK][DK], k[CHUNK][DK];
+    float v[CHUNK][WARP];
+    float2 gates[CHUNK];
+};
+
+/* Where these are, for a head and 32 columns. */
 typedef struct delta_place {
-    int64_t head, column, key_head, n_keys, width;
-    int warp, lane;
-    bool there;
+    int64_t head, key_head, first_column, n_keys, width;
 } delta_place;
 
 template <int DK> static __device__ __forceinline__ delta_token<DK> delta_read(const apr_delta_args &a, const delta_place &p, int64_t t)
 {
+    const int lane = threadIdx.x % WARP;
     const float *const row = a.qkv + t * p.width, *const q = row + p.key_head * DK, *const k = q + p.n_keys;
     const int64_t at = t * a.n_value_heads + p.head;
-    const int half = p.lane / 16, own = p.lane % 16; /* the first half has keys */
     delta_token<DK> x;
 #pragma unroll
-    for (int i = 0; i < DK / WARP; i++) x.q[i] = q[p.lane + WARP * i], x.k[i] = k[p.lane + WARP * i];
-    x.own = own < DK / SHARERS ? (half == 0 ? k : q)[p.warp * (DK / SHARERS) + own] : 0.0f;
-    x.v = p.there ? row[2 * p.n_keys + p.head * a.value_dim + p.column] : 0.0f;
+    for (int i = 0; i < DK / WARP; i++) x.q[i] = q[lane + WARP * i], x.k[i] = k[lane + WARP * i];
+    x.v = p.first_column + lane < a.value_dim ? row[2 * p.n_keys + p.head * a.value_dim + p.first_column + lane] : 0.0f;
     x.a = a.a[at], x.b = a.b[at];
     return x;
 }
@@ -203,69 +212,142 @@ template <int N> static __device__ __forceinline__ float squares_of(const float 
     return warp_sum(sum);
 }
 
-/* The parts of a column, in their order. */
-static __device__ __forceinline__ float shared_sum(const float (*parts)[WARP], int lane)
+template <int DK>
+static __device__ __forceinline__ void delta_put(const apr_delta_args &a, const delta_place &p, const delta_token<DK> &x, int i,
+                                                 delta_chunk<DK> *to)
 {
-    float sum = 0.0f;
+    const int lane = threadIdx.x % WARP;
+    const float of_q = 1.0f / sqrtf(squares_of(x.q) + a.eps) * rsqrtf((float)DK), of_k = 1.0f / sqrtf(squares_of(x.k) + a.eps);
 #pragma unroll
-    for (int w = 0; w < SHARERS; w++) sum += parts[w][lane];
+    for (int j = 0; j < DK / WARP; j++) to->q[i][lane + WARP * j] = x.q[j] * of_q, to->k[i][lane + WARP * j] = x.k[j] * of_k;
+    to->v[i][lane] = x.v;
+    if (lane == 0) to->gates[i] = make_float2(expf(-a.rate[p.head] * apr_softplus(x.a + a.dt_bias[p.head])), apr_sigmoid(x.b));
+}
+
+/* A warp's tokens of the chunk that begins at `base`. */
+template <int DK>
+static __device__ __forceinline__ void delta_read_chunk(const apr_delta_args &a, const delta_place &p, int64_t base,
+                                                        delta_token<DK> (&x)[OF_WARP])
+{
+#pragma unroll
+    for (int i = 0; i < OF_WARP; i++) {
+        const int64_t t = base + threadIdx.x / WARP * OF_WARP + i;
+        if (t < a.n_tokens) x[i] = delta_read<DK>(a, p, t);
+    }
+}
+template <int DK>
+static __device__ __forceinline__ void delta_put_chunk(const apr_delta_args &a, const delta_place &p, int64_t base,
+                                                       const delta_token<DK> (&x)[OF_WARP], delta_chunk<DK> *to)
+{
+#pragma unroll
+    for (int i = 0; i < OF_WARP; i++) {
+        const int at = (int)(threadIdx.x / WARP) * OF_WARP + i;
+        if (base + at < a.n_tokens) delta_put<DK>(a, p, x[i], at, to);
+    }
+}
+
+/* Sums over the warp of four numbers of a lane: lanes 8 c to 8 c + 7 get that of number c. */
+static __device__ __forceinline__ float sum_four(const float (&x)[COLUMNS])
+{
+    const int lane = threadIdx.x % WARP;
+    const bool upper = lane / 16 != 0, odd = lane / 8 % 2 != 0;
+    float first = upper ? x[2] : x[0], second = upper ? x[3] : x[1];
+    first += __shfl_xor_sync(0xffffffffu, upper ? x[0] : x[2], 16);
+    second += __shfl_xor_sync(0xffffffffu, upper ? x[1] : x[3], 16);
+    float sum = odd ? second : first;
+    sum += __shfl_xor_sync(0xffffffffu, odd ? first : second, 8);
+#pragma unroll
+    for (int lanes = 4; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
     return sum;
 }
 
-/* blockIdx as above. What a token leaves is added up behind the next one's barrier, so that there is one a token; parts lie in two places
- * in turn, for who is late still reads the last ones. */
-template <int DK> static __global__ void __launch_bounds__(WARP *SHARERS, 2) k_delta_shared(const __grid_constant__ apr_delta_args a)
+template <int R> static __device__ __forceinline__ void load_own(const float *row, float (&x)[R])
 {
-    enum { ROWS = DK / SHARERS };
-    __shared__ __align__(16) float own[SHARERS][2][16];
-    __shared__ float known[2][SHARERS][WARP], left[2][SHARERS][WARP];
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const int64_t head = blockIdx.x, column = (int64_t)blockIdx.y * WARP + lane, n_keys = a.n_key_heads * DK;
-    const int64_t key_head = a.tiled ? head % a.n_key_heads : head / (a.n_value_heads / a.n_key_heads);
-    const delta_place p = {head, column, key_head, n_keys, 2 * n_keys + a.n_value_heads * a.value_dim, warp, lane, column < a.value_dim};
-    const float rate = a.rate[head], dt_bias = a.dt_bias[head];
-    float *const state = a.state + (head * DK + warp * ROWS) * a.value_dim + column;
-    float s[ROWS];
-
-    follow_previous();
-#pragma unroll
-    for (int j = 0; j < ROWS; j++) s[j] = p.there ? state[j * a.value_dim] : 0.0f;
-    delta_token<DK> next = delta_read<DK>(a, p, 0);
-    for (int64_t t = 0; t < a.n_tokens; t++) {
-        const delta_token<DK> x = next;
-        const int turn = (int)(t & 1);
-        if (t + 1 < a.n_tokens) next = delta_read<DK>(a, p, t + 1);
-        const float of_q = 1.0f / sqrtf(squares_of(x.q) + a.eps) * rsqrtf((float)DK), of_k = 1.0f / sqrtf(squares_of(x.k) + a.eps);
-        const float decay = expf(-rate * apr_softplus(x.a + dt_bias)), beta = apr_sigmoid(x.b);
-        __syncwarp(); /* the token before has been used */
-        own[warp][lane / 16][lane % 16] = x.own * (lane < 16 ? of_k : of_q);
-        __syncwarp();
-        float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-        for (int j = 0; j < ROWS; j++) {
-            s[j] *= decay;
-            sums[j % 4] = fmaf(s[j], own[warp][0][j], sums[j % 4]);
-        }
-        known[turn][warp][lane] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-        __syncthreads();
-        if (t > 0 && warp == (int)(t % SHARERS) && p.there)
-            a.out[((t - 1) * a.n_value_heads + head) * a.value_dim + column] = shared_sum(left[1 - turn], lane);
-        const float error = beta * (x.v - shared_sum(known[turn], lane));
-#pragma unroll
-        for (int i = 0; i < 4; i++) sums[i] = 0.0f;
-#pragma unroll
-        for (int j = 0; j < ROWS; j++) {
-            s[j] = fmaf(own[warp][0][j], error, s[j]);
-            sums[j % 4] = fmaf(s[j], own[warp][1][j], sums[j % 4]);
-        }
-        left[turn][warp][lane] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    const int lane = threadIdx.x % WARP;
+    if constexpr (R == 4) {
+        const float4 v = *(const float4 *)(row + 4 * lane);
+        x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+    } else {
+        const float2 v = *(const float2 *)(row + 2 * lane);
+        x[0] = v.x, x[1] = v.y;
     }
-    __syncthreads();
-    if (warp == 0 && p.there)
-        a.out[((a.n_tokens - 1) * a.n_value_heads + head) * a.value_dim + column] = shared_sum(left[(a.n_tokens - 1) & 1], lane);
+}
+
+/* A token goes by; answers what it leaves: of column c in lanes 8 c to 8 c + 7. */
+template <int DK> static __device__ __forceinline__ float delta_step(const delta_chunk<DK> &chunk, int i, float (&s)[DK / WARP][COLUMNS])
+{
+    enum { R = DK / WARP };
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const float2 gates = chunk.gates[i];
+    float k[R], q[R], sums[COLUMNS] = {0.0f, 0.0f, 0.0f, 0.0f};
+    load_own<R>(chunk.k[i], k);
 #pragma unroll
-    for (int j = 0; j < ROWS; j++)
-        if (p.there) state[j * a.value_dim] = s[j];
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c++) sums[c] = fmaf(s[r][c], k[r], sums[c]);
+    const float known = sum_four(sums), error = gates.y * fmaf(-gates.x, known, chunk.v[i][warp * COLUMNS + lane / 8]);
+    load_own<R>(chunk.q[i], q);
+#pragma unroll
+    for (int c = 0; c < COLUMNS; c++) {
+        const float of_column = __shfl_sync(0xffffffffu, error, 8 * c);
+        sums[c] = 0.0f;
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            s[r][c] = fmaf(k[r], of_column, s[r][c] * gates.x);
+            sums[c] = fmaf(s[r][c], q[r], sums[c]);
+        }
+    }
+    return sum_four(sums);
+}
+
+/* blockIdx as above: rows R lane to R lane + R - 1 of columns 4 warp to 4 warp + 3 of the 32 are a lane's. What the next tokens need is
+ * read before these go by, and made ready behind them. */
+template <int DK> static __global__ void __launch_bounds__(WARP *WARPS) k_delta_columns(const __grid_constant__ apr_delta_args all)
+{
+    enum { R = DK / WARP };
+    typedef delta_chunk<DK> ready;
+    __shared__ ready chunks[2];
+    follow_previous();
+    const apr_delta_args a = own_of(all);
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int64_t head = blockIdx.x, n_keys = a.n_key_heads * DK, column = (int64_t)blockIdx.y * WARP + warp * COLUMNS;
+    const int64_t key_head = a.tiled ? head % a.n_key_heads : head / (a.n_value_heads / a.n_key_heads);
+    const delta_place p = {head, key_head, (int64_t)blockIdx.y * WARP, n_keys, 2 * n_keys + a.n_value_heads * a.value_dim};
+    const bool there = column < a.value_dim;
+    float *const state = a.state + (head * DK + R * lane) * a.value_dim + column;
+    float s[R][COLUMNS];
+    delta_token<DK> next[OF_WARP];
+
+    delta_read_chunk<DK>(a, p, 0, next);
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        const float4 v = there ? *(const float4 *)(state + r * a.value_dim) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        s[r][0] = v.x, s[r][1] = v.y, s[r][2] = v.z, s[r][3] = v.w;
+    }
+    delta_put_chunk<DK>(a, p, 0, next, &chunks[0]);
+    __syncthreads();
+    for (int64_t base = 0; base < a.n_tokens; base += CHUNK) {
+        const delta_chunk<DK> &chunk = chunks[base / CHUNK % 2];
+        const int n = a.n_tokens - base < CHUNK ? (int)(a.n_tokens - base) : (int)CHUNK;
+        float *const out = a.out + (base * a.n_value_heads + head) * a.value_dim + column + lane / 8;
+        delta_read_chunk<DK>(a, p, base + CHUNK, next);
+#pragma unroll 2
+        for (int i = 0; i < n; i++) {
+            const float left = delta_step<DK>(chunk, i, s);
+            if (there && lane % 8 == 0) out[i * a.n_value_heads * a.value_dim] = left;
+        }
+        delta_put_chunk<DK>(a, p, base + CHUNK, next, &chunks[(base / CHUNK + 1) % 2]);
+        __syncthreads();
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++)
+        if (there) *(float4 *)(state + r * a.value_dim) = make_float4(s[r][0], s[r][1], s[r][2], s[r][3]);
+}
+
+/* Four columns of a state lie at multiples of 16 bytes. */
+static bool has_fours(const apr_delta_args *a)
+{
+    return a->value_dim % COLUMNS == 0 && (uintptr_t)a->state % 16 == 0 && (a->slots == NULL || a->slot_bytes % 16 == 0);
 }
 
 cudaError_t apr_cuda_delta(const apr_delta_args *a, cudaStream_t stream)
@@ -274,8 +356,8 @@ cudaError_t apr_cuda_delta(const apr_delta_args *a, cudaStream_t stream)
     if (a->n_tokens == 0) return cudaSuccess;
     if (n_bytes > MAX_SHARED || a->n_value_heads % a->n_key_heads != 0) return cudaErrorInvalidValue;
     const dim3 grid((unsigned)a->n_value_heads, (unsigned)((a->value_dim + WARP - 1) / WARP), blocks_apart(a));
-    if (a->slots == NULL && a->key_dim == 128) return launch_following(k_delta_shared<128>, grid, WARP * SHARERS, 0, stream, *a);
-    if (a->slots == NULL && a->key_dim == 64) return launch_following(k_delta_shared<64>, grid, WARP * SHARERS, 0, stream, *a);
+    if (has_fours(a) && a->key_dim == 128) return launch_following(k_delta_columns<128>, grid, WARP * WARPS, 0, stream, *a);
+    if (has_fours(a) && a->key_dim == 64) return launch_following(k_delta_columns<64>, grid, WARP * WARPS, 0, stream, *a);
     launch_following(k_delta, grid, WARP, n_bytes, stream, *a);
     return cudaGetLastError();
 }
