@@ -154,7 +154,7 @@ static inline int apr_abreast_splits(int64_t n_tokens, int64_t n_used, int64_t n
 typedef struct apr_experts_room {
     size_t slot_of, token_of, pair_of, groups, n_groups; /* apr_pairs */
     apr_abreast_inputs_room x, mid;
-    size_t gate, up, middle, down; /* [splits, slots, n_mid] twice, [slots, n_mid], [splits, slots, n_out] */
+    size_t gate, up, down; /* [splits, slots, n_mid] twice, [splits, slots, n_out] */
     int64_t n_slots, most_tiles;
     int gate_splits, down_splits;
     size_t n_bytes;
@@ -182,7 +182,6 @@ static inline apr_experts_room apr_cuda_experts_room(const apr_experts_args *a, 
     room.mid = apr_abreast_take_inputs(end, n_tiles, apr_abreast_columns(a->n_mid));
     room.gate = apr_abreast_take(end, gates * mid * (size_t)room.gate_splits);
     room.up = apr_abreast_take(end, mid * (size_t)room.gate_splits);
-    room.middle = apr_abreast_take(end, mid);
     room.down = apr_abreast_take(end, slots * (size_t)a->n_out * sizeof(float) * (size_t)room.down_splits);
     return room;
 }

@@ -64,8 +64,6 @@ bool apr_cuda_goes_abreast(apr_dtype dtype, bool in_items, int64_t n_out, int64_
 
 /* Row x[row_of[slot]] into each slot, or x[slot] where row_of is NULL; zeros where it is negative or slot >= n. */
 cudaError_t apr_cuda_abreast_prepare(const float *x, const int *row_of, int64_t n, const apr_abreast_inputs *to, cudaStream_t stream);
-/* Row x[slot], zeros where taken[slot] is negative. */
-cudaError_t apr_cuda_abreast_prepare_slots(const float *x, const int *taken, const apr_abreast_inputs *to, cudaStream_t stream);
 cudaError_t apr_cuda_abreast(const apr_abreast_args *args, int n_multiprocessors, cudaStream_t stream);
 /* Dense products ended as kernels/cuda/rows_args.h says, and a value brought into a slot; from 9.0 on. */
 cudaError_t apr_cuda_abreast_rows(const apr_rows_args *args, int n_multiprocessors, cudaStream_t stream);

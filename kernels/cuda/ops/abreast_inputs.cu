@@ -11,12 +11,11 @@ enum {
 /* A block a slot, of as many threads as a row of up to 4,096 numbers has pieces, so that a prompt's many slots fill a multiprocessor. */
 template <apr_abreast_form FORM>
 static __global__ void __launch_bounds__(MOST_THREADS, 2)
-    k_inputs(const float *x, const int *row_of, bool own_rows, int64_t n, const __grid_constant__ apr_abreast_inputs to)
+    k_inputs(const float *x, const int *row_of, int64_t n, const __grid_constant__ apr_abreast_inputs to)
 {
     __shared__ float parts[MOST_THREADS / 32];
     follow_previous();
-    const int slot = (int)blockIdx.x, named = row_of != NULL ? __ldcg(row_of + slot) : slot < n ? slot : -1;
-    const int row = named >= 0 && own_rows ? slot : named;
+    const int slot = (int)blockIdx.x, row = row_of != NULL ? __ldcg(row_of + slot) : slot < n ? slot : -1;
     const float4 *const from = (const float4 *)(x + (int64_t)(row < 0 ? 0 : row) * to.n_x);
     const int n_pieces = (int)(to.n_in / 8), n_there = row >= 0 ? (int)(to.n_x / 8) : 0, thread = (int)threadIdx.x,
               n_threads = (int)blockDim.x;
@@ -47,28 +46,18 @@ static __global__ void __launch_bounds__(MOST_THREADS, 2)
     }
 }
 
-static cudaError_t prepare(const float *x, const int *row_of, bool own_rows, int64_t n, const apr_abreast_inputs *to, cudaStream_t stream)
+cudaError_t apr_cuda_abreast_prepare(const float *x, const int *row_of, int64_t n, const apr_abreast_inputs *to, cudaStream_t stream)
 {
     const unsigned n_slots = (unsigned)(to->n_tiles * APR_ABREAST_TILE);
     const int64_t n_pieces = (to->n_in / 8 + 31) / 32 * 32;
     const unsigned n_threads = (unsigned)(n_pieces < MOST_THREADS ? n_pieces : (int64_t)MOST_THREADS);
     if (to->n_in % ABREAST_SUB != 0 || to->n_x % ABREAST_SUB != 0 || to->n_x > to->n_in || (uintptr_t)x % 16 != 0)
         return cudaErrorNotSupported;
-    static void (*const kernels[])(const float *, const int *, bool, int64_t, apr_abreast_inputs) = {
+    static void (*const kernels[])(const float *, const int *, int64_t, apr_abreast_inputs) = {
         k_inputs<APR_ABREAST_HALVES>, k_inputs<APR_ABREAST_BFLOATS>, k_inputs<APR_ABREAST_WIDE>};
     const auto kernel = kernels[to->form];
     /* As the kernels behind it, which need not wait then until memory is divided anew. */
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
-    return launch_following(kernel, n_slots, n_threads, 0, stream, x, row_of, own_rows, n, *to);
-}
-
-cudaError_t apr_cuda_abreast_prepare(const float *x, const int *row_of, int64_t n, const apr_abreast_inputs *to, cudaStream_t stream)
-{
-    return prepare(x, row_of, row_of == NULL, n, to, stream);
-}
-
-cudaError_t apr_cuda_abreast_prepare_slots(const float *x, const int *taken, const apr_abreast_inputs *to, cudaStream_t stream)
-{
-    return prepare(x, taken, true, to->n_tiles * APR_ABREAST_TILE, to, stream);
+    return launch_following(kernel, n_slots, n_threads, 0, stream, x, row_of, n, *to);
 }

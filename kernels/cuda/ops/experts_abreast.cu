@@ -2,16 +2,21 @@
  *
  * A row's columns are summed in parts that depend on shapes alone where tokens are few, so that there is work for all multiprocessors when
  * one token has eight small matrices; many tokens are work enough. */
+#include "kernels/cuda/ops/abreast_pieces.cuh"
 #include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/pairs.cuh"
+#include "kernels/cuda/ops/reduce.cuh"
 
-enum { BLOCK = 256 };
+enum {
+    BLOCK = 256,
+    KEPT_FOURS = 3000, /* of a slot's unit in 48 KB of shared memory; what there is beyond, which is rare, is computed twice */
+};
 
 /* Where everything lies in a workspace of some tokens; see kernels/cuda/abreast_room.h. */
 typedef struct experts_buffers {
     apr_pairs pairs;
     apr_abreast_inputs x, mid;
-    float *gate, *up, *middle, *down; /* [splits, slots, n_mid] twice, [slots, n_mid], [splits, slots, n_out] */
+    float *gate, *up, *down; /* [splits, slots, n_mid] twice, [splits, slots, n_out] */
     int64_t n_slots, most_tiles;
     int gate_splits, down_splits;
 } experts_buffers;
@@ -47,58 +52,122 @@ static experts_buffers cut(uint8_t *work, const apr_experts_args *a, int64_t n_t
     b.pairs.n_groups = (int *)(work + room.n_groups);
     b.x = inputs_at(work, room.x, room.most_tiles, a->n_in, a->up);
     b.mid = inputs_at(work, room.mid, room.most_tiles, a->n_mid, a->down);
-    b.gate = (float *)(work + room.gate), b.up = (float *)(work + room.up);
-    b.middle = (float *)(work + room.middle), b.down = (float *)(work + room.down);
+    b.gate = (float *)(work + room.gate), b.up = (float *)(work + room.up), b.down = (float *)(work + room.down);
     return b;
 }
 
 /* --- between the products --- */
 
-static __device__ __forceinline__ float summed(const float *sums, int64_t plane, int splits, int64_t at)
+static __device__ __forceinline__ float4 summed(const float *sums, int64_t plane, int splits, int64_t at)
 {
-    float sum = 0.0f;
-    for (int s = 0; s < splits; s++) sum += __ldcg(sums + s * plane + at);
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int s = 0; s < splits; s++) {
+        const float4 part = __ldcg((const float4 *)(sums + s * plane + at));
+        sum = make_float4(sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w);
+    }
     return sum;
 }
 
-/* A slot's gated unit. Weights on inputs are multiplied with here: products are linear. */
-static __global__ void __launch_bounds__(BLOCK)
-    k_unit(const __grid_constant__ apr_experts_args a, const __grid_constant__ experts_buffers b)
+/* sums times a factor, and a row's biases; NULL: none. */
+static __device__ __forceinline__ float4 scaled(float4 v, float factor, const float *bias)
 {
-    follow_previous();
-    const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x, slot = at / a.n_mid, i = at % a.n_mid;
-    if (slot >= b.n_slots) return;
-    const int pair = __ldcg(b.pairs.pair_of + slot);
-    if (pair < 0) return;
-    const float *const route = a.routes + pair / a.n_used * apr_route_row(a.n_used) + pair % a.n_used;
-    const int64_t expert = (int64_t)__ldcg(route), plane = b.n_slots * a.n_mid;
-    const float factor = __ldcg(b.x.factors + slot) * (a.weight_on_input ? __ldcg(route + a.n_used) : 1.0f);
-    const float up = summed(b.up, plane, b.gate_splits, at) * factor + (a.up_bias != NULL ? a.up_bias[expert * a.n_mid + i] : 0.0f);
-    float value = 0.0f;
-    if (a.gate == NULL) value = apr_activate(a.glu.activation, up);
-    else
-        value = apr_glu_of(
-            &a.glu, summed(b.gate, plane, b.gate_splits, at) * factor + (a.gate_bias != NULL ? a.gate_bias[expert * a.n_mid + i] : 0.0f),
-            up);
-    b.middle[at] = value;
+    if (bias == NULL) return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
+    const float *const b = bias; /* of any alignment */
+    return make_float4(v.x * factor + b[0], v.y * factor + b[1], v.z * factor + b[2], v.w * factor + b[3]);
 }
 
-/* out[t][r] = sum over ranks, the best first. */
-static __global__ void __launch_bounds__(BLOCK)
+/* Of a slot: which expert's it is, and what its products' sums are multiplied by. Weights on inputs are multiplied with here: products are
+ * linear. */
+typedef struct expert_slot {
+    int64_t expert, at; /* at: where its sums begin */
+    float factor;
+} expert_slot;
+
+static __device__ __forceinline__ expert_slot slot_of(const apr_experts_args &a, const experts_buffers &b, int slot, int pair)
+{
+    const float *const route = a.routes + pair / a.n_used * apr_route_row(a.n_used) + pair % a.n_used;
+    const float factor = __ldcg(b.x.factors + slot) * (a.weight_on_input ? __ldcg(route + a.n_used) : 1.0f);
+    return expert_slot{(int64_t)__ldcg(route), slot * a.n_mid, factor};
+}
+
+/* Four numbers of its gated unit. */
+static __device__ __forceinline__ float4 unit_of(const apr_experts_args &a, const experts_buffers &b, const expert_slot &s, int64_t i)
+{
+    const int64_t plane = b.n_slots * a.n_mid, row = s.expert * a.n_mid + i;
+    const float4 up = scaled(summed(b.up, plane, b.gate_splits, s.at + i), s.factor, a.up_bias != NULL ? a.up_bias + row : NULL);
+    if (a.gate == NULL)
+        return make_float4(apr_activate(a.glu.activation, up.x), apr_activate(a.glu.activation, up.y), apr_activate(a.glu.activation, up.z),
+                           apr_activate(a.glu.activation, up.w));
+    const float4 gate = scaled(summed(b.gate, plane, b.gate_splits, s.at + i), s.factor, a.gate_bias != NULL ? a.gate_bias + row : NULL);
+    return make_float4(apr_glu_of(&a.glu, gate.x, up.x), apr_glu_of(&a.glu, gate.y, up.y), apr_glu_of(&a.glu, gate.z, up.z),
+                       apr_glu_of(&a.glu, gate.w, up.w));
+}
+
+/* A block a slot: its unit, which lies in shared memory in between, as inputs of down. */
+template <apr_abreast_form FORM>
+static __global__ void __launch_bounds__(BLOCK, 3)
+    k_middle(const __grid_constant__ apr_experts_args a, const __grid_constant__ experts_buffers b)
+{
+    extern __shared__ float4 row[];
+    __shared__ float parts[BLOCK / 32];
+    follow_previous();
+    const int slot = (int)blockIdx.x, pair = __ldcg(b.pairs.pair_of + slot), thread = (int)threadIdx.x, n_threads = (int)blockDim.x;
+    const int n_there = pair < 0 ? 0 : (int)(a.n_mid / 4), n_pieces = (int)(b.mid.n_in / 8);
+    const expert_slot own = pair < 0 ? expert_slot{} : slot_of(a, b, slot, pair);
+    float most = 0.0f, times, back;
+#pragma unroll 1
+    for (int i = thread; i < n_there; i += n_threads) {
+        const float4 unit = unit_of(a, b, own, 4 * i);
+        most = fmaxf(most, most_of(unit));
+        if (i < KEPT_FOURS) row[i] = unit;
+    }
+    most = warp_max(most);
+    if (thread % 32 == 0) parts[thread / 32] = most;
+    __syncthreads();
+    for (int w = 0; w < n_threads / 32; w++) most = fmaxf(most, parts[w]);
+    power_for(most, &times, &back);
+    if (thread == 0) b.mid.factors[slot] = back;
+    const auto kept = [&](int i) {
+        if (i >= n_there) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        return i < KEPT_FOURS ? row[i] : unit_of(a, b, own, 4 * i);
+    };
+    for (int i = thread; i - thread < n_pieces; i += n_threads) {
+        const int first = i / 4 * 8 + i % 4;
+        put_piece<FORM>(b.mid, slot, i, i < n_pieces, input_piece{kept(first), kept(first + 4)}, times);
+    }
+}
+
+static cudaError_t start_middle(const apr_experts_args *a, const experts_buffers *b, cudaStream_t stream)
+{
+    static void (*const kernels[])(apr_experts_args, experts_buffers) = {k_middle<APR_ABREAST_HALVES>, k_middle<APR_ABREAST_BFLOATS>,
+                                                                         k_middle<APR_ABREAST_WIDE>};
+    const auto kernel = kernels[b->mid.form];
+    const int64_t fours = a->n_mid / 4, n_kept = fours < KEPT_FOURS ? fours : (int64_t)KEPT_FOURS, n_threads = (fours + 31) / 32 * 32;
+    /* As the kernels behind it, which need not wait then until memory is divided anew. */
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (error != cudaSuccess) return error;
+    return launch_following(kernel, (unsigned)b->n_slots, n_threads < BLOCK ? (unsigned)n_threads : (unsigned)BLOCK,
+                            (size_t)n_kept * sizeof(float4), stream, *a, *b);
+}
+
+/* out[t][r] = sum over ranks, the best first; four rows a thread. */
+static __global__ void __launch_bounds__(BLOCK, 3)
     k_ranks(const __grid_constant__ apr_experts_args a, const __grid_constant__ experts_buffers b)
 {
     follow_previous();
-    const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x, t = at / a.n_out, r = at % a.n_out;
+    const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x, fours = a.n_out / 4, t = at / fours, r = at % fours * 4;
     if (t >= a.n_tokens) return;
     const float *const route = a.routes + t * apr_route_row(a.n_used);
-    float sum = 0.0f;
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 2
     for (int64_t k = 0; k < a.n_used; k++) {
         const int64_t slot = __ldcg(b.pairs.slot_of + t * a.n_used + k), expert = (int64_t)__ldcg(route + k);
-        const float bias = a.down_bias != NULL ? a.down_bias[expert * a.n_out + r] : 0.0f;
-        const float y = summed(b.down, b.n_slots * a.n_out, b.down_splits, slot * a.n_out + r) * __ldcg(b.mid.factors + slot) + bias;
-        sum = a.weight_on_input ? sum + y : fmaf(y, __ldcg(route + a.n_used + k), sum);
+        const float4 y = scaled(summed(b.down, b.n_slots * a.n_out, b.down_splits, slot * a.n_out + r), __ldcg(b.mid.factors + slot),
+                                a.down_bias != NULL ? a.down_bias + expert * a.n_out + r : NULL);
+        const float w = a.weight_on_input ? 1.0f : __ldcg(route + a.n_used + k);
+        sum = make_float4(fmaf(y.x, w, sum.x), fmaf(y.y, w, sum.y), fmaf(y.z, w, sum.z), fmaf(y.w, w, sum.w));
     }
-    a.out[at] = sum;
+    *(float4 *)(a.out + 4 * at) = sum;
 }
 
 /* --- the operation --- */
@@ -126,10 +195,9 @@ static cudaError_t some_tokens(const apr_experts_args *a, int group_tiles, int n
     cudaError_t error = apr_cuda_sort_pairs(a->routes, a->n_tokens, a->n_used, a->n_experts, group_tiles, &b.pairs, stream);
     if (error == cudaSuccess) error = apr_cuda_abreast_prepare(a->x, b.pairs.token_of, a->n_tokens, &b.x, stream);
     if (error == cudaSuccess) error = multiply(&b, first, &b.x, a->n_mid, b.gate_splits, group_tiles, n_multiprocessors, stream);
-    if (error == cudaSuccess) error = launch_following(k_unit, blocks_of(b.n_slots * a->n_mid), BLOCK, 0, stream, *a, b);
-    if (error == cudaSuccess) error = apr_cuda_abreast_prepare_slots(b.middle, b.pairs.pair_of, &b.mid, stream);
+    if (error == cudaSuccess) error = start_middle(a, &b, stream);
     if (error == cudaSuccess) error = multiply(&b, second, &b.mid, a->n_out, b.down_splits, group_tiles, n_multiprocessors, stream);
-    if (error == cudaSuccess) error = launch_following(k_ranks, blocks_of(a->n_tokens * a->n_out), BLOCK, 0, stream, *a, b);
+    if (error == cudaSuccess) error = launch_following(k_ranks, blocks_of(a->n_tokens * a->n_out / 4), BLOCK, 0, stream, *a, b);
     return error;
 }
 
@@ -167,7 +235,7 @@ cudaError_t apr_cuda_experts_abreast(const apr_experts_args *a, int n_multiproce
     if (a->gate != NULL &&
         (!goes(a->gate, a->n_mid, a->n_in, major) || a->gate->dtype != a->up->dtype || a->gate->in_items != a->up->in_items))
         return cudaErrorNotSupported;
-    if ((uintptr_t)a->x % 16 != 0 || (uintptr_t)a->work.data % 16 != 0 || a->n_experts > APR_PAIRS_MOST_EXPERTS)
+    if (((uintptr_t)a->x | (uintptr_t)a->out | (uintptr_t)a->work.data) % 16 != 0 || a->n_experts > APR_PAIRS_MOST_EXPERTS)
         return cudaErrorNotSupported;
     const int64_t most = tokens_at_a_time(a, n_multiprocessors);
     const int of_up = group_tiles_of(a, a->up->dtype, most), of_down = group_tiles_of(a, a->down->dtype, most);
