@@ -16,6 +16,11 @@ typedef struct many {
     int32_t *prompts; /* [n, n_prompt] */
     double *first_s;  /* [n] since the beginning; 0: none yet */
     double began_s, sum;
+    int64_t n_joined;
+    const double *last;         /* whose first token was the last one: from then on all decode, */
+    double joined_s, stepped_s; /* until one is done; when this one had its first and its latest token */
+    int64_t n_steps;            /* tokens of it in between */
+    bool is_any_done;
 } many;
 
 static apr_status next(void *user, bool may_wait, apr_next *what, apr_request *request, apr_error *err)
@@ -35,10 +40,16 @@ static apr_status next(void *user, bool may_wait, apr_next *what, apr_request *r
 
 static bool on_token(void *user, void *tag, int32_t id, bool is_stop)
 {
-    const many *const m = user;
-    double *const first = tag;
+    many *const m = user;
+    double *const first = tag, now_s = apr_seconds_now() - m->began_s;
     (void)id, (void)is_stop;
-    if (*first == 0.0) *first = apr_seconds_now() - m->began_s;
+    if (*first == 0.0) {
+        *first = now_s;
+        if (++m->n_joined == m->n) m->last = first, m->joined_s = now_s;
+    } else if (first == m->last && !m->is_any_done) {
+        m->stepped_s = now_s;
+        m->n_steps++;
+    }
     return true;
 }
 
@@ -46,22 +57,26 @@ static apr_status on_done(void *user, void *tag, const apr_reply *reply, apr_err
 {
     many *const m = user;
     if (reply->status != APR_OK) return apr_fail(err, reply->status, "%s", reply->error.text);
+    m->is_any_done = true;
     m->sum += *(const double *)tag;
     return APR_OK;
 }
 
-static apr_status run_once(many *m, apr_session *session, uint64_t *seed, double *seconds, apr_error *err)
+static apr_status run_once(many *m, apr_session *session, uint64_t *seed, double *seconds, double *step, apr_error *err)
 {
     const apr_schedule schedule = {.next = next, .on_token = on_token, .on_done = on_done, .user = m};
     apr_schedule_stats stats;
 
     for (int64_t i = 0; i < m->n * m->asked->n_prompt; i++) m->prompts[i] = (int32_t)(apr_random(seed) % (uint64_t)m->vocab_size);
     for (int64_t i = 0; i < m->n; i++) m->first_s[i] = 0.0;
-    m->next = 0;
+    m->next = m->n_joined = m->n_steps = 0;
     m->sum = 0.0;
+    m->last = NULL;
+    m->is_any_done = false;
     m->began_s = apr_seconds_now();
     APR_TRY(apr_schedule_run(session, &schedule, &stats, err));
     *seconds = stats.seconds;
+    *step = m->n_steps > 0 ? (m->stepped_s - m->joined_s) / (double)m->n_steps : 0.0;
     return APR_OK;
 }
 
@@ -91,7 +106,7 @@ static apr_status measure_session(apr_many_figures *f, const apr_many_asked *ask
     status = m.prompts != NULL && m.first_s != NULL ? APR_OK : apr_no_memory(err, "the prompts");
     for (int i = -1; i < asked->n_runs && status == APR_OK; i++) {
         const int at = i < 0 ? 0 : i; /* the first is written over */
-        status = run_once(&m, session, &seed, &f->seconds[at], err);
+        status = run_once(&m, session, &seed, &f->seconds[at], &f->step[at], err);
         if (status == APR_OK) take_firsts(&m, f, at);
     }
     free(m.prompts);
@@ -139,10 +154,17 @@ apr_spread apr_many_rates(const apr_many_figures *f, const apr_many_asked *asked
     return apr_speed_rates(f->n_sequences * asked->n_tokens, f->seconds, asked->n_runs);
 }
 
+double apr_many_rate_alone(const apr_many_figures *f, const apr_many_asked *asked)
+{
+    const double step = apr_speed_spread(f->step, asked->n_runs).median;
+    return step > 0.0 ? (double)f->n_sequences / step : 0.0;
+}
+
 void apr_many_fill_table(apr_table *table, const apr_many_figures *figures, const apr_many_asked *asked)
 {
-    static const apr_column columns[] = {{"sequences", true},    {"tokens/s", true},       {"lowest", true},  {"highest", true},
-                                         {"prompts, too", true}, {"first token, s", true}, {"95 %, s", true}, {"of the last, s", true}};
+    static const apr_column columns[] = {{"sequences", true},      {"tokens/s", true},       {"lowest", true},
+                                         {"highest", true},        {"decoding alone", true}, {"prompts, too", true},
+                                         {"first token, s", true}, {"95 %, s", true},        {"of the last, s", true}};
 
     apr_table_start(table, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < asked->sequences.n; i++) {
@@ -151,6 +173,8 @@ void apr_many_fill_table(apr_table *table, const apr_many_figures *figures, cons
         apr_table_cell(table, "%.2f", rates.median);
         apr_table_cell(table, "%.2f", rates.low);
         apr_table_cell(table, "%.2f", rates.high);
+        if (apr_many_rate_alone(&figures[i], asked) > 0.0) apr_table_cell(table, "%.2f", apr_many_rate_alone(&figures[i], asked));
+        else apr_table_cell(table, "-");
         apr_table_cell(table, "%.2f", rates.median * with_prompts(asked));
         apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].first, asked->n_runs).median);
         apr_table_cell(table, "%.3f", apr_speed_spread(figures[i].late_first, asked->n_runs).median);
@@ -161,7 +185,8 @@ void apr_many_fill_table(apr_table *table, const apr_many_figures *figures, cons
 char *apr_many_caption(const apr_many_asked *asked, char text[APR_MANY_CAPTION])
 {
     snprintf(text, APR_MANY_CAPTION,
-             "sequences at once, each a prompt of %lld and %lld tokens: decoded tokens of all, over the time for all; medians of %d",
+             "sequences at once, each a prompt of %lld and %lld tokens: decoded tokens of all, over the time for all, and while none "
+             "joins; medians of %d",
              (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs);
     return text;
 }
@@ -189,6 +214,7 @@ void apr_many_answer_json(const apr_many_figures *figures, const apr_many_asked 
         apr_json_real(json, "tokens_per_second", rates.median);
         apr_json_real(json, "lowest", rates.low);
         apr_json_real(json, "highest", rates.high);
+        apr_json_real(json, "decoding_alone_per_second", apr_many_rate_alone(&figures[i], asked));
         apr_json_real(json, "with_prompts_per_second", rates.median * with_prompts(asked));
         apr_json_real(json, "mean_first_token_seconds", apr_speed_spread(figures[i].first, asked->n_runs).median);
         apr_json_real(json, "p95_first_token_seconds", apr_speed_spread(figures[i].late_first, asked->n_runs).median);
@@ -200,16 +226,17 @@ void apr_many_answer_json(const apr_many_figures *figures, const apr_many_asked 
 
 void apr_many_print_csv(const apr_many_figures *figures, const apr_many_asked *asked, FILE *out)
 {
-    fputs("sequences,prompt,tokens,runs,tokens_per_second,lowest,highest,with_prompts_per_second,mean_first_token_seconds,p95_first_token_"
+    fputs("sequences,prompt,tokens,runs,tokens_per_second,lowest,highest,decoding_alone_per_second,with_prompts_per_second,mean_first_"
+          "token_seconds,p95_first_token_"
           "seconds,longest_first_"
           "token_seconds\n",
           out);
     for (size_t i = 0; i < asked->sequences.n; i++) {
         const apr_spread rates = apr_many_rates(&figures[i], asked);
-        fprintf(out, "%lld,%lld,%lld,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", (long long)figures[i].n_sequences,
+        fprintf(out, "%lld,%lld,%lld,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", (long long)figures[i].n_sequences,
                 (long long)asked->n_prompt, (long long)asked->n_tokens, asked->n_runs, rates.median, rates.low, rates.high,
-                rates.median * with_prompts(asked), apr_speed_spread(figures[i].first, asked->n_runs).median,
-                apr_speed_spread(figures[i].late_first, asked->n_runs).median,
+                apr_many_rate_alone(&figures[i], asked), rates.median * with_prompts(asked),
+                apr_speed_spread(figures[i].first, asked->n_runs).median, apr_speed_spread(figures[i].late_first, asked->n_runs).median,
                 apr_speed_spread(figures[i].longest_first, asked->n_runs).median);
     }
 }

@@ -21,6 +21,7 @@ typedef struct apr_many_asked {
 typedef struct apr_many_figures {
     int64_t n_sequences;
     double seconds[APR_SPEED_MOST_RUNS];       /* from the first prompt to the last token */
+    double step[APR_SPEED_MOST_RUNS];          /* from token to token of a sequence while all decode; 0: that was never so */
     double first[APR_SPEED_MOST_RUNS];         /* until a sequence had its first token, in the mean */
     double late_first[APR_SPEED_MOST_RUNS];    /* until 95 % of them had */
     double longest_first[APR_SPEED_MOST_RUNS]; /* until all had */
@@ -32,8 +33,10 @@ apr_status apr_many_check(const apr_many_asked *asked, const char *option, apr_e
 apr_status apr_many_measure(apr_many_figures *figures, const apr_many_asked *asked, const apr_model *model,
                             const apr_session_options *options, const apr_progress *progress, apr_error *err);
 
-/* Tokens of all a second. */
+/* Tokens of all a second, over the time for all. */
 apr_spread apr_many_rates(const apr_many_figures *figures, const apr_many_asked *asked);
+/* The same while all decode and none joins, as llama-batched-bench has it: the median; 0: that was never so. */
+double apr_many_rate_alone(const apr_many_figures *figures, const apr_many_asked *asked);
 
 /* What the figures are of. Returns text. */
 enum { APR_MANY_CAPTION = 256 };
