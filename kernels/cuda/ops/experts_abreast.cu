@@ -86,8 +86,9 @@ typedef struct expert_slot {
 static __device__ __forceinline__ expert_slot slot_of(const apr_experts_args &a, const experts_buffers &b, int slot, int pair)
 {
     const float *const route = a.routes + pair / a.n_used * apr_route_row(a.n_used) + pair % a.n_used;
+    const bool has_bias = a.up_bias != NULL || a.gate_bias != NULL; /* else nobody waits to know whose it is */
     const float factor = __ldcg(b.x.factors + slot) * (a.weight_on_input ? __ldcg(route + a.n_used) : 1.0f);
-    return expert_slot{(int64_t)__ldcg(route), slot * a.n_mid, factor};
+    return expert_slot{has_bias ? (int64_t)__ldcg(route) : 0, slot * a.n_mid, factor};
 }
 
 /* Four numbers of its gated unit. */

@@ -170,8 +170,6 @@ static __global__ void __launch_bounds__(WARP) k_delta(const __grid_constant__ a
 enum {
     COLUMNS = 4,            /* of a warp, in registers: a lane has DK / 32 rows of them */
     WARPS = WARP / COLUMNS, /* 32 columns */
-    CHUNK = 16,             /* tokens that are made ready at a time, two by each warp */
-    OF_WARP = CHUNK / WARPS,
 };
 
 /* What a lane reads of a token: of its head's query and key every 32nd number, and a column's value. */
@@ -179,11 +177,12 @@ template <int DK> struct delta_token {
     float q[DK / WARP], k[DK / WARP], v, a, b;
 };
 
-/* Tokens made ready: queries and keys normed, values of the block's columns, exp(g) and beta. */
-template <int DK> struct delta_chunk {
-    alignas(16) float q[CHUNK][DK], k[CHUNK][DK];
-    float v[CHUNK][WARP];
-    float2 gates[CHUNK];
+/* Tokens made ready at a time, so many by each warp: queries and keys normed, values of the block's columns, exp(g) and beta. */
+template <int DK, int OF_WARP> struct delta_chunk {
+    static constexpr int TOKENS = WARPS * OF_WARP;
+    alignas(16) float q[TOKENS][DK], k[TOKENS][DK];
+    float v[TOKENS][WARP];
+    float2 gates[TOKENS];
 };
 
 /* Where these are, for a head and 32 columns. */
@@ -212,9 +211,9 @@ template <int N> static __device__ __forceinline__ float squares_of(const float 
     return warp_sum(sum);
 }
 
-template <int DK>
+template <int DK, int OF_WARP>
 static __device__ __forceinline__ void delta_put(const apr_delta_args &a, const delta_place &p, const delta_token<DK> &x, int i,
-                                                 delta_chunk<DK> *to)
+                                                 delta_chunk<DK, OF_WARP> *to)
 {
     const int lane = threadIdx.x % WARP;
     const float of_q = 1.0f / sqrtf(squares_of(x.q) + a.eps) * rsqrtf((float)DK), of_k = 1.0f / sqrtf(squares_of(x.k) + a.eps);
@@ -225,7 +224,7 @@ static __device__ __forceinline__ void delta_put(const apr_delta_args &a, const 
 }
 
 /* A warp's tokens of the chunk that begins at `base`. */
-template <int DK>
+template <int DK, int OF_WARP>
 static __device__ __forceinline__ void delta_read_chunk(const apr_delta_args &a, const delta_place &p, int64_t base,
                                                         delta_token<DK> (&x)[OF_WARP])
 {
@@ -235,9 +234,9 @@ static __device__ __forceinline__ void delta_read_chunk(const apr_delta_args &a,
         if (t < a.n_tokens) x[i] = delta_read<DK>(a, p, t);
     }
 }
-template <int DK>
+template <int DK, int OF_WARP>
 static __device__ __forceinline__ void delta_put_chunk(const apr_delta_args &a, const delta_place &p, int64_t base,
-                                                       const delta_token<DK> (&x)[OF_WARP], delta_chunk<DK> *to)
+                                                       const delta_token<DK> (&x)[OF_WARP], delta_chunk<DK, OF_WARP> *to)
 {
 #pragma unroll
     for (int i = 0; i < OF_WARP; i++) {
@@ -246,19 +245,19 @@ static __device__ __forceinline__ void delta_put_chunk(const apr_delta_args &a, 
     }
 }
 
-/* Sums over the warp of four numbers of a lane: lanes 8 c to 8 c + 7 get that of number c. */
-static __device__ __forceinline__ float sum_four(const float (&x)[COLUMNS])
+/* Sums over the warp of eight numbers of a lane: lanes 4 i to 4 i + 3 get that of number i. Each is added up in the same order. */
+static __device__ __forceinline__ float sum_eight(const float (&x)[2 * COLUMNS])
 {
     const int lane = threadIdx.x % WARP;
-    const bool upper = lane / 16 != 0, odd = lane / 8 % 2 != 0;
-    float first = upper ? x[2] : x[0], second = upper ? x[3] : x[1];
-    first += __shfl_xor_sync(0xffffffffu, upper ? x[0] : x[2], 16);
-    second += __shfl_xor_sync(0xffffffffu, upper ? x[1] : x[3], 16);
-    float sum = odd ? second : first;
-    sum += __shfl_xor_sync(0xffffffffu, odd ? first : second, 8);
+    const bool in_16 = lane / 16 != 0, in_8 = lane / 8 % 2 != 0, in_4 = lane / 4 % 2 != 0;
+    float four[4], two[2];
 #pragma unroll
-    for (int lanes = 4; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
-    return sum;
+    for (int i = 0; i < 4; i++) four[i] = (in_16 ? x[4 + i] : x[i]) + __shfl_xor_sync(0xffffffffu, in_16 ? x[i] : x[4 + i], 16);
+#pragma unroll
+    for (int i = 0; i < 2; i++) two[i] = (in_8 ? four[2 + i] : four[i]) + __shfl_xor_sync(0xffffffffu, in_8 ? four[i] : four[2 + i], 8);
+    float sum = (in_4 ? two[1] : two[0]) + __shfl_xor_sync(0xffffffffu, in_4 ? two[0] : two[1], 4);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    return sum + __shfl_xor_sync(0xffffffffu, sum, 1);
 }
 
 template <int R> static __device__ __forceinline__ void load_own(const float *row, float (&x)[R])
@@ -273,39 +272,60 @@ template <int R> static __device__ __forceinline__ void load_own(const float *ro
     }
 }
 
-/* A token goes by; answers what it leaves: of column c in lanes 8 c to 8 c + 7. */
-template <int DK> static __device__ __forceinline__ float delta_step(const delta_chunk<DK> &chunk, int i, float (&s)[DK / WARP][COLUMNS])
+/* What a warp goes on with from token to token: its part of the state, the next key, and in lanes 4 c to 4 c + 3 what the state knows of
+ * that key in column c. */
+template <int DK> struct delta_walk {
+    float s[DK / WARP][COLUMNS], k[DK / WARP], known;
+};
+
+/* In front of a chunk. */
+template <int DK> static __device__ __forceinline__ void delta_begin(const float *key, delta_walk<DK> *w)
+{
+    float sums[2 * COLUMNS] = {};
+    load_own<DK / WARP>(key, w->k);
+#pragma unroll
+    for (int r = 0; r < DK / WARP; r++)
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c++) sums[c] = fmaf(w->s[r][c], w->k[r], sums[c]);
+    w->known = sum_eight(sums);
+}
+
+/* Token i goes by; answers what it leaves, of column c in lanes 16 + 4 c to 16 + 4 c + 3. What the state knows of the next key is added up
+ * at the same time. */
+template <int DK, int OF_WARP>
+static __device__ __forceinline__ float delta_step(const delta_chunk<DK, OF_WARP> &chunk, int i, int next, delta_walk<DK> *w)
 {
     enum { R = DK / WARP };
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const float2 gates = chunk.gates[i];
-    float k[R], q[R], sums[COLUMNS] = {0.0f, 0.0f, 0.0f, 0.0f};
-    load_own<R>(chunk.k[i], k);
+    const float error = gates.y * fmaf(-gates.x, w->known, chunk.v[i][warp * COLUMNS + lane / 4 % COLUMNS]);
+    float k[R], q[R], sums[2 * COLUMNS] = {};
 #pragma unroll
-    for (int r = 0; r < R; r++)
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++) sums[c] = fmaf(s[r][c], k[r], sums[c]);
-    const float known = sum_four(sums), error = gates.y * fmaf(-gates.x, known, chunk.v[i][warp * COLUMNS + lane / 8]);
+    for (int r = 0; r < R; r++) k[r] = w->k[r];
     load_own<R>(chunk.q[i], q);
+    load_own<R>(chunk.k[next], w->k);
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++) {
-        const float of_column = __shfl_sync(0xffffffffu, error, 8 * c);
-        sums[c] = 0.0f;
+        const float of_column = __shfl_sync(0xffffffffu, error, 4 * c);
 #pragma unroll
         for (int r = 0; r < R; r++) {
-            s[r][c] = fmaf(k[r], of_column, s[r][c] * gates.x);
-            sums[c] = fmaf(s[r][c], q[r], sums[c]);
+            const float now = fmaf(k[r], of_column, w->s[r][c] * gates.x);
+            w->s[r][c] = now;
+            sums[c] = fmaf(now, w->k[r], sums[c]);
+            sums[COLUMNS + c] = fmaf(now, q[r], sums[COLUMNS + c]);
         }
     }
-    return sum_four(sums);
+    w->known = sum_eight(sums);
+    return w->known;
 }
 
 /* blockIdx as above: rows R lane to R lane + R - 1 of columns 4 warp to 4 warp + 3 of the 32 are a lane's. What the next tokens need is
  * read before these go by, and made ready behind them. */
-template <int DK> static __global__ void __launch_bounds__(WARP *WARPS) k_delta_columns(const __grid_constant__ apr_delta_args all)
+template <int DK, int OF_WARP>
+static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const __grid_constant__ apr_delta_args all)
 {
     enum { R = DK / WARP };
-    typedef delta_chunk<DK> ready;
+    typedef delta_chunk<DK, OF_WARP> ready;
     __shared__ ready chunks[2];
     follow_previous();
     const apr_delta_args a = own_of(all);
@@ -313,35 +333,46 @@ template <int DK> static __global__ void __launch_bounds__(WARP *WARPS) k_delta_
     const int64_t head = blockIdx.x, n_keys = a.n_key_heads * DK, column = (int64_t)blockIdx.y * WARP + warp * COLUMNS;
     const int64_t key_head = a.tiled ? head % a.n_key_heads : head / (a.n_value_heads / a.n_key_heads);
     const delta_place p = {head, key_head, (int64_t)blockIdx.y * WARP, n_keys, 2 * n_keys + a.n_value_heads * a.value_dim};
-    const bool there = column < a.value_dim;
+    const bool there = column < a.value_dim, tells = there && lane >= 16 && lane % 4 == 0;
     float *const state = a.state + (head * DK + R * lane) * a.value_dim + column;
-    float s[R][COLUMNS];
+    delta_walk<DK> w;
     delta_token<DK> next[OF_WARP];
 
-    delta_read_chunk<DK>(a, p, 0, next);
+    delta_read_chunk<DK, OF_WARP>(a, p, 0, next);
 #pragma unroll
     for (int r = 0; r < R; r++) {
         const float4 v = there ? *(const float4 *)(state + r * a.value_dim) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        s[r][0] = v.x, s[r][1] = v.y, s[r][2] = v.z, s[r][3] = v.w;
+        w.s[r][0] = v.x, w.s[r][1] = v.y, w.s[r][2] = v.z, w.s[r][3] = v.w;
     }
-    delta_put_chunk<DK>(a, p, 0, next, &chunks[0]);
+    delta_put_chunk<DK, OF_WARP>(a, p, 0, next, &chunks[0]);
     __syncthreads();
-    for (int64_t base = 0; base < a.n_tokens; base += CHUNK) {
-        const delta_chunk<DK> &chunk = chunks[base / CHUNK % 2];
-        const int n = a.n_tokens - base < CHUNK ? (int)(a.n_tokens - base) : (int)CHUNK;
-        float *const out = a.out + (base * a.n_value_heads + head) * a.value_dim + column + lane / 8;
-        delta_read_chunk<DK>(a, p, base + CHUNK, next);
+    for (int64_t base = 0, turn = 0; base < a.n_tokens; base += ready::TOKENS, turn ^= 1) {
+        const ready &chunk = chunks[turn];
+        const int n = a.n_tokens - base < ready::TOKENS ? (int)(a.n_tokens - base) : ready::TOKENS;
+        float *const out = a.out + (base * a.n_value_heads + head) * a.value_dim + column + lane / 4 % COLUMNS;
+        delta_read_chunk<DK, OF_WARP>(a, p, base + ready::TOKENS, next);
+        delta_begin<DK>(chunk.k[0], &w);
 #pragma unroll 2
         for (int i = 0; i < n; i++) {
-            const float left = delta_step<DK>(chunk, i, s);
-            if (there && lane % 8 == 0) out[i * a.n_value_heads * a.value_dim] = left;
+            const float left = delta_step<DK, OF_WARP>(chunk, i, i + 1 < n ? i + 1 : i, &w);
+            if (tells) out[i * a.n_value_heads * a.value_dim] = left;
         }
-        delta_put_chunk<DK>(a, p, base + CHUNK, next, &chunks[(base / CHUNK + 1) % 2]);
+        delta_put_chunk<DK, OF_WARP>(a, p, base + ready::TOKENS, next, &chunks[turn ^ 1]);
         __syncthreads();
     }
 #pragma unroll
     for (int r = 0; r < R; r++)
-        if (there) *(float4 *)(state + r * a.value_dim) = make_float4(s[r][0], s[r][1], s[r][2], s[r][3]);
+        if (there) *(float4 *)(state + r * a.value_dim) = make_float4(w.s[r][0], w.s[r][1], w.s[r][2], w.s[r][3]);
+}
+
+/* One token is made ready by a warp, many by all. */
+template <int DK> static cudaError_t start_columns(const apr_delta_args *a, dim3 grid, cudaStream_t stream)
+{
+    const auto kernel = a->slots != NULL || a->n_tokens <= WARPS ? k_delta_columns<DK, 1> : k_delta_columns<DK, 2>;
+    /* As the kernels around it, so that it need not wait until memory is divided anew. */
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (error != cudaSuccess) return error;
+    return launch_following(kernel, grid, WARP * WARPS, 0, stream, *a);
 }
 
 /* Four columns of a state lie at multiples of 16 bytes. */
@@ -356,8 +387,8 @@ cudaError_t apr_cuda_delta(const apr_delta_args *a, cudaStream_t stream)
     if (a->n_tokens == 0) return cudaSuccess;
     if (n_bytes > MAX_SHARED || a->n_value_heads % a->n_key_heads != 0) return cudaErrorInvalidValue;
     const dim3 grid((unsigned)a->n_value_heads, (unsigned)((a->value_dim + WARP - 1) / WARP), blocks_apart(a));
-    if (has_fours(a) && a->key_dim == 128) return launch_following(k_delta_columns<128>, grid, WARP * WARPS, 0, stream, *a);
-    if (has_fours(a) && a->key_dim == 64) return launch_following(k_delta_columns<64>, grid, WARP * WARPS, 0, stream, *a);
+    if (has_fours(a) && a->key_dim == 128) return start_columns<128>(a, grid, stream);
+    if (has_fours(a) && a->key_dim == 64) return start_columns<64>(a, grid, stream);
     launch_following(k_delta, grid, WARP, n_bytes, stream, *a);
     return cudaGetLastError();
 }
