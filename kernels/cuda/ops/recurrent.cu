@@ -168,7 +168,7 @@ static __global__ void __launch_bounds__(WARP) k_delta(const __grid_constant__ a
 /* --- the same where a key has 64 or 128 numbers: a warp has four columns, so that nobody waits for another warp's sums --- */
 
 enum {
-    COLUMNS = 4,            /* of a warp, in registers: a lane has DK / 32 rows of them */
+    COLUMNS = 4,            /* of a warp, in registers: lane l has rows l, l + 32, ... of them */
     WARPS = WARP / COLUMNS, /* 32 columns */
 };
 
@@ -177,7 +177,8 @@ template <int DK> struct delta_token {
     float q[DK / WARP], k[DK / WARP], v, a, b;
 };
 
-/* Tokens made ready at a time, so many by each warp: queries and keys normed, values of the block's columns, exp(g) and beta. */
+/* Tokens made ready at a time, so many by each warp: queries and keys normed, lane by lane its rows, values of the block's columns, exp(g)
+ * and beta. */
 template <int DK, int OF_WARP> struct delta_chunk {
     static constexpr int TOKENS = WARPS * OF_WARP;
     alignas(16) float q[TOKENS][DK], k[TOKENS][DK];
@@ -218,7 +219,7 @@ static __device__ __forceinline__ void delta_put(const apr_delta_args &a, const 
     const int lane = threadIdx.x % WARP;
     const float of_q = 1.0f / sqrtf(squares_of(x.q) + a.eps) * rsqrtf((float)DK), of_k = 1.0f / sqrtf(squares_of(x.k) + a.eps);
 #pragma unroll
-    for (int j = 0; j < DK / WARP; j++) to->q[i][lane + WARP * j] = x.q[j] * of_q, to->k[i][lane + WARP * j] = x.k[j] * of_k;
+    for (int j = 0; j < DK / WARP; j++) to->q[i][DK / WARP * lane + j] = x.q[j] * of_q, to->k[i][DK / WARP * lane + j] = x.k[j] * of_k;
     to->v[i][lane] = x.v;
     if (lane == 0) to->gates[i] = make_float2(expf(-a.rate[p.head] * apr_softplus(x.a + a.dt_bias[p.head])), apr_sigmoid(x.b));
 }
@@ -319,31 +320,59 @@ static __device__ __forceinline__ float delta_step(const delta_chunk<DK, OF_WARP
     return w->known;
 }
 
-/* blockIdx as above: rows R lane to R lane + R - 1 of columns 4 warp to 4 warp + 3 of the 32 are a lane's. What the next tokens need is
- * read before these go by, and made ready behind them. */
+/* A state's 32 columns lie in shared memory between registers, where a lane has one of 32 rows, and memory, where eight lanes have a row.
+ */
+enum { TILE_PITCH = WARP + 4 }; /* rows 16 bytes apart modulo 128: lanes read from different banks */
+
+template <int DK, bool STORE> static __device__ __forceinline__ void move_tile(float *state, int64_t row_step, int n_columns, float *tile)
+{
+    enum { PIECES = WARP / 4, THREADS = WARP * WARPS };
+#pragma unroll
+    for (int i = 0; i < DK * PIECES / THREADS; i++) {
+        const int at = (int)threadIdx.x + i * THREADS, row = at / PIECES, column = at % PIECES * 4;
+        float4 *const there = (float4 *)(state + row * row_step + column), *const here = (float4 *)(tile + row * TILE_PITCH + column);
+        if (column >= n_columns) continue;
+        if (STORE) *there = *here;
+        else *here = *there;
+    }
+}
+
+template <int DK, bool STORE> static __device__ __forceinline__ void move_own(float *tile, float (&s)[DK / WARP][COLUMNS])
+{
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int r = 0; r < DK / WARP; r++) {
+        float4 *const here = (float4 *)(tile + (lane + WARP * r) * TILE_PITCH + warp * COLUMNS);
+        if (STORE) *here = make_float4(s[r][0], s[r][1], s[r][2], s[r][3]);
+        else s[r][0] = here->x, s[r][1] = here->y, s[r][2] = here->z, s[r][3] = here->w;
+    }
+}
+
+/* blockIdx as above; columns 4 warp to 4 warp + 3 of the 32 are a warp's. What the next tokens need is read before these go by, and made
+ * ready behind them. */
 template <int DK, int OF_WARP>
 static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const __grid_constant__ apr_delta_args all)
 {
-    enum { R = DK / WARP };
     typedef delta_chunk<DK, OF_WARP> ready;
     __shared__ ready chunks[2];
+    static_assert(sizeof chunks >= DK * TILE_PITCH * sizeof(float), "the state passes through them");
     follow_previous();
     const apr_delta_args a = own_of(all);
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const int64_t head = blockIdx.x, n_keys = a.n_key_heads * DK, column = (int64_t)blockIdx.y * WARP + warp * COLUMNS;
-    const int64_t key_head = a.tiled ? head % a.n_key_heads : head / (a.n_value_heads / a.n_key_heads);
-    const delta_place p = {head, key_head, (int64_t)blockIdx.y * WARP, n_keys, 2 * n_keys + a.n_value_heads * a.value_dim};
-    const bool there = column < a.value_dim, tells = there && lane >= 16 && lane % 4 == 0;
-    float *const state = a.state + (head * DK + R * lane) * a.value_dim + column;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, head = (int)blockIdx.x, n_key_heads = (int)a.n_key_heads;
+    const int key_head = a.tiled ? head % n_key_heads : head / ((int)a.n_value_heads / n_key_heads);
+    const int64_t first_column = (int64_t)blockIdx.y * WARP, column = first_column + warp * COLUMNS, n_keys = a.n_key_heads * DK;
+    const delta_place p = {head, key_head, first_column, n_keys, 2 * n_keys + a.n_value_heads * a.value_dim};
+    const bool tells = column < a.value_dim && lane >= 16 && lane % 4 == 0;
+    const int n_columns = (int)(a.value_dim - first_column);
+    float *const state = a.state + head * DK * a.value_dim + first_column, *const tile = (float *)chunks;
     delta_walk<DK> w;
     delta_token<DK> next[OF_WARP];
 
     delta_read_chunk<DK, OF_WARP>(a, p, 0, next);
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-        const float4 v = there ? *(const float4 *)(state + r * a.value_dim) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        w.s[r][0] = v.x, w.s[r][1] = v.y, w.s[r][2] = v.z, w.s[r][3] = v.w;
-    }
+    move_tile<DK, false>(state, a.value_dim, n_columns, tile);
+    __syncthreads();
+    move_own<DK, false>(tile, w.s);
+    __syncthreads();
     delta_put_chunk<DK, OF_WARP>(a, p, 0, next, &chunks[0]);
     __syncthreads();
     for (int64_t base = 0, turn = 0; base < a.n_tokens; base += ready::TOKENS, turn ^= 1) {
@@ -360,9 +389,9 @@ static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const _
         delta_put_chunk<DK, OF_WARP>(a, p, base + ready::TOKENS, next, &chunks[turn ^ 1]);
         __syncthreads();
     }
-#pragma unroll
-    for (int r = 0; r < R; r++)
-        if (there) *(float4 *)(state + r * a.value_dim) = make_float4(w.s[r][0], w.s[r][1], w.s[r][2], w.s[r][3]);
+    move_own<DK, true>(tile, w.s);
+    __syncthreads();
+    move_tile<DK, true>(state, a.value_dim, n_columns, tile);
 }
 
 /* One token is made ready by a warp, many by all. */
