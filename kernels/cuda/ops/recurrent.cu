@@ -186,9 +186,10 @@ template <int DK, int OF_WARP> struct delta_chunk {
     float2 gates[TOKENS];
 };
 
-/* Where these are, for a head and 32 columns. */
+/* Where these are, for a head and 32 columns; and what a head has of its own. */
 typedef struct delta_place {
     int64_t head, key_head, first_column, n_keys, width;
+    float rate, dt_bias;
 } delta_place;
 
 template <int DK> static __device__ __forceinline__ delta_token<DK> delta_read(const apr_delta_args &a, const delta_place &p, int64_t t)
@@ -221,7 +222,7 @@ static __device__ __forceinline__ void delta_put(const apr_delta_args &a, const 
 #pragma unroll
     for (int j = 0; j < DK / WARP; j++) to->q[i][DK / WARP * lane + j] = x.q[j] * of_q, to->k[i][DK / WARP * lane + j] = x.k[j] * of_k;
     to->v[i][lane] = x.v;
-    if (lane == 0) to->gates[i] = make_float2(expf(-a.rate[p.head] * apr_softplus(x.a + a.dt_bias[p.head])), apr_sigmoid(x.b));
+    if (lane == 0) to->gates[i] = make_float2(expf(-p.rate * apr_softplus(x.a + p.dt_bias)), apr_sigmoid(x.b));
 }
 
 /* A warp's tokens of the chunk that begins at `base`. */
@@ -356,12 +357,13 @@ static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const _
     typedef delta_chunk<DK, OF_WARP> ready;
     __shared__ ready chunks[2];
     static_assert(sizeof chunks >= DK * TILE_PITCH * sizeof(float), "the state passes through them");
+    const float rate = all.rate[blockIdx.x], dt_bias = all.dt_bias[blockIdx.x];
     follow_previous();
     const apr_delta_args a = own_of(all);
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, head = (int)blockIdx.x, n_key_heads = (int)a.n_key_heads;
     const int key_head = a.tiled ? head % n_key_heads : head / ((int)a.n_value_heads / n_key_heads);
     const int64_t first_column = (int64_t)blockIdx.y * WARP, column = first_column + warp * COLUMNS, n_keys = a.n_key_heads * DK;
-    const delta_place p = {head, key_head, first_column, n_keys, 2 * n_keys + a.n_value_heads * a.value_dim};
+    const delta_place p = {head, key_head, first_column, n_keys, 2 * n_keys + a.n_value_heads * a.value_dim, rate, dt_bias};
     const bool tells = column < a.value_dim && lane >= 16 && lane % 4 == 0;
     const int n_columns = (int)(a.value_dim - first_column);
     float *const state = a.state + head * DK * a.value_dim + first_column, *const tile = (float *)chunks;
@@ -381,7 +383,7 @@ static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const _
         float *const out = a.out + (base * a.n_value_heads + head) * a.value_dim + column + lane / 4 % COLUMNS;
         delta_read_chunk<DK, OF_WARP>(a, p, base + ready::TOKENS, next);
         delta_begin<DK>(chunk.k[0], &w);
-#pragma unroll 2
+#pragma unroll OF_WARP
         for (int i = 0; i < n; i++) {
             const float left = delta_step<DK, OF_WARP>(chunk, i, i + 1 < n ? i + 1 : i, &w);
             if (tells) out[i * a.n_value_heads * a.value_dim] = left;
