@@ -57,33 +57,61 @@ cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, cuda
 
 /* --- inputs that no product made --- */
 
-enum { PREPARE_THREADS = 1024 };
+enum {
+    PREPARE_THREADS = 1024,
+    PREPARE_APART = 256, /* of a block, where no sum of all is wanted */
+    PREPARE_KEPT = 4,    /* numbers of a thread that are on their way together */
+};
 
-static __global__ void __launch_bounds__(PREPARE_THREADS)
-    k_prepare(const float *x, const float *gain, float offset, float eps, bool norm, int n, uint8_t *planes, float *out)
+/* What a number is multiplied by, but for the norm. */
+static __device__ __forceinline__ float gain_of(const apr_flow_inputs &a, int i)
+{
+    return i < a.n && a.gain != NULL ? __ldg(a.gain + i) + a.gain_offset : 1.0f;
+}
+
+static __device__ __forceinline__ float number_at(const apr_flow_inputs &a, int i) { return i < a.n ? __ldcg(a.x + i) : 0.0f; }
+
+/* Half a warp's numbers belong together: all lanes take part. */
+static __device__ __forceinline__ void leave_number(const apr_flow_inputs &a, int i, float value)
+{
+    if (i < a.n && a.out != NULL) a.out[i] = value;
+    planes_put(a.planes, i, i < a.n, value);
+}
+
+/* By one block, for the sum of all squares. */
+static __global__ void __launch_bounds__(PREPARE_THREADS) k_prepare_normed(const __grid_constant__ apr_flow_inputs a)
 {
     __shared__ float parts[PREPARE_THREADS / 32];
+    const int thread = (int)threadIdx.x, n = (int)a.n;
+    float gains[PREPARE_KEPT], kept[PREPARE_KEPT], sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < PREPARE_KEPT; k++) gains[k] = gain_of(a, thread + k * PREPARE_THREADS);
     follow_previous();
-    float factor = 1.0f;
-    if (norm) {
-        float sum = 0.0f;
-        for (int i = threadIdx.x; i < n; i += PREPARE_THREADS) sum = fmaf(__ldcg(x + i), __ldcg(x + i), sum);
-        factor = rsqrtf(block_sum<PREPARE_THREADS>(sum, parts) / (float)n + eps);
-    }
-    for (int base = 0; base < n; base += PREPARE_THREADS) {
-        const int i = base + (int)threadIdx.x;
-        const bool on = i < n;
-        const float times = on && gain != NULL ? __ldg(gain + i) + offset : 1.0f;
-        const float value = on ? __ldcg(x + i) * factor * times : 0.0f;
-        if (on && out != NULL) out[i] = value;
-        planes_put(planes, i, on, value);
-    }
+#pragma unroll
+    for (int k = 0; k < PREPARE_KEPT; k++) kept[k] = number_at(a, thread + k * PREPARE_THREADS);
+#pragma unroll
+    for (int k = 0; k < PREPARE_KEPT; k++) sum = fmaf(kept[k], kept[k], sum);
+    for (int i = thread + PREPARE_KEPT * PREPARE_THREADS; i < n; i += PREPARE_THREADS) sum = fmaf(number_at(a, i), number_at(a, i), sum);
+    const float factor = rsqrtf(block_sum<PREPARE_THREADS>(sum, parts) / (float)n + a.eps);
+#pragma unroll
+    for (int k = 0; k < PREPARE_KEPT; k++)
+        if (k * PREPARE_THREADS < n) leave_number(a, thread + k * PREPARE_THREADS, kept[k] * factor * gains[k]);
+    for (int i = thread + PREPARE_KEPT * PREPARE_THREADS; i - thread < n; i += PREPARE_THREADS)
+        leave_number(a, i, number_at(a, i) * factor * gain_of(a, i));
+}
+
+static __global__ void __launch_bounds__(PREPARE_APART) k_prepare(const __grid_constant__ apr_flow_inputs a)
+{
+    const int i = (int)(blockIdx.x * PREPARE_APART + threadIdx.x);
+    const float gain = gain_of(a, i);
+    follow_previous();
+    leave_number(a, i, number_at(a, i) * gain);
 }
 
 cudaError_t apr_cuda_flow_prepare(const apr_flow_inputs *a, cudaStream_t stream)
 {
-    return launch_following(k_prepare, 1, PREPARE_THREADS, 0, stream, a->x, a->gain, a->gain_offset, a->eps, a->norm, (int)a->n, a->planes,
-                            a->out);
+    if (a->norm) return launch_following(k_prepare_normed, 1, PREPARE_THREADS, 0, stream, *a);
+    return launch_following(k_prepare, (unsigned)((a->n + PREPARE_APART - 1) / PREPARE_APART), PREPARE_APART, 0, stream, *a);
 }
 
 /* --- weights in another order --- */

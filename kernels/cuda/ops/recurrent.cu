@@ -84,22 +84,28 @@ static __global__ void __launch_bounds__(BLOCK) k_remember(const __grid_constant
     }
 }
 
-/* Both for one token, a thread a channel. */
+enum { MOST_TAPS = 4 }; /* that a thread has in registers */
+
+/* Both for one token, a thread a channel: all that it reads is on its way together. */
 static __global__ void __launch_bounds__(BLOCK) k_conv_one(const __grid_constant__ apr_conv_args a)
 {
+    const int64_t c = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
+    const int n = (int)a.n_taps;
+    const bool there = c < a.width;
+    float weights[MOST_TAPS], taps[MOST_TAPS], sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < MOST_TAPS; k++) weights[k] = there && k < n ? a.weight[c * n + k] : 0.0f;
+    const float bias = there && a.bias != NULL ? a.bias[c] : 0.0f;
     follow_previous();
-    const int64_t c = (int64_t)blockIdx.x * BLOCK + threadIdx.x, n_before = a.n_taps - 1;
-    if (c >= a.width) return;
-    const float own = a.x[c];
-    float sum = 0.0f;
-    for (int64_t k = 0; k < n_before; k++) {
-        const float x = a.state[k * a.width + c];
-        sum = fmaf(a.weight[c * a.n_taps + k], x, sum);
-        if (k > 0) a.state[(k - 1) * a.width + c] = x;
+    if (!there) return;
+#pragma unroll
+    for (int k = 0; k < MOST_TAPS; k++) taps[k] = k + 1 < n ? a.state[k * a.width + c] : k + 1 == n ? a.x[c] : 0.0f;
+#pragma unroll
+    for (int k = 0; k < MOST_TAPS; k++) {
+        if (k < n) sum = fmaf(weights[k], taps[k], sum);
+        if (k > 0 && k < n) a.state[(k - 1) * a.width + c] = taps[k];
     }
-    if (n_before > 0) a.state[(n_before - 1) * a.width + c] = own;
-    sum = fmaf(a.weight[c * a.n_taps + n_before], own, sum);
-    a.out[c] = apr_activate(a.activation, a.bias != NULL ? sum + a.bias[c] : sum);
+    a.out[c] = apr_activate(a.activation, a.bias != NULL ? sum + bias : sum);
 }
 
 cudaError_t apr_cuda_conv(const apr_conv_args *a, cudaStream_t stream)
@@ -108,7 +114,7 @@ cudaError_t apr_cuda_conv(const apr_conv_args *a, cudaStream_t stream)
     const unsigned n_apart = blocks_apart(a);
     const int64_t n = a->n_tokens / n_apart * a->width;
     if (n == 0) return cudaSuccess;
-    if (a->n_tokens == 1 && a->slots == NULL)
+    if (a->n_tokens == 1 && a->slots == NULL && a->n_taps <= MOST_TAPS)
         return launch_following(k_conv_one, (unsigned)((n + BLOCK - 1) / BLOCK), BLOCK, 0, stream, *a);
     launch_following(k_conv, dim3((unsigned)((n + BLOCK - 1) / BLOCK), 1, n_apart), BLOCK, 0, stream, *a);
     launch_following(k_remember, dim3((unsigned)((a->width + BLOCK - 1) / BLOCK), 1, n_apart), BLOCK, 0, stream, *a);
@@ -355,8 +361,8 @@ template <int DK, int OF_WARP>
 static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const __grid_constant__ apr_delta_args all)
 {
     typedef delta_chunk<DK, OF_WARP> ready;
-    __shared__ ready chunks[2];
-    static_assert(sizeof chunks >= DK * TILE_PITCH * sizeof(float), "the state passes through them");
+    __shared__ ready chunks[1 + 2 / OF_WARP];
+    static_assert(sizeof chunks - sizeof *chunks >= DK * TILE_PITCH * sizeof(float), "the state passes through all but the first");
     const float rate = all.rate[blockIdx.x], dt_bias = all.dt_bias[blockIdx.x];
     follow_previous();
     const apr_delta_args a = own_of(all);
@@ -366,17 +372,16 @@ static __global__ void __launch_bounds__(WARP *WARPS, 2) k_delta_columns(const _
     const delta_place p = {head, key_head, first_column, n_keys, 2 * n_keys + a.n_value_heads * a.value_dim, rate, dt_bias};
     const bool tells = column < a.value_dim && lane >= 16 && lane % 4 == 0;
     const int n_columns = (int)(a.value_dim - first_column);
-    float *const state = a.state + head * DK * a.value_dim + first_column, *const tile = (float *)chunks;
+    float *const state = a.state + head * DK * a.value_dim + first_column, *const tile = (float *)&chunks[1];
     delta_walk<DK> w;
     delta_token<DK> next[OF_WARP];
 
     delta_read_chunk<DK, OF_WARP>(a, p, 0, next);
     move_tile<DK, false>(state, a.value_dim, n_columns, tile);
-    __syncthreads();
-    move_own<DK, false>(tile, w.s);
-    __syncthreads();
     delta_put_chunk<DK, OF_WARP>(a, p, 0, next, &chunks[0]);
     __syncthreads();
+    move_own<DK, false>(tile, w.s);
+    if (a.n_tokens > ready::TOKENS) __syncthreads(); /* others have theirs before tokens are put there */
     for (int64_t base = 0, turn = 0; base < a.n_tokens; base += ready::TOKENS, turn ^= 1) {
         const ready &chunk = chunks[turn];
         const int n = a.n_tokens - base < ready::TOKENS ? (int)(a.n_tokens - base) : ready::TOKENS;
