@@ -374,16 +374,16 @@ static void experts_and_sinks_need_workspace_too(void **state)
     h.hidden_size = 256;
     h.vocab_size = 64;
     h.num_heads = h.num_kv_heads = 2;
-    h.moe_intermediate_size = 4096;
+    h.moe_intermediate_size = 6144;
     planned p = make(&h, &options); /* on the host the widest input decides, or a head's tiles */
-    assert_true(p.plan.workspace_slice >= apr_linear_slice(4096));
+    assert_true(p.plan.workspace_slice >= apr_linear_slice(6144));
     assert_true(p.plan.workspace_slice >= apr_attend_slice(128));
     drop(&p);
     options.gpu = apr_gpu_find("h200");
     p = make(&h, &options);
     assert_int_equal(line_bytes(&p.plan, APR_LINE_WORKSPACE),
                      abreast_bytes(&h, 1024, options.gpu) + token_bytes + APR_PLANES_SLOTS * p.plan.planes_slot);
-    assert_true(abreast_bytes(&h, 1024, options.gpu) > apr_cuda_experts_bytes(4096, 256, 4096, 256, 2));
+    assert_true(abreast_bytes(&h, 1024, options.gpu) > apr_cuda_experts_bytes(4096, 256, 6144, 256, 2));
     assert_true(abreast_bytes(&h, 2048, options.gpu) > (size_t)APR_ABREAST_ENOUGH_MIB << 20);
     drop(&p);
 }
