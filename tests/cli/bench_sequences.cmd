@@ -11,7 +11,7 @@ aprrun bench -q data/tiny-qwen2 --prompt 70 --tokens 3 --repeat 1 -b 2,3 --json 
     tail -n 5 | awk -F: '{v[NR] = $2} END {r = v[2] / v[1] * 3 / 73; print (r > 0.999 && r < 1.001 ? "with prompts" : "with prompts " r), (v[3] <= v[4] && v[4] <= v[5] ? "in order" : "not in order")}'
 # while all decode and none joins: with a token each that never is
 for tokens in 9 1; do
-    aprrun bench -q data/tiny-qwen2 --prompt 8 --tokens $tokens --repeat 1 --sequences 2 --json | grep -oE '"decoding_alone_per_second":([1-9]|0,)' | sed 's/:[1-9]/:N/'
+    aprrun bench -q data/tiny-qwen2 --prompt 8 --tokens $tokens --repeat 1 --sequences 2 --json | grep -oE '"decoding_alone_per_second":([1-9]|0.0,)' | sed 's/:[1-9]/:N/'
 done
 for list in 1, 0,1 x 1000001 -5; do aprrun bench -q data/tiny-qwen2 --batch=$list 2>&1; echo $?; done
 aprrun bench -q data/tiny-qwen2 --batch 1,2 --sequences 3 2>&1; echo $?
