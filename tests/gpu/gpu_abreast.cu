@@ -433,6 +433,8 @@ static const mixture mixtures[] = {
     {APR_Q8_0, APR_Q4_K, 256, 768, 272, 40, 6, true, true, false},    {APR_BF16, APR_F16, 128, 64, 144, 5, 2, false, false, true},
     {APR_Q4_0, APR_Q8_0, 256, 256, 256, 130, 8, false, false, false}, {APR_MXFP4, APR_MXFP4, 2880, 160, 144, 9, 4, true, false, false},
     {APR_Q8_0, APR_MXFP4, 160, 2880, 48, 6, 2, true, false, false},   {APR_MXFP4, APR_Q8_0, 96, 288, 64, 5, 3, false, true, false},
+    {APR_Q6_K, APR_Q4_K, 768, 512, 272, 40, 6, true, true, false},    {APR_Q4_K, APR_Q4_K, 256, 256, 16, 5, 2, true, false, true},
+    {APR_Q4_K, APR_Q4_K, 256, 12032, 16, 3, 1, true, false, false}, /* a unit that does not fit where others are kept */
 };
 
 static void test_type(apr_dtype dtype, const modes &m)

@@ -1,8 +1,8 @@
 /* gpu_recurrent.cu - operations that remember (convolution, delta rule, state-space duality) against kernels/ref, and a long text token by
  * token against the same text as one prompt.
  *
- * gpu_recurrent [quick|times]: prints the worst error of each operation; "quick" leaves the timings out. Exit code 0: all within bounds, 1:
- * not, 77: no device. Outputs begin as NaN, states as zeros. */
+ * gpu_recurrent [quick|times]: prints the worst error of each operation; "quick" leaves the timings out, and a long text is a shorter one.
+ * Exit code 0: all within bounds, 1: not, 77: no device. Outputs begin as NaN, states as zeros. */
 #include "tests/gpu/gpu_check.cuh"
 
 /* One text of one operation: what it reads, on host and device, and the state that it leaves behind. */
@@ -77,6 +77,31 @@ static void test_delta(const delta_shape &s, int64_t n_tokens)
     must(apr_cuda_delta(&a, 0), what);
     note("delta rule", distance(out.get(), ref.data()), 2e-5, what);
     note("delta rule, state", distance(device_state.get(), state.data()), 2e-5, what);
+}
+
+/* Tokens of a sequence each, whose states lie in slots in another order, as if each were alone. */
+static void test_delta_apart(const delta_shape &s)
+{
+    enum { N = 5, GAP = 64 };
+    const int64_t row = s.n_value_heads * s.value_dim, n_state = row * s.key_dim, slot = (n_state + GAP) / 4 * 4;
+    text t;
+    make_delta(s, N, &t);
+    const std::vector<float> states = normals(N * slot);
+    twin<float> alone(states), together(states), out_alone((size_t)(N * row)), out_together((size_t)(N * row));
+    twin<int32_t> slots(std::vector<int32_t>{3, 0, 4, 1, 2});
+    const std::vector<int32_t> of = slots.get();
+    for (int64_t i = 0; i < N; i++) {
+        apr_delta_args a = delta_args(s, t, true, i, 1);
+        a.state = alone.device + of[(size_t)i] * slot, a.out = out_alone.device + i * row;
+        must(apr_cuda_delta(&a, 0), "delta rule");
+    }
+    apr_delta_args a = delta_args(s, t, true, 0, N);
+    a.state = together.device, a.slots = slots.device, a.slot_bytes = (uint64_t)slot * sizeof(float), a.out = out_together.device;
+    must(apr_cuda_delta(&a, 0), "delta rule of tokens apart");
+    char what[60];
+    snprintf(what, sizeof what, "%lld and %lld", (long long)s.key_dim, (long long)s.value_dim);
+    note("delta rule, tokens apart and alone", distance(out_together.get(), out_alone.get().data()), 0, what);
+    note("delta rule, states apart and alone", distance(together.get(), alone.get().data()), 0, what);
 }
 
 /* Token by token on the device, and at once: on the device and in the reference. */
@@ -229,8 +254,9 @@ static void time_ssd(int64_t n_tokens)
 int main(int argc, char **argv)
 {
     const modes m = start(argc, argv);
-    static const delta_shape deltas[] = {{1, 1, 8, 8, false},  {2, 6, 16, 24, false},     {2, 6, 16, 24, true},  {4, 4, 33, 17, false},
-                                         {3, 9, 64, 64, true}, {16, 32, 128, 128, false}, {2, 4, 64, 40, false}, {2, 6, 128, 72, true}};
+    static const delta_shape deltas[] = {{1, 1, 8, 8, false},   {2, 6, 16, 24, false}, {2, 6, 16, 24, true},
+                                         {4, 4, 33, 17, false}, {3, 9, 64, 64, true},  {16, 32, 128, 128, false},
+                                         {2, 4, 64, 40, false}, {2, 6, 128, 72, true}, {2, 4, 128, 18, false}};
     static const ssd_shape ssds[] = {{1, 4, 1, 8}, {6, 16, 2, 24}, {8, 17, 8, 16}, {6, 33, 3, 20}, {128, 64, 8, 128}, {64, 64, 1, 256}};
     for (int64_t n_tokens : {1, 2, 63, 64, 65, 130}) {
         if (!m.tests) break;
@@ -241,9 +267,11 @@ int main(int argc, char **argv)
                 for (int64_t at_a_time : {1, 7, 1000}) test_conv(width, taps, n_tokens, taps % 2 == 0, at_a_time);
     }
     if (m.tests) {
-        test_long_delta(delta_shape{2, 4, 128, 128, false}, 4096);
-        test_ssd(ssd_shape{8, 64, 2, 128}, 4096, true);
-        test_ssd(ssd_shape{8, 64, 2, 128}, 4096, false);
+        for (const delta_shape &s : deltas) test_delta_apart(s);
+        const int64_t n_long = m.quick ? 300 : 4096;
+        test_long_delta(delta_shape{2, 4, 128, 128, false}, n_long);
+        test_ssd(ssd_shape{8, 64, 2, 128}, n_long, true);
+        test_ssd(ssd_shape{8, 64, 2, 128}, n_long, false);
     }
     if (!all_within_bounds(m)) return 1;
     if (!m.times) return 0;

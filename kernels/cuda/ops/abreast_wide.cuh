@@ -244,7 +244,7 @@ static __device__ __forceinline__ void add_wide_stage(const uint8_t *slot, const
     decode_steps<T, 1>(row, w, rows, t, a[1]);
     multiply_steps<S, 1>(sums, a[1], x);
     ptx_group_wait<1>();
-    load_no_earlier();
+    load_no_earlier(); /* with four tiles and experts there are no registers left until a[0] has been multiplied */
     load_steps<T, 2>(row, t, w);
     decode_steps<T, 2>(row, w, rows, t, a[0]);
     load_steps<T, 3>(row, t, w);

@@ -68,12 +68,11 @@ static __device__ __forceinline__ float4 summed(const float *sums, int64_t plane
     return sum;
 }
 
-/* sums times a factor, and a row's biases; NULL: none. */
+/* sums times a factor, and a row's biases, of any alignment; NULL: none. */
 static __device__ __forceinline__ float4 scaled(float4 v, float factor, const float *bias)
 {
     if (bias == NULL) return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
-    const float *const b = bias; /* of any alignment */
-    return make_float4(v.x * factor + b[0], v.y * factor + b[1], v.z * factor + b[2], v.w * factor + b[3]);
+    return make_float4(v.x * factor + bias[0], v.y * factor + bias[1], v.z * factor + bias[2], v.w * factor + bias[3]);
 }
 
 /* Of a slot: which expert's it is, and what its products' sums are multiplied by. Weights on inputs are multiplied with here: products are

@@ -1,8 +1,8 @@
 /* recurrent.cu - operations that remember: convolution over time, delta rule, state-space duality.
  *
- * A warp takes 32 columns (delta) or rows (ssd) of one head's state into shared memory and walks over the tokens: what a step needs of
- * them is read once, and the state is read and written once a call. Columns do not depend on each other, so there is nothing to add up
- * between warps. The arithmetic is that of kernels/ref, but for the order of sums. */
+ * A warp takes columns (delta: four in registers for usual keys, 32 in shared memory for others) or rows (ssd: 32) of one head's state and
+ * walks over the tokens: what a step needs of them is read once, and the state is read and written once a call. Columns do not depend on
+ * each other, so there is nothing to add up between warps. The arithmetic is that of kernels/ref, but for the order of sums. */
 #include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/ops.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
