@@ -75,7 +75,7 @@ template <int ROWS, int EACH> struct rows_state {
             float *const out = (parts.sums != NULL ? parts.sums : a.out) + at * a.value_dim;
             float factor = 1.0f;
             if (parts.sums == NULL) { /* the only part writes the result */
-                const float divisor = with_sink(a, row % a.n_heads, largest[r], weight[r], &factor);
+                const float divisor = with_sink(a, (int)row, largest[r], weight[r], &factor);
                 factor /= divisor;
             }
 #pragma unroll

@@ -118,12 +118,12 @@ static __device__ __forceinline__ attend_scale scale_of(const apr_attend_args &a
 #define ATTEND_LAG      6.0f
 #define ATTEND_HEADROOM 9.0f
 
-/* What the sums of a query row are divided by, once the head's sink has taken part; *factor scales the sums. */
-static __device__ __forceinline__ float with_sink(const apr_attend_args &a, int64_t head, float largest, float weight, float *factor)
+/* What the sums of a query row (a token's head) are divided by, once the head's sink has taken part; *factor scales the sums. */
+static __device__ __forceinline__ float with_sink(const apr_attend_args &a, int row, float largest, float weight, float *factor)
 {
     *factor = 1.0f;
     if (a.sinks == NULL) return weight;
-    const float sink = a.sinks[head] * ATTEND_LOG2_E, most = fmaxf(largest, sink);
+    const float sink = a.sinks[(uint32_t)row % (uint32_t)a.n_heads] * ATTEND_LOG2_E, most = fmaxf(largest, sink);
     *factor = exp2f(largest - most);
     return weight * *factor + exp2f(sink - most);
 }

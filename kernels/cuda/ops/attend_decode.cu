@@ -7,8 +7,17 @@ static __global__ void __launch_bounds__(32 * MAX_WARPS, decode<KEY, VALUE, fals
     k_decode(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts, const __grid_constant__ TURN turn,
              const int n_stages, const int cluster)
 {
-    decode_rows<KEY, VALUE, false>(a, parts, turn, n_stages, cluster, blockIdx.z,
-                                   parts.done + (blockIdx.y * gridDim.z + blockIdx.z) * parts.n_parts);
+    decode_rows<KEY, VALUE, false>(a, parts, turn, n_stages, cluster, blockIdx.z, NULL);
+}
+
+/* Behind it, where no cluster joins its parts: a block a row. Nothing where there is one part. The next kernel may begin when the parts are
+ * read (join_columns): the weights that it asks for would be in front of them. */
+static __global__ void __launch_bounds__(JOINERS *JOINED_COLUMNS)
+    k_join_rows(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts)
+{
+    const int n_used = share_units(a, own_position(a), parts, 1).n_used;
+    wait_for_previous();
+    if (n_used > 1) join_columns(a, parts, n_used, (int)blockIdx.x, (int)blockDim.x / JOINERS);
 }
 
 /* The same of tokens apart; blockIdx.z: which token, and which 8 of its rows. */
@@ -69,7 +78,7 @@ static cudaError_t start_decode(const apr_attend_args *a, uint8_t *planes, const
     const bool is_short = a->keys.n_cells <= 2 * LEAST_UNITS * MAX_CLUSTER * UNIT && MAX_CLUSTER * a->n_kv_heads * n_tiles <= 64;
     int cluster = card.has_clusters && is_short ? MAX_CLUSTER : 1;
     while (cluster > parts.n_parts) cluster /= 2;
-    attend_set_parts(&parts, parts.n_parts / cluster * cluster);
+    if (cluster > 1) attend_set_parts(&parts, cluster);
     parts.planes = planes;
     if (card.has_clusters) leave_room(&size, D::STAGE, D::SUMS_BYTES, ((int)a->keys.n_cells - 1) / UNIT / parts.n_parts + 1);
     const size_t n_bytes = size.n_bytes + heads_bytes;
@@ -77,8 +86,11 @@ static cudaError_t start_decode(const apr_attend_args *a, uint8_t *planes, const
     if (error == cudaSuccess) error = cudaFuncSetAttribute(k_decode<KEY, VALUE, TURN>, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
     const dim3 grid((unsigned)parts.n_parts, (unsigned)a->n_kv_heads, (unsigned)n_tiles);
-    return launch_following_in_clusters(k_decode<KEY, VALUE, TURN>, (unsigned)cluster, grid, 32 * (unsigned)size.n_warps, n_bytes, stream,
-                                        *a, parts, turn, size.n_stages, cluster);
+    error = launch_following_in_clusters(k_decode<KEY, VALUE, TURN>, (unsigned)cluster, grid, 32 * (unsigned)size.n_warps, n_bytes, stream,
+                                         *a, parts, turn, size.n_stages, cluster);
+    if (error != cudaSuccess || cluster > 1 || parts.n_parts == 1) return error;
+    return launch_following(k_join_rows, (unsigned)(a->n_tokens * a->n_heads), (unsigned)(JOINERS * ((a->value_dim + 31) / 32 * 32)), 0,
+                            stream, *a, parts);
 }
 
 template <typename TURN> static cudaError_t start_for_dims(const apr_attend_args *a, uint8_t *planes, const TURN &turn, cudaStream_t stream)

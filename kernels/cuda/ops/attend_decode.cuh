@@ -26,6 +26,7 @@ typedef struct decode_view {
     int from, n_seen;                      /* position 0; positions in all */
     int begin, end, n_used;                /* units of this part; parts */
     int low, high;                         /* what this lane's row sees, both included; high < low: no row */
+    bool several;                          /* tokens; where there never are, the compiler knows */
 } decode_view;
 
 /* Parts of one cluster are joined quickly, others take microseconds: what two rounds of a cluster's warps can read is not cut further. */
@@ -59,8 +60,8 @@ static __device__ __forceinline__ attend_shares shares_of(const apr_attend_args 
     return s;
 }
 
-/* tile: which 8 rows. */
-template <bool APART>
+/* tile: which 8 rows. ONE: there is one token. */
+template <bool APART, bool ONE>
 static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, const attend_parts &parts, int cluster, int tile)
 {
     const int position = own_position(a);
@@ -69,12 +70,12 @@ static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, 
     v.group = group_of(a);
     v.kv_head = blockIdx.y;
     v.first_row = tile * ROWS;
-    v.n_rows = (int)a.n_tokens * v.group;
+    v.several = !ONE && a.n_tokens > 1;
+    v.n_rows = v.several ? (int)a.n_tokens * v.group : v.group;
     const int row = v.first_row + threadIdx.x % 32 / 4, last_row = v.first_row + ROWS < v.n_rows ? v.first_row + ROWS - 1 : v.n_rows - 1;
-    const bool several = a.n_tokens > 1; /* one token is every row's */
-    const int own = several ? position + row / v.group : position;
-    v.from = several ? first_seen(a, position + v.first_row / v.group) : first_seen(a, position);
-    v.n_seen = (several ? position + last_row / v.group : position) - v.from + 1;
+    const int own = v.several ? position + row / v.group : position; /* one token is every row's */
+    v.from = v.several ? first_seen(a, position + v.first_row / v.group) : first_seen(a, position);
+    v.n_seen = (v.several ? position + last_row / v.group : position) - v.from + 1;
     const int n_units = (v.n_seen + UNIT - 1) / UNIT, begin = blockIdx.x * shares.each;
     v.begin = begin < n_units ? begin : n_units;
     v.end = begin + shares.each < n_units ? begin + shares.each : n_units;
@@ -87,7 +88,7 @@ static __device__ __forceinline__ decode_view view_of(const apr_attend_args &a, 
 /* Where row `row` of the key/value head lies in what is asked and answered. */
 static __device__ __forceinline__ int whole_row(const apr_attend_args &a, const decode_view &v, int row)
 {
-    if (a.n_tokens == 1) return v.kv_head * v.group + row;
+    if (!v.several) return v.kv_head * v.group + row;
     return row / v.group * (int)a.n_heads + v.kv_head * v.group + row % v.group;
 }
 
@@ -133,8 +134,8 @@ template <int KEY, int VALUE, bool APART> struct decode {
     float sums[VALUE_STEPS][4]; /* columns 16 i + g (and + 8) of rows 2 t and 2 t + 1 */
     float most, weight;         /* of row g */
 
-    /* Turned queries, the newest key and value; and angles. Lanes (g, t) read rows g from columns 2 t on: from different banks. */
-    static constexpr int HEAD_STRIDE = KEY + 8, HEADS_BYTES = ((ROWS + 2) * HEAD_STRIDE + KEY) * (int)sizeof(float);
+    /* Turned queries, the newest key and value. Lanes (g, t) read rows g from columns 2 t on: from different banks. */
+    static constexpr int HEAD_STRIDE = KEY + 8, HEADS_BYTES = (ROWS + 2) * HEAD_STRIDE * (int)sizeof(float);
 
     /* The row of queries as the left operand; `heads`: they are there already, HEAD_STRIDE apart. Answers what scores have to be multiplied
      * by. */
@@ -298,7 +299,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
             if (w < n_warps) sum = fmaf(factors[w] = power_of_two(tops[w * ROWS + row] - largest), weights[w * ROWS + row], sum);
         largest -= ATTEND_HEADROOM; /* what the weights were made with */
         if (to.largest == NULL) {
-            const float divisor = with_sink(a, whole_row(a, v, v.first_row + row) % (int)a.n_heads, largest, sum, &factor);
+            const float divisor = with_sink(a, whole_row(a, v, v.first_row + row), largest, sum, &factor);
             factor /= divisor;
         }
         for (int begin = 0; begin < a.value_dim; begin += 128) {
@@ -328,7 +329,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
         const float largest = warp_max(last.x), own = power_of_two(last.x - largest), sum = warp_sum(own * last.y);
         float factor = 1.0f;
         if (to.largest == NULL) {
-            const float divisor = with_sink(a, whole_row(a, v, v.first_row + row) % (int)a.n_heads, largest, sum, &factor);
+            const float divisor = with_sink(a, whole_row(a, v, v.first_row + row), largest, sum, &factor);
             factor /= divisor;
         }
 #pragma unroll 1
@@ -358,23 +359,21 @@ static __device__ __forceinline__ void await_oldest(int n_stages)
     else await_copies<0>();
 }
 
-/* The cluster's blocks share out the rows of 8; what they read of each other stays until all have. Answers whether there is more to join:
- * several clusters' sums, by the first block of each. */
+/* The cluster's blocks share out the rows of 8; what they read of each other stays until all have. */
 template <int KEY, int VALUE, bool APART>
-static __device__ __forceinline__ bool join_cluster(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
-                                                    const float *results, int cluster)
+static __device__ __forceinline__ void join_cluster(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
+                                                    const float *results)
 {
-    const int rank = (int)blockIdx.x % cluster, rest = v.n_used - ((int)blockIdx.x - rank), n_blocks = rest < cluster ? rest : cluster;
+    const int rank = (int)blockIdx.x;
     cluster_barrier();
-    for (int row = rank + n_blocks * (int)(threadIdx.x / 32); row < ROWS && v.first_row + row < v.n_rows;
-         row += n_blocks * (int)(blockDim.x / 32))
-        decode<KEY, VALUE, APART>::join_cluster_row(a, parts, v, results, row, n_blocks,
-                                                    place_of_row(a, parts, v, row, v.n_used <= cluster, (int)blockIdx.x / cluster));
+    for (int row = rank + v.n_used * (int)(threadIdx.x / 32); row < ROWS && v.first_row + row < v.n_rows;
+         row += v.n_used * (int)(blockDim.x / 32))
+        decode<KEY, VALUE, APART>::join_cluster_row(a, parts, v, results, row, v.n_used, place_of_row(a, parts, v, row, true, 0));
     cluster_barrier();
-    return rank == 0 && v.n_used > cluster;
 }
 
-/* The block's rows; and those of all parts, by the block that comes last. done: of what is joined together. */
+/* The block's rows. What there is in several parts is joined by a cluster where that has all of them, of tokens apart by the block that
+ * comes last (done: of what is joined together), else by a kernel behind this one. */
 template <int KEY, int VALUE, bool APART>
 static __device__ __forceinline__ void leave_or_join(const apr_attend_args &a, const attend_parts &parts, const decode_view &v,
                                                      const float *shared, float *results, int cluster, uint64_t *done)
@@ -388,89 +387,156 @@ static __device__ __forceinline__ void leave_or_join(const apr_attend_args &a, c
                      in_cluster ? decode_place{own, own + VALUE, own + VALUE + 1, 0}
                                 : place_of_row(a, parts, v, row, v.n_used == 1, blockIdx.x));
     }
-    if (v.n_used == 1 || (in_cluster && !join_cluster<KEY, VALUE, APART>(a, parts, v, results, cluster))) return;
-    const int n_joined = (v.n_used + cluster - 1) / cluster;
-    if (!comes_last(done, (int)blockIdx.x / cluster, n_joined)) return;
-    for (int row = warp; row < ROWS && v.first_row + row < v.n_rows; row += n_warps)
-        join_row<D::JOINED_AT_ONCE>(a, parts, n_joined, whole_row(a, v, v.first_row + row));
+    if (in_cluster) join_cluster<KEY, VALUE, APART>(a, parts, v, results);
+    if constexpr (APART) {
+        if (v.n_used == 1 || !comes_last(done, (int)blockIdx.x, v.n_used)) return;
+        for (int row = warp; row < ROWS && v.first_row + row < v.n_rows; row += n_warps)
+            join_row<D::JOINED_AT_ONCE>(a, parts, v.n_used, whole_row(a, v, v.first_row + row));
+    }
 }
 
 typedef struct no_turn {
     char nothing;
 } no_turn;
 
-/* A head of FP16 where a warp has it from its cache. */
-static __device__ __forceinline__ void put_head(uint8_t *to, int n, const float *head)
-{
-    for (int i = threadIdx.x % 32; i < n; i += 32) ((__half *)to)[i] = to_half(head[i]);
-}
-
 /* A block's heads: its rows of queries, and where the newest cell is its own, that cell's key and value. They are as many items, dealt out
- * to warps; the numbers of all are asked for at once, and the angles: a trip to memory takes longer than the rest. */
+ * to warps, two at a time. What lasts, gains and places, is asked for before the products are over, the rest at once: a trip to memory
+ * takes longer than what is reckoned. The bits of turn.cuh. */
 template <int KEY, int VALUE> struct turned_heads {
     typedef decode<KEY, VALUE, false> D;
-    static constexpr int LOADS = KEY / 32, AT_ONCE = 2; /* items of a warp: of eight all */
+    static constexpr int LOADS = KEY / 32, FREQS = (KEY / 2 + 31) / 32, AT_ONCE = 2; /* items of a warp: of eight all */
     const apr_turn_args &t;
     const apr_attend_args &a;
     const decode_view &v;
-    float *heads, *angles; /* [ROWS + 2][HEAD_STRIDE], [2 n_freqs] */
-    int n_items, n_queries;
+    float *heads;                        /* [ROWS + 2][HEAD_STRIDE] */
+    int n_items, n_queries, first, step; /* a warp's first item, and from one to the next */
+    float gains[AT_ONCE][LOADS], x[AT_ONCE][LOADS], cosines[FREQS], sines[FREQS];
 
+    __device__ __forceinline__ int item_of(int from, int k) const { return min(from + k * step, n_items - 1); }
+    __device__ __forceinline__ int width_of(int item) const { return item > n_queries ? (int)a.value_dim : (int)a.key_dim; }
+    /* Behind how many numbers of all heads of its kind an item is. */
+    __device__ __forceinline__ int before(int item) const
+    {
+        if (item < n_queries) return whole_row(a, v, v.first_row + item) * (int)a.key_dim;
+        return v.kv_head * width_of(item);
+    }
     __device__ __forceinline__ const float *source(int item) const
     {
-        if (item < n_queries) return source_of(t.q_norm, t.q) + (int64_t)whole_row(a, v, v.first_row + item) * a.key_dim;
-        if (item == n_queries) return source_of(t.k_norm, t.k) + (int64_t)v.kv_head * a.key_dim;
-        return t.store.v + (int64_t)v.kv_head * a.value_dim;
+        return (item < n_queries ? source_of(t.q_norm, t.q) : item == n_queries ? source_of(t.k_norm, t.k) : t.store.v) + before(item);
     }
 
-    __device__ __forceinline__ void load_all() const
+    __device__ __forceinline__ void load_gains(int from)
     {
-        const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        float x[AT_ONCE][LOADS];
-        for (int i = threadIdx.x; i < 2 * (int)t.q.n_freqs; i += blockDim.x) angles[i] = __ldcg(t.q.angles + i);
-        for (int first = warp; first < n_items; first += AT_ONCE * n_warps) {
+        const int lane = threadIdx.x % 32;
 #pragma unroll
-            for (int k = 0; k < AT_ONCE; k++) {
-                const int item = min(first + k * n_warps, n_items - 1), n = item > n_queries ? (int)a.value_dim : (int)a.key_dim;
-                const float *const from = source(item);
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int item = item_of(from, k), n = width_of(item);
+            const apr_norm_args &norm = item < n_queries ? t.q_norm : t.k_norm;
+            const bool has = item <= n_queries && norm.chunk > 0 && norm.weight != NULL;
+            const float *const row = has ? norm.weight + (uint32_t)before(item) % (uint32_t)norm.n_weight : NULL;
 #pragma unroll
-                for (int i = 0; i < LOADS; i++) x[k][i] = lane + 32 * i < n ? __ldcg(from + lane + 32 * i) : 0.0f;
-            }
-#pragma unroll
-            for (int k = 0; k < AT_ONCE; k++)
-#pragma unroll
-                for (int i = 0; i < LOADS; i++)
-                    if (first + k * n_warps < n_items) heads[(first + k * n_warps) * D::HEAD_STRIDE + lane + 32 * i] = x[k][i];
+            for (int i = 0; i < LOADS; i++) gains[k][i] = has && lane + 32 * i < n ? __ldg(row + lane + 32 * i) + norm.offset : 1.0f;
         }
     }
 
-    /* Into the cache, and where a warp of this block has it from there, if it did not ask for that unit with the newest cell. */
-    __device__ __forceinline__ void store(const apr_cache &cache, int n, const float *head, uint8_t *row) const
+    __device__ __forceinline__ void load_angles()
     {
-        store_head(t.store, cache, v.kv_head, n, head);
-        if (row != NULL) put_head(row, n, head);
+        const int lane = threadIdx.x % 32, n = (int)t.q.n_freqs;
+#pragma unroll
+        for (int i = 0; i < FREQS; i++) {
+            const int j = lane + 32 * i;
+            cosines[i] = j < n ? __ldcg(t.q.angles + j) : 0.0f;
+            sines[i] = j < n ? __ldcg(t.q.angles + n + j) : 0.0f;
+        }
     }
 
-    /* newest: the stage that has the newest cell's unit; NULL: it is asked for later. */
-    __device__ __forceinline__ void turn_all(uint8_t *newest) const
+    __device__ __forceinline__ void load_heads(int from)
     {
-        const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, cell = (v.n_seen - 1) % UNIT;
-        for (int item = warp; item < n_items; item += n_warps) {
-            float *const head = heads + item * D::HEAD_STRIDE;
-            if (item < n_queries) {
-                if (t.q_norm.chunk > 0) norm_head(t.q_norm, (int64_t)whole_row(a, v, v.first_row + item) * a.key_dim, head);
-                turn_head<true>(t.q, angles, head);
-            } else if (item == n_queries) {
-                if (t.k_norm.chunk > 0) norm_head(t.k_norm, (int64_t)v.kv_head * a.key_dim, head);
-                turn_head<true>(t.k, angles, head);
-                store(t.store.keys, (int)a.key_dim, head, newest != NULL ? newest + cell * D::KEY_STRIDE : NULL);
-            } else {
-                store(t.store.values, (int)a.value_dim, head,
-                      newest != NULL ? newest + UNIT * D::KEY_STRIDE + cell * D::VALUE_STRIDE : NULL);
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int item = item_of(from, k), n = width_of(item);
+            const float *const row = source(item);
+#pragma unroll
+            for (int i = 0; i < LOADS; i++) x[k][i] = lane + 32 * i < n ? __ldcg(row + lane + 32 * i) : 0.0f;
+        }
+    }
+
+    __device__ __forceinline__ void norm(int item, const float (&gain)[LOADS], float (&y)[LOADS]) const
+    {
+        const apr_norm_args &norm = item < n_queries ? t.q_norm : t.k_norm;
+        float sum = 0.0f;
+        if (item > n_queries || norm.chunk == 0) return;
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) sum = fmaf(y[i], y[i], sum);
+        const float scale = 1.0f / sqrtf(warp_sum(sum) / (float)norm.chunk + norm.eps);
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) y[i] = y[i] * scale * gain[i];
+    }
+
+    __device__ __forceinline__ void rotate(const apr_rope_args &rope, float *head) const
+    {
+        const int n = (int)rope.n_freqs, start = (int)rope.start;
+        const bool neighbours = rope.mode == APR_ROPE_NEIGHBOURS;
+#pragma unroll
+        for (int k = 0; k < FREQS; k++) {
+            const int j = (int)threadIdx.x % 32 + 32 * k, i = start + (neighbours ? 2 * j : j), other = i + (neighbours ? 1 : n);
+            if (j >= n) continue;
+            const float2 pair = turned(head[i], head[other], cosines[k], sines[k]);
+            head[i] = pair.x;
+            head[other] = pair.y;
+        }
+        __syncwarp();
+    }
+
+    /* The items from `from` on. */
+    __device__ __forceinline__ void turn(int from)
+    {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int item = item_of(from, k);
+            norm(item, gains[k], x[k]);
+            if (from + k * step >= n_items) continue;
+#pragma unroll
+            for (int i = 0; i < LOADS; i++) heads[item * D::HEAD_STRIDE + lane + 32 * i] = x[k][i];
+        }
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int item = from + k * step;
+            if (item < n_queries) rotate(t.q, heads + item * D::HEAD_STRIDE);
+            else if (item == n_queries && item < n_items) rotate(t.k, heads + item * D::HEAD_STRIDE);
+        }
+    }
+
+    /* The newest key and value, turned, into their cell, and into `stage`, where a warp of this block has them from there if it did not ask
+     * for that unit with the newest cell (NULL: it is asked for later). */
+    __device__ __forceinline__ void store(int from, uint8_t *key, uint8_t *value, uint8_t *stage) const
+    {
+        const int lane = threadIdx.x % 32, cell = (v.n_seen - 1) % UNIT;
+#pragma unroll 1
+        for (int item = from < n_queries ? from + step : from; item < n_items; item += step) {
+            if (item < n_queries) continue;
+            const bool is_key = item == n_queries;
+            __half *const there = (__half *)(is_key ? key : value);
+            __half *const here = (__half *)(stage + (is_key ? cell * D::KEY_STRIDE : UNIT * D::KEY_STRIDE + cell * D::VALUE_STRIDE));
+#pragma unroll
+            for (int i = 0; i < LOADS; i++) {
+                const __half x = to_half(heads[item * D::HEAD_STRIDE + lane + 32 * i]);
+                const bool on = lane + 32 * i < width_of(item);
+                if (on) there[lane + 32 * i] = x;
+                if (on && stage != NULL) here[lane + 32 * i] = x;
             }
         }
     }
 };
+
+/* Where a cell of the cache has a head. */
+static __device__ __forceinline__ uint8_t *cell_at(const apr_cache &cache, const apr_attend_args &a, int position, int kv_head)
+{
+    return cache.data + ((uint64_t)cell_of(cache, position) * (uint32_t)a.n_kv_heads + (uint32_t)kv_head) * (uint64_t)cache.row_bytes;
+}
 
 /* Rings filled from what was there before this token, then all that it brings; the block's queries are turned when it returns. */
 template <int KEY, int VALUE>
@@ -478,18 +544,31 @@ static __device__ __forceinline__ void fill_and_turn(const apr_turn_args &t, con
                                                      uint8_t *rings, float *heads)
 {
     typedef decode<KEY, VALUE, false> D;
+    typedef turned_heads<KEY, VALUE> own_heads;
     const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, newest = (v.n_seen - 1) / UNIT, rest = v.n_rows - v.first_row;
     const bool has_newest = newest >= v.begin && newest < v.end;
     const int n_queries = rest < ROWS ? rest : ROWS, owner = (newest - v.begin) % n_warps, s = (newest - v.begin) / n_warps;
-    const turned_heads<KEY, VALUE> all = {
-        t, a, v, heads, heads + (ROWS + 2) * D::HEAD_STRIDE, has_newest ? n_queries + 2 : n_queries, n_queries};
+    own_heads own = {t, a, v, heads, has_newest ? n_queries + 2 : n_queries, n_queries, warp, n_warps};
     uint8_t *const ring = rings + warp * n_stages * D::STAGE;
+    uint8_t *const stage = has_newest && s < n_stages ? rings + (owner * n_stages + s) * D::STAGE : NULL;
+    uint8_t *const key = cell_at(t.store.keys, a, v.from + v.n_seen - 1, v.kv_head);
+    uint8_t *const value = cell_at(t.store.values, a, v.from + v.n_seen - 1, v.kv_head);
     for (int i = 0; i < n_stages; i++) D::copy_unit(a, v, v.n_seen - 1, v.begin + warp + i * n_warps, ring + i * D::STAGE);
+    own.load_gains(warp);
+    heads[D::HEAD_STRIDE - 1] = bring_arguments(t) + bring_arguments(a); /* behind the numbers of a head */
     wait_for_previous();
-    all.load_all();
+    own.load_angles();
+    own.load_heads(warp);
     if (has_newest && warp == owner) await_copies<0>(); /* a cell is put where they go */
     __syncthreads();
-    all.turn_all(has_newest && s < n_stages ? rings + (owner * n_stages + s) * D::STAGE : NULL);
+#pragma unroll 1
+    for (int from = warp;; from += own_heads::AT_ONCE * n_warps) {
+        own.turn(from);
+        own.store(from, key, value, stage);
+        if (from + own_heads::AT_ONCE * n_warps >= own.n_items) break;
+        own.load_gains(from + own_heads::AT_ONCE * n_warps);
+        own.load_heads(from + own_heads::AT_ONCE * n_warps);
+    }
     __threadfence_block(); /* whoever asks for the newest cell later finds it */
     __syncthreads();
 }
@@ -510,7 +589,7 @@ static __device__ __forceinline__ void decode_rows(const apr_attend_args &a, con
     uint8_t *const rings = decode_shared + (TURNS ? D::HEADS_BYTES : 0), *const ring = rings + warp * n_stages * D::STAGE;
     float *const shared = (float *)rings, *const results = shared + D::RESULTS_AT;
     let_next_begin();
-    const decode_view v = view_of<APART>(a, parts, cluster, tile);
+    const decode_view v = view_of < APART, APART || TURNS > (a, parts, cluster, tile);
     const bool is_used = (int)blockIdx.x < v.n_used;
     if (!TURNS || !is_used) wait_for_previous(); /* also where there is nothing to do: who follows counts on what was before */
     if (!is_used) return;

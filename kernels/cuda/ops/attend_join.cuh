@@ -7,6 +7,7 @@
 #define APR_KERNELS_CUDA_ATTEND_JOIN_CUH
 
 #include "kernels/cuda/ops/attend.cuh"
+#include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/mma.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
 
@@ -38,9 +39,39 @@ static __device__ __forceinline__ bool comes_last(uint64_t *done, int part, int 
     return true;
 }
 
-/* A warp joins one row: lane l the columns 4 l ..., 4 (l + 32) ...; of the parts' factors it has those of parts l and l + 32. It asks for
- * AT_ONCE parts' sums at a time, and for the first before anything is known of their factors: a trip to memory takes longer than the
- * rest. */
+/* How the parts of a row compare: lane l has parts l and l + 32. */
+typedef struct attend_compared {
+    float largest[2], weight[2];
+} attend_compared;
+
+static __device__ __forceinline__ attend_compared load_compared(const attend_parts &parts, int64_t n_rows, int row, int n_used)
+{
+    attend_compared c;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const int i = threadIdx.x % 32 + 32 * k;
+        c.largest[k] = i < n_used ? __ldcg(parts.largest + i * n_rows + row) : ATTEND_LOWEST;
+        c.weight[k] = i < n_used ? __ldcg(parts.weight + i * n_rows + row) : 0.0f;
+    }
+    return c;
+}
+
+/* What a row's parts are multiplied by, each lane's own; answers what their sum is. */
+static __device__ __forceinline__ float factors_of(const apr_attend_args &a, int row, const attend_compared &c, float (&factors)[2])
+{
+    const float most = warp_max(fmaxf(c.largest[0], c.largest[1]));
+    float weight = 0.0f, sink_factor;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        factors[k] = power_of_two(c.largest[k] - most);
+        weight = fmaf(factors[k], c.weight[k], weight);
+    }
+    weight = with_sink(a, row, most, warp_sum(weight), &sink_factor);
+    return sink_factor / weight;
+}
+
+/* A warp joins one row: lane l the columns 4 l ..., 4 (l + 32) ... It asks for AT_ONCE parts' sums at a time, and for the first before
+ * anything is known of their factors: a trip to memory takes longer than the rest. */
 
 template <int AT_ONCE>
 static __device__ __forceinline__ void load_parts(const float *sums, int64_t stride, int first, int n_used, bool mine, float4 (&v)[AT_ONCE])
@@ -56,24 +87,11 @@ static __device__ __forceinline__ void join_row(const apr_attend_args &a, const 
     const int lane = threadIdx.x % 32, value_dim = (int)a.value_dim;
     const int64_t n_rows = a.n_tokens * a.n_heads, stride = n_rows * value_dim;
     const float *const sums = parts.sums + (int64_t)row * value_dim;
+    const attend_compared compared = load_compared(parts, n_rows, row, n_used);
     float4 v[AT_ONCE];
-    float largest[2], factors[2], weight = 0.0f, sink_factor;
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        const int i = lane + 32 * k;
-        largest[k] = i < n_used ? __ldcg(parts.largest + i * n_rows + row) : ATTEND_LOWEST;
-        factors[k] = i < n_used ? __ldcg(parts.weight + i * n_rows + row) : 0.0f;
-    }
+    float factors[2];
     load_parts(sums + 4 * lane, stride, 0, n_used, 4 * lane < value_dim, v);
-    const float most = warp_max(fmaxf(largest[0], largest[1]));
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        const float factor = power_of_two(largest[k] - most);
-        weight = fmaf(factor, factors[k], weight);
-        factors[k] = factor;
-    }
-    weight = with_sink(a, row % (int)a.n_heads, most, warp_sum(weight), &sink_factor);
-    const float factor = sink_factor / weight;
+    const float factor = factors_of(a, row, compared, factors);
     for (int begin = 0; begin < value_dim; begin += 128) {
         const int column = begin + 4 * lane;
         const bool mine = column < value_dim;
@@ -88,6 +106,46 @@ static __device__ __forceinline__ void join_row(const apr_attend_args &a, const 
         }
         leave_answer(a, parts, row, column, mine, make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor));
     }
+}
+
+/* A block joins one row: JOINERS threads for each column, each of which has every so-many-th part, all asked for at once. `width`: columns,
+ * rounded up to whole warps. */
+enum { JOINERS = 4, JOINED_COLUMNS = 256 };
+
+static __device__ __forceinline__ void join_columns(const apr_attend_args &a, const attend_parts &parts, int n_used, int row, int width)
+{
+    enum { MOST = APR_CUDA_ATTEND_SPLITS / JOINERS, AT_ONCE = 4 };
+    __shared__ float shared_sums[JOINERS * JOINED_COLUMNS];
+    const int group = (int)threadIdx.x / width, column = (int)threadIdx.x - group * width, value_dim = (int)a.value_dim;
+    const int n_rows = (int)(a.n_tokens * a.n_heads);
+    const bool mine = column < value_dim;
+    const float *const from = parts.sums + ((int64_t)group * n_rows + row) * value_dim + (mine ? column : 0);
+    const int64_t stride = (int64_t)JOINERS * n_rows * value_dim;
+    const attend_compared compared = load_compared(parts, n_rows, row, n_used);
+    float v[MOST], factors[2], sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < MOST; i += AT_ONCE)
+        if (JOINERS * i < n_used) {
+#pragma unroll
+            for (int j = i; j < i + AT_ONCE; j++) v[j] = JOINERS * j + group < n_used ? __ldcg(from + j * stride) : 0.0f;
+        }
+    const float factor = factors_of(a, row, compared, factors);
+#pragma unroll
+    for (int i = 0; i < MOST; i += AT_ONCE)
+        if (JOINERS * i < n_used) {
+#pragma unroll
+            for (int j = i; j < i + AT_ONCE; j++) /* lanes beyond the parts have 0 for a factor */
+                sum = fmaf(__shfl_sync(0xffffffffu, factors[JOINERS * j / 32], JOINERS * j % 32 + group), v[j], sum);
+        }
+    let_next_begin();
+    shared_sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (group > 0) return;
+#pragma unroll
+    for (int i = 1; i < JOINERS; i++) sum += shared_sums[i * width + column];
+    const float value = sum * factor;
+    if (mine && a.out != NULL) a.out[(int64_t)row * value_dim + column] = value;
+    if (parts.planes != NULL) planes_put(parts.planes, (int64_t)row * value_dim + column, mine, value);
 }
 
 #endif

@@ -419,7 +419,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
                 if (to < 0) continue;
                 const int64_t at = is_part ? blockIdx.y * a.n_tokens * a.n_heads + to : to;
                 if (!is_part) {
-                    const float divisor = with_sink(a, (int)to % (int)a.n_heads, most[m][h] - ATTEND_HEADROOM, all, &factor);
+                    const float divisor = with_sink(a, (int)to, most[m][h] - ATTEND_HEADROOM, all, &factor);
                     factor /= divisor;
                 } else if (t == 0) {
                     parts.largest[at] = most[m][h] - ATTEND_HEADROOM;

@@ -214,7 +214,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         if (row >= n_rows) continue;
         float factor = 1.0f;
         if (parts.sums == NULL) { /* the only part writes the result */
-            const float divisor = with_sink(a, kv_head * group + row % group, s.largest[i], weight, &factor);
+            const float divisor = with_sink(a, (int)(kv_head * group + row % group), s.largest[i], weight, &factor);
             factor /= divisor;
         }
         const int64_t at = parts.sums != NULL ? blockIdx.y * a.n_tokens * a.n_heads + out_row : out_row;
@@ -249,7 +249,7 @@ static __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     for (int i = 0; i < n_parts; i++) weight = fmaf(factors[i], weights[i], weight);
     float factor;
-    weight = with_sink(a, row % a.n_heads, most, weight, &factor);
+    weight = with_sink(a, (int)row, most, weight, &factor);
     for (int64_t d = threadIdx.x; d < a.value_dim; d += THREADS) {
         float sum = 0.0f;
 #pragma unroll 8
