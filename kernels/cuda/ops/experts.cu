@@ -80,24 +80,26 @@ static __device__ __forceinline__ float score_of(apr_score_kind kind, float logi
 }
 
 /* Says a token's choice: who was chosen, and of each the score, which becomes the weight. */
-static __device__ __forceinline__ void tell(const apr_route_args &a, int64_t t, const int *ids, float *scores, float gap)
+static __device__ __forceinline__ void tell(const apr_route_args &a, apr_score_kind score, int64_t t, const int *ids, float *scores,
+                                            float gap, bool is_meant)
 {
     const apr_route_shape &s = a.shape;
     const int n_used = (int)s.n_used;
-    const bool is_sigmoid = s.score == APR_SCORE_TOPK_SIGMOID;
+    const bool is_sigmoid = score == APR_SCORE_TOPK_SIGMOID;
     float *const out = a.out + t * apr_route_row(n_used), sum = 0.0f;
-    if (s.score == APR_SCORE_TOPK_SOFTMAX) softmax(scores, n_used);
+    if (score == APR_SCORE_TOPK_SOFTMAX) softmax(scores, n_used);
+#pragma unroll 8
     for (int k = 0; k < n_used; k++) sum += is_sigmoid ? apr_sigmoid(scores[k]) : scores[k];
     const float divisor = s.normalise ? fmaxf(sum + s.norm_eps, s.norm_min) : 1.0f;
     for (int k = threadIdx.x; k < n_used; k += WARP) {
         const float weight = (is_sigmoid ? apr_sigmoid(scores[k]) : scores[k]) / divisor * s.scale;
-        out[k] = (float)ids[k];
-        out[n_used + k] = a.expert_scale != NULL ? weight * a.expert_scale[ids[k]] : weight;
+        const float scaled = a.expert_scale != NULL ? weight * a.expert_scale[ids[k]] : weight;
+        if (is_meant) out[k] = (float)ids[k], out[n_used + k] = scaled;
     }
-    if (threadIdx.x == 0) out[2 * n_used] = gap;
+    if (is_meant && threadIdx.x == 0) out[2 * n_used] = gap;
 }
 
-/* --- of up to 32 EACH experts, as many in each lane's registers, no groups, and up to 32 of them chosen --- */
+/* --- of up to 32 EACH experts, no groups, and up to 32 of them chosen: who comes before whom is counted, by all at once --- */
 
 enum { LARGEST_EACH = 16 };
 
@@ -113,86 +115,97 @@ static __device__ __forceinline__ float number_of(uint32_t key)
     return key == 0 ? NAN : __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
 }
 
-static __device__ __forceinline__ uint32_t warp_most(uint32_t x)
-{
-#if __CUDA_ARCH__ >= 800
-    return __reduce_max_sync(0xffffffffu, x);
-#else
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) x = max(x, __shfl_xor_sync(0xffffffffu, x, lanes));
-    return x;
-#endif
-}
-
 /* As softmax above, in its order of sums. */
 template <int EACH> static __device__ __forceinline__ void softmax_of(float (&x)[EACH], int n)
 {
+    const int lane = (int)threadIdx.x % WARP;
     float most = -INFINITY, sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        if ((int)threadIdx.x + WARP * i < n) most = fmaxf(most, x[i]);
+        if (lane + WARP * i < n) most = fmaxf(most, x[i]);
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        if ((int)threadIdx.x + WARP * i < n) sum += x[i] = expf(x[i] - most);
+        if (lane + WARP * i < n) sum += x[i] = expf(x[i] - most);
     sum = warp_sum(sum);
 #pragma unroll
     for (int i = 0; i < EACH; i++) x[i] /= sum;
 }
 
-/* The best that is left: its key, and which it is, which is not left then. Keys of equal experts: the lower number. */
-template <int EACH> static __device__ __forceinline__ uint32_t take_best(uint32_t (&keys)[EACH], int *which)
+/* How many experts come before expert e, whose key is not 0: those of larger keys, and of equal ones the lower numbers. */
+template <int EACH> static __device__ __forceinline__ int rank_of(const uint32_t *keys, int e, uint32_t key)
 {
-    uint32_t own = 0, of = 0; /* 0 of `of`: not this lane; the lower the number, the more */
+    const uint32_t *const own = keys + e / WARP * WARP;
+    const int lane = e % WARP;
+    int rank = 0;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) own = max(own, keys[i]);
-    const uint32_t best = warp_most(own);
+    for (int c = 0; c < EACH; c++) {
+        const uint32_t more_than = c < e / WARP ? key - 1 : key; /* equal ones of its own 32 are looked at one by one */
 #pragma unroll
-    for (int i = EACH - 1; i >= 0; i--)
-        if (keys[i] == best) of = WARP * LARGEST_EACH - (threadIdx.x + WARP * i);
-    *which = best == 0 ? 0 : (int)(WARP * LARGEST_EACH - warp_most(of)); /* nothing but NaN */
+        for (int i = 0; i < WARP; i += 4) {
+            const uint4 k = *(const uint4 *)(keys + WARP * c + i);
+            rank += (k.x > more_than) + (k.y > more_than) + (k.z > more_than) + (k.w > more_than);
+        }
+    }
 #pragma unroll
-    for (int i = 0; i < EACH; i++)
-        if ((int)threadIdx.x + WARP * i == *which) keys[i] = 0;
-    return best;
+    for (int i = 0; i < WARP; i += 4) {
+        const uint4 k = *(const uint4 *)(own + i);
+        rank += (i < lane && k.x == key) + (i + 1 < lane && k.y == key) + (i + 2 < lane && k.z == key) + (i + 3 < lane && k.w == key);
+    }
+    return rank;
 }
 
-/* A warp a token. Shared: scores [n_experts], those of the chosen [n_used], who they are [n_used]. The next kernel may begin when all
- * before this one are over: it is a product, whose blocks would find the multiprocessors unequally full. */
-template <int EACH> static __global__ void __launch_bounds__(WARP) k_route_registers(const __grid_constant__ apr_route_args a)
+/* Of a warp for each 32 experts, all of which have all scores. Not meant: the same way with zeros for logits, and nothing is written. */
+template <int EACH, apr_score_kind SCORE> static __device__ __forceinline__ void route(const apr_route_args &a, float bias, bool is_meant)
 {
-    extern __shared__ float shared[];
+    __shared__ __align__(16) uint32_t keys[WARP * EACH];
+    __shared__ uint32_t best[WARP + 1]; /* by rank; 0: there is nothing but NaN, and expert 0 is taken */
+    __shared__ float chosen[WARP];
+    __shared__ int ids[WARP];
     const apr_route_shape &s = a.shape;
-    const int n = (int)s.n_experts, n_used = (int)s.n_used, lane = (int)threadIdx.x;
+    const int n = (int)s.n_experts, n_used = (int)s.n_used, e = (int)threadIdx.x, lane = e % WARP;
     const int64_t t = blockIdx.x;
-    float *const chosen = shared + n, scores[EACH], bias[EACH];
-    int *const ids = (int *)(chosen + n_used), which;
-    uint32_t keys[EACH];
+    float scores[EACH], own = 0.0f;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) bias[i] = a.bias != NULL && lane + WARP * i < n ? a.bias[lane + WARP * i] : 0.0f;
-    wait_for_previous();
-    let_next_begin();
+    for (int i = 0; i < EACH; i++) scores[i] = is_meant && lane + WARP * i < n ? __ldcg(a.logits + t * n + lane + WARP * i) : 0.0f;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) scores[i] = lane + WARP * i < n ? __ldcg(a.logits + t * n + lane + WARP * i) : 0.0f;
+    for (int i = 0; i < EACH; i++) scores[i] = score_of(SCORE, scores[i]);
+    if (SCORE == APR_SCORE_SOFTMAX) softmax_of<EACH>(scores, n);
 #pragma unroll
-    for (int i = 0; i < EACH; i++) scores[i] = score_of(s.score, scores[i]);
-    if (s.score == APR_SCORE_SOFTMAX) softmax_of<EACH>(scores, n);
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        keys[i] = lane + WARP * i < n ? key_of(a.bias != NULL ? scores[i] + bias[i] : scores[i]) : 0u;
-        if (lane + WARP * i < n) shared[lane + WARP * i] = scores[i];
+    for (int i = 0; i < EACH; i++) own = i == e / WARP ? scores[i] : own;
+    const uint32_t key = e < n ? key_of(a.bias != NULL ? own + bias : own) : 0u;
+    const float zeroth = __shfl_sync(0xffffffffu, scores[0], 0);
+    keys[e] = key;
+    if (e <= n_used) best[e] = 0;
+    if (e < n_used) ids[e] = 0, chosen[e] = zeroth;
+    __syncthreads();
+    const int rank = rank_of<EACH>(keys, e, key);
+    if (key != 0 && rank <= n_used) best[rank] = key;
+    if (key != 0 && rank < n_used) ids[rank] = e, chosen[rank] = own;
+    __syncthreads();
+    if (e >= WARP) return;
+    const uint32_t next = best[n_used];
+    const float gap = apr_route_gap(number_of(best[n_used - 1]), next != 0 ? number_of(next) : -INFINITY, number_of(best[0]));
+    tell(a, SCORE, t, ids, chosen, gap, is_meant);
+}
+
+/* A block a token. One token's goes its way once before the logits are there, which fetches its instructions. The next kernel may begin
+ * when all before this one are over: it is a product, whose blocks would find the multiprocessors unequally full, and it counts on what was
+ * there before the logits (flow_args.h, is_early). */
+template <int EACH, apr_score_kind SCORE>
+static __global__ void __launch_bounds__(WARP *EACH) k_route_ranks(const __grid_constant__ apr_route_args a)
+{
+    const float bias = a.bias != NULL && threadIdx.x < a.shape.n_experts ? __ldg(a.bias + threadIdx.x) : 0.0f;
+#pragma unroll 1
+    for (int turn = gridDim.x == 1 ? 0 : 1; turn < 2; turn++) {
+        if (turn == 1) {
+            wait_for_previous();
+            let_next_begin();
+        }
+        route<EACH, SCORE>(a, bias, turn == 1);
+        __syncthreads();
     }
-    uint32_t first = 0, last = 0;
-    __syncwarp();
-    for (int k = 0; k < n_used; k++) {
-        last = take_best<EACH>(keys, &which);
-        if (k == 0) first = last;
-        if (lane == 0) ids[k] = which, chosen[k] = shared[which];
-    }
-    const uint32_t next = take_best<EACH>(keys, &which);
-    __syncwarp();
-    tell(a, t, ids, chosen, apr_route_gap(number_of(last), next != 0 ? number_of(next) : -INFINITY, number_of(first)));
 }
 
 /* --- of any number, in groups or not --- */
@@ -201,7 +214,8 @@ template <int EACH> static __global__ void __launch_bounds__(WARP) k_route_regis
  * are [n_used]. */
 static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ apr_route_args a)
 {
-    follow_previous();
+    wait_for_previous();
+    let_next_begin();
     extern __shared__ float shared[];
     const apr_route_shape &s = a.shape;
     const int n = (int)s.n_experts, n_used = (int)s.n_used;
@@ -230,18 +244,34 @@ static __global__ void __launch_bounds__(WARP) k_route(const __grid_constant__ a
         __syncwarp();
     }
     const int next = best_of(choice, n);
-    tell(a, t, ids, chosen, fminf(gap, apr_route_gap(last, next >= 0 ? choice[next] : -INFINITY, best_score)));
+    tell(a, s.score, t, ids, chosen, fminf(gap, apr_route_gap(last, next >= 0 ? choice[next] : -INFINITY, best_score)), true);
+}
+
+typedef void (*route_fn)(const apr_route_args);
+
+template <apr_score_kind SCORE> static route_fn by_ranks(int n_threads)
+{
+    return n_threads == WARP       ? k_route_ranks<1, SCORE>
+           : n_threads == 2 * WARP ? k_route_ranks<2, SCORE>
+           : n_threads == 4 * WARP ? k_route_ranks<4, SCORE>
+           : n_threads == 8 * WARP ? k_route_ranks<8, SCORE>
+                                   : k_route_ranks<LARGEST_EACH, SCORE>;
 }
 
 /* NULL: too many, or in groups. */
-static void (*in_registers(const apr_route_shape &s))(const apr_route_args)
+static route_fn fast_route(const apr_route_shape &s, int *n_threads)
 {
-    if (has_groups(s) || s.n_used > WARP || s.n_experts > WARP * LARGEST_EACH) return NULL;
-    return s.n_experts <= WARP       ? k_route_registers<1>
-           : s.n_experts <= 2 * WARP ? k_route_registers<2>
-           : s.n_experts <= 4 * WARP ? k_route_registers<4>
-           : s.n_experts <= 8 * WARP ? k_route_registers<8>
-                                     : k_route_registers<LARGEST_EACH>;
+    if (has_groups(s) || s.n_used > WARP || s.n_used < 1 || s.n_experts > WARP * LARGEST_EACH) return NULL;
+    for (*n_threads = WARP; *n_threads < s.n_experts || *n_threads <= s.n_used;) *n_threads *= 2;
+    switch (s.score) {
+    case APR_SCORE_SOFTMAX: return by_ranks<APR_SCORE_SOFTMAX>(*n_threads);
+    case APR_SCORE_SIGMOID: return by_ranks<APR_SCORE_SIGMOID>(*n_threads);
+    case APR_SCORE_SQRT_SOFTPLUS: return by_ranks<APR_SCORE_SQRT_SOFTPLUS>(*n_threads);
+    case APR_SCORE_TOPK_SOFTMAX: return by_ranks<APR_SCORE_TOPK_SOFTMAX>(*n_threads);
+    case APR_SCORE_TOPK_SIGMOID: return by_ranks<APR_SCORE_TOPK_SIGMOID>(*n_threads);
+    case APR_SCORE_KINDS: break;
+    }
+    return NULL;
 }
 
 cudaError_t apr_cuda_route(const apr_route_args *a, cudaStream_t stream)
@@ -249,9 +279,9 @@ cudaError_t apr_cuda_route(const apr_route_args *a, cudaStream_t stream)
     const size_t n_bytes = (size_t)(2 * a->shape.n_experts + a->shape.n_groups + 2 * a->shape.n_used) * sizeof(float);
     if (a->n_tokens == 0) return cudaSuccess;
     if (n_bytes > MAX_SHARED || a->shape.n_used > a->shape.n_experts) return cudaErrorInvalidValue;
-    const auto fast = in_registers(a->shape);
-    const size_t n_fast = (size_t)(a->shape.n_experts + 2 * a->shape.n_used) * sizeof(float);
-    launch_following(fast != NULL ? fast : k_route, (unsigned)a->n_tokens, WARP, fast != NULL ? n_fast : n_bytes, stream, *a);
+    int n_threads = WARP;
+    const route_fn fast = fast_route(a->shape, &n_threads);
+    launch_following(fast != NULL ? fast : k_route, (unsigned)a->n_tokens, (unsigned)n_threads, fast != NULL ? 0 : n_bytes, stream, *a);
     return cudaGetLastError();
 }
 
