@@ -176,7 +176,7 @@ static bool are_alike(const apr_fusion *fusion, int64_t i)
     return a->kind == APR_FUSED_PRODUCTS && b->kind == APR_FUSED_PRODUCTS && a->inputs == b->inputs;
 }
 
-static apr_status run_products(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+static apr_flow_args products_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {
     const apr_op *const ops = s->program.ops, *const divided = norm_of(s, step->divided);
     const int result = apr_session_result_of(s, step);
@@ -201,10 +201,44 @@ static apr_status run_products(const apr_session *s, const apr_session_place *at
     if (step->glu >= 0) args.glu = ops[step->glu].args.glu.shape;
     if (step->add >= 0) args.residual = apr_session_value_at(s, apr_session_residual_of(s, step));
     leave(s, at, step, s->program.values[result].width, &args);
-    args.is_beside = are_alike(&at->fusion, i - 1) && !are_alike(&at->fusion, i - 2);
-    args.has_beside = are_alike(&at->fusion, i) && !args.is_beside;
     args.is_first = i == 0 || at->fusion.steps[i - 1].kind != APR_FUSED_PRODUCTS;
+    return args;
+}
+
+/* Two steps that are alike run as one call, that of the first. */
+static apr_status run_products(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+{
+    const int64_t i = step - at->fusion.steps;
+    const bool is_beside = are_alike(&at->fusion, i - 1) && !are_alike(&at->fusion, i - 2);
+    apr_flow_args args, beside;
+
+    if (is_beside) return APR_OK;
+    args = products_of(s, at, step);
+    if (are_alike(&at->fusion, i)) {
+        beside = products_of(s, at, step + 1);
+        beside.is_first = args.is_first;
+        args.beside = &beside;
+    }
     return s->options.cuda->flow(at->device, &args, err);
+}
+
+/* Which step makes a value as float32; -1: none. */
+static int64_t step_that_makes(const apr_session *s, const apr_fusion *fusion, int value)
+{
+    for (size_t i = 0; i < fusion->n_steps; i++) {
+        const apr_fused *const step = &fusion->steps[i];
+        const bool has_result = step->kind == APR_FUSED_OPERATION || step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_EXPERTS;
+        if (has_result && apr_session_result_of(s, step) == value) return (int64_t)i;
+    }
+    return -1;
+}
+
+/* Is all that experts read but their routes there before these are chosen? */
+static bool is_early(const apr_session *s, const apr_fusion *fusion, const apr_fused *step)
+{
+    const int64_t chosen = step_that_makes(s, fusion, s->program.ops[step->op].in[1]);
+    const int64_t residual = step->add >= 0 ? step_that_makes(s, fusion, apr_session_residual_of(s, step)) : 0;
+    return fusion->planes[step->inputs].first_step < chosen && residual >= 0 && residual < chosen;
 }
 
 static apr_status run_experts(apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
@@ -223,6 +257,7 @@ static apr_status run_experts(apr_session *s, const apr_session_place *at, const
     flow.parts[0].out = step->keeps ? apr_session_value_at(s, result) : NULL;
     if (step->add >= 0) flow.residual = apr_session_value_at(s, apr_session_residual_of(s, step));
     leave(s, at, step, s->program.values[result].width, &flow);
+    flow.is_early = is_early(s, &at->fusion, step);
     return s->options.cuda->experts(at->device, &args.experts, &flow, err);
 }
 

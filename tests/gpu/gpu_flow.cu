@@ -202,6 +202,42 @@ static void test_glu(apr_dtype dtype, int64_t n_in, int64_t rows, const char *wh
     note("flow, glu as planes", off(decoded_planes(planes.get(), rows), want), 1e-4, what);
 }
 
+/* Queries and keys of one type, values of another, from the same inputs: at the same time, by one kernel or two, with many blocks, a few,
+ * and fewer than it takes two kinds of them. */
+static void test_beside(apr_dtype one, apr_dtype other, int64_t n_in, const char *what)
+{
+    const int64_t rows[3] = {304, 64, 48};
+    const apr_dtype dtypes[3] = {one, one, other};
+    const inputs in(uneven(n_in));
+    double all = 0;
+    std::vector<float> squares((size_t)(n_in / 16));
+    for (int64_t i = 0; i < n_in; i++)
+        squares[(size_t)(i / 16)] += in.x[(size_t)i] * in.x[(size_t)i], all += (double)in.x[(size_t)i] * in.x[(size_t)i];
+    const double factor = 1 / sqrt(all / (double)n_in + 1e-6);
+    twin<float> dsquares(squares);
+    twin<float> *out[3], *bias[3];
+    std::vector<double> want[3];
+    apr_flow_args a = {}, b = {};
+    for (apr_flow_args *args : {&a, &b}) {
+        args->ending = APR_FLOW_STORE, args->n_in = n_in, args->x = in.planes.device;
+        args->squares = dsquares.device, args->eps = 1e-6f;
+    }
+    a.n_parts = 2, b.n_parts = 1, a.beside = &b;
+    for (int i = 0; i < 3; i++) {
+        matrix *const m = new_matrix(dtypes[i], rows[i], n_in, 0, 0, 0, APR_F32);
+        const std::vector<float> biases = normals(rows[i]);
+        bias[i] = new twin<float>(biases);
+        out[i] = new twin<float>((size_t)rows[i]);
+        want[i] = biased(product(m, in.seen), factor, biases);
+        (i < 2 ? a.parts[i] : b.parts[0]) = apr_flow_part{streamed(m), bias[i]->device, out[i]->device};
+    }
+    for (int blocks : {n_multiprocessors, 5, 2, 1}) {
+        for (int i = 0; i < 3; i++) must(cudaMemset(out[i]->device, 0xff, out[i]->n * 4), "clear");
+        must(apr_cuda_flow(&a, blocks, 0), "flow");
+        for (int i = 0; i < 3; i++) note("flow, beside", off(out[i]->get(), want[i]), 2e-6, what);
+    }
+}
+
 /* Each row has an exponent of its own, from the smallest to the largest, and NaN. */
 static void test_exponents(void)
 {
@@ -239,6 +275,12 @@ static void run_tests(void)
             test_add(dtype, n_in, 112, what);
             test_glu(dtype, n_in, 80, what);
         }
+    for (int64_t n_in : {256, 2048, 3584}) {
+        test_beside(APR_Q4_K, APR_Q6_K, n_in, "q4_k and q6_k");
+        test_beside(APR_Q6_K, APR_Q4_K, n_in, "q6_k and q4_k");
+        test_beside(APR_Q8_0, APR_MXFP4, n_in, "q8_0 and mxfp4");
+        test_beside(APR_MXFP4, APR_F16, n_in, "mxfp4 and f16");
+    }
     test_exponents();
     test_add(APR_Q4_K, 1024, 3584, "many units");
     test_glu(APR_MXFP4, 512, 4736, "many units");

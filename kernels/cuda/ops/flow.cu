@@ -1,5 +1,5 @@
-/* flow.cu - products that stream: a call for the kernel of flow_kernel.cuh, inputs that no product made, and weights in another order. */
-#include "kernels/cuda/ops/flow_kernel.cuh"
+/* flow.cu - products that stream: a call for the kernels of flow_start.cuh, inputs that no product made, and weights in another order. */
+#include "kernels/cuda/ops/flow_start.cuh"
 #include "kernels/cuda/ops/weights.cuh"
 
 bool apr_cuda_flow_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int n_multiprocessors, int shared_bytes)
@@ -8,7 +8,8 @@ bool apr_cuda_flow_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int n_mult
     flow_layout layout;
 
     if (n_in > INT32_MAX / 4 || most > INT32_MAX / 1024) return false;
-    layout.n_extras = THREADS; /* at most */
+    if (most * (n_in / APR_FLOW_COLUMNS + 1) * (n_in / APR_FLOW_COLUMNS + 1) > UINT32_MAX) return false; /* flow_divisor */
+    layout.n_extras = THREADS;                                                                           /* at most */
     switch ((int)dtype) {
 #define X(id, columns) \
     case APR_##id:     \
@@ -27,7 +28,7 @@ static int units_in(const apr_tensor *weight)
     return (int)(rows / APR_FLOW_UNIT);
 }
 
-cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, cudaStream_t stream)
+static flow_call call_of(const apr_flow_args *args)
 {
     flow_call a = {};
     a.ending = args->ending;
@@ -44,15 +45,54 @@ cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, cuda
     a.glu = args->glu;
     a.planes = args->planes;
     a.out_squares = args->out_squares;
-    a.has_beside = args->has_beside, a.is_beside = args->is_beside, a.is_first = args->is_first;
-    switch ((int)args->parts[0].weight->dtype) {
+    a.is_first = args->is_first;
+    return a;
+}
+
+template <apr_dtype D> static cudaError_t start_plain(const flow_call &a, int n_multiprocessors, cudaStream_t stream)
+{
+    return a.ending == APR_FLOW_GLU ? start<D, FLOW_UNITS>(a, n_multiprocessors, stream)
+                                    : start<D, FLOW_SUMS>(a, n_multiprocessors, stream);
+}
+
+static cudaError_t start_of(apr_dtype dtype, const flow_call &a, int n_multiprocessors, cudaStream_t stream)
+{
+    switch ((int)dtype) {
 #define X(id, columns) \
-    case APR_##id: return start<APR_##id, false>(a, n_multiprocessors, stream);
+    case APR_##id: return start_plain<APR_##id>(a, n_multiprocessors, stream);
         APR_FLOW_ITEMS(X)
         APR_FLOW_ROWS(X)
 #undef X
     default: return cudaErrorNotSupported;
     }
+}
+
+/* X(first, second): types of matrices that mixtures put beside each other, and one kernel multiplies. */
+#define FLOW_BOTH(X) X(Q4_K, Q6_K) X(Q6_K, Q4_K)
+
+static cudaError_t start_both_of(apr_dtype first, apr_dtype second, const flow_call &a, const flow_call &b, int n_blocks,
+                                 cudaStream_t stream)
+{
+    if (a.ending == APR_FLOW_GLU || b.ending == APR_FLOW_GLU) return cudaErrorNotSupported;
+#define X(one, other) \
+    if (first == APR_##one && second == APR_##other) return start_both<APR_##one, APR_##other>(a, b, n_blocks, stream);
+    FLOW_BOTH(X)
+#undef X
+    return cudaErrorNotSupported;
+}
+
+cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, cudaStream_t stream)
+{
+    const apr_dtype dtype = args->parts[0].weight->dtype;
+    flow_call a = call_of(args);
+    if (args->beside == NULL) return start_of(dtype, a, n_multiprocessors, stream);
+    const apr_dtype other = args->beside->parts[0].weight->dtype;
+    flow_call b = call_of(args->beside);
+    const cudaError_t both = start_both_of(dtype, other, a, b, n_multiprocessors, stream);
+    if (both != cudaErrorNotSupported) return both;
+    a.has_beside = b.is_beside = true;
+    const cudaError_t error = start_of(dtype, a, n_multiprocessors, stream);
+    return error == cudaSuccess ? start_of(other, b, n_multiprocessors, stream) : error;
 }
 
 /* --- inputs that no product made --- */

@@ -4,13 +4,13 @@
  *
  * The kernel of down begins when all of what stood in front of the first step is over, routes with it: so it asks for its weights while
  * gate and up are multiplied. */
-#include "kernels/cuda/ops/flow_kernel.cuh"
+#include "kernels/cuda/ops/flow_start.cuh"
 
-static cudaError_t start_routed(apr_dtype dtype, const flow_call &a, int n_multiprocessors, cudaStream_t stream)
+template <flow_kind KIND> static cudaError_t start_routed(apr_dtype dtype, const flow_call &a, int n_multiprocessors, cudaStream_t stream)
 {
     switch ((int)dtype) {
 #define X(id, columns) \
-    case APR_##id: return start<APR_##id, true>(a, n_multiprocessors, stream);
+    case APR_##id: return start<APR_##id, KIND>(a, n_multiprocessors, stream);
         APR_FLOW_ITEMS(X)
 #undef X
     default: return cudaErrorNotSupported;
@@ -24,6 +24,7 @@ static flow_call routed_call(const apr_experts_args *args, const apr_tensor *sta
     a.routed.routes = args->routes;
     a.routed.n_used = (int)args->n_used;
     a.routed.n_units = (int)(n_out / APR_FLOW_UNIT);
+    a.routed.used = flow_divisor_of(a.routed.n_used), a.routed.units = flow_divisor_of(a.routed.n_units);
     a.routed.matrix_bytes = n_out * apr_items_row_bytes(stack->dtype, true, n_in);
     a.routed.n_groups = (int)(n_in / PLANES_GROUP);
     a.routed.all_groups = (int)(apr_items_columns(stack->dtype, n_in) / PLANES_GROUP);
@@ -43,7 +44,8 @@ cudaError_t apr_cuda_flow_experts(const apr_experts_args *args, const apr_flow_a
     a.n_squares = a.n_in / PLANES_GROUP, a.squares = flow->squares, a.eps = flow->eps;
     a.routed.gap = (int)(apr_items_columns(args->down->dtype, args->n_mid) - args->n_mid);
     a.has_beside = true;
-    const cudaError_t error = start_routed(args->gate->dtype, a, n_multiprocessors, stream);
+    a.is_early = flow->is_early;
+    const cudaError_t error = start_routed<FLOW_EXPERT_UNITS>(args->gate->dtype, a, n_multiprocessors, stream);
     if (error != cudaSuccess) return error;
 
     a = routed_call(args, args->down, args->n_out, args->n_mid);
@@ -53,5 +55,6 @@ cudaError_t apr_cuda_flow_experts(const apr_experts_args *args, const apr_flow_a
     a.residual = flow->residual, a.gain = flow->gain, a.gain_offset = flow->gain_offset;
     a.planes = flow->planes, a.out_squares = flow->out_squares;
     a.is_beside = true;
-    return start_routed(args->down->dtype, a, n_multiprocessors, stream);
+    a.is_early = flow->is_early;
+    return start_routed<FLOW_EXPERT_SUMS>(args->down->dtype, a, n_multiprocessors, stream);
 }

@@ -1,4 +1,4 @@
-/* flow_kernel.cuh - the kernel of flow.cuh: a ring of weights for each warp, filled before the inputs are waited for.
+/* flow_kernel.cuh - a block of the kernels of flow.cuh: a ring of weights for each warp, filled before the inputs are waited for.
  *
  * An item is 16 rows of so many columns as a type takes at once. A block's items, unit by unit, are dealt out to its warps in runs of equal
  * length; a warp's ring holds the next ones on their way from memory. Sums of a unit that several warps share are added in their order.
@@ -32,6 +32,28 @@ enum {
 #endif
 };
 
+/* Quotients by numbers that all threads share, without a division: exact where the product of both is less than 2^32. */
+typedef struct flow_divisor {
+    int by;
+    uint32_t inverse; /* 2^32 / by, rounded up; by 1 it is not needed */
+} flow_divisor;
+
+static inline flow_divisor flow_divisor_of(int by)
+{
+    return flow_divisor{by, (uint32_t)(((1ull << 32) + (unsigned)by - 1) / (unsigned)by)};
+}
+
+static __device__ __forceinline__ int divided(int x, const flow_divisor &d)
+{
+    return d.by == 1 ? x : (int)__umulhi((uint32_t)x, d.inverse);
+}
+
+/* What a kernel makes: sums of rows, gated units of two, or either of a token's experts, first their units and then, beside that, their
+ * sums. */
+typedef enum { FLOW_SUMS, FLOW_UNITS, FLOW_EXPERT_UNITS, FLOW_EXPERT_SUMS } flow_kind;
+static constexpr __host__ __device__ bool is_glu(flow_kind kind) { return kind == FLOW_UNITS || kind == FLOW_EXPERT_UNITS; }
+static constexpr __host__ __device__ bool of_experts(flow_kind kind) { return kind == FLOW_EXPERT_UNITS || kind == FLOW_EXPERT_SUMS; }
+
 /* A call as the kernel sees it. */
 typedef struct flow_part {
     const uint8_t *weight;
@@ -44,6 +66,7 @@ typedef struct flow_part {
 typedef struct flow_routed {
     const float *routes;
     int n_used, n_units; /* units of one expert's matrix */
+    flow_divisor used, units;
     int64_t matrix_bytes;
     int n_groups, all_groups; /* groups of 16 inputs that belong to one of a product's experts, and those with which its row is filled up */
     int gap;                  /* GLU: columns between one expert's planes and those of the next */
@@ -62,15 +85,18 @@ typedef struct flow_call {
     float *out_squares;
     flow_routed routed;
     bool has_beside, is_beside,
-        is_first; /* flow_args.h; of experts: their two steps, of which the second finds the routes there when it begins */
+        is_first;  /* flow_args.h; of experts: their two steps, of which the second finds the routes there when it begins */
+    bool is_early; /* of experts: what the first step multiplies, or the residual of the second, is there when it begins */
 } flow_call;
 
 /* How a block's shared memory is cut up: rings, inputs, rows' extras, sums of units that warps share. */
 typedef struct flow_layout {
-    int depth;   /* items in a ring */
-    int slots;   /* units that a warp may touch */
-    int n_items; /* across a unit's columns */
-    int n_run;   /* of these, how many lie behind one another; with experts a unit is a run of each */
+    int each, more;          /* units of a block, and how many of the first blocks have one more */
+    int depth;               /* items in a ring */
+    int slots;               /* units that a warp may touch */
+    int n_items;             /* across a unit's columns */
+    int n_run;               /* of these, how many lie behind one another; with experts a unit is a run of each */
+    flow_divisor items, run; /* by those */
     int x_bytes;
     int n_extras;  /* rows of a block whose extras are fetched ahead */
     bool is_alone; /* it leaves no room for a block of the next kernel */
@@ -122,37 +148,35 @@ static __device__ __forceinline__ void wait_for_groups(int left)
 }
 
 /* GLU counts pairs of a gate's unit and an up's. */
-template <typename CALL> static __host__ __device__ inline int units_of(const CALL &a)
+template <flow_kind KIND> static __host__ __device__ inline int units_of(const flow_call &a)
 {
-    if (a.ending == APR_FLOW_GLU) return a.parts[0].n_units;
+    if (is_glu(KIND)) return a.parts[0].n_units;
     int n = 0;
     for (int i = 0; i < a.n_parts; i++) n += a.parts[i].n_units;
     return n;
 }
 
-/* Units [first, last) of one of n blocks. */
-static __device__ __forceinline__ int first_unit(int n_units, unsigned block, unsigned n) { return (int)((int64_t)n_units * block / n); }
-
 /* The items of a unit. */
-template <typename CALL> static __device__ __forceinline__ const uint8_t *items_of(const CALL &a, int64_t unit_bytes, int unit)
+template <flow_kind KIND> static __device__ __forceinline__ const uint8_t *items_of(const flow_call &a, int64_t unit_bytes, int unit)
 {
     int part = 0;
-    if (a.ending == APR_FLOW_GLU) part = unit % 2, unit /= 2;
+    if (is_glu(KIND)) part = unit % 2, unit /= 2;
     else
         while (part + 1 < a.n_parts && unit >= a.parts[part].n_units) unit -= a.parts[part++].n_units;
     return a.parts[part].weight + unit * unit_bytes;
 }
 
-/* Where a run begins. ROUTED: gate and up have units for each rank in turn, another product has each unit's part for each rank; lane k
+/* Where a run begins. Of experts gate and up have units for each rank in turn, another product has each unit's part for each rank; lane k
  * knows who is `chosen` for rank k. All lanes take part. */
-template <bool ROUTED> static __device__ __forceinline__ const uint8_t *run_at(const flow_call &a, int64_t run_bytes, int run, int chosen)
+template <flow_kind KIND>
+static __device__ __forceinline__ const uint8_t *run_at(const flow_call &a, int64_t run_bytes, int run, int chosen)
 {
-    if (!ROUTED) return items_of(a, run_bytes, run);
-    const bool is_glu = a.ending == APR_FLOW_GLU;
-    const int rank = is_glu ? run / 2 / a.routed.n_units : run % a.routed.n_used;
-    const int unit = is_glu ? run / 2 % a.routed.n_units : run / a.routed.n_used;
+    if (!of_experts(KIND)) return items_of<KIND>(a, run_bytes, run);
+    const int of = is_glu(KIND) ? run / 2 : run, by = is_glu(KIND) ? a.routed.n_units : a.routed.n_used;
+    const int quotient = divided(of, is_glu(KIND) ? a.routed.units : a.routed.used), rest = of - quotient * by;
+    const int rank = is_glu(KIND) ? quotient : rest, unit = is_glu(KIND) ? rest : quotient;
     const int expert = __shfl_sync(0xffffffffu, chosen, rank);
-    return a.parts[is_glu ? run % 2 : 0].weight + expert * a.routed.matrix_bytes + unit * run_bytes;
+    return a.parts[is_glu(KIND) ? run % 2 : 0].weight + expert * a.routed.matrix_bytes + unit * run_bytes;
 }
 
 /* Asks for an item; the lanes share it, or the first one does all. */
@@ -184,39 +208,58 @@ typedef struct __align__(16) flow_extras
 }
 flow_extras;
 
+/* Of a unit: the first and the last warp that has a part of it. */
+typedef struct flow_share {
+    uint8_t first, last;
+} flow_share;
+
 /* What finishes a row. */
 typedef struct flow_finish {
     float factor;
-    const float *sums;   /* [WARPS][slots][APR_FLOW_UNIT] */
-    const int2 *touched; /* [WARPS]: first and last unit of each warp */
+    const float *sums;        /* [WARPS][slots][APR_FLOW_UNIT] */
+    const flow_share *shares; /* [units] */
+    const int *begins;        /* [WARPS]: the first unit of each warp */
     int slots;
+    const float *weights;      /* of a token's experts, by rank */
     const flow_extras *extras; /* of the first rows: their trip from memory was made while weights were multiplied */
     int n_extras;
 } flow_finish;
 
-/* A unit's row: the sums of all warps that had a part of it, in their order. All are on their way before the first is added. */
+/* A unit's row: the sums of all warps that had a part of it, in their order. But for the first one it is their first unit, and those
+ * between that have no items at all have noughts there. */
 static __device__ __forceinline__ float joined(const flow_finish &f, int unit, int row)
 {
-    float part[WARPS], sum = 0.0f;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) {
-        const int2 has = f.touched[w];
-        part[w] = unit >= has.x && unit <= has.y ? f.sums[(w * f.slots + unit - has.x) * APR_FLOW_UNIT + row] : 0.0f;
-    }
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) sum += part[w];
+    const flow_share share = f.shares[unit];
+    const int step = f.slots * APR_FLOW_UNIT;
+    const float *from = f.sums + share.first * step + row;
+    float sum = from[(unit - f.begins[share.first]) * APR_FLOW_UNIT];
+#pragma unroll 4
+    for (int left = share.last - share.first; left > 0; left--) sum += *(from += step);
     return sum * f.factor;
+}
+
+/* Who has a part of which unit, for joined: a warp says so of the units whose first or last item it has. */
+static __device__ __forceinline__ void tell_shares(int begin, int end, const flow_divisor &items, flow_share *shares, int *begins)
+{
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_items = items.by;
+    if (end <= begin) return;
+    const int first = divided(begin, items), last = divided(end - 1, items);
+    if (lane == 0) begins[warp] = first;
+    for (int unit = first + lane; unit <= last; unit += 32) {
+        if (unit * n_items >= begin) shares[unit].first = (uint8_t)warp;
+        if ((unit + 1) * n_items <= end) shares[unit].last = (uint8_t)warp;
+    }
 }
 
 /* What is added to row r of a part. Of experts: their biases by their weights, or the bias of the one that has the row, whose number in its
  * own matrix is left in r. */
-template <bool ROUTED> static __device__ __forceinline__ float bias_of(const flow_call &a, int part, int64_t r, int rank)
+template <flow_kind KIND> static __device__ __forceinline__ float bias_of(const flow_call &a, int part, int64_t r, int rank)
 {
     const float *const bias = a.parts[part].bias, *const routes = a.routed.routes;
     if (bias == NULL) return 0.0f;
-    if (!ROUTED) return __ldg(bias + r);
+    if (!of_experts(KIND)) return __ldg(bias + r);
     const int64_t n_rows = (int64_t)a.routed.n_units * APR_FLOW_UNIT;
-    if (a.ending == APR_FLOW_GLU) return __ldg(bias + (int64_t)__ldcg(routes + rank) * n_rows + (r - rank * n_rows));
+    if (is_glu(KIND)) return __ldg(bias + (int64_t)__ldcg(routes + rank) * n_rows + (r - rank * n_rows));
     float sum = 0.0f;
     for (int k = 0; k < a.routed.n_used; k++)
         sum = fmaf(__ldcg(routes + a.routed.n_used + k), __ldg(bias + (int64_t)__ldcg(routes + k) * n_rows + r), sum);
@@ -230,10 +273,10 @@ typedef struct flow_row {
     int64_t r; /* of its part */
 } flow_row;
 
-template <bool ROUTED> static __device__ __forceinline__ flow_row row_at(const flow_call &a, int unit, int row)
+template <flow_kind KIND> static __device__ __forceinline__ flow_row row_at(const flow_call &a, int unit, int row)
 {
     flow_row at = {0, unit, 0, 0};
-    if (a.ending == APR_FLOW_GLU) at.rank = ROUTED ? at.unit / a.routed.n_units : 0;
+    if (is_glu(KIND)) at.rank = of_experts(KIND) ? divided(at.unit, a.routed.units) : 0;
     else
         while (at.part + 1 < a.n_parts && at.unit >= a.parts[at.part].n_units) at.unit -= a.parts[at.part++].n_units;
     at.r = (int64_t)at.unit * APR_FLOW_UNIT + row;
@@ -241,58 +284,50 @@ template <bool ROUTED> static __device__ __forceinline__ flow_row row_at(const f
 }
 
 /* All but the residual, which the kernels in front may still have to write. */
-template <bool ROUTED> static __device__ __forceinline__ flow_extras lasting_extras_of(const flow_call &a, const flow_row &at)
+template <flow_kind KIND> static __device__ __forceinline__ flow_extras lasting_extras_of(const flow_call &a, const flow_row &at)
 {
-    flow_extras e = {bias_of<ROUTED>(a, at.part, at.r, at.rank), 0.0f, 0.0f, 0.0f};
-    if (a.ending == APR_FLOW_GLU) e.other_bias = bias_of<ROUTED>(a, 1, at.r, at.rank);
+    flow_extras e = {bias_of<KIND>(a, at.part, at.r, at.rank), 0.0f, 0.0f, 0.0f};
+    if (is_glu(KIND)) e.other_bias = bias_of<KIND>(a, 1, at.r, at.rank);
     if (a.planes != NULL && a.gain != NULL) e.gain = __ldg(a.gain + at.r);
     return e;
 }
 
-template <bool ROUTED> static __device__ __forceinline__ flow_extras extras_of(const flow_call &a, const flow_row &at)
+template <flow_kind KIND> static __device__ __forceinline__ flow_extras extras_of(const flow_call &a, const flow_row &at)
 {
-    flow_extras e = lasting_extras_of<ROUTED>(a, at);
-    if (a.ending == APR_FLOW_ADD) e.residual = __ldcg(a.residual + at.r);
+    flow_extras e = lasting_extras_of<KIND>(a, at);
+    if (!is_glu(KIND) && a.ending == APR_FLOW_ADD) e.residual = __ldcg(a.residual + at.r);
     return e;
 }
 
 /* Rows of the block's units, a thread each, by half warps: 16 rows are a group of planes. */
-template <bool ROUTED> static __device__ __forceinline__ void finish(const flow_call &a, const flow_finish &f, int first, int last)
+template <flow_kind KIND> static __device__ __forceinline__ void finish(const flow_call &a, const flow_finish &f, int first, int last)
 {
     const int n = (last - first) * APR_FLOW_UNIT;
     for (int base = 0; base < n; base += THREADS) {
         const int i = base + (int)threadIdx.x, unit = i / APR_FLOW_UNIT, row = i % APR_FLOW_UNIT;
         const bool on = i < n;
-        const flow_row at = row_at<ROUTED>(a, on ? first + unit : first, row);
+        const flow_row at = row_at<KIND>(a, on ? first + unit : first, row);
         flow_extras e = {};
         float value = 0.0f;
-        if (on) e = i < f.n_extras ? f.extras[i] : extras_of<ROUTED>(a, at);
-        if (on && a.ending == APR_FLOW_GLU) {
+        if (on) e = i < f.n_extras ? f.extras[i] : extras_of<KIND>(a, at);
+        if (is_glu(KIND) && on) {
             value = apr_glu_of(&a.glu, joined(f, 2 * unit, row) + e.bias, joined(f, 2 * unit + 1, row) + e.other_bias);
-            if (ROUTED) value *= __ldcg(a.routed.routes + a.routed.n_used + at.rank);
+            if (of_experts(KIND)) value *= f.weights[at.rank];
         } else if (on) {
             value = joined(f, unit, row) + e.bias;
             if (a.ending == APR_FLOW_ADD) value += e.residual;
         }
         if (on && a.parts[at.part].out != NULL) a.parts[at.part].out[at.r] = value;
-        if (a.out_squares != NULL) {
-            const float squares = half_warp_sum(value * value);
-            if (on && row == 0) a.out_squares[at.unit] = squares;
-        }
-        if (a.planes != NULL)
-            planes_put(a.planes, at.r + (ROUTED ? at.rank * a.routed.gap : 0), on,
-                       a.gain != NULL ? value * (e.gain + a.gain_offset) : value);
-    }
-}
-
-/* Arguments come 64 bytes at a time, from as far away as what they point to: all of them, while there is time. `sink` is written. */
-static __device__ __forceinline__ void bring_arguments(const flow_call &a, float *sink)
-{
-    const uint32_t *const words = (const uint32_t *)&a;
-    uint32_t sum = 0;
+        const float left = a.gain != NULL ? value * (e.gain + a.gain_offset) : value;
+        float squares = value * value, most = on ? fabsf(left) : 0.0f;
 #pragma unroll
-    for (int i = 0; i < (int)(sizeof a / sizeof *words); i += 64 / (int)sizeof *words) sum += words[i];
-    *sink = __uint_as_float(sum);
+        for (int lanes = APR_FLOW_UNIT / 2; lanes > 0; lanes /= 2) {
+            squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+        }
+        if (a.out_squares != NULL && on && row == 0) a.out_squares[at.unit] = squares;
+        if (a.planes != NULL) planes_put_of(a.planes, at.r + (of_experts(KIND) ? at.rank * a.routed.gap : 0), on, left, most);
+    }
 }
 
 /* A lane's part of the sums of squares of the inputs' groups, four at a time: n_in is a multiple of APR_FLOW_COLUMNS. */
@@ -311,10 +346,12 @@ static __device__ __forceinline__ float squares_of_lane(const flow_call &a)
     return sum;
 }
 
-/* 1 / rms of the inputs. */
-static __device__ __forceinline__ float factor_of(const flow_call &a, float squares)
+/* 1 / rms of the inputs, by the warp that has the fewest items: it is needed when they are done. */
+static __device__ __forceinline__ void put_factor(const flow_call &a, float squares, float *factor)
 {
-    return a.squares == NULL ? 1.0f : rsqrtf(warp_sum(squares) / (float)a.n_in + a.eps);
+    if (threadIdx.x >= 32) return;
+    const float value = a.squares == NULL ? 1.0f : rsqrtf(warp_sum(squares) / (float)a.n_in + a.eps);
+    if (threadIdx.x == 0) *factor = value;
 }
 
 /* What the four lanes of a row have of it; begins anew. */
@@ -377,6 +414,13 @@ static __device__ __forceinline__ float take_inputs_and_squares(const flow_call 
     return squares;
 }
 
+template <apr_dtype D, flow_kind KIND>
+static __device__ __forceinline__ float take_all(const flow_call &a, const flow_layout &layout, uint8_t *x)
+{
+    return take_inputs_and_squares < D,
+           of_experts(KIND) && flow_ring<D>::FILLED > (a, layout.x_bytes / 16, x, threadIdx.x < 32 && a.squares != NULL);
+}
+
 /* Where an item's inputs are: the offset of their tile, and the column in it. */
 typedef struct flow_place {
     int tile, column;
@@ -410,33 +454,41 @@ typedef struct flow_asker {
     int chosen;    /* see run_at */
 } flow_asker;
 
-template <apr_dtype D, bool ROUTED>
-static __device__ __forceinline__ flow_asker asker_of(const flow_call &a, const flow_layout &layout, int first_run, int begin, int end)
+/* weights: [APR_FLOW_MOST_EXPERTS] of those chosen. */
+template <apr_dtype D, flow_kind KIND>
+static __device__ __forceinline__ flow_asker asker_of(const flow_call &a, const flow_layout &layout, int first_run, int begin, int end,
+                                                      float *weights)
 {
-    const int lane = (int)threadIdx.x % 32, n_run = ROUTED ? layout.n_run : layout.n_items;
-    flow_asker k = {NULL, end, first_run + begin / n_run, n_run - begin % n_run, 0};
-    if (ROUTED) { /* weights cannot be asked for before it is known whose */
-        if (!a.is_beside) wait_for_previous();
+    const int lane = (int)threadIdx.x % 32, n_run = of_experts(KIND) ? layout.n_run : layout.n_items;
+    const int before = divided(begin, of_experts(KIND) ? layout.run : layout.items), rest = begin - before * n_run;
+    flow_asker k = {NULL, end, first_run + before, n_run - rest, 0};
+    if (of_experts(KIND)) { /* weights cannot be asked for before it is known whose */
+        if (KIND == FLOW_EXPERT_UNITS) wait_for_previous();
+        const float weight = KIND == FLOW_EXPERT_UNITS && threadIdx.x < 32 && lane < a.routed.n_used
+                                 ? __ldcg(a.routed.routes + a.routed.n_used + lane)
+                                 : 0.0f;
         if (lane < a.routed.n_used) k.chosen = (int)__ldcg(a.routed.routes + lane);
+        if (KIND == FLOW_EXPERT_UNITS && threadIdx.x < 32)
+            weights[lane] = weight; /* before they would have to stand behind experts' bytes */
     }
     const int step = flow_ring<D>::APART ? flow_type<D>::BYTES : flow_ring<D>::BYTES;
-    k.wanted = run_at<ROUTED>(a, (int64_t)n_run * flow_ring<D>::BYTES, k.run, k.chosen) + begin % n_run * step;
+    k.wanted = run_at<KIND>(a, (int64_t)n_run * flow_ring<D>::BYTES, k.run, k.chosen) + rest * step;
     return k;
 }
 
 /* Asks for item i, which goes to place `at` of the ring. */
-template <apr_dtype D, bool ROUTED>
+template <apr_dtype D, flow_kind KIND>
 static __device__ __forceinline__ void ask_next(const flow_call &a, const flow_layout &layout, const flow_places &places, flow_asker &k,
                                                 int i, int at)
 {
     typedef flow_ring<D> R;
-    const int n_run = ROUTED ? layout.n_run : layout.n_items;
+    const int n_run = of_experts(KIND) ? layout.n_run : layout.n_items;
     if (i < k.end) {
         ask<D>(k.wanted, layout.n_items * flow_type<D>::BYTES, places.ring + at * R::BYTES, places.arrived + at);
         k.wanted += R::APART ? flow_type<D>::BYTES : R::BYTES;
         if (--k.left == 0 && i + 1 < k.end) {
             k.left = n_run;
-            k.wanted = run_at<ROUTED>(a, (int64_t)n_run * R::BYTES, ++k.run, k.chosen);
+            k.wanted = run_at<KIND>(a, (int64_t)n_run * R::BYTES, ++k.run, k.chosen);
         }
     }
     if (!R::WHOLE) close_group(); /* an empty one, too: groups are counted */
@@ -455,13 +507,13 @@ static __device__ __forceinline__ void await_item(const flow_layout &layout, con
 }
 
 /* The sums of a warp's items, unit by unit. */
-template <apr_dtype D, bool ROUTED>
+template <apr_dtype D, flow_kind KIND>
 static __device__ __forceinline__ void multiply_items(const flow_call &a, const flow_layout &layout, flow_asker &k, int begin,
                                                       const flow_places &places, const uint8_t *x, const flow_lane &l, float *unit_sums)
 {
     typedef flow_type<D> T;
     const uint8_t *const rows = places.ring + T::row_of(l.g) * T::BYTES + T::lane_bytes(l.t);
-    int item = begin % layout.n_items, to = 0, round = 0;
+    int item = begin - divided(begin, layout.items) * layout.n_items, to = 0, round = 0;
     float total[2] = {0.0f, 0.0f};
     uint4 inputs[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)};
     flow_place at = place_of<D>(item);
@@ -469,7 +521,7 @@ static __device__ __forceinline__ void multiply_items(const flow_call &a, const 
         await_item<D>(layout, places, to, round);
         T::dot(rows + to * flow_ring<D>::BYTES, x + at.tile, at.column, l, inputs, total);
         __syncwarp();
-        ask_next<D, ROUTED>(a, layout, places, k, i + layout.depth, to);
+        ask_next<D, KIND>(a, layout, places, k, i + layout.depth, to);
         if (++to == layout.depth) to = 0, round++;
         next_place<D>(at);
         if (++item == layout.n_items || i + 1 == k.end) {
@@ -492,119 +544,60 @@ template <apr_dtype D> static __device__ __forceinline__ void begin_places(const
     }
 }
 
-template <apr_dtype D, bool ROUTED>
-static __global__ void __launch_bounds__(THREADS, ROUTED ? ROUTED_RESIDENT : RESIDENT)
-    k_flow(const __grid_constant__ flow_call a, flow_layout layout)
+/* What a block does that has the block-th share of the units. */
+template <apr_dtype D, flow_kind KIND>
+static __device__ __forceinline__ void make_units(const flow_call &a, const flow_layout &layout, int block, uint8_t *memory)
 {
-    extern __shared__ __align__(128) uint8_t memory[];
-    __shared__ int2 touched[WARPS];
+    __shared__ int begins[WARPS];
+    __shared__ int2 units; /* of the block: not kept in registers meanwhile */
     __shared__ float shared_factor;
+    __shared__ float weights[of_experts(KIND) ? APR_FLOW_MOST_EXPERTS : 1];
     __shared__ uint64_t arrived[WARPS][MOST_DEPTH];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, width = a.ending == APR_FLOW_GLU ? 2 : 1;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, width = is_glu(KIND) ? 2 : 1;
     const int ring_bytes = layout.depth * flow_ring<D>::BYTES;
     const flow_places places = {memory + warp * ring_bytes, arrived[warp]};
     uint8_t *const x = memory + WARPS * ring_bytes;
     flow_extras *const extras = (flow_extras *)(x + layout.x_bytes);
     float *const sums = (float *)(extras + layout.n_extras);
     uint32_t *const table = (uint32_t *)(sums + WARPS * layout.slots * APR_FLOW_UNIT);
+    flow_share *const shares = (flow_share *)(table + flow_type<D>::TABLE_WORDS);
 
     if (!layout.is_alone && !a.has_beside) let_next_begin();
-    const int n_units = units_of(a), runs = ROUTED ? layout.n_items / layout.n_run : 1; /* of a unit */
-    const int first = first_unit(n_units, blockIdx.x, gridDim.x), last = first_unit(n_units, blockIdx.x + 1, gridDim.x);
+    const int runs = KIND == FLOW_EXPERT_SUMS ? layout.n_items / layout.n_run : 1; /* of a unit */
+    const int first = block * layout.each + min(block, layout.more), last = first + layout.each + (block < layout.more);
     const int n = (last - first) * width * layout.n_items, begin = n * warp / WARPS, end = n * (warp + 1) / WARPS;
+    if (threadIdx.x == 0) units = make_int2(first, last);
     begin_places<D>(layout, places);
-    flow_asker k = asker_of<D, ROUTED>(a, layout, first * width * runs, begin, end);
-    for (int i = 0; i < layout.depth; i++) ask_next<D, ROUTED>(a, layout, places, k, begin + i, i);
-    if (lane == 0) touched[warp] = make_int2(begin / layout.n_items, end > begin ? (end - 1) / layout.n_items : -1);
+    tell_shares(begin, end, layout.items, shares, begins);
+    if (KIND == FLOW_EXPERT_UNITS && !a.is_early) wait_for_previous();
+    if (KIND == FLOW_EXPERT_UNITS) put_factor(a, take_all<D, KIND>(a, layout, x), &shared_factor);
+    flow_asker k = asker_of<D, KIND>(a, layout, first * width * runs, begin, end, weights);
+    for (int i = 0; i < layout.depth; i++) ask_next<D, KIND>(a, layout, places, k, begin + i, i);
     if constexpr (flow_type<D>::TABLE_WORDS > 0)
         for (unsigned i = threadIdx.x; i < flow_type<D>::TABLE_WORDS; i += THREADS) table[i] = flow_type<D>::table_word((int)i);
-    else if (ROUTED && threadIdx.x == 0)
-        *table = 0; /* nobody reads it; but for this store, Q6_K's experts want a register too many on 9.0 */
-    bring_arguments(a, sums + warp * layout.slots * APR_FLOW_UNIT); /* which is written last, if at all */
+    const float brought = bring_arguments(a);
+    if (lane < APR_FLOW_UNIT) /* where the warp's first sums come, if it has any; else they are nought */
+        sums[warp * layout.slots * APR_FLOW_UNIT + lane] = begin == end ? 0.0f : brought;
     const int row = (int)threadIdx.x;
     const bool has_extras = row < layout.n_extras && row < (last - first) * APR_FLOW_UNIT;
-    const flow_row at = row_at<ROUTED>(a, has_extras ? first + row / APR_FLOW_UNIT : first, row % APR_FLOW_UNIT);
-    if (!ROUTED && has_extras) extras[row] = lasting_extras_of<ROUTED>(a, at);
-    if (ROUTED == a.is_beside) wait_for_previous();
+    const flow_row at = row_at<KIND>(a, has_extras ? first + row / APR_FLOW_UNIT : first, row % APR_FLOW_UNIT);
+    if (KIND == FLOW_EXPERT_SUMS && !a.is_early) wait_for_previous();
+    if (has_extras) extras[row] = of_experts(KIND) ? extras_of<KIND>(a, at) : lasting_extras_of<KIND>(a, at);
+    if (KIND == FLOW_EXPERT_SUMS || (!of_experts(KIND) && !a.is_beside)) wait_for_previous();
     if (a.has_beside) let_next_begin(); /* with the same inputs, which are there */
-    if (ROUTED && has_extras) extras[row] = extras_of<ROUTED>(a, row_at<ROUTED>(a, first + row / APR_FLOW_UNIT, row % APR_FLOW_UNIT));
-    const bool has_residual = !ROUTED && has_extras && a.ending == APR_FLOW_ADD;
+    const bool has_residual = KIND == FLOW_SUMS && has_extras && a.ending == APR_FLOW_ADD;
     const float residual = has_residual ? __ldcg(a.residual + at.r) : 0.0f;
-    const float squares = take_inputs_and_squares < D,
-                ROUTED && flow_ring<D>::FILLED > (a, layout.x_bytes / 16, x, warp == 0 && a.squares != NULL);
+    const float squares = KIND == FLOW_EXPERT_UNITS ? 0.0f : take_all<D, KIND>(a, layout, x);
     if (has_residual) extras[row].residual = residual;
     __syncthreads();
-    if (warp == 0) { /* which has the fewest items; it is needed when they are done */
-        const float factor = factor_of(a, squares);
-        if (lane == 0) shared_factor = factor;
-    }
+    if (KIND != FLOW_EXPERT_UNITS) put_factor(a, squares, &shared_factor);
     flow_lane l = flow_lane_of(lane);
     l.table = table;
     if (flow_type<D>::TABLE_WORDS > 0) l.word = *table;
-    multiply_items<D, ROUTED>(a, layout, k, begin, places, x, l, sums + warp * layout.slots * APR_FLOW_UNIT);
+    multiply_items<D, KIND>(a, layout, k, begin, places, x, l, sums + warp * layout.slots * APR_FLOW_UNIT);
     __syncthreads();
-    finish<ROUTED>(a, flow_finish{shared_factor, sums, touched, layout.slots, extras, layout.n_extras}, first, last);
+    finish<KIND>(a, flow_finish{shared_factor, sums, shares, begins, layout.slots, weights, extras, layout.n_extras}, units.x, units.y);
     if (a.is_beside) wait_for_previous(); /* who waits for this one counts on both */
-}
-
-/* --- launching --- */
-
-/* Shared memory without rings: `most` units of a block, of which a warp touches some, inputs, extras as the layout has them, a table. */
-template <apr_dtype D> static int fixed_bytes(int64_t n_in, int most, flow_layout *layout)
-{
-    layout->x_bytes = (int)apr_planes_bytes(n_in);
-    layout->slots = most / WARPS + 2;
-    return layout->x_bytes + layout->n_extras * (int)sizeof(flow_extras) + WARPS * layout->slots * APR_FLOW_UNIT * (int)sizeof(float) +
-           (flow_type<D>::TABLE_WORDS > 0 ? (int)flow_type<D>::TABLE_WORDS : 1) * (int)sizeof(uint32_t);
-}
-
-/* Items of a ring that fit `bytes`. */
-static int depth_in(int bytes, int fixed, int item_bytes)
-{
-    const int depth = (bytes - RESERVED_BYTES - fixed) / (WARPS * item_bytes);
-    return depth < 0 ? 0 : depth > MOST_DEPTH ? (int)MOST_DEPTH : depth;
-}
-
-/* Beside a block of this kernel there is room for one of the next on each multiprocessor. It must not be that some are full while others
- * have room for two: the next kernel's blocks would go there in pairs, and it would take twice the time. So a product takes SMALL_BYTES at
- * most, or where that is too little what such a one leaves, and one that needs all lets the next begin when it is over. The first behind
- * something else (attention, which fills some multiprocessors and leaves others alone) takes so much that no two of it fit one. */
-static cudaError_t lay_out(flow_layout *layout, int fixed, int item_bytes, bool is_first, int *n_bytes)
-{
-    int device = 0, of_all = 0, of_block = 0;
-    cudaError_t error = cudaGetDevice(&device);
-    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&of_all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
-    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (error != cudaSuccess) return error;
-    const int half = of_all / 2, small = half < SMALL_BYTES ? half : (int)SMALL_BYTES;
-    const int large = of_all - small < of_block ? of_all - small : of_block;
-    layout->depth = depth_in(is_first ? large : small, fixed, item_bytes);
-    if (layout->depth < ENOUGH_DEPTH) layout->depth = depth_in(large, fixed, item_bytes);
-    layout->is_alone = layout->depth < ENOUGH_DEPTH;
-    if (layout->is_alone) layout->depth = depth_in(of_block, fixed, item_bytes);
-    *n_bytes = fixed + WARPS * layout->depth * item_bytes;
-    if (is_first && *n_bytes < half && half < large) *n_bytes = half;
-    return layout->depth > 0 ? cudaSuccess : cudaErrorNotSupported;
-}
-
-template <apr_dtype D, bool ROUTED> static cudaError_t start(const flow_call &a, int n_multiprocessors, cudaStream_t stream)
-{
-    typedef flow_ring<D> R;
-    const int n_units = units_of(a), n_blocks = n_units < n_multiprocessors ? n_units : n_multiprocessors;
-    const int most = (n_units + n_blocks - 1) / n_blocks, n_rows = most * APR_FLOW_UNIT;
-    const bool has_extras = a.ending == APR_FLOW_ADD || a.gain != NULL || a.parts[0].bias != NULL;
-    flow_layout layout;
-    const int n_runs = ROUTED && a.ending != APR_FLOW_GLU ? a.routed.n_used : 1;
-    layout.n_run = (a.n_in / n_runs + flow_type<D>::COLUMNS - 1) / flow_type<D>::COLUMNS;
-    layout.n_items = layout.n_run * n_runs;
-    layout.n_extras = !has_extras ? 0 : n_rows < THREADS ? n_rows : (int)THREADS;
-    const int fixed = fixed_bytes<D>(layout.n_items * flow_type<D>::COLUMNS, a.ending == APR_FLOW_GLU ? 2 * most : most, &layout);
-    int n_bytes = 0;
-    cudaError_t error = lay_out(&layout, fixed, R::BYTES, a.is_first || (ROUTED && a.has_beside), &n_bytes);
-    if (error == cudaSuccess) error = cudaFuncSetAttribute(k_flow<D, ROUTED>, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);
-    if (error == cudaSuccess) error = cudaFuncSetAttribute(k_flow<D, ROUTED>, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-    if (error != cudaSuccess) return error;
-    return launch_following(k_flow<D, ROUTED>, (unsigned)n_blocks, THREADS, (size_t)n_bytes, stream, a, layout);
 }
 
 #endif

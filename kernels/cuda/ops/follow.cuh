@@ -40,6 +40,17 @@ static __device__ __forceinline__ void follow_previous(void)
     wait_for_previous();
 }
 
+/* Arguments come 64 bytes at a time, from as far away as what they point to: all of them, while there is time. The answer is to be written
+ * somewhere, or nothing is read. */
+template <typename ARGS> static __device__ __forceinline__ float bring_arguments(const ARGS &a)
+{
+    const uint32_t *const words = (const uint32_t *)&a;
+    uint32_t sum = 0;
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof a / sizeof *words); i += 64 / (int)sizeof *words) sum += words[i];
+    return __uint_as_float(sum);
+}
+
 /* Can the current device do so? Asked once. */
 static inline bool lets_kernels_follow(void)
 {

@@ -24,12 +24,10 @@ enum {
 
 #ifdef __CUDACC__
 
-/* Number i of the vector. All 32 lanes take part: each half warp has a whole group, in order; where `on` is false it writes nothing. */
-static __device__ __forceinline__ void planes_put(uint8_t *planes, int64_t i, bool on, float value)
+/* Number i of the vector, of which `most` is the largest magnitude of its group. All 32 lanes take part: each half warp has a whole group,
+ * in order; where `on` is false it writes nothing. */
+static __device__ __forceinline__ void planes_put_of(uint8_t *planes, int64_t i, bool on, float value, float most)
 {
-    float most = on ? fabsf(value) : 0.0f;
-#pragma unroll
-    for (int lanes = 8; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
     const int whole = on ? __float2int_rn(value * (most > 0.0f ? PLANES_LARGEST / most : 0.0f)) : 0;
     int sum = whole;
 #pragma unroll
@@ -42,6 +40,14 @@ static __device__ __forceinline__ void planes_put(uint8_t *planes, int64_t i, bo
     if (column % PLANES_GROUP != 0) return;
     *(float *)(tile + PLANES_SCALES + column / PLANES_GROUP * 4) = most * (1.0f / PLANES_LARGEST);
     *(int *)(tile + PLANES_SUMS + column / PLANES_GROUP * 4) = sum;
+}
+
+static __device__ __forceinline__ void planes_put(uint8_t *planes, int64_t i, bool on, float value)
+{
+    float most = on ? fabsf(value) : 0.0f;
+#pragma unroll
+    for (int lanes = 8; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+    planes_put_of(planes, i, on, value, most);
 }
 
 /* The same of four numbers from i on, a multiple of 4: four neighbouring lanes have a group. All 32 lanes take part. */

@@ -1,0 +1,131 @@
+/* flow_start.cuh - the kernels of flow.cuh and how they are started: how a block's shared memory is cut up, and which units it has. */
+#ifndef APR_KERNELS_CUDA_FLOW_START_CUH
+#define APR_KERNELS_CUDA_FLOW_START_CUH
+
+#include "kernels/cuda/ops/flow_kernel.cuh"
+
+template <apr_dtype D, flow_kind KIND>
+static __global__ void __launch_bounds__(THREADS, of_experts(KIND) ? ROUTED_RESIDENT : RESIDENT)
+    k_flow(const __grid_constant__ flow_call a, const __grid_constant__ flow_layout layout)
+{
+    extern __shared__ __align__(128) uint8_t memory[];
+    make_units<D, KIND>(a, layout, (int)blockIdx.x, memory);
+}
+
+/* Sums with matrices of two types: the first blocks make those of a, the others those of b. */
+template <apr_dtype A, apr_dtype B>
+static __global__ void __launch_bounds__(THREADS, RESIDENT)
+    k_flow_both(const __grid_constant__ flow_call a, const __grid_constant__ flow_layout layout_a, const __grid_constant__ flow_call b,
+                const __grid_constant__ flow_layout layout_b, int blocks_of_a)
+{
+    extern __shared__ __align__(128) uint8_t memory[];
+    const int block = (int)blockIdx.x - blocks_of_a;
+    if (block < 0) make_units<A, FLOW_SUMS>(a, layout_a, (int)blockIdx.x, memory);
+    else make_units<B, FLOW_SUMS>(b, layout_b, block, memory);
+}
+
+/* Shared memory without rings: `most` units of a block, of which a warp touches some, inputs, extras as the layout has them, a table, who
+ * has which units. */
+template <apr_dtype D> static int fixed_bytes(int64_t n_in, int most, flow_layout *layout)
+{
+    layout->x_bytes = (int)apr_planes_bytes(n_in);
+    layout->slots = most / WARPS + 2;
+    return layout->x_bytes + layout->n_extras * (int)sizeof(flow_extras) + WARPS * layout->slots * APR_FLOW_UNIT * (int)sizeof(float) +
+           (int)flow_type<D>::TABLE_WORDS * (int)sizeof(uint32_t) + (most + 1) / 2 * 2 * (int)sizeof(flow_share);
+}
+
+/* Items of a ring that fit `bytes`. */
+static int depth_in(int bytes, int fixed, int item_bytes)
+{
+    const int depth = (bytes - RESERVED_BYTES - fixed) / (WARPS * item_bytes);
+    return depth < 0 ? 0 : depth > MOST_DEPTH ? (int)MOST_DEPTH : depth;
+}
+
+/* Beside a block of this kernel there is room for one of the next on each multiprocessor. It must not be that some are full while others
+ * have room for two: the next kernel's blocks would go there in pairs, and it would take twice the time. So a product takes SMALL_BYTES at
+ * most, or where that is too little what such a one leaves, and one that needs all lets the next begin when it is over. The first behind
+ * something else (attention, which fills some multiprocessors and leaves others alone) takes so much that no two of it fit one. */
+static cudaError_t lay_out(flow_layout *layout, int fixed, int item_bytes, bool is_first, int *n_bytes)
+{
+    int device = 0, of_all = 0, of_block = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&of_all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error != cudaSuccess) return error;
+    const int half = of_all / 2, small = half < SMALL_BYTES ? half : (int)SMALL_BYTES;
+    const int large = of_all - small < of_block ? of_all - small : of_block;
+    layout->depth = depth_in(is_first ? large : small, fixed, item_bytes);
+    if (layout->depth < ENOUGH_DEPTH) layout->depth = depth_in(large, fixed, item_bytes);
+    layout->is_alone = layout->depth < ENOUGH_DEPTH;
+    if (layout->is_alone) layout->depth = depth_in(of_block, fixed, item_bytes);
+    *n_bytes = fixed + WARPS * layout->depth * item_bytes;
+    if (is_first && *n_bytes < half && half < large) *n_bytes = half;
+    return layout->depth > 0 ? cudaSuccess : cudaErrorNotSupported;
+}
+
+/* The layout of a call whose units so many blocks share, and what of shared memory it takes. */
+template <apr_dtype D, flow_kind KIND> static cudaError_t lay_out_for(const flow_call &a, int n_blocks, flow_layout *layout, int *n_bytes)
+{
+    const int n_units = units_of<KIND>(a), most = (n_units + n_blocks - 1) / n_blocks, n_rows = most * APR_FLOW_UNIT;
+    const bool has_extras = a.ending == APR_FLOW_ADD || a.gain != NULL || a.parts[0].bias != NULL;
+    const int n_runs = KIND == FLOW_EXPERT_SUMS ? a.routed.n_used : 1;
+    layout->n_run = (a.n_in / n_runs + flow_type<D>::COLUMNS - 1) / flow_type<D>::COLUMNS;
+    layout->n_items = layout->n_run * n_runs;
+    layout->items = flow_divisor_of(layout->n_items), layout->run = flow_divisor_of(layout->n_run);
+    layout->each = n_units / n_blocks, layout->more = n_units % n_blocks;
+    layout->n_extras = !has_extras ? 0 : n_rows < THREADS ? n_rows : (int)THREADS;
+    const int fixed = fixed_bytes<D>(layout->n_items * flow_type<D>::COLUMNS, is_glu(KIND) ? 2 * most : most, layout);
+    return lay_out(layout, fixed, flow_ring<D>::BYTES, a.is_first || KIND == FLOW_EXPERT_UNITS, n_bytes);
+}
+
+template <typename KERNEL> static cudaError_t give_memory(KERNEL kernel, int n_bytes)
+{
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);
+    return error == cudaSuccess ? cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100) : error;
+}
+
+template <apr_dtype D, flow_kind KIND> static cudaError_t start(const flow_call &a, int n_multiprocessors, cudaStream_t stream)
+{
+    const int n_units = units_of<KIND>(a), n_blocks = n_units < n_multiprocessors ? n_units : n_multiprocessors;
+    flow_layout layout;
+    int n_bytes = 0;
+    cudaError_t error = lay_out_for<D, KIND>(a, n_blocks, &layout, &n_bytes);
+    if (error == cudaSuccess) error = give_memory(k_flow<D, KIND>, n_bytes);
+    if (error != cudaSuccess) return error;
+    return launch_following(k_flow<D, KIND>, (unsigned)n_blocks, THREADS, (size_t)n_bytes, stream, a, layout);
+}
+
+/* Of n blocks those that make a's units, so that the busiest has least to read; 0: there are too few of them. */
+template <apr_dtype A, apr_dtype B> static int blocks_of_first(const flow_call &a, const flow_call &b, int n)
+{
+    const int units_a = units_of<FLOW_SUMS>(a), units_b = units_of<FLOW_SUMS>(b);
+    int64_t least = INT64_MAX;
+    int best = 0;
+    for (int k = 1; k < n; k++) {
+        const int64_t in_a = (int64_t)((units_a + k - 1) / k) * flow_type<A>::BYTES * (a.n_in / flow_type<A>::COLUMNS);
+        const int64_t in_b = (int64_t)((units_b + n - k - 1) / (n - k)) * flow_type<B>::BYTES * (b.n_in / flow_type<B>::COLUMNS);
+        const int64_t most = in_a > in_b ? in_a : in_b;
+        if (k <= units_a && n - k <= units_b && most < least) least = most, best = k;
+    }
+    return best;
+}
+
+template <apr_dtype A, apr_dtype B>
+static cudaError_t start_both(const flow_call &a, const flow_call &b, int n_multiprocessors, cudaStream_t stream)
+{
+    const int n_units = units_of<FLOW_SUMS>(a) + units_of<FLOW_SUMS>(b),
+              n_blocks = n_units < n_multiprocessors ? n_units : n_multiprocessors;
+    const int of_a = blocks_of_first<A, B>(a, b, n_blocks);
+    flow_layout layout_a, layout_b;
+    int bytes_a = 0, bytes_b = 0;
+    if (of_a == 0) return cudaErrorNotSupported;
+    cudaError_t error = lay_out_for<A, FLOW_SUMS>(a, of_a, &layout_a, &bytes_a);
+    if (error == cudaSuccess) error = lay_out_for<B, FLOW_SUMS>(b, n_blocks - of_a, &layout_b, &bytes_b);
+    if (error == cudaSuccess && bytes_b > bytes_a) bytes_a = bytes_b;
+    if (error == cudaSuccess) error = give_memory(k_flow_both<A, B>, bytes_a);
+    if (error != cudaSuccess) return error;
+    layout_a.is_alone = layout_b.is_alone = layout_a.is_alone || layout_b.is_alone;
+    return launch_following(k_flow_both<A, B>, (unsigned)n_blocks, THREADS, (size_t)bytes_a, stream, a, layout_a, b, layout_b, of_a);
+}
+
+#endif
