@@ -202,8 +202,7 @@ static void test_glu(apr_dtype dtype, int64_t n_in, int64_t rows, const char *wh
     note("flow, glu as planes", off(decoded_planes(planes.get(), rows), want), 1e-4, what);
 }
 
-/* Queries and keys of one type, values of another, from the same inputs: at the same time, by one kernel or two, with many blocks, a few,
- * and fewer than it takes two kinds of them. */
+/* Queries and keys of one type, values of another, from the same inputs at the same time; with many blocks and with few. */
 static void test_beside(apr_dtype one, apr_dtype other, int64_t n_in, const char *what)
 {
     const int64_t rows[3] = {304, 64, 48};

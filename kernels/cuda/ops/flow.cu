@@ -67,32 +67,15 @@ static cudaError_t start_of(apr_dtype dtype, const flow_call &a, int n_multiproc
     }
 }
 
-/* X(first, second): types of matrices that mixtures put beside each other, and one kernel multiplies. */
-#define FLOW_BOTH(X) X(Q4_K, Q6_K) X(Q6_K, Q4_K)
-
-static cudaError_t start_both_of(apr_dtype first, apr_dtype second, const flow_call &a, const flow_call &b, int n_blocks,
-                                 cudaStream_t stream)
-{
-    if (a.ending == APR_FLOW_GLU || b.ending == APR_FLOW_GLU) return cudaErrorNotSupported;
-#define X(one, other) \
-    if (first == APR_##one && second == APR_##other) return start_both<APR_##one, APR_##other>(a, b, n_blocks, stream);
-    FLOW_BOTH(X)
-#undef X
-    return cudaErrorNotSupported;
-}
-
 cudaError_t apr_cuda_flow(const apr_flow_args *args, int n_multiprocessors, cudaStream_t stream)
 {
-    const apr_dtype dtype = args->parts[0].weight->dtype;
     flow_call a = call_of(args);
-    if (args->beside == NULL) return start_of(dtype, a, n_multiprocessors, stream);
-    const apr_dtype other = args->beside->parts[0].weight->dtype;
+    a.has_beside = args->beside != NULL;
+    const cudaError_t error = start_of(args->parts[0].weight->dtype, a, n_multiprocessors, stream);
+    if (error != cudaSuccess || args->beside == NULL) return error;
     flow_call b = call_of(args->beside);
-    const cudaError_t both = start_both_of(dtype, other, a, b, n_multiprocessors, stream);
-    if (both != cudaErrorNotSupported) return both;
-    a.has_beside = b.is_beside = true;
-    const cudaError_t error = start_of(dtype, a, n_multiprocessors, stream);
-    return error == cudaSuccess ? start_of(other, b, n_multiprocessors, stream) : error;
+    b.is_beside = true;
+    return start_of(args->beside->parts[0].weight->dtype, b, n_multiprocessors, stream);
 }
 
 /* --- inputs that no product made --- */

@@ -12,18 +12,6 @@ static __global__ void __launch_bounds__(THREADS, of_experts(KIND) ? ROUTED_RESI
     make_units<D, KIND>(a, layout, (int)blockIdx.x, memory);
 }
 
-/* Sums with matrices of two types: the first blocks make those of a, the others those of b. */
-template <apr_dtype A, apr_dtype B>
-static __global__ void __launch_bounds__(THREADS, RESIDENT)
-    k_flow_both(const __grid_constant__ flow_call a, const __grid_constant__ flow_layout layout_a, const __grid_constant__ flow_call b,
-                const __grid_constant__ flow_layout layout_b, int blocks_of_a)
-{
-    extern __shared__ __align__(128) uint8_t memory[];
-    const int block = (int)blockIdx.x - blocks_of_a;
-    if (block < 0) make_units<A, FLOW_SUMS>(a, layout_a, (int)blockIdx.x, memory);
-    else make_units<B, FLOW_SUMS>(b, layout_b, block, memory);
-}
-
 /* Shared memory without rings: `most` units of a block, of which a warp touches some, inputs, extras as the layout has them, a table, who
  * has which units. */
 template <apr_dtype D> static int fixed_bytes(int64_t n_in, int most, flow_layout *layout)
@@ -93,39 +81,6 @@ template <apr_dtype D, flow_kind KIND> static cudaError_t start(const flow_call 
     if (error == cudaSuccess) error = give_memory(k_flow<D, KIND>, n_bytes);
     if (error != cudaSuccess) return error;
     return launch_following(k_flow<D, KIND>, (unsigned)n_blocks, THREADS, (size_t)n_bytes, stream, a, layout);
-}
-
-/* Of n blocks those that make a's units, so that the busiest has least to read; 0: there are too few of them. */
-template <apr_dtype A, apr_dtype B> static int blocks_of_first(const flow_call &a, const flow_call &b, int n)
-{
-    const int units_a = units_of<FLOW_SUMS>(a), units_b = units_of<FLOW_SUMS>(b);
-    int64_t least = INT64_MAX;
-    int best = 0;
-    for (int k = 1; k < n; k++) {
-        const int64_t in_a = (int64_t)((units_a + k - 1) / k) * flow_type<A>::BYTES * (a.n_in / flow_type<A>::COLUMNS);
-        const int64_t in_b = (int64_t)((units_b + n - k - 1) / (n - k)) * flow_type<B>::BYTES * (b.n_in / flow_type<B>::COLUMNS);
-        const int64_t most = in_a > in_b ? in_a : in_b;
-        if (k <= units_a && n - k <= units_b && most < least) least = most, best = k;
-    }
-    return best;
-}
-
-template <apr_dtype A, apr_dtype B>
-static cudaError_t start_both(const flow_call &a, const flow_call &b, int n_multiprocessors, cudaStream_t stream)
-{
-    const int n_units = units_of<FLOW_SUMS>(a) + units_of<FLOW_SUMS>(b),
-              n_blocks = n_units < n_multiprocessors ? n_units : n_multiprocessors;
-    const int of_a = blocks_of_first<A, B>(a, b, n_blocks);
-    flow_layout layout_a, layout_b;
-    int bytes_a = 0, bytes_b = 0;
-    if (of_a == 0) return cudaErrorNotSupported;
-    cudaError_t error = lay_out_for<A, FLOW_SUMS>(a, of_a, &layout_a, &bytes_a);
-    if (error == cudaSuccess) error = lay_out_for<B, FLOW_SUMS>(b, n_blocks - of_a, &layout_b, &bytes_b);
-    if (error == cudaSuccess && bytes_b > bytes_a) bytes_a = bytes_b;
-    if (error == cudaSuccess) error = give_memory(k_flow_both<A, B>, bytes_a);
-    if (error != cudaSuccess) return error;
-    layout_a.is_alone = layout_b.is_alone = layout_a.is_alone || layout_b.is_alone;
-    return launch_following(k_flow_both<A, B>, (unsigned)n_blocks, THREADS, (size_t)bytes_a, stream, a, layout_a, b, layout_b, of_a);
 }
 
 #endif
