@@ -194,7 +194,7 @@ template <int EACH, apr_score_kind SCORE> static __device__ __forceinline__ void
  * when all before this one are over: it is a product, whose blocks would find the multiprocessors unequally full, and it counts on what was
  * there before the logits (flow_args.h, is_early). */
 template <int EACH, apr_score_kind SCORE>
-static __global__ void __launch_bounds__(WARP *EACH) k_route_ranks(const __grid_constant__ apr_route_args a)
+static __global__ void __launch_bounds__(WARP *EACH, 1) k_route_ranks(const __grid_constant__ apr_route_args a)
 {
     const float bias = a.bias != NULL && threadIdx.x < a.shape.n_experts ? __ldg(a.bias + threadIdx.x) : 0.0f;
 #pragma unroll 1

@@ -572,6 +572,9 @@ static __device__ __forceinline__ void make_units(const flow_call &a, const flow
     if (KIND == FLOW_EXPERT_UNITS && !a.is_early) wait_for_previous();
     if (KIND == FLOW_EXPERT_UNITS) put_factor(a, take_all<D, KIND>(a, layout, x), &shared_factor);
     flow_asker k = asker_of<D, KIND>(a, layout, first * width * runs, begin, end, weights);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+#pragma unroll 1 /* or registers spill there */
+#endif
     for (int i = 0; i < layout.depth; i++) ask_next<D, KIND>(a, layout, places, k, begin + i, i);
     if constexpr (flow_type<D>::TABLE_WORDS > 0)
         for (unsigned i = threadIdx.x; i < flow_type<D>::TABLE_WORDS; i += THREADS) table[i] = flow_type<D>::table_word((int)i);
