@@ -233,11 +233,13 @@ static int64_t step_that_makes(const apr_session *s, const apr_fusion *fusion, i
     return -1;
 }
 
-/* Is all that experts read but their routes there before these are chosen? */
+/* Is all that experts read but their routes there before these are chosen? Who chooses lets nobody begin before. */
 static bool is_early(const apr_session *s, const apr_fusion *fusion, const apr_fused *step)
 {
     const int64_t chosen = step_that_makes(s, fusion, s->program.ops[step->op].in[1]);
     const int64_t residual = step->add >= 0 ? step_that_makes(s, fusion, apr_session_residual_of(s, step)) : 0;
+    if (chosen < 0 || fusion->steps[chosen].kind != APR_FUSED_OPERATION || s->program.ops[fusion->steps[chosen].op].kind != APR_OP_ROUTE)
+        return false;
     return fusion->planes[step->inputs].first_step < chosen && residual >= 0 && residual < chosen;
 }
 
