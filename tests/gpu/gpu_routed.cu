@@ -208,9 +208,10 @@ static apr_tensor in_items(const expert_stack &stack, int64_t rows, int64_t colu
 
 /* Planes as a product before leaves them: x times gains, the division by x' root mean square left to who reads them, so that experts'
  * inputs are x again; ended by a sum, and by planes of it. Else x as it is, and nothing behind. The bound is for inputs that are rounded
- * twice, each time to 15 bits of the largest of 16: x, and what stands between the products; 1.14e-4 has been seen (Q6_K, one expert). */
+ * twice, each time to 15 bits of the largest of 16: x, and what stands between the products; 1.14e-4 has been seen (Q6_K, one expert).
+ * Early: all but the routes is there when the kernels begin. */
 static void check_streamed(apr_experts_args a, const std::vector<float> &x, const std::vector<float> &ref, int blocks, bool is_normed,
-                           const char *what)
+                           bool is_early, const char *what)
 {
     const size_t n_in = (size_t)a.n_in, n_out = (size_t)a.n_out;
     const float eps = 1e-5f;
@@ -235,7 +236,9 @@ static void check_streamed(apr_experts_args a, const std::vector<float> &x, cons
         flow.gain = dout_gains.device, flow.gain_offset = 0.5f, flow.planes = out_planes.device, flow.out_squares = out_squares.device;
     }
     a.x = NULL, a.out = NULL;
+    flow.is_early = is_early;
     must(apr_cuda_flow_prepare(&inputs, 0), what);
+    if (is_early) must(cudaDeviceSynchronize(), what);
     must(apr_cuda_flow_experts(&a, &flow, blocks, 0), what);
     if (!is_normed) {
         note("experts that stream", distance(out.get(), wanted.data()), 2e-4, what);
@@ -287,7 +290,8 @@ static void test_streamed(apr_dtype dtype, apr_dtype down_dtype, const experts_s
              apr_dtypes[down_dtype].name, (long long)s.n_used, (long long)s.n_experts, (long long)s.n_in, (long long)s.n_mid,
              (long long)s.n_out, s.has_biases ? ", biases" : "");
     for (int blocks : {132, 7, 1})
-        for (bool is_normed : {false, true}) check_streamed(a, x, ref, blocks, is_normed, what);
+        for (bool is_normed : {false, true})
+            for (bool is_early : {false, true}) check_streamed(a, x, ref, blocks, is_normed, is_early, what);
     must(cudaMemset(out.device, 0xff, out.n * 4), "memset");
     must(apr_cuda_experts(&a, 0), what);
     note("experts in items", distance(out.get(), ref.data()), 3e-5, what);
