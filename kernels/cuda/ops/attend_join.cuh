@@ -1,8 +1,9 @@
-/* attend_join.cuh - parts of the context are joined by the block that finishes last, in the order of the parts.
+/* attend_join.cuh - parts of the context are joined, always in the same order: by a kernel of its own (join_columns), or where that would
+ * be one for each of many tokens, by the block that finishes last (comes_last, join_row).
  *
- * Each part has a word in the workspace, which holds anything at first. A block that has written its sums sets its word to the mark, then
- * looks at all words of its set: who sees all marks, joins, and takes the marks away for the next launch. The last one to set its mark
- * sees all of them, unless somebody has joined already; if two see them, both write the same bits. */
+ * For that each part has a word in the workspace, which holds anything at first. A block that has written its sums sets its word to the
+ * mark, then looks at all words of its set: who sees all marks, joins, and takes the marks away for the next launch. The last one to set
+ * its mark sees all of them, unless somebody has joined already; if two see them, both write the same bits. */
 #ifndef APR_KERNELS_CUDA_ATTEND_JOIN_CUH
 #define APR_KERNELS_CUDA_ATTEND_JOIN_CUH
 
@@ -108,8 +109,8 @@ static __device__ __forceinline__ void join_row(const apr_attend_args &a, const 
     }
 }
 
-/* A block joins one row: JOINERS threads for each column, each of which has every so-many-th part, all asked for at once. `width`: columns,
- * rounded up to whole warps. */
+/* A block joins one row: JOINERS threads for each column, each of which has every so-many-th part, all asked for at once. Their sums are
+ * added in their order. `width`: columns, rounded up to whole warps. */
 enum { JOINERS = 4, JOINED_COLUMNS = 256 };
 
 static __device__ __forceinline__ void join_columns(const apr_attend_args &a, const attend_parts &parts, int n_used, int row, int width)
