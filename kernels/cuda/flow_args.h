@@ -94,12 +94,11 @@ typedef struct apr_flow_args {
     const float *residual; /* of ADD; may be out */
     const float *gain;     /* [rows] of the norm behind; NULL: none */
     float gain_offset;
-    uint8_t *planes;    /* of out * (gain + gain_offset); NULL: not wanted. One part only, or GLU */
-    float *out_squares; /* [rows / 16]; NULL: not wanted */
-    const struct apr_flow_args
-        *beside;   /* a call of the same inputs, with matrices of another type, that runs at the same time; NULL: none */
-    bool is_first; /* of a row of them: what runs in front of it has no block on some multiprocessors, all of others */
-    bool is_early; /* experts: the inputs, their squares and the residual were there before the routes were chosen */
+    uint8_t *planes;                    /* of out * (gain + gain_offset); NULL: not wanted. One part only, or GLU */
+    float *out_squares;                 /* [rows / 16]; NULL: not wanted */
+    const struct apr_flow_args *beside; /* of the same inputs and another type, runs at the same time; NULL: none */
+    bool is_first;                      /* of a row of them: what runs in front of it has no block on some multiprocessors, all of others */
+    bool is_early;                      /* experts: the inputs, their squares and the residual were there before the routes were chosen */
 } apr_flow_args;
 
 enum { APR_FLOW_MOST_EXPERTS = 32 }; /* of a token */

@@ -216,7 +216,6 @@ static apr_status run_products(const apr_session *s, const apr_session_place *at
     args = products_of(s, at, step);
     if (are_alike(&at->fusion, i)) {
         beside = products_of(s, at, step + 1);
-        beside.is_first = args.is_first;
         args.beside = &beside;
     }
     return s->options.cuda->flow(at->device, &args, err);

@@ -408,8 +408,8 @@ template <int KEY, int VALUE> struct turned_heads {
     const apr_turn_args &t;
     const apr_attend_args &a;
     const decode_view &v;
-    float *heads;                        /* [ROWS + 2][HEAD_STRIDE] */
-    int n_items, n_queries, first, step; /* a warp's first item, and from one to the next */
+    float *heads;                 /* [ROWS + 2][HEAD_STRIDE] */
+    int n_items, n_queries, step; /* step: from one of a warp's items to the next */
     float gains[AT_ONCE][LOADS], x[AT_ONCE][LOADS], cosines[FREQS], sines[FREQS];
 
     __device__ __forceinline__ int item_of(int from, int k) const { return min(from + k * step, n_items - 1); }
@@ -514,9 +514,9 @@ template <int KEY, int VALUE> struct turned_heads {
      * for that unit with the newest cell (NULL: it is asked for later). */
     __device__ __forceinline__ void store(int from, uint8_t *key, uint8_t *value, uint8_t *stage) const
     {
-        const int lane = threadIdx.x % 32, cell = (v.n_seen - 1) % UNIT;
+        const int lane = threadIdx.x % 32, cell = (v.n_seen - 1) % UNIT, end = min(n_items, from + AT_ONCE * step);
 #pragma unroll 1
-        for (int item = from < n_queries ? from + step : from; item < n_items; item += step) {
+        for (int item = from; item < end; item += step) {
             if (item < n_queries) continue;
             const bool is_key = item == n_queries;
             __half *const there = (__half *)(is_key ? key : value);
@@ -548,7 +548,7 @@ static __device__ __forceinline__ void fill_and_turn(const apr_turn_args &t, con
     const int n_warps = blockDim.x / 32, warp = threadIdx.x / 32, newest = (v.n_seen - 1) / UNIT, rest = v.n_rows - v.first_row;
     const bool has_newest = newest >= v.begin && newest < v.end;
     const int n_queries = rest < ROWS ? rest : ROWS, owner = (newest - v.begin) % n_warps, s = (newest - v.begin) / n_warps;
-    own_heads own = {t, a, v, heads, has_newest ? n_queries + 2 : n_queries, n_queries, warp, n_warps};
+    own_heads own = {t, a, v, heads, has_newest ? n_queries + 2 : n_queries, n_queries, n_warps};
     uint8_t *const ring = rings + warp * n_stages * D::STAGE;
     uint8_t *const stage = has_newest && s < n_stages ? rings + (owner * n_stages + s) * D::STAGE : NULL;
     uint8_t *const key = cell_at(t.store.keys, a, v.from + v.n_seen - 1, v.kv_head);
