@@ -23,7 +23,7 @@
 
 /* X(ID, columns of an item): types that are put into items, and types whose rows stay as they are. */
 #define APR_FLOW_ITEMS(X) X(Q4_K, 256) X(Q6_K, 256) X(Q8_0, 128) X(MXFP4, 256)
-#define APR_FLOW_ROWS(X)  X(F16, 64) X(BF16, 64)
+#define APR_FLOW_ROWS(X)  X(F32, 32) X(F16, 64) X(BF16, 64)
 
 enum {
     APR_FLOW_UNIT = 16,       /* rows that are taken together */
@@ -70,7 +70,7 @@ static inline bool apr_flows(apr_dtype dtype, int64_t n_out, int64_t n_in, int m
     if (dtype == APR_##id) columns = n;
     APR_FLOW_ROWS(X)
 #undef X
-    return columns > 0 && n_in % columns == 0 && n_out % APR_FLOW_UNIT == 0 && n_out > 0 && major >= APR_FLOW_CAPABILITY;
+    return columns > 0 && n_in % columns == 0 && n_in % APR_FLOW_COLUMNS == 0 && n_out % APR_FLOW_UNIT == 0 && n_out > 0 && major >= APR_FLOW_CAPABILITY;
 }
 
 typedef enum { APR_FLOW_STORE, APR_FLOW_ADD, APR_FLOW_GLU } apr_flow_ending;

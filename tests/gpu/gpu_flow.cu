@@ -261,7 +261,7 @@ static void test_exponents(void)
     note("flow, an exponent that is NaN", isnan(got[15]) && isnan(want[15]) ? 0 : 1, 0, "mxfp4");
 }
 
-static const apr_dtype types[] = {APR_Q4_K, APR_Q6_K, APR_Q8_0, APR_MXFP4, APR_F16, APR_BF16};
+static const apr_dtype types[] = {APR_Q4_K, APR_Q6_K, APR_Q8_0, APR_MXFP4, APR_F16, APR_BF16, APR_F32};
 
 static void run_tests(void)
 {
@@ -279,6 +279,7 @@ static void run_tests(void)
         test_beside(APR_Q6_K, APR_Q4_K, n_in, "q6_k and q4_k");
         test_beside(APR_Q8_0, APR_MXFP4, n_in, "q8_0 and mxfp4");
         test_beside(APR_MXFP4, APR_F16, n_in, "mxfp4 and f16");
+        test_beside(APR_Q4_K, APR_F32, n_in, "q4_k and f32");
     }
     test_exponents();
     test_add(APR_Q4_K, 1024, 3584, "many units");

@@ -2,14 +2,21 @@
 #include "kernels/cuda/ops/flow_start.cuh"
 #include "kernels/cuda/ops/weights.cuh"
 
+enum { LEAST_COLUMNS = 32 }; /* of an item */
+#define X(id, columns) static_assert(columns >= LEAST_COLUMNS, "a row has no more items");
+APR_FLOW_ITEMS(X)
+APR_FLOW_ROWS(X)
+#undef X
+
 bool apr_cuda_flow_fits(apr_dtype dtype, int64_t n_out, int64_t n_in, int n_multiprocessors, int shared_bytes)
 {
     const int64_t n_units = n_out / APR_FLOW_UNIT, most = 2 * ((n_units + n_multiprocessors - 1) / n_multiprocessors);
     flow_layout layout;
 
     if (n_in > INT32_MAX / 4 || most > INT32_MAX / 1024) return false;
-    if (most * (n_in / APR_FLOW_COLUMNS + 1) * (n_in / APR_FLOW_COLUMNS + 1) > UINT32_MAX) return false; /* flow_divisor */
-    layout.n_extras = THREADS;                                                                           /* at most */
+    const int64_t most_items = n_in / LEAST_COLUMNS + 1;
+    if (most * most_items * most_items > UINT32_MAX) return false; /* flow_divisor */
+    layout.n_extras = THREADS;                                     /* at most */
     switch ((int)dtype) {
 #define X(id, columns) \
     case APR_##id:     \

@@ -406,6 +406,40 @@ template <> struct flow_type<APR_F16> : flow_halves<false> {
 template <> struct flow_type<APR_BF16> : flow_halves<true> {
 };
 
+/* Floats, as routers of experts have them in GGUF files: half a group a lane, multiplied one by one. */
+template <> struct flow_type<APR_F32> : flow_rows {
+    static constexpr int COLUMNS = 32, BYTES = 128;
+
+    /* The signed bytes of two words: 256 * high + low, exact. */
+    static __device__ __forceinline__ void whole_numbers(uint32_t high, uint32_t low, float *x)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) x[i] = (float)((int8_t)(high >> (8 * i)) * 256 + (int8_t)(low >> (8 * i)));
+    }
+
+    static __device__ __forceinline__ void dot(const uint8_t *row_a, const uint8_t *tile, int column, const flow_lane &l, uint4 (&)[2],
+                                               float (&total)[2])
+    {
+        const uint8_t *const row_b = row_a + ROW_STEP * BYTES;
+        const int group = column / PLANES_GROUP + l.t / 2;
+        const uint8_t *const bytes = tile + 2 * PLANES_GROUP * group + l.t % 2 * 8;
+        const uint2 high = *(const uint2 *)bytes, low = *(const uint2 *)(bytes + PLANES_GROUP);
+        float x[8], sums[2] = {0.0f, 0.0f};
+        whole_numbers(high.x, low.x, x);
+        whole_numbers(high.y, low.y, x + 4);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int piece = 16 * ((2 * l.t + i) ^ l.g); /* see flow_ring */
+            const float4 a = *(const float4 *)(row_a + piece), b = *(const float4 *)(row_b + piece);
+            sums[0] = fmaf(a.x, x[4 * i], fmaf(a.y, x[4 * i + 1], fmaf(a.z, x[4 * i + 2], fmaf(a.w, x[4 * i + 3], sums[0]))));
+            sums[1] = fmaf(b.x, x[4 * i], fmaf(b.y, x[4 * i + 1], fmaf(b.z, x[4 * i + 2], fmaf(b.w, x[4 * i + 3], sums[1]))));
+        }
+        const float scale = input_scale(tile, group);
+        total[0] = fmaf(scale, sums[0], total[0]);
+        total[1] = fmaf(scale, sums[1], total[1]);
+    }
+};
+
 #define X(id, columns) static_assert(flow_type<APR_##id>::COLUMNS == columns, "as flow_args.h has it");
 APR_FLOW_ITEMS(X)
 APR_FLOW_ROWS(X)

@@ -108,7 +108,7 @@ typedef struct flow_layout {
 #define FLOW_HAS_BULK true
 #endif
 
-/* An item lies in memory as one piece, row behind row; of 16-bit numbers, whose rows stay where they are, in 16 pieces of 128 bytes. Those
+/* An item lies in memory as one piece, row behind row; of plain numbers, whose rows stay where they are, in 16 pieces of 128 bytes. Those
  * would all begin in one bank: their 16 bytes trade places, by the row's number.
  *
  * WHOLE: an item comes as one copy that one lane asks for, and each place in a ring has a barrier that counts its bytes; else all lanes
