@@ -153,6 +153,14 @@ static void products_through_tiles_are_those_from_packed_weights(void **state)
 }
 
 /* A prompt through FP16 tiles, head by head, against the same tokens a few at a time. */
+/* Numbers of tokens that go the same way, one chosen for the most of them (kernels/cuda/ops/products.cu), in any order. */
+static void tokens_more_or_fewer_go_the_way_that_was_chosen(void **state)
+{
+    (void)state;
+    static const int64_t n_tokens[] = {160, 136, 152, 144, 160, 264, 320, 296};
+    for (size_t i = 0; i < sizeof n_tokens / sizeof *n_tokens; i++) compare(APR_Q4_K, 384, 768, n_tokens[i]);
+}
+
 static void compare_heads(apr_dtype dtype, apr_linear_heads heads, int64_t n_rows, int64_t n_columns, int64_t n_tokens)
 {
     const int64_t n_in = heads.transposed ? n_rows : n_columns, n_out = heads.transposed ? n_columns : n_rows;
@@ -424,6 +432,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_through_tiles_are_those_from_packed_weights),
+        cmocka_unit_test(tokens_more_or_fewer_go_the_way_that_was_chosen),
         cmocka_unit_test(heads_through_tiles_are_those_from_packed_weights),
         cmocka_unit_test(tiles_of_any_size_give_what_whole_matrices_do),
         cmocka_unit_test(a_shared_power_of_two_changes_no_output),

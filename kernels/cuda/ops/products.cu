@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_WAYS = 6, N_CHOICES = 48, BEST_ALIGNMENT = 256 };
+enum { N_WAYS = 6, N_CHOICES = 128, BEST_ALIGNMENT = 256 };
 
 /* What a choice depends on; compared byte by byte. */
 typedef struct product_key {
-    int64_t n_rows, n_tokens, n_in, row_stride, out_stride;
+    int64_t n_rows, most_tokens, n_in, row_stride, out_stride;
     int32_t type, out_type, has_factors;
     uint32_t aligned[3]; /* of weights, inputs, out: a power of two, BEST_ALIGNMENT at most */
 } product_key;
@@ -19,6 +19,7 @@ typedef struct product_choice {
     product_key key;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t weights, inputs, out;
+    int64_t n_tokens; /* as inputs and out are described */
     cublasLtMatmulAlgo_t ways[N_WAYS];
     float waves[N_WAYS];
     int n_ways, way; /* ways before `way` did not work */
@@ -38,12 +39,22 @@ static uint32_t alignment_of(const void *p)
 
 static cudaDataType_t out_type(const apr_cuda_product *p) { return p->to_halves ? CUDA_R_16F : CUDA_R_32F; }
 
+/* Of as many tokens or a few more: what is best for one number of tokens is good for the next, and each way is code that the driver keeps
+ * in the device's memory. Prompts of all lengths come by twenty of them. */
+static int64_t most_tokens_like(const apr_cuda_product *p)
+{
+    int64_t step = 32;
+    if (p->type != CUDA_R_16F || p->n_tokens <= 64) return p->n_tokens;
+    while (8 * step < p->n_tokens) step *= 2;
+    return (p->n_tokens + step - 1) / step * step;
+}
+
 static product_key key_of(const apr_cuda_product *p)
 {
     product_key key;
     memset(&key, 0, sizeof key);
     key.n_rows = p->n_rows;
-    key.n_tokens = p->n_tokens;
+    key.most_tokens = most_tokens_like(p);
     key.n_in = p->n_in;
     key.row_stride = p->row_stride;
     key.out_stride = p->out_stride;
@@ -85,9 +96,9 @@ static cublasStatus_t describe(product_choice *c)
     if (s == CUBLAS_STATUS_SUCCESS)
         s = cublasLtMatrixLayoutCreate(&c->weights, type, (uint64_t)k->n_in, (uint64_t)k->n_rows, k->row_stride);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = cublasLtMatrixLayoutCreate(&c->inputs, type, (uint64_t)k->n_in, (uint64_t)k->n_tokens, k->row_stride);
+        s = cublasLtMatrixLayoutCreate(&c->inputs, type, (uint64_t)k->n_in, (uint64_t)k->most_tokens, k->row_stride);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = cublasLtMatrixLayoutCreate(&c->out, (cudaDataType_t)k->out_type, (uint64_t)k->n_rows, (uint64_t)k->n_tokens, k->out_stride);
+        s = cublasLtMatrixLayoutCreate(&c->out, (cudaDataType_t)k->out_type, (uint64_t)k->n_rows, (uint64_t)k->most_tokens, k->out_stride);
     return s;
 }
 
@@ -160,6 +171,7 @@ static product_choice *choice_of(apr_cuda_device *device, const product_key *key
     product_choice *const c = &all->of[at];
     forget(c);
     c->key = *key;
+    c->n_tokens = key->most_tokens;
     if (choose(device, c) != CUBLAS_STATUS_SUCCESS) c->n_ways = 0;
     return c;
 }
@@ -174,6 +186,18 @@ int apr_cuda_take_way(apr_cuda_device *device, const apr_cuda_product *product, 
     return c->n_ways;
 }
 
+/* Of so many tokens, from now on. */
+static cublasStatus_t describe_tokens(product_choice *c, int64_t n_tokens)
+{
+    const uint64_t n = (uint64_t)n_tokens;
+    if (c->n_tokens == n_tokens || c->n_ways == 0) return CUBLAS_STATUS_SUCCESS;
+    c->n_tokens = 0; /* one may have been changed and not the other */
+    cublasStatus_t s = cublasLtMatrixLayoutSetAttribute(c->inputs, CUBLASLT_MATRIX_LAYOUT_COLS, &n, sizeof n);
+    if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutSetAttribute(c->out, CUBLASLT_MATRIX_LAYOUT_COLS, &n, sizeof n);
+    if (s == CUBLAS_STATUS_SUCCESS) c->n_tokens = n_tokens;
+    return s;
+}
+
 static cublasStatus_t multiply_lt(apr_cuda_device *device, const apr_cuda_product *p)
 {
     const float host[2] = {ldexpf(1.0f, p->exponent), p->adds ? 1.0f : 0.0f}, *const factors = p->factors != NULL ? p->factors : host;
@@ -181,6 +205,7 @@ static cublasStatus_t multiply_lt(apr_cuda_device *device, const apr_cuda_produc
     product_choice *const c = choice_of(device, &key);
     cublasStatus_t s = CUBLAS_STATUS_NOT_SUPPORTED;
 
+    if (c != NULL && describe_tokens(c, p->n_tokens) != CUBLAS_STATUS_SUCCESS) return s;
     for (; c != NULL && c->way < c->n_ways; c->way++) {
         s = cublasLtMatmul((cublasLtHandle_t)device->blas, c->product, &factors[0], p->weights, c->weights, p->inputs, c->inputs,
                            &factors[1], p->out, c->out, p->out, c->out, &c->ways[c->way], device->workspace, device->workspace_bytes,

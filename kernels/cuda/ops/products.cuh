@@ -1,7 +1,8 @@
 /* products.cuh - matrix products of many tokens through cuBLASLt, whose choice of a way to compute one is asked for once.
  *
  * A product is out[t][r] = sum of weights[r][i] * inputs[t][i], float32 sums of FP16 or FP8 numbers, which may be left as FP16. What is
- * chosen depends on its sizes, types and how its operands are aligned; a device remembers the choices of the last products. */
+ * chosen depends on its sizes, types and how its operands are aligned, of tokens on about how many there are; a device remembers the
+ * choices of the last products. */
 #ifndef APR_KERNELS_CUDA_PRODUCTS_CUH
 #define APR_KERNELS_CUDA_PRODUCTS_CUH
 
