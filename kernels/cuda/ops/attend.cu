@@ -1,5 +1,6 @@
 /* attend.cu - attention: tiles where shape and cache allow, else one row of queries at a time, for values of up to 1024 numbers. */
 #include "kernels/cuda/codecs/dtype.cuh"
+#include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/ops/attend.cuh"
 #include "kernels/cuda/ops/flow.cuh"
 #include "kernels/cuda/ops/reduce.cuh"
@@ -178,14 +179,13 @@ template <int EACH> static cudaError_t start_width(const apr_attend_args *a, cud
 
 cudaError_t apr_cuda_attend_card(attend_card *card)
 {
-    int device, major = 0, most_bytes = 0;
+    int device, most_bytes = 0;
     cudaError_t error = cudaGetDevice(&device);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&card->n_sms, cudaDevAttrMultiProcessorCount, device);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     card->most_bytes = most_bytes - 2048;
-    card->is_75 = major < 8;
-    card->has_clusters = major >= 9;
+    card->is_75 = apr_cuda_code_major() < 8;
+    card->has_clusters = apr_cuda_code_major() >= 9;
     return error;
 }
 

@@ -1,4 +1,5 @@
 /* flow_run.cu - products that stream, as a device's functions: errors in sentences, weights put into items. */
+#include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/attend.cuh"
 #include "kernels/cuda/ops/flow.cuh"
@@ -6,7 +7,7 @@
 bool apr_cuda_streams(const apr_cuda_device *device, apr_dtype dtype, int64_t n_out, int64_t n_in)
 {
     int shared_bytes = 0;
-    if (!apr_flows(dtype, n_out, n_in, device->facts.major)) return false;
+    if (!apr_flows(dtype, n_out, n_in, apr_cuda_code_major())) return false;
     if (cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device->facts.ordinal) != cudaSuccess) return false;
     return apr_cuda_flow_fits(dtype, n_out, n_in, device->facts.n_sms, shared_bytes);
 }

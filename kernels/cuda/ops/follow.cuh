@@ -14,9 +14,9 @@
 #ifndef APR_KERNELS_CUDA_FOLLOW_CUH
 #define APR_KERNELS_CUDA_FOLLOW_CUH
 
+#include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 
-#include <atomic>
 #include <cuda_runtime.h>
 
 static __device__ __forceinline__ void let_next_begin(void)
@@ -51,20 +51,8 @@ template <typename ARGS> static __device__ __forceinline__ float bring_arguments
     return __uint_as_float(sum);
 }
 
-/* Can the current device do so? Asked once. */
-static inline bool lets_kernels_follow(void)
-{
-    enum { MOST_DEVICES = 64 };
-    static std::atomic<signed char> known[MOST_DEVICES];
-    int device = 0, major = 0;
-
-    if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= MOST_DEVICES) return false;
-    if (known[device] == 0) {
-        const cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-        known[device] = error == cudaSuccess && major >= 9 ? 1 : -1;
-    }
-    return known[device] > 0;
-}
+/* Does the code that the current device runs wait? */
+static inline bool lets_kernels_follow(void) { return apr_cuda_code_major() >= 9; }
 
 /* As kernel<<<grid, threads, n_shared, stream>>>(args...), blocks in clusters of so many along x (more than one: from 9.0 on); what went
  * wrong is also cudaGetLastError's. */

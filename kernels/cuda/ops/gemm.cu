@@ -3,6 +3,7 @@
  *
  * Of a few tokens, where reading the weights takes the time, what rounding the inputs to FP16 took away is multiplied as well: 22 bits of
  * the inputs count. */
+#include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/abreast.cuh"
 #include "kernels/cuda/ops/gemm.cuh"
@@ -306,7 +307,7 @@ static cudaError_t linear_some(apr_cuda_device *device, const apr_linear_args *a
     const bool some = a->n_tokens <= APR_ABREAST_MOST && (a->n_tokens > 1 || device->alike);
     if (!some || device->exact || device->tiles) return cudaErrorNotSupported;
     const cudaError_t error =
-        apr_cuda_linear_abreast(a, apr_cuda_are_halved(&device->halved, &wanted), device->facts.n_sms, device->facts.major, device->stream);
+        apr_cuda_linear_abreast(a, apr_cuda_are_halved(&device->halved, &wanted), device->facts.n_sms, apr_cuda_code_major(), device->stream);
     if (error == cudaErrorNotSupported) return error;
     device->halved = wanted;
     forget_overwritten(device, a);

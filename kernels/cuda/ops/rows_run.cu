@@ -1,4 +1,5 @@
 /* rows_run.cu - products of a step's rows, as a device's functions: which matrices, and errors in sentences. */
+#include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/abreast.cuh"
 
@@ -10,8 +11,8 @@ bool apr_cuda_takes_rows(const apr_cuda_device *device, const apr_tensor *w, int
     const bool is_plain = w->packing == NULL && w->scale == NULL && w->pending.kind == APR_STEP_NONE && (uintptr_t)w->data % 16 == 0;
     const bool has_room =
         (uintptr_t)work->data % 256 == 0 && apr_cuda_rows_bytes(widest, device->facts.n_sms) <= work->slice * sizeof(float);
-    return is_plain && has_room && device->facts.major >= CLUSTERS_SINCE && !device->tiles && widest <= UINT16_MAX &&
-           apr_cuda_goes_abreast(w->dtype, w->in_items, n_out, n_in, device->facts.major) &&
+    return is_plain && has_room && apr_cuda_code_major() >= CLUSTERS_SINCE && !device->tiles && widest <= UINT16_MAX &&
+           apr_cuda_goes_abreast(w->dtype, w->in_items, n_out, n_in, apr_cuda_code_major()) &&
            apr_cuda_abreast_group_tiles(w->dtype, APR_ABREAST_MOST) > 0;
 }
 

@@ -1,4 +1,5 @@
 /* run.cu - the operations of a program on a device: the table of what starts each kind. */
+#include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/ops.cuh"
 #include "kernels/cuda/ops/pairs.cuh"
@@ -37,7 +38,7 @@ static cudaError_t experts_apart(apr_cuda_device *device, const apr_experts_args
         some.out = args->out + first * args->n_out;
         error = cudaErrorNotSupported;
         if (n > 1 && !device->exact && !device->tiles)
-            error = apr_cuda_experts_abreast(&some, device->facts.n_sms, device->facts.major, device->stream);
+            error = apr_cuda_experts_abreast(&some, device->facts.n_sms, apr_cuda_code_major(), device->stream);
         if (error == cudaErrorNotSupported && n > 1) {
             n = 1;
             error = cudaSuccess;
@@ -56,7 +57,7 @@ static apr_status call(cudaError_t (*start)(const apr_experts_args *, cudaStream
     cudaError_t error = cudaErrorNotSupported;
     if (device->alike) return apr_cuda_outcome(device, experts_apart(device, args), err);
     if (!device->exact && !device->tiles && args->n_tokens > 1)
-        error = apr_cuda_experts_abreast(args, device->facts.n_sms, device->facts.major, device->stream);
+        error = apr_cuda_experts_abreast(args, device->facts.n_sms, apr_cuda_code_major(), device->stream);
     return apr_cuda_outcome(device, error == cudaErrorNotSupported ? start(args, device->stream) : error, err);
 }
 
