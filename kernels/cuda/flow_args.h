@@ -70,7 +70,8 @@ static inline bool apr_flows(apr_dtype dtype, int64_t n_out, int64_t n_in, int m
     if (dtype == APR_##id) columns = n;
     APR_FLOW_ROWS(X)
 #undef X
-    return columns > 0 && n_in % columns == 0 && n_in % APR_FLOW_COLUMNS == 0 && n_out % APR_FLOW_UNIT == 0 && n_out > 0 && major >= APR_FLOW_CAPABILITY;
+    return columns > 0 && n_in % columns == 0 && n_in % APR_FLOW_COLUMNS == 0 && n_out % APR_FLOW_UNIT == 0 && n_out > 0 &&
+           major >= APR_FLOW_CAPABILITY;
 }
 
 typedef enum { APR_FLOW_STORE, APR_FLOW_ADD, APR_FLOW_GLU } apr_flow_ending;

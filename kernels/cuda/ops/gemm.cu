@@ -306,8 +306,8 @@ static cudaError_t linear_some(apr_cuda_device *device, const apr_linear_args *a
     const apr_cuda_halved wanted = {a->x, a->work.data, a->n_tokens, a->n_in, false, true, apr_cuda_abreast_form(a->weight->dtype)};
     const bool some = a->n_tokens <= APR_ABREAST_MOST && (a->n_tokens > 1 || device->alike);
     if (!some || device->exact || device->tiles) return cudaErrorNotSupported;
-    const cudaError_t error =
-        apr_cuda_linear_abreast(a, apr_cuda_are_halved(&device->halved, &wanted), device->facts.n_sms, apr_cuda_code_major(), device->stream);
+    const cudaError_t error = apr_cuda_linear_abreast(a, apr_cuda_are_halved(&device->halved, &wanted), device->facts.n_sms,
+                                                      apr_cuda_code_major(), device->stream);
     if (error == cudaErrorNotSupported) return error;
     device->halved = wanted;
     forget_overwritten(device, a);
