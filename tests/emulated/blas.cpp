@@ -199,6 +199,12 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDa
     return *layout = new emulated_layout{type, rows, columns, ld}, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) { return delete layout, CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t, const void *value,
+                                                size_t n_bytes)
+{
+    if (n_bytes != sizeof layout->columns) return CUBLAS_STATUS_INVALID_VALUE;
+    return memcpy(&layout->columns, value, n_bytes), CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
 {
     return *preference = new emulated_preference{0}, CUBLAS_STATUS_SUCCESS;
