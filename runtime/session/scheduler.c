@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Between two steps: a step of many takes hardly longer than one of few, so that each of those who wait costs the others' time but once. */
+/* Between two steps, or as many as have a piece's tokens together: a step of many takes hardly longer than one of few, so that each of
+ * those who wait costs the others' time but once. */
 enum { NOBODY = -1, MOST_JOINING = 4 };
 
 /* On a device the end of a prompt is rows of steps, those of several prompts at once, if it is no longer than that: such a step
@@ -243,8 +244,8 @@ static apr_status choose_first(run *r, seat *s, const apr_best *best, int32_t *i
     return APR_OK;
 }
 
-/* One piece of the prompt of the one who joins. */
-static apr_status evaluate_piece(run *r, apr_error *err)
+/* One piece of the prompt of the one who joins; *n_tokens more. */
+static apr_status evaluate_piece(run *r, int64_t *n_tokens, apr_error *err)
 {
     const int64_t i = r->joining;
     seat *const s = &r->seats[i];
@@ -257,6 +258,7 @@ static apr_status evaluate_piece(run *r, apr_error *err)
     apr_session_use(r->session, i);
     APR_TRY(apr_session_eval(r->session, s->request.prompt + s->position, (size_t)n, &out, err));
     s->position += n;
+    *n_tokens += n;
     if (s->keep == s->position) APR_TRY(keep(r, i, err));
     if (s->position < (int64_t)s->request.n_prompt) return APR_OK;
     s->is_joining = false;
@@ -368,8 +370,9 @@ static bool is_idle(const run *r)
     return true;
 }
 
-/* The one who joins goes on, or the next one comes. *more: another one may, for no prompt was left unfinished and somebody came. */
-static apr_status join_one(run *r, bool *more, apr_error *err)
+/* The one who joins goes on, or the next one comes, with *n_tokens more. *more: another one may, for no prompt was left unfinished and
+ * somebody came. */
+static apr_status join_one(run *r, int64_t *n_tokens, bool *more, apr_error *err)
 {
     const bool idle = is_idle(r);
 
@@ -380,20 +383,30 @@ static apr_status join_one(run *r, bool *more, apr_error *err)
     }
     if (r->joining == NOBODY || is_ended(r)) return APR_OK;
     if (is_to_be_stepped(r, &r->seats[r->joining])) {
-        r->seats[r->joining].is_stepped = true;
+        seat *const s = &r->seats[r->joining];
+        s->is_stepped = true;
+        *n_tokens += (int64_t)s->request.n_prompt - s->position;
         r->joining = NOBODY;
     } else {
-        APR_TRY(evaluate_piece(r, err));
+        APR_TRY(evaluate_piece(r, n_tokens, err));
     }
     *more = r->joining == NOBODY;
+    return APR_OK;
+}
+
+static apr_status let_join(run *r, apr_error *err)
+{
+    int64_t n_tokens = 0;
+    bool more = true;
+
+    for (int n = 0; (n < MOST_JOINING || n_tokens < piece_of(r)) && more && !is_ended(r); n++) APR_TRY(join_one(r, &n_tokens, &more, err));
     return APR_OK;
 }
 
 static apr_status run_all(run *r, apr_error *err)
 {
     while (!is_ended(r)) {
-        bool more = true;
-        for (int n = 0; n < MOST_JOINING && more && !is_ended(r); n++) APR_TRY(join_one(r, &more, err));
+        APR_TRY(let_join(r, err));
         if (!is_ended(r)) APR_TRY(step_prompts(r, err));
         if (is_idle(r) && r->at_end && !r->has_waiting) break;
         if (!is_ended(r)) APR_TRY(go_on(r, err));

@@ -1,9 +1,9 @@
 /* runtime/session/scheduler.h - many prompts through one session: sequences join, go on together a token at a time, and leave.
  *
  * A prompt is evaluated in pieces of APR_PAGE_CELLS tokens (on a device APR_DEVICE_PIECE), counted from its beginning; between two pieces
- * those that are under way get their next token, and between two prompts that end so, after four of them at the latest. On a device the
- * last tokens of several prompts are rows of one step, where the session can do so. So what a request is answered depends on it alone: not
- * on the others, nor on the order in which they come.
+ * those that are under way get their next token, and between two prompts that end so, after four of them, or where these are short, after
+ * so many as have a piece's tokens together. On a device the last tokens of several prompts are rows of one step, where the session can do
+ * so. So what a request is answered depends on it alone: not on the others, nor on the order in which they come.
  *
  * A request joins when a sequence is free and the cache has room for all that it may come to. What it begins with as the next one does, in
  * whole pieces, is kept in the session's last sequence, which no request has, and not computed again. In a session of one sequence
