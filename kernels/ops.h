@@ -140,7 +140,7 @@ typedef struct apr_kv_store_args {
  *     weights = exp(score) / (sum of exp(score) + exp(sinks[h])): a sink takes part in the softmax and has no value */
 typedef struct apr_attend_args {
     int64_t n_tokens, position, n_heads, n_kv_heads, key_dim, value_dim, window, chunk; /* position: of tokens apart at least the largest */
-    const int64_t *position_at;
+    const int64_t *position_at; /* where a device reads it; `position` is then one with the same apr_attend_end */
     bool apart;
     float scale, softcap; /* softcap 0: none */
     const float *sinks;   /* [n_heads] or NULL */
@@ -154,6 +154,15 @@ typedef struct apr_attend_args {
     uint8_t *ordered;
     int64_t n_ordered;
 } apr_attend_args;
+
+/* A device cuts the context of a single token in parts, and for all positions below this one alike: what was recorded for one of them is
+ * right for the others (position_at), and how sums are added depends on the position alone. */
+APR_EVERYWHERE int64_t apr_attend_end(int64_t position)
+{
+    int64_t end = 2048;
+    while (end <= position) end *= 2;
+    return end;
+}
 
 /* The first position that a token at position `own` attends to. */
 APR_EVERYWHERE int64_t apr_attend_first(const apr_attend_args *a, int64_t own)

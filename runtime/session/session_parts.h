@@ -88,8 +88,8 @@ struct apr_session {
     int64_t step_first;      /* of the rows that are asked for, the first one of those that are run now */
     int64_t step_rows;       /* how many the step before had */
     int64_t recorded_rows;   /* of the step that is recorded, and the positions that it may have: below so many */
-    int64_t recorded_end;
-    bool recorded_logits; /* with their logits */
+    int64_t recorded_end;    /* of a single token: apr_attend_end of the position for which it was recorded */
+    bool recorded_logits;    /* with their logits */
     const float *last_logits;
     const float *last_row; /* of the logits, at the place that made them; NULL: nothing has been evaluated */
     int64_t told_position; /* what the one device has been told of a single token; -1: nothing */

@@ -91,9 +91,11 @@ apr_status apr_session_replay(apr_session *s, const apr_eval_output *out, bool *
     s->first_row = 0;
     s->n_rows = 1;
     APR_TRY(send_token(s, at, err));
+    if (s->recorded_end != apr_attend_end(s->position)) apr_session_forget_recorded(s, at);
     if (at->recorded == NULL) {
         apr_error why = {0};
         const apr_status status = record_token(s, at, &why);
+        s->recorded_end = apr_attend_end(s->position);
         if (status != APR_OK && s->options.cuda->is_lost(at->device)) return apr_fail(err, status, "%s", why.text);
         if (status != APR_OK) go_on_without(s, at, &why);
     }

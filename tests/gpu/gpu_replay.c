@@ -123,6 +123,52 @@ static void so_does_every_type_of_cache(void **state)
     program_model_close(&m);
 }
 
+enum { LONG = 2040, AFTER = 16, CLASS = 2048 }; /* apr_attend_end */
+
+/* The logits of AFTER tokens behind LONG others, and of AFTER from the first position on. */
+static float *decode_long_and_short(apr_session *s)
+{
+    const size_t width = (size_t)apr_session_program(s)->vocab_size;
+    float *const logits = malloc(2 * AFTER * width * sizeof *logits);
+    int32_t ids[LONG];
+    apr_error err = {0};
+
+    assert_non_null(logits);
+    for (int i = 0; i < LONG; i++) ids[i] = (int32_t)((size_t)(i * 37 + i / 7) % width);
+    if (apr_session_eval(s, ids, LONG, NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    for (int i = 0; i < 2 * AFTER; i++) {
+        if (i == AFTER) apr_session_reset(s);
+        const int32_t id = (int32_t)((size_t)(i * 11 + 3) % width);
+        if (apr_session_eval(s, &id, 1, &(apr_eval_output){.logits = logits + (size_t)i * width}, &err) != APR_OK) fail_msg("%s", err.text);
+    }
+    return logits;
+}
+
+/* How a context is cut, and what is recorded, changes at some positions, and back again. */
+static void a_context_that_grows_is_recorded_again(void **state)
+{
+    (void)state;
+    program_model m;
+    float *logits[2];
+    assert_int_equal(apr_attend_end(LONG), CLASS);
+    assert_true(LONG + AFTER > CLASS && apr_attend_end(CLASS) > CLASS);
+    assert_true(replay_open_layers(&m, "qwen3", APR_LAYER_FULL, 2));
+    for (int replays = 0; replays < 2; replays++) {
+        apr_session_options options = on_device(replays, APR_F16);
+        options.n_ctx = 2 * CLASS;
+        options.n_batch = 512;
+        apr_session *const s = must_open_session(&m.model, &options);
+        logits[replays] = decode_long_and_short(s);
+        assert_int_equal(s->places[0].recorded != NULL, replays);
+        if (replays) assert_int_equal(s->recorded_end, CLASS);
+        apr_session_close(s);
+    }
+    assert_memory_equal(logits[0], logits[1], 2 * AFTER * (size_t)m.program.vocab_size * sizeof(float));
+    free(logits[0]);
+    free(logits[1]);
+    program_model_close(&m);
+}
+
 static void two_sessions_in_turn_do_not_read_each_other_s_token(void **state)
 {
     (void)state;
@@ -394,6 +440,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_gives_the_same_bits_recorded_or_not),
+        cmocka_unit_test(a_context_that_grows_is_recorded_again),
         cmocka_unit_test(so_does_every_type_of_cache),
         cmocka_unit_test(two_sessions_in_turn_do_not_read_each_other_s_token),
         cmocka_unit_test(the_likeliest_are_those_that_the_host_finds),

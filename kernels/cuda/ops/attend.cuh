@@ -137,6 +137,9 @@ static __device__ __forceinline__ void leave_answer(const apr_attend_args &a, co
     if (parts.planes != NULL) planes_put_4(parts.planes, at, on, value);
 }
 
+/* Positions at most that are seen at once: of a single token those that are cut like its own (apr_attend_end). */
+int64_t apr_cuda_longest_context(const apr_attend_args *args);
+
 /* Parts at most, of blocks that are n_blocks without: enough to fill a GPU, none without its least tiles if the context is as long
  * as it can be, no more than the workspace holds; of many tokens one. */
 attend_parts apr_cuda_cut_context(const apr_attend_args *args, int64_t n_blocks, int64_t enough_blocks, int tile_cells, int least_tiles);

@@ -75,12 +75,13 @@ static cudaError_t start_decode(const apr_attend_args *a, uint8_t *planes, const
     if (size.n_warps == 0) return cudaErrorNotSupported;
     attend_parts parts = apr_cuda_cut_context(a, a->n_kv_heads * n_tiles, card.n_sms, UNIT, LEAST_UNITS);
     /* clusters that do not all fit at once cost more than they save: only where one for each set of rows has the whole context */
-    const bool is_short = a->keys.n_cells <= 2 * LEAST_UNITS * MAX_CLUSTER * UNIT && MAX_CLUSTER * a->n_kv_heads * n_tiles <= 64;
+    const int64_t longest = apr_cuda_longest_context(a);
+    const bool is_short = longest <= 2 * LEAST_UNITS * MAX_CLUSTER * UNIT && MAX_CLUSTER * a->n_kv_heads * n_tiles <= 64;
     int cluster = card.has_clusters && is_short ? MAX_CLUSTER : 1;
     while (cluster > parts.n_parts) cluster /= 2;
     if (cluster > 1) attend_set_parts(&parts, cluster);
     parts.planes = planes;
-    if (card.has_clusters) leave_room(&size, D::STAGE, D::SUMS_BYTES, ((int)a->keys.n_cells - 1) / UNIT / parts.n_parts + 1);
+    if (card.has_clusters) leave_room(&size, D::STAGE, D::SUMS_BYTES, ((int)longest - 1) / UNIT / parts.n_parts + 1);
     const size_t n_bytes = size.n_bytes + heads_bytes;
     error = cudaFuncSetAttribute(k_decode<KEY, VALUE, TURN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
     if (error == cudaSuccess) error = cudaFuncSetAttribute(k_decode<KEY, VALUE, TURN>, cudaFuncAttributePreferredSharedMemoryCarveout, 100);

@@ -270,10 +270,11 @@ cudaError_t apr_cuda_join_parts(const apr_attend_args *a, const attend_parts *pa
     return cudaGetLastError();
 }
 
-/* Positions at most that are seen at once. */
-static int64_t longest_context(const apr_attend_args *a)
+int64_t apr_cuda_longest_context(const apr_attend_args *a)
 {
+    const int64_t end = apr_attend_end(a->position);
     int64_t n = a->keys.n_cells;
+    if (a->n_tokens == 1 && n > end) n = end;
     if (a->window > 0 && n > a->window + a->n_tokens) n = a->window + a->n_tokens;
     return a->chunk > 0 && n > a->chunk + a->n_tokens ? a->chunk + a->n_tokens : n;
 }
@@ -281,7 +282,7 @@ static int64_t longest_context(const apr_attend_args *a)
 attend_parts apr_cuda_cut_context(const apr_attend_args *a, int64_t n_blocks, int64_t enough_blocks, int tile_cells, int least_tiles)
 {
     const int64_t n_rows = a->n_tokens * a->n_heads, floats = a->work.data != NULL ? (int64_t)a->work.slice : 0;
-    const int64_t part_cells = tile_cells * least_tiles, n_most = (longest_context(a) + part_cells - 1) / part_cells;
+    const int64_t part_cells = tile_cells * least_tiles, n_most = (apr_cuda_longest_context(a) + part_cells - 1) / part_cells;
     int64_t n = enough_blocks / n_blocks;
     attend_parts parts = {NULL, NULL, NULL, NULL, 1, 0, NULL};
 
