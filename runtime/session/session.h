@@ -165,7 +165,7 @@ typedef struct apr_session_memory {
     uint64_t planned;  /* the lines that are allocated, without the headroom */
     uint64_t measured; /* what the heap grew by in opening and evaluating, or the card's memory; UINT64_MAX: nobody counts */
     uint64_t allowed;  /* between the two, for rounding */
-    bool as_planned;   /* false too when nobody counts */
+    bool as_planned;   /* also with less, by what is kept for a recorded token while none is; false too when nobody counts */
 } apr_session_memory;
 
 /* What rounding may cost: arenas grow by chunks and large blocks by pages; a driver gives out 2 MiB at a time. */

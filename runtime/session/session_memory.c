@@ -89,6 +89,18 @@ static apr_session_memory on_device(const apr_session *s, const apr_session_plac
     return m;
 }
 
+/* Of what is planned on a card, what was not needed so far: no token has been recorded. */
+static uint64_t not_yet_there(const apr_session *s, const apr_session_place *at)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < s->n_places; i++) {
+        const apr_session_place *const other = &s->places[i];
+        if (other->on == APR_ON_DEVICE && other->ordinal == at->ordinal && other->recorded == NULL)
+            n += apr_session_line_bytes(other, APR_LINE_RECORDED);
+    }
+    return n;
+}
+
 /* Whatever the session has there. Beside devices the heap is theirs, too, but for what is counted where it is allocated. */
 static apr_session_memory on_host(const apr_session *s)
 {
@@ -109,8 +121,8 @@ apr_session_memory apr_session_place_memory(const apr_session *s, int place)
 {
     const apr_session_place *const at = &s->places[place];
     apr_session_memory m = at->on == APR_ON_DEVICE ? on_device(s, at) : on_host(s);
-    const uint64_t off = m.measured > m.planned ? m.measured - m.planned : m.planned - m.measured;
-    m.as_planned = m.measured != UINT64_MAX && off <= m.allowed;
+    const uint64_t below = m.allowed + (at->on == APR_ON_DEVICE ? not_yet_there(s, at) : 0);
+    m.as_planned = m.measured != UINT64_MAX && m.measured <= m.planned + m.allowed && m.measured + below >= m.planned;
     return m;
 }
 

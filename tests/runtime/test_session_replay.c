@@ -1,6 +1,7 @@
 /* runtime/session/session_replay.c: a token whose operations were recorded gives the numbers of one whose operations are started. */
 #include "runtime/program/ability.h"
 #include "runtime/session/generate.h"
+#include "runtime/session/session_parts.h"
 #include "runtime/session/trace.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/program_model.h"
@@ -291,6 +292,33 @@ static void logits_that_were_left_on_a_device_can_be_had_until_all_is_forgotten(
     program_model_close(&m);
 }
 
+static bool is_as_planned(const apr_session *s, uint64_t before, uint64_t taken)
+{
+    fake_device_has_in_use(before + taken);
+    return apr_session_check_memory(s).as_planned;
+}
+
+static void room_for_what_was_not_recorded_yet_may_be_free(void **state)
+{
+    (void)state;
+    enum { BEFORE = 1 << 20, SLACK = APR_DEVICE_SLACK_BYTES };
+    program_model m;
+    const apr_session_options options = on_device(true);
+    assert_true(replay_open_layers(&m, "qwen3", APR_LAYER_FULL, 1));
+    fake_device_has_in_use(BEFORE);
+    apr_session *const s = must_open_session(&m.model, &options);
+    const uint64_t planned = apr_session_check_memory(s).planned, recorded = apr_session_line_bytes(&s->places[0], APR_LINE_RECORDED);
+    assert_true(recorded > 0);
+    assert_true(is_as_planned(s, BEFORE, planned + SLACK) && !is_as_planned(s, BEFORE, planned + SLACK + 1));
+    assert_true(is_as_planned(s, BEFORE, planned - SLACK - recorded) && !is_as_planned(s, BEFORE, planned - SLACK - recorded - 1));
+    for (int32_t id = 1; id < 4; id++) assert_int_equal(apr_session_eval(s, &id, 1, NULL, NULL), APR_OK);
+    assert_non_null(s->places[0].recorded);
+    assert_true(is_as_planned(s, BEFORE, planned - SLACK) && !is_as_planned(s, BEFORE, planned - SLACK - 1));
+    apr_session_close(s);
+    fake_device_has_in_use(UINT64_MAX);
+    program_model_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -301,6 +329,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_recorded_is_run_and_said_once),
         cmocka_unit_test(a_device_that_fails_in_a_replay_is_given_up_for_the_host),
         cmocka_unit_test(seeds_say_the_same_on_the_host_and_on_a_device),
+        cmocka_unit_test(room_for_what_was_not_recorded_yet_may_be_free),
         cmocka_unit_test(logits_that_were_left_on_a_device_can_be_had_until_all_is_forgotten),
     };
     return cmocka_run_group_tests_name("session_replay", tests, NULL, NULL);

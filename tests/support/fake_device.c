@@ -89,6 +89,10 @@ static uint8_t *take(apr_cuda_device *d, size_t n_bytes)
 
 /* --- the device --- */
 
+static uint64_t in_use = UINT64_MAX;
+
+void fake_device_has_in_use(uint64_t n_bytes) { in_use = n_bytes; }
+
 static apr_status facts(int ordinal, apr_cuda_facts *f, apr_error *err)
 {
     (void)err;
@@ -98,7 +102,7 @@ static apr_status facts(int ordinal, apr_cuda_facts *f, apr_error *err)
                           .n_sms = 2,
                           .threads_per_sm = 64,
                           .total_bytes = (uint64_t)1 << 34,
-                          .used_bytes = UINT64_MAX};
+                          .used_bytes = in_use};
     return APR_OK;
 }
 
