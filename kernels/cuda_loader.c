@@ -48,7 +48,7 @@ apr_status apr_cuda_load(const apr_cuda_api **api, apr_error *err)
     if (entry.object == NULL) return apr_fail(err, APR_E_DEVICE, "%s is not aprkit's CUDA library: it has no %s", path, APR_CUDA_ENTRY);
     *api = entry.function(APR_CUDA_ABI);
     if (*api == NULL)
-        return apr_fail(err, APR_E_DEVICE, "%s belongs to another version of aprkit (this one needs its interface %d); build both together",
+        return apr_fail(err, APR_E_DEVICE, "%s belongs to another version of aprkit (this one needs its interface %u); build both together",
                         path, APR_CUDA_ABI);
     return APR_OK;
 }

@@ -19,8 +19,8 @@
 #include "kernels/misfits.h"
 #include "kernels/ops.h"
 
-/* Grows with every change of this header, and of the structs that it includes: a library of another number is refused. */
-enum { APR_CUDA_ABI = 19 };
+/* Grows with every change of what this header, and the structs that it includes, mean; their sizes are counted besides (APR_CUDA_ABI). */
+enum { APR_CUDA_MEANING = 20 };
 
 /* The one exported symbol. NULL when the library was built for another number. */
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
@@ -315,6 +315,15 @@ typedef struct apr_cuda_api {
     const apr_cuda_codecs *codecs;
     const apr_cuda_feedback *feedback;
 } apr_cuda_api;
+
+/* What tools and library have to agree on: a library of another number is refused. */
+#define APR_CUDA_AND(n, type) ((n)*31u + (uint32_t)sizeof(type))
+#define APR_CUDA_ABI                                                                                                                       \
+    APR_CUDA_AND(APR_CUDA_AND(APR_CUDA_AND(APR_CUDA_AND(APR_CUDA_AND(APR_CUDA_AND((uint32_t)APR_CUDA_MEANING, apr_cuda_api), apr_op_args), \
+                                                        apr_flow_args),                                                                    \
+                                           apr_turn_args),                                                                                 \
+                              apr_prompt_args),                                                                                            \
+                 apr_rows_args)
 
 typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint32_t abi);
 
