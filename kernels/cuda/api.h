@@ -316,14 +316,25 @@ typedef struct apr_cuda_api {
     const apr_cuda_feedback *feedback;
 } apr_cuda_api;
 
-/* What tools and library have to agree on: a library of another number is refused. */
-#define APR_CUDA_AND(n, type) ((n)*31u + (uint32_t)sizeof(type))
-#define APR_CUDA_ABI                                                                                                                       \
-    APR_CUDA_AND(APR_CUDA_AND(APR_CUDA_AND(APR_CUDA_AND(APR_CUDA_AND(APR_CUDA_AND((uint32_t)APR_CUDA_MEANING, apr_cuda_api), apr_op_args), \
-                                                        apr_flow_args),                                                                    \
-                                           apr_turn_args),                                                                                 \
-                              apr_prompt_args),                                                                                            \
-                 apr_rows_args)
+/* One of each that tools and library pass each other: how large it is, is part of the number on which both have to agree. A library of
+ * another number is refused. */
+typedef struct apr_cuda_passed {
+    apr_cuda_api api;
+    apr_cuda_codecs codecs;
+    apr_cuda_feedback feedback;
+    apr_cuda_options options;
+    apr_cuda_facts facts;
+    apr_cuda_token token;
+    apr_best best;
+    apr_tensor tensor;
+    apr_op_args op;
+    apr_flow_args flow;
+    apr_flow_inputs inputs;
+    apr_turn_args turn;
+    apr_prompt_args prompt;
+    apr_rows_args rows;
+} apr_cuda_passed;
+#define APR_CUDA_ABI ((uint32_t)APR_CUDA_MEANING << 20 | (uint32_t)sizeof(apr_cuda_passed))
 
 typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint32_t abi);
 

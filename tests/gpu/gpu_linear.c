@@ -152,7 +152,6 @@ static void products_through_tiles_are_those_from_packed_weights(void **state)
         for (int many = 0; many < 2; many++) compare(cases[i].dtype, cases[i].n_out, cases[i].n_in, n_tokens_of[many]);
 }
 
-/* A prompt through FP16 tiles, head by head, against the same tokens a few at a time. */
 /* Numbers of tokens that go the same way, one chosen for the most of them (kernels/cuda/ops/products.cu), in any order. */
 static void tokens_more_or_fewer_go_the_way_that_was_chosen(void **state)
 {
@@ -161,6 +160,7 @@ static void tokens_more_or_fewer_go_the_way_that_was_chosen(void **state)
     for (size_t i = 0; i < sizeof n_tokens / sizeof *n_tokens; i++) compare(APR_Q4_K, 384, 768, n_tokens[i]);
 }
 
+/* A prompt through FP16 tiles, head by head, against the same tokens a few at a time. */
 static void compare_heads(apr_dtype dtype, apr_linear_heads heads, int64_t n_rows, int64_t n_columns, int64_t n_tokens)
 {
     const int64_t n_in = heads.transposed ? n_rows : n_columns, n_out = heads.transposed ? n_columns : n_rows;
