@@ -2,7 +2,7 @@
 
 CC      ?= cc
 PREFIX  ?= /usr/local
-FLAVOR  ?= release#      release | debug | asan | tsan | fuzz
+FLAVOR  ?= release#      release | debug | asan | tsan
 
 # One line a file; V=1 prints whole commands. WERROR=1 makes warnings errors.
 Q   := $(if $(filter 1,$(V)),,@)
@@ -13,7 +13,8 @@ ifeq ($(MAKELEVEL)$(filter -j% --jobserver%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 build     := --no-print-directory -Otarget $(if $Q,-s)
-run_goals := demo test unit cli fuzz-replay asan tsan toys fuzz check-memory check-kills check-arm bench quality check-archs check-gpu check-emulated
+run_goals := demo test unit cli fuzz-replay asan signals-asan tsan toys fuzz check-memory check-kills check-arm bench quality check-archs \
+             archs-lock check-gpu check-emulated hostile-flags check-all
 before    :=
 $(foreach goal,$(filter $(run_goals),$(MAKECMDGOALS)),$(eval $(goal): | $(before))$(eval before := $(goal)))
 
@@ -22,21 +23,34 @@ ROOMS := formats kernels quant convert runtime
 , := ,
 
 clang_ := $(findstring clang,$(CC))
+x86_64 := $(findstring x86_64,$(shell $(firstword $(filter-out ccache,$(CC))) -dumpmachine))
 B      := build/$(FLAVOR)$(if $(clang_),-clang)
 
+# The order of flags: what this build prefers, then CPPFLAGS, CFLAGS and LDFLAGS as the user gives them, then what must hold whatever
+# these say. `make CFLAGS="-O3 -march=native"` gives other machine code and the same bytes (tests/hostile_flags.sh).
+c_flags   = $(WARN) $(harden_c) $(flags_$(FLAVOR)) $(speed) $(CPPFLAGS) $(CFLAGS) $(must) $(march)
+must      = -std=c11 -fopenmp -I. -MMD -MP -D_POSIX_C_SOURCE=200809L $(if $(filter 1,$(WERROR)),-Werror)
+# No fast-math and no contraction: bytes must be reproducible. A sum that is held to a bound instead may contract (below).
+contract := off
+must     += -fno-fast-math -fno-unsafe-math-optimizations -fno-associative-math -fno-reciprocal-math -fno-finite-math-only \
+            -fsigned-zeros -ffp-contract=$(contract) $(if $(clang_),,-fno-single-precision-constant) $(if $(x86_64),-mfpmath=sse)
 WARN     := -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
-CPPFLAGS += -I. -MMD -MP -D_POSIX_C_SOURCE=200809L
-CFLAGS   += -std=c11 $(WARN) $(if $(filter 1,$(WERROR)),-Werror) -fopenmp $(flags_$(FLAVOR))
-LDLIBS   += -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -ldl -lm
+libs     := -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -ldl -lm
+# Hardening, on by default: HARDEN=0 leaves it out. Sanitizers have checks of their own, and -O0 has no fortified calls.
+HARDEN   ?= $(if $(filter release,$(FLAVOR)),1,0)
+ifeq ($(HARDEN),1)
+harden_c := -fstack-protector-strong $(if $(findstring FORTIFY_SOURCE,$(CPPFLAGS) $(CFLAGS)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+harden_l := -Wl,-z,relro,-z,now
+endif
 # gcc's OpenMP as an archive, where there is one: only so can a program say how its threads wait (tools/cli/waiting.c).
 gomp_a   := $(if $(clang_),,$(wildcard $(shell $(CC) -print-file-name=libgomp.a)))
 openmp   := $(if $(gomp_a),$(gomp_a) -pthread,-fopenmp)
-# No fast-math and no contraction: bytes must be reproducible.
-flags_release := -O2 -g1 -ffp-contract=off
-flags_debug   := -O0 -g -ffp-contract=off
-flags_asan    := -O1 -g -ffp-contract=off -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer
-flags_fuzz    := $(flags_asan) -fsanitize=fuzzer-no-link
-flags_tsan    := -O2 -g1 -ffp-contract=off -fsanitize=thread
+flags_release := -O2 -g1
+flags_debug   := -O0 -g
+# clang's objects also tell a fuzzer which code they reach, so that tests and fuzz targets share one build.
+flags_asan    := -O1 -g1 -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer \
+                 $(if $(clang_),-fsanitize=fuzzer-no-link)
+flags_tsan    := -O2 -g1 -fsanitize=thread
 
 WIDE_C := $(sort $(wildcard kernels/host/codecs/wide_*.c))#  compiled once for each level of CPU
 PRODUCT_C := $(sort $(wildcard kernels/host/products/product_*.c))#  and these, for one level more
@@ -45,8 +59,11 @@ LIB    := $B/libaprkit.a
 MAINS  := $(wildcard tools/apr*.c)
 TOOL_C := $(sort $(wildcard tools/*/*.c))
 TOOLS  := $(MAINS:tools/%.c=$B/%)
+# All unit tests are one program. UNITS="codecs rows" leaves the others out of it.
 TEST_C := $(wildcard tests/*/test_*.c)
-TESTS  := $(patsubst %.c,$B/%,$(notdir $(TEST_C)))
+UNITS  ?= $(sort $(patsubst test_%.c,%,$(notdir $(TEST_C))))
+UNIT   := $B/unit
+UNIT_O := $(foreach u,$(UNITS),$(patsubst %,$B/%.o,$(wildcard tests/*/test_$u.c))) $B/tests/unit.c.o
 FUZZ   := $(patsubst tests/fuzz/fuzz_%.c,%,$(filter-out tests/fuzz/fuzz_replay.c tests/fuzz/fuzz_dispatch.c,$(wildcard tests/fuzz/fuzz_*.c)))
 FUZZ_O := $(FUZZ:%=$B/tests/fuzz/fuzz_%.c.o) $B/tests/fuzz/fuzz_dispatch.c.o
 REPLAY := $B/fuzz_replay
@@ -66,11 +83,11 @@ demo: deps ## the whole story on the bundled model: convert, quantize, plan, run
 
 test: deps ## all tests but those that need a GPU
 	@$(MAKE) $(build) CUDA=0 all test-programs
-	@tests/run_all.sh $B "$(TESTS)" $(REPLAY) "$(notdir $(basename $(GPU_SOURCES)))"
-test-programs: $(TOOLS) $(MAKERS) $(TESTS) $(REPLAY)
+	@tests/run_all.sh $B $(UNIT) $(REPLAY) "$(notdir $(basename $(GPU_SOURCES)))"
+test-programs: $(TOOLS) $(MAKERS) $(UNIT) $(REPLAY)
 unit:
-	@$(MAKE) $(build) $(TESTS)
-	@tests/run_units.sh $(TESTS)
+	@$(MAKE) $(build) $(UNIT)
+	@tests/run_units.sh $(UNIT)
 cli:
 	@$(MAKE) $(build) $(TOOLS) $(MAKERS)
 	@tests/run_cli.sh $B
@@ -80,21 +97,32 @@ fuzz-replay:
 	@$(MAKE) $(build) $(REPLAY)
 	@tests/run_replays.sh $(REPLAY)
 
-asan: ## the same tests under the address and undefined-behaviour sanitizers
-	@$(MAKE) --no-print-directory FLAVOR=asan test
+asan: deps-dev ## the same tests under clang's sanitizers of addresses and undefined behaviour, with its warnings; builds the fuzz targets
+	@$(MAKE) $(build) $(asan) CUDA=0 test-programs build/asan-clang/fuzz
+	@tests/run_all.sh --without-signals build/asan-clang build/asan-clang/unit build/asan-clang/fuzz_replay "$(notdir $(basename $(GPU_SOURCES)))"
+signals-asan: deps-dev # what of the tests ends programs by signals, under the same sanitizers
+	@$(MAKE) $(build) $(asan) CUDA=0 test-programs
+	@tests/files.sh build/asan-clang
+	@tests/resume.sh build/asan-clang
+asan := CC='$(if $(clang_),$(CC),clang)' FLAVOR=asan
 # What works with threads. OpenMP is LLVM's and tells the sanitizer of its barriers through libarcher: gcc's does not.
-TSAN_TESTS := parity weights session session_sequences scheduler golden pipe_device pipe_extents pipe_queue work_sink convert out compare ops ops_threads ops_experts ops_recurrent ops_heads rows#  the longest first
+TSAN_UNITS := parity weights session session_sequences scheduler golden pipe_device pipe_extents pipe_queue work_sink convert out compare ops ops_threads ops_experts ops_recurrent ops_heads rows#  the longest first
 tsan: deps-dev ## the tests of what works with threads, under the thread sanitizer
-	@$(MAKE) $(build) CC='$(if $(clang_),$(CC),clang)' FLAVOR=tsan $(TSAN_TESTS:%=build/tsan-clang/test_%)
+	@$(MAKE) $(build) CC='$(if $(clang_),$(CC),clang)' FLAVOR=tsan UNITS='$(TSAN_UNITS)' build/tsan-clang/unit
 	@OMP_TOOL_LIBRARIES="$$(dirname "$$(readlink -f "$$(command -v clang)")")/../lib/libarcher.so" TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
-	  tests/run_units.sh $(TSAN_TESTS:%=build/tsan-clang/test_%)
-fuzz-build: deps-dev ## all fuzz targets and the libraries they need: build/fuzz-clang/{fuzz,lib} can be copied to another machine
-	@$(MAKE) $(build) CC='$(if $(clang_),$(CC),clang)' FLAVOR=fuzz build/fuzz-clang/fuzz
-	@rm -rf build/fuzz-clang/lib && mkdir -p build/fuzz-clang/lib && ldd build/fuzz-clang/fuzz | \
-	  awk '/lib(cjson|zstd|deflate|pcre2-8|utf8proc|omp|stdc\+\+|gcc_s)\.so/ && $$3 ~ "^/" {print $$3}' | xargs -r cp -uL -t build/fuzz-clang/lib
+	  tests/run_units.sh build/tsan-clang/unit
+fuzz-build: deps-dev ## all fuzz targets and the libraries they need: build/asan-clang/{fuzz,lib} can be copied to another machine
+	@$(MAKE) $(build) $(asan) build/asan-clang/fuzz
+	@rm -rf build/asan-clang/lib && mkdir -p build/asan-clang/lib && ldd build/asan-clang/fuzz | \
+	  awk '/lib(cjson|zstd|deflate|pcre2-8|utf8proc|omp|stdc\+\+|gcc_s)\.so/ && $$3 ~ "^/" {print $$3}' | xargs -r cp -uL -t build/asan-clang/lib
 fuzz: fuzz-build ## fuzz everything that reads foreign bytes, FUZZ_SECONDS (60) each; finds are kept in build/fuzz
-	@tests/fuzz_all.sh build/fuzz-clang/fuzz build/fuzz -s $(or $(FUZZ_SECONDS),60)
+	@tests/fuzz_all.sh build/asan-clang/fuzz build/fuzz -s $(or $(FUZZ_SECONDS),60)
 
+hostile-flags: ## codecs give the same bytes whatever CFLAGS say
+	@$(MAKE) $(build) CUDA=0 $B/make_blocks
+	@tests/hostile_flags.sh $B
+check-all: ## all that CI runs, all that it leaves out, and kernels for every architecture: hours; before an issue is called done
+	@.ci/run all
 toys: ## add a toy dtype, file format, ... to copies of the checkout, and compare README with what that took
 	@$(MAKE) $(build) CUDA=0 all
 	@tests/toys.sh
@@ -139,17 +167,17 @@ doctor: ## what was found here
 $B/%.c.o: %.c
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$Q$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+	$Q$(CC) $(c_flags) -c $< -o $@
 # What loops over weights
-$B/kernels/%.c.o $B/quant/%.c.o: CFLAGS += $(if $(filter release,$(FLAVOR)),-O3)
+$B/kernels/%.c.o $B/quant/%.c.o: speed := $(if $(filter release,$(FLAVOR)),-O3)
 # Sums of products that are held to bounds, not to bits
-$B/kernels/host/matmul_floats.c.o $B/kernels/host/heads.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: CFLAGS += -ffp-contract=fast
+$B/kernels/host/matmul_floats.c.o $B/kernels/host/heads.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: contract := fast
 # What prints, reads words or renders templates, and what runs once, takes longer to compile than it would ever win back.
 light := $(MAINS) $(TOOL_C) $(TEST_C) $(wildcard tests/fuzz/*.c runtime/template/*.c runtime/program/*.c runtime/program/*/*.c \
          runtime/plan/*.c formats/*.c formats/model/*.c formats/model/families/*.c formats/gguf/*.c formats/torch/*.c formats/hf/*.c formats/apr/*.c)
-$(light:%=$B/%.o): CFLAGS += $(if $(filter release,$(FLAVOR)),-O1)
+$(light:%=$B/%.o): speed := $(if $(filter release,$(FLAVOR)),-O1)
 # One source, once for each set of instructions; kernels/host/codecs/levels.c and products/products.c choose when a tool starts.
-levels := plain $(if $(findstring x86_64,$(shell $(firstword $(filter-out ccache,$(CC))) -dumpmachine)),avx2 avx512)
+levels := plain $(if $(x86_64),avx2 avx512)
 march_avx2   := -march=x86-64-v3
 march_avx512 := -march=x86-64-v4 $(if $(clang_),,-mprefer-vector-width=512)
 march_vnni   := $(march_avx512) -mavx512vnni
@@ -157,12 +185,14 @@ product_levels := $(levels) $(if $(filter avx512,$(levels)),vnni)
 # all of a search is inlined into one function: following its variables for a debugger takes longer than compiling it
 wide_flags   := $(if $(clang_),,-fno-var-tracking-assignments)
 # instrumented for a fuzzer, plain code takes minutes to compile, and no fuzzer's machine runs it
-unoptimised_plain := $(if $(filter fuzz,$(FLAVOR)),-O0)
+unoptimised_plain := $(if $(findstring fuzzer,$(flags_$(FLAVOR))),-O0)
 define level_rule
+$B/%.$(1).o: speed := $$(if $$(filter release,$$(FLAVOR)),-O3) $$(wide_flags) $$(unoptimised_$(1))
+$B/%.$(1).o: march := $$(march_$(1))
 $B/%.$(1).o: %.c
 	$$(call say,CC,$$< ($(1)))
 	@mkdir -p $$(@D)
-	$$Q$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(if $$(filter release,$$(FLAVOR)),-O3) $$(wide_flags) $$(unoptimised_$(1)) -DAPR_LEVEL=$(1) $$(march_$(1)) -c $$< -o $$@
+	$$Q$$(CC) $$(c_flags) -DAPR_LEVEL=$(1) -c $$< -o $$@
 endef
 $(foreach l,$(product_levels),$(eval $(call level_rule,$l)))
 WIDE_O := $(foreach l,$(levels),$(WIDE_C:%.c=$B/%.$l.o)) $(foreach l,$(product_levels),$(PRODUCT_C:%.c=$B/%.$l.o))
@@ -172,17 +202,26 @@ $(LIB): $(LIB_C:%=$B/%.o) $(WIDE_O)
 	$Qar rcs $@ $^
 define link
 	$(call say,LD,$(@F))
-	$Q$(CC) $(filter-out -fopenmp,$(CFLAGS)) $(LDFLAGS) $^ $(LDLIBS) $(1) $(openmp) -o $@
+	$Q$(CC) $(harden_l) $(flags_$(FLAVOR)) $(filter-out -fopenmp $(fast),$(CFLAGS)) $(LDFLAGS) $^ $(libs) $(LDLIBS) $(1) $(openmp) -o $@
 endef
+# At a link these would make denormal numbers zeros in the whole program.
+fast := -Ofast -ffast-math -funsafe-math-optimizations
 $(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
-$(foreach t,$(TEST_C) $(wildcard tests/support/make_*.c),$(eval $B/$(basename $(notdir $t)): $B/$t.o))
-$(TESTS) $(MAKERS): $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
+$(MAKERS): $B/%: $B/tests/support/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link,$(LIB) -lcmocka)
+$(UNIT): $(UNIT_O) $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
+	$(call link,$(LIB) -lcmocka)
+# Each test file's main has the name unit_NAME there.
+$(TEST_C:%=$B/%.o): must += -Dmain=unit_$(patsubst test_%.c,%,$(notdir $<)) -Wno-missing-prototypes
+$B/units: FORCE
+	@mkdir -p $(@D); [ "$$(cat $@ 2>/dev/null)" = "$(UNITS)" ] || echo "$(UNITS)" >$@
+$B/tests/unit.c.o: must += '-DUNIT_LIST=$(patsubst %,X(%),$(UNITS))'
+$B/tests/unit.c.o: $B/units
 $B/bench_%: $B/tests/bench/bench_%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
-$(FUZZ:%=$B/tests/fuzz/fuzz_%.c.o): CPPFLAGS += -DLLVMFuzzerTestOneInput=$(basename $(basename $(@F)))
-$B/tests/fuzz/fuzz_dispatch.c.o: CPPFLAGS += '-DFUZZ_LIST=$(patsubst %,X(%),$(FUZZ))'
+$(FUZZ:%=$B/tests/fuzz/fuzz_%.c.o): must += -DLLVMFuzzerTestOneInput=$(basename $(basename $(@F)))
+$B/tests/fuzz/fuzz_dispatch.c.o: must += '-DFUZZ_LIST=$(patsubst %,X(%),$(FUZZ))'
 $(FUZZ_O): Makefile # a target more or less changes what they are compiled with
 $(REPLAY): $B/tests/fuzz/fuzz_replay.c.o $(FUZZ_O) $B/tests/support/scratch.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
@@ -217,9 +256,9 @@ $B/cuda/archs: FORCE
 	@mkdir -p $(@D); [ "$$(cat $@ 2>/dev/null)" = "$(ARCHS)" ] || echo "$(ARCHS)" >$@
 FORCE:
 # Products of warpgroups are in no code for 9.0, only in that for 9.0a, which the same devices run.
-$B/cuda/ops/abreast_wide.cu.o: gencode := $(subst arch=compute_90$(,)code=sm_90 ,arch=compute_90a$(,)code=sm_90a ,$(gencode))
+$B/cuda/ops/abreast_wide.cu.o $B/cuda/ops/abreast_wide.cu.key: gencode := $(subst arch=compute_90$(,)code=sm_90 ,arch=compute_90a$(,)code=sm_90a ,$(gencode))
 # bytes must reproduce there: no contraction of multiply-add
-$B/cuda/codecs/%.cu.o: NVFLAGS += -fmad=false
+$B/cuda/codecs/%.cu.o $B/cuda/codecs/%.cu.key: NVFLAGS += -fmad=false
 $B/cuda/%.cu.o: kernels/cuda/%.cu $B/cuda/archs
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
@@ -228,7 +267,7 @@ $B/cuda/%.cu.o: kernels/cuda/%.cu $B/cuda/archs
 $B/cuda/%.c.o: %.c
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$Q$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
+	$Q$(CC) $(c_flags) -fPIC -fvisibility=hidden -c $< -o $@
 $(CUDA_LIB): $(CUDA_O) $(CUDA_C:%=$B/cuda/%.o)
 	$(call say,LD,$(@F))
 	$Q$(NVCC) -shared -nodlink -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64,--no-undefined $^ -lcublas -lcublasLt -ldl -lpthread -o $@
@@ -245,11 +284,16 @@ $(GPU_CU_TESTS): $B/%: $B/cuda/tests/%.cu.o $(CUDA_O) $(LIB)
 	$(call say,LD,$(@F))
 	$Q$(NVCC) -nodlink -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64 $^ -Xcompiler -fopenmp $(LDLIBS) -lcublas -lcublasLt -lpthread -o $@
 
-check-archs: ## fail unless the CUDA library has code for every architecture, and nothing spills
-	@$(MAKE) $(build) $(CUDA_LIB) $B/gpu_archs
-	@$B/gpu_archs $(ARCHS)
-	@for o in $(CUDA_O); do [ -s $$o.ptxas ] || { echo "$$o.ptxas: nothing is known of its registers"; exit 1; }; done
-	@! grep -HE '[1-9][0-9]* bytes spill' $(CUDA_O:%=%.ptxas) || { echo "kernels spill"; exit 1; }
+# What archs.lock remembers a kernel by: its flags, the compiler, its code and what that includes.
+$B/cuda/%.cu.key: kernels/cuda/%.cu FORCE
+	@mkdir -p $(@D)
+	@echo "$*.cu $$({ echo '$(subst ',,$(NVFLAGS))'; $(NVCC) --version | tail -n 1; tests/closure.sh $<; } | sha256sum | cut -c 1-32)" >$@
+$B/cuda/keys: $(CUDA_CU:kernels/cuda/%.cu=$B/cuda/%.cu.key)
+	@{ echo 'architectures: $(ARCHS)'; $(NVCC) --version | sed -n 's/.*release.*, V/compiler: nvcc /p'; cat $^; } >$@
+check-archs: ## kernels that changed since archs.lock, and four others: code for every architecture, and nothing that spills
+	@tests/archs.sh check $B
+archs-lock: ## compile all kernels for every architecture (18 minutes on two cores), and write kernels/cuda/archs.lock
+	@tests/archs.sh lock $B
 check-gpu: deps ## the tests that need a GPU; says so where there is none
 	@$(MAKE) $(build) all $(GPU_TESTS) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
 	@CUDA=$(CUDA) tests/run_gpu.sh $B $(GPU_TESTS:$B/gpu_archs=) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
@@ -315,6 +359,12 @@ check-emulated: deps ## some of the GPU's tests without a GPU: kernels played on
 	@tests/run_emulated.sh $E $(EMULATED_CHECKS:%=$E/%)
 
 -include $(shell find $B -name '*.d' 2>/dev/null)
+
+# For scripts: what the build knows.
+print-tsan-units: ; @echo $(TSAN_UNITS)
+print-emulated-checks: ; @echo $(EMULATED_CHECKS)
+codecs_c := $(wildcard kernels/ref/*.c) kernels/rows.c kernels/host/codecs/levels.c tests/support/make_blocks.c
+print-codec-objects: ; @echo $(codecs_c:%=$B/%.o) $(foreach l,$(levels),$(WIDE_C:%.c=$B/%.$l.o))
 
 layers: ## fail if a room includes what it may not, or files include each other in a circle
 	@tests/layers.sh

@@ -4,7 +4,7 @@
 # Wants aarch64-linux-gnu-gcc and qemu-aarch64 (Debian: gcc-aarch64-linux-gnu qemu-user), and Debian's archive for the libraries.
 set -e
 build=$1
-tests='test_half test_codecs test_levels test_products test_lanes test_unpack test_transcode'
+tests='half codecs levels products lanes unpack transcode'
 for tool in aarch64-linux-gnu-gcc qemu-aarch64; do
     command -v $tool >/dev/null || { echo "check-arm: skipped, there is no $tool here"; exit 0; }
 done
@@ -23,11 +23,10 @@ if [ ! -f "$root/done" ]; then
 fi
 lib=$root/usr/lib/aarch64-linux-gnu
 make --no-print-directory -s CUDA=0 B="$build" CC=aarch64-linux-gnu-gcc \
-    CPPFLAGS="-I. -MMD -MP -D_POSIX_C_SOURCE=200809L -isystem $root/usr/include" LDFLAGS="-L$lib -Wl,-rpath-link,$lib" \
-    $(printf "$build/%s " $tests)
+    CPPFLAGS="-isystem $root/usr/include" LDFLAGS="-L$lib -Wl,-rpath-link,$lib" UNITS="$tests" "$build/unit"
 failed=0
 for t in $tests; do
-    if qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH="$lib" "$build/$t" >"$build/$t.out" 2>&1; then
+    if qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH="$lib" "$build/unit" "$t" >"$build/$t.out" 2>&1; then
         echo "$t: $(grep -c '^\[       OK' "$build/$t.out") passed on $(qemu-aarch64 --version | head -n 1)"
     else
         failed=1

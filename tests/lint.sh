@@ -21,9 +21,8 @@ $out"
 out=$(git grep -nE '\.\./shared|"/work/' -- tests ':!tests/lint.sh' ':!tests/corpus') && say "tests read nothing outside the checkout:
 $out"
 if clang-format --version 2>/dev/null | grep -q 'version 14'; then
-    for f in $sources; do
-        clang-format --dry-run --Werror "$f" >/dev/null 2>&1 || say "$f: not formatted (make format)"
-    done
+    out=$(clang-format --dry-run --Werror $sources 2>&1) || say "not formatted (make format):
+$(printf '%s\n' "$out" | sed -n 's/^\([^ :]*\):[0-9]*:[0-9]*: error: .*/\1/p' | sort -u)"
 else
     echo "lint: clang-format 14 is not here, so the format was not checked"
 fi

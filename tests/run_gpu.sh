@@ -29,10 +29,7 @@ if [ "$CUDA" != 1 ]; then
 fi
 [ -f "$lib" ] || fail "$lib was to be built, and is not there"
 # Without a driver nobody opens the library; what it misses shows all the same.
-missing=$(ldd -r "$lib" 2>&1 | grep -E 'not found|undefined symbol|not a dynamic')
-[ -z "$missing" ] || fail "$lib cannot be loaded:
-$missing"
-nm -D --defined-only "$lib" | grep -q ' T apr_cuda_plugin$' || fail "$lib does not export apr_cuda_plugin"
+missing=$("$here/loads.sh" "$lib") || fail "$missing"
 if ! said=$("$bin/aprrun" doctor --quick 2>&1); then
     case $said in
     *'there is no NVIDIA driver here'* | *'there is no CUDA device'*) why=$said && skip_all "$@" ;;

@@ -1,18 +1,20 @@
 #!/bin/sh
-# run_units.sh PROGRAM... - runs each unit test program, as many at once as there are cores, shows what failed, was skipped
-# and every line of figures, in the order they were named, and closes with the count. Nothing may be skipped here: what a
-# unit test needs lies in tests/, so a skip is a failure; and so is having no test to run.
+# run_units.sh UNIT [NAME...] - runs the unit tests of that program (tests/unit.c): each NAME, or each that it lists, in a process of its
+# own, as many at once as there are cores. Shows what failed, was skipped and every line of figures, in the order of names, and closes
+# with the count. Nothing may be skipped here: what a unit test needs is in tests/, so a skip is a failure; and so is having no test.
 counts=$(dirname "$0")/counts.sh
+. "$counts"
+unit=$1
+[ $# -eq 0 ] || shift
+[ $# -gt 0 ] || set -- $("$unit" --list)
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
-export work
+export work unit
 
-# A failed program must not end the others, so xargs sees none fail.
+# A failed test must not end the others, so xargs sees none fail.
 printf '%s\n' "$@" | xargs -r -P "$(nproc 2>/dev/null || echo 2)" -I{} sh -c \
-    'name=$(basename "$1"); "$1" >"$work/$name.out" 2>&1; echo $? >"$work/$name.code"' - {}
-. "$counts"
-for t in "$@"; do
-    name=$(basename "$t")
+    '"$unit" "$1" >"$work/$1.out" 2>&1; echo $? >"$work/$1.code"' - {}
+for name in "$@"; do
     out=$(cat "$work/$name.out" 2>/dev/null)
     code=$(cat "$work/$name.code" 2>/dev/null || echo 'nothing: it did not run')
     summed() { printf '%s\n' "$out" | sed -n "s/^\[  $1 *\] \([0-9][0-9]*\) test(s).*/\1/p" | awk '{n += $1} END {print n + 0}'; }
