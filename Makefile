@@ -220,6 +220,12 @@ $B/tests/unit.c.o: must += '-DUNIT_LIST=$(patsubst %,X(%),$(UNITS))'
 $B/tests/unit.c.o: $B/units
 $B/bench_%: $B/tests/bench/bench_%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
+# The number on which tools and CUDA library agree: only these two files are compiled with it.
+interface := -include $B/cuda_interface.h
+$B/cuda_interface.h: FORCE
+	@mkdir -p $(@D); kernels/cuda/interface.sh >$@.new && { cmp -s $@.new $@ && rm $@.new || mv $@.new $@; }
+$B/kernels/cuda_loader.c.o $B/cuda/device/device.cu.o $B/emulated/kernels/cuda/device/device.cu.o: $B/cuda_interface.h
+$B/kernels/cuda_loader.c.o: must += $(interface)
 $(FUZZ:%=$B/tests/fuzz/fuzz_%.c.o): must += -DLLVMFuzzerTestOneInput=$(basename $(basename $(@F)))
 $B/tests/fuzz/fuzz_dispatch.c.o: must += '-DFUZZ_LIST=$(patsubst %,X(%),$(FUZZ))'
 $(FUZZ_O): Makefile # a target more or less changes what they are compiled with
@@ -257,6 +263,7 @@ $B/cuda/archs: FORCE
 FORCE:
 # Products of warpgroups are in no code for 9.0, only in that for 9.0a, which the same devices run.
 $B/cuda/ops/abreast_wide.cu.o $B/cuda/ops/abreast_wide.cu.key: gencode := $(subst arch=compute_90$(,)code=sm_90 ,arch=compute_90a$(,)code=sm_90a ,$(gencode))
+$B/cuda/device/device.cu.o: NVFLAGS += $(interface)
 # bytes must reproduce there: no contraction of multiply-add
 $B/cuda/codecs/%.cu.o $B/cuda/codecs/%.cu.key: NVFLAGS += -fmad=false
 $B/cuda/%.cu.o: kernels/cuda/%.cu $B/cuda/archs
@@ -327,6 +334,7 @@ $E/%.cu.o: $E/src/%.cu $E/arch | $(EMULATED_CUH:%=$E/src/%)
 	$(call say,EMU,$*.cu)
 	@mkdir -p $(@D)
 	$Q$(CXX) $(EMULATED_FLAGS) -x c++ -c $< -o $@
+$E/kernels/cuda/device/device.cu.o: EMULATED_FLAGS += $(interface)
 # what plays the threads runs all the time
 $(EMULATED_O): EMULATED_FLAGS += -O2
 $E/%.cpp.o: %.cpp $E/arch

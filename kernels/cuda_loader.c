@@ -2,6 +2,7 @@
 #include "kernels/cuda_loader.h"
 
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,6 +27,27 @@ static bool has_driver(void)
     return driver != NULL;
 }
 
+#if APR_CUDA_INTERFACE == 0
+#error "the number of the interface is missing: compile with the Makefile, which includes cuda_interface.h"
+#endif
+
+/* Is the library of the same build as this program? Nothing of it is called here. */
+static apr_status check_build(void *library, const char *path, apr_error *err)
+{
+    static const char what_to_do[] = "rebuild both from one commit with make";
+    const apr_cuda_description *const build = dlsym(library, APR_CUDA_BUILD);
+
+    if (build == NULL && dlsym(library, APR_CUDA_ENTRY) != NULL)
+        return apr_fail(err, APR_E_DEVICE, "%s is an older build, without a number of its interface; this program needs %016" PRIx64 ": %s",
+                        path, APR_CUDA_ABI, what_to_do);
+    if (build == NULL || memcmp(build->mark, APR_CUDA_MARK, sizeof APR_CUDA_MARK) != 0)
+        return apr_fail(err, APR_E_DEVICE, "%s is not aprkit's CUDA library: it has no %s", path, APR_CUDA_BUILD);
+    if (build->abi == APR_CUDA_ABI) return APR_OK;
+    return apr_fail(err, APR_E_DEVICE,
+                    "%s is another build: its interface is %016" PRIx64 " (code for %.*s), this program's is %016" PRIx64 ": %s", path,
+                    build->abi, (int)sizeof build->architectures, build->architectures, APR_CUDA_ABI, what_to_do);
+}
+
 apr_status apr_cuda_load(const apr_cuda_api **api, apr_error *err)
 {
     char path[4096];
@@ -44,11 +66,9 @@ apr_status apr_cuda_load(const apr_cuda_api **api, apr_error *err)
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
     if (library == NULL) return apr_fail(err, APR_E_DEVICE, "there is no CUDA here: %s", dlerror());
+    APR_TRY(check_build(library, path, err));
     entry.object = dlsym(library, APR_CUDA_ENTRY);
-    if (entry.object == NULL) return apr_fail(err, APR_E_DEVICE, "%s is not aprkit's CUDA library: it has no %s", path, APR_CUDA_ENTRY);
-    *api = entry.function(APR_CUDA_ABI);
-    if (*api == NULL)
-        return apr_fail(err, APR_E_DEVICE, "%s belongs to another version of aprkit (this one needs its interface %u); build both together",
-                        path, APR_CUDA_ABI);
+    if (entry.object != NULL) *api = entry.function(APR_CUDA_ABI);
+    if (*api == NULL) return apr_fail(err, APR_E_DEVICE, "%s is damaged: it has no table of functions (%s)", path, APR_CUDA_ENTRY);
     return APR_OK;
 }

@@ -1,4 +1,4 @@
-/* api.h - what libaprkit-cuda.so offers: plain C, no CUDA header needed, one exported symbol that returns a table of functions.
+/* api.h - what libaprkit-cuda.so offers: plain C without a CUDA header. It exports a table of functions.
  *
  * A device is opened once: context (with a small stack limit), one stream, no allocation. Memory is only what alloc() gives;
  * cuBLAS gets its workspace from there too. Operations take the argument structs of kernels/ops.h with device pointers
@@ -12,6 +12,7 @@
 #ifndef APR_KERNELS_CUDA_API_H
 #define APR_KERNELS_CUDA_API_H
 
+#include "formats/model/packing.h"
 #include "kernels/best.h"
 #include "kernels/cuda/flow_args.h"
 #include "kernels/cuda/prompt_args.h"
@@ -19,10 +20,9 @@
 #include "kernels/misfits.h"
 #include "kernels/ops.h"
 
-/* Grows with every change of what this header, and the structs that it includes, mean; their sizes are counted besides (APR_CUDA_ABI). */
-enum { APR_CUDA_MEANING = 20 };
-
-/* The one exported symbol. NULL when the library was built for another number. */
+/* The library exports two symbols. The first is a description of itself (apr_cuda_description). The second is a function that returns the
+ * table of functions, or NULL when the library was built for another APR_CUDA_ABI. */
+#define APR_CUDA_BUILD "apr_cuda_build"
 #define APR_CUDA_ENTRY "apr_cuda_plugin"
 
 enum { APR_CUDA_MARKS = 16 };
@@ -196,8 +196,8 @@ typedef struct apr_cuda_feedback {
 static inline uint64_t apr_cuda_solver_bytes(int64_t n) { return ((uint64_t)n * 1024 + (1 << 17)) * sizeof(double); }
 
 typedef struct apr_cuda_api {
-    uint32_t abi;
-    const char *architectures; /* native code inside: "75 80 86 89 90 100 103 120 121" */
+    uint64_t abi;
+    const char *architectures; /* native code inside: "75 80 86 89 90 100 103 120 121"; also as PTX: the last */
 
     /* Devices that the driver shows; APR_E_DEVICE (and *n = 0) without a driver or a device, with the driver's words. */
     apr_status (*count)(int *n, apr_error *err);
@@ -316,27 +316,84 @@ typedef struct apr_cuda_api {
     const apr_cuda_feedback *feedback;
 } apr_cuda_api;
 
-/* One of each that tools and library pass each other: how large it is, is part of the number on which both have to agree. A library of
- * another number is refused. */
-typedef struct apr_cuda_passed {
-    apr_cuda_api api;
-    apr_cuda_codecs codecs;
-    apr_cuda_feedback feedback;
-    apr_cuda_options options;
-    apr_cuda_facts facts;
-    apr_cuda_token token;
-    apr_best best;
-    apr_tensor tensor;
-    apr_op_args op;
-    apr_flow_args flow;
-    apr_flow_inputs inputs;
-    apr_turn_args turn;
-    apr_prompt_args prompt;
-    apr_rows_args rows;
-} apr_cuda_passed;
-#define APR_CUDA_ABI ((uint32_t)APR_CUDA_MEANING << 20 | (uint32_t)sizeof(apr_cuda_passed))
+/* --- the number on which tools and library agree --- */
 
-typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint32_t abi);
+/* APR_CUDA_ABI is two halves of 32 bits. A library of another number is refused.
+ *
+ * The upper half is a hash of the text of the headers that both read, and of all these include (kernels/cuda/interface.sh, called by the
+ * Makefile). It notices a field or a list's entry that was added, renamed or moved. Comments and white space do not count.
+ * The lower half is a hash of what the compiler makes of that text: the sizes of the types that cross the boundary, and what lists hold.
+ * It notices what the text cannot show: flags such as -fshort-enums and -fpack-struct. */
+#ifndef APR_CUDA_INTERFACE
+#define APR_CUDA_INTERFACE 0u /* compiled without the Makefile's number: the upper half is 0 */
+#endif
+#define APR_CUDA_ABI ((uint64_t)APR_CUDA_INTERFACE << 32 | (uint64_t)APR_CUDA_LAYOUT)
+
+/* X(type): every type that a call passes, by value or behind a pointer. */
+#define APR_CUDA_TABLES(X)   X(apr_cuda_api) X(apr_cuda_codecs) X(apr_cuda_feedback) X(apr_backend)
+#define APR_CUDA_DEVICES(X)  X(apr_cuda_options) X(apr_cuda_facts) X(apr_cuda_probe) X(apr_cuda_drill) X(apr_status) X(apr_error)
+#define APR_CUDA_WORKERS(X)  X(apr_cuda_worker) X(apr_cuda_worker_sizes) X(apr_cuda_portion) X(apr_range) X(apr_misfits)
+#define APR_CUDA_ROUNDING(X) X(apr_cuda_grid) X(apr_cuda_factors) X(apr_cuda_lanes)
+#define APR_CUDA_TOKENS(X)   X(apr_cuda_found) X(apr_cuda_token) X(apr_best)
+#define APR_CUDA_TENSORS(X)  X(apr_dtype) X(apr_dtype_facts) X(apr_tensor) X(apr_step) X(apr_step_kind) X(apr_chain) X(apr_origins)
+#define APR_CUDA_PACKINGS(X) X(apr_packing) X(apr_nested_scales) X(apr_code_order) X(apr_code_level) X(apr_zero_order)
+#define APR_CUDA_OPS(X)      X(apr_op_kind) X(apr_op_args) X(apr_workspace) X(apr_cache) X(apr_linear_heads) X(apr_glu_shape) X(apr_route_shape)
+#define APR_CUDA_KINDS(X)    X(apr_activation) X(apr_norm_kind) X(apr_rope_mode) X(apr_score_kind) X(apr_flow_ending) X(apr_prompt_ending)
+#define APR_CUDA_FLOWS(X)    X(apr_flow_part) X(apr_flow_args) X(apr_flow_inputs) X(apr_turn_args)
+#define APR_CUDA_STEPS(X)    X(apr_prompt_args) X(apr_rows_room) X(apr_rows_left) X(apr_rows_args) X(apr_rows_inputs)
+
+/* X(constant): lengths of lists, and of arrays. */
+#define APR_CUDA_ENUMS(X)  X(APR_DTYPE_COUNT) X(APR_OP_COUNT) X(APR_ACT_COUNT) X(APR_SCORE_KINDS) X(APR_CODES_ORDER_COUNT) X(APR_STEP_COUNT)
+#define APR_CUDA_ARRAYS(X) X(APR_CUDA_PROBE_COUNT) X(APR_CUDA_DRILL_COUNT) X(APR_CUDA_MARKS) X(APR_CUDA_PANEL) X(APR_MAX_RANK)
+
+#define APR_CUDA_TYPES(X) \
+    APR_CUDA_TABLES(X)    \
+    APR_CUDA_DEVICES(X)   \
+    APR_CUDA_WORKERS(X)   \
+    APR_CUDA_ROUNDING(X)  \
+    APR_CUDA_TOKENS(X)    \
+    APR_CUDA_TENSORS(X)   \
+    APR_CUDA_PACKINGS(X)  \
+    APR_CUDA_OPS(X)       \
+    APR_CUDA_KINDS(X)     \
+    APR_CUDA_FLOWS(X)     \
+    APR_CUDA_STEPS(X)
+#define APR_CUDA_LENGTHS(X) APR_CUDA_ENUMS(X) APR_CUDA_ARRAYS(X)
+
+/* Each of them has a place of its own in the hash. */
+typedef enum {
+#define X(name) APR_CUDA_PLACE_##name,
+    APR_CUDA_TYPES(X) APR_CUDA_LENGTHS(X)
+#undef X
+        APR_CUDA_PLACES
+} apr_cuda_passed;
+
+/* The hash is the sum of all values, each mixed with its place, so that two changes do not cancel out. */
+#define APR_CUDA_STIR(x)           (((x) ^ (x) >> 15) * 0x2c1b3c6du)
+#define APR_CUDA_MIX(place, value) APR_CUDA_STIR((uint32_t)(place)*0x85ebca6bu + (uint32_t)(value)*0x9e3779b1u)
+
+#define APR_CUDA_MIX_TYPE(type)     +APR_CUDA_MIX(APR_CUDA_PLACE_##type, sizeof(type))
+#define APR_CUDA_MIX_LENGTH(length) +APR_CUDA_MIX(APR_CUDA_PLACE_##length, length)
+/* What a number of the enum stands for: APR ids and blocks of types, the size of an operation's arguments. */
+#define APR_CUDA_MIX_DTYPE(id, name, class_of, elems, bytes, scales, flat, ggml, apr, safetensors) \
+    +APR_CUDA_MIX(1000 + APR_##id, (apr) << 20 | (elems) << 10 | (bytes))
+#define APR_CUDA_MIX_OP(ID, id, name) +APR_CUDA_MIX(2000 + APR_OP_##ID, sizeof(apr_##id##_args))
+
+#define APR_CUDA_LAYOUT                                                                                                     \
+    ((uint32_t)0 APR_CUDA_TYPES(APR_CUDA_MIX_TYPE) APR_CUDA_LENGTHS(APR_CUDA_MIX_LENGTH) APR_DTYPE_LIST(APR_CUDA_MIX_DTYPE) \
+         APR_OP_LIST(APR_CUDA_MIX_OP))
+
+/* What a library says of itself, at the symbol APR_CUDA_BUILD. A tool reads it before it calls anything, so this layout never changes.
+ * Older libraries do not have it. */
+#define APR_CUDA_MARK "aprkit CUDA"
+typedef struct apr_cuda_description {
+    char mark[16];           /* APR_CUDA_MARK */
+    uint64_t abi;            /* APR_CUDA_ABI */
+    char architectures[104]; /* as in apr_cuda_api */
+} apr_cuda_description;
+extern const apr_cuda_description apr_cuda_build; /* the library's own */
+
+typedef const apr_cuda_api *(*apr_cuda_plugin_fn)(uint64_t abi);
 
 /* --- workspace: linear and attend get the plan's one buffer in args.work (n_threads 1, slice floats) --- */
 

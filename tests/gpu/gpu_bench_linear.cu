@@ -12,7 +12,7 @@
 
 #include <algorithm>
 
-extern "C" const apr_cuda_api *apr_cuda_plugin(uint32_t abi);
+extern "C" const apr_cuda_api *apr_cuda_plugin(uint64_t abi);
 
 enum { BLAS_BYTES = 32 << 20, N_TIMES = 7, COLD_BYTES = 300 << 20 };
 
@@ -262,7 +262,7 @@ static void open_all(void)
     int version;
 
     options.stack_bytes = 256;
-    cuda = apr_cuda_plugin(APR_CUDA_ABI);
+    cuda = apr_cuda_plugin(apr_cuda_build.abi);
     must_be(cuda->open(&device, 0, &options, &err), &err);
     must_be(cuda->alloc(device, BLAS_BYTES, "workspace", &blas, &err), &err);
     must_be(cuda->start_blas(device, blas, BLAS_BYTES, &version, &err), &err);

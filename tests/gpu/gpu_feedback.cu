@@ -13,7 +13,7 @@ extern "C" {
 #include "quant/feedback/feedback_device.h"
 #include "quant/feedback/lane_bytes.h"
 #include "quant/feedback/lane_rows.h"
-const apr_cuda_api *apr_cuda_plugin(uint32_t abi);
+const apr_cuda_api *apr_cuda_plugin(uint64_t abi);
 }
 
 #include <math.h>
@@ -478,7 +478,7 @@ int main(int argc, char **argv)
     const apr_cuda_options options = {};
     int n_devices = 0;
 
-    api = apr_cuda_plugin(APR_CUDA_ABI);
+    api = apr_cuda_plugin(apr_cuda_build.abi);
     if (api == NULL || api->count(&n_devices, &err) != APR_OK) {
         printf("skipped: no device\n");
         return 77;

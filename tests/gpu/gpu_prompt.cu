@@ -6,7 +6,7 @@
 #include "kernels/cuda/device/device.cuh"
 #include "tests/gpu/gpu_weights.cuh"
 
-extern "C" const apr_cuda_api *apr_cuda_plugin(uint32_t abi);
+extern "C" const apr_cuda_api *apr_cuda_plugin(uint64_t abi);
 
 enum { BLAS_BYTES = 32 << 20 };
 static const apr_cuda_api *cuda;
@@ -577,7 +577,7 @@ int main(int argc, char **argv)
     void *blas;
     int version;
 
-    cuda = apr_cuda_plugin(APR_CUDA_ABI);
+    cuda = apr_cuda_plugin(apr_cuda_build.abi);
     well(cuda->open(&device, 0, &options, &err), &err);
     well(cuda->alloc(device, BLAS_BYTES, "workspace", &blas, &err), &err);
     well(cuda->start_blas(device, blas, BLAS_BYTES, &version, &err), &err);

@@ -388,8 +388,16 @@ static void use_alike(apr_cuda_device *device, bool on) { device->alike = on; }
 #ifndef APR_CUDA_ARCHITECTURES
 #define APR_CUDA_ARCHITECTURES ""
 #endif
+#if APR_CUDA_INTERFACE == 0
+#error "the number of the interface is missing: compile with the Makefile, which includes cuda_interface.h"
+#endif
 
-extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_plugin(uint32_t abi)
+extern "C" {
+extern __attribute__((visibility("default"))) const apr_cuda_description apr_cuda_build;
+const apr_cuda_description apr_cuda_build = {APR_CUDA_MARK, APR_CUDA_ABI, APR_CUDA_ARCHITECTURES};
+}
+
+extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_plugin(uint64_t abi)
 {
     static const apr_cuda_api api = {
         APR_CUDA_ABI,
