@@ -25,6 +25,8 @@ ROOMS := formats kernels quant convert runtime
 clang_ := $(findstring clang,$(CC))
 x86_64 := $(findstring x86_64,$(shell $(firstword $(filter-out ccache,$(CC))) -dumpmachine))
 B      := build/$(FLAVOR)$(if $(clang_),-clang)
+NVCC   ?= nvcc
+CUDA   ?= $(if $(and $(filter build/release,$B),$(shell command -v $(NVCC) 2>/dev/null)),1,0)
 
 # The order of flags: what this build prefers, then CPPFLAGS, CFLAGS and LDFLAGS as the user gives them, then what must hold whatever
 # these say. `make CFLAGS="-O3 -march=native"` gives other machine code and the same bytes (tests/hostile_flags.sh).
@@ -75,10 +77,10 @@ SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cpp')
 .SECONDARY:
 .PHONY: all $(run_goals) fuzz-build test-programs deps deps-dev doctor layers rooms format lint install clean help cuda emulated FORCE
 
-all: $(TOOLS) ## build the four tools into build/release
+all: $(if $(filter 1,$(CUDA)),$B/cuda/archs) $(TOOLS) ## build the four tools into build/release, and the CUDA library where nvcc is
 
 demo: deps ## the whole story on the bundled model: convert, quantize, plan, run, verify
-	@$(MAKE) $(build) CUDA=0 all
+	@$(MAKE) $(build) CUDA=$(if $(shell kernels/cuda/archs.sh --card),$(CUDA),0) all
 	@tests/demo.sh $B
 
 test: deps ## all tests but those that need a GPU
@@ -126,17 +128,17 @@ check-all: ## all that CI runs, all that it leaves out, and kernels for every ar
 toys: ## add a toy dtype, file format, ... to copies of the checkout, and compare README with what that took
 	@$(MAKE) $(build) CUDA=0 all
 	@tests/toys.sh
-check-memory: ## a 4 GB checkpoint in under 128 MiB, and killed on the way (needs 9 GB of disk)
-	@$(MAKE) $(build) all $B/bench_synth
+check-memory: ## a 1.3 GB checkpoint in under 128 MiB, and killed on the way (SIZE=2b: 4 GB; needs twice that of disk)
+	@$(MAKE) $(build) CUDA=0 all $B/bench_synth
 	@tests/memory.sh $B
 check-kills: ## KILLS (1000) kills and SIGNALS (200) other signals during every kind of write
-	@$(MAKE) $(build) all
+	@$(MAKE) $(build) CUDA=0 all
 	@tests/kills.sh $B $(or $(KILLS),1000) $(or $(SIGNALS),200)
 	@tests/batch_kills.sh $B $(or $(BATCH_KILLS),50)
 check-arm: ## the tests of codecs and products as 64-bit Arm has them, under qemu-user
 	@tests/arm.sh build/arm
 bench: ## figures: conversion, quantization (and LLAMA_QUANTIZE=PATH), host speed (and LLAMA_BENCH=PATH), each with its bound
-	@$(MAKE) $(build) all $B/bench_synth $B/bench_host $B/bench_codecs $B/bench_products
+	@$(MAKE) $(build) CUDA=0 all $B/bench_synth $B/bench_host $B/bench_codecs $B/bench_products
 	@tests/bench.sh $B
 quality: ## how much of a model each way of quantizing keeps, as tables; LLAMA_CPP=DIR to compare with, MODELS=DIR for others than the bundled one
 	@$(MAKE) $(build) all
@@ -162,7 +164,8 @@ doctor: ## what was found here
 	@printf '%-14s %s\n' compiler "$$($(CC) --version | head -n 1)" make "$(MAKE_VERSION)" cores "$$(nproc)" \
 	  nvcc "$$(nvcc --version 2>/dev/null | sed -n 's/.*release //p' | grep . || echo none)" \
 	  missing "$(or $(strip $(call missing,$(PACKAGES))),nothing)" \
-	  "missing (dev)" "$(or $(strip $(call missing,$(PACKAGES_DEV))),nothing)"
+	  "missing (dev)" "$(or $(strip $(call missing,$(PACKAGES_DEV))),nothing)" \
+	  "CUDA library" "$(if $(filter 1,$(CUDA)),$(shell kernels/cuda/archs.sh '$(NVCC)' '$(ARCHS)'),none, as $(if $(shell command -v $(NVCC)),CUDA=0 says,nvcc is not here))"
 
 $B/%.c.o: %.c
 	$(call say,CC,$<)
@@ -235,19 +238,20 @@ $B/fuzz: $(FUZZ_O) $B/tests/support/scratch.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link,-fsanitize=fuzzer '-Wl$(,)-rpath$(,)$$ORIGIN/lib')
 
 # CUDA: every kernels/cuda/*/*.cu goes into libaprkit-cuda.so, which the tools load at run time when it lies beside them.
-# Built when nvcc is here (once, into build/release); CUDA=0 leaves it out; ARCHS=90 builds for one architecture, quickly.
-NVCC  ?= nvcc
-CUDA  ?= $(if $(and $(filter build/release,$B),$(shell command -v $(NVCC) 2>/dev/null)),1,0)
-ARCHS ?= 75 80 86 89 90 100 103 120 121
+# Built when nvcc is here (once, into build/release); CUDA=0 leaves it out. It is built for the GPUs that are here, or for ARCHS="80 90", or
+# for ARCHS=all, what a package has (kernels/cuda/archs.sh). The file `archs` says for which, and is read when something is compiled.
+archs      = $(shell cat $B/cuda/archs)
 CUDA_LIB  := $B/libaprkit-cuda.so
 CUDA_CU   := $(sort $(wildcard kernels/cuda/*/*.cu))
 # what of the floor below the kernels stand on, compiled once more for a shared object
 CUDA_C    := formats/base/status.c formats/number/dtype.c kernels/ref/iq_codebooks.c
 CUDA_HOME := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC) 2>/dev/null))))
-newest    := $(lastword $(ARCHS))
-gencode   := $(foreach a,$(ARCHS),-gencode arch=compute_$a,code=sm_$a) -gencode arch=compute_$(newest),code=compute_$(newest)
+newest     = $(lastword $(archs))
+gencode    = $(foreach a,$(patsubst 90,$(hopper),$(archs)),-gencode arch=compute_$a,code=sm_$a) \
+             -gencode arch=compute_$(newest),code=compute_$(newest)
+hopper    := 90
 # No fast-math. Spills cost local memory for every thread that can be resident: check-archs fails when there are any.
-NVFLAGS    = -O3 -std=c++17 -I. -MMD -MP --threads 2 $(gencode) -DAPR_CUDA_ARCHITECTURES='"$(ARCHS)"' \
+NVFLAGS    = -O3 -std=c++17 -I. -MMD -MP --threads 2 $(gencode) -DAPR_CUDA_ARCHITECTURES='"$(archs)"' \
              -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Xptxas -v --expt-relaxed-constexpr
 GPU_SOURCES := $(wildcard tests/gpu/gpu_*.c tests/gpu/gpu_*.cu)
 GPU_TESTS := $(patsubst tests/gpu/%.c,$B/%,$(wildcard tests/gpu/gpu_*.c))
@@ -257,12 +261,12 @@ CUDA_O    := $(CUDA_CU:kernels/cuda/%.cu=$B/cuda/%.cu.o)
 ifeq ($(CUDA),1)
 all: $(CUDA_LIB)
 endif
-cuda: $(CUDA_LIB) ## build libaprkit-cuda.so (ARCHS=90 for one architecture)
+cuda: $(CUDA_LIB) ## build libaprkit-cuda.so for the GPUs here (ARCHS="80 90" for these, ARCHS=all for a package)
 $B/cuda/archs: FORCE
-	@mkdir -p $(@D); [ "$$(cat $@ 2>/dev/null)" = "$(ARCHS)" ] || echo "$(ARCHS)" >$@
+	+@mkdir -p $(@D); kernels/cuda/archs.sh '$(NVCC)' '$(ARCHS)' $@ $(CUDA_LIB) | sed 's/^/  CUDA /'
 FORCE:
 # Products of warpgroups are in no code for 9.0, only in that for 9.0a, which the same devices run.
-$B/cuda/ops/abreast_wide.cu.o $B/cuda/ops/abreast_wide.cu.key: gencode := $(subst arch=compute_90$(,)code=sm_90 ,arch=compute_90a$(,)code=sm_90a ,$(gencode))
+$B/cuda/ops/abreast_wide.cu.o $B/cuda/ops/abreast_wide.cu.key: hopper := 90a
 $B/cuda/device/device.cu.o: NVFLAGS += $(interface)
 # bytes must reproduce there: no contraction of multiply-add
 $B/cuda/codecs/%.cu.o $B/cuda/codecs/%.cu.key: NVFLAGS += -fmad=false
@@ -282,7 +286,7 @@ $(GPU_TESTS): $B/%: $B/tests/gpu/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) 
 	$(call link,$(LIB) -lcmocka)
 
 # launchers are not exported: these tests link what the library is made of; their own code is for the GPU that is here, or for one
-$B/cuda/tests/%.cu.o: gencode := $(if $(wildcard /dev/nvidiactl),-arch=native,-gencode arch=compute_$(newest),code=sm_$(newest))
+$B/cuda/tests/%.cu.o: gencode = $(if $(wildcard /dev/nvidiactl),-arch=native,-gencode arch=compute_$(newest),code=sm_$(newest))
 $B/cuda/tests/%.cu.o: tests/gpu/%.cu $B/cuda/archs
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
@@ -292,15 +296,15 @@ $(GPU_CU_TESTS): $B/%: $B/cuda/tests/%.cu.o $(CUDA_O) $(LIB)
 	$Q$(NVCC) -nodlink -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64 $^ -Xcompiler -fopenmp $(LDLIBS) -lcublas -lcublasLt -lpthread -o $@
 
 # What archs.lock remembers a kernel by: its flags, the compiler, its code and what that includes.
-$B/cuda/%.cu.key: kernels/cuda/%.cu FORCE
+$B/cuda/%.cu.key: kernels/cuda/%.cu $B/cuda/archs FORCE
 	@mkdir -p $(@D)
-	@echo "$*.cu $$({ echo '$(subst ',,$(NVFLAGS))'; $(NVCC) --version | tail -n 1; tests/closure.sh $<; } | sha256sum | cut -c 1-32)" >$@
+	@echo "$*.cu $$({ echo '$(subst ',,$(NVFLAGS))'; $(NVCC) --version | tail -n 1; kernels/closure.sh $<; } | sha256sum | cut -c 1-32)" >$@
 $B/cuda/keys: $(CUDA_CU:kernels/cuda/%.cu=$B/cuda/%.cu.key)
-	@{ echo 'architectures: $(ARCHS)'; $(NVCC) --version | sed -n 's/.*release.*, V/compiler: nvcc /p'; cat $^; } >$@
+	@{ echo 'architectures: $(archs)'; $(NVCC) --version | sed -n 's/.*release.*, V/compiler: nvcc /p'; cat $^; } >$@
 check-archs: ## kernels that changed since archs.lock, and four others: code for every architecture, and nothing that spills
-	@tests/archs.sh check $B
+	@tests/check_archs.sh check $B
 archs-lock: ## compile all kernels for every architecture (18 minutes on two cores), and write kernels/cuda/archs.lock
-	@tests/archs.sh lock $B
+	@tests/check_archs.sh lock $B
 check-gpu: deps ## the tests that need a GPU; says so where there is none
 	@$(MAKE) $(build) all $(GPU_TESTS) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
 	@CUDA=$(CUDA) tests/run_gpu.sh $B $(GPU_TESTS:$B/gpu_archs=) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))

@@ -53,7 +53,7 @@ sed -i 's|^\*\*To add a mixture:\*\* one row in `quant/mixtures.c`|**To add a mi
 END
 fault spill 'make check-archs' 'bytes spill' <<'END'
 sed -i 's|-Xptxas -v|-Xptxas -v -maxrregcount=16|' Makefile
-sed -i 's|MANY=12|MANY=0|; s|some=.*|some=90|; s|^compile "$archs" $changed $drawn|compile "$archs" ops/attend_decode.cu|' tests/archs.sh
+sed -i 's|MANY=12|MANY=0|; s|some=.*|some=90|; s|^compile "$archs" $changed $drawn|compile "$archs" ops/attend_decode.cu|' tests/check_archs.sh
 END
 fault missing_architecture 'make check-archs' 'architectures' <<'END'
 sed -i 's|\b103 ||' Makefile

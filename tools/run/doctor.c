@@ -202,7 +202,10 @@ static apr_status examine_all(const apr_call *call, const apr_cuda_api *cuda, ap
     APR_TRY(cuda->count(&n, err));
     show_host(call);
     const int first = o->ordinal >= 0 ? (int)o->ordinal : 0, end = o->ordinal >= 0 ? (int)o->ordinal + 1 : n;
-    if (call->answer->json) apr_json_open(json, "devices", '[');
+    if (call->answer->json) {
+        put(json, "architectures", cuda->architectures);
+        apr_json_open(json, "devices", '[');
+    }
     apr_status status = APR_OK;
     for (int i = first; i < end && status == APR_OK; i++) {
         status = examine(cuda, i, o, &f, err);
@@ -212,7 +215,9 @@ static apr_status examine_all(const apr_call *call, const apr_cuda_api *cuda, ap
                      f.facts.driver[0] != '\0' ? f.facts.driver : "unknown",
                      version_text(f.facts.driver_version, versions[0], sizeof versions[0]),
                      version_text(f.facts.runtime_version, versions[1], sizeof versions[1]));
-            printf("driver           %s\nnative code for  %s\n", text, cuda->architectures);
+            const char *const newest = strrchr(cuda->architectures, ' ');
+            printf("driver           %s\nnative code for  %s; as PTX: %s\n", text, cuda->architectures,
+                   newest != NULL ? newest + 1 : cuda->architectures);
         }
         if (call->answer->json) device_json(json, &f, o);
         else device_text(&f, o);

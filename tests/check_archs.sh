@@ -1,5 +1,5 @@
 #!/bin/sh
-# archs.sh check|lock BUILD_DIR - the CUDA library has machine code for every architecture, and no kernel spills registers.
+# check_archs.sh check|lock BUILD_DIR - the CUDA library has machine code for every architecture, and no kernel spills registers.
 #
 # Compiling all kernels for nine architectures takes 18 minutes on two cores. So kernels/cuda/archs.lock remembers what came out: for each
 # .cu a hash of its code, of the code that it includes, of its flags and of nvcc's version.
@@ -41,7 +41,7 @@ compile() {
 if [ "$how" = lock ]; then
     compile "$all" $(cut -d' ' -f1 "$work/keys")
     {
-        echo "# Written by make archs-lock: kernels that were compiled for every architecture, without spilling. tests/archs.sh says what for."
+        echo "# Written by make archs-lock: kernels that were compiled for every architecture, without spilling. tests/check_archs.sh says what for."
         echo "# $compiler"
         echo "# architectures: $all"
         cat "$work/keys"

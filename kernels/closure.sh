@@ -3,6 +3,8 @@
 # without comments and blank space. So its hash changes when their code does, and not when a comment does.
 #   -c   for every header also the .c files of its folder and of folders in it, with what these include: what a program that includes it may call
 cd "$(dirname "$0")/.." || exit 2
+LC_ALL=C
+export LC_ALL
 sources=0
 [ "$1" != -c ] || { sources=1; shift; }
 [ $sources -eq 0 ] || objects=$(find formats kernels quant convert runtime tools -name '*.c' | sort)
