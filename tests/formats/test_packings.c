@@ -174,6 +174,12 @@ static const struct {
      "[8, 64] f32, 8 bits by row, signed, f32 scales 1x64, zeros none + 0, 2 parts"},
     {"x.weight I8 8,64; x.weight_scale F32 .", "", "INT8, one scale a matrix",
      "[8, 64] f32, 8 bits by row, signed, f32 scales 8x64, zeros none + 0, 2 parts"},
+    {"x.weight I8 8,64; x.weight_scale F32 1,1,1", "", "INT8, one scale a matrix",
+     "[8, 64] f32, 8 bits by row, signed, f32 scales 8x64, zeros none + 0, 2 parts"},
+    {"x.weight I8 3,8,64; x.weight_scale F32 3", "", "INT8, one scale a matrix",
+     "[3, 8, 64] f32, 8 bits by row, signed, f32 scales 8x64, zeros none + 0, 2 parts"},
+    {"x.weight I8 3,8,64; x.weight_scale F32 3,8", "", "INT8, one scale a row",
+     "[3, 8, 64] f32, 8 bits by row, signed, f32 scales 1x64, zeros none + 0, 2 parts"},
     {"x.weight I8 8,64; x.weight_scale F32 8,2; x.weight_zero_point I8 8,2", "", "INT8, groups of 32, zero points",
      "[8, 64] f32, 8 bits by row, signed, f32 scales 1x32, zeros by row + 0, 3 parts"},
     {"x.weight_packed U8 8,32; x.weight_scale F8_E4M3 8,4; x.weight_global_scale F32 1; x.input_global_scale F32 1",
@@ -330,6 +336,15 @@ static const struct {
     {"x.weight I8 8,64; x.weight_scale F32 8,2",
      CT("\"num_bits\": 8, \"type\": \"int\", " BY_ROWS, "int-quantized"),
      {"'x.weight_scale' has the shape [8, 2]", "needs [8, 1]"}},
+    {"x.weight I8 8,64; x.weight_scale F32 1,1",
+     CT("\"num_bits\": 8, \"type\": \"int\", " BY_ROWS, "int-quantized"),
+     {"'x.weight_scale' has the shape [1, 1]", "needs [8, 1]"}},
+    {"x.weight I8 8,64; x.weight_scale F32 8,1",
+     CT("\"num_bits\": 8, \"type\": \"int\", " BY_GROUPS, "int-quantized"),
+     {"'x.weight_scale' has the shape [8, 1]", "needs [8, 2]"}},
+    {"x.weight I8 8,64; x.weight_scale F32 8,1",
+     CT("\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"tensor\"", "int-quantized"),
+     {"'x.weight_scale' has the shape [8, 1]", "needs [1, 1]"}},
     /* shapes against each other */
     {"x.qweight I32 8,8; x.scales F16 2,7; x.qzeros I32 2,1", GPTQ(4, ""), {"'x.scales' has the shape [2, 7]", "[2, 8]"}},
     {"x.qweight I32 8,8; x.scales F16 2,8; x.qzeros I32 2,2", GPTQ(4, ""), {"'x.qzeros' has the shape [2, 2]", "[2, 1]"}},
@@ -353,6 +368,16 @@ static const struct {
     {"x.weight_packed I32 8,8; x.weight_scale BF16 8,2; x.weight_shape I64 3 =8,64,1", "", {"'x.weight_shape' has the shape [3]"}},
     {"x.weight_packed I32 8,8; x.weight_scale BF16 7,2; x.weight_shape I64 2 =8,64", "", {"'x.weight_scale' has the shape [7, 2]"}},
     {"x.weight_packed I32 8,8; x.weight_scale BF16 8,3; x.weight_shape I64 2 =8,64", "", {"'x.weight_scale' has the shape [8, 3]"}},
+    /* a stack of three matrices and scales of another number of them */
+    {"x.weight_packed I32 3,8,8; x.weight_scale BF16 2,8,2; x.weight_shape I64 3 =3,8,64",
+     "",
+     {"'x.weight_scale' has the shape [2, 8, 2]", "beside 'x.weight_packed' [3, 8, 8]"}},
+    {"x.weight I8 3,8,64; x.weight_scale F32 2", "", {"'x.weight_scale' has the shape [2]", "[3, 8, 1] beside 'x.weight' [3, 8, 64]"}},
+    {"x.weight I8 3,8,64; x.weight_scale F32 1", "", {"'x.weight_scale' has the shape [1]", "[3, 8, 1]"}},
+    {"x.weight I8 3,8,64; x.weight_scale F32 .", "", {"'x.weight_scale' has the shape []", "[3, 8, 1]"}},
+    {"x.weight I8 2,3,8,64; x.weight_scale F32 2,2,8,1", "", {"'x.weight_scale' has the shape [2, 2, 8, 1]", "[2, 3, 8, 1]"}},
+    {"x.weight I8 8,64; x.weight_scale F32 8,0", "", {"'x.weight_scale' has the shape [8, 0]", "[8, 1]"}},
+    {"x.weight I8 8,64; x.weight_scale F32 8,2,5", "", {"'x.weight_scale' has the shape [8, 2, 5]", "[8, 1]"}},
     {CT_PARTS "; x.weight_zero_point I32 2,2", "", {"'x.weight_zero_point' has the shape [2, 2]", "[1, 2]"}},
     {"x.weight_packed U8 8,32; x.weight_scale F8_E4M3 8,2; x.weight_global_scale F32 1", "", {"groups of 16 need [8, 4]"}},
     {"x.weight_packed U8 8,32; x.weight_scale U8 8,4", "", {"groups of 32 need [8, 2]"}},
@@ -523,6 +548,47 @@ static void fp8_scales_follow_the_scheme_of_their_module(void **state)
     apr_arena_close(&m.arena);
 }
 
+/* A stack of FP8 matrices is bound only to scales of as many matrices: what is read past them is not the file's. */
+static void fp8_scales_of_another_shape_are_refused(void **state)
+{
+    static const struct {
+        const char *tensors, *config, *says; /* NULL: it is bound */
+    } cases[] = {
+        {"x.weight F8_E4M3 3,4,8; x.weight_scale F32 2,4,1", "", "[3, 4, 8] has the scales [2, 4, 1]"},
+        {"x.weight F8_E4M3 3,4,8; x.weight_scale F32 2,4", "", "[3, 4, 8] has the scales [2, 4]"},
+        {"x.weight F8_E4M3 2,3,4,8; x.weight_scale F32 2,2,4,1", "", "[2, 3, 4, 8] has the scales [2, 2, 4, 1]"},
+        {"x.weight F8_E4M3 3,4,8; x.weight_scale F32 2,1,1", "", "[3, 4, 8] has the scales [2, 1, 1]"},
+        {"x.weight F8_E4M3 3,4,8; x.weight_scale F32 3,2,1", "", "[3, 4, 8] has the scales [3, 2, 1]"},
+        {"x.weight F8_E4M3 3,4,8; x.weight_scale F32 3,1,2", "", "[3, 4, 8] has the scales [3, 1, 2]"},
+        {"x.weight F8_E4M3 3,4,8; x.weight_scale F32 3,1,1,2", "", "[3, 4, 8] has the scales [3, 1, 1, 2]"},
+        {"x.weight F8_E4M3 3,4,8; x.weight_scale F32 3,1,1,1", "", "[3, 4, 8] has the scales [3, 1, 1, 1]"},
+        {"x.weight F8_E4M3 3,4,8; x.weight_scale_inv F32 2,2,2", CONFIG("fp8", "\"weight_block_size\": [2, 4]"),
+         "has the scales [2, 2, 2]"},
+        {"x.weight F8_E4M3 3,4,8; x.weight_scale_inv F32 3,2", CONFIG("fp8", "\"weight_block_size\": [2, 4]"), "has the scales [3, 2]"},
+        {"x.weight F8_E4M3 4,8; x.weight_scale_inv F32 2,1,3,1", CONFIG("fp8", "\"weight_block_size\": [2, 4]"),
+         "has the scales [2, 1, 3, 1]"},
+        {"x.weight F8_E4M3 4,8; x.weight_scale_inv F32 1,1,2,1", CONFIG("fp8", "\"weight_block_size\": [2, 4]"),
+         "has the scales [1, 1, 2, 1]"},
+        {"x.weight F8_E4M3 4,8; x.weight_scale_inv F32 2,2,2,1", CONFIG("fp8", "\"weight_block_size\": [2, 4]"),
+         "has the scales [2, 2, 2, 1]"},
+        {"x.weight F8_E4M3 4,8; x.weight_scale_inv F32 2,1,2,2", CONFIG("fp8", "\"weight_block_size\": [2, 4]"),
+         "has the scales [2, 1, 2, 2]"},
+        {"x.weight F8_E4M3 4,8; x.weight_scale_inv F32 2,1,2,1", CONFIG("fp8", "\"weight_block_size\": [2, 4]"), NULL},
+        {"x.weight F8_E4M3 3,4,8; x.weight_scale F32 3,4", "", NULL},
+        {"x.weight F8_E4M3 3,4,8; x.weight_scale F32 3,1,1", "", NULL},
+        {"x.weight F8_E4M3 3,4,8; x.weight_scale F32 3", "", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_model m;
+        apr_error err = {0};
+        const apr_status status = bind(&m, cases[i].tensors, cases[i].config, &err);
+        if (status != (cases[i].says == NULL ? APR_OK : APR_E_DAMAGED)) fail_msg("%s gave %d: %s", cases[i].tensors, (int)status, err.text);
+        if (cases[i].says != NULL && strstr(err.text, cases[i].says) == NULL) fail_msg("%s: '%s'", cases[i].tensors, err.text);
+        apr_arena_close(&m.arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -534,6 +600,7 @@ int main(void)
         cmocka_unit_test(matrices_of_several_schemes_stand_side_by_side),
         cmocka_unit_test(fp8_blocks_begin_with_each_matrix_of_a_stack),
         cmocka_unit_test(fp8_scales_follow_the_scheme_of_their_module),
+        cmocka_unit_test(fp8_scales_of_another_shape_are_refused),
     };
     return cmocka_run_group_tests_name("packings", tests, NULL, NULL);
 }
