@@ -57,6 +57,10 @@ objects=$objects awk '
             }
         }
         if (is_there) close(path)
+        else {
+            print "closure.sh: there is no " path >"/dev/stderr"
+            missing = 1
+        }
     }
     BEGIN {
         n = split(ENVIRON["objects"], paths, "\n")
@@ -66,4 +70,5 @@ objects=$objects awk '
         }
         for (i = 1; i < ARGC; i++) add(ARGV[i])
         for (next_one = 1; next_one <= n_queued; next_one++) read(queue[next_one])
+        exit missing
     }' "$@"

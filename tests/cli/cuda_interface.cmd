@@ -14,7 +14,7 @@ edit() {
 }
 echo '== text'
 edit kernels/cuda/api.h 's|^ \* Errors on a GPU.*|& (more words)|' 'a comment'
-edit kernels/cuda/flow_args.h 's|^    APR_FLOW_UNIT = 16,.*|  APR_FLOW_UNIT  =16 , // as before|' 'white space, and another kind of comment'
+edit kernels/cuda/flow_args.h 's|^    APR_FLOW_UNIT = 16,.*|	APR_FLOW_UNIT  = 16,  // as before|' 'white space, and another kind of comment'
 edit kernels/cuda/flow_args.h 's/APR_FLOW_UNIT = 16/APR_FLOW_UNIT = 32/' 'a constant'
 edit kernels/cuda/flow_args.h 's/X\(Q4_K, 256\) X\(Q6_K, 256\)/X(Q6_K, 256) X(Q4_K, 256)/' 'the order of a list'
 edit kernels/cuda/abreast_room.h 's/APR_ABREAST_MOST_SPLITS = 4/APR_ABREAST_MOST_SPLITS = 8/' 'what both count of a workspace'

@@ -2,6 +2,7 @@
 #include "runtime/session/pages.h"
 
 #include "formats/base/random.h"
+#include "tests/support/failing_host.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -94,12 +95,41 @@ static void no_page_is_lost_or_had_twice(void **state)
 
 static void what_cannot_be_kept_is_refused(void **state)
 {
-    apr_pages p;
+    apr_pages p = open_pages(1, 1, 64); /* the smallest */
     (void)state;
+    apr_pages_close(&p);
     assert_int_equal(apr_pages_open(&p, 0, 1, 64, NULL), APR_E_USAGE);
+    assert_int_equal(apr_pages_open(&p, 1, 1, 0, NULL), APR_E_USAGE);
     assert_int_equal(apr_pages_open(&p, 1, 0, 64, NULL), APR_E_USAGE);
     assert_int_equal(apr_pages_open(&p, (int64_t)1 << 40, 1, 64, NULL), APR_E_USAGE);
     assert_int_equal(apr_pages_open(&p, 1, INT64_MAX / 4, (int64_t)1 << 31, NULL), APR_E_USAGE);
+}
+
+static void memory_that_is_short_is_one_sentence_and_leaves_nothing(void **state)
+{
+    enum { N_TABLES = 4 };
+    apr_pages p;
+    (void)state;
+    for (int nth = 1; nth <= N_TABLES; nth++) {
+        const apr_pages closed = {0};
+        apr_error err = {0};
+        memset(&p, 0xff, sizeof p);
+        failing_host_allocation(nth);
+        const apr_status status = apr_pages_open(&p, 8, 3, 256, &err);
+        const int64_t n_left = failing_host_blocks();
+        failing_host_allocation(0);
+        assert_int_equal(status, APR_E_MEMORY);
+        assert_string_equal(err.text, "not enough memory for the table of pages");
+        assert_int_equal(n_left, 0);
+        assert_memory_equal(&p, &closed, sizeof p);
+        apr_pages_close(&p); /* as may be done with a zeroed one */
+    }
+    failing_host_allocation(N_TABLES + 1); /* there is no such allocation */
+    p = open_pages(8, 3, 256);
+    assert_int_equal(failing_host_blocks(), N_TABLES);
+    apr_pages_close(&p);
+    assert_int_equal(failing_host_blocks(), 0);
+    failing_host_allocation(0);
 }
 
 int main(void)
@@ -110,6 +140,7 @@ int main(void)
         cmocka_unit_test(a_shared_page_is_free_when_the_last_gives_it_back),
         cmocka_unit_test(no_page_is_lost_or_had_twice),
         cmocka_unit_test(what_cannot_be_kept_is_refused),
+        cmocka_unit_test(memory_that_is_short_is_one_sentence_and_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
