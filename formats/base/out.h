@@ -31,7 +31,7 @@ typedef struct apr_out apr_out;
  * cannot be written, or when the disk has not `total_bytes` free (0: not known yet); the sentence says how much is needed. */
 apr_status apr_out_open(apr_out **out, const char *path, uint64_t total_bytes, bool overwrite, apr_error *err);
 /* For what is made anew again and again (a report, a page): replaces an existing file that is empty or whose first 512 bytes
- * hold `mark`, no other. */
+ * hold `mark`, no other: also none that came while the new one was made. `mark` is needed until then. */
 apr_status apr_out_renew(apr_out **out, const char *path, const char *mark, apr_error *err);
 
 /* Appends. When crc is not NULL it is carried on over these bytes (start with 0). */

@@ -211,6 +211,7 @@ static apr_status refuse_each_other(const apr_target *target, apr_error *err)
 static apr_status check(apr_target *target, apr_replace_rule rule, apr_error *err)
 {
     target->overwrite = rule.overwrite || rule.mark != NULL;
+    target->mark = rule.mark;
     APR_TRY(look(target, err));
     APR_TRY(refuse_inputs(target, err));
     APR_TRY(refuse_kind(target, err));
@@ -265,7 +266,8 @@ apr_status apr_target_recheck(const apr_target *target, apr_error *err)
     if (now.exists && !target->overwrite)
         return apr_fail(err, APR_E_IO, "%s: exists by now, made by another program; it is kept", target->path);
     APR_TRY(refuse_inputs(&now, err));
-    return refuse_kind(&now, err);
+    APR_TRY(refuse_kind(&now, err));
+    return target->mark != NULL ? refuse_existing(&now, target->mark, err) : APR_OK;
 }
 
 apr_status apr_outs_may_be(const apr_out_wish *all, size_t n, apr_error *err)

@@ -311,6 +311,18 @@ static void a_report_takes_the_place_of_a_report_only(void **state)
         assert_int_equal(apr_out_finish(out, NULL), APR_OK);
         assert_holds(in_work(names[i]), "text");
     }
+    /* something else came under the name meanwhile */
+    static const char *const comes[] = {"report", "late"};
+    write_file(in_work("report"), "{\"is\":\"report\"}", 15);
+    for (size_t i = 0; i < 2; i++) {
+        apr_error err = {0};
+        assert_int_equal(apr_out_renew(&out, in_work(comes[i]), "\"report\"", NULL), APR_OK);
+        write_file(in_work(comes[i]), "precious", 8);
+        assert_int_equal(apr_out_finish(out, &err), APR_E_IO);
+        assert_non_null(strstr(err.text, "exists already and is something else"));
+        assert_holds(in_work(comes[i]), "precious");
+        assert_int_equal(count_temporaries(work), 0);
+    }
 }
 
 static void names_of_a_checkpoint_beside_one_are_taken(void **state)
