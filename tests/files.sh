@@ -1,6 +1,7 @@
 #!/bin/sh
 # files.sh BUILD_DIR - files, links, limits and signals, as a stranger meets them: every failure is one sentence and an exit code
-# of the table, and nothing of the user's is lost. As root the tests of permissions run as another user.
+# of the table, and nothing of the user's is lost. As root the tests of permissions run as another user, who may not be able to enter
+# the checkout: that user runs copies of the tools.
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd) || exit 2
 PATH=$build:$PATH
@@ -302,6 +303,9 @@ if [ -z "$other" ]; then
     cannot "to be another user (setpriv)"
 else
     [ "$(id -u)" != 0 ] || chown -R 65534:65534 .
+    mkdir "$work/tools" && cp "$build/aprconv" "$build/aprquant" "$build/aprrun" "$work/tools/" || exit 2
+    chmod 755 "$work/tools" "$work/tools"/*
+    PATH=$work/tools:$PATH
     as=$other
     mkdir closed theirs && cp m.gguf closed/in.gguf && echo old >closed/old.gguf
     [ "$(id -u)" != 0 ] || chown 65534:65534 closed closed/*
@@ -330,6 +334,7 @@ else
         cannot "to give files to another user (not root)"
     fi
     as=
+    PATH=${PATH#"$work/tools:"}
     chmod 755 closed
 fi
 clean
