@@ -1,5 +1,5 @@
 /* fake_device.c - a CUDA device that is none: its memory, and what is copied there. fake_device_ops.c runs operations. */
-#define _DEFAULT_SOURCE /* anonymous mappings */
+#define _GNU_SOURCE /* memfd_create */
 #include "tests/support/fake_device.h"
 
 #include "formats/model/packing.h"
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { MOST_DEVICES = 8 };
 static const size_t memory_bytes = (size_t)1 << 30; /* of address space for each */
@@ -51,7 +52,67 @@ static void let_see(const apr_cuda_device *d, bool on)
         if (on) __asan_unpoison_memory_region(d->blocks[i].data, d->blocks[i].n_bytes);
         else __asan_poison_memory_region(d->blocks[i].data, d->blocks[i].n_bytes);
     }
-    if (!has_sanitizer() && d->used > 0 && mprotect(d->memory, d->used, on ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) abort();
+}
+
+static void map_memory(apr_cuda_device *d)
+{
+    const int file = has_sanitizer() ? -1 : memfd_create("a fake device", MFD_CLOEXEC);
+    if (has_sanitizer()) return;
+    if (file < 0 || ftruncate(file, (off_t)memory_bytes) != 0) abort();
+    d->memory = mmap(NULL, memory_bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    d->own = mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    if (d->memory == MAP_FAILED || d->own == MAP_FAILED) abort();
+    close(file);
+}
+
+static void unmap_memory(apr_cuda_device *d)
+{
+    if (d->memory == NULL) return;
+    munmap(d->memory, memory_bytes);
+    munmap(d->own, memory_bytes);
+}
+
+void *fake_seen(const apr_cuda_device *d, const void *p)
+{
+    const uintptr_t offset = (uintptr_t)p - (uintptr_t)d->memory;
+    return d->memory != NULL && offset < memory_bytes ? d->own + offset : (void *)(uintptr_t)p;
+}
+
+/* Numbers are never taken for pointers: none is as large as the address of a mapping. */
+void fake_see(const apr_cuda_device *d, void *args, size_t n_bytes)
+{
+    uint8_t *const bytes = args;
+    for (size_t at = 0; at + sizeof(void *) <= n_bytes; at += sizeof(void *)) {
+        void *p;
+        memcpy(&p, bytes + at, sizeof p);
+        p = fake_seen(d, p);
+        memcpy(bytes + at, &p, sizeof p);
+    }
+}
+
+static const apr_tensor *see_part(const apr_cuda_device *d, const apr_tensor *tensor, apr_tensor *seen)
+{
+    if (tensor == NULL) return NULL;
+    *seen = *tensor;
+    fake_see(d, seen, sizeof *seen);
+    return seen;
+}
+
+const apr_tensor *fake_see_tensor(const apr_cuda_device *d, const apr_tensor *tensor, seen_tensor *seen)
+{
+    if (see_part(d, tensor, &seen->tensor) == NULL) return NULL;
+    seen->tensor.scale = see_part(d, tensor->scale, &seen->scale);
+    if (tensor->packing == NULL) return &seen->tensor;
+    apr_packing *const p = &seen->packing;
+    *p = *tensor->packing;
+    fake_see(d, p, sizeof *p);
+    p->codes = see_part(d, p->codes, &seen->parts[0]);
+    p->scales = see_part(d, p->scales, &seen->parts[1]);
+    p->commons = see_part(d, p->commons, &seen->parts[2]);
+    p->zeros = see_part(d, p->zeros, &seen->parts[3]);
+    p->groups = see_part(d, p->groups, &seen->parts[4]);
+    seen->tensor.packing = p;
+    return &seen->tensor;
 }
 
 /* The n-th that was sent, and all before it. */
@@ -59,7 +120,7 @@ static void arrive(apr_cuda_device *d, int n)
 {
     for (; d->n_arrived < n; d->n_arrived++) {
         const sending *const s = &d->sent[d->n_arrived % MOST_SENT];
-        memcpy(s->to, s->from, s->n_bytes);
+        memcpy(fake_seen(d, s->to), s->from, s->n_bytes);
     }
 }
 
@@ -75,6 +136,12 @@ static void touch_all(apr_cuda_device *device, bool on)
     (void)device;
     for (int i = 0; i < MOST_DEVICES; i++)
         if (all_open[i] != NULL) fake_touch(all_open[i], on);
+}
+
+static void see_all(void *args, size_t n_bytes)
+{
+    for (int i = 0; i < MOST_DEVICES; i++)
+        if (all_open[i] != NULL) fake_see(all_open[i], args, n_bytes);
 }
 
 static uint8_t *take(apr_cuda_device *d, size_t n_bytes)
@@ -119,13 +186,14 @@ static apr_status open_device(apr_cuda_device **device, int ordinal, const apr_c
     apr_cuda_device *const d = nth < MOST_DEVICES ? calloc(1, sizeof *d) : NULL;
     if (d == NULL) return apr_no_memory(err, "a fake device");
     d->work = malloc(WORK_FLOATS * sizeof(float));
-    d->memory = mmap(NULL, memory_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (d->work == NULL || d->memory == MAP_FAILED) abort();
+    if (d->work == NULL) abort();
+    map_memory(d);
     d->nth = nth;
     n_allocated[d->nth] = 0;
     n_open++;
     all_open[d->nth] = d;
     fake_feedback_is.touch = touch_all;
+    fake_feedback_is.see = see_all;
     *device = d;
     return APR_OK;
 }
@@ -141,7 +209,7 @@ static void close_device(apr_cuda_device *device)
     for (int i = 0; i < device->n_pinned; i++) free(device->pinned[i]);
     for (int i = 0; i < device->n_blocks; i++) n_there -= device->blocks[i].n_bytes;
     all_open[device->nth] = NULL;
-    munmap(device->memory, memory_bytes);
+    unmap_memory(device);
     free(device->work);
     free(device);
     n_open--;
@@ -168,7 +236,7 @@ static apr_status alloc(apr_cuda_device *device, uint64_t n_bytes, const char *w
     device->blocks[device->n_blocks++] = (block){data, n_bytes, unused};
     fake_touch(device, true);
     /* NaN: what is read without being written shows. Of the largest block nothing is read, and pages never touched cost nothing */
-    if (!unused) memset(data, 0xff, n_bytes);
+    if (!unused) memset(fake_seen(device, data), 0xff, n_bytes);
     else if (has_sanitizer()) __asan_poison_memory_region(data, n_bytes);
     fake_touch(device, false);
     n_allocated[device->nth] += n_bytes;
@@ -212,7 +280,7 @@ static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint
     (void)err;
     pthread_mutex_lock(&lock);
     fake_touch(device, true);
-    memcpy(to, from, n_bytes);
+    memcpy(fake_seen(device, to), fake_seen(device, from), n_bytes);
     fake_touch(device, false);
     pthread_mutex_unlock(&lock);
     return APR_OK;
@@ -266,7 +334,7 @@ static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_c
                            apr_error *err)
 {
     fake_touch(from_device, true);
-    const apr_status status = copy(to_device, to, from, n_bytes, err);
+    const apr_status status = copy(to_device, to, fake_seen(from_device, from), n_bytes, err);
     fake_touch(from_device, false);
     return status;
 }
@@ -275,7 +343,7 @@ static apr_status clear(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_
 {
     (void)err;
     fake_touch(device, true);
-    memset(p, 0, n_bytes);
+    memset(fake_seen(device, p), 0, n_bytes);
     fake_touch(device, false);
     return APR_OK;
 }
@@ -297,10 +365,11 @@ static apr_status decode_f16(apr_cuda_device *device, const apr_tensor *matrix, 
 {
     const int64_t n = n_rows * apr_tensor_columns(matrix);
     float *const values = malloc((size_t)n * sizeof *values);
+    seen_tensor seen;
     if (values == NULL) return apr_no_memory(err, "a fake device");
     fake_touch(device, true);
-    apr_decode_rows(matrix, first, n_rows, values);
-    apr_ref_codecs[APR_F16].encode(values, out, n);
+    apr_decode_rows(fake_see_tensor(device, matrix, &seen), first, n_rows, values);
+    apr_ref_codecs[APR_F16].encode(values, fake_seen(device, out), n);
     fake_touch(device, false);
     free(values);
     return APR_OK;

@@ -2,6 +2,7 @@
 #ifndef APR_TESTS_FAKE_DEVICE_INTERNAL_H
 #define APR_TESTS_FAKE_DEVICE_INTERNAL_H
 
+#include "formats/model/packing.h"
 #include "tests/support/fake_device.h"
 
 enum { MOST_BLOCKS = 512, MOST_PINNED = 4, MOST_SENT = 8, WORK_FLOATS = 1 << 20 };
@@ -19,11 +20,13 @@ typedef struct sending {
     uint64_t n_bytes;
 } sending;
 
-/* Under the address sanitizer each block is malloc's; otherwise a part of one reservation, whose pages nobody may touch. */
+/* Under the address sanitizer each block is malloc's, and poisoned while the device does not work. Otherwise blocks are parts of one
+ * memory file that is mapped twice: `memory` are the addresses that the host is given, which nobody can read or write; `own` are the
+ * same bytes for the device's own use. */
 struct apr_cuda_device {
     block blocks[MOST_BLOCKS];
     int n_blocks, nth;
-    uint8_t *memory;
+    uint8_t *memory, *own; /* NULL under the address sanitizer */
     size_t used;
     float *work;
     struct apr_cuda_graph *recording; /* NULL: operations are run */
@@ -34,8 +37,20 @@ struct apr_cuda_device {
     int marks[APR_CUDA_MARKS];
 };
 
-/* May its memory be touched? Whoever does comes after what was sent. */
+/* The device begins (on) or ends to work: what was sent before is there by then. */
 void fake_touch(apr_cuda_device *d, bool on);
+/* Where the device itself finds what lies at an address of its memory. Other addresses stay what they are. */
+void *fake_seen(const apr_cuda_device *d, const void *p);
+/* The same of every pointer in a struct of arguments. */
+void fake_see(const apr_cuda_device *d, void *args, size_t n_bytes);
+
+/* A tensor with its scales and packing, whose structs are the host's, as the device sees it. */
+typedef struct seen_tensor {
+    apr_tensor tensor, scale, parts[5];
+    apr_packing packing;
+} seen_tensor;
+/* NULL gives NULL. */
+const apr_tensor *fake_see_tensor(const apr_cuda_device *d, const apr_tensor *tensor, seen_tensor *seen);
 
 /* As in kernels/cuda/api.h: they run at once, or are recorded. */
 apr_status fake_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err);

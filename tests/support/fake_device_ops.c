@@ -189,32 +189,50 @@ static apr_op_args token_of(apr_op_kind kind, const apr_op_args *a, int64_t t)
 
 /* --- all of them --- */
 
-static apr_status run_now(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err)
+/* Arguments with the matrices that they point to, as the device sees them, and with the host's workspace. */
+typedef struct seen_args {
+    apr_op_args args;
+    seen_tensor matrices[3];
+    unstacked gate, up, down;
+} seen_args;
+
+static void see(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, seen_args *seen)
 {
     const apr_workspace work = {.data = device->work, .slice = WORK_FLOATS, .n_threads = 1};
-    unstacked gate, up, down;
-    apr_op_args own = *args;
+    apr_op_args *const own = &seen->args;
+    seen_tensor *const matrices = seen->matrices;
+
+    *own = *args;
+    fake_see(device, own, sizeof *own);
+    if (kind == APR_OP_EMBED) own->embed.table = fake_see_tensor(device, own->embed.table, matrices);
+    if (kind == APR_OP_LINEAR) own->linear.weight = fake_see_tensor(device, own->linear.weight, matrices);
+    if (kind == APR_OP_LINEAR) own->linear.work = work;
+    if (kind == APR_OP_ATTEND) own->attend.work = work;
+    if (kind == APR_OP_ROUTE) own->route.work = work;
+    if (kind == APR_OP_DELTA) own->delta.work = work;
+    if (kind != APR_OP_EXPERTS) return;
+    own->experts.work = work;
+    own->experts.gate = unstack(fake_see_tensor(device, own->experts.gate, &matrices[0]), &seen->gate);
+    own->experts.up = unstack(fake_see_tensor(device, own->experts.up, &matrices[1]), &seen->up);
+    own->experts.down = unstack(fake_see_tensor(device, own->experts.down, &matrices[2]), &seen->down);
+}
+
+static apr_status run_now(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *args, apr_error *err)
+{
+    seen_args seen;
+    apr_op_args *const own = &seen.args;
 
     if (n_left == 0) return apr_fail(err, APR_E_DEVICE, "a fake fault in %s", apr_op_name(kind));
     n_left -= n_left > 0;
-    if (kind == APR_OP_LINEAR) own.linear.work = work;
-    if (kind == APR_OP_ATTEND) own.attend.work = work;
-    if (kind == APR_OP_ROUTE) own.route.work = work;
-    if (kind == APR_OP_DELTA) own.delta.work = work;
-    if (kind == APR_OP_EXPERTS) {
-        own.experts.work = work;
-        own.experts.gate = unstack(args->experts.gate, &gate);
-        own.experts.up = unstack(args->experts.up, &up);
-        own.experts.down = unstack(args->experts.down, &down);
-    }
+    see(device, kind, args, &seen);
     fake_touch(device, true);
-    read_positions(kind, &own);
-    const int64_t n = n_apart(kind, &own);
+    read_positions(kind, own);
+    const int64_t n = n_apart(kind, own);
     for (int64_t t = 0; t < n; t++) {
-        apr_op_args one = token_of(kind, &own, t);
+        apr_op_args one = token_of(kind, own, t);
         apr_ref_backend.ops[kind](&one);
     }
-    if (n == 0) apr_ref_backend.ops[kind](&own);
+    if (n == 0) apr_ref_backend.ops[kind](own);
     fake_touch(device, false);
     return APR_OK;
 }
@@ -226,8 +244,9 @@ apr_status fake_find_best(apr_cuda_device *device, const float *logits, int64_t 
     apr_best best = {.n_wanted = n_wanted, .temperature = temperature};
     (void)err;
     fake_touch(device, true);
-    memset(work, 0xff, apr_cuda_best_bytes(n)); /* it is to be had */
-    apr_find_best(&best, logits, n);
+    found = fake_seen(device, found);
+    memset(fake_seen(device, work), 0xff, apr_cuda_best_bytes(n)); /* it is to be had */
+    apr_find_best(&best, fake_seen(device, logits), n);
     memset(found->keys, 0, sizeof found->keys);
     for (int i = 0; i < best.n; i++) found->keys[i] = apr_best_key(best.logits[i], best.ids[i]);
     found->sum = best.sum;
@@ -240,7 +259,7 @@ apr_status fake_find_bests(apr_cuda_device *device, const float *logits, int64_t
                            uint64_t n_bytes, apr_cuda_found *found, apr_error *err)
 {
     fake_touch(device, true);
-    memset(work, 0xff, n_bytes); /* it is to be had */
+    memset(fake_seen(device, work), 0xff, n_bytes); /* it is to be had */
     fake_touch(device, false);
     for (int64_t r = 0; r < n_rows; r++)
         APR_TRY(fake_find_best(device, logits + r * n, n, wishes[r].n_wanted, wishes[r].temperature, work, &found[r], err));
@@ -304,10 +323,13 @@ static float *floats(int64_t n)
     return x;
 }
 
-static apr_status inputs_now(apr_cuda_device *device, const apr_flow_inputs *a)
+static apr_status inputs_now(apr_cuda_device *device, const apr_flow_inputs *args)
 {
+    apr_flow_inputs own = *args;
+    const apr_flow_inputs *const a = &own;
     float *const x = floats(a->n);
     double squares = 0.0;
+    fake_see(device, &own, sizeof own);
     fake_touch(device, true);
     for (int64_t i = 0; i < a->n; i++) squares += (double)a->x[i] * a->x[i];
     const float factor = a->norm ? (float)(1.0 / sqrt(squares / (double)a->n + (double)a->eps)) : 1.0f;
@@ -343,11 +365,16 @@ static void leave(const apr_flow_args *a, int64_t n, float *y)
     if (a->planes != NULL) put_planes(a->planes, n, y);
 }
 
-static apr_status flow_now(apr_cuda_device *device, const apr_flow_args *a)
+static apr_status flow_now(apr_cuda_device *device, const apr_flow_args *args)
 {
+    apr_flow_args own = *args;
+    const apr_flow_args *const a = &own;
+    seen_tensor weights[APR_FLOW_PARTS];
     float *const x = floats(a->n_in);
     double squares = 0.0;
     n_flows++;
+    fake_see(device, &own, sizeof own);
+    for (int i = 0; i < a->n_parts; i++) own.parts[i].weight = fake_see_tensor(device, own.parts[i].weight, &weights[i]);
     fake_touch(device, true);
     get_planes(a->x, a->n_in, x);
     for (int64_t i = 0; a->squares != NULL && i < a->n_in / 16; i++) squares += a->squares[i];
@@ -383,12 +410,15 @@ static void turn_heads(const apr_norm_args *norm, const apr_rope_args *rope, flo
     apr_ref_backend.ops[APR_OP_ROPE](&rotated);
 }
 
-static apr_status turn_now(apr_cuda_device *device, const apr_turn_args *a, apr_error *err)
+static apr_status turn_now(apr_cuda_device *device, const apr_turn_args *args, apr_error *err)
 {
+    apr_turn_args own = *args;
+    const apr_turn_args *const a = &own;
     float *const q = floats(a->q.n_heads * a->q.head_dim), *const k = floats(a->k.n_heads * a->k.head_dim);
-    apr_op_args store = {.kv_store = a->store};
     (void)err;
     n_turns++;
+    fake_see(device, &own, sizeof own);
+    apr_op_args store = {.kv_store = a->store};
     fake_touch(device, true);
     turn_heads(&a->k_norm, &a->k, k);
     turn_heads(&a->q_norm, &a->q, q);
@@ -406,7 +436,7 @@ static apr_status attend_now(apr_cuda_device *device, const apr_op_args *args, u
 {
     APR_TRY(run_now(device, APR_OP_ATTEND, args, err));
     fake_touch(device, true);
-    put_planes(planes, args->attend.n_heads * args->attend.value_dim, args->attend.out);
+    put_planes(fake_seen(device, planes), args->attend.n_heads * args->attend.value_dim, fake_seen(device, args->attend.out));
     fake_touch(device, false);
     return APR_OK;
 }

@@ -19,6 +19,30 @@ static void touch(apr_cuda_solver *s, bool on)
     if (fake_feedback_is.touch != NULL) fake_feedback_is.touch(s->device, on);
 }
 
+static void *seen(const void *p)
+{
+    void *own = (void *)(uintptr_t)p;
+    if (fake_feedback_is.see != NULL) fake_feedback_is.see(&own, sizeof own);
+    return own;
+}
+
+static apr_cuda_factors factors_seen(const apr_cuda_factors *f)
+{
+    apr_cuda_factors own = *f;
+    if (fake_feedback_is.see != NULL) fake_feedback_is.see(&own, sizeof own);
+    return own;
+}
+
+/* factors: as seen. */
+static apr_cuda_lanes lanes_seen(const apr_cuda_lanes *r, apr_cuda_factors *factors)
+{
+    apr_cuda_lanes own = *r;
+    if (fake_feedback_is.see != NULL) fake_feedback_is.see(&own, sizeof own);
+    *factors = factors_seen(r->factors);
+    own.factors = factors;
+    return own;
+}
+
 static apr_status begin(apr_cuda_solver *s, apr_error *err)
 {
     if (++fake_feedback_is.n_steps == fake_feedback_is.fail_at) return apr_fail(err, APR_E_DEVICE, "a fake fault of error feedback");
@@ -54,6 +78,7 @@ static void close_solver(apr_cuda_solver *s)
 static apr_status add(apr_cuda_solver *s, float *sums, int64_t n, const float *x, int64_t n_tokens, apr_error *err)
 {
     APR_TRY(begin(s, err));
+    sums = seen(sums), x = seen(x);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
             double sum = 0.0;
@@ -66,6 +91,7 @@ static apr_status add(apr_cuda_solver *s, float *sums, int64_t n, const float *x
 static apr_status merge(apr_cuda_solver *s, float *h, const float *sums, int64_t n, bool first, apr_error *err)
 {
     APR_TRY(begin(s, err));
+    h = seen(h), sums = seen(sums);
     for (int64_t i = 0; i < n * n; i++) h[i] = first ? sums[i] : h[i] + sums[i];
     return end(s);
 }
@@ -73,6 +99,7 @@ static apr_status merge(apr_cuda_solver *s, float *h, const float *sums, int64_t
 static apr_status diagonal(apr_cuda_solver *s, const float *h, int64_t n, float *to, apr_error *err)
 {
     APR_TRY(begin(s, err));
+    h = seen(h), to = seen(to);
     for (int64_t i = 0; i < n; i++) to[i] = h[i * n + i];
     return end(s);
 }
@@ -89,12 +116,14 @@ static bool cholesky(double *l, int64_t n)
     return true;
 }
 
-static apr_status factorise(apr_cuda_solver *s, const apr_cuda_factors *f, double scale, double damping, double *l, void *work, bool *done,
-                            apr_error *err)
+static apr_status factorise(apr_cuda_solver *s, const apr_cuda_factors *factors, double scale, double damping, double *l, void *work,
+                            bool *done, apr_error *err)
 {
+    const apr_cuda_factors own = factors_seen(factors), *const f = &own;
     const int64_t n = f->n;
     APR_TRY(begin(s, err));
-    memset(work, 0xff, apr_cuda_solver_bytes(n)); /* it is to be had */
+    l = seen(l);
+    memset(seen(work), 0xff, apr_cuda_solver_bytes(n)); /* it is to be had */
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j <= i; j++) {
             const int64_t a = f->order[n - 1 - i], b = f->order[n - 1 - j];
@@ -104,10 +133,12 @@ static apr_status factorise(apr_cuda_solver *s, const apr_cuda_factors *f, doubl
     return end(s);
 }
 
-static apr_status finish(apr_cuda_solver *s, const apr_cuda_factors *f, double scale, double damping, const double *l, apr_error *err)
+static apr_status finish(apr_cuda_solver *s, const apr_cuda_factors *factors, double scale, double damping, const double *l, apr_error *err)
 {
+    const apr_cuda_factors own = factors_seen(factors), *const f = &own;
     const int64_t n = f->n;
     APR_TRY(begin(s, err));
+    l = seen(l);
     for (int64_t j = 0; j < n; j++)
         for (int64_t k = 0; k < n; k++)
             f->pull[j * n + k] = j < k ? (float)(l[(n - 1 - j) * n + n - 1 - k] * (1.0 / l[(n - 1 - k) * (n + 1)])) : 0.0f;
@@ -120,10 +151,13 @@ static apr_status finish(apr_cuda_solver *s, const apr_cuda_factors *f, double s
     return end(s);
 }
 
-static apr_status start(apr_cuda_solver *s, apr_dtype dtype, const apr_cuda_lanes *r, void *blocks, apr_error *err)
+static apr_status start(apr_cuda_solver *s, apr_dtype dtype, const apr_cuda_lanes *lanes, void *blocks, apr_error *err)
 {
-    const int64_t n = r->factors->n, row_bytes = apr_row_bytes(dtype, n);
+    apr_cuda_factors factors;
+    const apr_cuda_lanes own = lanes_seen(lanes, &factors), *const r = &own;
+    const int64_t n = factors.n, row_bytes = apr_row_bytes(dtype, n);
     APR_TRY(begin(s, err));
+    blocks = seen(blocks);
     for (int64_t row = 0; row < r->n_rows; row++) {
         uint8_t *const to = (uint8_t *)blocks + row * row_bytes;
         if (apr_ref_codecs[dtype].encode_by != NULL) apr_ref_codecs[dtype].encode_by(r->weight + row * n, r->factors->diagonal, to, n);
@@ -199,9 +233,11 @@ static apr_status some_rows(const apr_cuda_lanes *r, const apr_feedback *feedbac
 }
 
 /* The host's factors lie the other way. */
-static apr_status all_rows(apr_cuda_solver *s, const apr_cuda_lanes *r, step what, apr_error *err)
+static apr_status all_rows(apr_cuda_solver *s, const apr_cuda_lanes *lanes, step what, apr_error *err)
 {
-    const int64_t n = r->factors->n;
+    apr_cuda_factors factors;
+    const apr_cuda_lanes own = lanes_seen(lanes, &factors), *const r = &own;
+    const int64_t n = factors.n;
     apr_status status = begin(s, err);
     if (status != APR_OK) return status;
     float *const pull = malloc((size_t)(n * n) * sizeof *pull);
