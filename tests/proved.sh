@@ -20,7 +20,8 @@ roots_of() {
 }
 key_of() {
     roots=$(roots_of "$1") || { echo "proved.sh: there is no step $1" >&2; exit 2; }
-    { kernels/closure.sh -c $roots; cat Makefile tests/run_units.sh tests/run_emulated.sh; } | sha256sum | cut -c 1-32
+    text=$(kernels/closure.sh -c $roots) || exit 2
+    { printf '%s\n' "$text"; cat Makefile tests/run_units.sh tests/run_emulated.sh; } | sha256sum | cut -c 1-32
 }
 
 how=$1
