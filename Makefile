@@ -226,7 +226,7 @@ $B/bench_%: $B/tests/bench/bench_%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 # The number on which tools and CUDA library agree: only these two files are compiled with it.
 interface := -include $B/cuda_interface.h
 $B/cuda_interface.h: FORCE
-	@mkdir -p $(@D); kernels/cuda/interface.sh >$@.new && { cmp -s $@.new $@ && rm $@.new || mv $@.new $@; }
+	+@mkdir -p $(@D); kernels/cuda/interface.sh >$@.new && { cmp -s $@.new $@ && rm $@.new || mv $@.new $@; }
 $B/kernels/cuda_loader.c.o $B/cuda/device/device.cu.o $B/emulated/kernels/cuda/device/device.cu.o: $B/cuda_interface.h
 $B/kernels/cuda_loader.c.o: must += $(interface)
 $(FUZZ:%=$B/tests/fuzz/fuzz_%.c.o): must += -DLLVMFuzzerTestOneInput=$(basename $(basename $(@F)))
