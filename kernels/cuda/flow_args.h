@@ -1,9 +1,12 @@
 /* flow_args.h - products of a single token that stream their weights: which types, in which order their bytes lie on a device, and what a
  * step is given.
  *
- *     y = weight x;   x as planes (pairs of bytes with a scale for each 16: ops/planes.cuh), or those divided by rms where squares are
- * given STORE  out = y * factor + bias ADD    out = residual + (y * factor + bias) GLU    out = activation(y of part 0 + bias) * (y of part
- * 1 + bias) each:  planes of out * gain, and for each 16 the sum of the squares of out
+ *     y = weight x    x as planes: pairs of bytes with a scale for each 16 (ops/planes.cuh). factor is 1, or the norm's where squares
+ *                     are given
+ *     STORE  out = y * factor + bias
+ *     ADD    out = residual + (y * factor + bias)
+ *     GLU    out = activation(y of part 0 * factor + bias) * (y of part 1 * factor + bias)
+ *     each, where planes are wanted: planes of out * gain, and for each 16 the sum of the squares of out
  *
  * factor is 1 / sqrt(mean of squares + eps): a norm's division commutes with the product, and its gains are in the planes already.
  *

@@ -4,7 +4,8 @@
  *     STORE  out = y                       y = weight x + bias of each part; x: inputs that lie in a slot
  *     ADD    out = residual + y
  *     GLU    out = activation(y of part 0) * (y of part 1)
- * each, where a slot is left:  inputs of the products behind, of out, or of its norm: out / sqrt(mean(out^2) + eps) * (gain + gain_offset)
+ *     each, where a slot is left: inputs of the products behind, of out, or of its norm:
+ *            out / sqrt(mean(out^2) + eps) * (gain + gain_offset)
  *
  * The bits are those of the operations one after another, but that the order of a product's sums follows from all parts together. Slots lie
  * in the workspace, in front of what products share their sums in; what else uses the workspace writes over them. */

@@ -14,7 +14,7 @@
  *                a linear and its sum with the residual                  o, add -> h, planes of norm(h)
  *
  * A norm is absorbed when products alone read it: its gains go into the planes, its division is left to the products that read them.
- * Every operation is in exactly one step (`replaces`), and a step needs only what steps before it made. Values that only products read are
+ * Every operation is in exactly one step, and a step needs only what steps before it made. Values that only products read are
  * never made as floats. */
 #ifndef APR_RUNTIME_FUSION_H
 #define APR_RUNTIME_FUSION_H
