@@ -1,12 +1,12 @@
 /* gpu_abreast.cu - products of tokens abreast (abreast.cuh) against the decoded weights in float64, whether a token's numbers depend on
  * its neighbours, and how fast they are.
  *
- * gpu_abreast [emulate|quick|times [TYPE...]]. "emulate" needs no device: the kernel's functions lane by lane on the host. With types, only
- * their linears, and times of products whose inputs are there, too. Exit code 0: within bounds, 1: not, 77: no device. Outputs begin as
- * NaN. */
+ * gpu_abreast [quick|times [TYPE...]]. With types, only their linears, and also times of products whose inputs are there already. Exit
+ * code 0: within bounds, 1: not, 77: no device. Outputs begin as NaN. */
 #include "kernels/cuda/ops/abreast.cuh"
+#include "kernels/cuda/ops/abreast_lanes.cuh"
 #include "kernels/cuda/ops/pairs.cuh"
-#include "tests/gpu/emulated_abreast.cuh"
+#include "tests/gpu/gpu_weights.cuh"
 
 #include <algorithm>
 #include <string>
@@ -46,132 +46,56 @@ static std::vector<float> product(const apr_tensor *m, const std::vector<float> 
 
 static bool lies_in_items(apr_dtype dtype) { return apr_flow_item_columns(dtype) > 0; }
 
-/* --- on the host --- */
-
-struct host_matrix {
-    apr_tensor tensor;
-    std::vector<uint8_t> rows, items;
-    host_matrix(apr_dtype dtype, int64_t n_rows, int64_t n_in)
-    {
-        const int64_t bytes = apr_dtypes[dtype].bytes_per_block;
-        rows.resize((size_t)(n_rows * row_bytes_of(dtype, n_in)));
-        for (size_t i = 0; i < rows.size(); i += (size_t)bytes) random_block(dtype, &rows[i]);
-        set_up(&tensor, dtype, n_rows, n_in);
-        tensor.data = rows.data(), tensor.n_bytes = rows.size();
-        items = lies_in_items(dtype) ? items_of(rows, dtype, n_rows, n_in) : rows;
-    }
+/* The inputs that apr_cuda_abreast_prepare should make, found by asking where each column and token lies. */
+struct host_inputs {
+    std::vector<uint8_t> fragments, sums;
+    std::vector<float> factors;
+    apr_abreast_inputs view;
 };
 
-template <apr_dtype D> static apr_abreast_form portable_form(void)
+static int64_t sum_at(int64_t sub, int64_t n_in, int64_t token, int part, const host_inputs &in)
 {
-    return abreast_type<D>::BFLOATS ? APR_ABREAST_BFLOATS : APR_ABREAST_HALVES;
+    return in.view.form == APR_ABREAST_WIDE ? wide_sum_at(sub, in.view.n_tiles, token, part) : abreast_sum_at(sub, n_in / 32, token, part);
 }
 
-template <apr_dtype D, int TILES, int ROWS, int MS>
-static void emulate_one(int64_t n_in, const std::vector<int64_t> &parts, int64_t n_tokens, int n_blocks, bool items)
+static void prepare_on_host(const std::vector<float> &x, int64_t n_tokens, int64_t n_in, apr_abreast_form form, host_inputs *to)
 {
-    typedef abreast_stage<D, TILES, ROWS, MS> S;
-    const std::vector<float> x = uneven(n_tokens * n_in);
-    std::vector<host_matrix> m;
-    std::vector<std::vector<float>> out, biases;
-    emulated_inputs in;
-    char what[96];
-    snprintf(what, sizeof what, "%s x %d, %d tokens, %d blocks, %d tiles", apr_dtypes[D].name, (int)n_in, (int)n_tokens, n_blocks, TILES);
-
-    emulated_prepare(x, n_tokens, n_in, portable_form<D>(), &in);
-    abreast_call a = {};
-    for (int64_t rows : parts) {
-        m.emplace_back(D, rows, n_in);
-        out.emplace_back((size_t)(n_tokens * rows), NAN);
-        biases.push_back(normals(rows));
-        a.n_units += (int)(rows / 16);
-    }
-    a.n_parts = (int)parts.size();
-    for (int i = 0; i < a.n_parts; i++)
-        a.parts[i] = abreast_part{items ? m[(size_t)i].items.data() : m[(size_t)i].rows.data(), biases[(size_t)i].data(),
-                                  out[(size_t)i].data(), (int)(parts[(size_t)i] / 16)};
-    a.row_bytes = row_bytes_of(D, n_in), a.in_items = items && lies_in_items(D);
-    a.n_stages = (int)(n_in / S::T::COLUMNS), a.n_row_blocks = (a.n_units + S::UNITS - 1) / S::UNITS;
-    a.n_subs = (int)(n_in / 32), a.plane = abreast_plane(in.view.n_tiles, n_in);
-    a.x = in.fragments.data(), a.sums = in.sums.data(), a.factors = in.factors.data();
-    a.n_tiles = (int)in.view.n_tiles, a.n_tokens = n_tokens;
-    n_blocks = std::min(n_blocks, a.n_row_blocks * a.n_stages);
-    std::vector<float> partial((size_t)(2 * n_blocks * S::ROWS * 8 * TILES), NAN);
-    a.partial = partial.data();
-    for (a.first_tile = 0; a.first_tile < a.n_tiles; a.first_tile += a.n_here) {
-        a.n_here = std::min(TILES, a.n_tiles - a.first_tile);
-        emulated_launch<S>(a, n_blocks);
-    }
-    for (size_t i = 0; i < parts.size(); i++)
-        note("emulated, of the bound", distance(out[i], product(&m[i].tensor, x, n_tokens, biases[i]).data()) / bound_of(D), 1, what);
-}
-
-template <apr_dtype D> static void emulate_type(void)
-{
-    const int64_t c = abreast_type<D>::COLUMNS;
-    const bool items = lies_in_items(D);
-    emulate_one<D, 1, 256, 4>(c, {16}, 1, 1, items);
-    emulate_one<D, 1, 256, 4>(2 * c, {256}, 8, 2, items);
-    emulate_one<D, 1, 256, 4>(3 * c, {1280}, 3, 4, items); /* more row blocks than blocks */
-    emulate_one<D, 2, 256, 4>(3 * c, {272, 32, 48}, 13, 4, items);
-    emulate_one<D, 4, 256, 4>(5 * c, {528}, 29, 7, items);
-    emulate_one<D, 4, 256, 4>(3 * c, {48}, 41, 132, items);
-    emulate_one<D, 2, 128, 2>(3 * c, {272, 32, 48}, 9, 5, items);
-    emulate_one<D, 1, 128, 2>(4 * c, {144}, 17, 3, items);
-    if (items && abreast_type<D>::ROWS) emulate_one<D, 2, 256, 4>(3 * c, {272, 32, 48}, 13, 4, false);
-}
-
-/* Two experts of three have tokens, one of them two groups; rows are summed in two parts. */
-template <apr_dtype D, int TILES> static void emulate_groups(void)
-{
-    typedef abreast_stage<D, TILES, 256, 4> S;
-    const int64_t n_in = 3 * S::T::COLUMNS, rows = 272, n_tiles = 2 * TILES + 1, n_slots = 8 * n_tiles;
-    const apr_abreast_group groups[] = {{0, 0, 1}, {2, 1, TILES}, {2, 1 + TILES, TILES}};
-    const int n_groups = 3;
-    const std::vector<float> x = uneven(n_slots * n_in);
-    const host_matrix stack(D, 3 * rows, n_in);
-    std::vector<float> out((size_t)(2 * n_slots * rows), NAN), sum((size_t)(n_slots * rows)), want;
-    emulated_inputs in;
-
-    emulated_prepare(x, n_slots, n_in, portable_form<D>(), &in);
-    abreast_call a = {};
-    a.n_parts = 1, a.n_units = (int)(rows / 16);
-    a.parts[0] = abreast_part{stack.items.data(), NULL, out.data(), a.n_units};
-    a.row_bytes = row_bytes_of(D, n_in), a.in_items = lies_in_items(D), a.n_stages = 3,
-    a.n_row_blocks = (a.n_units + S::UNITS - 1) / S::UNITS;
-    a.n_subs = (int)(n_in / 32), a.plane = abreast_plane(in.view.n_tiles, n_in);
-    a.x = in.fragments.data(), a.sums = in.sums.data(), a.factors = in.factors.data(), a.n_tiles = (int)n_tiles;
-    a.groups = groups, a.n_groups = &n_groups, a.splits = 2, a.n_slots = n_slots;
-    for (int n_blocks : {1, 5, 40}) {
-        std::fill(out.begin(), out.end(), NAN);
-        emulated_launch<S>(a, n_blocks);
-        for (size_t i = 0; i < sum.size(); i++) sum[i] = (out[i] + out[i + sum.size()]) * in.factors[i / (size_t)rows];
-        for (const apr_abreast_group &g : groups) {
-            const std::vector<float> some(x.begin() + 8 * g.first_tile * n_in, x.begin() + 8 * (g.first_tile + g.n_tiles) * n_in);
-            apr_tensor one = stack.tensor;
-            one.dims[0] = rows, one.data = stack.rows.data() + g.expert * rows * a.row_bytes;
-            want = product(&one, some, 8 * g.n_tiles, {});
-            const std::vector<float> got(sum.begin() + 8 * g.first_tile * rows, sum.begin() + 8 * (g.first_tile + g.n_tiles) * rows);
-            note("emulated, by expert, of the bound", distance(got, want.data()) / bound_of(D), 1, apr_dtypes[D].name);
+    const bool bfloats = form == APR_ABREAST_BFLOATS, wide = form == APR_ABREAST_WIDE;
+    const int64_t n_tiles = (n_tokens + 7) / 8;
+    const int64_t n_subs = n_in / 32, plane = abreast_plane(n_tiles, n_in);
+    to->fragments.assign(apr_abreast_fragment_bytes(n_tiles, n_in), 0);
+    to->sums.assign(apr_abreast_sum_bytes(n_tiles, n_in), 0);
+    to->factors.assign((size_t)n_tiles * 8, 1.0f);
+    to->view = apr_abreast_inputs{n_in, n_in, n_tiles, to->fragments.data(), to->sums.data(), to->factors.data(), form};
+    for (int64_t token = 0; token < n_tokens; token++) {
+        float most = 0;
+        int e;
+        for (int64_t c = 0; c < n_in; c++) most = fmaxf(most, fabsf(x[(size_t)(token * n_in + c)]));
+        frexpf(most, &e);
+        const float times = most > 0 ? ldexpf(1.0f, 10 - e) : 1.0f;
+        to->factors[(size_t)token] = most > 0 ? ldexpf(1.0f, e - 10) : 1.0f;
+        for (int64_t sub = 0; sub < n_in / 32; sub++) {
+            double sum = 0;
+            for (int t = 0; t < 4; t++)
+                for (int k = 0; k < 2; k++)
+                    for (int i = 0; i < 4; i++) {
+                        const float v = x[(size_t)(token * n_in + 32 * sub + abreast_column(t, k, i))] * times;
+                        const uint16_t high = bfloats ? apr_f32_to_bf16(v) : apr_f32_to_f16(v);
+                        const float worth = bfloats ? apr_bf16_to_f32(high) : apr_f16_to_f32(high);
+                        const uint16_t low = bfloats ? apr_f32_to_bf16(v - worth) : apr_f32_to_f16(v - worth);
+                        const int64_t number = wide ? wide_halves_at(sub, n_tiles, token, t, i / 2) + 4 * k + i % 2 * 2
+                                                    : abreast_piece_at(sub, n_subs, token, t) + 8 * k + 2 * i;
+                        memcpy(&to->fragments[(size_t)number], &high, 2);
+                        if (!wide) memcpy(&to->fragments[(size_t)(number + plane)], &low, 2);
+                        sum += worth;
+                    }
+            if (bfloats) continue;
+            const uint16_t high = apr_f32_to_f16((float)sum), low = apr_f32_to_f16((float)(sum - apr_f16_to_f32(high)));
+            memcpy(&to->sums[(size_t)sum_at(sub, n_in, token, 0, *to)], &high, 2);
+            memcpy(&to->sums[(size_t)sum_at(sub, n_in, token, 1, *to)], &low, 2);
         }
     }
 }
-
-static void emulate_all(void)
-{
-    emulate_groups<APR_Q4_K, 2>();
-    emulate_groups<APR_MXFP4, 1>();
-    emulate_groups<APR_BF16, 2>();
-    emulate_type<APR_Q4_K>();
-    emulate_type<APR_Q6_K>();
-    emulate_type<APR_Q4_0>();
-    emulate_type<APR_Q8_0>();
-    emulate_type<APR_MXFP4>();
-    emulate_type<APR_F16>();
-    emulate_type<APR_BF16>();
-}
-
-/* --- on a device --- */
 
 /* A matrix where the kernel reads it: in items, if its type is put into them. */
 struct device_matrix {
@@ -242,8 +166,8 @@ static void test_linear(apr_dtype dtype, int64_t rows, int64_t n_in, bool thorou
 static void test_inputs(int64_t n_tokens, int64_t n_in, apr_abreast_form form)
 {
     const std::vector<float> x = uneven(n_tokens * n_in);
-    emulated_inputs want;
-    emulated_prepare(x, n_tokens, n_in, form, &want);
+    host_inputs want;
+    prepare_on_host(x, n_tokens, n_in, form, &want);
     twin<float> dx(x), factors(want.factors.size());
     twin<uint8_t> fragments(want.fragments.size()), sums(want.sums.size());
     must(cudaMemset(sums.device, 0, sums.n), "clear");
@@ -606,10 +530,6 @@ static void run_expert_times(void)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "emulate") == 0) {
-        emulate_all();
-        return all_within_bounds(modes{true, false, false}) ? 0 : 1;
-    }
     for (int i = 2; i < argc; i++) wanted.push_back(argv[i]);
     const modes m = start(argc, argv);
     cudaDeviceProp properties;

@@ -9,8 +9,7 @@
  *     MINS             whether minimums are taken off
  *     head             what a lane keeps of a row for its half of a stage's columns
  *     codes<S>()       of sub-block S of that half: out[k][0] numbers 2 t, 2 t + 1 of step k, out[k][1] those 8 further
- *     factor<S>()      of sub-block S; half_factor() where all steps of the half share one
- * All of it runs on the host as well, for the test. */
+ *     factor<S>()      of sub-block S; half_factor() where all steps of the half share one */
 #ifndef APR_KERNELS_CUDA_ABREAST_CODES_CUH
 #define APR_KERNELS_CUDA_ABREAST_CODES_CUH
 
@@ -20,17 +19,7 @@
 
 #include <string.h>
 
-ABREAST_FN uint32_t permuted(uint32_t a, uint32_t b, uint32_t selector)
-{
-#ifdef __CUDA_ARCH__
-    return __byte_perm(a, b, selector);
-#else
-    const uint64_t both = (uint64_t)b << 32 | a;
-    uint32_t out = 0;
-    for (int i = 0; i < 4; i++) out |= (uint32_t)(both >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
-    return out;
-#endif
-}
+ABREAST_FN uint32_t permuted(uint32_t a, uint32_t b, uint32_t selector) { return __byte_perm(a, b, selector); }
 
 ABREAST_FN float float_of(uint32_t half_bits)
 {
@@ -40,51 +29,24 @@ ABREAST_FN float float_of(uint32_t half_bits)
 }
 
 /* (word & mask) | bits, which is one instruction where the compiler is told so. */
-ABREAST_FN uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits)
-{
-#ifdef __CUDA_ARCH__
-    return ptx_and_or(word, mask, bits);
-#else
-    return (word & mask) | bits;
-#endif
-}
+ABREAST_FN uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) { return ptx_and_or(word, mask, bits); }
 
 /* v * m + a of both halves, rounded once. */
 ABREAST_FN uint32_t halves_fma(uint32_t v, uint32_t m, uint32_t a)
 {
-#ifdef __CUDA_ARCH__
     const __half2 r = __hfma2(*(const __half2 *)&v, *(const __half2 *)&m, *(const __half2 *)&a);
     return *(const uint32_t *)&r;
-#else
-    uint32_t out = 0;
-    for (int i = 0; i < 32; i += 16) {
-        const double r = (double)float_of(v >> i) * (double)float_of(m >> i) + (double)float_of(a >> i);
-        out |= (uint32_t)__half_raw(__double2half(r)).x << i;
-    }
-    return out;
-#endif
 }
 
 /* v * m of both halves. */
 ABREAST_FN uint32_t halves_times(uint32_t v, uint32_t m)
 {
-#ifdef __CUDA_ARCH__
     const __half2 r = __hmul2(*(const __half2 *)&v, *(const __half2 *)&m);
     return *(const uint32_t *)&r;
-#else
-    return halves_fma(v, m, 0x80008000u);
-#endif
 }
 
 /* Bytes from the one at `bits` / 8 on, of two words. */
-ABREAST_FN uint32_t funnel(uint32_t low, uint32_t high, uint32_t bits)
-{
-#ifdef __CUDA_ARCH__
-    return __funnelshift_r(low, high, bits);
-#else
-    return (uint32_t)(((uint64_t)high << 32 | low) >> bits);
-#endif
-}
+ABREAST_FN uint32_t funnel(uint32_t low, uint32_t high, uint32_t bits) { return __funnelshift_r(low, high, bits); }
 
 /* The word AT bytes behind p, a multiple of 4; the one behind it may be read. */
 template <int AT> ABREAST_FN uint32_t word_at(const uint8_t *p)

@@ -261,7 +261,7 @@ ABREAST_FN void load_no_earlier(void) { asm volatile("" ::: "memory"); }
 
 template <typename S> struct abreast_heads {
     typename S::T::head of[S::MS][2];
-    __host__ __device__ __forceinline__ void load(const uint8_t *stage, const abreast_warp &w)
+    __device__ __forceinline__ void load(const uint8_t *stage, const abreast_warp &w)
     {
         for (int m = 0; m < S::MS; m++)
             for (int r = 0; r < 2; r++) of[m][r] = S::T::begin(row_at<S>(stage, w, m, r), w.half);
@@ -274,7 +274,7 @@ template <typename S, int SUB> struct abreast_operands {
     uint32_t a[S::MS][2][4]; /* step */
     float factors[S::MS][2];
 
-    __host__ __device__ __forceinline__ void load(const uint8_t *stage, const abreast_warp &w, const abreast_heads<S> &heads)
+    __device__ __forceinline__ void load(const uint8_t *stage, const abreast_warp &w, const abreast_heads<S> &heads)
     {
         for (int m = 0; m < S::MS; m++) {
             load_no_earlier();
@@ -288,7 +288,7 @@ template <typename S, int SUB> struct abreast_operands {
         }
     }
     /* A tile's inputs of both steps. */
-    static __host__ __device__ __forceinline__ uint4 inputs(const uint8_t *stage, const abreast_warp &w, int part, int tile)
+    static __device__ __forceinline__ uint4 inputs(const uint8_t *stage, const abreast_warp &w, int part, int tile)
     {
         return *(const uint4 *)(stage + S::WEIGHT_BYTES + ((part * S::TILES + tile) * S::SUBS + SUB) * ABREAST_SUB_BYTES +
                                 w.half * (S::SUBS / 2 * ABREAST_SUB_BYTES) + (4 * w.g + w.t) * ABREAST_PIECE);
@@ -338,13 +338,13 @@ static __device__ __forceinline__ void add_sub(const uint8_t *stage, const abrea
 template <typename S> struct abreast_mins {
     uint32_t a[4];
     float first, second;
-    __host__ __device__ __forceinline__ void load(const uint8_t *stage, const abreast_warp &w, int m)
+    __device__ __forceinline__ void load(const uint8_t *stage, const abreast_warp &w, int m)
     {
         const uint8_t *const row = row_at<S>(stage, w, m, 0), *const next = row_at<S>(stage, w, m, 1);
         a[0] = a[2] = S::T::mins(row, w.t), a[1] = a[3] = S::T::mins(next, w.t);
         first = S::T::min_factor(row), second = S::T::min_factor(next);
     }
-    static __host__ __device__ __forceinline__ uint2 sums(const uint8_t *stage, const abreast_warp &w, int tile)
+    static __device__ __forceinline__ uint2 sums(const uint8_t *stage, const abreast_warp &w, int tile)
     {
         return *(const uint2 *)(stage + S::WEIGHT_BYTES + S::X_BYTES + tile * ABREAST_SUM_BYTES + (4 * w.g + w.t) * 8);
     }
@@ -500,8 +500,8 @@ typedef struct abreast_joint {
 } abreast_joint;
 
 /* Joint x: of each row block, or, where those are many, of each boundary between two blocks' stages. */
-ABREAST_FN bool joins_by_boundary(const abreast_call &a, int n_blocks) { return a.n_row_blocks >= n_blocks; }
-ABREAST_FN int joints_of(const abreast_call &a, int n_blocks) { return joins_by_boundary(a, n_blocks) ? n_blocks - 1 : a.n_row_blocks; }
+ABREAST_INDEX bool joins_by_boundary(const abreast_call &a, int n_blocks) { return a.n_row_blocks >= n_blocks; }
+ABREAST_INDEX int joints_of(const abreast_call &a, int n_blocks) { return joins_by_boundary(a, n_blocks) ? n_blocks - 1 : a.n_row_blocks; }
 ABREAST_FN abreast_joint joint_of(const abreast_call &a, int n_blocks, int x)
 {
     const bool by_boundary = joins_by_boundary(a, n_blocks);

@@ -1,5 +1,5 @@
-/* abreast_lanes.cuh - which lane has what in products of tokens abreast, and how a product is dealt out to blocks: plain functions of
- * indices, the same on the host, where a test goes through all of them (tests/gpu/gpu_abreast.cu).
+/* abreast_lanes.cuh - which lane has what in products of tokens abreast, and how a product is dealt out to blocks: functions of
+ * indices. A test finds on the host where inputs should lie (tests/gpu/gpu_abreast.cu).
  *
  * Of a product m16n8k16, lane 4 g + t has of the weights rows g and g + 8, of the inputs token g, of the sums rows g and g + 8 of tokens
  * 2 t and 2 t + 1 (ops/mma.cuh). Which columns its numbers 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 are is free as long as both sides agree: in
@@ -10,17 +10,11 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-#define ABREAST_FN static __host__ __device__ __forceinline__
+#define ABREAST_FN    static __device__ __forceinline__
+#define ABREAST_INDEX static __host__ __device__ __forceinline__
 
 /* What another kernel wrote, and weights' like. */
-template <typename N> ABREAST_FN N read_now(const N *p)
-{
-#ifdef __CUDA_ARCH__
-    return __ldcg(p);
-#else
-    return *p;
-#endif
-}
+template <typename N> ABREAST_FN N read_now(const N *p) { return __ldcg(p); }
 
 enum {
     ABREAST_SUB = 32,        /* columns whose inputs a lane loads at once: two products deep */
@@ -30,20 +24,20 @@ enum {
 };
 
 /* Of a sub-block: the column of a lane's number i (0 to 3) of step k. */
-ABREAST_FN int abreast_column(int t, int k, int i) { return 16 * k + 4 * t + i % 2 * 2 + i / 2; }
+ABREAST_INDEX int abreast_column(int t, int k, int i) { return 16 * k + 4 * t + i % 2 * 2 + i / 2; }
 
 /* Bytes of one part of all inputs: the numbers themselves, or what remains of rounding behind them. */
-ABREAST_FN int64_t abreast_plane(int64_t n_tiles, int64_t n_in) { return n_tiles * n_in * 16; }
+ABREAST_INDEX int64_t abreast_plane(int64_t n_tiles, int64_t n_in) { return n_tiles * n_in * 16; }
 
 /* Where a token's piece of a sub-block lies: a plane is [tile][sub-block][lane]. */
-ABREAST_FN int64_t abreast_piece_at(int64_t sub, int64_t n_subs, int64_t token, int t)
+ABREAST_INDEX int64_t abreast_piece_at(int64_t sub, int64_t n_subs, int64_t token, int t)
 {
     return (token / 8 * n_subs + sub) * ABREAST_SUB_BYTES + (token % 8 * 4 + t) * ABREAST_PIECE;
 }
 
 /* Sums of inputs of 32 columns, for types with minimums: [tile][256 columns][lane] of two words, the sums of sub-blocks 2 t and 2 t + 1 of
  * token g as halves, then what remains of rounding them. Answers the byte of a half. */
-ABREAST_FN int64_t abreast_sum_at(int64_t sub, int64_t n_subs, int64_t token, int part)
+ABREAST_INDEX int64_t abreast_sum_at(int64_t sub, int64_t n_subs, int64_t token, int part)
 {
     return (token / 8 * ((n_subs + 7) / 8) + sub / 8) * ABREAST_SUM_BYTES + (token % 8 * 4 + sub % 8 / 2) * 8 + part * 4 + sub % 2 * 2;
 }
@@ -60,10 +54,10 @@ enum {
 };
 
 /* Of a stage: where steps 8 h + 2 i + l begin. */
-ABREAST_FN constexpr int wide_step_at(int h, int i, int l) { return (4 * h + i) * 512 + l * 32; }
+ABREAST_INDEX constexpr int wide_step_at(int h, int i, int l) { return (4 * h + i) * 512 + l * 32; }
 
 /* Where columns 4 i + odd, 4 i + odd + 2 and those 16 further of a sub-block are: 8 bytes. */
-ABREAST_FN int64_t wide_halves_at(int64_t sub, int64_t n_tiles, int64_t token, int i, int odd)
+ABREAST_INDEX int64_t wide_halves_at(int64_t sub, int64_t n_tiles, int64_t token, int i, int odd)
 {
     const int of_stage = (int)(sub % WIDE_SUBS), g = (int)(token % 8), piece = of_stage % 2 * 2 + odd;
     return (sub / WIDE_SUBS * n_tiles + token / 8) * WIDE_TILE_BYTES + wide_step_at(of_stage / 2 % 2, i, 0) + g * 64 +
@@ -72,7 +66,7 @@ ABREAST_FN int64_t wide_halves_at(int64_t sub, int64_t n_tiles, int64_t token, i
 
 /* Sums: [stage][tile][token] of 32 bytes, eight sums, and what remains of rounding them; tokens 4 to 7 have that first. The byte of a half.
  */
-ABREAST_FN int64_t wide_sum_at(int64_t sub, int64_t n_tiles, int64_t token, int part)
+ABREAST_INDEX int64_t wide_sum_at(int64_t sub, int64_t n_tiles, int64_t token, int part)
 {
     const int g = (int)(token % 8);
     return (sub / WIDE_SUBS * n_tiles + token / 8) * ABREAST_SUM_BYTES + g * 32 + (part ^ g / 4) * 16 + sub % WIDE_SUBS * 2;

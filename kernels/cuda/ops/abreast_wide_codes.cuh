@@ -10,8 +10,7 @@
  *     factor()         of a row: what its sums of a stage are multiplied by
  *     words            what a lane loads of a row; load<J>(), for one J behind the other
  *     EARLY            whether registers suffice for that to be loaded before what is in front is multiplied
- *     codes<J>()       of those: out[k][0] numbers 2 t, 2 t + 1 of step k, out[k][1] those 8 further
- * All of it runs on the host as well. */
+ *     codes<J>()       of those: out[k][0] numbers 2 t, 2 t + 1 of step k, out[k][1] those 8 further */
 #ifndef APR_KERNELS_CUDA_ABREAST_WIDE_CODES_CUH
 #define APR_KERNELS_CUDA_ABREAST_WIDE_CODES_CUH
 
@@ -29,12 +28,8 @@ enum : uint32_t {
 /* The first half, or the second one, twice: an operand takes it so. */
 template <int SECOND> ABREAST_FN uint32_t half_twice(uint32_t m)
 {
-#ifdef __CUDA_ARCH__
     const __half2 both = *(const __half2 *)&m, one = SECOND ? __high2half2(both) : __low2half2(both);
     return *(const uint32_t *)&one;
-#else
-    return SECOND ? (m & 0xffff0000u) | m >> 16 : (m & 0xffffu) | m << 16;
-#endif
 }
 
 /* Both halves of v times one half of m, and that half of a more. */
