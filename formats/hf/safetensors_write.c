@@ -152,14 +152,12 @@ static apr_status make_header(shard *s, const apr_model *layout, apr_error *err)
         apr_json_close(&out, '}');
     }
     apr_json_close(&out, '}');
-    char *const text = apr_json_text_take(&out, &n);
-    if (text == NULL) return apr_no_memory(err, "a header");
+    s->header = apr_json_text_take(&out, &n);
+    if (s->header == NULL) return apr_no_memory(err, "a header");
     s->n_header = (n + 7) / 8 * 8;
-    s->header = realloc(text, s->n_header + 1);
-    if (s->header == NULL) {
-        free(text);
-        return apr_no_memory(err, "a header");
-    }
+    char *const longer = realloc(s->header, s->n_header + 1);
+    if (longer == NULL) return apr_no_memory(err, "a header");
+    s->header = longer;
     memset(s->header + n, ' ', s->n_header - n);
     return APR_OK;
 }
