@@ -1,8 +1,8 @@
-/* program_toy.c - llama's layer with norms on q and k. */
+/* program_toy2.c - llama's layer with norms on q and k. */
 #include "runtime/program/blocks.h"
 #include "runtime/program/families.h"
 
-static int toy_layer(apr_emitter *e, int x)
+static int toy2_layer(apr_emitter *e, int x)
 {
     const apr_feed_forward feed_forward = apr_feed_forward_of(e, "mlp");
     apr_attention attention = apr_attention_of(e);
@@ -13,4 +13,4 @@ static int toy_layer(apr_emitter *e, int x)
     return apr_emit_layer_out(e, x, apr_emit_feed_forward(e, n, &feed_forward));
 }
 
-void apr_emit_toy(apr_emitter *e) { apr_emit_model(e, toy_layer); }
+void apr_emit_toy2(apr_emitter *e) { apr_emit_model(e, toy2_layer); }
