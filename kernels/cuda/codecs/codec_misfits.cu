@@ -1,5 +1,6 @@
 /* codec_misfits.cu - decoded values that a type cannot hold: counted as kernels/misfits.c does, and cut off where asked for. */
 #include "kernels/cuda/codecs/codecs.cuh"
+#include "kernels/cuda/device/launch.cuh"
 
 enum { THREADS = 256, EACH = 4 };
 
@@ -34,7 +35,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 cudaError_t launch_find_misfits(float *values, int64_t n_elems, apr_range range, bool saturate, codec_misfits *found, cudaStream_t stream)
 {
-    const unsigned n = (unsigned)((n_elems + THREADS * EACH - 1) / (THREADS * EACH));
+    const unsigned n = blocks_of(n_elems, THREADS * EACH);
     k_find_misfits<<<n, THREADS, 0, stream>>>(values, n_elems, range.low, range.high, saturate, found);
     return cudaGetLastError();
 }

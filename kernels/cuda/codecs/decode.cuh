@@ -3,6 +3,7 @@
 #define APR_KERNELS_CUDA_DECODE_CUH
 
 #include "kernels/cuda/codecs/codecs.cuh"
+#include "kernels/cuda/device/launch.cuh"
 
 /* Value j of a block. */
 template <apr_dtype D> __device__ float value_at(const typename block_of<D>::type &block, int j);
@@ -34,8 +35,7 @@ cudaError_t launch_decode(const void *src, float *dst, int64_t n_elems, const co
                           cudaStream_t stream)
 {
     const int64_t per_grid_block = DECODE_THREADS * DECODE_EACH;
-    k_decode<D><<<(unsigned)((n_elems + per_grid_block - 1) / per_grid_block), DECODE_THREADS, 0, stream>>>(src, dst, n_elems, *factors,
-                                                                                                            n_unusual);
+    k_decode<D><<<blocks_of(n_elems, per_grid_block), DECODE_THREADS, 0, stream>>>(src, dst, n_elems, *factors, n_unusual);
     return cudaGetLastError();
 }
 

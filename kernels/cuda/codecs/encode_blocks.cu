@@ -17,7 +17,7 @@ static __global__ void __launch_bounds__(THREADS) k_encode_blocks(const float *s
 template <apr_dtype D> static cudaError_t launch_blocks(const float *src, void *dst, int64_t n_elems, cudaStream_t stream)
 {
     const int64_t n_blocks = n_elems / ELEMS, per_grid_block = THREADS / LANES;
-    const unsigned n = (unsigned)((n_blocks + per_grid_block - 1) / per_grid_block);
+    const unsigned n = blocks_of(n_blocks, per_grid_block);
     k_encode_blocks<D><<<n, THREADS, 0, stream>>>(src, (typename block_of<D>::type *)dst, n_blocks);
     return cudaGetLastError();
 }

@@ -6,6 +6,7 @@
 #define APR_KERNELS_CUDA_ENCODE_BLOCKS_CUH
 
 #include "kernels/cuda/codecs/codecs.cuh"
+#include "kernels/cuda/device/launch.cuh"
 
 enum { ELEMS = 32, LANES = 8, EACH = ELEMS / LANES, THREADS = 256 };
 

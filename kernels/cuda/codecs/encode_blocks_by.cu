@@ -204,7 +204,7 @@ template <apr_dtype D>
 static cudaError_t launch_by(const float *src, const codec_importance *importance, void *dst, int64_t n_elems, cudaStream_t stream)
 {
     const int64_t n_blocks = n_elems / ELEMS, per_grid_block = THREADS / LANES;
-    const unsigned n = (unsigned)((n_blocks + per_grid_block - 1) / per_grid_block);
+    const unsigned n = blocks_of(n_blocks, per_grid_block);
     k_encode_blocks_by<D><<<n, THREADS, 0, stream>>>(src, *importance, (typename block_of<D>::type *)dst, n_blocks);
     return cudaGetLastError();
 }

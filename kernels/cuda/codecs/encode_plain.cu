@@ -1,5 +1,7 @@
 /* encode_plain.cu - float32 to plain floats, and FP8 rows with a scale each. */
 #include "kernels/cuda/codecs/codecs.cuh"
+#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 
 enum { THREADS = 256, EACH = 4 };
 
@@ -38,7 +40,7 @@ static __global__ void __launch_bounds__(THREADS) k_encode_plain(const float *sr
 
 template <apr_dtype D> static cudaError_t launch_plain(const float *src, void *dst, int64_t n_elems, cudaStream_t stream)
 {
-    const unsigned n = (unsigned)((n_elems + THREADS * EACH - 1) / (THREADS * EACH));
+    const unsigned n = blocks_of(n_elems, THREADS * EACH);
     k_encode_plain<D><<<n, THREADS, 0, stream>>>(src, (typename number_of<D>::type *)dst, n_elems);
     return cudaGetLastError();
 }
@@ -72,10 +74,7 @@ static __global__ void __launch_bounds__(THREADS) k_encode_fp8_rows(const float 
         const float bounded = magnitude < FLT_MAX ? magnitude : magnitude > FLT_MAX ? FLT_MAX : magnitude;
         amax = bounded > amax ? bounded : amax;
     }
-    for (int step = 16; step > 0; step /= 2) amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, step));
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = amax;
-    __syncthreads();
-    for (int w = 0; w < THREADS / 32; w++) amax = fmaxf(amax, of_warp[w]);
+    amax = block_max<THREADS>(amax, of_warp);
 
     float scale = amax > 0.0f ? amax / 448.0f : 1.0f;
     if (scale == 0.0f) scale = 0x1p-149f;

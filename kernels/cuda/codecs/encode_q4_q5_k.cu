@@ -3,6 +3,7 @@
  * The search is kernels/ref/q4_q5_k.c's, step by step; sums over sub-blocks go through them in their order. BY: by importance; else all
  * values weigh 1, and no weight is looked at. */
 #include "kernels/cuda/codecs/codecs.cuh"
+#include "kernels/cuda/device/launch.cuh"
 #include "kernels/ref/k_search.h"
 
 enum { ELEMS = 256, SUBS = 8, SUB_ELEMS = 32, MAX_SCALE = 63, THREADS = 128 };
@@ -366,7 +367,7 @@ template <apr_dtype D, bool BY>
 static cudaError_t launch_all(const float *src, const codec_importance *importance, void *dst, int64_t n_elems, cudaStream_t stream)
 {
     const int64_t n_blocks = n_elems / ELEMS, per_grid_block = THREADS / SUBS;
-    const unsigned n = (unsigned)((n_blocks + per_grid_block - 1) / per_grid_block);
+    const unsigned n = blocks_of(n_blocks, per_grid_block);
     k_encode_q4_q5_k<D, BY><<<n, THREADS, 0, stream>>>(src, *importance, (typename block_of<D>::type *)dst, n_blocks);
     return cudaGetLastError();
 }

@@ -3,6 +3,7 @@
  * The search is kernels/ref/q6_k.c's, step by step; sums over sub-blocks go through them in their order. BY: by importance;
  * else all values weigh 1, and no weight is looked at. */
 #include "kernels/cuda/codecs/codecs.cuh"
+#include "kernels/cuda/device/launch.cuh"
 #include "kernels/ref/k_search.h"
 
 enum { ELEMS = 256, SUBS = 16, SUB_ELEMS = 16, THREADS = 128 };
@@ -219,7 +220,7 @@ template <bool BY>
 static cudaError_t launch_all(const float *src, const codec_importance *importance, void *dst, int64_t n_elems, cudaStream_t stream)
 {
     const int64_t n_blocks = n_elems / ELEMS, per_grid_block = THREADS / SUBS;
-    const unsigned n = (unsigned)((n_blocks + per_grid_block - 1) / per_grid_block);
+    const unsigned n = blocks_of(n_blocks, per_grid_block);
     k_encode_q6_k<BY><<<n, THREADS, 0, stream>>>(src, *importance, (apr_block_Q6_K *)dst, n_blocks);
     return cudaGetLastError();
 }

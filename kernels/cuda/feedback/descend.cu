@@ -77,7 +77,7 @@ static __device__ __forceinline__ float descend_sub_block(const apr_cuda_lanes &
     int best = 0;
 #pragma unroll
     for (int t = 0; t < TRIALS; t++) {
-        const float gain = sum_of_warp(is_there ? (error - left[t]) * (g + now[t]) : 0.0f);
+        const float gain = warp_sum(is_there ? (error - left[t]) * (g + now[t]) : 0.0f);
         if (t > 0 && !(gain > best_gain)) continue;
         best_gain = gain, best_code = code[t], best_left = left[t], best = t;
     }

@@ -82,7 +82,7 @@ static apr_status factorise_there(apr_cuda_solver *s, double *l, int64_t n, void
 apr_status apr_cuda_factorise(apr_cuda_solver *s, const apr_cuda_factors *f, double scale, double damping, double *l, void *work,
                               bool *done, apr_error *err)
 {
-    const dim3 grid((unsigned)((f->n + THREADS - 1) / THREADS), (unsigned)f->n);
+    const dim3 grid(blocks_of(f->n, THREADS), (unsigned)f->n);
     int info = 1;
     bool is_asked;
 
@@ -126,7 +126,7 @@ static __global__ void __launch_bounds__(THREADS) k_damp(float *h, int64_t n, do
 apr_status apr_cuda_finish_factors(apr_cuda_solver *s, const apr_cuda_factors *f, double scale, double damping, const double *l,
                                    apr_error *err)
 {
-    const dim3 grid((unsigned)((f->n + THREADS - 1) / THREADS), (unsigned)f->n);
+    const dim3 grid(blocks_of(f->n, THREADS), (unsigned)f->n);
 
     APR_TRY(apr_cuda_enter(s->device, err));
     apr_cuda_begin(s->device, "the factors of a layer of %lld inputs", (long long)f->n);

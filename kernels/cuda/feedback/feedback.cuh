@@ -3,6 +3,8 @@
 #define APR_KERNELS_CUDA_FEEDBACK_CUH
 
 #include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 
 extern "C" {
 #include "formats/number/half.h"
@@ -78,13 +80,7 @@ template <bool E2M1> static __device__ __forceinline__ float nearest_code(const 
 
 /* --- warps: one row each --- */
 
-template <typename T> static __device__ __forceinline__ T sum_of_warp(T v)
-{
-    for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
-    return v;
-}
-
-static inline unsigned blocks_of_rows(int64_t n_rows) { return (unsigned)((n_rows + FEEDBACK_WARPS - 1) / FEEDBACK_WARPS); }
+static inline unsigned blocks_of_rows(int64_t n_rows) { return blocks_of(n_rows, FEEDBACK_WARPS); }
 
 /* What the values of columns [begin, end) of a row have lost since `g`, its part of E H behind them, was made: columns from `end` to
  * `width` of the panel that begins with column `first`. lost: one column a lane, zeros behind the last. */

@@ -53,7 +53,7 @@ apr_status apr_cuda_lane_errors(apr_cuda_solver *s, const apr_cuda_lanes *r, apr
     const int64_t n = r->factors->n;
     APR_TRY(apr_cuda_enter(s->device, err));
     apr_cuda_begin(s->device, "errors of %lld rows of %lld", (long long)r->n_rows, (long long)n);
-    k_errors<<<dim3((unsigned)((n + THREADS - 1) / THREADS), (unsigned)r->n_rows), THREADS, 0, s->device->stream>>>(*r, n);
+    k_errors<<<dim3(blocks_of(n, THREADS), (unsigned)r->n_rows), THREADS, 0, s->device->stream>>>(*r, n);
     return apr_cuda_outcome(s->device, cudaGetLastError(), err);
 }
 
@@ -67,7 +67,7 @@ static __global__ void __launch_bounds__(32 * WARPS) k_objective(apr_cuda_lanes 
 
     if (row >= r.n_rows) return;
     for (int c = lane; c < width; c += 32) sum += (double)r.panel[row * PANEL + c] * (double)r.error[row * n + first + c];
-    sum = sum_of_warp(sum);
+    sum = warp_sum(sum);
     if (lane == 0) r.objective[row] = (first == 0 ? 0.0 : r.objective[row]) + sum;
 }
 

@@ -68,7 +68,7 @@ template <int ELEMS> static __device__ fit_sums sum_fit(const fit_memory *m, con
         s.ac += (double)hc[i] * (double)m->a[j];
         s.cc += (double)hc[i] * (double)m->c[j];
     }
-    return {sum_of_warp(s.ga), sum_of_warp(s.gc), sum_of_warp(s.aa), sum_of_warp(s.ac), sum_of_warp(s.cc)};
+    return {warp_sum(s.ga), warp_sum(s.gc), warp_sum(s.aa), warp_sum(s.ac), warp_sum(s.cc)};
 }
 
 template <int ELEMS>

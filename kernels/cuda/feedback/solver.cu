@@ -104,7 +104,7 @@ static apr_status merge(apr_cuda_solver *s, float *h, const float *sums, int64_t
     if (first)
         return apr_cuda_outcome(s->device, cudaMemcpyAsync(h, sums, (size_t)n_all * sizeof *h, cudaMemcpyDeviceToDevice, s->device->stream),
                                 err);
-    k_merge<<<(unsigned)((n_all + THREADS - 1) / THREADS), THREADS, 0, s->device->stream>>>(h, sums, n_all);
+    k_merge<<<blocks_of(n_all, THREADS), THREADS, 0, s->device->stream>>>(h, sums, n_all);
     return apr_cuda_outcome(s->device, cudaGetLastError(), err);
 }
 
@@ -118,7 +118,7 @@ static apr_status diagonal(apr_cuda_solver *s, const float *h, int64_t n, float 
 {
     APR_TRY(apr_cuda_enter(s->device, err));
     apr_cuda_begin_words(s->device, "the diagonal of sums");
-    k_diagonal<<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, s->device->stream>>>(h, n, diagonal);
+    k_diagonal<<<blocks_of(n, THREADS), THREADS, 0, s->device->stream>>>(h, n, diagonal);
     return apr_cuda_outcome(s->device, cudaGetLastError(), err);
 }
 

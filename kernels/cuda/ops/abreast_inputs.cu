@@ -1,7 +1,7 @@
 /* abreast_inputs.cu - inputs of products of tokens abreast: FP16 (or BF16) parts of each number, as fragments. */
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/abreast_pieces.cuh"
 #include "kernels/cuda/ops/follow.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
 
 enum {
     MOST_THREADS = 512,
@@ -29,13 +29,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, 2)
         const input_piece piece = piece_of(from, i, true);
         most = fmaxf(most, fmaxf(most_of(piece.first), most_of(piece.second)));
     }
-    most = warp_max(most);
-    if (thread % 32 == 0) parts[thread / 32] = most;
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < MOST_THREADS / 32; i++)
-        if (i < n_threads / 32) most = fmaxf(most, parts[i]);
-    power_for(most, &times, &back);
+    power_for(block_max_of<MOST_THREADS>(most, n_threads, parts), &times, &back);
     if (thread == 0) to.factors[slot] = back;
 #pragma unroll
     for (int k = 0; k < KEPT; k++)

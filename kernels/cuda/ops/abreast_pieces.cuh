@@ -2,6 +2,7 @@
 #ifndef APR_KERNELS_CUDA_ABREAST_PIECES_CUH
 #define APR_KERNELS_CUDA_ABREAST_PIECES_CUH
 
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/abreast.cuh"
 #include "kernels/cuda/ops/abreast_lanes.cuh"
 
@@ -73,8 +74,7 @@ static __device__ __forceinline__ void put_piece(const apr_abreast_inputs &to, i
     uint32_t high[2][2], low[2][2];
     float sum = split_four<BFLOATS>(piece.first, times, high[0], low[0]);
     sum += split_four<BFLOATS>(piece.second, times, high[1], low[1]);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    sum = quad_sum(sum);
     if (!on) return;
     if constexpr (FORM == APR_ABREAST_WIDE) {
         for (int odd = 0; odd < 2; odd++)

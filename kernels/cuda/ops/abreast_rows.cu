@@ -7,10 +7,10 @@
 #include "kernels/cuda/ops/abreast_sums.cuh"
 #include "kernels/cuda/ops/cluster.cuh"
 #include "kernels/cuda/ops/flow.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
+#include "kernels/cuda/ops/norm.cuh"
 
 enum {
-    THREADS = 256, /* of k_norm_block, too */
+    THREADS = NORM_BLOCK,
     MOST_CLUSTER = 8,
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
     RESIDENT = 2, /* three do with registers that the compiler does not do with there */
@@ -19,7 +19,6 @@ enum {
 #endif
     MANY_SLOTS = 48,   /* clusters of eight that 132 multiprocessors hold so; of more slots half as many blocks have twice as much */
     MOST_EACH = 11264, /* numbers that a block has, in its shared memory; all of a cluster's are more than a matrix' rows (rows_run.cu) */
-    WARP_CHUNK = 1024, /* norm.cu: up to here a warp adds up squares */
     SQUARES_AT_ONCE = 16,
 };
 
@@ -115,7 +114,7 @@ static __device__ __forceinline__ void end_run(const rows_end &e, const rows_run
 /* The sum of squares of a row, in norm.cu's order; every thread has it. */
 static __device__ __forceinline__ float squares_of(const float *row, int width, float *parts)
 {
-    const bool by_warp = width <= WARP_CHUNK;
+    const bool by_warp = width <= NORM_WARP_CHUNK;
     const int step = by_warp ? 32 : (int)THREADS;
     float sum = 0.0f;
     for (int base = by_warp ? (int)threadIdx.x % 32 : (int)threadIdx.x; base < width; base += SQUARES_AT_ONCE * step) {
@@ -125,7 +124,7 @@ static __device__ __forceinline__ float squares_of(const float *row, int width, 
 #pragma unroll
         for (int i = 0; i < SQUARES_AT_ONCE; i++) sum = fmaf(x[i], x[i], sum);
     }
-    return by_warp ? warp_sum(sum) : block_sum<THREADS>(sum, parts);
+    return by_warp ? norm_sum<true>(sum, parts) : norm_sum<false>(sum, parts);
 }
 
 /* What a thread's first four numbers are multiplied by; asked for before there is anything to multiply. */
@@ -155,11 +154,7 @@ static __device__ __forceinline__ float most_of_run(const float4 *numbers, int n
 {
     float most = 0.0f;
     for (int i = (int)threadIdx.x; 4 * i < n; i += THREADS) most = fmaxf(most, most_of(numbers[i]));
-    most = warp_max(most);
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = most;
-    __syncthreads();
-    for (int i = 0; i < THREADS / 32; i++) most = fmaxf(most, parts[i]);
-    return most;
+    return block_max<THREADS>(most, parts);
 }
 
 /* Numbers [begin, begin + n) of a slot as inputs. */
@@ -183,7 +178,7 @@ static __device__ __forceinline__ void norm_row(const rows_end &e, const rows_ru
     cluster_barrier(); /* the row is there, whole */
     const float *const whole = (e.out != NULL ? (const float *)e.out : e.a.parts[0].out) + (int64_t)run.token * e.width;
     const float squares = squares_of(whole, e.width, parts);
-    norm_run(e, run, 1.0f / sqrtf(squares / (float)e.width + e.eps), gains, numbers);
+    norm_run(e, run, scale_of_squares(squares / (float)e.width, e.eps), gains, numbers);
 }
 
 /* The run as inputs, of the power of two that the whole row's largest number wants. */

@@ -1,9 +1,10 @@
 /* attend.cu - attention: tiles where shape and cache allow, else one row of queries at a time, for values of up to 1024 numbers. */
 #include "kernels/cuda/codecs/dtype.cuh"
 #include "kernels/cuda/device/code.cuh"
+#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/attend.cuh"
 #include "kernels/cuda/ops/flow.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
 
 enum { THREADS = 128, WARPS = THREADS / 32, CELLS = 32, MAX_DIM = 1024, ENOUGH_BLOCKS = 528 };
 
@@ -238,8 +239,8 @@ static cudaError_t put_in_order(const apr_attend_args *args, apr_attend_args *ow
     own->values.data = has_values ? args->ordered + args->n_ordered * key_bytes : args->ordered;
     own->keys.pages = own->values.pages = NULL;
     own->keys.n_cells = own->values.n_cells = args->n_ordered;
-    k_order<<<dim3((unsigned)((most + THREADS - 1) / THREADS), (unsigned)n_pages, has_values ? 2 : 1), THREADS, 0, stream>>>(
-        *args, own->values.data, keys, values);
+    k_order<<<dim3(blocks_of(most, THREADS), (unsigned)n_pages, has_values ? 2 : 1), THREADS, 0, stream>>>(*args, own->values.data, keys,
+                                                                                                           values);
     return cudaGetLastError();
 }
 

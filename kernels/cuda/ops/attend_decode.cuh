@@ -16,6 +16,7 @@
 #include "kernels/cuda/ops/cluster.cuh"
 #include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/mma.cuh"
+#include "kernels/cuda/ops/norm.cuh"
 #include "kernels/cuda/ops/turn.cuh"
 
 enum { ROWS = 8, UNIT = 16, MAX_WARPS = 8, MAX_CLUSTER = 8, LEAST_UNITS = 8 };
@@ -155,9 +156,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
                 x[i][k] = column < a.key_dim ? *(const float2 *)(row + column) : make_float2(0.0f, 0.0f);
                 largest = fmaxf(largest, fmaxf(fabsf(x[i][k].x), fabsf(x[i][k].y)));
             }
-        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-        const float scale = row_scale(largest);
+        const float scale = row_scale(quad_max(largest));
 #pragma unroll
         for (int i = 0; i < KEY_STEPS; i++)
 #pragma unroll
@@ -237,9 +236,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
     __device__ __forceinline__ void raise(const float (&scores)[4])
     {
         const int t = threadIdx.x % 4;
-        float top = fmaxf(fmaxf(scores[0], scores[1]), fmaxf(scores[2], scores[3]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        const float top = quad_max(fmaxf(fmaxf(scores[0], scores[1]), fmaxf(scores[2], scores[3])));
         if (!__any_sync(0xffffffffu, top > most + ATTEND_LAG)) return;
         const float now = fmaxf(most, top), down = power_of_two(most - now);
         const float even = __shfl_sync(0xffffffffu, down, 8 * t), odd = __shfl_sync(0xffffffffu, down, 8 * t + 4);
@@ -275,8 +272,7 @@ template <int KEY, int VALUE, bool APART> struct decode {
     {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
         float *const tops = shared + MAX_WARPS * ROWS * SUMS_STRIDE, *const weights = tops + MAX_WARPS * ROWS;
-        weight += __shfl_xor_sync(0xffffffffu, weight, 1);
-        weight += __shfl_xor_sync(0xffffffffu, weight, 2);
+        weight = quad_sum(weight);
         if (t == 0) tops[warp * ROWS + g] = most, weights[warp * ROWS + g] = weight;
 #pragma unroll
         for (int i = 0; i < VALUE_STEPS; i++)
@@ -469,7 +465,7 @@ template <int KEY, int VALUE> struct turned_heads {
         if (item > n_queries || norm.chunk == 0) return;
 #pragma unroll
         for (int i = 0; i < LOADS; i++) sum = fmaf(y[i], y[i], sum);
-        const float scale = 1.0f / sqrtf(warp_sum(sum) / (float)norm.chunk + norm.eps);
+        const float scale = scale_of_squares(warp_sum(sum) / (float)norm.chunk, norm.eps);
 #pragma unroll
         for (int i = 0; i < LOADS; i++) y[i] = y[i] * scale * gain[i];
     }

@@ -7,10 +7,10 @@
 #ifndef APR_KERNELS_CUDA_ATTEND_JOIN_CUH
 #define APR_KERNELS_CUDA_ATTEND_JOIN_CUH
 
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/attend.cuh"
 #include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/mma.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
 
 /* Nothing that other operations leave in the workspace: as two float32 it is two NaNs of no arithmetic, as FP16 and int8 noise. */
 #define ATTEND_MARK 0xffa5c3967f9e3d6bull

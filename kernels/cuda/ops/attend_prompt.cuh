@@ -11,9 +11,9 @@
 #define APR_KERNELS_CUDA_ATTEND_PROMPT_CUH
 
 #include "kernels/cuda/codecs/dtype.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/attend.cuh"
 #include "kernels/cuda/ops/mma.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
 
 enum { WARPS = 4, THREADS = 32 * WARPS };
 
@@ -310,8 +310,7 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
                 for (int n = 0; n < CELL_TILES; n++)
 #pragma unroll
                     for (int k = 2 * h; k < 2 * h + 2; k++) x = fmaxf(x, dots[m][n][k]);
-                x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-                top[m][h] = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2)) * factor;
+                top[m][h] = quad_max(x) * factor;
                 grows = grows || top[m][h] > most[m][h] + ATTEND_LAG;
             }
         if (__any_sync(0xffffffffu, grows)) raise(top);
@@ -412,9 +411,8 @@ template <int KEY, int VALUE, int MT, int CELLS, bool CAREFUL> struct prompt {
         for (int m = 0; m < MT; m++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                float all = weight[m][h], factor = 1.0f;
-                all += __shfl_xor_sync(0xffffffffu, all, 1);
-                all += __shfl_xor_sync(0xffffffffu, all, 2);
+                const float all = quad_sum(weight[m][h]);
+                float factor = 1.0f;
                 const int64_t to = rows[warp * OWN + 16 * m + 8 * h + g].which;
                 if (to < 0) continue;
                 const int64_t at = is_part ? blockIdx.y * a.n_tokens * a.n_heads + to : to;

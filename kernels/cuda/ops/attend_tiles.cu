@@ -6,8 +6,8 @@
  * on their way into registers meanwhile. Each row keeps its largest score so far, the sum of weights and the weighted sum of values;
  * when a larger score turns up, the sums are scaled down. */
 #include "kernels/cuda/codecs/dtype.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/attend.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
 
 enum { THREADS = 128, ENOUGH_BLOCKS = 528 };
 

@@ -2,6 +2,7 @@
  * left. Keys are a total order (kernels/best.h), so how the row is cut does not matter. The sum goes in an order that depends on the
  * row's length alone. */
 #include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/follow.cuh"
 
 enum { CHUNK = APR_CUDA_BEST_CHUNK, SORTERS = CHUNK / 2, SUMMERS = 256, SUMMED = APR_BEST_PART };
@@ -77,13 +78,6 @@ static __global__ void __launch_bounds__(SORTERS) k_keep_best(const FROM *from, 
     if ((int)threadIdx.x < n_kept) to[threadIdx.x] = keys[threadIdx.x];
 }
 
-static __device__ __forceinline__ double warp_sum_of(double x)
-{
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffu, x, lanes);
-    return x;
-}
-
 /* A row's parts lie with what was found of it, or, where they are too many, in the workspace. */
 static __device__ __forceinline__ double *parts_of(apr_cuda_found *found, double *work, int64_t n_parts)
 {
@@ -107,7 +101,7 @@ static __global__ void __launch_bounds__(SUMMERS)
         const float weight = expf(__fdiv_rn(row[i] - largest, temperature));
         sum += isnan(weight) ? 0.0 : (double)weight;
     }
-    sum = warp_sum_of(sum);
+    sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
     __syncthreads();
     if (threadIdx.x > 0) return;
@@ -122,7 +116,7 @@ static __global__ void k_join_sum(double *work, int64_t n, const __grid_constant
     if (!(rows.temperatures[blockIdx.y] > 0.0f)) return;
     const double *const parts = parts_of(found, work, n);
     for (int64_t i = threadIdx.x; i < n; i += 32) sum += parts[i];
-    sum = warp_sum_of(sum);
+    sum = warp_sum(sum);
     if (threadIdx.x == 0) found[blockIdx.y].sum = sum;
 }
 

@@ -38,8 +38,6 @@ static __global__ void __launch_bounds__(BLOCK) k_add_4(const float4 *a, const f
     out[i] = make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
 }
 
-static unsigned blocks_of(int64_t n) { return (unsigned)((n + BLOCK - 1) / BLOCK); }
-
 static bool in_fours(int64_t n, const void *a, const void *b, const void *c)
 {
     return n % 4 == 0 && ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 == 0;
@@ -50,9 +48,9 @@ cudaError_t apr_cuda_glu_floats(const apr_glu_args *a, cudaStream_t stream)
     const int64_t n = a->n_tokens * a->width;
     if (n == 0) return cudaSuccess;
     if (a->up != NULL && in_fours(n, a->gate, a->up, a->out))
-        launch_following(k_glu_4, blocks_of(n / 4), BLOCK, 0, stream, a->shape, (const float4 *)a->gate, (const float4 *)a->up,
+        launch_following(k_glu_4, blocks_of(n / 4, BLOCK), BLOCK, 0, stream, a->shape, (const float4 *)a->gate, (const float4 *)a->up,
                          (float4 *)a->out, n / 4);
-    else launch_following(k_glu, blocks_of(n), BLOCK, 0, stream, a->shape, a->gate, a->up, a->out, n);
+    else launch_following(k_glu, blocks_of(n, BLOCK), BLOCK, 0, stream, a->shape, a->gate, a->up, a->out, n);
     return cudaGetLastError();
 }
 
@@ -61,7 +59,8 @@ cudaError_t apr_cuda_add(const apr_add_args *a, cudaStream_t stream)
     const int64_t n = a->n_tokens * a->width;
     if (n == 0) return cudaSuccess;
     if (in_fours(n, a->a, a->b, a->out))
-        launch_following(k_add_4, blocks_of(n / 4), BLOCK, 0, stream, (const float4 *)a->a, (const float4 *)a->b, (float4 *)a->out, n / 4);
-    else launch_following(k_add, blocks_of(n), BLOCK, 0, stream, a->a, a->b, a->out, n);
+        launch_following(k_add_4, blocks_of(n / 4, BLOCK), BLOCK, 0, stream, (const float4 *)a->a, (const float4 *)a->b, (float4 *)a->out,
+                         n / 4);
+    else launch_following(k_add, blocks_of(n, BLOCK), BLOCK, 0, stream, a->a, a->b, a->out, n);
     return cudaGetLastError();
 }

@@ -66,8 +66,7 @@ static __device__ __forceinline__ void softmax(float *x, int n)
 {
     float most = -INFINITY, sum = 0.0f;
     for (int i = threadIdx.x; i < n; i += WARP) most = fmaxf(most, x[i]);
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+    most = warp_max(most);
     for (int i = threadIdx.x; i < n; i += WARP) sum += x[i] = expf(x[i] - most);
     sum = warp_sum(sum);
     for (int i = threadIdx.x; i < n; i += WARP) x[i] /= sum;
@@ -123,8 +122,7 @@ template <int EACH> static __device__ __forceinline__ void softmax_of(float (&x)
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         if (lane + WARP * i < n) most = fmaxf(most, x[i]);
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+    most = warp_max(most);
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         if (lane + WARP * i < n) sum += x[i] = expf(x[i] - most);
@@ -287,8 +285,6 @@ cudaError_t apr_cuda_route(const apr_route_args *a, cudaStream_t stream)
 
 /* --- experts --- */
 
-static unsigned blocks_of(int64_t n) { return (unsigned)((n + BLOCK - 1) / BLOCK); }
-
 /* Inputs times the weights of their choices: [n_tokens * n_used, n_in]. */
 static __global__ void __launch_bounds__(BLOCK) k_weigh_inputs(const __grid_constant__ apr_experts_args a, float *out)
 {
@@ -350,16 +346,16 @@ static cudaError_t some_tokens(const apr_experts_args *a, cudaStream_t stream)
     const float *const x = a->weight_on_input ? weighed : a->x;
     cudaError_t error = cudaSuccess;
 
-    if (a->weight_on_input) launch_following(k_weigh_inputs, blocks_of(n_pairs * a->n_in), BLOCK, 0, stream, *a, weighed);
+    if (a->weight_on_input) launch_following(k_weigh_inputs, blocks_of(n_pairs * a->n_in, BLOCK), BLOCK, 0, stream, *a, weighed);
     error = multiply(a, a->up, a->up_bias, x, a->weight_on_input, a->n_in, a->n_mid, up, stream);
     if (error == cudaSuccess && a->gate != NULL)
         error = multiply(a, a->gate, a->gate_bias, x, a->weight_on_input, a->n_in, a->n_mid, gate, stream);
     if (error != cudaSuccess) return error;
-    launch_following(k_middle, blocks_of(n_pairs * a->n_mid), BLOCK, 0, stream, a->glu, a->gate != NULL ? gate : NULL, up,
+    launch_following(k_middle, blocks_of(n_pairs * a->n_mid, BLOCK), BLOCK, 0, stream, a->glu, a->gate != NULL ? gate : NULL, up,
                      n_pairs * a->n_mid);
     error = multiply(a, a->down, a->down_bias, up, true, a->n_mid, a->n_out, each, stream);
     if (error != cudaSuccess) return error;
-    launch_following(k_gather, blocks_of(a->n_tokens * a->n_out), BLOCK, 0, stream, *a, each);
+    launch_following(k_gather, blocks_of(a->n_tokens * a->n_out, BLOCK), BLOCK, 0, stream, *a, each);
     return cudaGetLastError();
 }
 

@@ -2,10 +2,10 @@
  *
  * A row's columns are summed in parts that depend on shapes alone where tokens are few, so that there is work for all multiprocessors when
  * one token has eight small matrices; many tokens are work enough. */
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/abreast_pieces.cuh"
 #include "kernels/cuda/ops/follow.cuh"
 #include "kernels/cuda/ops/pairs.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
 
 enum {
     BLOCK = 256,
@@ -121,11 +121,7 @@ static __global__ void __launch_bounds__(BLOCK, 3)
         most = fmaxf(most, most_of(unit));
         if (i < KEPT_FOURS) row[i] = unit;
     }
-    most = warp_max(most);
-    if (thread % 32 == 0) parts[thread / 32] = most;
-    __syncthreads();
-    for (int w = 0; w < n_threads / 32; w++) most = fmaxf(most, parts[w]);
-    power_for(most, &times, &back);
+    power_for(block_max_of<BLOCK>(most, n_threads, parts), &times, &back);
     if (thread == 0) b.mid.factors[slot] = back;
     const auto kept = [&](int i) {
         if (i >= n_there) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -172,8 +168,6 @@ static __global__ void __launch_bounds__(BLOCK, 3)
 
 /* --- the operation --- */
 
-static unsigned blocks_of(int64_t n) { return (unsigned)((n + BLOCK - 1) / BLOCK); }
-
 static cudaError_t multiply(const experts_buffers *b, apr_abreast_args args, const apr_abreast_inputs *inputs, int64_t rows, int splits,
                             int group_tiles, int n_multiprocessors, cudaStream_t stream)
 {
@@ -197,7 +191,7 @@ static cudaError_t some_tokens(const apr_experts_args *a, int group_tiles, int n
     if (error == cudaSuccess) error = multiply(&b, first, &b.x, a->n_mid, b.gate_splits, group_tiles, n_multiprocessors, stream);
     if (error == cudaSuccess) error = start_middle(a, &b, stream);
     if (error == cudaSuccess) error = multiply(&b, second, &b.mid, a->n_out, b.down_splits, group_tiles, n_multiprocessors, stream);
-    if (error == cudaSuccess) error = launch_following(k_ranks, blocks_of(a->n_tokens * a->n_out / 4), BLOCK, 0, stream, *a, b);
+    if (error == cudaSuccess) error = launch_following(k_ranks, blocks_of(a->n_tokens * a->n_out / 4, BLOCK), BLOCK, 0, stream, *a, b);
     return error;
 }
 

@@ -141,7 +141,7 @@ static __global__ void __launch_bounds__(PREPARE_APART) k_prepare(const __grid_c
 cudaError_t apr_cuda_flow_prepare(const apr_flow_inputs *a, cudaStream_t stream)
 {
     if (a->norm) return launch_following(k_prepare_normed, 1, PREPARE_THREADS, 0, stream, *a);
-    return launch_following(k_prepare, (unsigned)((a->n + PREPARE_APART - 1) / PREPARE_APART), PREPARE_APART, 0, stream, *a);
+    return launch_following(k_prepare, blocks_of(a->n, PREPARE_APART), PREPARE_APART, 0, stream, *a);
 }
 
 /* --- weights in another order --- */

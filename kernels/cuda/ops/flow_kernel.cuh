@@ -7,10 +7,10 @@
 #define APR_KERNELS_CUDA_FLOW_KERNEL_CUH
 
 #include "kernels/cuda/device/ptx.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/flow.cuh"
 #include "kernels/cuda/ops/flow_dot.cuh"
 #include "kernels/cuda/ops/follow.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
 
 enum {
     WARPS = 12,
@@ -321,7 +321,7 @@ template <flow_kind KIND> static __device__ __forceinline__ void finish(const fl
         const float left = a.gain != NULL ? value * (e.gain + a.gain_offset) : value;
         float squares = value * value, most = on ? fabsf(left) : 0.0f;
 #pragma unroll
-        for (int lanes = APR_FLOW_UNIT / 2; lanes > 0; lanes /= 2) {
+        for (int lanes = APR_FLOW_UNIT / 2; lanes > 0; lanes /= 2) { /* half_warp_sum and half_warp_max in turn: neither waits alone */
             squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
         }
@@ -359,9 +359,8 @@ template <apr_dtype D> static __device__ __forceinline__ void put_sums(const flo
 {
 #pragma unroll
     for (int k = 0; k < 2; k++) {
-        total[k] += __shfl_xor_sync(0xffffffffu, total[k], 1);
-        total[k] += __shfl_xor_sync(0xffffffffu, total[k], 2);
-        if (l.t == 0) sums[flow_type<D>::row_of(l.g) + flow_type<D>::ROW_STEP * k] = total[k];
+        const float sum = quad_sum(total[k]);
+        if (l.t == 0) sums[flow_type<D>::row_of(l.g) + flow_type<D>::ROW_STEP * k] = sum;
         total[k] = 0.0f;
     }
 }

@@ -15,6 +15,7 @@
 #define APR_KERNELS_CUDA_FOLLOW_CUH
 
 #include "kernels/cuda/device/code.cuh"
+#include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 
 #include <cuda_runtime.h>

@@ -3,6 +3,8 @@
  * Only on devices with FP8 units, after a probe, and where asked for: rounding the inputs to 4 significant bits costs more
  * than the 11 of FP16. The plain product is cuBLASLt's (products.cuh); the scales of tokens and rows are multiplied in afterwards. */
 #include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/products.cuh"
 #include "kernels/cuda/ops/weights.cuh"
 
@@ -15,15 +17,12 @@ static constexpr float LARGEST = 448.0f; /* of E4M3 */
 /* One block a token. */
 static __global__ void __launch_bounds__(THREADS) fp8_inputs(const float *x, __nv_fp8_storage_t *codes, float *scales, int64_t n_in)
 {
-    __shared__ float largest[THREADS / 32];
+    __shared__ float parts[THREADS / 32];
     const float *const row = x + blockIdx.x * n_in;
     float most = 0.0f;
 
     for (int64_t i = threadIdx.x; i < n_in; i += THREADS) most = fmaxf(most, fabsf(row[i]));
-    for (int lanes = 16; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
-    if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
-    __syncthreads();
-    for (int i = 0; i < THREADS / 32; i++) most = fmaxf(most, largest[i]);
+    most = block_max<THREADS>(most, parts);
     const float scale = most >= 1e-30f && most <= 3e38f ? most / LARGEST : 1.0f;
     if (threadIdx.x == 0) scales[blockIdx.x] = scale;
     for (int64_t i = threadIdx.x; i < n_in; i += THREADS)
@@ -66,7 +65,7 @@ apr_status apr_cuda_linear_fp8(apr_cuda_device *device, const apr_linear_args *a
     cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) return apr_cuda_outcome(device, error, err);
     if (apr_cuda_multiply(device, &p) != CUBLAS_STATUS_SUCCESS) return APR_OK; /* through FP16 then */
-    const dim3 grid((unsigned)a->n_tokens, (unsigned)((a->n_out + THREADS - 1) / THREADS));
+    const dim3 grid((unsigned)a->n_tokens, blocks_of(a->n_out, THREADS));
     fp8_outputs<<<grid, THREADS, 0, device->stream>>>(a->out, scales, v, a->bias);
     *done = true;
     return apr_cuda_outcome(device, cudaGetLastError(), err);

@@ -6,8 +6,8 @@
 #ifndef APR_KERNELS_CUDA_GEMV_CUH
 #define APR_KERNELS_CUDA_GEMV_CUH
 
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/follow.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
 #include "kernels/cuda/ops/weights.cuh"
 
 enum { GEMV_WARPS = 4, GEMV_ENOUGH_WARPS = 6144 };
@@ -212,7 +212,7 @@ static inline dim3 gemv_grid(gemv_args *a, int n_rows, int64_t n_pieces)
     a->n_parts = 1;
     while (a->n_parts < GEMV_WARPS && groups * n_pairs * a->n_parts < GEMV_ENOUGH_WARPS && n_pieces >= 64 * a->n_parts) a->n_parts *= 2;
     const int64_t groups_a_block = GEMV_WARPS / a->n_parts;
-    return dim3((unsigned)((groups + groups_a_block - 1) / groups_a_block), (unsigned)n_pairs);
+    return dim3(blocks_of(groups, groups_a_block), (unsigned)n_pairs);
 }
 
 template <apr_dtype D, int ROWS, int TOKENS> cudaError_t start_gemv(gemv_args a, cudaStream_t stream)
@@ -242,7 +242,7 @@ template <apr_dtype D> cudaError_t gemv_of(const gemv_args &a, cudaStream_t stre
 template <apr_dtype D> cudaError_t gemv_of_plain(const gemv_args &a, cudaStream_t stream)
 {
     if (in_pieces<D>(a.weight)) return gemv_of<D>(a, stream);
-    const dim3 grid((unsigned)((a.n_out + GEMV_WARPS - 1) / GEMV_WARPS), a.n_pairs > 0 ? a.n_pairs : 1);
+    const dim3 grid(blocks_of(a.n_out, GEMV_WARPS), a.n_pairs > 0 ? a.n_pairs : 1);
     return launch_following(k_gemv_elements<D>, grid, GEMV_WARPS * 32, 0, stream, a);
 }
 

@@ -1,4 +1,5 @@
 /* halves.cu - see halves.cuh. A block a row; a thread takes 8 numbers at a time where rows are whole such chunks. */
+#include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/ops/halves.cuh"
 #include "kernels/cuda/ops/norm.cuh"
 #include "kernels/cuda/prompt_args.h"
@@ -14,12 +15,8 @@ enum {
 /* The largest of a block's values, in each of its threads. */
 template <int N_THREADS> static __device__ __forceinline__ float block_largest(float most)
 {
-    __shared__ float largest[N_THREADS / 32];
-    for (int lanes = 16; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
-    if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
-    __syncthreads();
-    for (int i = 0; i < N_THREADS / 32; i++) most = fmaxf(most, largest[i]);
-    return most;
+    __shared__ float parts[N_THREADS / 32];
+    return block_max<N_THREADS>(most, parts);
 }
 
 static __device__ __forceinline__ int biased_exponent(float magnitude) { return (int)(__float_as_uint(magnitude) >> 23); }
@@ -263,7 +260,7 @@ static __global__ void __launch_bounds__(THREADS) k_row_sums(const __half *rows,
         const uint4 words = ((const uint4 *)row)[i];
         sum += (magnitudes_of(words.x) + magnitudes_of(words.y)) + (magnitudes_of(words.z) + magnitudes_of(words.w));
     }
-    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
     __syncthreads();
     if (threadIdx.x > 0) return;
@@ -472,7 +469,7 @@ template <bool IS_WARP, int N>
 static void start_sum(const apr_cuda_sum *rows, const apr_norm_args *norm, const apr_cuda_halves *to, cudaStream_t stream)
 {
     const int64_t n = norm->n_tokens;
-    const unsigned blocks = (unsigned)(IS_WARP ? (n + NORM_WARPS - 1) / NORM_WARPS : n);
+    const unsigned blocks = IS_WARP ? blocks_of(n, NORM_WARPS) : (unsigned)n;
     if (to->factors == NULL) {
         k_sum<IS_WARP, N, false><<<blocks, NORM_BLOCK, 0, stream>>>(*rows, *norm, *to);
         return;

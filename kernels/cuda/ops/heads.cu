@@ -104,7 +104,7 @@ template <int BITS> __global__ void __launch_bounds__(COLUMNS *PARTS, 1) k_along
     if (there && threadIdx.y == 0) a.out[pair * a.weight.n_in + column] = sum.x;
 }
 
-static dim3 grid_of(int64_t n_columns, unsigned n_pairs) { return dim3((unsigned)((n_columns + COLUMNS - 1) / COLUMNS), n_pairs); }
+static dim3 grid_of(int64_t n_columns, unsigned n_pairs) { return dim3(blocks_of(n_columns, COLUMNS), n_pairs); }
 
 template <apr_dtype D> static cudaError_t along_rows(const heads_args &a, unsigned n_pairs, cudaStream_t stream)
 {

@@ -36,7 +36,7 @@ cudaError_t apr_cuda_kv_store(const apr_kv_store_args *a, cudaStream_t stream)
     const int64_t widest = a->v != NULL && a->value_dim > a->key_dim ? a->value_dim : a->key_dim, n = a->n_tokens * a->n_kv_heads * widest;
     if (a->keys.dtype != a->values.dtype) return cudaErrorInvalidValue;
     if (n == 0) return cudaSuccess;
-    const dim3 grid((unsigned)((n + BLOCK - 1) / BLOCK), a->v != NULL ? 2 : 1);
+    const dim3 grid(blocks_of(n, BLOCK), a->v != NULL ? 2 : 1);
     switch ((int)a->keys.dtype) {
     case APR_F32: launch_following(k_store<float, same>, grid, BLOCK, 0, stream, *a); break;
     case APR_F16: launch_following(k_store<__half, to_half>, grid, BLOCK, 0, stream, *a); break;

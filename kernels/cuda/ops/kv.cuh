@@ -2,6 +2,7 @@
 #ifndef APR_KERNELS_CUDA_KV_CUH
 #define APR_KERNELS_CUDA_KV_CUH
 
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/ops.cuh"
 
 #include <cuda_bf16.h>
@@ -35,8 +36,7 @@ static __device__ __forceinline__ void put_q8_0(uint8_t *to, float given)
 {
     const int lane = threadIdx.x % 32;
     const float limit = 65504.0f * 127.0f, x = given == given ? fminf(fmaxf(given, -limit), limit) : 0.0f;
-    float most = fabsf(x);
-    for (int lanes = 16; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+    const float most = warp_max(fabsf(x));
     const float d = __fdiv_rn(most, 127.0f), inverse = d > 0x1p-126f ? __fdiv_rn(1.0f, d) : 0.0f;
     const float scaled = __fmul_rn(x, inverse), whole = truncf(scaled), rest = scaled - whole;
     to[2 + lane] = (uint8_t)(int)(whole + (rest >= 0.5f ? 1.0f : 0.0f) - (rest <= -0.5f ? 1.0f : 0.0f));

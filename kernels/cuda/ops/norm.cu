@@ -44,8 +44,7 @@ cudaError_t apr_cuda_norm(const apr_norm_args *args, cudaStream_t stream)
     if (args->chunk <= 0 || args->width % args->chunk != 0 || args->n_weight <= 0) return cudaErrorInvalidValue;
     const int64_t n_chunks = args->n_tokens * (args->width / args->chunk);
     if (n_chunks == 0) return cudaSuccess;
-    if (args->chunk <= NORM_WARP_CHUNK)
-        launch_following(k_norm_warp, (unsigned)((n_chunks + NORM_WARPS - 1) / NORM_WARPS), NORM_BLOCK, 0, stream, *args);
+    if (args->chunk <= NORM_WARP_CHUNK) launch_following(k_norm_warp, blocks_of(n_chunks, NORM_WARPS), NORM_BLOCK, 0, stream, *args);
     else launch_following(k_norm_block, (unsigned)n_chunks, NORM_BLOCK, 0, stream, *args);
     return cudaGetLastError();
 }

@@ -2,8 +2,8 @@
 #ifndef APR_KERNELS_CUDA_NORM_CUH
 #define APR_KERNELS_CUDA_NORM_CUH
 
+#include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/ops/ops.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
 
 enum {
     NORM_WARPS = 8,
@@ -17,10 +17,12 @@ template <bool IS_WARP> static __device__ __forceinline__ float norm_sum(float x
     return IS_WARP ? warp_sum(x) : block_sum<NORM_BLOCK>(x, parts);
 }
 
-/* What numbers are multiplied by. */
+/* What numbers are multiplied by: `squares` is the mean of their squares, or the sum where a norm is of length 1. */
+static __device__ __forceinline__ float scale_of_squares(float squares, float eps) { return 1.0f / sqrtf(squares + eps); }
+
 static __device__ __forceinline__ float norm_scale(const apr_norm_args &a, float sum_of_squares)
 {
-    return 1.0f / sqrtf((a.kind == APR_NORM_L2 ? sum_of_squares : sum_of_squares / (float)a.chunk) + a.eps);
+    return scale_of_squares(a.kind == APR_NORM_L2 ? sum_of_squares : sum_of_squares / (float)a.chunk, a.eps);
 }
 
 #endif

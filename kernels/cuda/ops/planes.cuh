@@ -23,15 +23,14 @@ enum {
 };
 
 #ifdef __CUDACC__
+#include "kernels/cuda/device/reduce.cuh"
 
 /* Number i of the vector, of which `most` is the largest magnitude of its group. All 32 lanes take part: each half warp has a whole group,
  * in order; where `on` is false it writes nothing. */
 static __device__ __forceinline__ void planes_put_of(uint8_t *planes, int64_t i, bool on, float value, float most)
 {
     const int whole = on ? __float2int_rn(value * (most > 0.0f ? PLANES_LARGEST / most : 0.0f)) : 0;
-    int sum = whole;
-#pragma unroll
-    for (int lanes = 8; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    const int sum = half_warp_sum(whole);
     if (!on) return;
     uint8_t *const tile = planes + i / PLANES_COLUMNS * PLANES_BYTES;
     const int column = (int)(i % PLANES_COLUMNS), high = (whole + 128) >> 8;
@@ -44,24 +43,18 @@ static __device__ __forceinline__ void planes_put_of(uint8_t *planes, int64_t i,
 
 static __device__ __forceinline__ void planes_put(uint8_t *planes, int64_t i, bool on, float value)
 {
-    float most = on ? fabsf(value) : 0.0f;
-#pragma unroll
-    for (int lanes = 8; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
-    planes_put_of(planes, i, on, value, most);
+    planes_put_of(planes, i, on, value, half_warp_max(on ? fabsf(value) : 0.0f));
 }
 
 /* The same of four numbers from i on, a multiple of 4: four neighbouring lanes have a group. All 32 lanes take part. */
 static __device__ __forceinline__ void planes_put_4(uint8_t *planes, int64_t i, bool on, float4 value)
 {
-    float most = on ? fmaxf(fmaxf(fabsf(value.x), fabsf(value.y)), fmaxf(fabsf(value.z), fabsf(value.w))) : 0.0f;
-    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+    const float own = on ? fmaxf(fmaxf(fabsf(value.x), fabsf(value.y)), fmaxf(fabsf(value.z), fabsf(value.w))) : 0.0f;
+    const float most = quad_max(own);
     const float times = most > 0.0f ? PLANES_LARGEST / most : 0.0f;
     const int whole[4] = {__float2int_rn(value.x * times), __float2int_rn(value.y * times), __float2int_rn(value.z * times),
                           __float2int_rn(value.w * times)};
-    int sum = on ? whole[0] + whole[1] + whole[2] + whole[3] : 0;
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    const int sum = quad_sum(on ? whole[0] + whole[1] + whole[2] + whole[3] : 0);
     if (!on) return;
     uint8_t *const tile = planes + i / PLANES_COLUMNS * PLANES_BYTES;
     const int column = (int)(i % PLANES_COLUMNS);

@@ -5,8 +5,6 @@
 enum { BLOCK = 256 };
 
 static __device__ __forceinline__ int64_t own_number(void) { return (int64_t)blockIdx.x * BLOCK + threadIdx.x; }
-static unsigned blocks_of(int64_t n) { return (unsigned)((n + BLOCK - 1) / BLOCK); }
-
 static __global__ void __launch_bounds__(BLOCK) k_slice(const __grid_constant__ apr_slice_args a)
 {
     follow_previous();
@@ -56,41 +54,41 @@ static __global__ void __launch_bounds__(BLOCK) k_gate(const __grid_constant__ a
 cudaError_t apr_cuda_slice(const apr_slice_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->n_heads * a->n;
-    if (n > 0) launch_following(k_slice, blocks_of(n), BLOCK, 0, stream, *a);
+    if (n > 0) launch_following(k_slice, blocks_of(n, BLOCK), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }
 
 cudaError_t apr_cuda_join(const apr_join_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->n_heads * (a->n_a + a->n_b);
-    if (n > 0) launch_following(k_join, blocks_of(n), BLOCK, 0, stream, *a);
+    if (n > 0) launch_following(k_join, blocks_of(n, BLOCK), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }
 
 cudaError_t apr_cuda_scale(const apr_scale_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->width;
-    if (n > 0) launch_following(k_scale, blocks_of(n), BLOCK, 0, stream, *a);
+    if (n > 0) launch_following(k_scale, blocks_of(n, BLOCK), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }
 
 cudaError_t apr_cuda_mul(const apr_mul_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->width;
-    if (n > 0) launch_following(k_mul, blocks_of(n), BLOCK, 0, stream, *a);
+    if (n > 0) launch_following(k_mul, blocks_of(n, BLOCK), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }
 
 cudaError_t apr_cuda_softcap(const apr_softcap_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->width;
-    if (n > 0) launch_following(k_softcap, blocks_of(n), BLOCK, 0, stream, *a);
+    if (n > 0) launch_following(k_softcap, blocks_of(n, BLOCK), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }
 
 cudaError_t apr_cuda_gate(const apr_gate_args *a, cudaStream_t stream)
 {
     const int64_t n = a->n_tokens * a->n_heads * a->head_dim;
-    if (n > 0) launch_following(k_gate, blocks_of(n), BLOCK, 0, stream, *a);
+    if (n > 0) launch_following(k_gate, blocks_of(n, BLOCK), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }

@@ -4,8 +4,8 @@
  * walks over the tokens: what a step needs of them is read once, and the state is read and written once a call. Columns do not depend on
  * each other, so there is nothing to add up between warps. The arithmetic is that of kernels/ref, but for the order of sums. */
 #include "kernels/cuda/ops/follow.cuh"
+#include "kernels/cuda/ops/norm.cuh"
 #include "kernels/cuda/ops/ops.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
 
 enum { BLOCK = 256, WARP = 32, MAX_SHARED = 48 << 10 };
 
@@ -115,9 +115,9 @@ cudaError_t apr_cuda_conv(const apr_conv_args *a, cudaStream_t stream)
     const int64_t n = a->n_tokens / n_apart * a->width;
     if (n == 0) return cudaSuccess;
     if (a->n_tokens == 1 && a->slots == NULL && a->n_taps <= MOST_TAPS)
-        return launch_following(k_conv_one, (unsigned)((n + BLOCK - 1) / BLOCK), BLOCK, 0, stream, *a);
-    launch_following(k_conv, dim3((unsigned)((n + BLOCK - 1) / BLOCK), 1, n_apart), BLOCK, 0, stream, *a);
-    launch_following(k_remember, dim3((unsigned)((a->width + BLOCK - 1) / BLOCK), 1, n_apart), BLOCK, 0, stream, *a);
+        return launch_following(k_conv_one, blocks_of(n, BLOCK), BLOCK, 0, stream, *a);
+    launch_following(k_conv, dim3(blocks_of(n, BLOCK), 1, n_apart), BLOCK, 0, stream, *a);
+    launch_following(k_remember, dim3(blocks_of(a->width, BLOCK), 1, n_apart), BLOCK, 0, stream, *a);
     return cudaGetLastError();
 }
 
@@ -128,7 +128,7 @@ static __device__ __forceinline__ void l2_norm(const float *x, int64_t n, float 
 {
     float sum = 0.0f;
     for (int64_t i = threadIdx.x; i < n; i += WARP) sum = fmaf(x[i], x[i], sum);
-    const float factor = 1.0f / sqrtf(warp_sum(sum) + eps) * scale;
+    const float factor = scale_of_squares(warp_sum(sum), eps) * scale;
     for (int64_t i = threadIdx.x; i < n; i += WARP) out[i] = x[i] * factor;
 }
 
@@ -224,7 +224,7 @@ static __device__ __forceinline__ void delta_put(const apr_delta_args &a, const 
                                                  delta_chunk<DK, OF_WARP> *to)
 {
     const int lane = threadIdx.x % WARP;
-    const float of_q = 1.0f / sqrtf(squares_of(x.q) + a.eps) * rsqrtf((float)DK), of_k = 1.0f / sqrtf(squares_of(x.k) + a.eps);
+    const float of_q = scale_of_squares(squares_of(x.q), a.eps) * rsqrtf((float)DK), of_k = scale_of_squares(squares_of(x.k), a.eps);
 #pragma unroll
     for (int j = 0; j < DK / WARP; j++) to->q[i][DK / WARP * lane + j] = x.q[j] * of_q, to->k[i][DK / WARP * lane + j] = x.k[j] * of_k;
     to->v[i][lane] = x.v;
@@ -422,7 +422,7 @@ cudaError_t apr_cuda_delta(const apr_delta_args *a, cudaStream_t stream)
     const size_t n_bytes = (size_t)a->key_dim * (WARP + 2) * sizeof(float);
     if (a->n_tokens == 0) return cudaSuccess;
     if (n_bytes > MAX_SHARED || a->n_value_heads % a->n_key_heads != 0) return cudaErrorInvalidValue;
-    const dim3 grid((unsigned)a->n_value_heads, (unsigned)((a->value_dim + WARP - 1) / WARP), blocks_apart(a));
+    const dim3 grid((unsigned)a->n_value_heads, blocks_of(a->value_dim, WARP), blocks_apart(a));
     if (has_fours(a) && a->key_dim == 128) return start_columns<128>(a, grid, stream);
     if (has_fours(a) && a->key_dim == 64) return start_columns<64>(a, grid, stream);
     launch_following(k_delta, grid, WARP, n_bytes, stream, *a);
@@ -470,7 +470,6 @@ cudaError_t apr_cuda_ssd(const apr_ssd_args *a, cudaStream_t stream)
     const size_t n_bytes = ((size_t)WARP * (size_t)(a->state_dim + 1) + 2 * (size_t)a->state_dim) * sizeof(float);
     if (a->n_tokens == 0) return cudaSuccess;
     if (n_bytes > MAX_SHARED || a->n_heads % a->n_groups != 0) return cudaErrorInvalidValue;
-    launch_following(k_ssd, dim3((unsigned)a->n_heads, (unsigned)((a->head_dim + WARP - 1) / WARP), blocks_apart(a)), WARP, n_bytes, stream,
-                     *a);
+    launch_following(k_ssd, dim3((unsigned)a->n_heads, blocks_of(a->head_dim, WARP), blocks_apart(a)), WARP, n_bytes, stream, *a);
     return cudaGetLastError();
 }

@@ -112,7 +112,7 @@ template <int BITS> static cudaError_t gemv_of_bits(const gemv_args &a, cudaStre
 {
     enum { TOKENS = 4 };
     if (!has_pieces<BITS>(a)) {
-        const dim3 grid((unsigned)((a.n_out + GEMV_WARPS - 1) / GEMV_WARPS), a.n_pairs > 0 ? a.n_pairs : 1);
+        const dim3 grid(blocks_of(a.n_out, GEMV_WARPS), a.n_pairs > 0 ? a.n_pairs : 1);
         k_gemv_relaid_elements<BITS><<<grid, GEMV_WARPS * 32, 0, stream>>>(a);
         return cudaGetLastError();
     }

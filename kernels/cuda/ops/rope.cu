@@ -41,12 +41,10 @@ static __global__ void __launch_bounds__(BLOCK) k_rope(const __grid_constant__ a
     out[other] = pair.y;
 }
 
-static unsigned blocks_of(int64_t n) { return (unsigned)((n + BLOCK - 1) / BLOCK); }
-
 cudaError_t apr_cuda_angles(const apr_angles_args *args, cudaStream_t stream)
 {
     if (args->n_tokens * args->n_freqs == 0) return cudaSuccess;
-    launch_following(k_angles, blocks_of(args->n_tokens * args->n_freqs), BLOCK, 0, stream, *args);
+    launch_following(k_angles, blocks_of(args->n_tokens * args->n_freqs, BLOCK), BLOCK, 0, stream, *args);
     return cudaGetLastError();
 }
 
@@ -55,6 +53,6 @@ cudaError_t apr_cuda_rope(const apr_rope_args *args, cudaStream_t stream)
     if (args->start < 0 || args->start + args->n_freqs * 2 > args->head_dim) return cudaErrorInvalidValue;
     const int64_t n = args->n_tokens * args->n_heads * (args->head_dim - args->n_freqs);
     if (n == 0) return cudaSuccess;
-    launch_following(k_rope, blocks_of(n), BLOCK, 0, stream, *args);
+    launch_following(k_rope, blocks_of(n, BLOCK), BLOCK, 0, stream, *args);
     return cudaGetLastError();
 }

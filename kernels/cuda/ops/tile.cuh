@@ -5,6 +5,7 @@
 #ifndef APR_KERNELS_CUDA_TILE_CUH
 #define APR_KERNELS_CUDA_TILE_CUH
 
+#include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/ops/weights.cuh"
 
@@ -223,7 +224,7 @@ static inline cudaError_t tile_rows_with(void (*kernel)(const tile_launch), cons
         if (a.ids != NULL) l.a.ids = a.ids + done;
         l.a.out = (uint8_t *)a.out + (size_t)(done * v.n_in) * out_bytes;
         l.n_parts = (uint32_t)(l.a.n_rows * row_parts);
-        kernel<<<(unsigned)((l.n_parts + a_block - 1) / a_block), TILE_THREADS, 0, stream>>>(l);
+        kernel<<<blocks_of(l.n_parts, a_block), TILE_THREADS, 0, stream>>>(l);
         error = cudaGetLastError();
     }
     return error;

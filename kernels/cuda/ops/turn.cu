@@ -175,7 +175,7 @@ cudaError_t apr_cuda_turn(const apr_turn_args *a, cudaStream_t stream)
     const int64_t n_tokens = a->store.n_tokens;
     if (!apr_cuda_is_turn(a) || n_tokens > UINT16_MAX) return cudaErrorInvalidValue;
     if (!is_cache(&a->store.keys, dim) || !is_cache(&a->store.values, a->store.value_dim)) return cudaErrorNotSupported;
-    return launch_following(k_turn, dim3((unsigned)((n_heads + WARPS - 1) / WARPS), (unsigned)n_tokens), BLOCK, 0, stream, *a);
+    return launch_following(k_turn, dim3(blocks_of(n_heads, WARPS), (unsigned)n_tokens), BLOCK, 0, stream, *a);
 }
 
 static bool is_part(const apr_abreast_part *part, const float *read, int64_t n_heads, int64_t dim)
@@ -205,7 +205,7 @@ cudaError_t apr_cuda_turn_products(const apr_turn_args *turn, const abreast_call
     /* As the kernels around it. (Of k_turn that made no difference.) */
     const cudaError_t error = cudaFuncSetAttribute(k_turn_products, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
-    const dim3 grid((unsigned)((n_heads + WARPS - 1) / WARPS), (unsigned)(left < most ? left : most));
+    const dim3 grid(blocks_of(n_heads, WARPS), (unsigned)(left < most ? left : most));
     return launch_following(k_turn_products, grid, BLOCK, 0, stream, e);
 }
 
@@ -214,7 +214,7 @@ cudaError_t apr_cuda_turn_many(const apr_turn_args *a, const apr_cuda_unfinished
     const int64_t n_heads = a->q.n_heads + 2 * a->store.n_kv_heads, dim = a->store.key_dim;
     if (!apr_cuda_is_turn(a)) return cudaErrorInvalidValue;
     if (!is_cache(&a->store.keys, dim) || !is_cache(&a->store.values, a->store.value_dim)) return cudaErrorNotSupported;
-    const dim3 grid((unsigned)a->store.n_tokens, (unsigned)((n_heads + WARPS - 1) / WARPS));
+    const dim3 grid((unsigned)a->store.n_tokens, blocks_of(n_heads, WARPS));
     k_turn_many<<<grid, BLOCK, 0, stream>>>(*a, *unfinished);
     return cudaGetLastError();
 }

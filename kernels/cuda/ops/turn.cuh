@@ -4,7 +4,7 @@
 #define APR_KERNELS_CUDA_TURN_CUH
 
 #include "kernels/cuda/ops/kv.cuh"
-#include "kernels/cuda/ops/reduce.cuh"
+#include "kernels/cuda/ops/norm.cuh"
 #include "kernels/cuda/ops/rope.cuh"
 
 static __device__ __forceinline__ void load_head(const float *from, int n, float *head)
@@ -19,7 +19,7 @@ static __device__ __forceinline__ void norm_head(const apr_norm_args &a, int64_t
     const int lane = threadIdx.x % 32, n = (int)a.chunk, of_weight = (int)(begin % a.n_weight);
     float sum = 0.0f;
     for (int i = lane; i < n; i += 32) sum = fmaf(head[i], head[i], sum);
-    const float scale = 1.0f / sqrtf(warp_sum(sum) / (float)a.chunk + a.eps);
+    const float scale = scale_of_squares(warp_sum(sum) / (float)a.chunk, a.eps);
     for (int i = lane; i < n; i += 32) {
         float y = head[i] * scale;
         if (a.weight != NULL) y *= a.weight[of_weight + i] + a.offset;

@@ -1,0 +1,10 @@
+/* launch.cuh - sizes of launches. */
+#ifndef APR_KERNELS_CUDA_LAUNCH_CUH
+#define APR_KERNELS_CUDA_LAUNCH_CUH
+
+#include <stdint.h>
+
+/* Thread blocks of `each` things that n things need. */
+static inline unsigned blocks_of(int64_t n, int64_t each) { return (unsigned)((n + each - 1) / each); }
+
+#endif
