@@ -53,6 +53,12 @@ apr_status apr_cuda_result(apr_cuda_device *device, cudaError_t error, const cha
 
 apr_status apr_cuda_enter(apr_cuda_device *device, apr_error *err)
 {
+    apr_cuda_count_write(device);
+    return apr_cuda_enter_to_read(device, err);
+}
+
+apr_status apr_cuda_enter_to_read(apr_cuda_device *device, apr_error *err)
+{
     int current = -1;
     APR_TRY(apr_cuda_alive(device, err));
     if (cudaGetDevice(&current) == cudaSuccess && current == device->facts.ordinal) return APR_OK;
@@ -194,7 +200,7 @@ static bool is_lost(const apr_cuda_device *device) { return device->lost; }
 static apr_status memory(apr_cuda_device *device, uint64_t *free_bytes, uint64_t *total_bytes, apr_error *err)
 {
     size_t n_free = 0, n_total = 0;
-    apr_status status = apr_cuda_enter(device, err);
+    apr_status status = apr_cuda_enter_to_read(device, err);
     if (status == APR_OK) status = apr_cuda_result(device, cudaMemGetInfo(&n_free, &n_total), "asking for the free memory", err);
     *free_bytes = n_free;
     *total_bytes = n_total;
@@ -261,22 +267,22 @@ static void release_pinned(apr_cuda_device *device, void *p)
 
 static void release(apr_cuda_device *device, void *p)
 {
+    apr_cuda_count_write(device); /* what is allocated next may be there */
     release_pinned(device, p);
     for (size_t i = 0; i < device->n_allocations && p != NULL; i++)
         if (device->allocations[i] == p) {
             if (!device->lost && cudaSetDevice(device->facts.ordinal) == cudaSuccess) cudaFree(p);
             device->allocations[i] = NULL;
-            device->halved.x = NULL;
             return;
         }
 }
 
 static apr_status copy(apr_cuda_device *device, void *to, const void *from, uint64_t n_bytes, cudaMemcpyKind kind, apr_error *err)
 {
-    const char *const doing = kind == cudaMemcpyHostToDevice ? "copying to the device" : "copying from the device";
-    apr_status status = apr_cuda_enter(device, err);
+    const bool writes = kind == cudaMemcpyHostToDevice;
+    const char *const doing = writes ? "copying to the device" : "copying from the device";
+    apr_status status = (writes ? apr_cuda_enter : apr_cuda_enter_to_read)(device, err);
     if (status != APR_OK || n_bytes == 0) return status;
-    if (kind == cudaMemcpyHostToDevice) device->halved.x = NULL;
     status = apr_cuda_result(device, cudaMemcpyAsync(to, from, n_bytes, kind, device->stream), doing, err);
     if (status != APR_OK) return status;
     const cudaError_t error = cudaStreamSynchronize(device->stream);
@@ -306,7 +312,7 @@ static apr_status send(apr_cuda_device *device, void *to, const void *pinned, ui
 
 static apr_status receive(apr_cuda_device *device, void *pinned, const void *from, uint64_t n_bytes, apr_error *err)
 {
-    APR_TRY(apr_cuda_enter(device, err));
+    APR_TRY(apr_cuda_enter_to_read(device, err));
     const cudaError_t error = cudaMemcpyAsync(pinned, from, n_bytes, cudaMemcpyDeviceToHost, device->stream);
     return apr_cuda_result(device, error, "receiving from the device", err);
 }
@@ -318,10 +324,9 @@ static apr_status transfer(apr_cuda_device *from_device, const void *from, apr_c
                            apr_error *err)
 {
     APR_TRY(apr_cuda_enter(to_device, err));
-    to_device->halved.x = NULL;
     const cudaError_t behind = cudaStreamSynchronize(to_device->stream); /* what still reads the memory at `to` */
     if (behind != cudaSuccess) return apr_cuda_outcome(to_device, behind, err);
-    APR_TRY(apr_cuda_enter(from_device, err));
+    APR_TRY(apr_cuda_enter_to_read(from_device, err));
     if (n_bytes == 0) return APR_OK;
     cudaError_t error = cudaMemcpyPeerAsync(to, to_device->facts.ordinal, from, from_device->facts.ordinal, n_bytes, from_device->stream);
     if (error == cudaSuccess) error = cudaStreamSynchronize(from_device->stream);
@@ -337,7 +342,7 @@ static apr_status set_mark(apr_cuda_device *device, int mark, apr_error *err)
 {
     cudaEvent_t *const event = &device->marks[mark];
     cudaError_t error = cudaSuccess;
-    APR_TRY(apr_cuda_enter(device, err));
+    APR_TRY(apr_cuda_enter_to_read(device, err));
     if (*event == NULL) error = cudaEventCreateWithFlags(event, cudaEventDisableTiming | cudaEventBlockingSync);
     if (error == cudaSuccess) error = cudaEventRecord(*event, device->stream);
     return apr_cuda_result(device, error, "marking what is under way", err);
@@ -352,13 +357,12 @@ static void wait_mark(apr_cuda_device *device, int mark)
 static apr_status clear(apr_cuda_device *device, void *p, uint64_t n_bytes, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
-    device->halved.x = NULL;
     return apr_cuda_result(device, cudaMemsetAsync(p, 0, n_bytes, device->stream), "clearing memory", err);
 }
 
 static apr_status check(apr_cuda_device *device, const char *stage, apr_error *err)
 {
-    const apr_status status = apr_cuda_enter(device, err);
+    const apr_status status = apr_cuda_enter_to_read(device, err);
     if (status != APR_OK) return status;
     const cudaError_t done = cudaStreamSynchronize(device->stream), pending = cudaGetLastError();
     const cudaError_t error = done != cudaSuccess ? done : pending;

@@ -21,11 +21,10 @@ typedef struct apr_cuda_started {
 
 struct apr_cuda_choices;
 
-/* Inputs that lie in a workspace as FP16 already, for products that share them, or left by the operation that made them. What may have
- * written to the inputs since, or to the workspace, forgets them: every operation but a product of many tokens with one matrix, and every
- * copy to the device. */
+/* Inputs that are in a workspace as FP16, for products that share them: made by the product before, or by the operation that made the
+ * inputs. A call leaves them for the next one alone; that is gemm.cu's business (apr_cuda_leave_halved, apr_cuda_has_halved). */
 typedef struct apr_cuda_halved {
-    const float *x; /* NULL: none */
+    const float *x;
     void *work;
     int64_t n_tokens, n_in;
     bool together;  /* with one power of two for all tokens where that loses nothing */
@@ -41,8 +40,10 @@ struct apr_cuda_device {
     void *workspace;
     uint64_t workspace_bytes;
     struct apr_cuda_choices *choices; /* of cuBLASLt (products.cu), NULL before the first product */
+    uint64_t n_writes;                /* calls until now, this one included, that may have written to the device's memory */
     apr_cuda_halved halved;
-    void **allocations; /* [n_allocations], NULL where released */
+    uint64_t halved_for; /* the value of n_writes in the one call that may use them */
+    void **allocations;  /* [n_allocations], NULL where released */
     size_t n_allocations;
     void **pinned; /* [n_pinned] memory of the host */
     size_t n_pinned;
@@ -75,8 +76,14 @@ __attribute__((format(printf, 2, 3))) void apr_cuda_begin(apr_cuda_device *devic
 void apr_cuda_begin_words(apr_cuda_device *device, const char *words);
 /* A lost device's own sentence again. */
 apr_status apr_cuda_alive(const apr_cuda_device *device, apr_error *err);
-/* The same, and the device is the thread's current one: the first thing that every function of the table does. */
+/* Memory of the device may be written to from here on: what an earlier call left in it is not to be relied on any more. */
+static inline void apr_cuda_count_write(apr_cuda_device *device) { device->n_writes++; }
+
+/* The first thing that every function of the table does: a lost device's own sentence again, or the device is the thread's current one.
+ * Counts as a write. */
 apr_status apr_cuda_enter(apr_cuda_device *device, apr_error *err);
+/* The same for a function that writes nothing to the device's memory, or nothing that an operation reads or keeps anything in. */
+apr_status apr_cuda_enter_to_read(apr_cuda_device *device, apr_error *err);
 
 /* gemm.cu */
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *args, apr_error *err);

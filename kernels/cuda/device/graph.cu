@@ -39,7 +39,6 @@ apr_status apr_cuda_end_record(apr_cuda_device *device, apr_cuda_graph **graph, 
     *graph = NULL;
     if (!device->recording) return apr_fail(err, APR_E_USAGE, "nothing was recorded");
     device->recording = false;
-    device->halved.x = NULL; /* nothing was made */
     APR_TRY(apr_cuda_enter(device, err));
     cudaError_t error = cudaStreamEndCapture(device->stream, &recorded);
     if (error != cudaSuccess) return apr_cuda_outcome(device, error, err); /* of the operation that could not be recorded */
@@ -62,7 +61,6 @@ apr_status apr_cuda_replay(apr_cuda_graph *graph, apr_error *err)
     apr_cuda_device *const device = graph->device;
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "what was recorded of it");
-    device->halved.x = NULL; /* what it was made of may be overwritten */
     return apr_cuda_outcome(device, cudaGraphLaunch(graph->exec, device->stream), err);
 }
 

@@ -17,7 +17,6 @@ apr_status apr_cuda_put_in_items(apr_cuda_device *device, apr_dtype dtype, void 
 {
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "putting weights in the order in which they are streamed");
-    device->halved.x = NULL;
     const cudaError_t error = apr_cuda_to_items(dtype, (const uint8_t *)rows, n_rows, n_in, (uint8_t *)to, device->stream);
     return apr_cuda_outcome(device, error, err);
 }
@@ -34,7 +33,6 @@ apr_status apr_cuda_run_flow(apr_cuda_device *device, const apr_flow_args *args,
 {
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, words_of(args));
-    device->halved.x = NULL;
     return apr_cuda_outcome(device, apr_cuda_flow(args, device->facts.n_sms, device->stream), err);
 }
 
@@ -42,7 +40,6 @@ apr_status apr_cuda_run_flow_inputs(apr_cuda_device *device, const apr_flow_inpu
 {
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "inputs of products that stream");
-    device->halved.x = NULL;
     return apr_cuda_outcome(device, apr_cuda_flow_prepare(args, device->stream), err);
 }
 
@@ -50,7 +47,6 @@ apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args 
 {
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "experts whose products stream");
-    device->halved.x = NULL;
     return apr_cuda_outcome(device, apr_cuda_flow_experts(args, flow, device->facts.n_sms, device->stream), err);
 }
 
@@ -58,7 +54,6 @@ apr_status apr_cuda_run_turn(apr_cuda_device *device, const apr_turn_args *args,
 {
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "heads turned, and into the cache");
-    device->halved.x = NULL;
     return apr_cuda_outcome(device, apr_cuda_turn(args, device->stream), err);
 }
 
@@ -84,7 +79,6 @@ apr_status apr_cuda_run_attend_to_planes(apr_cuda_device *device, const apr_turn
 
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "attention, as inputs of products that stream");
-    device->halved.x = NULL;
     const cudaError_t error = turn != NULL ? apr_cuda_turn_and_attend(turn, args, planes, device->stream)
                                            : apr_cuda_attend_to_planes(args, planes, device->stream);
     return apr_cuda_outcome(device, error == cudaErrorNotSupported ? attend_apart(turn, args, &inputs, device->stream) : error, err);

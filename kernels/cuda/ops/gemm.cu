@@ -109,26 +109,36 @@ static apr_status cut_workspace(const apr_linear_args *a, gemm_buffers *b, apr_e
     return cut_tile(a, before, b, err);
 }
 
-bool apr_cuda_are_halved(const apr_cuda_halved *are, const apr_cuda_halved *wanted)
+void apr_cuda_leave_halved(apr_cuda_device *device, const apr_cuda_halved *left)
 {
-    return are->x == wanted->x && are->work == wanted->work && are->n_tokens == wanted->n_tokens && are->n_in == wanted->n_in &&
-           are->together == wanted->together && are->fragments == wanted->fragments && are->form == wanted->form;
+    device->halved = *left;
+    device->halved_for = device->n_writes + 1;
+}
+
+bool apr_cuda_has_halved(const apr_cuda_device *device, const apr_cuda_halved *wanted)
+{
+    const apr_cuda_halved *const there = &device->halved;
+    return device->halved_for == device->n_writes && there->x == wanted->x && there->work == wanted->work &&
+           there->n_tokens == wanted->n_tokens && there->n_in == wanted->n_in && there->together == wanted->together &&
+           there->fragments == wanted->fragments && there->form == wanted->form;
+}
+
+static apr_cuda_halved halved_of(const apr_linear_args *a, const apr_cuda_halves *inputs)
+{
+    return apr_cuda_halved{a->x, a->work.data, a->n_tokens, a->n_in, inputs->factors != NULL, false, 0};
 }
 
 cudaError_t apr_cuda_halve_once(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_halves *inputs)
 {
-    const apr_cuda_halved wanted = {a->x, a->work.data, a->n_tokens, a->n_in, inputs->factors != NULL, false, false};
-
-    if (apr_cuda_are_halved(&device->halved, &wanted)) return cudaSuccess;
-    device->halved = wanted;
-    return apr_cuda_halve(a->x, inputs, a->n_tokens, a->n_in, device->stream);
+    const apr_cuda_halved wanted = halved_of(a, inputs);
+    return apr_cuda_has_halved(device, &wanted) ? cudaSuccess : apr_cuda_halve(a->x, inputs, a->n_tokens, a->n_in, device->stream);
 }
 
-/* Outputs may lie where the inputs did. */
-static void forget_overwritten(apr_cuda_device *device, const apr_linear_args *a)
+/* A product has written its outputs and behind the inputs in the workspace. Outputs may be where the inputs were. */
+static void leave_inputs(apr_cuda_device *device, const apr_linear_args *a, const apr_cuda_halved *inputs)
 {
     const float *const x_end = a->x + a->n_tokens * a->n_in, *const out_end = a->out + a->n_tokens * a->n_out;
-    if (a->x < out_end && a->out < x_end) device->halved.x = NULL;
+    if (a->x >= out_end || a->out >= x_end) apr_cuda_leave_halved(device, inputs);
 }
 
 /* The part of the inputs and weights that a product takes: `columns` from `column` on. */
@@ -287,9 +297,10 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
 
     b.has_floats = true;
     APR_TRY(cut_workspace(a, &b, err));
+    const apr_cuda_halved inputs = halved_of(a, &b.inputs);
     cudaError_t error = apr_cuda_halve_once(device, a, &b.inputs);
     if (error == cudaSuccess) error = multiply_tiles(device, a, &b, &status);
-    forget_overwritten(device, a);
+    if (error == cudaSuccess) leave_inputs(device, a, &inputs);
     if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) {
         error = without_blas(device, a);
         if (error != cudaSuccess) return blas_failed(status, apr_cuda_doing(device), err);
@@ -306,11 +317,9 @@ static cudaError_t linear_some(apr_cuda_device *device, const apr_linear_args *a
     const apr_cuda_halved wanted = {a->x, a->work.data, a->n_tokens, a->n_in, false, true, apr_cuda_abreast_form(a->weight->dtype)};
     const bool some = a->n_tokens <= APR_ABREAST_MOST && (a->n_tokens > 1 || device->alike);
     if (!some || device->exact || device->tiles) return cudaErrorNotSupported;
-    const cudaError_t error = apr_cuda_linear_abreast(a, apr_cuda_are_halved(&device->halved, &wanted), device->facts.n_sms,
-                                                      apr_cuda_code_major(), device->stream);
-    if (error == cudaErrorNotSupported) return error;
-    device->halved = wanted;
-    forget_overwritten(device, a);
+    const cudaError_t error =
+        apr_cuda_linear_abreast(a, apr_cuda_has_halved(device, &wanted), device->facts.n_sms, apr_cuda_code_major(), device->stream);
+    if (error == cudaSuccess) leave_inputs(device, a, &wanted);
     return error;
 }
 
@@ -324,7 +333,7 @@ static apr_status linear_apart(apr_cuda_device *device, const apr_linear_args *a
         const apr_linear_args some = tokens_of(a, first, n);
         error = has_heads ? apr_cuda_linear_heads_few(&some, device->stream) : linear_some(device, &some);
         if (error != cudaErrorNotSupported || has_heads) continue;
-        device->halved.x = NULL;
+        apr_cuda_count_write(device); /* what an earlier part left is not for the next call */
         error = without_blas(device, &some);
     }
     return apr_cuda_outcome(device, error, err);
@@ -333,18 +342,12 @@ static apr_status linear_apart(apr_cuda_device *device, const apr_linear_args *a
 apr_status apr_cuda_linear(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
     if (device->alike) return linear_apart(device, a, err);
-    if (a->heads.n > 0) {
-        device->halved.x = NULL;
-        return apr_cuda_linear_heads(device, a, err);
-    }
+    if (a->heads.n > 0) return apr_cuda_linear_heads(device, a, err);
     const cudaError_t error = linear_some(device, a);
     if (error != cudaErrorNotSupported) return apr_cuda_outcome(device, error, err);
     const bool as_few = device->exact || a->n_tokens <= APR_CUDA_FEW_TOKENS;
     const bool packed = !device->tiles || apr_cuda_is_f16(a->weight); /* there is a kernel that reads it as it is */
-    if ((as_few && packed) || device->blas == NULL) {
-        device->halved.x = NULL;
-        return apr_cuda_outcome(device, without_blas(device, a), err);
-    }
+    if ((as_few && packed) || device->blas == NULL) return apr_cuda_outcome(device, without_blas(device, a), err);
     bool done = false;
     APR_TRY(apr_cuda_linear_fp8(device, a, &done, err));
     return done ? APR_OK : linear_many(device, a, err);
@@ -359,7 +362,8 @@ apr_status apr_cuda_glu(apr_cuda_device *device, const apr_glu_args *a, apr_erro
     cudaError_t error = cudaErrorNotSupported;
 
     if (through_halves && n_bytes <= a->work.slice * sizeof(float)) error = apr_cuda_glu_halves(a, NULL, &to, device->stream);
-    if (error == cudaSuccess) device->halved = (apr_cuda_halved){a->out, a->work.data, a->n_tokens, a->width, false, false, false};
+    const apr_cuda_halved left = {a->out, a->work.data, a->n_tokens, a->width, false, false, 0};
+    if (error == cudaSuccess) apr_cuda_leave_halved(device, &left);
     if (error == cudaErrorNotSupported) error = apr_cuda_glu_floats(a, device->stream);
     return apr_cuda_outcome(device, error, err);
 }
@@ -367,7 +371,6 @@ apr_status apr_cuda_glu(apr_cuda_device *device, const apr_glu_args *a, apr_erro
 apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err)
 {
     APR_TRY(apr_cuda_enter(device, err));
-    device->halved.x = NULL;
     apr_cuda_begin(device, "decoding '%s' (%s) to FP16", matrix->name,
                    matrix->packing != NULL ? matrix->packing->scheme : apr_dtypes[matrix->dtype].name);
     return apr_cuda_outcome(device, apr_cuda_decode_half(matrix, first, n_rows, (__half *)out, device->stream), err);

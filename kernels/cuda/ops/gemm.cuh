@@ -15,9 +15,13 @@ apr_cuda_halves apr_cuda_cut_inputs(const apr_workspace *work, int64_t n_tokens,
 /* Do its inputs share a power of two, if that loses nothing? */
 bool apr_cuda_goes_together(const apr_linear_args *args);
 
-bool apr_cuda_are_halved(const apr_cuda_halved *are, const apr_cuda_halved *wanted);
+/* Inputs as FP16 in a workspace, for the next call that is given the device; what that call is, and whether it wants them, does not matter.
+ * Whoever still has them there leaves them again. */
+void apr_cuda_leave_halved(apr_cuda_device *device, const apr_cuda_halved *left);
+/* Did the call before leave them? */
+bool apr_cuda_has_halved(const apr_cuda_device *device, const apr_cuda_halved *wanted);
 
-/* Inputs that the product before had too lie where they are needed already. */
+/* Made where the call before did not leave them. */
 cudaError_t apr_cuda_halve_once(apr_cuda_device *device, const apr_linear_args *args, const apr_cuda_halves *inputs);
 
 /* The product of inputs that are there, without factors of rows and bias. What cuBLAS refuses is multiplied without it: there may be no

@@ -44,14 +44,14 @@ static bool goes_together(const apr_prompt_args *a)
 static cudaError_t prepare(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_halves *inputs)
 {
     const apr_linear_args *const first = &a->parts[0];
-    const apr_cuda_halved left = {first->x, first->work.data, first->n_tokens, first->n_in, inputs->factors != NULL, false, false};
+    const apr_cuda_halved left = {first->x, first->work.data, first->n_tokens, first->n_in, inputs->factors != NULL, false, 0};
 
     if (a->has_norm) {
         apr_cuda_sum rows = {a->norm.x, NULL, NULL, NULL, NULL};
         if (a->has_sum) rows = apr_cuda_sum{a->residual, a->addend, a->lacks_scale ? inputs->scales : NULL, NULL, a->sum};
         return apr_cuda_sum_halves(&rows, &a->norm, inputs, device->stream);
     }
-    if (a->is_left) return apr_cuda_are_halved(&device->halved, &left) ? cudaSuccess : cudaErrorInvalidValue;
+    if (a->is_left) return apr_cuda_has_halved(device, &left) ? cudaSuccess : cudaErrorInvalidValue;
     return apr_cuda_halve_once(device, first, inputs);
 }
 
@@ -88,7 +88,8 @@ static apr_status make_unit(apr_cuda_device *device, const apr_prompt_args *a, c
                         n_bytes, unit.work.slice * sizeof(float));
     unit.out = NULL;
     APR_TRY(apr_cuda_outcome(device, apr_cuda_glu_halves(&unit, left, &to, device->stream), err));
-    device->halved = (apr_cuda_halved){a->unit.out, unit.work.data, unit.n_tokens, unit.width, false, false, false};
+    const apr_cuda_halved left_there = {a->unit.out, unit.work.data, unit.n_tokens, unit.width, false, false, 0};
+    apr_cuda_leave_halved(device, &left_there);
     return APR_OK;
 }
 
@@ -143,7 +144,6 @@ static apr_status run(apr_cuda_device *device, const apr_prompt_args *a, apr_err
         return apr_fail(err, APR_E_USAGE, "%s: inputs of %lld tokens need %zu bytes of workspace", words_of(a), (long long)first->n_tokens,
                         n_bytes);
     APR_TRY(apr_cuda_outcome(device, prepare(device, a, &inputs), err));
-    device->halved.x = NULL;
     if (a->ending == APR_PROMPT_TURN) return multiply_and_turn(device, a, &inputs, err);
     if (a->ending == APR_PROMPT_UNIT) return multiply_and_gate(device, a, &inputs, err);
     for (int i = 0; i < a->n_parts; i++) APR_TRY(apr_cuda_multiply_halves(device, &a->parts[i], &inputs, err));

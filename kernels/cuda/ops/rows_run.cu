@@ -29,7 +29,6 @@ apr_status apr_cuda_run_rows(apr_cuda_device *device, const apr_rows_args *args,
                                         "products of several rows, and their gated unit"};
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, words[args->ending]);
-    device->halved.x = NULL;
     return outcome(device, apr_cuda_abreast_rows(args, device->facts.n_sms, device->stream), err);
 }
 
@@ -37,6 +36,5 @@ apr_status apr_cuda_run_rows_inputs(apr_cuda_device *device, const apr_rows_inpu
 {
     APR_TRY(apr_cuda_enter(device, err));
     apr_cuda_begin_words(device, "inputs of products of several rows");
-    device->halved.x = NULL;
     return outcome(device, apr_cuda_abreast_rows_inputs(args, device->stream), err);
 }

@@ -93,7 +93,6 @@ apr_status apr_cuda_run(apr_cuda_device *device, apr_op_kind kind, const apr_op_
     device->started.is_operation = true;
     device->started.kind = kind;
     device->started.args = *args;
-    if (kind != APR_OP_LINEAR) device->halved.x = NULL;
     APR_TRY(operations[kind](device, args, err));
     if (!device->options.check_each) return APR_OK;
     return apr_cuda_outcome(device, cudaStreamSynchronize(device->stream), err);
