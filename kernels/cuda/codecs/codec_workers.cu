@@ -316,4 +316,14 @@ static apr_status measure(apr_cuda_worker *host, int n_times, double *decode_s, 
     return result(error, "measuring", &l->portion, err);
 }
 
-const apr_cuda_codecs apr_cuda_codec_table = {decodes, encodes, encodes_by, room, open_worker, close_worker, start, wait_worker, measure};
+const apr_cuda_codecs apr_cuda_codec_table = {
+    .decodes = decodes,
+    .encodes = encodes,
+    .encodes_by = encodes_by,
+    .room = room,
+    .open_worker = open_worker,
+    .close_worker = close_worker,
+    .start = start,
+    .wait = wait_worker,
+    .measure = measure,
+};

@@ -122,16 +122,18 @@ static apr_status diagonal(apr_cuda_solver *s, const float *h, int64_t n, float 
     return apr_cuda_outcome(s->device, cudaGetLastError(), err);
 }
 
-const apr_cuda_feedback apr_cuda_feedback_table = {open_solver,
-                                                   close_solver,
-                                                   add,
-                                                   merge,
-                                                   diagonal,
-                                                   apr_cuda_factorise,
-                                                   apr_cuda_finish_factors,
-                                                   apr_cuda_start_lanes,
-                                                   apr_cuda_lane_errors,
-                                                   apr_cuda_lane_round,
-                                                   apr_cuda_lane_descend,
-                                                   apr_cuda_lane_refit,
-                                                   apr_cuda_lane_objective};
+const apr_cuda_feedback apr_cuda_feedback_table = {
+    .open = open_solver,
+    .close = close_solver,
+    .add = add,
+    .merge = merge,
+    .diagonal = diagonal,
+    .factorise = apr_cuda_factorise,
+    .finish = apr_cuda_finish_factors,
+    .start = apr_cuda_start_lanes,
+    .errors = apr_cuda_lane_errors,
+    .round = apr_cuda_lane_round,
+    .descend = apr_cuda_lane_descend,
+    .refit = apr_cuda_lane_refit,
+    .objective = apr_cuda_lane_objective,
+};
