@@ -5,8 +5,8 @@
 #
 #   tests/toys/TOY/new/     files that are added, under their paths
 #   tests/toys/TOY/edit     what is changed in files that exist: lines of `before`, `after` and `within` (below)
-#   tests/toys/TOY/prepare  shell lines, run in the copy before it is built: `build` names programs that the proof needs, and what
-#                           else is changed for the proof alone is changed here
+#   tests/toys/TOY/prepare  shell lines, run in the copy before it is built: `build` and `units` name programs and unit tests that the
+#                           proof needs; what else is changed for the proof alone is changed here, too
 #   tests/toys/TOY/prove    shell lines, run in the copy when it is built: `unit` runs tests, ./out is for what they write
 #
 # All toys are in the copy when one is proved: names and numbers that they define must differ. Objects of build/release come along
@@ -42,7 +42,8 @@ before() { change before "$@"; }
 after() { change after "$@"; }
 within() { change within "$@"; }
 build() { for t; do echo "build/release/$t"; done >>"$work/programs"; }
-unit() { for t; do "build/release/test_$t"; done; }
+units() { for t; do echo "$t"; done >>"$work/units"; }
+unit() { for t; do build/release/unit "$t"; done; }
 
 copy_checkout() {
     mkdir "$copy" && git ls-files -co --exclude-standard -z | xargs -0 ls -d 2>/dev/null | tar -cf - -T - | tar -xf - -C "$copy" || return 1
@@ -50,7 +51,7 @@ copy_checkout() {
         tar -cf - --null -T - | tar -xf - -C "$copy"
 }
 # A make of its own, not a part of the one that called this: so it has all cores.
-build_all() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -C "$copy" --no-print-directory -s -j"$(nproc)" B=build/release FLAVOR=debug flags_debug='-O0 -ffp-contract=off' CUDA=0 WERROR=1 $(sort -u "$work/programs"); }
+build_all() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -C "$copy" --no-print-directory -s -j"$(nproc)" B=build/release FLAVOR=debug flags_debug=-O0 CUDA=0 WERROR=1 UNITS="$(echo $(sort -u "$work/units"))" build/release/unit $(sort -u "$work/programs"); }
 
 # In the copy, and never as conditions: any line that fails ends them.
 add() {
