@@ -242,6 +242,7 @@ $B/fuzz: $(FUZZ_O) $B/tests/support/scratch.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 # for ARCHS=all, what a package has (kernels/cuda/archs.sh). The file `archs` says for which, and is read when something is compiled.
 archs      = $(shell cat $B/cuda/archs)
 CUDA_LIB  := $B/libaprkit-cuda.so
+CUDA_DRILLS := $B/libaprkit-cuda-drills.so
 CUDA_CU   := $(sort $(wildcard kernels/cuda/*/*.cu))
 # what of the floor below the kernels stand on, compiled once more for a shared object
 CUDA_C    := formats/base/status.c formats/number/dtype.c kernels/ref/iq_codebooks.c
@@ -279,7 +280,9 @@ $B/cuda/%.c.o: %.c
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$Q$(CC) $(c_flags) -fPIC -fvisibility=hidden -c $< -o $@
-$(CUDA_LIB): $(CUDA_O) $(CUDA_C:%=$B/cuda/%.o)
+# the same with faults on purpose, for tests
+$(CUDA_DRILLS): $B/cuda/tests/drills.cu.o
+$(CUDA_LIB) $(CUDA_DRILLS): $(CUDA_O) $(CUDA_C:%=$B/cuda/%.o)
 	$(call say,LD,$(@F))
 	$Q$(NVCC) -shared -nodlink -cudart static -Xlinker -rpath=$(CUDA_HOME)/lib64,--no-undefined $^ -lcublas -lcublasLt -ldl -lpthread -o $@
 $(GPU_TESTS): $B/%: $B/tests/gpu/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
@@ -306,7 +309,7 @@ check-archs: ## kernels that changed since archs.lock, and four others: code for
 archs-lock: ## compile all kernels for every architecture (18 minutes on two cores), and write kernels/cuda/archs.lock
 	@tests/check_archs.sh lock $B
 check-gpu: deps ## the tests that need a GPU; says so where there is none
-	@$(MAKE) $(build) all $(GPU_TESTS) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
+	@$(MAKE) $(build) all $(GPU_TESTS) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS) $(CUDA_DRILLS))
 	@CUDA=$(CUDA) tests/run_gpu.sh $B $(GPU_TESTS:$B/gpu_archs=) $(if $(filter 1,$(CUDA)),$(GPU_CU_TESTS))
 
 # An emulated device: the same CUDA sources, compiled by the host's compiler against stand-ins for CUDA's headers (tests/emulated/), so that
@@ -318,6 +321,7 @@ EMULATED_CU   := $(CUDA_CU) $(wildcard tests/gpu/gpu_*.cu)
 EMULATED_CUH  := $(wildcard kernels/cuda/*/*.cuh tests/gpu/*.cuh)
 EMULATED_O    := $(patsubst %.cpp,$E/%.cpp.o,$(sort $(wildcard tests/emulated/*.cpp)))
 EMULATED_LIB  := $E/libaprkit-cuda.so
+EMULATED_DRILLS := $E/libaprkit-cuda-drills.so
 EMULATED_CUDA := $(CUDA_CU:%=$E/%.o) $(EMULATED_O)
 EMULATED_TOOLS := $(MAINS:tools/%.c=$E/%)
 EMULATED_C_TESTS  := $(patsubst tests/gpu/%.c,$E/%,$(filter-out %/gpu_archs.c,$(wildcard tests/gpu/gpu_*.c)))
@@ -346,7 +350,8 @@ $E/%.cpp.o: %.cpp $E/arch
 	@mkdir -p $(@D)
 	$Q$(CXX) $(EMULATED_FLAGS) -c $< -o $@
 link_emulated = $(CXX) $(filter -fsanitize%,$(flags_$(FLAVOR)))
-$(EMULATED_LIB): $(EMULATED_CUDA) $(CUDA_C:%=$B/cuda/%.o)
+$(EMULATED_DRILLS): $E/tests/gpu/drills.cu.o
+$(EMULATED_LIB) $(EMULATED_DRILLS): $(EMULATED_CUDA) $(CUDA_C:%=$B/cuda/%.o)
 	$(call say,LD,$@)
 	$Q$(link_emulated) -shared $^ -ldl -lpthread -o $@
 # what the tools look for before they load the library: that there is a driver
@@ -362,12 +367,12 @@ $(EMULATED_C_TESTS): $E/%: $B/tests/gpu/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$
 $(EMULATED_CU_TESTS): $E/%: $E/tests/gpu/%.cu.o $(EMULATED_CUDA) $(LIB)
 	$(call say,LD,$@)
 	$Q$(link_emulated) -fopenmp $^ $(LDLIBS) -lpthread -o $@
-emulated: $(EMULATED_LIB) $E/libcuda.so.1 $(EMULATED_TOOLS) $(EMULATED_C_TESTS) $(EMULATED_CU_TESTS)
+emulated: $(EMULATED_LIB) $(EMULATED_DRILLS) $E/libcuda.so.1 $(EMULATED_TOOLS) $(EMULATED_C_TESTS) $(EMULATED_CU_TESTS)
 
 # Of these two minutes; others, by name, take from minutes to hours. gpu_plan cannot pass there: it compares a plan with what a driver counts.
 EMULATED_CHECKS ?= gpu_abreast gpu_ops gpu_flow gpu_turn gpu_prompt gpu_reuse gpu_drills gpu_filled gpu_recurrent gpu_table#  the longest first
 check-emulated: deps ## some of the GPU's tests without a GPU: kernels played on the host, APR_EMULATED_ORDER=forward|backward|SEED
-	@$(MAKE) $(build) CUDA=0 $(EMULATED_LIB) $E/libcuda.so.1 $E/aprrun $(EMULATED_CHECKS:%=$E/%)
+	@$(MAKE) $(build) CUDA=0 $(EMULATED_LIB) $(EMULATED_DRILLS) $E/libcuda.so.1 $E/aprrun $(EMULATED_CHECKS:%=$E/%)
 	@tests/run_emulated.sh $E $(EMULATED_CHECKS:%=$E/%)
 
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -8,14 +8,15 @@
 #include <unistd.h>
 
 /* "/usr/bin/aprrun" to "/usr/bin/libaprkit-cuda.so"; false when the program's own path is not to be had. */
-static bool beside_program(char *path, size_t n_bytes)
+static bool beside_program(const char *library, char *path, size_t n_bytes)
 {
+    const size_t n_library = strlen(library) + 1;
     const ssize_t n = readlink("/proc/self/exe", path, n_bytes);
     if (n <= 0 || (size_t)n >= n_bytes) return false;
     path[n] = '\0';
     char *const slash = strrchr(path, '/');
-    if (slash == NULL || (size_t)(slash + 1 - path) + sizeof APR_CUDA_LIBRARY > n_bytes) return false;
-    memcpy(slash + 1, APR_CUDA_LIBRARY, sizeof APR_CUDA_LIBRARY);
+    if (slash == NULL || (size_t)(slash + 1 - path) + n_library > n_bytes) return false;
+    memcpy(slash + 1, library, n_library);
     return true;
 }
 
@@ -48,27 +49,49 @@ static apr_status check_build(void *library, const char *path, apr_error *err)
                     build->abi, (int)sizeof build->architectures, build->architectures, APR_CUDA_ABI, what_to_do);
 }
 
-apr_status apr_cuda_load(const apr_cuda_api **api, apr_error *err)
+/* POSIX lets a pointer from dlsym be a function's; C has no cast for it. */
+typedef union entry_point {
+    void *object;
+    apr_cuda_plugin_fn plugin;
+    apr_cuda_drill_fn drill;
+} entry_point;
+
+/* The library's table, and the library. */
+static apr_status load(const char *name, const apr_cuda_api **api, void **library, apr_error *err)
 {
     char path[4096];
-    union {
-        void *object;
-        apr_cuda_plugin_fn function;
-    } entry; /* POSIX lets a pointer from dlsym be a function's; C has no cast for it */
-    void *library;
+    entry_point entry;
 
     *api = NULL;
     if (!has_driver()) return apr_fail(err, APR_E_DEVICE, "there is no NVIDIA driver here (libcuda.so.1 is not to be found)");
-    if (beside_program(path, sizeof path) && access(path, R_OK) == 0) {
-        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    } else {
-        snprintf(path, sizeof path, "%s", APR_CUDA_LIBRARY);
-        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-    if (library == NULL) return apr_fail(err, APR_E_DEVICE, "there is no CUDA here: %s", dlerror());
-    APR_TRY(check_build(library, path, err));
-    entry.object = dlsym(library, APR_CUDA_ENTRY);
-    if (entry.object != NULL) *api = entry.function(APR_CUDA_ABI);
+    if (!beside_program(name, path, sizeof path) || access(path, R_OK) != 0) snprintf(path, sizeof path, "%s", name);
+    *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (*library == NULL) return apr_fail(err, APR_E_DEVICE, "there is no CUDA here: %s", dlerror());
+    APR_TRY(check_build(*library, path, err));
+    entry.object = dlsym(*library, APR_CUDA_ENTRY);
+    if (entry.object != NULL) *api = entry.plugin(APR_CUDA_ABI);
     if (*api == NULL) return apr_fail(err, APR_E_DEVICE, "%s is damaged: it has no table of functions (%s)", path, APR_CUDA_ENTRY);
+    return APR_OK;
+}
+
+apr_status apr_cuda_load(const apr_cuda_api **api, apr_error *err)
+{
+    void *library;
+    return load(APR_CUDA_LIBRARY, api, &library, err);
+}
+
+apr_status apr_cuda_load_drills(const apr_cuda_api **api, apr_cuda_drill_fn *drill, apr_error *err)
+{
+    entry_point entry;
+    apr_error own = {0};
+    void *library;
+
+    const apr_status status = load(APR_CUDA_DRILLS_LIBRARY, api, &library, &own);
+    if (status != APR_OK)
+        return apr_fail(err, status, "faults on purpose are in %s, which only tests build (make check-gpu): %s", APR_CUDA_DRILLS_LIBRARY,
+                        own.text);
+    entry.object = dlsym(library, APR_CUDA_DRILL_ENTRY);
+    if (entry.object == NULL) return apr_fail(err, APR_E_DEVICE, "%s has no %s", APR_CUDA_DRILLS_LIBRARY, APR_CUDA_DRILL_ENTRY);
+    *drill = entry.drill;
     return APR_OK;
 }

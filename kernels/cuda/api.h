@@ -65,14 +65,6 @@ typedef struct apr_cuda_options {
 
 typedef enum { APR_CUDA_PROBE_FP16, APR_CUDA_PROBE_FP8, APR_CUDA_PROBE_COUNT } apr_cuda_probe;
 
-/* Faults on purpose, for tests. */
-typedef enum {
-    APR_CUDA_DRILL_OUT_OF_BOUNDS, /* a kernel writes where nothing is */
-    APR_CUDA_DRILL_BAD_GEMM,      /* a matrix product of impossible dimensions */
-    APR_CUDA_DRILL_HANG,          /* a kernel that does not end */
-    APR_CUDA_DRILL_COUNT
-} apr_cuda_drill;
-
 /* --- codecs: kernels/ref's bytes, made on the device --- */
 
 /* One worker of a pipeline: a stream, pinned host memory and as much on the device. What is started on it runs while others are
@@ -310,7 +302,6 @@ typedef struct apr_cuda_api {
     apr_status (*probe)(apr_cuda_device *device, apr_cuda_probe which, apr_error *err);
     /* Bytes per second of a large read, and of host to device from pinned memory; takes 512 MiB for the moment. */
     apr_status (*bandwidth)(apr_cuda_device *device, double *read, double *upload, apr_error *err);
-    apr_status (*drill)(apr_cuda_device *device, apr_cuda_drill which, apr_error *err);
 
     const apr_cuda_codecs *codecs;
     const apr_cuda_feedback *feedback;
@@ -331,7 +322,7 @@ typedef struct apr_cuda_api {
 
 /* X(type): every type that a call passes, by value or behind a pointer. */
 #define APR_CUDA_TABLES(X)   X(apr_cuda_api) X(apr_cuda_codecs) X(apr_cuda_feedback) X(apr_backend)
-#define APR_CUDA_DEVICES(X)  X(apr_cuda_options) X(apr_cuda_facts) X(apr_cuda_probe) X(apr_cuda_drill) X(apr_status) X(apr_error)
+#define APR_CUDA_DEVICES(X)  X(apr_cuda_options) X(apr_cuda_facts) X(apr_cuda_probe) X(apr_status) X(apr_error)
 #define APR_CUDA_WORKERS(X)  X(apr_cuda_worker) X(apr_cuda_worker_sizes) X(apr_cuda_portion) X(apr_range) X(apr_misfits)
 #define APR_CUDA_ROUNDING(X) X(apr_cuda_grid) X(apr_cuda_factors) X(apr_cuda_lanes)
 #define APR_CUDA_TOKENS(X)   X(apr_cuda_found) X(apr_cuda_token) X(apr_best)

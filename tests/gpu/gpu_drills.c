@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 static const apr_cuda_api *cuda;
+static apr_cuda_drill_fn drill;
 static golden g;
 static char warning[2048]; /* the last one */
 
@@ -118,7 +119,7 @@ static void a_library_without_code_for_the_device_is_refused(void **state)
 }
 
 /* aprrun beside this program, with a drill. */
-static int child(const char *drill, int seconds, char *text, size_t n_text)
+static int child(const char *fault, int seconds, char *text, size_t n_text)
 {
     char program[4096], path[4200];
     const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -127,7 +128,7 @@ static int child(const char *drill, int seconds, char *text, size_t n_text)
     assert_true(n > 0);
     program[n] = '\0';
     snprintf(path, sizeof path, "%s/aprrun", dirname(program));
-    const char *const argv[] = {path, "doctor", "--drill", drill, NULL};
+    const char *const argv[] = {path, "doctor", "--drill", fault, NULL};
     assert_int_equal(apr_probe_child(argv, seconds, &exit_code, text, n_text, NULL), APR_OK);
     return exit_code;
 }
@@ -172,7 +173,7 @@ static void a_device_lost_in_the_middle_is_named_and_auto_goes_on_on_the_host(vo
     assert_int_equal(apr_session_open(&s, &g.model, &options, &err), APR_OK);
     assert_int_equal(apr_session_eval(s, prompt, N_PROMPT - 1, NULL, &err), APR_OK);
     assert_string_equal(apr_session_backend_name(s), "cuda");
-    assert_int_equal(cuda->drill(s->places[0].device, APR_CUDA_DRILL_OUT_OF_BOUNDS, &err), APR_E_DEVICE);
+    assert_int_equal(drill(s->places[0].device, APR_CUDA_DRILL_OUT_OF_BOUNDS, &err), APR_E_DEVICE);
     warning[0] = '\0';
     assert_int_equal(apr_session_eval(s, prompt + N_PROMPT - 1, 1, NULL, NULL), APR_OK);
     print_message("%s\n", warning);
@@ -201,7 +202,7 @@ int main(void)
     };
     apr_error err = {0};
     int n;
-    if (apr_cuda_load(&cuda, &err) != APR_OK || cuda->count(&n, &err) != APR_OK) {
+    if (apr_cuda_load_drills(&cuda, &drill, &err) != APR_OK || cuda->count(&n, &err) != APR_OK) {
         printf("skipped: no device (%s)\n", err.text);
         return 77;
     }

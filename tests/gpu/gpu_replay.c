@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 static const apr_cuda_api *cuda;
+static apr_cuda_drill_fn drill;
 static char warning[1024];
 
 static void keep_warning(void *user, const char *sentence)
@@ -422,7 +423,7 @@ static void a_fault_before_a_replay_is_named_with_the_stage_and_auto_goes_on_on_
         assert_int_equal(apr_session_eval(strict, &i, 1, NULL, &err), APR_OK);
     }
     assert_non_null(s->places[0].recorded);
-    assert_int_equal(cuda->drill(s->places[0].device, APR_CUDA_DRILL_OUT_OF_BOUNDS, NULL), APR_E_DEVICE);
+    assert_int_equal(drill(s->places[0].device, APR_CUDA_DRILL_OUT_OF_BOUNDS, NULL), APR_E_DEVICE);
     warning[0] = '\0';
     assert_int_equal(apr_session_eval(s, &(int32_t){9}, 1, NULL, NULL), APR_OK);
     print_message("%s\n", warning);
@@ -453,7 +454,7 @@ int main(int argc, char **argv)
     int n;
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    if (apr_cuda_load(&cuda, &err) != APR_OK || cuda->count(&n, &err) != APR_OK) {
+    if (apr_cuda_load_drills(&cuda, &drill, &err) != APR_OK || cuda->count(&n, &err) != APR_OK) {
         printf("skipped: no device (%s)\n", err.text);
         return 77;
     }

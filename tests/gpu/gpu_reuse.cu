@@ -10,7 +10,7 @@
 
 #include <functional>
 
-extern "C" const apr_cuda_api *apr_cuda_plugin(uint32_t abi);
+extern "C" const apr_cuda_api *apr_cuda_plugin(uint64_t abi);
 
 enum { BLAS_BYTES = 32 << 20, N_IN = 256, N_OUT = 256, OTHER = 1024 };
 static const apr_cuda_api *cuda;
@@ -215,7 +215,7 @@ int main(int argc, char **argv)
     void *blas;
     int version;
 
-    cuda = apr_cuda_plugin(APR_CUDA_ABI);
+    cuda = apr_cuda_plugin(apr_cuda_build.abi);
     well(cuda->open(&device, 0, &options, &err), &err);
     well(cuda->open(&second, 0, &options, &err), &err);
     well(cuda->alloc(device, BLAS_BYTES, "workspace", &blas, &err), &err);

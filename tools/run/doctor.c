@@ -52,17 +52,20 @@ static apr_status run_one_probe(const apr_cuda_api *cuda, int ordinal, apr_cuda_
     return status;
 }
 
-static apr_status run_one_drill(const apr_cuda_api *cuda, int ordinal, apr_cuda_drill which, apr_error *err)
+static apr_status run_one_drill(int ordinal, apr_cuda_drill which, apr_error *err)
 {
     static const uint64_t workspace_bytes = (uint64_t)32 << 20;
+    const apr_cuda_api *cuda;
+    apr_cuda_drill_fn drill;
     apr_cuda_device *device;
     void *workspace;
     int version;
 
+    APR_TRY(apr_cuda_load_drills(&cuda, &drill, err));
     APR_TRY(cuda->open(&device, ordinal, &small_context, err));
     apr_status status = cuda->alloc(device, workspace_bytes, "workspace", &workspace, err);
     if (status == APR_OK && which == APR_CUDA_DRILL_BAD_GEMM) status = cuda->start_blas(device, workspace, workspace_bytes, &version, err);
-    if (status == APR_OK) status = cuda->drill(device, which, err);
+    if (status == APR_OK) status = drill(device, which, err);
     cuda->close(device);
     return status;
 }
@@ -232,8 +235,8 @@ apr_status apr_run_doctor(const apr_call *call, apr_error *err)
     const int ordinal = o->ordinal >= 0 ? (int)o->ordinal : 0;
     const apr_cuda_api *cuda;
 
+    if (o->drill >= 0) return run_one_drill(ordinal, (apr_cuda_drill)o->drill, err);
     APR_TRY(apr_cuda_load(&cuda, err));
     if (o->probe >= 0) return run_one_probe(cuda, ordinal, (apr_cuda_probe)o->probe, err);
-    if (o->drill >= 0) return run_one_drill(cuda, ordinal, (apr_cuda_drill)o->drill, err);
     return examine_all(call, cuda, err);
 }

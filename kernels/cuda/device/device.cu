@@ -455,7 +455,6 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         .check_each = check_each,
         .probe = apr_cuda_run_probe,
         .bandwidth = apr_cuda_measure_bandwidth,
-        .drill = apr_cuda_run_drill,
         .codecs = &apr_cuda_codec_table,
         .feedback = &apr_cuda_feedback_table,
     };

@@ -96,7 +96,6 @@ void apr_cuda_forget_choices(struct apr_cuda_choices *choices);
 apr_status apr_cuda_linear_fp8(apr_cuda_device *device, const apr_linear_args *args, bool *done, apr_error *err);
 apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_t n_bytes, int *version, apr_error *err);
 apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix, int64_t first, int64_t n_rows, void *out, apr_error *err);
-apr_status apr_cuda_bad_gemm(apr_cuda_device *device, apr_error *err);
 
 /* run.cu */
 extern const apr_backend apr_cuda_backend;
@@ -139,7 +138,6 @@ apr_status apr_cuda_run_prompt(apr_cuda_device *device, const apr_prompt_args *a
 /* probe.cu */
 apr_status apr_cuda_run_probe(apr_cuda_device *device, apr_cuda_probe which, apr_error *err);
 apr_status apr_cuda_measure_bandwidth(apr_cuda_device *device, double *read, double *upload, apr_error *err);
-apr_status apr_cuda_run_drill(apr_cuda_device *device, apr_cuda_drill which, apr_error *err);
 
 /* codec_workers.cu */
 extern const apr_cuda_codecs apr_cuda_codec_table;

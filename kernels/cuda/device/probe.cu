@@ -1,4 +1,4 @@
-/* probe.cu - tries a device out: small matrix products held against the host, bandwidths, and faults on purpose.
+/* probe.cu - tries a device out: small matrix products held against the host, and bandwidths.
  *
  * The numbers multiplied are small integers, so that products and sums are exact in every format and order: right means equal. */
 #include "kernels/cuda/device/device.cuh"
@@ -209,37 +209,4 @@ apr_status apr_cuda_measure_bandwidth(apr_cuda_device *device, double *read, dou
         *upload = (double)n_upload / seconds[1];
     }
     return apr_cuda_outcome(device, e, err);
-}
-
-/* --- drills --- */
-
-static __global__ void write_far_away(uint8_t *near) { near[(size_t)1 << 45] = 1; }
-static __global__ void wait_for(volatile int *never)
-{
-    while (*never == 0) {
-    }
-}
-
-static apr_status drill_kernel(apr_cuda_device *device, bool hangs, apr_error *err)
-{
-    void *data = NULL;
-    apr_cuda_begin(device, "%s", hangs ? "a kernel that does not end" : "a kernel that writes out of bounds");
-    cudaError_t e = cudaMalloc(&data, 256);
-    if (e == cudaSuccess) e = cudaMemset(data, 0, 256);
-    if (e == cudaSuccess && hangs) wait_for<<<1, 1, 0, device->stream>>>((volatile int *)data);
-    if (e == cudaSuccess && !hangs) write_far_away<<<1, 1, 0, device->stream>>>((uint8_t *)data);
-    if (e == cudaSuccess) e = cudaGetLastError();
-    if (e == cudaSuccess) e = cudaStreamSynchronize(device->stream);
-    return apr_cuda_outcome(device, e, err);
-}
-
-apr_status apr_cuda_run_drill(apr_cuda_device *device, apr_cuda_drill which, apr_error *err)
-{
-    APR_TRY(apr_cuda_enter(device, err));
-    switch (which) {
-    case APR_CUDA_DRILL_OUT_OF_BOUNDS: return drill_kernel(device, false, err);
-    case APR_CUDA_DRILL_HANG: return drill_kernel(device, true, err);
-    case APR_CUDA_DRILL_BAD_GEMM: return apr_cuda_bad_gemm(device, err);
-    default: return apr_fail(err, APR_E_USAGE, "there is no drill %d", (int)which);
-    }
 }

@@ -9,7 +9,7 @@
 #include "kernels/cuda/ops/gemm.cuh"
 #include "kernels/cuda/ops/products.cuh"
 
-static apr_status blas_failed(cublasStatus_t status, const char *doing, apr_error *err)
+apr_status apr_cuda_blas_failed(cublasStatus_t status, const char *doing, apr_error *err)
 {
     return apr_fail(err, APR_E_DEVICE, "%s: cuBLAS says %s (%s)", doing, cublasGetStatusString(status), cublasGetStatusName(status));
 }
@@ -20,14 +20,14 @@ apr_status apr_cuda_start_blas(apr_cuda_device *device, void *workspace, uint64_
     cublasStatus_t status = cublasCreate(&device->blas);
     if (status != CUBLAS_STATUS_SUCCESS) {
         device->blas = NULL;
-        return blas_failed(status, "starting cuBLAS", err);
+        return apr_cuda_blas_failed(status, "starting cuBLAS", err);
     }
     device->workspace = workspace;
     device->workspace_bytes = n_bytes;
     status = cublasSetStream(device->blas, device->stream);
     if (status == CUBLAS_STATUS_SUCCESS) status = cublasSetWorkspace(device->blas, workspace, n_bytes);
     if (status == CUBLAS_STATUS_SUCCESS) status = cublasGetVersion(device->blas, version);
-    return status == CUBLAS_STATUS_SUCCESS ? APR_OK : blas_failed(status, "giving cuBLAS its stream and workspace", err);
+    return status == CUBLAS_STATUS_SUCCESS ? APR_OK : apr_cuda_blas_failed(status, "giving cuBLAS its stream and workspace", err);
 }
 
 /* At most n tokens of it, from the first-th on. */
@@ -243,7 +243,7 @@ apr_status apr_cuda_multiply_joined(apr_cuda_device *device, const apr_linear_ar
     b.inputs = *inputs;
     b.tile = joined->weights;
     const cublasStatus_t status = multiply(device, &all, &b, 0, all.n_out);
-    return status == CUBLAS_STATUS_SUCCESS ? APR_OK : blas_failed(status, apr_cuda_doing(device), err);
+    return status == CUBLAS_STATUS_SUCCESS ? APR_OK : apr_cuda_blas_failed(status, apr_cuda_doing(device), err);
 }
 
 static apr_status multiply_behind(apr_cuda_device *device, const apr_linear_args *a, gemm_buffers *b, apr_error *err)
@@ -252,7 +252,7 @@ static apr_status multiply_behind(apr_cuda_device *device, const apr_linear_args
 
     APR_TRY(cut_tile(a, inputs_bytes(a), b, err));
     const cudaError_t error = multiply_tiles(device, a, b, &status);
-    if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) return blas_failed(status, apr_cuda_doing(device), err);
+    if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) return apr_cuda_blas_failed(status, apr_cuda_doing(device), err);
     return apr_cuda_outcome(device, error, err);
 }
 
@@ -303,7 +303,7 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
     if (error == cudaSuccess) leave_inputs(device, a, &inputs);
     if (error == cudaSuccess && status != CUBLAS_STATUS_SUCCESS) {
         error = without_blas(device, a);
-        if (error != cudaSuccess) return blas_failed(status, apr_cuda_doing(device), err);
+        if (error != cudaSuccess) return apr_cuda_blas_failed(status, apr_cuda_doing(device), err);
         return APR_OK;
     }
     if (error == cudaSuccess) error = apr_cuda_finish(a->out, &b.inputs, a->bias, a->n_tokens, a->n_out, device->stream);
@@ -374,17 +374,4 @@ apr_status apr_cuda_decode_f16(apr_cuda_device *device, const apr_tensor *matrix
     apr_cuda_begin(device, "decoding '%s' (%s) to FP16", matrix->name,
                    matrix->packing != NULL ? matrix->packing->scheme : apr_dtypes[matrix->dtype].name);
     return apr_cuda_outcome(device, apr_cuda_decode_half(matrix, first, n_rows, (__half *)out, device->stream), err);
-}
-
-apr_status apr_cuda_bad_gemm(apr_cuda_device *device, apr_error *err)
-{
-    apr_cuda_product p = {};
-    p.type = CUDA_R_16F;
-    p.n_rows = p.out_stride = 64;
-    p.n_tokens = 16;
-    p.n_in = p.row_stride = -64; /* what no matrix has */
-    if (device->blas == NULL) return apr_fail(err, APR_E_USAGE, "cuBLAS has not been started");
-    const cublasStatus_t status = apr_cuda_multiply(device, &p);
-    if (status == CUBLAS_STATUS_SUCCESS) return APR_OK;
-    return blas_failed(status, "linear f16 x f16, 16 tokens x [64, -64]", err);
 }

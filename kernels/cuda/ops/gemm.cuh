@@ -9,6 +9,9 @@
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/ops/halves.cuh"
 
+/* APR_E_DEVICE with "<doing>: cuBLAS says <its words>". */
+apr_status apr_cuda_blas_failed(cublasStatus_t status, const char *doing, apr_error *err);
+
 /* The inputs' part of a workspace, as apr_cuda_linear_bytes counts it; *n_bytes of it. */
 apr_cuda_halves apr_cuda_cut_inputs(const apr_workspace *work, int64_t n_tokens, int64_t n_in, bool together, size_t *n_bytes);
 
