@@ -128,7 +128,7 @@ check-all: ## all that CI runs, all that it leaves out, and kernels for every ar
 toys: ## add a toy dtype, file format, ... to copies of the checkout, and compare README with what that took
 	@$(MAKE) $(build) CUDA=0 all
 	@tests/toys.sh
-check-memory: ## a 1.3 GB checkpoint in under 128 MiB, and killed on the way (SIZE=2b: 4 GB; needs twice that of disk)
+check-memory: ## a 1.3 GB checkpoint in under 128 MiB, and killed on the way (needs 2.7 GB of disk; SIZE=2b: 4 GB and 8 GB)
 	@$(MAKE) $(build) CUDA=0 all $B/bench_synth
 	@tests/memory.sh $B
 check-kills: ## KILLS (1000) kills and SIGNALS (200) other signals during every kind of write
