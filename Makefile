@@ -30,7 +30,7 @@ CUDA   ?= $(if $(and $(filter build/release,$B),$(shell command -v $(NVCC) 2>/de
 
 # The order of flags: what this build prefers, then CPPFLAGS, CFLAGS and LDFLAGS as the user gives them, then what must hold whatever
 # these say. `make CFLAGS="-O3 -march=native"` gives other machine code and the same bytes (tests/hostile_flags.sh).
-c_flags   = $(WARN) $(harden_c) $(flags_$(FLAVOR)) $(speed) $(CPPFLAGS) $(CFLAGS) $(must) $(march)
+c_flags   = $(WARN) $(harden_c) $(flags_$(FLAVOR)) $(reach) $(speed) $(CPPFLAGS) $(CFLAGS) $(must) $(march)
 must      = -std=c11 -fopenmp -I. -MMD -MP -D_POSIX_C_SOURCE=200809L $(if $(filter 1,$(WERROR)),-Werror)
 # No fast-math and no contraction: bytes must be reproducible. A sum that is held to a bound instead may contract (below).
 contract := off
@@ -49,10 +49,11 @@ gomp_a   := $(if $(clang_),,$(wildcard $(shell $(CC) -print-file-name=libgomp.a)
 openmp   := $(if $(gomp_a),$(gomp_a) -pthread,-fopenmp)
 flags_release := -O2 -g1
 flags_debug   := -O0 -g
-# clang's objects also tell a fuzzer which code they reach, so that tests and fuzz targets share one build.
-flags_asan    := -O1 -g1 -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer \
-                 $(if $(clang_),-fsanitize=fuzzer-no-link)
+flags_asan    := -O1 -g1 -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer
 flags_tsan    := -O2 -g1 -fsanitize=thread
+# clang's objects also tell a fuzzer which code they reach, so that tests and fuzz targets share one build: what reads foreign bytes does.
+# Arithmetic on weights does not, for it takes three times as long then.
+reach := $(if $(and $(clang_),$(filter asan,$(FLAVOR))),-fsanitize=fuzzer-no-link)
 
 WIDE_C := $(sort $(wildcard kernels/host/codecs/wide_*.c))#  compiled once for each level of CPU
 PRODUCT_C := $(sort $(wildcard kernels/host/products/product_*.c))#  and these, for one level more
@@ -107,6 +108,7 @@ signals-asan: deps-dev # what of the tests ends programs by signals, under the s
 	@tests/files.sh build/asan-clang
 	@tests/resume.sh build/asan-clang
 asan := CC='$(if $(clang_),$(CC),clang)' FLAVOR=asan
+asan signals-asan fuzz: export LSAN_OPTIONS := suppressions=$(CURDIR)/tests/libomp.supp:print_suppressions=0
 # What works with threads. OpenMP is LLVM's and tells the sanitizer of its barriers through libarcher: gcc's does not.
 TSAN_UNITS := parity weights session session_sequences scheduler golden pipe_device pipe_extents pipe_queue work_sink convert out compare ops ops_threads ops_experts ops_recurrent ops_heads rows#  the longest first
 tsan: deps-dev ## the tests of what works with threads, under the thread sanitizer
@@ -172,7 +174,8 @@ $B/%.c.o: %.c
 	@mkdir -p $(@D)
 	$Q$(CC) $(c_flags) -c $< -o $@
 # What loops over weights
-$B/kernels/%.c.o $B/quant/%.c.o: speed := $(if $(filter release,$(FLAVOR)),-O3)
+$B/kernels/%.c.o $B/quant/%.c.o: speed := $(if $(filter release,$(FLAVOR)),-O3,$(if $(filter asan,$(FLAVOR)),-O2))
+$B/kernels/%.o $B/quant/%.o: reach :=
 # Sums of products that are held to bounds, not to bits
 $B/kernels/host/matmul_floats.c.o $B/kernels/host/heads.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: contract := fast
 # What prints, reads words or renders templates, and what runs once, takes longer to compile than it would ever win back.
@@ -187,8 +190,8 @@ march_vnni   := $(march_avx512) -mavx512vnni
 product_levels := $(levels) $(if $(filter avx512,$(levels)),vnni)
 # all of a search is inlined into one function: following its variables for a debugger takes longer than compiling it
 wide_flags   := $(if $(clang_),,-fno-var-tracking-assignments)
-# instrumented for a fuzzer, plain code takes minutes to compile, and no fuzzer's machine runs it
-unoptimised_plain := $(if $(findstring fuzzer,$(flags_$(FLAVOR))),-O0)
+# with clang's sanitizers, plain code takes minutes to compile, and nearly no machine runs it
+unoptimised_plain := $(if $(and $(clang_),$(filter asan,$(FLAVOR))),-O0)
 define level_rule
 $B/%.$(1).o: speed := $$(if $$(filter release,$$(FLAVOR)),-O3) $$(wide_flags) $$(unoptimised_$(1))
 $B/%.$(1).o: march := $$(march_$(1))

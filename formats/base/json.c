@@ -380,7 +380,7 @@ static void append_quoted(apr_json_text *out, const char *text, size_t n_bytes)
         append(out, escape, (size_t)n_escape);
         done = ++i;
     }
-    append(out, text + done, n_bytes - done);
+    if (done < n_bytes) append(out, text + done, n_bytes - done);
     append(out, "\"", 1);
 }
 

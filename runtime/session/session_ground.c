@@ -158,7 +158,8 @@ static apr_status allocate_device_place(apr_session *s, apr_session_place *at, a
     at->used.device_s += apr_seconds_now() - begin;
     at->token = (apr_cuda_token *)(void *)(at->work.data + at->work.slice);
     at->planes = (uint8_t *)at->token + apr_cuda_round(sizeof *at->token);
-    at->step = apr_step_table_at(at->states + at->plan.step_offset, apr_step_rows(at->plan.n_sequences), at->plan.n_ctx);
+    if (at->states != NULL) /* places without keys, values and sequences have no table */
+        at->step = apr_step_table_at(at->states + at->plan.step_offset, apr_step_rows(at->plan.n_sequences), at->plan.n_ctx);
     APR_TRY(upload_vectors(s, at, err));
     APR_TRY(apr_session_upload_weights(s, at, err));
     APR_TRY(s->positions == NULL ? apr_session_fuse(s, at, err) : apr_session_fuse_rows(s, at, err));
