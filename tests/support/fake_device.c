@@ -1,5 +1,5 @@
 /* fake_device.c - a CUDA device that is none: its memory, and what is copied there. fake_device_ops.c runs operations. */
-#define _GNU_SOURCE /* memfd_create */
+#define _DEFAULT_SOURCE /* anonymous mappings */
 #include "tests/support/fake_device.h"
 
 #include "formats/model/packing.h"
@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum { MOST_DEVICES = 8 };
 static const size_t memory_bytes = (size_t)1 << 30; /* of address space for each */
@@ -54,22 +53,24 @@ static void let_see(const apr_cuda_device *d, bool on)
     }
 }
 
+/* The host is given addresses from a multiple of 4 GiB on, and a byte is 4 GiB further: an address and where its byte is differ in the
+ * upper half alone. */
+static const size_t way_to_own = (size_t)1 << 32;
+
 static void map_memory(apr_cuda_device *d)
 {
-    const int file = has_sanitizer() ? -1 : memfd_create("a fake device", MFD_CLOEXEC);
     if (has_sanitizer()) return;
-    if (file < 0 || ftruncate(file, (off_t)memory_bytes) != 0) abort();
-    d->memory = mmap(NULL, memory_bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
-    d->own = mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
-    if (d->memory == MAP_FAILED || d->own == MAP_FAILED) abort();
-    close(file);
+    d->n_reserved = 2 * way_to_own + memory_bytes;
+    d->reserved = mmap(NULL, d->n_reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (d->reserved == MAP_FAILED) abort();
+    d->memory = (uint8_t *)d->reserved + (way_to_own - (uintptr_t)d->reserved % way_to_own);
+    d->own = d->memory + way_to_own;
+    if (mprotect(d->own, memory_bytes, PROT_READ | PROT_WRITE) != 0) abort();
 }
 
 static void unmap_memory(apr_cuda_device *d)
 {
-    if (d->memory == NULL) return;
-    munmap(d->memory, memory_bytes);
-    munmap(d->own, memory_bytes);
+    if (d->reserved != NULL) munmap(d->reserved, d->n_reserved);
 }
 
 void *fake_seen(const apr_cuda_device *d, const void *p)
@@ -78,7 +79,8 @@ void *fake_seen(const apr_cuda_device *d, const void *p)
     return d->memory != NULL && offset < memory_bytes ? d->own + offset : (void *)(uintptr_t)p;
 }
 
-/* Numbers are never taken for pointers: none is as large as the address of a mapping. */
+/* Words are taken for pointers by their values. No number of 64 bits is as large as an address. One of 32 bits looks like an address where
+ * the padding behind it holds the upper half of an earlier one: then that padding changes, and the number does not. */
 void fake_see(const apr_cuda_device *d, void *args, size_t n_bytes)
 {
     uint8_t *const bytes = args;

@@ -21,13 +21,15 @@ typedef struct sending {
 } sending;
 
 /* Under the address sanitizer each block is malloc's, and poisoned while the device does not work. Otherwise blocks are parts of one
- * memory file that is mapped twice: `memory` are the addresses that the host is given, which nobody can read or write; `own` are the
- * same bytes for the device's own use. */
+ * reservation. The host is given addresses at `memory`, which nobody can read or write. The bytes are at `own`, for the device's use, at
+ * a constant distance. */
 struct apr_cuda_device {
     block blocks[MOST_BLOCKS];
     int n_blocks, nth;
     uint8_t *memory, *own; /* NULL under the address sanitizer */
     size_t used;
+    void *reserved;
+    size_t n_reserved;
     float *work;
     struct apr_cuda_graph *recording; /* NULL: operations are run */
     void *pinned[MOST_PINNED];
