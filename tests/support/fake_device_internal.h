@@ -21,7 +21,7 @@ typedef struct sending {
 } sending;
 
 /* Under the address sanitizer each block is malloc's, and poisoned while the device does not work. Otherwise blocks are parts of one
- * reservation. The host is given addresses at `memory`, which nobody can read or write. The bytes are at `own`, for the device's use, at
+ * reservation. The host is given addresses at `memory`, which cannot be read or written. The bytes are at `own`, for the device's use, at
  * a constant distance. */
 struct apr_cuda_device {
     block blocks[MOST_BLOCKS];
