@@ -52,8 +52,17 @@ fault toy_list 'make toys' 'differ' <<'END'
 sed -i 's|^\*\*To add a mixture:\*\* one row in `quant/mixtures.c`|**To add a mixture:** one row in `quant/recipe.c`|' README.md
 END
 fault spill 'make check-archs' 'bytes spill' <<'END'
-sed -i 's|-Xptxas -v|-Xptxas -v -maxrregcount=16|' Makefile
-sed -i 's|MANY=12|MANY=0|; s|some=.*|some=90|; s|^compile "$archs" $changed $drawn|compile "$archs" ops/attend_decode.cu|' tests/check_archs.sh
+cat >kernels/cuda/ops/odd.cu <<'CU'
+__global__ void __launch_bounds__(1024, 2) k_odd(float *x) /* 32 registers a thread, and 96 numbers to keep */
+{
+    float v[96];
+#pragma unroll
+    for (int i = 0; i < 96; i++) v[i] = x[i * 1024 + threadIdx.x];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 96; i++) x[i * 1024 + threadIdx.x] = v[95 - i] * v[i];
+}
+CU
 END
 fault missing_architecture 'make check-archs' 'architectures' <<'END'
 sed -i "s|^\(package=.*\) 103|\1|" kernels/cuda/archs.sh
