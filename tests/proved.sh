@@ -13,7 +13,7 @@ roots_of() {
     tsan) for u in $(make -s print-tsan-units); do ls tests/*/test_"$u".c; done && ls tests/unit.c tests/support/*.c ;;
     check-emulated)
         for t in $(make -s print-emulated-checks); do ls tests/gpu/"$t".c*; done
-        find tests/emulated -type f -name '*.cpp' && ls kernels/cuda/*/*.cu tests/emulated/include/*.h tests/support/*.c tools/aprrun.c
+        find tests/emulated -type f -name '*.cpp' && ls kernels/cuda/*/*.cu tests/emulated/include/*.h tests/support/*.c tests/gpu/drills.cu tools/aprrun.c
         ;;
     *) return 1 ;;
     esac
