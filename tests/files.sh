@@ -181,12 +181,12 @@ answers 3 'ulimit -f' sh -c 'ulimit -f 50; exec aprconv convert m.apr x'
 answers 3 'File too large' sh -c 'ulimit -f 1; exec aprquant -n -t f16 m.gguf x.apr --report r.json'
 absent x.apr x r.json
 for t in 'aprconv check' 'aprconv check --json' 'aprrun -p x -n 1'; do
-    OMP_STACKSIZE=100G OMP_NUM_THREADS=4 timeout 60 $t m.gguf >o 2>e
+    OMP_STACKSIZE=100000G OMP_NUM_THREADS=4 timeout 60 $t m.gguf >o 2>e
     holds [ $? = 6 ]
     case $t in *json) holds grep -q '^{"ok":false,.*"exit":6,"error":".*threads.*"}$' o ;; *) holds grep -q '^apr[a-z]*: .*threads' e ;; esac
 done
 absent x.apr
-holds sh -c 'OMP_STACKSIZE=100G OMP_NUM_THREADS=4 exec aprquant -q -t q8_0 m.gguf x.apr >o 2>e' # its threads are not OpenMP's
+holds sh -c 'OMP_STACKSIZE=100000G OMP_NUM_THREADS=4 exec aprquant -q -t q8_0 m.gguf x.apr >o 2>e' # its threads are not OpenMP's
 rm -f x.apr
 aprconv show m.gguf >/dev/full 2>e
 holds [ $? = 3 ]

@@ -12,7 +12,8 @@ shift
 PATH=$build:$PATH
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
-export PATH root work
+LC_ALL=C.UTF-8 # tests list folders
+export PATH root work LC_ALL
 unset NO_COLOR
 limit=120 # seconds for a case; sanitized programs take several times as long
 case $build in *asan*) limit=480 ;; esac
