@@ -4,6 +4,7 @@
 #include "formats/model/family.h"
 #include "formats/model/made.h"
 #include "formats/model/tensor_names.h"
+#include "formats/model/text_part.h"
 #include "kernels/rows.h"
 
 #include <stdio.h>
@@ -27,47 +28,6 @@ static apr_status misfit(const merging *m, const apr_adapter_change *change, con
 }
 
 /* ---- which tensor is meant ---- */
-
-/* What the text model's names begin with, alone and as a part of a larger model; each kind's own name first. */
-static const char *const heads[][3] = {{"model.", "model.language_model.", "language_model.model."},
-                                       {"lm_head.", "language_model.lm_head.", "model.lm_head."}};
-enum { N_KINDS = sizeof heads / sizeof *heads, N_HEADS = 3 };
-
-/* The head of a name, the longest that fits, and its kind; NULL: it has none. */
-static const char *head_of(const char *name, size_t *kind)
-{
-    const char *found = NULL;
-    for (size_t k = 0; k < N_KINDS; k++)
-        for (size_t i = 0; i < N_HEADS; i++) {
-            const size_t n = strlen(heads[k][i]);
-            if (strncmp(name, heads[k][i], n) != 0 || (found != NULL && strlen(found) > n)) continue;
-            found = heads[k][i];
-            *kind = k;
-        }
-    return found;
-}
-
-/* The same name as in a text model of its own: "model.language_model.layers.0. ..." -> "model.layers.0. ...". NULL: no memory. */
-static const char *plain_name(const merging *m, const char *name)
-{
-    size_t kind;
-    const char *const head = head_of(name, &kind);
-    return head != NULL ? apr_arena_print(&m->view->arena, "%s%s", heads[kind][0], name + strlen(head)) : name;
-}
-
-/* The tensor of that name, whatever the text model's names begin with here; NULL: there is none. */
-static const apr_tensor *find_by_any_head(const merging *m, const char *name)
-{
-    size_t kind = 0;
-    const char *const head = head_of(name, &kind);
-    const apr_tensor *found = apr_model_find(m->view, name);
-
-    for (size_t i = 0; i < N_HEADS && head != NULL && found == NULL; i++) {
-        const char *const other = apr_arena_print(&m->view->arena, "%s%s", heads[kind][i], name + strlen(head));
-        if (other != NULL) found = apr_model_find(m->view, other);
-    }
-    return found;
-}
 
 /* Under another spelling of older checkpoints, where that is one tensor for one. NULL: there is none. */
 static const char *other_spelling(const merging *m, const char *name)
@@ -116,10 +76,11 @@ static apr_status missing(const merging *m, const apr_adapter_change *change, co
 
 static apr_status find_target(const merging *m, const apr_adapter_change *change, size_t *place)
 {
-    const apr_tensor *found = find_by_any_head(m, change->name);
-    const char *const name = plain_name(m, change->name);
+    const char *const name = apr_text_name_print(change->name, &m->view->arena);
 
     if (name == NULL) return apr_no_memory(m->err, "a tensor's name");
+    const apr_tensor *found = apr_model_find(m->view, change->name);
+    if (found == NULL) found = apr_find_text_tensor(m->view, name);
     const char *const other = found == NULL ? other_spelling(m, name) : NULL;
     if (other != NULL) found = apr_model_find(m->view, other);
     if (found == NULL) return missing(m, change, name);
@@ -194,7 +155,7 @@ static bool ties_both(const apr_adapter *adapter)
 /* With tied output, what changes the embedding changes the output, and the adapter was trained otherwise. *skip: the output's own copy. */
 static apr_status check_tied(const merging *m, const apr_adapter_change *change, bool *skip)
 {
-    const char *const name = plain_name(m, change->name);
+    const char *const name = apr_text_name_print(change->name, &m->view->arena);
     const bool is_output = name != NULL && strcmp(name, "lm_head.weight") == 0,
                is_embedding = name != NULL && strcmp(name, "model.embed_tokens.weight") == 0;
 

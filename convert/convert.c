@@ -5,6 +5,7 @@
 #include "convert/entry.h"
 #include "convert/run_terms.h"
 #include "formats/model/packed_weights.h"
+#include "formats/model/text_part.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 
@@ -292,14 +293,24 @@ static apr_status note_adapters(apr_conversion *c, const apr_convert_options *op
     return APR_OK;
 }
 
+/* What the tensors say is another thing than what config.json says. */
+static apr_status note_own_head(apr_conversion *c, const apr_model *source, apr_error *err)
+{
+    const apr_tensor *const head = source->overrules_tie ? apr_find_head(source) : NULL;
+
+    if (head == NULL) return APR_OK;
+    return apr_loss_add(&c->losses, APR_NOTE, err, "'%s' is used: it differs from the embedding, to which config.json ties the output",
+                        head->name);
+}
+
 static apr_status note_idle_head(apr_conversion *c, const apr_model *source, apr_error *err)
 {
-    const apr_tensor *const head = apr_model_find(source, "lm_head.weight");
+    const apr_tensor *const head = apr_find_head(source);
     const bool drops = c->options.format == APR_FORMAT_GGUF || c->options.sink.profile == APR_PROFILE_APRENDER;
 
     if (!drops || head == NULL || source->origin.format != APR_FORMAT_SAFETENSORS || !apr_is_idle_head(source, head)) return APR_OK;
-    return apr_loss_add(&c->losses, APR_NOTE, err,
-                        "lm_head.weight stays behind: config.json ties the output to the embedding, so nothing computes with it");
+    return apr_loss_add(&c->losses, APR_NOTE, err, "'%s' is not copied: it is the embedding, to which config.json ties the output",
+                        head->name);
 }
 
 static apr_status note_left_out(apr_conversion *c, const apr_model *source, apr_error *err)
@@ -334,6 +345,7 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     if (options->imatrix != NULL) APR_TRY(find_importance(c, err));
     APR_TRY(apr_sink_losses(options->format, &c->layout, &c->losses, err));
     APR_TRY(note_what_is_not_read(c, packed, source, err));
+    APR_TRY(note_own_head(c, source, err));
     APR_TRY(note_idle_head(c, source, err));
     APR_TRY(note_adapters(c, options, err));
     APR_TRY(note_left_out(c, source, err));

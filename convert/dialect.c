@@ -7,6 +7,7 @@
 #include "formats/model/family.h"
 #include "formats/model/packed_weights.h"
 #include "formats/model/packing.h"
+#include "formats/model/text_part.h"
 
 #include <string.h>
 
@@ -135,8 +136,8 @@ static bool is_made_copy(const apr_model *model, const apr_tensor *tensor)
 bool apr_is_idle_head(const apr_model *model, const apr_tensor *tensor)
 {
     static const char head[] = "lm_head.weight";
-    if (!model->hparams.tie_word_embeddings || apr_model_find(model, "model.embed_tokens.weight") == NULL) return false;
-    return strncmp(tensor->name, head, sizeof head - 1) == 0; /* with the scales of it */
+    if (!model->hparams.tie_word_embeddings || apr_find_embedding(model) == NULL) return false;
+    return strncmp(apr_text_name_of(tensor->name).rest, head, sizeof head - 1) == 0; /* with the scales of it */
 }
 
 /* Marks what is there only to bring another tensor back to how it was. */

@@ -2,6 +2,7 @@
 #include "convert/entry.h"
 #include "convert/way.h"
 #include "formats/model/meta_names.h"
+#include "formats/model/text_part.h"
 #include "kernels/gather.h"
 
 #include <stdlib.h>
@@ -192,12 +193,12 @@ static apr_status pack(entry *e, const apr_tensor *blocks, const apr_tensor *sca
     return apr_way_join(whole, both, 2, &join, arena, e->view->path, e->err);
 }
 
-/* The tensor of this view that the pattern names for the same layer; NULL: there is none. */
+/* The tensor of this view that the pattern names for the same layer, under whatever prefix; NULL: there is none. */
 static apr_status find_companion(const entry *e, const char *pattern, const apr_name_match *match, const apr_tensor **found)
 {
     const char *const name = apr_fill_name(pattern, match, match->expert, &e->view->arena);
     if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
-    *found = apr_model_find(e->view, name);
+    *found = apr_find_text_tensor(e->view, name);
     return APR_OK;
 }
 
@@ -228,18 +229,37 @@ static apr_status enter_from_meta(entry *e, const apr_tensor *from)
     return apr_way_go(put(e, from), name, &chain, &e->view->arena, e->view->path, e->err);
 }
 
+/* What no rule knows is the text model's all the same if its name says so: scales beside a matrix, layers that predict ahead. */
+static bool is_other_text(const entry *e, const apr_tensor *t)
+{
+    const bool stays = e->as_they_are != NULL && apr_table_has(e->old, e->n_old, t) && e->as_they_are[t - e->old];
+    const apr_model_part part = apr_part_of(e->view, t->name);
+    return e->from == APR_DIALECT_HF && !stays && !has_record(t) && (part == APR_PART_TEXT || part == APR_PART_MTP);
+}
+
+/* "model.": what a name lacks of which no rule knows more than that it is of a layer, in a model saved without its head. */
+static const char *root_of_layer(const entry *e, const char *name)
+{
+    if (strncmp(name, "layers.", strlen("layers.")) != 0) return "";
+    return apr_family_rule(e->family, "backbone.embeddings.weight") != NULL ? "backbone." : "model.";
+}
+
 static apr_status enter_one(entry *e, const apr_tensor *from)
 {
-    apr_name_match match;
+    apr_name_match match = {.root = ""};
 
     if (e->from == APR_DIALECT_META) return enter_from_meta(e, from);
-    if (!finds(e, from, &match)) return (void)put(e, from), APR_OK;
+    if (!finds(e, from, &match) && !is_other_text(e, from)) return (void)put(e, from), APR_OK;
     if (match.form != NULL) return enter_by_form(e, from, &match);
     if (e->from == APR_DIALECT_GGML) return enter_by_rule(e, from, &match);
     apr_tensor *const t = put(e, from);
     const apr_chain nothing = {0};
-    const char *const name = apr_without_prefix(e->family, from->name, &e->view->arena);
-    return name != NULL ? apr_way_go(t, name, &nothing, &e->view->arena, e->view->path, e->err) : APR_OK;
+    const apr_text_name text = apr_text_name_of(from->name);
+    const char *const root = match.root[0] != '\0' ? match.root : text.root[0] != '\0' ? text.root : root_of_layer(e, from->name);
+    if (text.rest == from->name && root[0] == '\0') return APR_OK;
+    const char *const name = apr_arena_print(&e->view->arena, "%s%s", root, text.rest);
+    if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
+    return apr_way_go(t, name, &nothing, &e->view->arena, e->view->path, e->err);
 }
 
 /* ---- all of them ---- */
@@ -254,6 +274,21 @@ static void note_dialect(apr_model *view, const apr_family *family)
         h->split_kv_b |= strstr(name, ".self_attn.k_b_proj.") != NULL;
         h->split_qkvz |= family->n_forms > 0 && !family->tiles_value_heads && strstr(name, ".linear_attn.in_proj_qkv.") != NULL;
     }
+}
+
+/* Some checkpoints of tied models hold the matrix as the output's alone. */
+static apr_status tie_embedding(entry *e)
+{
+    static const char embedding[] = "model.embed_tokens.weight", head[] = "lm_head.weight";
+    apr_tensor *only = NULL;
+
+    if (!e->view->hparams.tie_word_embeddings || apr_family_rule(e->family, embedding) == NULL) return APR_OK;
+    for (size_t i = 0; i < e->n_tensors; i++) {
+        if (strcmp(e->tensors[i].name, embedding) == 0) return APR_OK;
+        if (strcmp(e->tensors[i].name, head) == 0) only = &e->tensors[i];
+    }
+    const apr_chain nothing = {0};
+    return only != NULL ? apr_way_on(only, embedding, &nothing, &e->view->arena, e->view->path, e->err) : APR_OK;
 }
 
 /* A scale is another tensor of the table, which has moved. */
@@ -284,6 +319,7 @@ apr_status apr_enter(apr_model *view, const apr_model *source, const apr_family 
         places[i] = e.n_tensors;
         APR_TRY(enter_one(&e, &e.old[i]));
     }
+    APR_TRY(tie_embedding(&e));
     move_scales(&e, places);
     view->tensors = e.tensors;
     view->n_tensors = e.n_tensors;

@@ -2,6 +2,7 @@
 #include "convert/dialect.h"
 #include "convert/entry.h"
 #include "convert/way.h"
+#include "formats/model/text_part.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -258,30 +259,8 @@ apr_status apr_without_dialect(apr_model *view, apr_error *err)
 
 /* ---- what stays behind ---- */
 
-static bool begins_with(const char *name, const char *head) { return strncmp(name, head, strlen(head)) == 0; }
-
-/* Behind the layers that are run? */
-static bool is_of_later_layer(const apr_model *model, const char *name)
-{
-    static const char *const layers[] = {"model.layers.", "backbone.layers.", "blk."};
-    const apr_family *const family = apr_family_find(model->hparams.architecture);
-    const char *const prefix = family != NULL ? family->text_prefix : NULL;
-    const char *number = NULL;
-
-    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
-        if (begins_with(name, layers[i])) number = name + strlen(layers[i]);
-    if (prefix != NULL && begins_with(name, prefix) && begins_with(name + strlen(prefix), "layers."))
-        number = name + strlen(prefix) + strlen("layers.");
-    return number != NULL && model->hparams.num_layers > 0 && strtoll(number, NULL, 10) >= model->hparams.num_layers;
-}
-
 bool apr_is_left_out(const apr_model *model, const char *name)
 {
-    static const char *const places[] = {"", "model."};
-    static const char *const heads[] = {"mtp.", "visual.", "vision_", "audio_", "embed_vision.", "embed_audio.", "multi_modal_projector."};
-
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-        for (size_t p = 0; p < sizeof places / sizeof *places; p++)
-            if (begins_with(name, places[p]) && begins_with(name + strlen(places[p]), heads[i])) return true;
-    return is_of_later_layer(model, name);
+    const apr_model_part part = apr_part_of(model, name);
+    return part == APR_PART_TOWER || part == APR_PART_MTP;
 }

@@ -41,7 +41,7 @@ sed -i 's|^    const struct CMUnitTest tests\[\] = {|    char *volatile p = mall
 grep -q 'p\[8\]' tests/formats/test_base64.c
 END
 fault leak 'make asan' 'LeakSanitizer' <<'END'
-sed -i 's|^    const struct CMUnitTest tests\[\] = {|    void *volatile p = malloc(8);\n    p = NULL;\n&|' tests/formats/test_base64.c
+sed -i 's|^    const struct CMUnitTest tests\[\] = {|    void *volatile p = malloc(8);\n    assert_non_null(p);\n    p = NULL;\n&|' tests/formats/test_base64.c
 grep -q 'p = NULL' tests/formats/test_base64.c
 END
 fault data_race 'tests/proved.sh run tsan' 'data race' <<'END'

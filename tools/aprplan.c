@@ -3,6 +3,7 @@
 #include "formats/hf/hf_quantization.h"
 #include "formats/model/packed_weights.h"
 #include "runtime/plan/plans.h"
+#include "runtime/program/admission.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
@@ -116,15 +117,27 @@ static apr_status list_gpus(const apr_call *call, apr_error *err)
     return apr_table_print(&table, stdout, 2, err);
 }
 
+/* What a run would refuse is not planned: tensors that are missing, misshapen, or no part of the model. */
+static apr_status admit(const question *q, const char *path, apr_error *err)
+{
+    apr_admission admission;
+
+    APR_TRY(apr_admission_check(&admission, &q->program, &q->model, err));
+    return apr_admission_refuse(&admission, path, err);
+}
+
 /* Weights of the model, or the shapes that its hyperparameters imply. */
 static apr_status open_question(question *q, const char *path, apr_error *err)
 {
     APR_TRY(apr_model_open(&q->source, path, err));
-    APR_TRY(apr_program_emit(&q->program, &q->source.hparams, err));
+    const bool has_tensors = q->source.n_tensors > 0;
+    if (has_tensors) APR_TRY(apr_canonical(&q->model, &q->source, err));
+    APR_TRY(apr_program_emit(&q->program, has_tensors ? &q->model.hparams : &q->source.hparams, err));
+    if (!has_tensors) APR_TRY(apr_skeleton_model(&q->model, &q->program, &q->source, err));
     const char *layout;
-    if (q->source.n_tensors > 0) APR_TRY(apr_canonical(&q->model, &q->source, err));
-    else APR_TRY(apr_skeleton_model(&q->model, &q->program, &q->source, err));
-    if (apr_find_packed(&q->source, &layout) != NULL) APR_TRY(apr_skeleton_model(&q->skeleton, &q->program, &q->source, err));
+    const bool is_packed = apr_find_packed(&q->source, &layout) != NULL;
+    if (is_packed) APR_TRY(apr_skeleton_model(&q->skeleton, &q->program, &q->source, err));
+    if (has_tensors && !is_packed) APR_TRY(admit(q, path, err));
     q->bytes = calloc(q->program.n_weights + 1, sizeof *q->bytes);
     q->host_bytes = calloc(q->program.n_weights + 1, sizeof *q->host_bytes);
     q->made = calloc(q->program.n_weights + 1, sizeof *q->made);

@@ -7,6 +7,7 @@
 #include "formats/hf/params.h"
 #include "formats/hf/safetensors.h"
 #include "formats/model/family.h"
+#include "formats/model/text_part.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -453,6 +454,7 @@ static apr_status judge_config(apr_model *model, apr_error *err)
         return apr_params_judge(params, model, &model->hparams, &model->arena, model->path, err);
     if (config == NULL) return APR_OK;
     APR_TRY(apr_hf_config_judge(config, &model->hparams, &model->arena, where, err));
+    model->overrules_tie = !model->hparams.tie_word_embeddings && apr_find_head(model) != NULL && apr_hf_config_ties(config);
     if (model->hparams.refusal == NULL) model->hparams.refusal = apr_hf_bias_conflict(model, &model->hparams, false, &model->arena);
     return APR_OK;
 }

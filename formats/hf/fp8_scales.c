@@ -12,6 +12,7 @@
  * All of them multiply, "_inv" or not. A stack of experts [E, N, K] has one leading dimension E in its scales too; each matrix of it
  * begins with a block. Scales in U8 are powers of two (MXFP8): apr_bind_packings. */
 #include "formats/base/json.h"
+#include "formats/hf/hf_config.h"
 #include "formats/hf/hf_quantization.h"
 #include "formats/hf/safetensors.h"
 
@@ -39,7 +40,7 @@ static apr_status read_block(const cJSON *list, const char *where, block_size *b
 
 static apr_status read_config(const cJSON *root, const char *where, block_size *block, apr_error *err)
 {
-    const cJSON *const nested = apr_json_get(root, "text_config"), *group;
+    const cJSON *const nested = apr_config_text_part(root), *group;
     const cJSON *config = apr_json_get(root, "quantization_config");
 
     if (config == NULL) config = apr_json_get(nested, "quantization_config");

@@ -2,15 +2,19 @@
  * and reads past tensors that it has no place for. */
 #include "formats/hf/safetensors.h"
 #include "formats/model/family.h"
+#include "formats/model/text_part.h"
 
 #include <string.h>
 
+/* Of the text model: a tower may have biases of its own. */
 static const apr_tensor *find_ending(const apr_model *model, const char *ending)
 {
     const size_t n_ending = strlen(ending);
     for (size_t i = 0; i < model->n_tensors; i++) {
-        const size_t n = strlen(model->tensors[i].name);
-        if (n >= n_ending && strcmp(model->tensors[i].name + n - n_ending, ending) == 0) return &model->tensors[i];
+        const char *const name = model->tensors[i].name;
+        const size_t n = strlen(name);
+        if (n >= n_ending && strcmp(name + n - n_ending, ending) == 0 && apr_part_of(model, name) == APR_PART_TEXT)
+            return &model->tensors[i];
     }
     return NULL;
 }

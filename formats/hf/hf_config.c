@@ -271,8 +271,18 @@ static apr_status settle(const reading *r)
 
 /* --- the whole --- */
 
-/* The class of the language model's part, where a card knows it: a mistral may lie in a mistral3. Where the part's family knows its
- * names inside of a larger model, too, the part is the model. */
+const cJSON *apr_config_text_part(const cJSON *root)
+{
+    static const char *const keys[] = {"text_config", "llm_config", "language_config"};
+    const cJSON *const thinker = apr_json_get(root, "thinker_config");
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (cJSON_IsObject(apr_json_get(root, keys[i]))) return apr_json_get(root, keys[i]);
+    return cJSON_IsObject(thinker) && cJSON_IsObject(apr_json_get(thinker, "text_config")) ? apr_json_get(thinker, "text_config") : NULL;
+}
+
+/* The class of the language model's part, where a card knows it: a mistral may lie in a mistral3, a deepseek_v3 in a kimi_k25. The part
+ * is the model. */
 static void find_card(reading *r)
 {
     const apr_family *const outer = apr_family_find(r->h->architecture);
@@ -280,8 +290,20 @@ static void find_card(reading *r)
     const apr_family *const inner = apr_family_find(inner_type);
 
     r->card = inner != NULL && inner->config != NULL ? inner->config : outer != NULL ? outer->config : NULL;
-    if (inner != NULL && outer != NULL && inner != outer && inner->text_prefix != NULL)
-        r->h->architecture = apr_family_type_of(inner_type)->name;
+    if (inner != NULL && inner != outer) r->h->architecture = apr_family_type_of(inner_type)->name;
+}
+
+/* A larger model may state it for its text part, for the whole, or differently for both: either is enough, for a head of its own in the
+ * file has the last word (apr_settle_head). */
+static apr_status read_tie(const reading *r)
+{
+    const char *const key = "tie_word_embeddings";
+    const cJSON *const whole = apr_json_get(r->root, key);
+
+    if (r->text == r->root || whole == NULL || cJSON_IsNull(whole)) return APR_OK;
+    if (!cJSON_IsBool(whole)) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is neither true nor false", r->where, key);
+    r->h->tie_word_embeddings |= cJSON_IsTrue(whole);
+    return APR_OK;
 }
 
 static apr_status read_all(reading *r)
@@ -297,6 +319,7 @@ static apr_status read_all(reading *r)
     APR_TRY(read_numbers(r));
     APR_TRY(read_aliases(r));
     APR_TRY(read_flags(r));
+    APR_TRY(read_tie(r));
     APR_TRY(settle(r));
     APR_TRY(apr_config_read_rope(r));
     APR_TRY(apr_config_read_layers(r));
@@ -309,8 +332,8 @@ apr_status apr_hf_config_read(const apr_attachment *config, apr_hparams *hparams
 
     *hparams = (apr_hparams){.architecture = ""};
     APR_TRY(apr_json_parse(&root, config->data, config->n_bytes, where, err));
-    const cJSON *const nested = apr_json_get(root, "text_config");
-    reading r = {.root = root, .text = cJSON_IsObject(nested) ? nested : root, .h = hparams, .arena = arena, .where = where, .err = err};
+    const cJSON *const nested = apr_config_text_part(root);
+    reading r = {.root = root, .text = nested != NULL ? nested : root, .h = hparams, .arena = arena, .where = where, .err = err};
     const apr_status status = cJSON_IsObject(root) ? read_all(&r) : apr_fail(err, APR_E_DAMAGED, "%s: no JSON object", where);
     cJSON_Delete(root);
     return status;
@@ -332,4 +355,13 @@ apr_status apr_hf_config_judge(const apr_attachment *config, apr_hparams *hparam
     }
     apr_arena_close(&own);
     return status;
+}
+
+bool apr_hf_config_ties(const apr_attachment *config)
+{
+    apr_arena own = {0};
+    apr_hparams read;
+    const bool ties = apr_hf_config_read(config, &read, &own, "config.json", NULL) == APR_OK && read.tie_word_embeddings;
+    apr_arena_close(&own);
+    return ties;
 }

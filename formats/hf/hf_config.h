@@ -16,6 +16,9 @@ typedef struct apr_config_reading {
     apr_error *err;
 } apr_config_reading;
 
+/* The part of a larger model's config.json that is about the language model; NULL: the whole is. */
+const cJSON *apr_config_text_part(const cJSON *root);
+
 /* What the language model's part says, else the whole; NULL when absent or null. */
 const cJSON *apr_config_find(const apr_config_reading *r, const char *key);
 /* Present, if only as null: then the class's default does not hold. */

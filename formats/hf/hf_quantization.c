@@ -2,6 +2,7 @@
 #include "formats/hf/hf_quantization.h"
 
 #include "formats/base/json.h"
+#include "formats/hf/hf_config.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -575,7 +576,7 @@ static apr_status read_object(reading *r, apr_error *err)
 static const cJSON *find_object(const cJSON *root)
 {
     static const char *const keys[] = {"quantization_config", "compression_config", "quantization"};
-    const cJSON *const places[] = {root, apr_json_get(root, "text_config")};
+    const cJSON *const places[] = {root, apr_config_text_part(root)};
 
     for (size_t p = 0; p < 2; p++)
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
@@ -588,7 +589,7 @@ static const cJSON *find_object(const cJSON *root)
 
 static int float_bytes_of(const cJSON *root)
 {
-    const cJSON *const places[] = {root, apr_json_get(root, "text_config")};
+    const cJSON *const places[] = {root, apr_config_text_part(root)};
     for (size_t p = 0; p < 2; p++)
         if (strcmp(text_of(places[p], "torch_dtype"), "float32") == 0 || strcmp(text_of(places[p], "dtype"), "float32") == 0) return 4;
     return 2;

@@ -1,6 +1,7 @@
 /* hf_tokenizer.c - tokenizer.json and its companions to a vocabulary; a tokenizer that the vocabulary cannot express exactly
  * stays APR_VOCAB_NONE, because a text tokenized almost right is worse than one refused. */
 #include "formats/base/json.h"
+#include "formats/hf/hf_config.h"
 #include "formats/hf/hf_pipeline.h"
 #include "formats/hf/safetensors.h"
 #include "formats/hf/sentencepiece.h"
@@ -248,7 +249,7 @@ static int32_t special_id(const reading *r, const char *token_key, const char *i
 static void read_specials(reading *r, const apr_hf_pipeline *p)
 {
     apr_vocab *const v = r->vocab;
-    const cJSON *const text_config = apr_json_get(r->model_config, "text_config");
+    const cJSON *const text_config = apr_config_text_part(r->model_config);
 
     v->pad_id = special_id(r, "pad_token", "pad_token_id"); /* first: the end is another where there is one */
     v->bos_id = special_id(r, "bos_token", "bos_token_id");

@@ -34,6 +34,8 @@ apr_status apr_safetensors_offsets(apr_offsets *offsets, const char *path, const
 apr_status apr_hf_config_read(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 /* For hyperparameters that came another way (an APR file's): checks config.json as above and fills refusal and unknown_fields alone. */
 apr_status apr_hf_config_judge(const apr_attachment *config, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
+/* Does config.json, or the class that it names, tie the output to the embedding? False where it cannot be read. */
+bool apr_hf_config_ties(const apr_attachment *config);
 char *apr_hf_config_write(const apr_hparams *hparams, const apr_vocab *vocab); /* malloc'ed JSON, NULL: no memory */
 /* The same for a whole model, with what its tensors show: biases, and the type of the weights where nothing states it. */
 char *apr_hf_config_make(const apr_model *model);

@@ -11,6 +11,7 @@
 #include "formats/hf/safetensors.h"
 #include "formats/hf/weight_files.h"
 #include "formats/model/meta_names.h"
+#include "formats/model/text_part.h"
 #include "formats/torch/torch.h"
 
 #include <inttypes.h>
@@ -351,19 +352,6 @@ static apr_status read_indexed(apr_model *model, const char *folder, weight_file
     return status;
 }
 
-/* Output and embedding are one matrix when the config says so, or when there is no other output matrix. */
-static void find_tied_output(apr_model *model)
-{
-    static const char *const embeddings[] = {"model.embed_tokens.weight", "model.language_model.embed_tokens.weight",
-                                             "language_model.model.embed_tokens.weight", "tok_embeddings.weight"};
-    static const char *const outputs[] = {"lm_head.weight", "model.lm_head.weight", "language_model.lm_head.weight", "output.weight"};
-
-    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
-        if (apr_model_find(model, outputs[i]) != NULL) return;
-    for (size_t i = 0; i < sizeof embeddings / sizeof *embeddings; i++)
-        if (apr_model_find(model, embeddings[i]) != NULL) model->hparams.tie_word_embeddings = true;
-}
-
 /* Weights under Meta's names; params.json speaks where there is no config.json. */
 static apr_status take_as_consolidated(apr_model *model, const char *folder, bool wants_params, apr_error *err)
 {
@@ -390,7 +378,7 @@ static apr_status complete_model(apr_model *model, const char *folder, const wei
     APR_TRY(apr_hparams_complete(&model->hparams, &model->arena, model->path, err));
     APR_TRY(apr_hf_vocab_read(model, &model->vocab, &model->arena, err));
     APR_TRY(apr_model_index_names(model, err));
-    find_tied_output(model);
+    apr_settle_head(model, config != NULL && apr_family_config_of(model->hparams.architecture) != NULL);
     APR_TRY(apr_quantization_read(model, &model->arena, &model->quantization, err));
     if (config != NULL && model->hparams.refusal == NULL)
         model->hparams.refusal = apr_hf_bias_conflict(model, &model->hparams, false, &model->arena);

@@ -17,10 +17,23 @@ static const apr_family_type *find_type(const apr_family *family, const char *mo
     return NULL;
 }
 
+/* The text part of a larger model is called after it: "qwen2_5_vl_text". */
+static const apr_family_type *find_text_type(const apr_family *family, const char *model_type)
+{
+    static const char ending[] = "_text";
+    const size_t n = strlen(model_type), m = sizeof ending - 1;
+
+    for (size_t i = 0; n > m && strcmp(model_type + n - m, ending) == 0 && i < APR_MAX_FAMILY_TYPES && family->types[i].name != NULL; i++)
+        if (strlen(family->types[i].name) == n - m && strncmp(family->types[i].name, model_type, n - m) == 0) return &family->types[i];
+    return NULL;
+}
+
 const apr_family *apr_family_find(const char *model_type)
 {
     for (size_t i = 0; i < apr_n_families && model_type != NULL; i++)
         if (find_type(apr_families[i], model_type) != NULL) return apr_families[i];
+    for (size_t i = 0; i < apr_n_families && model_type != NULL; i++)
+        if (find_text_type(apr_families[i], model_type) != NULL) return apr_families[i];
     return NULL;
 }
 
@@ -58,7 +71,8 @@ const apr_family_gguf *apr_family_gguf_of(const apr_family *family)
 const apr_family_type *apr_family_type_of(const char *model_type)
 {
     const apr_family *const family = apr_family_find(model_type);
-    return family != NULL ? find_type(family, model_type) : NULL;
+    const apr_family_type *const type = family != NULL ? find_type(family, model_type) : NULL;
+    return type != NULL || family == NULL ? type : find_text_type(family, model_type);
 }
 
 const char *apr_family_hf_key(const apr_family_config *config, const char *field, const char *usual)

@@ -178,7 +178,6 @@ typedef struct apr_family {
     const apr_family_config *config;             /* NULL: a config.json gives its numbers and no more */
     apr_family_gguf gguf;
     bool norms_add_one;             /* Hugging Face multiplies with 1 + weight; GGUF has the sum as the weight */
-    const char *text_prefix;        /* what Hugging Face's names may have for "model." where the text model is part of a larger one */
     bool tiles_value_heads;         /* ggml has value heads dealt out in turn, Hugging Face by the key head they share (step.h) */
     const apr_tensor_rule *tensors; /* [n_tensors] of its own: they come before those of the sets */
     size_t n_tensors;

@@ -1,6 +1,8 @@
 /* tensor_names.c - one name against a card's rows: own rows first, then the sets that it shares. */
 #include "formats/model/tensor_names.h"
 
+#include "formats/model/text_part.h"
+
 #include <string.h>
 
 /* A name with "{}" for its first number and "*" for the second, as rules are written. */
@@ -24,19 +26,15 @@ static int64_t number_of(const char *digits, size_t n)
     return value;
 }
 
-/* False when no rule can be meant: it is longer than any, or has a rule's own signs in it. `prefix` stands for "model." where the name
- * begins with it; NULL: nothing does. */
-static bool make_plain(plain_name *plain, const char *name, const char *prefix)
+/* False when no rule can be meant: it is longer than any, or has a rule's own signs in it. `root` is put before the name. */
+static bool make_plain(plain_name *plain, const char *root, const char *name)
 {
-    size_t n = 0;
+    size_t n = strlen(root);
     int n_numbers = 0;
 
     plain->numbers[0] = plain->numbers[1] = -1;
     if (strpbrk(name, "{}*") != NULL) return false;
-    if (prefix != NULL && strncmp(name, prefix, strlen(prefix)) == 0) {
-        name += strlen(prefix);
-        memcpy(plain->text, "model.", n = 6);
-    }
+    memcpy(plain->text, root, n);
     for (bool starts_part = true; *name != '\0'; starts_part = *name++ == '.') {
         const size_t n_digits = starts_part && n_numbers < 2 ? number_length(name) : 0;
         if (n + 3 > sizeof plain->text) return false;
@@ -102,15 +100,29 @@ static const apr_tensor_form *form_of(const apr_family *family, const plain_name
     return NULL;
 }
 
+/* The roots that a name of Hugging Face's may lack: a model that was saved without its head has "layers.0..." for "model.layers.0...". */
+static const char *const roots[] = {"", "model.", "backbone."};
+enum { N_ROOTS = sizeof roots / sizeof *roots };
+
+/* The name without the prefix of a larger model, with the i-th root before it; false: no rule can be meant. */
+static bool plain_of_text(plain_name *plain, const char *name, size_t i)
+{
+    const apr_text_name text = apr_text_name_of(name);
+    return (i == 0 || text.root[0] == '\0') && make_plain(plain, i == 0 ? text.root : roots[i], text.rest);
+}
+
 const apr_tensor_rule *apr_family_rule(const apr_family *family, const char *name)
 {
     plain_name plain;
 
-    if (!make_plain(&plain, name, family->text_prefix)) return NULL;
-    const apr_tensor_rule *const rule = rule_of(family, &plain, true, true);
-    if (rule != NULL) return rule;
-    const apr_tensor_form *const form = form_of(family, &plain);
-    return form != NULL ? apr_rule_of_pattern(family, form->parts[0].name) : NULL;
+    for (size_t i = 0; i < N_ROOTS; i++) {
+        if (!plain_of_text(&plain, name, i)) continue;
+        const apr_tensor_rule *const rule = rule_of(family, &plain, true, i == 0);
+        if (rule != NULL) return rule;
+        const apr_tensor_form *const form = form_of(family, &plain);
+        if (form != NULL && (i == 0 || form->dialect == APR_DIALECT_HF)) return apr_rule_of_pattern(family, form->parts[0].name);
+    }
+    return NULL;
 }
 
 static void take_numbers(apr_name_match *match, const plain_name *plain)
@@ -124,13 +136,18 @@ bool apr_match_tensor(const apr_family *family, apr_dialect dialect, const char 
     const bool is_ggml = dialect == APR_DIALECT_GGML;
     plain_name plain;
 
-    *match = (apr_name_match){0};
-    if (!make_plain(&plain, name, is_ggml ? NULL : family->text_prefix)) return false;
-    take_numbers(match, &plain);
-    const apr_tensor_form *const form = form_of(family, &plain);
-    if (form != NULL && form->dialect == dialect) match->form = form;
-    else match->rule = rule_of(family, &plain, !is_ggml, is_ggml);
-    return match->form != NULL || match->rule != NULL;
+    for (size_t i = 0; i < (is_ggml ? 1 : N_ROOTS); i++) {
+        *match = (apr_name_match){0};
+        if (!(is_ggml ? make_plain(&plain, "", name) : plain_of_text(&plain, name, i))) continue;
+        take_numbers(match, &plain);
+        match->root = is_ggml ? "" : roots[i];
+        const apr_tensor_form *const form = form_of(family, &plain);
+        if (form != NULL && form->dialect == dialect) match->form = form;
+        else match->rule = rule_of(family, &plain, !is_ggml, is_ggml);
+        if (match->form != NULL || match->rule != NULL) return true;
+    }
+    *match = (apr_name_match){.root = ""};
+    return false;
 }
 
 /* The part of that name, or -1. */
@@ -164,7 +181,7 @@ bool apr_match_holder(const apr_family *family, apr_dialect dialect, const char 
     plain_name plain;
 
     *match = (apr_name_match){0};
-    if (!make_plain(&plain, canonical, NULL)) return false;
+    if (!make_plain(&plain, "", canonical)) return false;
     take_numbers(match, &plain);
     for (size_t s = 0; dialect == APR_DIALECT_GGML && set_at(family, s, &set); s++)
         for (size_t i = 0; i < set.n_rules; i++) {
@@ -182,7 +199,7 @@ const apr_tensor_form *apr_match_whole(const apr_family *family, apr_dialect tar
     plain_name plain;
 
     *match = (apr_name_match){0};
-    if (!make_plain(&plain, canonical, NULL)) return NULL;
+    if (!make_plain(&plain, "", canonical)) return NULL;
     take_numbers(match, &plain);
     for (size_t s = 0; set_at(family, s, &set); s++)
         for (size_t i = 0; i < set.n_forms; i++)
@@ -205,12 +222,6 @@ const char *apr_fill_name(const char *pattern, const apr_name_match *match, int6
 }
 
 bool apr_is_stack_of(const char *whole, const char *part) { return strchr(whole, '*') == NULL && strchr(part, '*') != NULL; }
-
-const char *apr_without_prefix(const apr_family *family, const char *name, apr_arena *arena)
-{
-    const size_t n = family->text_prefix != NULL ? strlen(family->text_prefix) : 0;
-    return n > 0 && strncmp(name, family->text_prefix, n) == 0 ? apr_arena_print(arena, "model.%s", name + n) : NULL;
-}
 
 /* ---- steps ---- */
 

@@ -8,9 +8,10 @@
 typedef struct apr_name_match {
     const apr_tensor_rule *rule;
     const apr_tensor_form *form;
-    int part;       /* of the form, where a canonical name was looked for */
-    int64_t layer;  /* -1: the name has none */
-    int64_t expert; /* -1: the same */
+    int part;         /* of the form, where a canonical name was looked for */
+    const char *root; /* "model.": what the canonical name begins with, and the tensor's does not; static; "": nothing */
+    int64_t layer;    /* -1: the name has none */
+    int64_t expert;   /* -1: the same */
 } apr_name_match;
 
 /* The rule of a tensor, by its name in either dialect (a form's is that of its first part); NULL when none has it. */
@@ -32,9 +33,6 @@ const apr_tensor_form *apr_match_whole(const apr_family *family, apr_dialect tar
 /* A name with its numbers; NULL without memory. */
 const char *apr_fill_name(const char *pattern, const apr_name_match *match, int64_t expert, apr_arena *arena);
 bool apr_is_stack_of(const char *whole, const char *part);
-
-/* `name` with "model." for the family's prefix of larger models; NULL: it does not begin with it. */
-const char *apr_without_prefix(const apr_family *family, const char *name, apr_arena *arena);
 
 /* Steps of a rule with the numbers of a model. `keeps_tiles`: value heads stay as they are. False: too many. */
 bool apr_rule_to_ggml(const apr_tensor_rule *rule, const apr_family *family, const apr_hparams *hparams, bool keeps_tiles,

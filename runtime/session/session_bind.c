@@ -1,5 +1,6 @@
 /* session_bind.c - binds a program to a model's tensors, and its operations to the memory they run in. */
 #include "formats/model/packed_weights.h"
+#include "runtime/program/admission.h"
 #include "runtime/program/op_card.h"
 #include "runtime/session/heap.h"
 #include "runtime/session/session_parts.h"
@@ -9,18 +10,9 @@
 
 /* --- tensors --- */
 
+/* Its name and shape are the admission's (runtime/program/admission.h). */
 static apr_status check_tensor(const apr_session *s, const apr_weight_slot *slot, const apr_tensor *tensor, apr_error *err)
 {
-    apr_tensor wanted = {.rank = slot->rank, .dims = {slot->dims[0], slot->dims[1], slot->dims[2]}};
-    char have[96], want[96];
-
-    /* numbers may lie in any shape: [C, 1, K] taps, a bias [1, E] */
-    const bool fits = slot->rank == 1
-                          ? apr_tensor_elems(tensor) == slot->dims[0]
-                          : tensor->rank == slot->rank && memcmp(tensor->dims, wanted.dims, (size_t)slot->rank * sizeof *wanted.dims) == 0;
-    if (!fits)
-        return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is %s where the hyperparameters say %s", s->model->path, slot->name,
-                        apr_dims_text(tensor, have, sizeof have), apr_dims_text(&wanted, want, sizeof want));
     if (!apr_can_decode(tensor->dtype) || !apr_dtype_is_weights(tensor->dtype))
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' is %s, which is no type of weights that can be run", s->model->path,
                         slot->name, apr_dtypes[tensor->dtype].name);
@@ -29,69 +21,12 @@ static apr_status check_tensor(const apr_session *s, const apr_weight_slot *slot
     return APR_OK;
 }
 
-static bool begins_with(const char *name, const char *head) { return strncmp(name, head, strlen(head)) == 0; }
-
-/* What changes nothing here: precomputed frequencies and scales of quantized activations; towers for pictures and sound, and heads
- * that guess ahead; the output head of a model that is tied to its embedding. */
-static bool is_idle(const apr_session *s, const char *name)
-{
-    static const char ending[] = "rotary_emb.inv_freq";
-    static const char *const heads[] = {"mtp.",
-                                        "visual.",
-                                        "model.visual.",
-                                        "vision_tower.",
-                                        "model.vision_tower.",
-                                        "multi_modal_projector.",
-                                        "model.multi_modal_projector.",
-                                        "audio_tower.",
-                                        "rope_freqs.weight",
-                                        "rope_factors_"};
-    const size_t n = strlen(name), n_ending = sizeof ending - 1;
-
-    if (apr_is_activation_scale(name, NULL, 0) || (n >= n_ending && strcmp(name + n - n_ending, ending) == 0)) return true;
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-        if (begins_with(name, heads[i])) return true;
-    return s->model->hparams.tie_word_embeddings && begins_with(name, "lm_head.weight");
-}
-
 const apr_tensor *apr_session_parts(const apr_session *s, size_t slot)
 {
     return s->experts[slot] != NULL ? s->experts[slot] : s->tensors[slot];
 }
 
 int64_t apr_session_n_parts(const apr_session *s, size_t slot) { return s->tensors[slot] != NULL ? s->program.weights[slot].count : 0; }
-
-/* The tensor, the scales of its numbers, and what it was before it was computed, where that is kept beside it. */
-static void mark_used(const apr_session *s, const apr_tensor *tensor, bool *is_used)
-{
-    const char *const names[] = {tensor->name, tensor->scale != NULL ? tensor->scale->name : NULL, tensor->origin_kept};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const apr_tensor *const found = names[i] != NULL ? apr_model_find(s->model, names[i]) : NULL;
-        if (found != NULL) is_used[found - s->model->tensors] = true;
-    }
-}
-
-/* A tensor that the program does not use means another model than the one that would be run. */
-static apr_status check_leftovers(const apr_session *s, apr_error *err)
-{
-    apr_status status = APR_OK;
-    bool *const is_used = calloc(s->model->n_tensors + 1, sizeof *is_used);
-
-    if (is_used == NULL) return apr_no_memory(err, "the names of the tensors");
-    for (size_t i = 0; i < s->program.n_weights; i++) {
-        const apr_tensor *const parts = apr_session_parts(s, i);
-        for (int64_t j = 0; j < apr_session_n_parts(s, i); j++) mark_used(s, &parts[j], is_used);
-    }
-    for (size_t i = 0; i < s->model->n_tensors && status == APR_OK; i++) {
-        const char *const name = s->model->tensors[i].name;
-        if (!is_used[i] && !is_idle(s, name))
-            status = apr_fail(err, APR_E_UNSUPPORTED,
-                              "%s: tensor '%s' has no place in a %s model of %lld layers; leaving it out would give wrong results",
-                              s->model->path, name, s->program.architecture, (long long)s->program.num_layers);
-    }
-    free(is_used);
-    return status;
-}
 
 /* The tensors of a slot that has several, side by side: views of what they are in the model. */
 static apr_status bind_experts(apr_session *s, size_t i, apr_error *err)
@@ -131,14 +66,17 @@ static apr_status bind_tensor(apr_session *s, size_t i, apr_error *err)
 apr_status apr_session_bind_tensors(apr_session *s, apr_error *err)
 {
     const size_t n = s->program.n_weights + 1;
+    apr_admission admission;
 
     if (s->model->n_tensors == 0) return apr_fail(err, APR_E_UNSUPPORTED, "%s: there are no weights to run", s->model->path);
     APR_TRY(apr_refuse_packed(s->model, "run", err));
+    APR_TRY(apr_admission_check(&admission, &s->program, s->model, err));
+    APR_TRY(apr_admission_refuse(&admission, s->model->path, err));
     s->tensors = calloc(n, sizeof *s->tensors);
     s->experts = calloc(n, sizeof *s->experts);
     if (s->tensors == NULL || s->experts == NULL) return apr_no_memory(err, "the table of tensors");
     for (size_t i = 0; i < s->program.n_weights; i++) APR_TRY(bind_tensor(s, i, err));
-    return check_leftovers(s, err);
+    return APR_OK;
 }
 
 /* --- operations --- */

@@ -306,7 +306,32 @@ static void a_text_model_in_a_larger_one_is_known_under_its_prefix(void **state)
     assert_ptr_equal(rule, apr_family_rule(f, "model.layers.3.linear_attn.in_proj_qkv.weight"));
     assert_ptr_equal(rule, apr_family_rule(f, "blk.3.attn_qkv.weight"));
     assert_null(apr_family_rule(f, "model.visual.layers.3.linear_attn.in_proj_qkv.weight"));
-    assert_null(apr_family_rule(apr_family_find("qwen3"), "model.language_model.norm.weight"));
+}
+
+/* The prefix belongs to the larger model, whatever the family of its text part. */
+static void every_family_is_known_under_every_published_prefix(void **state)
+{
+    static const char
+        *const prefixes[] = {"model.language_model.", "language_model.model.", "model.text_model.", "thinker.model.", "llm.model.", ""},
+               *const towers[] = {"model.visual.", "vision_tower.", "vision_model.model.", "model.audio_tower.", "mm_projector."};
+    static const char norm[] = "layers.1.input_layernorm.weight";
+    char name[96];
+
+    (void)state;
+    for (size_t f = 0; f < apr_n_families; f++) {
+        const apr_tensor_rule *const rule = apr_family_rule(apr_families[f], "model.layers.1.input_layernorm.weight");
+        if (rule == NULL) continue; /* nemotron_h's names are its own */
+        for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+            snprintf(name, sizeof name, "%s%s", prefixes[i], norm);
+            assert_ptr_equal(apr_family_rule(apr_families[f], name), rule);
+        }
+        for (size_t i = 0; i < sizeof towers / sizeof *towers; i++) {
+            snprintf(name, sizeof name, "%s%s", towers[i], norm);
+            assert_null(apr_family_rule(apr_families[f], name));
+        }
+        assert_ptr_equal(apr_family_rule(apr_families[f], "language_model.lm_head.weight"),
+                         apr_family_rule(apr_families[f], "lm_head.weight"));
+    }
 }
 
 static void an_indexer_s_tensors_are_known_by_both_names(void **state)
@@ -386,6 +411,7 @@ int main(void)
         cmocka_unit_test(rotary_rows_move_only_in_families_that_keep_pairs_together),
         cmocka_unit_test(numbers_in_names_are_written_one_way),
         cmocka_unit_test(a_text_model_in_a_larger_one_is_known_under_its_prefix),
+        cmocka_unit_test(every_family_is_known_under_every_published_prefix),
         cmocka_unit_test(an_indexer_s_tensors_are_known_by_both_names),
         cmocka_unit_test(ggml_s_name_stands_for_the_first_family_that_has_it),
         cmocka_unit_test(what_nobody_knows_is_not_there),

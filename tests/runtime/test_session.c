@@ -239,7 +239,8 @@ static apr_status open_changed(const apr_model *model, size_t tensor, void (*cha
 }
 
 static void rename_it(apr_tensor *tensor) { tensor->name = "something.else"; }
-static void misname_it(apr_tensor *tensor) { tensor->name = "model.layers.7.mlp.something.weight"; }
+static void misname_it(apr_tensor *tensor) { tensor->name = "model.layers.1.mlp.something.weight"; }
+static void move_it_behind_the_last_layer(apr_tensor *tensor) { tensor->name = "model.layers.7.mlp.up_proj.weight"; }
 static void transpose_it(apr_tensor *tensor)
 {
     const int64_t rows = tensor->dims[0];
@@ -269,13 +270,16 @@ static void a_model_that_does_not_match_is_refused_with_the_tensor_s_name(void *
         assert_int_equal(open_changed(&g.model, (size_t)(down - g.model.tensors), cases[i].change, &err), cases[i].status);
         if (strstr(err.text, cases[i].part_of_sentence) == NULL) fail_msg("unexpected: %s", err.text);
     }
-    /* a tensor of a layer that the program does not know */
+    /* a tensor that the program does not know, or of a layer too many */
     const apr_tensor *const bias = apr_model_find(&g.model, "model.layers.1.self_attn.q_proj.bias");
     apr_error err = {0};
     assert_non_null(bias);
     g.model.hparams.architecture = "llama"; /* there, biases may be missing */
     assert_int_equal(open_changed(&g.model, (size_t)(bias - g.model.tensors), misname_it, &err), APR_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "has no place in a llama model"));
+    err = (apr_error){0};
+    assert_int_equal(open_changed(&g.model, (size_t)(bias - g.model.tensors), move_it_behind_the_last_layer, &err), APR_E_DAMAGED);
+    assert_non_null(strstr(err.text, "is of layer 7"));
     golden_close(&g);
 }
 

@@ -5,6 +5,7 @@
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
+#include "tools/conv/admit.h"
 
 #include <string.h>
 
@@ -32,7 +33,23 @@ static const char *footer_name(const apr_model *model, const apr_integrity *r)
     return model->format == APR_FORMAT_APR ? names[r->footer] : "none";
 }
 
-static void put_json(const apr_model *model, const apr_integrity *r, apr_json_text *out)
+static void put_admission(const apr_admission *a, apr_json_text *out)
+{
+    static const char *const keys[] = {[APR_TENSOR_MISSING] = "missing",
+                                       [APR_TENSOR_MISSHAPEN] = "misshapen",
+                                       [APR_TENSOR_BEYOND] = "beyond_last_layer",
+                                       [APR_TENSOR_UNKNOWN] = "unknown"};
+
+    apr_json_open(out, "tensors", '{');
+    apr_json_bool(out, "judged", a->is_judged);
+    for (int kind = 0; kind < APR_N_OBJECTIONS; kind++) apr_json_uint(out, keys[kind], a->n_of[kind]);
+    apr_json_open(out, "objections", '[');
+    for (size_t i = 0; i < a->n && i < APR_MOST_OBJECTIONS; i++) apr_json_string(out, NULL, a->first[i].text, strlen(a->first[i].text));
+    apr_json_close(out, ']');
+    apr_json_close(out, '}');
+}
+
+static void put_json(const apr_model *model, const apr_integrity *r, const apr_admission *a, apr_json_text *out)
 {
     const char *const container = apr_format_name(model->format);
     char text[FINDING_TEXT];
@@ -45,6 +62,7 @@ static void put_json(const apr_model *model, const apr_integrity *r, apr_json_te
     apr_json_string(out, "footer", footer_name(model, r), strlen(footer_name(model, r)));
     apr_json_int(out, "n_values", r->n_values);
     apr_json_int(out, "n_nonfinite", r->n_nonfinite);
+    put_admission(a, out);
     apr_json_open(out, "findings", '[');
     for (size_t i = 0; i < r->n_findings; i++) {
         const apr_finding *const f = &r->findings[i];
@@ -75,7 +93,22 @@ static apr_status print_findings(const apr_integrity *r, apr_error *err)
     return apr_table_print(&table, stdout, 2, err);
 }
 
-static apr_status print_text(const apr_model *model, const apr_integrity *r, apr_error *err)
+/* Held against the family's program: all there, or the first that are not. */
+static void print_admission(const apr_model *model, const apr_admission *a)
+{
+    char clean[512];
+
+    if (!a->is_judged) return;
+    if (a->n == 0)
+        printf("  tensors    all that a %s model of %lld layers needs\n", model->hparams.architecture,
+               (long long)model->hparams.num_layers);
+    for (size_t i = 0; i < a->n && i < APR_MOST_OBJECTIONS; i++)
+        printf("  %s %s\n", i == 0 ? "tensors   " : "          ",
+               apr_clean_text(clean, sizeof clean, a->first[i].text, strlen(a->first[i].text)));
+    if (a->n > APR_MOST_OBJECTIONS) printf("             and %zu more\n", a->n - APR_MOST_OBJECTIONS);
+}
+
+static apr_status print_text(const apr_model *model, const apr_integrity *r, const apr_admission *a, apr_error *err)
 {
     const bool is_apr = model->format == APR_FORMAT_APR;
     char path[512], size[APR_SMALL_TEXT], count[APR_SMALL_TEXT];
@@ -84,6 +117,7 @@ static apr_status print_text(const apr_model *model, const apr_integrity *r, apr
            apr_plain(stdout), apr_format_name(model->format), model->n_tensors, model->n_tensors == 1 ? "" : "s",
            apr_size_text(size, r->file_bytes));
     printf("  structure  good: every count, extent, size and name\n");
+    print_admission(model, a);
     if (is_apr && r->n_stated == 0) printf("  checksums  none for tensors; the file's own is %s\n", footer_name(model, r));
     else if (is_apr) printf("  checksums  %zu of %zu tensors good; the file's own is %s\n", r->n_good, r->n_stated, footer_name(model, r));
     else printf("  checksums  %s has none\n", apr_format_name(model->format));
@@ -93,8 +127,10 @@ static apr_status print_text(const apr_model *model, const apr_integrity *r, apr
     return r->n_findings > 0 ? print_findings(r, err) : APR_OK;
 }
 
-static apr_status verdict(const apr_model *model, const apr_integrity *r, apr_error *err)
+static apr_status verdict(const apr_model *model, const apr_integrity *r, const apr_admission *a, apr_error *err)
 {
+    apr_error why = {0};
+
     if (r->n_of[APR_FOUND_CHECKSUM] > 0)
         return apr_fail(err, APR_E_DAMAGED, "%s: %zu checksum%s not match: the file has changed since it was written, get it again",
                         model->path, r->n_of[APR_FOUND_CHECKSUM], r->n_of[APR_FOUND_CHECKSUM] == 1 ? " does" : "s do");
@@ -105,24 +141,26 @@ static apr_status verdict(const apr_model *model, const apr_integrity *r, apr_er
     if (r->n_of[APR_FOUND_NOT_FINITE] > 0)
         return apr_fail(err, APR_E_NO, "%s: %zu %s values that are not finite", model->path, r->n_of[APR_FOUND_NOT_FINITE],
                         r->n_of[APR_FOUND_NOT_FINITE] == 1 ? "tensor holds" : "tensors hold");
-    return APR_OK;
+    return apr_admission_refuse(a, model->path, &why) != APR_OK ? apr_fail(err, APR_E_NO, "%s", why.text) : APR_OK;
 }
 
 static apr_status run_check(const apr_call *call, apr_error *err)
 {
     apr_model model;
     apr_integrity r = {0};
+    apr_admission admission = {0};
     apr_meter meter;
 
     apr_status status = apr_model_open(&model, call->operands[0], err);
+    if (status == APR_OK) status = apr_admission_of(&admission, &model, err);
     if (status == APR_OK) {
         const apr_progress progress = apr_meter_start(&meter, call->quiet);
         status = apr_integrity_check(&r, &model, &progress, err);
         apr_meter_end(&meter);
     }
-    if (status == APR_OK && call->answer->json) put_json(&model, &r, &call->answer->body);
-    else if (status == APR_OK) status = print_text(&model, &r, err);
-    if (status == APR_OK) status = verdict(&model, &r, err);
+    if (status == APR_OK && call->answer->json) put_json(&model, &r, &admission, &call->answer->body);
+    else if (status == APR_OK) status = print_text(&model, &r, &admission, err);
+    if (status == APR_OK) status = verdict(&model, &r, &admission, err);
     apr_integrity_close(&r);
     apr_model_close(&model);
     return status;

@@ -8,6 +8,7 @@
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
+#include "tools/conv/admit.h"
 #include "tools/conv/feedback_run.h"
 #include "tools/conv/importance_print.h"
 #include "tools/conv/packed_print.h"
@@ -376,6 +377,20 @@ static apr_status check_formats(const apr_model *source, const char *in, const c
     return APR_OK;
 }
 
+/* A model whose tensors are not those of its family would be written as if it were whole. */
+static apr_status admit(const apr_model *source, bool allow_incomplete, apr_error *err)
+{
+    apr_admission admission;
+    apr_error why = {0};
+
+    APR_TRY(apr_admission_of(&admission, source, err));
+    if (!apr_admission_is_incomplete(&admission)) return APR_OK;
+    const apr_status status = apr_admission_refuse(&admission, source->path, &why);
+    if (!allow_incomplete) return apr_fail(err, status, "%s; --allow-incomplete goes on all the same", why.text);
+    fprintf(stderr, "warning: %s\n", why.text);
+    return APR_OK;
+}
+
 static const char *mark_of_report(const char *path) { return is_page(path) ? APR_QUANT_PAGE_MARK : report_mark; }
 
 /* All that is written, before the work: what cannot be, or would take the place of something else, is known at once. A table of damages may
@@ -430,6 +445,7 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     APR_TRY(apr_runs_parse(&output->runs, output->dry_run, &o.part, &options.part, err));
     APR_TRY(apr_model_open(&source, in, err));
     apr_status status = check_formats(&source, in, out, expect, produce, &options.format, err);
+    if (status == APR_OK) status = admit(&source, output->allow_incomplete, err);
     if (status == APR_OK) status = apr_lora_set_open(&o.lora, &output->lora, err);
     if (status == APR_OK && output->imatrix != NULL) status = apr_imatrix_open(&o.imatrix, output->imatrix, false, err);
     if (output->imatrix != NULL) options.imatrix = &o.imatrix;

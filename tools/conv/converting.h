@@ -11,7 +11,7 @@
 #include "tools/conv/runs_option.h"
 
 typedef struct apr_output_options {
-    bool force, allow_loss;
+    bool force, allow_loss, allow_incomplete;
     int profile; /* apr_profile */
     int cpu;     /* 0: the best level that there is; otherwise 1 + apr_cpu_level */
     uint64_t shard_bytes;
@@ -37,6 +37,13 @@ typedef struct apr_output_options {
          NULL,                                                                                                                           \
          "write what OUT's format cannot say completely, too, and list what is lost",                                                    \
          APR_TO(type, member.allow_loss)},                                                                                               \
+        {"allow-incomplete",                                                                                                             \
+         0,                                                                                                                              \
+         APR_OPTION_FLAG,                                                                                                                \
+         NULL,                                                                                                                           \
+         NULL,                                                                                                                           \
+         "go on, with a warning, where tensors are missing or have other shapes than config.json says",                                  \
+         APR_TO(type, member.allow_incomplete)},                                                                                         \
         {"profile",                                                                                                                      \
          0,                                                                                                                              \
          APR_OPTION_CHOICE,                                                                                                              \

@@ -2,6 +2,7 @@
 #include "tools/run/running.h"
 
 #include "convert/dialect.h"
+#include "formats/model/text_part.h"
 #include "runtime/session/heap.h"
 #include "tools/cli/process.h"
 #include "tools/cli/text.h"
@@ -21,6 +22,16 @@ static void warn_of_unknown_fields(const apr_model *model)
     if (fields == NULL) return;
     fprintf(stderr, "warning: config.json has fields that are not known here; what they ask for is not done: %s\n",
             apr_clean_text(clean, sizeof clean, fields, strlen(fields)));
+}
+
+static void warn_of_own_head(const apr_model *model)
+{
+    const apr_tensor *const head = model->overrules_tie ? apr_find_head(model) : NULL;
+    char clean[512];
+
+    if (head == NULL) return;
+    fprintf(stderr, "warning: '%s' is used: it differs from the embedding, to which config.json ties the output\n",
+            apr_clean_text(clean, sizeof clean, head->name, strlen(head->name)));
 }
 
 static uint64_t heap_growth(uint64_t before)
@@ -51,6 +62,7 @@ apr_status apr_running_open_files(apr_running *r, const char *path, apr_error *e
     APR_TRY(apr_canonical(&r->model, &r->source, err));
     r->names_bytes = heap_growth(before);
     warn_of_unknown_fields(&r->source);
+    warn_of_own_head(&r->source);
     return APR_OK;
 }
 

@@ -77,7 +77,6 @@ const apr_family apr_family_gemma4 = {
              .supposes = &supposes,
              .takes_divisors = true,
              .has_window = true},
-    .text_prefix = "model.language_model.",
     .config = &gemma4,
     .tensors = tensors,
     .n_tensors = sizeof tensors / sizeof *tensors,

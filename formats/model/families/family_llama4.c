@@ -19,7 +19,7 @@ static const apr_tensor_rule tensors[] = {
     {FFN "shared_expert.down_proj.weight", B "ffn_down_shexp.weight", APR_FOR_FFN_DOWN},
 };
 
-/* Checkpoints have experts transposed; the text part of a larger one has its head elsewhere. */
+/* Checkpoints have experts transposed. */
 static const apr_tensor_form forms[] = {
     {APR_DIALECT_HF,
      APR_FORM_WRITTEN,
@@ -28,7 +28,6 @@ static const apr_tensor_form forms[] = {
      {{FFN "experts.*.gate_proj.weight", {APR_TRANSPOSED, APR_FIRST_HALF}},
       {FFN "experts.*.up_proj.weight", {APR_TRANSPOSED, APR_SECOND_HALF}}}},
     {APR_DIALECT_HF, APR_FORM_WRITTEN, FFN "experts.down_proj", NULL, {{FFN "experts.*.down_proj.weight", {APR_TRANSPOSED}}}},
-    {APR_DIALECT_HF, APR_FORM_READ, "language_model.lm_head.weight", NULL, {{"lm_head.weight", {{0}}}}},
 };
 
 static const apr_family_config llama4 = {
@@ -76,7 +75,6 @@ const apr_family apr_family_llama4 = {.name = "llama4",
                                                .shares_one = true,
                                                .takes_divisors = true,
                                                .has_window = true},
-                                      .text_prefix = "language_model.model.",
                                       .config = &llama4,
                                       .tensors = tensors,
                                       .n_tensors = sizeof tensors / sizeof *tensors,

@@ -27,7 +27,6 @@ const apr_family apr_family_ministral3 = {
     .gguf = {.more_keys = " vocab_size rope.dimension_count rope.scaling.yarn_log_multiplier attention.temperature_scale ",
              .yarn_log_unit = 1,
              .rotates_pairs = true},
-    .text_prefix = "model.language_model.",
     .config = &ministral3,
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
     .translates = true};
@@ -78,7 +77,6 @@ const apr_family apr_family_mistral4 = {
                           " expert_weights_norm rope.dimension_count rope.scaling.yarn_log_multiplier attention.temperature_scale"
                           " attention.temperature_length ",
              .yarn_log_unit = 0.1},
-    .text_prefix = "model.language_model.",
     .config = &mistral4,
     .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_fused_experts,
              &apr_tensors_shared_experts},

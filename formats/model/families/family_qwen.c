@@ -12,7 +12,9 @@
 
 static const apr_family_config qwen2 = {CONFIG, .attention_bias = APR_BIAS_QKV_ALWAYS, .computes = " rmsnorm "};
 const apr_family apr_family_qwen2 = {.name = "qwen2",
-                                     .types = {{"qwen2", "Qwen2ForCausalLM"}},
+                                     .types = {{"qwen2", "Qwen2ForCausalLM"},
+                                               {"qwen2_vl", "Qwen2VLForConditionalGeneration"},
+                                               {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"}},
                                      .ggml = "qwen2",
                                      .gguf = {.more_keys = " ", .omits_head_dim = true, .heads_fill_hidden = true},
                                      .config = &qwen2,
@@ -20,5 +22,9 @@ const apr_family apr_family_qwen2 = {.name = "qwen2",
 
 static const apr_family_config qwen3 = {CONFIG, .attention_bias = APR_BIAS_WHEN_STATED, .head_dim = 128,
                                         .computes = " rmsnorm qk_layernorm use_qk_norm qk_norm "};
-const apr_family apr_family_qwen3 = {
-    .name = "qwen3", .types = {{"qwen3", "Qwen3ForCausalLM"}}, .ggml = "qwen3", .gguf = {.more_keys = " "}, .config = &qwen3, COMMON};
+const apr_family apr_family_qwen3 = {.name = "qwen3",
+                                     .types = {{"qwen3", "Qwen3ForCausalLM"}, {"qwen3_vl", "Qwen3VLForConditionalGeneration"}},
+                                     .ggml = "qwen3",
+                                     .gguf = {.more_keys = " "},
+                                     .config = &qwen3,
+                                     COMMON};

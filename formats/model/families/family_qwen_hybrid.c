@@ -10,7 +10,7 @@
     " ssm.time_step_rank ssm.inner_size full_attention_interval rope.dimension_count nextn_predict_layers "
 
 #define COMMON                                                                                                                      \
-    .norms_add_one = true, .text_prefix = "model.language_model.", .translates = true,                                              \
+    .norms_add_one = true, .translates = true,                                                                                      \
     .sets = {&linear_set,        &apr_tensors_ends,    &apr_tensors_attention,    &apr_tensors_qk_norm, &apr_tensors_ffn_post_norm, \
              &apr_tensors_dense, &apr_tensors_experts, &apr_tensors_shared_expert}
 

@@ -1,0 +1,27 @@
+/* admit.c - a file's tensors under canonical names, held against the program of its family. */
+#include "tools/conv/admit.h"
+
+#include "convert/dialect.h"
+#include "formats/model/packed_weights.h"
+#include "runtime/program/families.h"
+
+apr_status apr_admission_of(apr_admission *admission, const apr_model *source, apr_error *err)
+{
+    const apr_family *const family = apr_family_translated(source->hparams.architecture);
+    apr_program program = {0};
+    apr_model view = {0};
+    const char *layout;
+
+    *admission = (apr_admission){0};
+    if (family == NULL || apr_family_program_of(family) == NULL || source->n_tensors == 0 || source->hparams.refusal != NULL) return APR_OK;
+    if (apr_find_packed(source, &layout) != NULL) return APR_OK; /* matrices in a layout that nothing here reads */
+    apr_status status = apr_canonical(&view, source, err);
+    if (status == APR_OK) {
+        const apr_status emitted = apr_program_emit(&program, &view.hparams, NULL);
+        if (emitted == APR_OK) status = apr_admission_check(admission, &program, &view, err);
+        else if (emitted == APR_E_MEMORY) status = apr_no_memory(err, "the program of a model");
+    }
+    apr_program_close(&program);
+    apr_model_close(&view);
+    return status;
+}
