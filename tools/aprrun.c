@@ -151,14 +151,18 @@ static apr_status generate_with(apr_running *r, const apr_call *call, const prom
     const generate_options *const o = call->options;
     const apr_sample_options sampling = {.temperature = (float)o->temp, .top_p = (float)o->top_p, .seed = (uint64_t)o->seed};
     stream s = {.running = r, .show_special = o->special, .print = !call->answer->json};
-    const apr_generate_options options = {
-        .max_tokens = o->n, .stop_ids = r->model.vocab.stop_ids, .n_stop_ids = r->model.vocab.n_stop_ids, .on_token = on_token, .user = &s};
+    const apr_generate_options options = {.max_tokens = o->n,
+                                          .stop_ids = o->chat ? r->chat.ids : r->model.vocab.stop_ids,
+                                          .n_stop_ids = o->chat ? r->chat.n : r->model.vocab.n_stop_ids,
+                                          .on_token = on_token,
+                                          .user = &s};
     apr_generation generation;
     apr_sampler sampler = {0};
     int32_t *prompt = NULL;
     size_t n_prompt = 0;
 
     apr_status status = encode_prompt(r, o, text, &prompt, &n_prompt, err);
+    if (status == APR_OK && o->chat && !call->quiet) apr_say_turn_end(r, stderr);
     if (status == APR_OK) status = apr_sampler_open(&sampler, apr_session_program(r->session)->vocab_size, &sampling, err);
     if (status == APR_OK) status = apr_generate(r->session, &sampler, prompt, n_prompt, &options, &generation, err);
     if (status == APR_OK && s.failed) status = apr_no_memory(err, "the text");

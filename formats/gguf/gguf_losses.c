@@ -3,6 +3,7 @@
  *
  * Our own reader obeys the keys of gguf_extra.c and gguf_vocab.c; what is listed here is lost for everybody else. */
 #include "formats/gguf/gguf.h"
+#include "formats/gguf/gguf_stops.h"
 #include "formats/model/spm_scores.h"
 #include "formats/model/vocab_index.h"
 
@@ -198,6 +199,7 @@ static apr_status check_vocab(const checking *c)
     APR_TRY(v->kind == APR_VOCAB_BPE ? check_splitting(c) : check_sentencepiece(c));
     APR_TRY(check_bytes(c));
     APR_TRY(check_added(c));
+    APR_TRY(apr_gguf_stop_losses(v, c->losses, c->err));
     return check_ids(c);
 }
 

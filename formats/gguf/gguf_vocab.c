@@ -1,5 +1,6 @@
 /* gguf_vocab.c - a tokenizer out of GGUF's tokenizer.* keys, and into them. */
 #include "formats/gguf/gguf.h"
+#include "formats/gguf/gguf_stops.h"
 #include "formats/model/spm_scores.h"
 
 static const struct {
@@ -9,7 +10,7 @@ static const struct {
 
 #define NO_SPLITTING "" /* tokenizer.aprkit.pattern of a tokenizer that merges across the whole text */
 
-/* Keys of single tokens, and where their ids lie in apr_vocab; those of turn_keys only end a turn. */
+/* Keys of single tokens, and where their ids lie in apr_vocab; those that only end a turn are in gguf_stops.c. */
 static const struct {
     const char *key;
     size_t offset;
@@ -19,38 +20,6 @@ static const struct {
     {"tokenizer.ggml.unknown_token_id", offsetof(apr_vocab, unk_id)},
     {"tokenizer.ggml.padding_token_id", offsetof(apr_vocab, pad_id)},
 };
-static const char *const turn_keys[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
-
-/* Texts that end a turn in every model that has them as special tokens, unless it has another one, too: in the harmony format of
- * gpt-oss <|end|> only ends a message (in phi-3 it ends the turn), and Gemma 4's </s> is a token like others. */
-static const struct {
-    const char *text, *unless[2];
-} turn_texts[] = {
-    {"<|im_end|>", {0}},
-    {"<|eot_id|>", {0}},
-    {"<|eom_id|>", {0}},
-    {"<|endoftext|>", {0}},
-    {"<|end_of_text|>", {0}},
-    {"<end_of_turn>", {0}},
-    {"<|return|>", {0}},
-    {"<|call|>", {0}},
-    {"<|flush|>", {0}},
-    {"<|calls|>", {0}},
-    {"<EOT>", {0}},
-    {"_<EOT>", {0}},
-    {"[EOT]", {0}},
-    {"[EOS]", {0}},
-    {"<eos>", {0}},
-    {"<turn|>", {0}},
-    {"[e~[", {0}},
-    {"<|tool_response>", {0}},
-    {"<end_of_utterance>", {0}},
-    {"<｜end▁of▁sentence｜>", {0}},
-    {"<|end|>", {"<|return|>", "<|flush|>"}},
-    {"</s>", {"<|tool_response>", NULL}},
-};
-enum { N_TURN_TEXTS = sizeof turn_texts / sizeof *turn_texts };
-
 /* --- out of the keys --- */
 
 static apr_status wrong_array(const apr_kv *item, const char *wanted, const char *where, apr_error *err)
@@ -233,40 +202,6 @@ static apr_status read_rules(const apr_kv_list *kv, apr_vocab *v, apr_arena *are
 
 static int32_t *id_of(apr_vocab *v, size_t offset) { return (int32_t *)(void *)((char *)v + offset); }
 
-static bool is_special(const apr_vocab *v, size_t id) { return v->types[id] == APR_TOKEN_CONTROL || v->types[id] == APR_TOKEN_USER; }
-
-/* The row of turn_texts, or -1. */
-static int turn_text_of(apr_str token)
-{
-    for (int t = 0; t < N_TURN_TEXTS; t++)
-        if (apr_str_is(token, turn_texts[t].text)) return t;
-    return -1;
-}
-
-static bool is_excepted(int row, const bool present[N_TURN_TEXTS])
-{
-    for (int u = 0; u < 2; u++)
-        if (turn_texts[row].unless[u] != NULL && present[turn_text_of(apr_str_of(turn_texts[row].unless[u]))]) return true;
-    return false;
-}
-
-/* Where keys have named an end, the padding token may be another one by its text (Qwen's <|endoftext|>); where they named none, it
- * pads and no more. */
-static void add_turn_texts(apr_vocab *v)
-{
-    const int64_t only_pads = v->n_stop_ids == 0 ? v->pad_id : -1;
-    bool present[N_TURN_TEXTS] = {false};
-
-    for (size_t i = 0; i < v->n_tokens; i++) {
-        const int row = is_special(v, i) ? turn_text_of(v->tokens[i]) : -1;
-        if (row >= 0) present[row] = true;
-    }
-    for (size_t i = 0; i < v->n_tokens; i++) {
-        const int row = is_special(v, i) && (int64_t)i != only_pads ? turn_text_of(v->tokens[i]) : -1;
-        if (row >= 0 && !is_excepted(row, present)) apr_vocab_add_stop(v, (int64_t)i);
-    }
-}
-
 static apr_status read_ids(const apr_kv_list *kv, apr_vocab *v, const char *where, apr_error *err)
 {
     const apr_kv *stops;
@@ -280,9 +215,7 @@ static apr_status read_ids(const apr_kv_list *kv, apr_vocab *v, const char *wher
         for (uint64_t i = 0; i < stops->n_elems && v->n_stop_ids < APR_MAX_STOP_IDS; i++) apr_vocab_add_stop(v, apr_kv_elem_int(stops, i));
         return APR_OK;
     }
-    for (size_t i = 0; i < sizeof turn_keys / sizeof *turn_keys; i++)
-        if (apr_kv_get_int(kv, turn_keys[i], &id)) apr_vocab_add_stop(v, id);
-    add_turn_texts(v);
+    apr_gguf_find_stops(kv, v);
     return APR_OK;
 }
 
@@ -358,24 +291,17 @@ static apr_status put_merges(const apr_vocab *v, apr_kv_list *kv, apr_error *err
     return put_strings(kv, "tokenizer.ggml.merges", joined, v->n_merges, err);
 }
 
-/* Does a reader find just these stop ids by itself, by eos and by the texts of tokens? More than one are stated in any case. */
-static bool stops_are_guessed(const apr_vocab *v)
-{
-    apr_vocab guessed = {.n_tokens = v->n_tokens, .tokens = v->tokens, .types = v->types, .pad_id = v->pad_id};
-
-    if (v->n_stop_ids > 1) return false;
-    apr_vocab_add_stop(&guessed, v->eos_id);
-    if (v->types != NULL) add_turn_texts(&guessed);
-    return guessed.n_stop_ids == v->n_stop_ids && (v->n_stop_ids == 0 || guessed.stop_ids[0] == v->stop_ids[0]);
-}
-
 static apr_status put_ids(const apr_vocab *v, apr_kv_list *kv, apr_error *err)
 {
     for (size_t i = 0; i < sizeof id_keys / sizeof *id_keys; i++) {
         const int32_t id = *(const int32_t *)(const void *)((const char *)v + id_keys[i].offset);
         if (id >= 0) APR_TRY(apr_kv_set_int(kv, id_keys[i].key, APR_KV_U32, id, err));
     }
-    return stops_are_guessed(v) ? APR_OK : put_numbers(kv, "tokenizer.aprkit.stop_ids", APR_KV_I32, v->n_stop_ids, load_stop, v, err);
+    const apr_gguf_stops stops = apr_gguf_plan_stops(v);
+    if (stops.eot_id >= 0) APR_TRY(apr_kv_set_int(kv, APR_GGUF_EOT, APR_KV_U32, stops.eot_id, err));
+    if (stops.eom_id >= 0) APR_TRY(apr_kv_set_int(kv, APR_GGUF_EOM, APR_KV_U32, stops.eom_id, err));
+    if (!stops.needs_list) return APR_OK;
+    return put_numbers(kv, "tokenizer.aprkit.stop_ids", APR_KV_I32, v->n_stop_ids, load_stop, v, err);
 }
 
 /* Does a reader that knows no flags treat this token as the table of flags says? */

@@ -1,6 +1,7 @@
 /* verify_vocabulary.c - tokenizer, stop ids, chat template: compared without running a model. */
 #include "runtime/check/verify_parts.h"
 #include "runtime/check/verify_texts.h"
+#include "runtime/template/chat.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +51,10 @@ static void check_stops(apr_verify_report *report)
     const apr_subject *const truth = &report->input->truth, *const other = &report->input->other;
     const uint8_t *const types = other->vocab->types;
     apr_verify_vocabulary *const v = &report->vocabulary;
+    apr_chat_stops chat;
 
     v->first_lost_stop = v->first_ordinary_stop = -1;
+    v->turn_end = apr_chat_stops_of(other->vocab, &chat, NULL) == APR_OK ? chat.added : -1;
     for (size_t i = 0; i < truth->vocab->n_stop_ids && v->first_lost_stop < 0; i++)
         if (!apr_tokenizer_is_stop(other->tokenizer, truth->vocab->stop_ids[i])) v->first_lost_stop = truth->vocab->stop_ids[i];
     for (size_t i = 0; i < other->vocab->n_stop_ids && v->first_ordinary_stop < 0; i++) {
@@ -76,7 +79,7 @@ static void check_presence(apr_verify_report *report)
     const apr_verify_input *const input = report->input;
 
     report->vocabulary = (apr_verify_vocabulary){.n_truth = input->truth.vocab->n_tokens, .n_other = input->other.vocab->n_tokens};
-    report->vocabulary.first_lost_stop = report->vocabulary.first_ordinary_stop = -1;
+    report->vocabulary.first_lost_stop = report->vocabulary.first_ordinary_stop = report->vocabulary.turn_end = -1;
     if (input->truth.tokenizer == NULL && input->other.tokenizer == NULL) apr_verify_note(report, APR_VERIFY_TOKENIZER);
     else apr_verify_judge(report, APR_VERIFY_TOKENIZER, false);
 }

@@ -14,4 +14,14 @@ apr_status apr_chat_render(const apr_vocab *vocab, const char *system, const cha
 apr_status apr_chat_render_messages(const apr_vocab *vocab, const cJSON *messages, double now, char **text, size_t *n_bytes,
                                     apr_error *err);
 
+/* What ends an answer in a chat: the vocabulary's stop ids, and the token that the template writes after an assistant's message. */
+typedef struct apr_chat_stops {
+    int32_t ids[APR_MAX_STOP_IDS + 1];
+    size_t n;
+    int32_t added; /* the template's token where the vocabulary does not state it as a stop id; else -1 */
+} apr_chat_stops;
+
+/* Renders a question and its answer to see it. A template that does not render them, or writes no token there, adds none. APR_E_MEMORY. */
+apr_status apr_chat_stops_of(const apr_vocab *vocab, apr_chat_stops *stops, apr_error *err);
+
 #endif

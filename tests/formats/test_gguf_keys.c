@@ -1,5 +1,6 @@
 /* formats/gguf/gguf.h: hyperparameters and tokenizers, out of GGUF's keys and into them. */
 #include "formats/gguf/gguf.h"
+#include "formats/gguf/gguf_stops.h"
 #include "tests/support/kv_fixture.h"
 
 #include <math.h>
@@ -312,6 +313,66 @@ static void a_sentencepiece_vocabulary_goes_out_and_comes_back(void **state)
     assert_string_equal(f->v.chat_template, "{{ x }}");
 }
 
+/* GLM's three ends, of which others know one by its text; five; the end token and one that others find by its text; and a token that
+ * ends turns for others although this model does not stop at it. */
+static void stops_go_where_other_readers_look(void **state)
+{
+    static const apr_str tokens[] = {S("a"),          S("<|endoftext|>"), S("<|user|>"), S("<|observation|>"),
+                                     S("<|im_end|>"), S("<x>"),           S("</s>"),     S("<|tool_response>")};
+    static const uint8_t types[] = {1, 3, 3, 3, 3, 3, 3, 3};
+    static const struct {
+        int32_t stops[5], eos, eot, eom, pad;
+        size_t n_stops, n_tokens, n_warnings;
+        bool has_list;
+    } rows[] = {
+        {.stops = {1, 2, 3}, .n_stops = 3, .eos = 1, .eot = 2, .eom = 3, .pad = 4, .n_tokens = 6, .has_list = true},
+        {.stops = {1, 4, 2, 3}, .n_stops = 4, .eos = 1, .eot = 2, .eom = 3, .pad = -1, .n_tokens = 6},
+        {.stops = {1, 2, 3, 4, 5}, .n_stops = 5, .eos = 1, .eot = 2, .eom = 3, .pad = -1, .n_tokens = 6, .n_warnings = 1, .has_list = true},
+        {.stops = {1, 4}, .n_stops = 2, .eos = 1, .eot = 4, .eom = -1, .pad = -1, .n_tokens = 6},
+        {.stops = {4, 1}, .n_stops = 2, .eos = 4, .eot = -1, .eom = -1, .pad = -1, .n_tokens = 6},
+        {.stops = {4}, .n_stops = 1, .eos = 4, .eot = -1, .eom = -1, .pad = -1, .n_tokens = 6, .n_warnings = 1, .has_list = true},
+        {.stops = {4}, .n_stops = 1, .eos = 4, .eot = -1, .eom = -1, .pad = 1, .n_tokens = 6, .has_list = true},
+        {.stops = {0}, .n_stops = 1, .eos = 0, .eot = -1, .eom = -1, .pad = -1, .n_tokens = 1},
+        /* </s> is taken out by every reader that finds <|tool_response>, whatever the keys say */
+        {.stops = {1, 4, 7, 6}, .n_stops = 4, .eos = 1, .eot = 4, .eom = -1, .pad = -1, .n_tokens = 8, .n_warnings = 1, .has_list = true},
+    };
+    fixture *const f = *state;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        apr_vocab v = {.kind = APR_VOCAB_BPE,
+                       .n_tokens = rows[i].n_tokens,
+                       .tokens = tokens,
+                       .types = types,
+                       .pre = "gpt-2",
+                       .bos_id = -1,
+                       .eos_id = rows[i].eos,
+                       .unk_id = -1,
+                       .pad_id = rows[i].pad,
+                       .n_stop_ids = rows[i].n_stops};
+        apr_losses losses = {0};
+        int64_t id;
+
+        memcpy(v.stop_ids, rows[i].stops, sizeof rows[i].stops);
+        f->kv = (apr_kv_list){.arena = &f->arena};
+        assert_int_equal(apr_gguf_vocab_keys(&v, &f->kv, &f->err), APR_OK);
+        assert_int_equal(apr_kv_get_int(&f->kv, "tokenizer.ggml.eot_token_id", &id) ? id : -1, rows[i].eot);
+        assert_int_equal(apr_kv_get_int(&f->kv, "tokenizer.ggml.eom_token_id", &id) ? id : -1, rows[i].eom);
+        assert_int_equal(apr_kv_find(&f->kv, "tokenizer.aprkit.stop_ids") != NULL, rows[i].has_list);
+        assert_int_equal(apr_gguf_stop_losses(&v, &losses, &f->err), APR_OK);
+        assert_int_equal(losses.n_items, rows[i].n_warnings);
+        if (losses.n_items > 0) assert_int_equal(losses.items[0].kind, APR_LOST_TO_OTHERS);
+        apr_losses_close(&losses);
+
+        assert_int_equal(read_vocab(f), APR_OK);
+        assert_int_equal(f->v.n_stop_ids, rows[i].n_stops);
+        for (size_t s = 0; s < rows[i].n_stops; s++) {
+            bool is_there = false;
+            for (size_t k = 0; k < f->v.n_stop_ids; k++) is_there |= f->v.stop_ids[k] == rows[i].stops[s];
+            assert_true(is_there);
+        }
+    }
+}
+
 static void what_gguf_has_no_key_for_is_kept_under_our_own(void **state)
 {
     static const apr_str tokens[] = {S("a"), S("b"), S("ab"), S("<e1>"), S("<e2>")};
@@ -591,6 +652,7 @@ int main(void)
         TEST(the_keys_of_the_bundled_model_can_be_made_anew),
         TEST(so_can_those_of_other_families),
         TEST(a_sentencepiece_vocabulary_goes_out_and_comes_back),
+        TEST(stops_go_where_other_readers_look),
         TEST(what_gguf_has_no_key_for_is_kept_under_our_own),
         TEST(turns_end_where_llama_cpp_ends_them),
         TEST(each_family_stops_at_its_own_ends),

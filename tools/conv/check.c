@@ -2,6 +2,7 @@
 #include "tools/conv/check.h"
 
 #include "runtime/check/integrity.h"
+#include "runtime/template/chat.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
@@ -53,6 +54,7 @@ static void put_json(const apr_model *model, const apr_integrity *r, const apr_a
 {
     const char *const container = apr_format_name(model->format);
     char text[FINDING_TEXT];
+    apr_chat_stops stops;
 
     apr_json_string(out, "path", model->path, strlen(model->path));
     apr_json_string(out, "container", container, strlen(container));
@@ -63,6 +65,7 @@ static void put_json(const apr_model *model, const apr_integrity *r, const apr_a
     apr_json_int(out, "n_values", r->n_values);
     apr_json_int(out, "n_nonfinite", r->n_nonfinite);
     put_admission(a, out);
+    if (apr_chat_stops_of(&model->vocab, &stops, NULL) == APR_OK && stops.added >= 0) apr_json_int(out, "turn_end_id", stops.added);
     apr_json_open(out, "findings", '[');
     for (size_t i = 0; i < r->n_findings; i++) {
         const apr_finding *const f = &r->findings[i];
@@ -108,8 +111,17 @@ static void print_admission(const apr_model *model, const apr_admission *a)
     if (a->n > APR_MOST_OBJECTIONS) printf("             and %zu more\n", a->n - APR_MOST_OBJECTIONS);
 }
 
+static void print_turn_end(const apr_vocab *vocab, int32_t id)
+{
+    char clean[256];
+
+    printf("  chat       the template ends turns with token %d (%s), which is no stop id: other programs may not stop there\n", (int)id,
+           apr_clean_text(clean, sizeof clean, vocab->tokens[id].text, vocab->tokens[id].n_bytes));
+}
+
 static apr_status print_text(const apr_model *model, const apr_integrity *r, const apr_admission *a, apr_error *err)
 {
+    apr_chat_stops stops;
     const bool is_apr = model->format == APR_FORMAT_APR;
     char path[512], size[APR_SMALL_TEXT], count[APR_SMALL_TEXT];
 
@@ -124,6 +136,7 @@ static apr_status print_text(const apr_model *model, const apr_integrity *r, con
     printf("  values     %s decoded, ", apr_count_text(count, r->n_values));
     if (r->n_nonfinite == 0) printf("all finite\n");
     else printf("%s not finite\n", apr_count_text(count, r->n_nonfinite));
+    if (apr_chat_stops_of(&model->vocab, &stops, err) == APR_OK && stops.added >= 0) print_turn_end(&model->vocab, stops.added);
     return r->n_findings > 0 ? print_findings(r, err) : APR_OK;
 }
 

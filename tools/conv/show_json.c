@@ -1,4 +1,5 @@
 /* show_json.c - aprconv show --json: everything that show knows, complete. */
+#include "runtime/template/chat.h"
 #include "tools/conv/show.h"
 
 #include "formats/model/sink.h"
@@ -117,6 +118,8 @@ static void put_id(apr_json_text *out, const char *key, int32_t id)
 /* The tokens themselves are in the metadata of a GGUF and in tokenizer.json. */
 static void put_vocab(const apr_vocab *vocab, apr_json_text *out)
 {
+    apr_chat_stops stops;
+
     apr_json_open(out, "tokenizer", '{');
     put_string(out, "kind", apr_vocab_kind_name(vocab->kind));
     put_string(out, "pre", vocab->pre);
@@ -132,6 +135,7 @@ static void put_vocab(const apr_vocab *vocab, apr_json_text *out)
     apr_json_open(out, "stop_ids", '[');
     for (size_t i = 0; i < vocab->n_stop_ids; i++) apr_json_int(out, NULL, vocab->stop_ids[i]);
     apr_json_close(out, ']');
+    if (apr_chat_stops_of(vocab, &stops, NULL) == APR_OK) put_id(out, "turn_end_id", stops.added);
     put_string(out, "chat_template", vocab->chat_template);
     apr_json_close(out, '}');
 }

@@ -1,4 +1,5 @@
 /* show_text.c - aprconv show for a person: aligned facts, one heading a topic, within 100 columns where names allow. */
+#include "runtime/template/chat.h"
 #include "tools/conv/show.h"
 
 #include "formats/base/bytes.h"
@@ -229,6 +230,7 @@ static void add_token(apr_table *table, const char *name, const apr_vocab *vocab
 
 static void add_stops(apr_table *table, const apr_vocab *vocab)
 {
+    apr_chat_stops stops;
     char text[1024] = "";
 
     for (size_t i = 0; i < vocab->n_stop_ids; i++) {
@@ -239,6 +241,7 @@ static void add_stops(apr_table *table, const apr_vocab *vocab)
                  apr_short_text(shown, sizeof shown, token.text, token.n_bytes, 24));
     }
     if (*text) add_fact(table, "stops on", text);
+    if (apr_chat_stops_of(vocab, &stops, NULL) == APR_OK && stops.added >= 0) add_token(table, "chat stops on", vocab, stops.added);
 }
 
 static apr_status show_vocab(const apr_vocab *vocab, apr_error *err)

@@ -60,14 +60,15 @@ apr_status apr_batch_job_encode(apr_batch_job *job, const apr_running *running, 
     return status;
 }
 
-apr_request apr_batch_job_request(apr_batch_job *job, const apr_vocab *vocab)
+apr_request apr_batch_job_request(apr_batch_job *job, const apr_running *r)
 {
+    const bool is_chat = job->request.messages != NULL;
     return (apr_request){.prompt = job->prompt,
                          .n_prompt = job->n_prompt,
                          .max_tokens = job->request.max_tokens,
                          .sampling = job->request.sampling,
-                         .stop_ids = vocab->stop_ids,
-                         .n_stop_ids = vocab->n_stop_ids,
+                         .stop_ids = is_chat ? r->chat.ids : r->model.vocab.stop_ids,
+                         .n_stop_ids = is_chat ? r->chat.n : r->model.vocab.n_stop_ids,
                          .tag = job};
 }
 

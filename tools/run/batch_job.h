@@ -22,7 +22,8 @@ typedef struct apr_batch_job {
 
 /* The prompt as token ids; messages by the model's chat template. A sentence for the line's answer where that cannot be done. */
 apr_status apr_batch_job_encode(apr_batch_job *job, const apr_running *running, double now, bool no_bos, apr_error *err);
-apr_request apr_batch_job_request(apr_batch_job *job, const apr_vocab *vocab);
+/* Messages end where the chat template ends a turn, too. */
+apr_request apr_batch_job_request(apr_batch_job *job, const apr_running *running);
 /* A token of the answer. False: one of the strings that end it is there, or memory ran out (no_memory). */
 bool apr_batch_job_take(apr_batch_job *job, const apr_running *running, int32_t id, bool is_stop);
 /* The answer as a line, malloc'ed, with its '\n'. NULL: no memory, or (err) ids that are no text. */

@@ -67,7 +67,7 @@ typedef struct batch {
     apr_batch_standard standard;
     double now;
     int64_t n_lines; /* of a file that can be read twice; 0: not known */
-    int64_t n_before, n_answered, n_refused, n_tokens;
+    int64_t n_before, n_answered, n_refused, n_tokens, n_chats;
     double first_seconds, longest_first; /* sums, and the largest, until the first token */
     apr_meter meter;
     apr_progress progress;
@@ -169,7 +169,8 @@ static apr_status take_line(batch *b, const apr_line *line, apr_next *what, apr_
     job->crc = crc_of(line);
     apr_status status = read_job(b, line, job, &own);
     if (status == APR_OK) {
-        *request = apr_batch_job_request(job, &b->running.model.vocab);
+        *request = apr_batch_job_request(job, &b->running);
+        if (job->request.messages != NULL && b->n_chats++ == 0 && !b->call->quiet) apr_say_turn_end(&b->running, stderr);
         job->next = b->jobs;
         b->jobs = job;
         *what = APR_NEXT_REQUEST;

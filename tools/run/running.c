@@ -79,7 +79,7 @@ apr_status apr_running_open_tokenizer(apr_running *r, apr_error *err)
     const uint64_t before = apr_heap_in_use();
     APR_TRY(apr_tokenizer_open(&r->tokenizer, &r->model.vocab, err));
     r->tokenizer_bytes = heap_growth(before);
-    return APR_OK;
+    return apr_chat_stops_of(&r->model.vocab, &r->chat, err);
 }
 
 apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
@@ -117,6 +117,16 @@ static double local_seconds(void)
     if (localtime_r(&now, &local) == NULL || gmtime_r(&now, &utc) == NULL) return (double)now;
     local.tm_isdst = utc.tm_isdst = 0;
     return (double)now + difftime(mktime(&local), mktime(&utc));
+}
+
+void apr_say_turn_end(const apr_running *r, FILE *to)
+{
+    char clean[256];
+
+    if (r->chat.added < 0) return;
+    const apr_str token = r->model.vocab.tokens[r->chat.added];
+    fprintf(to, "note: the chat template ends turns with token %d (%s), which is no stop id of the model; answers end there too\n",
+            (int)r->chat.added, apr_clean_text(clean, sizeof clean, token.text, token.n_bytes));
 }
 
 apr_subject apr_running_subject(const apr_running *r)

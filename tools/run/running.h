@@ -4,6 +4,7 @@
 
 #include "formats/model/model.h"
 #include "runtime/check/subject.h"
+#include "runtime/template/chat.h"
 #include "tools/cli/cli.h"
 #include "tools/conv/lora_option.h"
 #include "tools/device/device.h"
@@ -50,6 +51,7 @@ typedef struct apr_running {
     apr_lora_set lora;        /* what is merged into that */
     apr_model behind[2];      /* views that `model` was made of, where it took more than one */
     apr_tokenizer *tokenizer; /* NULL: there is no vocabulary, or it was not asked for */
+    apr_chat_stops chat;      /* what ends an answer in the chat template; with the tokenizer */
     apr_session *session;
     uint64_t names_bytes, tokenizer_bytes; /* of heap that these took beside the plan; UINT64_MAX: not known */
 } apr_running;
@@ -71,6 +73,8 @@ apr_status apr_running_open_tokenizer(apr_running *running, apr_error *err);
 apr_status apr_running_options(const apr_run_options *options, int64_t n_logits, apr_session_options *session, apr_error *err);
 
 /* To be judged. Borrows. */
+/* One line where the template ends its turns with a token that the model does not state as a stop id. */
+void apr_say_turn_end(const apr_running *running, FILE *to);
 apr_subject apr_running_subject(const apr_running *running);
 
 /* --stats: plan lines, predicted against measured. JSON goes into the answer, text to stderr. */

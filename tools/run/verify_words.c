@@ -54,6 +54,8 @@ static void say_stops(const apr_verify_report *r, const apr_verify_check *c, apr
     for (size_t i = 0; i < vocab->n_stop_ids && n < sizeof line->found - 24; i++)
         n += (size_t)snprintf(line->found + n, sizeof line->found - n, "%s%d", i > 0 ? ", " : "", (int)vocab->stop_ids[i]);
     if (vocab->n_stop_ids == 0) FOUND(line, "none");
+    if (v->turn_end >= 0 && v->first_lost_stop < 0 && v->first_ordinary_stop < 0)
+        WHERE(line, "the chat template ends turns with %d, which is no stop id", (int)v->turn_end);
     if (v->first_lost_stop >= 0) WHERE(line, "%d does not end a turn here", (int)v->first_lost_stop);
     else if (v->first_ordinary_stop >= 0) WHERE(line, "%d ends a turn, and is an ordinary token", (int)v->first_ordinary_stop);
 }

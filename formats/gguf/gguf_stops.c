@@ -1,0 +1,185 @@
+/* gguf_stops.c - stop ids out of GGUF's keys and the texts of tokens, and what of them other readers find. */
+#include "formats/gguf/gguf_stops.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Texts that end a turn in every model that has them as special tokens, unless it has another one, too: in the harmony format of
+ * gpt-oss <|end|> only ends a message (in phi-3 it ends the turn), and Gemma 4's </s> is a token like others. */
+static const struct {
+    const char *text, *unless[2];
+} turn_texts[] = {
+    {"<|im_end|>", {0}},
+    {"<|eot_id|>", {0}},
+    {"<|eom_id|>", {0}},
+    {"<|endoftext|>", {0}},
+    {"<|end_of_text|>", {0}},
+    {"<end_of_turn>", {0}},
+    {"<|return|>", {0}},
+    {"<|call|>", {0}},
+    {"<|flush|>", {0}},
+    {"<|calls|>", {0}},
+    {"<EOT>", {0}},
+    {"_<EOT>", {0}},
+    {"[EOT]", {0}},
+    {"[EOS]", {0}},
+    {"<eos>", {0}},
+    {"<turn|>", {0}},
+    {"[e~[", {0}},
+    {"<|tool_response>", {0}},
+    {"<end_of_utterance>", {0}},
+    {"<｜end▁of▁sentence｜>", {0}},
+    {"<|end|>", {"<|return|>", "<|flush|>"}},
+    {"</s>", {"<|tool_response>", NULL}},
+};
+enum { N_TURN_TEXTS = sizeof turn_texts / sizeof *turn_texts };
+
+/* Of these texts the ones that end a turn and not a whole text: what the key eot means. */
+static const char *const turn_ends[] = {"<|im_end|>", "<|eot_id|>",         "<|end|>", "<end_of_turn>", "<EOT>", "_<EOT>",
+                                        "[EOT]",      "<end_of_utterance>", "<turn|>"};
+
+/* --- texts --- */
+
+/* The row of turn_texts, or -1. */
+static int turn_text_of(apr_str token)
+{
+    for (int t = 0; t < N_TURN_TEXTS; t++)
+        if (apr_str_is(token, turn_texts[t].text)) return t;
+    return -1;
+}
+
+static bool is_special(const apr_vocab *v, size_t id)
+{
+    return v->types != NULL && (v->types[id] == APR_TOKEN_CONTROL || v->types[id] == APR_TOKEN_USER);
+}
+
+typedef struct found_texts {
+    bool present[N_TURN_TEXTS];
+} found_texts;
+
+static found_texts find_texts(const apr_vocab *v)
+{
+    found_texts found = {{false}};
+    for (size_t i = 0; i < v->n_tokens; i++) {
+        const int row = is_special(v, i) ? turn_text_of(v->tokens[i]) : -1;
+        if (row >= 0) found.present[row] = true;
+    }
+    return found;
+}
+
+static bool is_excepted(int row, const found_texts *found)
+{
+    for (int u = 0; u < 2; u++)
+        if (turn_texts[row].unless[u] != NULL && found->present[turn_text_of(apr_str_of(turn_texts[row].unless[u]))]) return true;
+    return false;
+}
+
+/* Where keys have named an end, the padding token may be another one by its text (Qwen's <|endoftext|>); where they named none, it
+ * pads and no more. */
+static void add_turn_texts(apr_vocab *v)
+{
+    const int64_t only_pads = v->n_stop_ids == 0 ? v->pad_id : -1;
+    const found_texts found = find_texts(v);
+
+    for (size_t i = 0; i < v->n_tokens; i++) {
+        const int row = is_special(v, i) && (int64_t)i != only_pads ? turn_text_of(v->tokens[i]) : -1;
+        if (row >= 0 && !is_excepted(row, &found)) apr_vocab_add_stop(v, (int64_t)i);
+    }
+}
+
+void apr_gguf_find_stops(const apr_kv_list *kv, apr_vocab *v)
+{
+    int64_t id;
+
+    if (apr_kv_get_int(kv, APR_GGUF_EOT, &id)) apr_vocab_add_stop(v, id);
+    if (apr_kv_get_int(kv, APR_GGUF_EOM, &id)) apr_vocab_add_stop(v, id);
+    add_turn_texts(v);
+}
+
+/* --- what others find --- */
+
+static bool is_stop(const apr_vocab *v, int64_t id)
+{
+    for (size_t i = 0; i < v->n_stop_ids; i++)
+        if (v->stop_ids[i] == id) return true;
+    return false;
+}
+
+static bool same_stops(const apr_vocab *a, const apr_vocab *b)
+{
+    for (size_t i = 0; i < a->n_stop_ids; i++)
+        if (!is_stop(b, a->stop_ids[i])) return false;
+    return a->n_stop_ids == b->n_stop_ids;
+}
+
+/* No key makes other readers stop at a token whose text they take out of their list. */
+static bool is_taken_out(const apr_vocab *v, int32_t id, const found_texts *found)
+{
+    const int row = turn_text_of(v->tokens[id]);
+    return row >= 0 && is_excepted(row, found);
+}
+
+static bool ends_turns(apr_str token)
+{
+    for (size_t i = 0; i < sizeof turn_ends / sizeof *turn_ends; i++)
+        if (apr_str_is(token, turn_ends[i])) return true;
+    return false;
+}
+
+/* Stops that are known by nothing else come first; a key that is left names the turn's end, so that no reader guesses it. */
+static void give_keys(apr_gguf_stops *s, const apr_vocab *v, const found_texts *found)
+{
+    for (size_t i = 0; i < v->n_stop_ids; i++) {
+        const int32_t id = v->stop_ids[i];
+        const bool is_out = is_taken_out(v, id, found),
+                   is_known = id == v->eos_id || (turn_text_of(v->tokens[id]) >= 0 && is_special(v, (size_t)id));
+        if (is_known && !is_out) continue;
+        if (!is_out && s->eot_id < 0) s->eot_id = id;
+        else if (!is_out && s->eom_id < 0) s->eom_id = id;
+        else s->unheard[s->n_unheard++] = id;
+    }
+    for (size_t i = 0; i < v->n_stop_ids; i++) {
+        const int32_t id = v->stop_ids[i];
+        if (id == v->eos_id || is_taken_out(v, id, found)) continue;
+        if (s->eot_id < 0 && ends_turns(v->tokens[id])) s->eot_id = id;
+        if (s->eom_id < 0 && apr_str_is(v->tokens[id], "<|eom_id|>")) s->eom_id = id;
+    }
+}
+
+apr_gguf_stops apr_gguf_plan_stops(const apr_vocab *v)
+{
+    apr_gguf_stops s = {.eot_id = -1, .eom_id = -1, .extra = -1};
+    apr_vocab guessed = {.n_tokens = v->n_tokens, .tokens = v->tokens, .types = v->types, .pad_id = v->pad_id};
+    const found_texts found = find_texts(v);
+
+    give_keys(&s, v, &found);
+    apr_vocab_add_stop(&guessed, v->eos_id);
+    apr_vocab_add_stop(&guessed, s.eot_id);
+    apr_vocab_add_stop(&guessed, s.eom_id);
+    add_turn_texts(&guessed);
+    s.needs_list = !same_stops(v, &guessed);
+    for (size_t i = 0; i < guessed.n_stop_ids && s.extra < 0; i++)
+        if (!is_stop(v, guessed.stop_ids[i]) && guessed.stop_ids[i] != v->pad_id) s.extra = guessed.stop_ids[i];
+    return s;
+}
+
+static int shown(apr_str s) { return s.n_bytes < 60 ? (int)s.n_bytes : 60; }
+
+apr_status apr_gguf_stop_losses(const apr_vocab *v, apr_losses *losses, apr_error *err)
+{
+    const apr_gguf_stops s = apr_gguf_plan_stops(v);
+
+    if (s.n_unheard > 0) {
+        const apr_str token = v->tokens[s.unheard[0]];
+        char more[48] = "";
+        if (s.n_unheard > 1) snprintf(more, sizeof more, " (and %zu more)", s.n_unheard - 1);
+        APR_TRY(apr_loss_add(losses, APR_LOST_TO_OTHERS, err,
+                             "the model stops at token %d (\"%.*s\")%s, which no key of GGUF and no known text tells other readers",
+                             (int)s.unheard[0], shown(token), token.text, more));
+    }
+    if (s.extra < 0) return APR_OK;
+    const apr_str token = v->tokens[s.extra];
+    return apr_loss_add(losses, APR_LOST_TO_OTHERS, err,
+                        "the model does not stop at token %d (\"%.*s\"); other readers do, because of its text", (int)s.extra, shown(token),
+                        token.text);
+}
