@@ -3,6 +3,7 @@
 #include "runtime/session/generate.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
+#include "tools/conv/begin_token.h"
 #include "tools/run/batch_verb.h"
 #include "tools/run/bench_verb.h"
 #include "tools/run/doctor.h"
@@ -163,6 +164,7 @@ static apr_status generate_with(apr_running *r, const apr_call *call, const prom
 
     apr_status status = encode_prompt(r, o, text, &prompt, &n_prompt, err);
     if (status == APR_OK && o->chat && !call->quiet) apr_say_turn_end(r, stderr);
+    if (status == APR_OK && !o->chat && !o->no_bos && !call->quiet) apr_say_two_begins(r, prompt, n_prompt, stderr);
     if (status == APR_OK) status = apr_sampler_open(&sampler, apr_session_program(r->session)->vocab_size, &sampling, err);
     if (status == APR_OK) status = apr_generate(r->session, &sampler, prompt, n_prompt, &options, &generation, err);
     if (status == APR_OK && s.failed) status = apr_no_memory(err, "the text");
@@ -226,9 +228,10 @@ static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error 
     size_t n_ids = 0;
 
     APR_TRY(apr_text_open(&text, call->operands[1], err));
-    apr_status status = apr_subject_encode(&subject, text.bytes, text.n_bytes, false, &ids, &n_ids, err);
+    apr_status status = apr_subject_encode_text(&subject, text.bytes, text.n_bytes, &ids, &n_ids, err);
     apr_text_close(&text);
     if (status == APR_OK) {
+        apr_begin_windows(subject.vocab, ids, n_ids, o->window);
         on.progress = apr_meter_start_counting(&meter, call->quiet);
         status = apr_evaluate_perplexity(r->session, ids, n_ids, o->window, on_window, &on, &result, err);
         apr_meter_end(&meter);
@@ -240,9 +243,11 @@ static apr_status perplexity_of(apr_running *r, const apr_call *call, apr_error 
         apr_json_real(json, "nll_per_token", result.nll_per_token);
         apr_json_int(json, "tokens_scored", result.n_scored);
         apr_json_int(json, "windows", result.n_windows);
+        apr_begin_json(subject.vocab, json);
     } else {
         printf("perplexity %.4f  (%lld tokens scored in %lld windows of %lld, %.6f nats a token)\n", result.perplexity,
                (long long)result.n_scored, (long long)result.n_windows, (long long)o->window, result.nll_per_token);
+        apr_begin_print(subject.vocab, stdout);
     }
     if (o->run.stats) apr_print_stats(r, call);
     return APR_OK;

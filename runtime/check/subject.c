@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 apr_status apr_subject_chat(const apr_subject *s, const char *system, const char *user, char **text, size_t *n_bytes, apr_error *err)
 {
@@ -46,6 +47,33 @@ apr_status apr_subject_encode(const apr_subject *s, const char *text, size_t n_b
     const apr_encode_options options = {.add_special = add_special, .parse_special = true};
     if (s->tokenizer == NULL) return bytes_as_ids(s, text, n_bytes, ids, n_ids, err);
     return apr_tokenizer_encode(s->tokenizer, text, n_bytes, &options, ids, n_ids, err);
+}
+
+int32_t apr_begin_token(const apr_vocab *v) { return v->add_bos && v->bos_id >= 0 && (size_t)v->bos_id < v->n_tokens ? v->bos_id : -1; }
+
+void apr_begin_windows(const apr_vocab *vocab, int32_t *ids, size_t n_ids, int64_t window)
+{
+    const int32_t begin = apr_begin_token(vocab);
+    for (size_t i = 0; begin >= 0 && window > 0 && i < n_ids; i += (size_t)window) ids[i] = begin;
+}
+
+apr_status apr_subject_encode_text(const apr_subject *s, const char *text, size_t n_bytes, int32_t **ids, size_t *n_ids, apr_error *err)
+{
+    const int32_t begin = s->tokenizer != NULL ? apr_begin_token(s->vocab) : -1;
+
+    APR_TRY(apr_subject_encode(s, text, n_bytes, false, ids, n_ids, err));
+    if (begin < 0) return APR_OK;
+    int32_t *const more = realloc(*ids, (*n_ids + 1) * sizeof *more);
+    if (more == NULL) {
+        free(*ids);
+        *ids = NULL;
+        return apr_no_memory(err, "token ids");
+    }
+    memmove(more + 1, more, *n_ids * sizeof *more);
+    more[0] = begin;
+    *ids = more;
+    ++*n_ids;
+    return APR_OK;
 }
 
 apr_status apr_subject_decode(const apr_subject *s, const int32_t *ids, size_t n_ids, char **text, size_t *n_bytes, apr_error *err)

@@ -23,6 +23,14 @@ apr_status apr_subject_chat(const apr_subject *subject, const char *system, cons
 apr_status apr_subject_encode(const apr_subject *subject, const char *text, size_t n_bytes, bool add_special, int32_t **ids, size_t *n_ids,
                               apr_error *err);
 
+/* A text that is evaluated in windows: as above with nothing added but the begin token where the model asks for one. */
+apr_status apr_subject_encode_text(const apr_subject *subject, const char *text, size_t n_bytes, int32_t **ids, size_t *n_ids,
+                                   apr_error *err);
+/* The begin token that the model asks for, or -1. */
+int32_t apr_begin_token(const apr_vocab *vocab);
+/* Puts it in place of the first token of each window, because each is evaluated from nothing; llama.cpp does the same. */
+void apr_begin_windows(const apr_vocab *vocab, int32_t *ids, size_t n_ids, int64_t window);
+
 /* Ids as text, malloc'ed; without a vocabulary as numbers with spaces between them. */
 apr_status apr_subject_decode(const apr_subject *subject, const int32_t *ids, size_t n_ids, char **text, size_t *n_bytes, apr_error *err);
 

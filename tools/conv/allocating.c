@@ -67,7 +67,7 @@ static apr_status encode(trial *t, const char *text, size_t n_bytes, size_t *n_i
     options.n_ctx = t->a->request.window;
     if (t->tokenizer == NULL) APR_TRY(apr_session_open(&session, &t->model, &options, err));
     subject.session = session;
-    const apr_status status = apr_subject_encode(&subject, text, n_bytes, false, &t->ids, n_ids, err);
+    const apr_status status = apr_subject_encode_text(&subject, text, n_bytes, &t->ids, n_ids, err);
     apr_session_close(session);
     return status;
 }
@@ -90,6 +90,7 @@ static apr_status read_text(trial *t, apr_error *err)
     const int64_t n_windows = (int64_t)n_ids / r->window, wanted = (r->n_tokens + r->window - 1) / r->window;
     const int64_t n_tried = 2 * wanted <= n_windows ? wanted : n_windows / 2;
     t->a->n_tried = t->a->n_held = n_tried * r->window;
+    apr_begin_windows(&t->model.vocab, t->ids, n_ids, r->window);
     if (n_tried > 0) return APR_OK;
     return apr_fail(err, APR_E_USAGE, "%s has %zu tokens: two windows of %" PRId64 " must be full, one to choose by and one to judge by",
                     r->text->path, n_ids, r->window);

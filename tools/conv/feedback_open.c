@@ -52,12 +52,13 @@ static apr_status read_text(apr_feedback_run *run, apr_error *err)
     APR_TRY(apr_tokenizer_open(&run->tokenizer, &run->model.vocab, err));
     const apr_text *const text = r->calibration;
     const apr_subject subject = {.path = run->conversion->view.path, .vocab = &run->model.vocab, .tokenizer = run->tokenizer};
-    const apr_status status = apr_subject_encode(&subject, text->bytes, text->n_bytes, false, &run->ids, &n_ids, &own);
+    const apr_status status = apr_subject_encode_text(&subject, text->bytes, text->n_bytes, &run->ids, &n_ids, &own);
     if (status != APR_OK) return apr_fail(err, status, "%s: %s", text->path, own.text);
     run->text_crc = apr_crc32(0, text->bytes, text->n_bytes);
     run->n_ids = (int64_t)n_ids;
     if (r->n_tokens > 0 && r->n_tokens < run->n_ids) run->n_ids = r->n_tokens;
     run->n_ids = run->n_ids / r->window * r->window; /* the last, short one is left out */
+    apr_begin_windows(subject.vocab, run->ids, (size_t)run->n_ids, r->window);
     if (run->n_ids > 0) return APR_OK;
     return apr_fail(err, APR_E_USAGE, "%s has %zu tokens%s: calibration takes windows of %lld, and one must be full (--window)", text->path,
                     n_ids, r->n_tokens > 0 ? ", of which --tokens allows fewer" : "", (long long)r->window);

@@ -135,7 +135,7 @@ static void put_vocab(const apr_vocab *vocab, apr_json_text *out)
     apr_json_open(out, "stop_ids", '[');
     for (size_t i = 0; i < vocab->n_stop_ids; i++) apr_json_int(out, NULL, vocab->stop_ids[i]);
     apr_json_close(out, ']');
-    if (apr_chat_stops_of(vocab, &stops, NULL) == APR_OK) put_id(out, "turn_end_id", stops.added);
+    if (apr_chat_stops_of(vocab, &stops, NULL) == APR_OK && stops.added >= 0) put_id(out, "turn_end_id", stops.added);
     put_string(out, "chat_template", vocab->chat_template);
     apr_json_close(out, '}');
 }

@@ -68,6 +68,7 @@ typedef struct batch {
     double now;
     int64_t n_lines; /* of a file that can be read twice; 0: not known */
     int64_t n_before, n_answered, n_refused, n_tokens, n_chats;
+    bool said_two;                       /* begin tokens in front of a prompt */
     double first_seconds, longest_first; /* sums, and the largest, until the first token */
     apr_meter meter;
     apr_progress progress;
@@ -171,6 +172,8 @@ static apr_status take_line(batch *b, const apr_line *line, apr_next *what, apr_
     if (status == APR_OK) {
         *request = apr_batch_job_request(job, &b->running);
         if (job->request.messages != NULL && b->n_chats++ == 0 && !b->call->quiet) apr_say_turn_end(&b->running, stderr);
+        if (job->request.messages == NULL && !b->asked->no_bos && !b->said_two && !b->call->quiet)
+            b->said_two = apr_say_two_begins(&b->running, job->prompt, job->n_prompt, stderr);
         job->next = b->jobs;
         b->jobs = job;
         *what = APR_NEXT_REQUEST;

@@ -8,6 +8,7 @@
 #include "formats/base/resume.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
+#include "tools/conv/begin_token.h"
 #include "tools/run/imatrix_print.h"
 #include "tools/run/imatrix_table.h"
 
@@ -85,8 +86,7 @@ static apr_status read_text(work *w, const char *path, apr_error *err)
     if (w->n_all < 1)
         return apr_fail(err, APR_E_USAGE, "%s has %zu tokens: no window of %lld begins at window %lld; give more text, or a smaller --ctx",
                         path, w->n_ids, (long long)w->window, (long long)w->asked->first);
-    for (int64_t i = 0; vocab->add_bos && vocab->bos_id >= 0 && i < (int64_t)w->n_ids / w->window; i++)
-        w->ids[i * w->window] = vocab->bos_id; /* each window begins as a text does */
+    apr_begin_windows(vocab, w->ids, w->n_ids, w->window);
     return APR_OK;
 }
 
@@ -212,6 +212,8 @@ static apr_status write_and_answer(work *w, double seconds, apr_error *err)
     if (status == APR_OK) status = apr_imatrix_write(&all, w->asked->out, &how, err);
     if (status == APR_OK && w->asked->resume) unlink(w->kept); /* its terms were read, or it is this run's */
     if (status == APR_OK) status = apr_imatrix_answer(w->call, &all, n_nameless, seconds, err);
+    if (status == APR_OK && w->call->answer->json) apr_begin_json(&w->running.model.vocab, &w->call->answer->body);
+    else if (status == APR_OK) apr_begin_print(&w->running.model.vocab, stdout);
     apr_imatrix_close(&all);
     return status;
 }

@@ -1,6 +1,7 @@
 /* kld_print.c - what `aprrun kld` found, as a table on a terminal and as JSON. */
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
+#include "tools/conv/begin_token.h"
 #include "tools/run/footprint.h"
 #include "tools/run/kld_verb.h"
 #include "tools/run/verify_verb.h"
@@ -50,7 +51,9 @@ static void print_header(const apr_kld_shown *s)
     printf("; %s: %zu window%s of %lld tokens", apr_clean_text(clean, sizeof clean, s->text, strlen(s->text)), d->n_windows,
            d->n_windows == 1 ? "" : "s", (long long)d->window);
     if (s->piece > 0 && s->piece < d->window) printf(", %lld at a time", (long long)s->piece);
-    fputs("\n\n", stdout);
+    putchar('\n');
+    apr_begin_print(&s->truth->model.vocab, stdout);
+    putchar('\n');
 }
 
 static void print_largest(const apr_kld_shown *s)
@@ -148,6 +151,7 @@ void apr_kld_json(const apr_kld_shown *s, apr_json_text *json)
     if (s->piece > 0) apr_json_int(json, "batch", s->piece);
     apr_json_int(json, "window", d->window);
     apr_json_int(json, "windows", (int64_t)d->n_windows);
+    apr_begin_json(&s->truth->model.vocab, json);
     apr_json_int(json, "positions", d->n_rows);
     apr_json_int(json, "tokens_scored", d->n_scored);
     for (size_t i = 0; i < N_FIGURES; i++) figure_json(json, &figures[i]);

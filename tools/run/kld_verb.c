@@ -98,16 +98,19 @@ static apr_status choose_window(comparison *c, apr_error *err)
     return APR_OK;
 }
 
-/* The reference's ids of the text, nothing put in front, cut to whole windows. */
+/* The reference's ids of the text, cut to whole windows. Each begins with the begin token where the reference asks for one. */
 static apr_status read_text(comparison *c, const char *path, apr_error *err)
 {
     const apr_subject truth = apr_running_subject(&c->truth);
     apr_text text;
 
     APR_TRY(apr_text_open(&text, path, err));
-    const apr_status status = apr_subject_encode(&truth, text.bytes, text.n_bytes, false, &c->ids, &c->n_ids, err);
+    const apr_status status = apr_subject_encode_text(&truth, text.bytes, text.n_bytes, &c->ids, &c->n_ids, err);
     apr_text_close(&text);
-    return status == APR_OK ? choose_window(c, err) : status;
+    APR_TRY(status);
+    APR_TRY(choose_window(c, err));
+    apr_begin_windows(truth.vocab, c->ids, c->n_ids, c->window);
+    return APR_OK;
 }
 
 static apr_status refuse_both(const comparison *c, const apr_plan *other, const apr_plan *truth, uint64_t together, uint64_t budget,

@@ -129,6 +129,20 @@ void apr_say_turn_end(const apr_running *r, FILE *to)
             (int)r->chat.added, apr_clean_text(clean, sizeof clean, token.text, token.n_bytes));
 }
 
+bool apr_say_two_begins(const apr_running *r, const int32_t *ids, size_t n_ids, FILE *to)
+{
+    const int32_t begin = apr_begin_token(&r->model.vocab);
+    char clean[256];
+
+    if (begin < 0 || n_ids < 2 || ids[0] != begin || ids[1] != begin) return false;
+    const apr_str token = r->model.vocab.tokens[begin];
+    fprintf(to,
+            "warning: the prompt begins with the begin token (%s) and the tokenizer adds one: the model sees two; leave it out of the "
+            "prompt, or give --no-bos\n",
+            apr_clean_text(clean, sizeof clean, token.text, token.n_bytes));
+    return true;
+}
+
 apr_subject apr_running_subject(const apr_running *r)
 {
     return (apr_subject){

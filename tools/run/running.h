@@ -75,6 +75,8 @@ apr_status apr_running_options(const apr_run_options *options, int64_t n_logits,
 /* To be judged. Borrows. */
 /* One line where the template ends its turns with a token that the model does not state as a stop id. */
 void apr_say_turn_end(const apr_running *running, FILE *to);
+/* One line (then true) where a prompt begins with the begin token's text although the tokenizer adds the token. */
+bool apr_say_two_begins(const apr_running *running, const int32_t *ids, size_t n_ids, FILE *to);
 apr_subject apr_running_subject(const apr_running *running);
 
 /* --stats: plan lines, predicted against measured. JSON goes into the answer, text to stderr. */

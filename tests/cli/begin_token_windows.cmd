@@ -1,0 +1,19 @@
+# a model that asks for a begin token has it in front of every window, as if the text had it there; and says so
+mkdir asks
+cp data/tiny-qwen2/*.json data/tiny-qwen2/model.safetensors asks
+sed '/"single": \[/a {"SpecialToken":{"id":"<|endoftext|>","type_id":0}},' data/tiny-qwen2/tokenizer.json >asks/tokenizer.json
+head -c 600 data/heldout.txt >text
+printf '<|endoftext|>' | cat - text >marked
+for window in 32 64 128; do
+    aprrun ppl asks text --kv f32 --window $window
+done
+aprrun ppl data/tiny-qwen2 marked --kv f32 --window 128
+aprrun ppl asks text --kv f32 --window 128 --json | tr ',' '\n' | grep begin_token
+aprrun kld asks text --ref asks --window 128 | grep -E 'window begins|perplexity  '
+aprrun imatrix asks text -o a.gguf --ctx 128 | grep 'window begins'
+aprquant --to q4_0 --method ldlq --calibration text --window 64 asks q.apr | grep 'window begins'
+# two in front of a prompt are said
+aprrun asks -p 'In the' -n 1
+aprrun asks -p '<|endoftext|>In the' -n 1
+aprrun asks -p '<|endoftext|>In the' -n 1 --no-bos
+echo '{"prompt":"<|endoftext|>a","max_tokens":1}' | aprrun batch asks - -o - >answers

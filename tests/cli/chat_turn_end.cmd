@@ -1,0 +1,18 @@
+# the template ends turns with <|im_end|>, which this checkpoint does not state as a stop: a chat ends there, other runs do not
+mkdir base
+cp data/tiny-qwen2/*.json data/tiny-qwen2/chat_template.jinja data/tiny-qwen2/model.safetensors base
+for f in config.json generation_config.json; do sed 's/"eos_token_id": [0-9]*/"eos_token_id": 2045/' data/tiny-qwen2/$f >base/$f; done
+sed 's/"eos_token": "<|im_end|>"/"eos_token": "<|endoftext|>"/' data/tiny-qwen2/tokenizer_config.json >base/tokenizer_config.json
+aprrun base --chat -p 'Recite Ge1:1' -n 24 --json | tr ',' '\n' | grep -E '"(text|finish)"'
+printf '<|im_start|>user\nRecite Ge1:1<|im_end|>\n<|im_start|>assistant\n' >rendered
+aprrun base -f rendered -n 24 --json | tr ',' '\n' | grep '"finish"'
+for line in '"messages":[{"role":"user","content":"Recite Ge1:1"}]' '"prompt":"In the"'; do
+    echo "{$line,\"max_tokens\":24}"
+done | aprrun batch base - -o - -q | sort | sed 's/.*"finish":"\([a-z]*\)".*/\1/'
+aprconv show base | grep 'chat stops'
+aprconv check base | grep '  chat'
+aprconv check base --json | tr ',' '\n' | grep turn_end
+aprrun verify base --ref base | grep 'stop id'
+# one that states it has nothing to say
+aprconv show data/tiny-qwen2 | grep -c 'chat stops'
+aprconv check data/tiny-qwen2 | grep -c '  chat' || true
