@@ -3,6 +3,7 @@
 #include "formats/base/json.h"
 #include "formats/hf/hf_config.h"
 #include "formats/hf/hf_pipeline.h"
+#include "formats/hf/hf_tokenizer_slow.h"
 #include "formats/hf/safetensors.h"
 #include "formats/hf/sentencepiece.h"
 #include "formats/hf/tekken.h"
@@ -17,7 +18,7 @@ typedef struct reading {
     apr_error *err;
     const char *where;         /* the tokenizer.json, in messages */
     cJSON *tokenizer, *config; /* tokenizer.json, tokenizer_config.json; NULL: not there */
-    cJSON *generation, *model_config, *special_map, *template_json;
+    cJSON *generation, *model_config, *special_map, *template_json, *added_file;
     apr_str *tokens; /* what vocab will point to */
     uint8_t *types, *added;
 } reading;
@@ -366,14 +367,13 @@ static bool is_tiktoken(const apr_attachment *file)
     return n > 0 && n + 1 < file->n_bytes && file->data[n] == ' ' && file->data[n + 1] >= '0' && file->data[n + 1] <= '9';
 }
 
-/* Tokens for all rows that the embedding has, as in a tokenizer.json. */
-static apr_status fill_up(reading *r)
+/* Copies the tables to n tokens, which the caller may change; the new ones have no text yet. */
+static apr_status grow(reading *r, size_t n)
 {
     apr_vocab *const v = r->vocab;
-    const size_t n_old = v->n_tokens, n = r->model->hparams.vocab_size > 0 ? (size_t)r->model->hparams.vocab_size : 0;
-
-    if (v->kind == APR_VOCAB_NONE || n <= n_old || n > 4 * n_old + 65536) return APR_OK;
+    const size_t n_old = v->n_tokens;
     float *const scores = apr_arena_array(r->arena, n, sizeof *scores);
+
     r->tokens = apr_arena_array(r->arena, n, sizeof *r->tokens);
     r->types = apr_arena_array(r->arena, n, 1);
     r->added = apr_arena_array(r->arena, n, 1);
@@ -387,7 +387,115 @@ static apr_status fill_up(reading *r)
     v->added = v->added != NULL ? r->added : NULL;
     v->scores = v->scores != NULL ? scores : NULL;
     v->n_tokens = n;
+    return APR_OK;
+}
+
+/* Tokens for all rows that the embedding has, as in a tokenizer.json. */
+static apr_status fill_up(reading *r)
+{
+    const apr_vocab *const v = r->vocab;
+    const size_t n_old = v->n_tokens, n = r->model->hparams.vocab_size > 0 ? (size_t)r->model->hparams.vocab_size : 0;
+
+    if (v->kind == APR_VOCAB_NONE || n <= n_old || n > 4 * n_old + 65536) return APR_OK;
+    APR_TRY(grow(r, n));
     return fill_holes(r, n);
+}
+
+static apr_slow_files slow_files(const reading *r) { return (apr_slow_files){r->added_file, r->config, r->special_map, r->model_config}; }
+
+/* An added token replaces a piece of the same id. Marks of SentencePiece's own keep their type. */
+static apr_status set_added(reading *r, const cJSON *item)
+{
+    const char *const text = apr_json_get_string(item, "content");
+    int64_t id = 0;
+
+    apr_json_get_int(item, "id", &id); /* counted and checked before */
+    const bool same = r->tokens[id].text != NULL && apr_str_is(r->tokens[id], text), is_kept = same && r->types[id] != APR_TOKEN_NORMAL;
+    const uint8_t type = r->types[id];
+    if (!same) r->tokens[id] = (apr_str){0};
+    APR_TRY(read_added(r, item));
+    if (is_kept) r->types[id] = type;
+    return APR_OK;
+}
+
+/* Scores below those of all pieces: no merge makes an added token. */
+static const float added_score = -1000.0f;
+
+/* Behind SentencePiece's pieces, or instead of some. The flags are kept where they say more than the types. */
+static apr_status take_added(reading *r, const cJSON *list)
+{
+    apr_vocab *const v = r->vocab;
+    const size_t n_old = v->n_tokens, n_entries = n_old + (size_t)cJSON_GetArraySize(list);
+    const cJSON *item;
+    size_t n = n_old;
+    bool has_flags = v->added != NULL;
+
+    cJSON_ArrayForEach(item, list) APR_TRY(count_id(r, apr_json_get(item, "id"), apr_json_get_string(item, "content"), n_entries, &n));
+    APR_TRY(grow(r, n));
+    for (size_t id = n_old; v->scores != NULL && id < n; id++) ((float *)(uintptr_t)v->scores)[id] = added_score;
+    cJSON_ArrayForEach(item, list) APR_TRY(set_added(r, item));
+    APR_TRY(fill_holes(r, n));
+    for (size_t id = 0; id < n; id++) {
+        const uint8_t type = r->types[id];
+        has_flags |= (r->added[id] & ~APR_ADDED) != 0;
+        if (type == APR_TOKEN_CONTROL || type == APR_TOKEN_USER || type == APR_TOKEN_UNKNOWN) r->added[id] |= APR_ADDED;
+    }
+    v->added = has_flags ? r->added : NULL;
+    return APR_OK;
+}
+
+static apr_status add_slow_tokens(reading *r)
+{
+    const apr_slow_files files = slow_files(r);
+    cJSON *list = NULL;
+
+    if (r->vocab->kind != APR_VOCAB_SPM) return APR_OK;
+    apr_status status = apr_hf_added_list(&list, &files, NULL, r->vocab, r->arena, r->model->path, r->err);
+    if (status == APR_OK && cJSON_GetArraySize(list) > 0) status = take_added(r, list);
+    cJSON_Delete(list);
+    return status;
+}
+
+/* tokenizer_config.json and special_tokens_map.json decide which of the tokens are special; else the tokenizer's own file. */
+static void read_other_specials(reading *r)
+{
+    apr_vocab *const v = r->vocab;
+    const struct {
+        const char *key;
+        int32_t *id;
+    } named[] = {{"bos_token", &v->bos_id}, {"eos_token", &v->eos_id}, {"pad_token", &v->pad_id}};
+    const int32_t own_end = v->eos_id;
+
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        int32_t id = token_under(v, r->config, named[i].key);
+        if (id < 0) id = token_under(v, r->special_map, named[i].key);
+        if (id >= 0) *named[i].id = id;
+    }
+    if (v->eos_id != own_end) v->n_stop_ids = 0;
+    apr_vocab_add_stop(v, v->eos_id);
+    v->add_bos = flag_of(r->config, "add_bos_token", v->add_bos) && v->bos_id >= 0;
+    v->add_eos = flag_of(r->config, "add_eos_token", v->add_eos) && v->eos_id >= 0;
+    ids_under(v, r->generation, "eos_token_id", true);
+    ids_under(v, r->model_config, "eos_token_id", true);
+}
+
+/* vocab.json and merges.txt; the rest is as in a tokenizer.json. */
+static apr_status read_slow_bpe(reading *r)
+{
+    const apr_attachment *const merges = apr_model_attachment(r->model, "merges.txt");
+    const apr_slow_files files = slow_files(r);
+    cJSON *vocab = NULL;
+
+    if (merges == NULL) return APR_OK;
+    APR_TRY(parse_attachment(r, "vocab.json", &vocab));
+    if (vocab == NULL) return APR_OK;
+    r->where = apr_arena_print(r->arena, "%s: vocab.json and merges.txt", r->model->path);
+    if (r->where == NULL) {
+        cJSON_Delete(vocab);
+        return apr_no_memory(r->err, "a path");
+    }
+    APR_TRY(apr_hf_slow_bpe(&r->tokenizer, &r->vocab->unsupported, vocab, merges, &files, r->arena, r->model->path, r->err));
+    return r->vocab->unsupported == NULL ? read_bpe(r) : APR_OK;
 }
 
 /* What a model brings instead of a tokenizer.json. */
@@ -403,15 +511,15 @@ static apr_status read_others(reading *r)
         const char *const where = apr_arena_print(r->arena, "%s: %s", r->model->path, others[i].name);
         if (where == NULL) return apr_no_memory(r->err, "a path");
         if (file == NULL || file->n_bytes == 0) continue;
+        r->where = where;
         r->vocab->unsupported = is_tiktoken(file) ? "tiktoken's tokenizer.model, and no tokenizer.json beside it" : NULL;
         if (r->vocab->unsupported == NULL) APR_TRY(others[i].read(file, r->vocab, r->arena, where, r->err));
+        APR_TRY(add_slow_tokens(r));
         APR_TRY(fill_up(r));
-        r->vocab->add_bos = flag_of(r->config, "add_bos_token", r->vocab->add_bos) && r->vocab->bos_id >= 0;
-        ids_under(r->vocab, r->generation, "eos_token_id", true);
-        ids_under(r->vocab, r->model_config, "eos_token_id", true);
+        read_other_specials(r);
         return APR_OK;
     }
-    return APR_OK;
+    return read_slow_bpe(r);
 }
 
 static apr_status read_vocab(reading *r)
@@ -424,6 +532,7 @@ static apr_status read_vocab(reading *r)
     APR_TRY(parse_attachment(r, "config.json", &r->model_config));
     APR_TRY(parse_attachment(r, "special_tokens_map.json", &r->special_map));
     APR_TRY(parse_attachment(r, "chat_template.json", &r->template_json));
+    if (r->tokenizer == NULL) APR_TRY(parse_attachment(r, "added_tokens.json", &r->added_file));
     APR_TRY(read_template(r));
     return r->tokenizer != NULL ? read_bpe(r) : read_others(r);
 }
@@ -434,7 +543,7 @@ apr_status apr_hf_vocab_read(const apr_model *model, apr_vocab *vocab, apr_arena
 
     *vocab = (apr_vocab){.bos_id = -1, .eos_id = -1, .pad_id = -1, .unk_id = -1};
     const apr_status status = read_vocab(&r);
-    cJSON *const trees[] = {r.tokenizer, r.config, r.generation, r.model_config, r.special_map, r.template_json};
+    cJSON *const trees[] = {r.tokenizer, r.config, r.generation, r.model_config, r.special_map, r.template_json, r.added_file};
     for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) cJSON_Delete(trees[i]);
     return status;
 }
