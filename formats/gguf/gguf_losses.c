@@ -151,15 +151,19 @@ static apr_status check_added(const checking *c)
 {
     const apr_vocab *const v = &c->layout->vocab;
     const bool normalises = v->nfc || v->kind == APR_VOCAB_SPM;
-    const int matter = APR_ADDED_LSTRIP | APR_ADDED_RSTRIP | APR_ADDED_SINGLE_WORD | (normalises ? APR_ADDED_NORMALIZED : 0);
+    const int matter = APR_ADDED_LSTRIP | APR_ADDED_RSTRIP | APR_ADDED_SINGLE_WORD;
+    const apr_str *normalized = NULL;
 
     for (size_t id = 0; v->added != NULL && id < v->n_tokens; id++) {
         const apr_str token = v->tokens[id];
+        if (normalized == NULL && normalises && (v->added[id] & APR_ADDED_NORMALIZED) != 0) normalized = &v->tokens[id];
         if ((v->added[id] & matter) == 0) continue;
-        LOSS(c, "the added token \"%.*s\" takes spaces, words or normalised text in a way that GGUF has no key for", text_length(token),
-             token.text);
+        LOSS(c, "the added token \"%.*s\" takes spaces or words in a way that GGUF has no key for", text_length(token), token.text);
         return APR_OK; /* one says it */
     }
+    if (normalized != NULL)
+        NOTE(c, "the added token \"%.*s\" is looked for in normalised text; llama.cpp looks for it in the text as it is",
+             text_length(*normalized), normalized->text);
     return APR_OK;
 }
 

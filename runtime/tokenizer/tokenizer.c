@@ -59,18 +59,36 @@ void apr_tokenizer_close(apr_tokenizer *tokenizer)
 
 static bool is_special_id(const apr_vocab *vocab, int32_t id) { return id >= 0 && (size_t)id < vocab->n_tokens; }
 
-/* Text between tokens that were cut out of the raw text; `text` is normalised. */
-static apr_status encode_normalized(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
+/* Text between tokens that were cut out of the raw text; `text` is normalised. A space goes before it (at_start), and before what follows a
+ * token that is cut out here (after_added). */
+static apr_status encode_normalized(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start,
+                                    bool after_added)
 {
     for (size_t done = 0; done < n_bytes;) {
         const apr_added_match match = apr_added_next(&tokenizer->normalized, text, n_bytes, done, work->options->parse_special);
         if (match.start > done)
-            APR_TRY(kinds[tokenizer->vocab->kind].encode(tokenizer, work, text + done, match.start - done,
-                                                         done == 0 ? at_start : tokenizer->vocab->space_after_added));
+            APR_TRY(
+                kinds[tokenizer->vocab->kind].encode(tokenizer, work, text + done, match.start - done, done == 0 ? at_start : after_added));
         if (match.token != NULL) APR_TRY(apr_push_id(work, match.token->id));
         done = match.end;
     }
     return APR_OK;
+}
+
+/* Spaces are a matter of the normalizer only where added tokens are looked for behind it. */
+static apr_status encode_composed(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
+{
+    const apr_vocab *const vocab = tokenizer->vocab;
+
+    if (tokenizer->normalized.n_tokens == 0 || !apr_spm_normalizes(vocab))
+        return encode_normalized(tokenizer, work, text, n_bytes, at_start, vocab->space_after_added);
+    const bool has_prefix = vocab->add_space_prefix && at_start;
+    char *const normalized = malloc(apr_spm_normalized_bytes(vocab, text, n_bytes, has_prefix) + 1);
+    if (normalized == NULL) return apr_no_memory(work->err, "a normalised text");
+    const size_t n = apr_spm_normalize(vocab, text, n_bytes, has_prefix, normalized);
+    const apr_status status = encode_normalized(tokenizer, work, normalized, n, false, false);
+    free(normalized);
+    return status;
 }
 
 /* Below U+0300, whose UTF-8 begins with 0xcc, nothing composes. */
@@ -83,13 +101,13 @@ static bool is_nfc_surely(const char *text, size_t n_bytes)
 
 static apr_status encode_raw(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
-    if (!tokenizer->vocab->nfc || is_nfc_surely(text, n_bytes)) return encode_normalized(tokenizer, work, text, n_bytes, at_start);
+    if (!tokenizer->vocab->nfc || is_nfc_surely(text, n_bytes)) return encode_composed(tokenizer, work, text, n_bytes, at_start);
 
     utf8proc_uint8_t *nfc = NULL;
     const utf8proc_ssize_t n =
         utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n_bytes, &nfc, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (n < 0) return apr_fail(work->err, APR_E_MEMORY, "cannot normalise %zu bytes of text: %s", n_bytes, utf8proc_errmsg(n));
-    const apr_status status = encode_normalized(tokenizer, work, (const char *)nfc, (size_t)n, at_start);
+    const apr_status status = encode_composed(tokenizer, work, (const char *)nfc, (size_t)n, at_start);
     free(nfc);
     return status;
 }

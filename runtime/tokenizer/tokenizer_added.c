@@ -35,7 +35,7 @@ static int compare_added(const void *pa, const void *pb)
     return (a->id > b->id) - (a->id < b->id);
 }
 
-static apr_status normalize(apr_str *text, apr_arena *arena, apr_error *err)
+static apr_status compose(apr_str *text, apr_arena *arena, apr_error *err)
 {
     utf8proc_uint8_t *nfc = NULL;
     const utf8proc_ssize_t n =
@@ -46,6 +46,17 @@ static apr_status normalize(apr_str *text, apr_arena *arena, apr_error *err)
     free(nfc);
     if (copy == NULL) return apr_no_memory(err, "the added tokens");
     *text = (apr_str){copy, (size_t)n};
+    return APR_OK;
+}
+
+/* A token's text as the normalizer leaves it, which is what is looked for behind it: with Prepend a space stands in front. */
+static apr_status normalize(const apr_vocab *vocab, apr_str *text, apr_arena *arena, apr_error *err)
+{
+    if (vocab->nfc) APR_TRY(compose(text, arena, err));
+    if (!apr_spm_normalizes(vocab)) return APR_OK;
+    char *const copy = apr_arena_alloc(arena, apr_spm_normalized_bytes(vocab, text->text, text->n_bytes, vocab->add_space_prefix));
+    if (copy == NULL) return apr_no_memory(err, "the added tokens");
+    *text = (apr_str){copy, apr_spm_normalize(vocab, text->text, text->n_bytes, vocab->add_space_prefix, copy)};
     return APR_OK;
 }
 
@@ -77,8 +88,8 @@ apr_status apr_added_open(apr_tokenizer *tokenizer, apr_error *err)
                             vocab->tokens[id].n_bytes, (int)MAX_ADDED_BYTES);
         const uint8_t flags = vocab->added != NULL ? vocab->added[id] : APR_ADDED;
         apr_added_token token = {.text = vocab->tokens[id], .id = (int32_t)id, .flags = flags, .control = apr_token_is_control(vocab, id)};
-        const bool in_normalized = vocab->nfc && (flags & APR_ADDED_NORMALIZED) != 0;
-        if (in_normalized) APR_TRY(normalize(&token.text, &tokenizer->arena, err));
+        const bool in_normalized = (vocab->nfc || apr_spm_normalizes(vocab)) && (flags & APR_ADDED_NORMALIZED) != 0;
+        if (in_normalized) APR_TRY(normalize(vocab, &token.text, &tokenizer->arena, err));
         apr_added_set *const set = in_normalized ? &tokenizer->normalized : &tokenizer->raw;
         set->tokens[set->n_tokens++] = token;
     }

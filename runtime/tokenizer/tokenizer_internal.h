@@ -130,6 +130,13 @@ apr_status apr_merge_table_open(apr_merge_table *table, const apr_vocab *vocab, 
                                 apr_error *err);
 const apr_merge_slot *apr_merge_table_find(const apr_merge_table *table, int32_t left, int32_t right); /* NULL: none */
 
+/* tokenizer_spm.c: Prepend and Replace are normalizers of tokenizer.json, so added tokens that are looked for in normalised text see
+ * their work. Metaspace is a pre-tokenizer, which they do not. */
+bool apr_spm_normalizes(const apr_vocab *vocab);
+/* n_bytes of text (has_prefix: behind a space) with spaces as tokens have them; at most MARK_BYTES times as long and a mark. Answers the length. */
+size_t apr_spm_normalize(const apr_vocab *vocab, const char *text, size_t n_bytes, bool has_prefix, char *to);
+size_t apr_spm_normalized_bytes(const apr_vocab *vocab, const char *text, size_t n_bytes, bool has_prefix);
+
 /* tokenizer_added.c */
 bool apr_token_is_added(const apr_vocab *vocab, size_t id);
 bool apr_token_is_control(const apr_vocab *vocab, size_t id);

@@ -73,27 +73,45 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
     return APR_OK;
 }
 
+bool apr_spm_normalizes(const apr_vocab *vocab)
+{
+    const bool is_metaspace = vocab->add_space_prefix && (!vocab->space_after_added || vocab->prefix_unless_space);
+    return vocab->kind == APR_VOCAB_SPM && !is_metaspace && (vocab->add_space_prefix || vocab->escape_spaces);
+}
+
+size_t apr_spm_normalized_bytes(const apr_vocab *vocab, const char *text, size_t n_bytes, bool has_prefix)
+{
+    size_t n_spaces = has_prefix;
+    for (size_t i = 0; i < n_bytes; i++) n_spaces += text[i] == ' ';
+    return n_bytes + has_prefix + (vocab->escape_spaces ? n_spaces * (MARK_BYTES - 1) : 0);
+}
+
+size_t apr_spm_normalize(const apr_vocab *vocab, const char *text, size_t n_bytes, bool has_prefix, char *to)
+{
+    const char *const space = vocab->escape_spaces ? space_mark : " ";
+    const size_t space_bytes = vocab->escape_spaces ? MARK_BYTES : 1;
+    size_t n = 0;
+
+    if (has_prefix) {
+        memcpy(to, space, space_bytes);
+        n = space_bytes;
+    }
+    for (size_t i = 0; i < n_bytes; i++) {
+        const bool is_space = text[i] == ' ';
+        memcpy(to + n, is_space ? space : text + i, is_space ? space_bytes : 1);
+        n += is_space ? space_bytes : 1;
+    }
+    return n;
+}
+
 apr_status apr_spm_encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
 {
     const apr_vocab *const vocab = tokenizer->vocab;
     const bool begins_with_space = n_bytes > 0 && (text[0] == ' ' || (n_bytes >= MARK_BYTES && memcmp(text, space_mark, MARK_BYTES) == 0));
     const bool has_prefix = vocab->add_space_prefix && at_start && !(vocab->prefix_unless_space && begins_with_space);
-    size_t n = 0, n_spaces = has_prefix;
 
-    for (size_t i = 0; i < n_bytes; i++) n_spaces += text[i] == ' ';
-    APR_TRY(apr_grow_escaped(work, n_bytes + n_spaces * MARK_BYTES));
-
-    const char *const space = vocab->escape_spaces ? space_mark : " ";
-    const size_t space_bytes = vocab->escape_spaces ? MARK_BYTES : 1;
-    if (has_prefix) {
-        memcpy(work->escaped, space, space_bytes);
-        n = space_bytes;
-    }
-    for (size_t i = 0; i < n_bytes; i++) {
-        const bool is_space = text[i] == ' ';
-        memcpy(work->escaped + n, is_space ? space : text + i, is_space ? space_bytes : 1);
-        n += is_space ? space_bytes : 1;
-    }
+    APR_TRY(apr_grow_escaped(work, apr_spm_normalized_bytes(vocab, text, n_bytes, has_prefix)));
+    const size_t n = apr_spm_normalize(vocab, text, n_bytes, has_prefix, work->escaped);
     return apr_split_text(tokenizer, work, work->escaped, n, encode_word);
 }
 

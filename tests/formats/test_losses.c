@@ -387,6 +387,7 @@ static void no_end(apr_vocab *v)
     v->n_stop_ids = 0;
 }
 static void strip(apr_vocab *v) { ((uint8_t *)(uintptr_t)v->added)[1] |= APR_ADDED_RSTRIP; }
+static void plain_added(apr_vocab *v) { ((uint8_t *)(uintptr_t)v->added)[1] |= APR_ADDED_NORMALIZED; }
 static void strip_end(apr_vocab *v) { ((uint8_t *)(uintptr_t)v->added)[3] |= APR_ADDED_LSTRIP; }
 static void twins(apr_vocab *v) { ((apr_str *)(uintptr_t)v->tokens)[1] = v->tokens[0]; }
 static void spaced(apr_vocab *v)
@@ -437,6 +438,7 @@ static const struct {
     {"spm", true, normalised, "NFC", false},
     {"spm", true, no_end, "token 2 (\"</s>\")", false},
     {"spm", true, strip, "<s>", false},
+    {"spm", true, plain_added, "<s>\" is looked for in normalised text", false, .is_note = true},
     {"spm", true, stuck, "\"ab\"", false},
     {"spm", true, twins, "two tokens", true},
     {"spm", true, many_stops, NULL, false},

@@ -119,6 +119,32 @@ static void added_tokens_follow_their_flags(void **state)
     cJSON_Delete(golden);
 }
 
+/* tests/data/tokenizer/added-normalized.json: what the tokenizers library makes of added tokens with "normalized": true, which see the
+ * work of Prepend and Replace but not that of Metaspace. */
+static void added_tokens_are_found_in_normalised_text(void **state)
+{
+    (void)state;
+    cJSON *const golden = read_json("tests/data/tokenizer/added-normalized.json");
+    const cJSON *one;
+
+    cJSON_ArrayForEach(one, golden)
+    {
+        char *const text = cJSON_PrintUnformatted(apr_json_get(one, "tokenizer"));
+        const apr_attachment file = {"tokenizer.json", (const uint8_t *)text, strlen(text)};
+        const apr_model model = {.path = "test", .attachments = &file, .n_attachments = 1};
+        apr_arena arena = {0};
+        apr_error err = {0};
+        apr_vocab vocab;
+        if (apr_hf_vocab_read(&model, &vocab, &arena, &err) != APR_OK) fail_msg("%s", err.text);
+        apr_tokenizer *const tokenizer = open_tokenizer(&vocab);
+        check_texts(apr_json_get_string(one, "name"), tokenizer, &parsed, apr_json_get(one, "texts"), apr_json_get(one, "ids"), NULL);
+        apr_tokenizer_close(tokenizer);
+        apr_arena_close(&arena);
+        free(text);
+    }
+    cJSON_Delete(golden);
+}
+
 static char *repeat(const char *unit, size_t n, size_t *n_bytes)
 {
     const size_t size = strlen(unit);
@@ -353,6 +379,7 @@ int main(void)
         cmocka_unit_test(the_readers_vocabularies_give_the_golden_ids),
         cmocka_unit_test(seven_splitting_rules_agree_with_tokenizers_on_hard_texts),
         cmocka_unit_test(added_tokens_follow_their_flags),
+        cmocka_unit_test(added_tokens_are_found_in_normalised_text),
         cmocka_unit_test(long_runs_agree_with_tokenizers),
         cmocka_unit_test(tokens_give_their_bytes_and_stops_are_known),
         cmocka_unit_test(spaces_of_a_pattern_are_those_of_unicode),
