@@ -63,11 +63,38 @@ apr_status apr_chat_render(const apr_vocab *vocab, const char *system, const cha
     return render(vocab, messages, now, true, text, n_bytes, err);
 }
 
-apr_status apr_chat_render_messages(const apr_vocab *vocab, const cJSON *messages, double now, char **text, size_t *n_bytes, apr_error *err)
+/* A copy of a value under its key, in place of one that is there. */
+static bool set_variable(cJSON *variables, const char *key, const cJSON *value)
+{
+    cJSON *const copy = cJSON_Duplicate(value, true);
+    const bool ok = copy != NULL &&
+                    (cJSON_GetObjectItemCaseSensitive(variables, key) != NULL ? cJSON_ReplaceItemInObjectCaseSensitive(variables, key, copy)
+                                                                              : cJSON_AddItemToObject(variables, key, copy));
+    if (!ok) cJSON_Delete(copy);
+    return ok;
+}
+
+static bool set_more(cJSON *variables, const apr_chat_request *request)
+{
+    const cJSON *item;
+    bool ok = request->tools == NULL || set_variable(variables, "tools", request->tools);
+
+    cJSON_ArrayForEach(item, request->variables) if (strcmp(item->string, "messages") != 0) ok =
+        ok && set_variable(variables, item->string, item);
+    return ok;
+}
+
+apr_status apr_chat_render_messages(const apr_vocab *vocab, const apr_chat_request *request, double now, char **text, size_t *n_bytes,
+                                    apr_error *err)
 {
     *text = NULL;
     if (vocab->chat_template == NULL) return apr_fail(err, APR_E_UNSUPPORTED, "the model has no chat template");
-    return render(vocab, cJSON_Duplicate(messages, true), now, true, text, n_bytes, err);
+    cJSON *const variables = chat_variables(vocab, cJSON_Duplicate(request->messages, true), now, true);
+    const bool ok = variables != NULL && set_more(variables, request);
+    const apr_status status =
+        ok ? apr_template_render(vocab->chat_template, variables, text, n_bytes, err) : apr_no_memory(err, "the chat");
+    cJSON_Delete(variables);
+    return status;
 }
 
 /* --- the end of a turn --- */

@@ -10,8 +10,14 @@
  * APR_E_UNSUPPORTED when the vocabulary has no template; else as apr_template_render. */
 apr_status apr_chat_render(const apr_vocab *vocab, const char *system, const char *user, double now, char **text, size_t *n_bytes,
                            apr_error *err);
-/* The same of a JSON array of messages, as the template takes them: each has a role and a content. */
-apr_status apr_chat_render_messages(const apr_vocab *vocab, const cJSON *messages, double now, char **text, size_t *n_bytes,
+/* What a chat asks for, as JSON: messages as the template takes them (each has a role), tools (a list, or NULL), and more variables of the
+ * template (an object, or NULL), which cannot take the place of the messages. */
+typedef struct apr_chat_request {
+    const cJSON *messages, *tools, *variables;
+} apr_chat_request;
+
+/* The same of such a request. */
+apr_status apr_chat_render_messages(const apr_vocab *vocab, const apr_chat_request *request, double now, char **text, size_t *n_bytes,
                                     apr_error *err);
 
 /* What ends an answer in a chat: the vocabulary's stop ids, and the token that the template writes after an assistant's message. */

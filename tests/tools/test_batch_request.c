@@ -44,14 +44,67 @@ static void requests_of_other_batches_are_understood(void **state)
     apr_batch_request r;
     (void)state;
     assert_int_equal(read_text(&r,
-                               "{\"custom_id\":7,\"method\":\"POST\",\"url\":\"/"
-                               "v1\",\"body\":{\"model\":\"m\",\"prompt\":\"p\",\"max_completion_tokens\":2,\"stop\":\"s\"}}",
+                               "{\"custom_id\":7,\"method\":\"POST\",\"url\":\"/v1/"
+                               "completions\",\"body\":{\"model\":\"m\",\"prompt\":\"p\",\"max_completion_tokens\":2,\"stop\":\"s\"}}",
                                NULL),
                      APR_OK);
     assert_string_equal(r.id, "7");
     assert_string_equal(r.prompt, "p");
     assert_int_equal(r.max_tokens, 2);
     assert_string_equal(r.stops[0], "s");
+    apr_batch_request_close(&r);
+}
+
+/* Fields of OpenAI's batches that ask for nothing; contents in parts; what goes to the template. */
+static void what_asks_for_nothing_passes(void **state)
+{
+    static const apr_sample_options of_model = {.temperature = 0.7f, .top_p = 0.8f};
+    static const char *const idle[] = {"\"n\":1",
+                                       "\"stream\":false",
+                                       "\"logprobs\":false",
+                                       "\"logprobs\":null",
+                                       "\"top_logprobs\":0",
+                                       "\"presence_penalty\":0.0",
+                                       "\"frequency_penalty\":0",
+                                       "\"user\":\"u\"",
+                                       "\"metadata\":{\"a\":1}",
+                                       "\"response_format\":{\"type\":\"text\"}",
+                                       "\"logit_bias\":{}",
+                                       "\"temperature\":null",
+                                       "\"nobody_knows\":null",
+                                       "\"tools\":[]",
+                                       "\"tool_choice\":\"auto\"",
+                                       "\"top_k\":-1"};
+    apr_batch_standard of_openai = standard;
+    apr_batch_request r;
+    apr_error err = {0};
+    char line[600];
+
+    (void)state;
+    of_openai.of_model = &of_model;
+    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
+        snprintf(line, sizeof line, "{\"custom_id\":\"a\",\"body\":{\"prompt\":\"p\",%s}}", idle[i]);
+        if (apr_batch_request_read(&r, line, strlen(line), &of_openai, &err) != APR_OK) fail_msg("%s: %s", line, err.text);
+        assert_true(r.is_openai && !r.says_sampling && r.tools == NULL && r.sampling.temperature == 0.7f && r.sampling.top_p == 0.8f);
+        apr_batch_request_close(&r);
+    }
+    snprintf(line, sizeof line,
+             "{\"custom_id\":\"a\",\"url\":\"/v1/chat/completions\",\"body\":{\"model\":\"m\",\"temperature\":0,\"tools\":[{}],"
+             "\"chat_template_kwargs\":{\"enable_thinking\":false},\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+             "\"text\":\"one\"},{\"type\":\"text\",\"text\":\"two\"}]},{\"role\":\"assistant\",\"tool_calls\":[]}]}}");
+    if (apr_batch_request_read(&r, line, strlen(line), &of_openai, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_true(r.is_openai && r.says_sampling && r.sampling.temperature == 0.0f && r.tools != NULL && r.variables != NULL);
+    assert_string_equal(r.model, "m");
+    assert_string_equal(apr_json_get_string(r.messages->child, "content"), "one\ntwo");
+    apr_batch_request_close(&r);
+
+    /* the shape decides, unless it is asked for */
+    of_openai.format = APR_BATCH_APRKIT;
+    assert_int_equal(apr_batch_request_read(&r, line, strlen(line), &of_openai, &err), APR_OK);
+    assert_false(r.is_openai);
+    apr_batch_request_close(&r);
+    assert_int_equal(read_text(&r, "{\"id\":1,\"prompt\":\"p\",\"n\":1}", &err), APR_OK);
+    assert_true(!r.is_openai && r.sampling.temperature == 0.5f);
     apr_batch_request_close(&r);
 }
 
@@ -66,7 +119,8 @@ static void what_is_no_request_is_said_in_a_sentence(void **state)
         {"\"prompt\"", "no JSON object", APR_E_DAMAGED},
         {"{}", "either a 'prompt' or 'messages'", APR_E_USAGE},
         {"{\"prompt\":\"a\\u0000b\"}", "", APR_E_DAMAGED},
-        {"{\"prompt\":null}", "'prompt' must be a string", APR_E_USAGE},
+        {"{\"prompt\":null}", "either a 'prompt'", APR_E_USAGE},
+        {"{\"prompt\":[\"a\",\"b\"]}", "'prompt' must be a string", APR_E_USAGE},
         {"{\"messages\":[]}", "'messages' must be", APR_E_USAGE},
         {"{\"messages\":{\"role\":\"user\"}}", "'messages' must be", APR_E_USAGE},
         {"{\"messages\":[1]}", "'messages' must be", APR_E_USAGE},
@@ -80,8 +134,17 @@ static void what_is_no_request_is_said_in_a_sentence(void **state)
         {"{\"prompt\":\"a\",\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\",\"13\",\"14\",\"15\","
          "\"16\",\"17\"]}",
          "'stop' must be", APR_E_USAGE},
-        {"{\"prompt\":\"a\",\"n\":2}", "'n' is no field of a request", APR_E_USAGE},
-        {"{\"id\":1,\"body\":{\"prompt\":\"a\",\"n\":2}}", "'n' is no field of a request's body", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"n\":2}", "'n' must be 1", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"stream\":true}", "'stream' must be false", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"logprobs\":5}", "'logprobs' must be false", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\"}}", "'response_format' must be", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"nonsense\":1}", "'nonsense' is no field of a request", APR_E_USAGE},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "type 'image_url'", APR_E_USAGE},
+        {"{\"custom_id\":1,\"url\":\"/v1/embeddings\",\"body\":{\"input\":\"a\"}}", "'url' is '/v1/embeddings'", APR_E_USAGE},
+        {"{\"custom_id\":1,\"url\":\"/v1/completions\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}}", "has a 'prompt'",
+         APR_E_USAGE},
+        {"{\"custom_id\":1,\"method\":\"GET\",\"body\":{\"prompt\":\"a\"}}", "'method' must be", APR_E_USAGE},
+        {"{\"id\":1,\"body\":{\"prompt\":\"a\",\"n\":2}}", "'n' must be 1", APR_E_USAGE},
         {"{\"id\":1,\"body\":{\"prompt\":\"a\"},\"seed\":2}", "'seed' is no field of a request that has a body", APR_E_USAGE},
         {"{\"id\":1,\"body\":3}", "'body' must be an object", APR_E_USAGE},
         {"{\"id\":1,\"custom_id\":2,\"prompt\":\"a\"}", "are the same", APR_E_USAGE},
@@ -127,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_says_what_it_wants_and_the_rest_is_standard),
         cmocka_unit_test(requests_of_other_batches_are_understood),
+        cmocka_unit_test(what_asks_for_nothing_passes),
         cmocka_unit_test(what_is_no_request_is_said_in_a_sentence),
         cmocka_unit_test(the_id_is_known_where_the_rest_is_wrong),
         cmocka_unit_test(an_id_is_had_once),

@@ -39,7 +39,8 @@ static apr_status refuse_content(const cJSON *messages, const apr_error *own, ap
 static apr_status render(const apr_batch_job *job, const apr_vocab *vocab, double now, char **text, size_t *n, apr_error *err)
 {
     apr_error own = {0};
-    const apr_status status = apr_chat_render_messages(vocab, job->request.messages, now, text, n, &own);
+    const apr_chat_request request = {job->request.messages, job->request.tools, job->request.variables};
+    const apr_status status = apr_chat_render_messages(vocab, &request, now, text, n, &own);
     return status == APR_OK ? APR_OK : refuse_content(job->request.messages, &own, err);
 }
 
@@ -137,11 +138,8 @@ static void begin_line(apr_json_text *json, const apr_batch_job *job)
 }
 
 /* On one line: what the builder writes between members as layout are no line ends. */
-static char *end_line(apr_json_text *json, const apr_batch_job *job, uint32_t terms, size_t *n_bytes)
+static char *take_line(apr_json_text *json, size_t *n_bytes)
 {
-    char key[APR_BATCH_KEY_BYTES];
-
-    apr_json_string(json, "key", apr_batch_key(key, terms, job->crc), APR_BATCH_KEY_BYTES - 1);
     apr_json_close(json, '}');
     char *const text = apr_json_text_take(json, n_bytes);
     char *const line = text != NULL ? realloc(text, *n_bytes + 1) : NULL;
@@ -153,13 +151,112 @@ static char *end_line(apr_json_text *json, const apr_batch_job *job, uint32_t te
     return line;
 }
 
+static char *end_line(apr_json_text *json, const apr_batch_job *job, uint32_t terms, size_t *n_bytes)
+{
+    char key[APR_BATCH_KEY_BYTES];
+
+    apr_json_string(json, "key", apr_batch_key(key, terms, job->crc), APR_BATCH_KEY_BYTES - 1);
+    return take_line(json, n_bytes);
+}
+
+static void put_text(apr_json_text *json, const char *key, const char *text) { apr_json_string(json, key, text, strlen(text)); }
+
+/* --- the same in the shape of OpenAI's batches --- */
+
+static void begin_openai(apr_json_text *json, const apr_batch_job *job, uint32_t terms, int status_code)
+{
+    char id[APR_BATCH_ID_BYTES];
+
+    apr_json_open(json, NULL, '{');
+    put_text(json, "id", apr_batch_id(id, job->line, terms, job->crc));
+    if (job->request.id != NULL) apr_json_raw(json, "custom_id", job->request.id, strlen(job->request.id));
+    else apr_json_null(json, "custom_id");
+    apr_json_open(json, "response", '{');
+    apr_json_int(json, "status_code", status_code);
+    put_text(json, "request_id", id);
+    apr_json_open(json, "body", '{');
+}
+
+static char *openai_refusal(const apr_batch_job *job, apr_status status, const char *sentence, uint32_t terms, size_t *n_bytes)
+{
+    const bool is_ours = status == APR_E_IO || status == APR_E_MEMORY || status == APR_E_DEVICE;
+    apr_json_text json = {0};
+
+    begin_openai(&json, job, terms, is_ours ? 500 : 400);
+    for (int i = 0; i < 2; i++) { /* OpenAI's readers look into the body, vLLM's behind it */
+        apr_json_open(&json, "error", '{');
+        put_text(&json, "code", apr_status_text(status));
+        put_text(&json, "message", sentence);
+        put_text(&json, "type", is_ours ? "server_error" : "invalid_request_error");
+        if (strncmp(sentence, "'url'", 5) == 0 && job->request.url != NULL) put_text(&json, "url", job->request.url);
+        apr_json_close(&json, '}');
+        if (i > 0) break;
+        apr_json_close(&json, '}');
+        apr_json_close(&json, '}');
+    }
+    return take_line(&json, n_bytes);
+}
+
+static char *openai_answer(const apr_batch_job *job, const char *text, size_t n_text, const apr_reply *reply, uint32_t terms,
+                           size_t *n_bytes)
+{
+    const bool is_chat = job->request.messages != NULL, is_cut = reply->finish == APR_FINISH_LIMIT || reply->finish == APR_FINISH_CONTEXT;
+    char id[APR_BATCH_ID_BYTES];
+    apr_json_text json = {0};
+
+    begin_openai(&json, job, terms, 200);
+    put_text(&json, "id", apr_batch_id(id, job->line, terms, job->crc));
+    put_text(&json, "object", is_chat ? "chat.completion" : "text_completion");
+    apr_json_int(&json, "created", job->created);
+    put_text(&json, "model", job->request.model != NULL ? job->request.model : "");
+    apr_json_open(&json, "choices", '[');
+    apr_json_open(&json, NULL, '{');
+    apr_json_int(&json, "index", 0);
+    if (is_chat) {
+        apr_json_open(&json, "message", '{');
+        put_text(&json, "role", "assistant");
+        apr_json_string(&json, "content", text, n_text);
+        apr_json_close(&json, '}');
+    } else {
+        apr_json_string(&json, "text", text, n_text);
+    }
+    apr_json_null(&json, "logprobs");
+    put_text(&json, "finish_reason", is_cut ? "length" : "stop");
+    apr_json_close(&json, '}');
+    apr_json_close(&json, ']');
+    apr_json_open(&json, "usage", '{');
+    apr_json_int(&json, "prompt_tokens", reply->n_prompt);
+    apr_json_int(&json, "completion_tokens", reply->n_generated);
+    apr_json_int(&json, "total_tokens", reply->n_prompt + reply->n_generated);
+    apr_json_close(&json, '}');
+    apr_json_close(&json, '}');
+    apr_json_close(&json, '}');
+    apr_json_null(&json, "error");
+    return take_line(&json, n_bytes);
+}
+
+/* --- either --- */
+
 char *apr_batch_job_refusal(const apr_batch_job *job, apr_status status, const char *sentence, uint32_t terms, size_t *n_bytes)
 {
     apr_json_text json = {0};
 
+    if (job->request.is_openai) return openai_refusal(job, status, sentence, terms, n_bytes);
     begin_line(&json, job);
-    apr_json_string(&json, "error", sentence, strlen(sentence));
-    apr_json_string(&json, "status", apr_status_text(status), strlen(apr_status_text(status)));
+    put_text(&json, "error", sentence);
+    put_text(&json, "status", apr_status_text(status));
+    return end_line(&json, job, terms, n_bytes);
+}
+
+static char *own_answer(const apr_batch_job *job, const char *text, size_t n_text, const apr_reply *reply, uint32_t terms, size_t *n_bytes)
+{
+    apr_json_text json = {0};
+
+    begin_line(&json, job);
+    apr_json_string(&json, "text", text, n_text);
+    put_text(&json, "finish", apr_finish_name(reply->finish == APR_FINISH_CALLER ? APR_FINISH_STOP : reply->finish));
+    apr_json_int(&json, "prompt_tokens", reply->n_prompt);
+    apr_json_int(&json, "tokens", reply->n_generated);
     return end_line(&json, job, terms, n_bytes);
 }
 
@@ -167,21 +264,15 @@ char *apr_batch_job_answer(const apr_batch_job *job, const apr_running *running,
                            apr_error *err)
 {
     const bool is_stopped = reply->finish == APR_FINISH_STOP;
-    const char *const finish = apr_finish_name(reply->finish == APR_FINISH_CALLER ? APR_FINISH_STOP : reply->finish);
-    apr_json_text json = {0};
     char *text;
     size_t n;
 
     if (apr_tokenizer_decode(running->tokenizer, job->ids, job->n_ids - (is_stopped && job->n_ids > 0), false, &text, &n, err) != APR_OK)
         return NULL;
     if (job->request.n_stops > 0) n = find_stop(&job->request, text, 0, n);
-    begin_line(&json, job);
-    apr_json_string(&json, "text", text, n);
-    apr_json_string(&json, "finish", finish, strlen(finish));
-    apr_json_int(&json, "prompt_tokens", reply->n_prompt);
-    apr_json_int(&json, "tokens", reply->n_generated);
+    char *const line = (job->request.is_openai ? openai_answer : own_answer)(job, text, n, reply, terms, n_bytes);
     free(text);
-    return end_line(&json, job, terms, n_bytes);
+    return line;
 }
 
 void apr_batch_job_free(apr_batch_job *job)

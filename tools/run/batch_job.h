@@ -8,7 +8,8 @@
 
 typedef struct apr_batch_job {
     int64_t line;
-    uint32_t crc; /* of the line */
+    uint32_t crc;    /* of the line */
+    int64_t created; /* seconds since 1970, as OpenAI's answers have it */
     apr_batch_request request;
     int32_t *prompt; /* [n_prompt] */
     size_t n_prompt;

@@ -22,6 +22,13 @@ char *apr_batch_key(char text[APR_BATCH_KEY_BYTES], uint32_t terms, uint32_t crc
     return text;
 }
 
+char *apr_batch_id(char text[APR_BATCH_ID_BYTES], int64_t line, uint32_t terms, uint32_t crc)
+{
+    char key[APR_BATCH_KEY_BYTES];
+    snprintf(text, APR_BATCH_ID_BYTES, APR_BATCH_ID_HEAD "%" PRId64 "-%s", line, apr_batch_key(key, terms, crc));
+    return text;
+}
+
 /* --- what earlier runs answered --- */
 
 static apr_status add_done(apr_batch_output *o, int64_t number, uint32_t crc, apr_error *err)
@@ -44,6 +51,23 @@ static bool read_key(const char *key, uint32_t *terms, uint32_t *crc)
     return strcmp(apr_batch_key(again, *terms, *crc), key) == 0;
 }
 
+/* In OpenAI's shape the id has the number and the key. */
+static bool read_id(const char *id, int64_t *number, uint32_t *terms, uint32_t *crc)
+{
+    const size_t n_head = strlen(APR_BATCH_ID_HEAD);
+    char again[APR_BATCH_ID_BYTES], *end;
+
+    if (id == NULL || strncmp(id, APR_BATCH_ID_HEAD, n_head) != 0) return false;
+    *number = strtoll(id + n_head, &end, 10);
+    return *end == '-' && read_key(end + 1, terms, crc) && strcmp(apr_batch_id(again, *number, *terms, *crc), id) == 0;
+}
+
+static bool read_answer(const cJSON *json, int64_t *number, uint32_t *terms, uint32_t *crc)
+{
+    if (read_id(apr_json_get_string(json, "id"), number, terms, crc)) return *number > 0;
+    return apr_json_get_int(json, "line", number) && *number > 0 && read_key(apr_json_get_string(json, "key"), terms, crc);
+}
+
 static apr_status take_line(apr_batch_output *o, const apr_line *line, apr_error *err)
 {
     uint32_t terms, crc;
@@ -51,9 +75,9 @@ static apr_status take_line(apr_batch_output *o, const apr_line *line, apr_error
     cJSON *json = NULL;
 
     const bool is_json = !line->is_too_long && apr_json_parse(&json, line->bytes, line->n_bytes, o->path, NULL) == APR_OK;
-    const bool is_answer =
-        is_json && apr_json_get_int(json, "line", &number) && number > 0 && read_key(apr_json_get_string(json, "key"), &terms, &crc);
-    o->n_refused += is_answer && apr_json_get(json, "error") != NULL;
+    const bool is_answer = is_json && read_answer(json, &number, &terms, &crc);
+    const cJSON *const error = apr_json_get(json, "error");
+    o->n_refused += is_answer && error != NULL && !cJSON_IsNull(error);
     cJSON_Delete(json);
     if (!is_answer)
         return apr_fail(err, APR_E_DAMAGED, "%s: line %lld is no answer of a batch: it stays as it is; give another output", o->path,
@@ -104,10 +128,14 @@ static apr_status find_end(const apr_batch_output *o, uint64_t size, uint64_t *e
 /* Is what lies behind the last line end nothing, or how a line of ours begins? */
 static bool is_begun_line(const apr_batch_output *o, uint64_t size)
 {
-    static const char head[] = "{\"line\":";
-    char tail[sizeof head - 1];
-    const size_t left = size - o->n_bytes < sizeof tail ? (size_t)(size - o->n_bytes) : sizeof tail;
-    return pread(o->fd, tail, left, (off_t)o->n_bytes) == (ssize_t)left && memcmp(tail, head, left) == 0;
+    static const char *const heads[] = {"{\"line\":", "{\"id\":\"" APR_BATCH_ID_HEAD};
+    char tail[32];
+
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        const size_t n = strlen(heads[i]), left = size - o->n_bytes < n ? (size_t)(size - o->n_bytes) : n;
+        if (pread(o->fd, tail, left, (off_t)o->n_bytes) == (ssize_t)left && memcmp(tail, heads[i], left) == 0) return true;
+    }
+    return false;
 }
 
 /* Everything is read before a byte is cut off: what is no output of a batch stays as it is. */

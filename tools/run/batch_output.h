@@ -2,6 +2,9 @@
  *
  *     {"line":1,"id":"a1","text":"...","finish":"stop","prompt_tokens":3,"tokens":20,"key":"5f0c2a91-3fa1b2c4"}
  *     {"line":2,"error":"'prompt' must be a string","status":"usage","key":"5f0c2a91-77a01c55"}
+ *     {"id":"aprkit-3-5f0c2a91-0b7d1e22","custom_id":"c","response":{"status_code":200,...},"error":null}
+ *
+ * The third line has the shape of OpenAI's batches; its number and key are in its id.
  *
  * The key says what is answered: CRC-32 of the terms (model and settings) and of the request's line. So a later run knows which lines are
  * done, and that they are of the same input. A last line without its end is what a kill or a full disk left, and is cut off. */
@@ -43,8 +46,13 @@ apr_status apr_batch_output_write(apr_batch_output *out, const char *line, size_
 /* All of it on the disk. */
 apr_status apr_batch_output_finish(apr_batch_output *out, apr_error *err);
 
-/* "5f0c2a91-3fa1b2c4" */
 enum { APR_BATCH_KEY_BYTES = 18 };
+/* "aprkit-3-5f0c2a91-3fa1b2c4": the id of an answer in OpenAI's shape. */
+#define APR_BATCH_ID_HEAD "aprkit-"
+enum { APR_BATCH_ID_BYTES = APR_BATCH_KEY_BYTES + 32 };
+char *apr_batch_id(char text[APR_BATCH_ID_BYTES], int64_t line, uint32_t terms, uint32_t crc);
+
+/* "5f0c2a91-3fa1b2c4" */
 char *apr_batch_key(char text[APR_BATCH_KEY_BYTES], uint32_t terms, uint32_t crc);
 
 #endif

@@ -10,28 +10,171 @@ static apr_status must_be(const char *key, const char *what, apr_error *err)
     return apr_fail(err, APR_E_USAGE, "'%s' must be %s", key, what);
 }
 
-static apr_status read_prompt(apr_batch_request *r, const cJSON *item, apr_error *err)
+/* A list of one is what it holds; several would be several answers. */
+static apr_status read_prompt(apr_batch_request *r, cJSON *item, apr_error *err)
 {
-    if (!cJSON_IsString(item)) return must_be("prompt", "a string", err);
-    r->prompt = item->valuestring;
+    const cJSON *const it = cJSON_IsArray(item) && cJSON_GetArraySize(item) == 1 ? item->child : item;
+
+    if (!cJSON_IsString(it)) return must_be("prompt", "a string", err);
+    r->prompt = it->valuestring;
     return APR_OK;
 }
 
-static apr_status read_messages(apr_batch_request *r, const cJSON *item, apr_error *err)
+/* [{"type": "text", "text": "a"}, ...] becomes the texts with line ends between them, as vLLM and llama.cpp do it. Parts of another type
+ * are refused: no template makes words of a picture. */
+static apr_status join_parts(cJSON *message, apr_error *err)
 {
-    const cJSON *message;
+    const cJSON *const parts = cJSON_GetObjectItemCaseSensitive(message, "content"), *part;
+    size_t n = 0, at = 0;
+
+    if (!cJSON_IsArray(parts) || parts->child == NULL) return APR_OK;
+    cJSON_ArrayForEach(part, parts)
+    {
+        const char *const type = apr_json_get_string(part, "type"), *const text = apr_json_get_string(part, "text");
+        if (text == NULL || (type != NULL && strcmp(type, "text") != 0))
+            return apr_fail(err, APR_E_USAGE, "'content' has a part of the type '%.40s': only texts are taken",
+                            type != NULL ? type : "none");
+        n += strlen(text) + 1;
+    }
+    char *const joined = malloc(n);
+    if (joined == NULL) return apr_no_memory(err, "a message");
+    cJSON_ArrayForEach(part, parts)
+    {
+        const char *const text = apr_json_get_string(part, "text");
+        const size_t n_text = strlen(text);
+        if (at > 0) joined[at++] = '\n';
+        memcpy(joined + at, text, n_text);
+        at += n_text;
+    }
+    joined[at] = '\0';
+    cJSON *const whole = cJSON_CreateString(joined);
+    free(joined);
+    if (whole != NULL && cJSON_ReplaceItemInObjectCaseSensitive(message, "content", whole)) return APR_OK;
+    cJSON_Delete(whole);
+    return apr_no_memory(err, "a message");
+}
+
+static apr_status read_messages(apr_batch_request *r, cJSON *item, apr_error *err)
+{
+    cJSON *message;
 
     if (!cJSON_IsArray(item) || item->child == NULL) return must_be("messages", "an array of at least one message", err);
     cJSON_ArrayForEach(message, item)
     {
-        if (apr_json_get_string(message, "role") == NULL || apr_json_get(message, "content") == NULL)
+        const bool has_content = apr_json_get(message, "content") != NULL || apr_json_get(message, "tool_calls") != NULL;
+        if (apr_json_get_string(message, "role") == NULL || !has_content)
             return must_be("messages", "an array of objects with a \"role\" and a \"content\"", err);
+        APR_TRY(join_parts(message, err));
     }
     r->messages = item;
     return APR_OK;
 }
 
-static apr_status read_max_tokens(apr_batch_request *r, const cJSON *item, apr_error *err)
+static apr_status read_tools(apr_batch_request *r, cJSON *item, apr_error *err)
+{
+    if (!cJSON_IsArray(item)) return must_be("tools", "an array", err);
+    r->tools = item->child != NULL ? item : NULL;
+    return APR_OK;
+}
+
+static apr_status read_variables(apr_batch_request *r, cJSON *item, apr_error *err)
+{
+    if (!cJSON_IsObject(item)) return must_be(item->string, "an object", err);
+    r->variables = item;
+    return APR_OK;
+}
+
+static apr_status read_url(apr_batch_request *r, cJSON *item, apr_error *err)
+{
+    if (!cJSON_IsString(item)) return must_be("url", "a string", err);
+    r->url = item->valuestring;
+    return APR_OK;
+}
+
+static apr_status read_method(apr_batch_request *r, cJSON *item, apr_error *err)
+{
+    (void)r;
+    return cJSON_IsString(item) && strcmp(item->valuestring, "POST") == 0 ? APR_OK : must_be("method", "\"POST\"", err);
+}
+
+static apr_status read_model(apr_batch_request *r, cJSON *item, apr_error *err)
+{
+    (void)err;
+    r->model = cJSON_IsString(item) ? item->valuestring : NULL;
+    return APR_OK;
+}
+
+/* --- fields that may be there as long as they ask for nothing --- */
+
+static bool is_plain_text(const cJSON *item)
+{
+    const char *const type = apr_json_get_string(item, "type");
+    return type != NULL && strcmp(type, "text") == 0;
+}
+
+static bool is_number(const cJSON *item, double value) { return cJSON_IsNumber(item) && item->valuedouble == value; }
+static bool is_zero(const cJSON *item) { return is_number(item, 0.0) || cJSON_IsFalse(item); }
+static bool is_one(const cJSON *item) { return is_number(item, 1.0); }
+static bool is_false(const cJSON *item) { return cJSON_IsFalse(item); }
+static bool is_empty(const cJSON *item)
+{
+    const bool no_text = cJSON_IsString(item) && item->valuestring[0] == '\0';
+    return no_text || ((cJSON_IsObject(item) || cJSON_IsArray(item)) && item->child == NULL);
+}
+static bool is_no_choice(const cJSON *item) { return is_zero(item) || is_number(item, -1.0); }
+static bool is_free_choice(const cJSON *item) { return cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0; }
+static bool is_anything(const cJSON *item)
+{
+    (void)item;
+    return true;
+}
+
+static const struct {
+    const char *key;
+    bool (*asks_nothing)(const cJSON *item);
+    const char *what;
+} idle_fields[] = {
+    {"n", is_one, "1: a line has one answer"},
+    {"best_of", is_one, "1: a line has one answer"},
+    {"stream", is_false, "false: answers are whole lines"},
+    {"stream_options", is_empty, "null: answers are whole lines"},
+    {"echo", is_false, "false"},
+    {"suffix", is_empty, "empty"},
+    {"logprobs", is_zero, "false: none are computed"},
+    {"top_logprobs", is_zero, "0: none are computed"},
+    {"logit_bias", is_empty, "empty: logits are not changed"},
+    {"presence_penalty", is_zero, "0: there are no penalties"},
+    {"frequency_penalty", is_zero, "0: there are no penalties"},
+    {"repetition_penalty", is_one, "1: there are no penalties"},
+    {"top_k", is_no_choice, "0 or -1: only top_p narrows the choice"},
+    {"min_p", is_zero, "0: only top_p narrows the choice"},
+    {"ignore_eos", is_false, "false"},
+    {"response_format", is_plain_text, "{\"type\": \"text\"}"},
+    {"tool_choice", is_free_choice, "\"auto\": the model chooses"},
+    {"user", is_anything, NULL},
+    {"metadata", is_anything, NULL},
+    {"store", is_anything, NULL},
+    {"service_tier", is_anything, NULL},
+    {"safety_identifier", is_anything, NULL},
+    {"prompt_cache_key", is_anything, NULL},
+    {"parallel_tool_calls", is_anything, NULL},
+};
+
+/* *known: it is one of them. */
+static apr_status read_idle(const cJSON *item, bool *known, apr_error *err)
+{
+    *known = true;
+    for (size_t i = 0; i < sizeof idle_fields / sizeof *idle_fields; i++) {
+        if (strcmp(idle_fields[i].key, item->string) != 0) continue;
+        return idle_fields[i].asks_nothing(item) ? APR_OK : must_be(item->string, idle_fields[i].what, err);
+    }
+    *known = false;
+    return APR_OK;
+}
+
+/* --- numbers and strings --- */
+
+static apr_status read_max_tokens(apr_batch_request *r, cJSON *item, apr_error *err)
 {
     if (!apr_json_as_int(item, &r->max_tokens) || r->max_tokens < 1 || r->max_tokens > 1000000000)
         return must_be("max_tokens", "a whole number of 1 to 1000000000", err);
@@ -43,21 +186,23 @@ static bool is_within(const cJSON *item, double most)
     return cJSON_IsNumber(item) && item->valuedouble >= 0.0 && item->valuedouble <= most;
 }
 
-static apr_status read_temperature(apr_batch_request *r, const cJSON *item, apr_error *err)
+static apr_status read_temperature(apr_batch_request *r, cJSON *item, apr_error *err)
 {
     if (!is_within(item, 100.0)) return must_be("temperature", "a number of 0 to 100", err);
     r->sampling.temperature = (float)item->valuedouble;
+    r->says_sampling = true;
     return APR_OK;
 }
 
-static apr_status read_top_p(apr_batch_request *r, const cJSON *item, apr_error *err)
+static apr_status read_top_p(apr_batch_request *r, cJSON *item, apr_error *err)
 {
     if (!is_within(item, 1.0)) return must_be("top_p", "a number of 0 to 1", err);
     r->sampling.top_p = (float)item->valuedouble;
+    r->says_sampling = true;
     return APR_OK;
 }
 
-static apr_status read_seed(apr_batch_request *r, const cJSON *item, apr_error *err)
+static apr_status read_seed(apr_batch_request *r, cJSON *item, apr_error *err)
 {
     int64_t seed;
     if (!apr_json_as_int(item, &seed)) return must_be("seed", "a whole number within 2^53", err);
@@ -73,7 +218,7 @@ static apr_status add_stop(apr_batch_request *r, const cJSON *item, apr_error *e
     return APR_OK;
 }
 
-static apr_status read_stop(apr_batch_request *r, const cJSON *item, apr_error *err)
+static apr_status read_stop(apr_batch_request *r, cJSON *item, apr_error *err)
 {
     const cJSON *one;
 
@@ -84,7 +229,7 @@ static apr_status read_stop(apr_batch_request *r, const cJSON *item, apr_error *
     return APR_OK;
 }
 
-static apr_status read_over(apr_batch_request *r, const cJSON *item, apr_error *err)
+static apr_status read_over(apr_batch_request *r, cJSON *item, apr_error *err)
 {
     (void)r, (void)item, (void)err;
     return APR_OK;
@@ -92,19 +237,21 @@ static apr_status read_over(apr_batch_request *r, const cJSON *item, apr_error *
 
 typedef struct field {
     const char *key;
-    apr_status (*read)(apr_batch_request *r, const cJSON *item, apr_error *err);
+    apr_status (*read)(apr_batch_request *r, cJSON *item, apr_error *err);
     bool in_body, outside; /* where it may stand when there is a body; without one everywhere */
 } field;
 
 static const field fields[] = {
     {"id", read_over, false, true},
     {"custom_id", read_over, false, true},
-    {"method", read_over, false, true},
-    {"url", read_over, false, true},
+    {"method", read_method, false, true},
+    {"url", read_url, false, true},
     {"body", read_over, false, true},
-    {"model", read_over, true, false},
+    {"model", read_model, true, false},
     {"prompt", read_prompt, true, false},
     {"messages", read_messages, true, false},
+    {"tools", read_tools, true, false},
+    {"chat_template_kwargs", read_variables, true, false},
     {"max_tokens", read_max_tokens, true, false},
     {"max_completion_tokens", read_max_tokens, true, false},
     {"temperature", read_temperature, true, false},
@@ -113,13 +260,19 @@ static const field fields[] = {
     {"stop", read_stop, true, false},
 };
 
-static apr_status read_field(apr_batch_request *r, const cJSON *item, bool has_body, bool in_body, apr_error *err)
+/* null is what is not said. */
+static apr_status read_field(apr_batch_request *r, cJSON *item, bool has_body, bool in_body, apr_error *err)
 {
+    bool is_known = false;
+
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (strcmp(fields[i].key, item->string) != 0) continue;
         if (has_body && !(in_body ? fields[i].in_body : fields[i].outside)) break;
-        return fields[i].read(r, item, err);
+        return cJSON_IsNull(item) ? APR_OK : fields[i].read(r, item, err);
     }
+    if (cJSON_IsNull(item) && (in_body || !has_body)) return APR_OK;
+    if (in_body || !has_body) APR_TRY(read_idle(item, &is_known, err));
+    if (is_known) return APR_OK;
     return apr_fail(err, APR_E_USAGE, "'%.40s' is no field of a request%s", item->string,
                     in_body    ? "'s body"
                     : has_body ? " that has a body"
@@ -143,24 +296,49 @@ static apr_status read_id(apr_batch_request *r, apr_error *err)
     return r->id != NULL ? APR_OK : apr_no_memory(err, "an id");
 }
 
+static const char chat_url[] = "/v1/chat/completions", text_url[] = "/v1/completions";
+
+static bool is_chat(const char *url) { return strcmp(url, chat_url) == 0; }
+
+/* Before the body, whose fields it decides about. */
+static apr_status check_url(apr_batch_request *r, apr_error *err)
+{
+    const cJSON *const url = apr_json_get(r->json, "url");
+
+    if (url == NULL || cJSON_IsNull(url) || !cJSON_IsString(url)) return APR_OK;
+    r->url = url->valuestring;
+    if (is_chat(url->valuestring) || strcmp(url->valuestring, text_url) == 0) return APR_OK;
+    return apr_fail(err, APR_E_USAGE, "'url' is '%.60s': only %s and %s are answered", url->valuestring, chat_url, text_url);
+}
+
 static apr_status read_fields(apr_batch_request *r, apr_error *err)
 {
-    const cJSON *const body = apr_json_get(r->json, "body"), *item;
+    cJSON *const body = cJSON_GetObjectItemCaseSensitive(r->json, "body"), *item;
 
     cJSON_ArrayForEach(item, r->json) APR_TRY(read_field(r, item, body != NULL, false, err));
     if (body != NULL && !cJSON_IsObject(body)) return must_be("body", "an object", err);
     if (body != NULL) cJSON_ArrayForEach(item, body) APR_TRY(read_field(r, item, true, true, err));
     if ((r->prompt == NULL) == (r->messages == NULL)) return apr_fail(err, APR_E_USAGE, "a request has either a 'prompt' or 'messages'");
+    if (r->url != NULL && is_chat(r->url) != (r->messages != NULL))
+        return apr_fail(err, APR_E_USAGE, "'url' is '%.60s', whose body has %s", r->url, is_chat(r->url) ? "'messages'" : "a 'prompt'");
     return APR_OK;
 }
 
 apr_status apr_batch_request_read(apr_batch_request *r, const char *text, size_t n_bytes, const apr_batch_standard *standard,
                                   apr_error *err)
 {
-    *r = (apr_batch_request){.max_tokens = standard->max_tokens, .sampling = standard->sampling};
+    *r = (apr_batch_request){
+        .max_tokens = standard->max_tokens, .sampling = standard->sampling, .is_openai = standard->format == APR_BATCH_OPENAI};
     APR_TRY(apr_json_parse(&r->json, text, n_bytes, "the line", err));
     if (!cJSON_IsObject(r->json)) return apr_fail(err, APR_E_DAMAGED, "the line is no JSON object");
+    const bool has_shape = apr_json_get(r->json, "custom_id") != NULL && apr_json_get(r->json, "body") != NULL;
+    r->is_openai |= has_shape && standard->format == APR_BATCH_AUTO;
+    if (r->is_openai && standard->of_model != NULL) {
+        r->sampling.temperature = standard->of_model->temperature;
+        r->sampling.top_p = standard->of_model->top_p;
+    }
     APR_TRY(read_id(r, err));
+    APR_TRY(check_url(r, err));
     return read_fields(r, err);
 }
 

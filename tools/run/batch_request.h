@@ -4,8 +4,9 @@
  *     {"id": 2, "messages": [{"role": "user", "content": "Why?"}]}
  *     {"custom_id": "x", "method": "POST", "url": "/v1/completions", "body": {"model": "-", "prompt": "In the"}}
  *
- * Exactly one of prompt and messages. `custom_id` is `id`, `max_completion_tokens` is `max_tokens`; method, url and model are read over.
- * Any other field would change what was asked for and is refused by name. */
+ * Exactly one of prompt and messages. `custom_id` is `id`, `max_completion_tokens` is `max_tokens`. Fields of OpenAI's batches that ask for
+ * nothing (n: 1, stream: false, penalties of 0, null) are read over; tools and chat_template_kwargs go to the chat template. `url` says which
+ * of prompt and messages a body has. Any other field would change what was asked for and is refused by name. */
 #ifndef APR_TOOLS_BATCH_REQUEST_H
 #define APR_TOOLS_BATCH_REQUEST_H
 
@@ -14,11 +15,20 @@
 
 enum { APR_BATCH_MOST_STOPS = 16 };
 
+/* Of answers. AUTO: as the line is. */
+typedef enum { APR_BATCH_AUTO, APR_BATCH_APRKIT, APR_BATCH_OPENAI } apr_batch_format;
+
 typedef struct apr_batch_request {
     cJSON *json;
-    char *id;              /* as JSON, malloc'ed; NULL: it has none */
-    const char *prompt;    /* or NULL */
-    const cJSON *messages; /* or NULL: an array of objects with a role */
+    char *id;               /* as JSON, malloc'ed; NULL: it has none */
+    const char *prompt;     /* or NULL */
+    const cJSON *messages;  /* or NULL: an array of objects with a role; contents that were lists of texts are strings */
+    const cJSON *tools;     /* or NULL: an array */
+    const cJSON *variables; /* or NULL: more of them for the chat template, an object */
+    const char *model;      /* as the line has it, or NULL */
+    const char *url;        /* the same */
+    bool is_openai;         /* it is answered in the shape of OpenAI's batches */
+    bool says_sampling;     /* it has a temperature or a top_p */
     int64_t max_tokens;
     apr_sample_options sampling;
     const char *stops[APR_BATCH_MOST_STOPS];
@@ -29,6 +39,8 @@ typedef struct apr_batch_request {
 typedef struct apr_batch_standard {
     int64_t max_tokens;
     apr_sample_options sampling;
+    apr_batch_format format;
+    const apr_sample_options *of_model; /* of OpenAI's lines instead, where generation_config.json has its own; or NULL */
 } apr_batch_standard;
 
 /* APR_E_DAMAGED: no JSON, or no object. APR_E_USAGE: fields that are missing, unknown, or not what they must be. The id is there where it

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct batch_options {
@@ -24,7 +25,8 @@ typedef struct batch_options {
     const char *out;
     int64_t sequences, cells, n, seed;
     double temp, top_p;
-    bool resume, no_bos;
+    int format; /* apr_batch_format */
+    bool resume, no_bos, greedy;
 } batch_options;
 
 const apr_option apr_batch_options[] = {
@@ -35,12 +37,16 @@ const apr_option apr_batch_options[] = {
      APR_TO(batch_options, sequences), .min = 0, .max = 4096},
     {"cells", 0, APR_OPTION_INT, "N", "0", "positions of keys and values that all sequences share; 0: --ctx for each",
      APR_TO(batch_options, cells), .min = 0, .max = 1e9},
+    {"format", 0, APR_OPTION_CHOICE, "auto|aprkit|openai", "auto",
+     "shape of answers; auto: OpenAI's for lines that have custom_id and body", APR_TO(batch_options, format)},
     {"no-bos", 0, APR_OPTION_FLAG, NULL, NULL, "do not put the begin token in front of prompts", APR_TO(batch_options, no_bos)},
     {"tokens", 'n', APR_OPTION_INT, "N", "256", "max_tokens of lines that have none", APR_TO(batch_options, n), .min = 1, .max = 1e9,
      .group = "Sampling"},
     {"temp", 0, APR_OPTION_REAL, "T", "0", "temperature of lines that have none", APR_TO(batch_options, temp), .min = 0, .max = 100},
     {"top-p", 0, APR_OPTION_REAL, "P", "1", "top_p of lines that have none", APR_TO(batch_options, top_p), .min = 0, .max = 1},
     {"seed", 0, APR_OPTION_INT, "N", "0", "seed of lines that have none", APR_TO(batch_options, seed), .min = -9e18, .max = 9e18},
+    {"greedy", 0, APR_OPTION_FLAG, NULL, NULL, "do not sample as generation_config.json says, which lines in OpenAI's shape do",
+     APR_TO(batch_options, greedy)},
     APR_RUN_OPTIONS(batch_options, run, "f16"),
     APR_LORA_OPTION(batch_options, run.lora, "the weights"),
     {0},
@@ -65,9 +71,11 @@ typedef struct batch {
     apr_batch_ids ids;
     apr_batch_job *jobs; /* under way */
     apr_batch_standard standard;
+    apr_sample_options of_model; /* generation_config.json's */
     double now;
     int64_t n_lines; /* of a file that can be read twice; 0: not known */
     int64_t n_before, n_answered, n_refused, n_tokens, n_chats;
+    bool said_sampling;                  /* that it is used */
     bool said_two;                       /* begin tokens in front of a prompt */
     double first_seconds, longest_first; /* sums, and the largest, until the first token */
     apr_meter meter;
@@ -129,6 +137,7 @@ static apr_status check_id(batch *b, const apr_batch_job *job, apr_error *err)
 /* A line that is not answered yet into a job; what is wrong with it stands in `own`. */
 static apr_status read_job(batch *b, const apr_line *line, apr_batch_job *job, apr_error *own)
 {
+    job->request.is_openai = b->standard.format == APR_BATCH_OPENAI;
     if (line->is_too_long) return apr_fail(own, APR_E_UNSUPPORTED, "the line has more than %zu MiB", APR_LINE_MAX_BYTES >> 20);
     const apr_status status = apr_batch_request_read(&job->request, line->bytes, line->n_bytes, &b->standard, own);
     APR_TRY(check_id(b, job, own));
@@ -159,6 +168,16 @@ static apr_status pass_over(batch *b, const apr_line *line, const apr_done_line 
     return has_memory ? APR_OK : apr_no_memory(err, "the ids");
 }
 
+static void say_sampling(batch *b)
+{
+    b->said_sampling = true;
+    if (b->call->quiet) return;
+    fprintf(stderr,
+            "note: lines without a temperature are sampled as generation_config.json says (temperature %g, top_p %g); --greedy "
+            "takes the likeliest token\n",
+            (double)b->of_model.temperature, (double)b->of_model.top_p);
+}
+
 /* Refused at once, or the scheduler's. */
 static apr_status take_line(batch *b, const apr_line *line, apr_next *what, apr_request *request, apr_error *err)
 {
@@ -168,12 +187,14 @@ static apr_status take_line(batch *b, const apr_line *line, apr_next *what, apr_
     if (job == NULL) return apr_no_memory(err, "a request");
     job->line = line->number;
     job->crc = crc_of(line);
+    job->created = (int64_t)time(NULL);
     apr_status status = read_job(b, line, job, &own);
     if (status == APR_OK) {
         *request = apr_batch_job_request(job, &b->running);
         if (job->request.messages != NULL && b->n_chats++ == 0 && !b->call->quiet) apr_say_turn_end(&b->running, stderr);
         if (job->request.messages == NULL && !b->asked->no_bos && !b->said_two && !b->call->quiet)
             b->said_two = apr_say_two_begins(&b->running, job->prompt, job->n_prompt, stderr);
+        if (b->standard.of_model != NULL && job->request.is_openai && !job->request.says_sampling && !b->said_sampling) say_sampling(b);
         job->next = b->jobs;
         b->jobs = job;
         *what = APR_NEXT_REQUEST;
@@ -288,11 +309,32 @@ apr_status apr_batch_set_sequences(apr_session_options *o, const apr_model *mode
     }
 }
 
+/* do_sample with its temperature and top_p, as transformers takes what is missing. */
+static apr_status read_sampling(batch *b, apr_error *err)
+{
+    const apr_attachment *const file = apr_model_attachment(&b->running.source, "generation_config.json");
+    double temperature = 1.0, top_p = 1.0;
+    bool samples = false;
+    cJSON *json = NULL;
+
+    if (file == NULL || b->asked->greedy || b->asked->temp > 0.0) return APR_OK;
+    APR_TRY(apr_json_parse(&json, file->data, file->n_bytes, "generation_config.json", err));
+    apr_json_get_bool(json, "do_sample", &samples);
+    apr_json_get_real(json, "temperature", &temperature);
+    apr_json_get_real(json, "top_p", &top_p);
+    cJSON_Delete(json);
+    if (!samples || !(temperature >= 0.0 && temperature <= 100.0) || !(top_p >= 0.0 && top_p <= 1.0)) return APR_OK;
+    b->of_model = (apr_sample_options){.temperature = (float)temperature, .top_p = (float)top_p};
+    b->standard.of_model = &b->of_model;
+    return APR_OK;
+}
+
 static apr_status open_model(batch *b, apr_error *err)
 {
     apr_session_options options;
 
     APR_TRY(apr_running_open_files(&b->running, b->call->operands[0], err));
+    APR_TRY(read_sampling(b, err));
     APR_TRY(apr_running_merge(&b->running, &b->asked->run.lora, err));
     APR_TRY(apr_running_open_tokenizer(&b->running, err));
     APR_TRY(apr_running_options(&b->asked->run, 16, &options, err));
@@ -312,10 +354,14 @@ static apr_status make_terms(const batch *b, uint32_t *crc, apr_error *err)
 
     APR_TRY(apr_inputs_terms(&inputs, b->running.lora.uses, b->running.lora.n, err));
     const int n = snprintf(
-        text, sizeof text, "batch 1\n%s\ncontext %lld\nkeys and values %s\nbegin token %s\nexact %d\ntokens %lld\n%.17g %.17g %lld\n%s",
+        text, sizeof text, "batch 1\n%s\ncontext %lld\nkeys and values %s\nbegin token %s\nexact %d\ntokens %lld\n%.17g %.17g %lld\n%s%s%s",
         apr_session_backend_name(b->running.session), (long long)plan->n_ctx, apr_dtypes[plan->kv_dtype].name, o->no_bos ? "no" : "yes",
         apr_session_is_exact(b->running.session), (long long)o->n, o->temp, o->top_p, (long long)o->seed,
-        apr_session_place_ordinal(b->running.session, 0) >= 0 && plan->n_sequences > 1 ? "apart\n" : "");
+        apr_session_place_ordinal(b->running.session, 0) >= 0 && plan->n_sequences > 1 ? "apart\n" : "",
+        o->format == APR_BATCH_AUTO     ? ""
+        : o->format == APR_BATCH_OPENAI ? "openai\n"
+                                        : "aprkit\n",
+        o->greedy ? "greedy\n" : "");
     *crc = apr_crc32(apr_crc32(0, inputs, strlen(inputs)), text, (size_t)n);
     free(inputs);
     return APR_OK;
@@ -445,6 +491,7 @@ apr_status apr_run_batch(const apr_call *call, apr_error *err)
     b->input_fd = b->out.fd = -1;
     b->standard = (apr_batch_standard){
         .max_tokens = b->asked->n,
+        .format = (apr_batch_format)b->asked->format,
         .sampling = {.temperature = (float)b->asked->temp, .top_p = (float)b->asked->top_p, .seed = (uint64_t)b->asked->seed}};
     apr_status status = check_asked(b->asked, call->answer->json, err);
     if (status == APR_OK) status = run(b, err);
