@@ -203,6 +203,10 @@ const char *apr_format_ending(apr_format format)
 apr_status apr_sink_losses(apr_format format, const apr_model *layout, apr_losses *losses, apr_error *err)
 {
     const format_row *const row = row_of(format);
+    if (layout->other_weights != NULL && strncmp(layout->other_weights, APR_CHECKPOINT_INDEX, strlen(APR_CHECKPOINT_INDEX)) == 0)
+        APR_TRY(apr_loss_add(losses, APR_NOTE, err,
+                             "the weights were read from model.safetensors; %s next to it names other files, which were not",
+                             APR_CHECKPOINT_INDEX));
     if (layout->left_behind != NULL)
         APR_TRY(apr_loss_add(losses, APR_NOTE, err, "beside the weights lie files that are not taken along: %s", layout->left_behind));
     return row != NULL && row->losses != NULL ? row->losses(layout, losses, err) : APR_OK;

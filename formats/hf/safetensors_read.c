@@ -10,6 +10,7 @@
 #include "formats/hf/params.h"
 #include "formats/hf/safetensors.h"
 #include "formats/hf/weight_files.h"
+#include "formats/hf/weight_map.h"
 #include "formats/model/meta_names.h"
 #include "formats/model/text_part.h"
 #include "formats/torch/torch.h"
@@ -245,14 +246,8 @@ static apr_status read_attachments(apr_model *model, const char *folder, const w
 
 static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-typedef struct shard_list {
-    const char **names;   /* sorted, each once */
-    size_t *first_tensor; /* [n + 1] */
-    size_t n;
-} shard_list;
-
 /* The shards that the index names; a name from a stranger must not lead out of the folder. */
-static apr_status list_shards(const cJSON *index, const char *where, apr_arena *arena, shard_list *shards, apr_error *err)
+static apr_status list_shards(const cJSON *index, const char *where, apr_arena *arena, apr_shards *shards, apr_error *err)
 {
     const cJSON *const map = apr_json_get(index, "weight_map"), *item;
     size_t n = 0;
@@ -276,18 +271,18 @@ static apr_status list_shards(const cJSON *index, const char *where, apr_arena *
     return shards->first_tensor != NULL ? APR_OK : apr_no_memory(err, "the names of the shards");
 }
 
-static apr_status check_weight_map(const apr_model *model, const cJSON *index, const shard_list *shards, const char *where, apr_error *err)
+/* The shards of which `first` is the first: "model-00001-of-00003.safetensors". */
+static apr_status list_numbered(const char *first, apr_arena *arena, apr_shards *shards, apr_error *err)
 {
-    const cJSON *item;
+    apr_numbered_name name;
 
-    cJSON_ArrayForEach(item, apr_json_get(index, "weight_map"))
-    {
-        const apr_tensor *const tensor = apr_model_find(model, item->string);
-        const char *const name = item->valuestring;
-        const char *const *const shard = bsearch(&name, shards->names, shards->n, sizeof *shards->names, by_text);
-        const size_t s = (size_t)(shard - shards->names), at = tensor != NULL ? (size_t)(tensor - model->tensors) : 0;
-        if (tensor == NULL || at < shards->first_tensor[s] || at >= shards->first_tensor[s + 1])
-            return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' should be in %s, but is not", where, item->string, name);
+    if (!apr_numbered_parse(first, &name)) return apr_fail(err, APR_E_DAMAGED, "'%.200s' is no name of a shard", first);
+    shards->names = apr_arena_array(arena, name.n, sizeof *shards->names);
+    shards->first_tensor = apr_arena_array(arena, name.n + 1, sizeof *shards->first_tensor);
+    if (shards->names == NULL || shards->first_tensor == NULL) return apr_no_memory(err, "the names of the shards");
+    for (; shards->n < name.n; shards->n++) {
+        shards->names[shards->n] = apr_numbered_print(first, &name, shards->n + 1, arena);
+        if (shards->names[shards->n] == NULL) return apr_no_memory(err, "the names of the shards");
     }
     return APR_OK;
 }
@@ -310,29 +305,33 @@ static apr_status read_weights(apr_model *model, const char *folder, const char 
     return apr_torch_parse(model, map->data, map->n_bytes, path, err);
 }
 
+/* index: NULL where the shards are known by their numbers. */
 static apr_status read_shards(apr_model *model, const char *folder, const cJSON *index, const char *where, weight_files *weights,
                               apr_error *err)
 {
-    shard_list shards = {0};
+    apr_shards shards = {0};
 
-    APR_TRY(list_shards(index, where, &model->arena, &shards, err));
+    if (index != NULL) APR_TRY(list_shards(index, where, &model->arena, &shards, err));
+    else APR_TRY(list_numbered(weights->names[0], &model->arena, &shards, err));
     APR_TRY(allocate_maps(model, shards.n, err));
     const char **const names = apr_arena_array(&model->arena, shards.n + 1, sizeof *names);
     if (names == NULL) return apr_no_memory(err, "the names of the shards");
     names[0] = weights->names[0];
     weights->names = names;
+    if (index == NULL) weights->n = 0; /* the first one is a shard itself */
     for (size_t i = 0; i < shards.n; i++) {
         if (!file_exists(folder, shards.names[i], &model->arena))
-            return apr_fail(err, APR_E_IO, "%s/%s: the file is missing, though %s names it: half downloaded; %s", folder, shards.names[i],
-                            weights->names[0], apr_hub_how_to_fetch(folder, &model->arena));
+            return apr_fail(err, APR_E_IO, "%s/%s: the file is missing, though %s: half downloaded; %s", folder, shards.names[i],
+                            index != NULL ? apr_arena_print(&model->arena, "%s names it", weights->names[0]) : "it is one of the shards",
+                            apr_hub_how_to_fetch(folder, &model->arena));
         shards.first_tensor[i] = model->n_tensors;
         names[weights->n] = apr_arena_copy(&model->arena, shards.names[i], strlen(shards.names[i])); /* the index goes */
         if (names[weights->n++] == NULL) return apr_no_memory(err, "the names of the shards");
         APR_TRY(read_weights(model, folder, shards.names[i], err));
     }
     shards.first_tensor[shards.n] = model->n_tensors;
-    APR_TRY(apr_model_index_names(model, err));
-    return check_weight_map(model, index, &shards, where, err);
+    if (index != NULL) APR_TRY(apr_weight_map_apply(model, index, &shards, where, err));
+    return apr_model_index_names(model, err);
 }
 
 /* The index is weights->names[0]. */
@@ -392,6 +391,26 @@ static bool holds_adapter_alone(const char *folder, apr_arena *arena)
     return !has_model && file_exists(folder, APR_LORA_CONFIG, arena);
 }
 
+/* An index that names the one file that is read says nothing else. */
+static apr_status forget_same_index(apr_model *model, const char *folder, apr_weights_choice *choice, apr_error *err)
+{
+    static const char index_name[] = APR_CHECKPOINT_INDEX;
+    const char *const others = choice->others;
+    const size_t n = sizeof index_name - 1;
+    apr_map map = {0};
+    cJSON *index = NULL;
+
+    if (others == NULL || strcmp(choice->name, "model.safetensors") != 0 || strncmp(others, index_name, n) != 0) return APR_OK;
+    const char *const path = apr_arena_print(&model->arena, "%s/%s", folder, index_name);
+    if (path == NULL) return apr_no_memory(err, "a path");
+    const bool is_same = apr_map_open(&map, path, NULL) == APR_OK && apr_json_parse(&index, map.data, map.n_bytes, path, NULL) == APR_OK &&
+                         !apr_weight_map_has_others(index, choice->name);
+    cJSON_Delete(index);
+    apr_map_close(&map);
+    if (is_same) model->other_weights = others[n] == ',' ? others + n + 2 : NULL;
+    return APR_OK;
+}
+
 static apr_status read_folder(apr_model *model, const char *folder, apr_error *err)
 {
     apr_weights_choice choice;
@@ -404,8 +423,11 @@ static apr_status read_folder(apr_model *model, const char *folder, apr_error *e
             folder);
     APR_TRY(apr_choose_weights(folder, &choice, &model->arena, err));
     model->other_weights = choice.others;
+    APR_TRY(forget_same_index(model, folder, &choice, err));
     if (choice.is_index) {
         APR_TRY(read_indexed(model, folder, &weights, err));
+    } else if (choice.is_numbered) {
+        APR_TRY(read_shards(model, folder, NULL, folder, &weights, err));
     } else {
         APR_TRY(allocate_maps(model, 1, err));
         APR_TRY(read_weights(model, folder, choice.name, err));

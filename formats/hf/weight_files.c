@@ -3,6 +3,7 @@
 
 #include "formats/hf/hub_cache.h"
 
+#include <dirent.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -45,6 +46,66 @@ static apr_status name_others(const char *folder, size_t first, apr_weights_choi
     return APR_OK;
 }
 
+enum { NUMBER_DIGITS = 5, MAX_SHARDS = 99999 };
+
+static bool read_number(const char *text, size_t *number)
+{
+    *number = 0;
+    for (int i = 0; i < NUMBER_DIGITS; i++) {
+        if (text[i] < '0' || text[i] > '9') return false;
+        *number = 10 * *number + (size_t)(text[i] - '0');
+    }
+    return true;
+}
+
+bool apr_numbered_parse(const char *name, apr_numbered_name *numbered)
+{
+    const char *const of = strstr(name, "-of-");
+    size_t number;
+
+    if (of == NULL || of - name < NUMBER_DIGITS + 2 || of[-NUMBER_DIGITS - 1] != '-') return false;
+    if (!read_number(of - NUMBER_DIGITS, &number) || !read_number(of + 4, &numbered->n)) return false;
+    numbered->n_prefix = (size_t)(of - name) - NUMBER_DIGITS;
+    numbered->ending = of + 4 + NUMBER_DIGITS;
+    return number >= 1 && number <= numbered->n && numbered->ending[0] == '.';
+}
+
+const char *apr_numbered_print(const char *name, const apr_numbered_name *numbered, size_t number, apr_arena *arena)
+{
+    return apr_arena_print(arena, "%.*s%05zu-of-%05zu%s", (int)numbered->n_prefix, name, number, numbered->n, numbered->ending);
+}
+
+/* A folder of shards whose index was not taken along. Two sets of them are not told apart. */
+static apr_status find_numbered(const char *folder, apr_weights_choice *choice, apr_arena *arena, apr_error *err)
+{
+    static const char *const prefixes[] = {"model-", "pytorch_model-", "consolidated-"};
+    static const char *const endings[] = {".safetensors", ".bin", ".safetensors"};
+    DIR *const dir = opendir(*folder != '\0' ? folder : "/");
+    const struct dirent *entry;
+    apr_numbered_name name;
+    const char *other = NULL;
+
+    *choice = (apr_weights_choice){0};
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        bool is_ours = false;
+        for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !is_ours; i++)
+            is_ours = strncmp(entry->d_name, prefixes[i], strlen(prefixes[i])) == 0 && apr_numbered_parse(entry->d_name, &name) &&
+                      name.n_prefix == strlen(prefixes[i]) && strcmp(name.ending, endings[i]) == 0;
+        if (!is_ours) continue;
+        const char *const first = apr_numbered_print(entry->d_name, &name, 1, arena);
+        if (first == NULL) {
+            closedir(dir);
+            return apr_no_memory(err, "the names of files");
+        }
+        if (choice->name != NULL && strcmp(choice->name, first) != 0) other = first;
+        else *choice = (apr_weights_choice){.name = first, .is_numbered = true};
+    }
+    if (dir != NULL) closedir(dir);
+    if (other == NULL) return APR_OK;
+    return apr_fail(err, APR_E_USAGE, "%s: holds %s and %s with their shards, and no index says which are the model: move one set away",
+                    folder, choice->name, other);
+}
+
 apr_status apr_choose_weights(const char *folder, apr_weights_choice *choice, apr_arena *arena, apr_error *err)
 {
     for (size_t i = 0; i < N_NAMES; i++) {
@@ -62,6 +123,8 @@ apr_status apr_choose_weights(const char *folder, apr_weights_choice *choice, ap
         *choice = (apr_weights_choice){.name = name, .is_index = table[i].is_index};
         return name_others(folder, i + 1, choice, arena, err);
     }
+    APR_TRY(find_numbered(folder, choice, arena, err));
+    if (choice->is_numbered) return APR_OK;
     const char *const unfinished = apr_hub_unfinished(folder, arena);
     if (unfinished != NULL)
         return apr_fail(err, APR_E_IO, "%s: there are no weights in it, but %s: half downloaded; %s", folder, unfinished,

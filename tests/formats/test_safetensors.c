@@ -306,8 +306,6 @@ static void a_false_index_is_refused_with_a_sentence(void **state)
         {"{\"weight_map\":{\"a\":\"x/model-1.safetensors\"}}", APR_E_DAMAGED, "no name of a file"},
         {"{\"weight_map\":{\"a\":\"model-1.safetensors\",\"d\":\"model-3.safetensors\"}}", APR_E_IO,
          "model-3.safetensors: the file is missing"},
-        {"{\"weight_map\":{\"a\":\"model-1.safetensors\",\"d\":\"model-2.safetensors\"}}", APR_E_DAMAGED,
-         "'d' should be in model-2.safetensors"},
         {"{\"weight_map\":{\"a\":\"model-2.safetensors\",\"b\":\"model-1.safetensors\"}}", APR_E_DAMAGED,
          "'a' should be in model-2.safetensors"},
     };
@@ -323,16 +321,85 @@ static void a_false_index_is_refused_with_a_sentence(void **state)
     }
 }
 
-static void the_same_name_in_two_shards_is_refused(void **state)
+/* An overlay is written into a shard of its own; the old shard keeps its copy. */
+static void the_index_says_which_copy_counts(void **state)
+{
+    static const char two_copies[] = "{" T("b", "I8", "[2]", "[0,2]") "," T("a", "I8", "[1]", "[2,3]") "}";
+    apr_error err = {0};
+    apr_model model;
+
+    (void)state;
+    make_shards("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"b\":\"model-2.safetensors\"}}"); /* a: 4 elements there, 1 in the other */
+    write_safetensors(in_work("sharded/model-2.safetensors"), two_copies, 3);
+    if (apr_safetensors_open(&model, in_work("sharded"), &err) != APR_OK) fail_msg("%s", err.text);
+    assert_int_equal(model.n_tensors, 2);
+    assert_int_equal(apr_model_find(&model, "a")->dims[0], 4);
+    apr_model_close(&model);
+    make_shards("{\"weight_map\":{\"a\":\"model-2.safetensors\",\"b\":\"model-2.safetensors\",\"c\":\"model-1.safetensors\"}}");
+    write_safetensors(in_work("sharded/model-1.safetensors"), "{" T("a", "I8", "[2]", "[0,2]") "," T("c", "I8", "[1]", "[2,3]") "}", 3);
+    write_safetensors(in_work("sharded/model-2.safetensors"), two_copies, 3);
+    if (apr_safetensors_open(&model, in_work("sharded"), &err) != APR_OK) fail_msg("%s", err.text);
+    assert_int_equal(model.n_tensors, 3);
+    assert_int_equal(apr_model_find(&model, "a")->dims[0], 1);
+    apr_model_close(&model);
+    /* copies that the index says nothing of are two tensors of one name */
+    make_shards("{\"weight_map\":{\"c\":\"model-1.safetensors\",\"b\":\"model-2.safetensors\"}}");
+    write_safetensors(in_work("sharded/model-1.safetensors"), "{" T("a", "I8", "[2]", "[0,2]") "," T("c", "I8", "[1]", "[2,3]") "}", 3);
+    write_safetensors(in_work("sharded/model-2.safetensors"), two_copies, 3);
+    assert_int_equal(apr_safetensors_open(&model, in_work("sharded"), &err), APR_E_DAMAGED);
+    assert_non_null(strstr(err.text, "two tensors are called 'a'"));
+}
+
+static void a_name_that_no_shard_has_is_a_note(void **state)
 {
     apr_error err = {0};
     apr_model model;
 
     (void)state;
-    make_shards("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"b\":\"model-2.safetensors\"}}");
-    write_safetensors(in_work("sharded/model-2.safetensors"), "{" T("b", "I8", "[2]", "[0,2]") "," T("a", "I8", "[1]", "[2,3]") "}", 3);
-    assert_int_equal(apr_safetensors_open(&model, in_work("sharded"), &err), APR_E_DAMAGED);
-    assert_non_null(strstr(err.text, "two tensors are called 'a'"));
+    make_shards("{\"weight_map\":{\"a\":\"model-1.safetensors\",\"d\":\"model-2.safetensors\"}}");
+    if (apr_safetensors_open(&model, in_work("sharded"), &err) != APR_OK) fail_msg("%s", err.text);
+    assert_non_null(strstr(model.left_behind, "1 name of the index that no file has (d)"));
+    apr_model_close(&model);
+}
+
+static void shards_without_an_index_are_read_by_their_numbers(void **state)
+{
+    apr_error err = {0};
+    apr_model model;
+
+    (void)state;
+    mkdir(in_work("numbered"), 0777);
+    write_safetensors(in_work("numbered/model-00001-of-00002.safetensors"), "{" T("a", "I8", "[2]", "[0,2]") "}", 2);
+    assert_int_equal(apr_safetensors_open(&model, in_work("numbered"), &err), APR_E_IO);
+    assert_non_null(strstr(err.text, "model-00002-of-00002.safetensors: the file is missing"));
+    write_safetensors(in_work("numbered/model-00002-of-00002.safetensors"), "{" T("b", "I8", "[3]", "[0,3]") "}", 3);
+    if (apr_safetensors_open(&model, in_work("numbered"), &err) != APR_OK) fail_msg("%s", err.text);
+    assert_int_equal(model.n_tensors, 2);
+    assert_true(apr_model_find(&model, "a") != NULL && apr_model_find(&model, "b") != NULL && model.left_behind == NULL);
+    apr_model_close(&model);
+    err = (apr_error){0};
+    write_safetensors(in_work("numbered/model-00001-of-00003.safetensors"), "{" T("a", "I8", "[2]", "[0,2]") "}", 2);
+    assert_int_equal(apr_safetensors_open(&model, in_work("numbered"), &err), APR_E_USAGE);
+    assert_non_null(strstr(err.text, "no index says which"));
+}
+
+static void an_index_next_to_the_one_file_is_named(void **state)
+{
+    apr_error err = {0};
+    apr_model model;
+
+    (void)state;
+    make_shards("{\"weight_map\":{\"a\":\"model-1.safetensors\"}}");
+    write_safetensors(in_work("sharded/model.safetensors"), "{" T("a", "I8", "[3]", "[0,3]") "}", 3);
+    if (apr_safetensors_open(&model, in_work("sharded"), &err) != APR_OK) fail_msg("%s", err.text);
+    assert_int_equal(model.tensors[0].dims[0], 3);
+    assert_string_equal(model.other_weights, "model.safetensors.index.json");
+    apr_model_close(&model);
+    make_shards("{\"weight_map\":{\"a\":\"model.safetensors\"}}"); /* the same, said twice */
+    if (apr_safetensors_open(&model, in_work("sharded"), &err) != APR_OK) fail_msg("%s", err.text);
+    assert_null(model.other_weights);
+    apr_model_close(&model);
+    unlink(in_work("sharded/model.safetensors"));
 }
 
 static void a_folder_without_weights_says_so(void **state)
@@ -417,7 +484,10 @@ int main(void)
         cmocka_unit_test(a_huge_header_length_allocates_nothing),
         cmocka_unit_test(shards_are_one_model),
         cmocka_unit_test(a_false_index_is_refused_with_a_sentence),
-        cmocka_unit_test(the_same_name_in_two_shards_is_refused),
+        cmocka_unit_test(the_index_says_which_copy_counts),
+        cmocka_unit_test(a_name_that_no_shard_has_is_a_note),
+        cmocka_unit_test(shards_without_an_index_are_read_by_their_numbers),
+        cmocka_unit_test(an_index_next_to_the_one_file_is_named),
         cmocka_unit_test(a_folder_without_weights_says_so),
         cmocka_unit_test(fp8_weights_find_what_one_scale_covers),
     };

@@ -2,6 +2,7 @@
 #include "tools/run/running.h"
 
 #include "convert/dialect.h"
+#include "formats/base/checkpoint_names.h"
 #include "formats/model/text_part.h"
 #include "runtime/session/heap.h"
 #include "tools/cli/process.h"
@@ -63,6 +64,9 @@ apr_status apr_running_open_files(apr_running *r, const char *path, apr_error *e
     r->names_bytes = heap_growth(before);
     warn_of_unknown_fields(&r->source);
     warn_of_own_head(&r->source);
+    if (r->source.other_weights != NULL && strncmp(r->source.other_weights, APR_CHECKPOINT_INDEX, strlen(APR_CHECKPOINT_INDEX)) == 0)
+        fprintf(stderr, "warning: the weights are read from model.safetensors; %s next to it names other files, which are not\n",
+                APR_CHECKPOINT_INDEX);
     return APR_OK;
 }
 
