@@ -71,6 +71,7 @@ typedef struct question {
     apr_program program;
     apr_offload offload;
     int n_devices, ordinals[APR_MOST_DEVICES];
+    bool no_largest; /* whether it fits is all that is wanted now */
     /* [program.n_weights] of each weight: how much it takes; bytes and type as plans want them, and as the host has it beside a device;
      * bytes of those made of others, and with which rows are filled up */
     apr_weight_size *sizes;
@@ -224,7 +225,9 @@ static apr_status set_options(question *q, const char *dtype, bool direct, bool 
     o->each.stack_bytes = (uint64_t)q->asked->stack;
     o->each.gpu = q->gpu;
     o->each.budget_bytes = q->asked->vram;
+    o->each.system_bytes = q->gpu != NULL && q->asked->vram == 0 ? apr_gpu_system_bytes(q->gpu) : 0;
     o->each.weight_bytes = q->bytes;
+    o->each.no_largest = q->no_largest;
     o->each.copies = !direct && q->gpu != NULL;
     o->each.weight_dtypes = q->gpu != NULL ? q->dtypes : NULL;
     o->each.weight_notes = q->notes;
@@ -239,30 +242,6 @@ static apr_status make_plans(question *q, const char *dtype, bool direct, apr_pl
     apr_plans_options asked;
     APR_TRY(set_options(q, dtype, direct, apr_offload_is_some(&q->offload), &asked, err));
     return apr_plans_make(plans, &q->program, &asked, err);
-}
-
-/* The types tried, from the best down, when the asked one does not fit. */
-static const char *const ladder[] = {"bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_k_s", "mxfp4"};
-
-static const char *best_fitting_type(question *q)
-{
-    for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
-        apr_plans plans;
-        if (make_plans(q, ladder[i], q->asked->direct, &plans, NULL) != APR_OK) continue;
-        const bool fits = apr_plans_fit(&plans);
-        apr_plans_close(&plans);
-        if (fits) return ladder[i];
-    }
-    return NULL;
-}
-
-static bool fits_directly(question *q)
-{
-    apr_plans plans;
-    if (make_plans(q, q->asked->dtype, true, &plans, NULL) != APR_OK) return false;
-    const bool fits = apr_plans_fit(&plans);
-    apr_plans_close(&plans);
-    return fits;
 }
 
 /* "q4_k_m" as asked for; "types as stored", with what config.json says about them where nothing else does. */
@@ -306,6 +285,9 @@ static apr_status plan_text(const question *q, const char *path, const apr_plans
         APR_TRY(apr_plan_table(&plans->plans[i], err));
         if (plans->partition.n_places > 1) apr_plan_verdict(&plans->plans[i]);
     }
+    if (plan->own_ctx > 0 && plan->n_ctx > plan->own_ctx)
+        printf("\n  WARNING: a context of %lld is beyond the %lld positions that the model was made for\n", (long long)plan->n_ctx,
+               (long long)plan->own_ctx);
     if (is_multimodal(q)) printf("\n  the plan is of the text part alone: towers for images or sound are not counted\n");
     if (q->is_guess) printf("\n  the context is that of %s, the card nearest in size; name yours with --gpu\n", q->gpu->label);
     if (plans->partition.n_places == 1) apr_plan_verdict(plan);
@@ -316,35 +298,48 @@ static apr_status plan_text(const question *q, const char *path, const apr_plans
     return APR_OK;
 }
 
-/* The smallest part that the host must take over, and what that costs. */
-static void advise_offload(question *q, const apr_call *call)
-{
-    apr_json_text *const json = &call->answer->body;
-    apr_plans_options asked;
-    apr_offload offload;
-    apr_plans plans;
-    char name[64], cost[256], size[APR_SMALL_TEXT];
+/* --- what would fit instead --- */
 
-    if (q->gpu == NULL || set_options(q, q->asked->dtype, q->asked->direct, true, &asked, NULL) != APR_OK) return;
-    if (apr_plans_smallest(&plans, &offload, &q->program, &asked, NULL) != APR_OK) {
-        if (call->answer->json) apr_json_null(json, "smallest_offload");
-        else printf("  no --offload makes it fit\n");
-        return;
+/* A change of what was asked for, with which all fits. */
+typedef struct remedy {
+    char option[64], cost[256];
+    uint64_t device_bytes, host_bytes;
+} remedy;
+
+enum { MOST_REMEDIES = 6 };
+
+typedef struct advice {
+    remedy list[MOST_REMEDIES];
+    int n;
+} advice;
+
+static remedy *add_remedy(advice *a, const apr_plans *plans)
+{
+    remedy *const r = &a->list[a->n++];
+    *r = (remedy){{0}, {0}, 0, 0};
+    for (int i = 0; i < plans->partition.n_places; i++) {
+        r->device_bytes = apr_saturating_add(r->device_bytes, plans->plans[i].device_bytes);
+        r->host_bytes = apr_saturating_add(r->host_bytes, plans->plans[i].host_bytes);
     }
-    const apr_partition_cost each = apr_partition_cost_of(&plans.partition, &q->program, q->host_bytes);
-    const uint64_t host_bytes = plans.plans[plans.partition.n_places - 1].host_bytes;
-    apr_offload_text(&offload, name, sizeof name);
-    if (call->answer->json) {
-        apr_json_open(json, "smallest_offload", '{');
-        apr_json_string(json, "offload", name, strlen(name));
-        apr_json_uint(json, "host_bytes", host_bytes);
-        apr_cost_json(json, &each);
-        apr_json_close(json, '}');
-    } else {
-        printf("  --offload %s fits, with %s on the host: %s\n", name, apr_size_text(size, host_bytes),
-               apr_cost_text(&each, cost, sizeof cost));
+    return r;
+}
+
+/* With that changed question it all fits, and the remedy is added; NULL: it does not. */
+static remedy *try_change(question *q, const plan_options *changed, advice *a)
+{
+    const plan_options *const asked = q->asked;
+    apr_plans plans;
+    remedy *r = NULL;
+
+    q->asked = changed;
+    q->no_largest = true;
+    if (make_plans(q, changed->dtype, changed->direct, &plans, NULL) == APR_OK) {
+        if (apr_plans_fit(&plans)) r = add_remedy(a, &plans);
+        apr_plans_close(&plans);
     }
-    apr_plans_close(&plans);
+    q->asked = asked;
+    q->no_largest = false;
+    return r;
 }
 
 static int64_t largest_context(const apr_plans *plans)
@@ -355,26 +350,147 @@ static int64_t largest_context(const apr_plans *plans)
     return least;
 }
 
-/* What would fit instead. */
-static void advise(question *q, const apr_call *call, const apr_plans *plans)
+static void advise_copies(question *q, const apr_call *call, advice *a)
+{
+    plan_options changed = *q->asked;
+    if (changed.direct) return;
+    changed.direct = true;
+    remedy *const r = try_change(q, &changed, a);
+    if (call->answer->json) apr_json_bool(&call->answer->body, "fits_without_copies", r != NULL);
+    if (r == NULL) return;
+    snprintf(r->option, sizeof r->option, "--direct");
+    snprintf(r->cost, sizeof r->cost, "kernels that read packed weights, or decoding tile by tile");
+}
+
+/* What is left free may be less; in whole MiB. */
+static void advise_headroom(question *q, const apr_call *call, const apr_plans *plans, advice *a)
+{
+    plan_options changed = *q->asked;
+    uint64_t missing = 0;
+    remedy *r = NULL;
+    char was[APR_SMALL_TEXT];
+
+    for (int i = 0; i < plans->partition.n_places; i++)
+        if (plans->plans[i].short_bytes > missing) missing = plans->plans[i].short_bytes;
+    if (q->gpu != NULL && missing <= changed.headroom) {
+        changed.headroom = (changed.headroom - missing) >> 20 << 20;
+        r = try_change(q, &changed, a);
+    }
+    if (call->answer->json && r != NULL) apr_json_uint(&call->answer->body, "fitting_headroom_bytes", changed.headroom);
+    if (r == NULL) return;
+    if (changed.headroom == 0) snprintf(r->option, sizeof r->option, "--headroom 0");
+    else snprintf(r->option, sizeof r->option, "--headroom %lluM", (unsigned long long)(changed.headroom >> 20));
+    snprintf(r->cost, sizeof r->cost, "less is left free: %s is asked for", apr_size_text(was, q->asked->headroom));
+}
+
+/* Smaller keys and values, the widest first. */
+static void advise_kv(question *q, const apr_call *call, advice *a)
+{
+    static const apr_dtype smaller[] = {APR_F16, APR_Q8_0};
+    apr_json_text *const json = &call->answer->body;
+    plan_options changed = *q->asked;
+    const apr_dtype asked = apr_kv_dtypes[changed.kv];
+    remedy *r = NULL;
+
+    for (size_t i = 0; i < sizeof smaller / sizeof *smaller && r == NULL; i++) {
+        if (apr_kv_row_bytes(smaller[i], 32) >= apr_kv_row_bytes(asked, 32)) continue;
+        for (changed.kv = 0; apr_kv_dtypes[changed.kv] != smaller[i];) changed.kv++;
+        r = try_change(q, &changed, a);
+    }
+    const char *const name = apr_dtypes[apr_kv_dtypes[changed.kv]].name;
+    if (call->answer->json && r != NULL) apr_json_string(json, "best_kv", name, strlen(name));
+    else if (call->answer->json) apr_json_null(json, "best_kv");
+    if (r == NULL) return;
+    snprintf(r->option, sizeof r->option, "--kv %s", name);
+    snprintf(r->cost, sizeof r->cost, "keys and values are kept as %s instead of %s", name, apr_dtypes[asked].name);
+}
+
+static void advise_context(question *q, const apr_plans *plans, advice *a)
+{
+    plan_options changed = *q->asked;
+    changed.ctx = largest_context(plans);
+    remedy *const r = changed.ctx > 0 ? try_change(q, &changed, a) : NULL;
+    if (r == NULL) return;
+    snprintf(r->option, sizeof r->option, "--ctx %lld", (long long)changed.ctx);
+    snprintf(r->cost, sizeof r->cost, "the largest context that fits, of %lld", (long long)plans->plans[0].n_ctx);
+}
+
+/* The types tried, from the best down, when the asked one does not fit. */
+static const char *const ladder[] = {"bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_k_s", "mxfp4"};
+
+static void advise_type(question *q, const apr_call *call, advice *a)
 {
     apr_json_text *const json = &call->answer->body;
-    const char *const type = best_fitting_type(q);
-    const bool without_copies = !q->asked->direct && fits_directly(q);
-    const int64_t max_ctx = largest_context(plans);
+    plan_options changed = *q->asked;
+    remedy *r = NULL;
 
-    if (call->answer->json) {
-        if (type != NULL) apr_json_string(json, "best_type", type, strlen(type));
-        else apr_json_null(json, "best_type");
-        if (!q->asked->direct) apr_json_bool(json, "fits_without_copies", without_copies);
-    } else {
-        if (without_copies) printf("  without the FP16 copies it fits: with kernels that read packed weights, or decoding tile by tile\n");
-        if (max_ctx > 0) printf("  at this type, a context of %lld fits\n", (long long)max_ctx);
-        if (type != NULL) printf("  at this context, --dtype %s fits\n", type);
-        if (max_ctx == 0 && type == NULL && !without_copies)
-            printf("  nothing here does: no context at this type, no type at this context\n");
+    for (size_t i = 0; i < sizeof ladder / sizeof *ladder && r == NULL; i++) {
+        changed.dtype = ladder[i];
+        r = try_change(q, &changed, a);
     }
-    advise_offload(q, call);
+    if (call->answer->json && r != NULL) apr_json_string(json, "best_type", changed.dtype, strlen(changed.dtype));
+    else if (call->answer->json) apr_json_null(json, "best_type");
+    if (r == NULL) return;
+    snprintf(r->option, sizeof r->option, "--dtype %s", changed.dtype);
+    snprintf(r->cost, sizeof r->cost, "the weights are quantized to it");
+}
+
+/* The part that the host can take over at the least cost a token, and what that costs. */
+static void advise_offload(question *q, const apr_call *call, advice *a)
+{
+    apr_json_text *const json = &call->answer->body;
+    apr_plans_options asked;
+    apr_offload offload;
+    apr_plans plans;
+
+    if (q->gpu == NULL || set_options(q, q->asked->dtype, q->asked->direct, true, &asked, NULL) != APR_OK) return;
+    if (apr_plans_smallest(&plans, &offload, &q->program, &asked, NULL) != APR_OK) {
+        if (call->answer->json) apr_json_null(json, "smallest_offload");
+        return;
+    }
+    const apr_partition_cost each = apr_partition_cost_of(&plans.partition, &q->program, q->host_bytes);
+    remedy *const r = add_remedy(a, &plans);
+    const size_t n = (size_t)snprintf(r->option, sizeof r->option, "--offload ");
+    apr_offload_text(&offload, r->option + n, sizeof r->option - n);
+    apr_cost_text(&each, r->cost, sizeof r->cost);
+    if (call->answer->json) {
+        apr_json_open(json, "smallest_offload", '{');
+        apr_json_string(json, "offload", r->option + n, strlen(r->option + n));
+        apr_json_uint(json, "host_bytes", plans.plans[plans.partition.n_places - 1].host_bytes);
+        apr_cost_json(json, &each);
+        apr_json_close(json, '}');
+    }
+    apr_plans_close(&plans);
+}
+
+/* One table of what would fit instead, each by itself. */
+static apr_status advise(question *q, const apr_call *call, const apr_plans *plans, apr_error *err)
+{
+    static const apr_column columns[] = {{"what fits", false}, {"device", true}, {"host", true}, {"what it costs", false}};
+    advice a = {.n = 0};
+    apr_table table;
+    char size[APR_SMALL_TEXT];
+
+    advise_copies(q, call, &a);
+    advise_headroom(q, call, plans, &a);
+    advise_kv(q, call, &a);
+    advise_context(q, plans, &a);
+    advise_type(q, call, &a);
+    advise_offload(q, call, &a);
+    if (call->answer->json) return APR_OK;
+    if (a.n == 0) {
+        printf("  nothing here fits: no smaller keys and values, context or type, and no --offload\n");
+        return APR_OK;
+    }
+    printf("\n");
+    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+    for (int i = 0; i < a.n; i++) {
+        apr_table_cell(&table, "%s", a.list[i].option);
+        apr_table_cell(&table, "%s", apr_size_text(size, a.list[i].device_bytes));
+        apr_table_cell(&table, "%s", apr_size_text(size, a.list[i].host_bytes));
+        apr_table_cell(&table, "%s", a.list[i].cost);
+    }
+    return apr_table_print(&table, stdout, 2, err);
 }
 
 static void answer_json(const question *q, apr_json_text *json, const apr_plans *plans)
@@ -399,8 +515,8 @@ static apr_status answer(question *q, const apr_call *call, apr_error *err)
     if (call->answer->json) answer_json(q, &call->answer->body, &plans);
     else status = plan_text(q, path, &plans, err);
     if (status == APR_OK && !apr_plans_fit(&plans)) {
-        advise(q, call, &plans);
-        status = APR_E_NO;
+        status = advise(q, call, &plans, err);
+        if (status == APR_OK) status = APR_E_NO;
     }
     apr_plans_close(&plans);
     return status;

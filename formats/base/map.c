@@ -158,6 +158,17 @@ void apr_map_touch(const void *p, size_t n_bytes)
     if (n_bytes > 0 && apr_inputs_at(p) != NULL) madvise((void *)begin, (uintptr_t)p + n_bytes - begin, MADV_POPULATE_READ);
 }
 
+void apr_map_drop(const void *p, size_t n_bytes)
+{
+    const apr_input *const input = apr_inputs_at(p);
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)p + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)p + n_bytes) / page * page;
+
+    if (input == NULL || end <= begin) return;
+    madvise((void *)begin, end - begin, MADV_DONTNEED); /* pages that are mapped stay in the cache */
+    posix_fadvise(input->fd, (off_t)(begin - (uintptr_t)input->data), (off_t)(end - begin), POSIX_FADV_DONTNEED);
+}
+
 void apr_map_read(void *to, const void *from, size_t n_bytes)
 {
     const apr_input *const input = apr_inputs_at(from);

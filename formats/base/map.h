@@ -35,6 +35,10 @@ void apr_map_forget(apr_map *map);
  * be had is found out by reading it. Nothing where no input is mapped. */
 void apr_map_touch(const void *p, size_t n_bytes);
 
+/* Gives the whole pages of a mapped file in [p, p + n_bytes) back, out of the page cache as well: what is not read again here. It can still
+ * be read, from the file. Nothing where no input is mapped. */
+void apr_map_drop(const void *p, size_t n_bytes);
+
 /* Copies bytes that may lie in a mapped file: those are read from it, so that its pages need not be mapped one by one, nor unmapped
  * behind. What cannot be read is met as it would be in the pages. */
 void apr_map_read(void *to, const void *from, size_t n_bytes);

@@ -30,7 +30,7 @@ const apr_gpu apr_gpus[] = {
     {"rtx5080", "RTX 5080", 16303, 84, 1536, 12, 0, 960},
     {"rtx5090", "RTX 5090", 32607, 170, 1536, 12, 0, 1792},
     {"rtxpro6000", "RTX PRO 6000 Blackwell", 97887, 188, 1536, 12, 0, 1792},
-    {"gb10", "GB10", 122570, 48, 1536, 12, 1, 273},
+    {"gb10", "GB10", 122570, 48, 1536, 12, 1, 273, true},
 };
 const size_t apr_n_gpus = sizeof apr_gpus / sizeof *apr_gpus;
 
@@ -54,6 +54,8 @@ const apr_gpu *apr_gpu_find(const char *name)
 }
 
 uint64_t apr_gpu_vram_bytes(const apr_gpu *gpu) { return (uint64_t)gpu->vram_mib << 20; }
+
+uint64_t apr_gpu_system_bytes(const apr_gpu *gpu) { return gpu->is_integrated ? ((uint64_t)1 << 30) + apr_gpu_vram_bytes(gpu) / 32 : 0; }
 
 uint64_t apr_gpu_context_bytes(const apr_gpu *gpu, uint64_t stack_bytes)
 {

@@ -16,6 +16,7 @@
 #ifndef APR_RUNTIME_GPUS_H
 #define APR_RUNTIME_GPUS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,8 +25,9 @@ typedef struct apr_gpu {
     const char *label; /* "RTX 4090" */
     int64_t vram_mib;
     int n_sms, threads_per_sm;
-    int major, minor;  /* compute capability */
-    int bandwidth_gbs; /* memory bandwidth, 10^9 bytes/s */
+    int major, minor;   /* compute capability */
+    int bandwidth_gbs;  /* memory bandwidth, 10^9 bytes/s */
+    bool is_integrated; /* its memory is the host's */
 } apr_gpu;
 
 extern const apr_gpu apr_gpus[];
@@ -35,6 +37,8 @@ extern const size_t apr_n_gpus;
 const apr_gpu *apr_gpu_find(const char *name);
 
 uint64_t apr_gpu_vram_bytes(const apr_gpu *gpu);
+/* What the system itself takes of a memory that host and device share, estimated: 1 GiB and a 32nd; 0 of other GPUs. */
+uint64_t apr_gpu_system_bytes(const apr_gpu *gpu);
 uint64_t apr_gpu_context_bytes(const apr_gpu *gpu, uint64_t stack_bytes);
 /* cublasSetWorkspace's size that reaches full speed: 32 MiB from compute capability 9.0 on, 4 MiB before. */
 uint64_t apr_gpu_cublas_workspace_bytes(const apr_gpu *gpu);

@@ -39,10 +39,13 @@ static void find_layers(layout *l)
     }
 }
 
-static bool is_offloaded_expert(const layout *l, const apr_op *op)
+static bool is_expert_of(const apr_offload *offload, const apr_op *op)
 {
-    return l->options->offload.experts && l->host >= 0 && op->kind == APR_OP_EXPERTS;
+    const bool is_meant = offload->n_expert_layers <= 0 || op->layer < offload->n_expert_layers;
+    return offload->experts && is_meant && op->kind == APR_OP_EXPERTS;
 }
+
+static bool is_offloaded_expert(const layout *l, const apr_op *op) { return l->host >= 0 && is_expert_of(&l->options->offload, op); }
 
 /* The layer that an operation goes with: one of no layer with the one before it, the first ones with the first layer; -1: the head's. */
 static int64_t layer_of(const layout *l, size_t op)
@@ -205,8 +208,15 @@ static apr_status find_transfers(apr_partition *s, const apr_program *p, apr_err
 static apr_status check_offload(const apr_program *p, const apr_offload *offload, apr_error *err)
 {
     if (!offload->experts) return APR_OK;
-    for (size_t i = 0; i < p->n_ops; i++)
-        if (p->ops[i].kind == APR_OP_EXPERTS) return APR_OK;
+    bool has_experts = false;
+    for (size_t i = 0; i < p->n_ops; i++) {
+        if (is_expert_of(offload, &p->ops[i])) return APR_OK;
+        has_experts |= p->ops[i].kind == APR_OP_EXPERTS;
+    }
+    if (has_experts)
+        return apr_fail(err, APR_E_USAGE,
+                        "the first %lld layers of this %s model have no experts to offload; give --offload experts=N a larger N",
+                        (long long)offload->n_expert_layers, p->architecture);
     return apr_fail(err, APR_E_USAGE,
                     "a %s model without experts has none to offload; '--offload layers=N' computes whole layers on the host",
                     p->architecture);
@@ -264,9 +274,8 @@ const apr_transfer *apr_partition_before(const apr_partition *partition, size_t 
 
 bool apr_partition_has_logits(const apr_partition *partition, const apr_program *program, int place)
 {
-    for (size_t i = 0; i < program->n_ops; i++)
-        if (program->ops[i].out >= 0 && program->values[program->ops[i].out].is_logits && apr_partition_has_op(partition, place, i))
-            return true;
+    for (size_t i = program->n_ops; i-- > 0;) /* they are made last, all in one place */
+        if (program->ops[i].out >= 0 && program->values[program->ops[i].out].is_logits) return apr_partition_has_op(partition, place, i);
     return false;
 }
 
@@ -309,6 +318,11 @@ static uint64_t read_bytes(const apr_program *program, const apr_op *op, int wei
     if (op->kind == APR_OP_EXPERTS && op->args.experts.n_experts > 0)
         return (uint64_t)((double)bytes * (double)op->args.experts.n_used / (double)op->args.experts.n_experts);
     return apr_op_cards[op->kind]->reads_ids && slot->dims[0] > 0 ? bytes / (uint64_t)slot->dims[0] : bytes;
+}
+
+uint64_t apr_partition_host_traffic(const apr_partition_cost *cost)
+{
+    return apr_saturating_add(cost->host_reads, apr_saturating_add(cost->to_devices, cost->to_host));
 }
 
 apr_partition_cost apr_partition_cost_of(const apr_partition *partition, const apr_program *program, const uint64_t *weight_bytes)

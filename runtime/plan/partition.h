@@ -7,6 +7,7 @@
  *     --offload layers=N   the first N layers and the embedding on the host: looking up rows costs the host nothing, and what they
  *                          make crosses once. (The last N would cross twice, for the head would have to follow on the device.)
  *     --offload experts    the experts of every mixture on the host; routers, shared experts and attention stay where they are
+ *     --offload experts=N  those of the first N layers (llama.cpp's --n-cpu-moe N)
  *     --gpus N             the remaining layers over N devices, so that the fullest is as empty as can be; what precedes the first
  *                          layer goes with it, what follows the last (the head) is the last device's
  *
@@ -24,7 +25,8 @@ enum { APR_MOST_DEVICES = 16, APR_MOST_PLACES = APR_MOST_DEVICES + 1 };
 /* What is computed on the host beside devices; zeroed: nothing. */
 typedef struct apr_offload {
     bool experts;
-    int64_t n_layers; /* the first of them; INT64_MAX: all */
+    int64_t n_layers;        /* the first of them; INT64_MAX: all */
+    int64_t n_expert_layers; /* with `experts`: of the first so many layers alone; 0: of all */
 } apr_offload;
 
 static inline bool apr_offload_is_some(const apr_offload *offload) { return offload->experts || offload->n_layers > 0; }
@@ -83,6 +85,8 @@ typedef struct apr_partition_cost {
     uint64_t reads;               /* bytes of weights, of `weight_bytes`; of experts those that are chosen, of tables a row */
     uint64_t host_reads;          /* those of them that the host reads */
 } apr_partition_cost;
+/* What the host's side of a token comes to, which is what makes it slow: bytes that the host reads and that cross the link. */
+uint64_t apr_partition_host_traffic(const apr_partition_cost *cost);
 apr_partition_cost apr_partition_cost_of(const apr_partition *partition, const apr_program *program, const uint64_t *weight_bytes);
 
 #endif

@@ -10,14 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const apr_plan_options apr_plan_defaults = {.n_batch = 512,
-                                            .n_logits = 16,
-                                            .n_sequences = 1,
-                                            .kv_dtype = APR_F16,
-                                            .headroom_bytes = (uint64_t)1 << 30,
-                                            .stack_bytes = APR_DEFAULT_STACK_BYTES,
-                                            .n_threads = 1};
-
 static const struct {
     const char *key, *label;
 } line_facts[APR_LINE_COUNT] = {
@@ -50,6 +42,7 @@ static const apr_line_id line_order[] = {
     APR_LINE_RECORDED,
     APR_LINE_ROUNDING,
     APR_LINE_HEADROOM,
+    APR_LINE_SYSTEM,
     APR_LINE_HOST_LOGITS,
     APR_LINE_HOST_STEP,
     APR_LINE_HOST_TABLES,
@@ -423,11 +416,17 @@ static const char *abreast_text(const draft *d, char *text, size_t n_bytes)
     return text;
 }
 
+/* Behind a device's workspace: what is said of a single token, and inputs of products that stream. */
+static uint64_t beside_workspace(const apr_plan *p)
+{
+    return apr_saturating_add(apr_cuda_round(sizeof(apr_cuda_token)), APR_PLANES_SLOTS * p->planes_slot);
+}
+
 static void device_workspace_line(draft *d)
 {
     apr_plan *const p = d->plan;
     const apr_plan_pace pace = pace_of(d);
-    const uint64_t bytes = device_workspace(d, pace), token = apr_cuda_round(sizeof(apr_cuda_token));
+    const uint64_t bytes = device_workspace(d, pace);
     char lowered[64] = "", abreast[160];
 
     if (pace.tile_bytes < APR_CUDA_TILE_BYTES)
@@ -435,7 +434,7 @@ static void device_workspace_line(draft *d)
     p->workspace_slice = bytes / sizeof(float);
     p->planes_slot = apr_cuda_round((size_t)apr_planes_bytes(widest_value(d->program)));
     p->planes_slot += apr_cuda_round((size_t)(widest_value(d->program) / APR_FLOW_UNIT) * sizeof(float)); /* and squares */
-    set_line(d, APR_LINE_WORKSPACE, apr_saturating_add(bytes, apr_saturating_add(token, APR_PLANES_SLOTS * p->planes_slot)), APR_ON_DEVICE,
+    set_line(d, APR_LINE_WORKSPACE, apr_saturating_add(bytes, beside_workspace(p)), APR_ON_DEVICE,
              "FP16 inputs of %lld tokens and decoded FP16 weights (%llu MiB at a time at most%s)%s, or parts of a long context's attention",
              (long long)p->n_batch, (unsigned long long)(pace.tile_bytes >> 20), lowered, abreast_text(d, abreast, sizeof abreast));
 }
@@ -487,6 +486,8 @@ static void device_lines(draft *d)
              "given to cuBLAS; NVIDIA's size for compute capability %d.%d", gpu->major, gpu->minor);
     set_line(d, APR_LINE_HEADROOM, is_first ? d->options->headroom_bytes : 0, APR_ON_DEVICE,
              "left free for the display, other processes and fragmentation");
+    set_line(d, APR_LINE_SYSTEM, is_first && gpu->is_integrated ? d->options->system_bytes : 0, APR_ON_HOST,
+             "host and device share this memory: what the system itself takes, estimated");
 }
 
 /* A token's operations as one graph: where the whole program is on the device, and no table's rows are looked up on the host. */
@@ -534,6 +535,8 @@ static void rounding_line(draft *d)
              "the driver gives blocks of %d MiB; all weights are one allocation, all states another", (int)(APR_DRIVER_BLOCK_BYTES >> 20));
 }
 
+static bool is_judged(const apr_plan *p, const apr_plan_line *line) { return line->on == p->judged || p->is_shared; }
+
 /* Lines in order, sums, and the line that breaks the budget. */
 static void judge(draft *d)
 {
@@ -545,14 +548,14 @@ static void judge(draft *d)
         if (line->bytes == 0) continue;
         p->lines[p->n_lines] = *line;
         sums[line->on] = apr_saturating_add(sums[line->on], line->bytes);
-        if (p->budget_bytes > 0 && line->on == p->judged && sums[line->on] > p->budget_bytes && p->breaking < 0)
-            p->breaking = (int)p->n_lines;
+        if (is_judged(p, line)) p->taken_bytes = apr_saturating_add(p->taken_bytes, line->bytes);
+        if (p->budget_bytes > 0 && p->taken_bytes > p->budget_bytes && p->breaking < 0) p->breaking = (int)p->n_lines;
         p->n_lines++;
     }
     p->host_bytes = sums[APR_ON_HOST];
     p->device_bytes = sums[APR_ON_DEVICE];
     p->fits = p->breaking < 0;
-    p->short_bytes = p->fits ? 0 : sums[p->judged] - p->budget_bytes;
+    p->short_bytes = p->fits ? 0 : p->taken_bytes - p->budget_bytes;
 }
 
 /* Most contexts are longer than the slowest batch, and have its workspace. */
@@ -560,7 +563,7 @@ static uint64_t workspace_at(draft *d, apr_plan_pace pace)
 {
     if (d->slowest.n_batch != pace.n_batch) {
         d->slowest = pace;
-        d->slowest_workspace = device_workspace(d, pace);
+        d->slowest_workspace = apr_saturating_add(device_workspace(d, pace), beside_workspace(d->plan));
     }
     return d->slowest_workspace;
 }
@@ -568,7 +571,14 @@ static uint64_t workspace_at(draft *d, apr_plan_pace pace)
 static bool depends_on_context(const draft *d, apr_line_id id)
 {
     return id == APR_LINE_ACTIVATIONS || id == APR_LINE_ROUNDING || (id == APR_LINE_WORKSPACE && d->plan->judged == APR_ON_DEVICE) ||
-           (id >= first_states && id <= last_states);
+           id == APR_LINE_HOST_STEP || id == APR_LINE_HOST_ROWS || (id >= first_states && id <= last_states);
+}
+
+/* Of a device's lines on the host: those that grow with the context or the batch. */
+static uint64_t host_bytes_at(const draft *d, int64_t n_ctx, int64_t n_batch)
+{
+    const uint64_t step = apr_align_up(apr_step_bytes(d->plan, n_ctx), 256), rows = d->lines[APR_LINE_HOST_ROWS].bytes;
+    return apr_saturating_add(step, rows / (uint64_t)d->plan->n_batch * (uint64_t)n_batch);
 }
 
 /* Would the plan fit with that context, at the slowest pace, and no rows filled up? Only states, activations, a device's workspace and
@@ -586,35 +596,40 @@ static bool fits_with(draft *d, int64_t n_ctx)
         const uint64_t workspace = workspace_at(d, pace);
         sum = apr_saturating_add(sum, apr_saturating_add(workspace, rounding_bytes(d, states, activations, workspace)));
     }
+    if (p->is_shared) sum = apr_saturating_add(sum, host_bytes_at(d, n_ctx, pace.n_batch));
     for (size_t i = 0; i < p->n_lines; i++) {
         const apr_plan_line *const line = &p->lines[i];
-        if (line->on == p->judged && !depends_on_context(d, line->id) && line->id != APR_LINE_FILLED)
+        if (is_judged(p, line) && !depends_on_context(d, line->id) && line->id != APR_LINE_FILLED)
             sum = apr_saturating_add(sum, line->bytes);
     }
     return sum <= p->budget_bytes;
 }
 
+static const int64_t most_context = (int64_t)1 << 31;
+
+/* To the position. From the slowest batch on the workspace is the same, so that is asked first. */
 static int64_t largest_context(draft *d)
 {
-    int64_t most = d->program->max_context > 0 ? d->program->max_context : (int64_t)1 << 20;
+    const int64_t batch = d->options->slowest.n_batch > 0 ? d->options->slowest.n_batch : d->options->n_batch;
+    const int64_t asked = d->plan->n_ctx, most = asked > APR_ANY_CONTEXT ? asked : APR_ANY_CONTEXT;
 
-    if (d->plan->n_ctx > most) most = d->plan->n_ctx;
-    if (d->plan->budget_bytes == 0 || fits_with(d, most)) return most;
-    int64_t good = 0, bad = most;
+    if (d->plan->budget_bytes == 0) return d->program->max_context > 0 ? d->program->max_context : (int64_t)1 << 20;
+    if (fits_with(d, most)) return most;
+    if (!fits_with(d, 1)) return 0;
+    int64_t good = 1, bad = most;
+    if (batch > good && batch < bad) *(fits_with(d, batch) ? &good : &bad) = batch;
     while (bad - good > 1) {
         const int64_t middle = good + (bad - good) / 2;
         if (fits_with(d, middle)) good = middle;
         else bad = middle;
     }
-    return good > 256 ? good / 256 * 256 : good;
+    return good;
 }
 
 static apr_status check_options(const apr_program *program, const apr_plan_options *o, apr_error *err)
 {
-    static const int64_t max_ctx = (int64_t)1 << 31;
-
-    if (o->n_ctx < 0 || o->n_ctx > max_ctx || o->n_batch < 1 || o->n_batch > max_ctx || o->n_logits < 1 || o->n_logits > max_ctx ||
-        o->n_sequences < 1 || o->n_sequences > 65536 || o->kv_cells < 0)
+    if (o->n_ctx < 0 || o->n_ctx > most_context || o->n_batch < 1 || o->n_batch > most_context || o->n_logits < 1 ||
+        o->n_logits > most_context || o->n_sequences < 1 || o->n_sequences > 65536 || o->kv_cells < 0)
         return apr_fail(err, APR_E_USAGE,
                         "context, batch, rows of logits and sequences must be at least 1 and at most 2^31 (65536 sequences)");
     for (size_t i = 0; i < program->n_states; i++) {
@@ -655,7 +670,7 @@ static apr_status draft_plan(draft *d, apr_error *err)
     rounding_line(d);
     if (d->no_memory) return apr_no_memory(err, "the plan");
     judge(d);
-    p->max_ctx = largest_context(d);
+    p->max_ctx = d->options->no_largest ? 0 : largest_context(d);
     return APR_OK;
 }
 
@@ -669,22 +684,11 @@ apr_status apr_plan_make(apr_plan *plan, const apr_program *program, const apr_p
     plan->n_batch = apr_plan_batch(program, options->n_ctx, options->n_batch);
     if (options->gpu != NULL) plan->n_logits = apr_cuda_rows_logits(options->n_logits, options->n_sequences);
     if (plan->n_logits > plan->n_batch) plan->n_logits = plan->n_batch;
+    plan->own_ctx = program->max_context;
+    plan->is_shared = options->gpu != NULL && options->gpu->is_integrated;
     plan->judged = options->gpu != NULL ? APR_ON_DEVICE : APR_ON_HOST;
     plan->budget_bytes = options->budget_bytes > 0 || options->gpu == NULL ? options->budget_bytes : apr_gpu_vram_bytes(options->gpu);
     const apr_status status = draft_plan(&d, err);
     if (status != APR_OK) apr_plan_close(plan);
     return status;
-}
-
-void apr_plan_close(apr_plan *plan)
-{
-    apr_arena_close(&plan->arena);
-    *plan = (apr_plan){0};
-}
-
-const apr_plan_line *apr_plan_line_of(const apr_plan *plan, apr_line_id id)
-{
-    for (size_t i = 0; i < plan->n_lines; i++)
-        if (plan->lines[i].id == id) return &plan->lines[i];
-    return NULL;
 }

@@ -62,6 +62,9 @@ typedef struct apr_plan_options {
     const apr_partition *partition;
     int place;
     bool shares_card; /* context and headroom are lines of another place's plan, on the same card */
+    /* Of a GPU that shares the host's memory: what the system and other programs take of it. 0: the budget leaves that out already. */
+    uint64_t system_bytes;
+    bool no_largest; /* max_ctx is not wanted, and stays 0 */
 } apr_plan_options;
 
 /* Keys and values of several sequences are pages that any of them may have, so they need not have room for n_ctx each; sliding windows and
@@ -97,6 +100,7 @@ void apr_plan_set_pace(apr_plan_options *options, int64_t asked_batch, bool has_
     X(RECORDED, "recorded", "a recorded token")                     \
     X(ROUNDING, "rounding", "rounding of the driver")               \
     X(HEADROOM, "headroom", "headroom")                             \
+    X(SYSTEM, "system", "system")                                   \
     X(HOST_LOGITS, "host.logits", "copy of the logits")             \
     X(HOST_STEP, "host.step", "copy of a step's table")             \
     X(HOST_TABLES, "host.tables", "tables read on the host")        \
@@ -120,6 +124,9 @@ typedef struct apr_plan_line {
     const char *reason; /* how the number comes about */
 } apr_plan_line;
 
+/* The largest context that is looked for: where it fits, so does any that a model can have. */
+#define APR_ANY_CONTEXT ((int64_t)1000000000)
+
 /* Inputs of products that stream, alive at once (kernels/cuda/flow_args.h). */
 enum { APR_PLANES_SLOTS = 8 };
 
@@ -133,11 +140,14 @@ typedef struct apr_plan {
     /* the verdict, about the place where the weights are */
     apr_place judged;
     uint64_t host_bytes, device_bytes; /* sums of the lines */
+    bool is_shared;                    /* host and device have one memory */
+    uint64_t taken_bytes;              /* of the judged memory: of both sums where they share it */
     uint64_t budget_bytes;             /* 0: not judged, fits */
     bool fits;
     uint64_t short_bytes; /* missing when it does not fit */
     int breaking;         /* index of the first line that goes over the budget; -1 when it fits */
-    int64_t max_ctx;      /* the largest n_ctx that fits, at most the model's own; 0: none */
+    int64_t max_ctx;      /* the largest n_ctx that fits, whatever was asked for; 0: none. Not judged: the model's own */
+    int64_t own_ctx;      /* positions that the model was made for; 0: it does not say */
 
     /* the places */
     int64_t *value_offsets;   /* [n_values] floats a token into the activations; -1: logits, or never here */

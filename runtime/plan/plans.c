@@ -5,12 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const apr_gpu *gpu_of(const apr_plans_options *o, int device) { return o->gpus[device] != NULL ? o->gpus[device] : o->each.gpu; }
+
+static uint64_t memory_of(const apr_plans_options *o, int device)
+{
+    return o->each.budget_bytes > 0 ? o->each.budget_bytes : apr_gpu_vram_bytes(gpu_of(o, device));
+}
+
 static apr_status divide(apr_plans *plans, const apr_program *program, const apr_plans_options *o, apr_error *err)
 {
     uint64_t *const states = malloc((program->n_states + 1) * sizeof *states);
-    const apr_partition_options options = {
-        .n_devices = o->n_devices, .offload = o->offload, .weight_bytes = o->each.weight_bytes, .state_bytes = states};
+    uint64_t capacities[APR_MOST_DEVICES];
+    const apr_partition_options options = {.n_devices = o->n_devices,
+                                           .offload = o->offload,
+                                           .weight_bytes = o->each.weight_bytes,
+                                           .state_bytes = states,
+                                           .capacities = o->n_devices > 1 ? capacities : NULL};
 
+    for (int i = 0; i < o->n_devices; i++) capacities[i] = memory_of(o, i);
     if (states == NULL) return apr_no_memory(err, "the sizes of the states");
     apr_plan_states_bytes(program, o->each.kv_dtype, o->each.n_ctx, o->each.n_batch, states);
     const apr_status status = apr_partition_make(&plans->partition, program, &options, err);
@@ -21,13 +33,13 @@ static apr_status divide(apr_plans *plans, const apr_program *program, const apr
 /* What is left of a budget when the places before have taken theirs: of one card, or of the host's memory. */
 static uint64_t budget_of(const apr_plans *plans, const apr_plans_options *o, int place, bool on_device)
 {
-    uint64_t budget = !on_device ? o->host_budget_bytes : o->each.budget_bytes > 0 ? o->each.budget_bytes : apr_gpu_vram_bytes(o->each.gpu);
+    if (o->n_devices == 0) return o->each.budget_bytes;
+    const uint64_t budget = on_device ? memory_of(o, place) : o->host_budget_bytes;
     uint64_t taken = 0;
 
-    if (o->n_devices == 0) return o->each.budget_bytes;
     for (int i = place; i-- > 0;) {
         if (on_device && !o->shares_card[i + 1]) break;
-        taken = apr_saturating_add(taken, on_device ? plans->plans[i].device_bytes : plans->plans[i].host_bytes);
+        taken = apr_saturating_add(taken, on_device ? plans->plans[i].taken_bytes : plans->plans[i].host_bytes);
     }
     if (budget == 0) return 0;
     return budget > taken ? budget - taken : 1;
@@ -43,6 +55,8 @@ static apr_status plan_place(apr_plans *plans, int place, const apr_program *pro
     options.partition = &plans->partition;
     options.place = place;
     options.budget_bytes = budget_of(plans, o, place, on_device);
+    if (on_device) options.gpu = gpu_of(o, place);
+    if (on_device && options.system_bytes > 0) options.system_bytes = apr_gpu_system_bytes(options.gpu);
     options.shares_card = on_device && o->shares_card[place];
     memcpy(bytes, is_beside ? o->host_weight_bytes : o->each.weight_bytes, program->n_weights * sizeof *bytes);
     APR_TRY(apr_partition_keep_weights(&plans->partition, program, place, bytes, err));
@@ -101,7 +115,7 @@ static apr_status make_again(apr_plans *plans, const apr_program *program, const
     return make_at_a_pace(plans, program, &o, err);
 }
 
-/* Where the slowest pace does not fit, none does. */
+/* The fastest pace that fits; the slowest does. */
 static apr_status make_paced(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err)
 {
     const int slowest = apr_plan_n_paces(options->each.n_batch, options->n_devices > 0) - 1;
@@ -116,56 +130,84 @@ static apr_status make_paced(apr_plans *plans, const apr_program *program, const
     return status;
 }
 
-/* Rows filled up are worth more than pace. */
+apr_status apr_refuse_offload(const char *gpu, apr_error *err)
+{
+    return apr_fail(err, APR_E_USAGE, "%s has one memory for host and device: --offload would free nothing there; leave it out", gpu);
+}
+
+/* What takes the least is asked first: where that does not fit, nothing does. Rows filled up are worth more than pace. */
 apr_status apr_plans_make(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err)
 {
     apr_plans_options o = *options;
 
-    const apr_status status = make_paced(plans, program, &o, err);
-    if (status != APR_OK || o.each.filled_bytes == NULL || apr_plans_fit(plans)) return status;
-    apr_plans_close(plans);
+    *plans = (apr_plans){0};
+    for (int i = 0; i < o.n_devices && apr_offload_is_some(&o.offload); i++)
+        if (gpu_of(&o, i)->is_integrated) return apr_refuse_offload(gpu_of(&o, i)->label, err);
     o.each.filled_bytes = NULL;
+    APR_TRY(make_again(plans, program, &o, apr_plan_n_paces(o.each.n_batch, o.n_devices > 0) - 1, err));
+    if (!apr_plans_fit(plans)) return APR_OK;
+    apr_plans_close(plans);
+    if (options->each.filled_bytes != NULL) {
+        APR_TRY(make_paced(plans, program, options, err));
+        if (apr_plans_fit(plans)) return APR_OK;
+        apr_plans_close(plans);
+    }
     return make_paced(plans, program, &o, err);
 }
 
-static bool has_experts(const apr_program *program)
-{
-    for (size_t i = 0; i < program->n_ops; i++)
-        if (program->ops[i].kind == APR_OP_EXPERTS) return true;
-    return false;
-}
-
-/* Bytes over the budget where it is exceeded most, or (negative) left where least are; 0 at most exactly when all fits. */
+/* Bytes over the budget on the device where it is exceeded most, or (negative) left where least are; 0 at most exactly when all fit. */
 static double excess_of(const apr_plans *plans)
 {
     double most = -1e300;
 
     for (int i = 0; i < plans->partition.n_places; i++) {
         const apr_plan *const p = &plans->plans[i];
-        const double bytes = (double)(p->judged == APR_ON_DEVICE ? p->device_bytes : p->host_bytes);
-        const double excess = p->fits ? bytes - (double)p->budget_bytes : (double)p->short_bytes;
-        if (p->budget_bytes > 0 && excess > most) most = excess;
+        if (p->judged != APR_ON_DEVICE || p->budget_bytes == 0) continue;
+        const double excess = p->fits ? (double)p->taken_bytes - (double)p->budget_bytes : (double)p->short_bytes;
+        if (excess > most) most = excess;
     }
     return most;
 }
 
-/* At the slowest pace, which fits where any does. APR_E_NO: they do not fit, by *excess, and are closed. */
-static apr_status try_offload(apr_plans *plans, apr_offload offload, const apr_program *program, const apr_plans_options *options,
-                              double *excess, apr_error *err)
-{
-    apr_plans_options o = *options;
+/* --- the smallest offload --- */
 
-    *plans = (apr_plans){0};
-    o.offload = offload;
-    o.each.filled_bytes = NULL;
-    APR_TRY(make_again(plans, program, &o, apr_plan_n_paces(o.each.n_batch, o.n_devices > 0) - 1, err));
-    *excess = excess_of(plans);
-    if (apr_plans_fit(plans)) return APR_OK;
-    apr_plans_close(plans);
-    return APR_E_NO;
+/* One kind of offload, whole layers or experts of layers. The n-th offloads more than the one before; the 0th nothing. */
+typedef struct search {
+    const apr_program *program;
+    const apr_plans_options *options;
+    int64_t most;                 /* n runs from 1 to this */
+    const int64_t *expert_layers; /* [most] each layer that has experts, counted from 1; NULL: whole layers are offloaded */
+} search;
+
+/* What is found: an offload at the slowest pace, with what it costs a token. */
+typedef struct found {
+    apr_offload offload;
+    apr_plans plans;
+    uint64_t traffic;
+} found;
+
+static apr_offload nth_offload(const search *s, int64_t n)
+{
+    if (n == 0) return (apr_offload){0};
+    if (s->expert_layers == NULL) return (apr_offload){.n_layers = n};
+    return (apr_offload){.experts = true, .n_expert_layers = n < s->most ? s->expert_layers[n - 1] : 0};
 }
 
-/* Between a number of layers that does not fit and one that does: where a straight line through both says that it does just. */
+/* At the slowest pace, which fits where any does. *excess: of the devices alone. */
+static apr_status try_nth(apr_plans *plans, const search *s, int64_t n, double *excess, apr_error *err)
+{
+    apr_plans_options o = *s->options;
+
+    *plans = (apr_plans){0};
+    o.offload = nth_offload(s, n);
+    o.each.filled_bytes = NULL;
+    o.each.no_largest = true;
+    APR_TRY(make_again(plans, s->program, &o, apr_plan_n_paces(o.each.n_batch, o.n_devices > 0) - 1, err));
+    *excess = excess_of(plans);
+    return APR_OK;
+}
+
+/* Between an n that does not fit and one that does: where a straight line through both says that it does just. */
 static int64_t guess(int64_t bad, double bad_excess, int64_t good, double good_excess)
 {
     const double at = (double)bad + (double)(good - bad) * bad_excess / (bad_excess - good_excess);
@@ -173,56 +215,99 @@ static int64_t guess(int64_t bad, double bad_excess, int64_t good, double good_e
     return n <= bad ? bad + 1 : n >= good ? good - 1 : n;
 }
 
-/* Of [1, most] layers the fewest that fit: one fewer does not. A layer is much like another, so guesses are good; every third halves. */
-static apr_status fewest_layers(apr_plans *plans, int64_t most, int64_t *fewest, const apr_program *program,
-                                const apr_plans_options *options, apr_error *err)
+/* The least n with which the devices fit: n - 1 does not. A layer is much like another, so guesses are good; every third halves.
+ * APR_E_NO: there is none, or the host has no room for it; then it has none for more either. */
+static apr_status find_least(found *f, const search *s, double bad_excess, apr_error *err)
 {
-    double excess = 0.0, bad_excess = 0.0;
-    int64_t bad = 0;
-    apr_plans tried;
+    double excess = 0.0;
+    int64_t bad = 0, good = s->most;
 
-    apr_status status = try_offload(&tried, (apr_offload){0}, program, options, &bad_excess, err);
-    if (status == APR_OK) apr_plans_close(&tried);
-    if (status != APR_OK && status != APR_E_NO) return status;
-    status = most < 1 ? APR_E_NO : try_offload(plans, (apr_offload){.n_layers = most}, program, options, &excess, err);
-    *fewest = most;
-    for (int round = 1; status == APR_OK && *fewest - bad > 1; round++) {
-        const int64_t n = round % 3 == 0 ? bad + (*fewest - bad) / 2 : guess(bad, bad_excess, *fewest, excess);
-        double found;
-        status = try_offload(&tried, (apr_offload){.n_layers = n}, program, options, &found, err);
-        if (status == APR_E_NO) {
+    if (s->most < 1) return APR_E_NO;
+    APR_TRY(try_nth(&f->plans, s, good, &excess, err));
+    apr_status status = excess <= 0.0 ? APR_OK : APR_E_NO;
+    for (int round = 1; status == APR_OK && good - bad > 1; round++) {
+        const int64_t n = round % 3 == 0 ? bad + (good - bad) / 2 : guess(bad, bad_excess, good, excess);
+        apr_plans tried;
+        double tried_excess;
+        status = try_nth(&tried, s, n, &tried_excess, err);
+        if (status != APR_OK) break;
+        if (tried_excess > 0.0) {
             bad = n;
-            bad_excess = found;
-            status = APR_OK;
-        } else if (status == APR_OK) {
-            apr_plans_close(plans);
-            *plans = tried;
-            *fewest = n;
-            excess = found;
+            bad_excess = tried_excess;
+            apr_plans_close(&tried);
+        } else {
+            apr_plans_close(&f->plans);
+            f->plans = tried;
+            good = n;
+            excess = tried_excess;
         }
     }
-    return status;
+    if (status == APR_OK && !apr_plans_fit(&f->plans)) status = APR_E_NO;
+    if (status != APR_OK) {
+        apr_plans_close(&f->plans);
+        return status;
+    }
+    const apr_partition_cost cost = apr_partition_cost_of(&f->plans.partition, s->program, s->options->host_weight_bytes);
+    f->offload = nth_offload(s, good);
+    f->traffic = apr_partition_host_traffic(&cost);
+    return APR_OK;
+}
+
+/* Of a mixture: the layers that have experts, counted from 1, in their order. */
+static int64_t find_expert_layers(const apr_program *program, int64_t *layers)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < program->n_ops; i++) {
+        const int64_t layer = program->ops[i].layer + 1;
+        if (program->ops[i].kind == APR_OP_EXPERTS && (n == 0 || layers[n - 1] < layer) && n < program->num_layers) layers[n++] = layer;
+    }
+    return n;
+}
+
+/* The cheaper of both kinds, closed the other. */
+static apr_status find_cheapest(found *best, const apr_program *program, const apr_plans_options *options, const int64_t *expert_layers,
+                                int64_t n_expert_layers, apr_error *err)
+{
+    /* each of several devices keeps one layer at least */
+    const search layers = {program, options, program->num_layers - (options->n_devices > 1 ? options->n_devices : 0), NULL};
+    const search experts = {program, options, n_expert_layers, expert_layers};
+    double excess;
+    found other = {0};
+
+    apr_status status = try_nth(&best->plans, &layers, 0, &excess, err);
+    if (status != APR_OK) return status;
+    apr_plans_close(&best->plans);
+    status = find_least(best, &layers, excess, err);
+    if (status != APR_OK && status != APR_E_NO) return status;
+    const apr_status second = find_least(&other, &experts, excess, err);
+    if (second == APR_E_NO) return status;
+    if (second != APR_OK || (status == APR_OK && best->traffic <= other.traffic)) {
+        apr_plans_close(&other.plans);
+        if (second != APR_OK) apr_plans_close(&best->plans);
+        return second;
+    }
+    apr_plans_close(&best->plans);
+    *best = other;
+    return APR_OK;
 }
 
 apr_status apr_plans_smallest(apr_plans *plans, apr_offload *smallest, const apr_program *program, const apr_plans_options *options,
                               apr_error *err)
 {
-    /* each of several devices keeps one layer at least */
-    const int64_t most = program->num_layers - (options->n_devices > 1 ? options->n_devices : 0);
-    double excess;
+    int64_t *const layers = malloc(((size_t)program->num_layers + 1) * sizeof *layers);
+    found best = {0};
 
-    *smallest = (apr_offload){.experts = true};
-    apr_status status = has_experts(program) ? try_offload(plans, *smallest, program, options, &excess, err) : APR_E_NO;
-    if (status == APR_E_NO) {
-        *smallest = (apr_offload){0};
-        status = fewest_layers(plans, most, &smallest->n_layers, program, options, err);
-    }
-    if (status != APR_OK) {
-        *smallest = (apr_offload){0};
-        return status;
-    }
+    *plans = (apr_plans){0};
+    *smallest = (apr_offload){0};
+    if (layers == NULL) return apr_no_memory(err, "the layers that have experts");
+    bool is_shared = false;
+    for (int i = 0; i < options->n_devices; i++) is_shared |= gpu_of(options, i)->is_integrated;
+    const int64_t n = find_expert_layers(program, layers);
+    const apr_status status = is_shared ? APR_E_NO : find_cheapest(&best, program, options, layers, n, err);
+    free(layers);
+    if (status != APR_OK) return status;
     apr_plans_options o = *options;
-    o.offload = *smallest;
-    apr_plans_close(plans);
+    *smallest = o.offload = best.offload;
+    apr_plans_close(&best.plans);
     return apr_plans_make(plans, program, &o, err);
 }

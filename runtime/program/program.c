@@ -213,6 +213,15 @@ static apr_status refuse_family(const char *architecture, apr_error *err)
                     architecture[0] != '\0' ? architecture : "(not stated)", sizeof programs / sizeof *programs);
 }
 
+/* What config.json states; YaRN stretches its original context by the factor, whether that number was raised as well or not. */
+static int64_t own_context(const apr_hparams *h)
+{
+    const double stretched = h->rope.kind == APR_ROPE_YARN ? (double)h->rope.original_context * h->rope.factor : 0.0;
+    const double most = 2147483648.0;
+    if (!(stretched > (double)h->max_position_embeddings)) return h->max_position_embeddings;
+    return (int64_t)(stretched < most ? stretched : most);
+}
+
 apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, apr_error *err)
 {
     const apr_family *const family = apr_family_find(hparams->architecture);
@@ -230,7 +239,7 @@ apr_status apr_program_emit(apr_program *program, const apr_hparams *hparams, ap
     *program = (apr_program){.hidden_size = hparams->hidden_size,
                              .vocab_size = hparams->vocab_size,
                              .num_layers = hparams->num_layers,
-                             .max_context = hparams->max_position_embeddings};
+                             .max_context = own_context(hparams)};
     if (emit == NULL) return refuse_family(hparams->architecture, err);
     program->architecture = apr_family_type_of(hparams->architecture)->name;
     check_needed(&e);

@@ -102,7 +102,8 @@ typedef struct apr_op {
 typedef struct apr_program {
     const char *architecture;
     const char *lacks; /* an operation that is needed besides those here, and that nobody has: for a plan only; NULL: none is */
-    int64_t hidden_size, vocab_size, num_layers, max_context;
+    int64_t hidden_size, vocab_size, num_layers;
+    int64_t max_context; /* positions that the model was made for, stretched by YaRN or not; 0: not known */
     apr_weight_slot *weights;
     apr_value *values;
     apr_state *states;

@@ -41,6 +41,7 @@ typedef struct apr_session_options {
     apr_offload offload;            /* what is computed on the host all the same; budget_bytes judges what it takes there */
     uint64_t headroom_bytes;        /* of the device's free memory, left free */
     uint64_t stack_bytes;           /* of the CUDA context */
+    uint64_t (*available)(void);    /* memory of the host that is to be had, for devices that share it; NULL, 0: the driver is asked */
     bool no_direct;                 /* without kernels that read packed weights: FP16 copies where they fit, else tile by tile */
     bool no_replay;                 /* a decoded token's operations are started one by one, and never recorded to be run again at once */
     bool no_fusion; /* nor put together: what stands around a product, of a token or of a prompt, is an operation of its own */

@@ -278,7 +278,7 @@ static void choose_fp8(const apr_session *s, apr_session_place *at)
 /* Brings there what was noted; copies are decoded from it. */
 static apr_status load_all(apr_session *s, apr_session_place *at, apr_loads *loads, apr_error *err)
 {
-    const apr_load_target target = {s->options.cuda, at->device, at->work.data, at->work.slice * sizeof(float)};
+    const apr_load_target target = {s->options.cuda, at->device, at->work.data, at->work.slice * sizeof(float), at->shares_memory};
     const double begin = apr_seconds_now();
 
     APR_TRY(apr_loads_run(loads, &target, err));

@@ -20,6 +20,7 @@ typedef struct apr_session_place {
     apr_cuda_device *device; /* NULL: the host, or not open yet */
     int ordinal;             /* of the device */
     bool shares_card;        /* with a device before it */
+    bool shares_memory;      /* the device has the host's */
     apr_plan plan;
     const apr_tensor **bound;      /* [n_weights] what operations are given: the model's tensors, or their twins; NULL: not used here */
     const apr_tensor **multiplied; /* [n_weights] what products are given: bound's, or decoded copies; of experts the first of all */

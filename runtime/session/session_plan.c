@@ -1,6 +1,7 @@
 /* session_plan.c - a session's places, the part of the program that each has, and its plan. */
 #include "formats/base/bytes.h"
 #include "formats/base/threads.h"
+#include "runtime/plan/plans.h"
 #include "runtime/session/session_parts.h"
 
 #include <stdio.h>
@@ -38,6 +39,11 @@ apr_status apr_session_make_places(apr_session *s, apr_error *err)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: several sequences at once on a GPU need kernels that read packed weights",
                         s->model->path);
     if (n > APR_MOST_DEVICES) return apr_fail(err, APR_E_USAGE, "%d GPUs are more than %d", n, (int)APR_MOST_DEVICES);
+    for (int i = 0; i < n && apr_offload_is_some(&s->options.offload); i++) {
+        apr_cuda_facts facts;
+        APR_TRY(s->options.cuda->facts(s->options.n_devices > 0 ? s->options.ordinals[i] : s->options.ordinal, &facts, err));
+        if (facts.is_integrated) return apr_refuse_offload(facts.name, err);
+    }
     s->n_places = apr_partition_n_places(n, &s->options.offload);
     s->places = calloc((size_t)s->n_places, sizeof *s->places);
     if (s->places == NULL) {
@@ -98,6 +104,9 @@ static apr_status device_facts(const apr_session *s, const apr_session_place *at
     APR_TRY(s->options.cuda->facts(at->ordinal, &facts, err));
     uint64_t n_total = facts.total_bytes, n_free = facts.used_bytes < n_total ? n_total - facts.used_bytes : n_total;
     if (at->device != NULL) APR_TRY(s->options.cuda->memory(at->device, &n_free, &n_total, err));
+    /* what the page cache holds of files can be had; the driver counts it as taken */
+    const uint64_t available = facts.is_integrated && s->options.available != NULL ? s->options.available() : 0;
+    if (available > 0) n_free = available < n_total ? available : n_total;
     snprintf(label, n_label, "%s", facts.name);
     *gpu = (apr_gpu){.name = "device",
                      .label = label,
@@ -105,7 +114,8 @@ static apr_status device_facts(const apr_session *s, const apr_session_place *at
                      .n_sms = facts.n_sms,
                      .threads_per_sm = facts.threads_per_sm,
                      .major = facts.major,
-                     .minor = facts.minor};
+                     .minor = facts.minor,
+                     .is_integrated = facts.is_integrated};
     options->gpu = gpu;
     options->stack_bytes = s->options.stack_bytes;
     options->headroom_bytes = s->options.headroom_bytes;
@@ -151,7 +161,7 @@ static uint64_t taken_before(const apr_session *s, const apr_session_place *at)
     uint64_t n = 0;
     for (const apr_session_place *p = s->places; p < at; p++) {
         if (at->on == APR_ON_HOST) n = apr_saturating_add(n, p->plan.host_bytes);
-        else if (p->ordinal == at->ordinal) n = apr_saturating_add(n, p->plan.device_bytes);
+        else if (p->ordinal == at->ordinal) n = apr_saturating_add(n, p->plan.taken_bytes);
     }
     return n;
 }
@@ -175,6 +185,7 @@ static apr_status plan_place(apr_session *s, apr_session_place *at, const weight
     options.place = at->index;
     options.shares_card = at->shares_card;
     if (on_device) APR_TRY(device_facts(s, at, &options, &gpu, label, sizeof label, err));
+    at->shares_memory = on_device && gpu.is_integrated;
     const uint64_t taken = taken_before(s, at);
     if (options.budget_bytes > 0) options.budget_bytes = options.budget_bytes > taken ? options.budget_bytes - taken : 1;
     memcpy(t->bytes, on_device ? t->device_bytes : t->host_bytes, s->program.n_weights * sizeof *t->bytes);
@@ -237,15 +248,16 @@ static apr_status refuse(const apr_session *s, const apr_session_place *at, apr_
     const apr_plan *const plan = &at->plan;
     const apr_plan_line *const line = &plan->lines[plan->breaking];
     const bool on_device = plan->judged == APR_ON_DEVICE;
-    char where[64] = "";
+    char where[80] = "";
 
     if (on_device) snprintf(where, sizeof where, " on the device, headroom included");
     if (on_device && s->n_places > 1) snprintf(where, sizeof where, " on GPU %d, headroom included", at->ordinal);
+    if (plan->is_shared) snprintf(where, sizeof where, " of the memory that host and device share, headroom included");
     if (!on_device && s->n_places > 1) snprintf(where, sizeof where, " on the host for what is offloaded");
-    return apr_fail(
-        err, APR_E_MEMORY, "%s: needs %.1f MiB%s, %.1f MiB more than %s; '%s' (%s) goes over it, and the longest context that fits is %lld",
-        s->model->path, (double)(on_device ? plan->device_bytes : plan->host_bytes) / 0x1p20, where, (double)plan->short_bytes / 0x1p20,
-        on_device ? "is free there" : "the budget", line->label, line->reason, (long long)plan->max_ctx);
+    return apr_fail(err, APR_E_MEMORY,
+                    "%s: needs %.1f MiB%s, %.1f MiB more than %s; '%s' (%s) goes over it, and the longest context that fits is %lld",
+                    s->model->path, (double)plan->taken_bytes / 0x1p20, where, (double)plan->short_bytes / 0x1p20,
+                    on_device ? "is free there" : "the budget", line->label, line->reason, (long long)plan->max_ctx);
 }
 
 /* --force: what does not fit is tried all the same, and said. */
@@ -258,11 +270,24 @@ static void warn(const apr_session *s, apr_error *refusal)
     s->options.on_warning(s->options.user, text);
 }
 
+/* A context that was asked for and is longer than the model's own: nobody knows what the model makes of it. */
+static void warn_of_context(const apr_session *s)
+{
+    const apr_plan *const plan = &s->places[0].plan;
+    char text[400];
+
+    if (s->options.on_warning == NULL || plan->own_ctx <= 0 || plan->n_ctx <= plan->own_ctx) return;
+    snprintf(text, sizeof text, "%.200s: a context of %lld is beyond the %lld positions that the model was made for", s->model->path,
+             (long long)plan->n_ctx, (long long)plan->own_ctx);
+    s->options.on_warning(s->options.user, text);
+}
+
 apr_status apr_session_make_plan(apr_session *s, apr_error *err)
 {
     const bool goes_on = s->options.force && apr_session_has_device(s);
 
     APR_TRY(apr_session_draft_plan(s, err));
+    warn_of_context(s);
     for (int i = 0; i < s->n_places; i++) {
         apr_error refusal = {0};
         if (s->places[i].plan.fits) continue;

@@ -5,6 +5,8 @@
 #include "runtime/session/session_upload.h"
 #include "formats/base/map.h"
 #include "formats/base/threads.h"
+#include "formats/model/made.h"
+#include "formats/model/packing.h"
 #include "kernels/gather.h"
 
 #include <stdlib.h>
@@ -179,6 +181,35 @@ static apr_status send_piece(const work *w, const apr_load *l, int64_t row, int6
     return t->cuda->mark(t->device, mark, err);
 }
 
+/* Of rows in the file's order, as soon as they are copied; of others only a whole load's are known (drop_all). */
+static void drop_rows(const apr_load *l, int64_t row, int64_t n)
+{
+    const bool is_in_order = l->fill == fill_bytes || l->fill == fill_rows_in_order;
+    const uint8_t *const bytes = l->fill == fill_bytes ? l->bytes : is_in_order ? l->tensor->data : NULL;
+    if (is_in_order) apr_map_drop(bytes + (size_t)row * l->row_bytes, (size_t)n * l->row_bytes);
+}
+
+/* A tensor's bytes, or those of what it is made of: parts of a chain, codes and scales of a packed one. */
+static void drop_tensor(const apr_tensor *t)
+{
+    if (t == NULL) return;
+    if (t->data != NULL) apr_map_drop(t->data, (size_t)t->n_bytes);
+    for (size_t i = 0; t->made != NULL && i < t->made->n_parts; i++) drop_tensor(t->made->parts[i]);
+    if (t->packing == NULL) return;
+    const apr_tensor *const parts[] = {t->packing->codes, t->packing->scales, t->packing->commons, t->packing->zeros, t->packing->groups};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) drop_tensor(parts[i]);
+}
+
+static void drop_all(const apr_loads *loads)
+{
+    for (size_t i = 0; i < loads->n; i++) {
+        const apr_load *const l = &loads->list[i];
+        if (l->fill == fill_bytes) apr_map_drop(l->bytes, (size_t)l->n_rows);
+        drop_tensor(l->tensor);
+        for (int64_t k = 0; l->relay != NULL && k < l->relay->n_parts; k++) drop_tensor(&l->relay->parts[k]);
+    }
+}
+
 /* Takes pieces until there are none, or one of any thread failed. */
 static void load_pieces(work *w, int thread)
 {
@@ -203,6 +234,7 @@ static void load_pieces(work *w, int thread)
 
         if (n_taken > 1) w->target->cuda->wait_mark(w->target->device, mark); /* what failed shows when the next one is sent */
         l->fill(l, row, n, slot, decoded);
+        if (w->target->drops_pages) drop_rows(l, row, n);
 #pragma omp critical(apr_load)
         {
             const apr_status status = w->status == APR_OK ? send_piece(w, l, row, n, slot, mark, &err) : APR_OK;
@@ -226,6 +258,7 @@ apr_status apr_loads_run(apr_loads *loads, const apr_load_target *target, apr_er
     if (w.status == APR_OK) w.status = cuda->check(target->device, "the upload", &w.err);
     else cuda->check(target->device, "the upload", NULL); /* what is under way still reads the slots */
     cuda->release(target->device, w.slots);
+    if (target->drops_pages) drop_all(loads);
     free(w.decoded);
     if (w.status != APR_OK && err != NULL) *err = w.err;
     return w.status;

@@ -54,6 +54,7 @@ typedef struct apr_load_target {
     apr_cuda_device *device;
     void *scratch; /* of the device, at least APR_FLOW_UNIT rows of what goes into items */
     uint64_t scratch_bytes;
+    bool drops_pages; /* the device has the host's memory: what was sent of a file is not kept in the page cache */
 } apr_load_target;
 
 apr_status apr_loads_run(apr_loads *loads, const apr_load_target *target, apr_error *err);

@@ -122,7 +122,8 @@ static void a_plan_goes_down_from_pace_to_pace_until_it_fits(void **state)
     forget(&a);
 }
 
-/* The longest context is one that fits when it is asked for, whatever the pace; one of 256 more does not. */
+/* The longest context is one that fits when it is asked for, whatever the pace; one more position does not. It is the same whatever was
+ * asked for. */
 static void the_longest_context_counts_on_the_slowest_pace(void **state)
 {
     (void)state;
@@ -136,9 +137,16 @@ static void the_longest_context_counts_on_the_slowest_pace(void **state)
     const int64_t longest = plans.plans[0].max_ctx;
     apr_plans_close(&plans);
     a.options.each.n_ctx = longest;
-    assert_true(longest % 256 == 0 && fits_with(&a, (apr_offload){0}));
-    a.options.each.n_ctx = longest + 256;
-    assert_false(fits_with(&a, (apr_offload){0}));
+    assert_int_equal(apr_plans_make(&plans, &a.program, &a.options, NULL), APR_OK);
+    assert_true(apr_plans_fit(&plans));
+    assert_int_equal(plans.plans[0].max_ctx, longest);
+    apr_plans_close(&plans);
+    a.options.each.n_ctx = longest + 1;
+    assert_int_equal(apr_plans_make(&plans, &a.program, &a.options, NULL), APR_OK);
+    assert_false(apr_plans_fit(&plans));
+    assert_int_equal(plans.plans[0].max_ctx, longest);
+    assert_int_equal(plans.plans[0].own_ctx, 32768);
+    apr_plans_close(&plans);
     forget(&a);
 }
 
@@ -153,19 +161,143 @@ static void a_host_has_one_pace(void **state)
     assert_true(apr_plan_n_paces(0, false) == 1 && apr_plan_n_paces(77, false) == 1);
 }
 
-static void experts_go_first(void **state)
+/* Fits with that offload, and what it then costs the host a token; UINT64_MAX: it does not fit, or there is nothing to offload. */
+static uint64_t traffic_with(const asked *a, apr_offload offload)
+{
+    apr_plans_options options = a->options;
+    apr_plans plans;
+    options.offload = offload;
+    if (apr_plans_make(&plans, &a->program, &options, NULL) != APR_OK) return UINT64_MAX;
+    const apr_partition_cost cost = apr_partition_cost_of(&plans.partition, &a->program, options.host_weight_bytes);
+    const uint64_t traffic = apr_plans_fit(&plans) ? apr_partition_host_traffic(&cost) : UINT64_MAX;
+    apr_plans_close(&plans);
+    return traffic;
+}
+
+static uint64_t least_traffic(const asked *a)
+{
+    uint64_t least = UINT64_MAX;
+    for (int64_t n = 1; n <= a->program.num_layers; n++) {
+        const apr_offload ways[] = {{.n_layers = n}, {.experts = true, .n_expert_layers = n}};
+        for (size_t i = 0; i < 2; i++) {
+            const uint64_t traffic = traffic_with(a, ways[i]);
+            if (traffic < least) least = traffic;
+        }
+    }
+    return least;
+}
+
+/* Every number of layers, and of layers' experts, is tried. */
+static void no_other_offload_that_fits_costs_less(void **state)
+{
+    static const struct {
+        const char *shape, *gpu;
+        uint64_t budget_gib, host_gib; /* 0: the GPU's, not judged */
+        int64_t n_ctx;
+    } cases[] = {
+        {"qwen3-30b-a3b", "rtx4090", 0, 0, 4096},  {"qwen3-30b-a3b", "a100-40g", 57, 0, 4096},
+        {"gpt-oss-20b", "rtx4070", 0, 0, 131072},  {"gpt-oss-20b", "rtx5090", 39, 0, 8192},
+        {"qwen3.5-35b-a3b", "h100", 64, 0, 32768}, {"glm-4.7-flash", "l40s", 0, 0, 65536},
+        {"qwen3-next-80b", "h200", 0, 0, 131072},  {"llama4-scout", "h200", 0, 0, 8192},
+        {"deepseek-v3", "b300", 0, 0, 4096},       {"qwen3-30b-a3b", "rtx5080", 0, 48, 4096},
+        {"qwen2.5-32b", "rtx5090", 0, 0, 4096},    {"nemotron-3-nano-30b-a3b", "l40s", 0, 0, 262144},
+    };
+    int n_offloads = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        asked a;
+        apr_offload smallest;
+        apr_plans plans;
+        ask(&a, cases[i].shape, cases[i].budget_gib << 30);
+        a.options.each.gpu = apr_gpu_find(cases[i].gpu);
+        a.options.each.n_ctx = cases[i].n_ctx;
+        a.options.host_budget_bytes = cases[i].host_gib << 30;
+        assert_false(fits_with(&a, (apr_offload){0}));
+        const uint64_t least = least_traffic(&a);
+        if (apr_plans_smallest(&plans, &smallest, &a.program, &a.options, NULL) == APR_OK) {
+            const uint64_t traffic = traffic_with(&a, smallest);
+            apr_plans_close(&plans);
+            if (traffic != least)
+                fail_msg("%s on %s: experts %d of %lld, layers %lld cost %llu bytes a token; %llu are enough", cases[i].shape, cases[i].gpu,
+                         smallest.experts, (long long)smallest.n_expert_layers, (long long)smallest.n_layers, (unsigned long long)traffic,
+                         (unsigned long long)least);
+            n_offloads++;
+        } else if (least != UINT64_MAX) {
+            fail_msg("%s on %s: none was found", cases[i].shape, cases[i].gpu);
+        }
+        forget(&a);
+    }
+    assert_true(n_offloads >= 10);
+}
+
+static void without_room_on_the_host_nothing_is_offloaded(void **state)
 {
     (void)state;
     asked a;
     apr_offload smallest;
     apr_plans plans;
     ask(&a, "qwen3-30b-a3b", (uint64_t)12 << 30);
-    assert_int_equal(apr_plans_smallest(&plans, &smallest, &a.program, &a.options, NULL), APR_OK);
-    assert_true(smallest.experts && smallest.n_layers == 0);
-    apr_plans_close(&plans);
-    a.options.host_budget_bytes = (uint64_t)32 << 30; /* 54 GiB of experts do not fit there */
+    a.options.host_budget_bytes = (uint64_t)32 << 30; /* more than 40 GiB would have to go there */
     assert_int_equal(apr_plans_smallest(&plans, &smallest, &a.program, &a.options, NULL), APR_E_NO);
     assert_true(plans.plans == NULL);
+    forget(&a);
+}
+
+/* Lines of host and device count against the one memory; nothing is gained by an offload. */
+static void a_shared_memory_is_one_pool(void **state)
+{
+    (void)state;
+    asked a;
+    apr_offload smallest;
+    apr_plans plans;
+    apr_error err = {0};
+    ask(&a, "gemma-4-e2b", 0);
+    a.options.each.gpu = apr_gpu_find("gb10");
+    a.options.each.system_bytes = apr_gpu_system_bytes(a.options.each.gpu);
+    assert_int_equal(apr_plans_make(&plans, &a.program, &a.options, NULL), APR_OK);
+    const apr_plan *const p = &plans.plans[0];
+    assert_true(p->is_shared && p->host_bytes > a.options.each.system_bytes + ((uint64_t)4 << 30)); /* tables of rows are on the host */
+    assert_int_equal(p->taken_bytes, p->host_bytes + p->device_bytes);
+    a.options.each.n_ctx = p->n_ctx;
+    a.options.each.budget_bytes = p->taken_bytes;
+    a.options.each.n_batch = p->n_batch;
+    apr_plans_close(&plans);
+    assert_true(fits_with(&a, (apr_offload){0}));
+    assert_int_equal(apr_plans_make(&plans, &a.program, &a.options, NULL), APR_OK);
+    const int64_t largest = plans.plans[0].max_ctx;
+    apr_plans_close(&plans);
+    a.options.each.n_ctx = largest;
+    assert_true(fits_with(&a, (apr_offload){0}));
+    a.options.each.n_ctx = largest + 1;
+    assert_false(fits_with(&a, (apr_offload){0}));
+    a.options.each.budget_bytes = (uint64_t)6 << 30;
+    assert_int_equal(apr_plans_smallest(&plans, &smallest, &a.program, &a.options, NULL), APR_E_NO);
+    a.options.offload = (apr_offload){.n_layers = 1};
+    assert_int_equal(apr_plans_make(&plans, &a.program, &a.options, &err), APR_E_USAGE);
+    assert_non_null(strstr(err.text, "GB10 has one memory for host and device"));
+    a.options.each.gpu = apr_gpu_find("h100");
+    assert_int_equal(apr_gpu_system_bytes(a.options.each.gpu), 0);
+    forget(&a);
+}
+
+/* The larger card gets the larger share, and each its own context. */
+static void cards_of_different_size_have_shares_of_theirs(void **state)
+{
+    (void)state;
+    asked a;
+    apr_plans plans;
+    ask(&a, "qwen2.5-32b", 0);
+    a.options.n_devices = 2;
+    a.options.gpus[0] = apr_gpu_find("h100");
+    a.options.gpus[1] = apr_gpu_find("rtx4090");
+    assert_int_equal(apr_plans_make(&plans, &a.program, &a.options, NULL), APR_OK);
+    assert_true(apr_plans_fit(&plans)); /* in halves it would not */
+    assert_int_equal(plans.plans[0].budget_bytes, apr_gpu_vram_bytes(a.options.gpus[0]));
+    assert_int_equal(plans.plans[1].budget_bytes, apr_gpu_vram_bytes(a.options.gpus[1]));
+    assert_int_equal(apr_plan_line_of(&plans.plans[1], APR_LINE_CONTEXT)->bytes,
+                     apr_gpu_context_bytes(a.options.gpus[1], APR_DEFAULT_STACK_BYTES));
+    assert_true(plans.plans[0].device_bytes > 2 * plans.plans[1].device_bytes);
+    apr_plans_close(&plans);
     forget(&a);
 }
 
@@ -279,7 +411,10 @@ int main(void)
         cmocka_unit_test(a_plan_goes_down_from_pace_to_pace_until_it_fits),
         cmocka_unit_test(the_longest_context_counts_on_the_slowest_pace),
         cmocka_unit_test(a_host_has_one_pace),
-        cmocka_unit_test(experts_go_first),
+        cmocka_unit_test(no_other_offload_that_fits_costs_less),
+        cmocka_unit_test(without_room_on_the_host_nothing_is_offloaded),
+        cmocka_unit_test(a_shared_memory_is_one_pool),
+        cmocka_unit_test(cards_of_different_size_have_shares_of_theirs),
         cmocka_unit_test(weights_and_states_of_all_places_are_the_model_s),
         cmocka_unit_test(parts_of_one_card_share_its_memory),
         cmocka_unit_test(rows_of_experts_are_filled_up_where_there_is_room),

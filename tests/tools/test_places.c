@@ -13,18 +13,20 @@ static void offloads_are_read_and_written_alike(void **state)
     static const struct {
         const char *text;
         bool experts;
-        int64_t n_layers;
-    } known[] = {{"experts", true, 0},
-                 {"layers=1", false, 1},
-                 {"layers=48", false, 48},
-                 {"layers=all", false, INT64_MAX},
-                 {"experts,layers=3", true, 3}};
+        int64_t n_layers, n_expert_layers;
+    } known[] = {{"experts", true, 0, 0},
+                 {"experts=7", true, 0, 7},
+                 {"layers=1", false, 1, 0},
+                 {"layers=48", false, 48, 0},
+                 {"layers=all", false, INT64_MAX, 0},
+                 {"experts,layers=3", true, 3, 0},
+                 {"experts=48,layers=3", true, 3, 48}};
     (void)state;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         apr_offload o;
         char text[64];
         assert_int_equal(apr_offload_parse(known[i].text, &o, NULL), APR_OK);
-        assert_true(o.experts == known[i].experts && o.n_layers == known[i].n_layers);
+        assert_true(o.experts == known[i].experts && o.n_layers == known[i].n_layers && o.n_expert_layers == known[i].n_expert_layers);
         assert_string_equal(apr_offload_text(&o, text, sizeof text), known[i].text);
     }
     apr_offload o = {.experts = true};
@@ -34,9 +36,10 @@ static void offloads_are_read_and_written_alike(void **state)
 
 static void other_words_are_refused(void **state)
 {
-    static const char *const offloads[] = {"",           "layers",    "layers=",     "layers=0",      "layers=-1",
-                                           "layers=1.5", "layers=3x", "expert",      "experts,",      "layers=99999999999999999999",
-                                           "layers=+3",  "Experts",   "experts all", "layers=all,all"};
+    static const char *const offloads[] = {"",           "layers",     "layers=",     "layers=0",       "layers=-1",
+                                           "layers=1.5", "layers=3x",  "expert",      "experts,",       "layers=99999999999999999999",
+                                           "layers=+3",  "Experts",    "experts all", "layers=all,all", "experts=",
+                                           "experts=0",  "experts=all"};
     static const char *const gpus[] = {"",   "0",  "17",   "-1",    "+2",     "2x",
                                        "0,", ",1", "0,,1", "0,1,0", "0,1025", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"};
     (void)state;

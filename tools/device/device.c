@@ -79,6 +79,7 @@ apr_status apr_device_choose(const apr_device_options *options, apr_session_opti
     if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
     session->cuda = cuda;
     session->headroom_bytes = options->headroom;
+    session->available = apr_available_memory;
     session->force = options->force;
     if (options->fp8 == APR_FP8_ON) session->may_use_fp8 = probe_fp8;
     session->no_direct = !options->direct;

@@ -27,7 +27,10 @@ static bool begins_with(const char **text, const char *word)
 
 static bool read_part(const char **text, apr_offload *offload)
 {
-    if (begins_with(text, "experts")) return offload->experts = true;
+    if (begins_with(text, "experts")) {
+        offload->experts = true;
+        return !begins_with(text, "=") || read_number(text, 1, 1000000, &offload->n_expert_layers);
+    }
     if (!begins_with(text, "layers=")) return false;
     if (!begins_with(text, "all")) return read_number(text, 1, 1000000, &offload->n_layers);
     offload->n_layers = INT64_MAX;
@@ -46,13 +49,17 @@ apr_status apr_offload_parse(const char *text, apr_offload *offload, apr_error *
         is_good = read_part(&at, offload);
     }
     if (is_good && *at == '\0') return APR_OK;
-    return apr_fail(err, APR_E_USAGE, "--offload takes 'experts', 'layers=N' or 'layers=all', not '%s'", text);
+    return apr_fail(err, APR_E_USAGE, "--offload takes 'experts', 'experts=N', 'layers=N' or 'layers=all', not '%s'", text);
 }
 
 char *apr_offload_text(const apr_offload *offload, char *text, size_t n_bytes)
 {
-    const char *const experts = offload->experts ? "experts" : "", *const comma = offload->experts && offload->n_layers > 0 ? "," : "";
+    const char *const comma = offload->experts && offload->n_layers > 0 ? "," : "";
+    char experts[40] = "";
 
+    if (offload->experts) snprintf(experts, sizeof experts, "experts");
+    if (offload->experts && offload->n_expert_layers > 0)
+        snprintf(experts, sizeof experts, "experts=%lld", (long long)offload->n_expert_layers);
     if (offload->n_layers == INT64_MAX) snprintf(text, n_bytes, "%s%slayers=all", experts, comma);
     else if (offload->n_layers > 0) snprintf(text, n_bytes, "%s%slayers=%lld", experts, comma, (long long)offload->n_layers);
     else snprintf(text, n_bytes, "%s", experts);

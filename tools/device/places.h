@@ -4,9 +4,9 @@
 
 #include "runtime/plan/partition.h"
 
-#define APR_OFFLOAD_NAMES "experts|layers=N"
+#define APR_OFFLOAD_NAMES "experts[=N]|layers=N"
 
-/* "experts", "layers=12", "layers=all", or both after a comma; NULL: nothing. APR_E_USAGE: anything else. */
+/* "experts", "experts=12", "layers=12", "layers=all", or both after a comma; NULL: nothing. APR_E_USAGE: anything else. */
 apr_status apr_offload_parse(const char *text, apr_offload *offload, apr_error *err);
 /* "experts", "layers=12" again; as a sentence has it. Returns text. */
 char *apr_offload_text(const apr_offload *offload, char *text, size_t n_bytes);

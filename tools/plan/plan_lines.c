@@ -24,21 +24,23 @@ apr_status apr_plan_table(const apr_plan *plan, apr_error *err)
         apr_table_cell(&table, "%s", line->reason);
     }
     apr_table_cell(&table, "total");
-    apr_table_cell(&table, "%s", apr_size_text(size, plan->judged == APR_ON_DEVICE ? plan->device_bytes : plan->host_bytes));
-    apr_table_cell(&table, "%s", place_name(plan->judged));
+    apr_table_cell(&table, "%s", apr_size_text(size, plan->taken_bytes));
+    apr_table_cell(&table, "%s", plan->is_shared ? "shared" : place_name(plan->judged));
     return apr_table_print(&table, stdout, 2, err);
 }
 
 void apr_plan_verdict(const apr_plan *plan)
 {
-    char size[APR_SMALL_TEXT], budget[APR_SMALL_TEXT];
+    char needs[APR_SMALL_TEXT], size[APR_SMALL_TEXT], budget[APR_SMALL_TEXT], own[48] = "";
 
     if (plan->budget_bytes == 0) return;
     apr_size_text(budget, plan->budget_bytes);
-    if (plan->fits) printf("\nfits %s; the largest context that does: %lld\n", budget, (long long)plan->max_ctx);
+    if (plan->own_ctx > 0) snprintf(own, sizeof own, "; the model's own: %lld", (long long)plan->own_ctx);
+    if (plan->fits && plan->max_ctx >= APR_ANY_CONTEXT) printf("\nfits in %s; largest context that fits: any%s\n", budget, own);
+    else if (plan->fits) printf("\nfits in %s; largest context that fits: %lld%s\n", budget, (long long)plan->max_ctx, own);
     else
-        printf("\ndoes not fit %s: %s too much, at '%s'\n", budget, apr_size_text(size, plan->short_bytes),
-               plan->breaking >= 0 ? plan->lines[plan->breaking].label : "?");
+        printf("\ndoes not fit: needs %s of %s (%s over, at '%s')\n", apr_size_text(needs, plan->taken_bytes), budget,
+               apr_size_text(size, plan->short_bytes), plan->breaking >= 0 ? plan->lines[plan->breaking].label : "?");
 }
 
 static void common_json(apr_json_text *json, const apr_plan *plan, bool fits)
@@ -57,6 +59,8 @@ static void memory_json(apr_json_text *json, const apr_plan *plan)
     apr_json_uint(json, "host_bytes", plan->host_bytes);
     apr_json_uint(json, "short_bytes", plan->short_bytes);
     apr_json_int(json, "max_ctx", plan->max_ctx);
+    if (plan->own_ctx > 0) apr_json_int(json, "model_ctx", plan->own_ctx);
+    if (plan->is_shared) apr_json_bool(json, "shared_memory", true);
     if (plan->breaking >= 0) apr_json_string(json, "breaking", plan->lines[plan->breaking].key, strlen(plan->lines[plan->breaking].key));
     apr_json_open(json, "lines", '[');
     for (size_t i = 0; i < plan->n_lines; i++) {

@@ -7,7 +7,7 @@
 
 /* A table of the plan's lines; no verdict. */
 apr_status apr_plan_table(const apr_plan *plan, apr_error *err);
-/* "fits 12.00 GiB; ..." or "does not fit ..." of one plan; nothing where it is not judged. */
+/* "fits in 12.00 GiB; ..." or "does not fit: ..." of one plan; nothing where it is not judged. */
 void apr_plan_verdict(const apr_plan *plan);
 
 /* Fields of an object that is open: of one place the plan's; of several what they have in common, the cost of a token, "places". */
