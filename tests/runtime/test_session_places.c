@@ -276,6 +276,7 @@ static void parity_finds_every_value_at_its_place(void **state)
         uint8_t mixer;
         apr_offload offload;
     } cases[] = {{"qwen3_moe", APR_LAYER_FULL, {.experts = true}},
+                 {"qwen3_moe", APR_LAYER_FULL, {.experts = true, .n_expert_layers = 2}},
                  {"qwen3_moe", APR_LAYER_FULL, {.n_layers = 1}},
                  {"qwen3_next", APR_LAYER_LINEAR, {.experts = true, .n_layers = 1}}};
 
@@ -314,11 +315,91 @@ static void what_cannot_be_divided_is_refused(void **state)
     err = (apr_error){0};
     assert_int_equal(apr_session_open(&s, &m.model, &many, &err), APR_E_USAGE);
     assert_non_null(strstr(err.text, "4 layers cannot be split over 5 GPUs"));
+    program_model mixture;
+    assert_true(open_layers(&mixture, "qwen3_moe", APR_LAYER_FULL, APR_BF16));
+    const apr_session_options some = on_places(1, (apr_offload){.experts = true, .n_expert_layers = 1});
+    apr_session *const e = must_open_session(&mixture.model, &some);
+    const uint64_t on_host = line_bytes(apr_session_place_plan(e, 1), APR_LINE_WEIGHTS_EXPERTS);
+    const uint64_t on_device = line_bytes(apr_session_place_plan(e, 0), APR_LINE_WEIGHTS_EXPERTS);
+    assert_true(on_host > 0 && on_device > on_host); /* of the first layer alone */
+    apr_session_close(e);
+    program_model_close(&mixture);
     apr_session_options little = on_places(1, (apr_offload){.n_layers = 1});
     little.budget_bytes = 4096;
     err = (apr_error){0};
     assert_int_equal(apr_session_open(&s, &m.model, &little, &err), APR_E_MEMORY);
     assert_non_null(strstr(err.text, "on the host for what is offloaded"));
+    program_model_close(&m);
+}
+
+/* --- one memory of host and device --- */
+
+static uint64_t available_bytes;
+static uint64_t available(void) { return available_bytes; }
+
+static char warned[512];
+static void note_warning(void *user, const char *sentence)
+{
+    (void)user;
+    snprintf(warned, sizeof warned, "%s", sentence);
+}
+
+/* The driver counts the page cache as taken; the kernel's number decides. What the plan has on the host counts as well. */
+static void a_device_that_has_the_host_s_memory_is_planned_by_what_the_kernel_says(void **state)
+{
+    (void)state;
+    program_model m;
+    apr_error err = {0};
+    apr_session *s;
+    assert_true(open_layers(&m, "qwen3_moe", APR_LAYER_FULL, APR_BF16));
+    apr_session_options options = on_places(1, (apr_offload){0});
+    options.available = available;
+    available_bytes = (uint64_t)1 << 31;
+    fake_device_is_integrated(true);
+    fake_device_has_memory(4096); /* as good as nothing is free, says the driver */
+    fake_device_has_in_use(((uint64_t)1 << 34) - 4096);
+    apr_plan plan;
+    if (apr_session_forecast(&plan, &m.model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    const uint64_t needed = plan.taken_bytes;
+    assert_true(plan.fits && plan.is_shared && plan.host_bytes > 0 && needed == plan.host_bytes + plan.device_bytes);
+    assert_int_equal(plan.budget_bytes, available_bytes);
+    apr_plan_close(&plan);
+    available_bytes = needed; /* at the fastest pace */
+    assert_int_equal(apr_session_forecast(&plan, &m.model, &options, NULL), APR_OK);
+    assert_true(plan.fits && plan.taken_bytes == needed);
+    apr_plan_close(&plan);
+    available_bytes = 4096;
+    assert_int_equal(apr_session_open(&s, &m.model, &options, &err), APR_E_MEMORY);
+    assert_non_null(strstr(err.text, "of the memory that host and device share"));
+    available_bytes = (uint64_t)1 << 31;
+    options.offload.experts = true;
+    err = (apr_error){0};
+    assert_int_equal(apr_session_open(&s, &m.model, &options, &err), APR_E_USAGE);
+    assert_non_null(strstr(err.text, "one memory for host and device"));
+    fake_device_is_integrated(false);
+    fake_device_has_memory((uint64_t)1 << 34);
+    fake_device_has_in_use(UINT64_MAX);
+    program_model_close(&m);
+}
+
+static void a_context_beyond_the_model_s_own_is_said(void **state)
+{
+    (void)state;
+    program_model m;
+    assert_true(open_layers(&m, "qwen3", APR_LAYER_FULL, APR_BF16));
+    apr_session_options options = on_places(0, (apr_offload){0});
+    options.on_warning = note_warning;
+    m.model.hparams.max_position_embeddings = N_CTX;
+    warned[0] = '\0';
+    apr_session_close(must_open_session(&m.model, &options));
+    assert_string_equal(warned, "");
+    m.model.hparams.max_position_embeddings = N_CTX - 1;
+    apr_session_close(must_open_session(&m.model, &options));
+    assert_non_null(strstr(warned, "beyond the"));
+    warned[0] = '\0'; /* YaRN makes it longer */
+    m.model.hparams.rope = (apr_rope_scaling){.kind = APR_ROPE_YARN, .factor = 2.0, .original_context = N_CTX / 2};
+    apr_session_close(must_open_session(&m.model, &options));
+    assert_string_equal(warned, "");
     program_model_close(&m);
 }
 
@@ -367,6 +448,8 @@ int main(void)
         cmocka_unit_test(what_is_offloaded_is_not_on_the_device),
         cmocka_unit_test(parity_finds_every_value_at_its_place),
         cmocka_unit_test(what_cannot_be_divided_is_refused),
+        cmocka_unit_test(a_device_that_has_the_host_s_memory_is_planned_by_what_the_kernel_says),
+        cmocka_unit_test(a_context_beyond_the_model_s_own_is_said),
         cmocka_unit_test(when_a_device_fails_everything_goes_on_on_the_host),
     };
     return cmocka_run_group_tests_name("session_places", tests, make_text, NULL);

@@ -1,12 +1,18 @@
 /* runtime/session/session_upload.h: everything arrives, whoever fills it and however late it is sent; and what fails is said once. */
+#define _DEFAULT_SOURCE /* mincore */
+#include "formats/base/map.h"
 #include "formats/base/random.h"
 #include "runtime/session/session_upload.h"
 #include "tests/support/fake_device.h"
+#include "tests/support/work_folder.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -223,6 +229,63 @@ static void the_first_failure_ends_it(void **state)
     free(large);
 }
 
+/* Pages of [data, data + n_bytes) that are in the page cache; -1: not known. */
+static int64_t resident_pages(const uint8_t *data, size_t n_bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), n_pages = (n_bytes + page - 1) / page;
+    unsigned char *const there = malloc(n_pages);
+    int64_t n = 0;
+    assert_non_null(there);
+    const bool is_known = mincore((void *)(uintptr_t)data, n_bytes, there) == 0;
+    for (size_t i = 0; is_known && i < n_pages; i++) n += there[i] & 1;
+    free(there);
+    return is_known ? n : -1;
+}
+
+/* Does the file system let go of pages when it is asked? tmpfs does not. */
+static bool lets_go(const char *path, const apr_map *map)
+{
+    const int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0 && fsync(fd) == 0);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+    return resident_pages(map->data, map->n_bytes) == 0;
+}
+
+static void where_memory_is_shared_the_file_s_pages_are_given_back(void **state)
+{
+    enum { N = 24 << 20 };
+    const char *const path = in_work("pages.bin");
+    uint8_t *const bytes = malloc(N), *const back = malloc(N);
+    apr_error err = {0};
+    apr_map map;
+    void *there;
+    (void)state;
+    assert_true(bytes != NULL && back != NULL);
+    for (size_t i = 0; i < N; i++) bytes[i] = (uint8_t)(i * 2654435761u >> 24);
+    write_file(path, bytes, N);
+    assert_int_equal(apr_map_open(&map, path, &err), APR_OK);
+    const bool can_be_seen = lets_go(path, &map);
+    assert_int_equal(api.alloc(device, N, "bytes", &there, &err), APR_OK);
+    for (int drops = 0; drops < 2; drops++) {
+        apr_loads loads = {0};
+        const apr_load_target target = {.cuda = &api, .device = device, .drops_pages = drops};
+        assert_int_equal(apr_load_bytes(&loads, map.data, N, there, &err), APR_OK);
+        assert_int_equal(apr_loads_run(&loads, &target, &err), APR_OK);
+        apr_loads_close(&loads);
+        const int64_t n_left = resident_pages(map.data, N), page = (int64_t)sysconf(_SC_PAGESIZE);
+        if (drops == 0) assert_int_equal(n_left, N / page);
+        else if (can_be_seen && n_left > 16) fail_msg("%lld of %lld pages are left", (long long)n_left, (long long)(N / page));
+        assert_int_equal(api.download(device, back, there, N, &err), APR_OK);
+        assert_memory_equal(back, bytes, N);
+    }
+    assert_memory_equal(map.data, bytes, N); /* and can still be read */
+    api.release(device, there);
+    apr_map_close(&map);
+    free(bytes);
+    free(back);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +295,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_fp16_cannot_hold_is_counted, begin, end),
         cmocka_unit_test_setup_teardown(items_are_made_within_the_scratch_memory, begin, end),
         cmocka_unit_test_setup_teardown(the_first_failure_ends_it, begin, end),
+        cmocka_unit_test_setup_teardown(where_memory_is_shared_the_file_s_pages_are_given_back, begin, end),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_work, remove_work);
 }

@@ -160,6 +160,9 @@ static uint8_t *take(apr_cuda_device *d, size_t n_bytes)
 
 static uint64_t in_use = UINT64_MAX;
 
+static bool is_integrated;
+
+void fake_device_is_integrated(bool on) { is_integrated = on; }
 void fake_device_has_in_use(uint64_t n_bytes) { in_use = n_bytes; }
 
 static apr_status facts(int ordinal, apr_cuda_facts *f, apr_error *err)
@@ -171,7 +174,8 @@ static apr_status facts(int ordinal, apr_cuda_facts *f, apr_error *err)
                           .n_sms = 2,
                           .threads_per_sm = 64,
                           .total_bytes = (uint64_t)1 << 34,
-                          .used_bytes = in_use};
+                          .used_bytes = in_use,
+                          .is_integrated = is_integrated};
     return APR_OK;
 }
 

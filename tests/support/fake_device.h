@@ -32,6 +32,8 @@ int fake_device_prompt_steps(void); /* steps of many tokens, ever */
 /* The n-th allocation from now on fails as if the memory were full; 0: none does. What the memory's size is said to be. */
 void fake_device_fail_allocation(int64_t nth);
 void fake_device_has_memory(uint64_t n_bytes);
+/* Does it say that the host's memory is its own? At first not. */
+void fake_device_is_integrated(bool on);
 /* What others count that are asked how much of it is in use; UINT64_MAX, at first: nobody counts. */
 void fake_device_has_in_use(uint64_t n_bytes);
 /* The most bytes that were there at a time, of all devices, since the first was opened. */
