@@ -1,4 +1,5 @@
 /* open.c - which reader a path is for, by what the file says, not by what it is called; and which writer. */
+#include "formats/open.h"
 #include "formats/apr/apr.h"
 #include "formats/base/checkpoint_names.h"
 #include "formats/base/stand_in.h"
@@ -116,15 +117,33 @@ static apr_status row_of_file(const char *path, const format_row **row, apr_erro
                     list_of(names, sizeof names, ", ", false), head[0], head[1], head[2], head[3]);
 }
 
-apr_status apr_model_open(apr_model *model, const char *path, apr_error *err)
+static apr_status row_of_path(const char *path, const format_row **row, apr_error *err)
 {
     struct stat st;
-    const format_row *row = row_of(APR_FORMAT_SAFETENSORS);
+
+    *row = row_of(APR_FORMAT_SAFETENSORS);
+    if (stat(path, &st) != 0) return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
+    return S_ISDIR(st.st_mode) ? APR_OK : row_of_file(path, row, err);
+}
+
+apr_status apr_model_open(apr_model *model, const char *path, apr_error *err)
+{
+    const format_row *row;
 
     *model = (apr_model){0};
-    if (stat(path, &st) != 0) return apr_fail(err, APR_E_IO, "%s: %s", path, strerror(errno));
-    if (!S_ISDIR(st.st_mode)) APR_TRY(row_of_file(path, &row, err));
+    APR_TRY(row_of_path(path, &row, err));
     return row->open(model, path, err);
+}
+
+apr_status apr_model_open_head(apr_model *model, const char *path, bool *is_whole, apr_error *err)
+{
+    const format_row *row;
+
+    *model = (apr_model){0};
+    *is_whole = true;
+    APR_TRY(row_of_path(path, &row, err));
+    if (row->format != APR_FORMAT_GGUF) return row->open(model, path, err);
+    return apr_gguf_open_head(model, path, is_whole, err);
 }
 
 /* --- adapters --- */

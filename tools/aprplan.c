@@ -2,6 +2,7 @@
 #include "convert/dialect.h"
 #include "formats/hf/hf_quantization.h"
 #include "formats/model/packed_weights.h"
+#include "formats/open.h"
 #include "runtime/plan/plans.h"
 #include "runtime/program/admission.h"
 #include "tools/cli/cli.h"
@@ -65,6 +66,7 @@ static const char *const examples[] = {
 typedef struct question {
     const plan_options *asked;
     const apr_gpu *gpu;
+    bool is_whole;           /* all of the tensors are there, not a header alone */
     bool is_guess;           /* --vram without --gpu: the GPU of that size stands in */
     apr_model source, model; /* model: its canonical view, or a skeleton when there is only a config.json */
     apr_model skeleton;      /* for types of one's own where the weights are in a layout that is not read; else empty */
@@ -130,9 +132,10 @@ static apr_status admit(const question *q, const char *path, apr_error *err)
 /* Weights of the model, or the shapes that its hyperparameters imply. */
 static apr_status open_question(question *q, const char *path, apr_error *err)
 {
-    APR_TRY(apr_model_open(&q->source, path, err));
+    APR_TRY(apr_model_open_head(&q->source, path, &q->is_whole, err));
     const bool has_tensors = q->source.n_tensors > 0;
     if (has_tensors) APR_TRY(apr_canonical(&q->model, &q->source, err));
+    /* tensors may be kept in parts where blocks cannot be joined, and the canonical view says so */
     APR_TRY(apr_program_emit(&q->program, has_tensors ? &q->model.hparams : &q->source.hparams, err));
     if (!has_tensors) APR_TRY(apr_skeleton_model(&q->model, &q->program, &q->source, err));
     const char *layout;
@@ -288,6 +291,7 @@ static apr_status plan_text(const question *q, const char *path, const apr_plans
     if (plan->own_ctx > 0 && plan->n_ctx > plan->own_ctx)
         printf("\n  WARNING: a context of %lld is beyond the %lld positions that the model was made for\n", (long long)plan->n_ctx,
                (long long)plan->own_ctx);
+    if (!q->is_whole) printf("\n  the file ends before its last tensor does: the plan is of what its header says\n");
     if (is_multimodal(q)) printf("\n  the plan is of the text part alone: towers for images or sound are not counted\n");
     if (q->is_guess) printf("\n  the context is that of %s, the card nearest in size; name yours with --gpu\n", q->gpu->label);
     if (plans->partition.n_places == 1) apr_plan_verdict(plan);

@@ -98,6 +98,32 @@ apr_status apr_map_open(apr_map *map, const char *path, apr_error *err)
     return APR_OK;
 }
 
+apr_status apr_map_zeros(apr_map *map, uint64_t n_bytes, apr_error *err)
+{
+    *map = (apr_map){0};
+    if (n_bytes == 0) return APR_OK;
+    apr_input *const input = calloc(1, sizeof *input);
+    if (input == NULL) return apr_no_memory(err, "a file");
+    void *const p =
+        n_bytes <= SIZE_MAX ? mmap(NULL, (size_t)n_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : MAP_FAILED;
+    input->path = strdup("");
+    if (input->path == NULL || p == MAP_FAILED) {
+        if (p != MAP_FAILED) munmap(p, (size_t)n_bytes);
+        free(input->path);
+        free(input);
+        return apr_fail(err, APR_E_MEMORY, "no room for %llu bytes of zeros", (unsigned long long)n_bytes);
+    }
+    input->fd = -1;
+    input->data = p;
+    input->n_bytes = (size_t)n_bytes;
+    *map = (apr_map){p, (size_t)n_bytes, input};
+    pthread_mutex_lock(&lock);
+    input->next = first;
+    first = input;
+    pthread_mutex_unlock(&lock);
+    return APR_OK;
+}
+
 static void remove_input(apr_input *input)
 {
     pthread_mutex_lock(&lock);
@@ -120,7 +146,7 @@ static void close_map(apr_map *map, bool keep)
         input->changed = has_changed(input);
         input->data = NULL;
         if (map->data != NULL) munmap((void *)(uintptr_t)map->data, map->n_bytes);
-        close(input->fd);
+        if (input->fd >= 0) close(input->fd);
         input->fd = -1;
         if (!keep) remove_input(input);
     }

@@ -27,6 +27,8 @@ typedef struct apr_map {
 } apr_map;
 
 apr_status apr_map_open(apr_map *map, const char *path, apr_error *err);
+/* Zeros in the place of bytes that are not there; reading them takes no memory. */
+apr_status apr_map_zeros(apr_map *map, uint64_t n_bytes, apr_error *err);
 void apr_map_close(apr_map *map);
 /* Closes it and takes it out of the inputs: a file of our own (a cache), which may be replaced. */
 void apr_map_forget(apr_map *map);

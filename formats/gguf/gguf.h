@@ -20,6 +20,9 @@ apr_status apr_gguf_open(apr_model *model, const char *path, apr_error *err);
 /* The same from memory: model->path and maps[0..n_maps), all shards in order, are set, the rest is zero. The caller closes
  * the model on failure too, and takes maps that apr_map_open did not make out of it first. */
 apr_status apr_gguf_parse(apr_model *model, apr_error *err);
+/* A file that may end anywhere behind its list of tensors, as the first megabytes of one do: tensors that are not there in full are zeros.
+ * Names, types and sizes are as in the whole file. *is_whole: all tensors are there. */
+apr_status apr_gguf_open_head(apr_model *model, const char *path, bool *is_whole, apr_error *err);
 
 /* A file whose general.type is "adapter" and whose adapter.type is "lora" (gguf_adapter.c); on failure it is closed. */
 apr_status apr_gguf_adapter_open(apr_adapter *adapter, const char *path, apr_error *err);

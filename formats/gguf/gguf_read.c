@@ -22,6 +22,7 @@ typedef struct shard {
     uint64_t n_tensors, alignment;
     apr_kv_list kv;
     apr_tensor *tensors;
+    bool head_only; /* tensors may lie behind the end of the file */
 } shard;
 
 /* Where a tensor's bytes lie behind the start of the data; `index` is its place in the file's list. */
@@ -232,7 +233,8 @@ static apr_status place_tensors(const shard *s, const place *places, apr_arena *
     for (size_t i = 0; i < s->n_tensors; i++) {
         apr_tensor *const t = &s->tensors[i];
         const uint64_t offset = places[i].offset;
-        if (offset > n_data || t->n_bytes > n_data - offset)
+        const bool is_there = offset <= n_data && t->n_bytes <= n_data - offset;
+        if (!is_there && (!s->head_only || t->n_bytes > UINT64_MAX - offset))
             return apr_fail(err, APR_E_DAMAGED,
                             "%s: tensor '%.200s' needs %llu bytes at offset %llu of the data, which has only %llu; the file is cut short "
                             "or its header is wrong",
@@ -242,8 +244,8 @@ static apr_status place_tensors(const shard *s, const place *places, apr_arena *
             return apr_fail(err, APR_E_DAMAGED, "%s: tensors '%.200s' and '%.200s' overlap", s->path, before, t->name);
         before = t->name;
         end = offset + t->n_bytes;
-        t->data = s->cursor.data + start + offset;
-        if (s->cursor.big_endian) APR_TRY(swap_tensor(s, t, arena, err));
+        if (is_there) t->data = s->cursor.data + start + offset;
+        if (is_there && s->cursor.big_endian) APR_TRY(swap_tensor(s, t, arena, err));
     }
     return APR_OK;
 }
@@ -289,11 +291,12 @@ static apr_status check_split(const shard *s, size_t i, size_t n_shards, apr_err
     return APR_OK;
 }
 
-static apr_status read_heads(apr_model *model, shard *shards, apr_error *err)
+static apr_status read_heads(apr_model *model, shard *shards, bool head_only, apr_error *err)
 {
     int64_t stated;
 
     for (size_t i = 0; i < model->n_maps; i++) {
+        shards[i].head_only = head_only;
         shards[i].path = model->n_maps == 1 ? model->path : shard_path(&model->arena, model->path, i, model->n_maps);
         if (shards[i].path == NULL) return apr_no_memory(err, "a path");
         APR_TRY(read_head(&shards[i], &model->maps[i], &model->arena, err));
@@ -309,12 +312,12 @@ static apr_status read_heads(apr_model *model, shard *shards, apr_error *err)
     return APR_OK;
 }
 
-static apr_status read_shards(apr_model *model, shard *shards, apr_error *err)
+static apr_status read_shards(apr_model *model, shard *shards, bool head_only, apr_error *err)
 {
     bool all_sorted = true, was_sorted;
     size_t n_done = 0;
 
-    APR_TRY(read_heads(model, shards, err));
+    APR_TRY(read_heads(model, shards, head_only, err));
     model->tensors = apr_arena_array(&model->arena, model->n_tensors, sizeof *model->tensors);
     const char **const order = apr_arena_array(&model->arena, model->n_tensors, sizeof *order);
     uint64_t *const offsets = apr_arena_array(&model->arena, model->n_tensors, sizeof *offsets);
@@ -330,7 +333,7 @@ static apr_status read_shards(apr_model *model, shard *shards, apr_error *err)
         model->origin.order = order;
         model->origin.n_order = model->n_tensors;
     }
-    const bool is_plain = model->n_maps == 1 && !shards[0].cursor.big_endian;
+    const bool is_plain = !head_only && model->n_maps == 1 && !shards[0].cursor.big_endian;
     return is_plain ? apr_gguf_find_gaps(model, offsets, shards[0].cursor.at, shards[0].alignment, err) : APR_OK;
 }
 
@@ -359,8 +362,9 @@ static apr_status read_from_tensors(apr_model *model, apr_error *err)
     if (apr_family_gguf_of(apr_family_find(h->architecture))->qk_norm_in_tensors)
         h->use_qk_norm = h->use_qk_norm || apr_model_find(model, "blk.0.attn_q_norm.weight") != NULL;
     if (h->global_head_dim > 0) h->attention_k_eq_v = h->attention_k_eq_v || lacks_values(model);
-    if (divisors != NULL) apr_gguf_rope_from_divisors(divisors, h);
-    return short_ != NULL && long_ != NULL ? apr_gguf_rope_from_factors(short_, long_, h, &model->arena, err) : APR_OK;
+    if (divisors != NULL && divisors->data != NULL) apr_gguf_rope_from_divisors(divisors, h);
+    const bool has_factors = short_ != NULL && long_ != NULL && short_->data != NULL && long_->data != NULL;
+    return has_factors ? apr_gguf_rope_from_factors(short_, long_, h, &model->arena, err) : APR_OK;
 }
 
 /* NVFP4 has a factor for each matrix beside its blocks: "X.weight" has it in "X.scale", one or one an expert. */
@@ -385,13 +389,13 @@ static void bind_scales(apr_model *model)
     }
 }
 
-apr_status apr_gguf_parse(apr_model *model, apr_error *err)
+static apr_status parse(apr_model *model, bool head_only, apr_error *err)
 {
     model->format = APR_FORMAT_GGUF;
     model->dialect = APR_DIALECT_GGML;
     shard *const shards = calloc(model->n_maps, sizeof *shards);
     if (shards == NULL) return apr_no_memory(err, "the shards");
-    const apr_status status = read_shards(model, shards, err);
+    const apr_status status = read_shards(model, shards, head_only, err);
     free(shards);
     if (status != APR_OK) return status;
 
@@ -405,6 +409,8 @@ apr_status apr_gguf_parse(apr_model *model, apr_error *err)
     APR_TRY(read_from_tensors(model, err));
     return apr_gguf_vocab(&model->kv, &model->vocab, &model->arena, model->path, err);
 }
+
+apr_status apr_gguf_parse(apr_model *model, apr_error *err) { return parse(model, false, err); }
 
 /* The number of files that belong together, as the keys of the one that was opened say. Only a file whose name is a shard's is asked. */
 static apr_status count_shards(const apr_model *model, size_t *n_shards, apr_error *err)
@@ -452,12 +458,42 @@ static apr_status open_files(apr_model *model, apr_error *err)
     return n_shards > 1 ? open_shards(model, n_shards, err) : APR_OK;
 }
 
-apr_status apr_gguf_open(apr_model *model, const char *path, apr_error *err)
+static apr_status open_model(apr_model *model, const char *path, bool head_only, apr_error *err)
 {
     *model = (apr_model){0};
     model->path = apr_arena_copy(&model->arena, path, strlen(path));
     apr_status status = model->path != NULL ? open_files(model, err) : apr_no_memory(err, "a path");
-    if (status == APR_OK) status = apr_gguf_parse(model, err);
+    if (status == APR_OK) status = parse(model, head_only, err);
+    if (status != APR_OK) apr_model_close(model);
+    return status;
+}
+
+apr_status apr_gguf_open(apr_model *model, const char *path, apr_error *err) { return open_model(model, path, false, err); }
+
+/* What is read of tensors that are not there is the same zeros. */
+static apr_status fill_missing(apr_model *model, bool *is_whole, apr_error *err)
+{
+    uint64_t most = 0;
+
+    for (size_t i = 0; i < model->n_tensors; i++)
+        if (model->tensors[i].data == NULL && model->tensors[i].n_bytes > most) most = model->tensors[i].n_bytes;
+    *is_whole = most == 0;
+    if (*is_whole) return APR_OK;
+    apr_map *const maps = apr_arena_array(&model->arena, model->n_maps + 1, sizeof *maps);
+    if (maps == NULL) return apr_no_memory(err, "the shards");
+    memcpy(maps, model->maps, model->n_maps * sizeof *maps);
+    APR_TRY(apr_map_zeros(&maps[model->n_maps], most, err));
+    model->maps = maps;
+    model->n_maps++;
+    for (size_t i = 0; i < model->n_tensors; i++)
+        if (model->tensors[i].data == NULL) model->tensors[i].data = maps[model->n_maps - 1].data;
+    return APR_OK;
+}
+
+apr_status apr_gguf_open_head(apr_model *model, const char *path, bool *is_whole, apr_error *err)
+{
+    APR_TRY(open_model(model, path, true, err));
+    const apr_status status = fill_missing(model, is_whole, err);
     if (status != APR_OK) apr_model_close(model);
     return status;
 }

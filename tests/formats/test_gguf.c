@@ -117,6 +117,45 @@ static void assert_comes_back(const char *path)
 
 /* --- good files --- */
 
+/* From the end of the list of tensors on, any number of bytes is a head: the same names, types and sizes. Before it, none is. */
+static void a_head_is_enough_for_names_and_sizes(void **state)
+{
+    const char *const path = in_folder("head.gguf");
+    apr_model whole, head;
+    apr_error err = {0};
+    bool was_head = false, is_whole;
+    (void)state;
+
+    assert_int_equal(apr_gguf_open(&whole, BUNDLED, &err), APR_OK);
+    const size_t n_file = whole.maps[0].n_bytes, n_head = (size_t)(whole.tensors[0].data - whole.maps[0].data);
+    for (size_t n = 0; n < n_file; n += n < 4096 ? 97 : n + 64 < n_head ? 4093 : n < n_head + 64 ? 1 : n_file / 7) {
+        FILE *const f = fopen(path, "wb");
+        assert_true(f != NULL && fwrite(whole.maps[0].data, 1, n, f) == n && fclose(f) == 0);
+        const apr_status status = apr_gguf_open_head(&head, path, &is_whole, &err);
+        if (was_head || n >= n_head) assert_int_equal(status, APR_OK);
+        assert_true(status == APR_OK || status == APR_E_DAMAGED || n == 0);
+        bool all_there = true;
+        was_head = status == APR_OK;
+        if (!was_head) continue;
+        assert_int_equal(head.n_tensors, whole.n_tensors);
+        for (size_t i = 0; i < head.n_tensors; i++) {
+            const apr_tensor *const a = &head.tensors[i], *const b = &whole.tensors[i];
+            const bool is_there = (size_t)(b->data - whole.maps[0].data) + b->n_bytes <= n;
+            all_there &= is_there;
+            assert_string_equal(a->name, b->name);
+            assert_true(a->dtype == b->dtype && a->n_bytes == b->n_bytes);
+            if (is_there) assert_memory_equal(a->data, b->data, b->n_bytes);
+            else assert_true(a->data[0] == 0 && a->data[b->n_bytes - 1] == 0);
+        }
+        assert_int_equal(is_whole, all_there);
+        apr_model_close(&head);
+        assert_int_equal(apr_gguf_open(&head, path, &err), APR_E_DAMAGED); /* whoever reads values is refused */
+    }
+    assert_true(was_head);
+    unlink(path);
+    apr_model_close(&whole);
+}
+
 static void the_bundled_model_comes_back_byte_for_byte(void **state)
 {
     (void)state;
@@ -590,6 +629,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bundled_model_comes_back_byte_for_byte),
+        cmocka_unit_test(a_head_is_enough_for_names_and_sizes),
         cmocka_unit_test(those_of_other_families_come_back_byte_for_byte),
         cmocka_unit_test(a_small_file_reads_as_it_was_built),
         cmocka_unit_test(unusual_files_come_back_byte_for_byte),

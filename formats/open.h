@@ -1,0 +1,11 @@
+/* formats/open.h - opens a model of which names, types and sizes are enough. */
+#ifndef APR_FORMATS_OPEN_H
+#define APR_FORMATS_OPEN_H
+
+#include "formats/model/model.h"
+
+/* As apr_model_open; but of a GGUF the first megabytes will do, up to the end of its list of tensors (apr_gguf_open_head). *is_whole: the
+ * tensors are all there. */
+apr_status apr_model_open_head(apr_model *model, const char *path, bool *is_whole, apr_error *err);
+
+#endif
