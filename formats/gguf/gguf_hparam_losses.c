@@ -46,9 +46,6 @@ static apr_status check_missing(const hparam_checking *c)
 
 /* --- rotary embeddings --- */
 
-/* The factor that transformers computes where config.json states none, and llama.cpp in any case. */
-static double usual_attention_factor(const apr_rope_scaling *s) { return 0.1 * log(s->factor) + 1.0; }
-
 static apr_status check_yarn(const hparam_checking *c)
 {
     const apr_rope_scaling *const s = &c->h->rope;
@@ -57,9 +54,6 @@ static apr_status check_yarn(const hparam_checking *c)
     if (s->kind != APR_ROPE_YARN) return APR_OK;
     if (has_pair && s->mscale != s->mscale_all_dim)
         OURS(c, "llama.cpp has one number for YaRN's mscale (%g) and mscale_all_dim (%g)", s->mscale, s->mscale_all_dim);
-    if (!has_pair && s->attention_factor > 0 && fabs(s->attention_factor - usual_attention_factor(s)) > 1e-6)
-        OURS(c, "llama.cpp computes YaRN's attention factor itself (%g), config.json says %g", usual_attention_factor(s),
-             s->attention_factor);
     if (s->no_truncate) OURS(c, "GGUF has no key for YaRN's \"truncate\": false, and llama.cpp rounds the range");
     return APR_OK;
 }

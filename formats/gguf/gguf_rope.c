@@ -35,6 +35,29 @@ static void read_log_multiplier(apr_key_reader *r, apr_rope_scaling *rope)
     if (rope->attention_factor == 0 && rope->mscale != 0) rope->attention_factor = 1;
 }
 
+/* What llama.cpp multiplies by rope.scaling.attn_factor: the usual factor, or 1 where the key of a log multiplier is there. */
+static double usual_factor(const apr_rope_scaling *rope, bool has_multiplier)
+{
+    return !has_multiplier && rope->factor > 1 ? 0.1 * log(rope->factor) + 1.0 : 1.0;
+}
+
+/* The attention factor is the product, as the shortest decimal number that is written as this key. Times 1 is the usual one. */
+static void read_attn_factor(apr_key_reader *r, apr_rope_scaling *rope)
+{
+    const double usual = usual_factor(rope, r->facts->yarn_log_unit != 0 && rope->mscale_all_dim != 0);
+    double times = 0;
+    char text[32];
+
+    if (!apr_gguf_key_real(r, "rope.scaling.attn_factor", &times) || !(times > 0) || (float)times == 1.0f) return;
+    rope->attention_factor = times * usual;
+    for (int n_digits = 1; n_digits <= 9; n_digits++) {
+        snprintf(text, sizeof text, "%.*g", n_digits, times * usual);
+        if ((float)(strtod(text, NULL) / usual) != (float)times) continue;
+        rope->attention_factor = strtod(text, NULL);
+        return;
+    }
+}
+
 /* phi3 says no type: the tensors of factors are there. */
 static void read_longrope(apr_key_reader *r, apr_hparams *h)
 {
@@ -63,11 +86,11 @@ void apr_gguf_read_rope(apr_key_reader *r, apr_hparams *h)
     apr_gguf_key_int(r, "rope.scaling.original_context_length", &rope->original_context);
     apr_gguf_key_real(r, "rope.scaling.yarn_beta_fast", &rope->beta_fast);
     apr_gguf_key_real(r, "rope.scaling.yarn_beta_slow", &rope->beta_slow);
-    apr_gguf_key_real(r, "rope.scaling.attn_factor", &rope->attention_factor);
-    apr_gguf_key_real(r, "rope.scaling.yarn_attn_factor", &rope->attention_factor);
     if (rope->kind != APR_ROPE_YARN) return;
+    apr_gguf_key_real(r, "rope.scaling.yarn_attn_factor", &rope->attention_factor); /* the whole: of files that aprkit wrote before */
     rope->no_truncate = r->facts->no_truncate;
     read_log_multiplier(r, rope);
+    read_attn_factor(r, rope);
 }
 
 /* --- into the keys --- */
@@ -96,10 +119,9 @@ apr_status apr_gguf_put_rope(const apr_key_writer *w)
     APR_TRY(apr_gguf_put_text(w, "rope.scaling.type", name));
     APR_TRY(put_real(w, "rope.scaling.factor", rope->factor));
     if (rope->original_context != 0) APR_TRY(apr_gguf_put_int(w, "rope.scaling.original_context_length", rope->original_context));
-    const bool follows = w->facts->yarn_log_unit != 0 && rope->mscale_all_dim != 0 && near(rope->attention_factor, 1);
-    if (!follows)
-        APR_TRY(put_real(w, rope->kind == APR_ROPE_YARN ? "rope.scaling.yarn_attn_factor" : "rope.scaling.attn_factor",
-                         rope->attention_factor));
+    const double usual = usual_factor(rope, w->facts->yarn_log_unit != 0 && rope->mscale_all_dim != 0);
+    if (rope->kind != APR_ROPE_YARN) APR_TRY(put_real(w, "rope.scaling.attn_factor", rope->attention_factor));
+    else if (!near(rope->attention_factor, usual)) APR_TRY(put_real(w, "rope.scaling.attn_factor", rope->attention_factor / usual));
     APR_TRY(put_real(w, "rope.scaling.yarn_beta_fast", rope->beta_fast));
     return put_real(w, "rope.scaling.yarn_beta_slow", rope->beta_slow);
 }

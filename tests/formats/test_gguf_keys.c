@@ -169,6 +169,48 @@ static void scalings_go_out_and_come_back(void **state)
     }
 }
 
+/* llama.cpp multiplies by rope.scaling.attn_factor what YaRN has anyway: 0.1 ln(factor) + 1. */
+static void yarn_s_attention_factor_is_a_product(void **state)
+{
+    static const double usual = 0.1 * 1.3862943611198906 + 1.0; /* factor 4 */
+    static const struct {
+        float key;
+        double factor; /* 0: the usual one */
+    } rows[] = {{1.0f, 0.0}, {2.0f, 2.0 * usual}, {(float)(1.0 / usual), 1.0}, {(float)(0.7 / usual), 0.7}};
+    static const double stated[] = {0.7, 1.0, 1.25, 1.1386294361119891, 3.14159265358979};
+    const apr_vocab none = {.kind = APR_VOCAB_NONE};
+    fixture *const f = *state;
+    apr_hparams h = {.architecture = "qwen2",
+                     .num_layers = 2,
+                     .hidden_size = 64,
+                     .num_heads = 4,
+                     .head_dim = 16,
+                     .rope = {.kind = APR_ROPE_YARN, .factor = 4, .original_context = 1024},
+                     .rope_theta = 1e6,
+                     .rms_norm_eps = 1e-5,
+                     .intermediate_size = 96};
+    double value;
+
+    assert_int_equal(apr_gguf_keys(&h, &none, "x", 0, &f->kv, &f->err), APR_OK);
+    assert_null(apr_kv_find(&f->kv, "qwen2.rope.scaling.attn_factor"));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        apr_kv_set_f32(&f->kv, "qwen2.rope.scaling.attn_factor", rows[i].key, &f->err);
+        assert_int_equal(read_hparams(f), APR_OK);
+        assert_true(fabs(f->h.rope.attention_factor - rows[i].factor) < 1e-6);
+    }
+    for (size_t i = 0; i < sizeof stated / sizeof *stated; i++) {
+        h.rope.attention_factor = stated[i];
+        f->kv.n_items = 0;
+        assert_int_equal(apr_gguf_keys(&h, &none, "x", 0, &f->kv, &f->err), APR_OK);
+        const bool is_there = apr_kv_get_real(&f->kv, "qwen2.rope.scaling.attn_factor", &value);
+        assert_int_equal(is_there, fabs(stated[i] - usual) > 1e-6);
+        assert_true(!is_there || fabs(value * usual - stated[i]) < 1e-6);
+        assert_null(apr_kv_find(&f->kv, "qwen2.rope.scaling.yarn_attn_factor"));
+        assert_int_equal(read_hparams(f), APR_OK);
+        assert_true(f->h.rope.attention_factor == stated[i]); /* to the bit */
+    }
+}
+
 /* Llama 3.2 1B: theta 500,000, head 64, factor 32. The three divisors between 1 and 32 were computed in Python, from the rule as
  * transformers states it (by wavelengths). */
 static void llama3_scaling_is_found_behind_its_divisors(void **state)
@@ -647,6 +689,7 @@ int main(void)
         TEST(sliding_layers_come_from_the_file_or_the_architecture),
         TEST(hostile_numbers_are_kept_from_loops_and_divisions),
         TEST(scalings_go_out_and_come_back),
+        TEST(yarn_s_attention_factor_is_a_product),
         TEST(llama3_scaling_is_found_behind_its_divisors),
         TEST(numbers_that_32_bits_cannot_say_are_refused),
         TEST(the_keys_of_the_bundled_model_can_be_made_anew),

@@ -237,7 +237,9 @@ static void what_llama_cpp_cannot_do_is_named(void **state)
         {.architecture = "qwen3", .rope = {.kind = APR_ROPE_LLAMA3, .factor = 8}, .eps = 1e-6, .says = "llama3"},
         {.architecture = "qwen2", .rope = {.kind = APR_ROPE_YARN, .factor = 4}, .eps = 1e-6},
         {.architecture = "qwen2", .rope = {.kind = APR_ROPE_YARN, .factor = 4, .attention_factor = 1.1386294361119891}, .eps = 1e-6},
-        {.architecture = "qwen2", .rope = {.kind = APR_ROPE_YARN, .factor = 4, .attention_factor = 1}, .eps = 1e-6, .says = "1.13863"},
+        {.architecture = "qwen2",
+         .rope = {.kind = APR_ROPE_YARN, .factor = 4, .attention_factor = 1},
+         .eps = 1e-6}, /* rope.scaling.attn_factor */
         {.architecture = "qwen2", .rope = {.kind = APR_ROPE_YARN, .factor = 4, .no_truncate = true}, .eps = 1e-6, .says = "truncate"},
         {.architecture = "llama", .rotary_dim = 8, .eps = 1e-6, .says = "8 of 16 dimensions"},
         {.architecture = "qwen2", .head_dim = 32, .rotary_dim = 32, .eps = 1e-6, .says = "heads of hidden_size / heads only"},

@@ -2,6 +2,7 @@
 #include "tools/plan/sizes.h"
 
 #include "formats/base/bytes.h"
+#include "formats/base/json.h"
 #include "formats/hf/hf_quantization.h"
 #include "formats/model/packed_weights.h"
 #include "kernels/relay.h"
@@ -22,16 +23,47 @@ static apr_dtype stored_dtype(const apr_hparams *hparams)
     return APR_BF16;
 }
 
+/* Do the convolutions of state-space layers have biases? They do unless config.json says otherwise. */
+static apr_status read_conv_biases(const apr_model *source, bool *has, apr_error *err)
+{
+    const apr_attachment *const file = apr_model_attachment(source, "config.json");
+    cJSON *config = NULL;
+
+    *has = true;
+    if (file == NULL) return APR_OK;
+    APR_TRY(apr_json_parse(&config, file->data, file->n_bytes, source->path, err));
+    if (!apr_json_get_bool(config, "mamba_conv_bias", has)) apr_json_get_bool(config, "use_conv_bias", has);
+    cJSON_Delete(config);
+    return APR_OK;
+}
+
+/* Of optional slots, those that a checkpoint of this config has: is_meant[n_weights]. */
+static void find_meant(const apr_program *program, bool has_conv_biases, bool *is_meant)
+{
+    int64_t last_conv = -1; /* the operation before a state-space layer's own */
+
+    for (size_t i = 0; i < program->n_ops; i++) {
+        const apr_op *const op = &program->ops[i];
+        if (op->kind == APR_OP_CONV) last_conv = (int64_t)i;
+        if (op->kind != APR_OP_SSD || last_conv < 0 || !has_conv_biases) continue;
+        const apr_op *const conv = &program->ops[last_conv];
+        if (conv->layer == op->layer && conv->weight[1] >= 0) is_meant[conv->weight[1]] = true;
+    }
+}
+
 apr_status apr_skeleton_model(apr_model *model, const apr_program *program, const apr_model *source, apr_error *err)
 {
     *model =
         (apr_model){.path = source->path, .format = APR_FORMAT_CONFIG, .hparams = source->hparams, .quantization = source->quantization};
     model->tensors = apr_arena_array(&model->arena, program->n_weights + 1, sizeof *model->tensors);
-    if (model->tensors == NULL) return apr_no_memory(err, "a table of tensors");
+    bool *const is_meant = apr_arena_array(&model->arena, program->n_weights + 1, sizeof *is_meant), has_biases;
+    if (model->tensors == NULL || is_meant == NULL) return apr_no_memory(err, "a table of tensors");
+    APR_TRY(read_conv_biases(source, &has_biases, err));
+    find_meant(program, has_biases, is_meant);
     for (size_t i = 0; i < program->n_weights; i++) {
         const apr_weight_slot *const slot = &program->weights[i];
         apr_tensor *const tensor = &model->tensors[model->n_tensors];
-        if (slot->optional) continue; /* a config that means it says so: the slot is then required */
+        if (slot->optional && !is_meant[i]) continue;
         *tensor = (apr_tensor){.name = slot->name, .dtype = stored_dtype(&source->hparams), .rank = slot->rank};
         for (int d = 0; d < slot->rank; d++) tensor->dims[d] = slot->dims[d];
         APR_TRY(apr_tensor_size(tensor, source->path, err));
@@ -141,11 +173,12 @@ static tensor_bytes bytes_of_tensor(const sizing *s, const apr_weight_slot *slot
     return bytes;
 }
 
-/* Of a skeleton, whose tensors stand in the order of the slots; nothing optional is there. */
+/* Of a skeleton, whose tensors stand in the order of the slots. */
 static void skeleton_bytes(sizing *s, const apr_weight_slot *slot, const char *mixture, apr_weight_size *size)
 {
     *size = (apr_weight_size){.dtype = APR_DTYPE_COUNT};
-    if (slot->optional) return;
+    const bool is_there = s->next < s->model->tensors + s->model->n_tensors && strcmp(s->next->name, slot->name) == 0;
+    if (!is_there) return; /* it is optional, and not meant */
     const apr_tensor *const tensor = s->next++;
     const apr_quant_scheme *const scheme = mixture == NULL ? published_scheme(s->model, slot, tensor) : NULL;
     if (scheme != NULL) {

@@ -149,14 +149,14 @@ static apr_status allocate_tables(apr_synthetic *s, const apr_program *program, 
     return s->model.tensors != NULL && s->pool_of != NULL && s->pools != NULL ? APR_OK : apr_no_memory(err, "a table of tensors");
 }
 
-/* The skeleton has a tensor for each slot that is not optional, in their order, and the recipe a line for each of those. */
+/* The skeleton has a tensor for each slot that is not left out, in their order, and the recipe a line for each of those. */
 static apr_status add_slots(apr_synthetic *s, const apr_program *program, const apr_recipe *recipe, apr_error *err)
 {
     size_t line = 0;
 
     APR_TRY(allocate_tables(s, program, err));
     for (size_t i = 0; i < program->n_weights; i++) {
-        if (program->weights[i].optional) continue;
+        if (line == recipe->n_lines || strcmp(recipe->lines[line].tensor->name, program->weights[i].name) != 0) continue;
         APR_TRY(add_slot(s, &program->weights[i], recipe->lines[line].to, err));
         line++;
     }
