@@ -44,6 +44,10 @@ bool apr_apr_stated_crc(const apr_model *model, const char *name, uint32_t *crc)
 typedef enum { APR_FOOTER_GOOD, APR_FOOTER_MISSING, APR_FOOTER_BAD } apr_footer;
 apr_footer apr_apr_check_footer(const apr_model *model);
 
+/* What readers are owed and other writers leave out, besides the footer: "the header's checksum, a sorted index". "": nothing, or no APR
+ * file. Returns text, for which 96 bytes are enough. */
+char *apr_apr_missing(const apr_model *model, char *text, size_t n_bytes);
+
 /* --profile aprender: can aprender and realizar load this layout, read it right and run it? dtypes f32, f16, q4_k, q6_k, bf16;
  * one-dimensional tensors f32; rank 1 to 8; lm_head.weight present; K-quants only where the columns are a multiple of 256; the
  * hyperparameters and the vocabulary that realizar insists on, in its ranges. The sentence names the first tensor that

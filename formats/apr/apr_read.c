@@ -5,6 +5,7 @@
 #include "formats/base/crc32.h"
 #include "formats/hf/safetensors.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ static apr_status check_magic(const reader *r)
                         r->bytes[2], r->bytes[3]);
     const uint32_t stated = apr_load_le32(r->bytes + HEADER_CRC_AT);
     const uint32_t crc = apr_crc32(apr_crc32(0, r->bytes, HEADER_CRC_AT), r->bytes + HEADER_CRC_AT + 4, HEADER_BYTES - HEADER_CRC_AT - 4);
-    if (crc != stated)
+    if (crc != stated && stated != 0) /* 0: not computed, as aprender's serve leaves it */
         return apr_fail(r->err, APR_E_DAMAGED, "%s: the header is damaged: its checksum at byte %d is %08x, its bytes give %08x", path,
                         HEADER_CRC_AT, stated, crc);
     if (r->bytes[4] > 2)
@@ -145,6 +146,25 @@ static apr_status read_entry(reader *r, apr_cursor *cursor, entry *e)
     return APR_OK;
 }
 
+static int by_name(const void *a, const void *b) { return strcmp(((const entry *)a)->tensor.name, ((const entry *)b)->tensor.name); }
+
+/* aprender's serve leaves the index as it comes; entries keep their numbers. Files that aprkit wrote are sorted. */
+static apr_status sort_index(reader *r)
+{
+    size_t i = 1;
+
+    while (i < r->n_entries && by_name(&r->entries[i - 1], &r->entries[i]) < 0) i++;
+    if (i >= r->n_entries) return APR_OK;
+    if (apr_meta_kit(r->metadata) != NULL && by_name(&r->entries[i - 1], &r->entries[i]) > 0)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: the index is not sorted: tensor '%s' stands behind '%s'", r->model->path,
+                        r->entries[i].tensor.name, r->entries[i - 1].tensor.name);
+    qsort(r->entries, r->n_entries, sizeof *r->entries, by_name);
+    for (i = 1; i < r->n_entries; i++)
+        if (by_name(&r->entries[i - 1], &r->entries[i]) == 0)
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: two tensors are called '%s'", r->model->path, r->entries[i].tensor.name);
+    return APR_OK;
+}
+
 static apr_status read_index(reader *r)
 {
     apr_cursor cursor = {.data = r->bytes, .n_bytes = (size_t)r->header.data_at, .at = (size_t)r->header.index_at};
@@ -155,14 +175,9 @@ static apr_status read_index(reader *r)
         entry *const e = &r->entries[i];
         e->number = i;
         APR_TRY(read_entry(r, &cursor, e));
-        const int order = i > 0 ? strcmp(r->entries[i - 1].tensor.name, e->tensor.name) : -1;
-        if (order == 0) return apr_fail(r->err, APR_E_DAMAGED, "%s: two tensors are called '%s'", r->model->path, e->tensor.name);
-        if (order > 0)
-            return apr_fail(r->err, APR_E_DAMAGED, "%s: the index is not sorted: tensor '%s' stands behind '%s'", r->model->path,
-                            e->tensor.name, r->entries[i - 1].tensor.name);
     }
     r->n_entries = r->header.n_tensors;
-    return APR_OK;
+    return sort_index(r);
 }
 
 static entry *find_entry(const reader *r, const char *name)
@@ -185,10 +200,17 @@ static const struct {
     uint8_t id;
     apr_dtype meanings[2];
 } ambiguous_ids[] = {
-    {2, {APR_Q4_0, APR_Q4_0}},   {3, {APR_F64, APR_Q4_1}},      {6, {APR_I8, APR_Q5_0}},      {7, {APR_U8, APR_Q5_1}},
-    {8, {APR_Q8_0, APR_APR_Q4}}, {9, {APR_APR_Q8, APR_APR_Q8}}, {10, {APR_Q2_K, APR_Q2_K}},   {11, {APR_Q3_K, APR_Q3_K}},
-    {13, {APR_Q5_K, APR_Q5_K}},  {39, {APR_MXFP4, APR_MXFP4}},  {40, {APR_NVFP4, APR_NVFP4}},
+    {2, {APR_Q4_0, APR_Q4_0}},  {3, {APR_F64, APR_Q4_1}},    {6, {APR_I8, APR_Q5_0}},
+    {7, {APR_U8, APR_Q5_1}},    {8, {APR_Q8_0, APR_APR_Q4}}, {9, {APR_APR_Q8, APR_APR_Q8}},
+    {10, {APR_Q2_K, APR_Q2_K}}, {11, {APR_Q3_K, APR_Q3_K}},  {13, {APR_Q5_K, APR_Q5_K}},
 };
+
+/* What else an id may be: ggml's number of a type, as aprender's newest table has it. */
+static apr_dtype type_by_ggml_id(uint8_t id)
+{
+    const apr_dtype dtype = apr_dtype_by_ggml_id(id);
+    return dtype != APR_DTYPE_COUNT && apr_dtypes[dtype].class_of == APR_CLASS_BLOCK ? dtype : APR_DTYPE_COUNT;
+}
 
 /* The size fits when every row is padded to whole blocks, as aprender's matrix quantizer does it. */
 static bool has_padded_rows(const entry *e, apr_dtype dtype)
@@ -215,6 +237,7 @@ static apr_status type_tensor(const reader *r, entry *e)
     const char *const path = r->model->path;
     char dims[128];
     apr_dtype dtype = apr_dtype_by_apr_id(e->type_id);
+    if (dtype == APR_DTYPE_COUNT) dtype = type_by_ggml_id(e->type_id);
 
     for (size_t i = 0; i < sizeof ambiguous_ids / sizeof *ambiguous_ids; i++)
         if (ambiguous_ids[i].id == e->type_id)
@@ -383,6 +406,9 @@ static apr_status read_all(reader *r)
     }
     APR_TRY(place_tensors(r));
     if (!foreign) {
+        if (apr_load_le32(r->bytes + HEADER_CRC_AT) == 0)
+            return apr_fail(r->err, APR_E_DAMAGED, "%s: the header is damaged: it states no checksum, as all that aprkit writes do",
+                            model->path);
         const uint64_t end = data_end(model, r->bytes, r->header.data_at), whole = apr_align_up(end, ALIGNMENT) + FOOTER_BYTES;
         if (r->n_bytes != whole)
             return apr_fail(r->err, APR_E_DAMAGED, "%s: %zu bytes long where %llu are right: is it truncated?", model->path, r->n_bytes,
@@ -438,12 +464,51 @@ apr_footer apr_apr_check_footer(const apr_model *model)
 {
     if (model->format != APR_FORMAT_APR || model->n_maps == 0) return APR_FOOTER_MISSING;
     const apr_map *const map = &model->maps[0];
-    const uint64_t end = data_end(model, map->data, apr_load_le64(map->data + 32));
+    const uint64_t data_at = apr_load_le64(map->data + 32), end = data_end(model, map->data, data_at);
     const uint64_t n_behind = map->n_bytes - end, n_padding = apr_align_up(end, ALIGNMENT) - end;
+    /* writers that leave the data section unaligned pad from its beginning */
+    const uint64_t own_padding = apr_align_up(end - data_at, ALIGNMENT) - (end - data_at);
 
     if (n_behind >= FOOTER_BYTES) {
         const size_t n = map->n_bytes - FOOTER_BYTES;
         if (apr_crc32(0, map->data, n) == apr_load_le32(map->data + n)) return APR_FOOTER_GOOD;
     }
-    return n_behind == 0 || n_behind == n_padding ? APR_FOOTER_MISSING : APR_FOOTER_BAD;
+    return n_behind == 0 || n_behind == n_padding || n_behind == own_padding ? APR_FOOTER_MISSING : APR_FOOTER_BAD;
+}
+
+/* Is an entry's name less than the one before it? The index was read before. */
+static bool is_index_sorted(const uint8_t *bytes)
+{
+    apr_cursor cursor = {.data = bytes, .n_bytes = (size_t)apr_load_le64(bytes + 32), .at = (size_t)apr_load_le64(bytes + 24)};
+    apr_str before = {0};
+
+    for (uint32_t n = apr_load_le32(bytes + 8), i = 0; i < n && !cursor.failed; i++) {
+        const uint16_t n_name = apr_cursor_u16(&cursor);
+        const apr_str name = {(const char *)apr_cursor_take(&cursor, n_name), n_name};
+        if (name.text == NULL) break;
+        const size_t n_same = name.n_bytes < before.n_bytes ? name.n_bytes : before.n_bytes;
+        const int order = n_same > 0 ? memcmp(before.text, name.text, n_same) : 0;
+        if (order > 0 || (order == 0 && before.n_bytes > name.n_bytes)) return false;
+        before = name;
+        apr_cursor_u8(&cursor);
+        apr_cursor_take(&cursor, 8 * (size_t)apr_cursor_u8(&cursor) + 16);
+    }
+    return true;
+}
+
+char *apr_apr_missing(const apr_model *model, char *text, size_t n_bytes)
+{
+    const bool is_apr = model->format == APR_FORMAT_APR && model->n_maps > 0;
+    const uint8_t *const bytes = is_apr ? model->maps[0].data : NULL;
+    size_t n = 0;
+
+    text[0] = '\0';
+    if (!is_apr) return text;
+    const bool no_crc = apr_load_le32(bytes + HEADER_CRC_AT) == 0, unsorted = !is_index_sorted(bytes);
+    const bool unaligned = apr_load_le64(bytes + 32) % ALIGNMENT != 0;
+    const char *const parts[] = {no_crc ? "the header's checksum" : NULL, unsorted ? "a sorted index" : NULL,
+                                 unaligned ? "data at a multiple of 64" : NULL};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && n < n_bytes; i++)
+        if (parts[i] != NULL) n += (size_t)snprintf(text + n, n_bytes - n, "%s%s", n > 0 ? ", " : "", parts[i]);
+    return text;
 }

@@ -286,6 +286,12 @@ static void the_golden_vector_is_read(void **state)
 
 /* --- files of others --- */
 
+static void write_bytes(const char *path, const uint8_t *bytes, size_t n_bytes)
+{
+    FILE *const f = fopen(path, "wb");
+    assert_true(f != NULL && fwrite(bytes, 1, n_bytes, f) == n_bytes && fclose(f) == 0);
+}
+
 /* As aprender or realizar leave them: no footer, no aprkit. Returns the bytes that were used. */
 typedef struct foreign {
     uint8_t *bytes;
@@ -418,6 +424,68 @@ static void rows_padded_to_blocks_are_refused_by_name(void **state)
     const foreign f = make_foreign("{}", tensors, COUNT(tensors), 0);
     assert_int_equal(apr_apr_read(&m, f.bytes, f.n_bytes, "foreign", &err), APR_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "ragged.weight"));
+    free(f.bytes);
+}
+
+/* aprender's serve: no checksum, nothing sorted or padded, no footer, names and types of ggml. */
+static void what_serve_writes_is_read_and_said(void **state)
+{
+    static const struct {
+        uint8_t id;
+        apr_dtype dtype;
+    } types[] = {{8, APR_Q8_0},   {16, APR_IQ2_XXS}, {17, APR_IQ2_XS}, {18, APR_IQ3_XXS}, {19, APR_IQ1_S}, {20, APR_IQ4_NL},
+                 {21, APR_IQ3_S}, {22, APR_IQ2_S},   {23, APR_IQ4_XS}, {29, APR_IQ1_M},   {34, APR_TQ1_0}, {35, APR_TQ2_0},
+                 {39, APR_MXFP4}, {40, APR_NVFP4},   {41, APR_Q1_0},   {42, APR_Q2_0}};
+    (void)state;
+    for (size_t i = 0; i < COUNT(types); i++) {
+        const uint64_t n = (uint64_t)apr_row_bytes(types[i].dtype, 256);
+        const foreign_tensor tensors[] = {{"output_norm.weight", 0, 1, {3}, 12},
+                                          {"blk.0.attn_q.weight", types[i].id, 2, {2, 256}, 2 * n},
+                                          {"blk.0.attn_k.weight", types[i].id, 2, {1, 256}, n}};
+        foreign f = make_foreign("{\"model_type\":\"transformer_lm\",\"context_length\":77}", tensors, COUNT(tensors), 0);
+        char *const path = make_path(), text[96];
+        apr_model m;
+        apr_error err = {0};
+        apr_store_le32(f.bytes + 40, 0);
+        write_bytes(path, f.bytes, f.n_bytes);
+        if (apr_apr_open(&m, path, &err) != APR_OK) fail_msg("type %u: %s", types[i].id, err.text);
+        assert_int_equal(apr_model_find(&m, "blk.0.attn_q.weight")->dtype, types[i].dtype);
+        assert_int_equal(apr_model_find(&m, "blk.0.attn_k.weight")->n_bytes, n);
+        assert_int_equal(m.hparams.max_position_embeddings, 77);
+        assert_int_equal(apr_apr_check_footer(&m), APR_FOOTER_MISSING);
+        assert_string_equal(apr_apr_missing(&m, text, sizeof text), "the header's checksum, a sorted index");
+        apr_model_close(&m);
+        drop_path(path);
+        free(f.bytes);
+    }
+}
+
+/* Its data section begins anywhere; the last tensor is padded from there, and these bytes are no footer. */
+static void padding_of_an_unaligned_section_is_no_footer(void **state)
+{
+    static const char json[] = "{}";
+    const foreign_tensor tensors[] = {{"bias", 0, 1, {1}, 4}, {"weights", 0, 1, {8}, 32}};
+    (void)state;
+    foreign f = make_foreign(json, tensors, COUNT(tensors), 0);
+    const size_t data_at = (size_t)apr_load_le64(f.bytes + 32), index_at = (size_t)apr_load_le64(f.bytes + 24),
+                 n_index = 20 + 4 + 8 + 20 + 7 + 8;
+    const size_t moved = index_at + n_index;
+    assert_true(moved < data_at && moved % 64 != 0);
+    memmove(f.bytes + moved, f.bytes + data_at, f.n_bytes - data_at);
+    apr_store_le64(f.bytes + 32, moved);
+    fix_header_crc(f.bytes);
+    for (int k = 0; k < 3; k++) { /* padded from its beginning; not at all; a byte that is neither */
+        const size_t n = k == 0 ? moved + 128 : k == 1 ? moved + 96 : moved + 96 + 5;
+        char *const path = make_path(), text[96];
+        apr_model m;
+        apr_error err = {0};
+        write_bytes(path, f.bytes, n);
+        if (apr_apr_open(&m, path, &err) != APR_OK) fail_msg("%s", err.text);
+        assert_int_equal(apr_apr_check_footer(&m), k < 2 ? APR_FOOTER_MISSING : APR_FOOTER_BAD);
+        assert_string_equal(apr_apr_missing(&m, text, sizeof text), "data at a multiple of 64");
+        apr_model_close(&m);
+        drop_path(path);
+    }
     free(f.bytes);
 }
 
@@ -578,6 +646,8 @@ int main(void)
         cmocka_unit_test(a_foreign_file_with_aliases_nulls_and_no_footer_is_read),
         cmocka_unit_test(dims_in_ggufs_order_are_turned),
         cmocka_unit_test(rows_padded_to_blocks_are_refused_by_name),
+        cmocka_unit_test(what_serve_writes_is_read_and_said),
+        cmocka_unit_test(padding_of_an_unaligned_section_is_no_footer),
         cmocka_unit_test(the_footer_is_checked),
         cmocka_unit_test(a_sink_wants_all_bytes_and_no_more),
         cmocka_unit_test(what_apr_cannot_hold_is_refused),

@@ -53,7 +53,7 @@ static void put_admission(const apr_admission *a, apr_json_text *out)
 static void put_json(const apr_model *model, const apr_integrity *r, const apr_admission *a, apr_json_text *out)
 {
     const char *const container = apr_format_name(model->format);
-    char text[FINDING_TEXT];
+    char text[FINDING_TEXT], missing[96];
     apr_chat_stops stops;
 
     apr_json_string(out, "path", model->path, strlen(model->path));
@@ -62,6 +62,7 @@ static void put_json(const apr_model *model, const apr_integrity *r, const apr_a
     apr_json_uint(out, "n_checksums", r->n_stated);
     apr_json_uint(out, "n_checksums_good", r->n_good);
     apr_json_string(out, "footer", footer_name(model, r), strlen(footer_name(model, r)));
+    if (apr_apr_missing(model, missing, sizeof missing)[0] != '\0') apr_json_string(out, "missing", missing, strlen(missing));
     apr_json_int(out, "n_values", r->n_values);
     apr_json_int(out, "n_nonfinite", r->n_nonfinite);
     put_admission(a, out);
@@ -123,7 +124,7 @@ static apr_status print_text(const apr_model *model, const apr_integrity *r, con
 {
     apr_chat_stops stops;
     const bool is_apr = model->format == APR_FORMAT_APR;
-    char path[512], size[APR_SMALL_TEXT], count[APR_SMALL_TEXT];
+    char path[512], size[APR_SMALL_TEXT], count[APR_SMALL_TEXT], missing[96];
 
     printf("%s%s%s: %s, %zu tensor%s, %s\n", apr_bold(stdout), apr_clean_text(path, sizeof path, model->path, strlen(model->path)),
            apr_plain(stdout), apr_format_name(model->format), model->n_tensors, model->n_tensors == 1 ? "" : "s",
@@ -133,6 +134,7 @@ static apr_status print_text(const apr_model *model, const apr_integrity *r, con
     if (is_apr && r->n_stated == 0) printf("  checksums  none for tensors; the file's own is %s\n", footer_name(model, r));
     else if (is_apr) printf("  checksums  %zu of %zu tensors good; the file's own is %s\n", r->n_good, r->n_stated, footer_name(model, r));
     else printf("  checksums  %s has none\n", apr_format_name(model->format));
+    if (apr_apr_missing(model, missing, sizeof missing)[0] != '\0') printf("  missing    %s\n", missing);
     printf("  values     %s decoded, ", apr_count_text(count, r->n_values));
     if (r->n_nonfinite == 0) printf("all finite\n");
     else printf("%s not finite\n", apr_count_text(count, r->n_nonfinite));
