@@ -26,7 +26,7 @@ typedef struct plan_options {
 static const apr_option options[] = {
     {"vram", 0, APR_OPTION_SIZE, "SIZE", NULL, "memory of the device, as in 32G", APR_TO(plan_options, vram), .min = 1 << 20,
      .group = "Device"},
-    {"gpu", 'g', APR_OPTION_STRING, "NAME", NULL, "a GPU by name, as in rtx5090 or h200 (--list-gpus); counts its CUDA context",
+    {"gpu", 'g', APR_OPTION_STRING, "NAME", NULL, "a GPU by name, as in rtx5090 or h200 (--list-gpus); several, as in rtx4090,rtx3060",
      APR_TO(plan_options, gpu)},
     {"host", 0, APR_OPTION_FLAG, NULL, NULL, "plan a run on the host", APR_TO(plan_options, host)},
     {"headroom", 0, APR_OPTION_SIZE, "SIZE", "1G", "memory to leave free on the device", APR_TO(plan_options, headroom),
@@ -59,6 +59,7 @@ static const char *const examples[] = {
     "aprplan --gpu h200 --json --ctx 131072 --sequences 4 Llama-3.1-70B",
     "aprplan --vram 12G --offload experts --dtype q4_k_m Qwen3-30B-A3B",
     "aprplan --gpu h100 --gpus 2 --dtype f16 Llama-3.1-70B",
+    "aprplan --gpu rtx4090,rtx3060 --dtype q4_k_m Qwen2.5-32B",
     NULL,
 };
 
@@ -73,6 +74,9 @@ typedef struct question {
     apr_program program;
     apr_offload offload;
     int n_devices, ordinals[APR_MOST_DEVICES];
+    apr_gpu gpus[APR_MOST_DEVICES]; /* [n_named] as --gpu names them */
+    char labels[APR_MOST_DEVICES][APR_GPU_LABEL];
+    int n_named;
     bool no_largest; /* whether it fits is all that is wanted now */
     /* [program.n_weights] of each weight: how much it takes; bytes and type as plans want them, and as the host has it beside a device;
      * bytes of those made of others, and with which rows are filled up */
@@ -155,18 +159,49 @@ static apr_status open_question(question *q, const char *path, apr_error *err)
     return APR_OK;
 }
 
-/* The GPU whose memory is nearest to that: its context is the best guess for a card that was not named. */
+static uint64_t distance_of(const apr_gpu *gpu, uint64_t vram)
+{
+    const uint64_t has = apr_gpu_vram_bytes(gpu);
+    return has > vram ? has - vram : vram - has;
+}
+
+/* For a card that was not named: of those whose memory is nearest to that, or nearly so, the one whose context takes most. */
 static const apr_gpu *nearest_gpu(uint64_t vram)
 {
-    const apr_gpu *nearest = &apr_gpus[0];
+    const apr_gpu *nearest = NULL;
     uint64_t least = UINT64_MAX;
+
+    for (size_t i = 0; i < apr_n_gpus; i++)
+        if (!apr_gpus[i].is_integrated && distance_of(&apr_gpus[i], vram) < least) least = distance_of(&apr_gpus[i], vram);
     for (size_t i = 0; i < apr_n_gpus; i++) {
-        const uint64_t has = apr_gpu_vram_bytes(&apr_gpus[i]), off = has > vram ? has - vram : vram - has;
-        if (off >= least) continue;
-        least = off;
-        nearest = &apr_gpus[i];
+        const apr_gpu *const gpu = &apr_gpus[i];
+        const bool is_near = !gpu->is_integrated && distance_of(gpu, vram) <= least + vram / 64;
+        if (is_near && (nearest == NULL || apr_gpu_context_bytes(gpu, 0) > apr_gpu_context_bytes(nearest, 0))) nearest = gpu;
     }
     return nearest;
+}
+
+/* "rtx4090,rtx3060": one after another, as the layers are split over them. */
+static apr_status read_gpus(question *q, apr_error *err)
+{
+    const char *at = q->asked->gpu;
+    char name[128];
+
+    for (;;) {
+        const size_t n = strcspn(at, ",");
+        if (q->n_named == APR_MOST_DEVICES) return apr_fail(err, APR_E_USAGE, "--gpu names more than %d GPUs", (int)APR_MOST_DEVICES);
+        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), at);
+        APR_TRY(apr_gpu_named(name, &q->gpus[q->n_named], q->labels[q->n_named], err));
+        q->n_named++;
+        if (at[n] == '\0') break;
+        at += n + 1;
+    }
+    q->gpu = &q->gpus[0];
+    if (q->n_named == 1) return APR_OK;
+    if (q->asked->gpus != NULL) return apr_fail(err, APR_E_USAGE, "--gpu %s says how many GPUs there are: leave --gpus out", q->asked->gpu);
+    q->n_devices = q->n_named;
+    for (int i = 0; i < q->n_devices; i++) q->ordinals[i] = i;
+    return APR_OK;
 }
 
 static apr_status choose_device(question *q, apr_error *err)
@@ -179,13 +214,7 @@ static apr_status choose_device(question *q, apr_error *err)
         return apr_fail(err, APR_E_USAGE, "--host has no GPU: leave out %s", o->offload != NULL ? "--offload" : "--gpus");
     if (o->host) return APR_OK;
     if (q->n_devices == 0) q->n_devices = 1;
-    if (o->gpu != NULL) {
-        q->gpu = apr_gpu_find(o->gpu);
-        if (q->gpu == NULL)
-            return apr_fail(err, APR_E_USAGE, "no GPU called '%s' is known here; --list-gpus lists them, --vram SIZE plans for any",
-                            o->gpu);
-        return APR_OK;
-    }
+    if (o->gpu != NULL) return read_gpus(q, err);
     if (o->vram == 0) return apr_fail(err, APR_E_USAGE, "say for what: --gpu NAME, --vram SIZE or --host");
     q->gpu = nearest_gpu(o->vram);
     q->is_guess = true;
@@ -236,6 +265,7 @@ static apr_status set_options(question *q, const char *dtype, bool direct, bool 
     o->each.weight_notes = q->notes;
     o->each.filled_bytes = q->gpu != NULL && direct ? q->filled : NULL;
     o->each.made_bytes = dtype == NULL ? q->made : NULL; /* what a recipe writes lies as it is wanted */
+    for (int i = 0; i < q->n_named; i++) o->gpus[i] = q->n_named > 1 ? &q->gpus[i] : NULL;
     for (int i = 1; i < q->n_devices; i++) o->shares_card[i] = q->ordinals[i] == q->ordinals[i - 1];
     return APR_OK;
 }
@@ -271,7 +301,9 @@ static bool is_multimodal(const question *q)
 static void print_heading(const question *q, const apr_plans *plans, int place)
 {
     if (plans->partition.n_places == 1) return;
-    if (plans->partition.on[place] == APR_ON_DEVICE) printf("%sGPU %d:\n", place > 0 ? "\n" : "", q->ordinals[place]);
+    if (plans->partition.on[place] == APR_ON_DEVICE)
+        printf("%sGPU %d%s%s:\n", place > 0 ? "\n" : "", q->ordinals[place], q->n_named > 1 ? ", " : "",
+               q->n_named > 1 ? q->gpus[place].label : "");
     else printf("\nhost, of what is offloaded:\n");
 }
 
@@ -293,7 +325,7 @@ static apr_status plan_text(const question *q, const char *path, const apr_plans
                (long long)plan->own_ctx);
     if (!q->is_whole) printf("\n  the file ends before its last tensor does: the plan is of what its header says\n");
     if (is_multimodal(q)) printf("\n  the plan is of the text part alone: towers for images or sound are not counted\n");
-    if (q->is_guess) printf("\n  the context is that of %s, the card nearest in size; name yours with --gpu\n", q->gpu->label);
+    if (q->is_guess) printf("\n  the context is that of %s, a card of about that size; name yours with --gpu\n", q->gpu->label);
     if (plans->partition.n_places == 1) apr_plan_verdict(plan);
     else {
         const apr_partition_cost each = apr_partition_cost_of(&plans->partition, &q->program, q->host_bytes);

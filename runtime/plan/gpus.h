@@ -16,6 +16,8 @@
 #ifndef APR_RUNTIME_GPUS_H
 #define APR_RUNTIME_GPUS_H
 
+#include "formats/base/status.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,8 +35,12 @@ typedef struct apr_gpu {
 extern const apr_gpu apr_gpus[];
 extern const size_t apr_n_gpus;
 
-/* By name, without regard to case, spaces, '-' and '_'; NULL: not in the table. */
+/* By name, or as nvidia-smi spells it ("NVIDIA GeForce RTX 4090"), without regard to case and signs; NULL: not in the table. */
 const apr_gpu *apr_gpu_find(const char *name);
+/* The same, and MIG slices ("h100 3g.40gb", "NVIDIA A100-SXM4-80GB MIG 1g.10gb"), whose label is put into `label`. APR_E_NO: it is too
+ * old; APR_E_USAGE: it is not known. */
+enum { APR_GPU_LABEL = 64 };
+apr_status apr_gpu_named(const char *name, apr_gpu *gpu, char label[APR_GPU_LABEL], apr_error *err);
 
 uint64_t apr_gpu_vram_bytes(const apr_gpu *gpu);
 /* What the system itself takes of a memory that host and device share, estimated: 1 GiB and a 32nd; 0 of other GPUs. */

@@ -1,0 +1,168 @@
+/* gpu_names.c - a GPU by its name: the table's, nvidia-smi's, or of a MIG slice of one. */
+#include "runtime/plan/gpus.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORD = 64 };
+
+static bool cut_end(char *word, const char *end)
+{
+    const size_t n = strlen(word), n_end = strlen(end);
+    if (n <= n_end || strcmp(word + n - n_end, end) != 0) return false;
+    word[n - n_end] = '\0';
+    return true;
+}
+
+/* Letters and digits alone, in lower case, without the words that say no more than that it is a GPU: "NVIDIA GeForce RTX 4090" is
+ * "rtx4090". */
+static void plain_name(const char *name, char word[WORD])
+{
+    static const char *const heads[] = {"nvidia", "geforce", "tesla", "quadro", "jetson"};
+    static const char *const ends[] = {"generation", "edition", "gpu"};
+    size_t n = 0;
+
+    for (; *name != '\0' && n + 1 < WORD; name++)
+        if (isalnum((unsigned char)*name)) word[n++] = (char)tolower((unsigned char)*name);
+    word[*name == '\0' ? n : 0] = '\0'; /* longer than any */
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        const size_t n_head = strlen(heads[i]);
+        if (strncmp(word, heads[i], n_head) == 0) memmove(word, word + n_head, strlen(word) - n_head + 1);
+    }
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) cut_end(word, ends[i]);
+}
+
+/* What nvidia-smi calls them where it is neither the table's name nor its label. */
+static const struct {
+    const char *alias, *name;
+} aliases[] = {
+    {"a100", "a100-40g"},
+    {"a100sxm440gb", "a100-40g"},
+    {"a100pcie40gb", "a100-40g"},
+    {"a100sxm480gb", "a100-80g"},
+    {"a100pcie80gb", "a100-80g"},
+    {"a10080gbpcie", "a100-80g"},
+    {"h10080gbhbm3", "h100"},
+    {"h100sxm", "h100"},
+    {"h100sxm5", "h100"},
+    {"h200sxm", "h200"},
+    {"h200nvl", "h200"},
+    {"gh200480gb", "gh200"},
+    {"b300sxm6ac", "b300"},
+    {"rtx4060ti8gb", "rtx4060ti"},
+    {"rtx5060ti16g", "rtx5060ti"},
+    {"rtxpro6000blackwellworkstation", "rtxpro6000"},
+    {"rtxpro6000blackwellserver", "rtxpro6000"},
+    {"rtxpro6000blackwellmaxqworkstation", "rtxpro6000"},
+    {"dgxspark", "gb10"},
+    {"orinnv", "orin"},
+    {"agxorin", "orin"},
+    {"agxorin64gb", "orin"},
+    {"orinnano8gb", "orin-nano"},
+    {"thornv", "thor"},
+    {"agxthor", "thor"},
+};
+
+static bool is_called(const apr_gpu *gpu, const char *word)
+{
+    char name[WORD], label[WORD];
+    plain_name(gpu->name, name);
+    plain_name(gpu->label, label);
+    return strcmp(word, name) == 0 || strcmp(word, label) == 0;
+}
+
+const apr_gpu *apr_gpu_find(const char *name)
+{
+    char word[WORD], alias[WORD];
+
+    plain_name(name, word);
+    if (word[0] == '\0') return NULL;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        if (strcmp(word, aliases[i].alias) != 0) continue;
+        plain_name(aliases[i].name, alias);
+        memcpy(word, alias, sizeof word);
+        break;
+    }
+    for (size_t i = 0; i < apr_n_gpus; i++)
+        if (is_called(&apr_gpus[i], word)) return &apr_gpus[i];
+    return NULL;
+}
+
+/* --- too old --- */
+
+static const struct {
+    const char *head; /* of the plain name */
+    int major, minor;
+} too_old[] = {{"v100", 7, 0},  {"titanv", 7, 0}, {"p100", 6, 0},  {"p40", 6, 1}, {"p4", 6, 1},
+               {"gtx10", 6, 1}, {"titanx", 6, 1}, {"p6000", 6, 1}, {"m40", 5, 2}, {"m60", 5, 2},
+               {"m4", 5, 2},    {"gtx9", 5, 2},   {"k80", 3, 7},   {"k40", 3, 5}, {"xavier", 7, 2}};
+
+static apr_status refuse_unknown(const char *name, apr_error *err)
+{
+    char word[WORD];
+
+    plain_name(name, word);
+    for (size_t i = 0; i < sizeof too_old / sizeof *too_old; i++)
+        if (strncmp(word, too_old[i].head, strlen(too_old[i].head)) == 0)
+            return apr_fail(err, APR_E_NO, "%s has compute capability %d.%d; 7.5 (Turing) is the oldest that is supported", name,
+                            too_old[i].major, too_old[i].minor);
+    return apr_fail(err, APR_E_USAGE, "no GPU called '%s' is known here; --list-gpus lists them, --vram SIZE plans for any", name);
+}
+
+/* --- slices --- */
+
+/* "3g.40gb" at the end of a name: of so many eighths of the processors, and so many GiB. *n_before: what stands before it. */
+static bool find_slice(const char *name, int *n_parts, int *gib, size_t *n_before)
+{
+    const char *const dot = strstr(name, "g.");
+    char *end;
+
+    if (dot == NULL || dot == name || dot[-1] < '1' || dot[-1] > '7') return false;
+    const long n = strtol(dot + 2, &end, 10);
+    if (end == dot + 2 || n < 1 || n > 1024 || tolower((unsigned char)end[0]) != 'g' || tolower((unsigned char)end[1]) != 'b') return false;
+    if (end[2] != '\0' && end[2] != '+' && end[2] != ' ') return false;
+    *n_parts = dot[-1] - '0';
+    *gib = (int)n;
+    *n_before = (size_t)(dot - 1 - name);
+    return true;
+}
+
+/* Measured memory of slices is 0.95 of their names' and more. */
+static bool cut_slice(const apr_gpu *whole, int n_parts, int gib, apr_gpu *gpu, char label[APR_GPU_LABEL])
+{
+    const int n_all = strcmp(whole->name, "a30") == 0 ? 4 : 8, each = whole->n_sms * 8 / n_all / 8 / 2 * 2;
+    const int64_t mib = (int64_t)gib * 1024 * 95 / 100;
+
+    if ((whole->minor != 0 && whole->major < 10) || whole->major > 10 || mib > whole->vram_mib) return false;
+    snprintf(label, APR_GPU_LABEL, "%s %dg.%dgb", whole->label, n_parts, gib);
+    *gpu = *whole;
+    gpu->label = label;
+    gpu->vram_mib = mib;
+    gpu->n_sms = n_parts >= n_all - 1 ? whole->n_sms : each * n_parts;
+    gpu->bandwidth_gbs = (int)((int64_t)whole->bandwidth_gbs * mib / whole->vram_mib);
+    return true;
+}
+
+apr_status apr_gpu_named(const char *name, apr_gpu *gpu, char label[APR_GPU_LABEL], apr_error *err)
+{
+    char before[2 * WORD];
+    int n_parts, gib;
+    size_t n;
+
+    const apr_gpu *whole = apr_gpu_find(name);
+    if (whole != NULL) {
+        *gpu = *whole;
+        return APR_OK;
+    }
+    if (!find_slice(name, &n_parts, &gib, &n) || n >= sizeof before) return refuse_unknown(name, err);
+    snprintf(before, sizeof before, "%.*s", (int)n, name);
+    while (n > 0 && !isalnum((unsigned char)before[n - 1])) before[--n] = '\0';
+    if (cut_end(before, "MIG") || cut_end(before, "mig")) n = strlen(before);
+    while (n > 0 && !isalnum((unsigned char)before[n - 1])) before[--n] = '\0';
+    whole = apr_gpu_find(before);
+    if (whole == NULL) return refuse_unknown(name, err);
+    if (cut_slice(whole, n_parts, gib, gpu, label)) return APR_OK;
+    return apr_fail(err, APR_E_USAGE, "%s: %s has no such slice", name, whole->label);
+}
