@@ -83,6 +83,27 @@ static apr_status parse_override(const char *text, apr_recipe_override *override
     return override->regex != NULL ? APR_OK : apr_no_memory(err, "an option");
 }
 
+/* Types of single tensors, without those that are mixtures as well: that can be encoded, or are decoded alone. */
+static void list_dtypes(const apr_call *call, const char *key, const char *title, bool is_written)
+{
+    apr_json_text *const json = &call->answer->body;
+    int n = 0;
+
+    if (call->answer->json) apr_json_open(json, key, '[');
+    else printf("\n  %s:", title);
+    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
+        const char *const name = apr_dtypes[d].name;
+        const apr_mixture_name *m = apr_mixture_names;
+        while (m->name != NULL && strcmp(m->name, name) != 0) m++;
+        if (m->name != NULL || !apr_dtype_is_weights((apr_dtype)d) || !apr_can_decode((apr_dtype)d)) continue;
+        if (apr_can_encode((apr_dtype)d) != is_written) continue;
+        if (call->answer->json) apr_json_string(json, NULL, name, strlen(name));
+        else printf("%s%s", n++ == 0 ? " " : ", ", name);
+    }
+    if (call->answer->json) apr_json_close(json, ']');
+    else printf("\n");
+}
+
 static apr_status list_types(const apr_call *call)
 {
     apr_json_text *const json = &call->answer->body;
@@ -92,6 +113,8 @@ static apr_status list_types(const apr_call *call)
         else printf("  %-8s %s\n", m->name, m->about);
     }
     if (call->answer->json) apr_json_close(json, '}');
+    list_dtypes(call, "written", "also written, with --tensor", true);
+    list_dtypes(call, "read_only", "read, not written", false);
     return APR_OK;
 }
 

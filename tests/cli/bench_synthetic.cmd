@@ -7,3 +7,5 @@ done
 aprrun bench -q --synthetic data/tiny-qwen2/config.json --dtype q8_0 --prompt 16 --tokens 4 --stats 2>stats >b && head -n 2 b
 grep -c 'weights in anonymous memory' b
 grep -E '^ *(feed-forward|keys and values) ' stats
+# a type that is only read
+aprrun bench -q --synthetic data/tiny-qwen2/config.json --dtype nvfp4 --prompt 16 --tokens 4 --repeat 3 --json | grep -oE '"(finite|parameters|weights_bytes)":[^,}]*'

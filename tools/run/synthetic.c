@@ -10,9 +10,11 @@
 #include "runtime/session/heap.h"
 #include "tools/plan/sizes.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* What a tensor's numbers are like. */
 typedef enum { MATRIX, GAIN, SCALE } number_kind;
@@ -57,6 +59,63 @@ static void draw(float *x, size_t n, number_kind kind, uint64_t seed)
     }
 }
 
+/* How far a block's numbers are from a deviation of 0.02, in powers of two; INFINITY: some are not finite, or all are 0. */
+static double distance_of(apr_dtype dtype, const uint8_t *block, float *values)
+{
+    const int64_t n = apr_dtypes[dtype].elems_per_block;
+    double squares = 0.0;
+
+    apr_host_codecs()[dtype].decode(block, values, n);
+    for (int64_t i = 0; i < n; i++) squares += (double)values[i] * (double)values[i];
+    return isfinite(squares) && squares > 0.0 ? fabs(log2(sqrt(squares / (double)n) / 0.02)) : INFINITY;
+}
+
+/* One try at a block: random bytes are changed one by one, as long as the numbers come nearer to a usual size. */
+static double try_block(apr_dtype dtype, uint8_t *block, float *values, uint64_t *state)
+{
+    enum { MOST_CHANGES = 2000 };
+    const size_t n_bytes = (size_t)apr_dtypes[dtype].bytes_per_block;
+
+    for (size_t i = 0; i < n_bytes; i++) block[i] = (uint8_t)apr_random(state);
+    double distance = distance_of(dtype, block, values);
+    for (int i = 0; i < MOST_CHANGES && distance > 0.3; i++) {
+        const uint64_t bits = apr_random(state);
+        const size_t at = (size_t)(bits >> 8) % n_bytes;
+        const uint8_t before = block[at];
+        block[at] = (uint8_t)bits;
+        const double now = distance_of(dtype, block, values);
+        if (now <= distance) distance = now;
+        else block[at] = before;
+    }
+    return distance;
+}
+
+/* Of a type that nothing here encodes. A try may end where scale and offset are large and cancel: then another one is made. */
+static void make_block(apr_dtype dtype, uint8_t *block, float *values, uint64_t *state)
+{
+    enum { MOST_TRIES = 100 };
+
+    for (int i = 0; i < MOST_TRIES; i++)
+        if (try_block(dtype, block, values, state) <= 0.3) return;
+    memset(block, 0, (size_t)apr_dtypes[dtype].bytes_per_block);
+}
+
+/* Some blocks, over and over. */
+static bool fill_with_blocks(struct apr_synthetic_pool *pool, size_t n_blocks, uint64_t seed)
+{
+    enum { MADE = 61 };
+    const size_t each = (size_t)apr_dtypes[pool->dtype].bytes_per_block;
+    float *const values = malloc((size_t)apr_dtypes[pool->dtype].elems_per_block * sizeof *values);
+    uint64_t state = seed;
+
+    for (size_t i = 0; values != NULL && i < n_blocks; i++) {
+        if (i < MADE) make_block(pool->dtype, pool->pattern + i * each, values, &state);
+        else memcpy(pool->pattern + i * each, pool->pattern + apr_random(&state) % MADE * each, each);
+    }
+    free(values);
+    return values != NULL;
+}
+
 static apr_status make_pattern(struct apr_synthetic_pool *pool, uint64_t seed, float fp8_scale, apr_error *err)
 {
     const apr_dtype_facts *const facts = &apr_dtypes[pool->dtype];
@@ -65,12 +124,14 @@ static apr_status make_pattern(struct apr_synthetic_pool *pool, uint64_t seed, f
 
     pool->pattern_bytes = n_blocks * (size_t)facts->bytes_per_block;
     pool->pattern = malloc(pool->pattern_bytes);
-    const bool ok = values != NULL && pool->pattern != NULL;
-    if (ok && pool->kind == SCALE)
+    bool ok = values != NULL && pool->pattern != NULL;
+    const bool is_encoded = apr_can_encode(pool->dtype);
+    if (ok && !is_encoded) ok = fill_with_blocks(pool, n_blocks, seed);
+    else if (ok && pool->kind == SCALE)
         for (size_t i = 0; i < n; i++) values[i] = fp8_scale;
     else if (ok) draw(values, n, pool->kind, seed);
-    if (ok && pool->dtype == APR_F8_E4M3) apr_encode_fp8_row(values, pool->pattern, &pool->scale, (int64_t)n);
-    else if (ok) apr_host_codecs()[pool->dtype].encode(values, pool->pattern, (int64_t)n);
+    if (ok && is_encoded && pool->dtype == APR_F8_E4M3) apr_encode_fp8_row(values, pool->pattern, &pool->scale, (int64_t)n);
+    else if (ok && is_encoded) apr_host_codecs()[pool->dtype].encode(values, pool->pattern, (int64_t)n);
     free(values);
     return ok ? APR_OK : apr_no_memory(err, "a pattern of random weights");
 }
@@ -95,7 +156,7 @@ static apr_status add_tensor(apr_synthetic *s, const char *name, apr_dtype dtype
 {
     apr_tensor *const t = &s->model.tensors[s->model.n_tensors];
 
-    if (!apr_can_encode(dtype))
+    if (!apr_can_encode(dtype) && !apr_can_decode(dtype))
         return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s': random weights of type %s cannot be made", name, apr_dtypes[dtype].name);
     *t = (apr_tensor){.name = apr_arena_copy(&s->model.arena, name, strlen(name)), .dtype = dtype, .rank = rank, .data = not_yet};
     if (t->name == NULL) return apr_no_memory(err, "a table of tensors");
@@ -149,15 +210,37 @@ static apr_status allocate_tables(apr_synthetic *s, const apr_program *program, 
     return s->model.tensors != NULL && s->pool_of != NULL && s->pools != NULL ? APR_OK : apr_no_memory(err, "a table of tensors");
 }
 
+/* A recipe that such a type stands in for, with what takes it up where rows do not divide into its blocks. */
+static const char stand_in[] = "mxfp4";
+
+static apr_dtype type_of(const apr_recipe_line *line, apr_dtype instead)
+{
+    const int64_t n_columns = apr_tensor_columns(line->tensor);
+    if (instead == APR_DTYPE_COUNT || line->to != APR_MXFP4) return line->to;
+    if (n_columns % apr_dtypes[instead].elems_per_block == 0) return instead;
+    return n_columns % apr_dtypes[APR_Q8_0].elems_per_block == 0 ? APR_Q8_0 : APR_F16;
+}
+
+/* A type that is no mixture's, but whose blocks are read; else APR_DTYPE_COUNT. */
+static apr_dtype find_instead(const char *name)
+{
+    for (const apr_mixture_name *m = apr_mixture_names; m->name != NULL; m++)
+        if (strcasecmp(m->name, name) == 0) return APR_DTYPE_COUNT;
+    const apr_dtype dtype = apr_dtype_by_name(name);
+    const bool is_good =
+        dtype != APR_DTYPE_COUNT && apr_dtypes[dtype].class_of == APR_CLASS_BLOCK && !apr_dtypes[dtype].flat && apr_can_decode(dtype);
+    return is_good ? dtype : APR_DTYPE_COUNT;
+}
+
 /* The skeleton has a tensor for each slot that is not left out, in their order, and the recipe a line for each of those. */
-static apr_status add_slots(apr_synthetic *s, const apr_program *program, const apr_recipe *recipe, apr_error *err)
+static apr_status add_slots(apr_synthetic *s, const apr_program *program, const apr_recipe *recipe, apr_dtype instead, apr_error *err)
 {
     size_t line = 0;
 
     APR_TRY(allocate_tables(s, program, err));
     for (size_t i = 0; i < program->n_weights; i++) {
         if (line == recipe->n_lines || strcmp(recipe->lines[line].tensor->name, program->weights[i].name) != 0) continue;
-        APR_TRY(add_slot(s, &program->weights[i], recipe->lines[line].to, err));
+        APR_TRY(add_slot(s, &program->weights[i], type_of(&recipe->lines[line], instead), err));
         line++;
     }
     return apr_model_index_names(&s->model, err);
@@ -165,7 +248,8 @@ static apr_status add_slots(apr_synthetic *s, const apr_program *program, const 
 
 static apr_status lay_out(apr_synthetic *s, const char *mixture, apr_error *err)
 {
-    const apr_recipe_options options = {.mixture = mixture, .limits = {.container = "APR"}};
+    const apr_dtype instead = find_instead(mixture);
+    const apr_recipe_options options = {.mixture = instead != APR_DTYPE_COUNT ? stand_in : mixture, .limits = {.container = "APR"}};
     apr_program program = {0};
     apr_model skeleton = {0};
     apr_recipe recipe = {0};
@@ -173,7 +257,7 @@ static apr_status lay_out(apr_synthetic *s, const char *mixture, apr_error *err)
     apr_status status = apr_program_emit(&program, &s->source.hparams, err);
     if (status == APR_OK) status = apr_skeleton_model(&skeleton, &program, &s->source, err);
     if (status == APR_OK) status = apr_recipe_make(&recipe, &skeleton, &options, err);
-    if (status == APR_OK) status = add_slots(s, &program, &recipe, err);
+    if (status == APR_OK) status = add_slots(s, &program, &recipe, instead, err);
     apr_recipe_close(&recipe);
     apr_model_close(&skeleton);
     apr_program_close(&program);

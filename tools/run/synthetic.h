@@ -25,8 +25,8 @@ typedef struct apr_synthetic {
     int64_t n_elems;
 } apr_synthetic;
 
-/* Names, shapes and types: enough for a forecast, as nothing is allocated for the weights yet. mixture: a name of aprquant --list. A
- * failed open must be closed. */
+/* Names, shapes and types: enough for a forecast, as nothing is allocated for the weights yet. mixture: a name of aprquant --list, or of any
+ * other type that is read, for the matrices; embedding and head are then q8_0. A failed open must be closed. */
 apr_status apr_synthetic_open(apr_synthetic *synthetic, const char *config, const char *mixture, bool shared, apr_error *err);
 /* Memory and bytes, once. APR_E_MEMORY: there is no such memory. */
 apr_status apr_synthetic_fill(apr_synthetic *synthetic, uint64_t seed, const apr_progress *progress, apr_error *err);
