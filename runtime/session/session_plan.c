@@ -270,24 +270,11 @@ static void warn(const apr_session *s, apr_error *refusal)
     s->options.on_warning(s->options.user, text);
 }
 
-/* A context that was asked for and is longer than the model's own: nobody knows what the model makes of it. */
-static void warn_of_context(const apr_session *s)
-{
-    const apr_plan *const plan = &s->places[0].plan;
-    char text[400];
-
-    if (s->options.on_warning == NULL || plan->own_ctx <= 0 || plan->n_ctx <= plan->own_ctx) return;
-    snprintf(text, sizeof text, "%.200s: a context of %lld is beyond the %lld positions that the model was made for", s->model->path,
-             (long long)plan->n_ctx, (long long)plan->own_ctx);
-    s->options.on_warning(s->options.user, text);
-}
-
 apr_status apr_session_make_plan(apr_session *s, apr_error *err)
 {
     const bool goes_on = s->options.force && apr_session_has_device(s);
 
     APR_TRY(apr_session_draft_plan(s, err));
-    warn_of_context(s);
     for (int i = 0; i < s->n_places; i++) {
         apr_error refusal = {0};
         if (s->places[i].plan.fits) continue;

@@ -1,35 +1,10 @@
 /* formats/gguf/gguf.h: hyperparameters and tokenizers, out of GGUF's keys and into them. */
-#include "formats/gguf/gguf.h"
-#include "formats/gguf/gguf_stops.h"
-#include "tests/support/kv_fixture.h"
+#include "tests/support/gguf_key_fixture.h"
 
 #include <math.h>
 #include <unistd.h>
 
 #define BUNDLED "tests/data/tiny-qwen2/tiny-qwen2-Q4_K_M.gguf"
-
-static void set_u32(fixture *f, const char *key, uint32_t value)
-{
-    assert_int_equal(apr_kv_set_int(&f->kv, key, APR_KV_U32, value, &f->err), APR_OK);
-}
-static void set_f32(fixture *f, const char *key, float value) { assert_int_equal(apr_kv_set_f32(&f->kv, key, value, &f->err), APR_OK); }
-static void set_text(fixture *f, const char *key, const char *text)
-{
-    assert_int_equal(apr_kv_set_string(&f->kv, key, apr_str_of(text), &f->err), APR_OK);
-}
-static void set_numbers(fixture *f, const char *key, apr_kv_type type, size_t n, const void *numbers)
-{
-    const apr_kv item = {.key = apr_str_of(key), .type = APR_KV_ARRAY, .elem_type = type, .n_elems = n, .value.numbers = numbers};
-    assert_int_equal(apr_kv_set(&f->kv, &item, &f->err), APR_OK);
-}
-static void set_strings(fixture *f, const char *key, size_t n, const apr_str *strings)
-{
-    const apr_kv item = {.key = apr_str_of(key), .type = APR_KV_ARRAY, .elem_type = APR_KV_STRING, .n_elems = n, .value.strings = strings};
-    assert_int_equal(apr_kv_set(&f->kv, &item, &f->err), APR_OK);
-}
-
-static apr_status read_hparams(fixture *f) { return apr_gguf_hparams(&f->kv, &f->h, &f->arena, "keys.gguf", &f->err); }
-static apr_status read_vocab(fixture *f) { return apr_gguf_vocab(&f->kv, &f->v, &f->arena, "keys.gguf", &f->err); }
 
 /* --- hyperparameters --- */
 
@@ -312,11 +287,6 @@ static void so_can_those_of_other_families(void **state)
 
 /* --- tokenizers --- */
 
-#define S(text)                \
-    {                          \
-        text, sizeof(text) - 1 \
-    }
-
 static void a_sentencepiece_vocabulary_goes_out_and_comes_back(void **state)
 {
     static const apr_str tokens[] = {S("<unk>"), S("<s>"), S("</s>"), S("<0x0A>"), S("▁the")};
@@ -353,66 +323,6 @@ static void a_sentencepiece_vocabulary_goes_out_and_comes_back(void **state)
     assert_int_equal(f->v.pad_id, -1);
     assert_int_equal(f->v.n_stop_ids, 1);
     assert_string_equal(f->v.chat_template, "{{ x }}");
-}
-
-/* GLM's three ends, of which others know one by its text; five; the end token and one that others find by its text; and a token that
- * ends turns for others although this model does not stop at it. */
-static void stops_go_where_other_readers_look(void **state)
-{
-    static const apr_str tokens[] = {S("a"),          S("<|endoftext|>"), S("<|user|>"), S("<|observation|>"),
-                                     S("<|im_end|>"), S("<x>"),           S("</s>"),     S("<|tool_response>")};
-    static const uint8_t types[] = {1, 3, 3, 3, 3, 3, 3, 3};
-    static const struct {
-        int32_t stops[5], eos, eot, eom, pad;
-        size_t n_stops, n_tokens, n_warnings;
-        bool has_list;
-    } rows[] = {
-        {.stops = {1, 2, 3}, .n_stops = 3, .eos = 1, .eot = 2, .eom = 3, .pad = 4, .n_tokens = 6, .has_list = true},
-        {.stops = {1, 4, 2, 3}, .n_stops = 4, .eos = 1, .eot = 2, .eom = 3, .pad = -1, .n_tokens = 6},
-        {.stops = {1, 2, 3, 4, 5}, .n_stops = 5, .eos = 1, .eot = 2, .eom = 3, .pad = -1, .n_tokens = 6, .n_warnings = 1, .has_list = true},
-        {.stops = {1, 4}, .n_stops = 2, .eos = 1, .eot = 4, .eom = -1, .pad = -1, .n_tokens = 6},
-        {.stops = {4, 1}, .n_stops = 2, .eos = 4, .eot = -1, .eom = -1, .pad = -1, .n_tokens = 6},
-        {.stops = {4}, .n_stops = 1, .eos = 4, .eot = -1, .eom = -1, .pad = -1, .n_tokens = 6, .n_warnings = 1, .has_list = true},
-        {.stops = {4}, .n_stops = 1, .eos = 4, .eot = -1, .eom = -1, .pad = 1, .n_tokens = 6, .has_list = true},
-        {.stops = {0}, .n_stops = 1, .eos = 0, .eot = -1, .eom = -1, .pad = -1, .n_tokens = 1},
-        /* </s> is taken out by every reader that finds <|tool_response>, whatever the keys say */
-        {.stops = {1, 4, 7, 6}, .n_stops = 4, .eos = 1, .eot = 4, .eom = -1, .pad = -1, .n_tokens = 8, .n_warnings = 1, .has_list = true},
-    };
-    fixture *const f = *state;
-
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        apr_vocab v = {.kind = APR_VOCAB_BPE,
-                       .n_tokens = rows[i].n_tokens,
-                       .tokens = tokens,
-                       .types = types,
-                       .pre = "gpt-2",
-                       .bos_id = -1,
-                       .eos_id = rows[i].eos,
-                       .unk_id = -1,
-                       .pad_id = rows[i].pad,
-                       .n_stop_ids = rows[i].n_stops};
-        apr_losses losses = {0};
-        int64_t id;
-
-        memcpy(v.stop_ids, rows[i].stops, sizeof rows[i].stops);
-        f->kv = (apr_kv_list){.arena = &f->arena};
-        assert_int_equal(apr_gguf_vocab_keys(&v, &f->kv, &f->err), APR_OK);
-        assert_int_equal(apr_kv_get_int(&f->kv, "tokenizer.ggml.eot_token_id", &id) ? id : -1, rows[i].eot);
-        assert_int_equal(apr_kv_get_int(&f->kv, "tokenizer.ggml.eom_token_id", &id) ? id : -1, rows[i].eom);
-        assert_int_equal(apr_kv_find(&f->kv, "tokenizer.aprkit.stop_ids") != NULL, rows[i].has_list);
-        assert_int_equal(apr_gguf_stop_losses(&v, &losses, &f->err), APR_OK);
-        assert_int_equal(losses.n_items, rows[i].n_warnings);
-        if (losses.n_items > 0) assert_int_equal(losses.items[0].kind, APR_LOST_TO_OTHERS);
-        apr_losses_close(&losses);
-
-        assert_int_equal(read_vocab(f), APR_OK);
-        assert_int_equal(f->v.n_stop_ids, rows[i].n_stops);
-        for (size_t s = 0; s < rows[i].n_stops; s++) {
-            bool is_there = false;
-            for (size_t k = 0; k < f->v.n_stop_ids; k++) is_there |= f->v.stop_ids[k] == rows[i].stops[s];
-            assert_true(is_there);
-        }
-    }
 }
 
 static void what_gguf_has_no_key_for_is_kept_under_our_own(void **state)
@@ -505,62 +415,6 @@ static void a_name_brings_its_steps(void **state)
     assert_int_equal(f->v.n_splits, 5);
 }
 
-/* Padding ends nothing by its text, unless another end is named beside it. */
-static void padding_is_a_stop_only_beside_a_stated_end(void **state)
-{
-    static const apr_str tokens[] = {S("a"), S("<|endoftext|>"), S("<|im_end|>"), S("<|eot_id|>")};
-    static const uint32_t types[] = {1, 3, 3, 3};
-    static const struct {
-        int64_t eos, eot; /* -1: no key */
-        size_t n_stops;
-        int32_t stops[3];
-    } rows[] = {{-1, -1, 2, {2, 3}}, {2, -1, 3, {2, 1, 3}}, {1, -1, 3, {1, 2, 3}}, {-1, 3, 3, {3, 1, 2}}};
-    fixture *const f = *state;
-
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        f->kv.n_items = 0;
-        set_text(f, "tokenizer.ggml.model", "gpt2");
-        set_strings(f, "tokenizer.ggml.tokens", 4, tokens);
-        set_numbers(f, "tokenizer.ggml.token_type", APR_KV_I32, 4, types);
-        set_u32(f, "tokenizer.ggml.padding_token_id", 1);
-        if (rows[i].eos >= 0) set_u32(f, "tokenizer.ggml.eos_token_id", (uint32_t)rows[i].eos);
-        if (rows[i].eot >= 0) set_u32(f, "tokenizer.ggml.eot_token_id", (uint32_t)rows[i].eot);
-        assert_int_equal(read_vocab(f), APR_OK);
-        assert_int_equal(f->v.pad_id, 1);
-        assert_int_equal(f->v.eos_id, rows[i].eos);
-        assert_int_equal(f->v.n_stop_ids, rows[i].n_stops);
-        for (size_t k = 0; k < rows[i].n_stops; k++) assert_int_equal(f->v.stop_ids[k], rows[i].stops[k]);
-    }
-}
-
-/* Which special tokens end a turn, by their texts. */
-static void turns_end_where_llama_cpp_ends_them(void **state)
-{
-    static const struct {
-        apr_str tokens[4];
-        uint8_t types[4];
-        size_t n_stops;
-        int32_t stops[3];
-    } rows[] = {
-        {{S("a"), S("<|end|>"), S("<|return|>"), S("<|call|>")}, {1, 3, 3, 3}, 2, {2, 3}}, /* gpt-oss: <|end|> ends a message only */
-        {{S("a"), S("<|end|>"), S("<|user|>"), S("b")}, {1, 3, 3, 1}, 1, {1}},             /* phi-3: it ends the turn */
-        {{S("<|eot_id|>"), S("<|eom_id|>"), S("<|im_start|>"), S("b")}, {3, 3, 3, 1}, 2, {0, 1}},
-        {{S("<|endoftext|>"), S("<|im_end|>"), S("c"), S("b")}, {1, 4, 1, 1}, 1, {1}}, /* a normal token is only text */
-    };
-    fixture *const f = *state;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        uint32_t types[4];
-        f->kv.n_items = 0;
-        for (int t = 0; t < 4; t++) types[t] = rows[i].types[t];
-        set_text(f, "tokenizer.ggml.model", "gpt2");
-        set_strings(f, "tokenizer.ggml.tokens", 4, rows[i].tokens);
-        set_numbers(f, "tokenizer.ggml.token_type", APR_KV_I32, 4, types);
-        assert_int_equal(read_vocab(f), APR_OK);
-        assert_int_equal(f->v.n_stop_ids, rows[i].n_stops);
-        for (size_t k = 0; k < rows[i].n_stops; k++) assert_int_equal(f->v.stop_ids[k], rows[i].stops[k]);
-    }
-}
-
 /* What ends a turn in each family's vocabulary: its special tokens, the one that the keys name as eos, and those named as eot and eom. */
 enum { MOST = 8 };
 static const struct {
@@ -587,30 +441,6 @@ static const struct {
     {"nemotron_h", {"<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"}, 2, -1, -1, "..y.y"},
     {"phi3", {"<unk>", "<s>", "</s>", "<|endoftext|>", "<|assistant|>", "<|end|>"}, 3, -1, -1, "..yy.y"},
 };
-
-static void each_family_stops_at_its_own_ends(void **state)
-{
-    static const char *const keys[3] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
-    fixture *const f = *state;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        const int ids[3] = {ends[i].eos, ends[i].eot, ends[i].eom};
-        apr_str tokens[MOST];
-        uint32_t types[MOST];
-        char stops[MOST + 1] = "";
-        size_t n = 0;
-        f->kv.n_items = 0;
-        for (; n < MOST && ends[i].tokens[n] != NULL; n++) tokens[n] = apr_str_of(ends[i].tokens[n]), types[n] = 3;
-        set_text(f, "tokenizer.ggml.model", "gpt2");
-        set_strings(f, "tokenizer.ggml.tokens", n, tokens);
-        set_numbers(f, "tokenizer.ggml.token_type", APR_KV_I32, n, types);
-        for (int k = 0; k < 3; k++)
-            if (ids[k] >= 0) set_u32(f, keys[k], (uint32_t)ids[k]);
-        assert_int_equal(read_vocab(f), APR_OK);
-        memset(stops, '.', n);
-        for (size_t k = 0; k < f->v.n_stop_ids; k++) stops[f->v.stop_ids[k]] = 'y';
-        if (strcmp(stops, ends[i].stops) != 0) fail_msg("%s stops at %s, not at %s", ends[i].family, stops, ends[i].stops);
-    }
-}
 
 static void ids_outside_the_vocabulary_are_none(void **state)
 {
@@ -695,13 +525,9 @@ int main(void)
         TEST(the_keys_of_the_bundled_model_can_be_made_anew),
         TEST(so_can_those_of_other_families),
         TEST(a_sentencepiece_vocabulary_goes_out_and_comes_back),
-        TEST(stops_go_where_other_readers_look),
         TEST(what_gguf_has_no_key_for_is_kept_under_our_own),
-        TEST(turns_end_where_llama_cpp_ends_them),
-        TEST(each_family_stops_at_its_own_ends),
         TEST(steps_that_split_text_travel),
         TEST(a_name_brings_its_steps),
-        TEST(padding_is_a_stop_only_beside_a_stated_end),
         TEST(ids_outside_the_vocabulary_are_none),
         TEST(an_unknown_tokenizer_is_none_and_no_failure),
         TEST(broken_tokenizers_are_refused_with_a_sentence),

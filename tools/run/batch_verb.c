@@ -342,7 +342,9 @@ static apr_status open_model(batch *b, apr_error *err)
         return apr_fail(err, APR_E_UNSUPPORTED, "in parts (--gpus, --offload) sequences are run one after another: leave --sequences out");
     options.fall_back = false; /* answers of two backends in one file would be no one's */
     APR_TRY(apr_batch_set_sequences(&options, &b->running.model, b->asked->sequences, b->asked->cells, err));
-    return apr_session_open(&b->running.session, &b->running.model, &options, err);
+    APR_TRY(apr_session_open(&b->running.session, &b->running.model, &options, err));
+    apr_warn_of_context(&b->running);
+    return APR_OK;
 }
 
 /* What answers follow from, besides their lines: how many sequences there are is none of it. */

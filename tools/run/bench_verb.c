@@ -193,6 +193,7 @@ static apr_status open_session(bench *b, const apr_model *model, apr_error *err)
     const double begin = apr_seconds_now();
     const apr_status status = apr_session_open(&b->running.session, model, &b->options, err);
     b->opened_s = apr_seconds_now() - begin;
+    if (status == APR_OK && b->asked->run.ctx > 0 && b->running.source.path != NULL) apr_warn_of_context(&b->running);
     return status;
 }
 

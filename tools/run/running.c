@@ -93,7 +93,19 @@ apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_
     APR_TRY(apr_running_open_files(r, path, err));
     APR_TRY(apr_running_merge(r, &options->lora, err));
     APR_TRY(apr_running_options(options, n_logits, &session, err));
-    return apr_session_open(&r->session, &r->model, &session, err);
+    APR_TRY(apr_session_open(&r->session, &r->model, &session, err));
+    apr_warn_of_context(r);
+    return APR_OK;
+}
+
+void apr_warn_of_context(const apr_running *r)
+{
+    const apr_plan *const plan = apr_session_plan(r->session);
+    char path[512];
+
+    if (plan->own_ctx <= 0 || plan->n_ctx <= plan->own_ctx) return;
+    fprintf(stderr, "WARNING: %s: a context of %lld is beyond the %lld positions that the model was made for\n",
+            apr_clean_text(path, sizeof path, r->source.path, strlen(r->source.path)), (long long)plan->n_ctx, (long long)plan->own_ctx);
 }
 
 apr_status apr_running_open(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)

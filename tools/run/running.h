@@ -61,6 +61,8 @@ apr_status apr_running_open(apr_running *running, const char *path, const apr_ru
 /* Without the tokenizer, for what goes by token ids: a model that has none can be run. */
 apr_status apr_running_open_weights(apr_running *running, const char *path, const apr_run_options *options, int64_t n_logits,
                                     apr_error *err);
+/* Says that the session's context, which somebody asked for, is longer than the model's own. */
+void apr_warn_of_context(const apr_running *r);
 void apr_running_close(apr_running *running);
 
 /* The parts of opening, in their order, for who must know something in between; the session comes last (apr_session_open with
