@@ -90,6 +90,33 @@ static void padding_is_a_stop_only_beside_a_stated_end(void **state)
     }
 }
 
+/* What ends a turn in each family's vocabulary: its special tokens, the one that the keys name as eos, and those named as eot and eom. */
+enum { MOST = 8 };
+static const struct {
+    const char *family, *tokens[MOST];
+    int eos, eot, eom; /* -1: no key */
+    const char *stops; /* one letter for each token: does it end the turn? */
+} ends[] = {
+    {"qwen3", {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}, 2, -1, -1, "y.y"},
+    {"lfm2", {"<|startoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>"}, 2, -1, -1, "..y."},
+    {"kimi_k2", {"[BOS]", "[EOS]", "<|im_end|>", "<|im_user|>", "<|im_middle|>", "[EOT]"}, 1, -1, -1, ".yy..y"},
+    {"gpt_oss", {"<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>"}, 4, -1, -1, "....yy"},
+    {"gemma3", {"<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"}, 1, -1, -1, ".y..y"},
+    {"gemma4", {"<pad>", "<eos>", "<bos>", "</s>", "<|turn>", "<turn|>", "<|tool_response>", "<|channel>"}, 1, -1, -1, ".y...yy."},
+    {"deepseek_v3", {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>"}, 1, -1, -1, ".y."},
+    {"glm4_moe", {"<|endoftext|>", "[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|observation|>"}, 0, 3, 5, "y..y.y"},
+    {"minimax_m2", {"]~!b[", "]~b]", "[e~["}, 2, -1, -1, "..y"},
+    {"minimax_m2 whose file names another", {"]~!b[", "]~b]", "[e~["}, 0, -1, -1, "y.y"},
+    {"llama4", {"<|begin_of_text|>", "<|end_of_text|>", "<|eom|>", "<|eot|>"}, 3, -1, 2, ".yyy"},
+    {"mistral", {"<unk>", "<s>", "</s>", "[INST]"}, 2, -1, -1, "..y."},
+    {"cohere2", {"<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>"}, 2, -1, -1, "..y"},
+    {"seed_oss", {"<seed:bos>", "<seed:pad>", "<seed:eos>"}, 2, -1, -1, "..y"},
+    {"granite", {"<|end_of_text|>", "<|start_of_role|>", "<|end_of_role|>"}, 0, -1, -1, "y.."},
+    {"exaone4", {"[BOS]", "[PAD]", "[|user|]", "[|endofturn|]"}, 3, -1, -1, "...y"},
+    {"nemotron_h", {"<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"}, 2, -1, -1, "..y.y"},
+    {"phi3", {"<unk>", "<s>", "</s>", "<|endoftext|>", "<|assistant|>", "<|end|>"}, 3, -1, -1, "..yy.y"},
+};
+
 /* Which special tokens end a turn, by their texts. */
 static void turns_end_where_llama_cpp_ends_them(void **state)
 {
