@@ -345,6 +345,10 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     if (options->imatrix != NULL) APR_TRY(find_importance(c, err));
     APR_TRY(apr_sink_losses(options->format, &c->layout, &c->losses, err));
     APR_TRY(note_what_is_not_read(c, packed, source, err));
+    if (c->recipe.n_by_shape > 0)
+        APR_TRY(apr_loss_add(&c->losses, APR_NOTE, err,
+                             "%zu of %zu matrices have names that are not known here: by their shape they are weights",
+                             c->recipe.n_by_shape, c->recipe.n_matrices));
     APR_TRY(note_own_head(c, source, err));
     APR_TRY(note_idle_head(c, source, err));
     APR_TRY(note_adapters(c, options, err));

@@ -5,6 +5,7 @@
 #include "formats/model/made.h"
 #include "formats/model/packed_weights.h"
 #include "formats/model/packing.h"
+#include "formats/model/text_part.h"
 #include "kernels/rows.h"
 #include "kernels/transcode.h"
 #include "quant/mixtures.h"
@@ -260,6 +261,19 @@ static bool is_published(const chooser *c, const apr_tensor *t)
     return c->options->same_numbers && apr_dtypes[stored].scales == APR_SCALES_BESIDE && !container_has(&c->options->limits, stored);
 }
 
+/* A tensor that no rule knows, of a family that nobody knows or of the text model: is it multiplied with, as its shape and name say? A
+ * table of positions, a classifier of a few rows and what no block divides are kept. */
+static bool is_matrix_by_shape(const chooser *c, const apr_tensor *t)
+{
+    static const char *const kept[] = {"pos_emb", "position", "norm", "router", "conv", "scale", "time_"};
+    enum { LEAST = 32 };
+
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (strstr(t->name, kept[i]) != NULL) return false;
+    return t->rank == 2 && t->dims[0] >= LEAST && t->dims[1] % LEAST == 0 &&
+           (c->family == NULL || apr_part_of(c->model, t->name) == APR_PART_TEXT);
+}
+
 static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *line, apr_error *err)
 {
     const apr_purpose_of_tensor found = apr_find_purpose(c->family, line->tensor);
@@ -276,7 +290,10 @@ static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *
         want(line, APR_F32, line->purpose == APR_FOR_SMALL ? "small: these readers want f32" : "router: these readers want f32");
     else if (line->purpose == APR_FOR_SMALL || line->purpose == APR_FOR_ROUTER || line->purpose == APR_FOR_KEPT)
         want(line, c->mixture != NULL && c->mixture->base == APR_F32 ? APR_F32 : APR_DTYPE_COUNT, kept_reason(line->purpose));
-    else if (line->purpose == APR_FOR_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
+    else if (line->purpose == APR_FOR_OTHER && c->mixture != NULL && is_matrix_by_shape(c, line->tensor)) {
+        want(line, c->mixture->base, "a matrix of unknown use");
+        recipe->n_by_shape++;
+    } else if (line->purpose == APR_FOR_OTHER) want(line, APR_DTYPE_COUNT, c->mixture != NULL ? "of unknown use: kept" : "kept");
     else if (c->mixture != NULL) choose_by_mixture(c, line, found.layer);
     APR_TRY(choose_kept(line, override != NULL || c->mixture != NULL, err));
     if (line->to == line->tensor->dtype && has_cut_scales(c, line->tensor)) want(line, APR_BF16, "a part of a stack with scales: decoded");
@@ -293,6 +310,16 @@ uint64_t apr_recipe_bytes(const apr_tensor *tensor, apr_dtype to)
            (apr_dtypes[to].scales == APR_SCALES_BESIDE && apr_tensor_elems(tensor) > 0 ? (uint64_t)n_rows * sizeof(float) : 0);
 }
 
+static void count_matrix(const chooser *c, apr_recipe *recipe, const apr_recipe_line *line)
+{
+    const apr_tensor *const t = line->tensor;
+    const bool is_wanted = line->asked_for || (c->mixture != NULL && line->to == c->mixture->base);
+
+    if (t->rank < 2 || !apr_can_decode(t->dtype) || !apr_dtype_is_weights(t->dtype)) return;
+    recipe->n_matrices++;
+    recipe->n_quantized += line->to != t->dtype || is_wanted;
+}
+
 static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
 {
     const apr_model *const model = c->model;
@@ -306,6 +333,7 @@ static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
         *line = (apr_recipe_line){.tensor = &model->tensors[i]};
         APR_TRY(choose(c, recipe, line, err));
         recipe->n_lines++;
+        count_matrix(c, recipe, line);
     }
     return APR_OK;
 }

@@ -25,6 +25,10 @@ typedef struct apr_recipe {
     size_t n_lines;
     uint64_t n_bytes; /* of all tensors as they will be, FP8 scales included, padding not */
     int64_t n_elems;
+    size_t n_matrices; /* tensors of weights with two axes or more */
+    size_t
+        n_quantized; /* of these, those that the mixture or an override gives a type of its own: another than the model's, or the one asked for */
+    size_t n_by_shape;   /* of these, matrices of names that are not known here */
     const char *mixture; /* its name, "" when types are kept */
     int64_t file_type;   /* llama.cpp's number of the mixture (general.file_type); -1: none fits */
     apr_arena arena;

@@ -239,6 +239,32 @@ static void sizes_are_rows_times_row_bytes(void **state)
 }
 
 /* Of the families with experts and recurrent layers: what every mixture leaves as it is, and what it does not go below. */
+/* flux, gpt2, mamba2, ...: what no rule knows is a matrix by its shape, and the recipe counts what became of all of them. */
+static void matrices_of_unknown_names_are_chosen_by_shape(void **state)
+{
+    const apr_recipe_options options = {.mixture = "q8_0"};
+    apr_model m = {.path = "test", .hparams = {.architecture = "flux"}};
+    apr_recipe recipe;
+
+    (void)state;
+    m.tensors = apr_arena_array(&m.arena, 6, sizeof *m.tensors);
+    add(&m, "double_blocks.0.img_attn.qkv.weight", 2, 192, 64);
+    add(&m, "h.0.attn.c_attn.weight", 2, 64, 192);
+    add(&m, "wpos_emb.weight", 2, 192, 64);    /* a table of positions */
+    add(&m, "score.weight", 2, 2, 64);         /* a classifier of two rows */
+    add(&m, "blocks.0.odd.weight", 2, 64, 36); /* no block divides its rows */
+    add(&m, "double_blocks.0.img_attn.qkv.bias", 1, 1, 192);
+    assert_int_equal(apr_recipe_make(&recipe, &m, &options, NULL), APR_OK);
+    assert_int_equal(type_of(&recipe, "double_blocks.0.img_attn.qkv.weight"), APR_Q8_0);
+    assert_int_equal(type_of(&recipe, "h.0.attn.c_attn.weight"), APR_Q8_0);
+    for (size_t i = 2; i < 6; i++) assert_int_equal(type_of(&recipe, m.tensors[i].name), APR_BF16);
+    assert_int_equal(recipe.n_matrices, 5);
+    assert_int_equal(recipe.n_quantized, 2);
+    assert_int_equal(recipe.n_by_shape, 2);
+    apr_recipe_close(&recipe);
+    apr_arena_close(&m.arena);
+}
+
 static void what_is_small_and_sensitive_is_kept(void **state)
 {
     (void)state;
@@ -289,6 +315,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_is_refused_with_a_sentence),
         cmocka_unit_test(quantizing_twice_must_be_asked_for),
         cmocka_unit_test(sizes_are_rows_times_row_bytes),
+        cmocka_unit_test(matrices_of_unknown_names_are_chosen_by_shape),
         cmocka_unit_test(what_is_small_and_sensitive_is_kept),
     };
     return cmocka_run_group_tests_name("recipe", tests, NULL, NULL);

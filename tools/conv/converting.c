@@ -96,6 +96,8 @@ static void outcome_json(apr_json_text *json, const outcome *o)
     apr_json_uint(json, "tensor_bytes_in", o->bytes_in);
     apr_json_uint(json, "tensor_bytes_out", o->bytes_out);
     if (o->file_bytes > 0) apr_json_uint(json, "file_bytes", o->file_bytes);
+    apr_json_uint(json, "n_matrices", c->recipe.n_matrices);
+    if (c->recipe.mixture[0] != '\0') apr_json_uint(json, "n_quantized", c->recipe.n_quantized);
     apr_json_real(json, "bits_per_weight", c->recipe.n_elems > 0 ? 8.0 * (double)c->recipe.n_bytes / (double)c->recipe.n_elems : 0.0);
     apr_json_real(json, "seconds", o->seconds);
     apr_json_string(json, "device", *o->device != '\0' ? o->device : "host", strlen(*o->device != '\0' ? o->device : "host"));
@@ -250,6 +252,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
            apr_size_text(in, o->bytes_in), o->out, apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
            o->dry_run ? ", not written" : "");
     print_types(&c->recipe);
+    if (c->recipe.mixture[0] != '\0') printf("  quantized  %zu of %zu matrices\n", c->recipe.n_quantized, c->recipe.n_matrices);
     apr_lora_set_print(&o->lora, stdout);
     apr_importance_print(c);
     apr_print_packed(c, o->dry_run);
@@ -317,9 +320,20 @@ static apr_status plan_anew(outcome *o, apr_conversion *c, const apr_convert_opt
     return apr_conversion_plan(c, o->source, &with, err);
 }
 
+/* An output like the input is no answer to a quantization. */
+static apr_status check_is_quantized(const outcome *o, const apr_recipe *recipe, apr_error *err)
+{
+    if (recipe->mixture[0] == '\0' || recipe->n_matrices == 0 || recipe->n_quantized > 0) return APR_OK;
+    return apr_fail(err, APR_E_NO,
+                    "%s: none of its %zu matrices can be quantized to %s: their names are not known, and their shapes are not "
+                    "whole blocks (--tensor REGEX=TYPE chooses by name)",
+                    o->source->path, recipe->n_matrices, recipe->mixture);
+}
+
 static apr_status plan(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output, apr_error *err)
 {
     APR_TRY(apr_conversion_plan(c, o->source, options, err));
+    APR_TRY(check_is_quantized(o, &c->recipe, err));
     if (output->allocate == NULL) return APR_OK;
     APR_TRY(apr_allocation_make(&o->allocation, output->allocate, c, o->call->quiet, err));
     return plan_anew(o, c, options, err);
