@@ -2,6 +2,7 @@
 #include "formats/base/crc32.h"
 #include "formats/base/out.h"
 #include "formats/gguf/gguf.h"
+#include "formats/model/metadata.h"
 
 #include <stdlib.h>
 
@@ -90,18 +91,22 @@ bool apr_gguf_keeps_keys(const apr_model *layout)
     return layout->origin.format == APR_FORMAT_GGUF || (layout->origin.format == APR_FORMAT_NONE && layout->format != APR_FORMAT_APR);
 }
 
-/* Texts about the model (author, licence, links) that a checkpoint brought in its __metadata__, as a GGUF left them there. */
+/* Texts about the model (author, licence, links, notes of training) that a checkpoint brought in its __metadata__. */
 static apr_status keep_texts(gguf_sink *s, apr_error *err)
 {
     static const char *const made[] = {"general.architecture", "general.type"};
     const apr_kv_list *const kv = &s->layout->kv;
 
     for (size_t i = 0; i < kv->n_items && s->layout->origin.format == APR_FORMAT_SAFETENSORS; i++) {
-        const apr_kv *const item = &kv->items[i];
+        apr_kv item = kv->items[i];
+        const char *key;
         bool is_made = false;
-        for (size_t m = 0; m < sizeof made / sizeof *made; m++) is_made = is_made || apr_str_is(item->key, made[m]);
-        const apr_kv *const there = apr_kv_find(&s->kv, item->key.text);
-        if (apr_kv_is_about(item) && !is_made && (there == NULL || there->type == APR_KV_STRING)) APR_TRY(apr_kv_set(&s->kv, item, err));
+        APR_TRY(apr_metadata_gguf_key(&item, &s->arena, &key, err));
+        if (key != NULL) item.key = apr_str_of(key);
+        else if (!apr_kv_is_about(&item)) continue; /* numbers of an imatrix are about it, too */
+        for (size_t m = 0; m < sizeof made / sizeof *made; m++) is_made = is_made || apr_str_is(item.key, made[m]);
+        const apr_kv *const there = apr_kv_find(&s->kv, item.key.text);
+        if (!is_made && (there == NULL || there->type == APR_KV_STRING)) APR_TRY(apr_kv_set(&s->kv, &item, err));
     }
     return APR_OK;
 }

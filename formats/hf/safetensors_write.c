@@ -4,6 +4,7 @@
 #include "formats/base/json.h"
 #include "formats/base/out.h"
 #include "formats/hf/safetensors.h"
+#include "formats/model/metadata.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -113,7 +114,7 @@ static bool travels(const apr_model *layout, const apr_kv *item)
     const apr_str text = item->value.string;
     if (item->type != APR_KV_STRING || !apr_str_is_utf8(text) || (text.n_bytes > 0 && memchr(text.text, '\0', text.n_bytes) != NULL))
         return false;
-    return layout->origin.format == APR_FORMAT_SAFETENSORS || apr_kv_is_about(item);
+    return layout->origin.format == APR_FORMAT_SAFETENSORS || apr_kv_is_about(item) || apr_metadata_own_name(item) != NULL;
 }
 
 /* The origin's own metadata, or what loaders ask for and what a GGUF says about the model. */
@@ -124,7 +125,9 @@ static void put_metadata(apr_json_text *out, const apr_model *layout)
     if (layout->origin.format != APR_FORMAT_SAFETENSORS) apr_json_string(out, "format", "pt", 2);
     for (size_t i = 0; i < layout->kv.n_items; i++) {
         const apr_kv *const item = &layout->kv.items[i];
-        if (travels(layout, item)) apr_json_string(out, item->key.text, item->value.string.text, item->value.string.n_bytes);
+        const char *const own = layout->origin.format == APR_FORMAT_GGUF ? apr_metadata_own_name(item) : NULL;
+        if (travels(layout, item))
+            apr_json_string(out, own != NULL ? own : item->key.text, item->value.string.text, item->value.string.n_bytes);
     }
     apr_json_close(out, '}');
 }

@@ -57,7 +57,8 @@ typedef struct apr_model_diff {
     const apr_model *a, *b;
     apr_fact_diff *facts;
     size_t n_facts, facts_capacity;
-    apr_tensor_diff *tensors; /* those of A in A's order, then those that only B has */
+    const char *same_metadata; /* "license, recipe": texts of safetensors' __metadata__ that both have in their own way; or NULL */
+    apr_tensor_diff *tensors;  /* those of A in A's order, then those that only B has */
     size_t n_tensors, n_only_a, n_only_b;
     size_t n_differing; /* under the given tolerance; those of only one model included */
     size_t n_same_bytes;

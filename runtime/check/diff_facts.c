@@ -1,7 +1,10 @@
 /* diff_facts.c - what two models differ in besides tensors: hyperparameters, tokenizer, metadata, small files. */
 #include "runtime/check/diff.h"
 
+#include "formats/model/metadata.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- values --- */
@@ -250,6 +253,78 @@ static apr_status diff_metadata(apr_model_diff *diff, apr_error *err)
     return APR_OK;
 }
 
+/* A text under the key that GGUF has for it. */
+typedef struct keyed_text {
+    const char *key;
+    const apr_kv *kv;
+    bool travels; /* all of a checkpoint's do, of others those that came from a checkpoint */
+} keyed_text;
+
+typedef struct keyed_texts {
+    keyed_text *items; /* [n] in the model's order */
+    keyed_text *sorted;
+    size_t n;
+} keyed_texts;
+
+static int by_key(const void *a, const void *b) { return strcmp(((const keyed_text *)a)->key, ((const keyed_text *)b)->key); }
+
+static apr_status list_texts(keyed_texts *texts, const apr_model *model, apr_arena *arena, apr_error *err)
+{
+    const size_t n = model->kv.n_items;
+
+    texts->items = apr_arena_array(arena, n + 1, sizeof *texts->items);
+    texts->sorted = apr_arena_array(arena, n + 1, sizeof *texts->sorted);
+    if (texts->items == NULL || texts->sorted == NULL) return apr_no_memory(err, "the metadata");
+    for (size_t i = 0; i < n; i++) {
+        const apr_kv *const kv = &model->kv.items[i];
+        keyed_text *const text = &texts->items[texts->n];
+        APR_TRY(apr_metadata_gguf_key(kv, arena, &text->key, err));
+        if (text->key == NULL) continue;
+        text->kv = kv;
+        text->travels = model->origin.format == APR_FORMAT_SAFETENSORS || apr_metadata_own_name(kv) != NULL;
+        texts->n++;
+    }
+    memcpy(texts->sorted, texts->items, texts->n * sizeof *texts->items);
+    if (texts->n > 0) qsort(texts->sorted, texts->n, sizeof *texts->sorted, by_key);
+    return APR_OK;
+}
+
+static apr_status note_same(apr_model_diff *diff, const apr_kv *kv, apr_error *err)
+{
+    enum { MOST_BYTES = 200 };
+    const char *const before = diff->same_metadata != NULL ? diff->same_metadata : "";
+
+    if (strlen(before) > MOST_BYTES) return APR_OK;
+    diff->same_metadata = apr_arena_print(&diff->arena, "%s%s%.*s", before, *before != '\0' ? ", " : "",
+                                          kv->key.n_bytes < 60 ? (int)kv->key.n_bytes : 60, kv->key.text);
+    return diff->same_metadata != NULL ? APR_OK : apr_no_memory(err, "the names of metadata");
+}
+
+/* Those of `from` that travel, against `to`; from A's side first. What both sides say travels is told once. */
+static apr_status diff_texts(apr_model_diff *diff, const keyed_texts *from, const keyed_texts *to, bool turned, apr_error *err)
+{
+    for (size_t i = 0; i < from->n; i++) {
+        const keyed_text *const x = &from->items[i], *const y =
+                                                         to->n > 0 ? bsearch(x, to->sorted, to->n, sizeof *to->sorted, by_key) : NULL;
+        const apr_kv *const other = y != NULL ? y->kv : NULL;
+        if (!x->travels || (turned && y != NULL && y->travels)) continue;
+        if (other != NULL && same_str(x->kv->value.string, other->value.string)) APR_TRY(note_same(diff, x->kv, err));
+        else APR_TRY(add(diff, APR_DIFF_METADATA, x->kv->key, kv_of(turned ? other : x->kv), kv_of(turned ? x->kv : other), err));
+    }
+    return APR_OK;
+}
+
+static apr_status diff_texts_of_formats(apr_model_diff *diff, apr_error *err)
+{
+    keyed_texts a = {0}, b = {0};
+
+    if (diff->a->origin.format != APR_FORMAT_SAFETENSORS && diff->b->origin.format != APR_FORMAT_SAFETENSORS) return APR_OK;
+    APR_TRY(list_texts(&a, diff->a, &diff->arena, err));
+    APR_TRY(list_texts(&b, diff->b, &diff->arena, err));
+    APR_TRY(diff_texts(diff, &a, &b, false, err));
+    return diff_texts(diff, &b, &a, true, err);
+}
+
 static apr_status diff_files(apr_model_diff *diff, apr_error *err)
 {
     for (size_t i = 0; i < diff->a->n_attachments; i++) {
@@ -271,7 +346,8 @@ apr_status apr_diff_facts(apr_model_diff *diff, bool with_metadata, apr_error *e
 
     APR_TRY(diff_hparams(diff, err));
     APR_TRY(diff_vocab(diff, err));
-    if (!with_metadata || !same_format) return APR_OK;
+    if (!with_metadata) return APR_OK;
+    if (!same_format) return diff_texts_of_formats(diff, err);
     APR_TRY(diff_metadata(diff, err));
     return diff_files(diff, err);
 }

@@ -340,6 +340,41 @@ static void every_part_of_a_tokenizer_is_a_fact(void **state)
     }
 }
 
+/* A checkpoint's __metadata__ against a GGUF, which has keys of its own for it. */
+static void texts_of_a_checkpoint_are_found_under_the_keys_of_gguf(void **state)
+{
+    static const struct {
+        const char *key, *gguf_key, *gguf_text; /* of a text "x"; NULL: not there */
+        const char *differs, *same;
+    } rows[] = {
+        {"recipe", "aprkit.metadata.recipe", "x", NULL, "general.name, recipe"},
+        {"license", "general.license", "x", NULL, "general.name, license"},
+        {"license", "general.license", "y", "license", "general.name"},
+        {"recipe", NULL, NULL, "recipe", "general.name"},
+        {"format", NULL, NULL, NULL, "general.name"}, /* what wrote the file */
+        {NULL, "aprkit.metadata.recipe", "x", "aprkit.metadata.recipe", "general.name"},
+        {NULL, "general.license", "x", NULL, "general.name"}, /* of the GGUF's own */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int turned = 0; turned < 2; turned++) {
+            changed *const c = make_changed();
+            apr_model *const hf = turned ? &c->b.model : &c->a.model, *const gguf = turned ? &c->a.model : &c->b.model;
+            hf->format = hf->origin.format = APR_FORMAT_SAFETENSORS;
+            gguf->format = gguf->origin.format = APR_FORMAT_GGUF;
+            if (rows[i].key != NULL) assert_int_equal(apr_kv_set_string(&hf->kv, rows[i].key, apr_str_of("x"), NULL), APR_OK);
+            if (rows[i].gguf_key != NULL)
+                assert_int_equal(apr_kv_set_string(&gguf->kv, rows[i].gguf_key, apr_str_of(rows[i].gguf_text), NULL), APR_OK);
+            const apr_model_diff *const d = diff_changed(c, &exactly);
+            assert_int_equal(d->n_facts, rows[i].differs != NULL);
+            if (rows[i].differs != NULL) assert_int_equal(d->facts[0].topic, APR_DIFF_METADATA);
+            if (!turned && rows[i].differs != NULL) assert_true(apr_str_is(d->facts[0].name, rows[i].differs));
+            if (!turned) assert_string_equal(d->same_metadata, rows[i].same);
+            drop_changed(c);
+        }
+}
+
 static void metadata_and_files_are_compared_within_one_format_when_asked_for(void **state)
 {
     (void)state;
@@ -383,6 +418,7 @@ int main(void)
         cmocka_unit_test(flags_are_facts_within_a_format),
         cmocka_unit_test(every_part_of_a_tokenizer_is_a_fact),
         cmocka_unit_test(metadata_and_files_are_compared_within_one_format_when_asked_for),
+        cmocka_unit_test(texts_of_a_checkpoint_are_found_under_the_keys_of_gguf),
     };
     return cmocka_run_group_tests_name("diff", tests, NULL, NULL);
 }

@@ -153,6 +153,10 @@ static void print_summary(const apr_model_diff *diff)
     if (diff->n_only_a > 0) printf("; %zu only in A", diff->n_only_a);
     if (diff->n_only_b > 0) printf("; %zu only in B", diff->n_only_b);
     if (diff->n_facts > 0) printf("; %zu other difference%s", diff->n_facts, diff->n_facts == 1 ? "" : "s");
+    if (diff->same_metadata != NULL) {
+        char clean[512];
+        printf("\nmetadata in both: %s", apr_clean_text(clean, sizeof clean, diff->same_metadata, strlen(diff->same_metadata)));
+    }
     printf("\n%s\n", !apr_diff_is_same(diff) ? "A and B differ"
                      : diff->n_close > 0     ? "A and B are the same within the tolerance"
                                              : "A and B are the same model");

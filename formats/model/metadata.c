@@ -1,0 +1,30 @@
+/* metadata.c - the table of names that both formats know. */
+#include "formats/model/metadata.h"
+
+#include <string.h>
+
+/* "general.NAME" is a text in GGUF. */
+static const char *const general_names[] = {"author", "version",      "organization", "description", "license",
+                                            "url",    "quantized_by", "doi",          "uuid",        "repo_url"};
+
+apr_status apr_metadata_gguf_key(const apr_kv *item, apr_arena *arena, const char **key, apr_error *err)
+{
+    *key = NULL;
+    if (item->type != APR_KV_STRING || apr_str_is(item->key, "format")) return APR_OK;
+    if (apr_kv_is_about(item) || apr_metadata_own_name(item) != NULL) {
+        *key = item->key.text;
+        return APR_OK;
+    }
+    const char *head = APR_METADATA_HEAD;
+    for (size_t i = 0; i < sizeof general_names / sizeof *general_names; i++)
+        if (apr_str_is(item->key, general_names[i])) head = "general.";
+    *key = apr_arena_print(arena, "%s%.*s", head, (int)item->key.n_bytes, item->key.text);
+    return *key != NULL ? APR_OK : apr_no_memory(err, "a key of the metadata");
+}
+
+const char *apr_metadata_own_name(const apr_kv *item)
+{
+    const size_t n = strlen(APR_METADATA_HEAD);
+    const bool is_own = item->type == APR_KV_STRING && item->key.n_bytes > n && memcmp(item->key.text, APR_METADATA_HEAD, n) == 0;
+    return is_own ? item->key.text + n : NULL;
+}
