@@ -183,12 +183,12 @@ static void put_mixers(apr_json_text *out, const apr_hparams *h, const apr_famil
         put_pattern(out, h);
         return;
     }
-    if (h->layer_kinds == NULL) return;
+    if (h->layer_kinds == NULL && !f->mamba) return; /* without a list, layers of Mamba are supposed */
     if (h->sliding_window > 0 && f->window != APR_WINDOW_PATTERN) apr_json_bool(out, "use_sliding_window", true);
     if (h->sliding_window > 0 && f->window == APR_WINDOW_FROM_LAYER && first_sliding(h) >= 0)
         apr_json_int(out, "max_window_layers", first_sliding(h));
     apr_json_open(out, "layer_types", '[');
-    for (int64_t i = 0; i < h->num_layers; i++) put_text(out, NULL, apr_config_layer_word(f, (apr_layer_kind)h->layer_kinds[i]));
+    for (int64_t i = 0; i < h->num_layers; i++) put_text(out, NULL, apr_config_layer_word(f, apr_layer_kind_of(h, i)));
     apr_json_close(out, ']');
 }
 

@@ -534,6 +534,39 @@ static void a_made_config_says_what_the_tensors_show(void **state)
     }
 }
 
+/* Classes that suppose layers of Mamba where no list is: a model without any says so. */
+static void a_made_config_lists_layers_that_are_all_attention(void **state)
+{
+    static const struct {
+        const char *architecture, *said;
+    } cases[] = {
+        {"granitemoehybrid", "\"layer_types\":["},
+        {"nemotron_h", "\"hybrid_override_pattern\":\"*"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const apr_model model = {.hparams = {.architecture = cases[i].architecture,
+                                             .hidden_size = 8,
+                                             .num_layers = 3,
+                                             .num_heads = 2,
+                                             .num_kv_heads = 2,
+                                             .head_dim = 4,
+                                             .intermediate_size = 8,
+                                             .vocab_size = 16}};
+        char *const text = apr_hf_config_make(&model);
+        const apr_attachment file = {"config.json", (const uint8_t *)text, strlen(text)};
+        apr_arena arena = {0};
+        apr_error err = {0};
+        apr_hparams h;
+        if (strstr(text, cases[i].said) == NULL) fail_msg("%s: %s", cases[i].architecture, text);
+        if (apr_hf_config_read(&file, &h, &arena, "made", &err) != APR_OK) fail_msg("%s", err.text);
+        for (int64_t layer = 0; layer < 3 && i == 0; layer++) assert_int_equal(apr_layer_kind_of(&h, layer), APR_LAYER_FULL);
+        apr_arena_close(&arena);
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -544,6 +577,7 @@ int main(void)
         cmocka_unit_test(numbers_that_no_model_has_give_one_sentence),
         cmocka_unit_test(biases_are_where_the_class_has_them),
         cmocka_unit_test(a_made_config_says_what_the_tensors_show),
+        cmocka_unit_test(a_made_config_lists_layers_that_are_all_attention),
     };
     return cmocka_run_group_tests_name("config_classes", tests, NULL, NULL);
 }
