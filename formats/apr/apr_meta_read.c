@@ -1,6 +1,8 @@
 /* apr_meta_read.c - an APR file's metadata to the model: hyperparameters, origin, steps, scales, keys, files. */
 #include "formats/apr/apr_meta.h"
+
 #include "formats/base/base64.h"
+#include "formats/base/checkpoint_names.h"
 #include "formats/gguf/gguf.h"
 #include "formats/hf/hf_quantization.h"
 #include "formats/hf/packings.h"
@@ -161,6 +163,9 @@ bool apr_meta_is_file_name(const char *name)
 {
     const size_t n = strlen(name), n_ending = strlen(".safetensors");
 
+    size_t n_name;
+
+    if (apr_template_name(name, &n_name) != NULL) return true;
     if (n == 0 || n > 255 || strchr(name, '/') != NULL || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) return false;
     return n < n_ending || strcmp(name + n - n_ending, ".safetensors") != 0;
 }

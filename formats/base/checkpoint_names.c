@@ -16,6 +16,20 @@ const char *const apr_checkpoint_names[APR_N_CHECKPOINT_NAMES] = {
     "tekken.json",
 };
 
+const char *apr_template_name(const char *file, size_t *n_bytes)
+{
+    static const char head[] = APR_TEMPLATE_FOLDER "/", ending[] = ".jinja";
+    const size_t n_head = sizeof head - 1, n_ending = sizeof ending - 1, n = strlen(file);
+
+    if (n <= n_head + n_ending || n > 200 || strncmp(file, head, n_head) != 0 || strcmp(file + n - n_ending, ending) != 0) return NULL;
+    const char *const name = file + n_head;
+    if (name[0] == '.') return NULL;
+    for (const char *c = name; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f || *c == '/') return NULL;
+    *n_bytes = n - n_head - n_ending;
+    return name;
+}
+
 bool apr_is_checkpoint_name(const char *name)
 {
     for (size_t i = 0; i < APR_N_CHECKPOINT_NAMES; i++)
@@ -58,4 +72,9 @@ bool apr_is_checkpoint_text(const char *name)
     return false;
 }
 
-bool apr_joins_checkpoint(const char *name) { return apr_is_checkpoint_file(name) || apr_is_checkpoint_text(name); }
+bool apr_joins_checkpoint(const char *name)
+{
+    size_t n;
+    if (strchr(name, '/') != NULL) return apr_template_name(name, &n) != NULL;
+    return apr_is_checkpoint_file(name) || apr_is_checkpoint_text(name);
+}

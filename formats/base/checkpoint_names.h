@@ -11,6 +11,11 @@
 enum { APR_N_CHECKPOINT_NAMES = 15 };
 extern const char *const apr_checkpoint_names[APR_N_CHECKPOINT_NAMES];
 
+/* Chat templates with names stand in a folder of their own, the only one that a checkpoint has: "additional_chat_templates/tool_use.jinja". */
+#define APR_TEMPLATE_FOLDER "additional_chat_templates"
+/* The name of such a template (a part of the file's name, n_bytes of it), or NULL. */
+const char *apr_template_name(const char *file, size_t *n_bytes);
+
 bool apr_is_checkpoint_name(const char *name); /* one of these */
 /* Is this the name of a file that belongs to a checkpoint: weights, their index, or one of the small files? */
 bool apr_is_checkpoint_file(const char *name);

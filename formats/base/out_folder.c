@@ -35,11 +35,15 @@ static void free_folder(apr_folder *folder)
 
 typedef struct stranger {
     char name[APR_NAME_BYTES]; /* empty: there is none */
+    size_t n_files;            /* that may go */
 } stranger;
 
-/* Finds what may not go; with `remove`, removes what may. 0 or errno. */
-static int go_through(int fd, apr_folder_rule rule, bool remove, stranger *found)
+static bool takes_folder(int fd, const char *name, apr_folder_rule rule, bool remove);
+
+/* Finds what may not go; with `remove`, removes what may. inside: the name of a folder within that one, or NULL. 0 or errno. */
+static int go_through(int fd, const char *inside, apr_folder_rule rule, bool remove, stranger *found)
 {
+    char path[2 * APR_NAME_BYTES];
     const int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *const dir = again >= 0 ? fdopendir(again) : NULL;
     const struct dirent *entry;
@@ -53,18 +57,35 @@ static int go_through(int fd, apr_folder_rule rule, bool remove, stranger *found
     }
     while (found->name[0] == '\0' && (entry = readdir(dir)) != NULL) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        const bool is_file = fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
-        if (!is_file || !rule.may_go(rule.context, entry->d_name)) snprintf(found->name, sizeof found->name, "%s", entry->d_name);
-        else if (remove) unlinkat(fd, entry->d_name, 0);
+        const bool is_there = fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+        if (is_there && S_ISDIR(st.st_mode) && inside == NULL && takes_folder(fd, entry->d_name, rule, remove)) continue;
+        snprintf(path, sizeof path, "%s%s%s", inside != NULL ? inside : "", inside != NULL ? "/" : "", entry->d_name);
+        if (!is_there || !S_ISREG(st.st_mode) || !rule.may_go(rule.context, path))
+            snprintf(found->name, sizeof found->name, "%s", entry->d_name);
+        else found->n_files++;
+        if (found->name[0] == '\0' && remove) unlinkat(fd, entry->d_name, 0);
     }
     closedir(dir);
     return 0;
 }
 
+/* A folder all of whose files may go by the names "FOLDER/FILE", and that has one. */
+static bool takes_folder(int fd, const char *name, apr_folder_rule rule, bool remove)
+{
+    const int inner = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    stranger found;
+
+    if (inner < 0) return false;
+    const bool may_go = go_through(inner, name, rule, remove, &found) == 0 && found.name[0] == '\0' && found.n_files > 0;
+    close(inner);
+    if (may_go && remove) unlinkat(fd, name, AT_REMOVEDIR);
+    return may_go;
+}
+
 static apr_status refuse_strangers(const apr_folder *folder, apr_error *err)
 {
     stranger found;
-    const int error = go_through(folder->old, folder->rule, false, &found);
+    const int error = go_through(folder->old, NULL, folder->rule, false, &found);
 
     if (error != 0) return apr_fail(err, APR_E_IO, "%s: %s", folder->target.path, strerror(error));
     if (found.name[0] == '\0') return APR_OK;
@@ -148,6 +169,17 @@ apr_status apr_folder_take_up(apr_folder **folder_ptr, const apr_resume *from, c
     return status;
 }
 
+/* The folder of "FOLDER/FILE" within the new one. */
+static bool make_parent(const apr_folder *folder, const char *name)
+{
+    const char *const slash = strchr(name, '/');
+    char parent[APR_NAME_BYTES];
+
+    if (slash == NULL) return true;
+    snprintf(parent, sizeof parent, "%.*s", (int)(slash - name), name);
+    return mkdirat(folder->fd, parent, apr_target_mode(&folder->target)) == 0 || errno == EEXIST;
+}
+
 apr_status apr_folder_file(apr_folder *folder, const char *name, uint64_t total_bytes, apr_out **out, apr_error *err)
 {
     struct stat st;
@@ -157,6 +189,10 @@ apr_status apr_folder_file(apr_folder *folder, const char *name, uint64_t total_
 
     *out = NULL;
     if (path == NULL) return apr_no_memory(err, "a path");
+    if (!make_parent(folder, name)) {
+        free(path);
+        return apr_fail(err, APR_E_IO, "%s/%s: cannot create: %s", folder->target.path, name, strerror(errno));
+    }
     snprintf(path, n, "%s%s%s", folder->target.path, folder->target.path[strlen(folder->target.path) - 1] == '/' ? "" : "/", name);
     const apr_status status = apr_out_open_in(out, folder->fd, name, path, total_bytes, !folder->is_kept, replaces ? &st : NULL, err);
     free(path);
@@ -232,7 +268,7 @@ static apr_status replace(apr_folder *folder, apr_error *err)
     if (error != 0) return apr_fail(err, APR_E_IO, "%s: cannot be replaced: %s", t->path, strerror(error));
     const apr_status status = refuse_strangers(folder, err);
     if (status != APR_OK) return exchange(folder) == 0 ? status : keep_old(folder, "cannot be put back", err);
-    go_through(folder->old, folder->rule, true, &found);
+    go_through(folder->old, NULL, folder->rule, true, &found);
     if (unlinkat(folder->home, folder->temporary, AT_REMOVEDIR) == 0) return APR_OK;
     return keep_old(folder, "is complete, but something was put into what it replaces", err);
 }

@@ -67,8 +67,11 @@ void apr_temporary_done(int folder, const char *temporary)
             atomic_store(&unfinished[i].is_used, false);
 }
 
-/* Removes the files in a folder; true when there was one. Made of system calls only: handlers of signals come here. */
-static bool remove_files(int fd)
+static bool remove_folder(int folder, const char *name, int depth);
+
+/* Removes what is in a folder, folders of files with it (depth 1); true when something went. Made of system calls only: handlers of signals
+ * come here. */
+static bool remove_files(int fd, int depth)
 {
     _Alignas(struct dirent64) char entries[4096];
     bool removed = false;
@@ -80,19 +83,25 @@ static bool remove_files(int fd)
             const struct dirent64 *const entry = (const struct dirent64 *)(const void *)(entries + at);
             at += entry->d_reclen;
             if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-            removed |= unlinkat(fd, entry->d_name, 0) == 0;
+            if (unlinkat(fd, entry->d_name, 0) == 0) removed = true;
+            else if (depth > 0) removed |= remove_folder(fd, entry->d_name, depth - 1);
         }
     return removed;
+}
+
+static bool remove_folder(int folder, const char *name, int depth)
+{
+    const int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return false;
+    for (int i = 0; i < 100 && remove_files(fd, depth); i++) continue; /* until nothing comes after */
+    close(fd);
+    return unlinkat(folder, name, AT_REMOVEDIR) == 0;
 }
 
 static void remove_entry(int folder, const char *name)
 {
     if (unlinkat(folder, name, 0) == 0 || errno == ENOENT) return;
-    const int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return;
-    for (int i = 0; i < 100 && remove_files(fd); i++) continue; /* until nothing comes after */
-    close(fd);
-    unlinkat(folder, name, AT_REMOVEDIR);
+    remove_folder(folder, name, 1);
 }
 
 void apr_temporary_remove(int folder, const char *temporary)

@@ -68,6 +68,8 @@ apr_status apr_gguf_extras_read(const apr_kv_list *kv, apr_hparams *hparams, apr
 apr_status apr_gguf_extras_write(const apr_hparams *hparams, size_t n_tokens, apr_kv_list *kv, apr_error *err);
 /* Of these the one that says what no program here does: an APR file has it in its keys alone. */
 apr_status apr_gguf_refusal_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
+/* Templates with names, out of tokenizer_config.json's list and of additional_chat_templates/. */
+apr_status apr_gguf_put_templates(const apr_model *layout, apr_kv_list *kv, apr_error *err);
 /* The tokenizer's part of it. What GGUF has no key for is kept under tokenizer.aprkit.*. */
 apr_status apr_gguf_vocab_keys(const apr_vocab *vocab, apr_kv_list *kv, apr_error *err);
 

@@ -2,6 +2,7 @@
  * (gguf_hparam_losses.c), of the tokenizer, of files.
  *
  * Our own reader obeys the keys of gguf_extra.c and gguf_vocab.c; what is listed here is lost for everybody else. */
+#include "formats/base/checkpoint_names.h"
 #include "formats/gguf/gguf.h"
 #include "formats/gguf/gguf_stops.h"
 #include "formats/model/spm_scores.h"
@@ -219,7 +220,8 @@ static apr_status note_files(const checking *c)
 
     for (size_t i = 0; i < c->layout->n_attachments; i++) {
         const char *const name = c->layout->attachments[i].name;
-        if (is_any_of(name, said)) continue;
+        size_t n_name;
+        if (is_any_of(name, said) || apr_template_name(name, &n_name) != NULL) continue;
         list = apr_arena_print(&c->losses->arena, "%s%s%s", list != NULL ? list : "", list != NULL ? ", " : "", name);
         if (list == NULL) return apr_no_memory(c->err, "the names of files");
     }

@@ -130,7 +130,8 @@ static apr_status choose_keys(gguf_sink *s, int64_t file_type, apr_error *err)
     APR_TRY(apr_gguf_vocab_obstacle(&vocab, &s->arena, &obstacle, err));
     if (obstacle != NULL) vocab.kind = APR_VOCAB_NONE;
     APR_TRY(apr_gguf_keys(&l->hparams, &vocab, name, file_type, &s->kv, err));
-    return keep_texts(s, err);
+    APR_TRY(keep_texts(s, err));
+    return apr_gguf_put_templates(l, &s->kv, err);
 }
 
 static apr_status find_alignment(gguf_sink *s, apr_error *err)

@@ -27,7 +27,8 @@ static int by_text(const void *a, const void *b) { return strcmp(*(const char *c
 
 static bool goes_unnoticed(const sorting *s, const char *name)
 {
-    if (name[0] == '.' || strcmp(name, APR_CHECKPOINT_INDEX) == 0 || apr_is_checkpoint_name(name)) return true;
+    if (name[0] == '.' || strcmp(name, APR_TEMPLATE_FOLDER) == 0 || strcmp(name, APR_CHECKPOINT_INDEX) == 0 || apr_is_checkpoint_name(name))
+        return true;
     for (size_t i = 0; i < s->n_weights; i++)
         if (strcmp(s->weights[i], name) == 0) return true;
     return false;
@@ -46,6 +47,7 @@ static bool is_plain_name(const char *name)
 static bool is_own_file(int folder, const char *name, int64_t *n_bytes)
 {
     static const char cache[] = "../../blobs/";
+    const char *at;
     char target[256];
     struct stat st;
 
@@ -54,7 +56,8 @@ static bool is_own_file(int folder, const char *name, int64_t *n_bytes)
         const ssize_t n = readlinkat(folder, name, target, sizeof target - 1);
         if (n < 0) return false;
         target[n] = '\0';
-        if (strncmp(target, cache, sizeof cache - 1) != 0 || strchr(target + sizeof cache - 1, '/') != NULL) return false;
+        at = strchr(name, '/') != NULL && strncmp(target, "../", 3) == 0 ? target + 3 : target; /* one folder deeper */
+        if (strncmp(at, cache, sizeof cache - 1) != 0 || strchr(at + sizeof cache - 1, '/') != NULL) return false;
         if (fstatat(folder, name, &st, 0) != 0) return false;
     }
     *n_bytes = st.st_size;
@@ -92,6 +95,31 @@ static apr_status name_the_rest(sorting *s, const char **text, apr_arena *arena,
     return n_more == 0 || *text != NULL ? APR_OK : apr_no_memory(err, "the small files");
 }
 
+/* Named templates, in a folder of their own. What else is in it stays behind with it. */
+static apr_status sort_templates(sorting *s, apr_arena *arena, apr_error *err)
+{
+    const int fd = openat(s->folder, APR_TEMPLATE_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *const dir = fd >= 0 ? fdopendir(fd) : NULL;
+    const struct dirent *entry;
+    apr_status status = APR_OK;
+
+    if (fd >= 0 && dir == NULL) close(fd);
+    while (dir != NULL && status == APR_OK && (entry = readdir(dir)) != NULL) {
+        if (entry->d_name[0] == '.') continue;
+        const char *const name = apr_arena_print(arena, APR_TEMPLATE_FOLDER "/%s", entry->d_name);
+        size_t n_name;
+        int64_t n_bytes = 0;
+        if (name == NULL) status = apr_no_memory(err, "the small files");
+        else if (apr_template_name(name, &n_name) != NULL && apr_str_is_utf8(apr_str_of(name)) && is_own_file(s->folder, name, &n_bytes) &&
+                 n_bytes <= MAX_BYTES && s->n + APR_N_CHECKPOINT_NAMES < APR_MAX_CHECKPOINT_FILES)
+            s->names[s->n++] = name;
+        else if (s->n_stays < APR_MAX_CHECKPOINT_FILES) s->stays[s->n_stays++] = name;
+        else s->n_uncounted++;
+    }
+    if (dir != NULL) closedir(dir);
+    return status;
+}
+
 static apr_status sort_all(sorting *s, DIR *dir, apr_file_list *list, apr_arena *arena, apr_error *err)
 {
     const struct dirent *entry;
@@ -99,6 +127,7 @@ static apr_status sort_all(sorting *s, DIR *dir, apr_file_list *list, apr_arena 
 
     s->folder = dirfd(dir);
     while (s->weights != NULL && (entry = readdir(dir)) != NULL) APR_TRY(sort_name(s, entry->d_name, arena, err));
+    if (s->weights != NULL) APR_TRY(sort_templates(s, arena, err));
     list->names = apr_arena_array(arena, APR_N_CHECKPOINT_NAMES + s->n, sizeof *list->names);
     if (list->names == NULL) return apr_no_memory(err, "the small files");
     for (size_t i = 0; i < APR_N_CHECKPOINT_NAMES; i++) /* whatever it is: opening says what is wrong with it */

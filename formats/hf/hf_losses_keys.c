@@ -1,6 +1,7 @@
 /* hf_losses_keys.c - which keys of a GGUF nothing in a checkpoint says: those that its hyperparameters would not be written as. */
 #include "formats/gguf/gguf.h"
 #include "formats/hf/hf_losses.h"
+#include "formats/model/metadata.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -153,8 +154,9 @@ static apr_status check_key(const checking *c, const apr_kv *item, apr_str arch,
     }
     if (apr_str_is(key, "tokenizer.chat_template") && item->type == APR_KV_STRING && !apr_hf_is_text(item->value.string))
         LOSS(c, "the chat template holds bytes that are no text");
-    const bool is_known = begins_with(key, "aprkit.") || begins_with(key, "tokenizer.aprkit.") || is_any_of(key, about_the_file) ||
-                          is_any_of(key, understood_of_tokenizer);
+    const bool is_template = apr_named_template(item) != NULL || apr_str_is(key, "tokenizer.chat_templates");
+    const bool is_known = is_template || begins_with(key, "aprkit.") || begins_with(key, "tokenizer.aprkit.") ||
+                          is_any_of(key, about_the_file) || is_any_of(key, understood_of_tokenizer);
     if (!is_known) leave_out(left, key);
     return APR_OK;
 }

@@ -3,6 +3,7 @@
 #include "formats/base/crc32.h"
 #include "formats/base/json.h"
 #include "formats/base/out.h"
+#include "formats/hf/hf_losses.h"
 #include "formats/hf/safetensors.h"
 #include "formats/model/metadata.h"
 
@@ -30,7 +31,7 @@ typedef struct small_file {
     char *made; /* what to free */
 } small_file;
 
-enum { MAX_MADE_FILES = 6 };
+enum { MAX_MADE_FILES = 6, MAX_TEMPLATES = 64 };
 
 typedef struct safetensors_sink {
     apr_sink base;
@@ -44,7 +45,8 @@ typedef struct safetensors_sink {
     size_t at_tensor;            /* the one that comes next, and how much of it is there */
     uint64_t n_of_tensor;
     apr_folder *folder;
-    apr_out *out; /* the current shard */
+    apr_out *out;    /* the current shard */
+    apr_arena arena; /* names of made files */
 } safetensors_sink;
 
 /* May a file of this name go when the directory is replaced? Only what checkpoints of ours consist of: "model.safetensors",
@@ -63,6 +65,8 @@ static bool may_go(const void *context, const char *name)
         return strcmp(name, made) == 0;
     }
     const char *const dot = strrchr(name, '.');
+    size_t n_name;
+    if (apr_template_name(name, &n_name) != NULL) return true;
     return apr_is_checkpoint_file(name) && (dot == NULL || strcmp(dot, ".safetensors") != 0);
 }
 
@@ -196,7 +200,9 @@ static apr_status add_made(safetensors_sink *sink, const char *name, char *text,
 static apr_status add_attachment(safetensors_sink *sink, const apr_attachment *attachment, apr_error *err)
 {
     const char *const name = attachment->name;
-    if (*name == '\0' || *name == '.' || strlen(name) > 200 || strchr(name, '/') != NULL)
+    size_t n_name;
+
+    if (*name == '\0' || *name == '.' || strlen(name) > 200 || (strchr(name, '/') != NULL && apr_template_name(name, &n_name) == NULL))
         return apr_fail(err, APR_E_DAMAGED, "%s: an attached file is called '%.100s', which is no name of a file in a checkpoint",
                         sink->path, name);
     if (strcmp(name, APR_CHECKPOINT_INDEX) == 0 || strstr(name, ".safetensors") != NULL)
@@ -208,12 +214,30 @@ static apr_status add_attachment(safetensors_sink *sink, const apr_attachment *a
     return APR_OK;
 }
 
+/* GGUF's templates with names, each in its file. */
+static apr_status add_templates(safetensors_sink *sink, apr_error *err)
+{
+    const apr_kv_list *const kv = &sink->layout->kv;
+    size_t n_added = 0, n_name;
+
+    for (size_t i = 0; i < kv->n_items && n_added < MAX_TEMPLATES; i++) {
+        const char *const name = apr_named_template(&kv->items[i]);
+        if (name == NULL || !apr_hf_is_text(kv->items[i].value.string)) continue;
+        const char *const file = apr_arena_print(&sink->arena, APR_TEMPLATE_FOLDER "/%s.jinja", name);
+        if (file == NULL) return apr_no_memory(err, "the name of a template");
+        if (apr_template_name(file, &n_name) == NULL || apr_model_attachment(sink->layout, file) != NULL) continue;
+        APR_TRY(add_made(sink, file, strndup(kv->items[i].value.string.text, kv->items[i].value.string.n_bytes), err));
+        n_added++;
+    }
+    return APR_OK;
+}
+
 /* What came along is complete; what did not is made: a config, and a tokenizer with all its companions. */
 static apr_status collect_files(safetensors_sink *sink, apr_error *err)
 {
     const apr_model *const m = sink->layout;
 
-    sink->files = calloc(m->n_attachments + MAX_MADE_FILES, sizeof *sink->files);
+    sink->files = calloc(m->n_attachments + MAX_MADE_FILES + MAX_TEMPLATES, sizeof *sink->files);
     if (sink->files == NULL) return apr_no_memory(err, "the small files");
     for (size_t i = 0; i < m->n_attachments; i++) APR_TRY(add_attachment(sink, &m->attachments[i], err));
     const bool lacks_config =
@@ -235,6 +259,7 @@ static apr_status collect_files(safetensors_sink *sink, apr_error *err)
         if (apr_model_attachment(m, "generation_config.json") == NULL)
             APR_TRY(add_made(sink, "generation_config.json", apr_hf_generation_config_write(&m->vocab), err));
     }
+    if (m->origin.format == APR_FORMAT_GGUF) APR_TRY(add_templates(sink, err));
     return sink->n_shards > 1 ? add_made(sink, APR_CHECKPOINT_INDEX, make_index(sink), err) : APR_OK;
 }
 
@@ -363,6 +388,7 @@ static void free_sink(safetensors_sink *sink)
     for (size_t i = 0; i < sink->n_files; i++) free(sink->files[i].made);
     for (size_t i = 0; sink->shards != NULL && i < sink->n_shards; i++) free(sink->shards[i].header);
     free(sink->files);
+    apr_arena_close(&sink->arena);
     free(sink->shards);
     free(sink->path);
     free(sink);

@@ -22,9 +22,13 @@ apr_status apr_metadata_gguf_key(const apr_kv *item, apr_arena *arena, const cha
     return *key != NULL ? APR_OK : apr_no_memory(err, "a key of the metadata");
 }
 
-const char *apr_metadata_own_name(const apr_kv *item)
+/* What stands behind the head of a text's key. */
+static const char *behind(const apr_kv *item, const char *head)
 {
-    const size_t n = strlen(APR_METADATA_HEAD);
-    const bool is_own = item->type == APR_KV_STRING && item->key.n_bytes > n && memcmp(item->key.text, APR_METADATA_HEAD, n) == 0;
-    return is_own ? item->key.text + n : NULL;
+    const size_t n = strlen(head);
+    const bool has_head = item->type == APR_KV_STRING && item->key.n_bytes > n && memcmp(item->key.text, head, n) == 0;
+    return has_head ? item->key.text + n : NULL;
 }
+
+const char *apr_metadata_own_name(const apr_kv *item) { return behind(item, APR_METADATA_HEAD); }
+const char *apr_named_template(const apr_kv *item) { return behind(item, APR_TEMPLATE_KEY); }

@@ -11,6 +11,10 @@
  * model: numbers, and the framework that wrote the file ("format"). */
 apr_status apr_metadata_gguf_key(const apr_kv *item, apr_arena *arena, const char **key, apr_error *err);
 
+/* NAME of a text "tokenizer.chat_template.NAME", as GGUF calls templates beside the usual one; a part of the key, or NULL. */
+#define APR_TEMPLATE_KEY "tokenizer.chat_template."
+const char *apr_named_template(const apr_kv *item);
+
 /* The name behind APR_METADATA_HEAD, a part of the key; NULL: it has no such head. */
 const char *apr_metadata_own_name(const apr_kv *item);
 
