@@ -14,8 +14,11 @@ static apr_status write_window(const apr_own_text *how, apr_session *session, ap
         how->n_tokens_known > 0 && how->n_tokens_known < sampler->vocab_size ? how->n_tokens_known : sampler->vocab_size;
 
     apr_session_reset(session);
-    ids[0] = (int32_t)(apr_random(&sampler->state) % (uint64_t)n_known);
-    for (int64_t i = 1; i < how->window; i++) {
+    const int64_t drawn = how->has_begin && how->window > 1; /* where the one token is that the model does not choose */
+    if (how->has_begin) ids[0] = how->begin;
+    if (drawn || !how->has_begin) ids[drawn] = (int32_t)(apr_random(&sampler->state) % (uint64_t)n_known);
+    if (drawn) APR_TRY(apr_session_eval(session, &ids[0], 1, NULL, err));
+    for (int64_t i = drawn + 1; i < how->window; i++) {
         APR_TRY(apr_session_eval(session, &ids[i - 1], 1, NULL, err));
         APR_TRY(apr_session_read_logits(session, err));
         const float *const logits = apr_session_logits(session);

@@ -1,6 +1,7 @@
 /* runtime/calibrate/own_text.h - a text that a model writes itself: to calibrate it by where no text is given.
  *
- * Each window begins from nothing with a token out of the whole vocabulary, all equally likely, and goes on with tokens drawn as likely as
+ * Each window begins from nothing, with the begin token where the model asks for one. Then comes a token out of the whole vocabulary, all
+ * equally likely, and it goes on with tokens drawn as likely as
  * the model thinks they are (temperature 1, nothing cut off). So its inputs are those that the model meets when it is used, in the
  * proportions that it has learned, and nothing from outside is needed. The same seed, model and backend give the same ids.
  *
@@ -15,6 +16,8 @@ typedef struct apr_own_text {
     int64_t n_windows, window; /* tokens of a window: at most the session's context */
     int64_t n_tokens_known;    /* ids below this have a text; 0: all ids of the program */
     uint64_t seed;
+    bool has_begin; /* each window begins with this token: */
+    int32_t begin;
     const apr_progress *progress; /* of tokens; NULL: nobody listens */
 } apr_own_text;
 

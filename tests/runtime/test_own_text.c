@@ -136,6 +136,24 @@ static void windows_begin_with_tokens_that_have_a_text(void **state)
 }
 
 /* A model without numbers for logits has nothing to say. */
+/* The begin token is evaluated, too: what follows it is another text than without it. */
+static void windows_begin_with_the_begin_token_where_it_is_asked_for(void **state)
+{
+    (void)state;
+    apr_session *const session = open_session(&bundled.model, 64);
+    static int32_t plain[N_IDS], begun[N_IDS];
+    apr_own_text how = {.n_windows = N_WINDOWS, .window = WINDOW, .seed = 1};
+
+    write_ids(session, how, plain);
+    how.has_begin = true;
+    how.begin = 7;
+    write_ids(session, how, begun);
+    for (int64_t w = 0; w < N_WINDOWS; w++) assert_int_equal(begun[w * WINDOW], 7);
+    assert_int_equal(begun[1], plain[0]); /* the first one drawn */
+    assert_memory_not_equal(begun + 2, plain + 1, (WINDOW - 2) * sizeof *plain);
+    apr_session_close(session);
+}
+
 static void logits_that_are_no_numbers_are_named(void **state)
 {
     (void)state;
@@ -164,6 +182,7 @@ int main(void)
         cmocka_unit_test(a_seed_gives_one_text_and_another_seed_another),
         cmocka_unit_test(a_shorter_text_is_the_beginning_of_a_longer_one),
         cmocka_unit_test(what_it_writes_is_what_it_expects),
+        cmocka_unit_test(windows_begin_with_the_begin_token_where_it_is_asked_for),
         cmocka_unit_test(windows_begin_with_tokens_that_have_a_text),
         cmocka_unit_test(logits_that_are_no_numbers_are_named),
     };

@@ -77,7 +77,12 @@ static apr_status write_text(apr_feedback_run *run, apr_error *err)
     const int64_t n_tokens = r->n_tokens > 0 ? r->n_tokens : APR_OWN_TOKENS;
     const double start = apr_seconds_now();
     apr_meter meter;
-    apr_own_text how = {.window = r->window, .n_windows = n_tokens / r->window, .n_tokens_known = (int64_t)run->model.vocab.n_tokens};
+    const int32_t begin = apr_begin_token(&run->model.vocab);
+    apr_own_text how = {.window = r->window,
+                        .n_windows = n_tokens / r->window,
+                        .n_tokens_known = (int64_t)run->model.vocab.n_tokens,
+                        .has_begin = begin >= 0,
+                        .begin = begin};
 
     run->n_ids = how.n_windows * how.window;
     if (run->n_ids == 0)

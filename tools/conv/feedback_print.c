@@ -150,7 +150,7 @@ void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
 
     printf("  ldlq: %zu tensors, calibrated with %lld tokens of %s in windows of %lld%s\n", f.n_taken, (long long)run->n_ids,
            apr_feedback_text_name(run), (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
-    if (run->request.calibration != NULL) apr_begin_print(&run->model.vocab, stdout);
+    apr_begin_print(&run->model.vocab, stdout);
     if (run->write_seconds > 0.0) printf("  its own text: %.2f s\n", run->write_seconds);
     if (f.n_others > 0)
         printf("  without feedback: %zu (%s%s): no product reads them column by column\n", f.n_others, f.example,
@@ -214,7 +214,7 @@ void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_t
     }
     apr_json_int(json, "tokens", run->n_ids);
     apr_json_int(json, "window", run->request.window);
-    if (run->request.calibration != NULL) apr_begin_json(&run->model.vocab, json);
+    apr_begin_json(&run->model.vocab, json);
     apr_json_bool(json, "sequential", run->request.sequential);
     apr_json_real(json, "damping", run->request.options.damping);
     apr_json_int(json, "rounds", run->request.options.rounds);
