@@ -103,6 +103,7 @@ static apr_status sort_templates(sorting *s, apr_arena *arena, apr_error *err)
     const struct dirent *entry;
     apr_status status = APR_OK;
 
+    if (fd < 0 && errno != ENOENT && s->n_stays < APR_MAX_CHECKPOINT_FILES) s->stays[s->n_stays++] = APR_TEMPLATE_FOLDER; /* a link */
     if (fd >= 0 && dir == NULL) close(fd);
     while (dir != NULL && status == APR_OK && (entry = readdir(dir)) != NULL) {
         if (entry->d_name[0] == '.') continue;
