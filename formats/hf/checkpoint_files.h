@@ -1,7 +1,8 @@
 /* checkpoint_files.h - which files beside the weights belong to a checkpoint and travel with it.
  *
  *   travels     what loaders read (config.json, tokenizer files, templates, processors), and what people must or may read: README,
- *               LICENSE, NOTICE and their kin, additional_chat_templates/*.jinja, any .md .txt .jinja .yaml .model .tiktoken, and any *config.json, *params.json and the like
+ *               LICENSE, NOTICE and their kin, templates in additional_chat_templates, any .md .txt .jinja .yaml .model .tiktoken,
+ *               and any *config.json, *params.json and the like
  *   stays       code (.py), pickles and weights of other kinds (.bin .pt .pth .gguf .onnx ...), pictures, folders; what is no
  *               regular file of this folder (links into a hub's cache count as such: "../../blobs/..."); what is larger than
  *               16 MiB and asked for by no loader: named in the model's left_behind
