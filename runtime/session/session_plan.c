@@ -243,21 +243,35 @@ apr_status apr_session_draft_plan(apr_session *s, apr_error *err)
 
 /* --- what does not fit --- */
 
+/* "; with --headroom 512M it fits": where less left free would be enough. */
+static const char *headroom_text(const apr_session *s, const apr_plan *plan, char *text, size_t n_bytes)
+{
+    const uint64_t headroom = s->options.headroom_bytes;
+
+    text[0] = '\0';
+    if (plan->judged != APR_ON_DEVICE || headroom < plan->short_bytes) return text;
+    const unsigned long long mib = (headroom - plan->short_bytes) >> 20;
+    snprintf(text, n_bytes, "; with --headroom %llu%s instead of %lluM it fits", mib, mib > 0 ? "M" : "",
+             (unsigned long long)headroom >> 20);
+    return text;
+}
+
 static apr_status refuse(const apr_session *s, const apr_session_place *at, apr_error *err)
 {
     const apr_plan *const plan = &at->plan;
     const apr_plan_line *const line = &plan->lines[plan->breaking];
     const bool on_device = plan->judged == APR_ON_DEVICE;
-    char where[80] = "";
+    char where[80] = "", less[96];
 
     if (on_device) snprintf(where, sizeof where, " on the device, headroom included");
     if (on_device && s->n_places > 1) snprintf(where, sizeof where, " on GPU %d, headroom included", at->ordinal);
     if (plan->is_shared) snprintf(where, sizeof where, " of the memory that host and device share, headroom included");
     if (!on_device && s->n_places > 1) snprintf(where, sizeof where, " on the host for what is offloaded");
     return apr_fail(err, APR_E_MEMORY,
-                    "%s: needs %.1f MiB%s, %.1f MiB more than %s; '%s' (%s) goes over it, and the longest context that fits is %lld",
+                    "%s: needs %.1f MiB%s, %.1f MiB more than %s; '%s' (%s) goes over it, and the longest context that fits is %lld%s",
                     s->model->path, (double)plan->taken_bytes / 0x1p20, where, (double)plan->short_bytes / 0x1p20,
-                    on_device ? "is free there" : "the budget", line->label, line->reason, (long long)plan->max_ctx);
+                    on_device ? "is free there" : "the budget", line->label, line->reason, (long long)plan->max_ctx,
+                    headroom_text(s, plan, less, sizeof less));
 }
 
 /* --force: what does not fit is tried all the same, and said. */

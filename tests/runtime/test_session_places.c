@@ -371,6 +371,12 @@ static void a_device_that_has_the_host_s_memory_is_planned_by_what_the_kernel_sa
     available_bytes = 4096;
     assert_int_equal(apr_session_open(&s, &m.model, &options, &err), APR_E_MEMORY);
     assert_non_null(strstr(err.text, "of the memory that host and device share"));
+    assert_null(strstr(err.text, "--headroom"));
+    available_bytes = (uint64_t)1 << 28; /* less than the headroom of 1 GiB, and enough without it */
+    err = (apr_error){0};
+    assert_int_equal(apr_session_open(&s, &m.model, &options, &err), APR_E_MEMORY);
+    assert_non_null(strstr(err.text, "--headroom"));
+    assert_non_null(strstr(err.text, "M instead of 1024M it fits"));
     available_bytes = (uint64_t)1 << 31;
     options.offload.experts = true;
     err = (apr_error){0};

@@ -46,17 +46,58 @@ static void count_matrix(const apr_model *model, const apr_tensor *matrix, apr_m
     facts->n_weights += apr_tensor_elems(matrix);
 }
 
+const char *apr_fp8_scheme(const apr_tensor *tensor, char text[APR_SCHEME_TEXT])
+{
+    const bool is_fp8 = tensor->dtype == APR_F8_E4M3 || tensor->dtype == APR_F8_E5M2;
+    if (!is_fp8 || tensor->scale == NULL) return NULL;
+    const long long rows = (long long)tensor->scale_rows, columns = (long long)tensor->scale_columns;
+    const bool is_one = apr_tensor_elems(tensor->scale) == 1 && rows == apr_tensor_rows(tensor) && columns == apr_tensor_columns(tensor);
+    const char *const type = tensor->dtype == APR_F8_E4M3 ? "FP8 E4M3" : "FP8 E5M2";
+
+    if (is_one) snprintf(text, APR_SCHEME_TEXT, "%s, one scale", type);
+    else if (rows > 1) snprintf(text, APR_SCHEME_TEXT, "%s, blocks of %lld x %lld", type, rows, columns);
+    else if (columns < apr_tensor_columns(tensor)) snprintf(text, APR_SCHEME_TEXT, "%s, groups of %lld", type, columns);
+    else snprintf(text, APR_SCHEME_TEXT, "%s, a scale for each row", type);
+    return text;
+}
+
+/* A weight with the scales beside it; scales that several share count once. */
+static bool count_fp8(const apr_model *model, const apr_tensor *tensor, apr_model_facts *facts)
+{
+    char text[APR_SCHEME_TEXT];
+    const size_t n_before = facts->n_schemes;
+
+    if (apr_fp8_scheme(tensor, text) == NULL) return false;
+    apr_type_share *const share = share_of(facts, text);
+    if (facts->n_schemes > n_before) { /* the words outlive the tensor's turn */
+        memcpy(facts->fp8_schemes[n_before], text, sizeof text);
+        facts->schemes[n_before].scheme = facts->fp8_schemes[n_before];
+    }
+    const bool is_inside = apr_table_has(model->tensors, model->n_tensors, tensor->scale);
+    const size_t at = is_inside ? (size_t)(tensor->scale - model->tensors) : 0;
+    add_to(share, tensor, tensor->n_bytes + (is_inside && facts->scaled[at] == NULL ? tensor->scale->n_bytes : 0));
+    if (is_inside) facts->scaled[at] = tensor;
+    facts->n_weights += apr_tensor_elems(tensor);
+    return true;
+}
+
 apr_status apr_model_count(const apr_model *model, apr_model_facts *facts, apr_error *err)
 {
-    *facts = (apr_model_facts){.matrices = calloc(model->n_tensors + 1, sizeof *facts->matrices)};
+    *facts = (apr_model_facts){.matrices = calloc(2 * model->n_tensors + 1, sizeof *facts->matrices)};
     if (facts->matrices == NULL) return apr_no_memory(err, "a list of tensors");
+    facts->scaled = facts->matrices + model->n_tensors;
     for (size_t i = 0; i < model->n_maps; i++) facts->file_bytes += model->maps[i].n_bytes;
     for (size_t i = 0; i < model->n_packings; i++) count_matrix(model, &model->packings[i], facts);
     for (size_t i = 0; i < model->n_tensors; i++) {
         const apr_tensor *const tensor = &model->tensors[i];
         facts->tensor_bytes += tensor->n_bytes;
         facts->n_reordered += tensor->origin_chain.n_steps > 0;
-        if (facts->matrices[i] != NULL) continue;
+        if (facts->matrices[i] != NULL || count_fp8(model, tensor, facts)) continue;
+    }
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        const apr_tensor *const tensor = &model->tensors[i];
+        char text[APR_SCHEME_TEXT];
+        if (facts->matrices[i] != NULL || facts->scaled[i] != NULL || apr_fp8_scheme(tensor, text) != NULL) continue;
         add_to(&facts->types[tensor->dtype], tensor, tensor->n_bytes);
         facts->n_weights += apr_tensor_elems(tensor) - (tensor->scale != NULL ? apr_tensor_elems(tensor->scale) : 0);
     }

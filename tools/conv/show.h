@@ -28,7 +28,7 @@ typedef struct apr_scheme_share {
     apr_type_share share;
 } apr_scheme_share;
 
-enum { APR_MOST_SCHEMES = 16 }; /* the last one stands for all others */
+enum { APR_MOST_SCHEMES = 16, APR_SCHEME_TEXT = 64 }; /* the last one stands for all others */
 
 typedef struct apr_model_facts {
     uint64_t file_bytes, tensor_bytes;
@@ -37,9 +37,13 @@ typedef struct apr_model_facts {
     apr_type_share types[APR_DTYPE_COUNT]; /* without the parts of packed matrices */
     apr_scheme_share schemes[APR_MOST_SCHEMES];
     size_t n_schemes, n_parts;
+    char fp8_schemes[APR_MOST_SCHEMES][APR_SCHEME_TEXT]; /* the words of schemes that no packing has */
     const apr_tensor **matrices; /* [n_tensors] the packed matrix that a tensor is a part of; NULL: of none. The caller frees it */
+    const apr_tensor **scaled;   /* [n_tensors] of scales beside FP8 weights: the weight; NULL: it is none. Freed with `matrices` */
 } apr_model_facts;
 
+/* "FP8 E4M3, blocks of 128 x 128": of a weight whose scales are a tensor beside it; NULL: it is none. Returns text. */
+const char *apr_fp8_scheme(const apr_tensor *tensor, char text[APR_SCHEME_TEXT]);
 /* Fails only for want of memory. */
 apr_status apr_model_count(const apr_model *model, apr_model_facts *facts, apr_error *err);
 double apr_bits_per_weight(uint64_t n_bytes, int64_t n_weights); /* 0 when there are none */

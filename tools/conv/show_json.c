@@ -178,9 +178,10 @@ static void put_shape(const apr_tensor *tensor, apr_json_text *out)
     apr_json_close(out, ']');
 }
 
-static void put_tensor(const apr_tensor *tensor, const apr_tensor *matrix, apr_json_text *out)
+/* whole: the matrix, or the FP8 weight, that it is a part of; NULL: of none. */
+static void put_tensor(const apr_tensor *tensor, const apr_tensor *whole, apr_json_text *out)
 {
-    char steps[APR_CHAIN_TEXT];
+    char steps[APR_CHAIN_TEXT], text[APR_SCHEME_TEXT];
 
     apr_json_open(out, NULL, '{');
     put_string(out, "name", tensor->name);
@@ -192,11 +193,12 @@ static void put_tensor(const apr_tensor *tensor, const apr_tensor *matrix, apr_j
     if (chain->n_steps == 1) put_string(out, "step", apr_step_kinds[chain->steps[0].kind].name);
     else if (chain->n_steps > 1) put_string(out, "steps", apr_chain_text(chain, steps));
     if (tensor->scale != NULL) put_string(out, "scale", tensor->scale->name);
-    if (matrix != NULL) put_string(out, "part_of", matrix->name);
+    if (apr_fp8_scheme(tensor, text) != NULL) put_string(out, "scheme", text);
+    if (whole != NULL) put_string(out, "part_of", whole->name);
     apr_json_close(out, '}');
 }
 
-/* Schemes of packed matrices, beside "types", which are those of all other tensors. */
+/* Schemes of packed matrices and of FP8 weights, beside "types", which are those of all other tensors. */
 static void put_schemes(const apr_model_facts *facts, apr_json_text *out)
 {
     if (facts->n_schemes == 0) return;
@@ -231,7 +233,8 @@ static void put_lists(const apr_model *model, const apr_model_facts *facts, cons
 {
     apr_json_open(out, "tensors", '[');
     for (size_t i = 0; i < model->n_tensors; i++)
-        if (apr_is_shown(filter, &model->tensors[i])) put_tensor(&model->tensors[i], facts->matrices[i], out);
+        if (apr_is_shown(filter, &model->tensors[i]))
+            put_tensor(&model->tensors[i], facts->matrices[i] != NULL ? facts->matrices[i] : facts->scaled[i], out);
     apr_json_close(out, ']');
     if (model->n_packings == 0) return;
     apr_json_open(out, "matrices", '[');

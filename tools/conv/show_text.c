@@ -333,12 +333,13 @@ static void add_tensor(apr_table *table, const apr_tensor *tensor, const char *t
     apr_table_cell(table, "%s", apr_size_text(size, n_bytes));
 }
 
-/* A packed matrix is listed once, where its codes lie; with --parts its tensors are. */
+/* A packed matrix is listed once, where its codes lie, an FP8 weight with its scales; with --parts the tensors are. */
 static apr_status show_tensors(const apr_model *model, const apr_model_facts *facts, const apr_show_options *options, const regex_t *filter,
                                apr_error *err)
 {
     static const apr_column columns[] = {{"name", false}, {"type", false}, {"shape", false}, {"size", true}};
     apr_table table;
+    char text[APR_SCHEME_TEXT];
 
     heading("Tensors");
     apr_table_start(&table, columns, sizeof columns / sizeof *columns);
@@ -346,7 +347,10 @@ static apr_status show_tensors(const apr_model *model, const apr_model_facts *fa
         const apr_tensor *const tensor = &model->tensors[i], *const matrix = options->parts ? NULL : facts->matrices[i];
         if (matrix != NULL && matrix->packing->codes != tensor) continue;
         if (!apr_is_shown(filter, matrix != NULL ? matrix : tensor)) continue;
+        if (facts->scaled[i] != NULL && !options->parts) continue;
+        const char *const fp8 = options->parts ? NULL : apr_fp8_scheme(tensor, text);
         if (matrix != NULL) add_tensor(&table, matrix, matrix->packing->scheme, apr_matrix_bytes(matrix));
+        else if (fp8 != NULL) add_tensor(&table, tensor, fp8, tensor->n_bytes + tensor->scale->n_bytes);
         else add_tensor(&table, tensor, apr_dtypes[tensor->dtype].name, tensor->n_bytes);
     }
     return apr_table_print(&table, stdout, 2, err);
