@@ -106,7 +106,7 @@ static apr_status device_facts(const apr_session *s, const apr_session_place *at
     if (at->device != NULL) APR_TRY(s->options.cuda->memory(at->device, &n_free, &n_total, err));
     /* what the page cache holds of files can be had; the driver counts it as taken */
     const uint64_t available = facts.is_integrated && s->options.available != NULL ? s->options.available() : 0;
-    if (available > 0) n_free = available < n_total ? available : n_total;
+    if (available > 0) n_total = facts.total_bytes, n_free = available;
     snprintf(label, n_label, "%s", facts.name);
     *gpu = (apr_gpu){.name = "device",
                      .label = label,
