@@ -451,6 +451,17 @@ static void advise_context(question *q, const apr_plans *plans, advice *a)
     snprintf(r->cost, sizeof r->cost, "the largest context that fits, of %lld", (long long)plans->plans[0].n_ctx);
 }
 
+/* Of all devices; parts of one card count it once each. */
+static uint64_t all_memory(const question *q)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < q->n_devices; i++) {
+        const apr_gpu *const gpu = q->n_named > 1 ? &q->gpus[i] : q->gpu;
+        sum = apr_saturating_add(sum, q->asked->vram > 0 ? q->asked->vram : apr_gpu_vram_bytes(gpu));
+    }
+    return sum;
+}
+
 /* The types tried, from the best down, when the asked one does not fit. */
 static const char *const ladder[] = {"bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_k_s", "mxfp4"};
 
@@ -462,6 +473,7 @@ static void advise_type(question *q, const apr_call *call, advice *a)
 
     for (size_t i = 0; i < sizeof ladder / sizeof *ladder && r == NULL; i++) {
         changed.dtype = ladder[i];
+        if (q->gpu != NULL && apr_least_weight_bytes(&q->program, ladder[i]) > all_memory(q)) continue;
         r = try_change(q, &changed, a);
     }
     if (call->answer->json && r != NULL) apr_json_string(json, "best_type", changed.dtype, strlen(changed.dtype));

@@ -57,6 +57,36 @@ static void every_mixture_is_planned_to_the_byte(void **state)
     }
 }
 
+/* What aprplan does not size because it is too large is at least as large as it takes it to be. */
+static void no_type_takes_less_than_its_least(void **state)
+{
+    static const char *const shapes[] = {"qwen3-30b-a3b", "gpt-oss-20b", "gemma-4-e2b",   "qwen2.5-0.5b",
+                                         "lfm2-1.2b",     "deepseek-v3", "glm-4.7-flash", "nemotron-3-nano-30b-a3b"};
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (const apr_mixture_name *m = apr_mixture_names; m->name != NULL; m++) {
+            char path[128];
+            apr_model source, skeleton;
+            apr_program program;
+            uint64_t sum = 0;
+            snprintf(path, sizeof path, "tests/data/shapes/%s.json", shapes[i]);
+            assert_int_equal(apr_model_open(&source, path, NULL), APR_OK);
+            assert_int_equal(apr_program_emit(&program, &source.hparams, NULL), APR_OK);
+            assert_int_equal(apr_skeleton_model(&skeleton, &program, &source, NULL), APR_OK);
+            apr_weight_size *const sizes = calloc(program.n_weights, sizeof *sizes);
+            assert_int_equal(apr_weight_sizes(&skeleton, &program, m->name, true, sizes, NULL), APR_OK);
+            for (size_t k = 0; k < program.n_weights; k++)
+                if (!apr_slot_is_read_on_host(&program.weights[k])) sum += sizes[k].bytes;
+            const uint64_t least = apr_least_weight_bytes(&program, m->name);
+            if (least > sum || least < sum / 2)
+                fail_msg("%s as %s: %llu bytes, at least %llu", shapes[i], m->name, (unsigned long long)sum, (unsigned long long)least);
+            free(sizes);
+            apr_program_close(&program);
+            apr_model_close(&skeleton);
+            apr_model_close(&source);
+        }
+}
+
 static void a_weight_that_is_missing_is_no_zero(void **state)
 {
     (void)state;
@@ -232,11 +262,9 @@ static void a_session_plans_what_was_planned_for_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_mixture_is_planned_to_the_byte),
-        cmocka_unit_test(a_weight_that_is_missing_is_no_zero),
-        cmocka_unit_test(a_stated_quantization_is_planned_as_it_is_published),
-        cmocka_unit_test(a_session_plans_what_was_planned_for_it),
-        cmocka_unit_test(a_quantization_that_is_not_understood_is_no_16_bits),
+        cmocka_unit_test(every_mixture_is_planned_to_the_byte),    cmocka_unit_test(no_type_takes_less_than_its_least),
+        cmocka_unit_test(a_weight_that_is_missing_is_no_zero),     cmocka_unit_test(a_stated_quantization_is_planned_as_it_is_published),
+        cmocka_unit_test(a_session_plans_what_was_planned_for_it), cmocka_unit_test(a_quantization_that_is_not_understood_is_no_16_bits),
     };
     return cmocka_run_group_tests_name("sizes", tests, make_work, remove_work);
 }

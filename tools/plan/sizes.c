@@ -6,6 +6,7 @@
 #include "formats/hf/hf_quantization.h"
 #include "formats/model/packed_weights.h"
 #include "kernels/relay.h"
+#include "quant/mixtures.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -270,4 +271,19 @@ apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, 
     }
     apr_recipe_close(&recipe);
     return status;
+}
+
+/* Of matrices, none gets fewer bits than the mixture's base; others stay as they are, or get more. */
+uint64_t apr_least_weight_bytes(const apr_program *program, const char *mixture)
+{
+    const apr_mixture *const m = apr_mixture_find(mixture);
+    double n_elems = 0.0;
+
+    if (m == NULL) return 0;
+    for (size_t i = 0; i < program->n_weights; i++) {
+        const apr_weight_slot *const slot = &program->weights[i];
+        if (slot->optional || slot->rank < 2 || apr_slot_is_read_on_host(slot)) continue;
+        n_elems += (double)apr_slot_elems(slot);
+    }
+    return (uint64_t)(n_elems * apr_dtype_bits(m->base) / 8.0 * 0.999); /* rounding of these sums */
 }

@@ -26,4 +26,7 @@ typedef struct apr_weight_size {
 apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, const char *mixture, bool stacked, apr_weight_size *sizes,
                             apr_error *err);
 
+/* Fewer bytes than any weights of that type have on a device, at once: what is more than that need not be sized. */
+uint64_t apr_least_weight_bytes(const apr_program *program, const char *mixture);
+
 #endif
