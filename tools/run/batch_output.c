@@ -177,7 +177,7 @@ static apr_status open_file(apr_batch_output *o, bool resume, apr_error *err)
     if (exists && !is_pipe && !S_ISREG(now.st_mode)) return apr_fail(err, APR_E_USAGE, "%s is no regular file, and no pipe", o->path);
     if (exists && !is_pipe && !resume)
         return apr_fail(err, APR_E_IO, "%s exists; --resume goes on with it, and nothing is written over", o->path);
-    const int how = is_pipe ? O_WRONLY : resume ? O_RDWR | O_CREAT : O_RDWR | O_CREAT | O_EXCL;
+    const int how = is_pipe ? O_WRONLY : resume ? O_RDWR | O_APPEND | O_CREAT : O_RDWR | O_APPEND | O_CREAT | O_EXCL;
     o->fd = open(o->path, how | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0666);
     if (o->fd < 0) return apr_fail(err, APR_E_IO, "%s: %s", o->path, strerror(errno));
     o->is_file = !is_pipe;
@@ -213,8 +213,29 @@ void apr_batch_output_close(apr_batch_output *o)
 
 /* --- writing --- */
 
+/* Another program may have removed, renamed, replaced or emptied the file since it was opened. */
+static apr_status check_file(const apr_batch_output *o, apr_error *err)
+{
+    struct stat ours, named;
+
+    if (!o->is_file) return APR_OK;
+    if (fstat(o->fd, &ours) != 0) return apr_fail(err, APR_E_IO, "%s: %s", o->path, strerror(errno));
+    const bool is_there = lstat(o->path, &named) == 0;
+    if (!is_there && errno != ENOENT) return apr_fail(err, APR_E_IO, "%s: %s", o->path, strerror(errno));
+    if (!is_there || named.st_dev != ours.st_dev || named.st_ino != ours.st_ino)
+        return apr_fail(err, APR_E_IO,
+                        "%s: another program removed, renamed or replaced the file while it was written; run the batch again", o->path);
+    if ((uint64_t)ours.st_size != o->n_bytes)
+        return apr_fail(err, APR_E_IO,
+                        "%s: another program changed the file while it was written: it has %llu bytes instead of %llu; "
+                        "--resume answers what is missing",
+                        o->path, (unsigned long long)ours.st_size, (unsigned long long)o->n_bytes);
+    return APR_OK;
+}
+
 apr_status apr_batch_output_write(apr_batch_output *o, const char *line, size_t n_bytes, apr_error *err)
 {
+    APR_TRY(check_file(o, err));
     for (size_t at = 0; at < n_bytes;) {
         const ssize_t n = write(o->fd, line + at, n_bytes - at);
         if (n >= 0) {
@@ -235,5 +256,5 @@ apr_status apr_batch_output_write(apr_batch_output *o, const char *line, size_t 
 apr_status apr_batch_output_finish(apr_batch_output *o, apr_error *err)
 {
     if (o->is_file && fsync(o->fd) != 0) return apr_fail(err, APR_E_IO, "%s: %s", o->path, strerror(errno));
-    return APR_OK;
+    return check_file(o, err);
 }

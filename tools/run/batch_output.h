@@ -41,9 +41,10 @@ void apr_batch_output_close(apr_batch_output *out);
 
 /* What an earlier run answered to that line; NULL: nothing. */
 const apr_done_line *apr_batch_output_find(const apr_batch_output *out, int64_t number);
-/* A whole line, with its '\n'. APR_E_IO: what could not be written is taken back. */
+/* A whole line, with its '\n'. APR_E_IO: what could not be written is taken back; or another program removed, replaced or changed the
+ * file since the last line. */
 apr_status apr_batch_output_write(apr_batch_output *out, const char *line, size_t n_bytes, apr_error *err);
-/* All of it on the disk. */
+/* All of it on the disk, under the name that it was opened with. */
 apr_status apr_batch_output_finish(apr_batch_output *out, apr_error *err);
 
 enum { APR_BATCH_KEY_BYTES = 18 };
