@@ -1,6 +1,7 @@
 /* tools/run/batch_lines.h: lines as they come from a file or a pipe. */
 #include "tools/run/batch_lines.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,6 +28,15 @@ static apr_line_state read_line(apr_line_reader *r, bool may_wait, apr_line *lin
 {
     apr_line_state state;
     assert_int_equal(apr_line_read(r, may_wait, &state, line, NULL), APR_OK);
+    return state;
+}
+
+/* Long lines come in several calls. */
+static apr_line_state read_long(apr_line_reader *r, apr_line *line)
+{
+    apr_line_state state;
+    do state = read_line(r, true, line);
+    while (state == APR_LINE_LATER);
     return state;
 }
 
@@ -89,11 +99,11 @@ static void long_lines_come_whole_and_longer_ones_are_passed_over(void **state)
     apr_line_reader r = {.fd = fileno(file), .name = "file"};
     assert_true(apr_line_rewind(&r));
     for (int turn = 0; turn < 2; turn++) {
-        assert_int_equal(read_line(&r, true, &line), APR_LINE_HERE);
+        assert_int_equal(read_long(&r, &line), APR_LINE_HERE);
         assert_int_equal(line.n_bytes, n);
         assert_memory_equal(line.bytes, text, n);
         expect(&r, "short", 2);
-        assert_int_equal(read_line(&r, true, &line), APR_LINE_HERE);
+        assert_int_equal(read_long(&r, &line), APR_LINE_HERE);
         assert_true(line.is_too_long && line.bytes == NULL && line.number == 3);
         expect(&r, "after", 4);
         assert_int_equal(read_line(&r, true, &line), APR_LINE_NONE);
@@ -102,6 +112,22 @@ static void long_lines_come_whole_and_longer_ones_are_passed_over(void **state)
     apr_line_reader_close(&r);
     free(text);
     fclose(file);
+}
+
+static void a_line_without_an_end_hands_control_back(void **state)
+{
+    const int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    apr_line_reader r = {.fd = zeros, .name = "zeros"};
+    apr_line line;
+    (void)state;
+    assert_true(zeros >= 0);
+    for (int i = 0; i < 100; i++) { /* beyond the longest line, too */
+        assert_int_equal(read_line(&r, true, &line), APR_LINE_LATER);
+        assert_true(r.n <= APR_LINE_MAX_BYTES + (2 << 20));
+    }
+    assert_true(r.is_passing_over);
+    apr_line_reader_close(&r);
+    close(zeros);
 }
 
 static void what_is_limited_ends_there(void **state)
@@ -126,6 +152,7 @@ int main(void)
         cmocka_unit_test(a_line_that_has_not_come_yet_comes_later),
         cmocka_unit_test(spaces_alone_are_a_blank_line),
         cmocka_unit_test(long_lines_come_whole_and_longer_ones_are_passed_over),
+        cmocka_unit_test(a_line_without_an_end_hands_control_back),
         cmocka_unit_test(what_is_limited_ends_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

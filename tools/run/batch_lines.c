@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A signal may have come to another thread: who waits looks up now and then. */
-enum { READ_BYTES = 65536, WAIT_MS = 200 };
+/* A signal may have come to another thread: the caller gets control back after WAIT_MS without a byte, or MOST_READS reads without a line. */
+enum { READ_BYTES = 65536, WAIT_MS = 200, MOST_READS = 16 };
 
 /* Room for READ_BYTES more, behind what is not handed out yet. */
 static bool make_room(apr_line_reader *r)
@@ -57,10 +57,11 @@ static void hand_out(apr_line_reader *r, size_t n_bytes, size_t n_end, apr_line 
 
 apr_status apr_line_read(apr_line_reader *r, bool may_wait, apr_line_state *state, apr_line *line, apr_error *err)
 {
-    size_t seen = 0; /* of what is there, without a line end */
+    size_t seen = r->n_seen;
     bool is_there;
 
-    for (;;) {
+    r->n_seen = 0;
+    for (int n_reads = 0;; n_reads++) {
         const char *const from = r->n > r->at ? r->bytes + r->at : NULL;
         const char *const end = from != NULL && r->n - r->at > seen ? memchr(from + seen, '\n', r->n - r->at - seen) : NULL;
         if (end != NULL) {
@@ -75,8 +76,10 @@ apr_status apr_line_read(apr_line_reader *r, bool may_wait, apr_line_state *stat
             seen = 0;
         }
         if (r->at_end) break;
-        APR_TRY(read_more(r, may_wait, &is_there, err));
+        is_there = false;
+        if (n_reads < MOST_READS) APR_TRY(read_more(r, may_wait, &is_there, err));
         if (is_there) continue;
+        r->n_seen = seen;
         *state = APR_LINE_LATER;
         return APR_OK;
     }
@@ -94,7 +97,7 @@ void apr_line_reader_close(apr_line_reader *r)
 bool apr_line_rewind(apr_line_reader *r)
 {
     if (lseek(r->fd, 0, SEEK_SET) != 0) return false;
-    r->at = r->n = 0;
+    r->at = r->n = r->n_seen = 0;
     r->n_lines = 0;
     r->at_end = r->is_passing_over = false;
     return true;

@@ -15,6 +15,7 @@ typedef struct apr_line_reader {
     const char *name; /* for sentences */
     char *bytes;      /* [n] read and not handed out from `at` on */
     size_t at, n, capacity;
+    size_t n_seen;   /* of them, looked through for a line end */
     int64_t n_lines; /* handed out, blank ones too */
     bool at_end, is_passing_over;
     bool is_limited; /* only n_left bytes more are read of the file */
@@ -32,7 +33,7 @@ typedef struct apr_line {
 typedef enum { APR_LINE_HERE, APR_LINE_LATER, APR_LINE_NONE } apr_line_state;
 
 /* The next line; the last needs no line end. LATER: there is none yet, though may_wait waits for a
- * while. APR_E_IO, APR_E_MEMORY. */
+ * while, or a line is so long that a part of it was read; call again. APR_E_IO, APR_E_MEMORY. */
 apr_status apr_line_read(apr_line_reader *reader, bool may_wait, apr_line_state *state, apr_line *line, apr_error *err);
 void apr_line_reader_close(apr_line_reader *reader); /* of memory; not the file */
 /* From the beginning again. False where that cannot be done. */
