@@ -1,7 +1,7 @@
 /* recipe.c - walks the tensors once and writes down what each becomes, with the reason. */
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "quant/recipe.h"
 
+#include "formats/base/pattern.h"
 #include "formats/model/made.h"
 #include "formats/model/packed_weights.h"
 #include "formats/model/packing.h"
@@ -10,7 +10,6 @@
 #include "kernels/transcode.h"
 #include "quant/mixtures.h"
 
-#include <pcre2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +20,9 @@ typedef struct chooser {
     const apr_family *family; /* the model's card, or NULL */
     const apr_recipe_options *options;
     const apr_mixture *mixture;
-    pcre2_code **patterns; /* one for each override */
-    pcre2_match_data *match;
-    int64_t n_v, n_down; /* tensors of the two classes with a "more" rule */
-    int64_t *places;     /* [n_tensors] of each such tensor in its class */
+    const apr_pattern **patterns; /* one for each override */
+    int64_t n_v, n_down;          /* tensors of the two classes with a "more" rule */
+    int64_t *places;              /* [n_tensors] of each such tensor in its class */
     bool eight_experts, is_70b;
 } chooser;
 
@@ -69,34 +67,29 @@ static apr_status find_places(chooser *c, apr_recipe *recipe, apr_error *err)
     return ok ? APR_OK : apr_no_memory(err, "a recipe");
 }
 
-static apr_status compile_overrides(chooser *c, apr_error *err)
+static apr_status compile_overrides(chooser *c, apr_recipe *recipe, apr_error *err)
 {
     const size_t n = c->options->n_overrides;
-    c->patterns = calloc(n > 0 ? n : 1, sizeof *c->patterns);
-    c->match = pcre2_match_data_create(1, NULL);
-    if (c->patterns == NULL || c->match == NULL) return apr_no_memory(err, "the --tensor patterns");
-    for (size_t i = 0; i < n; i++) {
-        int code;
-        PCRE2_SIZE at;
-        PCRE2_UCHAR text[128];
-        const char *const regex = c->options->overrides[i].regex;
-        c->patterns[i] = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED, 0, &code, &at, NULL);
-        if (c->patterns[i] != NULL) continue;
-        pcre2_get_error_message(code, text, sizeof text);
-        return apr_fail(err, APR_E_USAGE, "--tensor '%s': %s at character %zu", regex, (const char *)text, (size_t)at);
-    }
+    c->patterns = apr_arena_array(&recipe->arena, n + 1, sizeof *c->patterns);
+    if (c->patterns == NULL) return apr_no_memory(err, "the --tensor patterns");
+    for (size_t i = 0; i < n; i++)
+        APR_TRY(apr_pattern_compile(&c->patterns[i], "--tensor", c->options->overrides[i].regex, APR_PATTERN_OF_USER, &recipe->arena, err));
     return APR_OK;
 }
 
 /* The first --tensor whose expression is found in the canonical name or in the origin's; NULL when none is. */
-static const apr_recipe_override *find_override(const chooser *c, const apr_tensor *tensor)
+static apr_status find_override(const chooser *c, const apr_tensor *tensor, const apr_recipe_override **override, apr_error *err)
 {
     const char *const names[] = {tensor->name, tensor->origin_name};
-    for (size_t i = 0; i < c->options->n_overrides; i++)
-        for (size_t j = 0; j < 2; j++)
-            if (names[j] != NULL && pcre2_match(c->patterns[i], (PCRE2_SPTR)names[j], strlen(names[j]), 0, 0, c->match, NULL) >= 0)
-                return &c->options->overrides[i];
-    return NULL;
+    bool found = false;
+
+    *override = NULL;
+    for (size_t i = 0; i < c->options->n_overrides && !found; i++) {
+        for (size_t j = 0; j < 2 && !found; j++)
+            if (names[j] != NULL) APR_TRY(apr_pattern_find(c->patterns[i], names[j], &found, err));
+        if (found) *override = &c->options->overrides[i];
+    }
+    return APR_OK;
 }
 
 static void want(apr_recipe_line *line, apr_dtype to, const char *reason)
@@ -277,9 +270,10 @@ static bool is_matrix_by_shape(const chooser *c, const apr_tensor *t)
 static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *line, apr_error *err)
 {
     const apr_purpose_of_tensor found = apr_find_purpose(c->family, line->tensor);
-    const apr_recipe_override *const override = find_override(c, line->tensor);
+    const apr_recipe_override *override;
     const bool carried = !apr_can_decode(line->tensor->dtype) || !apr_dtype_is_weights(line->tensor->dtype);
 
+    APR_TRY(find_override(c, line->tensor, &override, err));
     line->purpose = found.purpose;
     want(line, APR_DTYPE_COUNT, "kept");
     line->asked_for = override != NULL;
@@ -400,12 +394,9 @@ apr_status apr_recipe_make(apr_recipe *recipe, const apr_model *model, const apr
         recipe->file_type = c.mixture->file_type;
     }
     if (options->mixture != NULL || options->n_overrides > 0) APR_TRY(apr_refuse_packed(model, "brought to another type", err));
-    apr_status status = compile_overrides(&c, err);
+    apr_status status = compile_overrides(&c, recipe, err);
     if (status == APR_OK) status = make_lines(&c, recipe, err);
     if (status == APR_OK) status = drop_stale_scales(model, recipe, err);
-    for (size_t i = 0; c.patterns != NULL && i < options->n_overrides; i++) pcre2_code_free(c.patterns[i]);
-    free(c.patterns);
-    pcre2_match_data_free(c.match);
     if (status != APR_OK) apr_recipe_close(recipe);
     return status;
 }

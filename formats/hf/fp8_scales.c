@@ -167,7 +167,9 @@ apr_status apr_bind_scales(apr_model *model, const apr_attachment *config, apr_e
         const apr_tensor *const scale = find_scale(model, weight, name, sizeof name);
         if (scale == NULL || scale->dtype == APR_U8) continue; /* plain FP8, or MXFP8: apr_bind_packings */
         block_size own;
-        if (stated_block(model, weight, &own)) {
+        const bool is_stated = stated_block(model, weight, &own);
+        APR_TRY(apr_quantization_check(model->quantization, err));
+        if (is_stated) {
             APR_TRY(bind(weight, scale, own, model->path, err));
             continue;
         }

@@ -84,6 +84,10 @@ const apr_quant_scheme *apr_quantization_of(const apr_quantization *quantization
 const apr_quant_scheme *apr_quantization_of_tensor(const apr_quantization *quantization, const char *name, size_t n,
                                                    apr_quant_layout layout);
 
+/* Has every pattern been decided that the two functions above have looked for since? APR_E_UNSUPPORTED: one took too long on a name, and
+ * what was answered for that name does not count. */
+apr_status apr_quantization_check(const apr_quantization *quantization, apr_error *err);
+
 /* Bytes of n_matrices equal matrices [rows, columns] that share their tensors (a stack of experts; 1 otherwise): codes, scales
  * and zero points, each tensor padded to 64. UINT64_MAX stands for more than can be counted. */
 uint64_t apr_quant_bytes(const apr_quant_scheme *scheme, int64_t n_matrices, int64_t rows, int64_t columns);
@@ -104,5 +108,7 @@ apr_status apr_name_patterns_make(const char *const *texts, size_t n, apr_arena 
                                   const char **bad, apr_error *err);
 /* Index of the first pattern that covers the module; -1: none. */
 int64_t apr_name_patterns_find(const apr_name_patterns *patterns, const char *module);
+/* Patterns may be NULL. */
+apr_status apr_name_patterns_check(const apr_name_patterns *patterns, apr_error *err);
 
 #endif

@@ -1,16 +1,16 @@
 /* hf_quantization_names.c - which pattern of a list covers a module's name: whole names by hash, '*' and "re:" one by one. */
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "formats/hf/hf_quantization.h"
 
-#include <pcre2.h>
+#include "formats/base/pattern.h"
+
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_NAME = 512, MATCH_LIMIT = 200000 /* steps of one expression: names are short, hostile expressions are not */ };
+enum { MAX_NAME = 512 };
 
 typedef struct pattern {
     const char *text; /* without "language_model." */
-    pcre2_code *regex;
+    const apr_pattern *regex;
     bool is_glob;
     uint32_t next; /* in its bucket, 1-based; 0: the last */
 } pattern;
@@ -20,13 +20,10 @@ struct apr_name_patterns {
     size_t n;
     size_t n_others; /* of globs and regular expressions */
     uint32_t *others;
-    uint32_t *buckets; /* [n_buckets] 1-based heads of chains of plain names */
-    size_t n_buckets;  /* a power of two */
-    pcre2_match_context *limits;
+    uint32_t *buckets;   /* [n_buckets] 1-based heads of chains of plain names */
+    size_t n_buckets;    /* a power of two */
+    apr_error *given_up; /* the first failure to look for one of them */
 };
-
-static void *from_arena(size_t n_bytes, void *arena) { return apr_arena_alloc(arena, n_bytes); }
-static void keep(void *memory, void *arena) { (void)memory, (void)arena; } /* goes with the arena */
 
 static size_t hash_of(const char *text, size_t n)
 {
@@ -51,19 +48,13 @@ static const char *anywhere(const char *regex)
     return begins_with_any ? regex + 2 : NULL;
 }
 
-static apr_status add_regex(apr_name_patterns *p, pattern *item, pcre2_general_context *memory, apr_error *err)
+/* item->regex stays NULL for what is not an expression. */
+static apr_status add_regex(pattern *item, apr_arena *arena, apr_error *err)
 {
-    int code;
-    PCRE2_SIZE at;
-    pcre2_compile_context *const context = pcre2_compile_context_create(memory);
-
-    if (p->limits == NULL) p->limits = pcre2_match_context_create(memory);
-    if (context == NULL || p->limits == NULL) return apr_no_memory(err, "a list of module names");
-    pcre2_set_match_limit(p->limits, MATCH_LIMIT);
     const char *const whole = item->text + 3, *const rest = anywhere(whole);
-    item->regex = pcre2_compile((PCRE2_SPTR)(rest != NULL ? rest : whole), PCRE2_ZERO_TERMINATED,
-                                (rest != NULL ? 0 : PCRE2_ANCHORED) | PCRE2_UTF, &code, &at, context);
-    return APR_OK;
+    const unsigned flags = APR_PATTERN_UTF | (rest != NULL ? 0 : APR_PATTERN_AT_START);
+    const apr_status status = apr_pattern_compile(&item->regex, "config.json", rest != NULL ? rest : whole, flags, arena, NULL);
+    return status == APR_E_MEMORY ? apr_no_memory(err, "a list of module names") : APR_OK;
 }
 
 static void add_plain(apr_name_patterns *p, size_t at)
@@ -77,23 +68,24 @@ apr_status apr_name_patterns_make(const char *const *texts, size_t n, apr_arena 
                                   const char **bad, apr_error *err)
 {
     apr_name_patterns *const p = apr_arena_alloc(arena, sizeof *p);
-    pcre2_general_context *const memory = pcre2_general_context_create(from_arena, keep, arena);
 
     *patterns = p;
     *bad = NULL;
-    if (p == NULL || memory == NULL) return apr_no_memory(err, "a list of module names");
+    if (p == NULL) return apr_no_memory(err, "a list of module names");
     for (p->n_buckets = 8; p->n_buckets < 2 * n;) p->n_buckets *= 2;
     p->items = apr_arena_array(arena, n + 1, sizeof *p->items);
     p->others = apr_arena_array(arena, n + 1, sizeof *p->others);
     p->buckets = apr_arena_array(arena, p->n_buckets, sizeof *p->buckets);
-    if (p->items == NULL || p->others == NULL || p->buckets == NULL) return apr_no_memory(err, "a list of module names");
+    p->given_up = apr_arena_alloc(arena, sizeof *p->given_up);
+    if (p->given_up == NULL || p->items == NULL || p->others == NULL || p->buckets == NULL)
+        return apr_no_memory(err, "a list of module names");
     p->n = n;
     for (size_t i = n; i-- > 0;) { /* backwards: the first of equals is found first */
         const bool is_regex = strncmp(texts[i], "re:", 3) == 0;
         p->items[i].text = is_regex ? texts[i] : look_through(texts[i], arena);
         if (p->items[i].text == NULL) return apr_no_memory(err, "a list of module names");
         p->items[i].is_glob = !is_regex && strchr(texts[i], '*') != NULL;
-        if (is_regex) APR_TRY(add_regex(p, &p->items[i], memory, err));
+        if (is_regex) APR_TRY(add_regex(&p->items[i], arena, err));
         if (is_regex && p->items[i].regex == NULL) *bad = texts[i];
         if (!is_regex && !p->items[i].is_glob) add_plain(p, i);
     }
@@ -138,18 +130,18 @@ static bool glob_contains(const char *glob, const char *module, size_t n)
 }
 
 /* The module's name as a checkpoint of a larger model may have it: expressions are written for that. */
-static bool regex_covers(const apr_name_patterns *p, const pcre2_code *regex, const char *module)
+static bool regex_covers(const apr_name_patterns *p, const apr_pattern *regex, const char *module)
 {
     char names[3][MAX_NAME];
     bool found = false;
-    pcre2_match_data *const match = pcre2_match_data_create(1, NULL);
 
-    if (match == NULL) return false;
     snprintf(names[0], MAX_NAME, "%s", module);
     snprintf(names[1], MAX_NAME, "model.language_model.%s", strncmp(module, "model.", 6) == 0 ? module + 6 : module);
     snprintf(names[2], MAX_NAME, "language_model.%s", module);
-    for (int i = 0; i < 3 && !found; i++) found = pcre2_match(regex, (PCRE2_SPTR)names[i], strlen(names[i]), 0, 0, match, p->limits) >= 0;
-    pcre2_match_data_free(match);
+    for (int i = 0; i < 3 && !found; i++) {
+        const apr_status status = apr_pattern_find(regex, names[i], &found, p->given_up);
+        if (status != APR_OK) p->given_up->status = status;
+    }
     return found;
 }
 
@@ -178,4 +170,9 @@ int64_t apr_name_patterns_find(const apr_name_patterns *p, const char *module)
         if (item->is_glob ? glob_contains(item->text, module, n) : regex_covers(p, item->regex, module)) first = p->others[i];
     }
     return first < INT64_MAX ? first : -1;
+}
+
+apr_status apr_name_patterns_check(const apr_name_patterns *p, apr_error *err)
+{
+    return p == NULL || p->given_up->status == APR_OK ? APR_OK : apr_fail(err, p->given_up->status, "%s", p->given_up->text);
 }

@@ -31,6 +31,13 @@ const apr_quant_scheme *apr_quantization_of_tensor(const apr_quantization *q, co
     return scheme != NULL && scheme->layout == layout ? scheme : NULL;
 }
 
+apr_status apr_quantization_check(const apr_quantization *q, apr_error *err)
+{
+    if (q == NULL) return APR_OK;
+    APR_TRY(apr_name_patterns_check(q->skipped, err));
+    return apr_name_patterns_check(q->targets, err);
+}
+
 /* --- sums that stop at UINT64_MAX --- */
 
 static uint64_t times(uint64_t a, uint64_t b)

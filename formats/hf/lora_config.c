@@ -1,14 +1,13 @@
 /* lora_config.c - adapter_config.json: what is done, what changes nothing, and what is refused by name. */
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "formats/base/json.h"
+#include "formats/base/pattern.h"
 #include "formats/hf/lora.h"
 
 #include <math.h>
-#include <pcre2.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_PATTERNS = 4096, MOST_RANK = 1 << 20, MATCH_LIMIT = 100000 };
+enum { MOST_PATTERNS = 4096, MOST_RANK = 1 << 20 };
 
 /* Fields that are read here or below, or that say how the adapter was trained and no more. */
 static const char *const known[] = {"peft_type",
@@ -187,28 +186,21 @@ apr_status apr_lora_config_read(apr_lora_config *config, const uint8_t *text, si
 /* PEFT's rule: the expression is the end of the name, and begins it or follows a dot. */
 static apr_status matches(const apr_lora_config *c, const char *key, const char *module, bool *found, apr_error *err)
 {
-    char pattern[1100];
-    int code;
-    PCRE2_SIZE at;
+    char text[1100];
+    const apr_pattern *pattern;
+    apr_arena arena = {0};
 
     *found = false;
     if (strlen(key) > 1000) return apr_fail(err, APR_E_UNSUPPORTED, "%s: the pattern '%.60s...' is too long", c->where, key);
-    snprintf(pattern, sizeof pattern, "^(?:.*\\.)?(?:%s)$", key);
-    pcre2_code *const compiled = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_DOLLAR_ENDONLY, &code, &at, NULL);
-    if (compiled == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: the pattern '%.100s' is no regular expression", c->where, key);
-    pcre2_match_data *const match = pcre2_match_data_create(1, NULL);
-    pcre2_match_context *const context = pcre2_match_context_create(NULL);
-    const bool ok = match != NULL && context != NULL;
-    if (ok) pcre2_set_match_limit(context, MATCH_LIMIT);
-    const int result = ok ? pcre2_match(compiled, (PCRE2_SPTR)module, strlen(module), 0, 0, match, context) : 0;
-    pcre2_match_context_free(context);
-    pcre2_match_data_free(match);
-    pcre2_code_free(compiled);
-    if (!ok) return apr_no_memory(err, "the patterns of an adapter");
-    if (result < 0 && result != PCRE2_ERROR_NOMATCH)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the pattern '%.100s' takes too long to look for in '%.100s'", c->where, key, module);
-    *found = result >= 0;
-    return APR_OK;
+    snprintf(text, sizeof text, "^(?:.*\\.)?(?:%s)$", key);
+    apr_status status = apr_pattern_compile(&pattern, c->where, text, 0, &arena, NULL);
+    if (status == APR_E_DAMAGED) apr_fail(err, status, "%s: the pattern '%.100s' is not a regular expression", c->where, key);
+    if (status == APR_OK) status = apr_pattern_find(pattern, module, found, NULL);
+    if (status == APR_E_UNSUPPORTED)
+        apr_fail(err, status, "%s: the pattern '%.100s' takes too long to look for in '%.100s'", c->where, key, module);
+    if (status == APR_E_MEMORY) apr_no_memory(err, "the patterns of an adapter");
+    apr_arena_close(&arena);
+    return status;
 }
 
 static apr_status look_up(const apr_lora_config *c, const apr_lora_pattern *patterns, size_t n, const char *module, double *value,

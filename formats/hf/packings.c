@@ -121,5 +121,7 @@ apr_status apr_bind_packings(apr_model *model, apr_error *err)
     }
     model->packings = apr_arena_array(&model->arena, n + 1, sizeof *model->packings);
     if (model->packings == NULL) return apr_no_memory(err, "packed weights");
-    return bind_all(model, &shared, err);
+    const apr_status status = bind_all(model, &shared, err);
+    APR_TRY(apr_quantization_check(model->quantization, err)); /* its sentence came first */
+    return status;
 }

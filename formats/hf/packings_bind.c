@@ -37,7 +37,9 @@ apr_status apr_need_part(apr_binding *b, const char *ending, const apr_tensor **
 
 const apr_quant_scheme *apr_stated_scheme(const apr_binding *b, apr_quant_layout layout)
 {
-    return apr_quantization_of_tensor(b->model->quantization, b->codes->name, b->n_stem, layout);
+    const apr_quant_scheme *const scheme = apr_quantization_of_tensor(b->model->quantization, b->codes->name, b->n_stem, layout);
+    (void)apr_quantization_check(b->model->quantization, b->err); /* the sentence; apr_bind_packings returns the status */
+    return scheme;
 }
 
 /* --- checks --- */

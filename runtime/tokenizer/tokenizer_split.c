@@ -35,6 +35,10 @@ static pcre2_code *compile(const char *translated, pcre2_compile_context *contex
     /* anchored: the steps of a match are counted anew from each position, so the positions are walked here */
     const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C;
     pcre2_code *const compiled = pcre2_compile((PCRE2_SPTR)translated, PCRE2_ZERO_TERMINATED, options, &code, &at, context);
+    if (compiled == NULL && code == PCRE2_ERROR_HEAP_FAILED) {
+        apr_no_memory(err, "the tokenizer's pattern");
+        return NULL;
+    }
     if (compiled == NULL) {
         pcre2_get_error_message(code, why, sizeof why);
         apr_fail(err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern is not understood: %s", (const char *)why);

@@ -219,6 +219,27 @@ static void skipped_modules_are_found_in_every_spelling(void **state)
     }
 }
 
+/* A pattern that is given up on a name has not said that the module is not covered. */
+static void patterns_that_take_too_long_are_a_failure(void **state)
+{
+    (void)state;
+    static const char *const lists[] = {"\"ignore\": [\"re:(.+)+x|.*o_proj\"]", "\"ignore\": [\"re:.*(.+)+[!?]\"]"};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        apr_arena arena = {0};
+        apr_error err = {0};
+        char config[256];
+        snprintf(config, sizeof config, "{\"quant_method\": \"fp8\", %s}", lists[i]);
+        const apr_quantization *const q = read_config(config, &arena);
+        assert_non_null(q);
+        assert_int_equal(apr_quantization_check(q, NULL), APR_OK);
+        apr_quantization_of(q, "model.layers.3.self_attn.o_proj", APR_MODULE_LINEAR);
+        assert_int_equal(apr_quantization_check(q, &err), APR_E_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "takes too long"));
+        apr_arena_close(&arena);
+    }
+    assert_int_equal(apr_quantization_check(NULL, NULL), APR_OK);
+}
+
 static void the_first_rule_that_covers_a_module_counts(void **state)
 {
     (void)state;
@@ -280,6 +301,7 @@ int main(void)
         cmocka_unit_test(what_is_not_understood_is_named),
         cmocka_unit_test(it_is_found_wherever_it_is_written),
         cmocka_unit_test(skipped_modules_are_found_in_every_spelling),
+        cmocka_unit_test(patterns_that_take_too_long_are_a_failure),
         cmocka_unit_test(the_first_rule_that_covers_a_module_counts),
         cmocka_unit_test(gpt_oss_quantizes_its_experts_alone),
         cmocka_unit_test(sizes_beyond_counting_saturate),

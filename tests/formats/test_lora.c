@@ -247,7 +247,7 @@ static void a_configuration_that_makes_no_sense_is_damaged(void **state)
         {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"rank_pattern\":[1]}", "rank_pattern is no object"},
         {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"rank_pattern\":{\"q\":0}}", "rank_pattern of 'q' is no rank"},
         {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"alpha_pattern\":{\"q\":\"x\"}}", "alpha_pattern of 'q' is no number"},
-        {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"alpha_pattern\":{\"q(\":1}}", "'q(' is no regular expression"},
+        {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,\"alpha_pattern\":{\"q(\":1}}", "'q(' is not a regular expression"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++)

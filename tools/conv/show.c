@@ -12,7 +12,7 @@ static const apr_option option_table[] = {
     {"metadata", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the list of metadata keys", APR_TO(apr_show_options, metadata)},
     {"parts", 0, APR_OPTION_FLAG, NULL, NULL, "list the tensors of packed matrices (GPTQ, AWQ, NVFP4, ...) one by one",
      APR_TO(apr_show_options, parts)},
-    {"filter", 0, APR_OPTION_STRING, "REGEX", NULL, "list only tensors whose name matches this extended regular expression",
+    {"filter", 0, APR_OPTION_STRING, "REGEX", NULL, "list only tensors whose name matches this regular expression",
      APR_TO(apr_show_options, filter)},
     {0},
 };
@@ -137,21 +137,23 @@ const char *apr_vocab_kind_name(apr_vocab_kind kind)
     return names[kind];
 }
 
-static apr_status compile_filter(regex_t *filter, const char *pattern, apr_error *err)
+/* Before a line is printed: an expression that takes too long on a name is refused. */
+static apr_status try_filter(const apr_pattern *filter, const apr_model *model, apr_error *err)
 {
-    char reason[128];
-    const int failure = regcomp(filter, pattern, REG_EXTENDED | REG_NOSUB);
-    if (failure == 0) return APR_OK;
-    regerror(failure, filter, reason, sizeof reason);
-    return apr_fail(err, APR_E_USAGE, "--filter: '%s' is no regular expression: %s", pattern, reason);
+    bool found;
+    if (filter == NULL) return APR_OK;
+    for (size_t i = 0; i < model->n_tensors; i++) APR_TRY(apr_pattern_find(filter, model->tensors[i].name, &found, err));
+    for (size_t i = 0; i < model->n_packings; i++) APR_TRY(apr_pattern_find(filter, model->packings[i].name, &found, err));
+    return APR_OK;
 }
 
-static apr_status show_model(const apr_call *call, const regex_t *wanted, apr_error *err)
+static apr_status show_model(const apr_call *call, const apr_pattern *wanted, apr_error *err)
 {
     const apr_show_options *const options = call->options;
     apr_model model;
 
     apr_status status = apr_model_open(&model, call->operands[0], err);
+    if (status == APR_OK) status = try_filter(wanted, &model, err);
     if (status == APR_OK && call->answer->json) status = apr_show_json(&model, options, wanted, &call->answer->body, err);
     else if (status == APR_OK) status = apr_show_text(&model, options, wanted, err);
     apr_model_close(&model);
@@ -162,13 +164,14 @@ static apr_status run_show(const apr_call *call, apr_error *err)
 {
     const apr_show_options *const options = call->options;
     const char *const path = call->operands[0];
-    regex_t filter;
+    const apr_pattern *wanted = NULL;
+    apr_arena arena = {0};
 
-    if (options->filter != NULL) APR_TRY(compile_filter(&filter, options->filter, err));
-    const regex_t *const wanted = options->filter != NULL ? &filter : NULL;
-    const apr_status status =
-        apr_is_adapter(path) ? apr_show_adapter(path, options, wanted, call->answer, err) : show_model(call, wanted, err);
-    if (options->filter != NULL) regfree(&filter);
+    apr_status status = APR_OK;
+    if (options->filter != NULL) status = apr_pattern_compile(&wanted, "--filter", options->filter, APR_PATTERN_OF_USER, &arena, err);
+    if (status == APR_OK)
+        status = apr_is_adapter(path) ? apr_show_adapter(path, options, wanted, call->answer, err) : show_model(call, wanted, err);
+    apr_arena_close(&arena);
     return status;
 }
 

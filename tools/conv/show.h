@@ -2,14 +2,13 @@
 #ifndef APR_TOOLS_SHOW_H
 #define APR_TOOLS_SHOW_H
 
+#include "formats/base/pattern.h"
 #include "formats/model/packing.h"
 #include "tools/cli/cli.h"
 
-#include <regex.h>
-
 typedef struct apr_show_options {
     bool tensors, metadata, parts;
-    const char *filter; /* extended regular expression on tensor names, or NULL */
+    const char *filter; /* regular expression on tensor names, or NULL */
 } apr_show_options;
 
 extern const apr_command apr_show_command;
@@ -54,17 +53,20 @@ const char *apr_ffn_kind_name(uint8_t kind);
 const char *apr_position_name(uint8_t has_none);
 const char *apr_vocab_kind_name(apr_vocab_kind kind);
 
-apr_status apr_show_text(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_error *err);
-apr_status apr_show_json(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_json_text *out,
+apr_status apr_show_text(const apr_model *model, const apr_show_options *options, const apr_pattern *filter, apr_error *err);
+apr_status apr_show_json(const apr_model *model, const apr_show_options *options, const apr_pattern *filter, apr_json_text *out,
                          apr_error *err);
 /* Of a packed matrix: all its parts as stored. */
 uint64_t apr_matrix_bytes(const apr_tensor *matrix);
 /* The same for an adapter at that path, in one form or the other (show_adapter.c). */
-apr_status apr_show_adapter(const char *path, const apr_show_options *options, const regex_t *filter, apr_answer *answer, apr_error *err);
+apr_status apr_show_adapter(const char *path, const apr_show_options *options, const apr_pattern *filter, apr_answer *answer,
+                            apr_error *err);
 
-static inline bool apr_is_shown(const regex_t *filter, const apr_tensor *tensor)
+/* The filter has been looked for in this name before, without a failure. */
+static inline bool apr_is_shown(const apr_pattern *filter, const char *name)
 {
-    return filter == NULL || regexec(filter, tensor->name, 0, NULL, 0) == 0;
+    bool found = true;
+    return filter == NULL || (apr_pattern_find(filter, name, &found, NULL) == APR_OK && found);
 }
 
 #endif

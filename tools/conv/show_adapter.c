@@ -7,11 +7,6 @@
 
 #include <string.h>
 
-static bool is_shown(const regex_t *filter, const apr_adapter_change *change)
-{
-    return filter == NULL || regexec(filter, change->name, 0, NULL, 0) == 0;
-}
-
 static uint64_t tensor_bytes(const apr_adapter *adapter)
 {
     uint64_t n = 0;
@@ -19,7 +14,7 @@ static uint64_t tensor_bytes(const apr_adapter *adapter)
     return n;
 }
 
-static apr_status print_changes(const apr_adapter *adapter, const regex_t *filter, apr_error *err)
+static apr_status print_changes(const apr_adapter *adapter, const apr_pattern *filter, apr_error *err)
 {
     static const apr_column columns[] = {{"changes", false}, {"shape", false}, {"rank", true}, {"scale", true}, {"type", false}};
     apr_table table;
@@ -30,7 +25,7 @@ static apr_status print_changes(const apr_adapter *adapter, const regex_t *filte
     for (size_t i = 0; i < adapter->n_changes; i++) {
         const apr_adapter_change *const c = &adapter->changes[i];
         apr_tensor shape = {.rank = 2};
-        if (!is_shown(filter, c)) continue;
+        if (!apr_is_shown(filter, c->name)) continue;
         if (c->whole != NULL) shape = *c->whole;
         else shape.dims[0] = c->b->dims[0], shape.dims[1] = c->a->dims[1];
         apr_table_cell(&table, "%s", c->name);
@@ -42,7 +37,7 @@ static apr_status print_changes(const apr_adapter *adapter, const regex_t *filte
     return apr_table_print(&table, stdout, 2, err);
 }
 
-static apr_status print_text(const apr_adapter *adapter, const apr_show_options *options, const regex_t *filter, apr_error *err)
+static apr_status print_text(const apr_adapter *adapter, const apr_show_options *options, const apr_pattern *filter, apr_error *err)
 {
     static const apr_column columns[] = {{NULL, false}, {NULL, false}};
     apr_arena arena = {0};
@@ -65,7 +60,7 @@ static apr_status print_text(const apr_adapter *adapter, const apr_show_options 
     return status;
 }
 
-static void put_json(const apr_adapter *adapter, const apr_show_options *options, const regex_t *filter, apr_json_text *json)
+static void put_json(const apr_adapter *adapter, const apr_show_options *options, const apr_pattern *filter, apr_json_text *json)
 {
     static const char kind[] = "LoRA adapter";
 
@@ -76,7 +71,7 @@ static void put_json(const apr_adapter *adapter, const apr_show_options *options
     apr_json_open(json, "changes", '[');
     for (size_t i = 0; i < adapter->n_changes; i++) {
         const apr_adapter_change *const c = &adapter->changes[i];
-        if (!is_shown(filter, c)) continue;
+        if (!apr_is_shown(filter, c->name)) continue;
         apr_json_open(json, NULL, '{');
         apr_json_string(json, "name", c->name, strlen(c->name));
         apr_json_bool(json, "replaced", c->whole != NULL);
@@ -86,12 +81,20 @@ static void put_json(const apr_adapter *adapter, const apr_show_options *options
     apr_json_close(json, ']');
 }
 
-apr_status apr_show_adapter(const char *path, const apr_show_options *options, const regex_t *filter, apr_answer *answer, apr_error *err)
+apr_status apr_show_adapter(const char *path, const apr_show_options *options, const apr_pattern *filter, apr_answer *answer,
+                            apr_error *err)
 {
     apr_adapter adapter;
 
     APR_TRY(apr_adapter_open(&adapter, path, err));
     apr_status status = APR_OK;
+    bool found;
+    for (size_t i = 0; i < adapter.n_changes && filter != NULL && status == APR_OK; i++)
+        status = apr_pattern_find(filter, adapter.changes[i].name, &found, err);
+    if (status != APR_OK) {
+        apr_adapter_close(&adapter);
+        return status;
+    }
     if (answer->json) put_json(&adapter, options, filter, &answer->body);
     else status = print_text(&adapter, options, filter, err);
     apr_adapter_close(&adapter);

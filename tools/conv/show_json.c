@@ -229,21 +229,22 @@ static void put_matrix(const apr_tensor *matrix, apr_json_text *out)
     apr_json_close(out, '}');
 }
 
-static void put_lists(const apr_model *model, const apr_model_facts *facts, const regex_t *filter, apr_json_text *out)
+static void put_lists(const apr_model *model, const apr_model_facts *facts, const apr_pattern *filter, apr_json_text *out)
 {
     apr_json_open(out, "tensors", '[');
     for (size_t i = 0; i < model->n_tensors; i++)
-        if (apr_is_shown(filter, &model->tensors[i]))
+        if (apr_is_shown(filter, model->tensors[i].name))
             put_tensor(&model->tensors[i], facts->matrices[i] != NULL ? facts->matrices[i] : facts->scaled[i], out);
     apr_json_close(out, ']');
     if (model->n_packings == 0) return;
     apr_json_open(out, "matrices", '[');
     for (size_t i = 0; i < model->n_packings; i++)
-        if (apr_is_shown(filter, &model->packings[i])) put_matrix(&model->packings[i], out);
+        if (apr_is_shown(filter, model->packings[i].name)) put_matrix(&model->packings[i], out);
     apr_json_close(out, ']');
 }
 
-apr_status apr_show_json(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_json_text *out, apr_error *err)
+apr_status apr_show_json(const apr_model *model, const apr_show_options *options, const apr_pattern *filter, apr_json_text *out,
+                         apr_error *err)
 {
     apr_model_facts facts;
 

@@ -334,8 +334,8 @@ static void add_tensor(apr_table *table, const apr_tensor *tensor, const char *t
 }
 
 /* A packed matrix is listed once, where its codes lie, an FP8 weight with its scales; with --parts the tensors are. */
-static apr_status show_tensors(const apr_model *model, const apr_model_facts *facts, const apr_show_options *options, const regex_t *filter,
-                               apr_error *err)
+static apr_status show_tensors(const apr_model *model, const apr_model_facts *facts, const apr_show_options *options,
+                               const apr_pattern *filter, apr_error *err)
 {
     static const apr_column columns[] = {{"name", false}, {"type", false}, {"shape", false}, {"size", true}};
     apr_table table;
@@ -346,7 +346,7 @@ static apr_status show_tensors(const apr_model *model, const apr_model_facts *fa
     for (size_t i = 0; i < model->n_tensors; i++) {
         const apr_tensor *const tensor = &model->tensors[i], *const matrix = options->parts ? NULL : facts->matrices[i];
         if (matrix != NULL && matrix->packing->codes != tensor) continue;
-        if (!apr_is_shown(filter, matrix != NULL ? matrix : tensor)) continue;
+        if (!apr_is_shown(filter, matrix != NULL ? matrix->name : tensor->name)) continue;
         if (facts->scaled[i] != NULL && !options->parts) continue;
         const char *const fp8 = options->parts ? NULL : apr_fp8_scheme(tensor, text);
         if (matrix != NULL) add_tensor(&table, matrix, matrix->packing->scheme, apr_matrix_bytes(matrix));
@@ -356,7 +356,7 @@ static apr_status show_tensors(const apr_model *model, const apr_model_facts *fa
     return apr_table_print(&table, stdout, 2, err);
 }
 
-static apr_status show_all(const apr_model *model, const apr_model_facts *facts, const apr_show_options *options, const regex_t *filter,
+static apr_status show_all(const apr_model *model, const apr_model_facts *facts, const apr_show_options *options, const apr_pattern *filter,
                            apr_error *err)
 {
     APR_TRY(show_header(model, facts, err));
@@ -368,7 +368,7 @@ static apr_status show_all(const apr_model *model, const apr_model_facts *facts,
     return APR_OK;
 }
 
-apr_status apr_show_text(const apr_model *model, const apr_show_options *options, const regex_t *filter, apr_error *err)
+apr_status apr_show_text(const apr_model *model, const apr_show_options *options, const apr_pattern *filter, apr_error *err)
 {
     apr_model_facts facts;
 
