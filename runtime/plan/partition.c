@@ -215,7 +215,7 @@ static apr_status check_offload(const apr_program *p, const apr_offload *offload
     }
     if (has_experts)
         return apr_fail(err, APR_E_USAGE,
-                        "the first %lld layers of this %s model have no experts to offload; give --offload experts=N a larger N",
+                        "no layer up to number %lld of this %s model has experts to offload; give --offload experts=N a larger N",
                         (long long)offload->n_expert_layers, p->architecture);
     return apr_fail(err, APR_E_USAGE,
                     "a %s model without experts has none to offload; '--offload layers=N' computes whole layers on the host",

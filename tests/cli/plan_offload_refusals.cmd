@@ -4,3 +4,6 @@ for o in '--offload layer=3' '--offload layers=0' '--offload experts' '--gpus 0'
 done
 aprrun data/tiny-qwen2 --offload layers=1 -p x 2>&1
 echo "exit $?"
+# dense layers come first
+aprplan --gpu rtx4090 --offload experts=3 data/shapes/deepseek-v3.json 2>&1
+echo "exit $?"
