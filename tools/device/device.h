@@ -35,7 +35,7 @@ typedef struct apr_device_options {
          APR_OPTION_STRING,                                                                                                             \
          APR_OFFLOAD_NAMES,                                                                                                             \
          NULL,                                                                                                                          \
-         "compute a part on the host: a mixture's experts (or of N layers), or the first N layers (layers=all: all)",                                    \
+         "compute a part on the host: a mixture's experts (or of N layers), or the first N layers (layers=all: all)",                   \
          APR_TO(type, member.offload)},                                                                                                 \
         {"direct",                                                                                                                      \
          0,                                                                                                                             \
