@@ -227,8 +227,7 @@ static apr_dtype find_instead(const char *name)
     for (const apr_mixture_name *m = apr_mixture_names; m->name != NULL; m++)
         if (strcasecmp(m->name, name) == 0) return APR_DTYPE_COUNT;
     const apr_dtype dtype = apr_dtype_by_name(name);
-    const bool is_good =
-        dtype != APR_DTYPE_COUNT && apr_dtypes[dtype].class_of == APR_CLASS_BLOCK && !apr_dtypes[dtype].flat && apr_can_decode(dtype);
+    const bool is_good = dtype != APR_DTYPE_COUNT && apr_dtype_is_weights(dtype) && !apr_dtypes[dtype].flat && apr_can_decode(dtype);
     return is_good ? dtype : APR_DTYPE_COUNT;
 }
 
