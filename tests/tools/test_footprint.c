@@ -85,6 +85,10 @@ static void on_a_card_the_context_and_the_headroom_are_there_once(void **state)
     const uint64_t context = apr_plan_line_of(&a, APR_LINE_CONTEXT)->bytes, headroom = apr_plan_line_of(&a, APR_LINE_HEADROOM)->bytes;
     assert_true(context > 0 && headroom > 0);
     assert_int_equal(apr_planned_together(&a, &b), a.device_bytes + b.device_bytes - context - headroom);
+    apr_plan one = a; /* of one memory, what is on the host counts as well */
+    one.is_shared = true;
+    one.taken_bytes = a.device_bytes + 5;
+    assert_int_equal(apr_planned_together(&one, &one), apr_planned_together(&a, &a) + 10);
     apr_plan_close(&a);
     apr_plan_close(&b);
     apr_program_close(&program);

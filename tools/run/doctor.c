@@ -120,6 +120,7 @@ static void device_json(apr_json_text *json, const findings *f, const doctor_opt
     apr_json_int(json, "minor", f->facts.minor);
     apr_json_int(json, "sms", f->facts.n_sms);
     apr_json_uint(json, "memory_bytes", f->facts.total_bytes);
+    if (f->facts.is_integrated) apr_json_bool(json, "shared_memory", true);
     if (f->facts.used_bytes != UINT64_MAX) apr_json_uint(json, "memory_used_bytes", f->facts.used_bytes);
     put(json, "driver", f->facts.driver);
     if (f->complaint[0] != '\0') put(json, "error", f->complaint);
@@ -150,8 +151,8 @@ static void device_text(const findings *f, const doctor_options *o)
              f->capability.family != NULL ? f->capability.family : "unknown",
              f->capability.code == APR_CODE_PTX ? ", by PTX: the driver compiles it at the first start" : ", native code");
     line("capability", text);
-    snprintf(text, sizeof text, "%s%s%s, %d SMs", apr_size_text(size[0], f->facts.total_bytes),
-             f->facts.used_bytes != UINT64_MAX ? ", in use " : "",
+    snprintf(text, sizeof text, "%s%s%s%s, %d SMs", apr_size_text(size[0], f->facts.total_bytes),
+             f->facts.is_integrated ? " shared with the host" : "", f->facts.used_bytes != UINT64_MAX ? ", in use " : "",
              f->facts.used_bytes != UINT64_MAX ? apr_size_text(size[1], f->facts.used_bytes) : "", f->facts.n_sms);
     line("memory", text);
     if (f->read > 0) {

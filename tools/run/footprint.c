@@ -11,11 +11,13 @@ static uint64_t line_bytes(const apr_plan *plan, apr_line_id id)
     return line != NULL ? line->bytes : 0;
 }
 
+static uint64_t judged_bytes(const apr_plan *plan) { return plan->is_shared ? plan->taken_bytes : plan->device_bytes; }
+
 uint64_t apr_planned_together(const apr_plan *a, const apr_plan *b)
 {
     if (a->judged == APR_ON_HOST) return apr_saturating_add(a->host_bytes, b->host_bytes);
     const uint64_t shared = line_bytes(b, APR_LINE_CONTEXT) + line_bytes(b, APR_LINE_HEADROOM);
-    return apr_saturating_add(a->device_bytes, b->device_bytes - shared);
+    return apr_saturating_add(judged_bytes(a), judged_bytes(b) - shared);
 }
 
 static uint64_t weight_bytes(const apr_plan *plan)
