@@ -22,11 +22,12 @@ static double rotary_part(const apr_hparams *h)
     return (int64_t)(part * (double)h->head_dim) == h->rotary_dim ? part : nextafter(part, 2.0);
 }
 
-/* A part of the head turns, or the class would suppose so; latent attention's classes know theirs. */
+/* A part of the head turns, or the class would suppose so; most classes of latent attention know theirs. */
 static bool says_part(const apr_hparams *h, const apr_family_config *f)
 {
+    const bool knows_part = h->kv_lora_rank > 0 && !f->latent_part;
     const bool is_part = h->rotary_dim > 0 && h->head_dim > 0 && (h->rotary_dim < h->head_dim || f->partial_rotary_factor > 0);
-    return is_part && h->kv_lora_rank == 0 && h->rope.kind != APR_ROPE_PROPORTIONAL;
+    return is_part && !knows_part && h->rope.kind != APR_ROPE_PROPORTIONAL;
 }
 
 static void put_factors(apr_json_text *out, const char *key, const double *factors, int64_t n)
@@ -79,12 +80,15 @@ static void put_two_ropes(apr_json_text *out, const apr_hparams *h, const apr_fa
 
 static void put_rope(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
-    /* transformers 5 alone knows the proportional kind, and each layer's own */
+    /* transformers 5 alone knows the proportional kind, and each layer's own. It takes a null beside rope_parameters for an empty object,
+     * so null is said only where transformers 4 would suppose a scaling. */
     if (h->rope.kind != APR_ROPE_PLAIN && h->rope.kind != APR_ROPE_PROPORTIONAL) put_rope_object(out, "rope_scaling", h, f, false);
-    else apr_json_null(out, "rope_scaling");
+    else if (f->rope != NULL && !f->local_rope) apr_json_null(out, "rope_scaling");
     if (f->local_rope) put_two_ropes(out, h, f);
     else put_rope_object(out, "rope_parameters", h, f, true);
     if (says_part(h, f)) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
+    if (h->rope.n_factors > 0 && h->rope.original_context > 0) /* longrope's classes look for it here */
+        apr_json_int(out, "original_max_position_embeddings", h->rope.original_context);
 }
 
 /* --- numbers --- */
@@ -114,6 +118,15 @@ static void deny_default(apr_json_text *out, const apr_hparam_field *field, cons
     else if (strcmp(field->name, "attention_multiplier") == 0 && h->head_dim > 0) apr_json_real(out, key, 1.0 / sqrt((double)h->head_dim));
 }
 
+/* Numbers that transformers declares as integers, and refuses as 256.0. */
+static void put_real(apr_json_text *out, const char *key, double value)
+{
+    static const char whole[] = " query_pre_attn_scalar floor_scale ";
+
+    if (apr_has_word(whole, key) && value > 0 && value < 1e15 && value == floor(value)) apr_json_int(out, key, (int64_t)value);
+    else put_positive(out, key, value);
+}
+
 static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
     apr_hparams copy = *h; /* the table's accessors want to write */
@@ -126,7 +139,7 @@ static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_fami
         const double value = field->is_int ? (double)*apr_hparam_int(&copy, field) : *apr_hparam_real(&copy, field);
         if (key[0] == '\0' || is_written(&copy, f, i, key)) continue;
         if (value <= 0 && apr_family_default(f, field->name) > 0) deny_default(out, field, key, h);
-        else if (!field->is_int) put_positive(out, key, value);
+        else if (!field->is_int) put_real(out, key, value);
         else if (value > 0) apr_json_int(out, key, *apr_hparam_int(&copy, field));
     }
 }
@@ -274,11 +287,14 @@ static void put_choices(apr_json_text *out, const apr_hparams *h, const apr_fami
     if (apr_has_word(f->computes, "topk_method"))
         put_text(out, "topk_method", h->num_expert_groups > 0 ? "group_limited_greedy" : "greedy");
     if (apr_has_word(f->computes, "attn_temperature_tuning")) apr_json_bool(out, "attn_temperature_tuning", h->attn_temperature > 0);
+    if (h->per_layer_input_size > 0) apr_json_int(out, "vocab_size_per_layer_input", h->vocab_size);
     if (apr_has_word(f->computes, "block_auto_adjust_ff_dim")) apr_json_bool(out, "block_auto_adjust_ff_dim", false);
 }
 
 static void put_ids(apr_json_text *out, const apr_vocab *vocab)
 {
+    /* a class may suppose a padding token that the vocabulary has not, and asks for its row of the embedding */
+    if (vocab == NULL || vocab->n_tokens == 0 || vocab->pad_id < 0) apr_json_null(out, "pad_token_id");
     if (vocab == NULL || vocab->n_tokens == 0) return;
     if (vocab->bos_id >= 0) apr_json_int(out, "bos_token_id", vocab->bos_id);
     if (vocab->eos_id >= 0) apr_json_int(out, "eos_token_id", vocab->eos_id);

@@ -84,6 +84,7 @@ typedef struct apr_family_config {
     apr_spelling spellings[APR_MAX_SPELLINGS]; /* the first without a field ends them; so below */
     bool ff_is_expert;                         /* intermediate_size is the width of one expert */
     bool local_rope;                           /* sliding layers have a rotary base of their own */
+    bool latent_part;                          /* the class is told which part of a head of latent attention turns */
     /* Fields of config.json that change the arithmetic, " a b " or NULL. `computes`: refused in other families, done (or planned) in
      * this one. `refuses`: done or meaningless elsewhere, and refused here. `requires`: must not be false. */
     const char *computes, *refuses, *requires;

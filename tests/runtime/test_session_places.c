@@ -337,13 +337,6 @@ static void what_cannot_be_divided_is_refused(void **state)
 static uint64_t available_bytes;
 static uint64_t available(void) { return available_bytes; }
 
-static char warned[512];
-static void note_warning(void *user, const char *sentence)
-{
-    (void)user;
-    snprintf(warned, sizeof warned, "%s", sentence);
-}
-
 /* The driver counts the page cache as taken; the kernel's number decides. What the plan has on the host counts as well. */
 static void a_device_that_has_the_host_s_memory_is_planned_by_what_the_kernel_says(void **state)
 {
@@ -385,27 +378,6 @@ static void a_device_that_has_the_host_s_memory_is_planned_by_what_the_kernel_sa
     fake_device_is_integrated(false);
     fake_device_has_memory((uint64_t)1 << 34);
     fake_device_has_in_use(UINT64_MAX);
-    program_model_close(&m);
-}
-
-static void a_context_beyond_the_model_s_own_is_said(void **state)
-{
-    (void)state;
-    program_model m;
-    assert_true(open_layers(&m, "qwen3", APR_LAYER_FULL, APR_BF16));
-    apr_session_options options = on_places(0, (apr_offload){0});
-    options.on_warning = note_warning;
-    m.model.hparams.max_position_embeddings = N_CTX;
-    warned[0] = '\0';
-    apr_session_close(must_open_session(&m.model, &options));
-    assert_string_equal(warned, "");
-    m.model.hparams.max_position_embeddings = N_CTX - 1;
-    apr_session_close(must_open_session(&m.model, &options));
-    assert_non_null(strstr(warned, "beyond the"));
-    warned[0] = '\0'; /* YaRN makes it longer */
-    m.model.hparams.rope = (apr_rope_scaling){.kind = APR_ROPE_YARN, .factor = 2.0, .original_context = N_CTX / 2};
-    apr_session_close(must_open_session(&m.model, &options));
-    assert_string_equal(warned, "");
     program_model_close(&m);
 }
 
@@ -455,7 +427,6 @@ int main(void)
         cmocka_unit_test(parity_finds_every_value_at_its_place),
         cmocka_unit_test(what_cannot_be_divided_is_refused),
         cmocka_unit_test(a_device_that_has_the_host_s_memory_is_planned_by_what_the_kernel_says),
-        cmocka_unit_test(a_context_beyond_the_model_s_own_is_said),
         cmocka_unit_test(when_a_device_fails_everything_goes_on_on_the_host),
     };
     return cmocka_run_group_tests_name("session_places", tests, make_text, NULL);

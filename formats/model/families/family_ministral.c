@@ -35,6 +35,7 @@ static const apr_family_rope mistral4_rope = {.theta = 1e4, .temperature = 0.1, 
 
 static const apr_family_config mistral4 = {
     .activation = "silu",
+    .latent_part = true,
     .experts = APR_EXPERTS_BEHIND_DENSE,
     .spellings = {{"num_experts", "n_routed_experts"},
                   {"num_experts", "num_local_experts"},
