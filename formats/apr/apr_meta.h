@@ -10,7 +10,9 @@
  *     "tensors": [{"name", "origin", "step": "pairs_to_halves:14", ..., "scale", "scale_rows", "scale_columns"}, ...]
  *     "files": [{"name", "bytes", "encoding": "text" | "zstd+base64", "data"}, ...]
  *     "crc32": "0123abcd..."                                                      8 digits a tensor, in the order of the index
- *   } */
+ *   }
+ *
+ * Names in "order" are the origin's: those of a GGUF, where the index has canonical ones. */
 #ifndef APR_FORMATS_APR_META_H
 #define APR_FORMATS_APR_META_H
 

@@ -378,23 +378,35 @@ static apr_status read_tensors(apr_model *model, const cJSON *kit, apr_error *er
     return APR_OK;
 }
 
-/* Each name is a tensor's, and comes once. */
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+static bool has_twins(const char *const *names, size_t n, const char **sorted)
+{
+    if (n > 0) memcpy(sorted, names, n * sizeof *sorted);
+    if (n > 0) qsort(sorted, n, sizeof *sorted, by_text);
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(sorted[i - 1], sorted[i]) == 0) return true;
+    return false;
+}
+
+/* Names as the origin had them, each once. They need not be the index's: a GGUF's tensors may have been renamed, split or left out. */
 static apr_status read_order(apr_model *model, const cJSON *kit, apr_error *err)
 {
     const cJSON *const order = apr_json_get(apr_json_get(kit, "origin"), "order"), *item;
     size_t n = 0;
 
     if (order == NULL) return APR_OK;
-    const char **const names = apr_arena_array(&model->arena, model->n_tensors, sizeof *names);
-    bool *const seen = apr_arena_alloc(&model->arena, model->n_tensors);
-    if (names == NULL || seen == NULL) return apr_no_memory(err, "the order of the tensors");
+    const size_t n_items = (size_t)cJSON_GetArraySize(order);
+    const char **const names = apr_arena_array(&model->arena, n_items, sizeof *names);
+    const char **const sorted = apr_arena_array(&model->arena, n_items, sizeof *sorted);
+    if (names == NULL || sorted == NULL) return apr_no_memory(err, "the order of the tensors");
     cJSON_ArrayForEach(item, order)
     {
-        const apr_tensor *const t = cJSON_IsString(item) ? apr_model_find(model, item->valuestring) : NULL;
-        if (t == NULL || seen[t - model->tensors]) return bad(model, err, "aprkit.origin.order");
-        seen[t - model->tensors] = true;
-        names[n++] = t->name;
+        if (!cJSON_IsString(item) || *item->valuestring == '\0') return bad(model, err, "aprkit.origin.order");
+        names[n] = apr_arena_copy(&model->arena, item->valuestring, strlen(item->valuestring));
+        if (names[n++] == NULL) return apr_no_memory(err, "the order of the tensors");
     }
+    if (!cJSON_IsArray(order) || has_twins(names, n, sorted)) return bad(model, err, "aprkit.origin.order");
     model->origin.order = names;
     model->origin.n_order = n;
     return APR_OK;
