@@ -18,7 +18,6 @@
 
 static bool starts_gguf(const uint8_t *head, size_t n) { return n >= 4 && memcmp(head, "GGUF", 4) == 0; }
 static bool starts_apr(const uint8_t *head, size_t n) { return n >= 4 && memcmp(head, "APR", 3) == 0; }
-static bool starts_safetensors(const uint8_t *head, size_t n) { return n >= 9 && head[8] == '{'; }
 static bool starts_config(const uint8_t *head, size_t n) { return n >= 1 && (head[0] == '{' || head[0] == ' ' || head[0] == '\n'); }
 
 static bool starts_nothing(const uint8_t *head, size_t n) { return (void)head, (void)n, false; }
@@ -55,7 +54,7 @@ static const format_row formats[] = {
      .losses = apr_gguf_losses,
      .container = {.name = "GGUF", .holds = gguf_holds, .vectors_f32 = true}},
     {.format = APR_FORMAT_SAFETENSORS,
-     .starts = starts_safetensors,
+     .starts = apr_starts_safetensors,
      .open = apr_safetensors_open,
      .sink_open = apr_safetensors_sink_open,
      .offsets = apr_safetensors_offsets,

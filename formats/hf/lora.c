@@ -5,7 +5,6 @@
 #include "formats/hf/hub_cache.h"
 #include "formats/hf/safetensors.h"
 #include "formats/model/made.h"
-#include "formats/torch/torch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -332,8 +331,7 @@ static apr_status read_files(apr_adapter *adapter, const char *path, apr_error *
     APR_TRY(map_file(adapter, folder, APR_LORA_CONFIG, &map, &where, err));
     APR_TRY(apr_lora_config_read(&config, map->data, map->n_bytes, &files->arena, where, err));
     APR_TRY(map_file(adapter, folder, weights, &map, &where, err));
-    APR_TRY(
-        (apr_starts_torch(map->data, map->n_bytes) ? apr_torch_parse : apr_safetensors_parse)(files, map->data, map->n_bytes, where, err));
+    APR_TRY(apr_weights_parse(files, map->data, map->n_bytes, where, err));
     APR_TRY(apr_model_index_names(files, err));
     adapter->base = config.base;
     adapter->unknown_fields = config.unknown_fields;

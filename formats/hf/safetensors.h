@@ -18,6 +18,12 @@ apr_status apr_safetensors_open(apr_model *model, const char *path, apr_error *e
 /* A bare config.json: hyperparameters, no tensors. */
 apr_status apr_config_open(apr_model *model, const char *path, apr_error *err);
 
+/* Is this how a file of safetensors starts? Ask it before any other format that has binary numbers in front: the length of the header
+ * may look like anything, also like a pickle. */
+bool apr_starts_safetensors(const uint8_t *head, size_t n);
+/* The bytes of one file of weights, safetensors or PyTorch's, whichever it is. The latter changes the model's format. */
+apr_status apr_weights_parse(apr_model *model, const uint8_t *data, size_t n_bytes, const char *where, apr_error *err);
+
 /* The bytes of one file: checks all of the header and appends the tensors (in the order of their data, borrowing `data`)
  * and the metadata to the model. What is left of a failed model is for apr_model_close. */
 apr_status apr_safetensors_parse(apr_model *model, const uint8_t *data, size_t n_bytes, const char *where, apr_error *err);

@@ -294,15 +294,23 @@ static apr_status allocate_maps(apr_model *model, size_t n, apr_error *err)
     return model->maps != NULL ? APR_OK : apr_no_memory(err, "the table of files");
 }
 
+bool apr_starts_safetensors(const uint8_t *head, size_t n) { return n >= 9 && head[8] == '{'; }
+
+apr_status apr_weights_parse(apr_model *model, const uint8_t *data, size_t n_bytes, const char *where, apr_error *err)
+{
+    if (apr_starts_safetensors(data, n_bytes) || !apr_starts_torch(data, n_bytes))
+        return apr_safetensors_parse(model, data, n_bytes, where, err);
+    model->format = APR_FORMAT_PYTORCH;
+    return apr_torch_parse(model, data, n_bytes, where, err);
+}
+
 static apr_status read_weights(apr_model *model, const char *folder, const char *name, apr_error *err)
 {
     const char *path;
     APR_TRY(map_file(model, folder, name, &path, err));
     const apr_map *const map = &model->maps[model->n_maps - 1];
     APR_TRY(apr_refuse_stand_in(map->data, map->n_bytes, path, err));
-    if (!apr_starts_torch(map->data, map->n_bytes)) return apr_safetensors_parse(model, map->data, map->n_bytes, path, err);
-    model->format = APR_FORMAT_PYTORCH;
-    return apr_torch_parse(model, map->data, map->n_bytes, path, err);
+    return apr_weights_parse(model, map->data, map->n_bytes, path, err);
 }
 
 /* index: NULL where the shards are known by their numbers. */
