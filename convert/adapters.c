@@ -2,6 +2,7 @@
 #include "convert/adapters.h"
 
 #include "formats/model/family.h"
+#include "formats/model/kv_copy.h"
 #include "formats/model/made.h"
 #include "formats/model/tensor_names.h"
 #include "formats/model/text_part.h"
@@ -345,7 +346,7 @@ static apr_status note_adapters(apr_model *view, const apr_adapter_use *uses, si
     apr_kv_list own = {.arena = &view->arena};
     size_t number = 0;
 
-    for (size_t i = 0; i < view->kv.n_items; i++) APR_TRY(apr_kv_set(&own, &view->kv.items[i], err));
+    APR_TRY(apr_kv_append_all(&own, &view->kv, err));
     for (size_t i = 0; i < n_uses; i++) {
         const apr_adapter *const adapter = uses[i].adapter;
         const char *const text = apr_adapter_text(adapter, uses[i].factor, &view->arena), *key;

@@ -4,6 +4,7 @@
 #include "convert/dialect.h"
 #include "convert/entry.h"
 #include "convert/run_terms.h"
+#include "formats/model/kv_copy.h"
 #include "formats/model/packed_weights.h"
 #include "formats/model/text_part.h"
 #include "kernels/rows.h"
@@ -193,7 +194,7 @@ static apr_status note_imatrix(apr_model *layout, const apr_imatrix *m, apr_erro
     const char *const text = apr_arena_print(&layout->arena, "%s", m->n_datasets > 0 ? m->datasets[0] : "");
 
     if (file == NULL || text == NULL) return apr_no_memory(err, "the name of an imatrix");
-    for (size_t i = 0; i < layout->kv.n_items; i++) APR_TRY(apr_kv_set(&own, &layout->kv.items[i], err));
+    APR_TRY(apr_kv_append_all(&own, &layout->kv, err));
     APR_TRY(apr_kv_set_string(&own, "quantize.imatrix.file", apr_str_of(file), err));
     if (m->n_datasets > 0) APR_TRY(apr_kv_set_string(&own, "quantize.imatrix.dataset", apr_str_of(text), err));
     APR_TRY(apr_kv_set_int(&own, "quantize.imatrix.entries_count", APR_KV_U32, (int64_t)m->n_entries, err));
@@ -209,7 +210,7 @@ apr_status apr_conversion_note_text(apr_conversion *c, const char *name, uint32_
     const char *const text = apr_arena_print(&layout->arena, "%s", name), *const sum = apr_arena_print(&layout->arena, "%08" PRIx32, crc32);
 
     if (text == NULL || sum == NULL) return apr_no_memory(err, "the name of a text");
-    for (size_t i = 0; i < layout->kv.n_items; i++) APR_TRY(apr_kv_set(&own, &layout->kv.items[i], err));
+    APR_TRY(apr_kv_append_all(&own, &layout->kv, err));
     APR_TRY(apr_kv_set_string(&own, "quantize.calibration.text", apr_str_of(text), err));
     APR_TRY(apr_kv_set_string(&own, "quantize.calibration.crc32", apr_str_of(sum), err));
     APR_TRY(apr_kv_set_int(&own, "quantize.calibration.tokens", APR_KV_U64, n_tokens, err));

@@ -40,6 +40,10 @@ apr_status apr_gguf_find_gaps(apr_model *model, const uint64_t *offsets, uint64_
 /* What the layout's origin had at that place; NULL: the usual zeros, or another file by now. */
 const apr_gap *apr_gguf_gap(const apr_model *layout, size_t place);
 
+enum { APR_GGUF_MAX_KEY_BYTES = 65535 };
+/* A sentence and `status` for a key that GGUF does not allow: an empty one, or one that is too long. */
+apr_status apr_gguf_check_keys(const apr_kv_list *kv, const char *where, apr_status status, apr_error *err);
+
 /* Is the header made of the layout's own keys, because they are a GGUF's? Otherwise it is made of hyperparameters and tokenizer, */
 bool apr_gguf_keeps_keys(const apr_model *layout);
 /* and what that cannot say is listed here. */

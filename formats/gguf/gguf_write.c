@@ -2,6 +2,7 @@
 #include "formats/base/crc32.h"
 #include "formats/base/out.h"
 #include "formats/gguf/gguf.h"
+#include "formats/model/kv_copy.h"
 #include "formats/model/metadata.h"
 
 #include <stdlib.h>
@@ -96,6 +97,7 @@ static apr_status keep_texts(gguf_sink *s, apr_error *err)
 {
     static const char *const made[] = {"general.architecture", "general.type"};
     const apr_kv_list *const kv = &s->layout->kv;
+    const apr_kv_list own = {.items = s->kv.items, .n_items = s->kv.n_items}; /* a checkpoint's keys are searched for in no others */
 
     for (size_t i = 0; i < kv->n_items && s->layout->origin.format == APR_FORMAT_SAFETENSORS; i++) {
         apr_kv item = kv->items[i];
@@ -105,8 +107,11 @@ static apr_status keep_texts(gguf_sink *s, apr_error *err)
         if (key != NULL) item.key = apr_str_of(key);
         else if (!apr_kv_is_about(&item)) continue; /* numbers of an imatrix are about it, too */
         for (size_t m = 0; m < sizeof made / sizeof *made; m++) is_made = is_made || apr_str_is(item.key, made[m]);
-        const apr_kv *const there = apr_kv_find(&s->kv, item.key.text);
-        if (!is_made && (there == NULL || there->type == APR_KV_STRING)) APR_TRY(apr_kv_set(&s->kv, &item, err));
+        const apr_kv *const there = apr_kv_find(&own, item.key.text);
+        if (is_made || (there != NULL && there->type != APR_KV_STRING)) continue;
+        if (there != NULL) s->kv.items[there - own.items] = item;
+        else if (key != NULL) APR_TRY(apr_kv_set(&s->kv, &item, err)); /* another key may have been given the same name */
+        else APR_TRY(apr_kv_append(&s->kv, &item, err));
     }
     return APR_OK;
 }
@@ -119,7 +124,7 @@ static apr_status choose_keys(gguf_sink *s, int64_t file_type, apr_error *err)
     if (file_type == 0) file_type = file_type_of(l);
     s->kv = (apr_kv_list){.arena = &s->arena};
     if (apr_gguf_keeps_keys(l)) {
-        for (size_t i = 0; i < l->kv.n_items; i++) APR_TRY(apr_kv_set(&s->kv, &l->kv.items[i], err));
+        APR_TRY(apr_kv_append_all(&s->kv, &l->kv, err));
         if (l->origin.requantized) APR_TRY(apr_kv_set_int(&s->kv, "general.file_type", APR_KV_U32, file_type, err));
         return APR_OK;
     }
@@ -152,7 +157,8 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(const apr_tensor *const *)a)->name, (*(const apr_tensor *const *)b)->name);
 }
 
-/* Lists the tensors as the GGUF did that they come from, when that names each of them; otherwise as they lie. */
+/* Lists the tensors as the GGUF did that they come from, when that names each of them once; otherwise as they lie. No reader leaves a
+ * name twice in origin.order. */
 static apr_status order_infos(gguf_sink *s, apr_error *err)
 {
     const apr_model *const l = s->layout;
@@ -272,6 +278,7 @@ static apr_status make_head(gguf_sink *s, const apr_sink_options *options, uint8
     *head = NULL;
     APR_TRY(check_layout(l, s->path, err));
     APR_TRY(choose_keys(s, options->file_type, err));
+    APR_TRY(apr_gguf_check_keys(&s->kv, s->path, APR_E_UNSUPPORTED, err));
     APR_TRY(find_alignment(s, err));
     APR_TRY(order_infos(s, err));
     *head_at = HEAD_BYTES + apr_kv_bytes(&s->kv) + infos_bytes(l);

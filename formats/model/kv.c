@@ -1,6 +1,8 @@
 /* kv.c - typed metadata: lookups, changes, and GGUF's binary form of it. */
 #include "formats/model/kv.h"
 
+#include "formats/model/kv_copy.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -9,8 +11,7 @@ APR_KV_TYPE_LIST(X)
 #undef X
 
 enum {
-    MAX_KEY_BYTES = 65535,
-    MIN_ITEM_BYTES = 8 + 1 + 4 + 1, /* length, one letter, type, one byte of value */
+    MIN_ITEM_BYTES = 8 + 4 + 1, /* length, type, one byte of value */
     STRING_HEAD_BYTES = 8,
     ARRAY_HEAD_BYTES = 4 + 8
 };
@@ -179,6 +180,22 @@ static apr_status reserve(apr_kv_list *list, size_t n_more, apr_error *err)
     return APR_OK;
 }
 
+apr_status apr_kv_append(apr_kv_list *list, const apr_kv *item, apr_error *err)
+{
+    const apr_kv copy = *item; /* it may lie in the array that reserve() leaves behind */
+    APR_TRY(reserve(list, 1, err));
+    list->items[list->n_items++] = copy;
+    return APR_OK;
+}
+
+apr_status apr_kv_append_all(apr_kv_list *list, const apr_kv_list *from, apr_error *err)
+{
+    APR_TRY(reserve(list, from->n_items, err));
+    if (from->n_items > 0) memcpy(list->items + list->n_items, from->items, from->n_items * sizeof *from->items);
+    list->n_items += from->n_items;
+    return APR_OK;
+}
+
 apr_status apr_kv_set(apr_kv_list *list, const apr_kv *item, apr_error *err)
 {
     const apr_kv *const old = find(list, item->key);
@@ -186,10 +203,7 @@ apr_status apr_kv_set(apr_kv_list *list, const apr_kv *item, apr_error *err)
         list->items[old - list->items] = *item;
         return APR_OK;
     }
-    const apr_kv copy = *item; /* it may lie in the array that reserve() leaves behind */
-    APR_TRY(reserve(list, 1, err));
-    list->items[list->n_items++] = copy;
-    return APR_OK;
+    return apr_kv_append(list, item, err);
 }
 
 apr_status apr_kv_set_int(apr_kv_list *list, const char *key, apr_kv_type type, int64_t value, apr_error *err)
@@ -336,9 +350,6 @@ static apr_status read_key(reader *r, size_t i, apr_str *key)
     if (!read_string(r->cursor, &raw))
         return apr_fail(r->err, APR_E_DAMAGED, "%s: the metadata ends early: key %zu at byte %zu needs more bytes than the %zu of the file",
                         r->where, i, at, r->cursor->n_bytes);
-    if (raw.n_bytes == 0 || raw.n_bytes > MAX_KEY_BYTES)
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: key %zu at byte %zu is %zu bytes long; 1 to %d are allowed", r->where, i, at,
-                        raw.n_bytes, MAX_KEY_BYTES);
     if (memchr(raw.text, '\0', raw.n_bytes) != NULL || !apr_str_is_utf8(raw))
         return apr_fail(r->err, APR_E_DAMAGED, "%s: key %zu at byte %zu is no UTF-8 text", r->where, i, at);
     key->text = apr_arena_copy(r->list->arena, raw.text, raw.n_bytes);
