@@ -239,15 +239,27 @@ static apr_status refuse_losses(apr_format format, const char *path, const apr_m
     return status;
 }
 
+/* What a finished output is asked before it gets its name: what its reader refuses is not left to whoever opens it next. */
+static apr_status read_back(const char *path, apr_error *err)
+{
+    apr_model model;
+
+    APR_TRY(apr_model_open(&model, path, err));
+    apr_model_close(&model);
+    return APR_OK;
+}
+
 apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, const apr_model *layout, const apr_sink_options *options,
                          apr_error *err)
 {
     static const apr_sink_options defaults;
     const format_row *const row = row_of(format);
     char endings[APR_FORMAT_TEXT];
+    apr_sink_options asked = options != NULL ? *options : defaults;
 
     *sink = NULL;
-    if (options == NULL) options = &defaults;
+    asked.reader = read_back;
+    options = &asked;
     if (!options->allow_loss) APR_TRY(refuse_losses(format, path, layout, err));
     if (options->work != NULL && row != NULL && row->offsets != NULL)
         return apr_work_sink_open(sink, row->sink_open, row->offsets, row->ending == NULL, path, layout, options, err);

@@ -318,6 +318,7 @@ apr_status apr_apr_sink_open(apr_sink **sink, const char *path, const apr_model 
     APR_TRY(new_writer(&w, path, layout, options->profile, err));
     if (options->take_up != NULL) status = apr_out_take_up(&w->out, options->take_up, path, w->total_bytes, options->overwrite, err);
     else status = apr_out_open(&w->out, path, w->total_bytes, options->overwrite, err);
+    if (status == APR_OK) apr_out_prove(w->out, options->reader);
     if (status == APR_OK) status = apr_out_write(w->out, w->head, w->head_bytes, NULL, err);
     if (status != APR_OK) {
         free_writer(w);

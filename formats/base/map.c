@@ -2,6 +2,8 @@
 #define _DEFAULT_SOURCE /* madvise */
 #include "formats/base/map.h"
 
+#include "formats/base/out_internal.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -157,6 +159,13 @@ void apr_map_close(apr_map *map) { close_map(map, keeps_closed); }
 void apr_map_forget(apr_map *map) { close_map(map, false); }
 
 const apr_input *apr_inputs(void) { return first; }
+
+bool apr_inputs_keep(bool closed_ones)
+{
+    const bool before = keeps_closed;
+    keeps_closed = closed_ones;
+    return before;
+}
 
 void apr_inputs_start(void) { keeps_closed = true; }
 

@@ -41,6 +41,7 @@ struct apr_out {
     char temporary[APR_NAME_BYTES]; /* empty: it has no name yet */
     int home;                       /* the folder of that name where it is another one; or -1 */
     int fd;
+    apr_out_reader reader; /* see apr_out_prove, or NULL */
     uint64_t n_written, total_bytes;
     bool in_memory;  /* the file system is RAM: one thread writes slower than several copy */
     uint8_t *mapped; /* of such a file: the bytes from mapped_at to total_bytes; NULL: not yet */
@@ -363,6 +364,8 @@ static int rename_over(apr_out *out)
     return renameat(home_of(out), out->temporary, t->folder, t->name) == 0 ? 0 : errno;
 }
 
+void apr_out_prove(apr_out *out, apr_out_reader reader) { out->reader = reader; }
+
 /* With the signals held. */
 static apr_status take_final_name(apr_out *out, apr_error *err)
 {
@@ -389,6 +392,7 @@ static apr_status complete(apr_out *out, apr_error *err)
     const bool is_longer = out->is_kept || out->is_stretched || out->n_allocated > out->n_written;
     const bool cut = !is_longer || ftruncate(out->fd, (off_t)out->n_written) == 0;
     if (!cut || fsync(out->fd) != 0) return apr_fail(err, APR_E_IO, "%s: cannot complete: %s", t->path, strerror(errno));
+    APR_TRY(apr_prove(out->reader, out->fd, t->path, err));
     if (out->is_in_folder) return APR_OK;
     apr_signals_hold(&before);
     const apr_status status = take_final_name(out, err);

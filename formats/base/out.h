@@ -49,6 +49,11 @@ apr_extent apr_out_extent(apr_out *out, uint64_t n_bytes);
 /* The next n bytes are in the file already: put at their extent, or taken up. */
 void apr_out_pass(apr_out *out, uint64_t n_bytes);
 
+/* Reads an output that is complete but has no final name yet, at a path that is good for this call alone. */
+typedef apr_status (*apr_out_reader)(const char *path, apr_error *err);
+/* The output takes its name only if that can read it; what cannot be read is an error of the program that wrote it. NULL: not asked. */
+void apr_out_prove(apr_out *out, apr_out_reader reader);
+
 /* fsync, the final name, fsync of the folder; frees. On failure nothing is left and what was there is untouched. */
 apr_status apr_out_finish(apr_out *out, apr_error *err);
 /* Leaves nothing; frees. NULL is fine. */
@@ -69,6 +74,7 @@ apr_status apr_folder_open(apr_folder **folder, const char *path, uint64_t total
                            apr_error *err);
 /* A file in it; `name` has no slash. Its apr_out is finished or abandoned before the folder is. */
 apr_status apr_folder_file(apr_folder *folder, const char *name, uint64_t total_bytes, apr_out **out, apr_error *err);
+void apr_folder_prove(apr_folder *folder, apr_out_reader reader); /* as apr_out_prove */
 /* The whole folder takes its final name in one step, in exchange for the old one. Frees; on failure nothing is left. */
 apr_status apr_folder_finish(apr_folder *folder, apr_error *err);
 void apr_folder_abandon(apr_folder *folder); /* NULL is fine */

@@ -15,10 +15,11 @@
 struct apr_folder {
     apr_target target;
     apr_folder_rule rule;
-    int fd;       /* of the new folder */
-    int old;      /* of the one that is replaced; -1: none */
-    int home;     /* where the temporary name is: beside the final one, or in the folder of an unfinished output */
-    bool is_kept; /* there, when it is abandoned */
+    int fd;                /* of the new folder */
+    int old;               /* of the one that is replaced; -1: none */
+    int home;              /* where the temporary name is: beside the final one, or in the folder of an unfinished output */
+    bool is_kept;          /* there, when it is abandoned */
+    apr_out_reader reader; /* see apr_folder_prove, or NULL */
     char temporary[APR_NAME_BYTES];
 };
 
@@ -290,10 +291,22 @@ static apr_status take_final_name(apr_folder *folder, apr_error *err)
     return APR_OK;
 }
 
+void apr_folder_prove(apr_folder *folder, apr_out_reader reader) { folder->reader = reader; }
+
+/* With its mode and its name still to come. */
+static apr_status prove(apr_folder *folder, apr_error *err)
+{
+    const apr_status status = apr_prove(folder->reader, folder->fd, folder->target.path, err);
+    if (status != APR_OK) apr_folder_abandon(folder);
+    return status;
+}
+
 apr_status apr_folder_finish(apr_folder *folder, apr_error *err)
 {
     const apr_target *const t = &folder->target;
     sigset_t before;
+
+    APR_TRY(prove(folder, err));
 
     if (t->exists) apr_keep_mode(folder->fd, &t->old);
     fsync(folder->fd); /* not every file system can: a failure is none */

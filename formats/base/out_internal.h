@@ -49,6 +49,11 @@ void apr_sync_folder(int folder);
 apr_status apr_out_open_in(apr_out **out, int folder, const char *name, const char *path, uint64_t total_bytes, bool is_new,
                            const struct stat *keep, apr_error *err);
 
+/* Asks the reader for what lies behind a descriptor, and says of the final path what it does not read. */
+apr_status apr_prove(apr_out_reader reader, int fd, const char *path, apr_error *err);
+/* In map.c. false: from now on a file is an input only while it is open; true: as apr_inputs_start. Says what was the case before. */
+bool apr_inputs_keep(bool closed_ones);
+
 /* For tests: as on a file system that knows neither files without names nor exchanges of names, nor hard links and locks of
  * unfinished outputs. */
 extern bool apr_out_is_poor;

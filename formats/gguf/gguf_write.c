@@ -303,6 +303,7 @@ static apr_status begin(gguf_sink *s, const apr_sink_options *options, apr_error
 
     APR_TRY(make_head(s, options, &head, &head_at, err));
     apr_status status = open_out(s, options, err);
+    if (status == APR_OK) apr_out_prove(s->out, options->reader);
     if (status == APR_OK) status = apr_out_write(s->out, head, (size_t)head_at, NULL, err);
     free(head);
     if (status == APR_OK) status = write_gap(s, 0, head_at, err);

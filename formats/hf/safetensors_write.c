@@ -459,6 +459,7 @@ apr_status apr_safetensors_sink_open(apr_sink **sink_ptr, const char *path, cons
     const apr_folder_rule rule = {may_go, sink};
     if (options->take_up != NULL) status = apr_folder_take_up(&sink->folder, options->take_up, path, options->overwrite, rule, err);
     else status = apr_folder_open(&sink->folder, path, sink->total_bytes, options->overwrite, rule, err);
+    if (status == APR_OK) apr_folder_prove(sink->folder, options->reader);
     for (size_t i = 0; status == APR_OK && i < sink->n_files; i++) status = write_file(sink, &sink->files[i], err);
     if (status == APR_OK) status = open_shard(sink, err);
     if (status != APR_OK) sink_abandon(&sink->base);

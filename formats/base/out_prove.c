@@ -1,0 +1,31 @@
+/* out_prove.c - a finished output is read once before it takes its name: writers and readers are two, and may disagree. */
+#include "formats/base/out_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FD_PATH_BYTES = 32 };
+
+/* What the sentence says after the path that it begins with. */
+static const char *without_path(const char *sentence, const char *path)
+{
+    const size_t n = strlen(path);
+    return strncmp(sentence, path, n) == 0 && strncmp(sentence + n, ": ", 2) == 0 ? sentence + n + 2 : sentence;
+}
+
+apr_status apr_prove(apr_out_reader reader, int fd, const char *path, apr_error *err)
+{
+    char open_path[FD_PATH_BYTES];
+    apr_error why = {0};
+
+    snprintf(open_path, sizeof open_path, "/proc/self/fd/%d", fd);
+    if (reader == NULL || access(open_path, R_OK) != 0) return APR_OK; /* without /proc, or with a mode that lets nobody read */
+    const bool kept = apr_inputs_keep(false);
+    const apr_status status = reader(open_path, &why);
+    apr_inputs_keep(kept);
+    if (status == APR_OK) return APR_OK;
+    return apr_fail(err, status == APR_E_MEMORY ? status : APR_E_UNSUPPORTED,
+                    "%s: not written: what was made could not be read back, which is a fault of aprkit; please report it (%s)", path,
+                    without_path(why.text, open_path));
+}

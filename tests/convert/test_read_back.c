@@ -1,0 +1,213 @@
+/* What is written with success is read by our own reader, and holds what was read; what would not be read takes no name. */
+#define _XOPEN_SOURCE 700
+#include "formats/base/bytes.h"
+#include "tests/support/conversion.h"
+#include "tests/support/work_folder.h"
+
+static const char gguf[] = "tests/data/tiny-qwen2/tiny-qwen2-Q4_K_M.gguf";
+
+static void open_ok(apr_model *model, const char *path)
+{
+    apr_error err = {0};
+    if (apr_model_open(model, path, &err) != APR_OK) fail_msg("%s", err.text);
+}
+
+/* ---- GGUF whose list is not in the order of its data ---- */
+
+static void write_listed_as(const apr_model *model, const char *path)
+{
+    const apr_sink_options options = {.overwrite = true, .allow_loss = true};
+    apr_error err = {0};
+    apr_sink *sink;
+
+    if (apr_sink_open(&sink, APR_FORMAT_GGUF, path, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < model->n_tensors; i++)
+        assert_int_equal(apr_sink_put(sink, model->tensors[i].data, (size_t)model->tensors[i].n_bytes, &err), APR_OK);
+    if (apr_sink_finish(sink, &err) != APR_OK) fail_msg("%s", err.text);
+}
+
+/* The bundled model, its list turned round, and with `empties` an empty tensor listed last that lies first. */
+static void write_turned(const char *path, bool empties)
+{
+    apr_model model;
+
+    open_ok(&model, gguf);
+    const size_t n = model.n_tensors + empties;
+    const char **const names = calloc(n, sizeof *names);
+    apr_tensor *const tensors = calloc(n, sizeof *tensors);
+    assert_true(names != NULL && tensors != NULL);
+    memcpy(tensors + empties, model.tensors, model.n_tensors * sizeof *tensors);
+    if (empties) tensors[0] = (apr_tensor){.name = "blk.0.nothing", .dtype = APR_F32, .rank = 1};
+    for (size_t i = 0; i < n; i++) names[i] = tensors[n - 1 - i].name;
+    model.tensors = tensors;
+    model.n_tensors = n;
+    model.origin = (apr_origin){.format = APR_FORMAT_GGUF, .gguf_version = 3, .order = names, .n_order = n};
+    write_listed_as(&model, path);
+    apr_model_close(&model);
+    free(tensors);
+    free(names);
+}
+
+static void a_gguf_listed_in_another_order_comes_back_through_apr(void **state)
+{
+    (void)state;
+    for (int empties = 0; empties < 2; empties++) {
+        apr_model turned, apr, turned_types;
+        write_turned(in_work("turned.gguf"), empties);
+        open_ok(&turned, in_work("turned.gguf"));
+        assert_int_equal(turned.origin.n_order, turned.n_tensors);
+        convert_as(in_work("turned.gguf"), in_work("turned.apr"), NULL);
+        open_ok(&apr, in_work("turned.apr"));
+        assert_int_equal(apr.origin.n_order, turned.n_tensors);
+        for (size_t i = 0; i < turned.n_tensors; i++) assert_string_equal(apr.origin.order[i], turned.origin.order[i]);
+        convert_as(in_work("turned.apr"), in_work("back.gguf"), NULL);
+        if (!empties) assert_same_file(in_work("turned.gguf"), in_work("back.gguf")); /* an empty tensor's offset is not kept */
+        must_convert(in_work("turned.apr"), in_work("other.apr"),
+                     &(apr_convert_options){.recipe = {.mixture = "bf16", .allow_requantize = true}});
+        open_ok(&turned_types, in_work("other.apr"));
+        apr_model_close(&turned_types);
+        apr_model_close(&apr);
+        apr_model_close(&turned);
+    }
+}
+
+/* ---- safetensors whose first bytes look like something else ---- */
+
+static void write_padded(const char *path, size_t n_header)
+{
+    static const char header[] = "{\"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[1,2],"
+                                 "\"data_offsets\":[0,8]},\"base_model.model.model.layers.0.mlp.up_proj.lora_B.weight\":"
+                                 "{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[8,16]}}";
+    uint8_t *const file = calloc(1, 8 + n_header + 16);
+
+    assert_non_null(file);
+    assert_true(n_header >= sizeof header);
+    apr_store_le64(file, n_header);
+    memset(file + 8, ' ', n_header);
+    memcpy(file + 8, header, sizeof header - 1);
+    write_file(path, file, 8 + n_header + 16);
+    free(file);
+}
+
+/* Lengths whose low bytes are those of a pickle, of a zip archive and of the other containers. */
+static void the_length_of_a_header_is_no_other_format(void **state)
+{
+    static const size_t lengths[] = {640, 896, 1152, 1408, 66176, 0x4b50, 0x5041, 0x4747, 8192};
+    static const char config[] = "{\"peft_type\":\"LORA\",\"r\":1,\"lora_alpha\":1}";
+    char path[200];
+
+    (void)state;
+    mkdir(in_work("folder"), 0777);
+    mkdir(in_work("adapter"), 0777);
+    snprintf(path, sizeof path, "%s/adapter_config.json", in_work("adapter"));
+    write_file(path, config, sizeof config - 1);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        apr_model model;
+        apr_adapter adapter;
+        apr_error err = {0};
+        snprintf(path, sizeof path, "%s/model.safetensors", in_work("folder"));
+        write_padded(path, lengths[i]);
+        open_ok(&model, in_work("folder"));
+        assert_int_equal(model.format, APR_FORMAT_SAFETENSORS);
+        assert_int_equal(model.n_tensors, 2);
+        apr_model_close(&model);
+        snprintf(path, sizeof path, "%s/adapter_model.safetensors", in_work("adapter"));
+        write_padded(path, lengths[i]);
+        if (apr_adapter_open(&adapter, in_work("adapter"), &err) != APR_OK) fail_msg("%zu: %s", lengths[i], err.text);
+        assert_int_equal(adapter.n_changes, 1);
+        apr_adapter_close(&adapter);
+    }
+}
+
+/* ---- metadata that GGUF could not hold ---- */
+
+static void any_key_of_a_checkpoint_travels_in_apr(void **state)
+{
+    enum { LONG_KEY = 70000 };
+    char *const key = calloc(1, LONG_KEY + 1), *const header = malloc(LONG_KEY + 400);
+    char path[200], back[200];
+    apr_model model;
+
+    (void)state;
+    assert_true(key != NULL && header != NULL);
+    memset(key, 'k', LONG_KEY);
+    mkdir(in_work("keys"), 0777);
+    snprintf(path, sizeof path, "%s/model.safetensors", in_work("keys"));
+    const int n = snprintf(header + 8, LONG_KEY + 392,
+                           "{\"__metadata__\":{\"\":\"nothing\",\"%s\":\"much\",\"format\":\"pt\"},\"a\":{\"dtype\":\"F32\",\"shape\":[1],"
+                           "\"data_offsets\":[0,4]}}",
+                           key);
+    apr_store_le64(header, (uint64_t)n);
+    memset(header + 8 + n, 0, 4);
+    write_file(path, header, 8 + (size_t)n + 4);
+    convert_as(in_work("keys"), in_work("keys.apr"), NULL);
+    open_ok(&model, in_work("keys.apr"));
+    assert_int_equal(model.kv.n_items, 3);
+    assert_true(apr_str_is(apr_kv_find(&model.kv, "")->value.string, "nothing"));
+    assert_true(apr_str_is(apr_kv_find(&model.kv, key)->value.string, "much"));
+    apr_model_close(&model);
+    convert_as(in_work("keys.apr"), in_work("back"), NULL);
+    snprintf(back, sizeof back, "%s/model.safetensors", in_work("back"));
+    open_ok(&model, back);
+    assert_int_equal(model.kv.n_items, 3);
+    apr_model_close(&model);
+    free(header);
+    free(key);
+}
+
+/* ---- what the writer takes, and the reader does not ---- */
+
+static void what_could_not_be_read_takes_no_name(void **state)
+{
+    const apr_sink_options options = {.overwrite = true};
+    apr_model model;
+    apr_error err = {0};
+    apr_sink *sink;
+
+    (void)state;
+    convert_as(gguf, in_work("kept.gguf"), NULL);
+    open_ok(&model, gguf);
+    assert_int_equal(apr_kv_set_int(&model.kv, "general.alignment", APR_KV_U64, 32, &err), APR_OK); /* readers want u32 */
+    for (int i = 0; i < 2; i++) {
+        const char *const path = in_work(i == 0 ? "new.gguf" : "kept.gguf");
+        err = (apr_error){0};
+        assert_int_equal(apr_sink_open(&sink, APR_FORMAT_GGUF, path, &model, &options, &err), APR_OK);
+        for (size_t t = 0; t < model.n_tensors; t++)
+            assert_int_equal(apr_sink_put(sink, model.tensors[t].data, (size_t)model.tensors[t].n_bytes, &err), APR_OK);
+        assert_int_equal(apr_sink_finish(sink, &err), APR_E_UNSUPPORTED);
+        if (strstr(err.text, path) != err.text || strstr(err.text, "not written") == NULL || strstr(err.text, "alignment") == NULL)
+            fail_msg("%s", err.text);
+        assert_null(strstr(err.text, "/proc/"));
+    }
+    assert_int_equal(access(in_work("new.gguf"), F_OK), -1);
+    assert_same_file(gguf, in_work("kept.gguf"));
+    assert_int_equal(count_temporaries(work), 0);
+    apr_model_close(&model);
+}
+
+/* The output that is read back is no input: another output of the same run may replace it. */
+static void what_was_read_back_is_no_input(void **state)
+{
+    (void)state;
+    apr_inputs_start();
+    for (int i = 0; i < 2; i++) {
+        convert_as("tests/data/tiny-qwen2", in_work("again.apr"), NULL);
+        convert_as("tests/data/tiny-qwen2", in_work("again"), NULL);
+    }
+    assert_non_null(apr_inputs());
+    for (const apr_input *at = apr_inputs(); at != NULL; at = at->next)
+        if (strncmp(at->path, "tests/data/tiny-qwen2", 21) != 0) fail_msg("%s is an input", at->path);
+    apr_inputs_end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gguf_listed_in_another_order_comes_back_through_apr),
+        cmocka_unit_test(the_length_of_a_header_is_no_other_format),
+        cmocka_unit_test(any_key_of_a_checkpoint_travels_in_apr),
+        cmocka_unit_test(what_could_not_be_read_takes_no_name),
+        cmocka_unit_test(what_was_read_back_is_no_input),
+    };
+    return cmocka_run_group_tests(tests, make_work, remove_work);
+}
