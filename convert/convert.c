@@ -100,13 +100,18 @@ static apr_tensor *add_tensor(apr_conversion *c, const apr_tensor *tensor, const
     return t;
 }
 
-/* FP8 weights bring a scale for each row. */
+/* FP8 weights bring a scale for each row: the weight's own shape with one column, which for stacked experts is [experts, rows, 1]. */
 static apr_status add_row_scales(apr_conversion *c, apr_tensor *weight, const apr_tensor *from, apr_error *err)
 {
     const char *const name = apr_arena_print(&c->layout.arena, "%s_scale", weight->name);
-    const apr_tensor row_scales = {.name = name, .dtype = APR_F32, .rank = 2, .dims = {apr_tensor_rows(weight), 1}};
+    apr_tensor row_scales = {.name = name, .dtype = APR_F32, .rank = 2, .dims = {apr_tensor_rows(weight), 1}};
 
     if (name == NULL) return apr_no_memory(err, "a tensor's name");
+    if (weight->rank > 2) {
+        row_scales.rank = weight->rank;
+        memcpy(row_scales.dims, weight->dims, sizeof weight->dims);
+        row_scales.dims[weight->rank - 1] = 1;
+    }
     apr_tensor *const scale = add_tensor(c, &row_scales, &(apr_pipe_item){.from = from, .to = APR_F32, .is_scales = true});
     weight->scale = scale;
     weight->scale_rows = 1;

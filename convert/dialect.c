@@ -9,6 +9,7 @@
 #include "formats/model/packing.h"
 #include "formats/model/text_part.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extra, apr_error *err)
@@ -28,13 +29,78 @@ apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extr
     return apr_model_index_names(view, err);
 }
 
+static int by_data(const void *a, const void *b)
+{
+    const uint8_t *const x = *(const uint8_t *const *)a, *const y = *(const uint8_t *const *)b;
+    return (x > y) - (x < y);
+}
+
+apr_status apr_drop_spent_scales(apr_model *view, const apr_tensor *old, size_t n_old, apr_error *err)
+{
+    const uint8_t **const scales = apr_arena_array(&view->arena, n_old + 1, sizeof *scales);
+    bool *const is_used = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *is_used);
+    apr_tensor **const moved = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *moved);
+    const apr_tensor *const tensors = view->tensors;
+    const size_t n_tensors = view->n_tensors;
+    size_t n = 0;
+
+    if (scales == NULL || is_used == NULL || moved == NULL) return apr_no_memory(err, "a table of tensors");
+    for (size_t i = 0; i < n_old; i++)
+        if (apr_table_has(old, n_old, old[i].scale) && old[i].scale->data != NULL) scales[n++] = old[i].scale->data;
+    if (n == 0) return APR_OK;
+    qsort(scales, n, sizeof *scales, by_data);
+    for (size_t i = 0; i < n_tensors; i++)
+        if (apr_table_has(tensors, n_tensors, tensors[i].scale)) is_used[tensors[i].scale - tensors] = true;
+    view->n_tensors = 0;
+    for (size_t i = 0; i < n_tensors; i++) {
+        const uint8_t *const data = tensors[i].data;
+        if (!is_used[i] && data != NULL && bsearch(&data, scales, n, sizeof *scales, by_data) != NULL) continue;
+        moved[i] = &view->tensors[view->n_tensors++];
+        *moved[i] = tensors[i];
+    }
+    for (size_t i = 0; i < view->n_tensors; i++)
+        if (apr_table_has(tensors, n_tensors, view->tensors[i].scale)) view->tensors[i].scale = moved[view->tensors[i].scale - tensors];
+    return APR_OK;
+}
+
+/* "A.weight_scale" of "B.weight" becomes "B.weight_scale": scales have no way of their own, and are found by their weight's name. */
+static apr_status rename_scales(apr_model *view, apr_error *err)
+{
+    static const char ending[] = ".weight";
+
+    for (size_t i = 0; i < view->n_tensors; i++) {
+        const apr_tensor *const t = &view->tensors[i];
+        if (!apr_table_has(view->tensors, view->n_tensors, t->scale)) continue;
+        apr_tensor *const scale = &view->tensors[t->scale - view->tensors];
+        const char *const rest = strstr(scale->name, ".weight_");
+        const size_t n = strlen(t->name), m = sizeof ending - 1;
+        if (rest == NULL || n <= m || strcmp(t->name + n - m, ending) != 0 || strncmp(scale->name, t->name, n) == 0) continue;
+        scale->name = apr_arena_print(&view->arena, "%s%s", t->name, rest + m);
+        if (scale->name == NULL) return apr_no_memory(err, "a tensor's name");
+    }
+    return APR_OK;
+}
+
+apr_status apr_way_back_without_scales(apr_model *view, apr_error *err)
+{
+    const apr_tensor *const old = view->tensors;
+    const size_t n_old = view->n_tensors;
+
+    APR_TRY(apr_way_back(view, err));
+    APR_TRY(apr_drop_spent_scales(view, old, n_old, err));
+    return rename_scales(view, err);
+}
+
 /* Names and pieces of the family's table; but those marked, if any, as they are. */
 static apr_status enter(apr_model *view, const apr_model *source, const bool *as_they_are, apr_error *err)
 {
     const apr_family *const family = apr_family_translated(source->hparams.architecture);
 
     if (family == NULL) return APR_OK;
+    const apr_tensor *const old = view->tensors;
+    const size_t n_old = view->n_tensors;
     APR_TRY(apr_enter(view, source, family, as_they_are, err));
+    APR_TRY(apr_drop_spent_scales(view, old, n_old, err));
     view->dialect = APR_DIALECT_HF;
     return apr_model_index_names(view, err);
 }
@@ -73,6 +139,14 @@ apr_status apr_canonical(apr_model *view, const apr_model *source, apr_error *er
     return enter(view, source, NULL, err);
 }
 
+/* A stack, or several matrices in one: it and its scales would have to be cut alike, and written as such. */
+static bool is_cut(const apr_model *source, const apr_tensor *t)
+{
+    const apr_family *const family = apr_family_translated(source->hparams.architecture);
+    apr_name_match match;
+    return t->rank > 2 || (family != NULL && apr_match_tensor(family, source->dialect, t->name, &match) && match.form != NULL);
+}
+
 apr_status apr_canonical_in_parts(apr_model *view, const apr_model *source, apr_error *err)
 {
     APR_TRY(apr_view_copy(view, source, 0, err));
@@ -82,8 +156,7 @@ apr_status apr_canonical_in_parts(apr_model *view, const apr_model *source, apr_
         const apr_packing *const p = source->packings[i].packing;
         for (size_t j = 0; j < p->n_parts; j++) stays[p->parts[j] - source->tensors] = true;
     }
-    for (size_t i = 0; i < source->n_tensors; i++) /* a stack and its scales would have to be cut alike */
-        stays[i] |= source->tensors[i].scale != NULL && source->tensors[i].rank > 2;
+    for (size_t i = 0; i < source->n_tensors; i++) stays[i] |= source->tensors[i].scale != NULL && is_cut(source, &source->tensors[i]);
     view->packings = NULL; /* their parts are those of the source's table */
     view->n_packings = 0;
     return enter(view, source, stays, err);
@@ -201,7 +274,7 @@ apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_dialec
     APR_TRY(drop_tensors(view, canonical, dialect, err));
     if (canonical->origin.format == home && canonical->dialect == APR_DIALECT_HF) {
         APR_TRY(apr_model_index_names(view, err));
-        APR_TRY(apr_way_back(view, err));
+        APR_TRY(apr_way_back_without_scales(view, err));
     } else if (canonical->origin.format != home) APR_TRY(leave(view, canonical, dialect, err));
     view->dialect = dialect;
     return apr_model_index_names(view, err);

@@ -195,7 +195,11 @@ apr_status apr_leave(apr_model *view, const apr_family *family, apr_dialect dial
     const departure d = {view, family, dialect, err};
     const bool groups = dialect == APR_DIALECT_HF && view->hparams.tiled_value_heads;
 
+    const apr_tensor *const old = view->tensors;
+    const size_t n_old = view->n_tensors;
     APR_TRY(split_wholes(&d));
+    APR_TRY(apr_drop_spent_scales(view, old, n_old, err));
+    APR_TRY(apr_model_index_names(view, err));
     bool *const is_scale = apr_arena_array(&view->arena, view->n_tensors + 1, sizeof *is_scale);
     if (is_scale == NULL) return apr_no_memory(err, "a table of tensors");
     for (size_t i = 0; i < view->n_tensors; i++)
@@ -206,7 +210,7 @@ apr_status apr_leave(apr_model *view, const apr_family *family, apr_dialect dial
     }
     if (groups) view->hparams.tiled_value_heads = false;
     view->hparams.split_kv_b = view->hparams.split_qkvz = false;
-    return apr_way_back(view, err);
+    return apr_way_back_without_scales(view, err);
 }
 
 /* ---- for comparisons ---- */

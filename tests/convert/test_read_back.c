@@ -1,7 +1,10 @@
 /* What is written with success is read by our own reader, and holds what was read; what would not be read takes no name. */
 #define _XOPEN_SOURCE 700
+#include "convert/dialect.h"
 #include "formats/base/bytes.h"
+#include "kernels/rows.h"
 #include "tests/support/conversion.h"
+#include "tests/support/family_model.h"
 #include "tests/support/work_folder.h"
 
 static const char gguf[] = "tests/data/tiny-qwen2/tiny-qwen2-Q4_K_M.gguf";
@@ -155,6 +158,101 @@ static void any_key_of_a_checkpoint_travels_in_apr(void **state)
     free(key);
 }
 
+/* ---- FP8, whose scales are tensors of their own ---- */
+
+static bool is_called_scale(const char *name) { return strstr(name, "weight_scale") != NULL || strstr(name, "proj_scale") != NULL; }
+
+static bool is_scale_of_any(const apr_model *model, const apr_tensor *scale)
+{
+    for (size_t i = 0; i < model->n_tensors; i++)
+        if (model->tensors[i].scale == scale) return true;
+    return false;
+}
+
+/* All that is called a scale is one, and no scale is left without its matrix. */
+static void assert_scales_are_bound(const char *path)
+{
+    apr_model model;
+
+    open_ok(&model, path);
+    for (size_t i = 0; i < model.n_tensors; i++) {
+        const apr_tensor *const t = &model.tensors[i];
+        if (is_called_scale(t->name) && !is_scale_of_any(&model, t)) fail_msg("%s: '%s' is no matrix's", path, t->name);
+        if (t->dtype == APR_F8_E4M3 && t->scale == NULL) fail_msg("%s: '%s' has no scales", path, t->name);
+    }
+    apr_model_close(&model);
+}
+
+/* Values of A's matrices in B, under canonical names. */
+static void assert_same_matrices(const char *a, const char *b)
+{
+    apr_model files[2], views[2];
+    size_t n_compared = 0;
+
+    for (int i = 0; i < 2; i++) {
+        open_ok(&files[i], i == 0 ? a : b);
+        assert_int_equal(apr_canonical(&views[i], &files[i], NULL), APR_OK);
+        assert_int_equal(apr_model_index_names(&views[i], NULL), APR_OK);
+    }
+    for (size_t i = 0; i < views[0].n_tensors; i++) {
+        const apr_tensor *const x = &views[0].tensors[i], *const y = apr_model_find(&views[1], x->name);
+        const int64_t n = apr_tensor_elems(x);
+        if (x->rank < 2 || y == NULL) continue;
+        if (apr_tensor_elems(y) != n) fail_msg("%s: '%s' has another size than in %s", a, x->name, b);
+        float *const xs = malloc((size_t)n * 4), *const ys = malloc((size_t)n * 4);
+        apr_decode_rows(x, 0, apr_tensor_rows(x), xs);
+        apr_decode_rows(y, 0, apr_tensor_rows(y), ys);
+        if (memcmp(xs, ys, (size_t)n * 4) != 0) fail_msg("%s: '%s' is another than in %s", a, x->name, b);
+        free(xs);
+        free(ys);
+        n_compared++;
+    }
+    assert_true(n_compared > 20);
+    for (int i = 0; i < 2; i++) {
+        apr_model_close(&views[i]);
+        apr_model_close(&files[i]);
+    }
+}
+
+/* Experts stacked in one tensor, matrices in one, and such as only GGUF has in two parts. */
+static void fp8_of_any_family_is_read_back(void **state)
+{
+    static const char *const names[] = {"llama4",      "gpt_oss",     "gemma4_moe",    "mistral4", "granitemoehybrid",
+                                        "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "qwen3_moe"};
+    const apr_convert_options f32 = {.recipe = {.mixture = "f32", .allow_requantize = true}, .sink.allow_loss = true};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char data[200], source[200], fp8[200], apr[200], back[200], wide[200], file[200];
+        apr_error err = {0};
+        apr_model model;
+        snprintf(data, sizeof data, "tests/data/families/%s", names[i]);
+        snprintf(source, sizeof source, "%s/%s", work, names[i]);
+        snprintf(fp8, sizeof fp8, "%s/%s-fp8", work, names[i]);
+        snprintf(apr, sizeof apr, "%s/%s-fp8.apr", work, names[i]);
+        snprintf(back, sizeof back, "%s/%s-back", work, names[i]);
+        snprintf(wide, sizeof wide, "%s/%s-f32", work, names[i]);
+        snprintf(file, sizeof file, "%s/%s.gguf", work, names[i]);
+        if (family_write(data, source, NULL, &err) != APR_OK) fail_msg("%s", err.text);
+        convert_as(source, fp8, "fp8");
+        assert_scales_are_bound(fp8);
+        convert_as(source, apr, "fp8");
+        convert_as(apr, back, NULL);
+        assert_scales_are_bound(back);
+        convert_as(fp8, apr, NULL);
+        convert_as(apr, back, NULL);
+        assert_scales_are_bound(back);
+        must_convert(fp8, wide, &f32);
+        must_convert(fp8, file, &f32);
+        assert_same_matrices(wide, fp8);
+        assert_same_matrices(file, wide);
+        open_ok(&model, file);
+        for (size_t t = 0; t < model.n_tensors; t++)
+            if (is_called_scale(model.tensors[t].name)) fail_msg("%s has '%s'", file, model.tensors[t].name);
+        apr_model_close(&model);
+    }
+}
+
 /* ---- what the writer takes, and the reader does not ---- */
 
 static void what_could_not_be_read_takes_no_name(void **state)
@@ -206,6 +304,7 @@ int main(void)
         cmocka_unit_test(a_gguf_listed_in_another_order_comes_back_through_apr),
         cmocka_unit_test(the_length_of_a_header_is_no_other_format),
         cmocka_unit_test(any_key_of_a_checkpoint_travels_in_apr),
+        cmocka_unit_test(fp8_of_any_family_is_read_back),
         cmocka_unit_test(what_could_not_be_read_takes_no_name),
         cmocka_unit_test(what_was_read_back_is_no_input),
     };
