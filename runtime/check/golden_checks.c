@@ -145,6 +145,9 @@ static apr_status check_greedy(const job *j, apr_recorded_check *c, apr_error *e
 /* NaN is the worst of all, and stays it. */
 static double worse_of(double worst, double difference) { return isnan(worst) || difference <= worst ? worst : difference; }
 
+/* An infinite logit must be just that, and says nothing of how far others may be off. */
+static double difference_of(double truth, double found) { return isinf(truth) && truth == found ? 0.0 : fabs(found - truth); }
+
 /* Of the recorded best logits of one prompt. */
 typedef struct top_found {
     double worst, peak;
@@ -167,9 +170,8 @@ static apr_status compare_top(const job *j, const cJSON *prompt, size_t *n_ids, 
     for (size_t i = 0; i < n_top; i++) {
         const cJSON *const value = cJSON_GetArrayItem(values, (int)i);
         const bool known = value != NULL && top[i] < apr_session_program(j->subject->session)->vocab_size;
-        const double difference = known ? fabs((double)logits[top[i]] - value->valuedouble) : NAN;
-        found->worst = worse_of(found->worst, difference);
-        if (known) found->peak = fmax(found->peak, fabs(value->valuedouble));
+        found->worst = worse_of(found->worst, known ? difference_of(value->valuedouble, (double)logits[top[i]]) : NAN);
+        if (known && isfinite(value->valuedouble)) found->peak = fmax(found->peak, fabs(value->valuedouble));
     }
     free(top);
     return APR_OK;

@@ -187,6 +187,26 @@ static void a_tolerance_that_is_given_is_absolute(void **state)
     close_subject(&s);
 }
 
+/* Masked tokens are recorded as -inf. One of them made every bound infinite, and every model passed. */
+static void an_infinite_number_is_met_by_itself_alone(void **state)
+{
+    (void)state;
+    static char norm[] = "model.layers.3.post_attention_layernorm.weight";
+    const family_edit edit = {leave_out_gains, norm};
+
+    for (int is_wrong = 0; is_wrong < 2; is_wrong++) {
+        apr_golden_figure f[2];
+        subject s;
+        open_subject(&s, "llama", is_wrong ? &edit : NULL, NULL, APR_F32);
+        s.arrays.logits[7 * s.arrays.vocab_size + 5] = -INFINITY;
+        assert_int_equal(apr_golden_compare(s.session, &s.arrays, 48, 0.0, f, NULL), APR_OK);
+        assert_true(isfinite(f[0].bound) && f[0].bound > 0 && isinf(f[0].worst));
+        assert_int_equal(f[0].n_good, is_wrong ? 0 : f[0].n_rows - 1);
+        if (!is_wrong) assert_string_equal(f[0].first_bad, "token 7");
+        close_subject(&s);
+    }
+}
+
 static void arrays_of_another_model_are_refused(void **state)
 {
     (void)state;
@@ -240,8 +260,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(four_families_do_what_transformers_recorded), cmocka_unit_test(roundings_stay_within_the_bounds_that_name_them),
         cmocka_unit_test(a_bound_is_that_of_the_coarsest_rounding),    cmocka_unit_test(a_wrong_model_fails_in_every_grouping),
-        cmocka_unit_test(a_tolerance_that_is_given_is_absolute),       cmocka_unit_test(arrays_of_another_model_are_refused),
-        cmocka_unit_test(arrays_that_do_not_go_together_are_damaged),
+        cmocka_unit_test(a_tolerance_that_is_given_is_absolute),       cmocka_unit_test(an_infinite_number_is_met_by_itself_alone),
+        cmocka_unit_test(arrays_of_another_model_are_refused),         cmocka_unit_test(arrays_that_do_not_go_together_are_damaged),
     };
     return cmocka_run_group_tests_name("golden", tests, make_work, remove_work);
 }

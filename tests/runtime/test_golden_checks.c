@@ -184,6 +184,10 @@ static void a_best_logit_is_held_to_its_bound_and_must_be_there(void **state)
     assert_true(!c.passed && c.n_good == 5 && c.worst > 1.5 * bound && c.worst < 2.5 * bound);
     assert_string_equal(c.first_bad, apr_json_get_string(prompt_of(&f, 3), "text"));
 
+    move(prompt_of(&f, 3), "top5_logits", 1, -INFINITY); /* which gives the others no room */
+    c = judge(&f, APR_RECORDED_TOP);
+    assert_true(!c.passed && c.n_good == 5 && isinf(c.worst) && c.bound == bound);
+
     cJSON_DeleteItemFromArray(cJSON_GetObjectItem(prompt_of(&f, 4), "top5_logits"), 4); /* an id without its logit */
     move(prompt_of(&f, 0), "top5_ids", 0, 1e6);                                         /* an id that the model has not */
     c = judge(&f, APR_RECORDED_TOP);
