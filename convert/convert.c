@@ -1,6 +1,7 @@
 /* convert.c - puts the parts together: view, recipe, layout, pipe. */
 #include "convert/convert.h"
 
+#include "convert/computed.h"
 #include "convert/dialect.h"
 #include "convert/entry.h"
 #include "convert/run_terms.h"
@@ -342,6 +343,7 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
 
     *c = (apr_conversion){.options = *options};
     APR_TRY(make_view(&c->view, &packed, source, options, err));
+    APR_TRY(apr_check_computed(&c->view, err));
     c->options.recipe.limits = limits_of(options, &c->view);
     c->options.recipe.same_numbers = options->format == APR_FORMAT_GGUF;
     APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));

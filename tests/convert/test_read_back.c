@@ -253,6 +253,37 @@ static void fp8_of_any_family_is_read_back(void **state)
     }
 }
 
+/* ---- values that have no logarithm ---- */
+
+static void a_rate_of_decay_without_a_logarithm_is_refused(void **state)
+{
+    static const float rates[] = {1.5f, 0.0f};
+    char source[200], file[200], back[200];
+    apr_error err = {0};
+    apr_model model;
+
+    (void)state;
+    snprintf(source, sizeof source, "%s/decay", work);
+    snprintf(file, sizeof file, "%s/decay.gguf", work);
+    snprintf(back, sizeof back, "%s/decay-back", work);
+    if (family_write("tests/data/families/qwen3_5_moe", source, NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    convert_as(source, file, NULL);
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        open_ok(&model, file);
+        const long at = (long)(apr_model_find(&model, "blk.0.ssm_a")->data - model.maps[0].data);
+        apr_model_close(&model);
+        FILE *const f = fopen(file, "r+b");
+        assert_non_null(f);
+        assert_true(fseek(f, at + 8, SEEK_SET) == 0 && fwrite(&rates[i], 4, 1, f) == 1 && fclose(f) == 0);
+        err = (apr_error){0};
+        assert_int_equal(try_conversion(file, back, &(apr_convert_options){0}, &err), APR_E_DAMAGED);
+        if (strstr(err.text, "A_log") == NULL || strstr(err.text, "blk.0.ssm_a") == NULL) fail_msg("%s", err.text);
+        assert_int_equal(access(back, F_OK), -1);
+        convert_as(file, in_work("decay-same.gguf"), NULL); /* nothing is computed on that way */
+        assert_same_file(file, in_work("decay-same.gguf"));
+    }
+}
+
 /* ---- what the writer takes, and the reader does not ---- */
 
 static void what_could_not_be_read_takes_no_name(void **state)
@@ -305,6 +336,7 @@ int main(void)
         cmocka_unit_test(the_length_of_a_header_is_no_other_format),
         cmocka_unit_test(any_key_of_a_checkpoint_travels_in_apr),
         cmocka_unit_test(fp8_of_any_family_is_read_back),
+        cmocka_unit_test(a_rate_of_decay_without_a_logarithm_is_refused),
         cmocka_unit_test(what_could_not_be_read_takes_no_name),
         cmocka_unit_test(what_was_read_back_is_no_input),
     };
