@@ -412,11 +412,20 @@ static apr_status read_order(apr_model *model, const cJSON *kit, apr_error *err)
     return APR_OK;
 }
 
+static apr_status too_many_zeros(const blob_reader *r, uint64_t n)
+{
+    return apr_fail(r->err, APR_E_DAMAGED,
+                    "%s: metadata 'aprkit.origin.gaps' asks for %llu bytes of zeros between the tensors, more than a GGUF of them has",
+                    r->model->path, (unsigned long long)n);
+}
+
 /* Places rise; a GGUF's writer checks what follows from the lengths. */
 static apr_status read_gaps(blob_reader *r, const cJSON *kit)
 {
     apr_model *const model = r->model;
     const cJSON *const gaps = apr_json_get(apr_json_get(kit, "origin"), "gaps"), *const places = apr_json_get(gaps, "places"), *item;
+    const uint64_t most_zeros = 2 * apr_gguf_most_zeros(model); /* twice: what was renamed may have been left out */
+    uint64_t n_zeros = 0;
     int64_t n_tensors = -1, last = -1;
     size_t n = 0;
 
@@ -435,6 +444,8 @@ static apr_status read_gaps(blob_reader *r, const cJSON *kit)
             return bad(model, r->err, "aprkit.origin.gaps");
         list[n] = (apr_gap){.place = (size_t)place, .n_bytes = (uint64_t)n_bytes};
         if (strcmp(encoding, "zeros") != 0) APR_TRY(read_blob(r, item, "aprkit.origin.gaps", &list[n].bytes, &n_read));
+        else if ((uint64_t)n_bytes > most_zeros - n_zeros) return too_many_zeros(r, (uint64_t)n_bytes + n_zeros);
+        else n_zeros += (uint64_t)n_bytes;
         last = place;
         n++;
     }

@@ -210,6 +210,7 @@ static apr_status read_metadata(const char *json, apr_error *err)
 }
 
 #define KIT                    "\"version\":1,\"dialect\":\"hf\""
+#define ZEROS(place, n)        "{\"place\":" #place ",\"bytes\":" #n ",\"encoding\":\"zeros\"}"
 #define WAY(record)            "{\"aprkit\":{" KIT ",\"tensors\":[{\"name\":\"t\"," record "}]}}"
 #define VOCAB(standard, rules) "{\"tokenizer.model\":\"gpt2\"," standard ",\"aprkit\":{" KIT ",\"vocab\":{" rules "}}}"
 
@@ -247,6 +248,11 @@ static const struct {
     {"{\"aprkit\":{" KIT ",\"origin\":{\"order\":[\"\"]}}}", APR_E_DAMAGED},
     {"{\"aprkit\":{" KIT ",\"origin\":{\"order\":{\"t\":\"t\"}}}}", APR_E_DAMAGED},
     {"{\"aprkit\":{" KIT ",\"origin\":{\"order\":[1]}}}", APR_E_DAMAGED},
+    {"{\"aprkit\":{" KIT ",\"origin\":{\"gaps\":{\"tensors\":1,\"places\":[" ZEROS(0, 2000000) "]}}}}", APR_OK},
+    {"{\"aprkit\":{" KIT ",\"origin\":{\"gaps\":{\"tensors\":1,\"places\":[" ZEROS(0, 3000000) "]}}}}", APR_E_DAMAGED},
+    {"{\"aprkit\":{" KIT ",\"origin\":{\"gaps\":{\"tensors\":1,\"places\":[" ZEROS(0, 2000000) "," ZEROS(1, 2000000) "]}}}}",
+     APR_E_DAMAGED},
+    {"{\"aprkit\":{" KIT ",\"origin\":{\"gaps\":{\"tensors\":1,\"places\":[" ZEROS(2, 9223372036854775807) "]}}}}", APR_E_DAMAGED},
     {"{\"aprkit\":{" KIT ",\"crc32\":\"01234567\"}}", APR_OK},
     {"{\"aprkit\":{" KIT ",\"crc32\":\"0123456\"}}", APR_E_DAMAGED},
     {"{\"aprkit\":{" KIT ",\"crc32\":\"0123456g\"}}", APR_E_DAMAGED},
