@@ -287,7 +287,9 @@ static apr_status read_hf_config(apr_model *model, const cJSON *root, apr_error 
     free(text);
     if (copy == NULL || attachment == NULL) return apr_no_memory(err, "config.json");
     *attachment = (apr_attachment){.name = "config.json", .data = (const uint8_t *)copy, .n_bytes = strlen(copy)};
-    if (apr_hf_config_read(attachment, &model->hparams, &model->arena, model->path, NULL) != APR_OK) {
+    const apr_status status = apr_hf_config_read(attachment, &model->hparams, &model->arena, model->path, NULL);
+    if (status == APR_E_MEMORY) return apr_no_memory(err, "config.json");
+    if (status != APR_OK) {
         model->hparams = (apr_hparams){0}; /* what cannot be read is no config.json */
         return APR_OK;
     }

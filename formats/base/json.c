@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,6 +246,32 @@ static void replace_infinities(char *text, size_t n_bytes)
     }
 }
 
+/* cJSON's NULL means bad text or no memory. Its allocations come here, so that the two can be told apart. */
+static _Thread_local bool cjson_had_no_memory;
+
+static void *allocate_for_cjson(size_t n_bytes)
+{
+    void *const memory = malloc(n_bytes);
+    if (memory == NULL) cjson_had_no_memory = true;
+    return memory;
+}
+
+static void set_hooks(void)
+{
+    cJSON_Hooks hooks = {.malloc_fn = allocate_for_cjson, .free_fn = free};
+    cJSON_InitHooks(&hooks);
+}
+
+static cJSON *parse_tree(const char *text, size_t n_bytes, const char **stop, bool *no_memory)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_hooks);
+    cjson_had_no_memory = false;
+    cJSON *const root = cJSON_ParseWithLengthOpts(text, n_bytes, stop, 0);
+    *no_memory = root == NULL && cjson_had_no_memory;
+    return root;
+}
+
 static cJSON *build_tree(const scan *s, size_t *end, bool *no_memory)
 {
     const char *stop = NULL, *text = (const char *)s->text;
@@ -257,7 +284,7 @@ static cJSON *build_tree(const scan *s, size_t *end, bool *no_memory)
         replace_infinities(copy, s->n_bytes);
         text = copy;
     }
-    cJSON *const root = cJSON_ParseWithLengthOpts(text, s->n_bytes, &stop, 0);
+    cJSON *const root = parse_tree(text, s->n_bytes, &stop, no_memory);
     *end = stop != NULL ? (size_t)(stop - text) : 0;
     free(copy);
     return root;

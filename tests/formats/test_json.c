@@ -1,6 +1,8 @@
 /* formats/base/json.h: what a strict parser refuses, what lookups answer, and what the writer writes. */
 #include "formats/base/json.h"
 
+#include "tests/support/failing_host.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,6 +21,28 @@ static apr_status parse(cJSON **json, const char *text, size_t n_bytes, apr_erro
     const apr_status status = apr_json_parse(json, copy, n_bytes, "test.json", err);
     free(copy);
     return status;
+}
+
+static void want_of_memory_is_not_damage(void **state)
+{
+    static const char *const texts[] = {"{\"a\":[1,\"two\",{\"b\":null,\"c\":1e9}],\"d\":\"\\u00e4\"}", "[NaN,{\"a\":Infinity}]", "\"x\"",
+                                        "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,\"i\":9,\"j\":10}"};
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        cJSON *json = NULL;
+        int64_t nth = 0;
+        for (apr_status status = APR_E_MEMORY; status != APR_OK; cJSON_Delete(json)) {
+            apr_error err = {0};
+            failing_host_allocation(++nth);
+            status = apr_json_parse(&json, texts[i], strlen(texts[i]), "test.json", &err);
+            const int64_t n_left = failing_host_blocks();
+            failing_host_allocation(0);
+            if (status != APR_OK && (status != APR_E_MEMORY || json != NULL || n_left != 0 || strstr(err.text, "memory") == NULL))
+                fail_msg("allocation %d of %s: status %d, %d blocks left, %s", (int)nth, texts[i], status, (int)n_left, err.text);
+        }
+        assert_true(nth > 1);
+    }
+    assert_int_equal(parse(&(cJSON *){NULL}, "[1,]", 4, NULL), APR_E_DAMAGED);
 }
 
 static void what_is_not_json_is_refused_with_a_sentence(void **state)
@@ -253,6 +277,7 @@ static void a_written_real_reads_back_equal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(want_of_memory_is_not_damage),
         cmocka_unit_test(what_is_not_json_is_refused_with_a_sentence),
         cmocka_unit_test(what_python_writes_is_no_number_to_anyone),
         cmocka_unit_test(nesting_ends_at_the_limit),

@@ -74,8 +74,9 @@ static apr_status take_line(apr_batch_output *o, const apr_line *line, apr_error
     int64_t number;
     cJSON *json = NULL;
 
-    const bool is_json = !line->is_too_long && apr_json_parse(&json, line->bytes, line->n_bytes, o->path, NULL) == APR_OK;
-    const bool is_answer = is_json && read_answer(json, &number, &terms, &crc);
+    const apr_status parsed = line->is_too_long ? APR_E_DAMAGED : apr_json_parse(&json, line->bytes, line->n_bytes, o->path, NULL);
+    if (parsed == APR_E_MEMORY) return apr_no_memory(err, o->path);
+    const bool is_answer = parsed == APR_OK && read_answer(json, &number, &terms, &crc);
     const cJSON *const error = apr_json_get(json, "error");
     o->n_refused += is_answer && error != NULL && !cJSON_IsNull(error);
     cJSON_Delete(json);
