@@ -19,8 +19,9 @@ static const char *sentence_of(apr_status status, const apr_error *err)
     return err->text[0] != '\0' ? err->text : apr_status_text(status);
 }
 
-/* The head is an object that is not closed; the members of the body and its closing bracket go on from there. */
-static void print_json(apr_answer *answer, apr_status status, const apr_error *err)
+/* The head is an object that is not closed; the members of the body and its closing bracket go on from there. Returns the
+ * status that was said. */
+static apr_status print_json(apr_answer *answer, apr_status status, const apr_error *err)
 {
     apr_json_text head = {0};
 
@@ -33,10 +34,12 @@ static void print_json(apr_answer *answer, apr_status status, const apr_error *e
     apr_json_close(&answer->body, '}');
 
     char *const opened = apr_json_text_take(&head, NULL), *const body = apr_json_text_take(&answer->body, NULL);
-    if (opened == NULL || body == NULL) printf("{\"ok\":false,\"status\":\"not enough memory\",\"exit\":%d}\n", APR_E_MEMORY);
-    else printf("%s%s%s\n", opened, body[1] == '}' ? "" : ",", body + 1);
+    const bool has_memory = opened != NULL && body != NULL;
+    if (has_memory) printf("%s%s%s\n", opened, body[1] == '}' ? "" : ",", body + 1);
+    else printf("{\"ok\":false,\"status\":\"%s\",\"exit\":%d}\n", apr_status_text(APR_E_MEMORY), APR_E_MEMORY);
     free(opened);
     free(body);
+    return has_memory ? status : APR_E_MEMORY;
 }
 
 int apr_answer_end(apr_answer *answer, const char *tool, apr_status status, const apr_error *err)
@@ -44,7 +47,7 @@ int apr_answer_end(apr_answer *answer, const char *tool, apr_status status, cons
     char sentence[2 * sizeof err->text];
 
     if (answer->json && answer->body.failed) status = APR_E_MEMORY;
-    if (answer->json) print_json(answer, status, err);
+    if (answer->json) status = print_json(answer, status, err);
     else if (status > APR_E_NO || err->text[0] != '\0')
         fprintf(stderr, "%s: %s\n", tool,
                 apr_clean_text(sentence, sizeof sentence, sentence_of(status, err), strlen(sentence_of(status, err))));
