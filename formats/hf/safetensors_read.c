@@ -2,6 +2,7 @@
 #include "formats/base/checkpoint_names.h"
 #include "formats/base/json.h"
 #include "formats/base/stand_in.h"
+#include "formats/hf/attachment_links.h"
 #include "formats/hf/checkpoint_files.h"
 #include "formats/hf/hf_quantization.h"
 #include "formats/hf/hub_cache.h"
@@ -371,6 +372,16 @@ static apr_status take_as_consolidated(apr_model *model, const char *folder, boo
     return wants_params && params != NULL ? apr_params_read(params, model, &model->hparams, &model->arena, where, err) : APR_OK;
 }
 
+/* Read, but not to be put into an output. */
+static apr_status leave_links(apr_model *model, const char *folder, const weight_files *weights, apr_error *err)
+{
+    const char *const slash = strrchr(model->path, '/'), *left;
+    const char *const named = slash != NULL ? slash + 1 : model->path;
+
+    APR_TRY(apr_leave_links(model, folder, weights->n > 0 ? weights->names[weights->n - 1] : named, &left, err));
+    return add_left_behind(model, left, err);
+}
+
 /* What the small files say about the weights. */
 static apr_status complete_model(apr_model *model, const char *folder, const weight_files *weights, apr_error *err)
 {
@@ -390,7 +401,8 @@ static apr_status complete_model(apr_model *model, const char *folder, const wei
     if (config != NULL && model->hparams.refusal == NULL)
         model->hparams.refusal = apr_hf_bias_conflict(model, &model->hparams, false, &model->arena);
     APR_TRY(apr_bind_scales(model, config, err));
-    return apr_bind_packings(model, err);
+    APR_TRY(apr_bind_packings(model, err));
+    return leave_links(model, folder, weights, err);
 }
 
 static bool holds_adapter_alone(const char *folder, apr_arena *arena)

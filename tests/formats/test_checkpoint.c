@@ -556,6 +556,65 @@ static void links_of_a_hubs_cache_are_files(void **state)
     apr_model_close(&m);
 }
 
+/* Links to anything of the user's are read, as a loader reads them, and travel nowhere. */
+static void links_out_of_the_folder_do_not_travel(void **state)
+{
+    const checkpoint c = tensors_of(false, false, false);
+    static const char *const folders[] = {"archive/inner", "models--org--x", "models--org--x/blobs"};
+    char notes[512];
+    apr_model m;
+
+    (void)state;
+    make_checkpoint("archive", &c, LLAMA "}");
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) assert_int_equal(mkdir(in_work(folders[i]), 0777), 0);
+    write_file(in_work("secret"), "PRIVATE", 7);
+    write_file(in_work("models--org--x/blobs/abcd"), "{}", 2);
+    write_file(in_work("archive/inner/own.json"), "{}", 2);
+    assert_int_equal(symlink("../secret", in_work("archive/vocab.json")), 0);
+    assert_int_equal(symlink(in_work("models--org--x/blobs/abcd"), in_work("archive/added_tokens.json")), 0);
+    assert_int_equal(symlink("inner/own.json", in_work("archive/preprocessor_config.json")), 0);
+    assert_int_equal(symlink("inner/way_out", in_work("archive/merges.txt")), 0);
+    assert_int_equal(symlink("../../secret", in_work("archive/inner/way_out")), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(apr_model_open(&m, in_work(i == 0 ? "archive" : "archive/model.safetensors"), NULL), APR_OK);
+        assert_null(apr_model_attachment(&m, "vocab.json"));
+        assert_null(apr_model_attachment(&m, "merges.txt"));
+        assert_non_null(apr_model_attachment(&m, "config.json"));
+        assert_non_null(apr_model_attachment(&m, "added_tokens.json"));
+        assert_non_null(apr_model_attachment(&m, "preprocessor_config.json"));
+        assert_non_null(strstr(m.left_behind, "vocab.json (a link out of the folder)"));
+        apr_model_close(&m);
+    }
+    must_convert("archive", "archive.apr", notes, sizeof notes);
+    assert_non_null(strstr(notes, "vocab.json (a link out of the folder)"));
+}
+
+/* A folder of links to a checkpoint elsewhere: its small files are that one's. */
+static void links_to_where_the_weights_are_travel(void **state)
+{
+    const checkpoint c = tensors_of(false, false, false);
+    static const char *const names[] = {"model.safetensors", "config.json", "generation_config.json"};
+    char to[256], from[256];
+    apr_model m;
+
+    (void)state;
+    assert_int_equal(mkdir(in_work("store"), 0777) | mkdir(in_work("farm"), 0777), 0);
+    make_checkpoint("store/base", &c, LLAMA "}");
+    write_file(in_work("store/base/generation_config.json"), "{}", 2);
+    write_file(in_work("farm/README.md"), "read me", 7);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(to, sizeof to, "../store/base/%s", names[i]);
+        snprintf(from, sizeof from, "farm/%s", names[i]);
+        assert_int_equal(symlink(to, in_work(from)), 0);
+    }
+    assert_int_equal(apr_model_open(&m, in_work("farm"), NULL), APR_OK);
+    assert_int_equal(m.n_attachments, 3);
+    assert_non_null(apr_model_attachment(&m, "config.json"));
+    assert_non_null(apr_model_attachment(&m, "generation_config.json"));
+    assert_null(m.left_behind);
+    apr_model_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -570,6 +629,8 @@ int main(void)
         cmocka_unit_test(files_to_be_read_travel_and_the_others_are_named),
         cmocka_unit_test(beside_a_named_file_only_what_loaders_know_is_taken),
         cmocka_unit_test(links_of_a_hubs_cache_are_files),
+        cmocka_unit_test(links_out_of_the_folder_do_not_travel),
+        cmocka_unit_test(links_to_where_the_weights_are_travel),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, make_work, remove_work);
 }
