@@ -540,6 +540,38 @@ static void a_limit_on_files_is_a_sentence(void **state)
     assert_int_equal(count_temporaries(work), 0);
 }
 
+/* Whichever descriptor there is none left for: what was made is removed, and the first attempt with enough of them works. */
+static void nothing_stays_when_descriptors_run_out(void **state)
+{
+    struct rlimit before, limit;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (int is_folder = 0; is_folder < 2; is_folder++) {
+        apr_status status = APR_E_IO;
+        int n_failed = 0;
+        for (int n_left = 0; status != APR_OK && n_left < 32; n_left++) {
+            apr_out *out = NULL;
+            apr_folder *folder = NULL;
+            const int lowest = dup(STDIN_FILENO);
+            assert_true(lowest >= 0);
+            close(lowest);
+            limit = before;
+            limit.rlim_cur = (rlim_t)(lowest + n_left);
+            assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+            status = is_folder ? apr_folder_open(&folder, in_work("d"), 0, false, letters, NULL)
+                               : apr_out_open(&out, in_work("f"), 0, false, NULL);
+            assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+            if (status == APR_OK && is_folder) apr_folder_abandon(folder);
+            if (status == APR_OK && !is_folder) apr_out_abandon(out);
+            n_failed += status == APR_E_IO;
+            assert_true(status == APR_OK || status == APR_E_IO);
+            assert_int_equal(count_temporaries(work), 0);
+        }
+        assert_int_equal(status, APR_OK);
+        assert_true(n_failed > 0);
+    }
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, in_new_folder, out_of_it)
 
 int main(void)
@@ -564,6 +596,7 @@ int main(void)
         TEST(a_handler_removes_all_that_is_unfinished),
         TEST(what_a_killed_run_left_goes_with_the_next),
         TEST(a_limit_on_files_is_a_sentence),
+        TEST(nothing_stays_when_descriptors_run_out),
     };
     const int failed = cmocka_run_group_tests_name("out_targets", tests, NULL, NULL);
     apr_out_is_poor = true;
