@@ -90,9 +90,17 @@ static apr_status print_facts(const apr_model_diff *diff, apr_error *err)
     return apr_table_print(&table, stdout, 2, err);
 }
 
-/* Largest error and where, SNR, cosine, remark. */
-static void add_metrics(apr_table *table, const apr_metrics *m)
+/* A zero's sign, or codes that decode alike. */
+static bool has_same_values_in_one_type(const apr_tensor_diff *pair)
 {
+    const bool has_same_values = pair->has_metrics && !pair->same_bytes && pair->metrics.max_at < 0 && pair->metrics.n_nonfinite == 0;
+    return has_same_values && pair->a->dtype == pair->b->dtype && pair->a->scale == NULL && pair->b->scale == NULL;
+}
+
+/* Largest error and where, SNR, cosine, remark. */
+static void add_metrics(apr_table *table, const apr_tensor_diff *pair)
+{
+    const apr_metrics *const m = &pair->metrics;
     const bool is_equal = m->max_at < 0;
 
     apr_table_cell(table, is_equal ? "-" : "%.3g", (double)m->max_error);
@@ -100,7 +108,7 @@ static void add_metrics(apr_table *table, const apr_metrics *m)
     apr_table_cell(table, is_equal ? "equal" : "%.1f", apr_metrics_snr_db(m));
     apr_table_cell(table, is_equal ? "-" : "%.6f", apr_metrics_cosine(m));
     if (m->n_nonfinite > 0) apr_table_cell(table, "%lld not finite", (long long)m->n_nonfinite);
-    else apr_table_cell(table, "%s", "");
+    else apr_table_cell(table, "%s", has_same_values_in_one_type(pair) ? "other bytes" : "");
 }
 
 /* The same five cells where there is nothing to measure. */
@@ -121,7 +129,7 @@ static void add_tensor(apr_table *table, const apr_tensor_diff *pair)
     apr_table_cell(table, "%s", pair->a != NULL ? pair->a->name : pair->b->name);
     apr_table_cell(table, "%s", pair->a != NULL ? apr_dtypes[pair->a->dtype].name : "absent");
     apr_table_cell(table, "%s", pair->b != NULL ? apr_dtypes[pair->b->dtype].name : "absent");
-    if (pair->has_metrics) add_metrics(table, &pair->metrics);
+    if (pair->has_metrics) add_metrics(table, pair);
     else add_remark(table, pair);
 }
 
@@ -146,8 +154,12 @@ static void print_summary(const apr_model_diff *diff)
 {
     const size_t n_both = diff->n_tensors - diff->n_only_a - diff->n_only_b, n_other = n_both - diff->n_same_bytes - diff->n_same_values;
 
+    size_t n_one_type = 0;
+    for (size_t i = 0; i < diff->n_tensors; i++) n_one_type += has_same_values_in_one_type(&diff->tensors[i]);
+    const size_t n_other_type = diff->n_same_values - n_one_type;
     printf("\n%zu tensor%s in both: %zu with the same bytes", n_both, n_both == 1 ? "" : "s", diff->n_same_bytes);
-    if (diff->n_same_values > 0) printf(", %zu with the same values in another type", diff->n_same_values);
+    if (n_other_type > 0) printf(", %zu with the same values in another type", n_other_type);
+    if (n_one_type > 0) printf(", %zu with the same values in other bytes of the same type", n_one_type);
     if (diff->n_close > 0) printf(", %zu within the tolerance", diff->n_close);
     if (n_other > diff->n_close) printf(", %zu different", n_other - diff->n_close);
     if (diff->n_only_a > 0) printf("; %zu only in A", diff->n_only_a);
