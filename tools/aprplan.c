@@ -312,9 +312,9 @@ static apr_status plan_text(const question *q, const char *path, const apr_plans
     const apr_plan *const plan = plans->plans;
     char types[256], cost[256];
 
-    printf("%s: %s, %s, context %lld, batch %lld, %lld sequence%s, %s keys and values\n\n", path, q->program.architecture,
-           types_text(q, types, sizeof types), (long long)plan->n_ctx, (long long)plan->n_batch, (long long)plan->n_sequences,
-           plan->n_sequences == 1 ? "" : "s", apr_dtypes[plan->kv_dtype].name);
+    printf("%s: %s, %s, context %lld, batch %lld, %lld sequence%s, %s keys and values\n\n", apr_printable(path),
+           apr_printable(q->program.architecture), types_text(q, types, sizeof types), (long long)plan->n_ctx, (long long)plan->n_batch,
+           (long long)plan->n_sequences, plan->n_sequences == 1 ? "" : "s", apr_dtypes[plan->kv_dtype].name);
     for (int i = 0; i < plans->partition.n_places; i++) {
         print_heading(q, plans, i);
         APR_TRY(apr_plan_table(&plans->plans[i], err));

@@ -3,6 +3,7 @@
 #include "runtime/session/generate.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
+#include "tools/cli/text.h"
 #include "tools/conv/begin_token.h"
 #include "tools/run/batch_verb.h"
 #include "tools/run/bench_verb.h"
@@ -60,10 +61,20 @@ static const char *const generate_examples[] = {
 typedef struct stream {
     const apr_running *running;
     bool show_special, print;
+    bool is_terminal; /* control characters are not sent there */
+    apr_terminal_text terminal;
     int32_t *ids;
     size_t n_ids, capacity;
     bool failed;
 } stream;
+
+static bool print_text(stream *s, const char *bytes, size_t n, bool is_last)
+{
+    char clean[(1024 + 1) * APR_TERMINAL_TEXT_GROWTH];
+
+    if (s->is_terminal) n = apr_terminal_clean(&s->terminal, clean, bytes, n, is_last);
+    return fwrite(s->is_terminal ? clean : bytes, 1, n, stdout) == n && fflush(stdout) == 0;
+}
 
 static bool on_token(void *user, int32_t id, bool is_stop)
 {
@@ -83,7 +94,7 @@ static bool on_token(void *user, int32_t id, bool is_stop)
     if (!s->print || (is_stop && !s->show_special)) return true;
     size_t n = apr_tokenizer_token_bytes(s->running->tokenizer, id, s->show_special, bytes, sizeof bytes);
     if (n > sizeof bytes) n = sizeof bytes;
-    return fwrite(bytes, 1, n, stdout) == n && fflush(stdout) == 0;
+    return print_text(s, bytes, n, false);
 }
 
 static void ids_json(apr_json_text *json, const char *key, const int32_t *ids, size_t n)
@@ -151,7 +162,7 @@ static apr_status generate_with(apr_running *r, const apr_call *call, const prom
 {
     const generate_options *const o = call->options;
     const apr_sample_options sampling = {.temperature = (float)o->temp, .top_p = (float)o->top_p, .seed = (uint64_t)o->seed};
-    stream s = {.running = r, .show_special = o->special, .print = !call->answer->json};
+    stream s = {.running = r, .show_special = o->special, .print = !call->answer->json, .is_terminal = isatty(STDOUT_FILENO)};
     const apr_generate_options options = {.max_tokens = o->n,
                                           .stop_ids = o->chat ? r->chat.ids : r->model.vocab.stop_ids,
                                           .n_stop_ids = o->chat ? r->chat.n : r->model.vocab.n_stop_ids,
@@ -168,6 +179,7 @@ static apr_status generate_with(apr_running *r, const apr_call *call, const prom
     if (status == APR_OK) status = apr_sampler_open(&sampler, apr_session_program(r->session)->vocab_size, &sampling, err);
     if (status == APR_OK) status = apr_generate(r->session, &sampler, prompt, n_prompt, &options, &generation, err);
     if (status == APR_OK && s.failed) status = apr_no_memory(err, "the text");
+    if (s.print) print_text(&s, "", 0, true);
     if (status == APR_OK) status = answer_generated(call, r, &s, prompt, &generation, err);
     apr_sampler_close(&sampler);
     free(prompt);

@@ -458,6 +458,53 @@ static void foreign_text_cannot_move_the_cursor(void **state)
     }
 }
 
+static void arguments_of_a_printf_are_cleaned(void **state)
+{
+    static const char safe[] = "model \xc3\xa4.gguf";
+    char many[5000];
+    (void)state;
+    assert_ptr_equal(apr_printable(safe), safe);
+    const char *const first = apr_printable("d\033[31m"), *const second = apr_printable("d\n");
+    assert_string_equal(first, "d\\x1b[31m");
+    assert_string_equal(second, "d\\n");
+    memset(many, '\033', sizeof many - 1);
+    many[sizeof many - 1] = '\0';
+    assert_true(strlen(apr_printable(many)) < 4096);
+    assert_null(strchr(apr_printable(many), '\033'));
+}
+
+/* However the text is cut into pieces. */
+static void a_models_text_cannot_move_the_cursor(void **state)
+{
+    static const struct {
+        const char *raw, *clean;
+    } cases[] = {
+        {"plain\n\ttext", "plain\n\ttext"},
+        {"\033[2J\a\x7f", "\\x1b[2J\\x07\\x7f"},
+        {"a\r\nb\rc\r", "a\r\nb\\x0dc\\x0d"},
+        {"\r\r\n", "\\x0d\r\n"},
+        {"\xc2\x9b"
+         "31m",
+         "\\xc2\\x9b31m"},
+        {"\xc2\xa0\xc3\xa4\xe6\xa8\xa1", "\xc2\xa0\xc3\xa4\xe6\xa8\xa1"},
+        {"\xc2\xc2\x85\xc2", "\xc2\\xc2\\x85\xc2"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const size_t n = strlen(cases[i].raw);
+        for (size_t step = 1; step <= n; step++) {
+            apr_terminal_text terminal = {0};
+            char clean[256];
+            size_t at = 0;
+            for (size_t from = 0; from < n; from += step)
+                at += apr_terminal_clean(&terminal, clean + at, cases[i].raw + from, n - from < step ? n - from : step, false);
+            at += apr_terminal_clean(&terminal, clean + at, "", 0, true);
+            assert_int_equal(at, strlen(cases[i].clean));
+            assert_memory_equal(clean, cases[i].clean, at);
+        }
+    }
+}
+
 static void long_text_is_shortened_between_characters(void **state)
 {
     char *const small = malloc(8); /* exact: the sanitizer guards the end */
@@ -583,6 +630,8 @@ int main(void)
         cmocka_unit_test(help_is_grouped_aligned_and_names_the_defaults),
         cmocka_unit_test(sizes_and_counts_read_well),
         cmocka_unit_test(foreign_text_cannot_move_the_cursor),
+        cmocka_unit_test(arguments_of_a_printf_are_cleaned),
+        cmocka_unit_test(a_models_text_cannot_move_the_cursor),
         cmocka_unit_test(long_text_is_shortened_between_characters),
         cmocka_unit_test(tables_are_aligned_by_terminal_columns),
         cmocka_unit_test(metadata_is_shortened_for_people_and_whole_for_programs),

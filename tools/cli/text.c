@@ -105,6 +105,58 @@ char *apr_short_text(char *dst, size_t capacity, const char *text, size_t n_byte
     return dst;
 }
 
+const char *apr_printable(const char *text)
+{
+    static _Thread_local char copies[8][4096];
+    static _Thread_local unsigned next;
+    char *const copy = copies[next % 8];
+    const size_t n_bytes = strlen(text);
+    size_t at = 0;
+
+    while (at < n_bytes) {
+        char shown[8];
+        const size_t n = clean_character(text + at, n_bytes - at, shown);
+        if (strlen(shown) != n) { /* what is replaced becomes longer */
+            next++;
+            return apr_clean_text(copy, sizeof copies[0], text, n_bytes);
+        }
+        at += n;
+    }
+    return text;
+}
+
+static size_t put_byte(char *dst, unsigned char byte, bool as_is)
+{
+    char escape[5];
+
+    if (as_is) {
+        *dst = (char)byte;
+        return 1;
+    }
+    snprintf(escape, sizeof escape, "\\x%02x", byte);
+    memcpy(dst, escape, 4);
+    return 4;
+}
+
+size_t apr_terminal_clean(apr_terminal_text *state, char *dst, const char *text, size_t n_bytes, bool is_last)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < n_bytes; i++) {
+        const unsigned char byte = (unsigned char)text[i], held = (unsigned char)state->held;
+        const bool is_c1 = held == 0xc2 && byte >= 0x80 && byte < 0xa0;
+        state->held = 0;
+        if (held != 0) n += put_byte(dst + n, held, held == '\r' ? byte == '\n' : !is_c1);
+        if (byte == '\r' || byte == 0xc2) state->held = (char)byte;
+        else n += put_byte(dst + n, byte, !is_c1 && byte != 0x7f && (byte >= 0x20 || byte == '\n' || byte == '\t'));
+    }
+    if (is_last && state->held != 0) {
+        n += put_byte(dst + n, (unsigned char)state->held, state->held != '\r');
+        state->held = 0;
+    }
+    return n;
+}
+
 int apr_text_columns(const char *text)
 {
     utf8proc_ssize_t left = (utf8proc_ssize_t)strlen(text);

@@ -2,6 +2,7 @@
 #ifndef APR_TOOLS_TEXT_H
 #define APR_TOOLS_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,6 +21,21 @@ char *apr_magnitude_text(char text[APR_SMALL_TEXT], int64_t n);
 char *apr_clean_text(char *dst, size_t capacity, const char *text, size_t n_bytes);
 /* The same, and cut to at most max_columns (3 or more), with "..." at the end where something is missing. */
 char *apr_short_text(char *dst, size_t capacity, const char *text, size_t n_bytes, int max_columns);
+/* The same for one argument of a printf: `text` itself where it is safe, else a copy that holds until this thread's eighth next call and is
+ * cut off after 4,095 bytes. Paths and names of a stranger's files are printed by it. */
+const char *apr_printable(const char *text);
+
+/* Text that a model writes, on its way to a terminal, in pieces that may end within a character: line ends and tabs stay, other control
+ * characters (also U+0080 to U+009F) become \x1b. Begins zeroed. */
+typedef struct apr_terminal_text {
+    char held; /* a '\r' or 0xc2 whose next byte decides; 0: none */
+} apr_terminal_text;
+
+enum { APR_TERMINAL_TEXT_GROWTH = 4 };
+/* Fills dst, which holds at least (n_bytes + 1) * APR_TERMINAL_TEXT_GROWTH bytes; returns how many. The last piece gives back what was held;
+ * it may be empty. */
+size_t apr_terminal_clean(apr_terminal_text *state, char *dst, const char *text, size_t n_bytes, bool is_last);
+
 /* Columns that valid UTF-8 takes on a terminal. */
 int apr_text_columns(const char *text);
 

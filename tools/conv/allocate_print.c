@@ -37,7 +37,8 @@ apr_status apr_allocation_print(const apr_allocation *a, apr_error *err)
     APR_TRY(apr_table_print(&table, stdout, 2, err));
     printf("  together: %.4g by their sum; %.4g +- %.2g on %lld tokens that had no say", a->sum, a->held.mean, a->held.error,
            (long long)a->n_held);
-    if (a->n_known > 0) printf("; %zu of %zu figures were kept in %s", a->n_known, a->n_known + a->n_measured, a->request.state);
+    if (a->n_known > 0)
+        printf("; %zu of %zu figures were kept in %s", a->n_known, a->n_known + a->n_measured, apr_printable(a->request.state));
     printf("\n");
     return APR_OK;
 }

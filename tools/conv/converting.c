@@ -225,7 +225,7 @@ static void print_misfits(const apr_conversion *c)
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
         const apr_pipe_item *const item = &c->items[i];
         const apr_misfits *const m = &item->misfits;
-        const char *const name = item->from->name, *const type = apr_dtypes[item->to].name;
+        const char *const name = apr_printable(item->from->name), *const type = apr_dtypes[item->to].name;
         if (m->n_unusual + m->n_beyond == 0) continue;
         if (n_named == MOST) {
             n_more++;
@@ -248,8 +248,8 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     const apr_conversion *const c = o->conversion;
     char in[APR_SMALL_TEXT], out[APR_SMALL_TEXT], rate[APR_SMALL_TEXT], clean[4096];
 
-    printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)\n", o->in, apr_format_name(o->source->format),
-           apr_size_text(in, o->bytes_in), o->out, apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
+    printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)\n", apr_printable(o->in), apr_format_name(o->source->format),
+           apr_size_text(in, o->bytes_in), apr_printable(o->out), apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
            o->dry_run ? ", not written" : "");
     print_types(&c->recipe);
     if (c->recipe.mixture[0] != '\0') printf("  quantized  %zu of %zu matrices\n", c->recipe.n_quantized, c->recipe.n_matrices);
@@ -263,7 +263,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
                apr_clean_text(clean, sizeof clean, c->losses.items[i].text, strlen(c->losses.items[i].text)));
     if (o->dry_run) return print_recipe(&c->recipe, err);
     for (size_t i = 0; i < c->recipe.n_lines; i++) /* never silently */
-        if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", c->recipe.lines[i].tensor->name, c->recipe.lines[i].reason);
+        if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", apr_printable(c->recipe.lines[i].tensor->name), c->recipe.lines[i].reason);
     print_misfits(c);
     apr_runs_print(&c->progress, &o->part);
     print_device(o);
@@ -295,7 +295,7 @@ static apr_status run_somewhere(outcome *o, apr_conversion *c, const apr_output_
     apr_encoder_close(&encoder, c);
     const bool is_of_device = status == APR_E_DEVICE || (status == APR_E_MEMORY && *o->device != '\0');
     if (is_of_device && encoder.may_fall_back) {
-        fprintf(stderr, "WARNING: starting over on the host: %s\n", own.text);
+        fprintf(stderr, "WARNING: starting over on the host: %s\n", apr_printable(own.text));
         *o->device = '\0';
         if (o->feedback != NULL) apr_feedback_run_restart(o->feedback);
         return apr_conversion_run(c, o->out, &o->file_bytes, err);
@@ -401,7 +401,7 @@ static apr_status admit(const apr_model *source, bool allow_incomplete, apr_erro
     if (!apr_admission_is_incomplete(&admission)) return APR_OK;
     const apr_status status = apr_admission_refuse(&admission, source->path, &why);
     if (!allow_incomplete) return apr_fail(err, status, "%s; --allow-incomplete goes on all the same", why.text);
-    fprintf(stderr, "warning: %s\n", why.text);
+    fprintf(stderr, "warning: %s\n", apr_printable(why.text));
     return APR_OK;
 }
 

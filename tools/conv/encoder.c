@@ -2,6 +2,7 @@
 #include "tools/conv/encoder.h"
 
 #include "kernels/cuda_loader.h"
+#include "tools/cli/text.h"
 #include "tools/device/device.h"
 
 #include <stdio.h>
@@ -87,7 +88,7 @@ apr_status apr_encoder_open(apr_encoder *encoder, const apr_encoder_options *opt
     if (status != APR_OK) {
         close_devices(encoder);
         if (!encoder->may_fall_back) return apr_fail(err, status, "%s", own.text);
-        if (*encoder->name != '\0') fprintf(stderr, "WARNING: encoding on the host: %s\n", own.text); /* a GPU there is */
+        if (*encoder->name != '\0') fprintf(stderr, "WARNING: encoding on the host: %s\n", apr_printable(own.text)); /* a GPU there is */
         *encoder->name = '\0';
         return APR_OK;
     }

@@ -75,7 +75,7 @@ static void print_tokens(const apr_feedback_run *run)
         const apr_tensor *const from = run->conversion->items[i].from;
         if (!fact->is_made || !fact->is_taken) continue;
         if (fact->n_unseen > 0)
-            printf("  %s: %lld of its %lld matrices saw no token, and are encoded as without feedback\n", from->name,
+            printf("  %s: %lld of its %lld matrices saw no token, and are encoded as without feedback\n", apr_printable(from->name),
                    (long long)fact->n_unseen, (long long)apr_feedback_matrices(from));
         if (fact->n_unseen > 0 || fact->n_tokens >= apr_tensor_columns(from)) continue;
         n_few++;
@@ -83,7 +83,7 @@ static void print_tokens(const apr_feedback_run *run)
     }
     if (n_few > 0)
         printf("  warning: %zu tensor%s saw fewer tokens than they have columns (%s%s); more text would help\n", n_few,
-               n_few == 1 ? "" : "s", example, n_few == 1 ? "" : ", ...");
+               n_few == 1 ? "" : "s", apr_printable(example), n_few == 1 ? "" : ", ...");
 }
 
 static double share(double part, double whole) { return whole > 0.0 ? part / whole : 1.0; }
@@ -149,11 +149,11 @@ void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
     char sums[APR_SMALL_TEXT], factors[APR_SMALL_TEXT], held[APR_SMALL_TEXT];
 
     printf("  ldlq: %zu tensors, calibrated with %lld tokens of %s in windows of %lld%s\n", f.n_taken, (long long)run->n_ids,
-           apr_feedback_text_name(run), (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
+           apr_printable(apr_feedback_text_name(run)), (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
     apr_begin_print(&run->model.vocab, stdout);
     if (run->write_seconds > 0.0) printf("  its own text: %.2f s\n", run->write_seconds);
     if (f.n_others > 0)
-        printf("  without feedback: %zu (%s%s): no product reads them column by column\n", f.n_others, f.example,
+        printf("  without feedback: %zu (%s%s): no product reads them column by column\n", f.n_others, apr_printable(f.example),
                f.n_others == 1 ? "" : ", ...");
     if (!dry_run) {
         print_plan(run, false);

@@ -16,14 +16,14 @@ void apr_importance_print(const apr_conversion *c)
     size_t n_named = 0;
 
     if (m == NULL) return;
-    printf("  importance from %s", m->path);
+    printf("  importance from %s", apr_printable(m->path));
     if (m->n_datasets > 0) printf(", made of %s", apr_clean_text(clean, sizeof clean, m->datasets[0], strlen(m->datasets[0])));
     printf(": %zu of %zu matrices\n", c->cover.n_covered, c->cover.n_covered + c->cover.n_bare);
     if (c->cover.n_unseen > 0) printf("  %lld experts had no tokens there: encoded without importance\n", (long long)c->cover.n_unseen);
     if (c->cover.n_bare == 0) return;
     printf("  without importance:");
     for (size_t i = 0; i < c->layout.n_tensors && n_named < MOST; i++)
-        if (is_bare(&c->items[i])) printf("%s %s", n_named++ > 0 ? "," : "", c->items[i].from->name);
+        if (is_bare(&c->items[i])) printf("%s %s", n_named++ > 0 ? "," : "", apr_printable(c->items[i].from->name));
     printf("%s\n", c->cover.n_bare > MOST ? ", ..." : "");
 }
 

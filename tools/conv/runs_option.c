@@ -1,6 +1,8 @@
 /* runs_option.c - reads --resume, --part and --finish, and says what several runs have made. */
 #include "tools/conv/runs_option.h"
 
+#include "tools/cli/text.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,8 +50,9 @@ void apr_runs_print(const apr_sink_progress *p, const apr_resume_part *part)
     const size_t n = p->n_there + p->n_done;
 
     if (p->folder == NULL) return;
-    if (part->part > 0) printf("  part %d/%d in %s: %zu of %zu tensors", part->part, p->n_parts, p->folder, n, n + p->n_elsewhere);
-    else printf("  by way of %s", p->folder);
+    if (part->part > 0)
+        printf("  part %d/%d in %s: %zu of %zu tensors", part->part, p->n_parts, apr_printable(p->folder), n, n + p->n_elsewhere);
+    else printf("  by way of %s", apr_printable(p->folder));
     if (part->n_parts > 0) printf(", %zu taken over from earlier runs", p->n_there);
     printf("\n");
     if (p->n_damaged > 0)

@@ -4,12 +4,13 @@
 #include "kernels/cuda_loader.h"
 #include "runtime/program/capability.h"
 #include "tools/cli/process.h"
+#include "tools/cli/text.h"
 #include "tools/device/probe.h"
 
 static void warn(void *user, const char *sentence)
 {
     (void)user;
-    fprintf(stderr, "aprrun: WARNING: %s\n", sentence);
+    fprintf(stderr, "aprrun: WARNING: %s\n", apr_printable(sentence));
 }
 
 /* --fp8 on: when the table has nothing against it and the probe was right. */

@@ -33,9 +33,9 @@ static void print_heading(const apr_bench_result *r, FILE *out)
     const apr_plan *const plan = apr_session_plan(r->session);
     char count[APR_SMALL_TEXT], size[APR_SMALL_TEXT];
 
-    fprintf(out, "%s%s%s%s%s%s: %s parameters, %s of weights\n", apr_bold(out), r->name, apr_plain(out), r->dtype != NULL ? " as " : "",
-            r->dtype != NULL ? r->dtype : "", r->dtype != NULL ? ", random weights" : "", apr_magnitude_text(count, r->n_elems),
-            apr_size_text(size, r->n_bytes));
+    fprintf(out, "%s%s%s%s%s%s: %s parameters, %s of weights\n", apr_bold(out), apr_printable(r->name), apr_plain(out),
+            r->dtype != NULL ? " as " : "", r->dtype != NULL ? r->dtype : "", r->dtype != NULL ? ", random weights" : "",
+            apr_magnitude_text(count, r->n_elems), apr_size_text(size, r->n_bytes));
     fprintf(out, "  run on %s%s%s, context %lld, batch %lld, %s keys and values\n", apr_session_backend_name(r->session),
             r->gpu[0] != '\0' ? ": " : "", r->gpu, (long long)plan->n_ctx, (long long)plan->n_batch, apr_dtypes[plan->kv_dtype].name);
 }

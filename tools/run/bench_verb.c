@@ -210,7 +210,7 @@ static apr_status open_synthetic(bench *b, const apr_call *call, apr_error *err)
     const bool is_of_device = status == APR_E_DEVICE || status == APR_E_MEMORY || status == APR_E_UNSUPPORTED;
     if (status == APR_OK) return APR_OK;
     if (!is_of_device || !falls_back) return apr_fail(err, status, "%s", own.text);
-    fprintf(stderr, "aprrun: WARNING: the GPU is given up, the run goes on on the host: %s\n", own.text);
+    fprintf(stderr, "aprrun: WARNING: the GPU is given up, the run goes on on the host: %s\n", apr_printable(own.text));
     apr_synthetic_close(&b->synthetic);
     b->options.cuda = NULL;
     APR_TRY(choose_stages(b, err));

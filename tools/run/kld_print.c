@@ -43,9 +43,9 @@ static void print_header(const apr_kld_shown *s)
     const char *const backend = apr_session_backend_name(s->other->session), *const of_truth = apr_session_backend_name(s->truth->session);
     char types[2][256], clean[512];
 
-    printf("%s%s%s  %s\n", apr_bold(stdout), s->other->source.path, apr_plain(stdout),
+    printf("%s%s%s  %s\n", apr_bold(stdout), apr_printable(s->other->source.path), apr_plain(stdout),
            apr_verify_types_text(&s->other->model, types[0], sizeof types[0]));
-    printf("  against  %s  %s\n", s->truth->source.path, apr_verify_types_text(&s->truth->model, types[1], sizeof types[1]));
+    printf("  against  %s  %s\n", apr_printable(s->truth->source.path), apr_verify_types_text(&s->truth->model, types[1], sizeof types[1]));
     printf("  run on %s", backend);
     if (strcmp(backend, of_truth) != 0) printf(", the reference on %s", of_truth);
     printf("; %s: %zu window%s of %lld tokens", apr_clean_text(clean, sizeof clean, s->text, strlen(s->text)), d->n_windows,

@@ -197,11 +197,11 @@ static apr_status open_sessions(comparison *c, apr_error *err)
     const apr_status status = plan_both(c, &of_other, &of_truth, &own);
     const bool no_room = status == APR_E_MEMORY && of_other.cuda != NULL && of_truth.cuda != NULL;
     if (no_room && of_other.fall_back && of_truth.fall_back) {
-        fprintf(stderr, "aprrun: WARNING: running on the host: %s\n", own.text);
+        fprintf(stderr, "aprrun: WARNING: running on the host: %s\n", apr_printable(own.text));
         of_other.cuda = of_truth.cuda = NULL;
         of_other.fall_back = of_truth.fall_back = false;
     } else if (no_room && of_other.force) {
-        fprintf(stderr, "aprrun: WARNING: trying it all the same: %s\n", own.text);
+        fprintf(stderr, "aprrun: WARNING: trying it all the same: %s\n", apr_printable(own.text));
     } else if (status != APR_OK) {
         return apr_fail(err, status, "%s", own.text);
     }

@@ -14,8 +14,8 @@ apr_status apr_verify_print(const apr_verify_shown *shown, apr_error *err)
     char types[2][256], clean[1024];
     apr_table table;
 
-    printf("%s%s%s  %s\n  against  %s  %s\n  run on %s\n\n", apr_bold(stdout), shown->other->source.path, apr_plain(stdout),
-           apr_verify_types_text(&shown->other->model, types[0], sizeof types[0]), shown->truth->source.path,
+    printf("%s%s%s  %s\n  against  %s  %s\n  run on %s\n\n", apr_bold(stdout), apr_printable(shown->other->source.path), apr_plain(stdout),
+           apr_verify_types_text(&shown->other->model, types[0], sizeof types[0]), apr_printable(shown->truth->source.path),
            apr_verify_types_text(&shown->truth->model, types[1], sizeof types[1]), report->backend);
     apr_table_start(&table, columns, 4);
     for (size_t i = 0; i < report->n_checks; i++) {
