@@ -36,6 +36,19 @@ static void a_file_is_an_input_whatever_its_size(void **state)
     assert_int_equal(apr_out_may_be(in_work("text"), false, &err), APR_OK);
 }
 
+/* /proc states a size of 0 for what can be read there. */
+static void a_file_that_states_no_size_is_read(void **state)
+{
+    apr_error err = {0};
+    apr_text text;
+
+    (void)state;
+    assert_int_equal(apr_text_open(&text, "/proc/self/status", &err), APR_OK);
+    assert_true(text.n_bytes > 0);
+    assert_memory_equal(text.bytes, "Name:", 5);
+    apr_text_close(&text);
+}
+
 static void what_comes_through_a_pipe_is_read_to_its_end(void **state)
 {
     apr_error err = {0};
@@ -74,6 +87,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_an_input_whatever_its_size),
+        cmocka_unit_test(a_file_that_states_no_size_is_read),
         cmocka_unit_test(what_comes_through_a_pipe_is_read_to_its_end),
         cmocka_unit_test(what_gives_no_bytes_is_a_sentence),
     };

@@ -74,6 +74,9 @@ apr_status apr_text_open(apr_text *text, const char *path, apr_error *err)
     APR_TRY(apr_map_open(&text->map, path, err));
     if (text->map.data != NULL) text->bytes = (const char *)text->map.data;
     text->n_bytes = text->map.n_bytes;
+    if (text->n_bytes > 0) return APR_OK;
+    APR_TRY(read_stream(path, &text->own, &text->n_bytes, err)); /* files of /proc state no size */
+    text->bytes = text->own;
     return APR_OK;
 }
 
