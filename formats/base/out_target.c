@@ -344,26 +344,39 @@ apr_status apr_folder_ensure(const char *path, bool make, apr_error *err)
 
 /* --- the disk --- */
 
+enum { AMOUNT_TEXT = 32 };
+
+/* In MiB, or in bytes where the two would read alike or are small. */
+static void write_amounts(uint64_t needed, uint64_t there, char texts[2][AMOUNT_TEXT])
+{
+    snprintf(texts[0], AMOUNT_TEXT, "%.1f MiB", (double)needed / 0x1p20);
+    snprintf(texts[1], AMOUNT_TEXT, "%.1f MiB", (double)there / 0x1p20);
+    if (needed >= 10u << 20 && strcmp(texts[0], texts[1]) != 0) return;
+    snprintf(texts[0], AMOUNT_TEXT, "%llu bytes", (unsigned long long)needed);
+    snprintf(texts[1], AMOUNT_TEXT, "%llu bytes", (unsigned long long)there);
+}
+
 apr_status apr_target_check_disk(const apr_target *target, uint64_t total_bytes, apr_error *err)
 {
-    const double mib = 0x1p20;
+    char amounts[2][AMOUNT_TEXT];
     struct statvfs fs;
 
     if (fstatvfs(target->folder, &fs) != 0) return apr_fail(err, APR_E_IO, "%s: cannot write there: %s", target->path, strerror(errno));
     const uint64_t n_free = (uint64_t)fs.f_bavail * fs.f_frsize;
     if (n_free >= total_bytes) return APR_OK;
-    return apr_fail(err, APR_E_IO, "%s: the disk is too small: %.1f MiB needed, %.1f MiB free; free some space or write elsewhere",
-                    target->path, (double)total_bytes / mib, (double)n_free / mib);
+    write_amounts(total_bytes, n_free, amounts);
+    return apr_fail(err, APR_E_IO, "%s: the disk is too small: %s needed, %s free; free some space or write elsewhere", target->path,
+                    amounts[0], amounts[1]);
 }
 
 apr_status apr_check_file_limit(const char *path, uint64_t total_bytes, apr_error *err)
 {
-    const double mib = 0x1p20;
+    char amounts[2][AMOUNT_TEXT];
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= total_bytes) return APR_OK;
-    return apr_fail(err, APR_E_IO, "%s: %.1f MiB needed, but files are limited to %.1f MiB (ulimit -f)", path, (double)total_bytes / mib,
-                    (double)limit.rlim_cur / mib);
+    write_amounts(total_bytes, limit.rlim_cur, amounts);
+    return apr_fail(err, APR_E_IO, "%s: %s needed, but files are limited to %s (ulimit -f)", path, amounts[0], amounts[1]);
 }
 
 apr_status apr_out_check_disk(const char *path, uint64_t total_bytes, apr_error *err)

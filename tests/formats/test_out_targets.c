@@ -8,10 +8,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -517,6 +519,27 @@ static void what_a_killed_run_left_goes_with_the_next(void **state)
     assert_int_equal(count_temporaries(work), 0);
 }
 
+/* Also where a tenth of a MiB is missing. */
+static void a_full_disk_is_told_in_figures_that_differ(void **state)
+{
+    static const uint64_t more[] = {1 << 16, 1 << 28};
+    (void)state;
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        apr_error err = {0};
+        char needed[64], there[64];
+        struct statvfs fs;
+        assert_int_equal(statvfs(work, &fs), 0);
+        assert_int_equal(apr_out_check_disk(work, (uint64_t)fs.f_bavail * fs.f_frsize + more[i] + (64 << 20), &err), APR_E_IO);
+        const char *const text = strstr(err.text, "too small: ");
+        assert_non_null(text);
+        assert_int_equal(sscanf(text, "too small: %60[^,], %60[^;]", needed, there), 2);
+        assert_string_equal(strrchr(needed, ' '), " needed");
+        assert_string_equal(strrchr(there, ' '), " free");
+        *strrchr(needed, ' ') = *strrchr(there, ' ') = '\0';
+        assert_string_not_equal(needed, there);
+    }
+}
+
 static void a_limit_on_files_is_a_sentence(void **state)
 {
     struct rlimit before, limit;
@@ -535,7 +558,7 @@ static void a_limit_on_files_is_a_sentence(void **state)
     apr_out_abandon(out);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(early, APR_E_IO);
-    assert_non_null(strstr(err.text, "ulimit -f"));
+    assert_non_null(strstr(err.text, "2000 bytes needed, but files are limited to 1000 bytes (ulimit -f)"));
     assert_int_equal(late, APR_E_IO);
     assert_int_equal(count_temporaries(work), 0);
 }
@@ -595,6 +618,7 @@ int main(void)
         TEST(a_folder_is_made_by_one_process_at_a_time),
         TEST(a_handler_removes_all_that_is_unfinished),
         TEST(what_a_killed_run_left_goes_with_the_next),
+        TEST(a_full_disk_is_told_in_figures_that_differ),
         TEST(a_limit_on_files_is_a_sentence),
         TEST(nothing_stays_when_descriptors_run_out),
     };
