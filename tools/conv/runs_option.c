@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_PARTS = 100000 };
 
@@ -57,6 +58,8 @@ void apr_runs_print(const apr_sink_progress *p, const apr_resume_part *part)
     printf("\n");
     if (p->n_damaged > 0)
         printf("  note: %zu tensors of earlier runs were not as they had been written, and were made anew\n", p->n_damaged);
+    if (part->part == 0 && access(p->folder, F_OK) == 0) /* the output is complete */
+        printf("  note: %s could not be removed; it is not needed any more\n", apr_printable(p->folder));
     if (part->part > 0) printf("  when all parts are done, the same command with --finish in place of --part completes it\n");
 }
 
