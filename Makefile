@@ -217,7 +217,7 @@ $(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 $(MAKERS): $B/%: $B/tests/support/%.c.o $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link,$(LIB) -lcmocka)
 $(UNIT): $(UNIT_O) $(SUPPORT_C:%=$B/%.o) $(TOOL_C:%=$B/%.o) $(LIB)
-	$(call link,$(LIB) -lcmocka $(foreach f,malloc calloc realloc free fclose,-Wl$(,)--wrap=$f))
+	$(call link,$(LIB) -lcmocka $(foreach f,malloc calloc realloc free fclose fsync unlinkat,-Wl$(,)--wrap=$f))
 # Each test file's main has the name unit_NAME there.
 $(TEST_C:%=$B/%.o): must += -Dmain=unit_$(patsubst test_%.c,%,$(notdir $<)) -Wno-missing-prototypes
 $B/units: FORCE

@@ -397,8 +397,10 @@ static apr_status complete(apr_out *out, apr_error *err)
     apr_signals_hold(&before);
     const apr_status status = take_final_name(out, err);
     apr_signals_release(&before);
-    if (status == APR_OK) apr_sync_folder(t->folder);
-    return status;
+    if (status != APR_OK) return status;
+    const int error = apr_sync_folder(t->folder);
+    return error == 0 ? APR_OK
+                      : apr_fail(err, APR_E_IO, "%s: is complete, but its name may not be on the disk: %s", t->path, strerror(error));
 }
 
 apr_status apr_out_finish(apr_out *out, apr_error *err)

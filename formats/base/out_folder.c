@@ -258,6 +258,15 @@ static apr_status keep_old(apr_folder *folder, const char *why, apr_error *err)
     return APR_E_IO;
 }
 
+/* After its files were removed. */
+static const char *why_not_removed(const apr_folder *folder, int error)
+{
+    const bool is_empty = error != ENOTEMPTY && error != EEXIST;
+    if (!is_empty && refuse_strangers(folder, NULL) != APR_OK) return "is complete, but something was put into what it replaces";
+    return is_empty ? "is complete, but the folder that it replaces cannot be removed"
+                    : "is complete, but files of the folder that it replaces cannot be removed";
+}
+
 /* What came into the old folder until it lost its name is not lost: then the new one does not take its place. */
 static apr_status replace(apr_folder *folder, apr_error *err)
 {
@@ -271,7 +280,7 @@ static apr_status replace(apr_folder *folder, apr_error *err)
     if (status != APR_OK) return exchange(folder) == 0 ? status : keep_old(folder, "cannot be put back", err);
     go_through(folder->old, NULL, folder->rule, true, &found);
     if (unlinkat(folder->home, folder->temporary, AT_REMOVEDIR) == 0) return APR_OK;
-    return keep_old(folder, "is complete, but something was put into what it replaces", err);
+    return keep_old(folder, why_not_removed(folder, errno), err);
 }
 
 /* With the signals held. */
@@ -309,11 +318,13 @@ apr_status apr_folder_finish(apr_folder *folder, apr_error *err)
     APR_TRY(prove(folder, err));
 
     if (t->exists) apr_keep_mode(folder->fd, &t->old);
-    fsync(folder->fd); /* not every file system can: a failure is none */
+    int error = apr_sync_names(folder->fd);
+    apr_status status = error == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s: cannot complete: %s", t->path, strerror(error));
     apr_signals_hold(&before);
-    const apr_status status = take_final_name(folder, err);
+    if (status == APR_OK) status = take_final_name(folder, err);
     apr_signals_release(&before);
-    if (status == APR_OK) apr_sync_folder(t->folder);
+    error = status == APR_OK ? apr_sync_folder(t->folder) : 0;
+    if (error != 0) status = apr_fail(err, APR_E_IO, "%s: is complete, but its name may not be on the disk: %s", t->path, strerror(error));
     apr_folder_abandon(folder);
     return status;
 }

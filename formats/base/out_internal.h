@@ -40,8 +40,10 @@ apr_status apr_target_check_disk(const apr_target *target, uint64_t total_bytes,
 mode_t apr_target_mode(const apr_target *target);
 /* Those and the owner of the one that is replaced. */
 void apr_keep_mode(int fd, const struct stat *old);
-/* Not every file system can: a failure is none. */
-void apr_sync_folder(int folder);
+/* Brings a folder's names to the disk. 0, or the errno of a disk with a fault (EIO, ENOSPC, EDQUOT). Not every file system can do it, and not
+ * every folder can be opened for it: that is 0. apr_sync_names: of a descriptor that is not O_PATH. */
+int apr_sync_folder(int folder);
+int apr_sync_names(int fd);
 
 /* What apr_out_finish and apr_out_abandon do for a file of an unfinished folder, whose descriptor and name in it these are.
  * keep: the file of that name in the folder that is replaced, or NULL. */

@@ -388,10 +388,17 @@ apr_status apr_out_check_disk(const char *path, uint64_t total_bytes, apr_error 
     return status;
 }
 
-void apr_sync_folder(int folder)
+int apr_sync_names(int fd)
+{
+    if (fsync(fd) == 0) return 0;
+    return errno == EIO || errno == ENOSPC || errno == EDQUOT ? errno : 0;
+}
+
+int apr_sync_folder(int folder)
 {
     const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    fsync(fd);
+    if (fd < 0) return 0; /* a folder that may be written but not read */
+    const int error = apr_sync_names(fd);
     close(fd);
+    return error;
 }

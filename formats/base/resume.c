@@ -101,8 +101,8 @@ static apr_status make_folder(const apr_resume *r, bool overwrite, apr_error *er
     if (r->target.exists && !overwrite) return refuse_existing(r, err);
     if (mkdirat(r->beside, r->name, r->mode | 0700 | (r->mode & 0444) >> 2) != 0 && errno != EEXIST)
         return apr_fail(err, APR_E_IO, "%s: cannot create: %s", r->path, strerror(errno));
-    apr_sync_folder(r->beside);
-    return APR_OK;
+    const int error = apr_sync_folder(r->beside);
+    return error == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s: cannot create: %s", r->path, strerror(error));
 }
 
 static bool has_entry(const apr_resume *r, const char *name) { return faccessat(r->folder, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0; }

@@ -78,8 +78,7 @@ int apr_resume_write(int folder, const char *name, const char *text, bool replac
     close(fd);
     if (error == 0) error = put_in_place(folder, temporary, name, replace);
     unlinkat(folder, temporary, 0);
-    apr_sync_folder(folder);
-    return error;
+    return error != 0 ? error : apr_sync_folder(folder);
 }
 
 void apr_resume_touch(int folder)
@@ -149,13 +148,13 @@ static apr_status start_journal(apr_resume *r, apr_error *err)
     r->journal = openat(r->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_APPEND | O_CLOEXEC, 0644);
     if (r->journal < 0) return apr_fail(err, APR_E_IO, "%s/%s: cannot create: %s", r->path, name, strerror(errno));
     const size_t n = apr_journal_head(line, r->terms_crc);
-    const int error = write_text(r->journal, line, n);
+    int error = write_text(r->journal, line, n);
+    if (error == 0) error = apr_sync_folder(r->folder);
     if (error != 0) {
         r->is_broken = true;
         return apr_fail(err, APR_E_IO, "%s/%s: %s", r->path, name, strerror(error));
     }
     r->n_noted = (off_t)n;
-    apr_sync_folder(r->folder);
     return APR_OK;
 }
 

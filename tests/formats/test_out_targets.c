@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* flock */
 #include "formats/base/map.h"
 #include "formats/base/out_internal.h"
+#include "tests/support/failing_host.h"
 #include "tests/support/work_folder.h"
 
 #include <errno.h>
@@ -563,6 +564,48 @@ static void a_limit_on_files_is_a_sentence(void **state)
     assert_int_equal(count_temporaries(work), 0);
 }
 
+/* Whichever fsync says so, of content or of names. */
+static void a_fault_of_the_disk_is_a_failure(void **state)
+{
+    (void)state;
+    for (int is_folder = 0; is_folder < 2; is_folder++) {
+        apr_status status = APR_E_IO;
+        int64_t nth = 0;
+        while (status != APR_OK && nth < 10) {
+            apr_error err = {0};
+            failing_host_sync(++nth);
+            status = is_folder ? put_folder(in_work("d"), true, "", &err) : put_file(in_work("f"), "new", true, &err);
+            failing_host_sync(0);
+            assert_true(status == APR_OK || (status == APR_E_IO && strstr(err.text, strerror(EIO)) != NULL));
+            assert_int_equal(count_temporaries(work), 0);
+        }
+        assert_int_equal(status, APR_OK);
+        assert_int_equal(nth, 3);
+        if (!is_folder) assert_holds(in_work("f"), "new");
+    }
+}
+
+static void what_cannot_be_removed_is_kept_and_named(void **state)
+{
+    static const char *const names[] = {"d", "e"};
+    (void)state;
+    for (int64_t nth = 1; nth <= 2; nth++) {
+        const char *const name = names[nth - 1];
+        char kept[128], path[64];
+        apr_error err = {0};
+        assert_int_equal(put_folder(in_work(name), false, "ab", NULL), APR_OK);
+        failing_host_unlink(nth);
+        const apr_status status = put_folder(in_work(name), true, "c", &err);
+        failing_host_unlink(0);
+        assert_int_equal(status, APR_E_IO);
+        snprintf(kept, sizeof kept, "files of the folder that it replaces cannot be removed; the old folder is kept as %s.before.", name);
+        assert_non_null(strstr(err.text, kept));
+        snprintf(path, sizeof path, "%s/c", name);
+        assert_holds(in_work(path), "new");
+        assert_int_equal(count_temporaries(work), 0);
+    }
+}
+
 /* Whichever descriptor there is none left for: what was made is removed, and the first attempt with enough of them works. */
 static void nothing_stays_when_descriptors_run_out(void **state)
 {
@@ -620,6 +663,8 @@ int main(void)
         TEST(what_a_killed_run_left_goes_with_the_next),
         TEST(a_full_disk_is_told_in_figures_that_differ),
         TEST(a_limit_on_files_is_a_sentence),
+        TEST(a_fault_of_the_disk_is_a_failure),
+        TEST(what_cannot_be_removed_is_kept_and_named),
         TEST(nothing_stays_when_descriptors_run_out),
     };
     const int failed = cmocka_run_group_tests_name("out_targets", tests, NULL, NULL);
