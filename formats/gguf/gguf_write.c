@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { MAX_RANK = 4, DEFAULT_ALIGNMENT = 32, HEAD_BYTES = 4 + 4 + 8 + 8 };
+enum { MAX_RANK = 4, DEFAULT_ALIGNMENT = 32, HEAD_BYTES = 4 + 4 + 8 + 8, MOST_PADDING = 64 << 20 };
 
 typedef struct gguf_sink {
     apr_sink base;
@@ -250,6 +250,9 @@ static apr_status lay_out(gguf_sink *s, uint64_t head_at, apr_error *err)
                         s->path, (unsigned long long)s->alignment);
     s->head_bytes = head_at + head_gap;
     s->total_bytes = s->head_bytes + offset + tail;
+    if (s->total_bytes - head_at > MOST_PADDING + 3 * apr_gguf_most_zeros(s->layout)) /* the tensors, their gaps, and room to align */
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: general.alignment %llu makes a file of %llu bytes, most of them zeros", s->path,
+                        (unsigned long long)s->alignment, (unsigned long long)s->total_bytes);
     return APR_OK;
 }
 
