@@ -25,7 +25,9 @@ apr_status apr_prove(apr_out_reader reader, int fd, const char *path, apr_error 
     const apr_status status = reader(open_path, &why);
     apr_inputs_keep(kept);
     if (status == APR_OK) return APR_OK;
-    return apr_fail(err, status == APR_E_MEMORY ? status : APR_E_UNSUPPORTED,
+    if (status == APR_E_MEMORY || status == APR_E_IO) /* no room for a second map, no descriptor left */
+        return apr_fail(err, status, "%s: not written: what was made could not be read back: %s", path, without_path(why.text, open_path));
+    return apr_fail(err, APR_E_UNSUPPORTED,
                     "%s: not written: what was made could not be read back, which is a fault of aprkit; please report it (%s)", path,
                     without_path(why.text, open_path));
 }

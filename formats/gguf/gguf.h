@@ -40,7 +40,7 @@ apr_status apr_gguf_find_gaps(apr_model *model, const uint64_t *offsets, uint64_
 /* What the layout's origin had at that place; NULL: the usual zeros, or another file by now. */
 const apr_gap *apr_gguf_gap(const apr_model *layout, size_t place);
 
-/* Zeros that are kept as gaps for each byte of tensors, beyond a MiB: an APR file of a few KB must not become a GGUF that fills a disk. */
+/* Zeros that are kept as gaps for each byte of tensors, beyond 4 MiB: an APR file of a few KB must not become a GGUF that fills a disk. */
 uint64_t apr_gguf_most_zeros(const apr_model *model);
 
 enum { APR_GGUF_MAX_KEY_BYTES = 65535 };

@@ -13,7 +13,7 @@ static bool is_zero(const uint8_t *bytes, uint64_t n)
 
 uint64_t apr_gguf_most_zeros(const apr_model *model)
 {
-    uint64_t n = (uint64_t)1 << 20;
+    uint64_t n = (uint64_t)4 << 20;
     for (size_t i = 0; i < model->n_tensors; i++) n += model->tensors[i].n_bytes;
     return n;
 }

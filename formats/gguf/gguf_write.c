@@ -92,6 +92,13 @@ bool apr_gguf_keeps_keys(const apr_model *layout)
     return layout->origin.format == APR_FORMAT_GGUF || (layout->origin.format == APR_FORMAT_NONE && layout->format != APR_FORMAT_APR);
 }
 
+/* Two texts of a checkpoint may have one key in a GGUF ("license" and "general.license"), but no two of our own. */
+static bool may_be_there(const apr_kv *text, const char *key)
+{
+    static const char own[] = APR_METADATA_HEAD;
+    return key != NULL && !apr_str_is(text->key, key) && strncmp(key, own, sizeof own - 1) != 0;
+}
+
 /* Texts about the model (author, licence, links, notes of training) that a checkpoint brought in its __metadata__. */
 static apr_status keep_texts(gguf_sink *s, apr_error *err)
 {
@@ -110,7 +117,7 @@ static apr_status keep_texts(gguf_sink *s, apr_error *err)
         const apr_kv *const there = apr_kv_find(&own, item.key.text);
         if (is_made || (there != NULL && there->type != APR_KV_STRING)) continue;
         if (there != NULL) s->kv.items[there - own.items] = item;
-        else if (key != NULL) APR_TRY(apr_kv_set(&s->kv, &item, err)); /* another key may have been given the same name */
+        else if (may_be_there(&kv->items[i], key)) APR_TRY(apr_kv_set(&s->kv, &item, err));
         else APR_TRY(apr_kv_append(&s->kv, &item, err));
     }
     return APR_OK;

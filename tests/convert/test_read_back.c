@@ -314,6 +314,33 @@ static void what_could_not_be_read_takes_no_name(void **state)
     apr_model_close(&model);
 }
 
+static apr_status never_reads(const char *path, apr_error *err) { return apr_fail(err, APR_E_IO, "%s: no descriptor is left", path); }
+static apr_status lacks_memory(const char *path, apr_error *err) { return (void)path, apr_no_memory(err, "a model"); }
+
+/* What the machine lacks is said as such. */
+static void what_the_machine_lacks_is_no_fault_of_the_writer(void **state)
+{
+    static const struct {
+        apr_out_reader reader;
+        apr_status status;
+        const char *says;
+    } rows[] = {{never_reads, APR_E_IO, "could not be read back: no descriptor is left"},
+                {lacks_memory, APR_E_MEMORY, "memory"},
+                {NULL, APR_OK, ""}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        apr_error err = {0};
+        apr_out *out;
+        assert_int_equal(apr_out_open(&out, in_work("lacks"), 0, false, &err), APR_OK);
+        apr_out_prove(out, rows[i].reader);
+        assert_int_equal(apr_out_finish(out, &err), rows[i].status);
+        assert_non_null(strstr(err.text, rows[i].says));
+        assert_null(strstr(err.text, "a fault of aprkit"));
+        assert_int_equal(access(in_work("lacks"), F_OK), rows[i].status == APR_OK ? 0 : -1);
+    }
+}
+
 /* The output that is read back is no input: another output of the same run may replace it. */
 static void what_was_read_back_is_no_input(void **state)
 {
@@ -338,6 +365,7 @@ int main(void)
         cmocka_unit_test(fp8_of_any_family_is_read_back),
         cmocka_unit_test(a_rate_of_decay_without_a_logarithm_is_refused),
         cmocka_unit_test(what_could_not_be_read_takes_no_name),
+        cmocka_unit_test(what_the_machine_lacks_is_no_fault_of_the_writer),
         cmocka_unit_test(what_was_read_back_is_no_input),
     };
     return cmocka_run_group_tests(tests, make_work, remove_work);
