@@ -528,6 +528,10 @@ static apr_status read_config(apr_model *model, const char *path, apr_error *err
     model->n_attachments = 1;
     APR_TRY(read_quantization_file(model, path, &config[1], err));
     APR_TRY(apr_hf_config_read(config, &model->hparams, &model->arena, path, err));
+    if (model->hparams.hidden_size == 0 && model->hparams.architecture[0] != '\0' && apr_family_find(model->hparams.architecture) == NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED,
+                        "%s: architecture '%.60s' is not known here; a folder with its weights can be converted and quantized all the same",
+                        path, model->hparams.architecture);
     if (model->hparams.hidden_size == 0)
         return apr_fail(err, APR_E_DAMAGED, "%s: there is no hidden_size in it: not the config.json of a model", path);
     APR_TRY(apr_hparams_complete(&model->hparams, &model->arena, path, err));

@@ -1,6 +1,8 @@
 /* hparams.c - the table of hyperparameters, and what follows from the ones a file states. */
 #include "formats/model/hparams.h"
 
+#include "formats/model/family.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -194,12 +196,13 @@ static apr_status check_factors(const apr_rope_scaling *s, int64_t rotary_dim, c
     return APR_OK;
 }
 
-static apr_status check(apr_hparams *h, const char *where, apr_error *err)
+/* What numbers mean to each other is a rule of the families that are known here: another one may mean something else by them. */
+static apr_status check(apr_hparams *h, bool is_known, const char *where, apr_error *err)
 {
     APR_TRY(check_ranges(h, where, err));
     APR_TRY(check_products(h, where, err));
-    APR_TRY(check_shares(h, where, err));
-    APR_TRY(check_choices(h, where, err));
+    if (is_known) APR_TRY(check_shares(h, where, err));
+    if (is_known) APR_TRY(check_choices(h, where, err));
     APR_TRY(check_rope(&h->rope, where, err));
     return check_rope(&h->rope_local, where, err);
 }
@@ -219,13 +222,16 @@ enum { MAX_ROTARY = 65536 };
 apr_status apr_hparams_complete(apr_hparams *h, apr_arena *arena, const char *where, apr_error *err)
 {
     if (h->architecture == NULL) h->architecture = "";
-    APR_TRY(check(h, where, err));
+    const bool is_known = apr_family_find(h->architecture) != NULL;
+    APR_TRY(check(h, is_known, where, err));
     if (h->hidden_size == 0) return APR_OK; /* nothing is known: the weights can still be converted */
     if (h->num_kv_heads == 0) h->num_kv_heads = h->num_heads;
     /* Where nothing says how wide a head is, it stays unknown: the weights can be converted, only a program refuses them. */
     if (h->head_dim == 0 && h->num_heads > 0 && h->hidden_size % h->num_heads == 0) h->head_dim = h->hidden_size / h->num_heads;
     if (h->rope_theta == 0.0) h->rope_theta = 10000.0;
     if (h->rotary_dim == 0) h->rotary_dim = h->head_dim;
+    if (!is_known && (h->rotary_dim > h->head_dim || h->rotary_dim % 2 != 0)) h->rotary_dim = h->head_dim / 2 * 2;
+    if (!is_known && h->rope.n_factors != h->rotary_dim / 2) h->rope.n_factors = 0;
     if (h->head_dim > 0 && (h->rotary_dim > h->head_dim || h->rotary_dim % 2 != 0))
         return apr_fail(err, APR_E_DAMAGED, "%s: rotary dimension %lld does not fit a head of %lld", where, (long long)h->rotary_dim,
                         (long long)h->head_dim);

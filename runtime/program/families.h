@@ -51,6 +51,9 @@ typedef void (*apr_family_fn)(apr_emitter *e);
 APR_PROGRAM_LIST(X)
 #undef X
 
+/* What a program of that published architecture would need and nothing here has, as a phrase; NULL: nothing is known of it. */
+const char *apr_family_lacks(const char *architecture);
+
 /* NULL: a family without a program. */
 apr_family_fn apr_family_program_of(const apr_family *family);
 

@@ -208,6 +208,13 @@ static void move_vectors(apr_program *program)
 
 static apr_status refuse_family(const char *architecture, apr_error *err)
 {
+    const char *const lacks = apr_family_lacks(architecture);
+
+    if (lacks != NULL)
+        return apr_fail(
+            err, APR_E_UNSUPPORTED,
+            "architecture '%s' needs %s, which no program here has; it can be converted and quantized, but neither planned nor run",
+            architecture, lacks);
     return apr_fail(err, APR_E_UNSUPPORTED,
                     "architecture '%s' is none of the %zu families that can be run or planned; 'aprconv families' lists them",
                     architecture[0] != '\0' ? architecture : "(not stated)", sizeof programs / sizeof *programs);
