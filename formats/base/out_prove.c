@@ -20,7 +20,7 @@ apr_status apr_prove(apr_out_reader reader, int fd, const char *path, apr_error 
     apr_error why = {0};
 
     snprintf(open_path, sizeof open_path, "/proc/self/fd/%d", fd);
-    if (reader == NULL || access(open_path, R_OK) != 0) return APR_OK; /* without /proc, or with a mode that lets nobody read */
+    if (reader == NULL || access(open_path, R_OK) != 0) return APR_OK; /* without /proc, or with a mode that forbids reading */
     const bool kept = apr_inputs_keep(false);
     const apr_status status = reader(open_path, &why);
     apr_inputs_keep(kept);

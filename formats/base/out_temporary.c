@@ -224,7 +224,7 @@ static int make_entry(int folder, const char *name, bool is_folder, mode_t mode,
                     : openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (*fd >= 0) return 0;
     const int error = errno;
-    if (is_folder && error != ENOENT) unlinkat(folder, name, AT_REMOVEDIR); /* it is empty, and nobody else knows its name */
+    if (is_folder && error != ENOENT) unlinkat(folder, name, AT_REMOVEDIR); /* it is empty, and no other process knows its name */
     errno = error;
     return is_folder && errno == ENOENT ? EEXIST : errno;
 }

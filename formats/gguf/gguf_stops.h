@@ -14,7 +14,7 @@ typedef struct apr_gguf_stops {
     bool needs_list;                   /* the keys and texts do not give back exactly these ids, so a list of our own is written */
     int32_t unheard[APR_MAX_STOP_IDS]; /* [n_unheard] stop ids that no other reader finds */
     size_t n_unheard;
-    int32_t extra; /* the first token that other readers stop at although it is no stop id and does not pad, or -1 */
+    int32_t extra; /* the first token that other readers stop at although it is neither a stop id nor padding, or -1 */
 } apr_gguf_stops;
 
 /* Adds what the keys eot and eom and the texts of tokens say. The end token is already among the stop ids. */

@@ -277,7 +277,7 @@ static apr_status list_numbered(const char *first, apr_arena *arena, apr_shards 
 {
     apr_numbered_name name;
 
-    if (!apr_numbered_parse(first, &name)) return apr_fail(err, APR_E_DAMAGED, "'%.200s' is no name of a shard", first);
+    if (!apr_numbered_parse(first, &name)) return apr_fail(err, APR_E_DAMAGED, "'%.200s' is not the name of a shard", first);
     shards->names = apr_arena_array(arena, name.n, sizeof *shards->names);
     shards->first_tensor = apr_arena_array(arena, name.n + 1, sizeof *shards->first_tensor);
     if (shards->names == NULL || shards->first_tensor == NULL) return apr_no_memory(err, "the names of the shards");

@@ -7,7 +7,7 @@
 
 #define APR_METADATA_HEAD "aprkit.metadata." /* of texts that GGUF has no key for */
 
-/* "license" -> "general.license", "recipe" -> "aprkit.metadata.recipe", keys of GGUF as they are. *key is NULL for what is no text about the
+/* "license" -> "general.license", "recipe" -> "aprkit.metadata.recipe", keys of GGUF as they are. *key is NULL for what is not a text about the
  * model: numbers, and the framework that wrote the file ("format"). */
 apr_status apr_metadata_gguf_key(const apr_kv *item, apr_arena *arena, const char **key, apr_error *err);
 

@@ -10,7 +10,7 @@
 /* What larger models put before the text model's names, alone or behind "model.". */
 static const char *const prefixes[] = {"language_model.", "text_model.", "thinker.", "llm.", "language."};
 
-/* First words of tensors that are no text, alone or behind "model."; those that end with '_' begin a longer word. */
+/* First words of tensors that are not text, alone or behind "model."; those that end with '_' begin a longer word. */
 static const char *const towers[] = {
     "visual.",
     "vision.",

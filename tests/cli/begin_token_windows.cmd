@@ -5,11 +5,11 @@ sed '/"single": \[/a {"SpecialToken":{"id":"<|endoftext|>","type_id":0}},' data/
 head -c 600 data/heldout.txt >text
 printf '<|endoftext|>' | cat - text >marked
 for window in 32 64 128; do
-    aprrun ppl asks text --kv f32 --window $window
+    aprrun ppl asks text --kv f32 --window $window | sed -E 's/([0-9]+\.[0-9]{3})[0-9]+/\1/g'
 done
-aprrun ppl data/tiny-qwen2 marked --kv f32 --window 128
+aprrun ppl data/tiny-qwen2 marked --kv f32 --window 128 | sed -E 's/([0-9]+\.[0-9]{3})[0-9]+/\1/g'
 aprrun ppl asks text --kv f32 --window 128 --json | tr ',' '\n' | grep begin_token
-aprrun kld asks text --ref asks --window 128 | grep -E 'window begins|perplexity  '
+aprrun kld asks text --ref asks --window 128 | grep -E 'window begins|perplexity  ' | sed -E 's/([0-9]+\.[0-9]{3})[0-9]+/\1/'
 aprrun imatrix asks text -o a.gguf --ctx 128 | grep 'window begins'
 aprquant --to q4_0 --method ldlq --calibration text --window 64 asks q.apr | grep 'window begins'
 # two in front of a prompt are said
