@@ -239,7 +239,7 @@ static apr_status refuse_losses(apr_format format, const char *path, const apr_m
     return status;
 }
 
-/* What a finished output is asked before it gets its name: what its reader refuses is not left to whoever opens it next. */
+/* Reads a finished output before it gets its name, so that a file which its own reader refuses is never left behind. */
 static apr_status read_back(const char *path, apr_error *err)
 {
     apr_model model;

@@ -254,7 +254,7 @@ static bool is_published(const chooser *c, const apr_tensor *t)
     return c->options->same_numbers && apr_dtypes[stored].scales == APR_SCALES_BESIDE && !container_has(&c->options->limits, stored);
 }
 
-/* A tensor that no rule knows, of a family that nobody knows or of the text model: is it multiplied with, as its shape and name say? A
+/* A tensor that no rule knows, of an unknown family or of the text model: is it multiplied with, as its shape and name say? A
  * table of positions, a classifier of a few rows and what no block divides are kept. */
 static bool is_matrix_by_shape(const chooser *c, const apr_tensor *t)
 {

@@ -13,7 +13,7 @@
 typedef struct apr_weights_choice {
     const char *name; /* static, or of the arena */
     bool is_index;
-    bool is_numbered;   /* name is the first of several shards, and there is no index */
+    bool is_numbered;   /* name is the first of several shards, without an index */
     const char *others; /* "consolidated.safetensors, pytorch_model.bin": the same in other files that were not chosen, or NULL */
 } apr_weights_choice;
 

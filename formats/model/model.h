@@ -109,7 +109,7 @@ typedef struct apr_model {
     apr_kv_list kv; /* all metadata of the origin: GGUF's keys, safetensors' __metadata__ */
     const apr_attachment *attachments;
     size_t n_attachments;
-    const char *left_behind;   /* "modeling_x.py, pytorch_model.bin": what lies beside the weights and is no attachment, or NULL */
+    const char *left_behind;   /* "modeling_x.py, pytorch_model.bin": files next to the weights that are not attachments, or NULL */
     bool overrules_tie;        /* config.json ties the output to the embedding, and the file has a head of other numbers, which is used */
     const char *other_weights; /* of those what holds the same weights again, in another container, or NULL */
     struct apr_name_index *index; /* see apr_model_find */

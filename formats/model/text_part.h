@@ -10,7 +10,7 @@
 #include "formats/model/family.h"
 
 typedef enum {
-    APR_PART_TEXT,  /* the language model: what is run; also what nobody knows */
+    APR_PART_TEXT,  /* the language model, which is run; also what no rule knows */
     APR_PART_TOWER, /* encoders of images and sound, speech decoders, and the projectors between them and the text */
     APR_PART_MTP,   /* layers of multi-token prediction */
     APR_PART_BUFFER /* computed from config.json (inverse frequencies, rotary divisors), or scales of quantized activations */

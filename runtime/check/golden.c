@@ -144,7 +144,7 @@ static apr_status evaluate_ids(apr_session *session, const int32_t *ids, int64_t
 
 /* --- judging --- */
 
-/* A difference that is no number is the largest of all. What was recorded as infinite (a token that is masked) must be just that. */
+/* A difference that is NaN counts as the largest. What was recorded as infinite (a token that is masked) must be just that. */
 static double largest_difference(const float *truth, const float *found, int64_t n)
 {
     double worst = 0.0;

@@ -47,7 +47,7 @@ typedef struct apr_verify_vocabulary {
     const char *first_other;  /* what the first of the others is, or NULL */
     size_t n_truth, n_other;  /* tokens */
     int32_t first_lost_stop;  /* of the reference's stop ids, one that ends no turn here; -1: none */
-    int32_t turn_end;         /* of the checked model: the template ends turns with it, and it is no stop id; -1: there is none */
+    int32_t turn_end;         /* of the checked model: the template ends turns with it, and it is not a stop id; -1: none */
     int32_t first_ordinary_stop; /* an ordinary token that ends a turn here alone; -1: none */
     bool same_template;
 } apr_verify_vocabulary;

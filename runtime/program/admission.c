@@ -71,7 +71,7 @@ static void check_slot(const checking *c, const apr_weight_slot *slot, bool of_s
     }
 }
 
-/* Whose use nobody asks for: not the text model, or the copy of a tied embedding. */
+/* May be there unused: what is not the text model, or the copy of a tied embedding. */
 static bool is_idle(const checking *c, const char *name)
 {
     return apr_part_of(c->model, name) != APR_PART_TEXT ||
