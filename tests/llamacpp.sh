@@ -7,7 +7,8 @@
 #   ids      of about 1,300 texts, each with special tokens recognised and as text: ours of the checkpoint, ours of the GGUF, theirs
 #   logits   of 64 tokens: the largest difference, as a part of the largest logit; ours of the checkpoint against theirs
 #   quants   llama-quantize'd files through APR and back, byte for byte
-# Then every family of tests/data/families, and quantized value heads: tests/llamacpp/families.py.
+# Then the tokens that end generation (tests/llamacpp/stops.py; stops.txt is what it printed last), every family of tests/data/families, and
+# quantized value heads (tests/llamacpp/families.py).
 # LLAMA_GGUFS=DIR may hold FAMILY.gguf for these, made by convert_hf_to_gguf.py: they are run as well.
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "${1:-build/release}" && pwd) || exit 2
@@ -98,6 +99,8 @@ for pre in $rules; do
 done
 echo
 [ -x "$build/make_family" ] || make -s -C "$root" "${build#"$root"/}/make_family" || exit 2
+python3 "$here/stops.py" "$root/tests/data" "$build" ./theirs made || fail "stops"
+echo
 python3 "$here/families.py" "$root/tests/data" "$build" ./ours ./theirs "$quantize" "$LLAMA_GGUFS" || fail "families"
 echo "llamacpp: $failed failed"
 [ $failed -eq 0 ]

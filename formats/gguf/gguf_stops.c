@@ -4,33 +4,34 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Texts that end a turn in every model that has them as special tokens, unless it has another one, too: in the harmony format of
- * gpt-oss <|end|> only ends a message (in phi-3 it ends the turn), and Gemma 4's </s> is a token like others. */
+/* Texts that end a turn in every model that has them as special tokens, unless it has another one: in the harmony format of gpt-oss
+ * <|end|> only ends a message (in phi-3 it ends the turn), and Gemma 4's </s> is a token like others. llama.cpp takes the same two out, but
+ * <|end|> only where the vocabulary has one of the third list as well. */
 static const struct {
-    const char *text, *unless[2];
+    const char *text, *unless[2], *with[2];
 } turn_texts[] = {
-    {"<|im_end|>", {0}},
-    {"<|eot_id|>", {0}},
-    {"<|eom_id|>", {0}},
-    {"<|endoftext|>", {0}},
-    {"<|end_of_text|>", {0}},
-    {"<end_of_turn>", {0}},
-    {"<|return|>", {0}},
-    {"<|call|>", {0}},
-    {"<|flush|>", {0}},
-    {"<|calls|>", {0}},
-    {"<EOT>", {0}},
-    {"_<EOT>", {0}},
-    {"[EOT]", {0}},
-    {"[EOS]", {0}},
-    {"<eos>", {0}},
-    {"<turn|>", {0}},
-    {"[e~[", {0}},
-    {"<|tool_response>", {0}},
-    {"<end_of_utterance>", {0}},
-    {"<｜end▁of▁sentence｜>", {0}},
-    {"<|end|>", {"<|return|>", "<|flush|>"}},
-    {"</s>", {"<|tool_response>", NULL}},
+    {"<|im_end|>"},
+    {"<|eot_id|>"},
+    {"<|eom_id|>"},
+    {"<|endoftext|>"},
+    {"<|end_of_text|>"},
+    {"<end_of_turn>"},
+    {"<|return|>"},
+    {"<|call|>"},
+    {"<|flush|>"},
+    {"<|calls|>"},
+    {"<EOT>"},
+    {"_<EOT>"},
+    {"[EOT]"},
+    {"[EOS]"},
+    {"<eos>"},
+    {"<turn|>"},
+    {"[e~["},
+    {"<|tool_response>"},
+    {"<end_of_utterance>"},
+    {"<｜end▁of▁sentence｜>"},
+    {"<|end|>", .unless = {"<|return|>", "<|flush|>"}, .with = {"<|call|>", "<|calls|>"}},
+    {"</s>", .unless = {"<|tool_response>"}},
 };
 enum { N_TURN_TEXTS = sizeof turn_texts / sizeof *turn_texts };
 
@@ -67,23 +68,31 @@ static found_texts find_texts(const apr_vocab *v)
     return found;
 }
 
-static bool is_excepted(int row, const found_texts *found)
+static bool has_one_of(const found_texts *found, const char *const texts[2])
 {
-    for (int u = 0; u < 2; u++)
-        if (turn_texts[row].unless[u] != NULL && found->present[turn_text_of(apr_str_of(turn_texts[row].unless[u]))]) return true;
+    for (int i = 0; i < 2; i++)
+        if (texts[i] != NULL && found->present[turn_text_of(apr_str_of(texts[i]))]) return true;
     return false;
+}
+
+typedef enum { BY_US, BY_LLAMA_CPP } text_rule;
+
+static bool is_excepted(int row, const found_texts *found, text_rule rule)
+{
+    const bool needs_both = rule == BY_LLAMA_CPP && turn_texts[row].with[0] != NULL;
+    return has_one_of(found, turn_texts[row].unless) && (!needs_both || has_one_of(found, turn_texts[row].with));
 }
 
 /* Where keys have named an end, the padding token may be another one by its text (Qwen's <|endoftext|>); where they named none, it
  * pads and no more. */
-static void add_turn_texts(apr_vocab *v)
+static void add_turn_texts(apr_vocab *v, text_rule rule)
 {
     const int64_t only_pads = v->n_stop_ids == 0 ? v->pad_id : -1;
     const found_texts found = find_texts(v);
 
     for (size_t i = 0; i < v->n_tokens; i++) {
         const int row = is_special(v, i) && (int64_t)i != only_pads ? turn_text_of(v->tokens[i]) : -1;
-        if (row >= 0 && !is_excepted(row, &found)) apr_vocab_add_stop(v, (int64_t)i);
+        if (row >= 0 && !is_excepted(row, &found, rule)) apr_vocab_add_stop(v, (int64_t)i);
     }
 }
 
@@ -93,7 +102,7 @@ void apr_gguf_find_stops(const apr_kv_list *kv, apr_vocab *v)
 
     if (apr_kv_get_int(kv, APR_GGUF_EOT, &id)) apr_vocab_add_stop(v, id);
     if (apr_kv_get_int(kv, APR_GGUF_EOM, &id)) apr_vocab_add_stop(v, id);
-    add_turn_texts(v);
+    add_turn_texts(v, BY_US);
 }
 
 /* --- what others find --- */
@@ -116,7 +125,7 @@ static bool same_stops(const apr_vocab *a, const apr_vocab *b)
 static bool is_taken_out(const apr_vocab *v, int32_t id, const found_texts *found)
 {
     const int row = turn_text_of(v->tokens[id]);
-    return row >= 0 && is_excepted(row, found);
+    return row >= 0 && is_excepted(row, found, BY_LLAMA_CPP);
 }
 
 static bool ends_turns(apr_str token)
@@ -146,20 +155,28 @@ static void give_keys(apr_gguf_stops *s, const apr_vocab *v, const found_texts *
     }
 }
 
+/* The stops that a reader finds by the keys and by texts, without our own list of them. */
+static apr_vocab found_without_list(const apr_vocab *v, const apr_gguf_stops *s, text_rule rule)
+{
+    apr_vocab found = {.n_tokens = v->n_tokens, .tokens = v->tokens, .types = v->types, .pad_id = v->pad_id};
+
+    apr_vocab_add_stop(&found, v->eos_id);
+    apr_vocab_add_stop(&found, s->eot_id);
+    apr_vocab_add_stop(&found, s->eom_id);
+    add_turn_texts(&found, rule);
+    return found;
+}
+
 apr_gguf_stops apr_gguf_plan_stops(const apr_vocab *v)
 {
     apr_gguf_stops s = {.eot_id = -1, .eom_id = -1, .extra = -1};
-    apr_vocab guessed = {.n_tokens = v->n_tokens, .tokens = v->tokens, .types = v->types, .pad_id = v->pad_id};
     const found_texts found = find_texts(v);
 
     give_keys(&s, v, &found);
-    apr_vocab_add_stop(&guessed, v->eos_id);
-    apr_vocab_add_stop(&guessed, s.eot_id);
-    apr_vocab_add_stop(&guessed, s.eom_id);
-    add_turn_texts(&guessed);
-    s.needs_list = !same_stops(v, &guessed);
-    for (size_t i = 0; i < guessed.n_stop_ids && s.extra < 0; i++)
-        if (!is_stop(v, guessed.stop_ids[i]) && guessed.stop_ids[i] != v->pad_id) s.extra = guessed.stop_ids[i];
+    const apr_vocab ours = found_without_list(v, &s, BY_US), theirs = found_without_list(v, &s, BY_LLAMA_CPP);
+    s.needs_list = !same_stops(v, &ours);
+    for (size_t i = 0; i < theirs.n_stop_ids && s.extra < 0; i++)
+        if (!is_stop(v, theirs.stop_ids[i]) && theirs.stop_ids[i] != v->pad_id) s.extra = theirs.stop_ids[i];
     return s;
 }
 

@@ -128,6 +128,9 @@ static void turns_end_where_llama_cpp_ends_them(void **state)
     } rows[] = {
         {{S("a"), S("<|end|>"), S("<|return|>"), S("<|call|>")}, {1, 3, 3, 3}, 2, {2, 3}}, /* gpt-oss: <|end|> ends a message only */
         {{S("a"), S("<|end|>"), S("<|user|>"), S("b")}, {1, 3, 3, 1}, 1, {1}},             /* phi-3: it ends the turn */
+        {{S("a"), S("<|end|>"), S("<|return|>"), S("b")}, {1, 3, 3, 1}, 1, {2}},           /* llama.cpp keeps <|end|>, see below */
+        {{S("a"), S("<|end|>"), S("<|call|>"), S("b")}, {1, 3, 3, 1}, 2, {1, 2}},
+        {{S("a"), S("<|end|>"), S("<|flush|>"), S("<|calls|>")}, {1, 3, 3, 3}, 2, {2, 3}}, /* solar-open */
         {{S("<|eot_id|>"), S("<|eom_id|>"), S("<|im_start|>"), S("b")}, {3, 3, 3, 1}, 2, {0, 1}},
         {{S("<|endoftext|>"), S("<|im_end|>"), S("c"), S("b")}, {1, 4, 1, 1}, 1, {1}}, /* a normal token is only text */
     };
@@ -142,6 +145,32 @@ static void turns_end_where_llama_cpp_ends_them(void **state)
         assert_int_equal(read_vocab(f), APR_OK);
         assert_int_equal(f->v.n_stop_ids, rows[i].n_stops);
         for (size_t k = 0; k < rows[i].n_stops; k++) assert_int_equal(f->v.stop_ids[k], rows[i].stops[k]);
+    }
+}
+
+/* llama.cpp takes <|end|> out only where <|call|> is there as well: a model that stops at it loses nothing, one that does not is told. */
+static void an_end_that_llama_cpp_finds_by_its_text_is_not_lost(void **state)
+{
+    static const apr_str tokens[] = {S("<|return|>"), S("<|end|>"), S("<|call|>")};
+    static const uint8_t types[] = {3, 3, 3};
+    static const struct {
+        size_t n_tokens, n_stops, n_unheard;
+        int32_t eot, extra;
+    } rows[] = {{2, 2, 0, 1, -1}, {2, 1, 0, -1, 1}, {3, 1, 0, -1, 2}, {3, 2, 1, -1, 2}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const apr_vocab v = {.n_tokens = rows[i].n_tokens,
+                             .tokens = tokens,
+                             .types = types,
+                             .eos_id = 0,
+                             .pad_id = -1,
+                             .stop_ids = {0, 1},
+                             .n_stop_ids = rows[i].n_stops};
+        const apr_gguf_stops s = apr_gguf_plan_stops(&v);
+        assert_int_equal(s.n_unheard, rows[i].n_unheard);
+        assert_int_equal(s.eot_id, rows[i].eot);
+        assert_int_equal(s.extra, rows[i].extra);
     }
 }
 
@@ -174,9 +203,8 @@ static void each_family_stops_at_its_own_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(stops_go_where_other_readers_look),
-        TEST(padding_is_a_stop_only_beside_a_stated_end),
-        TEST(turns_end_where_llama_cpp_ends_them),
+        TEST(stops_go_where_other_readers_look),   TEST(padding_is_a_stop_only_beside_a_stated_end),
+        TEST(turns_end_where_llama_cpp_ends_them), TEST(an_end_that_llama_cpp_finds_by_its_text_is_not_lost),
         TEST(each_family_stops_at_its_own_ends),
     };
     return cmocka_run_group_tests_name("gguf stops", tests, NULL, NULL);

@@ -2,6 +2,7 @@
 //   theirs ids MODEL TEXTS       one line of ids for each text, special tokens recognised; then again with them as text
 //   theirs logits MODEL IDS OUT  f32 logits of every position, of the ids as one prompt
 //   theirs steps MODEL IDS OUT   the same, one id after the other
+//   theirs stops MODEL           the tokens that end generation, a line each: id and text; only the vocabulary is loaded
 #include "llama.h"
 
 #include <cstdint>
@@ -42,6 +43,16 @@ static int ids_of(const char *path, const char *texts)
             printf("\n");
         }
     }
+    return 0;
+}
+
+static int stops_of(const char *path)
+{
+    llama_model *const model = load(path, true);
+    if (model == nullptr) return 3;
+    const llama_vocab *const vocab = llama_model_get_vocab(model);
+    for (llama_token id = 0; id < llama_vocab_n_tokens(vocab); id++)
+        if (llama_vocab_is_eog(vocab, id)) printf("%d %s\n", id, llama_vocab_get_text(vocab, id));
     return 0;
 }
 
@@ -96,6 +107,7 @@ int main(int argc, char **argv)
     llama_backend_init();
     int code = 2;
     if (argc == 4 && strcmp(argv[1], "ids") == 0) code = ids_of(argv[2], argv[3]);
+    if (argc == 3 && strcmp(argv[1], "stops") == 0) code = stops_of(argv[2]);
     if (argc == 5 && strcmp(argv[1], "logits") == 0) code = logits_of(argv[2], argv[3], argv[4], false);
     if (argc == 5 && strcmp(argv[1], "steps") == 0) code = logits_of(argv[2], argv[3], argv[4], true);
     fflush(nullptr);
