@@ -140,7 +140,7 @@ uint64_t apr_compare_bytes(int64_t vocab_size, int64_t window, int64_t piece)
 }
 
 typedef struct comparison {
-    const int32_t *ids; /* of the window, from the chunk's first token on */
+    const int32_t *ids, *ids_other; /* of the window, from the chunk's first token on */
     int64_t n_left, n_held, vocab_size;
     const float *truth;       /* [n_held, vocab_size] */
     apr_row_difference *rows; /* of the chunk */
@@ -169,8 +169,8 @@ static apr_status compare_window(apr_session *truth, apr_session *other, compari
     for (c->n_left = n; c->n_left > 0;) {
         const int64_t take = c->n_left < c->n_held ? c->n_left : c->n_held;
         APR_TRY(apr_session_eval(truth, c->ids, (size_t)take, &keep, err));
-        APR_TRY(apr_session_eval(other, c->ids, (size_t)take, &compare, err));
-        c->ids += take, c->rows += take, c->n_left -= take;
+        APR_TRY(apr_session_eval(other, c->ids_other, (size_t)take, &compare, err));
+        c->ids += take, c->ids_other += take, c->rows += take, c->n_left -= take;
     }
     return APR_OK;
 }
@@ -184,6 +184,7 @@ static apr_status compare_windows(apr_session *truth, apr_session *other, const 
     for (int64_t first = 0; first < text->n_ids; first += text->window) {
         const int64_t n = text->n_ids - first < text->window ? text->n_ids - first : text->window;
         comparison c = {.ids = text->ids + first,
+                        .ids_other = (text->ids_other != NULL ? text->ids_other : text->ids) + first,
                         .n_held = rows_held(vocab_size, text->window, text->piece),
                         .vocab_size = vocab_size,
                         .truth = logits,

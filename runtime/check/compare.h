@@ -45,7 +45,8 @@ void apr_divergence_close(apr_divergence *d);
 
 /* What both are evaluated on: windows that begin from nothing (window <= both contexts; the last one may be shorter). */
 typedef struct apr_compared_text {
-    const int32_t *ids;
+    const int32_t *ids;       /* as the truth reads them; tokens that came next are counted by these */
+    const int32_t *ids_other; /* as the other reads them, where its windows begin with another token; NULL: the same ids */
     int64_t n_ids, window;
     int64_t piece; /* tokens of each call, 1: as tokens are decoded; 0: as many as 64 MiB of logits hold, at most 512 */
 } apr_compared_text;

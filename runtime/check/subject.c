@@ -76,6 +76,22 @@ apr_status apr_subject_encode_text(const apr_subject *s, const char *text, size_
     return APR_OK;
 }
 
+apr_status apr_subject_encode_shared(const apr_subject *s, const apr_vocab *other, const char *text, size_t n_bytes, int32_t **ids,
+                                     size_t *n_ids, apr_error *err)
+{
+    if (apr_begin_token(other) < 0) return apr_subject_encode(s, text, n_bytes, false, ids, n_ids, err);
+    return apr_subject_encode_text(s, text, n_bytes, ids, n_ids, err);
+}
+
+apr_status apr_windows_of(const apr_vocab *vocab, const int32_t *ids, size_t n_ids, int64_t window, int32_t **own, apr_error *err)
+{
+    *own = malloc(n_ids * sizeof **own + 1);
+    if (*own == NULL) return apr_no_memory(err, "token ids");
+    memcpy(*own, ids, n_ids * sizeof **own);
+    apr_begin_windows(vocab, *own, n_ids, window);
+    return APR_OK;
+}
+
 apr_status apr_subject_decode(const apr_subject *s, const int32_t *ids, size_t n_ids, char **text, size_t *n_bytes, apr_error *err)
 {
     if (s->tokenizer == NULL) return ids_as_numbers(ids, n_ids, text, n_bytes, err);

@@ -30,6 +30,12 @@ apr_status apr_subject_encode_text(const apr_subject *subject, const char *text,
 int32_t apr_begin_token(const apr_vocab *vocab);
 /* Puts it in place of the first token of each window, because each is evaluated from nothing; llama.cpp does the same. */
 void apr_begin_windows(const apr_vocab *vocab, int32_t *ids, size_t n_ids, int64_t window);
+/* For two models that are compared, the reference first. The ids of one text are the reference's; the begin token is put in front of them
+ * only where both models ask for one, so that a model that asks for none never reads one. */
+apr_status apr_subject_encode_shared(const apr_subject *subject, const apr_vocab *other, const char *text, size_t n_bytes, int32_t **ids,
+                                     size_t *n_ids, apr_error *err);
+/* ids in windows as the model of `vocab` reads them, malloc'ed. */
+apr_status apr_windows_of(const apr_vocab *vocab, const int32_t *ids, size_t n_ids, int64_t window, int32_t **own, apr_error *err);
 
 /* Ids as text, malloc'ed; without a vocabulary as numbers with spaces between them. */
 apr_status apr_subject_decode(const apr_subject *subject, const int32_t *ids, size_t n_ids, char **text, size_t *n_bytes, apr_error *err);

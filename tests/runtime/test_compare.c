@@ -181,6 +181,38 @@ static void the_host_is_near_the_reference_in_pieces_and_token_by_token(void **s
     apr_model_close(&source);
 }
 
+/* The other's first token of each window is its own: what it predicts is what it predicts of those ids when it is the truth. */
+static void each_model_may_read_windows_that_begin_with_its_own_token(void **state)
+{
+    (void)state;
+    enum { N = 60, WINDOW = 20 };
+    int32_t ids[N], own[N];
+    apr_divergence same, apart, alone;
+    apr_model model;
+
+    for (int i = 0; i < N; i++) {
+        ids[i] = i % WINDOW == 0 ? 2045 : (i * 37 + 11) % 2000;
+        own[i] = i % WINDOW == 0 ? 2047 : ids[i];
+    }
+    assert_int_equal(apr_model_open(&model, tiny, NULL), APR_OK);
+    apr_session *const truth = opened(&model, NULL), *const other = opened(&model, NULL);
+    const apr_compared_text texts[] = {{.ids = ids, .n_ids = N, .window = WINDOW, .piece = 7},
+                                       {.ids = ids, .ids_other = own, .n_ids = N, .window = WINDOW, .piece = 7},
+                                       {.ids = own, .n_ids = N, .window = WINDOW, .piece = 7}};
+    assert_int_equal(apr_compare_on_text(truth, other, &texts[0], NULL, NULL, &same, NULL), APR_OK);
+    assert_int_equal(apr_compare_on_text(truth, other, &texts[1], NULL, NULL, &apart, NULL), APR_OK);
+    assert_int_equal(apr_compare_on_text(truth, other, &texts[2], NULL, NULL, &alone, NULL), APR_OK);
+    assert_true(same.largest == 0.0 && alone.largest == 0.0 && apart.mean > 1e-4);
+    assert_true(apart.perplexity_truth == same.perplexity_truth && apart.perplexity_other == alone.perplexity_truth);
+    assert_true(same.perplexity_truth != alone.perplexity_truth);
+    apr_divergence_close(&same);
+    apr_divergence_close(&apart);
+    apr_divergence_close(&alone);
+    apr_session_close(other);
+    apr_session_close(truth);
+    apr_model_close(&model);
+}
+
 static void a_model_is_the_same_as_itself_and_not_as_one_with_a_matrix_lost(void **state)
 {
     (void)state;
@@ -231,6 +263,7 @@ int main(void)
         cmocka_unit_test(few_rows_of_long_logits_are_held_and_many_of_short_ones),
         cmocka_unit_test(a_bound_is_three_times_the_control),
         cmocka_unit_test(the_host_is_near_the_reference_in_pieces_and_token_by_token),
+        cmocka_unit_test(each_model_may_read_windows_that_begin_with_its_own_token),
         cmocka_unit_test(a_model_is_the_same_as_itself_and_not_as_one_with_a_matrix_lost),
     };
     return cmocka_run_group_tests_name("compare", tests, NULL, NULL);

@@ -9,5 +9,8 @@
 
 void apr_begin_print(const apr_vocab *vocab, FILE *to);
 void apr_begin_json(const apr_vocab *vocab, apr_json_text *json); /* "begin_token": 2 */
+/* Of two models that are compared: one line where both begin alike, else a line for each; "begin_token" and "begin_token_ref". */
+void apr_begin_print_both(const apr_vocab *vocab, const apr_vocab *reference, FILE *to);
+void apr_begin_json_both(const apr_vocab *vocab, const apr_vocab *reference, apr_json_text *json);
 
 #endif

@@ -52,7 +52,7 @@ static void print_header(const apr_kld_shown *s)
            d->n_windows == 1 ? "" : "s", (long long)d->window);
     if (s->piece > 0 && s->piece < d->window) printf(", %lld at a time", (long long)s->piece);
     putchar('\n');
-    apr_begin_print(&s->truth->model.vocab, stdout);
+    apr_begin_print_both(&s->other->model.vocab, &s->truth->model.vocab, stdout);
     putchar('\n');
 }
 
@@ -151,7 +151,7 @@ void apr_kld_json(const apr_kld_shown *s, apr_json_text *json)
     if (s->piece > 0) apr_json_int(json, "batch", s->piece);
     apr_json_int(json, "window", d->window);
     apr_json_int(json, "windows", (int64_t)d->n_windows);
-    apr_begin_json(&s->truth->model.vocab, json);
+    apr_begin_json_both(&s->other->model.vocab, &s->truth->model.vocab, json);
     apr_json_int(json, "positions", d->n_rows);
     apr_json_int(json, "tokens_scored", d->n_scored);
     for (size_t i = 0; i < N_FIGURES; i++) figure_json(json, &figures[i]);

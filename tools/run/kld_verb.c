@@ -48,7 +48,7 @@ const char *const apr_kld_examples[] = {
 typedef struct comparison {
     const kld_options *asked;
     apr_running truth, other;
-    int32_t *ids;
+    int32_t *ids, *ids_other; /* of the text in windows, as each model reads them */
     size_t n_ids;
     int64_t window;
 } comparison;
@@ -98,17 +98,18 @@ static apr_status choose_window(comparison *c, apr_error *err)
     return APR_OK;
 }
 
-/* The reference's ids of the text, cut to whole windows. Each begins with the begin token where the reference asks for one. */
+/* The reference's ids of the text, cut to whole windows. For each model they begin with the begin token that it asks for. */
 static apr_status read_text(comparison *c, const char *path, apr_error *err)
 {
     const apr_subject truth = apr_running_subject(&c->truth);
     apr_text text;
 
     APR_TRY(apr_text_open(&text, path, err));
-    const apr_status status = apr_subject_encode_text(&truth, text.bytes, text.n_bytes, &c->ids, &c->n_ids, err);
+    const apr_status status = apr_subject_encode_shared(&truth, &c->other.model.vocab, text.bytes, text.n_bytes, &c->ids, &c->n_ids, err);
     apr_text_close(&text);
     APR_TRY(status);
     APR_TRY(choose_window(c, err));
+    APR_TRY(apr_windows_of(&c->other.model.vocab, c->ids, c->n_ids, c->window, &c->ids_other, err));
     apr_begin_windows(truth.vocab, c->ids, c->n_ids, c->window);
     return APR_OK;
 }
@@ -219,7 +220,8 @@ static apr_status compare(const comparison *c, const apr_call *call, apr_kld_sho
     apr_meter meter;
     apr_progress progress = apr_meter_start_counting(&meter, call->quiet);
 
-    const apr_compared_text text = {.ids = c->ids, .n_ids = (int64_t)c->n_ids, .window = c->window, .piece = c->asked->run.batch};
+    const apr_compared_text text = {
+        .ids = c->ids, .ids_other = c->ids_other, .n_ids = (int64_t)c->n_ids, .window = c->window, .piece = c->asked->run.batch};
     const apr_status status = apr_compare_on_text(c->truth.session, c->other.session, &text, on_rows, &progress, &shown->d, err);
     apr_meter_end(&meter);
     APR_TRY(status);
@@ -267,6 +269,7 @@ apr_status apr_run_kld(const apr_call *call, apr_error *err)
     if (c.asked->ref == NULL) return apr_fail(err, APR_E_USAGE, "say what the model is to be compared with: --ref REFERENCE");
     const apr_status status = run(&c, call, err);
     free(c.ids);
+    free(c.ids_other);
     apr_running_close(&c.truth);
     apr_running_close(&c.other);
     return status;
