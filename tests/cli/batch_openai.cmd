@@ -21,6 +21,14 @@ printf '%s' '{% if enable_thinking %}think {% endif %}{% for t in tools or [] %}
 for more in '' ',"tools":[{"name":"In"}]' ',"chat_template_kwargs":{"enable_thinking":true,"messages":[]}'; do
     echo "{\"custom_id\":1,\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"the\"}],\"max_tokens\":1$more}}"
 done | while read -r line; do echo "$line" | aprrun batch told - -o - -q | sed 's/.*"prompt_tokens":\([0-9]*\).*/\1 tokens/'; done
+# calls of tools: their arguments as an object, and a content of null for templates that know calls by it as for those that take strings only
+cp -r told calls
+call='{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"In","arguments":"{\\"the\\": 1}"}}]}'
+for template in '{% for m in messages %}{% if m.content is none %}{% for c in m.tool_calls %}{{ c.function.arguments.the }}{% endfor %}{% else %}the the{% endif %}{% endfor %}' \
+    '{% for m in messages %}{{ "the" + m.content }}{% endfor %}'; do
+    printf '%s' "$template" >calls/chat_template.jinja
+    echo "{\"custom_id\":1,\"body\":{\"messages\":[$call],\"max_tokens\":1}}" | aprrun batch calls - -o - -q | sed 's/.*"prompt_tokens":\([0-9]*\).*/\1 tokens/'
+done
 # the model's own sampling, where a line says nothing
 printf '{"do_sample":true,"temperature":0.7,"top_p":0.8,"eos_token_id":2046}' >told/generation_config.json
 aprrun batch told in.jsonl -o sampled.jsonl 2>&1 | grep note

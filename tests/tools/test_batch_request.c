@@ -74,6 +74,11 @@ static void what_asks_for_nothing_passes(void **state)
                                        "\"nobody_knows\":null",
                                        "\"tools\":[]",
                                        "\"tool_choice\":\"auto\"",
+                                       "\"tools\":[{}],\"tool_choice\":\"none\"",
+                                       "\"tool_choice\":\"none\",\"tools\":[{}]",
+                                       "\"modalities\":[\"text\"]",
+                                       "\"verbosity\":\"medium\"",
+                                       "\"prompt_cache_retention\":\"24h\"",
                                        "\"top_k\":-1"};
     apr_batch_standard of_openai = standard;
     apr_batch_request r;
@@ -138,6 +143,9 @@ static void what_is_no_request_is_said_in_a_sentence(void **state)
         {"{\"prompt\":\"a\",\"stream\":true}", "'stream' must be false", APR_E_USAGE},
         {"{\"prompt\":\"a\",\"logprobs\":5}", "'logprobs' must be false", APR_E_USAGE},
         {"{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\"}}", "'response_format' must be", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"modalities\":[\"text\",\"audio\"]}", "'modalities' must be [\"text\"]", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"tool_choice\":\"required\"}", "'tool_choice' must be \"auto\" or \"none\"", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"tool_choice\":{\"type\":\"function\"}}", "'tool_choice' must be", APR_E_USAGE},
         {"{\"prompt\":\"a\",\"nonsense\":1}", "'nonsense' is no field of a request", APR_E_USAGE},
         {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "type 'image_url'", APR_E_USAGE},
         {"{\"custom_id\":1,\"url\":\"/v1/embeddings\",\"body\":{\"input\":\"a\"}}", "'url' is '/v1/embeddings'", APR_E_USAGE},
@@ -159,6 +167,55 @@ static void what_is_no_request_is_said_in_a_sentence(void **state)
             fail_msg("%s: %d, '%s'", cases[i].text, (int)status, err.text);
         apr_batch_request_close(&r);
     }
+}
+
+static void the_field_that_is_wrong_is_known(void **state)
+{
+    static const struct {
+        const char *text, *param; /* NULL: no single field is wrong */
+    } cases[] = {
+        {"{\"custom_id\":1,\"body\":{\"prompt\":\"a\",\"n\":2}}", "n"},
+        {"{\"custom_id\":1,\"body\":{\"messages\":[]}}", "messages"},
+        {"{\"custom_id\":1,\"body\":{\"prompt\":\"a\",\"nonsense\":true}}", "nonsense"},
+        {"{\"custom_id\":1,\"url\":\"/v1/embeddings\",\"body\":{\"input\":\"a\"}}", "url"},
+        {"{\"custom_id\":1,\"method\":\"GET\",\"body\":{\"prompt\":\"a\"}}", "method"},
+        {"{\"custom_id\":1,\"body\":{}}", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_batch_request r;
+        assert_int_equal(read_text(&r, cases[i].text, NULL), APR_E_USAGE);
+        if (cases[i].param == NULL) assert_null(r.param);
+        else assert_string_equal(r.param, cases[i].param);
+        apr_batch_request_close(&r);
+    }
+}
+
+/* Arguments become the object that templates write out; a content of null stays, until a template does not take it. */
+static void calls_of_tools_are_as_templates_have_them(void **state)
+{
+    static const char line[] = "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\","
+                               "\"arguments\":\"{\\\"a\\\": 1}\"}},{\"function\":{\"name\":\"g\",\"arguments\":\"[1\"}}]},"
+                               "{\"role\":\"assistant\",\"tool_calls\":[{}]},{\"role\":\"user\",\"content\":\"c\"}]}";
+    apr_batch_request r;
+    bool changed;
+    int64_t a;
+
+    (void)state;
+    assert_int_equal(read_text(&r, line, NULL), APR_OK);
+    const cJSON *const first = r.messages->child, *const calls = apr_json_get(first, "tool_calls");
+    const cJSON *const f = apr_json_get(calls->child, "function"), *const g = apr_json_get(calls->child->next, "function");
+    assert_true(apr_json_get_int(apr_json_get(f, "arguments"), "a", &a) && a == 1);
+    assert_string_equal(apr_json_get_string(g, "arguments"), "[1"); /* no JSON: as it is */
+    assert_true(cJSON_IsNull(apr_json_get(first, "content")));
+    assert_int_equal(apr_batch_request_fill_contents(&r, &changed, NULL), APR_OK);
+    assert_true(changed);
+    assert_string_equal(apr_json_get_string(first, "content"), "");
+    assert_string_equal(apr_json_get_string(first->next, "content"), "");
+    assert_string_equal(apr_json_get_string(first->next->next, "content"), "c");
+    assert_int_equal(apr_batch_request_fill_contents(&r, &changed, NULL), APR_OK);
+    assert_false(changed);
+    apr_batch_request_close(&r);
 }
 
 static void the_id_is_known_where_the_rest_is_wrong(void **state)
@@ -192,6 +249,8 @@ int main(void)
         cmocka_unit_test(requests_of_other_batches_are_understood),
         cmocka_unit_test(what_asks_for_nothing_passes),
         cmocka_unit_test(what_is_no_request_is_said_in_a_sentence),
+        cmocka_unit_test(the_field_that_is_wrong_is_known),
+        cmocka_unit_test(calls_of_tools_are_as_templates_have_them),
         cmocka_unit_test(the_id_is_known_where_the_rest_is_wrong),
         cmocka_unit_test(an_id_is_had_once),
     };

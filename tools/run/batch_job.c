@@ -36,11 +36,16 @@ static apr_status refuse_content(const cJSON *messages, const apr_error *own, ap
     return apr_fail(err, own->status, "%s", own->text);
 }
 
-static apr_status render(const apr_batch_job *job, const apr_vocab *vocab, double now, char **text, size_t *n, apr_error *err)
+/* Of contents of null: some templates know tool calls by them, others take strings only. */
+static apr_status render(apr_batch_job *job, const apr_vocab *vocab, double now, char **text, size_t *n, apr_error *err)
 {
     apr_error own = {0};
     const apr_chat_request request = {job->request.messages, job->request.tools, job->request.variables};
-    const apr_status status = apr_chat_render_messages(vocab, &request, now, text, n, &own);
+    bool changed = false;
+
+    apr_status status = apr_chat_render_messages(vocab, &request, now, text, n, &own);
+    if (status == APR_E_DAMAGED) APR_TRY(apr_batch_request_fill_contents(&job->request, &changed, err));
+    if (changed) status = apr_chat_render_messages(vocab, &request, now, text, n, &own);
     return status == APR_OK ? APR_OK : refuse_content(job->request.messages, &own, err);
 }
 
@@ -188,6 +193,8 @@ static char *openai_refusal(const apr_batch_job *job, apr_status status, const c
         put_text(&json, "code", apr_status_text(status));
         put_text(&json, "message", sentence);
         put_text(&json, "type", is_ours ? "server_error" : "invalid_request_error");
+        if (job->request.param != NULL) put_text(&json, "param", job->request.param);
+        else apr_json_null(&json, "param");
         if (strncmp(sentence, "'url'", 5) == 0 && job->request.url != NULL) put_text(&json, "url", job->request.url);
         apr_json_close(&json, '}');
         if (i > 0) break;

@@ -54,6 +54,47 @@ static apr_status join_parts(cJSON *message, apr_error *err)
     return apr_no_memory(err, "a message");
 }
 
+static bool has_calls(const cJSON *message)
+{
+    const cJSON *const calls = apr_json_get(message, "tool_calls");
+    return cJSON_IsArray(calls) && calls->child != NULL;
+}
+
+/* OpenAI's calls have their arguments as JSON in a string; chat templates write out the object, as vLLM hands it to them. */
+static apr_status parse_arguments(cJSON *message, apr_error *err)
+{
+    const cJSON *const calls = apr_json_get(message, "tool_calls"), *call;
+
+    if (!has_calls(message)) return APR_OK;
+    cJSON_ArrayForEach(call, calls)
+    {
+        cJSON *const function = cJSON_GetObjectItemCaseSensitive(call, "function"), *parsed = NULL;
+        const char *const text = apr_json_get_string(function, "arguments");
+        if (text == NULL || apr_json_parse(&parsed, text, strlen(text), "arguments", NULL) != APR_OK) continue;
+        if (cJSON_IsObject(parsed) && cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", parsed)) continue;
+        const bool is_object = cJSON_IsObject(parsed);
+        cJSON_Delete(parsed);
+        if (is_object) return apr_no_memory(err, "a message");
+    }
+    return APR_OK;
+}
+
+apr_status apr_batch_request_fill_contents(apr_batch_request *r, bool *changed, apr_error *err)
+{
+    cJSON *message;
+
+    *changed = false;
+    cJSON_ArrayForEach(message, r->messages)
+    {
+        const cJSON *const content = apr_json_get(message, "content");
+        if (!has_calls(message) || (content != NULL && !cJSON_IsNull(content))) continue;
+        if (content != NULL) cJSON_DeleteItemFromObjectCaseSensitive(message, "content");
+        if (cJSON_AddStringToObject(message, "content", "") == NULL) return apr_no_memory(err, "a message");
+        *changed = true;
+    }
+    return APR_OK;
+}
+
 static apr_status read_messages(apr_batch_request *r, cJSON *item, apr_error *err)
 {
     cJSON *message;
@@ -65,6 +106,7 @@ static apr_status read_messages(apr_batch_request *r, cJSON *item, apr_error *er
         if (apr_json_get_string(message, "role") == NULL || !has_content)
             return must_be("messages", "an array of objects with a \"role\" and a \"content\"", err);
         APR_TRY(join_parts(message, err));
+        APR_TRY(parse_arguments(message, err));
     }
     r->messages = item;
     return APR_OK;
@@ -75,6 +117,13 @@ static apr_status read_tools(apr_batch_request *r, cJSON *item, apr_error *err)
     if (!cJSON_IsArray(item)) return must_be("tools", "an array", err);
     r->tools = item->child != NULL ? item : NULL;
     return APR_OK;
+}
+
+static apr_status read_tool_choice(apr_batch_request *r, cJSON *item, apr_error *err)
+{
+    r->leaves_tools_out = cJSON_IsString(item) && strcmp(item->valuestring, "none") == 0;
+    if (r->leaves_tools_out || (cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0)) return APR_OK;
+    return must_be("tool_choice", "\"auto\" or \"none\": the model chooses, or sees no tool", err);
 }
 
 static apr_status read_variables(apr_batch_request *r, cJSON *item, apr_error *err)
@@ -122,7 +171,12 @@ static bool is_empty(const cJSON *item)
     return no_text || ((cJSON_IsObject(item) || cJSON_IsArray(item)) && item->child == NULL);
 }
 static bool is_no_choice(const cJSON *item) { return is_zero(item) || is_number(item, -1.0); }
-static bool is_free_choice(const cJSON *item) { return cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0; }
+static bool is_medium(const cJSON *item) { return cJSON_IsString(item) && strcmp(item->valuestring, "medium") == 0; }
+static bool is_only_text(const cJSON *item)
+{
+    const cJSON *const one = cJSON_IsArray(item) && cJSON_GetArraySize(item) == 1 ? item->child : NULL;
+    return cJSON_IsString(one) && strcmp(one->valuestring, "text") == 0;
+}
 static bool is_anything(const cJSON *item)
 {
     (void)item;
@@ -150,13 +204,16 @@ static const struct {
     {"min_p", is_zero, "0: only top_p narrows the choice"},
     {"ignore_eos", is_false, "false"},
     {"response_format", is_plain_text, "{\"type\": \"text\"}"},
-    {"tool_choice", is_free_choice, "\"auto\": the model chooses"},
+    {"modalities", is_only_text, "[\"text\"]: answers are texts"},
+    {"verbosity", is_medium, "\"medium\": the prompt alone decides how long an answer is"},
     {"user", is_anything, NULL},
     {"metadata", is_anything, NULL},
     {"store", is_anything, NULL},
     {"service_tier", is_anything, NULL},
     {"safety_identifier", is_anything, NULL},
     {"prompt_cache_key", is_anything, NULL},
+    {"prompt_cache_options", is_anything, NULL},
+    {"prompt_cache_retention", is_anything, NULL},
     {"parallel_tool_calls", is_anything, NULL},
 };
 
@@ -251,6 +308,7 @@ static const field fields[] = {
     {"prompt", read_prompt, true, false},
     {"messages", read_messages, true, false},
     {"tools", read_tools, true, false},
+    {"tool_choice", read_tool_choice, true, false},
     {"chat_template_kwargs", read_variables, true, false},
     {"max_tokens", read_max_tokens, true, false},
     {"max_completion_tokens", read_max_tokens, true, false},
@@ -308,16 +366,31 @@ static apr_status check_url(apr_batch_request *r, apr_error *err)
     if (url == NULL || cJSON_IsNull(url) || !cJSON_IsString(url)) return APR_OK;
     r->url = url->valuestring;
     if (is_chat(url->valuestring) || strcmp(url->valuestring, text_url) == 0) return APR_OK;
+    r->param = "url";
     return apr_fail(err, APR_E_USAGE, "'url' is '%.60s': only %s and %s are answered", url->valuestring, chat_url, text_url);
+}
+
+static apr_status read_all(apr_batch_request *r, cJSON *object, bool has_body, bool in_body, apr_error *err)
+{
+    cJSON *item;
+
+    cJSON_ArrayForEach(item, object)
+    {
+        const apr_status status = read_field(r, item, has_body, in_body, err);
+        if (status != APR_OK) r->param = item->string;
+        APR_TRY(status);
+    }
+    return APR_OK;
 }
 
 static apr_status read_fields(apr_batch_request *r, apr_error *err)
 {
-    cJSON *const body = cJSON_GetObjectItemCaseSensitive(r->json, "body"), *item;
+    cJSON *const body = cJSON_GetObjectItemCaseSensitive(r->json, "body");
 
-    cJSON_ArrayForEach(item, r->json) APR_TRY(read_field(r, item, body != NULL, false, err));
+    APR_TRY(read_all(r, r->json, body != NULL, false, err));
     if (body != NULL && !cJSON_IsObject(body)) return must_be("body", "an object", err);
-    if (body != NULL) cJSON_ArrayForEach(item, body) APR_TRY(read_field(r, item, true, true, err));
+    if (body != NULL) APR_TRY(read_all(r, body, true, true, err));
+    if (r->leaves_tools_out) r->tools = NULL;
     if ((r->prompt == NULL) == (r->messages == NULL)) return apr_fail(err, APR_E_USAGE, "a request has either a 'prompt' or 'messages'");
     if (r->url != NULL && is_chat(r->url) != (r->messages != NULL))
         return apr_fail(err, APR_E_USAGE, "'url' is '%.60s', whose body has %s", r->url, is_chat(r->url) ? "'messages'" : "a 'prompt'");

@@ -27,8 +27,10 @@ typedef struct apr_batch_request {
     const cJSON *variables; /* or NULL: more of them for the chat template, an object */
     const char *model;      /* as the line has it, or NULL */
     const char *url;        /* the same */
+    const char *param;      /* where reading failed: the field that is wrong, if it is one; else NULL */
     bool is_openai;         /* it is answered in the shape of OpenAI's batches */
     bool says_sampling;     /* it has a temperature or a top_p */
+    bool leaves_tools_out;  /* tool_choice is "none" */
     int64_t max_tokens;
     apr_sample_options sampling;
     const char *stops[APR_BATCH_MOST_STOPS];
@@ -48,5 +50,8 @@ typedef struct apr_batch_standard {
 apr_status apr_batch_request_read(apr_batch_request *request, const char *text, size_t n_bytes, const apr_batch_standard *standard,
                                   apr_error *err);
 void apr_batch_request_close(apr_batch_request *request);
+
+/* For chat templates that do not take a content of null: messages with tool calls get an empty one. *changed: one did. */
+apr_status apr_batch_request_fill_contents(apr_batch_request *request, bool *changed, apr_error *err);
 
 #endif
