@@ -2,7 +2,9 @@
 #include "tools/conv/show.h"
 
 #include "formats/model/adapter.h"
+#include "formats/model/imatrix.h"
 #include "formats/model/sink.h"
+#include "tools/run/imatrix_print.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -147,13 +149,41 @@ static apr_status try_filter(const apr_pattern *filter, const apr_model *model, 
     return APR_OK;
 }
 
+/* A GGUF says that it is one. The older form (.dat) has no mark: it is what does not open as a model and reads as an imatrix. */
+static bool is_imatrix(const apr_model *model, const char *path, apr_status opened)
+{
+    apr_imatrix imatrix = {0};
+    apr_str type;
+
+    if (opened == APR_OK) return apr_kv_get_string(&model->kv, "general.type", &type) && apr_str_is(type, "imatrix");
+    if (opened == APR_E_IO || opened == APR_E_MEMORY) return false;
+    const bool is_dat = apr_imatrix_open(&imatrix, path, false, NULL) == APR_OK && imatrix.is_legacy;
+    apr_imatrix_close(&imatrix);
+    return is_dat;
+}
+
+static apr_status show_imatrix(const apr_call *call, const apr_pattern *wanted, apr_error *err)
+{
+    apr_imatrix imatrix;
+
+    APR_TRY(apr_imatrix_open(&imatrix, call->operands[0], false, err));
+    const apr_status status = apr_imatrix_show(call, &imatrix, wanted, err);
+    apr_imatrix_close(&imatrix);
+    return status;
+}
+
 static apr_status show_model(const apr_call *call, const apr_pattern *wanted, apr_error *err)
 {
     const apr_show_options *const options = call->options;
+    apr_error own = {0};
     apr_model model;
 
-    apr_status status = apr_model_open(&model, call->operands[0], err);
-    if (status == APR_OK) status = try_filter(wanted, &model, err);
+    apr_status status = apr_model_open(&model, call->operands[0], &own);
+    if (is_imatrix(&model, call->operands[0], status)) {
+        apr_model_close(&model);
+        return show_imatrix(call, wanted, err);
+    }
+    status = status == APR_OK ? try_filter(wanted, &model, err) : apr_fail(err, status, "%s", own.text);
     if (status == APR_OK && call->answer->json) status = apr_show_json(&model, options, wanted, &call->answer->body, err);
     else if (status == APR_OK) status = apr_show_text(&model, options, wanted, err);
     apr_model_close(&model);
@@ -177,13 +207,13 @@ static apr_status run_show(const apr_call *call, apr_error *err)
 
 static const char *const examples[] = {"aprconv show model.gguf", "aprconv show Qwen2.5-7B/ --no-metadata --filter 'layers\\.0\\.'",
                                        "aprconv show model.apr --json | jq .hyperparameters", NULL};
-const apr_command apr_show_command = {.verb = "show",
-                                      .operands = "FILE",
-                                      .min_operands = 1,
-                                      .max_operands = 1,
-                                      .summary =
-                                          "what is in a model (or an adapter): header, hyperparameters, tokenizer, metadata, tensors",
-                                      .options = option_table,
-                                      .options_bytes = sizeof(apr_show_options),
-                                      .examples = examples,
-                                      .run = run_show};
+const apr_command apr_show_command = {
+    .verb = "show",
+    .operands = "FILE",
+    .min_operands = 1,
+    .max_operands = 1,
+    .summary = "what is in a model (or an adapter, an imatrix): header, hyperparameters, tokenizer, metadata, tensors",
+    .options = option_table,
+    .options_bytes = sizeof(apr_show_options),
+    .examples = examples,
+    .run = run_show};

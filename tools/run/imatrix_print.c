@@ -84,12 +84,35 @@ apr_status apr_imatrix_answer(const apr_call *call, const apr_imatrix *m, size_t
     return APR_OK;
 }
 
-static void entries_json(apr_json_text *json, const apr_imatrix *m)
+static bool is_shown(const apr_pattern *filter, const apr_imatrix_entry *e)
+{
+    bool found = true;
+    return filter == NULL || (apr_pattern_find(filter, e->name, &found, NULL) == APR_OK && found);
+}
+
+/* Before a line is printed: an expression that takes too long on a name is refused. */
+static apr_status try_filter(const apr_pattern *filter, const apr_imatrix *m, apr_error *err)
+{
+    bool found;
+    for (size_t i = 0; filter != NULL && i < m->n_entries; i++) APR_TRY(apr_pattern_find(filter, m->entries[i].name, &found, err));
+    return APR_OK;
+}
+
+/* "4 windows of 64 tokens"; a .dat does not tell how long they were. */
+static char *windows_text(const apr_imatrix *m, char text[64])
+{
+    const int n = snprintf(text, 64, "%lld windows", (long long)m->chunk_count);
+    if (m->chunk_size > 0) snprintf(text + n, 64 - (size_t)n, " of %lld tokens", (long long)m->chunk_size);
+    return text;
+}
+
+static void entries_json(apr_json_text *json, const apr_imatrix *m, const apr_pattern *filter)
 {
     apr_json_open(json, "tensors", '[');
     for (size_t i = 0; i < m->n_entries; i++) {
         const apr_imatrix_entry *const e = &m->entries[i];
         const spread s = spread_of(e);
+        if (!is_shown(filter, e)) continue;
         apr_json_open(json, NULL, '{');
         apr_json_string(json, "name", e->name, strlen(e->name));
         apr_json_int(json, "matrices", e->n_matrices);
@@ -103,26 +126,29 @@ static void entries_json(apr_json_text *json, const apr_imatrix *m)
     apr_json_close(json, ']');
 }
 
-apr_status apr_imatrix_show(const apr_call *call, const apr_imatrix *m, apr_error *err)
+apr_status apr_imatrix_show(const apr_call *call, const apr_imatrix *m, const apr_pattern *filter, apr_error *err)
 {
     static const apr_column columns[] = {{"tensor", false}, {"matrices", true},    {"columns", true},       {"rows", true},
                                          {"without", true}, {"mean square", true}, {"largest / mean", true}};
-    char clean[512];
+    char clean[512], windows[64];
     apr_table table;
 
+    APR_TRY(try_filter(filter, m, err));
     if (call->answer->json) {
+        apr_json_string(&call->answer->body, "container", "imatrix", sizeof "imatrix" - 1);
         head_json(&call->answer->body, m);
-        entries_json(&call->answer->body, m);
+        entries_json(&call->answer->body, m, filter);
         return APR_OK;
     }
-    printf("%s: %s, %zu entries of %lld windows of %lld tokens%s\n", m->path, m->is_legacy ? ".dat" : "GGUF", m->n_entries,
-           (long long)m->chunk_count, (long long)m->chunk_size, m->terms != NULL ? ", unfinished" : "");
+    printf("%s: imatrix (%s), %zu entries of %s%s\n", m->path, m->is_legacy ? ".dat" : "GGUF", m->n_entries, windows_text(m, windows),
+           m->terms != NULL ? ", unfinished" : "");
     for (size_t i = 0; i < m->n_datasets; i++)
         printf("  made of %s\n", apr_clean_text(clean, sizeof clean, m->datasets[i], strlen(m->datasets[i])));
     apr_table_start(&table, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < m->n_entries; i++) {
         const apr_imatrix_entry *const e = &m->entries[i];
         const spread s = spread_of(e);
+        if (!is_shown(filter, e)) continue;
         apr_table_cell(&table, "%s", e->name);
         apr_table_cell(&table, "%lld", (long long)e->n_matrices);
         apr_table_cell(&table, "%lld", (long long)e->n_columns);

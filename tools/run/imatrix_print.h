@@ -2,12 +2,13 @@
 #ifndef APR_TOOLS_IMATRIX_PRINT_H
 #define APR_TOOLS_IMATRIX_PRINT_H
 
+#include "formats/base/pattern.h"
 #include "formats/model/imatrix.h"
 #include "tools/cli/cli.h"
 
 /* What was made: windows, entries, experts that no token came to. */
 apr_status apr_imatrix_answer(const apr_call *call, const apr_imatrix *imatrix, size_t n_nameless, double seconds, apr_error *err);
-/* Each entry, with the spread of its columns. */
-apr_status apr_imatrix_show(const apr_call *call, const apr_imatrix *imatrix, apr_error *err);
+/* Each entry whose name the filter matches (NULL: each), with the spread of its columns. */
+apr_status apr_imatrix_show(const apr_call *call, const apr_imatrix *imatrix, const apr_pattern *filter, apr_error *err);
 
 #endif

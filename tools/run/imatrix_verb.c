@@ -255,7 +255,7 @@ static apr_status show(const apr_call *call, apr_error *err)
 
     if (call->n_operands != 1) return apr_fail(err, APR_E_USAGE, "--show takes one file: an imatrix");
     APR_TRY(apr_imatrix_open(&m, call->operands[0], false, err));
-    const apr_status status = apr_imatrix_show(call, &m, err);
+    const apr_status status = apr_imatrix_show(call, &m, NULL, err);
     apr_imatrix_close(&m);
     return status;
 }
