@@ -96,13 +96,13 @@ static void add_turn_texts(apr_vocab *v, text_rule rule)
     }
 }
 
-void apr_gguf_find_stops(const apr_kv_list *kv, apr_vocab *v)
+void apr_gguf_find_stops(const apr_kv_list *kv, bool has_list, apr_vocab *v)
 {
     int64_t id;
 
     if (apr_kv_get_int(kv, APR_GGUF_EOT, &id)) apr_vocab_add_stop(v, id);
     if (apr_kv_get_int(kv, APR_GGUF_EOM, &id)) apr_vocab_add_stop(v, id);
-    add_turn_texts(v, BY_US);
+    if (!has_list) add_turn_texts(v, BY_US);
 }
 
 /* --- what others find --- */

@@ -17,8 +17,9 @@ typedef struct apr_gguf_stops {
     int32_t extra; /* the first token that other readers stop at although it is neither a stop id nor padding, or -1 */
 } apr_gguf_stops;
 
-/* Adds what the keys eot and eom and the texts of tokens say. The end token is already among the stop ids. */
-void apr_gguf_find_stops(const apr_kv_list *kv, apr_vocab *vocab);
+/* Adds what the keys eot and eom and the texts of tokens say. The end token is already among the stop ids. has_list: so are those of our own
+ * list, which takes the place of the texts; the keys still count, because another program may have set them since. */
+void apr_gguf_find_stops(const apr_kv_list *kv, bool has_list, apr_vocab *vocab);
 apr_gguf_stops apr_gguf_plan_stops(const apr_vocab *vocab);
 /* What other readers do not learn, as warnings. */
 apr_status apr_gguf_stop_losses(const apr_vocab *vocab, apr_losses *losses, apr_error *err);

@@ -211,11 +211,9 @@ static apr_status read_ids(const apr_kv_list *kv, apr_vocab *v, const char *wher
         if (apr_kv_get_int(kv, id_keys[i].key, &id) && id >= 0 && (uint64_t)id < v->n_tokens) *id_of(v, id_keys[i].offset) = (int32_t)id;
     apr_vocab_add_stop(v, v->eos_id);
     APR_TRY(find_array(kv, "tokenizer.aprkit.stop_ids", false, 0, &stops, where, err));
-    if (stops != NULL) { /* our own list is complete */
-        for (uint64_t i = 0; i < stops->n_elems && v->n_stop_ids < APR_MAX_STOP_IDS; i++) apr_vocab_add_stop(v, apr_kv_elem_int(stops, i));
-        return APR_OK;
-    }
-    apr_gguf_find_stops(kv, v);
+    for (uint64_t i = 0; stops != NULL && i < stops->n_elems && v->n_stop_ids < APR_MAX_STOP_IDS; i++)
+        apr_vocab_add_stop(v, apr_kv_elem_int(stops, i));
+    apr_gguf_find_stops(kv, stops != NULL, v);
     return APR_OK;
 }
 

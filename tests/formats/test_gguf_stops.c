@@ -62,6 +62,28 @@ static void stops_go_where_other_readers_look(void **state)
     }
 }
 
+/* Our own list takes the place of the texts. A key that another program has set since counts all the same. */
+static void keys_count_beside_our_own_list(void **state)
+{
+    static const apr_str tokens[] = {S("a"), S("<|im_end|>"), S("<|user|>"), S("<|tool|>")};
+    static const uint32_t types[] = {1, 3, 3, 3}, list[] = {2};
+    fixture *const f = *state;
+
+    f->kv.n_items = 0;
+    set_text(f, "tokenizer.ggml.model", "gpt2");
+    set_strings(f, "tokenizer.ggml.tokens", 4, tokens);
+    set_numbers(f, "tokenizer.ggml.token_type", APR_KV_I32, 4, types);
+    set_u32(f, "tokenizer.ggml.eos_token_id", 2);
+    set_numbers(f, "tokenizer.aprkit.stop_ids", APR_KV_I32, 1, list);
+    assert_int_equal(read_vocab(f), APR_OK);
+    assert_int_equal(f->v.n_stop_ids, 1);
+    set_u32(f, "tokenizer.ggml.eot_token_id", 3);
+    assert_int_equal(read_vocab(f), APR_OK);
+    assert_int_equal(f->v.n_stop_ids, 2);
+    assert_int_equal(f->v.stop_ids[0], 2);
+    assert_int_equal(f->v.stop_ids[1], 3);
+}
+
 /* Padding ends nothing by its text, unless another end is named beside it. */
 static void padding_is_a_stop_only_beside_a_stated_end(void **state)
 {
@@ -203,8 +225,11 @@ static void each_family_stops_at_its_own_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(stops_go_where_other_readers_look),   TEST(padding_is_a_stop_only_beside_a_stated_end),
-        TEST(turns_end_where_llama_cpp_ends_them), TEST(an_end_that_llama_cpp_finds_by_its_text_is_not_lost),
+        TEST(stops_go_where_other_readers_look),
+        TEST(keys_count_beside_our_own_list),
+        TEST(padding_is_a_stop_only_beside_a_stated_end),
+        TEST(turns_end_where_llama_cpp_ends_them),
+        TEST(an_end_that_llama_cpp_finds_by_its_text_is_not_lost),
         TEST(each_family_stops_at_its_own_ends),
     };
     return cmocka_run_group_tests_name("gguf stops", tests, NULL, NULL);
