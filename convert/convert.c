@@ -341,7 +341,7 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
 {
     const char *packed = NULL;
 
-    *c = (apr_conversion){.options = *options};
+    *c = (apr_conversion){.options = *options, .source = source};
     APR_TRY(make_view(&c->view, &packed, source, options, err));
     APR_TRY(apr_check_computed(&c->view, err));
     c->options.recipe.limits = limits_of(options, &c->view);
@@ -364,9 +364,10 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     return options->sink.allow_loss ? APR_OK : apr_losses_refuse(&c->losses, source->path, err);
 }
 
-static apr_status run_pipe(apr_conversion *c, apr_sink *sink, apr_error *err)
+static apr_status run_pipe(apr_conversion *c, apr_sink *sink, apr_checksums *checksums, apr_error *err)
 {
-    const apr_pipe_options pipe = {.saturate = c->options.saturate,
+    const apr_pipe_options pipe = {.checksums = checksums,
+                                   .saturate = c->options.saturate,
                                    .want_metrics = c->options.want_metrics,
                                    .progress = c->options.progress,
                                    .maker = c->options.maker,
@@ -388,6 +389,7 @@ apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *fil
 {
     apr_sink_options options = c->options.sink;
     apr_sink_work work = {0};
+    apr_checksums *checksums;
     apr_sink *sink;
 
     if (c->options.part != NULL) {
@@ -395,9 +397,14 @@ apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *fil
         APR_TRY(apr_run_terms_make(&work, c, err));
         options.work = &work;
     }
-    APR_TRY(apr_sink_open(&sink, c->options.format, path, &c->layout, &options, err));
-    if (file_bytes != NULL) *file_bytes = apr_sink_total_bytes(sink);
-    return run_pipe(c, sink, err);
+    APR_TRY(apr_checksums_open(&checksums, c->source, err));
+    apr_status status = apr_sink_open(&sink, c->options.format, path, &c->layout, &options, err);
+    if (status == APR_OK) {
+        if (file_bytes != NULL) *file_bytes = apr_sink_total_bytes(sink);
+        status = run_pipe(c, sink, checksums, err);
+    }
+    apr_checksums_close(checksums);
+    return status;
 }
 
 void apr_conversion_close(apr_conversion *c)

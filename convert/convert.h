@@ -41,6 +41,7 @@ typedef struct apr_importance_cover {
 
 typedef struct apr_conversion {
     apr_convert_options options;
+    const apr_model *source;
     apr_model view;             /* the source's tensors under the output's names and orders */
     apr_recipe recipe;          /* its lines point into view */
     apr_model layout;           /* what the sink will write, FP8 scale tensors included */

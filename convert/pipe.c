@@ -498,6 +498,7 @@ static apr_status make_item(apr_pipe *p, apr_pipe_device *device, apr_pipe_item 
 {
     char remark[APR_REMARK_BYTES];
 
+    APR_TRY(apr_checksums_check(p->options->checksums, items[i].from, err));
     APR_TRY(check_doubles(&items[i], err));
     if (apr_pipe_is_made(p, i)) APR_TRY(put_made(p, &items[i], i, err));
     else APR_TRY(apr_pipe_device_takes(device, i) ? apr_pipe_device_item(device, i, err) : run_item(p, &items[i], err));

@@ -10,6 +10,7 @@
 #ifndef APR_CONVERT_PIPE_H
 #define APR_CONVERT_PIPE_H
 
+#include "convert/checksums.h"
 #include "formats/base/progress.h"
 #include "formats/model/model.h"
 #include "formats/model/sink.h"
@@ -48,6 +49,7 @@ typedef struct apr_pipe_maker {
 } apr_pipe_maker;
 
 typedef struct apr_pipe_options {
+    apr_checksums *checksums;    /* of the source; NULL: it states none */
     const apr_pipe_maker *maker; /* NULL: nobody */
     bool saturate;               /* what `to` cannot hold becomes the nearest that it can */
     bool want_metrics;           /* decode again and compare: costs about as much as the encoding of a plain type */

@@ -240,6 +240,8 @@ static apr_status refuse_losses(apr_format format, const char *path, const apr_m
 }
 
 /* Reads a finished output before it gets its name, so that a file which its own reader refuses is never left behind. */
+apr_status apr_model_check_head(const apr_model *model, apr_error *err) { return apr_apr_check_head(model, err); }
+
 static apr_status read_back(const char *path, apr_error *err)
 {
     apr_model model;

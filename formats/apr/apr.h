@@ -44,6 +44,9 @@ bool apr_apr_stated_crc(const apr_model *model, const char *name, uint32_t *crc)
 typedef enum { APR_FOOTER_GOOD, APR_FOOTER_MISSING, APR_FOOTER_BAD } apr_footer;
 apr_footer apr_apr_check_footer(const apr_model *model);
 
+/* apr_model_check_head of an APR file: the footer follows from the bytes between the tensors and from the CRCs stated for them. */
+apr_status apr_apr_check_head(const apr_model *model, apr_error *err);
+
 /* What readers are owed and other writers leave out, besides the footer: "the header's checksum, a sorted index". "": nothing, or no APR
  * file. Returns text, for which 96 bytes are enough. */
 char *apr_apr_missing(const apr_model *model, char *text, size_t n_bytes);

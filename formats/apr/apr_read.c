@@ -476,6 +476,56 @@ apr_footer apr_apr_check_footer(const apr_model *model)
     return n_behind == 0 || n_behind == n_padding || n_behind == own_padding ? APR_FOOTER_MISSING : APR_FOOTER_BAD;
 }
 
+/* Bytes of the file with a known CRC. */
+typedef struct known_run {
+    uint64_t at, n_bytes;
+    uint32_t crc;
+} known_run;
+
+static int by_place(const void *a, const void *b)
+{
+    const uint64_t x = ((const known_run *)a)->at, y = ((const known_run *)b)->at;
+    return (x > y) - (x < y);
+}
+
+/* The CRC of the first n bytes, those of the runs taken from what is known of them. */
+static uint32_t crc_around(const uint8_t *bytes, uint64_t n, const known_run *runs, size_t n_runs)
+{
+    uint32_t crc = 0;
+    uint64_t at = 0;
+
+    for (size_t i = 0; i < n_runs; i++) {
+        if (runs[i].at < at) continue; /* one that begins inside another: the footer cannot be right */
+        crc = apr_crc32(crc, bytes + at, (size_t)(runs[i].at - at));
+        crc = apr_crc32_combine(crc, runs[i].crc, runs[i].n_bytes);
+        at = runs[i].at + runs[i].n_bytes;
+    }
+    return apr_crc32(crc, bytes + at, (size_t)(n - at));
+}
+
+apr_status apr_apr_check_head(const apr_model *model, apr_error *err)
+{
+    if (model->format != APR_FORMAT_APR || model->stated_crcs == NULL || model->n_maps == 0) return APR_OK;
+    const apr_map *const map = &model->maps[0];
+    const uint64_t n = map->n_bytes - FOOTER_BYTES;
+    known_run *const runs = calloc(model->n_tensors + 1, sizeof *runs);
+    size_t n_runs = 0;
+
+    if (runs == NULL) return apr_no_memory(err, "checksums");
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        const apr_tensor *const t = &model->tensors[i];
+        if (t->n_bytes > 0) runs[n_runs++] = (known_run){(uint64_t)(t->data - map->data), t->n_bytes, model->stated_crcs[i]};
+    }
+    qsort(runs, n_runs, sizeof *runs, by_place);
+    const bool is_good = crc_around(map->data, n, runs, n_runs) == apr_load_le32(map->data + n);
+    free(runs);
+    if (is_good) return APR_OK;
+    return apr_fail(err, APR_E_DAMAGED,
+                    "%s: the file has changed since it was written: its checksum does not follow from what it says of itself and its "
+                    "tensors; get it again",
+                    model->path);
+}
+
 /* Is an entry's name less than the one before it? The index was read before. */
 static bool is_index_sorted(const uint8_t *bytes)
 {

@@ -1,6 +1,8 @@
 /* crc32.c - libdeflate's CRC, and the combination of two by arithmetic on polynomials over GF(2). */
 #include "formats/base/crc32.h"
 
+#include "formats/base/threads.h"
+
 #include <libdeflate.h>
 
 uint32_t apr_crc32(uint32_t crc, const void *bytes, size_t n_bytes) { return libdeflate_crc32(crc, bytes, n_bytes); }
@@ -26,4 +28,24 @@ uint32_t apr_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t n_bytes_b)
         power = multiply(power, power);
     }
     return multiply(shift, crc_a) ^ crc_b;
+}
+
+/* The CRC of pieces, put together again, is the CRC of the whole. */
+uint32_t apr_crc32_of(const void *bytes, uint64_t n_bytes)
+{
+    enum { MOST_PIECES = 256, PIECE_BYTES = 4 << 20 };
+    const uint64_t share = n_bytes / MOST_PIECES + 1, piece = share > PIECE_BYTES ? share : PIECE_BYTES;
+    const int n_pieces = (int)((n_bytes + piece - 1) / piece);
+    uint32_t crcs[MOST_PIECES], crc = 0;
+
+#pragma omp parallel for schedule(dynamic) num_threads(apr_threads(apr_all_threads(), n_pieces, (double)n_bytes))
+    for (int i = 0; i < n_pieces; i++) {
+        const uint64_t left = n_bytes - (uint64_t)i * piece;
+        crcs[i] = apr_crc32(0, (const uint8_t *)bytes + (uint64_t)i * piece, left < piece ? left : piece);
+    }
+    for (int i = 0; i < n_pieces; i++) {
+        const uint64_t left = n_bytes - (uint64_t)i * piece;
+        crc = apr_crc32_combine(crc, crcs[i], left < piece ? left : piece);
+    }
+    return crc;
 }

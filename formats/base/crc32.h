@@ -10,6 +10,9 @@
 /* The CRC of everything so far, `crc` being that of what came before (0 at the start). */
 uint32_t apr_crc32(uint32_t crc, const void *bytes, size_t n_bytes);
 
+/* Of many bytes, by all cores. */
+uint32_t apr_crc32_of(const void *bytes, uint64_t n_bytes);
+
 /* CRC of A followed by B from crc(A), crc(B) and the length of B: a file can be checksummed in pieces, in any order. */
 uint32_t apr_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t n_bytes_b);
 

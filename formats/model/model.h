@@ -122,6 +122,9 @@ typedef struct apr_model {
  * weights in it, a file of PyTorch's, or a bare config.json (a model with hyperparameters and no tensors). */
 apr_status apr_model_open(apr_model *model, const char *path, apr_error *err);
 void apr_model_close(apr_model *model);
+/* Of an opened file that states checksums of its tensors: is everything else in it, and what it states, as it was written? APR_E_DAMAGED: it
+ * is not. Reads no tensors. Files without checksums are taken as they are. */
+apr_status apr_model_check_head(const apr_model *model, apr_error *err);
 
 /* For readers: room for n more tensors behind n_tensors, in the model's arena. A table that was there is copied, so nothing may point into
  * it yet. */

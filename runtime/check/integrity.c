@@ -25,38 +25,15 @@ static void add_file(apr_integrity *r, const char *name, const char *why)
     add(r, finding);
 }
 
-/* The CRC of pieces, put together again, is the CRC of the whole. */
-static apr_status crc_of(const apr_tensor *tensor, uint32_t *crc, apr_error *err)
+static void check_crc(apr_integrity *r, const apr_model *model, const apr_tensor *tensor)
 {
-    enum { PIECE_BYTES = 4 << 20 };
-    const int64_t n_pieces = (int64_t)((tensor->n_bytes + PIECE_BYTES - 1) / PIECE_BYTES);
-    uint32_t *const crcs = calloc((size_t)n_pieces + 1, sizeof *crcs);
-    if (crcs == NULL) return apr_no_memory(err, "checksums");
+    uint32_t stated = 0;
 
-#pragma omp parallel for schedule(dynamic) num_threads(apr_threads(apr_all_threads(), n_pieces, (double)tensor->n_bytes))
-    for (int64_t i = 0; i < n_pieces; i++) {
-        const uint64_t left = tensor->n_bytes - (uint64_t)i * PIECE_BYTES;
-        crcs[i] = apr_crc32(0, tensor->data + (uint64_t)i * PIECE_BYTES, left < PIECE_BYTES ? left : PIECE_BYTES);
-    }
-    *crc = 0;
-    for (int64_t i = 0; i < n_pieces; i++) {
-        const uint64_t left = tensor->n_bytes - (uint64_t)i * PIECE_BYTES;
-        *crc = apr_crc32_combine(*crc, crcs[i], left < PIECE_BYTES ? left : PIECE_BYTES);
-    }
-    free(crcs);
-    return APR_OK;
-}
-
-static apr_status check_crc(apr_integrity *r, const apr_model *model, const apr_tensor *tensor, apr_error *err)
-{
-    uint32_t stated = 0, actual = 0;
-
-    if (model->format != APR_FORMAT_APR || !apr_apr_stated_crc(model, tensor->name, &stated)) return APR_OK;
-    APR_TRY(crc_of(tensor, &actual, err));
+    if (model->format != APR_FORMAT_APR || !apr_apr_stated_crc(model, tensor->name, &stated)) return;
+    const uint32_t actual = apr_crc32_of(tensor->data, tensor->n_bytes);
     r->n_stated++;
     if (stated == actual) r->n_good++;
     else add(r, (apr_finding){APR_FOUND_CHECKSUM, tensor->name, .stated = stated, .actual = actual});
-    return APR_OK;
 }
 
 /* Counts values that are not finite; *first becomes the index of the first, counted from `base`, when it is smaller. */
@@ -134,7 +111,7 @@ static apr_status check_model(apr_integrity *r, const apr_model *model, const ap
     for (size_t i = 0; i < model->n_tensors; i++) {
         const apr_tensor *const tensor = &model->tensors[i];
         apr_progress_report(progress, done, total, tensor->name);
-        APR_TRY(check_crc(r, model, tensor, err));
+        check_crc(r, model, tensor);
         APR_TRY(check_values(r, tensor, err));
         done += tensor->n_bytes;
     }

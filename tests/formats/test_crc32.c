@@ -8,6 +8,7 @@
 
 #include "formats/base/crc32.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Values of Python's zlib.crc32. */
@@ -56,12 +57,27 @@ static void lengths_above_32_bits_combine(void **state)
     assert_int_equal(crc, apr_crc32_combine(apr_crc32(0, "a", 1), at_once, ((uint64_t)1 << 32) + sizeof zeros));
 }
 
+static void all_cores_give_the_checksum_of_one(void **state)
+{
+    static const size_t around = 4 << 20; /* a piece */
+    const size_t lengths[] = {0, 1, around - 1, around, around + 1, 3 * around - 7};
+    uint8_t *const bytes = malloc(3 * around);
+
+    (void)state;
+    assert_non_null(bytes);
+    for (size_t i = 0; i < 3 * around; i++) bytes[i] = (uint8_t)(i * 2654435761u >> 13);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        assert_int_equal(apr_crc32_of(bytes, lengths[i]), apr_crc32(0, bytes, lengths[i]));
+    free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_texts_have_their_checksums),
         cmocka_unit_test(every_split_gives_the_checksum_of_the_whole),
         cmocka_unit_test(lengths_above_32_bits_combine),
+        cmocka_unit_test(all_cores_give_the_checksum_of_one),
     };
     return cmocka_run_group_tests_name("crc32", tests, NULL, NULL);
 }
