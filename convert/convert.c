@@ -4,6 +4,7 @@
 #include "convert/computed.h"
 #include "convert/dialect.h"
 #include "convert/entry.h"
+#include "convert/fp8_rows.h"
 #include "convert/run_terms.h"
 #include "formats/model/kv_copy.h"
 #include "formats/model/packed_weights.h"
@@ -337,6 +338,23 @@ static apr_status note_left_out(apr_conversion *c, const apr_model *source, apr_
         n == 1 ? "" : "s", first, n == 1 ? "" : ", ...");
 }
 
+/* The recipe, and the view that it is about. */
+static apr_status make_recipe(apr_conversion *c, apr_error *err)
+{
+    size_t n_plain;
+
+    APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
+    APR_TRY(apr_fp8_in_rows(&c->view, &c->recipe, &n_plain, err));
+    if (n_plain == 0) return APR_OK;
+    apr_recipe_close(&c->recipe);
+    APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
+    return apr_loss_add(
+        &c->losses, APR_NOTE, err,
+        "%zu matri%s with FP8 scales of blocks %s encoded again, with a scale for each row, as others here are: config.json "
+        "can state one of both",
+        n_plain, n_plain == 1 ? "x" : "ces", n_plain == 1 ? "is" : "are");
+}
+
 apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const apr_convert_options *options, apr_error *err)
 {
     const char *packed = NULL;
@@ -346,7 +364,7 @@ apr_status apr_conversion_plan(apr_conversion *c, const apr_model *source, const
     APR_TRY(apr_check_computed(&c->view, err));
     c->options.recipe.limits = limits_of(options, &c->view);
     c->options.recipe.same_numbers = options->format == APR_FORMAT_GGUF;
-    APR_TRY(apr_recipe_make(&c->recipe, &c->view, &c->options.recipe, err));
+    APR_TRY(make_recipe(c, err));
     if (c->recipe.file_type > 0) c->options.sink.file_type = c->recipe.file_type;
     APR_TRY(lay_out(c, err));
     APR_TRY(restate_types(c, err));

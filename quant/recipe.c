@@ -23,6 +23,7 @@ typedef struct chooser {
     const apr_pattern **patterns; /* one for each override */
     int64_t n_v, n_down;          /* tensors of the two classes with a "more" rule */
     int64_t *places;              /* [n_tensors] of each such tensor in its class */
+    bool *is_scales;              /* [n_tensors] of weights: they go where those go */
     bool eight_experts, is_70b;
 } chooser;
 
@@ -274,6 +275,7 @@ static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *
     const bool carried = !apr_can_decode(line->tensor->dtype) || !apr_dtype_is_weights(line->tensor->dtype);
 
     APR_TRY(find_override(c, line->tensor, &override, err));
+    if (c->is_scales[line->tensor - c->model->tensors]) override = NULL; /* a pattern that finds a weight finds its scales' name, too */
     line->purpose = found.purpose;
     want(line, APR_DTYPE_COUNT, "kept");
     line->asked_for = override != NULL;
@@ -314,6 +316,18 @@ static void count_matrix(const chooser *c, apr_recipe *recipe, const apr_recipe_
     recipe->n_quantized += line->to != t->dtype || is_wanted;
 }
 
+static apr_status find_scales(chooser *c, apr_recipe *recipe, apr_error *err)
+{
+    const apr_model *const model = c->model;
+
+    c->is_scales = apr_arena_array(&recipe->arena, model->n_tensors + 1, sizeof *c->is_scales);
+    if (c->is_scales == NULL) return apr_no_memory(err, "a recipe");
+    for (size_t i = 0; i < model->n_tensors; i++)
+        if (apr_table_has(model->tensors, model->n_tensors, model->tensors[i].scale))
+            c->is_scales[model->tensors[i].scale - model->tensors] = true;
+    return APR_OK;
+}
+
 static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
 {
     const apr_model *const model = c->model;
@@ -322,6 +336,7 @@ static apr_status make_lines(chooser *c, apr_recipe *recipe, apr_error *err)
     if (recipe->lines == NULL) return apr_no_memory(err, "a recipe");
     if (c->mixture != NULL && (c->mixture->more_v != APR_MORE_NONE || c->mixture->more_down != APR_MORE_NONE))
         APR_TRY(find_places(c, recipe, err));
+    APR_TRY(find_scales(c, recipe, err));
     for (size_t i = 0; i < model->n_tensors; i++) {
         apr_recipe_line *const line = &recipe->lines[recipe->n_lines];
         *line = (apr_recipe_line){.tensor = &model->tensors[i]};
