@@ -1,6 +1,7 @@
 /* adapters.c - finds the tensor that each part of an adapter changes, checks that it fits, and merges it. */
 #include "convert/adapters.h"
 
+#include "convert/adapter_values.h"
 #include "formats/model/family.h"
 #include "formats/model/kv_copy.h"
 #include "formats/model/made.h"
@@ -294,7 +295,8 @@ static apr_status merge_change(merging *m, const apr_adapter_change *as_it_says)
     APR_TRY(find_target(m, change, &place));
     APR_TRY(check(m, change, place));
     let_go(m, place);
-    return change->whole != NULL ? replace(m, change, place) : add(m, change, place);
+    APR_TRY(change->whole != NULL ? replace(m, change, place) : add(m, change, place));
+    return apr_check_merged(m->use->adapter, change, change->scale * m->use->factor, &m->tensors[place], m->err);
 }
 
 static apr_status merge_adapter(merging *m)

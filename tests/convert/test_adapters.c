@@ -651,6 +651,29 @@ static void what_the_bases_type_cannot_hold_is_said(void **state)
     assert_refused(in_work("h.apr"), &j, APR_E_UNSUPPORTED, "beyond what f16 holds");
 }
 
+/* A number of the adapter that is none, finite ones whose product is beyond float32, a row's length. */
+static void what_has_no_finite_result_is_damage(void **state)
+{
+    static float a[64], whole[24 * 32], lengths[24] = {1, INFINITY};
+    apr_tensor magnitudes = {.name = "m", .rank = 1, .dims = {24}, .data = (const uint8_t *)lengths, .n_bytes = sizeof lengths};
+    one o;
+    job j;
+
+    (void)state, (void)low_rank(&o, "model.layers.1.self_attn.v_proj.weight", 24, 32, &j);
+    o.a.data = (const uint8_t *)a;
+    a[40] = NAN;
+    assert_refused(family("llama"), &j, APR_E_DAMAGED, "1 of the 64 values of 'ramp'");
+    a[40] = 3e38f;
+    assert_refused(in_work("llama"), &j, APR_E_DAMAGED, "merged into 'model.layers.1.self_attn.v_proj.weight' it makes");
+    a[40] = 3e29f; /* large, and still a number */
+    o.change.magnitudes = &magnitudes;
+    assert_refused(in_work("llama"), &j, APR_E_DAMAGED, "1 of the 24 values of 'm' are not finite (the first at index 1)");
+    (void)replacement(&o, o.change.name, 24, 32, &j);
+    o.whole.data = (const uint8_t *)whole;
+    whole[700] = -INFINITY;
+    assert_refused(in_work("llama"), &j, APR_E_DAMAGED, "at index 700");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -671,6 +694,7 @@ int main(void)
         cmocka_unit_test(a_tied_output_is_not_changed_in_passing),
         cmocka_unit_test(adapters_that_do_not_add_up_are_refused),
         cmocka_unit_test(what_the_bases_type_cannot_hold_is_said),
+        cmocka_unit_test(what_has_no_finite_result_is_damage),
     };
     return cmocka_run_group_tests(tests, make_work, remove_work);
 }
