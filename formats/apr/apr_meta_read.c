@@ -503,7 +503,9 @@ apr_status apr_meta_read_rest(apr_model *model, const cJSON *root, apr_error *er
     APR_TRY(read_tensors(model, kit, err));
     APR_TRY(read_order(model, kit, err));
     APR_TRY(read_gaps(&r, kit));
-    if (kit == NULL) check_tie(model);
+    const bool was_tied = model->hparams.tie_word_embeddings;
+    check_tie(model);
+    if (kit != NULL) model->overrules_tie |= was_tied && !model->hparams.tie_word_embeddings;
     for (size_t i = 0; i < model->n_tensors; i++) has_scales |= model->tensors[i].scale != NULL;
     if (!has_scales) APR_TRY(apr_bind_scales(model, apr_model_attachment(model, "config.json"), err));
     if (model->origin.format != APR_FORMAT_GGUF) APR_TRY(apr_bind_packings(model, err));

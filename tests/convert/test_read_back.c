@@ -17,13 +17,13 @@ static void open_ok(apr_model *model, const char *path)
 
 /* ---- GGUF whose list is not in the order of its data ---- */
 
-static void write_listed_as(const apr_model *model, const char *path)
+static void write_as(apr_format format, const apr_model *model, const char *path)
 {
     const apr_sink_options options = {.overwrite = true, .allow_loss = true};
     apr_error err = {0};
     apr_sink *sink;
 
-    if (apr_sink_open(&sink, APR_FORMAT_GGUF, path, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_sink_open(&sink, format, path, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
     for (size_t i = 0; i < model->n_tensors; i++)
         assert_int_equal(apr_sink_put(sink, model->tensors[i].data, (size_t)model->tensors[i].n_bytes, &err), APR_OK);
     if (apr_sink_finish(sink, &err) != APR_OK) fail_msg("%s", err.text);
@@ -45,7 +45,7 @@ static void write_turned(const char *path, bool empties)
     model.tensors = tensors;
     model.n_tensors = n;
     model.origin = (apr_origin){.format = APR_FORMAT_GGUF, .gguf_version = 3, .order = names, .n_order = n};
-    write_listed_as(&model, path);
+    write_as(APR_FORMAT_GGUF, &model, path);
     apr_model_close(&model);
     free(tensors);
     free(names);
@@ -356,6 +356,33 @@ static void what_was_read_back_is_no_input(void **state)
     apr_inputs_end();
 }
 
+/* An APR that says its output is tied, and has a head of other numbers: those are used, and no conversion loses them. */
+static void a_head_of_its_own_is_kept_whatever_the_file_says(void **state)
+{
+    apr_error err = {0};
+    apr_model model, apr, back;
+
+    (void)state;
+    if (family_write("tests/data/families/llama", in_work("own-head"), NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    open_ok(&model, in_work("own-head"));
+    assert_false(model.hparams.tie_word_embeddings);
+    model.hparams.tie_word_embeddings = true;
+    write_as(APR_FORMAT_APR, &model, in_work("says-tied.apr"));
+    open_ok(&apr, in_work("says-tied.apr"));
+    assert_false(apr.hparams.tie_word_embeddings);
+    assert_true(apr.overrules_tie);
+    const apr_convert_options keep = {0};
+    if (try_conversion(in_work("says-tied.apr"), in_work("own-head.gguf"), &keep, &err) != APR_OK) fail_msg("%s", err.text);
+    open_ok(&back, in_work("own-head.gguf"));
+    const apr_tensor *const head = apr_model_find(&back, "output.weight"), *const own = apr_model_find(&model, "lm_head.weight");
+    assert_non_null(head);
+    assert_int_equal(head->n_bytes, own->n_bytes);
+    assert_memory_equal(head->data, own->data, own->n_bytes);
+    apr_model_close(&back);
+    apr_model_close(&apr);
+    apr_model_close(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +394,7 @@ int main(void)
         cmocka_unit_test(what_could_not_be_read_takes_no_name),
         cmocka_unit_test(what_the_machine_lacks_is_no_fault_of_the_writer),
         cmocka_unit_test(what_was_read_back_is_no_input),
+        cmocka_unit_test(a_head_of_its_own_is_kept_whatever_the_file_says),
     };
     return cmocka_run_group_tests(tests, make_work, remove_work);
 }
