@@ -151,7 +151,7 @@ static bool has_file(const char *folder, const char *name)
 {
     char path[4096];
     struct stat st;
-    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && stat(path, &st) == 0;
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && (stat(path, &st) == 0 || errno != ENOENT);
 }
 
 bool apr_is_adapter(const char *path)

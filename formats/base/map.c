@@ -71,7 +71,7 @@ static apr_status map_pages(apr_input *input, const char *path, apr_error *err)
 
     if (n_bytes == 0) return APR_OK;
     void *const p = mmap(NULL, n_bytes, PROT_READ, MAP_SHARED, input->fd, 0);
-    if (p == MAP_FAILED) return apr_fail(err, APR_E_IO, "%s: cannot map %zu bytes: %s", path, n_bytes, strerror(errno));
+    if (p == MAP_FAILED) return apr_fail(err, apr_errno_status(errno), "%s: cannot map %zu bytes: %s", path, n_bytes, strerror(errno));
     input->data = p;
     input->n_bytes = n_bytes;
     return APR_OK;

@@ -88,7 +88,7 @@ static apr_status refuse_strangers(const apr_folder *folder, apr_error *err)
     stranger found;
     const int error = go_through(folder->old, NULL, folder->rule, false, &found);
 
-    if (error != 0) return apr_fail(err, APR_E_IO, "%s: %s", folder->target.path, strerror(error));
+    if (error != 0) return apr_fail(err, apr_errno_status(error), "%s: %s", folder->target.path, strerror(error));
     if (found.name[0] == '\0') return APR_OK;
     return apr_fail(err, APR_E_IO,
                     "%s: cannot be replaced: it holds '%s', which is no file of a checkpoint; move it away or choose another name",
@@ -332,6 +332,9 @@ apr_status apr_folder_finish(apr_folder *folder, apr_error *err)
 void apr_folder_abandon(apr_folder *folder)
 {
     if (folder == NULL) return;
-    if (folder->temporary[0] != '\0' && !folder->is_kept) apr_temporary_remove(folder->target.folder, folder->temporary);
+    if (folder->temporary[0] != '\0' && !folder->is_kept) {
+        if (folder->fd >= 0) apr_temporary_empty(folder->fd);
+        apr_temporary_remove(folder->target.folder, folder->temporary);
+    }
     free_folder(folder);
 }

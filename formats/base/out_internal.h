@@ -76,5 +76,7 @@ int apr_temporary_name(int folder, const char *name, char temporary[APR_NAME_BYT
 void apr_temporary_done(int folder, const char *temporary);
 /* Removes it, a folder with the files in it. */
 void apr_temporary_remove(int folder, const char *temporary);
+/* Removes the files of an open folder: for when no descriptor is left to open it again. */
+void apr_temporary_empty(int fd);
 
 #endif

@@ -100,8 +100,13 @@ static bool remove_folder(int folder, const char *name, int depth)
 
 static void remove_entry(int folder, const char *name)
 {
-    if (unlinkat(folder, name, 0) == 0 || errno == ENOENT) return;
+    if (unlinkat(folder, name, 0) == 0 || errno == ENOENT || unlinkat(folder, name, AT_REMOVEDIR) == 0) return;
     remove_folder(folder, name, 1);
+}
+
+void apr_temporary_empty(int fd)
+{
+    for (int i = 0; i < 100 && remove_files(fd, 1); i++) continue; /* until nothing comes after */
 }
 
 void apr_temporary_remove(int folder, const char *temporary)
@@ -229,12 +234,16 @@ static int make_entry(int folder, const char *name, bool is_folder, mode_t mode,
     return is_folder && errno == ENOENT ? EEXIST : errno;
 }
 
-/* Locked, and not removed as a leftover in the moment before it was. Where locks do not work nobody removes anything. */
-static bool is_ours_alone(int folder, const char *name, int fd)
+/* Locks it. EEXIST: it was removed as a leftover in the moment before, so another name, please. Where locks do not work, no run removes
+ * anything. */
+static int claim(int folder, const char *name, int fd)
 {
-    struct stat st;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
-    return fstat(fd, &st) == 0 && is_still(folder, name, &st);
+    struct stat st, now;
+
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return EEXIST;
+    if (fstat(fd, &st) != 0) return errno;
+    if (fstatat(folder, name, &now, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? EEXIST : errno;
+    return now.st_dev == st.st_dev && now.st_ino == st.st_ino ? 0 : EEXIST;
 }
 
 static int try_to_make(int folder, const char *name, bool is_folder, mode_t mode, int *fd, char temporary[APR_NAME_BYTES])
@@ -243,11 +252,12 @@ static int try_to_make(int folder, const char *name, bool is_folder, mode_t mode
     int error = make_entry(folder, temporary, is_folder, mode, fd);
     if (error != 0) return error;
     error = remember(folder, temporary);
-    if (error == 0 && is_ours_alone(folder, temporary, *fd)) return 0;
+    if (error == 0) error = claim(folder, temporary, *fd);
+    if (error == 0) return 0;
     apr_temporary_done(folder, temporary);
     close(*fd);
-    if (error != 0) remove_entry(folder, temporary);
-    return error != 0 ? error : EEXIST;
+    if (error != EEXIST) remove_entry(folder, temporary);
+    return error;
 }
 
 int apr_temporary_make(int folder, const char *name, bool is_folder, mode_t mode, int *fd, char temporary[APR_NAME_BYTES], bool *is_busy)

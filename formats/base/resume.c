@@ -47,8 +47,9 @@ static apr_status each_name(apr_resume *r, apr_status (*call)(apr_resume *r, con
     apr_status status = APR_OK;
 
     if (dir == NULL) {
+        const int error = errno;
         if (fd >= 0) close(fd);
-        return apr_fail(err, APR_E_IO, "%s: %s", r->path, strerror(errno));
+        return apr_fail(err, apr_errno_status(error), "%s: %s", r->path, strerror(error));
     }
     while (status == APR_OK && (entry = readdir(dir)) != NULL)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) status = call(r, entry->d_name, err);

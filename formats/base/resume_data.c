@@ -15,7 +15,7 @@ enum { MOST_TEXT_BYTES = 1 << 30 }; /* of terms or a journal */
 
 apr_status apr_resume_fail(const apr_resume *r, const char *name, apr_error *err)
 {
-    return apr_fail(err, APR_E_IO, "%s/%s: %s", r->path, name, strerror(errno));
+    return apr_fail(err, apr_errno_status(errno), "%s/%s: %s", r->path, name, strerror(errno));
 }
 
 /* --- small files --- */

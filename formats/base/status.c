@@ -1,6 +1,7 @@
 /* status.c - texts of the statuses, and the first sentence wins. */
 #include "formats/base/status.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -28,3 +29,5 @@ apr_status apr_fail(apr_error *err, apr_status status, const char *format, ...)
 }
 
 apr_status apr_no_memory(apr_error *err, const char *what) { return apr_fail(err, APR_E_MEMORY, "not enough memory for %s", what); }
+
+apr_status apr_errno_status(int error) { return error == ENOMEM ? APR_E_MEMORY : APR_E_IO; }

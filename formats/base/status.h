@@ -36,6 +36,9 @@ apr_status apr_fail(apr_error *err, apr_status status, const char *format, ...) 
 /* The failure of an allocation; `what` completes "not enough memory for ...". */
 apr_status apr_no_memory(apr_error *err, const char *what);
 
+/* The status of a failed system call: memory that was not there, or I/O. */
+apr_status apr_errno_status(int error);
+
 /* Hands a failure up. */
 #define APR_TRY(call)                                          \
     do {                                                       \

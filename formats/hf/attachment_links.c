@@ -80,7 +80,8 @@ static apr_status find_own(own_folders *own, const char *folder, const char *wei
 {
     char path[PATH_MAX], at[PATH_MAX];
 
-    if (realpath(*folder != '\0' ? folder : "/", at) == NULL) return apr_fail(err, APR_E_IO, "%s: %s", folder, strerror(errno));
+    if (realpath(*folder != '\0' ? folder : "/", at) == NULL)
+        return apr_fail(err, apr_errno_status(errno), "%s: %s", folder, strerror(errno));
     APR_TRY(add_folder(own, at, err));
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, weights) >= sizeof path) return APR_OK;
     while (own->n < MOST_FOLDERS && follow(path, at) == IS_LINK) APR_TRY(add_folder(own, at, err));

@@ -104,7 +104,11 @@ static apr_status sort_templates(sorting *s, apr_arena *arena, apr_error *err)
     apr_status status = APR_OK;
 
     if (fd < 0 && errno != ENOENT && s->n_stays < APR_MAX_CHECKPOINT_FILES) s->stays[s->n_stays++] = APR_TEMPLATE_FOLDER; /* a link */
-    if (fd >= 0 && dir == NULL) close(fd);
+    const int why = errno;
+    if (fd >= 0 && dir == NULL) {
+        close(fd);
+        return apr_fail(err, apr_errno_status(why), APR_TEMPLATE_FOLDER ": %s", strerror(why));
+    }
     while (dir != NULL && status == APR_OK && (entry = readdir(dir)) != NULL) {
         if (entry->d_name[0] == '.') continue;
         const char *const name = apr_arena_print(arena, APR_TEMPLATE_FOLDER "/%s", entry->d_name);
@@ -121,18 +125,24 @@ static apr_status sort_templates(sorting *s, apr_arena *arena, apr_error *err)
     return status;
 }
 
+/* Not there at all. What cannot be looked at, and a link that leads nowhere, are there: opening says what is wrong with them. */
+static bool is_missing(int folder, const char *name)
+{
+    struct stat st;
+    return fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
+}
+
 static apr_status sort_all(sorting *s, DIR *dir, apr_file_list *list, apr_arena *arena, apr_error *err)
 {
     const struct dirent *entry;
-    struct stat st;
 
     s->folder = dirfd(dir);
     while (s->weights != NULL && (entry = readdir(dir)) != NULL) APR_TRY(sort_name(s, entry->d_name, arena, err));
     if (s->weights != NULL) APR_TRY(sort_templates(s, arena, err));
     list->names = apr_arena_array(arena, APR_N_CHECKPOINT_NAMES + s->n, sizeof *list->names);
     if (list->names == NULL) return apr_no_memory(err, "the small files");
-    for (size_t i = 0; i < APR_N_CHECKPOINT_NAMES; i++) /* whatever it is: opening says what is wrong with it */
-        if (fstatat(s->folder, apr_checkpoint_names[i], &st, 0) == 0) list->names[list->n++] = apr_checkpoint_names[i];
+    for (size_t i = 0; i < APR_N_CHECKPOINT_NAMES; i++)
+        if (!is_missing(s->folder, apr_checkpoint_names[i])) list->names[list->n++] = apr_checkpoint_names[i];
     qsort(s->names, s->n, sizeof *s->names, by_text);
     for (size_t i = 0; i < s->n; i++) list->names[list->n++] = s->names[i];
     return name_the_rest(s, &list->left_behind, arena, err);
@@ -143,13 +153,14 @@ apr_status apr_checkpoint_files(const char *folder, const char *const *weights, 
 {
     sorting *const s = calloc(1, sizeof *s);
     DIR *const dir = opendir(*folder != '\0' ? folder : "/");
+    const int why = errno;
     apr_status status = APR_OK;
 
     *list = (apr_file_list){0};
     if (s == NULL) {
         status = apr_no_memory(err, "the small files");
     } else if (dir == NULL) {
-        status = apr_fail(err, APR_E_IO, "%s: %s", folder, strerror(errno));
+        status = apr_fail(err, apr_errno_status(why), "%s: %s", folder, strerror(why));
     } else {
         s->weights = weights;
         s->n_weights = n_weights;

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -27,7 +28,7 @@ static apr_status read_ref(const char *folder, char *name, size_t n_name, apr_ar
 
     *name = '\0';
     if (path == NULL) return apr_no_memory(err, "a path");
-    if (stat(path, &st) != 0) return APR_OK;
+    if (stat(path, &st) != 0 && errno == ENOENT) return APR_OK;
     APR_TRY(apr_map_open(&map, path, err));
     size_t n = map.n_bytes;
     while (n > 0 && isspace(map.data[n - 1])) n--;
@@ -52,8 +53,10 @@ static apr_status list_snapshots(const char *snapshots, snapshot_list *list, apr
 {
     DIR *const dir = opendir(snapshots);
     const struct dirent *entry;
+    const int why = errno;
     apr_status status = APR_OK;
 
+    if (dir == NULL && why != ENOENT) return apr_fail(err, apr_errno_status(why), "%s: %s", snapshots, strerror(why));
     while (dir != NULL && status == APR_OK && (entry = readdir(dir)) != NULL) {
         if (!is_plain(entry->d_name) || list->n++ >= MOST_NAMED) continue;
         const char *const name = list->names[list->n - 1] = apr_arena_copy(arena, entry->d_name, strlen(entry->d_name));

@@ -4,6 +4,7 @@
 #include "formats/hf/hub_cache.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,7 +33,8 @@ static presence look(const char *folder, const char *name, apr_arena *arena)
     const char *const path = apr_arena_print(arena, "%s/%s", folder, name);
     struct stat st;
 
-    if (path == NULL || lstat(path, &st) != 0) return MISSING;
+    if (path == NULL) return MISSING;
+    if (lstat(path, &st) != 0) return errno == ENOENT || errno == ENOTDIR ? MISSING : THERE; /* opening says what is wrong */
     return access(path, F_OK) == 0 ? THERE : DANGLING;
 }
 
