@@ -108,6 +108,7 @@ static apr_status check_model(apr_integrity *r, const apr_model *model, const ap
     if (model->format == APR_FORMAT_APR && r->footer == APR_FOOTER_BAD) add(r, (apr_finding){.kind = APR_FOUND_CHECKSUM});
     for (size_t i = 0; i < model->n_attachments; i++) APR_TRY(check_attachment(r, &model->attachments[i], err));
     for (size_t i = 0; i < model->n_tensors; i++) total += model->tensors[i].n_bytes;
+    for (size_t i = 0; i < model->n_packings; i++) APR_TRY(check_values(r, &model->packings[i], err)); /* their parts are codes */
     for (size_t i = 0; i < model->n_tensors; i++) {
         const apr_tensor *const tensor = &model->tensors[i];
         apr_progress_report(progress, done, total, tensor->name);
@@ -121,7 +122,8 @@ static apr_status check_model(apr_integrity *r, const apr_model *model, const ap
 apr_status apr_integrity_check(apr_integrity *integrity, const apr_model *model, const apr_progress *progress, apr_error *err)
 {
     /* two a tensor, one an attached file, and one of the whole file */
-    *integrity = (apr_integrity){.findings = calloc(2 * model->n_tensors + model->n_attachments + 1, sizeof(apr_finding))};
+    *integrity =
+        (apr_integrity){.findings = calloc(2 * model->n_tensors + model->n_packings + model->n_attachments + 1, sizeof(apr_finding))};
     if (integrity->findings == NULL) return apr_no_memory(err, "the findings");
     return check_model(integrity, model, progress, err);
 }
