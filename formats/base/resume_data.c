@@ -24,18 +24,25 @@ char *apr_resume_read(int folder, const char *name, size_t *n_bytes)
 {
     struct stat st;
     const int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    const bool is_good = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= MOST_TEXT_BYTES;
-    char *const text = is_good ? malloc((size_t)st.st_size + 1) : NULL;
+    int error = fd < 0 || fstat(fd, &st) != 0 ? errno : 0;
+    char *text = NULL;
     size_t n = 0;
 
-    while (text != NULL && n < (size_t)st.st_size) {
+    if (error == 0 && (!S_ISREG(st.st_mode) || st.st_size > MOST_TEXT_BYTES)) error = EINVAL;
+    if (error == 0 && (text = malloc((size_t)st.st_size + 1)) == NULL) error = ENOMEM;
+    while (error == 0 && n < (size_t)st.st_size) {
         const ssize_t now = pread(fd, text + n, (size_t)st.st_size - n, (off_t)n);
-        if (now <= 0) break;
-        n += (size_t)now;
+        if (now == 0) break; /* it is shorter by now */
+        if (now > 0) n += (size_t)now;
+        else if (errno != EINTR) error = errno;
     }
-    if (text != NULL) text[n] = '\0';
-    else if (fd >= 0) errno = EINVAL;
     if (fd >= 0) close(fd);
+    if (error != 0) {
+        free(text);
+        errno = error;
+        return NULL;
+    }
+    text[n] = '\0';
     *n_bytes = n;
     return text;
 }

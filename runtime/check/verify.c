@@ -141,7 +141,7 @@ static apr_status check_backends(apr_verify_report *report, const int32_t *ids, 
 
 static apr_status run_checks(apr_verify_report *report, const int32_t *ids, size_t n, apr_error *err)
 {
-    apr_verify_vocabularies(report);
+    APR_TRY(apr_verify_vocabularies(report, err));
     APR_TRY(check_facts(report, err));
     APR_TRY(check_tensors(report, err));
     APR_TRY(check_operations(report, ids, n, err));

@@ -11,9 +11,9 @@ void apr_verify_judge(apr_verify_report *report, apr_verify_kind kind, bool pass
 /* The reference's ids of a text, malloc'ed. APR_E_USAGE: the text is empty. */
 apr_status apr_verify_encode(const apr_verify_report *report, const char *text, size_t n_bytes, int32_t **ids, size_t *n, apr_error *err);
 
-void apr_verify_vocabularies(apr_verify_report *report);                     /* verify_vocabulary.c */
-apr_status apr_verify_divergence(apr_verify_report *report, apr_error *err); /* verify_divergence.c */
-apr_status apr_verify_answers(apr_verify_report *report, apr_error *err);    /* verify_answers.c */
-void apr_verify_memory(apr_verify_report *report);                           /* verify_memory.c */
+apr_status apr_verify_vocabularies(apr_verify_report *report, apr_error *err); /* verify_vocabulary.c */
+apr_status apr_verify_divergence(apr_verify_report *report, apr_error *err);   /* verify_divergence.c */
+apr_status apr_verify_answers(apr_verify_report *report, apr_error *err);      /* verify_answers.c */
+void apr_verify_memory(apr_verify_report *report);                             /* verify_memory.c */
 
 #endif

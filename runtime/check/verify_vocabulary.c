@@ -6,28 +6,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NULL: the tokenizer refuses the text, which is an answer like another. */
-static int32_t *encode(const apr_subject *s, const char *text, bool parse_special, size_t *n)
+/* *ids is NULL where the tokenizer refuses the text, which is an answer like another. */
+static apr_status encode(const apr_subject *s, const char *text, bool parse_special, int32_t **ids, size_t *n, apr_error *err)
 {
     const apr_encode_options options = {.add_special = true, .parse_special = parse_special};
-    int32_t *ids = NULL;
-    *n = 0;
-    return apr_tokenizer_encode(s->tokenizer, text, strlen(text), &options, &ids, n, NULL) == APR_OK ? ids : NULL;
+    const apr_status status = apr_tokenizer_encode(s->tokenizer, text, strlen(text), &options, ids, n, NULL);
+    return status == APR_E_MEMORY ? apr_no_memory(err, "the tokens of a text") : APR_OK;
 }
 
-static bool same_tokens(const apr_verify_input *input, const char *text, bool parse_special)
+/* *same stays true where the tokens are the same. */
+static apr_status compare_tokens(const apr_verify_input *input, const char *text, bool parse_special, bool *same, apr_error *err)
 {
-    size_t n_truth, n_other;
-    int32_t *const truth = encode(&input->truth, text, parse_special, &n_truth);
-    int32_t *const other = encode(&input->other, text, parse_special, &n_other);
-    const bool same =
-        (truth == NULL) == (other == NULL) && n_truth == n_other && (truth == NULL || memcmp(truth, other, n_truth * sizeof *truth) == 0);
+    int32_t *truth = NULL, *other = NULL;
+    size_t n_truth = 0, n_other = 0;
+
+    apr_status status = encode(&input->truth, text, parse_special, &truth, &n_truth, err);
+    if (status == APR_OK) status = encode(&input->other, text, parse_special, &other, &n_other, err);
+    *same = *same && (truth == NULL) == (other == NULL) && n_truth == n_other &&
+            (truth == NULL || memcmp(truth, other, n_truth * sizeof *truth) == 0);
     free(truth);
     free(other);
-    return same;
+    return status;
 }
 
-static void check_tokenizer(apr_verify_report *report)
+static apr_status check_tokenizer(apr_verify_report *report, apr_error *err)
 {
     const apr_verify_input *const input = report->input;
     apr_verify_vocabulary *const v = &report->vocabulary;
@@ -37,11 +39,14 @@ static void check_tokenizer(apr_verify_report *report)
     v->n_other = input->other.vocab->n_tokens;
     for (size_t i = 0; i < apr_n_hard_strings; i++) {
         const apr_hard_string *const string = &apr_hard_strings[i];
-        const bool same = same_tokens(input, string->text, true) && same_tokens(input, string->text, false);
+        bool same = true;
+        APR_TRY(compare_tokens(input, string->text, true, &same, err));
+        APR_TRY(compare_tokens(input, string->text, false, &same, err));
         v->n_same += same;
         if (!same && v->first_other == NULL) v->first_other = string->what;
     }
     apr_verify_judge(report, APR_VERIFY_TOKENIZER, v->n_same == v->n_strings && v->n_truth == v->n_other);
+    return APR_OK;
 }
 
 /* Each of the reference's stop ids must end a turn here too, and be stated: the end-of-text token, which ends one anyhow, is not what a
@@ -84,13 +89,14 @@ static void check_presence(apr_verify_report *report)
     else apr_verify_judge(report, APR_VERIFY_TOKENIZER, false);
 }
 
-void apr_verify_vocabularies(apr_verify_report *report)
+apr_status apr_verify_vocabularies(apr_verify_report *report, apr_error *err)
 {
     if (report->input->truth.tokenizer == NULL || report->input->other.tokenizer == NULL) {
         check_presence(report);
-        return;
+        return APR_OK;
     }
-    check_tokenizer(report);
+    APR_TRY(check_tokenizer(report, err));
     check_stops(report);
     check_template(report);
+    return APR_OK;
 }

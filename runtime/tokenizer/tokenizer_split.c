@@ -23,7 +23,7 @@ static const double max_seconds = 5.0, max_seconds_per_byte = 20e-6;
 
 /* --- opening --- */
 
-static pcre2_code *compile(const char *translated, pcre2_compile_context *context, apr_error *err)
+static apr_status compile(const char *translated, pcre2_compile_context *context, pcre2_code **compiled, apr_error *err)
 {
     int code = 0;
     PCRE2_SIZE at = 0;
@@ -34,18 +34,14 @@ static pcre2_code *compile(const char *translated, pcre2_compile_context *contex
     pcre2_set_bsr(context, PCRE2_BSR_UNICODE);
     /* anchored: the steps of a match are counted anew from each position, so the positions are walked here */
     const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C;
-    pcre2_code *const compiled = pcre2_compile((PCRE2_SPTR)translated, PCRE2_ZERO_TERMINATED, options, &code, &at, context);
-    if (compiled == NULL && code == PCRE2_ERROR_HEAP_FAILED) {
-        apr_no_memory(err, "the tokenizer's pattern");
-        return NULL;
-    }
-    if (compiled == NULL) {
+    *compiled = pcre2_compile((PCRE2_SPTR)translated, PCRE2_ZERO_TERMINATED, options, &code, &at, context);
+    if (*compiled == NULL && code == PCRE2_ERROR_HEAP_FAILED) return apr_no_memory(err, "the tokenizer's pattern");
+    if (*compiled == NULL) {
         pcre2_get_error_message(code, why, sizeof why);
-        apr_fail(err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern is not understood: %s", (const char *)why);
-        return NULL;
+        return apr_fail(err, APR_E_UNSUPPORTED, "the tokenizer's splitting pattern is not understood: %s", (const char *)why);
     }
-    (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* where there is none, matching is interpreted */
-    return compiled;
+    (void)pcre2_jit_compile(*compiled, PCRE2_JIT_COMPLETE); /* where there is none, matching is interpreted */
+    return APR_OK;
 }
 
 static apr_status add_splitter(apr_tokenizer *tokenizer, const apr_split *split, apr_error *err)
@@ -58,11 +54,11 @@ static apr_status add_splitter(apr_tokenizer *tokenizer, const apr_split *split,
     APR_TRY(apr_regex_translate(split->pattern, &translated, err));
     pcre2_compile_context *const context = pcre2_compile_context_create(NULL);
     *splitter = (apr_splitter){.behavior = split->behavior, .invert = split->invert, .letters = split->letters};
-    if (context != NULL) splitter->code = compile(translated, context, err);
+    const apr_status status =
+        context != NULL ? compile(translated, context, &splitter->code, err) : apr_no_memory(err, "the tokenizer's pattern");
     free(translated);
-    if (context == NULL) return apr_no_memory(err, "the tokenizer's pattern");
     pcre2_compile_context_free(context);
-    if (splitter->code == NULL) return APR_E_UNSUPPORTED;
+    if (status != APR_OK) return status;
     tokenizer->n_splitters++;
     return APR_OK;
 }
