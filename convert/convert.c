@@ -403,6 +403,18 @@ static apr_status run_pipe(apr_conversion *c, apr_sink *sink, apr_checksums *che
     return status;
 }
 
+/* Opened is not enough: what was written is brought under canonical names, as everything does that reads it. */
+static apr_status read_canonical(const char *path, apr_error *err)
+{
+    apr_model model, view = {0};
+
+    APR_TRY(apr_model_open(&model, path, err));
+    const apr_status status = apr_canonical(&view, &model, err);
+    apr_model_close(&view);
+    apr_model_close(&model);
+    return status;
+}
+
 apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *file_bytes, apr_error *err)
 {
     apr_sink_options options = c->options.sink;
@@ -410,6 +422,7 @@ apr_status apr_conversion_run(apr_conversion *c, const char *path, uint64_t *fil
     apr_checksums *checksums;
     apr_sink *sink;
 
+    options.reader = read_canonical;
     if (c->options.part != NULL) {
         work.part = *c->options.part;
         APR_TRY(apr_run_terms_make(&work, c, err));

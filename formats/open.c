@@ -260,7 +260,7 @@ apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, c
     apr_sink_options asked = options != NULL ? *options : defaults;
 
     *sink = NULL;
-    asked.reader = read_back;
+    if (asked.reader == NULL) asked.reader = read_back;
     options = &asked;
     if (!options->allow_loss) APR_TRY(refuse_losses(format, path, layout, err));
     if (options->work != NULL && row != NULL && row->offsets != NULL)

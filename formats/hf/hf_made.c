@@ -72,7 +72,7 @@ char *apr_hf_config_make(const apr_model *m)
     const apr_family_config *const config = apr_family_config_of(hparams.architecture);
 
     if (hparams.torch_dtype == NULL) hparams.torch_dtype = most_common_dtype(m);
-    hparams.attention_bias |= has_name(m, ".self_attn.", "_proj.bias");
+    hparams.attention_bias |= has_name(m, ".self_attn.q", "_proj.bias"); /* of q, or of q, k and v in one */
     hparams.mlp_bias |= has_name(m, ".mlp.", "_proj.bias");
     if (config != NULL && apr_has_word(config->flags_shown, "use_qk_norm"))
         hparams.use_qk_norm |= has_name(m, ".self_attn.q_norm", ".weight");

@@ -33,7 +33,7 @@ typedef struct apr_sink_options {
     bool allow_loss;           /* write what the format cannot say completely, too; otherwise that is APR_E_UNSUPPORTED */
     int64_t file_type;         /* GGUF: general.file_type, llama.cpp's number of the mixture; 0: by what most weights are */
     const apr_sink_work *work; /* NULL: all in one run. It must outlive the sink */
-    apr_out_reader reader;     /* set by apr_sink_open: see apr_out_prove */
+    apr_out_reader reader;     /* see apr_out_prove; NULL: apr_sink_open takes one that opens the output */
     const apr_resume *take_up; /* set by a sink of several runs for the one that completes: tensors lie there already */
 } apr_sink_options;
 
