@@ -14,7 +14,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 build     := --no-print-directory -Otarget $(if $Q,-s)
 run_goals := demo test unit cli fuzz-replay asan signals-asan tsan toys fuzz check-memory check-kills check-arm bench quality check-archs \
-             archs-lock check-gpu check-emulated hostile-flags check-all
+             archs-lock check-attack check-gpu check-emulated hostile-flags check-all
 before    :=
 $(foreach goal,$(filter $(run_goals),$(MAKECMDGOALS)),$(eval $(goal): | $(before))$(eval before := $(goal)))
 
@@ -138,6 +138,10 @@ check-kills: ## KILLS (1000) kills and SIGNALS (200) other signals during every 
 	@$(MAKE) $(build) CUDA=0 all
 	@tests/kills.sh $B $(or $(KILLS),1000) $(or $(SIGNALS),200)
 	@tests/batch_kills.sh $B $(or $(BATCH_KILLS),50)
+check-attack: ## hostile files, failing system calls and allocations through every tool: RUNS (3000), FAULTS (500), ALLOCATIONS (200), SEED (the commit's)
+	@$(MAKE) $(build) CUDA=0 all $B/make_family
+	@python3 tests/attack.py $B --seed $(or $(SEED),$$(printf '%d' 0x$$(git rev-parse HEAD | cut -c 1-6))) --runs $(or $(RUNS),3000) \
+	  --faults $(or $(FAULTS),500) --allocations $(or $(ALLOCATIONS),200)
 check-arm: ## the tests of codecs and products as 64-bit Arm has them, under qemu-user
 	@tests/arm.sh build/arm
 bench: ## figures: conversion, quantization (and LLAMA_QUANTIZE=PATH), host speed (and LLAMA_BENCH=PATH), each with its bound
