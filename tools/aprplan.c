@@ -124,15 +124,6 @@ static apr_status list_gpus(const apr_call *call, apr_error *err)
     return apr_table_print(&table, stdout, 2, err);
 }
 
-/* What a run would refuse is not planned: tensors that are missing, misshapen, or no part of the model. */
-static apr_status admit(const question *q, const char *path, apr_error *err)
-{
-    apr_admission admission;
-
-    APR_TRY(apr_admission_check(&admission, &q->program, &q->model, err));
-    return apr_admission_refuse(&admission, path, err);
-}
-
 /* Weights of the model, or the shapes that its hyperparameters imply. */
 static apr_status open_question(question *q, const char *path, apr_error *err)
 {
@@ -145,7 +136,8 @@ static apr_status open_question(question *q, const char *path, apr_error *err)
     const char *layout;
     const bool is_packed = apr_find_packed(&q->source, &layout) != NULL;
     if (is_packed) APR_TRY(apr_skeleton_model(&q->skeleton, &q->program, &q->source, err));
-    if (has_tensors && !is_packed) APR_TRY(admit(q, path, err));
+    /* what a run would refuse is not planned; types of one's own are those of a model that is still to be made */
+    if (has_tensors && (!is_packed || q->asked->dtype == NULL)) APR_TRY(apr_admission_to_run(&q->program, &q->model, err));
     q->bytes = calloc(q->program.n_weights + 1, sizeof *q->bytes);
     q->host_bytes = calloc(q->program.n_weights + 1, sizeof *q->host_bytes);
     q->made = calloc(q->program.n_weights + 1, sizeof *q->made);

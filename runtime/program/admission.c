@@ -1,7 +1,9 @@
 /* admission.c - the weights of a program against the tensors of a model, both ways. */
 #include "runtime/program/admission.h"
 
+#include "formats/model/packed_weights.h"
 #include "formats/model/text_part.h"
+#include "kernels/rows.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -71,6 +73,24 @@ static void check_slot(const checking *c, const apr_weight_slot *slot, bool of_s
     }
 }
 
+/* Types of numbers that products read; of a layer's experts, one type. */
+static void check_types(const checking *c, const apr_weight_slot *slot)
+{
+    apr_dtype first = APR_DTYPE_COUNT;
+    char name[256];
+
+    for (int64_t i = 0; i < slot->count; i++) {
+        const apr_tensor *const tensor = apr_model_find(c->model, apr_slot_name(slot, i, name, sizeof name));
+        if (tensor == NULL) continue;
+        if (!apr_can_decode(tensor->dtype) || !apr_dtype_is_weights(tensor->dtype))
+            object(c, APR_TENSOR_UNRUN, "tensor '%.200s' is %s, which cannot be run as weights", name, apr_dtypes[tensor->dtype].name);
+        else if (first == APR_DTYPE_COUNT) first = tensor->dtype;
+        else if (slot->uses != APR_USE_FLOAT && tensor->dtype != first)
+            object(c, APR_TENSOR_UNRUN, "tensor '%.200s' is %s and the first of its experts is %s; a layer's experts are run as one type",
+                   name, apr_dtypes[tensor->dtype].name, apr_dtypes[first].name);
+    }
+}
+
 /* May be there unused: what is not the text model, or the copy of a tied embedding. */
 static bool is_idle(const checking *c, const char *name)
 {
@@ -100,6 +120,7 @@ static void check_all(const checking *c)
     for (int of_layers = 1; of_layers >= 0; of_layers--)
         for (size_t i = 0; i < c->model->n_tensors; i++)
             if (!c->is_used[i]) check_leftover(c, c->model->tensors[i].name, of_layers != 0);
+    for (size_t i = 0; i < c->program->n_weights; i++) check_types(c, &c->program->weights[i]);
 }
 
 apr_status apr_admission_check(apr_admission *admission, const apr_program *program, const apr_model *canonical, apr_error *err)
@@ -113,7 +134,19 @@ apr_status apr_admission_check(apr_admission *admission, const apr_program *prog
     return APR_OK;
 }
 
-bool apr_admission_is_incomplete(const apr_admission *admission) { return admission->n > admission->n_of[APR_TENSOR_UNKNOWN]; }
+bool apr_admission_is_incomplete(const apr_admission *admission)
+{
+    return admission->n > admission->n_of[APR_TENSOR_UNKNOWN] + admission->n_of[APR_TENSOR_UNRUN];
+}
+
+apr_status apr_admission_to_run(const apr_program *program, const apr_model *canonical, apr_error *err)
+{
+    apr_admission admission;
+
+    APR_TRY(apr_refuse_packed(canonical, "run", err));
+    APR_TRY(apr_admission_check(&admission, program, canonical, err));
+    return apr_admission_refuse(&admission, canonical->path, err);
+}
 
 apr_status apr_admission_refuse(const apr_admission *admission, const char *path, apr_error *err)
 {

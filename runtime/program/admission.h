@@ -14,6 +14,7 @@ typedef enum {
     APR_TENSOR_MISSHAPEN,
     APR_TENSOR_BEYOND,  /* of a layer behind the last one of config.json */
     APR_TENSOR_UNKNOWN, /* no weight of the program: a run refuses it, a conversion carries it along */
+    APR_TENSOR_UNRUN,   /* numbers of a type that no product reads, or experts of several types: the same */
     APR_N_OBJECTIONS
 } apr_objection_kind;
 
@@ -36,8 +37,12 @@ apr_status apr_admission_check(apr_admission *admission, const apr_program *prog
 /* Is there something that no conversion may pass over: a tensor that is missing, misshapen, or of a layer too many? */
 bool apr_admission_is_incomplete(const apr_admission *admission);
 
+/* What aprplan and aprrun ask before anything else: can the tensors be read as matrices, and are they admitted? The same sentence for both.
+ * APR_E_UNSUPPORTED: matrices in a layout that nothing here reads; else as apr_admission_refuse. */
+apr_status apr_admission_to_run(const apr_program *program, const apr_model *canonical, apr_error *err);
+
 /* All of it in one sentence: the first objection, and how many more there are. APR_OK without one; APR_E_DAMAGED, or APR_E_UNSUPPORTED
- * when tensors are only unknown. */
+ * when tensors are only unknown, or of types that are not run. */
 apr_status apr_admission_refuse(const apr_admission *admission, const char *path, apr_error *err);
 
 #endif

@@ -1,5 +1,4 @@
 /* session_bind.c - binds a program to a model's tensors, and its operations to the memory they run in. */
-#include "formats/model/packed_weights.h"
 #include "runtime/program/admission.h"
 #include "runtime/program/op_card.h"
 #include "runtime/session/heap.h"
@@ -10,12 +9,9 @@
 
 /* --- tensors --- */
 
-/* Its name and shape are the admission's (runtime/program/admission.h). */
+/* Its name, shape and type are the admission's (runtime/program/admission.h). */
 static apr_status check_tensor(const apr_session *s, const apr_weight_slot *slot, const apr_tensor *tensor, apr_error *err)
 {
-    if (!apr_can_decode(tensor->dtype) || !apr_dtype_is_weights(tensor->dtype))
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' is %s, which is no type of weights that can be run", s->model->path,
-                        slot->name, apr_dtypes[tensor->dtype].name);
     if (tensor->data == NULL && tensor->made == NULL && tensor->packing == NULL)
         return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' has no data", s->model->path, slot->name);
     return APR_OK;
@@ -42,9 +38,6 @@ static apr_status bind_experts(apr_session *s, size_t i, apr_error *err)
         const apr_tensor *const tensor = apr_model_find(s->model, name);
         if (tensor == NULL) return apr_fail(err, APR_E_DAMAGED, "%s: tensor '%s' is missing", s->model->path, name);
         APR_TRY(check_tensor(s, &one, tensor, err));
-        if (e > 0 && one.uses != APR_USE_FLOAT && tensor->dtype != s->experts[i][0].dtype)
-            return apr_fail(err, APR_E_UNSUPPORTED, "%s: tensor '%s' is %s and expert 0 is %s; a layer's experts are run as one type",
-                            s->model->path, name, apr_dtypes[tensor->dtype].name, apr_dtypes[s->experts[i][0].dtype].name);
         s->experts[i][e] = *tensor;
         if (e == 0) s->tensors[i] = tensor;
     }
@@ -66,12 +59,9 @@ static apr_status bind_tensor(apr_session *s, size_t i, apr_error *err)
 apr_status apr_session_bind_tensors(apr_session *s, apr_error *err)
 {
     const size_t n = s->program.n_weights + 1;
-    apr_admission admission;
 
     if (s->model->n_tensors == 0) return apr_fail(err, APR_E_UNSUPPORTED, "%s: there are no weights to run", s->model->path);
-    APR_TRY(apr_refuse_packed(s->model, "run", err));
-    APR_TRY(apr_admission_check(&admission, &s->program, s->model, err));
-    APR_TRY(apr_admission_refuse(&admission, s->model->path, err));
+    APR_TRY(apr_admission_to_run(&s->program, s->model, err));
     s->tensors = calloc(n, sizeof *s->tensors);
     s->experts = calloc(n, sizeof *s->experts);
     if (s->tensors == NULL || s->experts == NULL) return apr_no_memory(err, "the table of tensors");

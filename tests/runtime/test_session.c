@@ -259,7 +259,7 @@ static void a_model_that_does_not_match_is_refused_with_the_tensor_s_name(void *
     } cases[] = {
         {rename_it, APR_E_DAMAGED, "'model.layers.1.mlp.down_proj.weight' is missing"},
         {transpose_it, APR_E_DAMAGED, "'model.layers.1.mlp.down_proj.weight' is [512, 256] where the hyperparameters say [256, 512]"},
-        {make_it_an_integer, APR_E_UNSUPPORTED, "i16, which is no type of weights"},
+        {make_it_an_integer, APR_E_UNSUPPORTED, "i16, which cannot be run as weights"},
     };
     golden g;
     open_golden(&g, tiny_qwen2);

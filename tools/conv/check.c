@@ -39,7 +39,8 @@ static void put_admission(const apr_admission *a, apr_json_text *out)
     static const char *const keys[] = {[APR_TENSOR_MISSING] = "missing",
                                        [APR_TENSOR_MISSHAPEN] = "misshapen",
                                        [APR_TENSOR_BEYOND] = "beyond_last_layer",
-                                       [APR_TENSOR_UNKNOWN] = "unknown"};
+                                       [APR_TENSOR_UNKNOWN] = "unknown",
+                                       [APR_TENSOR_UNRUN] = "not_run"};
 
     apr_json_open(out, "tensors", '{');
     apr_json_bool(out, "judged", a->is_judged);

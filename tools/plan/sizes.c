@@ -269,6 +269,7 @@ apr_status apr_weight_sizes(const apr_model *model, const apr_program *program, 
         else if (mixture != NULL || !packed_slot_bytes(&s, &program->weights[i], &sizes[i]))
             status = slot_bytes(&s, &program->weights[i], &sizes[i], err);
     }
+    if (status == APR_OK && is_skeleton && mixture == NULL) status = apr_quantization_check(model->quantization, err);
     apr_recipe_close(&recipe);
     return status;
 }
