@@ -17,7 +17,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 2
 . "$here/counts.sh"
 forms=(folder apr gguf)
-styles=(plain lm_model model_lm text_model thinker base)
+styles=(plain model lm_model lm model_lm text_model thinker llm language base)
 edits=(drop empty fewer transposed renamed integers)
 methods=(gptq awq fp8 fbgemm_fp8 mxfp4 compressed-tensors bitsandbytes modelopt quark hqq exl2 bitnet)
 turn=0 n_forms=0 n_refused=0 # turn: which of the families and layouts this is
@@ -87,7 +87,7 @@ judge_family() {
     rm -rf plain && make_family "$data/families/$1" plain || exit 1
     layers=$(grep -o '"num_hidden_layers": *[0-9]*' plain/config.json | grep -o '[0-9]*$' | head -n 1)
     for style in "${styles[@]}"; do
-        [ -z "$some" ] || [ "$style" = "${styles[$((turn % 6))]}" ] || continue
+        [ -z "$some" ] || [ "$style" = "${styles[$((turn % ${#styles[@]}))]}" ] || continue
         rm -rf wrapped
         [ "$style" = plain ] && cp -r plain wrapped || make_wrapper plain "$style" wrapped || exit 1
         judge_forms "$1, $style" wrapped

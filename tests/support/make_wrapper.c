@@ -2,8 +2,10 @@
  * model, with a vision tower that has biases, an audio tower, a projector, and one layer of multi-token prediction behind the last.
  * What is added is zeros: the logits of text stay those of DIR.
  *
- * STYLE is what stands before "model.X": language_model.model.X (lm_model), model.language_model.X (model_lm), model.text_model.X
- * (text_model), thinker.model.X (thinker), or X alone, as a model saved without its head (base). */
+ * STYLE says what stands for "model.X":
+ *     model       model.X                  lm_model  language_model.model.X   lm        language_model.X
+ *     model_lm    model.language_model.X   thinker   thinker.model.X          llm       llm.model.X
+ *     text_model  model.text_model.X       language  language.model.X         base      X, as a model saved without its head */
 #include "formats/base/bytes.h"
 #include "formats/base/json.h"
 #include "formats/base/map.h"
@@ -17,10 +19,14 @@ typedef struct style {
     const char *name, *root, *head; /* what stands for "model." and before "lm_head." */
 } style;
 
-static const style styles[] = {{"lm_model", "language_model.model.", "language_model."},
+static const style styles[] = {{"model", "model.", ""},
+                               {"lm_model", "language_model.model.", "language_model."},
+                               {"lm", "language_model.", ""},
                                {"model_lm", "model.language_model.", ""},
                                {"text_model", "model.text_model.", ""},
                                {"thinker", "thinker.model.", "thinker."},
+                               {"llm", "llm.model.", "llm."},
+                               {"language", "language.model.", "language."},
                                {"base", "", ""}};
 
 static const char *const towers[] = {
@@ -68,7 +74,8 @@ static void rename_text(const wrapper *w, const char *name, char text[300])
 
     if (begins_with(name, "model.")) snprintf(text, 300, "%s%s", w->style->root, name + strlen("model."));
     else if (begins_with(name, "backbone.") && is_base) snprintf(text, 300, "%s", name + strlen("backbone."));
-    else if (begins_with(name, "backbone.")) snprintf(text, 300, "language_model.%s", name);
+    else if (begins_with(name, "backbone."))
+        snprintf(text, 300, "%s%s", strcmp(w->style->name, "model") == 0 ? "" : "language_model.", name);
     else snprintf(text, 300, "%s%s", w->style->head, name);
 }
 
@@ -132,7 +139,7 @@ static void make_header(wrapper *w)
         rename_text(w, item->string, name);
         cJSON_AddItemToObject(w->out, name, must(cJSON_Duplicate(item, true)));
     }
-    for (size_t i = 0; strcmp(w->style->name, "base") != 0 && i < sizeof towers / sizeof *towers; i++) add_zeros(w, towers[i], NULL);
+    for (size_t i = 0; i < sizeof towers / sizeof *towers; i++) add_zeros(w, towers[i], NULL);
     add_mtp_layer(w);
 }
 
@@ -184,7 +191,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; argc == 4 && i < sizeof styles / sizeof *styles; i++)
         if (strcmp(styles[i].name, argv[2]) == 0) w.style = &styles[i];
     if (w.style == NULL) {
-        fprintf(stderr, "usage: make_wrapper DIR lm_model|model_lm|text_model|thinker|base OUT\n");
+        fprintf(stderr, "usage: make_wrapper DIR STYLE OUT; STYLE is one of:");
+        for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) fprintf(stderr, " %s", styles[i].name);
+        fprintf(stderr, "\n");
         return APR_E_USAGE;
     }
     snprintf(path, sizeof path, "%s/model.safetensors", argv[1]);
