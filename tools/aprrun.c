@@ -5,6 +5,7 @@
 #include "tools/cli/prompt.h"
 #include "tools/cli/text.h"
 #include "tools/conv/begin_token.h"
+#include "tools/run/answer_text.h"
 #include "tools/run/batch_verb.h"
 #include "tools/run/bench_verb.h"
 #include "tools/run/doctor.h"
@@ -13,6 +14,7 @@
 #include "tools/run/kld_verb.h"
 #include "tools/run/parity_verb.h"
 #include "tools/run/running.h"
+#include "tools/run/sampling.h"
 #include "tools/run/verify_verb.h"
 
 #include <stdlib.h>
@@ -23,8 +25,8 @@ typedef struct generate_options {
     apr_run_options run;
     const char *prompt, *file, *system;
     bool chat, special, no_bos;
-    int64_t n, seed;
-    double temp, top_p;
+    int64_t n;
+    apr_sampling sampling;
 } generate_options;
 
 static const apr_option generate_table[] = {
@@ -38,11 +40,13 @@ static const apr_option generate_table[] = {
      APR_TO(generate_options, no_bos)},
     {"tokens", 'n', APR_OPTION_INT, "N", "256", "at most this many new tokens", APR_TO(generate_options, n), .min = 1, .max = 1e9,
      .group = "Sampling"},
-    {"temp", 0, APR_OPTION_REAL, "T", "0", "temperature; 0 takes the most likely token", APR_TO(generate_options, temp), .min = 0,
+    {"temp", 0, APR_OPTION_REAL, "T", "0", "temperature; 0 takes the most likely token", APR_TO(generate_options, sampling.temp), .min = 0,
      .max = 100},
-    {"top-p", 0, APR_OPTION_REAL, "P", "1", "the smallest set of tokens with this much probability", APR_TO(generate_options, top_p),
-     .min = 0, .max = 1},
-    {"seed", 0, APR_OPTION_INT, "N", "0", "the same seed gives the same text", APR_TO(generate_options, seed), .min = -9e18, .max = 9e18},
+    {"top-p", 0, APR_OPTION_REAL, "P", "1", "the smallest set of tokens with this much probability",
+     APR_TO(generate_options, sampling.top_p), .min = 0, .max = 1},
+    {"seed", 0, APR_OPTION_INT, "N", "0", "the same seed gives the same text", APR_TO(generate_options, sampling.seed), .min = -9e18,
+     .max = 9e18},
+    APR_SAMPLING_OPTIONS(generate_options, sampling, ""),
     {"special", 0, APR_OPTION_FLAG, NULL, NULL, "show control tokens", APR_TO(generate_options, special)},
     APR_RUN_OPTIONS(generate_options, run, "f16"),
     APR_LORA_OPTION(generate_options, run.lora, "the weights"),
@@ -53,6 +57,7 @@ static const char *const generate_examples[] = {
     "aprrun model.apr -p 'In the beginning'",
     "aprrun model.gguf --chat -p 'Why is the sky blue?' --temp 0.7 --top-p 0.9 --seed 1",
     "aprrun checkpoint/ -f prompt.txt -n 1000 --json",
+    "aprrun model.gguf -p 'Three rhymes:' --temp 0.8 --top-k 40 --min-p 0.05 --stop '4.'",
     "git diff | aprrun model.apr --chat --system 'Review this change.'",
     NULL,
 };
@@ -63,23 +68,37 @@ typedef struct stream {
     bool show_special, print;
     bool is_terminal; /* control characters are not sent there */
     apr_terminal_text terminal;
+    apr_answer_text text;
     int32_t *ids;
     size_t n_ids, capacity;
     bool failed;
 } stream;
 
-static bool print_text(stream *s, const char *bytes, size_t n, bool is_last)
+enum { PIECE = 1024 };
+
+static bool print_piece(stream *s, const char *bytes, size_t n, bool is_last)
 {
-    char clean[(1024 + 1) * APR_TERMINAL_TEXT_GROWTH];
+    char clean[(PIECE + 1) * APR_TERMINAL_TEXT_GROWTH];
 
     if (s->is_terminal) n = apr_terminal_clean(&s->terminal, clean, bytes, n, is_last);
     return fwrite(s->is_terminal ? clean : bytes, 1, n, stdout) == n && fflush(stdout) == 0;
 }
 
+/* What can be shown by now. */
+static bool print_text(stream *s, bool is_last)
+{
+    size_t n = 0;
+    const char *bytes = apr_answer_text_show(&s->text, is_last, &n);
+
+    for (; n > PIECE; bytes += PIECE, n -= PIECE)
+        if (!print_piece(s, bytes, PIECE, false)) return false;
+    return print_piece(s, bytes, n, is_last);
+}
+
 static bool on_token(void *user, int32_t id, bool is_stop)
 {
     stream *const s = user;
-    char bytes[1024];
+    char bytes[PIECE];
 
     if (s->n_ids == s->capacity) {
         s->capacity = s->capacity ? 2 * s->capacity : 256;
@@ -91,10 +110,11 @@ static bool on_token(void *user, int32_t id, bool is_stop)
         s->ids = more;
     }
     s->ids[s->n_ids++] = id;
-    if (!s->print || (is_stop && !s->show_special)) return true;
+    if (is_stop && !s->show_special) return true;
     size_t n = apr_tokenizer_token_bytes(s->running->tokenizer, id, s->show_special, bytes, sizeof bytes);
     if (n > sizeof bytes) n = sizeof bytes;
-    return print_text(s, bytes, n, false);
+    s->failed |= !apr_answer_text_add(&s->text, bytes, n);
+    return !s->failed && (!s->print || print_text(s, false)) && !s->text.is_stopped;
 }
 
 static void ids_json(apr_json_text *json, const char *key, const int32_t *ids, size_t n)
@@ -110,15 +130,16 @@ static apr_status answer_generated(const apr_call *call, const apr_running *r, c
     const generate_options *const o = call->options;
     apr_json_text *const json = &call->answer->body;
     const bool stopped = g->finish == APR_FINISH_STOP;
+    const char *const finish = apr_finish_name(s->text.is_stopped ? APR_FINISH_STOP : g->finish);
     char *text;
     size_t n;
 
     if (call->answer->json) {
         APR_TRY(
             apr_tokenizer_decode(r->tokenizer, s->ids, s->n_ids - (stopped && !o->special && s->n_ids > 0), o->special, &text, &n, err));
-        apr_json_string(json, "text", text, n);
+        apr_json_string(json, "text", text, apr_find_stop_text(s->text.stops, s->text.n_stops, text, 0, n));
         free(text);
-        apr_json_string(json, "finish", apr_finish_name(g->finish), strlen(apr_finish_name(g->finish)));
+        apr_json_string(json, "finish", finish, strlen(finish));
         ids_json(json, "prompt_ids", prompt, (size_t)g->n_prompt);
         ids_json(json, "ids", s->ids, s->n_ids);
         apr_json_real(json, "prompt_tokens_per_second", (double)g->n_prompt / g->prompt_seconds);
@@ -131,7 +152,7 @@ static apr_status answer_generated(const apr_call *call, const apr_running *r, c
     if (!call->answer->json)
         fprintf(stderr, "  prompt: %lld tokens, %.1f/s; generated: %lld tokens, %.1f/s; ended by %s\n", (long long)g->n_prompt,
                 (double)g->n_prompt / g->prompt_seconds, (long long)g->n_generated,
-                g->generate_seconds > 0 ? (double)g->n_generated / g->generate_seconds : 0.0, apr_finish_name(g->finish));
+                g->generate_seconds > 0 ? (double)g->n_generated / g->generate_seconds : 0.0, finish);
     return APR_OK;
 }
 
@@ -161,8 +182,12 @@ static apr_status encode_prompt(const apr_running *r, const generate_options *o,
 static apr_status generate_with(apr_running *r, const apr_call *call, const prompt_text *text, apr_error *err)
 {
     const generate_options *const o = call->options;
-    const apr_sample_options sampling = {.temperature = (float)o->temp, .top_p = (float)o->top_p, .seed = (uint64_t)o->seed};
-    stream s = {.running = r, .show_special = o->special, .print = !call->answer->json, .is_terminal = isatty(STDOUT_FILENO)};
+    const apr_sample_options sampling = apr_sampling_options(&o->sampling);
+    stream s = {.running = r,
+                .show_special = o->special,
+                .print = !call->answer->json,
+                .is_terminal = isatty(STDOUT_FILENO),
+                .text = {.stops = o->sampling.stop.items, .n_stops = o->sampling.stop.n_items}};
     const apr_generate_options options = {.max_tokens = o->n,
                                           .stop_ids = o->chat ? r->chat.ids : r->model.vocab.stop_ids,
                                           .n_stop_ids = o->chat ? r->chat.n : r->model.vocab.n_stop_ids,
@@ -179,9 +204,10 @@ static apr_status generate_with(apr_running *r, const apr_call *call, const prom
     if (status == APR_OK) status = apr_sampler_open(&sampler, apr_session_program(r->session)->vocab_size, &sampling, err);
     if (status == APR_OK) status = apr_generate(r->session, &sampler, prompt, n_prompt, &options, &generation, err);
     if (status == APR_OK && s.failed) status = apr_no_memory(err, "the text");
-    if (s.print) print_text(&s, "", 0, true);
+    if (s.print) print_text(&s, true);
     if (status == APR_OK) status = answer_generated(call, r, &s, prompt, &generation, err);
     apr_sampler_close(&sampler);
+    apr_answer_text_close(&s.text);
     free(prompt);
     free(s.ids);
     return status;
@@ -193,6 +219,7 @@ static apr_status run_generate(const apr_call *call, apr_error *err)
     prompt_text prompt = {0};
     apr_running r = {0};
 
+    APR_TRY(apr_check_stop_texts(&o->sampling.stop, err));
     APR_TRY(apr_read_prompt(o->prompt, o->file, &prompt.bytes, &prompt.n_bytes, err)); /* what is to be read comes before the work */
     apr_status status = apr_running_open(&r, call->operands[0], &o->run, 1, err);
     if (status == APR_OK) status = generate_with(&r, call, &prompt, err);

@@ -55,6 +55,7 @@ apr_status apr_generate(apr_session *session, apr_sampler *sampler, const int32_
     *result = (apr_generation){.finish = APR_FINISH_LIMIT, .n_prompt = (int64_t)n_prompt};
     if (n_prompt == 0) return apr_fail(err, APR_E_USAGE, "there is nothing to continue: the prompt is empty");
     APR_TRY(apr_session_eval(session, prompt, n_prompt, &wanted, err));
+    apr_sampler_take(sampler, prompt, n_prompt);
     const double prompted = apr_seconds_now();
     result->prompt_seconds = prompted - begin;
 

@@ -1,4 +1,4 @@
-/* sample.c - greedy, temperature, top-p. */
+/* sample.c - penalties, top-k, top-p, min-p, temperature. */
 #include "runtime/session/sample.h"
 
 #include "formats/base/random.h"
@@ -8,24 +8,49 @@
 #include <stdlib.h>
 
 struct apr_candidate {
+    uint64_t key; /* of its logit, after the penalties, and its id (kernels/best.h): larger is likelier */
     float weight; /* exp((logit - largest) / temperature) */
-    int32_t id;
 };
 
-apr_status apr_sampler_open(apr_sampler *sampler, int64_t vocab_size, const apr_sample_options *options, apr_error *err)
+static apr_status check_options(const apr_sample_options *o, apr_error *err)
 {
-    *sampler = (apr_sampler){.options = *options, .state = options->seed, .vocab_size = vocab_size};
-    if (!(options->temperature >= 0.0f && options->temperature < 1e6f) || !(options->top_p >= 0.0f && options->top_p <= 1.0f))
+    if (!(o->temperature >= 0.0f && o->temperature < 1e6f) || !(o->top_p >= 0.0f && o->top_p <= 1.0f))
         return apr_fail(err, APR_E_USAGE, "the temperature must be 0 or more, and top-p between 0 and 1");
-    if (options->temperature == 0.0f) return APR_OK;
-    sampler->candidates = malloc((size_t)vocab_size * sizeof *sampler->candidates);
-    return sampler->candidates != NULL ? APR_OK : apr_no_memory(err, "the sampler");
+    if (o->top_k < 0 || !(o->min_p >= 0.0f && o->min_p <= 1.0f))
+        return apr_fail(err, APR_E_USAGE, "top-k must be 0 or more, and min-p between 0 and 1");
+    if (!(o->repeat_penalty >= 0.0f && o->repeat_penalty < 1e6f) || !isfinite(o->presence_penalty) || !isfinite(o->frequency_penalty))
+        return apr_fail(err, APR_E_USAGE, "the repeat penalty must be 0 or more, and the other penalties numbers");
+    if (o->repeat_last < -1 || o->repeat_last > APR_MOST_REPEAT_LAST)
+        return apr_fail(err, APR_E_USAGE, "penalties look back at %d tokens at most, or at all with -1", APR_MOST_REPEAT_LAST);
+    return APR_OK;
 }
 
-void apr_sampler_close(apr_sampler *sampler)
+static bool has_penalties(const apr_sample_options *o)
 {
-    free(sampler->candidates);
-    *sampler = (apr_sampler){0};
+    const bool repeats = o->repeat_penalty != 0.0f && o->repeat_penalty != 1.0f;
+    return o->repeat_last != 0 && (repeats || o->presence_penalty != 0.0f || o->frequency_penalty != 0.0f);
+}
+
+apr_status apr_sampler_open(apr_sampler *s, int64_t vocab_size, const apr_sample_options *options, apr_error *err)
+{
+    *s = (apr_sampler){.options = *options, .state = options->seed, .vocab_size = vocab_size};
+    APR_TRY(check_options(options, err));
+    const bool penalizes = has_penalties(options), has_ring = penalizes && options->repeat_last > 0;
+    if (s->options.repeat_penalty == 0.0f) s->options.repeat_penalty = 1.0f;
+    if (options->temperature > 0.0f) s->candidates = malloc((size_t)vocab_size * sizeof *s->candidates);
+    if (penalizes) s->counts = calloc((size_t)vocab_size, sizeof *s->counts);
+    if (has_ring) s->recent = malloc((size_t)options->repeat_last * sizeof *s->recent);
+    const bool has_memory =
+        (options->temperature == 0.0f || s->candidates != NULL) && (!penalizes || s->counts != NULL) && (!has_ring || s->recent != NULL);
+    return has_memory ? APR_OK : apr_no_memory(err, "the sampler");
+}
+
+void apr_sampler_close(apr_sampler *s)
+{
+    free(s->candidates);
+    free(s->counts);
+    free(s->recent);
+    *s = (apr_sampler){0};
 }
 
 int32_t apr_greedy(const float *logits, int64_t vocab_size)
@@ -36,22 +61,162 @@ int32_t apr_greedy(const float *logits, int64_t vocab_size)
     return (int32_t)best;
 }
 
-/* Likely first, low ids first among equals. */
-static int by_weight(const void *a, const void *b)
+/* --- penalties --- */
+
+static void take(apr_sampler *s, int32_t id)
 {
-    const struct apr_candidate *const x = a, *const y = b;
-    if (x->weight != y->weight) return x->weight > y->weight ? -1 : 1;
-    return x->id < y->id ? -1 : x->id > y->id;
+    if (s->counts == NULL || id < 0 || id >= s->vocab_size) return;
+    s->counts[id]++;
+    if (s->recent != NULL) {
+        int32_t *const oldest = &s->recent[s->n_taken % s->options.repeat_last];
+        if (s->n_taken >= s->options.repeat_last) s->counts[*oldest]--;
+        *oldest = id;
+    }
+    s->n_taken++;
 }
 
-/* How likely a token is, the likeliest being 1. */
-static float weight_of(const apr_sampler *s, float logit, float largest)
+void apr_sampler_take(apr_sampler *s, const int32_t *ids, size_t n_ids)
 {
-    const float weight = expf((logit - largest) / s->options.temperature);
+    for (size_t i = 0; i < n_ids; i++) take(s, ids[i]);
+}
+
+static float penalized(const apr_sampler *s, const float *logits, int64_t id)
+{
+    const apr_sample_options *const o = &s->options;
+    const int32_t n = s->counts != NULL ? s->counts[id] : 0;
+    const float logit = logits[id];
+
+    if (n == 0) return logit;
+    return (logit > 0.0f ? logit / o->repeat_penalty : logit * o->repeat_penalty) - ((float)n * o->frequency_penalty + o->presence_penalty);
+}
+
+static int32_t likeliest(const apr_sampler *s, const float *logits)
+{
+    int64_t best = 0;
+
+    if (s->counts == NULL) return apr_greedy(logits, s->vocab_size);
+    for (int64_t i = 1; i < s->vocab_size; i++)
+        if (apr_best_key(penalized(s, logits, i), i) > apr_best_key(penalized(s, logits, best), best)) best = i;
+    return (int32_t)best;
+}
+
+/* --- what is left to draw from --- */
+
+static bool has_top_k(const apr_sampler *s) { return s->options.top_k > 0 && s->options.top_k < s->vocab_size; }
+static bool has_top_p(const apr_sampler *s) { return s->options.top_p > 0.0f && s->options.top_p < 1.0f; }
+static bool cuts_off(const apr_sampler *s) { return has_top_k(s) || has_top_p(s) || s->options.min_p > 0.0f; }
+
+/* How likely a token is, the likeliest being 1. */
+static float weight_at(float logit, float largest, float temperature)
+{
+    const float weight = expf((logit - largest) / temperature);
     return isnan(weight) ? 0.0f : weight;
 }
 
-static bool cuts_off(const apr_sampler *s) { return s->options.top_p > 0.0f && s->options.top_p < 1.0f; }
+static float weight_of(const apr_sampler *s, float logit, float largest) { return weight_at(logit, largest, s->options.temperature); }
+
+/* Likely first, low ids first among equals. */
+static int by_key(const void *a, const void *b)
+{
+    const struct apr_candidate *const x = a, *const y = b;
+    return x->key > y->key ? -1 : x->key < y->key;
+}
+
+/* heap[n], the least likely first, is one again after heap[0] has changed. */
+static void sift_down(struct apr_candidate *heap, int64_t n)
+{
+    const struct apr_candidate sifted = heap[0];
+    int64_t at = 0;
+
+    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && heap[child + 1].key < heap[child].key) child++;
+        if (heap[child].key >= sifted.key) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = sifted;
+}
+
+/* The k likeliest of the row, likely first. */
+static void find_top_k(const apr_sampler *s, const float *logits, int64_t k)
+{
+    struct apr_candidate *const heap = s->candidates;
+
+    for (int64_t i = 0; i < k; i++) heap[i] = (struct apr_candidate){.key = apr_best_key(penalized(s, logits, i), i)};
+    qsort(heap, (size_t)k, sizeof *heap, by_key);
+    for (int64_t i = 0; i < k / 2; i++) { /* in ascending order it is a heap */
+        const struct apr_candidate last = heap[k - 1 - i];
+        heap[k - 1 - i] = heap[i];
+        heap[i] = last;
+    }
+    for (int64_t i = k; i < s->vocab_size; i++) {
+        const uint64_t key = apr_best_key(penalized(s, logits, i), i);
+        if (key <= heap[0].key) continue;
+        heap[0].key = key;
+        sift_down(heap, k);
+    }
+    qsort(heap, (size_t)k, sizeof *heap, by_key);
+}
+
+/* Their weights at a temperature, from the logits in their keys; returns the sum. */
+static double weigh(struct apr_candidate *candidates, int64_t n, float temperature)
+{
+    const float largest = n > 0 ? apr_best_logit(candidates[0].key) : 0.0f;
+    double total = 0.0;
+
+    for (int64_t i = 0; i < n; i++) {
+        candidates[i].weight = weight_at(apr_best_logit(candidates[i].key), largest, temperature);
+        total += (double)candidates[i].weight;
+    }
+    return total;
+}
+
+/* How many of n candidates, the likeliest first, come to `least` together: at most n, whatever they come to. *kept is their sum. */
+static int64_t count_kept(const struct apr_candidate *candidates, int64_t n, double least, double *kept)
+{
+    int64_t i = 0;
+    for (*kept = 0.0; i < n && *kept < least; i++) *kept += (double)candidates[i].weight;
+    return i;
+}
+
+static int64_t count_likely(const apr_sampler *s, const struct apr_candidate *candidates, int64_t n)
+{
+    int64_t i = 0;
+    while (i < n && candidates[i].weight >= s->options.min_p) i++;
+    return i;
+}
+
+/* All of the row, by id, with weights at that temperature; returns their sum. */
+static double weigh_row(const apr_sampler *s, const float *logits, float largest, float temperature)
+{
+    double total = 0.0;
+
+    for (int64_t i = 0; i < s->vocab_size; i++) {
+        const float logit = penalized(s, logits, i);
+        s->candidates[i] = (struct apr_candidate){apr_best_key(logit, i), weight_at(logit, largest, temperature)};
+        total += (double)s->candidates[i].weight;
+    }
+    return total;
+}
+
+/* Those that top-k, top-p and min-p leave, the first n of the candidates. */
+static int64_t narrow(const apr_sampler *s, const float *logits, float largest)
+{
+    int64_t n = s->vocab_size;
+    double total, kept;
+
+    if (has_top_k(s)) {
+        n = s->options.top_k;
+        find_top_k(s, logits, n);
+        total = weigh(s->candidates, n, 1.0f);
+    } else {
+        total = weigh_row(s, logits, largest, 1.0f);
+        qsort(s->candidates, (size_t)n, sizeof *s->candidates, by_key);
+    }
+    if (has_top_p(s)) n = count_kept(s->candidates, n, (double)s->options.top_p * total, &kept);
+    return count_likely(s, s->candidates, n);
+}
+
+/* --- drawing --- */
 
 /* One of n candidates of that total; -1: all rounding went the wrong way, or nothing was finite. */
 static int32_t draw(apr_sampler *s, const struct apr_candidate *candidates, int64_t n, double total)
@@ -59,40 +224,49 @@ static int32_t draw(apr_sampler *s, const struct apr_candidate *candidates, int6
     double left = (double)(apr_random(&s->state) >> 11) * 0x1p-53 * total;
     for (int64_t i = 0; i < n; i++) {
         left -= (double)candidates[i].weight;
-        if (left < 0.0) return candidates[i].id;
+        if (left < 0.0) return apr_best_id(candidates[i].key);
     }
     return -1;
 }
 
+/* One of those that are left, the likeliest first. */
+static int32_t draw_narrowed(apr_sampler *s, struct apr_candidate *candidates, int64_t n)
+{
+    const double total = weigh(candidates, n, s->options.temperature);
+    return draw(s, candidates, n, total);
+}
+
+static int32_t choose(apr_sampler *s, const float *logits)
+{
+    const int32_t first = likeliest(s, logits);
+    int32_t drawn;
+
+    if (s->options.temperature == 0.0f) return first;
+    const float largest = penalized(s, logits, first);
+    if (cuts_off(s)) {
+        drawn = draw_narrowed(s, s->candidates, narrow(s, logits, largest));
+    } else {
+        const double total = weigh_row(s, logits, largest, s->options.temperature);
+        drawn = draw(s, s->candidates, s->vocab_size, total);
+    }
+    return drawn >= 0 ? drawn : first;
+}
+
 int32_t apr_sample(apr_sampler *s, const float *logits)
 {
-    const int32_t likeliest = apr_greedy(logits, s->vocab_size);
-    if (s->options.temperature == 0.0f) return likeliest;
-
-    const float largest = logits[likeliest];
-    const bool cuts = cuts_off(s);
-    double total = 0.0, kept = 0.0;
-    int64_t n = s->vocab_size;
-
-    for (int64_t i = 0; i < n; i++) {
-        s->candidates[i] = (struct apr_candidate){weight_of(s, logits[i], largest), (int32_t)i};
-        total += (double)s->candidates[i].weight;
-    }
-    if (cuts) {
-        qsort(s->candidates, (size_t)n, sizeof *s->candidates, by_weight);
-        for (n = 0; n < s->vocab_size && kept < (double)s->options.top_p * total; n++) kept += (double)s->candidates[n].weight;
-        total = kept;
-    }
-    const int32_t drawn = draw(s, s->candidates, n, total);
-    return drawn >= 0 ? drawn : likeliest;
+    const int32_t id = choose(s, logits);
+    take(s, id);
+    return id;
 }
 
 /* --- what is asked of a row --- */
 
 apr_best apr_sampler_wish(const apr_sampler *s)
 {
-    if (s->options.temperature == 0.0f) return (apr_best){.n_wanted = 1};
-    return (apr_best){.n_wanted = cuts_off(s) ? APR_MOST_BEST : 1, .temperature = s->options.temperature};
+    if (s->options.temperature == 0.0f || s->counts != NULL) return (apr_best){.n_wanted = 1};
+    if (!cuts_off(s)) return (apr_best){.n_wanted = 1, .temperature = s->options.temperature};
+    if (has_top_k(s)) return (apr_best){.n_wanted = s->options.top_k <= APR_MOST_BEST ? (int)s->options.top_k : 1};
+    return (apr_best){.n_wanted = APR_MOST_BEST, .temperature = has_top_p(s) ? 1.0f : 0.0f};
 }
 
 /* --- out of a part of the row --- */
@@ -120,7 +294,7 @@ static between sum_before(const apr_best *best, int part)
 
 int apr_sample_part(const apr_sampler *s, const apr_best *best)
 {
-    if (s->options.temperature == 0.0f || cuts_off(s) || best->n < 1 || !isfinite(best->logits[0])) return -1;
+    if (s->options.temperature == 0.0f || s->counts != NULL || cuts_off(s) || best->n < 1 || !isfinite(best->logits[0])) return -1;
     const between drawn = next_draw(s, best);
     for (int part = 0; part < best->n_parts; part++)
         if (sum_before(best, part + 1).least > drawn.most) return sum_before(best, part).most < drawn.least ? part : -1;
@@ -145,32 +319,39 @@ bool apr_sample_within(apr_sampler *s, const apr_best *best, int part, const flo
 
 /* --- out of the likeliest alone --- */
 
-/* How many of n candidates, the likeliest first, come to `least` together: at most n, whatever they come to. *kept is their sum. */
-static int64_t count_kept(const struct apr_candidate *candidates, int64_t n, double least, double *kept)
+/* How many of the likeliest n are left, -1 where the rest of the row could change that. is_all: there is no rest. total: of what top-p is a
+ * share of, to within `error` of it. */
+static int64_t count_left(const apr_sampler *s, const struct apr_candidate *candidates, int64_t n, bool is_all, double total, double error)
 {
-    int64_t i = 0;
-    for (*kept = 0.0; i < n && *kept < least; i++) *kept += (double)candidates[i].weight;
-    return i;
+    const int64_t n_likely = s->options.min_p > 0.0f ? count_likely(s, candidates, n) : n;
+    const bool is_likely_sure = n_likely < n || is_all;
+    const double share = (double)s->options.top_p * total, most = share * (1.0 + error);
+    double kept;
+
+    if (!has_top_p(s)) return is_likely_sure ? n_likely : -1;
+    const int64_t at_least = count_kept(candidates, n, share * (1.0 - error), &kept);
+    if (is_likely_sure && n_likely <= at_least) return n_likely;
+    const int64_t at_most = count_kept(candidates, n, most, &kept);
+    if (at_least != at_most || kept < most) return -1;
+    return n_likely < at_least ? n_likely : at_least;
 }
 
 bool apr_sample_best(apr_sampler *s, const apr_best *best, int32_t *id)
 {
     struct apr_candidate candidates[APR_MOST_BEST];
-    double kept, kept_at_most;
+    int64_t n = best->n;
 
-    if (best->n < 1 || best->n_wanted < 1) return false;
+    if (best->n < 1 || best->n_wanted < 1 || s->counts != NULL) return false;
     *id = best->ids[0];
     if (s->options.temperature == 0.0f) return true;
-    if (!cuts_off(s) || !isfinite(best->logits[0])) return false;
-    for (int i = 0; i < best->n; i++) candidates[i] = (struct apr_candidate){weight_of(s, best->logits[i], best->logits[0]), best->ids[i]};
-    qsort(candidates, (size_t)best->n, sizeof *candidates, by_weight);
-    const double least = (double)s->options.top_p * (best->sum * (1.0 - APR_BEST_SUM_ERROR)),
-                 most = (double)s->options.top_p * (best->sum * (1.0 + APR_BEST_SUM_ERROR));
-    const int64_t n = count_kept(candidates, best->n, least, &kept), n_at_most = count_kept(candidates, best->n, most, &kept_at_most);
-    /* of tokens as likely as the last one found others may have been left out */
-    const bool is_complete = best->n == s->vocab_size || candidates[n > 0 ? n - 1 : 0].weight > candidates[best->n - 1].weight;
-    if (n != n_at_most || kept_at_most < most || !is_complete) return false;
-    const int32_t drawn = draw(s, candidates, n, kept);
-    *id = drawn >= 0 ? drawn : best->ids[0];
+    if (!cuts_off(s) || !isfinite(best->logits[0]) || (has_top_k(s) && n < s->options.top_k)) return false;
+    for (int i = 0; i < best->n; i++) candidates[i].key = apr_best_key(best->logits[i], best->ids[i]);
+    if (has_top_k(s)) n = s->options.top_k;
+    const double total = weigh(candidates, n, 1.0f);
+    n = has_top_k(s) ? count_left(s, candidates, n, true, total, 0.0)
+                     : count_left(s, candidates, n, n == s->vocab_size, best->sum, APR_BEST_SUM_ERROR);
+    if (n < 0) return false;
+    const int32_t drawn = draw_narrowed(s, candidates, n);
+    if (drawn >= 0) *id = drawn;
     return true;
 }

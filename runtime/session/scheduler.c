@@ -187,6 +187,7 @@ static apr_status try_join(run *r, apr_error *err)
         apr_sampler_close(&sampler);
         return refuse(r, &r->waiting, &reply, err);
     }
+    apr_sampler_take(&sampler, r->waiting.prompt, r->waiting.n_prompt);
     const apr_status status = sit_down(r, i, err);
     r->seats[i].sampler = sampler;
     return status;

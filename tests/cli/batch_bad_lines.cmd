@@ -16,7 +16,7 @@
     echo '{"id":10,"prompt":"a","top_p":2}'
     echo '{"id":11,"prompt":"a","stop":[""]}'
     echo '{"id":12,"prompt":"a","seed":1e300}'
-    echo '{"id":13,"prompt":"a","frequency_penalty":1}'
+    echo '{"id":13,"prompt":"a","frequency_penalty":"much"}'
     echo '{"id":[],"prompt":"a"}'
     echo '{"id":"x","custom_id":"y","prompt":"a"}'
     echo '{"id":14,"messages":[{"role":"user"}]}'

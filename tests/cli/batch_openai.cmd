@@ -4,7 +4,7 @@ cat >in.jsonl <<END
 {"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"m",$q,"n":1,"stream":false,"presence_penalty":0}}
 {"custom_id":"b","method":"POST","url":"/v1/completions","body":{"model":"m","prompt":"In the beginning","max_tokens":4}}
 {"custom_id":"c","method":"POST","url":"/v1/embeddings","body":{"model":"m","input":"x"}}
-{"custom_id":"d","body":{$q,"frequency_penalty":1}}
+{"custom_id":"d","body":{$q,"logit_bias":{"5":-100}}}
 {"id":"own","prompt":"In the beginning","max_tokens":4}
 END
 shown() { sed 's/aprkit-\([0-9]*\)-[0-9a-f]*-[0-9a-f]*/aprkit-\1/g; s/"created":[0-9]*/"created":0/; s/,"key":.*/}/' "$1" | sort; }

@@ -322,6 +322,7 @@ static void say_by_rows(apr_session *s, apr_sampler *sampler, const int32_t *pro
 {
     apr_error err = {0};
     if (apr_session_eval(s, prompt, n_prompt, NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    apr_sampler_take(sampler, prompt, n_prompt);
     for (said->n = 0; said->n < 60;) {
         const int32_t id = said->ids[said->n++] = apr_sample(sampler, apr_session_logits(s));
         if (said->n < 60 && apr_session_eval(s, &id, 1, NULL, &err) != APR_OK) fail_msg("%s", err.text);
@@ -333,7 +334,11 @@ static void a_seed_says_what_it_says_when_all_logits_are_read(void **state)
     static const apr_sample_options ways[] = {{0},
                                               {.temperature = 0.2f, .top_p = 0.5f, .seed = 3},
                                               {.temperature = 1.0f, .top_p = 0.95f, .seed = 4},
-                                              {.temperature = 0.8f, .top_p = 1.0f, .seed = 5}};
+                                              {.temperature = 0.8f, .top_p = 1.0f, .seed = 5},
+                                              {.temperature = 0.9f, .seed = 6, .top_k = 40, .top_p = 0.9f, .min_p = 0.02f},
+                                              {.temperature = 1.5f, .seed = 7, .min_p = 0.1f},
+                                              {.seed = 8, .repeat_penalty = 1.5f, .repeat_last = -1},
+                                              {.temperature = 0.7f, .seed = 9, .top_k = 20, .presence_penalty = 1.0f, .repeat_last = 8}};
     const int32_t prompt[] = {1, 5, 9};
     program_model m;
 

@@ -244,7 +244,11 @@ static void seeds_say_the_same_on_the_host_and_on_a_device(void **state)
     static const apr_sample_options ways[] = {{0},
                                               {.temperature = 0.2f, .top_p = 0.5f, .seed = 3},
                                               {.temperature = 1.0f, .top_p = 0.95f, .seed = 4},
-                                              {.temperature = 0.8f, .seed = 5}};
+                                              {.temperature = 0.8f, .seed = 5},
+                                              {.temperature = 0.9f, .seed = 6, .top_k = 40, .top_p = 0.9f, .min_p = 0.02f},
+                                              {.temperature = 1.5f, .seed = 7, .min_p = 0.1f},
+                                              {.seed = 8, .repeat_penalty = 1.5f, .repeat_last = -1},
+                                              {.temperature = 0.7f, .seed = 9, .top_k = 20, .presence_penalty = 1.0f, .repeat_last = 8}};
     const int32_t prompt[] = {1, 5, 9};
     program_model m;
 

@@ -39,6 +39,32 @@ static void a_request_says_what_it_wants_and_the_rest_is_standard(void **state)
     apr_batch_request_close(&r);
 }
 
+static void a_request_says_how_a_token_is_chosen(void **state)
+{
+    static const char *const names[][2] = {{"repeat_penalty", "repeat_last"}, {"repetition_penalty", "repeat_last_n"}};
+    static const char *const of_option[] = {"END"};
+    apr_batch_standard with_stop = standard;
+    apr_batch_request r;
+    char line[300];
+
+    (void)state;
+    with_stop.stop = (apr_strings){(const char **)of_option, 1};
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(line, sizeof line,
+                 "{\"prompt\":\"p\",\"top_k\":40,\"min_p\":0.25,\"%s\":1.5,\"%s\":-1,\"presence_penalty\":-0.5,"
+                 "\"frequency_penalty\":2,\"stop\":[]}",
+                 names[i][0], names[i][1]);
+        assert_int_equal(apr_batch_request_read(&r, line, strlen(line), &with_stop, NULL), APR_OK);
+        assert_true(r.sampling.top_k == 40 && r.sampling.min_p == 0.25f && r.sampling.repeat_penalty == 1.5f);
+        assert_true(r.sampling.repeat_last == -1 && r.sampling.presence_penalty == -0.5f && r.sampling.frequency_penalty == 2.0f);
+        assert_int_equal(r.n_stops, 0);
+        apr_batch_request_close(&r);
+    }
+    assert_int_equal(apr_batch_request_read(&r, "{\"prompt\":\"p\"}", 14, &with_stop, NULL), APR_OK);
+    assert_true(r.n_stops == 1 && strcmp(r.stops[0], "END") == 0);
+    apr_batch_request_close(&r);
+}
+
 static void requests_of_other_batches_are_understood(void **state)
 {
     apr_batch_request r;
@@ -134,6 +160,13 @@ static void what_is_no_request_is_said_in_a_sentence(void **state)
         {"{\"prompt\":\"a\",\"temperature\":100.5}", "'temperature' must be", APR_E_USAGE},
         {"{\"prompt\":\"a\",\"temperature\":Infinity}", "'temperature' must be", APR_E_USAGE},
         {"{\"prompt\":\"a\",\"top_p\":-0.1}", "'top_p' must be", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"top_k\":1.5}", "'top_k' must be", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"top_k\":-2}", "'top_k' must be", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"min_p\":1.5}", "'min_p' must be", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"repetition_penalty\":0}", "'repetition_penalty' must be", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"repeat_last\":-2}", "'repeat_last' must be", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"presence_penalty\":\"1\"}", "'presence_penalty' must be", APR_E_USAGE},
+        {"{\"prompt\":\"a\",\"frequency_penalty\":101}", "'frequency_penalty' must be", APR_E_USAGE},
         {"{\"prompt\":\"a\",\"seed\":0.5}", "'seed' must be", APR_E_USAGE},
         {"{\"prompt\":\"a\",\"stop\":7}", "'stop' must be", APR_E_USAGE},
         {"{\"prompt\":\"a\",\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\",\"13\",\"14\",\"15\","
@@ -246,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_says_what_it_wants_and_the_rest_is_standard),
+        cmocka_unit_test(a_request_says_how_a_token_is_chosen),
         cmocka_unit_test(requests_of_other_batches_are_understood),
         cmocka_unit_test(what_asks_for_nothing_passes),
         cmocka_unit_test(what_is_no_request_is_said_in_a_sentence),

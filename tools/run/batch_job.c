@@ -1,8 +1,8 @@
 /* batch_job.c - text to ids, ids to text, and the strings at which an answer ends. */
-#define _GNU_SOURCE /* memmem */
 #include "tools/run/batch_job.h"
 
 #include "runtime/template/chat.h"
+#include "tools/run/answer_text.h"
 #include "tools/run/batch_output.h"
 
 #include <stdlib.h>
@@ -107,16 +107,9 @@ static bool add_text(apr_batch_job *job, const char *bytes, size_t n)
     return true;
 }
 
-/* Where the first of the strings begins in the text from `from` on; n where none is. */
 static size_t find_stop(const apr_batch_request *request, const char *text, size_t from, size_t n)
 {
-    size_t first = n;
-    for (size_t i = 0; i < request->n_stops; i++) {
-        const size_t n_stop = strlen(request->stops[i]), begin = from > n_stop ? from - n_stop : 0;
-        const char *const at = memmem(text + begin, n - begin, request->stops[i], n_stop);
-        if (at != NULL && (size_t)(at - text) < first) first = (size_t)(at - text);
-    }
-    return first;
+    return apr_find_stop_text(request->stops, request->n_stops, text, from, n);
 }
 
 bool apr_batch_job_take(apr_batch_job *job, const apr_running *running, int32_t id, bool is_stop)

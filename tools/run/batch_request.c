@@ -170,7 +170,6 @@ static bool is_empty(const cJSON *item)
     const bool no_text = cJSON_IsString(item) && item->valuestring[0] == '\0';
     return no_text || ((cJSON_IsObject(item) || cJSON_IsArray(item)) && item->child == NULL);
 }
-static bool is_no_choice(const cJSON *item) { return is_zero(item) || is_number(item, -1.0); }
 static bool is_medium(const cJSON *item) { return cJSON_IsString(item) && strcmp(item->valuestring, "medium") == 0; }
 static bool is_only_text(const cJSON *item)
 {
@@ -197,11 +196,6 @@ static const struct {
     {"logprobs", is_zero, "false: none are computed"},
     {"top_logprobs", is_zero, "0: none are computed"},
     {"logit_bias", is_empty, "empty: logits are not changed"},
-    {"presence_penalty", is_zero, "0: there are no penalties"},
-    {"frequency_penalty", is_zero, "0: there are no penalties"},
-    {"repetition_penalty", is_one, "1: there are no penalties"},
-    {"top_k", is_no_choice, "0 or -1: only top_p narrows the choice"},
-    {"min_p", is_zero, "0: only top_p narrows the choice"},
     {"ignore_eos", is_false, "false"},
     {"response_format", is_plain_text, "{\"type\": \"text\"}"},
     {"modalities", is_only_text, "[\"text\"]: answers are texts"},
@@ -259,6 +253,56 @@ static apr_status read_top_p(apr_batch_request *r, cJSON *item, apr_error *err)
     return APR_OK;
 }
 
+/* -1 is 0, as vLLM has it. */
+static apr_status read_top_k(apr_batch_request *r, cJSON *item, apr_error *err)
+{
+    int64_t k;
+    if (!apr_json_as_int(item, &k) || k < -1 || k > 1000000000)
+        return must_be("top_k", "a whole number of 1 to 1000000000; 0 or -1: all", err);
+    r->sampling.top_k = k > 0 ? k : 0;
+    return APR_OK;
+}
+
+static apr_status read_min_p(apr_batch_request *r, cJSON *item, apr_error *err)
+{
+    if (!is_within(item, 1.0)) return must_be("min_p", "a number of 0 to 1", err);
+    r->sampling.min_p = (float)item->valuedouble;
+    return APR_OK;
+}
+
+static apr_status read_repeat(apr_batch_request *r, cJSON *item, apr_error *err)
+{
+    if (!is_within(item, 100.0) || item->valuedouble < 0.01) return must_be(item->string, "a number of 0.01 to 100; 1: none", err);
+    r->sampling.repeat_penalty = (float)item->valuedouble;
+    return APR_OK;
+}
+
+static apr_status read_repeat_last(apr_batch_request *r, cJSON *item, apr_error *err)
+{
+    int64_t n;
+    if (!apr_json_as_int(item, &n) || n < -1 || n > APR_MOST_REPEAT_LAST)
+        return must_be(item->string, "a whole number of 0 to 1048576; -1: all", err);
+    r->sampling.repeat_last = n;
+    return APR_OK;
+}
+
+static apr_status read_penalty(cJSON *item, float *penalty, apr_error *err)
+{
+    if (!cJSON_IsNumber(item) || !(fabs(item->valuedouble) <= 100.0)) return must_be(item->string, "a number of -100 to 100", err);
+    *penalty = (float)item->valuedouble;
+    return APR_OK;
+}
+
+static apr_status read_presence(apr_batch_request *r, cJSON *item, apr_error *err)
+{
+    return read_penalty(item, &r->sampling.presence_penalty, err);
+}
+
+static apr_status read_frequency(apr_batch_request *r, cJSON *item, apr_error *err)
+{
+    return read_penalty(item, &r->sampling.frequency_penalty, err);
+}
+
 static apr_status read_seed(apr_batch_request *r, cJSON *item, apr_error *err)
 {
     int64_t seed;
@@ -314,6 +358,14 @@ static const field fields[] = {
     {"max_completion_tokens", read_max_tokens, true, false},
     {"temperature", read_temperature, true, false},
     {"top_p", read_top_p, true, false},
+    {"top_k", read_top_k, true, false},
+    {"min_p", read_min_p, true, false},
+    {"repeat_penalty", read_repeat, true, false},
+    {"repetition_penalty", read_repeat, true, false},
+    {"repeat_last", read_repeat_last, true, false},
+    {"repeat_last_n", read_repeat_last, true, false},
+    {"presence_penalty", read_presence, true, false},
+    {"frequency_penalty", read_frequency, true, false},
     {"seed", read_seed, true, false},
     {"stop", read_stop, true, false},
 };
@@ -334,7 +386,8 @@ static apr_status read_field(apr_batch_request *r, cJSON *item, bool has_body, b
     return apr_fail(err, APR_E_USAGE, "'%.40s' is no field of a request%s", item->string,
                     in_body    ? "'s body"
                     : has_body ? " that has a body"
-                               : "; those are id, prompt, messages, max_tokens, temperature, top_p, seed, stop");
+                               : "; those are id, prompt, messages, max_tokens, temperature, top_p, top_k, min_p, repeat_penalty, "
+                                 "repeat_last, presence_penalty, frequency_penalty, seed, stop");
 }
 
 /* A string or a whole number, to be given back as it is. */
@@ -402,6 +455,7 @@ apr_status apr_batch_request_read(apr_batch_request *r, const char *text, size_t
 {
     *r = (apr_batch_request){
         .max_tokens = standard->max_tokens, .sampling = standard->sampling, .is_openai = standard->format == APR_BATCH_OPENAI};
+    for (size_t i = 0; i < standard->stop.n_items; i++) r->stops[r->n_stops++] = standard->stop.items[i];
     APR_TRY(apr_json_parse(&r->json, text, n_bytes, "the line", err));
     if (!cJSON_IsObject(r->json)) return apr_fail(err, APR_E_DAMAGED, "the line is no JSON object");
     const bool has_shape = apr_json_get(r->json, "custom_id") != NULL && apr_json_get(r->json, "body") != NULL;

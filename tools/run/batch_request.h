@@ -1,19 +1,21 @@
 /* batch_request.h - one line of a batch: an object that says what is asked for.
  *
  *     {"id": "a1", "prompt": "In the beginning", "max_tokens": 20, "temperature": 0.7, "top_p": 0.9, "seed": 1, "stop": ["\n\n"]}
+ *     {"id": 3, "prompt": "Once", "temperature": 1, "top_k": 40, "min_p": 0.05, "repeat_penalty": 1.1, "presence_penalty": 0.5}
  *     {"id": 2, "messages": [{"role": "user", "content": "Why?"}]}
  *     {"custom_id": "x", "method": "POST", "url": "/v1/completions", "body": {"model": "-", "prompt": "In the"}}
  *
- * Exactly one of prompt and messages. `custom_id` is `id`, `max_completion_tokens` is `max_tokens`. Fields of OpenAI's batches that ask for
- * nothing (n: 1, stream: false, penalties of 0, null) are read over; tools and chat_template_kwargs go to the chat template. `url` says which
+ * Exactly one of prompt and messages. `custom_id` is `id`, `max_completion_tokens` is `max_tokens`. `repetition_penalty` is
+ * `repeat_penalty`, and `repeat_last_n` is `repeat_last`. Fields of OpenAI's batches that ask for nothing (n: 1, stream: false, null) are read
+ * over; tools and chat_template_kwargs go to the chat template. `url` says which
  * of prompt and messages a body has. Any other field would change what was asked for and is refused by name. */
 #ifndef APR_TOOLS_BATCH_REQUEST_H
 #define APR_TOOLS_BATCH_REQUEST_H
 
 #include "formats/base/json.h"
-#include "runtime/session/sample.h"
+#include "tools/run/sampling.h"
 
-enum { APR_BATCH_MOST_STOPS = 16 };
+enum { APR_BATCH_MOST_STOPS = APR_MOST_STOP_TEXTS };
 
 /* Of answers. AUTO: as the line is. */
 typedef enum { APR_BATCH_AUTO, APR_BATCH_APRKIT, APR_BATCH_OPENAI } apr_batch_format;
@@ -41,6 +43,7 @@ typedef struct apr_batch_request {
 typedef struct apr_batch_standard {
     int64_t max_tokens;
     apr_sample_options sampling;
+    apr_strings stop; /* at most APR_BATCH_MOST_STOPS */
     apr_batch_format format;
     const apr_sample_options *of_model; /* of OpenAI's lines instead, where generation_config.json has its own; or NULL */
 } apr_batch_standard;

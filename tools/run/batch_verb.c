@@ -23,8 +23,8 @@
 typedef struct batch_options {
     apr_run_options run;
     const char *out;
-    int64_t sequences, cells, n, seed;
-    double temp, top_p;
+    int64_t sequences, cells, n;
+    apr_sampling sampling;
     int format; /* apr_batch_format */
     bool resume, no_bos, greedy;
 } batch_options;
@@ -42,9 +42,11 @@ const apr_option apr_batch_options[] = {
     {"no-bos", 0, APR_OPTION_FLAG, NULL, NULL, "do not put the begin token in front of prompts", APR_TO(batch_options, no_bos)},
     {"tokens", 'n', APR_OPTION_INT, "N", "256", "max_tokens of lines that have none", APR_TO(batch_options, n), .min = 1, .max = 1e9,
      .group = "Sampling"},
-    {"temp", 0, APR_OPTION_REAL, "T", "0", "temperature of lines that have none", APR_TO(batch_options, temp), .min = 0, .max = 100},
-    {"top-p", 0, APR_OPTION_REAL, "P", "1", "top_p of lines that have none", APR_TO(batch_options, top_p), .min = 0, .max = 1},
-    {"seed", 0, APR_OPTION_INT, "N", "0", "seed of lines that have none", APR_TO(batch_options, seed), .min = -9e18, .max = 9e18},
+    {"temp", 0, APR_OPTION_REAL, "T", "0", "temperature of lines that have none", APR_TO(batch_options, sampling.temp), .min = 0,
+     .max = 100},
+    {"top-p", 0, APR_OPTION_REAL, "P", "1", "top_p of lines that have none", APR_TO(batch_options, sampling.top_p), .min = 0, .max = 1},
+    {"seed", 0, APR_OPTION_INT, "N", "0", "seed of lines that have none", APR_TO(batch_options, sampling.seed), .min = -9e18, .max = 9e18},
+    APR_SAMPLING_OPTIONS(batch_options, sampling, ", for lines that do not say it"),
     {"greedy", 0, APR_OPTION_FLAG, NULL, NULL, "do not sample as generation_config.json says, which lines in OpenAI's shape do",
      APR_TO(batch_options, greedy)},
     APR_RUN_OPTIONS(batch_options, run, "f16"),
@@ -317,7 +319,7 @@ static apr_status read_sampling(batch *b, apr_error *err)
     bool samples = false;
     cJSON *json = NULL;
 
-    if (file == NULL || b->asked->greedy || b->asked->temp > 0.0) return APR_OK;
+    if (file == NULL || b->asked->greedy || b->asked->sampling.temp > 0.0) return APR_OK;
     APR_TRY(apr_json_parse(&json, file->data, file->n_bytes, "generation_config.json", err));
     apr_json_get_bool(json, "do_sample", &samples);
     apr_json_get_real(json, "temperature", &temperature);
@@ -347,6 +349,19 @@ static apr_status open_model(batch *b, apr_error *err)
     return APR_OK;
 }
 
+/* Of options that earlier versions did not have: nothing where they are not used, so that outputs of those can be resumed. */
+static uint32_t more_terms(const apr_sampling *o, uint32_t crc)
+{
+    const bool penalizes = o->repeat != 1.0 || o->presence != 0.0 || o->frequency != 0.0 || o->repeat_last != 64;
+    char text[256];
+
+    const int n = snprintf(text, sizeof text, "chain %lld %.17g %.17g %.17g %.17g %lld\n", (long long)o->top_k, o->min_p, o->repeat,
+                           o->presence, o->frequency, (long long)o->repeat_last);
+    if (penalizes || o->top_k > 0 || o->min_p > 0.0) crc = apr_crc32(crc, text, (size_t)n);
+    for (size_t i = 0; i < o->stop.n_items; i++) crc = apr_crc32(crc, o->stop.items[i], strlen(o->stop.items[i]) + 1);
+    return crc;
+}
+
 /* What answers follow from, besides their lines: how many sequences there are is none of it. */
 static apr_status make_terms(const batch *b, uint32_t *crc, apr_error *err)
 {
@@ -358,13 +373,13 @@ static apr_status make_terms(const batch *b, uint32_t *crc, apr_error *err)
     const int n = snprintf(
         text, sizeof text, "batch 1\n%s\ncontext %lld\nkeys and values %s\nbegin token %s\nexact %d\ntokens %lld\n%.17g %.17g %lld\n%s%s%s",
         apr_session_backend_name(b->running.session), (long long)plan->n_ctx, apr_dtypes[plan->kv_dtype].name, o->no_bos ? "no" : "yes",
-        apr_session_is_exact(b->running.session), (long long)o->n, o->temp, o->top_p, (long long)o->seed,
+        apr_session_is_exact(b->running.session), (long long)o->n, o->sampling.temp, o->sampling.top_p, (long long)o->sampling.seed,
         apr_session_place_ordinal(b->running.session, 0) >= 0 && plan->n_sequences > 1 ? "apart\n" : "",
         o->format == APR_BATCH_AUTO     ? ""
         : o->format == APR_BATCH_OPENAI ? "openai\n"
                                         : "aprkit\n",
         o->greedy ? "greedy\n" : "");
-    *crc = apr_crc32(apr_crc32(0, inputs, strlen(inputs)), text, (size_t)n);
+    *crc = more_terms(&o->sampling, apr_crc32(apr_crc32(0, inputs, strlen(inputs)), text, (size_t)n));
     free(inputs);
     return APR_OK;
 }
@@ -480,7 +495,7 @@ static apr_status check_asked(const batch_options *o, bool json, apr_error *err)
     if (strcmp(o->out, "-") == 0 && o->resume) return apr_fail(err, APR_E_USAGE, "--resume goes on with a file: give -o FILE");
     if (o->run.batch > 0)
         return apr_fail(err, APR_E_USAGE, "prompts of a batch are evaluated in pieces of %d: leave --batch out", APR_PAGE_CELLS);
-    return APR_OK;
+    return apr_check_stop_texts(&o->sampling.stop, err);
 }
 
 apr_status apr_run_batch(const apr_call *call, apr_error *err)
@@ -491,10 +506,10 @@ apr_status apr_run_batch(const apr_call *call, apr_error *err)
     b->asked = call->options;
     b->call = call;
     b->input_fd = b->out.fd = -1;
-    b->standard = (apr_batch_standard){
-        .max_tokens = b->asked->n,
-        .format = (apr_batch_format)b->asked->format,
-        .sampling = {.temperature = (float)b->asked->temp, .top_p = (float)b->asked->top_p, .seed = (uint64_t)b->asked->seed}};
+    b->standard = (apr_batch_standard){.max_tokens = b->asked->n,
+                                       .format = (apr_batch_format)b->asked->format,
+                                       .sampling = apr_sampling_options(&b->asked->sampling),
+                                       .stop = b->asked->sampling.stop};
     apr_status status = check_asked(b->asked, call->answer->json, err);
     if (status == APR_OK) status = run(b, err);
     if (b->input_fd > STDERR_FILENO) close(b->input_fd);

@@ -1,0 +1,80 @@
+/* answer_text.c - keeps back what the next bytes may still decide about. */
+#define _GNU_SOURCE /* memmem */
+#include "tools/run/answer_text.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t apr_find_stop_text(const char *const *stops, size_t n_stops, const char *bytes, size_t from, size_t n)
+{
+    size_t first = n;
+    for (size_t i = 0; i < n_stops; i++) {
+        const size_t n_stop = strlen(stops[i]), begin = from > n_stop ? from - n_stop : 0;
+        const char *const at = n > begin ? memmem(bytes + begin, n - begin, stops[i], n_stop) : NULL;
+        if (at != NULL && (size_t)(at - bytes) < first) first = (size_t)(at - bytes);
+    }
+    return first;
+}
+
+/* Bytes at the end that could be how a stop text begins. */
+static size_t count_begun(const apr_answer_text *t)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < t->n_stops; i++) {
+        const size_t n_stop = strlen(t->stops[i]);
+        for (size_t n = n_stop - 1 < t->n_bytes ? n_stop - 1 : t->n_bytes; n > most; n--)
+            if (memcmp(t->bytes + t->n_bytes - n, t->stops[i], n) == 0) most = n;
+    }
+    return most;
+}
+
+/* Bytes at the end of bytes[n] that begin a character and do not complete it. */
+static size_t count_of_character(const char *bytes, size_t n)
+{
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        const uint8_t byte = (uint8_t)bytes[n - back];
+        if ((byte & 0xc0) == 0x80) continue;
+        const size_t whole = byte >= 0xf0 && byte < 0xf8 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+        return byte < 0xf8 && back < whole ? back : 0;
+    }
+    return 0;
+}
+
+bool apr_answer_text_add(apr_answer_text *t, const char *bytes, size_t n)
+{
+    if (t->is_stopped || n == 0) return true;
+    if (t->capacity - t->n_bytes < n) {
+        const size_t capacity = 2 * (t->capacity + n) + 256;
+        char *const more = realloc(t->bytes, capacity);
+        if (more == NULL) return false;
+        t->bytes = more;
+        t->capacity = capacity;
+    }
+    memcpy(t->bytes + t->n_bytes, bytes, n);
+    const size_t end = t->n_bytes + n, at = apr_find_stop_text(t->stops, t->n_stops, t->bytes, t->n_bytes, end);
+    t->is_stopped = at < end;
+    t->n_bytes = at;
+    return true;
+}
+
+const char *apr_answer_text_show(apr_answer_text *t, bool is_last, size_t *n)
+{
+    size_t end = t->n_bytes;
+
+    if (!is_last && !t->is_stopped) {
+        end -= count_begun(t);
+        if (t->whole_characters) end -= count_of_character(t->bytes, end);
+    }
+    *n = end > t->n_shown ? end - t->n_shown : 0;
+    const char *const shown = t->bytes != NULL ? t->bytes + t->n_shown : "";
+    t->n_shown += *n;
+    return shown;
+}
+
+void apr_answer_text_close(apr_answer_text *t)
+{
+    free(t->bytes);
+    t->bytes = NULL;
+    t->n_bytes = t->n_shown = t->capacity = 0;
+}
