@@ -145,6 +145,17 @@ apr_status apr_model_open_head(apr_model *model, const char *path, bool *is_whol
     return apr_gguf_open_head(model, path, is_whole, err);
 }
 
+apr_status apr_model_open_vocab(apr_model *model, const char *path, apr_error *err)
+{
+    const format_row *row;
+    bool is_whole;
+
+    *model = (apr_model){0};
+    APR_TRY(row_of_path(path, &row, err));
+    if (row->format == APR_FORMAT_GGUF) return apr_gguf_open_head(model, path, &is_whole, err);
+    return row->format == APR_FORMAT_APR ? row->open(model, path, err) : apr_hf_vocab_open(model, path, err);
+}
+
 /* --- adapters --- */
 
 static bool has_file(const char *folder, const char *name)

@@ -15,6 +15,7 @@
 #include "tools/run/parity_verb.h"
 #include "tools/run/running.h"
 #include "tools/run/sampling.h"
+#include "tools/run/tokenize_verb.h"
 #include "tools/run/verify_verb.h"
 
 #include <stdlib.h>
@@ -305,23 +306,19 @@ static apr_status run_ppl(const apr_call *call, apr_error *err)
     return status;
 }
 
-/* What a verb's own file says of it. */
-#define OF_VERB(verb, function) \
-    .options = verb##_options, .options_bytes = verb##_options_bytes, .examples = verb##_examples, .run = function
+/* A verb, and what its own file says of it. */
+#define VERB(name, takes, least, most, of, function, says)                                                                      \
+    {                                                                                                                           \
+        .verb = name, .operands = takes, .min_operands = least, .max_operands = most, .summary = says, .options = of##_options, \
+        .options_bytes = of##_options_bytes, .examples = of##_examples, .run = function                                         \
+    }
 
 int main(int argc, char **argv)
 {
     const apr_command commands[] = {
-        {.verb = "golden",
-         .operands = "MODEL golden.json|golden.safetensors",
-         .min_operands = 2,
-         .max_operands = 2,
-         OF_VERB(apr_golden, apr_run_golden),
-         .summary = "token ids, answers, logits, hidden states, perplexity against a recorded truth"},
-        {.verb = "doctor",
-         .operands = "",
-         OF_VERB(apr_doctor, apr_run_doctor),
-         .summary = "GPUs, driver, what they can do and what was found out by trying"},
+        VERB("golden", "MODEL golden.json|golden.safetensors", 2, 2, apr_golden, apr_run_golden,
+             "token ids, answers, logits, hidden states, perplexity against a recorded truth"),
+        VERB("doctor", "", 0, 0, apr_doctor, apr_run_doctor, "GPUs, driver, what they can do and what was found out by trying"),
         {.verb = "ppl",
          .operands = "MODEL FILE",
          .min_operands = 2,
@@ -331,41 +328,15 @@ int main(int argc, char **argv)
          .examples = ppl_examples,
          .run = run_ppl,
          .summary = "perplexity on a text"},
-        {.verb = "kld",
-         .operands = "MODEL TEXT",
-         .min_operands = 2,
-         .max_operands = 2,
-         OF_VERB(apr_kld, apr_run_kld),
-         .summary = "how far a model's predictions are from a reference's on a text"},
-        {.verb = "imatrix",
-         .operands = "MODEL TEXT",
-         .min_operands = 1,
-         .max_operands = 2,
-         OF_VERB(apr_imatrix, apr_run_imatrix),
-         .summary = "how much each input column of each matrix matters on a text"},
-        {.verb = "batch",
-         .operands = "MODEL REQUESTS",
-         .min_operands = 2,
-         .max_operands = 2,
-         OF_VERB(apr_batch, apr_run_batch),
-         .summary = "a file of prompts, a JSON object a line, many at once"},
-        {.verb = "bench",
-         .operands = "[MODEL]",
-         .max_operands = 1,
-         OF_VERB(apr_bench, apr_run_bench),
-         .summary = "speed and memory of a model, or of a shape with random weights"},
-        {.verb = "parity",
-         .operands = "MODEL",
-         .min_operands = 1,
-         .max_operands = 1,
-         OF_VERB(apr_parity_verb, apr_run_parity),
-         .summary = "every operation on the reference and on another backend, from the same input"},
-        {.verb = "verify",
-         .operands = "MODEL",
-         .min_operands = 1,
-         .max_operands = 1,
-         OF_VERB(apr_verify, apr_run_verify),
-         .summary = "is it still the model that it was made from?"},
+        VERB("kld", "MODEL TEXT", 2, 2, apr_kld, apr_run_kld, "how far a model's predictions are from a reference's on a text"),
+        VERB("imatrix", "MODEL TEXT", 1, 2, apr_imatrix, apr_run_imatrix, "how much each input column of each matrix matters on a text"),
+        VERB("batch", "MODEL REQUESTS", 2, 2, apr_batch, apr_run_batch, "a file of prompts, a JSON object a line, many at once"),
+        VERB("bench", "[MODEL]", 0, 1, apr_bench, apr_run_bench, "speed and memory of a model, or of a shape with random weights"),
+        VERB("parity", "MODEL", 1, 1, apr_parity_verb, apr_run_parity,
+             "every operation on the reference and on another backend, from the same input"),
+        VERB("verify", "MODEL", 1, 1, apr_verify, apr_run_verify, "is it still the model that it was made from?"),
+        VERB("tokenize", "MODEL [TEXT]", 1, 2, apr_tokenize, apr_run_tokenize, "a text's tokens, without opening the weights"),
+        VERB("detokenize", "MODEL [ID...]", 1, APR_MOST_DETOKENIZED, apr_detokenize, apr_run_detokenize, "the text of token ids"),
         {.operands = "MODEL",
          .min_operands = 1,
          .max_operands = 1,

@@ -473,21 +473,26 @@ static apr_status start_model(apr_model *model, const char *path, apr_format for
     return model->path != NULL ? APR_OK : apr_no_memory(err, "a path");
 }
 
+/* The folder of a checkpoint, and the file in it that is meant; *name NULL: `path` is the folder. */
+static apr_status find_folder(const char *path, apr_arena *arena, const char **folder, const char **name, apr_error *err)
+{
+    const char *const inside = apr_arena_print(arena, "%s/.", path); /* exists when `path` is a folder */
+    size_t n = strlen(path);
+
+    if (inside == NULL) return apr_no_memory(err, "a path");
+    if (access(inside, F_OK) != 0) return split_path(path, arena, folder, name, err);
+    while (n > 1 && path[n - 1] == '/') n--;
+    *folder = apr_arena_copy(arena, path, n);
+    *name = NULL;
+    return *folder != NULL ? apr_hub_resolve(folder, arena, err) : apr_no_memory(err, "a path");
+}
+
 static apr_status read_checkpoint(apr_model *model, const char *path, apr_error *err)
 {
     const char *folder, *name;
-    const char *const inside = apr_arena_print(&model->arena, "%s/.", path); /* exists when `path` is a folder */
 
-    if (inside == NULL) return apr_no_memory(err, "a path");
-    if (access(inside, F_OK) == 0) {
-        size_t n = strlen(path);
-        while (n > 1 && path[n - 1] == '/') n--;
-        folder = apr_arena_copy(&model->arena, path, n);
-        if (folder == NULL) return apr_no_memory(err, "a path");
-        APR_TRY(apr_hub_resolve(&folder, &model->arena, err));
-        return read_folder(model, folder, err);
-    }
-    APR_TRY(split_path(path, &model->arena, &folder, &name, err));
+    APR_TRY(find_folder(path, &model->arena, &folder, &name, err));
+    if (name == NULL) return read_folder(model, folder, err);
     APR_TRY(allocate_maps(model, 1, err));
     APR_TRY(read_weights(model, folder, name, err));
     return complete_model(model, folder, &(weight_files){0}, err);
@@ -497,6 +502,24 @@ apr_status apr_safetensors_open(apr_model *model, const char *path, apr_error *e
 {
     apr_status status = start_model(model, path, APR_FORMAT_SAFETENSORS, err);
     if (status == APR_OK) status = read_checkpoint(model, path, err);
+    if (status != APR_OK) apr_model_close(model);
+    return status;
+}
+
+static apr_status read_vocab_files(apr_model *model, const char *path, apr_error *err)
+{
+    const char *folder, *name;
+
+    APR_TRY(find_folder(path, &model->arena, &folder, &name, err));
+    APR_TRY(allocate_maps(model, 0, err));
+    APR_TRY(read_attachments(model, folder, &(weight_files){0}, err));
+    return apr_hf_vocab_read(model, &model->vocab, &model->arena, err);
+}
+
+apr_status apr_hf_vocab_open(apr_model *model, const char *path, apr_error *err)
+{
+    apr_status status = start_model(model, path, APR_FORMAT_SAFETENSORS, err);
+    if (status == APR_OK) status = read_vocab_files(model, path, err);
     if (status != APR_OK) apr_model_close(model);
     return status;
 }

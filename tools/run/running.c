@@ -125,8 +125,7 @@ void apr_running_close(apr_running *r)
     *r = (apr_running){0};
 }
 
-/* What the clock on the wall says, as seconds of UTC: templates print today's date with strftime_now. */
-static double local_seconds(void)
+double apr_local_seconds(void)
 {
     const time_t now = time(NULL);
     struct tm local, utc;
@@ -162,7 +161,7 @@ bool apr_say_two_begins(const apr_running *r, const int32_t *ids, size_t n_ids, 
 apr_subject apr_running_subject(const apr_running *r)
 {
     return (apr_subject){
-        .path = r->source.path, .vocab = &r->model.vocab, .tokenizer = r->tokenizer, .session = r->session, .now = local_seconds()};
+        .path = r->source.path, .vocab = &r->model.vocab, .tokenizer = r->tokenizer, .session = r->session, .now = apr_local_seconds()};
 }
 
 static void memory_json(apr_json_text *json, const apr_running *r, const apr_session_memory *m)

@@ -79,6 +79,8 @@ apr_status apr_running_options(const apr_run_options *options, int64_t n_logits,
 void apr_say_turn_end(const apr_running *running, FILE *to);
 /* One line (then true) where a prompt begins with the begin token's text although the tokenizer adds the token. */
 bool apr_say_two_begins(const apr_running *running, const int32_t *ids, size_t n_ids, FILE *to);
+/* What the clock on the wall says, as seconds of UTC: templates print today's date with strftime_now. */
+double apr_local_seconds(void);
 apr_subject apr_running_subject(const apr_running *running);
 
 /* --stats: plan lines, predicted against measured. JSON goes into the answer, text to stderr. */
