@@ -84,6 +84,11 @@ int64_t apr_session_position(const apr_session *session);
 /* Forgets all tokens; states that are numbers are zeros again when the next one comes. */
 void apr_session_reset(apr_session *session);
 
+/* Goes back as far as `wanted` begins like `held`, the tokens that were evaluated (apr_session_position of them), so that the rest of `wanted`
+ * can be evaluated next: at least its last token is. Returns how many stay. None stay where the model cannot go back: recurrent states are
+ * those after the last token, and a sliding window may have lost what was visible before; of several sequences pages may be shared. */
+int64_t apr_session_keep_prefix(apr_session *session, const int32_t *held, const int32_t *wanted, int64_t n_wanted);
+
 /* What is wanted besides the last token's logits; a zeroed one, or NULL, wants nothing. */
 typedef struct apr_eval_output {
     bool all_logits; /* of every token; otherwise of the last */
