@@ -8,7 +8,7 @@
  * tensors are all there. */
 apr_status apr_model_open_head(apr_model *model, const char *path, bool *is_whole, apr_error *err);
 /* The tokenizer (model->vocab) without the weights: of a folder, or of a file in one, the small files alone are read, and a GGUF may end
- * behind its list of tensors. A model without one opens, too: its vocabulary is APR_VOCAB_NONE. */
+ * after its list of tensors. A model without one opens, too: its vocabulary is APR_VOCAB_NONE. */
 apr_status apr_model_open_vocab(apr_model *model, const char *path, apr_error *err);
 
 #endif

@@ -43,7 +43,7 @@ def random_text(rng):
 
 
 def bpe_styles(base):
-    """tiny-qwen2's vocabulary behind each series of splitting steps that the tests know."""
+    """tiny-qwen2's vocabulary after each series of splitting steps that the tests know."""
     yield "tiny-qwen2", base
     sets = json.loads((DATA / "tokenizer/splits.json").read_text())["sets"]
     behaviors = {"isolated": "Isolated", "removed": "Removed", "merged_with_previous": "MergedWithPrevious",

@@ -5,9 +5,10 @@
 #include "tools/cli/prompt.h"
 #include "tools/cli/text.h"
 #include "tools/conv/begin_token.h"
-#include "tools/run/answer_text.h"
+#include "tools/run/answer_stream.h"
 #include "tools/run/batch_verb.h"
 #include "tools/run/bench_verb.h"
+#include "tools/run/chat_verb.h"
 #include "tools/run/doctor.h"
 #include "tools/run/golden_verb.h"
 #include "tools/run/imatrix_verb.h"
@@ -25,7 +26,7 @@
 typedef struct generate_options {
     apr_run_options run;
     const char *prompt, *file, *system;
-    bool chat, special, no_bos;
+    bool chat, interactive, special, no_bos;
     int64_t n;
     apr_sampling sampling;
 } generate_options;
@@ -37,10 +38,12 @@ static const apr_option generate_table[] = {
     {"prompt-file", 0, APR_OPTION_STRING, "FILE", NULL, "the same as --file", APR_TO(generate_options, file)},
     {"chat", 0, APR_OPTION_FLAG, NULL, NULL, "as a user's message, in the model's own chat template", APR_TO(generate_options, chat)},
     {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message before it (with --chat)", APR_TO(generate_options, system)},
+    {"interactive", 'i', APR_OPTION_FLAG, NULL, NULL, "a conversation, as aprrun chat; so is a terminal without a prompt",
+     APR_TO(generate_options, interactive)},
     {"no-bos", 0, APR_OPTION_FLAG, NULL, NULL, "do not put the begin token in front, even if the model asks for it",
      APR_TO(generate_options, no_bos)},
-    {"tokens", 'n', APR_OPTION_INT, "N", "256", "at most this many new tokens", APR_TO(generate_options, n), .min = 1, .max = 1e9,
-     .group = "Sampling"},
+    {"tokens", 'n', APR_OPTION_INT, "N", "0", "at most this many new tokens; 0: 256, in a conversation until the model ends its answer",
+     APR_TO(generate_options, n), .min = 0, .max = 1e9, .group = "Sampling"},
     {"temp", 0, APR_OPTION_REAL, "T", "0", "temperature; 0 takes the most likely token", APR_TO(generate_options, sampling.temp), .min = 0,
      .max = 100},
     {"top-p", 0, APR_OPTION_REAL, "P", "1", "the smallest set of tokens with this much probability",
@@ -63,61 +66,6 @@ static const char *const generate_examples[] = {
     NULL,
 };
 
-/* Text as it comes: to stdout at once, or collected for the JSON document. */
-typedef struct stream {
-    const apr_running *running;
-    bool show_special, print;
-    bool is_terminal; /* control characters are not sent there */
-    apr_terminal_text terminal;
-    apr_answer_text text;
-    int32_t *ids;
-    size_t n_ids, capacity;
-    bool failed;
-} stream;
-
-enum { PIECE = 1024 };
-
-static bool print_piece(stream *s, const char *bytes, size_t n, bool is_last)
-{
-    char clean[(PIECE + 1) * APR_TERMINAL_TEXT_GROWTH];
-
-    if (s->is_terminal) n = apr_terminal_clean(&s->terminal, clean, bytes, n, is_last);
-    return fwrite(s->is_terminal ? clean : bytes, 1, n, stdout) == n && fflush(stdout) == 0;
-}
-
-/* What can be shown by now. */
-static bool print_text(stream *s, bool is_last)
-{
-    size_t n = 0;
-    const char *bytes = apr_answer_text_show(&s->text, is_last, &n);
-
-    for (; n > PIECE; bytes += PIECE, n -= PIECE)
-        if (!print_piece(s, bytes, PIECE, false)) return false;
-    return print_piece(s, bytes, n, is_last);
-}
-
-static bool on_token(void *user, int32_t id, bool is_stop)
-{
-    stream *const s = user;
-    char bytes[PIECE];
-
-    if (s->n_ids == s->capacity) {
-        s->capacity = s->capacity ? 2 * s->capacity : 256;
-        int32_t *const more = realloc(s->ids, s->capacity * sizeof *more);
-        if (more == NULL) {
-            s->failed = true;
-            return false;
-        }
-        s->ids = more;
-    }
-    s->ids[s->n_ids++] = id;
-    if (is_stop && !s->show_special) return true;
-    size_t n = apr_tokenizer_token_bytes(s->running->tokenizer, id, s->show_special, bytes, sizeof bytes);
-    if (n > sizeof bytes) n = sizeof bytes;
-    s->failed |= !apr_answer_text_add(&s->text, bytes, n);
-    return !s->failed && (!s->print || print_text(s, false)) && !s->text.is_stopped;
-}
-
 static void ids_json(apr_json_text *json, const char *key, const int32_t *ids, size_t n)
 {
     apr_json_open(json, key, '[');
@@ -125,7 +73,7 @@ static void ids_json(apr_json_text *json, const char *key, const int32_t *ids, s
     apr_json_close(json, ']');
 }
 
-static apr_status answer_generated(const apr_call *call, const apr_running *r, const stream *s, const int32_t *prompt,
+static apr_status answer_generated(const apr_call *call, const apr_running *r, const apr_answer_stream *s, const int32_t *prompt,
                                    const apr_generation *g, apr_error *err)
 {
     const generate_options *const o = call->options;
@@ -184,15 +132,15 @@ static apr_status generate_with(apr_running *r, const apr_call *call, const prom
 {
     const generate_options *const o = call->options;
     const apr_sample_options sampling = apr_sampling_options(&o->sampling);
-    stream s = {.running = r,
-                .show_special = o->special,
-                .print = !call->answer->json,
-                .is_terminal = isatty(STDOUT_FILENO),
-                .text = {.stops = o->sampling.stop.items, .n_stops = o->sampling.stop.n_items}};
-    const apr_generate_options options = {.max_tokens = o->n,
+    apr_answer_stream s = {.running = r,
+                           .show_special = o->special,
+                           .print = !call->answer->json,
+                           .is_terminal = isatty(STDOUT_FILENO),
+                           .text = {.stops = o->sampling.stop.items, .n_stops = o->sampling.stop.n_items}};
+    const apr_generate_options options = {.max_tokens = o->n > 0 ? o->n : 256,
                                           .stop_ids = o->chat ? r->chat.ids : r->model.vocab.stop_ids,
                                           .n_stop_ids = o->chat ? r->chat.n : r->model.vocab.n_stop_ids,
-                                          .on_token = on_token,
+                                          .on_token = apr_answer_stream_take,
                                           .user = &s};
     apr_generation generation;
     apr_sampler sampler = {0};
@@ -205,13 +153,23 @@ static apr_status generate_with(apr_running *r, const apr_call *call, const prom
     if (status == APR_OK) status = apr_sampler_open(&sampler, apr_session_program(r->session)->vocab_size, &sampling, err);
     if (status == APR_OK) status = apr_generate(r->session, &sampler, prompt, n_prompt, &options, &generation, err);
     if (status == APR_OK && s.failed) status = apr_no_memory(err, "the text");
-    if (s.print) print_text(&s, true);
+    (void)apr_answer_stream_end(&s); /* stdout is checked at the end */
     if (status == APR_OK) status = answer_generated(call, r, &s, prompt, &generation, err);
     apr_sampler_close(&sampler);
-    apr_answer_text_close(&s.text);
+    apr_answer_stream_close(&s);
     free(prompt);
-    free(s.ids);
     return status;
+}
+
+/* A conversation with the same options. */
+static apr_status talk(const apr_call *call, const generate_options *o, apr_error *err)
+{
+    const apr_chat_options chat = {
+        .run = o->run, .prompt = o->prompt, .system = o->system, .settings = {.n = o->n, .sampling = o->sampling}};
+    const char *const idle = o->file != NULL ? "--file" : o->no_bos ? "--no-bos" : o->special ? "--special" : NULL;
+
+    if (idle != NULL) return apr_fail(err, APR_E_USAGE, "%s has no effect in a conversation; leave it out, or give a prompt", idle);
+    return apr_chat_with(call, &chat, err);
 }
 
 static apr_status run_generate(const apr_call *call, apr_error *err)
@@ -220,6 +178,7 @@ static apr_status run_generate(const apr_call *call, apr_error *err)
     prompt_text prompt = {0};
     apr_running r = {0};
 
+    if (o->interactive || (o->prompt == NULL && o->file == NULL && isatty(STDIN_FILENO))) return talk(call, o, err);
     APR_TRY(apr_check_stop_texts(&o->sampling.stop, err));
     APR_TRY(apr_read_prompt(o->prompt, o->file, &prompt.bytes, &prompt.n_bytes, err)); /* what is to be read comes before the work */
     apr_status status = apr_running_open(&r, call->operands[0], &o->run, 1, err);
@@ -313,6 +272,14 @@ static apr_status run_ppl(const apr_call *call, apr_error *err)
         .options_bytes = of##_options_bytes, .examples = of##_examples, .run = function                                         \
     }
 
+/* llama.cpp's "-cnv", which is not a short option of one letter. */
+static void spell_out(int argc, char **argv)
+{
+    static char interactive[] = "--interactive";
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "-cnv") == 0) argv[i] = interactive;
+}
+
 int main(int argc, char **argv)
 {
     const apr_command commands[] = {
@@ -335,6 +302,7 @@ int main(int argc, char **argv)
         VERB("parity", "MODEL", 1, 1, apr_parity_verb, apr_run_parity,
              "every operation on the reference and on another backend, from the same input"),
         VERB("verify", "MODEL", 1, 1, apr_verify, apr_run_verify, "is it still the model that it was made from?"),
+        VERB("chat", "MODEL", 1, 1, apr_chat_verb, apr_run_chat, "a conversation; where stdin is not a terminal, each line is a turn"),
         VERB("tokenize", "MODEL [TEXT]", 1, 2, apr_tokenize, apr_run_tokenize, "a text's tokens, without opening the weights"),
         VERB("detokenize", "MODEL [ID...]", 1, APR_MOST_DETOKENIZED, apr_detokenize, apr_run_detokenize, "the text of token ids"),
         {.operands = "MODEL",
@@ -350,5 +318,6 @@ int main(int argc, char **argv)
     static const apr_tool tool_facts = {"aprrun", "runs a model on the host or a GPU and proves that it is still the model", NULL};
     apr_tool tool = tool_facts;
     tool.commands = commands;
+    spell_out(argc, argv);
     return apr_cli_main(&tool, argc, argv);
 }

@@ -15,7 +15,7 @@
 
 /* A directory, or a single file of weights, safetensors or PyTorch's (with what lies beside it: config.json, tokenizer.json, ...). */
 apr_status apr_safetensors_open(apr_model *model, const char *path, apr_error *err);
-/* The small files alone, in a folder or beside a file of it, and the tokenizer in them: no weights are opened, and there need not be any. */
+/* The small files alone, in a folder or next to a file of it, and the tokenizer in them: no weights are opened, and there need not be any. */
 apr_status apr_hf_vocab_open(apr_model *model, const char *path, apr_error *err);
 /* A bare config.json: hyperparameters, no tensors. */
 apr_status apr_config_open(apr_model *model, const char *path, apr_error *err);

@@ -319,7 +319,7 @@ bool apr_sample_within(apr_sampler *s, const apr_best *best, int part, const flo
 
 /* --- out of the likeliest alone --- */
 
-/* How many of the likeliest n are left, -1 where the rest of the row could change that. is_all: there is no rest. total: of what top-p is a
+/* How many of the likeliest n are left, -1 where the rest of the row could change that. is_all: n is the whole row. total: of what top-p is a
  * share of, to within `error` of it. */
 static int64_t count_left(const apr_sampler *s, const struct apr_candidate *candidates, int64_t n, bool is_all, double total, double error)
 {

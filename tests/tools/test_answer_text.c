@@ -56,7 +56,7 @@ static void stops_end_a_text_wherever_it_is_cut(void **state)
     }
 }
 
-/* Every prefix that is shown ends between characters; at the end all bytes have come, also those that are no character. */
+/* Every prefix that is shown ends between characters; at the end all bytes have come, also those that begin no character. */
 static void characters_are_shown_whole(void **state)
 {
     static const char text[] = "a\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 z\xff\x80\x80 \xe2\x82";

@@ -72,6 +72,40 @@ const char *apr_answer_text_show(apr_answer_text *t, bool is_last, size_t *n)
     return shown;
 }
 
+/* Bytes of the character that begins here; 0: none does. */
+static size_t character_bytes(const char *text, size_t n_bytes)
+{
+    const unsigned char *const b = (const unsigned char *)text;
+    const size_t n = b[0] < 0x80 ? 1 : b[0] < 0xc2 ? 0 : b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : b[0] < 0xf5 ? 4 : 0;
+
+    if (n == 0 || n > n_bytes || b[0] == 0) return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((b[i] & 0xc0) != 0x80) return 0;
+    const bool is_overlong = (b[0] == 0xe0 && b[1] < 0xa0) || (b[0] == 0xf0 && b[1] < 0x90);
+    const bool is_surrogate = b[0] == 0xed && b[1] > 0x9f, is_beyond = b[0] == 0xf4 && b[1] > 0x8f;
+    return is_overlong || is_surrogate || is_beyond ? 0 : n;
+}
+
+size_t apr_valid_text(char *dst, const char *bytes, size_t n_bytes)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < n_bytes;) {
+        const size_t length = character_bytes(bytes + i, n_bytes - i);
+        memcpy(dst + n, length > 0 ? bytes + i : "\xef\xbf\xbd", length > 0 ? length : 3);
+        n += length > 0 ? length : 3;
+        i += length > 0 ? length : 1;
+    }
+    return n;
+}
+
+size_t apr_first_invalid(const char *bytes, size_t n_bytes)
+{
+    size_t i = 0, length;
+    while (i < n_bytes && (length = character_bytes(bytes + i, n_bytes - i)) > 0) i += length;
+    return i;
+}
+
 void apr_answer_text_close(apr_answer_text *t)
 {
     free(t->bytes);

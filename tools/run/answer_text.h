@@ -27,4 +27,11 @@ void apr_answer_text_close(apr_answer_text *text);
 /* The first byte of the first stop text in bytes[from, n), or n. A stop text may begin up to its own length before `from`. */
 size_t apr_find_stop_text(const char *const *stops, size_t n_stops, const char *bytes, size_t from, size_t n);
 
+/* n bytes as UTF-8: each byte that belongs to no character, and each NUL, becomes U+FFFD. dst holds APR_VALID_TEXT_GROWTH times as many.
+ * Returns how many. */
+enum { APR_VALID_TEXT_GROWTH = 3 };
+size_t apr_valid_text(char *dst, const char *bytes, size_t n_bytes);
+/* The first byte that would become one; n_bytes: none. */
+size_t apr_first_invalid(const char *bytes, size_t n_bytes);
+
 #endif
