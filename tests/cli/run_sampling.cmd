@@ -12,4 +12,7 @@ text() { tr -d '\n' <"$1" | sed 's/.*"text":"\([^"]*\)".*/\1/'; }
 aprrun batch data/tiny-qwen2 line.jsonl -o - -q >batch.json
 echo '{"prompt":"And the"}' | aprrun batch data/tiny-qwen2 - -n 24 $chain -o - -q >options.json
 [ "$(text one.json)" = "$(text batch.json)" ] && [ "$(text one.json)" = "$(text options.json)" ] && echo batches choose alike
+sed 's/^{/{"custom_id":"a","body":{/; s/$/}/; s/repeat_penalty/repetition_penalty/; s/repeat_last/repeat_last_n/' line.jsonl >openai.jsonl
+aprrun batch data/tiny-qwen2 openai.jsonl -o - -q >answer.json
+[ "$(text one.json)" = "$(text answer.json)" ] && echo and in the shape of OpenAI
 run --repeat-penalty 1.5 | cmp -s - greedy || echo a penalty changes the answer

@@ -21,6 +21,10 @@ static void read_request(const apr_line *line)
         claim((r.prompt != NULL) != (r.messages != NULL));
         claim(r.max_tokens >= 1 && r.sampling.temperature >= 0.0f && r.sampling.temperature <= 100.0f);
         claim(r.sampling.top_p >= 0.0f && r.sampling.top_p <= 1.0f && r.n_stops <= APR_BATCH_MOST_STOPS);
+        claim(r.sampling.top_k >= 0 && r.sampling.min_p >= 0.0f && r.sampling.min_p <= 1.0f && r.sampling.repeat_last >= -1);
+        claim(r.sampling.repeat_penalty >= 0.0f && r.sampling.repeat_penalty <= 100.0f);
+        claim(r.sampling.presence_penalty >= -100.0f && r.sampling.presence_penalty <= 100.0f);
+        claim(r.sampling.frequency_penalty >= -100.0f && r.sampling.frequency_penalty <= 100.0f);
         for (size_t i = 0; i < r.n_stops; i++) claim(r.stops[i][0] != '\0');
     }
     apr_batch_request_close(&r);

@@ -25,7 +25,7 @@ apr_status apr_chat_ask(apr_chat *chat, const char *text, size_t n_bytes, apr_er
 /* Answers the last question again. */
 apr_status apr_chat_retry(apr_chat *chat, apr_error *err);
 /* A line of the program to the user, on stderr. */
-void apr_chat_note(const apr_chat *chat, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void apr_chat_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same of what could not be done; with --json an object on stdout. */
 void apr_chat_refuse(apr_chat *chat, const apr_error *why);
 

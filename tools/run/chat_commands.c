@@ -19,7 +19,8 @@ static apr_status clear(apr_chat *chat, char *argument, apr_error *err)
 {
     (void)argument, (void)err;
     apr_messages_clear(&chat->messages);
-    apr_chat_note(chat, "the conversation begins again%s", apr_messages_system(&chat->messages) != NULL ? " after the system message" : "");
+    chat->n_tries = 0;
+    apr_chat_note("the conversation begins again%s", apr_messages_system(&chat->messages) != NULL ? " after the system message" : "");
     return APR_OK;
 }
 
@@ -30,7 +31,7 @@ static apr_status set_system(apr_chat *chat, char *argument, apr_error *err)
     const char *const system = apr_messages_system(&chat->messages);
 
     if (*argument == '\0') {
-        apr_chat_note(chat, "%s", system != NULL ? system : "there is none; /system TEXT sets it");
+        apr_chat_note("%s", system != NULL ? system : "there is none; /system TEXT sets it");
         return APR_OK;
     }
     if (strcmp(argument, "\"\"") == 0) argument = "";
@@ -38,7 +39,7 @@ static apr_status set_system(apr_chat *chat, char *argument, apr_error *err)
         apr_chat_refuse(chat, &why);
         return APR_OK;
     }
-    apr_chat_note(chat, *argument != '\0' ? "the system message is set" : "the system message is taken out");
+    apr_chat_note(*argument != '\0' ? "the system message is set" : "the system message is taken out");
     return APR_OK;
 }
 
@@ -47,7 +48,8 @@ static apr_status undo(apr_chat *chat, char *argument, apr_error *err)
     (void)argument, (void)err;
     if (!apr_messages_undo(&chat->messages)) return refuse(chat, APR_E_USAGE, "there is nothing to take back");
     const int n = apr_messages_count_turns(&chat->messages);
-    apr_chat_note(chat, "taken back; %d question%s left", n, n == 1 ? " is" : "s are");
+    chat->n_tries = 0;
+    apr_chat_note("taken back; %d question%s left", n, n == 1 ? " is" : "s are");
     return APR_OK;
 }
 
@@ -65,7 +67,7 @@ static apr_status save(apr_chat *chat, char *argument, apr_error *err)
     (void)err;
     if (*argument == '\0') return refuse(chat, APR_E_USAGE, "/save needs a file: /save FILE");
     if (apr_messages_save(&chat->messages, argument, &why) != APR_OK) apr_chat_refuse(chat, &why);
-    else apr_chat_note(chat, "saved as %s", apr_printable(argument));
+    else apr_chat_note("saved as %s", apr_printable(argument));
     return APR_OK;
 }
 
@@ -81,7 +83,7 @@ static apr_status load(apr_chat *chat, char *argument, apr_error *err)
     }
     const int n = apr_messages_count_turns(&chat->messages);
     chat->n_tries = 0;
-    apr_chat_note(chat, "loaded %d question%s%s", n, n == 1 ? "" : "s",
+    apr_chat_note("loaded %d question%s%s", n, n == 1 ? "" : "s",
                   apr_messages_ends_with_question(&chat->messages) ? "; /retry answers the last one" : "");
     return APR_OK;
 }
@@ -96,14 +98,14 @@ static apr_status stats(apr_chat *chat, char *argument, apr_error *err)
 
     (void)argument, (void)err;
     if (chat->n_answers == 0) {
-        apr_chat_note(chat, "nothing has been answered yet");
+        apr_chat_note("nothing has been answered yet");
         return APR_OK;
     }
-    apr_chat_note(chat, "last answer: %lld tokens kept, %lld read (%.1f/s), %lld written (%.1f/s)", (long long)t->n_kept, (long long)n_read,
+    apr_chat_note("last answer: %lld tokens kept, %lld read (%.1f/s), %lld written (%.1f/s)", (long long)t->n_kept, (long long)n_read,
                   per_second(n_read, t->read_seconds), (long long)t->n_generated, per_second(t->n_generated, t->write_seconds));
-    apr_chat_note(chat, "all %lld: %lld tokens kept, %lld read, %lld written", (long long)chat->n_answers, (long long)chat->n_kept,
+    apr_chat_note("all %lld: %lld tokens kept, %lld read, %lld written", (long long)chat->n_answers, (long long)chat->n_kept,
                   (long long)chat->n_read, (long long)chat->n_written);
-    apr_chat_note(chat, "context: %lld of %s tokens", (long long)apr_session_position(chat->running.session),
+    apr_chat_note("context: %lld of %s tokens", (long long)apr_session_position(chat->running.session),
                   apr_count_text(of, apr_session_plan(chat->running.session)->n_ctx));
     return APR_OK;
 }
@@ -135,11 +137,11 @@ static void show_settings(const apr_chat *chat)
 {
     for (const apr_option *o = settable; o->name != NULL; o++) {
         const char *const field = (const char *)&chat->settings + o->offset;
-        if (o->kind == APR_OPTION_INT) apr_chat_note(chat, "%-18s %lld", o->name, (long long)*(const int64_t *)field);
-        if (o->kind == APR_OPTION_REAL) apr_chat_note(chat, "%-18s %g", o->name, *(const double *)field);
+        if (o->kind == APR_OPTION_INT) apr_chat_note("%-18s %lld", o->name, (long long)*(const int64_t *)field);
+        if (o->kind == APR_OPTION_REAL) apr_chat_note("%-18s %g", o->name, *(const double *)field);
     }
     for (size_t i = 0; i < chat->settings.sampling.stop.n_items; i++)
-        apr_chat_note(chat, "%-18s %s", "stop", apr_printable(chat->settings.sampling.stop.items[i]));
+        apr_chat_note("%-18s %s", "stop", apr_printable(chat->settings.sampling.stop.items[i]));
 }
 
 static apr_status set(apr_chat *chat, char *argument, apr_error *err)
@@ -168,7 +170,7 @@ static apr_status set(apr_chat *chat, char *argument, apr_error *err)
     }
     if (o->kind == APR_OPTION_INT) *(int64_t *)((char *)&chat->settings + o->offset) = integer;
     else *(double *)((char *)&chat->settings + o->offset) = real;
-    apr_chat_note(chat, "%s is %.12g", o->name, real);
+    apr_chat_note("%s is %.12g", o->name, real);
     return APR_OK;
 }
 
@@ -202,13 +204,12 @@ enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static apr_status help(apr_chat *chat, char *argument, apr_error *err)
 {
-    (void)argument, (void)err;
+    (void)chat, (void)argument, (void)err;
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (commands[i].says != NULL)
-            apr_chat_note(chat, "/%s %-*s %s", commands[i].name, 17 - (int)strlen(commands[i].name), commands[i].argument,
-                          commands[i].says);
-    apr_chat_note(chat, "%-19s %s", "\"\"\"", "begins and ends a text of several lines; a backslash at the end of a line goes on");
-    apr_chat_note(chat, "%-19s %s", "Ctrl-C", "stops an answer; twice it ends the program");
+            apr_chat_note("/%s %-*s %s", commands[i].name, 17 - (int)strlen(commands[i].name), commands[i].argument, commands[i].says);
+    apr_chat_note("%-19s %s", "\"\"\"", "begins and ends a text of several lines; a backslash at the end of a line goes on");
+    apr_chat_note("%-19s %s", "Ctrl-C", "stops an answer; twice it ends the program");
     return APR_OK;
 }
 

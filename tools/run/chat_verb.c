@@ -66,11 +66,10 @@ static void let_interrupts_go(void)
 
 /* --- what is said to the user --- */
 
-void apr_chat_note(const apr_chat *chat, const char *format, ...)
+void apr_chat_note(const char *format, ...)
 {
     va_list args;
 
-    if (chat->call->quiet && !chat->is_terminal) return;
     fflush(stdout);
     va_start(args, format);
     vfprintf(stderr, format, args);
@@ -134,35 +133,42 @@ static void print_turn(const apr_chat *chat, const apr_chat_turn *t)
 
 /* --- a turn --- */
 
-/* *done: the answer is part of the conversation. Else it could not be made, which was said. */
-static apr_status answer(apr_chat *chat, bool *done, apr_error *err)
+static apr_status take_answer(apr_chat *chat, const apr_chat_turn *t, apr_error *err)
 {
-    apr_chat_turn *const t = &chat->last;
-    apr_error own = {0};
+    apr_error full = {0};
 
-    *done = false;
-    apr_chat_turn_close(t);
-    chat->session.before = chat->is_terminal || chat->call->answer->json || chat->n_answers == 0 ? NULL : "\n";
-    const apr_status status = apr_chat_answer(&chat->session, &chat->messages, &chat->settings, chat->n_tries, t, &own);
-    const bool was_stopped = is_stopped();
-    wants_stop = 0;
-    if (status == APR_E_MEMORY || status == APR_E_DEVICE || status == APR_E_IO) return apr_fail(err, status, "%s", own.text);
-    if (status == APR_OK && t->n_generated == 0 && was_stopped) apr_fail(&own, APR_E_NO, "stopped before the answer began");
-    if (own.status != APR_OK) {
-        apr_chat_refuse(chat, &own);
-        return APR_OK;
-    }
     chat->n_answers++;
     chat->n_kept += t->n_kept;
     chat->n_read += t->n_prompt - t->n_kept;
     chat->n_written += t->n_generated;
     APR_TRY(apr_messages_add(&chat->messages, "assistant", t->text, t->n_text, err));
-    *done = true;
     print_turn(chat, t);
-    if (t->finish == APR_FINISH_CONTEXT) {
-        apr_chat_fail_full(&chat->session, &own);
-        apr_chat_note(chat, "%s", own.text);
+    if (t->finish != APR_FINISH_CONTEXT) return APR_OK;
+    apr_chat_fail_full(&chat->session, &full);
+    apr_chat_note("%s", full.text);
+    return APR_OK;
+}
+
+/* *done: the answer is part of the conversation. Else it could not be made, which was said. */
+static apr_status answer(apr_chat *chat, bool *done, apr_error *err)
+{
+    apr_chat_turn t = {0};
+    apr_error own = {0};
+
+    *done = false;
+    chat->session.before = chat->is_terminal || chat->call->answer->json || chat->n_answers == 0 ? NULL : "\n";
+    apr_status status = apr_chat_answer(&chat->session, &chat->messages, &chat->settings, chat->n_tries, &t, &own);
+    if (status == APR_OK && t.n_generated == 0 && is_stopped()) status = apr_fail(&own, APR_E_NO, "stopped before the answer began");
+    wants_stop = 0;
+    if (status == APR_OK) {
+        apr_chat_turn_close(&chat->last);
+        chat->last = t;
+        *done = true;
+        return take_answer(chat, &chat->last, err);
     }
+    apr_chat_turn_close(&t);
+    if (status == APR_E_MEMORY || status == APR_E_DEVICE || status == APR_E_IO) return apr_fail(err, status, "%s", own.text);
+    apr_chat_refuse(chat, &own);
     return APR_OK;
 }
 
@@ -182,7 +188,7 @@ apr_status apr_chat_ask(apr_chat *chat, const char *text, size_t n_bytes, apr_er
     APR_TRY(answer(chat, &done, err));
     if (done) return APR_OK;
     apr_messages_undo(&chat->messages);
-    apr_chat_note(chat, "the last message is not part of the conversation");
+    apr_chat_note("the last message is not part of the conversation");
     return APR_OK;
 }
 
@@ -223,7 +229,7 @@ static apr_status talk(apr_chat *chat, apr_error *err)
         APR_TRY(apr_chat_input_read(&chat->input, &what, err));
         if (what == APR_CHAT_STOPPED) {
             wants_stop = 0;
-            apr_chat_note(chat, "\nCtrl-C again ends; so do Ctrl-D and /bye");
+            apr_chat_note("\nCtrl-C again ends; so do Ctrl-D and /bye");
         } else if (what == APR_CHAT_END) {
             if (chat->is_terminal) fputc('\n', chat->input.prompts);
             break;
@@ -259,10 +265,10 @@ static void greet(const apr_chat *chat)
     char context[APR_SMALL_TEXT];
 
     if (!chat->is_terminal || chat->call->quiet) return;
-    apr_chat_note(chat, "%s on %s, context %s; /help lists the commands, Ctrl-D ends", apr_printable(chat->call->operands[0]),
+    apr_chat_note("%s on %s, context %s; /help lists the commands, Ctrl-D ends", apr_printable(chat->call->operands[0]),
                   apr_session_backend_name(chat->running.session), apr_count_text(context, apr_session_plan(chat->running.session)->n_ctx));
     if (n > 0)
-        apr_chat_note(chat, "%d question%s loaded%s", n, n == 1 ? " is" : "s are",
+        apr_chat_note("%d question%s loaded%s", n, n == 1 ? " is" : "s are",
                       apr_messages_ends_with_question(&chat->messages) ? "; /retry answers the last one" : "");
 }
 
