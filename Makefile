@@ -94,6 +94,7 @@ unit:
 cli:
 	@$(MAKE) $(build) $(TOOLS) $(MAKERS)
 	@tests/run_cli.sh $B
+	@tests/habits.sh $B
 	@tests/files.sh $B
 	@tests/resume.sh $B
 fuzz-replay:

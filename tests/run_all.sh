@@ -16,6 +16,7 @@ part() {
 
 part "$here/run_units.sh" "$2"
 part "$here/run_cli.sh" "$1"
+part "$here/habits.sh" "$1"
 if [ $signals -eq 1 ]; then
     part "$here/files.sh" "$1"
     part "$here/resume.sh" "$1"
