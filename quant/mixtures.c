@@ -19,6 +19,8 @@
     X("q4_k_s", APR_Q4_K, APR_Q4_K, APR_Q6_K, APR_Q5_K, FIRST_FOUR, FIRST_EIGHTH, 14, "q4_k with the first V and down in q5_k")    \
     X("q4_k_m", APR_Q4_K, APR_Q4_K, APR_Q6_K, APR_Q6_K, EIGHTHS, EIGHTHS, 15, "q4_k with half of V and down in q6_k")              \
     X("q5_0", APR_Q5_0, APR_Q5_0, APR_Q6_K, KEEP, NONE, NONE, 8, "5.5 bits, plain blocks of 32, head in q6_k")                     \
+    X("q5_1", APR_Q5_1, APR_Q5_1, APR_Q6_K, KEEP, NONE, NONE, 9, "6 bits, blocks of 32 with a minimum, head in q6_k")              \
+    X("q4_1", APR_Q4_1, APR_Q4_1, APR_Q6_K, KEEP, NONE, NONE, 3, "5 bits, blocks of 32 with a minimum, head in q6_k")              \
     X("q4_0", APR_Q4_0, APR_Q4_0, APR_Q6_K, KEEP, NONE, NONE, 2, "4.5 bits, plain blocks of 32, head in q6_k")                     \
     X("mxfp4", APR_MXFP4, APR_Q8_0, APR_Q8_0, KEEP, NONE, NONE, 38, "4.25 bits: OCP microscaling FP4; embedding and head in q8_0") \
     X("fp8", APR_F8_E4M3, KEEP, KEEP, KEEP, NONE, NONE, -1, "FP8 E4M3 with a scale for each row; embedding and head kept")

@@ -72,23 +72,35 @@ static apr_status compile_overrides(chooser *c, apr_recipe *recipe, apr_error *e
 {
     const size_t n = c->options->n_overrides;
     c->patterns = apr_arena_array(&recipe->arena, n + 1, sizeof *c->patterns);
-    if (c->patterns == NULL) return apr_no_memory(err, "the --tensor patterns");
+    recipe->uses = apr_arena_array(&recipe->arena, n + 1, sizeof *recipe->uses);
+    if (c->patterns == NULL || recipe->uses == NULL) return apr_no_memory(err, "the --tensor patterns");
     for (size_t i = 0; i < n; i++)
         APR_TRY(apr_pattern_compile(&c->patterns[i], "--tensor", c->options->overrides[i].regex, APR_PATTERN_OF_USER, &recipe->arena, err));
     return APR_OK;
 }
 
-/* The first --tensor whose expression is found in the canonical name or in the origin's; NULL when none is. */
-static apr_status find_override(const chooser *c, const apr_tensor *tensor, const apr_recipe_override **override, apr_error *err)
+static apr_status matches(const chooser *c, size_t override, const apr_tensor *tensor, bool *found, apr_error *err)
 {
     const char *const names[] = {tensor->name, tensor->origin_name};
-    bool found = false;
 
+    *found = false;
+    for (size_t j = 0; j < 2 && !*found; j++)
+        if (names[j] != NULL) APR_TRY(apr_pattern_find(c->patterns[override], names[j], found, err));
+    return APR_OK;
+}
+
+/* The first --tensor whose expression is found in the canonical name or in the origin's; NULL when none is. */
+static apr_status find_override(const chooser *c, apr_recipe *recipe, const apr_tensor *tensor, const apr_recipe_override **override,
+                                apr_error *err)
+{
     *override = NULL;
-    for (size_t i = 0; i < c->options->n_overrides && !found; i++) {
-        for (size_t j = 0; j < 2 && !found; j++)
-            if (names[j] != NULL) APR_TRY(apr_pattern_find(c->patterns[i], names[j], &found, err));
-        if (found) *override = &c->options->overrides[i];
+    for (size_t i = 0; i < c->options->n_overrides; i++) {
+        const bool is_known = *override != NULL && recipe->uses[i].n_used + recipe->uses[i].n_hidden > 0;
+        bool found = false;
+        if (!is_known) APR_TRY(matches(c, i, tensor, &found, err)); /* whether a rule is hidden needs to be seen once */
+        if (found && *override == NULL) recipe->uses[i].n_used++;
+        else if (found) recipe->uses[i].n_hidden++;
+        if (found && *override == NULL) *override = &c->options->overrides[i];
     }
     return APR_OK;
 }
@@ -274,7 +286,7 @@ static apr_status choose(const chooser *c, apr_recipe *recipe, apr_recipe_line *
     const apr_recipe_override *override;
     const bool carried = !apr_can_decode(line->tensor->dtype) || !apr_dtype_is_weights(line->tensor->dtype);
 
-    APR_TRY(find_override(c, line->tensor, &override, err));
+    APR_TRY(find_override(c, recipe, line->tensor, &override, err));
     if (c->is_scales[line->tensor - c->model->tensors]) override = NULL; /* a pattern that finds a weight finds its scales' name, too */
     line->purpose = found.purpose;
     want(line, APR_DTYPE_COUNT, "kept");
@@ -404,7 +416,7 @@ apr_status apr_recipe_make(apr_recipe *recipe, const apr_model *model, const apr
     if (options->mixture != NULL) {
         c.mixture = apr_mixture_find(options->mixture);
         if (c.mixture == NULL)
-            return apr_fail(err, APR_E_USAGE, "'%s' is no type aprquant can write; see aprquant --help for the list", options->mixture);
+            return apr_fail(err, APR_E_USAGE, "aprquant cannot write '%s' ('aprquant --list' shows the types)", options->mixture);
         recipe->mixture = c.mixture->name;
         recipe->file_type = c.mixture->file_type;
     }

@@ -20,7 +20,13 @@ typedef struct apr_recipe_line {
     const char *reason; /* one phrase, always there */
 } apr_recipe_line;
 
+/* What an override did. */
+typedef struct apr_override_use {
+    size_t n_used, n_hidden; /* tensors that it decided; that it matches too, but an earlier one decided */
+} apr_override_use;
+
 typedef struct apr_recipe {
+    apr_override_use *uses; /* [n_overrides] of the options */
     apr_recipe_line *lines; /* one a tensor, in the model's order; all scales of FP8 weights that are re-encoded are left out */
     size_t n_lines;
     uint64_t n_bytes; /* of all tensors as they will be, FP8 scales included, padding not */

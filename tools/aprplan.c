@@ -6,6 +6,7 @@
 #include "runtime/plan/plans.h"
 #include "runtime/program/admission.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/config_folder.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
 #include "tools/device/places.h"
@@ -53,6 +54,15 @@ static const apr_option options[] = {
     {0},
 };
 
+static bool has_gpu(const apr_call *call) { return !((const plan_options *)call->options)->host; }
+
+static const apr_need needs[] = {
+    {"stack", "a GPU", has_gpu},
+    {"direct", "a GPU", has_gpu},
+    {"gpu", "a GPU (--host plans for none)", has_gpu},
+    {0},
+};
+
 static const char *const examples[] = {
     "aprplan --gpu rtx5090 --ctx 32768 model.apr",
     "aprplan --vram 32G --dtype mxfp4 --kv q8_0 config.json     # before the download",
@@ -68,6 +78,7 @@ typedef struct question {
     const plan_options *asked;
     const apr_gpu *gpu;
     bool is_whole;           /* all of the tensors are there, not a header alone */
+    bool is_config_alone;    /* of a folder that has no weights */
     bool is_guess;           /* --vram without --gpu: the GPU of that size stands in */
     apr_model source, model; /* model: its canonical view, or a skeleton when there is only a config.json */
     apr_model skeleton;      /* for types of one's own where the weights are in a layout that is not read; else empty */
@@ -304,17 +315,15 @@ static apr_status plan_text(const question *q, const char *path, const apr_plans
     const apr_plan *const plan = plans->plans;
     char types[256], cost[256];
 
-    printf("%s: %s, %s, context %lld, batch %lld, %lld sequence%s, %s keys and values\n\n", apr_printable(path),
-           apr_printable(q->program.architecture), types_text(q, types, sizeof types), (long long)plan->n_ctx, (long long)plan->n_batch,
-           (long long)plan->n_sequences, plan->n_sequences == 1 ? "" : "s", apr_dtypes[plan->kv_dtype].name);
+    printf("%s%s: %s, %s, context %lld, batch %lld, %lld sequence%s, %s keys and values\n\n", apr_printable(path),
+           q->is_config_alone ? " (the folder has no weights)" : "", apr_printable(q->program.architecture),
+           types_text(q, types, sizeof types), (long long)plan->n_ctx, (long long)plan->n_batch, (long long)plan->n_sequences,
+           plan->n_sequences == 1 ? "" : "s", apr_dtypes[plan->kv_dtype].name);
     for (int i = 0; i < plans->partition.n_places; i++) {
         print_heading(q, plans, i);
         APR_TRY(apr_plan_table(&plans->plans[i], err));
         if (plans->partition.n_places > 1) apr_plan_verdict(&plans->plans[i]);
     }
-    if (plan->own_ctx > 0 && plan->n_ctx > plan->own_ctx)
-        printf("\n  WARNING: a context of %lld is beyond the %lld positions that the model was made for\n", (long long)plan->n_ctx,
-               (long long)plan->own_ctx);
     if (!q->is_whole) printf("\n  the file ends before its last tensor does: the plan is of what its header says\n");
     if (is_multimodal(q)) printf("\n  the plan is of the text part alone: towers for images or sound are not counted\n");
     if (q->is_guess) printf("\n  the context is that of %s, a card of about that size; name yours with --gpu\n", q->gpu->label);
@@ -545,15 +554,19 @@ static void answer_json(const question *q, apr_json_text *json, const apr_plans 
 
 static apr_status answer(question *q, const apr_call *call, apr_error *err)
 {
-    const char *const path = call->operands[0];
+    char text[4096];
+    const char *const config = apr_config_alone(call->operands[0], text, sizeof text);
+    const char *const path = config != NULL ? config : call->operands[0];
     apr_plans plans;
 
     APR_TRY(choose_device(q, err));
+    q->is_config_alone = config != NULL;
     APR_TRY(open_question(q, path, err));
     APR_TRY(make_plans(q, q->asked->dtype, q->asked->direct, &plans, err));
     apr_status status = APR_OK;
     if (call->answer->json) answer_json(q, &call->answer->body, &plans);
     else status = plan_text(q, path, &plans, err);
+    if (status == APR_OK) apr_plan_warn_of_context(plans.plans);
     if (status == APR_OK && !apr_plans_fit(&plans)) {
         status = advise(q, call, &plans, err);
         if (status == APR_OK) status = APR_E_NO;
@@ -592,6 +605,7 @@ int main(int argc, char **argv)
          .options_bytes = sizeof(plan_options),
          .examples = examples,
          .run = run,
+         .needs = needs,
          .summary = "every byte a run will allocate, and whether it fits: exit 0 it does, 1 it does not"},
         {0},
     };

@@ -130,6 +130,22 @@ static apr_status check_method(const quant_options *o, apr_error *err)
     return APR_OK;
 }
 
+static bool has_feedback(const apr_call *call) { return ((const quant_options *)call->options)->method == METHOD_LDLQ; }
+static bool has_target(const apr_call *call) { return apr_allocate_is_asked(&((const quant_options *)call->options)->allocate); }
+static bool reads_a_text(const apr_call *call) { return has_feedback(call) || has_target(call); }
+
+static const apr_need needs[] = {
+    {"window", "--method ldlq or a target (--target-bpw and its like)", reads_a_text},
+    {"tokens", "--method ldlq", has_feedback},
+    {"calibration-memory", "--method ldlq", has_feedback},
+    {"damping", "--method ldlq", has_feedback},
+    {"rounds", "--method ldlq", has_feedback},
+    {"target-tokens", "--target-bpw, --target-size or --target-kld", has_target},
+    {"max-shard", "a folder for OUT", apr_writes_a_folder},
+    {"gpu", "--device cuda or auto", apr_encodes_on_a_gpu},
+    {0},
+};
+
 /* text: one option, for whatever reads it; NULL: none was given. */
 static apr_status quantize(const apr_call *call, const apr_text *text, apr_arena *arena, apr_error *err)
 {
@@ -185,6 +201,7 @@ int main(int argc, char **argv)
          .options_bytes = sizeof(quant_options),
          .examples = examples,
          .run = run,
+         .needs = needs,
          .summary = "quantize or dequantize a model: GGUF, safetensors or APR in, any of them out"},
         {0},
     };

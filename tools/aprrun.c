@@ -5,6 +5,7 @@
 #include "tools/cli/prompt.h"
 #include "tools/cli/text.h"
 #include "tools/conv/begin_token.h"
+#include "tools/plan/plan_lines.h"
 #include "tools/run/answer_stream.h"
 #include "tools/run/batch_verb.h"
 #include "tools/run/bench_verb.h"
@@ -37,7 +38,8 @@ static const apr_option generate_table[] = {
     {"file", 'f', APR_OPTION_STRING, "FILE", NULL, "the prompt from a file or a pipe; - reads stdin", APR_TO(generate_options, file)},
     {"prompt-file", 0, APR_OPTION_STRING, "FILE", NULL, "the same as --file", APR_TO(generate_options, file)},
     {"chat", 0, APR_OPTION_FLAG, NULL, NULL, "as a user's message, in the model's own chat template", APR_TO(generate_options, chat)},
-    {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message before it (with --chat)", APR_TO(generate_options, system)},
+    {"system", 0, APR_OPTION_STRING, "TEXT", NULL, "a system message before it; with --chat, which it implies",
+     APR_TO(generate_options, system)},
     {"interactive", 'i', APR_OPTION_FLAG, NULL, NULL, "a conversation, as aprrun chat; so is a terminal without a prompt",
      APR_TO(generate_options, interactive)},
     {"no-bos", 0, APR_OPTION_FLAG, NULL, NULL, "do not put the begin token in front, even if the model asks for it",
@@ -66,6 +68,16 @@ static const char *const generate_examples[] = {
     NULL,
 };
 
+/* A system message has no place but in a template. */
+static bool is_chat(const generate_options *o) { return o->chat || o->system != NULL; }
+
+static bool runs_on_a_gpu(const apr_call *call) { return apr_device_is_gpu(&((const generate_options *)call->options)->run.where); }
+static bool is_plain_prompt(const apr_call *call) { return !is_chat(call->options); }
+
+static const apr_need generate_needs[] = {{"no-bos", "a prompt outside a chat template, which writes its own begin token", is_plain_prompt},
+                                          APR_DEVICE_NEEDS(runs_on_a_gpu),
+                                          {0}};
+
 static void ids_json(apr_json_text *json, const char *key, const int32_t *ids, size_t n)
 {
     apr_json_open(json, key, '[');
@@ -89,6 +101,7 @@ static apr_status answer_generated(const apr_call *call, const apr_running *r, c
         apr_json_string(json, "text", text, apr_find_stop_text(s->text.stops, s->text.n_stops, text, 0, n));
         free(text);
         apr_json_string(json, "finish", finish, strlen(finish));
+        if (apr_plan_is_beyond_model(apr_session_plan(r->session))) apr_json_bool(json, "ctx_beyond_model", true);
         ids_json(json, "prompt_ids", prompt, (size_t)g->n_prompt);
         ids_json(json, "ids", s->ids, s->n_ids);
         apr_json_real(json, "prompt_tokens_per_second", (double)g->n_prompt / g->prompt_seconds);
@@ -117,7 +130,7 @@ static apr_status encode_prompt(const apr_running *r, const generate_options *o,
     char *rendered = NULL;
     size_t n = 0;
 
-    if (!o->chat) return apr_subject_encode(&subject, prompt->bytes, prompt->n_bytes, !o->no_bos, ids, n_ids, err);
+    if (!is_chat(o)) return apr_subject_encode(&subject, prompt->bytes, prompt->n_bytes, !o->no_bos, ids, n_ids, err);
     if (strlen(prompt->bytes) != prompt->n_bytes)
         return apr_fail(err, APR_E_UNSUPPORTED, "the prompt has a NUL at byte %zu, which no chat template takes", strlen(prompt->bytes));
     if (r->model.vocab.chat_template == NULL)
@@ -138,8 +151,8 @@ static apr_status generate_with(apr_running *r, const apr_call *call, const prom
                            .is_terminal = isatty(STDOUT_FILENO),
                            .text = {.stops = o->sampling.stop.items, .n_stops = o->sampling.stop.n_items}};
     const apr_generate_options options = {.max_tokens = o->n > 0 ? o->n : 256,
-                                          .stop_ids = o->chat ? r->chat.ids : r->model.vocab.stop_ids,
-                                          .n_stop_ids = o->chat ? r->chat.n : r->model.vocab.n_stop_ids,
+                                          .stop_ids = is_chat(o) ? r->chat.ids : r->model.vocab.stop_ids,
+                                          .n_stop_ids = is_chat(o) ? r->chat.n : r->model.vocab.n_stop_ids,
                                           .on_token = apr_answer_stream_take,
                                           .user = &s};
     apr_generation generation;
@@ -148,8 +161,8 @@ static apr_status generate_with(apr_running *r, const apr_call *call, const prom
     size_t n_prompt = 0;
 
     apr_status status = encode_prompt(r, o, text, &prompt, &n_prompt, err);
-    if (status == APR_OK && o->chat && !call->quiet) apr_say_turn_end(r, stderr);
-    if (status == APR_OK && !o->chat && !o->no_bos && !call->quiet) apr_say_two_begins(r, prompt, n_prompt, stderr);
+    if (status == APR_OK && is_chat(o) && !call->quiet) apr_say_turn_end(r, stderr);
+    if (status == APR_OK && !is_chat(o) && !o->no_bos && !call->quiet) apr_say_two_begins(r, prompt, n_prompt, stderr);
     if (status == APR_OK) status = apr_sampler_open(&sampler, apr_session_program(r->session)->vocab_size, &sampling, err);
     if (status == APR_OK) status = apr_generate(r->session, &sampler, prompt, n_prompt, &options, &generation, err);
     if (status == APR_OK && s.failed) status = apr_no_memory(err, "the text");
@@ -312,6 +325,7 @@ int main(int argc, char **argv)
          .options_bytes = sizeof(generate_options),
          .examples = generate_examples,
          .run = run_generate,
+         .needs = generate_needs,
          .summary = "text from a prompt"},
         {0},
     };

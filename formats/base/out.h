@@ -7,7 +7,8 @@
  *
  * A target is refused before any work begins: one that is an input (by whatever name), a folder that holds an input, a name
  * that would join the files of an input checkpoint, another output of this run, a symbolic link, a device, anything but a
- * regular file (or a folder, for a folder). Without `overwrite` it must not exist, neither now (APR_E_IO) nor at the end.
+ * regular file (or a folder, for a folder). Without `overwrite` it must not exist, neither now (APR_E_IO) nor at the end; a folder may
+ * exist while it is empty.
  *
  * A replaced file keeps its mode and, where that is allowed, its owner. A new one has what the umask leaves, and is never
  * more open than the inputs of this moment. Nothing takes its final name when an input has changed meanwhile.

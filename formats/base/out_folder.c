@@ -290,7 +290,9 @@ static apr_status take_final_name(apr_folder *folder, apr_error *err)
     apr_status status = APR_OK;
 
     APR_TRY(apr_target_recheck(t, err));
-    const int error = rename_new(folder);
+    int error = rename_new(folder);
+    if (error == EEXIST && t->is_empty && !t->overwrite) /* renaming takes the place of an empty folder in one step, and of no other */
+        error = renameat(folder->home, folder->temporary, t->folder, t->name) == 0 ? 0 : errno == ENOTEMPTY ? EEXIST : errno;
     if (error == EEXIST && t->overwrite) status = replace(folder, err);
     else if (error == EEXIST) status = apr_fail(err, APR_E_IO, "%s: exists by now, made by another program; it is kept", t->path);
     else if (error != 0) status = apr_fail(err, APR_E_IO, "%s: cannot complete: %s", t->path, strerror(error));

@@ -18,6 +18,7 @@ struct apr_target {
     struct stat folder_st;
     char name[APR_NAME_BYTES];
     bool is_folder, overwrite, exists;
+    bool is_empty;    /* a folder that exists with nothing in it: it may be filled */
     const char *mark; /* of apr_replace_rule */
     struct stat old;  /* when it exists */
     apr_target *next; /* of those that are open */

@@ -4,6 +4,7 @@
 #include "formats/base/map.h"
 #include "formats/base/out_internal.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -147,10 +148,25 @@ static const char *kind_of(mode_t mode)
                             : "a device";
 }
 
+/* A folder that exists and has nothing in it. */
+static bool is_empty_folder(const apr_target *target)
+{
+    const int fd = openat(target->folder, target->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *const folder = fd >= 0 ? fdopendir(fd) : NULL;
+    bool is_empty = folder != NULL;
+
+    if (folder == NULL && fd >= 0) close(fd);
+    for (const struct dirent *entry; is_empty && (entry = readdir(folder)) != NULL;)
+        is_empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    if (folder != NULL) closedir(folder);
+    return is_empty;
+}
+
 static apr_status look(apr_target *target, apr_error *err)
 {
     target->exists = fstatat(target->folder, target->name, &target->old, AT_SYMLINK_NOFOLLOW) == 0;
     if (!target->exists && errno != ENOENT) return apr_fail(err, APR_E_IO, "%s: %s", target->path, strerror(errno));
+    target->is_empty = target->is_folder && target->exists && S_ISDIR(target->old.st_mode) && is_empty_folder(target);
     return APR_OK;
 }
 
@@ -179,7 +195,8 @@ static apr_status refuse_existing(const apr_target *target, const char *mark, ap
     if (!target->exists) return APR_OK;
     if (mark != NULL && old->st_size > 0 && !has_mark(target, mark))
         return apr_fail(err, APR_E_IO, "%s: exists already and is something else; choose another name or remove it", target->path);
-    if (mark == NULL && !target->overwrite) return apr_fail(err, APR_E_IO, "%s: exists already; give --force to replace it", target->path);
+    if (mark == NULL && !target->overwrite && !target->is_empty)
+        return apr_fail(err, APR_E_IO, "%s: exists already; give --force to replace it", target->path);
     if ((folder->st_mode & S_ISVTX) != 0 && geteuid() != 0 && old->st_uid != geteuid() && folder->st_uid != geteuid())
         return apr_fail(err, APR_E_IO, "%s: belongs to another user and cannot be replaced in this folder", target->path);
     return APR_OK;
@@ -263,7 +280,7 @@ apr_status apr_target_recheck(const apr_target *target, apr_error *err)
 
     APR_TRY(apr_inputs_check(err));
     APR_TRY(look(&now, err));
-    if (now.exists && !target->overwrite)
+    if (now.exists && !target->overwrite && !(target->is_empty && now.is_empty))
         return apr_fail(err, APR_E_IO, "%s: exists by now, made by another program; it is kept", target->path);
     APR_TRY(refuse_inputs(&now, err));
     APR_TRY(refuse_kind(&now, err));

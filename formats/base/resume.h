@@ -4,6 +4,7 @@
  *     lock        byte K - 1 is locked by who makes part K, all of them by who makes or completes the whole
  *     *.journal   one of each run: the tensors whose bytes are on the disk (formats/base/journal.h)
  *     data        the output itself, a file or a folder of files, of its full size from the start
+ *     text        what a run keeps besides, as a text that its model wrote: whatever it means is its own
  *     final       which data took the final name: written just before it does
  *
  * What is right does not hang on locks: every run has a journal of its own, made by O_EXCL; the terms are put in place by link(); and two
@@ -45,6 +46,11 @@ bool apr_resume_is_final(const apr_resume *resume);
 apr_status apr_resume_data(const apr_resume *resume, const char *name, uint64_t n_bytes, int *fd, apr_error *err);
 /* Appends to this run's journal, which is on the disk when it returns: what the records tell of must be there before. */
 apr_status apr_resume_note(apr_resume *resume, const apr_record *records, size_t n, apr_error *err);
+
+/* A text that replaces the one before, and is on the disk when it returns; the folder is made where there is none, and no terms need be
+ * there. It goes with the folder. apr_resume_kept_text: malloc'ed; NULL: there is none. */
+apr_status apr_resume_keep_text(const char *target, const char *text, apr_error *err);
+char *apr_resume_kept_text(const char *target);
 
 /* The data takes its final name by apr_out_take_up or apr_folder_take_up, after this. */
 apr_status apr_resume_set_final(apr_resume *resume, apr_error *err);

@@ -5,6 +5,9 @@
 #include "formats/base/out_internal.h"
 #include "formats/base/resume.h"
 
+/* The file of apr_resume_keep_text. */
+#define APR_RESUME_TEXT "text"
+
 struct apr_resume {
     apr_target target; /* of the final name; only while it is opened */
     apr_resume_part part;

@@ -38,8 +38,11 @@ apr_status apr_own_text_write(const apr_own_text *how, apr_session *session, int
     apr_sampler sampler;
     apr_status status = apr_sampler_open(&sampler, apr_session_program(session)->vocab_size, &options, err);
 
-    for (int64_t i = 0; i < how->n_windows && status == APR_OK; i++)
+    if (status == APR_OK && how->n_before > 0) sampler.state = how->state;
+    for (int64_t i = how->n_before; i < how->n_windows && status == APR_OK; i++) {
         status = write_window(how, session, &sampler, i * how->window, ids + i * how->window, err);
+        if (status == APR_OK && how->on_window != NULL) status = how->on_window(how->user, i + 1, sampler.state, err);
+    }
     apr_sampler_close(&sampler);
     apr_session_reset(session);
     return status;

@@ -19,6 +19,12 @@ typedef struct apr_own_text {
     bool has_begin; /* each window begins with this token: */
     int32_t begin;
     const apr_progress *progress; /* of tokens; NULL: nobody listens */
+    /* Another run wrote this many windows, which are in ids already, and left the generator so; 0: none. */
+    int64_t n_before;
+    uint64_t state;
+    /* After each window: how many there are, and the generator's state, for a run that goes on. NULL: not told. */
+    apr_status (*on_window)(void *user, int64_t n_windows, uint64_t state, apr_error *err);
+    void *user;
 } apr_own_text;
 
 /* ids: room for n_windows * window. The session begins anew before and afterwards. APR_E_NO: a logit that is no number, with the place;

@@ -115,6 +115,12 @@ static apr_status pair_tensors(apr_model_diff *diff, apr_error *err)
     return APR_OK;
 }
 
+bool apr_tensor_diff_has_same_values(const apr_tensor_diff *pair)
+{
+    if (pair->has_metrics) return pair->metrics.max_at < 0 && pair->metrics.n_nonfinite == 0;
+    return pair->same_bytes;
+}
+
 static apr_status compare_tensors(apr_model_diff *diff, double tolerance, const apr_progress *progress, apr_error *err)
 {
     uint64_t total = 0, done = 0;
@@ -127,7 +133,7 @@ static apr_status compare_tensors(apr_model_diff *diff, double tolerance, const 
         apr_progress_report(progress, done, total, named->name);
         APR_TRY(compare_pair(pair, tolerance, err));
         diff->n_differing += pair->differs;
-        const bool same_values = pair->has_metrics && !pair->same_bytes && pair->metrics.max_at < 0 && pair->metrics.n_nonfinite == 0;
+        const bool same_values = !pair->same_bytes && apr_tensor_diff_has_same_values(pair);
         diff->n_same_bytes += pair->same_bytes;
         diff->n_same_values += same_values;
         diff->n_close += !pair->differs && !pair->same_bytes && !same_values;
@@ -151,3 +157,10 @@ void apr_diff_close(apr_model_diff *diff)
 }
 
 bool apr_diff_is_same(const apr_model_diff *diff) { return diff->n_facts == 0 && diff->n_differing == 0; }
+
+bool apr_diff_has_same_values(const apr_model_diff *diff)
+{
+    for (size_t i = 0; i < diff->n_tensors; i++)
+        if (diff->tensors[i].differs && !apr_tensor_diff_has_same_values(&diff->tensors[i])) return false;
+    return diff->n_facts == 0;
+}

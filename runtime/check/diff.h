@@ -79,6 +79,9 @@ void apr_diff_close(apr_model_diff *diff);
 
 /* Nothing differs, or only within the tolerance. */
 bool apr_diff_is_same(const apr_model_diff *diff);
+/* Nothing but types, or the bytes that stand for the same values: every value of every tensor is the same. */
+bool apr_diff_has_same_values(const apr_model_diff *diff);
+bool apr_tensor_diff_has_same_values(const apr_tensor_diff *pair);
 
 /* Largest error as a fraction of the root mean square of the truth; infinite where the truth is 0 and the error is not. */
 double apr_diff_relative_max(const apr_metrics *metrics);

@@ -12,8 +12,8 @@ for from in files list; do
     aprconv show $from.gguf | grep chat_template
     aprconv convert $from.apr through.gguf -f -q >/dev/null
     cmp $from.gguf through.gguf || echo other bytes
-    aprconv convert $from.gguf $from.back -q >/dev/null
-    head -c 100 $from.back/additional_chat_templates/*
+    aprconv convert $from.gguf $from-back -q >/dev/null
+    head -c 100 $from-back/additional_chat_templates/*
     echo
 done
 aprconv convert files.apr again -q >/dev/null
@@ -23,5 +23,5 @@ aprconv convert list.gguf again -f -q >/dev/null
 ls again again/additional_chat_templates
 echo mine >again/additional_chat_templates/mine.txt
 aprconv convert list.gguf again -f -q
-aprconv convert data/tiny-qwen2 list.back -f -q >/dev/null
-ls list.back
+aprconv convert data/tiny-qwen2 list-back -f -q >/dev/null
+ls list-back

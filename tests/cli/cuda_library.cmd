@@ -18,25 +18,27 @@ ask() {
     shift
     "$@" >said 2>&1 </dev/null
     code=$?
-    sed -E "s|$PWD|.|g; s/$number/THIS/g; s/(cannot open shared object file|file too short|invalid ELF header).*/\1/" said
+    sed -E "s|$PWD|.|g; s/$number/THIS/g; s/(cannot open shared object file|file too short|invalid ELF header).*/\1/; /^host /d" said
     echo "exit code $code"
 }
-ask none ./aprrun doctor
+ask none ./aprrun doctor --quick --device cuda
 echo 'no library' >libaprkit-cuda.so
-ask 'a text file' ./aprrun doctor
+ask 'a text file' ./aprrun doctor --quick --device cuda
 library 'int other;'
-ask 'another library' ./aprrun doctor
+ask 'another library' ./aprrun doctor --quick --device cuda
 library 'const char apr_cuda_build[] = "something"; void *apr_cuda_plugin(unsigned long long abi) { __builtin_trap(); }'
-ask 'another library with such a symbol' ./aprrun doctor
+ask 'another library with such a symbol' ./aprrun doctor --quick --device cuda
 library 'void *apr_cuda_plugin(unsigned abi) { __builtin_trap(); }'
-ask 'an older library' ./aprrun doctor
+ask 'an older library' ./aprrun doctor --quick --device cuda
 library 'struct apr_cuda_description apr_cuda_build = {"aprkit CUDA", 0x0123456789abcdef, "80 90"};
     void *apr_cuda_plugin(unsigned long long abi) { __builtin_trap(); }'
-ask 'another build' ./aprrun doctor
+ask 'another build' ./aprrun doctor --quick --device cuda
 ask 'another build, asked to run' ./aprrun --device cuda data/tiny-qwen2 -n 3 -p 'In the beginning'
 ask 'another build, where the host will do' ./aprrun --device auto data/tiny-qwen2 -n 3 -p 'In the beginning'
 library "struct apr_cuda_description apr_cuda_build = {\"aprkit CUDA\", 0x${number}, \"90\"};"
-ask 'this build, without its table' ./aprrun doctor
+# Without --device cuda the host's figures are the answer.
+ask 'a library that cannot be used, and nothing was asked of it' ./aprrun doctor --quick
+ask 'this build, without its table' ./aprrun doctor --quick --device cuda
 library "struct apr_cuda_description apr_cuda_build = {\"aprkit CUDA\", 0x${number}, \"90\"};
     void *apr_cuda_plugin(unsigned long long abi) { return 0; }"
-ask 'this build, with no table for it' ./aprrun doctor
+ask 'this build, with no table for it' ./aprrun doctor --quick --device cuda

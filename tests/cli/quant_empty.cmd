@@ -4,8 +4,8 @@ for type in fp8 f16 bf16 f32 f64 q8_0 q4_0 q4_k q5_k q6_k mxfp4; do
     aprquant -q --tensor ".*=$type" empty.safetensors $type.apr >/dev/null || echo "$type: exit code $?"
     aprconv check $type.apr >/dev/null || echo "$type: not readable"
     case $type in fp8 | f16 | bf16 | f32)
-        aprquant -q --tensor ".*=$type" empty.safetensors $type >/dev/null || echo "$type to a folder: exit code $?"
-        aprconv check $type >/dev/null || echo "$type in a folder: not readable" ;;
+        aprquant -q --tensor ".*=$type" empty.safetensors folder-$type >/dev/null || echo "$type to a folder: exit code $?"
+        aprconv check folder-$type >/dev/null || echo "$type in a folder: not readable" ;;
     esac
     aprquant -q --tensor '.*=f32' $type.apr back-$type.apr >/dev/null || echo "$type and back: exit code $?"
     aprconv show back-$type.apr | sed -n '/^Tensors/,$p' >list

@@ -9,4 +9,4 @@ for line in 'aprquant --target-size 0 --calibration data/heldout.txt' 'aprquant 
     echo $?
 done
 aprrun verify --control 0 data/tiny-qwen2 2>&1; echo $?
-aprrun -p a --headroom 0 -n 1 data/tiny-qwen2 >/dev/null; echo $?
+aprrun -p a --headroom 0 -n 1 --device auto data/tiny-qwen2 >/dev/null 2>&1; echo $?

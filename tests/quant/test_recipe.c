@@ -196,7 +196,7 @@ static void what_cannot_be_is_refused_with_a_sentence(void **state)
         apr_status status;
         const char *says;
     } cases[] = {
-        {{.mixture = "q9_k"}, APR_E_USAGE, "'q9_k' is no type"},
+        {{.mixture = "q9_k"}, APR_E_USAGE, "cannot write 'q9_k'"},
         {{.mixture = "q4_k", .overrides = &broken, .n_overrides = 1}, APR_E_USAGE, "down_(proj"},
         {{.mixture = "fp8", .limits = {.allows = gguf_like, .container = "GGUF"}}, APR_E_UNSUPPORTED, "fp8 has no place in GGUF"},
     };

@@ -102,6 +102,41 @@ static void a_shorter_text_is_the_beginning_of_a_longer_one(void **state)
     apr_session_close(session);
 }
 
+/* What a run that is ended leaves. */
+typedef struct left_off {
+    int64_t n_windows, end_at;
+    uint64_t state;
+} left_off;
+
+static apr_status leave_off(void *user, int64_t n_windows, uint64_t state, apr_error *err)
+{
+    left_off *const left = user;
+    left->n_windows = n_windows;
+    left->state = state;
+    return n_windows == left->end_at ? apr_fail(err, APR_E_IO, "ended") : APR_OK;
+}
+
+static void a_text_that_was_ended_goes_on_as_if_it_had_not_been(void **state)
+{
+    (void)state;
+    static int32_t all[N_IDS], parts[N_IDS];
+    apr_session *const session = open_session(&bundled.model, WINDOW);
+    left_off left = {.end_at = 5};
+    apr_own_text how = {.n_windows = N_WINDOWS, .window = WINDOW, .seed = 3, .on_window = leave_off, .user = &left};
+    apr_error err = {0};
+
+    assert_int_equal(apr_own_text_write(&how, session, parts, &err), APR_E_IO);
+    assert_int_equal(left.n_windows, 5);
+    memset(parts + 5 * WINDOW, 0, sizeof parts - 5 * WINDOW * sizeof *parts);
+    how.n_before = left.n_windows;
+    how.state = left.state;
+    write_ids(session, how, parts);
+    assert_int_equal(left.n_windows, N_WINDOWS);
+    write_ids(session, (apr_own_text){.n_windows = N_WINDOWS, .window = WINDOW, .seed = 3}, all);
+    assert_memory_equal(all, parts, sizeof all);
+    apr_session_close(session);
+}
+
 /* Ids out of a hat surprise the model by the logarithm of its vocabulary and more; its own ones by what it is uncertain of. */
 static void what_it_writes_is_what_it_expects(void **state)
 {
@@ -180,6 +215,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_seed_gives_one_text_and_another_seed_another),
+        cmocka_unit_test(a_text_that_was_ended_goes_on_as_if_it_had_not_been),
         cmocka_unit_test(a_shorter_text_is_the_beginning_of_a_longer_one),
         cmocka_unit_test(what_it_writes_is_what_it_expects),
         cmocka_unit_test(windows_begin_with_the_begin_token_where_it_is_asked_for),

@@ -234,7 +234,9 @@ static void bad_usage_gets_a_sentence_that_says_what_to_try(void **state)
         {"kitchen bake", "CAKE [TIN] is missing; try 'kitchen bake --help'"},
         {"kitchen bake a b c", "'c' is one operand too many; try 'kitchen bake --help'"},
         {"kitchen bake a --sugar", "unknown option '--sugar'; try 'kitchen bake --help'"},
-        {"kitchen bake a --lay 3", "unknown option '--lay', the nearest is '--layers'; try 'kitchen bake --help'"},
+        {"kitchen bake a --lay 3", "unknown option '--lay'; try 'kitchen bake --help'"}, /* too short to be near to anything */
+        {"kitchen bake a --laye 3", "unknown option '--laye', the nearest is '--layers'; try 'kitchen bake --help'"},
+        {"kitchen bake a --laeyrs 3", "unknown option '--laeyrs', the nearest is '--layers'; try 'kitchen bake --help'"},
         {"kitchen bake a -il", "unknown option '-il'; try 'kitchen bake --help'"},
         {"kitchen bake a --layers", "--layers needs a value: N; try 'kitchen bake --help'"},
         {"kitchen bake a --layers --ice", "--layers needs a value: N; try 'kitchen bake --help'"},
@@ -246,17 +248,17 @@ static void bad_usage_gets_a_sentence_that_says_what_to_try(void **state)
         {"kitchen bake a --oven 0", "--oven: 0 cannot be meant; leave it out; try 'kitchen bake --help'"},
         {"kitchen bake a --flour corn", "--flour: 'corn' is not one of rye|wheat|oat; try 'kitchen bake --help'"},
         {"kitchen bake a --ice=yes", "--ice takes no value; try 'kitchen bake --help'"},
-        {"kitchen bake a --no-layers", "unknown option '--no-layers', the nearest is '--layers'; try 'kitchen bake --help'"},
+        {"kitchen bake a --no-layers", "unknown option '--no-layers'; try 'kitchen bake --help'"},
         {"kitchen wash --ice a", "unknown option '--ice'; try 'kitchen wash --help'"},
-        {"kitchen bkae egg", "unknown verb 'bkae', the nearest is 'bake'; try 'kitchen --help'"},
-        {"kitchen wish --help", "unknown verb 'wish', the nearest is 'wash'; try 'kitchen --help'"},
+        {"kitchen bkae egg", "unknown verb 'bkae'; try 'kitchen --help'"},
+        {"kitchen wish --help", "unknown verb 'wish'; try 'kitchen --help'"},
         {"kitchen quantize", "unknown verb 'quantize', that is 'aprquant'; try 'kitchen --help'"},
-        {"kitchen help hlep", "unknown verb 'hlep', the nearest is 'help'; try 'kitchen --help'"},
+        {"kitchen help hlep", "unknown verb 'hlep'; try 'kitchen --help'"},
         {"kitchen help bake wash", "'wash' is one operand too many; try 'kitchen --help'"},
         {"kitchen help --ice", "unknown option '--ice'; try 'kitchen --help'"},
         {"kitchen bake a --flour=rye --fruits=fig", "unknown option '--fruits=fig', the nearest is '--fruit'; try 'kitchen bake --help'"},
-        {"oven wahs plate", "unknown verb 'wahs', the nearest is 'wash'; try 'oven --help'"},
-        {"oven wahs", "unknown verb 'wahs', the nearest is 'wash'; try 'oven --help'"},
+        {"oven washs plate", "unknown verb 'washs', the nearest is 'wash'; try 'oven --help'"},
+        {"oven washs", "unknown verb 'washs', the nearest is 'wash'; try 'oven --help'"},
         {"oven lemon tin", "unknown verb 'lemon'; try 'oven --help'"},
         {"oven tests tin", "'tin' is one operand too many; try 'oven --help'"},
         {"oven ./lemon tin", "'tin' is one operand too many; try 'oven --help'"},
@@ -343,7 +345,7 @@ static void edits_are_counted_and_only_near_words_are_named(void **state)
     } cases[] = {{"", "", 0},      {"", "abc", 3},     {"abc", "abc", 0},   {"abc", "abd", 1},         {"abc", "acb", 1},
                  {"abc", "ab", 1}, {"abc", "xabc", 1}, {"show", "shwo", 1}, {"convert", "covnret", 2}, {"kitten", "sitting", 3},
                  {"ca", "abc", 3}};
-    static const char *const words[] = {"convert", "check", "diff"};
+    static const char *const words[] = {"convert", "check", "diff", "top-p", "max-shard"};
     char long_word[APR_NEAREST_MAX + 2];
 
     (void)state;
@@ -353,7 +355,10 @@ static void edits_are_counted_and_only_near_words_are_named(void **state)
     }
     assert_string_equal(apr_nearest("conv", words, 3), "convert");
     assert_string_equal(apr_nearest("chekc", words, 3), "check");
-    assert_string_equal(apr_nearest("dif", words, 3), "diff");
+    assert_null(apr_nearest("dif", words, 3)); /* short words are near to much that is not meant */
+    assert_null(apr_nearest("top-k", words, 5));
+    assert_string_equal(apr_nearest("maxshards", words, 5), "max-shard"); /* 9 letters: two edits */
+    assert_null(apr_nearest("chkcc", words, 3));                          /* 5 letters: one */
     assert_null(apr_nearest("bake", words, 3));
     assert_null(apr_nearest("", words, 3));
     memset(long_word, 'c', sizeof long_word - 1);

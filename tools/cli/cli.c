@@ -150,6 +150,24 @@ static apr_status set_defaults(const parser *p, const apr_command *command)
     return APR_OK;
 }
 
+/* For options that need others, and for flags that a sentence names. */
+static apr_status mark_given(const parser *p, const apr_option *option)
+{
+    apr_parsed *const parsed = p->parsed;
+
+    if (parsed->given == NULL) parsed->given = apr_arena_array(&parsed->arena, (size_t)p->argc, sizeof *parsed->given);
+    if (parsed->given == NULL) return apr_no_memory(p->err, "the command line");
+    parsed->given[parsed->n_given++] = option->name;
+    return APR_OK;
+}
+
+static bool is_given(const apr_parsed *parsed, const char *name)
+{
+    for (size_t i = 0; i < parsed->n_given; i++)
+        if (strcmp(parsed->given[i], name) == 0) return true;
+    return false;
+}
+
 /* The value after '=', or the next argument. An argument that looks like an option is no value: write --name=--value. */
 static apr_status take_value(parser *p, const apr_option *option, const char *inline_value, void *field)
 {
@@ -167,10 +185,14 @@ static apr_status parse_long(parser *p, const char *argument)
 
     if (field == NULL && strncmp(name, "no-", 3) == 0) {
         field = find_option(p, name + 3, n - 3, 0, &option);
-        if (field != NULL && option->kind == APR_OPTION_FLAG && equals == NULL) return store_value(p, option, "no", field);
+        if (field != NULL && option->kind == APR_OPTION_FLAG && equals == NULL) {
+            APR_TRY(mark_given(p, option));
+            return store_value(p, option, "no", field);
+        }
         field = NULL;
     }
     if (field == NULL) return unknown_option(p, argument);
+    APR_TRY(mark_given(p, option));
     if (option->kind != APR_OPTION_FLAG) return take_value(p, option, equals != NULL ? equals + 1 : NULL, field);
     if (equals != NULL) return bad_usage(p, "--%s takes no value", option->name);
     return store_value(p, option, "yes", field);
@@ -182,6 +204,7 @@ static apr_status parse_short(parser *p, const char *argument)
     void *const field = argument[2] == '\0' ? find_option(p, NULL, 0, argument[1], &option) : NULL;
 
     if (field == NULL) return unknown_option(p, argument);
+    APR_TRY(mark_given(p, option));
     if (option->kind == APR_OPTION_FLAG) return store_value(p, option, "yes", field);
     return take_value(p, option, NULL, field);
 }
@@ -350,6 +373,56 @@ static void answer_about(const apr_tool *tool, const apr_parsed *parsed, apr_ans
     else printf("%s %s\n", tool->name, APR_VERSION);
 }
 
+/* Options that would have no effect. */
+static apr_status check_needs(const apr_parsed *parsed, const apr_call *call, apr_error *err)
+{
+    for (const apr_need *need = parsed->command->needs; need != NULL && need->option != NULL; need++)
+        if (is_given(parsed, need->option) && !need->holds(call))
+            return apr_fail(err, APR_E_USAGE, "--%s does nothing without %s: add that, or leave --%s out", need->option, need->needs,
+                            need->option);
+    return APR_OK;
+}
+
+/* "give --force", "--resume goes on with it": what a sentence asks for. */
+static bool asks_for(const char *text, const char *dashes, size_t n_flag)
+{
+    static const char give[] = "give", goes_on[] = " goes on";
+    const size_t n_give = sizeof give - 1;
+    const bool given = dashes >= text + n_give && strncmp(dashes - n_give, give, n_give) == 0;
+    return given || strncmp(dashes + 3 + n_flag, goes_on, sizeof goes_on - 1) == 0;
+}
+
+/* A sentence that says "give --force" ends in the command with it, where that is one of the command's flags. */
+static void name_flag(const apr_parsed *parsed, const apr_typed *typed, apr_error *err)
+{
+    if (strstr(err->text, "try: ") != NULL) return;
+    for (const char *at = strstr(err->text, " --"); at != NULL; at = strstr(at + 1, " --")) {
+        char flag[64];
+        const size_t n = strspn(at + 3, "abcdefghijklmnopqrstuvwxyz0123456789-");
+        const apr_option *const option = option_in(parsed->command->options, at + 3, n, 0);
+        if (!asks_for(err->text, at, n) || option == NULL || option->kind != APR_OPTION_FLAG || option->standard != NULL ||
+            is_given(parsed, option->name))
+            continue;
+        snprintf(flag, sizeof flag, "--%s", option->name);
+        apr_try_change(err->status, typed, NULL, flag, err);
+        return;
+    }
+}
+
+static apr_status run_command(const apr_tool *tool, int argc, char **argv, const apr_parsed *parsed, apr_answer *answer, apr_error *err)
+{
+    const apr_typed typed = {tool->name, argc, argv};
+    const apr_call call = {parsed->operands, parsed->n_operands,    parsed->options, parsed->common.quiet,
+                           answer,           parsed->command->verb, &typed};
+
+    APR_TRY(check_needs(parsed, &call, err));
+    apr_inputs_start();
+    const apr_status status = check_inputs(parsed->command->run(&call, err), err);
+    apr_inputs_end();
+    if (status != APR_OK) name_flag(parsed, &typed, err);
+    return status;
+}
+
 int apr_cli_main(const apr_tool *tool, int argc, char **argv)
 {
     apr_error err = {0};
@@ -362,10 +435,7 @@ int apr_cli_main(const apr_tool *tool, int argc, char **argv)
     if (status == APR_OK && (parsed.common.help || parsed.common.version)) {
         answer_about(tool, &parsed, &answer);
     } else if (status == APR_OK) {
-        const apr_call call = {parsed.operands, parsed.n_operands, parsed.options, parsed.common.quiet, &answer};
-        apr_inputs_start();
-        status = check_inputs(parsed.command->run(&call, &err), &err);
-        apr_inputs_end();
+        status = run_command(tool, argc, argv, &parsed, &answer, &err);
     }
     const int exit_code = apr_answer_end(&answer, tool->name, status, &err);
     apr_parsed_close(&parsed);

@@ -17,6 +17,7 @@
 #include "formats/base/arena.h"
 #include "formats/base/status.h"
 #include "tools/cli/answer.h"
+#include "tools/cli/typed.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,12 +64,21 @@ typedef struct apr_option {
 typedef struct apr_call {
     const char *const *operands;
     size_t n_operands;
-    const void *options; /* the command's struct, filled */
-    bool quiet;          /* no progress */
-    apr_answer *answer;  /* json or not; the JSON goes there, text goes to stdout */
+    const void *options;    /* the command's struct, filled */
+    bool quiet;             /* no progress */
+    apr_answer *answer;     /* json or not; the JSON goes there, text goes to stdout */
+    const char *verb;       /* of the command; NULL: it has none */
+    const apr_typed *typed; /* for sentences that name the command to type instead; NULL: no command was typed */
 } apr_call;
 
 typedef apr_status (*apr_command_fn)(const apr_call *call, apr_error *err);
+
+/* An option that has no effect unless others ask for it: given alone it is refused. */
+typedef struct apr_need {
+    const char *option; /* its long name; NULL ends the table */
+    const char *needs;  /* completes "--option does nothing without ..." */
+    bool (*holds)(const apr_call *call);
+} apr_need;
 
 typedef struct apr_command {
     const char *verb;     /* NULL: what the tool does without a verb (last in the list) */
@@ -79,6 +89,7 @@ typedef struct apr_command {
     size_t options_bytes;        /* size of the struct they fill */
     const char *const *examples; /* command lines, ends with NULL; may be NULL */
     apr_command_fn run;          /* NULL ends the list of commands */
+    const apr_need *needs;       /* ends with {0}; NULL: none */
 } apr_command;
 
 typedef struct apr_tool {
@@ -96,6 +107,8 @@ typedef struct apr_parsed {
     const char **operands;
     size_t n_operands;
     void *options;
+    const char **given; /* [n_given] long names of the command's options that were typed */
+    size_t n_given;
     struct {
         bool json, quiet, help, version;
     } common;

@@ -20,6 +20,9 @@ static bool wants_json;
 static atomic_bool is_answered;
 static atomic_flag is_ending = ATOMIC_FLAG_INIT;
 static struct sigaction bus_before;
+static bool writes_outputs;
+static char kept_path[1024]; /* where an unfinished output is kept; "": nowhere */
+static atomic_uint percent_kept;
 
 /* --- a sentence without stdio --- */
 
@@ -92,9 +95,32 @@ static _Noreturn void end_with(apr_status status, const line *sentence)
 
 /* --- signals --- */
 
+/* What became of the output; nothing is said where the answer has been given. */
+static void say_stopped(void)
+{
+    static line sentence;
+
+    if (atomic_load(&is_answered)) return;
+    if (isatty(STDERR_FILENO)) put(&sentence, "\r\033[K"); /* over the line of progress */
+    put(&sentence, tool_name);
+    put(&sentence, ": stopped");
+    if (kept_path[0] != '\0') {
+        put(&sentence, " with ");
+        put_number(&sentence, atomic_load(&percent_kept));
+        put(&sentence, " % kept in ");
+        put(&sentence, kept_path);
+        put(&sentence, "; the same command goes on");
+    } else if (writes_outputs) {
+        put(&sentence, "; nothing was written");
+    }
+    put(&sentence, "\n");
+    write_line(STDERR_FILENO, &sentence);
+}
+
 static void on_end(int number)
 {
     apr_out_remove_unfinished();
+    if (number == SIGINT || number == SIGTERM) say_stopped();
     raise(number); /* its default action, after this handler (SA_RESETHAND) */
 }
 
@@ -187,3 +213,17 @@ void apr_guard_start(const char *tool, bool json)
 }
 
 void apr_guard_answered(void) { atomic_store(&is_answered, true); }
+
+void apr_guard_writes(void) { writes_outputs = true; }
+
+void apr_guard_keeps(const char *path)
+{
+    size_t n = 0;
+    for (; path[n] != '\0' && n + 1 < sizeof kept_path; n++) kept_path[n] = (unsigned char)path[n] < ' ' ? '?' : path[n];
+    kept_path[n] = '\0';
+}
+
+void apr_guard_kept(uint64_t done, uint64_t total)
+{
+    atomic_store(&percent_kept, total > 0 && done <= total ? (unsigned)(100.0 * (double)done / (double)total) : 0);
+}

@@ -2,6 +2,7 @@
 #include "tools/cli/meter.h"
 
 #include "formats/base/clock.h"
+#include "tools/cli/guard.h"
 #include "tools/cli/text.h"
 
 #include <stdio.h>
@@ -48,6 +49,7 @@ static void report(void *context, uint64_t done_bytes, uint64_t total_bytes, con
     apr_meter *const meter = context;
     char line[256];
 
+    if (meter->keeps) apr_guard_kept(done_bytes, total_bytes);
     if (!meter->is_shown) return;
     if (what == NULL) meter->before = done_bytes;
     if (what == NULL) return;

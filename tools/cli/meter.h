@@ -15,6 +15,7 @@
 
 typedef struct apr_meter {
     bool is_shown, has_line, counts; /* counts: of things, not bytes */
+    bool keeps;                      /* what is done is kept when the process is stopped */
     uint64_t before;                 /* done by earlier runs, and so not of this one's rate */
     double started_s, printed_s;     /* on a clock that only goes forward */
 } apr_meter;

@@ -31,19 +31,41 @@ int apr_edit_distance(const char *a, const char *b)
     return rows[n_a % 3][n_b];
 }
 
+/* Edits that a word of so many letters may be away; 0: too short for any. */
+static int most_edits(size_t n_letters) { return n_letters < 5 ? 0 : n_letters <= 7 ? 1 : 2; }
+
+static size_t count_letters(const char *word)
+{
+    size_t n = 0;
+    for (; *word != '\0'; word++) n += *word != '-';
+    return n;
+}
+
+/* The same first n letters, dashes left out. */
+static bool begin_alike(const char *a, const char *b, size_t n)
+{
+    for (; n > 0; n--, a++, b++) {
+        while (*a == '-') a++;
+        while (*b == '-') b++;
+        if (*a == '\0' || *a != *b) return false;
+    }
+    return true;
+}
+
 const char *apr_nearest(const char *word, const char *const *words, size_t n_words)
 {
-    const size_t n = strlen(word);
+    enum { SAME_START = 4 };
     const char *nearest = NULL;
-    int least_edits = 2 + (int)(n / 4); /* one more than are near */
+    int least_edits = most_edits(count_letters(word)) + 1; /* one more than are near */
 
-    if (n > APR_NEAREST_MAX) return NULL;
+    if (strlen(word) > APR_NEAREST_MAX) return NULL;
     for (size_t i = 0; i < n_words; i++) {
-        const bool begins = n >= 2 && strncmp(word, words[i], n) == 0;
-        const int edits = begins ? 0 : apr_edit_distance(word, words[i]);
+        const int edits = apr_edit_distance(word, words[i]);
         if (edits >= least_edits) continue;
         least_edits = edits;
         nearest = words[i];
     }
+    for (size_t i = 0; i < n_words && nearest == NULL; i++)
+        if (begin_alike(word, words[i], SAME_START)) nearest = words[i];
     return nearest;
 }

@@ -9,8 +9,8 @@
 enum { APR_NEAREST_MAX = 48 };
 int apr_edit_distance(const char *a, const char *b);
 
-/* The word nearest to `word`, the first of equals; NULL when none is near: one that begins with it (two letters at least),
- * or at most 1 + length/4 edits away. */
+/* The word nearest to `word`, the first of equals; NULL when none is near. Near is one edit for words of 5 to 7 letters, two for longer
+ * ones, none for shorter ones; and, where there is nothing so near, the same first four letters. Dashes are not counted as letters. */
 const char *apr_nearest(const char *word, const char *const *words, size_t n_words);
 
 #endif

@@ -1,7 +1,10 @@
 /* picture.c - the frame of a picture, round numbers beside an axis, and curves. */
 #include "tools/cli/picture.h"
 
+#include "tools/cli/text.h"
+
 #include <math.h>
+#include <stdbool.h>
 
 void apr_picture_open(FILE *out, double width, double height, const char *label)
 {
@@ -53,17 +56,26 @@ static frame frame_of(const apr_curves *c)
     return f;
 }
 
+/* A mark of an axis is a round number: all of its digits. */
+static const char *mark_text(char text[APR_SMALL_TEXT], double value)
+{
+    if (value >= 1e4) return apr_figure_text(text, value);
+    snprintf(text, APR_SMALL_TEXT, "%.6g", value);
+    return text;
+}
+
 static void draw_axes(FILE *out, const frame *f)
 {
     const apr_curves *const c = f->of;
     const int n_marks = (int)lround(f->highest / f->step);
     double last = -1e9;
+    char mark[APR_SMALL_TEXT];
 
     for (int i = 0; i <= n_marks; i++) {
         const double y = y_of(f, f->step * i);
         fprintf(out, "<line class=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", i == 0 ? "axis" : "grid", f->left, f->right, y,
                 y);
-        fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.6g</text>\n", f->left - 8, y + 4, f->step * i);
+        fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", f->left - 8, y + 4, mark_text(mark, f->step * i));
     }
     for (size_t i = 0; i < c->n_points; i++) {
         if (x_of(f, i) < last + 36) continue; /* would touch the number before */
@@ -86,12 +98,16 @@ static void draw_curve(FILE *out, const frame *f, size_t k)
     fputs("\"/>\n", out);
     for (size_t i = 0; i < c->n_points; i++) {
         const double x = x_of(f, i), y = y_of(f, curve->values[i]);
+        const bool at_edge = x > f->right - 60; /* where a long number would be cut off by the picture's edge */
+        char figure[APR_SMALL_TEXT];
         if (curve->low != NULL && curve->high != NULL)
             fprintf(out, "<line class=\"line-%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", colour, x, x, y_of(f, curve->low[i]),
                     y_of(f, curve->high[i]));
-        fprintf(out, "<circle class=\"fill-%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"><title>%s, %lld: %.4g %s</title></circle>\n", colour, x,
-                y, curve->name, (long long)c->at[i], curve->values[i], c->unit);
-        if (c->n_curves == 1) fprintf(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\">%.4g</text>\n", x + 7, y - 7, curve->values[i]);
+        fprintf(out, "<circle class=\"fill-%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"><title>%s, %lld: %s %s</title></circle>\n", colour, x, y,
+                curve->name, (long long)c->at[i], apr_figure_text(figure, curve->values[i]), c->unit);
+        if (c->n_curves == 1)
+            fprintf(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\"%s>%s</text>\n", at_edge ? x + 20 : x + 7, y - 7,
+                    at_edge ? " text-anchor=\"end\"" : "", figure);
     }
 }
 

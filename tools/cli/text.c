@@ -49,6 +49,20 @@ char *apr_magnitude_text(char text[APR_SMALL_TEXT], int64_t n)
     return text;
 }
 
+char *apr_figure_text(char text[APR_SMALL_TEXT], double value)
+{
+    const double magnitude = value < 0 ? -value : value;
+
+    if (magnitude >= 9999.5 && magnitude < 1e12) {
+        double unit = 1.0;
+        while (magnitude / unit >= 9999.5) unit *= 10.0;
+        return apr_count_text(text, (int64_t)(value / unit + (value < 0 ? -0.5 : 0.5)) * (int64_t)unit);
+    }
+    if (magnitude >= 1e-6 && magnitude < 1e-4) snprintf(text, APR_SMALL_TEXT, "%.7f", value);
+    else snprintf(text, APR_SMALL_TEXT, "%.4g", value);
+    return text;
+}
+
 /* The visible form of the character (or bad byte) at the start of text; returns the bytes it took. */
 static size_t clean_character(const char *text, size_t n_bytes, char shown[8])
 {

@@ -15,6 +15,8 @@ char *apr_size_text(char text[APR_SMALL_TEXT], uint64_t n_bytes);
 char *apr_count_text(char text[APR_SMALL_TEXT], int64_t n);
 /* "1.71 M", "7.62 B"; "512" below a thousand */
 char *apr_magnitude_text(char text[APR_SMALL_TEXT], int64_t n);
+/* "17,240", "1.234", "0.00012": four digits, without an exponent from a millionth to a million millions */
+char *apr_figure_text(char text[APR_SMALL_TEXT], double value);
 
 /* n bytes of anyone's text made safe to print: control characters and bytes that are not UTF-8 become \n, \t, \x1b.
  * What does not fit is cut off between characters. Returns dst, always terminated. */

@@ -19,6 +19,8 @@ static apr_status run(const apr_call *call, apr_format expect, apr_format produc
     return apr_run_conversion(call, call->operands[0], call->operands[1], expect, produce, &o->output, &keep, err);
 }
 
+static const apr_need needs[] = {{"max-shard", "a folder for OUT", apr_writes_a_folder}, {0}};
+
 /* X(verb, format it takes, format it makes, operands, summary, first example) */
 #define VERB_LIST(X)                                                                                                               \
     X(gguf2apr, GGUF, APR, "IN.gguf OUT.apr", "GGUF (also split files: name the first) to APR",                                    \
@@ -40,6 +42,7 @@ static apr_status run(const apr_call *call, apr_format expect, apr_format produc
                                             .options = options,                                                                         \
                                             .options_bytes = sizeof(verb_options),                                                      \
                                             .examples = examples_##id,                                                                  \
-                                            .run = run_##id};
+                                            .run = run_##id,                                                                            \
+                                            .needs = needs};
 VERB_LIST(X)
 #undef X

@@ -5,14 +5,17 @@
 #include "formats/base/out.h"
 #include "formats/base/resume.h"
 #include "quant/damage_table.h"
+#include "tools/cli/guard.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
 #include "tools/conv/admit.h"
 #include "tools/conv/feedback_run.h"
 #include "tools/conv/importance_print.h"
+#include "tools/conv/out_name.h"
 #include "tools/conv/packed_print.h"
 #include "tools/conv/quant_report.h"
+#include "tools/conv/rules_check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +35,7 @@ typedef struct outcome {
     double seconds;
     char device[512]; /* the GPUs that encoded; empty: the host */
     bool dry_run;
+    bool makes_folder;         /* by a name that has no ending */
     apr_out *report;           /* NULL: none was asked for */
     apr_allocation allocation; /* of types, where a target was given */
     apr_resume_part part;      /* where several runs make it */
@@ -248,9 +252,9 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     const apr_conversion *const c = o->conversion;
     char in[APR_SMALL_TEXT], out[APR_SMALL_TEXT], rate[APR_SMALL_TEXT], clean[4096];
 
-    printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)\n", apr_printable(o->in), apr_format_name(o->source->format),
+    printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)%s\n", apr_printable(o->in), apr_format_name(o->source->format),
            apr_size_text(in, o->bytes_in), apr_printable(o->out), apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
-           o->dry_run ? ", not written" : "");
+           o->dry_run ? ", not written" : "", o->makes_folder ? " (a folder: its name has no ending)" : "");
     print_types(&c->recipe);
     if (c->recipe.mixture[0] != '\0') printf("  quantized  %zu of %zu matrices\n", c->recipe.n_quantized, c->recipe.n_matrices);
     apr_lora_set_print(&o->lora, stdout);
@@ -330,22 +334,56 @@ static apr_status check_is_quantized(const outcome *o, const apr_recipe *recipe,
                     o->source->path, recipe->n_matrices, recipe->mixture);
 }
 
+/* A folder was made of a name without an ending, and safetensors cannot hold what was asked for. */
+static apr_status name_file(const outcome *o, apr_status status, apr_error *err)
+{
+    char *better = NULL;
+
+    if (status != APR_E_UNSUPPORTED || !o->makes_folder || strstr(err->text, "has no place in safetensors") == NULL) return status;
+    const size_t n = strlen(err->text), n_better = strlen(o->out) + sizeof ".gguf";
+    snprintf(err->text + n, sizeof err->text - n, "; %s is a folder: its name has no ending", o->out);
+    better = malloc(n_better);
+    if (better == NULL) return status;
+    snprintf(better, n_better, "%s.gguf", o->out);
+    apr_try_change(status, o->call->typed, o->out, better, err);
+    free(better);
+    return status;
+}
+
 static apr_status plan(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output, apr_error *err)
 {
-    APR_TRY(apr_conversion_plan(c, o->source, options, err));
+    APR_TRY(name_file(o, apr_conversion_plan(c, o->source, options, err), err));
+    APR_TRY(apr_rules_check(o->call, &c->recipe, &options->recipe, o->source, err));
     APR_TRY(check_is_quantized(o, &c->recipe, err));
     if (output->allocate == NULL) return APR_OK;
     APR_TRY(apr_allocation_make(&o->allocation, output->allocate, c, o->call->quiet, err));
     return plan_anew(o, c, options, err);
 }
 
+/* Is what is done kept for another run? */
+static bool goes_on(const apr_output_options *output) { return output->runs.resume || output->runs.part != NULL; }
+
 static apr_status open_feedback(outcome *o, apr_conversion *c, const apr_output_options *output, apr_error *err)
 {
     if (output->feedback == NULL) return APR_OK;
-    APR_TRY(apr_feedback_run_open(&o->feedback, output->feedback, c, o->call->quiet, err));
+    apr_feedback_request request = *output->feedback;
+    if (goes_on(output)) request.kept = o->out;
+    APR_TRY(apr_feedback_run_open(&o->feedback, &request, c, o->call->quiet, err));
     c->options.maker = apr_feedback_run_maker(o->feedback);
     c->options.maker_terms = apr_feedback_run_terms(o->feedback);
     return apr_feedback_run_note(o->feedback, c, err);
+}
+
+/* For the sentence of a run that is stopped. */
+static apr_status say_what_stops(const outcome *o, const apr_output_options *output, apr_error *err)
+{
+    char *const path = goes_on(output) ? apr_resume_path_for(o->out) : NULL;
+
+    apr_guard_writes();
+    if (goes_on(output) && path == NULL) return apr_no_memory(err, "a path");
+    if (path != NULL) apr_guard_keeps(path);
+    free(path);
+    return APR_OK;
 }
 
 static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_convert_options *options, const apr_output_options *output,
@@ -354,6 +392,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
     apr_meter meter;
     const double start = apr_seconds_now();
 
+    APR_TRY(say_what_stops(o, output, err));
     APR_TRY(plan(o, c, options, output, err));
     APR_TRY(open_feedback(o, c, output, err));
     o->conversion = c;
@@ -361,6 +400,7 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
     o->bytes_out = tensor_bytes(&c->layout);
     if (!output->dry_run) {
         c->options.progress = apr_meter_start(&meter, o->call->quiet);
+        meter.keeps = goes_on(output);
         const apr_status status = run_somewhere(o, c, output, err);
         apr_meter_end(&meter);
         APR_TRY(status);
@@ -372,21 +412,16 @@ static apr_status convert_opened(outcome *o, apr_conversion *c, const apr_conver
     return APR_OK;
 }
 
-static apr_status check_formats(const apr_model *source, const char *in, const char *out, apr_format expect, apr_format produce,
+/* The name of OUT has been checked already. */
+static apr_status check_formats(const apr_call *call, const apr_model *source, const char *in, const char *out, apr_format expect,
                                 apr_format *format, apr_error *err)
 {
-    const char *const ending = apr_format_ending(produce);
-    char endings[APR_FORMAT_TEXT];
-
     *format = apr_format_of_path(out);
-    if (produce != APR_FORMAT_NONE && *format != produce)
-        return ending != NULL ? apr_fail(err, APR_E_USAGE, "%s: OUT must end in %s", out, ending)
-                              : apr_fail(err, APR_E_USAGE, "%s: OUT must be a directory", out);
-    if (*format == APR_FORMAT_NONE)
-        return apr_fail(err, APR_E_USAGE, "%s: OUT must end in %s, or be a directory", out, apr_format_endings(endings));
-    if (expect != APR_FORMAT_NONE && source->format != expect)
-        return apr_fail(err, APR_E_USAGE, "%s is %s, not %s; 'aprconv convert IN OUT' takes any", in, apr_format_name(source->format),
-                        apr_format_name(expect));
+    if (expect != APR_FORMAT_NONE && source->format != expect) {
+        apr_fail(err, APR_E_USAGE, "%s is %s, not %s; 'aprconv convert IN OUT' takes any", in, apr_format_name(source->format),
+                 apr_format_name(expect));
+        return apr_try_change(APR_E_USAGE, call->typed, call->verb, "convert", err);
+    }
     if (source->format == APR_FORMAT_CONFIG) return apr_fail(err, APR_E_USAGE, "%s is a config.json: it has no weights to convert", in);
     return APR_OK;
 }
@@ -449,7 +484,12 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     apr_model source;
     apr_conversion conversion = {0};
     apr_convert_options options = {.recipe = *recipe, .want_metrics = output->report != NULL, .saturate = output->saturate};
-    outcome o = {.call = call, .in = in, .out = out, .source = &source, .dry_run = output->dry_run};
+    outcome o = {.call = call,
+                 .in = in,
+                 .out = out,
+                 .source = &source,
+                 .dry_run = output->dry_run,
+                 .makes_folder = apr_out_name_makes_a_folder(out)};
 
     options.sink = (apr_sink_options){.profile = (apr_profile)output->profile,
                                       .overwrite = output->force,
@@ -457,8 +497,9 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
                                       .max_shard_bytes = output->shard_bytes};
     if (output->cpu > 0) APR_TRY(apr_use_cpu_level((apr_cpu_level)(output->cpu - 1), err));
     APR_TRY(apr_runs_parse(&output->runs, output->dry_run, &o.part, &options.part, err));
+    APR_TRY(apr_out_name_check(call, in, out, produce, err));
     APR_TRY(apr_model_open(&source, in, err));
-    apr_status status = check_formats(&source, in, out, expect, produce, &options.format, err);
+    apr_status status = check_formats(call, &source, in, out, expect, &options.format, err);
     if (status == APR_OK) status = admit(&source, output->allow_incomplete, err);
     if (status == APR_OK) status = apr_lora_set_open(&o.lora, &output->lora, err);
     if (status == APR_OK && output->imatrix != NULL) status = apr_imatrix_open(&o.imatrix, output->imatrix, false, err);
@@ -476,3 +517,10 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     apr_model_close(&source);
     return status;
 }
+
+bool apr_writes_a_folder(const apr_call *call)
+{
+    return call->n_operands < 2 || apr_format_of_path(call->operands[1]) == APR_FORMAT_SAFETENSORS;
+}
+
+bool apr_encodes_on_a_gpu(const apr_call *call) { return ((const apr_output_options *)call->options)->encoder.device != 0; }

@@ -87,6 +87,11 @@ typedef struct apr_output_options {
             "importance of columns, as 'aprrun imatrix' or llama-imatrix makes it: encoders spare what matters", APR_TO(type, member) \
     }
 
+/* What options of a table need: the last operand makes a folder; a device other than the host. For commands whose struct begins with an
+ * apr_output_options. */
+bool apr_writes_a_folder(const apr_call *call);
+bool apr_encodes_on_a_gpu(const apr_call *call);
+
 /* Opens IN, converts it to OUT (whose name decides the format), answers. expect: the format IN must have, or NONE. */
 apr_status apr_run_conversion(const apr_call *call, const char *in, const char *out, apr_format expect, apr_format produce,
                               const apr_output_options *output, const apr_recipe_options *recipe, apr_error *err);

@@ -141,13 +141,37 @@ static apr_status print_tensors(const apr_model_diff *diff, bool all, apr_error 
 
     apr_table_start(&table, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < diff->n_tensors; i++)
-        if (all || !diff->tensors[i].same_bytes) add_tensor(&table, &diff->tensors[i]);
+        if (all || !apr_tensor_diff_has_same_values(&diff->tensors[i])) add_tensor(&table, &diff->tensors[i]);
     if (table.n_cells == 0) {
         apr_table_close(&table);
         return APR_OK;
     }
     printf("\n");
     return apr_table_print(&table, stdout, 2, err);
+}
+
+/* "the same values; 11 tensors have another type (bf16, f32)" */
+static void print_same_values(const apr_model_diff *diff)
+{
+    bool is_there[APR_DTYPE_COUNT] = {false};
+    const char *separator = " (";
+    size_t n = 0;
+
+    for (size_t i = 0; i < diff->n_tensors; i++) {
+        const apr_tensor_diff *const pair = &diff->tensors[i];
+        if (pair->a->dtype == pair->b->dtype) continue;
+        is_there[pair->a->dtype] = is_there[pair->b->dtype] = true;
+        n++;
+    }
+    printf("A and B have the same values");
+    if (n > 0) printf("; %zu tensor%s another type", n, n == 1 ? " has" : "s have");
+    else printf(" in other bytes");
+    for (int d = 0; d < APR_DTYPE_COUNT && n > 0; d++) {
+        if (!is_there[d]) continue;
+        printf("%s%s", separator, apr_dtypes[d].name);
+        separator = ", ";
+    }
+    printf("%s\n", n > 0 ? ")" : "");
 }
 
 static void print_summary(const apr_model_diff *diff)
@@ -169,9 +193,12 @@ static void print_summary(const apr_model_diff *diff)
         char clean[512];
         printf("\nmetadata in both: %s", apr_clean_text(clean, sizeof clean, diff->same_metadata, strlen(diff->same_metadata)));
     }
-    printf("\n%s\n", !apr_diff_is_same(diff) ? "A and B differ"
-                     : diff->n_close > 0     ? "A and B are the same within the tolerance"
-                                             : "A and B are the same model");
+    printf("\n");
+    if (!apr_diff_is_same(diff) && apr_diff_has_same_values(diff)) print_same_values(diff);
+    else
+        printf("%s\n", !apr_diff_is_same(diff) ? "A and B differ"
+                       : diff->n_close > 0     ? "A and B are the same within the tolerance"
+                                               : "A and B are the same model");
 }
 
 apr_status apr_diff_print(const apr_model_diff *diff, bool all, apr_error *err)
@@ -236,6 +263,7 @@ static void put_pair(apr_json_text *out, const apr_tensor_diff *pair)
 void apr_diff_json(const apr_model_diff *diff, apr_json_text *out)
 {
     apr_json_bool(out, "same", apr_diff_is_same(diff));
+    apr_json_bool(out, "same_values", apr_diff_has_same_values(diff));
     put_model(out, "a", diff->a);
     put_model(out, "b", diff->b);
     apr_json_uint(out, "n_same_bytes", diff->n_same_bytes);

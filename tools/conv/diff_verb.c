@@ -5,16 +5,18 @@
 #include "tools/cli/meter.h"
 
 typedef struct diff_options {
-    bool metadata, all;
+    bool metadata, all, exact;
     double tolerance; /* NaN: bytes and types must be the same */
 } diff_options;
 
 static const apr_option option_table[] = {
-    {"tolerance", 't', APR_OPTION_REAL, "X", NULL,
+    {"tolerance", 0, APR_OPTION_REAL, "X", NULL,
      "count tensors as equal when no value is off by more than X times the root mean square of A's; types may then differ", .min = 0,
      .max = 1e30, APR_TO(diff_options, tolerance)},
     {"metadata", 0, APR_OPTION_FLAG, NULL, "yes", "leave out metadata keys and small files (they are compared only within one format)",
      APR_TO(diff_options, metadata)},
+    {"exact", 0, APR_OPTION_FLAG, NULL, NULL, "the same values in another type, or in other bytes, are a difference too",
+     APR_TO(diff_options, exact)},
     {"all", 'a', APR_OPTION_FLAG, NULL, NULL, "list equal tensors too", APR_TO(diff_options, all)},
     {0},
 };
@@ -31,7 +33,8 @@ static apr_status compare(const apr_call *call, const apr_model *a, const apr_mo
     apr_meter_end(&meter);
     if (status == APR_OK && call->answer->json) apr_diff_json(&diff, &call->answer->body);
     else if (status == APR_OK) status = apr_diff_print(&diff, options->all, err);
-    if (status == APR_OK && !apr_diff_is_same(&diff)) status = APR_E_NO; /* the answer itself says why */
+    const bool is_same = apr_diff_is_same(&diff) || (!options->exact && apr_diff_has_same_values(&diff));
+    if (status == APR_OK && !is_same) status = APR_E_NO; /* the answer itself says why */
     apr_diff_close(&diff);
     return status;
 }

@@ -7,6 +7,7 @@
 #include "runtime/calibrate/own_text.h"
 #include "runtime/check/subject.h"
 #include "tools/cli/meter.h"
+#include "tools/conv/kept_text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -93,7 +94,10 @@ static apr_status write_text(apr_feedback_run *run, apr_error *err)
     if (run->ids == NULL) return apr_no_memory(err, "the tokens of a text");
     const apr_progress progress = apr_meter_start_counting(&meter, run->quiet);
     how.progress = &progress;
-    const apr_status status = apr_own_text_write(&how, run->session, run->ids, err);
+    apr_kept_text kept = {.target = r->kept, .how = &how, .ids = run->ids};
+    apr_status status = r->kept != NULL ? apr_kept_text_open(&kept, &how, err) : APR_OK;
+    if (status == APR_OK) status = apr_own_text_write(&how, run->session, run->ids, err);
+    apr_kept_text_close(&kept);
     apr_meter_end(&meter);
     if (status == APR_OK) run->text_crc = apr_crc32(0, run->ids, (size_t)run->n_ids * sizeof *run->ids);
     run->write_seconds = apr_seconds_now() - start;

@@ -24,6 +24,7 @@
 typedef struct apr_feedback_request {
     const apr_text *calibration; /* NULL: what the model writes itself (runtime/calibrate/own_text.h) */
     bool plan_only;              /* nothing will be made: a text of the model's own is not written */
+    const char *kept;            /* an output of several runs, in whose folder that text is kept while it is written; NULL: it is not */
     bool sequential;
     int64_t n_tokens;      /* at most; 0: all of the text, of the model's own APR_OWN_TOKENS */
     int64_t window;        /* tokens that begin from nothing */

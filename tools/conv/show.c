@@ -4,6 +4,8 @@
 #include "formats/model/adapter.h"
 #include "formats/model/imatrix.h"
 #include "formats/model/sink.h"
+#include "tools/cli/config_folder.h"
+#include "tools/cli/text.h"
 #include "tools/run/imatrix_print.h"
 
 #include <stdlib.h>
@@ -162,26 +164,29 @@ static bool is_imatrix(const apr_model *model, const char *path, apr_status open
     return is_dat;
 }
 
-static apr_status show_imatrix(const apr_call *call, const apr_pattern *wanted, apr_error *err)
+static apr_status show_imatrix(const apr_call *call, const char *path, const apr_pattern *wanted, apr_error *err)
 {
     apr_imatrix imatrix;
 
-    APR_TRY(apr_imatrix_open(&imatrix, call->operands[0], false, err));
+    APR_TRY(apr_imatrix_open(&imatrix, path, false, err));
     const apr_status status = apr_imatrix_show(call, &imatrix, wanted, err);
     apr_imatrix_close(&imatrix);
     return status;
 }
 
-static apr_status show_model(const apr_call *call, const apr_pattern *wanted, apr_error *err)
+static apr_status show_model(const apr_call *call, const char *path, const apr_pattern *wanted, apr_error *err)
 {
     const apr_show_options *const options = call->options;
+    char text[4096];
+    const char *const config = apr_config_alone(path, text, sizeof text);
     apr_error own = {0};
     apr_model model;
 
-    apr_status status = apr_model_open(&model, call->operands[0], &own);
-    if (is_imatrix(&model, call->operands[0], status)) {
+    if (config != NULL && !call->answer->json) printf("%s has no weights; of its config.json:\n", apr_printable(path));
+    apr_status status = apr_model_open(&model, config != NULL ? config : path, &own);
+    if (config == NULL && is_imatrix(&model, path, status)) {
         apr_model_close(&model);
-        return show_imatrix(call, wanted, err);
+        return show_imatrix(call, path, wanted, err);
     }
     status = status == APR_OK ? try_filter(wanted, &model, err) : apr_fail(err, status, "%s", own.text);
     if (status == APR_OK && call->answer->json) status = apr_show_json(&model, options, wanted, &call->answer->body, err);
@@ -200,7 +205,7 @@ static apr_status run_show(const apr_call *call, apr_error *err)
     apr_status status = APR_OK;
     if (options->filter != NULL) status = apr_pattern_compile(&wanted, "--filter", options->filter, APR_PATTERN_OF_USER, &arena, err);
     if (status == APR_OK)
-        status = apr_is_adapter(path) ? apr_show_adapter(path, options, wanted, call->answer, err) : show_model(call, wanted, err);
+        status = apr_is_adapter(path) ? apr_show_adapter(path, options, wanted, call->answer, err) : show_model(call, path, wanted, err);
     apr_arena_close(&arena);
     return status;
 }

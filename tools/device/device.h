@@ -79,6 +79,15 @@ typedef struct apr_device_options {
         "force", 0, APR_OPTION_FLAG, NULL, NULL, "run on the GPU even when the plan does not fit", APR_TO(type, member.force)           \
     }
 
+/* Rows of a table of needs: options that are about a GPU. `holds` says whether one may be used. */
+#define APR_DEVICE_NEEDS(holds)                                                                                                          \
+    {"gpu", "--device cuda or auto", holds}, {"direct", "--device cuda or auto", holds}, {"replay", "--device cuda or auto", holds},     \
+        {"fuse", "--device cuda or auto", holds}, {"fp8", "--device cuda or auto", holds}, {"headroom", "--device cuda or auto", holds}, \
+    {                                                                                                                                    \
+        "force", "--device cuda or auto", holds                                                                                          \
+    }
+static inline bool apr_device_is_gpu(const apr_device_options *o) { return o->device == APR_DEVICE_CUDA || o->device == APR_DEVICE_AUTO; }
+
 /* Sets what a session must know to run there. With auto and no usable GPU it stays on the host, and says so on stderr. */
 apr_status apr_device_choose(const apr_device_options *options, apr_session_options *session, apr_error *err);
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <omp.h>
 
@@ -44,4 +45,14 @@ double apr_host_read_rate(int n_threads)
     }
     free(words);
     return sum != 1 ? best : 0.0; /* the sum is wanted, so that it is computed */
+}
+
+uint64_t apr_host_cache_bytes(void)
+{
+    static const int levels[] = {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE};
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        const long n_bytes = sysconf(levels[i]);
+        if (n_bytes > 0) return (uint64_t)n_bytes;
+    }
+    return 0;
 }

@@ -31,16 +31,30 @@ apr_status apr_plan_table(const apr_plan *plan, apr_error *err)
 
 void apr_plan_verdict(const apr_plan *plan)
 {
-    char needs[APR_SMALL_TEXT], size[APR_SMALL_TEXT], budget[APR_SMALL_TEXT], own[48] = "";
+    char needs[APR_SMALL_TEXT], size[APR_SMALL_TEXT], budget[APR_SMALL_TEXT], count[APR_SMALL_TEXT], own[48] = "";
 
     if (plan->budget_bytes == 0) return;
     apr_size_text(budget, plan->budget_bytes);
-    if (plan->own_ctx > 0) snprintf(own, sizeof own, "; the model's own: %lld", (long long)plan->own_ctx);
-    if (plan->fits && plan->max_ctx >= APR_ANY_CONTEXT) printf("\nfits in %s; largest context that fits: any%s\n", budget, own);
-    else if (plan->fits) printf("\nfits in %s; largest context that fits: %lld%s\n", budget, (long long)plan->max_ctx, own);
+    apr_size_text(needs, plan->taken_bytes);
+    if (plan->own_ctx > 0) snprintf(own, sizeof own, ", the model's own: %s", apr_count_text(count, plan->own_ctx));
+    if (plan->fits)
+        printf("\nfits in %s (%s used); largest context that fits: %s%s\n", budget, needs,
+               plan->max_ctx >= APR_ANY_CONTEXT ? "any" : apr_count_text(count, plan->max_ctx), own);
     else
-        printf("\ndoes not fit: needs %s of %s (%s over, at '%s')\n", apr_size_text(needs, plan->taken_bytes), budget,
-               apr_size_text(size, plan->short_bytes), plan->breaking >= 0 ? plan->lines[plan->breaking].label : "?");
+        printf("\ndoes not fit: needs %s of %s (%s over, at '%s')\n", needs, budget, apr_size_text(size, plan->short_bytes),
+               plan->breaking >= 0 ? plan->lines[plan->breaking].label : "?");
+}
+
+bool apr_plan_is_beyond_model(const apr_plan *plan) { return plan->own_ctx > 0 && plan->n_ctx > plan->own_ctx; }
+
+void apr_plan_warn_of_context(const apr_plan *plan)
+{
+    char asked[APR_SMALL_TEXT], own[APR_SMALL_TEXT];
+
+    if (!apr_plan_is_beyond_model(plan)) return;
+    fprintf(stderr,
+            "warning: context %s: the model was made for %s positions; beyond them its answers are not to be trusted (--ctx %lld)\n",
+            apr_count_text(asked, plan->n_ctx), apr_count_text(own, plan->own_ctx), (long long)plan->own_ctx);
 }
 
 static void common_json(apr_json_text *json, const apr_plan *plan, bool fits)
@@ -48,6 +62,7 @@ static void common_json(apr_json_text *json, const apr_plan *plan, bool fits)
     apr_json_bool(json, "fits", fits);
     apr_json_int(json, "ctx", plan->n_ctx);
     apr_json_int(json, "batch", plan->n_batch);
+    if (apr_plan_is_beyond_model(plan)) apr_json_bool(json, "ctx_beyond_model", true);
     apr_json_int(json, "sequences", plan->n_sequences);
     apr_json_string(json, "kv", apr_dtypes[plan->kv_dtype].name, strlen(apr_dtypes[plan->kv_dtype].name));
 }

@@ -9,6 +9,9 @@
 apr_status apr_plan_table(const apr_plan *plan, apr_error *err);
 /* "fits in 12.00 GiB; ..." or "does not fit: ..." of one plan; nothing where it is not judged. */
 void apr_plan_verdict(const apr_plan *plan);
+/* The context is longer than the model's own; one line on stderr says so. */
+bool apr_plan_is_beyond_model(const apr_plan *plan);
+void apr_plan_warn_of_context(const apr_plan *plan);
 
 /* Fields of an object that is open: of one place the plan's; of several what they have in common, the cost of a token, "places". */
 void apr_plans_json(apr_json_text *json, const apr_plans *plans);

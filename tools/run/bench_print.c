@@ -3,6 +3,7 @@
 
 #include "tools/cli/table.h"
 #include "tools/cli/text.h"
+#include "tools/plan/plan_lines.h"
 #include "tools/run/bench_stages.h"
 
 #include <string.h>
@@ -40,6 +41,16 @@ static void print_heading(const apr_bench_result *r, FILE *out)
             r->gpu[0] != '\0' ? ": " : "", r->gpu, (long long)plan->n_ctx, (long long)plan->n_batch, apr_dtypes[plan->kv_dtype].name);
 }
 
+/* Weights that mostly stay in a cache are not read from the memory whose rate is the ceiling. */
+static bool fit_a_cache(const apr_bench_result *r) { return r->cache_bytes > 0 && r->token_reads < 4 * r->cache_bytes; }
+
+/* 1 is the ceiling; 0: there is no share to state. */
+static double share_of(const apr_bench_result *r, const apr_speed_stage *stage)
+{
+    if (!stage->one_by_one || !(r->ceiling > 0.0) || fit_a_cache(r)) return 0.0;
+    return figures_of(r, stage).bytes_rate / r->ceiling;
+}
+
 static void stage_row(apr_table *table, const apr_bench_result *r, const apr_speed_stage *stage)
 {
     const figures f = figures_of(r, stage);
@@ -54,7 +65,7 @@ static void stage_row(apr_table *table, const apr_bench_result *r, const apr_spe
     apr_table_cell(table, "%.0f %%", seconds > 0.0 ? 100.0 * f.outside / seconds : 0.0);
     if (stage->one_by_one) apr_table_cell(table, "%.1f", f.bytes_rate / 1e9);
     else apr_table_cell(table, "-");
-    if (stage->one_by_one && r->ceiling > 0.0) apr_table_cell(table, "%.0f %%", 100.0 * f.bytes_rate / r->ceiling);
+    if (share_of(r, stage) > 0.0) apr_table_cell(table, "%.0f %%", 100.0 * share_of(r, stage));
     else apr_table_cell(table, "-");
 }
 
@@ -80,6 +91,18 @@ void apr_bench_fill_table(apr_table *table, const apr_bench_result *r)
     for (size_t i = 0; i < r->n_stages; i++) stage_row(table, r, &r->stages[i]);
 }
 
+static void print_footnotes(const apr_bench_result *r, FILE *out)
+{
+    char cache[APR_SMALL_TEXT];
+    bool is_above = false;
+
+    for (size_t i = 0; i < r->n_stages; i++) is_above |= share_of(r, &r->stages[i]) > 1.05;
+    if (r->ceiling > 0.0 && fit_a_cache(r))
+        fprintf(out, "  no share of the ceiling: the weights of a token are less than 4 times the cache of %s\n",
+                apr_size_text(cache, r->cache_bytes));
+    if (is_above) fprintf(out, "  faster than the ceiling's own measurement: beside other work?\n");
+}
+
 apr_status apr_bench_print_table(const apr_bench_result *r, FILE *out, apr_error *err)
 {
     apr_table table;
@@ -91,6 +114,7 @@ apr_status apr_bench_print_table(const apr_bench_result *r, FILE *out, apr_error
     if (r->ceiling > 0.0)
         fprintf(out, "  GB/s: weights that a token needs, %.3f GB; ceiling: the memory was read at %.0f GB/s\n",
                 (double)r->token_reads / 1e9, r->ceiling / 1e9);
+    print_footnotes(r, out);
     if (apr_session_n_places(r->session) > 1) apr_link_print(r->session, out);
     print_opening(r, out);
     apr_footprint_print(&r->footprint, out);
@@ -167,6 +191,7 @@ void apr_bench_answer_json(const apr_bench_result *r, apr_json_text *json)
     apr_json_string(json, "backend", backend, strlen(backend));
     if (r->gpu[0] != '\0') apr_json_string(json, "gpu", r->gpu, strlen(r->gpu));
     apr_json_int(json, "context", plan->n_ctx);
+    if (apr_plan_is_beyond_model(plan)) apr_json_bool(json, "ctx_beyond_model", true);
     apr_json_int(json, "batch", plan->n_batch);
     apr_json_int(json, "runs", r->n_runs);
     apr_json_open(json, "stages", '[');

@@ -14,6 +14,7 @@ typedef struct apr_bench_result {
     uint64_t n_bytes;     /* of weights, by the plan */
     uint64_t token_reads; /* bytes of weights that one token needs */
     double ceiling;       /* bytes a second at which the memory that holds them was read; 0: several memories, or not measured */
+    uint64_t cache_bytes; /* of the last cache before that memory; 0: not known */
     double link;          /* bytes a second at which pinned memory is copied to the device; 0: there is none, or not measured */
     const apr_speed_stage *stages;
     size_t n_stages;

@@ -278,6 +278,7 @@ static void measure_ceilings(const bench *b, apr_bench_result *r)
     if (apr_session_n_places(b->running.session) > 1) return;
     if (apr_session_plan(b->running.session)->judged == APR_ON_HOST) {
         r->ceiling = apr_host_read_rate((int)b->asked->run.threads);
+        r->cache_bytes = apr_host_cache_bytes();
         return;
     }
     if (b->options.cuda->open(&device, b->options.ordinal, &small, NULL) != APR_OK) return;
@@ -305,6 +306,7 @@ static apr_bench_result result_of(const bench *b, const apr_call *call)
 
     if (r.footprint.on == APR_ON_DEVICE && b->options.cuda->facts(b->options.ordinal, &gpu, NULL) == APR_OK)
         snprintf(r.gpu, sizeof r.gpu, "%s", gpu.name);
+    if (r.gpu[0] != '\0' && gpu.l2_bytes > 0) r.cache_bytes = (uint64_t)gpu.l2_bytes;
     if (is_synthetic(b)) apr_footprint_add_weights(&r.footprint, b->synthetic.heap_bytes);
     r.n_bytes = r.footprint.weights;
     r.n_elems = b->synthetic.n_elems;

@@ -14,10 +14,16 @@ typedef struct doctor_options {
     int probe, drill; /* index, or -1 */
     int64_t ordinal;
     int fp8; /* apr_fp8_choice */
+    int device;
     bool again, no_measure;
 } doctor_options;
 
+enum { DEVICE_AUTO, DEVICE_CUDA, DEVICE_HOST };
+
 const apr_option apr_doctor_options[] = {
+    {"device", 0, APR_OPTION_CHOICE, "auto|cuda|host", "auto",
+     "what is asked about; cuda: exit code 7 where there is no GPU that can be used; host: no GPU is looked for",
+     APR_TO(doctor_options, device)},
     {"gpu", 0, APR_OPTION_INT, "N", "-1", "only this GPU, as CUDA counts them; -1: all", APR_TO(doctor_options, ordinal), .min = -1,
      .max = 1024},
     {"fp8", 0, APR_OPTION_CHOICE, "auto|on|off", "auto", "matrix products of FP8: where nothing speaks against them, always, never",
@@ -204,7 +210,6 @@ static apr_status examine_all(const apr_call *call, const apr_cuda_api *cuda, ap
     int n;
 
     APR_TRY(cuda->count(&n, err));
-    show_host(call);
     const int first = o->ordinal >= 0 ? (int)o->ordinal : 0, end = o->ordinal >= 0 ? (int)o->ordinal + 1 : n;
     if (call->answer->json) {
         put(json, "architectures", cuda->architectures);
@@ -230,14 +235,31 @@ static apr_status examine_all(const apr_call *call, const apr_cuda_api *cuda, ap
     return status;
 }
 
+/* Without a GPU the host's figures are the answer, and why there is none is a line of it. */
+static apr_status say_no_gpu(const apr_call *call, apr_status status, const apr_error *why, apr_error *err)
+{
+    const doctor_options *const o = call->options;
+
+    if (o->device == DEVICE_CUDA || status != APR_E_DEVICE) return apr_fail(err, status, "%s", why->text);
+    if (call->answer->json) put(&call->answer->body, "no_gpu", why->text);
+    else printf("GPU              none: %s\n", apr_printable(why->text));
+    return APR_OK;
+}
+
 apr_status apr_run_doctor(const apr_call *call, apr_error *err)
 {
     const doctor_options *const o = call->options;
     const int ordinal = o->ordinal >= 0 ? (int)o->ordinal : 0;
     const apr_cuda_api *cuda;
+    apr_error why = {0};
+    int n;
 
     if (o->drill >= 0) return run_one_drill(ordinal, (apr_cuda_drill)o->drill, err);
-    APR_TRY(apr_cuda_load(&cuda, err));
+    if (o->probe < 0) show_host(call);
+    if (o->device == DEVICE_HOST) return APR_OK;
+    apr_status status = apr_cuda_load(&cuda, &why);
+    if (status == APR_OK && o->probe < 0) status = cuda->count(&n, &why);
+    if (status != APR_OK) return o->probe >= 0 ? apr_fail(err, status, "%s", why.text) : say_no_gpu(call, status, &why, err);
     if (o->probe >= 0) return run_one_probe(cuda, ordinal, (apr_cuda_probe)o->probe, err);
     return examine_all(call, cuda, err);
 }

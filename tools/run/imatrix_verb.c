@@ -6,6 +6,7 @@
 #include "formats/base/crc32.h"
 #include "formats/base/out.h"
 #include "formats/base/resume.h"
+#include "tools/cli/guard.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
 #include "tools/conv/begin_token.h"
@@ -157,6 +158,7 @@ static apr_status keep(work *w, apr_error *err)
     now.chunk_count = w->n_done;
     now.chunk_size = w->window;
     if (status == APR_OK) status = apr_imatrix_write(&now, w->kept, &how, err);
+    if (status == APR_OK) apr_guard_kept((uint64_t)w->n_done, (uint64_t)w->n_all);
     apr_imatrix_close(&now);
     w->saved_at = apr_seconds_now();
     return status;
@@ -233,6 +235,8 @@ static apr_status make(work *w, apr_error *err)
     if (run.ctx == 0) run.ctx = 512;
     w->kept = apr_resume_path_for(w->asked->out);
     if (w->kept == NULL) return apr_no_memory(err, "a path");
+    apr_guard_writes();
+    if (w->asked->resume) apr_guard_keeps(w->kept);
     APR_TRY(check_outputs(w, err));
     APR_TRY(apr_running_open(&w->running, w->call->operands[0], &run, 16, err));
     APR_TRY(read_inputs(w, err));

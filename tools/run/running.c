@@ -7,6 +7,7 @@
 #include "runtime/session/heap.h"
 #include "tools/cli/process.h"
 #include "tools/cli/text.h"
+#include "tools/plan/plan_lines.h"
 #include "tools/run/footprint.h"
 
 #include <errno.h>
@@ -98,15 +99,7 @@ apr_status apr_running_open_weights(apr_running *r, const char *path, const apr_
     return APR_OK;
 }
 
-void apr_warn_of_context(const apr_running *r)
-{
-    const apr_plan *const plan = apr_session_plan(r->session);
-    char path[512];
-
-    if (plan->own_ctx <= 0 || plan->n_ctx <= plan->own_ctx) return;
-    fprintf(stderr, "WARNING: %s: a context of %lld is beyond the %lld positions that the model was made for\n",
-            apr_clean_text(path, sizeof path, r->source.path, strlen(r->source.path)), (long long)plan->n_ctx, (long long)plan->own_ctx);
-}
+void apr_warn_of_context(const apr_running *r) { apr_plan_warn_of_context(apr_session_plan(r->session)); }
 
 apr_status apr_running_open(apr_running *r, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
 {

@@ -81,7 +81,7 @@ static apr_status check_and_show(const apr_running *truth, const apr_running *ot
                                     .n_answer = o->tokens,
                                     .control_limit = o->control,
                                     .no_backends = !o->parity,
-                                    .progress = apr_meter_start(&meter, call->quiet)};
+                                    .progress = apr_meter_start_counting(&meter, call->quiet)};
     apr_status status = apr_verify_run(report, &input, err);
     apr_meter_end(&meter);
     if (status == APR_OK) status = show(&(apr_verify_shown){report, truth, other}, call, page, err);

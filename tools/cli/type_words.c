@@ -1,0 +1,115 @@
+/* type_words.c - types as people spell them. */
+#include "tools/cli/type_words.h"
+
+#include "formats/number/dtype.h"
+#include "kernels/rows.h"
+#include "quant/recipe.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WORD = 32 };
+
+/* Letters and digits alone, in lower case; "" when there are too many. */
+static void bare(const char *text, char word[WORD])
+{
+    size_t n = 0;
+    for (; *text != '\0'; text++) {
+        if (strchr("-_. ", *text) != NULL) continue;
+        if (n + 1 == WORD) n = 0;
+        word[n++] = (char)tolower((unsigned char)*text);
+    }
+    word[n] = '\0';
+}
+
+static const char *const of_4_bits = "q4_k_m (4.8 bits, the usual) or q4_0";
+static const char *const of_5_bits = "q5_k_m (5.7 bits, the usual) or q5_0";
+
+/* Bare words that are not the name of a type. */
+static const struct {
+    const char *words; /* between blanks */
+    apr_type_word is;
+} meanings[] = {
+    {"fp16 float16 half", {APR_TYPE_IS, "f16", NULL}},
+    {"fp32 float32 float single", {APR_TYPE_IS, "f32", NULL}},
+    {"bfloat16 brainfloat16", {APR_TYPE_IS, "bf16", NULL}},
+    {"fp8e4m3 f8 f8e4m3 f8e4m3fn fp8e4m3fn float8 float8e4m3fn e4m3", {APR_TYPE_IS, "fp8", NULL}},
+    {"mxfp4moe", {APR_TYPE_IS, "mxfp4", NULL}},
+    {"int8 8bit 8bits q8 w8 w8a16 8", {APR_TYPE_TURNED, "q8_0", NULL}},
+    {"int6 6bit 6bits q6", {APR_TYPE_TURNED, "q6_k", NULL}},
+    {"fp4 float4", {APR_TYPE_TURNED, "mxfp4", NULL}},
+    {"q4 int4 4bit 4bits w4 w4a16 nf4 4", {APR_TYPE_NAMED, "q4_k_m", NULL}},
+    {"q4kl q4kxl udq4kxl", {APR_TYPE_NAMED, "q4_k_m", NULL}},
+    {"q5 int5 5bit 5bits", {APR_TYPE_NAMED, "q5_k_m", NULL}},
+    {"q5ks q5kl q5kxl udq5kxl", {APR_TYPE_NAMED, "q5_k_m", NULL}},
+    {"q6kl q6kxl udq6kxl", {APR_TYPE_NAMED, "q6_k", "q6_k (6.6 bits), with --tensor for those that shall have more"}},
+    {"q8k q81 q8kxl udq8kxl", {APR_TYPE_NAMED, "q8_0", "q8_0 (8.5 bits)"}},
+    {"awq gptq bnb exl2 exl3 hqq",
+     {APR_TYPE_NAMED, "q4_k_m", "a method of others; aprquant has q4_k_m, with --method ldlq for GPTQ's idea"}},
+    {"auto copy keep same", {APR_TYPE_KEPT, NULL, NULL}},
+};
+
+/* Families of types that are read and not written, by their beginnings. */
+static const char *const read_only[] = {"q2", "q3", "iq", "tq", "q1", "2bit", "3bit", "int2", "int3", "udq2", "udq3", "udiq", "nvfp4"};
+
+static bool has_word(const char *words, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = words; *at != '\0';) {
+        const size_t length = strcspn(at, " ");
+        if (length == n && strncmp(at, word, n) == 0) return true;
+        at += length + (at[length] == ' ');
+    }
+    return false;
+}
+
+static const char *name_in_tables(const char *word)
+{
+    char other[WORD];
+
+    for (const apr_mixture_name *m = apr_mixture_names; m->name != NULL; m++) {
+        bare(m->name, other);
+        if (strcmp(other, word) == 0) return m->name;
+    }
+    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
+        bare(apr_dtypes[d].name, other);
+        if (apr_dtype_is_weights((apr_dtype)d) && strcmp(other, word) == 0) return apr_dtypes[d].name;
+    }
+    return NULL;
+}
+
+static bool is_written(const char *name)
+{
+    const apr_dtype dtype = apr_dtype_by_name(name);
+    for (const apr_mixture_name *m = apr_mixture_names; m->name != NULL; m++)
+        if (strcmp(m->name, name) == 0) return true;
+    return dtype != APR_DTYPE_COUNT && apr_can_encode(dtype);
+}
+
+apr_type_word apr_type_spelled(const char *text)
+{
+    const apr_type_word unknown = {APR_TYPE_UNKNOWN, NULL, NULL}, not_written = {APR_TYPE_READ_ONLY, "mxfp4", NULL};
+    char word[WORD];
+
+    bare(text, word);
+    if (word[0] == '\0') return unknown;
+    const char *const name = name_in_tables(word);
+    if (name != NULL && is_written(name)) return (apr_type_word){APR_TYPE_IS, name, NULL};
+    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
+        apr_type_word is = meanings[i].is;
+        if (!has_word(meanings[i].words, word)) continue;
+        if (is.kind == APR_TYPE_NAMED && is.why == NULL) is.why = strcmp(is.name, "q5_k_m") == 0 ? of_5_bits : of_4_bits;
+        return is;
+    }
+    for (size_t i = 0; i < sizeof read_only / sizeof *read_only; i++)
+        if (strncmp(word, read_only[i], strlen(read_only[i])) == 0) return not_written;
+    return name != NULL ? not_written : unknown;
+}
+
+char *apr_type_file_name(char text[APR_TYPE_FILE_NAME], const char *name)
+{
+    snprintf(text, APR_TYPE_FILE_NAME, "%s", name);
+    for (char *at = text; *at != '\0'; at++) *at = (char)toupper((unsigned char)*at);
+    return text;
+}
