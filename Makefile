@@ -35,7 +35,7 @@ must      = -std=c11 -fopenmp -I. -MMD -MP -D_POSIX_C_SOURCE=200809L $(if $(filt
 # No fast-math and no contraction: bytes must be reproducible. A sum that is held to a bound instead may contract (below).
 contract := off
 must     += -fno-fast-math -fno-unsafe-math-optimizations -fno-associative-math -fno-reciprocal-math -fno-finite-math-only \
-            -fsigned-zeros -ffp-contract=$(contract) $(if $(clang_),,-fno-single-precision-constant) $(if $(x86_64),-mfpmath=sse)
+            -fsigned-zeros -ffp-contract=$(contract) $(if $(clang_),,-fno-single-precision-constant $(fuse_all)) $(if $(x86_64),-mfpmath=sse)
 WARN     := -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 libs     := -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -ldl -lm
 # Hardening, on by default: HARDEN=0 leaves it out. Sanitizers have checks of their own, and -O0 has no fortified calls.
@@ -182,8 +182,10 @@ $B/%.c.o: %.c
 # What loops over weights
 $B/kernels/%.c.o $B/quant/%.c.o: speed := $(if $(filter release,$(FLAVOR)),-O3,$(if $(filter asan,$(FLAVOR)),-O2))
 $B/kernels/%.o $B/quant/%.o: reach :=
-# Sums of products that are held to bounds, not to bits
+# Sums of products that are held to bounds, not to bits. From version 13 on, gcc fuses some sums of a function and leaves others alone
+# (its tuning avoids chains of fused multiply-adds), and one token would have other bits than several: all are fused.
 $B/kernels/host/matmul_floats.c.o $B/kernels/host/heads.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: contract := fast
+fuse_all = $(if $(filter fast,$(contract)),--param=avoid-fma-max-bits=0)
 # What prints, reads words or renders templates, and what runs once, takes longer to compile than it would ever win back.
 light := $(MAINS) $(TOOL_C) $(TEST_C) $(wildcard tests/fuzz/*.c runtime/template/*.c runtime/program/*.c runtime/program/*/*.c \
          runtime/plan/*.c formats/*.c formats/model/*.c formats/model/families/*.c formats/gguf/*.c formats/torch/*.c formats/hf/*.c formats/apr/*.c)
