@@ -41,6 +41,7 @@ ANSWERED = {  # name: the request
     "parts": chat(messages=[{"role": "user", "content": [{"type": "text", "text": "Recite Ge1:1"}]}]),
     "two parts": chat(messages=[{"role": "user", "content": [{"type": "text", "text": "Recite"}, {"type": "text", "text": "Ge1:1"}]}]),
     "system": chat(messages=[{"role": "system", "content": "Answer."}, USER]),
+    "developer": chat(messages=[{"role": "developer", "content": "Answer."}, USER]),
     "conversation": chat(messages=[USER, {"role": "assistant", "content": "In the beginning"}, USER]),
     "tools": chat(tools=[TOOL]),
     "tools, auto": chat(tools=[TOOL], tool_choice="auto", parallel_tool_calls=False),
@@ -159,6 +160,7 @@ def compare(answers):
     for name in ("parts", "n of 1", "response_format", "logprobs", "nothing asked", "no limit", "no tools", "tools, none"):
         judge(name, answers.get(name) == plain, f"{answers.get(name)} is not {plain}")
     judge("seed", answers["seed"] == answers["the same seed"], "another answer with the same seed")
+    judge("developer", answers["developer"] == answers["system"], "another answer than to a system message")
     judge("text, a list", answers["text, a list"] == answers["text"], "another answer than to the string")
     for name, stop in (("stop", "God"), ("stops", "God"), ("text, stop", " the")):
         whole = answers["text" if name.startswith("text") else "plain"][0]

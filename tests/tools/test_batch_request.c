@@ -251,6 +251,22 @@ static void calls_of_tools_are_as_templates_have_them(void **state)
     apr_batch_request_close(&r);
 }
 
+static void a_developer_is_the_system_where_the_template_knows_none(void **state)
+{
+    static const char line[] = "{\"messages\":[{\"role\":\"developer\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"developer\"}]}";
+    apr_batch_request r;
+
+    (void)state;
+    assert_int_equal(read_text(&r, line, NULL), APR_OK);
+    assert_int_equal(apr_batch_request_rename_developer(&r, "{% if m.role == 'developer' %}", NULL), APR_OK);
+    assert_string_equal(apr_json_get_string(r.messages->child, "role"), "developer");
+    assert_int_equal(apr_batch_request_rename_developer(&r, "{{ m.role }}", NULL), APR_OK);
+    assert_string_equal(apr_json_get_string(r.messages->child, "role"), "system");
+    assert_string_equal(apr_json_get_string(r.messages->child->next, "role"), "user");
+    assert_string_equal(apr_json_get_string(r.messages->child->next, "content"), "developer");
+    apr_batch_request_close(&r);
+}
+
 static void the_id_is_known_where_the_rest_is_wrong(void **state)
 {
     apr_batch_request r;
@@ -285,6 +301,7 @@ int main(void)
         cmocka_unit_test(what_is_no_request_is_said_in_a_sentence),
         cmocka_unit_test(the_field_that_is_wrong_is_known),
         cmocka_unit_test(calls_of_tools_are_as_templates_have_them),
+        cmocka_unit_test(a_developer_is_the_system_where_the_template_knows_none),
         cmocka_unit_test(the_id_is_known_where_the_rest_is_wrong),
         cmocka_unit_test(an_id_is_had_once),
     };

@@ -43,6 +43,7 @@ static apr_status render(apr_batch_job *job, const apr_vocab *vocab, double now,
     const apr_chat_request request = {job->request.messages, job->request.tools, job->request.variables};
     bool changed = false;
 
+    APR_TRY(apr_batch_request_rename_developer(&job->request, vocab->chat_template, err));
     apr_status status = apr_chat_render_messages(vocab, &request, now, text, n, &own);
     if (status == APR_E_DAMAGED) APR_TRY(apr_batch_request_fill_contents(&job->request, &changed, err));
     if (changed) status = apr_chat_render_messages(vocab, &request, now, text, n, &own);

@@ -95,6 +95,20 @@ apr_status apr_batch_request_fill_contents(apr_batch_request *r, bool *changed, 
     return APR_OK;
 }
 
+apr_status apr_batch_request_rename_developer(apr_batch_request *r, const char *chat_template, apr_error *err)
+{
+    cJSON *message;
+
+    if (chat_template == NULL || strstr(chat_template, "developer") != NULL) return APR_OK;
+    cJSON_ArrayForEach(message, r->messages)
+    {
+        cJSON *const role = cJSON_GetObjectItemCaseSensitive(message, "role");
+        const bool is_developer = cJSON_IsString(role) && strcmp(role->valuestring, "developer") == 0;
+        if (is_developer && cJSON_SetValuestring(role, "system") == NULL) return apr_no_memory(err, "a message");
+    }
+    return APR_OK;
+}
+
 static apr_status read_messages(apr_batch_request *r, cJSON *item, apr_error *err)
 {
     cJSON *message;

@@ -54,6 +54,10 @@ apr_status apr_batch_request_read(apr_batch_request *request, const char *text, 
                                   apr_error *err);
 void apr_batch_request_close(apr_batch_request *request);
 
+/* OpenAI's newer name of the system role, for chat templates that do not know it: they would leave the message out, or write out a role
+ * that the model has never seen. */
+apr_status apr_batch_request_rename_developer(apr_batch_request *request, const char *chat_template, apr_error *err);
+
 /* For chat templates that do not take a content of null: messages with tool calls get an empty one. *changed: one did. */
 apr_status apr_batch_request_fill_contents(apr_batch_request *request, bool *changed, apr_error *err);
 
