@@ -153,7 +153,7 @@ quality: ## how much of a model each way of quantizing keeps, as tables; LLAMA_C
 	@python3 tests/quality/judge.py $B
 
 PACKAGES     := build-essential libcjson-dev libcmocka-dev libzstd-dev libpcre2-dev libutf8proc-dev libdeflate-dev
-PACKAGES_DEV := clang clang-format libomp-dev libclang-rt-dev python3
+PACKAGES_DEV := clang clang-format libomp-dev libclang-rt-dev python3 tmux
 missing = $(shell for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'install ok installed' || echo $$p; done)
 define install_missing
 	@missing="$(strip $(call missing,$(1)))"; [ -z "$$missing" ] && exit 0; \

@@ -8,6 +8,7 @@
 #include "tools/cli/cli.h"
 #include "tools/cli/config_folder.h"
 #include "tools/cli/table.h"
+#include "tools/cli/terminal.h"
 #include "tools/cli/text.h"
 #include "tools/device/places.h"
 #include "tools/plan/plan_lines.h"
@@ -21,7 +22,7 @@ typedef struct plan_options {
     const char *gpu, *dtype, *gpus, *offload;
     int64_t ctx, batch, sequences, stack;
     int kv;
-    bool list_gpus, host, direct;
+    bool list_gpus, host, direct, lines;
 } plan_options;
 
 static const apr_option options[] = {
@@ -49,6 +50,7 @@ static const apr_option options[] = {
      APR_TO(plan_options, batch), .min = 0, .max = 1e6},
     {"sequences", 's', APR_OPTION_INT, "N", "1", "sequences side by side", APR_TO(plan_options, sequences), .min = 1, .max = 1e6},
     {"kv", 0, APR_OPTION_CHOICE, APR_KV_NAMES, "f16", "type of keys and values", APR_TO(plan_options, kv)},
+    {"lines", 0, APR_OPTION_FLAG, NULL, NULL, "every line of the plan with its reason, also on a terminal", APR_TO(plan_options, lines)},
     {"dtype", 't', APR_OPTION_STRING, "TYPE", NULL, "plan as if quantized to TYPE (aprquant --list); for a bare config.json too",
      APR_TO(plan_options, dtype)},
     {0},
@@ -99,8 +101,13 @@ typedef struct question {
 
 static apr_status list_gpus(const apr_call *call, apr_error *err)
 {
-    static const apr_column columns[] = {{"name", false},      {"GPU", false}, {"memory", true}, {"SMs", true},
-                                         {"capability", true}, {"GB/s", true}, {"context", true}};
+    static const apr_column columns[] = {{"name", false},
+                                         {"GPU", false},
+                                         {"memory", true},
+                                         {"SMs", true, .drops = true},
+                                         {"capability", true},
+                                         {"GB/s", true, .drops = true},
+                                         {"context", true, .drops = true}};
     apr_json_text *const json = &call->answer->body;
     apr_table table;
     char size[APR_SMALL_TEXT];
@@ -313,6 +320,7 @@ static void print_heading(const question *q, const apr_plans *plans, int place)
 static apr_status plan_text(const question *q, const char *path, const apr_plans *plans, apr_error *err)
 {
     const apr_plan *const plan = plans->plans;
+    const bool is_short = apr_is_terminal(stdout) && !q->asked->lines;
     char types[256], cost[256];
 
     printf("%s%s: %s, %s, context %lld, batch %lld, %lld sequence%s, %s keys and values\n\n", apr_printable(path),
@@ -321,7 +329,7 @@ static apr_status plan_text(const question *q, const char *path, const apr_plans
            plan->n_sequences == 1 ? "" : "s", apr_dtypes[plan->kv_dtype].name);
     for (int i = 0; i < plans->partition.n_places; i++) {
         print_heading(q, plans, i);
-        APR_TRY(apr_plan_table(&plans->plans[i], err));
+        APR_TRY(is_short ? apr_plan_summary(&plans->plans[i], err) : apr_plan_table(&plans->plans[i], err));
         if (plans->partition.n_places > 1) apr_plan_verdict(&plans->plans[i]);
     }
     if (!q->is_whole) printf("\n  the file ends before its last tensor does: the plan is of what its header says\n");
@@ -332,6 +340,7 @@ static apr_status plan_text(const question *q, const char *path, const apr_plans
         const apr_partition_cost each = apr_partition_cost_of(&plans->partition, &q->program, q->host_bytes);
         printf("\n%s: %s\n", apr_plans_fit(plans) ? "all fits" : "not all fits", apr_cost_text(&each, cost, sizeof cost));
     }
+    if (is_short) printf("%severy line with its reason: --lines%s\n", apr_dim(stdout), apr_plain(stdout));
     return APR_OK;
 }
 

@@ -3,10 +3,10 @@ head -c 20000 data/heldout.txt >text.txt
 tail -c 11000 data/heldout.txt >other.txt
 export OMP_NUM_THREADS=2
 bytes() { aprconv show --json --no-metadata $1 | grep -oE "\"tensor_bytes\":[0-9]+" | head -n 1 | cut -d: -f2; }
-feedback() { aprquant -q --method ldlq --calibration text.txt --window 128 --tokens 4096 --rounds 2 "$@"; }
+feedback() { aprquant --method ldlq --calibration text.txt --window 128 --tokens 4096 --rounds 2 "$@"; }
 mean() { aprrun kld -q $1 --ref data/tiny-qwen2 other.txt --window 128 --max-windows 12 --json | grep -oE '"kl_mean":[^,]*' | cut -d: -f2; }
 for type in q4_k_m mxfp4; do
-    aprquant -q --to $type data/tiny-qwen2 search.gguf >/dev/null 2>&1 && feedback --to $type data/tiny-qwen2 fed.gguf >fed.txt || exit
+    aprquant --to $type data/tiny-qwen2 search.gguf >/dev/null 2>&1 && feedback --to $type data/tiny-qwen2 fed.gguf >fed.txt || exit
     [ $(bytes search.gguf) -eq $(bytes fed.gguf) ] && echo "$type: the same size"
     awk -v a=$(mean search.gguf) -v b=$(mean fed.gguf) 'BEGIN {print (b < 0.92 * a ? "closer" : "not closer: " a " -> " b)}'
     rm search.gguf && mv fed.gguf $type.gguf

@@ -1,36 +1,36 @@
 # types by what they do: no larger than the mixture, sums that are kept, and the same answer from what was kept
 text='--calibration data/heldout.txt --window 16 --target-tokens 32'
 bytes() { aprconv show --json "$1" | grep -oE '"tensor_bytes":[0-9]+' | cut -d: -f2; }
-aprquant -q --to q4_k_m data/tiny-qwen2 mixture.gguf >/dev/null 2>&1
+aprquant --to q4_k_m data/tiny-qwen2 mixture.gguf >/dev/null 2>&1
 most=$(bytes mixture.gguf)
-aprquant -q --target-size "$most" $text --state kept.json data/tiny-qwen2 out.gguf >first || exit
+aprquant --target-size "$most" $text --state kept.json data/tiny-qwen2 out.gguf >first || exit
 [ "$(bytes out.gguf)" -le "$most" ] && echo 'no larger than the mixture'
 head -c 12 kept.json && echo
 grep -E '^  types by|^  tensor |blk.0.ffn_down|together' first | sed -E 's/[0-9.e-]+ by their sum.*on/N by their sum; N on/; s/ +q[0-9]_[0k] +[0-9.]+ KiB.*/  TYPE, SIZE, DAMAGE/; s/^(  tensor) .*/\1/'
-aprquant -q --target-size "$most" $text --state kept.json -f data/tiny-qwen2 again.gguf | grep -oE '[0-9]+ of [0-9]+ figures were kept' | awk '{print $1 == $3 ? "all figures were kept" : "not all"}'
+aprquant --target-size "$most" $text --state kept.json -f data/tiny-qwen2 again.gguf | grep -oE '[0-9]+ of [0-9]+ figures were kept' | awk '{print $1 == $3 ? "all figures were kept" : "not all"}'
 cmp out.gguf again.gguf && echo 'the same file'
-aprquant -q --target-size "$most" $text --state kept.json --json -f data/tiny-qwen2 again.gguf | grep -oE '"(kl_sum|kl_held|tokens|window|tokens_held)":|"figures_measured":0'
+aprquant --target-size "$most" $text --state kept.json --json -f data/tiny-qwen2 again.gguf | grep -oE '"(kl_sum|kl_held|tokens|window|tokens_held)":|"figures_measured":0'
 sed -E 's/,"q6_k":[^,}]*//' kept.json >some.json # as a run that was killed leaves it
-aprquant -q --target-size "$most" $text --state some.json -f data/tiny-qwen2 again.gguf | grep -oE '[0-9]+ of [0-9]+ figures were kept' | awk '{print $1 < $3 ? "the others were measured" : "none was"}'
+aprquant --target-size "$most" $text --state some.json -f data/tiny-qwen2 again.gguf | grep -oE '[0-9]+ of [0-9]+ figures were kept' | awk '{print $1 < $3 ? "the others were measured" : "none was"}'
 cmp kept.json some.json && cmp out.gguf again.gguf && echo 'the same table, and the same file'
 cp kept.json state.gguf
 for state in state.gguf new.gguf; do
-    aprquant -q -f --target-size "$most" $text --state $state data/tiny-qwen2 $state 2>&1 >no.out | sed 's/^aprquant: //'
+    aprquant -f --target-size "$most" $text --state $state data/tiny-qwen2 $state 2>&1 >no.out | sed 's/^aprquant: //'
     if [ -e $state ]; then cmp kept.json $state && echo 'the figures stay'; else echo 'nothing is written'; fi
 done
 echo '--- experts of a layer together'
 make_family data/families/qwen3_moe qwen3_moe
-aprquant -q --target-bpw 9 $text --tensor 'v_proj=q8_0' qwen3_moe moe.apr >moe 2>&1 || { cat moe; exit 1; }
+aprquant --target-bpw 9 $text --tensor 'v_proj=q8_0' qwen3_moe moe.apr >moe 2>&1 || { cat moe; exit 1; }
 grep -oE 'model.layers.0.mlp.experts.\*.[a-z]+_proj.weight' moe | sort -u
 grep -c 'v_proj' moe
 echo '--- a divergence'
-aprquant -q --target-kld 0.01 $text --state kept.json --json -f data/tiny-qwen2 fine.gguf >fine
-aprquant -q --target-kld 0.1 $text --state kept.json --json -f data/tiny-qwen2 coarse.gguf >coarse
+aprquant --target-kld 0.01 $text --state kept.json --json -f data/tiny-qwen2 fine.gguf >fine
+aprquant --target-kld 0.1 $text --state kept.json --json -f data/tiny-qwen2 coarse.gguf >coarse
 held() { grep -oE '"kl_held":[0-9.e-]+' "$1" | cut -d: -f2; }
 [ "$(bytes fine.gguf)" -gt "$(bytes coarse.gguf)" ] && echo 'less divergence takes more bytes'
 awk -v a="$(held fine)" -v b="$(held coarse)" 'BEGIN {print (a <= 0.01 && b <= 0.1 && a < b) ? "both within their targets" : "not within: " a ", " b}'
 echo '--- refusals'
-try() { aprquant -q "$@" data/tiny-qwen2 no.gguf >no.out 2>no.err; echo "$?: $(sed 's/^aprquant: //; s/[0-9]*\.[0-9]*[1-9]/N/g' no.err)"; [ ! -e no.gguf ] || echo 'it was written'; }
+try() { aprquant "$@" data/tiny-qwen2 no.gguf >no.out 2>no.err; echo "$?: $(sed 's/^aprquant: //; s/[0-9]*\.[0-9]*[1-9]/N/g' no.err)"; [ ! -e no.gguf ] || echo 'it was written'; }
 try --target-bpw 4 $text --state kept.json
 try --target-kld 1e-7 $text --state kept.json
 try --target-bpw 5 --target-size 1M $text

@@ -4,6 +4,7 @@
 #include "formats/base/map.h"
 #include "tools/cli/guard.h"
 #include "tools/cli/nearest.h"
+#include "tools/cli/terminal.h"
 #include "tools/cli/usage.h"
 #include "tools/cli/values.h"
 
@@ -429,6 +430,7 @@ int apr_cli_main(const apr_tool *tool, int argc, char **argv)
     apr_answer answer;
     apr_parsed parsed;
 
+    if (!wants_json(argc, argv)) apr_terminal_start();
     apr_status status = apr_cli_parse(tool, argc, argv, &parsed, &err);
     apr_answer_start(&answer, wants_json(argc, argv));
     apr_guard_start(tool->name, answer.json);

@@ -1,72 +1,149 @@
-/* meter.c - one line on stderr, at most ten times a second, only on a terminal. */
+/* meter.c - one line on stderr, at most ten times a second on a terminal. */
 #include "tools/cli/meter.h"
 
 #include "formats/base/clock.h"
 #include "tools/cli/guard.h"
+#include "tools/cli/terminal.h"
 #include "tools/cli/text.h"
 
+#include <langinfo.h>
+#include <locale.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-static const double seconds_between_lines = 0.1;
+enum { BAR_CELLS = 12, COLUMNS_FOR_A_BAR = 70, NAME_COLUMNS = 28, LEAST_NAME = 8 };
 
-/* "  0:37 left" at text[at]; nothing while nobody can know. */
-static void say_left(char *text, size_t capacity, size_t at, uint64_t done, uint64_t before, uint64_t total, double elapsed_s)
+static const double seconds_between_lines = 0.1, seconds_between_plain_lines = 10.0, seconds_of_a_rate = 3.0;
+static bool is_always;
+
+void apr_meter_always(void) { is_always = true; }
+
+static double share_of(const apr_meter_state *s) { return s->total > 0 && s->done <= s->total ? (double)s->done / (double)s->total : 0.0; }
+
+static char *bar_text(char *text, size_t capacity, const apr_meter_state *s)
 {
-    const double rate = elapsed_s > 0.0 ? (double)(done - before) / elapsed_s : 0.0;
-    if (at >= capacity || total < done || total == 0 || !(rate > 0.0)) return;
-    const double left_s = (double)(total - done) / rate;
-    if (left_s < 360000.0) snprintf(text + at, capacity - at, "  %d:%02d left", (int)left_s / 60, (int)left_s % 60);
-}
+    const int full = (int)(share_of(s) * BAR_CELLS);
+    size_t n = 0;
 
-char *apr_meter_line(char *text, size_t capacity, uint64_t done_bytes, uint64_t before, uint64_t total_bytes, double elapsed_s,
-                     const char *what)
-{
-    const double rate = elapsed_s > 0.0 ? (double)(done_bytes - before) / elapsed_s : 0.0;
-    char shown[128], done[APR_SMALL_TEXT] = "";
-
-    apr_short_text(shown, sizeof shown, what, strlen(what), 32);
-    if (total_bytes > 0) snprintf(done, sizeof done, " of %.2f", (double)total_bytes / 0x1p30);
-    const int n = snprintf(text, capacity, "%s  %.2f%s GiB  %.2f GiB/s", shown, (double)done_bytes / 0x1p30, done, rate / 0x1p30);
-    say_left(text, capacity, (size_t)n, done_bytes, before, total_bytes, elapsed_s);
+    text[0] = '\0';
+    if (s->total == 0 || s->columns < COLUMNS_FOR_A_BAR) return text;
+    for (int i = 0; i < BAR_CELLS; i++)
+        n += (size_t)snprintf(text + n, capacity - n, "%s", i < full ? (s->is_ascii ? "#" : "█") : s->is_ascii ? "." : "░");
+    snprintf(text + n, capacity - n, "  ");
     return text;
 }
 
-char *apr_meter_count_line(char *text, size_t capacity, uint64_t n_done, uint64_t before, uint64_t n_all, double elapsed_s,
-                           const char *what)
+/* "8.7 of 14.2 GiB  2.1 GiB/s", in MiB where all of it is less than a GiB. */
+static char *amount_text(char *text, size_t capacity, const apr_meter_state *s)
 {
-    char shown[128];
+    const uint64_t largest = s->total > s->done ? s->total : s->done;
+    const double unit = largest < (uint64_t)1 << 30 ? 0x1p20 : 0x1p30;
+    const char *const name = largest < (uint64_t)1 << 30 ? "MiB" : "GiB";
+    char of[APR_SMALL_TEXT] = "", rate[APR_SMALL_TEXT] = "";
 
-    apr_short_text(shown, sizeof shown, what, strlen(what), 32);
-    const int n = snprintf(text, capacity, "%s  %llu of %llu", shown, (unsigned long long)n_done, (unsigned long long)n_all);
-    say_left(text, capacity, (size_t)n, n_done, before, n_all, elapsed_s);
+    if (s->counts) {
+        snprintf(text, capacity, "%llu of %llu", (unsigned long long)s->done, (unsigned long long)s->total);
+        return text;
+    }
+    if (s->total > 0) snprintf(of, sizeof of, " of %.1f", (double)s->total / unit);
+    if (s->rate > 0.0) snprintf(rate, sizeof rate, "  %.1f %s/s", s->rate / unit, name);
+    snprintf(text, capacity, "%.1f%s %s%s", (double)s->done / unit, of, name, rate);
     return text;
 }
 
-static void report(void *context, uint64_t done_bytes, uint64_t total_bytes, const char *what)
+/* "0:37"; "" while that is not known. */
+static char *left_text(char text[APR_SMALL_TEXT], const apr_meter_state *s)
+{
+    text[0] = '\0';
+    if (s->total < s->done || s->total == 0 || !(s->rate > 0.0)) return text;
+    const double left_s = (double)(s->total - s->done) / s->rate;
+    if (left_s < 360000.0) snprintf(text, APR_SMALL_TEXT, "%d:%02d", (int)left_s / 60, (int)left_s % 60);
+    return text;
+}
+
+char *apr_meter_line(char *text, size_t capacity, const apr_meter_state *s)
+{
+    char bar[64], share[APR_SMALL_TEXT] = "", amount[128], left[APR_SMALL_TEXT], clean[512], name[512], rest[256];
+
+    if (s->total > 0) snprintf(share, sizeof share, "%.0f %%  ", 100.0 * share_of(s));
+    left_text(left, s);
+    snprintf(rest, sizeof rest, "%s%s%s%s%s", bar_text(bar, sizeof bar, s), share, amount_text(amount, sizeof amount, s),
+             left[0] != '\0' ? "  " : "", left);
+    const int room = s->columns - 3 - apr_text_columns(rest); /* two blanks, and the last column stays free */
+    const int columns = room > NAME_COLUMNS ? NAME_COLUMNS : room;
+    apr_clean_text(clean, sizeof clean, s->what, strlen(s->what));
+    if (columns < LEAST_NAME) snprintf(text, capacity, "%s", rest);
+    else snprintf(text, capacity, "%s  %s", apr_middle_text(name, sizeof name, clean, columns), rest);
+    return text;
+}
+
+/* Of the samples that are kept, the one at the beginning of the last seconds. */
+static double rate_of(apr_meter *meter, double now, uint64_t done)
+{
+    const apr_meter_sample *oldest = NULL;
+    const size_t n = meter->n_samples < APR_METER_SAMPLES ? meter->n_samples : APR_METER_SAMPLES;
+
+    for (size_t i = 0; i < n; i++) {
+        const apr_meter_sample *const sample = &meter->samples[i];
+        if ((oldest == NULL || sample->at_s < oldest->at_s) && now - sample->at_s <= seconds_of_a_rate + seconds_between_plain_lines)
+            oldest = sample;
+    }
+    const double rate = oldest != NULL && now > oldest->at_s ? (double)(done - oldest->done) / (now - oldest->at_s) : 0.0;
+    meter->samples[meter->n_samples++ % APR_METER_SAMPLES] = (apr_meter_sample){now, done};
+    return rate;
+}
+
+static bool has_blocks(void)
+{
+    static int has = -1;
+    if (has < 0) {
+        const locale_t locale = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
+        has = locale != (locale_t)0 && strcmp(nl_langinfo_l(CODESET, locale), "UTF-8") == 0;
+        if (locale != (locale_t)0) freelocale(locale);
+    }
+    return has != 0;
+}
+
+static void report(void *context, uint64_t done, uint64_t total, const char *what)
 {
     apr_meter *const meter = context;
-    char line[256];
+    const int tenth = total > 0 && done <= total ? (int)(10.0 * (double)done / (double)total) : 0;
+    char line[512];
 
-    if (meter->keeps) apr_guard_kept(done_bytes, total_bytes);
+    if (meter->keeps) apr_guard_kept(done, total);
     if (!meter->is_shown) return;
-    if (what == NULL) meter->before = done_bytes;
-    if (what == NULL) return;
-    const double now = apr_seconds_now();
-    if (now - meter->printed_s < seconds_between_lines) return;
+    if (what == NULL) {
+        meter->samples[0].done = done; /* what was done before is not of this run's rate */
+        return;
+    }
+    const double now = apr_seconds_now(), since = now - meter->printed_s;
+    if (!meter->is_plain && since < seconds_between_lines) return;
+    if (meter->is_plain && since < seconds_between_plain_lines && tenth <= meter->printed_tenth) return;
     meter->printed_s = now;
-    meter->has_line = true;
-    char *(*const line_of)(char *, size_t, uint64_t, uint64_t, uint64_t, double, const char *) =
-        meter->counts ? apr_meter_count_line : apr_meter_line;
+    meter->printed_tenth = tenth;
+    const apr_meter_state state = {.what = what,
+                                   .done = done,
+                                   .total = total,
+                                   .rate = rate_of(meter, now, done),
+                                   .counts = meter->counts,
+                                   .is_ascii = !has_blocks(),
+                                   .columns = meter->is_plain ? COLUMNS_FOR_A_BAR - 1 : apr_terminal_columns(stderr)};
+    apr_meter_line(line, sizeof line, &state);
+    meter->has_line = !meter->is_plain;
     /* return, text, erase what is left of the line before */
-    fprintf(stderr, "\r%s\033[K", line_of(line, sizeof line, done_bytes, meter->before, total_bytes, now - meter->started_s, what));
+    if (meter->is_plain) fprintf(stderr, "%s\n", line);
+    else fprintf(stderr, "\r%s\033[K", line);
 }
 
 apr_progress apr_meter_start(apr_meter *meter, bool quiet)
 {
     const double now = apr_seconds_now();
-    *meter = (apr_meter){.is_shown = !quiet && isatty(STDERR_FILENO), .started_s = now, .printed_s = now};
+    const bool is_terminal = apr_is_terminal(stderr);
+
+    *meter = (apr_meter){
+        .is_shown = !quiet && (is_terminal || is_always), .is_plain = !is_terminal, .started_s = now, .printed_s = now, .n_samples = 1};
+    meter->samples[0].at_s = now;
     return (apr_progress){report, meter};
 }
 

@@ -1,6 +1,8 @@
 /* text.c - numbers and foreign strings as a person reads them on a terminal. */
 #include "tools/cli/text.h"
 
+#include "tools/cli/terminal.h"
+
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +121,46 @@ char *apr_short_text(char *dst, size_t capacity, const char *text, size_t n_byte
     return dst;
 }
 
+/* Characters of valid UTF-8 from the end of text backwards, as many as fit in max_columns: where they begin. */
+static const char *last_columns(const char *text, int max_columns)
+{
+    const char *at = text + strlen(text);
+
+    while (at > text) {
+        const char *before = at - 1;
+        while (before > text && ((unsigned char)*before & 0xc0) == 0x80) before--;
+        if (apr_text_columns(before) > max_columns) break;
+        at = before;
+    }
+    return at;
+}
+
+/* "…1.mlp.up_proj.weight" of "model.layers.1.mlp.up_proj.weight"; text itself where no number stands in it. */
+static const char *without_front(const char *text, char *shown, size_t capacity)
+{
+    const char *number = text;
+    while (*number != '\0' && !(number > text && number[-1] == '.' && *number >= '0' && *number <= '9')) number++;
+    if (*number == '\0') return text;
+    snprintf(shown, capacity, "…%s", number);
+    return shown;
+}
+
+char *apr_middle_text(char *dst, size_t capacity, const char *text, int max_columns)
+{
+    char shown[1024];
+
+    if (apr_text_columns(text) > max_columns) text = without_front(text, shown, sizeof shown);
+    if (apr_text_columns(text) <= max_columns) {
+        snprintf(dst, capacity, "%s", text);
+        return dst;
+    }
+    const char *const tail = last_columns(text, max_columns * 3 / 5);
+    clean_within(dst, capacity, text, strlen(text), max_columns - 1 - apr_text_columns(tail));
+    const size_t n = strlen(dst);
+    snprintf(dst + n, capacity - n, "…%s", tail);
+    return dst;
+}
+
 const char *apr_printable(const char *text)
 {
     static _Thread_local char copies[8][4096];
@@ -189,8 +231,13 @@ int apr_text_columns(const char *text)
 static bool has_style(FILE *out)
 {
     const char *const no_color = getenv("NO_COLOR"); /* no-color.org: set and not empty */
-    return isatty(fileno(out)) && (no_color == NULL || *no_color == '\0');
+    const char *const terminal = getenv("TERM");
+    if (terminal != NULL && strcmp(terminal, "dumb") == 0) return false;
+    return apr_is_terminal(out) && (no_color == NULL || *no_color == '\0');
 }
 
 const char *apr_bold(FILE *out) { return has_style(out) ? "\033[1m" : ""; }
+const char *apr_dim(FILE *out) { return has_style(out) ? "\033[2m" : ""; }
+const char *apr_green(FILE *out) { return has_style(out) ? "\033[32m" : ""; }
+const char *apr_red(FILE *out) { return has_style(out) ? "\033[31m" : ""; }
 const char *apr_plain(FILE *out) { return has_style(out) ? "\033[0m" : ""; }

@@ -23,7 +23,10 @@ char *apr_figure_text(char text[APR_SMALL_TEXT], double value);
 char *apr_clean_text(char *dst, size_t capacity, const char *text, size_t n_bytes);
 /* The same, and cut to at most max_columns (3 or more), with "..." at the end where something is missing. */
 char *apr_short_text(char *dst, size_t capacity, const char *text, size_t n_bytes, int max_columns);
-/* The same for one argument of a printf: `text` itself where it is safe, else a copy that holds until this thread's eighth next call and is
+/* Clean text cut to at most max_columns (3 or more), with "…" where something is missing. What stands before the first number goes
+ * first, then the middle: tensors differ in the number of their layer and in the end of their name. */
+char *apr_middle_text(char *dst, size_t capacity, const char *text, int max_columns);
+/* The same as apr_clean_text for one argument of a printf: `text` itself where it is safe, else a copy that holds until this thread's eighth next call and is
  * cut off after 4,095 bytes. Paths and names of a stranger's files are printed by it. */
 const char *apr_printable(const char *text);
 
@@ -41,8 +44,11 @@ size_t apr_terminal_clean(apr_terminal_text *state, char *dst, const char *text,
 /* Columns that valid UTF-8 takes on a terminal. */
 int apr_text_columns(const char *text);
 
-/* Bold on a terminal, unless NO_COLOR is set: begin and end of a heading, "" elsewhere. */
+/* Begin and end of a style on a terminal that has them ("" elsewhere, and where NO_COLOR is set or TERM is dumb). */
 const char *apr_bold(FILE *out);
+const char *apr_dim(FILE *out);
+const char *apr_green(FILE *out);
+const char *apr_red(FILE *out);
 const char *apr_plain(FILE *out);
 
 #endif

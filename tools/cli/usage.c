@@ -1,17 +1,24 @@
-/* usage.c - --help out of the same tables that the arguments are parsed with, at most 100 columns wide. */
+/* usage.c - --help out of the same tables that the arguments are parsed with, as wide as the terminal, from 40 to 100 columns. */
 #include "tools/cli/usage.h"
 
+#include "tools/cli/terminal.h"
 #include "tools/cli/text.h"
 
 #include <string.h>
 
-enum { PAGE_COLUMNS = 100, MAX_LEFT_COLUMNS = 34 };
+enum { LEAST_COLUMNS = 40, MOST_COLUMNS = 100, MAX_LEFT_COLUMNS = 34 };
+
+static int page_columns(FILE *out)
+{
+    const int columns = apr_terminal_columns(out);
+    return columns == 0 || columns > MOST_COLUMNS ? MOST_COLUMNS : columns < LEAST_COLUMNS ? LEAST_COLUMNS : columns;
+}
 
 #define COMMON(field) .offset = offsetof(apr_parsed, common.field) - offsetof(apr_parsed, common)
 
 const apr_option apr_common_options[] = {
     {"json", 0, APR_OPTION_FLAG, NULL, NULL, "answer with one JSON object on stdout, also on failure", COMMON(json), .group = "Common"},
-    {"quiet", 'q', APR_OPTION_FLAG, NULL, NULL, "no progress on the terminal", COMMON(quiet)},
+    {"quiet", 'q', APR_OPTION_FLAG, NULL, NULL, "no progress and no summary; what was lost is still said", COMMON(quiet)},
     {"help", 'h', APR_OPTION_FLAG, NULL, NULL, "this page", COMMON(help)},
     {"version", 0, APR_OPTION_FLAG, NULL, NULL, "name and version", COMMON(version)},
     {0},
@@ -27,14 +34,15 @@ static void left_text(const apr_option *option, char *text, size_t n_bytes)
              option->value_name != NULL ? " " : "", option->value_name != NULL ? option->value_name : "");
 }
 
-/* Words from `column` on, broken at PAGE_COLUMNS; what follows starts at column `left`. */
+/* Words from `column` on, broken where the page ends; what follows starts at column `left`. */
 static void print_wrapped(const char *text, int column, int left, FILE *out)
 {
+    const int columns = page_columns(out);
     const char *space = "";
 
     while (*text != '\0') {
         const int n = (int)strcspn(text, " ");
-        if (*space != '\0' && column + 1 + n > PAGE_COLUMNS) {
+        if (*space != '\0' && column + 1 + n > columns) {
             fprintf(out, "\n%*s", left, "");
             column = left;
             space = "";
@@ -60,14 +68,16 @@ static void print_option(const apr_option *option, int left, FILE *out)
     print_wrapped(help, left, left, out);
 }
 
-static int left_width(const apr_option *options)
+/* Where explanations begin: behind the longest name that leaves them more than half of the page. */
+static int left_width(const apr_option *options, FILE *out)
 {
+    const int most = page_columns(out) < 80 ? page_columns(out) / 2 : MAX_LEFT_COLUMNS;
     int width = 0;
     for (; options != NULL && options->name != NULL; options++) {
         char name[128];
         left_text(options, name, sizeof name);
         const int n = (int)strlen(name) + 2;
-        if (n > width && n <= MAX_LEFT_COLUMNS) width = n;
+        if (n > width && n <= most) width = n;
     }
     return width;
 }
@@ -86,7 +96,7 @@ static void print_options(const apr_option *options, int left, FILE *out)
 static void print_command(const apr_tool *tool, const apr_command *command, FILE *out)
 {
     const char *const space = command->verb != NULL ? " " : "", *const verb = command->verb != NULL ? command->verb : "";
-    const int own = left_width(command->options), common = left_width(apr_common_options), left = own > common ? own : common;
+    const int own = left_width(command->options, out), common = left_width(apr_common_options, out), left = own > common ? own : common;
 
     const int column = fprintf(out, "%s%s%s - ", tool->name, space, verb);
     print_wrapped(command->summary, column, 2, out);
@@ -96,6 +106,17 @@ static void print_command(const apr_tool *tool, const apr_command *command, FILE
     if (command->examples == NULL) return;
     fprintf(out, "\n%sExamples%s\n", apr_bold(out), apr_plain(out));
     for (const char *const *example = command->examples; *example != NULL; example++) fprintf(out, "  %s\n", *example);
+}
+
+/* A verb with its operands; what it does begins in column `left`, or under it where the page is narrow. */
+static void print_verb(const char *line, const char *summary, int left, FILE *out)
+{
+    const bool is_narrow = left > page_columns(out) / 2;
+    const int column = is_narrow ? 6 : left;
+
+    fprintf(out, "%-*s", is_narrow ? 0 : left, line);
+    if (is_narrow) fprintf(out, "\n%*s", column, "");
+    print_wrapped(summary, column, column, out);
 }
 
 static void print_verbs(const apr_tool *tool, FILE *out)
@@ -111,10 +132,9 @@ static void print_verbs(const apr_tool *tool, FILE *out)
     for (const apr_command *c = tool->commands; c->run != NULL; c++) {
         if (c->verb == NULL) continue;
         snprintf(line, sizeof line, "  %s %s", c->verb, c->operands);
-        fprintf(out, "%-*s", left, line);
-        print_wrapped(c->summary, left, left, out);
+        print_verb(line, c->summary, left, out);
     }
-    fprintf(out, "%-*s%s\n", left, "  help [VERB]", "this page, or that of a verb");
+    print_verb("  help [VERB]", "this page, or that of a verb", left, out);
 }
 
 void apr_cli_usage(const apr_tool *tool, const apr_command *command, FILE *out)
@@ -129,7 +149,7 @@ void apr_cli_usage(const apr_tool *tool, const apr_command *command, FILE *out)
     else fprintf(out, "%s - %s\n", tool->name, tool->summary);
     print_verbs(tool, out);
     if (command != NULL) return;
-    print_options(apr_common_options, left_width(apr_common_options), out);
+    print_options(apr_common_options, left_width(apr_common_options, out), out);
     const bool has_examples = tool->commands->examples != NULL;
     if (has_examples) fprintf(out, "\n%sExamples%s\n", apr_bold(out), apr_plain(out));
     for (const apr_command *c = tool->commands; c->run != NULL; c++)

@@ -247,10 +247,11 @@ static void print_misfits(const apr_conversion *c)
     if (n_more > 0) printf("  warning: and so have %zu more tensors; --report names them all\n", n_more);
 }
 
-static apr_status outcome_text(const outcome *o, apr_error *err)
+/* What was read and made of it; --quiet leaves it out. */
+static apr_status print_summary(const outcome *o, apr_error *err)
 {
     const apr_conversion *const c = o->conversion;
-    char in[APR_SMALL_TEXT], out[APR_SMALL_TEXT], rate[APR_SMALL_TEXT], clean[4096];
+    char in[APR_SMALL_TEXT], out[APR_SMALL_TEXT];
 
     printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)%s\n", apr_printable(o->in), apr_format_name(o->source->format),
            apr_size_text(in, o->bytes_in), apr_printable(o->out), apr_format_name(c->options.format), apr_size_text(out, o->bytes_out),
@@ -261,7 +262,16 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     apr_importance_print(c);
     apr_print_packed(c, o->dry_run);
     if (o->feedback != NULL) apr_feedback_run_print(o->feedback, o->dry_run);
-    if (o->allocation.n_groups > 0) APR_TRY(apr_allocation_print(&o->allocation, err));
+    return o->allocation.n_groups > 0 ? apr_allocation_print(&o->allocation, err) : APR_OK;
+}
+
+static apr_status outcome_text(const outcome *o, apr_error *err)
+{
+    const apr_conversion *const c = o->conversion;
+    const bool quiet = o->call->quiet;
+    char rate[APR_SMALL_TEXT], clean[4096];
+
+    if (!quiet) APR_TRY(print_summary(o, err));
     for (size_t i = 0; i < c->losses.n_items; i++)
         printf("  %s: %s\n", loss_names[c->losses.items[i].kind].word,
                apr_clean_text(clean, sizeof clean, c->losses.items[i].text, strlen(c->losses.items[i].text)));
@@ -269,6 +279,7 @@ static apr_status outcome_text(const outcome *o, apr_error *err)
     for (size_t i = 0; i < c->recipe.n_lines; i++) /* never silently */
         if (c->recipe.lines[i].fell_back) printf("  %s: %s\n", apr_printable(c->recipe.lines[i].tensor->name), c->recipe.lines[i].reason);
     print_misfits(c);
+    if (quiet) return APR_OK;
     apr_runs_print(&c->progress, &o->part);
     print_device(o);
     if (c->progress.folder != NULL) printf("  %.2f s\n", o->seconds);

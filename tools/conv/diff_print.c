@@ -135,8 +135,14 @@ static void add_tensor(apr_table *table, const apr_tensor_diff *pair)
 
 static apr_status print_tensors(const apr_model_diff *diff, bool all, apr_error *err)
 {
-    static const apr_column columns[] = {{"tensor", false}, {"A", false},     {"B", false},     {"max error", true},
-                                         {"at", true},      {"SNR dB", true}, {"cosine", true}, {"", false}};
+    static const apr_column columns[] = {{"tensor", false},
+                                         {"A", false},
+                                         {"B", false},
+                                         {"max error", true},
+                                         {"at", true, .drops = true},
+                                         {"SNR dB", true},
+                                         {"cosine", true, .drops = true},
+                                         {"", false}};
     apr_table table;
 
     apr_table_start(&table, columns, sizeof columns / sizeof *columns);

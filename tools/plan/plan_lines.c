@@ -29,6 +29,85 @@ apr_status apr_plan_table(const apr_plan *plan, apr_error *err)
     return apr_table_print(&table, stdout, 2, err);
 }
 
+/* Lines of a plan that a summary has as one: those whose key begins like this. The first that fits counts. */
+static const struct {
+    const char *label, *key;
+    bool with_reason; /* a group of one line: why it is so large; else its parts and their sizes */
+} groups[] = {
+    {"weights", "weights.", false},       {"weights", "vectors", false},
+    {"keys and values", "kv", true},      {"recurrent state", "recurrent", true},
+    {"activations", "activations", true}, {"workspace", "workspace", false},
+    {"workspace", "logits", false},       {"workspace", "step", false},
+    {"CUDA", "context", false},           {"CUDA", "cublas.", false},
+    {"CUDA", "recorded", false},          {"CUDA", "rounding", false},
+    {"left free", "headroom", true},      {"left free", "system", true},
+    {"on the host", "host.", false},
+};
+enum { N_GROUPS = sizeof groups / sizeof *groups };
+
+static size_t group_of(const apr_plan_line *line)
+{
+    for (size_t g = 0; g < N_GROUPS; g++)
+        if (strncmp(line->key, groups[g].key, strlen(groups[g].key)) == 0) return g;
+    return N_GROUPS;
+}
+
+static const char *label_of(const apr_plan_line *line)
+{
+    const size_t g = group_of(line);
+    return g < N_GROUPS ? groups[g].label : line->label;
+}
+
+/* "attention 1.53 GiB, feed-forward 10.62 GiB": the lines under one label; a single one says why it is so large. */
+static void parts_text(const apr_plan *plan, const char *label, char *text, size_t n_bytes)
+{
+    const apr_plan_line *only = NULL;
+    char size[APR_SMALL_TEXT];
+    size_t n = 0, n_lines = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < plan->n_lines && n < n_bytes; i++) {
+        const apr_plan_line *const line = &plan->lines[i];
+        if (strcmp(label_of(line), label) != 0) continue;
+        only = n_lines++ == 0 ? line : NULL;
+        n += (size_t)snprintf(text + n, n_bytes - n, "%s%s %s", n > 0 ? ", " : "", line->label, apr_size_text(size, line->bytes));
+    }
+    if (only == NULL) return;
+    const size_t g = group_of(only);
+    snprintf(text, n_bytes, "%s", g == N_GROUPS || groups[g].with_reason ? only->reason : only->label);
+}
+
+apr_status apr_plan_summary(const apr_plan *plan, apr_error *err)
+{
+    static const apr_column columns[] = {{NULL, false}, {NULL, true}, {NULL, false}};
+    apr_table table;
+    char size[APR_SMALL_TEXT], parts[1024];
+
+    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < plan->n_lines; i++) {
+        const char *const label = label_of(&plan->lines[i]);
+        uint64_t bytes = 0;
+        bool is_first = true;
+        for (size_t j = 0; j < plan->n_lines; j++) {
+            if (strcmp(label_of(&plan->lines[j]), label) != 0) continue;
+            if (j < i) is_first = false;
+            bytes = apr_saturating_add(bytes, plan->lines[j].bytes);
+        }
+        if (!is_first) continue;
+        parts_text(plan, label, parts, sizeof parts);
+        apr_table_cell(&table, "%s", label);
+        apr_table_cell(&table, "%s", apr_size_text(size, bytes));
+        apr_table_cell(&table, "%s", parts);
+    }
+    apr_table_cell(&table, "total");
+    apr_table_cell(&table, "%s", apr_size_text(size, plan->taken_bytes));
+    apr_table_cell(&table, "%s",
+                   plan->is_shared                 ? "of the shared memory"
+                   : plan->judged == APR_ON_DEVICE ? "on the device"
+                                                   : "on the host");
+    return apr_table_print(&table, stdout, 2, err);
+}
+
 void apr_plan_verdict(const apr_plan *plan)
 {
     char needs[APR_SMALL_TEXT], size[APR_SMALL_TEXT], budget[APR_SMALL_TEXT], count[APR_SMALL_TEXT], own[48] = "";

@@ -7,6 +7,8 @@
 
 /* A table of the plan's lines; no verdict. */
 apr_status apr_plan_table(const apr_plan *plan, apr_error *err);
+/* The same in a few groups (weights, keys and values, activations, workspace, CUDA ...), each with the parts that it has, for a terminal. */
+apr_status apr_plan_summary(const apr_plan *plan, apr_error *err);
 /* "fits in 12.00 GiB; ..." or "does not fit: ..." of one plan; nothing where it is not judged. */
 void apr_plan_verdict(const apr_plan *plan);
 /* The context is longer than the model's own; one line on stderr says so. */

@@ -1,6 +1,8 @@
 /* answer_stream.c - tokens to stdout. */
 #include "tools/run/answer_stream.h"
 
+#include "tools/cli/terminal.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +16,7 @@ static bool print_piece(apr_answer_stream *s, const char *bytes, size_t n, bool 
         n = apr_valid_text(valid, bytes, n);
         bytes = valid;
     }
+    apr_terminal_fold(is_last); /* what a model writes goes to the terminal as it is */
     if (s->is_terminal) n = apr_terminal_clean(&s->terminal, clean, bytes, n, is_last);
     return fwrite(s->is_terminal ? clean : bytes, 1, n, stdout) == n && fflush(stdout) == 0;
 }

@@ -162,9 +162,15 @@ double apr_many_rate_alone(const apr_many_figures *f, const apr_many_asked *aske
 
 void apr_many_fill_table(apr_table *table, const apr_many_figures *figures, const apr_many_asked *asked)
 {
-    static const apr_column columns[] = {{"sequences", true},      {"tokens/s", true},       {"lowest", true},
-                                         {"highest", true},        {"decoding alone", true}, {"prompts, too", true},
-                                         {"first token, s", true}, {"95 %, s", true},        {"of the last, s", true}};
+    static const apr_column columns[] = {{"sequences", true},
+                                         {"tokens/s", true},
+                                         {"lowest", true, .drops = true},
+                                         {"highest", true, .drops = true},
+                                         {"decoding alone", true},
+                                         {"prompts, too", true, .drops = true},
+                                         {"first token, s", true},
+                                         {"95 %, s", true, .drops = true},
+                                         {"of the last, s", true, .drops = true}};
 
     apr_table_start(table, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < asked->sequences.n; i++) {

@@ -106,7 +106,7 @@ static void answer_row(apr_table *table, const apr_recorded_check *c)
 
 static apr_status run_checks(const apr_recorded *recorded, const apr_subject *subject, const apr_call *call, bool *all_good, apr_error *err)
 {
-    static const apr_column columns[5];
+    static const apr_column columns[5] = {{.verdict = true}};
     const golden_options *const options = call->options;
     apr_golden_reasons reasons = {0};
     apr_table table;

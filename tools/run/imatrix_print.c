@@ -128,8 +128,13 @@ static void entries_json(apr_json_text *json, const apr_imatrix *m, const apr_pa
 
 apr_status apr_imatrix_show(const apr_call *call, const apr_imatrix *m, const apr_pattern *filter, apr_error *err)
 {
-    static const apr_column columns[] = {{"tensor", false}, {"matrices", true},    {"columns", true},       {"rows", true},
-                                         {"without", true}, {"mean square", true}, {"largest / mean", true}};
+    static const apr_column columns[] = {{"tensor", false},
+                                         {"matrices", true, .drops = true},
+                                         {"columns", true},
+                                         {"rows", true, .drops = true},
+                                         {"without", true, .drops = true},
+                                         {"mean square", true},
+                                         {"largest / mean", true}};
     char clean[512], windows[64];
     apr_table table;
 

@@ -5,6 +5,8 @@
 #include "runtime/check/verify_texts.h"
 #include "tools/cli/meter.h"
 #include "tools/cli/prompt.h"
+#include "tools/cli/terminal.h"
+#include "tools/cli/text.h"
 #include "tools/run/parity_dump.h"
 #include "tools/run/running.h"
 
@@ -109,6 +111,18 @@ static void record_json(apr_json_text *json, const output *o, const apr_parity_r
     apr_json_close(json, '}');
 }
 
+/* What a person reads: one line, in which the name has the columns that are left. */
+static void print_record(const apr_parity_record *r)
+{
+    char name[256], clean[512];
+    const int columns = apr_terminal_columns(stdout) - 50;
+
+    apr_clean_text(clean, sizeof clean, r->name, strlen(r->name));
+    printf("  %s%s%s  %5lld  %-13s  %.1e of %.1e  %s\n", r->passed ? apr_green(stdout) : apr_red(stdout), r->passed ? "pass" : "FAIL",
+           apr_plain(stdout), (long long)r->position, apr_op_name(r->op->kind), r->difference.relative, r->bound.relative,
+           apr_middle_text(name, sizeof name, clean, columns > 8 ? columns : 8));
+}
+
 static apr_status on_record(void *user, const apr_parity_record *r, apr_error *err)
 {
     output *const o = user;
@@ -116,6 +130,8 @@ static apr_status on_record(void *user, const apr_parity_record *r, apr_error *e
     APR_TRY(apr_parity_dump_add(&o->dump, r, o->backend, err));
     if (o->call->answer->json) {
         record_json(&o->call->answer->body, o, r);
+    } else if (apr_is_terminal(stdout)) {
+        print_record(r);
     } else {
         apr_json_text json = {0};
         record_json(&json, o, r);

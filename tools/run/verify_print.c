@@ -10,7 +10,7 @@ static const char *const verdicts[] = {[APR_VERDICT_NOTED] = "note", [APR_VERDIC
 apr_status apr_verify_print(const apr_verify_shown *shown, apr_error *err)
 {
     const apr_verify_report *const report = shown->report;
-    static const apr_column columns[4];
+    static const apr_column columns[4] = {{.verdict = true}};
     char types[2][256], clean[1024];
     apr_table table;
 

@@ -1,0 +1,144 @@
+/* terminal.c - the width of a terminal, and streams that fold their lines to it. */
+#define _GNU_SOURCE /* fopencookie */
+#include "tools/cli/terminal.h"
+
+#include "tools/cli/text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { USUAL_COLUMNS = 80, LEAST_COLUMNS = 20, HANGING = 2 };
+
+/* A stream that folds has no file descriptor of its own. */
+typedef struct folding {
+    int fd;
+    FILE *plain; /* what it writes to */
+    apr_fold fold;
+    bool is_off;
+} folding;
+
+static folding on_stdout = {.fd = STDOUT_FILENO}, on_stderr = {.fd = STDERR_FILENO};
+
+static int fd_of(FILE *out) { return out == stdout ? STDOUT_FILENO : out == stderr ? STDERR_FILENO : fileno(out); }
+
+bool apr_is_terminal(FILE *out) { return isatty(fd_of(out)) != 0; }
+
+static int columns_of(int fd)
+{
+    struct winsize size;
+    const char *const stated = getenv("COLUMNS");
+    int columns = 0;
+
+    if (!isatty(fd)) return 0;
+    if (ioctl(fd, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+    if (columns == 0 && stated != NULL) columns = (int)strtol(stated, NULL, 10);
+    return columns <= 0 ? USUAL_COLUMNS : columns < LEAST_COLUMNS ? LEAST_COLUMNS : columns;
+}
+
+int apr_terminal_columns(FILE *out) { return columns_of(fd_of(out)); }
+
+/* The bytes of the escape sequence, character or run at text, and the columns that it takes. */
+static size_t measure_word(const char *text, size_t n_bytes, int *columns)
+{
+    char word[512];
+    size_t n = 0, n_shown = 0;
+
+    *columns = 0;
+    while (n < n_bytes && text[n] != ' ' && text[n] != '\n' && text[n] != '\r') {
+        if (text[n] == '\033') { /* ESC [ ... letter: takes no column */
+            while (n < n_bytes && !(text[n] >= 'A' && text[n] <= 'Z') && !(text[n] >= 'a' && text[n] <= 'z')) n++;
+            n += n < n_bytes;
+            continue;
+        }
+        word[n_shown++] = text[n++];
+        if (n_shown + 1 < sizeof word) continue;
+        break; /* very long words are measured, and never broken, in parts */
+    }
+    word[n_shown] = '\0';
+    *columns = apr_text_columns(word);
+    return n;
+}
+
+static void end_line(apr_fold *fold)
+{
+    fold->column = fold->indent = 0;
+    fold->has_begun = false;
+}
+
+void apr_fold_write(apr_fold *fold, const char *text, size_t n_bytes, FILE *out)
+{
+    size_t at = 0, blanks = 0;
+
+    while (at < n_bytes) {
+        if (text[at] == '\n' || text[at] == '\r') {
+            fputc(text[at], out); /* blanks before a line end are not printed */
+            blanks = 0;
+            at++;
+            end_line(fold);
+            continue;
+        }
+        if (text[at] == ' ') {
+            blanks++;
+            at++;
+            continue;
+        }
+        int columns;
+        const size_t n = measure_word(text + at, n_bytes - at, &columns);
+        if (!fold->has_begun && columns > 0) {
+            fold->indent = fold->column + (int)blanks;
+            fold->has_begun = true;
+        }
+        const int hanging = fold->indent + HANGING < fold->columns / 2 ? fold->indent + HANGING : HANGING;
+        const int stands = fold->column + (int)blanks;
+        if (blanks > 0 && fold->column > hanging && stands + columns > fold->columns) {
+            fprintf(out, "\n%*s", hanging, "");
+            fold->column = hanging;
+        } else {
+            fprintf(out, "%*s", (int)blanks, "");
+            fold->column = stands;
+        }
+        fwrite(text + at, 1, n, out);
+        fold->column += columns;
+        blanks = 0;
+        at += n;
+    }
+    fprintf(out, "%*s", (int)blanks, "");
+    fold->column += (int)blanks;
+}
+
+static ssize_t write_folded(void *cookie, const char *text, size_t n_bytes)
+{
+    folding *const f = cookie;
+
+    f->fold.columns = columns_of(f->fd); /* windows change their size */
+    if (f->fold.columns == 0 || f->is_off) fwrite(text, 1, n_bytes, f->plain);
+    else apr_fold_write(&f->fold, text, n_bytes, f->plain);
+    if (f->is_off) end_line(&f->fold);
+    if (fflush(f->plain) != 0 || ferror(f->plain)) return 0; /* the caller's stream has the error */
+    return (ssize_t)n_bytes;
+}
+
+static FILE *start_folding(folding *f, FILE *plain, int buffering)
+{
+    if (!isatty(f->fd)) return plain;
+    FILE *const folded = fopencookie(f, "w", (cookie_io_functions_t){.write = write_folded});
+    if (folded == NULL) return plain;
+    setvbuf(folded, NULL, buffering, buffering == _IONBF ? 0 : BUFSIZ);
+    f->plain = plain;
+    return folded;
+}
+
+void apr_terminal_start(void)
+{
+    stdout = start_folding(&on_stdout, stdout, _IOLBF);
+    stderr = start_folding(&on_stderr, stderr, _IONBF);
+}
+
+void apr_terminal_fold(bool on)
+{
+    if (on_stdout.plain != NULL) fflush(stdout);
+    on_stdout.is_off = !on;
+}
